@@ -1,0 +1,152 @@
+// Package cluster is the replicated state of a grapevine cluster, as values:
+// records, their versions, and a merge that does not depend on the order, the
+// number or the grouping of the messages that carry them.
+//
+// The package is pure: no sockets, no disk, no clock (now is passed in) and no
+// goroutines. Package replica owns the one mutable State of an agent.
+package cluster
+
+import (
+	"net/netip"
+
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// NodeID names a host for the life of its state directory: 16 lower-case
+// hexadecimal digits, made at random at the first start.
+type NodeID = ring.Owner
+
+// Version orders all writes of the cluster: by Lamport counter, ties by the
+// writer. No two writes of one cluster have the same Version.
+type Version struct {
+	Counter uint64
+	Node    NodeID
+}
+
+// Kind says what a record describes. The numbers are wire format: append only.
+type Kind uint8
+
+// The kinds of record and who writes them.
+const (
+	KindNode     Kind = 1 // one per host, written by that host (tombstoned by forget)
+	KindNetwork  Kind = 2 // one per network name, many writers
+	KindSubnet   Kind = 3 // one per prefix of a network, many writers
+	KindEndpoint Kind = 4 // one per endpoint, written by its host
+	KindUse      Kind = 5 // "host H has containers on network N", written by H
+	KindClaim    Kind = 6 // one per block of the ring, written by who gave it away
+)
+
+// Key identifies a record. ID is the node ID, network name, prefix, endpoint
+// ID, "network/host" or block, by kind.
+type Key struct {
+	Kind Kind
+	ID   string
+}
+
+// Record is one versioned fact. The record with the higher Version replaces
+// the one with the lower; claims also replace every claim inside their block
+// that is older (package ring).
+type Record struct {
+	Key     Key
+	Version Version
+	// Prev is the Counter of the writer's previous write (0: this is its first).
+	// It lets a receiver see whether it has heard everything the writer said.
+	Prev uint64
+	// Deleted is the Unix time in seconds of a deletion, 0 for a live record.
+	// A tombstone has no Body.
+	Deleted int64
+	Body    Body
+}
+
+// Body is the content of a live record: Node, Network, Subnet, Endpoint, Use or
+// Claim, by value.
+type Body interface {
+	Key() Key
+}
+
+// Node describes a host.
+type Node struct {
+	ID   NodeID
+	Name string // host name, for people
+	// VTEP is the underlay address that VXLAN packets to this host are sent to.
+	VTEP netip.Addr
+	// Gossip is where the host's memberlist answers.
+	Gossip netip.AddrPort
+	// VXLANPort is the UDP port of the VTEP; the same in the whole cluster.
+	VXLANPort uint16
+	// MTU of the underlay, bytes.
+	MTU int
+	// Agent is the version of the agent's program.
+	Agent string
+	// Datapath is "kernel" or "userspace".
+	Datapath string
+}
+
+// Network is a network of the cluster: its name is its identity.
+type Network struct {
+	// Name as Docker knows it on every host. A network whose name is not yet
+	// known is provisional and has the name "provisional/" + its Docker ID.
+	Name string
+	// VNID isolates the network: 0 is privileged, 1 .. 2^24-1 otherwise.
+	VNID uint32
+	// Options are the driver options (-o) and Labels the labels it was created with.
+	Options  map[string]string
+	Labels   map[string]string
+	Internal bool
+	// MTU of the containers' interfaces in bytes, 0: from the underlay.
+	MTU int
+	// Removed is set when a user removed the network somewhere: it goes
+	// everywhere as soon as no host has a container on it.
+	Removed bool
+}
+
+// Subnet is a prefix of a network. A network may have several.
+type Subnet struct {
+	Prefix  netip.Prefix
+	Network string
+	// Gateway is the anycast gateway address (may be invalid: none).
+	Gateway netip.Addr
+	// HostBits is OpenShift's hostsubnetlength: every host's share has exactly
+	// this many host bits, handed out in OpenShift's order. 0: shares of any size.
+	HostBits uint8
+	// Home is the host that brought the prefix in; ranges go back to it when the
+	// subnet goes.
+	Home NodeID
+	// Range limits automatic addresses (--ip-range); invalid: the whole prefix.
+	Range netip.Prefix
+	// Aux are the addresses reserved by --aux-address, by name.
+	Aux map[string]netip.Addr
+}
+
+// Endpoint is a container's attachment to a network.
+type Endpoint struct {
+	ID      string // Docker's endpoint ID, 64 hexadecimal digits
+	Network string // Network.Name
+	Addrs   []netip.Addr
+	MAC     string // aa:bb:cc:dd:ee:ff
+	Host    NodeID
+	// Container, Name and Aliases are learnt from the Docker API, later than the rest.
+	Container string
+	Name      string
+	Aliases   []string
+}
+
+// Use says that a host has containers, running or stopped, on a network.
+type Use struct {
+	Network string
+	Host    NodeID
+}
+
+// Claim says who owns a block of the ring.
+type Claim struct {
+	Block netip.Prefix
+	Owner NodeID
+}
+
+// Key implementations name each body's record.
+func (n Node) Key() Key     { return Key{KindNode, string(n.ID)} }
+func (n Network) Key() Key  { return Key{KindNetwork, n.Name} }
+func (s Subnet) Key() Key   { return Key{KindSubnet, s.Prefix.String()} }
+func (e Endpoint) Key() Key { return Key{KindEndpoint, e.ID} }
+func (u Use) Key() Key      { return Key{KindUse, u.Network + "/" + string(u.Host)} }
+func (c Claim) Key() Key    { return Key{KindClaim, c.Block.String()} }

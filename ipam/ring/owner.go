@@ -1,0 +1,4 @@
+package ring
+
+// Owner names a host: 16 lower-case hexadecimal digits.
+type Owner string

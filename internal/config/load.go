@@ -1,0 +1,161 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+const (
+	fileFlag = "config"
+	fileEnv  = prefix + "CONFIG"
+)
+
+// AddFlags declares a flag for each of the named settings (none named: for all)
+// and --config.
+func AddFlags(flags *pflag.FlagSet, names ...string) {
+	for _, s := range Table {
+		if len(names) == 0 || slices.Contains(names, s.Name) {
+			flags.String(s.Name, s.Default, strings.ReplaceAll(s.Doc, "`", "'"))
+		}
+	}
+	flags.String(fileFlag, DefaultFile, "File with GRAPEVINE_...=... lines")
+}
+
+// Load reads flags (declared by AddFlags), environ (as os.Environ) and the file
+// that they name, by readFile (os.ReadFile). Its error lists everything that is
+// wrong, one line each; each line says what to do.
+func Load(flags *pflag.FlagSet, environ []string, readFile func(string) ([]byte, error)) (Config, error) {
+	env, envErr := fromEnviron(environ)
+	file, fileErr := fromFile(flags, env, readFile)
+	var c Config
+	errs := []error{envErr, fileErr}
+	for _, s := range Table {
+		value, source := s.Default, "default"
+		switch flag := flags.Lookup(s.Name); {
+		case flag != nil && flag.Changed:
+			value, source = flag.Value.String(), "flag --"+s.Name
+		case env[s.Env()] != "":
+			value, source = env[s.Env()], "environment variable "+s.Env()
+		case file[s.Env()] != "":
+			value, source = file[s.Env()], "line "+s.Env()+" of the configuration file"
+		}
+		if value == "" {
+			continue
+		}
+		if err := s.set(&c, value); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", source, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Config{}, err
+	}
+	return c, c.check()
+}
+
+// fromEnviron picks the GRAPEVINE_ variables out of environ.
+func fromEnviron(environ []string) (map[string]string, error) {
+	values := map[string]string{}
+	var errs []error
+	for _, entry := range environ {
+		key, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		if _, known := find(key); !known && key != fileEnv {
+			errs = append(errs, fmt.Errorf("environment variable %s is unknown: %s", key, suggest(key)))
+		}
+		values[key] = strings.TrimSpace(value)
+	}
+	return values, errors.Join(errs...)
+}
+
+// fromFile reads the file named by the flag or the environment, else DefaultFile,
+// which alone may be absent.
+func fromFile(flags *pflag.FlagSet, env map[string]string, readFile func(string) ([]byte, error)) (map[string]string, error) {
+	name, named := DefaultFile, false
+	if v := env[fileEnv]; v != "" {
+		name, named = v, true
+	}
+	if flag := flags.Lookup(fileFlag); flag != nil && flag.Changed {
+		name, named = flag.Value.String(), true
+	}
+	data, err := readFile(name)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration file: %w", err)
+	}
+	values, err := parseFile(string(data))
+	if err != nil {
+		return nil, fmt.Errorf("configuration file %s: %w", name, err)
+	}
+	return values, nil
+}
+
+// parseFile reads KEY=VALUE lines. Empty lines and those that begin with # are
+// skipped; a value may stand in single or double quotes, as in systemd's and
+// the shell's files of this kind.
+func parseFile(text string) (map[string]string, error) {
+	values := map[string]string{}
+	var errs []error
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, value, found := strings.Cut(line, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		_, known := find(key)
+		_, twice := values[key]
+		switch {
+		case !found:
+			errs = append(errs, fmt.Errorf("line %d is not KEY=VALUE", n))
+		case !known:
+			errs = append(errs, fmt.Errorf("line %d: %s is unknown: %s", n, key, suggest(key)))
+		case twice:
+			errs = append(errs, fmt.Errorf("line %d: %s is set a second time: remove one of the lines", n, key))
+		default:
+			values[key] = unquote(value)
+		}
+	}
+	return values, errors.Join(errs...)
+}
+
+func unquote(v string) string {
+	if n := len(v); n >= 2 && v[0] == v[n-1] && (v[0] == '"' || v[0] == '\'') {
+		return v[1 : n-1]
+	}
+	return v
+}
+
+// check finds contradictions between settings and fills in what depends on others.
+func (c *Config) check() error {
+	if c.Port == c.VXLANPort {
+		return fmt.Errorf("gossip (port) and VXLAN (vxlan-port) both want UDP port %d: change one of them on every host", c.Port)
+	}
+	if c.PrefixLen < c.CIDR4.Bits() {
+		return fmt.Errorf("a network's prefix of %d bits (prefixlen) does not fit into cidr4 %s: raise prefixlen or take a shorter cidr4", c.PrefixLen, c.CIDR4)
+	}
+	if c.HostSubnetLength >= 32-c.PrefixLen && c.HostSubnetLength != 0 {
+		return fmt.Errorf("a network of prefixlen %d has %d host bits: hostsubnetlength %d leaves no host a subnet of its own; make it smaller",
+			c.PrefixLen, 32-c.PrefixLen, c.HostSubnetLength)
+	}
+	for i, at := range c.Join {
+		if at.Port() == 0 {
+			c.Join[i] = netip.AddrPortFrom(at.Addr(), c.Port)
+		}
+	}
+	if c.KeyFile == "" {
+		c.KeyFile = c.State + "/key"
+	}
+	return nil
+}

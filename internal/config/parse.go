@@ -1,0 +1,187 @@
+package config
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+type setter = func(c *Config, value string) error
+
+func text(field func(*Config) *string) setter {
+	return func(c *Config, v string) error {
+		*field(c) = v
+		return nil
+	}
+}
+
+func path(field func(*Config) *string) setter {
+	return func(c *Config, v string) error {
+		if !filepath.IsAbs(v) {
+			return fmt.Errorf("%q is not an absolute path: begin it with /", v)
+		}
+		*field(c) = filepath.Clean(v)
+		return nil
+	}
+}
+
+func number(field func(*Config) *int, low, high int) setter {
+	return func(c *Config, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < low || n > high {
+			return fmt.Errorf("%q is not a number from %d to %d", v, low, high)
+		}
+		*field(c) = n
+		return nil
+	}
+}
+
+func port(field func(*Config) *uint16) setter {
+	return func(c *Config, v string) error {
+		n, err := strconv.ParseUint(v, 10, 16)
+		if err != nil || n == 0 {
+			return fmt.Errorf("%q is not a port: use a number from 1 to 65535", v)
+		}
+		*field(c) = uint16(n)
+		return nil
+	}
+}
+
+func oneOf(field func(*Config) *string, values ...string) setter {
+	return func(c *Config, v string) error {
+		if !slices.Contains(values, v) {
+			return fmt.Errorf("%q is unknown: use one of %s", v, strings.Join(values, ", "))
+		}
+		*field(c) = v
+		return nil
+	}
+}
+
+func onOff(field func(*Config) *bool) setter {
+	return func(c *Config, v string) error {
+		if v != "on" && v != "off" {
+			return fmt.Errorf("%q is unknown: use on or off", v)
+		}
+		*field(c) = v == "on"
+		return nil
+	}
+}
+
+// setJoin leaves the port 0 where none is given; check fills it in.
+func setJoin(c *Config, v string) error {
+	c.Join = nil
+	for item := range strings.SplitSeq(v, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			continue
+		}
+		at, err := netip.ParseAddrPort(item)
+		if addr, plain := netip.ParseAddr(item); plain == nil {
+			at, err = netip.AddrPortFrom(addr, 0), nil
+		}
+		if err != nil || at.Addr().Zone() != "" || !unicast(at.Addr()) {
+			return fmt.Errorf("%q is not an address of a host: use 10.0.0.1, 10.0.0.1:7946 or [fd00::1]:7946 "+
+				"(names are not looked up: a cluster must start without DNS)", item)
+		}
+		c.Join = append(c.Join, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+	}
+	return nil
+}
+
+func unicast(a netip.Addr) bool { return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() }
+
+func setKeys(c *Config, v string) error {
+	keys, err := ParseKeys(v)
+	c.Keys = keys
+	return err
+}
+
+// ParseKeys reads gossip keys in base64, separated by commas or white space. An
+// error never shows a key.
+func ParseKeys(text string) ([][]byte, error) {
+	var keys [][]byte
+	for i, item := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }) {
+		key, err := base64.StdEncoding.Strict().DecodeString(item)
+		if err != nil {
+			return nil, fmt.Errorf("gossip key %d is not base64: make one with `openssl rand -base64 32`", i+1)
+		}
+		if n := len(key); n != 16 && n != 24 && n != 32 {
+			return nil, fmt.Errorf("gossip key %d has %d bytes instead of 16, 24 or 32: make one with `openssl rand -base64 32`", i+1, n)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+func setAdvertise(c *Config, v string) error {
+	addr, err := netip.ParseAddr(v)
+	if err != nil || !unicast(addr) || addr.Zone() != "" {
+		return fmt.Errorf("%q is not an address that other hosts can send to: use one of this host's own, as `ip address` shows them", v)
+	}
+	c.Advertise = addr.Unmap()
+	return nil
+}
+
+func setBind(c *Config, v string) error {
+	addr, err := netip.ParseAddr(v)
+	if err != nil {
+		return fmt.Errorf("%q is not an address: use one of this host's own, or leave it empty for all", v)
+	}
+	c.Bind = addr.Unmap()
+	return nil
+}
+
+func setName(c *Config, v string) error {
+	if len(v) > 64 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r == '/' || r > '~' }) {
+		return fmt.Errorf("%q is not a host name: at most 64 printable ASCII characters without spaces or /", v)
+	}
+	c.Name = v
+	return nil
+}
+
+func setMTU(c *Config, v string) error {
+	n, err := strconv.Atoi(v)
+	if err != nil || n != 0 && (n < 1330 || n > 65535) {
+		return fmt.Errorf("%q is not an underlay MTU: use 0 (found out) or 1330 to 65535; IPv6 in containers needs 1280 and VXLAN 50 more", v)
+	}
+	c.MTU = n
+	return nil
+}
+
+func setDocker(c *Config, v string) error {
+	if !strings.HasPrefix(v, "unix:///") {
+		return fmt.Errorf("%q is not the URL of a unix socket: use unix:///var/run/docker.sock", v)
+	}
+	c.Docker = v
+	return nil
+}
+
+func setCIDR4(c *Config, v string) error {
+	p, err := cidr(v)
+	if err != nil || !p.Addr().Is4() || p.Bits() < 8 || p.Bits() > 28 {
+		return fmt.Errorf("%q is not an IPv4 prefix of 8 to 28 bits with all host bits zero: use one like 10.128.0.0/14", v)
+	}
+	c.CIDR4 = p
+	return nil
+}
+
+func setCIDR6(c *Config, v string) error {
+	p, err := cidr(v)
+	if err != nil || !p.Addr().Is6() || p.Bits() < 16 || p.Bits() > 64 {
+		return fmt.Errorf("%q is not an IPv6 prefix of 16 to 64 bits with all host bits zero: use one like fd12:3456:789a::/48", v)
+	}
+	c.CIDR6 = p
+	return nil
+}
+
+func cidr(v string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(v)
+	if err == nil && p != p.Masked() {
+		return p, fmt.Errorf("host bits are set")
+	}
+	return p, err
+}

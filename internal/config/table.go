@@ -1,0 +1,151 @@
+package config
+
+import "strings"
+
+// Setting is one row of the table.
+type Setting struct {
+	// Name is lower case with dashes, as in the flag.
+	Name string
+	// Default is the value's text; empty: there is none, and Doc says what then.
+	Default string
+	// Doc is one or two sentences for --help and docs/options.md.
+	Doc string
+	// Fixed settings are paths that the managed plugin's mounts decide: they are
+	// not in its env list.
+	Fixed bool
+
+	set func(c *Config, value string) error
+}
+
+// Env is the setting's environment variable and key in the file.
+func (s Setting) Env() string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
+}
+
+const prefix = "GRAPEVINE_"
+
+// Table lists all settings, in the order of the documentation.
+var Table = []Setting{
+	{
+		Name: "join",
+		Doc: "Addresses of hosts of the cluster, separated by commas, each with an optional :port. " +
+			"The host whose own address comes first seeds a new cluster; give the same line to every host. Empty: this host seeds.",
+		set: setJoin,
+	},
+	{
+		Name: "key",
+		Doc: "Gossip key: 16, 24 or 32 bytes in base64 (`openssl rand -base64 32`). During a rotation several, separated by commas: " +
+			"the first one encrypts, all decrypt. Prefer the environment or a file to the flag, which every user of the host can see. Empty: `key-file`.",
+		set: setKeys,
+	},
+	{
+		Name: "key-file",
+		Doc:  "File with the gossip key, or several, one a line. Empty: `key` in the state directory, made by the seed.",
+		set:  path(func(c *Config) *string { return &c.KeyFile }), Fixed: true,
+	},
+	{
+		Name: "advertise",
+		Doc:  "This host's underlay address, which the others send gossip and VXLAN to. Empty: the address of the interface with the default route.",
+		set:  setAdvertise,
+	},
+	{
+		Name: "bind",
+		Doc:  "Address on which gossip listens. Empty: all.",
+		set:  setBind,
+	},
+	{
+		Name: "port", Default: "7946",
+		Doc: "Gossip port, TCP and UDP.",
+		set: port(func(c *Config) *uint16 { return &c.Port }),
+	},
+	{
+		Name: "name",
+		Doc:  "This host's name, for people. Empty: the host name.",
+		set:  setName,
+	},
+	{
+		Name: "cidr4", Default: "10.128.0.0/14",
+		Doc: "IPv4 prefix that networks get their prefixes from. The same on every host; must not overlap the underlay.",
+		set: setCIDR4,
+	},
+	{
+		Name: "cidr6",
+		Doc:  "IPv6 prefix that networks get their prefixes from. Empty: a ULA prefix (RFC 4193) that the seed makes.",
+		set:  setCIDR6,
+	},
+	{
+		Name: "prefixlen", Default: "22",
+		Doc: "Length of the IPv4 prefix of a new network, 8 to 30; `-o prefixlen=` overrides it for one network.",
+		set: number(func(c *Config) *int { return &c.PrefixLen }, 8, 30),
+	},
+	{
+		Name: "hostsubnetlength", Default: "0",
+		Doc: "Host bits of OpenShift's host subnets: each host gets whole subnets of this size, in OpenShift's order. 0: shares of any size.",
+		set: number(func(c *Config) *int { return &c.HostSubnetLength }, 0, 24),
+	},
+	{
+		Name: "ovs", Default: "auto",
+		Doc: "Open vSwitch to use: the `host`'s own daemons, or `embedded` ones that the agent starts. `auto`: the host's if they answer.",
+		set: oneOf(func(c *Config) *string { return &c.OVS }, "auto", "host", "embedded"),
+	},
+	{
+		Name: "datapath", Default: "auto",
+		Doc: "OVS datapath: `kernel` (the openvswitch module) or `userspace`. `auto`: the kernel's if the module is there.",
+		set: oneOf(func(c *Config) *string { return &c.Datapath }, "auto", "kernel", "userspace"),
+	},
+	{
+		Name: "vxlan-port", Default: "4789",
+		Doc: "UDP port of VXLAN (RFC 7348), the same on every host. Take another one where Docker's swarm overlay is in use.",
+		set: port(func(c *Config) *uint16 { return &c.VXLANPort }),
+	},
+	{
+		Name: "mtu", Default: "0",
+		Doc: "MTU of the underlay in bytes; containers get 50 less. 0: that of the underlay's interface.",
+		set: setMTU,
+	},
+	{
+		Name: "replicate", Default: "on",
+		Doc: "Make the networks of other hosts in this host's Docker, and remove them when they go: `on` or `off`.",
+		set: onOff(func(c *Config) *bool { return &c.Replicate }),
+	},
+	{
+		Name: "driver-name", Default: "auto",
+		Doc: "Name by which this host's Docker knows the driver (`grapevine` for the service, `grapevine:latest` for the plugin). `auto`: found out.",
+		set: text(func(c *Config) *string { return &c.DriverName }),
+	},
+	{
+		Name: "log-level", Default: "info",
+		Doc: "Least severe messages to log: `debug`, `info`, `warn` or `error`.",
+		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),
+	},
+	{
+		Name: "docker", Default: "unix:///var/run/docker.sock", Fixed: true,
+		Doc: "Docker API to learn names from and to make networks in.",
+		set: setDocker,
+	},
+	{
+		Name: "state", Default: "/var/lib/grapevine", Fixed: true,
+		Doc: "Directory of what outlives a reboot: identity, ring, leases. A lost one makes this a new host.",
+		set: path(func(c *Config) *string { return &c.State }),
+	},
+	{
+		Name: "run", Default: "/run/grapevine", Fixed: true,
+		Doc: "Directory of the agent's own socket (grapevine.sock) and of the embedded OVS.",
+		set: path(func(c *Config) *string { return &c.Run }),
+	},
+	{
+		Name: "plugin-socket", Default: "/run/docker/plugins/grapevine.sock", Fixed: true,
+		Doc: "Socket on which Docker calls the driver; its base name is the driver's name for the service.",
+		set: path(func(c *Config) *string { return &c.PluginSocket }),
+	},
+}
+
+// find returns the row whose Env is the given name.
+func find(env string) (Setting, bool) {
+	for _, s := range Table {
+		if s.Env() == env {
+			return s, true
+		}
+	}
+	return Setting{}, false
+}

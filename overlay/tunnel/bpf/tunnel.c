@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The userspace datapath's tunnel: two tc programs between Open vSwitch and a
+// collect-metadata VXLAN device. Open vSwitch's userspace datapath reads and
+// writes the device `gvtun` as plain Ethernet, so tunnel metadata travels in the
+// MAC addresses of the inner frame, which the delivering host rewrites anyway:
+//
+//   source       02:00:00:vv:vv:vv   VNI (RFC 7348), 24 bits
+//   destination  02:01:ii:ii:ii:ii   index of the remote VTEP, 32 bits
+//
+// gvtun_tx takes such a frame, looks the index up and sends it into the VXLAN
+// device; gvtun_rx takes a frame from the VXLAN device, looks its remote address
+// up and hands it to Open vSwitch with both fields written. A remote that is not in
+// the maps is dropped and counted, in both directions.
+//
+// Written for kernels from 4.18 on: no global data, no BTF, no atomics with results.
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define MAX_VTEPS 16384
+
+// The key without its later additions: every kernel from 4.18 on takes this size.
+#define KEY_SIZE offsetof(struct bpf_tunnel_key, local_ipv6)
+
+struct vtep {
+	__u32 addr[4]; // network order; IPv4 as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2)
+};
+
+struct devices {
+	__u32 vxlan; // interface index of gvvxlan
+	__u32 port;  // interface index of gvtun
+};
+
+enum counter {
+	TX_NOT_OURS,	  // from Open vSwitch without the two MAC prefixes
+	TX_UNKNOWN_INDEX, // from Open vSwitch for an index that no VTEP has
+	RX_UNKNOWN_VTEP,  // from the underlay, sender is no VTEP of the cluster
+	COUNTERS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_VTEPS);
+	__type(key, __u32);
+	__type(value, struct vtep);
+} gv_vtep_addr SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_VTEPS);
+	__type(key, struct vtep);
+	__type(value, __u32);
+} gv_vtep_index SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct devices);
+} gv_devices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} gv_counters SEC(".maps");
+
+static __always_inline int drop(__u32 reason)
+{
+	__u64 *n = bpf_map_lookup_elem(&gv_counters, &reason);
+
+	if (n)
+		(*n)++;
+	return TC_ACT_SHOT;
+}
+
+static __always_inline const struct devices *devices(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&gv_devices, &zero);
+}
+
+static __always_inline int is_ipv4(const struct vtep *v)
+{
+	return !v->addr[0] && !v->addr[1] && v->addr[2] == bpf_htonl(0xffff);
+}
+
+SEC("tc")
+int gvtun_tx(struct __sk_buff *skb)
+{
+	const struct devices *dev = devices();
+	struct bpf_tunnel_key key = {};
+	const struct vtep *vtep;
+	__u64 flags;
+	__u32 index;
+	__u8 mac[12]; // destination, then source
+
+	if (!dev || bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)))
+		return TC_ACT_SHOT;
+	if (mac[0] != 2 || mac[1] != 1 || mac[6] != 2 || mac[7] || mac[8])
+		return drop(TX_NOT_OURS);
+	index = mac[2] << 24 | mac[3] << 16 | mac[4] << 8 | mac[5];
+	vtep = bpf_map_lookup_elem(&gv_vtep_addr, &index);
+	if (!vtep)
+		return drop(TX_UNKNOWN_INDEX);
+
+	key.tunnel_id = mac[9] << 16 | mac[10] << 8 | mac[11];
+	key.tunnel_ttl = 64;
+	if (is_ipv4(vtep)) {
+		key.remote_ipv4 = bpf_ntohl(vtep->addr[3]);
+		flags = BPF_F_ZERO_CSUM_TX; // RFC 7348, 5: the usual over IPv4
+	} else {
+		__builtin_memcpy(key.remote_ipv6, vtep->addr, 16);
+		flags = BPF_F_TUNINFO_IPV6; // with checksum: RFC 8200, 8.1
+	}
+	if (bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags))
+		return TC_ACT_SHOT;
+	return bpf_redirect(dev->vxlan, 0);
+}
+
+// remote fills in the zeroed key and sender of a packet; not 0: it has no tunnel metadata.
+static __always_inline int remote(struct __sk_buff *skb, struct bpf_tunnel_key *key, struct vtep *from)
+{
+	if (!bpf_skb_get_tunnel_key(skb, key, KEY_SIZE, 0)) {
+		from->addr[2] = bpf_htonl(0xffff);
+		from->addr[3] = bpf_htonl(key->remote_ipv4);
+		return 0;
+	}
+	if (bpf_skb_get_tunnel_key(skb, key, KEY_SIZE, BPF_F_TUNINFO_IPV6))
+		return -1;
+	__builtin_memcpy(from->addr, key->remote_ipv6, sizeof(from->addr));
+	return 0;
+}
+
+SEC("tc")
+int gvtun_rx(struct __sk_buff *skb)
+{
+	const struct devices *dev = devices();
+	struct bpf_tunnel_key key = {};
+	struct vtep from = {};
+	const __u32 *index;
+	__u32 i, vni;
+
+	if (!dev || remote(skb, &key, &from))
+		return drop(RX_UNKNOWN_VTEP);
+	index = bpf_map_lookup_elem(&gv_vtep_index, &from);
+	if (!index)
+		return drop(RX_UNKNOWN_VTEP);
+	i = *index;
+	vni = key.tunnel_id;
+
+	__u8 mac[12] = {
+		2, 1, i >> 24, i >> 16, i >> 8, i,
+		2, 0, 0, vni >> 16, vni >> 8, vni,
+	};
+	// No checksum covers the Ethernet header: no BPF_F_RECOMPUTE_CSUM.
+	if (bpf_skb_store_bytes(skb, 0, mac, sizeof(mac), 0))
+		return TC_ACT_SHOT;
+	return bpf_redirect(dev->port, BPF_F_INGRESS);
+}
+
+char _license[] SEC("license") = "GPL";

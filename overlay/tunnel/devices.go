@@ -1,0 +1,93 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+)
+
+// devices is struct devices of tunnel.c.
+type devices struct{ VXLAN, Port uint32 }
+
+// ensureDevices makes gvtun, gvtunx and gvvxlan; new ones are still down.
+func (t *Tunnel) ensureDevices() (devices, error) {
+	pair := link.Veth{Name: Port, Peer: peer, MTU: t.cfg.MTU, Alias: "grapevine: tunnel port of the userspace datapath"}
+	if err := pair.Ensure(); err != nil {
+		return devices{}, err
+	}
+	if err := t.ensureVXLAN(); err != nil {
+		return devices{}, err
+	}
+	var index [2]uint32
+	for i, name := range []string{vxlan, Port} {
+		l, err := link.Get(name)
+		if err != nil {
+			return devices{}, err
+		}
+		index[i] = uint32(l.Index)
+	}
+	return devices{index[0], index[1]}, nil
+}
+
+// ensureVXLAN makes gvvxlan, anew if the one there has other properties.
+func (t *Tunnel) ensureVXLAN() error {
+	l, err := netlink.LinkByName(vxlan)
+	if err == nil {
+		if v, ok := l.(*netlink.Vxlan); ok && v.FlowBased && v.Port == int(t.cfg.UDPPort) && v.UDP6ZeroCSumRx {
+			return link.SetMTU(vxlan, t.cfg.MTU)
+		}
+		if err := link.Delete(vxlan); err != nil {
+			return err
+		}
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = vxlan
+	attrs.MTU = t.cfg.MTU
+	err = netlink.LinkAdd(&netlink.Vxlan{
+		LinkAttrs: attrs,
+		FlowBased: true, // metadata per packet: remote, VNI, checksum or not
+		Port:      int(t.cfg.UDPPort),
+		// Senders may leave the checksum out over IPv6 too (RFC 6935); ours do not.
+		UDP6ZeroCSumRx: true,
+	})
+	if err != nil {
+		return t.portError("create", err)
+	}
+	return nil
+}
+
+// up sets all three up: only now that the programs are attached, so that nothing
+// gets past them.
+func (t *Tunnel) up() error {
+	for _, name := range []string{peer, Port, vxlan} {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("interface %s: %w", name, err)
+		}
+		// No address of its own, hence no router solicitation into the switch.
+		if err := netlink.LinkSetIP6AddrGenMode(l, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+			return fmt.Errorf("turn off IPv6 addresses on %s: %w", name, err)
+		}
+		if err := netlink.LinkSetUp(l); err != nil {
+			return t.portError("set up", err)
+		}
+	}
+	return nil
+}
+
+// addrGenNone is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
+const addrGenNone = 1
+
+// portError explains that the UDP port is taken: the kernel says EEXIST for a
+// device of the same kind and EADDRINUSE for any other socket.
+func (t *Tunnel) portError(verb string, err error) error {
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Errorf("%s %s: UDP port %d is taken by another VXLAN device or program of this host (Docker Swarm uses 4789): "+
+			"set vxlan-port to another one, the same on every host: %w", verb, vxlan, t.cfg.UDPPort, err)
+	}
+	return fmt.Errorf("%s %s: %w", verb, vxlan, err)
+}

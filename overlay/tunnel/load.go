@@ -1,0 +1,125 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+)
+
+// hooks is where the programs go.
+var hooks = []struct {
+	dev  string
+	at   link.Hook
+	prog string
+}{
+	// At the egress of the port itself and not behind it: one queue less.
+	{Port, link.Egress, bpfProgGvtunTx},
+	{vxlan, link.Ingress, bpfProgGvtunRx},
+}
+
+// load brings the programs and maps into the kernel, with the maps of those that
+// are attached, if they fit.
+func (t *Tunnel) load() error {
+	if t.objs != nil {
+		return nil
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return fmt.Errorf("raise the limit of locked memory: %w", err)
+	}
+	spec, err := loadBpf()
+	if err != nil {
+		return fmt.Errorf("read the tunnel's programs: %w", err)
+	}
+	old, err := adopt(spec)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, m := range old {
+			_ = m.Close()
+		}
+	}()
+	objs := new(bpfObjects)
+	if err := spec.LoadAndAssign(objs, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
+		return fmt.Errorf("load the tunnel's programs (needs Linux 4.18 with CONFIG_BPF_SYSCALL): %w", err)
+	}
+	t.objs = objs
+	return nil
+}
+
+// adopt returns the maps of the attached programs that fit spec, by name. A map
+// that an agent of another version laid out differently is left out: it begins empty.
+func adopt(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
+	maps := make(map[string]*ebpf.Map)
+	for _, h := range hooks {
+		id, err := link.AttachedTC(h.dev, h.at, h.prog)
+		if err != nil {
+			return nil, err
+		}
+		if id == 0 {
+			continue
+		}
+		if err := adoptFrom(id, spec, maps); err != nil {
+			return nil, fmt.Errorf("adopt the maps of %s at %s: %w", h.prog, h.dev, err)
+		}
+	}
+	return maps, nil
+}
+
+func adoptFrom(id ebpf.ProgramID, spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) error {
+	prog, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return err
+	}
+	defer prog.Close()
+	info, err := prog.Info()
+	if err != nil {
+		return err
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return err
+		}
+		mi, err := m.Info()
+		if err != nil {
+			return errors.Join(err, m.Close())
+		}
+		s := spec.Maps[mi.Name]
+		if s == nil || maps[mi.Name] != nil || s.Compatible(m) != nil {
+			_ = m.Close()
+			continue
+		}
+		maps[mi.Name] = m
+	}
+	return nil
+}
+
+// attach puts our programs at their hooks, in place of those of a former agent, and
+// keeps the host's stack from the port, as Consume says.
+func (t *Tunnel) attach() error {
+	progs := map[string]*ebpf.Program{bpfProgGvtunTx: t.objs.GvtunTx, bpfProgGvtunRx: t.objs.GvtunRx}
+	for _, h := range hooks {
+		want, err := progs[h.prog].Info()
+		if err != nil {
+			return fmt.Errorf("program %s: %w", h.prog, err)
+		}
+		wantID, _ := want.ID()
+		have, err := link.AttachedTC(h.dev, h.at, h.prog)
+		if err != nil {
+			return err
+		}
+		if have == wantID {
+			continue
+		}
+		if err := link.AttachTC(h.dev, h.at, progs[h.prog], h.prog); err != nil {
+			return err
+		}
+	}
+	return link.Consume(Port)
+}

@@ -1,0 +1,153 @@
+// Package tunnel carries packets between Open vSwitch's userspace datapath and the
+// underlay: a collect-metadata VXLAN device (RFC 7348) and two small tc programs
+// (bpf/tunnel.c) that turn its metadata into bits of the inner MAC addresses and
+// back. Open vSwitch itself only sees an Ethernet port, `gvtun`.
+//
+// The state is in the kernel: programs and maps live as long as the devices they
+// are attached to, an agent that starts adopts the maps of the one before it, and
+// replacing a program is atomic. So packets flow while no agent runs.
+package tunnel
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+)
+
+// Names of the tunnel's interfaces.
+const (
+	Port  = "gvtun"   // the port of the bridge
+	peer  = "gvtunx"  // its other end: only makes Port a device that is up
+	vxlan = "gvvxlan" // the VXLAN device
+)
+
+// Config says how packets travel. Both values are the same on all hosts of a
+// cluster, or at least fit each other.
+type Config struct {
+	UDPPort uint16 // destination port of VXLAN packets; 0: 4789
+	MTU     int    // largest inner IP packet, bytes; 0: 1500
+}
+
+// Tunnel is one host's tunnel, in the network namespace of the threads that call
+// it. Its methods may be called concurrently; they do not block beyond the kernel's
+// answers.
+type Tunnel struct {
+	cfg Config
+
+	mu   sync.Mutex
+	objs *bpfObjects // nil: not loaded yet
+}
+
+// New returns a Tunnel; nothing is done before Ensure or SetVTEPs.
+func New(cfg Config) *Tunnel {
+	if cfg.UDPPort == 0 {
+		cfg.UDPPort = 4789
+	}
+	if cfg.MTU == 0 {
+		cfg.MTU = 1500
+	}
+	return &Tunnel{cfg: cfg}
+}
+
+// Ensure makes the devices and attaches the programs where they are missing or not
+// as they should be, and returns the name of the port for the bridge. Packets pass
+// for the VTEPs of SetVTEPs, or those a former agent set.
+func (t *Tunnel) Ensure(context.Context) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.load(); err != nil {
+		return "", err
+	}
+	dev, err := t.ensureDevices()
+	if err != nil {
+		return "", err
+	}
+	if err := t.objs.GvDevices.Put(uint32(0), dev); err != nil {
+		return "", fmt.Errorf("tell the tc programs their devices: %w", err)
+	}
+	if err := t.attach(); err != nil {
+		return "", err
+	}
+	return Port, t.up()
+}
+
+// SetVTEPs declares all remote VTEPs by index. What is new is added before what is
+// not wanted any more is deleted.
+func (t *Tunnel) SetVTEPs(_ context.Context, vteps map[uint32]netip.Addr) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.load(); err != nil {
+		return err
+	}
+	return setVTEPs(t.objs.GvVtepAddr, t.objs.GvVtepIndex, vteps)
+}
+
+// VTEPs returns the remote VTEPs in force, also those that a former agent set: to
+// give a VTEP the index it has.
+func (t *Tunnel) VTEPs(context.Context) (map[uint32]netip.Addr, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.load(); err != nil {
+		return nil, err
+	}
+	return readVTEPs(t.objs.GvVtepAddr)
+}
+
+// Counters are packets dropped by the programs since the tunnel was first made.
+type Counters struct {
+	TxNotOurs      uint64 // from the switch without the MAC prefixes
+	TxUnknownIndex uint64 // from the switch for an index that no VTEP has
+	RxUnknownVTEP  uint64 // from the underlay, the sender is no VTEP
+}
+
+// Counters reads the counters.
+func (t *Tunnel) Counters(context.Context) (Counters, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.load(); err != nil {
+		return Counters{}, err
+	}
+	var c Counters
+	for i, sum := range []*uint64{&c.TxNotOurs, &c.TxUnknownIndex, &c.RxUnknownVTEP} {
+		var perCPU []uint64
+		if err := t.objs.GvCounters.Lookup(uint32(i), &perCPU); err != nil {
+			return Counters{}, fmt.Errorf("read counter %d: %w", i, err)
+		}
+		for _, n := range perCPU {
+			*sum += n
+		}
+	}
+	return c, nil
+}
+
+// Remove deletes the devices and with them programs and maps. Nothing there is no
+// error. The Tunnel can be used again.
+func (t *Tunnel) Remove(context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.close()
+	for _, name := range []string{Port, vxlan} {
+		if err := link.Delete(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close lets go of the programs and maps; attached as they are, they go on.
+func (t *Tunnel) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.close()
+	return nil
+}
+
+func (t *Tunnel) close() {
+	if t.objs != nil {
+		_ = t.objs.Close()
+		t.objs = nil
+	}
+}

@@ -1,0 +1,95 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/client"
+)
+
+// Attachment is a container's configured place on a network. EndpointID is ""
+// while the container does not run; NetworkID may be while it never ran.
+type Attachment struct {
+	Network, NetworkID, EndpointID string
+}
+
+// Container is a container of this host, running or not.
+type Container struct {
+	ID, Name string
+	Labels   map[string]string
+	Networks []Attachment
+}
+
+// Containers lists all containers of the host, stopped ones too.
+func (c *Client) Containers(ctx context.Context) ([]Container, error) {
+	var out []Container
+	err := c.do(ctx, "list containers", func(ctx context.Context, cli *client.Client) error {
+		list, err := cli.ContainerList(ctx, container.ListOptions{All: true})
+		for _, s := range list {
+			out = append(out, containerOf(s))
+		}
+		return err
+	})
+	return out, err
+}
+
+func containerOf(s container.Summary) Container {
+	out := Container{ID: s.ID, Labels: s.Labels}
+	// Names also holds "/other/alias" for legacy links; the container's own has one slash.
+	for _, n := range s.Names {
+		if n = strings.TrimPrefix(n, "/"); !strings.Contains(n, "/") {
+			out.Name = n
+		}
+	}
+	if s.NetworkSettings == nil {
+		return out
+	}
+	for name, e := range s.NetworkSettings.Networks {
+		if e != nil {
+			out.Networks = append(out.Networks, Attachment{Network: name, NetworkID: e.NetworkID, EndpointID: e.EndpointID})
+		}
+	}
+	return out
+}
+
+// Watch calls changed for each event of a network or container that may change
+// a list, and once when the stream stands. It blocks until ctx ends (nil) or the
+// stream breaks (an error; call again).
+func (c *Client) Watch(ctx context.Context, changed func()) error {
+	cli, err := c.dial()
+	if err != nil {
+		return fmt.Errorf("watch events: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	args := filters.NewArgs(filters.Arg("type", "network"), filters.Arg("type", "container"))
+	for _, e := range []string{"create", "connect", "disconnect", "destroy", "remove", "rename", "start", "die"} {
+		args.Add("event", e)
+	}
+	msgs, errs := cli.Events(ctx, events.ListOptions{Filters: args})
+	changed()
+	for {
+		select {
+		case <-msgs:
+			changed()
+		case err := <-errs:
+			c.Close()
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("watch events: docker at %s: %w", c.host, err)
+		}
+	}
+}
+
+func notFoundOK(err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}

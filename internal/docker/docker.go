@@ -1,0 +1,89 @@
+// Package docker is a thin client of the Docker Engine's API: the few calls that
+// the agent needs, each with a timeout, in types of our own.
+//
+// It asks for lists and events only. Inspecting a container takes a lock that
+// starting and connecting it hold while they call our plugin, so an inspection
+// could wait for ourselves; the package has none.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/client"
+)
+
+// Timeout bounds every call but Events.
+const Timeout = 10 * time.Second
+
+// ErrNotFound is wrapped by the errors of calls on an object that Docker does not have.
+var ErrNotFound = errors.New("no such object in docker")
+
+// ErrConflict is wrapped by the errors of calls that Docker refuses in its
+// present state: removing a network with containers, creating a name twice.
+var ErrConflict = errors.New("docker refuses in its present state")
+
+// Client talks to one engine. It connects when first used and again after any
+// failure, so it survives restarts and upgrades of dockerd. It is safe for
+// concurrent use.
+type Client struct {
+	host string
+
+	mu  sync.Mutex
+	cli *client.Client // nil: to be made at the next call
+}
+
+// New returns a client for host, such as "unix:///var/run/docker.sock" or
+// "tcp://127.0.0.1:2375". It does not connect.
+func New(host string) *Client { return &Client{host: host} }
+
+// Close drops the connections. The client remains usable.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cli != nil {
+		_ = c.cli.Close()
+		c.cli = nil
+	}
+}
+
+func (c *Client) dial() (*client.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cli != nil {
+		return c.cli, nil
+	}
+	cli, err := client.NewClientWithOpts(client.WithHost(c.host), client.WithAPIVersionNegotiation())
+	if err != nil {
+		return nil, fmt.Errorf("docker at %s: %w", c.host, err)
+	}
+	c.cli = cli
+	return cli, nil
+}
+
+// do runs one call with the package's timeout. After a failure to connect the
+// client is made anew: the engine that answers next may speak another version.
+func (c *Client) do(ctx context.Context, what string, f func(context.Context, *client.Client) error) error {
+	cli, err := c.dial()
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	err = f(ctx, cli)
+	switch {
+	case err == nil:
+		return nil
+	case cerrdefs.IsNotFound(err):
+		return fmt.Errorf("%s: %w: %w", what, ErrNotFound, err)
+	case cerrdefs.IsConflict(err), cerrdefs.IsPermissionDenied(err):
+		return fmt.Errorf("%s: %w: %w", what, ErrConflict, err)
+	case client.IsErrConnectionFailed(err):
+		c.Close()
+	}
+	return fmt.Errorf("%s: docker at %s: %w", what, c.host, err)
+}

@@ -1,0 +1,101 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+)
+
+// IPAM is one address pool of a network, as the user gave it or Docker got it:
+// texts of a prefix, a prefix, an address, and addresses by name; "" for unset.
+type IPAM struct {
+	Subnet, Range, Gateway string
+	Aux                    map[string]string
+}
+
+// Network is a Docker network on this host.
+type Network struct {
+	ID, Name, Driver string
+	Internal         bool
+	Options, Labels  map[string]string
+	IPAMDriver       string
+	IPAMOptions      map[string]string
+	Pools            []IPAM
+}
+
+// Networks lists all networks of the host, of all drivers.
+func (c *Client) Networks(ctx context.Context) ([]Network, error) {
+	var out []Network
+	err := c.do(ctx, "list networks", func(ctx context.Context, cli *client.Client) error {
+		list, err := cli.NetworkList(ctx, network.ListOptions{})
+		for _, n := range list {
+			out = append(out, fromDocker(n))
+		}
+		return err
+	})
+	return out, err
+}
+
+func fromDocker(n network.Summary) Network {
+	out := Network{
+		ID: n.ID, Name: n.Name, Driver: n.Driver, Internal: n.Internal,
+		Options: n.Options, Labels: n.Labels,
+		IPAMDriver: n.IPAM.Driver, IPAMOptions: n.IPAM.Options,
+	}
+	for _, p := range n.IPAM.Config {
+		out.Pools = append(out.Pools, IPAM{Subnet: p.Subnet, Range: p.IPRange, Gateway: p.Gateway, Aux: p.AuxAddress})
+	}
+	return out
+}
+
+// CreateNetwork creates n (its ID is ignored) and returns the new ID. A network
+// of that name, of any driver, is ErrConflict.
+func (c *Client) CreateNetwork(ctx context.Context, n Network) (id string, err error) {
+	// Engines before API 1.44 allow duplicate names unless they are told to check.
+	ipam := &network.IPAM{Driver: n.IPAMDriver, Options: n.IPAMOptions}
+	for _, p := range n.Pools {
+		ipam.Config = append(ipam.Config, network.IPAMConfig{Subnet: p.Subnet, IPRange: p.Range, Gateway: p.Gateway, AuxAddress: p.Aux})
+	}
+	err = c.do(ctx, "create network "+n.Name, func(ctx context.Context, cli *client.Client) error {
+		resp, err := cli.NetworkCreate(ctx, n.Name, network.CreateOptions{
+			Driver: n.Driver, IPAM: ipam, Internal: n.Internal, Options: n.Options, Labels: n.Labels,
+		})
+		id = resp.ID
+		return err
+	})
+	return id, err
+}
+
+// RemoveNetwork removes the network of that ID: ErrConflict if containers are
+// attached to it, nil if it is gone already.
+func (c *Client) RemoveNetwork(ctx context.Context, id string) error {
+	return notFoundOK(c.do(ctx, "remove network "+id, func(ctx context.Context, cli *client.Client) error {
+		return cli.NetworkRemove(ctx, id)
+	}))
+}
+
+// Drivers lists the enabled managed plugins that are both a network driver and
+// an IPAM driver, by the names Docker knows them by (with the tag).
+func (c *Client) Drivers(ctx context.Context) ([]string, error) {
+	var names []string
+	err := c.do(ctx, "list plugins", func(ctx context.Context, cli *client.Client) error {
+		list, err := cli.PluginList(ctx, filters.NewArgs(filters.Arg("enabled", "true")))
+		for _, p := range list {
+			caps := map[string]bool{}
+			for _, t := range p.Config.Interface.Types {
+				caps[t.Capability] = true
+			}
+			if caps["networkdriver"] && caps["ipamdriver"] {
+				names = append(names, p.Name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find the plugin's name: %w", err)
+	}
+	return names, nil
+}

@@ -1,0 +1,93 @@
+// Package plugin speaks Docker's plugin protocol: POSTs of JSON over a unix
+// socket, one path for each method (moby: pkg/plugins, libnetwork/docs/remote.md
+// and ipam.md). It knows bytes and errors, and nothing of what the calls do.
+//
+// One Server answers for both of grapevine's drivers, as a managed plugin has a
+// single socket.
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/docker/go-plugins-helpers/sdk"
+)
+
+// MaxBody is the size in bytes of the largest request body that is accepted.
+const MaxBody = 1 << 20
+
+// stopGrace is how long Serve waits for running requests when it stops.
+const stopGrace = time.Second
+
+// manifest is the answer to Plugin.Activate: what the plugin implements.
+const manifest = `{"Implements": ["NetworkDriver", "IpamDriver"]}`
+
+// Driver is one of the two drivers of a plugin. Its value is the prefix of the
+// driver's methods.
+type Driver string
+
+// The drivers, by the names in the manifest.
+const (
+	Network Driver = "NetworkDriver"
+	IPAM    Driver = "IpamDriver"
+)
+
+// errorKey is the field of a reply in which Docker looks for an error: it is
+// "Err" for network drivers and "Error" for IPAM drivers.
+func (d Driver) errorKey() string {
+	if d == IPAM {
+		return "Error"
+	}
+	return "Err"
+}
+
+// Server serves the plugin protocol. Register all methods with Handle and
+// HandleNoBody before Serve.
+type Server struct {
+	mux sdk.Handler
+	log *slog.Logger
+
+	stop    context.Context // ended when Serve stops: cancels running requests
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// New returns a Server that answers Plugin.Activate and, until methods are
+// registered, 404 to everything else, which Docker takes as "not implemented".
+func New(log *slog.Logger) *Server {
+	s := &Server{mux: sdk.NewHandler(manifest), log: log}
+	s.stop, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Serve answers requests on l until ctx ends, then closes l, gives the running
+// ones a second to finish, cancels the contexts of the rest and returns nil. It
+// blocks; it returns an error only if l fails by itself.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer s.cancel()
+	served := make(chan error, 1)
+	go func() { served <- s.mux.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve plugin socket %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		s.log.Warn("close plugin socket", "addr", l.Addr().String(), "err", err)
+	}
+	<-served
+	idle := make(chan struct{})
+	go func() { s.running.Wait(); close(idle) }()
+	select {
+	case <-idle:
+	case <-time.After(stopGrace):
+		s.cancel()
+		<-idle
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// serve runs the handlers on a socket until the test ends.
+func serve(t *testing.T, h Handlers) (client *Client, socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "run", "grapevine.sock")
+	listener, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, listener, h) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return NewClient(socket), socket
+}
+
+func TestValuesArrive(t *testing.T) {
+	pools := []Pool{{Network: "blue", Prefix: netip.MustParsePrefix("10.128.0.0/22"), Shares: []Share{
+		{Host: "h1", Node: "0123456789abcdef", Blocks: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/23")}, Part: 0.5},
+	}}}
+	status := Status{Node: "0123456789abcdef", VTEP: netip.MustParseAddr("10.0.0.1"), Since: time.Unix(1, 0).UTC(), Problems: []Problem{{"a", "b"}}}
+	client, _ := serve(t, Handlers{
+		Status: func(context.Context) (Status, error) { return status, nil },
+		Ring:   func(context.Context) ([]Pool, error) { return pools, nil },
+		Forget: func(_ context.Context, r ForgetRequest) (Done, error) { return Done{"forgot " + r.Host}, nil },
+	})
+	equal := cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+	if got, err := client.Ring(t.Context()); err != nil || !cmp.Equal(got, pools, equal) {
+		t.Errorf("ring: %+v, %v", got, err)
+	}
+	if got, err := client.Status(t.Context()); err != nil || !cmp.Equal(got, status, equal) {
+		t.Errorf("status: %+v, %v", got, err)
+	}
+	if got, err := client.Forget(t.Context(), ForgetRequest{"h2"}); err != nil || got.Text != "forgot h2" {
+		t.Errorf("forget: %+v, %v", got, err)
+	}
+}
+
+func TestErrorsArrive(t *testing.T) {
+	client, _ := serve(t, Handlers{
+		Nodes: func(context.Context) ([]Node, error) { return nil, errors.New("no ring yet") },
+		Leave: func(context.Context, LeaveRequest) (Done, error) {
+			return Done{}, &Error{http.StatusConflict, "two containers are attached"}
+		},
+	})
+	var e *Error
+	if _, err := client.Nodes(t.Context()); !errors.As(err, &e) || e.Status != 500 || e.Message != "no ring yet" {
+		t.Errorf("nodes: %v", err)
+	}
+	if _, err := client.Leave(t.Context(), LeaveRequest{}); !errors.As(err, &e) || e.Status != 409 || e.Message != "two containers are attached" {
+		t.Errorf("leave: %v", err)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	client, _ := serve(t, Handlers{Forget: func(context.Context, ForgetRequest) (Done, error) {
+		t.Error("a bad request reached the agent")
+		return Done{}, nil
+	}})
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"POST", "/v1/forget", "", 400},
+		{"POST", "/v1/forget", `{"host":1}`, 400},
+		{"POST", "/v1/forget", `{"hots":"h2"}`, 400},
+		{"POST", "/v1/forget", `{"host":"` + strings.Repeat("x", maxBody) + `"}`, 400},
+		{"GET", "/v1/forget", "", 404},
+		{"GET", "/v2/status", "", 404},
+	} {
+		request, _ := http.NewRequestWithContext(t.Context(), tt.method, "http://agent"+tt.path, strings.NewReader(tt.body))
+		response, err := client.http.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		if response.StatusCode != tt.status || !strings.Contains(string(body), `"error"`) {
+			t.Errorf("%s %s %.20s: %d %s", tt.method, tt.path, tt.body, response.StatusCode, body)
+		}
+	}
+}
+
+func TestSocketIsForRoot(t *testing.T) {
+	_, socket := serve(t, Handlers{})
+	for path, mode := range map[string]os.FileMode{socket: 0o600, filepath.Dir(socket): 0o700} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+}
+
+func TestSecondAgent(t *testing.T) {
+	_, socket := serve(t, Handlers{})
+	if _, err := Listen(socket); err == nil || !strings.Contains(err.Error(), "another agent answers") {
+		t.Errorf("a second agent on the socket: %v", err)
+	}
+}
+
+func TestStaleSocketIsReplaced(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "grapevine.sock")
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
+	if _, err := NewClient(socket).Status(t.Context()); err == nil || !strings.Contains(err.Error(), "is it running?") {
+		t.Errorf("status of a dead agent: %v", err)
+	}
+	listener, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+}
+
+func TestNoAgent(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "absent.sock")
+	_, err := NewClient(socket).Status(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "no agent answers at "+socket+": is it running?") {
+		t.Errorf("status without an agent: %v", err)
+	}
+}

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"syscall"
+)
+
+// Client calls the agent whose socket is at a path. Its methods block until the
+// answer is there or ctx is done; errors are for people.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// NewClient does not connect yet.
+func NewClient(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
+// Status and the others call the handler of the same name.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return call[Status](ctx, c, http.MethodGet, "status", nil)
+}
+
+// Nodes lists the hosts of the cluster.
+func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
+	return call[[]Node](ctx, c, http.MethodGet, "nodes", nil)
+}
+
+// Networks lists the networks of the cluster.
+func (c *Client) Networks(ctx context.Context) ([]Network, error) {
+	return call[[]Network](ctx, c, http.MethodGet, "networks", nil)
+}
+
+// Endpoints lists the containers' places in networks.
+func (c *Client) Endpoints(ctx context.Context) ([]Endpoint, error) {
+	return call[[]Endpoint](ctx, c, http.MethodGet, "endpoints", nil)
+}
+
+// Ring lists who owns which addresses.
+func (c *Client) Ring(ctx context.Context) ([]Pool, error) {
+	return call[[]Pool](ctx, c, http.MethodGet, "ring", nil)
+}
+
+// Flows lists the flows of the agent's switch.
+func (c *Client) Flows(ctx context.Context) ([]Flow, error) {
+	return call[[]Flow](ctx, c, http.MethodGet, "flows", nil)
+}
+
+// JoinCommand returns the lines that add a host; they contain the gossip key.
+func (c *Client) JoinCommand(ctx context.Context) (JoinCommand, error) {
+	return call[JoinCommand](ctx, c, http.MethodGet, "join-command", nil)
+}
+
+// Leave takes the agent's host out of the cluster; the agent ends after it.
+func (c *Client) Leave(ctx context.Context, r LeaveRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "leave", r)
+}
+
+// Forget takes over what a dead host owns.
+func (c *Client) Forget(ctx context.Context, r ForgetRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "forget", r)
+}
+
+func call[T any](ctx context.Context, c *Client, method, verb string, body any) (T, error) {
+	var value T
+	var sent io.Reader = http.NoBody
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return value, fmt.Errorf("encode the request: %w", err)
+		}
+		sent = bytes.NewReader(data)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://agent/v1/"+verb, sent)
+	if err != nil {
+		return value, fmt.Errorf("make the request: %w", err)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return value, c.explain(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return value, failure(response)
+	}
+	if err := json.NewDecoder(response.Body).Decode(&value); err != nil {
+		return value, fmt.Errorf("read the agent's answer: %w", err)
+	}
+	return value, nil
+}
+
+// failure is the Error that the agent answered.
+func failure(response *http.Response) error {
+	e := &Error{Status: response.StatusCode}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxBody)).Decode(e); err != nil || e.Message == "" {
+		e.Message = "the agent answered " + response.Status
+	}
+	return e
+}
+
+// explain says what an error of the connection means to the user.
+func (c *Client) explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the agent's socket %s is for root: run this with sudo", c.socket)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no agent answers at %s: is it running? (systemctl status grapevine, or docker plugin ls)", c.socket)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the agent at %s does not answer in time: its log may say why (journalctl -u grapevine, or the Docker daemon's log for the plugin)", c.socket)
+	}
+	return fmt.Errorf("ask the agent at %s: %w", c.socket, err)
+}

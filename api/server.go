@@ -1,0 +1,139 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// maxBody bounds a request body, bytes.
+const maxBody = 64 << 10
+
+// Handlers are the agent's answers. Each may be called by several goroutines.
+type Handlers struct {
+	Status      func(context.Context) (Status, error)
+	Nodes       func(context.Context) ([]Node, error)
+	Networks    func(context.Context) ([]Network, error)
+	Endpoints   func(context.Context) ([]Endpoint, error)
+	Ring        func(context.Context) ([]Pool, error)
+	Flows       func(context.Context) ([]Flow, error)
+	JoinCommand func(context.Context) (JoinCommand, error)
+	Leave       func(context.Context, LeaveRequest) (Done, error)
+	Forget      func(context.Context, ForgetRequest) (Done, error)
+}
+
+// Error is an error with the HTTP status to answer it by; a handler's other
+// errors are answered by 500.
+type Error struct {
+	Status  int    `json:"-"`
+	Message string `json:"error"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Listen opens the unix socket at path for root only. It replaces the socket of
+// an agent that is gone; that of one which answers is an error.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the agent's socket: %w", err)
+	}
+	listener, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if conn, dialed := net.DialTimeout("unix", path, time.Second); dialed == nil {
+			conn.Close()
+			return nil, fmt.Errorf("another agent answers at %s: stop it, or give this one its own --run, --state and --plugin-socket", path)
+		}
+		os.Remove(path)
+		listener, err = net.Listen("unix", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the agent's socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("protect the agent's socket: %w", err)
+	}
+	return listener, nil
+}
+
+// Serve answers on the listener until ctx is done, gives calls in progress two
+// seconds to end, and closes the listener.
+func Serve(ctx context.Context, listener net.Listener, h Handlers) error {
+	server := &http.Server{Handler: h.mux(), ReadHeaderTimeout: 5 * time.Second}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			server.Close()
+		}
+	})
+	err := server.Serve(listener)
+	if !stop() {
+		<-stopped
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve the agent's socket: %w", err)
+}
+
+func (h Handlers) mux() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	get(mux, "/v1/status", h.Status)
+	get(mux, "/v1/nodes", h.Nodes)
+	get(mux, "/v1/networks", h.Networks)
+	get(mux, "/v1/endpoints", h.Endpoints)
+	get(mux, "/v1/ring", h.Ring)
+	get(mux, "/v1/flows", h.Flows)
+	get(mux, "/v1/join-command", h.JoinCommand)
+	post(mux, "/v1/leave", h.Leave)
+	post(mux, "/v1/forget", h.Forget)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, nil, &Error{http.StatusNotFound, fmt.Sprintf("the agent has no %s %s: is the command of another version?", r.Method, r.URL.Path)})
+	})
+	return mux
+}
+
+func get[T any](mux *http.ServeMux, path string, f func(context.Context) (T, error)) {
+	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		value, err := f(r.Context())
+		reply(w, value, err)
+	})
+}
+
+func post[Q, T any](mux *http.ServeMux, path string, f func(context.Context, Q) (T, error)) {
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		var request Q
+		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		body.DisallowUnknownFields()
+		if err := body.Decode(&request); err != nil {
+			reply(w, nil, &Error{http.StatusBadRequest, fmt.Sprintf("body of %s: %v", path, err)})
+			return
+		}
+		value, err := f(r.Context(), request)
+		reply(w, value, err)
+	})
+}
+
+// reply writes the value, or the error as {"error": "..."}.
+func reply(w http.ResponseWriter, value any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		failure := &Error{http.StatusInternalServerError, err.Error()}
+		errors.As(err, &failure)
+		w.WriteHeader(failure.Status)
+		value = failure
+	}
+	json.NewEncoder(w).Encode(value) // an error here is a caller that went away
+}

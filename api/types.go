@@ -1,0 +1,138 @@
+// Package api is the agent's own interface, for the command line and for
+// monitoring: HTTP and JSON over a unix socket that only root can open. The
+// types here are the bodies; server and client share them, and the command's
+// `-o json` prints them as they are.
+package api
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Status says how the agent and its cluster are. All is well if there are no
+// Problems.
+type Status struct {
+	Version  string     `json:"version"`
+	Node     string     `json:"node"`
+	Name     string     `json:"name"`
+	Cluster  string     `json:"cluster"` // empty: not part of one yet
+	VTEP     netip.Addr `json:"vtep"`
+	Since    time.Time  `json:"since"` // start of the agent
+	Problems []Problem  `json:"problems"`
+
+	Hosts     Count  `json:"hosts"` // alive of known ones, this one included
+	Networks  int    `json:"networks"`
+	Endpoints Count  `json:"endpoints"` // here of all
+	OVS       string `json:"ovs"`       // host or embedded
+	Datapath  string `json:"datapath"`  // kernel or userspace
+	MTU       int    `json:"mtu"`       // of the underlay, bytes
+	VXLANPort uint16 `json:"vxlanPort"`
+	// Refused counts gossip messages that were not accepted, by reason.
+	Refused map[string]uint64 `json:"refused,omitempty"`
+}
+
+// Count is some of all.
+type Count struct {
+	Part int `json:"part"`
+	All  int `json:"all"`
+}
+
+// Problem is something that is not as it should be, and what to do about it.
+type Problem struct {
+	What string `json:"what"`
+	Do   string `json:"do"`
+}
+
+// Node is a host of the cluster.
+type Node struct {
+	ID       string         `json:"id"`
+	Name     string         `json:"name"`
+	VTEP     netip.Addr     `json:"vtep"`
+	Gossip   netip.AddrPort `json:"gossip"`
+	Alive    bool           `json:"alive"`
+	Self     bool           `json:"self"`
+	Version  string         `json:"version"`
+	Datapath string         `json:"datapath"`
+	MTU      int            `json:"mtu"`
+}
+
+// Network is a network of the cluster.
+type Network struct {
+	Name      string   `json:"name"`
+	VNID      uint32   `json:"vnid"`
+	Subnets   []Subnet `json:"subnets"`
+	Hosts     []string `json:"hosts"` // names of the hosts with containers on it
+	Endpoints int      `json:"endpoints"`
+	Internal  bool     `json:"internal"`
+	Removed   bool     `json:"removed"` // goes when no host uses it any more
+}
+
+// Subnet is a prefix of a network.
+type Subnet struct {
+	Prefix  netip.Prefix `json:"prefix"`
+	Gateway netip.Addr   `json:"gateway"`
+}
+
+// Endpoint is a container's place in a network.
+type Endpoint struct {
+	ID        string       `json:"id"`
+	Network   string       `json:"network"`
+	Name      string       `json:"name"`      // container's name, empty until learnt
+	Container string       `json:"container"` // container's ID, empty until learnt
+	Addrs     []netip.Addr `json:"addrs"`
+	MAC       string       `json:"mac"`
+	Host      string       `json:"host"` // name of the host
+}
+
+// Pool says who owns the addresses of a prefix: a network's, or, with Network
+// empty, the cluster's own.
+type Pool struct {
+	Network string       `json:"network"`
+	Prefix  netip.Prefix `json:"prefix"`
+	Shares  []Share      `json:"shares"` // in address order of their first block
+}
+
+// Share is what one host owns of a pool.
+type Share struct {
+	Host   string         `json:"host"` // name; the node ID if the name is not known
+	Node   string         `json:"node"`
+	Blocks []netip.Prefix `json:"blocks"` // in address order
+	// Part of the pool, 0 to 1.
+	Part float64 `json:"part"`
+}
+
+// Flow is an OpenFlow flow of this host's switch, with its counters.
+type Flow struct {
+	Table    uint8  `json:"table"`
+	Stage    string `json:"stage"`
+	Priority uint16 `json:"priority"`
+	Match    string `json:"match"`
+	Actions  string `json:"actions"`
+	Cookie   uint64 `json:"cookie"`
+	Packets  uint64 `json:"packets"`
+	Bytes    uint64 `json:"bytes"`
+}
+
+// JoinCommand has the lines that add a host to the cluster. They contain the
+// gossip key.
+type JoinCommand struct {
+	Plugin  string `json:"plugin"`
+	Service string `json:"service"`
+}
+
+// LeaveRequest takes this host out of the cluster. Force does so even though
+// containers are attached: they lose their network.
+type LeaveRequest struct {
+	Force bool `json:"force"`
+}
+
+// ForgetRequest names a dead host (by name or node ID) whose addresses this host
+// takes over.
+type ForgetRequest struct {
+	Host string `json:"host"`
+}
+
+// Done says in words what was done.
+type Done struct {
+	Text string `json:"text"`
+}

@@ -1,0 +1,79 @@
+// Package identity keeps what makes a host the same host after a reboot: its
+// node ID, the ID of its cluster, and the gossip key.
+package identity
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// Identity is the content of identity.json in the state directory.
+type Identity struct {
+	// Node is 16 lower-case hexadecimal digits, made at the first start.
+	Node string `json:"node"`
+	// Cluster is 32 lower-case hexadecimal digits, made by the seed; empty until
+	// this host has become part of a cluster.
+	Cluster string `json:"cluster,omitempty"`
+}
+
+const identityFile = "identity.json"
+
+var (
+	nodeForm    = regexp.MustCompile(`^[0-9a-f]{16}$`)
+	clusterForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
+)
+
+// Load reads the identity in directory dir. At the first start it makes dir
+// (0700) and a node ID, and both are durable on return. A damaged file is an
+// error: to go on under a new ID would forget what this host owns.
+func Load(dir string) (Identity, error) {
+	name := filepath.Join(dir, identityFile)
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return create(dir)
+	}
+	if err != nil {
+		return Identity{}, fmt.Errorf("read this host's identity: %w", err)
+	}
+	var id Identity
+	err = json.Unmarshal(data, &id)
+	if err != nil || !nodeForm.MatchString(id.Node) || id.Cluster != "" && !clusterForm.MatchString(id.Cluster) {
+		return Identity{}, fmt.Errorf("%s is damaged: restore it from a backup; "+
+			"else `grapevine forget` this host on another one, and remove %s to join as a new host", name, dir)
+	}
+	return id, nil
+}
+
+func create(dir string) (Identity, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Identity{}, fmt.Errorf("make the state directory: %w", err)
+	}
+	id := Identity{Node: random(8)}
+	return id, id.Save(dir)
+}
+
+// Save writes the identity to dir; it is durable on return.
+func (id Identity) Save(dir string) error {
+	data, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode this host's identity: %w", err)
+	}
+	return writeFile(filepath.Join(dir, identityFile), append(data, '\n'))
+}
+
+// NewCluster makes a cluster ID.
+func NewCluster() string { return random(16) }
+
+// random is n random bytes in hexadecimal; crypto/rand does not fail.
+func random(n int) string {
+	b := make([]byte, n)
+	rand.Read(b)
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,119 @@
+package identity
+
+import (
+	"bytes"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/internal/config"
+)
+
+func TestLoadKeepsTheNode(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	first, err := Load(dir)
+	if err != nil || !nodeForm.MatchString(first.Node) || first.Cluster != "" {
+		t.Fatalf("first start: %+v, %v", first, err)
+	}
+	first.Cluster = NewCluster()
+	if err := first.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Load(dir); err != nil || again != first {
+		t.Fatalf("second start: %+v, %v, want %+v", again, err, first)
+	}
+	other, err := Load(t.TempDir())
+	if err != nil || other.Node == first.Node {
+		t.Fatalf("another host has the same node ID %q, %v", other.Node, err)
+	}
+	private(t, dir, identityFile)
+}
+
+// private fails if the file is not 0600, or if others lie beside it.
+func private(t *testing.T, dir, name string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != name {
+		t.Fatalf("in %s: %v, %v, want %s alone", dir, entries, err, name)
+	}
+	if info, err := entries[0].Info(); err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%s: %v, %v", name, info.Mode(), err)
+	}
+}
+
+func TestDamagedIdentityIsRefused(t *testing.T) {
+	for _, text := range []string{"", "{", `{"node":"xyz"}`, `{"node":"0123456789abcdef","cluster":"1"}`, `{"node":"0123456789ABCDEF"}`} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, identityFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if id, err := Load(dir); err == nil || !strings.Contains(err.Error(), "is damaged") {
+			t.Errorf("%q: %+v, %v", text, id, err)
+		}
+	}
+}
+
+func TestDecide(t *testing.T) {
+	own := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
+	fresh, member := Identity{Node: "0123456789abcdef"}, Identity{Node: "0123456789abcdef", Cluster: NewCluster()}
+	list := func(s ...string) (l []netip.AddrPort) {
+		for _, a := range s {
+			l = append(l, netip.AddrPortFrom(netip.MustParseAddr(a), 7946))
+		}
+		return l
+	}
+	for _, tt := range []struct {
+		name string
+		id   Identity
+		join []netip.AddrPort
+		want Role
+	}{
+		{"no list", fresh, nil, Seed},
+		{"first", fresh, list("10.0.0.1", "10.0.0.2"), Seed},
+		{"first, IPv6", fresh, list("fd00::1"), Seed},
+		{"not first", fresh, list("10.0.0.2", "10.0.0.1"), Joiner},
+		{"not in the list", fresh, list("10.0.0.2"), Joiner},
+		{"first with state", member, list("10.0.0.1"), Member},
+		{"no list with state", member, nil, Member},
+	} {
+		if got := Decide(tt.id, own, tt.join); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "key")
+	if _, err := Keys(Joiner, nil, file, config.ParseKeys); err == nil || !strings.Contains(err.Error(), "grapevine join-command") {
+		t.Fatalf("a joiner without a key: %v", err)
+	}
+	made, err := Keys(Seed, nil, file, config.ParseKeys)
+	if err != nil || len(made) != 1 || len(made[0]) != 32 {
+		t.Fatalf("a seed without a key: %d keys, %v", len(made), err)
+	}
+	private(t, dir, "key")
+	for _, role := range []Role{Seed, Joiner, Member} {
+		if again, err := Keys(role, nil, file, config.ParseKeys); err != nil || len(again) != 1 || !bytes.Equal(again[0], made[0]) {
+			t.Fatalf("%v with a key file: %d keys, %v", role, len(again), err)
+		}
+	}
+	given := [][]byte{make([]byte, 16)}
+	if got, err := Keys(Joiner, given, file, config.ParseKeys); err != nil || !bytes.Equal(got[0], given[0]) {
+		t.Fatalf("a configured key does not win: %v", err)
+	}
+}
+
+func TestBadKeyFile(t *testing.T) {
+	for _, text := range []string{"", "\n", "c2hvcnQ="} {
+		file := filepath.Join(t.TempDir(), "key")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Keys(Seed, nil, file, config.ParseKeys); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

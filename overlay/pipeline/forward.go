@@ -1,0 +1,129 @@
+package pipeline
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// forwardLocal sends to this host's endpoints, and nowhere else what came out of
+// the tunnel: a packet crosses the underlay once.
+func forwardLocal(c *compiler) {
+	for _, p := range c.in.Ports {
+		for _, a := range p.Addrs {
+			c.add(Forwarding, 3000, endpointObject(p.Endpoint), match{}.ipDst(host(a)),
+				load(regDstVNID, p.VNID), load(regOutPort, p.OFPort),
+				setEthSrc(RouterMAC), setEthDst(p.MAC), goTo(VNIDCheck))
+		}
+	}
+	c.drop(Forwarding, 2900, DropTransit, match{}.reg(regClass, classTunnel))
+	for _, p := range []string{"224.0.0.0/4", "255.255.255.255/32", "ff00::/8"} {
+		c.drop(Forwarding, 2800, DropMulticast, match{}.ipDst(netip.MustParsePrefix(p)))
+	}
+}
+
+// forwardRanges sends to other hosts by the longest range; what is within a
+// subnet and in no range of another host is dropped, and counted with the subnet
+// or the range.
+func forwardRanges(c *compiler) {
+	for _, s := range c.in.Subnets {
+		c.add(Forwarding, byLength(s.Prefix, 0), subnetObject(s.Prefix), match{}.ipDst(s.Prefix), drop)
+	}
+	for _, r := range c.in.Routes {
+		m, o, priority := match{}.ipDst(r.Prefix), routeObject(r.Prefix), byLength(r.Prefix, 1)
+		if i, ok := c.index[r.VTEP]; ok && c.in.TunnelPort != 0 {
+			c.add(Forwarding, priority, o, m, load(regDstVNID, r.VNID), load(regOutPort, c.in.TunnelPort),
+				c.toVTEP(r.VTEP, i), goTo(VNIDCheck))
+			continue
+		}
+		c.add(Forwarding, priority, o, m, drop)
+	}
+}
+
+// toVTEP keeps the tunnel's destination until the output stage.
+func (c *compiler) toVTEP(a netip.Addr, index uint32) string {
+	if c.in.Tunnel == HeaderBits {
+		return load(regVTEP, index)
+	}
+	return setTunDst(a)
+}
+
+// forwardOutside sends to the gateway what is for the host's own gateway
+// addresses or for the world outside. Only endpoints get there: what the gateway
+// sent is not sent back to it, and internal networks have no outside.
+func forwardOutside(c *compiler) {
+	endpoint := match{}.reg(regClass, classEndpoint)
+	outside := endpoint.reg(regInternal, 0)
+	if c.in.GatewayPort != 0 {
+		toGateway := []string{
+			load(regDstVNID, 0), load(regOutPort, c.in.GatewayPort),
+			setEthSrc(RouterMAC), setEthDst(c.in.GatewayMAC), goTo(VNIDCheck),
+		}
+		for _, s := range c.in.Subnets {
+			if s.Gateway.IsValid() {
+				c.add(Forwarding, 2700, subnetObject(s.Prefix), endpoint.ipDst(host(s.Gateway)), toGateway...)
+			}
+		}
+		for _, f := range []family{ipv4, ipv6} {
+			c.add(Forwarding, 100, object{}, outside.proto(f.proto), toGateway...)
+		}
+	}
+	if c.in.VXLANPort != 0 {
+		for _, f := range []family{ipv4, ipv6} {
+			c.drop(Forwarding, 200, DropForgedTunnel, endpoint.proto(f.udp).udpPort(c.in.VXLANPort))
+		}
+	}
+	c.drop(Forwarding, 0, DropNoRoute, match{})
+}
+
+// checkVNIDs lets a packet on if both ends are of one network or one of them
+// is privileged.
+func checkVNIDs(c *compiler) {
+	next := goTo(VNIDCheck.next())
+	c.add(VNIDCheck, 200, vnidObject(0), match{}.reg(regSrcVNID, 0), next)
+	c.add(VNIDCheck, 190, vnidObject(0), match{}.reg(regDstVNID, 0), next)
+	for _, v := range c.in.vnids() {
+		c.add(VNIDCheck, 100, vnidObject(v), match{}.reg(regSrcVNID, v).reg(regDstVNID, v), next)
+	}
+	c.drop(VNIDCheck, 0, DropOtherNetwork, match{})
+}
+
+// vnids are the VNIDs of in but 0, in order.
+func (in Input) vnids() []uint32 {
+	set := map[uint32]bool{}
+	for _, s := range in.Subnets {
+		set[s.VNID] = true
+	}
+	for _, p := range in.Ports {
+		set[p.VNID] = true
+	}
+	delete(set, 0)
+	return slices.Sorted(maps.Keys(set))
+}
+
+// emit sends the packet out. Into the tunnel it takes its source's VNID, which
+// the receiving host checks against the range of its source and again against
+// its destination.
+func emit(c *compiler) {
+	if c.in.TunnelPort != 0 {
+		m := match{}.reg(regOutPort, c.in.TunnelPort)
+		c.add(Output, 200, object{}, m, c.encapsulate()...)
+	}
+	c.drop(Output, 100, DropNoDestination, match{}.reg(regOutPort, 0))
+	c.add(Output, 50, object{}, match{}, outputReg(regOutPort))
+}
+
+func (c *compiler) encapsulate() []string {
+	vnid := regSrcVNID.bits(24)
+	if c.in.Tunnel == Metadata {
+		return []string{
+			setEthSrc(RouterMAC), setEthDst(RouterMAC),
+			move(vnid, "NXM_NX_TUN_ID[0..23]"), output(c.in.TunnelPort),
+		}
+	}
+	return []string{
+		"set_field:02:00:00:00:00:00->eth_src", move(vnid, "NXM_OF_ETH_SRC[0..23]"),
+		"set_field:02:01:00:00:00:00->eth_dst", move(regVTEP.bits(32), "NXM_OF_ETH_DST[0..31]"),
+		output(c.in.TunnelPort),
+	}
+}

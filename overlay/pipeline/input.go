@@ -1,0 +1,119 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// RouterMAC is the one MAC that containers know their neighbours and their
+// gateway by. Containers' own MACs never leave their host.
+var RouterMAC = net.HardwareAddr{0x02, 0x67, 0x76, 0x00, 0x00, 0x01}
+
+// MaxVNID is the largest VNID, a VXLAN network identifier of 24 bits (RFC 7348).
+const MaxVNID = 1<<24 - 1
+
+// Round is the round that goes into cookies: it changes when flows of the same
+// text come to mean something else, and stays the same over restarts, so that a
+// restarted agent finds nothing to change.
+const Round = 1
+
+// TunnelMode says how the VNID and the VTEP travel between the switch and the
+// device that encapsulates.
+type TunnelMode uint8
+
+// The tunnel modes. The zero value is no mode.
+const (
+	// Metadata: an OVS tunnel port; tun_id, tun_src and tun_dst (kernel datapath).
+	Metadata TunnelMode = 1
+	// HeaderBits: an ordinary device whose frames carry the VNID in the low 24 bits
+	// of the source MAC (prefix 02:00:00) and the index of the remote VTEP in the low 32
+	// bits of the destination MAC (prefix 02:01), in both directions.
+	HeaderBits TunnelMode = 2
+)
+
+// Input is everything the flows of one host depend on. The slices are not
+// changed by Compile and need no order.
+type Input struct {
+	Round  uint8
+	Tunnel TunnelMode
+	// TunnelPort and GatewayPort are OpenFlow ports; 0: there is none yet.
+	TunnelPort, GatewayPort uint32
+	// GatewayMAC is the host's own MAC on the gateway port.
+	GatewayMAC net.HardwareAddr
+	// VXLANPort is the cluster's UDP port for VXLAN; endpoints may not send to it
+	// outside the cluster.
+	VXLANPort uint16
+	VTEPs     []VTEP
+	Subnets   []Subnet
+	Routes    []Route
+	Ports     []Port
+}
+
+// VTEP is a remote tunnel end, with an index that is its own on this host (not 0).
+type VTEP struct {
+	Addr  netip.Addr
+	Index uint32
+}
+
+// Subnet is a prefix of a network. Gateway is invalid if there is none.
+type Subnet struct {
+	Prefix  netip.Prefix
+	VNID    uint32
+	Gateway netip.Addr
+}
+
+// Route says who has a range of a subnet. VTEP is invalid if nothing of it is
+// reachable through the tunnel: the range is this host's own, or its host is not
+// known. The longest prefix counts. VNID is the subnet's.
+type Route struct {
+	Prefix netip.Prefix
+	VNID   uint32
+	VTEP   netip.Addr
+}
+
+// Port is a local endpoint. Internal says that its network is: no way out of
+// the cluster.
+type Port struct {
+	OFPort   uint32
+	MAC      net.HardwareAddr
+	Addrs    []netip.Addr
+	VNID     uint32
+	Internal bool
+	Endpoint string
+}
+
+// validate says what makes in impossible to compile; flows that would collide
+// are found by Compile itself.
+func (in Input) validate() error {
+	var errs []error
+	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	if in.Tunnel != Metadata && in.Tunnel != HeaderBits {
+		fail("tunnel mode %d is unknown", in.Tunnel)
+	}
+	if in.GatewayPort != 0 && len(in.GatewayMAC) != 6 {
+		fail("gateway port %d has MAC %q, want 6 bytes", in.GatewayPort, in.GatewayMAC)
+	}
+	for _, v := range in.VTEPs {
+		if v.Index == 0 || !v.Addr.IsValid() {
+			fail("VTEP %s has index %d", v.Addr, v.Index)
+		}
+	}
+	for _, s := range in.Subnets {
+		if !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked() || s.VNID > MaxVNID {
+			fail("subnet %s of VNID %d is not a prefix of a network", s.Prefix, s.VNID)
+		}
+	}
+	for _, r := range in.Routes {
+		if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || r.VNID > MaxVNID {
+			fail("range %s of VNID %d is not a range of a network", r.Prefix, r.VNID)
+		}
+	}
+	for _, p := range in.Ports {
+		if p.OFPort == 0 || len(p.MAC) != 6 || p.VNID > MaxVNID {
+			fail("endpoint %s has port %d, MAC %q, VNID %d", p.Endpoint, p.OFPort, p.MAC, p.VNID)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,179 @@
+package pipeline
+
+// All numbers that flows share are allocated in this file: stages (OpenFlow
+// tables), registers and cookie bits. TestLayout fails if two of them overlap.
+
+// Stage is a step of the pipeline and, by its value, its OpenFlow table.
+type Stage uint8
+
+// The stages in the order in which a packet visits them. There is room between
+// them; a stage keeps its number for ever, since flows of an older agent may be
+// in the switch.
+const (
+	Classify      Stage = 0
+	TunnelSource  Stage = 10
+	SpoofGuard    Stage = 20
+	ARPResponder  Stage = 30
+	Conntrack     Stage = 40
+	EgressPolicy  Stage = 50
+	Service       Stage = 60
+	Forwarding    Stage = 70
+	VNIDCheck     Stage = 80
+	IngressPolicy Stage = 90
+	Output        Stage = 100
+)
+
+// stageInfo is what people are told about a stage.
+type stageInfo struct {
+	Stage     Stage
+	Name, Doc string
+}
+
+// stages is the pipeline, in order.
+var stages = []stageInfo{
+	{Classify, "classify", "by port: tunnel, gateway or endpoint; VLAN-tagged frames are dropped"},
+	{TunnelSource, "tunnel-source", "only known VTEPs; loads the VTEP's index and the VNID that the packet carries"},
+	{SpoofGuard, "spoof-guard", "endpoints: port, MAC and address (IP and ARP), loads the VNID; tunnel: the source is in a range of that VTEP and VNID; gateway: the source is no container"},
+	{ARPResponder, "arp-responder", "answers for every address of a known prefix with the router's MAC, except to its own holder"},
+	{Conntrack, "conntrack", "empty"},
+	{EgressPolicy, "egress-policy", "empty"},
+	{Service, "service", "empty"},
+	{Forwarding, "forwarding", "by destination range: loads the destination's VNID and the port or the tunnel destination"},
+	{VNIDCheck, "vnid-check", "source and destination VNID are equal, or one of them is 0"},
+	{IngressPolicy, "ingress-policy", "empty"},
+	{Output, "output", "sends the packet; into the tunnel with its source's VNID"},
+}
+
+// Stages lists the stages in the order in which a packet visits them.
+func Stages() []Stage {
+	out := make([]Stage, len(stages))
+	for i, s := range stages {
+		out[i] = s.Stage
+	}
+	return out
+}
+
+// String is the stage's name, as in `grapevine flows` and docs/pipeline.md.
+func (s Stage) String() string {
+	for _, i := range stages {
+		if i.Stage == s {
+			return i.Name
+		}
+	}
+	return "unknown stage"
+}
+
+// next is the stage after s.
+func (s Stage) next() Stage {
+	for i := range stages[:len(stages)-1] {
+		if stages[i].Stage == s {
+			return stages[i+1].Stage
+		}
+	}
+	panic("pipeline: no stage after " + s.String())
+}
+
+// register is a run of bits in one of the switch's 32-bit registers.
+type register struct {
+	Num, Low, Bits int
+	Name, Doc      string
+}
+
+// The registers. They are zero when a packet enters the switch.
+var (
+	regSrcVNID  = register{0, 0, 32, "source VNID", "VNID of the sender; 0 is privileged (gateway, global networks)"}
+	regDstVNID  = register{1, 0, 32, "destination VNID", "VNID of the destination range"}
+	regOutPort  = register{2, 0, 32, "output port", "OpenFlow port that the output stage sends to"}
+	regClass    = register{3, 0, 2, "class", "where the packet came from: 1 endpoint, 2 gateway, 3 tunnel"}
+	regInternal = register{3, 2, 1, "internal", "1: the sender's network is internal and may not leave the cluster"}
+	regVTEP     = register{4, 0, 32, "VTEP index", "tunnel packets: the VTEP it came from; then the one it goes to"}
+	regScratch  = register{5, 0, 32, "scratch", "holds an address while an ARP reply is made"}
+)
+
+var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regInternal, regVTEP, regScratch}
+
+// Values of regClass.
+const (
+	classEndpoint = 1
+	classGateway  = 2
+	classTunnel   = 3
+)
+
+// Cookie layout, from the top: 8 bits round, 8 bits stage, 8 bits kind of
+// object, 40 bits object.
+const (
+	cookieRoundShift = 56
+	cookieStageShift = 48
+	cookieKindShift  = 40
+	cookieObjectMask = 1<<40 - 1
+)
+
+// ObjectKind says what the object of a cookie is.
+type ObjectKind uint8
+
+// The kinds of object. A flow that belongs to nobody in particular has kind None.
+const (
+	KindNone     ObjectKind = 0
+	KindEndpoint ObjectKind = 1 // hash of the endpoint ID
+	KindSubnet   ObjectKind = 2 // hash of the prefix
+	KindRoute    ObjectKind = 3 // hash of the range
+	KindVTEP     ObjectKind = 4 // hash of the VTEP's address
+	KindVNID     ObjectKind = 5 // the VNID itself
+	KindDrop     ObjectKind = 6 // a Reason
+)
+
+var kindNames = map[ObjectKind]string{
+	KindNone: "", KindEndpoint: "endpoint", KindSubnet: "subnet", KindRoute: "range",
+	KindVTEP: "vtep", KindVNID: "vnid", KindDrop: "drop",
+}
+
+// String names the kind in one word; KindNone is empty.
+func (k ObjectKind) String() string { return kindNames[k] }
+
+// Reason says why packets that belong to no object are dropped.
+type Reason uint8
+
+// The reasons. Drops that belong to an object (an endpoint that spoofs, a range
+// that is not routed) carry that object instead.
+const (
+	DropVLAN          Reason = 1
+	DropUnknownVTEP   Reason = 2
+	DropTunnelSource  Reason = 3
+	DropUnknownPort   Reason = 4
+	DropLinkLocal     Reason = 5
+	DropARP           Reason = 6
+	DropTransit       Reason = 7
+	DropMulticast     Reason = 8
+	DropForgedTunnel  Reason = 9
+	DropNoRoute       Reason = 10
+	DropOtherNetwork  Reason = 11
+	DropNoDestination Reason = 12
+)
+
+var reasons = []struct {
+	Reason Reason
+	Doc    string
+}{
+	{DropVLAN, "VLAN-tagged frame"},
+	{DropUnknownVTEP, "tunnel packet from an unknown VTEP"},
+	{DropTunnelSource, "tunnel packet whose source is in no known range"},
+	{DropUnknownPort, "packet on a port that no endpoint has"},
+	{DropLinkLocal, "IPv6 link-local or unspecified source of an endpoint"},
+	{DropARP, "ARP that is no request for a known prefix"},
+	{DropTransit, "tunnel packet for no endpoint of this host"},
+	{DropMulticast, "multicast or broadcast destination"},
+	{DropForgedTunnel, "VXLAN packet of an endpoint to the outside, which NAT would make look like this host's"},
+	{DropNoRoute, "destination outside the cluster, not from an endpoint that may leave it"},
+	{DropOtherNetwork, "source and destination are on different networks"},
+	{DropNoDestination, "no output port"},
+}
+
+// String explains the reason in a few words.
+func (r Reason) String() string {
+	for _, i := range reasons {
+		if i.Reason == r {
+			return i.Doc
+		}
+	}
+	return "unknown reason"
+}

@@ -1,0 +1,155 @@
+package pipeline
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// field is a match field; the order is the one in which ovs-ofctl prints them.
+type field uint8
+
+const (
+	fieldProto field = iota
+	fieldReg         // + register number
+	fieldTunID field = fieldReg + 16 + iota
+	fieldTunSrc
+	fieldInPort
+	fieldVLAN
+	fieldEthSrc
+	fieldEthDst
+	fieldSrc // nw_src, ipv6_src, arp_spa
+	fieldDst // nw_dst, ipv6_dst, arp_tpa
+	fieldARPOp
+	fieldARPSHA
+	fieldPortDst
+)
+
+type term struct {
+	field field
+	text  string
+}
+
+// match is a set of conditions. The zero value matches everything. Its methods
+// return a new match, so that a match may be shared as a prefix of others.
+type match struct {
+	regs  [16]struct{ value, mask uint32 }
+	terms []term
+}
+
+func (m match) with(f field, format string, a ...any) match {
+	m.terms = append(slices.Clip(m.terms), term{f, fmt.Sprintf(format, a...)})
+	return m
+}
+
+// reg matches a register's value.
+func (m match) reg(r register, v uint32) match {
+	m.regs[r.Num].value |= v << r.Low
+	m.regs[r.Num].mask |= r.mask()
+	return m
+}
+
+func (m match) proto(p string) match              { return m.with(fieldProto, "%s", p) }
+func (m match) inPort(p uint32) match             { return m.with(fieldInPort, "in_port=%s", portText(p)) }
+func (m match) ethSrc(mac net.HardwareAddr) match { return m.with(fieldEthSrc, "dl_src=%s", mac) }
+func (m match) ethDst(mac net.HardwareAddr) match { return m.with(fieldEthDst, "dl_dst=%s", mac) }
+func (m match) ethSrcMask(mac, mask string) match {
+	return m.with(fieldEthSrc, "dl_src=%s/%s", mac, mask)
+}
+func (m match) vlanTagged() match                 { return m.with(fieldVLAN, "vlan_tci=0x1000/0x1000") }
+func (m match) arpOp(op int) match                { return m.with(fieldARPOp, "arp_op=%d", op) }
+func (m match) arpSHA(mac net.HardwareAddr) match { return m.with(fieldARPSHA, "arp_sha=%s", mac) }
+func (m match) udpPort(p uint16) match            { return m.with(fieldPortDst, "tp_dst=%d", p) }
+func (m match) arpSPA(a netip.Addr) match         { return m.with(fieldSrc, "arp_spa=%s", a) }
+func (m match) arpTPA(p netip.Prefix) match       { return m.with(fieldDst, "arp_tpa=%s", prefixText(p)) }
+func (m match) tunSrc(a netip.Addr) match         { return m.with(fieldTunSrc, "%s=%s", tunField(a, "src"), a) }
+
+// ipSrc and ipDst match an address range of either family.
+func (m match) ipSrc(p netip.Prefix) match {
+	f := familyOf(p.Addr())
+	return m.proto(f.proto).with(fieldSrc, "%s=%s", f.src, prefixText(p))
+}
+
+func (m match) ipDst(p netip.Prefix) match {
+	f := familyOf(p.Addr())
+	return m.proto(f.proto).with(fieldDst, "%s=%s", f.dst, prefixText(p))
+}
+
+// String is the canonical text: fields in the switch's order, by commas.
+func (m match) String() string {
+	terms := slices.Clone(m.terms)
+	for i, r := range m.regs {
+		if r.mask != 0 {
+			terms = append(terms, term{fieldReg + field(i), fmt.Sprintf("reg%d=%s", i, maskedText(r.value, r.mask))})
+		}
+	}
+	slices.SortFunc(terms, func(a, b term) int { return cmp.Compare(a.field, b.field) })
+	texts := make([]string, len(terms))
+	for i, t := range terms {
+		texts[i] = t.text
+	}
+	return strings.Join(texts, ",")
+}
+
+// family is what differs between IPv4 and IPv6 in a match.
+type family struct{ proto, udp, src, dst string }
+
+var (
+	ipv4 = family{"ip", "udp", "nw_src", "nw_dst"}
+	ipv6 = family{"ipv6", "udp6", "ipv6_src", "ipv6_dst"}
+)
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return ipv4
+	}
+	return ipv6
+}
+
+// host is the range of one address.
+func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// prefixText leaves the length of a host's range out, as the switch does.
+func prefixText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// maskedText writes a value as C's %#x does: zero without a prefix.
+func maskedText(value, mask uint32) string {
+	if mask == ^uint32(0) {
+		return hexText(value)
+	}
+	return hexText(value) + "/" + hexText(mask)
+}
+
+func hexText(v uint32) string {
+	if v == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%#x", v)
+}
+
+// portText names the bridge's own port, as the switch does.
+func portText(p uint32) string {
+	if p == 0xfffffffe || p == 65534 {
+		return "LOCAL"
+	}
+	return fmt.Sprint(p)
+}
+
+func tunField(a netip.Addr, end string) string {
+	if a.Is4() {
+		return "tun_" + end
+	}
+	return "tun_ipv6_" + end
+}
+
+func (r register) mask() uint32 {
+	return uint32((uint64(1)<<r.Bits - 1) << r.Low)
+}

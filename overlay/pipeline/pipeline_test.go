@@ -1,0 +1,158 @@
+package pipeline
+
+import (
+	"flag"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write golden files and docs/pipeline.md")
+
+// golden compares got with a file, or writes it with -update.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s is not what the code makes (go test ./overlay/pipeline -update):\n%s", path, d)
+	}
+}
+
+func TestDocIsCurrent(t *testing.T) {
+	golden(t, filepath.Join("..", "..", "docs", "pipeline.md"), Markdown())
+}
+
+func TestWalkIsComplete(t *testing.T) {
+	for _, part := range strings.Split(Markdown(), "These flows carry it out")[1:] {
+		if got := strings.Count(part, "goto_table"); got != 9+10 {
+			t.Errorf("the walk has %d steps that go on, want 19:\n%s", got, part)
+		}
+	}
+}
+
+func addrs(s ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range s {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+// scene has two networks, a global one, an internal one, nested ranges and both
+// address families.
+func scene(mode TunnelMode) Input {
+	mac := func(b byte) net.HardwareAddr { return net.HardwareAddr{2, 0x42, 0, 0, 0, b} }
+	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
+	in := Input{
+		Round: Round, Tunnel: mode, TunnelPort: 1, GatewayPort: 2, GatewayMAC: mac(2), VXLANPort: 4789,
+		VTEPs: []VTEP{{addr("192.0.2.2"), 2}, {addr("192.0.2.3"), 3}},
+		Subnets: []Subnet{
+			{prefix("10.128.0.0/22"), 5, addr("10.128.0.1")},
+			{prefix("10.129.0.0/22"), 6, netip.Addr{}},
+			{prefix("10.130.0.0/22"), 0, addr("10.130.0.1")},
+			{prefix("fd00:1::/64"), 5, addr("fd00:1::1")},
+		},
+		Routes: []Route{
+			{prefix("10.128.0.0/22"), 5, addr("192.0.2.2")},
+			{prefix("10.128.0.0/24"), 5, netip.Addr{}},
+			{prefix("10.128.2.0/24"), 5, addr("192.0.2.3")},
+			{prefix("10.129.2.0/24"), 6, addr("192.0.2.3")},
+			{prefix("10.130.2.0/24"), 0, addr("192.0.2.3")},
+			{prefix("fd00:1::8000:0/97"), 5, addr("192.0.2.2")},
+		},
+		Ports: []Port{
+			{11, mac(11), addrs("10.128.0.11", "fd00:1::11"), 5, false, "blue"},
+			{12, mac(12), addrs("10.129.0.12"), 6, true, "red"},
+			{13, mac(13), addrs("10.130.0.13"), 0, false, "global"},
+		},
+	}
+	if mode == Metadata {
+		in.VTEPs = append(in.VTEPs, VTEP{addr("2001:db8::4"), 4})
+		in.Routes = append(in.Routes, Route{prefix("10.128.3.0/24"), 5, addr("2001:db8::4")})
+	}
+	return in
+}
+
+func TestGoldenFlows(t *testing.T) {
+	alone := scene(HeaderBits)
+	alone.TunnelPort, alone.GatewayPort, alone.VTEPs = 0, 0, nil
+	for name, in := range map[string]Input{
+		"metadata": scene(Metadata), "headerbits": scene(HeaderBits), "alone": alone,
+		"empty": {Round: Round, Tunnel: Metadata},
+	} {
+		flows, err := Compile(in)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		var b strings.Builder
+		for _, f := range flows {
+			b.WriteString(f.String() + "\n")
+		}
+		golden(t, filepath.Join("testdata", name+".flows"), b.String())
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	for want, change := range map[string]func(*Input){
+		"tunnel mode 0":    func(in *Input) { in.Tunnel = 0 },
+		"gateway port 2":   func(in *Input) { in.GatewayMAC = nil },
+		"has index 0":      func(in *Input) { in.VTEPs[0].Index = 0 },
+		"VNID 16777216":    func(in *Input) { in.Subnets[0].VNID = MaxVNID + 1 },
+		"range 10.128.0.1": func(in *Input) { in.Routes[0].Prefix = netip.MustParsePrefix("10.128.0.1/22") },
+		"endpoint red":     func(in *Input) { in.Ports[1].OFPort = 0 },
+		"two flows":        func(in *Input) { in.Ports[1].Addrs = in.Ports[0].Addrs },
+	} {
+		in := scene(Metadata)
+		change(&in)
+		if _, err := Compile(in); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// TestFlowCount holds the promise that flows grow with hosts, ranges and local
+// endpoints: doubling everything at most doubles them.
+func TestFlowCount(t *testing.T) {
+	in := scene(HeaderBits)
+	flows, err := Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := 30 + 5*(len(in.VTEPs)+len(in.Subnets)+len(in.Routes)) + 9*len(in.Ports)
+	if len(flows) > most {
+		t.Errorf("%d flows, want at most %d", len(flows), most)
+	}
+}
+
+func TestNames(t *testing.T) {
+	n := NewNames(scene(Metadata))
+	for want, o := range map[string]object{
+		"endpoint blue":           endpointObject("blue"),
+		"subnet 10.129.0.0/22":    subnetObject(netip.MustParsePrefix("10.129.0.0/22")),
+		"vtep 192.0.2.3":          vtepObject(netip.MustParseAddr("192.0.2.3")),
+		"range 10.129.2.0/24":     routeObject(netip.MustParsePrefix("10.129.2.0/24")),
+		"vnid 6":                  vnidObject(6),
+		"drop: VLAN-tagged frame": DropVLAN.object(),
+		"":                        {},
+	} {
+		if got := n.Describe(o.cookie(Round, Forwarding)); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := n.Describe(endpointObject("gone").cookie(1, Forwarding)); !strings.HasPrefix(got, "endpoint #") {
+		t.Errorf("an unknown endpoint is %q", got)
+	}
+}

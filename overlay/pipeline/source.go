@@ -1,0 +1,143 @@
+package pipeline
+
+import (
+	"net"
+	"net/netip"
+)
+
+// classify says where a packet came from. What is on no known port is an
+// endpoint's until the spoof guard has looked.
+func classify(c *compiler) {
+	c.drop(Classify, 200, DropVLAN, match{}.vlanTagged())
+	if c.in.TunnelPort != 0 {
+		c.add(Classify, 100, object{}, match{}.inPort(c.in.TunnelPort), load(regClass, classTunnel), goTo(TunnelSource))
+	}
+	if c.in.GatewayPort != 0 {
+		c.add(Classify, 100, object{}, match{}.inPort(c.in.GatewayPort), load(regClass, classGateway), goTo(SpoofGuard))
+	}
+	c.add(Classify, 0, object{}, match{}, load(regClass, classEndpoint), goTo(SpoofGuard))
+}
+
+// tunnelSource lets in what known VTEPs sent and loads the VNID it carries.
+func tunnelSource(c *compiler) {
+	for _, v := range c.in.VTEPs {
+		m, vnid := match{}.tunSrc(v.Addr), "NXM_NX_TUN_ID[0..23]"
+		if c.in.Tunnel == HeaderBits {
+			m = match{}.ethSrcMask("02:00:00:00:00:00", "ff:ff:ff:00:00:00").ethDst(vtepMAC(v.Index))
+			vnid = "NXM_OF_ETH_SRC[0..23]"
+		}
+		c.add(TunnelSource, 100, vtepObject(v.Addr), m,
+			load(regVTEP, v.Index), move(vnid, regSrcVNID.bits(24)), goTo(SpoofGuard))
+	}
+	c.drop(TunnelSource, 0, DropUnknownVTEP, match{})
+}
+
+// vtepMAC stands for a VTEP in header bits.
+func vtepMAC(index uint32) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0x01, byte(index >> 24), byte(index >> 16), byte(index >> 8), byte(index)}
+}
+
+// guardTunnel lets a tunnel packet on only if its source is in a range of the
+// VTEP it came from, with that range's VNID. The longest range decides: one that
+// lies within another VTEP's is that other one's no more. So no host, and no
+// container that learnt to write tunnel packets, can speak for another host's.
+func guardTunnel(c *compiler) {
+	tunnel := match{}.reg(regClass, classTunnel)
+	for _, r := range c.in.Routes {
+		src := tunnel.ipSrc(r.Prefix)
+		if i, ok := c.index[r.VTEP]; ok {
+			c.add(SpoofGuard, byLength(r.Prefix, 1), routeObject(r.Prefix),
+				src.reg(regVTEP, i).reg(regSrcVNID, r.VNID), goTo(SpoofGuard.next()))
+		}
+		c.add(SpoofGuard, byLength(r.Prefix, 0), routeObject(r.Prefix), src, drop)
+	}
+	c.drop(SpoofGuard, 400, DropTunnelSource, tunnel)
+}
+
+// guardGateway lets through what the host sends or forwards, as VNID 0, but
+// for packets that claim to come from a container: the host routes none, so
+// they were forged outside.
+func guardGateway(c *compiler) {
+	if c.in.GatewayPort == 0 {
+		return
+	}
+	gateway := match{}.reg(regClass, classGateway)
+	for _, s := range c.in.Subnets {
+		if s.Gateway.IsValid() {
+			c.add(SpoofGuard, 220, subnetObject(s.Prefix), gateway.ipSrc(host(s.Gateway)), goTo(SpoofGuard.next()))
+		}
+		c.add(SpoofGuard, 210, subnetObject(s.Prefix), gateway.ipSrc(s.Prefix), drop)
+	}
+	c.add(SpoofGuard, 200, object{}, gateway, goTo(SpoofGuard.next()))
+}
+
+// guardEndpoints ties each endpoint to its port, MAC and addresses, in IP and
+// ARP headers, and loads its VNID. What else comes from its port is counted as
+// its own.
+func guardEndpoints(c *compiler) {
+	for _, p := range c.in.Ports {
+		o, port := endpointObject(p.Endpoint), match{}.inPort(p.OFPort)
+		accept := func(m match) {
+			act := []string{load(regSrcVNID, p.VNID)}
+			if p.Internal {
+				act = append(act, load(regInternal, 1))
+			}
+			c.add(SpoofGuard, 300, o, m.ethSrc(p.MAC), append(act, goTo(SpoofGuard.next()))...)
+		}
+		for _, a := range p.Addrs {
+			accept(port.ipSrc(host(a)))
+			if a.Is4() {
+				accept(port.proto("arp").arpSPA(a).arpSHA(p.MAC))
+				// An address probe (RFC 5227) has no sender address.
+				accept(port.proto("arp").arpSPA(netip.IPv4Unspecified()).arpSHA(p.MAC))
+			}
+		}
+		c.add(SpoofGuard, 100, o, port, drop)
+	}
+	endpoint := match{}.reg(regClass, classEndpoint)
+	c.drop(SpoofGuard, 150, DropLinkLocal, endpoint.ipSrc(netip.MustParsePrefix("fe80::/10")))
+	c.drop(SpoofGuard, 150, DropLinkLocal, endpoint.ipSrc(host(netip.IPv6Unspecified())))
+	c.drop(SpoofGuard, 0, DropUnknownPort, match{})
+}
+
+// answerARP answers requests for any address of a prefix that the asker could
+// reach, with the router's MAC. A question about the asker's own address (RFC
+// 5227 probe, or announcement) gets no answer, or the asker would believe that
+// somebody else has it.
+func answerARP(c *compiler) {
+	arp := match{}.proto("arp")
+	for _, p := range c.in.Ports {
+		for _, a := range p.Addrs {
+			if a.Is4() {
+				c.add(ARPResponder, 300, endpointObject(p.Endpoint), arp.inPort(p.OFPort).arpTPA(host(a)), drop)
+			}
+		}
+	}
+	for _, s := range c.in.Subnets {
+		if !s.Prefix.Addr().Is4() {
+			continue
+		}
+		o, ask := subnetObject(s.Prefix), arp.arpTPA(s.Prefix).arpOp(1)
+		if c.in.GatewayPort != 0 && s.Gateway.IsValid() {
+			c.add(ARPResponder, 300, o, arp.inPort(c.in.GatewayPort).arpTPA(host(s.Gateway)), drop)
+		}
+		if s.VNID == 0 {
+			c.add(ARPResponder, 200, o, ask, arpReply())
+			continue
+		}
+		c.add(ARPResponder, 200, o, ask.reg(regSrcVNID, s.VNID), arpReply())
+		c.add(ARPResponder, 200, o, ask.reg(regSrcVNID, 0), arpReply())
+	}
+	c.drop(ARPResponder, 100, DropARP, arp)
+	c.pass(ARPResponder, 0)
+}
+
+// arpReply turns a request into its answer (RFC 826) and sends it back.
+func arpReply() string {
+	scratch := regScratch.bits(32)
+	return actions(
+		move("NXM_OF_ETH_SRC[]", "NXM_OF_ETH_DST[]"), setEthSrc(RouterMAC), "set_field:2->arp_op",
+		move("NXM_NX_ARP_SHA[]", "NXM_NX_ARP_THA[]"), "set_field:"+RouterMAC.String()+"->arp_sha",
+		move("NXM_OF_ARP_SPA[]", scratch), move("NXM_OF_ARP_TPA[]", "NXM_OF_ARP_SPA[]"),
+		move(scratch, "NXM_OF_ARP_TPA[]"), "IN_PORT")
+}

@@ -56,91 +56,94 @@ type Record struct {
 	// A tombstone has no Body.
 	Deleted int64
 	Body    Body
+	// raw is the body as it came, kept if it says more than Body does: it was
+	// written by a newer agent, and goes on to others whole.
+	raw []byte
 }
 
 // Body is the content of a live record: Node, Network, Subnet, Endpoint, Use or
-// Claim, by value.
+// Claim, by value. The numbers in the field tags are wire format: append only.
 type Body interface {
 	Key() Key
 }
 
 // Node describes a host.
 type Node struct {
-	ID   NodeID
-	Name string // host name, for people
+	ID   NodeID `cbor:"1,keyasint,omitempty"`
+	Name string `cbor:"2,keyasint,omitempty"` // host name, for people
 	// VTEP is the underlay address that VXLAN packets to this host are sent to.
-	VTEP netip.Addr
+	VTEP netip.Addr `cbor:"3,keyasint,omitzero"`
 	// Gossip is where the host's memberlist answers.
-	Gossip netip.AddrPort
+	Gossip netip.AddrPort `cbor:"4,keyasint,omitzero"`
 	// VXLANPort is the UDP port of the VTEP; the same in the whole cluster.
-	VXLANPort uint16
+	VXLANPort uint16 `cbor:"5,keyasint,omitempty"`
 	// MTU of the underlay, bytes.
-	MTU int
+	MTU int `cbor:"6,keyasint,omitempty"`
 	// Agent is the version of the agent's program.
-	Agent string
+	Agent string `cbor:"7,keyasint,omitempty"`
 	// Datapath is "kernel" or "userspace".
-	Datapath string
+	Datapath string `cbor:"8,keyasint,omitempty"`
 }
 
 // Network is a network of the cluster: its name is its identity.
 type Network struct {
 	// Name as Docker knows it on every host. A network whose name is not yet
 	// known is provisional and has the name "provisional/" + its Docker ID.
-	Name string
+	Name string `cbor:"1,keyasint,omitempty"`
 	// VNID isolates the network: 0 is privileged, 1 .. 2^24-1 otherwise.
-	VNID uint32
+	VNID uint32 `cbor:"2,keyasint,omitempty"`
 	// Options are the driver options (-o) and Labels the labels it was created with.
-	Options  map[string]string
-	Labels   map[string]string
-	Internal bool
+	Options  map[string]string `cbor:"3,keyasint,omitempty"`
+	Labels   map[string]string `cbor:"4,keyasint,omitempty"`
+	Internal bool              `cbor:"5,keyasint,omitempty"`
 	// MTU of the containers' interfaces in bytes, 0: from the underlay.
-	MTU int
+	MTU int `cbor:"6,keyasint,omitempty"`
 	// Removed is set when a user removed the network somewhere: it goes
 	// everywhere as soon as no host has a container on it.
-	Removed bool
+	Removed bool `cbor:"7,keyasint,omitempty"`
 }
 
 // Subnet is a prefix of a network. A network may have several.
 type Subnet struct {
-	Prefix  netip.Prefix
-	Network string
+	Prefix  netip.Prefix `cbor:"1,keyasint,omitzero"`
+	Network string       `cbor:"2,keyasint,omitempty"`
 	// Gateway is the anycast gateway address (may be invalid: none).
-	Gateway netip.Addr
+	Gateway netip.Addr `cbor:"3,keyasint,omitzero"`
 	// HostBits is OpenShift's hostsubnetlength: every host's share has exactly
 	// this many host bits, handed out in OpenShift's order. 0: shares of any size.
-	HostBits uint8
+	HostBits uint8 `cbor:"4,keyasint,omitempty"`
 	// Home is the host that brought the prefix in; ranges go back to it when the
 	// subnet goes.
-	Home NodeID
+	Home NodeID `cbor:"5,keyasint,omitempty"`
 	// Range limits automatic addresses (--ip-range); invalid: the whole prefix.
-	Range netip.Prefix
+	Range netip.Prefix `cbor:"6,keyasint,omitzero"`
 	// Aux are the addresses reserved by --aux-address, by name.
-	Aux map[string]netip.Addr
+	Aux map[string]netip.Addr `cbor:"7,keyasint,omitempty"`
 }
 
 // Endpoint is a container's attachment to a network.
 type Endpoint struct {
-	ID      string // Docker's endpoint ID, 64 hexadecimal digits
-	Network string // Network.Name
-	Addrs   []netip.Addr
-	MAC     string // aa:bb:cc:dd:ee:ff
-	Host    NodeID
+	ID      string       `cbor:"1,keyasint,omitempty"` // Docker's endpoint ID, 64 hexadecimal digits
+	Network string       `cbor:"2,keyasint,omitempty"` // Network.Name
+	Addrs   []netip.Addr `cbor:"3,keyasint,omitempty"`
+	MAC     string       `cbor:"4,keyasint,omitempty"` // aa:bb:cc:dd:ee:ff
+	Host    NodeID       `cbor:"5,keyasint,omitempty"`
 	// Container, Name and Aliases are learnt from the Docker API, later than the rest.
-	Container string
-	Name      string
-	Aliases   []string
+	Container string   `cbor:"6,keyasint,omitempty"`
+	Name      string   `cbor:"7,keyasint,omitempty"`
+	Aliases   []string `cbor:"8,keyasint,omitempty"`
 }
 
 // Use says that a host has containers, running or stopped, on a network.
 type Use struct {
-	Network string
-	Host    NodeID
+	Network string `cbor:"1,keyasint,omitempty"`
+	Host    NodeID `cbor:"2,keyasint,omitempty"`
 }
 
 // Claim says who owns a block of the ring.
 type Claim struct {
-	Block netip.Prefix
-	Owner NodeID
+	Block netip.Prefix `cbor:"1,keyasint,omitzero"`
+	Owner NodeID       `cbor:"2,keyasint,omitempty"`
 }
 
 // Key implementations name each body's record.

@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// wireVersion is the first byte of every message: the format of all that
+// follows. It rises when older agents could not understand, or would have to
+// refuse, what newer ones write; new fields and new kinds need no new version.
+const wireVersion = 1
+
+// maxMessage is the largest message accepted, bytes.
+const maxMessage = 16 << 20
+
+// maxItems limits the records of one message, and the writers of a digest.
+const maxItems = 1 << 16
+
+var (
+	encoding = must(cbor.CoreDetEncOptions().EncMode())
+	decoding = must(cbor.DecOptions{
+		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
+		IndefLength:      cbor.IndefLengthForbidden,
+		TagsMd:           cbor.TagsForbidden,
+		MaxNestedLevels:  8,
+		MaxArrayElements: maxItems,
+		MaxMapPairs:      1024,
+	}.DecMode())
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // the options above are constants
+	}
+	return v
+}
+
+// Message is what one agent sends to another, or to all: records, or a part of
+// an answer to a digest. The wire form is a version byte and a deterministic CBOR
+// map (RFC 8949 section 4.2.1).
+type Message struct {
+	Records []Record
+	// Sync, not zero, says that the message is one of an answer to a digest; the
+	// messages of one answer have the same Sync and are numbered by Part from 0.
+	Sync uint64
+	Part uint32
+	// Complete, in the last message of an answer, is the digest of the sender: who
+	// has merged all the parts has all that it covers.
+	Complete Digest
+}
+
+type wireMessage struct {
+	Records  []cbor.RawMessage `cbor:"1,keyasint,omitempty"`
+	Sync     uint64            `cbor:"2,keyasint,omitempty"`
+	Part     uint32            `cbor:"3,keyasint,omitempty"`
+	Last     bool              `cbor:"4,keyasint,omitempty"`
+	Complete []byte            `cbor:"5,keyasint,omitempty"`
+}
+
+type wireRecord struct {
+	Kind    Kind            `cbor:"1,keyasint"`
+	Counter uint64          `cbor:"2,keyasint"`
+	Node    NodeID          `cbor:"3,keyasint"`
+	Prev    uint64          `cbor:"4,keyasint,omitempty"`
+	Deleted int64           `cbor:"5,keyasint,omitempty"`
+	Body    cbor.RawMessage `cbor:"6,keyasint,omitempty"`
+	// ID only where no body says it: of tombstones and of unknown kinds.
+	ID string `cbor:"7,keyasint,omitempty"`
+}
+
+// Encode returns the wire form of records that came from State.Put,
+// State.Delete, Merge or Decode.
+func Encode(recs []Record) []byte { return Message{Records: recs}.Encode() }
+
+// Decode reads what Encode wrote. It returns the good records even if some are
+// refused: then the error holds a RefusedError for each (see Refusals).
+func Decode(b []byte) ([]Record, error) {
+	m, err := DecodeMessage(b)
+	return m.Records, err
+}
+
+// Encode returns the wire form of a message.
+func (m Message) Encode() []byte {
+	w := wireMessage{Sync: m.Sync, Part: m.Part, Last: m.Complete != nil}
+	for _, r := range m.Records {
+		w.Records = append(w.Records, encodeRecord(r))
+	}
+	if m.Complete != nil {
+		w.Complete = packDigest(m.Complete)
+	}
+	return append([]byte{wireVersion}, must(encoding.Marshal(w))...)
+}
+
+// DecodeMessage reads what Message.Encode wrote. Records that are malformed are
+// left out; the error then holds a RefusedError for each, and the rest of the
+// message is good, except that Complete is nil. Any other error means that
+// nothing could be read.
+func DecodeMessage(b []byte) (Message, error) {
+	w, err := openMessage(b)
+	if err != nil {
+		return Message{}, err
+	}
+	m := Message{Sync: w.Sync, Part: w.Part}
+	var bad []error
+	for _, raw := range w.Records {
+		if r, err := decodeRecord(raw); err != nil {
+			bad = append(bad, err)
+		} else {
+			m.Records = append(m.Records, r)
+		}
+	}
+	if w.Last && len(bad) == 0 {
+		if m.Complete, err = unpackDigest(w.Complete); err != nil {
+			return Message{}, err
+		}
+	}
+	return m, errors.Join(bad...)
+}
+
+func openMessage(b []byte) (w wireMessage, err error) {
+	switch {
+	case len(b) > maxMessage:
+		return w, malformed(fmt.Errorf("message of %d bytes, at most %d", len(b), maxMessage))
+	case len(b) == 0:
+		return w, malformed(errors.New("empty message"))
+	case b[0] > wireVersion:
+		return w, &RefusedError{Reason: ErrVersion, Detail: fmt.Errorf("version %d, this agent knows %d: upgrade it", b[0], wireVersion)}
+	case b[0] < wireVersion:
+		return w, malformed(errors.New("no version byte"))
+	}
+	if err := decoding.Unmarshal(b[1:], &w); err != nil {
+		return wireMessage{}, malformed(err)
+	}
+	return w, nil
+}
+
+func malformed(detail error) *RefusedError {
+	return &RefusedError{Reason: ErrMalformed, Detail: detail}
+}

@@ -1,0 +1,142 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// opaque is the body of a kind that this agent does not know: a newer agent
+// wrote it. It is kept and passed on.
+type opaque struct {
+	key Key
+	raw []byte
+}
+
+func (o opaque) Key() Key { return o.key }
+
+func (o opaque) validate() error {
+	if o.key.Kind <= KindClaim {
+		return fmt.Errorf("body is missing")
+	}
+	return nil
+}
+
+func encodeRecord(r Record) []byte {
+	w := wireRecord{Kind: r.Key.Kind, Counter: r.Version.Counter, Node: r.Version.Node, Prev: r.Prev, Deleted: r.Deleted}
+	if r.Body == nil {
+		w.ID = r.Key.ID
+	} else {
+		w.Body = r.encodedBody()
+		if _, unknown := r.Body.(opaque); unknown {
+			w.ID = r.Key.ID
+		}
+	}
+	return must(encoding.Marshal(w))
+}
+
+// encodedBody returns the body's wire form: as it came, if it came from a newer agent.
+func (r Record) encodedBody() []byte {
+	if r.raw != nil {
+		return r.raw
+	}
+	if o, ok := r.Body.(opaque); ok {
+		return o.raw
+	}
+	return must(encoding.Marshal(r.Body))
+}
+
+// decodeRecord returns a record that is well formed and within all limits, and
+// shares no memory with b.
+func decodeRecord(b []byte) (Record, error) {
+	var w wireRecord
+	if err := decoding.Unmarshal(b, &w); err != nil {
+		return Record{}, malformed(err)
+	}
+	r := Record{
+		Key: Key{w.Kind, w.ID}, Version: Version{w.Counter, w.Node}, Prev: w.Prev, Deleted: w.Deleted,
+	}
+	if len(w.Body) > 0 {
+		if err := r.decodeBody(w.Body); err != nil {
+			return Record{}, refuse(r, ErrMalformed, err)
+		}
+		if w.ID != "" && w.ID != r.Key.ID {
+			return Record{}, refuse(r, ErrMalformed, errors.New("key and body differ"))
+		}
+	}
+	if err := r.validate(); err != nil {
+		return Record{}, refuse(r, ErrMalformed, err)
+	}
+	return r, nil
+}
+
+// decodeBody sets Body, Key and raw.
+func (r *Record) decodeBody(raw []byte) (err error) {
+	if len(raw) > maxBody {
+		return fmt.Errorf("body of %d bytes, at most %d", len(raw), maxBody)
+	}
+	switch r.Key.Kind {
+	case KindNode:
+		r.Body, err = decodeAs[Node](raw)
+	case KindNetwork:
+		r.Body, err = decodeAs[Network](raw)
+	case KindSubnet:
+		r.Body, err = decodeAs[Subnet](raw)
+	case KindEndpoint:
+		r.Body, err = decodeAs[Endpoint](raw)
+	case KindUse:
+		r.Body, err = decodeAs[Use](raw)
+	case KindClaim:
+		r.Body, err = decodeAs[Claim](raw)
+	default:
+		r.Body = opaque{r.Key, bytes.Clone(raw)}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.Key = r.Body.Key()
+	if !bytes.Equal(must(encoding.Marshal(r.Body)), raw) {
+		r.raw = bytes.Clone(raw)
+	}
+	return nil
+}
+
+func decodeAs[T Body](raw cbor.RawMessage) (Body, error) {
+	var b T
+	err := decoding.Unmarshal(raw, &b)
+	return b, err
+}
+
+// validate checks everything that does not depend on the state.
+func (r Record) validate() error {
+	switch {
+	case r.Version.Counter == 0 || !r.Version.Node.Valid():
+		return errors.New("no version")
+	case r.Prev >= r.Version.Counter:
+		return fmt.Errorf("previous write %d is not before %d", r.Prev, r.Version.Counter)
+	case r.Key.Kind == 0 || r.Key.ID == "" || len(r.Key.ID) > maxID:
+		return errors.New("no key")
+	case r.Deleted < 0:
+		return errors.New("deleted before 1970")
+	case r.Deleted != 0 && r.Body != nil:
+		return errors.New("deleted, with a body")
+	case r.Deleted != 0 && r.Key.Kind == KindClaim:
+		return errors.New("a claim cannot be deleted")
+	case r.Deleted == 0 && r.Body == nil:
+		return errors.New("neither deleted nor a body")
+	case r.Deleted == 0 && r.Body.Key() != r.Key:
+		return errors.New("key and body differ")
+	case r.Deleted == 0:
+		return Validate(r.Body)
+	}
+	return nil
+}
+
+// Equal reports whether two records say the same, to the bit.
+func (r Record) Equal(o Record) bool {
+	return r.Key == o.Key && r.Version == o.Version && r.Prev == o.Prev && r.Deleted == o.Deleted &&
+		bytes.Equal(encodeRecord(r), encodeRecord(o))
+}

@@ -1,0 +1,204 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// Compare returns -1, 0 or +1 as v is below, equal to or above w.
+func (v Version) Compare(w Version) int {
+	return cmp.Or(cmp.Compare(v.Counter, w.Counter), strings.Compare(string(v.Node), string(w.Node)))
+}
+
+// Merge adds what other hosts have written. It returns the records that are in
+// the state now and were not before, in the order of their versions, and the
+// claims that were in it and are not any more because a claim around them is
+// newer. The error, if any, holds a RefusedError for each record that was
+// refused; the others have been merged all the same.
+//
+// Merge is commutative, associative and idempotent, but for records refused.
+// The records, their bodies included, belong to the State afterwards.
+func (s *State) Merge(recs []Record) (fresh, gone []Record, err error) {
+	sorted := make([]*Record, len(recs))
+	for i := range recs {
+		sorted[i] = &recs[i]
+	}
+	// The order of versions is the order in which a writer wrote: its marks rise
+	// and nothing is put in that the same message replaces.
+	slices.SortStableFunc(sorted, func(a, b *Record) int { return a.Version.Compare(b.Version) })
+	var added, removed []*Record
+	var errs []error
+	for _, r := range sorted {
+		isNew, dropped, err := s.merge(r)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, dropped...)
+		if isNew {
+			added = append(added, r)
+		}
+	}
+	for _, r := range added {
+		if now, ok := s.cur.byKey.Get(r); ok && now.Version == r.Version {
+			fresh = append(fresh, *now)
+		}
+	}
+	for _, r := range removed {
+		if !s.cur.byKey.Has(r) {
+			gone = append(gone, *r)
+		}
+	}
+	return fresh, gone, errors.Join(errs...)
+}
+
+// merge takes one record in, if it is acceptable and newer than what is there.
+func (s *State) merge(r *Record) (isNew bool, dropped []*Record, err error) {
+	if err := s.acceptable(r); err != nil {
+		return false, nil, err
+	}
+	// Own writes are durable here before they go out: what comes back is known.
+	if r.Version.Node == s.self {
+		return false, nil, nil
+	}
+	if isNew = s.supersedes(r); isNew {
+		if c, ok := r.claim(); ok && s.robs(c) {
+			s.hold(r.Version)
+			return false, nil, refuse(*r, ErrOwned, fmt.Errorf("given to %s", c.Owner))
+		}
+		r = ptr(*r) // not to keep the whole message alive
+		dropped = s.apply(r)
+	}
+	s.clock = max(s.clock, r.Version.Counter)
+	s.heard(r)
+	return isNew, dropped, nil
+}
+
+// acceptable checks all that makes a record refused, but for claims.
+func (s *State) acceptable(r *Record) error {
+	if err := r.validate(); err != nil {
+		return refuse(*r, ErrMalformed, err)
+	}
+	if r.Version.Node == s.self && r.Version.Counter > s.cur.mark(s.self) {
+		return refuse(*r, ErrLostWrites, fmt.Errorf("own last write is %d", s.cur.mark(s.self)))
+	}
+	if r.Version.Counter > s.clock && r.Version.Counter-s.clock > reach {
+		return refuse(*r, ErrCounter, fmt.Errorf("highest seen is %d", s.clock))
+	}
+	if !speaksFor(r.Version.Node, r.Body) {
+		return refuse(*r, ErrForged, nil)
+	}
+	return nil
+}
+
+// supersedes reports whether r replaces what the state has under its key. It is
+// the total order of the records of one key, for claims that of the ring.
+func (s *State) supersedes(r *Record) bool {
+	if c, ok := r.claim(); ok {
+		return s.cur.ring.Fresh(c)
+	}
+	old, ok := s.cur.byKey.Get(r)
+	if !ok {
+		return true
+	}
+	if final, oldFinal := r.final(), old.final(); final != oldFinal {
+		return final
+	}
+	if order := r.Version.Compare(old.Version); order != 0 {
+		return order > 0
+	}
+	return bytes.Compare(encodeRecord(*r), encodeRecord(*old)) > 0
+}
+
+// final reports whether r is a host's last word.
+func (r *Record) final() bool { return r.Key.Kind == KindNode && r.Deleted != 0 }
+
+// robs reports whether c, which another host wrote and nothing dominates, would
+// take numbers from this host.
+func (s *State) robs(c ring.Claim) bool {
+	before := s.cur.ring.Owned(s.self, c.Block)
+	if len(before) == 0 {
+		return false
+	}
+	after := s.cur.ring.Clone()
+	after.Merge(c)
+	return len(ring.Subtract(before, after.Owned(s.self, c.Block))) > 0
+}
+
+// Missing yields the records that the sender of d lacks (Snapshot.Missing).
+func (s *State) Missing(d Digest) func(yield func(Record) bool) { return s.Snapshot().Missing(d) }
+
+// Complete notes that a peer has sent all that it has of what d covers, d being
+// its own digest. It returns ErrLostWrites if the peer knows more of what this
+// host wrote than this host does, and leaves out what is out of reach.
+func (s *State) Complete(d Digest) error {
+	var errs []error
+	limit := s.clock + reach
+	for node, counter := range d {
+		own := s.cur.mark(s.self)
+		switch {
+		case node == s.self && counter > own:
+			errs = append(errs, &RefusedError{
+				Version: Version{counter, node}, Reason: ErrLostWrites, Detail: fmt.Errorf("own last write is %d", own),
+			})
+		case !node.Valid() || counter > limit:
+			errs = append(errs, &RefusedError{Version: Version{counter, node}, Reason: ErrCounter})
+		default:
+			s.raise(node, counter)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// heard moves the writer's mark up to r if nothing is missing in between, and
+// further over what had come too early.
+func (s *State) heard(r *Record) {
+	node := r.Version.Node
+	if low, ok := s.held[node]; ok && low == r.Version.Counter {
+		delete(s.held, node) // what was refused is acceptable now
+	}
+	if r.Prev <= s.cur.mark(node) {
+		s.raise(node, r.Version.Counter)
+	}
+}
+
+// raise moves a mark up to counter and on over the records that follow it
+// without a gap, but not to a claim that was refused.
+func (s *State) raise(node NodeID, counter uint64) {
+	counter = max(counter, s.cur.mark(node))
+	s.cur.byWriter.AscendGreaterOrEqual(&Record{Version: Version{counter, node}}, func(r *Record) bool {
+		if r.Version.Node != node || r.Prev > counter {
+			return false
+		}
+		counter = max(counter, r.Version.Counter)
+		return true
+	})
+	if low, ok := s.held[node]; ok {
+		counter = min(counter, low-1)
+	}
+	if counter > s.cur.mark(node) {
+		s.setMark(node, counter)
+	}
+}
+
+func (s *State) setMark(node NodeID, counter uint64) {
+	s.changed()
+	s.cur.marks.ReplaceOrInsert(mark{node, counter})
+}
+
+// hold keeps the writer's mark below a claim that this host refuses.
+func (s *State) hold(v Version) {
+	if low, ok := s.held[v.Node]; ok && low <= v.Counter {
+		return
+	}
+	if s.held == nil {
+		s.held = map[NodeID]uint64{}
+	}
+	s.held[v.Node] = v.Counter
+}

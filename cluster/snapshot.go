@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"iter"
+	"strings"
+
+	"github.com/google/btree"
+
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// Snapshot is the state at one moment. It never changes; any number of
+// goroutines may use it. The maps and slices in bodies are shared with other
+// snapshots: they must not be written to.
+type Snapshot struct {
+	byKey    *btree.BTreeG[*Record] // by Key
+	byWriter *btree.BTreeG[*Record] // by writer and counter
+	marks    *btree.BTreeG[mark]    // by writer
+	ring     *ring.Ring
+	rev      uint64
+}
+
+// mark says that everything a writer wrote up to counter has been heard of.
+type mark struct {
+	node    NodeID
+	counter uint64
+}
+
+func newTrees() Snapshot {
+	const degree = 32
+	return Snapshot{
+		byKey:    btree.NewG(degree, func(a, b *Record) bool { return a.Key.compare(b.Key) < 0 }),
+		byWriter: btree.NewG(degree, byWriter),
+		marks:    btree.NewG(degree, func(a, b mark) bool { return a.node < b.node }),
+		ring:     &ring.Ring{},
+	}
+}
+
+// clone returns a copy in constant time. The original must not be in use by
+// other goroutines meanwhile.
+func (s *Snapshot) clone() *Snapshot {
+	return &Snapshot{
+		byKey: s.byKey.Clone(), byWriter: s.byWriter.Clone(), marks: s.marks.Clone(),
+		ring: s.ring.Clone(), rev: s.rev,
+	}
+}
+
+func (k Key) compare(o Key) int {
+	if k.Kind != o.Kind {
+		return int(k.Kind) - int(o.Kind)
+	}
+	return strings.Compare(k.ID, o.ID)
+}
+
+func byWriter(a, b *Record) bool {
+	switch {
+	case a.Version.Node != b.Version.Node:
+		return a.Version.Node < b.Version.Node
+	case a.Version.Counter != b.Version.Counter:
+		return a.Version.Counter < b.Version.Counter
+	}
+	return a.Key.compare(b.Key) < 0
+}
+
+// Rev counts the changes of the records since the agent started: a snapshot with
+// a higher Rev is newer. It means nothing to other hosts.
+func (s *Snapshot) Rev() uint64 { return s.rev }
+
+// Ring returns the claims. It must not be merged into; clone it for that.
+func (s *Snapshot) Ring() *ring.Ring { return s.ring }
+
+// Record returns the record of a key, which may be a tombstone.
+func (s *Snapshot) Record(k Key) (Record, bool) {
+	if r, ok := s.byKey.Get(&Record{Key: k}); ok {
+		return *r, true
+	}
+	return Record{}, false
+}
+
+// Tombstone reports whether the record of a key was deleted, not so long ago
+// that it has expired.
+func (s *Snapshot) Tombstone(k Key) bool {
+	r, ok := s.Record(k)
+	return ok && r.Deleted != 0
+}
+
+// Records yields all records, tombstones as well, by kind and ID.
+func (s *Snapshot) Records() iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		s.byKey.Ascend(func(r *Record) bool { return yield(*r) })
+	}
+}
+
+// Len returns the number of records, tombstones included.
+func (s *Snapshot) Len() int { return s.byKey.Len() }
+
+// Get returns the live body of kind T with the ID (Key.ID).
+func Get[T Body](s *Snapshot, id string) (T, bool) {
+	var zero T
+	r, ok := s.byKey.Get(&Record{Key: Key{zero.Key().Kind, id}})
+	if !ok || r.Body == nil {
+		return zero, false
+	}
+	body, ok := r.Body.(T)
+	return body, ok
+}
+
+// All yields the live bodies of kind T in the order of their IDs.
+func All[T Body](s *Snapshot) iter.Seq[T] {
+	var zero T
+	kind := zero.Key().Kind
+	return func(yield func(T) bool) {
+		s.byKey.AscendGreaterOrEqual(&Record{Key: Key{Kind: kind}}, func(r *Record) bool {
+			if r.Key.Kind != kind {
+				return false
+			}
+			body, live := r.Body.(T)
+			return !live || yield(body)
+		})
+	}
+}
+
+// Digest returns how much of each writer's writes is known.
+func (s *Snapshot) Digest() Digest {
+	d := make(Digest, s.marks.Len())
+	s.marks.Ascend(func(m mark) bool {
+		d[m.node] = m.counter
+		return true
+	})
+	return d
+}
+
+// Missing yields the records that the sender of d lacks, by writer and version.
+// A host that merges all of them has heard of everything that Digest covers.
+//
+// That holds although replaced writes are not sent: if A's fifth write was
+// replaced by B's ninth, then either B's is sent, or d says that B's ninth was
+// heard of, and a host that knows the ninth needs no fifth.
+func (s *Snapshot) Missing(d Digest) iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		for node, more := s.nextWriter(""); more; node, more = s.nextWriter(node) {
+			from := &Record{Version: Version{d[node] + 1, node}}
+			if from.Version.Counter == 0 {
+				continue
+			}
+			stop := false
+			s.byWriter.AscendGreaterOrEqual(from, func(r *Record) bool {
+				if r.Version.Node != node {
+					return false
+				}
+				stop = !yield(*r)
+				return !stop
+			})
+			if stop {
+				return
+			}
+		}
+	}
+}
+
+// nextWriter returns the first host after the given one that wrote a record here.
+func (s *Snapshot) nextWriter(after NodeID) (next NodeID, ok bool) {
+	s.byWriter.AscendGreaterOrEqual(&Record{Version: Version{Node: after + "\x00"}}, func(r *Record) bool {
+		next, ok = r.Version.Node, true
+		return false
+	})
+	return next, ok
+}
+
+func (s *Snapshot) mark(node NodeID) uint64 {
+	m, _ := s.marks.Get(mark{node: node})
+	return m.counter
+}

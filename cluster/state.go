@@ -1,0 +1,217 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// reach is how far ahead of all it has seen a host lets a counter be. At a
+// million writes a second an honest cluster needs twelve days to get there.
+const reach = 1 << 40
+
+// State is the records one host knows. Hosts that have exchanged all their
+// messages, in whatever order, grouping and repetition, have equal States:
+//
+//   - of two records with one key, the one of the higher version stays; if both
+//     are the same version, which no correct host writes, the one that is larger
+//     in its wire form;
+//   - a claim also removes older claims inside its block (package ring), and the
+//     ring of a State has exactly its claim records;
+//   - the tombstone of a Node stays whatever comes: a host that was forgotten or
+//     has left does not come back under its identity.
+//
+// A State is not for use by several goroutines at once; its Snapshots are.
+type State struct {
+	self NodeID
+	cur  *Snapshot // owned by this State alone
+	pub  *Snapshot // what Snapshot returned last, while it is still true
+	// clock is the highest counter seen.
+	clock uint64
+	// held has for a writer the lowest counter of its claims that this host
+	// refused because of what it owns. Others may want those: the mark stays below.
+	held map[NodeID]uint64
+}
+
+// New returns the empty state of a host.
+func New(self NodeID) *State { return &State{self: self, cur: ptr(newTrees())} }
+
+// Restore returns a State with records and marks that this host has written to
+// its disk before. It fails if they cannot be from one State of self.
+func Restore(self NodeID, recs []Record, marks Digest) (*State, error) {
+	s := New(self)
+	var errs []error
+	for i := range recs {
+		r := &recs[i]
+		if err := r.validate(); err != nil {
+			errs = append(errs, refuse(*r, ErrMalformed, err))
+			continue
+		}
+		if r.Version.Node == self && r.Version.Counter > marks[self] {
+			errs = append(errs, refuse(*r, ErrLostWrites, nil))
+			continue
+		}
+		s.clock = max(s.clock, r.Version.Counter)
+		if s.supersedes(r) {
+			s.apply(r)
+		}
+	}
+	for node, counter := range marks {
+		s.clock = max(s.clock, counter)
+		s.raise(node, counter)
+	}
+	return s, errors.Join(errs...)
+}
+
+// Self returns the host whose state this is.
+func (s *State) Self() NodeID { return s.self }
+
+// Clone returns a copy, in constant time, that changes independently.
+func (s *State) Clone() *State {
+	c := *s
+	c.cur, c.held = s.cur.clone(), maps.Clone(s.held)
+	return &c
+}
+
+// Snapshot returns the state as it is now, in constant time.
+func (s *State) Snapshot() *Snapshot {
+	if s.pub == nil {
+		s.pub = s.cur.clone()
+	}
+	return s.pub
+}
+
+// Put writes a body with the next version of this host and returns its record,
+// and whether it is a new one: a body that is there already, to the bit, is not
+// written again (claims always are). The body is copied. The error says that it
+// is invalid or that it is not for this host to write.
+//
+// The caller answers for claims: self must own every number of the block, or know
+// that nobody does, or that the owner is gone for good.
+func (s *State) Put(b Body) (rec Record, written bool, err error) {
+	if b == nil {
+		return Record{}, false, fmt.Errorf("write a record: %w: no body", ErrMalformed)
+	}
+	r := Record{Key: b.Key(), Version: Version{s.clock + 1, s.self}, Prev: s.cur.mark(s.self)}
+	raw, err := encoding.Marshal(b)
+	if err == nil {
+		err = r.decodeBody(raw)
+	}
+	if err == nil {
+		err = r.validate()
+	}
+	if err != nil {
+		return Record{}, false, fmt.Errorf("write %s: %w: %w", b.Key(), ErrMalformed, err)
+	}
+	if !speaksFor(s.self, r.Body) {
+		return Record{}, false, fmt.Errorf("write %s: %w", r.Key, ErrForged)
+	}
+	old, known := s.cur.Record(r.Key)
+	if known && old.Deleted != 0 && r.Key.Kind == KindNode {
+		return Record{}, false, fmt.Errorf("write %s: %w: it must join as a new host", r.Key, ErrForgotten)
+	}
+	if known && old.Body != nil && r.Key.Kind != KindClaim && bytes.Equal(old.encodedBody(), raw) {
+		return old, false, nil
+	}
+	s.write(&r)
+	return r, true, nil
+}
+
+// Delete writes a tombstone with the next version of this host. It returns false
+// if there is no live record with the key, or if it is a claim: numbers cannot be
+// deleted, only given away.
+func (s *State) Delete(k Key, now time.Time) (Record, bool) {
+	old, ok := s.cur.Record(k)
+	if !ok || old.Deleted != 0 || k.Kind == KindClaim {
+		return Record{}, false
+	}
+	r := Record{Key: k, Version: Version{s.clock + 1, s.self}, Prev: s.cur.mark(s.self), Deleted: max(1, now.Unix())}
+	s.write(&r)
+	return r, true
+}
+
+// Expire forgets the tombstones from before a time and returns their keys. A
+// host that was away for longer may bring the deleted records back. Tombstones
+// of Nodes stay for good.
+func (s *State) Expire(before time.Time) (keys []Key) {
+	var old []*Record
+	s.cur.byKey.Ascend(func(r *Record) bool {
+		if r.Deleted != 0 && r.Deleted < before.Unix() && r.Key.Kind != KindNode {
+			old = append(old, r)
+		}
+		return true
+	})
+	for _, r := range old {
+		s.remove(r)
+		keys = append(keys, r.Key)
+	}
+	return keys
+}
+
+// Digest returns how much of each writer's writes is known.
+func (s *State) Digest() Digest { return s.cur.Digest() }
+
+// write applies an own record, which has the highest version of all.
+func (s *State) write(r *Record) {
+	s.clock = r.Version.Counter
+	s.apply(r)
+	s.setMark(s.self, r.Version.Counter)
+}
+
+// apply puts r, which supersedes what is there, into the trees and returns the
+// records that it removed under other keys.
+func (s *State) apply(r *Record) (gone []*Record) {
+	s.changed()
+	s.cur.rev++
+	if c, ok := r.claim(); ok {
+		_, dropped := s.cur.ring.Merge(c)
+		for _, d := range dropped {
+			old, ok := s.cur.byKey.Get(&Record{Key: Claim{Block: d.Block}.Key()})
+			if ok && old.Key != r.Key {
+				s.remove(old)
+				gone = append(gone, old)
+			}
+		}
+	}
+	if old, ok := s.cur.byKey.ReplaceOrInsert(r); ok {
+		s.cur.byWriter.Delete(old)
+	}
+	s.cur.byWriter.ReplaceOrInsert(r)
+	return gone
+}
+
+func (s *State) remove(r *Record) {
+	s.changed()
+	s.cur.rev++
+	s.cur.byKey.Delete(r)
+	s.cur.byWriter.Delete(r)
+}
+
+// changed must be called before every change of cur.
+func (s *State) changed() { s.pub = nil }
+
+// claim returns the record as a claim of the ring.
+func (r *Record) claim() (ring.Claim, bool) {
+	c, ok := r.Body.(Claim)
+	return ring.Claim{Block: c.Block, Owner: c.Owner, Version: ring.Version{Counter: r.Version.Counter, By: r.Version.Node}}, ok
+}
+
+// speaksFor reports whether a host may write a body: what says something about
+// one host is written by that host.
+func speaksFor(writer NodeID, b Body) bool {
+	switch b := b.(type) {
+	case Node:
+		return b.ID == writer
+	case Endpoint:
+		return b.Host == writer
+	case Use:
+		return b.Host == writer
+	}
+	return true
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,197 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// Limits of what a record may hold. Names are in bytes.
+const (
+	maxID      = 300       // of a key: a network's name and a host
+	maxName    = 255       // names of networks, hosts, containers
+	maxText    = 4096      // values of options and labels
+	maxEntries = 128       // options, labels, reserved addresses, aliases
+	maxAddrs   = 16        // of an endpoint
+	maxBody    = 32 * 1024 // encoded
+	maxVNID    = 1<<24 - 1
+	maxMTU     = 65535
+)
+
+// Validate returns nil if a body keeps to the limits of this package and what it
+// says makes sense by itself. The error says which field is wrong.
+func Validate(b Body) error {
+	switch b := b.(type) {
+	case Node:
+		return b.validate()
+	case Network:
+		return b.validate()
+	case Subnet:
+		return b.validate()
+	case Endpoint:
+		return b.validate()
+	case Use:
+		return errors.Join(name("network", b.Network), host("host", b.Host))
+	case Claim:
+		version := ring.Version{Counter: 1, By: b.Owner}
+		return ring.Claim{Block: b.Block, Version: version, Owner: b.Owner}.Validate()
+	case opaque:
+		return b.validate()
+	}
+	return fmt.Errorf("a body of type %T is no record's", b)
+}
+
+func (n Node) validate() error {
+	return errors.Join(
+		host("ID", n.ID),
+		optional("name", n.Name, maxName),
+		unicast("VTEP", n.VTEP),
+		unicast("gossip address", n.Gossip.Addr()),
+		mtu(n.MTU),
+		optional("agent version", n.Agent, maxName),
+		optional("datapath", n.Datapath, maxName),
+	)
+}
+
+func (n Network) validate() error {
+	err := errors.Join(name("name", n.Name), mtu(n.MTU), texts("options", n.Options), texts("labels", n.Labels))
+	if n.VNID > maxVNID {
+		err = errors.Join(err, fmt.Errorf("VNID %d is above %d (24 bits)", n.VNID, maxVNID))
+	}
+	return err
+}
+
+func (s Subnet) validate() error {
+	if err := block("prefix", s.Prefix); err != nil {
+		return err
+	}
+	err := name("network", s.Network)
+	if s.Home != "" {
+		err = errors.Join(err, host("home", s.Home))
+	}
+	if s.Gateway.IsValid() {
+		err = errors.Join(err, inside("gateway", s.Gateway, s.Prefix))
+	}
+	if s.Range.IsValid() {
+		err = errors.Join(err, block("range", s.Range), inside("range", s.Range.Addr(), s.Prefix))
+		if s.Range.Bits() < s.Prefix.Bits() {
+			err = errors.Join(err, fmt.Errorf("range %s is wider than the prefix %s", s.Range, s.Prefix))
+		}
+	}
+	if free := s.Prefix.Addr().BitLen() - s.Prefix.Bits(); int(s.HostBits) > free {
+		err = errors.Join(err, fmt.Errorf("%d host bits do not fit into %s", s.HostBits, s.Prefix))
+	}
+	if len(s.Aux) > maxEntries {
+		return errors.Join(err, fmt.Errorf("%d reserved addresses, at most %d", len(s.Aux), maxEntries))
+	}
+	for k, a := range s.Aux {
+		err = errors.Join(err, optional("name of a reserved address", k, maxName), inside("reserved address", a, s.Prefix))
+	}
+	return err
+}
+
+func (e Endpoint) validate() error {
+	err := errors.Join(
+		name("ID", e.ID), name("network", e.Network), host("host", e.Host),
+		optional("container", e.Container, maxName), optional("name", e.Name, maxName), mac(e.MAC),
+	)
+	if len(e.Addrs) > maxAddrs || len(e.Aliases) > maxEntries {
+		return errors.Join(err, fmt.Errorf("%d addresses and %d aliases, at most %d and %d", len(e.Addrs), len(e.Aliases), maxAddrs, maxEntries))
+	}
+	for _, a := range e.Addrs {
+		if !a.IsValid() {
+			err = errors.Join(err, errors.New("an empty address"))
+		}
+		err = errors.Join(err, unicast("address", a))
+	}
+	for _, a := range e.Aliases {
+		err = errors.Join(err, name("alias", a))
+	}
+	return err
+}
+
+// name wants a text that is there.
+func name(field, s string) error {
+	if s == "" {
+		return fmt.Errorf("%s is empty", field)
+	}
+	return optional(field, s, maxName)
+}
+
+// optional wants printable UTF-8 of a bounded length.
+func optional(field, s string, limit int) error {
+	if len(s) > limit {
+		return fmt.Errorf("%s has %d bytes, at most %d", field, len(s), limit)
+	}
+	for _, r := range s {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return fmt.Errorf("%s %.80q has characters that cannot be printed", field, s)
+		}
+	}
+	return nil
+}
+
+// texts wants bounded UTF-8; labels may have line breaks.
+func texts(field string, m map[string]string) error {
+	if len(m) > maxEntries {
+		return fmt.Errorf("%d %s, at most %d", len(m), field, maxEntries)
+	}
+	for k, v := range m {
+		if len(k) > maxText || len(v) > maxText || !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return fmt.Errorf("%s: %.80q is no UTF-8 text of at most %d bytes", field, k, maxText)
+		}
+	}
+	return nil
+}
+
+func host(field string, id NodeID) error {
+	if !id.Valid() {
+		return fmt.Errorf("%s %.40q is not a host ID (16 lower-case hexadecimal digits)", field, string(id))
+	}
+	return nil
+}
+
+// unicast accepts the zero Addr: not known yet.
+func unicast(field string, a netip.Addr) error {
+	if a.IsValid() && (a.IsUnspecified() || a.IsMulticast() || a.Is4In6() || a.Zone() != "") {
+		return fmt.Errorf("%s %s is not a unicast address", field, a)
+	}
+	return nil
+}
+
+func block(field string, p netip.Prefix) error {
+	if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
+		return fmt.Errorf("%s %s is not a masked IPv4 or IPv6 prefix", field, p)
+	}
+	return nil
+}
+
+func inside(field string, a netip.Addr, p netip.Prefix) error {
+	if !p.Contains(a) {
+		return fmt.Errorf("%s %s is outside %s", field, a, p)
+	}
+	return nil
+}
+
+func mtu(n int) error {
+	if n < 0 || n > maxMTU {
+		return fmt.Errorf("MTU %d is not between 0 and %d", n, maxMTU)
+	}
+	return nil
+}
+
+// mac accepts "": not known.
+func mac(s string) error {
+	if s == "" {
+		return nil
+	}
+	if hw, err := net.ParseMAC(s); err != nil || len(hw) != 6 || hw[0]&1 != 0 || hw.String() != s {
+		return fmt.Errorf("MAC %.40q is not a unicast address like 02:00:0a:80:00:01", s)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+// Package view shows a snapshot of the cluster as the bodies of package api. It
+// is pure: no sockets, no clock, no goroutines.
+package view
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+// Nodes lists the hosts by name. alive says who answers; self does so anyway.
+func Nodes(s *cluster.Snapshot, self cluster.NodeID, alive func(cluster.NodeID) bool) []api.Node {
+	nodes := []api.Node{}
+	for n := range cluster.All[cluster.Node](s) {
+		nodes = append(nodes, api.Node{
+			ID: string(n.ID), Name: n.Name, VTEP: n.VTEP, Gossip: n.Gossip,
+			Alive: n.ID == self || alive(n.ID), Self: n.ID == self,
+			Version: n.Agent, Datapath: n.Datapath, MTU: n.MTU,
+		})
+	}
+	slices.SortFunc(nodes, func(a, b api.Node) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	return nodes
+}
+
+// Networks lists the networks by name.
+func Networks(s *cluster.Snapshot) []api.Network {
+	subnets := map[string][]api.Subnet{}
+	for n := range cluster.All[cluster.Subnet](s) {
+		subnets[n.Network] = append(subnets[n.Network], api.Subnet{Prefix: n.Prefix, Gateway: n.Gateway})
+	}
+	hosts := map[string][]string{}
+	for u := range cluster.All[cluster.Use](s) {
+		hosts[u.Network] = append(hosts[u.Network], hostName(s, u.Host))
+	}
+	endpoints := map[string]int{}
+	for e := range cluster.All[cluster.Endpoint](s) {
+		endpoints[e.Network]++
+	}
+	networks := []api.Network{}
+	for n := range cluster.All[cluster.Network](s) {
+		slices.Sort(hosts[n.Name])
+		slices.SortFunc(subnets[n.Name], func(a, b api.Subnet) int { return comparePrefix(a.Prefix, b.Prefix) })
+		networks = append(networks, api.Network{
+			Name: n.Name, VNID: n.VNID, Subnets: append([]api.Subnet{}, subnets[n.Name]...), Hosts: append([]string{}, hosts[n.Name]...),
+			Endpoints: endpoints[n.Name], Internal: n.Internal, Removed: n.Removed,
+		})
+	}
+	return networks
+}
+
+// Endpoints lists the endpoints by network, container and ID.
+func Endpoints(s *cluster.Snapshot) []api.Endpoint {
+	endpoints := []api.Endpoint{}
+	for e := range cluster.All[cluster.Endpoint](s) {
+		endpoints = append(endpoints, api.Endpoint{
+			ID: e.ID, Network: e.Network, Name: e.Name, Container: e.Container,
+			Addrs: e.Addrs, MAC: e.MAC, Host: hostName(s, e.Host),
+		})
+	}
+	slices.SortStableFunc(endpoints, func(a, b api.Endpoint) int {
+		return cmp.Or(cmp.Compare(a.Network, b.Network), cmp.Compare(a.Name, b.Name))
+	})
+	return endpoints
+}
+
+// Pools shows who owns the cluster's prefixes and those of the networks, in this
+// order.
+func Pools(s *cluster.Snapshot, cidrs ...netip.Prefix) []api.Pool {
+	pools := []api.Pool{}
+	for _, p := range cidrs {
+		pools = append(pools, pool(s, "", p))
+	}
+	var subnets []cluster.Subnet
+	for n := range cluster.All[cluster.Subnet](s) {
+		subnets = append(subnets, n)
+	}
+	slices.SortFunc(subnets, func(a, b cluster.Subnet) int {
+		return cmp.Or(cmp.Compare(a.Network, b.Network), comparePrefix(a.Prefix, b.Prefix))
+	})
+	for _, n := range subnets {
+		pools = append(pools, pool(s, n.Network, n.Prefix))
+	}
+	return pools
+}
+
+func pool(s *cluster.Snapshot, network string, prefix netip.Prefix) api.Pool {
+	ring := s.Ring()
+	counts := ring.Counts(prefix)
+	var total float64
+	for _, n := range counts {
+		total += float64(n)
+	}
+	p := api.Pool{Network: network, Prefix: prefix, Shares: []api.Share{}}
+	for owner := range maps.Keys(counts) {
+		p.Shares = append(p.Shares, api.Share{
+			Host: hostName(s, owner), Node: string(owner),
+			Blocks: ring.Owned(owner, prefix), Part: float64(counts[owner]) / total,
+		})
+	}
+	slices.SortFunc(p.Shares, func(a, b api.Share) int { return comparePrefix(a.Blocks[0], b.Blocks[0]) })
+	return p
+}
+
+// hostName is the name of a host, or its ID while its record is not there.
+func hostName(s *cluster.Snapshot, id cluster.NodeID) string {
+	if n, ok := cluster.Get[cluster.Node](s, string(id)); ok && n.Name != "" {
+		return n.Name
+	}
+	return string(id)
+}
+
+func comparePrefix(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}

@@ -1,0 +1,178 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// maxProblems bounds how many different refusals are remembered.
+const maxProblems = 256
+
+// refusedMark begins the errors with which we refuse a host. memberlist logs
+// them each time; the log filter knows them by it and leaves them to refuse.
+const refusedMark = "refused: "
+
+// errFresh refuses a host that has no cluster yet. It is about to learn ours.
+var errFresh = errors.New(refusedMark + "it has no cluster yet")
+
+func cloneError(id string, a, b netip.AddrPort) error {
+	return fmt.Errorf("hosts at %v and %v have the same node ID %s: if one is a copy of the other, stop it and remove its state directory", a, b, id)
+}
+
+func clusterError(id string, addr netip.AddrPort, theirs, ours string) error {
+	return fmt.Errorf(refusedMark+"host %s (%v) belongs to cluster %s, this one to cluster %s: to move a host, take it out of its cluster first (grapevine leave)", id, addr, theirs, ours)
+}
+
+// refuse counts a refusal, and logs and remembers it if it is the first with
+// this key. It returns err.
+func (g *Gossip) refuse(reason, key string, err error) error {
+	g.stats.add(reason, 1)
+	g.mu.Lock()
+	_, seen := g.problems[key]
+	if !seen && len(g.problems) < maxProblems {
+		g.problems[key] = err
+	}
+	g.mu.Unlock()
+	if !seen {
+		g.log.Warn(strings.TrimPrefix(err.Error(), refusedMark), "reason", reason)
+	}
+	return err
+}
+
+// Problems returns what keeps hosts apart, for people: each host of another
+// cluster, version or key, and each ID that two hosts have. A problem goes when
+// that host is admitted.
+func (g *Gossip) Problems() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var list []string
+	for _, err := range g.problems {
+		list = append(list, strings.TrimPrefix(err.Error(), refusedMark))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// admission decides which hosts may be members: memberlist's alive and merge
+// delegate.
+type admission struct{ g *Gossip }
+
+// NotifyAlive implements memberlist.AliveDelegate. It sees every word that a
+// host is alive, with memberlist's lock held.
+func (a admission) NotifyAlive(n *memberlist.Node) error {
+	g := a.g
+	if n.Name == g.cfg.Node {
+		return nil // us, or a clone: a conflict if the address differs
+	}
+	m, err := decodeMeta(n.Meta, n.Name)
+	if err == nil && (m.min > protoMax || m.max < protoMin) {
+		err = fmt.Errorf("%w: it speaks gossip versions %d to %d, this one %d to %d: upgrade the older", errVersion, m.min, m.max, protoMin, protoMax)
+	}
+	if errors.Is(err, errVersion) {
+		return g.refuse(RefusedVersion, "version "+n.Name, fmt.Errorf(refusedMark+"host %.64q (%v): %w", n.Name, addrOf(n), err))
+	}
+	if err != nil {
+		return g.refuse(RefusedGarbage, "meta "+n.Name, fmt.Errorf(refusedMark+"host %.64q (%v): %w", n.Name, addrOf(n), err))
+	}
+	ours := g.adopt(m.cluster)
+	switch {
+	case m.cluster == ours:
+		g.admitted(n.Name)
+		return nil
+	case m.cluster == "":
+		g.stats.add(RefusedNoCluster, 1)
+		return errFresh
+	}
+	g.mu.Lock()
+	if p := g.peers[n.Name]; p != nil {
+		g.change(p, func() { p.foreign = true })
+	}
+	g.mu.Unlock()
+	return g.refuse(RefusedCluster, "cluster "+n.Name, clusterError(n.Name, addrOf(n), m.cluster, ours))
+}
+
+func (g *Gossip) admitted(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.peers[id]; p != nil {
+		g.change(p, func() { p.foreign = false })
+	}
+	delete(g.problems, "cluster "+id)
+	delete(g.problems, "version "+id)
+	delete(g.problems, "meta "+id)
+}
+
+// NotifyMerge implements memberlist.MergeDelegate: at a join it sees all hosts
+// that the other side knows, before they are merged. Hosts refuse foreign ones,
+// so those of the other side are of one cluster, or have none.
+func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
+	g := a.g
+	found := map[string]nodeID{}
+	var at netip.AddrPort
+	for _, n := range nodes {
+		m, err := decodeMeta(n.Meta, n.Name)
+		if err != nil || n.State != memberlist.StateAlive || n.Name == g.cfg.Node || m.cluster == "" {
+			continue // NotifyAlive judges it by itself
+		}
+		found[m.cluster], at = m.node, addrOf(n)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	theirs := slices.Min(slices.Collect(maps.Keys(found)))
+	ours := g.adopt(theirs)
+	if _, ok := found[ours]; ok {
+		return nil
+	}
+	id := found[theirs].String()
+	return g.refuse(RefusedCluster, "cluster "+id, clusterError(id, at, theirs, ours))
+}
+
+// adopt takes a cluster's ID if this host has none, and returns the ID it has.
+func (g *Gossip) adopt(id string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cluster == "" && id != "" {
+		g.cluster = id
+		close(g.clusterKnown)
+		poke(g.announce)
+		poke(g.rejoin)
+	}
+	return g.cluster
+}
+
+// ClusterID returns the ID of the cluster this host is in, "" if none yet.
+func (g *Gossip) ClusterID() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cluster
+}
+
+// SetClusterID makes this host the seed of a new cluster. It is an error if the
+// host is in another one already.
+func (g *Gossip) SetClusterID(id string) error {
+	if id == "" || len(id) > maxLabel {
+		return fmt.Errorf("set cluster ID %.80q: want 1 to %d bytes", id, maxLabel)
+	}
+	if have := g.adopt(id); have != id {
+		return fmt.Errorf("set cluster ID %s: this host is in cluster %s already", id, have)
+	}
+	return nil
+}
+
+// ClusterKnown waits until the host is in a cluster, and returns its ID.
+func (g *Gossip) ClusterKnown(ctx context.Context) (string, error) {
+	select {
+	case <-g.clusterKnown:
+		return g.ClusterID(), nil
+	case <-ctx.Done():
+		return "", fmt.Errorf("wait for a cluster: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,216 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// callTimeout is for calls whose context has no deadline.
+const callTimeout = 30 * time.Second
+
+// ErrUnreachable is in the error of a call to a host that is not a living member
+// of the cluster, or dies while the call waits.
+var ErrUnreachable = errors.New("host is not reachable")
+
+// errBusy says that nothing was done and that it is worth asking again.
+var errBusy = errors.New("too many calls at once")
+
+var errClosed = errors.New("gossip has ended")
+
+// RemoteError is an error that the called host returned.
+type RemoteError struct {
+	Node, Method string
+	Text         string // the error's text there
+}
+
+func (e *RemoteError) Error() string {
+	return fmt.Sprintf("call %s on host %s: %s", e.Method, e.Node, e.Text)
+}
+
+// callTable holds the calls that wait for a response.
+type callTable struct {
+	mu      *sync.Mutex
+	next    uint64
+	waiting map[uint64]*waiting
+}
+
+type waiting struct {
+	node string
+	done chan outcome // room for one
+}
+
+type outcome struct {
+	response
+	err error
+}
+
+// newCallTable numbers calls from a random point on, so that a late response to
+// an earlier run of this host meets none of them.
+func newCallTable() callTable {
+	return callTable{&sync.Mutex{}, rand.Uint64(), map[uint64]*waiting{}}
+}
+
+func (t *callTable) open(node string) (uint64, *waiting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next++
+	w := &waiting{node, make(chan outcome, 1)}
+	t.waiting[t.next] = w
+	return t.next, w
+}
+
+func (t *callTable) close(id uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waiting, id)
+}
+
+// answer gives a call its response, and reports false if none waits for it.
+func (t *callTable) answer(from string, r response) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := t.waiting[r.id]
+	if w == nil || w.node != from {
+		return false
+	}
+	delete(t.waiting, r.id)
+	w.done <- outcome{response: r}
+	return true
+}
+
+// fail ends the calls to a host.
+func (t *callTable) fail(node string, state MemberState) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, w := range t.waiting {
+		if w.node == node {
+			delete(t.waiting, id)
+			w.done <- outcome{err: fmt.Errorf("%w: it is %s", ErrUnreachable, state)}
+		}
+	}
+}
+
+// Call asks a host to run the handler of a method, and returns what it returns:
+// its result, or a *RemoteError with its error's text. It blocks until then, until
+// ctx ends (default: 30 s) or until the host is found dead. A host that is known
+// to be dead, or not known, is an error at once (ErrUnreachable). While the host
+// has too many calls at once, Call asks again. The handler runs at most once; after
+// an error that is not a RemoteError it may have run. A call to this host itself
+// runs in place. Bodies have at most MaxBody bytes and must not be changed
+// afterwards.
+func (g *Gossip) Call(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+	}
+	for {
+		result, err := g.callOnce(ctx, node, method, body)
+		if !errors.Is(err, errBusy) {
+			return result, err
+		}
+		if !sleep(ctx, 20*time.Millisecond+rand.N(100*time.Millisecond)) {
+			return nil, err
+		}
+	}
+}
+
+func (g *Gossip) callOnce(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+	wrap := func(err error) error { return fmt.Errorf("call %s on host %s: %w", method, node, err) }
+	if len(body) > MaxBody {
+		return nil, wrap(fmt.Errorf("request of %d bytes: at most %d", len(body), MaxBody))
+	}
+	if len(method) > 255 {
+		return nil, wrap(fmt.Errorf("method of %d bytes: at most 255", len(method)))
+	}
+	if node == g.cfg.Node {
+		result, err := g.run(ctx, g.handler(method), node, method, body)
+		if err != nil {
+			return nil, wrap(err)
+		}
+		return result, nil
+	}
+	to, err := g.find(node)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	return g.callNode(ctx, to, method, body)
+}
+
+// callNode asks once, and returns errBusy (wrapped) if the host is.
+func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, method string, body []byte) ([]byte, error) {
+	wrap := func(err error) error { return fmt.Errorf("call %s on host %s: %w", method, to.Name, err) }
+	timeout := callTimeout
+	if t, ok := ctx.Deadline(); ok {
+		timeout = time.Until(t)
+	}
+	id, w := g.calls.open(to.Name)
+	defer g.calls.close(id)
+	r := request{id, timeout, g.addr, method, body}
+	failed := make(chan error, 1)
+	ok := g.work.spawn(func(context.Context) {
+		if err := g.ml.SendReliable(to, g.seal(kindRequest, r.encode())); err != nil {
+			failed <- err
+		}
+	})
+	if !ok {
+		return nil, wrap(errClosed)
+	}
+	select {
+	case <-ctx.Done():
+		return nil, wrap(ctx.Err())
+	case <-g.work.ctx.Done():
+		return nil, wrap(errClosed)
+	case err := <-failed:
+		return nil, wrap(err)
+	case o := <-w.done:
+		switch {
+		case o.err != nil:
+			return nil, wrap(o.err)
+		case o.status == statusBusy:
+			return nil, wrap(errBusy)
+		case o.status != statusOK:
+			return nil, &RemoteError{to.Name, method, string(o.body)}
+		}
+		return o.body, nil
+	}
+}
+
+// find returns how to reach a host, or why it cannot be reached.
+func (g *Gossip) find(id string) (*memberlist.Node, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.peers[id]
+	switch {
+	case g.cluster == "":
+		return nil, fmt.Errorf("%w: this host is in no cluster yet", ErrUnreachable)
+	case p == nil:
+		return nil, fmt.Errorf("%w: no such host in the cluster", ErrUnreachable)
+	case p.foreign:
+		return nil, fmt.Errorf("%w: it belongs to another cluster", ErrUnreachable)
+	case p.State != Alive:
+		return nil, fmt.Errorf("%w: it is %s (last at %v)", ErrUnreachable, p.State, p.Addr)
+	}
+	return p.node(), nil
+}
+
+// nodeOf is find for those who do not mind: nil if it cannot be reached.
+func (g *Gossip) nodeOf(id string) *memberlist.Node {
+	n, _ := g.find(id)
+	return n
+}
+
+func (g *Gossip) heardResponse(from string, b []byte) {
+	r, err := decodeResponse(b)
+	if err != nil {
+		g.stats.add(RefusedGarbage, 1)
+		return
+	}
+	g.calls.answer(from, r) // a late one is no news
+}

@@ -1,0 +1,163 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"time"
+)
+
+const (
+	hintLimit    = 64
+	spreadPeers  = 2                      // asked at once after a fetch that brought something
+	grace        = 250 * time.Millisecond // for a broadcast on its way to make digests equal
+	fetchers     = 3                      // fetches at once, from different peers
+	fetchTimeout = 2 * time.Minute
+)
+
+// hint says that a peer's digest may differ from ours.
+type hint struct {
+	from   string
+	sum    []byte        // of its digest; nil: it certainly differs
+	mutual bool          // let the peer fetch from us too: it does not know
+	after  time.Duration // wait this long and compare again
+}
+
+// sum is a hash of our digest.
+func (g *Gossip) sum() []byte {
+	h := sha256.Sum256(g.state.Digest())
+	return h[:16]
+}
+
+// heardSum takes the hash of a peer's digest. In a push/pull both sides get the
+// other's.
+func (g *Gossip) heardSum(from string, sum []byte, pushPull bool) {
+	h := hint{from: from, sum: sum, mutual: !pushPull}
+	if !pushPull {
+		h.after = grace
+	}
+	g.hint(h)
+}
+
+func (g *Gossip) hint(h hint) {
+	select {
+	case g.hints <- h:
+	default: // the next comparison comes in a second
+	}
+}
+
+// compareLoop sends the hash of our digest to a random peer about once a second,
+// and to a few more when asked: a packet of a hundred bytes, answered only if the
+// digests differ.
+func (g *Gossip) compareLoop(ctx context.Context) {
+	t := time.NewTimer(jitter(g.cfg.Timing.Digest))
+	defer t.Stop()
+	for {
+		peers := 1
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			t.Reset(jitter(g.cfg.Timing.Digest))
+		case <-g.spread:
+			peers = spreadPeers
+		}
+		ids := g.Alive()
+		if g.ClusterID() == "" || len(ids) == 0 {
+			continue
+		}
+		sum := g.seal(kindSum, g.sum())
+		for _, id := range ids[:min(len(ids), peers)] {
+			if n := g.nodeOf(id); n != nil {
+				if err := g.ml.SendBestEffort(n, sum); err != nil {
+					g.log.Debug("compare digests", "host", id, "err", err)
+				}
+			}
+		}
+	}
+}
+
+// fetchLoop starts a fetch for each hint that holds.
+func (g *Gossip) fetchLoop(ctx context.Context) {
+	slots := make(chan struct{}, fetchers)
+	for {
+		var h hint
+		select {
+		case <-ctx.Done():
+			return
+		case h = <-g.hints:
+		}
+		if h.sum != nil && bytes.Equal(h.sum, g.sum()) {
+			g.fetched(h.from, func(p *peer) { p.sync.reset() })
+			continue
+		}
+		if !g.claimFetch(h.from) {
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			g.fetched(h.from, nil)
+			continue
+		}
+		ok := g.work.spawn(func(ctx context.Context) {
+			defer func() { <-slots }()
+			g.fetchOn(ctx, h)
+		})
+		if !ok {
+			return
+		}
+	}
+}
+
+// claimFetch marks the one fetch that there may be from a peer, if it is due.
+func (g *Gossip) claimFetch(id string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.peers[id]
+	if !p.reachable() || p.pulling || !p.sync.due(time.Now()) {
+		return false
+	}
+	p.pulling = true
+	return true
+}
+
+// fetched ends what claimFetch began, and then changes the peer.
+func (g *Gossip) fetched(id string, change func(*peer)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.peers[id]; p != nil {
+		if change != nil {
+			change(p)
+		} else {
+			p.pulling = false
+		}
+	}
+}
+
+// fetchOn fetches from the peer of a hint, unless the difference has gone.
+func (g *Gossip) fetchOn(ctx context.Context, h hint) {
+	if h.after > 0 && (!sleep(ctx, h.after) || bytes.Equal(h.sum, g.sum())) {
+		g.fetched(h.from, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	fresh, err := g.fetch(ctx, h.from, h.mutual)
+	if err != nil {
+		g.log.Debug("fetch", "host", h.from, "err", err)
+	}
+	g.fetched(h.from, func(p *peer) {
+		p.pulling = false
+		// Digests that differ and yet nothing new: one of us refuses what the other
+		// says, or is not done yet. Ask less and less often.
+		if err == nil && fresh {
+			p.sync.reset()
+		} else {
+			p.sync.failed(time.Now(), g.cfg.Timing.Digest/2, 30*g.cfg.Timing.Digest)
+		}
+	})
+	if fresh {
+		poke(g.spread)
+	}
+}

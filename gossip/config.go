@@ -1,0 +1,154 @@
+package gossip
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// State is what is gossiped. Its methods are called from several goroutines,
+// but never two Merges at once.
+type State interface {
+	// Digest says what the State knows, in bytes that are equal if, and only if,
+	// the knowledge is equal.
+	Digest() []byte
+	// Missing yields what the sender of digest lacks, in chunks of about max
+	// bytes. They reach the peer's Merge in this order and without gaps, or end
+	// early. Seconds may pass between two chunks: it must not hold a lock.
+	Missing(digest []byte, max int) iter.Seq[[]byte]
+	// Merge takes a message in and returns the part that was new (empty: none),
+	// which is passed on. It may return both a part and an error. It keeps msg.
+	Merge(msg []byte) (fresh []byte, err error)
+}
+
+// Peer is a host to remember over a restart.
+type Peer struct {
+	ID   string
+	Addr netip.AddrPort
+}
+
+// Timing holds the intervals; a zero field means the default.
+type Timing struct {
+	Gossip   time.Duration // between rounds of pending broadcasts: 50ms
+	Probe    time.Duration // between failure checks, one peer each: 1s
+	PushPull time.Duration // between full exchanges of membership: 15s
+	Digest   time.Duration // between comparisons of the digest, one peer each: 1s
+	Rejoin   time.Duration // between rounds of dialling lost peers: 1s
+}
+
+// Config is what New needs. Node and Keys are required.
+type Config struct {
+	// Node is the host's ID: 16 lower-case hexadecimal digits.
+	Node string
+	// Name is the host's name for people, cut to 64 bytes.
+	Name string
+	// Bind is where to listen, TCP and UDP. The zero value is 0.0.0.0:7946; port
+	// 0 with an address takes any free port.
+	Bind netip.AddrPort
+	// Advertise is where peers reach this host, if not at Bind (NAT). Port 0 is
+	// Bind's. The zero value is Bind, or a private address if that is unspecified.
+	Advertise netip.AddrPort
+	// Join lists hosts to find the cluster through: addresses or host names, each
+	// with or without a port (default: Bind's). The own one may be among them.
+	Join []string
+	// Known lists the peers of an earlier run; SaveKnown, if set, is called with
+	// all peers ever seen (but those that left) whenever they change: from one
+	// goroutine, at most about once a second.
+	Known     []Peer
+	SaveKnown func([]Peer)
+	// Keys is the keyring: AES keys of 16, 24 or 32 bytes. The first encrypts, all
+	// decrypt.
+	Keys [][]byte
+	// ClusterID is the cluster this host is in, at most 64 bytes; "": none yet.
+	ClusterID string
+	// Meta is told to all peers, at most MaxMeta bytes.
+	Meta []byte
+	// Timing is for tests and simulations.
+	Timing Timing
+	// Transport replaces the network; it then decides what Bind would have.
+	Transport memberlist.Transport
+	// Log gets events; nil: slog.Default().
+	Log *slog.Logger
+}
+
+// Limits of what travels.
+const (
+	DefaultPort  = 7946
+	MaxMeta      = 256      // bytes of Config.Meta
+	MaxBroadcast = 1200     // bytes of a delta that fits a gossip packet
+	MaxBody      = 16 << 20 // bytes of a call's request or response, or of a delta
+	maxLabel     = 64       // bytes of a cluster ID or a name
+	chunkSize    = 256 << 10
+)
+
+func (c *Config) check() error {
+	if len(c.Node) != 16 || !isHex(c.Node) {
+		return fmt.Errorf("gossip: node ID %q: want 16 lower-case hexadecimal digits", c.Node)
+	}
+	if len(c.Keys) == 0 {
+		return errors.New("gossip: no encryption key: set one (GRAPEVINE_KEY), the same on every host")
+	}
+	for i, k := range c.Keys {
+		if err := memberlist.ValidateKey(k); err != nil {
+			return fmt.Errorf("gossip: key %d has %d bytes: want 16, 24 or 32", i+1, len(k))
+		}
+	}
+	if len(c.ClusterID) > maxLabel {
+		return fmt.Errorf("gossip: cluster ID of %d bytes: at most %d", len(c.ClusterID), maxLabel)
+	}
+	if len(c.Meta) > MaxMeta {
+		return fmt.Errorf("gossip: meta of %d bytes: at most %d", len(c.Meta), MaxMeta)
+	}
+	return nil
+}
+
+func (c *Config) setDefaults() {
+	if !c.Bind.IsValid() {
+		c.Bind = netip.AddrPortFrom(netip.IPv4Unspecified(), DefaultPort)
+	}
+	if len(c.Name) > maxLabel {
+		c.Name = c.Name[:maxLabel]
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	t := &c.Timing
+	for d, def := range map[*time.Duration]time.Duration{
+		&t.Gossip: 50 * time.Millisecond, &t.Probe: time.Second, &t.PushPull: 15 * time.Second,
+		&t.Digest: time.Second, &t.Rejoin: time.Second,
+	} {
+		if *d == 0 {
+			*d = def
+		}
+	}
+}
+
+func isHex(s string) bool {
+	for _, c := range s {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// nodeID is a host's ID on the wire.
+type nodeID [8]byte
+
+func (id nodeID) String() string { return hex.EncodeToString(id[:]) }
+
+// parseNode converts an ID that check or isHex has accepted.
+func parseNode(s string) (id nodeID, err error) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(id) {
+		return id, fmt.Errorf("node ID %q: want 16 hexadecimal digits", s)
+	}
+	copy(id[:], b)
+	return id, nil
+}

@@ -1,0 +1,32 @@
+// Package gossip keeps the hosts of a cluster in touch: it finds them, tells
+// who is alive, spreads what one of them says to all, mends what was lost, and
+// carries calls between any two. It does not know what the payload means: that
+// is the State's affair.
+//
+// It stands on hashicorp/memberlist (SWIM with Lifeguard). What it adds:
+//
+//   - A cluster has an ID. A host without one takes that of the first cluster it
+//     meets; hosts of different clusters refuse each other, and no payload
+//     passes between hosts before both have the same ID.
+//   - Lost peers are dialled again for ever, so a healed partition heals.
+//   - Anti-entropy: hosts compare a hash of their State's digest, in every
+//     push/pull and about once a second with a random peer; where the hashes
+//     differ, each fetches from the other what it lacks, in acknowledged chunks.
+//     A lost broadcast is mended by this, as is a host that was away for long.
+//   - Calls: request and response over memberlist's reliable messages.
+//
+// # Messages
+//
+// Everything but memberlist's own messages is an envelope (envelope.go) inside a
+// memberlist user message, encrypted with AES-GCM by memberlist. A delta of at
+// most MaxBroadcast bytes travels by gossip, in UDP packets. A larger one is
+// sent reliably to a few random peers, each of which passes on what was new to
+// it; whoever is left out learns by anti-entropy. Queues are bounded: what
+// overflows is dropped and counted, and again anti-entropy mends it.
+//
+// # Goroutines
+//
+// New listens, and memberlist answers from then on. Run owns every other
+// goroutine, and returns only when all have ended. Callbacks of memberlist copy
+// and return; they never block.
+package gossip

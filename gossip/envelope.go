@@ -1,0 +1,165 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// The version of the envelope and of node meta that this program speaks.
+const (
+	protoMin = 1
+	protoMax = 1
+)
+
+type kind uint8
+
+// Kinds of message. The numbers are wire format: append only.
+const (
+	kindDelta    kind = 1 // body: a message for State.Merge
+	kindSum      kind = 2 // body: the hash of the sender's digest
+	kindRequest  kind = 3
+	kindResponse kind = 4
+)
+
+// envelope is the frame of every message:
+//
+//	version 1 | kind 1 | len(cluster) 1 | cluster | from 8 | body
+//
+// The version stands first and stays there for ever.
+type envelope struct {
+	kind    kind
+	cluster string
+	from    nodeID
+	body    []byte
+}
+
+// errVersion is in the error of what is newer than this program.
+var errVersion = errors.New("another version")
+
+var errShort = errors.New("message is cut short")
+
+func (e envelope) encode() []byte {
+	b := make([]byte, 0, 3+len(e.cluster)+len(e.from)+len(e.body))
+	b = append(b, protoMax, byte(e.kind))
+	b = appendShort(b, e.cluster)
+	b = append(b, e.from[:]...)
+	return append(b, e.body...)
+}
+
+// decodeEnvelope reads a frame. The body is part of b.
+func decodeEnvelope(b []byte) (e envelope, err error) {
+	if len(b) < 2 {
+		return e, errShort
+	}
+	switch v := b[0]; {
+	case v > protoMax:
+		return e, fmt.Errorf("%w: message of version %d, this host speaks up to %d: upgrade it", errVersion, v, protoMax)
+	case v < protoMin:
+		return e, fmt.Errorf("message of version %d, this host speaks from %d on", v, protoMin)
+	}
+	e.kind = kind(b[1])
+	if e.kind < kindDelta || e.kind > kindResponse {
+		return e, fmt.Errorf("message of unknown kind %d", e.kind)
+	}
+	if e.cluster, b, err = takeShort(b[2:]); err != nil {
+		return e, err
+	}
+	if len(e.cluster) > maxLabel {
+		return e, fmt.Errorf("cluster ID of %d bytes: at most %d", len(e.cluster), maxLabel)
+	}
+	if len(b) < len(e.from) {
+		return e, errShort
+	}
+	copy(e.from[:], b)
+	if e.body = b[len(e.from):]; len(e.body) > MaxBody+maxHeader {
+		return e, fmt.Errorf("message of %d bytes: at most %d", len(e.body), MaxBody+maxHeader)
+	}
+	return e, nil
+}
+
+// maxHeader bounds what a request has before its body.
+const maxHeader = 1 << 10
+
+// request is the body of kindRequest:
+//
+//	id 8 | timeout 4, ms | len 1, reply "ip:port" | len 1, method | body
+type request struct {
+	id      uint64
+	timeout time.Duration // that the caller will wait
+	reply   netip.AddrPort
+	method  string
+	body    []byte
+}
+
+func (r request) encode() []byte {
+	b := binary.BigEndian.AppendUint64(nil, r.id)
+	b = binary.BigEndian.AppendUint32(b, uint32(min(max(r.timeout.Milliseconds(), 1), 1<<31)))
+	b = appendShort(b, r.reply.String())
+	b = appendShort(b, r.method)
+	return append(b, r.body...)
+}
+
+func decodeRequest(b []byte) (r request, err error) {
+	if len(b) < 12 {
+		return r, errShort
+	}
+	r.id = binary.BigEndian.Uint64(b)
+	r.timeout = time.Duration(binary.BigEndian.Uint32(b[8:])) * time.Millisecond
+	reply, b, err := takeShort(b[12:])
+	if err != nil {
+		return r, err
+	}
+	if r.reply, err = netip.ParseAddrPort(reply); err != nil {
+		return r, fmt.Errorf("reply address: %w", err)
+	}
+	if r.method, b, err = takeShort(b); err != nil {
+		return r, err
+	}
+	r.body = b
+	return r, nil
+}
+
+// status of a response. The numbers are wire format: append only.
+type status uint8
+
+const (
+	statusOK    status = 0 // body: the result
+	statusError status = 1 // body: the error's text
+	statusBusy  status = 2 // nothing was done: ask again
+)
+
+// response is the body of kindResponse: id 8 | status 1 | body.
+type response struct {
+	id     uint64
+	status status
+	body   []byte
+}
+
+func (r response) encode() []byte {
+	b := binary.BigEndian.AppendUint64(nil, r.id)
+	return append(append(b, byte(r.status)), r.body...)
+}
+
+func decodeResponse(b []byte) (r response, err error) {
+	if len(b) < 9 {
+		return r, errShort
+	}
+	return response{binary.BigEndian.Uint64(b), status(b[8]), b[9:]}, nil
+}
+
+// appendShort appends a string of at most 255 bytes after its length.
+func appendShort(b []byte, s string) []byte {
+	s = s[:min(len(s), 255)]
+	return append(append(b, byte(len(s))), s...)
+}
+
+func takeShort(b []byte) (s string, rest []byte, err error) {
+	if len(b) < 1 || len(b) < 1+int(b[0]) {
+		return "", nil, errShort
+	}
+	n := 1 + int(b[0])
+	return string(b[1:n]), b[n:], nil
+}

@@ -1,0 +1,144 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// A fetch is a call and calls back. The fetching host calls methodFetch with its
+// digest; the other, while that call lasts, calls methodChunk with one piece
+// after the other of what the digest lacks, each when the one before is merged,
+// and then answers with their number. So nothing is merged after a gap, the
+// sender holds one chunk at a time, and a slow receiver slows the sender.
+//
+//	fetch: session 8 | mutual 1 | digest  ->  chunks 4
+//	chunk: session 8 | number 4 | message ->  nothing
+const (
+	methodFetch = "gossip.fetch"
+	methodChunk = "gossip.chunk"
+
+	chunkTimeout = 20 * time.Second
+	servings     = 4 // fetches served at once; more are told to come again
+)
+
+// sessionTable holds the fetches that wait for chunks.
+type sessionTable struct {
+	mu      *sync.Mutex
+	open    map[uint64]*session
+	serving chan struct{}
+}
+
+type session struct {
+	mu    sync.Mutex
+	from  string
+	next  uint32
+	fresh bool
+}
+
+func newSessionTable() sessionTable {
+	return sessionTable{&sync.Mutex{}, map[uint64]*session{}, make(chan struct{}, servings)}
+}
+
+// fetch gets from a peer what we lack and reports whether any of it was new. With
+// mutual the peer fetches from us afterwards, if our digest differs from its own.
+func (g *Gossip) fetch(ctx context.Context, from string, mutual bool) (fresh bool, err error) {
+	id, s := rand.Uint64(), &session{from: from}
+	g.sessions.mu.Lock()
+	g.sessions.open[id] = s
+	g.sessions.mu.Unlock()
+	defer func() {
+		g.sessions.mu.Lock()
+		delete(g.sessions.open, id)
+		g.sessions.mu.Unlock()
+	}()
+	body := append(binary.BigEndian.AppendUint64(nil, id), 0)
+	if mutual {
+		body[8] = 1
+	}
+	reply, err := g.callOnce(ctx, from, methodFetch, append(body, g.state.Digest()...))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && (len(reply) != 4 || binary.BigEndian.Uint32(reply) != s.next) {
+		err = fmt.Errorf("fetch from host %s: it counts %x chunks, %d have come", from, reply, s.next)
+	}
+	return s.fresh, err
+}
+
+// serveFetch is the other side of fetch.
+func (g *Gossip) serveFetch(ctx context.Context, from *memberlist.Node, body []byte) ([]byte, error) {
+	if len(body) < 9 {
+		return nil, errShort
+	}
+	select {
+	case g.sessions.serving <- struct{}{}:
+		defer func() { <-g.sessions.serving }()
+	default:
+		g.stats.add(LostBusy, 1)
+		return nil, errBusy
+	}
+	digest := body[9:]
+	if bytes.Equal(digest, g.state.Digest()) {
+		return make([]byte, 4), nil
+	}
+	number := uint32(0)
+	for chunk := range g.state.Missing(digest, chunkSize) {
+		msg := append([]byte(nil), body[:8]...)
+		msg = append(binary.BigEndian.AppendUint32(msg, number), chunk...)
+		if err := g.sendChunk(ctx, from, msg); err != nil {
+			return nil, fmt.Errorf("chunk %d: %w", number, err)
+		}
+		number++
+	}
+	if body[8] == 1 {
+		g.hint(hint{from: from.Name})
+	}
+	return binary.BigEndian.AppendUint32(nil, number), nil
+}
+
+func (g *Gossip) sendChunk(ctx context.Context, to *memberlist.Node, msg []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
+	defer cancel()
+	_, err := g.callNode(ctx, to, methodChunk, msg)
+	return err
+}
+
+// serveChunk merges a chunk that we are waiting for. What is new in it is passed
+// on if it is small: it may be a single lost broadcast. A long difference is left
+// to the other hosts' own comparisons.
+func (g *Gossip) serveChunk(from string, body []byte) ([]byte, error) {
+	if len(body) < 12 {
+		return nil, errShort
+	}
+	g.sessions.mu.Lock()
+	s := g.sessions.open[binary.BigEndian.Uint64(body)]
+	g.sessions.mu.Unlock()
+	if s == nil || s.from != from {
+		g.stats.add(RefusedCall, 1)
+		return nil, errors.New("no fetch waits for this chunk")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if number := binary.BigEndian.Uint32(body[8:]); number != s.next {
+		g.stats.add(RefusedCall, 1)
+		return nil, fmt.Errorf("chunk %d out of turn: %d is next", number, s.next)
+	}
+	s.next++
+	// An error is counted and logged, and the fetch goes on: one record that is
+	// refused must not keep the others away.
+	fresh, _ := g.merge(from, body[12:])
+	if len(fresh) > 0 {
+		s.fresh = true
+	}
+	if len(fresh) <= MaxBroadcast {
+		g.Broadcast(fresh)
+	}
+	return nil, nil
+}

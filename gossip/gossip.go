@@ -1,0 +1,199 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Gossip is a host's part in the cluster. New makes one.
+type Gossip struct {
+	cfg     Config
+	self    nodeID
+	state   State
+	log     *slog.Logger
+	ml      *memberlist.Memberlist
+	addr    netip.AddrPort // advertised
+	started time.Time
+	stats   counters
+	running atomic.Bool
+	alive   atomic.Int32 // peers that answer
+
+	keyMu   sync.Mutex // changes of the keyring: one at a time
+	keyring *memberlist.Keyring
+
+	mu       sync.Mutex // guards the next block; no call of memberlist under it
+	cluster  string
+	meta     []byte
+	leaving  bool
+	peers    map[string]*peer
+	problems map[string]error
+	handlers map[string]Handler
+
+	clusterKnown chan struct{} // closed when cluster is set
+	announce     chan struct{} // room for one: our meta has changed
+	saveKnown    chan struct{} // room for one: the peers have changed
+	rejoin       chan struct{} // room for one: dial lost peers now
+	spread       chan struct{} // room for one: compare digests now
+
+	out          outbox
+	mergeMu      sync.Mutex // one State.Merge at a time
+	mergeLog     throttle
+	seen         *recent
+	incoming     chan delta
+	incomingHeld atomic.Int64 // bytes in incoming
+	hints        chan hint
+	sessions     sessionTable
+
+	calls   callTable
+	slots   chan struct{} // of running handlers
+	serving atomic.Int32  // requests in any stage
+
+	mlMu sync.Mutex // UpdateNode, Leave, Shutdown: one at a time, and none after Shutdown
+	down bool
+	work tasks
+}
+
+// New listens for peers, and answers them at memberlist's level; everything else
+// waits for Run. It fails if the configuration is wrong or the address is taken.
+// Whoever does not call Run must call Close.
+func New(cfg Config, state State) (*Gossip, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	cfg.setDefaults()
+	g := &Gossip{
+		cfg: cfg, state: state, log: cfg.Log, started: time.Now(), meta: cfg.Meta,
+		peers: map[string]*peer{}, problems: map[string]error{}, handlers: map[string]Handler{},
+		clusterKnown: make(chan struct{}),
+		announce:     make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
+		rejoin: make(chan struct{}, 1), spread: make(chan struct{}, 1),
+		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit),
+		seen: newRecent(seenLimit), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),
+	}
+	var err error
+	if g.self, err = parseNode(cfg.Node); err != nil {
+		return nil, fmt.Errorf("gossip: %w", err)
+	}
+	for _, p := range cfg.Known {
+		if p.ID != cfg.Node {
+			g.peers[p.ID] = &peer{Member: Member{ID: p.ID, Addr: p.Addr, State: Dead, Since: g.started}}
+		}
+	}
+	g.adopt(cfg.ClusterID)
+	g.out = newOutbox(func() int { return int(g.alive.Load()) + 1 })
+	if err := g.listen(); err != nil {
+		return nil, fmt.Errorf("gossip: listen on %v: %w", cfg.Bind, err)
+	}
+	return g, nil
+}
+
+// Addr is where peers reach this host: Advertise, or what became of Bind.
+func (g *Gossip) Addr() netip.AddrPort { return g.addr }
+
+// Run joins the cluster and keeps the host in it until ctx ends; then it stops as
+// Close does and returns nil. It may be called once.
+func (g *Gossip) Run(ctx context.Context) error {
+	if g.running.Swap(true) {
+		return errors.New("gossip: Run was called before")
+	}
+	for _, f := range []func(context.Context){
+		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.compareLoop, g.fetchLoop,
+	} {
+		if !g.work.spawn(f) {
+			return errors.New("gossip: Run after Close")
+		}
+	}
+	select {
+	case <-ctx.Done():
+	case <-g.work.ctx.Done():
+	}
+	return g.Close()
+}
+
+// Close stops without a word to the peers, which take the host for dead after a
+// while: see Leave. It ends Run, fails calls that wait, cancels the contexts of
+// handlers and waits for them. Calling it again does nothing.
+func (g *Gossip) Close() error {
+	g.work.cancel()
+	g.mlMu.Lock()
+	g.down = true
+	err := g.ml.Shutdown()
+	g.mlMu.Unlock()
+	g.work.wait()
+	if err != nil {
+		return fmt.Errorf("gossip: close: %w", err)
+	}
+	return nil
+}
+
+// Leave tells the peers that this host goes for good, so that they do not take
+// it for dead, dial it or remember it. It blocks until that has been sent, a few
+// hundred milliseconds, or ctx ends. The host stays able to answer calls until
+// Run ends; it cannot come back but with a new Gossip.
+func (g *Gossip) Leave(ctx context.Context) error {
+	g.mu.Lock()
+	again := g.leaving
+	g.leaving = true
+	g.mu.Unlock()
+	if again {
+		return nil
+	}
+	limit := 5 * time.Second
+	if t, ok := ctx.Deadline(); ok {
+		limit = max(time.Until(t), time.Millisecond)
+	}
+	g.mlMu.Lock()
+	defer g.mlMu.Unlock()
+	if g.down {
+		return nil
+	}
+	// First the flag that tells a leave from a death, then the leave itself.
+	if err := g.ml.UpdateNode(limit / 2); err != nil {
+		g.log.Debug("leave: announce", "err", err)
+	}
+	if err := g.ml.Leave(limit / 2); err != nil {
+		return fmt.Errorf("gossip: leave: %w", err)
+	}
+	return nil
+}
+
+// SetMeta changes what peers see as this host's Meta.
+func (g *Gossip) SetMeta(b []byte) error {
+	if len(b) > MaxMeta {
+		return fmt.Errorf("gossip: meta of %d bytes: at most %d", len(b), MaxMeta)
+	}
+	g.mu.Lock()
+	g.meta = append([]byte(nil), b...)
+	g.mu.Unlock()
+	poke(g.announce)
+	return nil
+}
+
+// announceLoop tells the peers when our meta has changed.
+func (g *Gossip) announceLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.announce:
+		}
+		g.mlMu.Lock()
+		g.mu.Lock()
+		leaving := g.leaving
+		g.mu.Unlock()
+		if !g.down && !leaving { // memberlist may have forgotten a node that left
+			if err := g.ml.UpdateNode(500 * time.Millisecond); err != nil {
+				g.log.Debug("announce", "err", err)
+			}
+		}
+		g.mlMu.Unlock()
+	}
+}

@@ -1,0 +1,120 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	maxHandlers = 128 // handlers that run at once; more calls are told to come again
+	maxServing  = 512 // requests in any stage; more are dropped
+	maxTimeout  = 10 * time.Minute
+	maxErrText  = 4 << 10
+)
+
+// Handler answers a call from another host (or this one). Its context ends with
+// the caller's patience or with Gossip. It must not change body, nor keep it.
+type Handler func(ctx context.Context, from string, body []byte) ([]byte, error)
+
+// Handle sets the handler of a method, replacing an earlier one. Methods that
+// begin with "gossip." are this package's own. A panic in a handler is counted,
+// logged and returned to the caller as an error.
+func (g *Gossip) Handle(method string, h Handler) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.handlers[method] = h
+}
+
+func (g *Gossip) handler(method string) Handler {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.handlers[method]
+}
+
+// heardRequest starts a goroutine for a request, if there are not too many.
+func (g *Gossip) heardRequest(from string, b []byte) {
+	r, err := decodeRequest(b)
+	if err != nil {
+		g.stats.add(RefusedGarbage, 1)
+		return
+	}
+	if !g.running.Load() { // handlers are still being set
+		g.stats.add(LostBusy, 1)
+		return
+	}
+	if g.serving.Add(1) > maxServing || !g.work.spawn(func(ctx context.Context) {
+		defer g.serving.Add(-1)
+		g.serve(ctx, g.caller(from, r), r)
+	}) {
+		g.serving.Add(-1)
+		g.stats.add(LostBusy, 1)
+	}
+}
+
+// caller is where the response goes: to the host as we know it, or, if the word
+// of it has not reached us yet, where it says it is.
+func (g *Gossip) caller(from string, r request) *memberlist.Node {
+	if n := g.nodeOf(from); n != nil {
+		return n
+	}
+	return &memberlist.Node{Name: from, Addr: net.IP(r.reply.Addr().AsSlice()), Port: r.reply.Port()}
+}
+
+// serve runs a request and sends the response.
+func (g *Gossip) serve(ctx context.Context, from *memberlist.Node, r request) {
+	ctx, cancel := context.WithTimeout(ctx, min(r.timeout, maxTimeout))
+	defer cancel()
+	var result []byte
+	var err error
+	switch {
+	case r.method == methodFetch:
+		result, err = g.serveFetch(ctx, from, r.body)
+	case r.method == methodChunk:
+		result, err = g.serveChunk(from.Name, r.body)
+	default:
+		result, err = g.run(ctx, g.handler(r.method), from.Name, r.method, r.body)
+	}
+	if err == nil && len(result) > MaxBody {
+		result, err = nil, fmt.Errorf("response of %d bytes: at most %d", len(result), MaxBody)
+	}
+	reply := response{r.id, statusOK, result}
+	switch {
+	case errors.Is(err, errBusy):
+		reply = response{r.id, statusBusy, nil}
+	case err != nil:
+		text := err.Error()
+		reply = response{r.id, statusError, []byte(text[:min(len(text), maxErrText)])}
+	}
+	if err := g.ml.SendReliable(from, g.seal(kindResponse, reply.encode())); err != nil {
+		g.log.Debug("respond", "host", from.Name, "method", r.method, "err", err)
+	}
+}
+
+// run calls a handler, if there is one and a slot for it.
+func (g *Gossip) run(ctx context.Context, h Handler, from, method string, body []byte) (result []byte, err error) {
+	if h == nil {
+		g.stats.add(RefusedCall, 1)
+		return nil, fmt.Errorf("unknown method %.64q: is this host's agent older?", method)
+	}
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	default:
+		g.stats.add(LostBusy, 1)
+		return nil, errBusy
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			g.stats.add(HandlerPanic, 1)
+			g.log.Error("handler panicked", "method", method, "from", from, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("handler panicked: %v", p)
+		}
+	}()
+	return h(ctx, from, body)
+}

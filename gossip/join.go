@@ -1,0 +1,200 @@
+package gossip
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	dialAtOnce   = 2                      // lost peers dialled in one round
+	rejoinFirst  = 500 * time.Millisecond // backoff of a peer that does not answer
+	rejoinLimit  = 3 * time.Second        // its limit, for each eight peers that answer
+	foreignLimit = time.Minute            // the limit for a host of another cluster
+	saveEvery    = time.Second
+)
+
+// target is a host to dial: a lost peer, or an entry of Config.Join.
+type target struct {
+	id    string // "": not known
+	name  string // as configured; "": addr
+	addr  netip.AddrPort
+	retry *backoff // guarded by Gossip.mu
+}
+
+// joinLoop dials lost peers for ever: that is what heals a healed partition.
+// Each host dials few at a time; whichever of a side gets through brings all.
+func (g *Gossip) joinLoop(ctx context.Context) {
+	seeds := g.seeds()
+	t := time.NewTimer(0)
+	defer t.Stop()
+	done := make(chan struct{}, 1)
+	round := func() bool {
+		return g.work.spawn(func(ctx context.Context) {
+			g.dialRound(ctx, seeds)
+			done <- struct{}{}
+		})
+	}
+	for busy, again := false, false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-done:
+			busy = false
+			if !again {
+				continue
+			}
+		case <-g.rejoin: // our standing has changed: all deserve a try at once
+			g.mu.Lock()
+			for _, s := range seeds {
+				s.retry.reset()
+			}
+			g.mu.Unlock()
+			again = true
+		case <-t.C:
+			t.Reset(jitter(g.cfg.Timing.Rejoin))
+		}
+		if !busy {
+			busy, again = round(), false
+		}
+	}
+}
+
+// seeds are the targets of Config.Join.
+func (g *Gossip) seeds() []*target {
+	var list []*target
+	for _, name := range g.cfg.Join {
+		if name = strings.TrimSpace(name); name != "" {
+			list = append(list, &target{name: name, retry: &backoff{}})
+		}
+	}
+	return list
+}
+
+// dialRound dials a few of those that are due and waits for them.
+func (g *Gossip) dialRound(ctx context.Context, seeds []*target) {
+	due := g.due(seeds, time.Now())
+	limit := dialAtOnce
+	if g.alive.Load() == 0 {
+		limit = 8 // alone: there is nothing better to do
+	}
+	results := make(chan struct{}, limit)
+	running := 0
+	for _, t := range due[:min(len(due), limit)] {
+		if g.work.spawn(func(ctx context.Context) {
+			g.dial(ctx, t)
+			results <- struct{}{}
+		}) {
+			running++
+		}
+	}
+	for range running {
+		<-results
+	}
+}
+
+// due lists the targets to dial now, in random order.
+func (g *Gossip) due(seeds []*target, now time.Time) []*target {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.leaving {
+		return nil
+	}
+	var list []*target
+	met := map[netip.AddrPort]bool{g.addr: true, g.cfg.Bind: true}
+	for _, p := range g.peers {
+		met[p.Addr] = met[p.Addr] || p.State == Alive
+	}
+	for id, p := range g.peers {
+		// Another may live where a dead one was: a host that was installed anew.
+		if p.State == Dead && !p.foreign && p.retry.due(now) && !met[p.Addr] {
+			list = append(list, &target{id: id, addr: p.Addr, retry: &p.retry})
+		}
+	}
+	for _, s := range seeds {
+		if s.retry.due(now) && !met[s.addr] {
+			list = append(list, s)
+		}
+	}
+	shuffle(list)
+	return list
+}
+
+// dial tries one target and notes the result.
+func (g *Gossip) dial(ctx context.Context, t *target) {
+	err := g.resolve(ctx, t)
+	if err == nil {
+		_, err = g.ml.Join([]string{t.addr.String()})
+	}
+	limit := rejoinLimit * time.Duration(1+g.alive.Load()/8)
+	if err != nil && strings.Contains(err.Error(), refusedMark) {
+		limit = foreignLimit
+	}
+	g.mu.Lock()
+	t.retry.failed(time.Now(), rejoinFirst, limit) // after a success it is no longer lost
+	g.mu.Unlock()
+	if err != nil {
+		g.log.Debug("join", "host", t.id, "name", t.name, "addr", t.addr, "err", err)
+		if strings.Contains(err.Error(), "no installed keys could decrypt") {
+			_ = g.refuse(RefusedKey, "key "+t.addr.String(), fmt.Errorf("host at %v has another encryption key: set the same (GRAPEVINE_KEY) on every host", t.addr))
+		}
+		return
+	}
+	g.mu.Lock()
+	delete(g.problems, "key "+t.addr.String())
+	g.mu.Unlock()
+}
+
+// resolve finds the address of a configured host, each time anew: it may move.
+func (g *Gossip) resolve(ctx context.Context, t *target) error {
+	if t.name == "" {
+		return nil
+	}
+	host, port := t.name, g.cfg.Bind.Port()
+	if h, p, err := net.SplitHostPort(t.name); err == nil {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil {
+			return fmt.Errorf("join %s: port %q: want a number up to 65535", t.name, p)
+		}
+		host, port = h, uint16(n)
+	}
+	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		g.setAddr(t, netip.AddrPortFrom(a.Unmap(), port))
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return fmt.Errorf("join %s: %w", t.name, err)
+	}
+	g.setAddr(t, netip.AddrPortFrom(found[rand.IntN(len(found))].Unmap(), port))
+	return nil
+}
+
+func (g *Gossip) setAddr(t *target, a netip.AddrPort) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.addr = a
+}
+
+// saveLoop gives the caller the peers to remember when they have changed.
+func (g *Gossip) saveLoop(ctx context.Context) {
+	if g.cfg.SaveKnown == nil {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.saveKnown:
+		}
+		sleep(ctx, saveEvery) // more will change; the last state is saved even at the end
+		g.cfg.SaveKnown(g.known())
+	}
+}

@@ -1,0 +1,206 @@
+package gossip
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// MemberState says how a host stands.
+type MemberState string
+
+// The states of a member.
+const (
+	Alive MemberState = "alive"
+	Left  MemberState = "left" // it said so
+	Dead  MemberState = "dead" // it does not answer, or was never met in this run
+)
+
+// Member is a host of the cluster.
+type Member struct {
+	ID    string
+	Name  string         // for people; "" if not met in this run
+	Addr  netip.AddrPort // where its gossip answers
+	State MemberState
+	Since time.Time // of the last change of State
+	Meta  []byte    // its Config.Meta
+	Self  bool
+}
+
+// peer is what is known of another host. Gossip.mu guards it.
+type peer struct {
+	Member
+	foreign bool // says it is of another cluster now: nothing goes to it
+	retry   backoff
+	sync    backoff
+	pulling bool
+}
+
+// Members lists this host and every other one seen, sorted by ID.
+func (g *Gossip) Members() []Member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list := []Member{{
+		ID: g.cfg.Node, Name: g.cfg.Name, Addr: g.addr, State: Alive, Since: g.started,
+		Meta: slices.Clone(g.meta), Self: true,
+	}}
+	if g.leaving {
+		list[0].State = Left
+	}
+	for _, p := range g.peers {
+		if p.foreign {
+			continue
+		}
+		m := p.Member
+		m.Meta = slices.Clone(m.Meta)
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
+	return list
+}
+
+// Alive lists the IDs of the other hosts that answer, in random order.
+func (g *Gossip) Alive() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var ids []string
+	for id, p := range g.peers {
+		if p.reachable() {
+			ids = append(ids, id)
+		}
+	}
+	shuffle(ids)
+	return ids
+}
+
+func (p *peer) reachable() bool { return p != nil && p.State == Alive && !p.foreign }
+
+// node is the peer as memberlist wants it for sending.
+func (p *peer) node() *memberlist.Node {
+	return &memberlist.Node{Name: p.ID, Addr: p.Addr.Addr().AsSlice(), Port: p.Addr.Port()}
+}
+
+// Forget drops a host that is not alive from what is remembered: it is not
+// dialled again, and Members does not list it. If it comes back it is met anew.
+func (g *Gossip) Forget(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.peers[id]; p != nil && !p.reachable() {
+		delete(g.peers, id)
+		g.knownChanged()
+	}
+}
+
+// change changes a peer, with mu held, and keeps count of those that answer.
+func (g *Gossip) change(p *peer, f func()) {
+	before := p.reachable()
+	f()
+	switch after := p.reachable(); {
+	case after && !before:
+		g.alive.Add(1)
+	case before && !after:
+		g.alive.Add(-1)
+	}
+}
+
+// known lists the peers to remember: all but those that left.
+func (g *Gossip) known() []Peer {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var list []Peer
+	for _, p := range g.peers {
+		if p.State != Left && !p.foreign {
+			list = append(list, Peer{p.ID, p.Addr})
+		}
+	}
+	slices.SortFunc(list, func(a, b Peer) int { return strings.Compare(a.ID, b.ID) })
+	return list
+}
+
+// knownChanged wakes the goroutine that saves the peers.
+func (g *Gossip) knownChanged() { poke(g.saveKnown) }
+
+// poke wakes the reader of a channel with room for one, without blocking.
+func poke(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// events follows who comes and goes: memberlist's event and conflict delegate.
+// It is called with memberlist's lock held.
+type events struct{ g *Gossip }
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (e events) NotifyJoin(n *memberlist.Node) { e.update(n, Alive) }
+
+// NotifyUpdate implements memberlist.EventDelegate.
+func (e events) NotifyUpdate(n *memberlist.Node) { e.update(n, Alive) }
+
+// NotifyLeave implements memberlist.EventDelegate. memberlist does not tell a
+// death from a leave; the flag in the host's meta does.
+func (e events) NotifyLeave(n *memberlist.Node) { e.update(n, Dead) }
+
+func (e events) update(n *memberlist.Node, state MemberState) {
+	g := e.g
+	meta, err := decodeMeta(n.Meta, n.Name)
+	if err != nil || n.Name == g.cfg.Node {
+		return
+	}
+	if state == Dead && meta.leaving {
+		state = Left
+	}
+	addr := addrOf(n)
+	g.mu.Lock()
+	p := g.peers[n.Name]
+	if p == nil {
+		p = &peer{}
+		g.peers[n.Name] = p
+	}
+	before, moved := p.State, p.Addr != addr
+	p.ID, p.Name, p.Addr, p.Meta = n.Name, meta.name, addr, slices.Clone(meta.extra)
+	if before != state {
+		g.change(p, func() { p.State, p.Since = state, time.Now() })
+		p.retry.reset()
+		delete(g.problems, "conflict "+n.Name+" "+addr.String())
+	}
+	if before != state || moved {
+		g.knownChanged()
+	}
+	g.mu.Unlock()
+	if before == state {
+		return
+	}
+	g.log.Info("host is "+string(state), "host", n.Name, "name", meta.name, "addr", addr)
+	if state != Alive {
+		g.calls.fail(n.Name, state)
+	}
+}
+
+// NotifyConflict implements memberlist.ConflictDelegate: two hosts have one ID,
+// as when a machine was cloned with its state directory, or one host has just
+// changed its address.
+func (e events) NotifyConflict(existing, other *memberlist.Node) {
+	g := e.g
+	a, b := addrOf(existing), addrOf(other)
+	g.refuse(RefusedClone, "conflict "+existing.Name+" "+b.String(), cloneError(existing.Name, a, b))
+}
+
+func addrOf(n *memberlist.Node) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(n.Addr)
+	return netip.AddrPortFrom(a.Unmap(), n.Port)
+}
+
+// lastAddr is where a host was last, invalid if it is not known.
+func (g *Gossip) lastAddr(id string) (a netip.AddrPort) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.peers[id]; p != nil {
+		a = p.Addr
+	}
+	return a
+}

@@ -1,0 +1,113 @@
+package gossip
+
+import (
+	"fmt"
+	"log"
+	"math"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// dialTimeout bounds the opening of a stream: on a LAN an answer takes
+// milliseconds, and whoever waits longer waits for a dead host.
+const dialTimeout = 2 * time.Second
+
+// streamTimeout bounds the whole of a stream: MaxBody at 2 MiB/s.
+const streamTimeout = 10 * time.Second
+
+// listen makes the memberlist, which answers from then on.
+func (g *Gossip) listen() error {
+	keyring, err := memberlist.NewKeyring(g.cfg.Keys, g.cfg.Keys[0])
+	if err != nil {
+		return err
+	}
+	g.keyring = keyring
+	logger := log.New(newLogWriter(g.log, &g.stats), "", 0)
+	mc := g.swimConfig(logger)
+	inner := g.cfg.Transport
+	if inner == nil {
+		nt, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
+			BindAddrs: []string{g.cfg.Bind.Addr().String()}, BindPort: mc.BindPort, Logger: logger,
+		})
+		if err != nil {
+			return err
+		}
+		mc.BindPort = nt.GetAutoBindPort()
+		inner = nt
+	}
+	if mc.AdvertisePort == 0 {
+		mc.AdvertisePort = mc.BindPort
+	}
+	t := newTransport(g, inner)
+	mc.Transport = t
+	if g.ml, err = memberlist.Create(mc); err != nil {
+		_ = t.Shutdown()
+		return err
+	}
+	if g.addr = addrOf(g.ml.LocalNode()); g.addr.Addr().IsUnspecified() {
+		_ = g.ml.Shutdown()
+		return fmt.Errorf("peers cannot reach %v: set the address to advertise", g.addr)
+	}
+	return nil
+}
+
+// swimConfig is memberlist's LAN configuration, tuned: gossip four times as
+// often, since a round without news costs nothing; push/pull twice as often; and
+// a host that comes back with another address is taken as soon as it is dead.
+func (g *Gossip) swimConfig(logger *log.Logger) *memberlist.Config {
+	mc := memberlist.DefaultLANConfig()
+	mc.Name = g.cfg.Node
+	mc.BindAddr, mc.BindPort = g.cfg.Bind.Addr().String(), int(g.cfg.Bind.Port())
+	mc.AdvertisePort = 0
+	if g.cfg.Advertise.IsValid() {
+		mc.AdvertiseAddr, mc.AdvertisePort = g.cfg.Advertise.Addr().String(), int(g.cfg.Advertise.Port())
+	}
+	mc.TCPTimeout = streamTimeout
+	mc.ProbeInterval, mc.ProbeTimeout = g.cfg.Timing.Probe, g.cfg.Timing.Probe/2
+	mc.PushPullInterval = g.cfg.Timing.PushPull
+	mc.GossipInterval = g.cfg.Timing.Gossip
+	// One more target for each factor of ten beyond ten hosts.
+	mc.GossipNodes = 2 + int(math.Log10(float64(len(g.cfg.Known)+10)))
+	mc.DeadNodeReclaimTime = time.Second
+	// Payloads are small and packed by their owners; LZW costs more than it saves.
+	mc.EnableCompression = false
+	mc.Keyring = g.keyring
+	mc.Logger = logger
+	mc.Delegate, mc.Events, mc.Conflict = delegate{g}, events{g}, events{g}
+	mc.Alive, mc.Merge = admission{g}, admission{g}
+	return mc
+}
+
+// delegate is memberlist's way to our messages.
+type delegate struct{ g *Gossip }
+
+// NodeMeta implements memberlist.Delegate.
+func (d delegate) NodeMeta(int) []byte {
+	d.g.mu.Lock()
+	defer d.g.mu.Unlock()
+	return nodeMeta{
+		leaving: d.g.leaving, min: protoMin, max: protoMax, node: d.g.self,
+		cluster: d.g.cluster, name: d.g.cfg.Name, extra: d.g.meta,
+	}.encode()
+}
+
+// GetBroadcasts implements memberlist.Delegate.
+func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
+	return d.g.out.queue.GetBroadcasts(overhead, limit)
+}
+
+// LocalState implements memberlist.Delegate: a push/pull carries the hash of our
+// digest; who needs more fetches it.
+func (d delegate) LocalState(bool) []byte {
+	if d.g.ClusterID() == "" {
+		return nil
+	}
+	return d.g.seal(kindSum, d.g.sum())
+}
+
+// MergeRemoteState implements memberlist.Delegate.
+func (d delegate) MergeRemoteState(b []byte, _ bool) { d.g.receive(b, true) }
+
+// NotifyMsg implements memberlist.Delegate.
+func (d delegate) NotifyMsg(b []byte) { d.g.receive(b, false) }

@@ -1,0 +1,51 @@
+package gossip
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// tasks are goroutines with one end.
+type tasks struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	mu     *sync.Mutex
+	wg     *sync.WaitGroup
+}
+
+func newTasks() tasks {
+	ctx, cancel := context.WithCancel(context.Background())
+	return tasks{ctx, cancel, &sync.Mutex{}, &sync.WaitGroup{}}
+}
+
+// spawn runs f until it returns, which it does soon after its context ends. It
+// reports false, and does not run f, once the tasks have been cancelled.
+func (t tasks) spawn(f func(context.Context)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return false
+	}
+	t.wg.Go(func() { f(t.ctx) })
+	return true
+}
+
+// wait blocks until all have ended. cancel goes before.
+func (t tasks) wait() {
+	t.mu.Lock() // a spawn that saw no cancellation has added itself
+	t.mu.Unlock()
+	t.wg.Wait()
+}
+
+// sleep waits for d, and reports false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

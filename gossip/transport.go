@@ -1,0 +1,173 @@
+package gossip
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// maxStreams bounds how many streams from others are open at once.
+const maxStreams = 256
+
+// transport wraps memberlist's: it bounds the time of dials and of streams (a
+// write of memberlist's to a host that is cut off would else hang for as long as
+// TCP retries), bounds the number of streams, sends nothing to hosts of another
+// cluster, and at its end closes all streams, so that nobody waits on one.
+type transport struct {
+	memberlist.Transport
+	g       *Gossip
+	dialer  func(ctx context.Context, addr string) (net.Conn, error) // nil: Transport's
+	streams chan net.Conn
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex
+	open    map[*stream]struct{}
+	inbound int
+}
+
+// stream is a tracked connection.
+type stream struct {
+	net.Conn
+	t       *transport
+	inbound bool
+	once    sync.Once
+}
+
+var _ memberlist.NodeAwareTransport = (*transport)(nil)
+
+func newTransport(g *Gossip, inner memberlist.Transport) *transport {
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &transport{
+		Transport: inner, g: g, streams: make(chan net.Conn), ctx: ctx, cancel: cancel,
+		open: map[*stream]struct{}{},
+	}
+	if _, ok := inner.(*memberlist.NetTransport); ok {
+		t.dialer = func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		}
+	}
+	t.wg.Go(t.accept)
+	return t
+}
+
+// accept hands on the streams that others open, up to the limit.
+func (t *transport) accept() {
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case c := <-t.Transport.StreamCh():
+			s := t.track(c, true)
+			if s == nil {
+				t.g.stats.add(LostBusy, 1)
+				continue
+			}
+			select {
+			case t.streams <- s:
+			case <-t.ctx.Done():
+				_ = s.Close()
+			}
+		}
+	}
+}
+
+// track counts a connection as open, or closes it and returns nil if there are
+// too many or the transport has ended.
+func (t *transport) track(c net.Conn, inbound bool) *stream {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil || (inbound && t.inbound >= maxStreams) {
+		_ = c.Close()
+		return nil
+	}
+	s := &stream{Conn: c, t: t, inbound: inbound}
+	t.open[s] = struct{}{}
+	if inbound {
+		t.inbound++
+	}
+	return s
+}
+
+// Close closes the connection and forgets it.
+func (s *stream) Close() error {
+	s.once.Do(func() {
+		s.t.mu.Lock()
+		defer s.t.mu.Unlock()
+		delete(s.t.open, s)
+		if s.inbound {
+			s.t.inbound--
+		}
+	})
+	return s.Conn.Close()
+}
+
+// StreamCh implements memberlist.Transport.
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
+
+// WriteToAddress implements memberlist.NodeAwareTransport.
+func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	if t.g.isForeign(a.Name) {
+		return time.Now(), nil // as if lost: memberlist will find the host dead
+	}
+	return t.WriteTo(b, a.Addr)
+}
+
+// DialAddressTimeout implements memberlist.NodeAwareTransport.
+func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	if t.g.isForeign(a.Name) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: net.UnknownNetworkError("host of another cluster")}
+	}
+	return t.DialTimeout(a.Addr, timeout)
+}
+
+// DialTimeout implements memberlist.Transport.
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	timeout = min(timeout, dialTimeout)
+	var c net.Conn
+	var err error
+	if t.dialer == nil {
+		c, err = t.Transport.DialTimeout(addr, timeout)
+	} else {
+		ctx, cancel := context.WithTimeout(t.ctx, timeout)
+		defer cancel()
+		c, err = t.dialer(ctx, addr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s := t.track(c, false); s != nil {
+		return s, s.SetDeadline(time.Now().Add(streamTimeout))
+	}
+	return nil, net.ErrClosed
+}
+
+// Shutdown stops listening first: the inner transport waits for goroutines that
+// hand streams to accept, which therefore ends after it.
+func (t *transport) Shutdown() error {
+	err := t.Transport.Shutdown()
+	t.cancel()
+	t.wg.Wait()
+	t.mu.Lock()
+	open := t.open
+	t.open = map[*stream]struct{}{}
+	t.mu.Unlock()
+	for s := range open {
+		_ = s.Conn.Close()
+	}
+	return err
+}
+
+func (g *Gossip) isForeign(id string) bool {
+	if id == "" {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.peers[id]
+	return p != nil && p.foreign
+}

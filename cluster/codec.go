@@ -48,7 +48,7 @@ type Message struct {
 	Part uint32
 	// Complete, in the last message of an answer, is the digest of the sender: who
 	// has merged all the parts has all that it covers.
-	Complete Digest
+	Complete *Digest
 }
 
 type wireMessage struct {
@@ -88,8 +88,12 @@ func (m Message) Encode() []byte {
 		w.Records = append(w.Records, encodeRecord(r))
 	}
 	if m.Complete != nil {
-		w.Complete = packDigest(m.Complete)
+		w.Complete = packDigest(*m.Complete)
 	}
+	return w.encode()
+}
+
+func (w wireMessage) encode() []byte {
 	return append([]byte{wireVersion}, must(encoding.Marshal(w))...)
 }
 
@@ -112,9 +116,11 @@ func DecodeMessage(b []byte) (Message, error) {
 		}
 	}
 	if w.Last && len(bad) == 0 {
-		if m.Complete, err = unpackDigest(w.Complete); err != nil {
+		d, err := unpackDigest(w.Complete)
+		if err != nil {
 			return Message{}, err
 		}
+		m.Complete = &d
 	}
 	return m, errors.Join(bad...)
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -132,7 +133,7 @@ func (s *State) robs(c ring.Claim) bool {
 }
 
 // Missing yields the records that the sender of d lacks (Snapshot.Missing).
-func (s *State) Missing(d Digest) func(yield func(Record) bool) { return s.Snapshot().Missing(d) }
+func (s *State) Missing(d Digest) iter.Seq[Record] { return s.Snapshot().Missing(d) }
 
 // Complete notes that a peer has sent all that it has of what d covers, d being
 // its own digest. It returns ErrLostWrites if the peer knows more of what this
@@ -140,7 +141,7 @@ func (s *State) Missing(d Digest) func(yield func(Record) bool) { return s.Snaps
 func (s *State) Complete(d Digest) error {
 	var errs []error
 	limit := s.clock + reach
-	for node, counter := range d {
+	for node, counter := range d.Marks {
 		own := s.cur.mark(s.self)
 		switch {
 		case node == s.self && counter > own:

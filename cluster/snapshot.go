@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"fmt"
+	"hash/fnv"
 	"iter"
 	"strings"
 
@@ -120,13 +122,18 @@ func All[T Body](s *Snapshot) iter.Seq[T] {
 	}
 }
 
-// Digest returns how much of each writer's writes is known.
+// Digest returns what is known, in time proportional to the number of writers.
 func (s *Snapshot) Digest() Digest {
-	d := make(Digest, s.marks.Len())
+	d := Digest{Marks: make(map[NodeID]uint64, s.marks.Len())}
 	s.marks.Ascend(func(m mark) bool {
-		d[m.node] = m.counter
+		d.Marks[m.node] = m.counter
 		return true
 	})
+	hash := fnv.New64a()
+	for r := range s.Missing(d) {
+		fmt.Fprintf(hash, "%s %d %s;", r.Version.Node, r.Version.Counter, r.Key)
+		d.Early = hash.Sum64()
+	}
 	return d
 }
 
@@ -139,7 +146,7 @@ func (s *Snapshot) Digest() Digest {
 func (s *Snapshot) Missing(d Digest) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for node, more := s.nextWriter(""); more; node, more = s.nextWriter(node) {
-			from := &Record{Version: Version{d[node] + 1, node}}
+			from := &Record{Version: Version{d.Marks[node] + 1, node}}
 			if from.Version.Counter == 0 {
 				continue
 			}

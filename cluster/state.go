@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/grapevine-net/grapevine/ipam/ring"
@@ -35,6 +36,8 @@ type State struct {
 	// held has for a writer the lowest counter of its claims that this host
 	// refused because of what it owns. Others may want those: the mark stays below.
 	held map[NodeID]uint64
+	// touched are the keys of the records put in or removed, for Touched.
+	touched []Key
 }
 
 // New returns the empty state of a host.
@@ -42,7 +45,7 @@ func New(self NodeID) *State { return &State{self: self, cur: ptr(newTrees())} }
 
 // Restore returns a State with records and marks that this host has written to
 // its disk before. It fails if they cannot be from one State of self.
-func Restore(self NodeID, recs []Record, marks Digest) (*State, error) {
+func Restore(self NodeID, recs []Record, marks map[NodeID]uint64) (*State, error) {
 	s := New(self)
 	var errs []error
 	for i := range recs {
@@ -64,6 +67,7 @@ func Restore(self NodeID, recs []Record, marks Digest) (*State, error) {
 		s.clock = max(s.clock, counter)
 		s.raise(node, counter)
 	}
+	s.touched = nil
 	return s, errors.Join(errs...)
 }
 
@@ -73,7 +77,7 @@ func (s *State) Self() NodeID { return s.self }
 // Clone returns a copy, in constant time, that changes independently.
 func (s *State) Clone() *State {
 	c := *s
-	c.cur, c.held = s.cur.clone(), maps.Clone(s.held)
+	c.cur, c.held, c.touched = s.cur.clone(), maps.Clone(s.held), slices.Clone(s.touched)
 	return &c
 }
 
@@ -83,6 +87,13 @@ func (s *State) Snapshot() *Snapshot {
 		s.pub = s.cur.clone()
 	}
 	return s.pub
+}
+
+// Touched returns the keys of all records that were put in or removed since the
+// last call: what there is to write to, or delete from, a disk.
+func (s *State) Touched() (keys []Key) {
+	keys, s.touched = s.touched, nil
+	return keys
 }
 
 // Put writes a body with the next version of this host and returns its record,
@@ -152,7 +163,7 @@ func (s *State) Expire(before time.Time) (keys []Key) {
 	return keys
 }
 
-// Digest returns how much of each writer's writes is known.
+// Digest returns what is known (Snapshot.Digest).
 func (s *State) Digest() Digest { return s.cur.Digest() }
 
 // write applies an own record, which has the highest version of all.
@@ -167,6 +178,7 @@ func (s *State) write(r *Record) {
 func (s *State) apply(r *Record) (gone []*Record) {
 	s.changed()
 	s.cur.rev++
+	s.touched = append(s.touched, r.Key)
 	if c, ok := r.claim(); ok {
 		_, dropped := s.cur.ring.Merge(c)
 		for _, d := range dropped {
@@ -187,6 +199,7 @@ func (s *State) apply(r *Record) (gone []*Record) {
 func (s *State) remove(r *Record) {
 	s.changed()
 	s.cur.rev++
+	s.touched = append(s.touched, r.Key)
 	s.cur.byKey.Delete(r)
 	s.cur.byWriter.Delete(r)
 }

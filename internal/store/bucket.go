@@ -1,0 +1,110 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Bucket is a table of values of one type by key. Values are stored as JSON,
+// but []byte as it is. A bucket is made when it is first written to; until then
+// it reads as empty.
+type Bucket[V any] struct{ name []byte }
+
+// NewBucket names a bucket. The name is part of the file format.
+func NewBucket[V any](name string) Bucket[V] { return Bucket[V]{[]byte(name)} }
+
+// Put stores v under a key of 1 to 32768 bytes. The transaction must be an Update.
+func (b Bucket[V]) Put(tx *Tx, key string, v V) error {
+	raw, err := encode(v)
+	if err != nil {
+		return fmt.Errorf("store %s %q: %w", b.name, key, err)
+	}
+	bucket, err := tx.bolt.CreateBucketIfNotExists(b.name)
+	if err == nil {
+		err = bucket.Put([]byte(key), raw)
+	}
+	if err != nil {
+		return fmt.Errorf("store %s %q: %w", b.name, key, err)
+	}
+	return nil
+}
+
+// Get returns the value under a key, and false if there is none.
+func (b Bucket[V]) Get(tx *Tx, key string) (v V, found bool, err error) {
+	bucket := tx.bolt.Bucket(b.name)
+	if bucket == nil {
+		return v, false, nil
+	}
+	raw := bucket.Get([]byte(key))
+	if raw == nil {
+		return v, false, nil
+	}
+	if err := decode(raw, &v); err != nil {
+		return v, false, fmt.Errorf("read %s %q from the store: %w", b.name, key, err)
+	}
+	return v, true, nil
+}
+
+// Delete removes a key; it is no error if it is not there. The transaction must
+// be an Update.
+func (b Bucket[V]) Delete(tx *Tx, key string) error {
+	bucket := tx.bolt.Bucket(b.name)
+	if bucket == nil {
+		return nil
+	}
+	if err := bucket.Delete([]byte(key)); err != nil {
+		return fmt.Errorf("delete %s %q from the store: %w", b.name, key, err)
+	}
+	return nil
+}
+
+// Clear removes all keys. The transaction must be an Update.
+func (b Bucket[V]) Clear(tx *Tx) error {
+	if tx.bolt.Bucket(b.name) == nil {
+		return nil
+	}
+	if err := tx.bolt.DeleteBucket(b.name); err != nil {
+		return fmt.Errorf("clear %s in the store: %w", b.name, err)
+	}
+	return nil
+}
+
+// ErrStop ends a ForEach early, without an error.
+var ErrStop = errors.New("stop")
+
+// ForEach calls fn for each key in byte order and ends at its first error. fn
+// must not write to the bucket.
+func (b Bucket[V]) ForEach(tx *Tx, fn func(key string, v V) error) error {
+	bucket := tx.bolt.Bucket(b.name)
+	if bucket == nil {
+		return nil
+	}
+	err := bucket.ForEach(func(k, raw []byte) error {
+		var v V
+		if err := decode(raw, &v); err != nil {
+			return fmt.Errorf("read %s %q from the store: %w", b.name, k, err)
+		}
+		return fn(string(k), v)
+	})
+	if errors.Is(err, ErrStop) {
+		return nil
+	}
+	return err
+}
+
+func encode(v any) ([]byte, error) {
+	if raw, ok := v.([]byte); ok {
+		return raw, nil
+	}
+	return json.Marshal(v)
+}
+
+// decode copies: what bbolt returns is gone after the transaction.
+func decode[V any](raw []byte, v *V) error {
+	if b, ok := any(v).(*[]byte); ok {
+		*b = append([]byte{}, raw...)
+		return nil
+	}
+	return json.Unmarshal(raw, v)
+}

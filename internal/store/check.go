@@ -1,0 +1,88 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+)
+
+// smallest is the size in bytes of the smallest file of bbolt: four pages of the
+// smallest page size in use.
+const smallest = 4 * 4096
+
+// plausible looks at a file before bbolt does, which would write a new database
+// into an empty file and read beyond the end of a short one.
+func plausible(path string) error {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !st.Mode().IsRegular():
+		return fmt.Errorf("%w: it is a %s", ErrCorrupt, st.Mode().Type())
+	case st.Size() == 0:
+		return nil // a machine that lost power just after the file was made
+	case st.Size() < smallest:
+		return fmt.Errorf("%w: it has only %d bytes", ErrCorrupt, st.Size())
+	}
+	return nil
+}
+
+// check reads the whole file once, so that damage is found now and not by a
+// crash later, and sets or compares the schema version.
+func check(db *bbolt.DB, path string) (err error) {
+	// bbolt panics on what it cannot make sense of, and reads memory that is
+	// mapped beyond the end of a truncated file.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrCorrupt, p)
+		}
+	}()
+	if err := db.View(func(tx *bbolt.Tx) error { return pages(tx, path) }); err != nil {
+		return err
+	}
+	var found int
+	err = db.View(func(tx *bbolt.Tx) error {
+		found, _, err = meta.Get(&Tx{tx}, schemaKey)
+		return err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case found > Schema:
+		return fmt.Errorf("%w: it has version %d, this agent knows %d", ErrNewer, found, Schema)
+	case found == Schema:
+		return nil
+	}
+	return db.Update(func(tx *bbolt.Tx) error { return meta.Put(&Tx{tx}, schemaKey, Schema) })
+}
+
+func pages(tx *bbolt.Tx, path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if st.Size() < tx.Size() {
+		return fmt.Errorf("%w: it has %d bytes of %d", ErrCorrupt, st.Size(), tx.Size())
+	}
+	return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error { return walk(b) })
+}
+
+// walk reads every page of a bucket and checks the order of its keys.
+func walk(b *bbolt.Bucket) error {
+	var last []byte
+	return b.ForEach(func(k, _ []byte) error {
+		if last != nil && bytes.Compare(last, k) >= 0 {
+			return fmt.Errorf("%w: keys out of order", ErrCorrupt)
+		}
+		last = k
+		return nil
+	})
+}

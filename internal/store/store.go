@@ -1,0 +1,111 @@
+// Package store keeps an agent's state in one file (bbolt): what is written in
+// an Update is on the disk, whole or not at all, when Update returns.
+//
+// Packages that keep state declare their own Buckets; one Update may write to
+// several of them.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// Schema is the version of what all buckets together hold. It rises when an
+// older agent would misread what a newer one has written.
+const Schema = 1
+
+// lockWait is how long Open waits for another agent to let go of the file: an
+// agent that is being replaced needs a moment to end.
+const lockWait = 3 * time.Second
+
+// Errors of Open, wrapped.
+var (
+	// ErrInUse: another process has the file open.
+	ErrInUse = errors.New("in use by another agent")
+	// ErrCorrupt: the file is not one of ours or is damaged.
+	ErrCorrupt = errors.New("damaged or not a state file")
+	// ErrNewer: a newer agent has written the file.
+	ErrNewer = errors.New("written by a newer agent")
+)
+
+// DB is an open state file. Any number of goroutines may use it.
+type DB struct{ bolt *bbolt.DB }
+
+// Tx is one transaction; it is valid inside the function that it is passed to.
+type Tx struct{ bolt *bbolt.Tx }
+
+var meta = NewBucket[int]("meta")
+
+const schemaKey = "schema"
+
+// Open opens the state file at path, and makes it (mode 0600) and its directory
+// (0700) if they are not there. It waits three seconds for another agent to
+// close it. Errors name the file and say what to do.
+func Open(path string) (*DB, error) { return open(path, lockWait) }
+
+func open(path string, wait time.Duration) (*DB, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the state file: %w", err)
+	}
+	if err := plausible(path); err != nil {
+		return nil, explain(path, err)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: wait, FreelistType: bbolt.FreelistMapType})
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	if err := check(db, path); err != nil {
+		return nil, errors.Join(explain(path, err), db.Close())
+	}
+	return &DB{db}, nil
+}
+
+// Path returns the name of the file.
+func (db *DB) Path() string { return db.bolt.Path() }
+
+// Close waits for running transactions and lets go of the file.
+func (db *DB) Close() error { return db.bolt.Close() }
+
+// Update runs fn in a transaction and writes what it did to the disk, before
+// it returns, all of it; or nothing if fn or the disk fails. Updates run one
+// after the other: fn must not call Update, nor wait for who does.
+func (db *DB) Update(fn func(*Tx) error) error {
+	var failed error
+	err := db.bolt.Update(func(tx *bbolt.Tx) error {
+		failed = fn(&Tx{tx})
+		return failed
+	})
+	if err != nil && failed == nil {
+		return fmt.Errorf("write %s: %w", db.Path(), err)
+	}
+	return err
+}
+
+// View runs fn in a transaction that sees the last Update whole and writes
+// nothing. It does not wait for Updates.
+func (db *DB) View(fn func(*Tx) error) error {
+	return db.bolt.View(func(tx *bbolt.Tx) error { return fn(&Tx{tx}) })
+}
+
+// explain turns an error of the file into one that says what to do.
+func explain(path string, err error) error {
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("open state file %s: %w: stop that one, or give this one a state directory of its own", path, ErrInUse)
+	case errors.Is(err, ErrNewer):
+		return fmt.Errorf("open state file %s: %w: use that version, or a new state directory", path, err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, bolterrors.ErrDatabaseReadOnly):
+		return fmt.Errorf("open state file: %w: the agent runs as root", err)
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
+		errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, ErrCorrupt):
+		return fmt.Errorf("open state file %s: %w: move it away; the host then joins as a new one (on another host: grapevine forget): %w", path, ErrCorrupt, err)
+	}
+	return fmt.Errorf("open state file %s: %w", path, err)
+}

@@ -1,0 +1,219 @@
+// Package replica owns the one mutable cluster.State of an agent: it makes
+// writes durable, tells readers that something has changed, and speaks the bytes
+// that package gossip carries.
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/store"
+)
+
+// Buckets of the state file.
+var (
+	records = store.NewBucket[[]byte]("replica/records") // by kind and ID, as cluster.Encode writes one
+	marks   = store.NewBucket[[]byte]("replica/marks")   // under marksKey: as cluster.EncodeDigest
+)
+
+const marksKey = "marks"
+
+const (
+	// tombstoneAge is how long deletions are remembered: longer than any partition
+	// that is to heal without bringing deleted things back.
+	tombstoneAge = 72 * time.Hour
+	expireEvery  = time.Hour
+	// flushDelay is how long what other hosts wrote may wait for the disk. It comes
+	// again after a power failure.
+	flushDelay = time.Second
+)
+
+// Replica is the state of the cluster as this host knows it. All methods may be
+// called by any goroutine. Snapshot, Watch and Outbox never block; the others
+// may wait for the disk.
+type Replica struct {
+	self cluster.NodeID
+	db   *store.DB
+	now  func() time.Time
+
+	// mu is held by whoever changes the state, the write to disk included.
+	mu    sync.Mutex
+	state *cluster.State
+	// dirty are the keys whose records on disk are older than in state.
+	dirty map[cluster.Key]bool
+	// behind says that the disk is older than state, be it in the marks only.
+	behind bool
+	syncs answers
+
+	snap atomic.Pointer[cluster.Snapshot]
+	feed feed
+	out  outbox
+	// trouble is the first error that concerns this host's identity.
+	trouble atomic.Pointer[error]
+	wake    chan struct{} // capacity 1: there is something to flush
+}
+
+// Open reads the state of host self from the state file. Run must be running
+// for Outbox to give anything and for what other hosts write to be flushed.
+func Open(db *store.DB, self cluster.NodeID) (*Replica, error) {
+	recs, digest, err := load(db)
+	if err != nil {
+		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
+	}
+	state, err := cluster.Restore(self, recs, digest.Marks)
+	if err != nil {
+		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
+	}
+	r := &Replica{
+		self: self, db: db, now: time.Now, state: state, dirty: map[cluster.Key]bool{},
+		feed: newFeed(), out: newOutbox(), wake: make(chan struct{}, 1),
+	}
+	r.snap.Store(state.Snapshot())
+	return r, nil
+}
+
+// load reads all records and the marks.
+func load(db *store.DB) (recs []cluster.Record, digest cluster.Digest, err error) {
+	err = db.View(func(tx *store.Tx) error {
+		raw, ok, err := marks.Get(tx, marksKey)
+		if err == nil && ok {
+			digest, err = cluster.DecodeDigest(raw)
+		}
+		if err != nil {
+			return err
+		}
+		return records.ForEach(tx, func(key string, raw []byte) error {
+			one, err := cluster.Decode(raw)
+			recs = append(recs, one...)
+			return err
+		})
+	})
+	return recs, digest, err
+}
+
+// Self returns the host whose replica this is.
+func (r *Replica) Self() cluster.NodeID { return r.self }
+
+// Snapshot returns the state as it is now. Own writes and claims in it are
+// durable.
+func (r *Replica) Snapshot() *cluster.Snapshot { return r.snap.Load() }
+
+// Watch returns a channel that is closed at the next change of the records.
+// Take it before the Snapshot, so that no change falls in between.
+func (r *Replica) Watch() (changed <-chan struct{}) { return r.feed.watch() }
+
+// Outbox gives the own writes as messages of about a packet's size, for gossip
+// to broadcast. If nobody takes them, the oldest are dropped: anti-entropy
+// brings them.
+func (r *Replica) Outbox() <-chan []byte { return r.out.messages }
+
+// Trouble returns why this host must not go on under its identity, or nil: other
+// hosts know writes of it that it does not know itself (cluster.ErrLostWrites),
+// or have forgotten it (cluster.ErrOwned, cluster.ErrForgotten). It stays until
+// the agent ends; the cure is to join as a new host.
+func (r *Replica) Trouble() error {
+	if t := r.trouble.Load(); t != nil {
+		return *t
+	}
+	if r.Snapshot().Tombstone(cluster.Node{ID: r.Self()}.Key()) {
+		return cluster.ErrForgotten
+	}
+	return nil
+}
+
+// Tx is an Update under way. It is valid inside the function it is passed to.
+type Tx struct {
+	state   *cluster.State
+	written []cluster.Record
+	now     time.Time
+	err     error
+}
+
+// Put writes a body with the next version of this host and returns its record; a
+// body that is there already, to the bit, is no write, and its record is the old
+// one (cluster.State.Put). If the body is refused the Update fails as a whole
+// with that error, whatever its function returns.
+func (tx *Tx) Put(b cluster.Body) cluster.Record {
+	rec, written, err := tx.state.Put(b)
+	if err != nil {
+		tx.err = errors.Join(tx.err, err)
+		return cluster.Record{}
+	}
+	if written {
+		tx.written = append(tx.written, rec)
+	}
+	return rec
+}
+
+// Delete writes a tombstone and returns it, and false if there is no live record.
+func (tx *Tx) Delete(k cluster.Key) (cluster.Record, bool) {
+	rec, ok := tx.state.Delete(k, tx.now)
+	if ok {
+		tx.written = append(tx.written, rec)
+	}
+	return rec, ok
+}
+
+// Snapshot returns the state with what this Update has written so far.
+func (tx *Tx) Snapshot() *cluster.Snapshot { return tx.state.Snapshot() }
+
+// Update runs fn, which writes records, and makes them durable. When it returns
+// nil, all of them are on the disk, in Snapshot and on their way to the other
+// hosts; rev is the Snapshot's revision that has them. On an error nothing has
+// happened. Updates run one after the other, and with Merge: fn must be quick
+// and must not call the Replica.
+func (r *Replica) Update(fn func(*Tx) error) (rev uint64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	tx := &Tx{state: r.state.Clone(), now: r.now()}
+	if err := errors.Join(fn(tx), tx.err); err != nil {
+		return 0, err
+	}
+	if len(tx.written) == 0 {
+		return r.Snapshot().Rev(), nil
+	}
+	if err := r.commit(tx.state, true); err != nil {
+		return 0, fmt.Errorf("write to the cluster's state: %w", err)
+	}
+	r.out.add(tx.written)
+	return r.Snapshot().Rev(), nil
+}
+
+// Run flushes, expires and fills the Outbox until ctx ends; then it flushes once
+// more, and returns the error of that.
+func (r *Replica) Run(ctx context.Context) error {
+	tick := time.NewTicker(expireEvery)
+	defer tick.Stop()
+	var flush <-chan time.Time // nil: nothing to flush
+	flushed := func(err error) {
+		if flush = nil; err != nil {
+			slog.Error("the cluster's state is not on the disk; trying again", "err", err)
+			flush = time.After(flushDelay)
+		}
+	}
+	flushed(r.expire())
+	for {
+		head, send := r.out.head()
+		select {
+		case <-ctx.Done():
+			return r.Flush(context.WithoutCancel(ctx))
+		case send <- head:
+			r.out.pop()
+		case <-r.out.more:
+		case <-r.wake:
+			if flush == nil {
+				flush = time.After(flushDelay)
+			}
+		case <-flush:
+			flushed(r.Flush(ctx))
+		case <-tick.C:
+			flushed(r.expire())
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package replica
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+// Digest says what this host knows, in bytes that are equal on two hosts if what
+// they know is.
+func (r *Replica) Digest() []byte { return cluster.EncodeDigest(r.Snapshot().Digest()) }
+
+// Missing yields what the sender of digest lacks, in messages of about max bytes
+// for its Merge. It yields nothing if there is nothing or digest is malformed.
+func (r *Replica) Missing(digest []byte, max int) iter.Seq[[]byte] {
+	d, err := cluster.DecodeDigest(digest)
+	if err != nil {
+		return func(func([]byte) bool) {}
+	}
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return r.Snapshot().Answer(d, max, binary.BigEndian.Uint64(b[:])|1)
+}
+
+// Merge takes in a message from another host. It returns the part that was new
+// here, as a message for the others (nil: nothing). The error holds a
+// cluster.RefusedError for each record that was refused (cluster.Refusals); the
+// rest of the message has been merged all the same, unless the disk failed. What
+// it says about ownership of numbers is durable when Merge returns, and the rest
+// within about a second.
+func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
+	m, bad := cluster.DecodeMessage(msg)
+	if bad != nil && len(cluster.Refusals(bad)) == 0 {
+		return nil, bad
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := r.state.Clone()
+	added, gone, refused := next.Merge(m.Records)
+	whole := r.syncs.whole(m, bad == nil && !errors.Is(refused, cluster.ErrCounter))
+	var incomplete error
+	if whole {
+		incomplete = next.Complete(*m.Complete)
+	}
+	if err := r.commit(next, len(gone) > 0 || hasClaim(added)); err != nil {
+		r.syncs.forget(m.Sync)
+		return nil, fmt.Errorf("merge into the cluster's state: %w", err)
+	}
+	err = errors.Join(bad, refused, incomplete)
+	r.note(err)
+	if len(added) > 0 {
+		fresh = cluster.Encode(added)
+	}
+	return fresh, err
+}
+
+// note remembers an error that means that this host's identity is spent.
+func (r *Replica) note(err error) {
+	for _, e := range cluster.Refusals(err) {
+		if errors.Is(e, cluster.ErrLostWrites) || errors.Is(e, cluster.ErrOwned) {
+			var trouble error = e
+			r.trouble.CompareAndSwap(nil, &trouble)
+			return
+		}
+	}
+}
+
+func hasClaim(recs []cluster.Record) bool {
+	for _, rec := range recs {
+		if rec.Key.Kind == cluster.KindClaim {
+			return true
+		}
+	}
+	return false
+}
+
+// answers follows answers to digests that are coming in: only whoever has merged
+// all the parts of one may take over the marks in its last part.
+type answers struct {
+	next  map[uint64]uint32 // by Sync: the part that has to come
+	order []uint64          // of arrival
+}
+
+// maxAnswers is how many answers may come in at once; a host asks one or two
+// peers at a time.
+const maxAnswers = 32
+
+// whole notes a message, and whether it could be merged, and reports whether it
+// is the last part of an answer of which all parts were merged.
+func (a *answers) whole(m cluster.Message, good bool) bool {
+	if m.Sync == 0 {
+		return false
+	}
+	want := a.next[m.Sync]
+	switch {
+	case !good || m.Part != want:
+		a.forget(m.Sync)
+		return false
+	case m.Complete != nil:
+		a.forget(m.Sync)
+		return true
+	}
+	if want == 0 {
+		a.begin(m.Sync)
+	}
+	a.next[m.Sync] = want + 1
+	return false
+}
+
+func (a *answers) begin(sync uint64) {
+	if a.next == nil {
+		a.next = map[uint64]uint32{}
+	}
+	if a.order = append(a.order, sync); len(a.order) > maxAnswers {
+		delete(a.next, a.order[0])
+		a.order = a.order[1:]
+	}
+}
+
+func (a *answers) forget(sync uint64) { delete(a.next, sync) }

@@ -4,8 +4,8 @@
 package replica
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -49,7 +49,7 @@ type Replica struct {
 	dirty map[cluster.Key]bool
 	// behind says that the disk is older than state, be it in the marks only.
 	behind bool
-	syncs answers
+	syncs  answers
 
 	snap atomic.Pointer[cluster.Snapshot]
 	feed feed
@@ -135,29 +135,29 @@ type Tx struct {
 	err     error
 }
 
-// Put writes a body with the next version of this host and returns its record; a
-// body that is there already, to the bit, is no write, and its record is the old
-// one (cluster.State.Put). If the body is refused the Update fails as a whole
-// with that error, whatever its function returns.
-func (tx *Tx) Put(b cluster.Body) cluster.Record {
+// Put writes a body with the next version of this host; a body that is there
+// already, to the bit, is no write (cluster.State.Put). If the body is refused
+// the Update fails as a whole with that error, whatever its function returns.
+// Snapshot().Record has the record.
+func (tx *Tx) Put(b cluster.Body) error {
 	rec, written, err := tx.state.Put(b)
 	if err != nil {
-		tx.err = errors.Join(tx.err, err)
-		return cluster.Record{}
+		tx.err = err
+		return err
 	}
 	if written {
 		tx.written = append(tx.written, rec)
 	}
-	return rec
+	return nil
 }
 
-// Delete writes a tombstone and returns it, and false if there is no live record.
-func (tx *Tx) Delete(k cluster.Key) (cluster.Record, bool) {
+// Delete writes a tombstone, and returns false if there is no live record.
+func (tx *Tx) Delete(k cluster.Key) bool {
 	rec, ok := tx.state.Delete(k, tx.now)
 	if ok {
 		tx.written = append(tx.written, rec)
 	}
-	return rec, ok
+	return ok
 }
 
 // Snapshot returns the state with what this Update has written so far.
@@ -172,7 +172,7 @@ func (r *Replica) Update(fn func(*Tx) error) (rev uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	tx := &Tx{state: r.state.Clone(), now: r.now()}
-	if err := errors.Join(fn(tx), tx.err); err != nil {
+	if err := cmp.Or(fn(tx), tx.err); err != nil {
 		return 0, err
 	}
 	if len(tx.written) == 0 {

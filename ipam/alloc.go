@@ -1,0 +1,137 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Replica is the agent's copy of the cluster's state. *replica.Replica is one.
+type Replica interface {
+	Snapshot() *cluster.Snapshot
+	// Watch returns a channel that is closed at the next change.
+	Watch() <-chan struct{}
+	// Update writes records: atomic, durable on return.
+	Update(func(*replica.Tx) error) (rev uint64, err error)
+	// Merge takes records in from a peer: durable on return.
+	Merge(msg []byte) (fresh []byte, err error)
+}
+
+// Peers calls other agents. *gossip.Gossip serves as one.
+type Peers interface {
+	Call(ctx context.Context, node, method string, body []byte) ([]byte, error)
+	// Alive returns the IDs of the hosts that answer now, without this one.
+	Alive() []string
+}
+
+// Disk keeps the allocator's own state. Save is atomic and durable on return.
+type Disk interface {
+	Load(each func(key string, value []byte) error) error
+	Save(put map[string][]byte, del []string) error
+}
+
+// Route is an on-link route of the host that is not ours.
+type Route struct {
+	Prefix netip.Prefix
+	Dev    string
+}
+
+// Config of an Allocator. All fields are needed but Routes.
+type Config struct {
+	Self cluster.NodeID
+	// CIDRs are the cluster's number space, from which new networks get their prefix.
+	CIDRs []netip.Prefix
+	// Bits is the prefix length of a new IPv4 network that does not ask for one.
+	Bits int
+	// HostBits is the cluster's hostsubnetlength, 0 for shares of any size.
+	HostBits int
+	// Routes returns the host's routes, which no network of ours may overlap.
+	Routes func() ([]Route, error)
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Allocator hands out what this host owns and asks peers for more. It is safe
+// for concurrent use.
+type Allocator struct {
+	cfg     Config
+	replica Replica
+	peers   Peers
+	disk    Disk
+	flights flights
+	backoff backoff
+
+	mu       sync.Mutex // covers state, its disk, and every claim that is written
+	state    state
+	arrested bool // Leave was called: nothing is handed out any more
+}
+
+// ErrNoSpace is wrapped by the errors that say that nothing was free here or
+// could be had from a peer.
+var ErrNoSpace = errors.New("nothing free")
+
+// ErrInUse is wrapped by the errors of asking for an exact number that is taken.
+var ErrInUse = errors.New("in use")
+
+// New returns an Allocator with the leases that disk has.
+func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
+	if cfg.Routes == nil {
+		cfg.Routes = func() ([]Route, error) { return nil, nil }
+	}
+	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: d, state: newState()}
+	if err := d.Load(a.state.load); err != nil {
+		return nil, fmt.Errorf("read the leases: %w", err)
+	}
+	return a, nil
+}
+
+// Seed makes this host the owner of all numbers, as the first host of a new
+// cluster. A cluster that has a ring already is left as it is.
+func (a *Allocator) Seed() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, err := a.replica.Update(func(tx *replica.Tx) error {
+		if tx.Snapshot().Ring().Len() > 0 {
+			return nil
+		}
+		for _, all := range everything {
+			_ = tx.Put(cluster.Claim{Block: all, Owner: a.cfg.Self}) // Update reports it
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("seed the cluster: %w", err)
+	}
+	return nil
+}
+
+// claim writes that owner owns blocks from now on, all of which this host owns
+// until now, and returns the records. a.mu is held.
+func (a *Allocator) claim(owner cluster.NodeID, blocks ...netip.Prefix) ([]cluster.Record, error) {
+	var recs []cluster.Record
+	_, err := a.replica.Update(func(tx *replica.Tx) error {
+		recs = recs[:0]
+		for _, b := range blocks {
+			if !tx.Snapshot().Ring().OwnsAll(a.cfg.Self, b) {
+				return fmt.Errorf("%s is not owned by this host", b)
+			}
+			c := cluster.Claim{Block: b, Owner: owner}
+			_ = tx.Put(c) // Update reports it
+			if rec, ok := tx.Snapshot().Record(c.Key()); ok {
+				recs = append(recs, rec)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim %v for host %s: %w", blocks, owner, err)
+	}
+	return recs, nil
+}

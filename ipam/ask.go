@@ -1,0 +1,184 @@
+package ipam
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// callTimeout bounds a call to one peer: a few round trips and disk writes.
+const callTimeout = 2 * time.Second
+
+// maxPeers bounds the peers asked for one request. The first ones have the most
+// free: if none of those gives, hardly a later one will.
+const maxPeers = 8
+
+// more asks peers for numbers of a subnet: the address want, or some of limit.
+// Requests for one subnet wait for each other, as what one gets serves many.
+func (a *Allocator) more(ctx context.Context, sub cluster.Subnet, limit netip.Prefix, want netip.Addr) error {
+	g := askGive{Kind: giveShare, Within: limit, Subnet: sub.Prefix, HostBits: sub.HostBits}
+	if want.IsValid() {
+		g = askGive{Kind: giveExact, Within: single(want)}
+	}
+	key := "share " + limit.String()
+	if want.IsValid() {
+		key = "exact " + want.String()
+	}
+	enough := func() bool { return a.hasFree(sub, limit, want) }
+	return a.flights.do(ctx, key, enough, func() error { return a.ask(ctx, g) })
+}
+
+// hasFree reports whether a lease would succeed without asking.
+func (a *Allocator) hasFree(sub cluster.Subnet, limit netip.Prefix, want netip.Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if want.IsValid() {
+		return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, single(want))
+	}
+	share, err := a.share(sub, limit)
+	if err != nil {
+		return false
+	}
+	return len(ring.Subtract(share, a.taken(sub.Prefix))) > 0
+}
+
+// ask asks one peer after the other, the likeliest first, until one has given
+// what g asks for and its claims are merged here. The error says who was asked
+// and what each answered.
+func (a *Allocator) ask(ctx context.Context, g askGive) error {
+	var said []string
+	asked := map[cluster.NodeID]bool{a.cfg.Self: true}
+	for len(asked) <= maxPeers {
+		// Sorted anew each time: a refusal may have brought newer claims.
+		peer, ok := a.likeliest(g, asked)
+		if !ok {
+			break
+		}
+		asked[peer] = true
+		err := a.askPeer(ctx, peer, g)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("ask host %s for %s: %w", a.name(peer), g, ctx.Err())
+		}
+		said = append(said, fmt.Sprintf("host %s: %v", a.name(peer), err))
+	}
+	return a.refused(g, said)
+}
+
+// refused words the failure of ask.
+func (a *Allocator) refused(g askGive, said []string) error {
+	counts := a.replica.Snapshot().Ring().Counts(g.Within)
+	if len(said) > 0 {
+		return fmt.Errorf("%w: asked for %s; %s", ErrNoSpace, g, strings.Join(said, "; "))
+	}
+	if len(counts) == 0 {
+		return fmt.Errorf("%w: this host has not reached its cluster yet, which owns %s; see `grapevine status`", ErrNoSpace, g.Within)
+	}
+	if len(counts) == 1 && counts[a.cfg.Self] > 0 {
+		return fmt.Errorf("%w: %s is owned by this host alone and used up; remove what is not needed, or make a larger one", ErrNoSpace, g.Within)
+	}
+	var owners []string
+	for o := range counts {
+		if o != a.cfg.Self {
+			owners = append(owners, a.name(o))
+		}
+	}
+	slices.Sort(owners)
+	return fmt.Errorf("%w: %s belongs to hosts that do not answer now (%s); bring one back, or `grapevine forget` those that are gone for good",
+		ErrNoSpace, g.Within, strings.Join(owners, ", "))
+}
+
+// likeliest returns the peer that answers, was not asked yet, and has the most
+// numbers of g.Within free by what is known here.
+func (a *Allocator) likeliest(g askGive, asked map[cluster.NodeID]bool) (cluster.NodeID, bool) {
+	snap := a.replica.Snapshot()
+	free := map[cluster.NodeID]int64{}
+	for o, n := range snap.Ring().Counts(g.Within) {
+		free[o] = int64(min(n, 1<<62))
+	}
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		for _, addr := range e.Addrs {
+			if _, ok := free[e.Host]; ok && g.Within.Contains(addr) && g.Kind != giveExact {
+				free[e.Host]--
+			}
+		}
+	}
+	var peers []cluster.NodeID
+	for _, id := range a.peers.Alive() {
+		if id := cluster.NodeID(id); !asked[id] && free[id] > 0 && a.heir(id) == "" {
+			peers = append(peers, id)
+		}
+	}
+	if len(peers) == 0 {
+		return "", false
+	}
+	return slices.MinFunc(peers, func(x, y cluster.NodeID) int {
+		return cmp.Or(cmp.Compare(free[y], free[x]), cmp.Compare(x, y))
+	}), true
+}
+
+func (a *Allocator) askPeer(ctx context.Context, peer cluster.NodeID, g askGive) error {
+	body, err := encode(g)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	b, err := a.peers.Call(ctx, string(peer), methodGive, body)
+	if err != nil {
+		return err
+	}
+	reply, err := decode[replyGive](b)
+	if err != nil {
+		return err
+	}
+	if err := a.accept(peer, reply.Claims); err != nil {
+		return err
+	}
+	if reply.Refused != "" {
+		return errors.New(reply.Refused)
+	}
+	return nil
+}
+
+// accept merges claims that a peer sent, unless the peer was forgotten while it
+// was being asked: then an heir has its ranges.
+func (a *Allocator) accept(from cluster.NodeID, claims []byte) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if heir, promised := a.state.promises[from]; promised {
+		return fmt.Errorf("host %s is being forgotten, host %s takes over its ranges", from, heir)
+	}
+	if _, err := a.replica.Merge(claims); err != nil {
+		return fmt.Errorf("claims from host %s: %w", from, err)
+	}
+	return nil
+}
+
+// heir returns who was promised a dead host's ranges, "" if nobody was.
+func (a *Allocator) heir(dead cluster.NodeID) cluster.NodeID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.state.promises[dead]
+}
+
+// name returns a host's name for people.
+func (a *Allocator) name(id cluster.NodeID) string {
+	if n, ok := cluster.Get[cluster.Node](a.replica.Snapshot(), string(id)); ok && n.Name != "" {
+		return fmt.Sprintf("%s (%s)", n.Name, id)
+	}
+	return string(id)
+}

@@ -1,0 +1,177 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	dockeripam "github.com/docker/go-plugins-helpers/ipam"
+
+	"github.com/grapevine-net/grapevine/internal/plugin"
+)
+
+// AddressSpace is the name of both our address spaces. They must be one, or
+// Docker asks for pool after pool as long as what it gets overlaps a route of the
+// host, and our own gateway's does.
+const AddressSpace = "grapevine"
+
+// typeGateway and its key mark Docker's request for the gateway's address.
+const (
+	addressType = "RequestAddressType"
+	typeGateway = "com.docker.network.gateway"
+)
+
+// Driver answers Docker's IpamDriver calls (libnetwork/docs/ipam.md). Every call
+// may be repeated, and none waits for the Docker API.
+type Driver struct{ alloc *Allocator }
+
+// NewDriver returns a Driver that hands out what alloc has.
+func NewDriver(alloc *Allocator) *Driver { return &Driver{alloc} }
+
+// Capabilities is the reply to GetCapabilities; go-plugins-helpers lacks the
+// second field.
+type Capabilities struct {
+	RequiresMACAddress bool
+	// RequiresRequestReplay makes Docker request all pools and addresses again when
+	// it starts, so that both sides agree after either lost its state.
+	RequiresRequestReplay bool
+}
+
+// Empty is the reply of calls that return nothing.
+type Empty struct{}
+
+// Register adds the driver's methods to s.
+func (d *Driver) Register(s *plugin.Server) {
+	plugin.HandleNoBody(s, plugin.IPAM, "GetCapabilities", d.GetCapabilities)
+	plugin.HandleNoBody(s, plugin.IPAM, "GetDefaultAddressSpaces", d.GetDefaultAddressSpaces)
+	plugin.Handle(s, plugin.IPAM, "RequestPool", d.RequestPool)
+	plugin.Handle(s, plugin.IPAM, "ReleasePool", d.ReleasePool)
+	plugin.Handle(s, plugin.IPAM, "RequestAddress", d.RequestAddress)
+	plugin.Handle(s, plugin.IPAM, "ReleaseAddress", d.ReleaseAddress)
+}
+
+// GetCapabilities implements IpamDriver.GetCapabilities.
+func (d *Driver) GetCapabilities(context.Context) (*Capabilities, error) {
+	return &Capabilities{RequiresRequestReplay: true}, nil
+}
+
+// GetDefaultAddressSpaces implements IpamDriver.GetDefaultAddressSpaces.
+func (d *Driver) GetDefaultAddressSpaces(context.Context) (*dockeripam.AddressSpacesResponse, error) {
+	return &dockeripam.AddressSpacesResponse{
+		LocalDefaultAddressSpace: AddressSpace, GlobalDefaultAddressSpace: AddressSpace,
+	}, nil
+}
+
+// RequestPool implements IpamDriver.RequestPool: --subnet, --ip-range and
+// --ipam-opt of docker network create.
+func (d *Driver) RequestPool(ctx context.Context, r *dockeripam.RequestPoolRequest) (*dockeripam.RequestPoolResponse, error) {
+	if r.V6 {
+		return nil, errors.New("IPv6 is not supported yet by this version of grapevine; leave --ipv6 and IPv6 subnets out")
+	}
+	cfg := d.alloc.cfg
+	o, err := parseOptions(r.Options, options{bits: cfg.Bits})
+	if err != nil {
+		return nil, err
+	}
+	id, err := d.requestPool(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	return &dockeripam.RequestPoolResponse{PoolID: id.String(), Pool: id.Prefix.String(), Data: map[string]string{}}, nil
+}
+
+func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolRequest, o options) (PoolID, error) {
+	_, chosen := r.Options["hostsubnetlength"]
+	if r.Pool == "" {
+		if r.SubPool != "" {
+			return PoolID{}, fmt.Errorf("IP range %.60q needs a subnet: give --subnet as well", r.SubPool)
+		}
+		if !chosen {
+			o.hostBits = d.alloc.cfg.HostBits
+		}
+		if chosen && o.hostBits > 0 && (o.hostBits < 2 || o.hostBits > 32-o.bits) {
+			return PoolID{}, fmt.Errorf("hostsubnetlength=%d does not fit into a /%d; it must be between 2 and %d", o.hostBits, o.bits, 32-o.bits)
+		}
+		prefix, err := d.alloc.Prefix(ctx, 4, o.bits, min(o.hostBits, 32-o.bits))
+		return PoolID{Prefix: prefix}, err
+	}
+	prefix, err := parsePool("subnet", r.Pool)
+	if err != nil {
+		return PoolID{}, err
+	}
+	if err := errors.Join(checkSubnet(prefix), CheckHostBits(prefix, o.hostBits)); err != nil {
+		return PoolID{}, err
+	}
+	if _, given := r.Options["prefixlen"]; given && o.bits != prefix.Bits() {
+		return PoolID{}, fmt.Errorf("option prefixlen=%d contradicts the subnet %s; leave one out", o.bits, prefix)
+	}
+	id, err := newPool(prefix, r.SubPool)
+	if err != nil {
+		return id, err
+	}
+	return id, d.alloc.Pool(ctx, prefix, o.hostBits)
+}
+
+// ReleasePool implements IpamDriver.ReleasePool. Docker calls it before
+// DeleteNetwork and when a creation fails, and the prefix may be that of another
+// network as well: so it only ends the reservation of a pool that has no network
+// yet.
+func (d *Driver) ReleasePool(_ context.Context, r *dockeripam.ReleasePoolRequest) (*Empty, error) {
+	id, err := ParsePoolID(r.PoolID)
+	if err != nil {
+		return nil, err
+	}
+	return &Empty{}, d.alloc.PoolDone(id.Prefix)
+}
+
+// RequestAddress implements IpamDriver.RequestAddress: a gateway, an exact
+// address (--ip, --aux-address, replays), or any.
+func (d *Driver) RequestAddress(ctx context.Context, r *dockeripam.RequestAddressRequest) (*dockeripam.RequestAddressResponse, error) {
+	id, err := ParsePoolID(r.PoolID)
+	if err != nil {
+		return nil, err
+	}
+	var want netip.Addr
+	if r.Address != "" {
+		if want, err = parseAddr(r.Address); err != nil {
+			return nil, err
+		}
+	}
+	var got netip.Addr
+	if r.Options[addressType] == typeGateway {
+		got, err = d.alloc.Gateway(id.Prefix, want)
+	} else {
+		got, err = d.alloc.Address(ctx, id.Prefix, id.Range, want)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &dockeripam.RequestAddressResponse{
+		Address: netip.PrefixFrom(got, id.Prefix.Bits()).String(), Data: map[string]string{},
+	}, nil
+}
+
+// ReleaseAddress implements IpamDriver.ReleaseAddress. Releasing the gateway, or
+// what is free, is no error.
+func (d *Driver) ReleaseAddress(_ context.Context, r *dockeripam.ReleaseAddressRequest) (*Empty, error) {
+	if _, err := ParsePoolID(r.PoolID); err != nil {
+		return nil, err
+	}
+	addr, err := parseAddr(r.Address)
+	if err != nil {
+		return nil, err
+	}
+	return &Empty{}, d.alloc.Release(addr)
+}
+
+func parseAddr(s string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		return addr, fmt.Errorf("address %.60q is not an IP address: %w", s, err)
+	case addr.Zone() != "":
+		return addr, fmt.Errorf("address %s has a zone; leave it out", s)
+	}
+	return addr.Unmap(), nil
+}

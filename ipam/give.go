@@ -1,0 +1,147 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// Methods returns the calls that peers make, for gossip.Handle to serve.
+func (a *Allocator) Methods() map[string]func(ctx context.Context, from string, body []byte) ([]byte, error) {
+	return map[string]func(context.Context, string, []byte) ([]byte, error){
+		methodGive:   a.serveGive,
+		methodForget: a.serveForget,
+		methodTake:   a.serveTake,
+	}
+}
+
+// serveGive gives ownership to a peer, durably before the reply. A reply that is
+// lost loses nothing: the claim reaches its new owner by gossip.
+func (a *Allocator) serveGive(_ context.Context, from string, body []byte) ([]byte, error) {
+	g, err := decode[askGive](body)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	recs, err := a.give(cluster.NodeID(from), g)
+	reply := replyGive{}
+	if err != nil {
+		reply.Refused = err.Error()
+		recs = a.known(g.Within)
+	}
+	if len(recs) > 0 {
+		reply.Claims = cluster.Encode(recs)
+	}
+	return encode(reply)
+}
+
+// give writes the claim that makes to the owner of what it asks for, and returns it.
+func (a *Allocator) give(to cluster.NodeID, g askGive) ([]cluster.Record, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.mayHave(to); err != nil {
+		return nil, err
+	}
+	block, err := a.choose(g)
+	if err != nil {
+		return nil, err
+	}
+	recs, err := a.claim(to, block)
+	if err != nil {
+		return nil, err
+	}
+	a.cfg.Log.Info("gave a range away", "range", block, "to", to)
+	return recs, nil
+}
+
+// mayHave refuses askers that no number must go to.
+func (a *Allocator) mayHave(to cluster.NodeID) error {
+	switch _, promised := a.state.promises[to]; {
+	case !to.Valid():
+		return fmt.Errorf("asker %.40q is not a host ID", string(to))
+	case to == a.cfg.Self:
+		return errors.New("a host cannot ask itself")
+	case promised, a.replica.Snapshot().Tombstone(cluster.Node{ID: to}.Key()):
+		return fmt.Errorf("host %s was forgotten by the cluster; remove its state directory and let it join as a new one", to)
+	}
+	return nil
+}
+
+// choose picks the block to give. a.mu is held.
+func (a *Allocator) choose(g askGive) (netip.Prefix, error) {
+	switch {
+	case g.Kind == giveExact:
+		return g.Within, a.mayGive(g.Within)
+	case g.HostBits > 0:
+		sub := cluster.Subnet{Prefix: g.Subnet, HostBits: g.HostBits}
+		if slot, ok := a.nextSlot(a.replica.Snapshot().Ring(), sub, g.Within); ok {
+			return slot, nil
+		}
+		return netip.Prefix{}, errors.New("has no host subnet left there")
+	}
+	unit, free := g.Unit, a.unused(g.Within)
+	if g.Kind == giveShare {
+		unit = g.Within.Addr().BitLen()
+		free = ring.Subtract(a.replica.Snapshot().Ring().Owned(a.cfg.Self, g.Within), a.taken(g.Within))
+	}
+	block, ok := ring.Donation(free, unit)
+	if !ok {
+		return netip.Prefix{}, fmt.Errorf("has only %d numbers free there, too few to give half", ring.Count(free))
+	}
+	return block, nil
+}
+
+// mayGive says why a block must not be given, if so. a.mu is held.
+func (a *Allocator) mayGive(block netip.Prefix) error {
+	if c, ok := a.replica.Snapshot().Ring().Owner(block.Addr()); ok && c.Owner != a.cfg.Self {
+		return fmt.Errorf("does not own %s: host %s does", block, c.Owner)
+	}
+	if !a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, block) {
+		return fmt.Errorf("does not own all of %s", block)
+	}
+	if v, ok := ring.AddrVNID(block.Addr()); ok && block.IsSingleIP() {
+		if !inside(block, a.unused(block)) {
+			return fmt.Errorf("VNID %d: %w there", v, ErrInUse)
+		}
+		return nil
+	}
+	for addr, l := range a.state.leases {
+		if block.Contains(addr) {
+			return fmt.Errorf("%s: %w there by endpoint %.12s", addr, ErrInUse, l.Endpoint)
+		}
+	}
+	for _, s := range a.subnets() {
+		if !s.Prefix.Overlaps(block) {
+			continue
+		}
+		if !within(block, s.Prefix) || !block.IsSingleIP() {
+			return fmt.Errorf("%s overlaps the subnet %s of network %s", block, s.Prefix, s.Network)
+		}
+		if inside(block, reserved(s)) {
+			return fmt.Errorf("%s is reserved in %s", block.Addr(), s.Prefix)
+		}
+	}
+	return nil
+}
+
+// maxKnown bounds the claims that go with a refusal.
+const maxKnown = 256
+
+// known returns the claims about p that this host knows, so that an asker whose
+// ring is behind finds the right host to ask.
+func (a *Allocator) known(p netip.Prefix) []cluster.Record {
+	snap := a.replica.Snapshot()
+	var recs []cluster.Record
+	for c := range snap.Ring().Within(p) {
+		if r, ok := snap.Record(cluster.Claim{Block: c.Block}.Key()); ok && len(recs) < maxKnown {
+			recs = append(recs, r)
+		}
+	}
+	return recs
+}

@@ -1,0 +1,259 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// errShort says that the host's own share has nothing (more) for a request.
+var errShort = errors.New("nothing free in this host's share")
+
+// maxAsks bounds how often one request asks peers for more: each success brings
+// at least one free number, which a concurrent request may have taken meanwhile.
+const maxAsks = 4
+
+// Address leases an address of a subnet: want, or if that is invalid the next
+// free one of limit (the --ip-range; invalid: the whole subnet). The lease is
+// durable on return, and has no endpoint yet (Bind).
+//
+// An exact address that this host has leased already is returned again, as
+// Docker repeats its requests after a restart; Bind tells two users apart. So is
+// an auxiliary address, which needs no lease. If this host's share has nothing
+// free it asks its peers, for some seconds at most.
+func (a *Allocator) Address(ctx context.Context, subnet, limit netip.Prefix, want netip.Addr) (netip.Addr, error) {
+	sub, ok := a.subnet(subnet)
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("address in %s: this is no subnet of the cluster (any more); remove the network and create it again", subnet)
+	}
+	if want.IsValid() {
+		if err := checkExact(sub, want); err != nil {
+			return netip.Addr{}, err
+		}
+	}
+	if !limit.IsValid() {
+		limit = sub.Prefix
+	}
+	for try := 0; ; try++ {
+		addr, err := a.lease(sub, limit, want)
+		if !errors.Is(err, errShort) {
+			return addr, err
+		}
+		if try == maxAsks {
+			return netip.Addr{}, fmt.Errorf("address in %s: %w after asking %d times: others took what came; try again", subnet, ErrNoSpace, try)
+		}
+		if err := a.more(ctx, sub, limit, want); err != nil {
+			return netip.Addr{}, fmt.Errorf("address in %s: %w", subnet, err)
+		}
+	}
+}
+
+// checkExact says whether an endpoint could have that very address.
+func checkExact(s cluster.Subnet, want netip.Addr) error {
+	switch {
+	case !s.Prefix.Contains(want):
+		return fmt.Errorf("address %s is not in the subnet %s; give one inside it", want, s.Prefix)
+	case want == s.Gateway:
+		return fmt.Errorf("address %s is the gateway of %s; give another one", want, s.Prefix)
+	case want == first(s.Prefix):
+		return fmt.Errorf("address %s is the network's own in %s; give another one", want, s.Prefix)
+	case want.Is4() && want == last(s.Prefix):
+		return fmt.Errorf("address %s is the broadcast address of %s; give another one", want, s.Prefix)
+	}
+	return nil
+}
+
+// lease takes an address out of this host's own share, or returns errShort.
+func (a *Allocator) lease(sub cluster.Subnet, limit netip.Prefix, want netip.Addr) (netip.Addr, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.arrested {
+		return netip.Addr{}, errors.New("this host is leaving the cluster: it hands out no addresses")
+	}
+	if want.IsValid() {
+		if isAux(sub, want) {
+			return want, nil
+		}
+		if _, ok := a.state.leases[want]; ok {
+			return want, nil
+		}
+		if !a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, single(want)) {
+			return netip.Addr{}, errShort
+		}
+		return want, a.record(sub, want)
+	}
+	share, err := a.share(sub, limit)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	free := ring.Subtract(share, a.taken(sub.Prefix))
+	got, ok := next(free, sub.Prefix.Addr().BitLen(), a.state.cursors[sub.Prefix])
+	if !ok {
+		return netip.Addr{}, errShort
+	}
+	a.state.setCursor(sub.Prefix, got.Addr())
+	return got.Addr(), a.record(sub, got.Addr())
+}
+
+func (a *Allocator) record(sub cluster.Subnet, addr netip.Addr) error {
+	a.state.setLease(Lease{Addr: addr, Subnet: sub.Prefix, Since: a.cfg.Now()})
+	if sub.Home != "" && a.state.homes[sub.Prefix] != sub.Home {
+		a.state.setHome(sub.Prefix, sub.Home)
+	}
+	return a.state.save(a.disk)
+}
+
+func isAux(s cluster.Subnet, addr netip.Addr) bool {
+	for _, x := range s.Aux {
+		if x == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// taken returns what is leased or reserved of the numbers that overlap p. a.mu is held.
+func (a *Allocator) taken(p netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for addr := range a.state.leases {
+		if p.Contains(addr) {
+			out = append(out, single(addr))
+		}
+	}
+	for _, s := range a.subnets() {
+		if s.Prefix.Overlaps(p) {
+			out = append(out, reserved(s)...)
+		}
+	}
+	return out
+}
+
+// subnet returns a live subnet of the cluster, or one that was asked for here
+// and is not created yet, as if it were.
+func (a *Allocator) subnet(p netip.Prefix) (cluster.Subnet, bool) {
+	if s, ok := cluster.Get[cluster.Subnet](a.replica.Snapshot(), p.String()); ok {
+		return s, true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if q, ok := a.state.pools[p]; ok {
+		return q.subnet(a.cfg.Self), true
+	}
+	return cluster.Subnet{}, false
+}
+
+// subnet is what the pool will be if its network is created as it stands.
+func (p pool) subnet(self cluster.NodeID) cluster.Subnet {
+	gw := p.Gateway
+	if !gw.IsValid() {
+		gw = defaultGateway(p.Prefix)
+	}
+	return cluster.Subnet{Prefix: p.Prefix, Gateway: gw, HostBits: p.HostBits, Home: self}
+}
+
+// subnets returns the live subnets of the cluster and the pools that are not
+// created yet. a.mu is held.
+func (a *Allocator) subnets() []cluster.Subnet {
+	snap := a.replica.Snapshot()
+	var out []cluster.Subnet
+	for s := range cluster.All[cluster.Subnet](snap) {
+		out = append(out, s)
+	}
+	for _, p := range a.state.pools {
+		if _, live := cluster.Get[cluster.Subnet](snap, p.Prefix.String()); !live {
+			out = append(out, p.subnet(a.cfg.Self))
+		}
+	}
+	return out
+}
+
+// Bind notes that endpoint has addr. It is an error if another one has it, and
+// an address without a lease is leased if this host may; binding again is none.
+// Durable on return.
+func (a *Allocator) Bind(subnet netip.Prefix, addr netip.Addr, endpoint string) error {
+	sub, ok := a.subnet(subnet)
+	if !ok {
+		return fmt.Errorf("address %s: %s is no subnet of the cluster (any more)", addr, subnet)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, ok := a.state.leases[addr]
+	switch {
+	case isAux(sub, addr):
+		return fmt.Errorf("address %s is reserved as an auxiliary address of %s; give another one", addr, subnet)
+	case ok && l.Endpoint == endpoint:
+		return nil
+	case ok && l.Endpoint != "":
+		return fmt.Errorf("address %s: %w by endpoint %.12s; give another one or remove that container", addr, ErrInUse, l.Endpoint)
+	case !ok && !a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, single(addr)):
+		return fmt.Errorf("address %s has no lease on this host, nor is it in its share; run the command again", addr)
+	}
+	a.state.setLease(Lease{Addr: addr, Subnet: subnet, Endpoint: endpoint, Since: a.cfg.Now()})
+	return a.state.save(a.disk)
+}
+
+// Unbind notes that an endpoint is gone. Its addresses stay leased until Release
+// or Collect. It is no error if there are none.
+func (a *Allocator) Unbind(endpoint string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.state.leases {
+		if l.Endpoint == endpoint {
+			l.Endpoint, l.Since = "", a.cfg.Now()
+			a.state.setLease(l)
+		}
+	}
+	return a.state.save(a.disk)
+}
+
+// Release frees an address, durably. Nothing happens if it is not leased, or
+// still has an endpoint: then the request was about a second, refused user of
+// the address, and not about the one who has it.
+func (a *Allocator) Release(addr netip.Addr) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if l, ok := a.state.leases[addr]; !ok || l.Endpoint != "" {
+		return nil
+	}
+	a.state.dropLease(addr)
+	return a.state.save(a.disk)
+}
+
+// Leases returns all leases in address order.
+func (a *Allocator) Leases() []Lease {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]Lease, 0, len(a.state.leases))
+	for _, l := range a.state.leases {
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(x, y Lease) int { return x.Addr.Compare(y.Addr) })
+	return out
+}
+
+// Collect frees what was leased or asked for before a time and is of no use:
+// addresses without an endpoint or with one that alive denies, and pools of which
+// no network was made. The caller must know that Docker has none of them.
+func (a *Allocator) Collect(before time.Time, alive func(endpoint string) bool) (freed []netip.Addr, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for addr, l := range a.state.leases {
+		if l.Since.Before(before) && (l.Endpoint == "" || !alive(l.Endpoint)) {
+			a.state.dropLease(addr)
+			freed = append(freed, addr)
+		}
+	}
+	for p, q := range a.state.pools {
+		if q.Since.Before(before) {
+			// A created network has its Subnet record and needs its pool no more.
+			a.state.dropPool(p)
+		}
+	}
+	return freed, a.state.save(a.disk)
+}

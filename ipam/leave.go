@@ -1,0 +1,92 @@
+package ipam
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+// Leave gives all that this host owns to the peer with the least, which confirms
+// that it is on its disk, and hands out nothing from then on. It is an error,
+// and nothing happens, while addresses are leased, or if no peer answers and the
+// host is not the only one. Repeating it is no error. It blocks for seconds at most.
+func (a *Allocator) Leave(ctx context.Context) error {
+	heir, err := a.leaveTo()
+	if err != nil {
+		return fmt.Errorf("leave the cluster: %w", err)
+	}
+	if heir == "" {
+		return nil
+	}
+	recs, err := a.giveAll(heir)
+	if err != nil {
+		return fmt.Errorf("leave the cluster: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, err := a.peers.Call(ctx, string(heir), methodTake, cluster.Encode(recs)); err != nil {
+		return fmt.Errorf("leave the cluster: give this host's ranges to host %s: %w; run it again", a.name(heir), err)
+	}
+	return nil
+}
+
+// leaveTo picks the heir, "" if this host is the only one.
+func (a *Allocator) leaveTo() (cluster.NodeID, error) {
+	snap := a.replica.Snapshot()
+	alive := a.peers.Alive()
+	others := 0
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.ID != a.cfg.Self {
+			others++
+		}
+	}
+	alive = slices.DeleteFunc(slices.Clone(alive), func(id string) bool { return a.heir(cluster.NodeID(id)) != "" })
+	switch {
+	case others == 0:
+		return "", nil
+	case len(alive) == 0:
+		return "", errors.New("no other host answers to take over this host's ranges; try again, or `grapevine forget` it from another host later")
+	}
+	owned := snap.Ring().Counts(everything[0])
+	heir := slices.MinFunc(alive, func(x, y string) int {
+		return cmp.Or(cmp.Compare(owned[cluster.NodeID(x)], owned[cluster.NodeID(y)]), cmp.Compare(x, y))
+	})
+	return cluster.NodeID(heir), nil
+}
+
+// giveAll stops handing out and claims everything for the heir. A second call
+// gives again what the first may not have delivered.
+func (a *Allocator) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n := len(a.state.leases); n > 0 {
+		return nil, fmt.Errorf("%d addresses are in use here; remove the containers from grapevine's networks first", n)
+	}
+	a.arrested = true
+	r := a.replica.Snapshot().Ring()
+	var blocks []netip.Prefix
+	for _, all := range everything {
+		blocks = append(blocks, r.Owned(a.cfg.Self, all)...)
+	}
+	if _, err := a.claim(heir, blocks...); err != nil {
+		return nil, err
+	}
+	var recs []cluster.Record
+	snap := a.replica.Snapshot()
+	for c := range snap.Ring().Claims() {
+		if rec, ok := snap.Record(cluster.Claim{Block: c.Block}.Key()); ok && rec.Version.Node == a.cfg.Self {
+			recs = append(recs, rec)
+		}
+	}
+	return recs, nil
+}
+
+// serveTake is the heir's side of Leave.
+func (a *Allocator) serveTake(_ context.Context, from string, body []byte) ([]byte, error) {
+	return nil, a.accept(cluster.NodeID(from), body)
+}

@@ -1,0 +1,216 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// Prefix finds a prefix of the given length for a new network in the cluster's
+// CIDRs of a family (4 or 6): owned by this host, used by no network, and
+// overlapping no route of the host. It is reserved, durably, until the network's
+// Subnet record is written, PoolDone or Collect. It may ask peers for space, for
+// some seconds at most.
+func (a *Allocator) Prefix(ctx context.Context, family, bits, hostBits int) (netip.Prefix, error) {
+	avoid, err := a.routes()
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	var errs []error
+	for _, cidr := range a.cfg.CIDRs {
+		if cidr.Addr().Is4() != (family == 4) || cidr.Bits() > bits {
+			continue
+		}
+		p, err := a.prefixIn(ctx, cidr, bits, hostBits, avoid)
+		if err == nil {
+			return p, nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		return netip.Prefix{}, fmt.Errorf("a network of /%d does not fit into the cluster's IPv%d ranges %v; ask for a smaller one (a longer prefix)", bits, family, a.cfg.CIDRs)
+	}
+	return netip.Prefix{}, fmt.Errorf("find a /%d for the network: %w", bits, errors.Join(errs...))
+}
+
+func (a *Allocator) prefixIn(ctx context.Context, cidr netip.Prefix, bits, hostBits int, avoid []netip.Prefix) (netip.Prefix, error) {
+	for try := 0; ; try++ {
+		p, err := a.reservePrefix(cidr, bits, hostBits, avoid)
+		if !errors.Is(err, errShort) {
+			return p, err
+		}
+		if try == maxAsks {
+			return p, fmt.Errorf("%w in %s after asking %d times: what peers gave overlaps routes of this host, or others took it; try again", ErrNoSpace, cidr, try)
+		}
+		enough := func() bool { return a.hasPrefix(cidr, bits, avoid) }
+		err = a.flights.do(ctx, "space "+cidr.String(), enough, func() error {
+			return a.ask(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: bits})
+		})
+		if err != nil {
+			return p, err
+		}
+	}
+}
+
+// hasPrefix reports whether reservePrefix would find one.
+func (a *Allocator) hasPrefix(cidr netip.Prefix, bits int, avoid []netip.Prefix) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, ok := next(ring.Subtract(a.unused(cidr), avoid), bits, netip.Addr{})
+	return ok
+}
+
+func (a *Allocator) reservePrefix(cidr netip.Prefix, bits, hostBits int, avoid []netip.Prefix) (netip.Prefix, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.arrested {
+		return netip.Prefix{}, errors.New("this host is leaving the cluster: it makes no networks")
+	}
+	// A prefix of a deleted network is used again only when this host owns all of
+	// it: then every host that had a share has given it back, knowing that the
+	// network is gone. The cursor makes that as late as can be.
+	p, ok := next(ring.Subtract(a.unused(cidr), avoid), bits, a.state.cursors[cidr])
+	if !ok {
+		return p, errShort
+	}
+	a.state.setCursor(cidr, last(p))
+	a.state.setPool(pool{Prefix: p, HostBits: uint8(hostBits), Since: a.cfg.Now()})
+	return p, a.state.save(a.disk)
+}
+
+func (a *Allocator) routes() ([]netip.Prefix, error) {
+	routes, err := a.cfg.Routes()
+	if err != nil {
+		return nil, fmt.Errorf("read the host's routes: %w", err)
+	}
+	var out []netip.Prefix
+	for _, r := range routes {
+		out = append(out, r.Prefix.Masked())
+	}
+	return out, nil
+}
+
+// Pool makes p available to this host as the prefix of a network: it is a subnet
+// of the cluster already, or all of it becomes this host's, asked of its owners if
+// need be, and is reserved as Prefix does. Overlapping another subnet, or a route
+// of the host, is an error that names both. Repeating it is no error.
+func (a *Allocator) Pool(ctx context.Context, p netip.Prefix, hostBits int) error {
+	routes, err := a.cfg.Routes()
+	if err != nil {
+		return fmt.Errorf("subnet %s: read the host's routes: %w", p, err)
+	}
+	for _, r := range routes {
+		if r.Prefix.Overlaps(p) {
+			return fmt.Errorf("subnet %s overlaps %s, which this host reaches through %s; choose another one", p, r.Prefix, r.Dev)
+		}
+	}
+	for {
+		missing, err := a.reservePool(p, hostBits)
+		if err != nil || len(missing) == 0 {
+			return err
+		}
+		// Each round brings one owner's pieces in, or fails.
+		for _, piece := range missing {
+			enough := func() bool { return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, piece) }
+			err := a.flights.do(ctx, "exact "+piece.String(), enough, func() error {
+				return a.ask(ctx, askGive{Kind: giveExact, Within: piece})
+			})
+			if err != nil {
+				return fmt.Errorf("subnet %s: %w", p, err)
+			}
+		}
+	}
+}
+
+// reservePool reserves p if it can be, and else returns the pieces of it that
+// other hosts own.
+func (a *Allocator) reservePool(p netip.Prefix, hostBits int) (missing []netip.Prefix, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.subnets() {
+		if s.Prefix != p && s.Prefix.Overlaps(p) {
+			return nil, fmt.Errorf("subnet %s overlaps the subnet %s of %s; choose another one, or give exactly that one to join it", p, s.Prefix, describe(s))
+		}
+	}
+	snap := a.replica.Snapshot()
+	if s, ok := cluster.Get[cluster.Subnet](snap, p.String()); ok {
+		if hostBits != 0 && int(s.HostBits) != hostBits {
+			return nil, fmt.Errorf("subnet %s exists with hostsubnetlength=%d in network %s; leave the option out to join it", p, s.HostBits, s.Network)
+		}
+		return nil, nil
+	}
+	r := snap.Ring()
+	if r.Len() == 0 {
+		return nil, fmt.Errorf("subnet %s: %w: this host has not reached its cluster yet; see `grapevine status`", p, ErrNoSpace)
+	}
+	if !r.OwnsAll(a.cfg.Self, p) {
+		for o := range r.Counts(p) {
+			if o != a.cfg.Self {
+				missing = append(missing, r.Owned(o, p)...)
+			}
+		}
+		return missing, nil
+	}
+	for addr, l := range a.state.leases {
+		if p.Contains(addr) && l.Subnet != p {
+			return nil, fmt.Errorf("subnet %s: %s in it is still leased from the subnet %s; remove that container, or wait", p, addr, l.Subnet)
+		}
+	}
+	old := a.state.pools[p]
+	a.state.setPool(pool{Prefix: p, Gateway: old.Gateway, HostBits: uint8(hostBits), Since: a.cfg.Now()})
+	return nil, a.state.save(a.disk)
+}
+
+func describe(s cluster.Subnet) string {
+	if s.Network == "" {
+		return "a network that is just being created"
+	}
+	return "network " + s.Network
+}
+
+// Gateway fixes the gateway address of a subnet that is being created, and
+// returns it: want, or if that is invalid the first address. An existing subnet
+// keeps its own: another one is an error.
+func (a *Allocator) Gateway(subnet netip.Prefix, want netip.Addr) (netip.Addr, error) {
+	sub, ok := a.subnet(subnet)
+	switch {
+	case !ok:
+		return want, fmt.Errorf("gateway of %s: this is no subnet of the cluster, nor was it asked for; create the network again", subnet)
+	case !want.IsValid() || want == sub.Gateway:
+		return sub.Gateway, nil
+	case !subnet.Contains(want):
+		return want, fmt.Errorf("gateway %s is not in the subnet %s; give one inside it", want, subnet)
+	case want == first(subnet) || want.Is4() && want == last(subnet):
+		return want, fmt.Errorf("gateway %s is the first or last address of %s; give one in between", want, subnet)
+	case sub.Network != "":
+		return want, fmt.Errorf("subnet %s of network %s has the gateway %s; leave --gateway out to join it", subnet, sub.Network, sub.Gateway)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if l, ok := a.state.leases[want]; ok {
+		return want, fmt.Errorf("gateway %s: %w by endpoint %.12s", want, ErrInUse, l.Endpoint)
+	}
+	p := a.state.pools[subnet]
+	p.Gateway = want
+	a.state.setPool(p)
+	return want, a.state.save(a.disk)
+}
+
+// Subnet returns the subnet that p is or, if it was only asked for yet, will be.
+func (a *Allocator) Subnet(p netip.Prefix) (cluster.Subnet, bool) { return a.subnet(p) }
+
+// PoolDone ends the reservation of Prefix and Pool: the Subnet record exists, or
+// the network will not be made. It is no error if there is none.
+func (a *Allocator) PoolDone(p netip.Prefix) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.state.pools[p]; !ok {
+		return nil
+	}
+	a.state.dropPool(p)
+	return a.state.save(a.disk)
+}

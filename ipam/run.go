@@ -1,0 +1,136 @@
+package ipam
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// The pace of Run.
+const (
+	runEvery = 15 * time.Second
+	// settle is how long after a change Run acts: changes come in crowds.
+	settle = 200 * time.Millisecond
+)
+
+// Run keeps this host supplied until ctx ends, and then returns nil: with space
+// for at least one new network, some VNIDs, and a share of every subnet, so that
+// a partition does not stop it. It also sends shares of deleted subnets home.
+// Failures are logged and tried again, later each time.
+func (a *Allocator) Run(ctx context.Context) error {
+	for {
+		changed := a.replica.Watch()
+		if err := a.restVNIDs(); err != nil {
+			a.cfg.Log.Warn("renew the leases of VNIDs", "err", err)
+		}
+		if err := a.sendHome(); err != nil {
+			a.cfg.Log.Warn("give shares of deleted subnets back", "err", err)
+		}
+		a.stockUp(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-time.After(runEvery):
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(settle):
+		}
+	}
+}
+
+// stockUp asks for what this host lacks, unless it was refused lately.
+func (a *Allocator) stockUp(ctx context.Context) {
+	if a.leaving() || a.replica.Snapshot().Ring().Len() == 0 {
+		return
+	}
+	for _, cidr := range a.cfg.CIDRs {
+		if cidr.Addr().Is4() && !a.hasPrefix(cidr, a.cfg.Bits, nil) {
+			a.stock(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: a.cfg.Bits})
+		}
+	}
+	if !a.hasVNID() {
+		a.stock(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen()})
+	}
+	for s := range cluster.All[cluster.Subnet](a.replica.Snapshot()) {
+		limit := s.Prefix
+		if s.Range.IsValid() {
+			limit = s.Range
+		}
+		if !a.hasFree(s, limit, netip.Addr{}) {
+			a.stock(ctx, askGive{Kind: giveShare, Within: limit, Subnet: s.Prefix, HostBits: s.HostBits})
+		}
+	}
+}
+
+func (a *Allocator) stock(ctx context.Context, g askGive) {
+	key := g.String()
+	if !a.backoff.ready(key, a.cfg.Now()) || ctx.Err() != nil {
+		return
+	}
+	if err := a.ask(ctx, g); err != nil {
+		a.cfg.Log.Debug("nothing to stock up with", "want", g, "err", err)
+		a.backoff.failed(key, a.cfg.Now())
+		return
+	}
+	a.backoff.worked(key)
+}
+
+func (a *Allocator) leaving() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.arrested
+}
+
+// sendHome remembers the homes of the subnets in which this host has a share,
+// and gives the shares of deleted ones back as soon as nothing is leased there.
+func (a *Allocator) sendHome() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	snap := a.replica.Snapshot()
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if _, known := a.state.homes[s.Prefix]; !known && s.Home != "" && s.Home != a.cfg.Self && len(snap.Ring().Owned(a.cfg.Self, s.Prefix)) > 0 {
+			a.state.setHome(s.Prefix, s.Home)
+		}
+	}
+	for p, home := range a.state.homes {
+		if err := a.sendShareHome(snap, p, home); err != nil {
+			return err
+		}
+	}
+	return a.state.save(a.disk)
+}
+
+func (a *Allocator) sendShareHome(snap *cluster.Snapshot, p netip.Prefix, home cluster.NodeID) error {
+	if _, live := cluster.Get[cluster.Subnet](snap, p.String()); live {
+		return nil
+	}
+	if _, asked := a.state.pools[p]; asked {
+		return nil
+	}
+	for addr := range a.state.leases {
+		if p.Contains(addr) {
+			return nil
+		}
+	}
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if s.Prefix.Overlaps(p) {
+			return nil // the numbers are in use again, in another shape
+		}
+	}
+	owned := snap.Ring().Owned(a.cfg.Self, p)
+	_, gone := a.state.promises[home]
+	if _, known := cluster.Get[cluster.Node](snap, string(home)); known && !gone && home != a.cfg.Self && len(owned) > 0 {
+		if _, err := a.claim(home, owned...); err != nil {
+			return fmt.Errorf("subnet %s: %w", p, err)
+		}
+	}
+	a.state.dropHome(p)
+	return nil
+}

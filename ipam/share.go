@@ -1,0 +1,100 @@
+package ipam
+
+import (
+	"net/netip"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// share returns the blocks inside limit from which this host may lease addresses
+// of a subnet. a.mu is held.
+//
+// With host subnets it is those that the host has begun to use: a host that owns
+// the rest of the prefix as well leaves that to be handed out in order. One is
+// begun by a claim of the owner's own on exactly that block, when the ones before
+// it are full.
+func (a *Allocator) share(sub cluster.Subnet, limit netip.Prefix) ([]netip.Prefix, error) {
+	r := a.replica.Snapshot().Ring()
+	if sub.HostBits == 0 {
+		return r.Owned(a.cfg.Self, limit), nil
+	}
+	begun := clip(a.begun(r, sub), limit)
+	if len(ring.Subtract(begun, a.taken(sub.Prefix))) > 0 {
+		return begun, nil
+	}
+	slot, ok := a.nextSlot(r, sub, limit)
+	if !ok {
+		return begun, nil
+	}
+	if _, err := a.claim(a.cfg.Self, slot); err != nil {
+		return nil, err
+	}
+	return append(begun, clip([]netip.Prefix{slot}, limit)...), nil
+}
+
+// begun returns the host subnets of sub that this host uses.
+func (a *Allocator) begun(r *ring.Ring, sub cluster.Subnet) []netip.Prefix {
+	var out []netip.Prefix
+	for c := range r.Within(sub.Prefix) {
+		if c.Owner != a.cfg.Self || !within(c.Block, sub.Prefix) {
+			continue
+		}
+		if _, ok := ring.HostSlot(sub.Prefix, int(sub.HostBits), c.Block); ok {
+			out = append(out, c.Block)
+		}
+	}
+	return out
+}
+
+// nextSlot returns the first host subnet, in OpenShift's order, that this host
+// owns whole, has not begun to use and has no lease in, and that overlaps limit.
+func (a *Allocator) nextSlot(r *ring.Ring, sub cluster.Subnet, limit netip.Prefix) (netip.Prefix, bool) {
+	bits := int(sub.HostBits)
+	used := a.begun(r, sub)
+	for addr := range a.state.leases {
+		used = append(used, single(addr))
+	}
+	free := ring.Subtract(r.Owned(a.cfg.Self, sub.Prefix), used)
+	for slot := range ring.HostSlots(sub.Prefix, bits) {
+		block := ring.HostSubnet(sub.Prefix, bits, slot)
+		if block.Overlaps(limit) && inside(block, free) {
+			return block, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// inside reports whether one of blocks is around p.
+func inside(p netip.Prefix, blocks []netip.Prefix) bool {
+	for _, b := range blocks {
+		if within(p, b) {
+			return true
+		}
+	}
+	return false
+}
+
+// unused returns what this host owns inside p, a part of the number space in
+// which networks are made, and no network, pool or lease uses. For VNIDs those
+// of networks and leases are used. a.mu is held.
+func (a *Allocator) unused(p netip.Prefix) []netip.Prefix {
+	snap := a.replica.Snapshot()
+	var used []netip.Prefix
+	if ring.VNIDs.Overlaps(p) {
+		used = append(used, single(ring.VNIDAddr(0))) // never handed out: many networks may have it
+		for n := range cluster.All[cluster.Network](snap) {
+			used = append(used, single(ring.VNIDAddr(n.VNID)))
+		}
+		for v := range a.state.vnids {
+			used = append(used, single(ring.VNIDAddr(v)))
+		}
+	}
+	for _, s := range a.subnets() {
+		used = append(used, s.Prefix)
+	}
+	for addr := range a.state.leases {
+		used = append(used, single(addr))
+	}
+	return ring.Subtract(snap.Ring().Owned(a.cfg.Self, p), used)
+}

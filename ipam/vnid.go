@@ -1,0 +1,130 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// vnidRest is how long a VNID that no network has rests before it is handed out
+// again: as long as tombstones live, so that no host, however long cut off, still
+// has a network of that VNID.
+const vnidRest = 72 * time.Hour
+
+// VNID hands out a VNID that no network has or had lately, durably. It may ask
+// peers, for some seconds at most.
+func (a *Allocator) VNID(ctx context.Context) (uint32, error) {
+	for try := 0; ; try++ {
+		v, err := a.nextVNID()
+		if !errors.Is(err, errShort) {
+			return v, err
+		}
+		if try == maxAsks {
+			return 0, fmt.Errorf("find a VNID: %w after asking %d times; try again", ErrNoSpace, try)
+		}
+		if err := a.moreVNIDs(ctx); err != nil {
+			return 0, fmt.Errorf("find a VNID: %w", err)
+		}
+	}
+}
+
+func (a *Allocator) moreVNIDs(ctx context.Context) error {
+	return a.flights.do(ctx, "vnids", a.hasVNID, func() error {
+		return a.ask(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen()})
+	})
+}
+
+func (a *Allocator) hasVNID() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.unused(ring.VNIDs)) > 0
+}
+
+func (a *Allocator) nextVNID() (uint32, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.arrested {
+		return 0, errors.New("this host is leaving the cluster: it makes no networks")
+	}
+	p, ok := next(a.unused(ring.VNIDs), ring.VNIDs.Addr().BitLen(), a.state.cursors[ring.VNIDs])
+	if !ok {
+		return 0, errShort
+	}
+	v, _ := ring.AddrVNID(p.Addr())
+	a.state.setCursor(ring.VNIDs, p.Addr())
+	a.state.setVNID(vnidLease{VNID: v, Since: a.cfg.Now()})
+	return v, a.state.save(a.disk)
+}
+
+// VNIDExact hands out the VNID v, durably, for the network called name: 0, which
+// any number of networks may have, or one that no other network has. It may ask
+// the owner.
+func (a *Allocator) VNIDExact(ctx context.Context, v uint32, name string) error {
+	addr := ring.VNIDAddr(v)
+	if !addr.IsValid() {
+		return fmt.Errorf("VNID %d is above %d", v, 1<<24-1)
+	}
+	if v == 0 {
+		return nil
+	}
+	for n := range cluster.All[cluster.Network](a.replica.Snapshot()) {
+		if n.VNID == v && n.Name != name {
+			return fmt.Errorf("VNID %d: %w by network %s; choose another one, or leave the option out", v, ErrInUse, n.Name)
+		}
+		if n.VNID == v {
+			return nil
+		}
+	}
+	enough := func() bool { return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, single(addr)) }
+	err := a.flights.do(ctx, "exact "+addr.String(), enough, func() error {
+		return a.ask(ctx, askGive{Kind: giveExact, Within: single(addr)})
+	})
+	if err != nil {
+		return fmt.Errorf("VNID %d: %w", v, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !inside(single(addr), a.unused(single(addr))) {
+		return fmt.Errorf("VNID %d: %w by a network that is being created or was deleted less than %s ago; choose another one", v, ErrInUse, vnidRest)
+	}
+	a.state.setVNID(vnidLease{VNID: v, Since: a.cfg.Now()})
+	return a.state.save(a.disk)
+}
+
+// ReleaseVNID takes back a VNID that no record has ever carried: its network was
+// not made. Others become free by themselves, vnidRest after their network went.
+func (a *Allocator) ReleaseVNID(v uint32) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.state.vnids[v]; !ok {
+		return nil
+	}
+	a.state.dropVNID(v)
+	return a.state.save(a.disk)
+}
+
+// restVNIDs renews the leases of VNIDs that networks have, about once a day, and
+// ends those that no network has had for vnidRest.
+func (a *Allocator) restVNIDs() error {
+	live := map[uint32]bool{}
+	for n := range cluster.All[cluster.Network](a.replica.Snapshot()) {
+		live[n.VNID] = true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.cfg.Now()
+	for v, l := range a.state.vnids {
+		switch age := now.Sub(l.Since); {
+		case live[v] && age > vnidRest/3:
+			l.Since = now
+			a.state.setVNID(l)
+		case !live[v] && age > vnidRest+vnidRest/3:
+			a.state.dropVNID(v)
+		}
+	}
+	return a.state.save(a.disk)
+}

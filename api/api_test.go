@@ -44,7 +44,7 @@ func TestValuesArrive(t *testing.T) {
 	client, _ := serve(t, Handlers{
 		Status: func(context.Context) (Status, error) { return status, nil },
 		Ring:   func(context.Context) ([]Pool, error) { return pools, nil },
-		Forget: func(_ context.Context, r ForgetRequest) (Done, error) { return Done{"forgot " + r.Host}, nil },
+		Forget: func(_ context.Context, r ForgetRequest) (Done, error) { return Done{"forgot " + r.Hosts[0]}, nil },
 	})
 	equal := cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
 	if got, err := client.Ring(t.Context()); err != nil || !cmp.Equal(got, pools, equal) {
@@ -53,7 +53,7 @@ func TestValuesArrive(t *testing.T) {
 	if got, err := client.Status(t.Context()); err != nil || !cmp.Equal(got, status, equal) {
 		t.Errorf("status: %+v, %v", got, err)
 	}
-	if got, err := client.Forget(t.Context(), ForgetRequest{"h2"}); err != nil || got.Text != "forgot h2" {
+	if got, err := client.Forget(t.Context(), ForgetRequest{[]string{"h2"}}); err != nil || got.Text != "forgot h2" {
 		t.Errorf("forget: %+v, %v", got, err)
 	}
 }
@@ -84,9 +84,9 @@ func TestBadRequests(t *testing.T) {
 		status             int
 	}{
 		{"POST", "/v1/forget", "", 400},
-		{"POST", "/v1/forget", `{"host":1}`, 400},
-		{"POST", "/v1/forget", `{"hots":"h2"}`, 400},
-		{"POST", "/v1/forget", `{"host":"` + strings.Repeat("x", maxBody) + `"}`, 400},
+		{"POST", "/v1/forget", `{"hosts":1}`, 400},
+		{"POST", "/v1/forget", `{"hots":["h2"]}`, 400},
+		{"POST", "/v1/forget", `{"hosts":["` + strings.Repeat("x", maxBody) + `"]}`, 400},
 		{"GET", "/v1/forget", "", 404},
 		{"GET", "/v2/status", "", 404},
 	} {

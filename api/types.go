@@ -126,10 +126,10 @@ type LeaveRequest struct {
 	Force bool `json:"force"`
 }
 
-// ForgetRequest names a dead host (by name or node ID) whose addresses this host
+// ForgetRequest names dead hosts (by name or node ID) whose addresses this host
 // takes over.
 type ForgetRequest struct {
-	Host string `json:"host"`
+	Hosts []string `json:"hosts"`
 }
 
 // Done says in words what was done.

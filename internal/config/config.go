@@ -61,7 +61,13 @@ type Config struct {
 	DriverName string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
+
+	shared []string
 }
+
+// Shared lists the settings that must be the same on all hosts and are not the
+// default, as GRAPEVINE_X=value. The caller must not change the list.
+func (c Config) Shared() []string { return c.shared }
 
 // APISocket is the path of the unix socket that the command line talks to.
 func (c Config) APISocket() string { return filepath.Join(c.Run, "grapevine.sock") }

@@ -6,10 +6,12 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 	"pgregory.net/rapid"
 )
@@ -44,7 +46,7 @@ func TestDefaults(t *testing.T) {
 		State: "/var/lib/grapevine", Run: "/run/grapevine", PluginSocket: "/run/docker/plugins/grapevine.sock",
 		DriverName: "auto", LogLevel: "info",
 	}
-	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 		t.Error(d)
 	}
 }
@@ -70,6 +72,15 @@ func TestPrecedence(t *testing.T) {
 				t.Errorf("port %d name %q mtu %d, want %d %q 1500", got.Port, got.Name, got.MTU, tt.port, tt.host)
 			}
 		})
+	}
+}
+
+// TestShared finds the settings that a join command must pass on.
+func TestShared(t *testing.T) {
+	got, err := load(t, []string{"--port=7947", "--mtu=1400"}, []string{"GRAPEVINE_VXLAN_PORT=4790", "GRAPEVINE_PREFIXLEN=22"}, DefaultFile, "GRAPEVINE_CIDR4=10.0.0.0/8")
+	want := []string{"GRAPEVINE_PORT=7947", "GRAPEVINE_CIDR4=10.0.0.0/8", "GRAPEVINE_VXLAN_PORT=4790"}
+	if err != nil || !slices.Equal(got.Shared(), want) {
+		t.Errorf("shared settings %q, %v, want %q", got.Shared(), err, want)
 	}
 }
 

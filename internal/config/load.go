@@ -51,6 +51,9 @@ func Load(flags *pflag.FlagSet, environ []string, readFile func(string) ([]byte,
 		if err := s.set(&c, value); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", source, err))
 		}
+		if s.Shared && value != s.Default {
+			c.shared = append(c.shared, s.Env()+"="+value)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return Config{}, err

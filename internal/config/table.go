@@ -13,6 +13,8 @@ type Setting struct {
 	// Fixed settings are paths that the managed plugin's mounts decide: they are
 	// not in its env list.
 	Fixed bool
+	// Shared settings must be the same on all hosts.
+	Shared bool
 
 	set func(c *Config, value string) error
 }
@@ -55,8 +57,9 @@ var Table = []Setting{
 	},
 	{
 		Name: "port", Default: "7946",
-		Doc: "Gossip port, TCP and UDP.",
-		set: port(func(c *Config) *uint16 { return &c.Port }),
+		Doc:    "Gossip port, TCP and UDP.",
+		Shared: true,
+		set:    port(func(c *Config) *uint16 { return &c.Port }),
 	},
 	{
 		Name: "name",
@@ -65,23 +68,27 @@ var Table = []Setting{
 	},
 	{
 		Name: "cidr4", Default: "10.128.0.0/14",
-		Doc: "IPv4 prefix that networks get their prefixes from. The same on every host; must not overlap the underlay.",
-		set: setCIDR4,
+		Doc:    "IPv4 prefix that networks get their prefixes from. The same on every host; must not overlap the underlay.",
+		Shared: true,
+		set:    setCIDR4,
 	},
 	{
-		Name: "cidr6",
-		Doc:  "IPv6 prefix that networks get their prefixes from. Empty: a ULA prefix (RFC 4193) that the seed makes.",
-		set:  setCIDR6,
+		Name:   "cidr6",
+		Doc:    "IPv6 prefix that networks get their prefixes from. Empty: a ULA prefix (RFC 4193) that the seed makes.",
+		Shared: true,
+		set:    setCIDR6,
 	},
 	{
 		Name: "prefixlen", Default: "22",
-		Doc: "Length of the IPv4 prefix of a new network, 8 to 30; `-o prefixlen=` overrides it for one network.",
-		set: number(func(c *Config) *int { return &c.PrefixLen }, 8, 30),
+		Doc:    "Length of the IPv4 prefix of a new network, 8 to 30; `-o prefixlen=` overrides it for one network.",
+		Shared: true,
+		set:    number(func(c *Config) *int { return &c.PrefixLen }, 8, 30),
 	},
 	{
 		Name: "hostsubnetlength", Default: "0",
-		Doc: "Host bits of OpenShift's host subnets: each host gets whole subnets of this size, in OpenShift's order. 0: shares of any size.",
-		set: number(func(c *Config) *int { return &c.HostSubnetLength }, 0, 24),
+		Doc:    "Host bits of OpenShift's host subnets: each host gets whole subnets of this size, in OpenShift's order. 0: shares of any size.",
+		Shared: true,
+		set:    number(func(c *Config) *int { return &c.HostSubnetLength }, 0, 24),
 	},
 	{
 		Name: "ovs", Default: "auto",
@@ -95,8 +102,9 @@ var Table = []Setting{
 	},
 	{
 		Name: "vxlan-port", Default: "4789",
-		Doc: "UDP port of VXLAN (RFC 7348), the same on every host. Take another one where Docker's swarm overlay is in use.",
-		set: port(func(c *Config) *uint16 { return &c.VXLANPort }),
+		Doc:    "UDP port of VXLAN (RFC 7348), the same on every host. Take another one where Docker's swarm overlay is in use.",
+		Shared: true,
+		set:    port(func(c *Config) *uint16 { return &c.VXLANPort }),
 	},
 	{
 		Name: "mtu", Default: "0",

@@ -1,0 +1,77 @@
+// Command bench measures grapevine between two Docker hosts of the lab, against
+// Docker's swarm overlay on the same two hosts and against the wire itself, and
+// prints ratios. The paths take turns within each round, so that a machine whose
+// speed drifts does not favour one of them; the figures are medians.
+//
+//	bench [-kind namespace|uml] [-rounds 5] [-seconds 3]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+// options are the command's flags.
+type options struct {
+	kind    string
+	rounds  int
+	seconds int
+	runs    int
+	rest    time.Duration
+}
+
+func main() {
+	lab.Init()
+	var o options
+	flag.StringVar(&o.kind, "kind", "namespace", "hosts: namespace (userspace datapath) or uml (kernel datapath)")
+	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each figure is the median of as many")
+	flag.IntVar(&o.seconds, "seconds", 3, "seconds of one TCP measurement")
+	flag.IntVar(&o.runs, "runs", 10, "containers started for the time of docker run")
+	flag.DurationVar(&o.rest, "rest", 20*time.Second, "how long the idle agent is watched")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop has been called
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	b, err := newBench(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := b.lab.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	steps := []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"TCP throughput and round trips", b.traffic},
+		{"docker run", b.dockerRun},
+		{"the agent's own calls", b.calls},
+		{"the agent at rest", b.atRest},
+	}
+	for i, step := range steps {
+		progress("[%d/%d] %s", i+1, len(steps), step.what)
+		if err := step.do(ctx); err != nil {
+			return fmt.Errorf("measure %s: %w", step.what, err)
+		}
+	}
+	fmt.Print(b.report())
+	return nil
+}
+
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

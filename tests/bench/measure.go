@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+// The figures.
+const (
+	tcp       = "TCP, 1 stream (Gbit/s)"
+	trip      = "round trip (ms)"
+	run1      = "docker run -d (s)"
+	join      = "CreateEndpoint + Join (ms)"
+	resident  = "resident memory (MB)"
+	processor = "one core (%)"
+)
+
+// traffic measures throughput and round trips on all paths, in turns.
+func (b *bench) traffic(ctx context.Context) error {
+	for _, p := range b.paths {
+		if _, err := p.server(ctx, "iperf3", "--server", "--daemon"); err != nil {
+			return err
+		}
+	}
+	time.Sleep(time.Second) // the servers listen
+	for round := range b.rounds {
+		var line []string
+		for _, p := range b.paths {
+			rate, err := b.throughput(ctx, p)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			rtt, err := roundTrip(ctx, p)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			b.samples.add(tcp, p.name, rate)
+			b.samples.add(trip, p.name, rtt)
+			line = append(line, fmt.Sprintf("%s %.2f Gbit/s %.3f ms", p.name, rate, rtt))
+		}
+		progress("      round %d: %s", round+1, strings.Join(line, ", "))
+	}
+	return nil
+}
+
+func (b *bench) throughput(ctx context.Context, p path) (float64, error) {
+	text, err := p.client(ctx, "iperf3", "-J", "-t", strconv.Itoa(b.seconds), "-O", "1", "-c", p.addr.String())
+	if err != nil {
+		return 0, err
+	}
+	var report struct {
+		End struct {
+			Received struct {
+				Rate float64 `json:"bits_per_second"`
+			} `json:"sum_received"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		return 0, fmt.Errorf("read iperf3's report: %w", err)
+	}
+	return report.End.Received.Rate / 1e9, nil
+}
+
+// rtt matches the last line of ping(8): "rtt min/avg/max/mdev = 0.1/0.2/0.3/0.4 ms".
+var rtt = regexp.MustCompile(`= [\d.]+/([\d.]+)/`)
+
+func roundTrip(ctx context.Context, p path) (float64, error) {
+	text, err := p.client(ctx, "ping", "-A", "-q", "-c", "2000", "-w", "20", p.addr.String())
+	if err != nil {
+		return 0, err
+	}
+	m := rtt.FindStringSubmatch(text)
+	if m == nil {
+		return 0, fmt.Errorf("ping says no round-trip time: %q", text)
+	}
+	return strconv.ParseFloat(m[1], 64)
+}
+
+// dockerRun times `docker run -d`, one network after the other.
+func (b *bench) dockerRun(ctx context.Context) error {
+	h := b.lab.Hosts[0]
+	for range b.runs {
+		for _, network := range []string{overlay, grapevine} {
+			begin := time.Now()
+			if _, err := h.Docker(ctx, "run", "-d", "--name", "timed", "--network", network, lab.Image, "sleep", "1000"); err != nil {
+				return err
+			}
+			b.samples.add(run1, network, time.Since(begin).Seconds())
+			if _, err := h.Docker(ctx, "rm", "-f", "timed"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// call matches what the agent logs of an answered call of Docker's, at level debug.
+var call = regexp.MustCompile(`NetworkDriver\.(CreateEndpoint|Join).*took=([\d.]+(?:ns|µs|ms|s))`)
+
+// calls reads from the agent's log how long the calls of the timed containers took
+// inside the agent.
+func (b *bench) calls(context.Context) error {
+	var created float64
+	for _, m := range call.FindAllStringSubmatch(b.lab.Hosts[0].Log("agent", 1<<20), -1) {
+		took, err := time.ParseDuration(m[2])
+		if err != nil {
+			return err
+		}
+		ms := float64(took) / float64(time.Millisecond)
+		if m[1] == "CreateEndpoint" {
+			created = ms
+			continue
+		}
+		b.samples.add(join, grapevine, created+ms)
+	}
+	if len(b.samples[key{join, grapevine}]) == 0 {
+		return fmt.Errorf("the agent's log has no answered call:\n%s", b.lab.Hosts[0].Log("agent", 5))
+	}
+	return nil
+}
+
+// atRest watches the agent while nothing happens.
+func (b *bench) atRest(ctx context.Context) error {
+	h := b.lab.Hosts[0]
+	time.Sleep(5 * time.Second) // what the last container left is done
+	before, err := agentUse(ctx, h)
+	if err != nil {
+		return err
+	}
+	time.Sleep(b.rest)
+	after, err := agentUse(ctx, h)
+	if err != nil {
+		return err
+	}
+	b.samples.add(resident, grapevine, after.megabytes)
+	b.samples.add(processor, grapevine, 100*(after.seconds-before.seconds)/b.rest.Seconds())
+	return nil
+}
+
+// use is what a process has used: processor time, and memory that is resident now.
+type use struct{ seconds, megabytes float64 }
+
+// agentUse reads proc(5) of the host's agent.
+func agentUse(ctx context.Context, h *lab.Host) (use, error) {
+	script := `p=$(pgrep -o -x grapevine) && cut -d' ' -f14,15 /proc/$p/stat && awk '/VmRSS/ {print $2}' /proc/$p/status`
+	text, err := h.Exec(ctx, "sh", "-c", script)
+	if err != nil {
+		return use{}, fmt.Errorf("find the agent: %w", err)
+	}
+	var user, system, kilobytes float64
+	if _, err := fmt.Sscan(text, &user, &system, &kilobytes); err != nil {
+		return use{}, fmt.Errorf("read the agent's use from %q: %w", text, err)
+	}
+	const ticks = 100 // USER_HZ
+	return use{(user + system) / ticks, kilobytes / 1024}, nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+type key struct{ figure, path string }
+
+// samples are the values of each figure on each path.
+type samples map[key][]float64
+
+func (s samples) add(figure, path string, v float64) {
+	k := key{figure, path}
+	s[k] = append(s[k], v)
+}
+
+// median is 0 if there are no samples.
+func (s samples) median(figure, path string) float64 {
+	v := slices.Sorted(slices.Values(s[key{figure, path}]))
+	if len(v) == 0 {
+		return 0
+	}
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// report is the table of medians and ratios.
+func (b *bench) report() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "\nMedians of %d rounds, %s hosts\n\n", b.rounds, b.kind)
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\tunderlay\toverlay\tgrapevine\tgrapevine/overlay\tgrapevine/underlay\t")
+	for _, figure := range []string{tcp, trip, run1} {
+		u, o, g := b.samples.median(figure, underlay), b.samples.median(figure, overlay), b.samples.median(figure, grapevine)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", figure, cell(u, 3), cell(o, 3), cell(g, 3), ratio(g, o), ratio(g, u))
+	}
+	for _, figure := range []string{join, resident, processor} {
+		fmt.Fprintf(w, "%s\t-\t-\t%s\t-\t-\t\n", figure, cell(b.samples.median(figure, grapevine), 2))
+	}
+	_ = w.Flush() // to memory
+	return out.String()
+}
+
+func cell(v float64, digits int) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.*f", digits, v)
+}
+
+func ratio(a, b float64) string {
+	if a == 0 || b == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", a/b)
+}

@@ -108,6 +108,7 @@ type Flow struct {
 	Priority uint16 `json:"priority"`
 	Match    string `json:"match"`
 	Actions  string `json:"actions"`
+	Object   string `json:"object"` // what the flow is there for; empty: its stage
 	Cookie   uint64 `json:"cookie"`
 	Packets  uint64 `json:"packets"`
 	Bytes    uint64 `json:"bytes"`

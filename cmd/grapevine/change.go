@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+func newLeave() *cobra.Command {
+	var force bool
+	c := verb(&cobra.Command{
+		Use:   "leave",
+		Short: "Take this host out of the cluster",
+		Long: `Take this host out of the cluster: give all its addresses to another host, withdraw
+its records, and remove the bridge, devices and iptables rules that are ours. The agent
+ends after it; started again, this host joins as a new one. It is refused while
+containers are attached.`,
+		Example: `  grapevine leave
+  grapevine leave --force    # containers that are attached lose their network`,
+	}, 2*time.Minute, func(ctx context.Context, c *api.Client, _ []string) (api.Done, error) {
+		return c.Leave(ctx, api.LeaveRequest{Force: force})
+	}, showDone)
+	c.Flags().BoolVar(&force, "force", false, "leave even though containers are attached, or no other host is there to take the addresses")
+	return c
+}
+
+func newForget() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "forget HOST...",
+		Short: "Take over the addresses of hosts that are gone for good",
+		Long: `Take over the addresses of hosts (their names, or their IDs) that are gone for good.
+All other hosts must be there and agree. Never do this to a host that runs, even if it
+cannot be reached: its containers' addresses would be given to others. A forgotten
+host that returns must join as a new one.`,
+		Example: `  grapevine nodes            # says which are dead
+  grapevine forget host3`,
+		Args: cobra.MinimumNArgs(1),
+	}, 2*time.Minute, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {
+		return c.Forget(ctx, api.ForgetRequest{Hosts: args})
+	}, showDone)
+}
+
+func showDone(w io.Writer, d api.Done) error {
+	_, err := fmt.Fprintln(w, d.Text)
+	return err
+}
+
+func newJoinCommand() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "join-command",
+		Short: "Print the line that adds another host to the cluster",
+		Long:  "Print the line that adds another host to the cluster. It contains the gossip key: whoever has it can join.",
+		Example: `  grapevine join-command
+  grapevine join-command -o json | jq -r .plugin | ssh root@host4 sh`,
+	}, patience, list((*api.Client).JoinCommand), func(w io.Writer, j api.JoinCommand) error {
+		_, err := fmt.Fprintf(w, "# as a Docker plugin:\n%s\n# or as a service:\n%s\n", j.Plugin, j.Service)
+		return err
+	})
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of this program",
+		Example: "  grapevine version -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flag("output").Value.String() == "json" {
+				return printJSON(c.OutOrStdout(), map[string]string{"version": programVersion()})
+			}
+			_, err := fmt.Fprintln(c.OutOrStdout(), "grapevine", programVersion())
+			return err
+		},
+	}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+// run executes the command line against an agent with the handlers (nil: there
+// is no agent) and returns what it prints.
+func run(t *testing.T, h *api.Handlers, args ...string) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if h != nil {
+		listener, err := api.Listen(filepath.Join(dir, "grapevine.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- api.Serve(ctx, listener, *h) }()
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs(append([]string{"--run=" + dir}, args...))
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestStatusSaysFirstWhetherAllIsWell(t *testing.T) {
+	s := api.Status{
+		Name: "host1", Node: "0123456789abcdef", VTEP: netip.MustParseAddr("10.0.0.1"), MTU: 1500, VXLANPort: 4789, Since: time.Now(),
+		Hosts: api.Count{Part: 2, All: 3}, Endpoints: api.Count{Part: 4, All: 9}, Refused: map[string]uint64{"wrong key": 5},
+	}
+	h := &api.Handlers{Status: func(context.Context) (api.Status, error) { return s, nil }}
+	out, err := run(t, h, "status")
+	if err != nil || !strings.HasPrefix(out, "All is well.\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"host1 (0123456789abcdef)", "2 of 3 alive", "4 here, 9 in the cluster", "5 gossip messages: wrong key"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "\x1b") {
+		t.Error("colour although this is no terminal")
+	}
+	s.Problems = []api.Problem{{What: "host3 does not answer", Do: "start it"}}
+	out, err = run(t, h, "status")
+	if err != nil || !strings.HasPrefix(out, "Not well: 1 problem.\n  - host3 does not answer\n    start it\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestRingIsDrawn(t *testing.T) {
+	out, err := run(t, &api.Handlers{Ring: func(context.Context) ([]api.Pool, error) {
+		block := netip.MustParsePrefix
+		return []api.Pool{{Network: "blue", Prefix: block("10.128.0.0/22"), Shares: []api.Share{
+			{Host: "host1", Blocks: []netip.Prefix{block("10.128.0.0/23")}, Part: 0.5},
+			{Host: "host2", Blocks: []netip.Prefix{
+				block("10.128.2.0/25"), block("10.128.3.0/25"), block("10.128.3.128/26"), block("10.128.3.224/27"), block("10.128.3.192/28"),
+			}, Part: 0.4999},
+			{Host: "host3", Blocks: []netip.Prefix{block("10.128.2.128/32")}, Part: 0.0001},
+		}}}, nil
+	}}, "ring")
+	want := `network blue  10.128.0.0/22
+  HOST    SHARE                                              BLOCKS
+  host1   ####################....................   50.0%   10.128.0.0/23
+  host2   ####################....................   50.0%   10.128.2.0/25, 10.128.3.0/25, 10.128.3.128/26, and 2 more
+  host3   #.......................................   <0.1%   10.128.2.128/32
+`
+	if err != nil || out != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+	}
+}
+
+// TestJSON checks that -o json prints what the agent answered, for every list.
+func TestJSON(t *testing.T) {
+	h := &api.Handlers{
+		Status:    func(context.Context) (api.Status, error) { return api.Status{Name: "host1"}, nil },
+		Nodes:     func(context.Context) ([]api.Node, error) { return []api.Node{{Name: "host1"}}, nil },
+		Networks:  func(context.Context) ([]api.Network, error) { return []api.Network{{Name: "blue"}}, nil },
+		Endpoints: func(context.Context) ([]api.Endpoint, error) { return []api.Endpoint{{Name: "db"}}, nil },
+		Ring:      func(context.Context) ([]api.Pool, error) { return []api.Pool{{Network: "blue"}}, nil },
+		Flows:     func(context.Context) ([]api.Flow, error) { return []api.Flow{{Match: "ip"}}, nil },
+		JoinCommand: func(context.Context) (api.JoinCommand, error) {
+			return api.JoinCommand{Plugin: "docker plugin install x"}, nil
+		},
+		Leave:  func(_ context.Context, r api.LeaveRequest) (api.Done, error) { return api.Done{Text: "left"}, nil },
+		Forget: func(_ context.Context, r api.ForgetRequest) (api.Done, error) { return api.Done{Text: r.Hosts[0]}, nil },
+	}
+	for args, want := range map[string]string{
+		"status": "host1", "nodes": "host1", "networks": "blue", "endpoints": "db", "ring": "blue", "flows": "ip",
+		"join-command": "docker plugin install x", "leave": "left", "forget host9": "host9", "version": "version",
+	} {
+		out, err := run(t, h, append(strings.Fields(args), "-o", "json")...)
+		if err != nil || !json.Valid([]byte(out)) || !strings.Contains(out, `"`+want+`"`) {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+		out, err = run(t, h, strings.Fields(args)...)
+		if err != nil || json.Valid([]byte(out)) || want != "version" && !strings.Contains(out, want) {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}
+
+func TestErrorsForPeople(t *testing.T) {
+	h := &api.Handlers{}
+	for _, tt := range []struct {
+		agent      *api.Handlers
+		args, want string
+	}{
+		{nil, "status", "is it running?"},
+		{h, "status -o yaml", "use table or json"},
+		{h, "forget", "requires at least 1 arg"},
+		{h, "nodes x", `unknown command "x"`},
+		{h, "statsu", `unknown command "statsu"`},
+	} {
+		if out, err := run(t, tt.agent, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q\n%s", tt.args, err, tt.want, out)
+		}
+	}
+}
+
+// TestHelp holds every command to a short text and examples.
+func TestHelp(t *testing.T) {
+	for _, c := range newRoot().Commands() {
+		if c.Short == "" || c.Example == "" || !strings.Contains(c.Example, "grapevine "+c.Name()) {
+			t.Errorf("%s: no short text, or no example of its own", c.Name())
+		}
+		if c.RunE == nil {
+			t.Errorf("%s does nothing", c.Name())
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+func newNodes() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "nodes",
+		Short: "List the hosts of the cluster",
+		Example: `  grapevine nodes
+  grapevine nodes -o json | jq -r '.[] | select(.alive | not) | .name'`,
+	}, patience, list((*api.Client).Nodes), showNodes)
+}
+
+func showNodes(w io.Writer, nodes []api.Node) error {
+	return table(w, "NAME\tID\tVTEP\tSTATE\tDATAPATH\tMTU\tVERSION", func(row func(string, ...any)) {
+		for _, n := range nodes {
+			state := "dead"
+			switch {
+			case n.Self:
+				state = "this host"
+			case n.Alive:
+				state = "alive"
+			}
+			row("%s\t%s\t%s\t%s\t%s\t%d\t%s", n.Name, n.ID, n.VTEP, state, dash(n.Datapath), n.MTU, dash(n.Version))
+		}
+	})
+}
+
+func newNetworks() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:     "networks",
+		Aliases: []string{"nets"},
+		Short:   "List the networks of the cluster",
+		Example: `  grapevine networks
+  grapevine networks -o json | jq -r '.[] | "\(.vnid) \(.name)"'`,
+	}, patience, list((*api.Client).Networks), showNetworks)
+}
+
+func showNetworks(w io.Writer, networks []api.Network) error {
+	return table(w, "NAME\tVNID\tSUBNETS\tENDPOINTS\tHOSTS\tNOTE", func(row func(string, ...any)) {
+		for _, n := range networks {
+			var subnets, notes []string
+			for _, s := range n.Subnets {
+				subnets = append(subnets, s.Prefix.String())
+			}
+			if n.VNID == 0 {
+				notes = append(notes, "privileged")
+			}
+			if n.Internal {
+				notes = append(notes, "internal")
+			}
+			if n.Removed {
+				notes = append(notes, "goes when unused")
+			}
+			row("%s\t%d\t%s\t%d\t%s\t%s", n.Name, n.VNID, dash(strings.Join(subnets, ",")), n.Endpoints,
+				dash(strings.Join(n.Hosts, ",")), strings.Join(notes, ", "))
+		}
+	})
+}
+
+func newEndpoints() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "endpoints",
+		Short: "List the containers' places in networks",
+		Example: `  grapevine endpoints
+  grapevine endpoints -o json | jq -r '.[] | select(.network == "blue") | .addrs[]'`,
+	}, patience, list((*api.Client).Endpoints), showEndpoints)
+}
+
+func showEndpoints(w io.Writer, endpoints []api.Endpoint) error {
+	return table(w, "NETWORK\tCONTAINER\tADDRESS\tMAC\tHOST\tENDPOINT", func(row func(string, ...any)) {
+		for _, e := range endpoints {
+			var addrs []string
+			for _, a := range e.Addrs {
+				addrs = append(addrs, a.String())
+			}
+			row("%s\t%s\t%s\t%s\t%s\t%.12s", e.Network, dash(e.Name), dash(strings.Join(addrs, ",")), e.MAC, e.Host, e.ID)
+		}
+	})
+}
+
+func newFlows() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "flows",
+		Short: "List the flows of this host's switch with their counters",
+		Long:  "List the flows of this host's switch with their counters, stage by stage; docs/pipeline.md explains the stages.",
+		Example: `  grapevine flows
+  grapevine flows -o json | jq '.[] | select(.packets > 0)'`,
+	}, patience, list((*api.Client).Flows), showFlows)
+}
+
+func showFlows(w io.Writer, flows []api.Flow) error {
+	return table(w, "STAGE\tPRIORITY\tPACKETS\tMATCH\tACTIONS\tFOR", func(row func(string, ...any)) {
+		for _, f := range flows {
+			stage := fmt.Sprintf("%d %s", f.Table, f.Stage)
+			row("%s\t%d\t%d\t%s\t%s\t%s", stage, f.Priority, f.Packets, dash(f.Match), f.Actions, f.Object)
+		}
+	})
+}

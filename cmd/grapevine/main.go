@@ -1,0 +1,59 @@
+// Command grapevine is the agent of a host (grapevine agent) and the command
+// line that asks it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/internal/config"
+)
+
+// version is set by the linker (-X main.version=...).
+var version string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := newRoot().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "grapevine:", err)
+		os.Exit(1)
+	}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "grapevine",
+		Short: "One network over many Docker hosts, with no master",
+		Long: `grapevine is a network and IPAM driver for Docker: containers on many hosts on
+one network, over Open vSwitch, and no master. Each host runs one agent; the other
+commands ask the agent of this host, over a socket that only root can open.`,
+		Example: `  grapevine status
+  docker network create -d grapevine --ipam-driver grapevine blue`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	config.AddFlags(root.PersistentFlags(), "run")
+	root.PersistentFlags().StringP("output", "o", "table", "table or json")
+	root.AddCommand(newAgent(), newStatus(), newNodes(), newNetworks(), newEndpoints(), newRing(),
+		newFlows(), newJoinCommand(), newForget(), newLeave(), newVersion())
+	return root
+}
+
+// programVersion is the linker's, else what the Go toolchain knows of the source.
+func programVersion() string {
+	if version != "" {
+		return version
+	}
+	info, _ := debug.ReadBuildInfo()
+	if info == nil || info.Main.Version == "" {
+		return "(unknown)"
+	}
+	return info.Main.Version
+}

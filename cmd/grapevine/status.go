@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+func newStatus() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "status",
+		Short: "Say whether all is well, and if not, what to do",
+		Example: `  grapevine status
+  grapevine status -o json | jq '.problems'`,
+	}, patience, list((*api.Client).Status), showStatus)
+}
+
+// showStatus prints the verdict first, then what matters most; one screen.
+func showStatus(w io.Writer, s api.Status) error {
+	if len(s.Problems) == 0 {
+		fmt.Fprintln(w, colour(w, green, "All is well."))
+	} else {
+		fmt.Fprintln(w, colour(w, red, fmt.Sprintf("Not well: %s.", plural(len(s.Problems), "problem"))))
+		for _, p := range s.Problems {
+			fmt.Fprintf(w, "  - %s\n    %s\n", p.What, p.Do)
+		}
+	}
+	fmt.Fprintln(w)
+	return table(w, "host\t"+s.Name+" ("+s.Node+")", func(row func(string, ...any)) {
+		row("cluster\t%s", dash(s.Cluster))
+		row("hosts\t%d of %d alive", s.Hosts.Part, s.Hosts.All)
+		row("networks\t%d", s.Networks)
+		row("endpoints\t%d here, %d in the cluster", s.Endpoints.Part, s.Endpoints.All)
+		row("underlay\t%s, MTU %d, VXLAN port %d", s.VTEP, s.MTU, s.VXLANPort)
+		row("switch\t%s Open vSwitch, %s datapath", dash(s.OVS), dash(s.Datapath))
+		row("agent\t%s, up %s", s.Version, time.Since(s.Since).Round(time.Second))
+		for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
+			row("refused\t%d gossip messages: %s", s.Refused[reason], reason)
+		}
+	})
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+const red, green = "\x1b[31m", "\x1b[32m"
+
+// colour colours text for a terminal only (and not if NO_COLOR is set, see
+// no-color.org).
+func colour(w io.Writer, code, text string) string {
+	file, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" {
+		return text
+	}
+	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return text
+	}
+	return code + text + "\x1b[0m"
+}

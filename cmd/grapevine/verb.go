@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/internal/config"
+)
+
+// patience bounds a question to the agent; leave and forget may take longer.
+const patience = 15 * time.Second
+
+// verb makes c a command that asks the agent and prints its answer, by show or,
+// with -o json, as the agent gave it.
+func verb[T any](c *cobra.Command, limit time.Duration, ask func(context.Context, *api.Client, []string) (T, error), show func(io.Writer, T) error) *cobra.Command {
+	if c.Args == nil {
+		c.Args = cobra.NoArgs
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		format := c.Flag("output").Value.String()
+		if format != "table" && format != "json" {
+			return fmt.Errorf("-o %s is unknown: use table or json", format)
+		}
+		cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), limit)
+		defer cancel()
+		value, err := ask(ctx, api.NewClient(cfg.APISocket()), args)
+		if err != nil {
+			return err
+		}
+		if format == "json" {
+			return printJSON(c.OutOrStdout(), value)
+		}
+		return show(c.OutOrStdout(), value)
+	}
+	return c
+}
+
+func printJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
+// list adapts a method of the client that takes no arguments.
+func list[T any](method func(*api.Client, context.Context) (T, error)) func(context.Context, *api.Client, []string) (T, error) {
+	return func(ctx context.Context, c *api.Client, _ []string) (T, error) { return method(c, ctx) }
+}
+
+// table aligns rows under a header; cells are separated by tabs.
+func table(w io.Writer, header string, rows func(row func(format string, cells ...any))) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, header)
+	rows(func(format string, cells ...any) { fmt.Fprintf(t, format+"\n", cells...) })
+	return t.Flush()
+}
+
+// dash stands for an empty cell.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

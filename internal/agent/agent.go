@@ -1,0 +1,123 @@
+// Package agent is one agent from start to end: it puts the rooms together
+// (see docs/architecture.md), begins or finds the cluster, and answers package
+// api. All goroutines belong to one errgroup.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/plugin"
+	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Agent is a host's agent. Run makes one.
+type Agent struct {
+	cfg     config.Config
+	version string
+	log     *slog.Logger
+	started time.Time
+
+	id       identity.Identity
+	role     identity.Role
+	keys     [][]byte
+	underlay link.Underlay
+
+	db      *store.DB
+	replica *replica.Replica
+	gossip  *gossip.Gossip
+	alloc   *ipam.Allocator
+	vswitch *vswitch
+	plugin  *plugin.Server
+
+	// stopWork ends all tasks but the API; stopped is closed when they have ended.
+	stopWork context.CancelFunc
+	stopped  chan struct{}
+	left     latch
+}
+
+// Run runs an agent until ctx ends (nil) or it cannot go on (the error says why).
+// On return the switch still forwards, so that the next agent takes over without
+// a packet lost.
+func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
+	// First of all the socket: Docker kills a plugin that has none 9.5 s after its
+	// start. Calls wait in it until the agent serves them.
+	docker, err := plugin.Listen(cfg.PluginSocket)
+	if err != nil {
+		return err
+	}
+	defer docker.Close()
+	own, err := api.Listen(cfg.APISocket())
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	a := &Agent{cfg: cfg, version: version, log: log, started: time.Now(), stopped: make(chan struct{})}
+	err = a.open(ctx)
+	defer a.close()
+	if err != nil {
+		return err
+	}
+	return a.serve(ctx, docker, own)
+}
+
+// serve runs all tasks. The API outlives the others, to say how a leave ended.
+func (a *Agent) serve(ctx context.Context, docker, own net.Listener) error {
+	all, ctx := errgroup.WithContext(ctx)
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	a.stopWork = stop
+	all.Go(func() error { return api.Serve(ctx, own, a.handlers()) })
+	all.Go(func() error {
+		defer close(a.stopped)
+		return a.work(work, docker)
+	})
+	return all.Wait()
+}
+
+// work runs the tasks that make this host part of the cluster.
+func (a *Agent) work(ctx context.Context, docker net.Listener) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	for name, run := range map[string]func(context.Context) error{
+		"gossip":     a.gossip.Run,
+		"replica":    a.replica.Run,
+		"broadcast":  a.broadcast,
+		"membership": a.membership,
+		"ipam":       a.alloc.Run,
+		"switch":     a.vswitch.run,
+		"docker":     a.watch,
+		"plugin":     func(ctx context.Context) error { return a.plugin.Serve(ctx, docker) },
+	} {
+		tasks.Go(func() error {
+			if err := run(ctx); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return tasks.Wait()
+}
+
+// broadcast hands this host's writes to gossip.
+func (a *Agent) broadcast(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case message := <-a.replica.Outbox():
+			a.gossip.Broadcast(message)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"context"
+	"encoding/base64"
+	"net/netip"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/view"
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+func (a *Agent) handlers() api.Handlers {
+	return api.Handlers{
+		Status: a.status,
+		Nodes: func(context.Context) ([]api.Node, error) {
+			return a.nodes(a.replica.Snapshot()), nil
+		},
+		Networks: func(context.Context) ([]api.Network, error) {
+			return view.Networks(a.replica.Snapshot()), nil
+		},
+		Endpoints: func(context.Context) ([]api.Endpoint, error) {
+			return view.Endpoints(a.replica.Snapshot()), nil
+		},
+		Ring: func(context.Context) ([]api.Pool, error) {
+			return view.Pools(a.replica.Snapshot(), a.cidrs()...), nil
+		},
+		Flows:       a.vswitch.flows,
+		JoinCommand: a.joinCommand,
+		Leave:       a.leave,
+		Forget:      a.forget,
+	}
+}
+
+// joinListLength is how many hosts a join command names: enough that one is there.
+const joinListLength = 5
+
+// joinCommand names this host first, then others that are alive.
+func (a *Agent) joinCommand(context.Context) (api.JoinCommand, error) {
+	snap := a.replica.Snapshot()
+	join := []string{a.address(a.gossip.Addr())}
+	for _, id := range a.gossip.Alive() {
+		if n, ok := cluster.Get[cluster.Node](snap, id); ok && len(join) < joinListLength {
+			join = append(join, a.address(n.Gossip))
+		}
+	}
+	settings := []string{
+		"GRAPEVINE_JOIN=" + strings.Join(join, ","),
+		"GRAPEVINE_KEY=" + base64.StdEncoding.EncodeToString(a.keys[0]),
+	}
+	line := strings.Join(append(settings, a.cfg.Shared()...), " ")
+	return api.JoinCommand{
+		Plugin:  "docker plugin install --alias grapevine grapevine/grapevine " + line,
+		Service: "scripts/install-service " + line,
+	}, nil
+}
+
+// address leaves the default port out.
+func (a *Agent) address(at netip.AddrPort) string {
+	if at.Port() == a.cfg.Port {
+		return at.Addr().String()
+	}
+	return at.String()
+}

@@ -1,0 +1,201 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// methodFarewell carries the tombstones of a host that leaves to those that stay.
+const methodFarewell = "agent.farewell"
+
+// latch is set once.
+type latch struct{ atomic.Bool }
+
+// leave takes this host out of the cluster; package api says what that means.
+// A step that fails leaves the host able to try again.
+func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error) {
+	if a.left.Load() {
+		return api.Done{Text: leftText}, nil
+	}
+	if n := a.attached(); n > 0 && !r.Force {
+		return api.Done{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf(
+			"%d containers are attached to networks on this host: stop or disconnect them first, or leave with --force", n)}
+	}
+	if err := a.giveAway(ctx, r.Force); err != nil {
+		return api.Done{}, err
+	}
+	if err := a.farewell(ctx); err != nil {
+		return api.Done{}, err
+	}
+	if err := a.gossip.Leave(ctx); err != nil {
+		a.log.Warn("leave", "err", err) // the others take it for dead, and know better by its tombstone
+	}
+	a.left.Store(true)
+	a.stopWork()
+	<-a.stopped
+	if err := a.demolish(ctx); err != nil {
+		return api.Done{}, fmt.Errorf("this host has left the cluster, but not everything is removed: %w", err)
+	}
+	return api.Done{Text: leftText}, nil
+}
+
+const leftText = "This host has left the cluster. Stop the agent now (systemctl disable --now grapevine, " +
+	"or docker plugin disable); started again it joins as a new host."
+
+// attached counts the endpoints of this host.
+func (a *Agent) attached() (n int) {
+	for e := range cluster.All[cluster.Endpoint](a.replica.Snapshot()) {
+		if e.Host == a.self() {
+			n++
+		}
+	}
+	return n
+}
+
+// giveAway hands all that this host owns to another one. With force, leases in
+// use are dropped, and that nobody is there to take it is no error: then the
+// others must forget this host.
+func (a *Agent) giveAway(ctx context.Context, force bool) error {
+	if force {
+		for _, l := range a.alloc.Leases() {
+			if err := a.alloc.Release(l.Addr); err != nil {
+				return fmt.Errorf("release %s: %w", l.Addr, err)
+			}
+		}
+	}
+	err := a.alloc.Leave(ctx)
+	if err != nil && force && len(a.gossip.Alive()) == 0 {
+		a.log.Warn("leave without an heir", "err", err)
+		return nil
+	}
+	return err
+}
+
+// farewell deletes this host's records, the Node record last, and sees to it
+// that another host, if one is there, has this on its disk.
+func (a *Agent) farewell(ctx context.Context) error {
+	self := a.self()
+	var keys []cluster.Key
+	_, err := a.replica.Update(func(tx *replica.Tx) error {
+		keys = keys[:0]
+		for e := range cluster.All[cluster.Endpoint](tx.Snapshot()) {
+			if e.Host == self {
+				keys = append(keys, e.Key())
+			}
+		}
+		for u := range cluster.All[cluster.Use](tx.Snapshot()) {
+			if u.Host == self {
+				keys = append(keys, u.Key())
+			}
+		}
+		keys = append(keys, cluster.Node{ID: self}.Key())
+		for _, k := range keys {
+			tx.Delete(k)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("delete this host's records: %w", err)
+	}
+	var recs []cluster.Record
+	for _, k := range keys {
+		if r, ok := a.replica.Snapshot().Record(k); ok {
+			recs = append(recs, r)
+		}
+	}
+	return a.tellOne(ctx, cluster.Encode(recs))
+}
+
+// tellOne calls one peer after the other until one has the message on its disk.
+func (a *Agent) tellOne(ctx context.Context, message []byte) error {
+	var errs []error
+	for _, peer := range a.gossip.Alive() {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, err := a.gossip.Call(ctx, peer, methodFarewell, message)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("tell another host that this one leaves: %w", errors.Join(errs...))
+	}
+	return nil // alone
+}
+
+// hearFarewell is the other side of tellOne.
+func (a *Agent) hearFarewell(ctx context.Context, _ string, message []byte) ([]byte, error) {
+	fresh, err := a.replica.Merge(message)
+	if len(fresh) > 0 {
+		a.gossip.Broadcast(fresh)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.replica.Flush(ctx)
+}
+
+// demolish removes the switch, the devices, the iptables rules and the state,
+// but not the gossip key. All tasks have ended.
+func (a *Agent) demolish(ctx context.Context) error {
+	errs := []error{a.vswitch.teardown(ctx), a.db.Close()}
+	for _, name := range []string{stateFile, "identity.json"} {
+		if err := os.Remove(filepath.Join(a.cfg.State, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove this host's state: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// forget takes over from hosts that are gone for good.
+func (a *Agent) forget(ctx context.Context, r api.ForgetRequest) (api.Done, error) {
+	var dead []cluster.NodeID
+	for _, name := range r.Hosts {
+		id, err := a.hostID(name)
+		if err != nil {
+			return api.Done{}, err
+		}
+		dead = append(dead, id)
+	}
+	if len(dead) == 0 {
+		return api.Done{}, &api.Error{Status: http.StatusBadRequest, Message: "no host is named: `grapevine nodes` lists them"}
+	}
+	if err := a.alloc.Takeover(ctx, dead...); err != nil {
+		return api.Done{}, err
+	}
+	for _, id := range dead {
+		a.gossip.Forget(string(id))
+	}
+	return api.Done{Text: fmt.Sprintf("Forgotten: %v. This host owns what they owned.", r.Hosts)}, nil
+}
+
+// hostID finds a host by its ID or its name.
+func (a *Agent) hostID(name string) (cluster.NodeID, error) {
+	if id := cluster.NodeID(name); id.Valid() {
+		return id, nil
+	}
+	var found []cluster.NodeID
+	for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
+		if n.Name == name {
+			found = append(found, n.ID)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host is called %q: `grapevine nodes` lists them", name)}
+	case 1:
+		return found[0], nil
+	}
+	return "", &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%d hosts are called %q: use the ID of one (%v)", len(found), name, found)}
+}

@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// seedPatience is how long the seed waits for one of the other hosts to say that
+// there is a cluster: then this host has lost its state, and must not begin another.
+const seedPatience = 3 * time.Second
+
+// membership makes this host part of a cluster, which it begins if that is its
+// role, and keeps its Node record as it should be.
+func (a *Agent) membership(ctx context.Context) error {
+	if err := a.describe(); err != nil {
+		return err
+	}
+	if a.role == identity.Seed {
+		if err := a.seed(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	id, err := a.gossip.ClusterKnown(ctx)
+	if err != nil {
+		return nil // ctx is done
+	}
+	if id != a.id.Cluster {
+		if err := a.setCluster(id); err != nil {
+			return err
+		}
+	}
+	a.log.Info("part of the cluster", "cluster", id)
+	return nil
+}
+
+// seed begins a cluster, unless another host turns out to be part of one. The
+// ring and the cluster's ID are durable before any other host hears of them. A
+// host that dies after the ring and before the ID is mended by resumeSeed.
+func (a *Agent) seed(ctx context.Context) error {
+	if len(a.cfg.Join) > 1 {
+		wait, cancel := context.WithTimeout(ctx, seedPatience)
+		defer cancel()
+		if id, err := a.gossip.ClusterKnown(wait); err == nil {
+			a.log.Info("first in GRAPEVINE_JOIN, but there is a cluster: joining", "cluster", id)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+	if err := a.alloc.Seed(); err != nil {
+		return err
+	}
+	if err := a.setCluster(identity.NewCluster()); err != nil {
+		return err
+	}
+	a.log.Info("beginning a new cluster", "cluster", a.id.Cluster)
+	if err := a.gossip.SetClusterID(a.id.Cluster); err != nil {
+		return fmt.Errorf("begin a cluster: %w; remove %s and start again", err, a.cfg.State)
+	}
+	return nil
+}
+
+// resumeSeed gives the cluster that this host was about to begin its ID: the
+// host owns all numbers, as only a seed does, but is part of no cluster.
+func (a *Agent) resumeSeed() error {
+	self := a.self()
+	if a.id.Cluster != "" || !a.replica.Snapshot().Ring().OwnsAll(self, netip.PrefixFrom(netip.IPv4Unspecified(), 0)) {
+		return nil
+	}
+	a.role = identity.Member
+	return a.setCluster(identity.NewCluster())
+}
+
+// setCluster makes the cluster's ID part of this host's identity, durably.
+func (a *Agent) setCluster(id string) error {
+	next := identity.Identity{Node: a.id.Node, Cluster: id}
+	if err := next.Save(a.cfg.State); err != nil {
+		return err
+	}
+	a.id = next
+	return nil
+}
+
+// describe writes this host's Node record.
+func (a *Agent) describe() error {
+	_, err := a.replica.Update(func(tx *replica.Tx) error {
+		return tx.Put(cluster.Node{
+			ID: a.self(), Name: a.cfg.Name, VTEP: a.underlay.Addr, Gossip: a.gossip.Addr(),
+			VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Agent: a.version, Datapath: string(a.vswitch.datapath()),
+		})
+	})
+	return err
+}

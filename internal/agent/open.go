@@ -1,0 +1,212 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+const stateFile = "grapevine.db"
+
+// open makes the parts of the agent, from the disk up. After an error, close
+// undoes what has been done.
+func (a *Agent) open(ctx context.Context) (err error) {
+	if a.cfg.Name == "" {
+		if a.cfg.Name, err = os.Hostname(); err != nil {
+			return fmt.Errorf("find this host's name: %w; set GRAPEVINE_NAME", err)
+		}
+	}
+	if err := a.identify(); err != nil {
+		return err
+	}
+	if a.underlay, err = waitForUnderlay(ctx, a.cfg.Advertise); err != nil {
+		return err
+	}
+	if a.cfg.MTU != 0 {
+		a.underlay.MTU = a.cfg.MTU
+	}
+	if a.db, err = store.Open(filepath.Join(a.cfg.State, stateFile)); err != nil {
+		return err
+	}
+	if a.replica, err = replica.Open(a.db, a.self()); err != nil {
+		return err
+	}
+	if err := a.resumeSeed(); err != nil {
+		return err
+	}
+	if err := a.openGossip(); err != nil {
+		return err
+	}
+	if err := a.openIPAM(); err != nil {
+		return err
+	}
+	if err := a.openSwitch(ctx); err != nil {
+		return err
+	}
+	return a.openDriver()
+}
+
+// close lets go of what open took, in the reverse order.
+func (a *Agent) close() {
+	var errs []error
+	if a.vswitch != nil {
+		errs = append(errs, a.vswitch.close())
+	}
+	if a.gossip != nil {
+		errs = append(errs, a.gossip.Close())
+	}
+	if a.db != nil {
+		errs = append(errs, a.db.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		a.log.Warn("stop the agent", "err", err)
+	}
+}
+
+// identify finds out who this host is and what it is to do about the cluster.
+func (a *Agent) identify() (err error) {
+	if a.id, err = identity.Load(a.cfg.State); err != nil {
+		return err
+	}
+	own, err := ownAddresses()
+	if err != nil {
+		return err
+	}
+	a.role = identity.Decide(a.id, own, a.cfg.Join)
+	if a.keys, err = identity.Keys(a.role, a.cfg.Keys, a.cfg.KeyFile, config.ParseKeys); err != nil {
+		return err
+	}
+	a.log.Info("this host", "node", a.id.Node, "name", a.cfg.Name, "role", a.role, "cluster", a.id.Cluster)
+	return nil
+}
+
+func ownAddresses() ([]netip.Addr, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list this host's addresses: %w", err)
+	}
+	var own []netip.Addr
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own = append(own, p.Addr().Unmap())
+		}
+	}
+	return own, nil
+}
+
+// underlayPatience is how long a host that boots may take to get its address.
+const underlayPatience = 30 * time.Second
+
+func waitForUnderlay(ctx context.Context, advertise netip.Addr) (link.Underlay, error) {
+	ctx, cancel := context.WithTimeout(ctx, underlayPatience)
+	defer cancel()
+	for {
+		u, err := link.FindUnderlay(advertise)
+		if err == nil {
+			return u, nil
+		}
+		select {
+		case <-ctx.Done():
+			return u, err
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+var peers = store.NewBucket[[]gossip.Peer]("agent/peers")
+
+const peersKey = "known"
+
+func (a *Agent) openGossip() (err error) {
+	var known []gossip.Peer
+	err = a.db.View(func(tx *store.Tx) (err error) {
+		known, _, err = peers.Get(tx, peersKey)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.gossip, err = gossip.New(gossip.Config{
+		Node: a.id.Node, Name: a.cfg.Name, ClusterID: a.id.Cluster, Keys: a.keys,
+		Bind:      netip.AddrPortFrom(a.bindAddr(), a.cfg.Port),
+		Advertise: netip.AddrPortFrom(a.underlay.Addr, a.cfg.Port),
+		Join:      joinList(a.cfg.Join), Known: known, SaveKnown: a.savePeers,
+		Log: a.log.With("room", "gossip"),
+	}, a.replica)
+	return err
+}
+
+// bindAddr is where gossip listens: all addresses of the underlay's family if
+// nothing is configured.
+func (a *Agent) bindAddr() netip.Addr {
+	switch {
+	case a.cfg.Bind.IsValid():
+		return a.cfg.Bind
+	case a.underlay.Addr.Is4():
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+func joinList(join []netip.AddrPort) (list []string) {
+	for _, at := range join {
+		list = append(list, at.String())
+	}
+	return list
+}
+
+func (a *Agent) savePeers(known []gossip.Peer) {
+	err := a.db.Update(func(tx *store.Tx) error { return peers.Put(tx, peersKey, known) })
+	if err != nil {
+		a.log.Warn("remember the hosts of the cluster", "err", err)
+	}
+}
+
+func (a *Agent) openIPAM() (err error) {
+	a.alloc, err = ipam.New(ipam.Config{
+		Self: a.self(), CIDRs: a.cidrs(), Bits: a.cfg.PrefixLen, HostBits: a.cfg.HostSubnetLength,
+		Routes: hostRoutes, Now: time.Now, Log: a.log.With("room", "ipam"),
+	}, a.replica, a.gossip, ipam.StoreDisk{DB: a.db})
+	if err != nil {
+		return err
+	}
+	for method, handler := range a.alloc.Methods() {
+		a.gossip.Handle(method, handler)
+	}
+	a.gossip.Handle(methodFarewell, a.hearFarewell)
+	return nil
+}
+
+func (a *Agent) self() cluster.NodeID { return cluster.NodeID(a.id.Node) }
+
+// cidrs are the prefixes that networks are cut from.
+func (a *Agent) cidrs() []netip.Prefix {
+	if a.cfg.CIDR6.IsValid() {
+		return []netip.Prefix{a.cfg.CIDR4, a.cfg.CIDR6}
+	}
+	return []netip.Prefix{a.cfg.CIDR4}
+}
+
+// hostRoutes are the routes that no network may overlap: all but our own.
+func hostRoutes() ([]ipam.Route, error) {
+	list, err := link.Routes(gatewayPort)
+	var routes []ipam.Route
+	for _, r := range list {
+		routes = append(routes, ipam.Route{Prefix: r.Prefix, Dev: r.Interface})
+	}
+	return routes, err
+}

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/view"
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+// status answers GET /v1/status.
+func (a *Agent) status(ctx context.Context) (api.Status, error) {
+	snap := a.replica.Snapshot()
+	nodes := a.nodes(snap)
+	s := api.Status{
+		Version: a.version, Node: a.id.Node, Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: a.started,
+		OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
+		Hosts: api.Count{All: len(nodes)}, Refused: a.gossip.Stats(),
+	}
+	for _, n := range nodes {
+		if n.Alive {
+			s.Hosts.Part++
+		}
+	}
+	s.Networks = len(view.Networks(snap))
+	s.Endpoints.Part = a.attached()
+	s.Endpoints.All = len(view.Endpoints(snap))
+	s.Problems = a.problems(ctx, snap, nodes)
+	return s, nil
+}
+
+func (a *Agent) nodes(snap *cluster.Snapshot) []api.Node {
+	alive := map[cluster.NodeID]bool{}
+	for _, id := range a.gossip.Alive() {
+		alive[cluster.NodeID(id)] = true
+	}
+	return view.Nodes(snap, a.self(), func(id cluster.NodeID) bool { return alive[id] })
+}
+
+// problems lists what is wrong, the most serious first, each with what to do.
+func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []api.Node) []api.Problem {
+	if a.left.Load() {
+		return []api.Problem{{What: "this host has left the cluster", Do: "stop the agent; started again it joins as a new host"}}
+	}
+	list := []api.Problem{}
+	add := func(do, format string, args ...any) {
+		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
+	}
+	if err := a.replica.Trouble(); err != nil {
+		add("take it out: `grapevine forget` it on another host, remove "+a.cfg.State+" here, and start the agent again", "this host's identity is spent: %v", err)
+	}
+	if what := a.waitsFor(snap); what != "" {
+		add("start the agent there, check that port "+fmt.Sprint(a.cfg.Port)+" is open for TCP and UDP between the hosts, and that GRAPEVINE_KEY is the same on all", "%s", what)
+	}
+	for _, p := range a.gossip.Problems() {
+		add("until then the two hosts' containers do not reach each other", "%s", p)
+	}
+	for _, n := range nodes {
+		if !n.Alive {
+			add("start it; if it is gone for good: grapevine forget "+n.Name, "host %s (%s) does not answer", n.Name, n.VTEP)
+		}
+	}
+	list = append(list, differences(nodes, a.underlay.MTU)...)
+	list = append(list, a.vswitch.problems(ctx)...)
+	return append(list, a.driverProblems()...)
+}
+
+// waitsFor says what keeps this host from handing out addresses, "" if nothing does.
+func (a *Agent) waitsFor(snap *cluster.Snapshot) string {
+	switch {
+	case a.gossip.ClusterID() == "":
+		return fmt.Sprintf("this host waits for a cluster: no host of GRAPEVINE_JOIN (%v) has let it in yet", joinList(a.cfg.Join))
+	case snap.Ring().Len() == 0:
+		return "this host waits to learn who owns which addresses from the hosts of its cluster"
+	}
+	return ""
+}
+
+// differences finds settings that are to be the same on all hosts and are not.
+func differences(nodes []api.Node, mtu int) (list []api.Problem) {
+	names := map[string]string{}
+	for _, n := range nodes {
+		if other, twice := names[n.Name]; twice {
+			list = append(list, api.Problem{
+				What: fmt.Sprintf("two hosts are called %s (%s, %s)", n.Name, other, n.ID),
+				Do:   "set GRAPEVINE_NAME on one of them; if it is one host that was set up anew, forget the old ID",
+			})
+		}
+		names[n.Name] = n.ID
+		if n.MTU != mtu && n.MTU != 0 {
+			list = append(list, api.Problem{
+				What: fmt.Sprintf("the underlay's MTU is %d here and %d on %s", mtu, n.MTU, n.Name),
+				Do:   "large packets between the two may be lost: make them equal, or set GRAPEVINE_MTU to the smaller on both",
+			})
+		}
+	}
+	return list
+}

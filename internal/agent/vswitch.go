@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/overlay"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/overlay/tunnel"
+)
+
+// bridgeName is our bridge in whichever Open vSwitch is used.
+const bridgeName = "gvbr0"
+
+// gatewayPort is the host's own port of the bridge.
+const gatewayPort = "gv0"
+
+// vswitch is this host's Open vSwitch and the overlay in it.
+type vswitch struct {
+	bridge   *ovs.Bridge
+	embedded *ovs.Embedded  // nil: the host's own daemons
+	tunnel   *tunnel.Tunnel // nil: the kernel datapath has its own
+	overlay  *overlay.Overlay
+}
+
+// newVSwitch chooses the Open vSwitch and the datapath; nothing is made yet.
+func newVSwitch(ctx context.Context, cfg config.Config, log *slog.Logger) (*vswitch, error) {
+	datapath, err := chooseDatapath(ctx, cfg.Datapath)
+	if err != nil {
+		return nil, err
+	}
+	v := &vswitch{}
+	stateDir := filepath.Join(cfg.State, "ovs")
+	instance := ovs.NewInstance(ovs.DefaultSocket)
+	embedded, err := chooseEmbedded(ctx, cfg.OVS, instance, stateDir)
+	if err != nil {
+		return nil, err
+	}
+	if embedded {
+		major, minor, err := ovs.Version(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("start Open vSwitch: %w; install it (openvswitch-switch)", err)
+		}
+		v.embedded = &ovs.Embedded{
+			RunDir: filepath.Join(cfg.Run, "ovs"), StateDir: stateDir, Datapath: datapath,
+			UserspaceTSO: major > 3 || major == 3 && minor >= 5, Log: log,
+		}
+		instance = v.embedded.Instance()
+	}
+	v.bridge = &ovs.Bridge{Instance: instance, Name: bridgeName, Datapath: datapath}
+	return v, nil
+}
+
+func chooseDatapath(ctx context.Context, want string) (ovs.Datapath, error) {
+	found := ovs.DetectDatapath(ctx)
+	switch {
+	case want == "auto":
+		return found, nil
+	case want == "kernel" && found != ovs.Kernel:
+		return "", errors.New("this kernel has no openvswitch module: install it, or set GRAPEVINE_DATAPATH=userspace (slower)")
+	}
+	return ovs.Datapath(want), nil
+}
+
+// chooseEmbedded reports whether the agent is to run Open vSwitch itself. A host
+// that once did goes on, so that its switch is found again whatever starts first.
+func chooseEmbedded(ctx context.Context, want string, host *ovs.Instance, stateDir string) (bool, error) {
+	if want == "embedded" {
+		return true, nil
+	}
+	if _, err := os.Stat(stateDir); err == nil && want == "auto" {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	err := host.Ping(ctx)
+	if err != nil && want == "host" {
+		return false, fmt.Errorf("the host's Open vSwitch: %w; start it, or set GRAPEVINE_OVS=embedded", err)
+	}
+	return err != nil, nil
+}
+
+// encapsulation is what VXLAN adds to an IP packet over IPv4: the inner Ethernet
+// header, VXLAN, UDP and IPv4 (RFC 7348); IPv6's header has twenty bytes more.
+const encapsulation = 14 + 8 + 8 + 20
+
+// innerMTU is the MTU of containers' interfaces.
+func (a *Agent) innerMTU() int {
+	if a.underlay.Addr.Is6() {
+		return a.underlay.MTU - encapsulation - 20
+	}
+	return a.underlay.MTU - encapsulation
+}
+
+func (a *Agent) openSwitch(ctx context.Context) (err error) {
+	log := a.log.With("room", "overlay")
+	v, err := newVSwitch(ctx, a.cfg, log)
+	if err != nil {
+		return err
+	}
+	a.vswitch = v
+	cfg := overlay.Config{
+		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
+		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
+		VXLANPort: a.cfg.VXLANPort, MTU: a.innerMTU(), CIDRs: a.cidrs(), Log: log,
+	}
+	if v.bridge.Datapath == ovs.Userspace {
+		v.tunnel = tunnel.New(tunnel.Config{UDPPort: a.cfg.VXLANPort, MTU: a.innerMTU()})
+		cfg.Tunnel, cfg.Mode = v.tunnel, pipeline.HeaderBits
+	}
+	v.overlay, err = overlay.New(cfg, a.replica)
+	return err
+}
+
+func (v *vswitch) datapath() ovs.Datapath { return v.bridge.Datapath }
+
+func (v *vswitch) kind() string {
+	if v.embedded != nil {
+		return "embedded"
+	}
+	return "host"
+}
+
+// run keeps daemons and flows until ctx ends, and leaves them as they are.
+func (v *vswitch) run(ctx context.Context) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	if v.embedded != nil {
+		tasks.Go(func() error { return v.embedded.Run(ctx) })
+	}
+	tasks.Go(func() error { return v.overlay.Run(ctx) })
+	if err := tasks.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (v *vswitch) close() error {
+	if v.tunnel == nil {
+		return nil
+	}
+	return v.tunnel.Close()
+}
+
+// teardown removes what run leaves. run has returned.
+func (v *vswitch) teardown(ctx context.Context) error {
+	errs := []error{v.overlay.Teardown(ctx)}
+	if v.tunnel != nil {
+		errs = append(errs, v.tunnel.Remove(ctx))
+	}
+	if v.embedded != nil {
+		errs = append(errs, v.embedded.Stop(ctx), os.RemoveAll(v.embedded.RunDir), os.RemoveAll(v.embedded.StateDir))
+	}
+	return errors.Join(errs...)
+}
+
+// flows answers GET /v1/flows.
+func (v *vswitch) flows(ctx context.Context) ([]api.Flow, error) {
+	list, err := v.overlay.Flows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	flows := []api.Flow{}
+	for _, f := range list {
+		flows = append(flows, api.Flow{
+			Table: f.Table, Stage: f.Stage, Priority: f.Priority, Match: f.Match, Actions: f.Actions,
+			Object: f.Object, Cookie: f.Cookie, Packets: f.Packets, Bytes: f.Bytes,
+		})
+	}
+	return flows, nil
+}
+
+// problems says what keeps the switch from being as it should be.
+func (v *vswitch) problems(ctx context.Context) (list []api.Problem) {
+	return nil
+}

@@ -1,0 +1,46 @@
+package lab
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	pluginSocket = "/run/docker/plugins/grapevine.sock"
+	agentWait    = 30 * time.Second
+)
+
+// StartAgent starts `grapevine agent` and waits until it answers Docker; env is
+// added to the lab's settings (NAME=value), and wins over them.
+func (h *Host) StartAgent(ctx context.Context, env ...string) error {
+	if err := h.Start(ctx, "agent", append(h.agentEnv(), env...), "grapevine", "agent"); err != nil {
+		return err
+	}
+	return h.await(ctx, "agent", pluginSocket, "/Plugin.Activate", agentWait)
+}
+
+func (h *Host) agentEnv() []string {
+	var join []string
+	for _, peer := range h.lab.Hosts {
+		join = append(join, peer.Addr().String())
+	}
+	env := []string{"GRAPEVINE_KEY=" + h.lab.key, "GRAPEVINE_JOIN=" + strings.Join(join, ",")}
+	return append(env, h.lab.opts.AgentEnv...)
+}
+
+// StopAgent stops the agent as a service manager does.
+func (h *Host) StopAgent(ctx context.Context) error {
+	return h.Stop(ctx, "agent", syscall.SIGTERM, 15*time.Second)
+}
+
+// KillAgent kills the agent -9. An Open vSwitch that it started goes on.
+func (h *Host) KillAgent(ctx context.Context) error {
+	return h.Stop(ctx, "agent", syscall.SIGKILL, 5*time.Second)
+}
+
+// StartAgents starts the agents of all hosts at once.
+func (l *Lab) StartAgents(ctx context.Context) error {
+	return l.Each(func(h *Host) error { return h.StartAgent(ctx) })
+}

@@ -1,0 +1,95 @@
+package lab
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// echo sends ICMP echo requests (RFC 792, RFC 4443) to one address.
+type echo struct {
+	to      netip.Addr
+	conn    net.PacketConn
+	id      uint16
+	answers chan answer
+	ended   chan struct{}
+}
+
+type answer struct {
+	seq uint16
+	at  time.Time
+}
+
+func newEcho(to netip.Addr) (*echo, error) {
+	network := "ip4:icmp"
+	if to.Is6() {
+		network = "ip6:ipv6-icmp"
+	}
+	conn, err := net.ListenPacket(network, "")
+	if err != nil {
+		return nil, fmt.Errorf("open a raw socket: %w", err)
+	}
+	e := &echo{to: to, conn: conn, id: uint16(os.Getpid()), answers: make(chan answer, 64), ended: make(chan struct{})}
+	go e.receive()
+	return e, nil
+}
+
+// close ends receive, which closes answers.
+func (e *echo) close() {
+	close(e.ended)
+	_ = e.conn.Close()
+}
+
+// send sends one request; that it cannot be sent (no route yet) counts as lost.
+func (e *echo) send(seq uint16) {
+	msg := make([]byte, 56)
+	msg[0] = 8
+	if e.to.Is6() {
+		msg[0] = 128 // the kernel fills in the checksum of ICMPv6
+	}
+	binary.BigEndian.PutUint16(msg[4:], e.id)
+	binary.BigEndian.PutUint16(msg[6:], seq)
+	if e.to.Is4() {
+		binary.BigEndian.PutUint16(msg[2:], checksum(msg))
+	}
+	_, _ = e.conn.WriteTo(msg, &net.IPAddr{IP: e.to.AsSlice(), Zone: e.to.Zone()})
+}
+
+func (e *echo) receive() {
+	defer close(e.answers)
+	reply := byte(0)
+	if e.to.Is6() {
+		reply = 129
+	}
+	buf := make([]byte, 1500)
+	for {
+		n, from, err := e.conn.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		source, _ := netip.AddrFromSlice(from.(*net.IPAddr).IP)
+		if n < 8 || buf[0] != reply || source.Unmap() != e.to.WithZone("") || binary.BigEndian.Uint16(buf[4:]) != e.id {
+			continue
+		}
+		select {
+		case e.answers <- answer{binary.BigEndian.Uint16(buf[6:]), time.Now()}:
+		case <-e.ended:
+			return
+		}
+	}
+}
+
+// checksum is the Internet checksum (RFC 1071) of a message of even length.
+func checksum(msg []byte) uint16 {
+	var sum uint32
+	for i := 0; i < len(msg); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(msg[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}

@@ -1,0 +1,51 @@
+package lab
+
+import (
+	"context"
+	"strings"
+)
+
+// nsMachine is a host made of namespaces.
+type nsMachine struct {
+	host *Host
+	box  *box
+}
+
+func (m *nsMachine) server() *box { return m.box }
+func (m *nsMachine) kill()        { m.box.kill() }
+
+func (m *nsMachine) boot(ctx context.Context) error {
+	l, h := m.host.lab, m.host
+	lower := l.opts.Tree
+	if lower == "" {
+		lower = "/"
+	}
+	spec := boxSpec{Hostname: h.Name, Net: netSpec{IP: []string{"link set lo up"}}, Root: &rootSpec{
+		Lower: lower, State: l.sub(h.Name, "disk"), Mount: l.sub(h.Name, "root"), Share: l.share(),
+	}}
+	if err := mkdirs(spec.Root.State, spec.Root.Mount); err != nil {
+		return err
+	}
+	var err error
+	if m.box, err = startBox(h.dir(), spec, boxNamespaces); err != nil {
+		return err
+	}
+	if err := m.connect(ctx); err != nil {
+		m.box.kill()
+		return err
+	}
+	return nil
+}
+
+func (m *nsMachine) connect(ctx context.Context) error {
+	if err := m.box.ready(ctx); err != nil {
+		return err
+	}
+	l := m.host.lab
+	if err := l.Wire.plug(ctx, m.host.Name, m.box.pid(), l.opts.MTU); err != nil {
+		return err
+	}
+	lines := strings.Join(hostNet(m.host.n), "\n")
+	_, err := m.box.run(ctx, request{Argv: []string{"ip", "-batch", "-"}, Stdin: []byte(lines)})
+	return err
+}

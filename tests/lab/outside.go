@@ -1,0 +1,68 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Outside is a machine beyond the wire. It has a route to the wire only: what
+// reaches it from a container has gone through NAT, or its answers would not
+// come back.
+type Outside struct {
+	box *box
+}
+
+func startOutside(ctx context.Context, dir string, w *Wire) (*Outside, error) {
+	b, err := startBox(dir, boxSpec{Hostname: "outside", Net: netSpec{IP: []string{"link set lo up"}}}, boxNamespaces)
+	if err != nil {
+		return nil, err
+	}
+	o := &Outside{box: b}
+	if err := o.connect(ctx, w); err != nil {
+		b.kill()
+		return nil, fmt.Errorf("the outside: %w", err)
+	}
+	return o, nil
+}
+
+func (o *Outside) connect(ctx context.Context, w *Wire) error {
+	if err := o.box.ready(ctx); err != nil {
+		return err
+	}
+	router := []string{
+		fmt.Sprintf("link add outside type veth peer name eth0 netns %d", o.box.pid()),
+		"addr add " + outsideRouter4 + "/24 dev outside",
+		"addr add " + outsideRouter6 + "/64 dev outside nodad",
+		"link set outside up",
+	}
+	if err := enterNet(ctx, w.box.pid(), strings.Join(router, "\n")); err != nil {
+		return err
+	}
+	own := []string{
+		"addr add " + OutsideAddr + "/24 dev eth0",
+		"addr add " + OutsideAddr6 + "/64 dev eth0 nodad",
+		"link set eth0 up",
+		"route add default via " + outsideRouter4,
+		"route add ::/0 via " + outsideRouter6,
+	}
+	if _, err := o.box.run(ctx, request{Argv: []string{"ip", "-batch", "-"}, Stdin: []byte(strings.Join(own, "\n"))}); err != nil {
+		return err
+	}
+	web := request{
+		Op: opStart, Name: "web", Argv: []string{"/proc/self/exe", "[::]:80"},
+		Env: []string{roleVar + "=" + roleWeb}, Log: o.box.logFile(),
+	}
+	_, _, _, err := o.box.do(ctx, web)
+	return err
+}
+
+// Exec runs a command on the outside machine and returns its standard output.
+func (o *Outside) Exec(ctx context.Context, argv ...string) (string, error) {
+	return o.box.run(ctx, request{Argv: argv})
+}
+
+// Fetch gets an URL from the outside.
+func (o *Outside) Fetch(ctx context.Context, url string) (string, error) {
+	return o.box.run(ctx, request{Argv: []string{"/proc/self/exe", url}, Env: fetchEnv})
+}

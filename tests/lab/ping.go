@@ -1,0 +1,156 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// PingResult is what a stream of echo requests saw.
+type PingResult struct {
+	Sent, Received int
+	// Gap is the longest time between two answers.
+	Gap time.Duration
+}
+
+// Lost is the number of requests without an answer.
+func (r PingResult) Lost() int { return r.Sent - r.Received }
+
+// pingMain is the pinger, run in a container's network namespace. With -stream it
+// pings one address every interval until SIGTERM and prints a PingResult as JSON.
+// Otherwise it pings all addresses every 100 ms until each has answered or the
+// time is over, and prints those that have; it fails unless that is what -want says.
+func pingMain(args []string) error {
+	flags := flag.NewFlagSet("ping", flag.ContinueOnError)
+	stream := flags.Duration("stream", 0, "interval")
+	within := flags.Duration("within", time.Second, "time for all to answer")
+	want := flags.String("want", "all", "all or none")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var to []netip.Addr
+	for _, arg := range flags.Args() {
+		addr, err := netip.ParseAddr(arg)
+		if err != nil {
+			return err
+		}
+		to = append(to, addr)
+	}
+	if len(to) == 0 {
+		return errors.New("no address to ping")
+	}
+	if *stream > 0 {
+		return pingStream(to[0], *stream)
+	}
+	return pingAll(to, *within, *want == "all")
+}
+
+func pingStream(to netip.Addr, interval time.Duration) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	e, err := newEcho(to)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	var result PingResult
+	answered, last := map[uint16]bool{}, time.Now()
+	record := func(seq uint16, at time.Time) {
+		if !answered[seq] && int(seq) < result.Sent {
+			answered[seq] = true
+			result.Received++
+			result.Gap, last = max(result.Gap, at.Sub(last)), at
+		}
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+			e.send(uint16(result.Sent)) // 65536 of them are 11 minutes at 100/s
+			result.Sent++
+		case a := <-e.answers:
+			record(a.seq, a.at)
+		case <-ctx.Done():
+		}
+	}
+	for late := time.After(time.Second); result.Received < result.Sent; {
+		select {
+		case a := <-e.answers:
+			record(a.seq, a.at)
+			continue
+		case <-late:
+		}
+		break
+	}
+	return json.NewEncoder(os.Stdout).Encode(result)
+}
+
+func pingAll(to []netip.Addr, within time.Duration, all bool) error {
+	silent := map[netip.Addr]bool{}
+	var echoes []*echo
+	done := make(chan netip.Addr)
+	for _, addr := range to {
+		silent[addr] = true
+		e, err := newEcho(addr)
+		if err != nil {
+			return err
+		}
+		defer e.close()
+		echoes = append(echoes, e)
+		go func() {
+			for range e.answers {
+				done <- addr
+			}
+		}()
+	}
+	tick, over := time.NewTicker(100*time.Millisecond), time.After(within)
+	defer tick.Stop()
+	var answered []string
+	for seq := uint16(0); ; seq++ {
+		for _, e := range echoes {
+			if silent[e.to] {
+				e.send(seq)
+			}
+		}
+	wait:
+		for {
+			select {
+			case addr := <-done:
+				if silent[addr] {
+					delete(silent, addr)
+					answered = append(answered, addr.String())
+				}
+				if len(silent) == 0 {
+					return verdict(answered, silent, all)
+				}
+			case <-tick.C:
+				break wait
+			case <-over:
+				return verdict(answered, silent, all)
+			}
+		}
+	}
+}
+
+func verdict(answered []string, silent map[netip.Addr]bool, all bool) error {
+	switch {
+	case all && len(silent) > 0:
+		var names []string
+		for addr := range silent {
+			names = append(names, addr.String())
+		}
+		return fmt.Errorf("no answer from %s", strings.Join(names, ", "))
+	case !all && len(answered) > 0:
+		return fmt.Errorf("an answer from %s", strings.Join(answered, ", "))
+	}
+	return nil
+}

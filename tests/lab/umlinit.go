@@ -1,0 +1,121 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// umlMain is the first process of a UML kernel. Its root is the machine's file
+// system, read-only (hostfs); the host's own one is put together below /mnt.
+func umlMain() error {
+	if err := os.Setenv("PATH", labPath); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(os.Getenv(specVar))
+	if err != nil {
+		return fmt.Errorf("read the host's description: %w", err)
+	}
+	var spec boxSpec
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return fmt.Errorf("read the host's description: %w", err)
+	}
+	clearEnv()
+	if err := unix.Sethostname([]byte(spec.Hostname)); err != nil {
+		return fmt.Errorf("set the host name: %w", err)
+	}
+	if err := umlMounts(spec.Root); err != nil {
+		return err
+	}
+	if err := spec.Root.enter(); err != nil {
+		return err
+	}
+	if err := umlFiles(); err != nil {
+		return err
+	}
+	if err := spec.Net.apply(); err != nil {
+		return err
+	}
+	return umlServe()
+}
+
+// clearEnv drops what the kernel passed on from its command line.
+func clearEnv() {
+	os.Clearenv()
+	for _, kv := range [][2]string{{"PATH", labPath}, {"HOME", "/root"}, {"LANG", "C.UTF-8"}, {"TMPDIR", "/run"}} {
+		_ = os.Setenv(kv[0], kv[1]) // fails for malformed names only
+	}
+}
+
+// umlMounts brings in what enter needs: the overlay module and the disk.
+func umlMounts(root *rootSpec) error {
+	m := &mounter{}
+	m.at("proc", "/proc", "proc")
+	m.at("devtmpfs", "/dev", "devtmpfs")
+	m.at("tmpfs", "/mnt", "tmpfs")
+	m.mkdir(root.State)
+	m.mkdir(root.Mount)
+	m.at("/dev/ubda", root.State, "ext4")
+	if m.err != nil {
+		return m.err
+	}
+	dir, err := umlModuleDir()
+	if err != nil {
+		return err
+	}
+	out, err := exec.Command("insmod", filepath.Join(dir, "kernel/fs/overlayfs/overlay.ko")).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("load the overlay module: %w: %s", err, out)
+	}
+	return nil
+}
+
+func umlModuleDir() (string, error) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "", err
+	}
+	return filepath.Join(umlModules, unix.ByteSliceToString(name.Release[:])), nil
+}
+
+// umlFiles makes modprobe find the kernel's modules, and iptables the tables that
+// it has: there are no nf_tables for IPv4.
+func umlFiles() error {
+	dir, err := umlModuleDir()
+	if err != nil {
+		return err
+	}
+	links := map[string]string{"/lib/modules/" + filepath.Base(dir): dir}
+	for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
+		links["/usr/local/sbin/"+name] = "/usr/sbin/xtables-legacy-multi"
+	}
+	if err := mkdirs("/lib/modules", "/usr/local/sbin"); err != nil {
+		return err
+	}
+	for at, to := range links {
+		if err := os.Symlink(to, at); err != nil && !os.IsExist(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func umlServe() error {
+	l, err := net.Listen("tcp4", fmt.Sprintf(":%d", umlPort))
+	if err != nil {
+		return err
+	}
+	file, err := l.(*net.TCPListener).File()
+	if err != nil {
+		return err
+	}
+	if err := l.Close(); err != nil {
+		return err
+	}
+	return serveAndReap(file)
+}

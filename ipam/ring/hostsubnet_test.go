@@ -79,8 +79,6 @@ func TestHostSlotIsTheInverse(t *testing.T) {
 
 func drawAddr(t *rapid.T, bitLen int) netip.Addr {
 	n := number{rapid.Uint64().Draw(t, "hi"), rapid.Uint64().Draw(t, "lo")}
-	if bitLen == 128 && n.hi == 0 {
-		n.hi = 1 // no IPv4-mapped ones
-	}
+	n.hi |= 1 << 63 // no IPv4-mapped ones
 	return n.addr(bitLen)
 }

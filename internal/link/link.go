@@ -76,6 +76,23 @@ func SetMTU(name string, mtu int) error {
 	return nil
 }
 
+// addrGenNone is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
+const addrGenNone = 1
+
+// NoIPv6Address keeps the kernel from giving the interface a link-local address when
+// it comes up, and so from soliciting routers through it. A kernel without IPv6 has
+// nothing to turn off.
+func NoIPv6Address(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetIP6AddrGenMode(l, addrGenNone)
+	}
+	if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return fmt.Errorf("turn off IPv6 addresses on %s: %w", name, mapErr(err))
+	}
+	return nil
+}
+
 // ErrNotFound says that there is no such interface.
 var ErrNotFound = errors.New("no such interface")
 

@@ -99,5 +99,8 @@ func (v Veth) configure() error {
 			return fmt.Errorf("set alias: %w", err)
 		}
 	}
+	if err := NoIPv6Address(v.Name); err != nil {
+		return err
+	}
 	return netlink.LinkSetUp(host)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // devices is struct devices of tunnel.c.
-type devices struct{ VXLAN, Port uint32 }
+type devices struct{ VXLAN, Peer uint32 }
 
 // ensureDevices makes gvtun, gvtunx and gvvxlan; new ones are still down.
 func (t *Tunnel) ensureDevices() (devices, error) {
@@ -19,11 +19,14 @@ func (t *Tunnel) ensureDevices() (devices, error) {
 	if err := pair.Ensure(); err != nil {
 		return devices{}, err
 	}
+	if err := link.ForUserspace(peer, t.cfg.TSO); err != nil {
+		return devices{}, err
+	}
 	if err := t.ensureVXLAN(); err != nil {
 		return devices{}, err
 	}
 	var index [2]uint32
-	for i, name := range []string{vxlan, Port} {
+	for i, name := range []string{vxlan, peer} {
 		l, err := link.Get(name)
 		if err != nil {
 			return devices{}, err
@@ -68,9 +71,8 @@ func (t *Tunnel) up() error {
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", name, err)
 		}
-		// No address of its own, hence no router solicitation into the switch.
-		if err := netlink.LinkSetIP6AddrGenMode(l, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
-			return fmt.Errorf("turn off IPv6 addresses on %s: %w", name, err)
+		if err := link.NoIPv6Address(name); err != nil {
+			return err
 		}
 		if err := netlink.LinkSetUp(l); err != nil {
 			return t.portError("set up", err)
@@ -78,9 +80,6 @@ func (t *Tunnel) up() error {
 	}
 	return nil
 }
-
-// addrGenNone is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
-const addrGenNone = 1
 
 // portError explains that the UDP port is taken: the kernel says EEXIST for a
 // device of the same kind and EADDRINUSE for any other socket.

@@ -15,20 +15,23 @@ import (
 	"sync"
 
 	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
 // Names of the tunnel's interfaces.
 const (
 	Port  = "gvtun"   // the port of the bridge
-	peer  = "gvtunx"  // its other end: only makes Port a device that is up
+	peer  = "gvtunx"  // its other end, where packets from the underlay go in
 	vxlan = "gvvxlan" // the VXLAN device
 )
 
-// Config says how packets travel. Both values are the same on all hosts of a
-// cluster, or at least fit each other.
+// Config says how packets travel.
 type Config struct {
-	UDPPort uint16 // destination port of VXLAN packets; 0: 4789
+	UDPPort uint16 // destination port of VXLAN packets, on all hosts; 0: 4789
 	MTU     int    // largest inner IP packet, bytes; 0: 1500
+	// TSO says that the switch takes packets beyond the MTU, to be segmented later
+	// (other_config:userspace-tso-enable).
+	TSO bool
 }
 
 // Tunnel is one host's tunnel, in the network namespace of the threads that call
@@ -51,6 +54,9 @@ func New(cfg Config) *Tunnel {
 	}
 	return &Tunnel{cfg: cfg}
 }
+
+// Mode says how flows address the tunnel.
+func (t *Tunnel) Mode() pipeline.TunnelMode { return pipeline.HeaderBits }
 
 // Ensure makes the devices and attaches the programs where they are missing or not
 // as they should be, and returns the name of the port for the bridge. Packets pass

@@ -8,9 +8,8 @@
 //   source       02:00:00:vv:vv:vv   VNI (RFC 7348), 24 bits
 //   destination  02:01:ii:ii:ii:ii   index of the remote VTEP, 32 bits
 //
-// gvtun_tx takes such a frame, looks the index up and sends it into the VXLAN
-// device; gvtun_rx takes a frame from the VXLAN device, looks its remote address
-// up and hands it to Open vSwitch with both fields written. A remote that is not in
+// gvtun_tx, at the egress of gvtun, takes such a frame, looks the index up and sends
+// it into the VXLAN device; gvtun_rx, at that one's ingress, looks the remote address up and hands it to Open vSwitch with both fields written. A remote that is not in
 // the maps is dropped and counted, in both directions.
 //
 // Written for kernels from 4.18 on: no global data, no BTF, no atomics with results.
@@ -32,7 +31,7 @@ struct vtep {
 
 struct devices {
 	__u32 vxlan; // interface index of gvvxlan
-	__u32 port;  // interface index of gvtun
+	__u32 peer;  // interface index of gvtunx
 };
 
 enum counter {
@@ -162,7 +161,9 @@ int gvtun_rx(struct __sk_buff *skb)
 	// No checksum covers the Ethernet header: no BPF_F_RECOMPUTE_CSUM.
 	if (bpf_skb_store_bytes(skb, 0, mac, sizeof(mac), 0))
 		return TC_ACT_SHOT;
-	return bpf_redirect(dev->port, BPF_F_INGRESS);
+	// Out of gvtunx and so into gvtun: on the way the kernel segments and sums what
+	// gvtunx's features do not allow, which a redirect to gvtun's ingress would not.
+	return bpf_redirect(dev->peer, 0);
 }
 
 char _license[] SEC("license") = "GPL";

@@ -1,0 +1,131 @@
+// Package gateway is the host's own leg in the overlay: gv0, an internal port of the
+// bridge, with the gateway address of every subnet (the same on every host) and the
+// routes to the networks. OpenShift SDN calls its counterpart tun0.
+//
+// The port is made by the overlay; this package sets it up, and sets it up again when
+// ovs-vswitchd has made it anew. It touches no other interface. Masquerading is
+// package internal/nat's.
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+)
+
+// Port is the name of the gateway's interface and port.
+const Port = "gv0"
+
+// Gateway sets up gv0 in the network namespace of the calling thread.
+type Gateway struct {
+	mac net.HardwareAddr
+	mtu int
+}
+
+// New returns the gateway of the host whose node ID is node, with an MTU of mtu
+// bytes: that of the containers, so that the kernel tells the outside of it. The MAC
+// address is made of the node ID: it stays the same across restarts and differs
+// between hosts.
+func New(node string, mtu int) *Gateway {
+	return &Gateway{mac: macOf(node), mtu: mtu}
+}
+
+// macOf returns a locally administered unicast address (IEEE 802-2014, 8.2) outside of
+// the prefixes 02:00 and 02:01 of the tunnel's header bits, and of Docker's 02:42.
+func macOf(node string) net.HardwareAddr {
+	sum := sha256.Sum256([]byte("grapevine gateway " + node))
+	return net.HardwareAddr{0x0a, 0x67, sum[0], sum[1], sum[2], sum[3]}
+}
+
+// MAC is the address of gv0, for the flows.
+func (g *Gateway) MAC() net.HardwareAddr { return bytes.Clone(g.mac) }
+
+// PortName is the name of gv0.
+func (g *Gateway) PortName() string { return Port }
+
+// Ensure gives gv0 its MAC address, MTU and sysctls, sets it up, and makes its addresses
+// and routes those given and no others. addrs are the gateway addresses with the prefix
+// lengths of their subnets; each subnet gets a route with its gateway as the source, so
+// that a container is spoken to by its own gateway. A host prefix gets the address only.
+// routes are the cluster CIDRs and pools. What is wanted is added before what is not is
+// removed. No gv0 is an error that wraps link.ErrNotFound.
+func (g *Gateway) Ensure(_ context.Context, addrs, routes []netip.Prefix) error {
+	want, err := plan(addrs, routes)
+	if err != nil {
+		return fmt.Errorf("gateway %s: %w", Port, err)
+	}
+	l, err := g.device()
+	if err != nil {
+		return fmt.Errorf("gateway %s: %w", Port, err)
+	}
+	if err := setSysctls(want.hasV6()); err != nil {
+		return fmt.Errorf("gateway %s: %w", Port, err)
+	}
+	have, err := read(l)
+	if err != nil {
+		return fmt.Errorf("gateway %s: %w", Port, err)
+	}
+	d := difference(have, want)
+	return errors.Join(
+		each("add address", d.addAddrs, func(a netip.Addr) error { return netlink.AddrReplace(l, address(a)) }),
+		each("add route", d.addRoutes, func(r route) error { return netlink.RouteReplace(r.netlink(l)) }),
+		each("remove route", d.removeRoutes, func(r route) error { return gone(netlink.RouteDel(r.netlink(l))) }),
+		each("remove address", d.removeAddrs, func(a netip.Addr) error { return gone(netlink.AddrDel(l, address(a))) }),
+	)
+}
+
+// each calls do for all, and returns what failed.
+func each[T any](what string, all []T, do func(T) error) error {
+	var errs []error
+	for _, x := range all {
+		if err := do(x); err != nil {
+			errs = append(errs, fmt.Errorf("gateway %s: %s %v: %w", Port, what, x, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// gone makes "not there" of a deletion no error.
+func gone(err error) error {
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// device sets gv0's own properties and returns it.
+func (g *Gateway) device() (netlink.Link, error) {
+	l, err := netlink.LinkByName(Port)
+	if err != nil {
+		if _, notFound := errors.AsType[netlink.LinkNotFoundError](err); notFound {
+			err = link.ErrNotFound
+		}
+		return nil, err
+	}
+	if err := link.NoIPv6Address(Port); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(l.Attrs().HardwareAddr, g.mac) {
+		if err := netlink.LinkSetHardwareAddr(l, g.mac); err != nil {
+			return nil, fmt.Errorf("set address %s: %w", g.mac, err)
+		}
+	}
+	if err := link.SetMTU(Port, g.mtu); err != nil {
+		return nil, err
+	}
+	if l.Attrs().Flags&net.FlagUp == 0 {
+		if err := netlink.LinkSetUp(l); err != nil {
+			return nil, fmt.Errorf("set up: %w", err)
+		}
+	}
+	return l, nil
+}

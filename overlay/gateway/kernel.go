@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// read returns what gv0 has, but for what the kernel put there by itself.
+func read(l netlink.Link) (config, error) {
+	c := newConfig()
+	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		return c, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.Unmap().IsLinkLocalUnicast() {
+			c.addrs[ip.Unmap()] = true
+		}
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		routes, err := netlink.RouteList(l, family)
+		if err != nil {
+			return c, fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range routes {
+			if r.Protocol == unix.RTPROT_KERNEL || r.Dst == nil {
+				continue
+			}
+			dst, _ := netip.AddrFromSlice(r.Dst.IP)
+			src, _ := netip.AddrFromSlice(r.Src)
+			ones, _ := r.Dst.Mask.Size()
+			c.routes[netip.PrefixFrom(dst.Unmap(), ones)] = src.Unmap()
+		}
+	}
+	return c, nil
+}
+
+// address is a as a host address. It brings no route of its own, and no duplicate
+// address detection (RFC 4862, 5.4): every host has it.
+func address(a netip.Addr) *netlink.Addr {
+	return &netlink.Addr{
+		IPNet: ipNet(netip.PrefixFrom(a, a.BitLen())),
+		Flags: unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_NODAD,
+	}
+}
+
+func (r route) netlink(l netlink.Link) *netlink.Route {
+	n := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.dst), Protocol: unix.RTPROT_STATIC}
+	if r.dst.Addr().Is4() {
+		n.Scope = netlink.SCOPE_LINK
+	}
+	if r.src.IsValid() {
+		n.Src = r.src.AsSlice()
+	}
+	return n
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// sysctl is a file under /proc/sys/net and its value, of the namespace of the thread.
+type sysctl struct{ path, value string }
+
+// setSysctls sets what gv0 needs. Forwarding is the one setting of the whole host, as
+// Docker itself sets it.
+func setSysctls(v6 bool) error {
+	all := []sysctl{
+		{"ipv4/ip_forward", "1"},
+		// Loose (RFC 3704, 2.4): the way back may be another one.
+		{"ipv4/conf/" + Port + "/rp_filter", "2"},
+		// Answer for gv0's addresses only, not for those of the host's other interfaces.
+		{"ipv4/conf/" + Port + "/arp_ignore", "1"},
+		{"ipv4/conf/" + Port + "/send_redirects", "0"},
+	}
+	if v6 {
+		all = append(all,
+			sysctl{"ipv6/conf/" + Port + "/accept_ra", "0"},
+			sysctl{"ipv6/conf/" + Port + "/disable_ipv6", "0"},
+			sysctl{"ipv6/conf/all/forwarding", "1"},
+		)
+	}
+	for _, s := range all {
+		if err := s.set(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// set writes the value unless it is there: /proc/sys may be read-only for us.
+func (s sysctl) set() error {
+	file := "/proc/sys/net/" + s.path
+	have, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read sysctl: %w", err)
+	}
+	if string(bytes.TrimSpace(have)) == s.value {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(s.value), 0o644); err != nil {
+		return fmt.Errorf("set sysctl to %s (set it on the host if the agent may not): %w", s.value, err)
+	}
+	return nil
+}

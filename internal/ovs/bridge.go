@@ -1,0 +1,215 @@
+package ovs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Datapath says who moves the packets.
+type Datapath string
+
+// The datapaths.
+const (
+	Kernel    Datapath = "kernel"
+	Userspace Datapath = "userspace"
+)
+
+// dpType is the datapath's name in Open vSwitch.
+func (d Datapath) dpType() string {
+	if d == Userspace {
+		return "netdev"
+	}
+	return "system"
+}
+
+// Keys of external_ids that mark what is ours.
+const (
+	idRole     = "grapevine"
+	idEndpoint = "endpoint"
+	bridgeRole = "bridge"
+)
+
+// Bridge is our bridge of an instance. Its methods may be called concurrently.
+type Bridge struct {
+	*Instance
+	Name     string
+	Datapath Datapath
+}
+
+// Port is a port of the bridge.
+type Port struct {
+	Name string
+	// OFPort is the OpenFlow port, 0 if there is none (yet, or the device is missing).
+	OFPort uint32
+	// Role and Endpoint are external_ids:grapevine and :endpoint; Role is empty if
+	// the port is not ours.
+	Role, Endpoint string
+	// Type and Options are as in PortSpec.
+	Type    string
+	Options map[string]string
+	// Error is what ovs-vswitchd says about a device that it cannot use.
+	Error string
+}
+
+// State is the bridge as the database has it.
+type State struct {
+	Exists bool
+	// Ours: the bridge carries our mark. Configured: it is also set up as Ensure does.
+	Ours, Configured bool
+	Ports            map[string]Port
+}
+
+// State reads the bridge and its ports in one transaction.
+func (b *Bridge) State(ctx context.Context) (State, error) {
+	tables, err := b.selects(ctx,
+		query{"Bridge", []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
+		query{"Port", []string{"_uuid", "interfaces"}},
+		query{"Interface", []string{"_uuid", "name", "ofport", "type", "options", "external_ids", "error"}})
+	if err != nil {
+		return State{}, fmt.Errorf("read bridge %s: %w", b.Name, err)
+	}
+	for _, r := range tables[0] {
+		if r.text("name") != b.Name {
+			continue
+		}
+		ours := r.dict("external_ids")[idRole] == bridgeRole
+		return State{
+			Exists: true, Ours: ours, Ports: portsOf(r.uuids("ports"), tables[1], tables[2]),
+			Configured: ours && r.text("datapath_type") == b.Datapath.dpType() && r.text("fail_mode") == "secure" &&
+				r.dict("other_config")["disable-in-band"] == "true",
+		}, nil
+	}
+	return State{}, nil
+}
+
+// portsOf follows a bridge's references to its ports' interfaces.
+func portsOf(uuids []string, ports, interfaces []row) map[string]Port {
+	wanted := map[string]bool{}
+	for _, p := range ports {
+		if slices.Contains(uuids, first(p.uuids("_uuid"))) {
+			for _, i := range p.uuids("interfaces") {
+				wanted[i] = true
+			}
+		}
+	}
+	out := map[string]Port{}
+	for _, r := range interfaces {
+		if !wanted[first(r.uuids("_uuid"))] {
+			continue
+		}
+		ids := r.dict("external_ids")
+		p := Port{
+			Name: r.text("name"), Role: ids[idRole], Endpoint: ids[idEndpoint], Error: r.text("error"),
+			Type: r.text("type"), Options: r.dict("options"),
+		}
+		if n, ok := r.number("ofport"); ok && n > 0 {
+			p.OFPort = uint32(n)
+		}
+		out[p.Name] = p
+	}
+	return out
+}
+
+func first(s []string) string {
+	if len(s) == 0 {
+		return ""
+	}
+	return s[0]
+}
+
+// Ensure makes the bridge as it should be: secure (no flows: no packets), without
+// in-band control, marked as ours. It fails if there is a bridge of that name which
+// is not ours. It waits for ovs-vswitchd.
+func (b *Bridge) Ensure(ctx context.Context) error {
+	s, err := b.State(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Configured {
+		return nil
+	}
+	if s.Exists && !s.Ours {
+		return fmt.Errorf("the Open vSwitch at %s has a bridge %s that is not grapevine's: rename it", b.DB, b.Name)
+	}
+	err = b.vsctl(ctx, "--may-exist", "add-br", b.Name, "--", "set", "Bridge", b.Name,
+		"datapath_type="+b.Datapath.dpType(), "fail_mode=secure",
+		"other_config:disable-in-band=true", "external_ids:"+idRole+"="+bridgeRole)
+	if err != nil {
+		return fmt.Errorf("make bridge %s: %w", b.Name, err)
+	}
+	return nil
+}
+
+// Delete removes the bridge with all ports, if it is ours. Nothing there is no error.
+func (b *Bridge) Delete(ctx context.Context) error {
+	s, err := b.State(ctx)
+	if err != nil || !s.Ours {
+		return err
+	}
+	if err := b.vsctl(ctx, "--if-exists", "del-br", b.Name); err != nil {
+		return fmt.Errorf("delete bridge %s: %w", b.Name, err)
+	}
+	return nil
+}
+
+// PortSpec is a port to add.
+type PortSpec struct {
+	Name string
+	// Type is empty for a device of the host, "internal" for one that Open vSwitch
+	// makes, or a tunnel type.
+	Type           string
+	Role, Endpoint string
+	// Options are the type's options; MAC and MTU (bytes) are of an internal port,
+	// empty and 0: Open vSwitch's choice.
+	Options map[string]string
+	MAC     string
+	MTU     int
+}
+
+// args is the ovs-vsctl commands that add the port.
+func (p PortSpec) args(bridge string) []string {
+	a := []string{"--", "--may-exist", "add-port", bridge, p.Name, "--", "set", "Interface", p.Name, "external_ids:" + idRole + "=" + p.Role}
+	if p.Endpoint != "" {
+		a = append(a, "external_ids:"+idEndpoint+"="+p.Endpoint)
+	}
+	if p.Type == "" {
+		a = append(a, `type=""`)
+	} else {
+		a = append(a, "type="+p.Type)
+	}
+	if p.MTU != 0 {
+		a = append(a, fmt.Sprintf("mtu_request=%d", p.MTU))
+	}
+	if p.MAC != "" {
+		a = append(a, `mac="`+p.MAC+`"`)
+	}
+	for _, k := range slices.Sorted(maps.Keys(p.Options)) {
+		a = append(a, "options:"+k+"="+p.Options[k])
+	}
+	return a
+}
+
+// SetPorts deletes and adds ports in one transaction and waits until ovs-vswitchd
+// has done so. Ports that exist (of this bridge) are updated, ports that are gone
+// are no error. The caller deletes only ports that State shows to be ours.
+func (b *Bridge) SetPorts(ctx context.Context, add []PortSpec, del []string) error {
+	if len(add)+len(del) == 0 {
+		return nil
+	}
+	var args, names []string
+	for _, name := range del {
+		args = append(args, "--", "--if-exists", "del-port", b.Name, name)
+		names = append(names, "-"+name)
+	}
+	for _, p := range add {
+		args = append(args, p.args(b.Name)...)
+		names = append(names, "+"+p.Name)
+	}
+	if err := b.vsctl(ctx, args[1:]...); err != nil {
+		return fmt.Errorf("change ports of %s (%s): %w", b.Name, strings.Join(names, " "), err)
+	}
+	return nil
+}

@@ -1,0 +1,12 @@
+// Package ovs is the effects on Open vSwitch: its database, its OpenFlow tables
+// and, where the host has no Open vSwitch of its own, its daemons.
+//
+// An Instance is one running Open vSwitch, known by its directory of sockets. A
+// Bridge is our bridge in it; nothing else in the instance is ever written to.
+//
+// Reading and watching the database speaks OVSDB (RFC 7047) itself; writing goes
+// through ovs-vsctl, which waits until ovs-vswitchd has done what was written, and
+// ovs-ofctl, whose bundles (OpenFlow 1.4) are atomic. The typed client of
+// digitalocean/go-openvswitch has no contexts, no monitors and no raw flow text,
+// which are what is wanted here; tests use its trace parser.
+package ovs

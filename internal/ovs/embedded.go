@@ -1,0 +1,201 @@
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Embedded is an Open vSwitch of the agent's own: ovsdb-server and ovs-vswitchd
+// as processes that outlive the agent, so that packets flow while it restarts. The
+// next agent adopts them.
+type Embedded struct {
+	// RunDir is for sockets, pid files and logs; StateDir for the database. They are
+	// made if missing, and nobody else's.
+	RunDir, StateDir string
+	Datapath         Datapath
+	// UserspaceTSO turns on segmentation offload in the userspace datapath, which
+	// Open vSwitch 3.5 does for the devices used here. Read by ovs-vswitchd at its start.
+	UserspaceTSO bool
+	Log          *slog.Logger // nil: slog.Default()
+}
+
+// Instance is how to reach the daemons, whether they run or not.
+func (e *Embedded) Instance() *Instance { return NewInstance(filepath.Join(e.RunDir, "db.sock")) }
+
+// Run adopts or starts the daemons and starts them again whenever they die, until
+// ctx is done. Then it leaves them running.
+func (e *Embedded) Run(ctx context.Context) error {
+	for _, dir := range []string{e.RunDir, e.StateDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make a directory for Open vSwitch: %w", err)
+		}
+	}
+	server, vswitchd := e.daemons()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return e.supervise(ctx, server, e.prepareDB) })
+	g.Go(func() error { return e.supervise(ctx, vswitchd, e.prepareSwitch) })
+	return g.Wait()
+}
+
+// Stop ends the daemons, with the bridges of their database first, so that no
+// device of theirs is left. Run must have returned.
+func (e *Embedded) Stop(ctx context.Context) error {
+	server, vswitchd := e.daemons()
+	var errs []error
+	if vswitchd.find() != nil {
+		if _, err := e.Instance().Appctl(ctx, "exit", "--cleanup"); err != nil {
+			e.log().Warn("ovs-vswitchd does not clean up", "error", err)
+		}
+	}
+	for _, d := range []daemon{vswitchd, server} {
+		if p := d.find(); p != nil {
+			errs = append(errs, p.terminate(ctx))
+			p.release()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Embedded) log() *slog.Logger {
+	if e.Log == nil {
+		return slog.Default()
+	}
+	return e.Log
+}
+
+func (e *Embedded) dbFile() string { return filepath.Join(e.StateDir, "ovs.db") }
+
+func (e *Embedded) daemons() (server, vswitchd daemon) {
+	i := e.Instance()
+	make := func(name string, args ...string) daemon {
+		args = append(args, "--no-chdir", "--pidfile="+filepath.Join(e.RunDir, name+".pid"),
+			"--log-file="+filepath.Join(e.RunDir, name+".log"), "-vconsole:off", "-vsyslog:off")
+		return daemon{name: name, args: args, runDir: e.RunDir}
+	}
+	return make("ovsdb-server", e.dbFile(), "--remote=punix:"+i.DB), make("ovs-vswitchd", "unix:"+i.DB)
+}
+
+// supervise keeps one daemon running; prepare runs before each start.
+func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context.Context) error) error {
+	pause := 50 * time.Millisecond
+	for ctx.Err() == nil {
+		p, err := e.up(ctx, d, prepare)
+		if err == nil {
+			began := time.Now()
+			err = p.wait(ctx)
+			p.release()
+			if ctx.Err() != nil {
+				return nil
+			}
+			if time.Since(began) > 5*time.Second {
+				pause = 50 * time.Millisecond
+			}
+		}
+		e.log().Warn("Open vSwitch daemon is down, starting it again", "daemon", d.name, "error", err)
+		sleep(ctx, pause)
+		pause = min(2*pause, 2*time.Second)
+	}
+	return nil
+}
+
+// up returns the running daemon, adopted or started.
+func (e *Embedded) up(ctx context.Context, d daemon, prepare func(context.Context) error) (*process, error) {
+	if p := d.find(); p != nil {
+		e.log().Info("adopted a running Open vSwitch daemon", "daemon", d.name, "pid", p.pid)
+		return p, nil
+	}
+	if err := prepare(ctx); err != nil {
+		return nil, err
+	}
+	p, err := d.start()
+	if err == nil {
+		e.log().Info("started an Open vSwitch daemon", "daemon", d.name, "pid", p.pid)
+	}
+	return p, err
+}
+
+// prepareDB makes the database file, or converts one that an older Open vSwitch
+// made. What cannot be read is put aside: the database holds nothing that the
+// reconcile loop does not write again.
+func (e *Embedded) prepareDB(ctx context.Context) error {
+	schema, err := findSchema()
+	if err != nil {
+		return err
+	}
+	i, file := e.Instance(), e.dbFile()
+	if _, err := os.Stat(file); err == nil {
+		out, err := i.command(ctx, nil, "ovsdb-tool", "needs-conversion", file, schema)
+		switch {
+		case err == nil && string(out) == "no\n":
+			return nil
+		case err == nil:
+			_, err = i.command(ctx, nil, "ovsdb-tool", "convert", file, schema)
+			return err
+		}
+		e.log().Error("Open vSwitch's database is unreadable, starting with a new one", "file", file, "error", err)
+		if err := os.Rename(file, file+".unreadable"); err != nil {
+			return fmt.Errorf("put aside an unreadable database: %w", err)
+		}
+	}
+	_, err = i.command(ctx, nil, "ovsdb-tool", "create", file, schema)
+	return err
+}
+
+// prepareSwitch waits for the database and writes what ovs-vswitchd reads only at
+// its start.
+func (e *Embedded) prepareSwitch(ctx context.Context) error {
+	i := e.Instance()
+	for n := 0; ; n++ {
+		err := i.Ping(ctx)
+		if err == nil {
+			break
+		}
+		if n == 100 || ctx.Err() != nil {
+			return fmt.Errorf("wait for ovsdb-server: %w", err)
+		}
+		sleep(ctx, 20*time.Millisecond)
+	}
+	tso := fmt.Sprint(e.UserspaceTSO && e.Datapath == Userspace)
+	if err := i.vsctl(ctx, "--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:userspace-tso-enable="+tso); err != nil {
+		return err
+	}
+	if e.Datapath == Kernel {
+		return waitUptime(ctx)
+	}
+	return nil
+}
+
+// handlersAfter is the uptime from which ovs-vswitchd counts CPUs. Started earlier,
+// with the kernel datapath, it has no handler threads and loses every upcall until
+// something reconfigures it, so no packet would pass before either.
+const handlersAfter = 10500 * time.Millisecond
+
+func waitUptime(ctx context.Context) error {
+	var seconds float64
+	text, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return fmt.Errorf("read the host's uptime: %w", err)
+	}
+	if _, err := fmt.Sscan(string(text), &seconds); err != nil {
+		return fmt.Errorf("read the host's uptime %q: %w", text, err)
+	}
+	sleep(ctx, handlersAfter-time.Duration(seconds*float64(time.Second)))
+	return ctx.Err()
+}
+
+func findSchema() (string, error) {
+	paths := []string{"/usr/share/openvswitch/vswitch.ovsschema", "/usr/local/share/openvswitch/vswitch.ovsschema"}
+	for _, p := range paths {
+		if _, err := os.Stat(p); err == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("find the schema of Open vSwitch's database in %q: install openvswitch-switch: %w", paths, os.ErrNotExist)
+}

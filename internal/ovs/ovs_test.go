@@ -1,0 +1,293 @@
+package ovs_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
+)
+
+func TestMain(m *testing.M) { ovstest.Main(m) }
+
+// pid reads a daemon's pid file; 0: there is none just now.
+func pid(t *testing.T, e *ovs.Embedded, name string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(e.RunDir, name+".pid"))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestEmbeddedDaemonsAreRestarted(t *testing.T) {
+	e, b := ovstest.Start(t)
+	for _, name := range []string{"ovsdb-server", "ovs-vswitchd"} {
+		old := pid(t, e, name)
+		if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		ovstest.Eventually(t, 2*time.Second, func() error {
+			if now := pid(t, e, name); now == old || now == 0 {
+				return errors.New(name + " has its old pid or none")
+			}
+			if _, err := b.Appctl(t.Context(), "version"); err != nil {
+				return err
+			}
+			return b.Ping(t.Context())
+		})
+	}
+	if err := b.Ensure(t.Context()); err != nil {
+		t.Error("after both were killed:", err)
+	}
+}
+
+// TestEmbeddedDaemonsAreAdopted: they outlive the agent, the next one finds them,
+// restarts them, and stops them.
+func TestEmbeddedDaemonsAreAdopted(t *testing.T) {
+	dir := t.TempDir()
+	agent := func() (*ovs.Embedded, func()) {
+		e := &ovs.Embedded{RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state"), Datapath: ovs.Userspace}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- e.Run(ctx) }()
+		ovstest.Eventually(t, 10*time.Second, func() error {
+			_, err := e.Instance().Appctl(t.Context(), "version")
+			return err
+		})
+		return e, func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	e, end := agent()
+	server, vswitchd := pid(t, e, "ovsdb-server"), pid(t, e, "ovs-vswitchd")
+	end()
+	e, end = agent()
+	if pid(t, e, "ovsdb-server") != server || pid(t, e, "ovs-vswitchd") != vswitchd {
+		t.Error("a restarted agent started other daemons")
+	}
+	// An adopted daemon is no child: its death must be seen all the same.
+	time.Sleep(50 * time.Millisecond)
+	if err := syscall.Kill(vswitchd, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ovstest.Eventually(t, 2*time.Second, func() error {
+		_, err := e.Instance().Appctl(t.Context(), "version")
+		return err
+	})
+	end()
+	if err := e.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Instance().Ping(t.Context()); err == nil {
+		t.Error("the database answers after Stop")
+	}
+}
+
+// TestStalePidFile: another program with the pid of the file is left alone.
+func TestStalePidFile(t *testing.T) {
+	dir := t.TempDir()
+	e := &ovs.Embedded{RunDir: dir, StateDir: dir, Datapath: ovs.Userspace}
+	for _, name := range []string{"ovsdb-server", "ovs-vswitchd"} {
+		if err := os.WriteFile(filepath.Join(dir, name+".pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Stop(t.Context()); err != nil { // would end this test
+		t.Error(err)
+	}
+}
+
+func TestUnreadableDatabaseIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ovs.db"), []byte("garbage\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := &ovs.Embedded{RunDir: dir, StateDir: dir, Datapath: ovs.Userspace}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	ovstest.Eventually(t, 10*time.Second, func() error { return e.Instance().Ping(t.Context()) })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := e.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ovs.db.unreadable")); err != nil {
+		t.Error("the unreadable database was not put aside:", err)
+	}
+}
+
+func TestBridge(t *testing.T) {
+	_, b := ovstest.Start(t)
+	if s, err := b.State(t.Context()); err != nil || s.Exists {
+		t.Fatalf("before Ensure: %+v, %v", s, err)
+	}
+	for range 2 {
+		if err := b.Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ovstest.Run(t, "ip", "link", "add", "gvtest0", "type", "veth", "peer", "name", "gvtest1")
+	t.Cleanup(func() { ovstest.Run(t, "ip", "link", "del", "gvtest0") })
+	add := []ovs.PortSpec{
+		{Name: "gvtest0", Role: "endpoint", Endpoint: "abc"},
+		{Name: "gv0", Type: "internal", Role: "gateway", MAC: "02:67:76:00:00:02"},
+		{Name: "gvnone", Role: "endpoint"},
+	}
+	// A device that does not exist is no error of ovs-vsctl: State says it.
+	if err := b.SetPorts(t.Context(), add, []string{"nothing"}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, gw, none := s.Ports["gvtest0"], s.Ports["gv0"], s.Ports["gvnone"]
+	if !s.Configured || p.OFPort == 0 || p.Endpoint != "abc" || p.Role != "endpoint" || gw.Type != "internal" || gw.OFPort == 0 {
+		t.Errorf("state: %+v", s)
+	}
+	if none.OFPort != 0 || none.Error == "" {
+		t.Errorf("a port without a device: %+v", none)
+	}
+	if err := b.SetPorts(t.Context(), nil, []string{"gvtest0", "gvnone"}); err != nil {
+		t.Error(err)
+	}
+	if err := b.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s, err := b.State(t.Context()); err != nil || s.Exists {
+		t.Errorf("after Delete: %+v, %v", s, err)
+	}
+	if err := b.Delete(t.Context()); err != nil {
+		t.Error("deleting what is gone:", err)
+	}
+}
+
+func TestForeignBridgeIsLeftAlone(t *testing.T) {
+	_, b := ovstest.Start(t)
+	ovstest.Run(t, "ovs-vsctl", "--db=unix:"+b.DB, "add-br", "gvbr0", "--", "set", "Bridge", "gvbr0", "datapath_type=netdev")
+	if err := b.Ensure(t.Context()); err == nil || !strings.Contains(err.Error(), "not grapevine's") {
+		t.Errorf("Ensure: %v", err)
+	}
+	if err := b.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s, err := b.State(t.Context()); err != nil || !s.Exists {
+		t.Errorf("the bridge is gone: %+v, %v", s, err)
+	}
+}
+
+func TestBundleIsAtomic(t *testing.T) {
+	_, b := ovstest.Start(t)
+	if err := b.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := b.ApplyBundle(t.Context(), []string{
+		"add cookie=0x5,table=3,priority=7,ip,actions=goto_table:4",
+		"add cookie=0x5,table=3,priority=7,arp,actions=goto_table:2", // backwards: refused
+	})
+	if err == nil || !strings.Contains(err.Error(), "OFPBIC_BAD_TABLE_ID") {
+		t.Errorf("a bundle with a bad flow: %v", err)
+	}
+	if flows, err := b.DumpFlows(t.Context()); err != nil || len(flows) != 0 {
+		t.Errorf("after it: %v, %v", flows, err)
+	}
+	if err := b.ApplyBundle(t.Context(), []string{"add cookie=0x5,table=3,priority=7,ip,actions=goto_table:4"}); err != nil {
+		t.Fatal(err)
+	}
+	flows, err := b.DumpFlows(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]ovs.Flow{{Table: 3, Priority: 7, Cookie: 5, Match: "ip", Actions: "goto_table:4"}}, flows); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestWatch: what others do to flows and ports is seen within tens of
+// milliseconds, also after the switch was restarted; and when nothing happens,
+// nothing is reported.
+func TestWatch(t *testing.T) {
+	e, b := ovstest.Start(t)
+	if err := b.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var wakes atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Watch(ctx, func() { wakes.Add(1) }) }()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	settle := func() int64 {
+		for n := wakes.Load(); ; {
+			time.Sleep(300 * time.Millisecond)
+			if m := wakes.Load(); m == n {
+				return n
+			} else {
+				n = m
+			}
+		}
+	}
+	seen := func(what string, f func()) {
+		t.Helper()
+		n := settle()
+		f()
+		began := time.Now()
+		ovstest.Eventually(t, time.Second, func() error {
+			if wakes.Load() == n {
+				return errors.New(what + " was not seen")
+			}
+			return nil
+		})
+		t.Logf("%s: seen after %v", what, time.Since(began))
+	}
+	flow := func() {
+		if err := b.ApplyBundle(t.Context(), []string{"add table=0,priority=1,actions=drop"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wipe := func() { ovstest.Run(t, "ovs-ofctl", "del-flows", "unix:"+filepath.Join(b.RunDir, "gvbr0.mgmt")) }
+	seen("a flow", flow)
+	seen("a wipe", wipe)
+	seen("a deleted bridge", func() { ovstest.Run(t, "ovs-vsctl", "--db=unix:"+b.DB, "del-br", "gvbr0") })
+	seen("a bridge", func() {
+		if err := b.Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	seen("a killed switch", func() {
+		if err := syscall.Kill(pid(t, e, "ovs-vswitchd"), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	})
+	ovstest.Eventually(t, 5*time.Second, func() error {
+		_, err := b.DumpFlows(t.Context())
+		return err
+	})
+	seen("a flow in the new switch", flow)
+}

@@ -1,0 +1,178 @@
+package ovs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// dbName is the database of ovs-vswitchd.
+const dbName = "Open_vSwitch"
+
+// conn is an OVSDB connection (RFC 7047): JSON-RPC 1.0, values without framing.
+// It is used by one goroutine.
+type conn struct {
+	c   net.Conn
+	enc *json.Encoder
+	dec *json.Decoder
+	id  int
+}
+
+// message is a request, a response or a notification.
+type message struct {
+	Method string          `json:"method,omitempty"`
+	Params json.RawMessage `json:"params,omitempty"`
+	ID     json.RawMessage `json:"id"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+}
+
+func (i *Instance) dial(ctx context.Context) (*conn, error) {
+	c, err := dialUnix(ctx, i.DB)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{c: c, enc: json.NewEncoder(c), dec: json.NewDecoder(c)}, nil
+}
+
+func (c *conn) close() { _ = c.c.Close() }
+
+// call sends a request and decodes its result. Notifications that come in between
+// are dropped.
+func (c *conn) call(ctx context.Context, method string, params, result any) error {
+	deadline := time.Now().Add(commandTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	_ = c.c.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = c.c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	c.id++
+	if err := c.enc.Encode(map[string]any{"method": method, "params": params, "id": c.id}); err != nil {
+		return err
+	}
+	want := fmt.Sprint(c.id)
+	for {
+		m, err := c.receive()
+		if err != nil {
+			return err
+		}
+		if m.Method != "" || string(m.ID) != want {
+			continue
+		}
+		if len(m.Error) > 0 && string(m.Error) != "null" {
+			return fmt.Errorf("%s: %s", method, m.Error)
+		}
+		return json.Unmarshal(m.Result, result)
+	}
+}
+
+// receive returns the next message and answers the server's echo requests (RFC
+// 7047, 4.1.11), without which it would hang up.
+func (c *conn) receive() (message, error) {
+	for {
+		var m message
+		if err := c.dec.Decode(&m); err != nil {
+			return message{}, err
+		}
+		if m.Method != "echo" {
+			return m, nil
+		}
+		reply := map[string]any{"id": m.ID, "result": m.Params, "error": nil}
+		if err := c.enc.Encode(reply); err != nil {
+			return message{}, err
+		}
+	}
+}
+
+// row is a row of a table; its methods decode the columns.
+type row map[string]json.RawMessage
+
+// selects reads tables in one transaction, so that they fit each other. It returns
+// the rows of each query.
+func (i *Instance) selects(ctx context.Context, queries ...query) ([][]row, error) {
+	c, err := i.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	params := []any{dbName}
+	for _, q := range queries {
+		params = append(params, q.op())
+	}
+	var results []struct {
+		Rows    []row  `json:"rows"`
+		Error   string `json:"error"`
+		Details string `json:"details"`
+	}
+	if err := c.call(ctx, "transact", params, &results); err != nil {
+		return nil, fmt.Errorf("read %s: %w", i.DB, err)
+	}
+	if len(results) < len(queries) {
+		return nil, fmt.Errorf("read %s: %d results for %d queries", i.DB, len(results), len(queries))
+	}
+	out := make([][]row, len(queries))
+	for n, r := range results[:len(queries)] {
+		if r.Error != "" {
+			return nil, fmt.Errorf("read %s from %s: %w", queries[n].table, i.DB, errors.New(r.Error+" "+r.Details))
+		}
+		out[n] = r.Rows
+	}
+	return out, nil
+}
+
+type query struct {
+	table   string
+	columns []string
+}
+
+func (q query) op() map[string]any {
+	return map[string]any{"op": "select", "table": q.table, "where": []any{}, "columns": q.columns}
+}
+
+// text is a string column.
+func (r row) text(column string) string {
+	var s string
+	_ = json.Unmarshal(r[column], &s) // an empty set is no string
+	return s
+}
+
+// number is an optional integer column; false for the empty set.
+func (r row) number(column string) (n int64, ok bool) {
+	return n, json.Unmarshal(r[column], &n) == nil
+}
+
+// dict is a map column of strings: ["map", [[k, v], ...]].
+func (r row) dict(column string) map[string]string {
+	var raw [2]json.RawMessage
+	var pairs [][2]string
+	if json.Unmarshal(r[column], &raw) != nil || json.Unmarshal(raw[1], &pairs) != nil {
+		return nil
+	}
+	m := make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		m[p[0]] = p[1]
+	}
+	return m
+}
+
+// uuids is a column of references: ["uuid", u] or ["set", [["uuid", u], ...]].
+func (r row) uuids(column string) []string {
+	var one [2]string
+	if json.Unmarshal(r[column], &one) == nil && one[0] == "uuid" {
+		return one[1:]
+	}
+	var raw [2]json.RawMessage
+	var set [][2]string
+	if json.Unmarshal(r[column], &raw) != nil || json.Unmarshal(raw[1], &set) != nil {
+		return nil
+	}
+	out := make([]string, len(set))
+	for i, u := range set {
+		out[i] = u[1]
+	}
+	return out
+}

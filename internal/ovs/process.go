@@ -1,0 +1,145 @@
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// daemon is how to run one of the daemons and how to recognise it.
+type daemon struct {
+	name   string
+	args   []string
+	runDir string
+}
+
+// process is a running daemon, held by a pidfd: a pid that is used again by
+// another program is never mistaken for it.
+type process struct {
+	pid   int
+	fd    int // pidfd's; pidfd.Fd would take it from the runtime's poller
+	pidfd *os.File
+}
+
+func (d daemon) pidFile() string { return filepath.Join(d.runDir, d.name+".pid") }
+
+// find returns the running daemon of our run directory, or nil.
+func (d daemon) find() *process {
+	text, err := os.ReadFile(d.pidFile())
+	if err != nil {
+		return nil
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil
+	}
+	p, err := openProcess(pid)
+	if err != nil {
+		return nil
+	}
+	// After the pidfd is open, so that what is looked at is what is held.
+	if !d.is(pid) {
+		p.release()
+		return nil
+	}
+	return p
+}
+
+// is says whether the process runs this program for our run directory.
+func (d daemon) is(pid int) bool {
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return false
+	}
+	argv := strings.Split(string(cmdline), "\x00")
+	return filepath.Base(argv[0]) == d.name && strings.Contains(string(cmdline), "\x00--pidfile="+d.pidFile()+"\x00")
+}
+
+// start runs the daemon in a session of its own, so that no signal to the agent's
+// group or terminal reaches it. What it prints goes to its log file.
+func (d daemon) start() (*process, error) {
+	path, err := find(d.name)
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(filepath.Join(d.runDir, d.name+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", d.name, err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(path, d.args...)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+d.runDir)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", d.name, err)
+	}
+	p, err := openProcess(cmd.Process.Pid)
+	// Reaps the child when it ends; at the agent's end init does.
+	go func() { _ = cmd.Wait() }()
+	return p, err
+}
+
+func openProcess(pid int) (*process, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("hold process %d: %w", pid, err)
+	}
+	return &process{pid: pid, fd: fd, pidfd: os.NewFile(uintptr(fd), fmt.Sprintf("pidfd:%d", pid))}, nil
+}
+
+func (p *process) release() { _ = p.pidfd.Close() }
+
+// wait blocks until the process has ended (an error that says so) or ctx is done.
+// The runtime's poller waits for the pidfd: no thread, no polling.
+func (p *process) wait(ctx context.Context) error {
+	raw, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("wait for process %d: %w", p.pid, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = p.pidfd.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = raw.Read(func(fd uintptr) bool {
+		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, _ := unix.Poll(ready, 0)
+		return n > 0
+	})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("wait for process %d: %w", p.pid, err)
+	}
+	return fmt.Errorf("process %d ended", p.pid)
+}
+
+// terminate ends the process: politely, then not.
+func (p *process) terminate(ctx context.Context) error {
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		err := unix.PidfdSendSignal(p.fd, s, nil, 0)
+		if errors.Is(err, unix.ESRCH) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("end process %d: %w", p.pid, err)
+		}
+		ended, cancel := context.WithTimeout(ctx, 3*time.Second)
+		err = p.wait(ended)
+		done := ended.Err() == nil
+		cancel()
+		if done {
+			return nil
+		}
+	}
+	return fmt.Errorf("process %d does not end", p.pid)
+}

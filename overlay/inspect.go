@@ -1,0 +1,75 @@
+package overlay
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// FlowInfo is a flow of the switch, for people.
+type FlowInfo struct {
+	pipeline.Flow
+	Stage          string
+	Object         string // what the flow is there for; empty: the stage itself
+	Packets, Bytes uint64
+}
+
+// Flows reads the switch's flows with their counters, in pipeline order.
+func (o *Overlay) Flows(ctx context.Context) ([]FlowInfo, error) {
+	flows, err := o.cfg.Bridge.DumpFlows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	names := pipeline.NewNames(o.last.input)
+	o.mu.Unlock()
+	out := make([]FlowInfo, len(flows))
+	for i, f := range flows {
+		out[i] = FlowInfo{
+			Flow: pipelineFlow(f), Stage: pipeline.Stage(f.Table).String(), Object: names.Describe(f.Cookie),
+			Packets: f.Packets, Bytes: f.Bytes,
+		}
+	}
+	return out, nil
+}
+
+// Teardown removes the bridge with its ports and flows. Run must have returned.
+func (o *Overlay) Teardown(ctx context.Context) error {
+	if err := o.cfg.Bridge.Delete(ctx); err != nil {
+		return fmt.Errorf("tear the overlay down: %w", err)
+	}
+	return nil
+}
+
+// isDetached copies what Detach was called for, without endpoints whose record is gone.
+func (o *Overlay) isDetached(snap *cluster.Snapshot) map[string]bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := make(map[string]bool, len(o.detached))
+	for id := range o.detached {
+		if _, there := cluster.Get[cluster.Endpoint](snap, id); !there {
+			delete(o.detached, id)
+			continue
+		}
+		out[id] = true
+	}
+	return out
+}
+
+// Problems says what keeps the switch from being as the cluster's state wants it:
+// the error of the last pass, and the endpoints for which there are no flows.
+func (o *Overlay) Problems() (list []error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.last.err != nil {
+		list = append(list, o.last.err)
+	}
+	for _, id := range slices.Sorted(maps.Keys(o.last.problems)) {
+		list = append(list, fmt.Errorf("endpoint %.12s: %w", id, o.last.problems[id]))
+	}
+	return list
+}

@@ -1,0 +1,211 @@
+// Package overlay makes the switch of this host what the cluster's state says it
+// should be. One loop takes a snapshot, plans, compiles and diffs it against what
+// the switch has, and applies the difference as one bundle. A new container, a
+// gossiped change, a wiped switch, a restarted daemon and a restarted agent are all
+// the same to it; what is as it should be is never touched.
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// Source is where snapshots come from (package replica). The channel is closed at
+// the change after the call; it is taken before the snapshot.
+type Source interface {
+	Snapshot() *cluster.Snapshot
+	Watch() <-chan struct{}
+}
+
+// Tunnel carries packets to other hosts. Both methods are idempotent and declare
+// the whole state.
+type Tunnel interface {
+	// Ensure makes the tunnel's device and returns its name. A device that is no port
+	// of the bridge yet is made one by the caller.
+	Ensure(ctx context.Context) (port string, err error)
+	// SetVTEPs declares all remote VTEPs by index. It is called with what is new
+	// before flows use it, and without what is old after.
+	SetVTEPs(ctx context.Context, vteps map[uint32]netip.Addr) error
+}
+
+// Gateway is the host's own end of the overlay: addresses, routes and NAT on an
+// internal port, which the loop makes. Ensure is idempotent and declares the whole
+// state.
+type Gateway interface {
+	Ensure(ctx context.Context, addrs, routes []netip.Prefix) error
+	MAC() net.HardwareAddr
+	PortName() string
+}
+
+// Config is what an Overlay works with.
+type Config struct {
+	Self    cluster.NodeID
+	Bridge  *ovs.Bridge
+	Tunnel  Tunnel
+	Mode    pipeline.TunnelMode // how Tunnel wants the VNID and the VTEP
+	Gateway Gateway             // nil: no way to the host or out of the cluster
+	// VXLANPort is the cluster's UDP port for VXLAN, MTU the containers' (bytes; 0:
+	// Open vSwitch's choice), for the gateway.
+	VXLANPort uint16
+	MTU       int
+	// CIDRs are the cluster's, to be routed to the gateway port besides the subnets.
+	CIDRs []netip.Prefix
+	Log   *slog.Logger // nil: slog.Default()
+}
+
+// Overlay is the loop and what others ask of it. Its methods may be called
+// concurrently.
+type Overlay struct {
+	cfg Config
+	src Source
+	log *slog.Logger
+
+	kick  chan struct{} // somebody waits for the next pass
+	event chan struct{} // the switch may have changed
+
+	mu       sync.Mutex
+	detached map[string]bool // endpoints that Detach took off, until Attach or the record goes
+	started  uint64          // passes begun
+	last     result          // of the last pass that ended
+	ended    chan struct{}   // closed and replaced when a pass ends
+}
+
+// result is what a pass achieved.
+type result struct {
+	pass     uint64
+	err      error            // why the flows are not in place
+	rev      uint64           // of the snapshot whose flows are in place
+	attached map[string]bool  // endpoints with a port and flows
+	problems map[string]error // endpoints without, and why
+	input    pipeline.Input   // what the flows are for
+}
+
+// New returns an Overlay; nothing happens before Run.
+func New(cfg Config, src Source) (*Overlay, error) {
+	switch {
+	case cfg.Bridge == nil || cfg.Tunnel == nil || src == nil:
+		return nil, errors.New("an overlay needs a bridge, a tunnel and a source")
+	case cfg.Mode != pipeline.Metadata && cfg.Mode != pipeline.HeaderBits:
+		return nil, fmt.Errorf("tunnel mode %d is unknown", cfg.Mode)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	return &Overlay{
+		cfg: cfg, src: src, log: cfg.Log, detached: map[string]bool{},
+		kick: make(chan struct{}, 1), event: make(chan struct{}, 1), ended: make(chan struct{}),
+	}, nil
+}
+
+// Run keeps the switch as it should be until ctx is done, and leaves it so.
+func (o *Overlay) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return o.cfg.Bridge.Watch(ctx, func() { poke(o.event) }) })
+	g.Go(func() error { return o.loop(ctx) })
+	if err := g.Wait(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// poke wakes whoever reads from c, unless that is about to happen anyway.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+const (
+	slowTimer = 30 * time.Second       // everything is looked at, whatever happens
+	calm      = 50 * time.Millisecond  // changes of the snapshot within are taken together
+	retryMin  = 20 * time.Millisecond  // after a failure
+	retryMax  = 250 * time.Millisecond // and while it goes on
+	retrySlow = 5 * time.Second        // when it has gone on for long
+)
+
+// loop runs passes. A failed pass is repeated soon: whole within two seconds of the
+// switch being back, by whatever it was lost.
+func (o *Overlay) loop(ctx context.Context) error {
+	r := &reconciler{cfg: o.cfg, log: o.log}
+	why, failures := everything, 0
+	for {
+		changed := o.src.Watch()
+		err := o.pass(ctx, r, why)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			failures = 0
+			why = o.wait(ctx, changed, slowTimer)
+			continue
+		}
+		// The steps of a pass that fails may wake the loop themselves: a pause first.
+		failures++
+		pause := retryPause(failures)
+		sleep(ctx, min(pause, retryMax))
+		if why = everything; pause > retryMax {
+			o.wait(ctx, changed, pause-retryMax)
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func retryPause(failures int) time.Duration {
+	if failures > 100 {
+		return retrySlow
+	}
+	return min(retryMin<<min(failures-1, 10), retryMax)
+}
+
+// reason says how much of the world a pass looks at.
+type reason int
+
+const (
+	ourChange  reason = iota // the snapshot, or an endpoint: the switch is as we left it
+	theirs                   // the switch may have changed
+	everything               // and all devices
+)
+
+// wait returns when there is reason for a pass.
+func (o *Overlay) wait(ctx context.Context, changed <-chan struct{}, pause time.Duration) reason {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-o.kick:
+		return ourChange
+	case <-o.event:
+		return theirs
+	case <-timer.C:
+		return everything
+	case <-changed:
+		timer.Reset(min(calm, pause))
+		select {
+		case <-ctx.Done():
+		case <-o.kick:
+		case <-o.event:
+			return theirs
+		case <-timer.C:
+		}
+	}
+	return ourChange
+}

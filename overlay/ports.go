@@ -1,0 +1,167 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/ovs"
+)
+
+// Roles of ports, in external_ids:grapevine.
+const (
+	roleTunnel   = "tunnel"
+	roleGateway  = "gateway"
+	roleEndpoint = "endpoint"
+)
+
+// switchPorts makes the bridge and the tunnel's and endpoints' ports. The first
+// error is the tunnel's.
+func (r *reconciler) switchPorts(ctx context.Context, snap *cluster.Snapshot, why reason, detached map[string]bool, problems map[string]error) (tunnel, err error) {
+	if why >= theirs {
+		if err := r.cfg.Bridge.Ensure(ctx); err != nil {
+			return nil, err
+		}
+		if err := r.readPorts(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if _, there := r.ports[r.tunnel]; !there || why == everything {
+		tunnel = r.ensureTunnel(ctx)
+	}
+	add, del, err := r.wantedPorts(snap, why, detached, problems)
+	if err != nil || len(add)+len(del) == 0 {
+		return tunnel, err
+	}
+	if err := r.cfg.Bridge.SetPorts(ctx, add, del); err != nil {
+		return tunnel, err
+	}
+	return tunnel, r.readPorts(ctx)
+}
+
+// ensureTunnel makes the tunnel's device and remembers its port. A tunnel that
+// cannot be looked at now keeps the port that it has.
+func (r *reconciler) ensureTunnel(ctx context.Context) error {
+	name, err := r.cfg.Tunnel.Ensure(ctx)
+	if err != nil {
+		return fmt.Errorf("set up the tunnel: %w", err)
+	}
+	r.tunnel = name
+	if _, there := r.ports[name]; there {
+		return nil
+	}
+	return r.readPorts(ctx) // it may have made the port itself
+}
+
+func (r *reconciler) readPorts(ctx context.Context) error {
+	state, err := r.cfg.Bridge.State(ctx)
+	if err != nil {
+		return err
+	}
+	r.ports = state.Ports
+	return nil
+}
+
+// wantedPorts compares the bridge's ports with the endpoints of this host and the
+// tunnel's device. Only ports that carry our mark are ever deleted.
+func (r *reconciler) wantedPorts(snap *cluster.Snapshot, why reason, detached map[string]bool, problems map[string]error) (add []ovs.PortSpec, del []string, err error) {
+	links := lazyLinks{}
+	wanted := map[string]bool{r.tunnel: true}
+	if _, there := r.ports[r.tunnel]; !there && r.tunnel != "" {
+		add = append(add, ovs.PortSpec{Name: r.tunnel, Role: roleTunnel})
+	}
+	for e := range localEndpoints(snap, r.cfg.Self) {
+		name := PortName(e.ID)
+		port, there := r.ports[name]
+		if detached[e.ID] || (there && port.OFPort != 0 && port.Endpoint == e.ID) {
+			wanted[name] = !detached[e.ID]
+			continue
+		}
+		switch exists, err := links.has(name); {
+		case err != nil:
+			return nil, nil, err
+		case !exists:
+			problems[e.ID] = fmt.Errorf("there is no network interface %s", name)
+			continue
+		}
+		wanted[name] = true
+		if there && why != everything { // ovs-vswitchd may be about to take it
+			problems[e.ID] = fmt.Errorf("port %s is not ready: %s", name, port.Error)
+			continue
+		}
+		add = append(add, ovs.PortSpec{Name: name, Role: roleEndpoint, Endpoint: e.ID})
+		if there {
+			del = append(del, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.ports)) {
+		role := r.ports[name].Role
+		if !wanted[name] && (role == roleEndpoint || role == roleTunnel) {
+			del = append(del, name)
+		}
+	}
+	return add, del, nil
+}
+
+// brokenPorts says which of our ports the switch cannot use.
+func brokenPorts(ports map[string]ovs.Port) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		if p := ports[name]; p.Role != "" && p.OFPort == 0 {
+			errs = append(errs, fmt.Errorf("port %s is not usable: %s", name, p.Error))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// gatewayPort makes the gateway's internal port, and says whether it had to.
+func (r *reconciler) gatewayPort(ctx context.Context) (made bool, err error) {
+	if r.cfg.Gateway == nil {
+		return false, nil
+	}
+	name := r.cfg.Gateway.PortName()
+	if p, there := r.ports[name]; there && p.Role == roleGateway && p.OFPort != 0 {
+		return false, nil
+	}
+	err = r.cfg.Bridge.SetPorts(ctx, []ovs.PortSpec{{
+		Name: name, Type: "internal", Role: roleGateway, MAC: r.cfg.Gateway.MAC().String(), MTU: r.cfg.MTU,
+	}}, nil)
+	if err != nil {
+		return false, err
+	}
+	return true, r.readPorts(ctx)
+}
+
+// planPorts is the OpenFlow ports as Plan wants them.
+func (r *reconciler) planPorts() Ports {
+	p := Ports{Tunnel: r.ports[r.tunnel].OFPort, Endpoints: map[string]uint32{}}
+	if r.cfg.Gateway != nil {
+		p.Gateway, p.GatewayMAC = r.ports[r.cfg.Gateway.PortName()].OFPort, r.cfg.Gateway.MAC()
+	}
+	for _, port := range r.ports {
+		if port.Role == roleEndpoint && port.Endpoint != "" {
+			p.Endpoints[port.Endpoint] = port.OFPort
+		}
+	}
+	return p
+}
+
+// lazyLinks is the names of this namespace's interfaces, read when first asked for.
+type lazyLinks map[string]bool
+
+func (l lazyLinks) has(name string) (bool, error) {
+	if len(l) == 0 {
+		interfaces, err := net.Interfaces()
+		if err != nil {
+			return false, errors.Join(errors.New("list network interfaces"), err)
+		}
+		for _, i := range interfaces {
+			l[i.Name] = true
+		}
+	}
+	return l[name], nil
+}

@@ -110,7 +110,7 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 	if err != nil {
 		return id, err
 	}
-	return id, d.alloc.Pool(ctx, prefix, o.hostBits)
+	return id, d.alloc.Pool(ctx, id, o.hostBits)
 }
 
 // ReleasePool implements IpamDriver.ReleasePool. Docker calls it before

@@ -154,7 +154,7 @@ func (p pool) subnet(self cluster.NodeID) cluster.Subnet {
 	if !gw.IsValid() {
 		gw = defaultGateway(p.Prefix)
 	}
-	return cluster.Subnet{Prefix: p.Prefix, Gateway: gw, HostBits: p.HostBits, Home: self}
+	return cluster.Subnet{Prefix: p.Prefix, Gateway: gw, HostBits: p.HostBits, Home: self, Range: p.Range}
 }
 
 // subnets returns the live subnets of the cluster and the pools that are not

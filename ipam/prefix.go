@@ -98,7 +98,8 @@ func (a *Allocator) routes() ([]netip.Prefix, error) {
 // of the cluster already, or all of it becomes this host's, asked of its owners if
 // need be, and is reserved as Prefix does. Overlapping another subnet, or a route
 // of the host, is an error that names both. Repeating it is no error.
-func (a *Allocator) Pool(ctx context.Context, p netip.Prefix, hostBits int) error {
+func (a *Allocator) Pool(ctx context.Context, id PoolID, hostBits int) error {
+	p := id.Prefix
 	routes, err := a.cfg.Routes()
 	if err != nil {
 		return fmt.Errorf("subnet %s: read the host's routes: %w", p, err)
@@ -109,7 +110,7 @@ func (a *Allocator) Pool(ctx context.Context, p netip.Prefix, hostBits int) erro
 		}
 	}
 	for {
-		missing, err := a.reservePool(p, hostBits)
+		missing, err := a.reservePool(id, hostBits)
 		if err != nil || len(missing) == 0 {
 			return err
 		}
@@ -128,7 +129,8 @@ func (a *Allocator) Pool(ctx context.Context, p netip.Prefix, hostBits int) erro
 
 // reservePool reserves p if it can be, and else returns the pieces of it that
 // other hosts own.
-func (a *Allocator) reservePool(p netip.Prefix, hostBits int) (missing []netip.Prefix, err error) {
+func (a *Allocator) reservePool(id PoolID, hostBits int) (missing []netip.Prefix, err error) {
+	p := id.Prefix
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range a.subnets() {
@@ -160,8 +162,15 @@ func (a *Allocator) reservePool(p netip.Prefix, hostBits int) (missing []netip.P
 			return nil, fmt.Errorf("subnet %s: %s in it is still leased from the subnet %s; remove that container, or wait", p, addr, l.Subnet)
 		}
 	}
-	old := a.state.pools[p]
-	a.state.setPool(pool{Prefix: p, Gateway: old.Gateway, HostBits: uint8(hostBits), Since: a.cfg.Now()})
+	q := a.state.pools[p] // asked for again, it keeps what it was given since
+	q.Prefix, q.Since = p, a.cfg.Now()
+	if hostBits != 0 {
+		q.HostBits = uint8(hostBits)
+	}
+	if id.Range.IsValid() {
+		q.Range = id.Range
+	}
+	a.state.setPool(q)
 	return nil, a.state.save(a.disk)
 }
 

@@ -26,8 +26,9 @@ type Lease struct {
 // or that is created and has a Subnet record as well.
 type pool struct {
 	Prefix   netip.Prefix
-	Gateway  netip.Addr // as asked for; invalid: the first address
-	HostBits uint8      `json:",omitempty"`
+	Range    netip.Prefix // --ip-range; invalid: the whole prefix
+	Gateway  netip.Addr   // as asked for; invalid: the first address
+	HostBits uint8        `json:",omitempty"`
 	Since    time.Time
 }
 

@@ -1,0 +1,243 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// apply does what a plan says, and goes on after failures. Learning comes first
+// and alone, as all else may look different then: more says to decide anew.
+func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
+	var errs []error
+	for _, n := range p.learn {
+		errs = append(errs, d.learn(ctx, n))
+	}
+	if len(p.learn) > 0 {
+		err := errors.Join(errs...)
+		return err == nil, err
+	}
+	for _, id := range p.lostEPs {
+		d.cfg.Log.Info("collecting an endpoint that docker has forgotten", "endpoint", id)
+		errs = append(errs, d.removeEndpoint(ctx, id))
+	}
+	for _, id := range p.lost {
+		d.cfg.Log.Info("collecting a network that docker has forgotten", "network", id)
+		errs = append(errs, d.removeNetwork(ctx, id, false))
+	}
+	for _, id := range p.uses {
+		errs = append(errs, d.noteUse(id))
+	}
+	for _, id := range p.unused {
+		errs = append(errs, d.noteUnused(id))
+	}
+	errs = append(errs, d.noteNames(p.names), d.retireAll(p.retire))
+	for _, n := range p.remove {
+		errs = append(errs, d.removeInDocker(ctx, n))
+	}
+	for _, n := range p.create {
+		errs = append(errs, d.createInDocker(ctx, n))
+	}
+	for _, why := range p.blocked {
+		errs = append(errs, errors.New(why))
+	}
+	return false, errors.Join(errs...)
+}
+
+// learn gives a local network the name that Docker has for it.
+func (d *Driver) learn(ctx context.Context, dn docker.Network) error {
+	conflict, err := d.learnName(dn)
+	if err != nil || !conflict {
+		return err
+	}
+	// Its containers must not be part of the other network for a moment longer.
+	for _, id := range d.endpointsOf(dn.ID) {
+		err = errors.Join(err, d.overlay.Detach(ctx, id))
+	}
+	return err
+}
+
+func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, ok := d.local.networks[dn.ID]
+	if !ok || n.Learnt {
+		return false, nil
+	}
+	old := n.Name
+	n.Name, n.Learnt = dn.Name, true
+	if old != dn.Name && old != provisional+dn.ID {
+		n.Name = old
+		n.Conflict = fmt.Sprintf("network %s has the subnet %v of network %s, which is another one; remove it and create it with a subnet of its own, or with none given", dn.Name, n.Prefixes, old)
+		d.cfg.Log.Error("network cannot be used", "why", n.Conflict)
+		return true, d.local.setNetwork(n)
+	}
+	_, err = d.replica.Update(func(tx *replica.Tx) error {
+		if old != n.Name {
+			rename(tx, d.cfg.Self, old, n.Name, dn.Labels)
+		}
+		if rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name); live {
+			n.VNID = rec.VNID
+		}
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("name network %s: %w", dn.Name, err)
+	}
+	d.cfg.Log.Info("network has its name", "network", n.Name, "vnid", n.VNID, "subnets", n.Prefixes)
+	return false, d.local.setNetwork(n)
+}
+
+// noteUse records that the network has containers here, and announces it again
+// if the cluster has deleted it meanwhile.
+func (d *Driver) noteUse(id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, ok := d.local.networks[id]
+	if !ok {
+		return nil
+	}
+	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		if err := announce(tx, d.cfg.Self, n, n.subnets(d.cfg.Self), 0, false); err != nil {
+			return err
+		}
+		use(tx, d.cfg.Self, n.Name)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("note the use of network %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func (d *Driver) noteUnused(id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, ok := d.local.networks[id]
+	if !ok || d.local.used(id) {
+		return nil
+	}
+	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		tx.Delete(cluster.Use{Network: n.Name, Host: d.cfg.Self}.Key())
+		return nil
+	})
+	return err
+}
+
+func (d *Driver) noteNames(names []cluster.Endpoint) error {
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		for _, e := range names {
+			rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID)
+			if !live || rec.Host != d.cfg.Self {
+				continue
+			}
+			rec.Container, rec.Name, rec.Aliases = e.Container, e.Name, e.Aliases
+			_ = tx.Put(rec) // Update reports it
+		}
+		return nil
+	})
+	return err
+}
+
+func (d *Driver) retireAll(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		for _, name := range names {
+			if n, live := cluster.Get[cluster.Network](tx.Snapshot(), name); live && n.Removed && idle(tx.Snapshot(), name) {
+				retire(tx, name)
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// createInDocker makes a network of the cluster in this host's Docker. Docker
+// calls RequestPool and CreateNetwork of this agent meanwhile: no lock is held.
+func (d *Driver) createInDocker(ctx context.Context, n docker.Network) error {
+	prefixes := prefixesOfPools(n.Pools)
+	d.mu.Lock()
+	for _, p := range prefixes {
+		d.ours.creating[p] = n.Name
+	}
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, p := range prefixes {
+			delete(d.ours.creating, p)
+		}
+	}()
+	if _, err := d.docker.CreateNetwork(ctx, n); err != nil && !errors.Is(err, docker.ErrConflict) {
+		return fmt.Errorf("make network %s of the cluster here: %w", n.Name, err)
+	}
+	d.cfg.Log.Info("network of the cluster is here too", "network", n.Name)
+	return nil
+}
+
+func prefixesOfPools(pools []docker.IPAM) (out []netip.Prefix) {
+	for _, p := range pools {
+		if prefix, err := netip.ParsePrefix(p.Subnet); err == nil {
+			out = append(out, prefix)
+		}
+	}
+	return out
+}
+
+// removeInDocker removes a network that the cluster has deleted. If a container
+// has come onto it meanwhile, Docker refuses, and the network is announced again.
+func (d *Driver) removeInDocker(ctx context.Context, n docker.Network) error {
+	d.mu.Lock()
+	if d.local.used(n.ID) {
+		d.mu.Unlock()
+		return nil
+	}
+	d.ours.removing[n.ID] = true
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.ours.removing, n.ID)
+	}()
+	if err := d.docker.RemoveNetwork(ctx, n.ID); err != nil && !errors.Is(err, docker.ErrConflict) {
+		return fmt.Errorf("remove network %s, which the cluster has deleted: %w", n.Name, err)
+	}
+	d.cfg.Log.Info("network was deleted in the cluster, and here", "network", n.Name)
+	return nil
+}
+
+// refreshVNIDs notes the VNIDs of local networks, to announce them again with if
+// the cluster deletes them while this host is cut off.
+func (d *Driver) refreshVNIDs(snap *cluster.Snapshot) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, id := range sortedKeys(d.local.networks) {
+		n := d.local.networks[id]
+		if rec, live := cluster.Get[cluster.Network](snap, n.Name); live && rec.VNID != n.VNID {
+			n.VNID = rec.VNID
+			errs = append(errs, d.local.setNetwork(n))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

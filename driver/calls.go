@@ -1,0 +1,77 @@
+package driver
+
+import (
+	"context"
+
+	"github.com/docker/go-plugins-helpers/network"
+
+	"github.com/grapevine-net/grapevine/internal/plugin"
+)
+
+// Empty is the reply of calls that return nothing.
+type Empty struct{}
+
+// Capabilities is the reply to GetCapabilities; go-plugins-helpers lacks the
+// last field.
+type Capabilities struct {
+	Scope             string
+	ConnectivityScope string
+	// GwAllocChecker makes Docker, from 28 on, call GwAllocCheck before it asks for
+	// pools: bad options are refused before anything is allocated.
+	GwAllocChecker bool
+}
+
+// GwAllocCheckRequest asks, before anything else of a network's creation,
+// whether it needs a gateway address.
+type GwAllocCheckRequest struct {
+	Options map[string]any
+}
+
+// GwAllocCheckResponse says which gateway addresses Docker shall not ask for.
+type GwAllocCheckResponse struct {
+	SkipIPv4, SkipIPv6 bool
+}
+
+// Register adds the driver's methods to s.
+func (d *Driver) Register(s *plugin.Server) {
+	plugin.HandleNoBody(s, plugin.Network, "GetCapabilities", d.GetCapabilities)
+	plugin.Handle(s, plugin.Network, "GwAllocCheck", d.GwAllocCheck)
+	plugin.Handle(s, plugin.Network, "AllocateNetwork", d.AllocateNetwork)
+	plugin.Handle(s, plugin.Network, "FreeNetwork", nothing[network.FreeNetworkRequest])
+	plugin.Handle(s, plugin.Network, "CreateNetwork", d.CreateNetwork)
+	plugin.Handle(s, plugin.Network, "DeleteNetwork", d.DeleteNetwork)
+	plugin.Handle(s, plugin.Network, "CreateEndpoint", d.CreateEndpoint)
+	plugin.Handle(s, plugin.Network, "EndpointOperInfo", d.EndpointInfo)
+	plugin.Handle(s, plugin.Network, "DeleteEndpoint", d.DeleteEndpoint)
+	plugin.Handle(s, plugin.Network, "Join", d.Join)
+	plugin.Handle(s, plugin.Network, "Leave", d.Leave)
+	plugin.Handle(s, plugin.Network, "ProgramExternalConnectivity", d.ProgramExternalConnectivity)
+	plugin.Handle(s, plugin.Network, "RevokeExternalConnectivity", nothing[network.RevokeExternalConnectivityRequest])
+	plugin.Handle(s, plugin.Network, "DiscoverNew", nothing[network.DiscoveryNotification])
+	plugin.Handle(s, plugin.Network, "DiscoverDelete", nothing[network.DiscoveryNotification])
+}
+
+// nothing accepts a call that needs no action: those of Swarm managers, which a
+// driver of local scope does not get, and what has nothing to revoke.
+func nothing[Req any](context.Context, *Req) (*Empty, error) { return &Empty{}, nil }
+
+// GetCapabilities implements NetworkDriver.GetCapabilities. The data scope is
+// local, since global would hand the creation of networks to Swarm's managers.
+func (d *Driver) GetCapabilities(context.Context) (*Capabilities, error) {
+	return &Capabilities{Scope: network.LocalScope, ConnectivityScope: network.GlobalScope, GwAllocChecker: true}, nil
+}
+
+// GwAllocCheck implements NetworkDriver.GwAllocCheck. Every network has its
+// gateway address, internal ones too: it is reserved in all of the cluster, where
+// the network may be extended.
+func (d *Driver) GwAllocCheck(_ context.Context, r *GwAllocCheckRequest) (*GwAllocCheckResponse, error) {
+	if _, err := parseOptions(r.Options); err != nil {
+		return nil, err
+	}
+	return &GwAllocCheckResponse{}, nil
+}
+
+// AllocateNetwork implements NetworkDriver.AllocateNetwork.
+func (d *Driver) AllocateNetwork(context.Context, *network.AllocateNetworkRequest) (*network.AllocateNetworkResponse, error) {
+	return &network.AllocateNetworkResponse{Options: map[string]string{}}, nil
+}

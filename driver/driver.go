@@ -1,0 +1,115 @@
+// Package driver answers Docker's NetworkDriver calls (libnetwork/docs/remote.md)
+// and keeps Docker's networks and the cluster's the same.
+//
+// Two halves: the calls, which write records, wire containers to the switch and
+// never wait for the Docker API (it may be waiting for them); and the watcher
+// (Watch), which learns names from the Docker API, makes and removes networks
+// there, and collects what Docker forgot.
+//
+// A cluster network is its name. Docker does not tell the driver that, so a new
+// network is provisional, with a VNID of its own, until the watcher has learnt
+// its name; then its subnets and endpoints become the named network's.
+package driver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Replica is the agent's copy of the cluster's state; *replica.Replica is one.
+type Replica interface {
+	Snapshot() *cluster.Snapshot
+	Watch() <-chan struct{}
+	Update(func(*replica.Tx) error) (rev uint64, err error)
+}
+
+// Overlay puts containers' interfaces into the switch; *overlay.Overlay is one.
+// Both calls are idempotent; Attach returns when the port forwards.
+type Overlay interface {
+	Attach(ctx context.Context, endpointID, ifname string) error
+	Detach(ctx context.Context, endpointID string) error
+}
+
+// Links makes and deletes veth pairs; HostLinks is the real one. Both calls are
+// idempotent.
+type Links interface {
+	Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error
+	Delete(host string) error
+}
+
+// Config of a Driver.
+type Config struct {
+	Self cluster.NodeID
+	// Replicate lets the agent make and remove networks in this host's Docker.
+	Replicate bool
+	// DriverName is the name by which this host's Docker knows the driver, such as
+	// "grapevine:latest"; "" to find it out.
+	DriverName string
+	// Socket is the path of the plugin's socket, of which an unmanaged plugin has
+	// its name.
+	Socket string
+	// MTU of the underlay in bytes, where no Node record tells.
+	MTU int
+	// Grace is how long what Docker does not know is kept: longer than Docker takes
+	// from the first call for a thing to listing it. 0: a minute.
+	Grace time.Duration
+	Now   func() time.Time
+	Log   *slog.Logger
+}
+
+// Driver answers the NetworkDriver calls. It is safe for concurrent use.
+type Driver struct {
+	cfg     Config
+	replica Replica
+	alloc   *ipam.Allocator
+	overlay Overlay
+	links   Links
+	docker  *docker.Client
+	wake    chan struct{} // capacity 1: something for the watcher to look at
+
+	mu    sync.Mutex // covers local, ours, and the records that go with them
+	local *local
+	ours  ours
+}
+
+// ours are the changes that the watcher is just making in Docker, so that the
+// calls that come of them are not taken for the user's.
+type ours struct {
+	creating map[netip.Prefix]string // name of the network, by each of its subnets
+	removing map[string]bool         // by Docker's ID
+}
+
+// New returns a Driver with the networks and endpoints that db has.
+func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, d *docker.Client, db *store.DB) (*Driver, error) {
+	if cfg.Grace == 0 {
+		cfg.Grace = time.Minute
+	}
+	loc, err := openLocal(db)
+	if err != nil {
+		return nil, fmt.Errorf("driver: %w", err)
+	}
+	return &Driver{
+		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, docker: d,
+		wake: make(chan struct{}, 1), local: loc,
+		ours: ours{creating: map[netip.Prefix]string{}, removing: map[string]bool{}},
+	}, nil
+}
+
+// poke makes the watcher look soon. It never blocks.
+func (d *Driver) poke() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}

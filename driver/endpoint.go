@@ -1,0 +1,170 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/docker/go-plugins-helpers/network"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// CreateEndpoint implements NetworkDriver.CreateEndpoint: the address becomes
+// the endpoint's, and its record goes to the cluster, both durable on return. Of
+// the interface only what the request left open is returned, or Docker rolls back.
+func (d *Driver) CreateEndpoint(_ context.Context, r *network.CreateEndpointRequest) (*network.CreateEndpointResponse, error) {
+	e, given, err := d.parseEndpoint(r)
+	if err != nil {
+		return nil, err
+	}
+	reply := &network.CreateEndpointResponse{Interface: &network.EndpointInterface{}}
+	if !given {
+		reply.Interface.MacAddress = e.MAC
+	}
+	if err := d.alloc.Bind(e.Prefix, e.Addr, e.ID); err != nil {
+		return nil, err
+	}
+	if err := d.addEndpoint(e); err != nil {
+		return nil, errors.Join(err, d.alloc.Unbind(e.ID))
+	}
+	return reply, nil
+}
+
+// parseEndpoint reads the request; given says that it has a MAC address.
+func (d *Driver) parseEndpoint(r *network.CreateEndpointRequest) (e localEndpoint, given bool, err error) {
+	if len(r.EndpointID) < 12 {
+		return e, false, fmt.Errorf("endpoint ID %.70q is too short", r.EndpointID)
+	}
+	n, err := d.network(r.NetworkID)
+	if err != nil {
+		return e, false, err
+	}
+	if r.Interface == nil || r.Interface.Address == "" {
+		return e, false, errors.New("the endpoint has no IPv4 address; the network's IPAM driver must be grapevine's")
+	}
+	if r.Interface.AddressIPv6 != "" {
+		return e, false, errors.New("IPv6 is not supported yet by this version of grapevine")
+	}
+	addr, err := netip.ParsePrefix(r.Interface.Address)
+	if err != nil {
+		return e, false, fmt.Errorf("address %.60q is not like 10.1.0.2/16: %w", r.Interface.Address, err)
+	}
+	e = localEndpoint{ID: r.EndpointID, Network: n.ID, Addr: addr.Addr(), Created: d.cfg.Now()}
+	var ok bool
+	if e.Prefix, _, ok = n.subnetOf(e.Addr); !ok || !e.Addr.Is4() {
+		return e, false, fmt.Errorf("address %s is in none of the network's subnets %v", e.Addr, n.Prefixes)
+	}
+	e.MAC = macFor(e.Addr)
+	if r.Interface.MacAddress == "" {
+		return e, false, nil
+	}
+	mac, err := net.ParseMAC(r.Interface.MacAddress)
+	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
+		return e, true, fmt.Errorf("MAC address %.40q is not a unicast Ethernet address", r.Interface.MacAddress)
+	}
+	e.MAC = mac.String()
+	return e, true, nil
+}
+
+// network returns a Docker network that can be used.
+func (d *Driver) network(id string) (localNetwork, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, ok := d.local.networks[id]
+	switch {
+	case !ok:
+		return n, fmt.Errorf("network %.12s is not known to this agent, whose state may be new; remove the network in Docker and create it again", id)
+	case n.Conflict != "":
+		return n, errors.New(n.Conflict)
+	}
+	return n, nil
+}
+
+// macFor makes the MAC address that goes with an IPv4 address, as Docker does.
+func macFor(a netip.Addr) string {
+	b := a.As4()
+	return net.HardwareAddr{0x02, 0x42, b[0], b[1], b[2], b[3]}.String()
+}
+
+func (d *Driver) addEndpoint(e localEndpoint) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, ok := d.local.networks[e.Network]
+	if !ok {
+		return fmt.Errorf("network %.12s was removed meanwhile", e.Network)
+	}
+	if old, again := d.local.endpoints[e.ID]; again {
+		e.Joined, e.Created = old.Joined, old.Created
+	}
+	if err := d.local.setEndpoint(e); err != nil {
+		return err
+	}
+	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		if err := announce(tx, d.cfg.Self, n, n.subnets(d.cfg.Self), 0, false); err != nil {
+			return err
+		}
+		use(tx, d.cfg.Self, n.Name)
+		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: []netip.Addr{e.Addr}, MAC: e.MAC, Host: d.cfg.Self}
+		if old, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live {
+			rec.Container, rec.Name, rec.Aliases = old.Container, old.Name, old.Aliases
+		}
+		_ = tx.Put(rec) // Update reports it
+		return nil
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("announce endpoint %.12s: %w", e.ID, err), d.local.dropEndpoint(e.ID))
+	}
+	return nil
+}
+
+// DeleteEndpoint implements NetworkDriver.DeleteEndpoint. Docker forgets the
+// endpoint whatever is returned; one that is gone is no error.
+func (d *Driver) DeleteEndpoint(ctx context.Context, r *network.DeleteEndpointRequest) (*Empty, error) {
+	return &Empty{}, d.removeEndpoint(ctx, r.EndpointID)
+}
+
+func (d *Driver) removeEndpoint(ctx context.Context, id string) error {
+	err := d.unplug(ctx, id)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.local.endpoints[id]; ok {
+		_, uerr := d.replica.Update(func(tx *replica.Tx) error {
+			tx.Delete(cluster.Endpoint{ID: id}.Key())
+			return nil
+		})
+		if uerr != nil {
+			return errors.Join(err, fmt.Errorf("withdraw endpoint %.12s: %w", id, uerr))
+		}
+		err = errors.Join(err, d.local.dropEndpoint(id))
+	}
+	d.poke()
+	return errors.Join(err, d.alloc.Unbind(id))
+}
+
+// EndpointInfo implements NetworkDriver.EndpointOperInfo.
+func (d *Driver) EndpointInfo(_ context.Context, r *network.InfoRequest) (*network.InfoResponse, error) {
+	e, _, err := d.endpoint(r.NetworkID, r.EndpointID)
+	if err != nil {
+		return nil, err
+	}
+	host, _ := ifnames(e.ID)
+	return &network.InfoResponse{Value: map[string]string{"interface": host, "address": e.Addr.String(), "mac": e.MAC}}, nil
+}
+
+func (d *Driver) endpoint(networkID, id string) (localEndpoint, localNetwork, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := d.local.endpoints[id]
+	n, known := d.local.networks[e.Network]
+	switch {
+	case !ok || !known || e.Network != networkID:
+		return e, n, fmt.Errorf("endpoint %.12s of network %.12s is not known to this agent; restart the container", id, networkID)
+	case n.Conflict != "":
+		return e, n, errors.New(n.Conflict)
+	}
+	return e, n, nil
+}

@@ -1,0 +1,162 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/docker/go-plugins-helpers/network"
+
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+// Bytes that VXLAN adds to a packet: the inner Ethernet header, VXLAN, UDP and
+// the outer IP header (RFC 7348 section 5).
+const (
+	overhead4 = 14 + 8 + 8 + 20
+	overhead6 = 14 + 8 + 8 + 40
+)
+
+// Prefixes of interface names.
+const (
+	hostPrefix      = "gv"  // on the host
+	peerPrefix      = "gc"  // on its way into the container
+	containerPrefix = "eth" // in the container: Docker appends a number
+)
+
+// optPortMap is where Docker puts -p.
+const optPortMap = "com.docker.network.portmap"
+
+// ifnames returns the names of the two ends of an endpoint's veth pair.
+func ifnames(endpoint string) (host, peer string) {
+	id := endpoint[:min(12, len(endpoint))]
+	return hostPrefix + id, peerPrefix + id
+}
+
+// Join implements NetworkDriver.Join: the container's interface is made, and is
+// in the switch with its flows in place on return.
+func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.JoinResponse, error) {
+	e, n, err := d.endpoint(r.NetworkID, r.EndpointID)
+	if err != nil {
+		return nil, err
+	}
+	mac, err := net.ParseMAC(e.MAC)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %.12s: %w", e.ID, err)
+	}
+	snap := d.replica.Snapshot()
+	host, peer := ifnames(e.ID)
+	if err := d.links.Veth(host, peer, mac, d.mtu(snap, n.Name), "grapevine endpoint "+e.ID[:12]); err != nil {
+		return nil, err
+	}
+	if err := d.setJoined(e.ID, true); err != nil {
+		return nil, errors.Join(err, d.unplug(context.WithoutCancel(ctx), e.ID))
+	}
+	if err := d.overlay.Attach(ctx, e.ID, host); err != nil {
+		err = fmt.Errorf("attach endpoint %.12s to the switch: %w", e.ID, err)
+		return nil, errors.Join(err, d.unplug(context.WithoutCancel(ctx), e.ID))
+	}
+	reply := &network.JoinResponse{InterfaceName: network.InterfaceName{SrcName: peer, DstPrefix: containerPrefix}}
+	_, gw, _ := n.subnetOf(e.Addr)
+	reply.StaticRoutes = routes(snap, n, e, gw)
+	if gw.IsValid() && !n.Internal {
+		reply.Gateway = gw.String()
+	}
+	return reply, nil
+}
+
+// routes lead to the network's other subnets by the gateway, for containers whose
+// default route is on another network or that have none.
+func routes(snap *cluster.Snapshot, n localNetwork, e localEndpoint, gw netip.Addr) (out []*network.StaticRoute) {
+	if !gw.IsValid() {
+		return nil
+	}
+	for _, p := range prefixesOf(snap, n.Name) {
+		if p != e.Prefix && p.Addr().Is4() == gw.Is4() {
+			const nextHop = 0 // libnetwork types.NEXTHOP
+			out = append(out, &network.StaticRoute{Destination: p.String(), RouteType: nextHop, NextHop: gw.String()})
+		}
+	}
+	return out
+}
+
+// mtu returns the MTU of containers' interfaces on a network: as it was created
+// with, or what fits the narrowest underlay of the cluster.
+func (d *Driver) mtu(snap *cluster.Snapshot, name string) int {
+	if n, ok := cluster.Get[cluster.Network](snap, name); ok && n.MTU != 0 {
+		return n.MTU
+	}
+	underlay, overhead := d.cfg.MTU, overhead4
+	for node := range cluster.All[cluster.Node](snap) {
+		if node.MTU != 0 && (underlay == 0 || node.MTU < underlay) {
+			underlay = node.MTU
+		}
+		if node.VTEP.Is6() {
+			overhead = overhead6
+		}
+	}
+	if underlay == 0 {
+		underlay = 1500
+	}
+	return max(underlay-overhead, minMTU)
+}
+
+func (d *Driver) setJoined(id string, joined bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := d.local.endpoints[id]
+	if !ok || e.Joined == joined {
+		return nil
+	}
+	e.Joined = joined
+	return d.local.setEndpoint(e)
+}
+
+// Leave implements NetworkDriver.Leave. The pair goes with its host end, out of
+// the container too; an endpoint that is gone is no error.
+func (d *Driver) Leave(ctx context.Context, r *network.LeaveRequest) (*Empty, error) {
+	return &Empty{}, d.unplug(ctx, r.EndpointID)
+}
+
+// unplug takes an endpoint out of the switch and deletes its interface.
+func (d *Driver) unplug(ctx context.Context, id string) error {
+	var errs []error
+	if err := d.overlay.Detach(ctx, id); err != nil {
+		errs = append(errs, fmt.Errorf("take endpoint %.12s out of the switch: %w", id, err))
+	}
+	host, _ := ifnames(id)
+	errs = append(errs, d.links.Delete(host), d.setJoined(id, false))
+	return errors.Join(errs...)
+}
+
+// ProgramExternalConnectivity implements the call by which Docker hands over -p.
+// Containers reach the outside without it; published ports come with a later
+// version, and a user who asks for them must know.
+func (d *Driver) ProgramExternalConnectivity(_ context.Context, r *network.ProgramExternalConnectivityRequest) (*Empty, error) {
+	if ports, ok := r.Options[optPortMap].([]any); ok && len(ports) > 0 {
+		return nil, errors.New("publishing ports (-p) is not supported yet by this version of grapevine; leave -p out and reach the container by its address, or connect it to a bridge network for its ports")
+	}
+	return &Empty{}, nil
+}
+
+// restore puts the interfaces of this host's running containers into the switch
+// again, after the agent or the switch was started anew. Those that are gone with
+// their containers are left for the watcher to collect.
+func (d *Driver) restore(ctx context.Context) {
+	d.mu.Lock()
+	var joined []string
+	for id, e := range d.local.endpoints {
+		if e.Joined {
+			joined = append(joined, id)
+		}
+	}
+	d.mu.Unlock()
+	for _, id := range joined {
+		host, _ := ifnames(id)
+		if err := d.overlay.Attach(ctx, id, host); err != nil && ctx.Err() == nil {
+			d.cfg.Log.Info("endpoint not attached again", "endpoint", id, "err", err)
+		}
+	}
+}

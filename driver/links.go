@@ -1,0 +1,18 @@
+package driver
+
+import (
+	"net"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+)
+
+// HostLinks makes veth pairs in the agent's network namespace.
+type HostLinks struct{}
+
+// Veth implements Links.
+func (HostLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error {
+	return link.Veth{Name: host, Peer: peer, PeerMAC: mac, MTU: mtu, Alias: alias}.Ensure()
+}
+
+// Delete implements Links.
+func (HostLinks) Delete(host string) error { return link.Delete(host) }

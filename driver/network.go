@@ -1,0 +1,263 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/docker/go-plugins-helpers/network"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// CreateNetwork implements NetworkDriver.CreateNetwork. If the network is known
+// in the cluster, by -o name= or by its subnet, it takes that one's VNID;
+// otherwise it gets one of its own, and is provisional until its name is known.
+// Docker does not call DeleteNetwork after an error: nothing is left then.
+func (d *Driver) CreateNetwork(ctx context.Context, r *network.CreateNetworkRequest) (*Empty, error) {
+	if r.NetworkID == "" {
+		return nil, errors.New("network ID is empty")
+	}
+	o, err := parseOptions(r.Options)
+	if err != nil {
+		return nil, err
+	}
+	pools, err := parsePools(r, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pools {
+		// Again: the reservation may be gone, if a second creation with the same
+		// subnet failed meanwhile and released it.
+		if err := d.alloc.Pool(ctx, ipam.PoolID{Prefix: p.Prefix}, 0); err != nil {
+			return nil, err
+		}
+	}
+	name, learnt := d.nameFor(r.NetworkID, pools, o)
+	vnid, fresh, err := d.vnidFor(ctx, name, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.addNetwork(r.NetworkID, name, learnt, vnid, pools, o); err != nil {
+		if fresh {
+			err = errors.Join(err, d.alloc.ReleaseVNID(vnid))
+		}
+		return nil, err
+	}
+	for _, p := range pools {
+		if err := d.alloc.PoolDone(p.Prefix); err != nil {
+			d.cfg.Log.Warn("end the reservation of a subnet", "subnet", p.Prefix, "err", err)
+		}
+	}
+	d.poke()
+	return &Empty{}, nil
+}
+
+// parsePools reads the subnets that Docker got from its IPAM driver, which must
+// be ours.
+func parsePools(r *network.CreateNetworkRequest, o networkOptions) ([]cluster.Subnet, error) {
+	if len(r.IPv6Data) > 0 {
+		return nil, errors.New("IPv6 is not supported yet by this version of grapevine; leave --ipv6 and IPv6 subnets out")
+	}
+	var out []cluster.Subnet
+	for _, data := range r.IPv4Data {
+		if data == nil {
+			return nil, errors.New("an entry of IPv4Data is null")
+		}
+		if data.AddressSpace != ipam.AddressSpace {
+			return nil, errors.New("the network's addresses come from another IPAM driver, which does not know the other hosts; add --ipam-driver with the same name as -d (in Compose: ipam: driver:)")
+		}
+		s, err := parsePool(data)
+		if err != nil {
+			return nil, err
+		}
+		if err := o.fits(s.Prefix); err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the network has no IPv4 subnet; grapevine needs one")
+	}
+	return out, nil
+}
+
+func parsePool(data *network.IPAMData) (cluster.Subnet, error) {
+	prefix, err := netip.ParsePrefix(data.Pool)
+	if err != nil || prefix != prefix.Masked() || !prefix.Addr().Is4() {
+		return cluster.Subnet{}, fmt.Errorf("pool %.60q is not an IPv4 prefix like 10.1.0.0/16", data.Pool)
+	}
+	s := cluster.Subnet{Prefix: prefix}
+	if data.Gateway != "" {
+		gw, err := netip.ParsePrefix(data.Gateway)
+		if err != nil || !prefix.Contains(gw.Addr()) {
+			return s, fmt.Errorf("gateway %.60q is not in the subnet %s", data.Gateway, prefix)
+		}
+		s.Gateway = gw.Addr()
+	}
+	for name, v := range data.AuxAddresses {
+		text, _ := v.(string)
+		aux, err := netip.ParsePrefix(text)
+		if err != nil || !prefix.Contains(aux.Addr()) {
+			return s, fmt.Errorf("auxiliary address %.60q=%.60v is not in the subnet %s", name, v, prefix)
+		}
+		if s.Aux == nil {
+			s.Aux = map[string]netip.Addr{}
+		}
+		s.Aux[name] = aux.Addr()
+	}
+	return s, nil
+}
+
+// nameFor returns the cluster's network that a new Docker network is part of,
+// and whether that is certain.
+func (d *Driver) nameFor(id string, pools []cluster.Subnet, o networkOptions) (name string, learnt bool) {
+	if o.name != "" {
+		return o.name, true
+	}
+	d.mu.Lock()
+	name, own := d.ours.creating[pools[0].Prefix]
+	d.mu.Unlock()
+	if own {
+		return name, true
+	}
+	if s, ok := cluster.Get[cluster.Subnet](d.replica.Snapshot(), pools[0].Prefix.String()); ok {
+		return s.Network, false
+	}
+	return provisional + id, false
+}
+
+// vnidFor returns the VNID of the network called name, and whether it was handed
+// out just now.
+func (d *Driver) vnidFor(ctx context.Context, name string, o networkOptions) (vnid uint32, fresh bool, err error) {
+	n, known := cluster.Get[cluster.Network](d.replica.Snapshot(), name)
+	switch {
+	case known && o.hasVNID && o.vnid != n.VNID:
+		return 0, false, fmt.Errorf("option vnid=%d: network %s has the VNID %d; leave the option out to join it", o.vnid, name, n.VNID)
+	case known:
+		return n.VNID, false, nil
+	case o.hasVNID:
+		return o.vnid, o.vnid != 0, d.alloc.VNIDExact(ctx, o.vnid, name)
+	}
+	vnid, err = d.alloc.VNID(ctx)
+	return vnid, true, err
+}
+
+// addNetwork makes the network durable here and in the cluster.
+func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []cluster.Subnet, o networkOptions) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, again := d.local.networks[id]; again {
+		return nil
+	}
+	n := localNetwork{
+		ID: id, Name: name, Learnt: learnt, Internal: o.internal, Options: o.given, VNID: vnid, Created: d.cfg.Now(),
+	}
+	for i, p := range pools {
+		if other, ok := d.local.withPrefix(p.Prefix); ok {
+			return fmt.Errorf("subnet %s is used by network %s (%.12s) of this host; choose another one", p.Prefix, other.Name, other.ID)
+		}
+		full, _ := d.alloc.Subnet(p.Prefix)
+		pools[i] = merged(full, p, o)
+		n.Prefixes, n.Gateways = append(n.Prefixes, p.Prefix), append(n.Gateways, pools[i].Gateway)
+	}
+	// The local note first: what is in the cluster but not noted, nobody collects.
+	if err := d.local.setNetwork(n); err != nil {
+		return err
+	}
+	_, err := d.replica.Update(func(tx *replica.Tx) error { return announce(tx, d.cfg.Self, n, pools, o.mtu, true) })
+	if err != nil {
+		return errors.Join(fmt.Errorf("announce network %s: %w", name, err), d.local.dropNetwork(id))
+	}
+	return nil
+}
+
+// merged is the subnet that results from what is known of it (full) and what
+// Docker says at its network's creation.
+func merged(full, said cluster.Subnet, o networkOptions) cluster.Subnet {
+	out := full
+	out.Prefix = said.Prefix
+	if said.Gateway.IsValid() && full.Network == "" {
+		out.Gateway = said.Gateway
+	}
+	if o.hostBits != 0 && full.Network == "" {
+		out.HostBits = uint8(o.hostBits)
+	}
+	if len(said.Aux) > 0 {
+		out.Aux = map[string]netip.Addr{}
+		for _, aux := range []map[string]netip.Addr{full.Aux, said.Aux} {
+			for name, addr := range aux {
+				out.Aux[name] = addr
+			}
+		}
+	}
+	return out
+}
+
+func (l *local) withPrefix(p netip.Prefix) (localNetwork, bool) {
+	for _, n := range l.networks {
+		for _, q := range n.Prefixes {
+			if q == p {
+				return n, true
+			}
+		}
+	}
+	return localNetwork{}, false
+}
+
+// DeleteNetwork implements NetworkDriver.DeleteNetwork. Docker forgets the
+// network whatever is returned. If the user asked for it, and not this agent, the
+// network is to go on all hosts, as soon as none has containers on it.
+func (d *Driver) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequest) (*Empty, error) {
+	d.mu.Lock()
+	byUser := !d.ours.removing[r.NetworkID]
+	d.mu.Unlock()
+	return &Empty{}, d.removeNetwork(ctx, r.NetworkID, byUser)
+}
+
+// removeNetwork ends this host's part in a network, with the endpoints that are
+// left over. It is no error if there is none.
+func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) error {
+	var errs []error
+	for _, e := range d.endpointsOf(id) {
+		errs = append(errs, d.removeEndpoint(ctx, e))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, ok := d.local.networks[id]
+	if !ok {
+		return errors.Join(errs...)
+	}
+	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		tx.Delete(cluster.Use{Network: n.Name, Host: d.cfg.Self}.Key())
+		if n.Name == provisional+id {
+			retire(tx, n.Name)
+			return nil
+		}
+		rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name)
+		if live && byUser && n.Conflict == "" && !rec.Removed {
+			rec.Removed = true
+			_ = tx.Put(rec) // Update reports it
+		}
+		return nil
+	})
+	if err != nil {
+		return errors.Join(append(errs, fmt.Errorf("remove network %s: %w", n.Name, err))...)
+	}
+	d.poke()
+	return errors.Join(append(errs, d.local.dropNetwork(id))...)
+}
+
+func (d *Driver) endpointsOf(network string) (ids []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, e := range d.local.endpoints {
+		if e.Network == network {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,140 @@
+package driver
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/ipam"
+)
+
+// Keys of CreateNetwork's options that Docker sets itself.
+const (
+	optGeneric  = "com.docker.network.generic" // map of the -o values
+	optInternal = "com.docker.network.internal"
+	// optMTU is the name that Docker's own drivers give to the MTU.
+	optMTU = "com.docker.network.driver.mtu"
+)
+
+// Range of MTUs of containers' interfaces: the least that IPv4 hosts must take
+// (RFC 791), and jumbo frames.
+const (
+	minMTU = 576
+	maxMTU = 9216
+)
+
+// networkOptions are the -o values of docker network create.
+type networkOptions struct {
+	given     map[string]string // as the user wrote them
+	name      string            // "" for the name that Docker has
+	vnid      uint32
+	hasVNID   bool
+	mtu       int // 0: from the underlay
+	prefixLen int // 0: not given
+	hostBits  int
+	internal  bool
+}
+
+// setters read one option each; their keys are all the known options.
+var setters = map[string]func(*networkOptions, string) error{
+	"name": setName,
+	"vnid": setVNID,
+	"mtu":  setMTU,
+	optMTU: setMTU,
+	"prefixlen": func(o *networkOptions, v string) (err error) {
+		o.prefixLen, err = ipam.ParseBits("prefixlen", v, 1, 128)
+		return
+	},
+	"hostsubnetlength": func(o *networkOptions, v string) (err error) {
+		o.hostBits, err = ipam.ParseBits("hostsubnetlength", v, 0, 24)
+		return
+	},
+	"encap": setEncap,
+}
+
+// parseOptions reads CreateNetwork's (or GwAllocCheck's) Options. Unknown -o
+// values are an error that lists the known ones; other keys are Docker's and may
+// be anything.
+func parseOptions(all map[string]any) (networkOptions, error) {
+	o := networkOptions{given: map[string]string{}}
+	switch v := all[optInternal].(type) {
+	case bool:
+		o.internal = v
+	case string:
+		o.internal = v == "true"
+	}
+	generic, ok := all[optGeneric].(map[string]any)
+	if !ok && all[optGeneric] != nil {
+		return o, fmt.Errorf("option %s is a %T, not an object", optGeneric, all[optGeneric])
+	}
+	for key, v := range generic {
+		value, ok := v.(string)
+		if !ok {
+			return o, fmt.Errorf("option %.60q is a %T, not a string", key, v)
+		}
+		set, known := setters[key]
+		if !known {
+			return o, fmt.Errorf("option %.60q is unknown; known are %s", key, strings.Join(knownOptions(), ", "))
+		}
+		if err := set(&o, value); err != nil {
+			return o, err
+		}
+		o.given[key] = value
+	}
+	return o, nil
+}
+
+func knownOptions() []string {
+	var names []string
+	for name := range setters {
+		if name != optMTU {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func setName(o *networkOptions, v string) error {
+	if v == "" || len(v) > 200 || strings.ContainsAny(v, "/ \t\n") {
+		return fmt.Errorf("option name=%.60q: must be a network name of 1 to 200 characters, without slashes and blanks", v)
+	}
+	o.name = v
+	return nil
+}
+
+func setVNID(o *networkOptions, v string) error {
+	n, err := strconv.ParseUint(v, 10, 24)
+	if err != nil {
+		return fmt.Errorf("option vnid=%.60q: must be a number between 0 and %d; 0 makes a network that reaches all others", v, 1<<24-1)
+	}
+	o.vnid, o.hasVNID = uint32(n), true
+	return nil
+}
+
+func setMTU(o *networkOptions, v string) error {
+	n, err := strconv.Atoi(v)
+	if err != nil || n != 0 && (n < minMTU || n > maxMTU) {
+		return fmt.Errorf("option mtu=%.60q: must be a number of bytes between %d and %d, or 0 to take it from the underlay", v, minMTU, maxMTU)
+	}
+	o.mtu = n
+	return nil
+}
+
+func setEncap(_ *networkOptions, v string) error {
+	if v != "vxlan" {
+		return fmt.Errorf("option encap=%.60q is not supported; vxlan is", v)
+	}
+	return nil
+}
+
+// fits says whether the options go with a pool, which is Docker's already when
+// the options are seen.
+func (o networkOptions) fits(p netip.Prefix) error {
+	if o.prefixLen != 0 && o.prefixLen != p.Bits() {
+		return fmt.Errorf("option prefixlen=%d: Docker has asked for the subnet %s before it passed this option on; write --ipam-opt prefixlen=%d instead of -o prefixlen=%d", o.prefixLen, p, o.prefixLen, o.prefixLen)
+	}
+	return ipam.CheckHostBits(p, o.hostBits)
+}

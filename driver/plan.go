@@ -1,0 +1,244 @@
+package driver
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/docker"
+)
+
+// view is what the watcher sees at one moment. The snapshot is the newest part:
+// what Docker lists had its records written before.
+type view struct {
+	self       cluster.NodeID
+	now        time.Time
+	grace      time.Duration
+	replicate  bool
+	driver     string // local driver name, "" if not known yet
+	local      map[string]localNetwork
+	endpoints  map[string]localEndpoint
+	networks   []docker.Network
+	containers []docker.Container
+	snap       *cluster.Snapshot
+}
+
+// plan is what the watcher shall do. Every item is checked again when it is done.
+type plan struct {
+	learn   []docker.Network // local networks whose name Docker tells
+	lost    []string         // local networks that Docker has forgotten
+	lostEPs []string         // local endpoints likewise
+	uses    []string         // IDs of local networks to note as used, and to announce again if need be
+	unused  []string         // IDs of local networks that are not used any more
+	names   []cluster.Endpoint
+	retire  []string         // names of networks to delete from the cluster
+	create  []docker.Network // in this host's Docker
+	remove  []docker.Network
+	blocked []string // why networks cannot be created here
+}
+
+func (p plan) empty() bool {
+	return len(p.learn)+len(p.lost)+len(p.lostEPs)+len(p.uses)+len(p.unused)+len(p.names)+
+		len(p.retire)+len(p.create)+len(p.remove)+len(p.blocked) == 0
+}
+
+// decide is the whole of the watcher's rules. It is pure.
+func decide(v view) plan {
+	var p plan
+	used := v.usedNetworks()
+	byID := map[string]docker.Network{}
+	for _, n := range v.networks {
+		byID[n.ID] = n
+	}
+	for id, n := range v.local {
+		dn, listed := byID[id]
+		switch {
+		case !listed && v.old(n.Created):
+			p.lost = append(p.lost, id)
+		case listed && !n.Learnt:
+			p.learn = append(p.learn, dn)
+		case listed && n.Conflict == "":
+			v.decideUse(&p, n, dn, used[id])
+		}
+	}
+	v.decideEndpoints(&p)
+	v.decideCluster(&p)
+	p.sort()
+	return p
+}
+
+// old reports whether something has existed for longer than Docker may take to
+// list it.
+func (v view) old(since time.Time) bool { return v.now.Sub(since) > v.grace }
+
+// usedNetworks returns the IDs of the local networks that containers, running or
+// not, are configured on. A container that never ran has only the network's name.
+func (v view) usedNetworks() map[string]bool {
+	ids := map[string]string{}
+	for _, n := range v.networks {
+		ids[n.Name] = n.ID
+	}
+	used := map[string]bool{}
+	for _, c := range v.containers {
+		for _, at := range c.Networks {
+			id := at.NetworkID
+			if id == "" {
+				id = ids[at.Network]
+			}
+			used[id] = true
+		}
+	}
+	for _, e := range v.endpoints {
+		used[e.Network] = true
+	}
+	return used
+}
+
+// decideUse keeps the records of a network that has containers here, and removes
+// the Docker network of one that has none and is gone from the cluster.
+func (v view) decideUse(p *plan, n localNetwork, dn docker.Network, used bool) {
+	_, live := cluster.Get[cluster.Network](v.snap, n.Name)
+	_, noted := cluster.Get[cluster.Use](v.snap, cluster.Use{Network: n.Name, Host: v.self}.Key().ID)
+	switch {
+	case used && (!live || !noted || !v.subnetsLive(n)):
+		p.uses = append(p.uses, n.ID)
+	case !used && noted && live:
+		p.unused = append(p.unused, n.ID)
+	case !used && !live && v.replicate && v.snap.Tombstone(cluster.Network{Name: n.Name}.Key()):
+		p.remove = append(p.remove, dn)
+	}
+}
+
+func (v view) subnetsLive(n localNetwork) bool {
+	for _, prefix := range n.Prefixes {
+		if _, live := cluster.Get[cluster.Subnet](v.snap, prefix.String()); !live {
+			return false
+		}
+	}
+	return true
+}
+
+// decideEndpoints finds endpoints that no container has, and what records of
+// endpoints lack of their containers' names.
+func (v view) decideEndpoints(p *plan) {
+	owner := map[string]docker.Container{}
+	for _, c := range v.containers {
+		for _, at := range c.Networks {
+			if at.EndpointID != "" {
+				owner[at.EndpointID] = c
+			}
+		}
+	}
+	for id, e := range v.endpoints {
+		c, known := owner[id]
+		if !known {
+			if v.old(e.Created) {
+				p.lostEPs = append(p.lostEPs, id)
+			}
+			continue
+		}
+		rec, live := cluster.Get[cluster.Endpoint](v.snap, id)
+		aliases := aliasesOf(c)
+		if live && (rec.Container != c.ID || rec.Name != c.Name || !slices.Equal(rec.Aliases, aliases)) {
+			p.names = append(p.names, cluster.Endpoint{ID: id, Container: c.ID, Name: c.Name, Aliases: aliases})
+		}
+	}
+}
+
+// labelService is where Compose puts the name of the service a container is of,
+// which is its alias on its networks. Lists do not tell other aliases.
+const labelService = "com.docker.compose.service"
+
+func aliasesOf(c docker.Container) []string {
+	if s := c.Labels[labelService]; s != "" && s != c.Name && len(s) <= 255 {
+		return []string{s}
+	}
+	return nil
+}
+
+// decideCluster compares the cluster's networks with what Docker has here.
+func (v view) decideCluster(p *plan) {
+	here := map[string]docker.Network{}
+	for _, n := range v.networks {
+		here[n.Name] = n
+	}
+	joined := map[string]bool{}
+	for _, n := range v.local {
+		joined[n.Name] = true // also under another name in Docker, by -o name=
+	}
+	inUse := map[string]bool{}
+	for u := range cluster.All[cluster.Use](v.snap) {
+		inUse[u.Network] = true
+	}
+	for n := range cluster.All[cluster.Network](v.snap) {
+		if strings.HasPrefix(n.Name, provisional) {
+			continue
+		}
+		if n.Removed && !inUse[n.Name] {
+			if idle(v.snap, n.Name) {
+				p.retire = append(p.retire, n.Name)
+			}
+			continue
+		}
+		if joined[n.Name] || !v.replicate {
+			continue
+		}
+		if other, taken := here[n.Name]; taken {
+			if other.Driver != v.driver {
+				p.blocked = append(p.blocked, "network "+n.Name+" is not made here: this host has one of that name with driver "+other.Driver+"; rename or remove it")
+			}
+			continue
+		}
+		if dn, ok := v.replica(n); ok {
+			p.create = append(p.create, dn)
+		}
+	}
+}
+
+// replica is the Docker network that makes n appear on this host. It has the
+// subnets that came with the first one; others are reached by routing.
+func (v view) replica(n cluster.Network) (docker.Network, bool) {
+	out := docker.Network{
+		Name: n.Name, Driver: v.driver, IPAMDriver: v.driver,
+		Internal: n.Internal, Options: n.Options, Labels: n.Labels,
+	}
+	var home cluster.NodeID
+	for s := range cluster.All[cluster.Subnet](v.snap) {
+		if s.Network != n.Name || len(out.Pools) > 0 && s.Home != home {
+			continue
+		}
+		home = s.Home
+		out.Pools = append(out.Pools, poolOf(s))
+	}
+	return out, len(out.Pools) > 0 && v.driver != ""
+}
+
+func poolOf(s cluster.Subnet) docker.IPAM {
+	p := docker.IPAM{Subnet: s.Prefix.String()}
+	if s.Gateway.IsValid() {
+		p.Gateway = s.Gateway.String()
+	}
+	if s.Range.IsValid() {
+		p.Range = s.Range.String()
+	}
+	for name, addr := range s.Aux {
+		if p.Aux == nil {
+			p.Aux = map[string]string{}
+		}
+		p.Aux[name] = addr.String()
+	}
+	return p
+}
+
+// sort makes the plan the same for the same view.
+func (p *plan) sort() {
+	byID := func(a, b docker.Network) int { return strings.Compare(a.ID+a.Name, b.ID+b.Name) }
+	for _, list := range [][]docker.Network{p.learn, p.create, p.remove} {
+		slices.SortFunc(list, byID)
+	}
+	for _, list := range [][]string{p.lost, p.lostEPs, p.uses, p.unused, p.retire, p.blocked} {
+		slices.Sort(list)
+	}
+	slices.SortFunc(p.names, func(a, b cluster.Endpoint) int { return strings.Compare(a.ID, b.ID) })
+}

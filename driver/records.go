@@ -1,0 +1,127 @@
+package driver
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// The functions here change records inside an Update. What they see is what the
+// transaction has: so they decide, not what their callers saw before.
+
+// announce makes sure that the network's and its subnets' records are there. A
+// network that is to be removed stays if anew: the user has made it anew.
+func announce(tx *replica.Tx, self cluster.NodeID, n localNetwork, subnets []cluster.Subnet, mtu int, anew bool) error {
+	rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name)
+	switch {
+	case !live:
+		_ = tx.Put(cluster.Network{Name: n.Name, VNID: n.VNID, Options: n.Options, Internal: n.Internal, MTU: mtu}) // Update reports it
+	case anew && rec.Removed:
+		rec.Removed = false
+		_ = tx.Put(rec) // Update reports it
+	}
+	for _, s := range subnets {
+		old, live := cluster.Get[cluster.Subnet](tx.Snapshot(), s.Prefix.String())
+		switch {
+		case live && old.Network != n.Name:
+			return fmt.Errorf("subnet %s is network %s's; choose another one", s.Prefix, old.Network)
+		case live && len(s.Aux) <= len(old.Aux):
+			continue
+		case !live && s.Home == "":
+			s.Home = self
+		}
+		s.Network = n.Name
+		_ = tx.Put(s) // Update reports it
+	}
+	return nil
+}
+
+// subnets are the records of a network's own subnets, to announce them again.
+func (n localNetwork) subnets(self cluster.NodeID) []cluster.Subnet {
+	var out []cluster.Subnet
+	for i, p := range n.Prefixes {
+		out = append(out, cluster.Subnet{Prefix: p, Network: n.Name, Gateway: n.Gateways[i], Home: self})
+	}
+	return out
+}
+
+// use notes that this host has containers on the network, which keeps it.
+func use(tx *replica.Tx, self cluster.NodeID, network string) {
+	u := cluster.Use{Network: network, Host: self}
+	if _, have := cluster.Get[cluster.Use](tx.Snapshot(), u.Key().ID); have {
+		return
+	}
+	_ = tx.Put(u) // Update reports it
+	if n, live := cluster.Get[cluster.Network](tx.Snapshot(), network); live && n.Removed {
+		n.Removed = false
+		_ = tx.Put(n) // Update reports it
+	}
+}
+
+// retire deletes a network and its subnets.
+func retire(tx *replica.Tx, network string) {
+	for s := range cluster.All[cluster.Subnet](tx.Snapshot()) {
+		if s.Network == network {
+			tx.Delete(s.Key())
+		}
+	}
+	tx.Delete(cluster.Network{Name: network}.Key())
+}
+
+// idle reports whether no host has containers on the network.
+func idle(snap *cluster.Snapshot, network string) bool {
+	for u := range cluster.All[cluster.Use](snap) {
+		if u.Network == network {
+			return false
+		}
+	}
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		if e.Network == network {
+			return false
+		}
+	}
+	return true
+}
+
+// rename makes a provisional network the one called name, which may exist: its
+// subnets and this host's endpoints go over, and its VNID only if it is new.
+func rename(tx *replica.Tx, self cluster.NodeID, old, name string, labels map[string]string) {
+	from, _ := cluster.Get[cluster.Network](tx.Snapshot(), old)
+	to, live := cluster.Get[cluster.Network](tx.Snapshot(), name)
+	if !live {
+		to = from
+		to.Name, to.Labels = name, labels
+	}
+	to.Removed = false
+	_ = tx.Put(to) // no write if nothing changes; Update reports errors
+	for s := range cluster.All[cluster.Subnet](tx.Snapshot()) {
+		if s.Network == old {
+			s.Network = name
+			_ = tx.Put(s) // Update reports it
+		}
+	}
+	for e := range cluster.All[cluster.Endpoint](tx.Snapshot()) {
+		if e.Network == old && e.Host == self {
+			e.Network = name
+			_ = tx.Put(e) // Update reports it
+		}
+	}
+	was := cluster.Use{Network: old, Host: self}
+	if _, used := cluster.Get[cluster.Use](tx.Snapshot(), was.Key().ID); used {
+		use(tx, self, name)
+		tx.Delete(was.Key())
+	}
+	tx.Delete(cluster.Network{Name: old}.Key())
+}
+
+// prefixesOf returns the prefixes of a network's live subnets.
+func prefixesOf(snap *cluster.Snapshot, network string) (out []netip.Prefix) {
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if s.Network == network {
+			out = append(out, s.Prefix)
+		}
+	}
+	return out
+}

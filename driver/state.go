@@ -1,0 +1,128 @@
+package driver
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/grapevine-net/grapevine/internal/store"
+)
+
+// provisional begins the names of networks whose own is not known yet.
+const provisional = "provisional/"
+
+// localNetwork is a Docker network of ours on this host.
+type localNetwork struct {
+	ID string // Docker's, 64 hexadecimal digits
+	// Name is that of the cluster's network it is part of: "provisional/" + ID
+	// until it is known.
+	Name string
+	// Learnt says that Name is certain: from Docker, or from -o name=. It is not
+	// while it was only concluded from the subnet.
+	Learnt   bool
+	Prefixes []netip.Prefix
+	Gateways []netip.Addr // of Prefixes, one each
+	Internal bool
+	Options  map[string]string
+	VNID     uint32 // as last seen, to announce the network again
+	// Conflict says why the network cannot be used; "" if it can.
+	Conflict string
+	Created  time.Time
+}
+
+// localEndpoint is an endpoint of ours on this host.
+type localEndpoint struct {
+	ID      string
+	Network string // localNetwork.ID
+	Prefix  netip.Prefix
+	Addr    netip.Addr
+	MAC     string
+	Joined  bool
+	Created time.Time
+}
+
+var (
+	networkBucket  = store.NewBucket[localNetwork]("driver/networks")
+	endpointBucket = store.NewBucket[localEndpoint]("driver/endpoints")
+)
+
+// local is what Docker has of ours on this host, in memory and on disk. The
+// methods that change it return when that is durable; d.mu is held for all.
+type local struct {
+	db        *store.DB
+	networks  map[string]localNetwork
+	endpoints map[string]localEndpoint
+}
+
+func openLocal(db *store.DB) (*local, error) {
+	l := &local{db: db, networks: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}}
+	err := db.View(func(tx *store.Tx) error {
+		err := networkBucket.ForEach(tx, func(id string, n localNetwork) error {
+			l.networks[id] = n
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return endpointBucket.ForEach(tx, func(id string, e localEndpoint) error {
+			l.endpoints[id] = e
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the networks and endpoints of this host: %w", err)
+	}
+	return l, nil
+}
+
+func (l *local) setNetwork(n localNetwork) error {
+	if err := l.db.Update(func(tx *store.Tx) error { return networkBucket.Put(tx, n.ID, n) }); err != nil {
+		return fmt.Errorf("save network %.12s: %w", n.ID, err)
+	}
+	l.networks[n.ID] = n
+	return nil
+}
+
+func (l *local) dropNetwork(id string) error {
+	if err := l.db.Update(func(tx *store.Tx) error { return networkBucket.Delete(tx, id) }); err != nil {
+		return fmt.Errorf("save the end of network %.12s: %w", id, err)
+	}
+	delete(l.networks, id)
+	return nil
+}
+
+func (l *local) setEndpoint(e localEndpoint) error {
+	if err := l.db.Update(func(tx *store.Tx) error { return endpointBucket.Put(tx, e.ID, e) }); err != nil {
+		return fmt.Errorf("save endpoint %.12s: %w", e.ID, err)
+	}
+	l.endpoints[e.ID] = e
+	return nil
+}
+
+func (l *local) dropEndpoint(id string) error {
+	if err := l.db.Update(func(tx *store.Tx) error { return endpointBucket.Delete(tx, id) }); err != nil {
+		return fmt.Errorf("save the end of endpoint %.12s: %w", id, err)
+	}
+	delete(l.endpoints, id)
+	return nil
+}
+
+// used reports whether a network has endpoints on this host.
+func (l *local) used(network string) bool {
+	for _, e := range l.endpoints {
+		if e.Network == network {
+			return true
+		}
+	}
+	return false
+}
+
+// subnetOf returns the prefix and gateway of a network that an address is in.
+func (n localNetwork) subnetOf(a netip.Addr) (p netip.Prefix, gw netip.Addr, ok bool) {
+	for i, p := range n.Prefixes {
+		if p.Contains(a) {
+			return p, n.Gateways[i], true
+		}
+	}
+	return p, gw, false
+}

@@ -1,0 +1,208 @@
+package driver
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/internal/docker"
+)
+
+// The watcher's pace.
+const (
+	// eventSettle gathers the events of one action.
+	eventSettle = 20 * time.Millisecond
+	// minRetry and maxRetry are the pauses between looks while something is still
+	// open: a network without its name, a failure.
+	minRetry = 50 * time.Millisecond
+	maxRetry = 10 * time.Second
+	// clusterPause is the least time between looks for the cluster's sake.
+	clusterPause = 300 * time.Millisecond
+	// idleLook is the longest time without a look.
+	idleLook = 30 * time.Second
+)
+
+// Watch keeps Docker's networks and the cluster's the same until ctx ends, then
+// returns nil. Failures are logged and tried again: Docker may be down for as
+// long as it likes. It first puts the running containers back into the switch.
+func (d *Driver) Watch(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { d.restore(ctx); return nil })
+	g.Go(func() error { d.events(ctx); return nil })
+	g.Go(func() error { d.loop(ctx); return nil })
+	return g.Wait()
+}
+
+// events pokes at every event of Docker, over broken connections.
+func (d *Driver) events(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := d.docker.Watch(ctx, d.poke); err != nil {
+			d.cfg.Log.Debug("docker's events", "err", err)
+		}
+		sleep(ctx, time.Second)
+	}
+}
+
+// loop looks when poked, when the cluster has changed, while something is open,
+// and now and then.
+func (d *Driver) loop(ctx context.Context) {
+	var said string // the last failure, which is logged once
+	retry := time.Duration(0)
+	for ctx.Err() == nil {
+		changed := d.replica.Watch()
+		open, err := d.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && err.Error() != said:
+			said = err.Error()
+			d.cfg.Log.Warn("docker and the cluster differ", "err", err)
+		case err == nil:
+			said = ""
+		}
+		wait := idleLook
+		if open || err != nil {
+			retry = min(max(2*retry, minRetry), maxRetry)
+			wait = retry
+		} else {
+			retry = 0
+		}
+		d.pause(ctx, changed, wait)
+	}
+}
+
+// pause waits for a reason to look.
+func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-d.wake:
+		sleep(ctx, eventSettle)
+	case <-changed:
+		// Others' endpoints come and go all the time: look at most so often, but
+		// at once if something happens here.
+		rest := time.NewTimer(clusterPause)
+		defer rest.Stop()
+		select {
+		case <-ctx.Done():
+		case <-rest.C:
+		case <-d.wake:
+		}
+	}
+}
+
+// look lists what Docker has, decides and acts. open says that something is to
+// be looked at again soon.
+func (d *Driver) look(ctx context.Context) (open bool, err error) {
+	v, err := d.see(ctx)
+	if err != nil {
+		return false, err
+	}
+	for range 3 {
+		if err := d.refreshVNIDs(v.snap); err != nil {
+			return false, err
+		}
+		more, err := d.apply(ctx, decide(v))
+		if err != nil {
+			return false, err
+		}
+		if !more {
+			break
+		}
+		d.seeSelf(&v)
+	}
+	return d.unnamed(), d.collect(v)
+}
+
+// see makes a view. Docker's part comes first: what it lists, the records have.
+// What the driver has is noted before that: what came later may not be listed.
+func (d *Driver) see(ctx context.Context) (v view, err error) {
+	now := d.cfg.Now()
+	if v.networks, err = d.docker.Networks(ctx); err != nil {
+		return v, err
+	}
+	if v.containers, err = d.docker.Containers(ctx); err != nil {
+		return v, err
+	}
+	d.seeSelf(&v)
+	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
+	v.driver, err = d.driverName(ctx, v.networks)
+	return v, err
+}
+
+// seeSelf fills in what this agent has.
+func (d *Driver) seeSelf(v *view) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v.local, v.endpoints = maps.Clone(d.local.networks), maps.Clone(d.local.endpoints)
+	v.snap = d.replica.Snapshot()
+}
+
+// unnamed reports whether a network still waits for its name.
+func (d *Driver) unnamed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.local.networks {
+		if !n.Learnt {
+			return true
+		}
+	}
+	return false
+}
+
+// collect frees leases and pools that nothing stands behind. It comes after the
+// endpoints that Docker has forgotten were removed, so those left are Docker's.
+func (d *Driver) collect(v view) error {
+	d.mu.Lock()
+	alive := maps.Clone(d.local.endpoints)
+	d.mu.Unlock()
+	freed, err := d.alloc.Collect(v.now.Add(-v.grace), func(id string) bool {
+		_, ok := alive[id]
+		return ok
+	})
+	if len(freed) > 0 {
+		d.cfg.Log.Info("freed addresses that nothing in docker has", "addresses", freed)
+	}
+	return err
+}
+
+// driverName returns the name by which this host's Docker knows the driver.
+func (d *Driver) driverName(ctx context.Context, networks []docker.Network) (string, error) {
+	if d.cfg.DriverName != "" {
+		return d.cfg.DriverName, nil
+	}
+	d.mu.Lock()
+	mine := maps.Clone(d.local.networks)
+	d.mu.Unlock()
+	for _, n := range networks {
+		if _, ok := mine[n.ID]; ok {
+			return n.Driver, nil
+		}
+	}
+	// An unmanaged plugin's socket lies where Docker looks for those; a managed
+	// one's is in the plugin's own root, which Docker makes known by the list.
+	base := strings.TrimSuffix(filepath.Base(d.cfg.Socket), ".sock")
+	names, err := d.docker.Drivers(ctx)
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(names, func(name string) bool { return strings.Contains(name, base) })
+	if i >= 0 {
+		return names[i], nil
+	}
+	return base, nil
+}
+
+func sleep(ctx context.Context, t time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(t):
+	}
+}

@@ -29,14 +29,26 @@ func (g *Gossip) sum() []byte {
 	return h[:16]
 }
 
-// heardSum takes the hash of a peer's digest. In a push/pull both sides get the
-// other's.
-func (g *Gossip) heardSum(from string, sum []byte, pushPull bool) {
-	h := hint{from: from, sum: sum, mutual: !pushPull}
-	if !pushPull {
-		h.after = grace
+func (g *Gossip) summary() summary { return summary{g.sum(), g.members.Load(), g.addr} }
+
+// heardSum takes a peer's summary. In a push/pull both sides get the other's, and
+// their members have just been merged.
+func (g *Gossip) heardSum(from string, b []byte, pushPull bool) {
+	s, err := decodeSummary(b)
+	switch {
+	case err != nil:
+		g.stats.add(RefusedGarbage, 1)
+	case pushPull:
+		g.hint(hint{from: from, sum: s.state})
+	default:
+		g.hint(hint{from: from, sum: s.state, mutual: true, after: grace})
+		if s.members != g.members.Load() {
+			select {
+			case g.meet <- s:
+			default: // one at a time
+			}
+		}
 	}
-	g.hint(h)
 }
 
 func (g *Gossip) hint(h hint) {
@@ -46,9 +58,8 @@ func (g *Gossip) hint(h hint) {
 	}
 }
 
-// compareLoop sends the hash of our digest to a random peer about once a second,
-// and to a few more when asked: a packet of a hundred bytes, answered only if the
-// digests differ.
+// compareLoop sends a summary to a random peer about once a second, and to a few
+// more when asked: a packet of a hundred bytes, answered only if they differ.
 func (g *Gossip) compareLoop(ctx context.Context) {
 	t := time.NewTimer(jitter(g.cfg.Timing.Digest))
 	defer t.Stop()
@@ -66,7 +77,7 @@ func (g *Gossip) compareLoop(ctx context.Context) {
 		if g.ClusterID() == "" || len(ids) == 0 {
 			continue
 		}
-		sum := g.seal(kindSum, g.sum())
+		sum := g.seal(kindSum, g.summary().encode())
 		for _, id := range ids[:min(len(ids), peers)] {
 			if n := g.nodeOf(id); n != nil {
 				if err := g.ml.SendBestEffort(n, sum); err != nil {

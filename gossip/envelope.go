@@ -19,7 +19,7 @@ type kind uint8
 // Kinds of message. The numbers are wire format: append only.
 const (
 	kindDelta    kind = 1 // body: a message for State.Merge
-	kindSum      kind = 2 // body: the hash of the sender's digest
+	kindSum      kind = 2 // body: a summary
 	kindRequest  kind = 3
 	kindResponse kind = 4
 )

@@ -24,7 +24,8 @@ type Gossip struct {
 	started time.Time
 	stats   counters
 	running atomic.Bool
-	alive   atomic.Int32 // peers that answer
+	alive   atomic.Int32  // peers that answer
+	members atomic.Uint64 // hash of them and us: see memberHash
 
 	keyMu   sync.Mutex // changes of the keyring: one at a time
 	keyring *memberlist.Keyring
@@ -50,14 +51,15 @@ type Gossip struct {
 	incoming     chan delta
 	incomingHeld atomic.Int64 // bytes in incoming
 	hints        chan hint
+	meet         chan summary
 	sessions     sessionTable
 
 	calls   callTable
 	slots   chan struct{} // of running handlers
 	serving atomic.Int32  // requests in any stage
 
-	mlMu sync.Mutex // UpdateNode, Leave, Shutdown: one at a time, and none after Shutdown
-	down bool
+	node nodeLock
+	down bool // guarded by node
 	work tasks
 }
 
@@ -75,8 +77,9 @@ func New(cfg Config, state State) (*Gossip, error) {
 		clusterKnown: make(chan struct{}),
 		announce:     make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
 		rejoin: make(chan struct{}, 1), spread: make(chan struct{}, 1),
-		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit),
+		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit), meet: make(chan summary),
 		seen: newRecent(seenLimit), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),
+		node: make(nodeLock, 1),
 	}
 	var err error
 	if g.self, err = parseNode(cfg.Node); err != nil {
@@ -105,7 +108,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 		return errors.New("gossip: Run was called before")
 	}
 	for _, f := range []func(context.Context){
-		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.compareLoop, g.fetchLoop,
+		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.compareLoop, g.fetchLoop, g.meetLoop,
 	} {
 		if !g.work.spawn(f) {
 			return errors.New("gossip: Run after Close")
@@ -123,10 +126,10 @@ func (g *Gossip) Run(ctx context.Context) error {
 // handlers and waits for them. Calling it again does nothing.
 func (g *Gossip) Close() error {
 	g.work.cancel()
-	g.mlMu.Lock()
+	g.node.lock()
 	g.down = true
 	err := g.ml.Shutdown()
-	g.mlMu.Unlock()
+	g.node.unlock()
 	g.work.wait()
 	if err != nil {
 		return fmt.Errorf("gossip: close: %w", err)
@@ -150,8 +153,8 @@ func (g *Gossip) Leave(ctx context.Context) error {
 	if t, ok := ctx.Deadline(); ok {
 		limit = max(time.Until(t), time.Millisecond)
 	}
-	g.mlMu.Lock()
-	defer g.mlMu.Unlock()
+	g.node.lock()
+	defer g.node.unlock()
 	if g.down {
 		return nil
 	}
@@ -185,7 +188,7 @@ func (g *Gossip) announceLoop(ctx context.Context) {
 			return
 		case <-g.announce:
 		}
-		g.mlMu.Lock()
+		g.node.lock()
 		g.mu.Lock()
 		leaving := g.leaving
 		g.mu.Unlock()
@@ -194,6 +197,6 @@ func (g *Gossip) announceLoop(ctx context.Context) {
 				g.log.Debug("announce", "err", err)
 			}
 		}
-		g.mlMu.Unlock()
+		g.node.unlock()
 	}
 }

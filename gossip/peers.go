@@ -96,14 +96,17 @@ func (g *Gossip) Forget(id string) {
 
 // change changes a peer, with mu held, and keeps count of those that answer.
 func (g *Gossip) change(p *peer, f func()) {
-	before := p.reachable()
-	f()
-	switch after := p.reachable(); {
-	case after && !before:
-		g.alive.Add(1)
-	case before && !after:
+	members := g.members.Load()
+	if p.reachable() {
 		g.alive.Add(-1)
+		members ^= memberHash(p.ID, p.Addr)
 	}
+	f()
+	if p.reachable() {
+		g.alive.Add(1)
+		members ^= memberHash(p.ID, p.Addr)
+	}
+	g.members.Store(members)
 }
 
 // known lists the peers to remember: all but those that left.
@@ -162,9 +165,10 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 		g.peers[n.Name] = p
 	}
 	before, moved := p.State, p.Addr != addr
-	p.ID, p.Name, p.Addr, p.Meta = n.Name, meta.name, addr, slices.Clone(meta.extra)
+	p.Name, p.Meta = meta.name, slices.Clone(meta.extra)
+	g.change(p, func() { p.ID, p.Addr, p.State = n.Name, addr, state })
 	if before != state {
-		g.change(p, func() { p.State, p.Since = state, time.Now() })
+		p.Since = time.Now()
 		p.retry.reset()
 		delete(g.problems, "conflict "+n.Name+" "+addr.String())
 	}

@@ -49,6 +49,9 @@ func (g *Gossip) listen() error {
 		_ = g.ml.Shutdown()
 		return fmt.Errorf("peers cannot reach %v: set the address to advertise", g.addr)
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.members.Store(g.members.Load() ^ memberHash(g.cfg.Node, g.addr))
 	return nil
 }
 
@@ -103,7 +106,7 @@ func (d delegate) LocalState(bool) []byte {
 	if d.g.ClusterID() == "" {
 		return nil
 	}
-	return d.g.seal(kindSum, d.g.sum())
+	return d.g.seal(kindSum, d.g.summary().encode())
 }
 
 // MergeRemoteState implements memberlist.Delegate.

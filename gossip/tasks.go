@@ -38,6 +38,15 @@ func (t tasks) wait() {
 	t.wg.Wait()
 }
 
+// nodeLock keeps memberlist's UpdateNode, Leave and Shutdown apart: the first two
+// must not meet each other, nor come after the third. They wait for packets to be
+// sent; a channel and not a mutex, since testing/synctest's clock stands still
+// while a goroutine waits for a mutex.
+type nodeLock chan struct{}
+
+func (l nodeLock) lock()   { l <- struct{}{} }
+func (l nodeLock) unlock() { <-l }
+
 // sleep waits for d, and reports false if ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)

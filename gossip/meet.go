@@ -1,0 +1,74 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"time"
+)
+
+// summary is what hosts compare about once a second: the body of kindSum.
+//
+//	hash of the State's digest 16 | members 8 | address of the sender
+type summary struct {
+	state   []byte
+	members uint64
+	addr    netip.AddrPort
+}
+
+func (s summary) encode() []byte {
+	b := binary.BigEndian.AppendUint64(bytes.Clone(s.state), s.members)
+	return append(b, s.addr.String()...)
+}
+
+func decodeSummary(b []byte) (s summary, err error) {
+	if len(b) < 24 {
+		return s, errShort
+	}
+	if s.addr, err = netip.ParseAddrPort(string(b[24:])); err != nil {
+		return s, fmt.Errorf("summary: %w", err)
+	}
+	s.state, s.members = b[:16], binary.BigEndian.Uint64(b[16:])
+	return s, nil
+}
+
+// memberHash stands for a living host; the members of a summary are the exclusive
+// or of those of all hosts that its sender takes for alive, itself included.
+func memberHash(id string, addr netip.AddrPort) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	ip := addr.Addr().As16()
+	_, _ = h.Write(ip[:])
+	_, _ = h.Write(binary.BigEndian.AppendUint16(nil, addr.Port()))
+	return h.Sum64()
+}
+
+// meetLoop does a push/pull with a peer that sees other members than we do.
+// memberlist's gossip may miss a host, above all while a cluster forms, and its
+// own push/pull comes every fifteen seconds or less. It also meets hosts that we
+// have not heard of, though they have of us.
+func (g *Gossip) meetLoop(ctx context.Context) {
+	var retry backoff
+	for {
+		var s summary
+		select {
+		case <-ctx.Done():
+			return
+		case s = <-g.meet:
+		}
+		if !retry.due(time.Now()) || !sleep(ctx, grace) || s.members == g.members.Load() {
+			continue
+		}
+		before := g.members.Load()
+		if _, err := g.ml.Join([]string{s.addr.String()}); err != nil {
+			g.log.Debug("compare members", "addr", s.addr, "err", err)
+		}
+		if g.members.Load() != before {
+			retry.reset()
+		}
+		retry.failed(time.Now(), g.cfg.Timing.Digest/2, 30*g.cfg.Timing.Digest)
+	}
+}

@@ -1,0 +1,220 @@
+package dns
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sync/semaphore"
+)
+
+// Limits of forwarding. Docker's resolver waits 4 s for a server, and most programs
+// 5 s: a refusal has to come before.
+const (
+	tryTimeout   = 1200 * time.Millisecond
+	maxTries     = 3
+	maxForwards  = 1024 // questions under way, of this host
+	maxPerAsker  = 128  // and of one container
+	maxUDPPacket = 65535
+)
+
+var errOverload = errors.New("too many questions are under way")
+
+// route is where a question goes that is not ours, and from where.
+type route struct {
+	servers []netip.AddrPort
+	// dial connects to a server, from the namespace that the question is to be asked from.
+	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// forwarder asks others. Equal questions that are under way at one time to one
+// server are asked once.
+type forwarder struct {
+	all *semaphore.Weighted
+
+	mu      sync.Mutex
+	asking  map[string]*flight
+	byAsker map[string]int
+}
+
+type flight struct {
+	done chan struct{}
+	wire []byte // ID of whoever asked first
+	err  error
+}
+
+func newForwarder() *forwarder {
+	return &forwarder{all: semaphore.NewWeighted(maxForwards), asking: map[string]*flight{}, byAsker: map[string]int{}}
+}
+
+// ask returns the response to a query as it came, with the query's own ID. It tries
+// the servers in turn, and again, until one answers anything but SERVFAIL or
+// REFUSED; it takes at most maxTries times tryTimeout.
+func (f *forwarder) ask(ctx context.Context, r route, network, asker string, query []byte) ([]byte, error) {
+	if !f.enter(asker) {
+		return nil, errOverload
+	}
+	defer f.leave(asker)
+	wire, err := f.once(flightKey(r.servers, network, asker, query), func() ([]byte, error) { return f.try(ctx, r, network, query) })
+	if err != nil {
+		return nil, err
+	}
+	wire = append([]byte(nil), wire...)
+	copy(wire, query[:2])
+	return wire, nil
+}
+
+// flightKey is all that an answer depends on. Questions asked from inside
+// sandboxes are of different worlds, even if the server has the same address.
+func flightKey(servers []netip.AddrPort, network, asker string, query []byte) string {
+	var k strings.Builder
+	k.WriteString(network)
+	if strings.HasPrefix(asker, sandboxAsker) {
+		k.WriteString(asker)
+	}
+	for _, s := range servers {
+		k.WriteString(s.String())
+		k.WriteByte(' ')
+	}
+	k.Write(query[2:])
+	return k.String()
+}
+
+func (f *forwarder) enter(asker string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.byAsker[asker] >= maxPerAsker || !f.all.TryAcquire(1) {
+		return false
+	}
+	f.byAsker[asker]++
+	return true
+}
+
+func (f *forwarder) leave(asker string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all.Release(1)
+	if f.byAsker[asker]--; f.byAsker[asker] == 0 {
+		delete(f.byAsker, asker)
+	}
+}
+
+func (f *forwarder) once(key string, do func() ([]byte, error)) ([]byte, error) {
+	f.mu.Lock()
+	if fl := f.asking[key]; fl != nil {
+		f.mu.Unlock()
+		<-fl.done
+		return fl.wire, fl.err
+	}
+	fl := &flight{done: make(chan struct{})}
+	f.asking[key] = fl
+	f.mu.Unlock()
+	fl.wire, fl.err = do()
+	f.mu.Lock()
+	delete(f.asking, key)
+	f.mu.Unlock()
+	close(fl.done)
+	return fl.wire, fl.err
+}
+
+func (f *forwarder) try(ctx context.Context, r route, network string, query []byte) (wire []byte, err error) {
+	if len(r.servers) == 0 {
+		return nil, errors.New("there is no server to ask: the host's resolv.conf names none")
+	}
+	var unhappy []byte // what a server that would not answer said
+	for i := range max(maxTries, 1) {
+		if i >= len(r.servers) && unhappy != nil {
+			break
+		}
+		server := r.servers[i%len(r.servers)]
+		wire, err = exchange(ctx, r, network, server, query)
+		if err != nil {
+			err = fmt.Errorf("ask %s over %s: %w", server, network, err)
+			continue
+		}
+		if rcode := int(wire[3] & 0x0f); rcode != dns.RcodeServerFailure && rcode != dns.RcodeRefused {
+			return wire, nil
+		}
+		unhappy = wire
+	}
+	if unhappy != nil {
+		return unhappy, nil
+	}
+	return nil, err
+}
+
+// packets are the buffers of those who wait for a response: it may be as long as a
+// datagram can be.
+var packets = sync.Pool{New: func() any { return new([maxUDPPacket]byte) }}
+
+// exchange asks one server once, with an ID and a port of chance (RFC 5452).
+func exchange(ctx context.Context, r route, network string, server netip.AddrPort, query []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	conn, err := r.dial(ctx, network, server.String())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	own := append([]byte(nil), query...)
+	_, _ = rand.Read(own[:2]) // never fails
+	if network == "tcp" {
+		return exchangeTCP(conn, own)
+	}
+	return exchangeUDP(conn, own)
+}
+
+func exchangeUDP(conn net.Conn, query []byte) ([]byte, error) {
+	if _, err := conn.Write(query); err != nil {
+		return nil, err
+	}
+	buf := packets.Get().(*[maxUDPPacket]byte)
+	defer packets.Put(buf)
+	for {
+		n, err := conn.Read(buf[:])
+		if err != nil {
+			return nil, err
+		}
+		if sameQuestion(query, buf[:n]) {
+			return append([]byte(nil), buf[:n]...), nil
+		}
+	}
+}
+
+func exchangeTCP(conn net.Conn, query []byte) ([]byte, error) {
+	if err := writeTCP(conn, query); err != nil {
+		return nil, err
+	}
+	wire, err := readTCP(conn)
+	if err == nil && !sameQuestion(query, wire) {
+		err = errors.New("the response is to another question")
+	}
+	return wire, err
+}
+
+// writeTCP and readTCP put the length before a message (RFC 1035 section 4.2.2).
+func writeTCP(w io.Writer, wire []byte) error {
+	_, err := w.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(wire))), wire...))
+	return err
+}
+
+func readTCP(r io.Reader) ([]byte, error) {
+	var length [2]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	wire := make([]byte, binary.BigEndian.Uint16(length[:]))
+	_, err := io.ReadFull(r, wire)
+	return wire, err
+}

@@ -1,0 +1,92 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/dns/names"
+)
+
+// lookAgain is how often the gateway's device is looked for.
+const lookAgain = 500 * time.Millisecond
+
+// listen answers at the gateway for as long as ctx lasts, on new sockets whenever
+// the device has become another one.
+func (s *Server) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := s.listenOnce(ctx)
+		if err != nil && !errors.Is(err, errGone) && ctx.Err() == nil {
+			s.cfg.Log.Warn("the resolver does not hear the gateway", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+func (s *Server) listenOnce(ctx context.Context) error {
+	dev, err := net.InterfaceByName(s.cfg.Device)
+	if err != nil {
+		return nil // it will come
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	bound := net.ListenConfig{Control: bindTo(s.cfg.Device)}
+	port := ":" + strconv.Itoa(int(s.cfg.Port))
+	for _, family := range []string{"4", "6"} {
+		f, err := openFront(ctx, bound, family, port)
+		if family == "6" && noIPv6(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("listen on %s%s for IPv%s: %w", s.cfg.Device, port, family, err)
+		}
+		defer f.close()
+		f.identify = s.atGateway
+		g.Go(func() error { return s.serve(ctx, f) })
+	}
+	g.Go(func() error { return untilGone(ctx, dev) })
+	return g.Wait()
+}
+
+// atGateway completes a question from what its packet says: the source address is
+// the asker, since the switch lets no container send with another's.
+func (s *Server) atGateway(q *question, client, local netip.AddrPort) {
+	q.who = names.Asker{Addr: client.Addr()}
+	q.asker = client.Addr().String()
+	q.route = func() route { return s.toOriginal(q.network, client, local) }
+}
+
+// untilGone returns when the device has gone, or another one has its name: the
+// sockets are bound to the one that was. (That is no error worth a word.)
+func untilGone(ctx context.Context, dev *net.Interface) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookAgain):
+		}
+		if now, err := net.InterfaceByName(dev.Name); err != nil || now.Index != dev.Index {
+			return errGone
+		}
+	}
+}
+
+func bindTo(device string) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if e := c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), device) }); e != nil {
+			return e
+		}
+		return err
+	}
+}

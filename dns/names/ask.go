@@ -1,0 +1,180 @@
+package names
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+// Limit is the most addresses that one answer has. Of a name with more, each
+// answer has other ones, so that all get their share.
+const Limit = 256
+
+// Asker says who asks: by the address its question came from, or, where the
+// question was taken inside its sandbox, by the IDs of its endpoints.
+type Asker struct {
+	Addr      netip.Addr
+	Endpoints []string
+}
+
+// View is what an asker may know. A View is good for one question.
+type View struct {
+	x        *Index
+	networks []*network // the one that the question came through first, then by name
+}
+
+// View returns what the asker may know; false if no container is known by that
+// address or those endpoints, and so nothing is to be seen.
+func (x *Index) View(a Asker) (View, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	v := View{x: x}
+	if s, ok := x.addrs[a.Addr.Unmap()]; ok {
+		v.include(slices.MaxFunc(s.all(), byAge))
+	}
+	for _, id := range a.Endpoints {
+		if e := x.endpoints[id]; e != nil {
+			v.include(e)
+		}
+	}
+	if len(v.networks) > 1 {
+		slices.SortFunc(v.networks[1:], func(a, b *network) int { return cmp.Compare(a.name, b.name) })
+	}
+	return v, len(v.networks) > 0
+}
+
+func byAge(a, b *endpoint) int {
+	if a.newer(b) {
+		return 1
+	}
+	return -1
+}
+
+// include adds the networks of the container whose endpoint e is.
+func (v *View) include(e *endpoint) {
+	v.add(e.network)
+	if e.container == "" {
+		return // Docker has not yet told which container it is
+	}
+	s := v.x.sandboxes[sandbox{e.container, e.host}]
+	for _, other := range s.all() {
+		v.add(other.network)
+	}
+}
+
+func (v *View) add(n *network) {
+	if !slices.Contains(v.networks, n) {
+		v.networks = append(v.networks, n)
+	}
+}
+
+// External reports whether the asker is on any network that is not internal:
+// whether its questions may leave the host.
+func (v View) External() bool {
+	v.x.mu.RLock()
+	defer v.x.mu.RUnlock()
+	return slices.ContainsFunc(v.networks, func(n *network) bool { return !n.internal })
+}
+
+// Networks returns the names of the networks in the view, in the order in which
+// they are searched.
+func (v View) Networks() []string {
+	var names []string
+	for _, n := range v.networks {
+		names = append(names, n.name)
+	}
+	return names
+}
+
+// Lookup returns the addresses of a name, all of one network and of both families,
+// at most Limit, beginning at the turn-th if there are more; false if the asker
+// sees no such name. Endpoints on hosts for which dead (may be nil) returns true
+// do not exist.
+//
+// As in Docker a name is first looked for as it is on each network, then, if it
+// has dots, as NAME.NETWORK, from the right: a.b.c is a.b on network c, then a on
+// network b.c. The first network that has the name is the answer.
+func (v View) Lookup(name string, turn int, dead func(cluster.NodeID) bool) ([]netip.Addr, bool) {
+	name = Canonical(name)
+	v.x.mu.RLock()
+	defer v.x.mu.RUnlock()
+	for _, n := range v.networks {
+		if addrs, ok := n.lookup(name, turn, dead); ok {
+			return addrs, true
+		}
+	}
+	for dot := strings.LastIndexByte(name, '.'); dot > 0; dot = strings.LastIndexByte(name[:dot], '.') {
+		for _, n := range v.networks {
+			if n.lower != name[dot+1:] {
+				continue
+			}
+			if addrs, ok := n.lookup(name[:dot], turn, dead); ok {
+				return addrs, true
+			}
+		}
+	}
+	return nil, false
+}
+
+func (n *network) lookup(name string, turn int, dead func(cluster.NodeID) bool) (addrs []netip.Addr, ok bool) {
+	s := n.names[name]
+	all := s.all()
+	for i := range all {
+		e := all[(turn%len(all)+i)%len(all)]
+		if dead != nil && dead(e.host) {
+			continue
+		}
+		ok = true
+		for _, a := range e.addrs {
+			if !slices.Contains(addrs, a) {
+				addrs = append(addrs, a)
+			}
+		}
+		if len(addrs) >= Limit {
+			return addrs[:Limit], true
+		}
+	}
+	return addrs, ok
+}
+
+// Reverse returns the name of an address, CONTAINER.NETWORK as in Docker. ours is
+// false if the address is on none of the asker's networks: others may know it.
+// If it is ours and the name is empty, nobody has the address or it has no name.
+func (v View) Reverse(addr netip.Addr, dead func(cluster.NodeID) bool) (name string, ours bool) {
+	v.x.mu.RLock()
+	defer v.x.mu.RUnlock()
+	s := v.x.addrs[addr]
+	var newest *endpoint
+	for _, e := range s.all() {
+		seen := slices.Contains(v.networks, e.network) && (dead == nil || !dead(e.host))
+		if seen && (newest == nil || e.newer(newest)) {
+			newest = e
+		}
+	}
+	if newest != nil {
+		return newest.fullName(), true
+	}
+	return "", slices.ContainsFunc(v.networks, func(n *network) bool {
+		return slices.ContainsFunc(n.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+	})
+}
+
+// provisional begins the name of a network whose name is not yet known.
+const provisional = "provisional/"
+
+func (e *endpoint) fullName() string {
+	if e.label == "" || strings.HasPrefix(e.network.name, provisional) {
+		return e.label
+	}
+	return e.label + "." + e.network.name
+}
+
+// Gateway reports whether an address is the gateway of any subnet of the cluster.
+func (x *Index) Gateway(a netip.Addr) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.gateways[a] > 0
+}

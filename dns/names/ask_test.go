@@ -1,0 +1,154 @@
+package names
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+func index(t testing.TB, bodies ...cluster.Body) *Index {
+	t.Helper()
+	s := cluster.New(hostA)
+	for _, b := range bodies {
+		if _, _, err := s.Put(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x := New()
+	x.Advance(s.Snapshot())
+	return x
+}
+
+func endpoint1(i int, network, name string, addr string, aliases ...string) cluster.Endpoint {
+	return cluster.Endpoint{
+		ID: endpointID(hostA, i), Network: network, Host: hostA, MAC: "02:00:00:00:00:01",
+		Container: fmt.Sprintf("%064x", i), Name: name, Aliases: aliases, Addrs: []netip.Addr{netip.MustParseAddr(addr)},
+	}
+}
+
+// The network that a question came through is searched first: it is the one of the
+// container's default gateway, the one Docker's resolver searches first.
+func TestFirstNetworkIsTheOneAskedThrough(t *testing.T) {
+	app := endpoint1(1, "zoo", "app", "10.1.0.2")
+	appToo := endpoint1(1, "ark", "app", "10.2.0.2")
+	appToo.ID = endpointID(hostA, 9)
+	x := index(t, app, appToo, endpoint1(2, "zoo", "db", "10.1.0.3"), endpoint1(3, "ark", "db", "10.2.0.3"))
+	for asker, want := range map[string]string{"10.1.0.2": "10.1.0.3", "10.2.0.2": "10.2.0.3"} {
+		v, ok := x.View(Asker{Addr: netip.MustParseAddr(asker)})
+		got, found := v.Lookup("db.", 0, nil)
+		if !ok || !found || len(got) != 1 || got[0].String() != want {
+			t.Errorf("from %s: got %v, want %s", asker, got, want)
+		}
+	}
+}
+
+// Of a name with more addresses than one answer has, all come at some turn.
+func TestManyReplicasTakeTurns(t *testing.T) {
+	var bodies []cluster.Body
+	for i := range 3 * Limit {
+		bodies = append(bodies, endpoint1(i, "blue", fmt.Sprintf("web-%d", i), fmt.Sprintf("10.0.%d.%d", i/200, i%200+1), "web"))
+	}
+	x := index(t, bodies...)
+	v, _ := x.View(Asker{Endpoints: []string{endpointID(hostA, 0)}})
+	seen := map[netip.Addr]bool{}
+	for turn := range 3 {
+		got, _ := v.Lookup("web", turn*Limit, nil)
+		if len(got) != Limit {
+			t.Fatalf("turn %d: %d addresses", turn, len(got))
+		}
+		for _, a := range got {
+			seen[a] = true
+		}
+	}
+	if len(seen) != len(bodies) {
+		t.Errorf("%d of %d replicas were ever told", len(seen), len(bodies))
+	}
+}
+
+func TestProvisionalNetworkIsNotShown(t *testing.T) {
+	x := index(t, endpoint1(1, "provisional/0123", "db", "10.0.0.2"))
+	v, _ := x.View(Asker{Addr: netip.MustParseAddr("10.0.0.2")})
+	if name, ours := v.Reverse(netip.MustParseAddr("10.0.0.2"), nil); name != "db" || !ours {
+		t.Errorf("got %q %v", name, ours)
+	}
+}
+
+// An address that was given to a new container is the new one's, also while the end
+// of the old one has not been heard of.
+func TestNewestHolderOfAnAddress(t *testing.T) {
+	x := index(t, endpoint1(1, "blue", "old", "10.0.0.2"), endpoint1(2, "green", "new", "10.0.0.2"))
+	v, _ := x.View(Asker{Addr: netip.MustParseAddr("10.0.0.2")})
+	if got := v.Networks(); !slices.Equal(got, []string{"green"}) {
+		t.Errorf("asker is on %v, want green", got)
+	}
+}
+
+// A hundred thousand endpoints are to be had cheaply.
+func TestSize(t *testing.T) {
+	s := big(t, 100_000)
+	before := heap()
+	x := New()
+	x.Advance(s.Snapshot())
+	used := float64(heap()-before) / (1 << 20)
+	t.Logf("%.1f MB for %d endpoints", used, x.Len())
+	if x.Len() != 100_000 || used > 100 {
+		t.Errorf("%.1f MB for %d endpoints", used, x.Len())
+	}
+	runtime.KeepAlive(s)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// big is a cluster of n containers with a name, two aliases, and one network of a
+// hundred each.
+func big(t testing.TB, n int) *cluster.State {
+	t.Helper()
+	s := cluster.New(hostA)
+	for i := range n {
+		e := endpoint1(i, fmt.Sprintf("net%d", i/100), fmt.Sprintf("app-%d-1", i),
+			netip.AddrFrom4([4]byte{10, byte(128 + i>>16), byte(i >> 8), byte(i)}).String(), fmt.Sprintf("service%d", i%10), fmt.Sprintf("alias%d", i))
+		if _, _, err := s.Put(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func BenchmarkAdvanceWhole(b *testing.B) {
+	snap := big(b, 100_000).Snapshot()
+	for b.Loop() {
+		New().Advance(snap)
+	}
+}
+
+func BenchmarkAdvanceOne(b *testing.B) {
+	s := big(b, 100_000)
+	x := New()
+	x.Advance(s.Snapshot())
+	for i := 0; b.Loop(); i++ {
+		e := endpoint1(7, "net0", fmt.Sprintf("app-%d", i), "10.128.0.7")
+		if _, _, err := s.Put(e); err != nil {
+			b.Fatal(err)
+		}
+		x.Advance(s.Snapshot())
+	}
+}
+
+func BenchmarkLookup(b *testing.B) {
+	x := index(b, endpoint1(1, "blue", "app", "10.0.0.2"), endpoint1(2, "blue", "db", "10.0.0.3"))
+	for b.Loop() {
+		v, _ := x.View(Asker{Addr: netip.MustParseAddr("10.0.0.2")})
+		if _, ok := v.Lookup("db.", 0, nil); !ok {
+			b.Fatal("db is not known")
+		}
+	}
+}

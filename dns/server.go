@@ -1,0 +1,190 @@
+package dns
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/dns/names"
+)
+
+// DefaultPort is where the resolver listens on the gateway, UDP and TCP. Port 53
+// may be another resolver's; a rule leads there (Rules).
+const DefaultPort = 7953
+
+// Source is the cluster as the agent knows it. Replica is one.
+type Source interface {
+	Snapshot() *cluster.Snapshot
+	// Watch returns a channel that is closed at the next change.
+	Watch() (changed <-chan struct{})
+}
+
+// Config of a Server.
+type Config struct {
+	Source Source
+	// Dead reports whether a host is known to be gone: its names then are as well.
+	// It is called for every address that is about to be told. nil: none is.
+	Dead func(cluster.NodeID) bool
+	// Device is the gateway port ("gv0"). The resolver hears only what comes in
+	// there, and waits for it if it does not exist, or not any more.
+	Device string
+	// Port to listen on; 0: DefaultPort.
+	Port uint16
+	// ResolvConf names the host's servers; empty: /etc/resolv.conf.
+	ResolvConf string
+	// Log gets what cannot be told to anybody else. nil: slog.Default().
+	Log *slog.Logger
+}
+
+// Server is the resolver of one host.
+type Server struct {
+	cfg     Config
+	index   *names.Index
+	host    resolvConf
+	forward *forwarder
+	counts  counts
+
+	mu        sync.Mutex
+	sandboxes map[string]*attachment // by sandbox key
+	run       context.Context        // nil: Run was not called yet, or is over
+	wait      sync.WaitGroup         // goroutines of sandboxes
+}
+
+// New returns a Server; nothing is heard before Run.
+func New(cfg Config) *Server {
+	cfg.Port = cmp.Or(cfg.Port, DefaultPort)
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	return &Server{
+		cfg: cfg, index: names.New(), forward: newForwarder(), sandboxes: map[string]*attachment{},
+		host: resolvConf{path: cmp.Or(cfg.ResolvConf, "/etc/resolv.conf")},
+	}
+}
+
+// Stats are counts since the start. Queries is the sum of the others and of those
+// under way.
+type Stats struct {
+	Queries   uint64 // questions heard
+	Answered  uint64 // answered here
+	Forwarded uint64 // answered by another server
+	Failed    uint64 // forwarded, and nobody answered in time
+	Refused   uint64 // at the gateway: of nobody we know, or not ours and from internal networks only
+	Dropped   uint64 // no message of DNS
+}
+
+type counts struct {
+	queries, answered, forwarded, failed, refused, dropped atomic.Uint64
+}
+
+// Stats returns the counts.
+func (s *Server) Stats() Stats {
+	c := &s.counts
+	return Stats{
+		Queries: c.queries.Load(), Answered: c.answered.Load(), Forwarded: c.forwarded.Load(),
+		Failed: c.failed.Load(), Refused: c.refused.Load(), Dropped: c.dropped.Load(),
+	}
+}
+
+// Run follows the cluster, and answers at the gateway and in the sandboxes, until
+// ctx is done; it returns when all of that has ended. Trouble with sockets is
+// logged and tried again. Run may be called once.
+func (s *Server) Run(ctx context.Context) error {
+	s.index.Advance(s.cfg.Source.Snapshot())
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { s.follow(ctx); return nil })
+	g.Go(func() error { s.listen(ctx); return nil })
+	g.Go(func() error { s.runSandboxes(ctx); return nil })
+	return g.Wait()
+}
+
+// breath is how long the index waits after a change for others to come with it.
+const breath = 20 * time.Millisecond
+
+func (s *Server) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		changed := s.cfg.Source.Watch()
+		s.index.Advance(s.cfg.Source.Snapshot())
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		// The first change counts at once; of a storm every one within a breath.
+		s.index.Advance(s.cfg.Source.Snapshot())
+		select {
+		case <-ctx.Done():
+		case <-time.After(breath):
+		}
+	}
+}
+
+// question is a query on its way through the server.
+type question struct {
+	wire    []byte
+	network string // "udp" or "tcp"
+	who     names.Asker
+	asker   string       // who, as a key
+	inside  bool         // taken inside a sandbox
+	route   func() route // where it goes if it is not ours
+}
+
+// local answers a question without waiting for anybody; forward says that it cannot.
+func (s *Server) local(q *question) ([]byte, verdict) {
+	s.counts.queries.Add(1)
+	wire, v := respond(q, s.index, s.cfg.Dead)
+	switch v {
+	case answered:
+		s.counts.answered.Add(1)
+	case refused:
+		s.counts.refused.Add(1)
+	case dropped:
+		s.counts.dropped.Add(1)
+	}
+	return wire, v
+}
+
+// remote has another server answer. It waits for that.
+func (s *Server) remote(ctx context.Context, q *question) []byte {
+	wire, err := s.forward.ask(ctx, q.route(), q.network, q.asker, q.wire)
+	if err != nil {
+		s.counts.failed.Add(1)
+		s.cfg.Log.Debug("no server answered", "asker", q.asker, "error", err)
+		return refuse(q.wire, rcodeServFail)
+	}
+	s.counts.forwarded.Add(1)
+	return wire
+}
+
+// toOriginal is the route of a question that a rule led here: to the server that it
+// was meant for. One that was meant for this host, or of which the kernel does not
+// know, goes to the host's servers.
+func (s *Server) toOriginal(network string, client, local netip.AddrPort) route {
+	var d net.Dialer
+	dst, err := originalDst(network, client, local)
+	if err == nil && dst != local && !s.ours(dst.Addr()) {
+		return route{servers: []netip.AddrPort{dst}, dial: d.DialContext}
+	}
+	return route{servers: s.hostServers(), dial: d.DialContext}
+}
+
+// hostServers are the host's servers, without those that would be ourselves.
+func (s *Server) hostServers() (servers []netip.AddrPort) {
+	for _, a := range s.host.get(time.Now()) {
+		if !s.ours(a.Addr()) {
+			servers = append(servers, a)
+		}
+	}
+	return servers
+}
+
+// ours reports whether an address is a gateway's: on every host it is the agent.
+func (s *Server) ours(a netip.Addr) bool { return s.index.Gateway(a) }

@@ -19,7 +19,7 @@ const (
 	opRun    operation = "run"    // run a command, stream its output
 	opStart  operation = "start"  // start a daemon by name
 	opSignal operation = "signal" // signal a daemon, wait for its end
-	opGet    operation = "get"    // GET an URL until it answers
+	opGet    operation = "get"    // GET from a daemon until it answers or ends
 )
 
 type request struct {
@@ -33,6 +33,7 @@ type request struct {
 	Group bool           // signal the daemon's process group
 	Wait  time.Duration
 	Unix  string // socket to send the GET to
+	Path  string // of the GET; "": only connect
 }
 
 type reply struct {

@@ -23,9 +23,10 @@ type rootSpec struct {
 
 // Where the host's parts of State and the lab's shared directory are seen.
 const (
-	dockerData = "/var/lib/docker"
-	shareMount = "/lab"
-	labPath    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	dockerData     = "/var/lib/docker"
+	containerdData = "/var/lib/containerd"
+	shareMount     = "/lab"
+	labPath        = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
 // enter makes the root file system and moves this process' mount namespace into it.
@@ -35,7 +36,7 @@ func (r *rootSpec) enter() error {
 	}
 	m := &mounter{root: r.Mount}
 	m.mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	m.mkdir(r.State, "upper", "work", "docker")
+	m.mkdir(r.State, "upper", "work", "docker", "containerd")
 	m.overlay(r)
 	m.at("proc", "/proc", "proc")
 	m.at("sysfs", "/sys", "sysfs")
@@ -50,8 +51,9 @@ func (r *rootSpec) enter() error {
 	}
 	m.at("tmpfs", "/dev/shm", "tmpfs")
 	m.at("tmpfs", "/run", "tmpfs")
-	m.mkdir(r.Mount, "run/lock", "run/docker/plugins", "var/log", "usr/local/bin", shareMount, dockerData)
+	m.mkdir(r.Mount, "run/lock", "run/docker/plugins", "var/log", "usr/local/bin", shareMount, dockerData, containerdData)
 	m.bind(filepath.Join(r.State, "docker"), dockerData)
+	m.bind(filepath.Join(r.State, "containerd"), containerdData)
 	if r.UML {
 		m.mount("none", r.Mount+shareMount, "hostfs", 0, r.Share)
 	} else {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"sync"
@@ -66,7 +65,7 @@ func (s *server) answer(ctx context.Context, req request, out *replies) reply {
 	case opSignal:
 		last.Running, err = s.signal(req)
 	case opGet:
-		err = get(ctx, req)
+		err = s.get(ctx, req)
 	default:
 		err = fmt.Errorf("unknown operation %q", req.Op)
 	}
@@ -159,29 +158,4 @@ func (s *server) signal(req request) (running bool, err error) {
 	case <-time.After(req.Wait):
 	}
 	return d.running(), nil
-}
-
-// get asks the server behind a unix socket until it answers, or req.Wait is over.
-func get(ctx context.Context, req request) error {
-	ctx, cancel := context.WithTimeout(ctx, req.Wait)
-	defer cancel()
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", req.Unix)
-	}
-	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	for {
-		hr, err := http.NewRequestWithContext(ctx, http.MethodGet, req.Argv[0], nil)
-		if err != nil {
-			return err
-		}
-		resp, err := client.Do(hr)
-		if err == nil {
-			return resp.Body.Close()
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("no answer on %s within %s: %w", req.Unix, req.Wait, err)
-		}
-	}
 }

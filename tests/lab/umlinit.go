@@ -52,14 +52,13 @@ func clearEnv() {
 	}
 }
 
-// umlMounts brings in what enter needs: the overlay module and the disk.
+// umlMounts brings in what enter needs: the overlay module and the disk. The kernel
+// itself has mounted /dev.
 func umlMounts(root *rootSpec) error {
 	m := &mounter{}
 	m.at("proc", "/proc", "proc")
-	m.at("devtmpfs", "/dev", "devtmpfs")
 	m.at("tmpfs", "/mnt", "tmpfs")
-	m.mkdir(root.State)
-	m.mkdir(root.Mount)
+	m.mkdir("/", root.State, root.Mount)
 	m.at("/dev/ubda", root.State, "ext4")
 	if m.err != nil {
 		return m.err
@@ -101,6 +100,9 @@ func umlFiles() error {
 		if err := os.Symlink(to, at); err != nil && !os.IsExist(err) {
 			return err
 		}
+	}
+	if out, err := exec.Command("modprobe", "-a", "ipv6", "br_netfilter").CombinedOutput(); err != nil {
+		return fmt.Errorf("load modules: %w: %s", err, out)
 	}
 	return nil
 }

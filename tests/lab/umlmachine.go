@@ -176,6 +176,6 @@ func (l *Lab) preload(ctx context.Context) (string, error) {
 
 // console is what a kernel said until it panicked, without the stack.
 func console(name string) string {
-	said, _, _ := strings.Cut(tail(name, 200), "Call Trace:")
+	said, _, _ := strings.Cut(tail(name, 200), "CPU: ")
 	return said
 }

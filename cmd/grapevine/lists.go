@@ -60,10 +60,19 @@ func showNetworks(w io.Writer, networks []api.Network) error {
 			if n.Removed {
 				notes = append(notes, "goes when unused")
 			}
-			row("%s\t%d\t%s\t%d\t%s\t%s", n.Name, n.VNID, dash(strings.Join(subnets, ",")), n.Endpoints,
+			row("%s\t%d\t%s\t%d\t%s\t%s", shortName(n.Name), n.VNID, dash(strings.Join(subnets, ",")), n.Endpoints,
 				dash(strings.Join(n.Hosts, ",")), strings.Join(notes, ", "))
 		}
 	})
+}
+
+// shortName cuts the ID in the name of a network whose real name Docker has not
+// told yet ("provisional/" and 64 digits) as Docker does.
+func shortName(network string) string {
+	if prefix, id, found := strings.Cut(network, "/"); found && len(id) == 64 {
+		return prefix + "/" + id[:12]
+	}
+	return network
 }
 
 func newEndpoints() *cobra.Command {
@@ -82,7 +91,7 @@ func showEndpoints(w io.Writer, endpoints []api.Endpoint) error {
 			for _, a := range e.Addrs {
 				addrs = append(addrs, a.String())
 			}
-			row("%s\t%s\t%s\t%s\t%s\t%.12s", e.Network, dash(e.Name), dash(strings.Join(addrs, ",")), e.MAC, e.Host, e.ID)
+			row("%s\t%s\t%s\t%s\t%s\t%.12s", shortName(e.Network), dash(e.Name), dash(strings.Join(addrs, ",")), e.MAC, e.Host, e.ID)
 		}
 	})
 }
@@ -98,10 +107,10 @@ func newFlows() *cobra.Command {
 }
 
 func showFlows(w io.Writer, flows []api.Flow) error {
-	return table(w, "STAGE\tPRIORITY\tPACKETS\tMATCH\tACTIONS\tFOR", func(row func(string, ...any)) {
+	return table(w, "STAGE\tPRIORITY\tPACKETS\tFOR\tMATCH\tACTIONS", func(row func(string, ...any)) {
 		for _, f := range flows {
 			stage := fmt.Sprintf("%d %s", f.Table, f.Stage)
-			row("%s\t%d\t%d\t%s\t%s\t%s", stage, f.Priority, f.Packets, dash(f.Match), f.Actions, f.Object)
+			row("%s\t%d\t%d\t%s\t%s\t%s", stage, f.Priority, f.Packets, dash(f.Object), dash(f.Match), f.Actions)
 		}
 	})
 }

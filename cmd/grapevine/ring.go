@@ -30,7 +30,7 @@ func showRing(w io.Writer, pools []api.Pool) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		title := "network " + p.Network
+		title := "network " + shortName(p.Network)
 		if p.Network == "" {
 			title = "cluster"
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/identity"
@@ -40,6 +41,7 @@ type Agent struct {
 	gossip  *gossip.Gossip
 	alloc   *ipam.Allocator
 	vswitch *vswitch
+	driver  *driver.Driver
 	plugin  *plugin.Server
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
@@ -97,7 +99,7 @@ func (a *Agent) work(ctx context.Context, docker net.Listener) error {
 		"membership": a.membership,
 		"ipam":       a.alloc.Run,
 		"switch":     a.vswitch.run,
-		"docker":     a.watch,
+		"docker":     a.driver.Watch,
 		"plugin":     func(ctx context.Context) error { return a.plugin.Serve(ctx, docker) },
 	} {
 		tasks.Go(func() error {

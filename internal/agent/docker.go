@@ -1,19 +1,61 @@
 package agent
 
 import (
-	"context"
+	"net"
+	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/ovs"
 	"github.com/grapevine-net/grapevine/internal/plugin"
 	"github.com/grapevine-net/grapevine/ipam"
 )
 
-func (a *Agent) openDriver() error {
+// openDriver makes the drivers and the server of Docker's calls.
+func (a *Agent) openDriver() (err error) {
+	name := a.cfg.DriverName
+	if name == "auto" {
+		name = "" // package driver's word for it
+	}
+	log := a.log.With("room", "driver")
+	a.driver, err = driver.New(driver.Config{
+		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, Socket: a.cfg.PluginSocket,
+		MTU: a.underlay.MTU, Now: time.Now, Log: log,
+	}, a.replica, a.alloc, a.vswitch.overlay, a.vswitch.links(), docker.New(a.cfg.Docker), a.db)
+	if err != nil {
+		return err
+	}
 	a.plugin = plugin.New(a.log.With("room", "plugin"))
 	ipam.NewDriver(a.alloc).Register(a.plugin)
+	a.driver.Register(a.plugin)
 	return nil
 }
 
-func (a *Agent) watch(ctx context.Context) error { <-ctx.Done(); return nil }
-
 func (a *Agent) driverProblems() []api.Problem { return nil }
+
+// links makes containers' interfaces as this host's datapath wants them.
+func (v *vswitch) links() driver.Links {
+	if v.bridge.Datapath == ovs.Kernel {
+		return driver.HostLinks{}
+	}
+	return userspaceLinks{tso: v.embedded != nil && v.embedded.UserspaceTSO}
+}
+
+// userspaceLinks are veth pairs for a switch that reads them by packet sockets.
+type userspaceLinks struct {
+	driver.HostLinks
+	tso bool // the switch does segmentation and checksums for the containers
+}
+
+// Veth implements driver.Links.
+func (l userspaceLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error {
+	if err := l.HostLinks.Veth(host, peer, mac, mtu, alias); err != nil {
+		return err
+	}
+	if err := link.ForUserspace(peer, l.tso); err != nil {
+		return err
+	}
+	return link.Consume(host)
+}

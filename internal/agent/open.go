@@ -17,6 +17,7 @@ import (
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -203,7 +204,7 @@ func (a *Agent) cidrs() []netip.Prefix {
 
 // hostRoutes are the routes that no network may overlap: all but our own.
 func hostRoutes() ([]ipam.Route, error) {
-	list, err := link.Routes(gatewayPort)
+	list, err := link.Routes(gateway.Port)
 	var routes []ipam.Route
 	for _, r := range list {
 		routes = append(routes, ipam.Route{Prefix: r.Prefix, Dev: r.Interface})

@@ -7,16 +7,17 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
 )
 
 // status answers GET /v1/status.
-func (a *Agent) status(ctx context.Context) (api.Status, error) {
+func (a *Agent) status(context.Context) (api.Status, error) {
 	snap := a.replica.Snapshot()
 	nodes := a.nodes(snap)
 	s := api.Status{
 		Version: a.version, Node: a.id.Node, Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: a.started,
 		OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
-		Hosts: api.Count{All: len(nodes)}, Refused: a.gossip.Stats(),
+		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
 	}
 	for _, n := range nodes {
 		if n.Alive {
@@ -26,8 +27,15 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	s.Networks = len(view.Networks(snap))
 	s.Endpoints.Part = a.attached()
 	s.Endpoints.All = len(view.Endpoints(snap))
-	s.Problems = a.problems(ctx, snap, nodes)
+	s.Problems = a.problems(snap, nodes)
 	return s, nil
+}
+
+// refused counts what gossip refused, but for what is part of every start.
+func (a *Agent) refused() map[string]uint64 {
+	stats := a.gossip.Stats()
+	delete(stats, gossip.RefusedNoCluster)
+	return stats
 }
 
 func (a *Agent) nodes(snap *cluster.Snapshot) []api.Node {
@@ -39,7 +47,7 @@ func (a *Agent) nodes(snap *cluster.Snapshot) []api.Node {
 }
 
 // problems lists what is wrong, the most serious first, each with what to do.
-func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []api.Node) []api.Problem {
+func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem {
 	if a.left.Load() {
 		return []api.Problem{{What: "this host has left the cluster", Do: "stop the agent; started again it joins as a new host"}}
 	}
@@ -62,7 +70,7 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 		}
 	}
 	list = append(list, differences(nodes, a.underlay.MTU)...)
-	list = append(list, a.vswitch.problems(ctx)...)
+	list = append(list, a.vswitch.problems()...)
 	return append(list, a.driverProblems()...)
 }
 

@@ -13,8 +13,10 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/nat"
 	"github.com/grapevine-net/grapevine/internal/ovs"
 	"github.com/grapevine-net/grapevine/overlay"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
@@ -22,15 +24,14 @@ import (
 // bridgeName is our bridge in whichever Open vSwitch is used.
 const bridgeName = "gvbr0"
 
-// gatewayPort is the host's own port of the bridge.
-const gatewayPort = "gv0"
-
 // vswitch is this host's Open vSwitch and the overlay in it.
 type vswitch struct {
 	bridge   *ovs.Bridge
 	embedded *ovs.Embedded  // nil: the host's own daemons
 	tunnel   *tunnel.Tunnel // nil: the kernel datapath has its own
+	nat      *nat.NAT
 	overlay  *overlay.Overlay
+	log      *slog.Logger
 }
 
 // newVSwitch chooses the Open vSwitch and the datapath; nothing is made yet.
@@ -39,7 +40,7 @@ func newVSwitch(ctx context.Context, cfg config.Config, log *slog.Logger) (*vswi
 	if err != nil {
 		return nil, err
 	}
-	v := &vswitch{}
+	v := &vswitch{nat: nat.New(), log: log}
 	stateDir := filepath.Join(cfg.State, "ovs")
 	instance := ovs.NewInstance(ovs.DefaultSocket)
 	embedded, err := chooseEmbedded(ctx, cfg.OVS, instance, stateDir)
@@ -112,6 +113,8 @@ func (a *Agent) openSwitch(ctx context.Context) (err error) {
 	cfg := overlay.Config{
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
+		Gateway:   natGateway{gateway.New(a.id.Node, a.innerMTU()), v.nat},
+		Gateway:   natGateway{gateway.New(a.id.Node, a.innerMTU()), v.nat},
 		VXLANPort: a.cfg.VXLANPort, MTU: a.innerMTU(), CIDRs: a.cidrs(), Log: log,
 	}
 	if v.bridge.Datapath == ovs.Userspace {
@@ -137,11 +140,25 @@ func (v *vswitch) run(ctx context.Context) error {
 	if v.embedded != nil {
 		tasks.Go(func() error { return v.embedded.Run(ctx) })
 	}
-	tasks.Go(func() error { return v.overlay.Run(ctx) })
+	tasks.Go(func() error { return v.nat.Run(ctx, v.log) })
+	tasks.Go(func() error {
+		v.await(ctx)
+		return v.overlay.Run(ctx)
+	})
 	if err := tasks.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+// await gives daemons that are just being started a moment, so that the overlay
+// does not begin with a complaint.
+func (v *vswitch) await(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	for v.bridge.Ping(ctx) != nil && ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 func (v *vswitch) close() error {
@@ -153,7 +170,7 @@ func (v *vswitch) close() error {
 
 // teardown removes what run leaves. run has returned.
 func (v *vswitch) teardown(ctx context.Context) error {
-	errs := []error{v.overlay.Teardown(ctx)}
+	errs := []error{v.nat.Remove(ctx), v.overlay.Teardown(ctx)}
 	if v.tunnel != nil {
 		errs = append(errs, v.tunnel.Remove(ctx))
 	}
@@ -180,6 +197,9 @@ func (v *vswitch) flows(ctx context.Context) ([]api.Flow, error) {
 }
 
 // problems says what keeps the switch from being as it should be.
-func (v *vswitch) problems(ctx context.Context) (list []api.Problem) {
-	return nil
+func (v *vswitch) problems() (list []api.Problem) {
+	for _, err := range v.overlay.Problems() {
+		list = append(list, api.Problem{What: "the switch: " + err.Error(), Do: "the agent goes on trying; its log says more"})
+	}
+	return list
 }

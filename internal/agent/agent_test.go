@@ -1,0 +1,234 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/overlay"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+var (
+	testKey = [][]byte{make([]byte, 32)}
+	allIPv4 = netip.MustParsePrefix("0.0.0.0/0")
+)
+
+// host is an agent without switch and Docker, which gossips on the loopback
+// address 127.0.0.n.
+type host struct {
+	*Agent
+	t    *testing.T
+	stop func()
+}
+
+// newHost opens host n with state in dir; join lists other hosts by their n.
+func newHost(t *testing.T, n int, dir string, join ...int) *host {
+	t.Helper()
+	at := func(n int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 77, byte(n)}), 17946)
+	}
+	a := &Agent{
+		cfg: config.Config{
+			State: dir, Name: fmt.Sprintf("host%d", n), Keys: testKey, Bind: at(n).Addr(), Port: at(n).Port(),
+			CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22, VXLANPort: 4789,
+		},
+		log: slog.New(slog.DiscardHandler), underlay: link.Underlay{Addr: at(n).Addr(), MTU: 1500},
+		started: time.Now(),
+	}
+	for _, j := range join {
+		a.cfg.Join = append(a.cfg.Join, at(j))
+	}
+	var err error
+	if a.id, err = identity.Load(dir); err != nil {
+		t.Fatal(err)
+	}
+	a.role = identity.Decide(a.id, []netip.Addr{at(n).Addr()}, a.cfg.Join)
+	a.keys = testKey
+	if a.db, err = store.Open(filepath.Join(dir, stateFile)); err != nil {
+		t.Fatal(err)
+	}
+	if a.replica, err = replica.Open(a.db, a.self()); err != nil {
+		t.Fatal(err)
+	}
+	for _, open := range []func() error{a.resumeSeed, a.openGossip, a.openIPAM} {
+		if err := open(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bridge := &ovs.Bridge{Datapath: ovs.Kernel}
+	a.vswitch = &vswitch{bridge: bridge}
+	a.vswitch.overlay, err = overlay.New(overlay.Config{Bridge: bridge, Tunnel: overlay.KernelTunnel{}, Mode: pipeline.Metadata}, a.replica)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &host{Agent: a, t: t}
+}
+
+// run starts the host's tasks; they end with the test, or by stop.
+func (h *host) run() *host {
+	ctx, cancel := context.WithCancel(h.t.Context())
+	tasks, ctx := errgroup.WithContext(ctx)
+	for _, f := range []func(context.Context) error{h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.alloc.Run} {
+		tasks.Go(func() error { return f(ctx) })
+	}
+	stopped := false
+	h.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := tasks.Wait(); err != nil {
+			h.t.Errorf("%s: %v", h.cfg.Name, err)
+		}
+		if err := h.db.Close(); err != nil {
+			h.t.Error(err)
+		}
+	}
+	h.t.Cleanup(h.stop)
+	return h
+}
+
+// eventually waits for a condition, ten seconds at most.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within ten seconds: %s", what)
+		}
+	}
+}
+
+// member reports whether the host is in a cluster whose ring it has.
+func (h *host) member() bool {
+	return h.gossip.ClusterID() != "" && h.replica.Snapshot().Ring().Len() > 0
+}
+
+func TestSeedAndJoiner(t *testing.T) {
+	one := newHost(t, 1, t.TempDir(), 1).run()
+	eventually(t, "host1 begins a cluster", one.member)
+	if !one.replica.Snapshot().Ring().OwnsAll(one.self(), allIPv4) {
+		t.Error("the seed does not own all addresses")
+	}
+	two := newHost(t, 2, t.TempDir(), 1, 2).run()
+	eventually(t, "host2 joins", two.member)
+	if a, b := one.gossip.ClusterID(), two.gossip.ClusterID(); a != b {
+		t.Errorf("two clusters: %s, %s", a, b)
+	}
+	eventually(t, "both know both", func() bool {
+		return len(one.nodes(one.replica.Snapshot())) == 2 && len(two.nodes(two.replica.Snapshot())) == 2
+	})
+	if p := two.problems(two.replica.Snapshot(), nil); len(p) != 0 {
+		t.Errorf("problems of a whole cluster: %v", p)
+	}
+	if id, err := identity.Load(two.cfg.State); err != nil || id.Cluster != one.gossip.ClusterID() {
+		t.Errorf("host2's identity on disk: %+v, %v", id, err)
+	}
+}
+
+func TestJoinerWaitsAndSaysSo(t *testing.T) {
+	two := newHost(t, 2, t.TempDir(), 1, 2).run()
+	time.Sleep(100 * time.Millisecond)
+	p := two.problems(two.replica.Snapshot(), nil)
+	if len(p) != 1 || !strings.Contains(p[0].What, "waits for a cluster") || !strings.Contains(p[0].What, "127.0.77.1") {
+		t.Errorf("problems: %v", p)
+	}
+}
+
+// TestSeedThatLostItsStateJoins: the first host of the list comes back empty; it
+// must not begin a second cluster beside the one it once began.
+func TestSeedThatLostItsStateJoins(t *testing.T) {
+	one := newHost(t, 1, t.TempDir(), 1, 2).run()
+	two := newHost(t, 2, t.TempDir(), 1, 2).run()
+	eventually(t, "host2 joins", two.member)
+	id := one.gossip.ClusterID()
+	one.stop()
+	again := newHost(t, 1, t.TempDir(), 1, 2).run()
+	eventually(t, "host1 joins", again.member)
+	if got := again.gossip.ClusterID(); got != id {
+		t.Errorf("cluster %s, want %s", got, id)
+	}
+}
+
+// TestInterruptedSeedResumes: the power fails after the ring is written and
+// before the cluster's ID is.
+func TestInterruptedSeedResumes(t *testing.T) {
+	dir := t.TempDir()
+	one := newHost(t, 1, dir, 1, 2)
+	if err := one.alloc.Seed(); err != nil {
+		t.Fatal(err)
+	}
+	one.gossip.Close()
+	one.db.Close()
+	again := newHost(t, 1, dir, 1, 2)
+	if again.gossip.ClusterID() == "" || again.role != identity.Member {
+		t.Errorf("role %v, cluster %q", again.role, again.gossip.ClusterID())
+	}
+	again.gossip.Close()
+	again.db.Close()
+}
+
+// TestRestartIsTheSameHost: cluster, node and ring are there at once, alone.
+func TestRestartIsTheSameHost(t *testing.T) {
+	dir := t.TempDir()
+	one := newHost(t, 1, dir, 1, 2)
+	one.run()
+	eventually(t, "host1 begins a cluster", one.member)
+	id, node := one.gossip.ClusterID(), one.id.Node
+	one.stop()
+	again := newHost(t, 1, dir, 1, 2)
+	if again.id.Node != node || again.gossip.ClusterID() != id || !again.member() {
+		t.Errorf("node %s cluster %s, want %s %s", again.id.Node, again.gossip.ClusterID(), node, id)
+	}
+	again.run()
+}
+
+func TestLeaveGivesEverythingAway(t *testing.T) {
+	one := newHost(t, 1, t.TempDir(), 1).run()
+	two := newHost(t, 2, t.TempDir(), 1).run()
+	eventually(t, "both know both", func() bool {
+		return len(two.gossip.Alive()) == 1 && len(one.nodes(one.replica.Snapshot())) == 2 && two.member()
+	})
+	if err := one.giveAway(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.farewell(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// All of this is on host2's disk now, not only on its way.
+	snap := two.replica.Snapshot()
+	if !snap.Ring().OwnsAll(two.self(), allIPv4) {
+		t.Error("host2 does not own all addresses")
+	}
+	if !snap.Tombstone(cluster.Node{ID: one.self()}.Key()) {
+		t.Error("host2 still has host1's record")
+	}
+}
+
+func TestHostByName(t *testing.T) {
+	one := newHost(t, 1, t.TempDir(), 1).run()
+	eventually(t, "host1 begins a cluster", one.member)
+	for name, want := range map[string]string{"host1": string(one.self()), one.id.Node: one.id.Node, "0123456789abcdef": "0123456789abcdef"} {
+		if id, err := one.hostID(name); err != nil || string(id) != want {
+			t.Errorf("%s: %s, %v", name, id, err)
+		}
+	}
+	if _, err := one.hostID("host9"); err == nil || !strings.Contains(err.Error(), "`grapevine nodes`") {
+		t.Errorf("an unknown host: %v", err)
+	}
+}

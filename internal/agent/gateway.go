@@ -1,0 +1,24 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/grapevine-net/grapevine/internal/nat"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
+)
+
+// natGateway is the gateway port together with the masquerading of what leaves
+// through it.
+type natGateway struct {
+	*gateway.Gateway
+	nat *nat.NAT
+}
+
+// Ensure implements overlay.Gateway.
+func (g natGateway) Ensure(ctx context.Context, addrs, routes []netip.Prefix) error {
+	if err := g.Gateway.Ensure(ctx, addrs, routes); err != nil {
+		return err
+	}
+	return g.nat.Set(ctx, nat.Config{Interface: gateway.Port, CIDRs: routes})
+}

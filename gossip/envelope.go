@@ -88,7 +88,7 @@ const maxHeader = 1 << 10
 //	id 8 | timeout 4, ms | len 1, reply "ip:port" | len 1, method | body
 type request struct {
 	id      uint64
-	timeout time.Duration // that the caller will wait
+	timeout time.Duration // that the caller will wait; rounded up
 	reply   netip.AddrPort
 	method  string
 	body    []byte
@@ -96,7 +96,7 @@ type request struct {
 
 func (r request) encode() []byte {
 	b := binary.BigEndian.AppendUint64(nil, r.id)
-	b = binary.BigEndian.AppendUint32(b, uint32(min(max(r.timeout.Milliseconds(), 1), 1<<31)))
+	b = binary.BigEndian.AppendUint32(b, uint32(min(max(r.timeout.Milliseconds()+1, 1), 1<<31)))
 	b = appendShort(b, r.reply.String())
 	b = appendShort(b, r.method)
 	return append(b, r.body...)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -143,7 +144,7 @@ func (t *Transport) connect(to netip.AddrPort) (net.Conn, error) {
 	n := t.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	refused := &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: fmt.Errorf("connection refused")}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: syscall.ECONNREFUSED}
 	peer := n.hosts[to]
 	if peer == nil || t.closed.Load() {
 		return nil, refused

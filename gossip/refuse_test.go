@@ -1,0 +1,302 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/gossip/memnet"
+)
+
+// A host with another key gets nowhere, and both sides say why.
+func TestWrongKeyIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		hosts := cluster(t, net, 2)
+		odd := start(t, net, 2, func(c *Config) { c.Keys = [][]byte{bytes.Repeat([]byte("k"), 32)} })
+		time.Sleep(10 * time.Second)
+		if len(odd.Alive()) != 0 || odd.ClusterID() != "" || !allSee(hosts, 1) {
+			t.Errorf("the odd host sees %v of cluster %q", odd.Alive(), odd.ClusterID())
+		}
+		if hosts[0].Stats()[RefusedKey] == 0 || odd.Stats()[RefusedKey] == 0 {
+			t.Errorf("counted %v and %v", hosts[0].Stats(), odd.Stats())
+		}
+		if p := strings.Join(odd.Problems(), "\n"); !strings.Contains(p, "another encryption key") || !strings.Contains(p, hostAddr(0).String()) {
+			t.Errorf("the odd host's problems: %q", p)
+		}
+	})
+}
+
+func TestOtherClusterIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		hosts := cluster(t, net, 3)
+		odd := start(t, net, 3, func(c *Config) { c.ClusterID = "beta" })
+		odd.state.put("secret", "v")
+		time.Sleep(time.Minute)
+		if len(odd.Alive()) != 0 || !allSee(hosts, 2) {
+			t.Errorf("the odd host sees %v", odd.Alive())
+		}
+		for _, h := range append(hosts, odd) {
+			if h != odd && h.state.get("secret") != "" {
+				t.Error("state has passed between clusters")
+			}
+		}
+		for _, h := range []*host{hosts[0], odd} {
+			p := strings.Join(h.Problems(), "\n")
+			if !strings.Contains(p, "alpha") || !strings.Contains(p, "beta") || h.Stats()[RefusedCluster] == 0 {
+				t.Errorf("host %s: problems %q, counts %v", h.id, p, h.Stats())
+			}
+		}
+		if _, err := odd.Call(seconds(t, 5), hosts[0].id, "x", nil); err == nil {
+			t.Error("call between clusters succeeds")
+		}
+	})
+}
+
+// Fresh hosts meet each other before any has a cluster; nothing but membership
+// passes. When a seed appears they all take its ID.
+func TestFreshHostsWaitForASeed(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		var hosts []*host
+		for i := range 4 {
+			hosts = append(hosts, start(t, net, i, func(c *Config) { c.ClusterID = "" }))
+		}
+		hosts[1].state.put("k", "v")
+		time.Sleep(10 * time.Second)
+		if hosts[0].state.get("k") != "" {
+			t.Error("state passes between hosts without a cluster")
+		}
+		if _, err := hosts[1].ClusterKnown(seconds(t, 1)); err == nil {
+			t.Error("cluster known without a seed")
+		}
+		if err := hosts[2].SetClusterID("gamma"); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range hosts {
+			if id, err := h.ClusterKnown(seconds(t, 5)); err != nil || id != "gamma" {
+				t.Errorf("host %s: %q, %v", h.id, id, err)
+			}
+		}
+		if err := hosts[3].SetClusterID("delta"); err == nil || !strings.Contains(err.Error(), "gamma") {
+			t.Errorf("second ID: %v", err)
+		}
+		within(t, 5*time.Second, "state passes", allHave(hosts, "k", "v"))
+	})
+}
+
+// Two seeds were made by mistake. A fresh host joins one of them, whichever it
+// meets first, and is refused by the other.
+func TestFreshHostTakesOneCluster(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		a := start(t, net, 0, nil)
+		b := start(t, net, 1, func(c *Config) { c.ClusterID, c.Join = "beta", nil })
+		fresh := start(t, net, 2, func(c *Config) { c.Join = []string{hostAddr(0).String(), hostAddr(1).String()} })
+		time.Sleep(time.Minute)
+		mine, other := a, b
+		if fresh.ClusterID() == "beta" {
+			mine, other = b, a
+		}
+		if len(mine.Alive()) != 1 || len(other.Alive()) != 0 || len(fresh.Alive()) != 1 {
+			t.Errorf("%v, %v and %v", mine.Alive(), other.Alive(), fresh.Alive())
+		}
+	})
+}
+
+// A machine was copied together with its state directory.
+func TestCloneIsReported(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		hosts := cluster(t, net, 3)
+		clone := start(t, net, 3, func(c *Config) { c.Node = hosts[2].id })
+		time.Sleep(5 * time.Second)
+		for _, h := range []*host{hosts[0], clone} {
+			p := strings.Join(h.Problems(), "\n")
+			if h.Stats()[RefusedClone] == 0 || !strings.Contains(p, hosts[2].id) || !strings.Contains(p, hostAddr(3).String()) {
+				t.Errorf("host %v: problems %q, counts %v", h.Addr(), p, h.Stats())
+			}
+		}
+		if !allSee(hosts, 2) {
+			t.Error("the first of the clones is gone")
+		}
+	})
+}
+
+// A host that comes back with another address is taken as soon as the old one is
+// found dead.
+func TestHostMayMove(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		hosts := cluster(t, net, 3)
+		hosts[2].stop()
+		hosts[2] = start(t, net, 7, func(c *Config) { c.Node, c.ClusterID = hostID(2), "alpha" })
+		t.Logf("after %v", within(t, 30*time.Second, "all see it there", func() bool {
+			for _, h := range hosts {
+				for _, m := range h.Members() {
+					if m.ID == hostID(2) && (m.Addr != hostAddr(7) || m.State != Alive) {
+						return false
+					}
+				}
+			}
+			return true
+		}))
+	})
+}
+
+// raw sends a packet from an address of its own.
+func raw(t *testing.T, n *memnet.Network, to netip.AddrPort, packets ...[]byte) *memnet.Transport {
+	t.Helper()
+	tr, err := n.Listen(netip.MustParseAddrPort("10.7.7.7:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packets {
+		if _, err := tr.WriteTo(p, to.String()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tr
+}
+
+func send(t *testing.T, tr *memnet.Transport, to netip.AddrPort, b []byte) {
+	t.Helper()
+	c, err := tr.DialTimeout(to.String(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = c.Write(b)
+	time.Sleep(100 * time.Millisecond)
+	_ = c.Close()
+}
+
+// What comes from outside, without the key.
+func TestGarbageFromOutside(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		hosts := cluster(t, n, 2)
+		to := hosts[0].Addr()
+		tr := raw(t, n, to, []byte{0}, []byte("hello world"), bytes.Repeat([]byte{1}, 1400), []byte{244, 200}, bytes.Repeat([]byte{255}, 60000))
+		send(t, tr, to, []byte("GET / HTTP/1.0\r\n\r\n"))
+		send(t, tr, to, []byte{6, 1, 2, 3})
+		send(t, tr, to, binary.BigEndian.AppendUint32([]byte{10}, 1<<31)) // encrypted, 2 GiB
+		send(t, tr, to, append(binary.BigEndian.AppendUint32([]byte{10}, 64), make([]byte, 64)...))
+		stats := hosts[0].Stats()
+		for _, reason := range []string{RefusedGarbage, RefusedPlain, RefusedSize, RefusedKey} {
+			if stats[reason] == 0 {
+				t.Errorf("nothing counted as %s: %v", reason, stats)
+			}
+		}
+		if !allSee(hosts, 1) {
+			t.Error("the hosts have lost each other")
+		}
+	})
+}
+
+// Streams that say nothing are closed in the end, and are bounded.
+func TestIdleStreamsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		hosts := cluster(t, n, 2)
+		tr := raw(t, n, hosts[0].Addr())
+		var conns []net.Conn
+		for range maxStreams + 50 {
+			c, err := tr.DialTimeout(hosts[0].Addr().String(), time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns = append(conns, c)
+			time.Sleep(time.Millisecond)
+		}
+		if got := hosts[0].Stats()[LostBusy]; got < 40 {
+			t.Errorf("refused %d streams", got)
+		}
+		time.Sleep(2 * streamTimeout)
+		for _, c := range conns {
+			if _, err := c.Write(make([]byte, 1)); err == nil {
+				t.Fatal("a silent stream is still open")
+			}
+		}
+	})
+}
+
+// What comes from inside: with the key, but wrong.
+func TestBadMessagesFromInside(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		hosts := cluster(t, n, 2)
+		from, to := hosts[0], hosts[0].nodeOf(hosts[1].id)
+		envelope := func(k kind, body string) []byte { return envelope{k, "alpha", from.self, []byte(body)}.encode() }
+		newer := envelope(kindDelta, "{}")
+		newer[0] = protoMax + 1
+		for _, c := range []struct {
+			msg    []byte
+			reason string
+		}{
+			{newer, RefusedVersion},
+			{[]byte{protoMax}, RefusedGarbage},
+			{[]byte{0, 1, 0}, RefusedGarbage},
+			{envelope(99, ""), RefusedGarbage},
+			{envelope(kindSum, "short"), RefusedGarbage},
+			{envelope(kindRequest, "short"), RefusedGarbage},
+			{envelope(kindResponse, "short"), RefusedGarbage},
+			{envelope(kindDelta, "not json"), RefusedMerge},
+			{envelope(kindDelta, `{"panic":{}}`), HandlerPanic},
+			{envelope(kindDelta, strings.Repeat("x", 20<<20)), RefusedSize},
+			{from.seal(kindRequest, request{1, time.Second, from.addr, methodChunk, make([]byte, 12)}.encode()), RefusedCall},
+		} {
+			before := hosts[1].Stats()[c.reason]
+			_ = from.ml.SendReliable(to, c.msg)
+			time.Sleep(time.Second)
+			if got := hosts[1].Stats()[c.reason]; got == before {
+				t.Errorf("message %.40q: not counted as %s: %v", c.msg, c.reason, hosts[1].Stats())
+			}
+		}
+		from.Broadcast(from.state.put("k", "v"))
+		within(t, 3*time.Second, "the host still merges", allHave(hosts, "k", "v"))
+	})
+}
+
+// Hosts whose versions do not overlap with ours do not become members.
+func TestNewerVersionIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		h := start(t, n, 0, nil)
+		node := h.ml.LocalNode()
+		m := nodeMeta{min: protoMax + 1, max: protoMax + 3, cluster: "alpha"}
+		other := *node
+		other.Name, other.Meta = m.node.String(), m.encode()
+		if err := (admission{h.Gossip}).NotifyAlive(&other); err == nil || h.Stats()[RefusedVersion] != 1 {
+			t.Errorf("newer version: %v, %v", err, h.Stats())
+		}
+		other.Meta[0] = metaFormat + 1
+		if err := (admission{h.Gossip}).NotifyAlive(&other); err == nil || h.Stats()[RefusedVersion] != 2 {
+			t.Errorf("newer meta: %v, %v", err, h.Stats())
+		}
+	})
+}
+
+// A flood of deltas is bounded by dropping, and the hosts agree in the end.
+func TestFloodIsBoundedAndMended(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		hosts := cluster(t, n, 3)
+		for i := range 3 * outboxLimit {
+			hosts[0].Broadcast(hosts[0].state.put(strings.Repeat("k", 100)+string(rune('0'+i)), "v"))
+		}
+		if q := hosts[0].out.queue.NumQueued(); q > outboxLimit {
+			t.Errorf("%d queued", q)
+		}
+		if hosts[0].Stats()[LostQueueFull] == 0 {
+			t.Error("drops are not counted")
+		}
+		within(t, 10*time.Second, "digests are equal", func() bool {
+			return bytes.Equal(hosts[0].sum(), hosts[1].sum()) && bytes.Equal(hosts[0].sum(), hosts[2].sum())
+		})
+	})
+}
+
+func TestRunOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		h := start(t, n, 0, nil)
+		time.Sleep(time.Second)
+		if err := h.Run(context.Background()); err == nil {
+			t.Error("second Run succeeds")
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package gossip
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestWireRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		body := rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "body")
+		var id nodeID
+		copy(id[:], rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "id"))
+		label := rapid.StringN(0, 16, maxLabel)
+		e := envelope{kind(rapid.IntRange(1, 4).Draw(t, "kind")), label.Draw(t, "cluster"), id, body}
+		if got, err := decodeEnvelope(e.encode()); err != nil || got.kind != e.kind || got.cluster != e.cluster || got.from != id || !bytes.Equal(got.body, body) {
+			t.Fatalf("envelope %+v: %+v, %v", e, got, err)
+		}
+		r := request{rapid.Uint64().Draw(t, "n"), time.Second, netip.MustParseAddrPort("[fd00::1]:7"), label.Draw(t, "method"), body}
+		if got, err := decodeRequest(r.encode()); err != nil || got.id != r.id || got.timeout < r.timeout || got.reply != r.reply || got.method != r.method || !bytes.Equal(got.body, body) {
+			t.Fatalf("request %+v: %+v, %v", r, got, err)
+		}
+		p := response{r.id, statusError, body}
+		if got, err := decodeResponse(p.encode()); err != nil || got.id != p.id || got.status != p.status || !bytes.Equal(got.body, body) {
+			t.Fatalf("response %+v: %+v, %v", p, got, err)
+		}
+		m := nodeMeta{true, 1, 2, id, e.cluster, r.method, body}
+		if got, err := decodeMeta(m.encode(), id.String()); err != nil || got.cluster != m.cluster || got.name != m.name || !got.leaving || got.max != 2 || !bytes.Equal(got.extra, body) {
+			t.Fatalf("meta %+v: %+v, %v", m, got, err)
+		}
+		s := summary{bytes.Repeat([]byte{7}, 16), r.id, r.reply}
+		if got, err := decodeSummary(s.encode()); err != nil || got.members != s.members || got.addr != s.addr || !bytes.Equal(got.state, s.state) {
+			t.Fatalf("summary %+v: %+v, %v", s, got, err)
+		}
+	})
+}
+
+// The largest meta fits into what memberlist carries.
+func TestMetaFits(t *testing.T) {
+	long := strings.Repeat("x", maxLabel)
+	m := nodeMeta{cluster: long, name: long, extra: make([]byte, MaxMeta)}
+	if n := len(m.encode()); n > 512 {
+		t.Errorf("%d bytes, memberlist takes 512", n)
+	}
+}
+
+// A delta of MaxBroadcast bytes fits into a gossip packet of 1400 bytes with all
+// that memberlist and the envelope add.
+func TestBroadcastFits(t *testing.T) {
+	e := envelope{kindDelta, strings.Repeat("x", maxLabel), nodeID{}, make([]byte, MaxBroadcast)}
+	const memberlist = 2 + 2 + 1 + 29 + 5 // compound header and entry, type, AES-GCM, CRC
+	if n := len(e.encode()) + memberlist; n > 1400 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+// Nothing that comes from the network makes a decoder panic, or claim more than
+// there is; what is accepted is the same after another round.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{protoMax, byte(kindDelta), 0})
+	f.Add(envelope{kindRequest, "alpha", nodeID{1}, request{1, time.Second, netip.MustParseAddrPort("10.0.0.1:7946"), "m", []byte("b")}.encode()}.encode())
+	f.Add(envelope{kindResponse, "alpha", nodeID{1}, response{1, statusBusy, nil}.encode()}.encode())
+	f.Add(envelope{kindSum, "alpha", nodeID{1}, summary{make([]byte, 16), 1, netip.MustParseAddrPort("10.0.0.1:7946")}.encode()}.encode())
+	f.Add(nodeMeta{max: 1, cluster: "alpha", name: "n"}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _ = decodeMeta(b, nodeID{}.String())
+		e, err := decodeEnvelope(b)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(e.encode(), b) {
+			t.Errorf("%x decodes to %+v", b, e)
+		}
+		_, _ = decodeRequest(e.body)
+		_, _ = decodeResponse(e.body)
+		_, _ = decodeSummary(e.body)
+	})
+}
+
+func TestParseKey(t *testing.T) {
+	for _, size := range []int{16, 24, 32} {
+		key := GenerateKey()[:size]
+		for _, text := range []string{
+			FormatKey(key), hex.EncodeToString(key), strings.ToUpper(hex.EncodeToString(key)),
+			base64.RawStdEncoding.EncodeToString(key), base64.URLEncoding.EncodeToString(key),
+			base64.RawURLEncoding.EncodeToString(key), "  " + FormatKey(key) + "\n",
+		} {
+			got, err := ParseKey(text)
+			if err != nil || !bytes.Equal(got, key) {
+				t.Errorf("%d bytes as %q: %x, %v", size, text, got, err)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		"": "empty", "not a key!": "neither base64 nor hexadecimal", "c2hvcnQ=": "it has 5 bytes",
+		strings.Repeat("ab", 40): "it has 60 bytes",
+	} {
+		if _, err := ParseKey(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	if bytes.Equal(GenerateKey(), GenerateKey()) {
+		t.Error("two keys are equal")
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	good := Config{Node: hostID(0), Keys: [][]byte{testKey}, Log: quiet()}
+	for want, change := range map[string]func(*Config){
+		"node ID":           func(c *Config) { c.Node = "ABC" },
+		"no encryption key": func(c *Config) { c.Keys = nil },
+		"key 2 has 3 bytes": func(c *Config) { c.Keys = append(c.Keys, []byte("abc")) },
+		"cluster ID of 65":  func(c *Config) { c.ClusterID = strings.Repeat("x", 65) },
+		"meta of 257":       func(c *Config) { c.Meta = make([]byte, MaxMeta+1) },
+		"listen on":         func(c *Config) { c.Bind = netip.MustParseAddrPort("192.0.2.1:7946") },
+		"listen on [::]":    func(c *Config) { c.Bind = netip.MustParseAddrPort("[::]:0") },
+	} {
+		c := good
+		c.Keys = append([][]byte(nil), good.Keys...)
+		change(&c)
+		g, err := New(c, newToy())
+		if err == nil {
+			_ = g.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}

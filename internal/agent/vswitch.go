@@ -114,7 +114,6 @@ func (a *Agent) openSwitch(ctx context.Context) (err error) {
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
 		Gateway:   natGateway{gateway.New(a.id.Node, a.innerMTU()), v.nat},
-		Gateway:   natGateway{gateway.New(a.id.Node, a.innerMTU()), v.nat},
 		VXLANPort: a.cfg.VXLANPort, MTU: a.innerMTU(), CIDRs: a.cidrs(), Log: log,
 	}
 	if v.bridge.Datapath == ovs.Userspace {

@@ -142,13 +142,12 @@ func (a *Allocator) askPeer(ctx context.Context, peer cluster.NodeID, g askGive)
 	if err != nil {
 		return err
 	}
-	if err := a.accept(peer, reply.Claims); err != nil {
-		return err
-	}
+	err = a.accept(peer, reply.Claims)
 	if reply.Refused != "" {
+		// The claims that came along are a help for the next try, no more.
 		return errors.New(reply.Refused)
 	}
-	return nil
+	return err
 }
 
 // accept merges claims that a peer sent, unless the peer was forgotten while it

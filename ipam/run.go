@@ -107,11 +107,10 @@ func (a *Allocator) sendHome() error {
 	return a.state.save(a.disk)
 }
 
+// sendShareHome gives this host's share of p back if the subnet is known to be
+// deleted: not knowing it may just mean that gossip has not brought it yet.
 func (a *Allocator) sendShareHome(snap *cluster.Snapshot, p netip.Prefix, home cluster.NodeID) error {
-	if _, live := cluster.Get[cluster.Subnet](snap, p.String()); live {
-		return nil
-	}
-	if _, asked := a.state.pools[p]; asked {
+	if _, asked := a.state.pools[p]; asked || !snap.Tombstone(cluster.Subnet{Prefix: p}.Key()) {
 		return nil
 	}
 	for addr := range a.state.leases {
@@ -124,9 +123,15 @@ func (a *Allocator) sendShareHome(snap *cluster.Snapshot, p netip.Prefix, home c
 			return nil // the numbers are in use again, in another shape
 		}
 	}
+	_, forgotten := a.state.promises[home]
+	_, known := cluster.Get[cluster.Node](snap, string(home))
 	owned := snap.Ring().Owned(a.cfg.Self, p)
-	_, gone := a.state.promises[home]
-	if _, known := cluster.Get[cluster.Node](snap, string(home)); known && !gone && home != a.cfg.Self && len(owned) > 0 {
+	switch {
+	case home == a.cfg.Self || forgotten || len(owned) == 0 || snap.Tombstone(cluster.Node{ID: home}.Key()):
+		// It is home, or there is no home: it stays here.
+	case !known:
+		return nil
+	default:
 		if _, err := a.claim(home, owned...); err != nil {
 			return fmt.Errorf("subnet %s: %w", p, err)
 		}

@@ -1,0 +1,338 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+var ctx = context.Background()
+
+func TestAddressesComeFromTheOwnShare(t *testing.T) {
+	w := newWorld(t, 3)
+	a, b := w.hosts[0], w.hosts[1]
+	p := w.network(a, "blue", 0)
+	if p.String() != "10.128.0.0/24" {
+		t.Fatalf("first network got %s", p)
+	}
+	w.spread()
+	got := get(a.Address(ctx, p, anywhere, anyAddr))(t)
+	if got.String() != "10.128.0.2" {
+		t.Errorf("first address at home is %s", got)
+	}
+	got = get(b.Address(ctx, p, anywhere, anyAddr))(t)
+	if got.String() != "10.128.0.128" {
+		t.Errorf("first address of the second host is %s, want the start of the upper half", got)
+	}
+	w.unique(t)
+	// Not the address that was just freed.
+	must(t, b.Release(got))
+	if next := get(b.Address(ctx, p, anywhere, anyAddr))(t); next == got {
+		t.Errorf("%s was handed out again at once", next)
+	}
+}
+
+func TestExactAddressOfAnotherShare(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	p := w.network(a, "blue", 0)
+	w.spread()
+	want := netip.MustParseAddr("10.128.0.77")
+	if got := get(b.Address(ctx, p, anywhere, want))(t); got != want {
+		t.Fatalf("got %s", got)
+	}
+	// The same again is a replay; another host must not get it.
+	_ = get(b.Address(ctx, p, anywhere, want))(t)
+	must(t, b.Bind(p, want, "endpoint-1"))
+	if _, err := a.Address(ctx, p, anywhere, want); err == nil || !strings.Contains(err.Error(), "in use there by endpoint endpoint-1") {
+		t.Errorf("asked for an address in use: %v", err)
+	}
+	if err := b.Bind(p, want, "endpoint-2"); !errors.Is(err, ErrInUse) {
+		t.Errorf("second endpoint on one address: %v", err)
+	}
+	// Docker's rollback of the second must not take it from the first.
+	must(t, b.Release(want))
+	if len(b.Leases()) != 1 {
+		t.Error("an address in use was freed")
+	}
+	must(t, b.Unbind("endpoint-1"))
+	must(t, b.Release(want))
+	if len(b.Leases()) != 0 {
+		t.Error("the address was not freed")
+	}
+	w.unique(t)
+}
+
+func TestRefusesWhatNobodyMayHave(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.hosts[0]
+	must(t, a.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix("10.9.0.0/24")}, 0))
+	p := netip.MustParsePrefix("10.9.0.0/24")
+	_ = get(a.Gateway(p, netip.MustParseAddr("10.9.0.9")))(t)
+	for addr, want := range map[string]string{
+		"10.9.0.0": "network's own", "10.9.0.255": "broadcast", "10.9.0.9": "gateway", "10.9.1.1": "not in the subnet",
+	} {
+		if _, err := a.Address(ctx, p, anywhere, netip.MustParseAddr(addr)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+	if _, err := a.Gateway(p, netip.MustParseAddr("10.9.0.255")); err == nil {
+		t.Error("broadcast address as gateway")
+	}
+}
+
+func TestSubnetsOverlap(t *testing.T) {
+	w := newWorld(t, 2)
+	w.routes = []Route{{netip.MustParsePrefix("192.168.1.0/24"), "eth7"}}
+	a, b := w.hosts[0], w.hosts[1]
+	must(t, b.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix("192.168.5.0/24")}, 0)) // outside the CIDRs: asked of the seed
+	b.announce("blue", netip.MustParsePrefix("192.168.5.0/24"))
+	w.spread()
+	for _, h := range w.hosts {
+		err := h.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix("192.168.4.0/22")}, 0)
+		if err == nil || !strings.Contains(err.Error(), "192.168.4.0/22 overlaps the subnet 192.168.5.0/24 of network blue") {
+			t.Errorf("overlap with a subnet: %v", err)
+		}
+		must(t, h.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix("192.168.5.0/24")}, 0)) // joins
+	}
+	err := a.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix("192.168.0.0/16")}, 0)
+	if err == nil || !strings.Contains(err.Error(), "192.168.0.0/16 overlaps 192.168.1.0/24, which this host reaches through eth7") {
+		t.Errorf("overlap with a route: %v", err)
+	}
+	w.routes = []Route{{netip.MustParsePrefix("10.128.0.0/20"), "eth7"}}
+	if p := get(a.Prefix(ctx, 4, 24, 0))(t); p.String() != "10.128.16.0/24" {
+		t.Errorf("new network got %s, with a route to 10.128.0.0/20", p)
+	}
+}
+
+func TestHostSubnetsInOpenShiftsOrder(t *testing.T) {
+	w := newWorld(t, 3)
+	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+	must(t, a.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix("10.1.0.0/16")}, 6))
+	p := netip.MustParsePrefix("10.1.0.0/16")
+	a.announce("blue", p)
+	w.spread()
+	for i, h := range []*host{a, b, c} {
+		got := get(h.Address(ctx, p, anywhere, anyAddr))(t)
+		w.spread()
+		if got.As4()[2] != byte(i) {
+			t.Errorf("host %d got %s, want one of 10.1.%d.0/26", i, got, i)
+		}
+	}
+	for range 70 { // more than one host subnet
+		_ = get(b.Address(ctx, p, anywhere, anyAddr))(t)
+	}
+	w.unique(t)
+	if got := get(b.Address(ctx, p, anywhere, anyAddr))(t); !netip.MustParsePrefix("10.1.3.0/26").Contains(got) {
+		t.Errorf("second host subnet of host 1 has %s, want 10.1.3.0/26", got)
+	}
+}
+
+func TestRangeLimitsAddresses(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	p, r := netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("10.9.0.64/29")
+	must(t, a.Pool(ctx, PoolID{p, r}, 0))
+	a.announce("blue", p)
+	w.spread()
+	for _, h := range []*host{a, b, a, b} {
+		if got := get(h.Address(ctx, p, r, anyAddr))(t); !r.Contains(got) {
+			t.Errorf("%s is outside %s", got, r)
+		}
+		w.spread()
+	}
+	for range 3 { // a host keeps its last one
+		_ = get(a.Address(ctx, p, r, anyAddr))(t)
+	}
+	_, err := a.Address(ctx, p, r, anyAddr)
+	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "host h2") {
+		t.Errorf("exhausted range: %v", err)
+	}
+	w.unique(t)
+}
+
+func TestErrorsSayWhoWasAsked(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	p := w.network(a, "blue", 0)
+	w.spread()
+	a.down = true
+	_, err := b.Address(ctx, p, anywhere, anyAddr)
+	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "do not answer now (h1 (0000000000000001))") {
+		t.Errorf("owner down: %v", err)
+	}
+	lonely := newWorld(t, 2)
+	lonely.hosts[1].down = true
+	h := lonely.hosts[1]
+	if _, err := h.Prefix(ctx, 4, 24, 0); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("alone: %v", err)
+	}
+}
+
+func TestLostReplyLosesNothing(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	p := w.network(a, "blue", 0)
+	w.spread()
+	w.loseReplies = true
+	if _, err := b.Address(ctx, p, anywhere, anyAddr); err == nil {
+		t.Fatal("an address without a reply")
+	}
+	w.loseReplies = false
+	w.spread()
+	a.down = true // what was given is there
+	_ = get(b.Address(ctx, p, anywhere, anyAddr))(t)
+}
+
+func TestStateOutlivesRestart(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.hosts[0]
+	p := w.network(a, "blue", 0)
+	addr := get(a.Address(ctx, p, anywhere, anyAddr))(t)
+	must(t, a.Bind(p, addr, "endpoint-1"))
+	v := get(a.VNID(ctx))(t)
+	a.restart()
+	if l := a.Leases(); len(l) != 1 || l[0].Addr != addr || l[0].Endpoint != "endpoint-1" {
+		t.Errorf("leases after a restart: %v", l)
+	}
+	if again := get(a.VNID(ctx))(t); again == v {
+		t.Errorf("VNID %d twice", v)
+	}
+	if again := get(a.Address(ctx, p, anywhere, anyAddr))(t); again.Compare(addr) <= 0 {
+		t.Errorf("%s after %s", again, addr)
+	}
+}
+
+func TestParallelRequests(t *testing.T) {
+	w := newWorld(t, 3)
+	p := w.network(w.hosts[0], "blue", 0)
+	w.spread()
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			if _, err := w.hosts[i%3].Address(ctx, p, anywhere, anyAddr); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	w.unique(t)
+	n := 0
+	for _, h := range w.hosts {
+		n += len(h.Leases())
+	}
+	if n != 60 {
+		t.Errorf("%d leases", n)
+	}
+}
+
+func TestSharesGoHome(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	p := w.network(a, "blue", 0)
+	w.spread()
+	addr := get(b.Address(ctx, p, anywhere, anyAddr))(t)
+	w.spread()
+	a.deleteSubnet(p)
+	w.spread()
+	must(t, b.sendHome())
+	w.spread()
+	if a.replica.Snapshot().Ring().OwnsAll(a.id, p) {
+		t.Fatal("the share went home with an address still leased")
+	}
+	must(t, b.Release(addr))
+	b.restart()
+	w.spread()
+	must(t, b.sendHome())
+	w.spread()
+	if !a.replica.Snapshot().Ring().OwnsAll(a.id, p) {
+		t.Error("the share did not go home")
+	}
+}
+
+func TestCollect(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.hosts[0]
+	p := w.network(a, "blue", 0)
+	kept := get(a.Address(ctx, p, anywhere, anyAddr))(t)
+	must(t, a.Bind(p, kept, "alive"))
+	lost := get(a.Address(ctx, p, anywhere, anyAddr))(t)
+	must(t, a.Bind(p, lost, "dead"))
+	unborn := get(a.Address(ctx, p, anywhere, anyAddr))(t)
+	pool := get(a.Prefix(ctx, 4, 24, 0))(t)
+	alive := func(e string) bool { return e == "alive" }
+	if freed := get(a.Collect(w.now, alive))(t); len(freed) != 0 {
+		t.Errorf("freed %v at once", freed)
+	}
+	w.now = w.now.Add(time.Hour)
+	freed := get(a.Collect(w.now.Add(-time.Minute), alive))(t)
+	if len(freed) != 2 || len(a.Leases()) != 1 || a.Leases()[0].Addr != kept {
+		t.Errorf("freed %v, want %s and %s", freed, lost, unborn)
+	}
+	if _, ok := a.Subnet(pool); ok {
+		t.Error("the pool leaked")
+	}
+}
+
+func TestVNIDs(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	if v := get(a.VNID(ctx))(t); v != 1 {
+		t.Errorf("first VNID is %d", v)
+	}
+	must(t, b.VNIDExact(ctx, 0, "global"))
+	must(t, b.VNIDExact(ctx, 4711, "blue"))
+	if err := a.VNIDExact(ctx, 4711, "green"); !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "in use there") {
+		t.Errorf("VNID of a network that is being made: %v", err)
+	}
+	_ = get(b.replica.Update(func(tx *replica.Tx) error {
+		_ = tx.Put(cluster.Network{Name: "blue", VNID: 4711})
+		return nil
+	}))(t)
+	w.spread()
+	if err := a.VNIDExact(ctx, 4711, "green"); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "network blue") {
+		t.Errorf("VNID of a network: %v", err)
+	}
+	must(t, a.VNIDExact(ctx, 4711, "blue"))
+	// It rests after its network is gone, and is free after that.
+	_ = get(b.replica.Update(func(tx *replica.Tx) error { tx.Delete(cluster.Network{Name: "blue"}.Key()); return nil }))(t)
+	must(t, b.restVNIDs())
+	if err := b.VNIDExact(ctx, 4711, "green"); err == nil {
+		t.Error("VNID handed out again at once")
+	}
+	w.now = w.now.Add(2 * vnidRest)
+	must(t, b.restVNIDs())
+	must(t, b.VNIDExact(ctx, 4711, "green"))
+	w.unique(t)
+}
+
+func TestStockUp(t *testing.T) {
+	w := newWorld(t, 3)
+	p := w.network(w.hosts[0], "blue", 0)
+	w.spread()
+	for _, h := range w.hosts {
+		h.stockUp(ctx)
+		w.spread()
+	}
+	for _, h := range w.hosts { // each alone
+		for _, o := range w.hosts {
+			o.down = o != h
+		}
+		_ = get(h.Address(ctx, p, anywhere, anyAddr))(t)
+		_ = get(h.VNID(ctx))(t)
+		h.announce(fmt.Sprintf("alone-%s", h.id), get(h.Prefix(ctx, 4, 24, 0))(t))
+	}
+	for _, o := range w.hosts {
+		o.down = false
+	}
+	w.spread()
+	w.unique(t)
+}

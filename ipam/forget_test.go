@@ -1,0 +1,127 @@
+package ipam
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+func TestTakeover(t *testing.T) {
+	w := newWorld(t, 3)
+	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+	p := w.network(a, "blue", 0)
+	w.spread()
+	addr := get(b.Address(ctx, p, anywhere, anyAddr))(t)
+	w.spread()
+	// a gives c something that b has not heard of, and dies.
+	kept := get(c.Address(ctx, p, anywhere, anyAddr))(t)
+	if err := b.Takeover(ctx, a.id); err == nil || !strings.Contains(err.Error(), "is alive") {
+		t.Fatalf("took over from the living: %v", err)
+	}
+	a.down = true
+	must(t, b.Takeover(ctx, a.id))
+	w.spread()
+	must(t, b.Takeover(ctx, a.id)) // again
+	snap := b.replica.Snapshot()
+	if n := snap.Ring().Counts(p); n[a.id] != 0 || n[c.id] == 0 || n[b.id] == 0 {
+		t.Errorf("owners after the takeover: %v", n)
+	}
+	if !snap.Tombstone(cluster.Node{ID: a.id}.Key()) {
+		t.Error("the dead host's record is there")
+	}
+	if !c.replica.Snapshot().Ring().OwnsAll(c.id, single(kept)) || !b.replica.Snapshot().Ring().OwnsAll(b.id, single(addr)) {
+		t.Error("a living host lost what it had")
+	}
+	for range 40 {
+		_ = get(b.Address(ctx, p, anywhere, anyAddr))(t)
+		_ = get(c.Address(ctx, p, anywhere, anyAddr))(t)
+	}
+	w.unique(t)
+	// What the dead gives away now is not believed.
+	a.down = false
+	if err := c.askPeer(ctx, a.id, askGive{Kind: giveShare, Within: p}); err == nil || !strings.Contains(err.Error(), "being forgotten") {
+		t.Errorf("took a share from the dead: %v", err)
+	}
+	if err := a.askPeer(ctx, b.id, askGive{Kind: giveShare, Within: p}); err == nil || !strings.Contains(err.Error(), "was forgotten") {
+		t.Errorf("gave the dead a share: %v", err)
+	}
+}
+
+func TestTakeoverNeedsEveryHost(t *testing.T) {
+	w := newWorld(t, 4)
+	a, b, c, d := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
+	a.down, d.down = true, true
+	err := b.Takeover(ctx, a.id)
+	if err == nil || !strings.Contains(err.Error(), "h4 (0000000000000004) does not answer") {
+		t.Fatalf("without h4: %v", err)
+	}
+	must(t, b.Takeover(ctx, a.id, d.id)) // both dead
+	w.spread()
+	if n := c.replica.Snapshot().Ring().Counts(everything[0]); len(n) != 1 || n[b.id] == 0 {
+		t.Errorf("owners: %v", n)
+	}
+}
+
+func TestTwoHeirs(t *testing.T) {
+	w := newWorld(t, 4)
+	a, b, c, d := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
+	a.down = true
+	// b has the promise of d, but not of c, which is cut off from it after that.
+	must(t, b.promise(b.id, []cluster.NodeID{a.id}))
+	must(t, b.askPromise(ctx, d.id, []cluster.NodeID{a.id}))
+	err := c.Takeover(ctx, a.id)
+	if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Fatalf("two heirs: %v", err)
+	}
+	if c.heir(a.id) != "" || d.heir(a.id) != b.id || b.heir(a.id) != b.id {
+		t.Errorf("promises after a refusal: %q %q %q", b.heir(a.id), c.heir(a.id), d.heir(a.id))
+	}
+	d.restart() // a promise is durable
+	if d.heir(a.id) != b.id {
+		t.Error("the promise was lost")
+	}
+	must(t, b.Takeover(ctx, a.id))
+	w.spread()
+	if err := c.Takeover(ctx, a.id); err == nil || !strings.Contains(err.Error(), "at host h2") {
+		t.Errorf("a second heir: %v", err)
+	}
+}
+
+func TestWithdrawnAfterFailure(t *testing.T) {
+	w := newWorld(t, 3)
+	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+	w.cut[[2]cluster.NodeID{b.id, a.id}] = true // only b thinks that a is dead
+	err := b.Takeover(ctx, a.id)
+	if err == nil || !strings.Contains(err.Error(), "is alive for host h3") {
+		t.Fatalf("took over from a host that others see: %v", err)
+	}
+	if b.heir(a.id) != "" || c.heir(a.id) != "" {
+		t.Error("promises are left")
+	}
+}
+
+func TestLeave(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	p := w.network(a, "blue", 0)
+	w.spread()
+	addr := get(a.Address(ctx, p, anywhere, anyAddr))(t)
+	if err := a.Leave(ctx); err == nil || !strings.Contains(err.Error(), "1 addresses are in use") {
+		t.Fatalf("left with a lease: %v", err)
+	}
+	must(t, a.Release(addr))
+	w.loseReplies = true
+	if err := a.Leave(ctx); err == nil {
+		t.Fatal("left although the heir did not confirm")
+	}
+	w.loseReplies = false
+	must(t, a.Leave(ctx))
+	if !b.replica.Snapshot().Ring().OwnsAll(b.id, netip.MustParsePrefix("0.0.0.0/0")) {
+		t.Error("the heir has not got everything")
+	}
+	if _, err := a.Address(ctx, p, anywhere, anyAddr); err == nil {
+		t.Error("an address from a host that has left")
+	}
+}

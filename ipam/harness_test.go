@@ -1,0 +1,210 @@
+package ipam
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// world is a cluster of allocators in one process. Calls reach their peer
+// directly, unless a link is cut or the reply is to be lost; records spread only
+// by gossip, when the test says so.
+type world struct {
+	t     testing.TB
+	hosts []*host
+	now   time.Time
+	cut   map[[2]cluster.NodeID]bool
+	// loseReplies makes calls take effect and yet fail.
+	loseReplies bool
+	routes      []Route
+}
+
+type host struct {
+	*Allocator
+	w       *world
+	id      cluster.NodeID
+	path    string
+	db      *store.DB
+	replica *replica.Replica
+	down    bool
+	bits    int
+}
+
+func newWorld(t testing.TB, n int) *world {
+	w := &world{t: t, now: time.Unix(1_700_000_000, 0), cut: map[[2]cluster.NodeID]bool{}}
+	for i := range n {
+		h := &host{w: w, id: cluster.NodeID(fmt.Sprintf("%016x", i+1)), path: filepath.Join(t.TempDir(), fmt.Sprintf("%d.db", i)), bits: 24}
+		h.open()
+		w.hosts = append(w.hosts, h)
+		t.Cleanup(func() { _ = h.db.Close() })
+	}
+	must(t, w.hosts[0].Seed())
+	w.spread()
+	return w
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return v
+	}
+}
+
+// open starts the host's agent from its disk.
+func (h *host) open() {
+	t := h.w.t
+	h.db = get(store.Open(h.path))(t)
+	h.replica = get(replica.Open(h.db, h.id))(t)
+	h.Allocator = get(New(Config{
+		Self: h.id, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/16")}, Bits: h.bits,
+		Routes: func() ([]Route, error) { return h.w.routes, nil },
+		Now:    func() time.Time { return h.w.now }, Log: slog.New(slog.DiscardHandler),
+	}, h.replica, h, StoreDisk{h.db}))(t)
+	_ = get(h.replica.Update(func(tx *replica.Tx) error {
+		_ = tx.Put(cluster.Node{ID: h.id, Name: "h" + string(h.id[15:])})
+		return nil
+	}))(t)
+}
+
+// restart ends the agent as a crash would and starts it again.
+func (h *host) restart() {
+	must(h.w.t, h.db.Close())
+	h.open()
+}
+
+func (w *world) reaches(a, b *host) bool {
+	return !a.down && !b.down && !w.cut[[2]cluster.NodeID{a.id, b.id}]
+}
+
+func (w *world) host(id string) *host {
+	for _, h := range w.hosts {
+		if string(h.id) == id {
+			return h
+		}
+	}
+	return nil
+}
+
+// Call and Alive make a host its own Peers.
+func (h *host) Call(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+	to := h.w.host(node)
+	if to == nil || !h.w.reaches(h, to) {
+		return nil, context.DeadlineExceeded
+	}
+	reply, err := to.Methods()[method](ctx, string(h.id), body)
+	if h.w.loseReplies {
+		return nil, context.DeadlineExceeded
+	}
+	return reply, err
+}
+
+func (h *host) Alive() (ids []string) {
+	for _, o := range h.w.hosts {
+		if o != h && h.w.reaches(h, o) {
+			ids = append(ids, string(o.id))
+		}
+	}
+	return ids
+}
+
+// gossip sends what b lacks from a.
+func (w *world) gossip(a, b *host) {
+	if a == b || !w.reaches(a, b) {
+		return
+	}
+	for msg := range a.replica.Missing(b.replica.Digest(), 1<<20) {
+		if _, err := b.replica.Merge(msg); err != nil {
+			w.t.Fatalf("%s merges from %s: %v", b.id, a.id, err)
+		}
+	}
+}
+
+// spread gossips until all that can reach each other know the same.
+func (w *world) spread() {
+	for range w.hosts {
+		for _, a := range w.hosts {
+			for _, b := range w.hosts {
+				w.gossip(a, b)
+			}
+		}
+	}
+}
+
+// network makes a network with one subnet at h and returns its prefix.
+func (w *world) network(h *host, name string, hostBits int) netip.Prefix {
+	w.t.Helper()
+	p := get(h.Prefix(context.Background(), 4, h.bits, hostBits))(w.t)
+	h.announce(name, p)
+	return p
+}
+
+func (h *host) announce(name string, p netip.Prefix) {
+	s, ok := h.Subnet(p)
+	if !ok {
+		h.w.t.Fatalf("subnet %s was not reserved", p)
+	}
+	s.Network = name
+	_, err := h.replica.Update(func(tx *replica.Tx) error {
+		_ = tx.Put(cluster.Network{Name: name, VNID: 0})
+		_ = tx.Put(s)
+		return nil
+	})
+	must(h.w.t, err)
+	must(h.w.t, h.PoolDone(p))
+}
+
+// forgetNetwork deletes a subnet's record at h.
+func (h *host) deleteSubnet(p netip.Prefix) {
+	_, err := h.replica.Update(func(tx *replica.Tx) error {
+		tx.Delete(cluster.Subnet{Prefix: p}.Key())
+		return nil
+	})
+	must(h.w.t, err)
+}
+
+var anywhere netip.Prefix // no --ip-range
+var anyAddr netip.Addr    // no --ip
+
+// unique fails if an address or a VNID is handed out twice in the whole world, or
+// outside what its host owns.
+func (w *world) unique(t interface{ Fatalf(string, ...any) }) {
+	addrs := map[netip.Addr]cluster.NodeID{}
+	vnids := map[uint32]cluster.NodeID{}
+	for _, h := range w.hosts {
+		if h.down {
+			continue
+		}
+		r := h.replica.Snapshot().Ring()
+		for _, l := range h.Leases() {
+			if o, twice := addrs[l.Addr]; twice {
+				t.Fatalf("%s is leased at %s and %s", l.Addr, o, h.id)
+			}
+			addrs[l.Addr] = h.id
+			if !r.OwnsAll(h.id, single(l.Addr)) {
+				t.Fatalf("%s is leased at %s, which does not own it", l.Addr, h.id)
+			}
+		}
+		for v := range h.state.vnids {
+			if o, twice := vnids[v]; twice {
+				t.Fatalf("VNID %d is handed out at %s and %s", v, o, h.id)
+			}
+			vnids[v] = h.id
+		}
+	}
+}

@@ -15,6 +15,7 @@ const (
 // StartAgent starts `grapevine agent` and waits until it answers Docker; env is
 // added to the lab's settings (NAME=value), and wins over them.
 func (h *Host) StartAgent(ctx context.Context, env ...string) error {
+	h.enabled, h.extraEnv = true, env
 	if err := h.Start(ctx, "agent", append(h.agentEnv(), env...), "grapevine", "agent"); err != nil {
 		return err
 	}
@@ -30,9 +31,18 @@ func (h *Host) agentEnv() []string {
 	return append(env, h.lab.opts.AgentEnv...)
 }
 
-// StopAgent stops the agent as a service manager does.
+// StopAgent stops the agent as a service manager does; Boot does not start it.
 func (h *Host) StopAgent(ctx context.Context) error {
+	h.enabled = false
 	return h.Stop(ctx, "agent", syscall.SIGTERM, 15*time.Second)
+}
+
+// RestartAgent stops the agent and starts it with the settings it had.
+func (h *Host) RestartAgent(ctx context.Context) error {
+	if err := h.StopAgent(ctx); err != nil {
+		return err
+	}
+	return h.StartAgent(ctx, h.extraEnv...)
 }
 
 // KillAgent kills the agent -9. An Open vSwitch that it started goes on.

@@ -18,9 +18,11 @@ type Host struct {
 	// Name is host1, host2, ...
 	Name string
 
-	lab     *Lab
-	n       int
-	machine machine
+	lab      *Lab
+	n        int
+	machine  machine
+	enabled  bool // the agent is started at boot, with extraEnv
+	extraEnv []string
 }
 
 // machine is what makes a host's kernel run.
@@ -46,8 +48,8 @@ func (h *Host) Addr() netip.Addr { return netip.MustParseAddr(hostAddr4(h.n)) }
 // Addr6 is the host's IPv6 address on the wire.
 func (h *Host) Addr6() netip.Addr { return netip.MustParseAddr(hostAddr6(h.n)) }
 
-// Boot starts the host and its dockerd, with the disk it had; the agent is not
-// started. It returns when Docker answers.
+// Boot starts the host with the disk it had: the agent, if it ran when the power
+// went off, then Docker, as their services order it. It returns when Docker answers.
 func (h *Host) Boot(ctx context.Context) error {
 	begin := time.Now()
 	if err := os.MkdirAll(h.logDir(), 0o755); err != nil {
@@ -55,6 +57,11 @@ func (h *Host) Boot(ctx context.Context) error {
 	}
 	if err := h.machine.boot(ctx); err != nil {
 		return fmt.Errorf("boot: %w", err)
+	}
+	if h.enabled {
+		if err := h.StartAgent(ctx, h.extraEnv...); err != nil {
+			return err
+		}
 	}
 	if err := h.StartDocker(ctx); err != nil {
 		return err

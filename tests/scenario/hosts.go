@@ -1,0 +1,181 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+// host1 to host9 are added by commands().
+var hostCommands = map[string]command{
+	"hosts":     hosts,
+	"outside":   onOutside,
+	"ovs":       ovs,
+	"inventory": inventory,
+	"unchanged": unchanged,
+	"crowd":     crowd,
+}
+
+// hosts N [without agents] [GRAPEVINE_X=...]: a lab of N hosts, in one cluster.
+func hosts(s *state, ctx context.Context, args []string) (string, error) {
+	agents := true
+	if rest, found := strings.CutPrefix(strings.Join(args[min(1, len(args)):], " "), "without agents"); found {
+		agents = false
+		args = append(args[:1:1], strings.Fields(rest)...)
+	}
+	n := 0
+	if len(args) > 0 {
+		n, _ = strconv.Atoi(args[0])
+	}
+	if n < 1 || n > 9 || s.lab != nil {
+		return "", usageError("usage, once: hosts 1..9 [without agents] [GRAPEVINE_X=...]")
+	}
+	var err error
+	s.lab, err = lab.New(ctx, lab.Options{Hosts: n, Kind: s.kind, AgentEnv: args[1:]})
+	if err != nil || !agents {
+		return "", err
+	}
+	if err := s.lab.StartAgents(ctx); err != nil {
+		return "", err
+	}
+	return "", s.joined(ctx, 15*time.Second)
+}
+
+// joined waits until every host says that all is well with all of them.
+func (s *state) joined(ctx context.Context, within time.Duration) error {
+	want := fmt.Sprintf("%d of %d alive", len(s.lab.Hosts), len(s.lab.Hosts))
+	return s.lab.Each(func(h *lab.Host) error {
+		return retry(ctx, within*s.patience, func() error {
+			out, err := h.Grapevine(ctx, "status")
+			if err == nil && !(strings.Contains(out, want) && strings.Contains(out, "All is well")) {
+				err = fmt.Errorf("grapevine status does not say %q and that all is well:\n%s", want, out)
+			}
+			return err
+		})
+	})
+}
+
+// retry tries until it works or the time is over.
+func retry(ctx context.Context, within time.Duration, try func() error) error {
+	for end := time.Now().Add(within); ; {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not within %s: %w", within, err)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// host finds a host of the lab by its name.
+func (s *state) host(name string) (*lab.Host, error) {
+	if s.lab == nil {
+		return nil, usageError("the script has no hosts yet: begin with `hosts N`")
+	}
+	h, err := s.lab.Host(name)
+	if err != nil {
+		return nil, usageError(err.Error())
+	}
+	return h, nil
+}
+
+func (s *state) onHost(ctx context.Context, name string, args []string) (string, error) {
+	h, err := s.host(name)
+	if err != nil {
+		return "", err
+	}
+	if len(args) == 0 {
+		return "", usageError("usage: " + name + " PROGRAM ARGUMENTS...")
+	}
+	return h.Exec(ctx, args...)
+}
+
+func onOutside(s *state, ctx context.Context, args []string) (string, error) {
+	if s.lab == nil || len(args) == 0 {
+		return "", usageError("usage, after hosts: outside PROGRAM ARGUMENTS... or outside fetch URL")
+	}
+	if args[0] == "fetch" && len(args) == 2 {
+		return s.lab.Outside.Fetch(ctx, args[1])
+	}
+	return s.lab.Outside.Exec(ctx, args...)
+}
+
+// ovs HOST ovs-vsctl ...: an Open vSwitch tool, with the agent's own daemons.
+func ovs(s *state, ctx context.Context, args []string) (string, error) {
+	if len(args) < 2 {
+		return "", usageError("usage: ovs HOST ovs-vsctl|ovs-ofctl|... ARGUMENTS...")
+	}
+	return s.onHost(ctx, args[0], append([]string{"env", "OVS_RUNDIR=/run/grapevine/ovs"}, args[1:]...))
+}
+
+// inventoryScript prints what of a host is its owner's: NICs, routes, rules,
+// bridges, processes, files. Counters and times are left out.
+const inventoryScript = `
+ip -o link | awk '{print "link", $2}' | sed 's/@.*//' | sort
+ip -o addr | awk '{print "addr", $2, $4}' | sort
+for f in -4 -6; do ip $f route show table all | grep -v ' table local' | sed "s/^/route $f /"; ip $f rule | sed "s/^/rule $f /"; done
+for p in iptables ip6tables; do $p-save | grep -v '^#' | sed -E 's/ ?\[[0-9]+:[0-9]+\]//' | sed "s/^/$p /"; done
+[ -S /run/openvswitch/db.sock ] && ovs-vsctl --columns=name list Bridge | sed 's/^/ovs /'
+ls /run/docker/plugins | sed 's/^/plugin /'
+find /var/lib/grapevine /run/grapevine 2>/dev/null | grep -v -e '/key$' -e '^/[a-z]*/\(lib/\)\?grapevine$' | sort
+ps -eo comm= | grep -E 'ovs|grapevine' | sort | sed 's/^/process /'
+true
+`
+
+// inventory HOST: remember what there is on a host.
+func inventory(s *state, ctx context.Context, args []string) (string, error) {
+	if len(args) != 1 {
+		return "", usageError("usage: inventory HOST")
+	}
+	out, err := s.onHost(ctx, args[0], []string{"sh", "-c", inventoryScript})
+	s.inventories[args[0]] = out
+	return "", err
+}
+
+// unchanged HOST: there is on a host what there was at its inventory.
+func unchanged(s *state, ctx context.Context, args []string) (string, error) {
+	if len(args) != 1 || s.inventories[args[0]] == "" {
+		return "", usageError("usage, after inventory HOST: unchanged HOST")
+	}
+	now, err := s.onHost(ctx, args[0], []string{"sh", "-c", inventoryScript})
+	if err != nil {
+		return "", err
+	}
+	if d := difference(s.inventories[args[0]], now); d != "" {
+		return "", fmt.Errorf("%s has changed:\n%s", args[0], d)
+	}
+	return "", nil
+}
+
+// difference lists the lines that one text has and the other has not.
+func difference(before, after string) string {
+	count := map[string]int{}
+	for line := range strings.Lines(before) {
+		count[line]--
+	}
+	for line := range strings.Lines(after) {
+		count[line]++
+	}
+	var b strings.Builder
+	for _, line := range slices.Sorted(maps.Keys(count)) {
+		switch {
+		case count[line] < 0:
+			b.WriteString("- " + line)
+		case count[line] > 0:
+			b.WriteString("+ " + line)
+		}
+	}
+	return b.String()
+}

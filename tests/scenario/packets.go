@@ -1,0 +1,214 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+var packetCommands = map[string]command{
+	"reach":       reach,
+	"unreachable": unreachable,
+	"mesh":        mesh,
+	"fetch":       fetch,
+	"pinging":     pinging,
+	"pinged":      pinged,
+	"address":     address,
+	"distinct":    distinct,
+}
+
+const (
+	reachWithin = 5 * time.Second
+	silentFor   = time.Second
+)
+
+// container finds HOST:NAME.
+func (s *state) container(ctx context.Context, ref string) (lab.Container, error) {
+	host, name, found := strings.Cut(ref, ":")
+	if !found {
+		return lab.Container{}, usageError(ref + " is not HOST:CONTAINER")
+	}
+	h, err := s.host(host)
+	if err != nil {
+		return lab.Container{}, err
+	}
+	return h.Container(ctx, name)
+}
+
+// addrs are the addresses of a target: HOST:CONTAINER (all of them),
+// HOST:CONTAINER@NETWORK, HOST, outside, or an address.
+func (s *state) addrs(ctx context.Context, ref string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(ref); err == nil {
+		return []netip.Addr{addr}, nil
+	}
+	if ref == "outside" {
+		return []netip.Addr{netip.MustParseAddr(lab.OutsideAddr)}, nil
+	}
+	if !strings.Contains(ref, ":") {
+		h, err := s.host(ref)
+		if err != nil {
+			return nil, err
+		}
+		return []netip.Addr{h.Addr()}, nil
+	}
+	ref, network, one := strings.Cut(ref, "@")
+	c, err := s.container(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	found := c.AllAddrs()
+	if one {
+		found = c.Addrs[network]
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s has no address on %s", ref, network)
+	}
+	return found, nil
+}
+
+// ends resolves SOURCE TARGET...
+func (s *state) ends(ctx context.Context, args []string) (lab.Container, []netip.Addr, error) {
+	if len(args) < 2 {
+		return lab.Container{}, nil, usageError("usage: reach|unreachable HOST:CONTAINER TARGET...")
+	}
+	from, err := s.container(ctx, args[0])
+	if err != nil {
+		return from, nil, err
+	}
+	var to []netip.Addr
+	for _, ref := range args[1:] {
+		addrs, err := s.addrs(ctx, ref)
+		if err != nil {
+			return from, nil, err
+		}
+		to = append(to, addrs...)
+	}
+	return from, to, nil
+}
+
+// reach HOST:CONTAINER TARGET...: each target answers a ping within 5 s.
+func reach(s *state, ctx context.Context, args []string) (string, error) {
+	from, to, err := s.ends(ctx, args)
+	if err != nil {
+		return "", err
+	}
+	return "", from.Reach(ctx, reachWithin*s.patience, to...)
+}
+
+// unreachable HOST:CONTAINER TARGET...: none answers a ping for 1 s.
+func unreachable(s *state, ctx context.Context, args []string) (string, error) {
+	from, to, err := s.ends(ctx, args)
+	if err != nil {
+		return "", usageError(err.Error()) // silence because nobody is there proves nothing
+	}
+	return "", from.Silent(ctx, silentFor, to...)
+}
+
+// mesh HOST:CONTAINER...: each reaches each other one.
+func mesh(s *state, ctx context.Context, args []string) (string, error) {
+	if len(args) < 2 {
+		return "", usageError("usage: mesh HOST:CONTAINER HOST:CONTAINER...")
+	}
+	var errs []error
+	for i, from := range args {
+		others := slices.Delete(slices.Clone(args), i, i+1)
+		_, err := reach(s, ctx, append([]string{from}, others...))
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+// fetch HOST:CONTAINER URL: what the URL answers.
+func fetch(s *state, ctx context.Context, args []string) (string, error) {
+	if len(args) != 2 {
+		return "", usageError("usage: fetch HOST:CONTAINER URL")
+	}
+	from, err := s.container(ctx, args[0])
+	if err != nil {
+		return "", err
+	}
+	return from.Fetch(ctx, args[1])
+}
+
+// pinging HOST:CONTAINER TARGET: ping 100 times a second from now on.
+func pinging(s *state, ctx context.Context, args []string) (string, error) {
+	if len(args) == 2 && s.pings[args[0]] == nil {
+		from, to, err := s.ends(ctx, args)
+		if err != nil {
+			return "", err
+		}
+		s.pings[args[0]], err = from.StartPinging(ctx, to[0], 10*time.Millisecond)
+		return "", err
+	}
+	return "", usageError("usage, once for a container: pinging HOST:CONTAINER TARGET")
+}
+
+// pinged HOST:CONTAINER lost N | gap DURATION: end that, and say how many may have
+// been lost, or how long at most there may have been no answer.
+func pinged(s *state, ctx context.Context, args []string) (string, error) {
+	if len(args) != 3 || s.pings[args[0]] == nil {
+		return "", usageError("usage, after pinging: pinged HOST:CONTAINER lost N|gap DURATION")
+	}
+	result, err := s.pings[args[0]].Stop(ctx)
+	if err != nil {
+		return "", err
+	}
+	delete(s.pings, args[0])
+	said := fmt.Sprintf("%d of %d lost, longest gap %s\n", result.Lost(), result.Sent, result.Gap.Round(time.Millisecond))
+	if result.Sent < 20 {
+		return said, fmt.Errorf("only %d pings were sent: the script was too fast to prove anything", result.Sent)
+	}
+	most, numErr := strconv.Atoi(args[2])
+	longest, durErr := time.ParseDuration(args[2])
+	switch {
+	case args[1] == "lost" && numErr == nil:
+		if result.Lost() > most {
+			return said, fmt.Errorf("of the pings from %s %swant at most %d lost", args[0], said, most)
+		}
+	case args[1] == "gap" && durErr == nil:
+		if result.Gap > longest || result.Received == 0 {
+			return said, fmt.Errorf("of the pings from %s %swant no gap over %s", args[0], said, longest)
+		}
+	default:
+		return "", usageError("usage: pinged HOST:CONTAINER lost N|gap DURATION")
+	}
+	return said, nil
+}
+
+// address NAME TARGET: put a target's first address into the variable $NAME.
+func address(s *state, ctx context.Context, args []string) (string, error) {
+	if len(args) != 2 {
+		return "", usageError("usage: address NAME TARGET")
+	}
+	addrs, err := s.addrs(ctx, args[1])
+	if err != nil {
+		return "", err
+	}
+	s.setenv(args[0], addrs[0].String())
+	return addrs[0].String() + "\n", nil
+}
+
+// distinct TARGET...: all addresses of all targets differ.
+func distinct(s *state, ctx context.Context, args []string) (string, error) {
+	owner := map[netip.Addr]string{}
+	for _, ref := range args {
+		addrs, err := s.addrs(ctx, ref)
+		if err != nil {
+			return "", usageError(err.Error())
+		}
+		for _, addr := range addrs {
+			if other, taken := owner[addr]; taken {
+				return "", fmt.Errorf("%s has the address %s of %s", ref, addr, other)
+			}
+			owner[addr] = ref
+		}
+	}
+	return "", nil
+}

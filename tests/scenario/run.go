@@ -1,0 +1,126 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+// Run runs scripts as parallel subtests, each with a lab of hosts of the given
+// kind.
+func Run(t *testing.T, kind lab.Kind, files ...string) {
+	cmds := map[string]func(*testscript.TestScript, bool, []string){}
+	for name, c := range commands() {
+		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+			ts.Value(stateKey{}).(*state).run(ts, c, neg, args)
+		}
+	}
+	testscript.Run(t, testscript.Params{
+		Files: files,
+		Cmds:  cmds,
+		Setup: func(env *testscript.Env) error {
+			s := newState(t.Context(), kind)
+			env.Values[stateKey{}] = s
+			env.Setenv("image", lab.Image)
+			env.Setenv("outside", lab.OutsideAddr)
+			env.Defer(func() {
+				if err := s.close(); err != nil {
+					env.T().Fatal(err)
+				}
+			})
+			return nil
+		},
+		RequireUniqueNames: true,
+	})
+}
+
+type stateKey struct{}
+
+// state is what the commands of one script share.
+type state struct {
+	ctx         context.Context
+	kind        lab.Kind
+	lab         *lab.Lab
+	pings       map[string]*lab.Pinging
+	inventories map[string]string
+	setenv      func(key, value string)
+	patience    time.Duration // factor of waiting times, by kind of host
+}
+
+func newState(ctx context.Context, kind lab.Kind) *state {
+	s := &state{ctx: ctx, kind: kind, pings: map[string]*lab.Pinging{}, inventories: map[string]string{}, patience: 1}
+	if kind == lab.UML {
+		s.patience = 6 // its system calls are slow, and so is docker there
+	}
+	return s
+}
+
+func (s *state) close() error {
+	if s.lab == nil {
+		return nil
+	}
+	return s.lab.Close()
+}
+
+// command does one line of a script; its output is what `stdout` matches.
+type command func(s *state, ctx context.Context, args []string) (string, error)
+
+// run runs a command; with neg it has to fail.
+func (s *state) run(ts *testscript.TestScript, c command, neg bool, args []string) {
+	s.setenv = ts.Setenv
+	begin := time.Now()
+	out, err := c(s, s.ctx, args)
+	fmt.Fprint(ts.Stdout(), out)
+	if err != nil {
+		fmt.Fprintln(ts.Stderr(), err)
+	}
+	ts.Logf("(%.1f s)", time.Since(begin).Seconds())
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		ts.Fatalf("%v", err)
+	case neg && err == nil:
+		ts.Fatalf("this succeeded, and should have failed")
+	case !neg && err != nil:
+		ts.Fatalf("%v%s", err, s.evidence())
+	}
+}
+
+// evidence is the end of every agent's log.
+func (s *state) evidence() string {
+	if s.lab == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, h := range s.lab.Hosts {
+		fmt.Fprintf(&b, "\n--- the end of %s's agent log:\n%s", h.Name, h.Log("agent", 15))
+	}
+	return b.String()
+}
+
+// usageError is a mistake in the script: it fails even where failure is wanted.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+func commands() map[string]command {
+	all := map[string]command{}
+	for _, group := range []map[string]command{hostCommands, packetCommands, powerCommands, flowCommands} {
+		maps.Copy(all, group)
+	}
+	for n := 1; n <= 9; n++ {
+		name := fmt.Sprintf("host%d", n)
+		all[name] = func(s *state, ctx context.Context, args []string) (string, error) {
+			return s.onHost(ctx, name, args)
+		}
+	}
+	return all
+}

@@ -28,7 +28,10 @@ type reconciler struct {
 	vteps  map[uint32]netip.Addr
 	addrs  []netip.Prefix
 	routes []netip.Prefix
-	logged string
+
+	again   []string // the bundle applied last
+	repeats int      // how often it was applied before
+	logged  string
 }
 
 // reconcile makes the switch what snap says. result.err says why flows are not in
@@ -51,16 +54,19 @@ func (r *reconciler) reconcile(ctx context.Context, snap *cluster.Snapshot, why 
 	r.known = err == nil
 	if err != nil {
 		res.err = fmt.Errorf("reconcile the switch: %w", err)
-		r.report(errors.Join(res.err, tunnelErr))
+		r.report(ctx, errors.Join(res.err, tunnelErr))
 		return res, tunnelErr
 	}
 	rest := errors.Join(tunnelErr, portErr, r.gateway(ctx, res.input, madeGateway || why == everything))
-	r.report(rest)
+	r.report(ctx, rest)
 	return res, rest
 }
 
-// report logs what is wrong, once.
-func (r *reconciler) report(err error) {
+// report logs what is wrong, once. At the end of the agent everything fails.
+func (r *reconciler) report(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -105,7 +111,11 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	if err := r.setVTEPs(ctx, before, why); err != nil {
 		return err
 	}
-	if err := r.cfg.Bridge.ApplyBundle(ctx, pipeline.Diff(r.flows, want).Lines()); err != nil {
+	changes := pipeline.Diff(r.flows, want)
+	if why >= theirs && changes.Empty() {
+		r.again = nil // what was set has stayed
+	}
+	if err := r.apply(ctx, changes); err != nil {
 		return err
 	}
 	r.flows = want
@@ -114,6 +124,30 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		res.attached[p.Endpoint] = true
 	}
 	return r.setVTEPs(ctx, vteps, ourChange)
+}
+
+// maxRepeats is how often one and the same bundle is applied in a row. After that
+// somebody undoes it each time, or the switch spells a flow in another way than
+// pipeline does: then it is done at the pace of retries, and said.
+const maxRepeats = 5
+
+func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
+	if c.Empty() {
+		return nil
+	}
+	lines := c.Lines()
+	if err := r.cfg.Bridge.ApplyBundle(ctx, lines); err != nil {
+		return err
+	}
+	r.log.Debug("changed flows", "added", len(c.Add), "modified", len(c.Modify), "deleted", len(c.Delete))
+	if !slices.Equal(lines, r.again) {
+		r.again, r.repeats = lines, 0
+		return nil
+	}
+	if r.repeats++; r.repeats >= maxRepeats {
+		return fmt.Errorf("%d flows do not stay as they are set, the first: %q", len(lines), lines[0])
+	}
+	return nil
 }
 
 func (r *reconciler) setVTEPs(ctx context.Context, vteps map[uint32]netip.Addr, why reason) error {
@@ -139,8 +173,14 @@ func (r *reconciler) dump(ctx context.Context) ([]pipeline.Flow, error) {
 	return out, nil
 }
 
+// pipelineFlow leaves out the counters. A flow with timeouts or flags is none that
+// pipeline would make: it gets actions that equal none.
 func pipelineFlow(f ovs.Flow) pipeline.Flow {
-	return pipeline.Flow{Table: f.Table, Priority: f.Priority, Cookie: f.Cookie, Match: f.Match, Actions: f.Actions}
+	p := pipeline.Flow{Table: f.Table, Priority: f.Priority, Cookie: f.Cookie, Match: f.Match, Actions: f.Actions}
+	if f.Attributes != "" {
+		p.Actions = f.Attributes + " " + f.Actions
+	}
+	return p
 }
 
 // gateway tells the gateway its addresses and routes, if they are new or must be

@@ -15,9 +15,17 @@ const drop = "drop"
 
 func actions(a ...string) string { return strings.Join(a, ",") }
 
+// load writes a whole register as set_field, a part of one as load: that is how
+// OpenFlow 1.4, which has no mask in set_field, gives them back.
 func load(r register, v uint32) string {
-	// A set_field of zero is written 0 with a mask or without.
-	return fmt.Sprintf("set_field:%s->reg%d", maskedText(v<<r.Low, r.mask()), r.Num)
+	if r.Bits == 32 {
+		return fmt.Sprintf("set_field:%s->reg%d", hexText(v), r.Num)
+	}
+	part := fmt.Sprintf("%d..%d", r.Low, r.Low+r.Bits-1)
+	if r.Bits == 1 {
+		part = fmt.Sprint(r.Low)
+	}
+	return fmt.Sprintf("load:%s->NXM_NX_REG%d[%s]", hexText(v), r.Num, part)
 }
 
 func goTo(s Stage) string { return fmt.Sprintf("goto_table:%d", s) }
@@ -39,7 +47,7 @@ func setTunDst(a netip.Addr) string {
 
 func move(from, to string) string { return "move:" + from + "->" + to }
 
-// bits names the low n bits of a register in a move.
+// bits names the low n bits of a whole register in a move.
 func (r register) bits(n int) string {
 	if n == 32 {
 		return fmt.Sprintf("NXM_NX_REG%d[]", r.Num)

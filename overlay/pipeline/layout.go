@@ -84,13 +84,13 @@ var (
 	regSrcVNID  = register{0, 0, 32, "source VNID", "VNID of the sender; 0 is privileged (gateway, global networks)"}
 	regDstVNID  = register{1, 0, 32, "destination VNID", "VNID of the destination range"}
 	regOutPort  = register{2, 0, 32, "output port", "OpenFlow port that the output stage sends to"}
-	regClass    = register{3, 0, 2, "class", "where the packet came from: 1 endpoint, 2 gateway, 3 tunnel"}
-	regInternal = register{3, 2, 1, "internal", "1: the sender's network is internal and may not leave the cluster"}
+	regClass    = register{3, 0, 32, "class", "where the packet came from: 1 endpoint, 2 gateway, 3 tunnel"}
 	regVTEP     = register{4, 0, 32, "VTEP index", "tunnel packets: the VTEP it came from; then the one it goes to"}
-	regScratch  = register{5, 0, 32, "scratch", "holds an address while an ARP reply is made"}
+	regInternal = register{5, 0, 32, "internal", "1: the sender's network is internal and may not leave the cluster"}
+	regScratch  = register{6, 0, 32, "scratch", "holds an address while an ARP reply is made"}
 )
 
-var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regInternal, regVTEP, regScratch}
+var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch}
 
 // Values of regClass.
 const (

@@ -40,7 +40,11 @@ func (t *Tunnel) ensureDevices() (devices, error) {
 func (t *Tunnel) ensureVXLAN() error {
 	l, err := netlink.LinkByName(vxlan)
 	if err == nil {
-		if v, ok := l.(*netlink.Vxlan); ok && v.FlowBased && v.Port == int(t.cfg.UDPPort) && v.UDP6ZeroCSumRx {
+		v, isVXLAN := l.(*netlink.Vxlan)
+		if !isVXLAN {
+			return notOurs(l)
+		}
+		if v.FlowBased && v.Port == int(t.cfg.UDPPort) && v.UDP6ZeroCSumRx {
 			return link.SetMTU(vxlan, t.cfg.MTU)
 		}
 		if err := link.Delete(vxlan); err != nil {
@@ -59,6 +63,30 @@ func (t *Tunnel) ensureVXLAN() error {
 	})
 	if err != nil {
 		return t.portError("create", err)
+	}
+	return nil
+}
+
+func notOurs(l netlink.Link) error {
+	return fmt.Errorf("%s is a %s of somebody else's: remove or rename it", l.Attrs().Name, l.Type())
+}
+
+// remove deletes the devices, gvtunx with gvtun.
+func remove() error {
+	for name, kind := range map[string]string{Port: "veth", vxlan: "vxlan"} {
+		l, err := netlink.LinkByName(name)
+		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("interface %s: %w", name, err)
+		}
+		if l.Type() != kind {
+			return notOurs(l)
+		}
+		if err := link.Delete(name); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -135,12 +135,7 @@ func (t *Tunnel) Remove(context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.close()
-	for _, name := range []string{Port, vxlan} {
-		if err := link.Delete(name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return remove()
 }
 
 // Close lets go of the programs and maps; attached as they are, they go on.

@@ -2,7 +2,9 @@ package tunnel
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -17,15 +19,15 @@ func (v vtep) addr() netip.Addr { return netip.AddrFrom16(v).Unmap() }
 
 // setVTEPs makes the two maps hold vteps and nothing else.
 func setVTEPs(byIndex, byAddr *ebpf.Map, vteps map[uint32]netip.Addr) error {
-	addrs, indexes, err := invert(vteps)
-	if err != nil {
-		return err
-	}
 	oldAddrs, err := read[uint32, vtep](byIndex)
 	if err != nil {
 		return err
 	}
 	oldIndexes, err := read[vtep, uint32](byAddr)
+	if err != nil {
+		return err
+	}
+	addrs, indexes, err := invert(vteps, oldIndexes)
 	if err != nil {
 		return err
 	}
@@ -35,28 +37,31 @@ func setVTEPs(byIndex, byAddr *ebpf.Map, vteps map[uint32]netip.Addr) error {
 	if err := add(byIndex, oldAddrs, addrs); err != nil {
 		return err
 	}
-	if err := remove(byIndex, oldAddrs, addrs); err != nil {
+	if err := prune(byIndex, oldAddrs, addrs); err != nil {
 		return err
 	}
-	return remove(byAddr, oldIndexes, indexes)
+	return prune(byAddr, oldIndexes, indexes)
 }
 
-// invert checks vteps and returns them in the maps' form, both ways.
-func invert(vteps map[uint32]netip.Addr) (map[uint32]vtep, map[vtep]uint32, error) {
+// invert checks vteps and returns them in the maps' form, both ways. An address may
+// have several indexes, as while flows change from one to another: packets from it
+// keep the index they have, else get the lowest.
+func invert(vteps map[uint32]netip.Addr, current map[vtep]uint32) (map[uint32]vtep, map[vtep]uint32, error) {
 	if len(vteps) > maxVTEPs {
 		return nil, nil, fmt.Errorf("set %d VTEPs: the tunnel holds %d", len(vteps), maxVTEPs)
 	}
 	addrs := make(map[uint32]vtep, len(vteps))
 	indexes := make(map[vtep]uint32, len(vteps))
-	for i, a := range vteps {
+	for _, i := range slices.Sorted(maps.Keys(vteps)) {
+		a := vteps[i]
 		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
 			return nil, nil, fmt.Errorf("VTEP %d has the address %v, which is no host's", i, a)
 		}
 		v := vtep(a.As16())
-		if j, twice := indexes[v]; twice {
-			return nil, nil, fmt.Errorf("VTEPs %d and %d have the same address %v", min(i, j), max(i, j), a)
+		addrs[i] = v
+		if _, taken := indexes[v]; !taken || current[v] == i {
+			indexes[v] = i
 		}
-		addrs[i], indexes[v] = v, i
 	}
 	return addrs, indexes, nil
 }
@@ -99,7 +104,7 @@ func add[K, V comparable](m *ebpf.Map, have, want map[K]V) error {
 	return nil
 }
 
-func remove[K, V comparable](m *ebpf.Map, have, want map[K]V) error {
+func prune[K, V comparable](m *ebpf.Map, have, want map[K]V) error {
 	for k := range have {
 		if _, ok := want[k]; ok {
 			continue

@@ -1,0 +1,187 @@
+package overlay
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+var now = time.Unix(1_800_000_000, 0)
+
+var equalNet = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+}
+
+func TestPlan(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	w.put(network("blue", 5), cluster.Network{Name: "red", VNID: 6, Internal: true},
+		subnet("10.128.0.0/22", "blue", "10.128.0.1"), subnet("10.129.0.0/22", "red", ""))
+	blue, red := endpoint(me, 'a', "blue", "10.128.0.7"), endpoint(me, 'b', "red", "10.129.0.7")
+	w.put(blue, red, endpoint(me, 'c', "blue", "10.128.0.9"))
+	w.by(other, endpoint(other, 'd', "blue", "10.128.2.7"))
+	gwMAC := net.HardwareAddr{2, 0, 0, 0, 0, 9}
+
+	in, problems := Plan(w.Snapshot(), me, pipeline.HeaderBits, Ports{
+		Tunnel: 1, Gateway: 2, GatewayMAC: gwMAC, Endpoints: map[string]uint32{blue.ID: 11, red.ID: 12},
+	})
+	want := pipeline.Input{
+		Round: pipeline.Round, Tunnel: pipeline.HeaderBits, TunnelPort: 1, GatewayPort: 2, GatewayMAC: gwMAC,
+		VTEPs:   []pipeline.VTEP{{Addr: addr("192.0.2.2"), Index: 0xc0000202}, {Addr: addr("192.0.2.3"), Index: 0xc0000203}},
+		Subnets: []pipeline.Subnet{{Prefix: prefix("10.128.0.0/22"), VNID: 5, Gateway: addr("10.128.0.1")}, {Prefix: prefix("10.129.0.0/22"), VNID: 6}},
+		Routes: []pipeline.Route{
+			{Prefix: prefix("10.128.0.0/22"), VNID: 5}, // our own
+			{Prefix: prefix("10.128.2.0/24"), VNID: 5, VTEP: addr("192.0.2.2")},
+			{Prefix: prefix("10.128.3.0/24"), VNID: 5, VTEP: addr("192.0.2.3")},
+			{Prefix: prefix("10.129.0.0/22"), VNID: 6},
+		},
+		Ports: []pipeline.Port{
+			{OFPort: 11, MAC: macOf('a'), Addrs: blue.Addrs, VNID: 5, Endpoint: blue.ID},
+			{OFPort: 12, MAC: macOf('b'), Addrs: red.Addrs, VNID: 6, Internal: true, Endpoint: red.ID},
+		},
+	}
+	if d := cmp.Diff(want, in, equalNet); d != "" || len(problems) != 0 {
+		t.Errorf("%v\n%s", problems, d)
+	}
+	addrs, routes := gatewayOf(in, []netip.Prefix{prefix("10.128.0.0/14"), prefix("10.129.0.0/22")})
+	if got := fmt.Sprint(addrs, routes); got != "[10.128.0.1/22] [10.128.0.0/14 10.128.0.0/22 10.129.0.0/22]" {
+		t.Errorf("gateway: %s", got)
+	}
+}
+
+// TestPlanHostSubnets: only shares of the subnet's length are routed, and parts of
+// them; the undivided rest is nobody's.
+func TestPlanHostSubnets(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	s := subnet("10.128.0.0/16", "blue", "")
+	s.HostBits = 8
+	w.put(network("blue", 5), s)
+	w.by(other, cluster.Claim{Block: prefix("10.128.2.64/26"), Owner: third})
+	in, _ := Plan(w.Snapshot(), me, pipeline.Metadata, Ports{})
+	want := []pipeline.Route{
+		{Prefix: prefix("10.128.2.0/24"), VNID: 5, VTEP: addr("192.0.2.2")},
+		{Prefix: prefix("10.128.2.64/26"), VNID: 5, VTEP: addr("192.0.2.3")},
+		{Prefix: prefix("10.128.3.0/24"), VNID: 5, VTEP: addr("192.0.2.3")},
+	}
+	if d := cmp.Diff(want, in.Routes, equalNet); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestPlanLeavesOutContradictions(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	w.by(third, node(third, addr("192.0.2.1"))) // claims our VTEP
+	w.put(network("blue", 5), subnet("10.128.0.0/22", "blue", "10.128.0.1"), subnet("10.140.0.0/22", "unknown", ""))
+	ports := map[string]uint32{}
+	ofport := uint32(10)
+	add := func(e cluster.Endpoint) string {
+		w.put(e)
+		ofport++
+		ports[e.ID] = ofport
+		return e.ID
+	}
+	good := add(endpoint(me, 'a', "blue", "10.128.0.7"))
+	bad := map[string]string{
+		add(endpoint(me, 'b', "blue", "10.128.0.7")):    "is that of endpoint aaaa",
+		add(endpoint(me, 'c', "blue", "10.128.0.1")):    "is that of the gateway",
+		add(endpoint(me, 'd', "unknown", "10.140.0.1")): "is not known",
+	}
+	in, problems := Plan(w.Snapshot(), me, pipeline.HeaderBits, Ports{Endpoints: ports})
+	if len(in.Ports) != 1 || in.Ports[0].Endpoint != good || len(in.VTEPs) != 1 || len(in.Subnets) != 1 {
+		t.Errorf("planned %+v", in)
+	}
+	for _, p := range problems {
+		if want := bad[p.Key.ID]; want == "" || !strings.Contains(p.Err.Error(), want) {
+			t.Errorf("%v: %v, want %q", p.Key, p.Err, want)
+		}
+		delete(bad, p.Key.ID)
+	}
+	if len(bad) != 0 {
+		t.Errorf("no problem with %v", bad)
+	}
+}
+
+// TestPlanCompiles: whatever records gossip brings, there are flows.
+func TestPlanCompiles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		w.put(cluster.Claim{Block: prefix("0.0.0.0/0"), Owner: me})
+		ids := []cluster.NodeID{me, other, third}
+		names := rapid.SampledFrom([]string{"blue", "red", "green"})
+		byte4 := rapid.Uint8Range(0, 7)
+		address := func(label string) netip.Addr {
+			return netip.AddrFrom4([4]byte{10, 128, byte4.Draw(t, label), byte4.Draw(t, label)})
+		}
+		block := func(label string) netip.Prefix {
+			return netip.PrefixFrom(address(label), rapid.IntRange(16, 32).Draw(t, label+" bits")).Masked()
+		}
+		ports := Ports{Tunnel: rapid.Uint32Range(0, 1).Draw(t, "tunnel"), Endpoints: map[string]uint32{}}
+		for i := range rapid.IntRange(0, 25).Draw(t, "records") {
+			host := rapid.SampledFrom(ids).Draw(t, "host")
+			switch rapid.IntRange(0, 4).Draw(t, "kind") {
+			case 0:
+				w.by(host, node(host, netip.AddrFrom4([4]byte{192, 0, 2, 1 + byte4.Draw(t, "vtep")})))
+			case 1:
+				w.by(host, cluster.Network{Name: names.Draw(t, "name"), VNID: rapid.Uint32Range(0, 3).Draw(t, "vnid"), Internal: rapid.Bool().Draw(t, "internal")})
+			case 2:
+				s := cluster.Subnet{Prefix: block("subnet"), Network: names.Draw(t, "network")}
+				if g := address("gateway"); s.Prefix.Contains(g) {
+					s.Gateway = g
+				}
+				s.HostBits = rapid.Uint8Range(0, uint8(32-s.Prefix.Bits())).Draw(t, "host bits")
+				w.by(host, s)
+			case 3:
+				w.put(cluster.Claim{Block: block("claim"), Owner: rapid.SampledFrom(ids).Draw(t, "owner")})
+			case 4:
+				e := endpoint(host, byte('a'+i), names.Draw(t, "network"), "10.128.0.1")
+				e.Addrs = []netip.Addr{address("address")}
+				w.by(host, e)
+				ports.Endpoints[e.ID] = rapid.Uint32Range(0, 20).Draw(t, "port")
+			}
+		}
+		mode := rapid.SampledFrom([]pipeline.TunnelMode{pipeline.Metadata, pipeline.HeaderBits}).Draw(t, "mode")
+		in, _ := Plan(w.Snapshot(), me, mode, ports)
+		if _, err := pipeline.Compile(in); err != nil {
+			t.Fatalf("%v\n%+v", err, in)
+		}
+	})
+}
+
+func TestVTEPIndexes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		addrs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) netip.Addr {
+			if rapid.Bool().Draw(t, "v4") {
+				return netip.AddrFrom4([4]byte{192, 0, 2, rapid.Uint8().Draw(t, "v4")})
+			}
+			return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: rapid.Uint8().Draw(t, "v6")})
+		}), 0, 50).Draw(t, "addrs")
+		index := vtepIndexes(addrs)
+		seen := map[uint32]bool{0: true}
+		for a, i := range index {
+			if seen[i] {
+				t.Fatalf("%s has index %d, which is taken or 0", a, i)
+			}
+			seen[i] = true
+			if a.Is4() && netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}) != a {
+				t.Fatalf("%s has index %#x", a, i)
+			}
+		}
+		for _, a := range addrs {
+			if index[a] == 0 {
+				t.Fatalf("%s has no index", a)
+			}
+		}
+	})
+}

@@ -130,6 +130,12 @@ func TestHostSubnetsInOpenShiftsOrder(t *testing.T) {
 	for range 70 { // more than one host subnet
 		_ = get(b.Address(ctx, p, anywhere, anyAddr))(t)
 	}
+	// An address of a host subnet that was asked for by --ip elsewhere is not that
+	// host's any more.
+	_ = get(c.Address(ctx, p, anywhere, netip.MustParseAddr("10.1.0.3")))(t)
+	for range 3 {
+		_ = get(a.Address(ctx, p, anywhere, anyAddr))(t)
+	}
 	w.unique(t)
 	if got := get(b.Address(ctx, p, anywhere, anyAddr))(t); !netip.MustParsePrefix("10.1.3.0/26").Contains(got) {
 		t.Errorf("second host subnet of host 1 has %s, want 10.1.3.0/26", got)

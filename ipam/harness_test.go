@@ -181,6 +181,18 @@ func (h *host) deleteSubnet(p netip.Prefix) {
 var anywhere netip.Prefix // no --ip-range
 var anyAddr netip.Addr    // no --ip
 
+// claims says what each host believes of the owner of a.
+func (w *world) claims(a netip.Addr) (s string) {
+	for _, h := range w.hosts {
+		s += fmt.Sprintf("at %s:", h.id)
+		for c := range h.replica.Snapshot().Ring().Within(single(a)) {
+			s += fmt.Sprintf(" %s;", c)
+		}
+		s += "\n"
+	}
+	return s
+}
+
 // unique fails if an address or a VNID is handed out twice in the whole world, or
 // outside what its host owns.
 func (w *world) unique(t interface{ Fatalf(string, ...any) }) {
@@ -193,7 +205,7 @@ func (w *world) unique(t interface{ Fatalf(string, ...any) }) {
 		r := h.replica.Snapshot().Ring()
 		for _, l := range h.Leases() {
 			if o, twice := addrs[l.Addr]; twice {
-				t.Fatalf("%s is leased at %s and %s", l.Addr, o, h.id)
+				t.Fatalf("%s is leased at %s and %s\n%s", l.Addr, o, h.id, w.claims(l.Addr))
 			}
 			addrs[l.Addr] = h.id
 			if !r.OwnsAll(h.id, single(l.Addr)) {

@@ -33,7 +33,8 @@ func (a *Allocator) share(sub cluster.Subnet, limit netip.Prefix) ([]netip.Prefi
 	return append(begun, clip([]netip.Prefix{slot}, limit)...), nil
 }
 
-// begun returns the host subnets of sub that this host uses.
+// begun returns what this host owns of the host subnets of sub that it uses: it
+// may have given single addresses of them away (--ip).
 func (a *Allocator) begun(r *ring.Ring, sub cluster.Subnet) []netip.Prefix {
 	var out []netip.Prefix
 	for c := range r.Within(sub.Prefix) {
@@ -41,7 +42,7 @@ func (a *Allocator) begun(r *ring.Ring, sub cluster.Subnet) []netip.Prefix {
 			continue
 		}
 		if _, ok := ring.HostSlot(sub.Prefix, int(sub.HostBits), c.Block); ok {
-			out = append(out, c.Block)
+			out = append(out, r.Owned(a.cfg.Self, c.Block)...)
 		}
 	}
 	return out

@@ -129,7 +129,10 @@ func verdict(t *testing.T, b *ovs.Bridge, in pipeline.Input, packet string) (str
 		}
 		return pipeline.Stage(table).String() + ": " + pipeline.NewNames(in).Describe(cookie), text
 	}
-	for i := len(lines) - 1; i >= 0; i-- {
+	if port, ok := strings.CutPrefix(last, "-> output port is "); ok {
+		return "output:" + port, text
+	}
+	for i := len(lines) - 1; i >= 0; i-- { // what follows is about the tunnel itself
 		action := strings.TrimSpace(lines[i])
 		if strings.HasPrefix(action, "output:") || action == "IN_PORT" {
 			return action, text
@@ -198,7 +201,7 @@ func TestTrace(t *testing.T) {
 				{"other network elsewhere", a(ip("10.128.0.7", "10.129.2.7")), "vnid-check: drop: " + pipeline.DropOtherNetwork.String(), ""},
 				{"nobody's address", a(ip("10.128.0.7", "10.128.0.9")), "forwarding: range 10.128.0.0/22", ""},
 				{"multicast", a(ip("10.128.0.7", "224.0.0.1")), "forwarding: drop: " + pipeline.DropMulticast.String(), ""},
-				{"forged tunnel packet", a("udp,nw_src=10.128.0.7,nw_dst=192.0.2.2,tp_src=1,tp_dst=4789,nw_ttl=64"), "forwarding: drop: " + pipeline.DropForgedTunnel.String(), ""},
+				{"forged tunnel packet", a("udp,nw_src=10.128.0.7,nw_dst=192.0.2.2,nw_ttl=64,udp_src=1,udp_dst=4789"), "forwarding: drop: " + pipeline.DropForgedTunnel.String(), ""},
 				{"internal to the outside", from("gvc", "63", ip("10.129.0.7", "198.51.100.1")), "forwarding: drop: " + pipeline.DropNoRoute.String(), ""},
 				{"gateway to the outside", from("gv0", "02", ip("198.51.100.2", "198.51.100.1")), "forwarding: drop: " + pipeline.DropNoRoute.String(), ""},
 				{"forged outside", from("gv0", "02", ip("10.128.0.8", "10.128.0.7")), "spoof-guard: subnet 10.128.0.0/22", ""},

@@ -70,6 +70,9 @@ func (g *Gateway) Ensure(_ context.Context, addrs, routes []netip.Prefix) error 
 	if err := setSysctls(want.hasV6()); err != nil {
 		return fmt.Errorf("gateway %s: %w", Port, err)
 	}
+	if err := ensureRules(want.hasV6()); err != nil {
+		return fmt.Errorf("gateway %s: %w", Port, err)
+	}
 	have, err := read(l)
 	if err != nil {
 		return fmt.Errorf("gateway %s: %w", Port, err)

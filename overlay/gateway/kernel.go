@@ -24,7 +24,8 @@ func read(l netlink.Link) (config, error) {
 		}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := netlink.RouteList(l, family)
+		ours := &netlink.Route{LinkIndex: l.Attrs().Index, Table: table}
+		routes, err := netlink.RouteListFiltered(family, ours, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return c, fmt.Errorf("list routes: %w", err)
 		}
@@ -51,7 +52,7 @@ func address(a netip.Addr) *netlink.Addr {
 }
 
 func (r route) netlink(l netlink.Link) *netlink.Route {
-	n := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.dst), Protocol: unix.RTPROT_STATIC}
+	n := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.dst), Table: table, Protocol: unix.RTPROT_STATIC}
 	if r.dst.Addr().Is4() {
 		n.Scope = netlink.SCOPE_LINK
 	}

@@ -14,7 +14,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 

@@ -1,0 +1,61 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Our routes are in a table of their own, which a rule looks up before the main
+// one. In the main table the cluster's CIDR would overlap every prefix that a
+// network without --subnet is offered, and Docker Engine up to 27 asks for another
+// one for ever, whatever the address space (libnetwork/network.go,
+// requestPoolHelper).
+const (
+	table    = 0x6776 // "gv"
+	priority = 32000  // before main (32766)
+)
+
+func rule(family int) *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.Table, r.Priority = family, table, priority
+	return r
+}
+
+// ensureRules makes the rules of the families in use.
+func ensureRules(v6 bool) error {
+	if err := ensureRule(unix.AF_INET); err != nil || !v6 {
+		return err
+	}
+	return ensureRule(unix.AF_INET6)
+}
+
+// ensureRule makes the rule of a family, unless it is there.
+func ensureRule(family int) error {
+	have, err := netlink.RuleListFiltered(family, rule(family), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
+	if err != nil {
+		return fmt.Errorf("list routing rules: %w", err)
+	}
+	if len(have) > 0 {
+		return nil
+	}
+	if err := netlink.RuleAdd(rule(family)); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("add the routing rule for table %d: %w", table, err)
+	}
+	return nil
+}
+
+// Remove removes the routing rules; routes and addresses go with gv0. What is not
+// there is no error.
+func (g *Gateway) Remove() error {
+	var errs []error
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		err := netlink.RuleDel(rule(family))
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			errs = append(errs, fmt.Errorf("gateway %s: remove the routing rule for table %d: %w", Port, table, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,304 @@
+package tunnel
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/link/linktest"
+)
+
+var ctx = context.Background()
+
+// host is a host of the test, with a tunnel and what the switch would see of it.
+type host struct {
+	*linktest.NS
+	t      *testing.T
+	tunnel *Tunnel
+	port   *linktest.Socket
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start makes or takes over the tunnel, as an agent that starts.
+func (h *host) start(vteps map[uint32]string) {
+	h.t.Helper()
+	h.tunnel = New(Config{MTU: 1400})
+	h.t.Cleanup(func() { _ = h.tunnel.Close() })
+	h.Do(func() {
+		name, err := h.tunnel.Ensure(ctx)
+		ok(h.t, err)
+		if name != "gvtun" {
+			h.t.Errorf("the port is called %q", name)
+		}
+		linktest.WaitUp(h.t, Port)
+	})
+	h.set(vteps)
+}
+
+func (h *host) set(vteps map[uint32]string) {
+	h.t.Helper()
+	m := make(map[uint32]netip.Addr)
+	for i, a := range vteps {
+		m[i] = netip.MustParseAddr(a)
+	}
+	ok(h.t, h.tunnel.SetVTEPs(ctx, m))
+}
+
+func (h *host) counters() Counters {
+	h.t.Helper()
+	c, err := h.tunnel.Counters(ctx)
+	ok(h.t, err)
+	return c
+}
+
+// What the hosts of pair know each other by.
+var (
+	vtepsOfA = map[uint32]string{0x01020304: "10.9.0.2", 6: "fd09::2"}
+	vtepsOfB = map[uint32]string{9: "10.9.0.1", 0xfffffffe: "fd09::1"}
+)
+
+// pair returns two hosts joined over IPv4 and IPv6, with tunnels that know each other.
+func pair(t *testing.T) (a, b *host) {
+	a, b = &host{NS: linktest.New(t), t: t}, &host{NS: linktest.New(t), t: t}
+	linktest.Wire(t, "eth0", a.NS, b.NS, []string{"10.9.0.1/24", "fd09::1/64"}, []string{"10.9.0.2/24", "fd09::2/64"})
+	a.start(vtepsOfA)
+	b.start(vtepsOfB)
+	for _, h := range []*host{a, b} {
+		h.Do(func() { h.port = linktest.Open(t, Port) })
+	}
+	return a, b
+}
+
+// frame is what the switch sends to a VTEP, or receives from one.
+func frame(index, vni uint32, payload string) []byte {
+	f := binary.BigEndian.AppendUint32([]byte{2, 1}, index)
+	f = binary.BigEndian.AppendUint32(append(f, 2, 0), vni)
+	f = append(f, 0x88, 0xb5) // IEEE 802 local experimental
+	return append(f, payload+strings.Repeat(" ", max(46-len(payload), 0))...)
+}
+
+// expect fails unless the next frame at the host's port is want (nil: none).
+func (h *host) expect(want []byte) {
+	h.t.Helper()
+	timeout := 2 * time.Second
+	if want == nil {
+		timeout = 50 * time.Millisecond
+	}
+	if diff := cmp.Diff(want, h.port.Receive(timeout)); diff != "" {
+		h.t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestBothWays(t *testing.T) {
+	a, b := pair(t)
+	big := strings.Repeat("x", 1400)
+	for _, c := range []struct {
+		from, to   *host
+		send, want []byte
+	}{
+		{a, b, frame(0x01020304, 100, "over IPv4"), frame(9, 100, "over IPv4")},
+		{a, b, frame(6, 0xabcdef, "over IPv6"), frame(0xfffffffe, 0xabcdef, "over IPv6")},
+		{b, a, frame(9, 0xffffff, "back"), frame(0x01020304, 0xffffff, "back")},
+		{b, a, frame(0xfffffffe, 0, "back"), frame(6, 0, "back")},
+		{a, b, frame(0x01020304, 1, big), frame(9, 1, big)},
+		{a, b, frame(6, 1, big), frame(0xfffffffe, 1, big)},
+	} {
+		c.from.port.Send(c.send)
+		c.to.expect(c.want)
+	}
+	if a.counters() != (Counters{}) || b.counters() != (Counters{}) {
+		t.Errorf("counted %+v and %+v", a.counters(), b.counters())
+	}
+}
+
+func TestUnknownIsDroppedAndCounted(t *testing.T) {
+	a, b := pair(t)
+	b.set(map[uint32]string{0xfffffffe: "fd09::1"})
+	wrongDestination, wrongSource := frame(6, 100, ""), frame(6, 100, "")
+	wrongDestination[1], wrongSource[8] = 2, 1
+	for _, f := range [][]byte{
+		frame(0x01020304, 100, "from a VTEP that host B does not know"),
+		frame(7, 100, "to an index that nobody has"),
+		wrongDestination, wrongSource,
+		frame(6, 100, "good"),
+	} {
+		a.port.Send(f)
+	}
+	b.expect(frame(0xfffffffe, 100, "good"))
+	b.expect(nil)
+	if got := a.counters(); got != (Counters{TxNotOurs: 2, TxUnknownIndex: 1}) {
+		t.Errorf("host A counted %+v", got)
+	}
+	if got := b.counters(); got != (Counters{RxUnknownVTEP: 1}) {
+		t.Errorf("host B counted %+v", got)
+	}
+}
+
+// Agents come and go on both hosts while a packet a millisecond passes.
+func TestRestartLosesNothing(t *testing.T) {
+	a, b := pair(t)
+	const packets = 500
+	sent := make(chan bool)
+	go func() {
+		defer close(sent)
+		for i := range packets {
+			a.port.Send(frame(0x01020304, 100, fmt.Sprint("packet ", i)))
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	restarts := 0
+	for running := true; running; restarts++ {
+		select {
+		case <-sent:
+			running = false
+		default:
+			ok(t, a.tunnel.Close())
+			a.start(vtepsOfA)
+			ok(t, b.tunnel.Close())
+			b.start(vtepsOfB)
+		}
+	}
+	if restarts < 5 {
+		t.Errorf("only %d restarts", restarts)
+	}
+	for i := range packets {
+		b.expect(frame(9, 100, fmt.Sprint("packet ", i)))
+		if t.Failed() {
+			t.Fatalf("packet %d, %d restarts", i, restarts)
+		}
+	}
+}
+
+func TestEnsureRepairs(t *testing.T) {
+	a, b := pair(t)
+	for name, destroy := range map[string]func(){
+		"vxlan device": func() { ok(t, link.Delete(vxlan)) },
+		"port":         func() { ok(t, link.Delete(Port)) },
+		"programs": func() {
+			detach(t, vxlan)
+			detach(t, Port)
+		},
+		"set down": func() {
+			l, err := netlink.LinkByName(vxlan)
+			ok(t, err)
+			ok(t, netlink.LinkSetDown(l))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a.Do(func() {
+				destroy()
+				_, err := a.tunnel.Ensure(ctx)
+				ok(t, err)
+				linktest.WaitUp(t, Port)
+				a.port = linktest.Open(t, Port)
+			})
+			a.port.Send(frame(0x01020304, 1, name))
+			b.expect(frame(9, 1, name))
+			b.port.Send(frame(9, 1, name))
+			a.expect(frame(0x01020304, 1, name))
+		})
+	}
+}
+
+// detach takes all tc programs off a device.
+func detach(t *testing.T, dev string) {
+	l, err := netlink.LinkByName(dev)
+	ok(t, err)
+	ok(t, netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}))
+}
+
+func TestVTEPsOutliveTheAgent(t *testing.T) {
+	a, _ := pair(t)
+	ok(t, a.tunnel.Close())
+	a.Do(func() {
+		next := New(Config{})
+		defer next.Close()
+		got, err := next.VTEPs(ctx)
+		ok(t, err)
+		want := map[uint32]netip.Addr{0x01020304: netip.MustParseAddr("10.9.0.2"), 6: netip.MustParseAddr("fd09::2")}
+		if !maps.Equal(got, want) {
+			t.Errorf("the next agent finds %v", got)
+		}
+	})
+}
+
+func TestRemove(t *testing.T) {
+	a, _ := pair(t)
+	a.Do(func() {
+		for range 2 {
+			ok(t, a.tunnel.Remove(ctx))
+			if left, err := link.List("gv"); err != nil || len(left) != 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		}
+		_, err := a.tunnel.Ensure(ctx)
+		ok(t, err)
+		if got, err := a.tunnel.VTEPs(ctx); err != nil || len(got) != 0 {
+			t.Errorf("after a removal it knows %v, %v", got, err)
+		}
+	})
+}
+
+// Devices that Docker Swarm, or another user of VXLAN, may have on the same UDP port.
+func TestPortIsTaken(t *testing.T) {
+	for name, other := range map[string]*netlink.Vxlan{
+		"device of one VNI":   {VxlanId: 5, Port: 4789},
+		"device of all VNIs":  {FlowBased: true, Port: 4789, UDP6ZeroCSumRx: true},
+		"device of other use": {FlowBased: true, Port: 4789},
+	} {
+		t.Run(name, func(t *testing.T) {
+			linktest.New(t).Do(func() {
+				other.Name = "theirs"
+				ok(t, netlink.LinkAdd(other))
+				linktest.Up(t, "theirs")
+				tun := New(Config{})
+				defer tun.Close()
+				_, err := tun.Ensure(ctx)
+				if err == nil || !strings.Contains(err.Error(), "set vxlan-port to another") {
+					t.Errorf("on the same port: %v", err)
+				}
+				t.Log(err)
+				tun = New(Config{UDPPort: 4790})
+				defer tun.Close()
+				_, err = tun.Ensure(ctx)
+				ok(t, err)
+			})
+		})
+	}
+}
+
+func TestOtherDevicesAreLeftAlone(t *testing.T) {
+	linktest.New(t).Do(func() {
+		bridge := &netlink.Bridge{}
+		bridge.Name = vxlan
+		ok(t, netlink.LinkAdd(bridge))
+		tun := New(Config{})
+		defer tun.Close()
+		if _, err := tun.Ensure(ctx); err == nil || !strings.Contains(err.Error(), "gvvxlan is a bridge") {
+			t.Errorf("ensure: %v", err)
+		}
+		if err := tun.Remove(ctx); err == nil || !strings.Contains(err.Error(), "gvvxlan is a bridge") {
+			t.Errorf("remove: %v", err)
+		}
+		if _, err := link.Get(vxlan); err != nil {
+			t.Error("it is gone")
+		}
+	})
+}

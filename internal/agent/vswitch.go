@@ -29,6 +29,7 @@ type vswitch struct {
 	bridge   *ovs.Bridge
 	embedded *ovs.Embedded  // nil: the host's own daemons
 	tunnel   *tunnel.Tunnel // nil: the kernel datapath has its own
+	gateway  *gateway.Gateway
 	nat      *nat.NAT
 	overlay  *overlay.Overlay
 	log      *slog.Logger
@@ -110,10 +111,11 @@ func (a *Agent) openSwitch(ctx context.Context) (err error) {
 		return err
 	}
 	a.vswitch = v
+	v.gateway = gateway.New(a.id.Node, a.innerMTU())
 	cfg := overlay.Config{
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
-		Gateway:   natGateway{gateway.New(a.id.Node, a.innerMTU()), v.nat},
+		Gateway:   natGateway{v.gateway, v.nat},
 		VXLANPort: a.cfg.VXLANPort, MTU: a.innerMTU(), CIDRs: a.cidrs(), Log: log,
 	}
 	if v.bridge.Datapath == ovs.Userspace {
@@ -169,7 +171,7 @@ func (v *vswitch) close() error {
 
 // teardown removes what run leaves. run has returned.
 func (v *vswitch) teardown(ctx context.Context) error {
-	errs := []error{v.nat.Remove(ctx), v.overlay.Teardown(ctx)}
+	errs := []error{v.nat.Remove(ctx), v.gateway.Remove(), v.overlay.Teardown(ctx)}
 	if v.tunnel != nil {
 		errs = append(errs, v.tunnel.Remove(ctx))
 	}

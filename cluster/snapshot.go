@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"iter"
+	"math"
 	"strings"
+	"sync"
 
 	"github.com/google/btree"
 
@@ -20,6 +22,9 @@ type Snapshot struct {
 	marks    *btree.BTreeG[mark]    // by writer
 	ring     *ring.Ring
 	rev      uint64
+
+	digestOnce sync.Once
+	digest     Digest
 }
 
 // mark says that everything a writer wrote up to counter has been heard of.
@@ -28,9 +33,9 @@ type mark struct {
 	counter uint64
 }
 
-func newTrees() Snapshot {
+func newTrees() *Snapshot {
 	const degree = 32
-	return Snapshot{
+	return &Snapshot{
 		byKey:    btree.NewG(degree, func(a, b *Record) bool { return a.Key.compare(b.Key) < 0 }),
 		byWriter: btree.NewG(degree, byWriter),
 		marks:    btree.NewG(degree, func(a, b mark) bool { return a.node < b.node }),
@@ -122,19 +127,29 @@ func All[T Body](s *Snapshot) iter.Seq[T] {
 	}
 }
 
-// Digest returns what is known, in time proportional to the number of writers.
+// Digest returns what is known. The first call on a Snapshot takes time
+// proportional to the number of writers. The map is shared: it must not be
+// written to.
 func (s *Snapshot) Digest() Digest {
-	d := Digest{Marks: make(map[NodeID]uint64, s.marks.Len())}
+	s.digestOnce.Do(func() {
+		s.digest.Marks = s.Marks()
+		hash := fnv.New64a()
+		for r := range s.Missing(s.digest) {
+			fmt.Fprintf(hash, "%s %d %s;", r.Version.Node, r.Version.Counter, r.Key)
+			s.digest.Early = hash.Sum64()
+		}
+	})
+	return s.digest
+}
+
+// Marks returns the marks of the digest, for Restore.
+func (s *Snapshot) Marks() map[NodeID]uint64 {
+	marks := make(map[NodeID]uint64, s.marks.Len())
 	s.marks.Ascend(func(m mark) bool {
-		d.Marks[m.node] = m.counter
+		marks[m.node] = m.counter
 		return true
 	})
-	hash := fnv.New64a()
-	for r := range s.Missing(d) {
-		fmt.Fprintf(hash, "%s %d %s;", r.Version.Node, r.Version.Counter, r.Key)
-		d.Early = hash.Sum64()
-	}
-	return d
+	return marks
 }
 
 // Missing yields the records that the sender of d lacks, by writer and version.
@@ -145,33 +160,27 @@ func (s *Snapshot) Digest() Digest {
 // heard of, and a host that knows the ninth needs no fifth.
 func (s *Snapshot) Missing(d Digest) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
-		for node, more := s.nextWriter(""); more; node, more = s.nextWriter(node) {
-			from := &Record{Version: Version{d.Marks[node] + 1, node}}
-			if from.Version.Counter == 0 {
-				continue
-			}
-			stop := false
-			s.byWriter.AscendGreaterOrEqual(from, func(r *Record) bool {
-				if r.Version.Node != node {
+		// From after what d has of a writer on, until a record that d has: then it
+		// is another writer's, and the search goes on after what d has of that one.
+		for from, more := (Version{}), true; more; {
+			more = false
+			s.byWriter.AscendGreaterOrEqual(&Record{Version: from}, func(r *Record) bool {
+				if mark := d.Marks[r.Version.Node]; r.Version.Counter <= mark {
+					from, more = after(Version{mark, r.Version.Node}), true
 					return false
 				}
-				stop = !yield(*r)
-				return !stop
+				return yield(*r)
 			})
-			if stop {
-				return
-			}
 		}
 	}
 }
 
-// nextWriter returns the first host after the given one that wrote a record here.
-func (s *Snapshot) nextWriter(after NodeID) (next NodeID, ok bool) {
-	s.byWriter.AscendGreaterOrEqual(&Record{Version: Version{Node: after + "\x00"}}, func(r *Record) bool {
-		next, ok = r.Version.Node, true
-		return false
-	})
-	return next, ok
+// after returns the next version in the order of writers and counters.
+func after(v Version) Version {
+	if v.Counter == math.MaxUint64 {
+		return Version{Node: v.Node + "\x00"}
+	}
+	return Version{v.Counter + 1, v.Node}
 }
 
 func (s *Snapshot) mark(node NodeID) uint64 {

@@ -41,7 +41,7 @@ type State struct {
 }
 
 // New returns the empty state of a host.
-func New(self NodeID) *State { return &State{self: self, cur: ptr(newTrees())} }
+func New(self NodeID) *State { return &State{self: self, cur: newTrees()} }
 
 // Restore returns a State with records and marks that this host has written to
 // its disk before. It fails if they cannot be from one State of self.
@@ -77,7 +77,7 @@ func (s *State) Self() NodeID { return s.self }
 // Clone returns a copy, in constant time, that changes independently.
 func (s *State) Clone() *State {
 	c := *s
-	c.cur, c.held, c.touched = s.cur.clone(), maps.Clone(s.held), slices.Clone(s.touched)
+	c.cur, c.held, c.touched = s.cur.clone(), maps.Clone(s.held), slices.Clip(s.touched)
 	return &c
 }
 
@@ -164,7 +164,7 @@ func (s *State) Expire(before time.Time) (keys []Key) {
 }
 
 // Digest returns what is known (Snapshot.Digest).
-func (s *State) Digest() Digest { return s.cur.Digest() }
+func (s *State) Digest() Digest { return s.Snapshot().Digest() }
 
 // write applies an own record, which has the highest version of all.
 func (s *State) write(r *Record) {

@@ -58,7 +58,7 @@ func (r *Replica) persist(snap *cluster.Snapshot, touched []cluster.Key) error {
 				return err
 			}
 		}
-		return marks.Put(tx, marksKey, cluster.EncodeDigest(snap.Digest()))
+		return marks.Put(tx, marksKey, cluster.EncodeDigest(cluster.Digest{Marks: snap.Marks()}))
 	})
 	if err == nil {
 		r.behind = false

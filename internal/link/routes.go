@@ -8,31 +8,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Route is a destination that the host reaches through an interface.
+// Route is a destination of the host's main routing table and where it leads.
 type Route struct {
 	Prefix    netip.Prefix
-	Interface string
+	Interface string // empty for a route that drops
 }
 
-// Routes returns the unicast routes of the main table, both families, without
-// default and link-local ones and without those through the interface except.
+// Routes returns the routes of this namespace's main table, both families, but those
+// through the interface except, default routes, which overlap everything, and
+// link-local and multicast ones, which every interface has.
 func Routes(except string) ([]Route, error) {
-	list, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	links, err := netlink.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
+		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
-	var routes []Route
-	for _, r := range list {
-		if r.Dst == nil || isDefault(r) || r.Type != unix.RTN_UNICAST {
-			continue
-		}
-		addr, ok := netip.AddrFromSlice(r.Dst.IP)
-		l, err := netlink.LinkByIndex(r.LinkIndex)
-		if !ok || err != nil || l.Attrs().Name == except || addr.IsLinkLocalUnicast() || addr.IsMulticast() {
-			continue // err: the interface went away meanwhile
-		}
-		bits, _ := r.Dst.Mask.Size()
-		routes = append(routes, Route{netip.PrefixFrom(addr.Unmap(), bits), l.Attrs().Name})
+	names := make(map[int]string, len(links))
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
 	}
-	return routes, nil
+	var out []Route
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		list, err := netlink.RouteList(nil, family)
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range list {
+			dst, ok := destination(r)
+			if name := names[r.LinkIndex]; ok && (name == "" || name != except) {
+				out = append(out, Route{dst, name})
+			}
+		}
+	}
+	return out, nil
+}
+
+// destination returns where a route leads to, if that is a prefix of its own.
+func destination(r netlink.Route) (netip.Prefix, bool) {
+	if r.Dst == nil {
+		return netip.Prefix{}, false
+	}
+	ip, ok := netip.AddrFromSlice(r.Dst.IP)
+	ones, _ := r.Dst.Mask.Size()
+	ip = ip.Unmap()
+	return netip.PrefixFrom(ip, ones), ok && ones > 0 && !ip.IsLinkLocalUnicast() && !ip.IsMulticast()
 }

@@ -106,6 +106,7 @@ type Counters struct {
 	TxNotOurs      uint64 // from the switch without the MAC prefixes
 	TxUnknownIndex uint64 // from the switch for an index that no VTEP has
 	RxUnknownVTEP  uint64 // from the underlay, the sender is no VTEP
+	NoMemory       uint64 // the kernel could not change the packet
 }
 
 // Counters reads the counters.
@@ -116,7 +117,7 @@ func (t *Tunnel) Counters(context.Context) (Counters, error) {
 		return Counters{}, err
 	}
 	var c Counters
-	for i, sum := range []*uint64{&c.TxNotOurs, &c.TxUnknownIndex, &c.RxUnknownVTEP} {
+	for i, sum := range []*uint64{&c.TxNotOurs, &c.TxUnknownIndex, &c.RxUnknownVTEP, &c.NoMemory} {
 		var perCPU []uint64
 		if err := t.objs.GvCounters.Lookup(uint32(i), &perCPU); err != nil {
 			return Counters{}, fmt.Errorf("read counter %d: %w", i, err)

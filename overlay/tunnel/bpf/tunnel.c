@@ -38,6 +38,7 @@ enum counter {
 	TX_NOT_OURS,	  // from Open vSwitch without the two MAC prefixes
 	TX_UNKNOWN_INDEX, // from Open vSwitch for an index that no VTEP has
 	RX_UNKNOWN_VTEP,  // from the underlay, sender is no VTEP of the cluster
+	NO_MEMORY,	  // the kernel could not change the packet
 	COUNTERS,
 };
 
@@ -75,7 +76,9 @@ static __always_inline int drop(__u32 reason)
 
 	if (n)
 		(*n)++;
-	return TC_ACT_SHOT;
+	// Not TC_ACT_SHOT: at egress that is an error of the sender's system call, and
+	// Open vSwitch would drop the rest of its batch.
+	return TC_ACT_STOLEN;
 }
 
 static __always_inline const struct devices *devices(void)
@@ -101,7 +104,7 @@ int gvtun_tx(struct __sk_buff *skb)
 	__u8 mac[12]; // destination, then source
 
 	if (!dev || bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)))
-		return TC_ACT_SHOT;
+		return drop(TX_NOT_OURS);
 	if (mac[0] != 2 || mac[1] != 1 || mac[6] != 2 || mac[7] || mac[8])
 		return drop(TX_NOT_OURS);
 	index = mac[2] << 24 | mac[3] << 16 | mac[4] << 8 | mac[5];
@@ -119,7 +122,7 @@ int gvtun_tx(struct __sk_buff *skb)
 		flags = BPF_F_TUNINFO_IPV6; // with checksum: RFC 8200, 8.1
 	}
 	if (bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags))
-		return TC_ACT_SHOT;
+		return drop(NO_MEMORY);
 	return bpf_redirect(dev->vxlan, 0);
 }
 
@@ -160,7 +163,7 @@ int gvtun_rx(struct __sk_buff *skb)
 	};
 	// No checksum covers the Ethernet header: no BPF_F_RECOMPUTE_CSUM.
 	if (bpf_skb_store_bytes(skb, 0, mac, sizeof(mac), 0))
-		return TC_ACT_SHOT;
+		return drop(NO_MEMORY);
 	// Out of gvtunx and so into gvtun: on the way the kernel segments and sums what
 	// gvtunx's features do not allow, which a redirect to gvtun's ingress would not.
 	return bpf_redirect(dev->peer, 0);

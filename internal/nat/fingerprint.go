@@ -1,0 +1,137 @@
+package nat
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"unsafe"
+
+	"github.com/coreos/go-iptables/iptables"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+func command(f iptables.Protocol) string {
+	if f == iptables.ProtocolIPv6 {
+		return "ip6tables"
+	}
+	return "iptables"
+}
+
+func installed(f iptables.Protocol) bool {
+	_, err := exec.LookPath(command(f))
+	return err == nil
+}
+
+// fingerprint returns what changes with any change of the tables, without running a
+// program.
+func (n *NAT) fingerprint() (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out strings.Builder
+	for _, f := range families {
+		if n.open[f] == nil {
+			continue
+		}
+		mode, err := n.mode(f)
+		if err != nil {
+			return "", err
+		}
+		if mode == nfTables {
+			gen, err := generation()
+			return fmt.Sprintf("generation %d", gen), err
+		}
+		for _, table := range []string{"nat", "filter"} {
+			info, err := tableInfo(f, table)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&out, "%d %s %x ", f, table, info)
+		}
+	}
+	return out.String(), nil
+}
+
+// backend is what iptables works on.
+type backend string
+
+const (
+	nfTables backend = "nf_tables"
+	legacy   backend = "legacy"
+)
+
+// mode asks iptables once what it works on.
+func (n *NAT) mode(f iptables.Protocol) (backend, error) {
+	if m, ok := n.modes[f]; ok {
+		return m, nil
+	}
+	out, err := exec.Command(command(f), "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its version: %w", command(f), err)
+	}
+	m := legacy
+	if strings.Contains(string(out), string(nfTables)) { // "iptables v1.8.9 (nf_tables)"
+		m = nfTables
+	}
+	n.modes[f] = m
+	return m, nil
+}
+
+// generation returns the number of the nf_tables ruleset of this namespace, which the
+// kernel raises at every commit (NFT_MSG_GETGEN of linux/netfilter/nf_tables.h).
+func generation() (uint32, error) {
+	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, unix.NLM_F_ACK)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+	replies, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ask for the nf_tables generation: %w", err)
+	}
+	for _, r := range replies {
+		attrs, err := nl.ParseRouteAttr(r[min(len(r), nl.SizeofNfgenmsg):])
+		if err != nil {
+			return 0, fmt.Errorf("read the nf_tables generation: %w", err)
+		}
+		for _, a := range attrs {
+			if a.Attr.Type&^unix.NLA_F_NET_BYTEORDER == unix.NFTA_GEN_ID && len(a.Value) == 4 {
+				return binary.BigEndian.Uint32(a.Value), nil
+			}
+		}
+	}
+	return 0, errors.New("the kernel tells no nf_tables generation")
+}
+
+// getInfo is struct ipt_getinfo and struct ip6t_getinfo.
+type getInfo struct {
+	Name       [32]byte
+	ValidHooks uint32
+	HookEntry  [5]uint32
+	Underflow  [5]uint32
+	NumEntries uint32
+	Size       uint32
+}
+
+// tableInfo returns the shape of a legacy table: sizes and offsets. A table that no
+// program has used yet is made by asking (as it is by iptables).
+func tableInfo(f iptables.Protocol, table string) (getInfo, error) {
+	const getInfoOpt = 64 // IPT_SO_GET_INFO and IP6T_SO_GET_INFO
+	domain, level := unix.AF_INET, unix.SOL_IP
+	if f == iptables.ProtocolIPv6 {
+		domain, level = unix.AF_INET6, unix.SOL_IPV6
+	}
+	info := getInfo{}
+	copy(info.Name[:], table)
+	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return info, fmt.Errorf("open a socket to look at table %s: %w", table, err)
+	}
+	defer unix.Close(fd)
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), getInfoOpt,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return info, fmt.Errorf("look at table %s: %w", table, errno)
+	}
+	return info, nil
+}

@@ -1,0 +1,171 @@
+// Package nat is the agent's hand on iptables: chains of its own that masquerade what
+// leaves the overlay for the outside and let it through the host's FORWARD chain,
+// where Docker sets the policy to DROP. Rules of others are never touched.
+//
+// It works with the iptables that is in PATH, on nf_tables or legacy, in the network
+// namespace of the calling thread.
+package nat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-iptables/iptables"
+)
+
+// Config is all that the rules depend on.
+type Config struct {
+	// Interface is the gateway's, gv0.
+	Interface string
+	// CIDRs are the cluster CIDRs and pools, both families. A family without any has
+	// no rules.
+	CIDRs []netip.Prefix
+}
+
+// NAT keeps the rules of one network namespace. Its methods may be called
+// concurrently; they block while another program holds the lock of iptables, for at
+// most five seconds.
+type NAT struct {
+	mu   sync.Mutex
+	cfg  Config
+	set  bool // cfg is to be kept
+	open map[iptables.Protocol]*iptables.IPTables
+	// modes is what each family's iptables works on.
+	modes map[iptables.Protocol]backend
+	// glance is how often Run looks whether anything changed (a system call or two).
+	glance time.Duration
+}
+
+// New returns a NAT that keeps nothing yet.
+func New() *NAT {
+	return &NAT{
+		open:   make(map[iptables.Protocol]*iptables.IPTables),
+		modes:  make(map[iptables.Protocol]backend),
+		glance: 2 * time.Second,
+	}
+}
+
+// Set declares the whole state and applies what is missing. The rules of a family that
+// has no CIDRs any more go.
+func (n *NAT) Set(_ context.Context, cfg Config) error {
+	if cfg.Interface == "" {
+		return errors.New("masquerading needs the gateway's interface")
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cfg, n.set = Config{cfg.Interface, slices.Clone(cfg.CIDRs)}, true
+	return n.apply()
+}
+
+// Remove removes chains and jumps of both families. None there is no error.
+func (n *NAT) Remove(context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.set = false
+	return errors.Join(n.clear(iptables.ProtocolIPv4), n.clear(iptables.ProtocolIPv6))
+}
+
+// inspect is how often Run looks at the rules themselves, by several processes, lest
+// a change went unseen.
+const inspect = time.Minute
+
+// Run puts the rules back when another program has flushed them, within about two
+// seconds, until ctx is done, and returns its error. What fails is logged and tried
+// again.
+func (n *NAT) Run(ctx context.Context, log *slog.Logger) error {
+	tick := time.NewTicker(n.glance)
+	defer tick.Stop()
+	var seen string
+	var inspected time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case now := <-tick.C:
+			current, err := n.fingerprint()
+			if err == nil && current == seen && now.Sub(inspected) < inspect {
+				continue
+			}
+			if err := n.restore(); err != nil {
+				log.Warn("iptables rules could not be put back", "error", err)
+				continue
+			}
+			// Taken before our own changes: those are seen as new at the next glance and
+			// found right. Taken after, it could hide another program's.
+			seen, inspected = current, now
+		}
+	}
+}
+
+// restore applies the declared state, if there is one.
+func (n *NAT) restore() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.set {
+		return nil
+	}
+	return n.apply()
+}
+
+func (n *NAT) apply() error {
+	var errs []error
+	for _, f := range families {
+		chains := chainsFor(n.cfg, f)
+		if chains == nil {
+			errs = append(errs, n.clear(f))
+			continue
+		}
+		ipt, err := n.tables(f)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, c := range chains {
+			errs = append(errs, c.ensure(ipt))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// clear removes what we have in a family.
+func (n *NAT) clear(f iptables.Protocol) error {
+	ipt, err := n.tables(f)
+	if errors.Is(err, errNoIPTables) {
+		return nil // then there are no rules of ours either
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range chainsFor(Config{Interface: "none", CIDRs: everything}, f) {
+		errs = append(errs, c.remove(ipt))
+	}
+	return errors.Join(errs...)
+}
+
+var families = []iptables.Protocol{iptables.ProtocolIPv4, iptables.ProtocolIPv6}
+
+var everything = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+
+var errNoIPTables = errors.New("iptables is not installed: install the package iptables")
+
+func (n *NAT) tables(f iptables.Protocol) (*iptables.IPTables, error) {
+	if ipt := n.open[f]; ipt != nil {
+		return ipt, nil
+	}
+	if !installed(f) {
+		return nil, errNoIPTables
+	}
+	ipt, err := iptables.New(iptables.IPFamily(f), iptables.Timeout(5))
+	if err != nil {
+		return nil, fmt.Errorf("run iptables: %w", err)
+	}
+	n.open[f] = ipt
+	return ipt, nil
+}

@@ -9,8 +9,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxStreams bounds how many streams from others are open at once.
-const maxStreams = 256
+const (
+	maxStreams = 256         // streams from others that are open at once
+	streamWait = time.Second // for one to end when another comes, before that is closed
+)
 
 // transport wraps memberlist's: it bounds the time of dials and of streams (a
 // write of memberlist's to a host that is cut off would else hang for as long as
@@ -21,13 +23,13 @@ type transport struct {
 	g       *Gossip
 	dialer  func(ctx context.Context, addr string) (net.Conn, error) // nil: Transport's
 	streams chan net.Conn
+	slots   chan struct{} // one held by each stream from others
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
-	mu      sync.Mutex
-	open    map[*stream]struct{}
-	inbound int
+	mu   sync.Mutex
+	open map[*stream]struct{}
 }
 
 // stream is a tracked connection.
@@ -43,8 +45,8 @@ var _ memberlist.NodeAwareTransport = (*transport)(nil)
 func newTransport(g *Gossip, inner memberlist.Transport) *transport {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &transport{
-		Transport: inner, g: g, streams: make(chan net.Conn), ctx: ctx, cancel: cancel,
-		open: map[*stream]struct{}{},
+		Transport: inner, g: g, streams: make(chan net.Conn), slots: make(chan struct{}, maxStreams),
+		ctx: ctx, cancel: cancel, open: map[*stream]struct{}{},
 	}
 	if _, ok := inner.(*memberlist.NetTransport); ok {
 		t.dialer = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -55,17 +57,22 @@ func newTransport(g *Gossip, inner memberlist.Transport) *transport {
 	return t
 }
 
-// accept hands on the streams that others open, up to the limit.
+// accept hands on the streams that others open. Beyond the limit they wait: a
+// burst of calls is over in milliseconds. Only if that lasts is a stream closed.
 func (t *transport) accept() {
 	for {
 		select {
 		case <-t.ctx.Done():
 			return
 		case c := <-t.Transport.StreamCh():
-			s := t.track(c, true)
-			if s == nil {
+			if !t.slot() {
+				_ = c.Close()
 				t.g.stats.add(LostBusy, 1)
 				continue
+			}
+			s := t.track(c, true)
+			if s == nil {
+				return
 			}
 			select {
 			case t.streams <- s:
@@ -76,20 +83,34 @@ func (t *transport) accept() {
 	}
 }
 
-// track counts a connection as open, or closes it and returns nil if there are
-// too many or the transport has ended.
+func (t *transport) slot() bool {
+	select {
+	case t.slots <- struct{}{}:
+		return true
+	default:
+	}
+	expired := time.NewTimer(streamWait)
+	defer expired.Stop()
+	select {
+	case t.slots <- struct{}{}:
+		return true
+	case <-t.ctx.Done():
+	case <-expired.C:
+	}
+	return false
+}
+
+// track counts a connection as open, or closes it and returns nil if the
+// transport has ended.
 func (t *transport) track(c net.Conn, inbound bool) *stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ctx.Err() != nil || (inbound && t.inbound >= maxStreams) {
+	if t.ctx.Err() != nil {
 		_ = c.Close()
 		return nil
 	}
 	s := &stream{Conn: c, t: t, inbound: inbound}
 	t.open[s] = struct{}{}
-	if inbound {
-		t.inbound++
-	}
 	return s
 }
 
@@ -97,10 +118,10 @@ func (t *transport) track(c net.Conn, inbound bool) *stream {
 func (s *stream) Close() error {
 	s.once.Do(func() {
 		s.t.mu.Lock()
-		defer s.t.mu.Unlock()
 		delete(s.t.open, s)
+		s.t.mu.Unlock()
 		if s.inbound {
-			s.t.inbound--
+			<-s.t.slots
 		}
 	})
 	return s.Conn.Close()

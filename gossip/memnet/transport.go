@@ -13,7 +13,8 @@ import (
 
 const (
 	packetBacklog = 1024 // packets a receiver holds before it drops more
-	streamBacklog = 128  // streams not yet accepted before more are refused
+	streamBacklog = 256  // streams not yet accepted before more wait
+	dialAgain     = 100 * time.Millisecond
 )
 
 // Transport is one host's end of a Network.
@@ -116,8 +117,8 @@ func (n *Network) deliver(to netip.AddrPort, p *memberlist.Packet) {
 	n.traffic.Dropped++
 }
 
-// DialTimeout opens a stream. Over a cut link it waits for the link to heal, as
-// TCP does, but no longer than timeout.
+// DialTimeout opens a stream. Over a cut link, or to a host that does not accept,
+// it waits as TCP does, but no longer than timeout.
 func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -129,25 +130,29 @@ func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 		up, changed := t.net.up(t.addr.Addr(), to.Addr())
 		if up {
 			if up, changed = t.net.up(to.Addr(), t.addr.Addr()); up {
-				return t.connect(to)
+				c, err := t.connect(to)
+				if c != nil || err != nil {
+					return c, err
+				}
 			}
 		}
 		select {
 		case <-changed:
+		case <-time.After(dialAgain):
 		case <-expired.C:
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: errTimeout{}}
 		}
 	}
 }
 
+// connect returns neither a stream nor an error if the peer's backlog is full.
 func (t *Transport) connect(to netip.AddrPort) (net.Conn, error) {
 	n := t.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	refused := &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: syscall.ECONNREFUSED}
 	peer := n.hosts[to]
 	if peer == nil || t.closed.Load() {
-		return nil, refused
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: syscall.ECONNREFUSED}
 	}
 	here, there := n.pipe(t.addr, to)
 	select {
@@ -155,7 +160,7 @@ func (t *Transport) connect(to netip.AddrPort) (net.Conn, error) {
 		n.traffic.Streams++
 		return here, nil
 	default:
-		return nil, refused
+		return nil, nil
 	}
 }
 

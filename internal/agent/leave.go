@@ -68,7 +68,11 @@ func (a *Agent) attached() (n int) {
 func (a *Agent) giveAway(ctx context.Context, force bool) error {
 	if force {
 		for _, l := range a.alloc.Leases() {
-			if err := a.alloc.Release(l.Addr); err != nil {
+			err := a.alloc.Unbind(l.Endpoint)
+			if err == nil {
+				err = a.alloc.Release(l.Addr)
+			}
+			if err != nil {
 				return fmt.Errorf("release %s: %w", l.Addr, err)
 			}
 		}

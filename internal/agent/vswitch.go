@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/nat"
 	"github.com/grapevine-net/grapevine/internal/ovs"
 	"github.com/grapevine-net/grapevine/overlay"
@@ -177,6 +179,18 @@ func (v *vswitch) teardown(ctx context.Context) error {
 	}
 	if v.embedded != nil {
 		errs = append(errs, v.embedded.Stop(ctx), os.RemoveAll(v.embedded.RunDir), os.RemoveAll(v.embedded.StateDir))
+	}
+	return errors.Join(append(errs, removeVeths())...)
+}
+
+// removeVeths deletes the interfaces of containers that are still attached.
+func removeVeths() error {
+	list, err := link.List("gv")
+	errs := []error{err}
+	for _, l := range list {
+		if strings.HasPrefix(l.Alias, "grapevine") {
+			errs = append(errs, link.Delete(l.Name))
+		}
 	}
 	return errors.Join(errs...)
 }

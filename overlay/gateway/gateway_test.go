@@ -1,0 +1,177 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/link/linktest"
+)
+
+var ctx = context.Background()
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addPort makes a gv0, as the switch would.
+func addPort(t *testing.T) {
+	t.Helper()
+	ok(t, link.Veth{Name: Port, Peer: "switch"}.Ensure())
+	linktest.Up(t, "switch")
+}
+
+func prefixes(texts ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range texts {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+func ip(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ip %v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// has fails unless gv0 has exactly these.
+func has(t *testing.T, addrs []string, routes map[string]string) {
+	t.Helper()
+	l, err := netlink.LinkByName(Port)
+	ok(t, err)
+	got, err := read(l)
+	ok(t, err)
+	want := newConfig()
+	for _, a := range addrs {
+		want.addrs[netip.MustParseAddr(a)] = true
+	}
+	for p, src := range routes {
+		want.routes[netip.MustParsePrefix(p)] = netip.Addr{}
+		if src != "" {
+			want.routes[netip.MustParsePrefix(p)] = netip.MustParseAddr(src)
+		}
+	}
+	if !maps.Equal(got.addrs, want.addrs) || !maps.Equal(got.routes, want.routes) {
+		t.Errorf("gv0 has  %v\nand wants %v", got, want)
+	}
+}
+
+func TestEnsure(t *testing.T) {
+	host, wire := linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "eth0", host, wire, []string{"10.9.0.1/24", "fd09::1/64"}, nil)
+	host.Do(func() {
+		g := New("0123456789abcdef", 1450)
+		if err := g.Ensure(ctx, nil, nil); !errors.Is(err, link.ErrNotFound) {
+			t.Errorf("without gv0: %v", err)
+		}
+		addPort(t)
+		before := ip(t, "addr", "show", "eth0") + ip(t, "route", "show", "dev", "eth0")
+
+		addrs, routes := prefixes("10.128.4.1/22", "fd00:4::1/64"), prefixes("10.128.0.0/14", "fd00::/16", "10.128.4.0/22")
+		for range 2 {
+			ok(t, g.Ensure(ctx, addrs, routes))
+			has(t, []string{"10.128.4.1", "fd00:4::1"}, map[string]string{
+				"10.128.4.0/22": "10.128.4.1", "fd00:4::/64": "fd00:4::1", "10.128.0.0/14": "", "fd00::/16": "",
+			})
+		}
+		if l, err := link.Get(Port); err != nil || l.MTU != 1450 || !l.Up || l.MAC.String() != g.MAC().String() {
+			t.Errorf("gv0 is %+v, %v", l, err)
+		}
+		// What the kernel makes of it.
+		for dst, want := range map[string]string{
+			"10.128.5.6": "dev gv0 table 26486 src 10.128.4.1 ",
+			"10.131.0.1": "dev gv0 table 26486 src ",
+			"fd00:4::9":  "dev gv0 table 26486 src fd00:4::1 ",
+			"10.9.0.7":   "dev eth0 src 10.9.0.1 ",
+		} {
+			got := strings.ReplaceAll(ip(t, "route", "get", dst), "proto static ", "")
+			if !strings.Contains(got, want) {
+				t.Errorf("to %s: %s, want %q", dst, got, want)
+			}
+		}
+
+		// A network comes, one goes, and one's gateway changes.
+		ok(t, g.Ensure(ctx, prefixes("10.128.4.2/22", "10.128.8.1/32"), prefixes("10.128.0.0/14", "172.30.0.0/16")))
+		has(t, []string{"10.128.4.2", "10.128.8.1"}, map[string]string{
+			"10.128.4.0/22": "10.128.4.2", "10.128.0.0/14": "", "172.30.0.0/16": "",
+		})
+
+		// ovs-vswitchd has been restarted.
+		ok(t, link.Delete(Port))
+		addPort(t)
+		ok(t, g.Ensure(ctx, addrs, routes))
+		if got := ip(t, "route", "get", "10.128.5.6"); !strings.Contains(got, "dev gv0") {
+			t.Errorf("after gv0 was made anew: %s", got)
+		}
+
+		if after := ip(t, "addr", "show", "eth0") + ip(t, "route", "show", "dev", "eth0"); after != before {
+			t.Errorf("eth0 was\n%sand is\n%s", before, after)
+		}
+		for range 2 {
+			ok(t, g.Remove())
+		}
+		if rules := ip(t, "rule") + ip(t, "-6", "rule"); strings.Contains(rules, "26486") {
+			t.Errorf("left after Remove:\n%s", rules)
+		}
+	})
+}
+
+func TestSysctls(t *testing.T) {
+	linktest.New(t).Do(func() {
+		addPort(t)
+		ok(t, New("a", 1450).Ensure(ctx, prefixes("10.128.4.1/22"), nil))
+		for _, want := range []sysctl{{"ipv4/ip_forward", "1"}, {"ipv4/conf/gv0/rp_filter", "2"}} {
+			out, err := exec.Command("cat", "/proc/sys/net/"+want.path).Output()
+			if strings.TrimSpace(string(out)) != want.value {
+				t.Errorf("%s is %q, %v", want.path, out, err)
+			}
+		}
+		out, _ := exec.Command("cat", "/proc/sys/net/ipv6/conf/all/forwarding").Output()
+		if strings.TrimSpace(string(out)) != "0" {
+			t.Errorf("IPv6 forwarding is %q without IPv6 networks", out)
+		}
+		err := sysctl{"ipv4/conf/none/rp_filter", "2"}.set()
+		if err == nil {
+			t.Error("no error for an interface that there is not")
+		}
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	linktest.New(t).Do(func() {
+		addPort(t)
+		for _, routes := range [][]netip.Prefix{prefixes("0.0.0.0/0"), {netip.Prefix{}}} {
+			if err := New("a", 1450).Ensure(ctx, prefixes("10.128.4.1/22"), routes); err == nil {
+				t.Errorf("no error for routes %v", routes)
+			}
+		}
+		has(t, nil, nil)
+	})
+}
+
+func TestMAC(t *testing.T) {
+	a, b := New("aaaaaaaaaaaaaaaa", 1450).MAC(), New("aaaaaaaaaaaaaaab", 1450).MAC()
+	if a.String() == b.String() || a.String() != New("aaaaaaaaaaaaaaaa", 0).MAC().String() {
+		t.Errorf("%v and %v", a, b)
+	}
+	for _, m := range []net.HardwareAddr{a, b} {
+		if m[0]&3 != 2 {
+			t.Errorf("%v is not locally administered and unicast (IEEE 802)", m)
+		}
+	}
+}

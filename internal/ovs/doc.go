@@ -8,5 +8,5 @@
 // through ovs-vsctl, which waits until ovs-vswitchd has done what was written, and
 // ovs-ofctl, whose bundles (OpenFlow 1.4) are atomic. The typed client of
 // digitalocean/go-openvswitch has no contexts, no monitors and no raw flow text,
-// which are what is wanted here; tests use its trace parser.
+// which are what is wanted here, so it is not used.
 package ovs

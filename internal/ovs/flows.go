@@ -16,6 +16,9 @@ type Flow struct {
 	Priority       uint16
 	Cookie         uint64
 	Match, Actions string
+	// Attributes are timeouts and flags, such as "idle_timeout=60 send_flow_rem".
+	// ApplyBundle's flows have none.
+	Attributes     string
 	Packets, Bytes uint64
 }
 
@@ -62,37 +65,34 @@ func parseFlows(out []byte) ([]Flow, error) {
 
 // parseFlow takes apart a line such as
 //
-//	cookie=0x1, duration=2.1s, table=0, n_packets=0, n_bytes=0, priority=9,ip actions=drop
+//	cookie=0x1, duration=2.1s, table=0, n_packets=0, n_bytes=0, idle_timeout=5, reset_counts priority=9,ip actions=drop
 //
-// What stands before the match is separated by comma and space. An attribute not
-// known here (a timeout, a flag: of somebody else's flow) stays in the match, which
-// then equals none of ours.
+// What stands before the match is separated by a comma and a space, flags by a space.
 func parseFlow(line string) (Flow, error) {
 	head, actions, ok := strings.Cut(line, " actions=")
 	if !ok {
 		return Flow{}, fmt.Errorf("flow without actions: %q", line)
 	}
 	f := Flow{Priority: 32768, Actions: actions} // OpenFlow's default is not printed
-	var match []string
-	for part := range strings.SplitSeq(head, ", ") {
-		rest, err := f.attribute(part)
+	var attributes []string
+	for part := range strings.FieldsFuncSeq(head, func(r rune) bool { return r == ' ' }) {
+		attribute, err := f.part(strings.TrimSuffix(part, ","))
 		if err != nil {
 			return Flow{}, fmt.Errorf("%w in flow %q", err, line)
 		}
-		if rest != "" {
-			match = append(match, rest)
+		if attribute != "" {
+			attributes = append(attributes, attribute)
 		}
 	}
-	f.Match = strings.Join(match, ", ")
+	f.Attributes = strings.Join(attributes, " ")
 	return f, nil
 }
 
-// attribute takes in one part before the actions and returns what of it belongs
-// to the match.
-func (f *Flow) attribute(part string) (rest string, err error) {
-	key, value, _ := strings.Cut(part, "=")
+// part takes in one part before the actions; what is neither identity, content nor
+// counter is an attribute.
+func (f *Flow) part(text string) (attribute string, err error) {
+	key, value, _ := strings.Cut(text, "=")
 	number := func(bits int) (n uint64) {
-		value, rest, _ = strings.Cut(value, ",")
 		n, err = strconv.ParseUint(value, 0, bits)
 		return n
 	}
@@ -106,10 +106,14 @@ func (f *Flow) attribute(part string) (rest string, err error) {
 	case "n_bytes":
 		f.Bytes = number(64)
 	case "priority":
+		value, f.Match, _ = strings.Cut(value, ",")
 		f.Priority = uint16(number(16))
 	case "duration", "idle_age", "hard_age":
+	case "idle_timeout", "hard_timeout", "importance", "send_flow_rem", "check_overlap",
+		"reset_counts", "no_packet_counts", "no_byte_counts":
+		return text, nil
 	default:
-		rest = part
+		f.Match = text
 	}
-	return rest, err
+	return "", err
 }

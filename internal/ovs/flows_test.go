@@ -15,8 +15,8 @@ func TestParseFlows(t *testing.T) {
 `
 	want := []Flow{
 		{Priority: 101, Match: "vlan_tci=0x1000/0x1000", Actions: "drop"},
-		{Table: 10, Cookie: 0x10a, Priority: 32768, Match: "reset_counts priority=0", Actions: "set_field:0x1->reg3,goto_table:20", Packets: 7, Bytes: 588},
-		{Table: 20, Cookie: 1, Priority: 32768, Match: "idle_timeout=60, ip,nw_src=10.0.0.0/8", Actions: "IN_PORT", Packets: 1, Bytes: 2},
+		{Table: 10, Cookie: 0x10a, Priority: 0, Attributes: "reset_counts", Actions: "set_field:0x1->reg3,goto_table:20", Packets: 7, Bytes: 588},
+		{Table: 20, Cookie: 1, Priority: 32768, Match: "ip,nw_src=10.0.0.0/8", Attributes: "idle_timeout=60", Actions: "IN_PORT", Packets: 1, Bytes: 2},
 		{Table: 20, Cookie: 1, Priority: 32768, Actions: "drop", Packets: 1, Bytes: 2},
 	}
 	got, err := parseFlows([]byte(out))

@@ -34,22 +34,27 @@ func plausible(path string) error {
 	return nil
 }
 
-// check reads the whole file once, so that damage is found now and not by a
-// crash later, and sets or compares the schema version.
-func check(db *bbolt.DB, path string) (err error) {
-	// bbolt panics on what it cannot make sense of, and reads memory that is
-	// mapped beyond the end of a truncated file.
+// guarded runs fn, which reads the file. On what it cannot make sense of bbolt
+// panics, and it reads memory that is mapped beyond the end of a truncated file:
+// both come back as ErrCorrupt.
+func guarded(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", ErrCorrupt, p)
 		}
 	}()
+	return fn()
+}
+
+// check reads the whole file once, so that damage is found now and not by a
+// crash later, and sets or compares the schema version.
+func check(db *bbolt.DB, path string) error {
 	if err := db.View(func(tx *bbolt.Tx) error { return pages(tx, path) }); err != nil {
 		return err
 	}
 	var found int
-	err = db.View(func(tx *bbolt.Tx) error {
+	err := db.View(func(tx *bbolt.Tx) (err error) {
 		found, _, err = meta.Get(&Tx{tx}, schemaKey)
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -57,11 +58,15 @@ func open(path string, wait time.Duration) (*DB, error) {
 	if err := plausible(path); err != nil {
 		return nil, explain(path, err)
 	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: wait, FreelistType: bbolt.FreelistMapType})
+	var db *bbolt.DB
+	err := guarded(func() (err error) {
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: wait, FreelistType: bbolt.FreelistMapType})
+		return err
+	})
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	if err := check(db, path); err != nil {
+	if err := guarded(func() error { return check(db, path) }); err != nil {
 		return nil, errors.Join(explain(path, err), db.Close())
 	}
 	return &DB{db}, nil
@@ -96,16 +101,23 @@ func (db *DB) View(fn func(*Tx) error) error {
 
 // explain turns an error of the file into one that says what to do.
 func explain(path string, err error) error {
-	switch {
-	case errors.Is(err, bolterrors.ErrTimeout):
-		return fmt.Errorf("open state file %s: %w: stop that one, or give this one a state directory of its own", path, ErrInUse)
-	case errors.Is(err, ErrNewer):
-		return fmt.Errorf("open state file %s: %w: use that version, or a new state directory", path, err)
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, bolterrors.ErrDatabaseReadOnly):
-		return fmt.Errorf("open state file: %w: the agent runs as root", err)
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
-		errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, ErrCorrupt):
-		return fmt.Errorf("open state file %s: %w: move it away; the host then joins as a new one (on another host: grapevine forget): %w", path, ErrCorrupt, err)
+	if is(err, bolterrors.ErrInvalid, bolterrors.ErrChecksum, bolterrors.ErrVersionMismatch) {
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return fmt.Errorf("open state file %s: %w", path, err)
+	advice := ""
+	switch {
+	case is(err, bolterrors.ErrTimeout):
+		err, advice = ErrInUse, ": stop that one, or give this one a state directory of its own"
+	case is(err, ErrNewer):
+		advice = ": install that version again, or use a new state directory"
+	case is(err, fs.ErrPermission):
+		advice = ": the agent must run as root"
+	case is(err, ErrCorrupt):
+		advice = ": move it away to join as a new host, and run `grapevine forget` for the old one"
+	}
+	return fmt.Errorf("open state file %s: %w%s", path, err, advice)
+}
+
+func is(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
 }

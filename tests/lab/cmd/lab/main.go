@@ -1,0 +1,81 @@
+// Command lab starts and removes labs by hand.
+//
+//	lab up [-hosts 3] [-kind namespace|uml] [-agents=false]   start one and keep it (Ctrl-C ends a UML one)
+//	lab list                                                  what labs there are
+//	lab clean [-all]                                          remove dead ones, or all of them
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+func main() {
+	lab.Init()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop has been called
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("usage: lab up|list|clean")
+	}
+	flags := flag.NewFlagSet("lab "+args[0], flag.ExitOnError)
+	switch args[0] {
+	case "up":
+		hosts := flags.Int("hosts", 3, "number of hosts")
+		kind := flags.String("kind", "namespace", "namespace or uml")
+		agents := flags.Bool("agents", true, "start the agents")
+		_ = flags.Parse(args[1:]) // exits
+		return up(ctx, *hosts, *kind, *agents)
+	case "list":
+		for _, l := range lab.List() {
+			fmt.Println(l)
+		}
+		return nil
+	case "clean":
+		all := flags.Bool("all", false, "also kept ones and those of running programs")
+		_ = flags.Parse(args[1:]) // exits
+		return lab.Clean(*all)
+	}
+	return fmt.Errorf("unknown command %q: up, list or clean", args[0])
+}
+
+func up(ctx context.Context, hosts int, kind string, agents bool) (err error) {
+	opts := lab.Options{Hosts: hosts, Progress: func(line string) { fmt.Println(line) }}
+	if kind == lab.UML.String() {
+		opts.Kind = lab.UML
+	}
+	l, err := lab.New(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := l.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	if agents {
+		if err := l.StartAgents(ctx); err != nil {
+			return err
+		}
+	}
+	if opts.Kind == lab.Namespace {
+		fmt.Print(l.Tour())
+		return l.Keep()
+	}
+	fmt.Println("Ctrl-C ends it.")
+	<-ctx.Done()
+	return nil
+}

@@ -1,11 +1,11 @@
 package dns
 
-import "strconv"
+import "fmt"
 
 // Rule is a rule for iptables and, in the same words, ip6tables.
 type Rule struct {
-	Table, Chain string
-	Args         []string // match and target, without the chain
+	Table, Chain string // Chain is a built-in one
+	Text         string // match and target, as `iptables -S` prints them
 }
 
 // Rules are the rules by which containers' questions reach a Server with this
@@ -15,11 +15,10 @@ type Rule struct {
 // Nothing else is let in by them: the Server's sockets are bound to the device, and
 // what the host itself sends does not come in there, so no question goes in a circle.
 func Rules(device string, port uint16) (rules []Rule) {
-	to := strconv.Itoa(int(port))
 	for _, proto := range []string{"udp", "tcp"} {
 		rules = append(rules,
-			Rule{"nat", "PREROUTING", []string{"-i", device, "-p", proto, "--dport", "53", "-j", "REDIRECT", "--to-ports", to}},
-			Rule{"filter", "INPUT", []string{"-i", device, "-p", proto, "--dport", to, "-j", "ACCEPT"}})
+			Rule{"nat", "PREROUTING", fmt.Sprintf("-i %s -p %s -m %s --dport 53 -j REDIRECT --to-ports %d", device, proto, proto, port)},
+			Rule{"filter", "INPUT", fmt.Sprintf("-i %s -p %s -m %s --dport %d -j ACCEPT", device, proto, proto, port)})
 	}
 	return rules
 }

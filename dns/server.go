@@ -170,7 +170,7 @@ func (s *Server) remote(ctx context.Context, q *question) []byte {
 func (s *Server) toOriginal(network string, client, local netip.AddrPort) route {
 	var d net.Dialer
 	dst, err := originalDst(network, client, local)
-	if err == nil && dst != local && !s.ours(dst.Addr()) {
+	if err == nil && dst.Addr() != local.Addr() && !s.ours(dst.Addr()) {
 		return route{servers: []netip.AddrPort{dst}, dial: d.DialContext}
 	}
 	return route{servers: s.hostServers(), dial: d.DialContext}

@@ -1,0 +1,89 @@
+package dns
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// docker puts Docker's resolver into the container, as libnetwork does: a socket on
+// a port of chance, and a rule that leads 127.0.0.11:53 there. It knows "local".
+func (l *lab) docker() {
+	l.Helper()
+	udp, tcp := l.serve(l.app, "127.0.0.11:0", func(w dns.ResponseWriter, q *dns.Msg) {
+		if name := q.Question[0].Name; name == "local." || name == "db." {
+			tells("172.17.0.9")(w, q)
+			return
+		}
+		fails(dns.RcodeNameError)(w, q)
+	})
+	l.in(l.app, "iptables", "-w", "-t", "nat", "-N", "DOCKER_OUTPUT")
+	l.in(l.app, "iptables", "-w", "-t", "nat", "-I", "OUTPUT", "-d", "127.0.0.11", "-j", "DOCKER_OUTPUT")
+	for proto, port := range map[string]int{"udp": udp, "tcp": tcp} {
+		l.in(l.app, "iptables", "-w", "-t", "nat", "-I", "DOCKER_OUTPUT", "-d", "127.0.0.11", "-p", proto, "--dport", "53",
+			"-j", "DNAT", "--to-destination", fmt.Sprintf("127.0.0.11:%d", port))
+	}
+}
+
+const resolver = "127.0.0.11:53"
+
+// Inside a sandbox what the cluster knows comes first, everything else is Docker's
+// to answer, and if the agent is killed all of it is, at once.
+func TestSandbox(t *testing.T) {
+	for _, agentFirst := range []bool{true, false} {
+		t.Run(fmt.Sprintf("agent first %v", agentFirst), func(t *testing.T) {
+			l := newLab(t)
+			var kill func()
+			if agentFirst {
+				kill = l.agent("/run/netns/" + l.app)
+				l.docker()
+			} else {
+				l.docker()
+				kill = l.agent("/run/netns/" + l.app)
+			}
+			until(t, func() bool { return l.ask("tcp", resolver, "db") == "NOERROR 10.1.0.3" })
+			for _, network := range []string{"udp", "tcp"} {
+				for name, want := range map[string]string{
+					"db": "NOERROR 10.1.0.3", "loner": "NOERROR 10.2.0.5", "local": "NOERROR 172.17.0.9",
+					"hidden": "NXDOMAIN", "example.com": "NXDOMAIN",
+				} {
+					if got := l.ask(network, resolver, name); got != want {
+						t.Errorf("%s over %s: got %q, want %q", name, network, got, want)
+					}
+				}
+			}
+			kill()
+			for _, network := range []string{"udp", "tcp"} {
+				if got := l.ask(network, resolver, "db"); got != "NOERROR 172.17.0.9" {
+					t.Errorf("over %s, the agent is dead: got %q", network, got)
+				}
+			}
+		})
+	}
+}
+
+// A sandbox that comes later is found, and one whose last endpoint has gone is left.
+func TestSandboxComesAndGoes(t *testing.T) {
+	l := newLab(t)
+	l.docker()
+	s, _ := atLoopback(t, newSource(town(t)), direct())
+	blue, secret := container(1, hostA, "blue", "", nil).ID, container(1, hostA, "secret", "", nil).ID
+	key := t.TempDir() + "/sandbox"
+	s.Attach(blue, key)
+	s.Attach(secret, key)
+	s.Attach(secret, key)
+	l.run("touch", key)
+	l.run("mount", "--bind", "/run/netns/"+l.app, key)
+	t.Cleanup(func() { l.run("umount", "-l", key) })
+	until(t, func() bool { return l.ask("tcp", resolver, "db") == "NOERROR 10.1.0.3" })
+	s.Detach(blue)
+	if got := l.ask("udp", resolver, "loner"); got != "NOERROR 10.2.0.5" {
+		t.Errorf("with one endpoint of two: %q", got)
+	}
+	s.Detach(secret)
+	s.Detach(secret)
+	until(t, func() bool { return l.ask("tcp", resolver, "db") == "NOERROR 172.17.0.9" })
+	s.Attach(blue, key)
+	until(t, func() bool { return l.ask("tcp", resolver, "db") == "NOERROR 10.1.0.3" })
+}

@@ -211,9 +211,9 @@ func (d *Driver) removeInDocker(ctx context.Context, n docker.Network) error {
 		delete(d.ours.removing, n.ID)
 	}()
 	if err := d.docker.RemoveNetwork(ctx, n.ID); err != nil && !errors.Is(err, docker.ErrConflict) {
-		return fmt.Errorf("remove network %s, which the cluster has deleted: %w", n.Name, err)
+		return fmt.Errorf("remove network %s from docker: %w", n.Name, err)
 	}
-	d.cfg.Log.Info("network was deleted in the cluster, and here", "network", n.Name)
+	d.cfg.Log.Info("removed network from docker", "network", n.Name)
 	return nil
 }
 

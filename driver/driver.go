@@ -78,6 +78,11 @@ type Driver struct {
 	docker  *docker.Client
 	wake    chan struct{} // capacity 1: something for the watcher to look at
 
+	missing map[string]time.Time // view.missing of the last look; the watcher's own
+
+	looking   sync.Mutex // held during a look; covers withdrawn
+	withdrawn bool       // the host is leaving: the watcher rests
+
 	mu    sync.Mutex // covers local, ours, and the records that go with them
 	local *local
 	ours  ours

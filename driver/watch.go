@@ -101,6 +101,11 @@ func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, wait time.D
 // look lists what Docker has, decides and acts. open says that something is to
 // be looked at again soon.
 func (d *Driver) look(ctx context.Context) (open bool, err error) {
+	d.looking.Lock()
+	defer d.looking.Unlock()
+	if d.withdrawn {
+		return false, nil
+	}
 	v, err := d.see(ctx)
 	if err != nil {
 		return false, err
@@ -133,6 +138,8 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	}
 	d.seeSelf(&v)
 	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
+	d.missing = v.stillMissing(d.missing)
+	v.missing = d.missing
 	v.driver, err = d.driverName(ctx, v.networks)
 	return v, err
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 	if err := a.giveAway(ctx, r.Force); err != nil {
 		return api.Done{}, err
 	}
+	text := leftText + a.withdraw(ctx)
 	if err := a.farewell(ctx); err != nil {
 		return api.Done{}, err
 	}
@@ -46,11 +48,23 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 	if err := a.demolish(ctx); err != nil {
 		return api.Done{}, fmt.Errorf("this host has left the cluster, but not everything is removed: %w", err)
 	}
-	return api.Done{Text: leftText}, nil
+	return api.Done{Text: text}, nil
 }
 
 const leftText = "This host has left the cluster. Stop the agent now (systemctl disable --now grapevine, " +
 	"or docker plugin disable); started again it joins as a new host."
+
+// withdraw removes our networks from Docker, and says what is left of them.
+func (a *Agent) withdraw(ctx context.Context) string {
+	kept, err := a.driver.Withdraw(ctx)
+	switch {
+	case err != nil:
+		return fmt.Sprintf(" Its networks are still in Docker (%v): remove them with `docker network rm`.", err)
+	case len(kept) > 0:
+		return fmt.Sprintf(" Networks with containers are still in Docker (%s): remove the containers, then the networks.", strings.Join(kept, ", "))
+	}
+	return ""
+}
 
 // attached counts the endpoints of this host.
 func (a *Agent) attached() (n int) {

@@ -1,0 +1,45 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/grapevine-net/grapevine/internal/docker"
+)
+
+// Withdraw removes this driver's networks from the host's Docker while the cluster
+// keeps them: the host is about to leave. Those with containers attached stay, and
+// are returned by name. The watcher makes and removes nothing from then on.
+func (d *Driver) Withdraw(ctx context.Context) (kept []string, err error) {
+	d.looking.Lock() // no look is under way
+	defer d.looking.Unlock()
+	d.withdrawn = true
+	networks, err := d.docker.Networks(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find this driver's networks in docker: %w", err)
+	}
+	var errs []error
+	for _, n := range networks {
+		if !d.has(n.ID) {
+			continue
+		}
+		err := d.removeInDocker(ctx, n)
+		if err == nil && d.has(n.ID) {
+			kept = append(kept, n.Name)
+		}
+		if errors.Is(err, docker.ErrNotFound) {
+			err = nil
+		}
+		errs = append(errs, err)
+	}
+	return kept, errors.Join(errs...)
+}
+
+// has reports whether a network, by Docker's ID, is of this driver.
+func (d *Driver) has(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.local.networks[id]
+	return ok
+}

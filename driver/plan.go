@@ -22,6 +22,9 @@ type view struct {
 	networks   []docker.Network
 	containers []docker.Container
 	snap       *cluster.Snapshot
+	// missing says since when a network or endpoint of ours is not in Docker's
+	// lists. They leave those before Docker calls us to remove them.
+	missing map[string]time.Time
 }
 
 // plan is what the watcher shall do. Every item is checked again when it is done.
@@ -54,7 +57,7 @@ func decide(v view) plan {
 	for id, n := range v.local {
 		dn, listed := byID[id]
 		switch {
-		case !listed && v.old(n.Created):
+		case !listed && v.lost(id):
 			p.lost = append(p.lost, id)
 		case listed && !n.Learnt:
 			p.learn = append(p.learn, dn)
@@ -68,9 +71,41 @@ func decide(v view) plan {
 	return p
 }
 
-// old reports whether something has existed for longer than Docker may take to
-// list it.
-func (v view) old(since time.Time) bool { return v.now.Sub(since) > v.grace }
+// lost reports whether something has been missing from Docker's lists for longer
+// than Docker may take to list it, or to call us to remove it.
+func (v view) lost(id string) bool {
+	since, missing := v.missing[id]
+	return missing && v.now.Sub(since) > v.grace
+}
+
+// stillMissing returns what is missing of ours in Docker's lists, and since when,
+// given what was before.
+func (v view) stillMissing(before map[string]time.Time) map[string]time.Time {
+	listed := map[string]bool{}
+	for _, n := range v.networks {
+		listed[n.ID] = true
+	}
+	for _, c := range v.containers {
+		for _, at := range c.Networks {
+			listed[at.EndpointID] = true
+		}
+	}
+	missing := map[string]time.Time{}
+	note := func(id string) {
+		if since, known := before[id]; known && !listed[id] {
+			missing[id] = since
+		} else if !listed[id] {
+			missing[id] = v.now
+		}
+	}
+	for id := range v.local {
+		note(id)
+	}
+	for id := range v.endpoints {
+		note(id)
+	}
+	return missing
+}
 
 // usedNetworks returns the IDs of the local networks that containers, running or
 // not, are configured on. A container that never ran has only the network's name.
@@ -130,10 +165,10 @@ func (v view) decideEndpoints(p *plan) {
 			}
 		}
 	}
-	for id, e := range v.endpoints {
+	for id := range v.endpoints {
 		c, known := owner[id]
 		if !known {
-			if v.old(e.Created) {
+			if v.lost(id) {
 				p.lostEPs = append(p.lostEPs, id)
 			}
 			continue

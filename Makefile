@@ -1,0 +1,86 @@
+# grapevine: `make demo` shows it, `make test` tests it. Both install what is missing.
+
+SHELL := /bin/bash
+export CGO_ENABLED = 0
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+FUZZTIME ?= 20s
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+tally = go build -o bin/tally ./tests/tally && bin/tally
+
+.PHONY: help
+help: ## What there is to make
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: build
+build: ## The program: bin/grapevine
+	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/grapevine ./cmd/grapevine
+
+.PHONY: demo
+demo: ## Three Docker hosts on this machine, one network over them (KEEP=1: leave them running)
+	@scripts/setup demo
+	@echo "building the agent"
+	@$(MAKE) --no-print-directory -s build
+	@go build -o bin/demo ./tests/demo
+	@bin/demo $(if $(KEEP),-keep)
+
+.PHONY: demo-clean
+demo-clean: ## End the hosts that `make demo KEEP=1` left
+	@go run ./tests/lab/cmd/lab clean -all
+
+.PHONY: test
+test: setup build ## All tests: unit, lab, uml
+	@$(tally) unit lab uml
+
+.PHONY: test-unit test-lab test-uml
+test-unit: setup build ## The packages by themselves
+	@$(tally) unit
+test-lab: setup build ## Scenarios on Docker hosts made of namespaces
+	@$(tally) lab
+test-uml: setup build ## Scenarios on kernels of their own (User-Mode Linux)
+	@$(tally) uml
+
+.PHONY: race
+race: setup ## The unit tests with the race detector
+	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /tests)
+
+.PHONY: bench
+bench: setup build ## Throughput, round trips and docker run against Docker's overlay, as ratios
+	@go build -o bin/bench ./tests/bench
+	@bin/bench -kind namespace
+	@bin/bench -kind uml
+
+.PHONY: plugin
+plugin: build ## The managed plugin, in this machine's Docker
+	scripts/build-plugin
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck
+	@files=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$files" || { echo "gofmt -w $$files"; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+.PHONY: fuzz
+fuzz: ## Each fuzz test for FUZZTIME (20s)
+	@set -e; for file in $$(git grep -l 'func Fuzz' -- '*_test.go'); do \
+	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+	    echo "$$name in ./$$(dirname $$file)"; \
+	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
+	  done; done
+
+.PHONY: generate
+generate: ## What is generated: tc programs (clang), docs/pipeline.md
+	go generate ./...
+
+.PHONY: docs
+docs: ## docs/pipeline.md and docs/options.md from the code
+	go generate ./overlay/pipeline
+	go test ./internal/config -update
+
+.PHONY: setup
+setup: ## Install what the tests need (Debian)
+	@scripts/setup test
+
+.PHONY: clean
+clean: ## Remove what was built, and labs of dead processes
+	@go run ./tests/lab/cmd/lab clean
+	rm -rf bin

@@ -1,0 +1,131 @@
+// Command tally runs the tests, tier by tier, and counts.
+//
+//	tally unit|lab|uml ...
+//
+// It prints what `go test` prints: a line for each package, and all that a failed
+// test said; where a test takes long, a line for each that passed as well. At the
+// end come the time of each tier beside its budget and, as the last line, how many
+// tests passed and failed. It fails if a test did, or a package that does not build.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// tier is a part of the tests.
+type tier struct {
+	name string
+	what string
+	// args of `go test`; the packages of unit are all those that no other tier has.
+	args []string
+	// budget is what the tier should take on two cores, and the time after which go
+	// test ends it is three times as long.
+	budget  time.Duration
+	verbose bool // name each test that passes
+}
+
+var tiers = []tier{
+	{"unit", "packages by themselves", nil, 4 * time.Minute, false},
+	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "2", "./tests/lab", "./tests"}, 7 * time.Minute, true},
+	{"uml", "scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 5 * time.Minute, true},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ok, err := run(ctx, os.Stdout, os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tally:", err)
+	}
+	if err != nil || !ok {
+		stop()
+		os.Exit(1) //nolint:gocritic // stop has been called
+	}
+}
+
+func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error) {
+	if len(names) == 0 {
+		return false, fmt.Errorf("usage: tally unit|lab|uml")
+	}
+	var total counts
+	var times strings.Builder
+	for _, name := range names {
+		t, found := find(name)
+		if !found {
+			return false, fmt.Errorf("unknown tier %q: unit, lab or uml", name)
+		}
+		fmt.Fprintf(out, "=== %s: %s (budget %s)\n", t.name, t.what, t.budget)
+		begin := time.Now()
+		c, err := t.run(ctx, out)
+		if err != nil {
+			return false, fmt.Errorf("tier %s: %w", t.name, err)
+		}
+		total.add(c)
+		took := time.Since(begin).Round(time.Second)
+		fmt.Fprintf(&times, "%-5s %s of %s, %s\n", t.name, took, t.budget, c)
+	}
+	fmt.Fprintf(out, "\n%s%s\n", times.String(), total)
+	return total.failed == 0, nil
+}
+
+func find(name string) (tier, bool) {
+	for _, t := range tiers {
+		if t.name == name {
+			return t, true
+		}
+	}
+	return tier{}, false
+}
+
+// run runs `go test -json` and reads what it says to its end.
+func (t tier) run(ctx context.Context, out io.Writer) (counts, error) {
+	args := []string{"test", "-json", "-count=1", "-timeout", (3 * t.budget).String()}
+	if t.args == nil {
+		packages, err := unitPackages(ctx)
+		if err != nil {
+			return counts{}, err
+		}
+		args = append(args, packages...)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, t.args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Stderr = out
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return counts{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return counts{}, err
+	}
+	c, readErr := tally(pipe, out, t.verbose)
+	if err := cmd.Wait(); err != nil && c.failed == 0 {
+		c.failed++ // it failed in a way that its events do not show
+		fmt.Fprintf(out, "FAIL\tgo test: %v\n", err)
+	}
+	return c, readErr
+}
+
+// unitPackages are all packages of the module but those of the other tiers.
+func unitPackages(ctx context.Context) ([]string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "./...")
+	cmd.Stderr = os.Stderr
+	list, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var packages []string
+	for _, p := range strings.Fields(string(list)) {
+		if !strings.HasSuffix(p, "/tests") && !strings.HasSuffix(p, "/tests/lab") && !strings.HasSuffix(p, "/tests/uml") {
+			packages = append(packages, p)
+		}
+	}
+	return packages, nil
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// counts are tests, subtests included. A package that fails without a failed test
+// (it does not build, panics, or runs out of time) counts as one that failed.
+type counts struct{ passed, failed int }
+
+func (c *counts) add(d counts) {
+	c.passed += d.passed
+	c.failed += d.failed
+}
+
+func (c counts) String() string { return fmt.Sprintf("%d passed, %d failed", c.passed, c.failed) }
+
+// event is a line of `go test -json` (cmd/test2json); ImportPath is that of the
+// build events.
+type event struct {
+	Action, Package, Test, Output, ImportPath string
+	Elapsed                                   float64
+}
+
+// tally reads events and prints those that people want to see.
+func tally(events io.Reader, out io.Writer, verbose bool) (counts, error) {
+	var c counts
+	said := map[[2]string]*strings.Builder{}
+	broken := map[string]bool{} // packages with a failed test
+	in := bufio.NewReader(events)
+	for {
+		line, err := in.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil {
+				fmt.Fprintf(out, "%s", line) // not of test2json: a message of the go command
+			} else {
+				c.see(e, out, verbose, said, broken)
+			}
+		}
+		if err == io.EOF {
+			return c, nil
+		}
+		if err != nil {
+			return c, fmt.Errorf("read what go test says: %w", err)
+		}
+	}
+}
+
+func (c *counts) see(e event, out io.Writer, verbose bool, said map[[2]string]*strings.Builder, broken map[string]bool) {
+	key := [2]string{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(out, e.Output)
+	case "output":
+		if said[key] == nil {
+			said[key] = &strings.Builder{}
+		}
+		said[key].WriteString(e.Output)
+	case "pass", "fail", "skip":
+		c.end(e, out, verbose, said[key], broken)
+		delete(said, key)
+	}
+}
+
+// end is the end of a test, or with no name of a package.
+func (c *counts) end(e event, out io.Writer, verbose bool, said *strings.Builder, broken map[string]bool) {
+	text := ""
+	if said != nil {
+		text = said.String()
+	}
+	switch {
+	case e.Test == "" && e.Action == "fail":
+		fmt.Fprint(out, text)
+		if !broken[e.Package] {
+			c.failed++
+		}
+	case e.Test == "":
+		fmt.Fprint(out, packageLine(text))
+	case e.Action == "fail":
+		c.failed++
+		broken[e.Package] = true
+		fmt.Fprint(out, text)
+	case e.Action == "pass":
+		c.passed++
+		if verbose {
+			fmt.Fprintf(out, "--- PASS: %s (%.2fs)\n", e.Test, e.Elapsed)
+		}
+	}
+}
+
+// packageLine is the last line of a package that passed: "ok  \tpath\t0.1s". One
+// without test files says nothing worth a line.
+func packageLine(text string) string {
+	lines := strings.SplitAfter(strings.TrimRight(text, "\n")+"\n", "\n")
+	last := lines[len(lines)-2]
+	if strings.Contains(last, "[no test files]") {
+		return ""
+	}
+	return last
+}

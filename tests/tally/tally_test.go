@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+const stream = `{"Action":"start","Package":"a"}
+{"Action":"output","Package":"a","Test":"TestGood","Output":"=== RUN   TestGood\n"}
+{"Action":"output","Package":"a","Test":"TestGood","Output":"quiet\n"}
+{"Action":"pass","Package":"a","Test":"TestGood","Elapsed":0.1}
+{"Action":"output","Package":"a","Output":"PASS\n"}
+{"Action":"output","Package":"a","Output":"ok  \ta\t0.1s\n"}
+{"Action":"pass","Package":"a","Elapsed":0.1}
+{"Action":"output","Package":"b","Test":"TestBad","Output":"the reason\n"}
+{"Action":"fail","Package":"b","Test":"TestBad/part","Elapsed":0.1}
+{"Action":"fail","Package":"b","Test":"TestBad","Elapsed":0.1}
+{"Action":"output","Package":"b","Output":"FAIL\tb\t0.1s\n"}
+{"Action":"fail","Package":"b","Elapsed":0.1}
+{"ImportPath":"c","Action":"build-output","Output":"c.go:1: syntax error\n"}
+{"ImportPath":"c","Action":"build-fail"}
+{"Action":"output","Package":"c","Output":"FAIL\tc [build failed]\n"}
+{"Action":"fail","Package":"c","Elapsed":0,"FailedBuild":"c"}
+{"Action":"output","Package":"d","Output":"?   \td\t[no test files]\n"}
+{"Action":"skip","Package":"d"}
+`
+
+func TestTally(t *testing.T) {
+	var out strings.Builder
+	c, err := tally(strings.NewReader(stream), &out, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (counts{passed: 1, failed: 3}); c != want { // two tests, and the package that does not build
+		t.Errorf("counted %v, want %v", c, want)
+	}
+	want := "ok  \ta\t0.1s\nthe reason\nFAIL\tb\t0.1s\nc.go:1: syntax error\nFAIL\tc [build failed]\n"
+	if out.String() != want {
+		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestTallyNamesWhatPasses(t *testing.T) {
+	var out strings.Builder
+	if _, err := tally(strings.NewReader(stream), &out, true); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), "--- PASS: TestGood (0.10s)\nok") {
+		t.Errorf("printed\n%s", out.String())
+	}
+}

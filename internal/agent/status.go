@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -55,8 +56,12 @@ func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem
 	add := func(do, format string, args ...any) {
 		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
 	}
-	if err := a.replica.Trouble(); err != nil {
-		add("take it out: `grapevine forget` it on another host, remove "+a.cfg.State+" here, and start the agent again", "this host's identity is spent: %v", err)
+	switch err := a.replica.Trouble(); {
+	case errors.Is(err, cluster.ErrOwned):
+		add("stop the agent, remove "+a.cfg.State+" and start it again: it joins as a new host", "the cluster has forgotten this host: %v", err)
+	case err != nil:
+		add("stop the agent, `grapevine forget` this host on another one, remove "+a.cfg.State+" and start it again: it joins as a new host",
+			"this host's state is older than what the others know of it: %v", err)
 	}
 	if what := a.waitsFor(snap); what != "" {
 		add("start the agent there, check that port "+fmt.Sprint(a.cfg.Port)+" is open for TCP and UDP between the hosts, and that GRAPEVINE_KEY is the same on all", "%s", what)

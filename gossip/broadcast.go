@@ -13,6 +13,8 @@ import (
 
 const (
 	outboxLimit   = 1024     // broadcasts in the queue; the most often sent go first
+	eagerPeers    = 3        // peers that a broadcast is sent to at once
+	eagerBelow    = 32       // but not if as many are queued
 	bulkLimit     = 16       // deltas larger than MaxBroadcast that wait to be sent
 	bulkPeers     = 3        // peers that such a delta is sent to
 	incomingLimit = 1024     // received deltas that wait to be merged
@@ -54,29 +56,43 @@ func (m message) UniqueBroadcast() {}
 // up to MaxBroadcast bytes travel best. Before the cluster is known, and without
 // peers, it does nothing.
 func (g *Gossip) Broadcast(b []byte) {
-	if g.ClusterID() == "" || g.alive.Load() == 0 || len(b) == 0 {
-		return
+	if sealed := g.relay(b); sealed != nil && g.out.queue.NumQueued() < eagerBelow {
+		// A few peers get it now, not at the next tick; a burst can wait for that.
+		for _, n := range g.pick(eagerPeers) {
+			if err := g.ml.SendBestEffort(n, sealed); err != nil {
+				g.log.Debug("send delta", "host", n.Name, "err", err)
+			}
+		}
 	}
-	g.seen.add(b)
-	sealed := g.seal(kindDelta, b)
+}
+
+// relay queues a message for gossip. It returns what was queued, nil if nothing
+// was or if it is a large one.
+func (g *Gossip) relay(b []byte) []byte {
+	if g.ClusterID() == "" || g.alive.Load() == 0 || len(b) == 0 {
+		return nil
+	}
 	if len(b) > MaxBody {
 		g.stats.add(RefusedSize, 1)
 		g.log.Error("broadcast is too large: it will spread by anti-entropy only", "bytes", len(b), "limit", MaxBody)
-		return
+		return nil
 	}
+	g.seen.add(b)
+	sealed := g.seal(kindDelta, b)
 	if len(b) > MaxBroadcast {
 		select {
 		case g.out.bulk <- sealed:
 		default:
 			g.stats.add(LostQueueFull, 1)
 		}
-		return
+		return nil
 	}
 	g.out.queue.QueueBroadcast(message(sealed))
 	if over := g.out.queue.NumQueued() - outboxLimit; over > 0 {
 		g.out.queue.Prune(outboxLimit)
 		g.stats.add(LostQueueFull, uint64(over))
 	}
+	return sealed
 }
 
 // bulkLoop sends large deltas to a few peers, reliably.
@@ -86,12 +102,9 @@ func (g *Gossip) bulkLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case b := <-g.out.bulk:
-			ids := g.Alive()
-			for _, id := range ids[:min(len(ids), bulkPeers)] {
-				if n := g.nodeOf(id); n != nil {
-					if err := g.ml.SendReliable(n, b); err != nil {
-						g.log.Debug("send delta", "host", id, "bytes", len(b), "err", err)
-					}
+			for _, n := range g.pick(bulkPeers) {
+				if err := g.ml.SendReliable(n, b); err != nil {
+					g.log.Debug("send delta", "host", n.Name, "bytes", len(b), "err", err)
 				}
 			}
 		}
@@ -113,7 +126,7 @@ func (g *Gossip) mergeLoop(ctx context.Context) {
 			if err == nil {
 				g.seen.add(d.body)
 			}
-			g.Broadcast(fresh)
+			g.relay(fresh)
 		}
 	}
 }

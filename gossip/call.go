@@ -206,6 +206,20 @@ func (g *Gossip) nodeOf(id string) *memberlist.Node {
 	return n
 }
 
+// pick returns up to k random hosts that can be reached.
+func (g *Gossip) pick(k int) []*memberlist.Node {
+	var nodes []*memberlist.Node
+	for _, id := range g.Alive() {
+		if len(nodes) == k {
+			break
+		}
+		if n := g.nodeOf(id); n != nil {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
 func (g *Gossip) heardResponse(from string, b []byte) {
 	r, err := decodeResponse(b)
 	if err != nil {

@@ -73,16 +73,14 @@ func (g *Gossip) compareLoop(ctx context.Context) {
 		case <-g.spread:
 			peers = spreadPeers
 		}
-		ids := g.Alive()
-		if g.ClusterID() == "" || len(ids) == 0 {
+		nodes := g.pick(peers)
+		if len(nodes) == 0 {
 			continue
 		}
 		sum := g.seal(kindSum, g.summary().encode())
-		for _, id := range ids[:min(len(ids), peers)] {
-			if n := g.nodeOf(id); n != nil {
-				if err := g.ml.SendBestEffort(n, sum); err != nil {
-					g.log.Debug("compare digests", "host", id, "err", err)
-				}
+		for _, n := range nodes {
+			if err := g.ml.SendBestEffort(n, sum); err != nil {
+				g.log.Debug("compare digests", "host", n.Name, "err", err)
 			}
 		}
 	}

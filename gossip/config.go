@@ -23,7 +23,7 @@ type State interface {
 	// early. Seconds may pass between two chunks: it must not hold a lock.
 	Missing(digest []byte, max int) iter.Seq[[]byte]
 	// Merge takes a message in and returns the part that was new (empty: none),
-	// which is passed on. It may return both a part and an error. It keeps msg.
+	// which is passed on. It may return both a part and an error, and may keep msg.
 	Merge(msg []byte) (fresh []byte, err error)
 }
 
@@ -35,7 +35,7 @@ type Peer struct {
 
 // Timing holds the intervals; a zero field means the default.
 type Timing struct {
-	Gossip   time.Duration // between rounds of pending broadcasts: 50ms
+	Gossip   time.Duration // between rounds of pending broadcasts: 100ms
 	Probe    time.Duration // between failure checks, one peer each: 1s
 	PushPull time.Duration // between full exchanges of membership: 15s
 	Digest   time.Duration // between comparisons of the digest, one peer each: 1s
@@ -120,7 +120,7 @@ func (c *Config) setDefaults() {
 	}
 	t := &c.Timing
 	for d, def := range map[*time.Duration]time.Duration{
-		&t.Gossip: 50 * time.Millisecond, &t.Probe: time.Second, &t.PushPull: 15 * time.Second,
+		&t.Gossip: 100 * time.Millisecond, &t.Probe: time.Second, &t.PushPull: 15 * time.Second,
 		&t.Digest: time.Second, &t.Rejoin: time.Second,
 	} {
 		if *d == 0 {

@@ -138,7 +138,7 @@ func (g *Gossip) serveChunk(from string, body []byte) ([]byte, error) {
 		s.fresh = true
 	}
 	if len(fresh) <= MaxBroadcast {
-		g.Broadcast(fresh)
+		g.relay(fresh)
 	}
 	return nil, nil
 }

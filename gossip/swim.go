@@ -55,9 +55,9 @@ func (g *Gossip) listen() error {
 	return nil
 }
 
-// swimConfig is memberlist's LAN configuration, tuned: gossip four times as
-// often, since a round without news costs nothing; push/pull twice as often; and
-// a host that comes back with another address is taken as soon as it is dead.
+// swimConfig is memberlist's LAN configuration, tuned: gossip and push/pull twice
+// as often, since a round without news costs next to nothing; and a host that
+// comes back with another address is taken as soon as it is dead.
 func (g *Gossip) swimConfig(logger *log.Logger) *memberlist.Config {
 	mc := memberlist.DefaultLANConfig()
 	mc.Name = g.cfg.Node

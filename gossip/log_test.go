@@ -1,0 +1,41 @@
+package gossip
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestMemberlistLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		var stats counters
+		w := newLogWriter(slog.New(slog.NewTextHandler(&out, nil)), &stats)
+		for i := range 100 {
+			for _, line := range []string{
+				"[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=10.0.0.%d\n",
+				"[DEBUG] memberlist: Stream connection from=10.0.0.%d\n",
+				"[INFO] memberlist: Suspect %d has failed, no acks received\n",
+				"[WARN] memberlist: ignoring alive message for '%d': refused: host of another cluster\n",
+			} {
+				_, _ = fmt.Fprintf(w, line, i)
+			}
+		}
+		if got := strings.Count(out.String(), "\n"); got != 1 || !strings.Contains(out.String(), "reason="+RefusedKey) {
+			t.Errorf("%d lines:\n%s", got, out.String())
+		}
+		if stats.m[RefusedKey] != 100 || len(stats.m) != 1 {
+			t.Errorf("counted %v", stats.m)
+		}
+		out.Reset()
+		time.Sleep(logEvery)
+		_, _ = fmt.Fprintf(w, "[ERR] memberlist: Decrypt packet failed: no installed keys\n")
+		if !strings.Contains(out.String(), "more=99") {
+			t.Errorf("after a while: %q", out.String())
+		}
+	})
+}

@@ -71,7 +71,9 @@ func New(log *slog.Logger) *Server {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.cancel()
 	served := make(chan error, 1)
-	go func() { served <- s.mux.Serve(l) }()
+	conns := track(l)
+	defer conns.closeAll()
+	go func() { served <- s.mux.Serve(conns) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve plugin socket %s: %w", l.Addr(), err)

@@ -1,0 +1,153 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+const self = cluster.NodeID("00000000000000aa")
+
+// machine stands for the host's kernel and switch: it holds the interfaces and
+// ports that the driver made, and prints them.
+type machine struct {
+	mu      sync.Mutex
+	links   map[string]string
+	ports   map[string]string
+	refuses error // what Attach returns
+}
+
+func (m *machine) Veth(host, peer string, mac net.HardwareAddr, mtu int, _ string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.links[host] = fmt.Sprintf("%s %s mtu %d", peer, mac, mtu)
+	return nil
+}
+
+func (m *machine) Delete(host string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.links, host)
+	return nil
+}
+
+func (m *machine) Attach(_ context.Context, id, ifname string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuses != nil {
+		return m.refuses
+	}
+	if _, ok := m.links[ifname]; !ok {
+		return fmt.Errorf("no interface %s", ifname)
+	}
+	m.ports[id] = ifname
+	return nil
+}
+
+func (m *machine) Detach(_ context.Context, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.ports, id)
+	return nil
+}
+
+func (m *machine) String() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var lines []string
+	for name, what := range m.links {
+		lines = append(lines, "link "+name+" "+what)
+	}
+	for id, name := range m.ports {
+		lines = append(lines, fmt.Sprintf("port %.12s %s", id, name))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// rig is a driver with all that is below it, but Docker and the switch.
+type rig struct {
+	*Driver
+	ipam    *ipam.Driver
+	machine *machine
+	replica *replica.Replica
+	now     time.Time
+}
+
+type alone struct{}
+
+func (alone) Call(context.Context, string, string, []byte) ([]byte, error) {
+	return nil, context.DeadlineExceeded
+}
+func (alone) Alive() []string { return nil }
+
+func newRig(t testing.TB, dockerHost string) *rig {
+	t.Helper()
+	db, err := store.Open(filepath.Join(t.TempDir(), "state.db"))
+	check(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	g := &rig{machine: &machine{links: map[string]string{}, ports: map[string]string{}}, now: time.Unix(1_700_000_000, 0)}
+	now := func() time.Time { return g.now }
+	log := slog.New(slog.DiscardHandler)
+	g.replica, err = replica.Open(db, self)
+	check(t, err)
+	alloc, err := ipam.New(ipam.Config{
+		Self: self, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}, Bits: 22, Now: now, Log: log,
+	}, g.replica, alone{}, ipam.StoreDisk{DB: db})
+	check(t, err)
+	check(t, alloc.Seed())
+	g.ipam = ipam.NewDriver(alloc)
+	g.Driver, err = New(Config{Self: self, Replicate: true, MTU: 1500, Now: now, Log: log},
+		g.replica, alloc, g.machine, g.machine, docker.New(dockerHost), db)
+	check(t, err)
+	return g
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// records prints the live records but claims and nodes.
+func (g *rig) records() string {
+	var lines []string
+	for r := range g.replica.Snapshot().Records() {
+		if r.Body == nil || r.Key.Kind == cluster.KindClaim || r.Key.Kind == cluster.KindNode {
+			continue
+		}
+		line := r.Key.Kind.String() + " " + r.Key.ID
+		switch b := r.Body.(type) {
+		case cluster.Network:
+			line += fmt.Sprintf(" vnid %d", b.VNID)
+			if b.Removed {
+				line += " removed"
+			}
+		case cluster.Subnet:
+			line += fmt.Sprintf(" of %s gateway %s", b.Network, b.Gateway)
+			for _, name := range slices.Sorted(maps.Keys(b.Aux)) {
+				line += fmt.Sprintf(" %s=%s", name, b.Aux[name])
+			}
+		case cluster.Endpoint:
+			line = fmt.Sprintf("endpoint %.12s on %s %v %s %s", b.ID, b.Network, b.Addrs, b.MAC, b.Name)
+		}
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return strings.Join(lines, "\n")
+}

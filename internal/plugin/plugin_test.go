@@ -1,0 +1,139 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+type echo struct{ Text string }
+
+// serve runs a Server on a real unix socket and returns a client for it.
+func serve(t *testing.T) (post func(path, body string) (int, string), stop func() error, path string) {
+	t.Helper()
+	s := New(slog.New(slog.DiscardHandler))
+	Handle(s, Network, "Echo", func(_ context.Context, r *echo) (*echo, error) { return r, nil })
+	Handle(s, Network, "Fail", func(context.Context, *echo) (*echo, error) { return nil, errors.New("no such thing") })
+	Handle(s, IPAM, "Fail", func(context.Context, *echo) (*echo, error) { return nil, errors.New("no such thing") })
+	Handle(s, IPAM, "Panic", func(context.Context, *echo) (*echo, error) { panic("oh") })
+	Handle(s, Network, "Slow", func(ctx context.Context, _ *echo) (*echo, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	HandleNoBody(s, Network, "GetCapabilities", func(context.Context) (*echo, error) { return &echo{"caps"}, nil })
+	path = filepath.Join(t.TempDir(), "p.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }()
+	t.Cleanup(cancel)
+	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", path)
+	}}}
+	post = func(method, body string) (int, string) {
+		resp, err := client.Post("http://plugin/"+method, "application/vnd.docker.plugins.v1.2+json", strings.NewReader(body))
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, strings.TrimSpace(string(b))
+	}
+	return post, func() error { cancel(); return <-done }, path
+}
+
+func TestReplies(t *testing.T) {
+	post, _, _ := serve(t)
+	for _, c := range []struct {
+		method, body string
+		status       int
+		want         string // a part of the reply
+	}{
+		{"Plugin.Activate", "", 200, `{"Implements": ["NetworkDriver", "IpamDriver"]}`},
+		{"NetworkDriver.GetCapabilities", "", 200, `{"Text":"caps"}`},
+		{"NetworkDriver.GetCapabilities", "null", 200, `{"Text":"caps"}`},
+		{"NetworkDriver.Echo", `{"Text":"a","New":{"x":[1]}}`, 200, `{"Text":"a"}`},
+		{"NetworkDriver.Echo", "", 400, `{"Err":"NetworkDriver.Echo: request body is empty`},
+		{"NetworkDriver.Echo", " \n", 400, `is empty`},
+		{"NetworkDriver.Echo", `{"Text":1}`, 400, `{"Err":"NetworkDriver.Echo: request body is malformed`},
+		{"NetworkDriver.Echo", `{"Text":"a"} x`, 400, `malformed`},
+		{"NetworkDriver.Echo", `{"Text":`, 400, `malformed`},
+		{"NetworkDriver.Echo", `["a"]`, 400, `not a JSON object`},
+		{"NetworkDriver.Echo", `null`, 400, `not a JSON object`},
+		{"NetworkDriver.Echo", `{"Text":"` + strings.Repeat("a", MaxBody) + `"}`, 400, `larger than 1048576 bytes`},
+		{"NetworkDriver.Fail", `{}`, 200, `{"Err":"no such thing"}`},
+		{"IpamDriver.Fail", `{}`, 200, `{"Error":"no such thing"}`},
+		{"IpamDriver.Panic", `{}`, 200, `{"Error":"IpamDriver.Panic: internal error: oh`},
+		{"NetworkDriver.Nothing", `{}`, 404, ``},
+		{"VolumeDriver.Create", `{}`, 404, ``},
+	} {
+		status, got := post(c.method, c.body)
+		if status != c.status || !strings.Contains(got, c.want) {
+			t.Errorf("%s %.40s: %d %.200s, want %d %s", c.method, c.body, status, got, c.status, c.want)
+		}
+	}
+}
+
+func TestStop(t *testing.T) {
+	post, stop, _ := serve(t)
+	slow := make(chan string)
+	go func() { _, got := post("NetworkDriver.Slow", `{}`); slow <- got }()
+	time.Sleep(50 * time.Millisecond) // to let it arrive; if it does not, the dial fails below and says so
+	start := time.Now()
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-slow; !strings.Contains(got, "context canceled") {
+		t.Errorf("a running call got %q", got)
+	}
+	if took := time.Since(start); took > 5*stopGrace {
+		t.Errorf("stopped after %s", took)
+	}
+	if status, _ := post("Plugin.Activate", ""); status != 0 {
+		t.Error("answers after it has stopped")
+	}
+}
+
+func TestListenKeepsALivingSocket(t *testing.T) {
+	_, stop, path := serve(t)
+	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("a second agent on one socket: %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false) // as after kill -9
+	_ = dead.Close()
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatalf("stale socket: %v", err)
+	}
+	_ = l.Close()
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{`{}`, ``, `{"A":{"B":[1,"x",null]}}`, `{"A":1}{`, `[`, "{\"A\":\"\xff\"}"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var req map[string]any
+		if err := parse(body, &req); err == nil && !json.Valid(body) {
+			t.Errorf("accepted %q", body)
+		}
+	})
+}

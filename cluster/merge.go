@@ -86,8 +86,8 @@ func (s *State) acceptable(r *Record) error {
 	if err := r.validate(); err != nil {
 		return refuse(*r, ErrMalformed, err)
 	}
-	if r.Version.Node == s.self && r.Version.Counter > s.cur.mark(s.self) {
-		return refuse(*r, ErrLostWrites, fmt.Errorf("own last write is %d", s.cur.mark(s.self)))
+	if r.Version.Node == s.self && r.Version.Counter > s.cur.Mark(s.self) {
+		return refuse(*r, ErrLostWrites, fmt.Errorf("own last write is %d", s.cur.Mark(s.self)))
 	}
 	if r.Version.Counter > s.clock && r.Version.Counter-s.clock > reach {
 		return refuse(*r, ErrCounter, fmt.Errorf("highest seen is %d", s.clock))
@@ -142,7 +142,7 @@ func (s *State) Complete(d Digest) error {
 	var errs []error
 	limit := s.clock + reach
 	for node, counter := range d.Marks {
-		own := s.cur.mark(s.self)
+		own := s.cur.Mark(s.self)
 		switch {
 		case node == s.self && counter > own:
 			errs = append(errs, &RefusedError{
@@ -164,7 +164,7 @@ func (s *State) heard(r *Record) {
 	if low, ok := s.held[node]; ok && low == r.Version.Counter {
 		delete(s.held, node) // what was refused is acceptable now
 	}
-	if r.Prev <= s.cur.mark(node) {
+	if r.Prev <= s.cur.Mark(node) {
 		s.raise(node, r.Version.Counter)
 	}
 }
@@ -172,7 +172,7 @@ func (s *State) heard(r *Record) {
 // raise moves a mark up to counter and on over the records that follow it
 // without a gap, but not to a claim that was refused.
 func (s *State) raise(node NodeID, counter uint64) {
-	counter = max(counter, s.cur.mark(node))
+	counter = max(counter, s.cur.Mark(node))
 	s.cur.byWriter.AscendGreaterOrEqual(&Record{Version: Version{counter, node}}, func(r *Record) bool {
 		if r.Version.Node != node || r.Prev > counter {
 			return false
@@ -183,7 +183,7 @@ func (s *State) raise(node NodeID, counter uint64) {
 	if low, ok := s.held[node]; ok {
 		counter = min(counter, low-1)
 	}
-	if counter > s.cur.mark(node) {
+	if counter > s.cur.Mark(node) {
 		s.setMark(node, counter)
 	}
 }

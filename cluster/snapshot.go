@@ -36,7 +36,7 @@ type mark struct {
 func newTrees() *Snapshot {
 	const degree = 32
 	return &Snapshot{
-		byKey:    btree.NewG(degree, func(a, b *Record) bool { return a.Key.compare(b.Key) < 0 }),
+		byKey:    btree.NewG(degree, func(a, b *Record) bool { return a.Key.Compare(b.Key) < 0 }),
 		byWriter: btree.NewG(degree, byWriter),
 		marks:    btree.NewG(degree, func(a, b mark) bool { return a.node < b.node }),
 		ring:     &ring.Ring{},
@@ -52,7 +52,8 @@ func (s *Snapshot) clone() *Snapshot {
 	}
 }
 
-func (k Key) compare(o Key) int {
+// Compare orders keys by kind and ID.
+func (k Key) Compare(o Key) int {
 	if k.Kind != o.Kind {
 		return int(k.Kind) - int(o.Kind)
 	}
@@ -66,7 +67,7 @@ func byWriter(a, b *Record) bool {
 	case a.Version.Counter != b.Version.Counter:
 		return a.Version.Counter < b.Version.Counter
 	}
-	return a.Key.compare(b.Key) < 0
+	return a.Key.Compare(b.Key) < 0
 }
 
 // Rev counts the changes of the records since the agent started: a snapshot with
@@ -183,7 +184,8 @@ func after(v Version) Version {
 	return Version{v.Counter + 1, v.Node}
 }
 
-func (s *Snapshot) mark(node NodeID) uint64 {
+// Mark returns the mark of one writer, 0 if nothing of it has been heard of.
+func (s *Snapshot) Mark(node NodeID) uint64 {
 	m, _ := s.marks.Get(mark{node: node})
 	return m.counter
 }

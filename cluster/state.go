@@ -107,7 +107,7 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 	if b == nil {
 		return Record{}, false, fmt.Errorf("write a record: %w: no body", ErrMalformed)
 	}
-	r := Record{Key: b.Key(), Version: Version{s.clock + 1, s.self}, Prev: s.cur.mark(s.self)}
+	r := Record{Key: b.Key(), Version: Version{s.clock + 1, s.self}, Prev: s.cur.Mark(s.self)}
 	raw, err := encoding.Marshal(b)
 	if err == nil {
 		err = r.decodeBody(raw)
@@ -140,7 +140,7 @@ func (s *State) Delete(k Key, now time.Time) (Record, bool) {
 	if !ok || old.Deleted != 0 || k.Kind == KindClaim {
 		return Record{}, false
 	}
-	r := Record{Key: k, Version: Version{s.clock + 1, s.self}, Prev: s.cur.mark(s.self), Deleted: max(1, now.Unix())}
+	r := Record{Key: k, Version: Version{s.clock + 1, s.self}, Prev: s.cur.Mark(s.self), Deleted: max(1, now.Unix())}
 	s.write(&r)
 	return r, true
 }

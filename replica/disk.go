@@ -2,11 +2,50 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/store"
 )
+
+// Buckets of the state file.
+var (
+	// records by kind and ID, each as cluster.Encode writes it.
+	records = store.NewBucket[[]byte]("replica/records")
+	// marks, as cluster.EncodeDigest writes them: under ownKey this host's own,
+	// under marksKey all of them as they were when all records were on the disk.
+	marks = store.NewBucket[[]byte]("replica/marks")
+)
+
+const (
+	ownKey   = "own"
+	marksKey = "all"
+)
+
+// batch is how many records a flush writes at once: others can write in between.
+const batch = 4096
+
+// load reads all records and marks.
+func load(db *store.DB) (recs []cluster.Record, known map[cluster.NodeID]uint64, err error) {
+	known = map[cluster.NodeID]uint64{}
+	err = db.View(func(tx *store.Tx) error {
+		err := marks.ForEach(tx, func(_ string, raw []byte) error {
+			d, err := cluster.DecodeDigest(raw)
+			for node, counter := range d.Marks {
+				known[node] = max(known[node], counter)
+			}
+			return err
+		})
+		return errors.Join(err, records.ForEach(tx, func(_ string, raw []byte) error {
+			one, err := cluster.Decode(raw)
+			recs = append(recs, one...)
+			return err
+		}))
+	})
+	return recs, known, err
+}
 
 // commit makes next the state, durably if so wanted: then, on an error, nothing
 // has changed. r.mu is held.
@@ -20,18 +59,18 @@ func (r *Replica) commit(next *cluster.State, durable bool) error {
 		if err := r.persist(snap, touched); err != nil {
 			return err
 		}
-	} else {
-		r.later(touched)
+		touched = nil
 	}
 	r.state = next
 	r.snap.Store(snap)
+	r.later(touched)
 	if before.Rev() != snap.Rev() {
 		r.feed.notify()
 	}
 	return nil
 }
 
-// later leaves keys to the next flush. r.mu is held.
+// later leaves keys, and the marks, to the next flush. r.mu is held.
 func (r *Replica) later(touched []cluster.Key) {
 	for _, k := range touched {
 		r.dirty[k] = true
@@ -43,54 +82,89 @@ func (r *Replica) later(touched []cluster.Key) {
 	}
 }
 
-// persist writes the keys given and all dirty ones as they are in snap, and the
-// marks, in one transaction. They belong together: marks that are ahead of the
-// records would keep other hosts from sending those again. r.mu is held.
-func (r *Replica) persist(snap *cluster.Snapshot, touched []cluster.Key) error {
+// persist makes the records of keys on the disk what they are in snap, and the
+// own mark. The other marks wait for a flush: marks that are ahead of the records
+// would keep other hosts from sending those again. r.mu is held.
+func (r *Replica) persist(snap *cluster.Snapshot, keys []cluster.Key) error {
 	err := r.db.Update(func(tx *store.Tx) error {
-		for k := range r.dirty {
-			if err := save(tx, snap, k); err != nil {
-				return err
-			}
+		if err := save(tx, snap, keys); err != nil {
+			return err
 		}
-		for _, k := range touched {
-			if err := save(tx, snap, k); err != nil {
-				return err
-			}
+		own := map[cluster.NodeID]uint64{}
+		if n := snap.Mark(r.self); n > 0 {
+			own[r.self] = n
 		}
-		return marks.Put(tx, marksKey, cluster.EncodeDigest(cluster.Digest{Marks: snap.Marks()}))
+		return marks.Put(tx, ownKey, cluster.EncodeDigest(cluster.Digest{Marks: own}))
 	})
-	if err == nil {
-		r.behind = false
-		clear(r.dirty)
+	if err != nil {
+		return err
 	}
-	return err
+	for _, k := range keys {
+		delete(r.dirty, k)
+	}
+	return nil
 }
 
-// save makes the record of a key on the disk what it is in snap.
-func save(tx *store.Tx, snap *cluster.Snapshot, k cluster.Key) error {
-	key := fmt.Sprintf("%03d/%s", k.Kind, k.ID)
-	rec, ok := snap.Record(k)
-	if !ok {
-		return records.Delete(tx, key)
+func save(tx *store.Tx, snap *cluster.Snapshot, keys []cluster.Key) error {
+	for _, k := range keys {
+		name := fmt.Sprintf("%03d/%s", k.Kind, k.ID)
+		var err error
+		if rec, ok := snap.Record(k); ok {
+			err = records.Put(tx, name, cluster.Encode([]cluster.Record{rec}))
+		} else {
+			err = records.Delete(tx, name)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return records.Put(tx, key, cluster.Encode([]cluster.Record{rec}))
+	return nil
 }
 
 // Flush writes to the disk what other hosts have written and is not there yet.
 func (r *Replica) Flush(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var err error
+		if more, err = r.flushSome(); err != nil {
+			return fmt.Errorf("flush the cluster's state: %w", err)
+		}
 	}
+	return nil
+}
+
+// flushSome flushes one batch, and with the last one the marks.
+func (r *Replica) flushSome() (more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.behind {
-		return nil
+		return false, nil
 	}
-	if err := r.persist(r.snap.Load(), nil); err != nil {
-		return fmt.Errorf("flush the cluster's state: %w", err)
+	keys := make([]cluster.Key, 0, min(batch, len(r.dirty)))
+	for k := range r.dirty {
+		if keys = append(keys, k); len(keys) == batch {
+			break
+		}
 	}
-	return nil
+	// In order: bbolt takes the square of the time for keys at random.
+	slices.SortFunc(keys, cluster.Key.Compare)
+	snap, last := r.snap.Load(), len(keys) == len(r.dirty)
+	err = r.db.Update(func(tx *store.Tx) error {
+		if err := save(tx, snap, keys); err != nil || !last {
+			return err
+		}
+		return marks.Put(tx, marksKey, cluster.EncodeDigest(cluster.Digest{Marks: snap.Marks()}))
+	})
+	if err != nil {
+		return false, err
+	}
+	for _, k := range keys {
+		delete(r.dirty, k)
+	}
+	r.behind = !last
+	return !last, nil
 }
 
 // expire forgets old tombstones.

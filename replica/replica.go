@@ -16,14 +16,6 @@ import (
 	"github.com/grapevine-net/grapevine/internal/store"
 )
 
-// Buckets of the state file.
-var (
-	records = store.NewBucket[[]byte]("replica/records") // by kind and ID, as cluster.Encode writes one
-	marks   = store.NewBucket[[]byte]("replica/marks")   // under marksKey: as cluster.EncodeDigest
-)
-
-const marksKey = "marks"
-
 const (
 	// tombstoneAge is how long deletions are remembered: longer than any partition
 	// that is to heal without bringing deleted things back.
@@ -62,11 +54,11 @@ type Replica struct {
 // Open reads the state of host self from the state file. Run must be running
 // for Outbox to give anything and for what other hosts write to be flushed.
 func Open(db *store.DB, self cluster.NodeID) (*Replica, error) {
-	recs, digest, err := load(db)
+	recs, marks, err := load(db)
 	if err != nil {
 		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
 	}
-	state, err := cluster.Restore(self, recs, digest.Marks)
+	state, err := cluster.Restore(self, recs, marks)
 	if err != nil {
 		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
 	}
@@ -76,25 +68,6 @@ func Open(db *store.DB, self cluster.NodeID) (*Replica, error) {
 	}
 	r.snap.Store(state.Snapshot())
 	return r, nil
-}
-
-// load reads all records and the marks.
-func load(db *store.DB) (recs []cluster.Record, digest cluster.Digest, err error) {
-	err = db.View(func(tx *store.Tx) error {
-		raw, ok, err := marks.Get(tx, marksKey)
-		if err == nil && ok {
-			digest, err = cluster.DecodeDigest(raw)
-		}
-		if err != nil {
-			return err
-		}
-		return records.ForEach(tx, func(key string, raw []byte) error {
-			one, err := cluster.Decode(raw)
-			recs = append(recs, one...)
-			return err
-		})
-	})
-	return recs, digest, err
 }
 
 // Self returns the host whose replica this is.

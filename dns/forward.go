@@ -2,11 +2,8 @@ package dns
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -20,10 +17,12 @@ import (
 // Limits of forwarding. Docker's resolver waits 4 s for a server, and most programs
 // 5 s: a refusal has to come before.
 const (
-	tryTimeout   = 1200 * time.Millisecond
-	maxTries     = 3
-	maxForwards  = 1024 // questions under way, of this host
-	maxPerAsker  = 128  // and of one container
+	budget      = 3800 * time.Millisecond // for all servers together
+	resendAfter = 1300 * time.Millisecond // of a datagram, to the same server
+	maxServers  = 3                       // of those in resolv.conf, as in resolver(3)
+	maxForwards = 1024                    // questions under way, of this host
+	maxPerAsker = 128                     // and of one container
+
 	maxUDPPacket = 65535
 )
 
@@ -34,6 +33,9 @@ type route struct {
 	servers []netip.AddrPort
 	// dial connects to a server, from the namespace that the question is to be asked from.
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// budget is the time for all servers; resend, after which a datagram is repeated,
+	// 0: never.
+	budget, resend time.Duration
 }
 
 // forwarder asks others. Equal questions that are under way at one time to one
@@ -56,9 +58,9 @@ func newForwarder() *forwarder {
 	return &forwarder{all: semaphore.NewWeighted(maxForwards), asking: map[string]*flight{}, byAsker: map[string]int{}}
 }
 
-// ask returns the response to a query as it came, with the query's own ID. It tries
-// the servers in turn, and again, until one answers anything but SERVFAIL or
-// REFUSED; it takes at most maxTries times tryTimeout.
+// ask returns the response to a query as it came, with the query's own ID. It asks
+// the servers in turn until one answers anything but SERVFAIL or REFUSED; if none
+// does it returns such an answer if there was one. It takes at most the route's budget.
 func (f *forwarder) ask(ctx context.Context, r route, network, asker string, query []byte) ([]byte, error) {
 	if !f.enter(asker) {
 		return nil, errOverload
@@ -130,13 +132,12 @@ func (f *forwarder) try(ctx context.Context, r route, network string, query []by
 	if len(r.servers) == 0 {
 		return nil, errors.New("there is no server to ask: the host's resolv.conf names none")
 	}
-	var unhappy []byte // what a server that would not answer said
-	for i := range max(maxTries, 1) {
-		if i >= len(r.servers) && unhappy != nil {
-			break
-		}
-		server := r.servers[i%len(r.servers)]
+	servers := r.servers[:min(len(r.servers), maxServers)]
+	var unhappy []byte
+	for _, server := range servers {
+		ctx, cancel := context.WithTimeout(ctx, r.budget/time.Duration(len(servers)))
 		wire, err = exchange(ctx, r, network, server, query)
+		cancel()
 		if err != nil {
 			err = fmt.Errorf("ask %s over %s: %w", server, network, err)
 			continue
@@ -150,71 +151,4 @@ func (f *forwarder) try(ctx context.Context, r route, network string, query []by
 		return unhappy, nil
 	}
 	return nil, err
-}
-
-// packets are the buffers of those who wait for a response: it may be as long as a
-// datagram can be.
-var packets = sync.Pool{New: func() any { return new([maxUDPPacket]byte) }}
-
-// exchange asks one server once, with an ID and a port of chance (RFC 5452).
-func exchange(ctx context.Context, r route, network string, server netip.AddrPort, query []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	conn, err := r.dial(ctx, network, server.String())
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	own := append([]byte(nil), query...)
-	_, _ = rand.Read(own[:2]) // never fails
-	if network == "tcp" {
-		return exchangeTCP(conn, own)
-	}
-	return exchangeUDP(conn, own)
-}
-
-func exchangeUDP(conn net.Conn, query []byte) ([]byte, error) {
-	if _, err := conn.Write(query); err != nil {
-		return nil, err
-	}
-	buf := packets.Get().(*[maxUDPPacket]byte)
-	defer packets.Put(buf)
-	for {
-		n, err := conn.Read(buf[:])
-		if err != nil {
-			return nil, err
-		}
-		if sameQuestion(query, buf[:n]) {
-			return append([]byte(nil), buf[:n]...), nil
-		}
-	}
-}
-
-func exchangeTCP(conn net.Conn, query []byte) ([]byte, error) {
-	if err := writeTCP(conn, query); err != nil {
-		return nil, err
-	}
-	wire, err := readTCP(conn)
-	if err == nil && !sameQuestion(query, wire) {
-		err = errors.New("the response is to another question")
-	}
-	return wire, err
-}
-
-// writeTCP and readTCP put the length before a message (RFC 1035 section 4.2.2).
-func writeTCP(w io.Writer, wire []byte) error {
-	_, err := w.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(wire))), wire...))
-	return err
-}
-
-func readTCP(r io.Reader) ([]byte, error) {
-	var length [2]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
-		return nil, err
-	}
-	wire := make([]byte, binary.BigEndian.Uint16(length[:]))
-	_, err := io.ReadFull(r, wire)
-	return wire, err
 }

@@ -68,7 +68,7 @@ func silent(dns.ResponseWriter, *dns.Msg) {}
 
 func direct(servers ...netip.AddrPort) route {
 	var d net.Dialer
-	return route{servers: servers, dial: d.DialContext}
+	return route{servers: servers, dial: d.DialContext, budget: budget, resend: resendAfter}
 }
 
 func TestForward(t *testing.T) {
@@ -225,6 +225,30 @@ func TestResolvConf(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("gone for a moment", "127.0.0.53:53")
+}
+
+// A server that is slow, and one that loses a packet, are waited for.
+func TestForwardIsPatient(t *testing.T) {
+	slow := upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		time.Sleep(2 * resendAfter)
+		tells("192.0.2.1")(w, q)
+	})
+	var heard atomic.Int32
+	lossy := upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		if heard.Add(1) == 2 {
+			tells("192.0.2.1")(w, q)
+		}
+	})
+	var all sync.WaitGroup
+	for name, server := range map[string]netip.AddrPort{"slow": slow, "lossy": lossy} {
+		all.Go(func() {
+			wire, err := newForwarder().ask(t.Context(), direct(server), "udp", "", wireOf(t, query("example.com", dns.TypeA)))
+			if err != nil || says(t, wire, answered) != "NOERROR 192.0.2.1" {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // The context's end ends a wait.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -30,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runAgent is the agent: it attaches the sandboxes given as arguments, and lives
-// until its input ends.
+// runAgent is the agent: it attaches the sandboxes given as arguments and as lines of
+// its input, and lives until that ends.
 func runAgent(conf string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var t townT
@@ -40,7 +39,9 @@ func runAgent(conf string) {
 		s.Attach(container(1, hostA, "blue", "", nil).ID, key)
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			s.Attach(container(1, hostA, "blue", "", nil).ID, lines.Text())
+		}
 		cancel()
 	}()
 	fmt.Println("ready")

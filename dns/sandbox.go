@@ -20,6 +20,10 @@ import (
 // libnetwork/sandbox_dns_unix.go, resolverIPSandbox).
 var dockersResolver = netip.MustParseAddrPort("127.0.0.11:53")
 
+// dockersBudget is how long Docker's resolver may take: it has servers of its own to
+// wait for, 4 s each (resolver.go, extIOTimeout).
+const dockersBudget = 10 * time.Second
+
 // bypassMark is the mark (SO_MARK) of what this resolver itself sends inside a
 // sandbox, so that it reaches Docker's resolver and not itself again. Only its
 // own rule there looks at it.
@@ -36,6 +40,7 @@ const lookForSandbox = 5 * time.Millisecond
 type attachment struct {
 	endpoints []string
 	stop      context.CancelFunc // nil: not running
+	ended     chan struct{}      // closed when it has left the sandbox
 }
 
 // Attach has the resolver answer inside a container's network namespace, at key (a
@@ -75,6 +80,7 @@ func (s *Server) Detach(endpoint string) {
 		delete(s.sandboxes, key)
 		if a.stop != nil {
 			a.stop()
+			s.leaving[key] = a.ended
 		}
 	}
 }
@@ -94,24 +100,51 @@ func (s *Server) runSandboxes(ctx context.Context) {
 	s.wait.Wait()
 }
 
-// start runs an attachment if it is not running yet. The caller has s.mu.
+// start runs an attachment if it is not running yet, after the one before it in the
+// same sandbox: two cannot have a table of one name. The caller has s.mu.
 func (s *Server) start(key string, a *attachment) {
 	if s.run == nil || a.stop != nil {
 		return
 	}
+	before := s.leaving[key]
 	var ctx context.Context
 	ctx, a.stop = context.WithCancel(s.run)
+	a.ended = make(chan struct{})
 	s.wait.Go(func() {
-		err := s.serveSandbox(ctx, key, a)
-		if err != nil && ctx.Err() == nil {
-			s.cfg.Log.Warn("the resolver does not serve a container: it knows only what Docker and the gateway tell it",
-				"sandbox", key, "error", err)
+		defer s.left(key, a)
+		if before != nil {
+			<-before
 		}
-		s.mu.Lock()
-		a.stop() // a later Attach may try again
-		a.stop = nil
-		s.mu.Unlock()
+		s.stayIn(ctx, key, a)
 	})
+}
+
+func (s *Server) left(key string, a *attachment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.stop() // it may be the server that ends
+	if s.leaving[key] == a.ended {
+		delete(s.leaving, key)
+	}
+	close(a.ended)
+}
+
+// stayIn serves a sandbox until ctx is done. What fails is tried again: an agent of
+// another version may still be in there, about to leave.
+func (s *Server) stayIn(ctx context.Context, key string, a *attachment) {
+	for pause := 250 * time.Millisecond; ; pause = min(2*pause, time.Minute) {
+		err := s.serveSandbox(ctx, key, a)
+		if ctx.Err() != nil {
+			return
+		}
+		s.cfg.Log.Warn("the resolver cannot serve inside a container: it knows only what Docker and the gateway tell it",
+			"sandbox", key, "error", err, "again in", pause)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) error {
@@ -136,7 +169,7 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 		return fmt.Errorf("enter the sandbox: %w", err)
 	}
 	defer rule.Close()
-	r := route{servers: []netip.AddrPort{dockersResolver}, dial: dialIn(ns)}
+	r := route{servers: []netip.AddrPort{dockersResolver}, dial: dialIn(ns), budget: dockersBudget}
 	f.identify = func(q *question, _, _ netip.AddrPort) {
 		s.mu.Lock()
 		q.who = names.Asker{Endpoints: a.endpoints}

@@ -84,6 +84,27 @@ func TestSandboxComesAndGoes(t *testing.T) {
 	s.Detach(secret)
 	s.Detach(secret)
 	until(t, func() bool { return l.ask("tcp", resolver, "db") == "NOERROR 172.17.0.9" })
+	// As when Docker refreshes a sandbox: Leave and Join, again and again.
+	for range 10 {
+		s.Attach(blue, key)
+		s.Detach(blue)
+	}
 	s.Attach(blue, key)
 	until(t, func() bool { return l.ask("tcp", resolver, "db") == "NOERROR 10.1.0.3" })
+}
+
+// While another agent is still in the sandbox, one waits for it to go.
+func TestSandboxIsHandedOver(t *testing.T) {
+	l := newLab(t)
+	l.docker()
+	key := "/run/netns/" + l.app
+	kill := l.agent(key)
+	until(t, func() bool { return l.ask("tcp", resolver, "web") != "NXDOMAIN" })
+	s, _ := atLoopback(t, newSource(town(t, container(60, hostA, "blue", "fresh", []string{"10.1.0.60"}))), direct())
+	s.Attach(container(1, hostA, "blue", "", nil).ID, key)
+	if got := l.ask("udp", resolver, "fresh"); got != "NXDOMAIN" {
+		t.Errorf("two are in one sandbox: got %q", got)
+	}
+	kill()
+	until(t, func() bool { return l.ask("tcp", resolver, "fresh") == "NOERROR 10.1.0.60" })
 }

@@ -53,9 +53,10 @@ type Server struct {
 	counts  counts
 
 	mu        sync.Mutex
-	sandboxes map[string]*attachment // by sandbox key
-	run       context.Context        // nil: Run was not called yet, or is over
-	wait      sync.WaitGroup         // goroutines of sandboxes
+	sandboxes map[string]*attachment   // by sandbox key
+	leaving   map[string]chan struct{} // likewise, closed when the sandbox is left
+	run       context.Context          // nil: Run was not called yet, or is over
+	wait      sync.WaitGroup           // goroutines of sandboxes
 }
 
 // New returns a Server; nothing is heard before Run.
@@ -65,7 +66,7 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.Default()
 	}
 	return &Server{
-		cfg: cfg, index: names.New(), forward: newForwarder(), sandboxes: map[string]*attachment{},
+		cfg: cfg, index: names.New(), forward: newForwarder(), sandboxes: map[string]*attachment{}, leaving: map[string]chan struct{}{},
 		host: resolvConf{path: cmp.Or(cfg.ResolvConf, "/etc/resolv.conf")},
 	}
 }
@@ -169,11 +170,14 @@ func (s *Server) remote(ctx context.Context, q *question) []byte {
 // know, goes to the host's servers.
 func (s *Server) toOriginal(network string, client, local netip.AddrPort) route {
 	var d net.Dialer
+	r := route{dial: d.DialContext, budget: budget, resend: resendAfter}
 	dst, err := originalDst(network, client, local)
 	if err == nil && dst.Addr() != local.Addr() && !s.ours(dst.Addr()) {
-		return route{servers: []netip.AddrPort{dst}, dial: d.DialContext}
+		r.servers = []netip.AddrPort{dst}
+	} else {
+		r.servers = s.hostServers()
 	}
-	return route{servers: s.hostServers(), dial: d.DialContext}
+	return r
 }
 
 // hostServers are the host's servers, without those that would be ourselves.

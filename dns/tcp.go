@@ -94,7 +94,7 @@ func (s *Server) splice(ctx context.Context, q *question, conn *net.TCPConn) {
 	if len(r.servers) == 0 {
 		return
 	}
-	dialCtx, cancel := context.WithTimeout(ctx, tryTimeout)
+	dialCtx, cancel := context.WithTimeout(ctx, r.budget)
 	defer cancel()
 	up, err := r.dial(dialCtx, "tcp", r.servers[0].String())
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/docker/go-plugins-helpers/sdk"
@@ -35,8 +36,12 @@ func HandleNoBody[Resp any](s *Server, d Driver, method string, f func(context.C
 func register[Req, Resp any](s *Server, d Driver, method string, emptyOK bool, f func(context.Context, *Req) (*Resp, error)) {
 	name := string(d) + "." + method
 	s.mux.HandleFunc("/"+name, func(w http.ResponseWriter, r *http.Request) {
-		s.running.Add(1)
-		defer s.running.Done()
+		s.running.RLock()
+		defer s.running.RUnlock()
+		if s.stopped {
+			reply(w, http.StatusServiceUnavailable, errorBody(d, fmt.Errorf("%s: the agent is stopping; try again", name)))
+			return
+		}
 		start := time.Now()
 		req := new(Req)
 		if err := decode(w, r, emptyOK, req); err != nil {
@@ -90,7 +95,7 @@ func decode(w http.ResponseWriter, r *http.Request, emptyOK bool, req any) error
 
 // parse decodes body, which must be one JSON object, into req.
 func parse(body []byte, req any) error {
-	body = bytes.TrimSpace(body)
+	body = bytes.Trim(body, " \t\r\n") // RFC 8259 section 2
 	if len(body) == 0 {
 		return errors.New("request body is empty: probably a retry whose body was lost; repeat the command")
 	}
@@ -116,6 +121,9 @@ func reply(w http.ResponseWriter, status int, body any) {
 		return
 	}
 	w.Header().Set("Content-Type", sdk.DefaultContentTypeV1_1)
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)+1))
 	w.WriteHeader(status)
 	_, _ = w.Write(append(b, '\n'))
+	// Before the request counts as over: a Server that stops closes its connections.
+	_ = http.NewResponseController(w).Flush()
 }

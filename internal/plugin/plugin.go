@@ -54,7 +54,8 @@ type Server struct {
 
 	stop    context.Context // ended when Serve stops: cancels running requests
 	cancel  context.CancelFunc
-	running sync.WaitGroup
+	running sync.RWMutex // read-held by each request
+	stopped bool         // Serve is over; running covers it
 }
 
 // New returns a Server that answers Plugin.Activate and, until methods are
@@ -84,7 +85,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	<-served
 	idle := make(chan struct{})
-	go func() { s.running.Wait(); close(idle) }()
+	go func() {
+		s.running.Lock() // when no request is left
+		s.stopped = true
+		s.running.Unlock()
+		close(idle)
+	}()
 	select {
 	case <-idle:
 	case <-time.After(stopGrace):

@@ -21,6 +21,7 @@ import (
 // options are the command's flags.
 type options struct {
 	kind    string
+	tree    string
 	rounds  int
 	seconds int
 	runs    int
@@ -31,6 +32,7 @@ func main() {
 	lab.Init()
 	var o options
 	flag.StringVar(&o.kind, "kind", "namespace", "hosts: namespace (userspace datapath) or uml (kernel datapath)")
+	flag.StringVar(&o.tree, "tree", "", "a debootstrapped Debian whose programs the hosts use, for a newer Open vSwitch")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each figure is the median of as many")
 	flag.IntVar(&o.seconds, "seconds", 3, "seconds of one TCP measurement")
 	flag.IntVar(&o.runs, "runs", 10, "containers started for the time of docker run")

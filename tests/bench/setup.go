@@ -39,7 +39,7 @@ type bench struct {
 
 func newBench(ctx context.Context, o options) (*bench, error) {
 	opts := lab.Options{
-		Hosts: 2, Swarm: true,
+		Hosts: 2, Swarm: true, Tree: o.tree,
 		AgentEnv: []string{"GRAPEVINE_LOG_LEVEL=debug"},
 		Progress: func(line string) { progress("      %s", line) },
 	}
@@ -73,7 +73,10 @@ func (b *bench) setUp(ctx context.Context) error {
 	if _, err := one.Docker(ctx, "network", "create", "-d", overlay, "--attachable", overlay); err != nil {
 		return err
 	}
-	if _, err := one.Docker(ctx, "network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", grapevine); err != nil {
+	if err := retry(ctx, 30*time.Second, func() error { // until the cluster is there
+		_, err := one.Docker(ctx, "network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", grapevine)
+		return err
+	}); err != nil {
 		return err
 	}
 	b.paths = []path{{underlay, one.Exec, b.lab.Hosts[1].Exec, b.lab.Hosts[1].Addr()}}
@@ -112,7 +115,7 @@ func (b *bench) containers(ctx context.Context, network string) (path, error) {
 			_, err := h.Docker(ctx, "run", "-d", "--name", name, "--network", network, lab.Image, "sleep", "100000")
 			return err
 		}); err != nil {
-			return path{}, err
+			return path{}, fmt.Errorf("%w; the end of %s's dockerd.log:\n%s", err, h.Name, h.Log("dockerd", 30))
 		}
 		c, err := h.Container(ctx, name)
 		if err != nil {

@@ -146,6 +146,9 @@ func (l *Lab) progress(format string, args ...any) {
 	}
 }
 
+// ID is the lab's name on this machine, as in List.
+func (l *Lab) ID() string { return l.id }
+
 // Each does the same on all hosts at once and waits for all of them.
 func (l *Lab) Each(do func(*Host) error) error {
 	var g errgroup.Group

@@ -41,6 +41,7 @@ func must(t *testing.T) func(string, error) string {
 // A container on Docker's own bridge goes out by its host's address; what the
 // outside sees says so.
 func TestOutsideSeesTheHostOnly(t *testing.T) {
+	t.Parallel()
 	ctx, l := newLab(t, lab.Options{Hosts: 1})
 	h, run := l.Hosts[0], must(t)
 	run(h.Docker(ctx, "run", "-d", "--name", "web", "-p", "8080:80", "--hostname", "web", lab.Image))
@@ -56,13 +57,8 @@ func TestOutsideSeesTheHostOnly(t *testing.T) {
 // Docker's swarm overlay between two hosts: the wire carries VXLAN, a cut link
 // stops it, and pings are counted.
 func TestOverlayOfSwarmAndCutLink(t *testing.T) {
-	for _, kind := range []lab.Kind{lab.Namespace, lab.UML} {
-		t.Run(kind.String(), func(t *testing.T) { swarm(t, kind) })
-	}
-}
-
-func swarm(t *testing.T, kind lab.Kind) {
-	ctx, l := newLab(t, lab.Options{Hosts: 2, Kind: kind, Swarm: true})
+	t.Parallel()
+	ctx, l := newLab(t, lab.Options{Hosts: 2, Swarm: true})
 	run, a, b := must(t), l.Hosts[0], l.Hosts[1]
 	run(a.Docker(ctx, "swarm", "init", "--advertise-addr", a.Addr().String()))
 	token := run(a.Docker(ctx, "swarm", "join-token", "-q", "worker"))

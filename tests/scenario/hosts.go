@@ -19,6 +19,8 @@ var hostCommands = map[string]command{
 	"ovs":       ovs,
 	"inventory": inventory,
 	"unchanged": unchanged,
+	"appears":   appears,
+	"vanishes":  vanishes,
 	"crowd":     crowd,
 }
 
@@ -120,6 +122,34 @@ func ovs(s *state, ctx context.Context, args []string) (string, error) {
 	return s.onHost(ctx, args[0], append([]string{"env", "OVS_RUNDIR=/run/grapevine/ovs"}, args[1:]...))
 }
 
+// appears NETWORK HOST...: within 5 s the hosts' Docker has the network.
+func appears(s *state, ctx context.Context, args []string) (string, error) {
+	return s.network(ctx, args, "appears", 5*time.Second, func(h *lab.Host) error {
+		_, err := h.Docker(ctx, "network", "inspect", "--format", "{{.Name}}", args[0])
+		return err
+	})
+}
+
+// vanishes NETWORK HOST...: within 15 s the hosts' Docker no longer has it.
+func vanishes(s *state, ctx context.Context, args []string) (string, error) {
+	return s.network(ctx, args, "vanishes", 15*time.Second, func(h *lab.Host) error {
+		list, err := h.Docker(ctx, "network", "ls", "--format", "{{.Name}}")
+		if err == nil && slices.Contains(strings.Fields(list), args[0]) {
+			err = fmt.Errorf("%s still has the network %s", h.Name, args[0])
+		}
+		return err
+	})
+}
+
+func (s *state) network(ctx context.Context, args []string, verb string, within time.Duration, holds func(*lab.Host) error) (string, error) {
+	if len(args) < 2 {
+		return "", usageError("usage: " + verb + " NETWORK HOST...")
+	}
+	return "", s.each(ctx, args[1:], func(h *lab.Host, ctx context.Context) error {
+		return retry(ctx, within*s.patience, func() error { return holds(h) })
+	})
+}
+
 // inventoryScript prints what of a host is its owner's: NICs, routes, rules,
 // bridges, processes, files. Counters and times are left out.
 const inventoryScript = `
@@ -130,7 +160,7 @@ for p in iptables ip6tables; do $p-save | grep -v '^#' | sed -E 's/ ?\[[0-9]+:[0
 [ -S /run/openvswitch/db.sock ] && ovs-vsctl --columns=name list Bridge | sed 's/^/ovs /'
 ls /run/docker/plugins | sed 's/^/plugin /'
 find /var/lib/grapevine /run/grapevine 2>/dev/null | grep -v -e '/key$' -e '^/[a-z]*/\(lib/\)\?grapevine$' | sort
-ps -eo comm= | grep -E 'ovs|grapevine' | sort | sed 's/^/process /'
+ps -eo comm= | grep -E '^(ovs-vswitchd|ovsdb-server|grapevine)' | sort | sed 's/^/process /'
 true
 `
 

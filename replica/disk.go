@@ -24,8 +24,8 @@ const (
 	marksKey = "all"
 )
 
-// batch is how many records a flush writes at once: others can write in between.
-const batch = 4096
+// flushBatch is how many records a flush writes at once: others can write in between.
+const flushBatch = 4096
 
 // load reads all records and marks.
 func load(db *store.DB) (recs []cluster.Record, known map[cluster.NodeID]uint64, err error) {
@@ -142,9 +142,9 @@ func (r *Replica) flushSome() (more bool, err error) {
 	if !r.behind {
 		return false, nil
 	}
-	keys := make([]cluster.Key, 0, min(batch, len(r.dirty)))
+	keys := make([]cluster.Key, 0, min(r.batch, len(r.dirty)))
 	for k := range r.dirty {
-		if keys = append(keys, k); len(keys) == batch {
+		if keys = append(keys, k); len(keys) == r.batch {
 			break
 		}
 	}

@@ -32,7 +32,9 @@ const (
 type Replica struct {
 	self cluster.NodeID
 	db   *store.DB
-	now  func() time.Time
+	// Tests set a time and a small batch.
+	now   func() time.Time
+	batch int
 
 	// mu is held by whoever changes the state, the write to disk included.
 	mu    sync.Mutex
@@ -63,7 +65,7 @@ func Open(db *store.DB, self cluster.NodeID) (*Replica, error) {
 		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
 	}
 	r := &Replica{
-		self: self, db: db, now: time.Now, state: state, dirty: map[cluster.Key]bool{},
+		self: self, db: db, now: time.Now, batch: flushBatch, state: state, dirty: map[cluster.Key]bool{},
 		feed: newFeed(), out: newOutbox(), wake: make(chan struct{}, 1),
 	}
 	r.snap.Store(state.Snapshot())

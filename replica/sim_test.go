@@ -89,7 +89,9 @@ func (f *fleet) losePower(t *rapid.T) {
 }
 
 func (f *fleet) flush(t *rapid.T) {
-	if err := f.hosts[f.pick(t, "flusher")].Flush(context.Background()); err != nil {
+	r := f.hosts[f.pick(t, "flusher")]
+	r.batch = 1 // so that the power can go between two
+	if _, err := r.flushSome(); err != nil {
 		t.Fatal(err)
 	}
 }

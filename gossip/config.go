@@ -48,7 +48,7 @@ type Config struct {
 	Node string
 	// Name is the host's name for people, cut to 64 bytes.
 	Name string
-	// Bind is where to listen, TCP and UDP. The zero value is 0.0.0.0:7946; port
+	// Bind is where to listen, TCP and UDP. The zero value is 0.0.0.0:7947; port
 	// 0 with an address takes any free port.
 	Bind netip.AddrPort
 	// Advertise is where peers reach this host, if not at Bind (NAT). Port 0 is
@@ -79,7 +79,7 @@ type Config struct {
 
 // Limits of what travels.
 const (
-	DefaultPort  = 7946
+	DefaultPort  = 7947
 	MaxMeta      = 256      // bytes of Config.Meta
 	MaxBroadcast = 1200     // bytes of a delta that fits a gossip packet
 	MaxBody      = 16 << 20 // bytes of a call's request or response, or of a delta

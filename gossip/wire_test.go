@@ -65,9 +65,9 @@ func TestBroadcastFits(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{protoMax, byte(kindDelta), 0})
-	f.Add(envelope{kindRequest, "alpha", nodeID{1}, request{1, time.Second, netip.MustParseAddrPort("10.0.0.1:7946"), "m", []byte("b")}.encode()}.encode())
+	f.Add(envelope{kindRequest, "alpha", nodeID{1}, request{1, time.Second, netip.MustParseAddrPort("10.0.0.1:7947"), "m", []byte("b")}.encode()}.encode())
 	f.Add(envelope{kindResponse, "alpha", nodeID{1}, response{1, statusBusy, nil}.encode()}.encode())
-	f.Add(envelope{kindSum, "alpha", nodeID{1}, summary{make([]byte, 16), 1, netip.MustParseAddrPort("10.0.0.1:7946")}.encode()}.encode())
+	f.Add(envelope{kindSum, "alpha", nodeID{1}, summary{make([]byte, 16), 1, netip.MustParseAddrPort("10.0.0.1:7947")}.encode()}.encode())
 	f.Add(nodeMeta{max: 1, cluster: "alpha", name: "n"}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = decodeMeta(b, nodeID{}.String())
@@ -119,7 +119,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"key 2 has 3 bytes": func(c *Config) { c.Keys = append(c.Keys, []byte("abc")) },
 		"cluster ID of 65":  func(c *Config) { c.ClusterID = strings.Repeat("x", 65) },
 		"meta of 257":       func(c *Config) { c.Meta = make([]byte, MaxMeta+1) },
-		"listen on":         func(c *Config) { c.Bind = netip.MustParseAddrPort("192.0.2.1:7946") },
+		"listen on":         func(c *Config) { c.Bind = netip.MustParseAddrPort("192.0.2.1:7947") },
 		"listen on [::]":    func(c *Config) { c.Bind = netip.MustParseAddrPort("[::]:0") },
 	} {
 		c := good

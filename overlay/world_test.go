@@ -100,7 +100,7 @@ func (w *world) hosts() {
 
 func node(id cluster.NodeID, vtep netip.Addr) cluster.Node {
 	return cluster.Node{
-		ID: id, Name: "host-" + string(id[14:]), VTEP: vtep, Gossip: netip.AddrPortFrom(vtep, 7946),
+		ID: id, Name: "host-" + string(id[14:]), VTEP: vtep, Gossip: netip.AddrPortFrom(vtep, 7947),
 		VXLANPort: 4789, MTU: 1500, Datapath: "userspace",
 	}
 }

@@ -21,7 +21,7 @@ func snapshot(t *testing.T) *cluster.Snapshot {
 	t.Helper()
 	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
 	a, b := cluster.New(one), cluster.New(two)
-	put(t, a, cluster.Node{ID: one, Name: "host1", VTEP: addr("10.0.0.1"), Gossip: netip.MustParseAddrPort("10.0.0.1:7946"), VXLANPort: 4789, MTU: 1500, Datapath: "userspace"})
+	put(t, a, cluster.Node{ID: one, Name: "host1", VTEP: addr("10.0.0.1"), Gossip: netip.MustParseAddrPort("10.0.0.1:7947"), VXLANPort: 4789, MTU: 1500, Datapath: "userspace"})
 	put(t, a, cluster.Claim{Block: prefix("0.0.0.0/0"), Owner: one})
 	put(t, a, cluster.Claim{Block: prefix("10.128.2.0/23"), Owner: two})
 	put(t, a, cluster.Network{Name: "blue", VNID: 7})

@@ -41,7 +41,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		KeyFile: "/var/lib/grapevine/key", Port: 7946, CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22,
+		KeyFile: "/var/lib/grapevine/key", Port: 7947, CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22,
 		OVS: "auto", Datapath: "auto", VXLANPort: 4789, Replicate: true, Docker: "unix:///var/run/docker.sock",
 		State: "/var/lib/grapevine", Run: "/run/grapevine", PluginSocket: "/run/docker/plugins/grapevine.sock",
 		DriverName: "auto", LogLevel: "info",

@@ -84,7 +84,7 @@ func setJoin(c *Config, v string) error {
 			at, err = netip.AddrPortFrom(addr, 0), nil
 		}
 		if err != nil || at.Addr().Zone() != "" || !unicast(at.Addr()) {
-			return fmt.Errorf("%q is not an address of a host: use 10.0.0.1, 10.0.0.1:7946 or [fd00::1]:7946 "+
+			return fmt.Errorf("%q is not an address of a host: use 10.0.0.1, 10.0.0.1:7947 or [fd00::1]:7947 "+
 				"(names are not looked up: a cluster must start without DNS)", item)
 		}
 		c.Join = append(c.Join, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))

@@ -56,7 +56,7 @@ var Table = []Setting{
 		set:  setBind,
 	},
 	{
-		Name: "port", Default: "7946",
+		Name: "port", Default: "7947",
 		Doc:    "Gossip port, TCP and UDP.",
 		Shared: true,
 		set:    port(func(c *Config) *uint16 { return &c.Port }),

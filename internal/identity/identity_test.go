@@ -60,7 +60,7 @@ func TestDecide(t *testing.T) {
 	fresh, member := Identity{Node: "0123456789abcdef"}, Identity{Node: "0123456789abcdef", Cluster: NewCluster()}
 	list := func(s ...string) (l []netip.AddrPort) {
 		for _, a := range s {
-			l = append(l, netip.AddrPortFrom(netip.MustParseAddr(a), 7946))
+			l = append(l, netip.AddrPortFrom(netip.MustParseAddr(a), 7947))
 		}
 		return l
 	}

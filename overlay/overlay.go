@@ -62,7 +62,10 @@ type Config struct {
 	MTU       int
 	// CIDRs are the cluster's, to be routed to the gateway port besides the subnets.
 	CIDRs []netip.Prefix
-	Log   *slog.Logger // nil: slog.Default()
+	// Opened, if set, is called when the switch may have opened devices anew. It must
+	// be quick.
+	Opened func()
+	Log    *slog.Logger // nil: slog.Default()
 }
 
 // Overlay is the loop and what others ask of it. Its methods may be called

@@ -34,13 +34,19 @@ func (r *reconciler) switchPorts(ctx context.Context, snap *cluster.Snapshot, wh
 		tunnel = r.ensureTunnel(ctx)
 	}
 	add, del, err := r.wantedPorts(snap, why, detached, problems)
-	if err != nil || len(add)+len(del) == 0 {
+	if err != nil {
 		return tunnel, err
 	}
-	if err := r.cfg.Bridge.SetPorts(ctx, add, del); err != nil {
-		return tunnel, err
+	if len(add)+len(del) > 0 {
+		if err := r.cfg.Bridge.SetPorts(ctx, add, del); err != nil {
+			return tunnel, err
+		}
+		err = r.readPorts(ctx)
 	}
-	return tunnel, r.readPorts(ctx)
+	if r.cfg.Opened != nil && (len(add) > 0 || why >= theirs) {
+		r.cfg.Opened()
+	}
+	return tunnel, err
 }
 
 // ensureTunnel makes the tunnel's device and remembers its port. A tunnel that

@@ -39,11 +39,12 @@ the configuration file.`,
 	return c
 }
 
-// newLog logs to standard error: journald and dockerd both keep that, with the time.
+// newLog logs to standard output, which journald and dockerd keep; what a plugin
+// writes to standard error is an error in dockerd's log.
 func newLog(level string) *slog.Logger {
 	var l slog.Level
 	_ = l.UnmarshalText([]byte(level)) // config has checked it
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: l}))
 	slog.SetDefault(log)
 	return log
 }

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,6 +37,7 @@ type vswitch struct {
 	nat      *nat.NAT
 	overlay  *overlay.Overlay
 	log      *slog.Logger
+	slow     sync.Once
 }
 
 // newVSwitch chooses the Open vSwitch and the datapath; nothing is made yet.
@@ -121,11 +124,27 @@ func (a *Agent) openSwitch(ctx context.Context) (err error) {
 		VXLANPort: a.cfg.VXLANPort, MTU: a.innerMTU(), CIDRs: a.cidrs(), Log: log,
 	}
 	if v.bridge.Datapath == ovs.Userspace {
-		v.tunnel = tunnel.New(tunnel.Config{UDPPort: a.cfg.VXLANPort, MTU: a.innerMTU()})
+		v.tunnel = tunnel.New(tunnel.Config{UDPPort: a.cfg.VXLANPort, MTU: a.innerMTU(), TSO: v.embedded != nil && v.embedded.UserspaceTSO})
 		cfg.Tunnel, cfg.Mode = v.tunnel, pipeline.HeaderBits
+		cfg.Opened = v.growBuffers
 	}
 	v.overlay, err = overlay.New(cfg, a.replica)
 	return err
+}
+
+// growBuffers gives the sockets by which the switch reads interfaces more room.
+// Without it everything works, but slower: trouble is logged once.
+func (v *vswitch) growBuffers() {
+	text, err := os.ReadFile(filepath.Join(v.bridge.RunDir, "ovs-vswitchd.pid"))
+	if err == nil {
+		var pid int
+		if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			err = link.GrowBuffers(pid)
+		}
+	}
+	if err != nil {
+		v.slow.Do(func() { v.log.Warn("the switch's packet sockets stay small, which costs throughput", "err", err) })
+	}
 }
 
 func (v *vswitch) datapath() ovs.Datapath { return v.bridge.Datapath }

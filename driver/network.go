@@ -168,7 +168,9 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 	if err := d.local.setNetwork(n); err != nil {
 		return err
 	}
-	_, err := d.replica.Update(func(tx *replica.Tx) error { return announce(tx, d.cfg.Self, n, pools, o.mtu, true) })
+	// What the agent makes anew is still to be removed; what the user makes is not.
+	_, own := d.ours.creating[pools[0].Prefix]
+	_, err := d.replica.Update(func(tx *replica.Tx) error { return announce(tx, d.cfg.Self, n, pools, o.mtu, !own) })
 	if err != nil {
 		return errors.Join(fmt.Errorf("announce network %s: %w", name, err), d.local.dropNetwork(id))
 	}

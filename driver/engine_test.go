@@ -1,0 +1,201 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	dockernet "github.com/docker/docker/api/types/network"
+	dockeripam "github.com/docker/go-plugins-helpers/ipam"
+	"github.com/docker/go-plugins-helpers/network"
+
+	"github.com/grapevine-net/grapevine/ipam"
+)
+
+// engine is the wire side of a Docker Engine: it answers the API on a unix socket
+// and calls the plugin in the order in which Docker does.
+type engine struct {
+	t    *testing.T
+	rig  *rig
+	host string
+
+	mu         sync.Mutex
+	networks   map[string]dockernet.Inspect
+	containers map[string]container.Summary
+	made       int
+}
+
+func newEngine(t *testing.T) *engine {
+	e := &engine{
+		t: t, host: "unix://" + filepath.Join(t.TempDir(), "docker.sock"),
+		networks: map[string]dockernet.Inspect{}, containers: map[string]container.Summary{},
+	}
+	l, err := net.Listen("unix", strings.TrimPrefix(e.host, "unix://"))
+	check(t, err)
+	srv := &http.Server{Handler: http.HandlerFunc(e.api)}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	e.rig = newRig(t, e.host)
+	e.rig.cfg.DriverName = "grapevine:latest"
+	return e
+}
+
+func (e *engine) api(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	if strings.HasPrefix(path, "/v1.") {
+		path = path[strings.Index(path[1:], "/")+1:]
+	}
+	answer := func(status int, v any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(v)
+	}
+	w.Header().Set("Api-Version", "1.41")
+	switch {
+	case path == "/_ping":
+	case path == "/networks":
+		answer(200, e.list())
+	case path == "/containers/json":
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		list := []container.Summary{}
+		for _, c := range e.containers {
+			list = append(list, c)
+		}
+		answer(200, list)
+	case path == "/networks/create":
+		var req dockernet.CreateRequest
+		_ = json.NewDecoder(r.Body).Decode(&req)
+		id, err := e.create(req)
+		if err != nil {
+			answer(500, map[string]string{"message": err.Error()})
+			return
+		}
+		answer(201, map[string]string{"Id": id})
+	case r.Method == http.MethodDelete:
+		e.remove(strings.TrimPrefix(path, "/networks/"))
+		w.WriteHeader(204)
+	default:
+		answer(404, map[string]string{"message": "page not found"})
+	}
+}
+
+func (e *engine) list() []dockernet.Inspect {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := []dockernet.Inspect{{ID: "b", Name: "bridge", Driver: "bridge"}}
+	for _, n := range e.networks {
+		list = append(list, n)
+	}
+	return list
+}
+
+// create is docker network create.
+func (e *engine) create(req dockernet.CreateRequest) (string, error) {
+	ctx := context.Background()
+	if req.IPAM == nil || len(req.IPAM.Config) == 0 {
+		req.IPAM = &dockernet.IPAM{Config: []dockernet.IPAMConfig{{}}}
+	}
+	e.mu.Lock()
+	e.made++
+	id := fmt.Sprintf("%064x", e.made)
+	e.mu.Unlock()
+	call := &network.CreateNetworkRequest{NetworkID: id, Options: map[string]any{}}
+	opts := map[string]any{}
+	for k, v := range req.Options {
+		opts[k] = v
+	}
+	call.Options[optGeneric], call.Options[optInternal] = opts, req.Internal
+	for _, c := range req.IPAM.Config {
+		pool, err := e.rig.ipam.RequestPool(ctx, &dockeripam.RequestPoolRequest{AddressSpace: ipam.AddressSpace, Pool: c.Subnet, SubPool: c.IPRange})
+		if err != nil {
+			return "", err
+		}
+		gw, err := e.rig.ipam.RequestAddress(ctx, &dockeripam.RequestAddressRequest{
+			PoolID: pool.PoolID, Address: c.Gateway, Options: map[string]string{"RequestAddressType": "com.docker.network.gateway"},
+		})
+		if err != nil {
+			return "", err
+		}
+		call.IPv4Data = append(call.IPv4Data, &network.IPAMData{AddressSpace: ipam.AddressSpace, Pool: pool.Pool, Gateway: gw.Address})
+	}
+	if _, err := e.rig.CreateNetwork(ctx, call); err != nil {
+		return "", err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.networks[id] = dockernet.Inspect{ID: id, Name: req.Name, Driver: "grapevine:latest", Labels: req.Labels, Options: req.Options, Internal: req.Internal, IPAM: *req.IPAM}
+	return id, nil
+}
+
+// remove is docker network rm: the network is out of the list before the call.
+func (e *engine) remove(id string) {
+	e.mu.Lock()
+	delete(e.networks, id)
+	e.mu.Unlock()
+	_, err := e.rig.DeleteNetwork(context.Background(), &network.DeleteNetworkRequest{NetworkID: id})
+	check(e.t, err)
+}
+
+func (e *engine) named(name string) (dockernet.Inspect, bool) {
+	for _, n := range e.list() {
+		if n.Name == name {
+			return n, true
+		}
+	}
+	return dockernet.Inspect{}, false
+}
+
+// run is docker run; the container is named after the endpoint.
+func (e *engine) run(networkID, name string) (endpoint string) {
+	e.t.Helper()
+	ctx := context.Background()
+	n := e.rig.local.networks[networkID]
+	addr, err := e.rig.alloc.Address(ctx, n.Prefixes[0], netip.Prefix{}, netip.Addr{})
+	check(e.t, err)
+	endpoint = fmt.Sprintf("%064s", name)
+	_, err = e.rig.CreateEndpoint(ctx, &network.CreateEndpointRequest{
+		NetworkID: networkID, EndpointID: endpoint,
+		Interface: &network.EndpointInterface{Address: netip.PrefixFrom(addr, n.Prefixes[0].Bits()).String()},
+	})
+	check(e.t, err)
+	_, err = e.rig.Join(ctx, &network.JoinRequest{NetworkID: networkID, EndpointID: endpoint})
+	check(e.t, err)
+	e.container(networkID, name, endpoint)
+	return endpoint
+}
+
+func (e *engine) container(networkID, name, endpoint string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.containers[name] = container.Summary{
+		ID: "c" + name, Names: []string{"/" + name}, Labels: map[string]string{labelService: "svc"},
+		NetworkSettings: &container.NetworkSettingsSummary{Networks: map[string]*dockernet.EndpointSettings{
+			e.networks[networkID].Name: {NetworkID: networkID, EndpointID: endpoint},
+		}},
+	}
+}
+
+// stop ends a container's endpoint and keeps the container; rm is to follow.
+func (e *engine) stop(networkID, name, endpoint string) {
+	ctx := context.Background()
+	_, err := e.rig.Leave(ctx, &network.LeaveRequest{NetworkID: networkID, EndpointID: endpoint})
+	check(e.t, err)
+	_, err = e.rig.DeleteEndpoint(ctx, &network.DeleteEndpointRequest{NetworkID: networkID, EndpointID: endpoint})
+	check(e.t, err)
+	e.container(networkID, name, "")
+}
+
+func (e *engine) rm(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.containers, name)
+}

@@ -1,0 +1,260 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	dockernet "github.com/docker/docker/api/types/network"
+	"github.com/docker/go-plugins-helpers/network"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// look lets the watcher look once.
+func (e *engine) look() {
+	e.t.Helper()
+	if _, err := e.rig.look(context.Background()); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// want compares the live records.
+func (e *engine) want(lines ...string) {
+	e.t.Helper()
+	if got, want := e.rig.records(), strings.Join(lines, "\n"); got != want {
+		e.t.Fatalf("records are\n%s\nwant\n%s", got, want)
+	}
+}
+
+// write makes records, as if they came from elsewhere.
+func (e *engine) write(f func(tx *replica.Tx)) {
+	e.t.Helper()
+	_, err := e.rig.replica.Update(func(tx *replica.Tx) error { f(tx); return nil })
+	check(e.t, err)
+}
+
+func (e *engine) user(name string) string {
+	e.t.Helper()
+	id, err := e.create(dockernet.CreateRequest{Name: name, CreateOptions: dockernet.CreateOptions{Labels: map[string]string{"a": "b"}}})
+	check(e.t, err)
+	return id
+}
+
+func TestLifeOfANetwork(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.want("network "+provisional+id+" vnid 1", "subnet 10.128.0.0/22 of "+provisional+id+" gateway 10.128.0.1")
+	ep := e.run(id, "web") // before the name is known
+	e.look()
+	use := "use blue/" + string(self)
+	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1",
+		fmt.Sprintf("endpoint %.12s on blue [10.128.0.2] 02:42:0a:80:00:02 web", ep), use)
+	if n, _ := cluster.Get[cluster.Network](e.rig.replica.Snapshot(), "blue"); n.Labels["a"] != "b" {
+		t.Errorf("labels are %v", n.Labels)
+	}
+	if got := e.rig.machine.String(); got != "link gv000000000000 gc000000000000 02:42:0a:80:00:02 mtu 1450\nport 000000000000 gv000000000000" {
+		t.Errorf("the machine has\n%s", got)
+	}
+	e.stop(id, "web", ep)
+	e.look()
+	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1", use) // stopped, but configured
+	e.rm("web")
+	e.look()
+	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1")
+	e.remove(id)
+	e.want("network blue vnid 1 removed", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1")
+	e.look()
+	e.want("")
+	if got := e.rig.machine.String(); got != "" {
+		t.Errorf("the machine still has\n%s", got)
+	}
+}
+
+// While Docker removes a network it is not listed any more, but not lost either.
+func TestRemovalIsTheUsers(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.look()
+	e.rig.now = e.rig.now.Add(time.Hour)
+	n := e.networks[id]
+	delete(e.networks, id)
+	e.look()
+	e.networks[id] = n
+	e.remove(id)
+	e.look()
+	e.want("")
+}
+
+func (e *engine) red(removed bool) {
+	e.write(func(tx *replica.Tx) {
+		_ = tx.Put(cluster.Network{Name: "red", VNID: 7, Labels: map[string]string{"l": "v"}, Options: map[string]string{"mtu": "1400"}, MTU: 1400, Removed: removed})
+		_ = tx.Put(cluster.Subnet{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Network: "red", Gateway: netip.MustParseAddr("10.9.0.5"), Home: self, Range: netip.MustParsePrefix("10.9.0.64/26")})
+	})
+}
+
+func TestNetworkAppearsAndGoes(t *testing.T) {
+	e := newEngine(t)
+	e.red(false)
+	e.look()
+	n, ok := e.named("red")
+	if !ok {
+		t.Fatal("the cluster's network is not in docker")
+	}
+	if c := n.IPAM.Config[0]; c.Subnet != "10.9.0.0/24" || c.Gateway != "10.9.0.5" || c.IPRange != "10.9.0.64/26" || n.Labels["l"] != "v" || n.Options["mtu"] != "1400" {
+		t.Errorf("it was made as %+v", n)
+	}
+	e.want("network red vnid 7", "subnet 10.9.0.0/24 of red gateway 10.9.0.5")
+	// Deleted in the cluster while a container is on it: announced again.
+	e.run(n.ID, "web")
+	del := func(tx *replica.Tx) { retire(tx, "red") }
+	e.write(del)
+	e.look()
+	if got := e.rig.records(); !strings.Contains(got, "network red vnid 7\nsubnet 10.9.0.0/24 of red") {
+		t.Fatalf("a network in use is gone:\n%s", got)
+	}
+	e.stop(n.ID, "web", fmt.Sprintf("%064s", "web"))
+	e.rm("web")
+	e.look()
+	e.write(del)
+	e.look()
+	if _, there := e.named("red"); there {
+		t.Error("a network that the cluster deleted is in docker")
+	}
+	e.want("")
+}
+
+func TestRemovedWhileUsedElsewhere(t *testing.T) {
+	e := newEngine(t)
+	e.red(false)
+	e.look()
+	other := cluster.NodeID("00000000000000bb")
+	use := []cluster.Record{{Key: cluster.Use{Network: "red", Host: other}.Key(), Version: cluster.Version{Counter: 100, Node: other}, Body: cluster.Use{Network: "red", Host: other}}}
+	_, err := e.rig.replica.Merge(cluster.Encode(use))
+	check(t, err)
+	n, _ := e.named("red")
+	e.remove(n.ID)
+	e.look()
+	if _, back := e.named("red"); !back {
+		t.Error("a network in use elsewhere was not made again")
+	}
+	use[0].Version.Counter, use[0].Prev, use[0].Body, use[0].Deleted = 200, 100, nil, 1
+	_, err = e.rig.replica.Merge(cluster.Encode(use))
+	check(t, err)
+	e.look()
+	e.look()
+	if _, there := e.named("red"); there {
+		t.Error("a removed network is still there although nobody uses it")
+	}
+	e.want("")
+}
+
+func TestReplicateOff(t *testing.T) {
+	e := newEngine(t)
+	e.rig.cfg.Replicate = false
+	e.red(false)
+	id := e.user("blue")
+	e.look()
+	if _, made := e.named("red"); made {
+		t.Error("made a network in docker")
+	}
+	e.write(func(tx *replica.Tx) { retire(tx, "blue") })
+	e.look()
+	if _, there := e.networks[id]; !there {
+		t.Error("removed a network from docker")
+	}
+}
+
+func TestNameInTheWay(t *testing.T) {
+	e := newEngine(t)
+	e.networks["x"] = dockernet.Inspect{ID: "x", Name: "red", Driver: "bridge"}
+	e.red(false)
+	if _, err := e.rig.look(context.Background()); err == nil || !strings.Contains(err.Error(), "with driver bridge; rename or remove it") {
+		t.Errorf("a bridge of that name: %v", err)
+	}
+}
+
+// A name that the cluster has already: the network joins it, with its subnet.
+func TestNameKnownLate(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("red")
+	e.run(id, "web")
+	e.red(true)
+	e.look()
+	got := e.rig.records()
+	for _, want := range []string{"network red vnid 7\n", "subnet 10.128.0.0/22 of red", "subnet 10.9.0.0/24 of red", "on red [10.128.0.2]", "use red/"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	// The container reaches the other subnet, whatever its default route.
+	reply, err := e.rig.Join(context.Background(), &network.JoinRequest{NetworkID: id, EndpointID: fmt.Sprintf("%064s", "web")})
+	check(t, err)
+	if len(reply.StaticRoutes) != 1 || reply.StaticRoutes[0].Destination != "10.9.0.0/24" || reply.StaticRoutes[0].NextHop != "10.128.0.1" {
+		t.Errorf("routes: %+v", reply.StaticRoutes)
+	}
+}
+
+// The subnet of another network must not be a door into it.
+func TestSubnetOfAnotherNetwork(t *testing.T) {
+	e := newEngine(t)
+	e.rig.cfg.Replicate = false
+	e.red(false)
+	id, err := e.create(dockernet.CreateRequest{Name: "green", CreateOptions: dockernet.CreateOptions{
+		IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: "10.9.0.0/24"}}},
+	}})
+	check(t, err)
+	e.run(id, "web")
+	e.look()
+	if got := e.rig.machine.String(); strings.Contains(got, "port") {
+		t.Errorf("a container of green is in red:\n%s", got)
+	}
+	_, err = e.rig.CreateEndpoint(context.Background(), &network.CreateEndpointRequest{
+		NetworkID: id, EndpointID: strings.Repeat("e", 64), Interface: &network.EndpointInterface{Address: "10.9.0.9/24"},
+	})
+	if err == nil || !strings.Contains(err.Error(), "network green has the subnet [10.9.0.0/24] of network red") {
+		t.Errorf("another container: %v", err)
+	}
+}
+
+func TestGarbage(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.run(id, "web")
+	e.look()
+	e.rm("web") // Docker has forgotten it, and has not told
+	e.look()
+	if n := len(e.rig.alloc.Leases()); n != 1 {
+		t.Fatalf("%d leases at once", n)
+	}
+	e.rig.now = e.rig.now.Add(2 * time.Minute)
+	e.look()
+	e.rig.now = e.rig.now.Add(2 * time.Minute)
+	e.look()
+	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1")
+	if n := len(e.rig.alloc.Leases()); n != 0 || e.rig.machine.String() != "" {
+		t.Errorf("%d leases and\n%s", n, e.rig.machine)
+	}
+}
+
+func TestFailedAttachLeavesNothing(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	ep := e.run(id, "web")
+	e.stop(id, "web", ep)
+	e.rig.machine.refuses = fmt.Errorf("no switch")
+	_, err := e.rig.CreateEndpoint(context.Background(), &network.CreateEndpointRequest{
+		NetworkID: id, EndpointID: ep, Interface: &network.EndpointInterface{Address: "10.128.0.2/22", MacAddress: "02:00:00:00:00:01"},
+	})
+	check(t, err)
+	if _, err := e.rig.Join(context.Background(), &network.JoinRequest{NetworkID: id, EndpointID: ep}); err == nil || !strings.Contains(err.Error(), "no switch") {
+		t.Errorf("join: %v", err)
+	}
+	if got := e.rig.machine.String(); got != "" {
+		t.Errorf("left over:\n%s", got)
+	}
+}

@@ -1,0 +1,161 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// api serves answers by method and path, without the version, on a unix socket.
+func api(t *testing.T, path string, answers map[string]http.HandlerFunc) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := r.URL.Path
+		if strings.HasPrefix(p, "/v1.") {
+			p = p[strings.Index(p[1:], "/")+1:]
+		}
+		w.Header().Set("Api-Version", "1.41")
+		w.Header().Set("Content-Type", "application/json")
+		if p == "/_ping" {
+			return
+		}
+		answer, ok := answers[r.Method+" "+p]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprintln(w, `{"message":"not found"}`)
+			return
+		}
+		answer(w, r)
+	})}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	return func() { _ = srv.Close() }
+}
+
+func text(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		fmt.Fprintln(w, body)
+	}
+}
+
+func TestLists(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "d.sock")
+	api(t, path, map[string]http.HandlerFunc{
+		"GET /networks": text(200, `[{"Name":"blue","Id":"n1","Driver":"grapevine:latest","Internal":true,"IPAM":{"Driver":"grapevine:latest",
+			"Config":[{"Subnet":"10.1.0.0/24","Gateway":"10.1.0.1","AuxiliaryAddresses":{"x":"10.1.0.9"}}]}}]`),
+		"GET /containers/json": text(200, `[{"Id":"c1","Names":["/other/link","/web"],"NetworkSettings":{"Networks":{"blue":{"NetworkID":"n1","EndpointID":"e1"},"none":null}}},
+			{"Id":"c2","Names":[],"NetworkSettings":null}]`),
+		"GET /plugins": text(200, `[{"Name":"vol:latest","Config":{"Interface":{"Types":["docker.volumedriver/1.0"]}}},
+			{"Name":"grapevine:latest","Config":{"Interface":{"Types":["docker.networkdriver/1.0","docker.ipamdriver/1.0"]}}}]`),
+	})
+	c := New("unix://" + path)
+	nets, err := c.Networks(t.Context())
+	if err != nil || len(nets) != 1 || !nets[0].Internal || nets[0].Pools[0].Aux["x"] != "10.1.0.9" || nets[0].IPAMDriver != "grapevine:latest" {
+		t.Errorf("networks: %+v, %v", nets, err)
+	}
+	list, err := c.Containers(t.Context())
+	if err != nil || len(list) != 2 || list[0].Name != "web" || len(list[0].Networks) != 1 || list[0].Networks[0] != (Attachment{"blue", "n1", "e1"}) {
+		t.Errorf("containers: %+v, %v", list, err)
+	}
+	names, err := c.Drivers(t.Context())
+	if err != nil || len(names) != 1 || names[0] != "grapevine:latest" {
+		t.Errorf("drivers: %v, %v", names, err)
+	}
+}
+
+func TestCreateAndRemove(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "d.sock")
+	var got map[string]any
+	api(t, path, map[string]http.HandlerFunc{
+		"POST /networks/create": func(w http.ResponseWriter, r *http.Request) {
+			if err := json.NewDecoder(r.Body).Decode(&got); err != nil || got["Name"] == "taken" {
+				text(409, `{"message":"network with name taken already exists"}`)(w, r)
+				return
+			}
+			text(201, `{"Id":"n1"}`)(w, r)
+		},
+		"DELETE /networks/busy": text(403, `{"message":"network busy has active endpoints"}`),
+	})
+	c := New("unix://" + path)
+	id, err := c.CreateNetwork(t.Context(), Network{Name: "blue", Driver: "gv", IPAMDriver: "gv", Pools: []IPAM{{Subnet: "10.1.0.0/24"}}})
+	if err != nil || id != "n1" || fmt.Sprint(got["IPAM"]) != "map[Config:[map[Subnet:10.1.0.0/24]] Driver:gv Options:<nil>]" {
+		t.Errorf("create: %q, %v, %v", id, err, got)
+	}
+	if _, err := c.CreateNetwork(t.Context(), Network{Name: "taken"}); !errors.Is(err, ErrConflict) {
+		t.Errorf("a taken name: %v", err)
+	}
+	if err := c.RemoveNetwork(t.Context(), "busy"); !errors.Is(err, ErrConflict) {
+		t.Errorf("a busy network: %v", err)
+	}
+	if err := c.RemoveNetwork(t.Context(), "gone"); err != nil {
+		t.Errorf("a network that is gone: %v", err)
+	}
+}
+
+// An engine that restarts, even on a new socket, is found again.
+func TestRestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "d.sock")
+	c := New("unix://" + path)
+	if _, err := c.Networks(t.Context()); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("no engine: %v", err)
+	}
+	for range 2 {
+		stop := api(t, path, map[string]http.HandlerFunc{"GET /networks": text(200, `[]`)})
+		if _, err := c.Networks(t.Context()); err != nil {
+			t.Error(err)
+		}
+		stop()
+	}
+}
+
+func TestWatch(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "d.sock")
+	next := make(chan struct{})
+	api(t, path, map[string]http.HandlerFunc{"GET /events": func(w http.ResponseWriter, r *http.Request) {
+		if f := r.URL.Query().Get("filters"); !strings.Contains(f, `"network":true`) {
+			t.Errorf("filters are %s", f)
+		}
+		w.(http.Flusher).Flush()
+		<-next
+		fmt.Fprintln(w, `{"Type":"network","Action":"create","Actor":{"ID":"n1"}}`)
+		w.(http.Flusher).Flush()
+		<-next
+	}})
+	c := New("unix://" + path)
+	calls := make(chan struct{}, 10)
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { done <- c.Watch(ctx, func() { calls <- struct{}{} }) }()
+	within := func(what string, ch <-chan struct{}) {
+		t.Helper()
+		select {
+		case <-ch:
+		case <-time.After(10 * time.Second):
+			t.Fatal("no call: " + what)
+		}
+	}
+	within("the stream stands", calls)
+	next <- struct{}{}
+	within("a network was created", calls)
+	next <- struct{}{}
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "watch events") {
+		t.Errorf("a broken stream: %v", err)
+	}
+	cancel()
+	if err := c.Watch(ctx, func() {}); err != nil {
+		t.Errorf("ended by the context: %v", err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -30,14 +31,24 @@ func clusterError(id string, addr netip.AddrPort, theirs, ours string) error {
 	return fmt.Errorf(refusedMark+"host %s (%v) belongs to cluster %s, this one to cluster %s: to move a host, take it out of its cluster first (grapevine leave)", id, addr, theirs, ours)
 }
 
+// problem is why something was refused, and when last.
+type problem struct {
+	err  error
+	last time.Time
+}
+
+// problemMemory is longer than the pause between two tries to reach a host
+// (foreignLimit).
+const problemMemory = 3 * time.Minute
+
 // refuse counts a refusal, and logs and remembers it if it is the first with
 // this key. It returns err.
 func (g *Gossip) refuse(reason, key string, err error) error {
 	g.stats.add(reason, 1)
 	g.mu.Lock()
 	_, seen := g.problems[key]
-	if !seen && len(g.problems) < maxProblems {
-		g.problems[key] = err
+	if seen || len(g.problems) < maxProblems {
+		g.problems[key] = problem{err, time.Now()}
 	}
 	g.mu.Unlock()
 	if !seen {
@@ -48,13 +59,18 @@ func (g *Gossip) refuse(reason, key string, err error) error {
 
 // Problems returns what keeps hosts apart, for people: each host of another
 // cluster, version or key, and each ID that two hosts have. A problem goes when
-// that host is admitted.
+// that host is admitted, or was not seen for problemMemory: a host that has only
+// changed its address looks like two for a moment.
 func (g *Gossip) Problems() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []string
-	for _, err := range g.problems {
-		list = append(list, strings.TrimPrefix(err.Error(), refusedMark))
+	for key, p := range g.problems {
+		if time.Since(p.last) > problemMemory {
+			delete(g.problems, key)
+			continue
+		}
+		list = append(list, strings.TrimPrefix(p.err.Error(), refusedMark))
 	}
 	slices.Sort(list)
 	return list

@@ -79,6 +79,11 @@ func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID) error {
 	alive := a.peers.Alive()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	// A promise to an heir that is gone itself binds no more: what it took over is
+	// taken over from it now.
+	gone := func(heir cluster.NodeID) bool {
+		return slices.Contains(dead, heir) || a.replica.Snapshot().Tombstone(cluster.Node{ID: heir}.Key())
+	}
 	for _, d := range dead {
 		other, promised := a.state.promises[d]
 		switch {
@@ -88,7 +93,7 @@ func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID) error {
 			return fmt.Errorf("%.40q is not a host ID", string(d))
 		case slices.Contains(alive, string(d)):
 			return fmt.Errorf("host %s is alive for host %s", a.name(d), a.name(a.cfg.Self))
-		case promised && other != heir:
+		case promised && other != heir && !gone(other):
 			return fmt.Errorf("host %s is being forgotten, or was, at host %s; do it there", a.name(d), a.name(other))
 		}
 	}
@@ -140,12 +145,13 @@ func (a *Allocator) serveForget(_ context.Context, from string, body []byte) ([]
 
 // testimony returns the claims that this host owns, and those it knows of the
 // dead: an owner knows the newest claim on what it owns, so all owners together
-// know all that is no longer the dead's.
+// know all that is no longer the dead's. Those the dead wrote are among them
+// whoever owns them now: none may reach the heir later than its own claims.
 func (a *Allocator) testimony(dead []cluster.NodeID) []cluster.Record {
 	snap := a.replica.Snapshot()
 	var recs []cluster.Record
 	for c := range snap.Ring().Claims() {
-		if c.Owner != a.cfg.Self && !slices.Contains(dead, c.Owner) {
+		if c.Owner != a.cfg.Self && !slices.Contains(dead, c.Owner) && !slices.Contains(dead, c.Version.By) {
 			continue
 		}
 		if r, ok := snap.Record(cluster.Claim{Block: c.Block}.Key()); ok {

@@ -89,6 +89,23 @@ func TestTwoHeirs(t *testing.T) {
 	}
 }
 
+func TestHeirDiesUnheard(t *testing.T) {
+	w := newWorld(t, 4)
+	a, b, c, d := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
+	a.down = true
+	must(t, b.Takeover(ctx, a.id))
+	b.down = true // before anybody heard of its claims
+	if err := c.Takeover(ctx, a.id); err == nil {
+		t.Fatal("took over although the heir may have done so")
+	}
+	must(t, c.Takeover(ctx, a.id, b.id))
+	w.spread()
+	if n := d.replica.Snapshot().Ring().Counts(everything[0]); n[a.id] != 0 || n[b.id] != 0 {
+		t.Errorf("the dead still own: %v", n)
+	}
+	w.unique(t)
+}
+
 func TestWithdrawnAfterFailure(t *testing.T) {
 	w := newWorld(t, 3)
 	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]

@@ -135,5 +135,5 @@ func reply(w http.ResponseWriter, value any, err error) {
 		w.WriteHeader(failure.Status)
 		value = failure
 	}
-	json.NewEncoder(w).Encode(value) // an error here is a caller that went away
+	_ = json.NewEncoder(w).Encode(value) // an error here is a caller that went away
 }

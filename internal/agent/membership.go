@@ -27,8 +27,11 @@ func (a *Agent) membership(ctx context.Context) error {
 		}
 	}
 	id, err := a.gossip.ClusterKnown(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
-		return nil // ctx is done
+		return err
 	}
 	if id != a.id.Cluster {
 		if err := a.setCluster(id); err != nil {

@@ -64,7 +64,7 @@ func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem
 			"this host's state is older than what the others know of it: %v", err)
 	}
 	if what := a.waitsFor(snap); what != "" {
-		add("start the agent there, check that port "+fmt.Sprint(a.cfg.Port)+" is open for TCP and UDP between the hosts, and that GRAPEVINE_KEY is the same on all", "%s", what)
+		add(fmt.Sprintf("start the agent there, check that port %d is open for TCP and UDP between the hosts, and that GRAPEVINE_KEY is the same on all", a.cfg.Port), "%s", what)
 	}
 	for _, p := range a.gossip.Problems() {
 		add("until then the two hosts' containers do not reach each other", "%s", p)

@@ -70,7 +70,7 @@ func fromEnviron(environ []string) (map[string]string, error) {
 		if !strings.HasPrefix(key, prefix) {
 			continue
 		}
-		if _, known := find(key); !known && key != fileEnv {
+		if !known(key) && key != fileEnv {
 			errs = append(errs, fmt.Errorf("environment variable %s is unknown: %s", key, suggest(key)))
 		}
 		values[key] = strings.TrimSpace(value)
@@ -117,12 +117,11 @@ func parseFile(text string) (map[string]string, error) {
 		}
 		key, value, found := strings.Cut(line, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		_, known := find(key)
 		_, twice := values[key]
 		switch {
 		case !found:
 			errs = append(errs, fmt.Errorf("line %d is not KEY=VALUE", n))
-		case !known:
+		case !known(key):
 			errs = append(errs, fmt.Errorf("line %d: %s is unknown: %s", n, key, suggest(key)))
 		case twice:
 			errs = append(errs, fmt.Errorf("line %d: %s is set a second time: remove one of the lines", n, key))

@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Setting is one row of the table.
 type Setting struct {
@@ -148,12 +151,7 @@ var Table = []Setting{
 	},
 }
 
-// find returns the row whose Env is the given name.
-func find(env string) (Setting, bool) {
-	for _, s := range Table {
-		if s.Env() == env {
-			return s, true
-		}
-	}
-	return Setting{}, false
+// known reports whether a row's Env is the given name.
+func known(env string) bool {
+	return slices.ContainsFunc(Table, func(s Setting) bool { return s.Env() == env })
 }

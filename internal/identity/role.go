@@ -9,11 +9,11 @@ import (
 type Role int
 
 const (
-	// Member: its state says which cluster it is part of.
+	// Member is part of a cluster: its state says which cluster it is part of.
 	Member Role = iota
-	// Joiner: it waits for a ring to reach it.
+	// Joiner waits for a ring to reach it.
 	Joiner
-	// Seed: it begins a cluster, unless one of the other hosts in join has a ring.
+	// Seed begins a cluster, unless one of the other hosts in join has a ring.
 	Seed
 )
 

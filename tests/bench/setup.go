@@ -73,7 +73,7 @@ func (b *bench) setUp(ctx context.Context) error {
 	if _, err := one.Docker(ctx, "network", "create", "-d", overlay, "--attachable", overlay); err != nil {
 		return err
 	}
-	if err := retry(ctx, 30*time.Second, func() error { // until the cluster is there
+	if err := retry(ctx, time.Minute, func() error { // until the cluster is there
 		_, err := one.Docker(ctx, "network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", grapevine)
 		return err
 	}); err != nil {
@@ -110,7 +110,7 @@ func (b *bench) containers(ctx context.Context, network string) (path, error) {
 	var ends [2]lab.Container
 	for i, h := range b.lab.Hosts {
 		name := network + "-end"
-		if err := retry(ctx, 20*time.Second, func() error {
+		if err := retry(ctx, 2*time.Minute, func() error {
 			_, _ = h.Docker(ctx, "rm", "-f", name)
 			_, err := h.Docker(ctx, "run", "-d", "--name", name, "--network", network, lab.Image, "sleep", "100000")
 			return err

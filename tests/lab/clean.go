@@ -66,6 +66,19 @@ func Clean(all bool) error {
 	return errors.Join(append(errs, err)...)
 }
 
+// Remove removes labs by their IDs, whoever they belong to.
+func Remove(ids ...string) error {
+	var errs []error
+	for _, id := range ids {
+		if id != filepath.Base(id) || id == "." || id == ".." {
+			errs = append(errs, fmt.Errorf("%q is not the ID of a lab", id))
+			continue
+		}
+		errs = append(errs, remove(filepath.Join(base, id)))
+	}
+	return errors.Join(errs...)
+}
+
 // ownerState is alive, dead or kept. A directory without an owner is younger
 // than a moment, or has lost it: alive for the first minute.
 func ownerState(dir string) string {

@@ -1,12 +1,13 @@
 // Command lab starts and removes labs by hand.
 //
-//	lab up [-hosts 3] [-kind namespace|uml] [-agents=false]   start one and keep it (Ctrl-C ends a UML one)
+//	lab up [-hosts 3] [-kind namespace|uml] [-tree DIR] [-agents=false]   start one and keep it (Ctrl-C ends a UML one)
 //	lab list                                                  what labs there are
-//	lab clean [-all]                                          remove dead ones, or all of them
+//	lab clean [-all] [NAME...]                                remove dead ones, those named, or all of them
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -37,8 +38,9 @@ func run(ctx context.Context, args []string) error {
 		hosts := flags.Int("hosts", 3, "number of hosts")
 		kind := flags.String("kind", "namespace", "namespace or uml")
 		agents := flags.Bool("agents", true, "start the agents")
+		tree := flags.String("tree", "", "a debootstrapped Debian whose programs the hosts use")
 		_ = flags.Parse(args[1:]) // exits
-		return up(ctx, *hosts, *kind, *agents)
+		return up(ctx, *hosts, *kind, *tree, *agents)
 	case "list":
 		for _, l := range lab.List() {
 			fmt.Println(l)
@@ -47,13 +49,13 @@ func run(ctx context.Context, args []string) error {
 	case "clean":
 		all := flags.Bool("all", false, "also kept ones and those of running programs")
 		_ = flags.Parse(args[1:]) // exits
-		return lab.Clean(*all)
+		return errors.Join(lab.Clean(*all), lab.Remove(flags.Args()...))
 	}
 	return fmt.Errorf("unknown command %q: up, list or clean", args[0])
 }
 
-func up(ctx context.Context, hosts int, kind string, agents bool) (err error) {
-	opts := lab.Options{Hosts: hosts, Progress: func(line string) { fmt.Println(line) }}
+func up(ctx context.Context, hosts int, kind, tree string, agents bool) (err error) {
+	opts := lab.Options{Hosts: hosts, Tree: tree, Progress: func(line string) { fmt.Println(line) }}
 	if kind == lab.UML.String() {
 		opts.Kind = lab.UML
 	}

@@ -202,7 +202,7 @@ func TestLeaveGivesEverythingAway(t *testing.T) {
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	two := newHost(t, 2, t.TempDir(), 1).run()
 	eventually(t, "both know both", func() bool {
-		return len(two.gossip.Alive()) == 1 && len(one.nodes(one.replica.Snapshot())) == 2 && two.member()
+		return len(one.gossip.Alive()) == 1 && len(two.gossip.Alive()) == 1 && len(one.nodes(one.replica.Snapshot())) == 2 && two.member()
 	})
 	if err := one.giveAway(t.Context(), false); err != nil {
 		t.Fatal(err)

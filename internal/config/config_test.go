@@ -77,8 +77,8 @@ func TestPrecedence(t *testing.T) {
 
 // TestShared finds the settings that a join command must pass on.
 func TestShared(t *testing.T) {
-	got, err := load(t, []string{"--port=7947", "--mtu=1400"}, []string{"GRAPEVINE_VXLAN_PORT=4790", "GRAPEVINE_PREFIXLEN=22"}, DefaultFile, "GRAPEVINE_CIDR4=10.0.0.0/8")
-	want := []string{"GRAPEVINE_PORT=7947", "GRAPEVINE_CIDR4=10.0.0.0/8", "GRAPEVINE_VXLAN_PORT=4790"}
+	got, err := load(t, []string{"--port=7948", "--mtu=1400"}, []string{"GRAPEVINE_VXLAN_PORT=4790", "GRAPEVINE_PREFIXLEN=22"}, DefaultFile, "GRAPEVINE_CIDR4=10.0.0.0/8")
+	want := []string{"GRAPEVINE_PORT=7948", "GRAPEVINE_CIDR4=10.0.0.0/8", "GRAPEVINE_VXLAN_PORT=4790"}
 	if err != nil || !slices.Equal(got.Shared(), want) {
 		t.Errorf("shared settings %q, %v, want %q", got.Shared(), err, want)
 	}

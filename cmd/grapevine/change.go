@@ -17,8 +17,9 @@ func newLeave() *cobra.Command {
 		Use:   "leave",
 		Short: "Take this host out of the cluster",
 		Long: `Take this host out of the cluster: give all its addresses to another host, withdraw
-its records, and remove the bridge, devices and iptables rules that are ours. The agent
-ends after it; started again, this host joins as a new one. It is refused while
+its records, remove the cluster's networks from this host's Docker, and then the bridge,
+devices, rules and state that are ours, but for the gossip key. The agent then only
+waits to be stopped; started again, this host joins as a new one. Refused while
 containers are attached.`,
 		Example: `  grapevine leave
   grapevine leave --force    # containers that are attached lose their network`,

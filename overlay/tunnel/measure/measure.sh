@@ -178,10 +178,11 @@ go build -o "$work/measure" "$here"
 lay_out
 [ "$carrier" = bridge ] || { start_ovs 1; start_ovs 2; }
 connect 1; connect 2
-if [ "$carrier" != bridge ] && [ -z "${NOBUFFERS:-}" ]; then for h in 1 2; do "$work/measure" -buffers "$(cat "$work/$h/sw.pid")"; done; fi
+if [ "$carrier" != bridge ] && [ -z "${NOBUFFERS:-}" ]; then for h in 1 2; do in_ns gvtm$h "$work/measure" -buffers "$(cat "$work/$h/sw.pid")"; done; fi
 sleep 1
 [ "$carrier" = bridge ] && v=none || v=$(ovs_run 1 ovs-vswitchd --version | sed -n 's/.*) //p')
 echo "== OVS $v, tso $tso, $carrier, underlay IPv$underlay"
+[ "$carrier" = bridge ] || echo "buffers     $(in_ns gvtm2 ss -0nm | grep -o 'rb[0-9]*' | sort | uniq -c | xargs)"
 if [ "${KEEP:-}" ]; then echo "in $work; press return"; read -r; fi
 if [ -z "${QUICK:-}" ]; then
 echo "ping        $(png 10.128.0.2 -A -c 2000 -w 5)"

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,30 +49,34 @@ func TestPowerOffKeepsTheDisk(t *testing.T) {
 func TestOneWayCutAndLoss(t *testing.T) {
 	t.Parallel()
 	ctx, l := newLab(t, lab.Options{Hosts: 2})
-	run := must(t)
-	// Counting at the receiver, since an echo needs both ways.
-	arrived := func(from, to *lab.Host) string {
-		run(to.Exec(ctx, "sh", "-c", "iptables -Z INPUT; iptables -C INPUT -p icmp 2>/dev/null || iptables -A INPUT -p icmp"))
-		_, _ = from.Exec(ctx, "busybox", "ping", "-c", "50", "-A", "-W", "1", "-w", "3", to.Addr().String())
-		out := run(to.Exec(ctx, "sh", "-c", "iptables -nvxL INPUT | awk '$3 ~ /icmp|^1$/ || $4 ~ /icmp/ {print $1}'"))
-		return out
+	run, a, b := must(t), l.Hosts[0], l.Hosts[1]
+	const pings = 100
+	// Counted where they arrive, since an echo needs both ways.
+	arrived := func(from, to *lab.Host) int {
+		t.Helper()
+		run(to.Exec(ctx, "sh", "-c", "iptables -N COUNT 2>/dev/null && iptables -I INPUT -p icmp --icmp-type 8 -j COUNT; iptables -Z"))
+		_, _ = from.Exec(ctx, "busybox", "ping", "-c", strconv.Itoa(pings), "-i", "0.01", "-W", "1", to.Addr().String())
+		n, err := strconv.Atoi(run(to.Exec(ctx, "sh", "-c", "iptables -nvxL INPUT | awk '/COUNT/ {print $1}'")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
 	}
-	a, b := l.Hosts[0], l.Hosts[1]
-	run("", l.Wire.CutOneWay(ctx, "host1", "host2"))
-	if got := arrived(a, b); got != "0" {
-		t.Errorf("%s packets got through the cut", got)
+	if n, m := arrived(a, b), arrived(b, a); n != pings || m != pings { // and both know each other's MAC
+		t.Fatalf("%d and %d of %d pings arrive on a whole wire", n, m, pings)
 	}
-	if got := arrived(b, a); got == "0" {
-		t.Error("the other way is cut as well")
+	run("", l.Wire.CutOneWay(ctx, a.Name, b.Name))
+	if n, m := arrived(a, b), arrived(b, a); n != 0 || m != pings {
+		t.Errorf("%d pings get through the cut, and %d of %d the other way", n, m, pings)
 	}
 	run("", l.Wire.Heal(ctx))
-	run("", l.Wire.Loss(ctx, "host1", "host2", 100))
-	if got := arrived(a, b); got != "0" {
-		t.Errorf("%s packets got through a loss of 100%%", got)
+	run("", l.Wire.Loss(ctx, a.Name, b.Name, 50))
+	if n := arrived(a, b); n < pings/5 || n > pings*4/5 {
+		t.Errorf("%d of %d pings get through a loss of a half", n, pings)
 	}
 	run("", l.Wire.Heal(ctx))
-	if got := arrived(a, b); got == "0" {
-		t.Error("nothing gets through after Heal")
+	if n := arrived(a, b); n != pings {
+		t.Errorf("%d of %d pings get through after Heal", n, pings)
 	}
 	run("", l.Wire.CutOutside(ctx, "host1"))
 	if out, err := a.Exec(ctx, "busybox", "ping", "-c", "1", "-W", "1", lab.OutsideAddr); err == nil {

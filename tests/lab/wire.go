@@ -100,9 +100,12 @@ func (w *Wire) CutOutside(ctx context.Context, host string) error {
 	return w.nft(ctx, fmt.Sprintf("add element bridge lab unrouted { %q }\n", host))
 }
 
-// Loss drops the given percentage of the frames that from sends to to, at random,
+// Loss drops the given percentage (1 to 99) of the frames that from sends to to, at random,
 // until Heal.
 func (w *Wire) Loss(ctx context.Context, from, to string, percent int) error {
+	if percent < 1 || percent > 99 {
+		return fmt.Errorf("a loss of %d%% is no loss of 1 to 99%%: use Cut or Heal", percent)
+	}
 	return w.nft(ctx, fmt.Sprintf("add rule bridge lab loss iifname %q oifname %q numgen random mod 100 < %d drop\n", from, to, percent))
 }
 

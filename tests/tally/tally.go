@@ -57,6 +57,9 @@ func (c *counts) see(e event, out io.Writer, verbose bool, said map[[2]string]*s
 	case "build-output":
 		fmt.Fprint(out, e.Output)
 	case "output":
+		if strings.HasPrefix(e.Output, "=== ") {
+			return // RUN, PAUSE and CONT are of no use afterwards
+		}
 		if said[key] == nil {
 			said[key] = &strings.Builder{}
 		}

@@ -29,6 +29,21 @@ type Status struct {
 	VXLANPort uint16 `json:"vxlanPort"`
 	// Refused counts gossip messages that were not accepted, by reason.
 	Refused map[string]uint64 `json:"refused,omitempty"`
+	Names   Resolver          `json:"names"`
+}
+
+// Resolver counts the questions for names since the start of the agent: Queries are
+// all of them, the others what became of them.
+type Resolver struct {
+	Queries   uint64 `json:"queries"`
+	Answered  uint64 `json:"answered"`  // here
+	Forwarded uint64 `json:"forwarded"` // by another server
+	Failed    uint64 `json:"failed"`    // no other server answered
+	Refused   uint64 `json:"refused"`
+	// Inside is how many containers it serves in their own network namespaces,
+	// Outside how many it cannot: those depend on what Docker's resolver passes on.
+	Inside  int `json:"inside"`
+	Outside int `json:"outside"`
 }
 
 // Count is some of all.

@@ -77,6 +77,9 @@ func TestSandboxComesAndGoes(t *testing.T) {
 	l.run("mount", "--bind", "/run/netns/"+l.app, key)
 	t.Cleanup(func() { l.run("umount", "-l", key) })
 	until(t, func() bool { return l.ask("tcp", resolver, "db") == "NOERROR 10.1.0.3" })
+	if stats := s.Stats(); stats.Inside != 1 || stats.Outside != 0 {
+		t.Errorf("of one container: inside %d, not inside %d", stats.Inside, stats.Outside)
+	}
 	s.Detach(blue)
 	if got := l.ask("udp", resolver, "loner"); got != "NOERROR 10.2.0.5" {
 		t.Errorf("with one endpoint of two: %q", got)
@@ -105,6 +108,7 @@ func TestSandboxIsHandedOver(t *testing.T) {
 	if got := l.ask("udp", resolver, "fresh"); got != "NXDOMAIN" {
 		t.Errorf("two are in one sandbox: got %q", got)
 	}
+	until(t, func() bool { stats := s.Stats(); return stats.Inside == 0 && stats.Outside == 1 })
 	kill()
 	until(t, func() bool { return l.ask("tcp", resolver, "fresh") == "NOERROR 10.1.0.60" })
 }

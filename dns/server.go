@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -68,30 +67,6 @@ func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, index: names.New(), forward: newForwarder(), sandboxes: map[string]*attachment{}, leaving: map[string]chan struct{}{},
 		host: resolvConf{path: cmp.Or(cfg.ResolvConf, "/etc/resolv.conf")},
-	}
-}
-
-// Stats are counts since the start. Queries is the sum of the others and of those
-// under way.
-type Stats struct {
-	Queries   uint64 // questions heard
-	Answered  uint64 // answered here
-	Forwarded uint64 // answered by another server
-	Failed    uint64 // forwarded, and nobody answered in time
-	Refused   uint64 // at the gateway: of nobody we know, or not ours and from internal networks only
-	Dropped   uint64 // no message of DNS
-}
-
-type counts struct {
-	queries, answered, forwarded, failed, refused, dropped atomic.Uint64
-}
-
-// Stats returns the counts.
-func (s *Server) Stats() Stats {
-	c := &s.counts
-	return Stats{
-		Queries: c.queries.Load(), Answered: c.answered.Load(), Forwarded: c.forwarded.Load(),
-		Failed: c.failed.Load(), Refused: c.refused.Load(), Dropped: c.dropped.Load(),
 	}
 }
 

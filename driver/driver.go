@@ -48,6 +48,14 @@ type Links interface {
 	Delete(host string) error
 }
 
+// Resolver answers names inside containers' network namespaces; *dns.Server is one.
+// key is the file of the namespace, which may come later than the call. Both calls
+// are idempotent and do not block.
+type Resolver interface {
+	Attach(endpointID, key string)
+	Detach(endpointID string)
+}
+
 // Config of a Driver.
 type Config struct {
 	Self cluster.NodeID
@@ -75,6 +83,7 @@ type Driver struct {
 	alloc   *ipam.Allocator
 	overlay Overlay
 	links   Links
+	names   Resolver
 	docker  *docker.Client
 	wake    chan struct{} // capacity 1: something for the watcher to look at
 
@@ -96,7 +105,7 @@ type ours struct {
 }
 
 // New returns a Driver with the networks and endpoints that db has.
-func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, d *docker.Client, db *store.DB) (*Driver, error) {
+func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, names Resolver, d *docker.Client, db *store.DB) (*Driver, error) {
 	if cfg.Grace == 0 {
 		cfg.Grace = time.Minute
 	}
@@ -105,7 +114,7 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, d *do
 		return nil, fmt.Errorf("driver: %w", err)
 	}
 	return &Driver{
-		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, docker: d,
+		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, names: names, docker: d,
 		wake: make(chan struct{}, 1), local: loc,
 		ours: ours{creating: map[netip.Prefix]string{}, removing: map[string]bool{}},
 	}, nil

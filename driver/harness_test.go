@@ -29,7 +29,27 @@ type machine struct {
 	mu      sync.Mutex
 	links   map[string]string
 	ports   map[string]string
-	refuses error // what Attach returns
+	inside  map[string]string // the resolver's sandboxes, by endpoint
+	refuses error             // what Attach returns
+}
+
+func newMachine() *machine {
+	return &machine{links: map[string]string{}, ports: map[string]string{}, inside: map[string]string{}}
+}
+
+// resolver is the machine's resolver.
+type resolver struct{ *machine }
+
+func (r resolver) Attach(id, key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inside[id] = key
+}
+
+func (r resolver) Detach(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.inside, id)
 }
 
 func (m *machine) Veth(host, peer string, mac net.HardwareAddr, mtu int, _ string) error {
@@ -76,6 +96,9 @@ func (m *machine) String() string {
 	for id, name := range m.ports {
 		lines = append(lines, fmt.Sprintf("port %.12s %s", id, name))
 	}
+	for id, key := range m.inside {
+		lines = append(lines, fmt.Sprintf("resolver %.12s in %s", id, key))
+	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
@@ -101,7 +124,7 @@ func newRig(t testing.TB, dockerHost string) *rig {
 	db, err := store.Open(filepath.Join(t.TempDir(), "state.db"))
 	check(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	g := &rig{machine: &machine{links: map[string]string{}, ports: map[string]string{}}, now: time.Unix(1_700_000_000, 0)}
+	g := &rig{machine: newMachine(), now: time.Unix(1_700_000_000, 0)}
 	now := func() time.Time { return g.now }
 	log := slog.New(slog.DiscardHandler)
 	g.replica, err = replica.Open(db, self)
@@ -113,7 +136,7 @@ func newRig(t testing.TB, dockerHost string) *rig {
 	check(t, alloc.Seed())
 	g.ipam = ipam.NewDriver(alloc)
 	g.Driver, err = New(Config{Self: self, Replicate: true, MTU: 1500, Now: now, Log: log},
-		g.replica, alloc, g.machine, g.machine, docker.New(dockerHost), db)
+		g.replica, alloc, g.machine, g.machine, resolver{g.machine}, docker.New(dockerHost), db)
 	check(t, err)
 	return g
 }

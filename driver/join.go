@@ -51,12 +51,15 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 	if err := d.links.Veth(host, peer, mac, d.mtu(snap, n.Name), "grapevine endpoint "+e.ID[:12]); err != nil {
 		return nil, err
 	}
-	if err := d.setJoined(e.ID, true); err != nil {
+	if err := d.setJoined(e.ID, true, r.SandboxKey); err != nil {
 		return nil, errors.Join(err, d.unplug(context.WithoutCancel(ctx), e.ID))
 	}
 	if err := d.overlay.Attach(ctx, e.ID, host); err != nil {
 		err = fmt.Errorf("attach endpoint %.12s to the switch: %w", e.ID, err)
 		return nil, errors.Join(err, d.unplug(context.WithoutCancel(ctx), e.ID))
+	}
+	if r.SandboxKey != "" {
+		d.names.Attach(e.ID, r.SandboxKey)
 	}
 	reply := &network.JoinResponse{InterfaceName: network.InterfaceName{SrcName: peer, DstPrefix: containerPrefix}}
 	_, gw, _ := n.subnetOf(e.Addr)
@@ -103,14 +106,14 @@ func (d *Driver) mtu(snap *cluster.Snapshot, name string) int {
 	return max(underlay-overhead, minMTU)
 }
 
-func (d *Driver) setJoined(id string, joined bool) error {
+func (d *Driver) setJoined(id string, joined bool, sandbox string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e, ok := d.local.endpoints[id]
-	if !ok || e.Joined == joined {
+	if !ok || e.Joined == joined && e.Sandbox == sandbox {
 		return nil
 	}
-	e.Joined = joined
+	e.Joined, e.Sandbox = joined, sandbox
 	return d.local.setEndpoint(e)
 }
 
@@ -120,14 +123,16 @@ func (d *Driver) Leave(ctx context.Context, r *network.LeaveRequest) (*Empty, er
 	return &Empty{}, d.unplug(ctx, r.EndpointID)
 }
 
-// unplug takes an endpoint out of the switch and deletes its interface.
+// unplug takes an endpoint out of the switch and deletes its interface; the resolver
+// leaves its sandbox.
 func (d *Driver) unplug(ctx context.Context, id string) error {
 	var errs []error
 	if err := d.overlay.Detach(ctx, id); err != nil {
 		errs = append(errs, fmt.Errorf("take endpoint %.12s out of the switch: %w", id, err))
 	}
 	host, _ := ifnames(id)
-	errs = append(errs, d.links.Delete(host), d.setJoined(id, false))
+	errs = append(errs, d.links.Delete(host), d.setJoined(id, false, ""))
+	d.names.Detach(id) // last: restore attaches what is noted as joined
 	return errors.Join(errs...)
 }
 
@@ -142,14 +147,18 @@ func (d *Driver) ProgramExternalConnectivity(_ context.Context, r *network.Progr
 }
 
 // restore puts the interfaces of this host's running containers into the switch
-// again, after the agent or the switch was started anew. Those that are gone with
-// their containers are left for the watcher to collect.
+// again, and the resolver into their sandboxes, after the agent or the switch was
+// started anew. Those that are gone with their containers are left for the watcher
+// to collect.
 func (d *Driver) restore(ctx context.Context) {
 	d.mu.Lock()
 	var joined []string
 	for id, e := range d.local.endpoints {
 		if e.Joined {
 			joined = append(joined, id)
+		}
+		if e.Sandbox != "" {
+			d.names.Attach(id, e.Sandbox)
 		}
 	}
 	d.mu.Unlock()

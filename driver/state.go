@@ -38,6 +38,9 @@ type localEndpoint struct {
 	Addr    netip.Addr
 	MAC     string
 	Joined  bool
+	// Sandbox is libnetwork's key of the container's network namespace, a path, while
+	// Joined; "" if Docker told none.
+	Sandbox string
 	Created time.Time
 }
 

@@ -40,11 +40,23 @@ func showStatus(w io.Writer, s api.Status) error {
 		row("endpoints\t%d here, %d in the cluster", s.Endpoints.Part, s.Endpoints.All)
 		row("underlay\t%s, MTU %d, VXLAN port %d", s.VTEP, s.MTU, s.VXLANPort)
 		row("switch\t%s Open vSwitch, %s datapath", dash(s.OVS), dash(s.Datapath))
+		row("names\t%s", names(s.Names))
 		row("agent\t%s, up %s", s.Version, time.Since(s.Since).Round(time.Second))
 		for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
 			row("refused\t%d gossip messages: %s", s.Refused[reason], reason)
 		}
 	})
+}
+
+func names(r api.Resolver) string {
+	text := fmt.Sprintf("%s, %d answered here, inside %s", plural(int(r.Queries), "question"), r.Answered, plural(r.Inside, "container"))
+	if r.Outside > 0 {
+		text += fmt.Sprintf(", not inside %d", r.Outside)
+	}
+	if r.Failed > 0 {
+		text += fmt.Sprintf("; %d that no server answered", r.Failed)
+	}
+	return text
 }
 
 func plural(n int, noun string) string {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/internal/config"
@@ -41,6 +42,8 @@ type Agent struct {
 	gossip  *gossip.Gossip
 	alloc   *ipam.Allocator
 	vswitch *vswitch
+	names   *dns.Server
+	hosts   roll
 	driver  *driver.Driver
 	plugin  *plugin.Server
 
@@ -99,6 +102,8 @@ func (a *Agent) work(ctx context.Context, docker net.Listener) error {
 		"membership": a.membership,
 		"ipam":       a.alloc.Run,
 		"switch":     a.vswitch.run,
+		"hosts":      a.watchHosts,
+		"names":      a.names.Run,
 		"docker":     a.driver.Watch,
 		"plugin":     func(ctx context.Context) error { return a.plugin.Serve(ctx, docker) },
 	} {

@@ -23,7 +23,7 @@ func (a *Agent) openDriver() (err error) {
 	a.driver, err = driver.New(driver.Config{
 		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, Socket: a.cfg.PluginSocket,
 		MTU: a.underlay.MTU, Now: time.Now, Log: log,
-	}, a.replica, a.alloc, a.vswitch.overlay, a.vswitch.links(), docker.New(a.cfg.Docker), a.db)
+	}, a.replica, a.alloc, a.vswitch.overlay, a.vswitch.links(), a.names, docker.New(a.cfg.Docker), a.db)
 	if err != nil {
 		return err
 	}

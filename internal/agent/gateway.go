@@ -4,12 +4,13 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/internal/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 
 // natGateway is the gateway port together with the masquerading of what leaves
-// through it.
+// through it, and the way to the resolver.
 type natGateway struct {
 	*gateway.Gateway
 	nat *nat.NAT
@@ -20,5 +21,13 @@ func (g natGateway) Ensure(ctx context.Context, addrs, routes []netip.Prefix) er
 	if err := g.Gateway.Ensure(ctx, addrs, routes); err != nil {
 		return err
 	}
-	return g.nat.Set(ctx, nat.Config{Interface: gateway.Port, CIDRs: routes})
+	return g.nat.Set(ctx, nat.Config{Interface: gateway.Port, CIDRs: routes, Rules: resolverRules()})
+}
+
+// resolverRules lead containers' questions to the resolver at the gateway.
+func resolverRules() (rules []nat.Rule) {
+	for _, r := range dns.Rules(gateway.Port, dns.DefaultPort) {
+		rules = append(rules, nat.Rule(r))
+	}
+	return rules
 }

@@ -58,6 +58,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openSwitch(ctx); err != nil {
 		return err
 	}
+	a.openNames()
 	return a.openDriver()
 }
 

@@ -21,9 +21,12 @@ type chain struct {
 const (
 	Postrouting = "GRAPEVINE-POSTROUTING"
 	Forward     = "GRAPEVINE-FORWARD"
+	Prerouting  = "GRAPEVINE-PREROUTING"
+	Input       = "GRAPEVINE-INPUT"
 )
 
-// chainsFor returns the chains of a family; nil: it needs none.
+// chainsFor returns the chains of a family; nil: it needs none. A chain without rules is
+// not to be there.
 func chainsFor(cfg Config, f iptables.Protocol) []chain {
 	var masquerade []string
 	for _, p := range slices.SortedFunc(slices.Values(cfg.CIDRs), netip.Prefix.Compare) {
@@ -45,7 +48,18 @@ func chainsFor(cfg Config, f iptables.Protocol) []chain {
 			"-i " + gw + " -o " + gw + " -j DROP",
 			"-i " + gw + " -j ACCEPT",
 		}},
+		{"nat", Prerouting, "PREROUTING", cfg.rulesIn("nat", "PREROUTING")},
+		{"filter", Input, "INPUT", cfg.rulesIn("filter", "INPUT")},
 	}
+}
+
+func (cfg Config) rulesIn(table, chain string) (rules []string) {
+	for _, r := range cfg.Rules {
+		if r.Table == table && r.Chain == chain {
+			rules = append(rules, r.Text)
+		}
+	}
+	return rules
 }
 
 func (c chain) jump() []string { return []string{"-j", c.name} }

@@ -1,6 +1,7 @@
 // Package nat is the agent's hand on iptables: chains of its own that masquerade what
 // leaves the overlay for the outside and let it through the host's FORWARD chain,
-// where Docker sets the policy to DROP. Rules of others are never touched.
+// where Docker sets the policy to DROP; and what other packages want besides
+// (Config.Rules). Rules of others are never touched.
 //
 // It works with the iptables that is in PATH, on nf_tables or legacy, in the network
 // namespace of the calling thread.
@@ -26,6 +27,15 @@ type Config struct {
 	// CIDRs are the cluster CIDRs and pools, both families. A family without any has
 	// no rules.
 	CIDRs []netip.Prefix
+	// Rules are further ones, for each family that has any.
+	Rules []Rule
+}
+
+// Rule is a rule for a chain of ours, which is jumped to from a built-in one: PREROUTING
+// of nat, or INPUT of filter.
+type Rule struct {
+	Table, Chain string // the built-in one
+	Text         string // match and target, as `iptables -S` prints them
 }
 
 // NAT keeps the rules of one network namespace. Its methods may be called
@@ -59,7 +69,7 @@ func (n *NAT) Set(_ context.Context, cfg Config) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cfg, n.set = Config{cfg.Interface, slices.Clone(cfg.CIDRs)}, true
+	n.cfg, n.set = Config{cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Rules)}, true
 	return n.apply()
 }
 
@@ -127,6 +137,10 @@ func (n *NAT) apply() error {
 			continue
 		}
 		for _, c := range chains {
+			if len(c.rules) == 0 {
+				errs = append(errs, c.remove(ipt))
+				continue
+			}
 			errs = append(errs, c.ensure(ipt))
 		}
 	}

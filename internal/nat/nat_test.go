@@ -24,6 +24,12 @@ var (
 	pool = netip.MustParsePrefix("172.30.0.0/16")
 	v6   = netip.MustParsePrefix("fd00:128::/48")
 	ctx  = context.Background()
+
+	// resolver is what the agent's resolver wants (package dns, Rules).
+	resolver = []Rule{
+		{"nat", "PREROUTING", "-i gv0 -p udp -m udp --dport 53 -j REDIRECT --to-ports 7953"},
+		{"filter", "INPUT", "-i gv0 -p udp -m udp --dport 7953 -j ACCEPT"},
+	}
 )
 
 // run runs a command in the namespace of the thread and returns its output.
@@ -52,7 +58,7 @@ func rules(t *testing.T) string {
 
 func set(t *testing.T, n *NAT, cidrs ...netip.Prefix) {
 	t.Helper()
-	if err := n.Set(ctx, Config{"gv0", cidrs}); err != nil {
+	if err := n.Set(ctx, Config{"gv0", cidrs, resolver}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -103,6 +109,19 @@ func TestSet(t *testing.T) {
 			t.Errorf("without IPv6 prefixes it is\n%s", got)
 		}
 
+		// Further rules come in the chains of ours, and go with them.
+		const input = "-N GRAPEVINE-INPUT\n-A GRAPEVINE-INPUT -i gv0 -p udp -m udp --dport 7953 -j ACCEPT\n"
+		if got := lines(t, "iptables", "filter", Input); got != input {
+			t.Errorf("rules for INPUT are\n%s", got)
+		}
+		if err := n.Set(ctx, Config{Interface: "gv0", CIDRs: []netip.Prefix{v4}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := rules(t); strings.Contains(got, Input) || strings.Contains(got, Prerouting) || !strings.Contains(got, Forward) {
+			t.Errorf("without further rules it is\n%s", got)
+		}
+		set(t, n, v4)
+
 		for range 2 {
 			if err := n.Remove(ctx); err != nil {
 				t.Fatal(err)
@@ -123,7 +142,7 @@ func TestChainOfOtherRules(t *testing.T) {
 		run(t, "iptables", "-A", Forward, "-j", "ACCEPT")
 		set(t, New(), v4)
 		want := "-N " + Forward + "\n"
-		for _, r := range chainsFor(Config{"gv0", []netip.Prefix{v4}}, iptables.ProtocolIPv4)[1].rules {
+		for _, r := range chainsFor(Config{"gv0", []netip.Prefix{v4}, resolver}, iptables.ProtocolIPv4)[1].rules {
 			want += "-A " + Forward + " " + r + "\n"
 		}
 		if got := lines(t, "iptables", "filter", Forward); got != want {
@@ -146,6 +165,8 @@ func TestRunPutsBack(t *testing.T) {
 					{"iptables", "-F", "FORWARD"},
 					{"iptables", "-t", "nat", "-F"},
 					{"iptables", "-t", "nat", "-D", "POSTROUTING", "-j", Postrouting},
+					{"iptables", "-t", "nat", "-F", Prerouting},
+					{"iptables", "-D", "INPUT", "-j", Input},
 				} {
 					before := rules(t)
 					run(t, flush...)
@@ -252,7 +273,7 @@ func TestPackets(t *testing.T) {
 func TestNoIPTables(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	n := New()
-	if err := n.Set(ctx, Config{"gv0", []netip.Prefix{v4}}); err == nil || !strings.Contains(err.Error(), "install the package") {
+	if err := n.Set(ctx, Config{"gv0", []netip.Prefix{v4}, resolver}); err == nil || !strings.Contains(err.Error(), "install the package") {
 		t.Errorf("set: %v", err)
 	}
 	if err := n.Remove(ctx); err != nil {

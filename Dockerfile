@@ -1,11 +1,10 @@
-# The root file system of the managed plugin; scripts/build-plugin builds it and
-# makes the plugin. bin/grapevine is built beforehand (make build).
-FROM debian:trixie-slim
+# The plugin's root file system, but for the agent and the entry point, which
+# scripts/build-plugin adds. (Without this image, that script uses debootstrap.)
+FROM debian:trixie-slim AS debian
 RUN apt-get update \
- && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends openvswitch-switch iptables kmod \
- && rm -rf /var/lib/apt/lists/*
-COPY scripts/plugin-layout /tmp/
-RUN sh /tmp/plugin-layout / && rm /tmp/plugin-layout
-COPY scripts/plugin-entrypoint /usr/libexec/grapevine-plugin
-COPY bin/grapevine /usr/bin/grapevine
-ENTRYPOINT ["/usr/libexec/grapevine-plugin"]
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends openvswitch-switch iptables kmod
+COPY scripts/plugin-layout /
+RUN sh /plugin-layout /plugin-rootfs
+
+FROM scratch
+COPY --from=debian /plugin-rootfs /

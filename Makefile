@@ -50,8 +50,8 @@ bench: setup build ## Throughput, round trips and docker run against Docker's ov
 	@bin/bench -kind uml
 
 .PHONY: plugin
-plugin: build ## The managed plugin, in this machine's Docker
-	scripts/build-plugin
+plugin: build ## The managed plugin grapevine:latest, in this machine's Docker (or that of DOCKER_HOST)
+	@scripts/build-plugin
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck

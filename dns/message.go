@@ -18,8 +18,6 @@ const (
 
 func messageID(wire []byte) uint16 { return binary.BigEndian.Uint16(wire) }
 
-func setMessageID(wire []byte, id uint16) { binary.BigEndian.PutUint16(wire, id) }
-
 // reply returns an empty answer: of this server itself, which also forwards.
 func reply(q *dns.Msg) *dns.Msg {
 	r := new(dns.Msg).SetReply(q)

@@ -41,11 +41,6 @@ type plan struct {
 	blocked []string // why networks cannot be created here
 }
 
-func (p plan) empty() bool {
-	return len(p.learn)+len(p.lost)+len(p.lostEPs)+len(p.uses)+len(p.unused)+len(p.names)+
-		len(p.retire)+len(p.create)+len(p.remove)+len(p.blocked) == 0
-}
-
 // decide is the whole of the watcher's rules. It is pure.
 func decide(v view) plan {
 	var p plan

@@ -2,6 +2,7 @@ package names
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -127,14 +128,10 @@ func namesOf(e cluster.Endpoint) []string {
 func want(s *cluster.Snapshot, asker cluster.Endpoint, name string, dead func(cluster.NodeID) bool) (addrs []netip.Addr, found bool) {
 	seen := sees(s, asker)
 	order := []string{asker.Network}
-	for _, n := range slices.Sorted(func(yield func(string) bool) {
-		for n := range seen {
-			if n != asker.Network && !yield(n) {
-				return
-			}
+	for _, n := range slices.Sorted(maps.Keys(seen)) {
+		if n != asker.Network {
+			order = append(order, n)
 		}
-	}) {
-		order = append(order, n)
 	}
 	try := func(name, network string) bool {
 		for _, n := range order {

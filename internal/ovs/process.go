@@ -134,7 +134,7 @@ func (p *process) terminate(ctx context.Context) error {
 			return fmt.Errorf("end process %d: %w", p.pid, err)
 		}
 		ended, cancel := context.WithTimeout(ctx, 3*time.Second)
-		err = p.wait(ended)
+		_ = p.wait(ended) // nil, or ended's error
 		done := ended.Err() == nil
 		cancel()
 		if done {

@@ -37,7 +37,7 @@ type Config struct {
 	// Name is the host's name for people, unique by custom only.
 	Name string
 	// CIDR4 and CIDR6 are the prefixes that networks' prefixes are cut from. An
-	// invalid CIDR6 leaves the choice of a ULA prefix to the seed.
+	// invalid CIDR6 means none.
 	CIDR4, CIDR6 netip.Prefix
 	// PrefixLen is the length in bits of a new network's IPv4 prefix.
 	PrefixLen int

@@ -77,13 +77,13 @@ var Table = []Setting{
 	},
 	{
 		Name:   "cidr6",
-		Doc:    "IPv6 prefix that networks get their prefixes from. Empty: a ULA prefix (RFC 4193) that the seed makes.",
+		Doc:    "IPv6 prefix of the cluster, which is routed to the overlay; networks get no IPv6 prefixes yet. Empty: none.",
 		Shared: true,
 		set:    setCIDR6,
 	},
 	{
 		Name: "prefixlen", Default: "22",
-		Doc:    "Length of the IPv4 prefix of a new network, 8 to 30; `-o prefixlen=` overrides it for one network.",
+		Doc:    "Length of the IPv4 prefix of a new network, 8 to 30; `--ipam-opt prefixlen=` overrides it for one network.",
 		Shared: true,
 		set:    number(func(c *Config) *int { return &c.PrefixLen }, 8, 30),
 	},

@@ -87,6 +87,8 @@ type Driver struct {
 	docker  *docker.Client
 	wake    chan struct{} // capacity 1: something for the watcher to look at
 
+	inspector *inspector
+
 	missing map[string]time.Time // view.missing of the last look; the watcher's own
 
 	looking   sync.Mutex // held during a look; covers withdrawn
@@ -113,11 +115,13 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, names
 	if err != nil {
 		return nil, fmt.Errorf("driver: %w", err)
 	}
-	return &Driver{
+	driver := &Driver{
 		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, names: names, docker: d,
 		wake: make(chan struct{}, 1), local: loc,
 		ours: ours{creating: map[netip.Prefix]string{}, removing: map[string]bool{}},
-	}, nil
+	}
+	driver.inspector = newInspector(d, driver.poke)
+	return driver, nil
 }
 
 // poke makes the watcher look soon. It never blocks.

@@ -30,6 +30,8 @@ type engine struct {
 	mu         sync.Mutex
 	networks   map[string]dockernet.Inspect
 	containers map[string]container.Summary
+	aliases    []string      // of every endpoint, for those who inspect
+	locked     chan struct{} // not nil: inspecting waits for its end
 	made       int
 }
 
@@ -71,6 +73,8 @@ func (e *engine) api(w http.ResponseWriter, r *http.Request) {
 			list = append(list, c)
 		}
 		answer(200, list)
+	case strings.HasPrefix(path, "/containers/"):
+		e.inspect(answer, strings.TrimSuffix(strings.TrimPrefix(path, "/containers/"), "/json"))
 	case path == "/networks/create":
 		var req dockernet.CreateRequest
 		_ = json.NewDecoder(r.Body).Decode(&req)
@@ -86,6 +90,35 @@ func (e *engine) api(w http.ResponseWriter, r *http.Request) {
 	default:
 		answer(404, map[string]string{"message": "page not found"})
 	}
+}
+
+// inspect is GET /containers/ID/json.
+func (e *engine) inspect(answer func(int, any), id string) {
+	e.mu.Lock()
+	locked := e.locked
+	e.mu.Unlock()
+	if locked != nil {
+		<-locked
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.containers {
+		if c.ID != id {
+			continue
+		}
+		r := container.InspectResponse{
+			ContainerJSONBase: &container.ContainerJSONBase{ID: c.ID, Name: c.Names[0]},
+			NetworkSettings:   &container.NetworkSettings{Networks: map[string]*dockernet.EndpointSettings{}},
+		}
+		for name, at := range c.NetworkSettings.Networks {
+			r.NetworkSettings.Networks[name] = &dockernet.EndpointSettings{
+				EndpointID: at.EndpointID, Aliases: e.aliases, DNSNames: append([]string{c.Names[0][1:]}, e.aliases...),
+			}
+		}
+		answer(200, r)
+		return
+	}
+	answer(404, map[string]string{"message": "No such container"})
 }
 
 func (e *engine) list() []dockernet.Inspect {

@@ -21,6 +21,7 @@ type view struct {
 	endpoints  map[string]localEndpoint
 	networks   []docker.Network
 	containers []docker.Container
+	inspected  map[string]inspected // by endpoint
 	snap       *cluster.Snapshot
 	// missing says since when a network or endpoint of ours is not in Docker's
 	// lists. They leave those before Docker calls us to remove them.
@@ -169,22 +170,11 @@ func (v view) decideEndpoints(p *plan) {
 			continue
 		}
 		rec, live := cluster.Get[cluster.Endpoint](v.snap, id)
-		aliases := aliasesOf(c)
+		aliases := v.aliasesOf(c, id, rec)
 		if live && (rec.Container != c.ID || rec.Name != c.Name || !slices.Equal(rec.Aliases, aliases)) {
 			p.names = append(p.names, cluster.Endpoint{ID: id, Container: c.ID, Name: c.Name, Aliases: aliases})
 		}
 	}
-}
-
-// labelService is where Compose puts the name of the service a container is of,
-// which is its alias on its networks. Lists do not tell other aliases.
-const labelService = "com.docker.compose.service"
-
-func aliasesOf(c docker.Container) []string {
-	if s := c.Labels[labelService]; s != "" && s != c.Name && len(s) <= 255 {
-		return []string{s}
-	}
-	return nil
 }
 
 // decideCluster compares the cluster's networks with what Docker has here.

@@ -34,6 +34,7 @@ func (d *Driver) Watch(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { d.restore(ctx); return nil })
 	g.Go(func() error { d.events(ctx); return nil })
+	g.Go(func() error { d.inspector.run(ctx); return nil })
 	g.Go(func() error { d.loop(ctx); return nil })
 	return g.Wait()
 }
@@ -137,6 +138,7 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 		return v, err
 	}
 	d.seeSelf(&v)
+	v.inspected = d.inspector.ask(v.containers, v.endpoints)
 	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
 	d.missing = v.stillMissing(d.missing)
 	v.missing = d.missing

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/docker/docker/api/types/container"
@@ -55,6 +56,44 @@ func containerOf(s container.Summary) Container {
 		}
 	}
 	return out
+}
+
+// Details are what a list does not tell of a container.
+type Details struct {
+	Name string
+	// Names are those that the container has on its networks, by endpoint: its aliases,
+	// and what else the engine itself resolves there.
+	Names map[string][]string
+}
+
+// Inspect asks for a container's details. It takes a lock that Docker holds while it
+// starts a container or connects it, calling its network's driver meanwhile: only for
+// goroutines that nobody waits for. A container that is gone is ErrNotFound.
+func (c *Client) Inspect(ctx context.Context, id string) (d Details, err error) {
+	err = c.do(ctx, "inspect container "+id, func(ctx context.Context, cli *client.Client) error {
+		r, err := cli.ContainerInspect(ctx, id)
+		if err == nil {
+			d = detailsOf(r)
+		}
+		return err
+	})
+	return d, err
+}
+
+func detailsOf(r container.InspectResponse) Details {
+	d := Details{Names: map[string][]string{}}
+	if r.ContainerJSONBase != nil {
+		d.Name = strings.TrimPrefix(r.Name, "/")
+	}
+	if r.NetworkSettings == nil {
+		return d
+	}
+	for _, e := range r.NetworkSettings.Networks {
+		if e != nil && e.EndpointID != "" {
+			d.Names[e.EndpointID] = append(slices.Clone(e.Aliases), e.DNSNames...)
+		}
+	}
+	return d
 }
 
 // Watch calls changed for each event of a network or container that may change

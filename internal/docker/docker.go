@@ -1,9 +1,7 @@
 // Package docker is a thin client of the Docker Engine's API: the few calls that
 // the agent needs, each with a timeout, in types of our own.
 //
-// It asks for lists and events only. Inspecting a container takes a lock that
-// starting and connecting it hold while they call our plugin, so an inspection
-// could wait for ourselves; the package has none.
+// It asks for lists and events, which wait for nobody; Inspect is the exception.
 package docker
 
 import (

@@ -75,6 +75,25 @@ func TestLists(t *testing.T) {
 	}
 }
 
+func TestInspect(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "d.sock")
+	api(t, path, map[string]http.HandlerFunc{
+		"GET /containers/old/json": text(200, `{"Id":"old","Name":"/web","NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","Aliases":["sql","0123456789ab"]},
+			"red":{"EndpointID":"","Aliases":["sql"]},"none":null}}}`),
+		"GET /containers/new/json": text(200, `{"Id":"new","Name":"/web","NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","Aliases":["sql"],"DNSNames":["web","sql","host"]}}}}`),
+	})
+	c := New("unix://" + path)
+	for id, want := range map[string]string{"old": "map[e1:[sql 0123456789ab]]", "new": "map[e1:[sql web sql host]]"} {
+		d, err := c.Inspect(t.Context(), id)
+		if err != nil || d.Name != "web" || fmt.Sprint(d.Names) != want {
+			t.Errorf("%s: %+v, %v", id, d, err)
+		}
+	}
+	if _, err := c.Inspect(t.Context(), "gone"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a container that is gone: %v", err)
+	}
+}
+
 func TestCreateAndRemove(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "d.sock")
 	var got map[string]any

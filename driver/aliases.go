@@ -1,0 +1,174 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/docker"
+)
+
+// Docker's lists do not tell a container's aliases; inspecting it does, and waits for
+// a lock that is held while a container starts, and calls us. So containers are
+// inspected beside the looks, which go on meanwhile, and each once.
+
+const (
+	inspectTimeout = 2 * time.Second
+	inspectAtOnce  = 4
+	// inspectTries is how often an endpoint is looked for in what inspecting tells:
+	// one that is not there is just coming or going.
+	inspectTries = 5
+)
+
+// inspected is what inspecting told of an endpoint.
+type inspected struct {
+	container string   // its name then: Docker's names for the endpoint go with it
+	aliases   []string // as aliasesOf returns them
+}
+
+// inspector inspects containers in the background, and keeps what they told.
+type inspector struct {
+	docker *docker.Client
+	told   func() // called when more is known
+	slots  chan struct{}
+
+	mu    sync.Mutex
+	ctx   context.Context // nil: it does not run
+	work  sync.WaitGroup
+	busy  map[string]bool      // containers
+	known map[string]inspected // by endpoint
+}
+
+func newInspector(d *docker.Client, told func()) *inspector {
+	return &inspector{docker: d, told: told, slots: make(chan struct{}, inspectAtOnce), busy: map[string]bool{}, known: map[string]inspected{}}
+}
+
+// run lets inspections happen until ctx ends, and waits for those under way.
+func (i *inspector) run(ctx context.Context) {
+	i.mu.Lock()
+	i.ctx = ctx
+	i.mu.Unlock()
+	i.told() // there may be some to do
+	<-ctx.Done()
+	i.mu.Lock()
+	i.ctx = nil
+	i.mu.Unlock()
+	i.work.Wait()
+}
+
+// ask has the containers inspected whose endpoints, among ours, are not yet known, and
+// forgets endpoints that are not ours any more. It does not wait. It returns what
+// is known.
+func (i *inspector) ask(containers []docker.Container, ours map[string]localEndpoint) map[string]inspected {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	maps.DeleteFunc(i.known, func(id string, _ inspected) bool { _, ok := ours[id]; return !ok })
+	for _, c := range containers {
+		var wanted []string
+		for _, at := range c.Networks {
+			_, mine := ours[at.EndpointID]
+			if k, have := i.known[at.EndpointID]; mine && (!have || k.container != c.Name) {
+				wanted = append(wanted, at.EndpointID)
+			}
+		}
+		if len(wanted) == 0 || i.busy[c.ID] || i.ctx == nil {
+			continue
+		}
+		i.busy[c.ID] = true
+		ctx := i.ctx
+		i.work.Go(func() { i.inspect(ctx, c.ID, wanted) })
+	}
+	return maps.Clone(i.known)
+}
+
+// inspect inspects a container until it has told of the wanted endpoints.
+func (i *inspector) inspect(ctx context.Context, id string, wanted []string) {
+	defer i.told()
+	defer func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.busy, id)
+	}()
+	pause := minRetry
+	for tries := 0; tries < inspectTries && ctx.Err() == nil; pause = min(2*pause, maxRetry) {
+		details, err := i.once(ctx, id)
+		switch {
+		case errors.Is(err, docker.ErrNotFound):
+			return
+		case err == nil:
+			tries++
+			if i.note(details, wanted) {
+				return
+			}
+		}
+		sleep(ctx, pause)
+	}
+}
+
+func (i *inspector) once(ctx context.Context, id string) (docker.Details, error) {
+	select {
+	case i.slots <- struct{}{}:
+		defer func() { <-i.slots }()
+	case <-ctx.Done():
+		return docker.Details{}, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	return i.docker.Inspect(ctx, id)
+}
+
+// note keeps what a container told, and reports whether that is all that is wanted.
+func (i *inspector) note(d docker.Details, wanted []string) (all bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	all = true
+	for _, id := range wanted {
+		names, ok := d.Names[id]
+		if !ok {
+			all = false
+			continue
+		}
+		i.known[id] = inspected{container: d.Name, aliases: names}
+	}
+	return all
+}
+
+// labelService is where Compose puts the name of the service a container is of,
+// which is its alias on its networks: known before the container is inspected.
+const labelService = "com.docker.compose.service"
+
+// maxAliases is how many aliases of an endpoint are told to the cluster: as many as a
+// record has room for whatever their length (package cluster).
+const maxAliases = 64
+
+// aliasesOf returns the names of an endpoint beside its container's name and ID:
+// those that inspecting told or, until it has, those that are on record.
+func (v view) aliasesOf(c docker.Container, endpoint string, on cluster.Endpoint) []string {
+	all := []string{c.Labels[labelService]}
+	if told, ok := v.inspected[endpoint]; ok {
+		all = append(all, told.aliases...)
+	} else if on.Container == c.ID {
+		all = append(all, on.Aliases...)
+	}
+	slices.Sort(all)
+	all = slices.DeleteFunc(slices.Compact(all), func(a string) bool {
+		return a == c.Name || a == c.ID[:min(12, len(c.ID))] || !speakable(a)
+	})
+	return all[:min(maxAliases, len(all))]
+}
+
+// speakable reports whether the cluster takes a text as a name.
+func speakable(s string) bool {
+	for _, r := range s {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 255
+}

@@ -1,0 +1,114 @@
+package driver
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/docker"
+)
+
+// inspecting lets the engine's driver inspect containers until the test ends.
+func (e *engine) inspecting() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { e.rig.inspector.run(ctx); close(done) }()
+	e.t.Cleanup(func() { cancel(); <-done })
+}
+
+// names are the name and aliases on record of an endpoint.
+func (e *engine) names(endpoint string) string {
+	rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), endpoint)
+	return strings.Join(append([]string{rec.Name}, rec.Aliases...), " ")
+}
+
+// becomes looks whenever the driver is poked, until an endpoint has the names.
+func (e *engine) becomes(endpoint, want string) {
+	e.t.Helper()
+	for e.look(); e.names(endpoint) != want; e.look() {
+		select {
+		case <-e.rig.wake:
+		case <-time.After(5 * time.Second):
+			e.t.Fatalf("the names are %q, want %q", e.names(endpoint), want)
+		}
+	}
+}
+
+func TestAliases(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.aliases = []string{"sql", "bad\n", "cweb", "", "sql", "db"}
+	ep := e.run(id, "web")
+	e.look()
+	if got := e.names(ep); got != "web svc" {
+		t.Fatalf("before anything was inspected: %q", got)
+	}
+	e.inspecting()
+	e.becomes(ep, "web db sql svc") // and not its ID, cweb
+
+	// A new agent keeps what is on record until it knows better.
+	e.rig.inspector.known = map[string]inspected{}
+	e.rig.inspector.ctx = nil
+	e.look()
+	if got := e.names(ep); got != "web db sql svc" {
+		t.Errorf("after a restart: %q", got)
+	}
+}
+
+// docker rename: the engine's names for the endpoint go with it.
+func TestAliasesAfterRename(t *testing.T) {
+	e := newEngine(t)
+	ep := e.run(e.user("blue"), "web")
+	e.inspecting()
+	e.becomes(ep, "web svc")
+	e.mu.Lock()
+	c := e.containers["web"]
+	c.Names = []string{"/web2"}
+	e.containers["web"], e.aliases = c, []string{"new"}
+	e.mu.Unlock()
+	e.becomes(ep, "web2 new svc")
+}
+
+// A container that cannot be inspected, as while it starts, holds nothing up.
+func TestInspectionWaitsAlone(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.aliases, e.locked = []string{"sql"}, make(chan struct{})
+	ep := e.run(id, "web")
+	e.inspecting()
+	e.look()
+	e.look()
+	if got := e.names(ep); got != "web svc" {
+		t.Errorf("while it starts: %q", got)
+	}
+	close(e.locked)
+	e.becomes(ep, "web sql svc")
+
+	// When it has gone, what it told goes.
+	e.stop(id, "web", ep)
+	e.rm("web")
+	e.look()
+	if n := len(e.rig.inspector.known); n != 0 {
+		t.Errorf("%d endpoints still known", n)
+	}
+}
+
+func TestAliasesWithinBounds(t *testing.T) {
+	var many []string
+	for i := range 300 {
+		many = append(many, strings.Repeat("x", 250)+string(rune('a'+i%26))+string(rune('a'+i/26)))
+	}
+	v := view{inspected: map[string]inspected{"e": {aliases: many}}}
+	c := docker.Container{ID: strings.Repeat("c", 64), Name: "web", Labels: map[string]string{labelService: strings.Repeat("y", 256)}}
+	got := v.aliasesOf(c, "e", cluster.Endpoint{})
+	rec := cluster.Endpoint{ID: "e", Network: "n", Host: self, Aliases: got}
+	if err := cluster.Validate(rec); err != nil || len(got) != maxAliases || !slices.IsSorted(got) {
+		t.Errorf("%d aliases, %v", len(got), err)
+	}
+	if n := len(cluster.Encode([]cluster.Record{{Key: rec.Key(), Version: cluster.Version{Counter: 1, Node: self}, Body: rec}})); n > 32<<10 {
+		t.Errorf("the record has %d bytes", n)
+	}
+}

@@ -17,5 +17,5 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	scenario.Run(t, lab.Namespace, files...)
+	scenario.Run(t, lab.Options{Kind: lab.Namespace}, files...)
 }

@@ -22,13 +22,16 @@ func (h *Host) StartAgent(ctx context.Context, env ...string) error {
 	return h.await(ctx, "agent", pluginSocket, "/Plugin.Activate", agentWait)
 }
 
-func (h *Host) agentEnv() []string {
+func (h *Host) agentEnv() []string { return append(h.lab.Settings(), h.lab.opts.AgentEnv...) }
+
+// Settings are those that an agent of this lab needs: GRAPEVINE_JOIN=... and
+// GRAPEVINE_KEY=...
+func (l *Lab) Settings() []string {
 	var join []string
-	for _, peer := range h.lab.Hosts {
-		join = append(join, peer.Addr().String())
+	for _, h := range l.Hosts {
+		join = append(join, h.Addr().String())
 	}
-	env := []string{"GRAPEVINE_KEY=" + h.lab.key, "GRAPEVINE_JOIN=" + strings.Join(join, ",")}
-	return append(env, h.lab.opts.AgentEnv...)
+	return []string{"GRAPEVINE_JOIN=" + strings.Join(join, ","), "GRAPEVINE_KEY=" + l.key}
 }
 
 // StopAgent stops the agent as a service manager does; Boot does not start it.

@@ -105,6 +105,9 @@ func remove(dir string) error {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // gone is as good
 		awaitEnd(pid)
 	}
+	if err := removePluginCgroups(dir); err != nil {
+		return err
+	}
 	if err := unmountAll(dir); err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (h *Host) StartDocker(ctx context.Context) error {
 	if err := h.startContainerd(ctx); err != nil {
 		return err
 	}
-	argv := []string{"dockerd", "--containerd", containerdSocket}
+	argv := []string{"dockerd", "--containerd", containerdSocket, "--insecure-registry", Registry}
 	if !h.lab.opts.Swarm {
 		argv = append(argv, "--live-restore")
 	}

@@ -44,6 +44,9 @@ type Options struct {
 	// Tree is a debootstrapped Debian whose programs the hosts use in place of the
 	// machine's, for another release of Docker; empty: the machine's. Namespace hosts only.
 	Tree string
+	// Plugin is a directory with a managed plugin (scripts/build-plugin --directory),
+	// which the hosts see at /lab/plugin; empty: none.
+	Plugin string
 	// MTU of the wire in bytes; 0: 1500.
 	MTU int
 	// Swarm starts dockerd without live-restore, which swarm mode forbids.

@@ -47,12 +47,15 @@ func CloseAll() error {
 func Main(m interface{ Run() int }) {
 	Init()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, func() {
+	ended := context.AfterFunc(ctx, func() {
 		_ = CloseAll()
 		os.Exit(130)
 	})
 	code := m.Run()
+	if !ended() {
+		select {} // interrupted: the function above exits
+	}
+	stop()
 	if err := CloseAll(); err != nil {
 		os.Stderr.WriteString("close the labs: " + err.Error() + "\n")
 		code = max(code, 1)

@@ -80,6 +80,10 @@ func pivot(root string) error {
 	if err := unix.Unmount("/mnt", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("drop the old root: %w", err)
 	}
+	// As under systemd: what is mounted later is seen where /run is mounted as a slave.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share mounts: %w", err)
+	}
 	return os.Setenv("PATH", labPath)
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 )
 
@@ -14,6 +15,7 @@ import (
 //	bin/labhost    this program, for the roles of init.go
 //	bin/grapevine  the agent
 //	image.tar      the containers' image, for `docker load`
+//	plugin/        the managed plugin, for `docker plugin create`
 //	log/HOST/      what the daemons of a host say
 const labhost = shareMount + "/bin/labhost"
 
@@ -26,6 +28,11 @@ func (l *Lab) fillShare() error {
 	}
 	if err := l.installAgent(); err != nil {
 		return err
+	}
+	if l.opts.Plugin != "" {
+		if err := copyTree(l.opts.Plugin, filepath.Join(l.share(), "plugin")); err != nil {
+			return err
+		}
 	}
 	return writeImage(filepath.Join(l.share(), "image.tar"))
 }
@@ -77,4 +84,12 @@ func copyFile(from, to string) error {
 		return fmt.Errorf("copy %s: %w", from, err)
 	}
 	return out.Close()
+}
+
+// copyTree copies a directory with its owners, modes and links.
+func copyTree(from, to string) error {
+	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy %s: %w: %s", from, err, out)
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -128,7 +129,7 @@ func makeDisk(ctx context.Context, name string) error {
 }
 
 func (m *umlMachine) dial(ctx context.Context) (net.Conn, error) {
-	at := net.JoinHostPort(hostAddr4(m.host.n), fmt.Sprint(umlPort))
+	at := net.JoinHostPort(hostAddr4(m.host.n), strconv.Itoa(umlPort))
 	return inNetns(m.host.lab.Wire.box.pid(), func() (net.Conn, error) {
 		return (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp4", at)
 	})

@@ -18,7 +18,7 @@ const atOnce = 8
 
 // crowd N NETWORK HOST...: start N containers in parallel, spread over the hosts;
 // their addresses differ, and one of every host reaches all of them.
-func crowd(s *state, ctx context.Context, args []string) (string, error) {
+func crowd(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 3 {
 		return "", usageError("usage: crowd N NETWORK HOST...")
 	}
@@ -92,7 +92,7 @@ func (s *state) together(ctx context.Context, lines [][]string) (string, error) 
 			return "", err
 		}
 		g.Go(func() error {
-			out, err := c(s, ctx, args)
+			out, err := c(ctx, s, args)
 			mu.Lock()
 			defer mu.Unlock()
 			said += out

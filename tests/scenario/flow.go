@@ -36,8 +36,8 @@ func parse(line []string) (command, []string, error) {
 }
 
 func not(c command) command {
-	return func(s *state, ctx context.Context, args []string) (string, error) {
-		out, err := c(s, ctx, args)
+	return func(ctx context.Context, s *state, args []string) (string, error) {
+		out, err := c(ctx, s, args)
 		var usage usageError
 		switch {
 		case errors.As(err, &usage):
@@ -50,7 +50,7 @@ func not(c command) command {
 }
 
 // eventually DURATION COMMAND: repeat it until it works.
-func eventually(s *state, ctx context.Context, args []string) (string, error) {
+func eventually(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 2 {
 		return "", usageError("usage: eventually DURATION COMMAND...")
 	}
@@ -66,7 +66,7 @@ func eventually(s *state, ctx context.Context, args []string) (string, error) {
 	var wrong usageError
 	err = retry(ctx, within*s.patience, func() error {
 		var err error
-		if out, err = c(s, ctx, rest); errors.As(err, &wrong) {
+		if out, err = c(ctx, s, rest); errors.As(err, &wrong) {
 			return nil
 		}
 		return err
@@ -78,7 +78,7 @@ func eventually(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // match REGEXP COMMAND: its output matches.
-func match(s *state, ctx context.Context, args []string) (string, error) {
+func match(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 2 {
 		return "", usageError("usage: match REGEXP COMMAND...")
 	}
@@ -90,7 +90,7 @@ func match(s *state, ctx context.Context, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := c(s, ctx, rest)
+	out, err := c(ctx, s, rest)
 	if err == nil && !re.MatchString(out) {
 		err = fmt.Errorf("%q does not match:\n%s", args[0], out)
 	}
@@ -98,7 +98,7 @@ func match(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // together COMMAND and COMMAND ...: at the same time; all have to work.
-func together(s *state, ctx context.Context, args []string) (string, error) {
+func together(ctx context.Context, s *state, args []string) (string, error) {
 	var lines [][]string
 	for {
 		i := slices.Index(args, "and")
@@ -110,7 +110,7 @@ func together(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // sleep DURATION.
-func sleep(_ *state, ctx context.Context, args []string) (string, error) {
+func sleep(ctx context.Context, _ *state, args []string) (string, error) {
 	if len(args) != 1 {
 		return "", usageError("usage: sleep DURATION")
 	}
@@ -127,7 +127,7 @@ func sleep(_ *state, ctx context.Context, args []string) (string, error) {
 }
 
 // same A B: two texts are equal.
-func same(_ *state, _ context.Context, args []string) (string, error) {
+func same(_ context.Context, _ *state, args []string) (string, error) {
 	if len(args) != 2 {
 		return "", usageError("usage: same A B")
 	}

@@ -16,6 +16,7 @@ import (
 var hostCommands = map[string]command{
 	"hosts":     hosts,
 	"outside":   onOutside,
+	"registry":  registry,
 	"ovs":       ovs,
 	"inventory": inventory,
 	"unchanged": unchanged,
@@ -24,24 +25,31 @@ var hostCommands = map[string]command{
 	"crowd":     crowd,
 }
 
-// hosts N [without agents] [GRAPEVINE_X=...]: a lab of N hosts, in one cluster.
-func hosts(s *state, ctx context.Context, args []string) (string, error) {
-	agents := true
-	if rest, found := strings.CutPrefix(strings.Join(args[min(1, len(args)):], " "), "without agents"); found {
-		agents = false
-		args = append(args[:1:1], strings.Fields(rest)...)
-	}
-	n := 0
+// hosts N [without agents] [without live-restore] [GRAPEVINE_X=...]: a lab of N
+// hosts, in one cluster. It sets $JOIN and $KEY to the settings of its agents.
+func hosts(ctx context.Context, s *state, args []string) (string, error) {
+	opts := s.opts
+	without := map[string]bool{}
 	if len(args) > 0 {
-		n, _ = strconv.Atoi(args[0])
+		opts.Hosts, _ = strconv.Atoi(args[0])
+		for args = args[1:]; len(args) > 1 && args[0] == "without"; args = args[2:] {
+			without[args[1]] = true
+		}
 	}
-	if n < 1 || n > 9 || s.lab != nil {
-		return "", usageError("usage, once: hosts 1..9 [without agents] [GRAPEVINE_X=...]")
+	opts.Swarm, opts.AgentEnv = without["live-restore"], args
+	if opts.Hosts < 1 || opts.Hosts > 9 || s.lab != nil {
+		return "", usageError("usage, once: hosts 1..9 [without agents] [without live-restore] [GRAPEVINE_X=...]")
 	}
 	var err error
-	s.lab, err = lab.New(ctx, lab.Options{Hosts: n, Kind: s.kind, AgentEnv: args[1:]})
-	if err != nil || !agents {
+	if s.lab, err = lab.New(ctx, opts); err != nil {
 		return "", err
+	}
+	for _, setting := range s.lab.Settings() {
+		name, value, _ := strings.Cut(strings.TrimPrefix(setting, "GRAPEVINE_"), "=")
+		s.setenv(name, value)
+	}
+	if without["agents"] {
+		return "", nil
 	}
 	if err := s.lab.StartAgents(ctx); err != nil {
 		return "", err
@@ -55,7 +63,7 @@ func (s *state) joined(ctx context.Context, within time.Duration) error {
 	return s.lab.Each(func(h *lab.Host) error {
 		return retry(ctx, within*s.patience, func() error {
 			out, err := h.Grapevine(ctx, "status")
-			if err == nil && !(strings.Contains(out, want) && strings.Contains(out, "All is well")) {
+			if err == nil && (!strings.Contains(out, want) || !strings.Contains(out, "All is well")) {
 				err = fmt.Errorf("grapevine status does not say %q and that all is well:\n%s", want, out)
 			}
 			return err
@@ -104,7 +112,7 @@ func (s *state) onHost(ctx context.Context, name string, args []string) (string,
 	return h.Exec(ctx, args...)
 }
 
-func onOutside(s *state, ctx context.Context, args []string) (string, error) {
+func onOutside(ctx context.Context, s *state, args []string) (string, error) {
 	if s.lab == nil || len(args) == 0 {
 		return "", usageError("usage, after hosts: outside PROGRAM ARGUMENTS... or outside fetch URL")
 	}
@@ -114,8 +122,16 @@ func onOutside(s *state, ctx context.Context, args []string) (string, error) {
 	return s.lab.Outside.Exec(ctx, args...)
 }
 
+// registry start: an empty registry beyond the wire, at $registry.
+func registry(ctx context.Context, s *state, args []string) (string, error) {
+	if s.lab == nil || len(args) != 1 || args[0] != "start" {
+		return "", usageError("usage, after hosts: registry start")
+	}
+	return "", s.lab.StartRegistry(ctx)
+}
+
 // ovs HOST ovs-vsctl ...: an Open vSwitch tool, with the agent's own daemons.
-func ovs(s *state, ctx context.Context, args []string) (string, error) {
+func ovs(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 2 {
 		return "", usageError("usage: ovs HOST ovs-vsctl|ovs-ofctl|... ARGUMENTS...")
 	}
@@ -123,7 +139,7 @@ func ovs(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // appears NETWORK HOST...: within 5 s the hosts' Docker has the network.
-func appears(s *state, ctx context.Context, args []string) (string, error) {
+func appears(ctx context.Context, s *state, args []string) (string, error) {
 	return s.network(ctx, args, "appears", 5*time.Second, func(h *lab.Host) error {
 		_, err := h.Docker(ctx, "network", "inspect", "--format", "{{.Name}}", args[0])
 		return err
@@ -131,7 +147,7 @@ func appears(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // vanishes NETWORK HOST...: within 15 s the hosts' Docker no longer has it.
-func vanishes(s *state, ctx context.Context, args []string) (string, error) {
+func vanishes(ctx context.Context, s *state, args []string) (string, error) {
 	return s.network(ctx, args, "vanishes", 15*time.Second, func(h *lab.Host) error {
 		list, err := h.Docker(ctx, "network", "ls", "--format", "{{.Name}}")
 		if err == nil && slices.Contains(strings.Fields(list), args[0]) {
@@ -165,7 +181,7 @@ true
 `
 
 // inventory HOST: remember what there is on a host.
-func inventory(s *state, ctx context.Context, args []string) (string, error) {
+func inventory(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) != 1 {
 		return "", usageError("usage: inventory HOST")
 	}
@@ -175,7 +191,7 @@ func inventory(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // unchanged HOST: there is on a host what there was at its inventory.
-func unchanged(s *state, ctx context.Context, args []string) (string, error) {
+func unchanged(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) != 1 || s.inventories[args[0]] == "" {
 		return "", usageError("usage, after inventory HOST: unchanged HOST")
 	}

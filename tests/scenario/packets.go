@@ -94,7 +94,7 @@ func (s *state) ends(ctx context.Context, args []string) (lab.Container, []netip
 }
 
 // reach HOST:CONTAINER TARGET...: each target answers a ping within 5 s.
-func reach(s *state, ctx context.Context, args []string) (string, error) {
+func reach(ctx context.Context, s *state, args []string) (string, error) {
 	from, to, err := s.ends(ctx, args)
 	if err != nil {
 		return "", err
@@ -103,7 +103,7 @@ func reach(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // unreachable HOST:CONTAINER TARGET...: none answers a ping for 1 s.
-func unreachable(s *state, ctx context.Context, args []string) (string, error) {
+func unreachable(ctx context.Context, s *state, args []string) (string, error) {
 	from, to, err := s.ends(ctx, args)
 	if err != nil {
 		return "", usageError(err.Error()) // silence because nobody is there proves nothing
@@ -112,21 +112,21 @@ func unreachable(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // mesh HOST:CONTAINER...: each reaches each other one.
-func mesh(s *state, ctx context.Context, args []string) (string, error) {
+func mesh(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 2 {
 		return "", usageError("usage: mesh HOST:CONTAINER HOST:CONTAINER...")
 	}
 	var errs []error
 	for i, from := range args {
 		others := slices.Delete(slices.Clone(args), i, i+1)
-		_, err := reach(s, ctx, append([]string{from}, others...))
+		_, err := reach(ctx, s, append([]string{from}, others...))
 		errs = append(errs, err)
 	}
 	return "", errors.Join(errs...)
 }
 
 // fetch HOST:CONTAINER URL: what the URL answers.
-func fetch(s *state, ctx context.Context, args []string) (string, error) {
+func fetch(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) != 2 {
 		return "", usageError("usage: fetch HOST:CONTAINER URL")
 	}
@@ -138,7 +138,7 @@ func fetch(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // pinging HOST:CONTAINER TARGET: ping 100 times a second from now on.
-func pinging(s *state, ctx context.Context, args []string) (string, error) {
+func pinging(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) == 2 && s.pings[args[0]] == nil {
 		from, to, err := s.ends(ctx, args)
 		if err != nil {
@@ -152,7 +152,7 @@ func pinging(s *state, ctx context.Context, args []string) (string, error) {
 
 // pinged HOST:CONTAINER lost N | gap DURATION: end that, and say how many may have
 // been lost, or how long at most there may have been no answer.
-func pinged(s *state, ctx context.Context, args []string) (string, error) {
+func pinged(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) != 3 || s.pings[args[0]] == nil {
 		return "", usageError("usage, after pinging: pinged HOST:CONTAINER lost N|gap DURATION")
 	}
@@ -183,7 +183,7 @@ func pinged(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // address NAME TARGET: put a target's first address into the variable $NAME.
-func address(s *state, ctx context.Context, args []string) (string, error) {
+func address(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) != 2 {
 		return "", usageError("usage: address NAME TARGET")
 	}
@@ -196,7 +196,7 @@ func address(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // distinct TARGET...: all addresses of all targets differ.
-func distinct(s *state, ctx context.Context, args []string) (string, error) {
+func distinct(ctx context.Context, s *state, args []string) (string, error) {
 	owner := map[netip.Addr]string{}
 	for _, ref := range args {
 		addrs, err := s.addrs(ctx, ref)

@@ -57,7 +57,7 @@ func killOVS(name string) action {
 
 // service makes the command `PART VERB HOST...`; `agent start` takes settings as well.
 func service(part string, verbs map[string]action) command {
-	return func(s *state, ctx context.Context, args []string) (string, error) {
+	return func(ctx context.Context, s *state, args []string) (string, error) {
 		if len(args) < 2 || verbs[args[0]] == nil {
 			return "", usageError(fmt.Sprintf("usage: %s %s HOST...", part, strings.Join(slices.Sorted(maps.Keys(verbs)), "|")))
 		}
@@ -94,17 +94,17 @@ func (s *state) each(ctx context.Context, names []string, do action) error {
 }
 
 // poweroff HOST...: end everything on it at once; its disk stays.
-func poweroff(s *state, ctx context.Context, args []string) (string, error) {
+func poweroff(ctx context.Context, s *state, args []string) (string, error) {
 	return "", s.each(ctx, args, func(h *lab.Host, _ context.Context) error { return h.PowerOff() })
 }
 
 // boot HOST...: start it again, with the agent if it had one.
-func boot(s *state, ctx context.Context, args []string) (string, error) {
+func boot(ctx context.Context, s *state, args []string) (string, error) {
 	return "", s.each(ctx, args, (*lab.Host).Boot)
 }
 
 // joined [DURATION]: all hosts are alive and well in one cluster.
-func joined(s *state, ctx context.Context, args []string) (string, error) {
+func joined(ctx context.Context, s *state, args []string) (string, error) {
 	within := 15 * time.Second
 	if len(args) == 1 {
 		var err error
@@ -116,7 +116,7 @@ func joined(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // cut A B | cut A | cut A outside | cut one-way A B
-func cut(s *state, ctx context.Context, args []string) (string, error) {
+func cut(ctx context.Context, s *state, args []string) (string, error) {
 	if s.lab == nil {
 		return "", usageError("cut before hosts")
 	}
@@ -141,7 +141,7 @@ func cut(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // loss PERCENT A B: both ways.
-func loss(s *state, ctx context.Context, args []string) (string, error) {
+func loss(ctx context.Context, s *state, args []string) (string, error) {
 	if s.lab == nil || len(args) != 3 {
 		return "", usageError("usage: loss PERCENT A B")
 	}
@@ -154,7 +154,7 @@ func loss(s *state, ctx context.Context, args []string) (string, error) {
 }
 
 // heal: no link is cut any more.
-func heal(s *state, ctx context.Context, args []string) (string, error) {
+func heal(ctx context.Context, s *state, args []string) (string, error) {
 	if s.lab == nil || len(args) != 0 {
 		return "", usageError("usage: heal")
 	}

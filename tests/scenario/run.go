@@ -14,9 +14,9 @@ import (
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
 
-// Run runs scripts as parallel subtests, each with a lab of hosts of the given
-// kind.
-func Run(t *testing.T, kind lab.Kind, files ...string) {
+// Run runs scripts as parallel subtests, each with a lab of its own; opts says what
+// all of them have in common.
+func Run(t *testing.T, opts lab.Options, files ...string) {
 	cmds := map[string]func(*testscript.TestScript, bool, []string){}
 	for name, c := range commands() {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -27,10 +27,11 @@ func Run(t *testing.T, kind lab.Kind, files ...string) {
 		Files: files,
 		Cmds:  cmds,
 		Setup: func(env *testscript.Env) error {
-			s := newState(t.Context(), kind)
+			s := newState(t.Context(), opts)
 			env.Values[stateKey{}] = s
 			env.Setenv("image", lab.Image)
 			env.Setenv("outside", lab.OutsideAddr)
+			env.Setenv("registry", lab.Registry)
 			env.Defer(func() {
 				if err := s.close(); err != nil {
 					env.T().Fatal(err)
@@ -47,7 +48,7 @@ type stateKey struct{}
 // state is what the commands of one script share.
 type state struct {
 	ctx         context.Context
-	kind        lab.Kind
+	opts        lab.Options
 	lab         *lab.Lab
 	pings       map[string]*lab.Pinging
 	inventories map[string]string
@@ -55,9 +56,9 @@ type state struct {
 	patience    time.Duration // factor of waiting times, by kind of host
 }
 
-func newState(ctx context.Context, kind lab.Kind) *state {
-	s := &state{ctx: ctx, kind: kind, pings: map[string]*lab.Pinging{}, inventories: map[string]string{}, patience: 1}
-	if kind == lab.UML {
+func newState(ctx context.Context, opts lab.Options) *state {
+	s := &state{ctx: ctx, opts: opts, pings: map[string]*lab.Pinging{}, inventories: map[string]string{}, patience: 1}
+	if opts.Kind == lab.UML {
 		s.patience = 6 // its system calls are slow, and so is docker there
 	}
 	return s
@@ -71,13 +72,13 @@ func (s *state) close() error {
 }
 
 // command does one line of a script; its output is what `stdout` matches.
-type command func(s *state, ctx context.Context, args []string) (string, error)
+type command func(ctx context.Context, s *state, args []string) (string, error)
 
 // run runs a command; with neg it has to fail.
 func (s *state) run(ts *testscript.TestScript, c command, neg bool, args []string) {
 	s.setenv = ts.Setenv
 	begin := time.Now()
-	out, err := c(s, s.ctx, args)
+	out, err := c(s.ctx, s, args)
 	fmt.Fprint(ts.Stdout(), out)
 	if err != nil {
 		fmt.Fprintln(ts.Stderr(), err)
@@ -118,7 +119,7 @@ func commands() map[string]command {
 	}
 	for n := 1; n <= 9; n++ {
 		name := fmt.Sprintf("host%d", n)
-		all[name] = func(s *state, ctx context.Context, args []string) (string, error) {
+		all[name] = func(ctx context.Context, s *state, args []string) (string, error) {
 			return s.onHost(ctx, name, args)
 		}
 	}

@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export CGO_ENABLED = 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 20s
-STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 tally = go build -o bin/tally ./tests/tally && bin/tally
 
 .PHONY: help
@@ -54,10 +54,10 @@ plugin: build ## The managed plugin grapevine:latest, in this machine's Docker (
 	@scripts/build-plugin
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet, golangci-lint (.golangci.yml)
 	@files=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$files" || { echo "gofmt -w $$files"; exit 1; }
 	go vet ./...
-	go run $(STATICCHECK) ./...
+	go run $(GOLANGCI) run ./...
 
 .PHONY: fuzz
 fuzz: ## Each fuzz test for FUZZTIME (20s)

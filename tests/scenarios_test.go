@@ -3,12 +3,15 @@
 package tests
 
 import (
+	"flag"
 	"path/filepath"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 	"github.com/grapevine-net/grapevine/tests/scenario"
 )
+
+var tree = flag.String("tree", "", "a debootstrapped Debian whose programs the hosts use: another release of Docker")
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
@@ -17,5 +20,5 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	scenario.Run(t, lab.Options{Kind: lab.Namespace}, files...)
+	scenario.Run(t, lab.Options{Kind: lab.Namespace, Tree: *tree}, files...)
 }

@@ -20,6 +20,8 @@ const (
 	rolePing   = "ping"   // see ping.go
 	roleWeb    = "web"    // the outside's HTTP server
 	roleFetch  = "fetch"  // gets an URL
+	roleNames  = "names"  // the outside's name server
+	roleAsk    = "ask"    // asks a name server
 )
 
 const (
@@ -50,6 +52,10 @@ func Init() {
 		err = webMain(os.Args[1])
 	case roleFetch:
 		err = fetchMain(os.Args[1])
+	case roleNames:
+		err = namesMain(os.Args[1])
+	case roleAsk:
+		err = askMain(os.Args[1:])
 	default:
 		err = fmt.Errorf("unknown role %q", role)
 	}

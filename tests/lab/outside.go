@@ -49,12 +49,16 @@ func (o *Outside) connect(ctx context.Context, w *Wire) error {
 	if _, err := o.box.run(ctx, request{Argv: []string{"ip", "-batch", "-"}, Stdin: []byte(strings.Join(own, "\n"))}); err != nil {
 		return err
 	}
-	web := request{
-		Op: opStart, Name: "web", Argv: []string{"/proc/self/exe", "[::]:80"},
-		Env: []string{roleVar + "=" + roleWeb}, Log: o.box.logFile(),
+	for role, listen := range map[string]string{roleWeb: "[::]:80", roleNames: "[::]:53"} {
+		server := request{
+			Op: opStart, Name: role, Argv: []string{"/proc/self/exe", listen},
+			Env: []string{roleVar + "=" + role}, Log: o.box.logFile(),
+		}
+		if _, _, _, err := o.box.do(ctx, server); err != nil {
+			return err
+		}
 	}
-	_, _, _, err := o.box.do(ctx, web)
-	return err
+	return nil
 }
 
 // Exec runs a command on the outside machine and returns its standard output.

@@ -60,6 +60,7 @@ func (r *rootSpec) enter() error {
 		m.bind(r.Share, shareMount)
 	}
 	m.symlink(shareMount+"/bin/grapevine", "/usr/local/bin/grapevine")
+	m.file("/etc/resolv.conf", "nameserver "+OutsideAddr+"\n")
 	if m.err != nil {
 		return m.err
 	}
@@ -131,4 +132,16 @@ func (m *mounter) symlink(to, at string) {
 	if err := os.Symlink(to, m.root+at); err != nil && !errors.Is(err, os.ErrExist) {
 		m.err = err
 	}
+}
+
+// file writes a file in place of one that may be a link to elsewhere.
+func (m *mounter) file(at, text string) {
+	if m.err != nil {
+		return
+	}
+	if err := os.Remove(m.root + at); err != nil && !errors.Is(err, os.ErrNotExist) {
+		m.err = err
+		return
+	}
+	m.err = os.WriteFile(m.root+at, []byte(text), 0o644)
 }

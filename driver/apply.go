@@ -25,7 +25,7 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 	}
 	for _, id := range p.lostEPs {
 		d.cfg.Log.Info("collecting an endpoint that docker has forgotten", "endpoint", id)
-		errs = append(errs, d.removeEndpoint(ctx, id))
+		errs = append(errs, d.collectEndpoint(ctx, id))
 	}
 	for _, id := range p.lost {
 		d.cfg.Log.Info("collecting a network that docker has forgotten", "network", id)

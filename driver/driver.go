@@ -64,9 +64,9 @@ type Config struct {
 	// DriverName is the name by which this host's Docker knows the driver, such as
 	// "grapevine:latest"; "" to find it out.
 	DriverName string
-	// Socket is the path of the plugin's socket, of which an unmanaged plugin has
-	// its name.
-	Socket string
+	// PluginID is the ID by which Docker knows this agent as a managed plugin, "" if
+	// it is none: then Socket, the path of the plugin's socket, says its name.
+	PluginID, Socket string
 	// MTU of the underlay in bytes, where no Node record tells.
 	MTU int
 	// Grace is how long what Docker does not know is kept: longer than Docker takes
@@ -89,7 +89,9 @@ type Driver struct {
 
 	inspector *inspector
 
-	missing map[string]time.Time // view.missing of the last look; the watcher's own
+	// The watcher's own.
+	missing map[string]time.Time // view.missing of the last look
+	name    string               // of this managed plugin, "" until Docker has told
 
 	looking   sync.Mutex // held during a look; covers withdrawn
 	withdrawn bool       // the host is leaving: the watcher rests
@@ -109,7 +111,7 @@ type ours struct {
 // New returns a Driver with the networks and endpoints that db has.
 func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, names Resolver, d *docker.Client, db *store.DB) (*Driver, error) {
 	if cfg.Grace == 0 {
-		cfg.Grace = time.Minute
+		cfg.Grace = 30 * time.Second
 	}
 	loc, err := openLocal(db)
 	if err != nil {

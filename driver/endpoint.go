@@ -145,6 +145,19 @@ func (d *Driver) removeEndpoint(ctx context.Context, id string) error {
 	return errors.Join(err, d.alloc.Unbind(id))
 }
 
+// collectEndpoint removes an endpoint that Docker has forgotten, and its address
+// with it, which Docker will not release any more.
+func (d *Driver) collectEndpoint(ctx context.Context, id string) error {
+	d.mu.Lock()
+	addr := d.local.endpoints[id].Addr
+	d.mu.Unlock()
+	err := d.removeEndpoint(ctx, id)
+	if err == nil && addr.IsValid() {
+		err = d.alloc.Release(addr)
+	}
+	return err
+}
+
 // EndpointInfo implements NetworkDriver.EndpointOperInfo.
 func (d *Driver) EndpointInfo(_ context.Context, r *network.InfoRequest) (*network.InfoResponse, error) {
 	e, _, err := d.endpoint(r.NetworkID, r.EndpointID)

@@ -4,13 +4,11 @@ import (
 	"context"
 	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/grapevine-net/grapevine/internal/docker"
 )
 
 // The watcher's pace.
@@ -67,6 +65,9 @@ func (d *Driver) loop(ctx context.Context) {
 			said = ""
 		}
 		wait := idleLook
+		if len(d.missing) > 0 {
+			wait = d.cfg.Grace / 4 // to see soon that it stays missing
+		}
 		if open || err != nil {
 			retry = min(max(2*retry, minRetry), maxRetry)
 			wait = retry
@@ -142,7 +143,7 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
 	d.missing = v.stillMissing(d.missing)
 	v.missing = d.missing
-	v.driver, err = d.driverName(ctx, v.networks)
+	v.driver, err = d.driverName(ctx)
 	return v, err
 }
 
@@ -183,30 +184,20 @@ func (d *Driver) collect(v view) error {
 }
 
 // driverName returns the name by which this host's Docker knows the driver.
-func (d *Driver) driverName(ctx context.Context, networks []docker.Network) (string, error) {
-	if d.cfg.DriverName != "" {
+func (d *Driver) driverName(ctx context.Context) (string, error) {
+	switch {
+	case d.cfg.DriverName != "":
 		return d.cfg.DriverName, nil
-	}
-	d.mu.Lock()
-	mine := maps.Clone(d.local.networks)
-	d.mu.Unlock()
-	for _, n := range networks {
-		if _, ok := mine[n.ID]; ok {
-			return n.Driver, nil
+	case d.cfg.PluginID == "":
+		return strings.TrimSuffix(filepath.Base(d.cfg.Socket), ".sock"), nil
+	case d.name == "":
+		p, err := d.docker.Plugin(ctx, d.cfg.PluginID)
+		if err != nil {
+			return "", err
 		}
+		d.name = p.Name
 	}
-	// An unmanaged plugin's socket lies where Docker looks for those; a managed
-	// one's is in the plugin's own root, which Docker makes known by the list.
-	base := strings.TrimSuffix(filepath.Base(d.cfg.Socket), ".sock")
-	names, err := d.docker.Drivers(ctx)
-	if err != nil {
-		return "", err
-	}
-	i := slices.IndexFunc(names, func(name string) bool { return strings.Contains(name, base) })
-	if i >= 0 {
-		return names[i], nil
-	}
-	return base, nil
+	return d.name, nil
 }
 
 func sleep(ctx context.Context, t time.Duration) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ func newLeave() *cobra.Command {
 		Short: "Take this host out of the cluster",
 		Long: `Take this host out of the cluster: give all its addresses to another host, withdraw
 its records, remove the cluster's networks from this host's Docker, and then the bridge,
-devices, rules and state that are ours, but for the gossip key. The agent then only
+devices, rules and state that are ours, the gossip key too. The agent then only
 waits to be stopped; started again, this host joins as a new one. Refused while
 containers are attached.`,
 		Example: `  grapevine leave
@@ -52,14 +53,28 @@ func showDone(w io.Writer, d api.Done) error {
 }
 
 func newJoinCommand() *cobra.Command {
+	var which string
 	return verb(&cobra.Command{
-		Use:   "join-command",
+		Use:   "join-command [plugin|service]",
 		Short: "Print the line that adds another host to the cluster",
-		Long:  "Print the line that adds another host to the cluster. It contains the gossip key: whoever has it can join.",
+		Long: `Print the line that adds another host to the cluster, as a managed plugin or as a
+service. It contains the gossip key: whoever has it can join.`,
 		Example: `  grapevine join-command
-  grapevine join-command -o json | jq -r .plugin | ssh root@host4 sh`,
-	}, patience, list((*api.Client).JoinCommand), func(w io.Writer, j api.JoinCommand) error {
-		_, err := fmt.Fprintf(w, "# as a Docker plugin:\n%s\n# or as a service:\n%s\n", j.Plugin, j.Service)
+  grapevine join-command plugin | ssh root@host4 sh`,
+		ValidArgs: []string{"plugin", "service"},
+		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.JoinCommand, error) {
+		which = strings.Join(args, "")
+		return c.JoinCommand(ctx)
+	}, func(w io.Writer, j api.JoinCommand) (err error) {
+		switch which {
+		case "plugin":
+			_, err = fmt.Fprintln(w, j.Plugin)
+		case "service":
+			_, err = fmt.Fprintln(w, j.Service)
+		default:
+			_, err = fmt.Fprintf(w, "# as a Docker plugin:\n%s\n# or as a service:\n%s\n", j.Plugin, j.Service)
+		}
 		return err
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/identity"
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/plugin"
@@ -46,6 +47,8 @@ type Agent struct {
 	hosts   roll
 	driver  *driver.Driver
 	plugin  *plugin.Server
+	docker  *docker.Client
+	managed string // the ID by which Docker knows this agent as a managed plugin, or ""
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
 	stopWork context.CancelFunc
@@ -57,29 +60,30 @@ type Agent struct {
 // On return the switch still forwards, so that the next agent takes over without
 // a packet lost.
 func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
+	a := &Agent{cfg: cfg, version: version, log: log, started: time.Now(), stopped: make(chan struct{})}
+	defer a.sweep()
 	// First of all the socket: Docker kills a plugin that has none 9.5 s after its
 	// start. Calls wait in it until the agent serves them.
-	docker, err := plugin.Listen(cfg.PluginSocket)
+	calls, err := plugin.Listen(cfg.PluginSocket)
 	if err != nil {
 		return err
 	}
-	defer docker.Close()
+	defer calls.Close()
 	own, err := api.Listen(cfg.APISocket())
 	if err != nil {
 		return err
 	}
 	defer own.Close()
-	a := &Agent{cfg: cfg, version: version, log: log, started: time.Now(), stopped: make(chan struct{})}
 	err = a.open(ctx)
 	defer a.close()
 	if err != nil {
 		return err
 	}
-	return a.serve(ctx, docker, own)
+	return a.serve(ctx, calls, own)
 }
 
 // serve runs all tasks. The API outlives the others, to say how a leave ended.
-func (a *Agent) serve(ctx context.Context, docker, own net.Listener) error {
+func (a *Agent) serve(ctx context.Context, calls, own net.Listener) error {
 	all, ctx := errgroup.WithContext(ctx)
 	work, stop := context.WithCancel(ctx)
 	defer stop()
@@ -87,13 +91,13 @@ func (a *Agent) serve(ctx context.Context, docker, own net.Listener) error {
 	all.Go(func() error { return api.Serve(ctx, own, a.handlers()) })
 	all.Go(func() error {
 		defer close(a.stopped)
-		return a.work(work, docker)
+		return a.work(work, calls)
 	})
 	return all.Wait()
 }
 
 // work runs the tasks that make this host part of the cluster.
-func (a *Agent) work(ctx context.Context, docker net.Listener) error {
+func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
 		"gossip":     a.gossip.Run,
@@ -105,7 +109,7 @@ func (a *Agent) work(ctx context.Context, docker net.Listener) error {
 		"hosts":      a.watchHosts,
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,
-		"plugin":     func(ctx context.Context) error { return a.plugin.Serve(ctx, docker) },
+		"plugin":     func(ctx context.Context) error { return a.plugin.Serve(ctx, calls) },
 	} {
 		tasks.Go(func() error {
 			if err := run(ctx); err != nil {

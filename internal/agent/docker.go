@@ -6,7 +6,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/driver"
-	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/ovs"
 	"github.com/grapevine-net/grapevine/internal/plugin"
@@ -21,9 +20,9 @@ func (a *Agent) openDriver() (err error) {
 	}
 	log := a.log.With("room", "driver")
 	a.driver, err = driver.New(driver.Config{
-		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, Socket: a.cfg.PluginSocket,
+		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, PluginID: a.managed, Socket: a.cfg.PluginSocket,
 		MTU: a.underlay.MTU, Now: time.Now, Log: log,
-	}, a.replica, a.alloc, a.vswitch.overlay, a.vswitch.links(), a.names, docker.New(a.cfg.Docker), a.db)
+	}, a.replica, a.alloc, a.vswitch.overlay, a.vswitch.links(), a.names, a.docker, a.db)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,11 @@ func (a *Agent) handlers() api.Handlers {
 const joinListLength = 5
 
 // joinCommand names this host first, then others that are alive.
-func (a *Agent) joinCommand(context.Context) (api.JoinCommand, error) {
+func (a *Agent) joinCommand(ctx context.Context) (api.JoinCommand, error) {
+	self, err := a.selfPlugin(ctx)
+	if err != nil {
+		return api.JoinCommand{}, err
+	}
 	snap := a.replica.Snapshot()
 	join := []string{a.address(a.gossip.Addr())}
 	for _, id := range a.gossip.Alive() {
@@ -51,7 +55,7 @@ func (a *Agent) joinCommand(context.Context) (api.JoinCommand, error) {
 	}
 	line := strings.Join(append(settings, a.cfg.Shared()...), " ")
 	return api.JoinCommand{
-		Plugin:  "docker plugin install --alias grapevine grapevine/grapevine " + line,
+		Plugin:  pluginCommand(self, line),
 		Service: "scripts/install-service " + line,
 	}, nil
 }

@@ -26,7 +26,7 @@ type latch struct{ atomic.Bool }
 // A step that fails leaves the host able to try again.
 func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error) {
 	if a.left.Load() {
-		return api.Done{Text: leftText}, nil
+		return api.Done{Text: leftText + a.stopCommand(ctx)}, nil
 	}
 	if n := a.attached(); n > 0 && !r.Force {
 		return api.Done{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf(
@@ -35,7 +35,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 	if err := a.giveAway(ctx, r.Force); err != nil {
 		return api.Done{}, err
 	}
-	text := leftText + a.withdraw(ctx)
+	text := leftText + a.stopCommand(ctx) + "." + a.withdraw(ctx)
 	if err := a.farewell(ctx); err != nil {
 		return api.Done{}, err
 	}
@@ -51,8 +51,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 	return api.Done{Text: text}, nil
 }
 
-const leftText = "This host has left the cluster. Stop the agent now (systemctl disable --now grapevine, " +
-	"or docker plugin disable); started again it joins as a new host."
+const leftText = "This host has left the cluster; started again, the agent is a new host. To end it: "
 
 // withdraw removes our networks from Docker, and says what is left of them.
 func (a *Agent) withdraw(ctx context.Context) string {
@@ -164,11 +163,11 @@ func (a *Agent) hearFarewell(ctx context.Context, _ string, message []byte) ([]b
 	return nil, a.replica.Flush(ctx)
 }
 
-// demolish removes the switch, the devices, the iptables rules and the state,
-// but not the gossip key. All tasks have ended.
+// demolish removes the switch, the devices, the iptables rules and the state, with
+// a gossip key that is in the state directory. All tasks have ended.
 func (a *Agent) demolish(ctx context.Context) error {
 	errs := []error{a.vswitch.teardown(ctx), a.db.Close()}
-	for _, name := range []string{stateFile, "identity.json"} {
+	for _, name := range []string{stateFile, "identity.json", "key", "iptables", programFile, filepath.Dir(programFile)} {
 		if err := os.Remove(filepath.Join(a.cfg.State, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove this host's state: %w", err))
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/identity"
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/store"
@@ -32,6 +33,10 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		}
 	}
 	if err := a.identify(); err != nil {
+		return err
+	}
+	a.docker = docker.New(a.cfg.Docker)
+	if err := a.openManaged(); err != nil {
 		return err
 	}
 	if a.underlay, err = waitForUnderlay(ctx, a.cfg.Advertise); err != nil {

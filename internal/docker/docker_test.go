@@ -57,8 +57,7 @@ func TestLists(t *testing.T) {
 			"Config":[{"Subnet":"10.1.0.0/24","Gateway":"10.1.0.1","AuxiliaryAddresses":{"x":"10.1.0.9"}}]}}]`),
 		"GET /containers/json": text(200, `[{"Id":"c1","Names":["/other/link","/web"],"NetworkSettings":{"Networks":{"blue":{"NetworkID":"n1","EndpointID":"e1"},"none":null}}},
 			{"Id":"c2","Names":[],"NetworkSettings":null}]`),
-		"GET /plugins": text(200, `[{"Name":"vol:latest","Config":{"Interface":{"Types":["docker.volumedriver/1.0"]}}},
-			{"Name":"grapevine:latest","Config":{"Interface":{"Types":["docker.networkdriver/1.0","docker.ipamdriver/1.0"]}}}]`),
+		"GET /plugins/0123/json": text(200, `{"Id":"0123","Name":"grapevine:latest","PluginReference":"example.org/grapevine/grapevine:1"}`),
 	})
 	c := New("unix://" + path)
 	nets, err := c.Networks(t.Context())
@@ -69,9 +68,9 @@ func TestLists(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].Name != "web" || len(list[0].Networks) != 1 || list[0].Networks[0] != (Attachment{"blue", "n1", "e1"}) {
 		t.Errorf("containers: %+v, %v", list, err)
 	}
-	names, err := c.Drivers(t.Context())
-	if err != nil || len(names) != 1 || names[0] != "grapevine:latest" {
-		t.Errorf("drivers: %v, %v", names, err)
+	p, err := c.Plugin(t.Context(), "0123")
+	if err != nil || p != (Plugin{"grapevine:latest", "example.org/grapevine/grapevine:1"}) {
+		t.Errorf("plugin: %v, %v", p, err)
 	}
 }
 

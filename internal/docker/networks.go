@@ -2,9 +2,7 @@ package docker
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 )
@@ -75,27 +73,4 @@ func (c *Client) RemoveNetwork(ctx context.Context, id string) error {
 	return notFoundOK(c.do(ctx, "remove network "+id, func(ctx context.Context, cli *client.Client) error {
 		return cli.NetworkRemove(ctx, id)
 	}))
-}
-
-// Drivers lists the enabled managed plugins that are both a network driver and
-// an IPAM driver, by the names Docker knows them by (with the tag).
-func (c *Client) Drivers(ctx context.Context) ([]string, error) {
-	var names []string
-	err := c.do(ctx, "list plugins", func(ctx context.Context, cli *client.Client) error {
-		list, err := cli.PluginList(ctx, filters.NewArgs(filters.Arg("enabled", "true")))
-		for _, p := range list {
-			caps := map[string]bool{}
-			for _, t := range p.Config.Interface.Types {
-				caps[t.Capability] = true
-			}
-			if caps["networkdriver"] && caps["ipamdriver"] {
-				names = append(names, p.Name)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("find the plugin's name: %w", err)
-	}
-	return names, nil
 }

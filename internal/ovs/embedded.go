@@ -111,6 +111,12 @@ func (e *Embedded) up(ctx context.Context, d daemon, prepare func(context.Contex
 		e.log().Info("adopted a running Open vSwitch daemon", "daemon", d.name, "pid", p.pid)
 		return p, nil
 	}
+	if err := e.foreign(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.sweep(); err != nil {
+		return nil, err
+	}
 	if err := prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -119,6 +125,21 @@ func (e *Embedded) up(ctx context.Context, d daemon, prepare func(context.Contex
 		e.log().Info("started an Open vSwitch daemon", "daemon", d.name, "pid", p.pid)
 	}
 	return p, err
+}
+
+// foreign is an error if a database answers at our socket whose process is not in
+// sight: that of an agent in another PID namespace.
+func (e *Embedded) foreign(ctx context.Context) error {
+	server, _ := e.daemons()
+	if p := server.find(); p != nil {
+		p.release()
+		return nil
+	}
+	if e.Instance().Ping(ctx) != nil {
+		return nil
+	}
+	return fmt.Errorf("another agent's Open vSwitch answers at %s (that of a service, and this is a plugin, or the other way round?): "+
+		"end that agent and its ovs-vswitchd and ovsdb-server", e.Instance().DB)
 }
 
 // prepareDB makes the database file, or converts one that an older Open vSwitch

@@ -3,6 +3,7 @@ package ovs_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -114,6 +115,72 @@ func TestStalePidFile(t *testing.T) {
 		}
 	}
 	if err := e.Stop(t.Context()); err != nil { // would end this test
+		t.Error(err)
+	}
+}
+
+// lines passes on what is logged.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	select {
+	case l <- string(p):
+	default: // nobody reads any more
+	}
+	return len(p), nil
+}
+
+// TestAnotherAgentsDaemons: those of an agent in another PID namespace, such as a
+// managed plugin's, are not this one's to start again.
+func TestAnotherAgentsDaemons(t *testing.T) {
+	dir := t.TempDir()
+	e := &ovs.Embedded{RunDir: dir, StateDir: dir, Datapath: ovs.Userspace}
+	run := func(e *ovs.Embedded) (stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- e.Run(ctx) }()
+		return func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	stop := run(e)
+	file := filepath.Join(dir, "ovsdb-server.pid")
+	for began := time.Now(); e.Instance().Ping(t.Context()) != nil; time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("no database after ten seconds")
+		}
+	}
+	stop()
+	kept, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	logged := make(lines, 100)
+	other := &ovs.Embedded{RunDir: dir, StateDir: dir, Datapath: ovs.Userspace, Log: slog.New(slog.NewTextHandler(logged, nil))}
+	stop = run(other)
+	for line := range logged {
+		if strings.Contains(line, "another agent's Open vSwitch answers") {
+			break
+		}
+		if strings.Contains(line, "started an Open vSwitch daemon") && strings.Contains(line, "ovsdb-server") {
+			t.Error(line)
+			break
+		}
+	}
+	stop()
+	if err := e.Instance().Ping(t.Context()); err != nil {
+		t.Error("the other agent's database: ", err)
+	}
+	if err := os.WriteFile(file, kept, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -64,6 +64,26 @@ func (d daemon) is(pid int) bool {
 	return filepath.Base(argv[0]) == d.name && strings.Contains(string(cmdline), "\x00--pidfile="+d.pidFile()+"\x00")
 }
 
+// sweep removes what a daemon left that was killed: its pid, which may be another
+// process' by now, and sockets that nobody answers on.
+func (d daemon) sweep() error {
+	patterns := []string{d.name + ".*.ctl"}
+	if d.name == "ovs-vswitchd" {
+		patterns = append(patterns, "*.mgmt", "*.snoop")
+	}
+	stale := []string{d.pidFile()}
+	for _, p := range patterns {
+		found, _ := filepath.Glob(filepath.Join(d.runDir, p)) // the patterns are well formed
+		stale = append(stale, found...)
+	}
+	for _, name := range stale {
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove what a killed %s left: %w", d.name, err)
+		}
+	}
+	return nil
+}
+
 // start runs the daemon in a session of its own, so that no signal to the agent's
 // group or terminal reaches it. What it prints goes to its log file.
 func (d daemon) start() (*process, error) {

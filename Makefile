@@ -44,9 +44,10 @@ race: setup ## The unit tests with the race detector
 	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /tests)
 
 .PHONY: bench
-bench: setup build ## Throughput, round trips and docker run against Docker's overlay, as ratios
+bench: build ## Throughput, round trips and docker run against Docker's overlay, as ratios
+	@scripts/setup bench
 	@go build -o bin/bench ./tests/bench
-	@bin/bench -kind namespace
+	@bin/bench -kind namespace -tree "$$(scripts/tree trixie)"
 	@bin/bench -kind uml
 
 .PHONY: plugin

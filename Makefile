@@ -28,14 +28,18 @@ demo-clean: ## End the hosts that `make demo KEEP=1` left
 	@go run ./tests/lab/cmd/lab clean -all
 
 .PHONY: test
-test: setup build ## All tests: unit, lab, uml
-	@$(tally) unit lab uml
+test: setup build ## All tests: unit, lab, plugin, uml
+	@scripts/build-plugin --directory build/plugin
+	@$(tally) unit lab plugin uml
 
-.PHONY: test-unit test-lab test-uml
+.PHONY: test-unit test-lab test-plugin test-uml
 test-unit: setup build ## The packages by themselves
 	@$(tally) unit
 test-lab: setup build ## Scenarios on Docker hosts made of namespaces
 	@$(tally) lab
+test-plugin: setup build ## Scenarios with the managed plugin
+	@scripts/build-plugin --directory build/plugin
+	@$(tally) plugin
 test-uml: setup build ## Scenarios on kernels of their own (User-Mode Linux)
 	@$(tally) uml
 

@@ -1,6 +1,6 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally unit|lab|uml ...
+//	tally unit|lab|plugin|uml ...
 //
 // It prints what `go test` prints: a line for each package, and all that a failed
 // test said; where a test takes long, a line for each that passed as well. At the
@@ -35,6 +35,7 @@ type tier struct {
 var tiers = []tier{
 	{"unit", "packages by themselves", nil, 4 * time.Minute, false},
 	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "2", "./tests/lab", "./tests"}, 7 * time.Minute, true},
+	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true},
 	{"uml", "scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 5 * time.Minute, true},
 }
 
@@ -53,14 +54,14 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error) {
 	if len(names) == 0 {
-		return false, fmt.Errorf("usage: tally unit|lab|uml")
+		return false, fmt.Errorf("usage: tally unit|lab|plugin|uml")
 	}
 	var total counts
 	var times strings.Builder
 	for _, name := range names {
 		t, found := find(name)
 		if !found {
-			return false, fmt.Errorf("unknown tier %q: unit, lab or uml", name)
+			return false, fmt.Errorf("unknown tier %q: unit, lab, plugin or uml", name)
 		}
 		fmt.Fprintf(out, "=== %s: %s (budget %s)\n", t.name, t.what, t.budget)
 		begin := time.Now()
@@ -70,7 +71,7 @@ func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error
 		}
 		total.add(c)
 		took := time.Since(begin).Round(time.Second)
-		fmt.Fprintf(&times, "%-5s %s of %s, %s\n", t.name, took, t.budget, c)
+		fmt.Fprintf(&times, "%-6s %s of %s, %s\n", t.name, took, t.budget, c)
 	}
 	fmt.Fprintf(out, "\n%s%s\n", times.String(), total)
 	return total.failed == 0, nil
@@ -123,9 +124,21 @@ func unitPackages(ctx context.Context) ([]string, error) {
 	}
 	var packages []string
 	for _, p := range strings.Fields(string(list)) {
-		if !strings.HasSuffix(p, "/tests") && !strings.HasSuffix(p, "/tests/lab") && !strings.HasSuffix(p, "/tests/uml") {
+		if !ofOtherTier(p) {
 			packages = append(packages, p)
 		}
 	}
 	return packages, nil
+}
+
+// ofOtherTier reports whether a tier names the package, by its path in the module.
+func ofOtherTier(importPath string) bool {
+	for _, t := range tiers {
+		for _, arg := range t.args {
+			if path, found := strings.CutPrefix(arg, "./"); found && strings.HasSuffix(importPath, "/"+path) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -1,0 +1,27 @@
+// Package plugin runs scenarios with the managed plugin in place of the agent.
+package plugin
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
+	"github.com/grapevine-net/grapevine/tests/scenario"
+)
+
+func TestMain(m *testing.M) { lab.Main(m) }
+
+// directory is where `make test-plugin` lays the plugin out.
+const directory = "../../build/plugin"
+
+func TestScenarios(t *testing.T) {
+	if _, err := os.Stat(filepath.Join(directory, "config.json")); err != nil {
+		t.Fatalf("no plugin to test: %v; run scripts/build-plugin --directory build/plugin", err)
+	}
+	files, err := filepath.Glob("*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	scenario.Run(t, lab.Options{Kind: lab.Namespace, Plugin: directory}, files...)
+}

@@ -51,11 +51,50 @@ func (s *Server) listenOnce(ctx context.Context) error {
 			return fmt.Errorf("listen on %s%s for IPv%s: %w", s.cfg.Device, port, family, err)
 		}
 		defer f.close()
+		leave, err := s.redirect(family)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		f.identify = s.atGateway
 		g.Go(func() error { return s.serve(ctx, f) })
 	}
 	g.Go(func() error { return untilGone(ctx, dev) })
 	return g.Wait()
+}
+
+// redirect leads port 53 to the sockets, if that is the server's own task, until leave
+// is called. A kernel that can do so for IPv4 only is no error: few servers are asked
+// over IPv6.
+func (s *Server) redirect(family string) (leave func(), err error) {
+	if !s.cfg.Redirect {
+		return func() {}, nil
+	}
+	af := byte(unix.AF_INET)
+	if family == "6" {
+		af = unix.AF_INET6
+	}
+	r, err := newRedirect(gatewayTable(af, s.cfg.Device, s.cfg.Port))
+	switch {
+	case err == nil:
+		return r.Close, nil
+	case family == "6":
+		s.no6.Do(func() { s.cfg.Log.Warn("questions to servers over IPv6 do not reach the resolver", "error", err) })
+		return func() {}, nil
+	}
+	return nil, err
+}
+
+// CanRedirect says why a Server cannot have Config.Redirect here, in the network
+// namespace of the calling thread; nil: it can.
+func CanRedirect() error {
+	t := gatewayTable(unix.AF_INET, "none", DefaultPort)
+	t.name = "grapevine-probe" // an agent that is about to end may have the other
+	r, err := newRedirect(t)
+	if err == nil {
+		r.Close()
+	}
+	return err
 }
 
 // atGateway completes a question from what its packet says: the source address is

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -8,10 +9,22 @@ import (
 
 // A container's questions to servers in the Internet are answered at the gateway if
 // they are about the cluster, and otherwise by that very server, over UDP and TCP,
-// IPv4 and IPv6.
+// IPv4 and IPv6; whichever rules lead there.
 func TestGateway(t *testing.T) {
-	l := newLab(t)
-	l.agent()
+	for _, by := range []string{"its own rules", "iptables"} {
+		t.Run(by, func(t *testing.T) {
+			l := newLab(t)
+			if by == "iptables" {
+				t.Setenv(noRedirect, "1")
+				l.iptables(Rules("gv0", DefaultPort, true))
+			}
+			testGateway(t, l)
+		})
+	}
+}
+
+func testGateway(t *testing.T, l *lab) {
+	kill := l.agent()
 	until(t, func() bool { return l.ask("tcp", "192.0.2.53:53", "db") == "NOERROR 10.1.0.3" })
 	for _, network := range []string{"udp", "tcp"} {
 		for _, c := range []struct{ server, name, want string }{
@@ -29,6 +42,32 @@ func TestGateway(t *testing.T) {
 				t.Errorf("%s at %s over %s: got %q, want %q", c.name, c.server, network, got, c.want)
 			}
 		}
+	}
+	if os.Getenv(noRedirect) != "" {
+		return
+	}
+	// Killed: questions go where they were meant to, at once.
+	l.in(l.host, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+	l.in(l.net, "ip", "route", "add", "10.1.0.0/24", "via", "192.0.2.1")
+	l.in(l.net, "ip", "route", "add", "fd00:1::/64", "via", "2001:db8::1")
+	kill()
+	for _, network := range []string{"udp", "tcp"} {
+		for server, want := range map[string]string{"192.0.2.53:53": "NOERROR 198.51.100.1", "[2001:db8::53]:53": "NOERROR 198.51.100.3"} {
+			if got := l.ask(network, server, "db"); got != want {
+				t.Errorf("%s over %s, the agent is dead: got %q, want %q", server, network, got, want)
+			}
+		}
+	}
+}
+
+func TestCanRedirect(t *testing.T) {
+	l := newLab(t)
+	if err := inNamespace(l.namespace(l.host), CanRedirect); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("ip", "netns", "exec", l.host, "nft", "list", "tables").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "grapevine") {
+		t.Errorf("left over: %s (%v)", out, err)
 	}
 }
 
@@ -67,8 +106,9 @@ func TestGatewayDevice(t *testing.T) {
 // again.
 func TestRulesAreAsPrinted(t *testing.T) {
 	l := newLab(t)
+	l.iptables(Rules("gv0", DefaultPort, true))
 	for _, iptables := range []string{"iptables", "ip6tables"} {
-		for _, r := range Rules("gv0", DefaultPort) {
+		for _, r := range Rules("gv0", DefaultPort, true) {
 			out, err := exec.Command("ip", "netns", "exec", l.host, iptables, "-w", "-t", r.Table, "-S", r.Chain).CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "-A "+r.Chain+" "+r.Text+"\n") {
 				t.Errorf("%s prints %s (%v), not %q", iptables, out, err, r.Text)

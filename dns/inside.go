@@ -70,7 +70,7 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 		if f, err = openFront(ctx, net.ListenConfig{}, "4", "127.0.0.11:0"); err != nil {
 			return err
 		}
-		rule, err = newRedirect(f.port(), f.tcpPort())
+		rule, err = newRedirect(insideTable(f.port(), f.tcpPort()))
 		return err
 	})
 	if f != nil {

@@ -21,6 +21,9 @@ import (
 // server in the Internet. The agent is this test's program, run in the host.
 const agentFlag = "GVN_TEST_AGENT"
 
+// noRedirect has the agent leave port 53 to rules of iptables.
+const noRedirect = "GVN_TEST_NO_REDIRECT"
+
 func TestMain(m *testing.M) {
 	if conf := os.Getenv(agentFlag); conf != "" {
 		runAgent(conf)
@@ -34,7 +37,7 @@ func TestMain(m *testing.M) {
 func runAgent(conf string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var t townT
-	s := New(Config{Source: newSource(town(&t)), Device: "gv0", ResolvConf: conf, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	s := New(Config{Source: newSource(town(&t)), Device: "gv0", Redirect: os.Getenv(noRedirect) == "", ResolvConf: conf, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	for _, key := range os.Args[1:] {
 		s.Attach(container(1, hostA, "blue", "", nil).ID, key)
 	}
@@ -80,16 +83,22 @@ func newLab(t testing.TB) *lab {
 	}
 	l.in(l.app, "ip", "route", "add", "default", "via", "10.1.0.1")
 	l.in(l.app, "ip", "route", "add", "default", "via", "fd00:1::1")
-	for _, r := range Rules("gv0", DefaultPort) {
-		for _, iptables := range []string{"iptables", "ip6tables"} {
-			l.in(l.host, append([]string{iptables, "-w", "-t", r.Table, "-A", r.Chain}, strings.Fields(r.Text)...)...)
-		}
-	}
+	l.iptables(Rules("gv0", DefaultPort, false))
 	l.serve(l.net, "192.0.2.53:53", tells("198.51.100.1"))
 	l.serve(l.net, "192.0.2.54:53", tells("198.51.100.2"))
 	l.serve(l.net, "[2001:db8::53]:53", tells("198.51.100.3"))
 	l.resolvConf("192.0.2.54")
 	return l
+}
+
+// iptables puts rules into the host's chains of both families.
+func (l *lab) iptables(rules []Rule) {
+	l.Helper()
+	for _, r := range rules {
+		for _, iptables := range []string{"iptables", "ip6tables"} {
+			l.in(l.host, append([]string{iptables, "-w", "-t", r.Table, "-A", r.Chain}, strings.Fields(r.Text)...)...)
+		}
+	}
 }
 
 func (l *lab) resolvConf(server string) {

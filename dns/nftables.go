@@ -13,9 +13,9 @@ import (
 // nftTableOwner is NFT_TABLE_F_OWNER.
 const nftTableOwner = 0x2
 
-// nftMessage is a request to make something in a table of IPv4, with its netlink header.
-func nftMessage(kind uint16, attrs ...*nl.RtAttr) []byte {
-	body := []byte{unix.AF_INET, unix.NFNETLINK_V0, 0, 0}
+// nftMessage is a request to make something in a table of a family, with its netlink header.
+func nftMessage(family byte, kind uint16, attrs ...*nl.RtAttr) []byte {
+	body := []byte{family, unix.NFNETLINK_V0, 0, 0}
 	for _, a := range attrs {
 		body = append(body, a.Serialize()...)
 	}

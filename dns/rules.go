@@ -9,16 +9,18 @@ type Rule struct {
 }
 
 // Rules are the rules by which containers' questions reach a Server with this
-// device and port: whatever comes in at the gateway for port 53, of whichever
-// server, is led to it, and let in where the host lets in only what it knows.
+// device and port: what comes in at the gateway is let in where the host lets in
+// only what it knows and, with redirect, whatever is meant for port 53, of whichever
+// server, is led to it. (A Server with Config.Redirect does that part itself.)
 //
 // Nothing else is let in by them: the Server's sockets are bound to the device, and
 // what the host itself sends does not come in there, so no question goes in a circle.
-func Rules(device string, port uint16) (rules []Rule) {
+func Rules(device string, port uint16, redirect bool) (rules []Rule) {
 	for _, proto := range []string{"udp", "tcp"} {
-		rules = append(rules,
-			Rule{"nat", "PREROUTING", fmt.Sprintf("-i %s -p %s -m %s --dport 53 -j REDIRECT --to-ports %d", device, proto, proto, port)},
-			Rule{"filter", "INPUT", fmt.Sprintf("-i %s -p %s -m %s --dport %d -j ACCEPT", device, proto, proto, port)})
+		if redirect {
+			rules = append(rules, Rule{"nat", "PREROUTING", fmt.Sprintf("-i %s -p %s -m %s --dport 53 -j REDIRECT --to-ports %d", device, proto, proto, port)})
+		}
+		rules = append(rules, Rule{"filter", "INPUT", fmt.Sprintf("-i %s -p %s -m %s --dport %d -j ACCEPT", device, proto, proto, port)})
 	}
 	return rules
 }

@@ -37,6 +37,10 @@ type Config struct {
 	Device string
 	// Port to listen on; 0: DefaultPort.
 	Port uint16
+	// Redirect has the server itself lead port 53 to that port, by rules that end with
+	// the process: then questions are not lost while there is none. See CanRedirect.
+	// Otherwise Rules has rules for that.
+	Redirect bool
 	// ResolvConf names the host's servers; empty: /etc/resolv.conf.
 	ResolvConf string
 	// Log gets what cannot be told to anybody else. nil: slog.Default().
@@ -55,6 +59,7 @@ type Server struct {
 	sandboxes map[string]*attachment   // by sandbox key
 	leaving   map[string]chan struct{} // likewise, closed when the sandbox is left
 	run       context.Context          // nil: Run was not called yet, or is over
+	no6       sync.Once                // said that the gateway hears IPv4 only
 	wait      sync.WaitGroup           // goroutines of sandboxes
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/internal/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
@@ -13,7 +12,8 @@ import (
 // through it, and the way to the resolver.
 type natGateway struct {
 	*gateway.Gateway
-	nat *nat.NAT
+	nat   *nat.NAT
+	rules []nat.Rule // besides: the way to the resolver
 }
 
 // Ensure implements overlay.Gateway.
@@ -21,13 +21,5 @@ func (g natGateway) Ensure(ctx context.Context, addrs, routes []netip.Prefix) er
 	if err := g.Gateway.Ensure(ctx, addrs, routes); err != nil {
 		return err
 	}
-	return g.nat.Set(ctx, nat.Config{Interface: gateway.Port, CIDRs: routes, Rules: resolverRules()})
-}
-
-// resolverRules lead containers' questions to the resolver at the gateway.
-func resolverRules() (rules []nat.Rule) {
-	for _, r := range dns.Rules(gateway.Port, dns.DefaultPort) {
-		rules = append(rules, nat.Rule(r))
-	}
-	return rules
+	return g.nat.Set(ctx, nat.Config{Interface: gateway.Port, CIDRs: routes, Rules: g.rules})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/dns"
+	"github.com/grapevine-net/grapevine/internal/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 
@@ -19,9 +20,18 @@ const (
 	unmetGrace = 15 * time.Second
 )
 
-// openNames makes the resolver.
-func (a *Agent) openNames() {
-	a.names = dns.New(dns.Config{Source: a.replica, Dead: a.hosts.gone, Device: gateway.Port, Log: a.log.With("room", "dns")})
+// openNames makes the resolver, and returns the rules of iptables that it needs.
+func (a *Agent) openNames() (rules []nat.Rule) {
+	log := a.log.With("room", "dns")
+	err := dns.CanRedirect()
+	if err != nil {
+		log.Warn("names are answered at the gateway only; while the agent does not run, containers' questions rest", "error", err)
+	}
+	a.names = dns.New(dns.Config{Source: a.replica, Dead: a.hosts.gone, Device: gateway.Port, Redirect: err == nil, Log: log})
+	for _, r := range dns.Rules(gateway.Port, dns.DefaultPort, err != nil) {
+		rules = append(rules, nat.Rule(r))
+	}
+	return rules
 }
 
 // watchHosts keeps up to date which hosts are gone, until ctx ends.

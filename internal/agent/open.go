@@ -60,10 +60,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openIPAM(); err != nil {
 		return err
 	}
-	if err := a.openSwitch(ctx); err != nil {
+	if err := a.openSwitch(ctx, a.openNames()); err != nil {
 		return err
 	}
-	a.openNames()
 	return a.openDriver()
 }
 

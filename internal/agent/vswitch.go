@@ -109,7 +109,8 @@ func (a *Agent) innerMTU() int {
 	return a.underlay.MTU - encapsulation
 }
 
-func (a *Agent) openSwitch(ctx context.Context) (err error) {
+// openSwitch makes the switch, whose gateway has the given rules as well.
+func (a *Agent) openSwitch(ctx context.Context, rules []nat.Rule) (err error) {
 	log := a.log.With("room", "overlay")
 	v, err := newVSwitch(ctx, a.cfg, log)
 	if err != nil {
@@ -120,7 +121,7 @@ func (a *Agent) openSwitch(ctx context.Context) (err error) {
 	cfg := overlay.Config{
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
-		Gateway:   natGateway{v.gateway, v.nat},
+		Gateway:   natGateway{v.gateway, v.nat, rules},
 		VXLANPort: a.cfg.VXLANPort, MTU: a.innerMTU(), CIDRs: a.cidrs(), Log: log,
 	}
 	if v.bridge.Datapath == ovs.Userspace {

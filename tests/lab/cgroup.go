@@ -16,11 +16,11 @@ import (
 // machine. They are empty once the processes are gone, which the kernel may
 // notice a moment later.
 func removeCgroups(name string) error {
-	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + name)
+	roots, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", name))
 	if err != nil {
 		return err
 	}
-	for _, root := range append(roots, "/sys/fs/cgroup/"+name) {
+	for _, root := range append(roots, filepath.Join("/sys/fs/cgroup", name)) {
 		if err := removeTree(root); err != nil {
 			return fmt.Errorf("remove a cgroup: %w", err)
 		}

@@ -1,0 +1,151 @@
+package ports
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+)
+
+// Holder reserves ports of the host. Hold returns a *TakenError if somebody else has
+// the port; another error means that it cannot be had at all.
+type Holder interface {
+	Hold(Binding) error
+	Release(Binding)
+}
+
+// Choice is where ports come from that a user leaves open.
+type Choice struct {
+	First, Last uint16 // ports to choose from
+	Start       uint16 // where to begin; any number
+}
+
+// Assign finds a binding for each request, to the container's addresses (one of a
+// family at most), and holds it. Of what the endpoint has already, those bindings stay
+// that fit; the others are in none of what is returned and still held. After an error
+// nothing is held but what was before.
+func Assign(reqs []Request, to []netip.Addr, have []Binding, open Choice, h Holder) (out []Binding, err error) {
+	left := slices.Clone(have)
+	var anew []Binding
+	defer func() {
+		if err != nil {
+			releaseAll(h, anew)
+			out = nil
+		}
+	}()
+	for _, r := range reqs {
+		want, err := r.pairs(to)
+		if err != nil {
+			return nil, err
+		}
+		if kept, ok := r.keep(want, &left); ok {
+			out = append(out, kept...)
+			continue
+		}
+		got, err := r.hold(want, open, h)
+		if err != nil {
+			return nil, err
+		}
+		anew, out = append(anew, got...), append(out, got...)
+	}
+	return out, nil
+}
+
+func releaseAll(h Holder, list []Binding) {
+	for _, b := range list {
+		h.Release(b)
+	}
+}
+
+// pairs are the request's bindings with the host's port left open: one, or one for each
+// family of the container.
+func (r Request) pairs(to []netip.Addr) (out []Binding, err error) {
+	for _, a := range to {
+		host := r.Host
+		switch {
+		case !host.IsValid() && a.Is4():
+			host = netip.IPv4Unspecified()
+		case !host.IsValid():
+			host = netip.IPv6Unspecified()
+		case host.Is4() != a.Is4():
+			continue
+		}
+		out = append(out, Binding{Proto: r.Proto, Host: netip.AddrPortFrom(host, 0), To: netip.AddrPortFrom(a, r.Port)})
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%d/%s cannot be published at %s: the container has no address of that family (it has %v)", r.Port, r.Proto, r.Host, to)
+	}
+	return out, nil
+}
+
+func at(want []Binding, port uint16) []Binding {
+	out := slices.Clone(want)
+	for i := range out {
+		out[i].Host = netip.AddrPortFrom(out[i].Host.Addr(), port)
+	}
+	return out
+}
+
+// keep takes the bindings that answer the request out of left.
+func (r Request) keep(want []Binding, left *[]Binding) ([]Binding, bool) {
+	for _, b := range *left {
+		port := b.Host.Port()
+		if r.First != 0 && (port < r.First || port > r.Last) {
+			continue
+		}
+		got := at(want, port)
+		if !slices.ContainsFunc(got, func(g Binding) bool { return !slices.Contains(*left, g) }) {
+			*left = slices.DeleteFunc(*left, func(l Binding) bool { return slices.Contains(got, l) })
+			return got, true
+		}
+	}
+	return nil, false
+}
+
+// hold holds the first port that is free for all of want.
+func (r Request) hold(want []Binding, open Choice, h Holder) ([]Binding, error) {
+	var last error
+	tried := 0
+	for port := range r.candidates(open) {
+		got := at(want, port)
+		err := holdAll(h, got)
+		if err == nil {
+			return got, nil
+		}
+		if !taken(err) {
+			return nil, err
+		}
+		last, tried = err, tried+1
+	}
+	if tried == 1 {
+		return nil, last
+	}
+	return nil, fmt.Errorf("%s: none of %d ports is free; the last one: %w", r, tried, last)
+}
+
+func holdAll(h Holder, list []Binding) error {
+	for i, b := range list {
+		if err := h.Hold(b); err != nil {
+			releaseAll(h, list[:i])
+			return err
+		}
+	}
+	return nil
+}
+
+// candidates are the host's ports in the order in which they are tried.
+func (r Request) candidates(open Choice) iter.Seq[uint16] {
+	first, last, start := r.First, r.Last, r.First
+	if first == 0 {
+		first, last = open.First, open.Last
+		start = first + open.Start%(last-first+1)
+	}
+	return func(yield func(uint16) bool) {
+		n := int(last) - int(first) + 1
+		for i := range n {
+			if !yield(first + uint16((int(start-first)+i)%n)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package ports
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var (
+	c4 = netip.MustParseAddr("10.128.0.2")
+	c6 = netip.MustParseAddr("fd00::2")
+)
+
+// host holds ports as a kernel does: what overlaps is refused.
+type host struct{ held []Binding }
+
+func (h *host) Hold(b Binding) error {
+	for _, o := range h.held {
+		if o.Overlaps(b) {
+			return &TakenError{b, func() string { return "somebody" }}
+		}
+	}
+	h.held = append(h.held, b)
+	return nil
+}
+
+func (h *host) Release(b Binding) {
+	h.held = slices.DeleteFunc(h.held, func(o Binding) bool { return o == b })
+}
+
+func options(t testing.TB, text string) map[string]any {
+	t.Helper()
+	var list any
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]any{OptPortMap: list}
+}
+
+func texts(list []Binding) string {
+	var out []string
+	for _, b := range list {
+		out = append(out, b.String())
+	}
+	return strings.Join(out, " ")
+}
+
+// What the forms of -p become. The portmaps are Engine 20.10's.
+func TestForms(t *testing.T) {
+	for _, tt := range []struct {
+		flag, portmap string
+		to            []netip.Addr
+		want          string
+	}{
+		{"none", `[]`, []netip.Addr{c4}, ""},
+		{"8080:80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":8080,"HostPortEnd":8080}]`, []netip.Addr{c4}, "0.0.0.0:8080->80/tcp"},
+		{"8080:80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":8080,"HostPortEnd":8080}]`, []netip.Addr{c4, c6}, "0.0.0.0:8080->80/tcp [::]:8080->80/tcp"},
+		{"8080:80/udp", `[{"Proto":17,"IP":"","Port":80,"HostIP":"","HostPort":8080,"HostPortEnd":8080}]`, []netip.Addr{c4}, "0.0.0.0:8080->80/udp"},
+		{"8080:80/sctp", `[{"Proto":132,"IP":"","Port":80,"HostIP":"","HostPort":8080,"HostPortEnd":8080}]`, []netip.Addr{c4}, "0.0.0.0:8080->80/sctp"},
+		{"127.0.0.1:8080:80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"127.0.0.1","HostPort":8080,"HostPortEnd":8080}]`, []netip.Addr{c4, c6}, "127.0.0.1:8080->80/tcp"},
+		{"[::1]:8080:80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"::1","HostPort":8080,"HostPortEnd":8080}]`, []netip.Addr{c4, c6}, "[::1]:8080->80/tcp"},
+		{"8000-8001:80-81", `[{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":8000,"HostPortEnd":8000},{"Proto":6,"IP":"","Port":81,"HostIP":"","HostPort":8001,"HostPortEnd":8001}]`, []netip.Addr{c4}, "0.0.0.0:8000->80/tcp 0.0.0.0:8001->81/tcp"},
+		{"8000-8001:80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":8000,"HostPortEnd":8001}]`, []netip.Addr{c4}, "0.0.0.0:8000->80/tcp"},
+		{"80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":0,"HostPortEnd":0}]`, []netip.Addr{c4}, "0.0.0.0:32775->80/tcp"},
+		{"0.0.0.0::80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"0.0.0.0","HostPort":0,"HostPortEnd":0}]`, []netip.Addr{c4, c6}, "0.0.0.0:32775->80/tcp"},
+	} {
+		reqs, err := Parse(options(t, tt.portmap))
+		if err != nil {
+			t.Errorf("-p %s: %v", tt.flag, err)
+			continue
+		}
+		got, err := Assign(reqs, tt.to, nil, Choice{32768, 60999, 7}, &host{})
+		if texts(got) != tt.want || err != nil {
+			t.Errorf("-p %s to %v: %v, %v, want %s", tt.flag, tt.to, texts(got), err, tt.want)
+		}
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	for text, want := range map[string]string{
+		`"80"`:                                 "read the ports to publish",
+		`[{"Port":"80"}]`:                      "read the ports to publish",
+		`[{"Proto":1,"Port":80}]`:              "protocol 1 of port 80 cannot be published",
+		`[{"Proto":6,"Port":0,"HostPort":80}]`: "port 0/tcp",
+		`[{"Proto":6,"Port":80,"HostPort":90,"HostPortEnd":80}]`:     "90-80 is no range",
+		`[{"Proto":6,"Port":80,"HostPortEnd":80}]`:                   "0-80 is no range",
+		`[{"Proto":6,"Port":80,"HostPort":70000}]`:                   "read the ports to publish",
+		`[{"Proto":6,"Port":80,"HostPort":80,"HostIP":"localhost"}]`: "is no address of a host",
+		`[{"Proto":6,"Port":80,"HostPort":80,"HostIP":"fe80::1%a"}]`: "is no address of a host",
+	} {
+		if got, err := Parse(options(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	if got, err := Parse(map[string]any{OptPortMap: make([]map[string]any, maxRequests+1)}); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("too many: %d, %v", len(got), err)
+	}
+	if got, err := Parse(map[string]any{}); got != nil || err != nil {
+		t.Errorf("none: %v, %v", got, err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	h := &host{held: []Binding{{TCP, netip.MustParseAddrPort("127.0.0.1:8081"), netip.MustParseAddrPort("10.128.0.9:80")}}}
+	for _, tt := range []struct {
+		req  Request
+		want string
+	}{
+		{Request{TCP, 80, netip.Addr{}, 8081, 8081}, "bind for 0.0.0.0:8081/tcp failed: port is already in use by somebody; stop that, or publish another port of the host (-p OTHER:80)"},
+		{Request{TCP, 80, netip.MustParseAddr("127.0.0.1"), 8081, 8081}, "bind for 127.0.0.1:8081/tcp failed"},
+		{Request{TCP, 80, netip.IPv6Loopback(), 8081, 8081}, "80/tcp cannot be published at ::1: the container has no address of that family (it has [10.128.0.2])"},
+	} {
+		got, err := Assign([]Request{{UDP, 53, netip.Addr{}, 53, 53}, tt.req}, []netip.Addr{c4}, nil, Choice{}, h)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || len(got) != 0 {
+			t.Errorf("%s: %v, %v", tt.req, got, err)
+		}
+		if len(h.held) != 1 {
+			t.Fatalf("%s: held after the error: %v", tt.req, h.held)
+		}
+	}
+	full := &host{held: []Binding{
+		{TCP, netip.MustParseAddrPort("0.0.0.0:8081"), netip.AddrPort{}}, {TCP, netip.MustParseAddrPort("[::]:8082"), netip.AddrPort{}},
+	}}
+	_, err := Assign([]Request{{TCP, 80, netip.Addr{}, 8081, 8082}}, []netip.Addr{c4, c6}, nil, Choice{}, full)
+	if err == nil || !strings.Contains(err.Error(), "a port of 8081-8082 for 80/tcp: none of 2 ports is free; the last one: bind for [::]:8082/tcp") {
+		t.Errorf("a range that is full: %v", err)
+	}
+	if len(full.held) != 2 {
+		t.Errorf("held: %v", full.held)
+	}
+	broken := errors.New("no such address")
+	_, err = Assign([]Request{{TCP, 80, netip.Addr{}, 8081, 8082}}, []netip.Addr{c4}, nil, Choice{}, refuse{broken})
+	if !errors.Is(err, broken) {
+		t.Errorf("an error that another port does not help: %v", err)
+	}
+}
+
+type refuse struct{ err error }
+
+func (r refuse) Hold(Binding) error { return r.err }
+func (refuse) Release(Binding)      {}
+
+func someRequests() *rapid.Generator[[]Request] {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
+		r := Request{
+			Proto: rapid.SampledFrom([]Proto{TCP, UDP, SCTP}).Draw(t, "proto"),
+			Port:  rapid.Uint16Range(1, 3).Draw(t, "port"),
+			First: rapid.Uint16Range(0, 6).Draw(t, "first"),
+		}
+		if r.First != 0 {
+			r.Last = r.First + rapid.Uint16Range(0, 3).Draw(t, "more")
+		}
+		r.Host = rapid.SampledFrom([]netip.Addr{{}, netip.IPv4Unspecified(), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")}).Draw(t, "host")
+		return r
+	}), 0, 5)
+}
+
+// Whatever containers come, go and ask again: what is held is what is bound, no two
+// bindings overlap, each answers its request, and asking again changes nothing.
+func TestAssignHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h, of := &host{}, map[netip.Addr][]Binding{}
+		open := Choice{First: 5, Last: 9}
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			c := netip.AddrFrom4([4]byte{10, 0, 0, rapid.Byte().Draw(t, "container") % 4})
+			if rapid.Bool().Draw(t, "stop") {
+				releaseAll(h, of[c])
+				delete(of, c)
+				continue
+			}
+			reqs := someRequests().Draw(t, "requests")
+			open.Start = rapid.Uint16().Draw(t, "start")
+			before := len(h.held)
+			got, err := Assign(reqs, []netip.Addr{c}, of[c], open, h)
+			if err != nil {
+				if !taken(err) || len(h.held) != before {
+					t.Fatalf("%v; held %d, then %d", err, before, len(h.held))
+				}
+				continue
+			}
+			for _, b := range of[c] {
+				if !slices.Contains(got, b) {
+					h.Release(b)
+				}
+			}
+			answers(t, reqs, got, open)
+			again, err := Assign(reqs, []netip.Addr{c}, got, open, h)
+			if err != nil || !slices.Equal(again, got) {
+				t.Fatalf("asked again for %v: %v, then %v (%v)", reqs, got, again, err)
+			}
+			of[c] = got
+			consistent(t, h, of)
+		}
+	})
+}
+
+func answers(t *rapid.T, reqs []Request, got []Binding, open Choice) {
+	if len(got) != len(reqs) {
+		t.Fatalf("%d requests, %d bindings", len(reqs), len(got))
+	}
+	for i, r := range reqs {
+		b, first, last := got[i], r.First, r.Last
+		if first == 0 {
+			first, last = open.First, open.Last
+			if b.Host.Port() < first || b.Host.Port() > last {
+				continue // kept from another request that named it
+			}
+		}
+		if b.Proto != r.Proto || b.To.Port() != r.Port || b.Host.Port() < first || b.Host.Port() > last ||
+			r.Host.IsValid() && b.Host.Addr() != r.Host {
+			t.Fatalf("%s got %s", r, b)
+		}
+	}
+}
+
+func consistent(t *rapid.T, h *host, of map[netip.Addr][]Binding) {
+	var all []Binding
+	for _, list := range of {
+		all = append(all, list...)
+	}
+	if len(all) != len(h.held) {
+		t.Fatalf("held %v, bound %v", h.held, all)
+	}
+	for i, a := range all {
+		for _, b := range all[:i] {
+			if a.Overlaps(b) || b.Overlaps(a) {
+				t.Fatalf("%s and %s overlap", a, b)
+			}
+		}
+	}
+}
+
+func TestCompareOrders(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string) Binding {
+			return Binding{
+				rapid.SampledFrom([]Proto{TCP, UDP}).Draw(t, name),
+				netip.AddrPortFrom(rapid.SampledFrom([]netip.Addr{c4, c6}).Draw(t, name), rapid.Uint16Range(1, 2).Draw(t, name)),
+				netip.AddrPortFrom(c4, rapid.Uint16Range(1, 2).Draw(t, name)),
+			}
+		}
+		a, b := draw("a"), draw("b")
+		if (a.Compare(b) == 0) != (a == b) || a.Compare(b) != -b.Compare(a) {
+			t.Fatalf("%v and %v: %d, %d", a, b, a.Compare(b), b.Compare(a))
+		}
+	})
+}

@@ -22,6 +22,9 @@ var dockersResolver = netip.MustParseAddrPort("127.0.0.11:53")
 
 // dockersBudget is how long Docker's resolver may take: it has servers of its own to
 // wait for, 4 s each (resolver.go, extIOTimeout).
+//
+// For a container on internal networks only it may take no more than any other server:
+// it may have nobody to ask, and Engine 20.10 then does not reply at all.
 const dockersBudget = 10 * time.Second
 
 // bypassMark is the mark (SO_MARK) of what this resolver itself sends inside a
@@ -81,13 +84,18 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 	}
 	defer rule.Close()
 	s.now(a, inside)
-	r := route{servers: []netip.AddrPort{dockersResolver}, dial: dialIn(ns), budget: dockersBudget}
 	f.identify = func(q *question, _, _ netip.AddrPort) {
 		s.mu.Lock()
 		q.who = names.Asker{Endpoints: a.endpoints}
 		s.mu.Unlock()
 		q.asker, q.inside = sandboxAsker+key, true
-		q.route = func() route { return r }
+		q.route = func() route {
+			r := route{servers: []netip.AddrPort{dockersResolver}, dial: dialIn(ns), budget: dockersBudget}
+			if v, known := s.index.View(q.who); known && !v.External() {
+				r.budget = budget
+			}
+			return r
+		}
 	}
 	return s.serve(ctx, f)
 }

@@ -3,7 +3,6 @@ package ovs
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -134,10 +133,7 @@ func (b *Bridge) Ensure(ctx context.Context) error {
 	if s.Exists && !s.Ours {
 		return fmt.Errorf("the Open vSwitch at %s has a bridge %s that is not grapevine's: rename it", b.DB, b.Name)
 	}
-	err = b.vsctl(ctx, "--may-exist", "add-br", b.Name, "--", "set", "Bridge", b.Name,
-		"datapath_type="+b.Datapath.dpType(), "fail_mode=secure",
-		"other_config:disable-in-band=true", "external_ids:"+idRole+"="+bridgeRole)
-	if err != nil {
+	if err := b.write(ctx, func(c *conn) ([]operation, error) { return b.ensureOps(s.Exists), nil }); err != nil {
 		return fmt.Errorf("make bridge %s: %w", b.Name, err)
 	}
 	return nil
@@ -149,47 +145,10 @@ func (b *Bridge) Delete(ctx context.Context) error {
 	if err != nil || !s.Ours {
 		return err
 	}
-	if err := b.vsctl(ctx, "--if-exists", "del-br", b.Name); err != nil {
+	if err := b.write(ctx, func(c *conn) ([]operation, error) { return b.deleteOps(ctx, c) }); err != nil {
 		return fmt.Errorf("delete bridge %s: %w", b.Name, err)
 	}
 	return nil
-}
-
-// PortSpec is a port to add.
-type PortSpec struct {
-	Name string
-	// Type is empty for a device of the host, "internal" for one that Open vSwitch
-	// makes, or a tunnel type.
-	Type           string
-	Role, Endpoint string
-	// Options are the type's options; MAC and MTU (bytes) are of an internal port,
-	// empty and 0: Open vSwitch's choice.
-	Options map[string]string
-	MAC     string
-	MTU     int
-}
-
-// args is the ovs-vsctl commands that add the port.
-func (p PortSpec) args(bridge string) []string {
-	a := []string{"--", "--may-exist", "add-port", bridge, p.Name, "--", "set", "Interface", p.Name, "external_ids:" + idRole + "=" + p.Role}
-	if p.Endpoint != "" {
-		a = append(a, "external_ids:"+idEndpoint+"="+p.Endpoint)
-	}
-	if p.Type == "" {
-		a = append(a, `type=""`)
-	} else {
-		a = append(a, "type="+p.Type)
-	}
-	if p.MTU != 0 {
-		a = append(a, fmt.Sprintf("mtu_request=%d", p.MTU))
-	}
-	if p.MAC != "" {
-		a = append(a, `mac="`+p.MAC+`"`)
-	}
-	for _, k := range slices.Sorted(maps.Keys(p.Options)) {
-		a = append(a, "options:"+k+"="+p.Options[k])
-	}
-	return a
 }
 
 // SetPorts deletes and adds ports in one transaction and waits until ovs-vswitchd
@@ -199,17 +158,29 @@ func (b *Bridge) SetPorts(ctx context.Context, add []PortSpec, del []string) err
 	if len(add)+len(del) == 0 {
 		return nil
 	}
-	var args, names []string
-	for _, name := range del {
-		args = append(args, "--", "--if-exists", "del-port", b.Name, name)
-		names = append(names, "-"+name)
-	}
-	for _, p := range add {
-		args = append(args, p.args(b.Name)...)
-		names = append(names, "+"+p.Name)
-	}
-	if err := b.vsctl(ctx, args[1:]...); err != nil {
+	if err := b.write(ctx, func(c *conn) ([]operation, error) { return b.portOps(ctx, c, add, del) }); err != nil {
+		var names []string
+		for _, name := range del {
+			names = append(names, "-"+name)
+		}
+		for _, p := range add {
+			names = append(names, "+"+p.Name)
+		}
 		return fmt.Errorf("change ports of %s (%s): %w", b.Name, strings.Join(names, " "), err)
 	}
 	return nil
+}
+
+// write does the operations that plan finds, on one connection.
+func (b *Bridge) write(ctx context.Context, plan func(*conn) ([]operation, error)) error {
+	c, err := b.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	ops, err := plan(c)
+	if err != nil {
+		return err
+	}
+	return c.configure(ctx, ops...)
 }

@@ -4,8 +4,8 @@
 // An Instance is one running Open vSwitch, known by its directory of sockets. A
 // Bridge is our bridge in it; nothing else in the instance is ever written to.
 //
-// Reading and watching the database speaks OVSDB (RFC 7047) itself; writing goes
-// through ovs-vsctl, which waits until ovs-vswitchd has done what was written, and
+// The database is read, watched and written by its own protocol, OVSDB (RFC 7047): a
+// write waits until ovs-vswitchd has done what was written. Flows go through
 // ovs-ofctl, whose bundles (OpenFlow 1.4) are atomic. The typed client of
 // digitalocean/go-openvswitch has no contexts, no monitors and no raw flow text,
 // which are what is wanted here, so it is not used.

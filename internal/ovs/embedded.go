@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -183,9 +184,9 @@ func (e *Embedded) prepareSwitch(ctx context.Context) error {
 		}
 		sleep(ctx, 20*time.Millisecond)
 	}
-	tso := fmt.Sprint(e.UserspaceTSO && e.Datapath == Userspace)
-	if err := i.vsctl(ctx, "--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:userspace-tso-enable="+tso); err != nil {
-		return err
+	tso := strconv.FormatBool(e.UserspaceTSO && e.Datapath == Userspace)
+	if err := i.initialize(ctx, map[string]string{"userspace-tso-enable": tso}); err != nil {
+		return fmt.Errorf("prepare the database of ovs-vswitchd: %w", err)
 	}
 	if e.Datapath == Kernel {
 		return waitUptime(ctx)

@@ -16,8 +16,8 @@ import (
 // DefaultSocket is where distributions put the database's socket.
 const DefaultSocket = "/var/run/openvswitch/db.sock"
 
-// commandTimeout bounds every command. A waiting ovs-vsctl needs a living
-// ovs-vswitchd; when that comes back within the time, the command succeeds.
+// commandTimeout bounds every command. One that waits for ovs-vswitchd succeeds if
+// that comes back within the time.
 const commandTimeout = 5 * time.Second
 
 // Instance is one running Open vSwitch. Its methods may be called concurrently.
@@ -73,12 +73,6 @@ func (i *Instance) Ping(ctx context.Context) error {
 func (i *Instance) Appctl(ctx context.Context, args ...string) ([]byte, error) {
 	args = append([]string{"--timeout=5", "-t", "ovs-vswitchd"}, args...)
 	return i.command(ctx, nil, "ovs-appctl", args...)
-}
-
-func (i *Instance) vsctl(ctx context.Context, args ...string) error {
-	args = append([]string{"--db=unix:" + i.DB, "--timeout=5"}, args...)
-	_, err := i.command(ctx, nil, "ovs-vsctl", args...)
-	return err
 }
 
 func (i *Instance) ofctl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {

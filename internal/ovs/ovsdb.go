@@ -3,7 +3,6 @@ package ovs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -19,6 +18,8 @@ type conn struct {
 	enc *json.Encoder
 	dec *json.Decoder
 	id  int
+	// passed are the notifications that came while a response was awaited.
+	passed []message
 }
 
 // message is a request, a response or a notification.
@@ -41,7 +42,7 @@ func (i *Instance) dial(ctx context.Context) (*conn, error) {
 func (c *conn) close() { _ = c.c.Close() }
 
 // call sends a request and decodes its result. Notifications that come in between
-// are dropped.
+// are kept in passed.
 func (c *conn) call(ctx context.Context, method string, params, result any) error {
 	deadline := time.Now().Add(commandTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -60,7 +61,11 @@ func (c *conn) call(ctx context.Context, method string, params, result any) erro
 		if err != nil {
 			return err
 		}
-		if m.Method != "" || string(m.ID) != want {
+		if m.Method != "" {
+			c.passed = append(c.passed, m)
+			continue
+		}
+		if string(m.ID) != want {
 			continue
 		}
 		if len(m.Error) > 0 && string(m.Error) != "null" {
@@ -99,27 +104,21 @@ func (i *Instance) selects(ctx context.Context, queries ...query) ([][]row, erro
 		return nil, err
 	}
 	defer c.close()
-	params := []any{dbName}
-	for _, q := range queries {
-		params = append(params, q.op())
+	return c.selects(ctx, queries...)
+}
+
+func (c *conn) selects(ctx context.Context, queries ...query) ([][]row, error) {
+	ops := make([]operation, len(queries))
+	for n, q := range queries {
+		ops[n] = operation{"op": "select", "table": q.table, "where": all, "columns": q.columns}
 	}
-	var results []struct {
-		Rows    []row  `json:"rows"`
-		Error   string `json:"error"`
-		Details string `json:"details"`
-	}
-	if err := c.call(ctx, "transact", params, &results); err != nil {
-		return nil, fmt.Errorf("read %s: %w", i.DB, err)
-	}
-	if len(results) < len(queries) {
-		return nil, fmt.Errorf("read %s: %d results for %d queries", i.DB, len(results), len(queries))
+	results, err := c.transact(ctx, ops...)
+	if err != nil {
+		return nil, fmt.Errorf("read the database: %w", err)
 	}
 	out := make([][]row, len(queries))
-	for n, r := range results[:len(queries)] {
-		if r.Error != "" {
-			return nil, fmt.Errorf("read %s from %s: %w", queries[n].table, i.DB, errors.New(r.Error+" "+r.Details))
-		}
-		out[n] = r.Rows
+	for n := range queries {
+		out[n] = results[n].Rows
 	}
 	return out, nil
 }
@@ -127,10 +126,6 @@ func (i *Instance) selects(ctx context.Context, queries ...query) ([][]row, erro
 type query struct {
 	table   string
 	columns []string
-}
-
-func (q query) op() map[string]any {
-	return map[string]any{"op": "select", "table": q.table, "where": []any{}, "columns": q.columns}
 }
 
 // text is a string column.

@@ -39,7 +39,9 @@ func startWire(ctx context.Context, dir string) (*Wire, error) {
 	spec := boxSpec{Hostname: "wire", Net: netSpec{
 		IP: []string{
 			"link set lo up",
-			"link add wire type bridge mcast_snooping 0",
+			// An address of its own: the least of its ports' would change with the hosts, and
+			// those that stay would have no router for a while.
+			"link add wire address 02:00:5e:00:53:01 type bridge mcast_snooping 0",
 			"addr add " + gateway4 + "/" + wireBits4 + " dev wire",
 			"addr add " + gateway6 + "/" + wireBits6 + " dev wire nodad",
 			"link set wire up",

@@ -1,99 +1,57 @@
 package nat
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 
 	"github.com/coreos/go-iptables/iptables"
 )
 
-// chain is one chain of ours, jumped to from a built-in one.
+// chain is one chain of ours.
 type chain struct {
-	table, name, from string
+	table, name string
+	jumps       []jump
 	// rules in the words and order in which `iptables -S` prints them.
 	rules []string
 }
 
-// Chains' names.
-const (
-	Postrouting = "GRAPEVINE-POSTROUTING"
-	Forward     = "GRAPEVINE-FORWARD"
-	Prerouting  = "GRAPEVINE-PREROUTING"
-	Input       = "GRAPEVINE-INPUT"
-)
+// jump leads from a built-in chain to one of ours: all packets, or those that match.
+type jump struct{ from, match string }
 
-// chainsFor returns the chains of a family; nil: it needs none. A chain without rules is
-// not to be there.
-func chainsFor(cfg Config, f iptables.Protocol) []chain {
-	var masquerade []string
-	for _, p := range slices.SortedFunc(slices.Values(cfg.CIDRs), netip.Prefix.Compare) {
-		if p.Addr().Is4() == (f == iptables.ProtocolIPv4) {
-			masquerade = append(masquerade, fmt.Sprintf("-s %v ! -o %s -j MASQUERADE", p.Masked(), cfg.Interface))
-		}
-	}
-	if masquerade == nil {
-		return nil
-	}
-	gw := cfg.Interface
-	return []chain{
-		{"nat", Postrouting, "POSTROUTING", slices.Compact(masquerade)},
-		{"filter", Forward, "FORWARD", []string{
-			// Answers, and published ports. What else comes from outside is for the
-			// host's own rules to decide.
-			"-o " + gw + " -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT",
-			// Networks meet in the switch, which knows who may reach whom, not here.
-			"-i " + gw + " -o " + gw + " -j DROP",
-			"-i " + gw + " -j ACCEPT",
-		}},
-		{"nat", Prerouting, "PREROUTING", cfg.rulesIn("nat", "PREROUTING")},
-		{"filter", Input, "INPUT", cfg.rulesIn("filter", "INPUT")},
-	}
+func (j jump) spec(to string) []string {
+	return append(strings.Fields(j.match), "-j", to)
 }
 
-func (cfg Config) rulesIn(table, chain string) (rules []string) {
-	for _, r := range cfg.Rules {
-		if r.Table == table && r.Chain == chain {
-			rules = append(rules, r.Text)
-		}
-	}
-	return rules
-}
-
-func (c chain) jump() []string { return []string{"-j", c.name} }
-
-// ensure makes chain, rules and jump what they should be. New rules go in front of
-// the old ones before those go. The jump is put first, but left where it is if other
-// programs have put theirs before it.
+// ensure makes chain, rules and jumps what they should be; rules change all at once. A
+// jump is put first, but left where it is if other programs have put theirs before it.
 func (c chain) ensure(ipt *iptables.IPTables) error {
 	have, err := c.list(ipt)
 	if err != nil {
 		return c.wrap(err)
 	}
-	if !slices.Equal(have, c.rules) {
-		for i, r := range c.rules {
-			if err := ipt.Insert(c.table, c.name, i+1, strings.Fields(r)...); err != nil {
-				return c.wrap(err)
-			}
-		}
-		for range have {
-			if err := ipt.DeleteById(c.table, c.name, len(c.rules)+1); err != nil {
-				return c.wrap(err)
-			}
+	if have == nil || !slices.Equal(have, c.rules) {
+		if err := c.replace(ipt.Proto()); err != nil {
+			return c.wrap(err)
 		}
 	}
-	return c.wrap(ipt.InsertUnique(c.table, c.from, 1, c.jump()...))
+	var errs []error
+	for _, j := range c.jumps {
+		errs = append(errs, c.wrap(ipt.InsertUnique(c.table, j.from, 1, j.spec(c.name)...)))
+	}
+	return errors.Join(errs...)
 }
 
-// list returns the rules, of a new chain if there was none.
+// list returns the rules, nil if there is no such chain.
 func (c chain) list(ipt *iptables.IPTables) ([]string, error) {
 	lines, err := ipt.List(c.table, c.name)
 	if isGone(err) {
-		return nil, ipt.NewChain(c.table, c.name)
+		return nil, nil
 	}
-	var rules []string
+	rules := []string{}
 	for _, l := range lines {
 		if r, ok := strings.CutPrefix(l, "-A "+c.name+" "); ok {
 			rules = append(rules, r)
@@ -102,22 +60,45 @@ func (c chain) list(ipt *iptables.IPTables) ([]string, error) {
 	return rules, err
 }
 
+// replace makes the chain with its rules, or gives them to the one that is there, in
+// one transaction of the kernel.
+func (c chain) replace(f iptables.Protocol) error {
+	var script bytes.Buffer
+	fmt.Fprintf(&script, "*%s\n:%s - [0:0]\n", c.table, c.name)
+	for _, r := range c.rules {
+		fmt.Fprintf(&script, "-A %s %s\n", c.name, r)
+	}
+	script.WriteString("COMMIT\n")
+	cmd := exec.Command(command(f)+"-restore", "--noflush", "-w", "5")
+	cmd.Stdin = &script
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
 // remove removes jumps and chain.
 func (c chain) remove(ipt *iptables.IPTables) error {
 	exists, err := ipt.ChainExists(c.table, c.name)
 	if err != nil || !exists {
 		return c.wrap(err)
 	}
+	for _, j := range c.jumps {
+		if err := c.removeJump(ipt, j); err != nil {
+			return c.wrap(err)
+		}
+	}
+	return c.wrap(ipt.ClearAndDeleteChain(c.table, c.name))
+}
+
+func (c chain) removeJump(ipt *iptables.IPTables, j jump) error {
 	for {
-		found, err := ipt.Exists(c.table, c.from, c.jump()...)
-		if err != nil {
-			return c.wrap(err)
+		found, err := ipt.Exists(c.table, j.from, j.spec(c.name)...)
+		if err != nil || !found {
+			return err
 		}
-		if !found {
-			return c.wrap(ipt.ClearAndDeleteChain(c.table, c.name))
-		}
-		if err := ipt.DeleteIfExists(c.table, c.from, c.jump()...); err != nil {
-			return c.wrap(err)
+		if err := ipt.DeleteIfExists(c.table, j.from, j.spec(c.name)...); err != nil {
+			return err
 		}
 	}
 }

@@ -1,7 +1,8 @@
 // Package nat is the agent's hand on iptables: chains of its own that masquerade what
 // leaves the overlay for the outside and let it through the host's FORWARD chain,
-// where Docker sets the policy to DROP; and what other packages want besides
-// (Config.Rules). Rules of others are never touched.
+// where Docker sets the policy to DROP; that lead published ports of the host to
+// containers (Publish); and what other packages want besides (Config.Rules). Rules of
+// others are never touched.
 //
 // It works with the iptables that is in PATH, on nf_tables or legacy, in the network
 // namespace of the calling thread.
@@ -27,6 +28,11 @@ type Config struct {
 	// CIDRs are the cluster CIDRs and pools, both families. A family without any has
 	// no rules.
 	CIDRs []netip.Prefix
+	// Gateways are the addresses of Interface, each with the length of the subnet that is
+	// behind it.
+	Gateways []netip.Prefix
+	// Internal are the subnets whose containers reach no published port.
+	Internal []netip.Prefix
 	// Rules are further ones, for each family that has any.
 	Rules []Rule
 }
@@ -42,10 +48,12 @@ type Rule struct {
 // concurrently; they block while another program holds the lock of iptables, for at
 // most five seconds.
 type NAT struct {
-	mu   sync.Mutex
-	cfg  Config
-	set  bool // cfg is to be kept
-	open map[iptables.Protocol]*iptables.IPTables
+	mu  sync.Mutex
+	cfg Config
+	set bool // cfg is to be kept
+	// published is what Publish declared.
+	published []Published
+	open      map[iptables.Protocol]*iptables.IPTables
 	// modes is what each family's iptables works on.
 	modes map[iptables.Protocol]backend
 	// glance is how often Run looks whether anything changed (a system call or two).
@@ -69,7 +77,9 @@ func (n *NAT) Set(_ context.Context, cfg Config) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cfg, n.set = Config{cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Rules)}, true
+	n.cfg, n.set = Config{
+		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Internal), slices.Clone(cfg.Rules),
+	}, true
 	return n.apply()
 }
 
@@ -126,22 +136,30 @@ func (n *NAT) restore() error {
 func (n *NAT) apply() error {
 	var errs []error
 	for _, f := range families {
-		chains := chainsFor(n.cfg, f)
-		if chains == nil {
+		if chains := chainsFor(n.cfg, n.published, f); chains != nil {
+			errs = append(errs, n.applyChains(f, chains))
+		} else {
 			errs = append(errs, n.clear(f))
-			continue
 		}
-		ipt, err := n.tables(f)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for _, c := range chains {
-			if len(c.rules) == 0 {
-				errs = append(errs, c.remove(ipt))
-				continue
-			}
+	}
+	return errors.Join(errs...)
+}
+
+// applyChains makes chains of a family. What others lead to comes first, and goes last.
+func (n *NAT) applyChains(f iptables.Protocol, chains []chain) error {
+	ipt, err := n.tables(f)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range chains {
+		if len(c.rules) > 0 {
 			errs = append(errs, c.ensure(ipt))
+		}
+	}
+	for _, c := range slices.Backward(chains) {
+		if len(c.rules) == 0 {
+			errs = append(errs, c.remove(ipt))
 		}
 	}
 	return errors.Join(errs...)
@@ -157,7 +175,7 @@ func (n *NAT) clear(f iptables.Protocol) error {
 		return err
 	}
 	var errs []error
-	for _, c := range chainsFor(Config{Interface: "none", CIDRs: everything}, f) {
+	for _, c := range slices.Backward(chainsFor(Config{Interface: "none", CIDRs: everything}, nil, f)) {
 		errs = append(errs, c.remove(ipt))
 	}
 	return errors.Join(errs...)

@@ -58,7 +58,7 @@ func rules(t *testing.T) string {
 
 func set(t *testing.T, n *NAT, cidrs ...netip.Prefix) {
 	t.Helper()
-	if err := n.Set(ctx, Config{"gv0", cidrs, resolver}); err != nil {
+	if err := n.Set(ctx, Config{Interface: "gv0", CIDRs: cidrs, Rules: resolver}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -142,7 +142,7 @@ func TestChainOfOtherRules(t *testing.T) {
 		run(t, "iptables", "-A", Forward, "-j", "ACCEPT")
 		set(t, New(), v4)
 		want := "-N " + Forward + "\n"
-		for _, r := range chainsFor(Config{"gv0", []netip.Prefix{v4}, resolver}, iptables.ProtocolIPv4)[1].rules {
+		for _, r := range chainsFor(Config{Interface: "gv0", CIDRs: []netip.Prefix{v4}}, nil, iptables.ProtocolIPv4)[2].rules {
 			want += "-A " + Forward + " " + r + "\n"
 		}
 		if got := lines(t, "iptables", "filter", Forward); got != want {
@@ -186,7 +186,7 @@ func useBackend(t *testing.T, kind string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, cmd := range []string{"iptables", "ip6tables"} {
-		for _, suffix := range []string{"", "-save"} {
+		for _, suffix := range []string{"", "-save", "-restore"} {
 			file, err := exec.LookPath(cmd + "-" + kind + suffix)
 			if err != nil {
 				t.Fatal(err)
@@ -273,7 +273,7 @@ func TestPackets(t *testing.T) {
 func TestNoIPTables(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	n := New()
-	if err := n.Set(ctx, Config{"gv0", []netip.Prefix{v4}, resolver}); err == nil || !strings.Contains(err.Error(), "install the package") {
+	if err := n.Set(ctx, Config{Interface: "gv0", CIDRs: []netip.Prefix{v4}}); err == nil || !strings.Contains(err.Error(), "install the package") {
 		t.Errorf("set: %v", err)
 	}
 	if err := n.Remove(ctx); err != nil {

@@ -1,0 +1,152 @@
+package nat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/coreos/go-iptables/iptables"
+)
+
+// Published leads a port of this host to one of a container, of one family.
+type Published struct {
+	Proto string // "tcp", "udp" or "sctp"
+	// Host is what is connected to; of the unspecified address, all of the host's.
+	Host netip.AddrPort
+	To   netip.AddrPort // the container's
+}
+
+// ErrStale says that the rules are in place, while flows from before them may go on as
+// they were for up to two minutes after their last packet.
+var ErrStale = errors.New("old flows of published ports are not forgotten")
+
+// Publish declares all ports that are published, in any order, and applies what is
+// missing; after an error other than ErrStale, what was published before is so still.
+// Before the first Set they are only noted, so that an agent that starts finds the rules
+// of the one before as they should be. What conntrack remembers of ports that come or go
+// is forgotten, but for TCP, whose connections end by themselves.
+func (n *NAT) Publish(_ context.Context, all []Published) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.published
+	n.published = slices.Clone(all)
+	if !n.set {
+		return nil
+	}
+	if err := n.applyPorts(); err != nil {
+		n.published = before
+		return errors.Join(err, n.applyPorts())
+	}
+	if err := forget(difference(all, before), difference(before, all)); err != nil {
+		return fmt.Errorf("%w: %w", ErrStale, err)
+	}
+	return nil
+}
+
+// applyPorts makes the chains that depend on what is published.
+func (n *NAT) applyPorts() error {
+	var errs []error
+	for _, f := range families {
+		chains := slices.DeleteFunc(chainsFor(n.cfg, n.published, f), func(c chain) bool {
+			return c.name != Ports && c.name != Hairpin && c.name != Postrouting
+		})
+		if len(chains) > 0 {
+			errs = append(errs, n.applyChains(f, chains))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// difference returns what of a is not in b.
+func difference(a, b []Published) (out []Published) {
+	in := make(map[Published]bool, len(b))
+	for _, p := range b {
+		in[p] = true
+	}
+	for _, p := range a {
+		if !in[p] {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// portJumps lead what is for the host itself to the published ports. Addresses of the
+// loopback interface are the host's own business: nobody else may use them to get at
+// what is published for the host alone. With IPv6 the kernel has no way for them out of
+// the host, not even to a container.
+func portJumps(f iptables.Protocol) []jump {
+	const local = "-m addrtype --dst-type LOCAL"
+	others := fmt.Sprintf("! -d %v %s", loopback(f), local)
+	if f == iptables.ProtocolIPv6 {
+		return []jump{{"PREROUTING", others}, {"OUTPUT", others}}
+	}
+	return []jump{{"PREROUTING", others}, {"OUTPUT", local}}
+}
+
+func loopback(f iptables.Protocol) netip.Prefix {
+	if f == iptables.ProtocolIPv6 {
+		return netip.PrefixFrom(netip.IPv6Loopback(), 128)
+	}
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+}
+
+// portRules are those of one family. Internal networks have no way to the host's ports
+// either.
+func portRules(cfg Config, published []Published, f iptables.Protocol) (rules []string) {
+	for _, p := range sorted(published, f) {
+		rules = append(rules, p.rule())
+	}
+	if rules == nil {
+		return nil
+	}
+	var returns []string
+	for _, p := range outermost(cfg.Internal, f) {
+		returns = append(returns, fmt.Sprintf("-s %v -i %s -j RETURN", p, cfg.Interface))
+	}
+	return append(returns, rules...)
+}
+
+func (p Published) rule() string {
+	to := ""
+	if a := p.Host.Addr(); !a.IsUnspecified() {
+		to = fmt.Sprintf("-d %v ", netip.PrefixFrom(a, a.BitLen()))
+	}
+	return fmt.Sprintf("%s-p %s -m %s --dport %d -j DNAT --to-destination %v", to, p.Proto, p.Proto, p.Host.Port(), p.To)
+}
+
+func sorted(published []Published, f iptables.Protocol) (out []Published) {
+	for _, p := range published {
+		if is(f, p.To.Addr()) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b Published) int {
+		if a.Host.Port() != b.Host.Port() {
+			return int(a.Host.Port()) - int(b.Host.Port())
+		}
+		if c := a.Host.Addr().Compare(b.Host.Addr()); c != 0 {
+			return c
+		}
+		return len(a.Proto) - len(b.Proto) + 2*(int(a.Proto[0])-int(b.Proto[0]))
+	})
+	return out
+}
+
+// hairpinRules give connections of containers and of 127.0.0.1 to published ports the
+// address of the gateway: the switch takes no packet from the host that has a
+// container's address, and a container could not answer 127.0.0.1. Of all gateways it is
+// that of the container's own subnet, whose answer takes the same way whatever other
+// networks the container is on.
+func hairpinRules(cfg Config, published []Published, f iptables.Protocol) (rules []string) {
+	gateways := slices.SortedFunc(slices.Values(cfg.Gateways), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	for _, g := range gateways {
+		used := slices.ContainsFunc(published, func(p Published) bool { return g.Contains(p.To.Addr()) })
+		if used && is(f, g.Addr()) {
+			rules = append(rules, fmt.Sprintf("-d %v -j SNAT --to-source %v", g.Masked(), g.Addr()))
+		}
+	}
+	return rules
+}

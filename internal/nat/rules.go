@@ -1,0 +1,81 @@
+package nat
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/coreos/go-iptables/iptables"
+)
+
+// Chains' names.
+const (
+	Postrouting = "GRAPEVINE-POSTROUTING"
+	Forward     = "GRAPEVINE-FORWARD"
+	Prerouting  = "GRAPEVINE-PREROUTING"
+	Input       = "GRAPEVINE-INPUT"
+	Ports       = "GRAPEVINE-PORTS"
+	Hairpin     = "GRAPEVINE-HAIRPIN"
+)
+
+// chainsFor returns the chains of a family, in an order in which they can be made; nil:
+// it needs none. A chain without rules is not to be there.
+func chainsFor(cfg Config, published []Published, f iptables.Protocol) []chain {
+	sources := outermost(cfg.CIDRs, f)
+	if sources == nil {
+		return nil
+	}
+	gw := cfg.Interface
+	hairpin := hairpinRules(cfg, published, f)
+	var masquerade []string
+	for _, p := range sources {
+		masquerade = append(masquerade, fmt.Sprintf("-s %v ! -o %s -j MASQUERADE", p, gw))
+	}
+	if hairpin != nil {
+		for _, p := range append([]netip.Prefix{loopback(f)}, sources...) {
+			masquerade = append(masquerade, fmt.Sprintf("-s %v -o %s -m conntrack --ctstate DNAT -j %s", p, gw, Hairpin))
+		}
+	}
+	return []chain{
+		{"nat", Hairpin, nil, hairpin},
+		{"nat", Postrouting, []jump{{from: "POSTROUTING"}}, masquerade},
+		{"filter", Forward, []jump{{from: "FORWARD"}}, []string{
+			// Answers, and published ports.
+			"-o " + gw + " -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT",
+			// Nothing else: the outside reaches no container by using this host as its
+			// router, and networks meet in the switch, which knows who may reach whom.
+			"-o " + gw + " -j DROP",
+			"-i " + gw + " -j ACCEPT",
+		}},
+		{"nat", Ports, portJumps(f), portRules(cfg, published, f)},
+		{"nat", Prerouting, []jump{{from: "PREROUTING"}}, cfg.rulesIn("nat", "PREROUTING")},
+		{"filter", Input, []jump{{from: "INPUT"}}, cfg.rulesIn("filter", "INPUT")},
+	}
+}
+
+func (cfg Config) rulesIn(table, chain string) (rules []string) {
+	for _, r := range cfg.Rules {
+		if r.Table == table && r.Chain == chain {
+			rules = append(rules, r.Text)
+		}
+	}
+	return rules
+}
+
+// outermost returns the prefixes of a family that lie in no other one, in order.
+func outermost(all []netip.Prefix, f iptables.Protocol) (out []netip.Prefix) {
+	sorted := slices.SortedFunc(slices.Values(all), func(a, b netip.Prefix) int {
+		if c := a.Masked().Addr().Compare(b.Masked().Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits() // the widest first
+	})
+	for _, p := range sorted {
+		if is(f, p.Addr()) && (out == nil || !out[len(out)-1].Overlaps(p)) {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+func is(f iptables.Protocol, a netip.Addr) bool { return a.Is4() == (f == iptables.ProtocolIPv4) }

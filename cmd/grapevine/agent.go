@@ -12,6 +12,7 @@ import (
 )
 
 func newAgent() *cobra.Command {
+	var check bool
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run this host's agent",
@@ -27,6 +28,10 @@ the configuration file.`,
 			if err != nil {
 				return err
 			}
+			if check {
+				_, err := fmt.Fprintln(c.OutOrStdout(), "The settings are fine.")
+				return err
+			}
 			log := newLog(cfg.LogLevel)
 			if err := agent.Run(c.Context(), cfg, programVersion(), log); err != nil {
 				return fmt.Errorf("agent: %w", err)
@@ -36,6 +41,7 @@ the configuration file.`,
 		},
 	}
 	config.AddFlags(c.Flags())
+	c.Flags().BoolVar(&check, "check", false, "Only read the settings, and say what is wrong with them")
 	return c
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/internal/identity"
 )
 
 // status answers GET /v1/status.
@@ -83,8 +85,10 @@ func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem
 // waitsFor says what keeps this host from handing out addresses, "" if nothing does.
 func (a *Agent) waitsFor(snap *cluster.Snapshot) string {
 	switch {
+	case a.gossip.ClusterID() == "" && a.role == identity.Seed:
+		return "this host is about to begin a cluster, and first asks the hosts of GRAPEVINE_JOIN for one, which takes a few seconds"
 	case a.gossip.ClusterID() == "":
-		return fmt.Sprintf("this host waits for a cluster: no host of GRAPEVINE_JOIN (%v) has let it in yet", joinList(a.cfg.Join))
+		return fmt.Sprintf("this host waits for a cluster: no host of GRAPEVINE_JOIN (%s) has let it in yet", strings.Join(joinList(a.cfg.Join), ", "))
 	case snap.Ring().Len() == 0:
 		return "this host waits to learn who owns which addresses from the hosts of its cluster"
 	}

@@ -201,6 +201,7 @@ func TestTrace(t *testing.T) {
 				{"other network elsewhere", a(ip("10.128.0.7", "10.129.2.7")), "vnid-check: drop: " + pipeline.DropOtherNetwork.String(), ""},
 				{"nobody's address", a(ip("10.128.0.7", "10.128.0.9")), "forwarding: range 10.128.0.0/22", ""},
 				{"multicast", a(ip("10.128.0.7", "224.0.0.1")), "forwarding: drop: " + pipeline.DropMulticast.String(), ""},
+				{"loopback", a(ip("10.128.0.7", "127.0.0.1")), "forwarding: drop: " + pipeline.DropLoopback.String(), ""},
 				{"forged tunnel packet", a("udp,nw_src=10.128.0.7,nw_dst=192.0.2.2,nw_ttl=64,udp_src=1,udp_dst=4789"), "forwarding: drop: " + pipeline.DropForgedTunnel.String(), ""},
 				{"internal to the outside", from("gvc", "63", ip("10.129.0.7", "198.51.100.1")), "forwarding: drop: " + pipeline.DropNoRoute.String(), ""},
 				{"gateway to the outside", from("gv0", "02", ip("198.51.100.2", "198.51.100.1")), "forwarding: drop: " + pipeline.DropNoRoute.String(), ""},

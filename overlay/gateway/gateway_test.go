@@ -135,7 +135,7 @@ func TestSysctls(t *testing.T) {
 	linktest.New(t).Do(func() {
 		addPort(t)
 		ok(t, New("a", 1450).Ensure(ctx, prefixes("10.128.4.1/22"), nil))
-		for _, want := range []sysctl{{"ipv4/ip_forward", "1"}, {"ipv4/conf/gv0/rp_filter", "2"}} {
+		for _, want := range []sysctl{{"ipv4/ip_forward", "1"}, {"ipv4/conf/gv0/rp_filter", "2"}, {"ipv4/conf/gv0/route_localnet", "1"}} {
 			out, err := exec.Command("cat", "/proc/sys/net/"+want.path).Output()
 			if strings.TrimSpace(string(out)) != want.value {
 				t.Errorf("%s is %q, %v", want.path, out, err)

@@ -79,6 +79,9 @@ func setSysctls(v6 bool) error {
 		// Answer for gv0's addresses only, not for those of the host's other interfaces.
 		{"ipv4/conf/" + Port + "/arp_ignore", "1"},
 		{"ipv4/conf/" + Port + "/send_redirects", "0"},
+		// Connections of 127.0.0.1 to published ports leave here and come back. What
+		// containers send to 127.0.0.0/8 the switch drops.
+		{"ipv4/conf/" + Port + "/route_localnet", "1"},
 	}
 	if v6 {
 		all = append(all,

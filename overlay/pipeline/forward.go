@@ -20,6 +20,11 @@ func forwardLocal(c *compiler) {
 	for _, p := range []string{"224.0.0.0/4", "255.255.255.255/32", "ff00::/8"} {
 		c.drop(Forwarding, 2800, DropMulticast, match{}.ipDst(netip.MustParsePrefix(p)))
 	}
+	// The host's gateway port takes 127.0.0.1 for its own (published ports need that):
+	// nobody else may send to it (RFC 1122, 3.2.1.3 (g); RFC 4291, 2.5.3).
+	for _, p := range []string{"127.0.0.0/8", "::1/128"} {
+		c.drop(Forwarding, 2800, DropLoopback, match{}.ipDst(netip.MustParsePrefix(p)))
+	}
 }
 
 // forwardRanges sends to other hosts by the longest range; what is within a

@@ -148,6 +148,7 @@ const (
 	DropNoRoute       Reason = 10
 	DropOtherNetwork  Reason = 11
 	DropNoDestination Reason = 12
+	DropLoopback      Reason = 13
 )
 
 var reasons = []struct {
@@ -166,6 +167,7 @@ var reasons = []struct {
 	{DropNoRoute, "destination outside the cluster, not from an endpoint that may leave it"},
 	{DropOtherNetwork, "source and destination are on different networks"},
 	{DropNoDestination, "no output port"},
+	{DropLoopback, "destination that is a host's own loopback address"},
 }
 
 // String explains the reason in a few words.

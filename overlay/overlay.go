@@ -137,6 +137,7 @@ const (
 	retryMin  = 20 * time.Millisecond  // after a failure
 	retryMax  = 250 * time.Millisecond // and while it goes on
 	retrySlow = 5 * time.Second        // when it has gone on for long
+	echoes    = time.Second            // after our own changes the switch tells of those
 )
 
 // loop runs passes. A failed pass is repeated soon: whole within two seconds of the
@@ -144,6 +145,7 @@ const (
 func (o *Overlay) loop(ctx context.Context) error {
 	r := &reconciler{cfg: o.cfg, log: o.log}
 	why, failures := everything, 0
+	var next agenda
 	for {
 		changed := o.src.Watch()
 		err := o.pass(ctx, r, why)
@@ -152,7 +154,8 @@ func (o *Overlay) loop(ctx context.Context) error {
 		}
 		if err == nil {
 			failures = 0
-			why = o.wait(ctx, changed, slowTimer)
+			next.quiet = r.touched.Add(echoes)
+			why = next.wait(ctx, o, changed, slowTimer)
 			continue
 		}
 		// The steps of a pass that fails may wake the loop themselves: a pause first.
@@ -160,7 +163,7 @@ func (o *Overlay) loop(ctx context.Context) error {
 		pause := retryPause(failures)
 		sleep(ctx, min(pause, retryMax))
 		if why = everything; pause > retryMax {
-			o.wait(ctx, changed, pause-retryMax)
+			next.wait(ctx, o, changed, pause-retryMax)
 		}
 	}
 }
@@ -187,28 +190,3 @@ const (
 	theirs                   // the switch may have changed
 	everything               // and all devices
 )
-
-// wait returns when there is reason for a pass.
-func (o *Overlay) wait(ctx context.Context, changed <-chan struct{}, pause time.Duration) reason {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-o.kick:
-		return ourChange
-	case <-o.event:
-		return theirs
-	case <-timer.C:
-		return everything
-	case <-changed:
-		timer.Reset(min(calm, pause))
-		select {
-		case <-ctx.Done():
-		case <-o.kick:
-		case <-o.event:
-			return theirs
-		case <-timer.C:
-		}
-	}
-	return ourChange
-}

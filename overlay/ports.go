@@ -38,10 +38,9 @@ func (r *reconciler) switchPorts(ctx context.Context, snap *cluster.Snapshot, wh
 		return tunnel, err
 	}
 	if len(add)+len(del) > 0 {
-		if err := r.cfg.Bridge.SetPorts(ctx, add, del); err != nil {
+		if err := r.setPorts(ctx, add, del); err != nil {
 			return tunnel, err
 		}
-		err = r.readPorts(ctx)
 	}
 	if r.cfg.Opened != nil && (len(add) > 0 || why >= theirs) {
 		r.cfg.Opened()
@@ -61,6 +60,15 @@ func (r *reconciler) ensureTunnel(ctx context.Context) error {
 		return nil
 	}
 	return r.readPorts(ctx) // it may have made the port itself
+}
+
+// setPorts changes ports and reads what became of them.
+func (r *reconciler) setPorts(ctx context.Context, add []ovs.PortSpec, del []string) error {
+	defer r.touch()
+	if err := r.cfg.Bridge.SetPorts(ctx, add, del); err != nil {
+		return err
+	}
+	return r.readPorts(ctx)
 }
 
 func (r *reconciler) readPorts(ctx context.Context) error {
@@ -133,13 +141,10 @@ func (r *reconciler) gatewayPort(ctx context.Context) (made bool, err error) {
 	if p, there := r.ports[name]; there && p.Role == roleGateway && p.OFPort != 0 {
 		return false, nil
 	}
-	err = r.cfg.Bridge.SetPorts(ctx, []ovs.PortSpec{{
+	err = r.setPorts(ctx, []ovs.PortSpec{{
 		Name: name, Type: "internal", Role: roleGateway, MAC: r.cfg.Gateway.MAC().String(), MTU: r.cfg.MTU,
 	}}, nil)
-	if err != nil {
-		return false, err
-	}
-	return true, r.readPorts(ctx)
+	return err == nil, err
 }
 
 // planPorts is the OpenFlow ports as Plan wants them.

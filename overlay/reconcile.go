@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/ovs"
@@ -24,6 +25,8 @@ type reconciler struct {
 	ports  map[string]ovs.Port
 	flows  []pipeline.Flow
 	tunnel string // the tunnel's port
+
+	touched time.Time // when we changed it last
 
 	vteps  map[uint32]netip.Addr
 	addrs  []netip.Prefix
@@ -136,6 +139,7 @@ func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
 		return nil
 	}
 	lines := c.Lines()
+	defer r.touch()
 	if err := r.cfg.Bridge.ApplyBundle(ctx, lines); err != nil {
 		return err
 	}
@@ -149,6 +153,9 @@ func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
 	}
 	return nil
 }
+
+// touch notes that we changed the switch, just now: it will tell us so.
+func (r *reconciler) touch() { r.touched = time.Now() }
 
 func (r *reconciler) setVTEPs(ctx context.Context, vteps map[uint32]netip.Addr, why reason) error {
 	if why < everything && r.vteps != nil && maps.Equal(vteps, r.vteps) {

@@ -1,0 +1,50 @@
+package overlay
+
+import (
+	"context"
+	"time"
+)
+
+// agenda says when the loop does what. It belongs to the loop's goroutine.
+type agenda struct {
+	// quiet is until when what the switch tells is taken for our own changes: they are
+	// looked at once, then, and not in the way of whoever waits for the next pass.
+	quiet time.Time
+	// look is when the switch is to be looked at; zero: it told nothing.
+	look time.Time
+}
+
+// wait returns when there is reason for a pass, at the latest after pause.
+func (a *agenda) wait(ctx context.Context, o *Overlay, changed <-chan struct{}, pause time.Duration) reason {
+	slow := time.After(pause)
+	var calmed, look <-chan time.Time // nil: nothing is waited for
+	if !a.look.IsZero() {
+		look = time.After(time.Until(a.look))
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ourChange
+		case <-o.kick:
+			return ourChange
+		case <-calmed:
+			return ourChange
+		case <-changed:
+			changed, calmed = nil, time.After(min(calm, pause))
+		case <-o.event:
+			if look == nil {
+				a.look = time.Now()
+				if a.look.Before(a.quiet) {
+					a.look = a.quiet
+				}
+				look = time.After(time.Until(a.look))
+			}
+		case <-look:
+			a.look = time.Time{}
+			return theirs
+		case <-slow:
+			a.look = time.Time{}
+			return everything
+		}
+	}
+}

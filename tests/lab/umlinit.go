@@ -41,6 +41,9 @@ func umlMain() error {
 	if err := spec.Net.apply(); err != nil {
 		return err
 	}
+	if err := umlOffload(); err != nil {
+		return err
+	}
 	return umlServe()
 }
 

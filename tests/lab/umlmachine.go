@@ -16,7 +16,7 @@ import (
 )
 
 // umlMachine is a host with a User-Mode Linux kernel of its own. The kernel is a
-// daemon of the wire's box, its NIC a tap on the bridge, its disk an ext4 image.
+// daemon of the wire's box, its NIC a veth to the bridge, its disk an ext4 image.
 type umlMachine struct {
 	host *Host
 	box  *box // its server, behind TCP
@@ -62,11 +62,14 @@ func (m *umlMachine) boot(ctx context.Context) error {
 		return err
 	}
 	m.box = &box{name: m.host.Name, dir: m.host.dir(), dialer: m.dial}
-	if err := m.awaitServer(ctx); err != nil {
-		m.kill()
-		return err
+	err := m.awaitServer(ctx)
+	if err == nil {
+		err = m.growUMLBuffer()
 	}
-	return nil
+	if err != nil {
+		m.kill()
+	}
+	return err
 }
 
 // kernel is the command line of the kernel: its root file system is the machine's,
@@ -77,7 +80,7 @@ func (m *umlMachine) kernel() []string {
 		"linux.uml", "mem=" + umlMemory, "quiet", "con0=null,fd:1", "con=null",
 		"root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
 		"ubd0=" + filepath.Join(m.host.dir(), "disk.img"),
-		"vec0:transport=tap,ifname=" + m.host.Name + ",depth=128,gro=1",
+		umlNIC(m.host.Name),
 		"init=" + filepath.Join(l.share(), "bin/labhost"),
 		roleVar + "=" + roleUML, specVar + "=" + m.specFile(),
 	}
@@ -85,7 +88,7 @@ func (m *umlMachine) kernel() []string {
 
 func (m *umlMachine) specFile() string { return filepath.Join(m.host.dir(), "uml.json") }
 
-// prepare makes the disk and the tap at the first boot, and the first process' orders.
+// prepare makes the disk and the NIC at the first boot, and the first process' orders.
 func (m *umlMachine) prepare(ctx context.Context) error {
 	l, h := m.host.lab, m.host
 	disk := filepath.Join(h.dir(), "disk.img")
@@ -96,8 +99,7 @@ func (m *umlMachine) prepare(ctx context.Context) error {
 		if err := makeDisk(ctx, disk); err != nil {
 			return err
 		}
-		if err := l.Wire.ip(ctx, "tuntap add dev "+h.Name+" mode tap",
-			fmt.Sprintf("link set %s mtu %d master wire up", h.Name, l.opts.MTU)); err != nil {
+		if err := l.Wire.plugUML(ctx, h.Name, l.opts.MTU); err != nil {
 			return err
 		}
 	}

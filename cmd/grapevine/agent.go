@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/internal/agent"
 	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/plugin"
 )
 
 func newAgent() *cobra.Command {
@@ -25,16 +29,18 @@ the configuration file.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
-			if err != nil {
+			if check {
+				if err == nil {
+					_, err = fmt.Fprintln(c.OutOrStdout(), "The settings are fine.")
+				}
 				return err
 			}
-			if check {
-				_, err := fmt.Fprintln(c.OutOrStdout(), "The settings are fine.")
-				return err
+			if err != nil {
+				return explain(c.Context(), config.Default(), err, 0)
 			}
 			log := newLog(cfg.LogLevel)
 			if err := agent.Run(c.Context(), cfg, programVersion(), log); err != nil {
-				return fmt.Errorf("agent: %w", err)
+				return explain(c.Context(), cfg, fmt.Errorf("agent: %w", err), againAfter)
 			}
 			log.Info("agent stopped; the switch goes on")
 			return nil
@@ -43,6 +49,26 @@ the configuration file.`,
 	config.AddFlags(c.Flags())
 	c.Flags().BoolVar(&check, "check", false, "Only read the settings, and say what is wrong with them")
 	return c
+}
+
+// againAfter is how long a managed plugin that cannot run says why before it ends,
+// upon which Docker starts it again.
+const againAfter = 20 * time.Second
+
+// explain returns the cause, at once or, if this is a managed plugin, after it has
+// told Docker and the command line why no agent runs: for some time, or with 0 until
+// the plugin is disabled.
+func explain(ctx context.Context, cfg config.Config, cause error, during time.Duration) error {
+	if id, err := plugin.ManagedID(); err != nil || id == "" {
+		return cause
+	}
+	fmt.Fprintln(os.Stderr, "grapevine:", cause)
+	if during > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, during)
+		defer cancel()
+	}
+	return errors.Join(cause, agent.Explain(ctx, cfg, programVersion(), cause, newLog(cfg.LogLevel)))
 }
 
 // newLog logs to standard output, which journald and dockerd keep; what a plugin

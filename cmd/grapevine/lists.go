@@ -79,19 +79,25 @@ func newEndpoints() *cobra.Command {
 	return verb(&cobra.Command{
 		Use:   "endpoints",
 		Short: "List the containers' places in networks",
+		Long:  "List the containers' places in networks, and the ports (docker run -p) that this host publishes for its own.",
 		Example: `  grapevine endpoints
-  grapevine endpoints -o json | jq -r '.[] | select(.network == "blue") | .addrs[]'`,
+  grapevine endpoints -o json | jq -r '.[] | select(.network == "blue") | .addrs[]'
+  grapevine endpoints -o json | jq -r '.[] | select(.name == "web") | .ports[].host'`,
 	}, patience, list((*api.Client).Endpoints), showEndpoints)
 }
 
 func showEndpoints(w io.Writer, endpoints []api.Endpoint) error {
-	return table(w, "NETWORK\tCONTAINER\tADDRESS\tMAC\tHOST\tENDPOINT", func(row func(string, ...any)) {
+	return table(w, "NETWORK\tCONTAINER\tADDRESS\tMAC\tHOST\tENDPOINT\tPORTS", func(row func(string, ...any)) {
 		for _, e := range endpoints {
 			var addrs []string
 			for _, a := range e.Addrs {
 				addrs = append(addrs, a.String())
 			}
-			row("%s\t%s\t%s\t%s\t%s\t%.12s", shortName(e.Network), dash(e.Name), dash(strings.Join(addrs, ",")), e.MAC, e.Host, e.ID)
+			var ports []string
+			for _, p := range e.Ports {
+				ports = append(ports, p.String())
+			}
+			row("%s\t%s\t%s\t%s\t%s\t%.12s\t%s", shortName(e.Network), dash(e.Name), dash(strings.Join(addrs, ",")), e.MAC, e.Host, e.ID, strings.Join(ports, " "))
 		}
 	})
 }

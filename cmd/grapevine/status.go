@@ -32,6 +32,9 @@ func showStatus(w io.Writer, s api.Status) error {
 			fmt.Fprintf(w, "  - %s\n    %s\n", p.What, p.Do)
 		}
 	}
+	if s.Node == "" && len(s.Problems) > 0 { // no agent runs, only what explains why
+		return nil
+	}
 	fmt.Fprintln(w)
 	return table(w, "host\t"+s.Name+" ("+s.Node+")", func(row func(string, ...any)) {
 		row("cluster\t%s", dash(s.Cluster))

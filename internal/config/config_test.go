@@ -49,6 +49,9 @@ func TestDefaults(t *testing.T) {
 	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 		t.Error(d)
 	}
+	if d := Default(); d.State != want.State || d.Port != want.Port {
+		t.Errorf("the configuration of an agent that is told nothing: %+v", d)
+	}
 }
 
 func TestPrecedence(t *testing.T) {

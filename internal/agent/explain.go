@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/plugin"
+	"github.com/grapevine-net/grapevine/ipam"
+)
+
+// Explain stands in for an agent that cannot run, where Docker would have no word
+// about why: as a managed plugin, whose end `docker plugin enable` reports as a
+// missing socket. Docker's calls and the command line are answered by the cause,
+// until ctx ends (nil).
+func Explain(ctx context.Context, cfg config.Config, version string, cause error, log *slog.Logger) error {
+	calls, err := plugin.Listen(cfg.PluginSocket)
+	if err != nil {
+		return err
+	}
+	defer calls.Close()
+	own, err := api.Listen(cfg.APISocket())
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	if err := offer("/proc/self/exe", filepath.Join(cfg.State, programFile)); err != nil {
+		log.Warn("put the command line into the state directory", "err", err)
+	}
+	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error { return excuses(cause, log).Serve(ctx, calls) })
+	tasks.Go(func() error { return api.Serve(ctx, own, apologies(cause, version)) })
+	return tasks.Wait()
+}
+
+// excuses answers Docker: the drivers are there, and no call works.
+func excuses(cause error, log *slog.Logger) *plugin.Server {
+	s := plugin.New(log)
+	err := fmt.Errorf("grapevine does not run on this host: %w", cause)
+	plugin.HandleNoBody(s, plugin.Network, "GetCapabilities", new(driver.Driver).GetCapabilities)
+	plugin.HandleNoBody(s, plugin.IPAM, "GetCapabilities", new(ipam.Driver).GetCapabilities)
+	plugin.HandleNoBody(s, plugin.IPAM, "GetDefaultAddressSpaces", new(ipam.Driver).GetDefaultAddressSpaces)
+	for d, methods := range map[plugin.Driver][]string{
+		plugin.Network: {
+			"GwAllocCheck", "CreateNetwork", "DeleteNetwork", "CreateEndpoint", "EndpointOperInfo", "DeleteEndpoint",
+			"Join", "Leave", "ProgramExternalConnectivity", "RevokeExternalConnectivity",
+		},
+		plugin.IPAM: {"RequestPool", "ReleasePool", "RequestAddress", "ReleaseAddress"},
+	} {
+		for _, method := range methods {
+			plugin.Handle(s, d, method, func(context.Context, *struct{}) (*struct{}, error) { return nil, err })
+		}
+	}
+	return s
+}
+
+// apologies answer the command line.
+func apologies(cause error, version string) api.Handlers {
+	return api.Handlers{
+		Status: func(context.Context) (api.Status, error) {
+			return api.Status{Version: version, Problems: []api.Problem{{
+				What: "the agent does not run: " + cause.Error(),
+				Do:   "as a plugin: docker plugin disable -f NAME, docker plugin set NAME GRAPEVINE_...=..., docker plugin enable NAME",
+			}}}, nil
+		},
+		Nodes:       refuse[[]api.Node](cause),
+		Networks:    refuse[[]api.Network](cause),
+		Endpoints:   refuse[[]api.Endpoint](cause),
+		Ring:        refuse[[]api.Pool](cause),
+		Flows:       refuse[[]api.Flow](cause),
+		JoinCommand: refuse[api.JoinCommand](cause),
+		Leave:       func(ctx context.Context, _ api.LeaveRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
+		Forget:      func(ctx context.Context, _ api.ForgetRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
+	}
+}
+
+func refuse[T any](cause error) func(context.Context) (T, error) {
+	return func(context.Context) (none T, err error) {
+		return none, &api.Error{Status: http.StatusServiceUnavailable, Message: "the agent does not run: " + cause.Error()}
+	}
+}

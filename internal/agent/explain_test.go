@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/internal/config"
+)
+
+// TestExplain: Docker takes the plugin for one that works, every call fails with the
+// cause, and so does the command line, which is put in its place.
+func TestExplain(t *testing.T) {
+	dir := t.TempDir()
+	cfg := config.Config{State: dir, Run: dir, PluginSocket: filepath.Join(dir, "p.sock")}
+	cause := errors.New("no gossip key")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Explain(ctx, cfg, "1", cause, slog.New(slog.DiscardHandler)) }()
+	cli := api.NewClient(cfg.APISocket())
+	eventually(t, "the agent's socket answers", func() bool { _, err := cli.Status(ctx); return err == nil })
+
+	docker := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", cfg.PluginSocket)
+	}}}
+	for method, want := range map[string]string{
+		"Plugin.Activate":                    "IpamDriver",
+		"NetworkDriver.GetCapabilities":      `"Scope":"local"`,
+		"IpamDriver.GetCapabilities":         "RequiresRequestReplay",
+		"IpamDriver.RequestPool":             `"Error":"grapevine does not run on this host: no gossip key"`,
+		"NetworkDriver.CreateEndpoint":       `"Err":"grapevine does not run on this host: no gossip key"`,
+		"NetworkDriver.SomethingOfLater":     "404",
+		"IpamDriver.GetDefaultAddressSpaces": "LocalDefaultAddressSpace",
+	} {
+		resp, err := docker.Post("http://plugin/"+method, "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || !strings.Contains(resp.Status+string(body), want) {
+			t.Errorf("%s: %s %s, %v", method, resp.Status, body, err)
+		}
+	}
+	if s, err := cli.Status(ctx); err != nil || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].What, "no gossip key") {
+		t.Errorf("status: %+v, %v", s, err)
+	}
+	if _, err := cli.Nodes(ctx); err == nil || !strings.Contains(err.Error(), "no gossip key") {
+		t.Errorf("nodes: %v", err)
+	}
+	if _, err := cli.Leave(ctx, api.LeaveRequest{}); err == nil || !strings.Contains(err.Error(), "no gossip key") {
+		t.Errorf("leave: %v", err)
+	}
+	if sum, err := digest(filepath.Join(dir, programFile)); err != nil || sum == [32]byte{} {
+		t.Errorf("the command line: %v", err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -5,6 +5,7 @@
 package api
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -97,7 +98,20 @@ type Endpoint struct {
 	Addrs     []netip.Addr `json:"addrs"`
 	MAC       string       `json:"mac"`
 	Host      string       `json:"host"` // name of the host
+	// Ports are those published for it, as far as they are of the host that is asked.
+	Ports []Port `json:"ports,omitempty"`
 }
+
+// Port is a published port.
+type Port struct {
+	Proto string `json:"proto"` // "tcp", "udp" or "sctp"
+	// Host is what is connected to; of the unspecified address, any of the host's.
+	Host      netip.AddrPort `json:"host"`
+	Container uint16         `json:"container"`
+}
+
+// String is the port as `docker ps` shows it: "0.0.0.0:8080->80/tcp".
+func (p Port) String() string { return fmt.Sprintf("%s->%d/%s", p.Host, p.Container, p.Proto) }
 
 // Pool says who owns the addresses of a prefix: a network's, or, with Network
 // empty, the cluster's own.

@@ -36,6 +36,7 @@ func (d *demo) steps() []step {
 		{"a container on each host", d.runContainers},
 		{"every container reaches every other one by its address", d.mesh},
 		{"a container of a second network, red, reaches none of them", d.isolation},
+		{"names are known on all hosts, and to the network's own containers only", d.names},
 		{"a container of a VNID 0 network reaches all, and all reach it", d.global},
 		{fmt.Sprintf("the outside (%s) is reached through NAT", lab.OutsideAddr), d.outside},
 		{"grapevine status", d.status},

@@ -150,6 +150,28 @@ func (d *demo) isolation(ctx context.Context) (string, error) {
 	return "spy reaches spy2, and neither app, db nor web; nor they spy", nil
 }
 
+// names has app ask for its network's containers by name, and spy, of another one.
+func (d *demo) names(ctx context.Context) (string, error) {
+	ask := func(from, name string, want ...netip.Addr) error {
+		return eventually(ctx, settle, func() error {
+			got, err := d.ends[from].Lookup(ctx, name)
+			if err == nil && text(got) != text(want) {
+				err = fmt.Errorf("%s takes %s for %q, not %q", from, name, text(got), text(want))
+			}
+			return err
+		})
+	}
+	for _, name := range blue {
+		if err := ask("app", name, d.ends[name].AllAddrs()...); err != nil {
+			return "", err
+		}
+	}
+	if err := ask("spy", "spy2", d.ends["spy2"].AllAddrs()...); err != nil {
+		return "", err // or its not knowing the others would prove nothing
+	}
+	return "app knows db and web; spy knows spy2, and not db", ask("spy", "db")
+}
+
 func (d *demo) global(ctx context.Context) (string, error) {
 	if err := d.create(ctx, 2, "global", "-o", "vnid=0"); err != nil {
 		return "", err

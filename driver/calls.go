@@ -46,13 +46,13 @@ func (d *Driver) Register(s *plugin.Server) {
 	plugin.Handle(s, plugin.Network, "Join", d.Join)
 	plugin.Handle(s, plugin.Network, "Leave", d.Leave)
 	plugin.Handle(s, plugin.Network, "ProgramExternalConnectivity", d.ProgramExternalConnectivity)
-	plugin.Handle(s, plugin.Network, "RevokeExternalConnectivity", nothing[network.RevokeExternalConnectivityRequest])
+	plugin.Handle(s, plugin.Network, "RevokeExternalConnectivity", d.RevokeExternalConnectivity)
 	plugin.Handle(s, plugin.Network, "DiscoverNew", nothing[network.DiscoveryNotification])
 	plugin.Handle(s, plugin.Network, "DiscoverDelete", nothing[network.DiscoveryNotification])
 }
 
 // nothing accepts a call that needs no action: those of Swarm managers, which a
-// driver of local scope does not get, and what has nothing to revoke.
+// driver of local scope does not get.
 func nothing[Req any](context.Context, *Req) (*Empty, error) { return &Empty{}, nil }
 
 // GetCapabilities implements NetworkDriver.GetCapabilities. The data scope is

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/ipam"
@@ -41,11 +42,13 @@ type Overlay interface {
 	Detach(ctx context.Context, endpointID string) error
 }
 
-// Links makes and deletes veth pairs; HostLinks is the real one. Both calls are
-// idempotent.
+// Links makes and deletes veth pairs; HostLinks is the real one. The calls are
+// idempotent. Exists reports whether a pair's host end is there, which is gone when the
+// container's namespace is.
 type Links interface {
 	Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error
 	Delete(host string) error
+	Exists(host string) bool
 }
 
 // Resolver answers names inside containers' network namespaces; *dns.Server is one.
@@ -72,8 +75,11 @@ type Config struct {
 	// Grace is how long what Docker does not know is kept: longer than Docker takes
 	// from the first call for a thing to listing it. 0: a minute.
 	Grace time.Duration
-	Now   func() time.Time
-	Log   *slog.Logger
+	// OpenPorts says where ports come from that users leave open (-p 80). nil: those
+	// from which Linux takes the ports of outgoing connections.
+	OpenPorts func() ports.Choice
+	Now       func() time.Time
+	Log       *slog.Logger
 }
 
 // Driver answers the NetworkDriver calls. It is safe for concurrent use.
@@ -83,6 +89,7 @@ type Driver struct {
 	alloc   *ipam.Allocator
 	overlay Overlay
 	links   Links
+	ports   Ports
 	names   Resolver
 	docker  *docker.Client
 	wake    chan struct{} // capacity 1: something for the watcher to look at
@@ -96,6 +103,10 @@ type Driver struct {
 	looking   sync.Mutex // held during a look; covers withdrawn
 	withdrawn bool       // the host is leaving: the watcher rests
 
+	publishing sync.Mutex               // held while published ports change; taken before mu
+	undeclared bool                     // ports did not get as far as to the packets
+	unheld     map[ports.Binding]string // what somebody else has besides, and who
+
 	mu    sync.Mutex // covers local, ours, and the records that go with them
 	local *local
 	ours  ours
@@ -108,21 +119,29 @@ type ours struct {
 	removing map[string]bool         // by Docker's ID
 }
 
-// New returns a Driver with the networks and endpoints that db has.
-func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, names Resolver, d *docker.Client, db *store.DB) (*Driver, error) {
+// New returns a Driver with the networks and endpoints that db has. Of those that are
+// still there, the published ports are held and declared on return.
+func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Ports, names Resolver, d *docker.Client, db *store.DB) (*Driver, error) {
 	if cfg.Grace == 0 {
 		cfg.Grace = 30 * time.Second
+	}
+	if cfg.OpenPorts == nil {
+		cfg.OpenPorts = func() ports.Choice { return ports.Choice{First: 32768, Last: 60999} }
 	}
 	loc, err := openLocal(db)
 	if err != nil {
 		return nil, fmt.Errorf("driver: %w", err)
 	}
 	driver := &Driver{
-		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, names: names, docker: d,
+		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, ports: p, names: names, docker: d,
 		wake: make(chan struct{}, 1), local: loc,
 		ours: ours{creating: map[netip.Prefix]string{}, removing: map[string]bool{}},
 	}
 	driver.inspector = newInspector(d, driver.poke)
+	driver.undeclared = true
+	if err := driver.lookAtPorts(context.Background()); err != nil {
+		return nil, fmt.Errorf("driver: %w", err)
+	}
 	return driver, nil
 }
 

@@ -98,7 +98,7 @@ func (d *Driver) addEndpoint(e localEndpoint) error {
 		return fmt.Errorf("network %.12s was removed meanwhile", e.Network)
 	}
 	if old, again := d.local.endpoints[e.ID]; again {
-		e.Joined, e.Sandbox, e.Created = old.Joined, old.Sandbox, old.Created
+		e.Joined, e.Sandbox, e.Ports, e.Created = old.Joined, old.Sandbox, old.Ports, old.Created
 	}
 	if err := d.local.setEndpoint(e); err != nil {
 		return err

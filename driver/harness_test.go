@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/ipam"
@@ -29,12 +30,16 @@ type machine struct {
 	mu      sync.Mutex
 	links   map[string]string
 	ports   map[string]string
-	inside  map[string]string // the resolver's sandboxes, by endpoint
-	refuses error             // what Attach returns
+	inside  map[string]string      // the resolver's sandboxes, by endpoint
+	bound   map[ports.Binding]bool // of the host's ports
+	led     []ports.Binding        // where packets go
+	foreign uint16                 // a port of another process
+	broken  error                  // what Publish returns
+	refuses error                  // what Attach returns
 }
 
 func newMachine() *machine {
-	return &machine{links: map[string]string{}, ports: map[string]string{}, inside: map[string]string{}}
+	return &machine{links: map[string]string{}, ports: map[string]string{}, inside: map[string]string{}, bound: map[ports.Binding]bool{}}
 }
 
 // resolver is the machine's resolver.
@@ -64,6 +69,12 @@ func (m *machine) Delete(host string) error {
 	defer m.mu.Unlock()
 	delete(m.links, host)
 	return nil
+}
+
+func (m *machine) Exists(host string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.links[host] != ""
 }
 
 func (m *machine) Attach(_ context.Context, id, ifname string) error {
@@ -99,6 +110,12 @@ func (m *machine) String() string {
 	for id, key := range m.inside {
 		lines = append(lines, fmt.Sprintf("resolver %.12s in %s", id, key))
 	}
+	for b := range m.bound {
+		lines = append(lines, fmt.Sprintf("held %s/%s", b.Host, b.Proto))
+	}
+	for _, b := range m.led {
+		lines = append(lines, fmt.Sprintf("led %s/%s to %s", b.Host, b.Proto, b.To))
+	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
@@ -110,6 +127,7 @@ type rig struct {
 	machine *machine
 	replica *replica.Replica
 	now     time.Time
+	reopen  func() // a new agent on the same disk and machine
 }
 
 type alone struct{}
@@ -135,9 +153,12 @@ func newRig(t testing.TB, dockerHost string) *rig {
 	check(t, err)
 	check(t, alloc.Seed())
 	g.ipam = ipam.NewDriver(alloc)
-	g.Driver, err = New(Config{Self: self, Replicate: true, MTU: 1500, Now: now, Log: log},
-		g.replica, alloc, g.machine, g.machine, resolver{g.machine}, docker.New(dockerHost), db)
-	check(t, err)
+	g.reopen = func() {
+		g.Driver, err = New(Config{Self: self, Replicate: true, MTU: 1500, Now: now, Log: log},
+			g.replica, alloc, g.machine, g.machine, hostPorts{g.machine}, resolver{g.machine}, docker.New(dockerHost), db)
+		check(t, err)
+	}
+	g.reopen()
 	return g
 }
 

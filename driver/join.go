@@ -26,9 +26,6 @@ const (
 	containerPrefix = "eth" // in the container: Docker appends a number
 )
 
-// optPortMap is where Docker puts -p.
-const optPortMap = "com.docker.network.portmap"
-
 // ifnames returns the names of the two ends of an endpoint's veth pair.
 func ifnames(endpoint string) (host, peer string) {
 	id := endpoint[:min(12, len(endpoint))]
@@ -123,10 +120,10 @@ func (d *Driver) Leave(ctx context.Context, r *network.LeaveRequest) (*Empty, er
 	return &Empty{}, d.unplug(ctx, r.EndpointID)
 }
 
-// unplug takes an endpoint out of the switch and deletes its interface; the resolver
-// leaves its sandbox.
+// unplug takes an endpoint's ports and its port in the switch, and deletes its interface;
+// the resolver leaves its sandbox.
 func (d *Driver) unplug(ctx context.Context, id string) error {
-	var errs []error
+	errs := []error{d.unpublish(ctx, id)}
 	if err := d.overlay.Detach(ctx, id); err != nil {
 		errs = append(errs, fmt.Errorf("take endpoint %.12s out of the switch: %w", id, err))
 	}
@@ -134,16 +131,6 @@ func (d *Driver) unplug(ctx context.Context, id string) error {
 	errs = append(errs, d.links.Delete(host), d.setJoined(id, false, ""))
 	d.names.Detach(id) // last: restore attaches what is noted as joined
 	return errors.Join(errs...)
-}
-
-// ProgramExternalConnectivity implements the call by which Docker hands over -p.
-// Containers reach the outside without it; published ports come with a later
-// version, and a user who asks for them must know.
-func (d *Driver) ProgramExternalConnectivity(_ context.Context, r *network.ProgramExternalConnectivityRequest) (*Empty, error) {
-	if ports, ok := r.Options[optPortMap].([]any); ok && len(ports) > 0 {
-		return nil, errors.New("publishing ports (-p) is not supported yet by this version of grapevine; leave -p out and reach the container by its address, or connect it to a bridge network for its ports")
-	}
-	return &Empty{}, nil
 }
 
 // restore puts the interfaces of this host's running containers into the switch

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"net"
 
 	"github.com/grapevine-net/grapevine/internal/link"
@@ -16,3 +17,9 @@ func (HostLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias st
 
 // Delete implements Links.
 func (HostLinks) Delete(host string) error { return link.Delete(host) }
+
+// Exists implements Links. What cannot be looked at is taken to be there.
+func (HostLinks) Exists(host string) bool {
+	_, err := link.Get(host)
+	return !errors.Is(err, link.ErrNotFound)
+}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/internal/store"
 )
 
@@ -41,8 +42,13 @@ type localEndpoint struct {
 	// Sandbox is libnetwork's key of the container's network namespace, a path, while
 	// Joined; "" if Docker told none.
 	Sandbox string
+	// Ports of the host that lead to it.
+	Ports   []ports.Binding
 	Created time.Time
 }
+
+// addrs are the endpoint's addresses, one of a family at most.
+func (e localEndpoint) addrs() []netip.Addr { return []netip.Addr{e.Addr} }
 
 var (
 	networkBucket  = store.NewBucket[localNetwork]("driver/networks")

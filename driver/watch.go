@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
 )
 
 // The watcher's pace.
@@ -33,6 +32,7 @@ func (d *Driver) Watch(ctx context.Context) error {
 	g.Go(func() error { d.restore(ctx); return nil })
 	g.Go(func() error { d.events(ctx); return nil })
 	g.Go(func() error { d.inspector.run(ctx); return nil })
+	g.Go(func() error { d.keepPorts(ctx); return nil })
 	g.Go(func() error { d.loop(ctx); return nil })
 	return g.Wait()
 }

@@ -21,8 +21,8 @@ func (a *Agent) openDriver() (err error) {
 	log := a.log.With("room", "driver")
 	a.driver, err = driver.New(driver.Config{
 		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, PluginID: a.managed, Socket: a.cfg.PluginSocket,
-		MTU: a.underlay.MTU, Now: time.Now, Log: log,
-	}, a.replica, a.alloc, a.vswitch.overlay, a.vswitch.links(), a.names, a.docker, a.db)
+		MTU: a.underlay.MTU, OpenPorts: openPorts, Now: time.Now, Log: log,
+	}, a.replica, a.alloc, a.vswitch.overlay, a.vswitch.links(), hostPorts{&a.vswitch.held, a.vswitch.nat, log}, a.names, a.docker, a.db)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (a *Agent) openDriver() (err error) {
 	return nil
 }
 
-func (a *Agent) driverProblems() []api.Problem { return nil }
+func (a *Agent) driverProblems() []api.Problem { return a.portProblems() }
 
 // links makes containers' interfaces as this host's datapath wants them.
 func (v *vswitch) links() driver.Links {

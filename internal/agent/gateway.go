@@ -12,8 +12,9 @@ import (
 // through it, and the way to the resolver.
 type natGateway struct {
 	*gateway.Gateway
-	nat   *nat.NAT
-	rules []nat.Rule // besides: the way to the resolver
+	nat      *nat.NAT
+	rules    []nat.Rule            // besides: the way to the resolver
+	internal func() []netip.Prefix // subnets of internal networks
 }
 
 // Ensure implements overlay.Gateway.
@@ -21,5 +22,7 @@ func (g natGateway) Ensure(ctx context.Context, addrs, routes []netip.Prefix) er
 	if err := g.Gateway.Ensure(ctx, addrs, routes); err != nil {
 		return err
 	}
-	return g.nat.Set(ctx, nat.Config{Interface: gateway.Port, CIDRs: routes, Rules: g.rules})
+	return g.nat.Set(ctx, nat.Config{
+		Interface: gateway.Port, CIDRs: routes, Gateways: addrs, Internal: g.internal(), Rules: g.rules,
+	})
 }

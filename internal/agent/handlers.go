@@ -20,9 +20,7 @@ func (a *Agent) handlers() api.Handlers {
 		Networks: func(context.Context) ([]api.Network, error) {
 			return view.Networks(a.replica.Snapshot()), nil
 		},
-		Endpoints: func(context.Context) ([]api.Endpoint, error) {
-			return view.Endpoints(a.replica.Snapshot()), nil
-		},
+		Endpoints: a.endpoints,
 		Ring: func(context.Context) ([]api.Pool, error) {
 			return view.Pools(a.replica.Snapshot(), a.cidrs()...), nil
 		},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/hold"
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/nat"
 	"github.com/grapevine-net/grapevine/internal/ovs"
@@ -35,6 +37,7 @@ type vswitch struct {
 	tunnel   *tunnel.Tunnel // nil: the kernel datapath has its own
 	gateway  *gateway.Gateway
 	nat      *nat.NAT
+	held     hold.Sockets // of published ports
 	overlay  *overlay.Overlay
 	log      *slog.Logger
 	slow     sync.Once
@@ -121,7 +124,7 @@ func (a *Agent) openSwitch(ctx context.Context, rules []nat.Rule) (err error) {
 	cfg := overlay.Config{
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
-		Gateway:   natGateway{v.gateway, v.nat, rules},
+		Gateway:   natGateway{v.gateway, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }},
 		VXLANPort: a.cfg.VXLANPort, MTU: a.innerMTU(), CIDRs: a.cidrs(), Log: log,
 	}
 	if v.bridge.Datapath == ovs.Userspace {
@@ -185,6 +188,7 @@ func (v *vswitch) await(ctx context.Context) {
 }
 
 func (v *vswitch) close() error {
+	v.held.Close()
 	if v.tunnel == nil {
 		return nil
 	}

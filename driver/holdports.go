@@ -1,0 +1,108 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/grapevine-net/grapevine/driver/ports"
+)
+
+// holder holds ports of the host for one call: what an endpoint has, in this call or
+// since another one, nobody else gets.
+type holder struct {
+	*Driver
+	fresh []ports.Binding
+}
+
+// Hold implements ports.Holder.
+func (h *holder) Hold(b ports.Binding) error {
+	for id, list := range h.Published() {
+		if !slices.ContainsFunc(list, b.Overlaps) {
+			continue
+		}
+		if host, _ := ifnames(id); h.links.Exists(host) {
+			return &ports.TakenError{Binding: b, By: func() string { return h.whose(id) }}
+		}
+		// Its container ended unnoticed.
+		if err := h.unpublishLocked(context.Background(), id); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(h.fresh, b.Overlaps) {
+		return &ports.TakenError{Binding: b, By: func() string { return "another -p of the same container" }}
+	}
+	if err := h.ports.Hold(b); err != nil {
+		return err
+	}
+	h.fresh = append(h.fresh, b)
+	return nil
+}
+
+// Release implements ports.Holder.
+func (h *holder) Release(b ports.Binding) {
+	h.fresh = slices.DeleteFunc(h.fresh, func(f ports.Binding) bool { return f == b })
+	h.ports.Release(b)
+}
+
+// portPause is the time between looks for what has changed without a call.
+const portPause = 2 * time.Second
+
+// keepPorts looks after the ports until ctx ends.
+func (d *Driver) keepPorts(ctx context.Context) {
+	for ctx.Err() == nil {
+		sleep(ctx, portPause)
+		if err := d.lookAtPorts(ctx); err != nil && ctx.Err() == nil {
+			d.cfg.Log.Warn("published ports", "err", err)
+		}
+	}
+}
+
+// lookAtPorts takes ports from endpoints whose interfaces are gone, holds what is not
+// held yet, and declares again what could not be declared.
+func (d *Driver) lookAtPorts(ctx context.Context) error {
+	d.publishing.Lock()
+	defer d.publishing.Unlock()
+	var errs []error
+	unheld := map[ports.Binding]error{}
+	for id, list := range d.Published() {
+		if host, _ := ifnames(id); !d.links.Exists(host) {
+			d.cfg.Log.Info("ports of a container that is gone are free", "endpoint", id, "ports", list)
+			errs = append(errs, d.unpublishLocked(ctx, id))
+			continue
+		}
+		for _, b := range list {
+			if err := d.ports.Hold(b); err != nil {
+				unheld[b] = err
+			}
+		}
+	}
+	if d.undeclared {
+		errs = append(errs, d.declare(ctx))
+	}
+	d.noteUnheld(unheld)
+	return errors.Join(errs...)
+}
+
+// noteUnheld notes which ports others took while no agent ran. To find out who they are
+// takes its time.
+func (d *Driver) noteUnheld(unheld map[ports.Binding]error) {
+	if maps.EqualFunc(unheld, d.unheld, func(error, string) bool { return true }) {
+		return
+	}
+	d.unheld = map[ports.Binding]string{}
+	for b, err := range unheld {
+		d.unheld[b] = err.Error()
+		d.cfg.Log.Warn("somebody else uses a published port too; the container gets what comes for it", "err", d.unheld[b])
+	}
+}
+
+// PortProblems says, for people, which published ports somebody else took while no agent
+// ran.
+func (d *Driver) PortProblems() []string {
+	d.publishing.Lock()
+	defer d.publishing.Unlock()
+	return slices.Sorted(maps.Values(d.unheld))
+}

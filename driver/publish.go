@@ -1,0 +1,159 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/docker/go-plugins-helpers/network"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/driver/ports"
+)
+
+// Ports are the ports of this host. All calls are idempotent. Publish declares all that
+// is published, and returns when packets go there; after an error it is as it was.
+type Ports interface {
+	ports.Holder
+	Publish(context.Context, []ports.Binding) error
+}
+
+// A published port is an endpoint's (localEndpoint.Ports, on disk before packets go
+// there), and is held and led to the container while the endpoint has it: until Docker
+// revokes it, or the container leaves its network, or its interface is gone, whichever
+// is seen first; the calls may never come.
+
+// ProgramExternalConnectivity implements the call by which Docker hands over -p, for the
+// endpoint that has the container's default route. The ports are the container's on
+// return; a port that is taken is an error that says by whom.
+func (d *Driver) ProgramExternalConnectivity(ctx context.Context, r *network.ProgramExternalConnectivityRequest) (*Empty, error) {
+	reqs, err := ports.Parse(r.Options)
+	if err != nil {
+		return nil, err
+	}
+	e, _, err := d.endpoint(r.NetworkID, r.EndpointID)
+	if err != nil {
+		return nil, err
+	}
+	return &Empty{}, d.publish(ctx, e.ID, reqs)
+}
+
+// RevokeExternalConnectivity implements the call that comes before Leave, or when
+// another network becomes the one of the default route.
+func (d *Driver) RevokeExternalConnectivity(ctx context.Context, r *network.RevokeExternalConnectivityRequest) (*Empty, error) {
+	return &Empty{}, d.unpublish(ctx, r.EndpointID)
+}
+
+// publish gives an endpoint the ports asked for, and no others.
+func (d *Driver) publish(ctx context.Context, id string, reqs []ports.Request) error {
+	d.publishing.Lock()
+	defer d.publishing.Unlock()
+	e, ok := d.localEndpoint(id)
+	if !ok {
+		return fmt.Errorf("publish ports: endpoint %.12s was removed meanwhile", id)
+	}
+	got, err := ports.Assign(reqs, e.addrs(), e.Ports, d.cfg.OpenPorts(), &holder{Driver: d})
+	if err != nil {
+		return err
+	}
+	if slices.Equal(got, e.Ports) {
+		return nil
+	}
+	if err := d.setPorts(ctx, id, got); err != nil {
+		d.release(got, e.Ports)
+		return errors.Join(fmt.Errorf("publish ports: %w", err), d.setPorts(context.WithoutCancel(ctx), id, e.Ports))
+	}
+	d.release(e.Ports, got)
+	return nil
+}
+
+// unpublish takes all ports from an endpoint; one that has none, or is gone, is no error.
+func (d *Driver) unpublish(ctx context.Context, id string) error {
+	d.publishing.Lock()
+	defer d.publishing.Unlock()
+	return d.unpublishLocked(ctx, id)
+}
+
+func (d *Driver) unpublishLocked(ctx context.Context, id string) error {
+	e, _ := d.localEndpoint(id)
+	if len(e.Ports) == 0 {
+		return nil
+	}
+	err := d.setPorts(ctx, id, nil)
+	d.release(e.Ports, nil)
+	if err != nil {
+		return fmt.Errorf("withdraw the ports of endpoint %.12s: %w", id, err)
+	}
+	return nil
+}
+
+// setPorts notes an endpoint's ports and declares all.
+func (d *Driver) setPorts(ctx context.Context, id string, list []ports.Binding) error {
+	if err := d.notePorts(id, list); err != nil {
+		return err
+	}
+	return d.declare(ctx)
+}
+
+func (d *Driver) notePorts(id string, list []ports.Binding) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := d.local.endpoints[id]
+	if !ok {
+		return nil
+	}
+	e.Ports = list
+	return d.local.setEndpoint(e)
+}
+
+// declare publishes what all endpoints have. What failed is tried again by keepPorts.
+func (d *Driver) declare(ctx context.Context) error {
+	var all []ports.Binding
+	for _, list := range d.Published() {
+		all = append(all, list...)
+	}
+	slices.SortFunc(all, ports.Binding.Compare)
+	err := d.ports.Publish(ctx, all)
+	d.undeclared = err != nil
+	return err
+}
+
+// release lets go of what is in list and not in but.
+func (d *Driver) release(list, but []ports.Binding) {
+	for _, b := range list {
+		if !slices.Contains(but, b) {
+			d.ports.Release(b)
+		}
+	}
+}
+
+// Published returns the ports of this host's endpoints by endpoint, in the order in which
+// they were asked for.
+func (d *Driver) Published() map[string][]ports.Binding {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[string][]ports.Binding{}
+	for id, e := range d.local.endpoints {
+		if len(e.Ports) > 0 {
+			out[id] = e.Ports
+		}
+	}
+	return out
+}
+
+func (d *Driver) localEndpoint(id string) (localEndpoint, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := d.local.endpoints[id]
+	return e, ok
+}
+
+// whose names an endpoint's container for people.
+func (d *Driver) whose(id string) string {
+	e, ok := cluster.Get[cluster.Endpoint](d.replica.Snapshot(), id)
+	if ok && e.Name != "" {
+		return "container " + e.Name
+	}
+	return fmt.Sprintf("another container (endpoint %.12s)", id)
+}

@@ -5,8 +5,10 @@
 // Bridge is our bridge in it; nothing else in the instance is ever written to.
 //
 // The database is read, watched and written by its own protocol, OVSDB (RFC 7047): a
-// write waits until ovs-vswitchd has done what was written. Flows go through
-// ovs-ofctl, whose bundles (OpenFlow 1.4) are atomic. The typed client of
+// write waits until ovs-vswitchd has done what was written. Flows are read, watched and
+// changed by ovs-ofctl, in atomic bundles (OpenFlow 1.4), but for those of a
+// container's start and end: these are sent to the switch from here, since a process
+// costs more than all the rest of it. The typed client of
 // digitalocean/go-openvswitch has no contexts, no monitors and no raw flow text,
 // which are what is wanted here, so it is not used.
 package ovs

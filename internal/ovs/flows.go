@@ -34,19 +34,6 @@ func (b *Bridge) DumpFlows(ctx context.Context) ([]Flow, error) {
 	return parseFlows(out)
 }
 
-// ApplyBundle applies lines of `ovs-ofctl --bundle add-flows` ("add ...",
-// "delete_strict ...") as one: all of them or, with an error, none.
-func (b *Bridge) ApplyBundle(ctx context.Context, lines []string) error {
-	if len(lines) == 0 {
-		return nil
-	}
-	stdin := []byte(strings.Join(lines, "\n") + "\n")
-	if _, err := b.ofctl(ctx, stdin, "--bundle", "add-flows", "unix:"+b.mgmt(), "-"); err != nil {
-		return fmt.Errorf("change %d flows of %s: %w", len(lines), b.Name, err)
-	}
-	return nil
-}
-
 func parseFlows(out []byte) ([]Flow, error) {
 	var flows []Flow
 	for line := range bytes.Lines(out) {

@@ -61,12 +61,15 @@ func (o *Overlay) isDetached(snap *cluster.Snapshot) map[string]bool {
 }
 
 // Problems says what keeps the switch from being as the cluster's state wants it:
-// the error of the last pass, and the endpoints for which there are no flows.
+// the errors of the last pass, and the endpoints for which there are no flows.
 func (o *Overlay) Problems() (list []error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.last.err != nil {
 		list = append(list, o.last.err)
+	}
+	if o.last.rest != nil {
+		list = append(list, o.last.rest)
 	}
 	for _, id := range slices.Sorted(maps.Keys(o.last.problems)) {
 		list = append(list, fmt.Errorf("endpoint %.12s: %w", id, o.last.problems[id]))

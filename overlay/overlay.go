@@ -89,6 +89,7 @@ type Overlay struct {
 type result struct {
 	pass     uint64
 	err      error            // why the flows are not in place
+	rest     error            // what else is wrong: tunnel, gateway, broken ports
 	rev      uint64           // of the snapshot whose flows are in place
 	attached map[string]bool  // endpoints with a port and flows
 	problems map[string]error // endpoints without, and why

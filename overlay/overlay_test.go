@@ -33,9 +33,15 @@ func TestMain(m *testing.M) { ovstest.Main(m) }
 type vethTunnel struct {
 	mu    sync.Mutex
 	vteps map[uint32]netip.Addr
+	fails error
 }
 
-func (*vethTunnel) Ensure(context.Context) (string, error) {
+func (v *vethTunnel) Ensure(context.Context) (string, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.fails != nil {
+		return "", v.fails
+	}
 	if _, err := net.InterfaceByName(TunnelPort); err == nil {
 		return TunnelPort, nil
 	}
@@ -337,6 +343,35 @@ func TestTunnel(t *testing.T) {
 }
 
 // TestRepair: whatever is done to the switch, it is whole within two seconds.
+// TestTunnelTrouble: what is wrong with the tunnel keeps no flow from its place,
+// is said for as long as it lasts, and no longer.
+func TestTunnelTrouble(t *testing.T) {
+	h := newHost(t)
+	fail := func(err error) {
+		h.tunnel.mu.Lock()
+		defer h.tunnel.mu.Unlock()
+		h.tunnel.fails = err
+	}
+	says := func() error { return errors.Join(h.Problems()...) }
+	h.stop()
+	fail(errors.New("port 4789 is taken"))
+	h.start()
+	rev := h.put(node("cccccccccccccccc", addr("192.0.2.99")), network("late", 9))
+	ovstest.Eventually(t, 5*time.Second, func() error {
+		if err := says(); err == nil || !strings.Contains(err.Error(), "port 4789 is taken") {
+			return fmt.Errorf("problems: %v", err)
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := h.Wait(ctx, rev); err != nil {
+		t.Error("flows while the tunnel fails:", err)
+	}
+	fail(nil)
+	ovstest.Eventually(t, 10*time.Second, says)
+}
+
 func TestRepair(t *testing.T) {
 	h := newHost(t)
 	a := h.container('a', "blue", "10.128.0.7", "10.128.0.1")

@@ -57,12 +57,13 @@ func (r *reconciler) reconcile(ctx context.Context, snap *cluster.Snapshot, why 
 	r.known = err == nil
 	if err != nil {
 		res.err = fmt.Errorf("reconcile the switch: %w", err)
+		res.rest = tunnelErr
 		r.report(ctx, errors.Join(res.err, tunnelErr))
 		return res, tunnelErr
 	}
-	rest := errors.Join(tunnelErr, portErr, r.gateway(ctx, res.input, madeGateway || why == everything))
-	r.report(ctx, rest)
-	return res, rest
+	res.rest = errors.Join(tunnelErr, portErr, r.gateway(ctx, res.input, madeGateway || why == everything))
+	r.report(ctx, res.rest)
+	return res, res.rest
 }
 
 // report logs what is wrong, once. At the end of the agent everything fails.

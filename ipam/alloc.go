@@ -92,17 +92,15 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 	return a, nil
 }
 
-// Seed makes this host the owner of all numbers, as the first host of a new
+// Seed makes the host self the owner of all numbers, as the first host of a new
 // cluster. A cluster that has a ring already is left as it is.
-func (a *Allocator) Seed() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, err := a.replica.Update(func(tx *replica.Tx) error {
+func Seed(r Replica, self cluster.NodeID) error {
+	_, err := r.Update(func(tx *replica.Tx) error {
 		if tx.Snapshot().Ring().Len() > 0 {
 			return nil
 		}
 		for _, all := range everything {
-			_ = tx.Put(cluster.Claim{Block: all, Owner: a.cfg.Self}) // Update reports it
+			_ = tx.Put(cluster.Claim{Block: all, Owner: self}) // Update reports it
 		}
 		return nil
 	})

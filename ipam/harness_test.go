@@ -46,7 +46,7 @@ func newWorld(t testing.TB, n int) *world {
 		w.hosts = append(w.hosts, h)
 		t.Cleanup(func() { _ = h.db.Close() })
 	}
-	must(t, w.hosts[0].Seed())
+	must(t, Seed(w.hosts[0].replica, w.hosts[0].id))
 	w.spread()
 	return w
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/ovs"
 	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/overlay"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 	"github.com/grapevine-net/grapevine/replica"
@@ -170,7 +171,7 @@ func TestSeedThatLostItsStateJoins(t *testing.T) {
 func TestInterruptedSeedResumes(t *testing.T) {
 	dir := t.TempDir()
 	one := newHost(t, 1, dir, 1, 2)
-	if err := one.alloc.Seed(); err != nil {
+	if err := ipam.Seed(one.replica, one.self()); err != nil {
 		t.Fatal(err)
 	}
 	one.gossip.Close()

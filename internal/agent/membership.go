@@ -8,6 +8,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -39,28 +40,45 @@ func (a *Agent) membership(ctx context.Context) error {
 	return nil
 }
 
-// seed begins a cluster, unless another host turns out to be part of one. The
-// ring and the cluster's ID are durable before any other host hears of them. A
-// host that dies after the ring and before the ID is mended by resumeSeed.
-func (a *Agent) seed(ctx context.Context) error {
-	if len(a.cfg.Join) > 1 {
-		wait, cancel := context.WithTimeout(ctx, seedPatience)
-		defer cancel()
-		if id, err := a.gossip.ClusterKnown(wait); err == nil {
-			a.log.Info("first in GRAPEVINE_JOIN, but there is a cluster: joining", "cluster", id)
-			return nil
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
+// seedAlone begins a cluster if no other host is named that could be part of one.
+// It comes before gossip listens, so that a host that is told to be alone is not
+// taken in by one that still looks for it.
+func (a *Agent) seedAlone() error {
+	if a.role != identity.Seed || len(a.cfg.Join) > 1 {
+		return nil
 	}
-	if err := a.alloc.Seed(); err != nil {
+	a.role = identity.Member
+	return a.begin()
+}
+
+// begin makes this host the owner of everything in a cluster of a new ID, durably.
+// A host that dies after the ring and before the ID is mended by resumeSeed.
+func (a *Agent) begin() error {
+	if err := ipam.Seed(a.replica, a.self()); err != nil {
 		return err
 	}
 	if err := a.setCluster(identity.NewCluster()); err != nil {
 		return err
 	}
 	a.log.Info("beginning a new cluster", "cluster", a.id.Cluster)
+	return nil
+}
+
+// seed begins a cluster, unless another host turns out to be part of one. The
+// ring and the cluster's ID are durable before any other host hears of them.
+func (a *Agent) seed(ctx context.Context) error {
+	wait, cancel := context.WithTimeout(ctx, seedPatience)
+	defer cancel()
+	if id, err := a.gossip.ClusterKnown(wait); err == nil {
+		a.log.Info("first in GRAPEVINE_JOIN, but there is a cluster: joining", "cluster", id)
+		return nil
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err := a.begin(); err != nil {
+		return err
+	}
 	if err := a.gossip.SetClusterID(a.id.Cluster); err != nil {
 		return fmt.Errorf("begin a cluster: %w; remove %s and start again", err, a.cfg.State)
 	}

@@ -54,6 +54,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.resumeSeed(); err != nil {
 		return err
 	}
+	if err := a.seedAlone(); err != nil {
+		return err
+	}
 	if err := a.openGossip(); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (e *Error) Error() string { return e.Message }
 // an agent that is gone; that of one which answers is an error.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the agent's socket: %w", err)
+		return nil, fmt.Errorf("make the directory of the agent's socket: %w; set GRAPEVINE_RUN to one that root can write", err)
 	}
 	listener, err := net.Listen("unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -93,9 +95,21 @@ func New(cfg Config, state State) (*Gossip, error) {
 	g.adopt(cfg.ClusterID)
 	g.out = newOutbox(func() int { return int(g.alive.Load()) + 1 })
 	if err := g.listen(); err != nil {
-		return nil, fmt.Errorf("gossip: listen on %v: %w", cfg.Bind, err)
+		return nil, fmt.Errorf("gossip: listen on %v: %w%s", cfg.Bind, err, listenAdvice(err))
 	}
 	return g, nil
+}
+
+// listenAdvice says what to do about an address that cannot be listened on.
+// memberlist's error has the system's as text only.
+func listenAdvice(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, syscall.EADDRINUSE.Error()):
+		return "; stop the program that has this port (`ss -lntup` names it), or set GRAPEVINE_PORT, the same on every host"
+	case strings.Contains(text, syscall.EADDRNOTAVAIL.Error()):
+		return "; set GRAPEVINE_BIND to an address of this host, or leave it out for all"
+	}
+	return ""
 }
 
 // Addr is where peers reach this host: Advertise, or what became of Bind.

@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"context"
+	"net"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -118,6 +119,24 @@ func TestKeysRotate(t *testing.T) {
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// TestNoPlaceToListen: the error says what to do.
+func TestNoPlaceToListen(t *testing.T) {
+	at := netip.MustParseAddrPort("127.0.71.9:17947")
+	taken, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for bind, want := range map[netip.AddrPort]string{
+		at: "GRAPEVINE_PORT", netip.MustParseAddrPort("192.0.2.77:17947"): "GRAPEVINE_BIND",
+	} {
+		_, err := New(Config{Node: "0123456789abcdef", Bind: bind, Keys: [][]byte{GenerateKey()}, Log: quiet()}, newToy())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("listen on %s: %v, want one with %s", bind, err, want)
 		}
 	}
 }

@@ -116,6 +116,7 @@ func TestRefused(t *testing.T) {
 		{"GRAPEVINE_JION=1", "did you mean GRAPEVINE_JOIN?"},
 		{"GRAPEVINE_VXLANPORT=1", "did you mean GRAPEVINE_VXLAN_PORT?"},
 		{"GRAPEVINE_ZZZZZZZZZZZZZZZ=1", "grapevine agent --help"},
+		{"GRAPEVINE_FOO=1", "grapevine agent --help"},
 		{"GRAPEVINE_JOIN=host1", `"host1" is not an address of a host`},
 		{"GRAPEVINE_JOIN=0.0.0.0", "is not an address of a host"},
 		{"GRAPEVINE_JOIN=fe80::1%eth0", "is not an address of a host"},

@@ -10,7 +10,7 @@ func suggest(key string) string {
 			best, distance = s.Env(), d
 		}
 	}
-	if best == "" || distance > len(key)/3 {
+	if distance > (len(key)-len(prefix))/2 { // another word, not a slip
 		return "`grapevine agent --help` lists the settings"
 	}
 	return fmt.Sprintf("did you mean %s?", best)

@@ -40,7 +40,7 @@ func Load(dir string) (Identity, error) {
 		return create(dir)
 	}
 	if err != nil {
-		return Identity{}, fmt.Errorf("read this host's identity: %w", err)
+		return Identity{}, fmt.Errorf("read this host's identity: %w; the agent must run as root, with GRAPEVINE_STATE a directory that it can write", err)
 	}
 	var id Identity
 	err = json.Unmarshal(data, &id)
@@ -53,7 +53,7 @@ func Load(dir string) (Identity, error) {
 
 func create(dir string) (Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Identity{}, fmt.Errorf("make the state directory: %w", err)
+		return Identity{}, fmt.Errorf("make the state directory: %w; the agent must run as root, with GRAPEVINE_STATE a directory that it can write", err)
 	}
 	id := Identity{Node: random(8)}
 	return id, id.Save(dir)

@@ -132,7 +132,7 @@ func TestFindUnderlay(t *testing.T) {
 	linktest.Wire(t, "eth0", a, b, []string{"10.9.0.1/24", "fd09::1/64"}, nil)
 	linktest.Wire(t, "eth1", a, b, []string{"10.8.0.1/24"}, nil)
 	a.Do(func() {
-		if _, err := FindUnderlay(netip.Addr{}); err == nil || !strings.Contains(err.Error(), "set advertise") {
+		if _, err := FindUnderlay(netip.Addr{}); err == nil || !strings.Contains(err.Error(), "set GRAPEVINE_ADVERTISE") {
 			t.Errorf("no default route: %v", err)
 		}
 		find := func(advertise, dev, addr string) {

@@ -29,7 +29,7 @@ func FindUnderlay(advertise netip.Addr) (Underlay, error) {
 			return u, err
 		}
 	}
-	return Underlay{}, fmt.Errorf("find the underlay address: this host has no default route: set advertise to the address that the other hosts reach it at")
+	return Underlay{}, fmt.Errorf("find the underlay address: this host has no default route: set GRAPEVINE_ADVERTISE to the address that the other hosts reach it at")
 }
 
 func withAddr(want netip.Addr) (Underlay, error) {
@@ -48,7 +48,7 @@ func withAddr(want netip.Addr) (Underlay, error) {
 			}
 		}
 	}
-	return Underlay{}, fmt.Errorf("no interface of this host has the advertised address %s: set advertise to an address of this host", want)
+	return Underlay{}, fmt.Errorf("no interface of this host has the advertised address %s: set GRAPEVINE_ADVERTISE to an address of this host", want)
 }
 
 func ofDefaultRoute(family int) (Underlay, bool, error) {

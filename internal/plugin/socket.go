@@ -19,7 +19,7 @@ func Listen(path string) (net.Listener, error) {
 	}
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("plugin socket %s is served by another process; stop that agent first", path)
+		return nil, fmt.Errorf("another agent answers at %s, where Docker calls the driver: stop that one first", path)
 	}
 	if st, err := os.Lstat(path); err == nil {
 		if st.Mode().Type() != os.ModeSocket {
@@ -33,7 +33,7 @@ func Listen(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	syscall.Umask(old)
 	if err != nil {
-		return nil, fmt.Errorf("listen on the plugin socket: %w", err)
+		return nil, fmt.Errorf("listen on the plugin socket: %w; the agent must run as root, and the directory be writable", err)
 	}
 	return l, nil
 }

@@ -36,10 +36,15 @@ func (w *Wire) plugUML(ctx context.Context, host string, mtu int) error {
 }
 
 // umlOffload lets the kernel hand segments of 64 KiB to its NIC (TSO). It does at
-// first, but forgets it when anybody turns on ip_forward: the driver does not say that
-// it is wanted.
+// first, but forgets it as soon as anybody turns on ip_forward, since the driver does
+// not say that it is wanted. Turned off and on, it is.
 func umlOffload() error {
-	return link.SetFeatures("eth0", map[string]bool{"tx-tcp-segmentation": true})
+	for _, on := range []bool{false, true} {
+		if err := link.SetFeatures("eth0", map[string]bool{"tx-tcp-segmentation": on}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // umlBuffer is the room of the NIC's packet socket, bytes. Three packets of 64 KiB

@@ -107,7 +107,7 @@ func TestStop(t *testing.T) {
 
 func TestListenKeepsALivingSocket(t *testing.T) {
 	_, stop, path := serve(t)
-	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "another agent answers") {
 		t.Errorf("a second agent on one socket: %v", err)
 	}
 	if err := stop(); err != nil {

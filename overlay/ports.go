@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/ovs"
 )
 
@@ -161,14 +161,14 @@ func (r *reconciler) planPorts() Ports {
 	return p
 }
 
-// lazyLinks is the names of this namespace's interfaces, read when first asked for.
+// lazyLinks is the names of this namespace's interfaces of ours, read when first asked for.
 type lazyLinks map[string]bool
 
 func (l lazyLinks) has(name string) (bool, error) {
 	if len(l) == 0 {
-		interfaces, err := net.Interfaces()
+		interfaces, err := link.List("gv")
 		if err != nil {
-			return false, errors.Join(errors.New("list network interfaces"), err)
+			return false, err
 		}
 		for _, i := range interfaces {
 			l[i.Name] = true

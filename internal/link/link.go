@@ -35,7 +35,7 @@ func Get(name string) (Link, error) {
 
 // List returns the interfaces whose names begin with prefix, in the kernel's order.
 func List(prefix string) ([]Link, error) {
-	all, err := netlink.LinkList()
+	all, err := Dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}

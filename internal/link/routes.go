@@ -18,7 +18,7 @@ type Route struct {
 // through the interface except, default routes, which overlap everything, and
 // link-local and multicast ones, which every interface has.
 func Routes(except string) ([]Route, error) {
-	links, err := netlink.LinkList()
+	links, err := Dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
@@ -28,7 +28,7 @@ func Routes(except string) ([]Route, error) {
 	}
 	var out []Route
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		list, err := netlink.RouteList(nil, family)
+		list, err := Dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}

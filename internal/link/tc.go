@@ -80,7 +80,7 @@ func AttachedTC(ifname string, hook Hook, name string) (ebpf.ProgramID, error) {
 
 // filter returns the filter at our handle and priority, nil if there is none.
 func filter(l netlink.Link, hook Hook) (*netlink.BpfFilter, error) {
-	all, err := netlink.FilterList(l, uint32(hook))
+	all, err := Dump(func() ([]netlink.Filter, error) { return netlink.FilterList(l, uint32(hook)) })
 	if err != nil {
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 			return nil, nil // no clsact

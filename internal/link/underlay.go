@@ -33,7 +33,7 @@ func FindUnderlay(advertise netip.Addr) (Underlay, error) {
 }
 
 func withAddr(want netip.Addr) (Underlay, error) {
-	links, err := netlink.LinkList()
+	links, err := Dump(netlink.LinkList)
 	if err != nil {
 		return Underlay{}, fmt.Errorf("find the interface of %s: %w", want, err)
 	}
@@ -53,7 +53,7 @@ func withAddr(want netip.Addr) (Underlay, error) {
 
 func ofDefaultRoute(family int) (Underlay, bool, error) {
 	// Table main, any destination of length 0: netlink's Dst nil or /0.
-	routes, err := netlink.RouteList(nil, family)
+	routes, err := Dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
 	if err != nil {
 		return Underlay{}, false, fmt.Errorf("list routes: %w", err)
 	}
@@ -110,7 +110,7 @@ func source(l netlink.Link, family int, ofRoute netip.Addr) (netip.Addr, error) 
 
 // addrsOf returns the addresses of l with their prefix lengths, both families.
 func addrsOf(l netlink.Link) ([]netip.Prefix, error) {
-	list, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	list, err := Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, mapErr(err))
 	}

@@ -9,12 +9,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/internal/link"
 )
 
 // read returns what gv0 has, but for what the kernel put there by itself.
 func read(l netlink.Link) (config, error) {
 	c := newConfig()
-	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	addrs, err := link.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return c, fmt.Errorf("list addresses: %w", err)
 	}
@@ -25,7 +27,9 @@ func read(l netlink.Link) (config, error) {
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		ours := &netlink.Route{LinkIndex: l.Attrs().Index, Table: table}
-		routes, err := netlink.RouteListFiltered(family, ours, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+		routes, err := link.Dump(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, ours, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			return c, fmt.Errorf("list routes: %w", err)
 		}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/internal/link"
 )
 
 // Our routes are in a table of their own, which a rule looks up before the main
@@ -34,7 +36,9 @@ func ensureRules(v6 bool) error {
 
 // ensureRule makes the rule of a family, unless it is there.
 func ensureRule(family int) error {
-	have, err := netlink.RuleListFiltered(family, rule(family), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
+	have, err := link.Dump(func() ([]netlink.Rule, error) {
+		return netlink.RuleListFiltered(family, rule(family), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
+	})
 	if err != nil {
 		return fmt.Errorf("list routing rules: %w", err)
 	}

@@ -151,7 +151,7 @@ func newRig(t testing.TB, dockerHost string) *rig {
 		Self: self, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}, Bits: 22, Now: now, Log: log,
 	}, g.replica, alone{}, ipam.StoreDisk{DB: db})
 	check(t, err)
-	check(t, alloc.Seed())
+	check(t, ipam.Seed(g.replica, self))
 	g.ipam = ipam.NewDriver(alloc)
 	g.reopen = func() {
 		g.Driver, err = New(Config{Self: self, Replicate: true, MTU: 1500, Now: now, Log: log},

@@ -36,7 +36,8 @@ func town(t testing.TB, more ...cluster.Body) *cluster.State {
 	t.Helper()
 	s := cluster.New(hostA)
 	for _, b := range append([]cluster.Body{
-		cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "secret", VNID: 2, Internal: true},
+		cluster.Network{Name: "blue", VNID: 1},
+		cluster.Network{Name: "secret", VNID: 2, Internal: true},
 		cluster.Subnet{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Network: "blue", Gateway: netip.MustParseAddr("10.1.0.1")},
 		cluster.Subnet{Prefix: netip.MustParsePrefix("10.2.0.0/24"), Network: "secret"},
 		cluster.Subnet{Prefix: netip.MustParsePrefix("fd00:1::/64"), Network: "blue"},

@@ -74,9 +74,15 @@ func newLab(t testing.TB) *lab {
 	l.in(l.host, "ip", "link", "add", "gv0", "type", "veth", "peer", "name", "eth0", "netns", l.app)
 	l.in(l.host, "ip", "link", "add", "wan", "type", "veth", "peer", "name", "wan", "netns", l.net)
 	for _, a := range [][3]string{
-		{l.host, "gv0", "10.1.0.1/24"}, {l.app, "eth0", "10.1.0.2/24"}, {l.host, "gv0", "fd00:1::1/64"}, {l.app, "eth0", "fd00:1::2/64"},
-		{l.host, "wan", "192.0.2.1/24"}, {l.net, "wan", "192.0.2.53/24"}, {l.net, "wan", "192.0.2.54/24"},
-		{l.host, "wan", "2001:db8::1/64"}, {l.net, "wan", "2001:db8::53/64"},
+		{l.host, "gv0", "10.1.0.1/24"},
+		{l.app, "eth0", "10.1.0.2/24"},
+		{l.host, "gv0", "fd00:1::1/64"},
+		{l.app, "eth0", "fd00:1::2/64"},
+		{l.host, "wan", "192.0.2.1/24"},
+		{l.net, "wan", "192.0.2.53/24"},
+		{l.net, "wan", "192.0.2.54/24"},
+		{l.host, "wan", "2001:db8::1/64"},
+		{l.net, "wan", "2001:db8::53/64"},
 	} {
 		l.in(a[0], "ip", "addr", "add", a[2], "dev", a[1], "nodad")
 		l.in(a[0], "ip", "link", "set", a[1], "up")

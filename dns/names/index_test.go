@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -97,7 +98,7 @@ func drawEndpoint(t *rapid.T, host cluster.NodeID) cluster.Endpoint {
 		e.Addrs = append(e.Addrs, netip.MustParseAddr(fmt.Sprintf("fd00::%x", last)))
 	}
 	if c := rapid.IntRange(0, 3).Draw(t, "container"); c > 0 {
-		e.Container = strings.Repeat(fmt.Sprint(c), 64)
+		e.Container = strings.Repeat(strconv.Itoa(c), 64)
 	}
 	return e
 }

@@ -114,7 +114,7 @@ func (t *Tunnel) up() error {
 func (t *Tunnel) portError(verb string, err error) error {
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EADDRINUSE) {
 		return fmt.Errorf("%s %s: UDP port %d is taken by another VXLAN device or program of this host (Docker Swarm uses 4789): "+
-			"set vxlan-port to another one, the same on every host: %w", verb, vxlan, t.cfg.UDPPort, err)
+			"set GRAPEVINE_VXLAN_PORT to another one, the same on every host: %w", verb, vxlan, t.cfg.UDPPort, err)
 	}
 	return fmt.Errorf("%s %s: %w", verb, vxlan, err)
 }

@@ -273,7 +273,7 @@ func TestPortIsTaken(t *testing.T) {
 				tun := New(Config{})
 				defer tun.Close()
 				_, err := tun.Ensure(ctx)
-				if err == nil || !strings.Contains(err.Error(), "set vxlan-port to another") {
+				if err == nil || !strings.Contains(err.Error(), "set GRAPEVINE_VXLAN_PORT to another") {
 					t.Errorf("on the same port: %v", err)
 				}
 				tun = New(Config{UDPPort: 4790})

@@ -2,6 +2,7 @@
 package plugin
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,9 @@ import (
 	"github.com/grapevine-net/grapevine/tests/lab"
 	"github.com/grapevine-net/grapevine/tests/scenario"
 )
+
+// tree runs the scenarios with another release of Docker: a Debian of scripts/tree.
+var tree = flag.String("tree", "", "a debootstrapped Debian whose programs the hosts use")
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
@@ -23,5 +27,5 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	scenario.Run(t, lab.Options{Kind: lab.Namespace, Plugin: directory}, files...)
+	scenario.Run(t, lab.Options{Kind: lab.Namespace, Plugin: directory, Tree: *tree}, files...)
 }

@@ -102,7 +102,7 @@ func (a *Agent) setCluster(id string) error {
 	if err := next.Save(a.cfg.State); err != nil {
 		return err
 	}
-	a.id = next
+	a.id.Cluster = id // and nothing else: others read the node ID meanwhile
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -114,7 +115,8 @@ func untilGone(ctx context.Context, dev *net.Interface) error {
 			return nil
 		case <-time.After(lookAgain):
 		}
-		if now, err := net.InterfaceByName(dev.Name); err != nil || now.Index != dev.Index {
+		// Not net.InterfaceByName: that reads all interfaces, one for each container.
+		if now, err := netlink.LinkByName(dev.Name); err != nil || now.Attrs().Index != dev.Index {
 			return errGone
 		}
 	}

@@ -80,6 +80,9 @@ func (c chain) replace(f iptables.Protocol) error {
 // remove removes jumps and chain.
 func (c chain) remove(ipt *iptables.IPTables) error {
 	exists, err := ipt.ChainExists(c.table, c.name)
+	if noTable(err) {
+		return nil
+	}
 	if err != nil || !exists {
 		return c.wrap(err)
 	}
@@ -118,4 +121,11 @@ func isGone(err error) bool {
 	}
 	// iptables-nft up to 1.8.9 calls a chain that is not there "incompatible".
 	return e.IsNotExist() || strings.Contains(e.Error(), "No such file") || strings.Contains(e.Error(), "is incompatible, use 'nft' tool")
+}
+
+// noTable says whether the kernel has no such table at all: it was built without the
+// family's iptables, or started with ipv6.disable=1.
+func noTable(err error) bool {
+	var e *iptables.Error
+	return errors.As(err, &e) && e.ExitStatus() == 3 && strings.Contains(e.Error(), "can't initialize")
 }

@@ -280,3 +280,27 @@ func TestNoIPTables(t *testing.T) {
 		t.Errorf("remove: %v", err)
 	}
 }
+
+// TestKernelWithoutIPv6: where the kernel has no ip6tables, there is nothing to remove.
+func TestKernelWithoutIPv6(t *testing.T) {
+	dir := t.TempDir()
+	const program = `#!/bin/sh
+case $1 in --version) echo 'ip6tables v1.8.11 (legacy)'; exit 0 ;; esac
+echo "modprobe: FATAL: Module ip6_tables not found in directory /lib/modules/6.1.176" >&2
+echo "ip6tables v1.8.11 (legacy): can't initialize ip6tables table filter: Table does not exist (do you need to insmod?)" >&2
+exit 3
+`
+	if err := os.WriteFile(filepath.Join(dir, "ip6tables"), []byte(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	if err := New().clear(iptables.ProtocolIPv6); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ip6tables"), []byte(strings.ReplaceAll(program, "can't initialize", "is afraid of")), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := New().clear(iptables.ProtocolIPv6); err == nil {
+		t.Error("another failure of ip6tables is no error")
+	}
+}

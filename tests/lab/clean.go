@@ -30,7 +30,11 @@ func record(file string, pid int) error {
 	if err != nil {
 		return fmt.Errorf("find out when process %d started: %w", pid, err)
 	}
-	return os.WriteFile(file, []byte(name+" "+start+"\n"), 0o644)
+	// Whole or not at all: half a line would name a process that is dead.
+	if err := os.WriteFile(file+".new", []byte(name+" "+start+"\n"), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
 }
 
 // startTime is field 22 of /proc/PID/stat (proc(5)); with the PID it names a

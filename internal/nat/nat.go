@@ -51,6 +51,8 @@ type NAT struct {
 	mu  sync.Mutex
 	cfg Config
 	set bool // cfg is to be kept
+	// applied: cfg was in place once. Run sees to it that it stays.
+	applied bool
 	// published is what Publish declared.
 	published []Published
 	open      map[iptables.Protocol]*iptables.IPTables
@@ -70,17 +72,25 @@ func New() *NAT {
 }
 
 // Set declares the whole state and applies what is missing. The rules of a family that
-// has no CIDRs any more go.
+// has no CIDRs any more go. To declare the same again costs nothing: no program is run.
 func (n *NAT) Set(_ context.Context, cfg Config) error {
 	if cfg.Interface == "" {
 		return errors.New("masquerading needs the gateway's interface")
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.set && n.applied && n.cfg.equal(cfg) {
+		return nil
+	}
 	n.cfg, n.set = Config{
 		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Internal), slices.Clone(cfg.Rules),
 	}, true
 	return n.apply()
+}
+
+func (c Config) equal(d Config) bool {
+	return c.Interface == d.Interface && slices.Equal(c.CIDRs, d.CIDRs) && slices.Equal(c.Gateways, d.Gateways) &&
+		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Rules, d.Rules)
 }
 
 // Remove removes chains and jumps of both families. None there is no error.
@@ -142,7 +152,9 @@ func (n *NAT) apply() error {
 			errs = append(errs, n.clear(f))
 		}
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	n.applied = err == nil
+	return err
 }
 
 // applyChains makes chains of a family. What others lead to comes first, and goes last.

@@ -270,6 +270,33 @@ func TestPackets(t *testing.T) {
 	}
 }
 
+// TestSetAgain: what is declared already costs no process; what could not be done, or
+// is something else, is done.
+func TestSetAgain(t *testing.T) {
+	linktest.New(t).Do(func() {
+		n := New()
+		set(t, n, v4)
+		path := os.Getenv("PATH")
+		t.Setenv("PATH", t.TempDir()) // iptables and modprobe are not found any more
+		for range 2 {
+			set(t, n, v4)
+		}
+		delete(n.open, iptables.ProtocolIPv4)
+		for range 2 {
+			if err := n.Set(ctx, Config{Interface: "gv0", CIDRs: []netip.Prefix{v4}}); err == nil {
+				t.Error("without iptables, other rules are said to be in place")
+			}
+		}
+		t.Setenv("PATH", path)
+		if err := n.Set(ctx, Config{Interface: "gv0", CIDRs: []netip.Prefix{v4}}); err != nil {
+			t.Error(err)
+		}
+		if got := rules(t); strings.Contains(got, Input) {
+			t.Errorf("the rules are\n%s", got)
+		}
+	})
+}
+
 func TestNoIPTables(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	n := New()

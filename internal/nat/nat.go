@@ -102,8 +102,8 @@ func (n *NAT) Remove(context.Context) error {
 }
 
 // inspect is how often Run looks at the rules themselves, by several processes, lest
-// a change went unseen.
-const inspect = time.Minute
+// a change went unseen: legacy tables of the same size look the same.
+const inspect = 10 * time.Minute
 
 // Run puts the rules back when another program has flushed them, within about two
 // seconds, until ctx is done, and returns its error. What fails is logged and tried

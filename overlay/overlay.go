@@ -65,7 +65,10 @@ type Config struct {
 	// Opened, if set, is called when the switch may have opened devices anew. It must
 	// be quick.
 	Opened func()
-	Log    *slog.Logger // nil: slog.Default()
+	// InPlace, if set, is called when the flows are in place, also of a switch that has
+	// just begun.
+	InPlace func(context.Context) error
+	Log     *slog.Logger // nil: slog.Default()
 }
 
 // Overlay is the loop and what others ask of it. Its methods may be called

@@ -54,6 +54,9 @@ func (r *reconciler) reconcile(ctx context.Context, snap *cluster.Snapshot, why 
 	if err == nil {
 		err = r.switchFlows(ctx, snap, why, &res)
 	}
+	if err == nil && r.cfg.InPlace != nil {
+		err = r.cfg.InPlace(ctx)
+	}
 	r.known = err == nil
 	if err != nil {
 		res.err = fmt.Errorf("reconcile the switch: %w", err)

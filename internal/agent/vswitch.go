@@ -127,6 +127,9 @@ func (a *Agent) openSwitch(ctx context.Context, rules []nat.Rule) (err error) {
 		Gateway:   natGateway{v.gateway, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }},
 		VXLANPort: a.cfg.VXLANPort, MTU: a.innerMTU(), CIDRs: a.cidrs(), Log: log,
 	}
+	if v.embedded != nil {
+		cfg.InPlace = v.embedded.FlowsInPlace
+	}
 	if v.bridge.Datapath == ovs.Userspace {
 		v.tunnel = tunnel.New(tunnel.Config{UDPPort: a.cfg.VXLANPort, MTU: a.innerMTU(), TSO: v.embedded != nil && v.embedded.UserspaceTSO})
 		cfg.Tunnel, cfg.Mode = v.tunnel, pipeline.HeaderBits

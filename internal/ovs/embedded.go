@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,6 +26,8 @@ type Embedded struct {
 	// Open vSwitch 3.5 does for the devices used here. Read by ovs-vswitchd at its start.
 	UserspaceTSO bool
 	Log          *slog.Logger // nil: slog.Default()
+
+	restored atomic.Bool // ovs-vswitchd of the kernel datapath has been told that flows are in place
 }
 
 // Instance is how to reach the daemons, whether they run or not.
@@ -184,12 +187,34 @@ func (e *Embedded) prepareSwitch(ctx context.Context) error {
 		}
 		sleep(ctx, 20*time.Millisecond)
 	}
-	tso := strconv.FormatBool(e.UserspaceTSO && e.Datapath == Userspace)
-	if err := i.initialize(ctx, map[string]string{"userspace-tso-enable": tso}); err != nil {
+	e.restored.Store(false)
+	err := i.initialize(ctx, map[string]string{
+		"userspace-tso-enable": strconv.FormatBool(e.UserspaceTSO && e.Datapath == Userspace),
+		restoreWait:            strconv.FormatBool(e.Datapath == Kernel),
+	})
+	if err != nil {
 		return fmt.Errorf("prepare the database of ovs-vswitchd: %w", err)
 	}
 	if e.Datapath == Kernel {
 		return waitUptime(ctx)
+	}
+	return nil
+}
+
+// restoreWait makes ovs-vswitchd begin by leaving the kernel's flows, and so the
+// traffic, as the one before it did, until it is told that its own are in place
+// (ovs-vswitchd.conf.db(5)).
+const restoreWait = "flow-restore-wait"
+
+// FlowsInPlace tells ovs-vswitchd that the flows are in place, after each start. Until
+// then the kernel's datapath forwards what it did before, and nothing new.
+func (e *Embedded) FlowsInPlace(ctx context.Context) error {
+	if e.Datapath != Kernel || e.restored.Swap(true) {
+		return nil
+	}
+	if err := e.Instance().initialize(ctx, map[string]string{restoreWait: "false"}); err != nil {
+		e.restored.Store(false)
+		return fmt.Errorf("tell ovs-vswitchd that its flows are in place: %w", err)
 	}
 	return nil
 }

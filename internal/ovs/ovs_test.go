@@ -153,6 +153,11 @@ func TestAnotherAgentsDaemons(t *testing.T) {
 			t.Fatal("no database after ten seconds")
 		}
 	}
+	// Both daemons can be found by their pid files, to be stopped in the end.
+	ovstest.Eventually(t, 10*time.Second, func() error {
+		_, err := os.Stat(filepath.Join(dir, "ovs-vswitchd.pid"))
+		return err
+	})
 	stop()
 	kept, err := os.ReadFile(file)
 	if err != nil {

@@ -139,11 +139,11 @@ func (e *Embedded) foreign(ctx context.Context) error {
 		p.release()
 		return nil
 	}
-	if e.Instance().Ping(ctx) != nil {
-		return nil
+	if e.Instance().Ping(ctx) == nil {
+		return fmt.Errorf("another agent's Open vSwitch answers at %s (that of a service, and this is a plugin, or the other way round?): "+
+			"end that agent and its ovs-vswitchd and ovsdb-server", e.Instance().DB)
 	}
-	return fmt.Errorf("another agent's Open vSwitch answers at %s (that of a service, and this is a plugin, or the other way round?): "+
-		"end that agent and its ovs-vswitchd and ovsdb-server", e.Instance().DB)
+	return nil
 }
 
 // prepareDB makes the database file, or converts one that an older Open vSwitch

@@ -43,12 +43,11 @@ type Overlay interface {
 }
 
 // Links makes and deletes veth pairs; HostLinks is the real one. The calls are
-// idempotent. Exists reports whether a pair's host end is there, which is gone when the
-// container's namespace is.
+// idempotent. Exists reports whether there is an interface of that name on the host.
 type Links interface {
 	Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error
 	Delete(host string) error
-	Exists(host string) bool
+	Exists(name string) bool
 }
 
 // Resolver answers names inside containers' network namespaces; *dns.Server is one.

@@ -23,7 +23,7 @@ func (h *holder) Hold(b ports.Binding) error {
 		if !slices.ContainsFunc(list, b.Overlaps) {
 			continue
 		}
-		if host, _ := ifnames(id); h.links.Exists(host) {
+		if !h.ended(id) {
 			return &ports.TakenError{Binding: b, By: func() string { return h.whose(id) }}
 		}
 		// Its container ended unnoticed.
@@ -47,6 +47,15 @@ func (h *holder) Release(b ports.Binding) {
 	h.ports.Release(b)
 }
 
+// ended reports whether an endpoint's container has ended, as far as its interface shows:
+// it goes with the container's namespace, or is put back into the host's by Docker, where
+// it also is for a moment before the container starts.
+func (d *Driver) ended(id string) bool {
+	e, _ := d.localEndpoint(id)
+	host, peer := ifnames(id)
+	return !d.links.Exists(host) || d.links.Exists(peer) && d.cfg.Now().Sub(e.Created) > d.cfg.Grace
+}
+
 // portPause is the time between looks for what has changed without a call.
 const portPause = 2 * time.Second
 
@@ -68,7 +77,7 @@ func (d *Driver) lookAtPorts(ctx context.Context) error {
 	var errs []error
 	unheld := map[ports.Binding]error{}
 	for id, list := range d.Published() {
-		if host, _ := ifnames(id); !d.links.Exists(host) {
+		if d.ended(id) {
 			d.cfg.Log.Info("ports of a container that is gone are free", "endpoint", id, "ports", list)
 			errs = append(errs, d.unpublishLocked(ctx, id))
 			continue

@@ -19,7 +19,7 @@ func (HostLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias st
 func (HostLinks) Delete(host string) error { return link.Delete(host) }
 
 // Exists implements Links. What cannot be looked at is taken to be there.
-func (HostLinks) Exists(host string) bool {
-	_, err := link.Get(host)
+func (HostLinks) Exists(name string) bool {
+	_, err := link.Get(name)
 	return !errors.Is(err, link.ErrNotFound)
 }

@@ -128,15 +128,14 @@ func (d *Driver) release(list, but []ports.Binding) {
 	}
 }
 
-// Published returns the ports of this host's endpoints by endpoint, in the order in which
-// they were asked for.
+// Published returns the ports of this host's endpoints by endpoint. They are the caller's.
 func (d *Driver) Published() map[string][]ports.Binding {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[string][]ports.Binding{}
 	for id, e := range d.local.endpoints {
 		if len(e.Ports) > 0 {
-			out[id] = e.Ports
+			out[id] = slices.Clone(e.Ports)
 		}
 	}
 	return out

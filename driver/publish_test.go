@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/go-plugins-helpers/network"
 
@@ -142,6 +143,14 @@ func TestPortsEnd(t *testing.T) {
 		"unseen": func(e *engine, _, ep string) {
 			host, _ := ifnames(ep)
 			check(e.t, e.rig.machine.Delete(host))
+			check(e.t, e.rig.lookAtPorts(e.t.Context()))
+		},
+		"back on the host": func(e *engine, _, ep string) {
+			_, peer := ifnames(ep)
+			e.rig.machine.links[peer] = "down"
+			check(e.t, e.rig.lookAtPorts(e.t.Context()))
+			e.wantPorts("8080:10.128.0.2") // about to start, for all one knows
+			e.rig.now = e.rig.now.Add(time.Minute)
 			check(e.t, e.rig.lookAtPorts(e.t.Context()))
 		},
 		"unseen, and somebody wants the port": func(e *engine, id, ep string) {

@@ -20,35 +20,77 @@ type Choice struct {
 	Start       uint16 // where to begin; any number
 }
 
-// Assign finds a binding for each request, to the container's addresses (one of a
-// family at most), and holds it. Of what the endpoint has already, those bindings stay
-// that fit; the others are in none of what is returned and still held. After an error
-// nothing is held but what was before.
-func Assign(reqs []Request, to []netip.Addr, have []Binding, open Choice, h Holder) (out []Binding, err error) {
-	left := slices.Clone(have)
-	var anew []Binding
-	defer func() {
-		if err != nil {
-			releaseAll(h, anew)
-			out = nil
-		}
-	}()
-	for _, r := range reqs {
-		want, err := r.pairs(to)
-		if err != nil {
+// Assign finds bindings for each request, in this order, to the container's addresses
+// (one of a family at most), and holds them. Who leaves no choice is served first: Docker
+// sends requests in any order. Of what the endpoint has already, those bindings stay that
+// fit; the others are in none of what is returned and still held. After an error nothing
+// is held but what was before.
+func Assign(reqs []Request, to []netip.Addr, have []Binding, open Choice, h Holder) ([]Binding, error) {
+	want := make([][]Binding, len(reqs))
+	for i, r := range reqs {
+		var err error
+		if want[i], err = r.pairs(to); err != nil {
 			return nil, err
 		}
-		if kept, ok := r.keep(want, &left); ok {
-			out = append(out, kept...)
+	}
+	found := keep(reqs, want, have)
+	var anew []Binding
+	for _, i := range order(reqs, Request.width) {
+		if found[i] != nil {
 			continue
 		}
-		got, err := r.hold(want, open, h)
-		if err != nil {
+		var err error
+		if found[i], err = reqs[i].hold(want[i], open, h); err != nil {
+			releaseAll(h, anew)
 			return nil, err
 		}
-		anew, out = append(anew, got...), append(out, got...)
+		anew = append(anew, found[i]...)
 	}
-	return out, nil
+	return slices.Concat(found...), nil
+}
+
+// keep finds, for as many requests as it can, bindings among those that there are: whose
+// range ends first takes the lowest port, which is the most that intervals can get.
+func keep(reqs []Request, want [][]Binding, have []Binding) [][]Binding {
+	found := make([][]Binding, len(reqs))
+	left := slices.SortedFunc(slices.Values(have), Binding.Compare)
+	for _, i := range order(reqs, Request.end) {
+		for _, b := range left {
+			port := b.Host.Port()
+			got := at(want[i], port)
+			if reqs[i].allows(port) && !slices.ContainsFunc(got, func(g Binding) bool { return !slices.Contains(left, g) }) {
+				found[i] = got
+				left = slices.DeleteFunc(left, func(l Binding) bool { return slices.Contains(got, l) })
+				break
+			}
+		}
+	}
+	return found
+}
+
+// order returns the requests' indexes by a number, the least first.
+func order(reqs []Request, by func(Request) int) []int {
+	out := make([]int, len(reqs))
+	for i := range out {
+		out[i] = i
+	}
+	slices.SortStableFunc(out, func(a, b int) int { return by(reqs[a]) - by(reqs[b]) })
+	return out
+}
+
+// width is how many ports there are to choose from, at most.
+func (r Request) width() int { return r.end() - int(r.First) + 1 }
+
+// end is the last port to choose from.
+func (r Request) end() int {
+	if r.First == 0 {
+		return 1 << 16
+	}
+	return int(r.Last)
+}
+
+func (r Request) allows(port uint16) bool {
+	return r.First == 0 || port >= r.First && port <= r.Last
 }
 
 func releaseAll(h Holder, list []Binding) {
@@ -84,22 +126,6 @@ func at(want []Binding, port uint16) []Binding {
 		out[i].Host = netip.AddrPortFrom(out[i].Host.Addr(), port)
 	}
 	return out
-}
-
-// keep takes the bindings that answer the request out of left.
-func (r Request) keep(want []Binding, left *[]Binding) ([]Binding, bool) {
-	for _, b := range *left {
-		port := b.Host.Port()
-		if r.First != 0 && (port < r.First || port > r.Last) {
-			continue
-		}
-		got := at(want, port)
-		if !slices.ContainsFunc(got, func(g Binding) bool { return !slices.Contains(*left, g) }) {
-			*left = slices.DeleteFunc(*left, func(l Binding) bool { return slices.Contains(got, l) })
-			return got, true
-		}
-	}
-	return nil, false
 }
 
 // hold holds the first port that is free for all of want.

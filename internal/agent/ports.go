@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
@@ -81,6 +83,9 @@ func (a *Agent) endpoints(context.Context) ([]api.Endpoint, error) {
 	list := view.Endpoints(a.replica.Snapshot())
 	published := a.driver.Published()
 	for i, e := range list {
+		slices.SortFunc(published[e.ID], func(a, b ports.Binding) int {
+			return cmp.Or(cmp.Compare(a.To.Port(), b.To.Port()), a.Compare(b))
+		})
 		for _, b := range published[e.ID] {
 			list[i].Ports = append(list[i].Ports, api.Port{Proto: b.Proto.String(), Host: b.Host, Container: b.To.Port()})
 		}

@@ -87,6 +87,11 @@ func (h *Host) ExecInput(ctx context.Context, stdin []byte, argv ...string) (str
 	return h.machine.server().run(ctx, request{Argv: argv, Stdin: stdin})
 }
 
+// Fetch gets an URL on the host.
+func (h *Host) Fetch(ctx context.Context, url string) (string, error) {
+	return h.machine.server().run(ctx, request{Argv: []string{labhost, url}, Env: fetchEnv})
+}
+
 // Docker runs the docker command.
 func (h *Host) Docker(ctx context.Context, args ...string) (string, error) {
 	return h.Exec(ctx, append([]string{"docker"}, args...)...)

@@ -1,20 +1,28 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 )
 
-// webMain serves the client's address, for as long as the box lives.
+// webMain serves the client's address, over HTTP and over UDP, for as long as the box
+// lives.
 func webMain(listen string) error {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
 	}
+	p, err := net.ListenPacket("udp", listen)
+	if err != nil {
+		return err
+	}
+	go webUDP(p)
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -30,8 +38,22 @@ func webMain(listen string) error {
 	}
 }
 
-// fetchMain prints what an URL answers.
+func webUDP(p net.PacketConn) {
+	for {
+		_, from, err := p.ReadFrom(make([]byte, 1500))
+		if err == nil {
+			host, _, _ := net.SplitHostPort(from.String())
+			_, _ = p.WriteTo([]byte(host+"\n"), from)
+		}
+	}
+}
+
+// fetchMain prints what an URL answers; of "udp://HOST:PORT", what a datagram to it is
+// answered with.
 func fetchMain(url string) error {
+	if addr, udp := strings.CutPrefix(url, "udp://"); udp {
+		return fetchUDP(addr)
+	}
 	client := &http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get(url)
 	if err != nil {
@@ -43,6 +65,29 @@ func fetchMain(url string) error {
 	}
 	_, err = io.Copy(os.Stdout, resp.Body)
 	return err
+}
+
+// fetchUDP asks again and again, for 3 s.
+func fetchUDP(addr string) error {
+	conn, err := net.Dial("udp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	buf := make([]byte, 1500)
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		_, _ = conn.Write([]byte("?\n")) // an error is of the datagram before
+		_ = conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		n, rerr := conn.Read(buf)
+		if rerr == nil {
+			_, err := os.Stdout.Write(buf[:n])
+			return err
+		}
+		if err = rerr; !errors.Is(rerr, os.ErrDeadlineExceeded) {
+			time.Sleep(100 * time.Millisecond) // refused: nobody is there yet
+		}
+	}
+	return fmt.Errorf("udp://%s: %w", addr, err)
 }
 
 var fetchEnv = []string{roleVar + "=" + roleFetch}

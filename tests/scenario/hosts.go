@@ -107,7 +107,10 @@ func (s *state) onHost(ctx context.Context, name string, args []string) (string,
 		return "", err
 	}
 	if len(args) == 0 {
-		return "", usageError("usage: " + name + " PROGRAM ARGUMENTS...")
+		return "", usageError("usage: " + name + " PROGRAM ARGUMENTS..., or " + name + " fetch URL")
+	}
+	if args[0] == "fetch" && len(args) == 2 {
+		return h.Fetch(ctx, args[1])
 	}
 	return h.Exec(ctx, args...)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // lookAgain is how often the gateway's device is looked for.
-const lookAgain = 500 * time.Millisecond
+const lookAgain = time.Second
 
 // listen answers at the gateway for as long as ctx lasts, on new sockets whenever
 // the device has become another one.

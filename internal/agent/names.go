@@ -14,7 +14,7 @@ import (
 
 const (
 	// lookForHosts is how often the resolver is told which hosts answer.
-	lookForHosts = 250 * time.Millisecond
+	lookForHosts = time.Second
 	// unmetGrace is how long after the agent's start a host that gossip has not met
 	// yet counts as alive: the names in its snapshot are of use at once.
 	unmetGrace = 15 * time.Second

@@ -55,7 +55,7 @@ func (s *fixedSource) put(t testing.TB, b cluster.Body) {
 // whoever asks as app; what is not its own goes to the route.
 func atLoopback(t testing.TB, src *fixedSource, r route) (*Server, *front) {
 	t.Helper()
-	s := New(Config{Source: src, Device: "gvn-none", Log: slog.New(slog.DiscardHandler)})
+	s := New(Config{Source: src, Device: "gvn-none", Redirect: true, Log: slog.New(slog.DiscardHandler)})
 	f, err := openFront(t.Context(), net.ListenConfig{}, "4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package dns
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -41,16 +40,18 @@ const sandboxAsker = "sandbox "
 const lookForSandbox = 5 * time.Millisecond
 
 // stayIn serves a sandbox until ctx is done. What fails is tried again: an agent of
-// another version may still be in there, about to leave. A kernel without nf_tables is
-// asked once a minute: it looks for a module each time.
+// another version may still be in there, about to leave. A kernel that cannot redirect
+// is not asked: it would look for a module each time, while the container starts.
 func (s *Server) stayIn(ctx context.Context, key string, a *attachment) {
+	if !s.cfg.Redirect {
+		s.now(a, shutOut)
+		<-ctx.Done()
+		return
+	}
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, time.Minute) {
 		err := s.serveSandbox(ctx, key, a)
 		if ctx.Err() != nil {
 			return
-		}
-		if errors.Is(err, errors.ErrUnsupported) {
-			pause = time.Minute
 		}
 		level := slog.LevelWarn
 		if s.now(a, shutOut) == shutOut {

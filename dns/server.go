@@ -39,7 +39,7 @@ type Config struct {
 	Port uint16
 	// Redirect has the server itself lead port 53 to that port, by rules that end with
 	// the process: then questions are not lost while there is none. See CanRedirect.
-	// Otherwise Rules has rules for that.
+	// Otherwise Rules has rules for that, and nothing is served inside sandboxes.
 	Redirect bool
 	// ResolvConf names the host's servers; empty: /etc/resolv.conf.
 	ResolvConf string

@@ -17,9 +17,11 @@ func (s samples) add(figure, path string, v float64) {
 	s[k] = append(s[k], v)
 }
 
+func (s samples) median(figure, path string) float64 { return median(s[key{figure, path}]) }
+
 // median is 0 if there are no samples.
-func (s samples) median(figure, path string) float64 {
-	v := slices.Sorted(slices.Values(s[key{figure, path}]))
+func median(samples []float64) float64 {
+	v := slices.Sorted(slices.Values(samples))
 	if len(v) == 0 {
 		return 0
 	}

@@ -164,6 +164,10 @@ func TestTrace(t *testing.T) {
 			ask := func(sha, spa, tpa string) string {
 				return fmt.Sprintf("arp,arp_op=1,arp_sha=02:42:00:00:00:%s,arp_spa=%s,arp_tpa=%s", sha, spa, tpa)
 			}
+			nd := func(message int, src, target string) string {
+				return fmt.Sprintf("icmp6,ipv6_src=%s,ipv6_dst=ff02::1:ff00:1,nw_ttl=255,icmpv6_type=%d,icmpv6_code=0,nd_target=%s", src, message, target)
+			}
+			noND := "arp-responder: drop: " + pipeline.DropND.String()
 			// What the packet must pass by is in the trace.
 			remote, remote6 := "set_field:192.0.2.2->tun_dst", "set_field:2001:db8::3->tun_ipv6_dst"
 			if mode == pipeline.HeaderBits {
@@ -188,6 +192,36 @@ func TestTrace(t *testing.T) {
 				{"ARP probe", a(ask("61", "0.0.0.0", "10.128.3.3")), "IN_PORT", ""},
 				{"ARP of the host", from("gv0", "02", ask("02", "10.128.0.1", "10.129.0.7")), "IN_PORT", ""},
 
+				{"ND", a(nd(135, "fd00:1::7", "fd00:1::2:9")), "IN_PORT", "set_field:1610612736->nd_reserved"},
+				{"ND for the gateway, a router", a(nd(135, "fd00:1::7", "fd00:1::1")), "IN_PORT", "set_field:3758096384->nd_reserved"},
+				{"ND from the link-local address", a(nd(135, "fe80::42:ff:fe00:61", "fd00:1::1")), "IN_PORT", "set_field:" + pipeline.RouterMAC.String() + "->nd_tll"},
+				{"ND of the host", from("gv0", "02", nd(135, "fd00:1::1", "fd00:1::7")), "IN_PORT", ""},
+				{"ND of the host for others", from("gv0", "02", nd(135, "fe80::867:ff:fe00:2", "fd00:1::7")), "IN_PORT", ""},
+				{"IPv6 to the gateway", a(ip6("fd00:1::7", "fd00:1::1")), to("gv0"), "set_field:02:42:00:00:00:02->eth_dst"},
+				{"IPv6 to the outside", a(ip6("fd00:1::7", "2001:db8::1")), to("gv0"), ""},
+				{"IPv6 from outside", from("gv0", "02", ip6("2001:db8::1", "fd00:1::7")), to("gva"), "set_field:02:42:00:00:00:61->eth_dst"},
+
+				{"ND about itself", a(nd(135, "fd00:1::7", "fd00:1::7")), "arp-responder: endpoint a", ""},
+				{"ND about the gateway by itself", from("gv0", "02", nd(135, "fd00:1::1", "fd00:1::1")), "arp-responder: subnet fd00:1::/64", ""},
+				{"ND for another network", from("gvc", "63", nd(135, "fe80::42:ff:fe00:63", "fd00:1::7")), "spoof-guard: drop: " + pipeline.DropLinkLocal.String(), ""},
+				{"ND for no prefix", a(nd(135, "fd00:1::7", "fd00:2::7")), noND, ""},
+				{"ND for a link-local address", a(nd(135, "fd00:1::7", "fe80::1")), noND, ""},
+				{"ND for a spoofed address", a(nd(135, "fd00:1::8", "fd00:1::1")), "spoof-guard: endpoint a", ""},
+				{"ND for a spoofed link-local address", a(nd(135, "fe80::42:ff:fe00:62", "fd00:1::1")), "spoof-guard: drop: " + pipeline.DropLinkLocal.String(), ""},
+				{"ND for a spoofed MAC", from("gva", "62", nd(135, "fd00:1::7", "fd00:1::1")), "spoof-guard: endpoint a", ""},
+				{"ND from the tunnel", tunnel(5, 2, nd(135, "fd00:1::2:9", "fd00:1::7")), noND, ""},
+				{"advertisement from the tunnel", tunnel(5, 2, nd(136, "fd00:1::2:9", "fd00:1::7")), noND, ""},
+				{"address probe", a(nd(135, "::", "fd00:1::7")), "spoof-guard: drop: " + pipeline.DropLinkLocal.String(), ""},
+				{"router solicitation", a("icmp6,ipv6_src=fe80::42:ff:fe00:61,ipv6_dst=ff02::2,nw_ttl=255,icmpv6_type=133,icmpv6_code=0"), "spoof-guard: drop: " + pipeline.DropLinkLocal.String(), ""},
+				{"router advertisement", a("icmp6,ipv6_src=fe80::42:ff:fe00:61,ipv6_dst=ff02::1,nw_ttl=255,icmpv6_type=134,icmpv6_code=0"), "spoof-guard: drop: " + pipeline.DropLinkLocal.String(), ""},
+				{"router advertisement to one", a("icmp6,ipv6_src=fd00:1::7,ipv6_dst=fd00:1::2:9,nw_ttl=255,icmpv6_type=134,icmpv6_code=0"), noND, ""},
+				{"advertisement to one", a("icmp6,ipv6_src=fd00:1::7,ipv6_dst=fd00:1::2:9,nw_ttl=255,icmpv6_type=136,icmpv6_code=0,nd_target=fd00:1::1"), noND, ""},
+				{"redirect", a("icmp6,ipv6_src=fd00:1::7,ipv6_dst=fd00:1::2:9,nw_ttl=255,icmpv6_type=137,icmpv6_code=0"), noND, ""},
+				{"to a link-local address", a(ip6("fe80::42:ff:fe00:61", "fe80::42:ff:fe00:62")), "spoof-guard: drop: " + pipeline.DropLinkLocal.String(), ""},
+				{"a spoofed IPv6 address", a(ip6("fd00:1::8", "fd00:1::2:9")), "spoof-guard: endpoint a", ""},
+				{"IPv6 multicast", a(ip6("fd00:1::7", "ff02::1")), "forwarding: drop: " + pipeline.DropMulticast.String(), ""},
+				{"IPv6 of another VTEP's range", tunnel(5, 3, ip6("fd00:1::2:9", "fd00:1::7")), "spoof-guard: range fd00:1::2:0/112", ""},
+				{"IPv6 of another VNID", tunnel(6, 2, ip6("fd00:1::2:9", "fd00:1::7")), "spoof-guard: range fd00:1::2:0/112", ""},
 				{"ARP about itself", a(ask("61", "0.0.0.0", "10.128.0.7")), "arp-responder: endpoint a", ""},
 				{"ARP about the gateway by itself", from("gv0", "02", ask("02", "10.128.0.1", "10.128.0.1")), "arp-responder: subnet 10.128.0.0/22", ""},
 				{"ARP for another network", a(ask("61", "10.128.0.7", "10.129.0.7")), "arp-responder: " + "drop: " + pipeline.DropARP.String(), ""},

@@ -9,7 +9,7 @@ import (
 // of range and on objects that contradict each other (two endpoints with one
 // address), naming them; Plan of package overlay makes no such input.
 //
-// There are about 4 flows per VTEP, range and subnet and 6 per local endpoint.
+// There are about 4 flows per VTEP, range and subnet and 9 per local endpoint.
 func Compile(in Input) ([]Flow, error) {
 	if err := in.validate(); err != nil {
 		return nil, fmt.Errorf("compile flows: %w", err)
@@ -20,7 +20,7 @@ func Compile(in Input) ([]Flow, error) {
 	}
 	for _, stage := range []func(*compiler){
 		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints,
-		answerARP, passThrough, forwardLocal, forwardRanges, forwardOutside,
+		answerARP, answerND, passThrough, forwardLocal, forwardRanges, forwardOutside,
 		checkVNIDs, emit,
 	} {
 		stage(c)

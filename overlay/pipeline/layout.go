@@ -14,6 +14,7 @@ const (
 	TunnelSource  Stage = 10
 	SpoofGuard    Stage = 20
 	ARPResponder  Stage = 30
+	NDReply       Stage = 35
 	Conntrack     Stage = 40
 	EgressPolicy  Stage = 50
 	Service       Stage = 60
@@ -33,8 +34,9 @@ type stageInfo struct {
 var stages = []stageInfo{
 	{Classify, "classify", "by port: tunnel, gateway or endpoint; VLAN-tagged frames are dropped"},
 	{TunnelSource, "tunnel-source", "only known VTEPs; loads the VTEP's index and the VNID that the packet carries"},
-	{SpoofGuard, "spoof-guard", "endpoints: port, MAC and address (IP and ARP), loads the VNID; tunnel: the source is in a range of that VTEP and VNID; gateway: the source is no container"},
-	{ARPResponder, "arp-responder", "answers for every address of a known prefix with the router's MAC, except to its own holder"},
+	{SpoofGuard, "spoof-guard", "endpoints: port, MAC and address (IP and ARP; of IPv6 link-local ones, neighbour solicitations only), loads the VNID; tunnel: the source is in a range of that VTEP and VNID; gateway: the source is no container"},
+	{ARPResponder, "arp-responder", "ARP and IPv6 neighbour discovery: answers for every address of a known prefix with the router's MAC, except to its own holder; no other neighbour discovery gets further"},
+	{NDReply, "nd-reply", "ends the answer to a neighbour solicitation, which only now is an advertisement"},
 	{Conntrack, "conntrack", "empty"},
 	{EgressPolicy, "egress-policy", "empty"},
 	{Service, "service", "empty"},
@@ -149,6 +151,7 @@ const (
 	DropOtherNetwork  Reason = 11
 	DropNoDestination Reason = 12
 	DropLoopback      Reason = 13
+	DropND            Reason = 14
 )
 
 var reasons = []struct {
@@ -159,7 +162,7 @@ var reasons = []struct {
 	{DropUnknownVTEP, "tunnel packet from an unknown VTEP"},
 	{DropTunnelSource, "tunnel packet whose source is in no known range"},
 	{DropUnknownPort, "packet on a port that no endpoint has"},
-	{DropLinkLocal, "IPv6 link-local or unspecified source of an endpoint"},
+	{DropLinkLocal, "IPv6 link-local or unspecified source of an endpoint: address probe (DAD), router solicitation, MLD report"},
 	{DropARP, "ARP that is no request for a known prefix"},
 	{DropTransit, "tunnel packet for no endpoint of this host"},
 	{DropMulticast, "multicast or broadcast destination"},
@@ -168,6 +171,7 @@ var reasons = []struct {
 	{DropOtherNetwork, "source and destination are on different networks"},
 	{DropNoDestination, "no output port"},
 	{DropLoopback, "destination that is a host's own loopback address"},
+	{DropND, "IPv6 neighbour discovery that is no solicitation for a known prefix: router and unasked advertisements, redirects"},
 }
 
 // String explains the reason in a few words.

@@ -42,7 +42,7 @@ func writeDrawing(b *strings.Builder) {
 			fmt.Fprintf(b, "    s%d --> s%d\n", s.Stage, stages[i+1].Stage)
 		}
 	}
-	fmt.Fprintf(b, "    s%d -- reply --> asker([asker])\n    s%d --> port([endpoint, gateway or tunnel])\n```\n\n", ARPResponder, Output)
+	fmt.Fprintf(b, "    s%d -- reply --> asker([asker])\n    s%d -- reply --> asker\n    s%d --> port([endpoint, gateway or tunnel])\n```\n\n", ARPResponder, NDReply, Output)
 }
 
 func writeStages(b *strings.Builder) {
@@ -119,14 +119,17 @@ func example(mode TunnelMode) Input {
 		Round: Round, Tunnel: mode, TunnelPort: 1, GatewayPort: 2,
 		GatewayMAC: net.HardwareAddr{0x02, 0x67, 0x76, 0, 0, 2}, VXLANPort: 4789,
 		VTEPs:   []VTEP{{netip.MustParseAddr("192.0.2.2"), 0xc0000202}},
-		Subnets: []Subnet{{netip.MustParsePrefix("10.128.0.0/22"), 5, netip.MustParseAddr("10.128.0.1")}},
+		Subnets: []Subnet{
+			{netip.MustParsePrefix("10.128.0.0/22"), 5, netip.MustParseAddr("10.128.0.1")},
+			{netip.MustParsePrefix("fd12::/64"), 5, netip.MustParseAddr("fd12::1")},
+		},
 		Routes: []Route{
 			{Prefix: netip.MustParsePrefix("10.128.0.0/23"), VNID: 5},
 			{Prefix: netip.MustParsePrefix("10.128.2.0/23"), VNID: 5, VTEP: netip.MustParseAddr("192.0.2.2")},
 		},
 		Ports: []Port{{
 			OFPort: 7, MAC: net.HardwareAddr{0x02, 0x42, 0x0a, 0x80, 0, 7}, VNID: 5,
-			Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.7")}, Endpoint: "db",
+			Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.7"), netip.MustParseAddr("fd12::7")}, Endpoint: "db",
 		}},
 	}
 }
@@ -142,7 +145,7 @@ MAC first and is told the router's. These flows carry it out:
 	in := example(Metadata)
 	ep, rng := endpointObject("db"), routeObject(in.Routes[1].Prefix)
 	b.WriteString(walk(in, []step{
-		{Classify, object{}, ""}, {SpoofGuard, ep, "nw_src=10.128.0.7"}, {ARPResponder, object{}, ""},
+		{Classify, object{}, ""}, {SpoofGuard, ep, "nw_src=10.128.0.7"}, {ARPResponder, object{}, ""}, {NDReply, object{}, ""},
 		{Conntrack, object{}, ""}, {EgressPolicy, object{}, ""}, {Service, object{}, ""},
 		{Forwarding, rng, "nw_dst=10.128.2.0/23"}, {VNIDCheck, vnidObject(5), ""}, {IngressPolicy, object{}, ""},
 		{Output, object{}, "reg2=0x1"},
@@ -150,9 +153,22 @@ MAC first and is told the router's. These flows carry it out:
 	b.WriteString("\nand these let the answer in:\n\n")
 	b.WriteString(walk(in, []step{
 		{Classify, object{}, "in_port=1"}, {TunnelSource, vtepObject(in.VTEPs[0].Addr), ""}, {SpoofGuard, rng, "reg4"},
-		{ARPResponder, object{}, ""}, {Conntrack, object{}, ""}, {EgressPolicy, object{}, ""}, {Service, object{}, ""},
+		{ARPResponder, object{}, ""}, {NDReply, object{}, ""}, {Conntrack, object{}, ""}, {EgressPolicy, object{}, ""}, {Service, object{}, ""},
 		{Forwarding, ep, "nw_dst=10.128.0.7"}, {VNIDCheck, vnidObject(5), ""}, {IngressPolicy, object{}, ""},
 		{Output, object{}, ""},
+	}))
+	b.WriteString(`
+Over IPv6 the container fd12::7 asks for its neighbour fd12::9 with a neighbour
+solicitation (RFC 4861), which becomes its own answer. The switch lets nobody write
+an advertisement's link-layer address while the packet is a solicitation: so there is a
+stage for that. It works in no kernel's datapath either: these packets, few as they are,
+are handled by ovs-vswitchd.
+
+`)
+	b.WriteString(walk(in, []step{
+		{Classify, object{}, ""}, {SpoofGuard, ep, "ipv6_src=fd12::7"},
+		{ARPResponder, subnetObject(in.Subnets[1].Prefix), "reg0=0x5,icmp_type=135,icmp_code=0,nd_target=fd12::/64"},
+		{NDReply, object{}, "icmp_type=136"},
 	}))
 }
 

@@ -25,7 +25,9 @@ const (
 	fieldDst // nw_dst, ipv6_dst, arp_tpa
 	fieldARPOp
 	fieldARPSHA
-	fieldPortDst
+	fieldPortDst // or ICMP type
+	fieldICMPCode
+	fieldNDTarget
 )
 
 type term struct {
@@ -76,6 +78,16 @@ func (m match) ipSrc(p netip.Prefix) match {
 func (m match) ipDst(p netip.Prefix) match {
 	f := familyOf(p.Addr())
 	return m.proto(f.proto).with(fieldDst, "%s=%s", f.dst, prefixText(p))
+}
+
+// neighbour matches a message of IPv6 neighbour discovery (RFC 4861, 4).
+func (m match) neighbour(message int) match {
+	return m.proto("icmp6").with(fieldPortDst, "icmp_type=%d", message)
+}
+
+// solicits matches a neighbour solicitation for an address of p.
+func (m match) solicits(p netip.Prefix) match {
+	return m.neighbour(neighbourSolicitation).with(fieldICMPCode, "icmp_code=0").with(fieldNDTarget, "nd_target=%s", prefixText(p))
 }
 
 // String is the canonical text: fields in the switch's order, by commas.

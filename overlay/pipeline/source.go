@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 )
@@ -74,6 +75,11 @@ func guardGateway(c *compiler) {
 // guardEndpoints ties each endpoint to its port, MAC and addresses, in IP and
 // ARP headers, and loads its VNID. What else comes from its port is counted as
 // its own.
+//
+// With its IPv6 link-local address, which is made of the MAC, an endpoint may ask for
+// its neighbours, as hosts do to see whether one that they know is still there. No
+// router, no listener and no second holder of an address is to be found in this way:
+// those messages end here, and an address probe that nobody answers has succeeded.
 func guardEndpoints(c *compiler) {
 	for _, p := range c.in.Ports {
 		o, port := endpointObject(p.Endpoint), match{}.inPort(p.OFPort)
@@ -90,6 +96,8 @@ func guardEndpoints(c *compiler) {
 				accept(port.proto("arp").arpSPA(a).arpSHA(p.MAC))
 				// An address probe (RFC 5227) has no sender address.
 				accept(port.proto("arp").arpSPA(netip.IPv4Unspecified()).arpSHA(p.MAC))
+			} else {
+				accept(port.neighbour(neighbourSolicitation).with(fieldSrc, "ipv6_src=%s", linkLocal(p.MAC)))
 			}
 		}
 		c.add(SpoofGuard, 100, o, port, drop)
@@ -130,6 +138,81 @@ func answerARP(c *compiler) {
 	}
 	c.drop(ARPResponder, 100, DropARP, arp)
 	c.pass(ARPResponder, 0)
+}
+
+// Messages of IPv6 neighbour discovery (RFC 4861, 4).
+const (
+	routerSolicitation     = 133
+	routerAdvertisement    = 134
+	neighbourSolicitation  = 135
+	neighbourAdvertisement = 136
+	redirect               = 137
+)
+
+// Flags of a neighbour advertisement (RFC 4861, 4.4).
+const (
+	flagRouter    = 1 << 31
+	flagSolicited = 1 << 30
+	flagOverride  = 1 << 29
+)
+
+// answerND is answerARP for IPv6. All other messages of neighbour discovery end here,
+// whoever sends them: a container is nobody's router and advertises no address.
+func answerND(c *compiler) {
+	for _, message := range []int{routerSolicitation, routerAdvertisement, neighbourSolicitation, neighbourAdvertisement, redirect} {
+		c.drop(ARPResponder, 100, DropND, match{}.neighbour(message))
+	}
+	c.drop(ARPResponder, 400, DropND, match{}.reg(regClass, classTunnel).neighbour(neighbourSolicitation))
+	for _, p := range c.in.Ports {
+		for _, a := range p.Addrs {
+			if a.Is6() {
+				c.add(ARPResponder, 300, endpointObject(p.Endpoint), match{}.inPort(p.OFPort).solicits(host(a)), drop)
+			}
+		}
+	}
+	for _, s := range c.in.Subnets {
+		if !s.Prefix.Addr().Is6() {
+			continue
+		}
+		o := subnetObject(s.Prefix)
+		answer := func(priority int, p netip.Prefix, flags uint32) {
+			ask := match{}.solicits(p)
+			if s.VNID == 0 {
+				c.add(ARPResponder, priority, o, ask, ndReply(flags))
+				return
+			}
+			c.add(ARPResponder, priority, o, ask.reg(regSrcVNID, s.VNID), ndReply(flags))
+			c.add(ARPResponder, priority, o, ask.reg(regSrcVNID, 0), ndReply(flags))
+		}
+		if s.Gateway.IsValid() {
+			if c.in.GatewayPort != 0 {
+				c.add(ARPResponder, 300, o, match{}.inPort(c.in.GatewayPort).solicits(host(s.Gateway)), drop)
+			}
+			answer(210, host(s.Gateway), flagRouter|flagSolicited|flagOverride)
+		}
+		answer(200, s.Prefix, flagSolicited|flagOverride)
+	}
+	c.add(NDReply, 100, object{}, match{}.neighbour(neighbourAdvertisement).with(fieldICMPCode, "icmp_code=0"),
+		"set_field:"+RouterMAC.String()+"->nd_tll", "IN_PORT")
+	c.pass(NDReply, 0)
+}
+
+// ndReply turns a solicitation into its advertisement (RFC 4861, 7.2.4). It makes the
+// source link-layer option (1) the target's (2), which every solicitation but an
+// address probe has. The address in it the switch lets nobody write before the packet
+// is an advertisement: that is the next table's.
+func ndReply(flags uint32) string {
+	return actions(
+		move("NXM_OF_ETH_SRC[]", "NXM_OF_ETH_DST[]"), setEthSrc(RouterMAC),
+		move("NXM_NX_IPV6_SRC[]", "NXM_NX_IPV6_DST[]"), move("NXM_NX_ND_TARGET[]", "NXM_NX_IPV6_SRC[]"),
+		fmt.Sprintf("set_field:%d->icmpv6_type", neighbourAdvertisement),
+		fmt.Sprintf("set_field:%d->nd_reserved", flags), "set_field:2->nd_options_type", goTo(NDReply))
+}
+
+// linkLocal is the link-local address of an interface with that MAC (RFC 4291,
+// appendix A), as containers' kernels make it.
+func linkLocal(mac net.HardwareAddr) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
 // arpReply turns a request into its answer (RFC 826) and sends it back.

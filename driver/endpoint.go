@@ -25,13 +25,28 @@ func (d *Driver) CreateEndpoint(_ context.Context, r *network.CreateEndpointRequ
 	if !given {
 		reply.Interface.MacAddress = e.MAC
 	}
-	if err := d.alloc.Bind(e.Prefix, e.Addr, e.ID); err != nil {
+	if err := d.bind(e); err != nil {
 		return nil, err
 	}
 	if err := d.addEndpoint(e); err != nil {
 		return nil, errors.Join(err, d.alloc.Unbind(e.ID))
 	}
 	return reply, nil
+}
+
+// bind makes all of the endpoint's addresses its own, or none.
+func (d *Driver) bind(e localEndpoint) error {
+	n, err := d.network(e.Network)
+	if err != nil {
+		return err
+	}
+	for _, a := range e.addrs() {
+		p, _, _ := n.subnetOf(a)
+		if err := d.alloc.Bind(p, a, e.ID); err != nil {
+			return errors.Join(err, d.alloc.Unbind(e.ID))
+		}
+	}
+	return nil
 }
 
 // parseEndpoint reads the request; given says that it has a MAC address.
@@ -43,22 +58,17 @@ func (d *Driver) parseEndpoint(r *network.CreateEndpointRequest) (e localEndpoin
 	if err != nil {
 		return e, false, err
 	}
-	if r.Interface == nil || r.Interface.Address == "" {
-		return e, false, errors.New("the endpoint has no IPv4 address; the network's IPAM driver must be grapevine's")
+	if r.Interface == nil || r.Interface.Address == "" && r.Interface.AddressIPv6 == "" {
+		return e, false, errors.New("the endpoint has no address; the network's IPAM driver must be grapevine's")
 	}
-	if r.Interface.AddressIPv6 != "" {
-		return e, false, errors.New("IPv6 is not supported yet by this version of grapevine")
+	e = localEndpoint{ID: r.EndpointID, Network: n.ID, Created: d.cfg.Now()}
+	if e.Prefix, e.Addr, err = n.address(r.Interface.Address, false); err != nil {
+		return e, false, err
 	}
-	addr, err := netip.ParsePrefix(r.Interface.Address)
-	if err != nil {
-		return e, false, fmt.Errorf("address %.60q is not like 10.1.0.2/16: %w", r.Interface.Address, err)
+	if e.Prefix6, e.Addr6, err = n.address(r.Interface.AddressIPv6, true); err != nil {
+		return e, false, err
 	}
-	e = localEndpoint{ID: r.EndpointID, Network: n.ID, Addr: addr.Addr(), Created: d.cfg.Now()}
-	var ok bool
-	if e.Prefix, _, ok = n.subnetOf(e.Addr); !ok || !e.Addr.Is4() {
-		return e, false, fmt.Errorf("address %s is in none of the network's subnets %v", e.Addr, n.Prefixes)
-	}
-	e.MAC = macFor(e.Addr)
+	e.MAC = macFor(e.addrs()[0])
 	if r.Interface.MacAddress == "" {
 		return e, false, nil
 	}
@@ -68,6 +78,22 @@ func (d *Driver) parseEndpoint(r *network.CreateEndpointRequest) (e localEndpoin
 	}
 	e.MAC = mac.String()
 	return e, true, nil
+}
+
+// address reads an endpoint's address, "" for none, and finds its subnet.
+func (n localNetwork) address(text string, v6 bool) (subnet netip.Prefix, a netip.Addr, err error) {
+	if text == "" {
+		return subnet, a, nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return subnet, a, fmt.Errorf("address %.60q is not like 10.1.0.2/16 or fd12::2/64: %w", text, err)
+	}
+	subnet, _, ok := n.subnetOf(p.Addr())
+	if !ok || p.Addr().Is6() != v6 {
+		return subnet, a, fmt.Errorf("address %s is in none of the network's subnets %v", p.Addr(), n.Prefixes)
+	}
+	return subnet, p.Addr(), nil
 }
 
 // network returns a Docker network that can be used.
@@ -84,10 +110,11 @@ func (d *Driver) network(id string) (localNetwork, error) {
 	return n, nil
 }
 
-// macFor makes the MAC address that goes with an IPv4 address, as Docker does.
+// macFor makes the MAC address that goes with an IPv4 address, as Docker does, or with
+// the end of an IPv6 address.
 func macFor(a netip.Addr) string {
-	b := a.As4()
-	return net.HardwareAddr{0x02, 0x42, b[0], b[1], b[2], b[3]}.String()
+	b := a.AsSlice()
+	return net.HardwareAddr(append([]byte{0x02, 0x42}, b[len(b)-4:]...)).String()
 }
 
 func (d *Driver) addEndpoint(e localEndpoint) error {
@@ -108,7 +135,7 @@ func (d *Driver) addEndpoint(e localEndpoint) error {
 			return err
 		}
 		use(tx, d.cfg.Self, n.Name)
-		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: []netip.Addr{e.Addr}, MAC: e.MAC, Host: d.cfg.Self}
+		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.addrs(), MAC: e.MAC, Host: d.cfg.Self}
 		if old, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live {
 			rec.Container, rec.Name, rec.Aliases = old.Container, old.Name, old.Aliases
 		}
@@ -145,15 +172,18 @@ func (d *Driver) removeEndpoint(ctx context.Context, id string) error {
 	return errors.Join(err, d.alloc.Unbind(id))
 }
 
-// collectEndpoint removes an endpoint that Docker has forgotten, and its address
+// collectEndpoint removes an endpoint that Docker has forgotten, and its addresses
 // with it, which Docker will not release any more.
 func (d *Driver) collectEndpoint(ctx context.Context, id string) error {
 	d.mu.Lock()
-	addr := d.local.endpoints[id].Addr
+	addrs := d.local.endpoints[id].addrs()
 	d.mu.Unlock()
 	err := d.removeEndpoint(ctx, id)
-	if err == nil && addr.IsValid() {
-		err = d.alloc.Release(addr)
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		err = errors.Join(err, d.alloc.Release(a))
 	}
 	return err
 }
@@ -165,7 +195,11 @@ func (d *Driver) EndpointInfo(_ context.Context, r *network.InfoRequest) (*netwo
 		return nil, err
 	}
 	host, _ := ifnames(e.ID)
-	return &network.InfoResponse{Value: map[string]string{"interface": host, "address": e.Addr.String(), "mac": e.MAC}}, nil
+	value := map[string]string{"interface": host, "mac": e.MAC}
+	for _, a := range e.addrs() {
+		value[map[bool]string{false: "address", true: "address6"}[a.Is6()]] = a.String()
+	}
+	return &network.InfoResponse{Value: value}, nil
 }
 
 func (d *Driver) endpoint(networkID, id string) (localEndpoint, localNetwork, error) {

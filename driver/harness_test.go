@@ -148,7 +148,9 @@ func newRig(t testing.TB, dockerHost string) *rig {
 	g.replica, err = replica.Open(db, self)
 	check(t, err)
 	alloc, err := ipam.New(ipam.Config{
-		Self: self, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}, Bits: 22, Now: now, Log: log,
+		Self: self, CIDRs: func() []netip.Prefix {
+			return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14"), netip.MustParsePrefix("fd12:3456:789a::/48")}
+		}, Bits: 22, Now: now, Log: log,
 	}, g.replica, alone{}, ipam.StoreDisk{DB: db})
 	check(t, err)
 	check(t, ipam.Seed(g.replica, self))

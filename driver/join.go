@@ -59,22 +59,28 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 		d.names.Attach(e.ID, r.SandboxKey)
 	}
 	reply := &network.JoinResponse{InterfaceName: network.InterfaceName{SrcName: peer, DstPrefix: containerPrefix}}
-	_, gw, _ := n.subnetOf(e.Addr)
-	reply.StaticRoutes = routes(snap, n, e, gw)
-	if gw.IsValid() && !n.Internal {
-		reply.Gateway = gw.String()
+	for _, a := range e.addrs() {
+		own, gw, _ := n.subnetOf(a)
+		reply.StaticRoutes = append(reply.StaticRoutes, routes(snap, n, own, gw)...)
+		switch {
+		case !gw.IsValid() || n.Internal:
+		case a.Is6():
+			reply.GatewayIPv6 = gw.String()
+		default:
+			reply.Gateway = gw.String()
+		}
 	}
 	return reply, nil
 }
 
-// routes lead to the network's other subnets by the gateway, for containers whose
-// default route is on another network or that have none.
-func routes(snap *cluster.Snapshot, n localNetwork, e localEndpoint, gw netip.Addr) (out []*network.StaticRoute) {
+// routes lead from the subnet own to the network's other ones of its family by the
+// gateway, for containers whose default route is on another network or that have none.
+func routes(snap *cluster.Snapshot, n localNetwork, own netip.Prefix, gw netip.Addr) (out []*network.StaticRoute) {
 	if !gw.IsValid() {
 		return nil
 	}
 	for _, p := range prefixesOf(snap, n.Name) {
-		if p != e.Prefix && p.Addr().Is4() == gw.Is4() {
+		if p != own && p.Addr().Is4() == gw.Is4() {
 			const nextHop = 0 // libnetwork types.NEXTHOP
 			out = append(out, &network.StaticRoute{Destination: p.String(), RouteType: nextHop, NextHop: gw.String()})
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/docker/go-plugins-helpers/network"
 
@@ -27,6 +28,9 @@ func (d *Driver) CreateNetwork(ctx context.Context, r *network.CreateNetworkRequ
 	}
 	pools, err := parsePools(r, o)
 	if err != nil {
+		return nil, err
+	}
+	if err := d.fitsIPv6(pools, o); err != nil {
 		return nil, err
 	}
 	for _, p := range pools {
@@ -59,18 +63,15 @@ func (d *Driver) CreateNetwork(ctx context.Context, r *network.CreateNetworkRequ
 // parsePools reads the subnets that Docker got from its IPAM driver, which must
 // be ours.
 func parsePools(r *network.CreateNetworkRequest, o networkOptions) ([]cluster.Subnet, error) {
-	if len(r.IPv6Data) > 0 {
-		return nil, errors.New("IPv6 is not supported yet by this version of grapevine; leave --ipv6 and IPv6 subnets out")
-	}
 	var out []cluster.Subnet
-	for _, data := range r.IPv4Data {
+	for i, data := range slices.Concat(r.IPv4Data, r.IPv6Data) {
 		if data == nil {
-			return nil, errors.New("an entry of IPv4Data is null")
+			return nil, errors.New("an entry of IPv4Data or IPv6Data is null")
 		}
 		if data.AddressSpace != ipam.AddressSpace {
 			return nil, errors.New("the network's addresses come from another IPAM driver, which does not know the other hosts; add --ipam-driver with the same name as -d (in Compose: ipam: driver:)")
 		}
-		s, err := parsePool(data)
+		s, err := parsePool(data, i >= len(r.IPv4Data))
 		if err != nil {
 			return nil, err
 		}
@@ -80,15 +81,31 @@ func parsePools(r *network.CreateNetworkRequest, o networkOptions) ([]cluster.Su
 		out = append(out, s)
 	}
 	if len(out) == 0 {
-		return nil, errors.New("the network has no IPv4 subnet; grapevine needs one")
+		return nil, errors.New("the network has no subnet; grapevine needs one")
 	}
 	return out, nil
 }
 
-func parsePool(data *network.IPAMData) (cluster.Subnet, error) {
+// fitsIPv6 refuses IPv6 subnets on a network whose MTU is too small for them: the
+// kernel would not give its interfaces IPv6 addresses.
+func (d *Driver) fitsIPv6(pools []cluster.Subnet, o networkOptions) error {
+	const least = 1280 // RFC 8200, 5
+	mtu := o.mtu
+	if mtu == 0 {
+		mtu = d.mtu(d.replica.Snapshot(), "")
+	}
+	for _, p := range pools {
+		if p.Prefix.Addr().Is6() && mtu < least {
+			return fmt.Errorf("subnet %s: IPv6 needs an MTU of %d, and that of this network's containers is %d; raise the option mtu or the underlay's MTU, or leave IPv6 out", p.Prefix, least, mtu)
+		}
+	}
+	return nil
+}
+
+func parsePool(data *network.IPAMData, v6 bool) (cluster.Subnet, error) {
 	prefix, err := netip.ParsePrefix(data.Pool)
-	if err != nil || prefix != prefix.Masked() || !prefix.Addr().Is4() {
-		return cluster.Subnet{}, fmt.Errorf("pool %.60q is not an IPv4 prefix like 10.1.0.0/16", data.Pool)
+	if err != nil || prefix != prefix.Masked() || prefix.Addr().Is6() != v6 {
+		return cluster.Subnet{}, fmt.Errorf("pool %.60q is not a prefix like %s", data.Pool, map[bool]string{false: "10.1.0.0/16", true: "fd12:3456:789a:1::/64"}[v6])
 	}
 	s := cluster.Subnet{Prefix: prefix}
 	if data.Gateway != "" {

@@ -27,14 +27,15 @@ const (
 
 // networkOptions are the -o values of docker network create.
 type networkOptions struct {
-	given     map[string]string // as the user wrote them
-	name      string            // "" for the name that Docker has
-	vnid      uint32
-	hasVNID   bool
-	mtu       int // 0: from the underlay
-	prefixLen int // 0: not given
-	hostBits  int
-	internal  bool
+	given      map[string]string // as the user wrote them
+	name       string            // "" for the name that Docker has
+	vnid       uint32
+	hasVNID    bool
+	mtu        int // 0: from the underlay
+	prefixLen  int // of IPv4; 0: not given
+	prefixLen6 int
+	hostBits   int
+	internal   bool
 }
 
 // setters read one option each; their keys are all the known options.
@@ -45,6 +46,10 @@ var setters = map[string]func(*networkOptions, string) error{
 	optMTU: setMTU,
 	"prefixlen": func(o *networkOptions, v string) (err error) {
 		o.prefixLen, err = ipam.ParseBits("prefixlen", v, 1, 128)
+		return
+	},
+	"prefixlen6": func(o *networkOptions, v string) (err error) {
+		o.prefixLen6, err = ipam.ParseBits("prefixlen6", v, 1, 128)
 		return
 	},
 	"hostsubnetlength": func(o *networkOptions, v string) (err error) {
@@ -133,8 +138,12 @@ func setEncap(_ *networkOptions, v string) error {
 // fits says whether the options go with a pool, which is Docker's already when
 // the options are seen.
 func (o networkOptions) fits(p netip.Prefix) error {
-	if o.prefixLen != 0 && o.prefixLen != p.Bits() {
-		return fmt.Errorf("option prefixlen=%d: Docker has asked for the subnet %s before it passed this option on; write --ipam-opt prefixlen=%d instead of -o prefixlen=%d", o.prefixLen, p, o.prefixLen, o.prefixLen)
+	name, bits := "prefixlen", o.prefixLen
+	if p.Addr().Is6() {
+		name, bits = "prefixlen6", o.prefixLen6
+	}
+	if bits != 0 && bits != p.Bits() {
+		return fmt.Errorf("option %s=%d: Docker has asked for the subnet %s before it passed this option on; write --ipam-opt %s=%d instead of -o %s=%d", name, bits, p, name, bits, name, bits)
 	}
 	return ipam.CheckHostBits(p, o.hostBits)
 }

@@ -34,9 +34,11 @@ type localNetwork struct {
 // localEndpoint is an endpoint of ours on this host.
 type localEndpoint struct {
 	ID      string
-	Network string // localNetwork.ID
-	Prefix  netip.Prefix
+	Network string       // localNetwork.ID
+	Prefix  netip.Prefix // the IPv4 subnet and address; invalid: none
 	Addr    netip.Addr
+	Prefix6 netip.Prefix // and IPv6's
+	Addr6   netip.Addr
 	MAC     string
 	Joined  bool
 	// Sandbox is libnetwork's key of the container's network namespace, a path, while
@@ -48,7 +50,14 @@ type localEndpoint struct {
 }
 
 // addrs are the endpoint's addresses, one of a family at most.
-func (e localEndpoint) addrs() []netip.Addr { return []netip.Addr{e.Addr} }
+func (e localEndpoint) addrs() (out []netip.Addr) {
+	for _, a := range []netip.Addr{e.Addr, e.Addr6} {
+		if a.IsValid() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
 
 var (
 	networkBucket  = store.NewBucket[localNetwork]("driver/networks")

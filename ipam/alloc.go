@@ -46,9 +46,11 @@ type Route struct {
 // Config of an Allocator. All fields are needed but Routes.
 type Config struct {
 	Self cluster.NodeID
-	// CIDRs are the cluster's number space, from which new networks get their prefix.
-	CIDRs []netip.Prefix
-	// Bits is the prefix length of a new IPv4 network that does not ask for one.
+	// CIDRs returns the cluster's number space, from which new networks get their
+	// prefixes. IPv6's may come only when the host has found its cluster.
+	CIDRs func() []netip.Prefix
+	// Bits is the prefix length of a new IPv4 network that does not ask for one;
+	// IPv6's is Bits6.
 	Bits int
 	// HostBits is the cluster's hostsubnetlength, 0 for shares of any size.
 	HostBits int

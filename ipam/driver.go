@@ -66,11 +66,7 @@ func (d *Driver) GetDefaultAddressSpaces(context.Context) (*dockeripam.AddressSp
 // RequestPool implements IpamDriver.RequestPool: --subnet, --ip-range and
 // --ipam-opt of docker network create.
 func (d *Driver) RequestPool(ctx context.Context, r *dockeripam.RequestPoolRequest) (*dockeripam.RequestPoolResponse, error) {
-	if r.V6 {
-		return nil, errors.New("IPv6 is not supported yet by this version of grapevine; leave --ipv6 and IPv6 subnets out")
-	}
-	cfg := d.alloc.cfg
-	o, err := parseOptions(r.Options, options{bits: cfg.Bits})
+	o, err := parseOptions(r.Options, options{bits: d.alloc.cfg.Bits, bits6: Bits6})
 	if err != nil {
 		return nil, err
 	}
@@ -90,10 +86,14 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 		if !chosen {
 			o.hostBits = d.alloc.cfg.HostBits
 		}
-		if chosen && o.hostBits > 0 && (o.hostBits < 2 || o.hostBits > 32-o.bits) {
-			return PoolID{}, fmt.Errorf("hostsubnetlength=%d does not fit into a /%d; it must be between 2 and %d", o.hostBits, o.bits, 32-o.bits)
+		family, bits, room := 4, o.bits, 32-o.bits
+		if r.V6 {
+			family, bits, room = 6, o.bits6, 128-o.bits6
 		}
-		prefix, err := d.alloc.Prefix(ctx, 4, o.bits, min(o.hostBits, 32-o.bits))
+		if chosen && o.hostBits > 0 && (o.hostBits < 2 || o.hostBits > room) {
+			return PoolID{}, fmt.Errorf("hostsubnetlength=%d does not fit into a /%d; it must be between 2 and %d", o.hostBits, bits, room)
+		}
+		prefix, err := d.alloc.Prefix(ctx, family, bits, min(o.hostBits, room))
 		return PoolID{Prefix: prefix}, err
 	}
 	prefix, err := parsePool("subnet", r.Pool)
@@ -103,8 +103,12 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 	if err := errors.Join(checkSubnet(prefix), CheckHostBits(prefix, o.hostBits)); err != nil {
 		return PoolID{}, err
 	}
-	if _, given := r.Options["prefixlen"]; given && o.bits != prefix.Bits() {
-		return PoolID{}, fmt.Errorf("option prefixlen=%d contradicts the subnet %s; leave one out", o.bits, prefix)
+	name, bits := "prefixlen", o.bits
+	if prefix.Addr().Is6() {
+		name, bits = "prefixlen6", o.bits6
+	}
+	if _, given := r.Options[name]; given && bits != prefix.Bits() {
+		return PoolID{}, fmt.Errorf("option %s=%d contradicts the subnet %s; leave one out", name, bits, prefix)
 	}
 	id, err := newPool(prefix, r.SubPool)
 	if err != nil {

@@ -49,8 +49,13 @@ func TestBadRequests(t *testing.T) {
 		v6        bool
 		want      string
 	}{
-		{pool: "fd00::/64", v6: true, want: "IPv6 is not supported yet"},
-		{pool: "fd00::/64", want: "IPv6 is not supported yet"},
+		{pool: "fd00::/127", v6: true, want: "between 16 and 126"},
+		{pool: "fe80::/64", v6: true, want: "is reserved"},
+		{pool: "ff05::/64", v6: true, want: "is reserved"},
+		{pool: "::/64", v6: true, want: "is reserved"},
+		{pool: "fd00::/64", opts: map[string]string{"prefixlen6": "65"}, v6: true, want: "contradicts"},
+		{opts: map[string]string{"prefixlen6": "47"}, v6: true, want: "does not fit into the cluster's IPv6 ranges [fd12:3456:789a::/48]"},
+		{opts: map[string]string{"prefixlen6": "120", "hostsubnetlength": "9"}, v6: true, want: "does not fit into a /120"},
 		{pool: "banana", want: `subnet "banana" is not a prefix`},
 		{pool: "10.1.0.1/16", want: "write 10.1.0.0/16"},
 		{pool: "10.1.0.0/31", want: "between 8 and 29"},
@@ -62,7 +67,7 @@ func TestBadRequests(t *testing.T) {
 		{pool: "10.1.0.0/16", sub: "10.2.0.0/24", want: "not inside the subnet"},
 		{pool: "10.1.0.0/16", sub: "10.0.0.0/8", want: "not inside the subnet"},
 		{sub: "10.2.0.0/24", want: "give --subnet as well"},
-		{opts: map[string]string{"banana": "1"}, want: "known are hostsubnetlength, prefixlen"},
+		{opts: map[string]string{"banana": "1"}, want: "known are hostsubnetlength, prefixlen, prefixlen6"},
 		{opts: map[string]string{"prefixlen": "x"}, want: "between 8 and 29"},
 		{opts: map[string]string{"prefixlen": "9"}, want: "does not fit into the cluster's IPv4 ranges"},
 		{opts: map[string]string{"hostsubnetlength": "11"}, want: "does not fit into a /24"},

@@ -72,7 +72,9 @@ func (h *host) open() {
 	h.db = get(store.Open(h.path))(t)
 	h.replica = get(replica.Open(h.db, h.id))(t)
 	h.Allocator = get(New(Config{
-		Self: h.id, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/16")}, Bits: h.bits,
+		Self: h.id, CIDRs: func() []netip.Prefix {
+			return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/16"), netip.MustParsePrefix("fd12:3456:789a::/48")}
+		}, Bits: h.bits,
 		Routes: func() ([]Route, error) { return h.w.routes, nil },
 		Now:    func() time.Time { return h.w.now }, Log: slog.New(slog.DiscardHandler),
 	}, h.replica, h, StoreDisk{h.db}))(t)

@@ -8,12 +8,19 @@ import (
 	"strings"
 )
 
-// Limits of prefix lengths of IPv4 networks: at most a /8, and at least two
-// addresses for containers besides the network's own, the gateway and broadcast.
+// Limits of prefix lengths of networks: at most a /8 (a /16 of IPv6), and at least
+// two addresses for containers besides the network's own, the gateway and, in IPv4,
+// broadcast.
 const (
 	minBits4 = 8
 	maxBits4 = 29
+	minBits6 = 16
+	maxBits6 = 126
 )
+
+// Bits6 is the prefix length of a new IPv6 network that does not ask for one: that of
+// every link (RFC 4291, 2.5.1).
+const Bits6 = 64
 
 // PoolID names a pool in Docker's calls. It says all that is needed to serve
 // them, so that nothing depends on what this agent remembers: "grapevine/" +
@@ -81,8 +88,12 @@ func parsePool(what, s string) (netip.Prefix, error) {
 func checkSubnet(p netip.Prefix) error {
 	a := p.Addr()
 	switch {
-	case !a.Is4():
-		return fmt.Errorf("subnet %s: IPv6 is not supported yet by this version of grapevine; leave --ipv6 and IPv6 subnets out", p)
+	case a.Is6() && (p.Bits() < minBits6 || p.Bits() > maxBits6):
+		return fmt.Errorf("subnet %s: the prefix length must be between %d and %d", p, minBits6, maxBits6)
+	case a.Is6() && (a.As16()[0] == 0 || a.IsMulticast() || a.IsLinkLocalUnicast()):
+		return fmt.Errorf("subnet %s is reserved (RFC 6890); choose a unique local one, such as one in fd00::/8", p)
+	case a.Is6():
+		return nil
 	case p.Bits() < minBits4 || p.Bits() > maxBits4:
 		return fmt.Errorf("subnet %s: the prefix length must be between %d and %d", p, minBits4, maxBits4)
 	case a.IsMulticast(), a.IsLoopback(), a.IsLinkLocalUnicast(), a.As4()[0] == 0, a.As4()[0] >= 240:
@@ -93,12 +104,14 @@ func checkSubnet(p netip.Prefix) error {
 
 // options are the --ipam-opt values.
 type options struct {
-	bits     int // prefix length of a new network
+	bits     int // prefix length of a new IPv4 network
+	bits6    int // and of an IPv6 one
 	hostBits int // hostsubnetlength
 }
 
-// knownOptions are the names of --ipam-opt, with a sample value each.
-var knownOptions = []string{"hostsubnetlength", "prefixlen"}
+// knownOptions are the names of --ipam-opt. Docker tells all of them for each of a
+// network's pools, so that the two lengths have names of their own.
+var knownOptions = []string{"hostsubnetlength", "prefixlen", "prefixlen6"}
 
 // parseOptions reads --ipam-opt values over the defaults. Docker's own options
 // ("com.docker...") are ignored.
@@ -109,6 +122,8 @@ func parseOptions(given map[string]string, defaults options) (options, error) {
 		switch {
 		case name == "prefixlen":
 			o.bits, err = ParseBits(name, value, minBits4, maxBits4)
+		case name == "prefixlen6":
+			o.bits6, err = ParseBits(name, value, minBits6, maxBits6)
 		case name == "hostsubnetlength":
 			o.hostBits, err = ParseBits(name, value, 0, 24)
 		case strings.HasPrefix(name, "com.docker."):

@@ -21,8 +21,9 @@ func (a *Allocator) Prefix(ctx context.Context, family, bits, hostBits int) (net
 		return netip.Prefix{}, err
 	}
 	var errs []error
-	for _, cidr := range a.cfg.CIDRs {
-		if cidr.Addr().Is4() != (family == 4) || cidr.Bits() > bits {
+	cidrs := a.cfg.CIDRs()
+	for _, cidr := range ofFamily(cidrs, family) {
+		if cidr.Bits() > bits {
 			continue
 		}
 		p, err := a.prefixIn(ctx, cidr, bits, hostBits, avoid)
@@ -32,9 +33,19 @@ func (a *Allocator) Prefix(ctx context.Context, family, bits, hostBits int) (net
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
-		return netip.Prefix{}, fmt.Errorf("a network of /%d does not fit into the cluster's IPv%d ranges %v; ask for a smaller one (a longer prefix)", bits, family, a.cfg.CIDRs)
+		return netip.Prefix{}, fmt.Errorf("a network of /%d does not fit into the cluster's IPv%d ranges %v; ask for a smaller one (a longer prefix), or give a --subnet", bits, family, ofFamily(cidrs, family))
 	}
 	return netip.Prefix{}, fmt.Errorf("find a /%d for the network: %w", bits, errors.Join(errs...))
+}
+
+// ofFamily picks the prefixes of a family, 4 or 6.
+func ofFamily(all []netip.Prefix, family int) (out []netip.Prefix) {
+	for _, p := range all {
+		if p.Addr().Is4() == (family == 4) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func (a *Allocator) prefixIn(ctx context.Context, cidr netip.Prefix, bits, hostBits int, avoid []netip.Prefix) (netip.Prefix, error) {

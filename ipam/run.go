@@ -50,9 +50,13 @@ func (a *Allocator) stockUp(ctx context.Context) {
 	if a.leaving() || a.replica.Snapshot().Ring().Len() == 0 {
 		return
 	}
-	for _, cidr := range a.cfg.CIDRs {
-		if cidr.Addr().Is4() && !a.hasPrefix(cidr, a.cfg.Bits, nil) {
-			a.stock(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: a.cfg.Bits})
+	for _, cidr := range a.cfg.CIDRs() {
+		bits := a.cfg.Bits
+		if cidr.Addr().Is6() {
+			bits = max(Bits6, cidr.Bits())
+		}
+		if !a.hasPrefix(cidr, bits, nil) {
+			a.stock(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: bits})
 		}
 	}
 	if !a.hasVNID() {

@@ -60,7 +60,8 @@ type Config struct {
 	// Open vSwitch's choice), for the gateway.
 	VXLANPort uint16
 	MTU       int
-	// CIDRs are the cluster's, to be routed to the gateway port besides the subnets.
+	// CIDRs are the cluster's, to be routed to the gateway port besides the subnets. A
+	// family that has neither is left alone on this host.
 	CIDRs []netip.Prefix
 	// Opened, if set, is called when the switch may have opened devices anew. It must
 	// be quick.

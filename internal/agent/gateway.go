@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 
 	"github.com/grapevine-net/grapevine/internal/nat"
@@ -19,10 +20,9 @@ type natGateway struct {
 
 // Ensure implements overlay.Gateway.
 func (g natGateway) Ensure(ctx context.Context, addrs, routes []netip.Prefix) error {
-	if err := g.Gateway.Ensure(ctx, addrs, routes); err != nil {
-		return err
-	}
-	return g.nat.Set(ctx, nat.Config{
-		Interface: gateway.Port, CIDRs: routes, Gateways: addrs, Internal: g.internal(), Rules: g.rules,
-	})
+	return errors.Join(
+		g.Gateway.Ensure(ctx, addrs, routes),
+		g.nat.Set(ctx, nat.Config{
+			Interface: gateway.Port, CIDRs: routes, Gateways: addrs, Internal: g.internal(), Rules: g.rules,
+		}))
 }

@@ -187,7 +187,7 @@ func (a *Agent) savePeers(known []gossip.Peer) {
 
 func (a *Agent) openIPAM() (err error) {
 	a.alloc, err = ipam.New(ipam.Config{
-		Self: a.self(), CIDRs: a.cidrs(), Bits: a.cfg.PrefixLen, HostBits: a.cfg.HostSubnetLength,
+		Self: a.self(), CIDRs: a.cidrs, Bits: a.cfg.PrefixLen, HostBits: a.cfg.HostSubnetLength,
 		Routes: hostRoutes, Now: time.Now, Log: a.log.With("room", "ipam"),
 	}, a.replica, a.gossip, ipam.StoreDisk{DB: a.db})
 	if err != nil {
@@ -202,10 +202,15 @@ func (a *Agent) openIPAM() (err error) {
 
 func (a *Agent) self() cluster.NodeID { return cluster.NodeID(a.id.Node) }
 
-// cidrs are the prefixes that networks are cut from.
+// cidrs are the prefixes that networks are cut from. Where no setting says IPv6's, it
+// is the cluster's own, which a host knows when it has found its cluster.
 func (a *Agent) cidrs() []netip.Prefix {
-	if a.cfg.CIDR6.IsValid() {
-		return []netip.Prefix{a.cfg.CIDR4, a.cfg.CIDR6}
+	six := a.cfg.CIDR6
+	if !six.IsValid() {
+		six = identity.ULA(a.gossip.ClusterID())
+	}
+	if six.IsValid() {
+		return []netip.Prefix{a.cfg.CIDR4, six}
 	}
 	return []netip.Prefix{a.cfg.CIDR4}
 }

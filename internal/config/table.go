@@ -77,7 +77,7 @@ var Table = []Setting{
 	},
 	{
 		Name:   "cidr6",
-		Doc:    "IPv6 prefix of the cluster, which is routed to the overlay; networks get no IPv6 prefixes yet. Empty: none.",
+		Doc:    "IPv6 prefix that networks get their prefixes from, /64 each (`--ipam-opt prefixlen6=` overrides that for one network). Empty: a unique local /48 (RFC 4193) of the cluster's own.",
 		Shared: true,
 		set:    setCIDR6,
 	},
@@ -111,7 +111,7 @@ var Table = []Setting{
 	},
 	{
 		Name: "mtu", Default: "0",
-		Doc: "MTU of the underlay in bytes; containers get 50 less. 0: that of the underlay's interface.",
+		Doc: "MTU of the underlay in bytes; containers get 50 less (70 if a host's underlay address is IPv6). 0: that of the underlay's interface.",
 		set: setMTU,
 	},
 	{

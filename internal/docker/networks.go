@@ -2,8 +2,11 @@ package docker
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/versions"
 	"github.com/docker/docker/client"
 )
 
@@ -54,17 +57,48 @@ func fromDocker(n network.Summary) Network {
 func (c *Client) CreateNetwork(ctx context.Context, n Network) (id string, err error) {
 	// Engines before API 1.44 allow duplicate names unless they are told to check.
 	ipam := &network.IPAM{Driver: n.IPAMDriver, Options: n.IPAMOptions}
+	var v4, v6 bool
 	for _, p := range n.Pools {
+		if strings.Contains(p.Subnet, ":") {
+			v6 = true
+		} else {
+			v4 = true
+		}
 		ipam.Config = append(ipam.Config, network.IPAMConfig{Subnet: p.Subnet, IPRange: p.Range, Gateway: p.Gateway, AuxAddress: p.Aux})
 	}
 	err = c.do(ctx, "create network "+n.Name, func(ctx context.Context, cli *client.Client) error {
+		if v6 && !v4 {
+			if err := canLeaveIPv4Out(ctx, cli); err != nil {
+				return err
+			}
+		}
 		resp, err := cli.NetworkCreate(ctx, n.Name, network.CreateOptions{
 			Driver: n.Driver, IPAM: ipam, Internal: n.Internal, Options: n.Options, Labels: n.Labels,
+			EnableIPv4: onlyIf(v6 && !v4, false), EnableIPv6: onlyIf(v6, true),
 		})
 		id = resp.ID
 		return err
 	})
 	return id, err
+}
+
+// canLeaveIPv4Out says whether the engine can make a network without IPv4: older ones
+// would add an IPv4 subnet unasked.
+func canLeaveIPv4Out(ctx context.Context, cli *client.Client) error {
+	const since = "1.48"
+	cli.NegotiateAPIVersion(ctx)
+	if v := cli.ClientVersion(); versions.LessThan(v, since) {
+		return fmt.Errorf("it has IPv6 only, which this host's Docker (API %s) cannot make: upgrade it to 28.0 or later (API %s), or add an IPv4 subnet to the network", v, since)
+	}
+	return nil
+}
+
+// onlyIf returns a pointer to value, or nil, for a field that is to be left out.
+func onlyIf(cond, value bool) *bool {
+	if !cond {
+		return nil
+	}
+	return &value
 }
 
 // RemoveNetwork removes the network of that ID: ErrConflict if containers are

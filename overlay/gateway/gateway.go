@@ -57,11 +57,19 @@ func (g *Gateway) PortName() string { return Port }
 // lengths of their subnets; each subnet gets a route with its gateway as the source, so
 // that a container is spoken to by its own gateway. A host prefix gets the address only.
 // routes are the cluster CIDRs and pools. What is wanted is added before what is not is
-// removed. No gv0 is an error that wraps link.ErrNotFound.
+// removed. No gv0 is an error that wraps link.ErrNotFound. On a host without IPv6 what
+// is IPv4's is done, and the error says that IPv6 is missing.
 func (g *Gateway) Ensure(_ context.Context, addrs, routes []netip.Prefix) error {
 	want, err := plan(addrs, routes)
 	if err != nil {
 		return fmt.Errorf("gateway %s: %w", Port, err)
+	}
+	var without error
+	if want.hasV6() && !hostHasIPv6() {
+		want, without = want.onlyV4(), errNoIPv6
+	}
+	if want.hasV6() {
+		want.addrs[linkLocal(g.mac)] = true
 	}
 	l, err := g.device()
 	if err != nil {
@@ -78,13 +86,16 @@ func (g *Gateway) Ensure(_ context.Context, addrs, routes []netip.Prefix) error 
 		return fmt.Errorf("gateway %s: %w", Port, err)
 	}
 	d := difference(have, want)
-	return errors.Join(
+	return errors.Join(without,
 		each("add address", d.addAddrs, func(a netip.Addr) error { return netlink.AddrReplace(l, address(a)) }),
 		each("add route", d.addRoutes, func(r route) error { return netlink.RouteReplace(r.netlink(l)) }),
 		each("remove route", d.removeRoutes, func(r route) error { return gone(netlink.RouteDel(r.netlink(l))) }),
 		each("remove address", d.removeAddrs, func(a netip.Addr) error { return gone(netlink.AddrDel(l, address(a))) }),
 	)
 }
+
+var errNoIPv6 = fmt.Errorf("gateway %s: this host's kernel has no IPv6 (it was started with ipv6.disable=1, or the module is missing): "+
+	"the cluster's IPv6 networks have no gateway here; turn IPv6 on, or keep containers of those networks off this host", Port)
 
 // each calls do for all, and returns what failed.
 func each[T any](what string, all []T, do func(T) error) error {

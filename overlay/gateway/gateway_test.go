@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -81,11 +82,13 @@ func TestEnsure(t *testing.T) {
 		}
 		addPort(t)
 		before := ip(t, "addr", "show", "eth0") + ip(t, "route", "show", "dev", "eth0")
+		ok(t, os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("0"), 0))
+		ok(t, os.WriteFile("/proc/sys/net/ipv6/conf/eth0/accept_ra", []byte("1"), 0))
 
 		addrs, routes := prefixes("10.128.4.1/22", "fd00:4::1/64"), prefixes("10.128.0.0/14", "fd00::/16", "10.128.4.0/22")
 		for range 2 {
 			ok(t, g.Ensure(ctx, addrs, routes))
-			has(t, []string{"10.128.4.1", "fd00:4::1"}, map[string]string{
+			has(t, []string{"10.128.4.1", "fd00:4::1", linkLocal(g.MAC()).String()}, map[string]string{
 				"10.128.4.0/22": "10.128.4.1", "fd00:4::/64": "fd00:4::1", "10.128.0.0/14": "", "fd00::/16": "",
 			})
 		}
@@ -103,6 +106,10 @@ func TestEnsure(t *testing.T) {
 			if !strings.Contains(got, want) {
 				t.Errorf("to %s: %s, want %q", dst, got, want)
 			}
+		}
+
+		if got, err := os.ReadFile("/proc/sys/net/ipv6/conf/eth0/accept_ra"); err != nil || string(got) != "2\n" {
+			t.Errorf("a host that has its routes from its router and now forwards: accept_ra is %q, %v, want 2", got, err)
 		}
 
 		// A network comes, one goes, and one's gateway changes.

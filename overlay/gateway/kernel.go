@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -21,7 +22,7 @@ func read(l netlink.Link) (config, error) {
 		return c, fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range addrs {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.Unmap().IsLinkLocalUnicast() {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
 			c.addrs[ip.Unmap()] = true
 		}
 	}
@@ -88,7 +89,11 @@ func setSysctls(v6 bool) error {
 		{"ipv4/conf/" + Port + "/route_localnet", "1"},
 	}
 	if v6 {
-		all = append(all,
+		keep, err := keepAdvertisements()
+		if err != nil {
+			return err
+		}
+		all = append(append(all, keep...),
 			sysctl{"ipv6/conf/" + Port + "/accept_ra", "0"},
 			sysctl{"ipv6/conf/" + Port + "/disable_ipv6", "0"},
 			sysctl{"ipv6/conf/all/forwarding", "1"},
@@ -100,6 +105,29 @@ func setSysctls(v6 bool) error {
 		}
 	}
 	return nil
+}
+
+func hostHasIPv6() bool {
+	_, err := os.Stat("/proc/sys/net/ipv6/conf/all/forwarding")
+	return err == nil
+}
+
+// keepAdvertisements are the settings by which interfaces go on learning routes from
+// router advertisements when this host forwards packets: by default it is a router then,
+// and has none that it did not configure (accept_ra in the kernel's
+// Documentation/networking/ip-sysctl.rst).
+func keepAdvertisements() (all []sysctl, err error) {
+	if text, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/forwarding"); err != nil || string(bytes.TrimSpace(text)) != "0" {
+		return nil, err
+	}
+	files, err := filepath.Glob("/proc/sys/net/ipv6/conf/*/accept_ra")
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if name := filepath.Base(filepath.Dir(f)); err == nil && string(bytes.TrimSpace(text)) == "1" && name != Port {
+			all = append(all, sysctl{"ipv6/conf/" + name + "/accept_ra", "2"})
+		}
+	}
+	return all, err
 }
 
 // set writes the value unless it is there: /proc/sys may be read-only for us.

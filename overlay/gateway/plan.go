@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 )
@@ -68,6 +69,20 @@ func (c config) hasV6() bool {
 		}
 	}
 	return false
+}
+
+// onlyV4 is c without what is IPv6's.
+func (c config) onlyV4() config {
+	is6 := func(a netip.Addr) bool { return a.Is6() }
+	maps.DeleteFunc(c.addrs, func(a netip.Addr, _ bool) bool { return is6(a) })
+	maps.DeleteFunc(c.routes, func(p netip.Prefix, _ netip.Addr) bool { return is6(p.Addr()) })
+	return c
+}
+
+// linkLocal is the link-local address of gv0 (RFC 4291, appendix A), which the kernel
+// asks for containers' MACs with when it forwards packets of others to them.
+func linkLocal(mac net.HardwareAddr) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
 // changes lead from one config to another, each list in order.

@@ -118,7 +118,7 @@ func example(mode TunnelMode) Input {
 	return Input{
 		Round: Round, Tunnel: mode, TunnelPort: 1, GatewayPort: 2,
 		GatewayMAC: net.HardwareAddr{0x02, 0x67, 0x76, 0, 0, 2}, VXLANPort: 4789,
-		VTEPs:   []VTEP{{netip.MustParseAddr("192.0.2.2"), 0xc0000202}},
+		VTEPs: []VTEP{{netip.MustParseAddr("192.0.2.2"), 0xc0000202}},
 		Subnets: []Subnet{
 			{netip.MustParsePrefix("10.128.0.0/22"), 5, netip.MustParseAddr("10.128.0.1")},
 			{netip.MustParsePrefix("fd12::/64"), 5, netip.MustParseAddr("fd12::1")},

@@ -43,20 +43,37 @@ func (s *state) container(ctx context.Context, ref string) (lab.Container, error
 }
 
 // addrs are the addresses of a target: HOST:CONTAINER (all of them),
-// HOST:CONTAINER@NETWORK, HOST, outside, or an address.
+// HOST:CONTAINER@NETWORK, HOST, outside, or an address. With /4 or /6 behind it, it is
+// those of that family; HOST and outside are IPv4's without.
 func (s *state) addrs(ctx context.Context, ref string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(ref); err == nil {
 		return []netip.Addr{addr}, nil
 	}
+	ref, family, _ := strings.Cut(ref, "/")
+	all, err := s.allAddrs(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if family == "" && !strings.Contains(ref, ":") {
+		family = "4"
+	}
+	found := slices.DeleteFunc(all, func(a netip.Addr) bool { return family != "" && a.Is6() != (family == "6") })
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s has no IPv%s address", ref, family)
+	}
+	return found, nil
+}
+
+func (s *state) allAddrs(ctx context.Context, ref string) ([]netip.Addr, error) {
 	if ref == "outside" {
-		return []netip.Addr{netip.MustParseAddr(lab.OutsideAddr)}, nil
+		return []netip.Addr{netip.MustParseAddr(lab.OutsideAddr), netip.MustParseAddr(lab.OutsideAddr6)}, nil
 	}
 	if !strings.Contains(ref, ":") {
 		h, err := s.host(ref)
 		if err != nil {
 			return nil, err
 		}
-		return []netip.Addr{h.Addr()}, nil
+		return []netip.Addr{h.Addr(), h.Addr6()}, nil
 	}
 	ref, network, one := strings.Cut(ref, "@")
 	c, err := s.container(ctx, ref)

@@ -31,6 +31,7 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 			env.Values[stateKey{}] = s
 			env.Setenv("image", lab.Image)
 			env.Setenv("outside", lab.OutsideAddr)
+			env.Setenv("outside6", lab.OutsideAddr6)
 			env.Setenv("registry", lab.Registry)
 			env.Defer(func() {
 				if err := s.close(); err != nil {

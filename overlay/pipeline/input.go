@@ -74,7 +74,8 @@ type Route struct {
 }
 
 // Port is a local endpoint. Internal says that its network is: no way out of
-// the cluster.
+// the cluster. Inspected says that every packet of it, in both directions, must visit
+// the switch (policy, service, mirror, trace, limit): the fast path keeps off it.
 type Port struct {
 	OFPort   uint32
 	MAC      net.HardwareAddr
@@ -82,6 +83,8 @@ type Port struct {
 	VNID     uint32
 	Internal bool
 	Endpoint string
+
+	Inspected bool
 }
 
 // validate says what makes in impossible to compile; flows that would collide

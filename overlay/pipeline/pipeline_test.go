@@ -74,9 +74,9 @@ func scene(mode TunnelMode) Input {
 			{prefix("fd00:1::8000:0/97"), 5, addr("192.0.2.2")},
 		},
 		Ports: []Port{
-			{11, mac(11), addrs("10.128.0.11", "fd00:1::11"), 5, false, "blue"},
-			{12, mac(12), addrs("10.129.0.12"), 6, true, "red"},
-			{13, mac(13), addrs("10.130.0.13"), 0, false, "global"},
+			{11, mac(11), addrs("10.128.0.11", "fd00:1::11"), 5, false, "blue", false},
+			{12, mac(12), addrs("10.129.0.12"), 6, true, "red", false},
+			{13, mac(13), addrs("10.130.0.13"), 0, false, "global", false},
 		},
 	}
 	if mode == Metadata {

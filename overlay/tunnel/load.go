@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -63,41 +62,11 @@ func adopt(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
 		if id == 0 {
 			continue
 		}
-		if err := adoptFrom(id, spec, maps); err != nil {
+		if err := link.AdoptMaps(id, spec, maps); err != nil {
 			return nil, fmt.Errorf("adopt the maps of %s at %s: %w", h.prog, h.dev, err)
 		}
 	}
 	return maps, nil
-}
-
-func adoptFrom(id ebpf.ProgramID, spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) error {
-	prog, err := ebpf.NewProgramFromID(id)
-	if err != nil {
-		return err
-	}
-	defer prog.Close()
-	info, err := prog.Info()
-	if err != nil {
-		return err
-	}
-	ids, _ := info.MapIDs()
-	for _, id := range ids {
-		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			return err
-		}
-		mi, err := m.Info()
-		if err != nil {
-			return errors.Join(err, m.Close())
-		}
-		s := spec.Maps[mi.Name]
-		if s == nil || maps[mi.Name] != nil || s.Compatible(m) != nil {
-			_ = m.Close()
-			continue
-		}
-		maps[mi.Name] = m
-	}
-	return nil
 }
 
 // attach puts our programs at their hooks, in place of those of a former agent, and
@@ -117,7 +86,7 @@ func (t *Tunnel) attach() error {
 		if have == wantID {
 			continue
 		}
-		if err := link.AttachTC(h.dev, h.at, progs[h.prog], h.prog); err != nil {
+		if err := link.AttachTC(h.dev, h.at, link.Second, progs[h.prog], h.prog); err != nil {
 			return err
 		}
 	}

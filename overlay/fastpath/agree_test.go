@@ -1,0 +1,355 @@
+package fastpath
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// TestAgree: of random packets in random clusters, whatever the programs would carry
+// Open vSwitch would have sent to the same place with the same headers (its verdict by
+// ofproto/trace, theirs by BPF_PROG_TEST_RUN); and what Contents.Verdict says of a
+// sound packet is what the programs do.
+func TestAgree(t *testing.T) {
+	w := newJudges(t)
+	carried, all := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		in := inputs().Draw(t, "cluster")
+		contents := Compile(in, w.device)
+		w.install(t, in, contents)
+		for range 40 {
+			p := packets(in, w.device).Draw(t, "packet")
+			frame, sound := w.frame(t, p)
+			got, out := w.program(t, p, frame)
+			if want := contents.Verdict(p); sound && got != want {
+				t.Fatalf("%v: the program says %+v, Contents.Verdict %+v", p, got, want)
+			}
+			all++
+			if got == (Verdict{}) {
+				if !bytes.Equal(frame, out) {
+					t.Fatalf("%v goes on, and is changed", p)
+				}
+				continue
+			}
+			carried++
+			if !bytes.Equal(frame[12:], out[12:]) {
+				t.Fatalf("%v: more than MAC addresses is changed", p)
+			}
+			if want, trace := w.ovs(t, in, p, frame); got != want {
+				t.Fatalf("%v:\n%x\nthe program says %+v, Open vSwitch %+v\n%s", p, frame, got, want, trace)
+			}
+			if source := net.HardwareAddr(out[6:12]).String(); source != pipeline.RouterMAC.String() {
+				t.Fatalf("%v: source MAC %s", p, source)
+			}
+		}
+	})
+	t.Logf("%d of %d packets were carried", carried, all)
+	if carried < all/20 {
+		t.Errorf("%d of %d packets were carried: the test shows little", carried, all)
+	}
+}
+
+// judges are the programs and a switch with the same ports.
+type judges struct {
+	objs    verdictObjects
+	tables  tables
+	device  map[string]uint32
+	bridge  *ovs.Bridge
+	ports   map[string]uint32
+	trace   *json.Decoder
+	ask     *json.Encoder
+	flows   []pipeline.Flow
+	endOf   map[uint32]string // OpenFlow port -> endpoint
+	tunnel  uint32
+	gateway uint32
+}
+
+func newJudges(t *testing.T) *judges {
+	w := &judges{device: map[string]uint32{}, endOf: map[uint32]string{}}
+	must(t, loadVerdictObjects(&w.objs, nil))
+	t.Cleanup(func() { w.objs.Close() })
+	w.tables = tables{config: w.objs.GvConfig, locals: w.objs.GvLocals, ranges: w.objs.GvRanges, counters: w.objs.GvFpCounters}
+	for _, e := range endpoints {
+		name := "dev-" + e
+		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "peer-" + e}))
+		l, err := netlink.LinkByName(name)
+		must(t, err)
+		must(t, netlink.LinkSetUp(l))
+		peer, err := netlink.LinkByName("peer-" + e)
+		must(t, err)
+		must(t, netlink.LinkSetUp(peer))
+		w.device[e] = uint32(l.Attrs().Index)
+	}
+	must(t, w.objs.GvConfig.Put(uint32(0), configValue{1, 1, w.device["a"]}))
+
+	_, w.bridge = ovstest.Start(t)
+	must(t, w.bridge.Ensure(t.Context()))
+	var specs []ovs.PortSpec
+	for _, name := range append([]string{"tunnel", "gateway"}, endpoints...) {
+		specs = append(specs, ovs.PortSpec{Name: "p-" + name, Type: "internal", Role: "endpoint"})
+	}
+	must(t, w.bridge.SetPorts(t.Context(), specs, nil))
+	s, err := w.bridge.State(t.Context())
+	must(t, err)
+	w.tunnel, w.gateway = s.Ports["p-tunnel"].OFPort, s.Ports["p-gateway"].OFPort
+	w.ports = map[string]uint32{}
+	for _, e := range endpoints {
+		w.ports[e] = s.Ports["p-"+e].OFPort
+		w.endOf[w.ports[e]] = e
+	}
+	sockets, err := filepath.Glob(filepath.Join(w.bridge.RunDir, "ovs-vswitchd.*.ctl"))
+	must(t, err)
+	if len(sockets) != 1 {
+		t.Fatalf("control sockets: %v", sockets)
+	}
+	conn, err := net.Dial("unix", sockets[0])
+	must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	w.trace, w.ask = json.NewDecoder(conn), json.NewEncoder(conn)
+	return w
+}
+
+func must(t interface {
+	Helper()
+	Fatal(...any)
+}, err error,
+) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// install makes maps and flows those of a cluster.
+func (w *judges) install(t *rapid.T, in pipeline.Input, contents Contents) {
+	must(t, w.tables.write(contents))
+	in.TunnelPort, in.GatewayPort = w.tunnel, w.gateway
+	in.Ports = append([]pipeline.Port(nil), in.Ports...)
+	for i := range in.Ports {
+		in.Ports[i].OFPort = w.ports[in.Ports[i].Endpoint]
+	}
+	flows, err := pipeline.Compile(in)
+	must(t, err)
+	if changes := pipeline.Diff(w.flows, flows); !changes.Empty() {
+		w.flows = nil
+		must(t, w.bridge.ApplyBundle(t.Context(), changes.Lines()))
+	}
+	w.flows = flows
+}
+
+// program asks the program what it would do.
+func (w *judges) program(t *rapid.T, p Packet, frame []byte) (Verdict, []byte) {
+	var skb [48]uint32 // struct __sk_buff
+	prog := w.objs.GvEndpoint
+	const ifindex, cb = 10, 12
+	skb[ifindex] = p.Ifindex
+	if p.From.IsValid() {
+		prog, skb[ifindex] = w.objs.GvTunnel, 0
+		skb[cb] = p.VNID
+		a := p.From.As16()
+		for i := range 4 {
+			skb[cb+1+i] = binary.NativeEndian.Uint32(a[4*i:])
+		}
+	}
+	out := make([]byte, len(frame)+256)
+	run := &ebpf.RunOptions{Data: frame, DataOut: out, Context: skb}
+	ret, err := prog.Run(run)
+	if errors.Is(err, unix.EINVAL) && len(frame) < 14+40 {
+		return Verdict{}, frame // newer kernels do not even try a cut IP header
+	}
+	must(t, err)
+	const goOn, redirect = ^uint32(0), 7
+	if ret == goOn {
+		return Verdict{}, run.DataOut
+	}
+	if ret != redirect {
+		t.Fatalf("%v: the program says %d", p, ret)
+	}
+	var raw struct {
+		Ifindex uint32
+		VTEP    address
+		VNID    uint32
+	}
+	must(t, w.objs.GvVerdict.Lookup(uint32(0), &raw))
+	if raw.VTEP != (address{}) {
+		return Verdict{VTEP: netip.AddrFrom16(raw.VTEP).Unmap(), VNID: raw.VNID}, run.DataOut
+	}
+	return Verdict{Ifindex: raw.Ifindex, MAC: [6]byte(run.DataOut)}, run.DataOut
+}
+
+var (
+	outputs    = regexp.MustCompile(`-> output port is (\d+)|^ *output:(\d+)$`)
+	finalMACs  = regexp.MustCompile(`Final flow: .*dl_src=([0-9a-f:]+),dl_dst=([0-9a-f:]+)`)
+	unexpected = regexp.MustCompile(`\nDatapath actions: drop`)
+)
+
+// ovs asks the switch, for a packet with the tunnel's header bits.
+func (w *judges) ovs(t *rapid.T, in pipeline.Input, p Packet, frame []byte) (Verdict, string) {
+	frame = bytes.Clone(frame)
+	port := w.tunnel
+	if p.From.IsValid() {
+		copy(frame, []byte{2, 1, 0, 0, 0, 0xff})
+		for _, v := range in.VTEPs {
+			if v.Addr == p.From {
+				binary.BigEndian.PutUint32(frame[2:], v.Index)
+			}
+		}
+		copy(frame[6:], []byte{2, 0, 0, byte(p.VNID >> 16), byte(p.VNID >> 8), byte(p.VNID)})
+	} else {
+		for e, ifindex := range w.device {
+			if ifindex == p.Ifindex {
+				port = w.ports[e]
+			}
+		}
+	}
+	must(t, w.ask.Encode(map[string]any{
+		"id": 1, "method": "ofproto/trace", "params": []string{w.bridge.Name, fmt.Sprintf("in_port=%d", port), hex.EncodeToString(frame)},
+	}))
+	var answer struct{ Result, Error any }
+	must(t, w.trace.Decode(&answer))
+	text, ok := answer.Result.(string)
+	if !ok {
+		t.Fatalf("trace: %v", answer.Error)
+	}
+	var out uint64
+	for _, line := range strings.Split(text, "\n") {
+		if m := outputs.FindStringSubmatch(line); m != nil {
+			out, _ = strconv.ParseUint(m[1]+m[2], 10, 32)
+		}
+	}
+	m := finalMACs.FindStringSubmatch(text)
+	if out == 0 || m == nil || unexpected.MatchString(text) {
+		return Verdict{}, text
+	}
+	src, _ := net.ParseMAC(m[1])
+	dst, _ := net.ParseMAC(m[2])
+	if out == uint64(w.tunnel) {
+		for _, v := range in.VTEPs {
+			if v.Index == binary.BigEndian.Uint32(dst[2:]) {
+				return Verdict{VTEP: v.Addr, VNID: uint32(src[3])<<16 | uint32(src[4])<<8 | uint32(src[5])}, text
+			}
+		}
+		return Verdict{}, text
+	}
+	for number, e := range w.endOf {
+		if out == uint64(number) {
+			return Verdict{Ifindex: w.device[e], MAC: [6]byte(dst)}, text
+		}
+	}
+	return Verdict{}, text
+}
+
+// frame builds the packet, sound or with something odd about it.
+func (w *judges) frame(t *rapid.T, p Packet) (frame []byte, sound bool) {
+	frame = append(frame, pipeline.RouterMAC...)
+	frame = append(frame, p.MAC[:]...)
+	payload := transport(t, p.Src.Is4())
+	if p.Src.Is4() {
+		frame = append(frame, 8, 0)
+		ip := make([]byte, 20)
+		ip[0], ip[8], ip[9] = 0x45, 64, payload.protocol
+		binary.BigEndian.PutUint16(ip[2:], uint16(20+len(payload.bytes)))
+		src, dst := p.Src.As4(), p.Dst.As4()
+		copy(ip[12:], src[:])
+		copy(ip[16:], dst[:])
+		frame = append(append(frame, ip...), payload.bytes...)
+	} else {
+		frame = append(frame, 0x86, 0xdd)
+		ip := make([]byte, 40)
+		ip[0], ip[6], ip[7] = 0x60, payload.protocol, 64
+		binary.BigEndian.PutUint16(ip[4:], uint16(len(payload.bytes)))
+		src, dst := p.Src.As16(), p.Dst.As16()
+		copy(ip[8:], src[:])
+		copy(ip[24:], dst[:])
+		frame = append(append(frame, ip...), payload.bytes...)
+	}
+	switch rapid.SampledFrom([]string{"sound", "sound", "sound", "sound", "cut", "bits", "vlan", "arp", "options", "padded", "fragment", "broadcast"}).Draw(t, "oddity") {
+	case "sound":
+		return frame, payload.plain
+	case "cut":
+		return frame[:rapid.IntRange(15, len(frame)).Draw(t, "length")], false
+	case "bits": // not in the addresses, which would make it another packet
+		for range rapid.IntRange(1, 3).Draw(t, "how many") {
+			i := rapid.IntRange(12, len(frame)-1).Draw(t, "byte")
+			frame[i] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
+		}
+		return frame, false
+	case "vlan":
+		tag := []byte{0x81, 0, 0, byte(rapid.IntRange(0, 255).Draw(t, "VLAN"))}
+		return append(append(bytes.Clone(frame[:12]), tag...), frame[12:]...), false
+	case "arp":
+		frame[12], frame[13] = 8, 6
+		return frame, false
+	case "options":
+		if p.Src.Is4() {
+			frame[14] = 0x40 | byte(rapid.IntRange(0, 15).Draw(t, "IHL"))
+		}
+		return frame, false
+	case "padded":
+		return append(frame, make([]byte, rapid.IntRange(1, 30).Draw(t, "padding"))...), payload.plain
+	case "fragment":
+		if p.Src.Is4() {
+			binary.BigEndian.PutUint16(frame[20:], uint16(rapid.IntRange(0, 65535).Draw(t, "fragment")))
+		}
+		return frame, false
+	default:
+		for i := range 6 {
+			frame[i] = 0xff
+		}
+		return frame, payload.plain
+	}
+}
+
+type segment struct {
+	protocol byte
+	bytes    []byte
+	plain    bool // IPv6: nothing that the switch would answer or have to look into
+}
+
+func transport(t *rapid.T, four bool) segment {
+	s := segment{plain: true, bytes: make([]byte, 40)}
+	kinds := []string{"tcp", "udp", "echo"}
+	if !four {
+		kinds = append(kinds, "neighbour", "extension", "fragment")
+	}
+	switch rapid.SampledFrom(kinds).Draw(t, "transport") {
+	case "tcp":
+		s.protocol, s.bytes[12] = 6, 0x50
+	case "udp":
+		s.protocol = 17
+		port := rapid.SampledFrom([]uint16{53, 4789, 8080}).Draw(t, "port")
+		binary.BigEndian.PutUint16(s.bytes[2:], port)
+		binary.BigEndian.PutUint16(s.bytes[4:], 40)
+	case "echo":
+		s.protocol, s.bytes[0] = 1, 8
+		if !four {
+			s.protocol, s.bytes[0] = 58, 128
+		}
+	case "neighbour":
+		s.protocol, s.bytes[0], s.plain = 58, byte(rapid.IntRange(133, 137).Draw(t, "type")), false
+	case "extension":
+		s.protocol, s.bytes[0], s.plain = rapid.SampledFrom([]byte{0, 43, 60, 51}).Draw(t, "header"), 6, false
+	case "fragment":
+		s.protocol, s.bytes[0], s.plain = 44, 6, false
+	}
+	return s
+}

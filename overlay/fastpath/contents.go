@@ -1,0 +1,106 @@
+package fastpath
+
+import (
+	"net/netip"
+
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// Local is what the programs know of an address of this host. Its zero value says:
+// the switch decides.
+type Local struct {
+	Ifindex uint32  // the host's end of the container's veth
+	MAC     [6]byte // the container's
+	VNID    uint32
+}
+
+// Range is what the programs know of a range of addresses that is not this host's.
+// Its zero value says: the switch decides.
+type Range struct {
+	VTEP netip.Addr // who has it
+	VNID uint32
+}
+
+// Contents is all that the programs know. An address that is in neither map is the
+// switch's to decide; so is one whose entry is zero. Locals come first, then the
+// longest range.
+type Contents struct {
+	Locals map[netip.Addr]Local
+	Ranges map[netip.Prefix]Range
+}
+
+// never are destinations that the switch looks at before any range.
+var never = []netip.Prefix{
+	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"), netip.MustParsePrefix("ff00::/8"),
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
+}
+
+// Compile says what the programs may carry of what in's flows would. Devices has the
+// index of the host's end of each endpoint's veth; endpoints that are not in it, and
+// those of which every packet is the switch's to decide, are only known as such.
+func Compile(in pipeline.Input, devices map[string]uint32) Contents {
+	c := Contents{Locals: map[netip.Addr]Local{}, Ranges: map[netip.Prefix]Range{}}
+	for _, p := range in.Ports {
+		l := Local{}
+		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && !p.Inspected {
+			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID}
+		}
+		for _, a := range p.Addrs {
+			c.Locals[a] = l
+		}
+	}
+	known := map[netip.Addr]bool{}
+	for _, v := range in.VTEPs {
+		known[v.Addr] = in.TunnelPort != 0
+	}
+	for _, s := range in.Subnets {
+		c.Ranges[s.Prefix] = Range{}
+	}
+	for _, r := range in.Routes {
+		c.Ranges[r.Prefix] = Range{}
+		if known[r.VTEP] {
+			c.Ranges[r.Prefix] = Range{r.VTEP, r.VNID}
+		}
+	}
+	// No range of IPv6, however wide, says anything about IPv4: they share a map.
+	if all := netip.PrefixFrom(netip.IPv4Unspecified(), 0); c.Ranges[all] == (Range{}) {
+		c.Ranges[all] = Range{}
+	}
+	// These the switch matches before the longest range.
+	for _, s := range in.Subnets {
+		if s.Gateway.IsValid() {
+			c.Ranges[netip.PrefixFrom(s.Gateway, s.Gateway.BitLen())] = Range{}
+		}
+	}
+	for _, n := range never {
+		for p := range c.Ranges {
+			if n.Overlaps(p) && p.Bits() >= n.Bits() {
+				c.Ranges[p] = Range{}
+			}
+		}
+		c.Ranges[n] = Range{}
+	}
+	return c
+}
+
+// Between is the step from have to want: what is the same in both is carried on, all
+// else is the switch's to decide. To take an entry out would not do: it would lay bare
+// a wider range, or a range where there was an endpoint. So the keys are those of both.
+func Between(have, want Contents) Contents {
+	return Contents{between(have.Locals, want.Locals), between(have.Ranges, want.Ranges)}
+}
+
+func between[K, V comparable](have, want map[K]V) map[K]V {
+	out := make(map[K]V, len(want))
+	for _, m := range []map[K]V{have, want} {
+		for k, v := range m {
+			if old, both := have[k]; both && old == want[k] {
+				out[k] = v
+				continue
+			}
+			var undecided V
+			out[k] = undecided
+		}
+	}
+	return out
+}

@@ -1,0 +1,371 @@
+package fastpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// Config says between which devices packets are carried.
+type Config struct {
+	Tunnel string // the VXLAN device, a collect-metadata one
+	// TunnelMTU is a device whose MTU is the largest inner packet: Tunnel itself, or
+	// another one where that has none of its own.
+	TunnelMTU string
+	// Prefix and Device name the host's ends of containers' veths: all begin with
+	// Prefix; Device is the one of an endpoint.
+	Prefix string
+	Device func(endpointID string) string
+	Log    *slog.Logger // nil: slog.Default()
+}
+
+// Path is this host's fast path, in the network namespace of the threads that call it.
+// Its methods may be called concurrently.
+type Path struct {
+	cfg Config
+	log *slog.Logger
+
+	mu       sync.Mutex
+	on       bool
+	objs     *bpfObjects // nil: not loaded yet
+	tables   tables
+	config   configValue
+	attached map[string]uint32 // device name -> index of those with our program
+	trouble  error
+}
+
+// New returns a Path that is off and does nothing.
+func New(cfg Config) *Path {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	return &Path{cfg: cfg, log: cfg.Log, attached: map[string]uint32{}}
+}
+
+// Names of the programs' filters.
+const (
+	endpointProgram = bpfProgGvEndpoint
+	tunnelProgram   = bpfProgGvTunnel
+)
+
+// Start loads the programs, with the maps of those that a former agent attached, and
+// switches the path on: it carries from the next Narrow and Widen on, or goes on
+// carrying what it did.
+func (p *Path) Start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.load(); err != nil {
+		return err
+	}
+	p.on = true
+	return nil
+}
+
+// Stop switches the path off: every packet goes to the switch, without one being lost,
+// and the programs are gone, also those of a former agent.
+func (p *Path) Stop() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.on = false
+	names, err := p.devices()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for name := range names {
+		errs = append(errs, link.DetachTC(name, link.Ingress, endpointProgram))
+	}
+	errs = append(errs, link.DetachTC(p.cfg.Tunnel, link.Ingress, tunnelProgram))
+	p.unload()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("switch the fast path off: %w", err)
+	}
+	return nil
+}
+
+// On says whether the path is switched on, and what keeps it from carrying all that it
+// could; nil: nothing does.
+func (p *Path) On() (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.on, p.trouble
+}
+
+// Close lets go of the programs and maps; attached as they are, they go on.
+func (p *Path) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unload()
+	return nil
+}
+
+func (p *Path) unload() {
+	if p.objs != nil {
+		_ = p.objs.Close()
+	}
+	p.objs, p.tables, p.config, p.attached, p.trouble = nil, tables{}, configValue{}, map[string]uint32{}, nil
+}
+
+// Narrow is called before the flows become those of in: what the path carries from now
+// on is carried in the same way by both. An error says that flows must not change,
+// since the path cannot be kept from what would be wrong then.
+func (p *Path) Narrow(_ context.Context, in pipeline.Input) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.on {
+		return nil
+	}
+	devices, err := p.devices()
+	if err == nil && p.tables.held.Locals == nil {
+		err = p.tables.read()
+	}
+	if err == nil {
+		err = p.tables.write(Between(p.tables.held, Compile(in, p.endpoints(in, devices))))
+	}
+	return p.failed(err)
+}
+
+// Widen is called when the flows are those of in: all that the path can carry of them,
+// it carries from now on.
+func (p *Path) Widen(_ context.Context, in pipeline.Input) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.on || p.tables.held.Locals == nil {
+		return nil
+	}
+	err := p.widen(in)
+	if err == nil {
+		p.say(nil)
+		return nil
+	}
+	return p.failed(err)
+}
+
+func (p *Path) widen(in pipeline.Input) error {
+	devices, err := p.devices()
+	if err != nil {
+		return err
+	}
+	endpoints := p.endpoints(in, devices)
+	if err := p.tables.write(Compile(in, endpoints)); err != nil {
+		return err
+	}
+	tunnel, err := link.Get(p.cfg.Tunnel)
+	if err != nil {
+		return err
+	}
+	mtu, err := link.Get(p.cfg.TunnelMTU)
+	if err != nil {
+		return err
+	}
+	if err := p.configure(configValue{1, uint32(tunnel.Index), uint32(mtu.Index)}); err != nil {
+		return err
+	}
+	present := map[string]uint32{p.cfg.Tunnel: uint32(tunnel.Index)}
+	for _, port := range in.Ports {
+		if name := p.cfg.Device(port.Endpoint); devices[name] != 0 {
+			present[name] = devices[name]
+		}
+	}
+	for name, index := range present {
+		if err := p.attach(name, index); err != nil {
+			return err
+		}
+	}
+	for name := range p.attached {
+		if present[name] == 0 {
+			delete(p.attached, name)
+		}
+	}
+	return nil
+}
+
+// failed stops the programs, since what they know may be wrong; the next pass begins
+// with what the maps really hold.
+func (p *Path) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	p.say(err)
+	p.tables.held = Contents{}
+	if stopErr := p.configure(configValue{}); stopErr != nil {
+		return errors.Join(err, stopErr)
+	}
+	return nil
+}
+
+// say notes and logs trouble, once.
+func (p *Path) say(err error) {
+	switch {
+	case err != nil && (p.trouble == nil || p.trouble.Error() != err.Error()):
+		p.log.Warn("the fast path rests, the switch carries all", "error", err)
+	case err == nil && p.trouble != nil:
+		p.log.Info("the fast path carries again")
+	}
+	p.trouble = err
+}
+
+func (p *Path) configure(c configValue) error {
+	if p.config == c && c.On != 0 {
+		return nil
+	}
+	if err := p.objs.GvConfig.Put(uint32(0), c); err != nil {
+		return fmt.Errorf("configure the fast path: %w", err)
+	}
+	p.config = c
+	return nil
+}
+
+// devices are the host's ends of containers' veths, name to index.
+func (p *Path) devices() (map[string]uint32, error) {
+	list, err := link.List(p.cfg.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]uint32, len(list))
+	for _, l := range list {
+		out[l.Name] = uint32(l.Index)
+	}
+	return out, nil
+}
+
+// endpoints are the devices by endpoint.
+func (p *Path) endpoints(in pipeline.Input, devices map[string]uint32) map[string]uint32 {
+	out := make(map[string]uint32, len(in.Ports))
+	for _, port := range in.Ports {
+		out[port.Endpoint] = devices[p.cfg.Device(port.Endpoint)]
+	}
+	return out
+}
+
+// attach puts the right program at the device, in place of a former agent's.
+func (p *Path) attach(name string, index uint32) error {
+	if p.attached[name] == index {
+		return nil
+	}
+	prog, filter := p.objs.GvEndpoint, endpointProgram
+	if name == p.cfg.Tunnel {
+		prog, filter = p.objs.GvTunnel, tunnelProgram
+	}
+	if err := link.AttachTC(name, link.Ingress, link.First, prog, filter); err != nil {
+		return err
+	}
+	p.attached[name] = index
+	return nil
+}
+
+// load brings the programs and maps into the kernel, and attaches them where a former
+// agent's are.
+func (p *Path) load() error {
+	if p.objs != nil {
+		return nil
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return fmt.Errorf("raise the limit of locked memory: %w", err)
+	}
+	spec, err := loadBpf()
+	if err != nil {
+		return fmt.Errorf("read the fast path's programs: %w", err)
+	}
+	devices, err := p.devices()
+	if err != nil {
+		return err
+	}
+	old, running, err := p.adopt(spec, devices)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, m := range old {
+			_ = m.Close()
+		}
+	}()
+	objs := new(bpfObjects)
+	if err := spec.LoadAndAssign(objs, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
+		return fmt.Errorf("load the fast path's programs (needs Linux 5.12 with CONFIG_BPF_SYSCALL, and CAP_BPF and CAP_NET_ADMIN): %w", err)
+	}
+	p.objs = objs
+	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, counters: objs.GvFpCounters}
+	for name, index := range running {
+		if err := p.attach(name, index); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adopt returns the maps of attached programs that fit, and where those run. Maps come all from
+// one program: they belong together.
+func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[string]*ebpf.Map, map[string]uint32, error) {
+	old, running := map[string]*ebpf.Map{}, map[string]uint32{}
+	look := func(name, program string, index uint32) error {
+		id, err := link.AttachedTC(name, link.Ingress, program)
+		if err != nil || id == 0 {
+			return err
+		}
+		running[name] = index
+		if len(old) > 0 {
+			return nil
+		}
+		if err := link.AdoptMaps(id, spec, old); err != nil {
+			return err
+		}
+		if len(old) < len(spec.Maps) { // of another version: none, rather than a part
+			for name, m := range old {
+				_ = m.Close()
+				delete(old, name)
+			}
+		}
+		return nil
+	}
+	if l, err := link.Get(p.cfg.Tunnel); err == nil {
+		if err := look(p.cfg.Tunnel, tunnelProgram, uint32(l.Index)); err != nil {
+			return nil, nil, err
+		}
+	}
+	for name, index := range devices {
+		if err := look(name, endpointProgram, index); err != nil {
+			return nil, nil, err
+		}
+	}
+	return old, running, nil
+}
+
+// ErrNoJIT says that this kernel interprets programs, which costs more than they save.
+var ErrNoJIT = errors.New("this kernel has no JIT compiler for BPF, or it is off (sysctl net.core.bpf_jit_enable=1 turns it on)")
+
+// Compiled loads the programs and says whether the kernel compiled them: nil, or ErrNoJIT,
+// or why they cannot be loaded.
+func (p *Path) Compiled() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.load(); err != nil {
+		return err
+	}
+	info, err := p.objs.GvTunnel.Info()
+	if err != nil {
+		return fmt.Errorf("ask about the fast path's programs: %w", err)
+	}
+	if size, err := info.JitedSize(); err != nil || size == 0 {
+		return ErrNoJIT
+	}
+	return nil
+}
+
+// Counters reads what the path carried; nothing while it is off.
+func (p *Path) Counters() (Counters, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.objs == nil || p.tables.held.Locals == nil {
+		return Counters{}, nil
+	}
+	return p.tables.count()
+}

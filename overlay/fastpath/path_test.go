@@ -1,0 +1,253 @@
+package fastpath
+
+import (
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/link/linktest"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/overlay/tunnel"
+)
+
+// host is a host without a switch: what it does not carry is lost, and seen to be.
+type host struct {
+	*linktest.NS
+	t         *testing.T
+	path      *Path
+	container *linktest.NS
+	in        pipeline.Input
+}
+
+const mtu = 1400
+
+// newHost makes a host with a container that has the address, in VNID 5.
+func newHost(t *testing.T, addr string) *host {
+	h := &host{NS: linktest.New(t), container: linktest.New(t), t: t}
+	h.in = pipeline.Input{
+		TunnelPort: 1,
+		Ports:      []pipeline.Port{{MAC: macs["a"], Addrs: addrs(addr), VNID: 5, Endpoint: "a"}},
+		Subnets:    []pipeline.Subnet{{Prefix: prefixes("10.128.0.0/22")[0], VNID: 5}},
+	}
+	h.Do(func() {
+		tun := tunnel.New(tunnel.Config{MTU: mtu})
+		_, err := tun.Ensure(t.Context())
+		must(t, err)
+		must(t, tun.Close())
+		must(t, link.Veth{Name: "gha", Peer: "gca", PeerMAC: macs["a"], MTU: mtu}.Ensure())
+		must(t, link.Veth{Name: "gva", Peer: "gxa", MTU: mtu}.Ensure())
+		must(t, link.Splice("gha", "gxa"))
+		peer, err := netlink.LinkByName("gca")
+		must(t, err)
+		must(t, netlink.LinkSetNsFd(peer, h.container.FD()))
+	})
+	h.container.Do(func() {
+		linktest.Up(t, "gca", addr+"/16")
+		eth, err := netlink.LinkByName("gca")
+		must(t, err)
+		for _, other := range addrs("10.128.0.7", "10.128.1.7") { // nobody answers ARP here
+			must(t, netlink.NeighSet(&netlink.Neigh{
+				LinkIndex: eth.Attrs().Index, IP: other.AsSlice(), HardwareAddr: pipeline.RouterMAC, State: netlink.NUD_PERMANENT,
+			}))
+		}
+	})
+	h.start()
+	return h
+}
+
+// start is an agent that starts, after another one that is gone.
+func (h *host) start() {
+	h.t.Helper()
+	h.path = New(Config{Tunnel: "gvvxlan", TunnelMTU: "gvvxlan", Prefix: "gh", Device: func(id string) string { return "gh" + id }})
+	h.Do(func() { must(h.t, h.path.Start()) })
+	h.t.Cleanup(func() { h.path.Close() })
+}
+
+func (h *host) apply() {
+	h.t.Helper()
+	h.Do(func() {
+		must(h.t, h.path.Narrow(h.t.Context(), h.in))
+		must(h.t, h.path.Widen(h.t.Context(), h.in))
+		if _, trouble := h.path.On(); trouble != nil {
+			h.t.Fatal(trouble)
+		}
+	})
+}
+
+func (h *host) programs() (n int) {
+	h.Do(func() {
+		for name, program := range map[string]string{"gha": endpointProgram, "gvvxlan": tunnelProgram} {
+			id, err := link.AttachedTC(name, link.Ingress, program)
+			must(h.t, err)
+			if id != 0 {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// ping sends five of a size, and returns how many were answered.
+func (h *host) ping(to string, size int) (n int) {
+	h.t.Helper()
+	h.container.Do(func() {
+		out, _ := exec.Command("ping", "-M", "do", "-c", "5", "-i", "0.01", "-W", "1", "-s", strconv.Itoa(size), to).CombinedOutput()
+		n = strings.Count(string(out), "bytes from")
+	})
+	return n
+}
+
+// twoHosts have a container each: 10.128.0.7 and 10.128.1.7.
+func twoHosts(t *testing.T) (a, b *host) {
+	a, b = newHost(t, "10.128.0.7"), newHost(t, "10.128.1.7")
+	linktest.Wire(t, "eth0", a.NS, b.NS, []string{"10.9.0.1/24"}, []string{"10.9.0.2/24"})
+	other := func(h *host, vtep, of string) {
+		h.in.VTEPs = []pipeline.VTEP{{Addr: addrs(vtep)[0], Index: 1}}
+		h.in.Routes = []pipeline.Route{{Prefix: prefixes(of)[0], VNID: 5, VTEP: addrs(vtep)[0]}}
+		h.apply()
+	}
+	other(a, "10.9.0.2", "10.128.1.0/24")
+	other(b, "10.9.0.1", "10.128.0.0/24")
+	return a, b
+}
+
+func TestCarries(t *testing.T) {
+	a, b := twoHosts(t)
+	if n := a.ping("10.128.1.7", 56); n != 5 {
+		t.Fatalf("%d of 5 pings between hosts were answered", n)
+	}
+	if n := a.ping("10.128.1.7", mtu-28); n != 5 {
+		t.Errorf("%d of 5 pings that just fit were answered", n)
+	}
+
+	// Every packet is counted where it came from and where it went to.
+	c, err := a.path.Counters()
+	must(t, err)
+	bytes := uint64(5*(56+42) + 5*(mtu+14))
+	want := Counter{10, bytes, 10, bytes}
+	if got := c.Locals[addrs("10.128.0.7")[0]]; got != want {
+		t.Errorf("the container's counters are %+v, want %+v", got, want)
+	}
+	if got := c.Ranges[prefixes("10.128.1.0/24")[0]]; got != want {
+		t.Errorf("the range's counters are %+v, want %+v", got, want)
+	}
+	if got, want := c.VNIDs[5], (Counter{Sent: 20, SentBytes: 2 * bytes}); got != want {
+		t.Errorf("the VNID's counters are %+v, want %+v", got, want)
+	}
+
+	// Another VNID, and back: the counters of what stayed go on.
+	b.in.Ports[0].VNID = 6
+	b.apply()
+	if n := a.ping("10.128.1.7", 56); n != 0 {
+		t.Errorf("%d pings into another network were answered", n)
+	}
+	b.in.Ports[0].VNID = 0
+	b.apply()
+	if n := a.ping("10.128.1.7", 56); n != 0 {
+		t.Errorf("%d pings were answered with a VNID that the range has not", n)
+	}
+	b.in.Ports[0].VNID = 5
+	b.apply()
+	if n := a.ping("10.128.1.7", 56); n != 5 {
+		t.Errorf("%d of 5 pings were answered when the VNIDs were equal again", n)
+	}
+	c, err = b.path.Counters()
+	must(t, err)
+	if got := c.Locals[addrs("10.128.1.7")[0]]; got.Received < 15 || got.Sent < 15 {
+		t.Errorf("the other container's counters are %+v", got)
+	}
+}
+
+// The path outlives the agent; the next one finds it as it was, and its own programs
+// take the place of the old ones.
+func TestOutlivesTheAgent(t *testing.T) {
+	a, _ := twoHosts(t)
+	if n := a.ping("10.128.1.7", 56); n != 5 {
+		t.Fatalf("%d of 5 pings were answered", n)
+	}
+	must(t, a.path.Close())
+	if n := a.ping("10.128.1.7", 56); n != 5 {
+		t.Errorf("%d of 5 pings were answered without an agent", n)
+	}
+	a.start()
+	if n := a.ping("10.128.1.7", 56); n != 5 {
+		t.Errorf("%d of 5 pings were answered before the new agent knew anything", n)
+	}
+	a.apply()
+	c, err := a.path.Counters()
+	must(t, err)
+	if got := c.Locals[addrs("10.128.0.7")[0]]; got.Sent != 15 || got.Received != 15 {
+		t.Errorf("after a new agent the counters are %+v", got)
+	}
+
+	// An agent that ended half-way through: the next one begins with what is there.
+	a.Do(func() {
+		next := a.in
+		next.Routes = nil
+		must(t, a.path.Narrow(t.Context(), next))
+	})
+	must(t, a.path.Close())
+	if n := a.ping("10.128.1.7", 56); n != 0 {
+		t.Errorf("%d pings were carried that the flows to come do not", n)
+	}
+	a.start()
+	a.apply()
+	if n := a.ping("10.128.1.7", 56); n != 5 {
+		t.Errorf("%d of 5 pings were answered in the end", n)
+	}
+}
+
+func TestStop(t *testing.T) {
+	a, _ := twoHosts(t)
+	if n := a.programs(); n != 2 {
+		t.Fatalf("%d programs are attached", n)
+	}
+	a.Do(func() {
+		must(t, a.path.Stop())
+		must(t, a.path.Narrow(t.Context(), a.in))
+		must(t, a.path.Widen(t.Context(), a.in))
+	})
+	if n := a.programs(); n != 0 {
+		t.Errorf("%d programs are attached after Stop", n)
+	}
+	if n := a.ping("10.128.1.7", 56); n != 0 {
+		t.Errorf("%d pings were carried after Stop", n)
+	}
+	a.Do(func() { must(t, a.path.Start()) })
+	a.apply()
+	if n := a.ping("10.128.1.7", 56); n != 5 {
+		t.Errorf("%d of 5 pings were answered after Start", n)
+	}
+
+	// A new agent with the path switched off removes the programs of the old one.
+	must(t, a.path.Close())
+	a.path = New(a.path.cfg)
+	a.Do(func() { must(t, a.path.Stop()) })
+	if n := a.programs(); n != 0 {
+		t.Errorf("%d programs of a former agent are attached after Stop", n)
+	}
+}
+
+// What the tunnel cannot take goes on to the switch, in one piece or not.
+func TestTooBig(t *testing.T) {
+	a, _ := twoHosts(t)
+	a.Do(func() { must(t, link.SetMTU("gvvxlan", mtu-100)) })
+	if n := a.ping("10.128.1.7", mtu-28-100); n != 5 {
+		t.Errorf("%d of 5 pings that just fit were answered", n)
+	}
+	before, err := a.path.Counters()
+	must(t, err)
+	if n := a.ping("10.128.1.7", mtu-28-99); n != 0 {
+		t.Errorf("%d pings that are too big were carried", n)
+	}
+	after, err := a.path.Counters()
+	must(t, err)
+	if who := netip.MustParseAddr("10.128.0.7"); before.Locals[who] != after.Locals[who] {
+		t.Error("what goes on is counted")
+	}
+}

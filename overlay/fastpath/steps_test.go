@@ -1,0 +1,189 @@
+package fastpath
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+var devices = map[string]uint32{"a": 11, "b": 12, "c": 13, "d": 14}
+
+// TestSteps: whatever changes, and wherever the agent is killed between two writes, a
+// packet is carried only as the flows in force would: the old ones or the new ones
+// before and after they are replaced.
+func TestSteps(t *testing.T) {
+	carried := 0
+	rapid.Check(t, func(t *rapid.T) {
+		before, after := inputs().Draw(t, "before"), inputs().Draw(t, "after")
+		if rapid.Bool().Draw(t, "small change") {
+			after = before
+			after.Ports = slices.Clone(before.Ports)
+			after.Routes = slices.Clone(before.Routes)
+			for i := range after.Ports {
+				after.Ports[i].VNID = rapid.SampledFrom(vnids).Draw(t, "VNID")
+			}
+			for i := range after.Routes {
+				after.Routes[i].VTEP = rapid.SampledFrom(vteps).Draw(t, "VTEP")
+			}
+		}
+		old, young := Compile(before, devices), Compile(after, devices)
+		list := rapid.SliceOfN(packets(after, devices), 20, 20).Draw(t, "packets")
+		list = append(list, rapid.SliceOfN(packets(before, devices), 20, 20).Draw(t, "packets")...)
+		now := old.clone()
+		allow := func(step string, laws ...Contents) {
+			for _, p := range list {
+				v := now.Verdict(p)
+				if v == (Verdict{}) {
+					continue
+				}
+				carried++
+				for _, law := range laws {
+					if want := law.Verdict(p); v != want {
+						t.Fatalf("%s: %+v is carried as %+v, the flows say %+v", step, p, v, want)
+					}
+				}
+			}
+		}
+		middle := Between(old, young)
+		walk(t, &now, middle, func() { allow("narrow", old) })
+		allow("flows change", old, young)
+		walk(t, &now, young, func() { allow("widen", young) })
+		if !maps.Equal(now.Locals, young.Locals) || !maps.Equal(now.Ranges, young.Ranges) {
+			t.Fatalf("in the end the maps hold %+v, not %+v", now, young)
+		}
+	})
+	if carried < 1000 {
+		t.Errorf("only %d packets were carried: the test shows little", carried)
+	}
+}
+
+// walk writes want into now as tables.write does, in some order, and stops between any two writes.
+func walk(t *rapid.T, now *Contents, want Contents, look func()) {
+	var sets, deletes []func()
+	for _, a := range slices.SortedFunc(maps.Keys(want.Locals), netip.Addr.Compare) {
+		sets = append(sets, func() { now.Locals[a] = want.Locals[a] })
+	}
+	byText := func(a, b netip.Prefix) int { return slices.Compare([]byte(a.String()), []byte(b.String())) }
+	for _, p := range slices.SortedFunc(maps.Keys(want.Ranges), byText) {
+		sets = append(sets, func() { now.Ranges[p] = want.Ranges[p] })
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(now.Locals), netip.Addr.Compare) {
+		if _, stays := want.Locals[a]; !stays {
+			deletes = append(deletes, func() { delete(now.Locals, a) })
+		}
+	}
+	for _, p := range slices.SortedFunc(maps.Keys(now.Ranges), byText) {
+		if _, stays := want.Ranges[p]; !stays {
+			deletes = append(deletes, func() { delete(now.Ranges, p) })
+		}
+	}
+	for _, list := range [][]func(){sets, deletes} {
+		if len(list) == 0 {
+			continue
+		}
+		for _, write := range rapid.Permutation(list).Draw(t, "order") {
+			write()
+			look()
+		}
+	}
+}
+
+// What is not plain is the switch's.
+func TestCompile(t *testing.T) {
+	in := pipeline.Input{
+		TunnelPort: 1,
+		VTEPs:      []pipeline.VTEP{{Addr: vteps[0], Index: 1}},
+		Subnets:    []pipeline.Subnet{{Prefix: prefixes("10.128.0.0/22")[0], VNID: 5, Gateway: addrs("10.128.3.1")[0]}},
+		Routes: []pipeline.Route{
+			{Prefix: prefixes("10.128.0.0/23")[0], VNID: 5},
+			{Prefix: prefixes("10.128.2.0/23")[0], VNID: 5, VTEP: vteps[0]},
+			{Prefix: prefixes("10.128.1.0/24")[0], VNID: 5, VTEP: vteps[1]},
+			{Prefix: prefixes("224.5.0.0/24")[0], VNID: 5, VTEP: vteps[0]},
+		},
+		Ports: []pipeline.Port{
+			{MAC: macs["a"], Addrs: addrs("10.128.0.2", "fd00:1::2"), VNID: 5, Endpoint: "a"},
+			{MAC: macs["b"], Addrs: addrs("10.128.0.3"), VNID: 5, Endpoint: "b", Inspected: true},
+			{MAC: macs["c"], Addrs: addrs("10.128.0.4"), VNID: 5, Endpoint: "c"},
+		},
+	}
+	c := Compile(in, map[string]uint32{"a": 11, "b": 12})
+	mac := [6]byte(macs["a"])
+	for text, want := range map[string]Local{
+		"10.128.0.2": {11, mac, 5}, "fd00:1::2": {11, mac, 5},
+		"10.128.0.3": {}, // inspected
+		"10.128.0.4": {}, // its device is not known
+	} {
+		if got, there := c.Locals[netip.MustParseAddr(text)]; !there || got != want {
+			t.Errorf("%s is %+v, %v", text, got, there)
+		}
+	}
+	for text, want := range map[string]Verdict{
+		"10.128.2.9":   {VTEP: vteps[0], VNID: 5},
+		"10.128.3.1":   {}, // the gateway, though within the range
+		"10.128.1.9":   {}, // of an unknown VTEP
+		"10.128.0.9":   {}, // nobody's
+		"224.5.0.1":    {}, // multicast, whatever range
+		"198.51.100.1": {},
+	} {
+		p := Packet{Src: addrs("10.128.0.2")[0], Dst: netip.MustParseAddr(text), Ifindex: 11, MAC: mac}
+		if got := c.Verdict(p); got != want {
+			t.Errorf("to %s: %+v, want %+v", text, got, want)
+		}
+	}
+	in.TunnelPort = 0
+	if got := Compile(in, nil).Ranges[prefixes("10.128.2.0/23")[0]]; got != (Range{}) {
+		t.Errorf("without a tunnel: %+v", got)
+	}
+}
+
+func TestSlots(t *testing.T) {
+	s := newSlots()
+	take := func(key any) uint32 {
+		slot, _, err := s.take(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slot
+	}
+	s.adopt("x", firstSlot+3)
+	if a := take("a"); a == firstSlot+3 || a < firstSlot {
+		t.Errorf("a has slot %d", a)
+	}
+	if take("x") != firstSlot+3 {
+		t.Error("x lost its slot")
+	}
+	s.release("x")
+	if got := take("y"); got != firstSlot+3 {
+		t.Errorf("y has slot %d, not x's", got)
+	}
+	seen := map[uint32]bool{}
+	for _, slot := range s.of {
+		seen[slot] = true
+	}
+	for i := range maxSlots - firstSlot - len(s.of) {
+		slot := take(i)
+		if seen[slot] {
+			t.Fatalf("slot %d is two keys'", slot)
+		}
+		seen[slot] = true
+	}
+	if _, _, err := s.take("one more"); err == nil {
+		t.Error("no error without a free slot")
+	}
+}
+
+func macText(b [6]byte) string { return net.HardwareAddr(b[:]).String() }
+
+func (p Packet) String() string {
+	if p.From.IsValid() {
+		return fmt.Sprintf("%s > %s from VTEP %s, VNID %d", p.Src, p.Dst, p.From, p.VNID)
+	}
+	return fmt.Sprintf("%s > %s from device %d, MAC %s", p.Src, p.Dst, p.Ifindex, macText(p.MAC))
+}

@@ -1,0 +1,324 @@
+package fastpath
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+)
+
+// The structs of bpf/fastpath.c.
+type (
+	address [16]byte // IPv4 mapped into IPv6
+
+	localValue struct {
+		Ifindex, VNID  uint32
+		MAC            [6]byte
+		_              uint16
+		Slot, VNIDSlot uint32
+	}
+
+	rangeKey struct {
+		Bits uint32
+		Addr address
+	}
+
+	rangeValue struct {
+		VTEP       address
+		VNID, Slot uint32
+	}
+
+	configValue struct{ On, Tunnel, TunnelMTU uint32 }
+)
+
+// tables are the programs' maps and what they hold. Methods that fail leave held as it
+// may not be: read it again.
+type tables struct {
+	config, locals, ranges, counters *ebpf.Map
+
+	held  Contents
+	slots slots
+}
+
+// read fills held and slots from the maps.
+func (t *tables) read() error {
+	t.held, t.slots = Contents{map[netip.Addr]Local{}, map[netip.Prefix]Range{}}, newSlots()
+	var a address
+	var l localValue
+	it := t.locals.Iterate()
+	for it.Next(&a, &l) {
+		addr := netip.AddrFrom16(a).Unmap()
+		t.held.Locals[addr] = Local{l.Ifindex, l.MAC, l.VNID}
+		t.slots.adopt(addr, l.Slot)
+		if l.Ifindex != 0 && l.VNID != 0 {
+			t.slots.adopt(l.VNID, l.VNIDSlot)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("read the fast path's addresses: %w", err)
+	}
+	var k rangeKey
+	var r rangeValue
+	it = t.ranges.Iterate()
+	for it.Next(&k, &r) {
+		p := k.prefix()
+		v := Range{VNID: r.VNID}
+		if r.VTEP != (address{}) {
+			v.VTEP = netip.AddrFrom16(r.VTEP).Unmap()
+		}
+		t.held.Ranges[p] = v
+		t.slots.adopt(p, r.Slot)
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("read the fast path's ranges: %w", err)
+	}
+	return nil
+}
+
+// write makes the maps hold want, entry by entry: what is set first, what is deleted
+// last. That is right at every moment if want is Between what is held and what is to
+// come, or if what is held is Between something and want.
+func (t *tables) write(want Contents) error {
+	if t.held.Locals == nil {
+		if err := t.read(); err != nil {
+			return err
+		}
+	}
+	for a, l := range want.Locals {
+		if old, there := t.held.Locals[a]; !there || old != l {
+			if err := t.setLocal(a, l); err != nil {
+				return err
+			}
+		}
+	}
+	for p, r := range want.Ranges {
+		if old, there := t.held.Ranges[p]; !there || old != r {
+			if err := t.setRange(p, r); err != nil {
+				return err
+			}
+		}
+	}
+	for a := range t.held.Locals {
+		if _, wanted := want.Locals[a]; !wanted {
+			if err := remove(t.locals, address(a.As16())); err != nil {
+				return fmt.Errorf("take address %s out of the fast path: %w", a, err)
+			}
+			delete(t.held.Locals, a)
+			t.slots.release(a)
+		}
+	}
+	for p := range t.held.Ranges {
+		if _, wanted := want.Ranges[p]; !wanted {
+			if err := remove(t.ranges, keyOf(p)); err != nil {
+				return fmt.Errorf("take range %s out of the fast path: %w", p, err)
+			}
+			delete(t.held.Ranges, p)
+			t.slots.release(p)
+		}
+	}
+	t.forgetVNIDs()
+	return nil
+}
+
+// forgetVNIDs releases the slots of VNIDs that no address has any more.
+func (t *tables) forgetVNIDs() {
+	used := map[uint32]bool{}
+	for _, l := range t.held.Locals {
+		used[l.VNID] = true
+	}
+	for k := range t.slots.of {
+		if v, isVNID := k.(uint32); isVNID && !used[v] {
+			t.slots.release(v)
+		}
+	}
+}
+
+func (t *tables) setLocal(a netip.Addr, l Local) error {
+	value := localValue{Ifindex: l.Ifindex, VNID: l.VNID, MAC: l.MAC}
+	var err error
+	if value.Slot, err = t.slot(a); err != nil {
+		return err
+	}
+	if l.Ifindex != 0 && l.VNID != 0 {
+		if value.VNIDSlot, err = t.slot(l.VNID); err != nil {
+			return err
+		}
+	}
+	if err := t.locals.Put(address(a.As16()), value); err != nil {
+		return fmt.Errorf("put address %s into the fast path: %w", a, err)
+	}
+	t.held.Locals[a] = l
+	return nil
+}
+
+func (t *tables) setRange(p netip.Prefix, r Range) error {
+	value := rangeValue{VNID: r.VNID}
+	if r.VTEP.IsValid() {
+		value.VTEP = r.VTEP.As16()
+	}
+	var err error
+	if value.Slot, err = t.slot(p); err != nil {
+		return err
+	}
+	if err := t.ranges.Put(keyOf(p), value); err != nil {
+		return fmt.Errorf("put range %s into the fast path: %w", p, err)
+	}
+	t.held.Ranges[p] = r
+	return nil
+}
+
+func remove(m *ebpf.Map, key any) error {
+	if err := m.Delete(key); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return nil
+}
+
+// keyOf is the key of a range: in the trie an IPv4 address is one of IPv6.
+func keyOf(p netip.Prefix) rangeKey {
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	}
+	return rangeKey{uint32(bits), p.Addr().As16()}
+}
+
+func (k rangeKey) prefix() netip.Prefix {
+	a := netip.AddrFrom16(k.Addr)
+	if a.Is4In6() && k.Bits >= 96 {
+		return netip.PrefixFrom(a.Unmap(), int(k.Bits)-96)
+	}
+	return netip.PrefixFrom(a, int(k.Bits))
+}
+
+// Counter is the packets and bytes, Ethernet header included, of an address, of a range
+// or between two equal VNIDs. Packets that the kernel left in one piece, to be
+// segmented later, count once, as in the switch.
+type Counter struct{ Sent, SentBytes, Received, ReceivedBytes uint64 }
+
+// Counters are what the programs carried, since the entry of each has been there.
+type Counters struct {
+	Locals         map[netip.Addr]Counter   // by the address, to it
+	Ranges         map[netip.Prefix]Counter // into the range, out of it
+	VNIDs          map[uint32]Counter       // Sent: between ends of this VNID
+	FromZero, Zero Counter                  // Sent: since the sender, or only the receiver, has VNID 0
+}
+
+// Slots of bpf/fastpath.c that belong to no entry.
+const (
+	slotFromZero = iota
+	slotToZero
+	firstSlot
+	maxSlots = 32768
+)
+
+func (t *tables) count() (Counters, error) {
+	c := Counters{map[netip.Addr]Counter{}, map[netip.Prefix]Counter{}, map[uint32]Counter{}, Counter{}, Counter{}}
+	var err error
+	if c.FromZero, err = t.counter(slotFromZero); err != nil {
+		return c, err
+	}
+	if c.Zero, err = t.counter(slotToZero); err != nil {
+		return c, err
+	}
+	for key, slot := range t.slots.of {
+		n, err := t.counter(slot)
+		if err != nil {
+			return c, err
+		}
+		switch k := key.(type) {
+		case netip.Addr:
+			c.Locals[k] = n
+		case netip.Prefix:
+			c.Ranges[k] = n
+		case uint32:
+			c.VNIDs[k] = n
+		}
+	}
+	return c, nil
+}
+
+func (t *tables) counter(slot uint32) (sum Counter, err error) {
+	var cpus []Counter
+	if err := t.counters.Lookup(slot, &cpus); err != nil {
+		return sum, fmt.Errorf("read counter %d of the fast path: %w", slot, err)
+	}
+	for _, c := range cpus {
+		sum.Sent += c.Sent
+		sum.SentBytes += c.SentBytes
+		sum.Received += c.Received
+		sum.ReceivedBytes += c.ReceivedBytes
+	}
+	return sum, nil
+}
+
+// slot is the counter of an address, a range or a VNID, at zero if it is new.
+func (t *tables) slot(key any) (uint32, error) {
+	slot, isNew, err := t.slots.take(key)
+	if err != nil || !isNew {
+		return slot, err
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err == nil {
+		err = t.counters.Put(slot, make([]Counter, cpus))
+	}
+	if err != nil {
+		return slot, fmt.Errorf("reset counter %d of the fast path: %w", slot, err)
+	}
+	return slot, nil
+}
+
+// slots says which counter is whose: that of a netip.Addr, a netip.Prefix or a VNID
+// (uint32).
+type slots struct {
+	of   map[any]uint32
+	free []uint32 // that were released
+	next uint32   // never used from here on
+}
+
+func newSlots() slots { return slots{of: map[any]uint32{}, next: firstSlot} }
+
+func (s *slots) take(key any) (slot uint32, isNew bool, err error) {
+	if slot, ok := s.of[key]; ok {
+		return slot, false, nil
+	}
+	if n := len(s.free); n > 0 {
+		slot, s.free = s.free[n-1], s.free[:n-1]
+	} else {
+		if s.next == maxSlots {
+			return 0, false, fmt.Errorf("the fast path counts %d addresses, ranges and VNIDs, and there are more", maxSlots)
+		}
+		slot = s.next
+		s.next++
+	}
+	s.of[key] = slot
+	return slot, true, nil
+}
+
+func (s *slots) release(key any) {
+	if slot, ok := s.of[key]; ok {
+		s.free = append(s.free, slot)
+		delete(s.of, key)
+	}
+}
+
+// adopt notes a slot that was found in a map.
+func (s *slots) adopt(key any, slot uint32) {
+	if _, known := s.of[key]; known || slot < firstSlot || slot >= maxSlots {
+		return
+	}
+	for ; s.next < slot; s.next++ {
+		s.free = append(s.free, s.next)
+	}
+	if i := slices.Index(s.free, slot); i >= 0 {
+		s.free = slices.Delete(s.free, i, i+1)
+	}
+	s.next = max(s.next, slot+1)
+	s.of[key] = slot
+}
+
+// clone is for what must not change with held.
+func (c Contents) clone() Contents { return Contents{maps.Clone(c.Locals), maps.Clone(c.Ranges)} }

@@ -1,0 +1,63 @@
+package fastpath
+
+import "net/netip"
+
+// Packet is what a verdict depends on. From is the VTEP that a packet came from, with
+// the VNID of its tunnel header, or invalid for a packet that came from the container
+// behind Ifindex with the source MAC.
+type Packet struct {
+	Src, Dst netip.Addr
+	Ifindex  uint32
+	MAC      [6]byte
+	From     netip.Addr
+	VNID     uint32
+}
+
+// Verdict is what the programs do with a packet. Its zero value says that it goes on
+// to the switch.
+type Verdict struct {
+	Ifindex uint32 // delivered to the container behind this veth
+	MAC     [6]byte
+	VTEP    netip.Addr // or sent to this VTEP
+	VNID    uint32     // with this VNID
+}
+
+// Verdict is what bpf/fastpath.c does, in Go: for tests, and to read first.
+func (c Contents) Verdict(p Packet) Verdict {
+	vnid := p.VNID
+	if p.From.IsValid() {
+		if r := c.lookup(p.Src); r.VTEP != p.From || r.VNID != vnid {
+			return Verdict{}
+		}
+	} else {
+		src := c.Locals[p.Src]
+		if src.Ifindex == 0 || src.Ifindex != p.Ifindex || src.MAC != p.MAC {
+			return Verdict{}
+		}
+		vnid = src.VNID
+	}
+	if dst, here := c.Locals[p.Dst]; here || p.From.IsValid() {
+		if dst.Ifindex == 0 || dst.Ifindex == p.Ifindex || !reachable(vnid, dst.VNID) {
+			return Verdict{}
+		}
+		return Verdict{Ifindex: dst.Ifindex, MAC: dst.MAC}
+	}
+	r := c.lookup(p.Dst)
+	if !r.VTEP.IsValid() || !reachable(vnid, r.VNID) {
+		return Verdict{}
+	}
+	return Verdict{VTEP: r.VTEP, VNID: vnid}
+}
+
+func reachable(a, b uint32) bool { return a == b || a == 0 || b == 0 }
+
+func (c Contents) lookup(a netip.Addr) Range {
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		if p, err := a.Prefix(bits); err == nil {
+			if r, ok := c.Ranges[p]; ok {
+				return r
+			}
+		}
+	}
+	return Range{}
+}

@@ -1,0 +1,156 @@
+package fastpath
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+func TestMain(m *testing.M) { ovstest.Main(m) }
+
+// The small world that random inputs and packets are drawn from, so that they meet.
+var (
+	vteps     = addrs("192.0.2.2", "192.0.2.3", "2001:db8::4")
+	vnids     = []uint32{5, 5, 5, 0, 6}
+	endpoints = []string{"a", "b", "c", "d"}
+	macs      = map[string]net.HardwareAddr{
+		"a": {2, 0x42, 0, 0, 0, 0xa}, "b": {2, 0x42, 0, 0, 0, 0xb}, "c": {2, 0x42, 0, 0, 0, 0xc}, "d": {2, 0x42, 0, 0, 0, 0xd},
+	}
+	subnets = prefixes("10.128.0.0/24", "10.128.0.128/25", "10.129.0.0/24", "10.128.0.0/16", "fd00:1::/64", "fd00:2::/64", "224.1.0.0/16", "127.1.0.0/16")
+	numbers = addrs(
+		"10.128.0.1", "10.128.0.2", "10.128.0.3", "10.128.0.130", "10.128.0.131", "10.128.7.7", "10.129.0.1", "10.129.0.2", "10.129.0.200",
+		"fd00:1::1", "fd00:1::2", "fd00:1::8000:2", "fd00:2::1", "fd00:2::2",
+	)
+	elsewhere = addrs("224.0.0.1", "224.1.0.5", "255.255.255.255", "127.0.0.1", "127.1.0.9", "198.51.100.1", "0.0.0.0", "ff02::1", "::1", "fe80::1", "::", "2001:db8::9")
+)
+
+func addrs(s ...string) (out []netip.Addr) {
+	for _, a := range s {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+func prefixes(s ...string) (out []netip.Prefix) {
+	for _, p := range s {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}
+
+// inputs draws what the cluster may know, sound or silly, that compiles to flows.
+func inputs() *rapid.Generator[pipeline.Input] {
+	return rapid.Custom(func(t *rapid.T) pipeline.Input {
+		in := pipeline.Input{
+			Round: pipeline.Round, Tunnel: pipeline.HeaderBits, VXLANPort: 4789,
+			TunnelPort: 1, GatewayPort: 2, GatewayMAC: net.HardwareAddr{2, 0x42, 0, 0, 0, 2},
+		}
+		for i, v := range vteps {
+			if rapid.IntRange(0, 3).Draw(t, "knows "+v.String()) < 3 {
+				in.VTEPs = append(in.VTEPs, pipeline.VTEP{Addr: v, Index: uint32(i + 1)})
+			}
+		}
+		taken := map[netip.Addr]bool{}
+		vnid := rapid.SampledFrom(vnids)
+		for _, p := range rapid.SliceOfDistinct(rapid.SampledFrom(subnets), rapid.ID).Draw(t, "subnets") {
+			s := pipeline.Subnet{Prefix: p, VNID: vnid.Draw(t, "VNID")}
+			if g := p.Addr().Next(); rapid.Bool().Draw(t, "gateway") && !taken[g] {
+				s.Gateway, taken[g] = g, true
+			}
+			in.Subnets = append(in.Subnets, s)
+		}
+		seen := map[netip.Prefix]bool{}
+		for range rapid.IntRange(2, 8).Draw(t, "routes") {
+			a := rapid.SampledFrom(slices.Concat(numbers, elsewhere[:5])).Draw(t, "of")
+			p, _ := a.Prefix(rapid.IntRange(a.BitLen()*3/8, a.BitLen()).Draw(t, "bits"))
+			if seen[p] {
+				continue
+			}
+			seen[p] = true
+			r := pipeline.Route{Prefix: p, VNID: vnid.Draw(t, "VNID")}
+			if rapid.IntRange(0, 3).Draw(t, "remote") < 3 {
+				r.VTEP = rapid.SampledFrom(vteps).Draw(t, "VTEP")
+			}
+			in.Routes = append(in.Routes, r)
+		}
+		for i, e := range endpoints {
+			p := pipeline.Port{
+				OFPort: uint32(i + 3), MAC: macs[e], VNID: vnid.Draw(t, "VNID"), Endpoint: e,
+				Internal: rapid.Bool().Draw(t, "internal"), Inspected: rapid.IntRange(0, 5).Draw(t, "inspected") == 5,
+			}
+			for _, a := range rapid.SliceOfN(rapid.SampledFrom(numbers), 1, 2).Draw(t, "addresses of "+e) {
+				if !taken[a] {
+					taken[a] = true
+					p.Addrs = append(p.Addrs, a)
+				}
+			}
+			if len(p.Addrs) > 0 {
+				in.Ports = append(in.Ports, p)
+			}
+		}
+		return in
+	}).Filter(func(in pipeline.Input) bool {
+		_, err := pipeline.Compile(in)
+		return err == nil
+	})
+}
+
+// packets draws one that may well be meant for somebody in in.
+func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packet] {
+	return rapid.Custom(func(t *rapid.T) Packet {
+		if p, ok := aimed(t, in, device); ok {
+			return p
+		}
+		all := slices.Concat(numbers, elsewhere)
+		p := Packet{Src: rapid.SampledFrom(all).Draw(t, "source"), Dst: rapid.SampledFrom(all).Draw(t, "destination")}
+		for p.Dst.Is4() != p.Src.Is4() {
+			p.Dst = rapid.SampledFrom(all).Draw(t, "destination")
+		}
+		if rapid.Bool().Draw(t, "from the tunnel") {
+			p.From = rapid.SampledFrom(vteps).Draw(t, "VTEP")
+			p.VNID = rapid.SampledFrom(vnids).Draw(t, "VNID")
+			return p
+		}
+		e := rapid.SampledFrom(endpoints).Draw(t, "endpoint")
+		for _, port := range in.Ports {
+			if honest := rapid.IntRange(0, 9).Draw(t, "honest") < 9; honest && port.Endpoint == e && port.Addrs[0].Is4() == p.Dst.Is4() {
+				p.Src = port.Addrs[0]
+			}
+		}
+		p.Ifindex, p.MAC = device[e], [6]byte(macs[e])
+		if rapid.IntRange(0, 9).Draw(t, "another MAC") == 9 {
+			p.MAC = [6]byte(macs[rapid.SampledFrom(endpoints).Draw(t, "whose")])
+		}
+		return p
+	})
+}
+
+// aimed draws a packet that is likely to be carried, which few random ones are.
+func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, bool) {
+	kind := rapid.SampledFrom([]string{"any", "local", "out", "in"}).Draw(t, "kind")
+	if kind == "any" || len(in.Ports) == 0 {
+		return Packet{}, false
+	}
+	a, b := rapid.SampledFrom(in.Ports).Draw(t, "a"), rapid.SampledFrom(in.Ports).Draw(t, "b")
+	p := Packet{Src: a.Addrs[0], Dst: b.Addrs[0], Ifindex: device[a.Endpoint], MAC: [6]byte(a.MAC)}
+	var there []pipeline.Route
+	for _, r := range in.Routes {
+		if r.VTEP.IsValid() && r.Prefix.Addr().Is4() == p.Src.Is4() {
+			there = append(there, r)
+		}
+	}
+	if kind != "local" && len(there) > 0 {
+		r := rapid.SampledFrom(there).Draw(t, "range")
+		p.Dst = r.Prefix.Addr()
+		if kind == "in" {
+			p = Packet{Src: r.Prefix.Addr(), Dst: a.Addrs[0], From: r.VTEP, VNID: r.VNID}
+		}
+	}
+	return p, p.Src.Is4() == p.Dst.Is4()
+}

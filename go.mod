@@ -3,6 +3,7 @@ module github.com/grapevine-net/grapevine
 go 1.26.0
 
 require (
+	filippo.io/edwards25519 v1.2.0
 	github.com/cilium/ebpf v0.22.0
 	github.com/containerd/errdefs v1.0.0
 	github.com/coreos/go-iptables v0.8.0

@@ -12,18 +12,27 @@ import (
 func big(b testing.TB) (messages [][]byte) {
 	b.Helper()
 	for h := range 1000 {
-		s := New(id(h + 1))
-		put(b, s, Node{ID: id(h + 1), Name: fmt.Sprintf("host%d", h), VTEP: netip.AddrFrom4([4]byte{192, 168, byte(h >> 8), byte(h)}), VXLANPort: 4789, MTU: 1500})
+		s := signer(b, h+1)
+		put(b, s, Node{ID: s.Self(), Name: fmt.Sprintf("host%d", h), VTEP: netip.AddrFrom4([4]byte{192, 168, byte(h >> 8), byte(h)}), VXLANPort: 4789, MTU: 1500})
 		for e := range 100 {
 			n := h*100 + e
 			put(b, s, Endpoint{
-				ID: fmt.Sprintf("%064x", n), Network: fmt.Sprintf("network%d", n%256), Host: id(h + 1), MAC: fmt.Sprintf("02:00:00:%02x:%02x:%02x", n>>16, n>>8&255, n&255),
+				ID: fmt.Sprintf("%064x", n), Network: fmt.Sprintf("network%d", n%256), Host: s.Self(), MAC: fmt.Sprintf("02:00:00:%02x:%02x:%02x", n>>16, n>>8&255, n&255),
 				Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 128 + byte(n>>16), byte(n >> 8), byte(n)})}, Container: fmt.Sprintf("%064x", n), Name: fmt.Sprintf("app-%d", n),
 			})
 		}
 		messages = append(messages, Encode(recordsOf(s)))
 	}
 	return messages
+}
+
+// bigHost is the records of one of them.
+func bigHost(b testing.TB) []Record {
+	recs, err := Decode(big(b)[7])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return recs
 }
 
 func bigState(b testing.TB) *State {

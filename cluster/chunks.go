@@ -40,18 +40,19 @@ func (d Digest) covers(o Digest) bool {
 // chunks numbers the messages if last has a Sync, and then ends with last.
 func chunks(recs iter.Seq[Record], max int, last wireMessage) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		next, size := wireMessage{Sync: last.Sync}, 0
+		next, size, keys := wireMessage{Sync: last.Sync}, 0, keyTable{}
 		for r := range recs {
 			raw := encodeRecord(r)
 			if len(next.Records) > 0 && (size+len(raw) > max || len(next.Records) == maxItems) {
+				next.Keys = keys.list()
 				if !yield(next.encode()) {
 					return
 				}
-				next, size = wireMessage{Sync: last.Sync, Part: next.Part + 1}, 0
+				next, size, keys = wireMessage{Sync: last.Sync, Part: next.Part + 1}, 0, keyTable{}
 			}
-			next.Records, size = append(next.Records, cbor.RawMessage(raw)), size+len(raw)
+			next.Records, size = append(next.Records, cbor.RawMessage(raw)), size+len(raw)+keys.add(&r)
 		}
-		last.Records, last.Part = next.Records, next.Part
+		last.Records, last.Part, last.Keys = next.Records, next.Part, keys.list()
 		if len(last.Records) > 0 || last.Last {
 			yield(last.encode())
 		}

@@ -10,7 +10,10 @@ import (
 // wireVersion is the first byte of every message: the format of all that
 // follows. It rises when older agents could not understand, or would have to
 // refuse, what newer ones write; new fields and new kinds need no new version.
-const wireVersion = 1
+//
+//	1: never released: records without signatures
+//	2: signed records
+const wireVersion = 2
 
 // maxMessage is the largest message accepted, bytes.
 const maxMessage = 16 << 20
@@ -57,6 +60,8 @@ type wireMessage struct {
 	Part     uint32            `cbor:"3,keyasint,omitempty"`
 	Last     bool              `cbor:"4,keyasint,omitempty"`
 	Complete []byte            `cbor:"5,keyasint,omitempty"`
+	// Keys are those of the writers of Records, in the order of their bytes.
+	Keys [][]byte `cbor:"6,keyasint,omitempty"`
 }
 
 type wireRecord struct {
@@ -68,6 +73,8 @@ type wireRecord struct {
 	Body    cbor.RawMessage `cbor:"6,keyasint,omitempty"`
 	// ID only where no body says it: of tombstones and of unknown kinds.
 	ID string `cbor:"7,keyasint,omitempty"`
+	// Sig is the writer's signature over the record without it.
+	Sig []byte `cbor:"8,keyasint,omitempty"`
 }
 
 // Encode returns the wire form of records that came from State.Put,
@@ -84,9 +91,12 @@ func Decode(b []byte) ([]Record, error) {
 // Encode returns the wire form of a message.
 func (m Message) Encode() []byte {
 	w := wireMessage{Sync: m.Sync, Part: m.Part, Last: m.Complete != nil}
-	for _, r := range m.Records {
-		w.Records = append(w.Records, encodeRecord(r))
+	keys := keyTable{}
+	for i := range m.Records {
+		keys.add(&m.Records[i])
+		w.Records = append(w.Records, encodeRecord(m.Records[i]))
 	}
+	w.Keys = keys.list()
 	if m.Complete != nil {
 		w.Complete = packDigest(*m.Complete)
 	}
@@ -107,9 +117,13 @@ func DecodeMessage(b []byte) (Message, error) {
 		return Message{}, err
 	}
 	m := Message{Sync: w.Sync, Part: w.Part}
+	keys, err := readKeys(w.Keys)
+	if err != nil {
+		return Message{}, err
+	}
 	var bad []error
 	for _, raw := range w.Records {
-		if r, err := decodeRecord(raw); err != nil {
+		if r, err := decodeRecord(raw, keys); err != nil {
 			bad = append(bad, err)
 		} else {
 			m.Records = append(m.Records, r)

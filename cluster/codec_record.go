@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 
@@ -34,6 +35,9 @@ func encodeRecord(r Record) []byte {
 			w.ID = r.Key.ID
 		}
 	}
+	if r.sig != nil {
+		w.Sig = r.sig.sum[:]
+	}
 	return must(encoding.Marshal(w))
 }
 
@@ -50,13 +54,19 @@ func (r Record) encodedBody() []byte {
 
 // decodeRecord returns a record that is well formed and within all limits, and
 // shares no memory with b.
-func decodeRecord(b []byte) (Record, error) {
+func decodeRecord(b []byte, keys keyTable) (Record, error) {
 	var w wireRecord
 	if err := decoding.Unmarshal(b, &w); err != nil {
 		return Record{}, malformed(err)
 	}
 	r := Record{
 		Key: Key{w.Kind, w.ID}, Version: Version{w.Counter, w.Node}, Prev: w.Prev, Deleted: w.Deleted,
+	}
+	if len(w.Sig) > 0 {
+		if len(w.Sig) != ed25519.SignatureSize {
+			return Record{}, refuse(r, ErrMalformed, fmt.Errorf("signature of %d bytes", len(w.Sig)))
+		}
+		r.sig = &signature{key: keys[r.Version.Node], sum: [ed25519.SignatureSize]byte(w.Sig)}
 	}
 	if len(w.Body) > 0 {
 		if err := r.decodeBody(w.Body); err != nil {

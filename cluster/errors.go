@@ -11,8 +11,9 @@ var (
 	ErrMalformed = errors.New("malformed")
 	// ErrVersion: the message is of a newer format.
 	ErrVersion = errors.New("newer wire format")
-	// ErrForged: the body speaks for another host than its writer.
-	ErrForged = errors.New("written by another host than the one it speaks for")
+	// ErrForged: the record is not signed by its writer, or the body speaks for
+	// another host than its writer.
+	ErrForged = errors.New("not the word of the host it speaks for")
 	// ErrLostWrites: others know writes of this host that it does not know itself:
 	// its state directory was restored from a copy, or two agents use one identity.
 	// It must not go on under this identity.

@@ -95,6 +95,9 @@ func (s *State) acceptable(r *Record) error {
 	if !speaksFor(r.Version.Node, r.Body) {
 		return refuse(*r, ErrForged, nil)
 	}
+	if s.rekeyed(r) {
+		return refuse(*r, ErrForged, errors.New("signed with another key than this host's records before"))
+	}
 	return nil
 }
 

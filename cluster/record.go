@@ -59,6 +59,8 @@ type Record struct {
 	// raw is the body as it came, kept if it says more than Body does: it was
 	// written by a newer agent, and goes on to others whole.
 	raw []byte
+	// sig is the writer's signature, nil if there is none.
+	sig *signature
 }
 
 // Body is the content of a live record: Node, Network, Subnet, Endpoint, Use or

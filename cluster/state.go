@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,6 +37,9 @@ type State struct {
 	// held has for a writer the lowest counter of its claims that this host
 	// refused because of what it owns. Others may want those: the mark stays below.
 	held map[NodeID]uint64
+	// key signs what this host writes (SignWith); nil: nothing does.
+	key    ed25519.PrivateKey
+	public *PublicKey
 	// touched are the keys of the records put in or removed, for Touched.
 	touched []Key
 }
@@ -128,6 +132,7 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 	if known && old.Body != nil && r.Key.Kind != KindClaim && bytes.Equal(old.encodedBody(), raw) {
 		return old, false, nil
 	}
+	s.sign(&r)
 	s.write(&r)
 	return r, true, nil
 }
@@ -141,6 +146,7 @@ func (s *State) Delete(k Key, now time.Time) (Record, bool) {
 		return Record{}, false
 	}
 	r := Record{Key: k, Version: Version{s.clock + 1, s.self}, Prev: s.cur.Mark(s.self), Deleted: max(1, now.Unix())}
+	s.sign(&r)
 	s.write(&r)
 	return r, true
 }
@@ -179,6 +185,7 @@ func (s *State) apply(r *Record) (gone []*Record) {
 	s.changed()
 	s.cur.rev++
 	s.touched = append(s.touched, r.Key)
+	s.intern(r)
 	if c, ok := r.claim(); ok {
 		_, dropped := s.cur.ring.Merge(c)
 		for _, d := range dropped {

@@ -62,10 +62,25 @@ func (g *Gossip) refuse(reason, key string, err error) error {
 // that host is admitted, or was not seen for problemMemory: a host that has only
 // changed its address looks like two for a moment.
 func (g *Gossip) Problems() []string {
+	return g.listProblems(func(key string) bool { return !strings.HasPrefix(key, suspect) })
+}
+
+// Suspects returns which hosts send what the State refuses, and why, for people.
+func (g *Gossip) Suspects() []string {
+	return g.listProblems(func(key string) bool { return strings.HasPrefix(key, suspect) })
+}
+
+// suspect begins the keys of problems with what a host says, not with the host.
+const suspect = "merge "
+
+func (g *Gossip) listProblems(which func(key string) bool) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []string
 	for key, p := range g.problems {
+		if !which(key) {
+			continue
+		}
 		if time.Since(p.last) > problemMemory {
 			delete(g.problems, key)
 			continue

@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"math/rand/v2"
-	"sync"
 	"time"
 )
 
@@ -33,21 +32,4 @@ func jitter(d time.Duration) time.Duration {
 
 func shuffle[T any](s []T) {
 	rand.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
-}
-
-// throttle lets something happen at most once in logEvery.
-type throttle struct {
-	mu   sync.Mutex
-	last time.Time
-}
-
-func (t *throttle) due() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := time.Now()
-	if !t.last.IsZero() && now.Sub(t.last) < logEvery {
-		return false
-	}
-	t.last = now
-	return true
 }

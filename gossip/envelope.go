@@ -8,10 +8,15 @@ import (
 	"time"
 )
 
-// The version of the envelope and of node meta that this program speaks.
+// The versions that this program speaks, of the envelope, of node meta, and of
+// what the State and calls put into them. Hosts that have none in common refuse
+// each other by name. A release speaks that of the release before as well.
+//
+//	1: never released: records without signatures
+//	2: signed records
 const (
-	protoMin = 1
-	protoMax = 1
+	protoMin = 2
+	protoMax = 2
 )
 
 type kind uint8

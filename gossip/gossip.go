@@ -48,7 +48,6 @@ type Gossip struct {
 
 	out          outbox
 	mergeMu      sync.Mutex // one State.Merge at a time
-	mergeLog     throttle
 	seen         *recent
 	incoming     chan delta
 	incomingHeld atomic.Int64 // bytes in incoming

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 )
 
 // receive takes a message from memberlist: it copies, hands on and returns.
@@ -88,10 +89,22 @@ func (g *Gossip) merge(from string, b []byte) (fresh []byte, err error) {
 		}
 	}()
 	if fresh, err = g.state.Merge(b); err != nil {
-		g.stats.add(RefusedMerge, 1)
-		if g.mergeLog.due() {
-			g.log.Warn("refused gossiped state", "from", from, "err", err)
-		}
+		_ = g.refuse(RefusedMerge, suspect+from, fmt.Errorf(refusedMark+"of what host %s (%v) sends: %w", from, g.lastAddr(from), shorten(err)))
 	}
 	return fresh, err
+}
+
+// maxProblem bounds the text of a problem, bytes.
+const maxProblem = 400
+
+// shorten cuts the text of an error that joins many.
+func shorten(err error) error {
+	text, rest, more := strings.Cut(err.Error(), "\n")
+	if len(text) > maxProblem {
+		text = strings.ToValidUTF8(text[:maxProblem], "") + "..."
+	}
+	if more {
+		text = fmt.Sprintf("%s (and %d more)", text, 1+strings.Count(rest, "\n"))
+	}
+	return errors.New(text)
 }

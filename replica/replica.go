@@ -6,6 +6,7 @@ package replica
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -44,6 +45,8 @@ type Replica struct {
 	// behind says that the disk is older than state, be it in the marks only.
 	behind bool
 	syncs  answers
+	// signed says that only signed records are believed.
+	signed bool
 
 	snap atomic.Pointer[cluster.Snapshot]
 	feed feed
@@ -51,11 +54,24 @@ type Replica struct {
 	// trouble is the first error that concerns this host's identity.
 	trouble atomic.Pointer[error]
 	wake    chan struct{} // capacity 1: there is something to flush
+	refused refusals
+}
+
+// Option changes a Replica as Open makes it.
+type Option func(*Replica) error
+
+// Signed makes a Replica sign what it writes with its host's key, and refuse what
+// others write if it is not signed by them. Without it nothing is signed.
+func Signed(key ed25519.PrivateKey) Option {
+	return func(r *Replica) error {
+		r.signed = true
+		return r.state.SignWith(key)
+	}
 }
 
 // Open reads the state of host self from the state file. Run must be running
 // for Outbox to give anything and for what other hosts write to be flushed.
-func Open(db *store.DB, self cluster.NodeID) (*Replica, error) {
+func Open(db *store.DB, self cluster.NodeID, options ...Option) (*Replica, error) {
 	recs, marks, err := load(db)
 	if err != nil {
 		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
@@ -67,6 +83,11 @@ func Open(db *store.DB, self cluster.NodeID) (*Replica, error) {
 	r := &Replica{
 		self: self, db: db, now: time.Now, batch: flushBatch, state: state, dirty: map[cluster.Key]bool{},
 		feed: newFeed(), out: newOutbox(), wake: make(chan struct{}, 1),
+	}
+	for _, o := range options {
+		if err := o(r); err != nil {
+			return nil, fmt.Errorf("open the cluster's state: %w", err)
+		}
 	}
 	r.snap.Store(state.Snapshot())
 	return r, nil

@@ -37,10 +37,12 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	if bad != nil && len(cluster.Refusals(bad)) == 0 {
 		return nil, bad
 	}
+	recs, forged := r.verified(m.Records)
+	bad = errors.Join(bad, forged)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := r.state.Clone()
-	added, gone, refused := next.Merge(m.Records)
+	added, gone, refused := next.Merge(recs)
 	whole := r.syncs.whole(m, bad == nil && !errors.Is(refused, cluster.ErrCounter))
 	var incomplete error
 	if whole {
@@ -58,9 +60,30 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	return fresh, err
 }
 
+// verified returns the records that are known here already, to the bit, or signed
+// by their writers; all, if records are not signed here.
+func (r *Replica) verified(recs []cluster.Record) (good []cluster.Record, err error) {
+	if !r.signed {
+		return recs, nil
+	}
+	snap := r.Snapshot()
+	unknown := recs[:0:0]
+	for _, rec := range recs {
+		if known, ok := snap.Record(rec.Key); ok && known.Version == rec.Version && known.Equal(rec) {
+			good = append(good, rec)
+		} else {
+			unknown = append(unknown, rec)
+		}
+	}
+	fresh, err := cluster.Verify(unknown)
+	return append(good, fresh...), err
+}
+
 // note remembers an error that means that this host's identity is spent.
 func (r *Replica) note(err error) {
-	for _, e := range cluster.Refusals(err) {
+	all := cluster.Refusals(err)
+	r.refused.count(all)
+	for _, e := range all {
 		if errors.Is(e, cluster.ErrLostWrites) || errors.Is(e, cluster.ErrOwned) {
 			var trouble error = e
 			r.trouble.CompareAndSwap(nil, &trouble)

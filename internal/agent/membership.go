@@ -98,7 +98,8 @@ func (a *Agent) resumeSeed() error {
 
 // setCluster makes the cluster's ID part of this host's identity, durably.
 func (a *Agent) setCluster(id string) error {
-	next := identity.Identity{Node: a.id.Node, Cluster: id}
+	next := a.id
+	next.Cluster = id
 	if err := next.Save(a.cfg.State); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -35,10 +36,15 @@ func (a *Agent) status(context.Context) (api.Status, error) {
 	return s, nil
 }
 
-// refused counts what gossip refused, but for what is part of every start.
+// refused counts what gossip refused, but for what is part of every start, and
+// the records that were.
 func (a *Agent) refused() map[string]uint64 {
 	stats := a.gossip.Stats()
 	delete(stats, gossip.RefusedNoCluster)
+	if stats == nil {
+		stats = map[string]uint64{}
+	}
+	maps.Copy(stats, a.replica.Refused())
 	return stats
 }
 
@@ -71,6 +77,9 @@ func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem
 	}
 	for _, p := range a.gossip.Problems() {
 		add("until then the two hosts' containers do not reach each other", "%s", p)
+	}
+	for _, p := range a.gossip.Suspects() {
+		add("see `grapevine status` there; if all is well with it, its agent is broken or its key is stolen: stop it for good, and `grapevine forget` it", "%s", p)
 	}
 	for _, n := range nodes {
 		if !n.Alive {

@@ -1,8 +1,9 @@
 // Package identity keeps what makes a host the same host after a reboot: its
-// node ID, the ID of its cluster, and the gossip key.
+// node ID, the key it signs with, the ID of its cluster, and the gossip keys.
 package identity
 
 import (
+	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -12,16 +13,24 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+
+	"github.com/grapevine-net/grapevine/cluster"
 )
 
 // Identity is the content of identity.json in the state directory.
 type Identity struct {
-	// Node is 16 lower-case hexadecimal digits, made at the first start.
+	// Node is 16 lower-case hexadecimal digits: cluster.HostID of the key.
 	Node string `json:"node"`
 	// Cluster is 32 lower-case hexadecimal digits, made by the seed; empty until
 	// this host has become part of a cluster.
 	Cluster string `json:"cluster,omitempty"`
+	// Key is the seed of the Ed25519 key (RFC 8032) that signs what this host says,
+	// made at the first start. Node is the ID that stands for it.
+	Key []byte `json:"key"`
 }
+
+// Private returns the key that signs what this host says.
+func (id Identity) Private() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(id.Key) }
 
 const identityFile = "identity.json"
 
@@ -44,7 +53,11 @@ func Load(dir string) (Identity, error) {
 	}
 	var id Identity
 	err = json.Unmarshal(data, &id)
-	if err != nil || !nodeForm.MatchString(id.Node) || id.Cluster != "" && !clusterForm.MatchString(id.Cluster) {
+	if err == nil && nodeForm.MatchString(id.Node) && id.Key == nil {
+		return Identity{}, fmt.Errorf("%s has no key to sign with: an agent from before the first release made it; "+
+			"`grapevine forget` this host on another one, if there are others, and remove %s to join as a new host", name, dir)
+	}
+	if err != nil || !id.good() {
 		return Identity{}, fmt.Errorf("%s is damaged: restore it from a backup; "+
 			"else `grapevine forget` this host on another one, and remove %s to join as a new host", name, dir)
 	}
@@ -55,8 +68,22 @@ func create(dir string) (Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Identity{}, fmt.Errorf("make the state directory: %w; the agent must run as root, with GRAPEVINE_STATE a directory that it can write", err)
 	}
-	id := Identity{Node: random(8)}
+	id := newIdentity()
 	return id, id.Save(dir)
+}
+
+func newIdentity() Identity {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		panic(err) // crypto/rand does not fail
+	}
+	return Identity{Node: string(cluster.HostID(cluster.Public(key))), Key: key.Seed()}
+}
+
+// good reports whether the parts are well formed and belong together.
+func (id Identity) good() bool {
+	return len(id.Key) == ed25519.SeedSize && (id.Cluster == "" || clusterForm.MatchString(id.Cluster)) &&
+		string(cluster.HostID(cluster.Public(id.Private()))) == id.Node
 }
 
 // Save writes the identity to dir; it is durable on return.

@@ -2,9 +2,12 @@ package identity
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -21,7 +24,7 @@ func TestLoadKeepsTheNode(t *testing.T) {
 	if err := first.Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := Load(dir); err != nil || again != first {
+	if again, err := Load(dir); err != nil || !reflect.DeepEqual(again, first) {
 		t.Fatalf("second start: %+v, %v, want %+v", again, err, first)
 	}
 	other, err := Load(t.TempDir())
@@ -44,7 +47,17 @@ func private(t *testing.T, dir, name string) {
 }
 
 func TestDamagedIdentityIsRefused(t *testing.T) {
-	for _, text := range []string{"", "{", `{"node":"xyz"}`, `{"node":"0123456789abcdef","cluster":"1"}`, `{"node":"0123456789ABCDEF"}`} {
+	good, err := json.Marshal(newIdentity())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := regexp.MustCompile(`"key":".*"`)
+	for _, text := range []string{
+		"", "{", `{"node":"xyz"}`, string(good[:len(good)/2]),
+		strings.Replace(string(good), `"node"`, `"cluster":"1","node"`, 1),
+		`{"node":"0123456789abcdef",` + key.FindString(string(good)) + `}`, // not that key's ID
+		key.ReplaceAllString(string(good), `"key":"AAAA"`),
+	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, identityFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -115,5 +128,16 @@ func TestBadKeyFile(t *testing.T) {
 		if _, err := Keys(Seed, nil, file, config.ParseKeys); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestIdentityWithoutAKey: what was made before records were signed is not damaged.
+func TestIdentityWithoutAKey(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, identityFile), []byte(`{"node":"0123456789abcdef"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := Load(dir); err == nil || !strings.Contains(err.Error(), "no key to sign with") {
+		t.Errorf("%+v, %v", id, err)
 	}
 }

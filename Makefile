@@ -84,6 +84,7 @@ docs: ## docs/pipeline.md and docs/options.md from the code
 .PHONY: setup
 setup: ## Install what the tests need (Debian)
 	@scripts/setup test
+	@scripts/compose >/dev/null
 
 .PHONY: clean
 clean: ## Remove what was built, and labs of dead processes

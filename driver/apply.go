@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/docker"
@@ -17,10 +20,10 @@ import (
 func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 	var errs []error
 	for _, n := range p.learn {
-		errs = append(errs, d.learn(ctx, n))
+		learnt, err := d.learn(ctx, n)
+		more, errs = more || learnt, append(errs, err)
 	}
-	if len(p.learn) > 0 {
-		err := errors.Join(errs...)
+	if err := errors.Join(errs...); more || err != nil {
 		return err == nil, err
 	}
 	for _, id := range p.lostEPs {
@@ -50,17 +53,43 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 	return false, errors.Join(errs...)
 }
 
-// learn gives a local network the name that Docker has for it.
-func (d *Driver) learn(ctx context.Context, dn docker.Network) error {
+// learn gives a local network the name that Docker has for it, if it can be now.
+func (d *Driver) learn(ctx context.Context, dn docker.Network) (learnt bool, err error) {
+	if d.nameless(dn.ID) {
+		return false, nil
+	}
 	conflict, err := d.learnName(dn)
 	if err != nil || !conflict {
-		return err
+		return true, err
 	}
 	// Its containers must not be part of the other network for a moment longer.
 	for _, id := range d.endpointsOf(dn.ID) {
 		err = errors.Join(err, d.overlay.Detach(ctx, id))
 	}
-	return err
+	return true, err
+}
+
+// nameless reports whether a local network has its subnet from another host's network
+// whose own name is not known yet: whether both are one is to be seen.
+func (d *Driver) nameless(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.local.networks[id]
+	begun := d.begunAs(n)
+	return strings.HasPrefix(begun, provisional) && begun != provisional+id
+}
+
+// begunAs returns the name under which the cluster has a local network that is not
+// learnt: if it began as another host's without a name, the name that one has now. d.mu
+// is held.
+func (d *Driver) begunAs(n localNetwork) string {
+	if n.Name == provisional+n.ID || !strings.HasPrefix(n.Name, provisional) {
+		return n.Name
+	}
+	if s, live := cluster.Get[cluster.Subnet](d.replica.Snapshot(), n.Prefixes[0].String()); live {
+		return s.Network
+	}
+	return "a network that another host has just given up"
 }
 
 func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
@@ -71,16 +100,19 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 		return false, nil
 	}
 	old := n.Name
-	n.Name, n.Learnt = dn.Name, true
-	if old != dn.Name && old != provisional+dn.ID {
+	begun := d.begunAs(n)
+	n.Name, n.Learnt, n.Labels = dn.Name, true, dn.Labels
+	if begun != dn.Name && begun != provisional+dn.ID {
 		n.Name = old
-		n.Conflict = fmt.Sprintf("network %s has the subnet %v of network %s, which is another one; remove it and create it with a subnet of its own, or with none given", dn.Name, n.Prefixes, old)
+		n.Conflict = fmt.Sprintf("network %s has the subnet %v of network %s, which is another one; remove it and create it with a subnet of its own, or with none given", dn.Name, n.Prefixes, begun)
 		d.cfg.Log.Error("network cannot be used", "why", n.Conflict)
 		return true, d.local.setNetwork(n)
 	}
 	_, err = d.replica.Update(func(tx *replica.Tx) error {
 		if old != n.Name {
 			rename(tx, d.cfg.Self, old, n.Name, dn.Labels)
+		} else {
+			relabel(tx, n.Name, dn.Labels)
 		}
 		if rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name); live {
 			n.VNID = rec.VNID
@@ -104,7 +136,7 @@ func (d *Driver) noteUse(id string) error {
 		return nil
 	}
 	_, err := d.replica.Update(func(tx *replica.Tx) error {
-		if err := announce(tx, d.cfg.Self, n, n.subnets(d.cfg.Self), 0, false); err != nil {
+		if err := announce(tx, d.cfg.Self, n, n.subnets(d.cfg.Self), false); err != nil {
 			return err
 		}
 		use(tx, d.cfg.Self, n.Name)
@@ -120,7 +152,7 @@ func (d *Driver) noteUnused(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n, ok := d.local.networks[id]
-	if !ok || d.local.used(id) {
+	if !ok || d.local.usedName(n.Name) {
 		return nil
 	}
 	_, err := d.replica.Update(func(tx *replica.Tx) error {
@@ -167,23 +199,64 @@ func (d *Driver) retireAll(names []string) error {
 // calls RequestPool and CreateNetwork of this agent meanwhile: no lock is held.
 func (d *Driver) createInDocker(ctx context.Context, n docker.Network) error {
 	prefixes := prefixesOfPools(n.Pools)
+	c := &creation{Network: n}
 	d.mu.Lock()
-	for _, p := range prefixes {
-		d.ours.creating[p] = n.Name
+	if c.off = d.othersCreate(nil); !c.off {
+		for _, p := range prefixes {
+			d.ours.creating[p] = c
+		}
 	}
 	d.mu.Unlock()
-	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		for _, p := range prefixes {
-			delete(d.ours.creating, p)
+	var err error
+	if !c.off {
+		n.Options = maps.Clone(n.Options)
+		if n.Options == nil {
+			n.Options = map[string]string{}
 		}
-	}()
-	if _, err := d.docker.CreateNetwork(ctx, n); err != nil && !errors.Is(err, docker.ErrConflict) {
-		return fmt.Errorf("make network %s of the cluster here: %w", n.Name, err)
+		n.Options[optReplica] = "true"
+		_, err = d.docker.CreateNetwork(ctx, n)
 	}
-	d.cfg.Log.Info("network of the cluster is here too", "network", n.Name)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range prefixes {
+		delete(d.ours.creating, p)
+	}
+	switch {
+	case c.off:
+		d.again = true
+	case errors.Is(err, docker.ErrConflict):
+	case err != nil:
+		return fmt.Errorf("make network %s of the cluster here: %w", n.Name, err)
+	default:
+		d.cfg.Log.Info("network of the cluster is here too", "network", n.Name)
+	}
 	return nil
+}
+
+// creationTime is how long Docker takes at most from the first call for a network to
+// listing it. It decides only how long this host's user goes first.
+const creationTime = 5 * time.Second
+
+// othersCreate reports whether anything but own is being made on this host: its name
+// nobody can tell before Docker lists it. If it is the one that the agent is about to
+// make, there may be two of that name afterwards (Docker before 25), and containers
+// cannot be put on either. d.mu is held.
+func (d *Driver) othersCreate(own *creation) bool {
+	since := d.cfg.Now().Add(-creationTime)
+	for _, n := range d.local.networks {
+		if !n.Learnt && n.Created.After(since) {
+			return true
+		}
+	}
+	for p, times := range d.alloc.Asked(since) {
+		if own != nil && d.ours.creating[p] == own {
+			times--
+		}
+		if _, made := d.local.withPrefix(p); !made && times > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func prefixesOfPools(pools []docker.IPAM) (out []netip.Prefix) {
@@ -217,16 +290,17 @@ func (d *Driver) removeInDocker(ctx context.Context, n docker.Network) error {
 	return nil
 }
 
-// refreshVNIDs notes the VNIDs of local networks, to announce them again with if
-// the cluster deletes them while this host is cut off.
-func (d *Driver) refreshVNIDs(snap *cluster.Snapshot) error {
+// refreshNotes notes what local networks are announced again with, if the cluster
+// deletes them while this host is cut off or begins to use them.
+func (d *Driver) refreshNotes(snap *cluster.Snapshot) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
 	for _, id := range sortedKeys(d.local.networks) {
 		n := d.local.networks[id]
-		if rec, live := cluster.Get[cluster.Network](snap, n.Name); live && rec.VNID != n.VNID {
-			n.VNID = rec.VNID
+		rec, live := cluster.Get[cluster.Network](snap, n.Name)
+		if live && (rec.VNID != n.VNID || rec.MTU != n.MTU || !maps.Equal(rec.Labels, n.Labels)) {
+			n.VNID, n.MTU, n.Labels = rec.VNID, rec.MTU, rec.Labels
 			errs = append(errs, d.local.setNetwork(n))
 		}
 	}

@@ -98,6 +98,7 @@ type Driver struct {
 	// The watcher's own.
 	missing map[string]time.Time // view.missing of the last look
 	name    string               // of this managed plugin, "" until Docker has told
+	again   bool                 // something was put off: look again soon
 
 	looking   sync.Mutex // held during a look; covers withdrawn
 	withdrawn bool       // the host is leaving: the watcher rests
@@ -114,8 +115,16 @@ type Driver struct {
 // ours are the changes that the watcher is just making in Docker, so that the
 // calls that come of them are not taken for the user's.
 type ours struct {
-	creating map[netip.Prefix]string // name of the network, by each of its subnets
-	removing map[string]bool         // by Docker's ID
+	creating map[netip.Prefix]*creation // by each of its subnets
+	removing map[string]bool            // by Docker's ID
+}
+
+// creation is a network of the cluster on its way into this host's Docker.
+type creation struct {
+	docker.Network
+	// off says that it is not made now, since it has left the cluster meanwhile, or since
+	// another one is being made on this host, which may be the same.
+	off bool
 }
 
 // New returns a Driver with the networks and endpoints that db has. Of those that are
@@ -134,7 +143,7 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Por
 	driver := &Driver{
 		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, ports: p, names: names, docker: d,
 		wake: make(chan struct{}, 1), local: loc,
-		ours: ours{creating: map[netip.Prefix]string{}, removing: map[string]bool{}},
+		ours: ours{creating: map[netip.Prefix]*creation{}, removing: map[string]bool{}},
 	}
 	driver.inspector = newInspector(d, driver.poke)
 	driver.undeclared = true

@@ -131,7 +131,7 @@ func (d *Driver) addEndpoint(e localEndpoint) error {
 		return err
 	}
 	_, err := d.replica.Update(func(tx *replica.Tx) error {
-		if err := announce(tx, d.cfg.Self, n, n.subnets(d.cfg.Self), 0, false); err != nil {
+		if err := announce(tx, d.cfg.Self, n, n.subnets(d.cfg.Self), false); err != nil {
 			return err
 		}
 		use(tx, d.cfg.Self, n.Name)

@@ -33,6 +33,7 @@ type engine struct {
 	aliases    []string      // of every endpoint, for those who inspect
 	locked     chan struct{} // not nil: inspecting waits for its end
 	made       int
+	meanwhile  func() // called once, between the requests of a network's creation
 }
 
 func newEngine(t *testing.T) *engine {
@@ -160,7 +161,14 @@ func (e *engine) create(req dockernet.CreateRequest) (string, error) {
 		}
 		call.IPv4Data = append(call.IPv4Data, &network.IPAMData{AddressSpace: ipam.AddressSpace, Pool: pool.Pool, Gateway: gw.Address})
 	}
+	if meanwhile := e.meanwhile; meanwhile != nil {
+		e.meanwhile = nil
+		meanwhile()
+	}
 	if _, err := e.rig.CreateNetwork(ctx, call); err != nil {
+		for _, c := range call.IPv4Data {
+			_, _ = e.rig.ipam.ReleasePool(ctx, &dockeripam.ReleasePoolRequest{PoolID: c.Pool})
+		}
 		return "", err
 	}
 	e.mu.Lock()

@@ -40,12 +40,16 @@ func (d *Driver) CreateNetwork(ctx context.Context, r *network.CreateNetworkRequ
 			return nil, err
 		}
 	}
-	name, learnt := d.nameFor(r.NetworkID, pools, o)
+	own, err := d.ownCreation(pools[0].Prefix, o)
+	if err != nil {
+		return nil, err
+	}
+	name, learnt := d.nameFor(r.NetworkID, pools, o, own)
 	vnid, fresh, err := d.vnidFor(ctx, name, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.addNetwork(r.NetworkID, name, learnt, vnid, pools, o); err != nil {
+	if err := d.addNetwork(r.NetworkID, name, learnt, vnid, pools, o, own); err != nil {
 		if fresh {
 			err = errors.Join(err, d.alloc.ReleaseVNID(vnid))
 		}
@@ -129,17 +133,34 @@ func parsePool(data *network.IPAMData, v6 bool) (cluster.Subnet, error) {
 	return s, nil
 }
 
+// ownCreation returns what the agent is just making in Docker, if this call comes of
+// that, or else nil. It is an error if somebody else is making a network as well: the
+// agent makes its own later.
+func (d *Driver) ownCreation(p netip.Prefix, o networkOptions) (*creation, error) {
+	if !o.replica {
+		return nil, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.ours.creating[p]
+	if c == nil {
+		return nil, fmt.Errorf("option %s marks what the agent makes; leave it out", optReplica)
+	}
+	if _, made := d.local.withPrefix(p); made || d.othersCreate(c) {
+		c.off = true
+		return nil, fmt.Errorf("network %s is not made now, since another one is being made on this host", c.Name)
+	}
+	return c, nil
+}
+
 // nameFor returns the cluster's network that a new Docker network is part of,
 // and whether that is certain.
-func (d *Driver) nameFor(id string, pools []cluster.Subnet, o networkOptions) (name string, learnt bool) {
+func (d *Driver) nameFor(id string, pools []cluster.Subnet, o networkOptions, own *creation) (name string, learnt bool) {
 	if o.name != "" {
 		return o.name, true
 	}
-	d.mu.Lock()
-	name, own := d.ours.creating[pools[0].Prefix]
-	d.mu.Unlock()
-	if own {
-		return name, true
+	if own != nil {
+		return own.Name, true
 	}
 	if s, ok := cluster.Get[cluster.Subnet](d.replica.Snapshot(), pools[0].Prefix.String()); ok {
 		return s.Network, false
@@ -164,17 +185,21 @@ func (d *Driver) vnidFor(ctx context.Context, name string, o networkOptions) (vn
 }
 
 // addNetwork makes the network durable here and in the cluster.
-func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []cluster.Subnet, o networkOptions) error {
+func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []cluster.Subnet, o networkOptions, own *creation) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, again := d.local.networks[id]; again {
 		return nil
 	}
 	n := localNetwork{
-		ID: id, Name: name, Learnt: learnt, Internal: o.internal, Options: o.given, VNID: vnid, Created: d.cfg.Now(),
+		ID: id, Name: name, Learnt: learnt, Internal: o.internal, Options: o.given, VNID: vnid, MTU: o.mtu, Created: d.cfg.Now(),
+	}
+	if own != nil {
+		n.Labels, n.Replica = own.Labels, true
 	}
 	for i, p := range pools {
-		if other, ok := d.local.withPrefix(p.Prefix); ok {
+		// If a user makes what the agent has made at the same moment, the agent's goes.
+		if other, ok := d.local.withPrefix(p.Prefix); ok && (!other.Replica || d.local.used(other.ID)) {
 			return fmt.Errorf("subnet %s is used by network %s (%.12s) of this host; choose another one", p.Prefix, other.Name, other.ID)
 		}
 		full, _ := d.alloc.Subnet(p.Prefix)
@@ -185,11 +210,24 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 	if err := d.local.setNetwork(n); err != nil {
 		return err
 	}
-	// What the agent makes anew is still to be removed; what the user makes is not.
-	_, own := d.ours.creating[pools[0].Prefix]
-	_, err := d.replica.Update(func(tx *replica.Tx) error { return announce(tx, d.cfg.Self, n, pools, o.mtu, !own) })
+	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		if own != nil {
+			return own.still(tx)
+		}
+		return announce(tx, d.cfg.Self, n, pools, true)
+	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("announce network %s: %w", name, err), d.local.dropNetwork(id))
+	}
+	return nil
+}
+
+// still fails if the network has left the cluster while it was made here: it must not
+// come back by that.
+func (c *creation) still(tx *replica.Tx) error {
+	if _, live := cluster.Get[cluster.Network](tx.Snapshot(), c.Name); !live {
+		c.off = true
+		return errors.New("it has been removed from the cluster meanwhile")
 	}
 	return nil
 }
@@ -251,6 +289,9 @@ func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) erro
 		return errors.Join(errs...)
 	}
 	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		if d.local.named(n.Name, id) {
+			return nil // the other one goes on
+		}
 		tx.Delete(cluster.Use{Network: n.Name, Host: d.cfg.Self}.Key())
 		if n.Name == provisional+id {
 			retire(tx, n.Name)

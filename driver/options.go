@@ -18,6 +18,10 @@ const (
 	optMTU = "com.docker.network.driver.mtu"
 )
 
+// optReplica marks, in `docker network inspect`, what the agent has made: the call that
+// comes of it is told by that from a user's for the same network.
+const optReplica = "replica"
+
 // Range of MTUs of containers' interfaces: the least that IPv4 hosts must take
 // (RFC 791), and jumbo frames.
 const (
@@ -36,6 +40,7 @@ type networkOptions struct {
 	prefixLen6 int
 	hostBits   int
 	internal   bool
+	replica    bool // set by the agent when it makes a network of the cluster here
 }
 
 // setters read one option each; their keys are all the known options.
@@ -56,7 +61,8 @@ var setters = map[string]func(*networkOptions, string) error{
 		o.hostBits, err = ipam.ParseBits("hostsubnetlength", v, 0, 24)
 		return
 	},
-	"encap": setEncap,
+	"encap":    setEncap,
+	optReplica: setReplica,
 }
 
 // parseOptions reads CreateNetwork's (or GwAllocCheck's) Options. Unknown -o
@@ -86,7 +92,9 @@ func parseOptions(all map[string]any) (networkOptions, error) {
 		if err := set(&o, value); err != nil {
 			return o, err
 		}
-		o.given[key] = value
+		if key != optReplica {
+			o.given[key] = value
+		}
 	}
 	return o, nil
 }
@@ -94,7 +102,7 @@ func parseOptions(all map[string]any) (networkOptions, error) {
 func knownOptions() []string {
 	var names []string
 	for name := range setters {
-		if name != optMTU {
+		if name != optMTU && name != optReplica {
 			names = append(names, name)
 		}
 	}
@@ -125,6 +133,11 @@ func setMTU(o *networkOptions, v string) error {
 		return fmt.Errorf("option mtu=%.60q: must be a number of bytes between %d and %d, or 0 to take it from the underlay", v, minMTU, maxMTU)
 	}
 	o.mtu = n
+	return nil
+}
+
+func setReplica(o *networkOptions, _ string) error {
+	o.replica = true
 	return nil
 }
 

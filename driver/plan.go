@@ -46,6 +46,11 @@ type plan struct {
 func decide(v view) plan {
 	var p plan
 	used := v.usedNetworks()
+	usedNames, names := map[string]bool{}, map[string]int{}
+	for id, n := range v.local {
+		names[n.Name]++
+		usedNames[n.Name] = usedNames[n.Name] || used[id]
+	}
 	byID := map[string]docker.Network{}
 	for _, n := range v.networks {
 		byID[n.ID] = n
@@ -57,8 +62,10 @@ func decide(v view) plan {
 			p.lost = append(p.lost, id)
 		case listed && !n.Learnt:
 			p.learn = append(p.learn, dn)
+		case listed && n.Replica && names[n.Name] > 1 && !used[id]:
+			p.remove = append(p.remove, dn) // a user made it at the same moment
 		case listed && n.Conflict == "":
-			v.decideUse(&p, n, dn, used[id])
+			v.decideUse(&p, n, dn, usedNames[n.Name])
 		}
 	}
 	v.decideEndpoints(&p)

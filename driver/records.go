@@ -13,14 +13,13 @@ import (
 
 // announce makes sure that the network's and its subnets' records are there. A
 // network that is to be removed stays if anew: the user has made it anew.
-func announce(tx *replica.Tx, self cluster.NodeID, n localNetwork, subnets []cluster.Subnet, mtu int, anew bool) error {
+func announce(tx *replica.Tx, self cluster.NodeID, n localNetwork, subnets []cluster.Subnet, anew bool) error {
 	rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name)
 	switch {
 	case !live:
-		_ = tx.Put(cluster.Network{Name: n.Name, VNID: n.VNID, Options: n.Options, Internal: n.Internal, MTU: mtu}) // Update reports it
+		_ = tx.Put(n.record()) // Update reports it
 	case anew && rec.Removed:
-		rec.Removed = false
-		_ = tx.Put(rec) // Update reports it
+		_ = tx.Put(again(rec, n.record())) // Update reports it
 	}
 	for _, s := range subnets {
 		old, live := cluster.Get[cluster.Subnet](tx.Snapshot(), s.Prefix.String())
@@ -36,6 +35,21 @@ func announce(tx *replica.Tx, self cluster.NodeID, n localNetwork, subnets []clu
 		_ = tx.Put(s) // Update reports it
 	}
 	return nil
+}
+
+// record is what the cluster is told of the network.
+func (n localNetwork) record() cluster.Network {
+	return cluster.Network{Name: n.Name, VNID: n.VNID, Options: n.Options, Labels: n.Labels, Internal: n.Internal, MTU: n.MTU}
+}
+
+// again is the record of a network that was to be removed, and that a user has made
+// anew, with what it was made with this time. Others may use it still: it keeps its VNID.
+func again(old, anew cluster.Network) cluster.Network {
+	anew.Name, anew.VNID = old.Name, old.VNID
+	if len(anew.Labels) == 0 { // not known yet
+		anew.Labels = old.Labels
+	}
+	return anew
 }
 
 // subnets are the records of a network's own subnets, to announce them again.
@@ -88,14 +102,19 @@ func idle(snap *cluster.Snapshot, network string) bool {
 // rename makes a provisional network the one called name, which may exist: its
 // subnets and this host's endpoints go over, and its VNID only if it is new.
 func rename(tx *replica.Tx, self cluster.NodeID, old, name string, labels map[string]string) {
-	from, _ := cluster.Get[cluster.Network](tx.Snapshot(), old)
+	from, begun := cluster.Get[cluster.Network](tx.Snapshot(), old)
 	to, live := cluster.Get[cluster.Network](tx.Snapshot(), name)
-	if !live {
+	switch {
+	case !live && !begun:
+		return // it is announced anew when it is used
+	case !live:
 		to = from
-		to.Name, to.Labels = name, labels
+		to.Name = name
+	case to.Removed:
+		to = again(to, from)
 	}
-	to.Removed = false
 	_ = tx.Put(to) // no write if nothing changes; Update reports errors
+	relabel(tx, name, labels)
 	for s := range cluster.All[cluster.Subnet](tx.Snapshot()) {
 		if s.Network == old {
 			s.Network = name
@@ -114,6 +133,16 @@ func rename(tx *replica.Tx, self cluster.NodeID, old, name string, labels map[st
 		tx.Delete(was.Key())
 	}
 	tx.Delete(cluster.Network{Name: old}.Key())
+}
+
+// relabel gives the network the labels of the Docker network that a user made last, if
+// that one has any: Compose tells by them which networks are its own.
+func relabel(tx *replica.Tx, name string, labels map[string]string) {
+	n, live := cluster.Get[cluster.Network](tx.Snapshot(), name)
+	if live && len(labels) > 0 {
+		n.Labels = labels
+		_ = tx.Put(n) // Update reports it
+	}
 }
 
 // prefixesOf returns the prefixes of a network's live subnets.

@@ -25,7 +25,12 @@ type localNetwork struct {
 	Gateways []netip.Addr // of Prefixes, one each
 	Internal bool
 	Options  map[string]string
-	VNID     uint32 // as last seen, to announce the network again
+	// VNID, MTU and Labels as last seen, to announce the network again.
+	VNID   uint32
+	MTU    int
+	Labels map[string]string
+	// Replica says that the agent made it in Docker, not a user.
+	Replica bool
 	// Conflict says why the network cannot be used; "" if it can.
 	Conflict string
 	Created  time.Time
@@ -129,6 +134,26 @@ func (l *local) dropEndpoint(id string) error {
 func (l *local) used(network string) bool {
 	for _, e := range l.endpoints {
 		if e.Network == network {
+			return true
+		}
+	}
+	return false
+}
+
+// usedName reports whether a network of the cluster has endpoints on this host.
+func (l *local) usedName(name string) bool {
+	for id, n := range l.networks {
+		if n.Name == name && l.used(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// named reports whether a Docker network other than id is part of the same one.
+func (l *local) named(name, id string) bool {
+	for other, n := range l.networks {
+		if n.Name == name && other != id {
 			return true
 		}
 	}

@@ -108,12 +108,13 @@ func (d *Driver) look(ctx context.Context) (open bool, err error) {
 	if d.withdrawn {
 		return false, nil
 	}
+	d.again = false
 	v, err := d.see(ctx)
 	if err != nil {
 		return false, err
 	}
 	for range 3 {
-		if err := d.refreshVNIDs(v.snap); err != nil {
+		if err := d.refreshNotes(v.snap); err != nil {
 			return false, err
 		}
 		more, err := d.apply(ctx, decide(v))
@@ -125,7 +126,7 @@ func (d *Driver) look(ctx context.Context) (open bool, err error) {
 		}
 		d.seeSelf(&v)
 	}
-	return d.unnamed(), d.collect(v)
+	return d.again || d.unnamed(), d.collect(v)
 }
 
 // see makes a view. Docker's part comes first: what it lists, the records have.

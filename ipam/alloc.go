@@ -72,7 +72,8 @@ type Allocator struct {
 
 	mu       sync.Mutex // covers state, its disk, and every claim that is written
 	state    state
-	arrested bool // Leave was called: nothing is handed out any more
+	arrested bool                         // Leave was called: nothing is handed out any more
+	asked    map[netip.Prefix][]time.Time // see Asked
 }
 
 // ErrNoSpace is wrapped by the errors that say that nothing was free here or
@@ -87,7 +88,7 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 	if cfg.Routes == nil {
 		cfg.Routes = func() ([]Route, error) { return nil, nil }
 	}
-	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: d, state: newState()}
+	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: d, state: newState(), asked: map[netip.Prefix][]time.Time{}}
 	if err := d.Load(a.state.load); err != nil {
 		return nil, fmt.Errorf("read the leases: %w", err)
 	}

@@ -113,6 +113,23 @@ func TestSubnetsOverlap(t *testing.T) {
 	}
 }
 
+// Two hosts name a subnet at the same moment: one begins it, and the other joins it as
+// soon as it hears of it.
+func TestSubnetBegunElsewhere(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	p := netip.MustParsePrefix("192.168.5.0/24")
+	must(t, a.Pool(ctx, PoolID{Prefix: p}, 0))
+	joined := make(chan error, 1)
+	go func() { joined <- b.Pool(ctx, PoolID{Prefix: p}, 0) }()
+	a.announce("blue", p)
+	w.spread()
+	must(t, <-joined)
+	if got := b.Asked(time.Time{}); len(got) != 0 {
+		t.Errorf("an Allocator's own call counts as Docker's: %v", got)
+	}
+}
+
 func TestHostSubnetsInOpenShiftsOrder(t *testing.T) {
 	w := newWorld(t, 3)
 	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]

@@ -67,6 +67,9 @@ func (a *Allocator) ask(ctx context.Context, g askGive) error {
 		if err == nil {
 			return nil
 		}
+		if errors.Is(err, errBegun) {
+			return fmt.Errorf("asked for %s; host %s: %w", g, a.name(peer), err)
+		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("ask host %s for %s: %w", a.name(peer), g, ctx.Err())
 		}
@@ -145,6 +148,9 @@ func (a *Allocator) askPeer(ctx context.Context, peer cluster.NodeID, g askGive)
 	err = a.accept(peer, reply.Claims)
 	if reply.Refused != "" {
 		// The claims that came along are a help for the next try, no more.
+		if reply.Begun {
+			return fmt.Errorf("%w: %s", errBegun, reply.Refused)
+		}
 		return errors.New(reply.Refused)
 	}
 	return err

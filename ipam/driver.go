@@ -74,6 +74,7 @@ func (d *Driver) RequestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 	if err != nil {
 		return nil, err
 	}
+	d.alloc.noteAsked(id.Prefix)
 	return &dockeripam.RequestPoolResponse{PoolID: id.String(), Pool: id.Prefix.String(), Data: map[string]string{}}, nil
 }
 

@@ -33,12 +33,19 @@ func (a *Allocator) serveGive(_ context.Context, from string, body []byte) ([]by
 	reply := replyGive{}
 	if err != nil {
 		reply.Refused = err.Error()
+		reply.Begun = a.isSubnet(g)
 		recs = a.known(g.Within)
 	}
 	if len(recs) > 0 {
 		reply.Claims = cluster.Encode(recs)
 	}
 	return encode(reply)
+}
+
+// isSubnet reports whether what is asked for is a subnet, made or being made here.
+func (a *Allocator) isSubnet(g askGive) bool {
+	_, is := a.subnet(g.Within)
+	return is && g.Kind == giveExact
 }
 
 // give writes the claim that makes to the owner of what it asks for, and returns it.

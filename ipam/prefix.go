@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/ipam/ring"
@@ -131,9 +133,33 @@ func (a *Allocator) Pool(ctx context.Context, id PoolID, hostBits int) error {
 			err := a.flights.do(ctx, "exact "+piece.String(), enough, func() error {
 				return a.ask(ctx, askGive{Kind: giveExact, Within: piece})
 			})
+			if errors.Is(err, errBegun) && a.awaitSubnet(ctx, p) {
+				return nil
+			}
 			if err != nil {
 				return fmt.Errorf("subnet %s: %w", p, err)
 			}
+		}
+	}
+}
+
+// beginning is how long a network takes at most from its pool to the record of its
+// subnet, and that one to get here.
+const beginning = 3 * time.Second
+
+// awaitSubnet waits until another host, which is making it, tells of the subnet p.
+func (a *Allocator) awaitSubnet(ctx context.Context, p netip.Prefix) bool {
+	ctx, cancel := context.WithTimeout(ctx, beginning)
+	defer cancel()
+	for {
+		changed := a.replica.Watch()
+		if _, live := cluster.Get[cluster.Subnet](a.replica.Snapshot(), p.String()); live {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
 		}
 	}
 }
@@ -223,11 +249,44 @@ func (a *Allocator) Gateway(subnet netip.Prefix, want netip.Addr) (netip.Addr, e
 // Subnet returns the subnet that p is or, if it was only asked for yet, will be.
 func (a *Allocator) Subnet(p netip.Prefix) (cluster.Subnet, bool) { return a.subnet(p) }
 
+// noteAsked remembers that Docker has asked for a pool, for Asked.
+func (a *Allocator) noteAsked(p netip.Prefix) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.cfg.Now()
+	for q, times := range a.asked {
+		times = slices.DeleteFunc(times, func(t time.Time) bool { return now.Sub(t) > time.Minute })
+		if a.asked[q] = times; len(times) == 0 {
+			delete(a.asked, q)
+		}
+	}
+	a.asked[p] = append(a.asked[p], now)
+}
+
+// Asked returns the pools that Docker has asked for after a time, not longer ago than a
+// minute, and how often each, for networks that are not made yet.
+func (a *Allocator) Asked(since time.Time) map[netip.Prefix]int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := map[netip.Prefix]int{}
+	for p, times := range a.asked {
+		for _, t := range times {
+			if t.After(since) {
+				out[p]++
+			}
+		}
+	}
+	return out
+}
+
 // PoolDone ends the reservation of Prefix and Pool: the Subnet record exists, or
 // the network will not be made. It is no error if there is none.
 func (a *Allocator) PoolDone(p netip.Prefix) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if times := a.asked[p]; len(times) > 0 {
+		a.asked[p] = times[1:]
+	}
 	if _, ok := a.state.pools[p]; !ok {
 		return nil
 	}

@@ -42,7 +42,13 @@ type askGive struct {
 type replyGive struct {
 	Claims  []byte `cbor:"1,keyasint,omitempty"` // a cluster.Message
 	Refused string `cbor:"2,keyasint,omitempty"`
+	// Begun says that just what was asked for is the subnet of a network there, or will
+	// be in a moment: the asker has only to wait until it hears of it.
+	Begun bool `cbor:"3,keyasint,omitempty"`
 }
+
+// errBegun is a refusal with replyGive.Begun.
+var errBegun = errors.New("the subnet is another host's network already")
 
 // askForget asks for the promise that the host Dead is never asked or believed
 // again, for Heir to take over its ranges; or takes that back.

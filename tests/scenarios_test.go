@@ -4,12 +4,17 @@ package tests
 
 import (
 	"flag"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 	"github.com/grapevine-net/grapevine/tests/scenario"
 )
+
+var compose = flag.String("compose", "trixie", "the Debian whose Docker Compose the hosts have")
 
 var tree = flag.String("tree", "", "a debootstrapped Debian whose programs the hosts use: another release of Docker")
 
@@ -20,5 +25,12 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	scenario.Run(t, lab.Options{Kind: lab.Namespace, Tree: *tree}, files...)
+	script := exec.CommandContext(t.Context(), "../scripts/compose", *compose)
+	script.Stderr = os.Stderr
+	program, err := script.Output()
+	if err != nil {
+		t.Fatalf("scripts/compose: %v", err)
+	}
+	opts := lab.Options{Kind: lab.Namespace, Tree: *tree, Compose: strings.TrimSpace(string(program))}
+	scenario.Run(t, opts, files...)
 }

@@ -47,6 +47,10 @@ type Options struct {
 	// Plugin is a directory with a managed plugin (scripts/build-plugin --directory),
 	// which the hosts see at /lab/plugin; empty: none.
 	Plugin string
+	// Compose is the program of Docker Compose v2 (scripts/compose), which the hosts
+	// have as `docker compose`, with the examples at /lab/examples; empty: none.
+	// Namespace hosts only.
+	Compose string
 	// MTU of the wire in bytes; 0: 1500.
 	MTU int
 	// Swarm starts dockerd without live-restore, which swarm mode forbids.

@@ -22,6 +22,7 @@ func (m *nsMachine) boot(ctx context.Context) error {
 	}
 	spec := boxSpec{Hostname: h.Name, Net: netSpec{IP: []string{"link set lo up"}}, Root: &rootSpec{
 		Lower: lower, State: l.sub(h.Name, "disk"), Mount: l.sub(h.Name, "root"), Share: l.share(),
+		Compose: l.opts.Compose,
 	}}
 	if err := mkdirs(spec.Root.State, spec.Root.Mount); err != nil {
 		return err

@@ -19,6 +19,8 @@ type rootSpec struct {
 	Mount string // empty directory where the new root is put together
 	Share string // seen at /lab
 	UML   bool   // own kernel: own devtmpfs and cgroups
+	// Compose is a program that is seen as Docker's command compose; "": none.
+	Compose string
 }
 
 // Where the host's parts of State and the lab's shared directory are seen.
@@ -60,6 +62,7 @@ func (r *rootSpec) enter() error {
 		m.bind(r.Share, shareMount)
 	}
 	m.symlink(shareMount+"/bin/grapevine", "/usr/local/bin/grapevine")
+	m.plugin(r.Compose, "compose")
 	m.file("/etc/resolv.conf", "nameserver "+OutsideAddr+"\n")
 	if m.err != nil {
 		return m.err
@@ -115,6 +118,17 @@ func (m *mounter) at(source, target, fstype string) {
 
 func (m *mounter) bind(source, target string) {
 	m.mount(source, m.root+target, "", unix.MS_BIND|unix.MS_REC, "")
+}
+
+// plugin makes a program a command of docker.
+func (m *mounter) plugin(program, command string) {
+	if program == "" {
+		return
+	}
+	const dir = "/usr/local/lib/docker/cli-plugins"
+	m.mkdir(m.root, dir)
+	m.file(dir+"/docker-"+command, "")
+	m.bind(program, dir+"/docker-"+command)
 }
 
 func (m *mounter) mkdir(under string, names ...string) {

@@ -16,6 +16,7 @@ import (
 //	bin/grapevine  the agent
 //	image.tar      the containers' image, for `docker load`
 //	plugin/        the managed plugin, for `docker plugin create`
+//	examples/      those of the source tree
 //	log/HOST/      what the daemons of a host say
 const labhost = shareMount + "/bin/labhost"
 
@@ -34,7 +35,22 @@ func (l *Lab) fillShare() error {
 			return err
 		}
 	}
+	if err := l.copyExamples(); err != nil {
+		return err
+	}
 	return writeImage(filepath.Join(l.share(), "image.tar"))
+}
+
+// copyExamples copies the examples, which are for Docker Compose.
+func (l *Lab) copyExamples() error {
+	if l.opts.Compose == "" {
+		return nil
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return err
+	}
+	return copyTree(filepath.Join(root, "examples"), filepath.Join(l.share(), "examples"))
 }
 
 // installAgent puts the agent where all hosts find it.

@@ -1,8 +1,9 @@
 // Command lab starts and removes labs by hand.
 //
-//	lab up [-hosts 3] [-kind namespace|uml] [-tree DIR] [-agents=false]   start one and keep it (Ctrl-C ends a UML one)
-//	lab list                                                  what labs there are
-//	lab clean [-all] [NAME...]                                remove dead ones, those named, or all of them
+//	lab up [-hosts 3] [-kind namespace|uml] [-tree DIR] [-compose PROGRAM] [-agents=false]
+//	                            start one and keep it (Ctrl-C ends a UML one)
+//	lab list                    what labs there are
+//	lab clean [-all] [NAME...]  remove dead ones, those named, or all of them
 package main
 
 import (
@@ -39,8 +40,9 @@ func run(ctx context.Context, args []string) error {
 		kind := flags.String("kind", "namespace", "namespace or uml")
 		agents := flags.Bool("agents", true, "start the agents")
 		tree := flags.String("tree", "", "a debootstrapped Debian whose programs the hosts use")
+		compose := flags.String("compose", "", "Docker Compose for the hosts: what scripts/compose prints")
 		_ = flags.Parse(args[1:]) // exits
-		return up(ctx, *hosts, *kind, *tree, *agents)
+		return up(ctx, lab.Options{Hosts: *hosts, Tree: *tree, Compose: *compose}, *kind, *agents)
 	case "list":
 		for _, l := range lab.List() {
 			fmt.Println(l)
@@ -54,8 +56,8 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("unknown command %q: up, list or clean", args[0])
 }
 
-func up(ctx context.Context, hosts int, kind, tree string, agents bool) (err error) {
-	opts := lab.Options{Hosts: hosts, Tree: tree, Progress: func(line string) { fmt.Println(line) }}
+func up(ctx context.Context, opts lab.Options, kind string, agents bool) (err error) {
+	opts.Progress = func(line string) { fmt.Println(line) }
 	if kind == lab.UML.String() {
 		opts.Kind = lab.UML
 	}

@@ -1,0 +1,165 @@
+package driver
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+
+	dockernet "github.com/docker/docker/api/types/network"
+	dockeripam "github.com/docker/go-plugins-helpers/ipam"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Networks that a user, the agent or another host make and remove at the same moment,
+// as Compose does on several hosts.
+
+func (e *engine) record(name string) cluster.Network {
+	n, _ := cluster.Get[cluster.Network](e.rig.replica.Snapshot(), name)
+	return n
+}
+
+// ids of the networks that Docker has under a name.
+func (e *engine) ids(name string) (ids []string) {
+	for _, n := range e.list() {
+		if n.Name == name {
+			ids = append(ids, n.ID)
+		}
+	}
+	return ids
+}
+
+// userAsks is the first call of a user's docker network create.
+func (e *engine) userAsks(subnet string) {
+	e.t.Helper()
+	_, err := e.rig.ipam.RequestPool(context.Background(), &dockeripam.RequestPoolRequest{AddressSpace: ipam.AddressSpace, Pool: subnet})
+	check(e.t, err)
+}
+
+// A network that is announced again has its labels: by them Compose knows it.
+func TestLabelsComeBack(t *testing.T) {
+	e := newEngine(t)
+	e.red(false)
+	e.look()
+	n, _ := e.named("red")
+	e.look()
+	e.run(n.ID, "web")
+	e.write(func(tx *replica.Tx) { retire(tx, "red") })
+	e.look()
+	if rec := e.record("red"); rec.Labels["l"] != "v" || rec.MTU != 1400 || rec.Options["mtu"] != "1400" {
+		t.Errorf("it came back as %+v", rec)
+	}
+}
+
+// Made anew while others still use it, a network is what its user says now.
+func TestMadeAnew(t *testing.T) {
+	e := newEngine(t)
+	e.red(true)
+	_, err := e.create(dockernet.CreateRequest{Name: "red", CreateOptions: dockernet.CreateOptions{
+		Labels: map[string]string{"l": "w"}, Options: map[string]string{"mtu": "1300"},
+	}})
+	check(t, err)
+	e.look()
+	if rec := e.record("red"); rec.Labels["l"] != "w" || rec.MTU != 1300 || rec.VNID != 7 || rec.Removed {
+		t.Errorf("it is %+v", rec)
+	}
+}
+
+// While a user makes a network, whose name nobody can know, the agent makes none.
+func TestUserGoesFirst(t *testing.T) {
+	for _, subnet := range []string{"", "10.9.0.0/24"} { // any, or that of the same network
+		for when, begin := range map[string]func(*engine){
+			"before":    func(e *engine) { e.userAsks(subnet) },
+			"meanwhile": func(e *engine) { e.meanwhile = func() { e.userAsks(subnet) } },
+		} {
+			e := newEngine(t)
+			e.red(false)
+			begin(e)
+			open, err := e.rig.look(context.Background())
+			if ids := e.ids("red"); err != nil || !open || len(ids) != 0 {
+				t.Errorf("asked for %q %s: %d networks, open %v, %v", subnet, when, len(ids), open, err)
+			}
+			e.rig.now = e.rig.now.Add(2 * creationTime) // the user's came to nothing
+			e.look()
+			if ids := e.ids("red"); len(ids) != 1 {
+				t.Errorf("asked for %q %s: %d networks afterwards", subnet, when, len(ids))
+			}
+		}
+	}
+}
+
+// Where Docker has two of a name after all, the agent's goes, also with a subnet in common.
+func TestUsersNetworkStays(t *testing.T) {
+	for _, subnet := range []string{"", "10.9.0.0/24"} {
+		e := newEngine(t)
+		e.red(false)
+		e.look()
+		id, err := e.create(dockernet.CreateRequest{Name: "red", CreateOptions: dockernet.CreateOptions{
+			IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: subnet}}},
+		}})
+		check(t, err)
+		e.run(id, "web")
+		e.look()
+		e.look()
+		if ids := e.ids("red"); len(ids) != 1 || ids[0] != id {
+			t.Errorf("subnet %q: docker has %v", subnet, ids)
+		}
+		if got := e.rig.records(); !strings.Contains(got, "use red/") || e.record("red").Removed {
+			t.Errorf("subnet %q: records are\n%s", subnet, got)
+		}
+	}
+}
+
+// A network that leaves the cluster while it is made here does not come back by that.
+func TestGoneMeanwhile(t *testing.T) {
+	e := newEngine(t)
+	e.red(false)
+	e.meanwhile = func() { e.write(func(tx *replica.Tx) { retire(tx, "red") }) }
+	e.look()
+	e.look()
+	if ids := e.ids("red"); len(ids) != 0 {
+		t.Errorf("docker has %v", ids)
+	}
+	e.want("")
+}
+
+// Two hosts make a network with the same subnet: it is joined, once it has its name.
+func TestSubnetBegunElsewhere(t *testing.T) {
+	e := newEngine(t)
+	subnet := netip.MustParsePrefix("10.9.0.0/24")
+	begun := func(name string) {
+		e.write(func(tx *replica.Tx) {
+			_ = tx.Put(cluster.Network{Name: name, VNID: 7})
+			_ = tx.Put(cluster.Subnet{Prefix: subnet, Network: name, Gateway: subnet.Addr().Next(), Home: self})
+		})
+	}
+	begun(provisional + "there")
+	id, err := e.create(dockernet.CreateRequest{Name: "red", CreateOptions: dockernet.CreateOptions{
+		Labels: map[string]string{"l": "v"}, IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: subnet.String()}}},
+	}})
+	check(t, err)
+	e.run(id, "web")
+	if open, err := e.rig.look(context.Background()); err != nil || !open {
+		t.Errorf("while it has no name: open %v, %v", open, err)
+	}
+	begun("red")
+	e.write(func(tx *replica.Tx) { tx.Delete(cluster.Network{Name: provisional + "there"}.Key()) })
+	e.look()
+	if n := e.rig.local.networks[id]; n.Name != "red" || n.Conflict != "" {
+		t.Errorf("it is %+v", n)
+	}
+	if got := e.rig.records(); !strings.Contains(got, "on red [10.9.0.2]") || !strings.Contains(got, "use red/") || strings.Contains(got, provisional) {
+		t.Errorf("records are\n%s", got)
+	}
+}
+
+func TestReplicaOptionIsTheAgents(t *testing.T) {
+	e := newEngine(t)
+	_, err := e.create(dockernet.CreateRequest{Name: "red", CreateOptions: dockernet.CreateOptions{Options: map[string]string{"replica": "true"}}})
+	if err == nil || !strings.Contains(err.Error(), "leave it out") {
+		t.Errorf("given by a user: %v", err)
+	}
+}

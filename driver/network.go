@@ -204,6 +204,9 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 		}
 		full, _ := d.alloc.Subnet(p.Prefix)
 		pools[i] = merged(full, p, o)
+		if err := d.alloc.Begin(pools[i]); err != nil {
+			return err
+		}
 		n.Prefixes, n.Gateways = append(n.Prefixes, p.Prefix), append(n.Gateways, pools[i].Gateway)
 	}
 	// The local note first: what is in the cluster but not noted, nobody collects.

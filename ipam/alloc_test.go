@@ -135,9 +135,12 @@ func TestHostSubnetsInOpenShiftsOrder(t *testing.T) {
 	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
 	must(t, a.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix("10.1.0.0/16")}, 6))
 	p := netip.MustParsePrefix("10.1.0.0/16")
+	sub, _ := a.Subnet(p)
+	must(t, a.Begin(sub)) // the first is the creator's, whoever asks first
 	a.announce("blue", p)
 	w.spread()
-	for i, h := range []*host{a, b, c} {
+	for _, i := range []int{1, 0, 2} {
+		h := w.hosts[i]
 		got := get(h.Address(ctx, p, anywhere, anyAddr))(t)
 		w.spread()
 		if got.As4()[2] != byte(i) {

@@ -63,10 +63,7 @@ func (a *Allocator) stockUp(ctx context.Context) {
 		a.stock(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen()})
 	}
 	for s := range cluster.All[cluster.Subnet](a.replica.Snapshot()) {
-		limit := s.Prefix
-		if s.Range.IsValid() {
-			limit = s.Range
-		}
+		limit := leasable(s)
 		if !a.hasFree(s, limit, netip.Addr{}) {
 			a.stock(ctx, askGive{Kind: giveShare, Within: limit, Subnet: s.Prefix, HostBits: s.HostBits})
 		}

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -31,6 +32,28 @@ func (a *Allocator) share(sub cluster.Subnet, limit netip.Prefix) ([]netip.Prefi
 		return nil, err
 	}
 	return append(begun, clip([]netip.Prefix{slot}, limit)...), nil
+}
+
+// Begin begins the first host subnet of s, if it has any, on the host that creates it:
+// before the others hear of s and ask for theirs.
+func (a *Allocator) Begin(s cluster.Subnet) error {
+	if s.HostBits == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, err := a.share(s, leasable(s)); err != nil {
+		return fmt.Errorf("begin a host subnet of %s: %w", s.Prefix, err)
+	}
+	return nil
+}
+
+// leasable is the part of a subnet that containers get addresses of by themselves.
+func leasable(s cluster.Subnet) netip.Prefix {
+	if s.Range.IsValid() {
+		return s.Range
+	}
+	return s.Prefix
 }
 
 // begun returns what this host owns of the host subnets of sub that it uses: it

@@ -52,6 +52,10 @@ func (f *front) close() {
 	_ = f.tcp.Close()
 }
 
+// questionBytes is the room for questions that wait, some thousand of them, while the
+// host's processors are at something else.
+const questionBytes = 1 << 20
+
 // wantDestination has the kernel tell of each datagram which of the host's
 // addresses it came to: the answer must come from there.
 func (f *front) wantDestination(family string) error {
@@ -63,7 +67,11 @@ func (f *front) wantDestination(family string) error {
 	if family == "6" {
 		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
 	}
-	if e := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }); e != nil {
+	if e := raw.Control(func(fd uintptr) {
+		// What the host's limit allows is kept if more is not to be had.
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, questionBytes)
+		err = unix.SetsockoptInt(int(fd), level, option, 1)
+	}); e != nil {
 		return e
 	}
 	return err

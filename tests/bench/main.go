@@ -3,7 +3,7 @@
 // prints ratios. The paths take turns within each round, so that a machine whose
 // speed drifts does not favour one of them; the figures are medians.
 //
-//	bench [-kind namespace|uml] [-rounds 5] [-seconds 3]
+//	bench [-kind namespace|uml] [-rounds 5] [-seconds 3] [-only names]
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,6 +27,8 @@ type options struct {
 	seconds int
 	runs    int
 	rest    time.Duration
+	rate    int
+	only    string
 }
 
 func main() {
@@ -37,6 +40,8 @@ func main() {
 	flag.IntVar(&o.seconds, "seconds", 3, "seconds of one TCP measurement")
 	flag.IntVar(&o.runs, "runs", 10, "containers started for the time of docker run")
 	flag.DurationVar(&o.rest, "rest", 20*time.Second, "how long the idle agent is watched")
+	flag.IntVar(&o.rate, "rate", 5000, "questions a second for names")
+	flag.StringVar(&o.only, "only", "", "only measurements with this word in their name")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -62,11 +67,16 @@ func run(ctx context.Context, o options) (err error) {
 		do   func(context.Context) error
 	}{
 		{"TCP throughput and round trips", b.traffic},
+		{"names: questions and answers", b.questions},
+		{"names: from docker run to being known", b.known},
 		{"docker run", b.dockerRun},
 		{"the agent's own calls", b.calls},
 		{"the agent at rest", b.atRest},
 	}
 	for i, step := range steps {
+		if !strings.Contains(step.what, o.only) {
+			continue
+		}
 		progress("[%d/%d] %s", i+1, len(steps), step.what)
 		if err := step.do(ctx); err != nil {
 			return fmt.Errorf("measure %s: %w", step.what, err)

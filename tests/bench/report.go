@@ -34,7 +34,7 @@ func (b *bench) report() string {
 	fmt.Fprintf(&out, "\nMedians of %d rounds, %s hosts\n\n", b.rounds, b.kind)
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tunderlay\toverlay\tgrapevine\tgrapevine/overlay\tgrapevine/underlay\t")
-	for _, figure := range []string{tcp, trip, run1} {
+	for _, figure := range []string{tcp, trip, run1, replies, replyMedian, replyP99, knownMedian, knownP98} {
 		u, o, g := b.samples.median(figure, underlay), b.samples.median(figure, overlay), b.samples.median(figure, grapevine)
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", figure, cell(u, 3), cell(o, 3), cell(g, 3), ratio(g, o), ratio(g, u))
 	}

@@ -20,8 +20,9 @@ const (
 	rolePing   = "ping"   // see ping.go
 	roleWeb    = "web"    // the outside's HTTP server
 	roleFetch  = "fetch"  // gets an URL
-	roleNames  = "names"  // the outside's name server
+	roleNames  = "names"  // a name server
 	roleAsk    = "ask"    // asks a name server
+	roleLoad   = "load"   // asks one again and again
 )
 
 const (
@@ -53,9 +54,11 @@ func Init() {
 	case roleFetch:
 		err = fetchMain(os.Args[1])
 	case roleNames:
-		err = namesMain(os.Args[1])
+		err = namesMain(os.Args[1:])
 	case roleAsk:
 		err = askMain(os.Args[1:])
+	case roleLoad:
+		err = loadMain(os.Args[1:])
 	default:
 		err = fmt.Errorf("unknown role %q", role)
 	}

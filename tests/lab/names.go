@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,50 +18,80 @@ import (
 // it has the address OutsideAddr. It knows no other.
 const OutsideName = "outside.example"
 
-// namesMain serves OutsideName, for as long as the box lives.
-func namesMain(listen string) error {
-	server := &dns.Server{Addr: listen, Net: "udp", Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+// namesMain serves one name with one address, over UDP and TCP, for as long as the box
+// lives: namesMain LISTEN [NAME ADDRESS]; OutsideName, if there is none.
+func namesMain(args []string) error {
+	if len(args) == 1 {
+		args = append(args, OutsideName, OutsideAddr)
+	}
+	if len(args) != 3 {
+		return errors.New("usage: LISTEN [NAME ADDRESS]")
+	}
+	addr, err := netip.ParseAddr(args[2])
+	if err != nil {
+		return err
+	}
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		r := new(dns.Msg).SetReply(q)
 		ask := q.Question[0]
 		switch {
-		case !strings.EqualFold(ask.Name, dns.Fqdn(OutsideName)):
+		case !strings.EqualFold(ask.Name, dns.Fqdn(args[1])):
 			r.Rcode = dns.RcodeNameError
 		case ask.Qtype == dns.TypeA:
 			hdr := dns.RR_Header{Name: ask.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}
-			r.Answer = []dns.RR{&dns.A{Hdr: hdr, A: netip.MustParseAddr(OutsideAddr).AsSlice()}}
+			r.Answer = []dns.RR{&dns.A{Hdr: hdr, A: addr.AsSlice()}}
 		}
 		_ = w.WriteMsg(r)
-	})}
-	return server.ListenAndServe()
+	})
+	ended := make(chan error)
+	for _, network := range []string{"udp", "tcp"} {
+		go func() { ended <- (&dns.Server{Addr: args[0], Net: network, Handler: handler}).ListenAndServe() }()
+	}
+	return <-ended
 }
 
 // dockersResolver is what a container's resolv.conf names.
 const dockersResolver = "127.0.0.11:53"
 
-// askMain prints what a server answers: askMain SERVER TYPE NAME. What comes is the
-// code of the answer, then one address or name a line.
+// askMain asks a server as dig(1) does, and prints the answer in its words:
+// askMain [@SERVER] [+tcp] [+bufsize=N] TYPE NAME. Without a size the question has no EDNS.
 func askMain(args []string) error {
-	if len(args) != 3 {
-		return errors.New("usage: SERVER TYPE NAME")
-	}
-	q := new(dns.Msg).SetQuestion(dns.Fqdn(args[2]), dns.StringToType[args[1]])
-	client := &dns.Client{Timeout: 5 * time.Second}
-	r, _, err := client.Exchange(q, args[0])
-	if err != nil {
-		return fmt.Errorf("ask %s for %s: %w", args[0], args[2], err)
-	}
-	fmt.Println(dns.RcodeToString[r.Rcode])
-	for _, rr := range r.Answer {
-		switch rr := rr.(type) {
-		case *dns.A:
-			fmt.Println(rr.A)
-		case *dns.AAAA:
-			fmt.Println(rr.AAAA)
-		case *dns.PTR:
-			fmt.Println(rr.Ptr)
+	server, client, q := dockersResolver, &dns.Client{Timeout: 5 * time.Second}, new(dns.Msg)
+	for ; len(args) > 2; args = args[1:] {
+		option, value, _ := strings.Cut(args[0], "=")
+		size, err := strconv.ParseUint(value, 10, 16)
+		switch {
+		case strings.HasPrefix(option, "@"):
+			server = net.JoinHostPort(option[1:], "53")
+		case option == "+tcp":
+			client.Net = "tcp"
+		case option == "+bufsize" && err == nil:
+			q.SetEdns0(uint16(size), false)
+		default:
+			return fmt.Errorf("%q is none of @SERVER, +tcp and +bufsize=N", args[0])
 		}
 	}
+	if len(args) != 2 || dns.StringToType[args[0]] == 0 {
+		return errors.New("usage: [@SERVER] [+tcp] [+bufsize=N] TYPE NAME")
+	}
+	q.SetQuestion(dns.Fqdn(args[1]), dns.StringToType[args[0]])
+	r, _, err := client.Exchange(q, server)
+	if err != nil {
+		return fmt.Errorf("ask %s for %s: %w", server, args[1], err)
+	}
+	fmt.Print(r)
 	return nil
+}
+
+// Dig asks the container's resolver, or the server that is named, as one of its programs
+// would: [@SERVER] [+tcp] [+bufsize=N] TYPE NAME, as dig(1) has them. It returns the
+// answer in dig's form.
+func (c Container) Dig(ctx context.Context, args ...string) (string, error) {
+	out, err := c.exec(ctx, []string{roleVar + "=" + roleAsk}, append([]string{labhost}, args...))
+	if err != nil {
+		return "", fmt.Errorf("in %s on %s: %w", c.Name, c.Host.Name, err)
+	}
+	return out, nil
 }
 
 // Lookup asks the container's resolver for the addresses of a name, as one of its
@@ -66,7 +99,7 @@ func askMain(args []string) error {
 func (c Container) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	var found []netip.Addr
 	for _, family := range []string{"A", "AAAA"} {
-		lines, err := c.ask(ctx, dockersResolver, family, name)
+		lines, err := c.ask(ctx, family, name)
 		if err != nil {
 			return nil, err
 		}
@@ -87,23 +120,30 @@ func (c Container) LookupAddr(ctx context.Context, addr netip.Addr) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	names, err := c.ask(ctx, dockersResolver, "PTR", name)
+	names, err := c.ask(ctx, "PTR", name)
 	for i := range names {
 		names[i] = strings.TrimSuffix(names[i], ".")
 	}
 	return names, err
 }
 
-// ask returns the lines of an answer; that there is no such name is an empty one,
-// every other failure an error.
-func (c Container) ask(ctx context.Context, server, rrtype, name string) ([]string, error) {
-	out, err := c.exec(ctx, []string{roleVar + "=" + roleAsk}, []string{labhost, server, rrtype, name})
+// answerCode matches dig's first line: ";; opcode: QUERY, status: NOERROR, id: 4711".
+var answerCode = regexp.MustCompile(`status: (\w+)`)
+
+// ask returns the values of an answer's records of that type; that there is no such name
+// is no record, every other failure an error.
+func (c Container) ask(ctx context.Context, rrtype, name string) (values []string, err error) {
+	out, err := c.Dig(ctx, rrtype, name)
 	if err != nil {
-		return nil, fmt.Errorf("in %s on %s: %w", c.Name, c.Host.Name, err)
+		return nil, err
 	}
-	lines := strings.Fields(out)
-	if code := lines[0]; code != "NOERROR" && code != "NXDOMAIN" {
-		return nil, fmt.Errorf("in %s on %s: %s is answered with %s", c.Name, c.Host.Name, name, code)
+	if code := answerCode.FindStringSubmatch(out); code == nil || code[1] != "NOERROR" && code[1] != "NXDOMAIN" {
+		return nil, fmt.Errorf("in %s on %s: %s is answered with:\n%s", c.Name, c.Host.Name, name, out)
 	}
-	return lines[1:], nil
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 5 && f[3] == rrtype { // name, TTL, IN, type, value
+			values = append(values, f[4])
+		}
+	}
+	return values, nil
 }

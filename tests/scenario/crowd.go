@@ -16,7 +16,8 @@ import (
 // atOnce is how many `docker run` one host does at a time.
 const atOnce = 8
 
-// crowd N NETWORK HOST...: start N containers in parallel, spread over the hosts;
+// crowd N NETWORK HOST...: start N containers in parallel, spread over the hosts, with
+// the alias crowd;
 // their addresses differ, and one of every host reaches all of them.
 func crowd(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 3 {
@@ -70,7 +71,7 @@ func (s *state) runCrowd(ctx context.Context, n int, network string, on []string
 			limits[h.Name] <- struct{}{}
 			defer func() { <-limits[h.Name] }()
 			name := fmt.Sprintf("crowd%d", i+1)
-			if _, err := h.Docker(ctx, "run", "-d", "--name", name, "--network", network, lab.Image); err != nil {
+			if _, err := h.Docker(ctx, "run", "-d", "--name", name, "--network", network, "--network-alias", "crowd", lab.Image); err != nil {
 				return err
 			}
 			var err error

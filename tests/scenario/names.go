@@ -15,6 +15,7 @@ var nameCommands = map[string]command{
 	"resolve":    resolve,
 	"unresolved": unresolved,
 	"reverse":    reverse,
+	"dig":        dig,
 }
 
 // resolveWithin is how long after `docker run` a name may take to be known.
@@ -78,4 +79,16 @@ func reverse(ctx context.Context, s *state, args []string) (string, error) {
 		}
 		return err
 	})
+}
+
+// dig HOST:CONTAINER [@SERVER] [+tcp] [+bufsize=N] TYPE NAME: the answer, as dig(1) has it.
+func dig(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) < 3 {
+		return "", usageError("usage: dig HOST:CONTAINER [@SERVER] [+tcp] [+bufsize=N] TYPE NAME")
+	}
+	from, err := s.container(ctx, args[0])
+	if err != nil {
+		return "", err
+	}
+	return from.Dig(ctx, args[1:]...)
 }

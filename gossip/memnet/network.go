@@ -4,8 +4,8 @@
 //
 // Packets behave like UDP: a full receiver drops them, and nobody is told.
 // Streams behave like TCP: a dial or a write over a cut link hangs until the
-// link heals or the deadline passes; a dial to an address where nothing listens
-// is refused at once.
+// link heals or the deadline passes; what is lost is sent again after TCP's
+// time-outs; a dial to an address where nothing listens is refused at once.
 //
 // Waiting is done with channels and package time only, so a whole network runs
 // inside a testing/synctest bubble.
@@ -22,8 +22,9 @@ import (
 // Link says what happens to packets and streams in one direction between two
 // hosts. The zero Link is perfect.
 type Link struct {
-	// Loss, Duplicate and Reorder are shares of packets, 0 to 1. A reordered
-	// packet is held back by one to three more Delays (at least a millisecond).
+	// Loss, Duplicate and Reorder are shares of packets, 0 to 1; segments of streams
+	// suffer Loss. A reordered packet is held back by one to three more Delays (at
+	// least a millisecond).
 	Loss, Duplicate, Reorder float64
 	// Delay is one way, Jitter a random part added to it.
 	Delay, Jitter time.Duration

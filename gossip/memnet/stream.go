@@ -113,7 +113,11 @@ func (h *half) write(b []byte) (int, error) {
 // push appends a segment; it never arrives before the ones before it.
 func (h *half) push(data []byte) {
 	h.net.mu.Lock()
-	at := time.Now().Add(h.net.delayLocked(h.net.linkLocked(h.from, h.to)))
+	link := h.net.linkLocked(h.from, h.to)
+	at := time.Now().Add(h.net.delayLocked(link))
+	for again := segmentAgain; h.net.chance(link.Loss); again *= 2 {
+		at = at.Add(again)
+	}
 	h.net.traffic.StreamBytes += uint64(len(data))
 	h.net.mu.Unlock()
 	h.update(func() {

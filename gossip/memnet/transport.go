@@ -14,7 +14,9 @@ import (
 const (
 	packetBacklog = 1024 // packets a receiver holds before it drops more
 	streamBacklog = 256  // streams not yet accepted before more wait
-	dialAgain     = 100 * time.Millisecond
+	// As Linux does it: tcp(7), tcp_syn_retries and the least retransmission time-out.
+	synAgain     = time.Second
+	segmentAgain = 200 * time.Millisecond
 )
 
 // Transport is one host's end of a Network.
@@ -117,8 +119,8 @@ func (n *Network) deliver(to netip.AddrPort, p *memberlist.Packet) {
 	n.traffic.Dropped++
 }
 
-// DialTimeout opens a stream. Over a cut link, or to a host that does not accept,
-// it waits as TCP does, but no longer than timeout.
+// DialTimeout opens a stream. Over a cut or lossy link, or to a host that does not
+// accept, it waits and tries again when TCP does, but no longer than timeout.
 func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -126,23 +128,34 @@ func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	}
 	expired := time.NewTimer(timeout)
 	defer expired.Stop()
-	for {
-		up, changed := t.net.up(t.addr.Addr(), to.Addr())
-		if up {
-			if up, changed = t.net.up(to.Addr(), t.addr.Addr()); up {
-				c, err := t.connect(to)
-				if c != nil || err != nil {
-					return c, err
-				}
-			}
+	for again := synAgain; ; again *= 2 {
+		wait := again
+		trip, arrived := t.net.handshake(t.addr.Addr(), to.Addr())
+		if arrived {
+			wait = trip
 		}
 		select {
-		case <-changed:
-		case <-time.After(dialAgain):
+		case <-time.After(wait):
 		case <-expired.C:
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: errTimeout{}}
 		}
+		if arrived {
+			if c, err := t.connect(to); c != nil || err != nil {
+				return c, err
+			}
+		}
 	}
+}
+
+// handshake says how long a SYN and its answer take, if neither is lost.
+func (n *Network) handshake(from, to netip.Addr) (trip time.Duration, arrived bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	there, back := n.linkLocked(from, to), n.linkLocked(to, from)
+	if !n.upLocked(from, to) || !n.upLocked(to, from) || n.chance(there.Loss) || n.chance(back.Loss) {
+		return 0, false
+	}
+	return n.delayLocked(there) + n.delayLocked(back), true
 }
 
 // connect returns neither a stream nor an error if the peer's backlog is full.

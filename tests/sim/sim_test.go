@@ -1,0 +1,205 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grapevine-net/grapevine/gossip/memnet"
+)
+
+var (
+	sizes  = flag.String("hosts", "12", "sizes of clusters, separated by commas")
+	losses = flag.String("loss", "0,5", "shares of packets that are lost, in percent")
+	seed   = flag.Uint64("seed", 1, "of everything that is left to chance")
+	apart  = flag.Duration("partition", 10*time.Minute, "how long the partition lasts")
+	out    = flag.String("out", "", "write the report there (a Markdown file; plots beside it)")
+	dir    = flag.String("dir", "", "where the hosts' state files are; memory is fastest (/dev/shm)")
+)
+
+// TestSimulation takes clusters through their days and prints what it took. It fails
+// where a promise is broken: a number with two owners or with none, hosts that do not
+// agree in the end.
+func TestSimulation(t *testing.T) {
+	var r report
+	for _, n := range numbers(t, *sizes) {
+		for _, loss := range numbers(t, *losses) {
+			t.Run(fmt.Sprintf("%d hosts, %d%% loss", n, loss), func(t *testing.T) {
+				began := time.Now()
+				var res result
+				synctest.Test(t, func(t *testing.T) {
+					t.Cleanup(func() { time.Sleep(time.Minute) }) // memberlist's timers run out
+					res = simulate(t, n, loss)
+				})
+				res.took = time.Since(began)
+				r = append(r, res)
+				t.Log("\n" + res.String())
+			})
+		}
+	}
+	if *out != "" && !t.Failed() {
+		if err := r.write(*out); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func numbers(t *testing.T, list string) (out []int) {
+	for s := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// result is what one cluster showed.
+type result struct {
+	hosts, loss int
+	times       map[string]*times
+	rest, churn float64 // bytes per second and host
+	changes     float64 // endpoint changes per second in the cluster while it churned
+	took        time.Duration
+}
+
+// patience is how long everything may take before it counts as never.
+const patience = 2 * time.Minute
+
+func simulate(t *testing.T, n, loss int) result {
+	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, "      "+format+"\n", args...) }
+	where := *dir
+	if where == "" {
+		where = t.TempDir()
+	} else {
+		var err error
+		if where, err = os.MkdirTemp(where, "grapevine-sim-"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(where) })
+	}
+	w := &world{t: t, net: memnet.New(*seed), dir: where, seed: *seed}
+	t.Cleanup(func() {
+		for _, h := range w.hosts {
+			h.stop()
+		}
+	})
+	link := memnet.Link{Loss: float64(loss) / 100, Duplicate: 0.005, Reorder: 0.01, Delay: 500 * time.Microsecond, Jitter: time.Millisecond}
+	w.net.SetAll(link)
+	s := newStopwatch(w)
+	l := &workload{w: w, s: s, rnd: rand.New(rand.NewPCG(*seed, uint64(n)))}
+	res := result{hosts: n, loss: loss, times: s.times}
+	note := func(kind string, took time.Duration) {
+		if took < 0 {
+			s.late++
+			t.Errorf("%s: not everywhere after %v", kind, patience)
+			return
+		}
+		if s.times[kind] == nil {
+			s.times[kind] = &times{}
+		}
+		s.times[kind].all = append(s.times[kind].all, took)
+	}
+
+	l.network(w.add(), 16) // large enough for all containers that come
+	for range n - 1 {
+		w.add()
+		time.Sleep(20 * time.Millisecond)
+	}
+	say("%d hosts: all agree after %v", n, within(10*patience, func() bool { return w.meet() && w.agreed() }))
+	s.open = nil
+	time.Sleep(time.Minute) // everyone has stocked up
+	say("at rest")
+	res.rest = w.traffic(func() { time.Sleep(30 * time.Second) })
+
+	say("one event at a time")
+	for range 10 {
+		l.network(l.host(), 22)
+		s.run(500 * time.Millisecond)
+	}
+	for range 30 {
+		l.up(l.host())
+		s.run(200 * time.Millisecond)
+	}
+	for range 20 {
+		l.down()
+		s.run(200 * time.Millisecond)
+	}
+	for range 5 {
+		l.networkGone()
+		s.run(500 * time.Millisecond)
+	}
+	s.settle(patience)
+
+	say("churn")
+	const seconds = 20
+	before := l.made
+	calm := s.times
+	s.times = map[string]*times{}
+	res.churn = w.traffic(func() {
+		rate := max(n/10, 1) // starts per second, and as many ends: each host one in ten seconds
+		for range seconds * rate {
+			l.up(l.host())
+			l.down()
+			s.run(time.Second / time.Duration(rate))
+		}
+	})
+	s.settle(patience)
+	res.changes = 2 * float64(l.made-before) / seconds
+	for kind, v := range s.times {
+		calm[kind+", under churn"] = v
+	}
+	s.times = calm
+
+	say("hosts come, leave and die")
+	for range 3 {
+		h := w.add()
+		note("host joined", within(patience, func() bool { return w.meet() && w.agreed() }))
+		time.Sleep(3 * time.Second)
+		h.stop()
+		note("host died", within(patience, w.meet))
+	}
+
+	if n > 1 && *apart > 0 {
+		say("a partition of %v", *apart)
+		var half []netip.Addr
+		for _, h := range w.alive()[:n/2] {
+			half = append(half, h.addr.Addr())
+		}
+		w.net.Partition(half)
+		for end := time.Now().Add(*apart); time.Now().Before(end); {
+			l.up(l.host())
+			l.down()
+			time.Sleep(5 * time.Second)
+		}
+		s.open = nil
+		if w.meet() || w.agreed() {
+			t.Error("the partition parted nobody")
+		}
+		w.net.Heal()
+		note("after the partition", within(patience, w.agreed))
+		note("after the partition, all see each other", within(patience, w.meet))
+	}
+	w.owners()
+	if s.late > 0 {
+		t.Errorf("%d events were not known everywhere within %v", s.late, patience)
+	}
+	return res
+}
+
+// traffic is how many bytes per second a host sends while f runs.
+func (w *world) traffic(f func()) float64 {
+	before, begin := w.net.Traffic(), time.Now()
+	f()
+	after := w.net.Traffic()
+	bytes := after.PacketBytes + after.StreamBytes - before.PacketBytes - before.StreamBytes
+	return float64(bytes) / time.Since(begin).Seconds() / float64(len(w.alive()))
+}

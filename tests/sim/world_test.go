@@ -1,0 +1,204 @@
+package sim
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/gossip/memnet"
+	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// cidr is the default of the setting cidr4.
+var cidr = netip.MustParsePrefix("10.128.0.0/14")
+
+// host is what an agent is without Docker and Open vSwitch.
+type host struct {
+	*gossip.Gossip
+	replica *replica.Replica
+	alloc   *ipam.Allocator
+	id      cluster.NodeID
+	addr    netip.AddrPort
+	stop    func() // the power goes: without a word to the peers
+	gone    bool
+}
+
+// world is a cluster.
+type world struct {
+	t     testing.TB
+	net   *memnet.Network
+	dir   string // of state files
+	seed  uint64
+	hosts []*host
+	next  int // number of the next host; none is used twice
+}
+
+// key makes the identities of hosts repeat with the seed.
+func (w *world) key(i int) ed25519.PrivateKey {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], w.seed)
+	binary.BigEndian.PutUint64(b[8:], uint64(i))
+	sum := sha256.Sum256(b[:])
+	return ed25519.NewKeyFromSeed(sum[:])
+}
+
+func addr(i int) netip.AddrPort {
+	i++
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, byte(16 + i>>16), byte(i >> 8), byte(i)}), gossip.DefaultPort)
+}
+
+// add starts one more host. The first one seeds the cluster, the others join it.
+func (w *world) add() *host {
+	w.t.Helper()
+	i := w.next
+	w.next++
+	h := &host{addr: addr(i)}
+	h.id = cluster.HostID(cluster.Public(w.key(i)))
+	db, err := store.Open(filepath.Join(w.dir, fmt.Sprintf("%d.db", i)))
+	w.must(err)
+	h.replica, err = replica.Open(db, h.id, replica.Signed(w.key(i)))
+	w.must(err)
+	transport, err := w.net.Listen(h.addr)
+	w.must(err)
+	log := slog.New(slog.DiscardHandler)
+	cfg := gossip.Config{
+		Node: string(h.id), Name: fmt.Sprintf("host%d", i), Bind: h.addr, Transport: transport,
+		Keys: [][]byte{[]byte("0123456789abcdef0123456789abcdef")}, Join: []string{addr(0).String(), addr(1).String()}, Log: log,
+	}
+	if i == 0 {
+		cfg.ClusterID = "simulated"
+		w.must(ipam.Seed(h.replica, h.id))
+	}
+	h.Gossip, err = gossip.New(cfg, h.replica)
+	w.must(err)
+	h.alloc, err = ipam.New(ipam.Config{
+		Self: h.id, CIDRs: func() []netip.Prefix { return []netip.Prefix{cidr} }, Bits: 22, Now: time.Now, Log: log,
+	}, h.replica, h.Gossip, ipam.StoreDisk{DB: db})
+	w.must(err)
+	for method, handler := range h.alloc.Methods() {
+		h.Handle(method, handler)
+	}
+	w.must(h.write(func(tx *replica.Tx) error {
+		return tx.Put(cluster.Node{ID: h.id, Name: cfg.Name, VTEP: h.addr.Addr(), Gossip: h.addr, VXLANPort: 4789, MTU: 1500, Datapath: "kernel"})
+	}))
+	ctx, cancel := context.WithCancel(context.Background())
+	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error { return h.Run(ctx) })
+	tasks.Go(func() error { return h.replica.Run(ctx) })
+	tasks.Go(func() error { return h.alloc.Run(ctx) })
+	tasks.Go(func() error { // as the agent does
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case message := <-h.replica.Outbox():
+				h.Broadcast(message)
+			}
+		}
+	})
+	h.stop = func() {
+		if h.gone {
+			return
+		}
+		h.gone = true
+		cancel()
+		w.must(tasks.Wait())
+		_ = h.Close()
+		w.must(db.Close())
+	}
+	w.hosts = append(w.hosts, h)
+	return h
+}
+
+func (w *world) must(err error) {
+	if err != nil {
+		w.t.Helper()
+		w.t.Fatal(err)
+	}
+}
+
+func (h *host) write(f func(*replica.Tx) error) error {
+	_, err := h.replica.Update(f)
+	return err
+}
+
+// alive are the hosts that have not gone.
+func (w *world) alive() (list []*host) {
+	for _, h := range w.hosts {
+		if !h.gone {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// within waits until f is true and returns how long that took; -1: longer than limit.
+func within(limit time.Duration, f func() bool) time.Duration {
+	begin := time.Now()
+	for !f() {
+		if time.Since(begin) > limit {
+			return -1
+		}
+		time.Sleep(tick)
+	}
+	return time.Since(begin)
+}
+
+// tick is how exactly times are taken.
+const tick = 10 * time.Millisecond
+
+// agreed reports whether all hosts know the same. It asks each for its own view of
+// everything: marks of all writers, and what came early.
+func (w *world) agreed() bool {
+	list := w.alive()
+	first := string(list[0].replica.Digest())
+	for _, h := range list[1:] {
+		if string(h.replica.Digest()) != first {
+			return false
+		}
+	}
+	return true
+}
+
+// meet reports whether all hosts see each other.
+func (w *world) meet() bool {
+	list := w.alive()
+	for _, h := range list {
+		if len(h.Alive()) != len(list)-1 {
+			return false
+		}
+	}
+	return true
+}
+
+// owners fails the test if a number has two owners, or none, by what each host says
+// of itself.
+func (w *world) owners() {
+	w.t.Helper()
+	for _, all := range []netip.Prefix{cidr, netip.MustParsePrefix("0.0.0.0/8")} {
+		var blocks []netip.Prefix
+		var total uint64
+		for _, h := range w.hosts { // also those that are gone: nobody has forgotten them
+			for _, b := range h.replica.Snapshot().Ring().Owned(h.id, all) {
+				blocks = append(blocks, b)
+				total += 1 << (32 - b.Bits())
+			}
+		}
+		if disjoint(w.t, blocks); total != 1<<(32-all.Bits()) {
+			w.t.Errorf("of %s %d numbers are owned by somebody", all, total)
+		}
+	}
+}

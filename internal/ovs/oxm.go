@@ -37,6 +37,7 @@ var fields = map[string]oxm{
 	"in_port":      {classBasic, 0, number(32), false},
 	"dl_dst":       {classBasic, 3, ethernet, false},
 	"dl_src":       {classBasic, 4, ethernet, false},
+	"dl_type":      {classBasic, 5, number(16), false},
 	"eth_dst":      {classBasic, 3, ethernet, false},
 	"eth_src":      {classBasic, 4, ethernet, false},
 	"nw_src":       {classBasic, 11, ipv4, true},

@@ -20,7 +20,7 @@ func Compile(in Input) ([]Flow, error) {
 	}
 	for _, stage := range []func(*compiler){
 		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints,
-		answerARP, answerND, passThrough, forwardLocal, forwardRanges, forwardOutside,
+		answerARP, answerND, passThrough, forwardLocal, forwardRanges, forwardOutside, probes,
 		checkVNIDs, emit,
 	} {
 		stage(c)

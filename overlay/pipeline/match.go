@@ -21,6 +21,7 @@ const (
 	fieldVLAN
 	fieldEthSrc
 	fieldEthDst
+	fieldEthType
 	fieldSrc // nw_src, ipv6_src, arp_spa
 	fieldDst // nw_dst, ipv6_dst, arp_tpa
 	fieldARPOp
@@ -62,6 +63,7 @@ func (m match) ethSrcMask(mac, mask string) match {
 	return m.with(fieldEthSrc, "dl_src=%s/%s", mac, mask)
 }
 func (m match) vlanTagged() match                 { return m.with(fieldVLAN, "vlan_tci=0x1000/0x1000") }
+func (m match) ethType(text string) match         { return m.with(fieldEthType, "%s", text) }
 func (m match) arpOp(op int) match                { return m.with(fieldARPOp, "arp_op=%d", op) }
 func (m match) arpSHA(mac net.HardwareAddr) match { return m.with(fieldARPSHA, "arp_sha=%s", mac) }
 func (m match) udpPort(p uint16) match            { return m.with(fieldPortDst, "tp_dst=%d", p) }

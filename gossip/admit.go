@@ -91,6 +91,10 @@ func (g *Gossip) listProblems(which func(key string) bool) []string {
 	return list
 }
 
+// Strangers lists who sent messages that no key of this host decrypts, in the last
+// few minutes.
+func (g *Gossip) Strangers() []netip.Addr { return g.judge.recent() }
+
 // admission decides which hosts may be members: memberlist's alive and merge
 // delegate.
 type admission struct{ g *Gossip }

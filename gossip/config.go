@@ -73,6 +73,9 @@ type Config struct {
 	Timing Timing
 	// Transport replaces the network; it then decides what Bind would have.
 	Transport memberlist.Transport
+	// Datagram, if set, is shown each UDP packet before memberlist is; true: it is taken.
+	// Anybody may have sent it. It must neither block nor keep b.
+	Datagram func(b []byte) bool
 	// Log gets events; nil: slog.Default().
 	Log *slog.Logger
 }

@@ -22,6 +22,7 @@ type Gossip struct {
 	state   State
 	log     *slog.Logger
 	ml      *memberlist.Memberlist
+	judge   *logWriter
 	addr    netip.AddrPort // advertised
 	started time.Time
 	stats   counters

@@ -3,6 +3,8 @@ package gossip
 import (
 	"context"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +22,8 @@ type logWriter struct {
 	mu   sync.Mutex
 	last map[string]time.Time // by the beginning of the line
 	held map[string]int
+	// strangers are the senders of what no key of ours decrypts, and when last.
+	strangers map[netip.Addr]time.Time
 }
 
 const logEvery = 30 * time.Second
@@ -52,7 +56,7 @@ var refusals = []struct{ text, reason string }{
 }
 
 func newLogWriter(log *slog.Logger, stats *counters) *logWriter {
-	return &logWriter{log: log, stats: stats, last: map[string]time.Time{}, held: map[string]int{}}
+	return &logWriter{log: log, stats: stats, last: map[string]time.Time{}, held: map[string]int{}, strangers: map[netip.Addr]time.Time{}}
 }
 
 // Write takes one line. It never fails.
@@ -66,6 +70,7 @@ func (w *logWriter) Write(line []byte) (int, error) {
 			if strings.Contains(text, r.text) {
 				refused = r.reason
 				w.stats.add(refused, 1)
+				w.note(refused, text)
 				break
 			}
 		}
@@ -82,6 +87,39 @@ func (w *logWriter) Write(line []byte) (int, error) {
 		w.log.LogAttrs(context.Background(), slogLevel(level, text), "memberlist: "+text, attrs...)
 	}
 	return len(line), nil
+}
+
+// note remembers who has another key, from "... from=192.0.2.3:7947".
+func (w *logWriter) note(reason, text string) {
+	_, from, found := strings.Cut(text, "from=")
+	if reason != RefusedKey || !found {
+		return
+	}
+	from, _, _ = strings.Cut(from, " ")
+	addr, err := netip.ParseAddrPort(from)
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.strangers) < maxProblems {
+		w.strangers[addr.Addr().Unmap()] = time.Now()
+	}
+}
+
+// recent lists the strangers of the last problemMemory.
+func (w *logWriter) recent() (list []netip.Addr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for addr, last := range w.strangers {
+		if time.Since(last) > problemMemory {
+			delete(w.strangers, addr)
+			continue
+		}
+		list = append(list, addr)
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list
 }
 
 func slogLevel(level, text string) slog.Level {

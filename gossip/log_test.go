@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,7 @@ func TestMemberlistLog(t *testing.T) {
 		w := newLogWriter(slog.New(slog.NewTextHandler(&out, nil)), &stats)
 		for i := range 100 {
 			for _, line := range []string{
-				"[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=10.0.0.%d\n",
+				"[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=10.0.0.%d:7947\n",
 				"[DEBUG] memberlist: Stream connection from=10.0.0.%d\n",
 				"[INFO] memberlist: Suspect %d has failed, no acks received\n",
 				"[WARN] memberlist: ignoring alive message for '%d': refused: host of another cluster\n",
@@ -31,9 +32,16 @@ func TestMemberlistLog(t *testing.T) {
 		if stats.m[RefusedKey] != 100 || len(stats.m) != 1 {
 			t.Errorf("counted %v", stats.m)
 		}
+		if got := w.recent(); len(got) != 100 || got[99] != netip.MustParseAddr("10.0.0.99") {
+			t.Errorf("strangers: %v", got)
+		}
 		out.Reset()
 		time.Sleep(logEvery)
 		_, _ = fmt.Fprintf(w, "[ERR] memberlist: Decrypt packet failed: no installed keys\n")
+		time.Sleep(problemMemory)
+		if got := w.recent(); len(got) != 0 {
+			t.Errorf("strangers after a while: %v", got)
+		}
 		if !strings.Contains(out.String(), "more=99") {
 			t.Errorf("after a while: %q", out.String())
 		}

@@ -23,7 +23,8 @@ func (g *Gossip) listen() error {
 		return err
 	}
 	g.keyring = keyring
-	logger := log.New(newLogWriter(g.log, &g.stats), "", 0)
+	g.judge = newLogWriter(g.log, &g.stats)
+	logger := log.New(g.judge, "", 0)
 	mc := g.swimConfig(logger)
 	inner := g.cfg.Transport
 	if inner == nil {

@@ -23,7 +23,8 @@ type transport struct {
 	g       *Gossip
 	dialer  func(ctx context.Context, addr string) (net.Conn, error) // nil: Transport's
 	streams chan net.Conn
-	slots   chan struct{} // one held by each stream from others
+	packets chan *memberlist.Packet // nil: Transport's
+	slots   chan struct{}           // one held by each stream from others
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -54,7 +55,38 @@ func newTransport(g *Gossip, inner memberlist.Transport) *transport {
 		}
 	}
 	t.wg.Go(t.accept)
+	if g.cfg.Datagram != nil {
+		t.packets = make(chan *memberlist.Packet)
+		t.wg.Go(t.sift)
+	}
 	return t
+}
+
+// PacketCh implements memberlist.Transport.
+func (t *transport) PacketCh() <-chan *memberlist.Packet {
+	if t.packets != nil {
+		return t.packets
+	}
+	return t.Transport.PacketCh()
+}
+
+// sift hands on the packets that Config.Datagram does not take.
+func (t *transport) sift() {
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case p := <-t.Transport.PacketCh():
+			if t.g.cfg.Datagram(p.Buf) {
+				continue
+			}
+			select {
+			case t.packets <- p:
+			case <-t.ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // accept hands on the streams that others open. Beyond the limit they wait: a

@@ -58,6 +58,11 @@ func (c *Client) Flows(ctx context.Context) ([]Flow, error) {
 	return call[[]Flow](ctx, c, http.MethodGet, "flows", nil)
 }
 
+// Doctor looks for what is wrong, which takes seconds where packets are lost.
+func (c *Client) Doctor(ctx context.Context) (Diagnosis, error) {
+	return call[Diagnosis](ctx, c, http.MethodGet, "doctor", nil)
+}
+
 // JoinCommand returns the lines that add a host; they contain the gossip key.
 func (c *Client) JoinCommand(ctx context.Context) (JoinCommand, error) {
 	return call[JoinCommand](ctx, c, http.MethodGet, "join-command", nil)

@@ -80,6 +80,7 @@ type Network struct {
 	Hosts     []string `json:"hosts"` // names of the hosts with containers on it
 	Endpoints int      `json:"endpoints"`
 	Internal  bool     `json:"internal"`
+	MTU       int      `json:"mtu,omitempty"` // of its containers, 0: from the underlay
 	Removed   bool     `json:"removed"` // goes when no host uses it any more
 }
 
@@ -141,6 +142,33 @@ type Flow struct {
 	Cookie   uint64 `json:"cookie"`
 	Packets  uint64 `json:"packets"`
 	Bytes    uint64 `json:"bytes"`
+}
+
+// Diagnosis is what `grapevine doctor` found: what is wrong comes first.
+type Diagnosis struct {
+	Version string  `json:"version"`
+	Name    string  `json:"name"`  // of the host that was asked
+	Agent   bool    `json:"agent"` // it runs: the other hosts have been asked too
+	Checks  []Check `json:"checks"`
+}
+
+// Verdict is what came of a check.
+type Verdict string
+
+// The verdicts. Unknown: it could not be found out, and What says why.
+const (
+	OK      Verdict = "ok"
+	Wrong   Verdict = "wrong"
+	Unknown Verdict = "unknown"
+)
+
+// Check is one thing that was looked at.
+type Check struct {
+	Subject string  `json:"check"` // "vxlan", "firewall", ...
+	Verdict Verdict `json:"verdict"`
+	What    string  `json:"what"`
+	// Do is what to do; with OK it is advice.
+	Do string `json:"do,omitempty"`
 }
 
 // JoinCommand has the lines that add a host to the cluster. They contain the

@@ -46,7 +46,7 @@ func Networks(s *cluster.Snapshot) []api.Network {
 		slices.SortFunc(subnets[n.Name], func(a, b api.Subnet) int { return comparePrefix(a.Prefix, b.Prefix) })
 		networks = append(networks, api.Network{
 			Name: n.Name, VNID: n.VNID, Subnets: append([]api.Subnet{}, subnets[n.Name]...), Hosts: append([]string{}, hosts[n.Name]...),
-			Endpoints: endpoints[n.Name], Internal: n.Internal, Removed: n.Removed,
+			Endpoints: endpoints[n.Name], Internal: n.Internal, MTU: n.MTU, Removed: n.Removed,
 		})
 	}
 	return networks

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -22,6 +23,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err := newRoot().ExecuteContext(ctx)
 	stop()
+	if code, ok := errors.AsType[exitCode](err); ok {
+		os.Exit(int(code))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "grapevine:", err)
 		os.Exit(1)
@@ -42,7 +46,7 @@ commands ask the agent of this host, over a socket that only root can open.`,
 	}
 	config.AddFlags(root.PersistentFlags(), "run")
 	root.PersistentFlags().StringP("output", "o", "table", "table or json")
-	root.AddCommand(newAgent(), newStatus(), newNodes(), newNetworks(), newEndpoints(), newRing(),
+	root.AddCommand(newAgent(), newStatus(), newDoctor(), newNodes(), newNetworks(), newEndpoints(), newRing(),
 		newFlows(), newJoinCommand(), newForget(), newLeave(), newVersion())
 	return root
 }

@@ -25,9 +25,9 @@ func verb[T any](c *cobra.Command, limit time.Duration, ask func(context.Context
 		c.Args = cobra.NoArgs
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		format := c.Flag("output").Value.String()
-		if format != "table" && format != "json" {
-			return fmt.Errorf("-o %s is unknown: use table or json", format)
+		format, err := outputFormat(c)
+		if err != nil {
+			return err
 		}
 		cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
 		if err != nil {
@@ -45,6 +45,15 @@ func verb[T any](c *cobra.Command, limit time.Duration, ask func(context.Context
 		return show(c.OutOrStdout(), value)
 	}
 	return c
+}
+
+// outputFormat is table or json.
+func outputFormat(c *cobra.Command) (string, error) {
+	format := c.Flag("output").Value.String()
+	if format != "table" && format != "json" {
+		return "", fmt.Errorf("-o %s is unknown: use table or json", format)
+	}
+	return format, nil
 }
 
 func printJSON(w io.Writer, value any) error {

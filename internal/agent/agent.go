@@ -21,6 +21,7 @@ import (
 	"github.com/grapevine-net/grapevine/internal/identity"
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/plugin"
+	"github.com/grapevine-net/grapevine/internal/probe"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/replica"
@@ -41,6 +42,7 @@ type Agent struct {
 	db      *store.DB
 	replica *replica.Replica
 	gossip  *gossip.Gossip
+	prober  *probe.Prober
 	alloc   *ipam.Allocator
 	vswitch *vswitch
 	names   *dns.Server

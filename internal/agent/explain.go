@@ -36,7 +36,7 @@ func Explain(ctx context.Context, cfg config.Config, version string, cause error
 	}
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return excuses(cause, log).Serve(ctx, calls) })
-	tasks.Go(func() error { return api.Serve(ctx, own, apologies(cause, version)) })
+	tasks.Go(func() error { return api.Serve(ctx, own, apologies(cfg, cause, version)) })
 	return tasks.Wait()
 }
 
@@ -61,14 +61,20 @@ func excuses(cause error, log *slog.Logger) *plugin.Server {
 	return s
 }
 
+// mend is what to do about a wrong setting.
+const mend = "as a plugin: docker plugin disable -f NAME, docker plugin set NAME GRAPEVINE_...=..., docker plugin enable NAME"
+
 // apologies answer the command line.
-func apologies(cause error, version string) api.Handlers {
+func apologies(cfg config.Config, cause error, version string) api.Handlers {
 	return api.Handlers{
 		Status: func(context.Context) (api.Status, error) {
 			return api.Status{Version: version, Problems: []api.Problem{{
 				What: "the agent does not run: " + cause.Error(),
-				Do:   "as a plugin: docker plugin disable -f NAME, docker plugin set NAME GRAPEVINE_...=..., docker plugin enable NAME",
+				Do:   mend,
 			}}}, nil
+		},
+		Doctor: func(ctx context.Context) (api.Diagnosis, error) {
+			return Diagnose(ctx, cfg, version, "the agent does not run: "+cause.Error(), mend), nil
 		},
 		Nodes:       refuse[[]api.Node](cause),
 		Networks:    refuse[[]api.Network](cause),

@@ -25,6 +25,7 @@ func (a *Agent) handlers() api.Handlers {
 			return view.Pools(a.replica.Snapshot(), a.cidrs()...), nil
 		},
 		Flows:       a.vswitch.flows,
+		Doctor:      a.doctor,
 		JoinCommand: a.joinCommand,
 		Leave:       a.leave,
 		Forget:      a.forget,

@@ -16,6 +16,7 @@ import (
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/identity"
 	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/probe"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
@@ -77,6 +78,7 @@ func (a *Agent) close() {
 	}
 	if a.gossip != nil {
 		errs = append(errs, a.gossip.Close())
+		a.prober.Close()
 	}
 	if a.db != nil {
 		errs = append(errs, a.db.Close())
@@ -149,14 +151,23 @@ func (a *Agent) openGossip() (err error) {
 	if err != nil {
 		return err
 	}
+	prober := probe.New(probe.Config{Peers: caller{a}, Self: a.id.Node, Find: a.findHost, Device: gateway.Port})
 	a.gossip, err = gossip.New(gossip.Config{
 		Node: a.id.Node, Name: a.cfg.Name, ClusterID: a.id.Cluster, Keys: a.keys,
 		Bind:      netip.AddrPortFrom(a.bindAddr(), a.cfg.Port),
 		Advertise: netip.AddrPortFrom(a.underlay.Addr, a.cfg.Port),
 		Join:      joinList(a.cfg.Join), Known: known, SaveKnown: a.savePeers,
-		Log: a.log.With("room", "gossip"),
+		Datagram: prober.Datagram,
+		Log:      a.log.With("room", "gossip"),
 	}, a.replica)
-	return err
+	if err != nil {
+		return err
+	}
+	a.prober = prober
+	for method, handler := range prober.Methods() {
+		a.gossip.Handle(method, handler)
+	}
+	return nil
 }
 
 // bindAddr is where gossip listens: all addresses of the underlay's family if

@@ -61,7 +61,23 @@ func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem
 	if a.left.Load() {
 		return []api.Problem{{What: "this host has left the cluster", Do: "stop the agent; started again it joins as a new host"}}
 	}
-	list := []api.Problem{}
+	list := append([]api.Problem{}, a.membershipProblems(snap)...)
+	add := func(do, format string, args ...any) {
+		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
+	}
+	list = append(list, a.refusedHosts()...)
+	for _, n := range nodes {
+		if !n.Alive {
+			add("start it; if it is gone for good: grapevine forget "+n.Name, "host %s (%s) does not answer", n.Name, n.VTEP)
+		}
+	}
+	list = append(list, differences(nodes, a.underlay.MTU)...)
+	list = append(list, a.vswitch.problems()...)
+	return append(list, a.driverProblems()...)
+}
+
+// membershipProblems are those of this host's place in its cluster.
+func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) {
 	add := func(do, format string, args ...any) {
 		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
 	}
@@ -75,20 +91,21 @@ func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem
 	if what := a.waitsFor(snap); what != "" {
 		add(fmt.Sprintf("start the agent there, check that port %d is open for TCP and UDP between the hosts, and that GRAPEVINE_KEY is the same on all", a.cfg.Port), "%s", what)
 	}
+	return list
+}
+
+// refusedHosts are those that gossip keeps out, and why.
+func (a *Agent) refusedHosts() (list []api.Problem) {
 	for _, p := range a.gossip.Problems() {
-		add("until then the two hosts' containers do not reach each other", "%s", p)
+		list = append(list, api.Problem{What: p, Do: "until then the two hosts' containers do not reach each other"})
 	}
 	for _, p := range a.gossip.Suspects() {
-		add("see `grapevine status` there; if all is well with it, its agent is broken or its key is stolen: stop it for good, and `grapevine forget` it", "%s", p)
+		list = append(list, api.Problem{
+			What: p,
+			Do:   "see `grapevine status` there; if all is well with it, its agent is broken or its key is stolen: stop it for good, and `grapevine forget` it",
+		})
 	}
-	for _, n := range nodes {
-		if !n.Alive {
-			add("start it; if it is gone for good: grapevine forget "+n.Name, "host %s (%s) does not answer", n.Name, n.VTEP)
-		}
-	}
-	list = append(list, differences(nodes, a.underlay.MTU)...)
-	list = append(list, a.vswitch.problems()...)
-	return append(list, a.driverProblems()...)
+	return list
 }
 
 // waitsFor says what keeps this host from handing out addresses, "" if nothing does.

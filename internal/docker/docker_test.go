@@ -69,7 +69,7 @@ func TestLists(t *testing.T) {
 		t.Errorf("containers: %+v, %v", list, err)
 	}
 	p, err := c.Plugin(t.Context(), "0123")
-	if err != nil || p != (Plugin{"grapevine:latest", "example.org/grapevine/grapevine:1"}) {
+	if err != nil || p != (Plugin{Name: "grapevine:latest", Reference: "example.org/grapevine/grapevine:1"}) {
 		t.Errorf("plugin: %v, %v", p, err)
 	}
 }

@@ -15,7 +15,7 @@ const kernelFamily = "ovs_datapath"
 // DetectDatapath says whether the kernel has Open vSwitch's datapath, loading its
 // module if it can be loaded; otherwise the userspace datapath is what is left.
 func DetectDatapath(ctx context.Context) Datapath {
-	if hasKernelDatapath() {
+	if HasKernelDatapath() {
 		return Kernel
 	}
 	if modprobe, err := find("modprobe"); err == nil {
@@ -23,15 +23,15 @@ func DetectDatapath(ctx context.Context) Datapath {
 		defer cancel()
 		_ = exec.CommandContext(ctx, modprobe, "-q", "openvswitch").Run() // asked again below
 	}
-	if hasKernelDatapath() {
+	if HasKernelDatapath() {
 		return Kernel
 	}
 	return Userspace
 }
 
-// hasKernelDatapath asks the kernel by name, which is right in a container and in a
+// HasKernelDatapath says whether the datapath is there now. It asks the kernel by name, which is right in a container and in a
 // network namespace too, where /sys may be another's.
-func hasKernelDatapath() bool {
+func HasKernelDatapath() bool {
 	_, err := netlink.GenlFamilyGet(kernelFamily)
 	return err == nil
 }

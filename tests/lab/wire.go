@@ -111,6 +111,12 @@ func (w *Wire) Loss(ctx context.Context, from, to string, percent int) error {
 	return w.nft(ctx, fmt.Sprintf("add rule bridge lab loss iifname %q oifname %q numgen random mod 100 < %d drop\n", from, to, percent))
 }
 
+// Narrow gives a host's link an MTU: the wire loses larger packets from and to it,
+// without a word to anybody, and the host's own interface knows nothing of it.
+func (w *Wire) Narrow(ctx context.Context, host string, mtu int) error {
+	return w.ip(ctx, fmt.Sprintf("link set %s mtu %d", host, mtu))
+}
+
 // Heal ends all cuts and losses.
 func (w *Wire) Heal(ctx context.Context) error {
 	return w.nft(ctx, "flush set bridge lab cut\nflush set bridge lab unrouted\nflush chain bridge lab loss\n")

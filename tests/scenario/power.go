@@ -40,6 +40,7 @@ var powerCommands = map[string]command{
 	"boot":         boot,
 	"cut":          cut,
 	"loss":         loss,
+	"narrow":       narrow,
 	"heal":         heal,
 	"joined":       joined,
 }
@@ -151,6 +152,18 @@ func loss(ctx context.Context, s *state, args []string) (string, error) {
 	}
 	return "", errors.Join(
 		s.lab.Wire.Loss(ctx, args[1], args[2], percent), s.lab.Wire.Loss(ctx, args[2], args[1], percent))
+}
+
+// narrow MTU HOST: its link carries packets up to this size.
+func narrow(ctx context.Context, s *state, args []string) (string, error) {
+	if s.lab == nil || len(args) != 2 {
+		return "", usageError("usage: narrow MTU HOST")
+	}
+	mtu, err := strconv.Atoi(args[0])
+	if err != nil {
+		return "", usageError(err.Error())
+	}
+	return "", s.lab.Wire.Narrow(ctx, args[1], mtu)
 }
 
 // heal: no link is cut any more.

@@ -1,0 +1,89 @@
+package doctor
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+// packets are those of a cluster of two.
+func packets() []Packet {
+	own, other := addr("192.0.2.1"), addr("192.0.2.2")
+	return []Packet{
+		{Chain: "FORWARD", In: "gv0", Out: "eth0", Src: addr("10.128.0.1"), Dst: own, Proto: "tcp", For: "what containers send to the outside"},
+		{Chain: "INPUT", In: "eth0", Src: other, Dst: own, Proto: "tcp", Port: 7947, For: "gossip from h2"},
+		{Chain: "INPUT", In: "eth0", Src: other, Dst: own, Proto: "udp", Port: 4789, For: "VXLAN from h2"},
+		{Chain: "OUTPUT", Out: "eth0", Src: own, Dst: other, Proto: "udp", Port: 4789, For: "VXLAN to h2"},
+	}
+}
+
+func TestRules(t *testing.T) {
+	const open = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+	const shut = "*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+	const gv = ":GRAPEVINE-FORWARD - [0:0]\n-A FORWARD -j GRAPEVINE-FORWARD\n-A GRAPEVINE-FORWARD -o gv0 -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT\n" +
+		"-A GRAPEVINE-FORWARD -o gv0 -j DROP\n-A GRAPEVINE-FORWARD -i gv0 -j ACCEPT\n"
+	for _, tt := range []struct {
+		rules string
+		wrong []string // words of each complaint
+	}{
+		{open, nil},
+		{open + gv, nil},
+		{shut + gv, []string{"gossip from h2 (TCP port 7947) would be dropped by the policy of INPUT", "VXLAN from h2"}},
+		{shut, []string{"what containers send to the outside would be dropped by the policy of FORWARD", "gossip", "VXLAN"}},
+		{shut + gv + "-A INPUT -p tcp -m tcp --dport 7947 -j ACCEPT\n-A INPUT -p udp -m multiport --dports 4789,7947 -j ACCEPT\n", nil},
+		{shut + gv + "-A INPUT -p tcp --dport 7000:8000 -j ACCEPT\n-A INPUT ! -i lo -p udp -s 192.0.2.0/24 -j ACCEPT\n", nil},
+		{shut + gv + "-A INPUT -i lo -j ACCEPT\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A INPUT -m set --match-set friends src -j ACCEPT\n", []string{"gossip", "VXLAN"}},
+		{open + "-A OUTPUT -d 192.0.2.2/32 -p udp -m udp --dport 4789 -m comment --comment \"no DROP -j ACCEPT here\" -j REJECT --reject-with icmp-port-unreachable\n", []string{"VXLAN to h2"}},
+		{open + "-A OUTPUT -d 192.0.2.3/32 -j DROP\n-A INPUT -i eth1 -j DROP\n-A INPUT -p icmp -j DROP\n-A INPUT -m limit --limit 3/min -j DROP\n", nil},
+		{open + gv + "-I x\n-A FORWARD -j DROP\n", nil},
+		{open + "-A FORWARD -i gv0 -j DROP\n" + gv, []string{"dropped by -A FORWARD -i gv0 -j DROP"}},
+		{open + ":MINE - [0:0]\n-A INPUT -j MINE\n-A INPUT -j DROP\n-A MINE -s 192.0.2.2/32 -j RETURN\n-A MINE -j ACCEPT\n", []string{"gossip", "VXLAN"}},
+	} {
+		var complaints []string
+		for _, c := range (Firewall{Saved: []string{tt.rules}}).Judge(packets(), true) {
+			if c.Verdict == api.Wrong {
+				complaints = append(complaints, c.What)
+			}
+		}
+		if len(complaints) != len(tt.wrong) {
+			t.Errorf("%s\n%q, want %q", tt.rules, complaints, tt.wrong)
+			continue
+		}
+		for i, words := range tt.wrong {
+			if !strings.Contains(complaints[i], words) {
+				t.Errorf("%s\n%q, want %q", tt.rules, complaints, tt.wrong)
+			}
+		}
+	}
+}
+
+// TestOtherFirewalls: the testdata are rules of the form that ufw and firewalld make.
+func TestOtherFirewalls(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	ufw := read("ufw.rules")
+	expect(t, Firewall{Saved: []string{ufw}}.Judge(packets(), true), "firewall", api.Wrong, "VXLAN from h2", "ufw allow 4789/udp")
+	allowed := strings.Replace(ufw, "-A ufw-user-input -p tcp -m tcp --dport 22 -j ACCEPT",
+		"-A ufw-user-input -p udp -m udp --dport 4789 -j ACCEPT\n-A ufw-user-input -p tcp -m tcp --dport 7947 -j ACCEPT", 1)
+	for _, c := range (Firewall{Saved: []string{allowed}}).Judge(packets()[1:], true) {
+		if c.Verdict != api.OK {
+			t.Errorf("ufw that allows our ports: %+v", c)
+		}
+	}
+
+	daemon := Firewall{NFT: read("firewalld.nft")}
+	expect(t, daemon.Judge(packets(), false), "firewall", api.Wrong, "nft's table inet firewalld", "UDP port 4789", "firewall-cmd --permanent --add-port=4789/udp")
+	expect(t, daemon.Judge(packets(), true), "firewall", api.OK) // probes have shown better
+	daemon.NFT = strings.Replace(daemon.NFT, "tcp dport 22 accept", "udp dport { 4789, 7947 } accept\n\t\ttcp dport 7947 accept", 1)
+	expect(t, daemon.Judge(packets(), false), "firewall", api.OK)
+
+	expect(t, Firewall{Err: errors.New("broken")}.Judge(packets(), true), "firewall", api.Unknown, "broken")
+}

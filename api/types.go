@@ -81,7 +81,7 @@ type Network struct {
 	Endpoints int      `json:"endpoints"`
 	Internal  bool     `json:"internal"`
 	MTU       int      `json:"mtu,omitempty"` // of its containers, 0: from the underlay
-	Removed   bool     `json:"removed"` // goes when no host uses it any more
+	Removed   bool     `json:"removed"`       // goes when no host uses it any more
 }
 
 // Subnet is a prefix of a network.

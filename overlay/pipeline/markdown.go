@@ -110,7 +110,7 @@ nothing else, since the delivering host sets them anew.
 Endpoints cannot send VXLAN to the outside: masquerading would give such a packet
 the address of this host, a known VTEP.
 
-`+"`grapevine doctor`"+` tries the tunnel out by frames of EtherType 0x88b5, which agents send and
+` + "`grapevine doctor`" + ` tries the tunnel out by frames of EtherType 0x88b5, which agents send and
 receive on their gateway ports, with VNID 0: the only frames that go from a tunnel to
 a gateway port. No endpoint's port lets such a frame in or out.
 

@@ -30,8 +30,10 @@ type engine struct {
 	mu         sync.Mutex
 	networks   map[string]dockernet.Inspect
 	containers map[string]container.Summary
-	aliases    []string      // of every endpoint, for those who inspect
-	locked     chan struct{} // not nil: inspecting waits for its end
+	aliases    []string          // of every endpoint, for those who inspect
+	failed     map[string]string // why containers with a restart policy do not run, by name
+	started    []string          // names of containers that were started by the API
+	locked     chan struct{}     // not nil: inspecting waits for its end
 	made       int
 	meanwhile  func() // called once, between the requests of a network's creation
 }
@@ -74,6 +76,11 @@ func (e *engine) api(w http.ResponseWriter, r *http.Request) {
 			list = append(list, c)
 		}
 		answer(200, list)
+	case strings.HasPrefix(path, "/containers/") && strings.HasSuffix(path, "/start"):
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.started = append(e.started, strings.TrimSuffix(strings.TrimPrefix(path, "/containers/c"), "/start"))
+		w.WriteHeader(204)
 	case strings.HasPrefix(path, "/containers/"):
 		e.inspect(answer, strings.TrimSuffix(strings.TrimPrefix(path, "/containers/"), "/json"))
 	case path == "/networks/create":
@@ -108,8 +115,11 @@ func (e *engine) inspect(answer func(int, any), id string) {
 			continue
 		}
 		r := container.InspectResponse{
-			ContainerJSONBase: &container.ContainerJSONBase{ID: c.ID, Name: c.Names[0]},
+			ContainerJSONBase: &container.ContainerJSONBase{ID: c.ID, Name: c.Names[0], State: &container.State{}, HostConfig: &container.HostConfig{}},
 			NetworkSettings:   &container.NetworkSettings{Networks: map[string]*dockernet.EndpointSettings{}},
+		}
+		if why, ok := e.failed[c.Names[0][1:]]; ok {
+			r.State.Error, r.HostConfig.RestartPolicy.Name = why, container.RestartPolicyAlways
 		}
 		for name, at := range c.NetworkSettings.Networks {
 			r.NetworkSettings.Networks[name] = &dockernet.EndpointSettings{

@@ -161,22 +161,27 @@ func (v view) subnetsLive(n localNetwork) bool {
 // endpoints lack of their containers' names.
 func (v view) decideEndpoints(p *plan) {
 	owner := map[string]docker.Container{}
+	type place struct{ container, network string }
+	taken := map[place]bool{} // a container has one endpoint on a network
 	for _, c := range v.containers {
 		for _, at := range c.Networks {
 			if at.EndpointID != "" {
 				owner[at.EndpointID] = c
+				taken[place{c.ID, at.NetworkID}] = true
 			}
 		}
 	}
-	for id := range v.endpoints {
+	for id, e := range v.endpoints {
 		c, known := owner[id]
+		rec, live := cluster.Get[cluster.Endpoint](v.snap, id)
 		if !known {
-			if v.lost(id) {
+			// One whose container is on record was in an earlier list: what Docker lists in
+			// its place is newer, and Docker did not reach us to remove this one.
+			if v.lost(id) || live && taken[place{rec.Container, e.Network}] {
 				p.lostEPs = append(p.lostEPs, id)
 			}
 			continue
 		}
-		rec, live := cluster.Get[cluster.Endpoint](v.snap, id)
 		aliases := v.aliasesOf(c, id, rec)
 		if live && (rec.Container != c.ID || rec.Name != c.Name || !slices.Equal(rec.Aliases, aliases)) {
 			p.names = append(p.names, cluster.Endpoint{ID: id, Container: c.ID, Name: c.Name, Aliases: aliases})

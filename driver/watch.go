@@ -26,12 +26,14 @@ const (
 
 // Watch keeps Docker's networks and the cluster's the same until ctx ends, then
 // returns nil. Failures are logged and tried again: Docker may be down for as
-// long as it likes. It first puts the running containers back into the switch.
+// long as it likes. It first puts the running containers back into the switch, and starts
+// those that Docker failed to start while there was no agent.
 func (d *Driver) Watch(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { d.restore(ctx); return nil })
 	g.Go(func() error { d.events(ctx); return nil })
 	g.Go(func() error { d.inspector.run(ctx); return nil })
+	g.Go(func() error { d.revive(ctx); return nil })
 	g.Go(func() error { d.keepPorts(ctx); return nil })
 	g.Go(func() error { d.loop(ctx); return nil })
 	return g.Wait()

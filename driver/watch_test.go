@@ -241,6 +241,21 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
+// A container whose end Docker did not tell has been started again: it is known by its
+// new address alone, at once.
+func TestReplacedEndpoint(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.run(id, "web")
+	e.look()
+	again := e.run(id, "web2")
+	e.rm("web2")
+	e.container(id, "web", again)
+	e.look()
+	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1",
+		fmt.Sprintf("endpoint %.12s on blue [10.128.0.3] 02:42:0a:80:00:03 web", again), "use blue/"+string(self))
+}
+
 func TestFailedAttachLeavesNothing(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("blue")

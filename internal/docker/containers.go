@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
@@ -22,8 +23,12 @@ type Attachment struct {
 // Container is a container of this host, running or not.
 type Container struct {
 	ID, Name string
+	State    string // created, running, paused, restarting, removing, exited or dead
 	Labels   map[string]string
 	Networks []Attachment
+	// Within is the ID or name of the container whose network namespace it is in
+	// (--network container:NAME); "": it has its own.
+	Within string
 }
 
 // Containers lists all containers of the host, stopped ones too.
@@ -40,7 +45,10 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 }
 
 func containerOf(s container.Summary) Container {
-	out := Container{ID: s.ID, Labels: s.Labels}
+	out := Container{ID: s.ID, State: s.State, Labels: s.Labels}
+	if within, ok := strings.CutPrefix(s.HostConfig.NetworkMode, "container:"); ok {
+		out.Within = within
+	}
 	// Names also holds "/other/alias" for legacy links; the container's own has one slash.
 	for _, n := range s.Names {
 		if n = strings.TrimPrefix(n, "/"); !strings.Contains(n, "/") {
@@ -64,6 +72,10 @@ type Details struct {
 	// Names are those that the container has on its networks, by endpoint: its aliases,
 	// and what else the engine itself resolves there.
 	Names map[string][]string
+	// Restarts says that it has a restart policy; Failed is why Docker's last attempt to
+	// start it failed, "" if it did not.
+	Restarts bool
+	Failed   string
 }
 
 // Inspect asks for a container's details. It takes a lock that Docker holds while it
@@ -84,6 +96,10 @@ func detailsOf(r container.InspectResponse) Details {
 	d := Details{Names: map[string][]string{}}
 	if r.ContainerJSONBase != nil {
 		d.Name = strings.TrimPrefix(r.Name, "/")
+		d.Restarts = r.HostConfig != nil && !r.HostConfig.RestartPolicy.IsNone()
+		if r.State != nil {
+			d.Failed = r.State.Error
+		}
 	}
 	if r.NetworkSettings == nil {
 		return d
@@ -94,6 +110,17 @@ func detailsOf(r container.InspectResponse) Details {
 		}
 	}
 	return d
+}
+
+// startTimeout bounds Start: Docker calls the drivers of all the container's networks.
+const startTimeout = time.Minute
+
+// Start starts a container; one that runs is no error, one that is gone is ErrNotFound.
+// Docker calls its network's driver meanwhile, and holds the lock that Inspect waits for.
+func (c *Client) Start(ctx context.Context, id string) error {
+	return c.within(ctx, startTimeout, "start container "+id, func(ctx context.Context, cli *client.Client) error {
+		return cli.ContainerStart(ctx, id, container.StartOptions{})
+	})
 }
 
 // Watch calls changed for each event of a network or container that may change

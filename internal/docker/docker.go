@@ -1,7 +1,7 @@
 // Package docker is a thin client of the Docker Engine's API: the few calls that
 // the agent needs, each with a timeout, in types of our own.
 //
-// It asks for lists and events, which wait for nobody; Inspect is the exception.
+// It asks for lists and events, which wait for nobody; Inspect and Start are the exceptions.
 package docker
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// Timeout bounds every call but Events.
+// Timeout bounds every call but Start and Events.
 const Timeout = 10 * time.Second
 
 // ErrNotFound is wrapped by the errors of calls on an object that Docker does not have.
@@ -66,11 +66,16 @@ func (c *Client) dial() (*client.Client, error) {
 // do runs one call with the package's timeout. After a failure to connect the
 // client is made anew: the engine that answers next may speak another version.
 func (c *Client) do(ctx context.Context, what string, f func(context.Context, *client.Client) error) error {
+	return c.within(ctx, Timeout, what, f)
+}
+
+// within is do with another timeout.
+func (c *Client) within(ctx context.Context, timeout time.Duration, what string, f func(context.Context, *client.Client) error) error {
 	cli, err := c.dial()
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err = f(ctx, cli)
 	switch {

@@ -56,7 +56,7 @@ func TestLists(t *testing.T) {
 		"GET /networks": text(200, `[{"Name":"blue","Id":"n1","Driver":"grapevine:latest","Internal":true,"IPAM":{"Driver":"grapevine:latest",
 			"Config":[{"Subnet":"10.1.0.0/24","Gateway":"10.1.0.1","AuxiliaryAddresses":{"x":"10.1.0.9"}}]}}]`),
 		"GET /containers/json": text(200, `[{"Id":"c1","Names":["/other/link","/web"],"NetworkSettings":{"Networks":{"blue":{"NetworkID":"n1","EndpointID":"e1"},"none":null}}},
-			{"Id":"c2","Names":[],"NetworkSettings":null}]`),
+			{"Id":"c2","Names":[],"State":"exited","HostConfig":{"NetworkMode":"container:c1"},"NetworkSettings":null}]`),
 		"GET /plugins/0123/json": text(200, `{"Id":"0123","Name":"grapevine:latest","PluginReference":"example.org/grapevine/grapevine:1"}`),
 	})
 	c := New("unix://" + path)
@@ -65,7 +65,8 @@ func TestLists(t *testing.T) {
 		t.Errorf("networks: %+v, %v", nets, err)
 	}
 	list, err := c.Containers(t.Context())
-	if err != nil || len(list) != 2 || list[0].Name != "web" || len(list[0].Networks) != 1 || list[0].Networks[0] != (Attachment{"blue", "n1", "e1"}) {
+	if err != nil || len(list) != 2 || list[0].Name != "web" || len(list[0].Networks) != 1 || list[0].Networks[0] != (Attachment{"blue", "n1", "e1"}) ||
+		list[0].Within != "" || list[1].Within != "c1" || list[1].State != "exited" {
 		t.Errorf("containers: %+v, %v", list, err)
 	}
 	p, err := c.Plugin(t.Context(), "0123")
@@ -79,13 +80,16 @@ func TestInspect(t *testing.T) {
 	api(t, path, map[string]http.HandlerFunc{
 		"GET /containers/old/json": text(200, `{"Id":"old","Name":"/web","NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","Aliases":["sql","0123456789ab"]},
 			"red":{"EndpointID":"","Aliases":["sql"]},"none":null}}}`),
-		"GET /containers/new/json": text(200, `{"Id":"new","Name":"/web","NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","Aliases":["sql"],"DNSNames":["web","sql","host"]}}}}`),
+		"GET /containers/new/json": text(200, `{"Id":"new","Name":"/web","State":{"Error":"no driver"},"HostConfig":{"RestartPolicy":{"Name":"always"}},"NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","Aliases":["sql"],"DNSNames":["web","sql","host"]}}}}`),
 	})
 	c := New("unix://" + path)
 	for id, want := range map[string]string{"old": "map[e1:[sql 0123456789ab]]", "new": "map[e1:[sql web sql host]]"} {
 		d, err := c.Inspect(t.Context(), id)
 		if err != nil || d.Name != "web" || fmt.Sprint(d.Names) != want {
 			t.Errorf("%s: %+v, %v", id, d, err)
+		}
+		if failed := d.Restarts && d.Failed == "no driver"; failed != (id == "new") {
+			t.Errorf("%s: %+v", id, d)
 		}
 	}
 	if _, err := c.Inspect(t.Context(), "gone"); !errors.Is(err, ErrNotFound) {

@@ -41,6 +41,13 @@ func (h *Host) startContainerd(ctx context.Context) error {
 // StartDocker starts dockerd (and before it containerd, unless it runs) and waits
 // until it answers.
 func (h *Host) StartDocker(ctx context.Context) error {
+	if err := h.startDockerd(ctx); err != nil {
+		return err
+	}
+	return h.AwaitDocker(ctx)
+}
+
+func (h *Host) startDockerd(ctx context.Context) error {
 	if err := h.startContainerd(ctx); err != nil {
 		return err
 	}
@@ -52,10 +59,7 @@ func (h *Host) StartDocker(ctx context.Context) error {
 		// The machine's cgroups are shared: ours are found again, and removed.
 		argv = append(argv, "--cgroup-parent", "/"+h.cgroup())
 	}
-	if err := h.Start(ctx, "dockerd", nil, argv...); err != nil {
-		return err
-	}
-	return h.AwaitDocker(ctx)
+	return h.Start(ctx, "dockerd", nil, argv...)
 }
 
 // AwaitDocker waits until Docker answers.

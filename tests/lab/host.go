@@ -70,6 +70,15 @@ func (h *Host) Boot(ctx context.Context) error {
 	return nil
 }
 
+// BootDockerFirst is Boot with a service of the agent's that comes late: only Docker is
+// started, and not waited for, since it may look for the agent before it answers.
+func (h *Host) BootDockerFirst(ctx context.Context) error {
+	if err := h.machine.boot(ctx); err != nil {
+		return fmt.Errorf("boot: %w", err)
+	}
+	return h.startDockerd(ctx)
+}
+
 // PowerOff ends all of the host's processes at once and keeps its disk.
 func (h *Host) PowerOff() error {
 	h.machine.kill()

@@ -99,8 +99,12 @@ func poweroff(ctx context.Context, s *state, args []string) (string, error) {
 	return "", s.each(ctx, args, func(h *lab.Host, _ context.Context) error { return h.PowerOff() })
 }
 
-// boot HOST...: start it again, with the agent if it had one.
+// boot [docker-first] HOST...: start it again, with the agent if it had one, or Docker
+// alone, which is then not waited for.
 func boot(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) > 0 && args[0] == "docker-first" {
+		return "", s.each(ctx, args[1:], (*lab.Host).BootDockerFirst)
+	}
 	return "", s.each(ctx, args, (*lab.Host).Boot)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +143,8 @@ func (e *engine) list() []dockernet.Inspect {
 	return list
 }
 
+func isIPv6(c dockernet.IPAMConfig) bool { return strings.Contains(c.Subnet, ":") }
+
 // create is docker network create.
 func (e *engine) create(req dockernet.CreateRequest) (string, error) {
 	ctx := context.Background()
@@ -158,8 +161,13 @@ func (e *engine) create(req dockernet.CreateRequest) (string, error) {
 		opts[k] = v
 	}
 	call.Options[optGeneric], call.Options[optInternal] = opts, req.Internal
-	for _, c := range req.IPAM.Config {
-		pool, err := e.rig.ipam.RequestPool(ctx, &dockeripam.RequestPoolRequest{AddressSpace: ipam.AddressSpace, Pool: c.Subnet, SubPool: c.IPRange})
+	pools := slices.Clone(req.IPAM.Config)
+	if six := req.EnableIPv6 != nil && *req.EnableIPv6; six && !slices.ContainsFunc(pools, isIPv6) {
+		pools = append(pools, dockernet.IPAMConfig{})
+	}
+	for i, c := range pools {
+		six := isIPv6(c) || c.Subnet == "" && i > 0
+		pool, err := e.rig.ipam.RequestPool(ctx, &dockeripam.RequestPoolRequest{AddressSpace: ipam.AddressSpace, Pool: c.Subnet, SubPool: c.IPRange, V6: six})
 		if err != nil {
 			return "", err
 		}
@@ -169,7 +177,12 @@ func (e *engine) create(req dockernet.CreateRequest) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		call.IPv4Data = append(call.IPv4Data, &network.IPAMData{AddressSpace: ipam.AddressSpace, Pool: pool.Pool, Gateway: gw.Address})
+		data := &network.IPAMData{AddressSpace: ipam.AddressSpace, Pool: pool.Pool, Gateway: gw.Address}
+		if six {
+			call.IPv6Data = append(call.IPv6Data, data)
+		} else {
+			call.IPv4Data = append(call.IPv4Data, data)
+		}
 	}
 	if meanwhile := e.meanwhile; meanwhile != nil {
 		e.meanwhile = nil
@@ -210,13 +223,18 @@ func (e *engine) run(networkID, name string) (endpoint string) {
 	e.t.Helper()
 	ctx := context.Background()
 	n := e.rig.local.networks[networkID]
-	addr, err := e.rig.alloc.Address(ctx, n.Prefixes[0], netip.Prefix{}, netip.Addr{})
-	check(e.t, err)
+	face := &network.EndpointInterface{}
+	for _, p := range n.Prefixes {
+		addr, err := e.rig.alloc.Address(ctx, p, netip.Prefix{}, netip.Addr{})
+		check(e.t, err)
+		if text := netip.PrefixFrom(addr, p.Bits()).String(); addr.Is4() {
+			face.Address = text
+		} else {
+			face.AddressIPv6 = text
+		}
+	}
 	endpoint = fmt.Sprintf("%064s", name)
-	_, err = e.rig.CreateEndpoint(ctx, &network.CreateEndpointRequest{
-		NetworkID: networkID, EndpointID: endpoint,
-		Interface: &network.EndpointInterface{Address: netip.PrefixFrom(addr, n.Prefixes[0].Bits()).String()},
-	})
+	_, err := e.rig.CreateEndpoint(ctx, &network.CreateEndpointRequest{NetworkID: networkID, EndpointID: endpoint, Interface: face})
 	check(e.t, err)
 	_, err = e.rig.Join(ctx, &network.JoinRequest{NetworkID: networkID, EndpointID: endpoint})
 	check(e.t, err)

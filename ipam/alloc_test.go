@@ -71,6 +71,49 @@ func TestExactAddressOfAnotherShare(t *testing.T) {
 	w.unique(t)
 }
 
+// IPv6 networks, from the seed's part of the space and from another host's, in shares
+// of any size and in host subnets, of which there are more than can be tried.
+func TestIPv6(t *testing.T) {
+	w := newWorld(t, 3)
+	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+	p := get(a.Prefix(ctx, 6, Bits6, 0))(t)
+	a.announce("blue", p)
+	q := get(b.Prefix(ctx, 6, Bits6, 8))(t)
+	b.announce("green", q)
+	w.spread()
+	if p.String() != "fd12:3456:789a::/64" || q.String() != "fd12:3456:789a:8000::/64" {
+		t.Errorf("the networks got %s and %s", p, q)
+	}
+	for _, want := range []string{"fd12:3456:789a::2", "fd12:3456:789a::3"} {
+		if got := get(a.Address(ctx, p, anywhere, anyAddr))(t); got.String() != want {
+			t.Errorf("at home: %s, want %s", got, want)
+		}
+	}
+	if got := get(b.Address(ctx, p, anywhere, anyAddr))(t); got.String() != "fd12:3456:789a:0:8000::" {
+		t.Errorf("elsewhere: %s, want the start of the upper half", got)
+	}
+	exact := netip.MustParseAddr("fd12:3456:789a::77")
+	if got := get(c.Address(ctx, p, anywhere, exact))(t); got != exact {
+		t.Errorf("--ip6 of another host's share: %s", got)
+	}
+	if _, err := a.Address(ctx, p, anywhere, exact); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("--ip6 a second time: %v", err)
+	}
+	// The first host subnet is left out, as OpenShift does.
+	for i, h := range []*host{b, a, c} {
+		got := get(h.Address(ctx, q, anywhere, anyAddr))(t)
+		if want := netip.MustParsePrefix(fmt.Sprintf("fd12:3456:789a:8000::%x00/120", i+1)); !want.Contains(got) {
+			t.Errorf("host subnet %d: got %s, want one of %s", i, got, want)
+		}
+		w.spread()
+	}
+	far := netip.MustParsePrefix("fd12:3456:789a:8000::ffff:0:0/96")
+	if got, err := b.Address(ctx, q, far, anyAddr); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("an --ip-range without a host subnet: %s, %v", got, err)
+	}
+	w.unique(t)
+}
+
 func TestRefusesWhatNobodyMayHave(t *testing.T) {
 	w := newWorld(t, 1)
 	a := w.hosts[0]

@@ -34,7 +34,11 @@ func TestNothingTwice(t *testing.T) {
 			"": func(rt *rapid.T) { w.unique(rt) },
 			"network": func(rt *rapid.T) {
 				at, hostBits := h(), rapid.SampledFrom([]int{0, 0, 5}).Draw(rt, "host bits")
-				if p, err := at.Prefix(ctx, 4, 24, hostBits); err == nil {
+				family, bits := 4, 24
+				if rapid.Bool().Draw(rt, "IPv6") {
+					family, bits = 6, 120 // small, so that it runs out
+				}
+				if p, err := at.Prefix(ctx, family, bits, hostBits); err == nil {
 					for _, other := range nets {
 						if other.Overlaps(p) {
 							rt.Fatalf("%s overlaps the network %s", p, other)
@@ -48,9 +52,9 @@ func TestNothingTwice(t *testing.T) {
 			"address": func(*rapid.T) { _, _ = h().Address(ctx, subnet(), anywhere, anyAddr) },
 			"exact": func(rt *rapid.T) {
 				at, p := h(), subnet()
-				b := p.Addr().As4()
-				b[3] = byte(rapid.IntRange(2, 20).Draw(rt, "number"))
-				want := netip.AddrFrom4(b)
+				b := p.Addr().AsSlice()
+				b[len(b)-1] = byte(rapid.IntRange(2, 20).Draw(rt, "number"))
+				want, _ := netip.AddrFromSlice(b)
 				if got, err := at.Address(ctx, p, anywhere, want); err == nil && got != want {
 					rt.Fatalf("asked for %s, got %s", want, got)
 				}

@@ -3,6 +3,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/ipam/ring"
@@ -79,11 +80,37 @@ func (a *Allocator) nextSlot(r *ring.Ring, sub cluster.Subnet, limit netip.Prefi
 	for addr := range a.state.leases {
 		used = append(used, single(addr))
 	}
-	free := ring.Subtract(r.Owned(a.cfg.Self, sub.Prefix), used)
+	length := sub.Prefix.Addr().BitLen() - bits
+	around := limit // whole host subnets that overlap limit
+	if around.Bits() > length {
+		around = netip.PrefixFrom(limit.Addr(), length).Masked()
+	}
+	free := clip(ring.Subtract(r.Owned(a.cfg.Self, sub.Prefix), used), around)
+	free = slices.DeleteFunc(free, func(b netip.Prefix) bool { return b.Bits() > length })
+	if len(free) == 0 {
+		return netip.Prefix{}, false
+	}
+	if sub.Prefix.Addr().Is6() {
+		return nextSlot6(sub.Prefix, bits, free)
+	}
 	for slot := range ring.HostSlots(sub.Prefix, bits) {
-		block := ring.HostSubnet(sub.Prefix, bits, slot)
-		if block.Overlaps(limit) && inside(block, free) {
+		if block := ring.HostSubnet(sub.Prefix, bits, slot); inside(block, free) {
 			return block, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// nextSlot6 is the first host subnet in free, which is in address order. So are IPv6's
+// host subnets: there may be too many to try them all.
+func nextSlot6(network netip.Prefix, hostBits int, free []netip.Prefix) (netip.Prefix, bool) {
+	for _, f := range free {
+		block := netip.PrefixFrom(f.Addr(), network.Addr().BitLen()-hostBits)
+		for range 2 { // no two neighbours are both left out
+			if _, ok := ring.HostSlot(network, hostBits, block); ok && f.Contains(block.Addr()) {
+				return block, true
+			}
+			block = netip.PrefixFrom(last(block).Next(), block.Bits())
 		}
 	}
 	return netip.Prefix{}, false

@@ -115,6 +115,13 @@ func TestCreateAndRemove(t *testing.T) {
 	if err != nil || id != "n1" || fmt.Sprint(got["IPAM"]) != "map[Config:[map[Subnet:10.1.0.0/24]] Driver:gv Options:<nil>]" {
 		t.Errorf("create: %q, %v, %v", id, err, got)
 	}
+	dual := []IPAM{{Subnet: "10.1.0.0/24"}, {Subnet: "fd12::/64"}}
+	if _, err := c.CreateNetwork(t.Context(), Network{Name: "dual", Pools: dual}); err != nil || got["EnableIPv6"] != true || got["EnableIPv4"] != nil {
+		t.Errorf("both families: %v, %v", got, err)
+	}
+	if _, err := c.CreateNetwork(t.Context(), Network{Name: "six", Pools: dual[1:]}); err == nil || !strings.Contains(err.Error(), "upgrade it to 28.0") || got["Name"] == "six" {
+		t.Errorf("IPv6 alone on an engine that cannot: %v", err)
+	}
 	if _, err := c.CreateNetwork(t.Context(), Network{Name: "taken"}); !errors.Is(err, ErrConflict) {
 		t.Errorf("a taken name: %v", err)
 	}

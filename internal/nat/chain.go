@@ -30,6 +30,11 @@ func (j jump) spec(to string) []string {
 // jump is put first, but left where it is if other programs have put theirs before it.
 func (c chain) ensure(ipt *iptables.IPTables) error {
 	have, err := c.list(ipt)
+	if noTable(err) {
+		name := command(ipt.Proto())
+		return fmt.Errorf("this kernel has no table %s of %s, without which containers reach neither the outside nor published ports by that family: "+
+			"load its module (%s_%s), or use networks of the other family only: %w", c.table, name, strings.TrimSuffix(name, "s"), c.table, err)
+	}
 	if err != nil {
 		return c.wrap(err)
 	}

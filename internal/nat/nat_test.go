@@ -308,7 +308,8 @@ func TestNoIPTables(t *testing.T) {
 	}
 }
 
-// TestKernelWithoutIPv6: where the kernel has no ip6tables, there is nothing to remove.
+// TestKernelWithoutIPv6: where the kernel has no ip6tables, there is nothing to remove, and
+// what cannot be done is said.
 func TestKernelWithoutIPv6(t *testing.T) {
 	dir := t.TempDir()
 	const program = `#!/bin/sh
@@ -324,6 +325,16 @@ exit 3
 	if err := New().clear(iptables.ProtocolIPv6); err != nil {
 		t.Error(err)
 	}
+	// IPv4 has its rules all the same, and it is said what is missing.
+	linktest.New(t).Do(func() {
+		n := New()
+		if err := n.Set(ctx, Config{Interface: "gv0", CIDRs: []netip.Prefix{v4, v6}}); err == nil || !strings.Contains(err.Error(), "load its module (ip6table_nat)") {
+			t.Errorf("with IPv6 networks: %v", err)
+		}
+		if got := rules(t); !strings.Contains(got, "-A "+Postrouting+" -s "+v4.String()) {
+			t.Errorf("the rules are\n%s", got)
+		}
+	})
 	if err := os.WriteFile(filepath.Join(dir, "ip6tables"), []byte(strings.ReplaceAll(program, "can't initialize", "is afraid of")), 0o755); err != nil {
 		t.Fatal(err)
 	}

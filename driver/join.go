@@ -12,13 +12,6 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 )
 
-// Bytes that VXLAN adds to a packet: the inner Ethernet header, VXLAN, UDP and
-// the outer IP header (RFC 7348 section 5).
-const (
-	overhead4 = 14 + 8 + 8 + 20
-	overhead6 = 14 + 8 + 8 + 40
-)
-
 // Prefixes of interface names.
 const (
 	hostPrefix      = "gv"  // on the host
@@ -45,7 +38,7 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 	}
 	snap := d.replica.Snapshot()
 	host, peer := ifnames(e.ID)
-	if err := d.links.Veth(host, peer, mac, d.mtu(snap, n.Name), "grapevine endpoint "+e.ID[:12]); err != nil {
+	if err := d.links.Veth(host, peer, mac, snap.NetworkMTU(n.Name, d.cfg.MTU), "grapevine endpoint "+e.ID[:12]); err != nil {
 		return nil, err
 	}
 	if err := d.setJoined(e.ID, true, r.SandboxKey); err != nil {
@@ -86,27 +79,6 @@ func routes(snap *cluster.Snapshot, n localNetwork, own netip.Prefix, gw netip.A
 		}
 	}
 	return out
-}
-
-// mtu returns the MTU of containers' interfaces on a network: as it was created
-// with, or what fits the narrowest underlay of the cluster.
-func (d *Driver) mtu(snap *cluster.Snapshot, name string) int {
-	if n, ok := cluster.Get[cluster.Network](snap, name); ok && n.MTU != 0 {
-		return n.MTU
-	}
-	underlay, overhead := d.cfg.MTU, overhead4
-	for node := range cluster.All[cluster.Node](snap) {
-		if node.MTU != 0 && (underlay == 0 || node.MTU < underlay) {
-			underlay = node.MTU
-		}
-		if node.VTEP.Is6() {
-			overhead = overhead6
-		}
-	}
-	if underlay == 0 {
-		underlay = 1500
-	}
-	return max(underlay-overhead, minMTU)
 }
 
 func (d *Driver) setJoined(id string, joined bool, sandbox string) error {

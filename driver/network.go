@@ -96,7 +96,7 @@ func (d *Driver) fitsIPv6(pools []cluster.Subnet, o networkOptions) error {
 	const least = 1280 // RFC 8200, 5
 	mtu := o.mtu
 	if mtu == 0 {
-		mtu = d.mtu(d.replica.Snapshot(), "")
+		mtu = d.replica.Snapshot().MTU(d.cfg.MTU)
 	}
 	for _, p := range pools {
 		if p.Prefix.Addr().Is6() && mtu < least {

@@ -1,9 +1,14 @@
 package overlay
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"hash/fnv"
 	"net/netip"
 	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
 // vtepIndexes gives every VTEP a number that stays the same as long as it is there,
@@ -31,4 +36,31 @@ func firstIndex(a netip.Addr) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write(a.AsSlice()) // never fails
 	return h.Sum32()
+}
+
+// hostAddrs gives every host its addresses in pipeline.HostRanges, the same on all hosts
+// that know of the same ones, without a word between them. IPv6: its ID, which has just
+// the length. IPv4: a hash of the ID, and the next free one if two fall together (the
+// lower ID first), which of 1,000 hosts happens once in 250 clusters.
+func hostAddrs(ids []cluster.NodeID) map[cluster.NodeID][]netip.Addr {
+	addrs, taken := map[cluster.NodeID][]netip.Addr{}, map[uint32]bool{}
+	first, size := pipeline.HostRanges[0].Addr().As4(), uint32(1)<<(32-pipeline.HostRanges[0].Bits())
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+		raw, err := hex.DecodeString(string(id))
+		if err != nil || len(raw) != 8 {
+			continue // no host of ours
+		}
+		h := fnv.New32a()
+		_, _ = h.Write(raw) // never fails
+		i := h.Sum32() % size
+		for taken[i] || i == 0 {
+			i = (i + 1) % size
+		}
+		taken[i] = true
+		four, six := first, pipeline.HostRanges[1].Addr().As16()
+		binary.BigEndian.PutUint32(four[:], binary.BigEndian.Uint32(first[:])|i)
+		copy(six[8:], raw)
+		addrs[id] = []netip.Addr{netip.AddrFrom4(four), netip.AddrFrom16(six)}
+	}
+	return addrs
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
@@ -44,7 +45,7 @@ type Tunnel interface {
 // internal port, which the loop makes. Ensure is idempotent and declares the whole
 // state.
 type Gateway interface {
-	Ensure(ctx context.Context, addrs, routes []netip.Prefix) error
+	Ensure(ctx context.Context, cfg gateway.Config) error
 	MAC() net.HardwareAddr
 	PortName() string
 }
@@ -56,8 +57,8 @@ type Config struct {
 	Tunnel  Tunnel
 	Mode    pipeline.TunnelMode // how Tunnel wants the VNID and the VTEP
 	Gateway Gateway             // nil: no way to the host or out of the cluster
-	// VXLANPort is the cluster's UDP port for VXLAN, MTU the containers' (bytes; 0:
-	// Open vSwitch's choice), for the gateway.
+	// VXLANPort is the cluster's UDP port for VXLAN, MTU that of the underlay (bytes; 0:
+	// not known).
 	VXLANPort uint16
 	MTU       int
 	// CIDRs are the cluster's, to be routed to the gateway port besides the subnets. A

@@ -91,7 +91,7 @@ func (h *host) start() {
 	o, err := New(Config{
 		Log:  slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Self: me, Bridge: h.bridge, Tunnel: h.tunnel, Mode: pipeline.HeaderBits, VXLANPort: 4789,
-		Gateway: gateway.New(string(me), 1450), MTU: 1450,
+		Gateway: gateway.New(string(me)), MTU: 1500,
 	}, h.world)
 	if err != nil {
 		h.t.Fatal(err)

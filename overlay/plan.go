@@ -91,6 +91,25 @@ func (p *planner) nodes() {
 		p.in.VTEPs = append(p.in.VTEPs, pipeline.VTEP{Addr: a, Index: i})
 	}
 	slices.SortFunc(p.in.VTEPs, func(a, b pipeline.VTEP) int { return a.Addr.Compare(b.Addr) })
+	p.hosts()
+}
+
+// hosts says which addresses the hosts have to speak to each other's containers from.
+func (p *planner) hosts() {
+	var ids []cluster.NodeID
+	for n := range cluster.All[cluster.Node](p.snap) {
+		ids = append(ids, n.ID)
+	}
+	addrs := hostAddrs(ids)
+	p.in.Host = addrs[p.self]
+	slices.Sort(ids)
+	for _, id := range ids {
+		for i := range p.in.VTEPs {
+			if v := &p.in.VTEPs[i]; v.Addr == p.vtep[id] {
+				v.Host = append(v.Host, addrs[id]...)
+			}
+		}
+	}
 }
 
 func (p *planner) subnets() {

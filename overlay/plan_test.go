@@ -37,7 +37,11 @@ func TestPlan(t *testing.T) {
 	})
 	want := pipeline.Input{
 		Round: pipeline.Round, Tunnel: pipeline.HeaderBits, TunnelPort: 1, GatewayPort: 2, GatewayMAC: gwMAC,
-		VTEPs:   []pipeline.VTEP{{Addr: addr("192.0.2.2"), Index: 0xc0000202}, {Addr: addr("192.0.2.3"), Index: 0xc0000203}},
+		Host: hostAddrs([]cluster.NodeID{me})[me],
+		VTEPs: []pipeline.VTEP{
+			{Addr: addr("192.0.2.2"), Index: 0xc0000202, Host: hostAddrs([]cluster.NodeID{other})[other]},
+			{Addr: addr("192.0.2.3"), Index: 0xc0000203, Host: hostAddrs([]cluster.NodeID{third})[third]},
+		},
 		Subnets: []pipeline.Subnet{{Prefix: prefix("10.128.0.0/22"), VNID: 5, Gateway: addr("10.128.0.1")}, {Prefix: prefix("10.129.0.0/22"), VNID: 6}},
 		Routes: []pipeline.Route{
 			{Prefix: prefix("10.128.0.0/22"), VNID: 5}, // our own
@@ -53,9 +57,13 @@ func TestPlan(t *testing.T) {
 	if d := cmp.Diff(want, in, equalNet); d != "" || len(problems) != 0 {
 		t.Errorf("%v\n%s", problems, d)
 	}
-	addrs, routes := gatewayOf(in, []netip.Prefix{prefix("10.128.0.0/14"), prefix("10.129.0.0/22")})
-	if got := fmt.Sprint(addrs, routes); got != "[10.128.0.1/22] [10.128.0.0/14 10.128.0.0/22 10.129.0.0/22]" {
+	cfg := gatewayOf(w.Snapshot(), in, []netip.Prefix{prefix("10.128.0.0/14"), prefix("10.129.0.0/22")}, 1500)
+	if got := fmt.Sprint(cfg.Addrs, cfg.CIDRs, cfg.Remote, cfg.Own, cfg.MTU); got !=
+		"[10.128.0.1/22] [10.128.0.0/14 10.128.0.0/22 10.129.0.0/22] [10.128.2.0/24 10.128.3.0/24] [10.128.0.0/22 10.129.0.0/22] 1450" {
 		t.Errorf("gateway: %s", got)
+	}
+	if len(cfg.Host) != 1 || !cfg.Host[0].Contains(addr("240.0.0.1")) {
+		t.Errorf("speaks to containers of other hosts from %v", cfg.Host)
 	}
 }
 
@@ -184,4 +192,27 @@ func TestVTEPIndexes(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestHostAddrs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ids := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) cluster.NodeID {
+			return cluster.NodeID(fmt.Sprintf("%016x", rapid.Uint64().Draw(t, "id")))
+		}), 0, 50).Draw(t, "ids")
+		seen := map[netip.Addr]cluster.NodeID{}
+		for id, addrs := range hostAddrs(ids) {
+			if len(addrs) != 2 || !pipeline.HostRanges[0].Contains(addrs[0]) || !pipeline.HostRanges[1].Contains(addrs[1]) {
+				t.Fatalf("%s has %v", id, addrs)
+			}
+			for _, a := range addrs {
+				if twin, twice := seen[a]; twice {
+					t.Fatalf("%s and %s have %s", id, twin, a)
+				}
+				seen[a] = id
+			}
+		}
+	})
+	if both := hostAddrs([]cluster.NodeID{"00000000000000aa", "not a host"}); len(both) != 1 {
+		t.Errorf("got %v", both)
+	}
 }

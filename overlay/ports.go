@@ -132,18 +132,22 @@ func brokenPorts(ports map[string]ovs.Port) error {
 	return errors.Join(errs...)
 }
 
-// gatewayPort makes the gateway's internal port, and says whether it had to.
-func (r *reconciler) gatewayPort(ctx context.Context) (made bool, err error) {
+// gatewayPort makes the gateway's internal port, or tells the switch its MTU (bytes),
+// and says whether it had to.
+func (r *reconciler) gatewayPort(ctx context.Context, mtu int) (made bool, err error) {
 	if r.cfg.Gateway == nil {
 		return false, nil
 	}
 	name := r.cfg.Gateway.PortName()
-	if p, there := r.ports[name]; there && p.Role == roleGateway && p.OFPort != 0 {
+	if p, there := r.ports[name]; there && p.Role == roleGateway && p.OFPort != 0 && mtu == r.gatewayMTU {
 		return false, nil
 	}
 	err = r.setPorts(ctx, []ovs.PortSpec{{
-		Name: name, Type: "internal", Role: roleGateway, MAC: r.cfg.Gateway.MAC().String(), MTU: r.cfg.MTU,
+		Name: name, Type: "internal", Role: roleGateway, MAC: r.cfg.Gateway.MAC().String(), MTU: mtu,
 	}}, nil)
+	if err == nil {
+		r.gatewayMTU = mtu
+	}
 	return err == nil, err
 }
 

@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
@@ -28,9 +30,9 @@ type reconciler struct {
 
 	touched time.Time // when we changed it last
 
-	vteps  map[uint32]netip.Addr
-	addrs  []netip.Prefix
-	routes []netip.Prefix
+	vteps      map[uint32]netip.Addr
+	gateway    gateway.Config // as it was set last
+	gatewayMTU int            // as the switch was told
 
 	again   []string // the bundle applied last
 	repeats int      // how often it was applied before
@@ -49,7 +51,7 @@ func (r *reconciler) reconcile(ctx context.Context, snap *cluster.Snapshot, why 
 	portErr := brokenPorts(r.ports)
 	var madeGateway bool
 	if err == nil {
-		madeGateway, err = r.gatewayPort(ctx)
+		madeGateway, err = r.gatewayPort(ctx, snap.MTU(r.cfg.MTU))
 	}
 	if err == nil {
 		err = r.switchFlows(ctx, snap, why, &res)
@@ -64,7 +66,7 @@ func (r *reconciler) reconcile(ctx context.Context, snap *cluster.Snapshot, why 
 		r.report(ctx, errors.Join(res.err, tunnelErr))
 		return res, tunnelErr
 	}
-	res.rest = errors.Join(tunnelErr, portErr, r.gateway(ctx, res.input, madeGateway || why == everything))
+	res.rest = errors.Join(tunnelErr, portErr, r.ensureGateway(ctx, snap, res.input, madeGateway || why == everything))
 	r.report(ctx, res.rest)
 	return res, res.rest
 }
@@ -194,35 +196,56 @@ func pipelineFlow(f ovs.Flow) pipeline.Flow {
 	return p
 }
 
-// gateway tells the gateway its addresses and routes, if they are new or must be
-// looked at.
-func (r *reconciler) gateway(ctx context.Context, in pipeline.Input, look bool) error {
+// ensureGateway tells the gateway what it is to have, if that is new or must be looked at.
+func (r *reconciler) ensureGateway(ctx context.Context, snap *cluster.Snapshot, in pipeline.Input, look bool) error {
 	if r.cfg.Gateway == nil {
 		return nil
 	}
-	addrs, routes := gatewayOf(in, r.cfg.CIDRs)
-	if !look && slices.Equal(addrs, r.addrs) && slices.Equal(routes, r.routes) {
+	cfg := gatewayOf(snap, in, r.cfg.CIDRs, r.cfg.MTU)
+	if !look && reflect.DeepEqual(cfg, r.gateway) {
 		return nil
 	}
-	if err := r.cfg.Gateway.Ensure(ctx, addrs, routes); err != nil {
-		r.addrs, r.routes = nil, nil
+	if err := r.cfg.Gateway.Ensure(ctx, cfg); err != nil {
+		r.gateway = gateway.Config{}
 		return fmt.Errorf("set up the gateway %s: %w", r.cfg.Gateway.PortName(), err)
 	}
-	r.addrs, r.routes = addrs, routes
+	r.gateway = cfg
 	return nil
 }
 
-// gatewayOf is the gateway addresses, with their subnets' lengths, and what is
-// routed to the gateway port: the subnets and the cluster's CIDRs. Both sorted.
-func gatewayOf(in pipeline.Input, cidrs []netip.Prefix) (addrs, routes []netip.Prefix) {
+// gatewayOf is what the gateway port is to have. Its lists are sorted.
+func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, cidrs []netip.Prefix, underlay int) gateway.Config {
+	cfg := gateway.Config{MTU: snap.MTU(underlay), MTUs: map[netip.Prefix]int{}, CIDRs: slices.Clone(cidrs)}
+	v6 := false
 	for _, s := range in.Subnets {
 		if s.Gateway.IsValid() {
-			addrs = append(addrs, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))
+			cfg.Addrs = append(cfg.Addrs, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))
 		}
-		routes = append(routes, s.Prefix)
+		cfg.CIDRs = append(cfg.CIDRs, s.Prefix)
+		v6 = v6 || s.Prefix.Addr().Is6()
 	}
-	routes = append(routes, cidrs...)
-	slices.SortFunc(addrs, comparePrefix)
-	slices.SortFunc(routes, comparePrefix)
-	return addrs, slices.Compact(routes)
+	for _, r := range in.Routes {
+		if r.VTEP.IsValid() {
+			cfg.Remote = append(cfg.Remote, r.Prefix)
+		} else {
+			cfg.Own = append(cfg.Own, r.Prefix)
+		}
+	}
+	for _, a := range in.Host {
+		for _, all := range pipeline.HostRanges {
+			if all.Contains(a) && (v6 || a.Is4()) {
+				cfg.Host = append(cfg.Host, netip.PrefixFrom(a, all.Bits()))
+			}
+		}
+	}
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if mtu := snap.NetworkMTU(s.Network, underlay); mtu < cfg.MTU {
+			cfg.MTUs[s.Prefix] = mtu
+		}
+	}
+	for _, list := range []*[]netip.Prefix{&cfg.Addrs, &cfg.CIDRs, &cfg.Remote, &cfg.Own} {
+		slices.SortFunc(*list, comparePrefix)
+		*list = slices.Compact(*list)
+	}
+	return cfg
 }

@@ -27,7 +27,8 @@ func scene(mode pipeline.TunnelMode, port map[string]uint32) pipeline.Input {
 	}
 	return pipeline.Input{
 		Round: pipeline.Round, Tunnel: mode, TunnelPort: port["gvtun"], GatewayPort: port["gv0"], GatewayMAC: mac(2), VXLANPort: 4789,
-		VTEPs: []pipeline.VTEP{{Addr: addr("192.0.2.2"), Index: 2}, {Addr: addr("2001:db8::3"), Index: 3}},
+		Host:  addrs("240.1.0.1", "fd67:7261:7065::1"),
+		VTEPs: []pipeline.VTEP{{Addr: addr("192.0.2.2"), Index: 2, Host: addrs("240.1.0.2", "fd67:7261:7065::2")}, {Addr: addr("2001:db8::3"), Index: 3}},
 		Subnets: []pipeline.Subnet{
 			{Prefix: prefix("10.128.0.0/22"), VNID: 5, Gateway: addr("10.128.0.1")},
 			{Prefix: prefix("10.129.0.0/22"), VNID: 6},
@@ -191,6 +192,21 @@ func TestTrace(t *testing.T) {
 				{"ARP", a(ask("61", "10.128.0.7", "10.128.3.3")), "IN_PORT", "set_field:" + pipeline.RouterMAC.String() + "->arp_sha"},
 				{"ARP probe", a(ask("61", "0.0.0.0", "10.128.3.3")), "IN_PORT", ""},
 				{"ARP of the host", from("gv0", "02", ask("02", "10.128.0.1", "10.129.0.7")), "IN_PORT", ""},
+				{"from this host to another's container", from("gv0", "02", ip("240.1.0.1", "10.128.2.9")), to("gvtun"), remote},
+				{"its answer", tunnel(0, 2, ip("10.128.2.9", "240.1.0.1")), to("gv0"), "set_field:02:42:00:00:00:02->eth_dst"},
+				{"from another host to a container here", tunnel(0, 2, ip("240.1.0.2", "10.128.0.7")), to("gv0"), "set_field:02:42:00:00:00:02->eth_dst"},
+				{"the answer to that", from("gv0", "02", ip("10.128.0.7", "240.1.0.2")), to("gvtun"), remote},
+				{"from another host by IPv6", tunnel(0, 2, ip6("fd67:7261:7065::2", "fd00:1::7")), to("gv0"), ""},
+				{"ARP of the host about another one", from("gv0", "02", ask("02", "240.1.0.1", "240.1.0.2")), "IN_PORT", ""},
+
+				{"host by another's address", tunnel(0, 3, ip("240.1.0.2", "10.128.0.7")), "spoof-guard: drop: " + pipeline.DropTunnelSource.String(), ""},
+				{"host with a VNID", tunnel(5, 2, ip("240.1.0.2", "10.128.0.7")), "spoof-guard: drop: " + pipeline.DropTunnelSource.String(), ""},
+				{"host to the outside", tunnel(0, 2, ip("240.1.0.2", "198.51.100.1")), "forwarding: drop: " + pipeline.DropTransit.String(), ""},
+				{"container to a host's own address", a(ip("10.128.0.7", "240.1.0.2")), "forwarding: drop: " + pipeline.DropHostAddress.String(), ""},
+				{"container to this host's own address", a(ip("10.128.0.7", "240.1.0.1")), "forwarding: drop: " + pipeline.DropHostAddress.String(), ""},
+				{"container of a global network likewise", from("gvg", "67", ip("10.130.0.7", "240.1.0.2")), "forwarding: drop: " + pipeline.DropHostAddress.String(), ""},
+				{"another host's address from outside", from("gv0", "02", ip("240.1.0.2", "10.128.0.7")), "spoof-guard: drop: " + pipeline.DropHostAddress.String(), ""},
+				{"other network's container to a host", tunnel(6, 2, ip("10.129.2.9", "240.1.0.1")), "forwarding: drop: " + pipeline.DropTransit.String(), ""},
 
 				{"ND", a(nd(135, "fd00:1::7", "fd00:1::2:9")), "IN_PORT", "set_field:1610612736->nd_reserved"},
 				{"ND for the gateway, a router", a(nd(135, "fd00:1::7", "fd00:1::1")), "IN_PORT", "set_field:3758096384->nd_reserved"},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/internal/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
 // natGateway is the gateway port together with the masquerading of what leaves
@@ -19,10 +20,10 @@ type natGateway struct {
 }
 
 // Ensure implements overlay.Gateway.
-func (g natGateway) Ensure(ctx context.Context, addrs, routes []netip.Prefix) error {
+func (g natGateway) Ensure(ctx context.Context, cfg gateway.Config) error {
 	return errors.Join(
-		g.Gateway.Ensure(ctx, addrs, routes),
+		g.Gateway.Ensure(ctx, cfg),
 		g.nat.Set(ctx, nat.Config{
-			Interface: gateway.Port, CIDRs: routes, Gateways: addrs, Internal: g.internal(), Rules: g.rules,
+			Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: g.internal(), Rules: g.rules,
 		}))
 }

@@ -120,12 +120,12 @@ func (a *Agent) openSwitch(ctx context.Context, rules []nat.Rule) (err error) {
 		return err
 	}
 	a.vswitch = v
-	v.gateway = gateway.New(a.id.Node, a.innerMTU())
+	v.gateway = gateway.New(a.id.Node)
 	cfg := overlay.Config{
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
 		Gateway:   natGateway{v.gateway, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }},
-		VXLANPort: a.cfg.VXLANPort, MTU: a.innerMTU(), CIDRs: []netip.Prefix{a.cfg.CIDR4}, Log: log,
+		VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, CIDRs: []netip.Prefix{a.cfg.CIDR4}, Log: log,
 	}
 	if v.embedded != nil {
 		cfg.InPlace = v.embedded.FlowsInPlace

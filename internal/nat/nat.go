@@ -31,6 +31,9 @@ type Config struct {
 	// Gateways are the addresses of Interface, each with the length of the subnet that is
 	// behind it.
 	Gateways []netip.Prefix
+	// Hosts are where hosts' own addresses lie. What other hosts send from there, by Interface,
+	// to containers goes back out of it, from the gateway address of the container's subnet.
+	Hosts []netip.Prefix
 	// Internal are the subnets whose containers reach no published port.
 	Internal []netip.Prefix
 	// Rules are further ones, for each family that has any.
@@ -83,14 +86,14 @@ func (n *NAT) Set(_ context.Context, cfg Config) error {
 		return nil
 	}
 	n.cfg, n.set = Config{
-		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Internal), slices.Clone(cfg.Rules),
+		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Rules),
 	}, true
 	return n.apply()
 }
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.CIDRs, d.CIDRs) && slices.Equal(c.Gateways, d.Gateways) &&
-		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Rules, d.Rules)
+		slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Rules, d.Rules)
 }
 
 // Remove removes chains and jumps of both families. None there is no error.

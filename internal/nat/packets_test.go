@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -296,5 +297,33 @@ func TestTwoOnOnePort(t *testing.T) {
 	w.wants("tcp", hostAddr+":80", map[*linktest.NS]string{w.away: awayAddr})
 	if _, err := ask(w.away, "tcp", "10.9.0.7:80"); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("app serves nothing: %v", err)
+	}
+}
+
+// TestOtherHosts: what another host sends from its own address goes on to a container,
+// from the gateway's.
+func TestOtherHosts(t *testing.T) {
+	w := newWorld(t)
+	w.serve()
+	other := linktest.New(t)
+	linktest.Wire(t, "other", w.host, other, nil, []string{"240.1.0.2/5"})
+	cfg := full(v4)
+	cfg.Hosts = []netip.Prefix{netip.MustParsePrefix("240.0.0.0/5")}
+	w.host.Do(func() {
+		run(t, "ip", "link", "set", "other", "master", "gv0")
+		run(t, "ip", "addr", "add", "240.1.0.1/5", "dev", "gv0")
+		if err := w.nat.Set(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+	})
+	other.Do(func() { run(t, "ip", "route", "add", "10.128.0.0/14", "via", "240.1.0.1") })
+	for _, proto := range []string{"tcp", "udp"} {
+		if said, err := ask(other, proto, webAddr+":80"); err != nil || said != gateway4.Addr().String() {
+			t.Errorf("%s from another host: %q, %v", proto, said, err)
+		}
+	}
+	// Of those alone, and not of the outside.
+	if said, err := ask(w.away, "tcp", webAddr+":80"); err == nil {
+		t.Errorf("from outside: %q", said)
 	}
 }

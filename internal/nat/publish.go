@@ -135,16 +135,17 @@ func sorted(published []Published, f iptables.Protocol) (out []Published) {
 	return out
 }
 
-// hairpinRules give connections of containers and of 127.0.0.1 to published ports the
-// address of the gateway: the switch takes no packet from the host that has a
-// container's address, and a container could not answer 127.0.0.1. Of all gateways it is
+// hairpinRules give connections of containers and of 127.0.0.1 to published ports, and of
+// other hosts to containers, the address of the gateway: the switch takes no packet from
+// the host that has a container's address, and a container could not answer 127.0.0.1,
+// nor, if it has no default route or several networks, another host. Of all gateways it is
 // that of the container's own subnet, whose answer takes the same way whatever other
 // networks the container is on.
 func hairpinRules(cfg Config, published []Published, f iptables.Protocol) (rules []string) {
 	gateways := slices.SortedFunc(slices.Values(cfg.Gateways), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	for _, g := range gateways {
 		used := slices.ContainsFunc(published, func(p Published) bool { return g.Contains(p.To.Addr()) })
-		if used && is(f, g.Addr()) {
+		if (used || len(cfg.Hosts) > 0) && is(f, g.Addr()) {
 			rules = append(rules, fmt.Sprintf("-d %v -j SNAT --to-source %v", g.Masked(), g.Addr()))
 		}
 	}

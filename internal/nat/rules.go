@@ -31,6 +31,14 @@ func chainsFor(cfg Config, published []Published, f iptables.Protocol) []chain {
 	for _, p := range sources {
 		masquerade = append(masquerade, fmt.Sprintf("-s %v ! -o %s -j MASQUERADE", p, gw))
 	}
+	var forward []string
+	for _, p := range outermost(cfg.Hosts, f) {
+		// What this host itself sends from there goes to other hosts as it is.
+		if hairpin != nil {
+			masquerade = append(masquerade, fmt.Sprintf("-s %v -o %s -m addrtype ! --src-type LOCAL -j %s", p, gw, Hairpin))
+		}
+		forward = append(forward, fmt.Sprintf("-s %v -i %s -o %s -j ACCEPT", p, gw, gw))
+	}
 	if hairpin != nil {
 		for _, p := range append([]netip.Prefix{loopback(f)}, sources...) {
 			masquerade = append(masquerade, fmt.Sprintf("-s %v -o %s -m conntrack --ctstate DNAT -j %s", p, gw, Hairpin))
@@ -39,14 +47,14 @@ func chainsFor(cfg Config, published []Published, f iptables.Protocol) []chain {
 	return []chain{
 		{"nat", Hairpin, nil, hairpin},
 		{"nat", Postrouting, []jump{{from: "POSTROUTING"}}, masquerade},
-		{"filter", Forward, []jump{{from: "FORWARD"}}, []string{
+		{"filter", Forward, []jump{{from: "FORWARD"}}, append(forward,
 			// Answers, and published ports.
-			"-o " + gw + " -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT",
+			"-o "+gw+" -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT",
 			// Nothing else: the outside reaches no container by using this host as its
 			// router, and networks meet in the switch, which knows who may reach whom.
-			"-o " + gw + " -j DROP",
-			"-i " + gw + " -j ACCEPT",
-		}},
+			"-o "+gw+" -j DROP",
+			"-i "+gw+" -j ACCEPT",
+		)},
 		{"nat", Ports, portJumps(f), portRules(cfg, published, f)},
 		{"nat", Prerouting, []jump{{from: "PREROUTING"}}, cfg.rulesIn("nat", "PREROUTING")},
 		{"filter", Input, []jump{{from: "INPUT"}}, cfg.rulesIn("filter", "INPUT")},

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -28,15 +29,28 @@ const Port = "gv0"
 // Gateway sets up gv0 in the network namespace of the calling thread.
 type Gateway struct {
 	mac net.HardwareAddr
-	mtu int
 }
 
-// New returns the gateway of the host whose node ID is node, with an MTU of mtu
-// bytes: that of the containers, so that the kernel tells the outside of it. The MAC
-// address is made of the node ID: it stays the same across restarts and differs
-// between hosts.
-func New(node string, mtu int) *Gateway {
-	return &Gateway{mac: macOf(node), mtu: mtu}
+// New returns the gateway of the host whose node ID is node. The MAC address is made
+// of the node ID: it stays the same across restarts and differs between hosts.
+func New(node string) *Gateway { return &Gateway{mac: macOf(node)} }
+
+// Config is all that gv0 is to have.
+type Config struct {
+	// MTU in bytes: that of the containers, so that the kernel tells the outside of it
+	// (RFC 1191). MTUs are those of subnets whose containers have less.
+	MTU  int
+	MTUs map[netip.Prefix]int
+	// Addrs are the gateway addresses with the prefix lengths of their subnets: each subnet
+	// gets a route with its gateway as the source, so that a container is spoken to by its
+	// own gateway. A host prefix gets the address only.
+	Addrs []netip.Prefix
+	// Host are this host's own addresses, with the prefix lengths of what all hosts' lie in,
+	// and the same goes for them. Remote are the ranges of other hosts: their containers are
+	// spoken to from Host. Own are this host's, which may lie within those.
+	Host, Remote, Own []netip.Prefix
+	// CIDRs are the cluster's, and all subnets.
+	CIDRs []netip.Prefix
 }
 
 // macOf returns a locally administered unicast address (IEEE 802-2014, 8.2) outside of
@@ -53,14 +67,11 @@ func (g *Gateway) MAC() net.HardwareAddr { return bytes.Clone(g.mac) }
 func (g *Gateway) PortName() string { return Port }
 
 // Ensure gives gv0 its MAC address, MTU and sysctls, sets it up, and makes its addresses
-// and routes those given and no others. addrs are the gateway addresses with the prefix
-// lengths of their subnets; each subnet gets a route with its gateway as the source, so
-// that a container is spoken to by its own gateway. A host prefix gets the address only.
-// routes are the cluster CIDRs and pools. What is wanted is added before what is not is
+// and routes those of cfg and no others. What is wanted is added before what is not is
 // removed. No gv0 is an error that wraps link.ErrNotFound. On a host without IPv6 what
 // is IPv4's is done, and the error says that IPv6 is missing.
-func (g *Gateway) Ensure(_ context.Context, addrs, routes []netip.Prefix) error {
-	want, err := plan(addrs, routes)
+func (g *Gateway) Ensure(_ context.Context, cfg Config) error {
+	want, err := plan(cfg)
 	if err != nil {
 		return fmt.Errorf("gateway %s: %w", Port, err)
 	}
@@ -71,7 +82,7 @@ func (g *Gateway) Ensure(_ context.Context, addrs, routes []netip.Prefix) error 
 	if want.hasV6() {
 		want.addrs[linkLocal(g.mac)] = true
 	}
-	l, err := g.device()
+	l, err := g.device(cfg.MTU)
 	if err != nil {
 		return fmt.Errorf("gateway %s: %w", Port, err)
 	}
@@ -86,11 +97,14 @@ func (g *Gateway) Ensure(_ context.Context, addrs, routes []netip.Prefix) error 
 		return fmt.Errorf("gateway %s: %w", Port, err)
 	}
 	d := difference(have, want)
+	own := func(a netip.Addr) bool {
+		return slices.ContainsFunc(cfg.Host, func(h netip.Prefix) bool { return h.Addr() == a })
+	}
 	return errors.Join(without,
-		each("add address", d.addAddrs, func(a netip.Addr) error { return netlink.AddrReplace(l, address(a)) }),
+		each("add address", d.addAddrs, func(a netip.Addr) error { return netlink.AddrReplace(l, address(a, own(a))) }),
 		each("add route", d.addRoutes, func(r route) error { return netlink.RouteReplace(r.netlink(l)) }),
 		each("remove route", d.removeRoutes, func(r route) error { return gone(netlink.RouteDel(r.netlink(l))) }),
-		each("remove address", d.removeAddrs, func(a netip.Addr) error { return gone(netlink.AddrDel(l, address(a))) }),
+		each("remove address", d.removeAddrs, func(a netip.Addr) error { return gone(netlink.AddrDel(l, address(a, false))) }),
 	)
 }
 
@@ -117,7 +131,7 @@ func gone(err error) error {
 }
 
 // device sets gv0's own properties and returns it.
-func (g *Gateway) device() (netlink.Link, error) {
+func (g *Gateway) device(mtu int) (netlink.Link, error) {
 	l, err := netlink.LinkByName(Port)
 	if err != nil {
 		if _, notFound := errors.AsType[netlink.LinkNotFoundError](err); notFound {
@@ -133,7 +147,7 @@ func (g *Gateway) device() (netlink.Link, error) {
 			return nil, fmt.Errorf("set address %s: %w", g.mac, err)
 		}
 	}
-	if err := link.SetMTU(Port, g.mtu); err != nil {
+	if err := link.SetMTU(Port, mtu); err != nil {
 		return nil, err
 	}
 	if l.Attrs().Flags&net.FlagUp == 0 {

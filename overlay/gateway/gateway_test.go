@@ -62,9 +62,9 @@ func has(t *testing.T, addrs []string, routes map[string]string) {
 		want.addrs[netip.MustParseAddr(a)] = true
 	}
 	for p, src := range routes {
-		want.routes[netip.MustParsePrefix(p)] = netip.Addr{}
+		want.routes[netip.MustParsePrefix(p)] = via{}
 		if src != "" {
-			want.routes[netip.MustParsePrefix(p)] = netip.MustParseAddr(src)
+			want.routes[netip.MustParsePrefix(p)] = via{src: netip.MustParseAddr(src)}
 		}
 	}
 	if !maps.Equal(got.addrs, want.addrs) || !maps.Equal(got.routes, want.routes) {
@@ -76,8 +76,8 @@ func TestEnsure(t *testing.T) {
 	host, wire := linktest.New(t), linktest.New(t)
 	linktest.Wire(t, "eth0", host, wire, []string{"10.9.0.1/24", "fd09::1/64"}, nil)
 	host.Do(func() {
-		g := New("0123456789abcdef", 1450)
-		if err := g.Ensure(ctx, nil, nil); !errors.Is(err, link.ErrNotFound) {
+		g := New("0123456789abcdef")
+		if err := g.Ensure(ctx, Config{}); !errors.Is(err, link.ErrNotFound) {
 			t.Errorf("without gv0: %v", err)
 		}
 		addPort(t)
@@ -87,7 +87,7 @@ func TestEnsure(t *testing.T) {
 
 		addrs, routes := prefixes("10.128.4.1/22", "fd00:4::1/64"), prefixes("10.128.0.0/14", "fd00::/16", "10.128.4.0/22")
 		for range 2 {
-			ok(t, g.Ensure(ctx, addrs, routes))
+			ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: addrs, CIDRs: routes}))
 			has(t, []string{"10.128.4.1", "fd00:4::1", linkLocal(g.MAC()).String()}, map[string]string{
 				"10.128.4.0/22": "10.128.4.1", "fd00:4::/64": "fd00:4::1", "10.128.0.0/14": "", "fd00::/16": "",
 			})
@@ -111,9 +111,28 @@ func TestEnsure(t *testing.T) {
 		if got, err := os.ReadFile("/proc/sys/net/ipv6/conf/eth0/accept_ra"); err != nil || string(got) != "2\n" {
 			t.Errorf("a host that has its routes from its router and now forwards: accept_ra is %q, %v, want 2", got, err)
 		}
+		// Other hosts' containers, in ranges of the same subnet, and a narrower network.
+		ok(t, g.Ensure(ctx, Config{
+			MTU: 1450, MTUs: map[netip.Prefix]int{netip.MustParsePrefix("10.128.8.0/22"): 1300}, Addrs: prefixes("10.128.4.1/22", "10.128.8.1/22"),
+			Host: prefixes("240.1.0.1/5"), Remote: prefixes("10.128.4.0/22"), Own: prefixes("10.128.4.0/24"), CIDRs: routes,
+		}))
+		for dst, want := range map[string]string{
+			"10.128.5.6": "dev gv0 table 26486 src 240.1.0.1 ",
+			"10.128.4.6": "dev gv0 table 26486 src 10.128.4.1 ",
+			"240.1.0.2":  "dev gv0 table 26486 src 240.1.0.1 ",
+			"10.128.8.9": "dev gv0 table 26486 src 10.128.8.1 uid 0 \n    cache mtu lock 1300",
+		} {
+			got := strings.ReplaceAll(ip(t, "route", "get", dst), "proto static ", "")
+			if !strings.Contains(got, want) {
+				t.Errorf("to %s: %s, want %q", dst, got, want)
+			}
+		}
+		if got := ip(t, "addr", "show", "gv0"); !strings.Contains(got, "240.1.0.1/32 scope link") {
+			t.Errorf("the host's own address is one for everything: %s", got)
+		}
 
 		// A network comes, one goes, and one's gateway changes.
-		ok(t, g.Ensure(ctx, prefixes("10.128.4.2/22", "10.128.8.1/32"), prefixes("10.128.0.0/14", "172.30.0.0/16")))
+		ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: prefixes("10.128.4.2/22", "10.128.8.1/32"), CIDRs: prefixes("10.128.0.0/14", "172.30.0.0/16")}))
 		has(t, []string{"10.128.4.2", "10.128.8.1"}, map[string]string{
 			"10.128.4.0/22": "10.128.4.2", "10.128.0.0/14": "", "172.30.0.0/16": "",
 		})
@@ -121,7 +140,7 @@ func TestEnsure(t *testing.T) {
 		// ovs-vswitchd has been restarted.
 		ok(t, link.Delete(Port))
 		addPort(t)
-		ok(t, g.Ensure(ctx, addrs, routes))
+		ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: addrs, CIDRs: routes}))
 		if got := ip(t, "route", "get", "10.128.5.6"); !strings.Contains(got, "dev gv0") {
 			t.Errorf("after gv0 was made anew: %s", got)
 		}
@@ -141,7 +160,7 @@ func TestEnsure(t *testing.T) {
 func TestSysctls(t *testing.T) {
 	linktest.New(t).Do(func() {
 		addPort(t)
-		ok(t, New("a", 1450).Ensure(ctx, prefixes("10.128.4.1/22"), nil))
+		ok(t, New("a").Ensure(ctx, Config{MTU: 1450, Addrs: prefixes("10.128.4.1/22")}))
 		for _, want := range []sysctl{{"ipv4/ip_forward", "1"}, {"ipv4/conf/gv0/rp_filter", "2"}, {"ipv4/conf/gv0/route_localnet", "1"}} {
 			out, err := exec.Command("cat", "/proc/sys/net/"+want.path).Output()
 			if strings.TrimSpace(string(out)) != want.value {
@@ -163,7 +182,7 @@ func TestBadInput(t *testing.T) {
 	linktest.New(t).Do(func() {
 		addPort(t)
 		for _, routes := range [][]netip.Prefix{prefixes("0.0.0.0/0"), {netip.Prefix{}}} {
-			if err := New("a", 1450).Ensure(ctx, prefixes("10.128.4.1/22"), routes); err == nil {
+			if err := New("a").Ensure(ctx, Config{MTU: 1450, Addrs: prefixes("10.128.4.1/22"), CIDRs: routes}); err == nil {
 				t.Errorf("no error for routes %v", routes)
 			}
 		}
@@ -172,8 +191,8 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestMAC(t *testing.T) {
-	a, b := New("aaaaaaaaaaaaaaaa", 1450).MAC(), New("aaaaaaaaaaaaaaab", 1450).MAC()
-	if a.String() == b.String() || a.String() != New("aaaaaaaaaaaaaaaa", 0).MAC().String() {
+	a, b := New("aaaaaaaaaaaaaaaa").MAC(), New("aaaaaaaaaaaaaaab").MAC()
+	if a.String() == b.String() || a.String() != New("aaaaaaaaaaaaaaaa").MAC().String() {
 		t.Errorf("%v and %v", a, b)
 	}
 	for _, m := range []net.HardwareAddr{a, b} {

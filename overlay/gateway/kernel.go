@@ -41,19 +41,24 @@ func read(l netlink.Link) (config, error) {
 			dst, _ := netip.AddrFromSlice(r.Dst.IP)
 			src, _ := netip.AddrFromSlice(r.Src)
 			ones, _ := r.Dst.Mask.Size()
-			c.routes[netip.PrefixFrom(dst.Unmap(), ones)] = src.Unmap()
+			c.routes[netip.PrefixFrom(dst.Unmap(), ones)] = via{src.Unmap(), r.MTU}
 		}
 	}
 	return c, nil
 }
 
 // address is a as a host address. It brings no route of its own, and no duplicate
-// address detection (RFC 4862, 5.4): every host has it.
-func address(a netip.Addr) *netlink.Addr {
-	return &netlink.Addr{
+// address detection (RFC 4862, 5.4): every host has the gateways'. This host's own has
+// a narrower scope: only the routes that name it use it, and masquerading does not.
+func address(a netip.Addr, own bool) *netlink.Addr {
+	n := &netlink.Addr{
 		IPNet: ipNet(netip.PrefixFrom(a, a.BitLen())),
 		Flags: unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_NODAD,
 	}
+	if own && a.Is4() {
+		n.Scope = int(netlink.SCOPE_LINK)
+	}
+	return n
 }
 
 func (r route) netlink(l netlink.Link) *netlink.Route {
@@ -61,6 +66,9 @@ func (r route) netlink(l netlink.Link) *netlink.Route {
 	if r.dst.Addr().Is4() {
 		n.Scope = netlink.SCOPE_LINK
 	}
+	// Locked: what lies behind has this MTU whatever the kernel hears of it, and older
+	// kernels heed it for packets they forward only then (net.ipv4.ip_forward_use_pmtu).
+	n.MTU, n.MTULock = r.mtu, r.mtu != 0
 	if r.src.IsValid() {
 		n.Src = r.src.AsSlice()
 	}

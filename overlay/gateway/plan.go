@@ -9,11 +9,17 @@ import (
 	"slices"
 )
 
-// route is a prefix behind gv0 and the source that the host speaks to it with; an
-// invalid one leaves that to the kernel.
+// via is how a route leads to gv0: from which source (invalid: the kernel's choice) and
+// with which MTU (0: gv0's).
+type via struct {
+	src netip.Addr
+	mtu int
+}
+
+// route is a prefix behind gv0.
 type route struct {
 	dst netip.Prefix
-	src netip.Addr
+	via
 }
 
 func (r route) String() string {
@@ -26,35 +32,77 @@ func (r route) String() string {
 // config is what gv0 has or is to have; routes by destination.
 type config struct {
 	addrs  map[netip.Addr]bool
-	routes map[netip.Prefix]netip.Addr
+	routes map[netip.Prefix]via
 }
 
 func newConfig() config {
-	return config{make(map[netip.Addr]bool), make(map[netip.Prefix]netip.Addr)}
+	return config{make(map[netip.Addr]bool), make(map[netip.Prefix]via)}
 }
 
 // plan works out what Ensure is to make.
-func plan(addrs, routes []netip.Prefix) (config, error) {
+func plan(cfg Config) (config, error) {
 	c := newConfig()
-	for _, r := range routes {
-		if !r.IsValid() {
-			return config{}, fmt.Errorf("route to an invalid prefix")
+	for _, r := range cfg.CIDRs {
+		if err := check(r); err != nil {
+			return config{}, err
 		}
-		if r.Bits() == 0 {
-			return config{}, fmt.Errorf("route %v would take all of the host's traffic", r)
-		}
-		c.routes[r.Masked()] = netip.Addr{}
+		c.routes[r.Masked()] = via{}
 	}
-	for _, a := range addrs {
-		if !a.IsValid() {
-			return config{}, fmt.Errorf("invalid gateway address")
+	for _, a := range slices.Concat(cfg.Addrs, cfg.Host) {
+		if err := check(a); err != nil {
+			return config{}, err
 		}
 		c.addrs[a.Addr()] = true
 		if !a.IsSingleIP() {
-			c.routes[a.Masked()] = a.Addr()
+			c.routes[a.Masked()] = via{src: a.Addr()}
 		}
 	}
+	for _, r := range cfg.Remote {
+		for _, h := range cfg.Host {
+			if h.Addr().Is4() == r.Addr().Is4() {
+				c.routes[r] = via{src: h.Addr()}
+			}
+		}
+	}
+	for _, r := range cfg.Own {
+		c.routes[r] = via{src: gatewayOf(cfg.Addrs, r)}
+	}
+	for p, v := range c.routes {
+		v.mtu = cfg.mtuOf(p)
+		c.routes[p] = v
+	}
 	return c, nil
+}
+
+func check(p netip.Prefix) error {
+	if !p.IsValid() {
+		return fmt.Errorf("invalid prefix")
+	}
+	if p.Bits() == 0 {
+		return fmt.Errorf("route %v would take all of the host's traffic", p)
+	}
+	return nil
+}
+
+// gatewayOf is the gateway of the subnet that r is in; invalid: it has none.
+func gatewayOf(gateways []netip.Prefix, r netip.Prefix) (gw netip.Addr) {
+	bits := -1
+	for _, g := range gateways {
+		if g.Bits() > bits && g.Bits() <= r.Bits() && g.Contains(r.Addr()) {
+			gw, bits = g.Addr(), g.Bits()
+		}
+	}
+	return gw
+}
+
+// mtuOf is the MTU of the subnet that p is in, if that is not gv0's.
+func (cfg Config) mtuOf(p netip.Prefix) int {
+	for s, mtu := range cfg.MTUs {
+		if s.Bits() <= p.Bits() && s.Contains(p.Addr()) {
+			return mtu
+		}
+	}
+	return 0
 }
 
 func (c config) hasV6() bool {
@@ -75,7 +123,7 @@ func (c config) hasV6() bool {
 func (c config) onlyV4() config {
 	is6 := func(a netip.Addr) bool { return a.Is6() }
 	maps.DeleteFunc(c.addrs, func(a netip.Addr, _ bool) bool { return is6(a) })
-	maps.DeleteFunc(c.routes, func(p netip.Prefix, _ netip.Addr) bool { return is6(p.Addr()) })
+	maps.DeleteFunc(c.routes, func(p netip.Prefix, _ via) bool { return is6(p.Addr()) })
 	return c
 }
 
@@ -91,7 +139,7 @@ type changes struct {
 	addRoutes, removeRoutes []route
 }
 
-// difference leads from have to want. A route whose source changes is only added,
+// difference leads from have to want. A route whose source or MTU changes is only added,
 // since adding replaces it.
 func difference(have, want config) changes {
 	var d changes
@@ -106,7 +154,7 @@ func difference(have, want config) changes {
 		}
 	}
 	for _, p := range slices.SortedFunc(maps.Keys(want.routes), comparePrefix) {
-		if src, ok := have.routes[p]; !ok || src != want.routes[p] {
+		if v, ok := have.routes[p]; !ok || v != want.routes[p] {
 			d.addRoutes = append(d.addRoutes, route{p, want.routes[p]})
 		}
 	}

@@ -20,7 +20,7 @@ func draw(t *rapid.T, name string) config {
 		}
 	}
 	for _, d := range rapid.SliceOfN(dst, 0, 4).Draw(t, name+" routes") {
-		c.routes[d] = addr.Draw(t, "source")
+		c.routes[d] = via{addr.Draw(t, "source"), rapid.SampledFrom([]int{0, 1300}).Draw(t, "MTU")}
 	}
 	return c
 }
@@ -35,7 +35,7 @@ func TestDifference(t *testing.T) {
 			got.addrs[a] = true
 		}
 		for _, r := range d.addRoutes {
-			got.routes[r.dst] = r.src
+			got.routes[r.dst] = r.via
 		}
 		for _, r := range d.removeRoutes {
 			if _, wanted := want.routes[r.dst]; wanted {

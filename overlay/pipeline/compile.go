@@ -19,8 +19,8 @@ func Compile(in Input) ([]Flow, error) {
 		c.index[v.Addr] = v.Index
 	}
 	for _, stage := range []func(*compiler){
-		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints,
-		answerARP, answerND, passThrough, forwardLocal, forwardRanges, forwardOutside, probes,
+		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts,
+		answerARP, answerND, answerHosts, passThrough, forwardHosts, forwardLocal, forwardRanges, forwardOutside, probes,
 		checkVNIDs, emit,
 	} {
 		stage(c)

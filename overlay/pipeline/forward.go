@@ -60,10 +60,7 @@ func forwardOutside(c *compiler) {
 	endpoint := match{}.reg(regClass, classEndpoint)
 	outside := endpoint.reg(regInternal, 0)
 	if c.in.GatewayPort != 0 {
-		toGateway := []string{
-			load(regDstVNID, 0), load(regOutPort, c.in.GatewayPort),
-			setEthSrc(RouterMAC), setEthDst(c.in.GatewayMAC), goTo(VNIDCheck),
-		}
+		toGateway := c.toGateway()
 		for _, s := range c.in.Subnets {
 			if s.Gateway.IsValid() {
 				c.add(Forwarding, 2700, subnetObject(s.Prefix), endpoint.ipDst(host(s.Gateway)), toGateway...)

@@ -45,16 +45,20 @@ type Input struct {
 	// VXLANPort is the cluster's UDP port for VXLAN; endpoints may not send to it
 	// outside the cluster.
 	VXLANPort uint16
-	VTEPs     []VTEP
-	Subnets   []Subnet
-	Routes    []Route
-	Ports     []Port
+	// Host are this host's addresses in HostRanges, at most one of a family.
+	Host    []netip.Addr
+	VTEPs   []VTEP
+	Subnets []Subnet
+	Routes  []Route
+	Ports   []Port
 }
 
 // VTEP is a remote tunnel end, with an index that is its own on this host (not 0).
+// Host are its host's addresses in HostRanges.
 type VTEP struct {
 	Addr  netip.Addr
 	Index uint32
+	Host  []netip.Addr
 }
 
 // Subnet is a prefix of a network. Gateway is invalid if there is none.

@@ -152,6 +152,7 @@ const (
 	DropNoDestination Reason = 12
 	DropLoopback      Reason = 13
 	DropND            Reason = 14
+	DropHostAddress   Reason = 15
 )
 
 var reasons = []struct {
@@ -172,6 +173,7 @@ var reasons = []struct {
 	{DropNoDestination, "no output port"},
 	{DropLoopback, "destination that is a host's own loopback address"},
 	{DropND, "IPv6 neighbour discovery that is no solicitation for a known prefix: router and unasked advertisements, redirects"},
+	{DropHostAddress, "address by which hosts speak to each other's containers, of or for somebody else"},
 }
 
 // String explains the reason in a few words.

@@ -101,6 +101,14 @@ endpoint of its own; then the VNIDs of both ends are compared once more. A packe
 crosses the tunnel once: what came out of it goes to endpoints only, neither back
 into it nor to the gateway.
 
+A host speaks to its own containers from their gateway address, which every host has.
+To those of other hosts it speaks, with VNID 0, from an address of its own in
+240.0.0.0/5 (IPv6: fd67:7261:7065::/64), made of its node ID. Such packets leave the
+tunnel by the gateway port; there the kernel puts the gateway address in their place and
+sends them to the container, and leads its answers back. So the container knows its own
+gateway only, and answers by the network that it was spoken to on. Endpoints neither send
+from nor to these addresses, and a host is known by its own only.
+
 With the kernel datapath the tunnel is an OVS port and the VNID and the VTEP are
 tunnel metadata. With the userspace datapath it is an ordinary device, and the
 frame itself carries them, in both directions: source MAC 02:00:00 + VNID (24
@@ -122,7 +130,7 @@ func example(mode TunnelMode) Input {
 	return Input{
 		Round: Round, Tunnel: mode, TunnelPort: 1, GatewayPort: 2,
 		GatewayMAC: net.HardwareAddr{0x02, 0x67, 0x76, 0, 0, 2}, VXLANPort: 4789,
-		VTEPs: []VTEP{{netip.MustParseAddr("192.0.2.2"), 0xc0000202}},
+		VTEPs: []VTEP{{Addr: netip.MustParseAddr("192.0.2.2"), Index: 0xc0000202}},
 		Subnets: []Subnet{
 			{netip.MustParsePrefix("10.128.0.0/22"), 5, netip.MustParseAddr("10.128.0.1")},
 			{netip.MustParsePrefix("fd12::/64"), 5, netip.MustParseAddr("fd12::1")},

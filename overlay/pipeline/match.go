@@ -92,6 +92,11 @@ func (m match) solicits(p netip.Prefix) match {
 	return m.neighbour(neighbourSolicitation).with(fieldICMPCode, "icmp_code=0").with(fieldNDTarget, "nd_target=%s", prefixText(p))
 }
 
+// andDst adds a destination of the same family to ipSrc.
+func (m match) andDst(p netip.Prefix) match {
+	return m.with(fieldDst, "%s=%s", familyOf(p.Addr()).dst, prefixText(p))
+}
+
 // String is the canonical text: fields in the switch's order, by commas.
 func (m match) String() string {
 	terms := slices.Clone(m.terms)

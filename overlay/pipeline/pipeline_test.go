@@ -58,7 +58,8 @@ func scene(mode TunnelMode) Input {
 	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
 	in := Input{
 		Round: Round, Tunnel: mode, TunnelPort: 1, GatewayPort: 2, GatewayMAC: mac(2), VXLANPort: 4789,
-		VTEPs: []VTEP{{addr("192.0.2.2"), 2}, {addr("192.0.2.3"), 3}},
+		Host:  addrs("240.1.0.1", "fd67:7261:7065::1"),
+		VTEPs: []VTEP{{addr("192.0.2.2"), 2, addrs("240.1.0.2", "fd67:7261:7065::2")}, {Addr: addr("192.0.2.3"), Index: 3}},
 		Subnets: []Subnet{
 			{prefix("10.128.0.0/22"), 5, addr("10.128.0.1")},
 			{prefix("10.129.0.0/22"), 6, netip.Addr{}},
@@ -80,7 +81,7 @@ func scene(mode TunnelMode) Input {
 		},
 	}
 	if mode == Metadata {
-		in.VTEPs = append(in.VTEPs, VTEP{addr("2001:db8::4"), 4})
+		in.VTEPs = append(in.VTEPs, VTEP{Addr: addr("2001:db8::4"), Index: 4})
 		in.Routes = append(in.Routes, Route{prefix("10.128.3.0/24"), 5, addr("2001:db8::4")})
 	}
 	return in
@@ -131,7 +132,7 @@ func TestFlowCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := 40 + 6*(len(in.VTEPs)+len(in.Subnets)+len(in.Routes)) + 9*len(in.Ports)
+	most := 45 + 6*(len(in.VTEPs)+len(in.Subnets)+len(in.Routes)) + 9*len(in.Ports)
 	if len(flows) > most {
 		t.Errorf("%d flows, want at most %d", len(flows), most)
 	}

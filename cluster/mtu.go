@@ -1,0 +1,44 @@
+package cluster
+
+// Bytes that VXLAN adds to a packet: the inner Ethernet header, VXLAN, UDP and the
+// outer IP header (RFC 7348, 5).
+const (
+	overhead4 = 14 + 8 + 8 + 20
+	overhead6 = 14 + 8 + 8 + 40
+)
+
+// MinMTU is the least that a container's interface gets: what IPv4 hosts must take
+// (RFC 791).
+const MinMTU = 576
+
+// MTU returns the largest IP packet, in bytes, that containers of all hosts may send to
+// each other: what VXLAN leaves of the narrowest underlay. underlay is that of this
+// host, which may have no record yet; 0: not known.
+//
+// It is one for the whole cluster: a host with a wider underlay could send more to some,
+// but whatever it sends to the others, and is not TCP, would vanish on its way.
+func (s *Snapshot) MTU(underlay int) int {
+	overhead := overhead4
+	for n := range All[Node](s) {
+		if n.MTU != 0 && (underlay == 0 || n.MTU < underlay) {
+			underlay = n.MTU
+		}
+		if n.VTEP.Is6() && !n.VTEP.Is4In6() {
+			overhead = overhead6
+		}
+	}
+	if underlay == 0 {
+		underlay = 1500
+	}
+	return max(underlay-overhead, MinMTU)
+}
+
+// NetworkMTU returns the MTU of containers' interfaces on a network: what it was created
+// with, but no more than MTU.
+func (s *Snapshot) NetworkMTU(network string, underlay int) int {
+	mtu := s.MTU(underlay)
+	if n, ok := Get[Network](s, network); ok && n.MTU != 0 {
+		return min(n.MTU, mtu)
+	}
+	return mtu
+}

@@ -77,9 +77,10 @@ generate: ## What is generated: tc programs (clang), docs/pipeline.md
 	go generate ./...
 
 .PHONY: docs
-docs: ## docs/pipeline.md and docs/options.md from the code
+docs: ## docs/pipeline.md, docs/options.md and docs/man from the code
 	go generate ./overlay/pipeline
 	go test ./internal/config -update
+	go test ./cmd/grapevine -run TestManPagesAreCurrent -update
 
 .PHONY: setup
 setup: ## Install what the tests need (Debian)

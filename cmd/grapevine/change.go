@@ -41,7 +41,8 @@ cannot be reached: its containers' addresses would be given to others. A forgott
 host that returns must join as a new one.`,
 		Example: `  grapevine nodes            # says which are dead
   grapevine forget host3`,
-		Args: cobra.MinimumNArgs(1),
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: complete(deadHosts),
 	}, 2*time.Minute, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {
 		return c.Forget(ctx, api.ForgetRequest{Hosts: args})
 	}, showDone)

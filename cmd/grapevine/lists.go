@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -77,13 +78,22 @@ func shortName(network string) string {
 
 func newEndpoints() *cobra.Command {
 	return verb(&cobra.Command{
-		Use:   "endpoints",
+		Use:   "endpoints [NETWORK...]",
 		Short: "List the containers' places in networks",
 		Long:  "List the containers' places in networks, and the ports (docker run -p) that this host publishes for its own.",
 		Example: `  grapevine endpoints
-  grapevine endpoints -o json | jq -r '.[] | select(.network == "blue") | .addrs[]'
+  grapevine endpoints blue
+  grapevine endpoints blue -o json | jq -r '.[].addrs[]'
   grapevine endpoints -o json | jq -r '.[] | select(.name == "web") | .ports[].host'`,
-	}, patience, list((*api.Client).Endpoints), showEndpoints)
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: complete(networkNames),
+	}, patience, func(ctx context.Context, c *api.Client, names []string) ([]api.Endpoint, error) {
+		all, err := c.Endpoints(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return only(ctx, c, all, names, func(e api.Endpoint) string { return e.Network })
+	}, showEndpoints)
 }
 
 func showEndpoints(w io.Writer, endpoints []api.Endpoint) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -13,13 +14,21 @@ import (
 
 func newRing() *cobra.Command {
 	return verb(&cobra.Command{
-		Use:   "ring",
+		Use:   "ring [NETWORK...]",
 		Short: "Draw who owns which share of the addresses",
 		Long: `Draw, for each prefix, which host owns which share of its addresses. Every address
 belongs to exactly one host, and only that host hands it out or gives it away.`,
 		Example: `  grapevine ring
-  grapevine ring -o json | jq '.[] | select(.network == "blue") | .shares[] | {host, part}'`,
-	}, patience, list((*api.Client).Ring), showRing)
+  grapevine ring blue -o json | jq '.[].shares[] | {host, part}'`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: complete(networkNames),
+	}, patience, func(ctx context.Context, c *api.Client, names []string) ([]api.Pool, error) {
+		all, err := c.Ring(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return only(ctx, c, all, names, func(p api.Pool) string { return p.Network })
+	}, showRing)
 }
 
 // barWidth is the width of a whole pool's bar in characters.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,20 +23,48 @@ func newStatus() *cobra.Command {
 	}, patience, list((*api.Client).Status), showStatus)
 }
 
-// showStatus prints the verdict first, then what matters most; one screen.
+// showStatus prints the verdict first, then what matters most; on a terminal no more
+// than fits its screen.
 func showStatus(w io.Writer, s api.Status) error {
+	return showStatusOn(w, s, screenOf(w))
+}
+
+func showStatusOn(w io.Writer, s api.Status, on screen) error {
+	var facts strings.Builder
+	if s.Node != "" || len(s.Problems) == 0 { // else no agent runs, only what explains why
+		facts.WriteString("\n")
+		if err := showFacts(&facts, s); err != nil {
+			return err
+		}
+	}
+	below := on.cut(facts.String())
 	if len(s.Problems) == 0 {
 		fmt.Fprintln(w, colour(w, green, "All is well."))
 	} else {
 		fmt.Fprintln(w, colour(w, red, fmt.Sprintf("Not well: %s.", plural(len(s.Problems), "problem"))))
-		for _, p := range s.Problems {
-			fmt.Fprintf(w, "  - %s\n    %s\n", p.What, p.Do)
+		showProblems(w, s.Problems, on, strings.Count(below, "\n"))
+	}
+	_, err := io.WriteString(w, below)
+	return err
+}
+
+// showProblems leaves room for the lines above and below, and for the prompt.
+func showProblems(w io.Writer, problems []api.Problem, on screen, below int) {
+	room := on.rows - 1 - below - 1
+	for i, p := range problems {
+		text := on.wrap("  - ", p.What) + on.wrap("    ", p.Do)
+		lines := strings.Count(text, "\n")
+		last := i == len(problems)-1
+		if on.rows > 0 && (lines > room || lines == room && !last) {
+			fmt.Fprintf(w, "  and %d more: grapevine doctor, or grapevine status | less\n", len(problems)-i)
+			return
 		}
+		room -= lines
+		fmt.Fprint(w, text)
 	}
-	if s.Node == "" && len(s.Problems) > 0 { // no agent runs, only what explains why
-		return nil
-	}
-	fmt.Fprintln(w)
+}
+
+func showFacts(w io.Writer, s api.Status) error {
 	return table(w, "host\t"+s.Name+" ("+s.Node+")", func(row func(string, ...any)) {
 		row("cluster\t%s", dash(s.Cluster))
 		row("hosts\t%d of %d alive", s.Hosts.Part, s.Hosts.All)

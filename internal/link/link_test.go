@@ -150,6 +150,15 @@ func TestFindUnderlay(t *testing.T) {
 		find("10.8.0.1", "eth1", "10.8.0.1")
 		defaultRoute(t, "fd09::2", 0)
 		find("", "eth0", "fd09::1")
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP("fd09::5"), Mask: net.CIDRMask(64, 128)}, ValidLft: 1000, PreferedLft: 0, Flags: unix.IFA_F_NODAD}
+		if err := netlink.AddrReplace(l, old); err != nil {
+			t.Fatal(err)
+		}
+		find("", "eth0", "fd09::1") // fd09::5, which comes first, is deprecated
 		defaultRoute(t, "10.8.0.2", 200)
 		find("", "eth1", "10.8.0.1")
 		defaultRoute(t, "10.9.0.2", 100)

@@ -38,7 +38,7 @@ func withAddr(want netip.Addr) (Underlay, error) {
 		return Underlay{}, fmt.Errorf("find the interface of %s: %w", want, err)
 	}
 	for _, l := range links {
-		addrs, err := addrsOf(l)
+		addrs, err := addrsOf(l, 0)
 		if err != nil {
 			return Underlay{}, err
 		}
@@ -90,13 +90,17 @@ func isDefault(r netlink.Route) bool {
 	return ones == 0 && r.Type == unix.RTN_UNICAST
 }
 
+// passing marks IPv6 addresses that are on their way out, by design (RFC 8981) or since
+// their router says so, and those that another host has.
+const passing = unix.IFA_F_TEMPORARY | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED
+
 // source picks the address that packets out of l carry: the route's own, else the
-// first global one.
+// first global one that stays.
 func source(l netlink.Link, family int, ofRoute netip.Addr) (netip.Addr, error) {
 	if ofRoute.IsValid() {
 		return ofRoute, nil
 	}
-	addrs, err := addrsOf(l)
+	addrs, err := addrsOf(l, passing)
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -108,8 +112,9 @@ func source(l netlink.Link, family int, ofRoute netip.Addr) (netip.Addr, error) 
 	return netip.Addr{}, nil
 }
 
-// addrsOf returns the addresses of l with their prefix lengths, both families.
-func addrsOf(l netlink.Link) ([]netip.Prefix, error) {
+// addrsOf returns the addresses of l with their prefix lengths, both families, but
+// those of IPv6 with one of the flags.
+func addrsOf(l netlink.Link, without int) ([]netip.Prefix, error) {
 	list, err := Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, mapErr(err))
@@ -117,7 +122,7 @@ func addrsOf(l netlink.Link) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, a := range list {
 		ip, ok := netip.AddrFromSlice(a.IP)
-		if !ok {
+		if !ok || ip.Is6() && a.Flags&without != 0 { // IFA_F_TEMPORARY is IFA_F_SECONDARY of IPv4
 			continue
 		}
 		ones, _ := a.Mask.Size()

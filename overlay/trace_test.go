@@ -168,6 +168,10 @@ func TestTrace(t *testing.T) {
 			nd := func(message int, src, target string) string {
 				return fmt.Sprintf("icmp6,ipv6_src=%s,ipv6_dst=ff02::1:ff00:1,nw_ttl=255,icmpv6_type=%d,icmpv6_code=0,nd_target=%s", src, message, target)
 			}
+			advert, gatewayAdvert, address := "set_field:1610612736->nd_reserved", "set_field:3758096384->nd_reserved", "set_field:"+pipeline.RouterMAC.String()+"->nd_tll"
+			if mode == pipeline.Metadata {
+				advert, gatewayAdvert, address = "->NXM_NX_ND_TARGET[]", "->NXM_NX_ND_TARGET[]", "set_field:"+pipeline.RouterMAC.String()+"->nd_sll"
+			}
 			noND := "arp-responder: drop: " + pipeline.DropND.String()
 			// What the packet must pass by is in the trace.
 			remote, remote6 := "set_field:192.0.2.2->tun_dst", "set_field:2001:db8::3->tun_ipv6_dst"
@@ -208,9 +212,9 @@ func TestTrace(t *testing.T) {
 				{"another host's address from outside", from("gv0", "02", ip("240.1.0.2", "10.128.0.7")), "spoof-guard: drop: " + pipeline.DropHostAddress.String(), ""},
 				{"other network's container to a host", tunnel(6, 2, ip("10.129.2.9", "240.1.0.1")), "forwarding: drop: " + pipeline.DropTransit.String(), ""},
 
-				{"ND", a(nd(135, "fd00:1::7", "fd00:1::2:9")), "IN_PORT", "set_field:1610612736->nd_reserved"},
-				{"ND for the gateway, a router", a(nd(135, "fd00:1::7", "fd00:1::1")), "IN_PORT", "set_field:3758096384->nd_reserved"},
-				{"ND from the link-local address", a(nd(135, "fe80::42:ff:fe00:61", "fd00:1::1")), "IN_PORT", "set_field:" + pipeline.RouterMAC.String() + "->nd_tll"},
+				{"ND", a(nd(135, "fd00:1::7", "fd00:1::2:9")), "IN_PORT", advert},
+				{"ND for the gateway, a router", a(nd(135, "fd00:1::7", "fd00:1::1")), "IN_PORT", gatewayAdvert},
+				{"ND from the link-local address", a(nd(135, "fe80::42:ff:fe00:61", "fd00:1::1")), "IN_PORT", address},
 				{"ND of the host", from("gv0", "02", nd(135, "fd00:1::1", "fd00:1::7")), "IN_PORT", ""},
 				{"ND of the host for others", from("gv0", "02", nd(135, "fe80::867:ff:fe00:2", "fd00:1::7")), "IN_PORT", ""},
 				{"IPv6 to the gateway", a(ip6("fd00:1::7", "fd00:1::1")), to("gv0"), "set_field:02:42:00:00:00:02->eth_dst"},

@@ -50,7 +50,7 @@ func answerHosts(c *compiler) {
 		return
 	}
 	for _, r := range HostRanges {
-		ask, reply := match{}.inPort(c.in.GatewayPort).solicits(r), ndReply(flagSolicited|flagOverride)
+		ask, reply := match{}.inPort(c.in.GatewayPort).solicits(r), c.ndReply(flagSolicited|flagOverride)
 		if r.Addr().Is4() {
 			ask, reply = match{}.proto("arp").inPort(c.in.GatewayPort).arpTPA(r).arpOp(1), arpReply()
 		}

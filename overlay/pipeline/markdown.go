@@ -173,15 +173,22 @@ MAC first and is told the router's. These flows carry it out:
 Over IPv6 the container fd12::7 asks for its neighbour fd12::9 with a neighbour
 solicitation (RFC 4861), which becomes its own answer. The switch lets nobody write
 an advertisement's link-layer address while the packet is a solicitation: so there is a
-stage for that. It works in no kernel's datapath either: these packets, few as they are,
-are handled by ovs-vswitchd.
+stage for that.
 
 `)
-	b.WriteString(walk(in, []step{
-		{Classify, object{}, ""}, {SpoofGuard, ep, "ipv6_src=fd12::7"},
-		{ARPResponder, subnetObject(in.Subnets[1].Prefix), "reg0=0x5,icmp_type=135,icmp_code=0,nd_target=fd12::/64"},
-		{NDReply, object{}, "icmp_type=136"},
+	ask := step{ARPResponder, subnetObject(in.Subnets[1].Prefix), "reg0=0x5,icmp_type=135,icmp_code=0,nd_target=fd12::/64"}
+	b.WriteString(walk(example(HeaderBits), []step{
+		{Classify, object{}, ""}, {SpoofGuard, ep, "ipv6_src=fd12::7"}, ask, {NDReply, object{}, "icmp_type=136"},
 	}))
+	b.WriteString(`
+With the kernel's datapath Open vSwitch refuses to write an advertisement. There the
+solicitation is turned round: the neighbour seems to ask for the container, and the
+container notes the address of who asks (RFC 4861, 7.2.3). Its neighbours are never
+more than "stale" by this alone, so it asks more often. Either way these packets, few as
+they are, are handled by ovs-vswitchd.
+
+`)
+	b.WriteString(walk(in, []step{ask}))
 }
 
 // step picks a flow of the walk: of a stage and an object, whose match has the

@@ -175,33 +175,56 @@ func answerND(c *compiler) {
 			continue
 		}
 		o := subnetObject(s.Prefix)
-		answer := func(priority int, p netip.Prefix, flags uint32) {
+		answer := func(priority int, p netip.Prefix, reply string) {
 			ask := match{}.solicits(p)
 			if s.VNID == 0 {
-				c.add(ARPResponder, priority, o, ask, ndReply(flags))
+				c.add(ARPResponder, priority, o, ask, reply)
 				return
 			}
-			c.add(ARPResponder, priority, o, ask.reg(regSrcVNID, s.VNID), ndReply(flags))
-			c.add(ARPResponder, priority, o, ask.reg(regSrcVNID, 0), ndReply(flags))
+			c.add(ARPResponder, priority, o, ask.reg(regSrcVNID, s.VNID), reply)
+			c.add(ARPResponder, priority, o, ask.reg(regSrcVNID, 0), reply)
 		}
-		if s.Gateway.IsValid() {
-			if c.in.GatewayPort != 0 {
-				c.add(ARPResponder, 300, o, match{}.inPort(c.in.GatewayPort).solicits(host(s.Gateway)), drop)
-			}
-			answer(210, host(s.Gateway), flagRouter|flagSolicited|flagOverride)
+		if c.in.GatewayPort != 0 && s.Gateway.IsValid() {
+			c.add(ARPResponder, 300, o, match{}.inPort(c.in.GatewayPort).solicits(host(s.Gateway)), drop)
 		}
-		answer(200, s.Prefix, flagSolicited|flagOverride)
+		if s.Gateway.IsValid() && c.in.Tunnel != Metadata {
+			answer(210, host(s.Gateway), c.ndReply(flagRouter|flagSolicited|flagOverride))
+		}
+		answer(200, s.Prefix, c.ndReply(flagSolicited|flagOverride))
 	}
-	c.add(NDReply, 100, object{}, match{}.neighbour(neighbourAdvertisement).with(fieldICMPCode, "icmp_code=0"),
-		"set_field:"+RouterMAC.String()+"->nd_tll", "IN_PORT")
+	if c.in.Tunnel != Metadata {
+		c.add(NDReply, 100, object{}, match{}.neighbour(neighbourAdvertisement).with(fieldICMPCode, "icmp_code=0"),
+			"set_field:"+RouterMAC.String()+"->nd_tll", "IN_PORT")
+	}
 	c.pass(NDReply, 0)
 }
 
-// ndReply turns a solicitation into its advertisement (RFC 4861, 7.2.4). It makes the
+// ndReply answers a neighbour solicitation, with the flags if they can be written.
+func (c *compiler) ndReply(flags uint32) string {
+	if c.in.Tunnel == Metadata { // the kernel's datapath
+		return askBack()
+	}
+	return advertise(flags)
+}
+
+// askBack is what the kernel's datapath has for an answer, where Open vSwitch refuses
+// to write an advertisement's flags and option type (OFPBAC_BAD_SET_ARGUMENT; its kernel
+// module has no OVS_KEY_ATTR_ND_EXTENSIONS). It turns the solicitation round: the
+// neighbour seems to ask for the asker, with its own link-layer address, which the
+// asker notes as it would any solicitor's (RFC 4861, 7.2.3), and then sends what waited
+// for it. The asker's answer nobody needs.
+func askBack() string {
+	return actions(
+		move("NXM_OF_ETH_SRC[]", "NXM_OF_ETH_DST[]"), setEthSrc(RouterMAC),
+		move("NXM_NX_IPV6_SRC[]", "NXM_NX_IPV6_DST[]"), move("NXM_NX_ND_TARGET[]", "NXM_NX_IPV6_SRC[]"),
+		move("NXM_NX_IPV6_DST[]", "NXM_NX_ND_TARGET[]"), "set_field:"+RouterMAC.String()+"->nd_sll", "IN_PORT")
+}
+
+// advertise turns a solicitation into its advertisement (RFC 4861, 7.2.4). It makes the
 // source link-layer option (1) the target's (2), which every solicitation but an
 // address probe has. The address in it the switch lets nobody write before the packet
 // is an advertisement: that is the next table's.
-func ndReply(flags uint32) string {
+func advertise(flags uint32) string {
 	return actions(
 		move("NXM_OF_ETH_SRC[]", "NXM_OF_ETH_DST[]"), setEthSrc(RouterMAC),
 		move("NXM_NX_IPV6_SRC[]", "NXM_NX_IPV6_DST[]"), move("NXM_NX_ND_TARGET[]", "NXM_NX_IPV6_SRC[]"),

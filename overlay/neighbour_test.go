@@ -1,0 +1,54 @@
+package overlay
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// TestNeighbours: a real kernel finds its neighbours by the switch's answers, keeps
+// finding them while it looks again and again whether they are there, and loses no
+// packet meanwhile. In both modes, whose answers differ.
+func TestNeighbours(t *testing.T) {
+	for name, mode := range map[string]pipeline.TunnelMode{"metadata": pipeline.Metadata, "header bits": pipeline.HeaderBits} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := sceneSwitch(t, mode)
+			run := func(args ...string) string { return ovstest.Run(t, args[0], args[1:]...) }
+			run("ip", "netns", "add", "box")
+			t.Cleanup(func() { run("ip", "netns", "del", "box") })
+			run("ip", "link", "set", "gva", "netns", "box")
+			in := func(args ...string) string { return run(append([]string{"ip", "netns", "exec", "box"}, args...)...) }
+			in("ip", "link", "set", "gva", "address", "02:42:00:00:00:61")
+			in("ip", "link", "set", "gva", "up")
+			in("ip", "addr", "add", "fd00:1::7/64", "dev", "gva", "nodad")
+			run("ip", "link", "set", "gv0", "address", "02:42:00:00:00:02")
+			run("ip", "link", "set", "gv0", "up")
+			run("ip", "addr", "add", "fd00:1::1/64", "dev", "gv0", "nodad")
+			for _, key := range []string{"base_reachable_time_ms=100", "delay_first_probe_time=1", "retrans_time_ms=100"} {
+				in("sysctl", "-qw", "net.ipv6.neigh.gva."+key)
+				run("sysctl", "-qw", "net.ipv6.neigh.gv0."+key)
+			}
+			if got := in("ping", "-6", "-q", "-c", "200", "-i", "0.02", "-W", "1", "fd00:1::1"); !strings.Contains(got, " 0% packet loss") {
+				t.Error(got)
+			}
+			if got := in("ip", "-6", "neigh"); !strings.Contains(got, "fd00:1::1 dev gva lladdr "+pipeline.RouterMAC.String()) {
+				t.Errorf("the container's neighbours are\n%s", got)
+			}
+			asked := uint64(0)
+			flows, err := b.DumpFlows(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range flows {
+				if strings.Contains(f.Match, "nd_target=fd00:1::") && f.Actions != "drop" {
+					asked += f.Packets
+				}
+			}
+			if asked < 6 {
+				t.Errorf("only %d questions were answered: nothing is shown", asked)
+			}
+		})
+	}
+}

@@ -61,7 +61,7 @@ func newJoinCommand() *cobra.Command {
 		Long: `Print the line that adds another host to the cluster, as a managed plugin or as a
 service. It contains the gossip key: whoever has it can join.`,
 		Example: `  grapevine join-command
-  grapevine join-command plugin | ssh root@host4 sh`,
+  grapevine join-command plugin > join    # sh join, on the next host`,
 		ValidArgs: []string{"plugin", "service"},
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.JoinCommand, error) {

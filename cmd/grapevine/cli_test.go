@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -136,11 +137,26 @@ func TestErrorsForPeople(t *testing.T) {
 	}
 }
 
-// TestHelp holds every command to a short text and examples.
+// TestHelp holds every command to a short text and to examples, which a scenario runs.
 func TestHelp(t *testing.T) {
+	scenario, err := os.ReadFile("../../tests/scenarios/examples.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := map[string]bool{}
+	for line := range strings.Lines(string(scenario)) {
+		if words := strings.Fields(line); len(words) > 2 && words[0] == "examples" {
+			for _, verb := range words[2:] {
+				run[verb] = true
+			}
+		}
+	}
 	for _, c := range newRoot().Commands() {
 		if c.Short == "" || c.Example == "" || !strings.Contains(c.Example, "grapevine "+c.Name()) {
 			t.Errorf("%s: no short text, or no example of its own", c.Name())
+		}
+		if !run[c.Name()] {
+			t.Errorf("%s: tests/scenarios/examples.txtar does not run its examples", c.Name())
 		}
 		if c.RunE == nil {
 			t.Errorf("%s does nothing", c.Name())

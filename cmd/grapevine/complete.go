@@ -18,9 +18,9 @@ func newCompletion() *cobra.Command {
 		Short: "Print what makes a shell complete grapevine's commands",
 		Long: `Print what makes a shell complete grapevine's commands and flags, and the names of
 networks and hosts, which it asks the agent for. scripts/install-service installs it.`,
-		Example: `  grapevine completion bash > /etc/bash_completion.d/grapevine
+		Example: `  grapevine completion bash > /usr/share/bash-completion/completions/grapevine
   grapevine completion zsh > /usr/local/share/zsh/site-functions/_grapevine
-  grapevine completion fish > /etc/fish/completions/grapevine.fish`,
+  grapevine completion fish > /usr/share/fish/vendor_completions.d/grapevine.fish`,
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		RunE: func(c *cobra.Command, args []string) error {

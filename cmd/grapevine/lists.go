@@ -84,7 +84,7 @@ func newEndpoints() *cobra.Command {
 		Example: `  grapevine endpoints
   grapevine endpoints blue
   grapevine endpoints blue -o json | jq -r '.[].addrs[]'
-  grapevine endpoints -o json | jq -r '.[] | select(.name == "web") | .ports[].host'`,
+  grapevine endpoints -o json | jq -r '.[] | select(.name == "web") | .ports[]?.host'`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: complete(networkNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) ([]api.Endpoint, error) {

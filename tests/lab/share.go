@@ -16,7 +16,7 @@ import (
 //	bin/grapevine  the agent
 //	image.tar      the containers' image, for `docker load`
 //	plugin/        the managed plugin, for `docker plugin create`
-//	examples/      those of the source tree
+//	examples/      those of the source tree; scripts/ and docs/ too
 //	log/HOST/      what the daemons of a host say
 const labhost = shareMount + "/bin/labhost"
 
@@ -38,6 +38,15 @@ func (l *Lab) fillShare() error {
 	if err := l.copyExamples(); err != nil {
 		return err
 	}
+	root, err := ModuleRoot()
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{"scripts", "docs"} {
+		if err := copyTree(filepath.Join(root, dir), filepath.Join(l.share(), dir)); err != nil {
+			return err
+		}
+	}
 	return writeImage(filepath.Join(l.share(), "image.tar"))
 }
 
@@ -46,7 +55,7 @@ func (l *Lab) copyExamples() error {
 	if l.opts.Compose == "" {
 		return nil
 	}
-	root, err := moduleRoot()
+	root, err := ModuleRoot()
 	if err != nil {
 		return err
 	}
@@ -57,7 +66,7 @@ func (l *Lab) copyExamples() error {
 func (l *Lab) installAgent() error {
 	from := l.opts.Agent
 	if from == "" {
-		root, err := moduleRoot()
+		root, err := ModuleRoot()
 		if err != nil {
 			return err
 		}
@@ -69,8 +78,8 @@ func (l *Lab) installAgent() error {
 	return copyFile(from, filepath.Join(l.share(), "bin/grapevine"))
 }
 
-// moduleRoot is the directory of go.mod above the working directory.
-func moduleRoot() (string, error) {
+// ModuleRoot is the directory of go.mod above the working directory.
+func ModuleRoot() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
 		return "", err

@@ -23,6 +23,8 @@ var hostCommands = map[string]command{
 	"appears":   appears,
 	"vanishes":  vanishes,
 	"crowd":     crowd,
+	"docs":      docs,
+	"examples":  examples,
 }
 
 // hosts N [without agents] [without live-restore] [GRAPEVINE_X=...]: a lab of N

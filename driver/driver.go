@@ -23,6 +23,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/replica"
@@ -44,10 +45,12 @@ type Overlay interface {
 
 // Links makes and deletes veth pairs; HostLinks is the real one. The calls are
 // idempotent. Exists reports whether there is an interface of that name on the host.
+// Routes makes these all that a sandbox (a file) has of our routes.
 type Links interface {
 	Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error
 	Delete(host string) error
 	Exists(name string) bool
+	Routes(sandbox string, vias []link.Via) error
 }
 
 // Resolver answers names inside containers' network namespaces; *dns.Server is one.
@@ -96,9 +99,10 @@ type Driver struct {
 	inspector *inspector
 
 	// The watcher's own.
-	missing map[string]time.Time // view.missing of the last look
-	name    string               // of this managed plugin, "" until Docker has told
-	again   bool                 // something was put off: look again soon
+	missing map[string]time.Time  // view.missing of the last look
+	name    string                // of this managed plugin, "" until Docker has told
+	again   bool                  // something was put off: look again soon
+	routed  map[string][]link.Via // see followSubnets, by sandbox
 
 	looking   sync.Mutex // held during a look; covers withdrawn
 	withdrawn bool       // the host is leaving: the watcher rests
@@ -143,7 +147,8 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Por
 	driver := &Driver{
 		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, ports: p, names: names, docker: d,
 		wake: make(chan struct{}, 1), local: loc,
-		ours: ours{creating: map[netip.Prefix]*creation{}, removing: map[string]bool{}},
+		ours:   ours{creating: map[netip.Prefix]*creation{}, removing: map[string]bool{}},
+		routed: map[string][]link.Via{},
 	}
 	driver.inspector = newInspector(d, driver.poke)
 	driver.undeclared = true

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/replica"
@@ -36,10 +38,22 @@ type machine struct {
 	foreign uint16                 // a port of another process
 	broken  error                  // what Publish returns
 	refuses error                  // what Attach returns
+	routes  map[string][]link.Via  // by sandbox
+	absent  bool                   // sandboxes are yet to come
+}
+
+func (m *machine) Routes(sandbox string, vias []link.Via) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.absent {
+		return fs.ErrNotExist
+	}
+	m.routes[sandbox] = vias
+	return nil
 }
 
 func newMachine() *machine {
-	return &machine{links: map[string]string{}, ports: map[string]string{}, inside: map[string]string{}, bound: map[ports.Binding]bool{}}
+	return &machine{links: map[string]string{}, ports: map[string]string{}, inside: map[string]string{}, bound: map[ports.Binding]bool{}, routes: map[string][]link.Via{}}
 }
 
 // resolver is the machine's resolver.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 
 	"github.com/docker/go-plugins-helpers/network"
 
@@ -52,9 +51,14 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 		d.names.Attach(e.ID, r.SandboxKey)
 	}
 	reply := &network.JoinResponse{InterfaceName: network.InterfaceName{SrcName: peer, DstPrefix: containerPrefix}}
+	for _, v := range routes(snap, n, e) {
+		const nextHop = 0 // libnetwork types.NEXTHOP
+		reply.StaticRoutes = append(reply.StaticRoutes, &network.StaticRoute{
+			Destination: v.Prefix.String(), RouteType: nextHop, NextHop: v.Gateway.String(),
+		})
+	}
 	for _, a := range e.addrs() {
-		own, gw, _ := n.subnetOf(a)
-		reply.StaticRoutes = append(reply.StaticRoutes, routes(snap, n, own, gw)...)
+		_, gw, _ := n.subnetOf(a)
 		switch {
 		case !gw.IsValid() || n.Internal:
 		case a.Is6():
@@ -64,21 +68,6 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 		}
 	}
 	return reply, nil
-}
-
-// routes lead from the subnet own to the network's other ones of its family by the
-// gateway, for containers whose default route is on another network or that have none.
-func routes(snap *cluster.Snapshot, n localNetwork, own netip.Prefix, gw netip.Addr) (out []*network.StaticRoute) {
-	if !gw.IsValid() {
-		return nil
-	}
-	for _, p := range prefixesOf(snap, n.Name) {
-		if p != own && p.Addr().Is4() == gw.Is4() {
-			const nextHop = 0 // libnetwork types.NEXTHOP
-			out = append(out, &network.StaticRoute{Destination: p.String(), RouteType: nextHop, NextHop: gw.String()})
-		}
-	}
-	return out
 }
 
 func (d *Driver) setJoined(id string, joined bool, sandbox string) error {

@@ -18,6 +18,9 @@ func (HostLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias st
 // Delete implements Links.
 func (HostLinks) Delete(host string) error { return link.Delete(host) }
 
+// Routes implements Links.
+func (HostLinks) Routes(sandbox string, vias []link.Via) error { return link.RoutesIn(sandbox, vias) }
+
 // Exists implements Links. What cannot be looked at is taken to be there.
 func (HostLinks) Exists(name string) bool {
 	_, err := link.Get(name)

@@ -163,3 +163,36 @@ func TestReplicaOptionIsTheAgents(t *testing.T) {
 		t.Errorf("given by a user: %v", err)
 	}
 }
+
+// A container has routes to the subnets that its network got after it was started.
+func TestRoutesToNewSubnets(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.look()
+	check(t, e.rig.setJoined(e.run(id, "web"), true, "/sandbox"))
+	put := func() {
+		e.write(func(tx *replica.Tx) {
+			_ = tx.Put(cluster.Subnet{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Network: "blue", Gateway: netip.MustParseAddr("10.9.0.1"), Home: self})
+		})
+	}
+	put()
+	e.rig.machine.absent = true
+	if open, err := e.rig.look(context.Background()); err != nil || !open {
+		t.Errorf("while the sandbox is yet to come: open %v, %v", open, err)
+	}
+	e.rig.machine.absent = false
+	e.look()
+	if got := e.rig.machine.routes["/sandbox"]; len(got) != 1 || got[0].Prefix.String() != "10.9.0.0/24" || got[0].Gateway.String() != "10.128.0.1" {
+		t.Errorf("routes are %v", got)
+	}
+	e.write(func(tx *replica.Tx) { tx.Delete(cluster.Subnet{Prefix: netip.MustParsePrefix("10.9.0.0/24")}.Key()) })
+	e.look()
+	if got := e.rig.machine.routes["/sandbox"]; len(got) != 0 {
+		t.Errorf("routes to a subnet that is gone: %v", got)
+	}
+	put()
+	e.look()
+	if got := e.rig.machine.routes["/sandbox"]; len(got) != 1 {
+		t.Errorf("routes are %v", got)
+	}
+}

@@ -128,6 +128,7 @@ func (d *Driver) look(ctx context.Context) (open bool, err error) {
 		}
 		d.seeSelf(&v)
 	}
+	d.followSubnets(d.replica.Snapshot())
 	return d.again || d.unnamed(), d.collect(v)
 }
 

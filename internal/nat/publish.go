@@ -75,15 +75,10 @@ func difference(a, b []Published) (out []Published) {
 
 // portJumps lead what is for the host itself to the published ports. Addresses of the
 // loopback interface are the host's own business: nobody else may use them to get at
-// what is published for the host alone. With IPv6 the kernel has no way for them out of
-// the host, not even to a container.
+// what is published for the host alone.
 func portJumps(f iptables.Protocol) []jump {
 	const local = "-m addrtype --dst-type LOCAL"
-	others := fmt.Sprintf("! -d %v %s", loopback(f), local)
-	if f == iptables.ProtocolIPv6 {
-		return []jump{{"PREROUTING", others}, {"OUTPUT", others}}
-	}
-	return []jump{{"PREROUTING", others}, {"OUTPUT", local}}
+	return []jump{{"PREROUTING", fmt.Sprintf("! -d %v %s", loopback(f), local)}, {"OUTPUT", local}}
 }
 
 func loopback(f iptables.Protocol) netip.Prefix {
@@ -135,10 +130,11 @@ func sorted(published []Published, f iptables.Protocol) (out []Published) {
 	return out
 }
 
-// hairpinRules give connections of containers and of 127.0.0.1 to published ports, and of
-// other hosts to containers, the address of the gateway: the switch takes no packet from
-// the host that has a container's address, and a container could not answer 127.0.0.1,
-// nor, if it has no default route or several networks, another host. Of all gateways it is
+// hairpinRules give connections of containers and of the host's loopback addresses to
+// published ports, and of other hosts to containers, the address of the gateway: the switch
+// takes no packet from the host that has a container's address, and a container could not
+// answer 127.0.0.1 or ::1, nor, if it has no default route or several networks, another
+// host. Of all gateways it is
 // that of the container's own subnet, whose answer takes the same way whatever other
 // networks the container is on.
 func hairpinRules(cfg Config, published []Published, f iptables.Protocol) (rules []string) {

@@ -81,6 +81,7 @@ func (g *Gateway) Ensure(_ context.Context, cfg Config) error {
 	}
 	if want.hasV6() {
 		want.addrs[linkLocal(g.mac)] = true
+		want.routes[loopback6] = via{}
 	}
 	l, err := g.device(cfg.MTU)
 	if err != nil {

@@ -89,7 +89,7 @@ func TestEnsure(t *testing.T) {
 		for range 2 {
 			ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: addrs, CIDRs: routes}))
 			has(t, []string{"10.128.4.1", "fd00:4::1", linkLocal(g.MAC()).String()}, map[string]string{
-				"10.128.4.0/22": "10.128.4.1", "fd00:4::/64": "fd00:4::1", "10.128.0.0/14": "", "fd00::/16": "",
+				"10.128.4.0/22": "10.128.4.1", "fd00:4::/64": "fd00:4::1", "10.128.0.0/14": "", "fd00::/16": "", "::1/128": "",
 			})
 		}
 		if l, err := link.Get(Port); err != nil || l.MTU != 1450 || !l.Up || l.MAC.String() != g.MAC().String() {
@@ -101,6 +101,7 @@ func TestEnsure(t *testing.T) {
 			"10.131.0.1": "dev gv0 table 26486 src ",
 			"fd00:4::9":  "dev gv0 table 26486 src fd00:4::1 ",
 			"10.9.0.7":   "dev eth0 src 10.9.0.1 ",
+			"::1":        "dev lo table local ",
 		} {
 			got := strings.ReplaceAll(ip(t, "route", "get", dst), "proto static ", "")
 			if !strings.Contains(got, want) {

@@ -69,6 +69,9 @@ func (r route) netlink(l netlink.Link) *netlink.Route {
 	// Locked: what lies behind has this MTU whatever the kernel hears of it, and older
 	// kernels heed it for packets they forward only then (net.ipv4.ip_forward_use_pmtu).
 	n.MTU, n.MTULock = r.mtu, r.mtu != 0
+	if r.dst.Addr().IsLoopback() {
+		n.Type = unix.RTN_LOCAL
+	}
 	if r.src.IsValid() {
 		n.Src = r.src.AsSlice()
 	}

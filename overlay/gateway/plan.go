@@ -127,6 +127,12 @@ func (c config) onlyV4() config {
 	return c
 }
 
+// loopback6 is local at gv0 as well, for answers to ::1 from published ports: the kernel
+// takes them, once translated, by a route of the very interface they came in at only
+// (rt6_need_strict in net/ipv6/route.c). IPv4 has a sysctl for that, route_localnet. What
+// is sent to ::1 from elsewhere it drops before that (ip6_rcv_core).
+var loopback6 = netip.PrefixFrom(netip.IPv6Loopback(), 128)
+
 // linkLocal is the link-local address of gv0 (RFC 4291, appendix A), which the kernel
 // asks for containers' MACs with when it forwards packets of others to them.
 func linkLocal(mac net.HardwareAddr) netip.Addr {

@@ -218,7 +218,7 @@ func TestRangeLimitsAddresses(t *testing.T) {
 		}
 		w.spread()
 	}
-	for range 3 { // a host keeps its last one
+	for range 4 { // to the last one, wherever that is
 		_ = get(a.Address(ctx, p, r, anyAddr))(t)
 	}
 	_, err := a.Address(ctx, p, r, anyAddr)
@@ -226,6 +226,22 @@ func TestRangeLimitsAddresses(t *testing.T) {
 		t.Errorf("exhausted range: %v", err)
 	}
 	w.unique(t)
+}
+
+// What somebody waits for is found wherever it is, to the last one; what is only to be
+// in stock leaves the others theirs.
+func TestNothingStaysUnused(t *testing.T) {
+	w := newWorld(t, 3)
+	a := w.hosts[0]
+	p := w.network(a, "blue", 0)
+	w.spread()
+	for range 253 { // all but the gateway
+		_ = get(w.hosts[1].Address(ctx, p, anywhere, anyAddr))(t)
+	}
+	w.unique(t)
+	if got, err := a.Address(ctx, p, anywhere, anyAddr); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("of a subnet that is full: %v, %v", got, err)
+	}
 }
 
 func TestErrorsSayWhoWasAsked(t *testing.T) {

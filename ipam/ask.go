@@ -24,7 +24,7 @@ const maxPeers = 8
 // more asks peers for numbers of a subnet: the address want, or some of limit.
 // Requests for one subnet wait for each other, as what one gets serves many.
 func (a *Allocator) more(ctx context.Context, sub cluster.Subnet, limit netip.Prefix, want netip.Addr) error {
-	g := askGive{Kind: giveShare, Within: limit, Subnet: sub.Prefix, HostBits: sub.HostBits}
+	g := askGive{Kind: giveShare, Within: limit, Subnet: sub.Prefix, HostBits: sub.HostBits, Need: true}
 	if want.IsValid() {
 		g = askGive{Kind: giveExact, Within: single(want)}
 	}

@@ -98,10 +98,16 @@ func (a *Allocator) choose(g askGive) (netip.Prefix, error) {
 		free = ring.Subtract(a.replica.Snapshot().Ring().Owned(a.cfg.Self, g.Within), a.taken(g.Within))
 	}
 	block, ok := ring.Donation(free, unit)
-	if !ok {
-		return netip.Prefix{}, fmt.Errorf("has only %d numbers free there, too few to give half", ring.Count(free))
+	if !ok && g.Need {
+		block, ok = ring.Fit(free, unit)
 	}
-	return block, nil
+	switch {
+	case ok:
+		return block, nil
+	case g.Need:
+		return netip.Prefix{}, fmt.Errorf("has only %d numbers free there, and no block of a /%d", ring.Count(free), unit)
+	}
+	return netip.Prefix{}, fmt.Errorf("has only %d numbers free there, too few to give half", ring.Count(free))
 }
 
 // mayGive says why a block must not be given, if so. a.mu is held.

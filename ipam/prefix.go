@@ -61,7 +61,7 @@ func (a *Allocator) prefixIn(ctx context.Context, cidr netip.Prefix, bits, hostB
 		}
 		enough := func() bool { return a.hasPrefix(cidr, bits, avoid) }
 		err = a.flights.do(ctx, "space "+cidr.String(), enough, func() error {
-			return a.ask(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: bits})
+			return a.ask(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: bits, Need: true})
 		})
 		if err != nil {
 			return p, err

@@ -34,7 +34,7 @@ func (a *Allocator) VNID(ctx context.Context) (uint32, error) {
 
 func (a *Allocator) moreVNIDs(ctx context.Context) error {
 	return a.flights.do(ctx, "vnids", a.hasVNID, func() error {
-		return a.ask(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen()})
+		return a.ask(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen(), Need: true})
 	})
 }
 

@@ -35,6 +35,9 @@ type askGive struct {
 	Unit   int          `cbor:"4,keyasint,omitempty"`
 	// HostBits, not 0, asks for a host subnet of Subnet that overlaps Within.
 	HostBits uint8 `cbor:"5,keyasint,omitempty"`
+	// Need says that somebody waits for it, and that it is not only to be in stock:
+	// then a host that has too little to give half gives what is asked for.
+	Need bool `cbor:"6,keyasint,omitempty"`
 }
 
 // replyGive carries the claims by which the asker owns what it got, and to which

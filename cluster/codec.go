@@ -73,6 +73,9 @@ type wireRecord struct {
 	Body    cbor.RawMessage `cbor:"6,keyasint,omitempty"`
 	// ID only where no body says it: of tombstones and of unknown kinds.
 	ID string `cbor:"7,keyasint,omitempty"`
+	// Of and Titles: Record.of and Record.titles. A title has no titles of its own.
+	Of     NodeID            `cbor:"9,keyasint,omitempty"`
+	Titles []cbor.RawMessage `cbor:"10,keyasint,omitempty"`
 	// Sig is the writer's signature over the record without it.
 	Sig []byte `cbor:"8,keyasint,omitempty"`
 }

@@ -26,7 +26,10 @@ func (o opaque) validate() error {
 }
 
 func encodeRecord(r Record) []byte {
-	w := wireRecord{Kind: r.Key.Kind, Counter: r.Version.Counter, Node: r.Version.Node, Prev: r.Prev, Deleted: r.Deleted}
+	w := wireRecord{Kind: r.Key.Kind, Counter: r.Version.Counter, Node: r.Version.Node, Prev: r.Prev, Deleted: r.Deleted, Of: r.of}
+	for _, t := range r.titles {
+		w.Titles = append(w.Titles, encodeRecord(t))
+	}
 	if r.Body == nil {
 		w.ID = r.Key.ID
 	} else {
@@ -60,7 +63,17 @@ func decodeRecord(b []byte, keys keyTable) (Record, error) {
 		return Record{}, malformed(err)
 	}
 	r := Record{
-		Key: Key{w.Kind, w.ID}, Version: Version{w.Counter, w.Node}, Prev: w.Prev, Deleted: w.Deleted,
+		Key: Key{w.Kind, w.ID}, Version: Version{w.Counter, w.Node}, Prev: w.Prev, Deleted: w.Deleted, of: w.Of,
+	}
+	if len(w.Titles) > maxTitles {
+		return Record{}, refuse(r, ErrMalformed, fmt.Errorf("%d titles", len(w.Titles)))
+	}
+	for _, raw := range w.Titles {
+		t, err := decodeRecord(raw, keys)
+		if err != nil {
+			return Record{}, refuse(r, ErrMalformed, err)
+		}
+		r.titles = append(r.titles, t)
 	}
 	if len(w.Sig) > 0 {
 		if len(w.Sig) != ed25519.SignatureSize {
@@ -139,8 +152,21 @@ func (r Record) validate() error {
 		return errors.New("neither deleted nor a body")
 	case r.Deleted == 0 && r.Body.Key() != r.Key:
 		return errors.New("key and body differ")
+	case r.of != "" && (r.Deleted == 0 || !r.of.Valid() || r.of == r.Version.Node):
+		return errors.New("speaks of a host that it has not forgotten")
 	case r.Deleted == 0:
-		return Validate(r.Body)
+		return errors.Join(Validate(r.Body), r.validateTitles())
+	}
+	return nil
+}
+
+func (r Record) validateTitles() error {
+	c, isClaim := r.claim()
+	for _, t := range r.titles {
+		title, ok := t.claim()
+		if !isClaim || !ok || len(t.titles) > 0 || !c.Dominates(title) {
+			return errors.New("a title is not an older claim inside this one")
+		}
 	}
 	return nil
 }

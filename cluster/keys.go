@@ -9,14 +9,17 @@ import (
 // keyTable has the keys of a message's writers, once each.
 type keyTable map[NodeID]*PublicKey
 
-// add puts the key of a record's writer into the table and returns by how many
+// add puts the keys of a record's writer, and of its titles', into the table and returns by how many
 // bytes the message grows.
-func (t keyTable) add(r *Record) int {
+func (t keyTable) add(r *Record) (size int) {
+	for i := range r.titles {
+		size += t.add(&r.titles[i])
+	}
 	if r.sig == nil || r.sig.key == nil || t[r.Version.Node] != nil {
-		return 0
+		return size
 	}
 	t[r.Version.Node] = r.sig.key
-	return len(r.sig.key) + 2
+	return size + len(r.sig.key) + 2
 }
 
 func (t keyTable) list() [][]byte {

@@ -21,9 +21,12 @@ func (v Version) Compare(w Version) int {
 // the state now and were not before, in the order of their versions, and the
 // claims that were in it and are not any more because a claim around them is
 // newer. The error, if any, holds a RefusedError for each record that was
-// refused; the others have been merged all the same.
+// refused; the others have been merged all the same. What its writer has no right
+// to by all that is known here is held, without an error, until more is known
+// (Doubts).
 //
-// Merge is commutative, associative and idempotent, but for records refused.
+// Merge is commutative, associative and idempotent, but for records refused or
+// held.
 // The records, their bodies included, belong to the State afterwards.
 func (s *State) Merge(recs []Record) (fresh, gone []Record, err error) {
 	sorted := make([]*Record, len(recs))
@@ -45,6 +48,11 @@ func (s *State) Merge(recs []Record) (fresh, gone []Record, err error) {
 		if isNew {
 			added = append(added, r)
 		}
+	}
+	late, dropped := s.reconsider()
+	added, removed = append(added, late...), append(removed, dropped...)
+	if len(late) > 0 {
+		slices.SortStableFunc(added, func(a, b *Record) int { return a.Version.Compare(b.Version) })
 	}
 	for _, r := range added {
 		if now, ok := s.cur.byKey.Get(r); ok && now.Version == r.Version {
@@ -69,9 +77,16 @@ func (s *State) merge(r *Record) (isNew bool, dropped []*Record, err error) {
 		return false, nil, nil
 	}
 	if isNew = s.supersedes(r); isNew {
+		if s.usurps(r) {
+			return false, nil, refuse(*r, ErrForged, errors.New("deletes what another host wrote"))
+		}
 		if c, ok := r.claim(); ok && s.robs(c) {
-			s.hold(r.Version)
+			s.hold(r)
 			return false, nil, refuse(*r, ErrOwned, fmt.Errorf("given to %s", c.Owner))
+		}
+		if !s.warranted(r) {
+			s.hold(r)
+			return false, nil, nil
 		}
 		r = ptr(*r) // not to keep the whole message alive
 		dropped = s.apply(r)
@@ -113,6 +128,9 @@ func (s *State) supersedes(r *Record) bool {
 	}
 	if final, oldFinal := r.final(), old.final(); final != oldFinal {
 		return final
+	}
+	if void(old, r) {
+		return true
 	}
 	if order := r.Version.Compare(old.Version); order != 0 {
 		return order > 0
@@ -157,6 +175,7 @@ func (s *State) Complete(d Digest) error {
 			s.raise(node, counter)
 		}
 	}
+	s.settled = s.settled || len(errs) == 0
 	return errors.Join(errs...)
 }
 
@@ -164,9 +183,7 @@ func (s *State) Complete(d Digest) error {
 // further over what had come too early.
 func (s *State) heard(r *Record) {
 	node := r.Version.Node
-	if low, ok := s.held[node]; ok && low == r.Version.Counter {
-		delete(s.held, node) // what was refused is acceptable now
-	}
+	s.release(r.Version) // what was refused may be acceptable now
 	if r.Prev <= s.cur.Mark(node) {
 		s.raise(node, r.Version.Counter)
 	}
@@ -183,7 +200,7 @@ func (s *State) raise(node NodeID, counter uint64) {
 		counter = max(counter, r.Version.Counter)
 		return true
 	})
-	if low, ok := s.held[node]; ok {
+	if low, ok := s.lowest(node); ok {
 		counter = min(counter, low-1)
 	}
 	if counter > s.cur.Mark(node) {
@@ -194,15 +211,4 @@ func (s *State) raise(node NodeID, counter uint64) {
 func (s *State) setMark(node NodeID, counter uint64) {
 	s.changed()
 	s.cur.marks.ReplaceOrInsert(mark{node, counter})
-}
-
-// hold keeps the writer's mark below a claim that this host refuses.
-func (s *State) hold(v Version) {
-	if low, ok := s.held[v.Node]; ok && low <= v.Counter {
-		return
-	}
-	if s.held == nil {
-		s.held = map[NodeID]uint64{}
-	}
-	s.held[v.Node] = v.Counter
 }

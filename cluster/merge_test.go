@@ -85,10 +85,12 @@ func TestOldNewsOfOwnNumbersIsNoTheft(t *testing.T) {
 func TestARefusedClaimStaysWanted(t *testing.T) {
 	forgotten, heir, late := New(id(1)), New(id(2)), New(id(3))
 	seed := put(t, forgotten, Claim{Block: space, Owner: id(1)})
-	merge(t, heir, []Record{seed})
+	node := put(t, forgotten, Node{ID: id(1)})
+	merge(t, heir, []Record{seed, node})
+	tombstone, _ := heir.Delete(node.Key, time.Unix(1, 0))
 	takeover := put(t, heir, Claim{Block: space, Owner: id(2)})
 	after := put(t, heir, Network{Name: "later"})
-	if _, _, err := forgotten.Merge([]Record{takeover, after}); !errors.Is(err, ErrOwned) {
+	if _, _, err := forgotten.Merge([]Record{tombstone, takeover, after}); !errors.Is(err, ErrOwned) {
 		t.Fatalf("error %v, want %v", err, ErrOwned)
 	}
 	if err := forgotten.Complete(heir.Digest()); err != nil {

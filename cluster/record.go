@@ -59,6 +59,12 @@ type Record struct {
 	// raw is the body as it came, kept if it says more than Body does: it was
 	// written by a newer agent, and goes on to others whole.
 	raw []byte
+	// of is, in the tombstone of another host's endpoint or use, that host, which
+	// the writer has forgotten.
+	of NodeID
+	// titles are the claims of others that a claim replaces, by which its writer
+	// came to own what it gives away (title.go).
+	titles []Record
 	// sig is the writer's signature, nil if there is none.
 	sig *signature
 }

@@ -76,19 +76,26 @@ func Verify(recs []Record) (good []Record, err error) {
 			errs = append(errs, refuse(*r, ErrForged, err))
 			continue
 		}
-		signed = append(signed, i)
-		jobs = append(jobs, job{key: r.sig.key, sum: &r.sig.sum, message: signedBytes(r)})
+		for j := range r.titles {
+			signed, jobs = append(signed, i), append(jobs, r.titles[j].job())
+		}
+		signed, jobs = append(signed, i), append(jobs, r.job())
 	}
+	forged := map[int]bool{}
 	bad := verify(jobs)
 	for n, i := range signed {
-		if bad[n] {
+		forged[i] = forged[i] || bad[n]
+		switch last := n == len(signed)-1 || signed[n+1] != i; {
+		case last && forged[i]:
 			errs = append(errs, refuse(recs[i], ErrForged, errors.New("the signature is not that of the writer")))
-			continue
+		case last:
+			good = append(good, recs[i])
 		}
-		good = append(good, recs[i])
 	}
 	return good, errors.Join(errs...)
 }
+
+func (r *Record) job() job { return job{key: r.sig.key, sum: &r.sig.sum, message: signedBytes(r)} }
 
 // unsigned says why a record cannot be verified.
 func (r *Record) unsigned() error {
@@ -99,6 +106,11 @@ func (r *Record) unsigned() error {
 		return errors.New("the writer's key did not come with it")
 	case HostID(*r.sig.key) != r.Version.Node:
 		return errors.New("the key is not that of the writer")
+	}
+	for i := range r.titles {
+		if err := r.titles[i].unsigned(); err != nil {
+			return fmt.Errorf("title of %s: %w", r.titles[i].Key, err)
+		}
 	}
 	return nil
 }

@@ -199,6 +199,11 @@ func TestHostsConverge(t *testing.T) {
 				exchange(t, hosts[i], hosts[(i+1)%len(hosts)], 300)
 			}
 		}
+		for _, h := range hosts {
+			if d := h.Doubts(); len(d) > 0 {
+				t.Fatalf("%s does not believe %v, of which all was right", h.Self(), d)
+			}
+		}
 		for _, h := range hosts[1:] {
 			equal(t, hosts[0], h)
 			if exchange(t, hosts[0], h, 300) {

@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -34,9 +33,14 @@ type State struct {
 	pub  *Snapshot // what Snapshot returned last, while it is still true
 	// clock is the highest counter seen.
 	clock uint64
-	// held has for a writer the lowest counter of its claims that this host
-	// refused because of what it owns. Others may want those: the mark stays below.
-	held map[NodeID]uint64
+	// held has what this host does not believe, or not yet, by writer and counter.
+	// Others may want it, or more may come that proves it: the mark stays below.
+	held map[NodeID]map[uint64]*Record
+	// settled says that this host has heard a whole answer, or begun the cluster:
+	// from then on it believes claims only from who owns the numbers.
+	settled bool
+	// forgets says whether a host may forget another one (Judge); nil: any may.
+	forgets func(heir, dead NodeID) bool
 	// key signs what this host writes (SignWith); nil: nothing does.
 	key    ed25519.PrivateKey
 	public *PublicKey
@@ -81,7 +85,7 @@ func (s *State) Self() NodeID { return s.self }
 // Clone returns a copy, in constant time, that changes independently.
 func (s *State) Clone() *State {
 	c := *s
-	c.cur, c.held, c.touched = s.cur.clone(), maps.Clone(s.held), slices.Clip(s.touched)
+	c.cur, c.held, c.touched = s.cur.clone(), cloneHeld(s.held), slices.Clip(s.touched)
 	return &c
 }
 
@@ -132,20 +136,29 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 	if known && old.Body != nil && r.Key.Kind != KindClaim && bytes.Equal(old.encodedBody(), raw) {
 		return old, false, nil
 	}
+	if c, ok := r.claim(); ok {
+		s.settled = s.settled || s.cur.ring.Len() == 0
+		r.titles = s.titles(c)
+	}
 	s.sign(&r)
 	s.write(&r)
 	return r, true, nil
 }
 
 // Delete writes a tombstone with the next version of this host. It returns false
-// if there is no live record with the key, or if it is a claim: numbers cannot be
-// deleted, only given away.
+// if there is no live record with the key, unless it is a Node, which may be
+// forgotten unseen, or if it is a claim: numbers cannot be deleted, only given
+// away. Others believe it of an endpoint or use of another host only if they have
+// that host's Node tombstone: write that one first.
 func (s *State) Delete(k Key, now time.Time) (Record, bool) {
 	old, ok := s.cur.Record(k)
-	if !ok || old.Deleted != 0 || k.Kind == KindClaim {
+	if !ok && k.Kind != KindNode || old.Deleted != 0 || k.Kind == KindClaim {
 		return Record{}, false
 	}
 	r := Record{Key: k, Version: Version{s.clock + 1, s.self}, Prev: s.cur.Mark(s.self), Deleted: max(1, now.Unix())}
+	if host := hostOf(old.Body); host != s.self {
+		r.of = host
+	}
 	s.sign(&r)
 	s.write(&r)
 	return r, true
@@ -223,15 +236,22 @@ func (r *Record) claim() (ring.Claim, bool) {
 // speaksFor reports whether a host may write a body: what says something about
 // one host is written by that host.
 func speaksFor(writer NodeID, b Body) bool {
-	switch b := b.(type) {
-	case Node:
-		return b.ID == writer
-	case Endpoint:
-		return b.Host == writer
-	case Use:
-		return b.Host == writer
+	if n, ok := b.(Node); ok {
+		return n.ID == writer
 	}
-	return true
+	host := hostOf(b)
+	return host == "" || host == writer
+}
+
+// hostOf returns the host that an endpoint or use is on, "" of other bodies.
+func hostOf(b Body) NodeID {
+	switch b := b.(type) {
+	case Endpoint:
+		return b.Host
+	case Use:
+		return b.Host
+	}
+	return ""
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -70,6 +70,10 @@ type Allocator struct {
 	flights flights
 	backoff backoff
 
+	// promised has the durable promises: dead host -> heir. Promised reads it
+	// without mu, under which the replica may be asking.
+	promised sync.Map
+
 	mu       sync.Mutex // covers state, its disk, and every claim that is written
 	state    state
 	arrested bool                         // Leave was called: nothing is handed out any more
@@ -91,6 +95,9 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: d, state: newState(), asked: map[netip.Prefix][]time.Time{}}
 	if err := d.Load(a.state.load); err != nil {
 		return nil, fmt.Errorf("read the leases: %w", err)
+	}
+	for dead, heir := range a.state.promises {
+		a.promised.Store(dead, heir)
 	}
 	return a, nil
 }

@@ -100,7 +100,20 @@ func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID) error {
 	for _, d := range dead {
 		a.state.setPromise(d, heir)
 	}
-	return a.state.save(a.disk)
+	if err := a.state.save(a.disk); err != nil {
+		return err
+	}
+	for _, d := range dead {
+		a.promised.Store(d, heir)
+	}
+	return nil
+}
+
+// Promised reports whether this host has promised heir that it may take over from
+// dead. It does not block.
+func (a *Allocator) Promised(heir, dead cluster.NodeID) bool {
+	to, ok := a.promised.Load(dead)
+	return ok && to == heir
 }
 
 func (a *Allocator) askPromise(ctx context.Context, peer cluster.NodeID, dead []cluster.NodeID) error {
@@ -190,6 +203,7 @@ func (a *Allocator) unpromise(heir cluster.NodeID, dead []cluster.NodeID) error 
 	for _, d := range dead {
 		if a.state.promises[d] == heir && !a.replica.Snapshot().Tombstone(cluster.Node{ID: d}.Key()) {
 			a.state.dropPromise(d)
+			a.promised.Delete(d)
 		}
 	}
 	return a.state.save(a.disk)
@@ -202,13 +216,14 @@ func (a *Allocator) inherit(dead []cluster.NodeID) error {
 	_, err := a.replica.Update(func(tx *replica.Tx) error {
 		snap := tx.Snapshot()
 		for _, d := range dead {
+			// The tombstone first: by it others see that the rest is this host's right.
+			for _, key := range recordsOf(snap, d) {
+				tx.Delete(key)
+			}
 			for _, all := range everything {
 				for _, block := range snap.Ring().Owned(d, all) {
 					_ = tx.Put(cluster.Claim{Block: block, Owner: a.cfg.Self}) // Update reports it
 				}
-			}
-			for _, key := range recordsOf(snap, d) {
-				tx.Delete(key)
 			}
 		}
 		return nil

@@ -22,16 +22,19 @@ var (
 const (
 	ownKey   = "own"
 	marksKey = "all"
+	// settledKey is there, with an empty digest, if the state was cluster.Settled.
+	settledKey = "settled"
 )
 
 // flushBatch is how many records a flush writes at once: others can write in between.
 const flushBatch = 4096
 
 // load reads all records and marks.
-func load(db *store.DB) (recs []cluster.Record, known map[cluster.NodeID]uint64, err error) {
+func load(db *store.DB) (recs []cluster.Record, known map[cluster.NodeID]uint64, settled bool, err error) {
 	known = map[cluster.NodeID]uint64{}
 	err = db.View(func(tx *store.Tx) error {
-		err := marks.ForEach(tx, func(_ string, raw []byte) error {
+		err := marks.ForEach(tx, func(key string, raw []byte) error {
+			settled = settled || key == settledKey
 			d, err := cluster.DecodeDigest(raw)
 			for node, counter := range d.Marks {
 				known[node] = max(known[node], counter)
@@ -44,7 +47,7 @@ func load(db *store.DB) (recs []cluster.Record, known map[cluster.NodeID]uint64,
 			return err
 		}))
 	})
-	return recs, known, err
+	return recs, known, settled, err
 }
 
 // commit makes next the state, durably if so wanted: then, on an error, nothing
@@ -154,6 +157,11 @@ func (r *Replica) flushSome() (more bool, err error) {
 	err = r.db.Update(func(tx *store.Tx) error {
 		if err := save(tx, snap, keys); err != nil || !last {
 			return err
+		}
+		if r.state.Settled() {
+			if err := marks.Put(tx, settledKey, cluster.EncodeDigest(cluster.Digest{})); err != nil {
+				return err
+			}
 		}
 		return marks.Put(tx, marksKey, cluster.EncodeDigest(cluster.Digest{Marks: snap.Marks()}))
 	})

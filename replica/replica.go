@@ -55,6 +55,7 @@ type Replica struct {
 	trouble atomic.Pointer[error]
 	wake    chan struct{} // capacity 1: there is something to flush
 	refused refusals
+	doubts  doubts
 }
 
 // Option changes a Replica as Open makes it.
@@ -69,16 +70,28 @@ func Signed(key ed25519.PrivateKey) Option {
 	}
 }
 
+// Judged lets f say who may forget whom (cluster.State.Judge). It must not block,
+// nor call the Replica but for its Snapshot.
+func Judged(f func(heir, dead cluster.NodeID) bool) Option {
+	return func(r *Replica) error {
+		r.state.Judge(f)
+		return nil
+	}
+}
+
 // Open reads the state of host self from the state file. Run must be running
 // for Outbox to give anything and for what other hosts write to be flushed.
 func Open(db *store.DB, self cluster.NodeID, options ...Option) (*Replica, error) {
-	recs, marks, err := load(db)
+	recs, marks, settled, err := load(db)
 	if err != nil {
 		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
 	}
 	state, err := cluster.Restore(self, recs, marks)
 	if err != nil {
 		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
+	}
+	if settled {
+		state.Settle()
 	}
 	r := &Replica{
 		self: self, db: db, now: time.Now, batch: flushBatch, state: state, dirty: map[cluster.Key]bool{},
@@ -111,7 +124,7 @@ func (r *Replica) Outbox() <-chan []byte { return r.out.messages }
 
 // Trouble returns why this host must not go on under its identity, or nil: other
 // hosts know writes of it that it does not know itself (cluster.ErrLostWrites),
-// or have forgotten it (cluster.ErrOwned, cluster.ErrForgotten). It stays until
+// or have forgotten it (cluster.ErrForgotten). It stays until
 // the agent ends; the cure is to join as a new host.
 func (r *Replica) Trouble() error {
 	if t := r.trouble.Load(); t != nil {

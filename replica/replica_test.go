@@ -420,7 +420,7 @@ func TestTrouble(t *testing.T) {
 	for m := range b.Missing(back.Digest(), 1000) {
 		_, _ = back.Merge(m)
 	}
-	if err := back.Trouble(); !errors.Is(err, cluster.ErrOwned) {
+	if err := back.Trouble(); !errors.Is(err, cluster.ErrForgotten) {
 		t.Errorf("forgotten, its numbers taken over: %v", err)
 	}
 	if err := back.Flush(context.Background()); err != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/store"
@@ -72,6 +73,40 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 	exchange(t, other, third)
 	if all(third) != all(other) {
 		t.Error("what a third host relays is not believed")
+	}
+}
+
+// TestTheftIsRemembered: the baseline against which claims are held is on the
+// disk, and what is not believed for a while is reported.
+func TestTheftIsRemembered(t *testing.T) {
+	owner, other, thief := openSigned(t, 1), openSigned(t, 2), openSigned(t, 3)
+	put(t, owner, cluster.Claim{Block: space, Owner: owner.Self()})
+	exchange(t, owner, thief)
+	exchange(t, owner, other)
+	if err := other.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other = afterPowerLoss(t, other)
+	now := time.Unix(1e9, 0)
+	other.now = func() time.Time { return now }
+	put(t, thief, cluster.Claim{Block: space, Owner: thief.Self()})
+	exchange(t, thief, other)
+	if !other.Snapshot().Ring().OwnsAll(owner.Self(), space) {
+		t.Error("after a restart a theft is believed")
+	}
+	if d := other.Doubts(); len(d) != 0 {
+		t.Errorf("reported at once: %v", d)
+	}
+	now = now.Add(doubtDelay)
+	exchange(t, thief, other)
+	if d := other.Doubts(); len(d) != 1 || d[0].Version.Node != thief.Self() || d[0].Owner != owner.Self() {
+		t.Errorf("reported: %v", d)
+	}
+	put(t, owner, cluster.Network{Name: "blue"}, cluster.Network{Name: "red"}) // so that the next is newer
+	put(t, owner, cluster.Claim{Block: space, Owner: other.Self()})
+	exchange(t, owner, other)
+	if d := other.Doubts(); len(d) != 0 {
+		t.Errorf("after that it was replaced: %v", d)
 	}
 }
 

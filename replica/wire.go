@@ -52,6 +52,7 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 		r.syncs.forget(m.Sync)
 		return nil, fmt.Errorf("merge into the cluster's state: %w", err)
 	}
+	r.doubts.note(next.Doubts(), r.now())
 	err = errors.Join(bad, refused, incomplete)
 	r.note(err)
 	if len(added) > 0 {
@@ -84,7 +85,7 @@ func (r *Replica) note(err error) {
 	all := cluster.Refusals(err)
 	r.refused.count(all)
 	for _, e := range all {
-		if errors.Is(e, cluster.ErrLostWrites) || errors.Is(e, cluster.ErrOwned) {
+		if errors.Is(e, cluster.ErrLostWrites) {
 			var trouble error = e
 			r.trouble.CompareAndSwap(nil, &trouble)
 			return

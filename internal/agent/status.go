@@ -65,7 +65,7 @@ func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem
 	add := func(do, format string, args ...any) {
 		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
 	}
-	list = append(list, a.refusedHosts()...)
+	list = append(append(list, a.refusedHosts()...), a.suspicions(snap)...)
 	for _, n := range nodes {
 		if !n.Alive {
 			add("start it; if it is gone for good: grapevine forget "+n.Name, "host %s (%s) does not answer", n.Name, n.VTEP)
@@ -82,7 +82,7 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
 	}
 	switch err := a.replica.Trouble(); {
-	case errors.Is(err, cluster.ErrOwned):
+	case errors.Is(err, cluster.ErrForgotten):
 		add("stop the agent, remove "+a.cfg.State+" and start it again: it joins as a new host", "the cluster has forgotten this host: %v", err)
 	case err != nil:
 		add("stop the agent, `grapevine forget` this host on another one, remove "+a.cfg.State+" and start it again: it joins as a new host",
@@ -98,12 +98,6 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 func (a *Agent) refusedHosts() (list []api.Problem) {
 	for _, p := range a.gossip.Problems() {
 		list = append(list, api.Problem{What: p, Do: "until then the two hosts' containers do not reach each other"})
-	}
-	for _, p := range a.gossip.Suspects() {
-		list = append(list, api.Problem{
-			What: p,
-			Do:   "see `grapevine status` there; if all is well with it, its agent is broken or its key is stolen: stop it for good, and `grapevine forget` it",
-		})
 	}
 	return list
 }

@@ -1,0 +1,215 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+var (
+	lower = prefix("10.0.0.0/29")
+	upper = prefix("10.0.0.8/29")
+)
+
+// settle makes hosts that know the same, of whom the first owns the space.
+func settle(t *testing.T, n int) (hosts []*State) {
+	t.Helper()
+	for i := range n {
+		hosts = append(hosts, signer(t, i+1))
+	}
+	put(t, hosts[0], Claim{Block: space, Owner: hosts[0].Self()})
+	for _, h := range hosts {
+		put(t, h, Node{ID: h.Self()})
+		h.Settle()
+	}
+	for range hosts {
+		for i := range hosts {
+			exchange(t, hosts[i], hosts[(i+1)%n], 1000)
+		}
+	}
+	return hosts
+}
+
+func owns(s *State, owner *State, p netip.Prefix) bool {
+	return s.Snapshot().Ring().OwnsAll(owner.Self(), p)
+}
+
+// TestTheft: a host that signs a claim on what is another host's, with a key that
+// is its own, is believed by nobody.
+func TestTheft(t *testing.T) {
+	hosts := settle(t, 4)
+	owner, other, third, thief := hosts[0], hosts[1], hosts[2], hosts[3]
+	theft := put(t, thief, Claim{Block: lower, Owner: thief.Self()})
+	word := put(t, thief, Network{Name: "blue"})
+	if _, _, err := owner.Merge(wire(t, theft, word)); !errors.Is(err, ErrOwned) {
+		t.Errorf("the owner: %v", err)
+	}
+	merge(t, other, wire(t, theft, word))
+	for _, h := range []*State{owner, other} {
+		if !owns(h, owner, space) {
+			t.Errorf("%s believes the thief", h.Self())
+		}
+		want := []Doubt{{theft.Key, theft.Version, owner.Self()}}
+		if d := h.Doubts(); !slices.Equal(d, want) {
+			t.Errorf("%s doubts %v, want %v", h.Self(), d, want)
+		}
+	}
+	// The others agree, have the rest of what it says, and go on.
+	gift := put(t, owner, Claim{Block: lower, Owner: third.Self()})
+	merge(t, other, wire(t, gift))
+	exchange(t, owner, third, 1000)
+	exchange(t, other, third, 1000)
+	if !owns(third, third, lower) || !owns(other, third, lower) {
+		t.Error("a gift after the theft is not believed")
+	}
+	if _, ok := third.Snapshot().Record(word.Key); !ok {
+		t.Error("what the thief may say has not gone on")
+	}
+	if d := other.Doubts(); len(d) != 0 { // the gift is newer: there is nothing left to doubt
+		t.Errorf("doubts left: %v", d)
+	}
+	equal(t, other, third)
+}
+
+// TestTitles: a host that missed how the writer of a claim came to own the
+// numbers, and cannot hear of it any more, believes the claim by its titles.
+func TestTitles(t *testing.T) {
+	hosts := settle(t, 4)
+	late := hosts[3]
+	last := hosts[0]
+	for _, i := range []int{1, 0, 1, 2, 1, 2, 0, 2} { // and back and forth
+		gift := put(t, last, Claim{Block: upper, Owner: hosts[i].Self()})
+		if n := len(gift.titles); n > 3 {
+			t.Errorf("%d titles", n)
+		}
+		for _, h := range hosts[:3] {
+			merge(t, h, wire(t, gift))
+		}
+		last = hosts[i]
+		at := late.Clone() // from here, and from anywhere before, the last claim is enough
+		if merge(t, at, wire(t, gift)); !owns(at, last, upper) || len(at.Doubts()) > 0 {
+			t.Errorf("gift %d to host %d: not believed: %v", gift.Version.Counter, i, at.Doubts())
+		}
+		if i == 2 {
+			late = at
+		}
+	}
+	// Titles prove what they say, and no more.
+	claim := put(t, last, Claim{Block: upper, Owner: hosts[1].Self()})
+	for name, spoil := range map[string]func(r *Record){
+		"without":          func(r *Record) { r.titles = nil },
+		"one missing":      func(r *Record) { r.titles = r.titles[:len(r.titles)-1] },
+		"of a wider block": func(r *Record) { r.Body = Claim{Block: space, Owner: hosts[1].Self()} },
+	} {
+		r := claim
+		r.titles = slices.Clone(r.titles)
+		spoil(&r)
+		r.Key, r.sig = r.Body.Key(), nil
+		last.sign(&r)
+		at := signer(t, 4)
+		merge(t, at, wire(t, put(t, signer(t, 1), Claim{Block: space, Owner: hosts[0].Self()})))
+		at.Settle()
+		if merge(t, at, wire(t, r)); !owns(at, hosts[0], upper) || len(at.Doubts()) != 1 {
+			t.Errorf("%s: believed", name)
+		}
+	}
+}
+
+// TestTakeoverNeedsTheTombstone and is believed, late, when that comes.
+func TestTakeoverNeedsTheTombstone(t *testing.T) {
+	hosts := settle(t, 4)
+	dead, heir, other, thief := hosts[0], hosts[1], hosts[2], hosts[3]
+	endpoint := put(t, dead, Endpoint{ID: "e", Network: "blue", Host: dead.Self()})
+	for _, h := range hosts[1:] {
+		merge(t, h, wire(t, endpoint))
+	}
+	forgotten, _ := heir.Delete(Node{ID: dead.Self()}.Key(), time.Unix(1, 0))
+	gone, _ := heir.Delete(endpoint.Key, time.Unix(1, 0))
+	claim := put(t, heir, Claim{Block: space, Owner: heir.Self()})
+	if fresh, _ := merge(t, other, wire(t, claim, gone)); len(fresh) > 0 || len(other.Doubts()) != 2 || !owns(other, dead, space) {
+		t.Errorf("without the tombstone: %v", other.Doubts())
+	}
+	fresh, _ := merge(t, other, wire(t, forgotten))
+	if len(fresh) != 3 || len(other.Doubts()) != 0 || !owns(other, heir, space) || !other.Snapshot().Tombstone(endpoint.Key) {
+		t.Errorf("with it: %d fresh, doubts %v", len(fresh), other.Doubts())
+	}
+	equal(t, other, heir)
+	theft := put(t, thief, Claim{Block: space, Owner: thief.Self()})
+	if merge(t, other, wire(t, theft)); !owns(other, heir, space) {
+		t.Error("what is the heir's was taken by another one")
+	}
+	// The heir's heir is the heir of both, though the first one's claims are lost.
+	late := settle(t, 4)[2]
+	merge(t, late, wire(t, forgotten))
+	second, _ := thief.Delete(Node{ID: heir.Self()}.Key(), time.Unix(2, 0))
+	if merge(t, late, wire(t, second, theft)); !owns(late, thief, space) {
+		t.Errorf("the heir of the heir: %v", late.Doubts())
+	}
+}
+
+// TestTombstonesOfOthers: what a host wrote about itself is deleted by others only
+// when it is forgotten.
+func TestTombstonesOfOthers(t *testing.T) {
+	hosts := settle(t, 3)
+	owner, other, thief := hosts[0], hosts[1], hosts[2]
+	for i, body := range []Body{
+		Endpoint{ID: "e", Network: "blue", Host: owner.Self()},
+		Use{Network: "blue", Host: owner.Self()},
+	} {
+		live := put(t, owner, body)
+		merge(t, thief, wire(t, live))
+		said, _ := thief.Delete(body.Key(), time.Unix(1, 0))
+		alone := said // as if it were the thief's own
+		alone.of, alone.sig = "", nil
+		thief.sign(&alone)
+		for name, r := range map[string]Record{"said": said, "alone": alone} {
+			for order, recs := range [][]Record{{live, r}, {r, live}} {
+				at := other.Clone()
+				for _, r := range recs {
+					_, _, _ = at.Merge(wire(t, r))
+				}
+				if got, _ := at.Snapshot().Record(body.Key()); !got.Equal(live) {
+					t.Errorf("%s %d, order %d: deleted", name, i, order)
+				}
+			}
+		}
+		if _, _, err := merged(other, live, alone); !errors.Is(err, ErrForged) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
+
+func merged(s *State, recs ...Record) (fresh, gone []Record, err error) { return s.Clone().Merge(recs) }
+
+// TestJudge: a host is not forgotten as long as the judge says no; it hears of it
+// itself at once.
+func TestJudge(t *testing.T) {
+	hosts := settle(t, 3)
+	victim, other, heir := hosts[0], hosts[1], hosts[2]
+	alive := true
+	var asked string
+	other.Judge(func(heir, dead NodeID) bool {
+		asked = fmt.Sprint(heir, " ", dead)
+		return !alive
+	})
+	victim.Judge(func(_, _ NodeID) bool { return false })
+	r, _ := heir.Delete(Node{ID: victim.Self()}.Key(), time.Unix(1, 0))
+	merge(t, victim, wire(t, r))
+	merge(t, other, wire(t, r))
+	if !victim.Snapshot().Tombstone(r.Key) || other.Snapshot().Tombstone(r.Key) || asked != fmt.Sprint(heir.Self(), " ", victim.Self()) {
+		t.Errorf("asked for %s; doubts %v", asked, other.Doubts())
+	}
+	alive = false
+	fresh, _ := merge(t, other, nil) // whatever comes next
+	if len(fresh) != 1 || !other.Snapshot().Tombstone(r.Key) || len(other.Doubts()) > 0 {
+		t.Errorf("still alive: %v", other.Doubts())
+	}
+	own, _ := heir.Delete(Node{ID: heir.Self()}.Key(), time.Unix(1, 0))
+	alive = true
+	if merge(t, other, wire(t, own)); !other.Snapshot().Tombstone(own.Key) {
+		t.Error("a host may not leave")
+	}
+}

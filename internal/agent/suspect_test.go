@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// TestThief: a member of the cluster, gossip key and all, takes another host's
+// numbers and speaks in its name. Nobody believes it; all name it.
+func TestThief(t *testing.T) {
+	owner := newHost(t, 1, t.TempDir()).run()
+	other := newHost(t, 2, t.TempDir(), 1).run()
+	thief := newHost(t, 3, t.TempDir(), 1).run()
+	honest := []*host{owner, other}
+	for _, h := range append(honest, thief) {
+		eventually(t, "all know the ring and each other", func() bool {
+			return h.replica.Snapshot().Ring().OwnsAll(owner.self(), allIPv4) && len(h.gossip.Alive()) == 2
+		})
+	}
+	_, err := thief.replica.Update(func(tx *replica.Tx) error {
+		return tx.Put(cluster.Claim{Block: allIPv4, Owner: thief.self()})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// In the owner's name it has to write without the owner's key.
+	pretender := cluster.New(owner.self())
+	forged, _, err := pretender.Put(cluster.Node{ID: owner.self(), Name: "forged"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	thief.gossip.Broadcast(cluster.Encode([]cluster.Record{forged}))
+
+	for _, h := range honest {
+		eventually(t, "what is forged is counted", func() bool { return h.refused()["record-forged"] > 0 })
+		eventually(t, "the thief is named", func() bool {
+			var said []string
+			for _, p := range h.suspicions(h.replica.Snapshot()) {
+				said = append(said, p.What)
+			}
+			return strings.Contains(strings.Join(said, "\n"), thief.id.Node)
+		})
+		snap := h.replica.Snapshot()
+		if n, _ := cluster.Get[cluster.Node](snap, owner.id.Node); n.Name == "forged" || !snap.Ring().OwnsAll(owner.self(), allIPv4) {
+			t.Errorf("%s believes the thief", h.cfg.Name)
+		}
+		if err := h.replica.Trouble(); err != nil {
+			t.Errorf("%s gives up: %v", h.cfg.Name, err)
+		}
+	}
+	if owner.refused()["record-claims-ours"] == 0 {
+		t.Errorf("the owner counted %v", owner.refused())
+	}
+}

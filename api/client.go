@@ -78,6 +78,16 @@ func (c *Client) Forget(ctx context.Context, r ForgetRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "forget", r)
 }
 
+// Keys lists the gossip keys of all hosts.
+func (c *Client) Keys(ctx context.Context) ([]Key, error) {
+	return call[[]Key](ctx, c, http.MethodGet, "keys", nil)
+}
+
+// ChangeKeys changes the gossip keys of all hosts.
+func (c *Client) ChangeKeys(ctx context.Context, r KeysRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "keys", r)
+}
+
 func call[T any](ctx context.Context, c *Client, method, verb string, body any) (T, error) {
 	var value T
 	var sent io.Reader = http.NoBody

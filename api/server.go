@@ -29,6 +29,8 @@ type Handlers struct {
 	JoinCommand func(context.Context) (JoinCommand, error)
 	Leave       func(context.Context, LeaveRequest) (Done, error)
 	Forget      func(context.Context, ForgetRequest) (Done, error)
+	Keys        func(context.Context) ([]Key, error)
+	ChangeKeys  func(context.Context, KeysRequest) (Done, error)
 }
 
 // Error is an error with the HTTP status to answer it by; a handler's other
@@ -101,6 +103,8 @@ func (h Handlers) mux() *http.ServeMux {
 	get(mux, "/v1/join-command", h.JoinCommand)
 	post(mux, "/v1/leave", h.Leave)
 	post(mux, "/v1/forget", h.Forget)
+	get(mux, "/v1/keys", h.Keys)
+	post(mux, "/v1/keys", h.ChangeKeys)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, &Error{http.StatusNotFound, fmt.Sprintf("the agent has no %s %s: is the command of another version?", r.Method, r.URL.Path)})
 	})

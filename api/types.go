@@ -190,6 +190,21 @@ type ForgetRequest struct {
 	Hosts []string `json:"hosts"`
 }
 
+// Key is a gossip key that some hosts have.
+type Key struct {
+	ID    string `json:"id"`    // a fingerprint: it does not give the key away
+	On    int    `json:"on"`    // hosts that have it
+	Using int    `json:"using"` // hosts that encrypt with it
+	Hosts int    `json:"hosts"` // all hosts, those that do not answer as well
+}
+
+// KeysRequest changes the gossip keys of all hosts. Key is a fingerprint or the
+// key itself; empty, with install, a new one is made.
+type KeysRequest struct {
+	Verb string `json:"verb"` // "install", "use" or "remove"
+	Key  string `json:"key,omitempty"`
+}
+
 // Done says in words what was done.
 type Done struct {
 	Text string `json:"text"`

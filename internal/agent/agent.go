@@ -36,7 +36,7 @@ type Agent struct {
 
 	id       identity.Identity
 	role     identity.Role
-	keys     [][]byte
+	ring     keyring
 	underlay link.Underlay
 
 	db      *store.DB
@@ -105,6 +105,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"gossip":     a.gossip.Run,
 		"replica":    a.replica.Run,
 		"broadcast":  a.broadcast,
+		"keys":       a.catchUpKeys,
 		"membership": a.membership,
 		"ipam":       a.alloc.Run,
 		"switch":     a.vswitch.run,

@@ -59,7 +59,9 @@ func newHost(t *testing.T, n int, dir string, join ...int) *host {
 		t.Fatal(err)
 	}
 	a.role = identity.Decide(a.id, []netip.Addr{at(n).Addr()}, a.cfg.Join)
-	a.keys = testKey
+	if a.ring.Keyring, err = identity.LoadKeyring(dir, testKey); err != nil {
+		t.Fatal(err)
+	}
 	if a.db, err = store.Open(filepath.Join(dir, stateFile)); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func newHost(t *testing.T, n int, dir string, join ...int) *host {
 func (h *host) run() *host {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	tasks, ctx := errgroup.WithContext(ctx)
-	for _, f := range []func(context.Context) error{h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.alloc.Run} {
+	for _, f := range []func(context.Context) error{h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.catchUpKeys, h.alloc.Run} {
 		tasks.Go(func() error { return f(ctx) })
 	}
 	stopped := false

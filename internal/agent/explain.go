@@ -83,6 +83,8 @@ func apologies(cfg config.Config, cause error, version string) api.Handlers {
 		Flows:       refuse[[]api.Flow](cause),
 		JoinCommand: refuse[api.JoinCommand](cause),
 		Leave:       func(ctx context.Context, _ api.LeaveRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
+		Keys:        refuse[[]api.Key](cause),
+		ChangeKeys:  func(ctx context.Context, _ api.KeysRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
 		Forget:      func(ctx context.Context, _ api.ForgetRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
 	}
 }

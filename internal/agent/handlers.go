@@ -2,13 +2,13 @@ package agent
 
 import (
 	"context"
-	"encoding/base64"
 	"net/netip"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
 )
 
 func (a *Agent) handlers() api.Handlers {
@@ -29,6 +29,8 @@ func (a *Agent) handlers() api.Handlers {
 		JoinCommand: a.joinCommand,
 		Leave:       a.leave,
 		Forget:      a.forget,
+		Keys:        a.keysList,
+		ChangeKeys:  a.keysChange,
 	}
 }
 
@@ -50,7 +52,7 @@ func (a *Agent) joinCommand(ctx context.Context) (api.JoinCommand, error) {
 	}
 	settings := []string{
 		"GRAPEVINE_JOIN=" + strings.Join(join, ","),
-		"GRAPEVINE_KEY=" + base64.StdEncoding.EncodeToString(a.keys[0]),
+		"GRAPEVINE_KEY=" + gossip.FormatKey(a.gossip.ListKeys()[0]),
 	}
 	line := strings.Join(append(settings, a.cfg.Shared()...), " ")
 	return api.JoinCommand{

@@ -167,7 +167,7 @@ func (a *Agent) hearFarewell(ctx context.Context, _ string, message []byte) ([]b
 // a gossip key that is in the state directory. All tasks have ended.
 func (a *Agent) demolish(ctx context.Context) error {
 	errs := []error{a.vswitch.teardown(ctx), a.db.Close()}
-	for _, name := range []string{stateFile, "identity.json", "key", "iptables", programFile, filepath.Dir(programFile)} {
+	for _, name := range []string{stateFile, "identity.json", "key", "keyring.json", "iptables", programFile, filepath.Dir(programFile)} {
 		if err := os.Remove(filepath.Join(a.cfg.State, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove this host's state: %w", err))
 		}

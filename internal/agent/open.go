@@ -98,7 +98,11 @@ func (a *Agent) identify() (err error) {
 		return err
 	}
 	a.role = identity.Decide(a.id, own, a.cfg.Join)
-	if a.keys, err = identity.Keys(a.role, a.cfg.Keys, a.cfg.KeyFile, config.ParseKeys); err != nil {
+	keys, err := identity.Keys(a.role, a.cfg.Keys, a.cfg.KeyFile, config.ParseKeys)
+	if err != nil {
+		return err
+	}
+	if a.ring.Keyring, err = identity.LoadKeyring(a.cfg.State, keys); err != nil {
 		return err
 	}
 	a.log.Info("this host", "node", a.id.Node, "name", a.cfg.Name, "role", a.role, "cluster", a.id.Cluster)
@@ -153,7 +157,7 @@ func (a *Agent) openGossip() (err error) {
 	}
 	prober := probe.New(probe.Config{Peers: caller{a}, Self: a.id.Node, Find: a.findHost, Device: gateway.Port})
 	a.gossip, err = gossip.New(gossip.Config{
-		Node: a.id.Node, Name: a.cfg.Name, ClusterID: a.id.Cluster, Keys: a.keys,
+		Node: a.id.Node, Name: a.cfg.Name, ClusterID: a.id.Cluster, Keys: a.ring.Keys,
 		Bind:      netip.AddrPortFrom(a.bindAddr(), a.cfg.Port),
 		Advertise: netip.AddrPortFrom(a.underlay.Addr, a.cfg.Port),
 		Join:      joinList(a.cfg.Join), Known: known, SaveKnown: a.savePeers,
@@ -208,6 +212,7 @@ func (a *Agent) openIPAM() (err error) {
 		a.gossip.Handle(method, handler)
 	}
 	a.gossip.Handle(methodFarewell, a.hearFarewell)
+	a.gossip.Handle(methodKeys, a.serveKeys)
 	return nil
 }
 

@@ -7,8 +7,6 @@ import (
 	"net"
 
 	"github.com/docker/go-plugins-helpers/network"
-
-	"github.com/grapevine-net/grapevine/cluster"
 )
 
 // Prefixes of interface names.

@@ -28,11 +28,11 @@ demo-clean: ## End the hosts that `make demo KEEP=1` left
 	@go run ./tests/lab/cmd/lab clean -all
 
 .PHONY: test
-test: setup build ## All tests: unit, lab, plugin, uml
+test: setup build trees ## All tests: unit, lab, plugin, engines, uml
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) unit lab plugin uml
+	@$(tally) unit lab plugin engines uml
 
-.PHONY: test-unit test-lab test-plugin test-uml
+.PHONY: test-unit test-lab test-plugin test-uml test-engines
 test-unit: setup build ## The packages by themselves
 	@$(tally) unit
 test-lab: setup build ## Scenarios on Docker hosts made of namespaces
@@ -40,6 +40,9 @@ test-lab: setup build ## Scenarios on Docker hosts made of namespaces
 test-plugin: setup build ## Scenarios with the managed plugin
 	@scripts/build-plugin --directory build/plugin
 	@$(tally) plugin
+test-engines: setup build trees ## All scenarios on all releases of Docker, with and without live-restore: an hour
+	@scripts/build-plugin --directory build/plugin
+	@$(tally) all-engines
 test-uml: setup build ## Scenarios on kernels of their own (User-Mode Linux)
 	@$(tally) uml
 
@@ -81,6 +84,11 @@ docs: ## docs/pipeline.md, docs/options.md and docs/man from the code
 	go generate ./overlay/pipeline
 	go test ./internal/config -update
 	go test ./cmd/grapevine -run TestManPagesAreCurrent -update
+
+.PHONY: trees
+trees: setup ## Debian trees with other releases of Docker
+	@scripts/tree trixie >/dev/null
+	@scripts/tree forky >/dev/null
 
 .PHONY: setup
 setup: ## Install what the tests need (Debian)

@@ -27,20 +27,28 @@ var hostCommands = map[string]command{
 	"examples":  examples,
 }
 
-// hosts N [without agents] [without live-restore] [GRAPEVINE_X=...]: a lab of N
+// hosts N [without agents] [with|without live-restore] [GRAPEVINE_X=...]: a lab of N
 // hosts, in one cluster. It sets $JOIN and $KEY to the settings of its agents.
 func hosts(ctx context.Context, s *state, args []string) (string, error) {
 	opts := s.opts
-	without := map[string]bool{}
+	agents := true
 	if len(args) > 0 {
 		opts.Hosts, _ = strconv.Atoi(args[0])
-		for args = args[1:]; len(args) > 1 && args[0] == "without"; args = args[2:] {
-			without[args[1]] = true
+		args = args[1:]
+	}
+	for ; len(args) > 1 && (args[0] == "with" || args[0] == "without"); args = args[2:] {
+		switch with := args[0] == "with"; args[1] {
+		case "agents":
+			agents = with
+		case "live-restore":
+			opts.Swarm = !with
+		default:
+			opts.Hosts = 0
 		}
 	}
-	opts.Swarm, opts.AgentEnv = without["live-restore"], args
+	opts.AgentEnv = args
 	if opts.Hosts < 1 || opts.Hosts > 9 || s.lab != nil {
-		return "", usageError("usage, once: hosts 1..9 [without agents] [without live-restore] [GRAPEVINE_X=...]")
+		return "", usageError("usage, once: hosts 1..9 [without agents] [with|without live-restore] [GRAPEVINE_X=...]")
 	}
 	var err error
 	if s.lab, err = lab.New(ctx, opts); err != nil {
@@ -50,7 +58,7 @@ func hosts(ctx context.Context, s *state, args []string) (string, error) {
 		name, value, _ := strings.Cut(strings.TrimPrefix(setting, "GRAPEVINE_"), "=")
 		s.setenv(name, value)
 	}
-	if without["agents"] {
+	if !agents {
 		return "", nil
 	}
 	if err := s.lab.StartAgents(ctx); err != nil {

@@ -1,6 +1,6 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally unit|lab|plugin|uml ...
+//	tally unit|lab|plugin|engines|uml|all-engines ...
 //
 // It prints what `go test` prints: a line for each package, and all that a failed
 // test said; where a test takes long, a line for each that passed as well. At the
@@ -36,7 +36,9 @@ var tiers = []tier{
 	{"unit", "packages by themselves", nil, 4 * time.Minute, false},
 	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "2", "./tests/lab", "./tests"}, 7 * time.Minute, true},
 	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true},
+	{"engines", "the core of the scenarios on other releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines"}, 3 * time.Minute, true},
 	{"uml", "scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 5 * time.Minute, true},
+	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true},
 }
 
 func main() {
@@ -54,14 +56,14 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error) {
 	if len(names) == 0 {
-		return false, fmt.Errorf("usage: tally unit|lab|plugin|uml")
+		return false, fmt.Errorf("usage: tally unit|lab|plugin|engines|uml|all-engines")
 	}
 	var total counts
 	var times strings.Builder
 	for _, name := range names {
 		t, found := find(name)
 		if !found {
-			return false, fmt.Errorf("unknown tier %q: unit, lab, plugin or uml", name)
+			return false, fmt.Errorf("unknown tier %q: unit, lab, plugin, engines, uml or all-engines", name)
 		}
 		fmt.Fprintf(out, "=== %s: %s (budget %s)\n", t.name, t.what, t.budget)
 		begin := time.Now()
@@ -71,7 +73,7 @@ func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error
 		}
 		total.add(c)
 		took := time.Since(begin).Round(time.Second)
-		fmt.Fprintf(&times, "%-6s %s of %s, %s\n", t.name, took, t.budget, c)
+		fmt.Fprintf(&times, "%-7s %s of %s, %s\n", t.name, took, t.budget, c)
 	}
 	fmt.Fprintf(out, "\n%s%s\n", times.String(), total)
 	return total.failed == 0, nil

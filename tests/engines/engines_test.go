@@ -19,8 +19,7 @@ var all = flag.Bool("all", false, "every scenario, with and without live-restore
 func TestMain(m *testing.M) { lab.Main(m) }
 
 // core are the scenarios that show what differs most between engines: names, networks of
-// IPv6 alone, dockerd's
-// restart, and its start with containers that wait for the plugin.
+// IPv6 alone, dockerd's restart, and its start with containers that wait for the plugin.
 var core = []string{
 	"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/ipv6-alone.txtar", "../plugin/boot.txtar",
 }

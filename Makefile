@@ -57,6 +57,11 @@ bench: build ## Throughput, round trips and docker run against Docker's overlay,
 	@bin/bench -kind namespace -tree "$$(scripts/tree trixie)"
 	@bin/bench -kind uml
 
+.PHONY: sim
+sim: ## Clusters of up to 1,000 hosts in one process and virtual time: docs/simulation.md
+	go test ./tests/sim -count=1 -v -timeout 0 -args -hosts 10,100,1000 -loss 0,5,20 -catch-up 1000 \
+	  -dir /dev/shm -out "$$PWD/docs/simulation.md"
+
 .PHONY: plugin
 plugin: build ## The managed plugin grapevine:latest, in this machine's Docker (or that of DOCKER_HOST)
 	@scripts/build-plugin

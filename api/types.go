@@ -26,6 +26,7 @@ type Status struct {
 	Endpoints Count  `json:"endpoints"` // here of all
 	OVS       string `json:"ovs"`       // host or embedded
 	Datapath  string `json:"datapath"`  // kernel or userspace
+	FastPath  string `json:"fastPath"`  // on, or "off: " or "rests: " and why
 	MTU       int    `json:"mtu"`       // of the underlay, bytes
 	VXLANPort uint16 `json:"vxlanPort"`
 	// Refused counts gossip messages that were not accepted, by reason.

@@ -50,6 +50,14 @@ type Gateway interface {
 	PortName() string
 }
 
+// FastPath carries what needs no switch. Narrow is called before the flows become those
+// of an input, Widen after; an error of either is one of the flows. Both are called in
+// every pass.
+type FastPath interface {
+	Narrow(context.Context, pipeline.Input) error
+	Widen(context.Context, pipeline.Input) error
+}
+
 // Config is what an Overlay works with.
 type Config struct {
 	Self    cluster.NodeID
@@ -57,6 +65,7 @@ type Config struct {
 	Tunnel  Tunnel
 	Mode    pipeline.TunnelMode // how Tunnel wants the VNID and the VTEP
 	Gateway Gateway             // nil: no way to the host or out of the cluster
+	Fast    FastPath            // nil: the switch carries all
 	// VXLANPort is the cluster's UDP port for VXLAN, MTU that of the underlay (bytes; 0:
 	// not known).
 	VXLANPort uint16

@@ -124,7 +124,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	if why >= theirs && changes.Empty() {
 		r.again = nil // what was set has stayed
 	}
-	if err := r.apply(ctx, changes); err != nil {
+	if err := r.applyBeside(ctx, in, changes); err != nil {
 		return err
 	}
 	r.flows = want
@@ -133,6 +133,21 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		res.attached[p.Endpoint] = true
 	}
 	return r.setVTEPs(ctx, vteps, ourChange)
+}
+
+// applyBeside changes flows while the fast path keeps to what those before and those
+// after agree on.
+func (r *reconciler) applyBeside(ctx context.Context, in pipeline.Input, c pipeline.Changes) error {
+	if r.cfg.Fast == nil {
+		return r.apply(ctx, c)
+	}
+	if err := r.cfg.Fast.Narrow(ctx, in); err != nil {
+		return err
+	}
+	if err := r.apply(ctx, c); err != nil {
+		return err
+	}
+	return r.cfg.Fast.Widen(ctx, in)
 }
 
 // maxRepeats is how often one and the same bundle is applied in a row. After that

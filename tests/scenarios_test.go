@@ -18,6 +18,8 @@ var compose = flag.String("compose", "trixie", "the Debian whose Docker Compose 
 
 var tree = flag.String("tree", "", "a debootstrapped Debian whose programs the hosts use: another release of Docker")
 
+var env = flag.String("env", "", "settings of all agents, separated by spaces: GRAPEVINE_FASTPATH=on")
+
 func TestMain(m *testing.M) { lab.Main(m) }
 
 func TestScenarios(t *testing.T) {
@@ -31,6 +33,6 @@ func TestScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatalf("scripts/compose: %v", err)
 	}
-	opts := lab.Options{Kind: lab.Namespace, Tree: *tree, Compose: strings.TrimSpace(string(program))}
+	opts := lab.Options{Kind: lab.Namespace, Tree: *tree, Compose: strings.TrimSpace(string(program)), AgentEnv: strings.Fields(*env)}
 	scenario.Run(t, opts, files...)
 }

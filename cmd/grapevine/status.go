@@ -72,6 +72,7 @@ func showFacts(w io.Writer, s api.Status) error {
 		row("endpoints\t%d here, %d in the cluster", s.Endpoints.Part, s.Endpoints.All)
 		row("underlay\t%s, MTU %d, VXLAN port %d", s.VTEP, s.MTU, s.VXLANPort)
 		row("switch\t%s Open vSwitch, %s datapath", dash(s.OVS), dash(s.Datapath))
+		row("fast path\t%s", dash(s.FastPath))
 		row("names\t%s", names(s.Names))
 		row("agent\t%s, up %s", s.Version, time.Since(s.Since).Round(time.Second))
 		for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {

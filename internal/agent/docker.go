@@ -1,12 +1,10 @@
 package agent
 
 import (
-	"net"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/driver"
-	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/ovs"
 	"github.com/grapevine-net/grapevine/internal/plugin"
 	"github.com/grapevine-net/grapevine/ipam"
@@ -40,21 +38,4 @@ func (v *vswitch) links() driver.Links {
 		return driver.HostLinks{}
 	}
 	return userspaceLinks{tso: v.embedded != nil && v.embedded.UserspaceTSO}
-}
-
-// userspaceLinks are veth pairs for a switch that reads them by packet sockets.
-type userspaceLinks struct {
-	driver.HostLinks
-	tso bool // the switch does segmentation and checksums for the containers
-}
-
-// Veth implements driver.Links.
-func (l userspaceLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error {
-	if err := l.HostLinks.Veth(host, peer, mac, mtu, alias); err != nil {
-		return err
-	}
-	if err := link.ForUserspace(peer, l.tso); err != nil {
-		return err
-	}
-	return link.Consume(host)
 }

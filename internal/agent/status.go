@@ -20,7 +20,7 @@ func (a *Agent) status(context.Context) (api.Status, error) {
 	nodes := a.nodes(snap)
 	s := api.Status{
 		Version: a.version, Node: a.id.Node, Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: a.started,
-		OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
+		OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), FastPath: a.vswitch.fast.status(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
 		Names: a.resolver(),
 	}

@@ -39,6 +39,7 @@ type vswitch struct {
 	nat      *nat.NAT
 	held     hold.Sockets // of published ports
 	overlay  *overlay.Overlay
+	fast     fastPath
 	log      *slog.Logger
 	slow     sync.Once
 }
@@ -135,6 +136,9 @@ func (a *Agent) openSwitch(ctx context.Context, rules []nat.Rule) (err error) {
 		cfg.Tunnel, cfg.Mode = v.tunnel, pipeline.HeaderBits
 		cfg.Opened = v.growBuffers
 	}
+	v.fast = v.newFastPath(a.cfg.VXLANPort)
+	v.fast.set(a.cfg.FastPath)
+	cfg.Fast = v.fast.path
 	v.overlay, err = overlay.New(cfg, a.replica)
 	return err
 }
@@ -192,15 +196,19 @@ func (v *vswitch) await(ctx context.Context) {
 
 func (v *vswitch) close() error {
 	v.held.Close()
-	if v.tunnel == nil {
-		return nil
+	var errs []error
+	if v.fast.path != nil {
+		errs = append(errs, v.fast.path.Close())
 	}
-	return v.tunnel.Close()
+	if v.tunnel != nil {
+		errs = append(errs, v.tunnel.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // teardown removes what run leaves. run has returned.
 func (v *vswitch) teardown(ctx context.Context) error {
-	errs := []error{v.nat.Remove(ctx), v.gateway.Remove(), v.overlay.Teardown(ctx)}
+	errs := []error{v.fast.path.Stop(), v.nat.Remove(ctx), v.gateway.Remove(), v.overlay.Teardown(ctx)}
 	if v.tunnel != nil {
 		errs = append(errs, v.tunnel.Remove(ctx))
 	}
@@ -212,11 +220,14 @@ func (v *vswitch) teardown(ctx context.Context) error {
 
 // removeVeths deletes the interfaces of containers that are still attached.
 func removeVeths() error {
-	list, err := link.List("gv")
-	errs := []error{err}
-	for _, l := range list {
-		if strings.HasPrefix(l.Alias, "grapevine") {
-			errs = append(errs, link.Delete(l.Name))
+	var errs []error
+	for _, prefix := range []string{"gv", outerPrefix} {
+		list, err := link.List(prefix)
+		errs = append(errs, err)
+		for _, l := range list {
+			if strings.HasPrefix(l.Alias, "grapevine") {
+				errs = append(errs, link.Delete(l.Name))
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -243,5 +254,5 @@ func (v *vswitch) problems() (list []api.Problem) {
 	for _, err := range v.overlay.Problems() {
 		list = append(list, api.Problem{What: "the switch: " + err.Error(), Do: "the agent goes on trying; its log says more"})
 	}
-	return list
+	return append(list, v.fast.problems()...)
 }

@@ -46,6 +46,8 @@ type Config struct {
 	HostSubnetLength int
 	// OVS is auto, host or embedded; Datapath is auto, kernel or userspace.
 	OVS, Datapath string
+	// FastPath is auto, on or off.
+	FastPath string
 	// VXLANPort is the UDP port of the VTEPs, one for the whole cluster.
 	VXLANPort uint16
 	// MTU of the underlay in bytes, 0: that of the interface of Advertise.

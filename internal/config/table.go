@@ -104,6 +104,12 @@ var Table = []Setting{
 		set: oneOf(func(c *Config) *string { return &c.Datapath }, "auto", "kernel", "userspace"),
 	},
 	{
+		Name: "fastpath", Default: "off",
+		Doc: "tc programs that carry what needs no switch, containers to containers: `on`, `off` or `auto`, which is on if the kernel can and compiles them (JIT). " +
+			"Containers keep running and no packet is lost when it changes.",
+		set: oneOf(func(c *Config) *string { return &c.FastPath }, "auto", "on", "off"),
+	},
+	{
 		Name: "vxlan-port", Default: "4789",
 		Doc:    "UDP port of VXLAN (RFC 7348), the same on every host. Take another one where Docker's swarm overlay is in use.",
 		Shared: true,

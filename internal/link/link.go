@@ -61,6 +61,18 @@ func Delete(name string) error {
 	return nil
 }
 
+// Up sets the interface called name up.
+func Up(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetUp(l)
+	}
+	if err != nil {
+		return fmt.Errorf("set up %s: %w", name, mapErr(err))
+	}
+	return nil
+}
+
 // SetMTU sets the MTU of the interface called name, in bytes.
 func SetMTU(name string, mtu int) error {
 	l, err := netlink.LinkByName(name)

@@ -26,7 +26,7 @@ func (t *Tunnel) ensureDevices() (devices, error) {
 		return devices{}, err
 	}
 	var index [2]uint32
-	for i, name := range []string{vxlan, peer} {
+	for i, name := range []string{VXLAN, peer} {
 		l, err := link.Get(name)
 		if err != nil {
 			return devices{}, err
@@ -38,21 +38,21 @@ func (t *Tunnel) ensureDevices() (devices, error) {
 
 // ensureVXLAN makes gvvxlan, anew if the one there has other properties.
 func (t *Tunnel) ensureVXLAN() error {
-	l, err := netlink.LinkByName(vxlan)
+	l, err := netlink.LinkByName(VXLAN)
 	if err == nil {
 		v, isVXLAN := l.(*netlink.Vxlan)
 		if !isVXLAN {
 			return notOurs(l)
 		}
 		if v.FlowBased && v.Port == int(t.cfg.UDPPort) && v.UDP6ZeroCSumRx {
-			return link.SetMTU(vxlan, t.cfg.MTU)
+			return link.SetMTU(VXLAN, t.cfg.MTU)
 		}
-		if err := link.Delete(vxlan); err != nil {
+		if err := link.Delete(VXLAN); err != nil {
 			return err
 		}
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = vxlan
+	attrs.Name = VXLAN
 	attrs.MTU = t.cfg.MTU
 	err = netlink.LinkAdd(&netlink.Vxlan{
 		LinkAttrs: attrs,
@@ -73,7 +73,7 @@ func notOurs(l netlink.Link) error {
 
 // remove deletes the devices, gvtunx with gvtun.
 func remove() error {
-	for name, kind := range map[string]string{Port: "veth", vxlan: "vxlan"} {
+	for name, kind := range map[string]string{Port: "veth", VXLAN: "vxlan"} {
 		l, err := netlink.LinkByName(name)
 		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
 			continue
@@ -94,7 +94,7 @@ func remove() error {
 // up sets all three up: only now that the programs are attached, so that nothing
 // gets past them.
 func (t *Tunnel) up() error {
-	for _, name := range []string{peer, Port, vxlan} {
+	for _, name := range []string{peer, Port, VXLAN} {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", name, err)
@@ -114,7 +114,7 @@ func (t *Tunnel) up() error {
 func (t *Tunnel) portError(verb string, err error) error {
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EADDRINUSE) {
 		return fmt.Errorf("%s %s: UDP port %d is taken by another VXLAN device or program of this host (Docker Swarm uses 4789): "+
-			"set GRAPEVINE_VXLAN_PORT to another one, the same on every host: %w", verb, vxlan, t.cfg.UDPPort, err)
+			"set GRAPEVINE_VXLAN_PORT to another one, the same on every host: %w", verb, VXLAN, t.cfg.UDPPort, err)
 	}
-	return fmt.Errorf("%s %s: %w", verb, vxlan, err)
+	return fmt.Errorf("%s %s: %w", verb, VXLAN, err)
 }

@@ -17,7 +17,7 @@ var hooks = []struct {
 }{
 	// At the egress of the port itself and not behind it: one queue less.
 	{Port, link.Egress, bpfProgGvtunTx},
-	{vxlan, link.Ingress, bpfProgGvtunRx},
+	{VXLAN, link.Ingress, bpfProgGvtunRx},
 }
 
 // load brings the programs and maps into the kernel, with the maps of those that

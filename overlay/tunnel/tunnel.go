@@ -21,7 +21,7 @@ import (
 const (
 	Port  = "gvtun"   // the port of the bridge
 	peer  = "gvtunx"  // its other end, where packets from the underlay go in
-	vxlan = "gvvxlan" // the VXLAN device
+	VXLAN = "gvvxlan" // the VXLAN device, a collect-metadata one
 )
 
 // Config says how packets travel.

@@ -189,14 +189,14 @@ func TestRestartLosesNothing(t *testing.T) {
 func TestEnsureRepairs(t *testing.T) {
 	a, b := pair(t)
 	for name, destroy := range map[string]func(){
-		"vxlan device": func() { ok(t, link.Delete(vxlan)) },
+		"vxlan device": func() { ok(t, link.Delete(VXLAN)) },
 		"port":         func() { ok(t, link.Delete(Port)) },
 		"programs": func() {
-			detach(t, vxlan)
+			detach(t, VXLAN)
 			detach(t, Port)
 		},
 		"set down": func() {
-			l, err := netlink.LinkByName(vxlan)
+			l, err := netlink.LinkByName(VXLAN)
 			ok(t, err)
 			ok(t, netlink.LinkSetDown(l))
 		},
@@ -288,7 +288,7 @@ func TestPortIsTaken(t *testing.T) {
 func TestOtherDevicesAreLeftAlone(t *testing.T) {
 	linktest.New(t).Do(func() {
 		bridge := &netlink.Bridge{}
-		bridge.Name = vxlan
+		bridge.Name = VXLAN
 		ok(t, netlink.LinkAdd(bridge))
 		tun := New(Config{})
 		defer tun.Close()
@@ -298,7 +298,7 @@ func TestOtherDevicesAreLeftAlone(t *testing.T) {
 		if err := tun.Remove(ctx); err == nil || !strings.Contains(err.Error(), "gvvxlan is a bridge") {
 			t.Errorf("remove: %v", err)
 		}
-		if _, err := link.Get(vxlan); err != nil {
+		if _, err := link.Get(VXLAN); err != nil {
 			t.Error("it is gone")
 		}
 	})

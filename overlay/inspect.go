@@ -18,20 +18,32 @@ type FlowInfo struct {
 	Packets, Bytes uint64
 }
 
-// Flows reads the switch's flows with their counters, in pipeline order.
+// Flows reads the switch's flows, in pipeline order, with their counters: of packets in
+// the switch, and of those that the fast path carried past it.
 func (o *Overlay) Flows(ctx context.Context) ([]FlowInfo, error) {
-	flows, err := o.cfg.Bridge.DumpFlows(ctx)
+	dump, err := o.cfg.Bridge.DumpFlows(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var passed pipeline.Tally
+	if o.cfg.Fast != nil {
+		if passed, err = o.cfg.Fast.Tally(); err != nil {
+			return nil, err
+		}
+	}
 	o.mu.Lock()
-	names := pipeline.NewNames(o.last.input)
+	in := o.last.input
 	o.mu.Unlock()
+	flows := make([]pipeline.Flow, len(dump))
+	for i, f := range dump {
+		flows[i] = pipelineFlow(f)
+	}
+	names, credit := pipeline.NewNames(in), pipeline.Credit(in, flows, passed)
 	out := make([]FlowInfo, len(flows))
 	for i, f := range flows {
 		out[i] = FlowInfo{
-			Flow: pipelineFlow(f), Stage: pipeline.Stage(f.Table).String(), Object: names.Describe(f.Cookie),
-			Packets: f.Packets, Bytes: f.Bytes,
+			Flow: f, Stage: pipeline.Stage(f.Table).String(), Object: names.Describe(f.Cookie),
+			Packets: dump[i].Packets + credit[i].Packets, Bytes: dump[i].Bytes + credit[i].Bytes,
 		}
 	}
 	return out, nil

@@ -52,10 +52,11 @@ type Gateway interface {
 
 // FastPath carries what needs no switch. Narrow is called before the flows become those
 // of an input, Widen after; an error of either is one of the flows. Both are called in
-// every pass.
+// every pass. Tally is what it carried, of the input that was last widened to.
 type FastPath interface {
 	Narrow(context.Context, pipeline.Input) error
 	Widen(context.Context, pipeline.Input) error
+	Tally() (pipeline.Tally, error)
 }
 
 // Config is what an Overlay works with.

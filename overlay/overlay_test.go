@@ -67,6 +67,7 @@ type host struct {
 	ovs    *ovs.Embedded
 	bridge *ovs.Bridge
 	tunnel *vethTunnel
+	fast   FastPath
 	*Overlay
 	stop func()
 }
@@ -91,7 +92,7 @@ func (h *host) start() {
 	o, err := New(Config{
 		Log:  slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Self: me, Bridge: h.bridge, Tunnel: h.tunnel, Mode: pipeline.HeaderBits, VXLANPort: 4789,
-		Gateway: gateway.New(string(me)), MTU: 1500,
+		Gateway: gateway.New(string(me)), MTU: 1500, Fast: h.fast,
 	}, h.world)
 	if err != nil {
 		h.t.Fatal(err)

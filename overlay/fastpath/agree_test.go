@@ -51,12 +51,16 @@ func TestAgree(t *testing.T) {
 				continue
 			}
 			carried++
+			tally, err := w.tables.tally()
+			must(t, err)
 			if !bytes.Equal(frame[12:], out[12:]) {
 				t.Fatalf("%v: more than MAC addresses is changed", p)
 			}
-			if want, trace := w.ovs(t, in, p, frame); got != want {
+			want, trace := w.ovs(t, in, p, frame)
+			if got != want {
 				t.Fatalf("%v:\n%x\nthe program says %+v, Open vSwitch %+v\n%s", p, frame, got, want, trace)
 			}
+			w.counted(t, tally, trace, len(frame))
 			if source := net.HardwareAddr(out[6:12]).String(); source != pipeline.RouterMAC.String() {
 				t.Fatalf("%v: source MAC %s", p, source)
 			}
@@ -77,7 +81,9 @@ type judges struct {
 	ports   map[string]uint32
 	trace   *json.Decoder
 	ask     *json.Encoder
+	in      pipeline.Input
 	flows   []pipeline.Flow
+	before  []pipeline.Count  // what the flows were credited with so far
 	endOf   map[uint32]string // OpenFlow port -> endpoint
 	tunnel  uint32
 	gateway uint32
@@ -153,7 +159,42 @@ func (w *judges) install(t *rapid.T, in pipeline.Input, contents Contents) {
 		w.flows = nil
 		must(t, w.bridge.ApplyBundle(t.Context(), changes.Lines()))
 	}
-	w.flows = flows
+	w.in, w.flows = in, flows
+	tally, err := w.tables.tally()
+	must(t, err)
+	w.before = pipeline.Credit(in, flows, tally)
+}
+
+var visited = regexp.MustCompile(`(?m)^ *(\d+)\. .*priority (\d+), cookie (0x[0-9a-f]+)`)
+
+// counted says whether the packet was added to the counters of the very flows that it
+// visits in the switch's trace.
+func (w *judges) counted(t *rapid.T, tally pipeline.Tally, trace string, bytes int) {
+	type name struct{ table, priority, cookie uint64 }
+	visits := map[name]int{}
+	for _, m := range visited.FindAllStringSubmatch(trace, -1) {
+		var n name
+		_, err := fmt.Sscan(m[1]+" "+m[2]+" "+m[3], &n.table, &n.priority, &n.cookie)
+		must(t, err)
+		visits[n]++
+	}
+	after := pipeline.Credit(w.in, w.flows, tally)
+	for i, f := range w.flows {
+		n := name{uint64(f.Table), uint64(f.Priority), f.Cookie}
+		switch got := (pipeline.Count{Packets: after[i].Packets - w.before[i].Packets, Bytes: after[i].Bytes - w.before[i].Bytes}); {
+		case got == pipeline.Count{}:
+		case got != pipeline.Count{Packets: 1, Bytes: uint64(bytes)} || visits[n] == 0:
+			t.Fatalf("%v has %+v more\n%s", f, got, trace)
+		default:
+			visits[n]--
+		}
+	}
+	for n, left := range visits {
+		if left != 0 {
+			t.Fatalf("%+v was visited and not counted\n%s", n, trace)
+		}
+	}
+	w.before = after
 }
 
 // program asks the program what it would do.

@@ -360,12 +360,13 @@ func (p *Path) Compiled() error {
 	return nil
 }
 
-// Counters reads what the path carried; nothing while it is off.
-func (p *Path) Counters() (Counters, error) {
+// Tally reads what the path carried, for each entry since it has been there; nothing
+// while the path is off.
+func (p *Path) Tally() (pipeline.Tally, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objs == nil || p.tables.held.Locals == nil {
-		return Counters{}, nil
+		return pipeline.Tally{}, nil
 	}
-	return p.tables.count()
+	return p.tables.tally()
 }

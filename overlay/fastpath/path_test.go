@@ -126,18 +126,19 @@ func TestCarries(t *testing.T) {
 	}
 
 	// Every packet is counted where it came from and where it went to.
-	c, err := a.path.Counters()
+	c, err := a.path.Tally()
 	must(t, err)
-	bytes := uint64(5*(56+42) + 5*(mtu+14))
-	want := Counter{10, bytes, 10, bytes}
-	if got := c.Locals[addrs("10.128.0.7")[0]]; got != want {
-		t.Errorf("the container's counters are %+v, want %+v", got, want)
+	want := pipeline.Count{Packets: 10, Bytes: 5*(56+42) + 5*(mtu+14)}
+	here, there := addrs("10.128.0.7")[0], prefixes("10.128.1.0/24")[0]
+	for what, got := range map[string]pipeline.Count{
+		"sent": c.From[here], "delivered": c.To[here], "into the tunnel": c.Into[there], "out of it": c.OutOf[there],
+	} {
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
 	}
-	if got := c.Ranges[prefixes("10.128.1.0/24")[0]]; got != want {
-		t.Errorf("the range's counters are %+v, want %+v", got, want)
-	}
-	if got, want := c.VNIDs[5], (Counter{Sent: 20, SentBytes: 2 * bytes}); got != want {
-		t.Errorf("the VNID's counters are %+v, want %+v", got, want)
+	if got, want := c.VNIDs[5], (pipeline.Count{Packets: 20, Bytes: 2 * want.Bytes}); got != want {
+		t.Errorf("of the VNID: %+v, want %+v", got, want)
 	}
 
 	// Another VNID, and back: the counters of what stayed go on.
@@ -156,10 +157,10 @@ func TestCarries(t *testing.T) {
 	if n := a.ping("10.128.1.7", 56); n != 5 {
 		t.Errorf("%d of 5 pings were answered when the VNIDs were equal again", n)
 	}
-	c, err = b.path.Counters()
+	c, err = b.path.Tally()
 	must(t, err)
-	if got := c.Locals[addrs("10.128.1.7")[0]]; got.Received < 15 || got.Sent < 15 {
-		t.Errorf("the other container's counters are %+v", got)
+	if who := addrs("10.128.1.7")[0]; c.To[who].Packets < 15 || c.From[who].Packets < 15 {
+		t.Errorf("the other container was sent %+v and sent %+v", c.To[who], c.From[who])
 	}
 }
 
@@ -179,10 +180,10 @@ func TestOutlivesTheAgent(t *testing.T) {
 		t.Errorf("%d of 5 pings were answered before the new agent knew anything", n)
 	}
 	a.apply()
-	c, err := a.path.Counters()
+	c, err := a.path.Tally()
 	must(t, err)
-	if got := c.Locals[addrs("10.128.0.7")[0]]; got.Sent != 15 || got.Received != 15 {
-		t.Errorf("after a new agent the counters are %+v", got)
+	if who := addrs("10.128.0.7")[0]; c.From[who].Packets != 15 || c.To[who].Packets != 15 {
+		t.Errorf("after a new agent the counters are %+v and %+v", c.From[who], c.To[who])
 	}
 
 	// An agent that ended half-way through: the next one begins with what is there.
@@ -240,14 +241,14 @@ func TestTooBig(t *testing.T) {
 	if n := a.ping("10.128.1.7", mtu-28-100); n != 5 {
 		t.Errorf("%d of 5 pings that just fit were answered", n)
 	}
-	before, err := a.path.Counters()
+	before, err := a.path.Tally()
 	must(t, err)
 	if n := a.ping("10.128.1.7", mtu-28-99); n != 0 {
 		t.Errorf("%d pings that are too big were carried", n)
 	}
-	after, err := a.path.Counters()
+	after, err := a.path.Tally()
 	must(t, err)
-	if who := netip.MustParseAddr("10.128.0.7"); before.Locals[who] != after.Locals[who] {
+	if who := netip.MustParseAddr("10.128.0.7"); before.From[who] != after.From[who] {
 		t.Error("what goes on is counted")
 	}
 }

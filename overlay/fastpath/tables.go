@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
 // The structs of bpf/fastpath.c.
@@ -194,17 +196,13 @@ func (k rangeKey) prefix() netip.Prefix {
 	return netip.PrefixFrom(a, int(k.Bits))
 }
 
-// Counter is the packets and bytes, Ethernet header included, of an address, of a range
-// or between two equal VNIDs. Packets that the kernel left in one piece, to be
+// counter is struct counter of bpf/fastpath.c. Packets that the kernel left in one piece, to be
 // segmented later, count once, as in the switch.
-type Counter struct{ Sent, SentBytes, Received, ReceivedBytes uint64 }
+type counter struct{ Sent, SentBytes, Received, ReceivedBytes uint64 }
 
-// Counters are what the programs carried, since the entry of each has been there.
-type Counters struct {
-	Locals         map[netip.Addr]Counter   // by the address, to it
-	Ranges         map[netip.Prefix]Counter // into the range, out of it
-	VNIDs          map[uint32]Counter       // Sent: between ends of this VNID
-	FromZero, Zero Counter                  // Sent: since the sender, or only the receiver, has VNID 0
+func (c counter) sent() pipeline.Count { return pipeline.Count{Packets: c.Sent, Bytes: c.SentBytes} }
+func (c counter) received() pipeline.Count {
+	return pipeline.Count{Packets: c.Received, Bytes: c.ReceivedBytes}
 }
 
 // Slots of bpf/fastpath.c that belong to no entry.
@@ -215,34 +213,39 @@ const (
 	maxSlots = 32768
 )
 
-func (t *tables) count() (Counters, error) {
-	c := Counters{map[netip.Addr]Counter{}, map[netip.Prefix]Counter{}, map[uint32]Counter{}, Counter{}, Counter{}}
-	var err error
-	if c.FromZero, err = t.counter(slotFromZero); err != nil {
-		return c, err
+// tally is what the programs carried, for each entry since it has been there.
+func (t *tables) tally() (pipeline.Tally, error) {
+	out := pipeline.Tally{
+		From: map[netip.Addr]pipeline.Count{}, To: map[netip.Addr]pipeline.Count{},
+		Into: map[netip.Prefix]pipeline.Count{}, OutOf: map[netip.Prefix]pipeline.Count{}, VNIDs: map[uint32]pipeline.Count{},
 	}
-	if c.Zero, err = t.counter(slotToZero); err != nil {
-		return c, err
+	privileged := map[uint32]*pipeline.Count{slotFromZero: &out.FromVNID0, slotToZero: &out.OnlyToOf0}
+	for slot, sum := range privileged {
+		n, err := t.counter(slot)
+		if err != nil {
+			return out, err
+		}
+		*sum = n.sent()
 	}
 	for key, slot := range t.slots.of {
 		n, err := t.counter(slot)
 		if err != nil {
-			return c, err
+			return out, err
 		}
 		switch k := key.(type) {
 		case netip.Addr:
-			c.Locals[k] = n
+			out.From[k], out.To[k] = n.sent(), n.received()
 		case netip.Prefix:
-			c.Ranges[k] = n
+			out.Into[k], out.OutOf[k] = n.sent(), n.received()
 		case uint32:
-			c.VNIDs[k] = n
+			out.VNIDs[k] = n.sent()
 		}
 	}
-	return c, nil
+	return out, nil
 }
 
-func (t *tables) counter(slot uint32) (sum Counter, err error) {
-	var cpus []Counter
+func (t *tables) counter(slot uint32) (sum counter, err error) {
+	var cpus []counter
 	if err := t.counters.Lookup(slot, &cpus); err != nil {
 		return sum, fmt.Errorf("read counter %d of the fast path: %w", slot, err)
 	}
@@ -263,7 +266,7 @@ func (t *tables) slot(key any) (uint32, error) {
 	}
 	cpus, err := ebpf.PossibleCPU()
 	if err == nil {
-		err = t.counters.Put(slot, make([]Counter, cpus))
+		err = t.counters.Put(slot, make([]counter, cpus))
 	}
 	if err != nil {
 		return slot, fmt.Errorf("reset counter %d of the fast path: %w", slot, err)

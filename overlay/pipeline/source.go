@@ -22,15 +22,22 @@ func classify(c *compiler) {
 // tunnelSource lets in what known VTEPs sent and loads the VNID it carries.
 func tunnelSource(c *compiler) {
 	for _, v := range c.in.VTEPs {
-		m, vnid := match{}.tunSrc(v.Addr), "NXM_NX_TUN_ID[0..23]"
+		vnid := "NXM_NX_TUN_ID[0..23]"
 		if c.in.Tunnel == HeaderBits {
-			m = match{}.ethSrcMask("02:00:00:00:00:00", "ff:ff:ff:00:00:00").ethDst(vtepMAC(v.Index))
 			vnid = "NXM_OF_ETH_SRC[0..23]"
 		}
-		c.add(TunnelSource, 100, vtepObject(v.Addr), m,
+		c.add(TunnelSource, 100, vtepObject(v.Addr), c.fromVTEP(v),
 			load(regVTEP, v.Index), move(vnid, regSrcVNID.bits(24)), goTo(SpoofGuard))
 	}
 	c.drop(TunnelSource, 0, DropUnknownVTEP, match{})
+}
+
+// fromVTEP matches what a VTEP sent.
+func (c *compiler) fromVTEP(v VTEP) match {
+	if c.in.Tunnel == HeaderBits {
+		return match{}.ethSrcMask("02:00:00:00:00:00", "ff:ff:ff:00:00:00").ethDst(vtepMAC(v.Index))
+	}
+	return match{}.tunSrc(v.Addr)
 }
 
 // vtepMAC stands for a VTEP in header bits.

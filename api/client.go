@@ -88,6 +88,11 @@ func (c *Client) ChangeKeys(ctx context.Context, r KeysRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "keys", r)
 }
 
+// FastPath switches the fast path of the agent's host until the agent's next start.
+func (c *Client) FastPath(ctx context.Context, r FastPathRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "fastpath", r)
+}
+
 func call[T any](ctx context.Context, c *Client, method, verb string, body any) (T, error) {
 	var value T
 	var sent io.Reader = http.NoBody

@@ -31,6 +31,7 @@ type Handlers struct {
 	Forget      func(context.Context, ForgetRequest) (Done, error)
 	Keys        func(context.Context) ([]Key, error)
 	ChangeKeys  func(context.Context, KeysRequest) (Done, error)
+	FastPath    func(context.Context, FastPathRequest) (Done, error)
 }
 
 // Error is an error with the HTTP status to answer it by; a handler's other
@@ -105,6 +106,7 @@ func (h Handlers) mux() *http.ServeMux {
 	post(mux, "/v1/forget", h.Forget)
 	get(mux, "/v1/keys", h.Keys)
 	post(mux, "/v1/keys", h.ChangeKeys)
+	post(mux, "/v1/fastpath", h.FastPath)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, &Error{http.StatusNotFound, fmt.Sprintf("the agent has no %s %s: is the command of another version?", r.Method, r.URL.Path)})
 	})

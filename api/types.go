@@ -206,6 +206,11 @@ type KeysRequest struct {
 	Key  string `json:"key,omitempty"`
 }
 
+// FastPathRequest switches this host's fast path.
+type FastPathRequest struct {
+	Mode string `json:"mode"` // auto, on or off
+}
+
 // Done says in words what was done.
 type Done struct {
 	Text string `json:"text"`

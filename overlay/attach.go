@@ -66,6 +66,16 @@ func (o *Overlay) Wait(ctx context.Context, rev uint64) error {
 	return err
 }
 
+// Pass returns when a pass that began after the call has put the flows in place.
+func (o *Overlay) Pass(ctx context.Context) error {
+	o.mu.Lock()
+	after := o.started
+	o.mu.Unlock()
+	poke(o.kick)
+	_, err := o.until(ctx, func(r result) bool { return r.pass > after && r.err == nil })
+	return err
+}
+
 // until waits for a pass whose result will do. If ctx is done first, the error
 // says what was in the way.
 func (o *Overlay) until(ctx context.Context, will func(result) bool) (result, error) {

@@ -48,6 +48,22 @@ host that returns must join as a new one.`,
 	}, showDone)
 }
 
+func newFastPath() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "fastpath on|off|auto",
+		Short: "Switch this host's fast path, with no packet lost",
+		Long: `Switch the tc programs that carry what needs no switch on or off, with no packet
+lost. It holds until the agent is started again: GRAPEVINE_FASTPATH says what then.`,
+		Example: `  grapevine fastpath off     # every packet visits Open vSwitch
+  grapevine fastpath auto    # on if this kernel can, and compiles the programs
+  grapevine status           # says which, and why`,
+		ValidArgs: []string{"on", "off", "auto"},
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {
+		return c.FastPath(ctx, api.FastPathRequest{Mode: args[0]})
+	}, showDone)
+}
+
 func showDone(w io.Writer, d api.Done) error {
 	_, err := fmt.Fprintln(w, d.Text)
 	return err

@@ -1,8 +1,12 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"sync"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/internal/ovs"
@@ -15,30 +19,36 @@ import (
 // fastPath is this host's fast path and why it is on or off.
 type fastPath struct {
 	path *fastpath.Path
-	want string // auto, on or off
-	why  error  // why it is off though wanted
 	log  *slog.Logger
+
+	mu   sync.Mutex
+	want string // auto, on or off
+	why  error  // why it is off
 }
 
-func (v *vswitch) newFastPath(vxlanPort uint16) fastPath {
+func (v *vswitch) newFastPath(vxlanPort uint16) *fastPath {
 	cfg := fastpath.Config{Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: outerPrefix, Device: outer, Log: v.log}
 	if v.bridge.Datapath == ovs.Kernel {
-		// Open vSwitch gives its own device a name by the port, and no MTU.
+		// Open vSwitch names its device by the port, and gives it no MTU to go by.
 		cfg.Tunnel, cfg.TunnelMTU = fmt.Sprintf("vxlan_sys_%d", vxlanPort), gateway.Port
 		cfg.Prefix, cfg.Device = "gv", overlay.PortName
 	}
-	return fastPath{path: fastpath.New(cfg), log: v.log}
+	return &fastPath{path: fastpath.New(cfg), log: v.log}
 }
 
-// set switches the path on or off, with what a former agent left. It takes effect with
-// the next pass of the overlay.
+var errOff = errors.New("as it was asked for")
+
+// set switches the path on or off, with what a former agent left. It carries from the
+// next pass of the overlay on.
 func (f *fastPath) set(want string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.want, f.why = want, nil
 	switch want {
 	case "auto":
 		f.why = f.path.Compiled()
 	case "off":
-		f.why = fmt.Errorf("GRAPEVINE_FASTPATH is off")
+		f.why = errOff
 	}
 	if f.why == nil {
 		f.why = f.path.Start()
@@ -53,6 +63,8 @@ func (f *fastPath) set(want string) {
 
 // status is one line for people.
 func (f *fastPath) status() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.why != nil {
 		return "off: " + f.why.Error()
 	}
@@ -64,11 +76,27 @@ func (f *fastPath) status() string {
 
 // problems are what was asked for and is not.
 func (f *fastPath) problems() (list []api.Problem) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.want == "on" && f.why != nil {
-		list = append(list, api.Problem{What: "the fast path is off: " + f.why.Error(), Do: "set GRAPEVINE_FASTPATH=auto or off; the switch carries all, slower"})
+		list = append(list, api.Problem{What: "the fast path is off: " + f.why.Error(), Do: "set GRAPEVINE_FASTPATH=auto; the switch carries all meanwhile, slower"})
 	}
 	if _, trouble := f.path.On(); trouble != nil {
-		list = append(list, api.Problem{What: "the fast path rests: " + trouble.Error(), Do: "the agent goes on trying; the switch carries all meanwhile"})
+		list = append(list, api.Problem{What: "the fast path rests: " + trouble.Error(), Do: "the agent goes on trying; the switch carries all meanwhile, slower"})
 	}
 	return list
+}
+
+// switchFastPath answers POST /v1/fastpath.
+func (a *Agent) switchFastPath(ctx context.Context, r api.FastPathRequest) (api.Done, error) {
+	switch r.Mode {
+	case "auto", "on", "off":
+	default:
+		return api.Done{}, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the fast path cannot be %q: say auto, on or off", r.Mode)}
+	}
+	a.vswitch.fast.set(r.Mode)
+	if err := a.vswitch.overlay.Pass(ctx); err != nil {
+		return api.Done{}, err
+	}
+	return api.Done{Text: "The fast path is " + a.vswitch.fast.status() + "."}, nil
 }

@@ -31,6 +31,7 @@ func (a *Agent) handlers() api.Handlers {
 		Forget:      a.forget,
 		Keys:        a.keysList,
 		ChangeKeys:  a.keysChange,
+		FastPath:    a.switchFastPath,
 	}
 }
 

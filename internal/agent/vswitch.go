@@ -39,7 +39,7 @@ type vswitch struct {
 	nat      *nat.NAT
 	held     hold.Sockets // of published ports
 	overlay  *overlay.Overlay
-	fast     fastPath
+	fast     *fastPath
 	log      *slog.Logger
 	slow     sync.Once
 }
@@ -197,7 +197,7 @@ func (v *vswitch) await(ctx context.Context) {
 func (v *vswitch) close() error {
 	v.held.Close()
 	var errs []error
-	if v.fast.path != nil {
+	if v.fast != nil {
 		errs = append(errs, v.fast.path.Close())
 	}
 	if v.tunnel != nil {

@@ -29,6 +29,7 @@ type options struct {
 	rest    time.Duration
 	rate    int
 	only    string
+	fast    string
 }
 
 func main() {
@@ -42,6 +43,7 @@ func main() {
 	flag.DurationVar(&o.rest, "rest", 20*time.Second, "how long the idle agent is watched")
 	flag.IntVar(&o.rate, "rate", 5000, "questions a second for names")
 	flag.StringVar(&o.only, "only", "", "only measurements with this word in their name")
+	flag.StringVar(&o.fast, "fastpath", "auto", "the fast path in the column grapevine: auto, on or off")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -72,6 +74,7 @@ func run(ctx context.Context, o options) (err error) {
 		{"docker run", b.dockerRun},
 		{"the agent's own calls", b.calls},
 		{"the agent at rest", b.atRest},
+		{"the fast path: a table of figures, on and off", b.table},
 	}
 	for i, step := range steps {
 		if !strings.Contains(step.what, o.only) {
@@ -82,7 +85,7 @@ func run(ctx context.Context, o options) (err error) {
 			return fmt.Errorf("measure %s: %w", step.what, err)
 		}
 	}
-	fmt.Print(b.report())
+	fmt.Print(b.report(), b.reportTable())
 	return nil
 }
 

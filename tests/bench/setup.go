@@ -35,12 +35,15 @@ type bench struct {
 	lab     *lab.Lab
 	paths   []path
 	samples samples
+
+	tables []place // of which there are samples
+	spent  float64 // processor time of the last TCP measurement, seconds per Gbit
 }
 
 func newBench(ctx context.Context, o options) (*bench, error) {
 	opts := lab.Options{
 		Hosts: 2, Swarm: true, Tree: o.tree,
-		AgentEnv: []string{"GRAPEVINE_LOG_LEVEL=debug"},
+		AgentEnv: []string{"GRAPEVINE_LOG_LEVEL=debug", "GRAPEVINE_FASTPATH=" + o.fast},
 		Progress: func(line string) { progress("      %s", line) },
 	}
 	switch o.kind {

@@ -23,6 +23,7 @@ const (
 	roleNames  = "names"  // a name server
 	roleAsk    = "ask"    // asks a name server
 	roleLoad   = "load"   // asks one again and again
+	roleRate   = "rate"   // transactions and connections a second
 )
 
 const (
@@ -55,6 +56,8 @@ func Init() {
 		err = fetchMain(os.Args[1])
 	case roleNames:
 		err = namesMain(os.Args[1:])
+	case roleRate:
+		err = rateMain(os.Args[1:])
 	case roleAsk:
 		err = askMain(os.Args[1:])
 	case roleLoad:

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+// slow is grapevine with its fast path off.
+const slow = "fast path off"
+
+// figure is a row of the table. Of a rate more is better, of a cost less.
+type figure struct {
+	name    string
+	digits  int
+	measure func(context.Context, *bench, path) (float64, error)
+}
+
+var figures = []figure{
+	{"TCP, 1 stream (Gbit/s)", 2, func(ctx context.Context, b *bench, p path) (float64, error) { return b.streams(ctx, p, 1) }},
+	{"TCP, 8 streams (Gbit/s)", 2, func(ctx context.Context, b *bench, p path) (float64, error) { return b.streams(ctx, p, 8) }},
+	{"round trip (ms)", 4, func(ctx context.Context, _ *bench, p path) (float64, error) { return roundTrip(ctx, p) }},
+	{"UDP, 64 bytes (kpackets/s)", 1, func(ctx context.Context, b *bench, p path) (float64, error) { return b.packets(ctx, p) }},
+	{"TCP request-response (1/s)", 0, func(ctx context.Context, b *bench, p path) (float64, error) { return b.rate(ctx, p, false) }},
+	{"TCP connections (1/s)", 0, func(ctx context.Context, b *bench, p path) (float64, error) { return b.rate(ctx, p, true) }},
+}
+
+// cpu is taken with the first figure: processor time of all hosts.
+const cpu = "CPU (s per Gbit)"
+
+// place is where the two ends are.
+type place struct {
+	name  string
+	paths []path
+}
+
+// table measures all figures at both places, on all paths in turns.
+func (b *bench) table(ctx context.Context) error {
+	places, err := b.places(ctx)
+	if err != nil {
+		return err
+	}
+	b.tables = places
+	for _, at := range places {
+		for _, p := range at.paths {
+			if p.name != slow { // its server is grapevine's
+				if _, err := p.server(ctx, "iperf3", "--server", "--daemon", "--port", "5301"); err != nil {
+					return err
+				}
+				if err := lab.ServeRates(ctx, b.lab.Hosts[1], p.server, "[::]:5302"); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	time.Sleep(time.Second) // the servers listen
+	for round := range b.rounds {
+		for _, at := range places {
+			for i := range at.paths {
+				p := at.paths[(round+i)%len(at.paths)]
+				if err := b.row(ctx, at, p); err != nil {
+					return fmt.Errorf("%s, %s: %w", at.name, p.name, err)
+				}
+			}
+		}
+		progress("      round %d of %d", round+1, b.rounds)
+	}
+	return nil
+}
+
+// row takes one sample of each figure of a path.
+func (b *bench) row(ctx context.Context, at place, p path) error {
+	if err := b.switchFor(ctx, p); err != nil {
+		return err
+	}
+	for _, f := range figures {
+		v, err := f.measure(ctx, b, p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		b.samples.add(f.name, at.name+p.name, v)
+	}
+	b.samples.add(cpu, at.name+p.name, b.spent)
+	return nil
+}
+
+// switchFor turns the fast path of both hosts as the path wants it.
+func (b *bench) switchFor(ctx context.Context, p path) error {
+	mode := map[string]string{grapevine: b.fast, slow: "off"}[p.name]
+	if mode == "" {
+		return nil
+	}
+	for _, h := range b.lab.Hosts {
+		if _, err := h.Grapevine(ctx, "fastpath", mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// places are two hosts and one, with the paths at each.
+func (b *bench) places(ctx context.Context) ([]place, error) {
+	two, one := place{name: "two hosts"}, place{name: "one host"}
+	for _, p := range b.paths {
+		two.paths = append(two.paths, p)
+		if p.name == grapevine {
+			two.paths = append(two.paths, path{slow, p.client, p.server, p.addr})
+		}
+	}
+	h := b.lab.Hosts[0]
+	for _, network := range []string{overlay, grapevine} {
+		if _, err := h.Docker(ctx, "run", "-d", "--name", network+"-near", "--network", network, lab.Image, "sleep", "100000"); err != nil {
+			return nil, err
+		}
+		near, err := h.Container(ctx, network+"-near")
+		if err != nil {
+			return nil, err
+		}
+		end, err := h.Container(ctx, network+"-end")
+		if err != nil {
+			return nil, err
+		}
+		addr := near.Addrs[network][0]
+		if err := end.Reach(ctx, 30*time.Second, addr); err != nil {
+			return nil, err
+		}
+		one.paths = append(one.paths, path{network, end.Exec, near.Exec, addr})
+		if network == grapevine {
+			one.paths = append(one.paths, path{slow, end.Exec, near.Exec, addr})
+		}
+	}
+	return []place{two, one}, nil
+}
+
+// streams is the throughput of so many at once; b.spent is the processor time of it.
+func (b *bench) streams(ctx context.Context, p path, n int) (float64, error) {
+	before, err := b.busy(ctx)
+	if err != nil {
+		return 0, err
+	}
+	text, err := p.client(ctx, "iperf3", "-J", "-t", strconv.Itoa(b.seconds), "-P", strconv.Itoa(n), "-p", "5301", "-c", p.addr.String())
+	if err != nil {
+		return 0, err
+	}
+	after, err := b.busy(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var report struct {
+		End struct {
+			Received struct {
+				Rate  float64 `json:"bits_per_second"`
+				Bytes float64 `json:"bytes"`
+			} `json:"sum_received"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		return 0, fmt.Errorf("read iperf3's report: %w", err)
+	}
+	if n == 1 && report.End.Received.Bytes > 0 {
+		b.spent = (after - before) / (report.End.Received.Bytes * 8 / 1e9)
+	}
+	return report.End.Received.Rate / 1e9, nil
+}
+
+// busy is the processor time, in seconds, of the hosts' kernels.
+func (b *bench) busy(ctx context.Context) (sum float64, err error) {
+	hosts := b.lab.Hosts
+	if b.kind == "namespace" {
+		hosts = hosts[:1] // they share one
+	}
+	for _, h := range hosts {
+		text, err := h.Exec(ctx, "head", "-n1", "/proc/stat")
+		if err != nil {
+			return 0, err
+		}
+		const idle, iowait = 4, 5 // proc(5)
+		for i, field := range strings.Fields(text) {
+			if n, err := strconv.ParseFloat(field, 64); err == nil && i != idle && i != iowait {
+				sum += n / 100
+			}
+		}
+	}
+	return sum, nil
+}
+
+// packets is how many small datagrams a second arrive, in thousands.
+func (b *bench) packets(ctx context.Context, p path) (float64, error) {
+	text, err := p.client(ctx, "iperf3", "-J", "-u", "-b", "0", "-l", "64", "-t", strconv.Itoa(b.seconds), "-p", "5301", "-c", p.addr.String())
+	if err != nil {
+		return 0, err
+	}
+	var report struct {
+		End struct {
+			Sum struct {
+				All     float64 `json:"packets"`
+				Missing float64 `json:"lost_packets"`
+				Seconds float64 `json:"seconds"`
+			} `json:"sum"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		return 0, fmt.Errorf("read iperf3's report: %w", err)
+	}
+	s := report.End.Sum
+	if s.Seconds == 0 {
+		return 0, errors.New("iperf3 reports no datagrams")
+	}
+	return (s.All - s.Missing) / s.Seconds / 1000, nil
+}
+
+func (b *bench) rate(ctx context.Context, p path, connect bool) (float64, error) {
+	host := p.addr.String()
+	if p.addr.Is6() {
+		host = "[" + host + "]"
+	}
+	return lab.Rate(ctx, p.client, host+":5302", connect, time.Duration(b.seconds)*time.Second)
+}
+
+// reportTable is the medians and what the fast path makes of them.
+func (b *bench) reportTable() string {
+	var out strings.Builder
+	for _, at := range b.tables {
+		fmt.Fprintf(&out, "\n%s: medians of %d rounds, %s hosts\n\n", at.name, b.rounds, b.kind)
+		w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(w, "\tunderlay\toverlay\tgrapevine\tfast path off\tgrapevine/overlay\ton/off\t")
+		row := func(name string, digits int) {
+			var v []float64
+			for _, path := range []string{underlay, overlay, grapevine, slow} {
+				v = append(v, b.samples.median(name, at.name+path))
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", name, cell(v[0], digits), cell(v[1], digits), cell(v[2], digits), cell(v[3], digits),
+				ratio(v[2], v[1]), ratio(v[2], v[3]))
+		}
+		for _, f := range figures {
+			row(f.name, f.digits)
+		}
+		row(cpu, 3)
+		_ = w.Flush() // to memory
+	}
+	return out.String()
+}

@@ -28,8 +28,8 @@ var figures = []figure{
 	{"TCP, 8 streams (Gbit/s)", 2, func(ctx context.Context, b *bench, p path) (float64, error) { return b.streams(ctx, p, 8) }},
 	{"round trip (ms)", 4, func(ctx context.Context, _ *bench, p path) (float64, error) { return roundTrip(ctx, p) }},
 	{"UDP, 64 bytes (kpackets/s)", 1, func(ctx context.Context, b *bench, p path) (float64, error) { return b.packets(ctx, p) }},
-	{"TCP request-response (1/s)", 0, func(ctx context.Context, b *bench, p path) (float64, error) { return b.rate(ctx, p, false) }},
-	{"TCP connections (1/s)", 0, func(ctx context.Context, b *bench, p path) (float64, error) { return b.rate(ctx, p, true) }},
+	{"TCP request-response (1/s)", 0, func(ctx context.Context, b *bench, p path) (float64, error) { return b.perSecond(ctx, p, false) }},
+	{"TCP connections (1/s)", 0, func(ctx context.Context, b *bench, p path) (float64, error) { return b.perSecond(ctx, p, true) }},
 }
 
 // cpu is taken with the first figure: processor time of all hosts.
@@ -216,7 +216,7 @@ func (b *bench) packets(ctx context.Context, p path) (float64, error) {
 	return (s.All - s.Missing) / s.Seconds / 1000, nil
 }
 
-func (b *bench) rate(ctx context.Context, p path, connect bool) (float64, error) {
+func (b *bench) perSecond(ctx context.Context, p path, connect bool) (float64, error) {
 	host := p.addr.String()
 	if p.addr.Is6() {
 		host = "[" + host + "]"

@@ -30,10 +30,10 @@ type Contents struct {
 }
 
 // never are destinations that the switch looks at before any range.
-var never = []netip.Prefix{
+var never = append([]netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"), netip.MustParsePrefix("ff00::/8"),
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
-}
+}, pipeline.HostRanges...)
 
 // Compile says what the programs may carry of what in's flows would. Devices has the
 // index of the host's end of each endpoint's veth; endpoints that are not in it, and

@@ -18,6 +18,7 @@ func TestMain(m *testing.M) { ovstest.Main(m) }
 var (
 	vteps     = addrs("192.0.2.2", "192.0.2.3", "2001:db8::4")
 	vnids     = []uint32{5, 5, 5, 0, 6}
+	hosts     = [][]netip.Addr{addrs("240.0.0.2", "fd67:7261:7065::2"), addrs("240.0.0.3"), nil}
 	endpoints = []string{"a", "b", "c", "d"}
 	macs      = map[string]net.HardwareAddr{
 		"a": {2, 0x42, 0, 0, 0, 0xa}, "b": {2, 0x42, 0, 0, 0, 0xb}, "c": {2, 0x42, 0, 0, 0, 0xc}, "d": {2, 0x42, 0, 0, 0, 0xd},
@@ -27,7 +28,7 @@ var (
 		"10.128.0.1", "10.128.0.2", "10.128.0.3", "10.128.0.130", "10.128.0.131", "10.128.7.7", "10.129.0.1", "10.129.0.2", "10.129.0.200",
 		"fd00:1::1", "fd00:1::2", "fd00:1::8000:2", "fd00:2::1", "fd00:2::2",
 	)
-	elsewhere = addrs("224.0.0.1", "224.1.0.5", "255.255.255.255", "127.0.0.1", "127.1.0.9", "198.51.100.1", "0.0.0.0", "ff02::1", "::1", "fe80::1", "::", "2001:db8::9")
+	elsewhere = addrs("224.0.0.1", "224.1.0.5", "255.255.255.255", "127.0.0.1", "127.1.0.9", "198.51.100.1", "0.0.0.0", "ff02::1", "::1", "fe80::1", "::", "2001:db8::9", "240.0.0.2", "240.0.0.9", "fd67:7261:7065::2")
 )
 
 func addrs(s ...string) (out []netip.Addr) {
@@ -48,12 +49,12 @@ func prefixes(s ...string) (out []netip.Prefix) {
 func inputs() *rapid.Generator[pipeline.Input] {
 	return rapid.Custom(func(t *rapid.T) pipeline.Input {
 		in := pipeline.Input{
-			Round: pipeline.Round, Tunnel: pipeline.HeaderBits, VXLANPort: 4789,
+			Round: pipeline.Round, Tunnel: pipeline.HeaderBits, VXLANPort: 4789, Host: addrs("240.0.0.9", "fd67:7261:7065::9"),
 			TunnelPort: 1, GatewayPort: 2, GatewayMAC: net.HardwareAddr{2, 0x42, 0, 0, 0, 2},
 		}
 		for i, v := range vteps {
 			if rapid.IntRange(0, 3).Draw(t, "knows "+v.String()) < 3 {
-				in.VTEPs = append(in.VTEPs, pipeline.VTEP{Addr: v, Index: uint32(i + 1)})
+				in.VTEPs = append(in.VTEPs, pipeline.VTEP{Addr: v, Index: uint32(i + 1), Host: hosts[i]})
 			}
 		}
 		taken := map[netip.Addr]bool{}
@@ -67,7 +68,7 @@ func inputs() *rapid.Generator[pipeline.Input] {
 		}
 		seen := map[netip.Prefix]bool{}
 		for range rapid.IntRange(2, 8).Draw(t, "routes") {
-			a := rapid.SampledFrom(slices.Concat(numbers, elsewhere[:5])).Draw(t, "of")
+			a := rapid.SampledFrom(slices.Concat(numbers, elsewhere[:5], elsewhere[len(elsewhere)-3:])).Draw(t, "of")
 			p, _ := a.Prefix(rapid.IntRange(a.BitLen()*3/8, a.BitLen()).Draw(t, "bits"))
 			if seen[p] {
 				continue

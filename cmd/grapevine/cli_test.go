@@ -101,12 +101,13 @@ func TestJSON(t *testing.T) {
 		JoinCommand: func(context.Context) (api.JoinCommand, error) {
 			return api.JoinCommand{Plugin: "docker plugin install x"}, nil
 		},
-		Leave:  func(_ context.Context, r api.LeaveRequest) (api.Done, error) { return api.Done{Text: "left"}, nil },
-		Forget: func(_ context.Context, r api.ForgetRequest) (api.Done, error) { return api.Done{Text: r.Hosts[0]}, nil },
+		Leave:    func(_ context.Context, r api.LeaveRequest) (api.Done, error) { return api.Done{Text: "left"}, nil },
+		Forget:   func(_ context.Context, r api.ForgetRequest) (api.Done, error) { return api.Done{Text: r.Hosts[0]}, nil },
+		FastPath: func(_ context.Context, r api.FastPathRequest) (api.Done, error) { return api.Done{Text: r.Mode}, nil },
 	}
 	for args, want := range map[string]string{
 		"status": "host1", "nodes": "host1", "networks": "blue", "endpoints": "db", "ring": "blue", "flows": "ip",
-		"join-command": "docker plugin install x", "leave": "left", "forget host9": "host9", "version": "version",
+		"join-command": "docker plugin install x", "leave": "left", "forget host9": "host9", "fastpath auto": "auto", "version": "version",
 	} {
 		out, err := run(t, h, append(strings.Fields(args), "-o", "json")...)
 		if err != nil || !json.Valid([]byte(out)) || !strings.Contains(out, `"`+want+`"`) {

@@ -22,10 +22,10 @@ func TestNeighbours(t *testing.T) {
 			in := func(args ...string) string { return run(append([]string{"ip", "netns", "exec", "box"}, args...)...) }
 			in("ip", "link", "set", "gva", "address", "02:42:00:00:00:61")
 			in("ip", "link", "set", "gva", "up")
-			in("ip", "addr", "add", "fd00:1::7/64", "dev", "gva", "nodad")
+			in("ip", "addr", "replace", "fd00:1::7/64", "dev", "gva", "nodad")
 			run("ip", "link", "set", "gv0", "address", "02:42:00:00:00:02")
 			run("ip", "link", "set", "gv0", "up")
-			run("ip", "addr", "add", "fd00:1::1/64", "dev", "gv0", "nodad")
+			run("ip", "addr", "replace", "fd00:1::1/64", "dev", "gv0", "nodad")
 			for _, key := range []string{"base_reachable_time_ms=100", "delay_first_probe_time=1", "retrans_time_ms=100"} {
 				in("sysctl", "-qw", "net.ipv6.neigh.gva."+key)
 				run("sysctl", "-qw", "net.ipv6.neigh.gv0."+key)

@@ -157,16 +157,31 @@ MAC first and is told the router's. These flows carry it out:
 	in := example(Metadata)
 	ep, rng := endpointObject("db"), routeObject(in.Routes[1].Prefix)
 	b.WriteString(walk(in, []step{
-		{Classify, object{}, ""}, {SpoofGuard, ep, "nw_src=10.128.0.7"}, {ARPResponder, object{}, ""}, {NDReply, object{}, ""},
-		{Conntrack, object{}, ""}, {EgressPolicy, object{}, ""}, {Service, object{}, ""},
-		{Forwarding, rng, "nw_dst=10.128.2.0/23"}, {VNIDCheck, vnidObject(5), ""}, {IngressPolicy, object{}, ""},
+		{Classify, object{}, ""},
+		{SpoofGuard, ep, "nw_src=10.128.0.7"},
+		{ARPResponder, object{}, ""},
+		{NDReply, object{}, ""},
+		{Conntrack, object{}, ""},
+		{EgressPolicy, object{}, ""},
+		{Service, object{}, ""},
+		{Forwarding, rng, "nw_dst=10.128.2.0/23"},
+		{VNIDCheck, vnidObject(5), ""},
+		{IngressPolicy, object{}, ""},
 		{Output, object{}, "reg2=0x1"},
 	}))
 	b.WriteString("\nand these let the answer in:\n\n")
 	b.WriteString(walk(in, []step{
-		{Classify, object{}, "in_port=1"}, {TunnelSource, vtepObject(in.VTEPs[0].Addr), ""}, {SpoofGuard, rng, "reg4"},
-		{ARPResponder, object{}, ""}, {NDReply, object{}, ""}, {Conntrack, object{}, ""}, {EgressPolicy, object{}, ""}, {Service, object{}, ""},
-		{Forwarding, ep, "nw_dst=10.128.0.7"}, {VNIDCheck, vnidObject(5), ""}, {IngressPolicy, object{}, ""},
+		{Classify, object{}, "in_port=1"},
+		{TunnelSource, vtepObject(in.VTEPs[0].Addr), ""},
+		{SpoofGuard, rng, "reg4"},
+		{ARPResponder, object{}, ""},
+		{NDReply, object{}, ""},
+		{Conntrack, object{}, ""},
+		{EgressPolicy, object{}, ""},
+		{Service, object{}, ""},
+		{Forwarding, ep, "nw_dst=10.128.0.7"},
+		{VNIDCheck, vnidObject(5), ""},
+		{IngressPolicy, object{}, ""},
 		{Output, object{}, ""},
 	}))
 	b.WriteString(`

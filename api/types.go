@@ -71,6 +71,8 @@ type Node struct {
 	Version  string         `json:"version"`
 	Datapath string         `json:"datapath"`
 	MTU      int            `json:"mtu"`
+	// VXLANPort is the UDP port of its VTEP.
+	VXLANPort uint16 `json:"vxlanPort"`
 }
 
 // Network is a network of the cluster.

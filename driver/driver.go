@@ -111,7 +111,8 @@ type Driver struct {
 	undeclared bool                     // ports did not get as far as to the packets
 	unheld     map[ports.Binding]string // what somebody else has besides, and who
 
-	mu    sync.Mutex // covers local, ours, and the records that go with them
+	mu    sync.Mutex // covers local, ours, swarm, and the records that go with them
+	swarm docker.Swarm
 	local *local
 	ours  ours
 }

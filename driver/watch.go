@@ -139,6 +139,9 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	if v.networks, err = d.docker.Networks(ctx); err != nil {
 		return v, err
 	}
+	if err = d.lookForSwarm(ctx, v.networks); err != nil {
+		return v, err
+	}
 	if v.containers, err = d.docker.Containers(ctx); err != nil {
 		return v, err
 	}

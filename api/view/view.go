@@ -19,7 +19,7 @@ func Nodes(s *cluster.Snapshot, self cluster.NodeID, alive func(cluster.NodeID) 
 		nodes = append(nodes, api.Node{
 			ID: string(n.ID), Name: n.Name, VTEP: n.VTEP, Gossip: n.Gossip,
 			Alive: n.ID == self || alive(n.ID), Self: n.ID == self,
-			Version: n.Agent, Datapath: n.Datapath, MTU: n.MTU,
+			Version: n.Agent, Datapath: n.Datapath, MTU: n.MTU, VXLANPort: n.VXLANPort,
 		})
 	}
 	slices.SortFunc(nodes, func(a, b api.Node) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/ovs"
 	"github.com/grapevine-net/grapevine/internal/plugin"
 	"github.com/grapevine-net/grapevine/ipam"
@@ -30,7 +32,33 @@ func (a *Agent) openDriver() (err error) {
 	return nil
 }
 
-func (a *Agent) driverProblems() []api.Problem { return a.portProblems() }
+func (a *Agent) driverProblems() []api.Problem {
+	if a.driver == nil {
+		return nil
+	}
+	return append(swarmProblems(a.driver.Swarm(), a.cfg.VXLANPort), a.portProblems()...)
+}
+
+// swarmPort is the UDP port of a swarm's overlay networks, unless it was begun with
+// --data-path-port.
+const swarmPort = 4789
+
+// swarmProblems are those of a host that is part of a Docker swarm as well. The kernel
+// gives the port to who comes first, and the other one's containers get no interface, or
+// reach no other host.
+func swarmProblems(s docker.Swarm, port uint16) []api.Problem {
+	said, theirs := "", s.VXLANPort
+	if theirs == 0 {
+		said, theirs = " (Docker tells the swarm's port on its managers only; this is taken for it)", swarmPort
+	}
+	if !s.Active || theirs != port {
+		return nil
+	}
+	return []api.Problem{{
+		What: fmt.Sprintf("Docker Swarm is active on this host, and its overlay networks use UDP port %d as well: only one of the two can have it%s", theirs, said),
+		Do:   "set GRAPEVINE_VXLAN_PORT to another one, such as 4790, the same on every host",
+	}}
+}
 
 // links makes containers' interfaces as this host's datapath wants them.
 func (v *vswitch) links() driver.Links {

@@ -71,7 +71,7 @@ func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem
 			add("start it; if it is gone for good: grapevine forget "+n.Name, "host %s (%s) does not answer", n.Name, n.VTEP)
 		}
 	}
-	list = append(list, differences(nodes, a.underlay.MTU)...)
+	list = append(list, differences(nodes, a.underlay.MTU, a.cfg.VXLANPort)...)
 	list = append(list, a.vswitch.problems()...)
 	return append(list, a.driverProblems()...)
 }
@@ -116,7 +116,7 @@ func (a *Agent) waitsFor(snap *cluster.Snapshot) string {
 }
 
 // differences finds settings that are to be the same on all hosts and are not.
-func differences(nodes []api.Node, mtu int) (list []api.Problem) {
+func differences(nodes []api.Node, mtu int, vxlan uint16) (list []api.Problem) {
 	names := map[string]string{}
 	for _, n := range nodes {
 		if other, twice := names[n.Name]; twice {
@@ -126,6 +126,12 @@ func differences(nodes []api.Node, mtu int) (list []api.Problem) {
 			})
 		}
 		names[n.Name] = n.ID
+		if n.Alive && n.VXLANPort != vxlan && n.VXLANPort != 0 {
+			list = append(list, api.Problem{
+				What: fmt.Sprintf("the UDP port of VXLAN is %d here and %d on %s: containers of the two do not reach each other", vxlan, n.VXLANPort, n.Name),
+				Do:   "set GRAPEVINE_VXLAN_PORT to the same on every host",
+			})
+		}
 		if n.MTU != mtu && n.MTU != 0 {
 			list = append(list, api.Problem{
 				What: fmt.Sprintf("the underlay's MTU is %d here and %d on %s", mtu, n.MTU, n.Name),

@@ -75,6 +75,20 @@ func TestLists(t *testing.T) {
 	}
 }
 
+func TestSwarm(t *testing.T) {
+	for said, want := range map[string]Swarm{
+		`{"Swarm":{"LocalNodeState":"inactive"}}`:                               {},
+		`{"Swarm":{"LocalNodeState":"active","Cluster":{"DataPathPort":7777}}}`: {Active: true, VXLANPort: 7777},
+		`{"Swarm":{"LocalNodeState":"active","Cluster":null}}`:                  {Active: true}, // a worker
+	} {
+		path := filepath.Join(t.TempDir(), "d.sock")
+		api(t, path, map[string]http.HandlerFunc{"GET /info": text(200, said)})
+		if got, err := New("unix://" + path).Swarm(t.Context()); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", said, got, err)
+		}
+	}
+}
+
 func TestInspect(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "d.sock")
 	api(t, path, map[string]http.HandlerFunc{

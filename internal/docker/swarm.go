@@ -1,0 +1,29 @@
+package docker
+
+import (
+	"context"
+
+	"github.com/docker/docker/api/types/swarm"
+	"github.com/docker/docker/client"
+)
+
+// Swarm is the part that this host has in a Docker swarm.
+type Swarm struct {
+	Active bool
+	// VXLANPort is the UDP port of its overlay networks; 0: managers only are told it, and
+	// this host is none.
+	VXLANPort uint16
+}
+
+// Swarm asks the engine for its part in a swarm.
+func (c *Client) Swarm(ctx context.Context) (s Swarm, err error) {
+	err = c.do(ctx, "ask for the swarm", func(ctx context.Context, cli *client.Client) error {
+		info, err := cli.Info(ctx)
+		s.Active = info.Swarm.LocalNodeState == swarm.LocalNodeStateActive
+		if of := info.Swarm.Cluster; of != nil {
+			s.VXLANPort = uint16(of.DataPathPort)
+		}
+		return err
+	})
+	return s, err
+}

@@ -78,6 +78,26 @@ func (c *Client) Forget(ctx context.Context, r ForgetRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "forget", r)
 }
 
+// Backup writes the state of the agent's host to w.
+func (c *Client) Backup(ctx context.Context, w io.Writer) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/backup", http.NoBody)
+	if err != nil {
+		return fmt.Errorf("make the request: %w", err)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return failure(response)
+	}
+	if _, err := io.Copy(w, response.Body); err != nil {
+		return fmt.Errorf("read the backup from the agent: %w", err)
+	}
+	return nil
+}
+
 // Keys lists the gossip keys of all hosts.
 func (c *Client) Keys(ctx context.Context) ([]Key, error) {
 	return call[[]Key](ctx, c, http.MethodGet, "keys", nil)

@@ -30,6 +30,7 @@ type Handlers struct {
 	Leave       func(context.Context, LeaveRequest) (Done, error)
 	Forget      func(context.Context, ForgetRequest) (Done, error)
 	Keys        func(context.Context) ([]Key, error)
+	Backup      func(context.Context, io.Writer) error
 	ChangeKeys  func(context.Context, KeysRequest) (Done, error)
 	FastPath    func(context.Context, FastPathRequest) (Done, error)
 }
@@ -104,6 +105,7 @@ func (h Handlers) mux() *http.ServeMux {
 	get(mux, "/v1/join-command", h.JoinCommand)
 	post(mux, "/v1/leave", h.Leave)
 	post(mux, "/v1/forget", h.Forget)
+	mux.HandleFunc("GET /v1/backup", h.backup)
 	get(mux, "/v1/keys", h.Keys)
 	post(mux, "/v1/keys", h.ChangeKeys)
 	post(mux, "/v1/fastpath", h.FastPath)
@@ -132,6 +134,29 @@ func post[Q, T any](mux *http.ServeMux, path string, f func(context.Context, Q) 
 		value, err := f(r.Context(), request)
 		reply(w, value, err)
 	})
+}
+
+// backup answers with the bytes of a backup. After an error they end early.
+func (h Handlers) backup(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/x-tar")
+	out := &counting{Writer: w}
+	switch err := h.Backup(r.Context(), out); {
+	case err != nil && out.n == 0:
+		reply(w, nil, err)
+	case err != nil:
+		panic(http.ErrAbortHandler) // so that the caller sees it
+	}
+}
+
+type counting struct {
+	io.Writer
+	n int
+}
+
+func (c *counting) Write(b []byte) (int, error) {
+	n, err := c.Writer.Write(b)
+	c.n += n
+	return n, err
 }
 
 // reply writes the value, or the error as {"error": "..."}.

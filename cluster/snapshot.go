@@ -184,6 +184,19 @@ func after(v Version) Version {
 	return Version{v.Counter + 1, v.Node}
 }
 
+// Highest returns the highest counter that has been heard of from a writer,
+// whatever is missing below, 0 if none.
+func (s *Snapshot) Highest(node NodeID) uint64 {
+	high := s.Mark(node)
+	s.byWriter.DescendLessOrEqual(&Record{Version: Version{math.MaxUint64, node}}, func(r *Record) bool {
+		if r.Version.Node == node {
+			high = max(high, r.Version.Counter)
+		}
+		return false
+	})
+	return high
+}
+
 // Mark returns the mark of one writer, 0 if nothing of it has been heard of.
 func (s *Snapshot) Mark(node NodeID) uint64 {
 	m, _ := s.marks.Get(mark{node: node})

@@ -27,6 +27,19 @@ func cloneError(id string, a, b netip.AddrPort) error {
 	return fmt.Errorf("hosts at %v and %v have the same node ID %s: if one is a copy of the other, stop it and remove its state directory", a, b, id)
 }
 
+// cloneMemory is how long a host takes care after it has met its own ID
+// elsewhere: longer than the pause between two push/pulls.
+const cloneMemory = time.Minute
+
+// Clone returns the address at which another host was seen to have this host's ID
+// within the last minute, and whether there is one. It may be this host itself,
+// which has just changed its address.
+func (g *Gossip) Clone() (at netip.AddrPort, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.clone, !g.cloneSeen.IsZero() && time.Since(g.cloneSeen) < cloneMemory
+}
+
 func clusterError(id string, addr netip.AddrPort, theirs, ours string) error {
 	return fmt.Errorf(refusedMark+"host %s (%v) belongs to cluster %s, this one to cluster %s: to move a host, take it out of its cluster first (grapevine leave)", id, addr, theirs, ours)
 }

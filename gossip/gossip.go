@@ -33,13 +33,15 @@ type Gossip struct {
 	keyMu   sync.Mutex // changes of the keyring: one at a time
 	keyring *memberlist.Keyring
 
-	mu       sync.Mutex // guards the next block; no call of memberlist under it
-	cluster  string
-	meta     []byte
-	leaving  bool
-	peers    map[string]*peer
-	problems map[string]problem
-	handlers map[string]Handler
+	mu        sync.Mutex // guards the next block; no call of memberlist under it
+	cluster   string
+	meta      []byte
+	leaving   bool
+	peers     map[string]*peer
+	problems  map[string]problem
+	clone     netip.AddrPort // who else has our ID
+	cloneSeen time.Time
+	handlers  map[string]Handler
 
 	clusterKnown chan struct{} // closed when cluster is set
 	announce     chan struct{} // room for one: our meta has changed

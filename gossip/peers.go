@@ -191,6 +191,11 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 func (e events) NotifyConflict(existing, other *memberlist.Node) {
 	g := e.g
 	a, b := addrOf(existing), addrOf(other)
+	if existing.Name == g.cfg.Node {
+		g.mu.Lock()
+		g.clone, g.cloneSeen = b, time.Now()
+		g.mu.Unlock()
+	}
 	g.refuse(RefusedClone, "conflict "+existing.Name+" "+b.String(), cloneError(existing.Name, a, b))
 }
 

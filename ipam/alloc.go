@@ -56,8 +56,11 @@ type Config struct {
 	HostBits int
 	// Routes returns the host's routes, which no network of ours may overlap.
 	Routes func() ([]Route, error)
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Halt says why this host must hand out nothing at present, nil if it may; Halt
+	// itself may be nil. It must not block.
+	Halt func() error
+	Now  func() time.Time
+	Log  *slog.Logger
 }
 
 // Allocator hands out what this host owns and asks peers for more. It is safe
@@ -116,6 +119,20 @@ func Seed(r Replica, self cluster.NodeID) error {
 	})
 	if err != nil {
 		return fmt.Errorf("seed the cluster: %w", err)
+	}
+	return nil
+}
+
+// mayHandOut says why nothing may be handed out or given away that is not
+// already. a.mu is held.
+func (a *Allocator) mayHandOut() error {
+	if a.arrested {
+		return errors.New("this host is leaving the cluster: it hands out no addresses and makes no networks")
+	}
+	if a.cfg.Halt != nil {
+		if err := a.cfg.Halt(); err != nil {
+			return fmt.Errorf("this host hands out no addresses and makes no networks now: %w; see `grapevine status`", err)
+		}
 	}
 	return nil
 }

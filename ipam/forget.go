@@ -28,6 +28,11 @@ var everything = []netip.Prefix{
 // changed and the error says which and why: bring that host back, or name it as
 // dead as well. Repeating it after success is no error.
 func (a *Allocator) Takeover(ctx context.Context, dead ...cluster.NodeID) error {
+	if a.cfg.Halt != nil {
+		if err := a.cfg.Halt(); err != nil {
+			return fmt.Errorf("forget: not on this host now: %w; see `grapevine status`", err)
+		}
+	}
 	others, err := a.electorate(dead)
 	if err != nil {
 		return err

@@ -55,6 +55,9 @@ func (a *Allocator) give(to cluster.NodeID, g askGive) ([]cluster.Record, error)
 	if err := a.mayHave(to); err != nil {
 		return nil, err
 	}
+	if err := a.mayHandOut(); err != nil {
+		return nil, err
+	}
 	block, err := a.choose(g)
 	if err != nil {
 		return nil, err

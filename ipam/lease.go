@@ -73,16 +73,16 @@ func checkExact(s cluster.Subnet, want netip.Addr) error {
 func (a *Allocator) lease(sub cluster.Subnet, limit netip.Prefix, want netip.Addr) (netip.Addr, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.arrested {
-		return netip.Addr{}, errors.New("this host is leaving the cluster: it hands out no addresses")
+	if want.IsValid() && isAux(sub, want) {
+		return want, nil
+	}
+	if _, ok := a.state.leases[want]; ok && want.IsValid() && !a.arrested {
+		return want, nil // a replay
+	}
+	if err := a.mayHandOut(); err != nil {
+		return netip.Addr{}, err
 	}
 	if want.IsValid() {
-		if isAux(sub, want) {
-			return want, nil
-		}
-		if _, ok := a.state.leases[want]; ok {
-			return want, nil
-		}
 		if !a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, single(want)) {
 			return netip.Addr{}, errShort
 		}

@@ -80,8 +80,8 @@ func (a *Allocator) hasPrefix(cidr netip.Prefix, bits int, avoid []netip.Prefix)
 func (a *Allocator) reservePrefix(cidr netip.Prefix, bits, hostBits int, avoid []netip.Prefix) (netip.Prefix, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.arrested {
-		return netip.Prefix{}, errors.New("this host is leaving the cluster: it makes no networks")
+	if err := a.mayHandOut(); err != nil {
+		return netip.Prefix{}, err
 	}
 	// A prefix of a deleted network is used again only when this host owns all of
 	// it: then every host that had a share has given it back, knowing that the

@@ -47,8 +47,8 @@ func (a *Allocator) hasVNID() bool {
 func (a *Allocator) nextVNID() (uint32, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.arrested {
-		return 0, errors.New("this host is leaving the cluster: it makes no networks")
+	if err := a.mayHandOut(); err != nil {
+		return 0, err
 	}
 	p, ok := next(a.unused(ring.VNIDs), ring.VNIDs.Addr().BitLen(), a.state.cursors[ring.VNIDs])
 	if !ok {
@@ -88,6 +88,9 @@ func (a *Allocator) VNIDExact(ctx context.Context, v uint32, name string) error 
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := a.mayHandOut(); err != nil {
+		return err
+	}
 	if !inside(single(addr), a.unused(single(addr))) {
 		return fmt.Errorf("VNID %d: %w by a network that is being created or was deleted less than %s ago; choose another one", v, ErrInUse, vnidRest)
 	}

@@ -45,6 +45,8 @@ type Replica struct {
 	// behind says that the disk is older than state, be it in the marks only.
 	behind bool
 	syncs  answers
+	// gate says why nothing may be written, if so; nil: it always may.
+	gate func() error
 	// signed says that only signed records are believed.
 	signed bool
 
@@ -75,6 +77,15 @@ func Signed(key ed25519.PrivateKey) Option {
 func Judged(f func(heir, dead cluster.NodeID) bool) Option {
 	return func(r *Replica) error {
 		r.state.Judge(f)
+		return nil
+	}
+}
+
+// Gated makes Update fail, if it would write anything, with what f returns. f must
+// not block.
+func Gated(f func() error) Option {
+	return func(r *Replica) error {
+		r.gate = f
 		return nil
 	}
 }
@@ -136,6 +147,16 @@ func (r *Replica) Trouble() error {
 	return nil
 }
 
+// Distrust makes err the Trouble of this host, if it has none yet.
+func (r *Replica) Distrust(err error) { r.trouble.CompareAndSwap(nil, &err) }
+
+// Settled reports whether the state has heard a whole answer (cluster.State.Settled).
+func (r *Replica) Settled() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Settled()
+}
+
 // Tx is an Update under way. It is valid inside the function it is passed to.
 type Tx struct {
 	state   *cluster.State
@@ -186,6 +207,11 @@ func (r *Replica) Update(fn func(*Tx) error) (rev uint64, err error) {
 	}
 	if len(tx.written) == 0 {
 		return r.Snapshot().Rev(), nil
+	}
+	if r.gate != nil {
+		if err := r.gate(); err != nil {
+			return 0, fmt.Errorf("write to the cluster's state: %w", err)
+		}
 	}
 	if err := r.commit(tx.state, true); err != nil {
 		return 0, fmt.Errorf("write to the cluster's state: %w", err)

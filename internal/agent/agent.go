@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -56,6 +57,7 @@ type Agent struct {
 	stopWork context.CancelFunc
 	stopped  chan struct{}
 	left     latch
+	unproven atomic.Bool // restored from a backup, and not sure yet that nothing is missing
 }
 
 // Run runs an agent until ctx ends (nil) or it cannot go on (the error says why).
@@ -106,6 +108,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"replica":    a.replica.Run,
 		"broadcast":  a.broadcast,
 		"keys":       a.catchUpKeys,
+		"restored":   a.proveRestored,
 		"membership": a.membership,
 		"ipam":       a.alloc.Run,
 		"switch":     a.vswitch.run,

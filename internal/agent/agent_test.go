@@ -65,7 +65,7 @@ func newHost(t *testing.T, n int, dir string, join ...int) *host {
 	if a.db, err = store.Open(filepath.Join(dir, stateFile)); err != nil {
 		t.Fatal(err)
 	}
-	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget)); err != nil {
+	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget), replica.Gated(a.gate)); err != nil {
 		t.Fatal(err)
 	}
 	for _, open := range []func() error{a.resumeSeed, a.openGossip, a.openIPAM} {
@@ -87,7 +87,7 @@ func newHost(t *testing.T, n int, dir string, join ...int) *host {
 func (h *host) run() *host {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	tasks, ctx := errgroup.WithContext(ctx)
-	for _, f := range []func(context.Context) error{h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.catchUpKeys, h.alloc.Run} {
+	for _, f := range []func(context.Context) error{h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.catchUpKeys, h.proveRestored, h.alloc.Run} {
 		tasks.Go(func() error { return f(ctx) })
 	}
 	stopped := false

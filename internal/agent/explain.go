@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -83,9 +84,13 @@ func apologies(cfg config.Config, cause error, version string) api.Handlers {
 		Flows:       refuse[[]api.Flow](cause),
 		JoinCommand: refuse[api.JoinCommand](cause),
 		Leave:       func(ctx context.Context, _ api.LeaveRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
-		Keys:        refuse[[]api.Key](cause),
-		ChangeKeys:  func(ctx context.Context, _ api.KeysRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
-		Forget:      func(ctx context.Context, _ api.ForgetRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
+		Backup: func(ctx context.Context, _ io.Writer) error {
+			_, err := refuse[any](cause)(ctx)
+			return err
+		},
+		Keys:       refuse[[]api.Key](cause),
+		ChangeKeys: func(ctx context.Context, _ api.KeysRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
+		Forget:     func(ctx context.Context, _ api.ForgetRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
 	}
 }
 

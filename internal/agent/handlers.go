@@ -30,6 +30,7 @@ func (a *Agent) handlers() api.Handlers {
 		Leave:       a.leave,
 		Forget:      a.forget,
 		Keys:        a.keysList,
+		Backup:      a.backup,
 		ChangeKeys:  a.keysChange,
 		FastPath:    a.switchFastPath,
 	}

@@ -19,6 +19,9 @@ const seedPatience = 3 * time.Second
 // membership makes this host part of a cluster, which it begins if that is its
 // role, and keeps its Node record as it should be.
 func (a *Agent) membership(ctx context.Context) error {
+	if !a.waitProven(ctx) {
+		return nil
+	}
 	if err := a.describe(); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/internal/backup"
 	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/identity"
@@ -23,7 +24,7 @@ import (
 	"github.com/grapevine-net/grapevine/replica"
 )
 
-const stateFile = "grapevine.db"
+const stateFile = backup.StateFile
 
 // open makes the parts of the agent, from the disk up. After an error, close
 // undoes what has been done.
@@ -49,7 +50,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if a.db, err = store.Open(filepath.Join(a.cfg.State, stateFile)); err != nil {
 		return err
 	}
-	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget)); err != nil {
+	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget), replica.Gated(a.gate)); err != nil {
 		return err
 	}
 	if err := a.resumeSeed(); err != nil {
@@ -90,6 +91,9 @@ func (a *Agent) close() {
 
 // identify finds out who this host is and what it is to do about the cluster.
 func (a *Agent) identify() (err error) {
+	if err := whole(a.cfg.State); err != nil {
+		return err
+	}
 	if a.id, err = identity.Load(a.cfg.State); err != nil {
 		return err
 	}
@@ -97,6 +101,7 @@ func (a *Agent) identify() (err error) {
 	if err != nil {
 		return err
 	}
+	a.unproven.Store(a.id.Restored)
 	a.role = identity.Decide(a.id, own, a.cfg.Join)
 	keys, err := identity.Keys(a.role, a.cfg.Keys, a.cfg.KeyFile, config.ParseKeys)
 	if err != nil {
@@ -106,6 +111,32 @@ func (a *Agent) identify() (err error) {
 		return err
 	}
 	a.log.Info("this host", "node", a.id.Node, "name", a.cfg.Name, "role", a.role, "cluster", a.id.Cluster)
+	return nil
+}
+
+// whole refuses a state directory that has lost one of its two files: to go on
+// without would begin anew under an ID that owns something, or with the memory of
+// another host.
+func whole(dir string) error {
+	const advice = "restore both from a backup (`grapevine restore`), else `grapevine forget` this host on another one, and remove %s to join as a new host"
+	st, err := os.Stat(filepath.Join(dir, stateFile))
+	there := err == nil && st.Size() > 0
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("look for the state file: %w; the agent must run as root", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, identity.File)); errors.Is(err, os.ErrNotExist) {
+		if there {
+			return fmt.Errorf("%s is there, but %s beside it is gone: "+advice, filepath.Join(dir, stateFile), identity.File, dir)
+		}
+		return nil
+	}
+	id, err := identity.Load(dir)
+	if err != nil {
+		return err
+	}
+	if id.Cluster != "" && !there {
+		return fmt.Errorf("state file %s is gone, but %s beside it says that this host is part of a cluster: "+advice, filepath.Join(dir, stateFile), identity.File, dir)
+	}
 	return nil
 }
 
@@ -203,7 +234,7 @@ func (a *Agent) savePeers(known []gossip.Peer) {
 func (a *Agent) openIPAM() (err error) {
 	a.alloc, err = ipam.New(ipam.Config{
 		Self: a.self(), CIDRs: a.cidrs, Bits: a.cfg.PrefixLen, HostBits: a.cfg.HostSubnetLength,
-		Routes: hostRoutes, Now: time.Now, Log: a.log.With("room", "ipam"),
+		Routes: hostRoutes, Halt: a.halt, Now: time.Now, Log: a.log.With("room", "ipam"),
 	}, a.replica, a.gossip, ipam.StoreDisk{DB: a.db})
 	if err != nil {
 		return err
@@ -213,6 +244,7 @@ func (a *Agent) openIPAM() (err error) {
 	}
 	a.gossip.Handle(methodFarewell, a.hearFarewell)
 	a.gossip.Handle(methodKeys, a.serveKeys)
+	a.gossip.Handle(methodRecall, a.recall)
 	return nil
 }
 

@@ -88,6 +88,14 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 		add("stop the agent, `grapevine forget` this host on another one, remove "+a.cfg.State+" and start it again: it joins as a new host",
 			"this host's state is older than what the others know of it: %v", err)
 	}
+	if a.unproven.Load() && a.replica.Trouble() == nil {
+		add("start the hosts that do not answer; `grapevine forget`, on another host, those that are gone for good. Until then this host hands out nothing",
+			"this host was restored from a backup, and waits for every other host to say that nothing is missing in it")
+	}
+	if at, ok := a.gossip.Clone(); ok {
+		add("if that is a copy of this host, stop it and remove "+a.cfg.State+" there; if this host has just changed its address, wait a minute. Until then it hands out nothing",
+			"the host at %s has this host's ID %s", at, a.id.Node)
+	}
 	if what := a.waitsFor(snap); what != "" {
 		add(fmt.Sprintf("start the agent there, check that port %d is open for TCP and UDP between the hosts, and that GRAPEVINE_KEY is the same on all", a.cfg.Port), "%s", what)
 	}

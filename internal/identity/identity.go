@@ -27,12 +27,16 @@ type Identity struct {
 	// Key is the seed of the Ed25519 key (RFC 8032) that signs what this host says,
 	// made at the first start. Node is the ID that stands for it.
 	Key []byte `json:"key"`
+	// Restored says that the state is from a backup, and that the cluster has not
+	// been asked yet whether this host has said anything since.
+	Restored bool `json:"restored,omitempty"`
 }
 
 // Private returns the key that signs what this host says.
 func (id Identity) Private() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(id.Key) }
 
-const identityFile = "identity.json"
+// File is the name of the identity's file in the state directory.
+const File = "identity.json"
 
 var (
 	nodeForm    = regexp.MustCompile(`^[0-9a-f]{16}$`)
@@ -43,7 +47,7 @@ var (
 // (0700) and a node ID, and both are durable on return. A damaged file is an
 // error: to go on under a new ID would forget what this host owns.
 func Load(dir string) (Identity, error) {
-	name := filepath.Join(dir, identityFile)
+	name := filepath.Join(dir, File)
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return create(dir)
@@ -92,7 +96,7 @@ func (id Identity) Save(dir string) error {
 	if err != nil {
 		return fmt.Errorf("encode this host's identity: %w", err)
 	}
-	return writeFile(filepath.Join(dir, identityFile), append(data, '\n'))
+	return writeFile(filepath.Join(dir, File), append(data, '\n'))
 }
 
 // NewCluster makes a cluster ID.

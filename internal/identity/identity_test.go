@@ -31,7 +31,7 @@ func TestLoadKeepsTheNode(t *testing.T) {
 	if err != nil || other.Node == first.Node {
 		t.Fatalf("another host has the same node ID %q, %v", other.Node, err)
 	}
-	private(t, dir, identityFile)
+	private(t, dir, File)
 }
 
 // private fails if the file is not 0600, or if others lie beside it.
@@ -59,7 +59,7 @@ func TestDamagedIdentityIsRefused(t *testing.T) {
 		key.ReplaceAllString(string(good), `"key":"AAAA"`),
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, identityFile), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if id, err := Load(dir); err == nil || !strings.Contains(err.Error(), "is damaged") {
@@ -134,7 +134,7 @@ func TestBadKeyFile(t *testing.T) {
 // TestIdentityWithoutAKey: what was made before records were signed is not damaged.
 func TestIdentityWithoutAKey(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, identityFile), []byte(`{"node":"0123456789abcdef"}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, File), []byte(`{"node":"0123456789abcdef"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if id, err := Load(dir); err == nil || !strings.Contains(err.Error(), "no key to sign with") {

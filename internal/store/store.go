@@ -8,6 +8,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -97,6 +98,19 @@ func (db *DB) Update(fn func(*Tx) error) error {
 // nothing. It does not wait for Updates.
 func (db *DB) View(fn func(*Tx) error) error {
 	return db.bolt.View(func(tx *bbolt.Tx) error { return fn(&Tx{tx}) })
+}
+
+// Copy writes the file as it is at one moment to the writer that to returns for
+// its size in bytes. Updates go on meanwhile.
+func (db *DB) Copy(to func(size int64) (io.Writer, error)) error {
+	return db.bolt.View(func(tx *bbolt.Tx) error {
+		w, err := to(tx.Size())
+		if err != nil {
+			return err
+		}
+		_, err = tx.WriteTo(w)
+		return err
+	})
 }
 
 // explain turns an error of the file into one that says what to do.

@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/backup"
+	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// whats joins what a host's problems say.
+func (h *host) whats() string {
+	var all []string
+	for _, p := range h.membershipProblems(h.replica.Snapshot()) {
+		all = append(all, p.What)
+	}
+	return strings.Join(all, "\n")
+}
+
+// TestClone runs two hosts with one state directory's content: all are told, and
+// neither hands out anything.
+func TestClone(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	one := newHost(t, 1, t.TempDir(), 1, 2).run()
+	two := newHost(t, 2, dir, 1, 2).run()
+	eventually(t, "host2 joins", func() bool { return two.member() && len(one.gossip.Alive()) == 1 })
+	if _, err := two.alloc.VNID(ctx); err != nil {
+		t.Fatal(err)
+	}
+	two.stop()
+	copied := t.TempDir()
+	if err := os.CopyFS(filepath.Join(copied, "state"), os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	two = newHost(t, 2, dir, 1, 2).run()
+	eventually(t, "host2 is back", func() bool { return len(one.gossip.Alive()) == 1 && len(two.gossip.Alive()) == 1 })
+	clone := newHost(t, 3, filepath.Join(copied, "state"), 1, 2).run()
+	for _, h := range []*host{two, clone} {
+		eventually(t, "both know", func() bool { return h.halt() != nil && h.whats() != "" })
+		if _, err := h.alloc.VNID(ctx); err == nil || !strings.Contains(err.Error(), "hands out no addresses") {
+			t.Errorf("a doubled host hands out a VNID: %v", err)
+		}
+	}
+	eventually(t, "the other host names them", func() bool {
+		return strings.Contains(strings.Join(one.gossip.Problems(), "\n"), "same node ID "+two.id.Node)
+	})
+}
+
+func (h *host) backUp(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := h.backup(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestRestore: a backup that has everything goes on where it was; one from before
+// this host gave something away does not, whatever it is asked.
+func TestRestore(t *testing.T) {
+	ctx := context.Background()
+	one := newHost(t, 1, t.TempDir(), 1, 2).run()
+	two := newHost(t, 2, t.TempDir(), 1, 2).run()
+	eventually(t, "host2 joins", func() bool { return two.member() && len(one.gossip.Alive()) == 1 })
+	old := one.backUp(t)
+	if _, err := two.alloc.VNID(ctx); err != nil { // from host1
+		t.Fatal(err)
+	}
+	eventually(t, "all is told", func() bool { return bytes.Equal(one.replica.Digest(), two.replica.Digest()) })
+	recent := one.backUp(t)
+	one.stop()
+
+	again := func(tar []byte) *host {
+		dir := filepath.Join(t.TempDir(), "state")
+		if _, err := backup.Restore(bytes.NewReader(tar), dir); err != nil {
+			t.Fatal(err)
+		}
+		h := newHost(t, 1, dir, 1, 2)
+		h.unproven.Store(h.id.Restored)
+		return h.run()
+	}
+	late := again(old)
+	eventually(t, "the old backup is found out", func() bool { return errors.Is(late.replica.Trouble(), cluster.ErrLostWrites) })
+	if _, err := late.alloc.VNID(ctx); err == nil {
+		t.Error("it hands out what it has given away")
+	}
+	if _, err := late.replica.Update(func(tx *replica.Tx) error { return tx.Put(cluster.Network{Name: "x"}) }); !errors.Is(err, errUnproven) {
+		t.Errorf("it writes: %v", err)
+	}
+	late.stop()
+
+	two.stop() // nobody is there who could agree
+	good := again(recent)
+	if _, err := good.alloc.VNID(ctx); !errors.Is(err, errUnproven) || !strings.Contains(good.whats(), "restored from a backup") {
+		t.Errorf("alone: %v; problems: %s", err, good.whats())
+	}
+	two = newHost(t, 2, two.cfg.State, 1, 2).run()
+	eventually(t, "the recent backup is good", func() bool { return good.halt() == nil && good.member() })
+	if _, err := good.alloc.VNID(ctx); err != nil {
+		t.Error(err)
+	}
+	if id, err := identity.Load(good.cfg.State); err != nil || id.Restored {
+		t.Errorf("after a restart it would ask again: %+v, %v", id, err)
+	}
+}
+
+// TestHalfAStateIsRefused: without one of its two files a state directory is
+// nobody's; the error names both and says what to do.
+func TestHalfAStateIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := whole(dir); err != nil {
+		t.Errorf("a new host: %v", err)
+	}
+	h := newHost(t, 1, dir).run()
+	eventually(t, "the host is a cluster", func() bool {
+		id, err := identity.Load(dir)
+		return err == nil && id.Cluster != ""
+	})
+	h.stop()
+	if err := whole(dir); err != nil {
+		t.Errorf("a whole state: %v", err)
+	}
+	for _, name := range []string{stateFile, identity.File} {
+		part := filepath.Join(t.TempDir(), "state")
+		if err := os.CopyFS(part, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(part, name)); err != nil {
+			t.Fatal(err)
+		}
+		err := whole(part)
+		if err == nil || !strings.Contains(err.Error(), part) || !strings.Contains(err.Error(), "grapevine restore") || !strings.Contains(err.Error(), name) {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package backup
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/internal/store"
+)
+
+var numbers = store.NewBucket[int]("numbers")
+
+// state makes a state directory and a backup of it.
+func state(t *testing.T) (id identity.Identity, tar []byte) {
+	t.Helper()
+	dir := t.TempDir()
+	id, err := identity.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "key"), []byte("key\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(filepath.Join(dir, StateFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Update(func(tx *store.Tx) error { return numbers.Put(tx, "one", 1) }); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := Write(&b, Manifest{Node: id.Node, Name: "host1"}, dir, db); err != nil {
+		t.Fatal(err)
+	}
+	return id, b.Bytes()
+}
+
+func TestBackupAndRestore(t *testing.T) {
+	id, tar := state(t)
+	if m, err := Check(bytes.NewReader(tar)); err != nil || m.Node != id.Node || m.Name != "host1" {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	dir := filepath.Join(t.TempDir(), "a", "state")
+	if _, err := Restore(bytes.NewReader(tar), dir); err != nil {
+		t.Fatal(err)
+	}
+	got, err := identity.Load(dir)
+	if err != nil || got.Node != id.Node || !got.Restored {
+		t.Errorf("identity %+v, %v: want that of %s, restored", got, err, id.Node)
+	}
+	if key, err := os.ReadFile(filepath.Join(dir, "key")); err != nil || string(key) != "key\n" {
+		t.Errorf("key %q, %v", key, err)
+	}
+	db, err := store.Open(filepath.Join(dir, StateFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	err = db.View(func(tx *store.Tx) error {
+		if n, _, err := numbers.Get(tx, "one"); err != nil || n != 1 {
+			t.Errorf("%d, %v", n, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("%v, %v: want three files", entries, err)
+	}
+	if _, err := Restore(bytes.NewReader(tar), dir); err == nil {
+		t.Error("restored over what was there")
+	}
+}
+
+// TestDamagedBackupRestoresNothing: cut off anywhere, or with a byte changed in
+// what holds it together.
+func TestDamagedBackupRestoresNothing(t *testing.T) {
+	_, tar := state(t)
+	nothing := func(name string, b []byte, wantDamaged bool) {
+		t.Helper()
+		dir := filepath.Join(t.TempDir(), "state")
+		_, err := Restore(bytes.NewReader(b), dir)
+		if err == nil || wantDamaged && !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if entries, _ := os.ReadDir(dir); len(entries) > 0 {
+			t.Errorf("%s: left %v", name, entries)
+		}
+	}
+	for n := 0; n < len(tar)-3*512; n += 509 { // the end entry and two empty blocks
+		nothing("cut off", tar[:n], true)
+	}
+	nothing("no backup", []byte("junk"), true)
+	at := bytes.Index(tar, []byte(`"node"`)) // in the manifest; the identity's comes next
+	at += bytes.Index(tar[at+6:], []byte(`"node"`)) + 6
+	spoilt := bytes.Clone(tar)
+	spoilt[at+10] ^= 1
+	nothing("another identity", spoilt, false)
+}
+
+// FuzzRestore: whatever a file has in it, it is refused or makes a state that opens.
+func FuzzRestore(f *testing.F) {
+	f.Add([]byte("junk"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := filepath.Join(t.TempDir(), "state")
+		if _, err := Restore(bytes.NewReader(b), dir); err != nil {
+			return
+		}
+		if _, err := identity.Load(dir); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -70,8 +70,7 @@ directory must have no state. Once the agent runs again it first asks every othe
 whether it has heard more of this host than the backup has: if one has, addresses may
 have been given away since, and the host has to be forgotten and to join as a new one,
 as ` + "`grapevine status`" + ` then says. Until all have answered it hands out nothing.`,
-		Example: `  systemctl stop grapevine && mv /var/lib/grapevine /var/lib/grapevine.broken
-  grapevine restore /root/grapevine-host1.tar && systemctl start grapevine`,
+		Example: `  grapevine restore /root/grapevine-$(hostname).tar    # the agent is stopped, its old state moved away`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)

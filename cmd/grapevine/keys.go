@@ -20,10 +20,10 @@ new one everywhere, use it everywhere, remove the old one. Each step is done on 
 hosts or says on which not, and can be repeated; a step that would shut a host out is
 refused. Keys are named by a fingerprint, or given in full. Hosts remember the keys over
 restarts, until GRAPEVINE_KEY is changed.`,
-		Example: `  grapevine keys install          # makes a key, and says its fingerprint
-  grapevine keys use 1a2b3c4d
-  grapevine keys list
-  grapevine keys remove 99887766  # the old one; then update GRAPEVINE_KEY`,
+		Example: `  grapevine keys install    # makes a key, and says its fingerprint
+  grapevine keys list       # those in use first
+  grapevine keys use $(grapevine keys list -o json | jq -r '.[1].id')
+  grapevine keys remove $(grapevine keys list -o json | jq -r '.[1].id')    # the old one; then change GRAPEVINE_KEY`,
 	}, time.Minute, list((*api.Client).Keys), showKeys)
 	c.AddCommand(
 		verb(&cobra.Command{

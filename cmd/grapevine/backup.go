@@ -71,7 +71,7 @@ whether it has heard more of this host than the backup has: if one has, addresse
 have been given away since, and the host has to be forgotten and to join as a new one,
 as ` + "`grapevine status`" + ` then says. Until all have answered it hands out nothing.`,
 		Example: `  grapevine restore /root/grapevine-$(hostname).tar    # the agent is stopped, its old state moved away`,
-		Args: cobra.ExactArgs(1),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
 			if err != nil {

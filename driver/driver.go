@@ -111,8 +111,7 @@ type Driver struct {
 	undeclared bool                     // ports did not get as far as to the packets
 	unheld     map[ports.Binding]string // what somebody else has besides, and who
 
-	mu    sync.Mutex // covers local, ours, swarm, and the records that go with them
-	swarm docker.Swarm
+	mu    sync.Mutex // covers local, ours, and the records that go with them
 	local *local
 	ours  ours
 }

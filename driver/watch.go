@@ -139,9 +139,6 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	if v.networks, err = d.docker.Networks(ctx); err != nil {
 		return v, err
 	}
-	if err = d.lookForSwarm(ctx, v.networks); err != nil {
-		return v, err
-	}
 	if v.containers, err = d.docker.Containers(ctx); err != nil {
 		return v, err
 	}

@@ -51,7 +51,8 @@ type Agent struct {
 	driver  *driver.Driver
 	plugin  *plugin.Server
 	docker  *docker.Client
-	managed string // the ID by which Docker knows this agent as a managed plugin, or ""
+	swarm   atomic.Pointer[docker.Swarm] // see askSwarm
+	managed string                       // the ID by which Docker knows this agent as a managed plugin, or ""
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
 	stopWork context.CancelFunc

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -32,11 +33,27 @@ func (a *Agent) openDriver() (err error) {
 	return nil
 }
 
-func (a *Agent) driverProblems() []api.Problem {
-	if a.driver == nil {
-		return nil
+func (a *Agent) driverProblems(ctx context.Context) []api.Problem {
+	return append(swarmProblems(a.askSwarm(ctx), a.cfg.VXLANPort), a.portProblems()...)
+}
+
+// swarmPatience bounds the question for the swarm: a manager without a quorum takes long.
+const swarmPatience = time.Second
+
+// askSwarm returns this host's part in a Docker swarm; if Docker does not say, what it
+// said last.
+func (a *Agent) askSwarm(ctx context.Context) docker.Swarm {
+	ctx, cancel := context.WithTimeout(ctx, swarmPatience)
+	defer cancel()
+	if a.docker != nil { // it is opened late
+		if s, err := a.docker.Swarm(ctx); err == nil {
+			a.swarm.Store(&s)
+		}
 	}
-	return append(swarmProblems(a.driver.Swarm(), a.cfg.VXLANPort), a.portProblems()...)
+	if s := a.swarm.Load(); s != nil {
+		return *s
+	}
+	return docker.Swarm{}
 }
 
 // swarmPort is the UDP port of a swarm's overlay networks, unless it was begun with

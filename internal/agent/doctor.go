@@ -65,7 +65,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(doctor.Problems("hosts", "", differences(nodes, a.underlay.MTU, a.cfg.VXLANPort))...)
 	add((<-host).Judge()...)
 	add(doctor.Problems("switch", "", a.vswitch.problems())...)
-	add(doctor.Problems("ports", "", a.driverProblems())...)
+	add(doctor.Problems("ports", "", a.driverProblems(ctx))...)
 	add(reached...)
 	links, _ := link.List("gv") // none to be had, none to complain of
 	add(doctor.Interfaces(a.innerMTU(), view.Networks(snap), links)...)

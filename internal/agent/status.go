@@ -15,7 +15,7 @@ import (
 )
 
 // status answers GET /v1/status.
-func (a *Agent) status(context.Context) (api.Status, error) {
+func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	snap := a.replica.Snapshot()
 	nodes := a.nodes(snap)
 	s := api.Status{
@@ -32,7 +32,7 @@ func (a *Agent) status(context.Context) (api.Status, error) {
 	s.Networks = len(view.Networks(snap))
 	s.Endpoints.Part = a.attached()
 	s.Endpoints.All = len(view.Endpoints(snap))
-	s.Problems = a.problems(snap, nodes)
+	s.Problems = a.problems(ctx, snap, nodes)
 	return s, nil
 }
 
@@ -57,7 +57,7 @@ func (a *Agent) nodes(snap *cluster.Snapshot) []api.Node {
 }
 
 // problems lists what is wrong, the most serious first, each with what to do.
-func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem {
+func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []api.Node) []api.Problem {
 	if a.left.Load() {
 		return []api.Problem{{What: "this host has left the cluster", Do: "stop the agent; started again it joins as a new host"}}
 	}
@@ -73,7 +73,7 @@ func (a *Agent) problems(snap *cluster.Snapshot, nodes []api.Node) []api.Problem
 	}
 	list = append(list, differences(nodes, a.underlay.MTU, a.cfg.VXLANPort)...)
 	list = append(list, a.vswitch.problems()...)
-	return append(list, a.driverProblems()...)
+	return append(list, a.driverProblems(ctx)...)
 }
 
 // membershipProblems are those of this host's place in its cluster.

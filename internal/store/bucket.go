@@ -1,13 +1,16 @@
 package store
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 )
 
 // Bucket is a table of values of one type by key. Values are stored as JSON,
-// but []byte as it is. A bucket is made when it is first written to; until then
+// but []byte as it is, each after a checksum. A bucket is made when it is first written to; until then
 // it reads as empty.
 type Bucket[V any] struct{ name []byte }
 
@@ -22,7 +25,7 @@ func (b Bucket[V]) Put(tx *Tx, key string, v V) error {
 	}
 	bucket, err := tx.bolt.CreateBucketIfNotExists(b.name)
 	if err == nil {
-		err = bucket.Put([]byte(key), raw)
+		err = bucket.Put([]byte(key), b.seal([]byte(key), raw))
 	}
 	if err != nil {
 		return fmt.Errorf("store %s %q: %w", b.name, key, err)
@@ -40,7 +43,11 @@ func (b Bucket[V]) Get(tx *Tx, key string) (v V, found bool, err error) {
 	if raw == nil {
 		return v, false, nil
 	}
-	if err := decode(raw, &v); err != nil {
+	raw, err = b.unseal([]byte(key), raw)
+	if err == nil {
+		err = decode(raw, &v)
+	}
+	if err != nil {
 		return v, false, fmt.Errorf("read %s %q from the store: %w", b.name, key, err)
 	}
 	return v, true, nil
@@ -82,7 +89,11 @@ func (b Bucket[V]) ForEach(tx *Tx, fn func(key string, v V) error) error {
 	}
 	err := bucket.ForEach(func(k, raw []byte) error {
 		var v V
-		if err := decode(raw, &v); err != nil {
+		raw, err := b.unseal(k, raw)
+		if err == nil {
+			err = decode(raw, &v)
+		}
+		if err != nil {
 			return fmt.Errorf("read %s %q from the store: %w", b.name, k, err)
 		}
 		return fn(string(k), v)
@@ -91,6 +102,40 @@ func (b Bucket[V]) ForEach(tx *Tx, fn func(key string, v V) error) error {
 		return nil
 	}
 	return err
+}
+
+// sealSize is the length of a checksum, bytes.
+const sealSize = 4
+
+// sum is the CRC-32C of a key and its value: bbolt does not see whether the disk
+// gives back what was written.
+func sum(key, raw []byte) []byte {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	return binary.BigEndian.AppendUint32(nil, crc32.Update(crc32.Update(0, table, key), table, raw))
+}
+
+// seal puts the checksum before a value. The schema's version has none: it says
+// whether others have.
+func (b Bucket[V]) seal(key, raw []byte) []byte {
+	if bytes.Equal(b.name, meta.name) {
+		return raw
+	}
+	return append(sum(key, raw), raw...)
+}
+
+// unseal checks and removes the checksum.
+func (b Bucket[V]) unseal(key, sealed []byte) ([]byte, error) {
+	if bytes.Equal(b.name, meta.name) {
+		return sealed, nil
+	}
+	return opened(key, sealed)
+}
+
+func opened(key, sealed []byte) ([]byte, error) {
+	if len(sealed) < sealSize || !bytes.Equal(sealed[:sealSize], sum(key, sealed[sealSize:])) {
+		return nil, fmt.Errorf("%w: its checksum is wrong", ErrCorrupt)
+	}
+	return sealed[sealSize:], nil
 }
 
 func encode(v any) ([]byte, error) {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"go.etcd.io/bbolt"
 )
@@ -50,9 +52,6 @@ func guarded(fn func() error) (err error) {
 // check reads the whole file once, so that damage is found now and not by a
 // crash later, and sets or compares the schema version.
 func check(db *bbolt.DB, path string) error {
-	if err := db.View(func(tx *bbolt.Tx) error { return pages(tx, path) }); err != nil {
-		return err
-	}
 	var found int
 	err := db.View(func(tx *bbolt.Tx) (err error) {
 		found, _, err = meta.Get(&Tx{tx}, schemaKey)
@@ -63,13 +62,44 @@ func check(db *bbolt.DB, path string) error {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	case found > Schema:
 		return fmt.Errorf("%w: it has version %d, this agent knows %d", ErrNewer, found, Schema)
-	case found == Schema:
+	}
+	if err := db.View(func(tx *bbolt.Tx) error { return pages(tx, path, found >= 2) }); err != nil {
+		return err
+	}
+	if found == Schema {
 		return nil
 	}
-	return db.Update(func(tx *bbolt.Tx) error { return meta.Put(&Tx{tx}, schemaKey, Schema) })
+	return db.Update(func(tx *bbolt.Tx) error {
+		if found == 1 {
+			if err := sealAll(tx); err != nil {
+				return err
+			}
+		}
+		return meta.Put(&Tx{tx}, schemaKey, Schema)
+	})
 }
 
-func pages(tx *bbolt.Tx, path string) error {
+// sealAll makes version 2 of version 1.
+func sealAll(tx *bbolt.Tx) error {
+	return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
+		if bytes.Equal(name, meta.name) {
+			return nil
+		}
+		sealed := map[string][]byte{}
+		err := b.ForEach(func(k, raw []byte) error {
+			sealed[string(k)] = append(sum(k, raw), raw...)
+			return nil
+		})
+		for _, k := range slices.Sorted(maps.Keys(sealed)) {
+			if err == nil {
+				err = b.Put([]byte(k), sealed[k])
+			}
+		}
+		return err
+	})
+}
+
+func pages(tx *bbolt.Tx, path string, sealed bool) error {
 	st, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -77,13 +107,19 @@ func pages(tx *bbolt.Tx, path string) error {
 	if st.Size() < tx.Size() {
 		return fmt.Errorf("%w: it has %d bytes of %d", ErrCorrupt, st.Size(), tx.Size())
 	}
-	return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error { return walk(b) })
+	return tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return walk(b, sealed && !bytes.Equal(name, meta.name)) })
 }
 
-// walk reads every page of a bucket and checks the order of its keys.
-func walk(b *bbolt.Bucket) error {
+// walk reads every page of a bucket and checks the order of its keys and the
+// checksums of its values.
+func walk(b *bbolt.Bucket, sealed bool) error {
 	var last []byte
-	return b.ForEach(func(k, _ []byte) error {
+	return b.ForEach(func(k, v []byte) error {
+		if sealed {
+			if _, err := opened(k, v); err != nil {
+				return err
+			}
+		}
 		if last != nil && bytes.Compare(last, k) >= 0 {
 			return fmt.Errorf("%w: keys out of order", ErrCorrupt)
 		}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -21,7 +22,10 @@ import (
 
 // Schema is the version of what all buckets together hold. It rises when an
 // older agent would misread what a newer one has written.
-const Schema = 1
+//
+//	1: values as they are
+//	2: each value after a checksum of it and its key
+const Schema = 2
 
 // lockWait is how long Open waits for another agent to let go of the file: an
 // agent that is being replaced needs a moment to end.
@@ -124,10 +128,14 @@ func explain(path string, err error) error {
 		err, advice = ErrInUse, ": stop that one, or give this one a state directory of its own"
 	case is(err, ErrNewer):
 		advice = ": install that version again, or use a new state directory"
+	case is(err, syscall.EROFS):
+		advice = ": mount its file system writable, or set GRAPEVINE_STATE to a directory that is"
+	case is(err, syscall.ENOSPC):
+		advice = ": make room on its file system"
 	case is(err, fs.ErrPermission):
 		advice = ": the agent must run as root"
 	case is(err, ErrCorrupt):
-		advice = ": move it away to join as a new host, and run `grapevine forget` for the old one"
+		advice = ": restore it and its directory from a backup (`grapevine restore`), or move the directory away to join as a new host, and run `grapevine forget` for the old one"
 	}
 	return fmt.Errorf("open state file %s: %w%s", path, err, advice)
 }

@@ -158,18 +158,23 @@ func (p *Path) widen(in pipeline.Input) error {
 	if err := p.tables.write(Compile(in, endpoints)); err != nil {
 		return err
 	}
-	tunnel, err := link.Get(p.cfg.Tunnel)
-	if err != nil {
+	present := map[string]uint32{}
+	config := configValue{On: 1}
+	if in.TunnelPort != 0 { // a host without its tunnel has its own containers still
+		tunnel, err := link.Get(p.cfg.Tunnel)
+		if err != nil {
+			return err
+		}
+		mtu, err := link.Get(p.cfg.TunnelMTU)
+		if err != nil {
+			return err
+		}
+		config.Tunnel, config.TunnelMTU = uint32(tunnel.Index), uint32(mtu.Index)
+		present[p.cfg.Tunnel] = config.Tunnel
+	}
+	if err := p.configure(config); err != nil {
 		return err
 	}
-	mtu, err := link.Get(p.cfg.TunnelMTU)
-	if err != nil {
-		return err
-	}
-	if err := p.configure(configValue{1, uint32(tunnel.Index), uint32(mtu.Index)}); err != nil {
-		return err
-	}
-	present := map[string]uint32{p.cfg.Tunnel: uint32(tunnel.Index)}
 	for _, port := range in.Ports {
 		if name := p.cfg.Device(port.Endpoint); devices[name] != 0 {
 			present[name] = devices[name]

@@ -145,7 +145,7 @@ func (b *bench) streams(ctx context.Context, p path, n int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	text, err := p.client(ctx, "iperf3", "-J", "-t", strconv.Itoa(b.seconds), "-P", strconv.Itoa(n), "-p", "5301", "-c", p.addr.String())
+	text, err := b.iperf(ctx, p, "-P", strconv.Itoa(n))
 	if err != nil {
 		return 0, err
 	}
@@ -168,6 +168,17 @@ func (b *bench) streams(ctx context.Context, p path, n int) (float64, error) {
 		b.spent = (after - before) / (report.End.Received.Bytes * 8 / 1e9)
 	}
 	return report.End.Received.Rate / 1e9, nil
+}
+
+// iperf runs iperf3 against the path's server, which may still be busy with the last
+// client, and returns its report.
+func (b *bench) iperf(ctx context.Context, p path, args ...string) (text string, err error) {
+	args = append([]string{"iperf3", "-J", "-t", strconv.Itoa(b.seconds), "-p", "5301", "-c", p.addr.String()}, args...)
+	err = retry(ctx, 15*time.Second, func() error {
+		text, err = p.client(ctx, args...)
+		return err
+	})
+	return text, err
 }
 
 // busy is the processor time, in seconds, of the hosts' kernels.
@@ -193,7 +204,7 @@ func (b *bench) busy(ctx context.Context) (sum float64, err error) {
 
 // packets is how many small datagrams a second arrive, in thousands.
 func (b *bench) packets(ctx context.Context, p path) (float64, error) {
-	text, err := p.client(ctx, "iperf3", "-J", "-u", "-b", "0", "-l", "64", "-t", strconv.Itoa(b.seconds), "-p", "5301", "-c", p.addr.String())
+	text, err := b.iperf(ctx, p, "-u", "-b", "0", "-l", "64")
 	if err != nil {
 		return 0, err
 	}

@@ -3,12 +3,16 @@
 package uml
 
 import (
+	"flag"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 	"github.com/grapevine-net/grapevine/tests/scenario"
 )
+
+var env = flag.String("env", "", "settings of all agents, separated by spaces: GRAPEVINE_FASTPATH=on")
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
@@ -17,5 +21,5 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	scenario.Run(t, lab.Options{Kind: lab.UML}, files...)
+	scenario.Run(t, lab.Options{Kind: lab.UML, AgentEnv: strings.Fields(*env)}, files...)
 }

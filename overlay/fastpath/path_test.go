@@ -252,3 +252,20 @@ func TestTooBig(t *testing.T) {
 		t.Error("what goes on is counted")
 	}
 }
+
+// Open vSwitch may make its tunnel device anew: what the old one would have carried
+// goes on meanwhile.
+func TestTunnelIsGone(t *testing.T) {
+	a, _ := twoHosts(t)
+	before, err := a.path.Tally()
+	must(t, err)
+	config := a.path.config
+	config.Tunnel = 4242
+	must(t, a.path.objs.GvConfig.Put(uint32(0), config))
+	a.ping("10.128.1.7", 56)
+	after, err := a.path.Tally()
+	must(t, err)
+	if who := netip.MustParseAddr("10.128.0.7"); before.From[who] != after.From[who] {
+		t.Error("packets were sent to a device that is gone")
+	}
+}

@@ -205,7 +205,7 @@ static __always_inline const struct range *find_range(const struct addr *a)
 	return r && (r->vtep.w[0] | r->vtep.w[1] | r->vtep.w[2] | r->vtep.w[3]) ? r : NULL;
 }
 
-// fits says whether the device carries the packet, or each segment of it.
+// fits says whether there is the device and it carries the packet, or each segment of it.
 static __always_inline int fits(struct __sk_buff *skb, __u32 ifindex)
 {
 	__u32 mtu = 0;
@@ -352,7 +352,8 @@ int gv_endpoint(struct __sk_buff *skb)
 	if (!to)
 		return GO_ON;
 	vnid_slot = check(src->vnid, to->vnid, src->vnid_slot);
-	if (vnid_slot < 0 || !fits(skb, c->tunnel_mtu))
+	// Open vSwitch makes its device anew when it starts again: until we know it, go on.
+	if (vnid_slot < 0 || !fits(skb, c->tunnel_mtu) || (c->tunnel != c->tunnel_mtu && !fits(skb, c->tunnel)))
 		return GO_ON;
 	count_all(skb, src->slot, 0, to->slot, 0, vnid_slot);
 	return encapsulate(skb, c, src->vnid, to);

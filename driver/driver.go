@@ -48,6 +48,8 @@ type Overlay interface {
 // Routes makes these all that a sandbox (a file) has of our routes.
 type Links interface {
 	Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error
+	// SetMTU changes the MTU of a pair whose peer is in the sandbox with that key.
+	SetMTU(host, sandbox string, mtu int) error
 	Delete(host string) error
 	Exists(name string) bool
 	Routes(sandbox string, vias []link.Via) error

@@ -78,6 +78,17 @@ func (m *machine) Veth(host, peer string, mac net.HardwareAddr, mtu int, _ strin
 	return nil
 }
 
+func (m *machine) SetMTU(host, sandbox string, mtu int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	what, _, found := strings.Cut(m.links[host], " mtu ")
+	if !found || sandbox == "" {
+		return fmt.Errorf("no interface %s with a peer in %q", host, sandbox)
+	}
+	m.links[host] = fmt.Sprintf("%s mtu %d", what, mtu)
+	return nil
+}
+
 func (m *machine) Delete(host string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

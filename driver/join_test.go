@@ -3,10 +3,14 @@ package driver
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/docker/go-plugins-helpers/network"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
 )
 
 // The resolver is in a container's namespace from Join to Leave, and again after the
@@ -43,5 +47,29 @@ func TestResolverInTheSandbox(t *testing.T) {
 	e.rig.restore(context.Background())
 	if inside() {
 		t.Fatal("the resolver is back where the container has left")
+	}
+}
+
+// Running containers get the MTU that fits the narrowest underlay, as hosts come and go.
+func TestMTUFollows(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	ep := e.run(id, "web")
+	_, err := e.rig.Join(context.Background(), &network.JoinRequest{NetworkID: id, EndpointID: ep, SandboxKey: "/run/netns/web"})
+	check(t, err)
+	set := map[string]int{}
+	node := cluster.Node{ID: self, VTEP: netip.MustParseAddr("192.0.2.1")}
+	for _, c := range []struct{ underlay, want int }{{9000, 8950}, {1400, 1350}, {1500, 1450}} {
+		node.MTU, e.rig.cfg.MTU = c.underlay, c.underlay
+		_, err := e.rig.replica.Update(func(tx *replica.Tx) error { return tx.Put(node) })
+		check(t, err)
+		if !e.rig.fitMTUs(e.rig.replica.Snapshot(), set) || !strings.Contains(e.rig.machine.String(), fmt.Sprintf("mtu %d", c.want)) {
+			t.Fatalf("underlay %d: want MTU %d, the machine has\n%s", c.underlay, c.want, e.rig.machine)
+		}
+	}
+	_, err = e.rig.Leave(context.Background(), &network.LeaveRequest{NetworkID: id, EndpointID: ep})
+	check(t, err)
+	if !e.rig.fitMTUs(e.rig.replica.Snapshot(), set) || len(set) != 0 {
+		t.Errorf("after it has left: %v", set)
 	}
 }

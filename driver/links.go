@@ -15,6 +15,11 @@ func (HostLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias st
 	return link.Veth{Name: host, Peer: peer, PeerMAC: mac, MTU: mtu, Alias: alias}.Ensure()
 }
 
+// SetMTU implements Links.
+func (HostLinks) SetMTU(host, sandbox string, mtu int) error {
+	return link.SetPairMTU(host, sandbox, mtu)
+}
+
 // Delete implements Links.
 func (HostLinks) Delete(host string) error { return link.Delete(host) }
 

@@ -35,6 +35,7 @@ func (d *Driver) Watch(ctx context.Context) error {
 	g.Go(func() error { d.inspector.run(ctx); return nil })
 	g.Go(func() error { d.revive(ctx); return nil })
 	g.Go(func() error { d.keepPorts(ctx); return nil })
+	g.Go(func() error { d.followMTU(ctx); return nil })
 	g.Go(func() error { d.loop(ctx); return nil })
 	return g.Wait()
 }

@@ -184,6 +184,21 @@ func (g *Gossip) Leave(ctx context.Context) error {
 	return nil
 }
 
+// Depart tells the peers that this host ends here, and will be back at another address:
+// they take it for dead at once, and its new address as soon as they hear of it. It
+// blocks until that has been sent, at most a second. Close and a new Gossip come next.
+func (g *Gossip) Depart(ctx context.Context) error {
+	g.node.lock()
+	defer g.node.unlock()
+	if g.down || ctx.Err() != nil {
+		return nil
+	}
+	if err := g.ml.Leave(time.Second); err != nil {
+		return fmt.Errorf("gossip: depart: %w", err)
+	}
+	return nil
+}
+
 // SetMeta changes what peers see as this host's Meta.
 func (g *Gossip) SetMeta(b []byte) error {
 	if len(b) > MaxMeta {

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -63,8 +64,16 @@ type Agent struct {
 
 // Run runs an agent until ctx ends (nil) or it cannot go on (the error says why).
 // On return the switch still forwards, so that the next agent takes over without
-// a packet lost.
+// a packet lost. When the host's underlay changes, the agent begins anew.
 func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
+	for {
+		if err := run(ctx, cfg, version, log); !errors.Is(err, errMoved) {
+			return err
+		}
+	}
+}
+
+func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
 	a := &Agent{cfg: cfg, version: version, log: log, started: time.Now(), stopped: make(chan struct{})}
 	defer a.sweep()
 	// First of all the socket: Docker kills a plugin that has none 9.5 s after its
@@ -114,6 +123,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"ipam":       a.alloc.Run,
 		"switch":     a.vswitch.run,
 		"hosts":      a.watchHosts,
+		"underlay":   a.watchUnderlay,
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,
 		"plugin":     func(ctx context.Context) error { return a.plugin.Serve(ctx, calls) },

@@ -62,7 +62,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add := func(checks ...api.Check) { d.Checks = append(d.Checks, checks...) }
 	add(doctor.Problems("agent", fmt.Sprintf("%s runs version %s, up %s", a.cfg.Name, a.version, time.Since(a.started).Round(time.Second)), a.membershipProblems(snap))...)
 	add(doctor.Problems("agent", "", a.refusedHosts())...)
-	add(doctor.Problems("hosts", "", differences(nodes, a.underlay.MTU, a.cfg.VXLANPort))...)
+	add(doctor.Problems("hosts", "", differences(nodes, a.cfg.VXLANPort))...)
 	add((<-host).Judge()...)
 	add(doctor.Problems("switch", "", a.vswitch.problems())...)
 	add(doctor.Problems("ports", "", a.driverProblems(ctx))...)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,11 +42,8 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openManaged(); err != nil {
 		return err
 	}
-	if a.underlay, err = waitForUnderlay(ctx, a.cfg.Advertise); err != nil {
+	if a.underlay, err = waitForUnderlay(ctx, a.cfg); err != nil {
 		return err
-	}
-	if a.cfg.MTU != 0 {
-		a.underlay.MTU = a.cfg.MTU
 	}
 	if a.db, err = store.Open(filepath.Join(a.cfg.State, stateFile)); err != nil {
 		return err
@@ -102,6 +100,8 @@ func (a *Agent) identify() (err error) {
 		return err
 	}
 	a.unproven.Store(a.id.Restored)
+	// Behind NAT this host knows itself by the address outside, as the others do.
+	own = append(own, a.cfg.Advertise.Addr())
 	a.role = identity.Decide(a.id, own, a.cfg.Join)
 	keys, err := identity.Keys(a.role, a.cfg.Keys, a.cfg.KeyFile, config.ParseKeys)
 	if err != nil {
@@ -154,25 +154,6 @@ func ownAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
-// underlayPatience is how long a host that boots may take to get its address.
-const underlayPatience = 30 * time.Second
-
-func waitForUnderlay(ctx context.Context, advertise netip.Addr) (link.Underlay, error) {
-	ctx, cancel := context.WithTimeout(ctx, underlayPatience)
-	defer cancel()
-	for {
-		u, err := link.FindUnderlay(advertise)
-		if err == nil {
-			return u, nil
-		}
-		select {
-		case <-ctx.Done():
-			return u, err
-		case <-time.After(time.Second):
-		}
-	}
-}
-
 var peers = store.NewBucket[[]gossip.Peer]("agent/peers")
 
 const peersKey = "known"
@@ -190,7 +171,7 @@ func (a *Agent) openGossip() (err error) {
 	a.gossip, err = gossip.New(gossip.Config{
 		Node: a.id.Node, Name: a.cfg.Name, ClusterID: a.id.Cluster, Keys: a.ring.Keys,
 		Bind:      netip.AddrPortFrom(a.bindAddr(), a.cfg.Port),
-		Advertise: netip.AddrPortFrom(a.underlay.Addr, a.cfg.Port),
+		Advertise: netip.AddrPortFrom(a.underlay.Addr, cmp.Or(a.cfg.Advertise.Port(), a.cfg.Port)),
 		Join:      joinList(a.cfg.Join), Known: known, SaveKnown: a.savePeers,
 		Datagram: prober.Datagram,
 		Log:      a.log.With("room", "gossip"),

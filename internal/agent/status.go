@@ -71,7 +71,7 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 			add("start it; if it is gone for good: grapevine forget "+n.Name, "host %s (%s) does not answer", n.Name, n.VTEP)
 		}
 	}
-	list = append(list, differences(nodes, a.underlay.MTU, a.cfg.VXLANPort)...)
+	list = append(list, differences(nodes, a.cfg.VXLANPort)...)
 	list = append(list, a.vswitch.problems()...)
 	return append(list, a.driverProblems(ctx)...)
 }
@@ -124,7 +124,7 @@ func (a *Agent) waitsFor(snap *cluster.Snapshot) string {
 }
 
 // differences finds settings that are to be the same on all hosts and are not.
-func differences(nodes []api.Node, mtu int, vxlan uint16) (list []api.Problem) {
+func differences(nodes []api.Node, vxlan uint16) (list []api.Problem) {
 	names := map[string]string{}
 	for _, n := range nodes {
 		if other, twice := names[n.Name]; twice {
@@ -138,12 +138,6 @@ func differences(nodes []api.Node, mtu int, vxlan uint16) (list []api.Problem) {
 			list = append(list, api.Problem{
 				What: fmt.Sprintf("the UDP port of VXLAN is %d here and %d on %s: containers of the two do not reach each other", vxlan, n.VXLANPort, n.Name),
 				Do:   "set GRAPEVINE_VXLAN_PORT to the same on every host",
-			})
-		}
-		if n.MTU != mtu && n.MTU != 0 {
-			list = append(list, api.Problem{
-				What: fmt.Sprintf("the underlay's MTU is %d here and %d on %s", mtu, n.MTU, n.Name),
-				Do:   "large packets between the two may be lost: make them equal, or set GRAPEVINE_MTU to the smaller on both",
 			})
 		}
 	}

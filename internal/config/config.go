@@ -27,9 +27,11 @@ type Config struct {
 	Keys [][]byte
 	// KeyFile holds the keys where Keys is empty: base64, one a line.
 	KeyFile string
-	// Advertise is this host's underlay address, for gossip and VXLAN; invalid:
-	// that of the interface with the default route.
-	Advertise netip.Addr
+	// Advertise is this host's underlay address, for gossip and VXLAN, with the port of
+	// gossip (0: Port) if others reach it at another one; AdvertiseInterface the interface
+	// that has the address. Neither: Bind, or else the interface with the default route.
+	Advertise          netip.AddrPort
+	AdvertiseInterface string
 	// Bind is the address gossip listens on; invalid: all of them.
 	Bind netip.Addr
 	// Port is the gossip port, TCP and UDP.

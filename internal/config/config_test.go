@@ -46,7 +46,7 @@ func TestDefaults(t *testing.T) {
 		State: "/var/lib/grapevine", Run: "/run/grapevine", PluginSocket: "/run/docker/plugins/grapevine.sock",
 		DriverName: "auto", LogLevel: "info",
 	}
-	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 		t.Error(d)
 	}
 	if d := Default(); d.State != want.State || d.Port != want.Port {
@@ -210,5 +210,28 @@ func TestOptionsPage(t *testing.T) {
 	}
 	if d := cmp.Diff(Markdown(), string(have)); d != "" {
 		t.Errorf("docs/options.md is stale: run go test ./internal/config -update\n%s", d)
+	}
+}
+
+func TestAdvertise(t *testing.T) {
+	for text, want := range map[string]Config{
+		"192.0.2.1":        {Advertise: netip.MustParseAddrPort("192.0.2.1:0")},
+		"192.0.2.1:17947":  {Advertise: netip.MustParseAddrPort("192.0.2.1:17947")},
+		"[fd00::1]:17947":  {Advertise: netip.MustParseAddrPort("[fd00::1]:17947")},
+		"fd00::1":          {Advertise: netip.MustParseAddrPort("[fd00::1]:0")},
+		"eth0":             {AdvertiseInterface: "eth0"},
+		"bond0.100":        {AdvertiseInterface: "bond0.100"},
+		"192.0.2":          {},
+		"0.0.0.0":          {},
+		"host.example.org": {},
+		"192.0.2.1:x":      {},
+	} {
+		got, err := load(t, nil, []string{"GRAPEVINE_ADVERTISE=" + text}, DefaultFile, "")
+		if got.Advertise != want.Advertise || got.AdvertiseInterface != want.AdvertiseInterface {
+			t.Errorf("%s: %v %q", text, got.Advertise, got.AdvertiseInterface)
+		}
+		if bad := !want.Advertise.IsValid() && want.AdvertiseInterface == ""; bad != (err != nil) {
+			t.Errorf("%s: error %v", text, err)
+		}
 	}
 }

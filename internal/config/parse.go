@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 type setter = func(c *Config, value string) error
@@ -117,13 +118,21 @@ func ParseKeys(text string) ([][]byte, error) {
 	return keys, nil
 }
 
+// setAdvertise takes ADDRESS, ADDRESS:PORT or the name of an interface.
 func setAdvertise(c *Config, v string) error {
-	addr, err := netip.ParseAddr(v)
-	if err != nil || !unicast(addr) || addr.Zone() != "" {
-		return fmt.Errorf("%q is not an address that other hosts can send to: use one of this host's own, as `ip address` shows them", v)
+	at, err := netip.ParseAddrPort(v)
+	if addr, plain := netip.ParseAddr(v); plain == nil {
+		at, err = netip.AddrPortFrom(addr, 0), nil
 	}
-	c.Advertise = addr.Unmap()
-	return nil
+	if err == nil && unicast(at.Addr()) && at.Addr().Zone() == "" {
+		c.Advertise, c.AdvertiseInterface = netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), ""
+		return nil
+	}
+	if err != nil && len(v) <= 15 && !strings.ContainsAny(v, "/: \t") && strings.ContainsFunc(v, unicode.IsLetter) {
+		c.Advertise, c.AdvertiseInterface = netip.AddrPort{}, v
+		return nil
+	}
+	return fmt.Errorf("%q is not an address that other hosts can send to, nor an interface: use one of this host's own, as `ip address` shows them, or behind NAT ADDRESS:PORT of the gossip port outside", v)
 }
 
 func setBind(c *Config, v string) error {

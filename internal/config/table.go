@@ -50,12 +50,13 @@ var Table = []Setting{
 	},
 	{
 		Name: "advertise",
-		Doc:  "This host's underlay address, which the others send gossip and VXLAN to. Empty: the address of the interface with the default route.",
-		set:  setAdvertise,
+		Doc: "This host's underlay address, which the others send gossip and VXLAN to, or the interface that has it. Behind NAT, the address there, with `:port` " +
+			"if gossip's is forwarded from another one, and `bind` besides. Empty: `bind`, or else the address of the interface with the default route. A change is followed.",
+		set: setAdvertise,
 	},
 	{
 		Name: "bind",
-		Doc:  "Address on which gossip listens. Empty: all.",
+		Doc:  "Address of this host on which gossip listens. Empty: all.",
 		set:  setBind,
 	},
 	{

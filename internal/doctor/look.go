@@ -64,8 +64,13 @@ func kernel() Kernel {
 	return k
 }
 
+// WantedUnderlay is which underlay a host with these settings is to have.
+func WantedUnderlay(cfg config.Config) link.Want {
+	return link.Want{Addr: cfg.Advertise.Addr(), Interface: cfg.AdvertiseInterface, Bind: cfg.Bind}
+}
+
 func underlay(cfg config.Config) (u Underlay) {
-	if u.Underlay, u.Err = link.FindUnderlay(cfg.Advertise); u.Err != nil {
+	if u.Underlay, u.Err = link.FindUnderlay(WantedUnderlay(cfg)); u.Err != nil {
 		return u
 	}
 	if cfg.MTU != 0 {

@@ -132,14 +132,14 @@ func TestFindUnderlay(t *testing.T) {
 	linktest.Wire(t, "eth0", a, b, []string{"10.9.0.1/24", "fd09::1/64"}, nil)
 	linktest.Wire(t, "eth1", a, b, []string{"10.8.0.1/24"}, nil)
 	a.Do(func() {
-		if _, err := FindUnderlay(netip.Addr{}); err == nil || !strings.Contains(err.Error(), "set GRAPEVINE_ADVERTISE") {
+		if _, err := FindUnderlay(Want{}); err == nil || !strings.Contains(err.Error(), "set GRAPEVINE_ADVERTISE") {
 			t.Errorf("no default route: %v", err)
 		}
 		find := func(advertise, dev, addr string) {
 			t.Helper()
-			var want netip.Addr
-			if advertise != "" {
-				want = netip.MustParseAddr(advertise)
+			want := Want{Interface: advertise}
+			if a, err := netip.ParseAddr(advertise); err == nil {
+				want = Want{Addr: a}
 			}
 			u, err := FindUnderlay(want)
 			if err != nil || u != (Underlay{dev, netip.MustParseAddr(addr), 1500}) {
@@ -148,6 +148,18 @@ func TestFindUnderlay(t *testing.T) {
 		}
 		find("fd09::1", "eth0", "fd09::1")
 		find("10.8.0.1", "eth1", "10.8.0.1")
+		find("eth0", "eth0", "10.9.0.1")
+		find("eth1", "eth1", "10.8.0.1")
+		nat := Want{Addr: netip.MustParseAddr("198.51.100.1"), Bind: netip.MustParseAddr("10.8.0.1")}
+		if u, err := FindUnderlay(nat); err != nil || u != (Underlay{"eth1", nat.Addr, 1500}) {
+			t.Errorf("behind NAT: %+v, %v", u, err)
+		}
+		if u, err := FindUnderlay(Want{Bind: nat.Bind}); err != nil || u != (Underlay{"eth1", nat.Bind, 1500}) {
+			t.Errorf("bound to an address: %+v, %v", u, err)
+		}
+		if _, err := FindUnderlay(Want{Interface: "eth7"}); err == nil {
+			t.Error("an interface that the host does not have")
+		}
 		defaultRoute(t, "fd09::2", 0)
 		find("", "eth0", "fd09::1")
 		l, err := netlink.LinkByName("eth0")
@@ -163,7 +175,7 @@ func TestFindUnderlay(t *testing.T) {
 		find("", "eth1", "10.8.0.1")
 		defaultRoute(t, "10.9.0.2", 100)
 		find("", "eth0", "10.9.0.1")
-		if _, err := FindUnderlay(netip.MustParseAddr("10.7.0.1")); err == nil {
+		if _, err := FindUnderlay(Want{Addr: netip.MustParseAddr("10.7.0.1")}); err == nil {
 			t.Error("an address that the host does not have")
 		}
 	})

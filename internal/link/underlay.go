@@ -16,12 +16,42 @@ type Underlay struct {
 	MTU       int        // bytes, IP packet
 }
 
-// FindUnderlay returns the interface that has the address advertise, or, if that
-// is invalid, the interface and source address of the default route: IPv4's if
-// there is one, else IPv6's, and of several that of the lowest metric.
-func FindUnderlay(advertise netip.Addr) (Underlay, error) {
-	if advertise.IsValid() {
-		return withAddr(advertise.Unmap())
+// Want says which underlay a host is to have; of several fields that are set, the first
+// counts. The zero value is that of the default route.
+type Want struct {
+	Addr      netip.Addr // an address of this host or, with Bind, the one that NAT gives it
+	Interface string
+	Bind      netip.Addr // an address of this host
+}
+
+// FindUnderlay returns the underlay that a host is to have. Without a wish it is the
+// interface and source address of the default route: IPv4's if there is one, else IPv6's,
+// and of several that of the lowest metric.
+func FindUnderlay(want Want) (Underlay, error) {
+	if want.Bind.IsUnspecified() {
+		want.Bind = netip.Addr{}
+	}
+	switch addr := want.Addr.Unmap().WithZone(""); {
+	case addr.IsValid():
+		u, found, err := withAddr(addr)
+		if err == nil && !found && want.Bind.IsValid() {
+			if u, found, err = withAddr(want.Bind.Unmap()); found {
+				u.Addr = addr
+			}
+		}
+		if err == nil && !found {
+			err = fmt.Errorf("no interface of this host has the advertised address %s: set GRAPEVINE_ADVERTISE to an address of this host or, "+
+				"if others reach it by NAT, GRAPEVINE_BIND as well, to the address that NAT leads to", addr)
+		}
+		return u, err
+	case want.Interface != "":
+		return ofInterface(want.Interface)
+	case want.Bind.IsValid():
+		u, found, err := withAddr(want.Bind.Unmap())
+		if err == nil && !found {
+			err = fmt.Errorf("no interface of this host has the address %s: set GRAPEVINE_BIND to an address of this host", want.Bind)
+		}
+		return u, err
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		u, found, err := ofDefaultRoute(family)
@@ -29,26 +59,44 @@ func FindUnderlay(advertise netip.Addr) (Underlay, error) {
 			return u, err
 		}
 	}
-	return Underlay{}, fmt.Errorf("find the underlay address: this host has no default route: set GRAPEVINE_ADVERTISE to the address that the other hosts reach it at")
+	return Underlay{}, fmt.Errorf("find the underlay address: this host has no default route: set GRAPEVINE_ADVERTISE to the address that the other hosts reach it at, or to its interface")
 }
 
-func withAddr(want netip.Addr) (Underlay, error) {
-	links, err := Dump(netlink.LinkList)
+// withAddr finds the interface that has an address.
+func withAddr(want netip.Addr) (u Underlay, found bool, err error) {
+	list, err := Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
-		return Underlay{}, fmt.Errorf("find the interface of %s: %w", want, err)
+		return u, false, fmt.Errorf("find the interface of %s: %w", want, err)
 	}
-	for _, l := range links {
-		addrs, err := addrsOf(l, 0)
+	for _, a := range list {
+		if ip, _ := netip.AddrFromSlice(a.IP); ip.Unmap() != want {
+			continue
+		}
+		l, err := netlink.LinkByIndex(a.LinkIndex)
+		if err != nil {
+			return u, false, fmt.Errorf("find the interface of %s: %w", want, mapErr(err))
+		}
+		return Underlay{l.Attrs().Name, want, l.Attrs().MTU}, true, nil
+	}
+	return u, false, nil
+}
+
+// ofInterface is an interface with its first global address, IPv4 before IPv6.
+func ofInterface(name string) (Underlay, error) {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return Underlay{}, fmt.Errorf("find the underlay address: interface %s: %w; set GRAPEVINE_ADVERTISE to one of this host's interfaces or addresses", name, mapErr(err))
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		addr, err := source(l, family, netip.Addr{})
 		if err != nil {
 			return Underlay{}, err
 		}
-		for _, a := range addrs {
-			if a.Addr() == want.WithZone("") {
-				return Underlay{l.Attrs().Name, want.WithZone(""), l.Attrs().MTU}, nil
-			}
+		if addr.IsValid() {
+			return Underlay{name, addr, l.Attrs().MTU}, nil
 		}
 	}
-	return Underlay{}, fmt.Errorf("no interface of this host has the advertised address %s: set GRAPEVINE_ADVERTISE to an address of this host", want)
+	return Underlay{}, fmt.Errorf("find the underlay address: interface %s has none", name)
 }
 
 func ofDefaultRoute(family int) (Underlay, bool, error) {

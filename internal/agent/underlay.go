@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/doctor"
+	"github.com/grapevine-net/grapevine/internal/link"
+)
+
+// underlayPatience is how long a host that boots may take to get its address.
+const underlayPatience = 30 * time.Second
+
+func waitForUnderlay(ctx context.Context, cfg config.Config) (link.Underlay, error) {
+	ctx, cancel := context.WithTimeout(ctx, underlayPatience)
+	defer cancel()
+	for {
+		u, err := findUnderlay(cfg)
+		if err == nil {
+			return u, nil
+		}
+		select {
+		case <-ctx.Done():
+			return u, err
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func findUnderlay(cfg config.Config) (link.Underlay, error) {
+	u, err := link.FindUnderlay(doctor.WantedUnderlay(cfg))
+	if cfg.MTU != 0 {
+		u.MTU = cfg.MTU
+	}
+	return u, err
+}
+
+// errMoved ends the agent's tasks: this host has another underlay address, interface or
+// MTU than when they began.
+var errMoved = errors.New("the underlay has changed")
+
+// lookAtUnderlay is how often the underlay is looked at: a list of addresses and one of
+// routes.
+const lookAtUnderlay = 2 * time.Second
+
+// stays reports whether the address that was is as good as the one that is: still there,
+// on the same interface. Of several, as IPv6 makes new ones every day, the first is not
+// always the same.
+func stays(was, is link.Underlay) bool {
+	here, err := link.FindUnderlay(link.Want{Addr: was.Addr})
+	return err == nil && here.Interface == is.Interface && was.Interface == is.Interface && was.MTU == is.MTU
+}
+
+// watchUnderlay returns errMoved when the underlay has changed. A host without one (a NIC
+// that is down, a lease that is over) keeps the one it had: it may come back.
+func (a *Agent) watchUnderlay(ctx context.Context) error {
+	tick := time.NewTicker(lookAtUnderlay)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now, err := findUnderlay(a.cfg)
+		if err != nil || now == a.underlay || stays(a.underlay, now) {
+			continue
+		}
+		a.log.Warn("the underlay has changed: beginning anew with it", "was", a.underlay, "is", now)
+		if now.Addr != a.underlay.Addr {
+			if err := a.gossip.Depart(ctx); err != nil {
+				a.log.Debug("tell the others that this host moves", "err", err)
+			}
+		}
+		return errMoved
+	}
+}

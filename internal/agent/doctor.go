@@ -53,8 +53,14 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 		look.Subnets = append(look.Subnets, s.Prefix)
 	}
 
+	cfg := a.cfg
+	for _, p := range a.cidrs() {
+		if p.Addr().Is6() {
+			cfg.CIDR6 = p // made of the cluster's ID, if it is not set
+		}
+	}
 	host := make(chan doctor.Host, 1)
-	go func() { host <- doctor.Look(ctx, a.cfg, look, gateway.Port) }()
+	go func() { host <- doctor.Look(ctx, cfg, look, gateway.Port) }()
 	paths := a.paths(ctx, nodes)
 	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, VXLANPort: a.cfg.VXLANPort, Overhead: a.underlay.MTU - a.innerMTU()}
 	reached := all.Paths(paths)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
@@ -115,7 +114,7 @@ func (s *state) shell(ctx context.Context, host, script string) (string, error) 
 }
 
 // runsOn is a command that does not end by itself.
-var runsOn = regexp.MustCompile(`^grapevine agent`)
+var runsOn = regexp.MustCompile(`(?m)^ *grapevine agent`)
 
 // examples HOST COMMAND...: run the examples that `grapevine COMMAND --help` has.
 func examples(ctx context.Context, s *state, args []string) (string, error) {
@@ -128,30 +127,17 @@ func examples(ctx context.Context, s *state, args []string) (string, error) {
 		if err != nil {
 			return said.String(), err
 		}
-		lines := exampleLines(help)
-		if len(lines) == 0 {
+		_, text, found := strings.Cut(help, "Examples:\n")
+		if !found {
 			return said.String(), fmt.Errorf("grapevine %s --help has no examples", verb)
 		}
-		for _, line := range lines {
-			line = runsOn.ReplaceAllString(line, "timeout --preserve-status 3 grapevine agent")
-			out, err := s.shell(ctx, args[0], line)
-			said.WriteString(out)
-			if err != nil {
-				return said.String(), fmt.Errorf("an example of grapevine %s: %w", verb, err)
-			}
+		text, _, _ = strings.Cut(text, "\n\n")
+		text = runsOn.ReplaceAllString(text, "timeout --preserve-status 3 grapevine agent")
+		out, err := s.shell(ctx, args[0], text)
+		said.WriteString(out)
+		if err != nil {
+			return said.String(), fmt.Errorf("the examples of grapevine %s: %w", verb, err)
 		}
 	}
 	return said.String(), nil
-}
-
-// exampleLines are the commands below "Examples:", without comments.
-func exampleLines(help string) []string {
-	_, text, _ := strings.Cut(help, "Examples:\n")
-	text, _, _ = strings.Cut(text, "\n\n")
-	var lines []string
-	for line := range strings.Lines(text) {
-		line, _, _ = strings.Cut(line, "   #")
-		lines = append(lines, strings.TrimSpace(line))
-	}
-	return slices.DeleteFunc(lines, func(l string) bool { return l == "" })
 }

@@ -201,6 +201,7 @@ func (k rangeKey) prefix() netip.Prefix {
 type counter struct{ Sent, SentBytes, Received, ReceivedBytes uint64 }
 
 func (c counter) sent() pipeline.Count { return pipeline.Count{Packets: c.Sent, Bytes: c.SentBytes} }
+
 func (c counter) received() pipeline.Count {
 	return pipeline.Count{Packets: c.Received, Bytes: c.ReceivedBytes}
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/grapevine-net/grapevine/internal/config"
 )
 
-// exitCode is the exit status of a command that has said all there is to say.
-type exitCode int
+// exitError is the exit status of a command that has said all there is to say.
+type exitError int
 
-func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
+func (c exitError) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
 
 // The doctor's exit statuses, for scripts.
 const (
-	somethingWrong exitCode = 1
-	notAsked       exitCode = 2
+	somethingWrong exitError = 1
+	notAsked       exitError = 2
 )
 
 // doctorPatience is for some dozens of hosts whose packets get lost.

@@ -23,7 +23,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err := newRoot().ExecuteContext(ctx)
 	stop()
-	if code, ok := errors.AsType[exitCode](err); ok {
+	if code, ok := errors.AsType[exitError](err); ok {
 		os.Exit(int(code))
 	}
 	if err != nil {

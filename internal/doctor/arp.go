@@ -33,7 +33,7 @@ func twin(device string, addr netip.Addr) (net.HardwareAddr, error) {
 		return nil, fmt.Errorf("open a packet socket: %w", err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: dev.Index}); err != nil {
-		unix.Close(fd)
+		_ = unix.Close(fd)
 		return nil, fmt.Errorf("listen on %s: %w", device, err)
 	}
 	file := os.NewFile(uintptr(fd), device)

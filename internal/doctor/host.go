@@ -155,7 +155,7 @@ func (h Host) overlaps() (checks []api.Check) {
 	for _, r := range h.Routes {
 		for _, p := range ours {
 			if r.Prefix.Overlaps(p) {
-				checks = append(checks, wrong("addresses", fmt.Sprintf("remove the route (or the Docker network behind it), or take other prefixes for the cluster (GRAPEVINE_CIDR4, --subnet): this host reaches only one of the two"),
+				checks = append(checks, wrong("addresses", "remove the route (or the Docker network behind it), or take other prefixes for the cluster (GRAPEVINE_CIDR4, --subnet): this host reaches only one of the two",
 					"this host's route %s by %s overlaps %s of the cluster", r.Prefix, dash(r.Interface), p))
 				break
 			}

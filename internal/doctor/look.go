@@ -174,7 +174,7 @@ func taken(cfg config.Config) (list []string) {
 	try(fmt.Sprintf("TCP port %d (gossip)", cfg.Port), err)
 	udp, err := net.ListenPacket("udp", at(cfg.Port))
 	if err == nil {
-		udp.Close()
+		_ = udp.Close()
 	}
 	try(fmt.Sprintf("UDP port %d (gossip)", cfg.Port), err)
 	return list

@@ -33,7 +33,7 @@ func (p *Prober) send(node string, session uint64, kind Kind, sizes []int) error
 		if err != nil {
 			return fmt.Errorf("send probes to %v: %w", to.Gossip, err)
 		}
-		defer s.Close()
+		defer func() { _ = s.Close() }()
 		over := ipUDP(to.Gossip.Addr())
 		one = func(size int) error { return s.write(encode(session, kind, size, size-over)) }
 	case Tunnel:
@@ -90,7 +90,7 @@ func newDatagrams(from netip.Addr, to netip.AddrPort) (datagrams, error) {
 		err = errors.Join(err, ctl)
 	}
 	if err != nil {
-		c.Close()
+		_ = c.Close()
 		return datagrams{}, fmt.Errorf("forbid fragments: %w", err)
 	}
 	return datagrams{c}, nil
@@ -126,7 +126,7 @@ func listen(device string) (*frames, error) {
 		return nil, fmt.Errorf("open a packet socket on %s: %w", device, err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian(pipeline.ProbeEtherType), Ifindex: dev.Index}); err != nil {
-		unix.Close(fd)
+		_ = unix.Close(fd)
 		return nil, fmt.Errorf("listen on %s: %w", device, err)
 	}
 	return &frames{os.NewFile(uintptr(fd), device), dev.MAC}, nil

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func TestStatusFitsAScreen(t *testing.T) {
 	for i := range 49 {
 		s.Problems = append(s.Problems, api.Problem{
 			What: fmt.Sprintf("host %s-%d (192.0.2.%d) does not answer", strings.Repeat("host", 15), i, i),
-			Do:   "start it; if it is gone for good: grapevine forget host" + fmt.Sprint(i) + " and then some words that need another line",
+			Do:   "start it; if it is gone for good: grapevine forget host" + strconv.Itoa(i) + " and then some words that need another line",
 		})
 	}
 	for _, problems := range []int{0, 1, 2, 3, 4, 5, 49} {

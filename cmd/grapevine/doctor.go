@@ -23,8 +23,8 @@ func (c exitError) Error() string { return fmt.Sprintf("exit status %d", int(c))
 
 // The doctor's exit statuses, for scripts.
 const (
-	somethingWrong exitError = 1
-	notAsked       exitError = 2
+	errSomethingWrong exitError = 1
+	errNotAsked       exitError = 2
 )
 
 // doctorPatience is for some dozens of hosts whose packets get lost.
@@ -95,15 +95,15 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 // verdict is the exit status; nil: all is well.
 func verdict(d api.Diagnosis) error {
 	if !d.Agent {
-		return notAsked
+		return errNotAsked
 	}
 	worst := error(nil)
 	for _, c := range d.Checks {
 		switch c.Verdict {
 		case api.Wrong:
-			return somethingWrong
+			return errSomethingWrong
 		case api.Unknown:
-			worst = notAsked
+			worst = errNotAsked
 		}
 	}
 	return worst

@@ -150,7 +150,8 @@ func TestDuplicates(t *testing.T) {
 
 func TestInterfacesKeysAndOrder(t *testing.T) {
 	checks := Interfaces(1350, []api.Network{{Name: "big", MTU: 1400}, {Name: "fit", MTU: 1300}}, []link.Link{
-		{Name: "gv0123456789ab", Alias: "grapevine x", MTU: 1450}, {Name: "gv0123456789ac", Alias: "grapevine x", MTU: 1350},
+		{Name: "gv0123456789ab", Alias: "grapevine x", MTU: 1450},
+		{Name: "gv0123456789ac", Alias: "grapevine x", MTU: 1350},
 		{Name: "gvtun", Alias: "grapevine: tunnel port", MTU: 9000},
 	})
 	expect(t, checks, "mtu", api.Wrong, "network big has -o mtu=1400", "1350")

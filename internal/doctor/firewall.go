@@ -94,7 +94,7 @@ func (p Packet) matches(rule string) (target string, matches bool) {
 		}
 		option, value := words[0], words[1]
 		words = words[2:]
-		holds := false
+		var holds bool
 		switch option {
 		case "-j", "-g":
 			target = value
@@ -195,10 +195,10 @@ func (f Firewall) Judge(packets []Packet, proven bool) []api.Check {
 		t := parseTables(saved)
 		for _, p := range packets {
 			by := t.dropped(p)
-			if by == "" || said[by+p.Proto+fmt.Sprint(p.Port)] {
+			if by == "" || said[by+p.port()] {
 				continue
 			}
-			said[by+p.Proto+fmt.Sprint(p.Port)] = true
+			said[by+p.port()] = true
 			checks = append(checks, wrong("firewall", f.allow(p), "%s would be dropped by %s", p, by))
 		}
 	}
@@ -210,6 +210,9 @@ func (f Firewall) Judge(packets []Packet, proven bool) []api.Check {
 	}
 	return checks
 }
+
+// port is such as "udp 4789".
+func (p Packet) port() string { return p.Proto + " " + strconv.Itoa(int(p.Port)) }
 
 func (p Packet) String() string {
 	if p.Port == 0 {
@@ -294,6 +297,6 @@ func nftTables(text string) (list []nftTable) {
 func (t nftTable) accepts(port uint16) bool {
 	return slices.ContainsFunc(t.lines, func(line string) bool {
 		return strings.Contains(line, "dport") && strings.Contains(line, "accept") &&
-			slices.Contains(strings.FieldsFunc(line, func(r rune) bool { return r < '0' || r > '9' }), fmt.Sprint(port))
+			slices.Contains(strings.FieldsFunc(line, func(r rune) bool { return r < '0' || r > '9' }), strconv.Itoa(int(port)))
 	})
 }

@@ -99,7 +99,7 @@ func newDatagrams(from netip.Addr, to netip.AddrPort) (datagrams, error) {
 // write sends one packet. An ICMP error that an earlier one met is none of this one's:
 // whether it arrives is what counts.
 func (d datagrams) write(b []byte) error {
-	_, err := d.UDPConn.Write(b)
+	_, err := d.Write(b)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EPERM) {
 		return nil
 	}

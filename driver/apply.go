@@ -27,6 +27,10 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 		return err == nil, err
 	}
 	for _, id := range p.lostEPs {
+		if has, err := d.inDocker(ctx, id); has || err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		d.cfg.Log.Info("collecting an endpoint that docker has forgotten", "endpoint", id)
 		errs = append(errs, d.collectEndpoint(ctx, id))
 	}
@@ -51,6 +55,20 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 		errs = append(errs, errors.New(why))
 	}
 	return false, errors.Join(errs...)
+}
+
+// inDocker reports whether Docker has an endpoint that no container of its list is on: of
+// one that takes its time to start.
+func (d *Driver) inDocker(ctx context.Context, id string) (bool, error) {
+	e, ours := d.localEndpoint(id)
+	if !ours {
+		return false, nil
+	}
+	list, err := d.docker.Endpoints(ctx, e.Network)
+	if errors.Is(err, docker.ErrNotFound) {
+		return false, nil
+	}
+	return slices.Contains(list, id), err
 }
 
 // learn gives a local network the name that Docker has for it, if it can be now.

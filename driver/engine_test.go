@@ -31,6 +31,7 @@ type engine struct {
 	mu         sync.Mutex
 	networks   map[string]dockernet.Inspect
 	containers map[string]container.Summary
+	starting   []string          // endpoints of containers that are not listed with them yet
 	aliases    []string          // of every endpoint, for those who inspect
 	failed     map[string]string // why containers with a restart policy do not run, by name
 	started    []string          // names of containers that were started by the API
@@ -93,6 +94,15 @@ func (e *engine) api(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		answer(201, map[string]string{"Id": id})
+	case r.Method == http.MethodGet && strings.HasPrefix(path, "/networks/"):
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		n := e.networks[strings.TrimPrefix(path, "/networks/")]
+		n.Containers = map[string]dockernet.EndpointResource{}
+		for _, id := range e.starting {
+			n.Containers["c"+id] = dockernet.EndpointResource{EndpointID: id}
+		}
+		answer(200, n)
 	case r.Method == http.MethodDelete:
 		e.remove(strings.TrimPrefix(path, "/networks/"))
 		w.WriteHeader(204)

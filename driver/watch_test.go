@@ -224,10 +224,17 @@ func TestSubnetOfAnotherNetwork(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("blue")
-	e.run(id, "web")
+	ep := e.run(id, "web")
 	e.look()
-	e.rm("web") // Docker has forgotten it, and has not told
+	e.rm("web")
+	e.starting = []string{ep} // on a slow host this takes its time
 	e.look()
+	e.rig.now = e.rig.now.Add(2 * time.Minute)
+	e.look()
+	if n := len(e.rig.alloc.Leases()); n != 1 {
+		t.Fatalf("%d leases while the container starts", n)
+	}
+	e.starting = nil // Docker has forgotten it, and has not told
 	if n := len(e.rig.alloc.Leases()); n != 1 {
 		t.Fatalf("%d leases at once", n)
 	}

@@ -52,6 +52,19 @@ func fromDocker(n network.Summary) Network {
 	return out
 }
 
+// Endpoints lists the IDs of a network's endpoints, also of containers that are only just
+// starting, which Docker's list of containers does not tell yet.
+func (c *Client) Endpoints(ctx context.Context, id string) (endpoints []string, err error) {
+	err = c.do(ctx, "inspect network "+id, func(ctx context.Context, cli *client.Client) error {
+		n, err := cli.NetworkInspect(ctx, id, network.InspectOptions{})
+		for _, e := range n.Containers {
+			endpoints = append(endpoints, e.EndpointID)
+		}
+		return err
+	})
+	return endpoints, err
+}
+
 // CreateNetwork creates n (its ID is ignored) and returns the new ID. A network
 // of that name, of any driver, is ErrConflict.
 func (c *Client) CreateNetwork(ctx context.Context, n Network) (id string, err error) {

@@ -56,6 +56,21 @@ func (d *Driver) ended(id string) bool {
 	return !d.links.Exists(host) || d.links.Exists(peer) && d.cfg.Now().Sub(e.Created) > d.cfg.Grace
 }
 
+// starting returns the endpoints that seem to have ended, by the interface that is still
+// the host's, and that Docker has, or may have: on a busy host a container can take longer
+// than any grace to start. It waits for Docker, so nothing may wait for it.
+func (d *Driver) starting(ctx context.Context) map[string]bool {
+	out := map[string]bool{}
+	for id := range d.Published() {
+		if host, _ := ifnames(id); !d.ended(id) || !d.links.Exists(host) {
+			continue
+		}
+		has, err := d.inDocker(ctx, id)
+		out[id] = has || err != nil
+	}
+	return out
+}
+
 // portPause is the time between looks for what has changed without a call.
 const portPause = 2 * time.Second
 
@@ -72,12 +87,13 @@ func (d *Driver) keepPorts(ctx context.Context) {
 // lookAtPorts takes ports from endpoints whose interfaces are gone, holds what is not
 // held yet, and declares again what could not be declared.
 func (d *Driver) lookAtPorts(ctx context.Context) error {
+	starting := d.starting(ctx)
 	d.publishing.Lock()
 	defer d.publishing.Unlock()
 	var errs []error
 	unheld := map[ports.Binding]error{}
 	for id, list := range d.Published() {
-		if d.ended(id) {
+		if d.ended(id) && !starting[id] {
 			d.cfg.Log.Info("ports of a container that is gone are free", "endpoint", id, "ports", list)
 			errs = append(errs, d.unpublishLocked(ctx, id))
 			continue

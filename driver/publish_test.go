@@ -151,6 +151,10 @@ func TestPortsEnd(t *testing.T) {
 			check(e.t, e.rig.lookAtPorts(e.t.Context()))
 			e.wantPorts("8080:10.128.0.2") // about to start, for all one knows
 			e.rig.now = e.rig.now.Add(time.Minute)
+			e.starting = []string{ep} // on a slow host this takes its time
+			check(e.t, e.rig.lookAtPorts(e.t.Context()))
+			e.wantPorts("8080:10.128.0.2")
+			e.starting = nil
 			check(e.t, e.rig.lookAtPorts(e.t.Context()))
 		},
 		"unseen, and somebody wants the port": func(e *engine, id, ep string) {

@@ -98,8 +98,8 @@ func (c *Config) check() error {
 		return errors.New("gossip: no encryption key: set one (GRAPEVINE_KEY), the same on every host")
 	}
 	for i, k := range c.Keys {
-		if err := memberlist.ValidateKey(k); err != nil {
-			return fmt.Errorf("gossip: key %d has %d bytes: want 16, 24 or 32", i+1, len(k))
+		if err := CheckKey(k); err != nil {
+			return fmt.Errorf("key %d: %w", i+1, err)
 		}
 	}
 	if len(c.ClusterID) > maxLabel {

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -20,31 +18,15 @@ func GenerateKey() []byte {
 	return k
 }
 
-// ParseKey reads a key written as hexadecimal or base64 (standard or URL
-// alphabet, padded or not) of 16, 24 or 32 bytes. Space around it is ignored. The
-// two cannot be confused: no length of one is a length of the other, but for 32
-// digits, which as base64 would be 24 bytes; they are taken as hexadecimal.
-// Errors do not contain the key.
-func ParseKey(text string) ([]byte, error) {
-	text = strings.TrimSpace(text)
-	if text == "" {
-		return nil, errors.New("parse key: it is empty")
+// CheckKey says why key cannot encrypt gossip; nil: it can.
+func CheckKey(key []byte) error {
+	if memberlist.ValidateKey(key) != nil {
+		return fmt.Errorf("gossip key of %d bytes: want 16, 24 or 32", len(key))
 	}
-	if k, err := hex.DecodeString(text); err == nil && memberlist.ValidateKey(k) == nil {
-		return k, nil
-	}
-	std := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
-	k, err := base64.RawStdEncoding.DecodeString(std)
-	if err != nil {
-		return nil, fmt.Errorf("parse key of %d characters: neither base64 nor hexadecimal", len(text))
-	}
-	if memberlist.ValidateKey(k) != nil {
-		return nil, fmt.Errorf("parse key: it has %d bytes: want 16, 24 or 32", len(k))
-	}
-	return k, nil
+	return nil
 }
 
-// FormatKey writes a key as ParseKey reads it.
+// FormatKey writes a key in base64, as the setting GRAPEVINE_KEY has it.
 func FormatKey(key []byte) string { return base64.StdEncoding.EncodeToString(key) }
 
 // InstallKey adds a key that decrypts. Rotation over a cluster is: install the

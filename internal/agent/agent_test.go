@@ -84,10 +84,13 @@ func newHost(t *testing.T, n int, dir string, join ...int) *host {
 }
 
 // run starts the host's tasks; they end with the test, or by stop.
-func (h *host) run() *host {
+func (h *host) run() *host { return h.start(h.alloc.Run) }
+
+// start runs what run does, but for the allocator, which asks for shares.
+func (h *host) start(more ...func(context.Context) error) *host {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	tasks, ctx := errgroup.WithContext(ctx)
-	for _, f := range []func(context.Context) error{h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.catchUpKeys, h.proveRestored, h.alloc.Run} {
+	for _, f := range append(more, h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.catchUpKeys, h.proveRestored) {
 		tasks.Go(func() error { return f(ctx) })
 	}
 	stopped := false

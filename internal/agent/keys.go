@@ -18,6 +18,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/identity"
 )
 
@@ -96,7 +97,7 @@ func (a *Agent) serveKeys(_ context.Context, _ string, body []byte) ([]byte, err
 		return nil, fmt.Errorf("malformed order about keys: %w", err)
 	}
 	if o.Verb != "list" {
-		if _, err := gossip.ParseKey(gossip.FormatKey(o.Key)); err != nil {
+		if err := gossip.CheckKey(o.Key); err != nil {
 			return nil, err
 		}
 	}
@@ -218,7 +219,14 @@ func (a *Agent) keyFor(ctx context.Context, r api.KeysRequest) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("no host has a key %s: `grapevine keys list` lists them", r.Key)
 	}
-	return gossip.ParseKey(r.Key)
+	keys, err := config.ParseKeys(r.Key)
+	if err == nil && len(keys) != 1 {
+		err = fmt.Errorf("%d keys were given: name one", len(keys))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return keys[0], nil
 }
 
 // safe refuses orders that would shut a host out, before any host obeys.

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/driver"
@@ -46,6 +47,27 @@ func (l userspaceLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, a
 		return err
 	}
 	return errors.Join(link.Consume(host), link.Splice(out, in), link.Splice(in, out), link.NoIPv6Address(in), link.Up(in))
+}
+
+// SetMTU implements driver.Links. Nobody may send what the next interface has no room for.
+func (l userspaceLinks) SetMTU(host, sandbox string, mtu int) error {
+	now, err := link.Get(host)
+	if err != nil {
+		return err
+	}
+	set := []func() error{
+		func() error { return l.HostLinks.SetMTU(beside(outerPrefix, host), sandbox, mtu) },
+		func() error { return link.SetPairMTU(host, "", mtu) },
+	}
+	if mtu > now.MTU {
+		slices.Reverse(set)
+	}
+	for _, do := range set {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Delete implements driver.Links.

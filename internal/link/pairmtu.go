@@ -34,7 +34,7 @@ func SetPairMTU(name, sandbox string, mtu int) error {
 
 // setPeerMTU sets the MTU of the veth whose other end is host.
 func setPeerMTU(host *netlink.LinkAttrs, sandbox string, mtu int) error {
-	h := &netlink.Handle{}
+	h, here := &netlink.Handle{}, -1 // the ID of this namespace where the peer is
 	if host.NetNsID != -1 {
 		f, err := os.Open(sandbox)
 		if err != nil {
@@ -45,6 +45,14 @@ func setPeerMTU(host *netlink.LinkAttrs, sandbox string, mtu int) error {
 			return fmt.Errorf("enter the sandbox: %w", err)
 		}
 		defer h.Close()
+		own, err := netns.Get()
+		if err != nil {
+			return fmt.Errorf("open this network namespace: %w", err)
+		}
+		defer own.Close()
+		if here, err = h.GetNetNsIdByFd(int(own)); err != nil {
+			return fmt.Errorf("find this network namespace from the sandbox: %w", err)
+		}
 	}
 	all, err := Dump(h.LinkList)
 	if err != nil {
@@ -52,7 +60,7 @@ func setPeerMTU(host *netlink.LinkAttrs, sandbox string, mtu int) error {
 	}
 	for _, l := range all {
 		a := l.Attrs()
-		if l.Type() != "veth" || a.ParentIndex != host.Index || a.Index != host.ParentIndex {
+		if l.Type() != "veth" || a.ParentIndex != host.Index || a.Index != host.ParentIndex || a.NetNsID != here {
 			continue
 		}
 		if a.MTU == mtu {

@@ -34,20 +34,24 @@ const (
 
 // fields are by their names in a match or in set_field, which differ.
 var fields = map[string]oxm{
-	"in_port":      {classBasic, 0, number(32), false},
-	"dl_dst":       {classBasic, 3, ethernet, false},
-	"dl_src":       {classBasic, 4, ethernet, false},
-	"dl_type":      {classBasic, 5, number(16), false},
-	"eth_dst":      {classBasic, 3, ethernet, false},
-	"eth_src":      {classBasic, 4, ethernet, false},
-	"nw_src":       {classBasic, 11, ipv4, true},
-	"nw_dst":       {classBasic, 12, ipv4, true},
-	"arp_op":       {classBasic, 21, number(16), false},
-	"arp_spa":      {classBasic, 22, ipv4, true},
-	"arp_tpa":      {classBasic, 23, ipv4, true},
-	"arp_sha":      {classBasic, 24, ethernet, false},
-	"ipv6_src":     {classBasic, 26, ipv6, true},
-	"ipv6_dst":     {classBasic, 27, ipv6, true},
+	"in_port":  {classBasic, 0, number(32), false},
+	"dl_dst":   {classBasic, 3, ethernet, false},
+	"dl_src":   {classBasic, 4, ethernet, false},
+	"dl_type":  {classBasic, 5, number(16), false},
+	"eth_dst":  {classBasic, 3, ethernet, false},
+	"eth_src":  {classBasic, 4, ethernet, false},
+	"nw_src":   {classBasic, 11, ipv4, true},
+	"nw_dst":   {classBasic, 12, ipv4, true},
+	"arp_op":   {classBasic, 21, number(16), false},
+	"arp_spa":  {classBasic, 22, ipv4, true},
+	"arp_tpa":  {classBasic, 23, ipv4, true},
+	"arp_sha":  {classBasic, 24, ethernet, false},
+	"ipv6_src": {classBasic, 26, ipv6, true},
+	"ipv6_dst": {classBasic, 27, ipv6, true},
+	// ICMPv6's: a match with ICMPv4's begins with "icmp", which is not native.
+	"icmp_type":    {classBasic, 29, number(8), false},
+	"icmp_code":    {classBasic, 30, number(8), false},
+	"nd_target":    {classBasic, 31, ipv6, true},
 	"tun_src":      {classNicira, 31, ipv4, true},
 	"tun_dst":      {classNicira, 32, ipv4, true},
 	"tun_ipv6_src": {classNicira, 109, ipv6, true},
@@ -65,6 +69,8 @@ var protocols = map[string][]byte{
 	"ip":   {0x80, 0x00, 5 << 1, 2, 0x08, 0x00}, // eth_type
 	"arp":  {0x80, 0x00, 5 << 1, 2, 0x08, 0x06},
 	"ipv6": {0x80, 0x00, 5 << 1, 2, 0x86, 0xdd},
+	// ... and the IP protocol
+	"icmp6": {0x80, 0x00, 5 << 1, 2, 0x86, 0xdd, 0x80, 0x00, 10 << 1, 1, 58},
 }
 
 // appendMatch adds one condition, such as "ip", "reg0=0x5" or "nw_src=10.0.0.0/8".

@@ -96,13 +96,13 @@ func TestKeys(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	good := Config{Node: hostID(0), Keys: [][]byte{testKey}, Log: quiet()}
 	for want, change := range map[string]func(*Config){
-		"node ID":           func(c *Config) { c.Node = "ABC" },
-		"no encryption key": func(c *Config) { c.Keys = nil },
+		"node ID":                      func(c *Config) { c.Node = "ABC" },
+		"no encryption key":            func(c *Config) { c.Keys = nil },
 		"key 2: gossip key of 3 bytes": func(c *Config) { c.Keys = append(c.Keys, []byte("abc")) },
-		"cluster ID of 65":  func(c *Config) { c.ClusterID = strings.Repeat("x", 65) },
-		"meta of 257":       func(c *Config) { c.Meta = make([]byte, MaxMeta+1) },
-		"listen on":         func(c *Config) { c.Bind = netip.MustParseAddrPort("192.0.2.1:7947") },
-		"listen on [::]":    func(c *Config) { c.Bind = netip.MustParseAddrPort("[::]:0") },
+		"cluster ID of 65":             func(c *Config) { c.ClusterID = strings.Repeat("x", 65) },
+		"meta of 257":                  func(c *Config) { c.Meta = make([]byte, MaxMeta+1) },
+		"listen on":                    func(c *Config) { c.Bind = netip.MustParseAddrPort("192.0.2.1:7947") },
+		"listen on [::]":               func(c *Config) { c.Bind = netip.MustParseAddrPort("[::]:0") },
 	} {
 		c := good
 		c.Keys = append([][]byte(nil), good.Keys...)

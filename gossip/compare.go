@@ -98,6 +98,7 @@ func (g *Gossip) fetchLoop(ctx context.Context) {
 		}
 		if h.sum != nil && bytes.Equal(h.sum, g.sum()) {
 			g.fetched(h.from, func(p *peer) { p.sync.reset() })
+			g.state.Agreed()
 			continue
 		}
 		if !g.claimFetch(h.from) {
@@ -146,9 +147,16 @@ func (g *Gossip) fetched(id string, change func(*peer)) {
 
 // fetchOn fetches from the peer of a hint, unless the difference has gone.
 func (g *Gossip) fetchOn(ctx context.Context, h hint) {
-	if h.after > 0 && (!sleep(ctx, h.after) || bytes.Equal(h.sum, g.sum())) {
-		g.fetched(h.from, nil)
-		return
+	if h.after > 0 {
+		over := !sleep(ctx, h.after)
+		agreed := bytes.Equal(h.sum, g.sum())
+		if agreed {
+			g.state.Agreed()
+		}
+		if over || agreed {
+			g.fetched(h.from, nil)
+			return
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()

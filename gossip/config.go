@@ -25,6 +25,9 @@ type State interface {
 	// Merge takes a message in and returns the part that was new (empty: none),
 	// which is passed on. It may return both a part and an error, and may keep msg.
 	Merge(msg []byte) (fresh []byte, err error)
+	// Agreed is told that a peer's digest is equal to the State's: it knows nothing
+	// that the State does not.
+	Agreed()
 }
 
 // Peer is a host to remember over a restart.

@@ -93,6 +93,8 @@ func (s *toy) Merge(msg []byte) ([]byte, error) {
 	return encodeToy(fresh), nil
 }
 
+func (s *toy) Agreed() {}
+
 func (s *toy) put(k, v string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -150,6 +150,17 @@ func (r *Replica) Trouble() error {
 // Distrust makes err the Trouble of this host, if it has none yet.
 func (r *Replica) Distrust(err error) { r.trouble.CompareAndSwap(nil, &err) }
 
+// Agreed is told that another host knows the same: as good as a whole answer, unless
+// neither has heard of the cluster yet. It implements gossip.State.
+func (r *Replica) Agreed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.state.Settled() && r.Snapshot().Ring().Len() > 0 {
+		r.state.Settle()
+		r.later(nil)
+	}
+}
+
 // Settled reports whether the state has heard a whole answer (cluster.State.Settled).
 func (r *Replica) Settled() bool {
 	r.mu.Lock()

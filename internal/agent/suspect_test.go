@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,8 +17,9 @@ func TestThief(t *testing.T) {
 	thief := newHost(t, 3, t.TempDir(), 1).start()
 	honest := []*host{owner, other}
 	for _, h := range append(honest, thief) {
+		// A host that has just come believes whom it asks first (docs/decisions.md).
 		eventually(t, "all know the ring and each other", func() bool {
-			return h.replica.Snapshot().Ring().OwnsAll(owner.self(), allIPv4) && len(h.gossip.Alive()) == 2
+			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(owner.self(), allIPv4) && len(h.gossip.Alive()) == 2
 		})
 	}
 	_, err := thief.replica.Update(func(tx *replica.Tx) error {
@@ -45,7 +47,7 @@ func TestThief(t *testing.T) {
 		})
 		snap := h.replica.Snapshot()
 		if n, _ := cluster.Get[cluster.Node](snap, owner.id.Node); n.Name == "forged" || !snap.Ring().OwnsAll(owner.self(), allIPv4) {
-			t.Errorf("%s believes the thief", h.cfg.Name)
+			t.Errorf("%s believes the thief: its name of the owner is %q, its ring %v", h.cfg.Name, n.Name, slices.Collect(snap.Ring().Claims()))
 		}
 		if err := h.replica.Trouble(); err != nil {
 			t.Errorf("%s gives up: %v", h.cfg.Name, err)

@@ -70,7 +70,7 @@ func run(ctx context.Context, o options) (err error) {
 	}{
 		{"TCP throughput and round trips", b.traffic},
 		{"names: questions and answers", b.questions},
-		{"names: from docker run to being known", b.known},
+		{"names: from the start of a container to being known", b.known},
 		{"docker run", b.dockerRun},
 		{"the agent's own calls", b.calls},
 		{"the agent at rest", b.atRest},

@@ -56,10 +56,12 @@ func (s *State) sign(r *Record) {
 	copy(r.sig.sum[:], ed25519.Sign(s.key, signedBytes(r)))
 }
 
-// signedBytes are what a signature is over: the record's wire form without it.
+// signedBytes are what a signature is over: the record's wire form without it, and
+// without titles. These have signatures of their own, and a claim loses its own ones when
+// it becomes the title of another.
 func signedBytes(r *Record) []byte {
 	bare := *r
-	bare.sig = nil
+	bare.sig, bare.titles = nil, nil
 	return append([]byte("grapevine record\x00"), encodeRecord(bare)...)
 }
 

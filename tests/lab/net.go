@@ -49,11 +49,15 @@ func (n netSpec) apply() error {
 	return nil
 }
 
+// hostMAC is the MAC of host n's eth0: a NIC keeps its own when the host boots, and the
+// neighbours go on sending to it.
+func hostMAC(n int) string { return fmt.Sprintf("02:00:c0:00:02:%02x", n) }
+
 // hostNet gives host n's interface eth0 its addresses and default routes.
 func hostNet(n int) []string {
 	return []string{
 		"link set lo up",
-		"link set eth0 up",
+		"link set eth0 address " + hostMAC(n) + " up",
 		"addr add " + hostAddr4(n) + "/" + wireBits4 + " dev eth0",
 		"addr add " + hostAddr6(n) + "/" + wireBits6 + " dev eth0 nodad",
 		"route add default via " + gateway4,

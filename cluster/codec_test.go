@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -84,7 +85,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatalf("got %s, want %s", g, w)
 			}
 		}
-		if fmt.Sprint(got.Complete == nil) != fmt.Sprint(m.Complete == nil) || !bytes.Equal(got.Encode(), wire) {
+		if (got.Complete == nil) != (m.Complete == nil) || !bytes.Equal(got.Encode(), wire) {
 			t.Fatalf("encoded again: %x, first %x", got.Encode(), wire)
 		}
 	})
@@ -225,7 +226,7 @@ func TestValidateRefuses(t *testing.T) {
 func bigLabels() map[string]string {
 	m := map[string]string{}
 	for i := range 9 {
-		m[fmt.Sprint(i)] = strings.Repeat("x", maxText)
+		m[strconv.Itoa(i)] = strings.Repeat("x", maxText)
 	}
 	return m
 }

@@ -56,7 +56,7 @@ func (e *RefusedError) Unwrap() []error {
 
 // Refusals returns every RefusedError in err, for counting by reason.
 func Refusals(err error) (all []*RefusedError) {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // this is the unwrapping
 	case nil:
 	case *RefusedError:
 		all = append(all, e)

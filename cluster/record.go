@@ -154,10 +154,20 @@ type Claim struct {
 	Owner NodeID       `cbor:"2,keyasint,omitempty"`
 }
 
-// Key implementations name each body's record.
-func (n Node) Key() Key     { return Key{KindNode, string(n.ID)} }
-func (n Network) Key() Key  { return Key{KindNetwork, n.Name} }
-func (s Subnet) Key() Key   { return Key{KindSubnet, s.Prefix.String()} }
+// Key names the record of a host.
+func (n Node) Key() Key { return Key{KindNode, string(n.ID)} }
+
+// Key names the record of a network.
+func (n Network) Key() Key { return Key{KindNetwork, n.Name} }
+
+// Key names the record of a subnet.
+func (s Subnet) Key() Key { return Key{KindSubnet, s.Prefix.String()} }
+
+// Key names the record of an endpoint.
 func (e Endpoint) Key() Key { return Key{KindEndpoint, e.ID} }
-func (u Use) Key() Key      { return Key{KindUse, u.Network + "/" + string(u.Host)} }
-func (c Claim) Key() Key    { return Key{KindClaim, c.Block.String()} }
+
+// Key names the record of a host's use of a network.
+func (u Use) Key() Key { return Key{KindUse, u.Network + "/" + string(u.Host)} }
+
+// Key names the record of a claim.
+func (c Claim) Key() Key { return Key{KindClaim, c.Block.String()} }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -136,7 +137,7 @@ func TestFirstKeyStays(t *testing.T) {
 func TestOneKeyInMemory(t *testing.T) {
 	a, b := signer(t, 1), signer(t, 2)
 	for i := range 3 {
-		merge(t, b, wire(t, put(t, a, Network{Name: fmt.Sprint(i)})))
+		merge(t, b, wire(t, put(t, a, Network{Name: strconv.Itoa(i)})))
 	}
 	recs := recordsOf(b)
 	if recs[0].sig.key != recs[1].sig.key || recs[0].sig.key != recs[2].sig.key {

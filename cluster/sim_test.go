@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func randomWrite(t *rapid.T, s *State) (Record, bool) {
 		Node{ID: s.Self(), Name: network},
 		Network{Name: network, VNID: uint32(rapid.IntRange(0, 9).Draw(t, "vnid"))},
 		Subnet{Prefix: space, Network: network, Home: s.Self()},
-		Endpoint{ID: fmt.Sprintf("%s-%d", s.Self(), n), Network: network, Host: s.Self(), Name: fmt.Sprint(s.clock)},
+		Endpoint{ID: fmt.Sprintf("%s-%d", s.Self(), n), Network: network, Host: s.Self(), Name: strconv.FormatUint(s.clock, 10)},
 		Use{Network: network, Host: s.Self()},
 		nil, nil,
 	}

@@ -49,12 +49,12 @@ func Validate(b Body) error {
 func (n Node) validate() error {
 	return errors.Join(
 		host("ID", n.ID),
-		optional("name", n.Name, maxName),
+		optional("name", n.Name),
 		unicast("VTEP", n.VTEP),
 		unicast("gossip address", n.Gossip.Addr()),
 		mtu(n.MTU),
-		optional("agent version", n.Agent, maxName),
-		optional("datapath", n.Datapath, maxName),
+		optional("agent version", n.Agent),
+		optional("datapath", n.Datapath),
 	)
 }
 
@@ -90,7 +90,7 @@ func (s Subnet) validate() error {
 		return errors.Join(err, fmt.Errorf("%d reserved addresses, at most %d", len(s.Aux), maxEntries))
 	}
 	for k, a := range s.Aux {
-		err = errors.Join(err, optional("name of a reserved address", k, maxName), inside("reserved address", a, s.Prefix))
+		err = errors.Join(err, optional("name of a reserved address", k), inside("reserved address", a, s.Prefix))
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (s Subnet) validate() error {
 func (e Endpoint) validate() error {
 	err := errors.Join(
 		name("ID", e.ID), name("network", e.Network), host("host", e.Host),
-		optional("container", e.Container, maxName), optional("name", e.Name, maxName), mac(e.MAC),
+		optional("container", e.Container), optional("name", e.Name), mac(e.MAC),
 	)
 	if len(e.Addrs) > maxAddrs || len(e.Aliases) > maxEntries {
 		return errors.Join(err, fmt.Errorf("%d addresses and %d aliases, at most %d and %d", len(e.Addrs), len(e.Aliases), maxAddrs, maxEntries))
@@ -120,13 +120,13 @@ func name(field, s string) error {
 	if s == "" {
 		return fmt.Errorf("%s is empty", field)
 	}
-	return optional(field, s, maxName)
+	return optional(field, s)
 }
 
 // optional wants printable UTF-8 of a bounded length.
-func optional(field, s string, limit int) error {
-	if len(s) > limit {
-		return fmt.Errorf("%s has %d bytes, at most %d", field, len(s), limit)
+func optional(field, s string) error {
+	if len(s) > maxName {
+		return fmt.Errorf("%s has %d bytes, at most %d", field, len(s), maxName)
 	}
 	for _, r := range s {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

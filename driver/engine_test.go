@@ -82,7 +82,7 @@ func (e *engine) api(w http.ResponseWriter, r *http.Request) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.started = append(e.started, strings.TrimSuffix(strings.TrimPrefix(path, "/containers/c"), "/start"))
-		w.WriteHeader(204)
+		w.WriteHeader(http.StatusNoContent)
 	case strings.HasPrefix(path, "/containers/"):
 		e.inspect(answer, strings.TrimSuffix(strings.TrimPrefix(path, "/containers/"), "/json"))
 	case path == "/networks/create":
@@ -105,7 +105,7 @@ func (e *engine) api(w http.ResponseWriter, r *http.Request) {
 		answer(200, n)
 	case r.Method == http.MethodDelete:
 		e.remove(strings.TrimPrefix(path, "/networks/"))
-		w.WriteHeader(204)
+		w.WriteHeader(http.StatusNoContent)
 	default:
 		answer(404, map[string]string{"message": "page not found"})
 	}

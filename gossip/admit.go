@@ -130,11 +130,11 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 		return g.refuse(RefusedGarbage, "meta "+n.Name, fmt.Errorf(refusedMark+"host %.64q (%v): %w", n.Name, addrOf(n), err))
 	}
 	ours := g.adopt(m.cluster)
-	switch {
-	case m.cluster == ours:
+	switch m.cluster {
+	case ours:
 		g.admitted(n.Name)
 		return nil
-	case m.cluster == "":
+	case "":
 		g.stats.add(RefusedNoCluster, 1)
 		return errFresh
 	}

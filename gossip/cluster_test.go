@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestLargeStateIsFetchedByNewcomer(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Network) {
 		hosts := cluster(t, net, 3)
 		for i := range 2000 {
-			hosts[0].state.put(fmt.Sprint(i), strings.Repeat("x", 1000))
+			hosts[0].state.put(strconv.Itoa(i), strings.Repeat("x", 1000))
 		}
 		hosts = append(hosts, start(t, net, 3, nil))
 		within(t, 10*time.Second, "all have all", func() bool {

@@ -72,10 +72,10 @@ func (g *Gossip) serve(ctx context.Context, from *memberlist.Node, r request) {
 	defer cancel()
 	var result []byte
 	var err error
-	switch {
-	case r.method == methodFetch:
+	switch r.method {
+	case methodFetch:
 		result, err = g.serveFetch(ctx, from, r.body)
-	case r.method == methodChunk:
+	case methodChunk:
 		result, err = g.serveChunk(from.Name, r.body)
 	default:
 		result, err = g.run(ctx, g.handler(r.method), from.Name, r.method, r.body)

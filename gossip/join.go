@@ -36,7 +36,7 @@ func (g *Gossip) joinLoop(ctx context.Context) {
 	done := make(chan struct{}, 1)
 	round := func() bool {
 		return g.work.spawn(func(ctx context.Context) {
-			g.dialRound(ctx, seeds)
+			g.dialRound(seeds)
 			done <- struct{}{}
 		})
 	}
@@ -77,7 +77,7 @@ func (g *Gossip) seeds() []*target {
 }
 
 // dialRound dials a few of those that are due and waits for them.
-func (g *Gossip) dialRound(ctx context.Context, seeds []*target) {
+func (g *Gossip) dialRound(seeds []*target) {
 	due := g.due(seeds, time.Now())
 	limit := dialAtOnce
 	if g.alive.Load() == 0 {

@@ -196,7 +196,7 @@ func (e events) NotifyConflict(existing, other *memberlist.Node) {
 		g.clone, g.cloneSeen = b, time.Now()
 		g.mu.Unlock()
 	}
-	g.refuse(RefusedClone, "conflict "+existing.Name+" "+b.String(), cloneError(existing.Name, a, b))
+	_ = g.refuse(RefusedClone, "conflict "+existing.Name+" "+b.String(), cloneError(existing.Name, a, b))
 }
 
 func addrOf(n *memberlist.Node) netip.AddrPort {

@@ -80,8 +80,12 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	for _, c := range []dockeripam.RequestAddressRequest{
-		{PoolID: ""}, {PoolID: "LocalDefault/10.0.0.0/8"}, {PoolID: "grapevine/10.1.0.0"}, {PoolID: "grapevine/10.9.0.0/16"},
-		{PoolID: "grapevine/10.9.0.0/16", Address: "x"}, {PoolID: "grapevine/10.9.0.0/16", Address: "fe80::1%eth0"},
+		{PoolID: ""},
+		{PoolID: "LocalDefault/10.0.0.0/8"},
+		{PoolID: "grapevine/10.1.0.0"},
+		{PoolID: "grapevine/10.9.0.0/16"},
+		{PoolID: "grapevine/10.9.0.0/16", Address: "x"},
+		{PoolID: "grapevine/10.9.0.0/16", Address: "fe80::1%eth0"},
 	} {
 		if got, err := d.RequestAddress(ctx, &c); err == nil {
 			t.Errorf("%+v: %+v", c, got)

@@ -180,8 +180,10 @@ func (h *host) deleteSubnet(p netip.Prefix) {
 	must(h.w.t, err)
 }
 
-var anywhere netip.Prefix // no --ip-range
-var anyAddr netip.Addr    // no --ip
+var (
+	anywhere netip.Prefix // no --ip-range
+	anyAddr  netip.Addr   // no --ip
+)
 
 // claims says what each host believes of the owner of a.
 func (w *world) claims(a netip.Addr) (s string) {

@@ -20,13 +20,24 @@ func TestAgenda(t *testing.T) {
 		want  []pass
 	}{
 		{"nothing", 0, nil, nil, []pass{{everything, slowTimer}}},
-		{"a change of somebody else's is looked at at once", 0, []time.Duration{time.Minute / 4}, nil,
-			[]pass{{theirs, time.Minute / 4}}},
-		{"echoes of ours once, when they are over", time.Second,
-			[]time.Duration{time.Millisecond, 2 * time.Millisecond, 400 * time.Millisecond}, nil,
-			[]pass{{theirs, time.Second}, {everything, time.Second + slowTimer}}},
-		{"who waits goes first", time.Second, []time.Duration{time.Millisecond}, []time.Duration{5 * time.Millisecond, 700 * time.Millisecond},
-			[]pass{{ourChange, 5 * time.Millisecond}, {ourChange, 700 * time.Millisecond}, {theirs, time.Second}}},
+		{
+			"a change of somebody else's is looked at at once", 0,
+			[]time.Duration{time.Minute / 4},
+			nil,
+			[]pass{{theirs, time.Minute / 4}},
+		},
+		{
+			"echoes of ours once, when they are over", time.Second,
+			[]time.Duration{time.Millisecond, 2 * time.Millisecond, 400 * time.Millisecond},
+			nil,
+			[]pass{{theirs, time.Second}, {everything, time.Second + slowTimer}},
+		},
+		{
+			"who waits goes first", time.Second,
+			[]time.Duration{time.Millisecond},
+			[]time.Duration{5 * time.Millisecond, 700 * time.Millisecond},
+			[]pass{{ourChange, 5 * time.Millisecond}, {ourChange, 700 * time.Millisecond}, {theirs, time.Second}},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -360,7 +360,7 @@ func TestTunnelTrouble(t *testing.T) {
 	rev := h.put(node("cccccccccccccccc", addr("192.0.2.99")), network("late", 9))
 	ovstest.Eventually(t, 5*time.Second, func() error {
 		if err := says(); err == nil || !strings.Contains(err.Error(), "port 4789 is taken") {
-			return fmt.Errorf("problems: %v", err)
+			return fmt.Errorf("problems: %w", err)
 		}
 		return nil
 	})

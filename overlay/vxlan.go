@@ -2,9 +2,9 @@ package overlay
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
+	"strconv"
 
 	"github.com/grapevine-net/grapevine/internal/ovs"
 )
@@ -22,7 +22,7 @@ const TunnelPort = "gvtun"
 // Ensure makes the port in the bridge.
 func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
 	want := ovs.PortSpec{Name: TunnelPort, Type: "vxlan", Role: roleTunnel, Options: map[string]string{
-		"remote_ip": "flow", "key": "flow", "dst_port": fmt.Sprint(t.UDPPort),
+		"remote_ip": "flow", "key": "flow", "dst_port": strconv.FormatUint(uint64(t.UDPPort), 10),
 	}}
 	state, err := t.Bridge.State(ctx)
 	if err != nil {

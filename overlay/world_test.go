@@ -27,7 +27,8 @@ type world struct {
 
 func newWorld(t interface {
 	Fatalf(string, ...any)
-}) *world {
+},
+) *world {
 	return &world{
 		mine: cluster.New(me), others: map[cluster.NodeID]*cluster.State{},
 		changed: make(chan struct{}), failed: t.Fatalf,

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -320,7 +321,7 @@ func TestOutboxIsBounded(t *testing.T) {
 func TestPartsOfAnAnswer(t *testing.T) {
 	a := open(t, id(1))
 	for i := range 10 {
-		put(t, a, cluster.Network{Name: fmt.Sprint(i)}, cluster.Network{Name: "again", VNID: uint32(i + 1)})
+		put(t, a, cluster.Network{Name: strconv.Itoa(i)}, cluster.Network{Name: "again", VNID: uint32(i + 1)})
 	}
 	parts := slices.Collect(a.Missing(open(t, id(9)).Digest(), 50))
 	if len(parts) < 4 {
@@ -437,7 +438,7 @@ func TestOpenRefusesJunk(t *testing.T) {
 	for name, spoil := range map[string]func(*store.Tx) error{
 		"record":   func(tx *store.Tx) error { return records.Put(tx, "002/x", []byte("junk")) },
 		"marks":    func(tx *store.Tx) error { return marks.Put(tx, marksKey, []byte("junk")) },
-		"no marks": func(tx *store.Tx) error { return marks.Clear(tx) },
+		"no marks": marks.Clear,
 	} {
 		path := filepath.Join(t.TempDir(), "state.db")
 		b, err := os.ReadFile(r.db.Path())

@@ -53,9 +53,9 @@ type Request struct {
 // String is the request as `docker ps` would show it.
 func (r Request) String() string {
 	at := "any port"
-	switch {
-	case r.First == 0:
-	case r.First == r.Last:
+	switch r.First {
+	case 0:
+	case r.Last:
 		at = "port " + strconv.Itoa(int(r.First))
 	default:
 		at = fmt.Sprintf("a port of %d-%d", r.First, r.Last)

@@ -12,11 +12,11 @@ import (
 // window is how much a stream holds in flight before a writer waits.
 const window = 256 << 10
 
-type errTimeout struct{}
+type timeoutError struct{}
 
-func (errTimeout) Error() string   { return "i/o timeout" }
-func (errTimeout) Timeout() bool   { return true }
-func (errTimeout) Temporary() bool { return true }
+func (timeoutError) Error() string   { return "i/o timeout" }
+func (timeoutError) Timeout() bool   { return true }
+func (timeoutError) Temporary() bool { return true }
 
 // half is one direction of a stream: segments with the time of their arrival.
 type half struct {

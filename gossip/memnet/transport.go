@@ -137,7 +137,7 @@ func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 		select {
 		case <-time.After(wait):
 		case <-expired.C:
-			return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: errTimeout{}}
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: timeoutError{}}
 		}
 		if arrived {
 			if c, err := t.connect(to); c != nil || err != nil {

@@ -84,7 +84,7 @@ func (a *Agent) obey(o keyOrder) (identity.Keyring, error) {
 		return a.ring.Keyring, err
 	}
 	if err := apply(o.Key); err != nil {
-		return a.ring.Keyring, errors.Join(err, a.ring.Keyring.Save(a.cfg.State))
+		return a.ring.Keyring, errors.Join(err, a.ring.Save(a.cfg.State))
 	}
 	a.ring.Keyring = next
 	return next, nil

@@ -2,6 +2,7 @@ package nat
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -214,7 +215,7 @@ func keep(t *testing.T, ns *linktest.NS, n *NAT) {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != context.Canceled {
+		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run returned %v", err)
 		}
 	})

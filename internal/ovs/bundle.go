@@ -112,7 +112,7 @@ func exchange(c net.Conn, answers *bufio.Reader, say []byte, last func(kind byte
 		}
 		if err != nil {
 			_ = c.SetDeadline(time.Unix(1, 0)) // the rest need not be said
-			<-said
+			<-said                             //nolint:errcheck // err says why
 			return err
 		}
 	}

@@ -8,10 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Embedded is an Open vSwitch of the agent's own: ovsdb-server and ovs-vswitchd
@@ -42,10 +41,11 @@ func (e *Embedded) Run(ctx context.Context) error {
 		}
 	}
 	server, vswitchd := e.daemons()
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return e.supervise(ctx, server, e.prepareDB) })
-	g.Go(func() error { return e.supervise(ctx, vswitchd, e.prepareSwitch) })
-	return g.Wait()
+	var daemons sync.WaitGroup
+	daemons.Go(func() { e.supervise(ctx, server, e.prepareDB) })
+	daemons.Go(func() { e.supervise(ctx, vswitchd, e.prepareSwitch) })
+	daemons.Wait()
+	return nil
 }
 
 // Stop ends the daemons, with the bridges of their database first, so that no
@@ -87,7 +87,7 @@ func (e *Embedded) daemons() (server, vswitchd daemon) {
 }
 
 // supervise keeps one daemon running; prepare runs before each start.
-func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context.Context) error) error {
+func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context.Context) error) {
 	pause := 50 * time.Millisecond
 	for ctx.Err() == nil {
 		p, err := e.up(ctx, d, prepare)
@@ -96,7 +96,7 @@ func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context
 			err = p.wait(ctx)
 			p.release()
 			if ctx.Err() != nil {
-				return nil
+				return
 			}
 			if time.Since(began) > 5*time.Second {
 				pause = 50 * time.Millisecond
@@ -106,7 +106,6 @@ func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context
 		sleep(ctx, pause)
 		pause = min(2*pause, 2*time.Second)
 	}
-	return nil
 }
 
 // up returns the running daemon, adopted or started.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"strconv"
 	"time"
 )
 
@@ -55,7 +56,7 @@ func (c *conn) call(ctx context.Context, method string, params, result any) erro
 	if err := c.enc.Encode(map[string]any{"method": method, "params": params, "id": c.id}); err != nil {
 		return err
 	}
-	want := fmt.Sprint(c.id)
+	want := strconv.Itoa(c.id)
 	for {
 		m, err := c.receive()
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -80,7 +81,7 @@ func (b *Bridge) child(ctx context.Context, wake func(), name string, args ...st
 	defer wake()
 	lines := bufio.NewReaderSize(out, 64<<10)
 	for {
-		if _, err := lines.ReadSlice('\n'); err != nil && err != bufio.ErrBufferFull {
+		if _, err := lines.ReadSlice('\n'); err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			break
 		}
 		wake()

@@ -83,7 +83,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		s.log.Warn("close plugin socket", "addr", l.Addr().String(), "err", err)
 	}
-	<-served
+	<-served //nolint:errcheck // that it was closed
 	idle := make(chan struct{})
 	go func() {
 		s.running.Lock() // when no request is left

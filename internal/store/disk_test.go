@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,7 +41,7 @@ func TestPowerLossAtEveryWrite(t *testing.T) {
 					return err
 				}
 			}
-			return leases.Put(tx, "one", lease{Tag: fmt.Sprint(round)})
+			return leases.Put(tx, "one", lease{Tag: strconv.Itoa(round)})
 		})
 		after, has := read(), contents(t, db)
 		// A file that has grown is zeros there until it is written.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func contents(t *testing.T, db *DB) string {
 	err := db.View(func(tx *Tx) error {
 		return errors.Join(
 			leases.ForEach(tx, func(k string, l lease) error { all = append(all, fmt.Sprint(k, l)); return nil }),
-			blobs.ForEach(tx, func(k string, b []byte) error { all = append(all, fmt.Sprint(k, b)); return nil }),
+			blobs.ForEach(tx, func(k string, b []byte) error { all = append(all, fmt.Sprintf("%s%d", k, b)); return nil }),
 		)
 	})
 	if err != nil {
@@ -131,7 +132,7 @@ func TestForEachStops(t *testing.T) {
 		err := db.View(func(tx *Tx) error {
 			return blobs.ForEach(tx, func(k string, _ []byte) error { seen = append(seen, k); return stop })
 		})
-		if !slices.Equal(seen, []string{"a"}) || errors.Is(err, failure) != (stop == failure) || errors.Is(err, ErrStop) {
+		if !slices.Equal(seen, []string{"a"}) || errors.Is(err, failure) != errors.Is(stop, failure) || errors.Is(err, ErrStop) {
 			t.Errorf("%v: saw %v, error %v", stop, seen, err)
 		}
 	}
@@ -152,7 +153,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 	many := func(tx *Tx) error {
 		for i := range 2000 {
-			if err := blobs.Put(tx, fmt.Sprint(i), make([]byte, 100)); err != nil {
+			if err := blobs.Put(tx, strconv.Itoa(i), make([]byte, 100)); err != nil {
 				return err
 			}
 		}
@@ -222,7 +223,7 @@ func TestDamageNeverCrashes(t *testing.T) {
 	db := openFile(t, path)
 	update(t, db, func(tx *Tx) error {
 		for i := range 300 {
-			if err := leases.Put(tx, fmt.Sprint(i), lease{Tag: strings.Repeat("x", 50)}); err != nil {
+			if err := leases.Put(tx, strconv.Itoa(i), lease{Tag: strings.Repeat("x", 50)}); err != nil {
 				return err
 			}
 		}
@@ -242,7 +243,7 @@ func TestDamageNeverCrashes(t *testing.T) {
 		for j := range 16 {
 			bad[at+j] = byte(random.Uint32())
 		}
-		damaged := filepath.Join(t.TempDir(), fmt.Sprint(i))
+		damaged := filepath.Join(t.TempDir(), strconv.Itoa(i))
 		if err := os.WriteFile(damaged, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -23,7 +24,7 @@ func load(r register, v uint32) string {
 	}
 	part := fmt.Sprintf("%d..%d", r.Low, r.Low+r.Bits-1)
 	if r.Bits == 1 {
-		part = fmt.Sprint(r.Low)
+		part = strconv.Itoa(r.Low)
 	}
 	return fmt.Sprintf("load:%s->NXM_NX_REG%d[%s]", hexText(v), r.Num, part)
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -62,6 +63,7 @@ func (m match) ethDst(mac net.HardwareAddr) match { return m.with(fieldEthDst, "
 func (m match) ethSrcMask(mac, mask string) match {
 	return m.with(fieldEthSrc, "dl_src=%s/%s", mac, mask)
 }
+
 func (m match) vlanTagged() match                 { return m.with(fieldVLAN, "vlan_tci=0x1000/0x1000") }
 func (m match) ethType(text string) match         { return m.with(fieldEthType, "%s", text) }
 func (m match) arpOp(op int) match                { return m.with(fieldARPOp, "arp_op=%d", op) }
@@ -69,7 +71,8 @@ func (m match) arpSHA(mac net.HardwareAddr) match { return m.with(fieldARPSHA, "
 func (m match) udpPort(p uint16) match            { return m.with(fieldPortDst, "tp_dst=%d", p) }
 func (m match) arpSPA(a netip.Addr) match         { return m.with(fieldSrc, "arp_spa=%s", a) }
 func (m match) arpTPA(p netip.Prefix) match       { return m.with(fieldDst, "arp_tpa=%s", prefixText(p)) }
-func (m match) tunSrc(a netip.Addr) match         { return m.with(fieldTunSrc, "%s=%s", tunField(a, "src"), a) }
+
+func (m match) tunSrc(a netip.Addr) match { return m.with(fieldTunSrc, "%s=%s", tunField(a, "src"), a) }
 
 // ipSrc and ipDst match an address range of either family.
 func (m match) ipSrc(p netip.Prefix) match {
@@ -159,7 +162,7 @@ func portText(p uint32) string {
 	if p == 0xfffffffe || p == 65534 {
 		return "LOCAL"
 	}
-	return fmt.Sprint(p)
+	return strconv.FormatUint(uint64(p), 10)
 }
 
 func tunField(a netip.Addr, end string) string {

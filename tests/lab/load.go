@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ type NameLoad struct {
 // times a second whether answers come or not.
 func (c Container) AskAtRate(ctx context.Context, name string, rate int, during time.Duration) (NameLoad, error) {
 	var l NameLoad
-	return l, c.load(ctx, &l, "-rate", fmt.Sprint(rate), "-for", during.String(), name)
+	return l, c.load(ctx, &l, "-rate", strconv.Itoa(rate), "-for", during.String(), name)
 }
 
 // AwaitName asks the container's resolver for a name every 2 ms until it has an address,

@@ -81,7 +81,7 @@ fuzz: ## Each fuzz test for FUZZTIME (20s)
 	  done; done
 
 .PHONY: generate
-generate: ## What is generated: tc programs (clang), docs/pipeline.md
+generate: ## What is generated: tc programs (clang-14), docs/pipeline.md
 	go generate ./...
 
 .PHONY: docs

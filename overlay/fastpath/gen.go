@@ -1,7 +1,8 @@
 package fastpath
 
-// Needs clang, llvm-strip and libbpf's headers; the objects are committed so that
-// building does not. The second one writes verdicts down, for the tests.
+// Needs clang-14, llvm-14 and libbpf-dev, as Debian bookworm has them; the objects are
+// committed so that building does not. TestObjectsAreCurrent makes them in $GENERATED
+// and compares. The second one writes verdicts down, for the tests.
 //
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package fastpath -output-stem bpf -no-global-types -cflags "-O2 -g -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" bpf bpf/fastpath.c
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package fastpath -output-stem verdict -output-suffix _test -no-global-types -cflags "-DVERDICT -O2 -g -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" verdict bpf/fastpath.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -output-dir=$GENERATED -go-package fastpath -output-stem bpf -no-global-types -cflags "-O2 -g -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" bpf bpf/fastpath.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -output-dir=$GENERATED -go-package fastpath -output-stem verdict -output-suffix _test -no-global-types -cflags "-DVERDICT -O2 -g -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" verdict bpf/fastpath.c

@@ -38,7 +38,7 @@ func main() {
 	flag.StringVar(&o.kind, "kind", "namespace", "hosts: namespace (userspace datapath) or uml (kernel datapath)")
 	flag.StringVar(&o.tree, "tree", "", "a debootstrapped Debian whose programs the hosts use, for a newer Open vSwitch")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each figure is the median of as many")
-	flag.IntVar(&o.seconds, "seconds", 3, "seconds of one TCP measurement")
+	flag.IntVar(&o.seconds, "seconds", 3, "seconds of one measurement of names and of the fast path")
 	flag.IntVar(&o.runs, "runs", 10, "containers started for the time of docker run")
 	flag.DurationVar(&o.rest, "rest", 20*time.Second, "how long the idle agent is watched")
 	flag.IntVar(&o.rate, "rate", 5000, "questions a second for names")

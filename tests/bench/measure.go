@@ -32,18 +32,15 @@ func (b *bench) traffic(ctx context.Context) error {
 	}
 	time.Sleep(time.Second) // the servers listen
 	for round := range b.rounds {
-		// No path is always the first: what the machine does beside falls on all alike.
-		for i := range b.paths {
-			p := b.paths[(round+i)%len(b.paths)]
-			rate, err := b.throughput(ctx, p)
-			if err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
-			}
-			b.samples.add(tcp, p.name, rate)
-		}
 		for turn := range turns {
+			// No path is always the first: what the machine does beside falls on all alike.
 			for i := range b.paths {
 				p := b.paths[(turn+i)%len(b.paths)]
+				rate, err := b.throughput(ctx, p)
+				if err != nil {
+					return fmt.Errorf("%s: %w", p.name, err)
+				}
+				b.samples.add(tcp, p.name, rate)
 				rtt, err := roundTrip(ctx, p)
 				if err != nil {
 					return fmt.Errorf("%s: %w", p.name, err)
@@ -54,22 +51,22 @@ func (b *bench) traffic(ctx context.Context) error {
 		var line []string
 		for _, p := range b.paths {
 			rates, trips := b.samples[key{tcp, p.name}], b.samples[key{trip, p.name}]
-			line = append(line, fmt.Sprintf("%s %.2f Gbit/s %.3f ms", p.name, rates[round], median(trips[round*turns:])))
+			line = append(line, fmt.Sprintf("%s %.2f Gbit/s %.3f ms", p.name, median(rates[round*turns:]), median(trips[round*turns:])))
 		}
 		progress("      round %d: %s", round+1, strings.Join(line, ", "))
 	}
 	return nil
 }
 
-// turns is how often in a round the paths take turns at round trips, pings at a time:
-// one is over in less time than the machine's mood lasts.
+// turns is how often in a round the paths take turns at a second of TCP and at round
+// trips, pings at a time: one is over in less time than the machine's mood lasts.
 const (
 	turns = 5
 	pings = 500
 )
 
 func (b *bench) throughput(ctx context.Context, p path) (float64, error) {
-	text, err := p.client(ctx, "iperf3", "-J", "-t", strconv.Itoa(b.seconds), "-O", "1", "-c", p.addr.String())
+	text, err := p.client(ctx, "iperf3", "-J", "-t", "1", "-O", "1", "-c", p.addr.String())
 	if err != nil {
 		return 0, err
 	}

@@ -19,6 +19,18 @@ func (s samples) add(figure, path string, v float64) {
 
 func (s samples) median(figure, path string) float64 { return median(s[key{figure, path}]) }
 
+// ratio is the median of how many times a's value path b's is, sample by sample: the
+// paths take turns, so those with the same number met the machine in the same mood. It
+// is 0 if one has no samples.
+func (s samples) ratio(figure, a, b string) float64 {
+	of, to := s[key{figure, a}], s[key{figure, b}]
+	var ratios []float64
+	for i := range min(len(of), len(to)) {
+		ratios = append(ratios, of[i]/to[i])
+	}
+	return median(ratios)
+}
+
 // median is 0 if there are no samples.
 func median(samples []float64) float64 {
 	v := slices.Sorted(slices.Values(samples))
@@ -31,12 +43,12 @@ func median(samples []float64) float64 {
 // report is the table of medians and ratios.
 func (b *bench) report() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "\nMedians of %d rounds, %s hosts\n\n", b.rounds, b.kind)
+	fmt.Fprintf(&out, "\nMedians of %d rounds, %s hosts; a ratio is the median of those of each turn\n\n", b.rounds, b.kind)
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tunderlay\toverlay\tgrapevine\tgrapevine/overlay\tgrapevine/underlay\t")
 	for _, figure := range []string{tcp, trip, run1, replies, replyMedian, replyP99, knownMedian, knownP98} {
 		u, o, g := b.samples.median(figure, underlay), b.samples.median(figure, overlay), b.samples.median(figure, grapevine)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", figure, cell(u, 3), cell(o, 3), cell(g, 3), ratio(g, o), ratio(g, u))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", figure, cell(u, 3), cell(o, 3), cell(g, 3), cell(b.samples.ratio(figure, grapevine, overlay), 2), cell(b.samples.ratio(figure, grapevine, underlay), 2))
 	}
 	for _, figure := range []string{join, resident, processor} {
 		fmt.Fprintf(w, "%s\t-\t-\t%s\t-\t-\t\n", figure, cell(b.samples.median(figure, grapevine), 2))
@@ -50,11 +62,4 @@ func cell(v float64, digits int) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.*f", digits, v)
-}
-
-func ratio(a, b float64) string {
-	if a == 0 || b == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", a/b)
 }

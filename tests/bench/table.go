@@ -248,7 +248,7 @@ func (b *bench) reportTable() string {
 				v = append(v, b.samples.median(name, at.name+path))
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", name, cell(v[0], digits), cell(v[1], digits), cell(v[2], digits), cell(v[3], digits),
-				ratio(v[2], v[1]), ratio(v[2], v[3]))
+				cell(b.samples.ratio(name, at.name+grapevine, at.name+overlay), 2), cell(b.samples.ratio(name, at.name+grapevine, at.name+slow), 2))
 		}
 		for _, f := range figures {
 			row(f.name, f.digits)

@@ -100,6 +100,7 @@ type Endpoint struct {
 	Name      string       `json:"name"`      // container's name, empty until learnt
 	Container string       `json:"container"` // container's ID, empty until learnt
 	Addrs     []netip.Addr `json:"addrs"`
+	LinkLocal []netip.Addr `json:"link_local,omitempty"` // those of --link-local-ip
 	MAC       string       `json:"mac"`
 	Host      string       `json:"host"` // name of the host
 	// Ports are those published for it, as far as they are of the host that is asked.

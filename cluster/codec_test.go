@@ -184,12 +184,14 @@ func TestValidateRefuses(t *testing.T) {
 		change(&e)
 		return e
 	}
-	for _, good := range []Body{sub, ep, Node{ID: id(1)}} {
+	for _, good := range []Body{sub, ep, epWith(func(e *Endpoint) { e.LinkLocal = []netip.Addr{netip.MustParseAddr("169.254.1.1")} }), Node{ID: id(1)}} {
 		if err := Validate(good); err != nil {
 			t.Errorf("%+v: %v", good, err)
 		}
 	}
 	for name, bad := range map[string]Body{
+		"link-local":      epWith(func(e *Endpoint) { e.LinkLocal = []netip.Addr{netip.MustParseAddr("10.0.0.1")} }),
+		"link-local zone": epWith(func(e *Endpoint) { e.LinkLocal = []netip.Addr{netip.MustParseAddr("fe80::1%eth0")} }),
 		"node ID":         Node{ID: "me"},
 		"VTEP multicast":  Node{ID: id(1), VTEP: netip.MustParseAddr("224.0.0.1")},
 		"VTEP any":        Node{ID: id(1), VTEP: netip.IPv4Unspecified()},

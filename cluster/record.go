@@ -140,6 +140,9 @@ type Endpoint struct {
 	Container string   `cbor:"6,keyasint,omitempty"`
 	Name      string   `cbor:"7,keyasint,omitempty"`
 	Aliases   []string `cbor:"8,keyasint,omitempty"`
+	// LinkLocal are the addresses of --link-local-ip, learnt likewise. They mean something
+	// on this network only, and nothing keeps two endpoints from having the same.
+	LinkLocal []netip.Addr `cbor:"9,keyasint,omitempty"`
 }
 
 // Use says that a host has containers, running or stopped, on a network.

@@ -100,8 +100,14 @@ func (e Endpoint) validate() error {
 		name("ID", e.ID), name("network", e.Network), host("host", e.Host),
 		optional("container", e.Container), optional("name", e.Name), mac(e.MAC),
 	)
-	if len(e.Addrs) > maxAddrs || len(e.Aliases) > maxEntries {
-		return errors.Join(err, fmt.Errorf("%d addresses and %d aliases, at most %d and %d", len(e.Addrs), len(e.Aliases), maxAddrs, maxEntries))
+	if len(e.Addrs) > maxAddrs || len(e.LinkLocal) > maxAddrs || len(e.Aliases) > maxEntries {
+		return errors.Join(err, fmt.Errorf("%d addresses, %d link-local ones and %d aliases, at most %d, %d and %d",
+			len(e.Addrs), len(e.LinkLocal), len(e.Aliases), maxAddrs, maxAddrs, maxEntries))
+	}
+	for _, a := range e.LinkLocal {
+		if !a.IsLinkLocalUnicast() || a.Is4In6() || a.Zone() != "" {
+			err = errors.Join(err, fmt.Errorf("%s is no link-local address", a))
+		}
 	}
 	for _, a := range e.Addrs {
 		if !a.IsValid() {

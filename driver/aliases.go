@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +15,8 @@ import (
 	"github.com/grapevine-net/grapevine/internal/docker"
 )
 
-// Docker's lists do not tell a container's aliases; inspecting it does, and waits for
+// Docker's lists do not tell a container's aliases, nor its link-local addresses, which it
+// puts on the interface without a word to us; inspecting it does, and waits for
 // a lock that is held while a container starts, and calls us. So containers are
 // inspected beside the looks, which go on meanwhile, and each once.
 
@@ -30,6 +32,7 @@ const (
 type inspected struct {
 	container string   // its name then: Docker's names for the endpoint go with it
 	aliases   []string // as aliasesOf returns them
+	linkLocal []netip.Addr
 }
 
 // inspector inspects containers in the background, and keeps what they told.
@@ -134,7 +137,7 @@ func (i *inspector) note(d docker.Details, wanted []string) (all bool) {
 			all = false
 			continue
 		}
-		i.known[id] = inspected{container: d.Name, aliases: names}
+		i.known[id] = inspected{container: d.Name, aliases: names, linkLocal: linkLocal(d.LinkLocal[id])}
 	}
 	return all
 }
@@ -161,6 +164,31 @@ func (v view) aliasesOf(c docker.Container, endpoint string, on cluster.Endpoint
 		return a == c.Name || a == c.ID[:min(12, len(c.ID))] || !speakable(a)
 	})
 	return all[:min(maxAliases, len(all))]
+}
+
+// maxLinkLocal is how many link-local addresses of an endpoint are told to the cluster.
+const maxLinkLocal = 16
+
+// linkLocal reads the addresses of --link-local-ip. What is none of such Docker refuses, or
+// the container has it for nothing.
+func linkLocal(texts []string) (out []netip.Addr) {
+	for _, t := range texts {
+		if a, err := netip.ParseAddr(t); err == nil && a.Unmap().IsLinkLocalUnicast() && a.Zone() == "" && len(out) < maxLinkLocal {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out
+}
+
+// linkLocalOf returns the link-local addresses of an endpoint, as aliasesOf its names.
+func (v view) linkLocalOf(c docker.Container, endpoint string, on cluster.Endpoint) []netip.Addr {
+	if told, ok := v.inspected[endpoint]; ok {
+		return told.linkLocal
+	}
+	if on.Container == c.ID {
+		return on.LinkLocal
+	}
+	return nil
 }
 
 // speakable reports whether the cluster takes a text as a name.

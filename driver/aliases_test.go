@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +42,7 @@ func TestAliases(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("blue")
 	e.aliases = []string{"sql", "bad\n", "cweb", "", "sql", "db"}
+	e.linkLocal = []string{"169.254.1.1", "10.0.0.1", "", "fe80::1"}
 	ep := e.run(id, "web")
 	e.look()
 	if got := e.names(ep); got != "web svc" {
@@ -48,6 +50,13 @@ func TestAliases(t *testing.T) {
 	}
 	e.inspecting()
 	e.becomes(ep, "web db sql svc") // and not its ID, cweb
+	linkLocal := func() string {
+		rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), ep)
+		return fmt.Sprint(rec.LinkLocal)
+	}
+	if got := linkLocal(); got != "[169.254.1.1 fe80::1]" {
+		t.Errorf("link-local addresses: %s", got)
+	}
 
 	// A new agent keeps what is on record until it knows better.
 	e.rig.inspector.known = map[string]inspected{}
@@ -55,6 +64,9 @@ func TestAliases(t *testing.T) {
 	e.look()
 	if got := e.names(ep); got != "web db sql svc" {
 		t.Errorf("after a restart: %q", got)
+	}
+	if got := linkLocal(); got != "[169.254.1.1 fe80::1]" {
+		t.Errorf("link-local addresses after a restart: %s", got)
 	}
 }
 

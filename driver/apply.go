@@ -190,7 +190,7 @@ func (d *Driver) noteNames(names []cluster.Endpoint) error {
 			if !live || rec.Host != d.cfg.Self {
 				continue
 			}
-			rec.Container, rec.Name, rec.Aliases = e.Container, e.Name, e.Aliases
+			rec.Container, rec.Name, rec.Aliases, rec.LinkLocal = e.Container, e.Name, e.Aliases, e.LinkLocal
 			_ = tx.Put(rec) // Update reports it
 		}
 		return nil

@@ -33,6 +33,7 @@ type engine struct {
 	containers map[string]container.Summary
 	starting   []string          // endpoints of containers that are not listed with them yet
 	aliases    []string          // of every endpoint, for those who inspect
+	linkLocal  []string          // likewise
 	failed     map[string]string // why containers with a restart policy do not run, by name
 	started    []string          // names of containers that were started by the API
 	locked     chan struct{}     // not nil: inspecting waits for its end
@@ -134,7 +135,7 @@ func (e *engine) inspect(answer func(int, any), id string) {
 		}
 		for name, at := range c.NetworkSettings.Networks {
 			r.NetworkSettings.Networks[name] = &dockernet.EndpointSettings{
-				EndpointID: at.EndpointID, Aliases: e.aliases, DNSNames: append([]string{c.Names[0][1:]}, e.aliases...),
+				EndpointID: at.EndpointID, IPAMConfig: &dockernet.EndpointIPAMConfig{LinkLocalIPs: e.linkLocal}, Aliases: e.aliases, DNSNames: append([]string{c.Names[0][1:]}, e.aliases...),
 			}
 		}
 		answer(200, r)

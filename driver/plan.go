@@ -183,8 +183,9 @@ func (v view) decideEndpoints(p *plan) {
 			continue
 		}
 		aliases := v.aliasesOf(c, id, rec)
-		if live && (rec.Container != c.ID || rec.Name != c.Name || !slices.Equal(rec.Aliases, aliases)) {
-			p.names = append(p.names, cluster.Endpoint{ID: id, Container: c.ID, Name: c.Name, Aliases: aliases})
+		linkLocal := v.linkLocalOf(c, id, rec)
+		if live && (rec.Container != c.ID || rec.Name != c.Name || !slices.Equal(rec.Aliases, aliases) || !slices.Equal(rec.LinkLocal, linkLocal)) {
+			p.names = append(p.names, cluster.Endpoint{ID: id, Container: c.ID, Name: c.Name, Aliases: aliases, LinkLocal: linkLocal})
 		}
 	}
 }

@@ -43,6 +43,7 @@ func Plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.TunnelMode,
 	p.nodes()
 	p.subnets()
 	p.endpoints(ports.Endpoints)
+	p.neighbours()
 	return p.in, p.problems
 }
 

@@ -155,6 +155,9 @@ func TestPlanCompiles(t *testing.T) {
 			case 4:
 				e := endpoint(host, byte('a'+i), names.Draw(t, "network"), "10.128.0.1")
 				e.Addrs = []netip.Addr{address("address")}
+				for _, b := range rapid.SliceOfN(byte4, 0, 2).Draw(t, "link-local") {
+					e.LinkLocal = append(e.LinkLocal, netip.AddrFrom4([4]byte{169, 254, 1, b}), netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: b}))
+				}
 				w.by(host, e)
 				ports.Endpoints[e.ID] = rapid.Uint32Range(0, 20).Draw(t, "port")
 			}
@@ -165,6 +168,42 @@ func TestPlanCompiles(t *testing.T) {
 			t.Fatalf("%v\n%+v", err, in)
 		}
 	})
+}
+
+// TestPlanLinkLocal: link-local addresses are known where their network has one, each
+// as one endpoint's.
+func TestPlanLinkLocal(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	w.put(network("blue", 5), network("red", 6), network("far", 7))
+	with := func(e cluster.Endpoint, addrs ...string) cluster.Endpoint {
+		for _, a := range addrs {
+			e.LinkLocal = append(e.LinkLocal, addr(a))
+		}
+		return e
+	}
+	a, b := with(endpoint(me, 'a', "blue", "10.128.0.7"), "169.254.1.1", "fe80::1"), with(endpoint(me, 'b', "red", "10.129.0.7"), "169.254.1.1")
+	late := with(endpoint(me, 'f', "blue", "10.128.0.8"), "169.254.1.1", "169.254.1.6")
+	w.put(a, b, late)
+	w.by(other, with(endpoint(other, 'c', "blue", "10.128.2.7"), "169.254.1.3", "fe80::3", "169.254.1.1"), with(endpoint(other, 'd', "far", "10.130.0.7"), "169.254.1.4"))
+	in, problems := Plan(w.Snapshot(), me, pipeline.HeaderBits, Ports{Endpoints: map[string]uint32{a.ID: 11, b.ID: 12, late.ID: 13}})
+	var got []string
+	for _, p := range in.Ports {
+		got = append(got, fmt.Sprint(p.OFPort, p.LinkLocal))
+	}
+	for _, n := range in.Neighbours {
+		got = append(got, fmt.Sprint(n.VNID, " ", n.Addr, " ", n.VTEP))
+	}
+	want := []string{
+		"11 [169.254.1.1 fe80::1 fe80::42:ff:fe00:61]", "12 [169.254.1.1]", "13 [169.254.1.6]",
+		"5 169.254.1.3 192.0.2.2", "5 fe80::3 192.0.2.2", "5 fe80::42:ff:fe00:63 192.0.2.2",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if len(problems) != 1 || !strings.Contains(problems[0].Err.Error(), "its link-local address 169.254.1.1 is that of endpoint "+a.ID) {
+		t.Errorf("problems: %v", problems)
+	}
 }
 
 func TestVTEPIndexes(t *testing.T) {

@@ -58,7 +58,7 @@ func Endpoints(s *cluster.Snapshot) []api.Endpoint {
 	for e := range cluster.All[cluster.Endpoint](s) {
 		endpoints = append(endpoints, api.Endpoint{
 			ID: e.ID, Network: e.Network, Name: e.Name, Container: e.Container,
-			Addrs: e.Addrs, MAC: e.MAC, Host: hostName(s, e.Host),
+			Addrs: e.Addrs, LinkLocal: e.LinkLocal, MAC: e.MAC, Host: hostName(s, e.Host),
 		})
 	}
 	slices.SortStableFunc(endpoints, func(a, b api.Endpoint) int {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -100,7 +101,7 @@ func showEndpoints(w io.Writer, endpoints []api.Endpoint) error {
 	return table(w, "NETWORK\tCONTAINER\tADDRESS\tMAC\tHOST\tENDPOINT\tPORTS", func(row func(string, ...any)) {
 		for _, e := range endpoints {
 			var addrs []string
-			for _, a := range e.Addrs {
+			for _, a := range slices.Concat(e.Addrs, e.LinkLocal) {
 				addrs = append(addrs, a.String())
 			}
 			var ports []string

@@ -72,6 +72,8 @@ type Details struct {
 	// Names are those that the container has on its networks, by endpoint: its aliases,
 	// and what else the engine itself resolves there.
 	Names map[string][]string
+	// LinkLocal are the addresses of --link-local-ip, by endpoint, as the user wrote them.
+	LinkLocal map[string][]string
 	// Restarts says that it has a restart policy; Failed is why Docker's last attempt to
 	// start it failed, "" if it did not.
 	Restarts bool
@@ -93,7 +95,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (d Details, err error) 
 }
 
 func detailsOf(r container.InspectResponse) Details {
-	d := Details{Names: map[string][]string{}}
+	d := Details{Names: map[string][]string{}, LinkLocal: map[string][]string{}}
 	if r.ContainerJSONBase != nil {
 		d.Name = strings.TrimPrefix(r.Name, "/")
 		d.Restarts = r.HostConfig != nil && !r.HostConfig.RestartPolicy.IsNone()
@@ -107,6 +109,9 @@ func detailsOf(r container.InspectResponse) Details {
 	for _, e := range r.NetworkSettings.Networks {
 		if e != nil && e.EndpointID != "" {
 			d.Names[e.EndpointID] = append(slices.Clone(e.Aliases), e.DNSNames...)
+			if e.IPAMConfig != nil {
+				d.LinkLocal[e.EndpointID] = e.IPAMConfig.LinkLocalIPs
+			}
 		}
 	}
 	return d

@@ -9,7 +9,8 @@ import (
 // of range and on objects that contradict each other (two endpoints with one
 // address), naming them; Plan of package overlay makes no such input.
 //
-// There are about 4 flows per VTEP, range and subnet and 9 per local endpoint.
+// There are about 4 flows per VTEP, range and subnet and 9 per local endpoint,
+// and 5 per link-local address here, 3 per one elsewhere.
 func Compile(in Input) ([]Flow, error) {
 	if err := in.validate(); err != nil {
 		return nil, fmt.Errorf("compile flows: %w", err)
@@ -19,8 +20,8 @@ func Compile(in Input) ([]Flow, error) {
 		c.index[v.Addr] = v.Index
 	}
 	for _, stage := range []func(*compiler){
-		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts,
-		answerARP, answerND, answerHosts, passThrough, forwardHosts, forwardLocal, forwardRanges, forwardOutside, probes,
+		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours,
+		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardLinkLocal, forwardRanges, forwardOutside, probes,
 		checkVNIDs, emit,
 	} {
 		stage(c)

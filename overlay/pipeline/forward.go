@@ -11,9 +11,7 @@ import (
 func forwardLocal(c *compiler) {
 	for _, p := range c.in.Ports {
 		for _, a := range p.Addrs {
-			c.add(Forwarding, 3000, endpointObject(p.Endpoint), match{}.ipDst(host(a)),
-				load(regDstVNID, p.VNID), load(regOutPort, p.OFPort),
-				setEthSrc(RouterMAC), setEthDst(p.MAC), goTo(VNIDCheck))
+			c.add(Forwarding, 3000, endpointObject(p.Endpoint), match{}.ipDst(host(a)), toEndpoint(p)...)
 		}
 	}
 	c.drop(Forwarding, 2900, DropTransit, match{}.reg(regClass, classTunnel))
@@ -25,6 +23,11 @@ func forwardLocal(c *compiler) {
 	for _, p := range []string{"127.0.0.0/8", "::1/128"} {
 		c.drop(Forwarding, 2800, DropLoopback, match{}.ipDst(netip.MustParsePrefix(p)))
 	}
+}
+
+// toEndpoint is the way to an endpoint of this host.
+func toEndpoint(p Port) []string {
+	return []string{load(regDstVNID, p.VNID), load(regOutPort, p.OFPort), setEthSrc(RouterMAC), setEthDst(p.MAC), goTo(VNIDCheck)}
 }
 
 // forwardRanges sends to other hosts by the longest range; what is within a

@@ -51,6 +51,9 @@ type Input struct {
 	Subnets []Subnet
 	Routes  []Route
 	Ports   []Port
+	// Neighbours are the link-local addresses of other hosts' endpoints, on networks where
+	// this host has an endpoint with one.
+	Neighbours []Neighbour
 }
 
 // VTEP is a remote tunnel end, with an index that is its own on this host (not 0).
@@ -77,16 +80,25 @@ type Route struct {
 	VTEP   netip.Addr
 }
 
-// Port is a local endpoint. Internal says that its network is: no way out of
+// Neighbour is a link-local address of an endpoint of another host.
+type Neighbour struct {
+	Addr netip.Addr
+	VNID uint32
+	VTEP netip.Addr
+}
+
+// Port is a local endpoint. LinkLocal are the link-local addresses by which others of its
+// network may know it (--link-local-ip), no two of a network the same. Internal says that its network is: no way out of
 // the cluster. Inspected says that every packet of it, in both directions, must visit
 // the switch (policy, service, mirror, trace, limit): the fast path keeps off it.
 type Port struct {
-	OFPort   uint32
-	MAC      net.HardwareAddr
-	Addrs    []netip.Addr
-	VNID     uint32
-	Internal bool
-	Endpoint string
+	OFPort    uint32
+	MAC       net.HardwareAddr
+	Addrs     []netip.Addr
+	LinkLocal []netip.Addr
+	VNID      uint32
+	Internal  bool
+	Endpoint  string
 
 	Inspected bool
 }
@@ -120,6 +132,11 @@ func (in Input) validate() error {
 	for _, p := range in.Ports {
 		if p.OFPort == 0 || len(p.MAC) != 6 || p.VNID > MaxVNID {
 			fail("endpoint %s has port %d, MAC %q, VNID %d", p.Endpoint, p.OFPort, p.MAC, p.VNID)
+		}
+	}
+	for _, n := range in.Neighbours {
+		if !n.Addr.IsLinkLocalUnicast() || n.VNID > MaxVNID {
+			fail("neighbour %s of VNID %d has no link-local address", n.Addr, n.VNID)
 		}
 	}
 	return errors.Join(errs...)

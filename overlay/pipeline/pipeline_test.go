@@ -75,10 +75,11 @@ func scene(mode TunnelMode) Input {
 			{prefix("fd00:1::8000:0/97"), 5, addr("192.0.2.2")},
 		},
 		Ports: []Port{
-			{11, mac(11), addrs("10.128.0.11", "fd00:1::11"), 5, false, "blue", false},
-			{12, mac(12), addrs("10.129.0.12"), 6, true, "red", false},
-			{13, mac(13), addrs("10.130.0.13"), 0, false, "global", false},
+			{11, mac(11), addrs("10.128.0.11", "fd00:1::11"), addrs("169.254.1.11", "fe80::11"), 5, false, "blue", false},
+			{12, mac(12), addrs("10.129.0.12"), nil, 6, true, "red", false},
+			{13, mac(13), addrs("10.130.0.13"), nil, 0, false, "global", false},
 		},
+		Neighbours: []Neighbour{{addr("169.254.1.12"), 5, addr("192.0.2.2")}, {addr("fe80::12"), 5, addr("192.0.2.3")}},
 	}
 	if mode == Metadata {
 		in.VTEPs = append(in.VTEPs, VTEP{Addr: addr("2001:db8::4"), Index: 4})
@@ -113,6 +114,7 @@ func TestCompileRefuses(t *testing.T) {
 		"has index 0":      func(in *Input) { in.VTEPs[0].Index = 0 },
 		"VNID 16777216":    func(in *Input) { in.Subnets[0].VNID = MaxVNID + 1 },
 		"range 10.128.0.1": func(in *Input) { in.Routes[0].Prefix = netip.MustParsePrefix("10.128.0.1/22") },
+		"neighbour 10.0":   func(in *Input) { in.Neighbours[0].Addr = netip.MustParseAddr("10.0.0.1") },
 		"endpoint red":     func(in *Input) { in.Ports[1].OFPort = 0 },
 		"two flows":        func(in *Input) { in.Ports[1].Addrs = in.Ports[0].Addrs },
 	} {
@@ -132,7 +134,7 @@ func TestFlowCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := 45 + 6*(len(in.VTEPs)+len(in.Subnets)+len(in.Routes)) + 9*len(in.Ports)
+	most := 45 + 6*(len(in.VTEPs)+len(in.Subnets)+len(in.Routes)) + 9*len(in.Ports) + 5*2 + 3*len(in.Neighbours) + 2
 	if len(flows) > most {
 		t.Errorf("%d flows, want at most %d", len(flows), most)
 	}

@@ -86,7 +86,8 @@ func guardGateway(c *compiler) {
 // With its IPv6 link-local address, which is made of the MAC, an endpoint may ask for
 // its neighbours, as hosts do to see whether one that they know is still there. No
 // router, no listener and no second holder of an address is to be found in this way:
-// those messages end here, and an address probe that nobody answers has succeeded.
+// those messages end here, and an address probe that nobody answers has succeeded. From
+// link-local addresses that it was given (Port.LinkLocal) it may speak to others.
 func guardEndpoints(c *compiler) {
 	for _, p := range c.in.Ports {
 		o, port := endpointObject(p.Endpoint), match{}.inPort(p.OFPort)
@@ -104,7 +105,15 @@ func guardEndpoints(c *compiler) {
 				// An address probe (RFC 5227) has no sender address.
 				accept(port.proto("arp").arpSPA(netip.IPv4Unspecified()).arpSHA(p.MAC))
 			} else {
-				accept(port.neighbour(neighbourSolicitation).with(fieldSrc, "ipv6_src=%s", linkLocal(p.MAC)))
+				accept(port.neighbour(neighbourSolicitation).with(fieldSrc, "ipv6_src=%s", LinkLocal(p.MAC)))
+			}
+		}
+		for _, a := range p.LinkLocal {
+			accept(port.ipSrc(host(a)).andDst(linkLocalRange(a)))
+			if a.Is4() {
+				accept(port.proto("arp").arpSPA(a).arpSHA(p.MAC))
+			} else {
+				accept(port.neighbour(neighbourSolicitation).with(fieldSrc, "ipv6_src=%s", a))
 			}
 		}
 		c.add(SpoofGuard, 100, o, port, drop)
@@ -239,9 +248,9 @@ func advertise(flags uint32) string {
 		fmt.Sprintf("set_field:%d->nd_reserved", flags), "set_field:2->nd_options_type", goTo(NDReply))
 }
 
-// linkLocal is the link-local address of an interface with that MAC (RFC 4291,
+// LinkLocal is the link-local address of an interface with that MAC (RFC 4291,
 // appendix A), as containers' kernels make it.
-func linkLocal(mac net.HardwareAddr) netip.Addr {
+func LinkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 

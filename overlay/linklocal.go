@@ -1,0 +1,68 @@
+package overlay
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// linkPlace is a link-local address on a network: on another one it is another's.
+type linkPlace struct {
+	vnid uint32
+	addr netip.Addr
+}
+
+// neighbours gives this host's endpoints their link-local addresses, and finds those of
+// other hosts' endpoints on the same networks. Where two have one address, which users may
+// ask for, the lower endpoint ID has it, on all hosts.
+func (p *planner) neighbours() {
+	port, here := map[string]*pipeline.Port{}, map[uint32]bool{}
+	var all []cluster.Endpoint
+	for i := range p.in.Ports {
+		port[p.in.Ports[i].Endpoint] = &p.in.Ports[i]
+	}
+	for e := range cluster.All[cluster.Endpoint](p.snap) {
+		if n, known := p.network[e.Network]; known && len(e.LinkLocal) > 0 {
+			all = append(all, e)
+			here[n.VNID] = here[n.VNID] || port[e.ID] != nil
+		}
+	}
+	slices.SortFunc(all, func(a, b cluster.Endpoint) int { return cmp.Compare(a.ID, b.ID) })
+	taken := map[linkPlace]string{}
+	for _, e := range all {
+		vnid := p.network[e.Network].VNID
+		for _, a := range linkLocals(e) {
+			at := linkPlace{vnid, a}
+			switch has := taken[at]; {
+			case !here[vnid] || has == e.ID:
+				continue
+			case has != "" && e.Host == p.self:
+				p.problem(e, "endpoint %s: its link-local address %s is that of endpoint %s as well", e.ID, a, has)
+				continue
+			case has != "":
+				continue
+			}
+			taken[at] = e.ID
+			if mine := port[e.ID]; mine != nil {
+				mine.LinkLocal = append(mine.LinkLocal, a)
+			} else if vtep := p.vtep[e.Host]; vtep.IsValid() {
+				p.in.Neighbours = append(p.in.Neighbours, pipeline.Neighbour{Addr: a, VNID: vnid, VTEP: vtep})
+			}
+		}
+	}
+}
+
+// linkLocals are an endpoint's link-local addresses: those that it was given and, with one
+// of IPv6 among them, the one that its kernel makes of the MAC, which it speaks from as well.
+func linkLocals(e cluster.Endpoint) []netip.Addr {
+	out := slices.DeleteFunc(slices.Clone(e.LinkLocal), func(a netip.Addr) bool { return !a.IsLinkLocalUnicast() || a.Is4In6() })
+	mac, err := net.ParseMAC(e.MAC)
+	if err == nil && len(mac) == 6 && slices.ContainsFunc(out, netip.Addr.Is6) {
+		out = append(out, pipeline.LinkLocal(mac))
+	}
+	return out
+}

@@ -112,6 +112,7 @@ type Driver struct {
 	publishing sync.Mutex               // held while published ports change; taken before mu
 	undeclared bool                     // ports did not get as far as to the packets
 	unheld     map[ports.Binding]string // what somebody else has besides, and who
+	slow       map[string]bool          // true: Docker had this endpoint when last asked, whose container is yet to start
 
 	mu    sync.Mutex // covers local, ours, and the records that go with them
 	local *local

@@ -23,7 +23,7 @@ func (h *holder) Hold(b ports.Binding) error {
 		if !slices.ContainsFunc(list, b.Overlaps) {
 			continue
 		}
-		if !h.ended(id) {
+		if host, _ := ifnames(id); !h.ended(id) || h.slow[id] && h.links.Exists(host) {
 			return &ports.TakenError{Binding: b, By: func() string { return h.whose(id) }}
 		}
 		// Its container ended unnoticed.
@@ -56,17 +56,18 @@ func (d *Driver) ended(id string) bool {
 	return !d.links.Exists(host) || d.links.Exists(peer) && d.cfg.Now().Sub(e.Created) > d.cfg.Grace
 }
 
-// starting returns the endpoints that seem to have ended, by the interface that is still
-// the host's, and that Docker has, or may have: on a busy host a container can take longer
-// than any grace to start. It waits for Docker, so nothing may wait for it.
+// starting returns the endpoints whose interface is still the host's and that Docker has
+// (true), or may have (false): on a busy host a container can take longer than any grace
+// to start. It waits for Docker, so nothing may wait for it.
 func (d *Driver) starting(ctx context.Context) map[string]bool {
 	out := map[string]bool{}
 	for id := range d.Published() {
-		if host, _ := ifnames(id); !d.ended(id) || !d.links.Exists(host) {
+		if host, peer := ifnames(id); !d.links.Exists(host) || !d.links.Exists(peer) {
 			continue
 		}
-		has, err := d.inDocker(ctx, id)
-		out[id] = has || err != nil
+		if has, err := d.inDocker(ctx, id); has || err != nil {
+			out[id] = err == nil
+		}
 	}
 	return out
 }
@@ -90,10 +91,11 @@ func (d *Driver) lookAtPorts(ctx context.Context) error {
 	starting := d.starting(ctx)
 	d.publishing.Lock()
 	defer d.publishing.Unlock()
+	d.slow = starting
 	var errs []error
 	unheld := map[ports.Binding]error{}
 	for id, list := range d.Published() {
-		if d.ended(id) && !starting[id] {
+		if _, may := starting[id]; d.ended(id) && !may {
 			d.cfg.Log.Info("ports of a container that is gone are free", "endpoint", id, "ports", list)
 			errs = append(errs, d.unpublishLocked(ctx, id))
 			continue

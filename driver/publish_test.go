@@ -145,7 +145,7 @@ func TestPortsEnd(t *testing.T) {
 			check(e.t, e.rig.machine.Delete(host))
 			check(e.t, e.rig.lookAtPorts(e.t.Context()))
 		},
-		"back on the host": func(e *engine, _, ep string) {
+		"back on the host": func(e *engine, id, ep string) {
 			_, peer := ifnames(ep)
 			e.rig.machine.links[peer] = "down"
 			check(e.t, e.rig.lookAtPorts(e.t.Context()))
@@ -153,6 +153,11 @@ func TestPortsEnd(t *testing.T) {
 			e.rig.now = e.rig.now.Add(time.Minute)
 			e.starting = []string{ep} // on a slow host this takes its time
 			check(e.t, e.rig.lookAtPorts(e.t.Context()))
+			e.wantPorts("8080:10.128.0.2")
+			next := e.run(id, strings.Repeat("b", 64))
+			if err := e.program(id, next, 8080); err == nil || !strings.Contains(err.Error(), "in use by") {
+				e.t.Errorf("somebody else wants the port of a container that is about to start: %v", err)
+			}
 			e.wantPorts("8080:10.128.0.2")
 			e.starting = nil
 			check(e.t, e.rig.lookAtPorts(e.t.Context()))

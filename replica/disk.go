@@ -89,6 +89,8 @@ func (r *Replica) later(touched []cluster.Key) {
 // own mark. The other marks wait for a flush: marks that are ahead of the records
 // would keep other hosts from sending those again. r.mu is held.
 func (r *Replica) persist(snap *cluster.Snapshot, keys []cluster.Key) error {
+	r.disk.Lock()
+	defer r.disk.Unlock()
 	err := r.db.Update(func(tx *store.Tx) error {
 		if err := save(tx, snap, keys); err != nil {
 			return err
@@ -126,6 +128,8 @@ func save(tx *store.Tx, snap *cluster.Snapshot, keys []cluster.Key) error {
 
 // Flush writes to the disk what other hosts have written and is not there yet.
 func (r *Replica) Flush(ctx context.Context) error {
+	r.flushing.Lock()
+	defer r.flushing.Unlock()
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -138,11 +142,12 @@ func (r *Replica) Flush(ctx context.Context) error {
 	return nil
 }
 
-// flushSome flushes one batch, and with the last one the marks.
+// flushSome flushes one batch, and with the last one the marks. Others merge
+// meanwhile; who needs the disk waits. r.flushing is held.
 func (r *Replica) flushSome() (more bool, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if !r.behind {
+		r.mu.Unlock()
 		return false, nil
 	}
 	keys := make([]cluster.Key, 0, min(r.batch, len(r.dirty)))
@@ -151,27 +156,34 @@ func (r *Replica) flushSome() (more bool, err error) {
 			break
 		}
 	}
+	for _, k := range keys {
+		delete(r.dirty, k)
+	}
+	snap, settled, last := r.snap.Load(), r.state.Settled(), len(r.dirty) == 0
+	r.behind = !last
+	// What is newer than snap must come to the disk after it.
+	r.disk.Lock()
+	r.mu.Unlock()
 	// In order: bbolt takes the square of the time for keys at random.
 	slices.SortFunc(keys, cluster.Key.Compare)
-	snap, last := r.snap.Load(), len(keys) == len(r.dirty)
 	err = r.db.Update(func(tx *store.Tx) error {
 		if err := save(tx, snap, keys); err != nil || !last {
 			return err
 		}
-		if r.state.Settled() {
+		if settled {
 			if err := marks.Put(tx, settledKey, cluster.EncodeDigest(cluster.Digest{})); err != nil {
 				return err
 			}
 		}
 		return marks.Put(tx, marksKey, cluster.EncodeDigest(cluster.Digest{Marks: snap.Marks()}))
 	})
+	r.disk.Unlock()
 	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.later(keys)
 		return false, err
 	}
-	for _, k := range keys {
-		delete(r.dirty, k)
-	}
-	r.behind = !last
 	return !last, nil
 }
 

@@ -37,8 +37,11 @@ type Replica struct {
 	now   func() time.Time
 	batch int
 
-	// mu is held by whoever changes the state, the write to disk included.
-	mu    sync.Mutex
+	// Whoever needs several of these locks takes them in this order: flushing is held
+	// by the one flush that there may be; mu by whoever changes the state, the
+	// write to disk included, if it must be there at once; disk by who writes there.
+	flushing, mu, disk sync.Mutex
+
 	state *cluster.State
 	// dirty are the keys whose records on disk are older than in state.
 	dirty map[cluster.Key]bool

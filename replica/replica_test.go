@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/store"
 )
@@ -507,5 +509,37 @@ func TestEverybodyAtOnce(t *testing.T) {
 	exchange(t, r, other)
 	if r.Snapshot().Len() != 61 || all(r) != all(other) {
 		t.Errorf("%d records, the other has %d", r.Snapshot().Len(), other.Snapshot().Len())
+	}
+}
+
+// TestMergeDoesNotWaitForTheFlush: what needs no disk goes on while the flush of what
+// was merged before waits for it, and is flushed by the next one.
+func TestMergeDoesNotWaitForTheFlush(t *testing.T) {
+	from, to := open(t, id(1)), open(t, id(2))
+	put(t, from, cluster.Network{Name: "blue"})
+	exchange(t, from, to)
+	hold, held := make(chan struct{}), make(chan struct{})
+	var tasks errgroup.Group
+	tasks.Go(func() error {
+		return to.db.Update(func(*store.Tx) error { close(held); <-hold; return nil })
+	})
+	<-held
+	tasks.Go(func() error { return to.Flush(t.Context()) })
+	for pending := true; pending; {
+		to.mu.Lock()
+		pending = len(to.dirty) > 0
+		to.mu.Unlock()
+	}
+	put(t, from, cluster.Network{Name: "blue", VNID: 7})
+	exchange(t, from, to)
+	close(hold)
+	if err := tasks.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if again := afterPowerLoss(t, to); all(again) != all(to) {
+		t.Errorf("on the disk is %q", all(again))
 	}
 }

@@ -41,7 +41,7 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	bad = errors.Join(bad, forged)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next := r.state.Clone()
+	next, held := r.state.Clone(), len(r.state.Doubts())
 	added, gone, refused := next.Merge(recs)
 	whole := r.syncs.whole(m, bad == nil && !errors.Is(refused, cluster.ErrCounter))
 	var incomplete error
@@ -52,14 +52,23 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 		r.syncs.forget(m.Sync)
 		return nil, fmt.Errorf("merge into the cluster's state: %w", err)
 	}
-	r.doubts.note(next.Doubts(), r.now())
+	doubts := next.Doubts()
+	r.doubts.note(doubts, r.now())
 	err = errors.Join(bad, refused, incomplete)
 	r.note(err)
-	if len(added) > 0 {
+	switch {
+	case len(added) == 0:
+	case len(added) >= many && len(added) == len(m.Records) && held+len(doubts) == 0:
+		fresh = msg
+	default:
 		fresh = cluster.Encode(added)
 	}
 	return fresh, err
 }
+
+// many are more records than fit into what gossip passes on of an answer: a message of
+// so many that are all new, as a new host gets by the hundred, is not encoded again.
+const many = 64
 
 // verified returns the records that are known here already, to the bit, or signed
 // by their writers; all, if records are not signed here.

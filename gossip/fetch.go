@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -89,13 +90,17 @@ func (g *Gossip) serveFetch(ctx context.Context, from *memberlist.Node, body []b
 		return make([]byte, 4), nil
 	}
 	number := uint32(0)
-	for chunk := range g.state.Missing(digest, chunkSize) {
+	next, stop := iter.Pull(g.state.Missing(digest, chunkSize))
+	defer stop()
+	for chunk, ok := next(); ok; number++ {
 		msg := append([]byte(nil), body[:8]...)
 		msg = append(binary.BigEndian.AppendUint32(msg, number), chunk...)
-		if err := g.sendChunk(ctx, from, msg); err != nil {
+		sent := make(chan error, 1)
+		go func() { sent <- g.sendChunk(ctx, from, msg) }()
+		chunk, ok = next() // while the peer merges
+		if err := <-sent; err != nil {
 			return nil, fmt.Errorf("chunk %d: %w", number, err)
 		}
-		number++
 	}
 	if body[8] == 1 {
 		g.hint(hint{from: from.Name})

@@ -22,9 +22,11 @@ const (
 	// that is to heal without bringing deleted things back.
 	tombstoneAge = 72 * time.Hour
 	expireEvery  = time.Hour
-	// flushDelay is how long what other hosts wrote may wait for the disk. It comes
-	// again after a power failure.
+	// flushDelay is how long what other hosts wrote waits for the disk, and flushLimit if
+	// more keeps coming, as it does when this host catches up: that has the processors
+	// first. It comes again after a power failure.
 	flushDelay = time.Second
+	flushLimit = 5 * time.Second
 )
 
 // Replica is the state of the cluster as this host knows it. All methods may be
@@ -240,6 +242,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
 	var flush <-chan time.Time // nil: nothing to flush
+	var since time.Time
 	flushed := func(err error) {
 		if flush = nil; err != nil {
 			slog.Error("the cluster's state is not on the disk; trying again", "err", err)
@@ -257,6 +260,9 @@ func (r *Replica) Run(ctx context.Context) error {
 		case <-r.out.more:
 		case <-r.wake:
 			if flush == nil {
+				since = time.Now()
+			}
+			if time.Since(since) < flushLimit-flushDelay {
 				flush = time.After(flushDelay)
 			}
 		case <-flush:

@@ -31,7 +31,7 @@ func (r *Replica) Missing(digest []byte, max int) iter.Seq[[]byte] {
 // cluster.RefusedError for each record that was refused (cluster.Refusals); the
 // rest of the message has been merged all the same, unless the disk failed. What
 // it says about ownership of numbers is durable when Merge returns, and the rest
-// within about a second.
+// within some seconds.
 func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	m, bad := cluster.DecodeMessage(msg)
 	if bad != nil && len(cluster.Refusals(bad)) == 0 {

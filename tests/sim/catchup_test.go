@@ -6,8 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,49 +22,82 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/internal/agent"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
 var big = flag.Int("catch-up", 20, "hosts, with 100 endpoints each, whose records a new host catches up with in real time")
 
-// TestCatchUp lets a new host, over real sockets and in real time, learn what a
-// cluster has: the part of joining that takes processors. It measures, and fails only if
-// the new host does not come to know the same.
+// youngEnv tells the process of a new host whom to join, and how many records there are.
+const youngEnv = "GRAPEVINE_SIM_JOIN"
+
+// TestCatchUp lets a new host, a process of its own, over real sockets and in real time,
+// learn what a cluster has: the part of joining that takes processors. It measures, and
+// fails only if the new host does not come to know the same.
 func TestCatchUp(t *testing.T) {
-	w := &world{t: t, dir: t.TempDir(), seed: *seed}
-	if *dir != "" {
-		w.dir = *dir
+	w := &world{t: t, seed: *seed}
+	if job := os.Getenv(youngEnv); job != "" {
+		w.young(job)
+		return
 	}
-	old, stopOld := w.socket(0, nil)
-	defer stopOld()
-	wire := 0
+	old, stop := w.socket(0, nil, nil)
+	defer stop()
 	for i := range *big {
 		for _, m := range w.words(100+i, i) {
-			wire += len(m)
 			_, err := old.replica.Merge(m)
 			w.must(err)
 		}
 	}
-	records := old.replica.Snapshot().Len()
-	before := heap()
-	begin := time.Now()
-	young, stopYoung := w.socket(1, []string{old.Addr().String()})
-	defer stopYoung()
-	for young.replica.Snapshot().Len() < records {
-		if time.Since(begin) > 5*time.Minute {
-			t.Fatalf("%d records of %d", young.replica.Snapshot().Len(), records)
-		}
-		time.Sleep(tick)
+	w.must(old.replica.Flush(t.Context()))
+	records, size := old.replica.Snapshot().Len(), 0
+	for rec := range old.replica.Snapshot().Records() {
+		size += len(cluster.Encode([]cluster.Record{rec}))
 	}
-	took := time.Since(begin)
-	caughtUp = fmt.Sprintf("%d hosts with 100 endpoints each, %d records, %.1f MB on the wire: a new host knows them %.2f s after its start,\nwith %.0f MB of memory for them, and compares digests of %d bytes from then on.",
-		*big, records, float64(wire)/1e6, took.Seconds(), float64(heap()-before)/(1<<20), len(young.replica.Digest()))
+	self, err := os.Executable()
+	w.must(err)
+	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^TestCatchUp$")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", youngEnv, old.Addr(), records))
+	cmd.Stderr = os.Stderr
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("the new host: %v\n%s", err, text)
+	}
+	_, found, _ := strings.Cut(string(text), youngEnv)
+	found, _, _ = strings.Cut(found, "\n")
+	caughtUp = fmt.Sprintf("Of %d hosts with 100 endpoints each there are %d records, %.1f MB. %s", *big, records, float64(size)/1e6, strings.TrimSpace(found))
 	t.Log("\n" + caughtUp)
 }
 
 // caughtUp is what TestCatchUp found.
 var caughtUp string
+
+// young is the new host.
+func (w *world) young(job string) {
+	join, number, _ := strings.Cut(job, " ")
+	records, err := strconv.Atoi(number)
+	w.must(err)
+	debug.SetGCPercent(agent.GCPercent)
+	var heard atomic.Int64
+	begin := time.Now()
+	h, stop := w.socket(1, []string{join}, &heard)
+	for h.replica.Snapshot().Len() < records {
+		if time.Since(begin) > 5*time.Minute {
+			w.t.Fatalf("%d records of %d", h.replica.Snapshot().Len(), records)
+		}
+		time.Sleep(tick)
+	}
+	took, received := time.Since(begin), heard.Load()
+	w.must(h.replica.Flush(w.t.Context()))
+	var used syscall.Rusage
+	w.must(syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	cpu := time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	use := heap()
+	time.Sleep(time.Duration(records) * 100 * time.Microsecond) // what is not in use goes back to the system
+	fmt.Printf("%s A new host has them %.2f s after its start, by %.1f MB and %.1f s of a processor. Its memory is %.0f MB then, %.0f MB of them in use; at most, the pages of its state file counted, it was %.0f MB. It compares digests of %d bytes from then on.\n",
+		youngEnv, took.Seconds(), float64(received)/1e6, cpu.Seconds(), resident(), float64(use)/1e6, float64(used.Maxrss)*1024/1e6, len(h.replica.Digest()))
+	stop()
+}
 
 // heap is the bytes in use.
 func heap() uint64 {
@@ -66,6 +106,28 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// resident is this process's memory, MB (proc(5), statm; the state file's pages, which
+// the kernel may drop, are not counted).
+func resident() float64 {
+	raw, err := os.ReadFile("/proc/self/statm")
+	var all, here, shared int
+	if _, bad := fmt.Sscan(string(raw), &all, &here, &shared); err != nil || bad != nil {
+		return 0
+	}
+	return float64((here-shared)*os.Getpagesize()) / 1e6
+}
+
+// counted counts what is merged.
+type counted struct {
+	*replica.Replica
+	bytes *atomic.Int64
+}
+
+func (c counted) Merge(msg []byte) ([]byte, error) {
+	c.bytes.Add(int64(len(msg)))
+	return c.Replica.Merge(msg)
 }
 
 // words are the records of host i, as it would send them.
@@ -92,8 +154,8 @@ func (w *world) words(i, n int) (messages [][]byte) {
 }
 
 // socket starts a host on a real socket of the loopback interface, without an
-// allocator. stop ends it.
-func (w *world) socket(i int, join []string) (h *host, stop func()) {
+// allocator, and counts the bytes that it merges. stop ends it.
+func (w *world) socket(i int, join []string, heard *atomic.Int64) (h *host, stop func()) {
 	h = &host{id: cluster.HostID(cluster.Public(w.key(i)))}
 	db, err := store.Open(filepath.Join(w.t.TempDir(), fmt.Sprintf("catch-up-%d.db", i)))
 	w.must(err)
@@ -106,7 +168,11 @@ func (w *world) socket(i int, join []string) (h *host, stop func()) {
 	if join == nil {
 		cfg.ClusterID = "simulated"
 	}
-	h.Gossip, err = gossip.New(cfg, h.replica)
+	var state gossip.State = h.replica
+	if heard != nil {
+		state = counted{h.replica, heard}
+	}
+	h.Gossip, err = gossip.New(cfg, state)
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	tasks, ctx := errgroup.WithContext(ctx)

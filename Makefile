@@ -28,13 +28,13 @@ demo-clean: ## End the hosts that `make demo KEEP=1` left
 	@go run ./tests/lab/cmd/lab clean -all
 
 .PHONY: test
-test: setup build trees ## All tests: unit, lab, plugin, engines, uml
+test: setup build trees ## All tests: unit, fuzz, lab, plugin, engines, uml
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) unit lab plugin engines uml
+	@$(tally) unit fuzz lab plugin engines uml
 
 .PHONY: test-unit test-lab test-plugin test-uml test-engines
 test-unit: setup build ## The packages by themselves
-	@$(tally) unit
+	@$(tally) unit fuzz
 test-lab: setup build ## Scenarios on Docker hosts made of namespaces
 	@$(tally) lab
 test-plugin: setup build ## Scenarios with the managed plugin

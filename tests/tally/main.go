@@ -1,6 +1,6 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally unit|lab|plugin|engines|uml|all-engines ...
+//	tally unit|fuzz|lab|plugin|engines|uml|all-engines ...
 //
 // It prints what `go test` prints: a line for each package, and all that a failed
 // test said; where a test takes long, a line for each that passed as well. At the
@@ -34,6 +34,7 @@ type tier struct {
 
 var tiers = []tier{
 	{"unit", "packages by themselves", nil, 4 * time.Minute, false},
+	{"fuzz", "each fuzz test for a moment", []string{}, time.Minute, true},
 	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "2", "./tests/lab", "./tests"}, 7 * time.Minute, true},
 	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true},
 	{"engines", "the core of the scenarios on other releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines"}, 3 * time.Minute, true},
@@ -56,14 +57,14 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error) {
 	if len(names) == 0 {
-		return false, fmt.Errorf("usage: tally unit|lab|plugin|engines|uml|all-engines")
+		return false, fmt.Errorf("usage: tally unit|fuzz|lab|plugin|engines|uml|all-engines")
 	}
 	var total counts
 	var times strings.Builder
 	for _, name := range names {
 		t, found := find(name)
 		if !found {
-			return false, fmt.Errorf("unknown tier %q: unit, lab, plugin, engines, uml or all-engines", name)
+			return false, fmt.Errorf("unknown tier %q: unit, fuzz, lab, plugin, engines, uml or all-engines", name)
 		}
 		fmt.Fprintf(out, "=== %s: %s (budget %s)\n", t.name, t.what, t.budget)
 		begin := time.Now()
@@ -88,17 +89,25 @@ func find(name string) (tier, bool) {
 	return tier{}, false
 }
 
-// run runs `go test -json` and reads what it says to its end.
+// run runs the tests of a tier.
 func (t tier) run(ctx context.Context, out io.Writer) (counts, error) {
-	args := []string{"test", "-json", "-count=1", "-timeout", (3 * t.budget).String()}
-	if t.args == nil {
-		packages, err := unitPackages(ctx)
-		if err != nil {
+	if t.name == "fuzz" {
+		return t.fuzz(ctx, out)
+	}
+	args := t.args
+	if args == nil {
+		var err error
+		if args, err = unitPackages(ctx); err != nil {
 			return counts{}, err
 		}
-		args = append(args, packages...)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, t.args...)...)
+	return t.goTest(ctx, out, args)
+}
+
+// goTest runs `go test -json` and reads what it says to its end.
+func (t tier) goTest(ctx context.Context, out io.Writer, args []string) (counts, error) {
+	args = append([]string{"test", "-json", "-count=1", "-timeout", (3 * t.budget).String()}, args...)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = out
 	pipe, err := cmd.StdoutPipe()

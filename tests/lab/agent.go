@@ -2,6 +2,10 @@ package lab
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -16,10 +20,33 @@ const (
 // added to the lab's settings (NAME=value), and wins over them.
 func (h *Host) StartAgent(ctx context.Context, env ...string) error {
 	h.enabled, h.extraEnv = true, env
-	if err := h.Start(ctx, "agent", append(h.agentEnv(), env...), "grapevine", "agent"); err != nil {
+	bounds, err := capabilityBounds()
+	if err != nil {
+		return err
+	}
+	if err := h.Start(ctx, "agent", append(h.agentEnv(), env...), "setpriv", "--bounding-set="+bounds, "grapevine", "agent"); err != nil {
 		return err
 	}
 	return h.await(ctx, "agent", pluginSocket, "/Plugin.Activate", agentWait)
+}
+
+// capabilityBounds are the capabilities that the systemd unit leaves the agent, as
+// setpriv(1) wants them: that those suffice is seen by whatever is tested.
+func capabilityBounds() (string, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	unit, err := os.ReadFile(filepath.Join(root, "scripts/grapevine.service"))
+	if err != nil {
+		return "", fmt.Errorf("read what the agent may do: %w", err)
+	}
+	for line := range strings.Lines(string(unit)) {
+		if list, ok := strings.CutPrefix(line, "CapabilityBoundingSet="); ok {
+			return strings.ToLower(strings.ReplaceAll("-all "+strings.TrimSpace(list), " CAP_", ",+")), nil
+		}
+	}
+	return "", errors.New("scripts/grapevine.service has no CapabilityBoundingSet")
 }
 
 func (h *Host) agentEnv() []string { return append(h.lab.Settings(), h.lab.opts.AgentEnv...) }

@@ -128,6 +128,21 @@ func All[T Body](s *Snapshot) iter.Seq[T] {
 	}
 }
 
+// Written yields the live bodies of kind T that a host wrote, in the order in which it
+// did: all of a Node, Endpoint or Use that is on the host. It takes time for what the
+// host wrote, and not for what others did.
+func Written[T Body](s *Snapshot, host NodeID) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		s.byWriter.AscendGreaterOrEqual(&Record{Version: Version{Node: host}}, func(r *Record) bool {
+			if r.Version.Node != host {
+				return false
+			}
+			body, ok := r.Body.(T)
+			return !ok || yield(body)
+		})
+	}
+}
+
 // Digest returns what is known. The first call on a Snapshot takes time
 // proportional to the number of writers. The map is shared: it must not be
 // written to.

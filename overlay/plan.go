@@ -103,12 +103,14 @@ func (p *planner) hosts() {
 	}
 	addrs := hostAddrs(ids)
 	p.in.Host = addrs[p.self]
+	at := map[netip.Addr]int{}
+	for i, v := range p.in.VTEPs {
+		at[v.Addr] = i
+	}
 	slices.Sort(ids)
 	for _, id := range ids {
-		for i := range p.in.VTEPs {
-			if v := &p.in.VTEPs[i]; v.Addr == p.vtep[id] {
-				v.Host = append(v.Host, addrs[id]...)
-			}
+		if i, ok := at[p.vtep[id]]; ok {
+			p.in.VTEPs[i].Host = append(p.in.VTEPs[i].Host, addrs[id]...)
 		}
 	}
 }
@@ -177,7 +179,7 @@ func (p *planner) endpoints(ofports map[string]uint32) {
 		taken[s.Gateway] = "the gateway of " + s.Prefix.String()
 	}
 	usedPort := map[uint32]bool{}
-	for e := range localEndpoints(p.snap, p.self) {
+	for _, e := range localEndpoints(p.snap, p.self) {
 		ofport := ofports[e.ID]
 		if ofport == 0 || usedPort[ofport] {
 			continue
@@ -221,13 +223,7 @@ func (p *planner) port(e cluster.Endpoint, ofport uint32, taken map[netip.Addr]s
 	return port, nil
 }
 
-// localEndpoints yields the endpoints of host self by ID.
-func localEndpoints(snap *cluster.Snapshot, self cluster.NodeID) func(func(cluster.Endpoint) bool) {
-	return func(yield func(cluster.Endpoint) bool) {
-		for e := range cluster.All[cluster.Endpoint](snap) {
-			if e.Host == self && !yield(e) {
-				return
-			}
-		}
-	}
+// localEndpoints are the endpoints of host self by ID.
+func localEndpoints(snap *cluster.Snapshot, self cluster.NodeID) []cluster.Endpoint {
+	return slices.SortedFunc(cluster.Written[cluster.Endpoint](snap, self), func(a, b cluster.Endpoint) int { return cmp.Compare(a.ID, b.ID) })
 }

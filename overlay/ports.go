@@ -88,7 +88,7 @@ func (r *reconciler) wantedPorts(snap *cluster.Snapshot, why reason, detached ma
 	if _, there := r.ports[r.tunnel]; !there && r.tunnel != "" {
 		add = append(add, ovs.PortSpec{Name: r.tunnel, Role: roleTunnel})
 	}
-	for e := range localEndpoints(snap, r.cfg.Self) {
+	for _, e := range localEndpoints(snap, r.cfg.Self) {
 		name := PortName(e.ID)
 		port, there := r.ports[name]
 		if detached[e.ID] || (there && port.OFPort != 0 && port.Endpoint == e.ID) {

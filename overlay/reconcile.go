@@ -28,6 +28,11 @@ type reconciler struct {
 	flows  []pipeline.Flow
 	tunnel string // the tunnel's port
 
+	// What was compiled last: most changes of a snapshot are other hosts' endpoints,
+	// of which no flow speaks.
+	input pipeline.Input
+	want  []pipeline.Flow
+
 	touched time.Time // when we changed it last
 
 	vteps      map[uint32]netip.Addr
@@ -101,7 +106,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		}
 		r.log.Debug("record left out of the flows", "key", p.Key, "error", p.Err)
 	}
-	want, err := pipeline.Compile(in)
+	want, err := r.compile(in)
 	if err != nil {
 		return err
 	}
@@ -133,6 +138,18 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		res.attached[p.Endpoint] = true
 	}
 	return r.setVTEPs(ctx, vteps, ourChange)
+}
+
+// compile is pipeline.Compile, which is not run again for what it had last.
+func (r *reconciler) compile(in pipeline.Input) ([]pipeline.Flow, error) {
+	if r.want != nil && reflect.DeepEqual(in, r.input) {
+		return r.want, nil
+	}
+	want, err := pipeline.Compile(in)
+	if err == nil {
+		r.input, r.want = in, want
+	}
+	return want, err
 }
 
 // applyBeside changes flows while the fast path keeps to what those before and those

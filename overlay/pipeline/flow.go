@@ -49,10 +49,16 @@ func (f Flow) String() string {
 }
 
 // Sort puts flows in pipeline order: table, then falling priority, then match.
-func Sort(flows []Flow) {
-	slices.SortFunc(flows, func(a, b Flow) int {
-		return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Match, b.Match))
-	})
+func Sort(flows []Flow) { slices.SortFunc(flows, Flow.order) }
+
+func (f Flow) order(o Flow) int {
+	switch {
+	case f.Table != o.Table:
+		return cmp.Compare(f.Table, o.Table)
+	case f.Priority != o.Priority:
+		return cmp.Compare(o.Priority, f.Priority)
+	}
+	return cmp.Compare(f.Match, o.Match)
 }
 
 // Changes turns one set of flows into another. The parts are disjoint by
@@ -85,31 +91,52 @@ func (c Changes) Lines() []string {
 // Diff says what turns have into want. Flows that are the same in both are not
 // touched, so their counters and the connections they carry go on. Of two flows
 // in want with the same table, priority and match the last counts.
-func Diff(have, want []Flow) Changes {
-	old := make(map[flowKey]Flow, len(have))
-	for _, f := range have {
-		old[f.key()] = f
-	}
-	wanted := make(map[flowKey]Flow, len(want))
-	for _, f := range want {
-		wanted[f.key()] = f
-	}
-	var c Changes
-	for k, f := range wanted {
-		switch was, ok := old[k]; {
-		case !ok:
-			c.Add = append(c.Add, f)
-		case was != f:
-			c.Modify = append(c.Modify, f)
+func Diff(have, want []Flow) (c Changes) {
+	have, want = inOrder(have), inOrder(want)
+	for len(have)+len(want) > 0 {
+		switch order := first(have, want); {
+		case order < 0:
+			c.Delete, have = append(c.Delete, have[0]), have[1:]
+		case order > 0:
+			c.Add, want = append(c.Add, want[0]), want[1:]
+		default:
+			if have[0] != want[0] {
+				c.Modify = append(c.Modify, want[0])
+			}
+			have, want = have[1:], want[1:]
 		}
 	}
-	for k, f := range old {
-		if _, ok := wanted[k]; !ok {
-			c.Delete = append(c.Delete, f)
-		}
-	}
-	Sort(c.Add)
-	Sort(c.Modify)
-	Sort(c.Delete)
 	return c
+}
+
+// first compares the first flows of two lists, of which one may be empty.
+func first(a, b []Flow) int {
+	switch {
+	case len(a) == 0:
+		return 1
+	case len(b) == 0:
+		return -1
+	}
+	return a[0].order(b[0])
+}
+
+// inOrder returns flows in the order of Sort, of those with one key the last. What is
+// so already, as Compile's are, it returns as it is.
+func inOrder(flows []Flow) []Flow {
+	ordered := true
+	for i := 1; i < len(flows) && ordered; i++ {
+		ordered = flows[i-1].order(flows[i]) < 0
+	}
+	if ordered {
+		return flows
+	}
+	flows = slices.Clone(flows)
+	slices.SortStableFunc(flows, Flow.order)
+	kept := flows[:0]
+	for i, f := range flows {
+		if i+1 == len(flows) || f.order(flows[i+1]) != 0 {
+			kept = append(kept, f)
+		}
+	}
+	return kept
 }

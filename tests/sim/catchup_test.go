@@ -178,6 +178,7 @@ func (w *world) socket(i int, join []string, heard *atomic.Int64) (h *host, stop
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return h.Run(ctx) })
 	tasks.Go(func() error { return h.replica.Run(ctx) })
+	tasks.Go(func() error { return h.broadcast(ctx) })
 	return h, func() {
 		cancel()
 		w.must(tasks.Wait())

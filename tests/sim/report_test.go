@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -45,7 +46,9 @@ func at(list []time.Duration, percent int) time.Duration {
 // write makes the Markdown page.
 func (r report) write(path string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Simulation\n\nWritten by `make sim` (tests/sim, seed %d): the real gossip, replica, ring and allocator of every host in one\nprocess, over links with 0.5 to 1.5 ms delay, 0.5%% duplicated and 1%% reordered packets, in virtual time.\nWhat processors need is not in these times.\n\n", *seed)
+	fmt.Fprintf(&b, "# Simulation\n\nWritten by `make sim` (tests/sim, seed %d): the real gossip, replica, ring and allocator of every host in one\nprocess, over links with 0.5 to 1.5 ms delay, 0.5%% duplicated and 1%% reordered packets, in virtual time.\nWhat processors need is not in these times. The partition lasts %v.\n\n", *seed, *apart)
+	plot := strings.TrimSuffix(path, filepath.Ext(path)) + ".svg"
+	fmt.Fprintf(&b, "![until a host knows: median (dot), 99th percentile (bar), worst (end of the line); dashed: 1.5 s](%s)\n\n", filepath.Base(plot))
 	fmt.Fprintln(&b, "| hosts | packet loss | what | until one host knows: median | p99 | until all know: median | p99 | worst | events |")
 	fmt.Fprintln(&b, "|---|---|---|---|---|---|---|---|---|")
 	for _, res := range r {
@@ -60,6 +63,22 @@ func (r report) write(path string) error {
 	for _, res := range r {
 		fmt.Fprintf(&b, "| %d | %d%% | %.0f | %.0f | %.0f |\n", res.hosts, res.loss, res.rest, res.churn, res.changes)
 	}
-	fmt.Fprintf(&b, "\nIn real time, over sockets of the loopback interface, on %d processors: %s\n", runtime.GOMAXPROCS(0), caughtUp)
+	fmt.Fprintf(&b, "\n## In real time\n\nOver sockets of the loopback interface, on %d processors, which at the end had a load of %s. %s\n", runtime.GOMAXPROCS(0), load(), caughtUp)
+	if truth != "" {
+		fmt.Fprintf(&b, "\nThe same events in real time and simulated; what differs is the wait for a processor:\n\n| hosts | all agree after | until one host knows: median | p99 | until all know: median | worst |\n|---|---|---|---|---|---|\n%s", truth)
+	}
+	if notes, err := os.ReadFile("notes.md"); err == nil {
+		fmt.Fprintf(&b, "\n%s", notes)
+	}
+	if err := os.WriteFile(plot, []byte(r.svg()), 0o644); err != nil {
+		return err
+	}
 	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+// load is how many programs wanted a processor in the last minute, on average.
+func load() string {
+	raw, _ := os.ReadFile("/proc/loadavg") // "" is no load that there can be
+	first, _, _ := strings.Cut(string(raw), " ")
+	return first
 }

@@ -100,16 +100,7 @@ func (w *world) add() *host {
 	tasks.Go(func() error { return h.Run(ctx) })
 	tasks.Go(func() error { return h.replica.Run(ctx) })
 	tasks.Go(func() error { return h.alloc.Run(ctx) })
-	tasks.Go(func() error { // as the agent does
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case message := <-h.replica.Outbox():
-				h.Broadcast(message)
-			}
-		}
-	})
+	tasks.Go(func() error { return h.broadcast(ctx) })
 	h.stop = func() {
 		if h.gone {
 			return
@@ -122,6 +113,18 @@ func (w *world) add() *host {
 	}
 	w.hosts = append(w.hosts, h)
 	return h
+}
+
+// broadcast hands the host's writes to gossip, as the agent does.
+func (h *host) broadcast(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case message := <-h.replica.Outbox():
+			h.Broadcast(message)
+		}
+	}
 }
 
 func (w *world) must(err error) {

@@ -204,6 +204,9 @@ func (p *planner) port(e cluster.Endpoint, ofport uint32, taken map[netip.Addr]s
 		return pipeline.Port{}, fmt.Errorf("%q is no MAC of an interface", e.MAC)
 	}
 	port := pipeline.Port{OFPort: ofport, MAC: mac, VNID: n.VNID, Internal: n.Internal, Endpoint: e.ID}
+	// There is nothing yet that the flows alone could do to its packets. What comes to be
+	// (policy, services, mirrors, traces, limits) has its say here.
+	port.Plain = true
 	for _, a := range e.Addrs {
 		a = a.Unmap().WithZone("")
 		switch {

@@ -50,8 +50,8 @@ func TestPlan(t *testing.T) {
 			{Prefix: prefix("10.129.0.0/22"), VNID: 6},
 		},
 		Ports: []pipeline.Port{
-			{OFPort: 11, MAC: macOf('a'), Addrs: blue.Addrs, VNID: 5, Endpoint: blue.ID},
-			{OFPort: 12, MAC: macOf('b'), Addrs: red.Addrs, VNID: 6, Internal: true, Endpoint: red.ID},
+			{OFPort: 11, MAC: macOf('a'), Addrs: blue.Addrs, VNID: 5, Endpoint: blue.ID, Plain: true},
+			{OFPort: 12, MAC: macOf('b'), Addrs: red.Addrs, VNID: 6, Internal: true, Endpoint: red.ID, Plain: true},
 		},
 	}
 	if d := cmp.Diff(want, in, equalNet); d != "" || len(problems) != 0 {

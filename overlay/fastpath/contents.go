@@ -37,12 +37,12 @@ var never = append([]netip.Prefix{
 
 // Compile says what the programs may carry of what in's flows would. Devices has the
 // index of the host's end of each endpoint's veth; endpoints that are not in it, and
-// those of which every packet is the switch's to decide, are only known as such.
+// those that are not plain, are only known as the switch's to decide.
 func Compile(in pipeline.Input, devices map[string]uint32) Contents {
 	c := Contents{Locals: map[netip.Addr]Local{}, Ranges: map[netip.Prefix]Range{}}
 	for _, p := range in.Ports {
 		l := Local{}
-		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && !p.Inspected {
+		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && p.Plain {
 			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID}
 		}
 		for _, a := range p.Addrs {

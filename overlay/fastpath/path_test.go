@@ -31,7 +31,7 @@ func newHost(t *testing.T, addr string) *host {
 	h := &host{NS: linktest.New(t), container: linktest.New(t), t: t}
 	h.in = pipeline.Input{
 		TunnelPort: 1,
-		Ports:      []pipeline.Port{{MAC: macs["a"], Addrs: addrs(addr), VNID: 5, Endpoint: "a"}},
+		Ports:      []pipeline.Port{{MAC: macs["a"], Addrs: addrs(addr), VNID: 5, Endpoint: "a", Plain: true}},
 		Subnets:    []pipeline.Subnet{{Prefix: prefixes("10.128.0.0/22")[0], VNID: 5}},
 	}
 	h.Do(func() {

@@ -108,16 +108,16 @@ func TestCompile(t *testing.T) {
 			{Prefix: prefixes("224.5.0.0/24")[0], VNID: 5, VTEP: vteps[0]},
 		},
 		Ports: []pipeline.Port{
-			{MAC: macs["a"], Addrs: addrs("10.128.0.2", "fd00:1::2"), VNID: 5, Endpoint: "a"},
-			{MAC: macs["b"], Addrs: addrs("10.128.0.3"), VNID: 5, Endpoint: "b", Inspected: true},
-			{MAC: macs["c"], Addrs: addrs("10.128.0.4"), VNID: 5, Endpoint: "c"},
+			{MAC: macs["a"], Addrs: addrs("10.128.0.2", "fd00:1::2"), VNID: 5, Endpoint: "a", Plain: true},
+			{MAC: macs["b"], Addrs: addrs("10.128.0.3"), VNID: 5, Endpoint: "b"},
+			{MAC: macs["c"], Addrs: addrs("10.128.0.4"), VNID: 5, Endpoint: "c", Plain: true},
 		},
 	}
 	c := Compile(in, map[string]uint32{"a": 11, "b": 12})
 	mac := [6]byte(macs["a"])
 	for text, want := range map[string]Local{
 		"10.128.0.2": {11, mac, 5}, "fd00:1::2": {11, mac, 5},
-		"10.128.0.3": {}, // inspected
+		"10.128.0.3": {}, // nobody said that it is plain
 		"10.128.0.4": {}, // its device is not known
 	} {
 		if got, there := c.Locals[netip.MustParseAddr(text)]; !there || got != want {

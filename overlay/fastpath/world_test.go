@@ -83,7 +83,7 @@ func inputs() *rapid.Generator[pipeline.Input] {
 		for i, e := range endpoints {
 			p := pipeline.Port{
 				OFPort: uint32(i + 3), MAC: macs[e], VNID: vnid.Draw(t, "VNID"), Endpoint: e,
-				Internal: rapid.Bool().Draw(t, "internal"), Inspected: rapid.IntRange(0, 5).Draw(t, "inspected") == 5,
+				Internal: rapid.Bool().Draw(t, "internal"), Plain: rapid.IntRange(0, 5).Draw(t, "plain") < 5,
 			}
 			for _, a := range rapid.SliceOfN(rapid.SampledFrom(numbers), 1, 2).Draw(t, "addresses of "+e) {
 				if !taken[a] {

@@ -89,8 +89,9 @@ type Neighbour struct {
 
 // Port is a local endpoint. LinkLocal are the link-local addresses by which others of its
 // network may know it (--link-local-ip), no two of a network the same. Internal says that its network is: no way out of
-// the cluster. Inspected says that every packet of it, in both directions, must visit
-// the switch (policy, service, mirror, trace, limit): the fast path keeps off it.
+// the cluster. Plain says that nothing but this Input decides what happens to its packets,
+// in either direction: no policy, service, mirror, trace or limit. The fast path keeps off
+// an endpoint of which nobody has said so.
 type Port struct {
 	OFPort    uint32
 	MAC       net.HardwareAddr
@@ -100,7 +101,7 @@ type Port struct {
 	Internal  bool
 	Endpoint  string
 
-	Inspected bool
+	Plain bool
 }
 
 // validate says what makes in impossible to compile; flows that would collide

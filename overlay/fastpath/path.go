@@ -222,7 +222,7 @@ func (p *Path) configure(c configValue) error {
 	if p.config == c && c.On != 0 {
 		return nil
 	}
-	if err := p.objs.GvConfig.Put(uint32(0), c); err != nil {
+	if err := p.tables.put(p.objs.GvConfig, uint32(0), c); err != nil {
 		return fmt.Errorf("configure the fast path: %w", err)
 	}
 	p.config = c

@@ -28,7 +28,7 @@ const mtu = 1400
 
 // newHost makes a host with a container that has the address, in VNID 5.
 func newHost(t *testing.T, addr string) *host {
-	h := &host{NS: linktest.New(t), container: linktest.New(t), t: t}
+	h := &host{NS: linktest.New(t), t: t}
 	h.in = pipeline.Input{
 		TunnelPort: 1,
 		Ports:      []pipeline.Port{{MAC: macs["a"], Addrs: addrs(addr), VNID: 5, Endpoint: "a", Plain: true}},
@@ -39,25 +39,37 @@ func newHost(t *testing.T, addr string) *host {
 		_, err := tun.Ensure(t.Context())
 		must(t, err)
 		must(t, tun.Close())
-		must(t, link.Veth{Name: "gha", Peer: "gca", PeerMAC: macs["a"], MTU: mtu}.Ensure())
-		must(t, link.Veth{Name: "gva", Peer: "gxa", MTU: mtu}.Ensure())
-		must(t, link.Splice("gha", "gxa"))
-		peer, err := netlink.LinkByName("gca")
-		must(t, err)
-		must(t, netlink.LinkSetNsFd(peer, h.container.FD()))
 	})
-	h.container.Do(func() {
-		linktest.Up(t, "gca", addr+"/16")
-		eth, err := netlink.LinkByName("gca")
+	h.container = h.newContainer("a", addr)
+	h.start()
+	return h
+}
+
+// newContainer makes a container, of which the path knows nothing yet.
+func (h *host) newContainer(endpoint, addr string) *linktest.NS {
+	t, ns := h.t, linktest.New(h.t)
+	h.Do(func() {
+		must(t, link.Veth{Name: "gh" + endpoint, Peer: "gc" + endpoint, PeerMAC: macs[endpoint], MTU: mtu}.Ensure())
+		must(t, link.Veth{Name: "gv" + endpoint, Peer: "gx" + endpoint, MTU: mtu}.Ensure())
+		must(t, link.Splice("gh"+endpoint, "gx"+endpoint))
+		peer, err := netlink.LinkByName("gc" + endpoint)
 		must(t, err)
-		for _, other := range addrs("10.128.0.7", "10.128.1.7") { // nobody answers ARP here
+		must(t, netlink.LinkSetNsFd(peer, ns.FD()))
+	})
+	ns.Do(func() {
+		linktest.Up(t, "gc"+endpoint, addr+"/16")
+		eth, err := netlink.LinkByName("gc" + endpoint)
+		must(t, err)
+		for _, other := range addrs("10.128.0.7", "10.128.0.8", "10.128.1.7") { // nobody answers ARP here
+			if other.String() == addr {
+				continue
+			}
 			must(t, netlink.NeighSet(&netlink.Neigh{
 				LinkIndex: eth.Attrs().Index, IP: other.AsSlice(), HardwareAddr: pipeline.RouterMAC, State: netlink.NUD_PERMANENT,
 			}))
 		}
 	})
-	h.start()
-	return h
+	return ns
 }
 
 // start is an agent that starts, after another one that is gone.

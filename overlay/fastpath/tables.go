@@ -37,9 +37,11 @@ type (
 )
 
 // tables are the programs' maps and what they hold. Methods that fail leave held as it
-// may not be: read it again.
+// may not be: read it again. All writes pass by put and remove, which call before first,
+// unless it is nil: an error of it keeps the map as it is.
 type tables struct {
 	config, locals, ranges, counters *ebpf.Map
+	before                           func() error
 
 	held  Contents
 	slots slots
@@ -105,7 +107,7 @@ func (t *tables) write(want Contents) error {
 	}
 	for a := range t.held.Locals {
 		if _, wanted := want.Locals[a]; !wanted {
-			if err := remove(t.locals, address(a.As16())); err != nil {
+			if err := t.remove(t.locals, address(a.As16())); err != nil {
 				return fmt.Errorf("take address %s out of the fast path: %w", a, err)
 			}
 			delete(t.held.Locals, a)
@@ -114,7 +116,7 @@ func (t *tables) write(want Contents) error {
 	}
 	for p := range t.held.Ranges {
 		if _, wanted := want.Ranges[p]; !wanted {
-			if err := remove(t.ranges, keyOf(p)); err != nil {
+			if err := t.remove(t.ranges, keyOf(p)); err != nil {
 				return fmt.Errorf("take range %s out of the fast path: %w", p, err)
 			}
 			delete(t.held.Ranges, p)
@@ -149,7 +151,7 @@ func (t *tables) setLocal(a netip.Addr, l Local) error {
 			return err
 		}
 	}
-	if err := t.locals.Put(address(a.As16()), value); err != nil {
+	if err := t.put(t.locals, address(a.As16()), value); err != nil {
 		return fmt.Errorf("put address %s into the fast path: %w", a, err)
 	}
 	t.held.Locals[a] = l
@@ -165,14 +167,28 @@ func (t *tables) setRange(p netip.Prefix, r Range) error {
 	if value.Slot, err = t.slot(p); err != nil {
 		return err
 	}
-	if err := t.ranges.Put(keyOf(p), value); err != nil {
+	if err := t.put(t.ranges, keyOf(p), value); err != nil {
 		return fmt.Errorf("put range %s into the fast path: %w", p, err)
 	}
 	t.held.Ranges[p] = r
 	return nil
 }
 
-func remove(m *ebpf.Map, key any) error {
+func (t *tables) put(m *ebpf.Map, key, value any) error {
+	if t.before != nil {
+		if err := t.before(); err != nil {
+			return err
+		}
+	}
+	return m.Put(key, value)
+}
+
+func (t *tables) remove(m *ebpf.Map, key any) error {
+	if t.before != nil {
+		if err := t.before(); err != nil {
+			return err
+		}
+	}
 	if err := m.Delete(key); !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
@@ -267,7 +283,7 @@ func (t *tables) slot(key any) (uint32, error) {
 	}
 	cpus, err := ebpf.PossibleCPU()
 	if err == nil {
-		err = t.counters.Put(slot, make([]counter, cpus))
+		err = t.put(t.counters, slot, make([]counter, cpus))
 	}
 	if err != nil {
 		return slot, fmt.Errorf("reset counter %d of the fast path: %w", slot, err)

@@ -323,7 +323,7 @@ func (w *judges) frame(t *rapid.T, p Packet) (frame []byte, sound bool) {
 		copy(ip[24:], dst[:])
 		frame = append(append(frame, ip...), payload.bytes...)
 	}
-	switch rapid.SampledFrom([]string{"sound", "sound", "sound", "sound", "cut", "bits", "vlan", "arp", "options", "padded", "fragment", "broadcast"}).Draw(t, "oddity") {
+	switch rapid.SampledFrom([]string{"sound", "sound", "sound", "sound", "cut", "bits", "vlan", "arp", "options", "padded", "fragment", "broadcast", "version"}).Draw(t, "oddity") {
 	case "sound":
 		return frame, payload.plain
 	case "cut":
@@ -344,6 +344,9 @@ func (w *judges) frame(t *rapid.T, p Packet) (frame []byte, sound bool) {
 		if p.Src.Is4() {
 			frame[14] = 0x40 | byte(rapid.IntRange(0, 15).Draw(t, "IHL"))
 		}
+		return frame, false
+	case "version":
+		frame[14] = frame[14]&0xf | byte(rapid.IntRange(0, 15).Draw(t, "version"))<<4
 		return frame, false
 	case "padded":
 		return append(frame, make([]byte, rapid.IntRange(1, 30).Draw(t, "padding"))...), payload.plain

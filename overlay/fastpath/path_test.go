@@ -1,16 +1,20 @@
 package fastpath
 
 import (
+	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/link/linktest"
+	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
@@ -262,6 +266,34 @@ func TestTooBig(t *testing.T) {
 	must(t, err)
 	if who := netip.MustParseAddr("10.128.0.7"); before.From[who] != after.From[who] {
 		t.Error("what goes on is counted")
+	}
+}
+
+// A VLAN tag, which the kernel has taken off before the programs run, is the switch's.
+func TestTagged(t *testing.T) {
+	a, _ := twoHosts(t)
+	var s *linktest.Socket
+	a.container.Do(func() { s = linktest.Open(t, "gca") })
+	from := addrs("10.128.0.7")[0]
+	sent := func() uint64 {
+		c, err := a.path.Tally()
+		must(t, err)
+		return c.From[from].Packets
+	}
+	frame := slices.Concat(pipeline.RouterMAC, macs["a"], []byte{8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0}, from.AsSlice(), addrs("10.128.1.7")[0].AsSlice())
+	for _, tag := range [][]byte{{0x81, 0, 0, 0}, {0x81, 0, 0, 5}, {0x88, 0xa8, 0, 5}, {0x81, 0, 0, 5, 0x81, 0, 0, 6}} {
+		s.Send(slices.Concat(frame[:12], tag, frame[12:]))
+	}
+	before := sent()
+	s.Send(frame)
+	ovstest.Eventually(t, 5*time.Second, func() error {
+		if n := sent(); n != before+1 {
+			return fmt.Errorf("%d packets were carried, want 1, that without a tag", n-before)
+		}
+		return nil
+	})
+	if before != 0 {
+		t.Errorf("%d packets with a tag were carried", before)
 	}
 }
 

@@ -134,7 +134,7 @@ func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packe
 
 // aimed draws a packet that is likely to be carried, which few random ones are.
 func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, bool) {
-	kind := rapid.SampledFrom([]string{"any", "local", "out", "in"}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]string{"any", "local", "out", "in", "another's"}).Draw(t, "kind")
 	if kind == "any" || len(in.Ports) == 0 {
 		return Packet{}, false
 	}
@@ -146,7 +146,9 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 			there = append(there, r)
 		}
 	}
-	if kind != "local" && len(there) > 0 {
+	if kind == "another's" { // all of a's but the device
+		p.Ifindex = device[rapid.SampledFrom(endpoints).Draw(t, "device of")]
+	} else if kind != "local" && len(there) > 0 {
 		r := rapid.SampledFrom(there).Draw(t, "range")
 		p.Dst = r.Prefix.Addr()
 		if kind == "in" {

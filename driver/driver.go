@@ -102,6 +102,7 @@ type Driver struct {
 
 	// The watcher's own.
 	missing map[string]time.Time  // view.missing of the last look
+	strange map[string]time.Time  // view.strange of the last look, with mu held
 	name    string                // of this managed plugin, "" until Docker has told
 	again   bool                  // something was put off: look again soon
 	routed  map[string][]link.Via // see followSubnets, by sandbox

@@ -148,8 +148,13 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
 	d.missing = v.stillMissing(d.missing)
 	v.missing = d.missing
-	v.driver, err = d.driverName(ctx)
-	return v, err
+	if v.driver, err = d.driverName(ctx); err != nil {
+		return v, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.strange = v.strange(d.strange)
+	return v, nil
 }
 
 // seeSelf fills in what this agent has.

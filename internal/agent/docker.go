@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -34,7 +36,27 @@ func (a *Agent) openDriver() (err error) {
 }
 
 func (a *Agent) driverProblems(ctx context.Context) []api.Problem {
-	return append(swarmProblems(a.askSwarm(ctx), a.cfg.VXLANPort), a.portProblems()...)
+	return slices.Concat(swarmProblems(a.askSwarm(ctx), a.cfg.VXLANPort), a.portProblems(), a.strangers())
+}
+
+// strangers are networks of an earlier identity of this host.
+func (a *Agent) strangers() (list []api.Problem) {
+	if a.driver == nil {
+		return nil
+	}
+	for _, s := range a.driver.Strangers() {
+		p := api.Problem{
+			What: fmt.Sprintf("Docker has the network %s from before this host joined the cluster as a new one", s.Network),
+			Do:   "docker network rm " + s.Network + ": if the cluster has the network, it comes back by itself",
+		}
+		if len(s.Containers) > 0 {
+			names := strings.Join(s.Containers, " ")
+			p.What += fmt.Sprintf(", and containers on it (%s), whose addresses may be other containers' by now: they reach nothing", strings.Join(s.Containers, ", "))
+			p.Do = fmt.Sprintf("docker rm -f %s; docker network rm %s; then make them anew on the network, which, if the cluster has it, comes back by itself", names, s.Network)
+		}
+		list = append(list, p)
+	}
+	return list
 }
 
 // swarmPatience bounds the question for the swarm: a manager without a quorum takes long.

@@ -32,6 +32,15 @@ type Status struct {
 	// Refused counts gossip messages that were not accepted, by reason.
 	Refused map[string]uint64 `json:"refused,omitempty"`
 	Names   Resolver          `json:"names"`
+	// Leases are the addresses that this host has handed out.
+	Leases  int     `json:"leases"`
+	Process Process `json:"process"`
+}
+
+// Process is what the agent itself uses.
+type Process struct {
+	Goroutines int    `json:"goroutines"`
+	Heap       uint64 `json:"heap"` // bytes, with what is not collected yet
 }
 
 // Resolver counts the questions for names since the start of the agent: Queries are

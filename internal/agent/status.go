@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
+	"runtime/metrics"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -22,7 +24,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 		Version: a.version, Node: a.id.Node, Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: a.started,
 		OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), FastPath: a.vswitch.fast.status(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
-		Names: a.resolver(),
+		Names: a.resolver(), Leases: len(a.alloc.Leases()), Process: process(),
 	}
 	for _, n := range nodes {
 		if n.Alive {
@@ -34,6 +36,12 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	s.Endpoints.All = len(view.Endpoints(snap))
 	s.Problems = a.problems(ctx, snap, nodes)
 	return s, nil
+}
+
+func process() api.Process {
+	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(heap)
+	return api.Process{Goroutines: runtime.NumGoroutine(), Heap: heap[0].Value.Uint64()}
 }
 
 // refused counts what gossip refused, but for what is part of every start, and

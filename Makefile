@@ -4,6 +4,8 @@ SHELL := /bin/bash
 export CGO_ENABLED = 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 20s
+SEED ?= 1
+FOR ?= 5m
 GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 tally = go build -o bin/tally ./tests/tally && bin/tally
 
@@ -61,6 +63,11 @@ bench: build ## Throughput, round trips and docker run against Docker's overlay,
 sim: ## Clusters of up to 1,000 hosts in one process and virtual time: docs/simulation.md
 	go test ./tests/sim -count=1 -v -timeout 0 -args -hosts 10,100,1000 -loss 0,5,20 -catch-up 1000 \
 	  -dir /dev/shm -out "$$PWD/docs/simulation.md"
+
+.PHONY: chaos
+chaos: setup build ## Four Docker hosts under faults (SEED=n, FOR=5m): docs/chaos.md
+	@go build -o bin/chaos ./tests/chaos
+	@bin/chaos -seed $(SEED) -for $(FOR)
 
 .PHONY: plugin
 plugin: build ## The managed plugin grapevine:latest, in this machine's Docker (or that of DOCKER_HOST)

@@ -24,6 +24,9 @@ const (
 	roleAsk    = "ask"    // asks a name server
 	roleLoad   = "load"   // asks one again and again
 	roleRate   = "rate"   // transactions and connections a second
+
+	roleWitness = "witness" // see witness.go
+	roleFlood   = "flood"
 )
 
 const (
@@ -60,6 +63,10 @@ func Init() {
 		err = rateMain(os.Args[1:])
 	case roleAsk:
 		err = askMain(os.Args[1:])
+	case roleWitness:
+		err = witnessMain(os.Args[1:])
+	case roleFlood:
+		err = floodMain(os.Args[1:])
 	case roleLoad:
 		err = loadMain(os.Args[1:])
 	default:

@@ -20,6 +20,12 @@ func (m *nsMachine) boot(ctx context.Context) error {
 	if lower == "" {
 		lower = "/"
 	}
+	if err := mkdirs(h.dir()); err != nil {
+		return err
+	}
+	if err := ownDisk(l.sub(h.Name, "disk")); err != nil {
+		return err
+	}
 	spec := boxSpec{Hostname: h.Name, Net: netSpec{IP: []string{"link set lo up"}}, Root: &rootSpec{
 		Lower: lower, State: l.sub(h.Name, "disk"), Mount: l.sub(h.Name, "root"), Share: l.share(),
 		Compose: l.opts.Compose,

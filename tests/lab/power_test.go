@@ -25,6 +25,16 @@ func TestPowerOffKeepsTheDisk(t *testing.T) {
 	if _, err := os.Stat("/etc/lab-test"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a host's file is on the machine: %v", err)
 	}
+	if err := h.FillDisk(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Exec(ctx, "sh", "-c", "head -c 8192 /dev/zero > /etc/lab-test2"); err == nil || !strings.Contains(err.Error(), "space") {
+		t.Errorf("writing to a full disk: %v", err)
+	}
+	if err := h.FreeDisk(); err != nil {
+		t.Fatal(err)
+	}
+	run(h.Exec(ctx, "sh", "-c", "head -c 8192 /dev/zero > /etc/lab-test2"))
 	if err := h.PowerOff(); err != nil {
 		t.Fatal(err)
 	}

@@ -111,6 +111,17 @@ func (w *Wire) Loss(ctx context.Context, from, to string, percent int) error {
 	return w.nft(ctx, fmt.Sprintf("add rule bridge lab loss iifname %q oifname %q numgen random mod 100 < %d drop\n", from, to, percent))
 }
 
+// Slow lets what a host is sent through at so many kbit a second only, until Slow with 0;
+// it waits for up to 300 ms, and what would wait longer is lost.
+func (w *Wire) Slow(ctx context.Context, host string, kbit int) error {
+	argv := []string{"tc", "qdisc", "del", "dev", host, "root"}
+	if kbit > 0 {
+		argv = []string{"tc", "qdisc", "replace", "dev", host, "root", "tbf", "rate", fmt.Sprint(kbit, "kbit"), "burst", "10k", "latency", "300ms"}
+	}
+	_, err := w.box.run(ctx, request{Argv: argv})
+	return err
+}
+
 // Narrow gives a host's link an MTU: the wire loses larger packets from and to it,
 // without a word to anybody, and the host's own interface knows nothing of it.
 func (w *Wire) Narrow(ctx context.Context, host string, mtu int) error {

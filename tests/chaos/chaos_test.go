@@ -1,0 +1,54 @@
+package main
+
+import (
+	"reflect"
+	"testing"
+)
+
+// The same seed gives the same rounds, another one others; every fault is drawn; no host
+// has two at a time; and what is started is removed at the end.
+func TestPlan(t *testing.T) {
+	const hosts, rounds = 4, 100
+	plan := func(seed uint64) (all []round, rest []command) {
+		p := newPlanner(seed, hosts, faults)
+		for range rounds {
+			all = append(all, p.next())
+		}
+		return all, p.rest()
+	}
+	one, rest := plan(1)
+	again, _ := plan(1)
+	other, _ := plan(2)
+	if !reflect.DeepEqual(one, again) || reflect.DeepEqual(one, other) {
+		t.Error("what is drawn does not depend on the seed alone")
+	}
+	drawn, there := map[string]bool{}, map[string]bool{}
+	for _, r := range one {
+		busy := map[int]bool{}
+		for _, s := range r.faults {
+			drawn[s.fault] = true
+			for _, h := range s.on {
+				if busy[h] {
+					t.Errorf("%v: two faults at a host", r.faults)
+				}
+				busy[h] = true
+			}
+		}
+		for _, c := range r.commands {
+			there[c.name] = c.verb == "run" || c.verb == "network"
+		}
+	}
+	for _, f := range faults {
+		if !drawn[f.name] {
+			t.Errorf("%s is never drawn", f.name)
+		}
+	}
+	for _, c := range rest {
+		there[c.name] = false
+	}
+	for name, left := range there {
+		if left {
+			t.Errorf("%s is left", name)
+		}
+	}
+}

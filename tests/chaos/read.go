@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/tests/chaos/verdict"
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+// read asks a host's agent and its Docker.
+func read(ctx context.Context, h *lab.Host) (verdict.Facts, error) {
+	f := verdict.Facts{Host: h.Name}
+	text, err := h.Exec(ctx, "sh", "-ec", "for what in status nodes networks endpoints ring; do grapevine $what -o json; done")
+	if err != nil {
+		return f, err
+	}
+	all := json.NewDecoder(strings.NewReader(text))
+	for _, part := range []any{&f.Status, &f.Nodes, &f.Networks, &f.Endpoints, &f.Ring} {
+		if err := all.Decode(part); err != nil {
+			return f, fmt.Errorf("read what grapevine says: %w", err)
+		}
+	}
+	f.Containers, err = containers(ctx, h)
+	return f, err
+}
+
+// containers are those that run on networks of grapevine's.
+func containers(ctx context.Context, h *lab.Host) (list []verdict.Container, err error) {
+	const script = `n=$(docker network ls -q --filter driver=grapevine) && [ -n "$n" ] || exit 0
+		docker network inspect --format '{{$n := .Name}}{{range .Containers}}{{.Name}} {{$n}} {{.IPv4Address}}{{"\n"}}{{end}}' $n`
+	text, err := h.Exec(ctx, "sh", "-ec", script)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(text) {
+		w := strings.Fields(line)
+		if len(w) != 3 {
+			continue
+		}
+		p, err := netip.ParsePrefix(w[2])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, verdict.Container{Name: w[0], Network: w[1], Addr: p.Addr()})
+	}
+	return list, nil
+}
+
+// inventory lists what a host has of grapevine's. Counters, and names that are made anew
+// at each start, are left out.
+const inventory = `
+echo '# links'; ip -o link show | sed -n 's/^[0-9]*: \(gv[^:@]*\).*/\1/p'
+echo '# rules'; for t in iptables-save ip6tables-save; do $t | grep -v '^[:#*C]' | grep -i -e gv -e grapevine || true; done
+echo '# tables'; nft list tables 2>/dev/null | grep -i grapevine || true
+echo '# ports'; ovs-vsctl --db=unix:/run/grapevine/ovs/db.sock --timeout=5 list-ports gvbr0
+echo '# networks'; docker network ls --filter driver=grapevine --format '{{.Name}}'
+echo '# descriptors'; ls /proc/$(pgrep -x grapevine | head -1)/fd | wc -l
+echo '# processes'; pgrep -c 'grapevine|ovs'
+`
+
+func belongings(ctx context.Context, h *lab.Host) (verdict.Belongings, error) {
+	b := verdict.Belongings{Lines: map[string][]string{}, Amounts: map[string]int{}}
+	text, err := h.Exec(ctx, "sh", "-ec", inventory)
+	if err != nil {
+		return b, err
+	}
+	kind := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if next, heading := strings.CutPrefix(line, "# "); heading {
+			kind = next
+			continue
+		}
+		if n, err := strconv.Atoi(line); err == nil {
+			b.Amounts[kind] = n
+			continue
+		}
+		b.Lines[kind] = append(b.Lines[kind], line)
+	}
+	if b.Amounts["descriptors"] == 0 || b.Amounts["processes"] == 0 || len(b.Lines["links"]) == 0 {
+		return b, fmt.Errorf("%s: no agent is found in the inventory:\n%s", h.Name, text)
+	}
+	if text, err = h.Exec(ctx, "sh", "-ec", "grapevine status -o json; grapevine flows -o json"); err != nil {
+		return b, err
+	}
+	var status api.Status
+	var flows []api.Flow
+	all := json.NewDecoder(strings.NewReader(text))
+	if err := errors.Join(all.Decode(&status), all.Decode(&flows)); err != nil {
+		return b, err
+	}
+	for _, f := range flows {
+		b.Lines["flows"] = append(b.Lines["flows"], fmt.Sprint(f.Table, " ", f.Priority, " ", f.Match, " ", f.Actions))
+	}
+	b.Amounts["goroutines"] = status.Process.Goroutines
+	b.Amounts["heap MB"] = int(status.Process.Heap >> 20)
+	b.Amounts["leases"] = status.Leases
+	return b, nil
+}

@@ -1,0 +1,509 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/tests/chaos/verdict"
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+// networks are always there, with a witness of each on every host.
+var networks = []string{"blue", "red"}
+
+// settings of a run.
+type settings struct {
+	seed   uint64
+	hosts  int
+	during time.Duration // of the faults; 0: rounds says it
+	rounds int
+	within time.Duration // all hosts agree so long after the last fault
+	bear   int           // so many datagrams lost one after the other are no violation: a busy machine's own
+	out    io.Writer
+}
+
+// run is a chaos run. The main goroutine owns all of it but what mu guards, which the
+// watcher and the commands of a round write.
+type run struct {
+	settings
+	lab    *lab.Lab
+	begin  time.Time
+	before map[string]verdict.Belongings
+
+	mu       sync.Mutex
+	last     map[string]verdict.Facts // of each host, as it was when it last answered
+	doubt    []string                 // two owners, as of the last reading
+	wrong    []string
+	done     []verdict.Command
+	faults   []verdict.Fault
+	readings int
+}
+
+// chaos runs it, and returns what it found to be wrong; an error is of the harness.
+func chaos(ctx context.Context, s settings) (wrong []string, err error) {
+	r := &run{settings: s, begin: time.Now(), before: map[string]verdict.Belongings{}, last: map[string]verdict.Facts{}}
+	if r.lab, err = lab.New(ctx, lab.Options{Hosts: s.hosts}); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.lab.Close()) }()
+	if err := r.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("before any fault: %w", err)
+	}
+	watching, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { r.watch(watching) })
+	p := newPlanner(s.seed, s.hosts, faults)
+	struck := time.Now()
+	for n := 1; ctx.Err() == nil && len(r.wrong) == 0; n++ {
+		if s.during == 0 && n > s.rounds || s.during > 0 && time.Since(struck) > s.during {
+			break
+		}
+		r.round(ctx, n, p.next())
+	}
+	r.cleanUp(ctx, p.rest())
+	stop()
+	watch.Wait()
+	r.summary(time.Since(struck))
+	return r.wrong, ctx.Err()
+}
+
+func (r *run) say(format string, args ...any) {
+	fmt.Fprintf(r.out, "[%5.1f s] %s\n", time.Since(r.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+const mostLines = 12
+
+// violated notes what is wrong, once.
+func (r *run) violated(where string, wrong ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, w := range wrong {
+		if slices.Contains(r.wrong, w) {
+			continue
+		}
+		if i == mostLines { // one cause, mostly
+			r.say("VIOLATION %s: ... and %d more", where, len(wrong)-i)
+			break
+		}
+		r.wrong = append(r.wrong, w)
+		r.say("VIOLATION %s: %s", where, w)
+	}
+}
+
+// prepare starts the agents, the networks that are always there and their witnesses.
+func (r *run) prepare(ctx context.Context) error {
+	if err := r.lab.StartAgents(ctx); err != nil {
+		return err
+	}
+	if err := r.settle(ctx, time.Minute, r.disagreements); err != nil {
+		return err
+	}
+	if err := r.lab.Each(func(h *lab.Host) error {
+		b, err := belongings(ctx, h)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.before[h.Name] = b
+		return err
+	}); err != nil {
+		return err
+	}
+	for i, network := range networks {
+		if _, err := r.lab.Hosts[i%r.hosts].Docker(ctx, networkCreate(network)...); err != nil {
+			return err
+		}
+	}
+	if err := r.lab.Each(func(h *lab.Host) error {
+		for _, network := range networks {
+			if err := poll(ctx, time.Minute, func() error {
+				_, err := h.Docker(ctx, "network", "inspect", network)
+				return err
+			}); err != nil {
+				return err
+			}
+			if _, err := h.Docker(ctx, "run", "-d", "--restart", "always", "--name", network, "--network", network, lab.Image); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	addrs := map[string]string{}
+	for _, h := range r.lab.Hosts {
+		for _, network := range networks {
+			c, err := h.Container(ctx, network)
+			if err != nil {
+				return err
+			}
+			addrs[network+"/"+h.Name] = c.AllAddrs()[0].String()
+		}
+	}
+	if err := r.lab.SetWitnesses(addrs); err != nil {
+		return err
+	}
+	for _, h := range r.lab.Hosts {
+		if err := r.witness(ctx, h); err != nil {
+			return err
+		}
+	}
+	if err := r.settle(ctx, time.Minute, r.allMet); err != nil {
+		return err
+	}
+	r.say("%d hosts, %d networks, %d witnesses; seed %d", r.hosts, len(networks), len(addrs), r.seed)
+	return r.settle(ctx, time.Minute, r.disagreements)
+}
+
+func networkCreate(name string) []string {
+	return []string{"network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", name}
+}
+
+// witness starts the host's witnesses, when their containers run.
+func (r *run) witness(ctx context.Context, h *lab.Host) error {
+	for _, network := range networks {
+		if err := poll(ctx, 30*time.Second, func() error {
+			c, err := h.Container(ctx, network)
+			if err == nil {
+				err = c.Witness(ctx, network, h.Name)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allMet is nil if every witness has had an answer from all others of its network.
+func (r *run) allMet(context.Context) error {
+	met := map[string]bool{}
+	for _, s := range r.sightings() {
+		if s.Kind == "met" {
+			met[s.By+" "+s.To] = true
+		}
+	}
+	if want := len(networks) * r.hosts * (r.hosts - 1); len(met) != want {
+		return fmt.Errorf("%d of %d pairs of witnesses have met", len(met), want)
+	}
+	return nil
+}
+
+// watch reads all hosts again and again: nothing ever has two owners.
+func (r *run) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		r.readAll(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+// readAll reads all hosts that answer; the others are what they were.
+func (r *run) readAll(ctx context.Context) (hosts []verdict.Facts, err error) {
+	err = r.lab.Each(func(h *lab.Host) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		f, err := read(ctx, h)
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.last[h.Name] = f
+		return nil
+	})
+	r.mu.Lock()
+	for _, name := range slices.Sorted(maps.Keys(r.last)) {
+		hosts = append(hosts, r.last[name])
+	}
+	now := verdict.Owners(hosts)
+	both := verdict.Both(r.doubt, now)
+	r.doubt = now
+	r.readings++
+	r.mu.Unlock()
+	r.violated("two owners", both...)
+	return hosts, err
+}
+
+// disagreements is nil if all hosts answer and agree.
+func (r *run) disagreements(ctx context.Context) error {
+	hosts, err := r.readAll(ctx)
+	if err != nil {
+		return err
+	}
+	if wrong := verdict.Agree(hosts); len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// settle waits until a check says nothing.
+func (r *run) settle(ctx context.Context, within time.Duration, check func(context.Context) error) error {
+	return poll(ctx, within, func() error { return check(ctx) })
+}
+
+func poll(ctx context.Context, within time.Duration, try func() error) error {
+	for end := time.Now().Add(within); ; {
+		err := try()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not within %s: %w", within, err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// round does what was planned, and checks that all is well afterwards.
+func (r *run) round(ctx context.Context, n int, plan round) {
+	var text []string
+	for _, s := range plan.faults {
+		text = append(text, s.String())
+	}
+	r.say("round %d: %s; %d commands", n, strings.Join(text, ", "), len(plan.commands))
+	var commands sync.WaitGroup
+	var after []func() error
+	for _, s := range plan.faults {
+		after = append(after, r.strike(ctx, s))
+	}
+	commands.Go(func() {
+		for _, c := range plan.commands {
+			r.command(ctx, c)
+		}
+	})
+	select {
+	case <-ctx.Done():
+	case <-time.After(plan.hold):
+	}
+	var undone sync.WaitGroup
+	for _, undo := range after {
+		undone.Go(func() {
+			if err := undo(); err != nil {
+				r.violated(fmt.Sprint("round ", n), "a fault's end: "+err.Error())
+			}
+		})
+	}
+	undone.Wait()
+	commands.Wait()
+	over := time.Now()
+	if err := r.settle(ctx, r.within, r.disagreements); err != nil {
+		r.violated(fmt.Sprint("round ", n), "the hosts do not agree: "+err.Error())
+	}
+	if err := r.reach(ctx, max(time.Second, r.within-time.Since(over))); err != nil {
+		r.violated(fmt.Sprint("round ", n), err.Error())
+	}
+	r.judge(n)
+	r.say("         agreed and reachable %.1f s after the last fault", time.Since(over).Seconds())
+}
+
+func (s strike) String() string {
+	text := s.fault
+	for _, h := range s.on {
+		text += fmt.Sprint(" host", h+1)
+	}
+	return text
+}
+
+// strike does a fault and returns what ends it.
+func (r *run) strike(ctx context.Context, s strike) (undo func() error) {
+	f := find(s.fault)
+	note := verdict.Fault{Name: s.String(), Between: f.hosts == 2, Packets: f.packets, Commands: f.commands, From: time.Now()}
+	var on []*lab.Host
+	for _, h := range s.on {
+		on = append(on, r.lab.Hosts[h])
+		note.Hosts = append(note.Hosts, r.lab.Hosts[h].Name)
+	}
+	r.mu.Lock()
+	at := len(r.faults)
+	r.faults = append(r.faults, note)
+	r.mu.Unlock()
+	err := f.do(ctx, r.lab, on)
+	return func() error {
+		err := errors.Join(err, f.undo(ctx, r.lab, on))
+		if err == nil && s.fault == "power-lost" {
+			err = r.witness(ctx, on[0])
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.faults[at].Until = time.Now()
+		if err != nil {
+			err = fmt.Errorf("%s: %w", s, err)
+		}
+		return err
+	}
+}
+
+// command runs one, and notes what became of it.
+func (r *run) command(ctx context.Context, c command) {
+	h := r.lab.Hosts[c.host]
+	for _, argv := range c.argv() {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		done := verdict.Command{Host: h.Name, Text: "docker " + strings.Join(argv, " "), From: time.Now()}
+		if _, done.Err = h.Docker(ctx, argv...); done.Err != nil && argv[0] != "run" && strings.Contains(done.Err.Error(), "No such ") {
+			done.Err = nil // it was never made, and that has been judged
+		}
+		done.Until = time.Now()
+		cancel()
+		r.mu.Lock()
+		r.done = append(r.done, done)
+		r.mu.Unlock()
+	}
+}
+
+func (c command) argv() [][]string {
+	start := []string{"run", "-d", "--name", c.name, "--network", c.network, lab.Image}
+	remove := []string{"rm", "-f", c.name}
+	return map[string][][]string{
+		"run":        {start},
+		"rm":         {remove},
+		"network":    {networkCreate(c.network), start},
+		"network-rm": {remove, {"network", "rm", c.network}},
+	}[c.verb]
+}
+
+// reach has a container of each host and network ping all others of the network.
+func (r *run) reach(ctx context.Context, within time.Duration) error {
+	hosts, err := r.readAll(ctx)
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	for _, h := range r.lab.Hosts {
+		for _, network := range networks {
+			g.Go(func() error {
+				from, err := h.Container(ctx, network)
+				if err != nil {
+					return err
+				}
+				own, strange := from.Addrs[network][:0:0], from.Addrs[network][:0:0]
+				for _, other := range hosts {
+					for _, c := range other.Containers {
+						if c.Network == network {
+							own = append(own, c.Addr)
+						} else {
+							strange = append(strange, c.Addr)
+						}
+					}
+				}
+				if err := from.Reach(ctx, within, own...); err != nil {
+					return err
+				}
+				return from.Silent(ctx, time.Second, strange...)
+			})
+		}
+	}
+	return g.Wait()
+}
+
+func (r *run) bearable(s lab.Sighting) bool { return s.Kind == "lost" && s.N <= r.bear }
+
+// sightings are those of all witnesses.
+func (r *run) sightings() (seen []lab.Sighting) {
+	for _, h := range r.lab.Hosts {
+		for _, network := range networks {
+			list, err := h.Sightings(network)
+			if err != nil {
+				list = []lab.Sighting{{Kind: "reset", By: network + "/" + h.Name, To: "?/?", Until: time.Now(), Why: err.Error()}}
+			}
+			seen = append(seen, list...)
+		}
+	}
+	return seen
+}
+
+// judge looks at what the witnesses saw and at the commands, so far.
+func (r *run) judge(n int) {
+	where := func(witness string) string { return witness[strings.Index(witness, "/")+1:] }
+	r.mu.Lock()
+	wrong := append(verdict.Packets(slices.DeleteFunc(r.sightings(), r.bearable), r.faults, where), verdict.Commands(r.done, r.faults)...)
+	r.mu.Unlock()
+	r.violated(fmt.Sprint("round ", n), wrong...)
+}
+
+// cleanUp removes all that there is, and looks for what is left.
+func (r *run) cleanUp(ctx context.Context, rest []command) {
+	time.Sleep(lab.WitnessLate) // what is on its way is not lost
+	r.judge(0)
+	for _, h := range r.lab.Hosts {
+		for _, network := range networks {
+			if err := h.StopWitness(ctx, network); err != nil {
+				r.violated("at the end", err.Error())
+			}
+		}
+	}
+	for _, c := range rest {
+		r.command(ctx, c)
+	}
+	r.again(ctx)
+	if err := r.lab.Each(func(h *lab.Host) error {
+		_, err := h.Docker(ctx, append([]string{"rm", "-f"}, networks...)...)
+		return err
+	}); err != nil {
+		r.violated("at the end", err.Error())
+	}
+	if _, err := r.lab.Hosts[0].Docker(ctx, append([]string{"network", "rm"}, networks...)...); err != nil {
+		r.violated("at the end", err.Error())
+	}
+	var left []string
+	err := poll(ctx, 30*time.Second, func() error {
+		left = nil
+		for _, h := range r.lab.Hosts {
+			b, err := belongings(ctx, h)
+			if err != nil {
+				return err
+			}
+			left = append(left, verdict.Left(h.Name, r.before[h.Name], b)...)
+		}
+		if len(left) > 0 {
+			return errors.New("something is left")
+		}
+		return nil
+	})
+	if err != nil && len(left) == 0 {
+		left = []string{err.Error()}
+	}
+	if err != nil {
+		r.violated("at the end", left...)
+	}
+}
+
+// again removes, as the user would, the networks whose removal met a fault: Docker forgets
+// a network even if no agent answers, and it comes back from the other hosts.
+func (r *run) again(ctx context.Context) {
+	for _, c := range r.done {
+		if argv := strings.Fields(c.Text); argv[1] == "network" && argv[2] == "rm" && c.Excused(r.faults) {
+			_, _ = r.lab.Hosts[0].Docker(ctx, argv[1:]...) // mostly it is gone
+		}
+	}
+}
+
+func (r *run) summary(during time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	count := map[string]int{}
+	for _, f := range r.faults {
+		count[strings.Fields(f.Name)[0]]++
+	}
+	failed := 0
+	for _, c := range r.done {
+		if c.Err != nil {
+			fmt.Fprintf(r.out, "on a host with a fault: %s# %s: %v\n", c.Host, c.Text, c.Err)
+			failed++
+		}
+	}
+	fmt.Fprintf(r.out, "\nseed %d, %s on %d hosts: %d faults\n", r.seed, during.Round(time.Second), r.hosts, len(r.faults))
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		fmt.Fprintf(r.out, "  %3d %s\n", count[name], name)
+	}
+	fmt.Fprintf(r.out, "%d commands (%d failed, on hosts with a fault), all hosts read %d times\n%d violations\n", len(r.done), failed, r.readings, len(r.wrong))
+}

@@ -1,0 +1,356 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Sighting is what a witness saw. Of Kind
+//
+//	lost     datagrams to the witness To, or their answers, were lost: N of them, the first
+//	         sent at From; the first that was answered again at Until
+//	reset    a TCP connection to To ended at Until; Why. The last byte came back at From
+//	crossed  a datagram of To came, which is on another network
+//	met      To answered for the first time (since this witness was started)
+type Sighting struct {
+	Kind  string    `json:"kind"`
+	By    string    `json:"by"` // NETWORK/NAME, as To
+	To    string    `json:"to"`
+	From  time.Time `json:"from"`
+	Until time.Time `json:"until"`
+	N     int       `json:"n,omitempty"`
+	Why   string    `json:"why,omitempty"`
+}
+
+// WitnessLate is how long an answer may take: then it is lost.
+const WitnessLate = 3 * time.Second
+
+const (
+	witnessPort    = 7777
+	witnessTick    = 100 * time.Millisecond
+	witnessSilence = 40 * time.Second // a connection without an echo for so long has ended
+)
+
+// Witness starts a witness in the container's network namespace, which needs neither
+// dockerd nor the agent: ten times a second it sends a datagram to every other one of
+// the Witnesses, of its own network and of others, and has a TCP connection to those of
+// its own. It goes on until the container's host ends.
+func (c Container) Witness(ctx context.Context, network, name string) error {
+	argv := c.enter([]string{labhost, network + "/" + name})
+	return c.Host.Start(ctx, "witness-"+network, []string{roleVar + "=" + roleWitness}, argv...)
+}
+
+// SetWitnesses says which witnesses there are: NETWORK/NAME, and address.
+func (l *Lab) SetWitnesses(addrs map[string]string) error {
+	text, err := json.Marshal(addrs)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(l.share(), "witnesses")
+	if err := os.WriteFile(file+".new", text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// Sightings returns all that the witnesses of a network on the host have seen so far:
+// losses when they have ended.
+func (h *Host) Sightings(network string) (list []Sighting, err error) {
+	text, err := os.ReadFile(filepath.Join(h.logDir(), "witness-"+network+".log"))
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(text) {
+		var s Sighting
+		if err := json.Unmarshal(line, &s); err != nil {
+			// Half a line is that of a witness whose host lost its power.
+			if line[0] == '{' {
+				continue
+			}
+			return nil, fmt.Errorf("the witness of %s on %s says: %s", network, h.Name, line)
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// StopWitness ends the witness of a network on the host.
+func (h *Host) StopWitness(ctx context.Context, network string) error {
+	return h.Stop(ctx, "witness-"+network, syscall.SIGTERM, 10*time.Second)
+}
+
+// witness is the process of a Witness.
+type witness struct {
+	self string // NETWORK/NAME
+	mu   sync.Mutex
+	out  *json.Encoder
+	to   map[string]*witnessed
+}
+
+// witnessed is what a witness knows of another one; the witness' mu guards it.
+type witnessed struct {
+	addr      string
+	sent      map[int]time.Time // and not yet answered
+	met, down bool
+	lost      Sighting // while down
+}
+
+func witnessMain(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	w := &witness{self: args[0], out: json.NewEncoder(os.Stdout), to: map[string]*witnessed{}}
+	conn, err := net.ListenPacket("udp", fmt.Sprint(":", witnessPort))
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", fmt.Sprint(":", witnessPort))
+	if err != nil {
+		return err
+	}
+	go w.receive(conn)
+	go w.serve(l)
+	tick := time.NewTicker(witnessTick)
+	for seq := 0; ; seq++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if seq%10 == 0 {
+			w.learn(ctx)
+		}
+		w.ask(conn, seq)
+	}
+}
+
+// learn reads who is there.
+func (w *witness) learn(ctx context.Context) {
+	addrs := map[string]string{}
+	text, err := os.ReadFile(shareMount + "/witnesses")
+	if err != nil || json.Unmarshal(text, &addrs) != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, addr := range addrs {
+		if name == w.self || w.to[name] != nil {
+			continue
+		}
+		w.to[name] = &witnessed{addr: addr, sent: map[int]time.Time{}}
+		if network(name) == network(w.self) {
+			go w.connect(ctx, name, addr)
+		}
+	}
+}
+
+func network(name string) string { return name[:strings.Index(name, "/")] }
+
+// say is called with mu held.
+func (w *witness) say(s Sighting) {
+	s.By = w.self
+	_ = w.out.Encode(s)
+}
+
+func (w *witness) ask(conn net.PacketConn, seq int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for name, t := range w.to {
+		own := network(name) == network(w.self)
+		if !own && seq%5 != 0 {
+			continue
+		}
+		at := &net.UDPAddr{IP: net.ParseIP(t.addr), Port: witnessPort}
+		_, _ = conn.WriteTo(fmt.Appendf(nil, "ask %s %d", w.self, seq), at)
+		if own {
+			t.sent[seq] = now
+			w.overdue(t, now.Add(-WitnessLate))
+		}
+	}
+}
+
+// overdue counts as lost what was sent before.
+func (w *witness) overdue(t *witnessed, before time.Time) {
+	for seq, at := range t.sent {
+		if at.After(before) {
+			continue
+		}
+		delete(t.sent, seq)
+		if !t.met {
+			continue
+		}
+		if !t.down {
+			t.down, t.lost = true, Sighting{Kind: "lost", To: w.name(t), From: at}
+		}
+		t.lost.N++
+		if at.Before(t.lost.From) {
+			t.lost.From = at
+		}
+	}
+}
+
+func (w *witness) name(t *witnessed) string {
+	for name, other := range w.to {
+		if other == t {
+			return name
+		}
+	}
+	return "?"
+}
+
+func (w *witness) receive(conn net.PacketConn) {
+	buf := make([]byte, 1500)
+	for {
+		n, from, err := conn.ReadFrom(buf)
+		if err != nil {
+			continue // of a datagram before
+		}
+		var verb, name string
+		var seq int
+		if _, err := fmt.Sscanf(string(buf[:n]), "%s %s %d", &verb, &name, &seq); err != nil || !strings.Contains(name, "/") {
+			continue
+		}
+		if verb == "ask" && network(name) == network(w.self) {
+			_, _ = conn.WriteTo(fmt.Appendf(nil, "answer %s %d", w.self, seq), from)
+		}
+		w.note(verb, name, seq)
+	}
+}
+
+// note is about a datagram that came.
+func (w *witness) note(verb, name string, seq int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	t := w.to[name]
+	switch {
+	case network(name) != network(w.self):
+		w.say(Sighting{Kind: "crossed", To: name, From: now, Until: now})
+	case verb != "answer" || t == nil:
+	case !t.met:
+		t.met = true
+		clear(t.sent) // before it was there
+		w.say(Sighting{Kind: "met", To: name, From: now, Until: now})
+	}
+	if verb != "answer" || t == nil {
+		return
+	}
+	at, waiting := t.sent[seq]
+	if !waiting {
+		return
+	}
+	delete(t.sent, seq)
+	if t.down && at.After(t.lost.From) {
+		w.overdue(t, at.Add(-time.Millisecond))
+		t.down, t.lost.Until = false, at
+		w.say(t.lost)
+	}
+}
+
+// serve echoes.
+func (w *witness) serve(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			_, _ = io.Copy(conn, conn)
+			_ = conn.Close()
+		}()
+	}
+}
+
+// connect keeps a TCP connection to another witness, with an echo at every tick.
+func (w *witness) connect(ctx context.Context, name, addr string) {
+	at := net.JoinHostPort(addr, strconv.Itoa(witnessPort))
+	for ; ctx.Err() == nil; time.Sleep(2 * witnessTick) {
+		conn, err := net.DialTimeout("tcp", at, time.Second)
+		if err != nil {
+			continue
+		}
+		last, why := echoes(ctx, conn)
+		_ = conn.Close()
+		if ctx.Err() != nil {
+			return
+		}
+		w.mu.Lock()
+		w.say(Sighting{Kind: "reset", To: name, From: last, Until: time.Now(), Why: why.Error()})
+		w.mu.Unlock()
+	}
+}
+
+// echoes returns when the last byte came back, and why no other did.
+func echoes(ctx context.Context, conn net.Conn) (last time.Time, err error) {
+	one := make([]byte, 1)
+	for last = time.Now(); ctx.Err() == nil; time.Sleep(witnessTick) {
+		_ = conn.SetDeadline(time.Now().Add(witnessSilence))
+		if _, err := conn.Write(one); err != nil {
+			return last, err
+		}
+		if _, err := conn.Read(one); err != nil {
+			return last, err
+		}
+		last = time.Now()
+	}
+	return last, ctx.Err()
+}
+
+// Flood sends garbage to a UDP and TCP port, a thousand times a second, for so long.
+func (h *Host) Flood(ctx context.Context, to string, during time.Duration) error {
+	_, err := h.machine.server().run(ctx, request{
+		Argv: []string{labhost, "-for", during.String(), to}, Env: []string{roleVar + "=" + roleFlood},
+	})
+	return err
+}
+
+func floodMain(args []string) error {
+	flags := flag.NewFlagSet("flood", flag.ContinueOnError)
+	during := flags.Duration("for", time.Second, "")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	random, err := os.Open("/dev/urandom")
+	if err != nil {
+		return err
+	}
+	defer random.Close()
+	udp, err := net.Dial("udp", flags.Arg(0))
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 1400)
+	tick := time.NewTicker(time.Millisecond)
+	for n, end := 0, time.Now().Add(*during); time.Now().Before(end); n++ {
+		<-tick.C
+		if _, err := io.ReadFull(random, buf); err != nil {
+			return err
+		}
+		buf[0] = byte(n) // every type of message there is
+		_, _ = udp.Write(buf[:1+int(buf[1])*5])
+		if n%20 != 0 {
+			continue
+		}
+		if tcp, err := net.DialTimeout("tcp", flags.Arg(0), time.Second); err == nil {
+			_, _ = tcp.Write(buf)
+			defer tcp.Close() // left open: they are to be ended by the other side
+		} else if errors.Is(err, os.ErrPermission) {
+			return err
+		}
+	}
+	return nil
+}

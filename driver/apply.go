@@ -48,8 +48,18 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 	for _, n := range p.remove {
 		errs = append(errs, d.removeInDocker(ctx, n))
 	}
+	for _, n := range p.vanish {
+		if d.mayWait(n.ID, vanishWait) && d.visited() {
+			continue
+		}
+		errs = append(errs, d.removeInDocker(ctx, n))
+	}
 	for _, n := range p.create {
-		errs = append(errs, d.createInDocker(ctx, n))
+		alone := d.mayWait(n.Name, createWait)
+		if alone && d.visited() {
+			continue
+		}
+		errs = append(errs, d.createInDocker(ctx, n, alone))
 	}
 	for _, why := range p.blocked {
 		errs = append(errs, errors.New(why))
@@ -150,7 +160,7 @@ func (d *Driver) noteUse(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n, ok := d.local.networks[id]
-	if !ok {
+	if !ok || n.Conflict != "" {
 		return nil
 	}
 	_, err := d.replica.Update(func(tx *replica.Tx) error {
@@ -213,11 +223,12 @@ func (d *Driver) retireAll(names []string) error {
 	return err
 }
 
-// createInDocker makes a network of the cluster in this host's Docker. Docker
-// calls RequestPool and CreateNetwork of this agent meanwhile: no lock is held.
-func (d *Driver) createInDocker(ctx context.Context, n docker.Network) error {
+// createInDocker makes a network of the cluster in this host's Docker; if alone, only as
+// long as nobody else comes to Docker's API. Docker calls RequestPool and CreateNetwork of
+// this agent meanwhile: no lock is held.
+func (d *Driver) createInDocker(ctx context.Context, n docker.Network, alone bool) error {
 	prefixes := prefixesOfPools(n.Pools)
-	c := &creation{Network: n}
+	c := &creation{Network: n, alone: alone}
 	d.mu.Lock()
 	if c.off = d.othersCreate(nil); !c.off {
 		for _, p := range prefixes {

@@ -106,6 +106,8 @@ type Driver struct {
 	name    string                // of this managed plugin, "" until Docker has told
 	again   bool                  // something was put off: look again soon
 	routed  map[string][]link.Via // see followSubnets, by sandbox
+	// Since when changes in Docker are wanted, by ID or name, at the last look and at this one.
+	waited, waiting map[string]time.Time
 
 	looking   sync.Mutex // held during a look; covers withdrawn
 	withdrawn bool       // the host is leaving: the watcher rests
@@ -130,8 +132,10 @@ type ours struct {
 // creation is a network of the cluster on its way into this host's Docker.
 type creation struct {
 	docker.Network
+	// alone says that it is made only as long as no client comes to Docker's API.
+	alone bool
 	// off says that it is not made now, since it has left the cluster meanwhile, or since
-	// another one is being made on this host, which may be the same.
+	// another one is being made on this host, which may be the same, or for alone.
 	off bool
 }
 

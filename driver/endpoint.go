@@ -16,7 +16,7 @@ import (
 // CreateEndpoint implements NetworkDriver.CreateEndpoint: the address becomes
 // the endpoint's, and its record goes to the cluster, both durable on return. Of
 // the interface only what the request left open is returned, or Docker rolls back.
-func (d *Driver) CreateEndpoint(_ context.Context, r *network.CreateEndpointRequest) (*network.CreateEndpointResponse, error) {
+func (d *Driver) CreateEndpoint(ctx context.Context, r *network.CreateEndpointRequest) (*network.CreateEndpointResponse, error) {
 	e, given, err := d.parseEndpoint(r)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (d *Driver) CreateEndpoint(_ context.Context, r *network.CreateEndpointRequ
 	if !given {
 		reply.Interface.MacAddress = e.MAC
 	}
-	if err := d.bind(e); err != nil {
+	if err := d.keeping(ctx, e.Network, func() error { return d.bind(e) }); err != nil {
 		return nil, err
 	}
 	if err := d.addEndpoint(e); err != nil {

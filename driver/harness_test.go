@@ -38,8 +38,10 @@ type machine struct {
 	foreign uint16                 // a port of another process
 	broken  error                  // what Publish returns
 	refuses error                  // what Attach returns
-	routes  map[string][]link.Via  // by sandbox
-	absent  bool                   // sandboxes are yet to come
+	// attaching is called by Attach, if it is not nil; its error is Attach's.
+	attaching func() error
+	routes    map[string][]link.Via // by sandbox
+	absent    bool                  // sandboxes are yet to come
 }
 
 func (m *machine) Routes(sandbox string, vias []link.Via) error {
@@ -103,6 +105,11 @@ func (m *machine) Exists(host string) bool {
 }
 
 func (m *machine) Attach(_ context.Context, id, ifname string) error {
+	if m.attaching != nil {
+		if err := m.attaching(); err != nil {
+			return err
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refuses != nil {
@@ -179,7 +186,7 @@ func newRig(t testing.TB, dockerHost string) *rig {
 	}, g.replica, alone{}, ipam.StoreDisk{DB: db})
 	check(t, err)
 	check(t, ipam.Seed(g.replica, self))
-	g.ipam = ipam.NewDriver(alloc)
+	g.ipam = ipam.NewDriver(alloc, func(p netip.Prefix) error { return g.Keep(p) })
 	g.reopen = func() {
 		g.Driver, err = New(Config{Self: self, Replicate: true, MTU: 1500, Now: now, Log: log},
 			g.replica, alloc, g.machine, g.machine, hostPorts{g.machine}, resolver{g.machine}, docker.New(dockerHost), db)

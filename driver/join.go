@@ -41,7 +41,8 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 	if err := d.setJoined(e.ID, true, r.SandboxKey); err != nil {
 		return nil, errors.Join(err, d.unplug(context.WithoutCancel(ctx), e.ID))
 	}
-	if err := d.overlay.Attach(ctx, e.ID, host); err != nil {
+	err = d.keeping(ctx, e.Network, func() error { return d.overlay.Attach(ctx, e.ID, host) })
+	if err != nil {
 		err = fmt.Errorf("attach endpoint %.12s to the switch: %w", e.ID, err)
 		return nil, errors.Join(err, d.unplug(context.WithoutCancel(ctx), e.ID))
 	}

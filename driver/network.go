@@ -150,6 +150,13 @@ func (d *Driver) ownCreation(p netip.Prefix, o networkOptions) (*creation, error
 		c.off = true
 		return nil, fmt.Errorf("network %s is not made now, since another one is being made on this host", c.Name)
 	}
+	if c.alone && d.docker.Visitors() > 0 {
+		c.off = true
+		for _, p := range prefixesOfPools(c.Pools) {
+			d.alloc.Unasked(p)
+		}
+		return nil, fmt.Errorf("network %s is not made now, since somebody is at docker's API", c.Name)
+	}
 	return c, nil
 }
 

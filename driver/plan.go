@@ -38,8 +38,9 @@ type plan struct {
 	names   []cluster.Endpoint
 	retire  []string         // names of networks to delete from the cluster
 	create  []docker.Network // in this host's Docker
-	remove  []docker.Network
-	blocked []string // why networks cannot be created here
+	remove  []docker.Network // in whose place there is a user's
+	vanish  []docker.Network // that are gone from the cluster
+	blocked []string         // why networks cannot be created here
 }
 
 // decide is the whole of the watcher's rules. It is pure.
@@ -144,7 +145,7 @@ func (v view) decideUse(p *plan, n localNetwork, dn docker.Network, used bool) {
 	case !used && noted && live:
 		p.unused = append(p.unused, n.ID)
 	case !used && !live && v.replicate && v.snap.Tombstone(cluster.Network{Name: n.Name}.Key()):
-		p.remove = append(p.remove, dn)
+		p.vanish = append(p.vanish, dn)
 	}
 }
 
@@ -267,7 +268,7 @@ func poolOf(s cluster.Subnet) docker.IPAM {
 // sort makes the plan the same for the same view.
 func (p *plan) sort() {
 	byID := func(a, b docker.Network) int { return strings.Compare(a.ID+a.Name, b.ID+b.Name) }
-	for _, list := range [][]docker.Network{p.learn, p.create, p.remove} {
+	for _, list := range [][]docker.Network{p.learn, p.create, p.remove, p.vanish} {
 		slices.SortFunc(list, byID)
 	}
 	for _, list := range [][]string{p.lost, p.lostEPs, p.uses, p.unused, p.retire, p.blocked} {

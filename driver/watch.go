@@ -14,9 +14,11 @@ import (
 const (
 	// eventSettle gathers the events of one action.
 	eventSettle = 20 * time.Millisecond
-	// minRetry and maxRetry are the pauses between looks while something is still
-	// open: a network without its name, a failure.
+	// minRetry is the first pause between looks while something is still open, which
+	// grows to maxOpen (a network without its name, somebody at Docker's API) or maxRetry
+	// (a failure).
 	minRetry = 50 * time.Millisecond
+	maxOpen  = time.Second
 	maxRetry = 10 * time.Second
 	// clusterPause is the least time between looks for the cluster's sake.
 	clusterPause = 300 * time.Millisecond
@@ -71,10 +73,14 @@ func (d *Driver) loop(ctx context.Context) {
 		if len(d.missing) > 0 {
 			wait = d.cfg.Grace / 4 // to see soon that it stays missing
 		}
-		if open || err != nil {
+		switch {
+		case err != nil:
 			retry = min(max(2*retry, minRetry), maxRetry)
 			wait = retry
-		} else {
+		case open:
+			retry = min(max(2*retry, minRetry), maxOpen)
+			wait = retry
+		default:
 			retry = 0
 		}
 		d.pause(ctx, changed, wait)
@@ -112,6 +118,7 @@ func (d *Driver) look(ctx context.Context) (open bool, err error) {
 		return false, nil
 	}
 	d.again = false
+	d.waited, d.waiting = d.waiting, map[string]time.Time{}
 	v, err := d.see(ctx)
 	if err != nil {
 		return false, err

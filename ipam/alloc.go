@@ -87,6 +87,10 @@ type Allocator struct {
 // could be had from a peer.
 var ErrNoSpace = errors.New("nothing free")
 
+// ErrNoSubnet is wrapped by the errors of asking for addresses of what is no subnet of the
+// cluster.
+var ErrNoSubnet = errors.New("this is no subnet of the cluster (any more)")
+
 // ErrInUse is wrapped by the errors of asking for an exact number that is taken.
 var ErrInUse = errors.New("in use")
 

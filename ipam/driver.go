@@ -24,10 +24,17 @@ const (
 
 // Driver answers Docker's IpamDriver calls (libnetwork/docs/ipam.md). Every call
 // may be repeated, and none waits for the Docker API.
-type Driver struct{ alloc *Allocator }
+type Driver struct {
+	alloc *Allocator
+	keep  func(netip.Prefix) error
+}
 
-// NewDriver returns a Driver that hands out what alloc has.
-func NewDriver(alloc *Allocator) *Driver { return &Driver{alloc} }
+// NewDriver returns a Driver that hands out what alloc has. keep, which may be nil, is to
+// bring a subnet of this host's networks back that another host has just ended, not having
+// heard that it is used here.
+func NewDriver(alloc *Allocator, keep func(netip.Prefix) error) *Driver {
+	return &Driver{alloc: alloc, keep: keep}
+}
 
 // Capabilities is the reply to GetCapabilities; go-plugins-helpers lacks the
 // second field.
@@ -147,7 +154,7 @@ func (d *Driver) RequestAddress(ctx context.Context, r *dockeripam.RequestAddres
 	if r.Options[addressType] == typeGateway {
 		got, err = d.alloc.Gateway(id.Prefix, want)
 	} else {
-		got, err = d.alloc.Address(ctx, id.Prefix, id.Range, want)
+		got, err = d.address(ctx, id, want)
 	}
 	if err != nil {
 		return nil, err
@@ -155,6 +162,20 @@ func (d *Driver) RequestAddress(ctx context.Context, r *dockeripam.RequestAddres
 	return &dockeripam.RequestAddressResponse{
 		Address: netip.PrefixFrom(got, id.Prefix.Bits()).String(), Data: map[string]string{},
 	}, nil
+}
+
+// address leases an address for a container.
+func (d *Driver) address(ctx context.Context, id PoolID, want netip.Addr) (netip.Addr, error) {
+	const tries = 3
+	for try := 1; ; try++ {
+		got, err := d.alloc.Address(ctx, id.Prefix, id.Range, want)
+		if !errors.Is(err, ErrNoSubnet) || d.keep == nil || try == tries {
+			return got, err
+		}
+		if err := d.keep(id.Prefix); err != nil {
+			return got, err
+		}
+	}
 }
 
 // ReleaseAddress implements IpamDriver.ReleaseAddress. Releasing the gateway, or

@@ -30,7 +30,7 @@ const maxAsks = 4
 func (a *Allocator) Address(ctx context.Context, subnet, limit netip.Prefix, want netip.Addr) (netip.Addr, error) {
 	sub, ok := a.subnet(subnet)
 	if !ok {
-		return netip.Addr{}, fmt.Errorf("address in %s: this is no subnet of the cluster (any more); remove the network and create it again", subnet)
+		return netip.Addr{}, fmt.Errorf("address in %s: %w; remove the network and create it again", subnet, ErrNoSubnet)
 	}
 	if want.IsValid() {
 		if err := checkExact(sub, want); err != nil {
@@ -179,7 +179,7 @@ func (a *Allocator) subnets() []cluster.Subnet {
 func (a *Allocator) Bind(subnet netip.Prefix, addr netip.Addr, endpoint string) error {
 	sub, ok := a.subnet(subnet)
 	if !ok {
-		return fmt.Errorf("address %s: %s is no subnet of the cluster (any more)", addr, subnet)
+		return fmt.Errorf("address %s of %s: %w", addr, subnet, ErrNoSubnet)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -249,6 +249,15 @@ func (a *Allocator) Gateway(subnet netip.Prefix, want netip.Addr) (netip.Addr, e
 // Subnet returns the subnet that p is or, if it was only asked for yet, will be.
 func (a *Allocator) Subnet(p netip.Prefix) (cluster.Subnet, bool) { return a.subnet(p) }
 
+// Unasked forgets the last time at which Docker asked for p: nothing comes of it.
+func (a *Allocator) Unasked(p netip.Prefix) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if times := a.asked[p]; len(times) > 0 {
+		a.asked[p] = times[:len(times)-1]
+	}
+}
+
 // noteAsked remembers that Docker has asked for a pool, for Asked.
 func (a *Allocator) noteAsked(p netip.Prefix) {
 	a.mu.Lock()

@@ -30,7 +30,7 @@ func (a *Agent) openDriver() (err error) {
 		return err
 	}
 	a.plugin = plugin.New(a.log.With("room", "plugin"))
-	ipam.NewDriver(a.alloc).Register(a.plugin)
+	ipam.NewDriver(a.alloc, a.driver.Keep).Register(a.plugin)
 	a.driver.Register(a.plugin)
 	return nil
 }

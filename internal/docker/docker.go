@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,8 +33,10 @@ var ErrConflict = errors.New("docker refuses in its present state")
 type Client struct {
 	host string
 
-	mu  sync.Mutex
-	cli *client.Client // nil: to be made at the next call
+	mu   sync.Mutex
+	cli  *client.Client // nil: to be made at the next call
+	open int            // connections, if host is a unix socket
+	path string         // that socket's, as the engine calls it; "" before the first connection
 }
 
 // New returns a client for host, such as "unix:///var/run/docker.sock" or
@@ -42,10 +46,11 @@ func New(host string) *Client { return &Client{host: host} }
 // Close drops the connections. The client remains usable.
 func (c *Client) Close() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cli != nil {
-		_ = c.cli.Close()
-		c.cli = nil
+	cli := c.cli
+	c.cli = nil
+	c.mu.Unlock()
+	if cli != nil {
+		_ = cli.Close() // of which each connection comes back for the lock
 	}
 }
 
@@ -55,7 +60,13 @@ func (c *Client) dial() (*client.Client, error) {
 	if c.cli != nil {
 		return c.cli, nil
 	}
-	cli, err := client.NewClientWithOpts(client.WithHost(c.host), client.WithAPIVersionNegotiation())
+	opts := []client.Opt{client.WithHost(c.host), client.WithAPIVersionNegotiation()}
+	if path, ok := strings.CutPrefix(c.host, "unix://"); ok {
+		opts = append(opts, client.WithDialContext(func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return c.connect(ctx, path)
+		}))
+	}
+	cli, err := client.NewClientWithOpts(opts...)
 	if err != nil {
 		return nil, fmt.Errorf("docker at %s: %w", c.host, err)
 	}

@@ -1,0 +1,36 @@
+package driver
+
+import "time"
+
+// Compose looks which networks there are, and uses them up to a second later by what it
+// saw: one that went meanwhile is an error there ("network not found"), one that came is
+// another ("already exists", at which engines before 25 end it). Nobody can tell what a
+// client of Docker's API has seen, but that there is one can be: what the agent makes and
+// removes in Docker for the cluster's sake waits until there is none, or so long. Then the
+// client's containers are there, and the network stays for them.
+const (
+	vanishWait = 10 * time.Second
+	createWait = 2 * time.Second // shorter: somebody wants to use it
+)
+
+// mayWait reports whether a change of what has that ID or name was first wanted so short a
+// time ago that it waits for clients of Docker's API.
+func (d *Driver) mayWait(what string, limit time.Duration) bool {
+	now := d.cfg.Now()
+	since, known := d.waited[what]
+	if !known {
+		since = now
+	}
+	d.waiting[what] = since
+	return now.Sub(since) <= limit
+}
+
+// visited reports whether there is a client at Docker's API; then the watcher looks again
+// soon.
+func (d *Driver) visited() bool {
+	if d.docker.Visitors() == 0 {
+		return false
+	}
+	d.again = true
+	return true
+}

@@ -9,8 +9,8 @@ import "time"
 // removes in Docker for the cluster's sake waits until there is none, or so long. Then the
 // client's containers are there, and the network stays for them.
 const (
-	vanishWait = 10 * time.Second
-	createWait = 2 * time.Second // shorter: somebody wants to use it
+	vanishWait = 5 * time.Second
+	createWait = time.Second // shorter: somebody wants to use it
 )
 
 // mayWait reports whether a change of what has that ID or name was first wanted so short a

@@ -38,6 +38,10 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 	if err := d.links.Veth(host, peer, mac, snap.NetworkMTU(n.Name, d.cfg.MTU), "grapevine endpoint "+e.ID[:12]); err != nil {
 		return nil, err
 	}
+	vias := routes(snap, n, e)
+	d.mu.Lock()
+	d.told[e.ID] = vias
+	d.mu.Unlock()
 	if err := d.setJoined(e.ID, true, r.SandboxKey); err != nil {
 		return nil, errors.Join(err, d.unplug(context.WithoutCancel(ctx), e.ID))
 	}
@@ -50,7 +54,7 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 		d.names.Attach(e.ID, r.SandboxKey)
 	}
 	reply := &network.JoinResponse{InterfaceName: network.InterfaceName{SrcName: peer, DstPrefix: containerPrefix}}
-	for _, v := range routes(snap, n, e) {
+	for _, v := range vias {
 		const nextHop = 0 // libnetwork types.NEXTHOP
 		reply.StaticRoutes = append(reply.StaticRoutes, &network.StaticRoute{
 			Destination: v.Prefix.String(), RouteType: nextHop, NextHop: v.Gateway.String(),
@@ -72,6 +76,9 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 func (d *Driver) setJoined(id string, joined bool, sandbox string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !joined {
+		delete(d.told, id)
+	}
 	e, ok := d.local.endpoints[id]
 	if !ok || e.Joined == joined && e.Sandbox == sandbox {
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	dockernet "github.com/docker/docker/api/types/network"
 	dockeripam "github.com/docker/go-plugins-helpers/ipam"
+	"github.com/docker/go-plugins-helpers/network"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/ipam"
@@ -178,7 +179,11 @@ func TestRoutesToNewSubnets(t *testing.T) {
 	put()
 	e.rig.machine.absent = true
 	if open, err := e.rig.look(context.Background()); err != nil || !open {
-		t.Errorf("while the sandbox is yet to come: open %v, %v", open, err)
+		t.Errorf("while Docker may be setting routes: open %v, %v", open, err)
+	}
+	e.rig.now = e.rig.now.Add(settling)
+	if open, err := e.rig.look(context.Background()); err != nil || !open {
+		t.Errorf("while there is no sandbox: open %v, %v", open, err)
 	}
 	e.rig.machine.absent = false
 	e.look()
@@ -194,5 +199,27 @@ func TestRoutesToNewSubnets(t *testing.T) {
 	e.look()
 	if got := e.rig.machine.routes["/sandbox"]; len(got) != 1 {
 		t.Errorf("routes are %v", got)
+	}
+}
+
+// Docker fails to start a container if a route that it is to set is there already.
+func TestRoutesThatDockerSets(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.look()
+	e.write(func(tx *replica.Tx) {
+		_ = tx.Put(cluster.Subnet{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Network: "blue", Gateway: netip.MustParseAddr("10.9.0.1"), Home: self})
+	})
+	ep := e.run(id, "web")
+	reply, err := e.rig.Join(context.Background(), &network.JoinRequest{NetworkID: id, EndpointID: ep, SandboxKey: "/sandbox"})
+	check(t, err)
+	if len(reply.StaticRoutes) != 1 {
+		t.Fatalf("routes for docker are %v", reply.StaticRoutes)
+	}
+	e.look()
+	e.rig.now = e.rig.now.Add(settling)
+	e.look()
+	if got, set := e.rig.machine.routes["/sandbox"]; set {
+		t.Errorf("the agent sets %v, which docker sets", got)
 	}
 }

@@ -3,6 +3,7 @@ package driver
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/link"
@@ -25,13 +26,21 @@ func routes(snap *cluster.Snapshot, n localNetwork, e localEndpoint) (out []link
 	return out
 }
 
+// settling is how long Docker takes at most from Join to setting the routes of its reply:
+// it fails if one of them is there already.
+const settling = 2 * time.Second
+
 // followSubnets gives running containers the routes to subnets that their networks got
 // since they were started: Docker takes routes from Join only. What fails, as long as a
 // container is just being started, is tried again.
 func (d *Driver) followSubnets(snap *cluster.Snapshot) {
-	want := d.wantedRoutes(snap)
+	want, young := d.wantedRoutes(snap)
 	for sandbox, vias := range want {
-		if slices.Equal(vias, d.routed[sandbox]) {
+		if sameRoutes(vias, d.routed[sandbox]) {
+			continue
+		}
+		if young[sandbox] {
+			d.again = true
 			continue
 		}
 		if err := d.links.Routes(sandbox, vias); err != nil {
@@ -47,16 +56,26 @@ func (d *Driver) followSubnets(snap *cluster.Snapshot) {
 	})
 }
 
-// wantedRoutes returns the routes of each sandbox that containers of ours are in.
-func (d *Driver) wantedRoutes(snap *cluster.Snapshot) map[string][]link.Via {
+// sameRoutes reports whether two lists have the same routes, none of them twice.
+func sameRoutes(a, b []link.Via) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(v link.Via) bool { return !slices.Contains(b, v) })
+}
+
+// wantedRoutes returns the routes of each sandbox that containers of ours are in, and which
+// of these Docker may still be setting routes in. It takes over into d.routed what Docker
+// was told to set.
+func (d *Driver) wantedRoutes(snap *cluster.Snapshot) (want map[string][]link.Via, young map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	want := map[string][]link.Via{}
+	want, young = map[string][]link.Via{}, map[string]bool{}
 	for _, id := range sortedKeys(d.local.endpoints) {
 		e := d.local.endpoints[id]
 		if n := d.local.networks[e.Network]; e.Joined && e.Sandbox != "" && n.Conflict == "" {
 			want[e.Sandbox] = append(want[e.Sandbox], routes(snap, n, e)...)
+			young[e.Sandbox] = young[e.Sandbox] || d.cfg.Now().Sub(e.Created) < settling
+			d.routed[e.Sandbox] = append(d.routed[e.Sandbox], d.told[id]...)
+			delete(d.told, id)
 		}
 	}
-	return want
+	return want, young
 }

@@ -51,7 +51,7 @@ func (t tier) fuzz(ctx context.Context, out io.Writer) (total counts, err error)
 	if err != nil {
 		return total, err
 	}
-	defer os.RemoveAll(cache)
+	defer func() { _ = os.RemoveAll(cache) }()
 	for _, f := range list {
 		c, err := t.goTest(ctx, out, []string{
 			"-vet", "off", "-run", "^$", f.dir, "-args", "-test.fuzz", "^" + f.name + "$",

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -21,7 +22,7 @@ func crowd(t testing.TB, perHost int) (s *cluster.State, ports Ports) {
 	hosts := make([]*cluster.State, 1000)
 	for i := range hosts {
 		sum := sha256.Sum256(fmt.Appendf(nil, "host %d", i))
-		hosts[i] = cluster.New(cluster.NodeID(fmt.Sprintf("%x", sum[:8])))
+		hosts[i] = cluster.New(cluster.NodeID(hex.EncodeToString(sum[:8])))
 	}
 	put := func(s *cluster.State, b cluster.Body) {
 		if _, _, err := s.Put(b); err != nil {

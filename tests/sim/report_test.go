@@ -46,7 +46,7 @@ func at(list []time.Duration, percent int) time.Duration {
 // write makes the Markdown page.
 func (r report) write(path string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Simulation\n\nWritten by `make sim` (tests/sim, seed %d): the real gossip, replica, ring and allocator of every host in one\nprocess, over links with 0.5 to 1.5 ms delay, 0.5%% duplicated and 1%% reordered packets, in virtual time.\nWhat processors need is not in these times. The partition lasts %v.\n\n", *seed, *apart)
+	fmt.Fprintf(&b, "# Simulation\n\nWritten by tests/sim (`make sim` has larger clusters; seed %d): the real gossip, replica, ring and allocator of every host in one\nprocess, over links with 0.5 to 1.5 ms delay, 0.5%% duplicated and 1%% reordered packets, in virtual time.\nWhat processors need is not in these times. The partition lasts %v.\n\n", *seed, *apart)
 	plot := strings.TrimSuffix(path, filepath.Ext(path)) + ".svg"
 	fmt.Fprintf(&b, "![until a host knows: median (dot), 99th percentile (bar), worst (end of the line); dashed: 1.5 s](%s)\n\n", filepath.Base(plot))
 	fmt.Fprintln(&b, "| hosts | packet loss | what | until one host knows: median | p99 | until all know: median | p99 | worst | events |")
@@ -65,7 +65,7 @@ func (r report) write(path string) error {
 	}
 	fmt.Fprintf(&b, "\n## In real time\n\nOver sockets of the loopback interface, on %d processors, which at the end had a load of %s. %s\n", runtime.GOMAXPROCS(0), load(), caughtUp)
 	if truth != "" {
-		fmt.Fprintf(&b, "\nThe same events in real time and simulated; what differs is the wait for a processor:\n\n| hosts | all agree after | until one host knows: median | p99 | until all know: median | worst |\n|---|---|---|---|---|---|\n%s", truth)
+		fmt.Fprintf(&b, "\nThe same events in real time, at that load, and simulated, where nobody waits for a processor:\n\n| hosts | all agree after | until one host knows: median | p99 | until all know: median | worst |\n|---|---|---|---|---|---|\n%s", truth)
 	}
 	if notes, err := os.ReadFile("notes.md"); err == nil {
 		fmt.Fprintf(&b, "\n%s", notes)

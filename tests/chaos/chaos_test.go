@@ -3,7 +3,23 @@ package main
 import (
 	"reflect"
 	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
 )
+
+func TestMain(m *testing.M) { lab.Main(m) }
+
+// A short run: `make chaos` does longer ones.
+func TestChaos(t *testing.T) {
+	wrong, err := chaos(t.Context(), settings{seed: 24, hosts: 4, rounds: 3, within: 30 * time.Second, bear: 5, out: t.Output()})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, w := range wrong {
+		t.Error(w)
+	}
+}
 
 // The same seed gives the same rounds, another one others; every fault is drawn; no host
 // has two at a time; and what is started is removed at the end.

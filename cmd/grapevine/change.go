@@ -55,7 +55,7 @@ func newFastPath() *cobra.Command {
 		Long: `Switch the tc programs that carry what needs no switch on or off, with no packet
 lost. It holds until the agent is started again: GRAPEVINE_FASTPATH says what then.`,
 		Example: `  grapevine fastpath off     # every packet visits Open vSwitch
-  grapevine fastpath auto    # on if this kernel can, and compiles the programs
+  grapevine fastpath auto    # on with the userspace datapath, if the kernel compiles the programs
   grapevine status           # says which, and why`,
 		ValidArgs: []string{"on", "off", "auto"},
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),

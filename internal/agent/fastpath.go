@@ -18,8 +18,9 @@ import (
 
 // fastPath is this host's fast path and why it is on or off.
 type fastPath struct {
-	path *fastpath.Path
-	log  *slog.Logger
+	path  *fastpath.Path
+	spare bool // the kernel's own datapath does nearly as well
+	log   *slog.Logger
 
 	mu   sync.Mutex
 	want string // auto, on or off
@@ -33,10 +34,13 @@ func (v *vswitch) newFastPath(vxlanPort uint16) *fastPath {
 		cfg.Tunnel, cfg.TunnelMTU = fmt.Sprintf("vxlan_sys_%d", vxlanPort), gateway.Port
 		cfg.Prefix, cfg.Device = "gv", overlay.PortName
 	}
-	return &fastPath{path: fastpath.New(cfg), log: v.log}
+	return &fastPath{path: fastpath.New(cfg), spare: v.bridge.Datapath == ovs.Kernel, log: v.log}
 }
 
-var errOff = errors.New("as it was asked for")
+var (
+	errOff   = errors.New("as it was asked for")
+	errSpare = errors.New("auto leaves it to the kernel's openvswitch module, which is fast by itself")
+)
 
 // set switches the path on or off, with what a former agent left. It carries from the
 // next pass of the overlay on.
@@ -46,7 +50,9 @@ func (f *fastPath) set(want string) {
 	f.want, f.why = want, nil
 	switch want {
 	case "auto":
-		f.why = f.path.Compiled()
+		if f.why = errSpare; !f.spare {
+			f.why = f.path.Compiled()
+		}
 	case "off":
 		f.why = errOff
 	}

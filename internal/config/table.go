@@ -106,7 +106,7 @@ var Table = []Setting{
 	},
 	{
 		Name: "fastpath", Default: "off",
-		Doc: "tc programs that carry what needs no switch, containers to containers: `on`, `off` or `auto`, which is on if the kernel can and compiles them (JIT). " +
+		Doc: "tc programs that carry what needs no switch, containers to containers: `on`, `off` or `auto`, which is on with the userspace datapath if the kernel can and compiles them (JIT). " +
 			"Containers keep running and no packet is lost when it changes.",
 		set: oneOf(func(c *Config) *string { return &c.FastPath }, "auto", "on", "off"),
 	},

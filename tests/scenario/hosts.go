@@ -46,7 +46,7 @@ func hosts(ctx context.Context, s *state, args []string) (string, error) {
 			opts.Hosts = 0
 		}
 	}
-	opts.AgentEnv = append(slices.Clip(opts.AgentEnv), args...)
+	opts.AgentEnv = slices.Concat(args, opts.AgentEnv) // of two the last one counts
 	if opts.Hosts < 1 || opts.Hosts > 9 || s.lab != nil {
 		return "", usageError("usage, once: hosts 1..9 [without agents] [with|without live-restore] [GRAPEVINE_X=...]")
 	}

@@ -56,11 +56,11 @@ func forwardLinkLocal(c *compiler) {
 	to := func(vnid uint32, a netip.Addr) match {
 		return match{}.reg(regSrcVNID, vnid).ipSrc(linkLocalRange(a)).andDst(host(a))
 	}
-	any := false
+	given := false
 	for _, p := range c.in.Ports {
 		for _, a := range p.LinkLocal {
 			c.add(Forwarding, 3000, endpointObject(p.Endpoint), to(p.VNID, a), toEndpoint(p)...)
-			any = true
+			given = true
 		}
 	}
 	for _, n := range c.in.Neighbours {
@@ -70,7 +70,7 @@ func forwardLinkLocal(c *compiler) {
 		}
 	}
 	for _, r := range linkLocalRanges {
-		if any {
+		if given {
 			c.drop(Forwarding, 2600, DropLinkLocal, match{}.reg(regClass, classEndpoint).ipSrc(r))
 		}
 	}

@@ -199,7 +199,7 @@ func (r *run) allMet(context.Context) error {
 // watch reads all hosts again and again: nothing ever has two owners.
 func (r *run) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		r.readAll(ctx)
+		_, _ = r.readAll(ctx) // a host that does not answer is what it was
 		select {
 		case <-ctx.Done():
 		case <-time.After(2 * time.Second):
@@ -477,12 +477,21 @@ func (r *run) cleanUp(ctx context.Context, rest []command) {
 	}
 }
 
-// again removes, as the user would, the networks whose removal met a fault: Docker forgets
-// a network even if no agent answers, and it comes back from the other hosts.
+// again removes, as the user would, the containers whose removal met a fault, and then
+// such networks: Docker forgets a network even if no agent answers, and it comes back
+// from the other hosts.
 func (r *run) again(ctx context.Context) {
-	for _, c := range r.done {
-		if argv := strings.Fields(c.Text); argv[1] == "network" && argv[2] == "rm" && c.Excused(r.faults) {
-			_, _ = r.lab.Hosts[0].Docker(ctx, argv[1:]...) // mostly it is gone
+	for _, kind := range []string{"rm", "network"} {
+		for _, c := range r.done {
+			argv := strings.Fields(c.Text)
+			if argv[1] != kind || kind == "network" && argv[2] != "rm" || !c.Excused(r.faults) {
+				continue
+			}
+			for _, h := range r.lab.Hosts {
+				if h.Name == c.Host {
+					_, _ = h.Docker(ctx, argv[1:]...) // mostly it is gone
+				}
+			}
 		}
 	}
 }

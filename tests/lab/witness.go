@@ -157,7 +157,10 @@ func (w *witness) learn(ctx context.Context) {
 	}
 }
 
-func network(name string) string { return name[:strings.Index(name, "/")] }
+func network(name string) string {
+	network, _, _ := strings.Cut(name, "/")
+	return network
+}
 
 // say is called with mu held.
 func (w *witness) say(s Sighting) {

@@ -22,6 +22,11 @@ const (
 	maxRetry = 10 * time.Second
 	// clusterPause is the least time between looks for the cluster's sake.
 	clusterPause = 300 * time.Millisecond
+	// comingLook is the pause between looks while something of ours is not in Docker's lists
+	// and younger than comingFor: Docker tells that a container was connected, and then
+	// writes it to the disk, and then lists it.
+	comingLook = 200 * time.Millisecond
+	comingFor  = 5 * time.Second
 	// idleLook is the longest time without a look.
 	idleLook = 30 * time.Second
 )
@@ -82,6 +87,11 @@ func (d *Driver) loop(ctx context.Context) {
 			wait = retry
 		default:
 			retry = 0
+		}
+		for _, since := range d.missing {
+			if d.cfg.Now().Sub(since) < comingFor {
+				wait = min(wait, comingLook)
+			}
 		}
 		d.pause(ctx, changed, wait)
 	}

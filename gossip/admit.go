@@ -120,8 +120,8 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 		return nil // us, or a clone: a conflict if the address differs
 	}
 	m, err := decodeMeta(n.Meta, n.Name)
-	if err == nil && (m.min > protoMax || m.max < protoMin) {
-		err = fmt.Errorf("%w: it speaks gossip versions %d to %d, this one %d to %d: upgrade the older", errVersion, m.min, m.max, protoMin, protoMax)
+	if err == nil && !g.cfg.speaks.meet(m.speaks) {
+		err = fmt.Errorf("%w: it speaks gossip versions %v, this one %v: upgrade the older", errVersion, m.speaks, g.cfg.speaks)
 	}
 	if errors.Is(err, errVersion) {
 		return g.refuse(RefusedVersion, "version "+n.Name, fmt.Errorf(refusedMark+"host %.64q (%v): %w", n.Name, addrOf(n), err))

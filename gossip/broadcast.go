@@ -105,8 +105,3 @@ func (g *Gossip) bulkLoop(ctx context.Context) {
 		}
 	}
 }
-
-// seal makes an envelope of this host.
-func (g *Gossip) seal(k kind, body []byte) []byte {
-	return envelope{k, g.ClusterID(), g.self, body}.encode()
-}

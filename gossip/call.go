@@ -140,11 +140,11 @@ func (g *Gossip) callOnce(ctx context.Context, node, method string, body []byte)
 	if err != nil {
 		return nil, wrap(err)
 	}
-	return g.callNode(ctx, to, method, body)
+	return g.callNode(ctx, to, g.writes(), method, body)
 }
 
 // callNode asks once, and returns errBusy (wrapped) if the host is.
-func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, method string, body []byte) ([]byte, error) {
+func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, version uint8, method string, body []byte) ([]byte, error) {
 	wrap := func(err error) error { return fmt.Errorf("call %s on host %s: %w", method, to.Name, err) }
 	timeout := callTimeout
 	if t, ok := ctx.Deadline(); ok {
@@ -155,7 +155,7 @@ func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, method strin
 	r := request{id, timeout, g.addr, method, body}
 	failed := make(chan error, 1)
 	ok := g.work.spawn(func(context.Context) {
-		if err := g.ml.SendReliable(to, g.seal(kindRequest, r.encode())); err != nil {
+		if err := g.ml.SendReliable(to, g.sealAs(version, kindRequest, r.encode())); err != nil {
 			failed <- err
 		}
 	})

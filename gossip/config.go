@@ -81,6 +81,8 @@ type Config struct {
 	Datagram func(b []byte) bool
 	// Log gets events; nil: slog.Default().
 	Log *slog.Logger
+
+	speaks versions // those of this program, but in tests
 }
 
 // Limits of what travels.
@@ -120,6 +122,9 @@ func (c *Config) setDefaults() {
 	}
 	if len(c.Name) > maxLabel {
 		c.Name = c.Name[:maxLabel]
+	}
+	if c.speaks == (versions{}) {
+		c.speaks = versions{protoMin, protoMax}
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -24,6 +24,12 @@
 // it; whoever is left out learns by anti-entropy. Queues are bounded: what
 // overflows is dropped and counted, and again anti-entropy mends it.
 //
+// # Versions
+//
+// A host says in its meta which protocol versions it speaks, writes the newest that
+// all members that answer speak, and answers in that of the question. So hosts are
+// upgraded one after the other, and may go back.
+//
 // # Goroutines
 //
 // New listens, and memberlist answers from then on. Run owns every other

@@ -10,7 +10,8 @@ import (
 
 // The versions that this program speaks, of the envelope, of node meta, and of
 // what the State and calls put into them. Hosts that have none in common refuse
-// each other by name. A release speaks that of the release before as well.
+// each other by name. A release speaks that of the release before as well, and
+// writes it as long as one of the members speaks no newer one (version.go).
 //
 //	1: never released: records without signatures
 //	2: signed records
@@ -35,35 +36,33 @@ const (
 //
 // The version stands first and stays there for ever.
 type envelope struct {
+	version uint8
 	kind    kind
 	cluster string
 	from    nodeID
 	body    []byte
 }
 
-// errVersion is in the error of what is newer than this program.
+// errVersion is in the error of what has a version that this program does not speak.
 var errVersion = errors.New("another version")
 
 var errShort = errors.New("message is cut short")
 
 func (e envelope) encode() []byte {
 	b := make([]byte, 0, 3+len(e.cluster)+len(e.from)+len(e.body))
-	b = append(b, protoMax, byte(e.kind))
+	b = append(b, e.version, byte(e.kind))
 	b = appendShort(b, e.cluster)
 	b = append(b, e.from[:]...)
 	return append(b, e.body...)
 }
 
-// decodeEnvelope reads a frame. The body is part of b.
-func decodeEnvelope(b []byte) (e envelope, err error) {
+// decodeEnvelope reads a frame of a version that is spoken. The body is part of b.
+func decodeEnvelope(b []byte, spoken versions) (e envelope, err error) {
 	if len(b) < 2 {
 		return e, errShort
 	}
-	switch v := b[0]; {
-	case v > protoMax:
-		return e, fmt.Errorf("%w: message of version %d, this host speaks up to %d: upgrade it", errVersion, v, protoMax)
-	case v < protoMin:
-		return e, fmt.Errorf("message of version %d, this host speaks from %d on", v, protoMin)
+	if e.version = b[0]; !spoken.meet(versions{e.version, e.version}) {
+		return e, fmt.Errorf("%w: message of version %d, this host speaks %v", errVersion, e.version, spoken)
 	}
 	e.kind = kind(b[1])
 	if e.kind < kindDelta || e.kind > kindResponse {

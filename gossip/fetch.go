@@ -73,8 +73,8 @@ func (g *Gossip) fetch(ctx context.Context, from string, mutual bool) (fresh boo
 	return s.fresh, err
 }
 
-// serveFetch is the other side of fetch.
-func (g *Gossip) serveFetch(ctx context.Context, from *memberlist.Node, body []byte) ([]byte, error) {
+// serveFetch is the other side of fetch. The chunks are of the given version.
+func (g *Gossip) serveFetch(ctx context.Context, from *memberlist.Node, version uint8, body []byte) ([]byte, error) {
 	if len(body) < 9 {
 		return nil, errShort
 	}
@@ -96,7 +96,7 @@ func (g *Gossip) serveFetch(ctx context.Context, from *memberlist.Node, body []b
 		msg := append([]byte(nil), body[:8]...)
 		msg = append(binary.BigEndian.AppendUint32(msg, number), chunk...)
 		sent := make(chan error, 1)
-		go func() { sent <- g.sendChunk(ctx, from, msg) }()
+		go func() { sent <- g.sendChunk(ctx, from, version, msg) }()
 		chunk, ok = next() // while the peer merges
 		if err := <-sent; err != nil {
 			return nil, fmt.Errorf("chunk %d: %w", number, err)
@@ -108,10 +108,10 @@ func (g *Gossip) serveFetch(ctx context.Context, from *memberlist.Node, body []b
 	return binary.BigEndian.AppendUint32(nil, number), nil
 }
 
-func (g *Gossip) sendChunk(ctx context.Context, to *memberlist.Node, msg []byte) error {
+func (g *Gossip) sendChunk(ctx context.Context, to *memberlist.Node, version uint8, msg []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
 	defer cancel()
-	_, err := g.callNode(ctx, to, methodChunk, msg)
+	_, err := g.callNode(ctx, to, version, methodChunk, msg)
 	return err
 }
 

@@ -38,6 +38,7 @@ type Gossip struct {
 	meta      []byte
 	leaving   bool
 	peers     map[string]*peer
+	newest    census // of the peers that answer
 	problems  map[string]problem
 	clone     netip.AddrPort // who else has our ID
 	cloneSeen time.Time
@@ -77,7 +78,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 	cfg.setDefaults()
 	g := &Gossip{
 		cfg: cfg, state: state, log: cfg.Log, started: time.Now(), meta: cfg.Meta,
-		peers: map[string]*peer{}, problems: map[string]problem{}, handlers: map[string]Handler{},
+		peers: map[string]*peer{}, newest: census{}, problems: map[string]problem{}, handlers: map[string]Handler{},
 		clusterKnown: make(chan struct{}),
 		announce:     make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
 		rejoin: make(chan struct{}, 1), spread: make(chan struct{}, 1),

@@ -38,8 +38,8 @@ func (g *Gossip) handler(method string) Handler {
 }
 
 // heardRequest starts a goroutine for a request, if there are not too many.
-func (g *Gossip) heardRequest(from string, b []byte) {
-	r, err := decodeRequest(b)
+func (g *Gossip) heardRequest(e envelope) {
+	r, err := decodeRequest(e.body)
 	if err != nil {
 		g.stats.add(RefusedGarbage, 1)
 		return
@@ -50,7 +50,7 @@ func (g *Gossip) heardRequest(from string, b []byte) {
 	}
 	if g.serving.Add(1) > maxServing || !g.work.spawn(func(ctx context.Context) {
 		defer g.serving.Add(-1)
-		g.serve(ctx, g.caller(from, r), r)
+		g.serve(ctx, e, r)
 	}) {
 		g.serving.Add(-1)
 		g.stats.add(LostBusy, 1)
@@ -66,15 +66,17 @@ func (g *Gossip) caller(from string, r request) *memberlist.Node {
 	return &memberlist.Node{Name: from, Addr: net.IP(r.reply.Addr().AsSlice()), Port: r.reply.Port()}
 }
 
-// serve runs a request and sends the response.
-func (g *Gossip) serve(ctx context.Context, from *memberlist.Node, r request) {
+// serve runs a request and sends the response, in no newer version than the request's:
+// the caller need not be a member that is known here yet.
+func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
+	from, version := g.caller(e.from.String(), r), min(e.version, g.writes())
 	ctx, cancel := context.WithTimeout(ctx, min(r.timeout, maxTimeout))
 	defer cancel()
 	var result []byte
 	var err error
 	switch r.method {
 	case methodFetch:
-		result, err = g.serveFetch(ctx, from, r.body)
+		result, err = g.serveFetch(ctx, from, version, r.body)
 	case methodChunk:
 		result, err = g.serveChunk(from.Name, r.body)
 	default:
@@ -91,7 +93,7 @@ func (g *Gossip) serve(ctx context.Context, from *memberlist.Node, r request) {
 		text := err.Error()
 		reply = response{r.id, statusError, []byte(text[:min(len(text), maxErrText)])}
 	}
-	if err := g.ml.SendReliable(from, g.seal(kindResponse, reply.encode())); err != nil {
+	if err := g.ml.SendReliable(from, g.sealAs(version, kindResponse, reply.encode())); err != nil {
 		g.log.Debug("respond", "host", from.Name, "method", r.method, "err", err)
 	}
 }

@@ -11,12 +11,12 @@ import (
 //
 // min and max are the envelope versions the host speaks.
 type nodeMeta struct {
-	leaving  bool
-	min, max uint8
-	node     nodeID
-	cluster  string
-	name     string
-	extra    []byte // the caller's
+	leaving bool
+	speaks  versions
+	node    nodeID
+	cluster string
+	name    string
+	extra   []byte // the caller's
 }
 
 const (
@@ -29,7 +29,7 @@ func (m nodeMeta) encode() []byte {
 	if m.leaving {
 		flags |= flagLeaving
 	}
-	b := append([]byte{metaFormat, flags, m.min, m.max}, m.node[:]...)
+	b := append([]byte{metaFormat, flags, m.speaks.min, m.speaks.max}, m.node[:]...)
 	b = appendShort(b, m.cluster)
 	b = appendShort(b, m.name)
 	return append(b, m.extra...)
@@ -43,7 +43,7 @@ func decodeMeta(b []byte, name string) (m nodeMeta, err error) {
 	if b[0] != metaFormat {
 		return m, fmt.Errorf("%w: node meta of format %d, this host reads %d", errVersion, b[0], metaFormat)
 	}
-	m.leaving, m.min, m.max = b[1]&flagLeaving != 0, b[2], b[3]
+	m.leaving, m.speaks = b[1]&flagLeaving != 0, versions{b[2], b[3]}
 	copy(m.node[:], b[4:])
 	if m.node.String() != name {
 		return m, fmt.Errorf("node meta of %v under the name %.64q", m.node, name)

@@ -33,7 +33,8 @@ type Member struct {
 // peer is what is known of another host. Gossip.mu guards it.
 type peer struct {
 	Member
-	foreign bool // says it is of another cluster now: nothing goes to it
+	newest  uint8 // version that it speaks
+	foreign bool  // says it is of another cluster now: nothing goes to it
 	retry   backoff
 	sync    backoff
 	pulling bool
@@ -99,11 +100,13 @@ func (g *Gossip) change(p *peer, f func()) {
 	members := g.members.Load()
 	if p.reachable() {
 		g.alive.Add(-1)
+		g.newest.add(p, -1)
 		members ^= memberHash(p.ID, p.Addr)
 	}
 	f()
 	if p.reachable() {
 		g.alive.Add(1)
+		g.newest.add(p, 1)
 		members ^= memberHash(p.ID, p.Addr)
 	}
 	g.members.Store(members)
@@ -166,7 +169,7 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 	}
 	before, moved := p.State, p.Addr != addr
 	p.Name, p.Meta = meta.name, slices.Clone(meta.extra)
-	g.change(p, func() { p.ID, p.Addr, p.State = n.Name, addr, state })
+	g.change(p, func() { p.ID, p.Addr, p.State, p.newest = n.Name, addr, state, meta.speaks.max })
 	if before != state {
 		p.Since = time.Now()
 		p.retry.reset()

@@ -10,10 +10,12 @@ import (
 
 // receive takes a message from memberlist: it copies, hands on and returns.
 func (g *Gossip) receive(b []byte, pushPull bool) {
-	e, err := decodeEnvelope(b)
+	e, err := decodeEnvelope(b, g.cfg.speaks)
 	switch {
 	case errors.Is(err, errVersion):
-		_ = g.refuse(RefusedVersion, "message version", err)
+		// Who speaks none of ours is refused by name, by NotifyAlive. Of a member this
+		// was written before it knew us.
+		g.stats.add(RefusedVersion, 1)
 		return
 	case err != nil:
 		g.stats.add(RefusedGarbage, 1)
@@ -37,7 +39,7 @@ func (g *Gossip) receive(b []byte, pushPull bool) {
 	case kindSum:
 		g.heardSum(e.from.String(), e.body, pushPull)
 	case kindRequest:
-		g.heardRequest(e.from.String(), e.body)
+		g.heardRequest(e)
 	case kindResponse:
 		g.heardResponse(e.from.String(), e.body)
 	}

@@ -227,7 +227,9 @@ func TestBadMessagesFromInside(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {
 		hosts := cluster(t, n, 2)
 		from, to := hosts[0], hosts[0].nodeOf(hosts[1].id)
-		envelope := func(k kind, body string) []byte { return envelope{k, "alpha", from.self, []byte(body)}.encode() }
+		envelope := func(k kind, body string) []byte {
+			return envelope{protoMax, k, "alpha", from.self, []byte(body)}.encode()
+		}
 		newer := envelope(kindDelta, "{}")
 		newer[0] = protoMax + 1
 		for _, c := range []struct {
@@ -236,7 +238,8 @@ func TestBadMessagesFromInside(t *testing.T) {
 		}{
 			{newer, RefusedVersion},
 			{[]byte{protoMax}, RefusedGarbage},
-			{[]byte{0, 1, 0}, RefusedGarbage},
+			{[]byte{protoMin - 1, 1, 0}, RefusedVersion},
+			{[]byte{protoMax, 0, 0}, RefusedGarbage},
 			{envelope(99, ""), RefusedGarbage},
 			{envelope(kindSum, "short"), RefusedGarbage},
 			{envelope(kindRequest, "short"), RefusedGarbage},
@@ -263,7 +266,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {
 		h := start(t, n, 0, nil)
 		node := h.ml.LocalNode()
-		m := nodeMeta{min: protoMax + 1, max: protoMax + 3, cluster: "alpha"}
+		m := nodeMeta{speaks: versions{protoMax + 1, protoMax + 3}, cluster: "alpha"}
 		other := *node
 		other.Name, other.Meta = m.node.String(), m.encode()
 		if err := (admission{h.Gossip}).NotifyAlive(&other); err == nil || h.Stats()[RefusedVersion] != 1 {

@@ -14,7 +14,7 @@ const (
 	RefusedSize      = "oversized"     // larger than its kind may be
 	RefusedCluster   = "other-cluster" // from a host of another cluster
 	RefusedNoCluster = "no-cluster"    // sender or receiver has no cluster yet; harmless
-	RefusedVersion   = "newer-version" // of a protocol this program does not speak
+	RefusedVersion   = "other-version" // of a protocol this program does not speak
 	RefusedClone     = "id-conflict"   // another host has the ID of one we know
 	RefusedMerge     = "merge-refused" // the State returned an error
 	RefusedCall      = "call-refused"  // unknown method, or a call out of turn

@@ -91,7 +91,7 @@ func (d delegate) NodeMeta(int) []byte {
 	d.g.mu.Lock()
 	defer d.g.mu.Unlock()
 	return nodeMeta{
-		leaving: d.g.leaving, min: protoMin, max: protoMax, node: d.g.self,
+		leaving: d.g.leaving, speaks: d.g.cfg.speaks, node: d.g.self,
 		cluster: d.g.cluster, name: d.g.cfg.Name, extra: d.g.meta,
 	}.encode()
 }
@@ -102,12 +102,13 @@ func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
 }
 
 // LocalState implements memberlist.Delegate: a push/pull carries the hash of our
-// digest; who needs more fetches it.
+// digest; who needs more fetches it. At a join the other side is nobody's member
+// yet: it gets the oldest version.
 func (d delegate) LocalState(bool) []byte {
 	if d.g.ClusterID() == "" {
 		return nil
 	}
-	return d.g.seal(kindSum, d.g.summary().encode())
+	return d.g.sealAs(d.g.cfg.speaks.min, kindSum, d.g.summary().encode())
 }
 
 // MergeRemoteState implements memberlist.Delegate.

@@ -16,8 +16,8 @@ func TestWireRoundTrip(t *testing.T) {
 		var id nodeID
 		copy(id[:], rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "id"))
 		label := rapid.StringN(0, 16, maxLabel)
-		e := envelope{kind(rapid.IntRange(1, 4).Draw(t, "kind")), label.Draw(t, "cluster"), id, body}
-		if got, err := decodeEnvelope(e.encode()); err != nil || got.kind != e.kind || got.cluster != e.cluster || got.from != id || !bytes.Equal(got.body, body) {
+		e := envelope{protoMax, kind(rapid.IntRange(1, 4).Draw(t, "kind")), label.Draw(t, "cluster"), id, body}
+		if got, err := decodeEnvelope(e.encode(), versions{protoMin, protoMax}); err != nil || got.kind != e.kind || got.cluster != e.cluster || got.from != id || !bytes.Equal(got.body, body) {
 			t.Fatalf("envelope %+v: %+v, %v", e, got, err)
 		}
 		r := request{rapid.Uint64().Draw(t, "n"), time.Second, netip.MustParseAddrPort("[fd00::1]:7"), label.Draw(t, "method"), body}
@@ -28,8 +28,8 @@ func TestWireRoundTrip(t *testing.T) {
 		if got, err := decodeResponse(p.encode()); err != nil || got.id != p.id || got.status != p.status || !bytes.Equal(got.body, body) {
 			t.Fatalf("response %+v: %+v, %v", p, got, err)
 		}
-		m := nodeMeta{true, 1, 2, id, e.cluster, r.method, body}
-		if got, err := decodeMeta(m.encode(), id.String()); err != nil || got.cluster != m.cluster || got.name != m.name || !got.leaving || got.max != 2 || !bytes.Equal(got.extra, body) {
+		m := nodeMeta{true, versions{1, 2}, id, e.cluster, r.method, body}
+		if got, err := decodeMeta(m.encode(), id.String()); err != nil || got.cluster != m.cluster || got.name != m.name || !got.leaving || got.speaks != m.speaks || !bytes.Equal(got.extra, body) {
 			t.Fatalf("meta %+v: %+v, %v", m, got, err)
 		}
 		s := summary{bytes.Repeat([]byte{7}, 16), r.id, r.reply}
@@ -51,7 +51,7 @@ func TestMetaFits(t *testing.T) {
 // A delta of MaxBroadcast bytes fits into a gossip packet of 1400 bytes with all
 // that memberlist and the envelope add.
 func TestBroadcastFits(t *testing.T) {
-	e := envelope{kindDelta, strings.Repeat("x", maxLabel), nodeID{}, make([]byte, MaxBroadcast)}
+	e := envelope{protoMax, kindDelta, strings.Repeat("x", maxLabel), nodeID{}, make([]byte, MaxBroadcast)}
 	const memberlist = 2 + 2 + 1 + 29 + 5 // compound header and entry, type, AES-GCM, CRC
 	if n := len(e.encode()) + memberlist; n > 1400 {
 		t.Errorf("%d bytes", n)
@@ -63,13 +63,13 @@ func TestBroadcastFits(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{protoMax, byte(kindDelta), 0})
-	f.Add(envelope{kindRequest, "alpha", nodeID{1}, request{1, time.Second, netip.MustParseAddrPort("10.0.0.1:7947"), "m", []byte("b")}.encode()}.encode())
-	f.Add(envelope{kindResponse, "alpha", nodeID{1}, response{1, statusBusy, nil}.encode()}.encode())
-	f.Add(envelope{kindSum, "alpha", nodeID{1}, summary{make([]byte, 16), 1, netip.MustParseAddrPort("10.0.0.1:7947")}.encode()}.encode())
-	f.Add(nodeMeta{max: 1, cluster: "alpha", name: "n"}.encode())
+	f.Add(envelope{protoMax, kindRequest, "alpha", nodeID{1}, request{1, time.Second, netip.MustParseAddrPort("10.0.0.1:7947"), "m", []byte("b")}.encode()}.encode())
+	f.Add(envelope{protoMax, kindResponse, "alpha", nodeID{1}, response{1, statusBusy, nil}.encode()}.encode())
+	f.Add(envelope{protoMax, kindSum, "alpha", nodeID{1}, summary{make([]byte, 16), 1, netip.MustParseAddrPort("10.0.0.1:7947")}.encode()}.encode())
+	f.Add(nodeMeta{speaks: versions{1, 1}, cluster: "alpha", name: "n"}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = decodeMeta(b, nodeID{}.String())
-		e, err := decodeEnvelope(b)
+		e, err := decodeEnvelope(b, versions{protoMin, protoMax})
 		if err != nil {
 			return
 		}

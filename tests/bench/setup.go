@@ -76,7 +76,7 @@ func (b *bench) setUp(ctx context.Context) error {
 	if _, err := one.Docker(ctx, "network", "create", "-d", overlay, "--attachable", overlay); err != nil {
 		return err
 	}
-	if err := retry(ctx, time.Minute, func() error { // until the cluster is there
+	if err := lab.Eventually(ctx, time.Minute, func() error { // until the cluster is there
 		_, err := one.Docker(ctx, "network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", grapevine)
 		return err
 	}); err != nil {
@@ -113,7 +113,7 @@ func (b *bench) containers(ctx context.Context, network string) (path, error) {
 	var ends [2]lab.Container
 	for i, h := range b.lab.Hosts {
 		name := network + "-end"
-		if err := retry(ctx, 2*time.Minute, func() error {
+		if err := lab.Eventually(ctx, 2*time.Minute, func() error {
 			_, _ = h.Docker(ctx, "rm", "-f", name)
 			_, err := h.Docker(ctx, "run", "-d", "--name", name, "--network", network, lab.Image, "sleep", "100000")
 			return err
@@ -128,19 +128,4 @@ func (b *bench) containers(ctx context.Context, network string) (path, error) {
 	}
 	addr := ends[1].Addrs[network][0]
 	return path{network, ends[0].Exec, ends[1].Exec, addr}, ends[0].Reach(ctx, 30*time.Second, addr)
-}
-
-// retry tries until there is no error or the time is over.
-func retry(ctx context.Context, within time.Duration, try func() error) error {
-	for end := time.Now().Add(within); ; {
-		err := try()
-		if err == nil || time.Now().After(end) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(250 * time.Millisecond):
-		}
-	}
 }

@@ -174,7 +174,7 @@ func (b *bench) streams(ctx context.Context, p path, n int) (float64, error) {
 // client, and returns its report.
 func (b *bench) iperf(ctx context.Context, p path, args ...string) (text string, err error) {
 	args = append([]string{"iperf3", "-J", "-t", strconv.Itoa(b.seconds), "-p", "5301", "-c", p.addr.String()}, args...)
-	err = retry(ctx, 15*time.Second, func() error {
+	err = lab.Eventually(ctx, 15*time.Second, func() error {
 		text, err = p.client(ctx, args...)
 		return err
 	})

@@ -123,7 +123,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	if err := r.lab.Each(func(h *lab.Host) error {
 		for _, network := range networks {
-			if err := poll(ctx, time.Minute, func() error {
+			if err := lab.Eventually(ctx, time.Minute, func() error {
 				_, err := h.Docker(ctx, "network", "inspect", network)
 				return err
 			}); err != nil {
@@ -169,7 +169,7 @@ func networkCreate(name string) []string {
 // witness starts the host's witnesses, when their containers run.
 func (r *run) witness(ctx context.Context, h *lab.Host) error {
 	for _, network := range networks {
-		if err := poll(ctx, 30*time.Second, func() error {
+		if err := lab.Eventually(ctx, 30*time.Second, func() error {
 			c, err := h.Container(ctx, network)
 			if err == nil {
 				err = c.Witness(ctx, network, h.Name)
@@ -248,20 +248,7 @@ func (r *run) disagreements(ctx context.Context) error {
 
 // settle waits until a check says nothing.
 func (r *run) settle(ctx context.Context, within time.Duration, check func(context.Context) error) error {
-	return poll(ctx, within, func() error { return check(ctx) })
-}
-
-func poll(ctx context.Context, within time.Duration, try func() error) error {
-	for end := time.Now().Add(within); ; {
-		err := try()
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("not within %s: %w", within, err)
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
+	return lab.Eventually(ctx, within, func() error { return check(ctx) })
 }
 
 // round does what was planned, and checks that all is well afterwards.
@@ -455,7 +442,7 @@ func (r *run) cleanUp(ctx context.Context, rest []command) {
 		r.violated("at the end", err.Error())
 	}
 	var left []string
-	err := poll(ctx, 30*time.Second, func() error {
+	err := lab.Eventually(ctx, 30*time.Second, func() error {
 		left = nil
 		for _, h := range r.lab.Hosts {
 			b, err := belongings(ctx, h)

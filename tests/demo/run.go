@@ -98,20 +98,6 @@ func indent(text string) string {
 	return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
 }
 
-// eventually tries until it works or the time is over.
-func eventually(ctx context.Context, within time.Duration, try func() error) error {
-	for end := time.Now().Add(within); ; {
-		err := try()
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("not within %s: %w", within, err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
 func requireRoot() error {
 	if os.Geteuid() != 0 {
 		return errors.New("hosts are made of namespaces, which takes root: run it as root (sudo make demo)")

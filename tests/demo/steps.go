@@ -36,7 +36,7 @@ func (d *demo) startAgents(ctx context.Context) (string, error) {
 		return "", err
 	}
 	err := d.lab.Each(func(h *lab.Host) error {
-		return eventually(ctx, settle, func() error {
+		return lab.Eventually(ctx, settle, func() error {
 			out, err := h.Grapevine(ctx, "status")
 			if err == nil && !strings.Contains(out, "3 of 3 alive") {
 				err = fmt.Errorf("it does not see three hosts:\n%s", out)
@@ -55,7 +55,7 @@ func (d *demo) create(ctx context.Context, on int, name string, options ...strin
 		return err
 	}
 	return d.lab.Each(func(h *lab.Host) error {
-		return eventually(ctx, settle, func() error {
+		return lab.Eventually(ctx, settle, func() error {
 			_, err := h.Docker(ctx, "network", "inspect", name)
 			return err
 		})
@@ -153,7 +153,7 @@ func (d *demo) isolation(ctx context.Context) (string, error) {
 // names has app ask for its network's containers by name, and spy, of another one.
 func (d *demo) names(ctx context.Context) (string, error) {
 	ask := func(from, name string, want ...netip.Addr) error {
-		return eventually(ctx, settle, func() error {
+		return lab.Eventually(ctx, settle, func() error {
 			got, err := d.ends[from].Lookup(ctx, name)
 			if err == nil && text(got) != text(want) {
 				err = fmt.Errorf("%s takes %s for %q, not %q", from, name, text(got), text(want))

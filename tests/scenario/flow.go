@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
 )
 
 // flowCommands run other commands. It is filled by init, since those run these.
@@ -64,7 +66,7 @@ func eventually(ctx context.Context, s *state, args []string) (string, error) {
 	}
 	var out string
 	var wrong usageError
-	err = retry(ctx, within*s.patience, func() error {
+	err = lab.Eventually(ctx, within*s.patience, func() error {
 		var err error
 		if out, err = c(ctx, s, rest); errors.As(err, &wrong) {
 			return nil

@@ -71,7 +71,7 @@ func hosts(ctx context.Context, s *state, args []string) (string, error) {
 func (s *state) joined(ctx context.Context, within time.Duration) error {
 	want := fmt.Sprintf("%d of %d alive", len(s.lab.Hosts), len(s.lab.Hosts))
 	return s.lab.Each(func(h *lab.Host) error {
-		return retry(ctx, within*s.patience, func() error {
+		return lab.Eventually(ctx, within*s.patience, func() error {
 			out, err := h.Grapevine(ctx, "status")
 			if err == nil && (!strings.Contains(out, want) || !strings.Contains(out, "All is well")) {
 				err = fmt.Errorf("grapevine status does not say %q and that all is well:\n%s", want, out)
@@ -79,26 +79,6 @@ func (s *state) joined(ctx context.Context, within time.Duration) error {
 			return err
 		})
 	})
-}
-
-// retry tries until it works or the time is over; twice at least, since a try may take
-// longer than that (Docker's resolver, 4 s), and is about what was when it began.
-func retry(ctx context.Context, within time.Duration, try func() error) error {
-	end := time.Now().Add(within)
-	for tries := 1; ; tries++ {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		if tries > 1 && time.Now().After(end) {
-			return fmt.Errorf("not within %s: %w", within, err)
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 // host finds a host of the lab by its name.
@@ -177,7 +157,7 @@ func (s *state) network(ctx context.Context, args []string, verb string, within 
 		return "", usageError("usage: " + verb + " NETWORK HOST...")
 	}
 	return "", s.each(ctx, args[1:], func(h *lab.Host, ctx context.Context) error {
-		return retry(ctx, within*s.patience, func() error { return holds(h) })
+		return lab.Eventually(ctx, within*s.patience, func() error { return holds(h) })
 	})
 }
 

@@ -22,6 +22,7 @@ type Snapshot struct {
 	marks    *btree.BTreeG[mark]    // by writer
 	ring     *ring.Ring
 	rev      uint64
+	changes  *change // the newest
 
 	digestOnce sync.Once
 	digest     Digest
@@ -40,6 +41,7 @@ func newTrees() *Snapshot {
 		byWriter: btree.NewG(degree, byWriter),
 		marks:    btree.NewG(degree, func(a, b mark) bool { return a.node < b.node }),
 		ring:     &ring.Ring{},
+		changes:  &change{},
 	}
 }
 
@@ -48,7 +50,7 @@ func newTrees() *Snapshot {
 func (s *Snapshot) clone() *Snapshot {
 	return &Snapshot{
 		byKey: s.byKey.Clone(), byWriter: s.byWriter.Clone(), marks: s.marks.Clone(),
-		ring: s.ring.Clone(), rev: s.rev,
+		ring: s.ring.Clone(), rev: s.rev, changes: s.changes,
 	}
 }
 

@@ -197,6 +197,7 @@ func (s *State) write(r *Record) {
 func (s *State) apply(r *Record) (gone []*Record) {
 	s.changed()
 	s.cur.rev++
+	s.cur.note(r.Key)
 	s.touched = append(s.touched, r.Key)
 	s.intern(r)
 	if c, ok := r.claim(); ok {
@@ -219,6 +220,7 @@ func (s *State) apply(r *Record) (gone []*Record) {
 func (s *State) remove(r *Record) {
 	s.changed()
 	s.cur.rev++
+	s.cur.note(r.Key)
 	s.touched = append(s.touched, r.Key)
 	s.cur.byKey.Delete(r)
 	s.cur.byWriter.Delete(r)

@@ -1,8 +1,10 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Compile returns the flows of in, in the order of Sort. It fails on values out
@@ -12,13 +14,15 @@ import (
 // There are about 4 flows per VTEP, range and subnet and 9 per local endpoint,
 // and 5 per link-local address here, 3 per one elsewhere.
 func Compile(in Input) ([]Flow, error) {
-	if err := in.validate(); err != nil {
-		return nil, fmt.Errorf("compile flows: %w", err)
-	}
-	c := &compiler{in: in, seen: map[flowKey]Flow{}, index: map[netip.Addr]uint32{}}
-	for _, v := range in.VTEPs {
-		c.index[v.Addr] = v.Index
-	}
+	flows, _, err := new(Compiler).Compile(in)
+	return flows, err
+}
+
+// ask returns the flows that the objects of in ask for, in the order of Sort: one that
+// several ask for is there as often. Each object asks for itself, whatever others there
+// are, but that ranges and neighbours depend on the index that their VTEP has.
+func ask(in Input, index map[netip.Addr]uint32) []Flow {
+	c := &compiler{in: in, index: index}
 	for _, stage := range []func(*compiler){
 		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours,
 		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardLinkLocal, forwardRanges, forwardOutside, probes,
@@ -26,11 +30,19 @@ func Compile(in Input) ([]Flow, error) {
 	} {
 		stage(c)
 	}
-	if c.err != nil {
-		return nil, fmt.Errorf("compile flows: %w", c.err)
+	slices.SortFunc(c.flows, func(a, b Flow) int {
+		return cmp.Or(a.order(b), cmp.Compare(a.Actions, b.Actions), cmp.Compare(a.Cookie, b.Cookie))
+	})
+	return c.flows
+}
+
+// indexes are those of the VTEPs of in.
+func indexes(in Input) map[netip.Addr]uint32 {
+	index := make(map[netip.Addr]uint32, len(in.VTEPs))
+	for _, v := range in.VTEPs {
+		index[v.Addr] = v.Index
 	}
-	Sort(c.flows)
-	return c.flows, nil
+	return index
 }
 
 // compiler collects flows. The functions that add to it each own one matter
@@ -40,23 +52,13 @@ type compiler struct {
 	in    Input
 	index map[netip.Addr]uint32 // VTEP -> index
 	flows []Flow
-	seen  map[flowKey]Flow
-	err   error
 }
 
 func (c *compiler) add(s Stage, priority int, o object, m match, act ...string) {
-	f := Flow{
+	c.flows = append(c.flows, Flow{
 		Table: uint8(s), Priority: uint16(priority), Cookie: o.cookie(c.in.Round, s),
 		Match: m.String(), Actions: actions(act...),
-	}
-	was, dup := c.seen[f.key()]
-	switch {
-	case dup && was.Actions != f.Actions:
-		c.err = fmt.Errorf("two flows for one match: %q and %q", was, f)
-	case !dup:
-		c.seen[f.key()] = f
-		c.flows = append(c.flows, f)
-	}
+	})
 }
 
 // pass adds the flow that lets the rest go on to the next stage.
@@ -79,3 +81,23 @@ func passThrough(c *compiler) {
 // byLength orders ranges by prefix length, the longest first, with room for two
 // flows per length: base + 2*length + extra (0 or 1).
 func byLength(p netip.Prefix, extra int) int { return 1000 + 2*p.Bits() + extra }
+
+// unite leaves one flow for each key, and says how often more it was asked for. It fails
+// if objects ask for different actions. Of different cookies the lowest stays, and plain
+// is false: who takes one of the objects away does not know what is left.
+func unite(asked []Flow) (flows []Flow, more map[flowKey]int, plain bool, err error) {
+	more, plain = map[flowKey]int{}, true
+	for i, f := range asked {
+		if i == 0 || f.order(asked[i-1]) != 0 {
+			flows = append(flows, f)
+			continue
+		}
+		was := flows[len(flows)-1]
+		if was.Actions != f.Actions {
+			return nil, nil, false, fmt.Errorf("two flows for one match: %q and %q", was, f)
+		}
+		more[f.key()]++
+		plain = plain && was.Cookie == f.Cookie
+	}
+	return flows, more, plain, nil
+}

@@ -1,10 +1,6 @@
 package pipeline
 
-import (
-	"maps"
-	"net/netip"
-	"slices"
-)
+import "net/netip"
 
 // forwardLocal sends to this host's endpoints, and nowhere else what came out of
 // the tunnel: a packet crosses the underlay once.
@@ -87,23 +83,18 @@ func checkVNIDs(c *compiler) {
 	next := goTo(VNIDCheck.next())
 	c.add(VNIDCheck, 200, vnidObject(0), match{}.reg(regSrcVNID, 0), next)
 	c.add(VNIDCheck, 190, vnidObject(0), match{}.reg(regDstVNID, 0), next)
-	for _, v := range c.in.vnids() {
-		c.add(VNIDCheck, 100, vnidObject(v), match{}.reg(regSrcVNID, v).reg(regDstVNID, v), next)
+	equal := func(vnid uint32) {
+		if vnid != 0 {
+			c.add(VNIDCheck, 100, vnidObject(vnid), match{}.reg(regSrcVNID, vnid).reg(regDstVNID, vnid), next)
+		}
+	}
+	for _, s := range c.in.Subnets {
+		equal(s.VNID)
+	}
+	for _, p := range c.in.Ports {
+		equal(p.VNID)
 	}
 	c.drop(VNIDCheck, 0, DropOtherNetwork, match{})
-}
-
-// vnids are the VNIDs of in but 0, in order.
-func (in Input) vnids() []uint32 {
-	set := map[uint32]bool{}
-	for _, s := range in.Subnets {
-		set[s.VNID] = true
-	}
-	for _, p := range in.Ports {
-		set[p.VNID] = true
-	}
-	delete(set, 0)
-	return slices.Sorted(maps.Keys(set))
 }
 
 // emit sends the packet out. Into the tunnel it takes its source's VNID, which

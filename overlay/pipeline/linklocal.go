@@ -56,22 +56,18 @@ func forwardLinkLocal(c *compiler) {
 	to := func(vnid uint32, a netip.Addr) match {
 		return match{}.reg(regSrcVNID, vnid).ipSrc(linkLocalRange(a)).andDst(host(a))
 	}
-	given := false
 	for _, p := range c.in.Ports {
 		for _, a := range p.LinkLocal {
 			c.add(Forwarding, 3000, endpointObject(p.Endpoint), to(p.VNID, a), toEndpoint(p)...)
-			given = true
+			for _, r := range linkLocalRanges {
+				c.drop(Forwarding, 2600, DropLinkLocal, match{}.reg(regClass, classEndpoint).ipSrc(r))
+			}
 		}
 	}
 	for _, n := range c.in.Neighbours {
 		if i, ok := c.index[n.VTEP]; ok && c.in.TunnelPort != 0 {
 			c.add(Forwarding, 2750, vtepObject(n.VTEP), to(n.VNID, n.Addr).reg(regClass, classEndpoint),
 				load(regDstVNID, n.VNID), load(regOutPort, c.in.TunnelPort), c.toVTEP(n.VTEP, i), goTo(VNIDCheck))
-		}
-	}
-	for _, r := range linkLocalRanges {
-		if given {
-			c.drop(Forwarding, 2600, DropLinkLocal, match{}.reg(regClass, classEndpoint).ipSrc(r))
 		}
 	}
 }

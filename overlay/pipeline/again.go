@@ -1,0 +1,171 @@
+package pipeline
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+)
+
+// Compiler compiles one input after the other, and of each only the objects that were
+// not in the one before. The zero value has compiled nothing.
+type Compiler struct {
+	in    Input
+	flows []Flow
+	// more says of flows that several objects ask for how many do, but for one; nil: not
+	// known, and all is compiled next time.
+	more map[flowKey]int
+}
+
+// Compile is the function Compile, and says what turns the flows that it returned last
+// into these. The caller changes neither in nor the flows afterwards.
+func (c *Compiler) Compile(in Input) ([]Flow, Changes, error) {
+	before := *c
+	*c = Compiler{}
+	if err := in.validate(); err != nil {
+		return nil, Changes{}, fmt.Errorf("compile flows: %w", err)
+	}
+	if before.more != nil {
+		if changes, ok := before.follow(in); ok {
+			*c = before
+			return c.flows, changes, nil
+		}
+	}
+	flows, more, plain, err := unite(ask(in, indexes(in)))
+	if err != nil {
+		return nil, Changes{}, fmt.Errorf("compile flows: %w", err)
+	}
+	if !plain {
+		more = nil
+	}
+	*c = Compiler{in, flows, more}
+	return flows, Diff(before.flows, flows), nil
+}
+
+// follow goes from the input that c has to the next one, by the objects in which they
+// differ. It reports false if all is to be compiled anew, and then c is of no use.
+func (c *Compiler) follow(in Input) (changes Changes, ok bool) {
+	gone, come, ok := differing(c.in, in)
+	if !ok {
+		return Changes{}, false
+	}
+	removed, added := ask(gone, indexes(c.in)), ask(come, indexes(in))
+	flows, rest := make([]Flow, 0, len(c.flows)+len(added)), c.flows
+	for len(removed)+len(added) > 0 {
+		f := lowest(removed, added)
+		less, plus := asking(&removed, f), asking(&added, f)
+		i, there := slices.BinarySearchFunc(rest, f, Flow.order)
+		flows, rest = append(flows, rest[:i]...), rest[i:]
+		var was Flow
+		count := -len(less)
+		if there {
+			was, rest = rest[0], rest[1:]
+			count += 1 + c.more[f.key()]
+		}
+		now := was
+		if len(plus) > 0 {
+			now = plus[0]
+		}
+		if count < 0 || count > 0 && now != was || slices.ContainsFunc(plus, func(f Flow) bool { return f != now }) {
+			return Changes{}, false // what is wrong, or which cookie counts, is Compile's to say
+		}
+		count += len(plus)
+		switch {
+		case count > 0 && !there:
+			changes.Add = append(changes.Add, now)
+		case count > 0 && now != was:
+			changes.Modify = append(changes.Modify, now)
+		case count == 0 && there:
+			changes.Delete = append(changes.Delete, was)
+		}
+		if delete(c.more, f.key()); count > 1 {
+			c.more[f.key()] = count - 1
+		}
+		if count > 0 {
+			flows = append(flows, now)
+		}
+	}
+	c.in, c.flows = in, append(flows, rest...)
+	return changes, true
+}
+
+// lowest is the flow that comes first in two lists, of which one may be empty.
+func lowest(a, b []Flow) Flow {
+	if first(a, b) < 0 {
+		return a[0]
+	}
+	return b[0]
+}
+
+// asking takes those with the key of f, which none is below, from the front of a list.
+func asking(list *[]Flow, f Flow) (taken []Flow) {
+	n := 0
+	for n < len(*list) && (*list)[n].order(f) == 0 {
+		n++
+	}
+	taken, *list = (*list)[:n], (*list)[n:]
+	return taken
+}
+
+// differing returns the two inputs with only those objects whose flows may differ, and
+// false if all may.
+func differing(a, b Input) (gone, come Input, ok bool) {
+	gone, come = a, b
+	for _, in := range []*Input{&gone, &come} {
+		in.VTEPs, in.Subnets, in.Routes, in.Ports, in.Neighbours = nil, nil, nil, nil, nil
+	}
+	if !reflect.DeepEqual(gone, come) {
+		return a, b, false
+	}
+	gone.VTEPs, come.VTEPs = unlike(a.VTEPs, b.VTEPs, func(v VTEP) netip.Addr { return v.Addr }, VTEP.equal)
+	gone.Subnets, come.Subnets = unlike(a.Subnets, b.Subnets, itself, same)
+	gone.Ports, come.Ports = unlike(a.Ports, b.Ports, func(p Port) string { return p.Endpoint }, func(p, o Port) bool { return reflect.DeepEqual(p, o) })
+	// Where a VTEP has another index, or is known only now, what is behind it changes.
+	moved := map[netip.Addr]bool{}
+	before, after := indexes(gone), indexes(come)
+	for _, v := range slices.Concat(gone.VTEPs, come.VTEPs) {
+		moved[v.Addr] = before[v.Addr] != after[v.Addr]
+	}
+	gone.Routes, come.Routes = unlike(a.Routes, b.Routes, itself, func(r, o Route) bool { return r == o && !moved[r.VTEP] })
+	gone.Neighbours, come.Neighbours = unlike(a.Neighbours, b.Neighbours, itself, func(n, o Neighbour) bool { return n == o && !moved[n.VTEP] })
+	return gone, come, true
+}
+
+func itself[T any](v T) T            { return v }
+func same[T comparable](a, b T) bool { return a == b }
+func (v VTEP) equal(o VTEP) bool {
+	return v.Addr == o.Addr && v.Index == o.Index && slices.Equal(v.Host, o.Host)
+}
+
+// unlike returns what of two lists has no equal in the other one. id is what equal
+// objects have in common; most lists are the same but for a few objects.
+func unlike[T any, K comparable](a, b []T, id func(T) K, equal func(T, T) bool) (gone, come []T) {
+	for len(a) > 0 && len(b) > 0 && equal(a[0], b[0]) {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && equal(a[len(a)-1], b[len(b)-1]) {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	left := make(map[K]T, len(a))
+	for _, v := range a {
+		if _, twice := left[id(v)]; twice {
+			gone = append(gone, v)
+			continue
+		}
+		left[id(v)] = v
+	}
+	for _, v := range b {
+		if o, ok := left[id(v)]; ok && equal(o, v) {
+			delete(left, id(v))
+			continue
+		}
+		come = append(come, v)
+	}
+	for _, v := range a {
+		if _, ok := left[id(v)]; ok {
+			delete(left, id(v))
+			gone = append(gone, v)
+		}
+	}
+	return gone, come
+}

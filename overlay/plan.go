@@ -35,142 +35,70 @@ type Problem struct {
 // go there, of others nowhere. In a subnet with HostBits only shares of that length,
 // or parts of one, are routed: a wider claim is slots not yet handed out.
 func Plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.TunnelMode, ports Ports) (pipeline.Input, []Problem) {
-	p := &planner{snap: snap, self: self, in: pipeline.Input{
-		Round: pipeline.Round, Tunnel: mode,
-		TunnelPort: ports.Tunnel, GatewayPort: ports.Gateway, GatewayMAC: ports.GatewayMAC,
-	}}
-	p.networks()
-	p.nodes()
-	p.subnets()
-	p.endpoints(ports.Endpoints)
-	p.neighbours()
-	return p.in, p.problems
+	return new(plans).plan(snap, self, mode, ports)
 }
 
+// plans makes one plan after the other, of one host, and of each only what depends on
+// records that have changed. The zero value has made none.
+type plans struct {
+	snap     *cluster.Snapshot
+	ground   *ground
+	mode     pipeline.TunnelMode
+	ports    Ports
+	in       pipeline.Input
+	problems []Problem
+}
+
+// plan is Plan. What it returns is not to be changed.
+func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.TunnelMode, ports Ports) (pipeline.Input, []Problem) {
+	keys, known := snap.Since(m.snap)
+	switch {
+	case !known:
+		m.ground = newGround(snap, self, nil, nil)
+	case slices.ContainsFunc(keys, isGround):
+		m.ground = newGround(snap, self, m.ground, keys)
+	case mode == m.mode && ports.equal(m.ports) && !slices.ContainsFunc(keys, func(k cluster.Key) bool {
+		return concerns(m.snap, k, self) || concerns(snap, k, self)
+	}):
+		m.snap = snap
+		return m.in, m.problems
+	}
+	p := &planner{ground: m.ground, snap: snap, self: self, problems: m.ground.problems(), in: pipeline.Input{
+		Round: pipeline.Round, Tunnel: mode,
+		TunnelPort: ports.Tunnel, GatewayPort: ports.Gateway, GatewayMAC: ports.GatewayMAC,
+		Host: m.ground.host, VTEPs: m.ground.vteps, Subnets: m.ground.subnets, Routes: m.ground.routes,
+	}}
+	p.endpoints(ports.Endpoints)
+	p.neighbours()
+	m.snap, m.mode, m.ports, m.in, m.problems = snap, mode, ports, p.in, p.problems
+	return m.in, m.problems
+}
+
+func (p Ports) equal(o Ports) bool {
+	return p.Tunnel == o.Tunnel && p.Gateway == o.Gateway && slices.Equal(p.GatewayMAC, o.GatewayMAC) && maps.Equal(p.Endpoints, o.Endpoints)
+}
+
+// concerns reports whether a record, if it is an endpoint's, has a say in the flows of a
+// host: it is on this host, or is a neighbour by a link-local address.
+func concerns(snap *cluster.Snapshot, k cluster.Key, self cluster.NodeID) bool {
+	if k.Kind != cluster.KindEndpoint {
+		return false
+	}
+	e, there := cluster.Get[cluster.Endpoint](snap, k.ID)
+	return there && (e.Host == self || len(e.LinkLocal) > 0)
+}
+
+// planner adds to the ground what is this host's own.
 type planner struct {
+	*ground
 	snap     *cluster.Snapshot
 	self     cluster.NodeID
 	in       pipeline.Input
 	problems []Problem
-
-	network map[string]cluster.Network
-	vtep    map[cluster.NodeID]netip.Addr
-	subnet  []cluster.Subnet
 }
 
 func (p *planner) problem(b cluster.Body, format string, a ...any) {
-	p.problems = append(p.problems, Problem{b.Key(), fmt.Errorf(format, a...)})
-}
-
-func (p *planner) networks() {
-	p.network = map[string]cluster.Network{}
-	for n := range cluster.All[cluster.Network](p.snap) {
-		if n.VNID > pipeline.MaxVNID {
-			p.problem(n, "network %s: VNID %d does not fit in 24 bits", n.Name, n.VNID)
-			continue
-		}
-		p.network[n.Name] = n
-	}
-}
-
-// nodes finds the VTEPs of the other hosts. A host that claims this one's address
-// is an earlier life of it: nothing is sent there.
-func (p *planner) nodes() {
-	p.vtep = map[cluster.NodeID]netip.Addr{}
-	me, _ := cluster.Get[cluster.Node](p.snap, string(p.self))
-	for n := range cluster.All[cluster.Node](p.snap) {
-		a := n.VTEP.Unmap().WithZone("")
-		switch {
-		case n.ID == p.self || a == me.VTEP.Unmap():
-		case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
-			p.problem(n, "host %s: its VTEP %s is no address to send to", n.Name, n.VTEP)
-		default:
-			p.vtep[n.ID] = a
-		}
-	}
-	for a, i := range vtepIndexes(slices.Collect(maps.Values(p.vtep))) {
-		p.in.VTEPs = append(p.in.VTEPs, pipeline.VTEP{Addr: a, Index: i})
-	}
-	slices.SortFunc(p.in.VTEPs, func(a, b pipeline.VTEP) int { return a.Addr.Compare(b.Addr) })
-	p.hosts()
-}
-
-// hosts says which addresses the hosts have to speak to each other's containers from.
-func (p *planner) hosts() {
-	var ids []cluster.NodeID
-	for n := range cluster.All[cluster.Node](p.snap) {
-		ids = append(ids, n.ID)
-	}
-	addrs := hostAddrs(ids)
-	p.in.Host = addrs[p.self]
-	at := map[netip.Addr]int{}
-	for i, v := range p.in.VTEPs {
-		at[v.Addr] = i
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		if i, ok := at[p.vtep[id]]; ok {
-			p.in.VTEPs[i].Host = append(p.in.VTEPs[i].Host, addrs[id]...)
-		}
-	}
-}
-
-func (p *planner) subnets() {
-	for s := range cluster.All[cluster.Subnet](p.snap) {
-		n, known := p.network[s.Network]
-		switch {
-		case !known:
-			continue // gossip brings the network soon
-		case !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked():
-			p.problem(s, "subnet %s of network %s is no prefix", s.Prefix, s.Network)
-			continue
-		}
-		if !s.Prefix.Contains(s.Gateway) {
-			s.Gateway = netip.Addr{}
-		}
-		p.subnet = append(p.subnet, s)
-		p.in.Subnets = append(p.in.Subnets, pipeline.Subnet{Prefix: s.Prefix, VNID: n.VNID, Gateway: s.Gateway})
-	}
-	p.routes()
-}
-
-// routes cuts the ring's claims to the subnets. Where subnets overlap, which no
-// host would hand out, the narrower one has the range.
-func (p *planner) routes() {
-	seen := map[netip.Prefix]bool{}
-	narrow := slices.Clone(p.subnet)
-	slices.SortFunc(narrow, func(a, b cluster.Subnet) int { return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits()) })
-	for _, s := range narrow {
-		owners := p.owners(s)
-		for _, prefix := range slices.SortedFunc(maps.Keys(owners), comparePrefix) {
-			if !seen[prefix] {
-				seen[prefix] = true
-				p.in.Routes = append(p.in.Routes, pipeline.Route{
-					Prefix: prefix, VNID: p.network[s.Network].VNID, VTEP: p.vtep[owners[prefix]],
-				})
-			}
-		}
-	}
-}
-
-// owners is who has which part of a subnet; the longest prefix counts.
-func (p *planner) owners(s cluster.Subnet) map[netip.Prefix]cluster.NodeID {
-	owners := map[netip.Prefix]cluster.NodeID{}
-	for c := range p.snap.Ring().Within(s.Prefix) {
-		if s.HostBits != 0 && c.Block.Bits() < s.Prefix.Addr().BitLen()-int(s.HostBits) {
-			continue
-		}
-		block := c.Block
-		if block.Bits() < s.Prefix.Bits() {
-			block = s.Prefix // claims around come widest first: the last one counts
-		}
-		owners[block] = c.Owner
-	}
-	return owners
-}
-
-func comparePrefix(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	p.problems = append(p.problems, problem(b, format, a...))
 }
 
 func (p *planner) endpoints(ofports map[string]uint32) {

@@ -2,8 +2,10 @@ package overlay
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,10 +123,15 @@ func TestPlanLeavesOutContradictions(t *testing.T) {
 	}
 }
 
-// TestPlanCompiles: whatever records gossip brings, there are flows.
+// TestPlanCompiles: whatever records gossip brings and takes away, there are flows, and
+// those made of what has changed are those made of everything.
 func TestPlanCompiles(t *testing.T) {
+	reused := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
+		var again plans
+		var compiler pipeline.Compiler
+		mode := rapid.SampledFrom([]pipeline.TunnelMode{pipeline.Metadata, pipeline.HeaderBits}).Draw(t, "mode")
 		w.put(cluster.Claim{Block: prefix("0.0.0.0/0"), Owner: me})
 		ids := []cluster.NodeID{me, other, third}
 		names := rapid.SampledFrom([]string{"blue", "red", "green"})
@@ -136,9 +143,27 @@ func TestPlanCompiles(t *testing.T) {
 			return netip.PrefixFrom(address(label), rapid.IntRange(16, 32).Draw(t, label+" bits")).Masked()
 		}
 		ports := Ports{Tunnel: rapid.Uint32Range(0, 1).Draw(t, "tunnel"), Endpoints: map[string]uint32{}}
+		look := func() {
+			snap, ground := w.Snapshot(), again.ground
+			want, problems := Plan(snap, me, mode, ports)
+			got, gotProblems := again.plan(snap, me, mode, ports)
+			if d := cmp.Diff(want, got, equalNet); d != "" || fmt.Sprint(problems) != fmt.Sprint(gotProblems) {
+				t.Fatalf("%v, want %v\n%s", gotProblems, problems, d)
+			}
+			if ground == again.ground {
+				reused++
+			}
+			flows, err := pipeline.Compile(want)
+			if err != nil {
+				t.Fatalf("%v\n%+v", err, want)
+			}
+			if same, _, err := compiler.Compile(got); err != nil || !slices.Equal(same, flows) {
+				t.Fatalf("%v\n%s", err, cmp.Diff(flows, same))
+			}
+		}
 		for i := range rapid.IntRange(0, 25).Draw(t, "records") {
 			host := rapid.SampledFrom(ids).Draw(t, "host")
-			switch rapid.IntRange(0, 4).Draw(t, "kind") {
+			switch rapid.IntRange(0, 6).Draw(t, "kind") {
 			case 0:
 				w.by(host, node(host, netip.AddrFrom4([4]byte{192, 0, 2, 1 + byte4.Draw(t, "vtep")})))
 			case 1:
@@ -159,15 +184,28 @@ func TestPlanCompiles(t *testing.T) {
 					e.LinkLocal = append(e.LinkLocal, netip.AddrFrom4([4]byte{169, 254, 1, b}), netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: b}))
 				}
 				w.by(host, e)
+				ports.Endpoints = maps.Clone(ports.Endpoints)
 				ports.Endpoints[e.ID] = rapid.Uint32Range(0, 20).Draw(t, "port")
+			case 5, 6:
+				var keys []cluster.Key
+				for r := range w.Snapshot().Records() {
+					if r.Version.Node == host && r.Key.Kind != cluster.KindNode {
+						keys = append(keys, r.Key)
+					}
+				}
+				if len(keys) > 0 {
+					w.end(host, rapid.SampledFrom(keys).Draw(t, "key"))
+				}
+			}
+			if rapid.IntRange(0, 2).Draw(t, "look") > 0 {
+				look()
 			}
 		}
-		mode := rapid.SampledFrom([]pipeline.TunnelMode{pipeline.Metadata, pipeline.HeaderBits}).Draw(t, "mode")
-		in, _ := Plan(w.Snapshot(), me, mode, ports)
-		if _, err := pipeline.Compile(in); err != nil {
-			t.Fatalf("%v\n%+v", err, in)
-		}
+		look()
 	})
+	if reused == 0 {
+		t.Error("nothing was ever made of an earlier plan")
+	}
 }
 
 // TestPlanLinkLocal: link-local addresses are known where their network has one, each

@@ -25,13 +25,12 @@ type reconciler struct {
 	// What is known of the switch; good while nobody else changes it and no step fails.
 	known  bool
 	ports  map[string]ovs.Port
-	flows  []pipeline.Flow
 	tunnel string // the tunnel's port
 
-	// What was compiled last: most changes of a snapshot are other hosts' endpoints,
-	// of which no flow speaks.
-	input pipeline.Input
-	want  []pipeline.Flow
+	// What was planned and compiled last: most changes of a snapshot are other hosts'
+	// endpoints, of which no flow speaks.
+	plans    plans
+	compiler pipeline.Compiler
 
 	touched time.Time // when we changed it last
 
@@ -98,7 +97,7 @@ func (r *reconciler) report(ctx context.Context, err error) {
 // switchFlows makes the flows those of snap. VTEPs are known to the tunnel before
 // flows use them and forgotten after.
 func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, why reason, res *result) error {
-	in, problems := Plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
+	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
 	in.VXLANPort = r.cfg.VXLANPort
 	for _, p := range problems {
 		if p.Key.Kind == cluster.KindEndpoint {
@@ -106,14 +105,16 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		}
 		r.log.Debug("record left out of the flows", "key", p.Key, "error", p.Err)
 	}
-	want, err := r.compile(in)
+	want, changes, err := r.compiler.Compile(in)
 	if err != nil {
 		return err
 	}
 	if why >= theirs {
-		if r.flows, err = r.dump(ctx); err != nil {
+		have, err := r.dump(ctx)
+		if err != nil {
 			return err
 		}
+		changes = pipeline.Diff(have, want)
 	}
 	vteps := make(map[uint32]netip.Addr, len(in.VTEPs))
 	for _, v := range in.VTEPs {
@@ -125,31 +126,17 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	if err := r.setVTEPs(ctx, before, why); err != nil {
 		return err
 	}
-	changes := pipeline.Diff(r.flows, want)
 	if why >= theirs && changes.Empty() {
 		r.again = nil // what was set has stayed
 	}
 	if err := r.applyBeside(ctx, in, changes); err != nil {
 		return err
 	}
-	r.flows = want
 	res.input, res.attached = in, map[string]bool{}
 	for _, p := range in.Ports {
 		res.attached[p.Endpoint] = true
 	}
 	return r.setVTEPs(ctx, vteps, ourChange)
-}
-
-// compile is pipeline.Compile, which is not run again for what it had last.
-func (r *reconciler) compile(in pipeline.Input) ([]pipeline.Flow, error) {
-	if r.want != nil && reflect.DeepEqual(in, r.input) {
-		return r.want, nil
-	}
-	want, err := pipeline.Compile(in)
-	if err == nil {
-		r.input, r.want = in, want
-	}
-	return want, err
 }
 
 // applyBeside changes flows while the fast path keeps to what those before and those

@@ -75,6 +75,21 @@ func (w *world) by(host cluster.NodeID, bodies ...cluster.Body) uint64 {
 	return w.mine.Snapshot().Rev()
 }
 
+// end deletes a record as a host.
+func (w *world) end(host cluster.NodeID, k cluster.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	writer := w.mine
+	if host != me {
+		writer = w.others[host]
+		w.merge(writer, w.mine)
+	}
+	writer.Delete(k, now)
+	if host != me {
+		w.merge(w.mine, writer)
+	}
+}
+
 func (w *world) merge(to, from *cluster.State) {
 	var recs []cluster.Record
 	for r := range from.Snapshot().Records() {

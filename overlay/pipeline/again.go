@@ -15,10 +15,12 @@ type Compiler struct {
 	// more says of flows that several objects ask for how many do, but for one; nil: not
 	// known, and all is compiled next time.
 	more map[flowKey]int
+	room []Flow // for the next flows: those of the last input but one
 }
 
 // Compile is the function Compile, and says what turns the flows that it returned last
-// into these. The caller changes neither in nor the flows afterwards.
+// into these. The caller does not change in afterwards, and the flows are good until the
+// next call.
 func (c *Compiler) Compile(in Input) ([]Flow, Changes, error) {
 	before := *c
 	*c = Compiler{}
@@ -38,7 +40,7 @@ func (c *Compiler) Compile(in Input) ([]Flow, Changes, error) {
 	if !plain {
 		more = nil
 	}
-	*c = Compiler{in, flows, more}
+	*c = Compiler{in: in, flows: flows, more: more}
 	return flows, Diff(before.flows, flows), nil
 }
 
@@ -49,8 +51,12 @@ func (c *Compiler) follow(in Input) (changes Changes, ok bool) {
 	if !ok {
 		return Changes{}, false
 	}
+	if gone.empty() && come.empty() {
+		c.in = in
+		return Changes{}, true
+	}
 	removed, added := ask(gone, indexes(c.in)), ask(come, indexes(in))
-	flows, rest := make([]Flow, 0, len(c.flows)+len(added)), c.flows
+	flows, rest := slices.Grow(c.room[:0], len(c.flows)+len(added)), c.flows
 	for len(removed)+len(added) > 0 {
 		f := lowest(removed, added)
 		less, plus := asking(&removed, f), asking(&added, f)
@@ -85,8 +91,13 @@ func (c *Compiler) follow(in Input) (changes Changes, ok bool) {
 			flows = append(flows, now)
 		}
 	}
-	c.in, c.flows = in, append(flows, rest...)
+	c.in, c.flows, c.room = in, append(flows, rest...), c.flows
 	return changes, true
+}
+
+// empty reports whether an input has no objects.
+func (in Input) empty() bool {
+	return len(in.VTEPs)+len(in.Subnets)+len(in.Routes)+len(in.Ports)+len(in.Neighbours) == 0
 }
 
 // lowest is the flow that comes first in two lists, of which one may be empty.
@@ -145,6 +156,15 @@ func unlike[T any, K comparable](a, b []T, id func(T) K, equal func(T, T) bool) 
 	}
 	for len(a) > 0 && len(b) > 0 && equal(a[len(a)-1], b[len(b)-1]) {
 		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	if len(a) == len(b) { // objects in the same places, most of them
+		var x, y []T
+		for i := range a {
+			if !equal(a[i], b[i]) {
+				x, y = append(x, a[i]), append(y, b[i])
+			}
+		}
+		a, b = x, y
 	}
 	left := make(map[K]T, len(a))
 	for _, v := range a {

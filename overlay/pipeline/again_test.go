@@ -89,7 +89,7 @@ func TestCompilerIsCompile(t *testing.T) {
 		var last []Flow
 		in := genInput().Draw(t, "first")
 		for range rapid.IntRange(1, 8).Draw(t, "inputs") {
-			if trial := (Compiler{c.in, c.flows, maps.Clone(c.more)}); c.more != nil && in.validate() == nil {
+			if trial := (Compiler{in: c.in, flows: c.flows, more: maps.Clone(c.more)}); c.more != nil && in.validate() == nil {
 				if _, ok := trial.follow(in); ok {
 					followed++
 				}
@@ -105,7 +105,7 @@ func TestCompilerIsCompile(t *testing.T) {
 			if d := cmp.Diff(Diff(last, want), changes); err == nil && last != nil && d != "" {
 				t.Fatalf("changes: %s", d)
 			}
-			last = got
+			last = want
 			next := genInput().Draw(t, "next")
 			if rapid.IntRange(0, 9).Draw(t, "mode") > 0 {
 				next.Tunnel = in.Tunnel

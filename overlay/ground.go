@@ -1,0 +1,228 @@
+package overlay
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// ground is what a host's flows depend on beside its endpoints: networks, hosts, subnets
+// and their ranges. Its parts are never changed once they are made.
+type ground struct {
+	*nets
+	*hosts
+	shares map[netip.Prefix][]share // of the subnets
+	routes []pipeline.Route
+}
+
+// nets is what follows from the networks and subnets.
+type nets struct {
+	network  map[string]cluster.Network
+	subnet   []cluster.Subnet // the narrow ones first
+	subnets  []pipeline.Subnet
+	overlap  bool // some subnets do
+	problems []Problem
+}
+
+// hosts is what follows from the hosts.
+type hosts struct {
+	host     []netip.Addr
+	vteps    []pipeline.VTEP
+	vtep     map[cluster.NodeID]netip.Addr
+	problems []Problem
+}
+
+// share is a part of a subnet, and whose it is.
+type share struct {
+	prefix netip.Prefix
+	owner  cluster.NodeID
+}
+
+// isGround reports whether a record belongs to the ground.
+func isGround(k cluster.Key) bool {
+	switch k.Kind {
+	case cluster.KindNode, cluster.KindNetwork, cluster.KindSubnet, cluster.KindClaim:
+		return true
+	}
+	return false
+}
+
+// newGround reads a snapshot, but for what the changed keys leave as it was in an old
+// ground, if there is one.
+func newGround(snap *cluster.Snapshot, self cluster.NodeID, old *ground, changed []cluster.Key) *ground {
+	has := func(kind cluster.Kind) bool {
+		return old == nil || slices.ContainsFunc(changed, func(k cluster.Key) bool { return k.Kind == kind })
+	}
+	g := &ground{}
+	known := map[netip.Prefix][]share{}
+	if old != nil {
+		g.nets, g.hosts, known = old.nets, old.hosts, old.sharesBut(changed)
+	}
+	if has(cluster.KindNetwork) || has(cluster.KindSubnet) {
+		g.nets = newNets(snap)
+	}
+	if has(cluster.KindNode) {
+		g.hosts = newHosts(snap, self)
+	}
+	g.share(snap, known)
+	g.route()
+	return g
+}
+
+// problems are the records that are left out.
+func (g *ground) problems() []Problem { return slices.Concat(g.nets.problems, g.hosts.problems) }
+
+// sharesBut are the shares of the subnets that none of these records speaks of.
+func (g *ground) sharesBut(keys []cluster.Key) map[netip.Prefix][]share {
+	known := maps.Clone(g.shares)
+	for _, k := range keys {
+		if k.Kind != cluster.KindSubnet && k.Kind != cluster.KindClaim {
+			continue
+		}
+		block, err := netip.ParsePrefix(k.ID)
+		if err != nil {
+			return nil
+		}
+		maps.DeleteFunc(known, func(p netip.Prefix, _ []share) bool { return p.Overlaps(block) })
+	}
+	return known
+}
+
+func problem(b cluster.Body, format string, a ...any) Problem {
+	return Problem{b.Key(), fmt.Errorf(format, a...)}
+}
+
+func newNets(snap *cluster.Snapshot) *nets {
+	n := &nets{network: map[string]cluster.Network{}}
+	for net := range cluster.All[cluster.Network](snap) {
+		if net.VNID > pipeline.MaxVNID {
+			n.problems = append(n.problems, problem(net, "network %s: VNID %d does not fit in 24 bits", net.Name, net.VNID))
+			continue
+		}
+		n.network[net.Name] = net
+	}
+	for s := range cluster.All[cluster.Subnet](snap) {
+		of, there := n.network[s.Network]
+		switch {
+		case !there:
+			continue // gossip brings the network soon
+		case !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked():
+			n.problems = append(n.problems, problem(s, "subnet %s of network %s is no prefix", s.Prefix, s.Network))
+			continue
+		}
+		if !s.Prefix.Contains(s.Gateway) {
+			s.Gateway = netip.Addr{}
+		}
+		n.subnet = append(n.subnet, s)
+		n.subnets = append(n.subnets, pipeline.Subnet{Prefix: s.Prefix, VNID: of.VNID, Gateway: s.Gateway})
+	}
+	slices.SortFunc(n.subnet, func(a, b cluster.Subnet) int { return comparePrefix(a.Prefix, b.Prefix) })
+	for i := range n.subnet { // of those that overlap, two stand side by side
+		n.overlap = n.overlap || i > 0 && n.subnet[i].Prefix.Overlaps(n.subnet[i-1].Prefix)
+	}
+	slices.SortStableFunc(n.subnet, func(a, b cluster.Subnet) int { return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits()) })
+	return n
+}
+
+// newHosts finds the VTEPs of the other hosts. A host that claims this one's address
+// is an earlier life of it: nothing is sent there.
+func newHosts(snap *cluster.Snapshot, self cluster.NodeID) *hosts {
+	h := &hosts{vtep: map[cluster.NodeID]netip.Addr{}}
+	me, _ := cluster.Get[cluster.Node](snap, string(self))
+	var ids []cluster.NodeID // in order
+	for n := range cluster.All[cluster.Node](snap) {
+		ids = append(ids, n.ID)
+		a := n.VTEP.Unmap().WithZone("")
+		switch {
+		case n.ID == self || a == me.VTEP.Unmap():
+		case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
+			h.problems = append(h.problems, problem(n, "host %s: its VTEP %s is no address to send to", n.Name, n.VTEP))
+		default:
+			h.vtep[n.ID] = a
+		}
+	}
+	for a, i := range vtepIndexes(slices.Collect(maps.Values(h.vtep))) {
+		h.vteps = append(h.vteps, pipeline.VTEP{Addr: a, Index: i})
+	}
+	slices.SortFunc(h.vteps, func(a, b pipeline.VTEP) int { return a.Addr.Compare(b.Addr) })
+	h.speak(ids, self)
+	return h
+}
+
+// speak says which addresses the hosts have to speak to each other's containers from.
+func (h *hosts) speak(ids []cluster.NodeID, self cluster.NodeID) {
+	addrs := hostAddrs(ids)
+	h.host = addrs[self]
+	at := map[netip.Addr]int{}
+	for i, v := range h.vteps {
+		at[v.Addr] = i
+	}
+	for _, id := range ids {
+		if i, ok := at[h.vtep[id]]; ok {
+			h.vteps[i].Host = append(h.vteps[i].Host, addrs[id]...)
+		}
+	}
+}
+
+// share says who has what of the subnets, by the claims alone.
+func (g *ground) share(snap *cluster.Snapshot, known map[netip.Prefix][]share) {
+	g.shares = make(map[netip.Prefix][]share, len(g.subnet))
+	for _, s := range g.subnet {
+		list, ok := known[s.Prefix]
+		if !ok {
+			list = sharesOf(snap, s)
+		}
+		g.shares[s.Prefix] = list
+	}
+}
+
+// route says where the shares are. Where subnets overlap, which no host would hand out,
+// the narrower one has the range.
+func (g *ground) route() {
+	size := 0
+	for _, list := range g.shares {
+		size += len(list)
+	}
+	seen := map[netip.Prefix]bool{}
+	g.routes = make([]pipeline.Route, 0, size)
+	for _, s := range g.subnet {
+		vnid := g.network[s.Network].VNID
+		for _, part := range g.shares[s.Prefix] {
+			if g.overlap {
+				if seen[part.prefix] {
+					continue
+				}
+				seen[part.prefix] = true
+			}
+			g.routes = append(g.routes, pipeline.Route{Prefix: part.prefix, VNID: vnid, VTEP: g.vtep[part.owner]})
+		}
+	}
+}
+
+// sharesOf is who has which part of a subnet, in the order of the addresses, the wider
+// before what is inside; the longest prefix counts.
+func sharesOf(snap *cluster.Snapshot, s cluster.Subnet) (list []share) {
+	for c := range snap.Ring().Within(s.Prefix) {
+		if s.HostBits != 0 && c.Block.Bits() < s.Prefix.Addr().BitLen()-int(s.HostBits) {
+			continue
+		}
+		block := c.Block
+		if block.Bits() < s.Prefix.Bits() {
+			block = s.Prefix
+		}
+		if last := len(list) - 1; last >= 0 && list[last].prefix == block {
+			list = list[:last] // claims around the subnet come widest first: the last one counts
+		}
+		list = append(list, share{block, c.Owner})
+	}
+	return list
+}
+
+func comparePrefix(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}

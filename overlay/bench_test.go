@@ -130,10 +130,14 @@ func BenchmarkFlows(b *testing.B) {
 		var p plans
 		var compiler pipeline.Compiler
 		pass := func() pipeline.Changes {
+			ground := p.ground
 			in, _ := p.plan(s.Snapshot(), s.Self(), pipeline.Metadata, ports)
 			_, changes, err := compiler.Compile(in)
 			if err != nil {
 				b.Fatal(err)
+			}
+			if p.ground != ground {
+				gatewayOf(s.Snapshot(), in, nil, 1500)
 			}
 			return changes
 		}

@@ -31,9 +31,11 @@ type nets struct {
 
 // hosts is what follows from the hosts.
 type hosts struct {
-	host     []netip.Addr
-	vteps    []pipeline.VTEP
+	ids      []cluster.NodeID // in order
 	vtep     map[cluster.NodeID]netip.Addr
+	vteps    []pipeline.VTEP
+	addrs    map[cluster.NodeID][]netip.Addr // to speak to each other's containers from
+	host     []netip.Addr                    // of them, this host's
 	problems []Problem
 }
 
@@ -67,7 +69,7 @@ func newGround(snap *cluster.Snapshot, self cluster.NodeID, old *ground, changed
 		g.nets = newNets(snap)
 	}
 	if has(cluster.KindNode) {
-		g.hosts = newHosts(snap, self)
+		g.hosts = newHosts(snap, self, g.hosts)
 	}
 	g.share(snap, known)
 	g.route()
@@ -130,13 +132,17 @@ func newNets(snap *cluster.Snapshot) *nets {
 }
 
 // newHosts finds the VTEPs of the other hosts. A host that claims this one's address
-// is an earlier life of it: nothing is sent there.
-func newHosts(snap *cluster.Snapshot, self cluster.NodeID) *hosts {
-	h := &hosts{vtep: map[cluster.NodeID]netip.Addr{}}
+// is an earlier life of it: nothing is sent there. old, if there is one, is how the
+// hosts were before.
+func newHosts(snap *cluster.Snapshot, self cluster.NodeID, old *hosts) *hosts {
+	if old == nil {
+		old = &hosts{}
+	}
+	h := &hosts{vtep: make(map[cluster.NodeID]netip.Addr, len(old.vtep))}
 	me, _ := cluster.Get[cluster.Node](snap, string(self))
-	var ids []cluster.NodeID // in order
+	addrs := make([]netip.Addr, 0, len(old.vtep))
 	for n := range cluster.All[cluster.Node](snap) {
-		ids = append(ids, n.ID)
+		h.ids = append(h.ids, n.ID)
 		a := n.VTEP.Unmap().WithZone("")
 		switch {
 		case n.ID == self || a == me.VTEP.Unmap():
@@ -144,29 +150,24 @@ func newHosts(snap *cluster.Snapshot, self cluster.NodeID) *hosts {
 			h.problems = append(h.problems, problem(n, "host %s: its VTEP %s is no address to send to", n.Name, n.VTEP))
 		default:
 			h.vtep[n.ID] = a
+			addrs = append(addrs, a)
 		}
 	}
-	for a, i := range vtepIndexes(slices.Collect(maps.Values(h.vtep))) {
-		h.vteps = append(h.vteps, pipeline.VTEP{Addr: a, Index: i})
+	h.vteps = vtepsOf(addrs)
+	if h.addrs = old.addrs; !slices.Equal(h.ids, old.ids) || h.addrs == nil {
+		h.addrs = hostAddrs(h.ids)
 	}
-	slices.SortFunc(h.vteps, func(a, b pipeline.VTEP) int { return a.Addr.Compare(b.Addr) })
-	h.speak(ids, self)
-	return h
-}
-
-// speak says which addresses the hosts have to speak to each other's containers from.
-func (h *hosts) speak(ids []cluster.NodeID, self cluster.NodeID) {
-	addrs := hostAddrs(ids)
-	h.host = addrs[self]
-	at := map[netip.Addr]int{}
+	h.host = h.addrs[self]
+	at := make(map[netip.Addr]int, len(h.vteps))
 	for i, v := range h.vteps {
 		at[v.Addr] = i
 	}
-	for _, id := range ids {
+	for _, id := range slices.Backward(h.ids) { // of one VTEP, the lower one's first
 		if i, ok := at[h.vtep[id]]; ok {
-			h.vteps[i].Host = append(h.vteps[i].Host, addrs[id]...)
+			h.vteps[i].Host = append(slices.Clip(h.addrs[id]), h.vteps[i].Host...)
 		}
 	}
+	return h
 }
 
 // share says who has what of the subnets, by the claims alone.

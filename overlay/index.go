@@ -11,21 +11,24 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
-// vtepIndexes gives every VTEP a number that stays the same as long as it is there,
+// vtepsOf gives every VTEP a number that stays the same as long as it is there,
 // over restarts too, so that a restarted agent finds its flows as they should be:
 // an IPv4 address is its own number, an IPv6 address its hash, and the next free one
-// if two fall together (the lower address first). 0 is nobody's.
-func vtepIndexes(addrs []netip.Addr) map[netip.Addr]uint32 {
-	index, taken := map[netip.Addr]uint32{}, map[uint32]bool{0: true}
-	addrs = slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare) // IPv4 first
-	for _, a := range slices.Compact(addrs) {
+// if two fall together (the lower address first). 0 is nobody's. They come in order.
+func vtepsOf(addrs []netip.Addr) []pipeline.VTEP {
+	taken := make(map[uint32]bool, len(addrs)+1)
+	taken[0] = true
+	slices.SortFunc(addrs, netip.Addr.Compare) // IPv4 first
+	addrs = slices.Compact(addrs)
+	vteps := make([]pipeline.VTEP, len(addrs))
+	for n, a := range addrs {
 		i := firstIndex(a)
 		for taken[i] {
 			i++
 		}
-		index[a], taken[i] = i, true
+		vteps[n], taken[i] = pipeline.VTEP{Addr: a, Index: i}, true
 	}
-	return index
+	return vteps
 }
 
 func firstIndex(a netip.Addr) uint32 {
@@ -43,7 +46,7 @@ func firstIndex(a netip.Addr) uint32 {
 // the length. IPv4: a hash of the ID, and the next free one if two fall together (the
 // lower ID first), which of 1,000 hosts happens once in 250 clusters.
 func hostAddrs(ids []cluster.NodeID) map[cluster.NodeID][]netip.Addr {
-	addrs, taken := map[cluster.NodeID][]netip.Addr{}, map[uint32]bool{}
+	addrs, taken := make(map[cluster.NodeID][]netip.Addr, len(ids)), make(map[uint32]bool, len(ids))
 	first, size := pipeline.HostRanges[0].Addr().As4(), uint32(1)<<(32-pipeline.HostRanges[0].Bits())
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		raw, err := hex.DecodeString(string(id))

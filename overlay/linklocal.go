@@ -20,7 +20,7 @@ type linkPlace struct {
 // other hosts' endpoints on the same networks. Where two have one address, which users may
 // ask for, the lower endpoint ID has it, on all hosts.
 func (p *planner) neighbours() {
-	if !slices.ContainsFunc(localEndpoints(p.snap, p.self), func(e cluster.Endpoint) bool { return len(e.LinkLocal) > 0 }) {
+	if !slices.ContainsFunc(p.local, func(e cluster.Endpoint) bool { return len(e.LinkLocal) > 0 }) {
 		return // nobody here has such a neighbour, and the others' endpoints are many
 	}
 	port, here := map[string]*pipeline.Port{}, map[uint32]bool{}

@@ -63,7 +63,7 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 		m.snap = snap
 		return m.in, m.problems
 	}
-	p := &planner{ground: m.ground, snap: snap, self: self, problems: m.ground.problems(), in: pipeline.Input{
+	p := &planner{ground: m.ground, snap: snap, self: self, local: localEndpoints(snap, self), problems: m.ground.problems(), in: pipeline.Input{
 		Round: pipeline.Round, Tunnel: mode,
 		TunnelPort: ports.Tunnel, GatewayPort: ports.Gateway, GatewayMAC: ports.GatewayMAC,
 		Host: m.ground.host, VTEPs: m.ground.vteps, Subnets: m.ground.subnets, Routes: m.ground.routes,
@@ -93,6 +93,7 @@ type planner struct {
 	*ground
 	snap     *cluster.Snapshot
 	self     cluster.NodeID
+	local    []cluster.Endpoint
 	in       pipeline.Input
 	problems []Problem
 }
@@ -107,7 +108,7 @@ func (p *planner) endpoints(ofports map[string]uint32) {
 		taken[s.Gateway] = "the gateway of " + s.Prefix.String()
 	}
 	usedPort := map[uint32]bool{}
-	for _, e := range localEndpoints(p.snap, p.self) {
+	for _, e := range p.local {
 		ofport := ofports[e.ID]
 		if ofport == 0 || usedPort[ofport] {
 			continue

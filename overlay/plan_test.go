@@ -244,7 +244,7 @@ func TestPlanLinkLocal(t *testing.T) {
 	}
 }
 
-func TestVTEPIndexes(t *testing.T) {
+func TestVTEPs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		addrs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) netip.Addr {
 			if rapid.Bool().Draw(t, "v4") {
@@ -252,7 +252,10 @@ func TestVTEPIndexes(t *testing.T) {
 			}
 			return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: rapid.Uint8().Draw(t, "v6")})
 		}), 0, 50).Draw(t, "addrs")
-		index := vtepIndexes(addrs)
+		index := map[netip.Addr]uint32{}
+		for _, v := range vtepsOf(slices.Clone(addrs)) {
+			index[v.Addr] = v.Index
+		}
 		seen := map[uint32]bool{0: true}
 		for a, i := range index {
 			if seen[i] {

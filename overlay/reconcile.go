@@ -36,6 +36,7 @@ type reconciler struct {
 
 	vteps      map[uint32]netip.Addr
 	gateway    gateway.Config // as it was set last
+	gatewayFor *ground        // what it was set for; nil: it is not
 	gatewayMTU int            // as the switch was told
 
 	again   []string // the bundle applied last
@@ -220,21 +221,26 @@ func (r *reconciler) ensureGateway(ctx context.Context, snap *cluster.Snapshot, 
 	if r.cfg.Gateway == nil {
 		return nil
 	}
+	if !look && r.gatewayFor != nil && r.gatewayFor == r.plans.ground {
+		return nil
+	}
 	cfg := gatewayOf(snap, in, r.cfg.CIDRs, r.cfg.MTU)
-	if !look && reflect.DeepEqual(cfg, r.gateway) {
+	if !look && r.gatewayFor != nil && reflect.DeepEqual(cfg, r.gateway) {
+		r.gatewayFor = r.plans.ground
 		return nil
 	}
 	if err := r.cfg.Gateway.Ensure(ctx, cfg); err != nil {
-		r.gateway = gateway.Config{}
+		r.gatewayFor = nil
 		return fmt.Errorf("set up the gateway %s: %w", r.cfg.Gateway.PortName(), err)
 	}
-	r.gateway = cfg
+	r.gateway, r.gatewayFor = cfg, r.plans.ground
 	return nil
 }
 
 // gatewayOf is what the gateway port is to have. Its lists are sorted.
 func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, cidrs []netip.Prefix, underlay int) gateway.Config {
 	cfg := gateway.Config{MTU: snap.MTU(underlay), MTUs: map[netip.Prefix]int{}, CIDRs: slices.Clone(cidrs)}
+	cfg.Remote = make([]netip.Prefix, 0, len(in.Routes))
 	v6 := false
 	for _, s := range in.Subnets {
 		if s.Gateway.IsValid() {
@@ -258,8 +264,9 @@ func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, cidrs []netip.Prefix, 
 		}
 	}
 	for s := range cluster.All[cluster.Subnet](snap) {
-		if mtu := snap.NetworkMTU(s.Network, underlay); mtu < cfg.MTU {
-			cfg.MTUs[s.Prefix] = mtu
+		// As Snapshot.NetworkMTU has it, which looks at all hosts each time.
+		if n, ok := cluster.Get[cluster.Network](snap, s.Network); ok && n.MTU != 0 && n.MTU < cfg.MTU {
+			cfg.MTUs[s.Prefix] = n.MTU
 		}
 	}
 	for _, list := range []*[]netip.Prefix{&cfg.Addrs, &cfg.CIDRs, &cfg.Remote, &cfg.Own} {

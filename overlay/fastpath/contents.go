@@ -2,6 +2,7 @@ package fastpath
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
@@ -39,48 +40,68 @@ var never = append([]netip.Prefix{
 // index of the host's end of each endpoint's veth; endpoints that are not in it, and
 // those that are not plain, are only known as the switch's to decide.
 func Compile(in pipeline.Input, devices map[string]uint32) Contents {
-	c := Contents{Locals: map[netip.Addr]Local{}, Ranges: map[netip.Prefix]Range{}}
+	return Contents{Locals: localsOf(in, devices), Ranges: rangesOf(in)}
+}
+
+func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local {
+	locals := map[netip.Addr]Local{}
 	for _, p := range in.Ports {
 		l := Local{}
 		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && p.Plain {
 			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID}
 		}
 		for _, a := range p.Addrs {
-			c.Locals[a] = l
+			locals[a] = l
 		}
 	}
-	known := map[netip.Addr]bool{}
+	return locals
+}
+
+func rangesOf(in pipeline.Input) map[netip.Prefix]Range {
+	ranges := make(map[netip.Prefix]Range, len(in.Routes)+2*len(in.Subnets))
+	known := make(map[netip.Addr]bool, len(in.VTEPs))
 	for _, v := range in.VTEPs {
 		known[v.Addr] = in.TunnelPort != 0
 	}
 	for _, s := range in.Subnets {
-		c.Ranges[s.Prefix] = Range{}
+		ranges[s.Prefix] = Range{}
 	}
 	for _, r := range in.Routes {
-		c.Ranges[r.Prefix] = Range{}
+		ranges[r.Prefix] = Range{}
 		if known[r.VTEP] {
-			c.Ranges[r.Prefix] = Range{r.VTEP, r.VNID}
+			ranges[r.Prefix] = Range{r.VTEP, r.VNID}
 		}
 	}
 	// No range of IPv6, however wide, says anything about IPv4: they share a map.
-	if all := netip.PrefixFrom(netip.IPv4Unspecified(), 0); c.Ranges[all] == (Range{}) {
-		c.Ranges[all] = Range{}
+	if all := netip.PrefixFrom(netip.IPv4Unspecified(), 0); ranges[all] == (Range{}) {
+		ranges[all] = Range{}
 	}
 	// These the switch matches before the longest range.
 	for _, s := range in.Subnets {
 		if s.Gateway.IsValid() {
-			c.Ranges[netip.PrefixFrom(s.Gateway, s.Gateway.BitLen())] = Range{}
+			ranges[netip.PrefixFrom(s.Gateway, s.Gateway.BitLen())] = Range{}
 		}
 	}
 	for _, n := range never {
-		for p := range c.Ranges {
+		for p := range ranges {
 			if n.Overlaps(p) && p.Bits() >= n.Bits() {
-				c.Ranges[p] = Range{}
+				ranges[p] = Range{}
 			}
 		}
-		c.Ranges[n] = Range{}
+		ranges[n] = Range{}
 	}
-	return c
+	return ranges
+}
+
+// routed is what the ranges of an input are made of.
+func routed(in pipeline.Input) pipeline.Input {
+	return pipeline.Input{TunnelPort: in.TunnelPort, VTEPs: slices.Clone(in.VTEPs), Subnets: slices.Clone(in.Subnets), Routes: slices.Clone(in.Routes)}
+}
+
+// sameRanges reports whether two inputs have the same ranges.
+func sameRanges(a, b pipeline.Input) bool {
+	return a.TunnelPort == b.TunnelPort && slices.Equal(a.Subnets, b.Subnets) && slices.Equal(a.Routes, b.Routes) &&
+		slices.EqualFunc(a.VTEPs, b.VTEPs, func(v, o pipeline.VTEP) bool { return v.Addr == o.Addr })
 }
 
 // Between is the step from have to want: what is the same in both is carried on, all

@@ -37,6 +37,7 @@ type Path struct {
 	on       bool
 	objs     *bpfObjects // nil: not loaded yet
 	tables   tables
+	held     *pipeline.Input // whose ranges the tables hold; nil: not known
 	config   configValue
 	attached map[string]uint32 // device name -> index of those with our program
 	trouble  error
@@ -111,7 +112,7 @@ func (p *Path) unload() {
 	if p.objs != nil {
 		_ = p.objs.Close()
 	}
-	p.objs, p.tables, p.config, p.attached, p.trouble = nil, tables{}, configValue{}, map[string]uint32{}, nil
+	p.objs, p.tables, p.held, p.config, p.attached, p.trouble = nil, tables{}, nil, configValue{}, map[string]uint32{}, nil
 }
 
 // Narrow is called before the flows become those of in: what the path carries from now
@@ -128,7 +129,12 @@ func (p *Path) Narrow(_ context.Context, in pipeline.Input) error {
 		err = p.tables.read()
 	}
 	if err == nil {
-		err = p.tables.write(Between(p.tables.held, Compile(in, p.endpoints(in, devices))))
+		if locals := localsOf(in, p.endpoints(in, devices)); p.holds(in) {
+			err = p.tables.writeLocals(between(p.tables.held.Locals, locals))
+		} else {
+			p.held = nil
+			err = p.tables.write(Between(p.tables.held, Contents{locals, rangesOf(in)}))
+		}
 	}
 	return p.failed(err)
 }
@@ -154,9 +160,17 @@ func (p *Path) widen(in pipeline.Input) error {
 	if err != nil {
 		return err
 	}
-	endpoints := p.endpoints(in, devices)
-	if err := p.tables.write(Compile(in, endpoints)); err != nil {
-		return err
+	if locals := localsOf(in, p.endpoints(in, devices)); p.holds(in) {
+		if err := p.tables.writeLocals(locals); err != nil {
+			return err
+		}
+	} else {
+		p.held = nil
+		if err := p.tables.write(Contents{locals, rangesOf(in)}); err != nil {
+			return err
+		}
+		ranges := routed(in)
+		p.held = &ranges
 	}
 	present := map[string]uint32{}
 	config := configValue{On: 1}
@@ -193,6 +207,9 @@ func (p *Path) widen(in pipeline.Input) error {
 	return nil
 }
 
+// holds reports whether the tables hold the ranges of in: most passes change none.
+func (p *Path) holds(in pipeline.Input) bool { return p.held != nil && sameRanges(*p.held, in) }
+
 // failed stops the programs, since what they know may be wrong; the next pass begins
 // with what the maps really hold.
 func (p *Path) failed(err error) error {
@@ -200,7 +217,7 @@ func (p *Path) failed(err error) error {
 		return nil
 	}
 	p.say(err)
-	p.tables.held = Contents{}
+	p.tables.held, p.held = Contents{}, nil
 	if stopErr := p.configure(configValue{}); stopErr != nil {
 		return errors.Join(err, stopErr)
 	}

@@ -91,12 +91,8 @@ func (t *tables) write(want Contents) error {
 			return err
 		}
 	}
-	for a, l := range want.Locals {
-		if old, there := t.held.Locals[a]; !there || old != l {
-			if err := t.setLocal(a, l); err != nil {
-				return err
-			}
-		}
+	if err := t.setLocals(want.Locals); err != nil {
+		return err
 	}
 	for p, r := range want.Ranges {
 		if old, there := t.held.Ranges[p]; !there || old != r {
@@ -105,14 +101,8 @@ func (t *tables) write(want Contents) error {
 			}
 		}
 	}
-	for a := range t.held.Locals {
-		if _, wanted := want.Locals[a]; !wanted {
-			if err := t.remove(t.locals, address(a.As16())); err != nil {
-				return fmt.Errorf("take address %s out of the fast path: %w", a, err)
-			}
-			delete(t.held.Locals, a)
-			t.slots.release(a)
-		}
+	if err := t.removeLocals(want.Locals); err != nil {
+		return err
 	}
 	for p := range t.held.Ranges {
 		if _, wanted := want.Ranges[p]; !wanted {
@@ -124,6 +114,42 @@ func (t *tables) write(want Contents) error {
 		}
 	}
 	t.forgetVNIDs()
+	return nil
+}
+
+// writeLocals is write of what is held, but for the addresses of this host.
+func (t *tables) writeLocals(want map[netip.Addr]Local) error {
+	if err := t.setLocals(want); err != nil {
+		return err
+	}
+	if err := t.removeLocals(want); err != nil {
+		return err
+	}
+	t.forgetVNIDs()
+	return nil
+}
+
+func (t *tables) setLocals(want map[netip.Addr]Local) error {
+	for a, l := range want {
+		if old, there := t.held.Locals[a]; !there || old != l {
+			if err := t.setLocal(a, l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t *tables) removeLocals(want map[netip.Addr]Local) error {
+	for a := range t.held.Locals {
+		if _, wanted := want[a]; !wanted {
+			if err := t.remove(t.locals, address(a.As16())); err != nil {
+				return fmt.Errorf("take address %s out of the fast path: %w", a, err)
+			}
+			delete(t.held.Locals, a)
+			t.slots.release(a)
+		}
+	}
 	return nil
 }
 

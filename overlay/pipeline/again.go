@@ -11,6 +11,7 @@ import (
 // not in the one before. The zero value has compiled nothing.
 type Compiler struct {
 	in    Input
+	index map[netip.Addr]uint32 // of in's VTEPs
 	flows []Flow
 	// more says of flows that several objects ask for how many do, but for one; nil: not
 	// known, and all is compiled next time.
@@ -33,14 +34,15 @@ func (c *Compiler) Compile(in Input) ([]Flow, Changes, error) {
 			return c.flows, changes, nil
 		}
 	}
-	flows, more, plain, err := unite(ask(in, indexes(in)))
+	index := indexes(in)
+	flows, more, plain, err := unite(ask(in, index))
 	if err != nil {
 		return nil, Changes{}, fmt.Errorf("compile flows: %w", err)
 	}
 	if !plain {
 		more = nil
 	}
-	*c = Compiler{in: in, flows: flows, more: more}
+	*c = Compiler{in: in, index: index, flows: flows, more: more}
 	return flows, Diff(before.flows, flows), nil
 }
 
@@ -55,7 +57,11 @@ func (c *Compiler) follow(in Input) (changes Changes, ok bool) {
 		c.in = in
 		return Changes{}, true
 	}
-	removed, added := ask(gone, indexes(c.in)), ask(come, indexes(in))
+	index := c.index
+	if len(gone.VTEPs)+len(come.VTEPs) > 0 {
+		index = indexes(in)
+	}
+	removed, added := ask(gone, c.index), ask(come, index)
 	flows, rest := slices.Grow(c.room[:0], len(c.flows)+len(added)), c.flows
 	for len(removed)+len(added) > 0 {
 		f := lowest(removed, added)
@@ -91,7 +97,7 @@ func (c *Compiler) follow(in Input) (changes Changes, ok bool) {
 			flows = append(flows, now)
 		}
 	}
-	c.in, c.flows, c.room = in, append(flows, rest...), c.flows
+	c.in, c.index, c.flows, c.room = in, index, append(flows, rest...), c.flows
 	return changes, true
 }
 
@@ -130,7 +136,7 @@ func differing(a, b Input) (gone, come Input, ok bool) {
 	}
 	gone.VTEPs, come.VTEPs = unlike(a.VTEPs, b.VTEPs, func(v VTEP) netip.Addr { return v.Addr }, VTEP.equal)
 	gone.Subnets, come.Subnets = unlike(a.Subnets, b.Subnets, itself, same)
-	gone.Ports, come.Ports = unlike(a.Ports, b.Ports, func(p Port) string { return p.Endpoint }, func(p, o Port) bool { return reflect.DeepEqual(p, o) })
+	gone.Ports, come.Ports = unlike(a.Ports, b.Ports, func(p Port) string { return p.Endpoint }, Port.equal)
 	// Where a VTEP has another index, or is known only now, what is behind it changes.
 	moved := map[netip.Addr]bool{}
 	before, after := indexes(gone), indexes(come)
@@ -146,6 +152,11 @@ func itself[T any](v T) T            { return v }
 func same[T comparable](a, b T) bool { return a == b }
 func (v VTEP) equal(o VTEP) bool {
 	return v.Addr == o.Addr && v.Index == o.Index && slices.Equal(v.Host, o.Host)
+}
+
+func (p Port) equal(o Port) bool {
+	return p.OFPort == o.OFPort && slices.Equal(p.MAC, o.MAC) && slices.Equal(p.Addrs, o.Addrs) && slices.Equal(p.LinkLocal, o.LinkLocal) &&
+		p.VNID == o.VNID && p.Internal == o.Internal && p.Endpoint == o.Endpoint && p.Plain == o.Plain
 }
 
 // unlike returns what of two lists has no equal in the other one. id is what equal

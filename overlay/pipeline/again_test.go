@@ -89,7 +89,7 @@ func TestCompilerIsCompile(t *testing.T) {
 		var last []Flow
 		in := genInput().Draw(t, "first")
 		for range rapid.IntRange(1, 8).Draw(t, "inputs") {
-			if trial := (Compiler{in: c.in, flows: c.flows, more: maps.Clone(c.more)}); c.more != nil && in.validate() == nil {
+			if trial := (Compiler{in: c.in, index: c.index, flows: c.flows, more: maps.Clone(c.more)}); c.more != nil && in.validate() == nil {
 				if _, ok := trial.follow(in); ok {
 					followed++
 				}
@@ -134,8 +134,18 @@ func TestEqualSeesEveryField(t *testing.T) {
 			t.Errorf("%d: %v and %v", i, a, b)
 		}
 	}
-	if n := reflect.TypeFor[VTEP]().NumField(); n != 3 {
-		t.Errorf("a VTEP has %d fields, and 3 of them are compared", n)
+	p := scene(Metadata).Ports[0]
+	for i, change := range []func(*Port){
+		func(p *Port) { p.OFPort++ }, func(p *Port) { p.MAC = nil }, func(p *Port) { p.Addrs = nil }, func(p *Port) { p.LinkLocal = nil },
+		func(p *Port) { p.VNID++ }, func(p *Port) { p.Internal = !p.Internal }, func(p *Port) { p.Endpoint += "x" }, func(p *Port) { p.Plain = !p.Plain },
+	} {
+		o := p
+		if change(&o); p.equal(o) || !p.equal(p) {
+			t.Errorf("%d: %v and %v", i, p, o)
+		}
+	}
+	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 3 || p != 8 {
+		t.Errorf("a VTEP has %d fields and a Port %d, and 3 and 8 of them are compared", v, p)
 	}
 }
 

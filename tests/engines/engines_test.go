@@ -4,9 +4,11 @@ package engines
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,66 +22,67 @@ func TestMain(m *testing.M) { lab.Main(m) }
 
 // core are the scenarios that show what differs most between engines: names, networks of
 // IPv6 alone, dockerd's restart, and its start with containers that wait for the plugin.
-var core = []string{
-	"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/ipv6-alone.txtar", "../plugin/boot.txtar",
+var core = map[string][]string{
+	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/ipv6-alone.txtar"},
+	"plugin":    {"../plugin/boot.txtar"},
 }
 
 // plugin is where scripts/build-plugin lays it out.
 const plugin = "../../build/plugin"
 
-func TestCore(t *testing.T) {
+// TestEngines runs scenarios as TestEngines/ENGINE/scenarios|plugin/live-restore|ending/NAME;
+// ending is without live-restore, where containers end with dockerd.
+func TestEngines(t *testing.T) {
+	engines, ways, files := []string{"trixie", "forky"}, []string{"live-restore"}, core
 	if *all {
-		t.Skip("-all has these too")
+		engines, ways, files = []string{"machine", "trixie", "forky"}, []string{"live-restore", "ending"}, every(t)
 	}
-	for _, suite := range []string{"trixie", "forky"} {
-		t.Run(suite, func(t *testing.T) { scenario.Run(t, options(t, suite), core...) })
-	}
-}
-
-func TestAll(t *testing.T) {
-	if !*all {
-		t.Skip("without -all only the core is run")
-	}
-	for _, suite := range []string{"machine", "trixie", "forky"} {
-		t.Run(suite, func(t *testing.T) {
-			for _, files := range []string{"scenarios", "plugin"} {
-				t.Run(files, func(t *testing.T) { both(t, suite, filepath.Join("..", files, "*.txtar")) })
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			opts := options(t, engine)
+			for _, directory := range slices.Sorted(maps.Keys(files)) {
+				for _, way := range ways {
+					opts.Swarm = way == "ending"
+					t.Run(directory+"/"+way, func(t *testing.T) { scenario.Run(t, opts, files[directory]...) })
+				}
 			}
 		})
 	}
 }
 
-// both runs scenarios with and without live-restore.
-func both(t *testing.T, suite, pattern string) {
-	files, err := filepath.Glob(pattern)
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
+// every lists all scenarios, by directory.
+func every(t *testing.T) map[string][]string {
+	t.Helper()
+	files := map[string][]string{}
+	for directory := range core {
+		found, err := filepath.Glob(filepath.Join("..", directory, "*.txtar"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no scenarios in %s: %v", directory, err)
+		}
+		files[directory] = found
 	}
-	opts := options(t, suite)
-	t.Run("live-restore", func(t *testing.T) { scenario.Run(t, opts, files...) })
-	opts.Swarm = true
-	t.Run("ending", func(t *testing.T) { scenario.Run(t, opts, files...) })
+	return files
 }
 
-func options(t *testing.T, suite string) lab.Options {
+func options(t *testing.T, engine string) lab.Options {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(plugin, "config.json")); err != nil {
 		t.Fatalf("no plugin to test: %v; run scripts/build-plugin --directory build/plugin", err)
 	}
 	opts := lab.Options{Kind: lab.Namespace, Plugin: plugin}
 	dockerd := exec.CommandContext(t.Context(), "dockerd", "--version")
-	switch suite {
+	switch engine {
 	case "machine":
 		opts.Compose = script(t, "compose")
 	default:
-		opts.Tree, opts.Compose = script(t, "tree", suite), script(t, "compose", suite)
+		opts.Tree, opts.Compose = script(t, "tree", engine), script(t, "compose", engine)
 		dockerd = exec.CommandContext(t.Context(), "chroot", opts.Tree, "dockerd", "--version")
 	}
 	version, err := dockerd.Output()
 	if err != nil {
 		t.Fatalf("%v: %v", dockerd.Args, err)
 	}
-	t.Logf("%s: %s", suite, version)
+	t.Logf("%s: %s", engine, version)
 	return opts
 }
 

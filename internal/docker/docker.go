@@ -33,10 +33,10 @@ var ErrConflict = errors.New("docker refuses in its present state")
 type Client struct {
 	host string
 
-	mu   sync.Mutex
-	cli  *client.Client // nil: to be made at the next call
-	open int            // connections, if host is a unix socket
-	path string         // that socket's, as the engine calls it; "" before the first connection
+	mu     sync.Mutex
+	cli    *client.Client // nil: to be made at the next call
+	open   int            // connections
+	server net.Addr       // of the last one, nil before the first
 }
 
 // New returns a client for host, such as "unix:///var/run/docker.sock" or
@@ -60,13 +60,11 @@ func (c *Client) dial() (*client.Client, error) {
 	if c.cli != nil {
 		return c.cli, nil
 	}
-	opts := []client.Opt{client.WithHost(c.host), client.WithAPIVersionNegotiation()}
+	dial := c.connect
 	if path, ok := strings.CutPrefix(c.host, "unix://"); ok {
-		opts = append(opts, client.WithDialContext(func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return c.connect(ctx, path)
-		}))
+		dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return c.connect(ctx, "unix", path) }
 	}
-	cli, err := client.NewClientWithOpts(opts...)
+	cli, err := client.NewClientWithOpts(client.WithHost(c.host), client.WithAPIVersionNegotiation(), client.WithDialContext(dial))
 	if err != nil {
 		return nil, fmt.Errorf("docker at %s: %w", c.host, err)
 	}

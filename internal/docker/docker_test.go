@@ -20,6 +20,11 @@ func api(t *testing.T, path string, answers map[string]http.HandlerFunc) (stop f
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serve(t, l, answers)
+}
+
+func serve(t *testing.T, l net.Listener, answers map[string]http.HandlerFunc) (stop func()) {
+	t.Helper()
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := r.URL.Path
 		if strings.HasPrefix(p, "/v1.") {

@@ -9,9 +9,20 @@ import (
 )
 
 func TestVisitors(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "d.sock")
-	api(t, path, map[string]http.HandlerFunc{"GET /networks": text(200, "[]")})
-	c := New("unix://" + path)
+	for network, addr := range map[string]string{"unix": filepath.Join(t.TempDir(), "d.sock"), "tcp": "127.0.0.1:0"} {
+		t.Run(network, func(t *testing.T) {
+			l, err := net.Listen(network, addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			serve(t, l, map[string]http.HandlerFunc{"GET /networks": text(200, "[]")})
+			visit(t, network, l.Addr().String())
+		})
+	}
+}
+
+func visit(t *testing.T, network, addr string) {
+	c := New(network + "://" + addr)
 	if n := c.Visitors(); n != 0 {
 		t.Fatalf("%d visitors before the first connection", n)
 	}
@@ -25,7 +36,7 @@ func TestVisitors(t *testing.T) {
 	if n := c.Visitors(); n != 0 {
 		t.Errorf("%d visitors, and there is this client alone", n)
 	}
-	guest, err := net.Dial("unix", path)
+	guest, err := net.Dial(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +65,19 @@ func TestConnections(t *testing.T) {
 00000000fb182a75: 00000003 00000000 00000000 0001 03 19735014
 `
 	if n := connections(list, "/var/run/docker.sock"); n != 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestTCPConnections(t *testing.T) {
+	const list = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000:0947 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 19 1 0 100 0 0 10 0
+   1: 010200C0:0947 020200C0:B5B4 01 00000000:00000000 00:00000000 00000000     0        0 20 1 0 20 4 30 10 -1
+   2: 010200C0:0947 020200C0:B5B6 06 00000000:00000000 03:00000D30 00000000     0        0 0 3 0
+   3: 010200C0:B5B8 020200C0:0947 01 00000000:00000000 00:00000000 00000000     0        0 21 1 0 20 4 30 10 -1
+   4: 0000000000000000FFFF0000010200C0:0948 0000000000000000FFFF0000020200C0:B5BA 01 00000000:00000000 00:00000000 00000000     0        0 22 1 0 20 4 30 10 -1
+`
+	if n := tcpConnections(list, apiPorts); n != 2 {
 		t.Errorf("%d connections", n)
 	}
 }

@@ -70,7 +70,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(doctor.Problems("agent", "", a.refusedHosts())...)
 	add(doctor.Problems("hosts", "", differences(nodes, a.cfg.VXLANPort))...)
 	add((<-host).Judge()...)
-	add(doctor.Problems("switch", "", a.vswitch.problems())...)
+	add(doctor.Problems("switch", "", a.vswitch.problems(ctx))...)
 	add(doctor.Problems("ports", "", a.driverProblems(ctx))...)
 	add(reached...)
 	links, _ := link.List("gv") // none to be had, none to complain of

@@ -64,7 +64,7 @@ func newVSwitch(ctx context.Context, cfg config.Config, log *slog.Logger) (*vswi
 		}
 		v.embedded = &ovs.Embedded{
 			RunDir: filepath.Join(cfg.Run, "ovs"), StateDir: stateDir, Datapath: datapath,
-			UserspaceTSO: major > 3 || major == 3 && minor >= 5, Log: log,
+			UserspaceTSO: major > 3 || major == 3 && minor >= 5, Host: ovs.NewInstance(ovs.DefaultSocket), Log: log,
 		}
 		instance = v.embedded.Instance()
 	}
@@ -250,7 +250,13 @@ func (v *vswitch) flows(ctx context.Context) ([]api.Flow, error) {
 }
 
 // problems says what keeps the switch from being as it should be.
-func (v *vswitch) problems() (list []api.Problem) {
+func (v *vswitch) problems(ctx context.Context) (list []api.Problem) {
+	if v.embedded != nil {
+		var rival *ovs.RivalError
+		if errors.As(v.embedded.Rival(ctx), &rival) {
+			list = append(list, api.Problem{What: "the switch: " + rival.Error(), Do: "set GRAPEVINE_OVS=host: the bridges of both are then that Open vSwitch's"})
+		}
+	}
 	for _, err := range v.overlay.Problems() {
 		list = append(list, api.Problem{What: "the switch: " + err.Error(), Do: "the agent goes on trying; its log says more"})
 	}

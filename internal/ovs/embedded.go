@@ -24,7 +24,10 @@ type Embedded struct {
 	// UserspaceTSO turns on segmentation offload in the userspace datapath, which
 	// Open vSwitch 3.5 does for the devices used here. Read by ovs-vswitchd at its start.
 	UserspaceTSO bool
-	Log          *slog.Logger // nil: slog.Default()
+	// Host is the host's own Open vSwitch, which may run or not; nil: there can be none.
+	// As long as it has bridges in the same datapath, ovs-vswitchd is not started.
+	Host *Instance
+	Log  *slog.Logger // nil: slog.Default()
 
 	restored atomic.Bool // ovs-vswitchd of the kernel datapath has been told that flows are in place
 }
@@ -175,6 +178,9 @@ func (e *Embedded) prepareDB(ctx context.Context) error {
 // prepareSwitch waits for the database and writes what ovs-vswitchd reads only at
 // its start.
 func (e *Embedded) prepareSwitch(ctx context.Context) error {
+	if err := e.Rival(ctx); err != nil {
+		return err
+	}
 	i := e.Instance()
 	for n := 0; ; n++ {
 		err := i.Ping(ctx)

@@ -363,3 +363,44 @@ func TestWatch(t *testing.T) {
 	})
 	seen("a flow in the new switch", flow)
 }
+
+// TestRival: beside another Open vSwitch that has bridges in the same datapath
+// ovs-vswitchd is not started; it is once they are gone.
+func TestRival(t *testing.T) {
+	host, own := ovstest.Start(t)
+	if err := own.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	e := &ovs.Embedded{RunDir: dir, StateDir: dir, Datapath: ovs.Userspace, Host: host.Instance()}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	ovstest.Eventually(t, 10*time.Second, func() error { return e.Instance().Ping(t.Context()) })
+	var rival *ovs.RivalError
+	if err := e.Rival(t.Context()); !errors.As(err, &rival) || len(rival.Bridges) != 1 || rival.Bridges[0] != own.Name {
+		t.Errorf("beside a bridge: %v", err)
+	}
+	if n := pid(t, e, "ovs-vswitchd"); n != 0 {
+		t.Error("ovs-vswitchd was started beside another one that has the datapath")
+	}
+	kernel := &ovs.Embedded{Datapath: ovs.Kernel, Host: e.Host}
+	if err := kernel.Rival(t.Context()); err != nil {
+		t.Errorf("in the other datapath: %v", err)
+	}
+	if err := own.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := &ovs.Bridge{Instance: e.Instance(), Name: "second", Datapath: ovs.Userspace}
+	ovstest.Eventually(t, 10*time.Second, func() error { return b.Ensure(t.Context()) })
+	if err := e.Rival(t.Context()); err != nil {
+		t.Errorf("beside no bridge: %v", err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := e.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,7 +4,9 @@ package plugin
 import (
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
@@ -27,5 +29,11 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	scenario.Run(t, lab.Options{Kind: lab.Namespace, Plugin: directory, Tree: *tree}, files...)
+	script := exec.CommandContext(t.Context(), "../../scripts/compose")
+	script.Stderr = os.Stderr
+	compose, err := script.Output()
+	if err != nil {
+		t.Fatalf("scripts/compose: %v", err)
+	}
+	scenario.Run(t, lab.Options{Kind: lab.Namespace, Plugin: directory, Tree: *tree, Compose: strings.TrimSpace(string(compose))}, files...)
 }

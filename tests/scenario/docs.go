@@ -6,23 +6,31 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
 
-// DocBlock is a block of commands in a document.
+// DocBlock is a block of a document that is to be used: commands, or a file.
 type DocBlock struct {
 	Section string
 	// On is the host that the block is for ("" for that of the scenario), and Needs what
 	// a lab has not, for which it is not run: from "```sh host2" and "```sh needs-systemd".
 	On, Needs string
-	Text      string
-	Line      int
+	// File is where the text is put, if it is no commands: from "```yaml /srv/app/net.yaml".
+	File string
+	Text string
+	Line int
 }
 
-// DocBlocks finds the blocks of shell commands in a Markdown text: those that begin
-// with ```sh. The section is the last heading's text.
+// everyHost is the host of a block that is for all: "```sh every-host".
+const everyHost = "every-host"
+
+// DocBlocks finds the blocks of a Markdown text that begin with ```sh, or name a file.
+// The section is the last heading's text.
 func DocBlocks(markdown string) (blocks []DocBlock) {
 	section, n := "", 0
 	var open *DocBlock
@@ -39,17 +47,9 @@ func DocBlocks(markdown string) (blocks []DocBlock) {
 			fenced, open = false, nil
 		case isFence:
 			fenced = true
-			words := strings.Fields(fence)
-			if len(words) == 0 || words[0] != "sh" {
-				continue
-			}
-			open = &DocBlock{Section: section, Line: n}
-			for _, w := range words[1:] {
-				if strings.HasPrefix(w, "needs-") {
-					open.Needs = w
-				} else {
-					open.On = w
-				}
+			if b := blockOf(strings.Fields(fence)); b != nil {
+				open = b
+				open.Section, open.Line = section, n
 			}
 		case open != nil:
 			open.Text += line
@@ -60,11 +60,33 @@ func DocBlocks(markdown string) (blocks []DocBlock) {
 	return blocks
 }
 
-// docs HOST FILE SECTION [OLD=NEW]...: run the commands of a section of a document, in
-// the lab's shared directory, with the texts that stand for the reader's own replaced.
+// blockOf reads the words behind a fence; nil: the block is only to be read.
+func blockOf(words []string) *DocBlock {
+	switch {
+	case len(words) == 0:
+		return nil
+	case len(words) == 2 && strings.HasPrefix(words[1], "/"):
+		return &DocBlock{File: words[1]}
+	case words[0] != "sh":
+		return nil
+	}
+	b := &DocBlock{}
+	for _, w := range words[1:] {
+		if strings.HasPrefix(w, "needs-") {
+			b.Needs = w
+		} else {
+			b.On = w
+		}
+	}
+	return b
+}
+
+// docs HOST FILE SECTION[#N] [OLD=NEW]...: run the commands of a section of a document, or
+// of its N-th block, in the lab's shared directory, with the texts that stand for the
+// reader's own replaced; write the files that it has.
 func docs(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 3 {
-		return "", usageError("usage: docs HOST FILE SECTION [OLD=NEW]...")
+		return "", usageError("usage: docs HOST FILE SECTION[#N] [OLD=NEW]...")
 	}
 	root, err := lab.ModuleRoot()
 	if err != nil {
@@ -74,17 +96,21 @@ func docs(ctx context.Context, s *state, args []string) (string, error) {
 	if err != nil {
 		return "", usageError(err.Error())
 	}
+	blocks := DocBlocks(string(text))
+	section, number, one := strings.Cut(args[2], "#")
+	blocks = slices.DeleteFunc(blocks, func(b DocBlock) bool { return b.Section != section })
+	if one {
+		if n, err := strconv.Atoi(number); err == nil && 0 < n && n <= len(blocks) {
+			blocks = blocks[n-1 : n]
+		} else {
+			blocks = nil
+		}
+	}
+	if len(blocks) == 0 {
+		return "", usageError(fmt.Sprintf("%s has no such block under %q", args[1], args[2]))
+	}
 	var said strings.Builder
-	found := false
-	for _, b := range DocBlocks(string(text)) {
-		if b.Section != args[2] {
-			continue
-		}
-		found = true
-		if b.Needs != "" {
-			fmt.Fprintf(&said, "# not run, since it %s:\n%s", b.Needs, b.Text)
-			continue
-		}
+	for _, b := range blocks {
 		for _, pair := range args[3:] {
 			was, is, ok := strings.Cut(pair, "=")
 			if !ok {
@@ -92,25 +118,45 @@ func docs(ctx context.Context, s *state, args []string) (string, error) {
 			}
 			b.Text = strings.ReplaceAll(b.Text, was, is)
 		}
-		on := args[0]
-		if b.On != "" {
-			on = b.On
-		}
-		out, err := s.shell(ctx, on, b.Text)
+		out, err := s.doc(ctx, args[0], b)
 		said.WriteString(out)
 		if err != nil {
 			return said.String(), fmt.Errorf("%s, line %d: %w", args[1], b.Line, err)
 		}
 	}
-	if !found {
-		return "", usageError(fmt.Sprintf("%s has no ```sh under %q", args[1], args[2]))
-	}
 	return said.String(), nil
 }
 
+// doc does what a block says, on the host unless it is for another one or for all.
+func (s *state) doc(ctx context.Context, host string, b DocBlock) (said string, err error) {
+	switch {
+	case b.Needs != "":
+		return fmt.Sprintf("# not run, since it %s:\n%s", b.Needs, b.Text), nil
+	case b.File != "":
+		h, err := s.host(host)
+		if err != nil {
+			return "", err
+		}
+		return h.ExecInput(ctx, []byte(b.Text), "sh", "-c", `mkdir -p "$(dirname "$1")" && cat > "$1"`, "doc", b.File)
+	case b.On == everyHost:
+		var mu sync.Mutex
+		err = s.lab.Each(func(h *lab.Host) error {
+			out, err := s.shell(ctx, h.Name, b.Text)
+			mu.Lock()
+			defer mu.Unlock()
+			said += out
+			return err
+		})
+		return said, err
+	case b.On != "":
+		host = b.On
+	}
+	return s.shell(ctx, host, b.Text)
+}
+
 // shell runs a script that ends at its first error.
-func (s *state) shell(ctx context.Context, host, script string) (string, error) {
-	return s.onHost(ctx, host, []string{"sh", "-c", "cd /lab && set -ex\n" + script})
+func (s *state) shell(ctx context.Context, host, text string) (string, error) {
+	return s.onHost(ctx, host, []string{"sh", "-c", "cd /lab && set -ex\n" + text})
 }
 
 // runsOn is a command that does not end by itself.

@@ -58,10 +58,11 @@ type Agent struct {
 	managed string                       // the ID by which Docker knows this agent as a managed plugin, or ""
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
-	stopWork context.CancelFunc
-	stopped  chan struct{}
-	left     latch
-	unproven atomic.Bool // restored from a backup, and not sure yet that nothing is missing
+	stopWork  context.CancelFunc
+	stopped   chan struct{}
+	left      latch
+	unproven  atomic.Bool // restored from a backup, and not sure yet that nothing is missing
+	elsewhere atomic.Bool // not where its Node record says, and not sure yet that nobody else is there
 }
 
 // GCPercent is how much garbage the agent lets come together, in percent of what is in
@@ -129,6 +130,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"broadcast":  a.broadcast,
 		"keys":       a.catchUpKeys,
 		"restored":   a.proveRestored,
+		"moved":      a.proveMoved,
 		"membership": a.membership,
 		"ipam":       a.alloc.Run,
 		"switch":     a.vswitch.run,
@@ -136,7 +138,10 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"underlay":   a.watchUnderlay,
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,
-		"plugin":     func(ctx context.Context) error { return a.plugin.Serve(ctx, calls) },
+		"plugin": func(ctx context.Context) error {
+			a.waitMoved(ctx)
+			return a.plugin.Serve(ctx, calls)
+		},
 	} {
 		tasks.Go(func() error {
 			if err := run(ctx); err != nil {

@@ -90,7 +90,7 @@ func (h *host) run() *host { return h.start(h.alloc.Run) }
 func (h *host) start(more ...func(context.Context) error) *host {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	tasks, ctx := errgroup.WithContext(ctx)
-	for _, f := range append(more, h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.catchUpKeys, h.proveRestored) {
+	for _, f := range append(more, h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.catchUpKeys, h.proveRestored, h.proveMoved) {
 		tasks.Go(func() error { return f(ctx) })
 	}
 	stopped := false

@@ -14,7 +14,14 @@ import (
 // counter of its writes, 8 bytes.
 const methodRecall = "agent.recall"
 
-var errUnproven = errors.New("its state is from a backup, and not every host has said yet that nothing is missing in it")
+var (
+	errUnproven  = errors.New("its state is from a backup, and not every host has said yet that nothing is missing in it")
+	errElsewhere = errors.New("it has another address than before, and is not sure yet that it is not a copy of a host that is still there")
+)
+
+// movePatience is how long a host at a new address looks for one of the others, which would
+// know of a host that has this ID and is still at the old address.
+const movePatience = 3 * time.Second
 
 // halt says why this host must hand out nothing at present: what it takes for its
 // own may be another one's.
@@ -25,8 +32,16 @@ func (a *Agent) halt() error {
 	if at, ok := a.gossip.Clone(); ok {
 		return fmt.Errorf("a host at %s has this host's ID %s", at, a.id.Node)
 	}
-	if a.unproven.Load() {
+	return a.doubt()
+}
+
+// doubt says why this host may not be the one that its state is of, nil if it is.
+func (a *Agent) doubt() error {
+	switch {
+	case a.unproven.Load():
 		return errUnproven
+	case a.elsewhere.Load():
+		return errElsewhere
 	}
 	return nil
 }
@@ -34,15 +49,15 @@ func (a *Agent) halt() error {
 // gate says why this host must write no records: what it writes would have the
 // versions of writes that it may have forgotten.
 func (a *Agent) gate() error {
-	if a.unproven.Load() {
-		return fmt.Errorf("%w: wait until `grapevine status` says that all is well", errUnproven)
+	if err := a.doubt(); err != nil {
+		return fmt.Errorf("%w: wait until `grapevine status` says that all is well", err)
 	}
 	return nil
 }
 
 // waitProven returns when this host may write, and false if ctx ends first.
 func (a *Agent) waitProven(ctx context.Context) bool {
-	for a.unproven.Load() {
+	for a.doubt() != nil {
 		select {
 		case <-ctx.Done():
 			return false
@@ -50,6 +65,37 @@ func (a *Agent) waitProven(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// proveMoved finds out, for a host whose address is not that of its Node record, whether it
+// has moved or is a copy: then what it writes would draw the other one's traffic here. The
+// first host that it meets knows. Where there is none, it goes on.
+func (a *Agent) proveMoved(ctx context.Context) error {
+	const look = 50 * time.Millisecond
+	end := time.Now().Add(movePatience)
+	for met := false; a.elsewhere.Load(); {
+		_, cloned := a.gossip.Clone()
+		if !cloned && (met || !a.hadPeers() || time.Now().After(end)) {
+			a.elsewhere.Store(false)
+		}
+		met = len(a.gossip.Alive()) > 0 // and one more look, since it tells all that it knows one by one
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(look):
+		}
+	}
+	return nil
+}
+
+// waitMoved lets Docker's calls wait until proveMoved knows, rather than fail for it.
+func (a *Agent) waitMoved(ctx context.Context) {
+	for end := time.Now().Add(movePatience); a.elsewhere.Load() && time.Now().Before(end) && ctx.Err() == nil; {
+		if _, cloned := a.gossip.Clone(); cloned {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // recall answers methodRecall.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,13 +42,26 @@ func TestClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	two = newHost(t, 2, dir, 1, 2).run()
-	eventually(t, "host2 is back", func() bool { return len(one.gossip.Alive()) == 1 && len(two.gossip.Alive()) == 1 })
+	vtep := func() netip.Addr {
+		n, _ := cluster.Get[cluster.Node](one.replica.Snapshot(), two.id.Node)
+		return n.VTEP
+	}
+	eventually(t, "host2 is back", func() bool {
+		return len(one.gossip.Alive()) == 1 && len(two.gossip.Alive()) == 1 && vtep() == two.underlay.Addr
+	})
 	clone := newHost(t, 3, filepath.Join(copied, "state"), 1, 2).run()
 	for _, h := range []*host{two, clone} {
 		eventually(t, "both know", func() bool { return h.halt() != nil && h.whats() != "" })
 		if _, err := h.alloc.VNID(ctx); err == nil || !strings.Contains(err.Error(), "hands out no addresses") {
 			t.Errorf("a doubled host hands out a VNID: %v", err)
 		}
+	}
+	// What is for the original does not go to its copy.
+	if vtep() != two.underlay.Addr {
+		t.Errorf("host1 takes %v for the VTEP of host2, which is %v", vtep(), two.underlay.Addr)
+	}
+	if _, err := clone.replica.Update(func(tx *replica.Tx) error { return tx.Put(cluster.Network{Name: "x"}) }); !errors.Is(err, errElsewhere) {
+		t.Errorf("the copy writes: %v", err)
 	}
 	eventually(t, "the other host names them", func() bool {
 		return strings.Contains(strings.Join(one.gossip.Problems(), "\n"), "same node ID "+two.id.Node)

@@ -179,6 +179,8 @@ func (a *Agent) openGossip() (err error) {
 	if err != nil {
 		return err
 	}
+	was, described := cluster.Get[cluster.Node](a.replica.Snapshot(), a.id.Node)
+	a.elsewhere.Store(described && was.Gossip != a.gossip.Addr())
 	a.prober = prober
 	for method, handler := range prober.Methods() {
 		a.gossip.Handle(method, handler)

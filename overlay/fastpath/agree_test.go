@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,11 +28,11 @@ import (
 
 // TestAgree: of random packets in random clusters, whatever the programs would carry
 // Open vSwitch would have sent to the same place with the same headers (its verdict by
-// ofproto/trace, theirs by BPF_PROG_TEST_RUN); and what Contents.Verdict says of a
-// sound packet is what the programs do.
+// ofproto/trace, theirs by BPF_PROG_TEST_RUN); what Contents.Verdict says of a sound
+// packet is what the programs do; and what they would carry but for its size they answer.
 func TestAgree(t *testing.T) {
 	w := newJudges(t)
-	carried, all := 0, 0
+	carried, answered, all := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		contents := Compile(in, w.device)
@@ -39,9 +40,9 @@ func TestAgree(t *testing.T) {
 		for range 40 {
 			p := packets(in, w.device).Draw(t, "packet")
 			frame, sound := w.frame(t, p)
-			got, out := w.program(t, p, frame)
-			if want := contents.Verdict(p); sound && got != want {
-				t.Fatalf("%v: the program says %+v, Contents.Verdict %+v", p, got, want)
+			got, mtu, out := w.program(t, p, frame)
+			if want, wantMTU := w.expected(contents, p, frame); sound && (got != want || mtu != wantMTU) {
+				t.Fatalf("%v:\n%x\nthe program says %+v, MTU %d; it should %+v, MTU %d", p, frame, got, mtu, want, wantMTU)
 			}
 			all++
 			if got == (Verdict{}) {
@@ -50,13 +51,26 @@ func TestAgree(t *testing.T) {
 				}
 				continue
 			}
-			carried++
 			tally, err := w.tables.tally()
 			must(t, err)
-			if !bytes.Equal(frame[12:], out[12:]) {
+			want, trace := w.ovs(t, in, p, frame)
+			if mtu != 0 {
+				answered++
+				if limit := w.mtu(want); mtu != limit {
+					t.Fatalf("%v:\n%x\nis answered with MTU %d, Open vSwitch says %+v of MTU %d\n%s", p, frame, mtu, want, limit, trace)
+				}
+				p.Src, p.Dst = addresses(frame) // a bit of them may be another
+				from := p.Dst
+				if router := contents.Locals[p.Src].Router; !p.From.IsValid() && router.IsValid() {
+					from = router
+				}
+				if err := wrongAnswer(frame, out, p, from, mtu); err != nil {
+					t.Fatalf("%v:\n%x\nis answered with\n%x\n%v", p, frame, out, err)
+				}
+				want = answerTo(contents, p)
+			} else if carried++; !bytes.Equal(frame[12:], out[12:]) {
 				t.Fatalf("%v: more than MAC addresses is changed", p)
 			}
-			want, trace := w.ovs(t, in, p, frame)
 			if got != want {
 				t.Fatalf("%v:\n%x\nthe program says %+v, Open vSwitch %+v\n%s", p, frame, got, want, trace)
 			}
@@ -66,9 +80,9 @@ func TestAgree(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("%d of %d packets were carried", carried, all)
-	if carried < all/20 {
-		t.Errorf("%d of %d packets were carried: the test shows little", carried, all)
+	t.Logf("%d of %d packets were carried, %d answered", carried, all, answered)
+	if carried < all/20 || answered < all/400 {
+		t.Errorf("%d of %d packets were carried, %d answered: the test shows little", carried, all, answered)
 	}
 }
 
@@ -100,6 +114,7 @@ func newJudges(t *testing.T) *judges {
 		l, err := netlink.LinkByName(name)
 		must(t, err)
 		must(t, netlink.LinkSetUp(l))
+		must(t, netlink.LinkSetMTU(l, mtus[e]))
 		peer, err := netlink.LinkByName("peer-" + e)
 		must(t, err)
 		must(t, netlink.LinkSetUp(peer))
@@ -197,8 +212,103 @@ func (w *judges) counted(t *rapid.T, tally pipeline.Tally, trace string, bytes i
 	w.before = after
 }
 
-// program asks the program what it would do.
-func (w *judges) program(t *rapid.T, p Packet, frame []byte) (Verdict, []byte) {
+// mtus are those of the endpoints' devices; the tunnel has that of a's. That of c is too little for
+// an answer over IPv6.
+var mtus = map[string]int{"a": 1400, "b": 1300, "c": 600, "d": 1500}
+
+// mtu is that of the device that a packet is sent to.
+func (w *judges) mtu(v Verdict) int {
+	for e, ifindex := range w.device {
+		if ifindex == v.Ifindex {
+			return mtus[e]
+		}
+	}
+	return mtus["a"]
+}
+
+// expected is what is to become of a sound packet: the Verdict, or that of the answer to
+// it, with the MTU.
+func (w *judges) expected(c Contents, p Packet, frame []byte) (Verdict, int) {
+	v := c.Verdict(p)
+	mtu := w.mtu(v)
+	if v == (Verdict{}) || len(frame)-14 <= mtu {
+		return v, 0
+	}
+	least, size, echo := 576, int(binary.BigEndian.Uint16(frame[16:])), frame[23] != 1 || frame[34] == 8
+	if p.Src.Is6() {
+		least, size, echo = 1280, 40+int(binary.BigEndian.Uint16(frame[18:])), frame[20] != 58 || frame[54] >= 128
+	}
+	if mtu < least || size <= mtu || !echo || frame[0]&1 == 1 {
+		return Verdict{}, 0
+	}
+	return answerTo(c, p), mtu
+}
+
+// answerTo is where the answer to a packet goes.
+func answerTo(c Contents, p Packet) Verdict {
+	if p.From.IsValid() {
+		return Verdict{VTEP: p.From, VNID: c.Locals[p.Dst].VNID}
+	}
+	return Verdict{Ifindex: p.Ifindex, MAC: p.MAC}
+}
+
+func addresses(frame []byte) (src, dst netip.Addr) {
+	if frame[12] == 8 {
+		return netip.AddrFrom4([4]byte(frame[26:])), netip.AddrFrom4([4]byte(frame[30:]))
+	}
+	return netip.AddrFrom16([16]byte(frame[22:])), netip.AddrFrom16([16]byte(frame[38:]))
+}
+
+// wrongAnswer says what is wrong with the answer to a frame that is too big, or with there being one.
+func wrongAnswer(frame, out []byte, p Packet, from netip.Addr, mtu int) error {
+	ip, old := out[14:], frame[14:]
+	sum := func(b ...[]byte) (n uint32) { // RFC 1071; 0: right
+		all := bytes.Join(b, nil)
+		for i := 0; i < len(all); i += 2 {
+			n += uint32(binary.BigEndian.Uint16(all[i:]))
+		}
+		for n > 0xffff {
+			n = n>>16 + n&0xffff
+		}
+		return n ^ 0xffff
+	}
+	if frame[0]&1 == 1 || !bytes.Equal(out[12:14], frame[12:14]) {
+		return errors.New("Ethernet")
+	}
+	if p.Src.Is4() {
+		fragment := binary.BigEndian.Uint16(old[6:])&0x1fff != 0
+		info := old[9] != 1 || old[20] == 0 || old[20] == 8 || old[20] == 13 || old[20] == 14
+		switch src, dst := from.As4(), p.Src.As4(); {
+		case fragment || !info || int(binary.BigEndian.Uint16(old[2:])) <= mtu:
+			return errors.New("it must not be answered")
+		case len(ip) != 576 || ip[0] != 0x45 || binary.BigEndian.Uint16(ip[2:]) != 576 || ip[9] != 1 || ip[8] == 0 || sum(ip[:20]) != 0:
+			return errors.New("IP header")
+		case !bytes.Equal(ip[12:20], slices.Concat(src[:], dst[:])):
+			return errors.New("addresses")
+		case ip[20] != 3 || ip[21] != 4 || int(binary.BigEndian.Uint32(ip[24:])) != mtu || sum(ip[20:]) != 0:
+			return errors.New("ICMP header")
+		case !bytes.Equal(ip[28:], old[:548]):
+			return errors.New("quotation")
+		}
+		return nil
+	}
+	switch src, dst := from.As16(), p.Src.As16(); {
+	case old[6] == 58 && old[40] < 128 || 40+int(binary.BigEndian.Uint16(old[4:])) <= mtu:
+		return errors.New("it must not be answered")
+	case len(ip) != 1280 || ip[0] != 0x60 || binary.BigEndian.Uint16(ip[4:]) != 1240 || ip[6] != 58 || ip[7] == 0:
+		return errors.New("IPv6 header")
+	case !bytes.Equal(ip[8:40], slices.Concat(src[:], dst[:])):
+		return errors.New("addresses")
+	case ip[40] != 2 || ip[41] != 0 || int(binary.BigEndian.Uint32(ip[44:])) != mtu || sum(ip[8:], []byte{0, 58}, ip[4:6]) != 0:
+		return errors.New("ICMPv6 header")
+	case !bytes.Equal(ip[48:], old[:1232]):
+		return errors.New("quotation")
+	}
+	return nil
+}
+
+// program asks the program what it would do. The MTU is not 0 if that is to answer.
+func (w *judges) program(t *rapid.T, p Packet, frame []byte) (Verdict, int, []byte) {
 	var skb [48]uint32 // struct __sk_buff
 	prog := w.objs.GvEndpoint
 	const ifindex, cb = 10, 12
@@ -215,12 +325,12 @@ func (w *judges) program(t *rapid.T, p Packet, frame []byte) (Verdict, []byte) {
 	run := &ebpf.RunOptions{Data: frame, DataOut: out, Context: skb}
 	ret, err := prog.Run(run)
 	if errors.Is(err, unix.EINVAL) && len(frame) < 14+40 {
-		return Verdict{}, frame // newer kernels do not even try a cut IP header
+		return Verdict{}, 0, frame // newer kernels do not even try a cut IP header
 	}
 	must(t, err)
 	const goOn, redirect = ^uint32(0), 7
 	if ret == goOn {
-		return Verdict{}, run.DataOut
+		return Verdict{}, 0, run.DataOut
 	}
 	if ret != redirect {
 		t.Fatalf("%v: the program says %d", p, ret)
@@ -229,12 +339,13 @@ func (w *judges) program(t *rapid.T, p Packet, frame []byte) (Verdict, []byte) {
 		Ifindex uint32
 		VTEP    address
 		VNID    uint32
+		MTU     uint32
 	}
 	must(t, w.objs.GvVerdict.Lookup(uint32(0), &raw))
 	if raw.VTEP != (address{}) {
-		return Verdict{VTEP: netip.AddrFrom16(raw.VTEP).Unmap(), VNID: raw.VNID}, run.DataOut
+		return Verdict{VTEP: raw.VTEP.addr(), VNID: raw.VNID}, int(raw.MTU), run.DataOut
 	}
-	return Verdict{Ifindex: raw.Ifindex, MAC: [6]byte(run.DataOut)}, run.DataOut
+	return Verdict{Ifindex: raw.Ifindex, MAC: [6]byte(run.DataOut)}, int(raw.MTU), run.DataOut
 }
 
 var (
@@ -349,7 +460,7 @@ func (w *judges) frame(t *rapid.T, p Packet) (frame []byte, sound bool) {
 		frame[14] = frame[14]&0xf | byte(rapid.IntRange(0, 15).Draw(t, "version"))<<4
 		return frame, false
 	case "padded":
-		return append(frame, make([]byte, rapid.IntRange(1, 30).Draw(t, "padding"))...), payload.plain
+		return append(frame, make([]byte, rapid.SampledFrom([]int{1, 30, 100}).Draw(t, "padding"))...), payload.plain
 	case "fragment":
 		if p.Src.Is4() {
 			binary.BigEndian.PutUint16(frame[20:], uint16(rapid.IntRange(0, 65535).Draw(t, "fragment")))
@@ -371,7 +482,13 @@ type segment struct {
 
 func transport(t *rapid.T, four bool) segment {
 	s := segment{plain: true, bytes: make([]byte, 40)}
-	kinds := []string{"tcp", "udp", "echo"}
+	if rapid.Bool().Draw(t, "large") {
+		s.bytes = make([]byte, rapid.SampledFrom([]int{580, 1260, 1280, 1360, 1380}).Draw(t, "about")+rapid.IntRange(-2, 60).Draw(t, "more"))
+		for i := range s.bytes[8:] {
+			s.bytes[8+i] = byte(i * i)
+		}
+	}
+	kinds := []string{"tcp", "udp", "echo", "error"}
 	if !four {
 		kinds = append(kinds, "neighbour", "extension", "fragment")
 	}
@@ -382,11 +499,16 @@ func transport(t *rapid.T, four bool) segment {
 		s.protocol = 17
 		port := rapid.SampledFrom([]uint16{53, 4789, 8080}).Draw(t, "port")
 		binary.BigEndian.PutUint16(s.bytes[2:], port)
-		binary.BigEndian.PutUint16(s.bytes[4:], 40)
+		binary.BigEndian.PutUint16(s.bytes[4:], uint16(len(s.bytes)))
 	case "echo":
 		s.protocol, s.bytes[0] = 1, 8
 		if !four {
 			s.protocol, s.bytes[0] = 58, 128
+		}
+	case "error":
+		s.protocol, s.bytes[0] = 1, rapid.SampledFrom([]byte{3, 4, 5, 11, 12}).Draw(t, "type")
+		if !four {
+			s.protocol, s.bytes[0] = 58, byte(rapid.IntRange(1, 4).Draw(t, "type"))
 		}
 	case "neighbour":
 		s.protocol, s.bytes[0], s.plain = 58, byte(rapid.IntRange(133, 137).Draw(t, "type")), false

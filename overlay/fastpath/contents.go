@@ -13,6 +13,9 @@ type Local struct {
 	Ifindex uint32  // the host's end of the container's veth
 	MAC     [6]byte // the container's
 	VNID    uint32
+	// Router is the gateway of the address, which tells the container what is too big;
+	// invalid: the destination does.
+	Router netip.Addr
 }
 
 // Range is what the programs know of a range of addresses that is not this host's.
@@ -30,11 +33,11 @@ type Contents struct {
 	Ranges map[netip.Prefix]Range
 }
 
-// never are destinations that the switch looks at before any range.
-var never = append([]netip.Prefix{
+// never are destinations that the switch looks at before any range, or only with the source.
+var never = slices.Concat([]netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"), netip.MustParsePrefix("ff00::/8"),
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
-}, pipeline.HostRanges...)
+}, pipeline.HostRanges, pipeline.LinkLocalRanges)
 
 // Compile says what the programs may carry of what in's flows would. Devices has the
 // index of the host's end of each endpoint's veth; endpoints that are not in it, and
@@ -45,13 +48,26 @@ func Compile(in pipeline.Input, devices map[string]uint32) Contents {
 
 func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local {
 	locals := map[netip.Addr]Local{}
+	gateways := map[uint32][]pipeline.Subnet{} // by the VNIDs of ports
+	for _, p := range in.Ports {
+		gateways[p.VNID] = nil
+	}
+	for _, s := range in.Subnets {
+		if others, here := gateways[s.VNID]; here && s.Gateway.IsValid() {
+			gateways[s.VNID] = append(others, s)
+		}
+	}
 	for _, p := range in.Ports {
 		l := Local{}
 		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && p.Plain {
 			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID}
 		}
 		for _, a := range p.Addrs {
-			locals[a] = l
+			locals[a] = Local{}
+			if l.Ifindex != 0 && !a.IsLinkLocalUnicast() { // a subnet may be of such
+				l.Router = router(gateways[p.VNID], a)
+				locals[a] = l
+			}
 		}
 	}
 	return locals
@@ -102,6 +118,17 @@ func routed(in pipeline.Input) pipeline.Input {
 func sameRanges(a, b pipeline.Input) bool {
 	return a.TunnelPort == b.TunnelPort && slices.Equal(a.Subnets, b.Subnets) && slices.Equal(a.Routes, b.Routes) &&
 		slices.EqualFunc(a.VTEPs, b.VTEPs, func(v, o pipeline.VTEP) bool { return v.Addr == o.Addr })
+}
+
+// router is the gateway of an address: of the longest subnet that it is in.
+func router(subnets []pipeline.Subnet, a netip.Addr) (gateway netip.Addr) {
+	longest := -1
+	for _, s := range subnets {
+		if s.Prefix.Contains(a) && s.Prefix.Bits() > longest {
+			longest, gateway = s.Prefix.Bits(), s.Gateway
+		}
+	}
+	return gateway
 }
 
 // Between is the step from have to want: what is the same in both is carried on, all

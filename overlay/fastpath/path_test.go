@@ -2,6 +2,8 @@ package fastpath
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -250,24 +252,98 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// What the tunnel cannot take goes on to the switch, in one piece or not.
+// The sender of what the tunnel, or the container at the other end, cannot take is told
+// so, and what it sends then gets through, in one piece or not.
 func TestTooBig(t *testing.T) {
-	a, _ := twoHosts(t)
-	a.Do(func() { must(t, link.SetMTU("gvvxlan", mtu-100)) })
-	if n := a.ping("10.128.1.7", mtu-28-100); n != 5 {
-		t.Errorf("%d of 5 pings that just fit were answered", n)
+	const less = mtu - 100
+	a, b := twoHosts(t)
+	a.in.Subnets[0].Gateway = addrs("10.128.3.1")[0]
+	a.apply()
+	// What comes to b with a sum that is still to be made leaves it, as an answer, by a NIC that makes none.
+	b.Do(func() { must(t, link.SetFeatures("eth0", map[string]bool{"tx-checksum-ip-generic": false})) })
+	said := func(args ...string) (out string) {
+		a.container.Do(func() {
+			must(t, exec.Command("ip", "route", "flush", "cache").Run())
+			text, _ := exec.Command("ping", append(args, "-c", "3", "-i", "0.05", "-W", "1", "10.128.1.7")...).CombinedOutput()
+			out = string(text)
+		})
+		return out
 	}
-	before, err := a.path.Tally()
-	must(t, err)
-	if n := a.ping("10.128.1.7", mtu-28-99); n != 0 {
-		t.Errorf("%d pings that are too big were carried", n)
-	}
-	after, err := a.path.Tally()
-	must(t, err)
-	if who := netip.MustParseAddr("10.128.0.7"); before.From[who] != after.From[who] {
-		t.Error("what goes on is counted")
+	for _, at := range []struct{ what, from string }{{"the tunnel", "10.128.3.1"}, {"the other container", "10.128.1.7"}} {
+		if at.from == "10.128.3.1" {
+			a.Do(func() { must(t, link.SetMTU("gvvxlan", less)) })
+		} else {
+			a.Do(func() { must(t, link.SetMTU("gvvxlan", mtu)) })
+			b.Do(func() { must(t, link.SetMTU("gha", less)) })
+		}
+		if n := a.ping("10.128.1.7", less-28); n != 5 {
+			t.Errorf("%s: %d of 5 pings that just fit were answered", at.what, n)
+		}
+		before, err := a.path.Tally()
+		must(t, err)
+		want := fmt.Sprintf("From %s icmp_seq=1 Frag needed and DF set (mtu = %d)", at.from, less)
+		if out := said("-M", "do", "-s", strconv.Itoa(less-27)); !strings.Contains(out, want) {
+			t.Errorf("%s: no %q in %s", at.what, want, out)
+		}
+		after, err := a.path.Tally()
+		must(t, err)
+		who := addrs("10.128.0.7")[0]
+		if n := after.From[who].Packets - before.From[who].Packets; n != 1 {
+			t.Errorf("%s: %d packets of the container were counted, 1 was answered", at.what, n)
+		}
+		// Without "don't fragment" the first one is lost, and the sender makes fragments then.
+		if out := said("-M", "dont", "-s", strconv.Itoa(less-27)); strings.Count(out, "bytes from") != 2 {
+			t.Errorf("%s: without DF: %s", at.what, out)
+		}
+		a.container.Do(func() { must(t, exec.Command("ip", "route", "flush", "cache").Run()) })
+		a.upload(b, "10.128.1.7:99", 1<<20)
 	}
 }
+
+// upload sends bytes by TCP to a container of another host.
+func (h *host) upload(to *host, addr string, bytes int64) {
+	t := h.t
+	t.Helper()
+	var l net.Listener
+	to.container.Do(func() {
+		var err error
+		l, err = net.Listen("tcp", addr)
+		must(t, err)
+	})
+	defer l.Close()
+	got := make(chan int64, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			got <- -1
+			return
+		}
+		defer c.Close()
+		n, _ := io.Copy(io.Discard, c)
+		got <- n
+	}()
+	h.container.Do(func() {
+		c, err := net.DialTimeout("tcp", addr, 5*time.Second)
+		must(t, err)
+		defer c.Close()
+		must(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		if n, err := io.CopyN(c, zeros{}, bytes); err != nil {
+			t.Errorf("%d of %d bytes were sent: %v", n, bytes, err)
+		}
+	})
+	select {
+	case n := <-got:
+		if n != bytes {
+			t.Errorf("%d of %d bytes arrived", n, bytes)
+		}
+	case <-time.After(20 * time.Second):
+		t.Errorf("%d bytes do not arrive", bytes)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
 // A VLAN tag, which the kernel has taken off before the programs run, is the switch's.
 func TestTagged(t *testing.T) {

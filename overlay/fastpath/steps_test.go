@@ -116,7 +116,7 @@ func TestCompile(t *testing.T) {
 	c := Compile(in, map[string]uint32{"a": 11, "b": 12})
 	mac := [6]byte(macs["a"])
 	for text, want := range map[string]Local{
-		"10.128.0.2": {11, mac, 5}, "fd00:1::2": {11, mac, 5},
+		"10.128.0.2": {11, mac, 5, addrs("10.128.3.1")[0]}, "fd00:1::2": {11, mac, 5, netip.Addr{}},
 		"10.128.0.3": {}, // nobody said that it is plain
 		"10.128.0.4": {}, // its device is not known
 	} {

@@ -21,6 +21,7 @@ type (
 		MAC            [6]byte
 		_              uint16
 		Slot, VNIDSlot uint32
+		Router         address // zero: none
 	}
 
 	rangeKey struct {
@@ -35,6 +36,21 @@ type (
 
 	configValue struct{ On, Tunnel, TunnelMTU uint32 }
 )
+
+// addressOf is a as the programs have it; zero if there is none.
+func addressOf(a netip.Addr) address {
+	if !a.IsValid() {
+		return address{}
+	}
+	return a.As16()
+}
+
+func (a address) addr() netip.Addr {
+	if a == (address{}) {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16(a).Unmap()
+}
 
 // tables are the programs' maps and what they hold. Methods that fail leave held as it
 // may not be: read it again. All writes pass by put and remove, which call before first,
@@ -55,7 +71,7 @@ func (t *tables) read() error {
 	it := t.locals.Iterate()
 	for it.Next(&a, &l) {
 		addr := netip.AddrFrom16(a).Unmap()
-		t.held.Locals[addr] = Local{l.Ifindex, l.MAC, l.VNID}
+		t.held.Locals[addr] = Local{l.Ifindex, l.MAC, l.VNID, l.Router.addr()}
 		t.slots.adopt(addr, l.Slot)
 		if l.Ifindex != 0 && l.VNID != 0 {
 			t.slots.adopt(l.VNID, l.VNIDSlot)
@@ -69,11 +85,7 @@ func (t *tables) read() error {
 	it = t.ranges.Iterate()
 	for it.Next(&k, &r) {
 		p := k.prefix()
-		v := Range{VNID: r.VNID}
-		if r.VTEP != (address{}) {
-			v.VTEP = netip.AddrFrom16(r.VTEP).Unmap()
-		}
-		t.held.Ranges[p] = v
+		t.held.Ranges[p] = Range{r.VTEP.addr(), r.VNID}
 		t.slots.adopt(p, r.Slot)
 	}
 	if err := it.Err(); err != nil {
@@ -167,7 +179,7 @@ func (t *tables) forgetVNIDs() {
 }
 
 func (t *tables) setLocal(a netip.Addr, l Local) error {
-	value := localValue{Ifindex: l.Ifindex, VNID: l.VNID, MAC: l.MAC}
+	value := localValue{Ifindex: l.Ifindex, VNID: l.VNID, MAC: l.MAC, Router: addressOf(l.Router)}
 	var err error
 	if value.Slot, err = t.slot(a); err != nil {
 		return err
@@ -185,10 +197,7 @@ func (t *tables) setLocal(a netip.Addr, l Local) error {
 }
 
 func (t *tables) setRange(p netip.Prefix, r Range) error {
-	value := rangeValue{VNID: r.VNID}
-	if r.VTEP.IsValid() {
-		value.VTEP = r.VTEP.As16()
-	}
+	value := rangeValue{VTEP: addressOf(r.VTEP), VNID: r.VNID}
 	var err error
 	if value.Slot, err = t.slot(p); err != nil {
 		return err

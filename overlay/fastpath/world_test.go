@@ -23,11 +23,12 @@ var (
 	macs      = map[string]net.HardwareAddr{
 		"a": {2, 0x42, 0, 0, 0, 0xa}, "b": {2, 0x42, 0, 0, 0, 0xb}, "c": {2, 0x42, 0, 0, 0, 0xc}, "d": {2, 0x42, 0, 0, 0, 0xd},
 	}
-	subnets = prefixes("10.128.0.0/24", "10.128.0.128/25", "10.129.0.0/24", "10.128.0.0/16", "fd00:1::/64", "fd00:2::/64", "224.1.0.0/16", "127.1.0.0/16")
+	subnets = prefixes("10.128.0.0/24", "10.128.0.128/25", "10.129.0.0/24", "10.128.0.0/16", "fd00:1::/64", "fd00:2::/64", "224.1.0.0/16", "127.1.0.0/16", "169.254.1.0/24")
 	numbers = addrs(
-		"10.128.0.1", "10.128.0.2", "10.128.0.3", "10.128.0.130", "10.128.0.131", "10.128.7.7", "10.129.0.1", "10.129.0.2", "10.129.0.200",
+		"10.128.0.1", "10.128.0.2", "10.128.0.3", "10.128.0.130", "10.128.0.131", "10.128.7.7", "10.129.0.1", "10.129.0.2", "10.129.0.200", "169.254.1.3",
 		"fd00:1::1", "fd00:1::2", "fd00:1::8000:2", "fd00:2::1", "fd00:2::2",
 	)
+	linkLocal = addrs("169.254.1.1", "169.254.1.2", "169.254.1.3", "fe80::1:1", "fe80::1:2")
 	elsewhere = addrs("224.0.0.1", "224.1.0.5", "255.255.255.255", "127.0.0.1", "127.1.0.9", "198.51.100.1", "0.0.0.0", "ff02::1", "::1", "fe80::1", "::", "2001:db8::9", "240.0.0.2", "240.0.0.9", "fd67:7261:7065::2")
 )
 
@@ -80,6 +81,20 @@ func inputs() *rapid.Generator[pipeline.Input] {
 			}
 			in.Routes = append(in.Routes, r)
 		}
+		type neighbour struct {
+			vnid uint32
+			addr netip.Addr
+		}
+		known := map[neighbour]bool{} // no two of a network have the same
+		linkLocals := func(vnid uint32, what string, most int) (out []netip.Addr) {
+			for _, a := range rapid.SliceOfN(rapid.SampledFrom(linkLocal), 0, most).Draw(t, what) {
+				if n := (neighbour{vnid, a}); !known[n] {
+					known[n] = true
+					out = append(out, a)
+				}
+			}
+			return out
+		}
 		for i, e := range endpoints {
 			p := pipeline.Port{
 				OFPort: uint32(i + 3), MAC: macs[e], VNID: vnid.Draw(t, "VNID"), Endpoint: e,
@@ -92,7 +107,14 @@ func inputs() *rapid.Generator[pipeline.Input] {
 				}
 			}
 			if len(p.Addrs) > 0 {
+				p.LinkLocal = linkLocals(p.VNID, "link-local addresses of "+e, 2)
 				in.Ports = append(in.Ports, p)
+			}
+		}
+		for _, v := range vteps {
+			n := vnid.Draw(t, "VNID")
+			for _, a := range linkLocals(n, "link-local addresses behind "+v.String(), 2) {
+				in.Neighbours = append(in.Neighbours, pipeline.Neighbour{Addr: a, VNID: n, VTEP: v})
 			}
 		}
 		return in
@@ -108,7 +130,7 @@ func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packe
 		if p, ok := aimed(t, in, device); ok {
 			return p
 		}
-		all := slices.Concat(numbers, elsewhere)
+		all := slices.Concat(numbers, elsewhere, linkLocal)
 		p := Packet{Src: rapid.SampledFrom(all).Draw(t, "source"), Dst: rapid.SampledFrom(all).Draw(t, "destination")}
 		for p.Dst.Is4() != p.Src.Is4() {
 			p.Dst = rapid.SampledFrom(all).Draw(t, "destination")
@@ -134,7 +156,7 @@ func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packe
 
 // aimed draws a packet that is likely to be carried, which few random ones are.
 func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, bool) {
-	kind := rapid.SampledFrom([]string{"any", "local", "out", "in", "another's"}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]string{"any", "local", "out", "in", "another's", "link-local"}).Draw(t, "kind")
 	if kind == "any" || len(in.Ports) == 0 {
 		return Packet{}, false
 	}
@@ -146,7 +168,13 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 			there = append(there, r)
 		}
 	}
-	if kind == "another's" { // all of a's but the device
+	if kind == "link-local" { // from such an address, or to one, or both
+		from, to := append(slices.Clone(a.LinkLocal), a.Addrs...), append(slices.Clone(b.LinkLocal), b.Addrs...)
+		for _, n := range in.Neighbours {
+			to = append(to, n.Addr)
+		}
+		p.Src, p.Dst = rapid.SampledFrom(from).Draw(t, "from"), rapid.SampledFrom(to).Draw(t, "to")
+	} else if kind == "another's" { // all of a's but the device
 		p.Ifindex = device[rapid.SampledFrom(endpoints).Draw(t, "device of")]
 	} else if kind != "local" && len(there) > 0 {
 		r := rapid.SampledFrom(there).Draw(t, "range")

@@ -2,17 +2,17 @@ package pipeline
 
 import "net/netip"
 
-// linkLocalRanges are where addresses mean something on their own network only, so that
+// LinkLocalRanges are where addresses mean something on their own network only, so that
 // two networks may have the same (RFC 3927; RFC 4291, 2.5.6). What has its source here
 // goes to such an address of the same network, and nowhere else: no router passes it on.
-var linkLocalRanges = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}
+var LinkLocalRanges = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}
 
 // linkLocalRange is the one that a link-local address is in.
 func linkLocalRange(a netip.Addr) netip.Prefix {
 	if a.Is4() {
-		return linkLocalRanges[0]
+		return LinkLocalRanges[0]
 	}
-	return linkLocalRanges[1]
+	return LinkLocalRanges[1]
 }
 
 // answerLinkLocal is answerARP and answerND for link-local addresses. No prefix stands
@@ -59,7 +59,7 @@ func forwardLinkLocal(c *compiler) {
 	for _, p := range c.in.Ports {
 		for _, a := range p.LinkLocal {
 			c.add(Forwarding, 3000, endpointObject(p.Endpoint), to(p.VNID, a), toEndpoint(p)...)
-			for _, r := range linkLocalRanges {
+			for _, r := range LinkLocalRanges {
 				c.drop(Forwarding, 2600, DropLinkLocal, match{}.reg(regClass, classEndpoint).ipSrc(r))
 			}
 		}

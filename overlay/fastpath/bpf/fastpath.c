@@ -3,8 +3,9 @@
 // The fast path: two tc programs before Open vSwitch. gv_endpoint stands at the ingress
 // of the host's end of each container's veth, gv_tunnel at that of the VXLAN device.
 // They forward what the maps decide and let everything else go on untouched, to the
-// next filter of the device or to Open vSwitch: whatever is odd, unknown, forbidden or
-// too big gets its verdict, its answer and its counter there.
+// next filter of the device or to Open vSwitch: whatever is odd, unknown or forbidden
+// gets its verdict, its answer and its counter there. What would be carried, but is too
+// big for its device, they answer themselves: Open vSwitch drops it without a word.
 //
 // The maps are filled by package fastpath, whose Contents.Verdict says the same in Go.
 //
@@ -45,6 +46,7 @@ struct local {
 	__u16 unused;
 	__u32 slot;	 // of gv_counters, for this address
 	__u32 vnid_slot; // and for packets between equal VNIDs
+	struct addr router; // of this address, for what it is told; zero: there is none
 };
 
 struct range_key {
@@ -110,6 +112,7 @@ struct verdict {
 	__u32 ifindex;
 	struct addr vtep;
 	__u32 vnid;
+	__u32 mtu; // not 0: it is answered, with this MTU
 };
 
 struct {
@@ -119,8 +122,6 @@ struct {
 	__type(value, struct verdict);
 } gv_verdict SEC(".maps");
 #endif
-
-static const __u16 router_mac[3] = { bpf_htons(0x0267), bpf_htons(0x7600), bpf_htons(0x0001) };
 
 static __always_inline int same(const struct addr *a, const struct addr *b)
 {
@@ -160,7 +161,8 @@ static __always_inline int parse_ipv4(struct __sk_buff *skb, struct headers *h)
 	return 0;
 }
 
-// Neighbour discovery is the switch's to answer, and extension headers to read.
+// Neighbour discovery is the switch's to answer, and extension headers to read. Errors
+// are types 1 to 4 (RFC 4443).
 static __always_inline int plain_ipv6(struct __sk_buff *skb, __u8 next)
 {
 	__u8 type;
@@ -169,7 +171,7 @@ static __always_inline int plain_ipv6(struct __sk_buff *skb, __u8 next)
 		return 1;
 	if (next != IPPROTO_ICMPV6 || bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct ipv6hdr), &type, 1))
 		return 0;
-	return type == ICMPV6_ECHO_REQUEST || type == ICMPV6_ECHO_REPLY;
+	return (type && type <= ICMPV6_PARAMPROB) || type == ICMPV6_ECHO_REQUEST || type == ICMPV6_ECHO_REPLY;
 }
 
 static __always_inline int parse_ipv6(struct __sk_buff *skb, struct headers *h)
@@ -205,12 +207,14 @@ static __always_inline const struct range *find_range(const struct addr *a)
 	return r && (r->vtep.w[0] | r->vtep.w[1] | r->vtep.w[2] | r->vtep.w[3]) ? r : NULL;
 }
 
-// fits says whether there is the device and it carries the packet, or each segment of it.
-static __always_inline int fits(struct __sk_buff *skb, __u32 ifindex)
+// exceeded is the device's MTU if the packet, or a segment of it, is bigger; 0: it fits;
+// negative: there is no such device.
+static __always_inline int exceeded(struct __sk_buff *skb, __u32 ifindex)
 {
 	__u32 mtu = 0;
+	int ret = bpf_check_mtu(skb, ifindex, &mtu, 0, BPF_MTU_CHK_SEGS);
 
-	return !bpf_check_mtu(skb, ifindex, &mtu, 0, BPF_MTU_CHK_SEGS);
+	return ret > 0 ? (int)mtu : ret;
 }
 
 // check returns the slot of the VNID's counter; negative: the two may not meet.
@@ -238,42 +242,221 @@ static __always_inline void count(__u32 slot, __u32 bytes, int received)
 	}
 }
 
-static __always_inline void count_all(struct __sk_buff *skb, __u32 from, int out_of_range, __u32 to, int received, __s64 vnid)
+static __always_inline void count_all(__u32 bytes, __u32 from, int out_of_range, __u32 to, int received, __s64 vnid)
 {
-	count(from, skb->len, out_of_range);
-	count(to, skb->len, received);
-	count(vnid, skb->len, 0);
+	count(from, bytes, out_of_range);
+	count(to, bytes, received);
+	count(vnid, bytes, 0);
 }
 
-// set_macs writes both addresses; no checksum covers them.
+// set_router_mac does not copy a constant, which would be one more map.
+static __always_inline void set_router_mac(__u16 *mac)
+{
+	mac[0] = bpf_htons(0x0267);
+	mac[1] = bpf_htons(0x7600);
+	mac[2] = bpf_htons(0x0001);
+}
+
+// set_macs writes both addresses, from the router to a container or, without to, to another
+// router; no checksum covers them.
 static __always_inline int set_macs(struct __sk_buff *skb, const __u16 *to)
 {
-	__u16 macs[6] = { to[0], to[1], to[2], router_mac[0], router_mac[1], router_mac[2] };
+	__u16 macs[6];
+
+	set_router_mac(macs);
+	set_router_mac(macs + 3);
+	if (to)
+		__builtin_memcpy(macs, to, ETH_ALEN);
 
 	return bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0);
 }
 
+// What follows turns a packet that is too big into the answer to its sender: ICMP
+// "fragmentation needed" (RFC 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443, 3.2). No
+// state is kept and no rate limited: an answer goes to an address that is proven to be
+// the sender's, and is smaller than any packet that causes one.
+
+// Bytes of the packet that the answer quotes, so that it is as long as it may be: 576
+// (RFC 1812, 4.3.2.3) and 1280 (RFC 4443, 2.4 (c)). Below these MTUs there is no answer:
+// Linux would not believe it, and the packet might not have as many.
+#define MIN_MTU4 576
+#define MIN_MTU6 1280
+#define QUOTE4 (MIN_MTU4 - sizeof(struct iphdr) - sizeof(struct icmphdr))
+#define QUOTE6 (MIN_MTU6 - sizeof(struct ipv6hdr) - sizeof(struct icmp6hdr))
+
+#define BEYOND 16 // bytes
+
+// linux/icmp.h wants the C library.
+struct icmphdr {
+	__u8 type, code;
+	__u16 checksum;
+	__u16 unused, mtu; // RFC 1191, 4
+};
+
+enum { ICMP_ECHOREPLY = 0, ICMP_DEST_UNREACH = 3, ICMP_ECHO = 8, ICMP_TIMESTAMP = 13, ICMP_TIMESTAMPREPLY = 14, ICMP_FRAG_NEEDED = 4 };
+
+// quote cuts the packet down to what is quoted, and makes room for new IP and ICMP headers
+// in front; not 0: it is not what it was.
+//
+// The beginning, some bytes more than the IP header, is taken away and put back: only when
+// the place where a checksum was still to begin (CHECKSUM_PARTIAL) goes does the kernel forget
+// that there was one to be written, into what is a quotation now.
+static __always_inline int quote(struct __sk_buff *skb, __u8 *begin, __u32 ip_size, __u32 bytes)
+{
+	__s32 size = ip_size + BEYOND;
+
+	return bpf_skb_change_tail(skb, ETH_HLEN + bytes, 0) || bpf_skb_adjust_room(skb, -size, BPF_ADJ_ROOM_MAC, 0) ||
+	       bpf_skb_adjust_room(skb, size + ip_size + sizeof(struct icmphdr), BPF_ADJ_ROOM_MAC, 0) ||
+	       bpf_skb_store_bytes(skb, ETH_HLEN + ip_size + sizeof(struct icmphdr), begin, size, 0);
+}
+
+// fold makes a checksum of a sum.
+static __always_inline __u16 fold(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~(sum + (sum >> 16));
+}
+
+// add_sum adds bytes of the packet, a multiple of 4, to a sum; negative: there are not as many.
+static __always_inline __s64 add_sum(struct __sk_buff *skb, __u32 from, __u32 bytes, __s64 sum)
+{
+	if (bpf_skb_pull_data(skb, from + bytes))
+		return -1;
+#pragma unroll
+	for (int i = 0; i < MIN_MTU6 / 256; i++) { // bpf_csum_diff takes 512 at a time
+		void *data = (void *)(long)skb->data + from + i * 256;
+		__u32 part = bytes - i * 256 < 256 ? bytes - i * 256 : 256;
+
+		if (i * 256 >= bytes || sum < 0)
+			break;
+		if (data + part > (void *)(long)skb->data_end)
+			return -1;
+		sum = bpf_csum_diff(NULL, 0, data, part, sum);
+	}
+	return sum;
+}
+
+static __always_inline int zero(const struct addr *a)
+{
+	return !(a->w[0] | a->w[1] | a->w[2] | a->w[3]);
+}
+
+// answer4 and answer6 return GO_ON if the packet, which is as it was, is to have no answer.
+static __always_inline int answer4(struct __sk_buff *skb, const struct addr *from, int mtu)
+{
+	struct {
+		struct iphdr ip;
+		struct icmphdr icmp;
+	} out = {};
+	struct {
+		struct iphdr ip;
+		__u8 beyond[BEYOND];
+	} in;
+	__s64 sum;
+
+	if (mtu < MIN_MTU4 || bpf_skb_load_bytes(skb, ETH_HLEN, &in, sizeof(in)) || bpf_ntohs(in.ip.tot_len) <= mtu)
+		return GO_ON;
+	// Neither another fragment than the first is answered nor an error (RFC 1122, 3.2.2).
+	if (in.ip.frag_off & bpf_htons(0x1fff))
+		return GO_ON;
+	if (in.ip.protocol == IPPROTO_ICMP && in.beyond[0] != ICMP_ECHO && in.beyond[0] != ICMP_ECHOREPLY &&
+	    in.beyond[0] != ICMP_TIMESTAMP && in.beyond[0] != ICMP_TIMESTAMPREPLY)
+		return GO_ON;
+	if (quote(skb, (__u8 *)&in, sizeof(in.ip), QUOTE4))
+		return TC_ACT_SHOT;
+	out.ip.version = 4;
+	out.ip.ihl = 5;
+	out.ip.tos = 0xc0; // RFC 1812, 4.3.2.5
+	out.ip.tot_len = bpf_htons(MIN_MTU4);
+	out.ip.frag_off = bpf_htons(0x4000); // so that it needs no ID (RFC 6864)
+	out.ip.ttl = 64;
+	out.ip.protocol = IPPROTO_ICMP;
+	out.ip.saddr = from->w[3];
+	out.ip.daddr = in.ip.saddr;
+	out.ip.check = fold(bpf_csum_diff(NULL, 0, (__be32 *)&out.ip, sizeof(out.ip), 0));
+	out.icmp.type = ICMP_DEST_UNREACH;
+	out.icmp.code = ICMP_FRAG_NEEDED;
+	out.icmp.mtu = bpf_htons(mtu);
+	sum = bpf_csum_diff(NULL, 0, (__be32 *)&out.icmp, sizeof(out.icmp), 0);
+	sum = add_sum(skb, ETH_HLEN + sizeof(out), QUOTE4, sum);
+	if (sum < 0)
+		return TC_ACT_SHOT;
+	out.icmp.checksum = fold(sum);
+	if (bpf_skb_store_bytes(skb, ETH_HLEN, &out, sizeof(out), 0))
+		return TC_ACT_SHOT;
+	return 0;
+}
+
+static __always_inline int answer6(struct __sk_buff *skb, const struct addr *from, int mtu)
+{
+	struct {
+		struct ipv6hdr ip;
+		struct icmp6hdr icmp;
+	} out = {};
+	struct {
+		struct ipv6hdr ip;
+		__u8 beyond[BEYOND];
+	} in;
+	__s64 sum;
+
+	if (mtu < MIN_MTU6 || bpf_skb_load_bytes(skb, ETH_HLEN, &in, sizeof(in)) ||
+	    bpf_ntohs(in.ip.payload_len) + sizeof(in.ip) <= mtu)
+		return GO_ON;
+	if (in.ip.nexthdr == IPPROTO_ICMPV6 && !(in.beyond[0] & ICMPV6_INFOMSG_MASK)) // an error: RFC 4443, 2.4 (e)
+		return GO_ON;
+	if (quote(skb, (__u8 *)&in, sizeof(in.ip), QUOTE6))
+		return TC_ACT_SHOT;
+	out.ip.version = 6;
+	out.ip.payload_len = bpf_htons(MIN_MTU6 - sizeof(out.ip));
+	out.ip.nexthdr = IPPROTO_ICMPV6;
+	out.ip.hop_limit = 64;
+	__builtin_memcpy(&out.ip.saddr, from, sizeof(out.ip.saddr));
+	__builtin_memcpy(&out.ip.daddr, &in.ip.saddr, sizeof(out.ip.daddr));
+	out.icmp.icmp6_type = ICMPV6_PKT_TOOBIG;
+	out.icmp.icmp6_mtu = bpf_htonl(mtu);
+	// The pseudo-header of RFC 8200, 8.1.
+	sum = bpf_csum_diff(NULL, 0, (__be32 *)&out.ip.saddr, 2 * sizeof(out.ip.saddr), bpf_htonl(MIN_MTU6 - sizeof(out.ip) + IPPROTO_ICMPV6));
+	sum = bpf_csum_diff(NULL, 0, (__be32 *)&out.icmp, sizeof(out.icmp), sum);
+	sum = add_sum(skb, ETH_HLEN + sizeof(out), QUOTE6, sum);
+	if (sum < 0)
+		return TC_ACT_SHOT;
+	out.icmp.icmp6_cksum = fold(sum);
+	if (bpf_skb_store_bytes(skb, ETH_HLEN, &out, sizeof(out), 0))
+		return TC_ACT_SHOT;
+	return 0;
+}
+
+// answer makes of a packet for which mtu is too little the answer to its sender: from is
+// whose answer it is. It returns 0, or what is to become of the packet instead.
+static __always_inline int answer(struct __sk_buff *skb, const struct addr *from, int mtu)
+{
+	if (mtu < 0 || skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
+		return GO_ON;
+	return skb->protocol == bpf_htons(ETH_P_IP) ? answer4(skb, from, mtu) : answer6(skb, from, mtu);
+}
+
 #ifdef VERDICT
-static __always_inline int decide(struct verdict *v)
+static __always_inline int decide(struct verdict *v, int mtu)
 {
 	__u32 zero = 0;
 
+	v->mtu = mtu;
 	bpf_map_update_elem(&gv_verdict, &zero, v, BPF_ANY);
 	return TC_ACT_REDIRECT;
 }
 
-static __always_inline int deliver(struct __sk_buff *skb, const struct local *dst)
+static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex, int mtu)
 {
-	struct verdict v = { .ifindex = dst->ifindex };
+	struct verdict v = { .ifindex = ifindex };
 
-	return set_macs(skb, dst->mac) ? TC_ACT_SHOT : decide(&v);
+	return decide(&v, mtu);
 }
 
-static __always_inline int encapsulate(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct range *r)
+static __always_inline int encapsulate(struct __sk_buff *skb, __u32 tunnel, __u32 vnid, const struct addr *vtep, int mtu)
 {
-	struct verdict v = { .ifindex = c->tunnel, .vtep = r->vtep, .vnid = vnid };
+	struct verdict v = { .ifindex = tunnel, .vtep = *vtep, .vnid = vnid };
 
-	return set_macs(skb, router_mac) ? TC_ACT_SHOT : decide(&v);
+	return decide(&v, mtu);
 }
 
 static __always_inline int tunnel_header(struct __sk_buff *skb, struct addr *from, __u32 *vnid)
@@ -283,31 +466,31 @@ static __always_inline int tunnel_header(struct __sk_buff *skb, struct addr *fro
 	return 0;
 }
 #else
-static __always_inline int deliver(struct __sk_buff *skb, const struct local *dst)
+// deliver hands the packet to the container behind the device. For the verdicts: mtu is not 0
+// if it is an answer.
+static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex, int mtu)
 {
-	if (set_macs(skb, dst->mac))
-		return TC_ACT_SHOT; // no memory
 	// To the device that it came in by, the packet was somebody else's.
 	if (skb->pkt_type != PACKET_HOST)
 		bpf_skb_change_type(skb, PACKET_HOST);
-	return bpf_redirect_peer(dst->ifindex, 0);
+	return bpf_redirect_peer(ifindex, 0);
 }
 
-static __always_inline int encapsulate(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct range *r)
+static __always_inline int encapsulate(struct __sk_buff *skb, __u32 tunnel, __u32 vnid, const struct addr *vtep, int mtu)
 {
 	struct bpf_tunnel_key key = { .tunnel_id = vnid, .tunnel_ttl = 64 };
 	__u64 flags;
 
-	if (!r->vtep.w[0] && !r->vtep.w[1] && r->vtep.w[2] == bpf_htonl(0xffff)) {
-		key.remote_ipv4 = bpf_ntohl(r->vtep.w[3]);
+	if (!vtep->w[0] && !vtep->w[1] && vtep->w[2] == bpf_htonl(0xffff)) {
+		key.remote_ipv4 = bpf_ntohl(vtep->w[3]);
 		flags = BPF_F_ZERO_CSUM_TX; // RFC 7348, 5: the usual over IPv4
 	} else {
-		__builtin_memcpy(key.remote_ipv6, &r->vtep, sizeof(r->vtep));
+		__builtin_memcpy(key.remote_ipv6, vtep, sizeof(*vtep));
 		flags = BPF_F_TUNINFO_IPV6; // with checksum: RFC 8200, 8.1
 	}
-	if (set_macs(skb, router_mac) || bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags))
+	if (bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags))
 		return TC_ACT_SHOT; // no memory
-	return bpf_redirect(c->tunnel, 0);
+	return bpf_redirect(tunnel, 0);
 }
 
 // tunnel_header reads who sent the packet to this host; not 0: nobody did.
@@ -331,9 +514,11 @@ int gv_endpoint(struct __sk_buff *skb)
 {
 	const struct config *c = config();
 	const struct local *src, *dst;
-	const struct range *to;
+	const struct range *to = NULL;
+	__u32 bytes = skb->len;
 	struct headers h;
 	__s64 vnid_slot;
+	int mtu, ret;
 
 	if (!c || parse(skb, &h))
 		return GO_ON;
@@ -343,33 +528,48 @@ int gv_endpoint(struct __sk_buff *skb)
 	dst = bpf_map_lookup_elem(&gv_locals, &h.dst);
 	if (dst) {
 		vnid_slot = check(src->vnid, dst->vnid, src->vnid_slot);
-		if (!dst->ifindex || dst->ifindex == skb->ifindex || vnid_slot < 0 || !fits(skb, dst->ifindex))
+		if (!dst->ifindex || dst->ifindex == skb->ifindex || vnid_slot < 0)
 			return GO_ON;
-		count_all(skb, src->slot, 0, dst->slot, 1, vnid_slot);
-		return deliver(skb, dst);
+		mtu = exceeded(skb, dst->ifindex);
+	} else {
+		to = find_range(&h.dst);
+		if (!to)
+			return GO_ON;
+		vnid_slot = check(src->vnid, to->vnid, src->vnid_slot);
+		if (vnid_slot < 0)
+			return GO_ON;
+		mtu = exceeded(skb, c->tunnel_mtu);
+		// Open vSwitch makes its device anew when it starts again: until we know it, go on.
+		if (!mtu && c->tunnel != c->tunnel_mtu)
+			mtu = exceeded(skb, c->tunnel);
 	}
-	to = find_range(&h.dst);
-	if (!to)
-		return GO_ON;
-	vnid_slot = check(src->vnid, to->vnid, src->vnid_slot);
-	// Open vSwitch makes its device anew when it starts again: until we know it, go on.
-	if (vnid_slot < 0 || !fits(skb, c->tunnel_mtu) || (c->tunnel != c->tunnel_mtu && !fits(skb, c->tunnel)))
-		return GO_ON;
-	count_all(skb, src->slot, 0, to->slot, 0, vnid_slot);
-	return encapsulate(skb, c, src->vnid, to);
+	if (mtu) {
+		ret = answer(skb, zero(&src->router) ? &h.dst : &src->router, mtu);
+		if (ret)
+			return ret;
+	}
+	count_all(bytes, src->slot, 0, dst ? dst->slot : to->slot, !!dst, vnid_slot);
+	if (set_macs(skb, mtu ? src->mac : dst ? dst->mac : NULL))
+		return TC_ACT_SHOT; // no memory
+	if (mtu)
+		return deliver(skb, skb->ifindex, mtu);
+	return dst ? deliver(skb, dst->ifindex, 0) : encapsulate(skb, c->tunnel, src->vnid, &to->vtep, 0);
 }
 
 SEC("tc")
 int gv_tunnel(struct __sk_buff *skb)
 {
+	const struct config *c = config();
 	const struct local *dst;
 	const struct range *from;
+	__u32 bytes = skb->len;
 	struct addr vtep;
 	struct headers h;
 	__s64 vnid_slot;
+	int mtu, ret;
 	__u32 vnid;
 
-	if (!config() || parse(skb, &h) || tunnel_header(skb, &vtep, &vnid))
+	if (!c || parse(skb, &h) || tunnel_header(skb, &vtep, &vnid))
 		return GO_ON;
 	from = find_range(&h.src);
 	if (!from || !same(&from->vtep, &vtep) || from->vnid != vnid)
@@ -378,10 +578,19 @@ int gv_tunnel(struct __sk_buff *skb)
 	if (!dst || !dst->ifindex)
 		return GO_ON;
 	vnid_slot = check(vnid, dst->vnid, dst->vnid_slot);
-	if (vnid_slot < 0 || !fits(skb, dst->ifindex))
+	if (vnid_slot < 0)
 		return GO_ON;
-	count_all(skb, from->slot, 1, dst->slot, 1, vnid_slot);
-	return deliver(skb, dst);
+	mtu = exceeded(skb, dst->ifindex);
+	if (mtu) {
+		// To the other host only the container can speak: every host has the router's address.
+		ret = answer(skb, &h.dst, mtu);
+		if (ret)
+			return ret;
+	}
+	count_all(bytes, from->slot, 1, dst->slot, 1, vnid_slot);
+	if (set_macs(skb, mtu ? NULL : dst->mac))
+		return TC_ACT_SHOT; // no memory
+	return mtu ? encapsulate(skb, c->tunnel, dst->vnid, &vtep, mtu) : deliver(skb, dst->ifindex, 0);
 }
 
 char _license[] SEC("license") = "GPL";

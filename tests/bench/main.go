@@ -30,6 +30,7 @@ type options struct {
 	rate    int
 	only    string
 	fast    string
+	out     string
 }
 
 func main() {
@@ -44,6 +45,7 @@ func main() {
 	flag.IntVar(&o.rate, "rate", 5000, "questions a second for names")
 	flag.StringVar(&o.only, "only", "", "only measurements with this word in their name")
 	flag.StringVar(&o.fast, "fastpath", "auto", "the fast path in the column grapevine: auto, on or off")
+	flag.StringVar(&o.out, "out", "", "put the table of the fast path into this Markdown file, between its marks, and a plot beside it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -86,6 +88,9 @@ func run(ctx context.Context, o options) (err error) {
 		}
 	}
 	fmt.Print(b.report(), b.reportTable())
+	if o.out != "" && b.tables != nil {
+		return b.write(o.out)
+	}
 	return nil
 }
 

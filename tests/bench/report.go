@@ -22,13 +22,14 @@ func (s samples) median(figure, path string) float64 { return median(s[key{figur
 // ratio is the median of how many times a's value path b's is, sample by sample: the
 // paths take turns, so those with the same number met the machine in the same mood. It
 // is 0 if one has no samples.
-func (s samples) ratio(figure, a, b string) float64 {
+func (s samples) ratio(figure, a, b string) float64 { return median(s.ratios(figure, a, b)) }
+
+func (s samples) ratios(figure, a, b string) (ratios []float64) {
 	of, to := s[key{figure, a}], s[key{figure, b}]
-	var ratios []float64
 	for i := range min(len(of), len(to)) {
 		ratios = append(ratios, of[i]/to[i])
 	}
-	return median(ratios)
+	return ratios
 }
 
 // median is 0 if there are no samples.

@@ -36,8 +36,9 @@ type bench struct {
 	paths   []path
 	samples samples
 
-	tables []place // of which there are samples
-	spent  float64 // processor time of the last TCP measurement, seconds per Gbit
+	tables  []place // of which there are samples
+	machine string  // on what they were taken
+	spent   float64 // processor time of the last TCP measurement, seconds per Gbit
 }
 
 func newBench(ctx context.Context, o options) (*bench, error) {

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The table takes the place of the former one, and says what is reached.
+func TestWrite(t *testing.T) {
+	b := &bench{options: options{kind: "namespace"}, samples: samples{}, tables: []place{{name: twoHosts}, {name: oneHost}}, machine: "A machine."}
+	for _, f := range all() {
+		for _, at := range b.tables {
+			for _, v := range []float64{1, 2, 4} {
+				b.samples.add(f.name, at.name+overlay, v)
+				b.samples.add(f.name, at.name+grapevine, 1.1*v)
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "figures.md")
+	const begin, end = "Before.\n<!-- bench namespace: begin -->\n", "<!-- bench namespace: end -->\nAfter.\n"
+	for range 2 {
+		if err := os.WriteFile(file, []byte(begin+"old\n"+end), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.write(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := string(text); !strings.HasPrefix(s, begin+"A machine.\n") || !strings.HasSuffix(s, "\n"+end) || strings.Contains(s, "old") {
+		t.Error(s)
+	}
+	for _, want := range []string{
+		"| TCP, 1 stream (Gbit/s) | - | 2.00 | 2.20 | - | 1.10 | at least 1.05 | reached |",
+		"| UDP, 64 bytes (kpackets/s) | - | 2.0 | 2.2 | - | 1.10 | at least 1.20 | missed |",
+		"| round trip (ms) | - | 2.0000 | 2.2000 | - | 1.10 | at most 1.00 | missed |",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no line %q in\n%s", want, text)
+		}
+	}
+	plot, err := os.Open(strings.TrimSuffix(file, ".md") + "-namespace.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plot.Close()
+	dots := 0
+	for d := xml.NewDecoder(plot); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "circle" {
+			dots++
+		}
+	}
+	if want := 2 * len(all()); dots != want {
+		t.Errorf("%d dots, want %d", dots, want)
+	}
+	if _, err := between([]byte("nothing"), "namespace", ""); err == nil {
+		t.Error("no error without the lines")
+	}
+}

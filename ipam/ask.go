@@ -109,10 +109,14 @@ func (a *Allocator) likeliest(g askGive, asked map[cluster.NodeID]bool) (cluster
 	for o, n := range snap.Ring().Counts(g.Within) {
 		free[o] = int64(min(n, 1<<62))
 	}
-	for e := range cluster.All[cluster.Endpoint](snap) {
-		for _, addr := range e.Addrs {
-			if _, ok := free[e.Host]; ok && g.Within.Contains(addr) && g.Kind != giveExact {
-				free[e.Host]--
+	if g.Kind != giveExact {
+		for o := range free {
+			for e := range cluster.Written[cluster.Endpoint](snap, o) {
+				for _, addr := range e.Addrs {
+					if g.Within.Contains(addr) {
+						free[o]--
+					}
+				}
 			}
 		}
 	}

@@ -243,15 +243,11 @@ func (a *Allocator) inherit(dead []cluster.NodeID) error {
 // recordsOf returns the keys of what only that host writes.
 func recordsOf(snap *cluster.Snapshot, id cluster.NodeID) []cluster.Key {
 	keys := []cluster.Key{cluster.Node{ID: id}.Key()}
-	for e := range cluster.All[cluster.Endpoint](snap) {
-		if e.Host == id {
-			keys = append(keys, e.Key())
-		}
+	for e := range cluster.Written[cluster.Endpoint](snap, id) {
+		keys = append(keys, e.Key())
 	}
-	for u := range cluster.All[cluster.Use](snap) {
-		if u.Host == id {
-			keys = append(keys, u.Key())
-		}
+	for u := range cluster.Written[cluster.Use](snap, id) {
+		keys = append(keys, u.Key())
 	}
 	return keys
 }

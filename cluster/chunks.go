@@ -1,10 +1,6 @@
 package cluster
 
-import (
-	"iter"
-
-	"github.com/fxamacker/cbor/v2"
-)
+import "iter"
 
 // Chunks encodes records as messages of at most about max bytes each; a record
 // that is larger has a message of its own.
@@ -50,7 +46,7 @@ func chunks(recs iter.Seq[Record], max int, last wireMessage) iter.Seq[[]byte] {
 				}
 				next, size, keys = wireMessage{Sync: last.Sync, Part: next.Part + 1}, 0, keyTable{}
 			}
-			next.Records, size = append(next.Records, cbor.RawMessage(raw)), size+len(raw)+keys.add(&r)
+			next.Records, size = append(next.Records, raw), size+len(raw)+keys.add(&r)
 		}
 		last.Records, last.Part, last.Keys = next.Records, next.Part, keys.list()
 		if len(last.Records) > 0 || last.Last {

@@ -3,6 +3,9 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/fxamacker/cbor/v2"
 )
@@ -22,7 +25,7 @@ const maxMessage = 16 << 20
 const maxItems = 1 << 16
 
 var (
-	encoding = must(cbor.CoreDetEncOptions().EncMode())
+	encoding = must(cbor.CoreDetEncOptions().UserBufferEncMode())
 	decoding = must(cbor.DecOptions{
 		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
 		IndefLength:      cbor.IndefLengthForbidden,
@@ -54,28 +57,40 @@ type Message struct {
 	Complete *Digest
 }
 
+// part is the wire form of a part of a message. It is read without a copy.
+type part []byte
+
+// MarshalCBOR implements cbor.Marshaler.
+func (p part) MarshalCBOR() ([]byte, error) { return p, nil }
+
+// UnmarshalCBOR implements cbor.Unmarshaler. Whoever decodes owns b and does not change it.
+func (p *part) UnmarshalCBOR(b []byte) error {
+	*p = b
+	return nil
+}
+
 type wireMessage struct {
-	Records  []cbor.RawMessage `cbor:"1,keyasint,omitempty"`
-	Sync     uint64            `cbor:"2,keyasint,omitempty"`
-	Part     uint32            `cbor:"3,keyasint,omitempty"`
-	Last     bool              `cbor:"4,keyasint,omitempty"`
-	Complete []byte            `cbor:"5,keyasint,omitempty"`
+	Records  []part `cbor:"1,keyasint,omitempty"`
+	Sync     uint64 `cbor:"2,keyasint,omitempty"`
+	Part     uint32 `cbor:"3,keyasint,omitempty"`
+	Last     bool   `cbor:"4,keyasint,omitempty"`
+	Complete []byte `cbor:"5,keyasint,omitempty"`
 	// Keys are those of the writers of Records, in the order of their bytes.
 	Keys [][]byte `cbor:"6,keyasint,omitempty"`
 }
 
 type wireRecord struct {
-	Kind    Kind            `cbor:"1,keyasint"`
-	Counter uint64          `cbor:"2,keyasint"`
-	Node    NodeID          `cbor:"3,keyasint"`
-	Prev    uint64          `cbor:"4,keyasint,omitempty"`
-	Deleted int64           `cbor:"5,keyasint,omitempty"`
-	Body    cbor.RawMessage `cbor:"6,keyasint,omitempty"`
+	Kind    Kind   `cbor:"1,keyasint"`
+	Counter uint64 `cbor:"2,keyasint"`
+	Node    NodeID `cbor:"3,keyasint"`
+	Prev    uint64 `cbor:"4,keyasint,omitempty"`
+	Deleted int64  `cbor:"5,keyasint,omitempty"`
+	Body    part   `cbor:"6,keyasint,omitempty"`
 	// ID only where no body says it: of tombstones and of unknown kinds.
 	ID string `cbor:"7,keyasint,omitempty"`
 	// Of and Titles: Record.of and Record.titles. A title has no titles of its own.
-	Of     NodeID            `cbor:"9,keyasint,omitempty"`
-	Titles []cbor.RawMessage `cbor:"10,keyasint,omitempty"`
+	Of     NodeID `cbor:"9,keyasint,omitempty"`
+	Titles []part `cbor:"10,keyasint,omitempty"`
 	// Sig is the writer's signature over the record without it.
 	Sig []byte `cbor:"8,keyasint,omitempty"`
 }
@@ -84,7 +99,7 @@ type wireRecord struct {
 // State.Delete, Merge or Decode.
 func Encode(recs []Record) []byte { return Message{Records: recs}.Encode() }
 
-// Decode reads what Encode wrote. It returns the good records even if some are
+// Decode reads what Encode wrote, and keeps b, which is not to be changed. It returns the good records even if some are
 // refused: then the error holds a RefusedError for each (see Refusals).
 func Decode(b []byte) ([]Record, error) {
 	m, err := DecodeMessage(b)
@@ -107,10 +122,14 @@ func (m Message) Encode() []byte {
 }
 
 func (w wireMessage) encode() []byte {
-	return append([]byte{wireVersion}, must(encoding.Marshal(w))...)
+	size := 64 + len(w.Complete) + 40*len(w.Keys)
+	for _, r := range w.Records {
+		size += len(r)
+	}
+	return w.appendWire(append(make([]byte, 0, size), wireVersion))
 }
 
-// DecodeMessage reads what Message.Encode wrote. Records that are malformed are
+// DecodeMessage reads what Message.Encode wrote, and keeps b, which is not to be changed. Records that are malformed are
 // left out; the error then holds a RefusedError for each, and the rest of the
 // message is good, except that Complete is nil. Any other error means that
 // nothing could be read.
@@ -124,12 +143,15 @@ func DecodeMessage(b []byte) (Message, error) {
 	if err != nil {
 		return Message{}, err
 	}
+	recs, errs := make([]Record, len(w.Records)), make([]error, len(w.Records))
+	share(len(recs), func(i int) { recs[i], errs[i] = decodeRecord(w.Records[i], keys) })
 	var bad []error
-	for _, raw := range w.Records {
-		if r, err := decodeRecord(raw, keys); err != nil {
+	m.Records = recs[:0]
+	for i, err := range errs {
+		if err != nil {
 			bad = append(bad, err)
 		} else {
-			m.Records = append(m.Records, r)
+			m.Records = append(m.Records, recs[i])
 		}
 	}
 	if w.Last && len(bad) == 0 {
@@ -140,6 +162,34 @@ func DecodeMessage(b []byte) (Message, error) {
 		m.Complete = &d
 	}
 	return m, errors.Join(bad...)
+}
+
+// share calls f for each number below n, on all processors if they are many.
+func share(n int, f func(i int)) {
+	const many = 64
+	workers := min(runtime.GOMAXPROCS(0), n/many)
+	if workers < 2 {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range workers {
+		wg.Go(func() {
+			for {
+				to := int(next.Add(many))
+				for i := to - many; i < min(to, n); i++ {
+					f(i)
+				}
+				if to >= n {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func openMessage(b []byte) (w wireMessage, err error) {

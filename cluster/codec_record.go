@@ -5,8 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-
-	"github.com/fxamacker/cbor/v2"
+	"sync"
 )
 
 // opaque is the body of a kind that this agent does not know: a newer agent
@@ -25,10 +24,13 @@ func (o opaque) validate() error {
 	return nil
 }
 
-func encodeRecord(r Record) []byte {
+func encodeRecord(r Record) []byte { return appendRecord(nil, &r, r.sig, r.titles) }
+
+// appendRecord appends the wire form of a record with this signature and these titles.
+func appendRecord(b []byte, r *Record, sig *signature, titles []Record) []byte {
 	w := wireRecord{Kind: r.Key.Kind, Counter: r.Version.Counter, Node: r.Version.Node, Prev: r.Prev, Deleted: r.Deleted, Of: r.of}
-	for _, t := range r.titles {
-		w.Titles = append(w.Titles, encodeRecord(t))
+	for i := range titles {
+		w.Titles = append(w.Titles, encodeRecord(titles[i]))
 	}
 	if r.Body == nil {
 		w.ID = r.Key.ID
@@ -38,16 +40,22 @@ func encodeRecord(r Record) []byte {
 			w.ID = r.Key.ID
 		}
 	}
-	if r.sig != nil {
-		w.Sig = r.sig.sum[:]
+	if sig != nil {
+		w.Sig = sig.sum[:]
 	}
-	return must(encoding.Marshal(w))
+	if b == nil {
+		b = make([]byte, 0, 192+len(w.Body))
+	}
+	return w.appendWire(b)
 }
 
 // encodedBody returns the body's wire form: as it came, if it came from a newer agent.
-func (r Record) encodedBody() []byte {
+func (r *Record) encodedBody() []byte {
 	if r.raw != nil {
 		return r.raw
+	}
+	if r.wire != nil {
+		return r.wire
 	}
 	if o, ok := r.Body.(opaque); ok {
 		return o.raw
@@ -56,7 +64,7 @@ func (r Record) encodedBody() []byte {
 }
 
 // decodeRecord returns a record that is well formed and within all limits, and
-// shares no memory with b.
+// shares no memory with b but for its wire form (Record.wire).
 func decodeRecord(b []byte, keys keyTable) (Record, error) {
 	var w wireRecord
 	if err := decoding.Unmarshal(b, &w); err != nil {
@@ -73,6 +81,7 @@ func decodeRecord(b []byte, keys keyTable) (Record, error) {
 		if err != nil {
 			return Record{}, refuse(r, ErrMalformed, err)
 		}
+		t.wire = nil // titles stay
 		r.titles = append(r.titles, t)
 	}
 	if len(w.Sig) > 0 {
@@ -84,6 +93,9 @@ func decodeRecord(b []byte, keys keyTable) (Record, error) {
 	if len(w.Body) > 0 {
 		if err := r.decodeBody(w.Body); err != nil {
 			return Record{}, refuse(r, ErrMalformed, err)
+		}
+		if _, unknown := r.Body.(opaque); r.raw == nil && !unknown {
+			r.wire = w.Body
 		}
 		if w.ID != "" && w.ID != r.Key.ID {
 			return Record{}, refuse(r, ErrMalformed, errors.New("key and body differ"))
@@ -121,13 +133,22 @@ func (r *Record) decodeBody(raw []byte) (err error) {
 		return err
 	}
 	r.Key = r.Body.Key()
-	if !bytes.Equal(must(encoding.Marshal(r.Body)), raw) {
+	again := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(again)
+	again.Reset()
+	if err := encoding.MarshalToBuffer(r.Body, again); err != nil {
+		return err
+	}
+	if !bytes.Equal(again.Bytes(), raw) {
 		r.raw = bytes.Clone(raw)
 	}
 	return nil
 }
 
-func decodeAs[T Body](raw cbor.RawMessage) (Body, error) {
+// buffers are for what is compared and thrown away.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+func decodeAs[T Body](raw []byte) (Body, error) {
 	var b T
 	err := decoding.Unmarshal(raw, &b)
 	return b, err

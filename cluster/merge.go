@@ -54,6 +54,7 @@ func (s *State) Merge(recs []Record) (fresh, gone []Record, err error) {
 	if len(late) > 0 {
 		slices.SortStableFunc(added, func(a, b *Record) int { return a.Version.Compare(b.Version) })
 	}
+	fresh = make([]Record, 0, len(added))
 	for _, r := range added {
 		if now, ok := s.cur.byKey.Get(r); ok && now.Version == r.Version {
 			fresh = append(fresh, *now)
@@ -88,7 +89,7 @@ func (s *State) merge(r *Record) (isNew bool, dropped []*Record, err error) {
 			s.hold(r)
 			return false, nil, nil
 		}
-		r = ptr(*r) // not to keep the whole message alive
+		r = kept(r)
 		dropped = s.apply(r)
 	}
 	s.clock = max(s.clock, r.Version.Counter)
@@ -193,7 +194,7 @@ func (s *State) heard(r *Record) {
 // without a gap, but not to a claim that was refused.
 func (s *State) raise(node NodeID, counter uint64) {
 	counter = max(counter, s.cur.Mark(node))
-	s.cur.byWriter.AscendGreaterOrEqual(&Record{Version: Version{counter, node}}, func(r *Record) bool {
+	s.cur.byWriter.AscendGreaterOrEqual(s.at(Version{counter, node}), func(r *Record) bool {
 		if r.Version.Node != node || r.Prev > counter {
 			return false
 		}

@@ -87,6 +87,18 @@ func (s *Snapshot) Record(k Key) (Record, bool) {
 	return Record{}, false
 }
 
+// Known reports for each record whether it is there, to the bit.
+func (s *Snapshot) Known(recs []Record) (known []bool) {
+	known = make([]bool, len(recs))
+	pivot := &Record{}
+	for i := range recs {
+		pivot.Key = recs[i].Key
+		r, ok := s.byKey.Get(pivot)
+		known[i] = ok && r.Version == recs[i].Version && r.Equal(recs[i])
+	}
+	return known
+}
+
 // Tombstone reports whether the record of a key was deleted, not so long ago
 // that it has expired.
 func (s *Snapshot) Tombstone(k Key) bool {

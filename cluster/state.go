@@ -44,6 +44,8 @@ type State struct {
 	// key signs what this host writes (SignWith); nil: nothing does.
 	key    ed25519.PrivateKey
 	public *PublicKey
+	// pivot is where to look in a tree; it saves each look-up one of its own.
+	pivot Record
 	// touched are the keys of the records put in or removed, for Touched.
 	touched []Key
 }
@@ -58,6 +60,7 @@ func Restore(self NodeID, recs []Record, marks map[NodeID]uint64) (*State, error
 	var errs []error
 	for i := range recs {
 		r := &recs[i]
+		r.wire = nil
 		if err := r.validate(); err != nil {
 			errs = append(errs, refuse(*r, ErrMalformed, err))
 			continue
@@ -256,4 +259,15 @@ func hostOf(b Body) NodeID {
 	return ""
 }
 
-func ptr[T any](v T) *T { return &v }
+// at is where a writer's records from a counter on are, until the next call.
+func (s *State) at(v Version) *Record {
+	s.pivot = Record{Version: v}
+	return &s.pivot
+}
+
+// kept is a copy of a record that keeps nothing of its message alive.
+func kept(r *Record) *Record {
+	c := *r
+	c.wire = nil
+	return &c
+}

@@ -201,7 +201,7 @@ func (s *State) hold(r *Record) {
 		recs = map[uint64]*Record{}
 		s.held[r.Version.Node] = recs
 	}
-	recs[r.Version.Counter] = ptr(*r)
+	recs[r.Version.Counter] = kept(r)
 }
 
 // release ends hold.

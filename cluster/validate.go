@@ -134,12 +134,25 @@ func optional(field, s string) error {
 	if len(s) > maxName {
 		return fmt.Errorf("%s has %d bytes, at most %d", field, len(s), maxName)
 	}
+	if plain(s) {
+		return nil
+	}
 	for _, r := range s {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return fmt.Errorf("%s %.80q has characters that cannot be printed", field, s)
 		}
 	}
 	return nil
+}
+
+// plain reports whether a text is of printable ASCII, as most are.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // texts wants bounded UTF-8; labels may have line breaks.

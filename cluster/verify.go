@@ -15,7 +15,7 @@ import (
 type job struct {
 	key     *PublicKey
 	sum     *[ed25519.SignatureSize]byte
-	message []byte
+	message func() []byte
 }
 
 // batchSize is how many signatures are verified by one equation: more make it
@@ -103,7 +103,7 @@ func challenge(j job) *edwards25519.Scalar {
 	h := sha512.New()
 	h.Write(j.sum[:32])
 	h.Write(j.key[:])
-	h.Write(j.message)
+	h.Write(j.message())
 	k, err := edwards25519.NewScalar().SetUniformBytes(h.Sum(nil))
 	return must(k, err)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
 )
@@ -76,10 +77,13 @@ func (r *Replica) verified(recs []cluster.Record) (good []cluster.Record, err er
 	if !r.signed {
 		return recs, nil
 	}
-	snap := r.Snapshot()
-	unknown := recs[:0:0]
-	for _, rec := range recs {
-		if known, ok := snap.Record(rec.Key); ok && known.Version == rec.Version && known.Equal(rec) {
+	known := r.Snapshot().Known(recs)
+	if !slices.Contains(known, true) {
+		return cluster.Verify(recs)
+	}
+	var unknown []cluster.Record
+	for i, rec := range recs {
+		if known[i] {
 			good = append(good, rec)
 		} else {
 			unknown = append(unknown, rec)

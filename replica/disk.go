@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -112,7 +113,7 @@ func (r *Replica) persist(snap *cluster.Snapshot, keys []cluster.Key) error {
 
 func save(tx *store.Tx, snap *cluster.Snapshot, keys []cluster.Key) error {
 	for _, k := range keys {
-		name := fmt.Sprintf("%03d/%s", k.Kind, k.ID)
+		name := nameOf(k)
 		var err error
 		if rec, ok := snap.Record(k); ok {
 			err = records.Put(tx, name, cluster.Encode([]cluster.Record{rec}))
@@ -124,6 +125,11 @@ func save(tx *store.Tx, snap *cluster.Snapshot, keys []cluster.Key) error {
 		}
 	}
 	return nil
+}
+
+// nameOf is a record's key in the file: its kind in three digits, and its ID.
+func nameOf(k cluster.Key) string {
+	return string([]byte{'0' + byte(k.Kind/100), '0' + byte(k.Kind/10%10), '0' + byte(k.Kind%10), '/'}) + k.ID
 }
 
 // Flush writes to the disk what other hosts have written and is not there yet.
@@ -150,22 +156,12 @@ func (r *Replica) flushSome() (more bool, err error) {
 		r.mu.Unlock()
 		return false, nil
 	}
-	keys := make([]cluster.Key, 0, min(r.batch, len(r.dirty)))
-	for k := range r.dirty {
-		if keys = append(keys, k); len(keys) == r.batch {
-			break
-		}
-	}
-	for _, k := range keys {
-		delete(r.dirty, k)
-	}
+	keys := r.batchOf()
 	snap, settled, last := r.snap.Load(), r.state.Settled(), len(r.dirty) == 0
 	r.behind = !last
 	// What is newer than snap must come to the disk after it.
 	r.disk.Lock()
 	r.mu.Unlock()
-	// In order: bbolt takes the square of the time for keys at random.
-	slices.SortFunc(keys, cluster.Key.Compare)
 	err = r.db.Update(func(tx *store.Tx) error {
 		if err := save(tx, snap, keys); err != nil || !last {
 			return err
@@ -185,6 +181,26 @@ func (r *Replica) flushSome() (more bool, err error) {
 		return false, err
 	}
 	return !last, nil
+}
+
+// batchOf takes the next keys to flush out of dirty. They come in order, from one batch to
+// the next as well: bbolt takes the square of the time for keys at random, and writes a page
+// again for each batch that has one of its keys. r.mu is held.
+func (r *Replica) batchOf() (keys []cluster.Key) {
+	if len(r.queue) == 0 {
+		r.queue = slices.SortedFunc(maps.Keys(r.dirty), cluster.Key.Compare)
+	}
+	for len(r.queue) > 0 && len(keys) < r.batch {
+		if k := r.queue[0]; r.dirty[k] {
+			keys = append(keys, k)
+			delete(r.dirty, k)
+		}
+		r.queue = r.queue[1:]
+	}
+	if len(r.dirty) == 0 {
+		r.dirty, r.queue = map[cluster.Key]bool{}, nil // of a hundred thousand the room stays
+	}
+	return keys
 }
 
 // expire forgets old tombstones.

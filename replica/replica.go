@@ -47,6 +47,8 @@ type Replica struct {
 	state *cluster.State
 	// dirty are the keys whose records on disk are older than in state.
 	dirty map[cluster.Key]bool
+	// queue are keys that were dirty, in order, of which the flush has the first ones.
+	queue []cluster.Key
 	// behind says that the disk is older than state, be it in the marks only.
 	behind bool
 	syncs  answers

@@ -133,6 +133,8 @@ func BenchmarkCatchUp(b *testing.B) {
 	}
 	for _, signed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("signed=%v", signed), func(b *testing.B) {
+			var flushed time.Duration
+			defer func() { b.ReportMetric(flushed.Seconds()/float64(b.N), "s-of-it-flushed/op") }()
 			for b.Loop() {
 				to := open(b, id(1))
 				if signed {
@@ -146,6 +148,11 @@ func BenchmarkCatchUp(b *testing.B) {
 				if to.Snapshot().Len() != 100_000 {
 					b.Fatal(to.Snapshot().Len())
 				}
+				begin := time.Now()
+				if err := to.Flush(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				flushed += time.Since(begin)
 			}
 		})
 	}

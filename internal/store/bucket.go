@@ -23,7 +23,10 @@ func (b Bucket[V]) Put(tx *Tx, key string, v V) error {
 	if err != nil {
 		return fmt.Errorf("store %s %q: %w", b.name, key, err)
 	}
-	bucket, err := tx.bolt.CreateBucketIfNotExists(b.name)
+	bucket := tx.bolt.Bucket(b.name)
+	if bucket == nil {
+		bucket, err = tx.bolt.CreateBucket(b.name)
+	}
 	if err == nil {
 		err = bucket.Put([]byte(key), b.seal([]byte(key), raw))
 	}
@@ -111,7 +114,7 @@ const sealSize = 4
 // gives back what was written.
 func sum(key, raw []byte) []byte {
 	table := crc32.MakeTable(crc32.Castagnoli)
-	return binary.BigEndian.AppendUint32(nil, crc32.Update(crc32.Update(0, table, key), table, raw))
+	return binary.BigEndian.AppendUint32(make([]byte, 0, sealSize+len(raw)), crc32.Update(crc32.Update(0, table, key), table, raw))
 }
 
 // seal puts the checksum before a value. The schema's version has none: it says

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// webMain serves the client's address, over HTTP and over UDP, for as long as the box
+// webMain serves the client's address, over HTTP, UDP and SCTP, for as long as the box
 // lives.
 func webMain(listen string) error {
 	l, err := net.Listen("tcp", listen)
@@ -23,6 +23,11 @@ func webMain(listen string) error {
 		return err
 	}
 	go webUDP(p)
+	go func() {
+		if err := webSCTP(listen); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}()
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -49,8 +54,11 @@ func webUDP(p net.PacketConn) {
 }
 
 // fetchMain prints what an URL answers; of "udp://HOST:PORT", what a datagram to it is
-// answered with.
+// answered with; of "sctp://HOST:PORT", what a megabyte is.
 func fetchMain(url string) error {
+	if addr, sctp := strings.CutPrefix(url, "sctp://"); sctp {
+		return fetchSCTP(addr)
+	}
 	if addr, udp := strings.CutPrefix(url, "udp://"); udp {
 		return fetchUDP(addr)
 	}

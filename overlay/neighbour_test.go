@@ -26,11 +26,11 @@ func TestNeighbours(t *testing.T) {
 			run("ip", "link", "set", "gv0", "address", "02:42:00:00:00:02")
 			run("ip", "link", "set", "gv0", "up")
 			run("ip", "addr", "replace", "fd00:1::1/64", "dev", "gv0", "nodad")
-			for _, key := range []string{"base_reachable_time_ms=100", "delay_first_probe_time=0", "retrans_time_ms=100"} {
+			for _, key := range []string{"base_reachable_time_ms=100", "delay_first_probe_time=0", "retrans_time_ms=100", "ucast_solicit=30"} {
 				in("sysctl", "-qw", "net.ipv6.neigh.gva."+key)
 				run("sysctl", "-qw", "net.ipv6.neigh.gv0."+key)
 			}
-			if got := in("ping", "-6", "-q", "-c", "100", "-i", "0.02", "-W", "1", "fd00:1::1"); !strings.Contains(got, " 0% packet loss") {
+			if got := in("ping", "-6", "-q", "-c", "100", "-i", "0.02", "-W", "5", "fd00:1::1"); !strings.Contains(got, " 0% packet loss") {
 				t.Error(got)
 			}
 			if got := in("ip", "-6", "neigh"); !strings.Contains(got, "fd00:1::1 dev gva lladdr "+pipeline.RouterMAC.String()) {

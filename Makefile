@@ -34,7 +34,7 @@ test: setup build trees ## All tests: unit, fuzz, lab, plugin, engines, uml
 	@scripts/build-plugin --directory build/plugin
 	@$(tally) unit fuzz lab plugin engines uml
 
-.PHONY: test-unit test-lab test-plugin test-uml test-engines
+.PHONY: test-unit test-lab test-plugin test-uml test-qemu test-engines
 test-unit: setup build ## The packages by themselves
 	@$(tally) unit fuzz
 test-lab: setup build ## Scenarios on Docker hosts made of namespaces
@@ -47,6 +47,9 @@ test-engines: setup build trees ## All scenarios on all releases of Docker, with
 	@$(tally) all-engines
 test-uml: setup build ## Scenarios on kernels of their own (User-Mode Linux)
 	@$(tally) uml
+test-qemu: build ## Scenarios on an ordinary kernel, with the fast path beside its openvswitch module (QEMU, no KVM)
+	@scripts/setup bench
+	@$(tally) qemu
 
 .PHONY: race
 race: setup ## The unit tests with the race detector
@@ -58,6 +61,7 @@ bench: build ## Throughput, round trips and docker run against Docker's overlay,
 	@go build -o bin/bench ./tests/bench
 	@bin/bench -kind namespace -tree "$$(scripts/tree trixie)"
 	@bin/bench -kind uml
+	@bin/bench -kind qemu -tree "$$(scripts/tree trixie)" -kernel "$$(scripts/kernel trixie)" -only 'fast path' -fastpath on -overlay=false
 
 .PHONY: sim
 sim: ## Clusters of up to 1,000 hosts in one process and virtual time: docs/simulation.md

@@ -3,7 +3,7 @@
 // prints ratios. The paths take turns within each round, so that a machine whose
 // speed drifts does not favour one of them; the figures are medians.
 //
-//	bench [-kind namespace|uml] [-rounds 5] [-seconds 3] [-only names]
+//	bench [-kind namespace|uml|qemu] [-rounds 5] [-seconds 3] [-only names]
 package main
 
 import (
@@ -23,6 +23,9 @@ import (
 type options struct {
 	kind    string
 	tree    string
+	kernel  string
+	limit   time.Duration
+	overlay bool
 	rounds  int
 	seconds int
 	runs    int
@@ -36,8 +39,11 @@ type options struct {
 func main() {
 	lab.Init()
 	var o options
-	flag.StringVar(&o.kind, "kind", "namespace", "hosts: namespace (userspace datapath) or uml (kernel datapath)")
+	flag.StringVar(&o.kind, "kind", "namespace", "hosts: namespace (userspace datapath), uml (kernel datapath), or qemu (namespaces in an ordinary kernel, kernel datapath)")
 	flag.StringVar(&o.tree, "tree", "", "a debootstrapped Debian whose programs the hosts use, for a newer Open vSwitch")
+	flag.StringVar(&o.kernel, "kernel", "", "of kind qemu: the kernel, from scripts/kernel")
+	flag.DurationVar(&o.limit, "limit", time.Hour, "of kind qemu: how long all of it may take")
+	flag.BoolVar(&o.overlay, "overlay", true, "compare with Docker's overlay, too")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each figure is the median of as many")
 	flag.IntVar(&o.seconds, "seconds", 3, "seconds of one measurement of names and of the fast path")
 	flag.IntVar(&o.runs, "runs", 10, "containers started for the time of docker run")
@@ -57,6 +63,9 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
+	if o.kind == qemu && !lab.InGuest() {
+		return inGuest(ctx, o)
+	}
 	b, err := newBench(ctx, o)
 	if err != nil {
 		return err

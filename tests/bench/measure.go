@@ -101,7 +101,7 @@ func roundTrip(ctx context.Context, p path) (float64, error) {
 // dockerRun times `docker run -d`, the networks in turns.
 func (b *bench) dockerRun(ctx context.Context) error {
 	h := b.lab.Hosts[0]
-	networks := []string{overlay, grapevine}
+	networks := b.networks()
 	for range b.runs {
 		slices.Reverse(networks)
 		for _, network := range networks {

@@ -27,7 +27,7 @@ func (b *bench) questions(ctx context.Context) error {
 		return nil // no nf_tables there, so that Docker's resolver stands before ours; and system calls are emulated
 	}
 	for round := range b.rounds {
-		for _, network := range []string{overlay, grapevine} {
+		for _, network := range b.networks() {
 			c, err := b.lab.Hosts[0].Container(ctx, network+"-end")
 			if err != nil {
 				return err
@@ -57,7 +57,7 @@ func (b *bench) known(ctx context.Context) error {
 	}
 	took := map[string][]float64{}
 	for i := range knownRuns {
-		for _, network := range []string{overlay, grapevine} {
+		for _, network := range b.networks() {
 			ms, err := b.knownOnce(ctx, network, fmt.Sprintf("known%d", i+1))
 			if err != nil {
 				return err

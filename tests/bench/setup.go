@@ -36,6 +36,8 @@ type bench struct {
 	paths   []path
 	samples samples
 
+	patience time.Duration // factor of waiting times
+
 	tables  []place // of which there are samples
 	machine string  // on what they were taken
 	spent   float64 // processor time of the last TCP measurement, seconds per Gbit
@@ -43,7 +45,7 @@ type bench struct {
 
 func newBench(ctx context.Context, o options) (*bench, error) {
 	opts := lab.Options{
-		Hosts: 2, Swarm: true, Tree: o.tree,
+		Hosts: 2, Swarm: o.overlay, Tree: o.tree,
 		AgentEnv: []string{"GRAPEVINE_LOG_LEVEL=debug", "GRAPEVINE_FASTPATH=" + o.fast},
 		Progress: func(line string) { progress("      %s", line) },
 	}
@@ -51,14 +53,16 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	case "namespace":
 	case "uml":
 		opts.Kind = lab.UML
+	case qemu:
+		opts.Tree = "" // the guest's own files are that tree
 	default:
-		return nil, fmt.Errorf("unknown kind of host %q: namespace or uml", o.kind)
+		return nil, fmt.Errorf("unknown kind of host %q: namespace, uml or qemu", o.kind)
 	}
 	l, err := lab.New(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{options: o, lab: l, samples: samples{}}
+	b := &bench{options: o, lab: l, samples: samples{}, patience: opts.Patience()}
 	if err := b.setUp(ctx); err != nil {
 		_ = l.Close()
 		return nil, err
@@ -70,21 +74,23 @@ func (b *bench) setUp(ctx context.Context) error {
 	if err := b.lab.StartAgents(ctx); err != nil {
 		return err
 	}
-	if err := b.joinSwarm(ctx); err != nil {
-		return fmt.Errorf("set up the swarm to compare with: %w", err)
-	}
 	one := b.lab.Hosts[0]
-	if _, err := one.Docker(ctx, "network", "create", "-d", overlay, "--attachable", overlay); err != nil {
-		return err
+	if b.overlay {
+		if err := b.joinSwarm(ctx); err != nil {
+			return fmt.Errorf("set up the swarm to compare with: %w", err)
+		}
+		if _, err := one.Docker(ctx, "network", "create", "-d", overlay, "--attachable", overlay); err != nil {
+			return err
+		}
 	}
-	if err := lab.Eventually(ctx, time.Minute, func() error { // until the cluster is there
+	if err := lab.Eventually(ctx, time.Minute*b.patience, func() error { // until the cluster is there
 		_, err := one.Docker(ctx, "network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", grapevine)
 		return err
 	}); err != nil {
 		return err
 	}
 	b.paths = []path{{underlay, one.Exec, b.lab.Hosts[1].Exec, b.lab.Hosts[1].Addr()}}
-	for _, network := range []string{overlay, grapevine} {
+	for _, network := range b.networks() {
 		p, err := b.containers(ctx, network)
 		if err != nil {
 			return err
@@ -104,8 +110,23 @@ func (b *bench) joinSwarm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = two.Docker(ctx, "swarm", "join", "--token", strings.TrimSpace(token), one.Addr().String()+":2377")
-	return err
+	// It does not wait for longer than 20 s, and goes on joining then.
+	_, joinErr := two.Docker(ctx, "swarm", "join", "--token", strings.TrimSpace(token), one.Addr().String()+":2377")
+	return lab.Eventually(ctx, time.Minute*b.patience, func() error {
+		state, err := two.Docker(ctx, "info", "--format", "{{.Swarm.LocalNodeState}}")
+		if err == nil && strings.TrimSpace(state) != "active" {
+			err = fmt.Errorf("%s is no node of the swarm, but %s: %w", two.Name, strings.TrimSpace(state), joinErr)
+		}
+		return err
+	})
+}
+
+// networks are those that are compared.
+func (b *bench) networks() []string {
+	if b.overlay {
+		return []string{overlay, grapevine}
+	}
+	return []string{grapevine}
 }
 
 // containers starts one container a host on a network and waits until they reach
@@ -114,7 +135,7 @@ func (b *bench) containers(ctx context.Context, network string) (path, error) {
 	var ends [2]lab.Container
 	for i, h := range b.lab.Hosts {
 		name := network + "-end"
-		if err := lab.Eventually(ctx, 2*time.Minute, func() error {
+		if err := lab.Eventually(ctx, 2*time.Minute*b.patience, func() error {
 			_, _ = h.Docker(ctx, "rm", "-f", name)
 			_, err := h.Docker(ctx, "run", "-d", "--name", name, "--network", network, lab.Image, "sleep", "100000")
 			return err
@@ -128,5 +149,5 @@ func (b *bench) containers(ctx context.Context, network string) (path, error) {
 		ends[i] = c
 	}
 	addr := ends[1].Addrs[network][0]
-	return path{network, ends[0].Exec, ends[1].Exec, addr}, ends[0].Reach(ctx, 30*time.Second, addr)
+	return path{network, ends[0].Exec, ends[1].Exec, addr}, ends[0].Reach(ctx, 30*time.Second*b.patience, addr)
 }

@@ -131,7 +131,7 @@ func (b *bench) places(ctx context.Context) ([]place, error) {
 		}
 	}
 	h := b.lab.Hosts[0]
-	for _, network := range []string{overlay, grapevine} {
+	for _, network := range b.networks() {
 		if _, err := h.Docker(ctx, "run", "-d", "--name", network+"-near", "--network", network, lab.Image, "sleep", "100000"); err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func (b *bench) places(ctx context.Context) ([]place, error) {
 			return nil, err
 		}
 		addr := near.Addrs[network][0]
-		if err := end.Reach(ctx, 30*time.Second, addr); err != nil {
+		if err := end.Reach(ctx, 30*time.Second*b.patience, addr); err != nil {
 			return nil, err
 		}
 		one.paths = append(one.paths, path{network, end.Exec, near.Exec, addr})
@@ -190,7 +190,7 @@ func (b *bench) streams(ctx context.Context, p path, n int) (float64, error) {
 // client, and returns its report.
 func (b *bench) iperf(ctx context.Context, p path, args ...string) (text string, err error) {
 	args = append([]string{"iperf3", "-J", "-t", strconv.Itoa(b.seconds), "-p", "5301", "-c", p.addr.String()}, args...)
-	err = lab.Eventually(ctx, 15*time.Second, func() error {
+	err = lab.Eventually(ctx, 15*time.Second*b.patience, func() error {
 		text, err = p.client(ctx, args...)
 		return err
 	})
@@ -200,7 +200,7 @@ func (b *bench) iperf(ctx context.Context, p path, args ...string) (text string,
 // busy is the processor time, in seconds, of the hosts' kernels.
 func (b *bench) busy(ctx context.Context) (sum float64, err error) {
 	hosts := b.lab.Hosts
-	if b.kind == "namespace" {
+	if b.kind != "uml" {
 		hosts = hosts[:1] // they share one
 	}
 	for _, h := range hosts {

@@ -9,7 +9,7 @@ import (
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
 	dockerSocket     = "/run/docker.sock"
-	dockerWait       = 120 * time.Second // a UML host on a busy machine
+	dockerWait       = 120 * time.Second // a busy machine
 	// Image is the containers' image: busybox and iperf3; it serves its host name
 	// over HTTP on port 80.
 	Image = "lab"

@@ -120,9 +120,9 @@ func (h *Host) Start(ctx context.Context, name string, env []string, argv ...str
 }
 
 // Stop sends a daemon a signal and waits for its end; one that is not running is
-// no error, one that is still running after wait is.
+// no error, one that is still running after wait (with patience) is.
 func (h *Host) Stop(ctx context.Context, name string, sig syscall.Signal, wait time.Duration) error {
-	last, _, _, err := h.machine.server().do(ctx, request{Op: opSignal, Name: name, Sig: sig, Wait: wait})
+	last, _, _, err := h.machine.server().do(ctx, request{Op: opSignal, Name: name, Sig: sig, Wait: wait * h.lab.opts.Patience()})
 	if err == nil && last.Running {
 		err = fmt.Errorf("%s: %s still runs %s after signal %v:\n%s", h.Name, name, wait, sig, h.Log(name, 20))
 	}
@@ -138,7 +138,7 @@ func (h *Host) Running(ctx context.Context, name string) (bool, error) {
 // await waits until the server behind a unix socket answers HTTP, or with no path
 // until it accepts; an error has the end of the daemon's log.
 func (h *Host) await(ctx context.Context, daemon, socket, path string, wait time.Duration) error {
-	get := request{Op: opGet, Name: daemon, Path: path, Unix: socket, Wait: wait}
+	get := request{Op: opGet, Name: daemon, Path: path, Unix: socket, Wait: wait * h.lab.opts.Patience()}
 	if _, _, _, err := h.machine.server().do(ctx, get); err != nil {
 		return errors.Join(err, fmt.Errorf("the end of %s's log:\n%s", daemon, h.Log(daemon, 20)))
 	}

@@ -16,6 +16,7 @@ const (
 	roleVar    = "GVLAB_ROLE"
 	roleBox    = "box"    // first process of a namespace box
 	roleUML    = "uml"    // first process of a UML kernel
+	roleGuest  = "guest"  // first process of a guest
 	roleServer = "server" // runs the commands of a box
 	rolePing   = "ping"   // see ping.go
 	roleWeb    = "web"    // the outside's HTTP server
@@ -49,6 +50,8 @@ func Init() {
 		err = boxMain()
 	case roleUML:
 		err = umlMain()
+	case roleGuest:
+		err = guestMain()
 	case roleServer:
 		err = serverMain()
 	case rolePing:

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -59,6 +60,15 @@ type Options struct {
 	Progress func(string)
 }
 
+// Patience is how many times as long everything may take as on namespace hosts on the
+// machine's own kernel: system calls are slow in UML, and a [Guest] is slow altogether.
+func (o Options) Patience() time.Duration {
+	if o.Kind == UML || InGuest() {
+		return 6
+	}
+	return 1
+}
+
 // Lab is a number of running Docker hosts on one wire.
 type Lab struct {
 	Hosts   []*Host
@@ -90,12 +100,17 @@ func New(ctx context.Context, opts Options) (*Lab, error) {
 	if err := Clean(false); err != nil {
 		return nil, fmt.Errorf("remove what earlier labs left: %w", err)
 	}
-	l := &Lab{opts: opts, id: "gvlab" + rand.Text()[:6], key: newKey()}
-	l.dir = filepath.Join(base, l.id)
+	l := newLab(opts)
 	if err := l.build(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+func newLab(opts Options) *Lab {
+	l := &Lab{opts: opts, id: "gvlab" + rand.Text()[:6], key: newKey()}
+	l.dir = filepath.Join(base, l.id)
+	return l
 }
 
 func newKey() string {

@@ -61,11 +61,7 @@ type state struct {
 }
 
 func newState(ctx context.Context, opts lab.Options) *state {
-	s := &state{ctx: ctx, opts: opts, pings: map[string]*lab.Pinging{}, inventories: map[string]string{}, patience: 1}
-	if opts.Kind == lab.UML {
-		s.patience = 6 // its system calls are slow, and so is docker there
-	}
-	return s
+	return &state{ctx: ctx, opts: opts, pings: map[string]*lab.Pinging{}, inventories: map[string]string{}, patience: opts.Patience()}
 }
 
 func (s *state) close() error {

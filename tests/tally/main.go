@@ -1,6 +1,6 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally unit|fuzz|lab|plugin|engines|uml|all-engines ...
+//	tally unit|fuzz|lab|plugin|engines|uml|qemu|all-engines ...
 //
 // It prints what `go test` prints: a line for each package, and all that a failed
 // test said; where a test takes long, a line for each that passed as well. At the
@@ -39,6 +39,7 @@ var tiers = []tier{
 	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true},
 	{"engines", "the core of the scenarios on other releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines"}, 3 * time.Minute, true},
 	{"uml", "scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 5 * time.Minute, true},
+	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true},
 	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true},
 }
 
@@ -57,14 +58,14 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error) {
 	if len(names) == 0 {
-		return false, fmt.Errorf("usage: tally unit|fuzz|lab|plugin|engines|uml|all-engines")
+		return false, fmt.Errorf("usage: tally unit|fuzz|lab|plugin|engines|uml|qemu|all-engines")
 	}
 	var total counts
 	var times strings.Builder
 	for _, name := range names {
 		t, found := find(name)
 		if !found {
-			return false, fmt.Errorf("unknown tier %q: unit, fuzz, lab, plugin, engines, uml or all-engines", name)
+			return false, fmt.Errorf("unknown tier %q: unit, fuzz, lab, plugin, engines, uml, qemu or all-engines", name)
 		}
 		fmt.Fprintf(out, "=== %s: %s (budget %s)\n", t.name, t.what, t.budget)
 		begin := time.Now()

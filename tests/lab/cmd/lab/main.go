@@ -4,6 +4,8 @@
 //	                            start one and keep it (Ctrl-C ends a UML one)
 //	lab list                    what labs there are
 //	lab clean [-all] [NAME...]  remove dead ones, those named, or all of them
+//	lab guest -tree DIR -kernel DIR [-dir DIR] [-files NAMES] [-limit 1h] PROGRAM ARGUMENTS...
+//	                            run a program of the source tree in QEMU, on an ordinary kernel
 package main
 
 import (
@@ -13,7 +15,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
@@ -31,7 +35,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("usage: lab up|list|clean")
+		return fmt.Errorf("usage: lab up|list|clean|guest")
 	}
 	flags := flag.NewFlagSet("lab "+args[0], flag.ExitOnError)
 	switch args[0] {
@@ -52,8 +56,20 @@ func run(ctx context.Context, args []string) error {
 		all := flags.Bool("all", false, "also kept ones and those of running programs")
 		_ = flags.Parse(args[1:]) // exits
 		return errors.Join(lab.Clean(*all), lab.Remove(flags.Args()...))
+	case "guest":
+		tree := flags.String("tree", "", "the guest's programs: what scripts/tree prints")
+		kernel := flags.String("kernel", "", "what scripts/kernel prints")
+		dir := flags.String("dir", "", "the working directory, in the source tree")
+		files := flags.String("files", "bin/grapevine,scripts,docs", "what the guest has of the source tree, or with an absolute path of the machine")
+		limit := flags.Duration("limit", time.Hour, "how long it may take")
+		_ = flags.Parse(args[1:]) // exits
+		return lab.Guest{
+			Tree: *tree, Kernel: *kernel, Argv: flags.Args(), Dir: *dir,
+			Files: append(strings.Split(*files, ","), flags.Arg(0)), Limit: *limit, Stdout: os.Stdout, Stderr: os.Stderr,
+			Progress: func(line string) { fmt.Fprintln(os.Stderr, line) },
+		}.Run(ctx)
 	}
-	return fmt.Errorf("unknown command %q: up, list or clean", args[0])
+	return fmt.Errorf("unknown command %q: up, list, clean or guest", args[0])
 }
 
 func up(ctx context.Context, opts lab.Options, kind string, agents bool) (err error) {

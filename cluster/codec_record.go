@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"unique"
 )
 
 // opaque is the body of a kind that this agent does not know: a newer agent
@@ -54,9 +55,6 @@ func (r *Record) encodedBody() []byte {
 	if r.raw != nil {
 		return r.raw
 	}
-	if r.wire != nil {
-		return r.wire
-	}
 	if o, ok := r.Body.(opaque); ok {
 		return o.raw
 	}
@@ -64,14 +62,14 @@ func (r *Record) encodedBody() []byte {
 }
 
 // decodeRecord returns a record that is well formed and within all limits, and
-// shares no memory with b but for its wire form (Record.wire).
+// shares no memory with b but for the body's form (Record.raw).
 func decodeRecord(b []byte, keys keyTable) (Record, error) {
 	var w wireRecord
 	if err := decoding.Unmarshal(b, &w); err != nil {
 		return Record{}, malformed(err)
 	}
 	r := Record{
-		Key: Key{w.Kind, w.ID}, Version: Version{w.Counter, w.Node}, Prev: w.Prev, Deleted: w.Deleted, of: w.Of,
+		Key: Key{w.Kind, w.ID}, Version: Version{w.Counter, NodeID(intern(string(w.Node)))}, Prev: w.Prev, Deleted: w.Deleted, of: w.Of,
 	}
 	if len(w.Titles) > maxTitles {
 		return Record{}, refuse(r, ErrMalformed, fmt.Errorf("%d titles", len(w.Titles)))
@@ -81,7 +79,7 @@ func decodeRecord(b []byte, keys keyTable) (Record, error) {
 		if err != nil {
 			return Record{}, refuse(r, ErrMalformed, err)
 		}
-		t.wire = nil // titles stay
+		t.forget() // titles stay
 		r.titles = append(r.titles, t)
 	}
 	if len(w.Sig) > 0 {
@@ -95,7 +93,7 @@ func decodeRecord(b []byte, keys keyTable) (Record, error) {
 			return Record{}, refuse(r, ErrMalformed, err)
 		}
 		if _, unknown := r.Body.(opaque); r.raw == nil && !unknown {
-			r.wire = w.Body
+			r.raw = w.Body
 		}
 		if w.ID != "" && w.ID != r.Key.ID {
 			return Record{}, refuse(r, ErrMalformed, errors.New("key and body differ"))
@@ -120,7 +118,10 @@ func (r *Record) decodeBody(raw []byte) (err error) {
 	case KindSubnet:
 		r.Body, err = decodeAs[Subnet](raw)
 	case KindEndpoint:
-		r.Body, err = decodeAs[Endpoint](raw)
+		var e Endpoint
+		err = decoding.Unmarshal(raw, &e)
+		e.Host, e.Network = NodeID(intern(string(e.Host))), intern(e.Network)
+		r.Body = e
 	case KindUse:
 		r.Body, err = decodeAs[Use](raw)
 	case KindClaim:
@@ -140,13 +141,16 @@ func (r *Record) decodeBody(raw []byte) (err error) {
 		return err
 	}
 	if !bytes.Equal(again.Bytes(), raw) {
-		r.raw = bytes.Clone(raw)
+		r.raw, r.more = bytes.Clone(raw), true
 	}
 	return nil
 }
 
 // buffers are for what is compared and thrown away.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// intern makes equal texts share their memory: a hundred endpoints have one host.
+func intern(s string) string { return unique.Make(s).Value() }
 
 func decodeAs[T Body](raw []byte) (Body, error) {
 	var b T

@@ -56,12 +56,10 @@ type Record struct {
 	// A tombstone has no Body.
 	Deleted int64
 	Body    Body
-	// raw is the body as it came, kept if it says more than Body does: it was
-	// written by a newer agent, and goes on to others whole.
-	raw []byte
-	// wire is the body's wire form in the message that the record came in, to be signed,
-	// compared and passed on; nil: it is none that came, or one that stays.
-	wire []byte
+	// raw is the body as it came: of one that says more than Body does, since a newer agent
+	// wrote it, or else until the record is kept (forget), to be verified and passed on.
+	raw  []byte
+	more bool
 	// of is, in the tombstone of another host's endpoint or use, that host, which
 	// the writer has forgotten.
 	of NodeID

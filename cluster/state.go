@@ -60,7 +60,7 @@ func Restore(self NodeID, recs []Record, marks map[NodeID]uint64) (*State, error
 	var errs []error
 	for i := range recs {
 		r := &recs[i]
-		r.wire = nil
+		r.forget()
 		if err := r.validate(); err != nil {
 			errs = append(errs, refuse(*r, ErrMalformed, err))
 			continue
@@ -268,6 +268,13 @@ func (s *State) at(v Version) *Record {
 // kept is a copy of a record that keeps nothing of its message alive.
 func kept(r *Record) *Record {
 	c := *r
-	c.wire = nil
+	c.forget()
 	return &c
+}
+
+// forget lets go of the message that a record came in.
+func (r *Record) forget() {
+	if !r.more {
+		r.raw = nil
+	}
 }

@@ -174,6 +174,7 @@ func (r *Replica) flushSome() (more bool, err error) {
 		return marks.Put(tx, marksKey, cluster.EncodeDigest(cluster.Digest{Marks: snap.Marks()}))
 	})
 	r.disk.Unlock()
+	r.flushes.Add(1)
 	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()

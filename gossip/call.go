@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -155,7 +156,7 @@ func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, version uint
 	r := request{id, timeout, g.addr, method, body}
 	failed := make(chan error, 1)
 	ok := g.work.spawn(func(context.Context) {
-		if err := g.ml.SendReliable(to, g.sealAs(version, kindRequest, r.encode())); err != nil {
+		if err := g.sendReliable(ctx, to, g.sealAs(version, kindRequest, r.encode())); err != nil {
 			failed <- err
 		}
 	})
@@ -180,6 +181,22 @@ func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, version uint
 		}
 		return o.body, nil
 	}
+}
+
+// sendTries is how often a stream is opened that nobody answers.
+const sendTries = 3
+
+// sendReliable is memberlist's SendReliable, and tries again where no stream came about:
+// the packets that open one may be lost, and what then is never said its reader would wait
+// for as long as for a slow one. A message whose stream was not whole has not been taken.
+func (g *Gossip) sendReliable(ctx context.Context, to *memberlist.Node, b []byte) (err error) {
+	for range sendTries {
+		var late net.Error
+		if err = g.ml.SendReliable(to, b); err == nil || ctx.Err() != nil || !errors.As(err, &late) || !late.Timeout() {
+			return err
+		}
+	}
+	return err
 }
 
 // find returns how to reach a host, or why it cannot be reached.

@@ -27,7 +27,10 @@ const (
 	methodChunk = "gossip.chunk"
 
 	chunkTimeout = 20 * time.Second
-	servings     = 4 // fetches served at once; more are told to come again
+	// fetchIdle is how long a fetch waits for the next chunk, or for the last word, before
+	// another peer is asked: longer than it takes to open a few streams (sendTries).
+	fetchIdle = 3 * sendTries * dialTimeout
+	servings  = 4 // fetches served at once; more are told to come again
 )
 
 // sessionTable holds the fetches that wait for chunks.
@@ -42,7 +45,10 @@ type session struct {
 	from  string
 	next  uint32
 	fresh bool
+	idle  *time.Timer // ends the fetch
 }
+
+var errIdle = errors.New("no more of it comes")
 
 func newSessionTable() sessionTable {
 	return sessionTable{&sync.Mutex{}, map[uint64]*session{}, make(chan struct{}, servings)}
@@ -51,7 +57,11 @@ func newSessionTable() sessionTable {
 // fetch gets from a peer what we lack and reports whether any of it was new. With
 // mutual the peer fetches from us afterwards, if our digest differs from its own.
 func (g *Gossip) fetch(ctx context.Context, from string, mutual bool) (fresh bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	id, s := rand.Uint64(), &session{from: from}
+	s.idle = time.AfterFunc(fetchIdle, func() { cancel(errIdle) })
+	defer s.idle.Stop()
 	g.sessions.mu.Lock()
 	g.sessions.open[id] = s
 	g.sessions.mu.Unlock()
@@ -136,6 +146,8 @@ func (g *Gossip) serveChunk(from string, body []byte) ([]byte, error) {
 		return nil, fmt.Errorf("chunk %d out of turn: %d is next", number, s.next)
 	}
 	s.next++
+	s.idle.Stop()
+	defer s.idle.Reset(fetchIdle)
 	// An error is counted and logged, and the fetch goes on: one record that is
 	// refused must not keep the others away.
 	fresh, _ := g.merge(from, body[12:])

@@ -93,7 +93,7 @@ func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
 		text := err.Error()
 		reply = response{r.id, statusError, []byte(text[:min(len(text), maxErrText)])}
 	}
-	if err := g.ml.SendReliable(from, g.sealAs(version, kindResponse, reply.encode())); err != nil {
+	if err := g.sendReliable(ctx, from, g.sealAs(version, kindResponse, reply.encode())); err != nil {
 		g.log.Debug("respond", "host", from.Name, "method", r.method, "err", err)
 	}
 }

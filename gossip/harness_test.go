@@ -138,6 +138,17 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 // start runs host i on the network, joining host 0 unless change says otherwise.
 func start(t *testing.T, n *memnet.Network, i int, change func(*Config)) *host {
 	t.Helper()
+	return begin(t, n, i, change, func(s *toy) State { return s })
+}
+
+// startWith is start with another State around the host's.
+func startWith(t *testing.T, n *memnet.Network, i int, around func(*toy) State) *host {
+	t.Helper()
+	return begin(t, n, i, nil, around)
+}
+
+func begin(t *testing.T, n *memnet.Network, i int, change func(*Config), around func(*toy) State) *host {
+	t.Helper()
 	h := &host{state: newToy(), id: hostID(i), ip: hostAddr(i).Addr()}
 	cfg := Config{
 		Node: h.id, Name: fmt.Sprintf("host%d", i), Bind: hostAddr(i), Keys: [][]byte{testKey},
@@ -158,7 +169,7 @@ func start(t *testing.T, n *memnet.Network, i int, change func(*Config)) *host {
 		cfg.Transport = tr
 	}
 	var err error
-	if h.Gossip, err = New(cfg, h.state); err != nil {
+	if h.Gossip, err = New(cfg, around(h.state)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

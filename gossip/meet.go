@@ -50,8 +50,12 @@ func memberHash(id string, addr netip.AddrPort) uint64 {
 // memberlist's gossip may miss a host, above all while a cluster forms, and its
 // own push/pull comes every fifteen seconds or less. It also meets hosts that we
 // have not heard of, though they have of us.
+//
+// A difference that this did not mend is left alone for longer and longer, since there are
+// peers that see others for good; but another difference is news.
 func (g *Gossip) meetLoop(ctx context.Context) {
-	var retry backoff
+	var next backoff
+	tried := map[uint64]*backoff{} // by the members of both sides
 	for {
 		var s summary
 		select {
@@ -59,16 +63,29 @@ func (g *Gossip) meetLoop(ctx context.Context) {
 			return
 		case s = <-g.meet:
 		}
-		if !retry.due(time.Now()) || !sleep(ctx, grace) || s.members == g.members.Load() {
+		if !next.due(time.Now()) || !sleep(ctx, grace) || s.members == g.members.Load() {
 			continue
 		}
 		before := g.members.Load()
+		retry := tried[before^s.members]
+		if retry == nil {
+			if len(tried) >= maxDifferences {
+				clear(tried)
+			}
+			retry = &backoff{}
+			tried[before^s.members] = retry
+		}
+		if !retry.due(time.Now()) {
+			continue
+		}
 		if _, err := g.ml.Join([]string{s.addr.String()}); err != nil {
 			g.log.Debug("compare members", "addr", s.addr, "err", err)
 		}
-		if g.members.Load() != before {
-			retry.reset()
-		}
 		retry.failed(time.Now(), g.cfg.Timing.Digest/2, 30*g.cfg.Timing.Digest)
+		next.reset()
+		next.failed(time.Now(), g.cfg.Timing.Digest/2, g.cfg.Timing.Digest/2)
 	}
 }
+
+// maxDifferences bounds how many are remembered.
+const maxDifferences = 64

@@ -1,0 +1,74 @@
+package gossip
+
+import (
+	"fmt"
+	"iter"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/gossip/memnet"
+)
+
+// asked is a State that tells when it is first asked for what a peer lacks.
+type asked struct {
+	*toy
+	first func()
+}
+
+func (s asked) Missing(digest []byte, limit int) iter.Seq[[]byte] {
+	s.first()
+	return s.toy.Missing(digest, limit)
+}
+
+// TestFetchGoesOnAfterAnOutage: in the middle of a fetch nothing arrives for longer than it
+// takes to give a stream up, and not for so long that a host is taken for dead. Neither
+// side goes on waiting for what the other could not say.
+func TestFetchGoesOnAfterAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		a := start(t, net, 0, nil)
+		healed := make(chan time.Time, 1)
+		b := startWith(t, net, 1, func(s *toy) State {
+			return asked{s, sync.OnceFunc(func() {
+				net.Cut(hostAddr(0).Addr(), hostAddr(1).Addr())
+				time.AfterFunc(4500*time.Millisecond, func() {
+					net.Heal()
+					healed <- time.Now()
+				})
+			})}
+		})
+		within(t, 20*time.Second, "both see each other", func() bool { return allSee([]*host{a, b}, 1) })
+		time.Sleep(5 * time.Second)
+		b.state.put("k", "v") // and no Broadcast
+		began := <-healed
+		within(t, 15*time.Second, "the other one has it", allHave([]*host{a}, "k", "v"))
+		t.Logf("%v after the outage", time.Since(began))
+	})
+}
+
+// TestLossyClusterForms: a cluster where every fifth packet is lost forms, and all know all
+// soon: no host is left out for the minutes that a lost answer used to take.
+func TestLossyClusterForms(t *testing.T) {
+	const n = 40
+	for seed := range 3 {
+		bubble(t, func(t *testing.T, _ *memnet.Network) {
+			net := memnet.New(uint64(seed))
+			net.SetAll(memnet.Link{Loss: 0.2, Duplicate: 0.005, Reorder: 0.01, Delay: 500 * time.Microsecond, Jitter: time.Millisecond})
+			var hosts []*host
+			for i := range n {
+				h := start(t, net, i, nil)
+				h.state.put(fmt.Sprint("k", i), "v") // and no Broadcast
+				hosts = append(hosts, h)
+				time.Sleep(20 * time.Millisecond)
+			}
+			t.Logf("seed %d: all know all after %v", seed, within(t, 20*time.Second, "all know all", func() bool {
+				for i := range n {
+					if !allHave(hosts, fmt.Sprint("k", i), "v")() {
+						return false
+					}
+				}
+				return allSee(hosts, n-1)
+			}))
+		})
+	}
+}

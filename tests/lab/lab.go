@@ -81,6 +81,7 @@ type Lab struct {
 	key     string // gossip key of the agents
 	kept    bool
 	closing sync.Once
+	buildMu sync.Mutex // one commit's program at a time
 
 	preloadOnce sync.Once
 	preloadFile string

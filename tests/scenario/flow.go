@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
@@ -21,6 +25,7 @@ func init() {
 		"together":   together,
 		"sleep":      sleep,
 		"same":       same,
+		"heard":      heard,
 	}
 }
 
@@ -109,6 +114,52 @@ func together(ctx context.Context, s *state, args []string) (string, error) {
 		}
 		lines, args = append(lines, args[:i]), args[i+1:]
 	}
+}
+
+// hearScript says when grapevine's output first matched, in ns.
+const hearScript = `re=$1; shift; until grapevine "$@" | grep -qE -e "$re"; do sleep 0.05; done; date +%s%N`
+
+// heard N REGEXP GRAPEVINE-ARGUMENTS... and COMMAND...: what the command does is known on
+// the first N hosts within 30 s. It prints how long after the first the others knew.
+func heard(ctx context.Context, s *state, args []string) (string, error) {
+	and := slices.Index(args, "and")
+	if s.lab == nil || and < 3 || and == len(args)-1 {
+		return "", usageError("usage, after hosts: heard N REGEXP GRAPEVINE-ARGUMENTS... and COMMAND...")
+	}
+	n, err := strconv.Atoi(args[0])
+	if err != nil || n < 1 || n > len(s.lab.Hosts) {
+		return "", usageError("heard: there are not so many hosts: " + args[0])
+	}
+	c, rest, err := parse(args[and+1:])
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second*s.patience)
+	defer cancel()
+	at := make([]int64, n)
+	var hosts errgroup.Group
+	for i, h := range s.lab.Hosts[:n] {
+		hosts.Go(func() error {
+			out, err := h.Exec(ctx, append([]string{"sh", "-c", hearScript, "hear"}, args[1:and]...)...)
+			if err == nil {
+				at[i], err = strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+			}
+			return err
+		})
+	}
+	out, err := c(ctx, s, rest)
+	if err != nil {
+		cancel()
+	}
+	if heard := hosts.Wait(); err == nil {
+		err = heard
+	}
+	if err != nil {
+		return out, err
+	}
+	slices.Sort(at)
+	after := func(i int) time.Duration { return time.Duration(at[i] - at[0]).Round(10 * time.Millisecond) }
+	return fmt.Sprintf("%d hosts: half of them %v after the first, all %v\n", n, after(n/2), after(n-1)), nil
 }
 
 // sleep DURATION.

@@ -25,6 +25,7 @@ var hostCommands = map[string]command{
 	"crowd":     crowd,
 	"docs":      docs,
 	"examples":  examples,
+	"install":   install,
 }
 
 // hosts N [without agents] [with|without live-restore] [GRAPEVINE_X=...]: a lab of N
@@ -123,6 +124,15 @@ func registry(ctx context.Context, s *state, args []string) (string, error) {
 		return "", usageError("usage, after hosts: registry start")
 	}
 	return "", s.lab.StartRegistry(ctx)
+}
+
+// install COMMIT|here HOST...: the grapevine program of that commit, or that under test.
+func install(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) < 2 {
+		return "", usageError("usage: install COMMIT|here HOST...")
+	}
+	commit := strings.TrimPrefix(args[0], "here")
+	return "", s.each(ctx, args[1:], func(h *lab.Host, ctx context.Context) error { return h.InstallAgent(ctx, commit) })
 }
 
 // ovs HOST ovs-vsctl ...: an Open vSwitch tool, with the agent's own daemons.

@@ -33,8 +33,15 @@ func (l *Lab) buildCommit(ctx context.Context, commit, to string) error {
 	if err != nil {
 		return err
 	}
-	if out, err := exec.CommandContext(ctx, "git", "-C", root, "rev-parse", "--verify", "--quiet", commit+"^{commit}").CombinedOutput(); err != nil {
-		return fmt.Errorf("commit %s is not in this clone, so that its program cannot be built: get the whole history (git fetch --unshallow): %w: %s", commit, err, out)
+	git := func(args ...string) ([]byte, error) { // also in a clone that another user made
+		return exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*", "-C", root}, args...)...).CombinedOutput()
+	}
+	there := func() ([]byte, error) { return git("rev-parse", "--verify", "--quiet", commit+"^{commit}") }
+	if _, err := there(); err != nil {
+		_, _ = git("fetch", "--quiet", "--unshallow") // a clone without its history
+		if out, err := there(); err != nil {
+			return fmt.Errorf("commit %s is not in this clone, so that its program cannot be built: get the whole history (git fetch --unshallow): %w: %s", commit, err, out)
+		}
 	}
 	tree, err := os.MkdirTemp("", "grapevine-"+commit)
 	if err != nil {
@@ -42,7 +49,7 @@ func (l *Lab) buildCommit(ctx context.Context, commit, to string) error {
 	}
 	defer os.RemoveAll(tree)
 	build := exec.CommandContext(ctx, "bash", "-ec",
-		`set -o pipefail; git -C "$1" archive "$2" | tar -x -C "$3"; cd "$3"; CGO_ENABLED=0 exec go build -trimpath -ldflags "-s -w -X main.version=$2" -o "$4" ./cmd/grapevine`,
+		`set -o pipefail; git -c 'safe.directory=*' -C "$1" archive "$2" | tar -x -C "$3"; cd "$3"; CGO_ENABLED=0 exec go build -trimpath -ldflags "-s -w -X main.version=$2" -o "$4" ./cmd/grapevine`,
 		"build", root, commit, tree, to)
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build commit %s: %w: %s", commit, err, out)

@@ -69,9 +69,9 @@ sim: ## Clusters of up to 1,000 hosts in one process and virtual time: docs/simu
 	  -dir /dev/shm -out "$$PWD/docs/simulation.md"
 
 .PHONY: chaos
-chaos: setup build ## Four Docker hosts under faults (SEED=n, FOR=5m): docs/chaos.md
+chaos: setup build ## Four Docker hosts under faults (SEED=n, FOR=5m, ENV=GRAPEVINE_...=...): docs/chaos.md
 	@go build -o bin/chaos ./tests/chaos
-	@bin/chaos -seed $(SEED) -for $(FOR)
+	@bin/chaos -seed $(SEED) -for $(FOR) -env "$(ENV)"
 
 .PHONY: plugin
 plugin: build ## The managed plugin grapevine:latest, in this machine's Docker (or that of DOCKER_HOST)

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -30,7 +31,9 @@ func main() {
 	flag.IntVar(&s.hosts, "hosts", 4, "number of hosts")
 	flag.DurationVar(&s.within, "within", 10*time.Second, "all hosts agree so long after the last fault")
 	flag.IntVar(&s.bear, "bear", 0, "so many datagrams lost in a row are no violation, on a busy machine")
+	env := flag.String("env", "", "settings of all agents, separated by spaces: GRAPEVINE_FASTPATH=on")
 	flag.Parse()
+	s.env = strings.Fields(*env)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	wrong, err := chaos(ctx, s)
 	stop()

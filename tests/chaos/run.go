@@ -28,6 +28,7 @@ type settings struct {
 	rounds int
 	within time.Duration // all hosts agree so long after the last fault
 	bear   int           // so many datagrams lost one after the other are no violation: a busy machine's own
+	env    []string      // settings of all agents
 	out    io.Writer
 }
 
@@ -51,7 +52,7 @@ type run struct {
 // chaos runs it, and returns what it found to be wrong; an error is of the harness.
 func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	r := &run{settings: s, begin: time.Now(), before: map[string]verdict.Belongings{}, last: map[string]verdict.Facts{}}
-	if r.lab, err = lab.New(ctx, lab.Options{Hosts: s.hosts}); err != nil {
+	if r.lab, err = lab.New(ctx, lab.Options{Hosts: s.hosts, AgentEnv: s.env}); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.lab.Close()) }()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -136,7 +137,8 @@ func nameOf(k cluster.Key) string {
 func (r *Replica) Flush(ctx context.Context) error {
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
-	for more := true; more; {
+	batches := 0
+	for more := true; more; batches++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -145,8 +147,15 @@ func (r *Replica) Flush(ctx context.Context) error {
 			return fmt.Errorf("flush the cluster's state: %w", err)
 		}
 	}
+	if batches >= bulk {
+		debug.FreeOSMemory()
+	}
 	return nil
 }
+
+// bulk are the batches of a flush after which memory goes back to the system: this host has
+// caught up, and what that took would otherwise stay until the heap has grown to it again.
+const bulk = 4
 
 // flushSome flushes one batch, and with the last one the marks. Others merge
 // meanwhile; who needs the disk waits. r.flushing is held.
@@ -174,7 +183,6 @@ func (r *Replica) flushSome() (more bool, err error) {
 		return marks.Put(tx, marksKey, cluster.EncodeDigest(cluster.Digest{Marks: snap.Marks()}))
 	})
 	r.disk.Unlock()
-	r.flushes.Add(1)
 	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()

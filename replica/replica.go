@@ -9,7 +9,6 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,8 +27,6 @@ const (
 	// first. It comes again after a power failure.
 	flushDelay = time.Second
 	flushLimit = 5 * time.Second
-	// bulk are the batches of a flush after which what it took is given back to the system.
-	bulk = 4
 )
 
 // Replica is the state of the cluster as this host knows it. All methods may be
@@ -65,7 +62,6 @@ type Replica struct {
 	out  outbox
 	// trouble is the first error that concerns this host's identity.
 	trouble atomic.Pointer[error]
-	flushes atomic.Int64  // batches flushed
 	wake    chan struct{} // capacity 1: there is something to flush
 	refused refusals
 	doubts  doubts
@@ -272,11 +268,7 @@ func (r *Replica) Run(ctx context.Context) error {
 				flush = time.After(flushDelay)
 			}
 		case <-flush:
-			before := r.flushes.Load()
 			flushed(r.Flush(ctx))
-			if r.flushes.Load() >= before+bulk {
-				debug.FreeOSMemory() // of catching up; the next garbage would keep it for minutes
-			}
 		case <-tick.C:
 			flushed(r.expire())
 		}

@@ -80,6 +80,19 @@ func (w *world) young(job string) {
 	debug.SetGCPercent(agent.GCPercent)
 	var heard atomic.Int64
 	begin := time.Now()
+	stopped, most := make(chan struct{}), make(chan float64)
+	go func() {
+		high := 0.0
+		for {
+			select {
+			case <-stopped:
+				most <- high
+				return
+			case <-time.After(tick):
+				high = max(high, resident("RssAnon"))
+			}
+		}
+	}()
 	h, stop := w.socket(1, []string{join}, &heard)
 	for h.replica.Snapshot().Len() < records {
 		if time.Since(begin) > 5*time.Minute {
@@ -87,15 +100,13 @@ func (w *world) young(job string) {
 		}
 		time.Sleep(tick)
 	}
-	took, received := time.Since(begin), heard.Load()
+	took, received, caught := time.Since(begin), heard.Load(), processor()
 	w.must(h.replica.Flush(w.t.Context()))
-	var used syscall.Rusage
-	w.must(syscall.Getrusage(syscall.RUSAGE_SELF, &used))
-	cpu := time.Duration(used.Utime.Nano() + used.Stime.Nano())
-	use := heap()
-	time.Sleep(time.Duration(records) * 100 * time.Microsecond) // what is not in use goes back to the system
-	fmt.Printf("%s A new host has them %.2f s after its start, by %.1f MB and %.1f s of a processor. Its memory is %.0f MB then, %.0f MB of them in use; at most, the pages of its state file counted, it was %.0f MB. It compares digests of %d bytes from then on.\n",
-		youngEnv, took.Seconds(), float64(received)/1e6, cpu.Seconds(), resident(), float64(use)/1e6, float64(used.Maxrss)*1024/1e6, len(h.replica.Digest()))
+	cpu := processor()
+	own, file := resident("RssAnon"), resident("RssFile")
+	close(stopped)
+	fmt.Printf("%s A new host has them %.2f s after its start, by %.1f MB and %.1f s of a processor; with its disk %.1f s. Then it has %.0f MB of memory of its own, %.0f MB of them in use, and %.0f MB of pages of its state file and its program, which the kernel may drop. At most it had %.0f MB of its own. It compares digests of %d bytes from then on.\n",
+		youngEnv, took.Seconds(), float64(received)/1e6, caught.Seconds(), cpu.Seconds(), own, float64(heap())/1e6, file, <-most, len(h.replica.Digest()))
 	stop()
 }
 
@@ -108,15 +119,20 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// resident is this process's memory, MB (proc(5), statm; the state file's pages, which
-// the kernel may drop, are not counted).
-func resident() float64 {
-	raw, err := os.ReadFile("/proc/self/statm")
-	var all, here, shared int
-	if _, bad := fmt.Sscan(string(raw), &all, &here, &shared); err != nil || bad != nil {
-		return 0
-	}
-	return float64((here-shared)*os.Getpagesize()) / 1e6
+// resident is a part of this process's memory, MB (proc(5), status).
+func resident(part string) float64 {
+	raw, _ := os.ReadFile("/proc/self/status") // 0 without it
+	_, rest, _ := strings.Cut(string(raw), part+":")
+	var kilobytes float64
+	_, _ = fmt.Sscan(rest, &kilobytes)
+	return kilobytes * 1024 / 1e6
+}
+
+// processor is the time that this process has had of processors.
+func processor() time.Duration {
+	var used syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // never fails
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // counted counts what is merged.

@@ -71,9 +71,12 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 }
 
 func (b *bench) setUp(ctx context.Context) error {
+	begin := time.Now()
+	step := func(what string) { progress("      %s (%.1f s)", what, time.Since(begin).Seconds()) }
 	if err := b.lab.StartAgents(ctx); err != nil {
 		return err
 	}
+	step("the agents answer")
 	one := b.lab.Hosts[0]
 	if b.overlay {
 		if err := b.joinSwarm(ctx); err != nil {
@@ -96,6 +99,7 @@ func (b *bench) setUp(ctx context.Context) error {
 			return err
 		}
 		b.paths = append(b.paths, p)
+		step("containers on " + network + " reach each other")
 	}
 	return nil
 }

@@ -96,14 +96,17 @@ func (b *bench) row(ctx context.Context, at place, p path) error {
 	if err := b.switchFor(ctx, p); err != nil {
 		return err
 	}
+	var line []string
 	for _, f := range figures {
 		v, err := f.measure(ctx, b, p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
 		b.samples.add(f.name, at.name+p.name, v)
+		line = append(line, fmt.Sprintf("%.*f", f.digits, v))
 	}
 	b.samples.add(cpu.name, at.name+p.name, b.spent)
+	progress("      %s, %s: %s, %.3f", at.name, p.name, strings.Join(line, ", "), b.spent)
 	return nil
 }
 

@@ -41,6 +41,9 @@ type State struct {
 	settled bool
 	// forgets says whether a host may forget another one (Judge); nil: any may.
 	forgets func(heir, dead NodeID) bool
+	// promised says whether this host has promised a host's numbers to another one
+	// (Judge); nil: none.
+	promised func(dead NodeID) bool
 	// key signs what this host writes (SignWith); nil: nothing does.
 	key    ed25519.PrivateKey
 	public *PublicKey

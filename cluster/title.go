@@ -142,7 +142,24 @@ func (s *State) doubt(r *Record) Doubt {
 
 // Judge sets who may forget whom: a tombstone of the Node dead that heir wrote is
 // not believed while f says no. Own tombstones, and that of the own Node, are.
-func (s *State) Judge(f func(heir, dead NodeID) bool) { s.forgets = f }
+//
+// promised says of whom this host has promised to take nothing any more, so that
+// another host takes over. What such a host gave away, and was not heard of before the
+// promise, the heir may not know of, and claim as well: it is believed only when all is
+// here that the heir wrote by then, and does not speak against it.
+func (s *State) Judge(forgets func(heir, dead NodeID) bool, promised func(dead NodeID) bool) {
+	s.forgets, s.promised = forgets, promised
+}
+
+// tooLate reports whether a claim comes from a host whose numbers this host has
+// promised to another one, of which it has not heard yet what it took over.
+func (s *State) tooLate(r *Record) bool {
+	if s.promised == nil || !s.promised(r.Version.Node) {
+		return false
+	}
+	node, ok := s.cur.Record(Node{ID: r.Version.Node}.Key())
+	return !ok || node.Deleted == 0 || s.cur.Mark(node.Version.Node) < node.Version.Counter
+}
 
 // Settle and Settled: from the first whole answer on (Complete), which it has to
 // believe, a host believes claims only from who owns the numbers. It is for
@@ -156,7 +173,7 @@ func (s *State) Settled() bool { return s.settled }
 // the right to it.
 func (s *State) warranted(r *Record) bool {
 	if c, ok := r.claim(); ok {
-		return s.entitled(r, c)
+		return !s.tooLate(r) && s.entitled(r, c)
 	}
 	switch {
 	case r.Deleted == 0:

@@ -194,8 +194,8 @@ func TestJudge(t *testing.T) {
 	other.Judge(func(heir, dead NodeID) bool {
 		asked = fmt.Sprint(heir, " ", dead)
 		return !alive
-	})
-	victim.Judge(func(_, _ NodeID) bool { return false })
+	}, nil)
+	victim.Judge(func(_, _ NodeID) bool { return false }, nil)
 	r, _ := heir.Delete(Node{ID: victim.Self()}.Key(), time.Unix(1, 0))
 	merge(t, victim, wire(t, r))
 	merge(t, other, wire(t, r))
@@ -211,5 +211,33 @@ func TestJudge(t *testing.T) {
 	alive = true
 	if merge(t, other, wire(t, own)); !other.Snapshot().Tombstone(own.Key) {
 		t.Error("a host may not leave")
+	}
+}
+
+// TestPromisedAway: what a host gave away of which this one had not heard when it
+// promised that host's numbers to an heir is believed only when all is here that the
+// heir claimed, and only as far as the heir did not claim it.
+func TestPromisedAway(t *testing.T) {
+	hosts := settle(t, 4)
+	dead, heir, other, third := hosts[0], hosts[1], hosts[2], hosts[3]
+	known := put(t, dead, Claim{Block: upper, Owner: third.Self()}) // the heir has heard of it
+	unknown := put(t, dead, Claim{Block: lower, Owner: other.Self()})
+	merge(t, heir, wire(t, known))
+	other.Judge(nil, func(n NodeID) bool { return n == dead.Self() })
+	if merge(t, other, wire(t, known, unknown)); !owns(other, dead, lower) || !owns(other, dead, upper) {
+		t.Fatal("believed before the heir has spoken")
+	}
+	withdrawn := other.Clone()
+	withdrawn.Judge(nil, func(NodeID) bool { return false })
+	if merge(t, withdrawn, nil); !owns(withdrawn, other, lower) || !owns(withdrawn, third, upper) {
+		t.Error("not believed though the promise was withdrawn")
+	}
+	claim := put(t, heir, Claim{Block: lower, Owner: heir.Self()})
+	forgotten, _ := heir.Delete(Node{ID: dead.Self()}.Key(), time.Unix(1, 0))
+	if merge(t, other, wire(t, forgotten)); owns(other, other, lower) || owns(other, third, upper) {
+		t.Error("believed before the heir's claims are here")
+	}
+	if merge(t, other, wire(t, claim)); !owns(other, heir, lower) || !owns(other, third, upper) {
+		t.Errorf("with all that the heir has written: doubts %v", other.Doubts())
 	}
 }

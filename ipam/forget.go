@@ -23,8 +23,9 @@ var everything = []netip.Prefix{
 //
 // It is safe because every other host of the cluster must first promise, durably,
 // to take nothing from the dead any more, and to let no other host take over from
-// them; each sends along what it knows. So all that the dead ever gave away is
-// known here before the rest is claimed. If one host cannot promise, nothing is
+// them; each sends along what it knows. So all that the dead ever gave away, but what
+// nobody has heard of, which nobody will believe then, is known here before the rest is
+// claimed. If one host cannot promise, nothing is
 // changed and the error says which and why: bring that host back, or name it as
 // dead as well. Repeating it after success is no error.
 func (a *Allocator) Takeover(ctx context.Context, dead ...cluster.NodeID) error {
@@ -41,17 +42,28 @@ func (a *Allocator) Takeover(ctx context.Context, dead ...cluster.NodeID) error 
 		return fmt.Errorf("forget: %w", err)
 	}
 	asked := []cluster.NodeID{}
-	for _, peer := range others {
+	for len(others) > 0 {
+		peer := others[0]
 		asked = append(asked, peer)
-		if err := a.askPromise(ctx, peer, dead); err != nil {
-			a.withdraw(context.WithoutCancel(ctx), asked, dead)
-			return fmt.Errorf("forget: host %s does not agree: %w; nothing was changed", a.name(peer), err)
+		err := a.askPromise(ctx, peer, dead)
+		if err != nil {
+			err = fmt.Errorf("forget: host %s does not agree: %w", a.name(peer), err)
+		} else {
+			// Again, since that host may have named others that were not known here.
+			others, err = a.electorate(dead)
 		}
+		if err != nil {
+			a.withdraw(context.WithoutCancel(ctx), asked, dead)
+			return fmt.Errorf("%w; nothing was changed", err)
+		}
+		others = slices.DeleteFunc(others, func(n cluster.NodeID) bool { return slices.Contains(asked, n) })
 	}
 	return a.inherit(dead)
 }
 
-// electorate returns the hosts whose promise is needed, all others than the dead.
+// electorate returns the hosts whose promise is needed, all others than the dead, as
+// far as they are known here: those of the records, and those that answer, whose record
+// may not be here yet.
 func (a *Allocator) electorate(dead []cluster.NodeID) (others []cluster.NodeID, err error) {
 	snap := a.replica.Snapshot()
 	alive := a.peers.Alive()
@@ -75,6 +87,11 @@ func (a *Allocator) electorate(dead []cluster.NodeID) (others []cluster.NodeID, 
 			return nil, fmt.Errorf("forget: host %s does not answer, and every host must agree; bring it back, or forget it in the same command", a.name(n.ID))
 		}
 		others = append(others, n.ID)
+	}
+	for _, id := range alive {
+		if n := cluster.NodeID(id); !slices.Contains(others, n) && !snap.Tombstone(cluster.Node{ID: n}.Key()) {
+			others = append(others, n)
+		}
 	}
 	return others, nil
 }
@@ -121,6 +138,13 @@ func (a *Allocator) Promised(heir, dead cluster.NodeID) bool {
 	return ok && to == heir
 }
 
+// PromisedAway reports whether this host has promised that another one may take over
+// from dead. It does not block.
+func (a *Allocator) PromisedAway(dead cluster.NodeID) bool {
+	to, ok := a.promised.Load(dead)
+	return ok && to != a.cfg.Self
+}
+
 func (a *Allocator) askPromise(ctx context.Context, peer cluster.NodeID, dead []cluster.NodeID) error {
 	body, err := encode(askForget{Dead: dead})
 	if err != nil {
@@ -164,10 +188,16 @@ func (a *Allocator) serveForget(_ context.Context, from string, body []byte) ([]
 // testimony returns the claims that this host owns, and those it knows of the
 // dead: an owner knows the newest claim on what it owns, so all owners together
 // know all that is no longer the dead's. Those the dead wrote are among them
-// whoever owns them now: none may reach the heir later than its own claims.
+// whoever owns them now: none may reach the heir later than its own claims. It names
+// the hosts, too, since one that the heir has not heard of has to promise as well.
 func (a *Allocator) testimony(dead []cluster.NodeID) []cluster.Record {
 	snap := a.replica.Snapshot()
 	var recs []cluster.Record
+	for n := range cluster.All[cluster.Node](snap) {
+		if r, ok := snap.Record(n.Key()); ok {
+			recs = append(recs, r)
+		}
+	}
 	for c := range snap.Ring().Claims() {
 		if c.Owner != a.cfg.Self && !slices.Contains(dead, c.Owner) && !slices.Contains(dead, c.Version.By) {
 			continue
@@ -221,14 +251,15 @@ func (a *Allocator) inherit(dead []cluster.NodeID) error {
 	_, err := a.replica.Update(func(tx *replica.Tx) error {
 		snap := tx.Snapshot()
 		for _, d := range dead {
-			// The tombstone first: by it others see that the rest is this host's right.
-			for _, key := range recordsOf(snap, d) {
-				tx.Delete(key)
-			}
 			for _, all := range everything {
 				for _, block := range snap.Ring().Owned(d, all) {
 					_ = tx.Put(cluster.Claim{Block: block, Owner: a.cfg.Self}) // Update reports it
 				}
+			}
+			// The tombstone after the claims, which are held until it comes: who has heard
+			// all up to it knows what was taken over. It is the first of the records.
+			for _, key := range recordsOf(snap, d) {
+				tx.Delete(key)
 			}
 		}
 		return nil

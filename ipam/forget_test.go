@@ -142,3 +142,30 @@ func TestLeave(t *testing.T) {
 		t.Error("an address from a host that has left")
 	}
 }
+
+// TestGiftHeardOfTooLate: the dead host gave something away of which nobody heard, and
+// is alive after all.
+func TestGiftHeardOfTooLate(t *testing.T) {
+	w := newWorld(t, 3)
+	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+	p := w.network(a, "blue", 0)
+	w.spread()
+	want := p.Addr().Next().Next()
+	w.loseReplies = true
+	if _, err := c.Address(ctx, p, anywhere, want); err == nil {
+		t.Fatal("an address without a reply")
+	}
+	w.loseReplies = false
+	if !a.replica.Snapshot().Ring().OwnsAll(c.id, single(want)) {
+		t.Fatal("nothing was given")
+	}
+	a.down = true
+	must(t, b.Takeover(ctx, a.id))
+	a.down, a.gone = false, true
+	w.gossip(a, c)
+	_, _ = c.Address(ctx, p, anywhere, want)
+	_, _ = b.Address(ctx, p, anywhere, want)
+	w.unique(t)
+	w.spread()
+	w.unique(t)
+}

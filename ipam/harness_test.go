@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,13 +37,17 @@ type host struct {
 	db      *store.DB
 	replica *replica.Replica
 	down    bool
+	gone    bool // forgotten by the others: what it hands out is no affair of theirs
 	bits    int
 }
 
 func newWorld(t testing.TB, n int) *world {
 	w := &world{t: t, now: time.Unix(1_700_000_000, 0), cut: map[[2]cluster.NodeID]bool{}}
+	dir, err := os.MkdirTemp("/dev/shm", "grapevine-ipam-") // what is written has not to wait for a disk
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for i := range n {
-		h := &host{w: w, id: cluster.NodeID(fmt.Sprintf("%016x", i+1)), path: filepath.Join(t.TempDir(), fmt.Sprintf("%d.db", i)), bits: 24}
+		h := &host{w: w, id: cluster.NodeID(fmt.Sprintf("%016x", i+1)), path: filepath.Join(dir, fmt.Sprintf("%d.db", i)), bits: 24}
 		h.open()
 		w.hosts = append(w.hosts, h)
 		t.Cleanup(func() { _ = h.db.Close() })
@@ -70,7 +76,7 @@ func get[T any](v T, err error) func(testing.TB) T {
 func (h *host) open() {
 	t := h.w.t
 	h.db = get(store.Open(h.path))(t)
-	h.replica = get(replica.Open(h.db, h.id))(t)
+	h.replica = get(replica.Open(h.db, h.id, replica.Judged(h.mayForget, h.promisedAway)))(t)
 	h.Allocator = get(New(Config{
 		Self: h.id, CIDRs: func() []netip.Prefix {
 			return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/16"), netip.MustParsePrefix("fd12:3456:789a::/48")}
@@ -82,6 +88,15 @@ func (h *host) open() {
 		_ = tx.Put(cluster.Node{ID: h.id, Name: "h" + string(h.id[15:])})
 		return nil
 	}))(t)
+}
+
+// mayForget is what the agent says: it has promised so, or cannot know better.
+func (h *host) mayForget(heir, dead cluster.NodeID) bool {
+	return h.Allocator != nil && (h.Promised(heir, dead) || !slices.Contains(h.Alive(), string(dead)))
+}
+
+func (h *host) promisedAway(dead cluster.NodeID) bool {
+	return h.Allocator != nil && h.PromisedAway(dead)
 }
 
 // restart ends the agent as a crash would and starts it again.
@@ -131,7 +146,7 @@ func (w *world) gossip(a, b *host) {
 		return
 	}
 	for msg := range a.replica.Missing(b.replica.Digest(), 1<<20) {
-		if _, err := b.replica.Merge(msg); err != nil {
+		if _, err := b.replica.Merge(msg); err != nil && !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.gone }) {
 			w.t.Fatalf("%s merges from %s: %v", b.id, a.id, err)
 		}
 	}
@@ -203,7 +218,7 @@ func (w *world) unique(t interface{ Fatalf(string, ...any) }) {
 	addrs := map[netip.Addr]cluster.NodeID{}
 	vnids := map[uint32]cluster.NodeID{}
 	for _, h := range w.hosts {
-		if h.down {
+		if h.down || h.gone {
 			continue
 		}
 		r := h.replica.Snapshot().Ring()

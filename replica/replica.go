@@ -79,11 +79,11 @@ func Signed(key ed25519.PrivateKey) Option {
 	}
 }
 
-// Judged lets f say who may forget whom (cluster.State.Judge). It must not block,
-// nor call the Replica but for its Snapshot.
-func Judged(f func(heir, dead cluster.NodeID) bool) Option {
+// Judged lets functions say who may forget whom, and who is being forgotten
+// (cluster.State.Judge). They must not block, nor call the Replica but for its Snapshot.
+func Judged(forgets func(heir, dead cluster.NodeID) bool, promised func(dead cluster.NodeID) bool) Option {
 	return func(r *Replica) error {
-		r.state.Judge(f)
+		r.state.Judge(forgets, promised)
 		return nil
 	}
 }

@@ -65,7 +65,7 @@ func newHost(t *testing.T, n int, dir string, join ...int) *host {
 	if a.db, err = store.Open(filepath.Join(dir, stateFile)); err != nil {
 		t.Fatal(err)
 	}
-	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget), replica.Gated(a.gate)); err != nil {
+	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget, a.promisedAway), replica.Gated(a.gate)); err != nil {
 		t.Fatal(err)
 	}
 	for _, open := range []func() error{a.resumeSeed, a.openGossip, a.openIPAM} {

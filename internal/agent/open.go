@@ -48,7 +48,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if a.db, err = store.Open(filepath.Join(a.cfg.State, stateFile)); err != nil {
 		return err
 	}
-	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget), replica.Gated(a.gate)); err != nil {
+	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget, a.promisedAway), replica.Gated(a.gate)); err != nil {
 		return err
 	}
 	if err := a.resumeSeed(); err != nil {

@@ -18,6 +18,11 @@ func (a *Agent) mayForget(heir, dead cluster.NodeID) bool {
 	return a.alloc.Promised(heir, dead) || !slices.Contains(a.gossip.Alive(), string(dead))
 }
 
+// promisedAway says whether another host takes over, or took over, from dead.
+func (a *Agent) promisedAway(dead cluster.NodeID) bool {
+	return a.alloc != nil && a.alloc.PromisedAway(dead)
+}
+
 const suspectAdvice = "see `grapevine status` there; if it says that all is well, its agent is broken or its key is stolen: stop it for good and `grapevine forget` it"
 
 // suspicions names the hosts that say what is not theirs to say.

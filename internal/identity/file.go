@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/grapevine-net/grapevine/internal/store"
 )
 
 // writeFile replaces the file by data, for root's eyes only (0600). After a loss
@@ -12,7 +14,7 @@ func writeFile(name string, data []byte) error {
 	dir := filepath.Dir(name)
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(name)+"-*") // 0600
 	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return fmt.Errorf("write %s: %w%s", name, err, store.Advice(err))
 	}
 	defer os.Remove(tmp.Name()) // gone already after the rename
 	_, err = tmp.Write(data)
@@ -29,7 +31,7 @@ func writeFile(name string, data []byte) error {
 		err = syncDir(dir)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return fmt.Errorf("write %s: %w%s", name, err, store.Advice(err))
 	}
 	return nil
 }

@@ -3,12 +3,15 @@ package identity
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/internal/config"
@@ -139,5 +142,47 @@ func TestIdentityWithoutAKey(t *testing.T) {
 	}
 	if id, err := Load(dir); err == nil || !strings.Contains(err.Error(), "no key to sign with") {
 		t.Errorf("%+v, %v", id, err)
+	}
+}
+
+// TestDiskThatTakesNothing: what was there stays, and the error names the file and what to do.
+func TestDiskThatTakesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail  func(dir string) error
+		words string
+	}{
+		"full": {func(dir string) error {
+			err := os.WriteFile(filepath.Join(dir, "rest"), make([]byte, 1<<20), 0o600)
+			if !errors.Is(err, syscall.ENOSPC) {
+				return fmt.Errorf("the disk is not full: %w", err)
+			}
+			return nil
+		}, "make room"},
+		"read-only": {func(dir string) error { return syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, "") }, "writable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+				t.Fatalf("mount a small file system: %v; the tests run as root", err)
+			}
+			t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+			id, err := Load(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.fail(dir); err != nil {
+				t.Fatal(err)
+			}
+			next := id
+			next.Cluster = NewCluster()
+			for file, err := range map[string]error{File: next.Save(dir), keyringFile: Keyring{Keys: [][]byte{make([]byte, 32)}}.Save(dir)} {
+				if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, file)) || !strings.Contains(err.Error(), c.words) {
+					t.Errorf("%s: %v", file, err)
+				}
+			}
+			if got, err := Load(dir); err != nil || got.Cluster != "" || got.Node != id.Node {
+				t.Errorf("afterwards it is %+v, %v", got, err)
+			}
+		})
 	}
 }

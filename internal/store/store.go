@@ -58,7 +58,7 @@ func Open(path string) (*DB, error) { return open(path, lockWait) }
 
 func open(path string, wait time.Duration) (*DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the state file: %w", err)
+		return nil, fmt.Errorf("make the directory of the state file: %w%s", err, Advice(err))
 	}
 	if err := plausible(path); err != nil {
 		return nil, explain(path, err)
@@ -93,7 +93,7 @@ func (db *DB) Update(fn func(*Tx) error) error {
 		return failed
 	})
 	if err != nil && failed == nil {
-		return fmt.Errorf("write %s: %w", db.Path(), err)
+		return fmt.Errorf("write %s: %w%s", db.Path(), err, Advice(err))
 	}
 	return err
 }
@@ -122,22 +122,30 @@ func explain(path string, err error) error {
 	if is(err, bolterrors.ErrInvalid, bolterrors.ErrChecksum, bolterrors.ErrVersionMismatch) {
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	advice := ""
+	advice := Advice(err)
 	switch {
 	case is(err, bolterrors.ErrTimeout):
 		err, advice = ErrInUse, ": stop that one, or give this one a state directory of its own"
 	case is(err, ErrNewer):
 		advice = ": install that version again, or use a new state directory"
-	case is(err, syscall.EROFS):
-		advice = ": mount its file system writable, or set GRAPEVINE_STATE to a directory that is"
-	case is(err, syscall.ENOSPC):
-		advice = ": make room on its file system"
-	case is(err, fs.ErrPermission):
-		advice = ": the agent must run as root"
 	case is(err, ErrCorrupt):
 		advice = ": restore it and its directory from a backup (`grapevine restore`), or move the directory away to join as a new host, and run `grapevine forget` for the old one"
 	}
 	return fmt.Errorf("open state file %s: %w%s", path, err, advice)
+}
+
+// Advice says what to do about a disk that does not take what is written, after a
+// colon; "" if there is nothing special to do.
+func Advice(err error) string {
+	switch {
+	case is(err, syscall.EROFS):
+		return ": mount its file system writable, or set GRAPEVINE_STATE to a directory that is"
+	case is(err, syscall.ENOSPC, syscall.EDQUOT):
+		return ": make room on its file system"
+	case is(err, fs.ErrPermission):
+		return ": the agent must run as root"
+	}
+	return ""
 }
 
 func is(err error, targets ...error) bool {

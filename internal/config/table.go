@@ -105,7 +105,7 @@ var Table = []Setting{
 		set: oneOf(func(c *Config) *string { return &c.Datapath }, "auto", "kernel", "userspace"),
 	},
 	{
-		Name: "fastpath", Default: "off",
+		Name: "fastpath", Default: "auto",
 		Doc: "tc programs that carry what needs no switch, containers to containers: `on`, `off` or `auto`, which is on with the userspace datapath if the kernel can and compiles them (JIT). " +
 			"Containers keep running and no packet is lost when it changes.",
 		set: oneOf(func(c *Config) *string { return &c.FastPath }, "auto", "on", "off"),

@@ -40,18 +40,19 @@ type run struct {
 	begin  time.Time
 	before map[string]verdict.Belongings
 
-	mu       sync.Mutex
-	last     map[string]verdict.Facts // of each host, as it was when it last answered
-	doubt    []string                 // two owners, as of the last reading
-	wrong    []string
-	done     []verdict.Command
-	faults   []verdict.Fault
+	reading  sync.Mutex // guards the next two
+	doubt    []string   // two owners, as of the last reading
 	readings int
+
+	mu     sync.Mutex
+	wrong  []string
+	done   []verdict.Command
+	faults []verdict.Fault
 }
 
 // chaos runs it, and returns what it found to be wrong; an error is of the harness.
 func chaos(ctx context.Context, s settings) (wrong []string, err error) {
-	r := &run{settings: s, begin: time.Now(), before: map[string]verdict.Belongings{}, last: map[string]verdict.Facts{}}
+	r := &run{settings: s, begin: time.Now(), before: map[string]verdict.Belongings{}}
 	if r.lab, err = lab.New(ctx, lab.Options{Hosts: s.hosts, AgentEnv: s.env}); err != nil {
 		return nil, err
 	}
@@ -208,29 +209,31 @@ func (r *run) watch(ctx context.Context) {
 	}
 }
 
-// readAll reads all hosts that answer; the others are what they were.
+// readAll reads all hosts, and returns those that answer. One reading begins after the one
+// before has ended: what is given away during the one is not seen twice in both. A host
+// that does not answer may have given away since what it last said is its own.
 func (r *run) readAll(ctx context.Context) (hosts []verdict.Facts, err error) {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	answers := make([]*verdict.Facts, len(r.lab.Hosts))
 	err = r.lab.Each(func(h *lab.Host) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		f, err := read(ctx, h)
-		if err != nil {
-			return err
+		if err == nil {
+			answers[slices.Index(r.lab.Hosts, h)] = &f
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.last[h.Name] = f
-		return nil
+		return err
 	})
-	r.mu.Lock()
-	for _, name := range slices.Sorted(maps.Keys(r.last)) {
-		hosts = append(hosts, r.last[name])
+	for _, f := range answers {
+		if f != nil {
+			hosts = append(hosts, *f)
+		}
 	}
 	now := verdict.Owners(hosts)
 	both := verdict.Both(r.doubt, now)
 	r.doubt = now
 	r.readings++
-	r.mu.Unlock()
 	r.violated("two owners", both...)
 	return hosts, err
 }

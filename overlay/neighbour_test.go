@@ -3,6 +3,7 @@ package overlay
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -36,14 +37,18 @@ func TestNeighbours(t *testing.T) {
 			if got := in("ip", "-6", "neigh"); !strings.Contains(got, "fd00:1::1 dev gva lladdr "+pipeline.RouterMAC.String()) {
 				t.Errorf("the container's neighbours are\n%s", got)
 			}
+			// ovs-vswitchd takes the datapath's counters over from time to time.
 			asked := uint64(0)
-			flows, err := b.DumpFlows(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, f := range flows {
-				if strings.Contains(f.Match, "nd_target=fd00:1::") && f.Actions != "drop" {
-					asked += f.Packets
+			for end := time.Now().Add(10 * time.Second); asked < 6 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				flows, err := b.DumpFlows(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked = 0
+				for _, f := range flows {
+					if strings.Contains(f.Match, "nd_target=fd00:1::") && f.Actions != "drop" {
+						asked += f.Packets
+					}
 				}
 			}
 			t.Logf("%d questions were answered", asked)

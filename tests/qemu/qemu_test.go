@@ -17,7 +17,7 @@ import (
 
 var (
 	env       = flag.String("env", "GRAPEVINE_FASTPATH=on", "settings of all agents, separated by spaces")
-	scenarios = flag.String("scenarios", "one-network,fastpath,published-ports,uml/sctp", "names or patterns of scenarios, those of tests/scenarios without a directory")
+	scenarios = flag.String("scenarios", "one-network,fastpath,published-ports,uml/kernel", "names or patterns of scenarios, those of tests/scenarios without a directory")
 )
 
 func TestMain(m *testing.M) { lab.Main(m) }

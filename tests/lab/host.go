@@ -140,7 +140,7 @@ func (h *Host) Running(ctx context.Context, name string) (bool, error) {
 func (h *Host) await(ctx context.Context, daemon, socket, path string, wait time.Duration) error {
 	get := request{Op: opGet, Name: daemon, Path: path, Unix: socket, Wait: wait * h.lab.opts.Patience()}
 	if _, _, _, err := h.machine.server().do(ctx, get); err != nil {
-		return errors.Join(err, fmt.Errorf("the end of %s's log:\n%s", daemon, h.Log(daemon, 20)))
+		return errors.Join(err, fmt.Errorf("the end of %s's log:\n%s", daemon, h.Log(daemon, 60)))
 	}
 	return nil
 }

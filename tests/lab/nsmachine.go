@@ -12,7 +12,13 @@ type nsMachine struct {
 }
 
 func (m *nsMachine) server() *box { return m.box }
-func (m *nsMachine) kill()        { m.box.kill() }
+
+// kill is a power loss: nothing is heard of the host any more, though its kernel's part of
+// the network goes on until it is cleaned up, some time after the processes.
+func (m *nsMachine) kill() {
+	m.host.lab.Wire.unplug(context.Background(), m.host.Name)
+	m.box.kill()
+}
 
 func (m *nsMachine) boot(ctx context.Context) error {
 	l, h := m.host.lab, m.host

@@ -76,14 +76,17 @@ func (w *Wire) ip(ctx context.Context, lines ...string) error {
 
 // plug connects the box of process pid: its eth0 is a veth to the bridge.
 func (w *Wire) plug(ctx context.Context, name string, pid, mtu int) error {
-	// A host that lost its power leaves its end of the veth behind until the kernel
-	// has cleaned up. That it is gone already is no error.
-	_ = enterNet(ctx, w.box.pid(), "link del "+name)
+	w.unplug(ctx, name)
 	// The wire has PIDs of its own: `ip link ... netns PID` would mean one of those.
 	return enterNet(ctx, w.box.pid(), strings.Join([]string{
 		fmt.Sprintf("link add %s mtu %d type veth peer name eth0 mtu %d netns %d", name, mtu, mtu, pid),
 		fmt.Sprintf("link set %s master wire up", name),
 	}, "\n"))
+}
+
+// unplug takes a host off, if it is there.
+func (w *Wire) unplug(ctx context.Context, name string) {
+	_ = enterNet(ctx, w.box.pid(), "link del "+name) // that it is gone already is no error
 }
 
 // Cut drops everything between hosts a and b, both ways, until Heal. The router

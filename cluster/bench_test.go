@@ -90,9 +90,15 @@ func BenchmarkCluster(b *testing.B) {
 			s.Snapshot()
 		}
 	})
-	b.Run("Digest", func(b *testing.B) {
+	b.Run("Digest", func(b *testing.B) { // as often as hosts compare theirs: nothing has changed
 		for b.Loop() {
-			s.Digest()
+			s.Snapshot().EncodedDigest()
+		}
+	})
+	b.Run("DigestOfChange", func(b *testing.B) {
+		for b.Loop() {
+			s.changed()
+			s.Snapshot().EncodedDigest()
 		}
 	})
 	d := s.Digest()

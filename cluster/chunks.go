@@ -18,7 +18,7 @@ func (s *Snapshot) Answer(d Digest, max int, sync uint64) iter.Seq[[]byte] {
 		if d.covers(own) {
 			return
 		}
-		chunks(s.Missing(d), max, wireMessage{Sync: sync, Last: true, Complete: packDigest(own)})(yield)
+		chunks(s.Missing(d), max, wireMessage{Sync: sync, Last: true, Complete: s.EncodedDigest()[1:]})(yield)
 	}
 }
 

@@ -24,7 +24,22 @@ type Digest struct {
 // EncodeDigest returns the wire form: the version byte, Early in 8 bytes, then for
 // each writer its ID in 8 bytes and its counter as a varint, in the order of the
 // IDs. A thousand writers take about 12 kB. Equal digests have equal forms.
-func EncodeDigest(d Digest) []byte { return append([]byte{wireVersion}, packDigest(d)...) }
+func EncodeDigest(d Digest) []byte {
+	b := beginDigest(d.Early, len(d.Marks))
+	for _, id := range slices.Sorted(maps.Keys(d.Marks)) {
+		b = appendMark(b, id, d.Marks[id])
+	}
+	return b
+}
+
+func beginDigest(early uint64, marks int) []byte {
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 9+12*marks), wireVersion), early)
+}
+
+func appendMark(b []byte, id NodeID, counter uint64) []byte {
+	b, _ = hex.AppendDecode(b, []byte(id))
+	return binary.AppendUvarint(b, counter)
+}
 
 // DecodeDigest reads what EncodeDigest wrote. Its error is a RefusedError.
 func DecodeDigest(b []byte) (Digest, error) {
@@ -39,15 +54,8 @@ func DecodeDigest(b []byte) (Digest, error) {
 	return unpackDigest(b[1:])
 }
 
-func packDigest(d Digest) []byte {
-	b := make([]byte, 8, 8+12*len(d.Marks))
-	binary.BigEndian.PutUint64(b, d.Early)
-	for _, id := range slices.Sorted(maps.Keys(d.Marks)) {
-		b, _ = hex.AppendDecode(b, []byte(id))
-		b = binary.AppendUvarint(b, d.Marks[id])
-	}
-	return b
-}
+// packDigest is EncodeDigest without the version, as messages have it.
+func packDigest(d Digest) []byte { return EncodeDigest(d)[1:] }
 
 // unpackDigest accepts exactly what packDigest writes, so that there is one form.
 func unpackDigest(b []byte) (Digest, error) {

@@ -211,5 +211,12 @@ func (s *State) raise(node NodeID, counter uint64) {
 
 func (s *State) setMark(node NodeID, counter uint64) {
 	s.changed()
+	s.cur.byWriter.AscendGreaterOrEqual(s.at(after(Version{s.cur.Mark(node), node})), func(r *Record) bool {
+		below := r.Version.Node == node && r.Version.Counter <= counter
+		if below {
+			s.cur.early--
+		}
+		return below
+	})
 	s.cur.marks.ReplaceOrInsert(mark{node, counter})
 }

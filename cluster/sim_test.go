@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -60,8 +61,11 @@ func equal(t rapid.TB, a, b *State) {
 func checkState(t rapid.TB, s *State) {
 	t.Helper()
 	snap := s.Snapshot()
-	claims, indexed := 0, 0
+	claims, indexed, early := 0, 0, 0
 	for r := range snap.Records() {
+		if r.Version.Counter > snap.Marks()[r.Version.Node] {
+			early++
+		}
 		if other, ok := snap.byWriter.Get(&r); !ok || !other.Equal(r) {
 			t.Fatalf("%v is not in the index of writers", r)
 		}
@@ -72,6 +76,12 @@ func checkState(t rapid.TB, s *State) {
 			}
 		}
 		indexed++
+	}
+	if !bytes.Equal(snap.EncodedDigest(), EncodeDigest(snap.Digest())) {
+		t.Fatalf("digest %v, encoded as %x", snap.Digest(), snap.EncodedDigest())
+	}
+	if snap.early != early {
+		t.Fatalf("%d records above the marks, counted %d", early, snap.early)
 	}
 	if snap.byWriter.Len() != indexed || snap.Ring().Len() != claims {
 		t.Fatalf("%d records, %d indexed; %d claims, %d in the ring", indexed, snap.byWriter.Len(), claims, snap.Ring().Len())
@@ -214,19 +224,25 @@ func TestHostsConverge(t *testing.T) {
 	})
 }
 
+// randomSent is what four hosts wrote, each having heard a part of what there was.
+func randomSent(t *rapid.T) []Record {
+	hosts := newHosts(t, 4)
+	sent := recordsOf(hosts[0])
+	for range rapid.IntRange(1, 25).Draw(t, "writes") {
+		writer := rapid.SampledFrom(hosts).Draw(t, "writer")
+		merge(t, writer, rapid.SliceOfN(rapid.SampledFrom(sent), 0, 4).Draw(t, "heard"))
+		if r, ok := randomWrite(t, writer); ok {
+			sent = append(sent, r)
+		}
+	}
+	return sent
+}
+
 // TestMergeLaws merges one set of messages into fresh states in different orders,
 // groupings and repetitions.
 func TestMergeLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		hosts := newHosts(t, 4)
-		sent := recordsOf(hosts[0])
-		for range rapid.IntRange(1, 25).Draw(t, "writes") {
-			writer := rapid.SampledFrom(hosts).Draw(t, "writer")
-			merge(t, writer, rapid.SliceOfN(rapid.SampledFrom(sent), 0, 4).Draw(t, "heard"))
-			if r, ok := randomWrite(t, writer); ok {
-				sent = append(sent, r)
-			}
-		}
+		sent := randomSent(t)
 		want := New(id(99))
 		merge(t, want, sent)
 		for name, order := range map[string][]Record{
@@ -254,15 +270,7 @@ func TestMergeLaws(t *testing.T) {
 // TestFreshAndGoneAreTheDifference is what replicas rely on for their disks.
 func TestFreshAndGoneAreTheDifference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		hosts := newHosts(t, 4)
-		sent := recordsOf(hosts[0])
-		for range rapid.IntRange(1, 25).Draw(t, "writes") {
-			writer := rapid.SampledFrom(hosts).Draw(t, "writer")
-			merge(t, writer, rapid.SliceOfN(rapid.SampledFrom(sent), 0, 4).Draw(t, "heard"))
-			if r, ok := randomWrite(t, writer); ok {
-				sent = append(sent, r)
-			}
-		}
+		sent := randomSent(t)
 		s, disk := New(id(99)), map[Key]Record{}
 		for len(sent) > 0 {
 			n := rapid.IntRange(1, len(sent)).Draw(t, "message")

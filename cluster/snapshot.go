@@ -20,12 +20,15 @@ type Snapshot struct {
 	byKey    *btree.BTreeG[*Record] // by Key
 	byWriter *btree.BTreeG[*Record] // by writer and counter
 	marks    *btree.BTreeG[mark]    // by writer
+	early    int                    // records above their writers' marks
 	ring     *ring.Ring
 	rev      uint64
 	changes  *change // the newest
 
-	digestOnce sync.Once
-	digest     Digest
+	digestOnce  sync.Once
+	digest      Digest
+	encodedOnce sync.Once
+	encoded     []byte // digest, as EncodeDigest writes it
 }
 
 // mark says that everything a writer wrote up to counter has been heard of.
@@ -49,7 +52,7 @@ func newTrees() *Snapshot {
 // other goroutines meanwhile.
 func (s *Snapshot) clone() *Snapshot {
 	return &Snapshot{
-		byKey: s.byKey.Clone(), byWriter: s.byWriter.Clone(), marks: s.marks.Clone(),
+		byKey: s.byKey.Clone(), byWriter: s.byWriter.Clone(), marks: s.marks.Clone(), early: s.early,
 		ring: s.ring.Clone(), rev: s.rev, changes: s.changes,
 	}
 }
@@ -163,14 +166,37 @@ func Written[T Body](s *Snapshot, host NodeID) iter.Seq[T] {
 func (s *Snapshot) Digest() Digest {
 	s.digestOnce.Do(func() {
 		s.digest.Marks = s.Marks()
+		if s.early == 0 {
+			return // to look for them takes several times as long as all the rest
+		}
 		hash := fnv.New64a()
 		for r := range s.Missing(s.digest) {
 			fmt.Fprintf(hash, "%s %d %s;", r.Version.Node, r.Version.Counter, r.Key)
-			s.digest.Early = hash.Sum64()
 		}
+		s.digest.Early = hash.Sum64()
 	})
 	return s.digest
 }
+
+// EncodedDigest returns the wire form of the Digest (EncodeDigest), which is shared: it
+// must not be written to.
+func (s *Snapshot) EncodedDigest() []byte {
+	s.encodedOnce.Do(func() {
+		early := uint64(0)
+		if s.early > 0 {
+			early = s.Digest().Early
+		}
+		s.encoded = beginDigest(early, s.marks.Len())
+		s.marks.Ascend(func(m mark) bool {
+			s.encoded = appendMark(s.encoded, m.node, m.counter)
+			return true
+		})
+	})
+	return s.encoded
+}
+
+// isEarly reports whether r is above its writer's mark.
+func (s *Snapshot) isEarly(r *Record) bool { return r.Version.Counter > s.Mark(r.Version.Node) }
 
 // Marks returns the marks of the digest, for Restore.
 func (s *Snapshot) Marks() map[NodeID]uint64 {

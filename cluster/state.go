@@ -217,9 +217,12 @@ func (s *State) apply(r *Record) (gone []*Record) {
 		}
 	}
 	if old, ok := s.cur.byKey.ReplaceOrInsert(r); ok {
-		s.cur.byWriter.Delete(old)
+		s.unindex(old)
 	}
 	s.cur.byWriter.ReplaceOrInsert(r)
+	if s.cur.isEarly(r) {
+		s.cur.early++
+	}
 	return gone
 }
 
@@ -229,7 +232,14 @@ func (s *State) remove(r *Record) {
 	s.cur.note(r.Key)
 	s.touched = append(s.touched, r.Key)
 	s.cur.byKey.Delete(r)
+	s.unindex(r)
+}
+
+func (s *State) unindex(r *Record) {
 	s.cur.byWriter.Delete(r)
+	if s.cur.isEarly(r) {
+		s.cur.early--
+	}
 }
 
 // changed must be called before every change of cur.

@@ -19,7 +19,7 @@ const (
 
 // delta is a received message for State.Merge.
 type delta struct {
-	from nodeID
+	from string
 	body []byte
 }
 

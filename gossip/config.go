@@ -13,18 +13,19 @@ import (
 )
 
 // State is what is gossiped. Its methods are called from several goroutines,
-// but never two Merges at once.
+// but never two MergeAlls at once.
 type State interface {
 	// Digest says what the State knows, in bytes that are equal if, and only if,
-	// the knowledge is equal.
+	// the knowledge is equal. They are not written to.
 	Digest() []byte
 	// Missing yields what the sender of digest lacks, in chunks of about max
-	// bytes. They reach the peer's Merge in this order and without gaps, or end
+	// bytes. They reach the peer's MergeAll in this order and without gaps, or end
 	// early. Seconds may pass between two chunks: it must not hold a lock.
 	Missing(digest []byte, max int) iter.Seq[[]byte]
-	// Merge takes a message in and returns the part that was new (empty: none),
-	// which is passed on. It may return both a part and an error, and may keep msg.
-	Merge(msg []byte) (fresh []byte, err error)
+	// MergeAll takes messages in that have come together, and returns of each the part
+	// that was new (empty: none), which is passed on, and what was wrong with it (nil:
+	// nothing). A message may have both a part and an error. It may keep msgs.
+	MergeAll(msgs [][]byte) (fresh [][]byte, errs []error)
 	// Agreed is told that a peer's digest is equal to the State's: it knows nothing
 	// that the State does not.
 	Agreed()

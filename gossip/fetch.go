@@ -150,12 +150,12 @@ func (g *Gossip) serveChunk(from string, body []byte) ([]byte, error) {
 	defer s.idle.Reset(fetchIdle)
 	// An error is counted and logged, and the fetch goes on: one record that is
 	// refused must not keep the others away.
-	fresh, _ := g.merge(from, body[12:])
-	if len(fresh) > 0 {
+	fresh, _ := g.merge([]delta{{s.from, body[12:]}})
+	if len(fresh[0]) > 0 {
 		s.fresh = true
 	}
-	if len(fresh) <= MaxBroadcast {
-		g.relay(fresh)
+	if len(fresh[0]) <= MaxBroadcast {
+		g.relay(fresh[0])
 	}
 	return nil, nil
 }

@@ -51,7 +51,7 @@ type Gossip struct {
 	spread       chan struct{} // room for one: compare digests now
 
 	out          outbox
-	mergeMu      sync.Mutex // one State.Merge at a time
+	mergeMu      sync.Mutex // one State.MergeAll at a time
 	seen         *recent
 	incoming     chan delta
 	incomingHeld atomic.Int64 // bytes in incoming

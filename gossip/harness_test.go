@@ -93,6 +93,14 @@ func (s *toy) Merge(msg []byte) ([]byte, error) {
 	return encodeToy(fresh), nil
 }
 
+func (s *toy) MergeAll(msgs [][]byte) (fresh [][]byte, errs []error) {
+	for _, m := range msgs {
+		part, err := s.Merge(m)
+		fresh, errs = append(fresh, part), append(errs, err)
+	}
+	return fresh, errs
+}
+
 func (s *toy) Agreed() {}
 
 func (s *toy) put(k, v string) []byte {

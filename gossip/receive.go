@@ -35,7 +35,7 @@ func (g *Gossip) receive(b []byte, pushPull bool) {
 	e.body = append([]byte(nil), e.body...)
 	switch e.kind {
 	case kindDelta:
-		g.enqueue(delta{e.from, e.body})
+		g.enqueue(delta{e.from.String(), e.body})
 	case kindSum:
 		g.heardSum(e.from.String(), e.body, pushPull)
 	case kindRequest:
@@ -65,35 +65,79 @@ func (g *Gossip) mergeLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case d := <-g.incoming:
-			g.incomingHeld.Add(-int64(len(d.body)))
-			if g.seen.has(d.body) {
+			batch := g.queued(d)
+			if len(batch) == 0 {
 				continue
 			}
-			fresh, err := g.merge(d.from.String(), d.body)
-			if err == nil {
-				g.seen.add(d.body)
+			fresh, errs := g.merge(batch)
+			for i, d := range batch {
+				if errs[i] == nil {
+					g.seen.add(d.body)
+				}
+				g.relay(fresh[i])
 			}
-			g.relay(fresh)
 		}
 	}
 }
 
-// merge gives a message to the State. A panic in it is an error like others: what
-// makes one host's State panic would go on to fell the next.
-func (g *Gossip) merge(from string, b []byte) (fresh []byte, err error) {
+// mergeAtOnce bounds how many deltas are merged together.
+const mergeAtOnce = 64
+
+// queued takes what waits behind d, and leaves out what was seen before.
+func (g *Gossip) queued(d delta) (batch []delta) {
+	for {
+		g.incomingHeld.Add(-int64(len(d.body)))
+		if !g.seen.has(d.body) {
+			batch = append(batch, d)
+		}
+		if len(batch) == mergeAtOnce {
+			return batch
+		}
+		select {
+		case d = <-g.incoming:
+		default:
+			return batch
+		}
+	}
+}
+
+// merge gives messages to the State. If it panics they are given to it one by one.
+func (g *Gossip) merge(batch []delta) (fresh [][]byte, errs []error) {
 	g.mergeMu.Lock()
 	defer g.mergeMu.Unlock()
+	fresh, errs = g.mergeSafely(batch)
+	if fresh == nil {
+		for i := range batch {
+			one, err := g.mergeSafely(batch[i : i+1])
+			fresh, errs = append(fresh, one...), append(errs, err...)
+		}
+	}
+	for i, err := range errs {
+		if err != nil {
+			from := batch[i].from
+			_ = g.refuse(RefusedMerge, suspect+from, fmt.Errorf(refusedMark+"of what host %s (%v) sends: %w", from, g.lastAddr(from), shorten(err)))
+		}
+	}
+	return fresh, errs
+}
+
+// mergeSafely makes a panic of the State for one message an error like others: what makes
+// one host's State panic would go on to fell the next. For several it returns nil.
+func (g *Gossip) mergeSafely(batch []delta) (fresh [][]byte, errs []error) {
 	defer func() {
-		if p := recover(); p != nil {
+		if p := recover(); p != nil && len(batch) > 1 {
+			fresh, errs = nil, nil
+		} else if p != nil {
 			g.stats.add(HandlerPanic, 1)
-			g.log.Error("merge panicked", "from", from, "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("merge panicked: %v", p)
+			g.log.Error("merge panicked", "from", batch[0].from, "panic", p, "stack", string(debug.Stack()))
+			fresh, errs = make([][]byte, 1), []error{fmt.Errorf("merge panicked: %v", p)}
 		}
 	}()
-	if fresh, err = g.state.Merge(b); err != nil {
-		_ = g.refuse(RefusedMerge, suspect+from, fmt.Errorf(refusedMark+"of what host %s (%v) sends: %w", from, g.lastAddr(from), shorten(err)))
+	msgs := make([][]byte, len(batch))
+	for i, d := range batch {
+		msgs[i] = d.body
 	}
-	return fresh, err
+	return g.state.MergeAll(msgs)
 }
 
 // maxProblem bounds the text of a problem, bytes.

@@ -3,7 +3,6 @@ package gossip
 import (
 	"fmt"
 	"log"
-	"math"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -72,7 +71,7 @@ func (g *Gossip) swimConfig(logger *log.Logger) *memberlist.Config {
 	mc.PushPullInterval = g.cfg.Timing.PushPull
 	mc.GossipInterval = g.cfg.Timing.Gossip
 	// One more target for each factor of ten beyond ten hosts.
-	mc.GossipNodes = 2 + int(math.Log10(float64(len(g.cfg.Known)+10)))
+	mc.GossipNodes = 5
 	mc.DeadNodeReclaimTime = time.Second
 	// Payloads are small and packed by their owners; LZW costs more than it saves.
 	mc.EnableCompression = false

@@ -173,6 +173,33 @@ func TestSubnetBegunElsewhere(t *testing.T) {
 	}
 }
 
+// A host that has heard who owns the pieces of a subnet, and not yet of the subnet, as
+// after a loss of power, waits for that.
+func TestSubnetInPiecesElsewhere(t *testing.T) {
+	w := newWorld(t, 3)
+	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+	p := w.network(a, "blue", 0)
+	w.gossip(a, b)
+	for _, h := range []*host{a, b} {
+		addr := get(h.Address(ctx, p, anywhere, anyAddr))(t)
+		must(t, h.Bind(p, addr, "endpoint"))
+	}
+	w.gossip(b, a)
+	var claims []cluster.Record
+	for rec := range a.replica.Snapshot().Records() {
+		if rec.Key.Kind == cluster.KindClaim {
+			claims = append(claims, rec)
+		}
+	}
+	_ = get(c.replica.Merge(cluster.Encode(claims)))(t)
+	joined := make(chan error, 1)
+	go func() { joined <- c.Pool(ctx, PoolID{Prefix: p}, 0) }()
+	time.Sleep(100 * time.Millisecond) // it has asked
+	w.spread()
+	must(t, <-joined)
+	w.unique(t)
+}
+
 func TestHostSubnetsInOpenShiftsOrder(t *testing.T) {
 	w := newWorld(t, 3)
 	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]

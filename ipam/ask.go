@@ -101,6 +101,19 @@ func (a *Allocator) refused(g askGive, said []string) error {
 		ErrNoSpace, g.Within, strings.Join(owners, ", "))
 }
 
+// least is how many numbers a host must have to be asked: who only stocks up gets half, and
+// a single one has no half. In a large cluster that is what most hosts have, and all would
+// ask them for ever.
+func (g askGive) least() int64 {
+	switch {
+	case g.Need || g.Kind == giveExact || g.HostBits > 0:
+		return 1
+	case g.Kind == giveShare:
+		return 2
+	}
+	return 2 << min(g.Within.Addr().BitLen()-g.Unit, 61)
+}
+
 // likeliest returns the peer that answers, was not asked yet, and has the most
 // numbers of g.Within free by what is known here.
 func (a *Allocator) likeliest(g askGive, asked map[cluster.NodeID]bool) (cluster.NodeID, bool) {
@@ -122,7 +135,7 @@ func (a *Allocator) likeliest(g askGive, asked map[cluster.NodeID]bool) (cluster
 	}
 	var peers []cluster.NodeID
 	for _, id := range a.peers.Alive() {
-		if id := cluster.NodeID(id); !asked[id] && free[id] > 0 && a.heir(id) == "" {
+		if id := cluster.NodeID(id); !asked[id] && free[id] >= g.least() && a.heir(id) == "" {
 			peers = append(peers, id)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/ipam/ring"
@@ -34,7 +35,9 @@ func (a *Allocator) serveGive(_ context.Context, from string, body []byte) ([]by
 	if err != nil {
 		reply.Refused = err.Error()
 		reply.Begun = a.isSubnet(g)
-		recs = a.known(g.Within)
+		if g.Need || g.Kind == giveExact { // who only stocks up can wait for gossip
+			recs = a.known(g.Within)
+		}
 	}
 	if len(recs) > 0 {
 		reply.Claims = cluster.Encode(recs)
@@ -42,10 +45,15 @@ func (a *Allocator) serveGive(_ context.Context, from string, body []byte) ([]by
 	return encode(reply)
 }
 
-// isSubnet reports whether what is asked for is a subnet, made or being made here.
+// isSubnet reports whether what is asked for is a subnet, made or being made here, or a
+// piece of one: that is for a pool of somebody who has not heard of it yet. An address
+// alone is not.
 func (a *Allocator) isSubnet(g askGive) bool {
-	_, is := a.subnet(g.Within)
-	return is && g.Kind == giveExact
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return g.Kind == giveExact && !g.Within.IsSingleIP() && slices.ContainsFunc(a.subnets(), func(s cluster.Subnet) bool {
+		return s.Prefix.Bits() <= g.Within.Bits() && s.Prefix.Overlaps(g.Within)
+	})
 }
 
 // give writes the claim that makes to the owner of what it asks for, and returns it.

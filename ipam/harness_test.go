@@ -26,6 +26,7 @@ type world struct {
 	cut   map[[2]cluster.NodeID]bool
 	// loseReplies makes calls take effect and yet fail.
 	loseReplies bool
+	calls       int
 	routes      []Route
 }
 
@@ -124,6 +125,7 @@ func (h *host) Call(ctx context.Context, node, method string, body []byte) ([]by
 	if to == nil || !h.w.reaches(h, to) {
 		return nil, context.DeadlineExceeded
 	}
+	h.w.calls++
 	reply, err := to.Methods()[method](ctx, string(h.id), body)
 	if h.w.loseReplies {
 		return nil, context.DeadlineExceeded

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -22,20 +23,27 @@ const (
 // a partition does not stop it. It also sends shares of deleted subnets home.
 // Failures are logged and tried again, later each time.
 func (a *Allocator) Run(ctx context.Context) error {
-	for {
-		changed := a.replica.Watch()
-		if err := a.restVNIDs(); err != nil {
-			a.cfg.Log.Warn("renew the leases of VNIDs", "err", err)
+	regular := time.NewTicker(runEvery)
+	defer regular.Stop()
+	var seen *cluster.Snapshot
+	for due := true; ; {
+		changed, snap := a.replica.Watch(), a.replica.Snapshot()
+		if due || a.concerned(seen, snap) {
+			if err := a.restVNIDs(); err != nil {
+				a.cfg.Log.Warn("renew the leases of VNIDs", "err", err)
+			}
+			if err := a.sendHome(); err != nil {
+				a.cfg.Log.Warn("give shares of deleted subnets back", "err", err)
+			}
+			a.stockUp(ctx)
 		}
-		if err := a.sendHome(); err != nil {
-			a.cfg.Log.Warn("give shares of deleted subnets back", "err", err)
-		}
-		a.stockUp(ctx)
+		seen, due = snap, false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-time.After(runEvery):
+		case <-regular.C:
+			due = true
 		}
 		select {
 		case <-ctx.Done():
@@ -43,6 +51,16 @@ func (a *Allocator) Run(ctx context.Context) error {
 		case <-time.After(settle):
 		}
 	}
+}
+
+// concerned reports whether anything that Run acts on is different in now: all but what
+// comes and goes on other hosts, which in a large cluster is all the time.
+func (a *Allocator) concerned(before, now *cluster.Snapshot) bool {
+	keys, known := now.Since(before)
+	return !known || slices.ContainsFunc(keys, func(k cluster.Key) bool {
+		rec, _ := now.Record(k)
+		return k.Kind != cluster.KindEndpoint && k.Kind != cluster.KindUse || rec.Version.Node == a.cfg.Self
+	})
 }
 
 // stockUp asks for what this host lacks, unless it was refused lately.

@@ -54,8 +54,9 @@ type Replica struct {
 	syncs  answers
 	// gate says why nothing may be written, if so; nil: it always may.
 	gate func() error
-	// signed says that only signed records are believed.
-	signed bool
+	// verify returns the records that are signed by their writers: only these are
+	// believed. nil: records are not signed here.
+	verify func([]cluster.Record) (good []cluster.Record, err error)
 
 	snap atomic.Pointer[cluster.Snapshot]
 	feed feed
@@ -74,8 +75,17 @@ type Option func(*Replica) error
 // others write if it is not signed by them. Without it nothing is signed.
 func Signed(key ed25519.PrivateKey) Option {
 	return func(r *Replica) error {
-		r.signed = true
+		r.verify = cluster.Verify
 		return r.state.SignWith(key)
+	}
+}
+
+// Verified replaces cluster.Verify of a Signed Replica, for a process with the Replicas of
+// many hosts, which need not each verify the same.
+func Verified(f func([]cluster.Record) (good []cluster.Record, err error)) Option {
+	return func(r *Replica) error {
+		r.verify = f
+		return nil
 	}
 }
 

@@ -191,12 +191,16 @@ func TestTxSeesItsOwnWrites(t *testing.T) {
 	}
 }
 
-func TestMergedClaimsAreDurableTheRestSoon(t *testing.T) {
+func TestMergedClaimsAndNetworksAreDurableTheRestSoon(t *testing.T) {
 	a, b := open(t, id(1)), open(t, id(2))
-	put(t, a, cluster.Network{Name: "blue"})
-	exchange(t, a, b)
-	if got := afterPowerLoss(t, b); got.Snapshot().Len() != 0 {
-		t.Log("flushed at once") // allowed, though not meant
+	for _, lasting := range []cluster.Body{
+		cluster.Network{Name: "blue"}, cluster.Subnet{Prefix: netip.MustParsePrefix("10.128.0.0/22"), Network: "blue", Home: id(1)},
+	} {
+		put(t, a, lasting)
+		exchange(t, a, b)
+		if _, ok := afterPowerLoss(t, b).Snapshot().Record(lasting.Key()); !ok {
+			t.Errorf("%v is not on the disk", lasting.Key())
+		}
 	}
 	put(t, a, cluster.Claim{Block: space, Owner: id(1)})
 	exchange(t, a, b)
@@ -206,7 +210,7 @@ func TestMergedClaimsAreDurableTheRestSoon(t *testing.T) {
 	put(t, a, cluster.Claim{Block: space, Owner: id(2)}, cluster.Network{Name: "red"})
 	exchange(t, a, b)
 	run(t, b)
-	put(t, a, cluster.Network{Name: "green"})
+	put(t, a, cluster.Node{ID: id(1), Name: "one"})
 	exchange(t, a, b)
 	deadline := time.Now().Add(10 * time.Second)
 	for all(afterPowerLoss(t, b)) != all(b) {
@@ -219,7 +223,7 @@ func TestMergedClaimsAreDurableTheRestSoon(t *testing.T) {
 
 func TestFlushAtTheEnd(t *testing.T) {
 	a, b := open(t, id(1)), open(t, id(2))
-	put(t, a, cluster.Network{Name: "blue"})
+	put(t, a, cluster.Node{ID: id(1)})
 	exchange(t, a, b)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -516,7 +520,7 @@ func TestEverybodyAtOnce(t *testing.T) {
 // was merged before waits for it, and is flushed by the next one.
 func TestMergeDoesNotWaitForTheFlush(t *testing.T) {
 	from, to := open(t, id(1)), open(t, id(2))
-	put(t, from, cluster.Network{Name: "blue"})
+	put(t, from, cluster.Node{ID: id(1)})
 	exchange(t, from, to)
 	hold, held := make(chan struct{}), make(chan struct{})
 	var tasks errgroup.Group
@@ -530,7 +534,7 @@ func TestMergeDoesNotWaitForTheFlush(t *testing.T) {
 		pending = len(to.dirty) > 0
 		to.mu.Unlock()
 	}
-	put(t, from, cluster.Network{Name: "blue", VNID: 7})
+	put(t, from, cluster.Node{ID: id(1), Name: "one"})
 	exchange(t, from, to)
 	close(hold)
 	if err := tasks.Wait(); err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // Digest says what this host knows, in bytes that are equal on two hosts if what
-// they know is.
-func (r *Replica) Digest() []byte { return cluster.EncodeDigest(r.Snapshot().Digest()) }
+// they know is. They are shared and must not be written to.
+func (r *Replica) Digest() []byte { return r.Snapshot().EncodedDigest() }
 
 // Missing yields what the sender of digest lacks, in messages of about max bytes
 // for its Merge. It yields nothing if there is nothing or digest is malformed.
@@ -31,8 +31,8 @@ func (r *Replica) Missing(digest []byte, max int) iter.Seq[[]byte] {
 // here, as a message for the others (nil: nothing). The error holds a
 // cluster.RefusedError for each record that was refused (cluster.Refusals); the
 // rest of the message has been merged all the same, unless the disk failed. What
-// it says about ownership of numbers is durable when Merge returns, and the rest
-// within some seconds.
+// it says about ownership of numbers, networks and subnets is durable when Merge
+// returns, and the rest within some seconds.
 func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	m, bad := cluster.DecodeMessage(msg)
 	if bad != nil && len(cluster.Refusals(bad)) == 0 {
@@ -49,7 +49,7 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	if whole {
 		incomplete = next.Complete(*m.Complete)
 	}
-	if err := r.commit(next, len(gone) > 0 || hasClaim(added)); err != nil {
+	if err := r.commit(next, len(gone) > 0 || lasting(added)); err != nil {
 		r.syncs.forget(m.Sync)
 		return nil, fmt.Errorf("merge into the cluster's state: %w", err)
 	}
@@ -67,6 +67,62 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	return fresh, err
 }
 
+// MergeAll merges messages that have come together, and returns of each what Merge does.
+// It takes little more than Merge does for one: their signatures are verified at once, and
+// what must be durable is written to the disk at once.
+func (r *Replica) MergeAll(msgs [][]byte) (fresh [][]byte, errs []error) {
+	fresh, errs = make([][]byte, len(msgs)), make([]error, len(msgs))
+	if len(msgs) > 1 && r.mergeTogether(msgs, fresh) {
+		return fresh, errs
+	}
+	for i, m := range msgs {
+		fresh[i], errs[i] = r.Merge(m)
+	}
+	return fresh, errs
+}
+
+// mergeTogether merges messages without a fault, and parts of no answer. If there are others
+// among them it does nothing and returns false.
+func (r *Replica) mergeTogether(msgs, fresh [][]byte) bool {
+	var recs []cluster.Record
+	source := map[cluster.Version]int{} // the first message that has it
+	for i, msg := range msgs {
+		m, err := cluster.DecodeMessage(msg)
+		if err != nil || m.Sync != 0 {
+			return false
+		}
+		for _, rec := range m.Records {
+			if _, again := source[rec.Version]; !again {
+				source[rec.Version] = i
+				recs = append(recs, rec)
+			}
+		}
+	}
+	recs, err := r.verified(recs)
+	if err != nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := r.state.Clone()
+	added, gone, err := next.Merge(recs)
+	if err != nil || r.commit(next, len(gone) > 0 || lasting(added)) != nil {
+		return false
+	}
+	r.doubts.note(next.Doubts(), r.now())
+	parts := make([][]cluster.Record, len(msgs))
+	for _, rec := range added {
+		i := source[rec.Version] // 0 if it was held, and one of these proves it
+		parts[i] = append(parts[i], rec)
+	}
+	for i, part := range parts {
+		if len(part) > 0 {
+			fresh[i] = cluster.Encode(part)
+		}
+	}
+	return true
+}
+
 // many are more records than fit into what gossip passes on of an answer: a message of
 // so many that are all new, as a new host gets by the hundred, is not encoded again.
 const many = 64
@@ -74,12 +130,12 @@ const many = 64
 // verified returns the records that are known here already, to the bit, or signed
 // by their writers; all, if records are not signed here.
 func (r *Replica) verified(recs []cluster.Record) (good []cluster.Record, err error) {
-	if !r.signed {
+	if r.verify == nil {
 		return recs, nil
 	}
 	known := r.Snapshot().Known(recs)
 	if !slices.Contains(known, true) {
-		return cluster.Verify(recs)
+		return r.verify(recs)
 	}
 	var unknown []cluster.Record
 	for i, rec := range recs {
@@ -89,7 +145,7 @@ func (r *Replica) verified(recs []cluster.Record) (good []cluster.Record, err er
 			unknown = append(unknown, rec)
 		}
 	}
-	fresh, err := cluster.Verify(unknown)
+	fresh, err := r.verify(unknown)
 	return append(good, fresh...), err
 }
 
@@ -106,13 +162,13 @@ func (r *Replica) note(err error) {
 	}
 }
 
-func hasClaim(recs []cluster.Record) bool {
-	for _, rec := range recs {
-		if rec.Key.Kind == cluster.KindClaim {
-			return true
-		}
-	}
-	return false
+// lasting reports whether there is something among the records that this host may need
+// before it hears of the others again: who owns what, and networks, for which Docker asks
+// as soon as it starts.
+func lasting(recs []cluster.Record) bool {
+	return slices.ContainsFunc(recs, func(rec cluster.Record) bool {
+		return slices.Contains([]cluster.Kind{cluster.KindClaim, cluster.KindNetwork, cluster.KindSubnet}, rec.Key.Kind)
+	})
 }
 
 // answers follows answers to digests that are coming in: only whoever has merged

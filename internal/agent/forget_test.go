@@ -40,4 +40,7 @@ func TestForget(t *testing.T) {
 	if !heir.replica.Snapshot().Ring().OwnsAll(heir.self(), allIPv4) || !other.replica.Snapshot().Ring().OwnsAll(heir.self(), allIPv4) {
 		t.Error("the forgotten one has got something back")
 	}
+	back.stop()
+	back = newHost(t, 1, dir, 2).start()
+	eventually(t, "started again it goes on, and knows", func() bool { return back.replica.Trouble() != nil && len(back.gossip.Alive()) == 2 })
 }

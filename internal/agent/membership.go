@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -22,7 +23,8 @@ func (a *Agent) membership(ctx context.Context) error {
 	if !a.waitProven(ctx) {
 		return nil
 	}
-	if err := a.describe(); err != nil {
+	// A host that was forgotten keeps running, so that status can say what to do.
+	if err := a.describe(); err != nil && !errors.Is(err, cluster.ErrForgotten) {
 		return err
 	}
 	if a.role == identity.Seed {

@@ -141,9 +141,11 @@ type counted struct {
 	bytes *atomic.Int64
 }
 
-func (c counted) Merge(msg []byte) ([]byte, error) {
-	c.bytes.Add(int64(len(msg)))
-	return c.Replica.Merge(msg)
+func (c counted) MergeAll(msgs [][]byte) ([][]byte, []error) {
+	for _, m := range msgs {
+		c.bytes.Add(int64(len(m)))
+	}
+	return c.Replica.MergeAll(msgs)
 }
 
 // words are the records of host i, as it would send them.

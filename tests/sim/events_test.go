@@ -34,12 +34,15 @@ type times struct{ each, all []time.Duration }
 // stopwatch follows events on their way.
 type stopwatch struct {
 	w     *world
-	open  []*event
+	open  map[cluster.Key][]*event
+	seen  map[*host]*cluster.Snapshot // what look has looked at
 	times map[string]*times
 	late  int // of events that somebody did not hear of in time
 }
 
-func newStopwatch(w *world) *stopwatch { return &stopwatch{w: w, times: map[string]*times{}} }
+func newStopwatch(w *world) *stopwatch {
+	return &stopwatch{w: w, open: map[cluster.Key][]*event{}, seen: map[*host]*cluster.Snapshot{}, times: map[string]*times{}}
+}
 
 // wrote notes that h has just written the record of a key.
 func (s *stopwatch) wrote(kind string, h *host, key cluster.Key) {
@@ -53,25 +56,46 @@ func (s *stopwatch) wrote(kind string, h *host, key cluster.Key) {
 			e.waiting[other] = true
 		}
 	}
-	s.open = append(s.open, e)
+	if len(e.waiting) > 0 {
+		s.open[key] = append(s.open[key], e)
+	}
 }
 
-// look is called every tick.
+// look is called every tick. It asks each host for what has changed there since.
 func (s *stopwatch) look() {
-	s.open = slices.DeleteFunc(s.open, func(e *event) bool {
+	for _, h := range s.w.hosts {
+		now, before := h.replica.Snapshot(), s.seen[h]
+		keys, known := now.Since(before)
+		switch {
+		case len(s.open) == 0 || now == before && !h.gone:
+		case !known || h.gone:
+			for key := range s.open {
+				s.ask(h, key)
+			}
+		default:
+			for _, key := range keys {
+				s.ask(h, key)
+			}
+		}
+		s.seen[h] = now
+	}
+}
+
+// ask notes what a host knows of the events of a key.
+func (s *stopwatch) ask(h *host, key cluster.Key) {
+	left := slices.DeleteFunc(s.open[key], func(e *event) bool {
+		if !e.waiting[h] || !h.gone && !e.heard(h) {
+			return false
+		}
+		delete(e.waiting, h)
 		t := s.times[e.kind]
 		if t == nil {
 			t = &times{}
 			s.times[e.kind] = t
 		}
 		took := time.Since(e.since)
-		for h := range e.waiting {
-			if h.gone {
-				delete(e.waiting, h)
-			} else if e.heard(h) {
-				delete(e.waiting, h)
-				t.each = append(t.each, took)
-			}
+		if !h.gone {
+			t.each = append(t.each, took)
 		}
 		if len(e.waiting) > 0 {
 			return false
@@ -79,6 +103,18 @@ func (s *stopwatch) look() {
 		t.all = append(t.all, took)
 		return true
 	})
+	if s.open[key] = left; len(left) == 0 {
+		delete(s.open, key)
+	}
+}
+
+// forget gives up all events, and returns how many they were.
+func (s *stopwatch) forget() (events int) {
+	for _, list := range s.open {
+		events += len(list)
+	}
+	clear(s.open)
+	return events
 }
 
 // run lets d pass.
@@ -93,8 +129,7 @@ func (s *stopwatch) settle(limit time.Duration) {
 	for end := time.Now().Add(limit); len(s.open) > 0 && time.Now().Before(end); s.look() {
 		time.Sleep(tick)
 	}
-	s.late += len(s.open)
-	s.open = nil
+	s.late += s.forget()
 }
 
 // workload makes networks and endpoints come and go.
@@ -123,11 +158,15 @@ func (l *workload) host() *host {
 func (l *workload) network(h *host, bits int) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	vnid, err := h.alloc.VNID(ctx)
-	l.w.must(err)
-	prefix, err := h.alloc.Prefix(ctx, 4, bits, 0)
-	l.w.must(err)
 	l.made++
+	vnid, prefix := uint32(l.made), netip.PrefixFrom(l.number(), 30)
+	if !l.w.bare {
+		var err error
+		vnid, err = h.alloc.VNID(ctx)
+		l.w.must(err)
+		prefix, err = h.alloc.Prefix(ctx, 4, bits, 0)
+		l.w.must(err)
+	}
 	sub := cluster.Subnet{Prefix: prefix, Network: fmt.Sprintf("net%d", l.made), Home: h.id}
 	net := cluster.Network{Name: sub.Network, VNID: vnid}
 	l.w.must(h.write(func(tx *replica.Tx) error {
@@ -136,7 +175,9 @@ func (l *workload) network(h *host, bits int) {
 		}
 		return tx.Put(sub)
 	}))
-	l.w.must(h.alloc.PoolDone(prefix))
+	if !l.w.bare {
+		l.w.must(h.alloc.PoolDone(prefix))
+	}
 	l.networks = append(l.networks, sub)
 	l.s.wrote("network created", h, net.Key())
 }
@@ -156,14 +197,17 @@ func (l *workload) up(h *host) {
 	if _, ok := h.alloc.Subnet(sub.Prefix); !ok {
 		return // not yet heard of there: Docker would not know the network
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	a, err := h.alloc.Address(ctx, sub.Prefix, sub.Prefix, netip.Addr{})
-	if err != nil {
-		l.w.t.Errorf("address on %s: %v", h.id, err)
-		return
-	}
 	l.made++
+	a := l.number()
+	if !l.w.bare {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		var err error
+		if a, err = h.alloc.Address(ctx, sub.Prefix, sub.Prefix, netip.Addr{}); err != nil {
+			l.w.t.Errorf("address on %s: %v", h.id, err)
+			return
+		}
+	}
 	e := endpoint{h: h, id: fmt.Sprintf("%064x", l.made), addr: a}
 	body := cluster.Endpoint{
 		ID: e.id, Network: sub.Network, Addrs: []netip.Addr{a}, MAC: "02:42:0a:80:00:02", Host: h.id,
@@ -172,6 +216,11 @@ func (l *workload) up(h *host) {
 	l.w.must(h.write(func(tx *replica.Tx) error { return tx.Put(body) }))
 	l.endpoints = append(l.endpoints, e)
 	l.s.wrote("endpoint up", h, body.Key())
+}
+
+// number is an address that nothing else made has, of whom no allocator gave it.
+func (l *workload) number() netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(128 + l.made>>14), byte(l.made >> 6), byte(l.made << 2)})
 }
 
 // down stops a container, any.
@@ -187,7 +236,9 @@ func (l *workload) down() {
 	}
 	key := cluster.Endpoint{ID: e.id}.Key()
 	l.w.must(e.h.write(func(tx *replica.Tx) error { tx.Delete(key); return nil }))
-	l.w.must(e.h.alloc.Release(e.addr))
+	if !l.w.bare {
+		l.w.must(e.h.alloc.Release(e.addr))
+	}
 	l.s.wrote("endpoint down", e.h, key)
 }
 

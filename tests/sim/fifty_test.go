@@ -32,7 +32,7 @@ func TestTruth(t *testing.T) {
 	var simulated string
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) }) // memberlist's timers run out
-		w := &world{t: t, net: memnet.New(*seed), dir: t.TempDir(), seed: *seed}
+		w := newWorld(t, t.TempDir())
 		w.net.SetAll(memnet.Link{Delay: 50 * time.Microsecond, Jitter: 50 * time.Microsecond})
 		for range truthHosts {
 			w.add()

@@ -10,6 +10,7 @@ import (
 // Sizes of the plot, in pixels, and the times at its lower and upper end.
 const (
 	plotLeft, plotTop, plotHigh, plotColumn = 60, 50, 260, 90
+	plotLegend                              = 150 // of one kind
 	plotLow, plotMost                       = 10 * time.Millisecond, 200 * time.Second
 	aim                                     = 1500 * time.Millisecond // p99, without loss
 )
@@ -28,11 +29,11 @@ func plotY(d time.Duration) float64 {
 // to the worst, with a dot at the median and a bar at the 99th percentile.
 func (r report) svg() string {
 	var b strings.Builder
-	width := plotLeft + plotColumn*len(r) + 20
+	width := plotLeft + max(plotColumn*len(r), plotLegend*len(plotted)) + 20
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n", width, plotTop+plotHigh+50)
 	fmt.Fprintln(&b, `<rect width="100%" height="100%" fill="white"/>`)
 	for i, p := range plotted {
-		fmt.Fprintf(&b, `<circle cx="%d" cy="16" r="4" fill="%s"/><text x="%d" y="20">%s</text>`+"\n", plotLeft+i*150, p.colour, plotLeft+8+i*150, p.kind)
+		fmt.Fprintf(&b, `<circle cx="%d" cy="16" r="4" fill="%s"/><text x="%d" y="20">%s</text>`+"\n", plotLeft+i*plotLegend, p.colour, plotLeft+8+i*plotLegend, p.kind)
 	}
 	for d := plotLow; d <= plotMost; d *= 10 {
 		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ddd"/><text x="4" y="%.1f">%v</text>`+"\n", plotLeft, plotY(d), width, plotY(d)+4, d)

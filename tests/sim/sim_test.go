@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,9 @@ var (
 	losses = flag.String("loss", "0,5", "shares of packets that are lost, in percent")
 	seed   = flag.Uint64("seed", 1, "of everything that is left to chance")
 	apart  = flag.Duration("partition", 10*time.Minute, "how long the partition lasts")
+	nets   = flag.Int("networks", 10, "networks that are made one after the other; half of them are deleted again")
+	churn  = flag.Duration("churn", 20*time.Second, "how long the churn lasts")
+	alloc  = flag.Bool("ring", true, "the hosts share addresses and VNIDs, which is the most work of all that is simulated")
 	out    = flag.String("out", "", "write the report there (a Markdown file; plots beside it)")
 	dir    = flag.String("dir", "", "where the hosts' state files are; memory is fastest (/dev/shm)")
 )
@@ -71,11 +75,21 @@ type result struct {
 	took        time.Duration
 }
 
+// real is a time of day that goes on inside of a bubble of testing/synctest.
+func real() time.Duration {
+	var now syscall.Timeval
+	_ = syscall.Gettimeofday(&now) // never fails
+	return time.Duration(now.Nano())
+}
+
 // patience is how long everything may take before it counts as never.
 const patience = 2 * time.Minute
 
 func simulate(t *testing.T, n, loss int) result {
-	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, "      "+format+"\n", args...) }
+	began := real()
+	say := func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%8.0f s, %.0f s of a processor: %s\n", (real() - began).Seconds(), processor().Seconds(), fmt.Sprintf(format, args...))
+	}
 	where := *dir
 	if where == "" {
 		where = t.TempDir()
@@ -86,7 +100,8 @@ func simulate(t *testing.T, n, loss int) result {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(where) })
 	}
-	w := &world{t: t, net: memnet.New(*seed), dir: where, seed: *seed}
+	w := newWorld(t, where)
+	w.bare = !*alloc
 	t.Cleanup(func() {
 		for _, h := range w.hosts {
 			h.stop()
@@ -98,6 +113,7 @@ func simulate(t *testing.T, n, loss int) result {
 	l := &workload{w: w, s: s, rnd: rand.New(rand.NewPCG(*seed, uint64(n)))}
 	res := result{hosts: n, loss: loss, times: s.times}
 	note := func(kind string, took time.Duration) {
+		say("%s: %v", kind, took)
 		if took < 0 {
 			s.late++
 			t.Errorf("%s: not everywhere after %v", kind, patience)
@@ -112,16 +128,16 @@ func simulate(t *testing.T, n, loss int) result {
 	l.network(w.add(), 16) // large enough for all containers that come
 	for range n - 1 {
 		w.add()
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(min(20*time.Millisecond, 2*time.Second/time.Duration(n))) // a data centre's power is back
 	}
 	say("%d hosts: all agree after %v", n, within(10*patience, func() bool { return w.meet() && w.agreed() }))
-	s.open = nil
-	time.Sleep(time.Minute) // everyone has stocked up
+	s.forget()
+	time.Sleep(30 * time.Second) // everyone has stocked up
 	say("at rest")
 	res.rest = w.traffic(func() { time.Sleep(30 * time.Second) })
 
 	say("one event at a time")
-	for range 10 {
+	for range *nets {
 		l.network(l.host(), 22)
 		s.run(500 * time.Millisecond)
 	}
@@ -133,33 +149,32 @@ func simulate(t *testing.T, n, loss int) result {
 		l.down()
 		s.run(200 * time.Millisecond)
 	}
-	for range 5 {
+	for range *nets / 2 {
 		l.networkGone()
 		s.run(500 * time.Millisecond)
 	}
 	s.settle(patience)
 
-	say("churn")
-	const seconds = 20
+	say("churn\n%v", res) // with what there is by now: large clusters take hours
 	before := l.made
 	calm := s.times
 	s.times = map[string]*times{}
 	res.churn = w.traffic(func() {
 		rate := max(n/10, 1) // starts per second, and as many ends: each host one in ten seconds
-		for range seconds * rate {
+		for range int(churn.Seconds()) * rate {
 			l.up(l.host())
 			l.down()
 			s.run(time.Second / time.Duration(rate))
 		}
 	})
 	s.settle(patience)
-	res.changes = 2 * float64(l.made-before) / seconds
+	res.changes = 2 * float64(l.made-before) / churn.Seconds()
 	for kind, v := range s.times {
 		calm[kind+", under churn"] = v
 	}
 	s.times = calm
 
-	say("hosts come, leave and die")
+	say("hosts come, leave and die\n%v", res)
 	for range 3 {
 		h := w.add()
 		note("host joined", within(patience, func() bool { return w.meet() && w.agreed() }))
@@ -169,7 +184,7 @@ func simulate(t *testing.T, n, loss int) result {
 	}
 
 	if n > 1 && *apart > 0 {
-		say("a partition of %v", *apart)
+		say("a partition of %v\n%v", *apart, res)
 		var half []netip.Addr
 		for _, h := range w.alive()[:n/2] {
 			half = append(half, h.addr.Addr())
@@ -180,7 +195,7 @@ func simulate(t *testing.T, n, loss int) result {
 			l.down()
 			time.Sleep(5 * time.Second)
 		}
-		s.open = nil
+		s.forget()
 		if w.meet() || w.agreed() {
 			t.Error("the partition parted nobody")
 		}

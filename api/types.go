@@ -26,7 +26,7 @@ type Status struct {
 	Endpoints Count  `json:"endpoints"` // here of all
 	OVS       string `json:"ovs"`       // host or embedded
 	Datapath  string `json:"datapath"`  // kernel or userspace
-	FastPath  string `json:"fastPath"`  // on, or "off: " or "rests: " and why
+	FastPath  string `json:"fastPath"`  // on or direct, or "off: ", "rests: " or "on, not direct: " and why
 	MTU       int    `json:"mtu"`       // of the underlay, bytes
 	VXLANPort uint16 `json:"vxlanPort"`
 	// Refused counts gossip messages that were not accepted, by reason.
@@ -220,7 +220,7 @@ type KeysRequest struct {
 
 // FastPathRequest switches this host's fast path.
 type FastPathRequest struct {
-	Mode string `json:"mode"` // auto, on or off
+	Mode string `json:"mode"` // auto, on, off or direct
 }
 
 // Done says in words what was done.

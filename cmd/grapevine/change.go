@@ -50,14 +50,17 @@ host that returns must join as a new one.`,
 
 func newFastPath() *cobra.Command {
 	return verb(&cobra.Command{
-		Use:   "fastpath on|off|auto",
+		Use:   "fastpath on|off|auto|direct",
 		Short: "Switch this host's fast path, with no packet lost",
 		Long: `Switch the tc programs that carry what needs no switch on or off, with no packet
-lost. It holds until the agent is started again: GRAPEVINE_FASTPATH says what then.`,
+lost. It holds until the agent is started again: GRAPEVINE_FASTPATH says what then.
+Direct is on, and between hosts past the VXLAN device, this host's firewall and
+conntrack: see docs/fastpath.md first.`,
 		Example: `  grapevine fastpath off     # every packet visits Open vSwitch
   grapevine fastpath auto    # on with the userspace datapath, if the kernel compiles the programs
+  grapevine fastpath direct  # on, and past the VXLAN device
   grapevine status           # says which, and why`,
-		ValidArgs: []string{"on", "off", "auto"},
+		ValidArgs: []string{"on", "off", "auto", "direct"},
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {
 		return c.FastPath(ctx, api.FastPathRequest{Mode: args[0]})

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/ovs"
 	"github.com/grapevine-net/grapevine/overlay"
 	"github.com/grapevine-net/grapevine/overlay/fastpath"
@@ -23,12 +24,15 @@ type fastPath struct {
 	log   *slog.Logger
 
 	mu   sync.Mutex
-	want string // auto, on or off
+	want string // auto, on, off or direct
 	why  error  // why it is off
 }
 
-func (v *vswitch) newFastPath(vxlanPort uint16) *fastPath {
-	cfg := fastpath.Config{Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: outerPrefix, Device: outer, Log: v.log}
+func (v *vswitch) newFastPath(vxlanPort uint16, underlay link.Underlay) *fastPath {
+	cfg := fastpath.Config{
+		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: outerPrefix, Device: outer, Log: v.log,
+		Underlay: fastpath.Underlay{Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort},
+	}
 	if v.bridge.Datapath == ovs.Kernel {
 		// Open vSwitch names its device by the port, and gives it no MTU to go by.
 		cfg.Tunnel, cfg.TunnelMTU = fmt.Sprintf("vxlan_sys_%d", vxlanPort), gateway.Port
@@ -57,7 +61,7 @@ func (f *fastPath) set(want string) {
 		f.why = errOff
 	}
 	if f.why == nil {
-		f.why = f.path.Start()
+		f.why = f.path.Start(want == "direct")
 	}
 	if f.why == nil {
 		return
@@ -77,18 +81,27 @@ func (f *fastPath) status() string {
 	if _, trouble := f.path.On(); trouble != nil {
 		return "rests: " + trouble.Error()
 	}
-	return "on"
+	if f.want != "direct" {
+		return "on"
+	}
+	if err := f.path.Direct(); err != nil {
+		return "on, not direct: " + err.Error()
+	}
+	return "direct"
 }
 
 // problems are what was asked for and is not.
 func (f *fastPath) problems() (list []api.Problem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.want == "on" && f.why != nil {
+	if (f.want == "on" || f.want == "direct") && f.why != nil {
 		list = append(list, api.Problem{What: "the fast path is off: " + f.why.Error(), Do: "set GRAPEVINE_FASTPATH=auto; the switch carries all meanwhile, slower"})
 	}
 	if _, trouble := f.path.On(); trouble != nil {
 		list = append(list, api.Problem{What: "the fast path rests: " + trouble.Error(), Do: "the agent goes on trying; the switch carries all meanwhile, slower"})
+	}
+	if err := f.path.Direct(); err != nil {
+		list = append(list, api.Problem{What: "the fast path is on, but not direct: " + err.Error(), Do: "set GRAPEVINE_FASTPATH=on if that is to stay; the VXLAN device carries between hosts meanwhile"})
 	}
 	return list
 }
@@ -96,9 +109,9 @@ func (f *fastPath) problems() (list []api.Problem) {
 // switchFastPath answers POST /v1/fastpath.
 func (a *Agent) switchFastPath(ctx context.Context, r api.FastPathRequest) (api.Done, error) {
 	switch r.Mode {
-	case "auto", "on", "off":
+	case "auto", "on", "off", "direct":
 	default:
-		return api.Done{}, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the fast path cannot be %q: say auto, on or off", r.Mode)}
+		return api.Done{}, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the fast path cannot be %q: say auto, on, off or direct", r.Mode)}
 	}
 	a.vswitch.fast.set(r.Mode)
 	if err := a.vswitch.overlay.Pass(ctx); err != nil {

@@ -136,7 +136,7 @@ func (a *Agent) openSwitch(ctx context.Context, rules []nat.Rule) (err error) {
 		cfg.Tunnel, cfg.Mode = v.tunnel, pipeline.HeaderBits
 		cfg.Opened = v.growBuffers
 	}
-	v.fast = v.newFastPath(a.cfg.VXLANPort)
+	v.fast = v.newFastPath(a.cfg.VXLANPort, a.underlay)
 	v.fast.set(a.cfg.FastPath)
 	cfg.Fast = v.fast.path
 	v.overlay, err = overlay.New(cfg, a.replica)

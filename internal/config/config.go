@@ -48,7 +48,7 @@ type Config struct {
 	HostSubnetLength int
 	// OVS is auto, host or embedded; Datapath is auto, kernel or userspace.
 	OVS, Datapath string
-	// FastPath is auto, on or off.
+	// FastPath is auto, on, off or direct.
 	FastPath string
 	// VXLANPort is the UDP port of the VTEPs, one for the whole cluster.
 	VXLANPort uint16

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -29,10 +30,11 @@ import (
 // TestAgree: of random packets in random clusters, whatever the programs would carry
 // Open vSwitch would have sent to the same place with the same headers (its verdict by
 // ofproto/trace, theirs by BPF_PROG_TEST_RUN); what Contents.Verdict says of a sound
-// packet is what the programs do; and what they would carry but for its size they answer.
+// packet is what the programs do; and what they would carry but for its size they answer. In mode
+// direct they do the same, with other hosts by way of VXLAN headers of their own.
 func TestAgree(t *testing.T) {
 	w := newJudges(t)
-	carried, answered, all := 0, 0, 0
+	carried, answered, direct, all := 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		contents := Compile(in, w.device)
@@ -45,14 +47,17 @@ func TestAgree(t *testing.T) {
 				t.Fatalf("%v:\n%x\nthe program says %+v, MTU %d; it should %+v, MTU %d", p, frame, got, mtu, want, wantMTU)
 			}
 			all++
+			tally, err := w.tables.tally()
+			must(t, err)
+			if w.direct(t, p, frame, got, mtu, out, less(tally, w.last)) {
+				direct++
+			}
 			if got == (Verdict{}) {
 				if !bytes.Equal(frame, out) {
 					t.Fatalf("%v goes on, and is changed", p)
 				}
 				continue
 			}
-			tally, err := w.tables.tally()
-			must(t, err)
 			want, trace := w.ovs(t, in, p, frame)
 			if mtu != 0 {
 				answered++
@@ -75,14 +80,15 @@ func TestAgree(t *testing.T) {
 				t.Fatalf("%v:\n%x\nthe program says %+v, Open vSwitch %+v\n%s", p, frame, got, want, trace)
 			}
 			w.counted(t, tally, trace, len(frame))
+			w.settle(t)
 			if source := net.HardwareAddr(out[6:12]).String(); source != pipeline.RouterMAC.String() {
 				t.Fatalf("%v: source MAC %s", p, source)
 			}
 		}
 	})
-	t.Logf("%d of %d packets were carried, %d answered", carried, all, answered)
-	if carried < all/20 || answered < all/400 {
-		t.Errorf("%d of %d packets were carried, %d answered: the test shows little", carried, all, answered)
+	t.Logf("%d of %d packets were carried, %d of them direct, %d answered", carried, all, direct, answered)
+	if carried < all/20 || answered < all/400 || direct < all/80 {
+		t.Errorf("%d of %d packets were carried, %d of them direct, %d answered: the test shows little", carried, all, direct, answered)
 	}
 }
 
@@ -101,6 +107,9 @@ type judges struct {
 	endOf   map[uint32]string // OpenFlow port -> endpoint
 	tunnel  uint32
 	gateway uint32
+
+	config, directConfig configValue
+	last                 pipeline.Tally // before program was called
 }
 
 func newJudges(t *testing.T) *judges {
@@ -120,7 +129,11 @@ func newJudges(t *testing.T) *judges {
 		must(t, netlink.LinkSetUp(peer))
 		w.device[e] = uint32(l.Attrs().Index)
 	}
-	must(t, w.objs.GvConfig.Put(uint32(0), configValue{1, 1, w.device["a"]}))
+	w.config = configValue{On: 1, Tunnel: 1, TunnelMTU: w.device["a"], LeastPort: 32768, EndPort: 60999, VTEP: vtep.As4()}
+	binary.BigEndian.PutUint16(w.config.Port[:], vxlanPort)
+	w.directConfig = w.config
+	w.directConfig.Underlay = 1 // lo
+	must(t, w.objs.GvConfig.Put(uint32(0), w.config))
 
 	_, w.bridge = ovstest.Start(t)
 	must(t, w.bridge.Ensure(t.Context()))
@@ -175,9 +188,14 @@ func (w *judges) install(t *rapid.T, in pipeline.Input, contents Contents) {
 		must(t, w.bridge.ApplyBundle(t.Context(), changes.Lines()))
 	}
 	w.in, w.flows = in, flows
+	w.settle(t)
+}
+
+// settle takes the counters as they are for those before the next packet.
+func (w *judges) settle(t *rapid.T) {
 	tally, err := w.tables.tally()
 	must(t, err)
-	w.before = pipeline.Credit(in, flows, tally)
+	w.before = pipeline.Credit(w.in, w.flows, tally)
 }
 
 var visited = regexp.MustCompile(`(?m)^ *(\d+)\. .*priority (\d+), cookie (0x[0-9a-f]+)`)
@@ -259,19 +277,21 @@ func addresses(frame []byte) (src, dst netip.Addr) {
 	return netip.AddrFrom16([16]byte(frame[22:])), netip.AddrFrom16([16]byte(frame[38:]))
 }
 
+// sum is the checksum of RFC 1071; 0: the one in there is right.
+func sum(b ...[]byte) (n uint32) {
+	all := bytes.Join(b, nil)
+	for i := 0; i < len(all); i += 2 {
+		n += uint32(binary.BigEndian.Uint16(all[i:]))
+	}
+	for n > 0xffff {
+		n = n>>16 + n&0xffff
+	}
+	return n ^ 0xffff
+}
+
 // wrongAnswer says what is wrong with the answer to a frame that is too big, or with there being one.
 func wrongAnswer(frame, out []byte, p Packet, from netip.Addr, mtu int) error {
 	ip, old := out[14:], frame[14:]
-	sum := func(b ...[]byte) (n uint32) { // RFC 1071; 0: right
-		all := bytes.Join(b, nil)
-		for i := 0; i < len(all); i += 2 {
-			n += uint32(binary.BigEndian.Uint16(all[i:]))
-		}
-		for n > 0xffff {
-			n = n>>16 + n&0xffff
-		}
-		return n ^ 0xffff
-	}
 	if frame[0]&1 == 1 || !bytes.Equal(out[12:14], frame[12:14]) {
 		return errors.New("Ethernet")
 	}
@@ -307,8 +327,184 @@ func wrongAnswer(frame, out []byte, p Packet, from netip.Addr, mtu int) error {
 	return nil
 }
 
+// direct says whether mode direct carries a packet, which the programs carry without it as got, mtu,
+// out and counted say.
+func (w *judges) direct(t *rapid.T, p Packet, frame []byte, got Verdict, mtu int, out []byte, counted map[string]pipeline.Count) bool {
+	before, err := w.tables.tally()
+	must(t, err)
+	var again Verdict
+	var againMTU int
+	var wire []byte
+	if !p.From.IsValid() {
+		must(t, w.objs.GvConfig.Put(uint32(0), w.directConfig))
+		again, againMTU, wire = w.program(t, p, frame)
+		must(t, w.objs.GvConfig.Put(uint32(0), w.config))
+		if again != got || againMTU != mtu {
+			t.Fatalf("%v:\n%x\nis %+v, MTU %d, and direct %+v, MTU %d", p, frame, got, mtu, again, againMTU)
+		}
+		if !got.VTEP.Is4() {
+			if !bytes.Equal(wire, out) {
+				t.Fatalf("%v:\n%x\nis sent as\n%x\nand direct as\n%x", p, frame, out, wire)
+			}
+		} else if err := wrongOuter(wire, out, got); err != nil {
+			t.Fatalf("%v:\n%x\nis sent direct as\n%x\n%v", p, frame, wire, err)
+		}
+	} else {
+		if !p.From.Is4() {
+			return false
+		}
+		outer, plain := w.outer(t, p, frame)
+		run := &ebpf.RunOptions{Data: outer, DataOut: make([]byte, len(outer)+256), Context: [48]uint32{}}
+		must(t, w.objs.GvConfig.Put(uint32(0), w.directConfig))
+		ret, err := w.objs.GvUnderlay.Run(run)
+		must(t, w.objs.GvConfig.Put(uint32(0), w.config))
+		must(t, err)
+		if again, againMTU, wire = w.verdict(t, p, ret, run.DataOut); !plain || mtu != 0 || got == (Verdict{}) {
+			if again != (Verdict{}) || !bytes.Equal(outer, wire) {
+				t.Fatalf("%v:\n%x\nis %+v, MTU %d; with outer headers\n%x\nit is taken as %+v", p, frame, got, mtu, outer, again)
+			}
+		} else if again != got || againMTU != 0 || !bytes.Equal(wire, out) {
+			t.Fatalf("%v:\n%x\nis delivered as %+v\n%x\nwith outer headers\n%x\nas %+v\n%x", p, frame, got, out, outer, again, wire)
+		}
+	}
+	after, err := w.tables.tally()
+	must(t, err)
+	if again == (Verdict{}) {
+		if !reflect.DeepEqual(before, after) {
+			t.Fatalf("%v goes on direct, and is counted", p)
+		}
+		return false
+	}
+	if again := less(after, before); !reflect.DeepEqual(again, counted) {
+		t.Fatalf("%v is counted as %+v, and direct as %+v", p, counted, again)
+	}
+	return mtu == 0 && (got.VTEP.Is4() || p.From.IsValid())
+}
+
+// less is what a has more than b, of what is more.
+func less(a, b pipeline.Tally) map[string]pipeline.Count {
+	out := map[string]pipeline.Count{}
+	add := func(key string, a, b pipeline.Count) {
+		if a != b {
+			out[key] = pipeline.Count{Packets: a.Packets - b.Packets, Bytes: a.Bytes - b.Bytes}
+		}
+	}
+	for k, n := range a.From {
+		add("from "+k.String(), n, b.From[k])
+	}
+	for k, n := range a.To {
+		add("to "+k.String(), n, b.To[k])
+	}
+	for k, n := range a.Into {
+		add("into "+k.String(), n, b.Into[k])
+	}
+	for k, n := range a.OutOf {
+		add("out of "+k.String(), n, b.OutOf[k])
+	}
+	for k, n := range a.VNIDs {
+		add(fmt.Sprint("VNID ", k), n, b.VNIDs[k])
+	}
+	add("from VNID 0", a.FromVNID0, b.FromVNID0)
+	add("to VNID 0", a.OnlyToOf0, b.OnlyToOf0)
+	return out
+}
+
+// encapsulated is an inner frame with the outer headers of VXLAN.
+func encapsulated(inner []byte, src, dst netip.Addr, vnid uint32, tos byte) []byte {
+	out := slices.Concat(make([]byte, 12), []byte{8, 0, 0x45, tos}, make([]byte, 6), []byte{64, 17, 0, 0}, src.AsSlice(), dst.AsSlice(), []byte{0x9c, 0x40}, make([]byte, 6), []byte{8, 0, 0, 0})
+	binary.BigEndian.PutUint16(out[16:], uint16(len(inner)+36))
+	binary.BigEndian.PutUint16(out[36:], vxlanPort)
+	binary.BigEndian.PutUint16(out[38:], uint16(len(inner)+16))
+	sumOuter(out)
+	return append(binary.BigEndian.AppendUint32(out, vnid<<8), inner...)
+}
+
+func sumOuter(frame []byte) {
+	copy(frame[24:], []byte{0, 0})
+	binary.BigEndian.PutUint16(frame[24:], uint16(sum(frame[14:34])))
+}
+
+const vxlanPort = 4789
+
+var vtep = netip.MustParseAddr("192.0.2.1")
+
+// wrongOuter says what is wrong with the outer headers of a packet whose inner frame is known.
+func wrongOuter(wire, inner []byte, v Verdict) error {
+	tos := inner[15] & 3
+	if inner[12] == 0x86 {
+		tos = inner[15] >> 4 & 3
+	}
+	if tos == 3 {
+		tos = 2 // RFC 6040, 4.1, compatibility mode
+	}
+	if len(wire) != len(inner)+50 {
+		return fmt.Errorf("%d bytes are not %d and 50", len(wire), len(inner))
+	}
+	want := encapsulated(inner, vtep, v.VTEP, v.VNID, tos)
+	if port := binary.BigEndian.Uint16(wire[34:]); port < 32768 || port >= 60999 {
+		return fmt.Errorf("source port %d", port)
+	}
+	for _, free := range [][2]int{{0, 14}, {18, 20}, {34, 36}} { // Ethernet is the kernel's; ID; source port
+		copy(want[free[0]:free[1]], wire[free[0]:free[1]])
+	}
+	if sumOuter(want); !bytes.Equal(want, wire) {
+		return fmt.Errorf("want\n%x", want)
+	}
+	return nil
+}
+
+// outer puts headers around a frame, plain ones or with something odd about them.
+func (w *judges) outer(t *rapid.T, p Packet, frame []byte) (out []byte, plain bool) {
+	out = encapsulated(frame, p.From, vtep, p.VNID, byte(rapid.IntRange(0, 2).Draw(t, "ECN")))
+	bit := func(at int) func() { return func() { out[at] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit") } }
+	oddities := []struct {
+		what string
+		do   func()
+	}{
+		{"CE", func() { out[15] |= 3 }},
+		{"version or options", bit(14)},
+		{"total length", bit(17)},
+		{"more fragments", func() { out[20] |= 0x20 }},
+		{"fragment", bit(21)},
+		{"protocol", bit(23)},
+		{"sender", bit(29)},
+		{"not to this host", bit(33)},
+		{"port", bit(37)},
+		{"UDP length", bit(39)},
+		{"UDP checksum", bit(41)},
+		{"VXLAN flags", bit(42)},
+		{"reserved", bit(45)},
+		{"VNID", bit(48)},
+		{"reserved in the end", bit(49)},
+		{"IP checksum", nil},
+		{"to somebody else's MAC address", func() { out[5] = 1 }},
+		{"to all", func() { copy(out, "\xff\xff\xff\xff\xff\xff") }},
+		{"tag", func() { out = slices.Concat(out[:12], []byte{0x81, 0, 0, 0}, out[12:]) }},
+		{"padded", func() { out = append(out, 0, 0, 0) }},
+		{"cut", func() { out = out[:rapid.IntRange(54, len(out)-1).Draw(t, "length")] }},
+		{"IPv6", func() { out[12], out[13] = 0x86, 0xdd }},
+	}
+	if rapid.Bool().Draw(t, "plain outer headers") {
+		return out, true
+	}
+	odd := rapid.SampledFrom(oddities).Draw(t, "outer oddity")
+	if odd.do != nil {
+		odd.do()
+	}
+	if out[12] == 8 {
+		sumOuter(out)
+	}
+	if odd.what == "IP checksum" {
+		bit(24)()
+	}
+	return out, false
+}
+
 // program asks the program what it would do. The MTU is not 0 if that is to answer.
 func (w *judges) program(t *rapid.T, p Packet, frame []byte) (Verdict, int, []byte) {
+	tally, err := w.tables.tally()
+	must(t, err)
+	w.last = tally
 	var skb [48]uint32 // struct __sk_buff
 	prog := w.objs.GvEndpoint
 	const ifindex, cb = 10, 12
@@ -328,9 +524,14 @@ func (w *judges) program(t *rapid.T, p Packet, frame []byte) (Verdict, int, []by
 		return Verdict{}, 0, frame // newer kernels do not even try a cut IP header
 	}
 	must(t, err)
+	return w.verdict(t, p, ret, run.DataOut)
+}
+
+// verdict is what a program says.
+func (w *judges) verdict(t *rapid.T, p Packet, ret uint32, out []byte) (Verdict, int, []byte) {
 	const goOn, redirect = ^uint32(0), 7
 	if ret == goOn {
-		return Verdict{}, 0, run.DataOut
+		return Verdict{}, 0, out
 	}
 	if ret != redirect {
 		t.Fatalf("%v: the program says %d", p, ret)
@@ -343,9 +544,9 @@ func (w *judges) program(t *rapid.T, p Packet, frame []byte) (Verdict, int, []by
 	}
 	must(t, w.objs.GvVerdict.Lookup(uint32(0), &raw))
 	if raw.VTEP != (address{}) {
-		return Verdict{VTEP: raw.VTEP.addr(), VNID: raw.VNID}, int(raw.MTU), run.DataOut
+		return Verdict{VTEP: raw.VTEP.addr(), VNID: raw.VNID}, int(raw.MTU), out
 	}
-	return Verdict{Ifindex: raw.Ifindex, MAC: [6]byte(run.DataOut)}, int(raw.MTU), run.DataOut
+	return Verdict{Ifindex: raw.Ifindex, MAC: [6]byte(out)}, int(raw.MTU), out
 }
 
 var (
@@ -415,10 +616,11 @@ func (w *judges) frame(t *rapid.T, p Packet) (frame []byte, sound bool) {
 	frame = append(frame, pipeline.RouterMAC...)
 	frame = append(frame, p.MAC[:]...)
 	payload := transport(t, p.Src.Is4())
+	tos := byte(rapid.IntRange(0, 3).Draw(t, "ECN"))
 	if p.Src.Is4() {
 		frame = append(frame, 8, 0)
 		ip := make([]byte, 20)
-		ip[0], ip[8], ip[9] = 0x45, 64, payload.protocol
+		ip[0], ip[1], ip[8], ip[9] = 0x45, tos, 64, payload.protocol
 		binary.BigEndian.PutUint16(ip[2:], uint16(20+len(payload.bytes)))
 		src, dst := p.Src.As4(), p.Dst.As4()
 		copy(ip[12:], src[:])
@@ -427,7 +629,7 @@ func (w *judges) frame(t *rapid.T, p Packet) (frame []byte, sound bool) {
 	} else {
 		frame = append(frame, 0x86, 0xdd)
 		ip := make([]byte, 40)
-		ip[0], ip[6], ip[7] = 0x60, payload.protocol, 64
+		ip[0], ip[1], ip[6], ip[7] = 0x60, tos<<4, payload.protocol, 64
 		binary.BigEndian.PutUint16(ip[4:], uint16(len(payload.bytes)))
 		src, dst := p.Src.As16(), p.Dst.As16()
 		copy(ip[8:], src[:])

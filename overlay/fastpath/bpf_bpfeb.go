@@ -20,8 +20,10 @@ const (
 	bpfMapGvFpCounters = "gv_fp_counters"
 	bpfMapGvLocals     = "gv_locals"
 	bpfMapGvRanges     = "gv_ranges"
+	bpfMapGvUdpFlows   = "gv_udp_flows"
 	bpfProgGvEndpoint  = "gv_endpoint"
 	bpfProgGvTunnel    = "gv_tunnel"
+	bpfProgGvUnderlay  = "gv_underlay"
 )
 
 // loadBpf returns the embedded CollectionSpec for bpf.
@@ -68,6 +70,7 @@ type bpfSpecs struct {
 type bpfProgramSpecs struct {
 	GvEndpoint *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
 	GvTunnel   *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
+	GvUnderlay *ebpf.ProgramSpec `ebpf:"gv_underlay"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
@@ -78,6 +81,7 @@ type bpfMapSpecs struct {
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
+	GvUdpFlows   *ebpf.MapSpec `ebpf:"gv_udp_flows"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -110,6 +114,7 @@ type bpfMaps struct {
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
+	GvUdpFlows   *ebpf.Map `ebpf:"gv_udp_flows"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -118,6 +123,7 @@ func (m *bpfMaps) Close() error {
 		m.GvFpCounters,
 		m.GvLocals,
 		m.GvRanges,
+		m.GvUdpFlows,
 	)
 }
 
@@ -133,12 +139,14 @@ type bpfVariables struct {
 type bpfPrograms struct {
 	GvEndpoint *ebpf.Program `ebpf:"gv_endpoint"`
 	GvTunnel   *ebpf.Program `ebpf:"gv_tunnel"`
+	GvUnderlay *ebpf.Program `ebpf:"gv_underlay"`
 }
 
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.GvEndpoint,
 		p.GvTunnel,
+		p.GvUnderlay,
 	)
 }
 

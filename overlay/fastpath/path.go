@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -22,9 +23,10 @@ type Config struct {
 	TunnelMTU string
 	// Prefix and Device name the host's ends of containers' veths: all begin with
 	// Prefix; Device is the one of an endpoint.
-	Prefix string
-	Device func(endpointID string) string
-	Log    *slog.Logger // nil: slog.Default()
+	Prefix   string
+	Device   func(endpointID string) string
+	Underlay Underlay
+	Log      *slog.Logger // nil: slog.Default()
 }
 
 // Path is this host's fast path, in the network namespace of the threads that call it.
@@ -35,12 +37,14 @@ type Path struct {
 
 	mu       sync.Mutex
 	on       bool
+	direct   bool
 	objs     *bpfObjects // nil: not loaded yet
 	tables   tables
 	held     *pipeline.Input // whose ranges the tables hold; nil: not known
 	config   configValue
 	attached map[string]uint32 // device name -> index of those with our program
 	trouble  error
+	rests    error // why nothing is direct though it is to be
 }
 
 // New returns a Path that is off and does nothing.
@@ -55,18 +59,19 @@ func New(cfg Config) *Path {
 const (
 	endpointProgram = bpfProgGvEndpoint
 	tunnelProgram   = bpfProgGvTunnel
+	underlayProgram = bpfProgGvUnderlay
 )
 
 // Start loads the programs, with the maps of those that a former agent attached, and
 // switches the path on: it carries from the next Narrow and Widen on, or goes on
-// carrying what it did.
-func (p *Path) Start() error {
+// carrying what it did. Direct says that packets between hosts pass by the VXLAN device.
+func (p *Path) Start(direct bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.load(); err != nil {
 		return err
 	}
-	p.on = true
+	p.on, p.direct = true, direct
 	return nil
 }
 
@@ -75,12 +80,12 @@ func (p *Path) Start() error {
 func (p *Path) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.on = false
+	p.on, p.direct = false, false
 	names, err := p.devices()
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{p.leaveUnderlays("")}
 	for name := range names {
 		errs = append(errs, link.DetachTC(name, link.Ingress, endpointProgram))
 	}
@@ -100,6 +105,13 @@ func (p *Path) On() (bool, error) {
 	return p.on, p.trouble
 }
 
+// Direct says what keeps packets between hosts from being direct, where they are to be.
+func (p *Path) Direct() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rests
+}
+
 // Close lets go of the programs and maps; attached as they are, they go on.
 func (p *Path) Close() error {
 	p.mu.Lock()
@@ -112,7 +124,8 @@ func (p *Path) unload() {
 	if p.objs != nil {
 		_ = p.objs.Close()
 	}
-	p.objs, p.tables, p.held, p.config, p.attached, p.trouble = nil, tables{}, nil, configValue{}, map[string]uint32{}, nil
+	p.objs, p.tables, p.held, p.config, p.attached = nil, tables{}, nil, configValue{}, map[string]uint32{}
+	p.trouble, p.rests = nil, nil
 }
 
 // Narrow is called before the flows become those of in: what the path carries from now
@@ -173,7 +186,8 @@ func (p *Path) widen(in pipeline.Input) error {
 		p.held = &ranges
 	}
 	present := map[string]uint32{}
-	config := configValue{On: 1}
+	config := p.config // what is not used stays: a packet on its way may still read it
+	config.On, config.Tunnel, config.TunnelMTU, config.Underlay = 1, 0, 0, 0
 	if in.TunnelPort != 0 { // a host without its tunnel has its own containers still
 		tunnel, err := link.Get(p.cfg.Tunnel)
 		if err != nil {
@@ -186,8 +200,17 @@ func (p *Path) widen(in pipeline.Input) error {
 		config.Tunnel, config.TunnelMTU = uint32(tunnel.Index), uint32(mtu.Index)
 		present[p.cfg.Tunnel] = config.Tunnel
 	}
+	p.sayDirect(p.directly(in, &config))
+	if config.Underlay != 0 {
+		present[p.cfg.Underlay.Device] = config.Underlay
+	}
 	if err := p.configure(config); err != nil {
 		return err
+	}
+	if config.Underlay == 0 {
+		if err := p.leave(p.cfg.Underlay.Device); err != nil {
+			return err
+		}
 	}
 	for _, port := range in.Ports {
 		if name := p.cfg.Device(port.Endpoint); devices[name] != 0 {
@@ -218,7 +241,9 @@ func (p *Path) failed(err error) error {
 	}
 	p.say(err)
 	p.tables.held, p.held = Contents{}, nil
-	if stopErr := p.configure(configValue{}); stopErr != nil {
+	off := p.config
+	off.On = 0
+	if stopErr := p.configure(off); stopErr != nil {
 		return errors.Join(err, stopErr)
 	}
 	return nil
@@ -273,11 +298,16 @@ func (p *Path) attach(name string, index uint32) error {
 	if p.attached[name] == index {
 		return nil
 	}
-	prog, filter := p.objs.GvEndpoint, endpointProgram
-	if name == p.cfg.Tunnel {
-		prog, filter = p.objs.GvTunnel, tunnelProgram
+	var err error
+	switch name {
+	case p.cfg.Tunnel:
+		err = link.AttachTC(name, link.Ingress, link.First, p.objs.GvTunnel, tunnelProgram)
+	case p.cfg.Underlay.Device:
+		err = link.AttachTCX(name, p.objs.GvUnderlay, underlayProgram)
+	default:
+		err = link.AttachTC(name, link.Ingress, link.First, p.objs.GvEndpoint, endpointProgram)
 	}
-	if err := link.AttachTC(name, link.Ingress, link.First, prog, filter); err != nil {
+	if err != nil {
 		return err
 	}
 	p.attached[name] = index
@@ -321,17 +351,16 @@ func (p *Path) load() error {
 			return err
 		}
 	}
-	return nil
+	return p.leaveUnderlays(p.cfg.Underlay.Device) // of a former agent with another NIC
 }
 
 // adopt returns the maps of attached programs that fit, and where those run. Maps come all from
 // one program: they belong together.
 func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[string]*ebpf.Map, map[string]uint32, error) {
 	old, running := map[string]*ebpf.Map{}, map[string]uint32{}
-	look := func(name, program string, index uint32) error {
-		id, err := link.AttachedTC(name, link.Ingress, program)
-		if err != nil || id == 0 {
-			return err
+	look := func(name string, id ebpf.ProgramID, index uint32) error {
+		if id == 0 {
+			return nil
 		}
 		running[name] = index
 		if len(old) > 0 {
@@ -340,7 +369,11 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 		if err := link.AdoptMaps(id, spec, old); err != nil {
 			return err
 		}
-		if len(old) < len(spec.Maps) { // of another version: none, rather than a part
+		if m := old[bpfMapGvUdpFlows]; m != nil { // not all have it; it begins empty
+			_ = m.Close()
+			delete(old, bpfMapGvUdpFlows)
+		}
+		if len(old) < len(spec.Maps)-1 { // of another version: none, rather than a part
 			for name, m := range old {
 				_ = m.Close()
 				delete(old, name)
@@ -348,13 +381,29 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 		}
 		return nil
 	}
-	if l, err := link.Get(p.cfg.Tunnel); err == nil {
-		if err := look(p.cfg.Tunnel, tunnelProgram, uint32(l.Index)); err != nil {
+	if l, err := link.Get(p.cfg.Underlay.Device); err == nil {
+		id, err := link.AttachedTCX(l.Name, underlayProgram)
+		if err == nil {
+			err = look(l.Name, id, uint32(l.Index))
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 	}
+	programs := map[string]string{}
+	for name := range devices {
+		programs[name] = endpointProgram
+	}
+	if l, err := link.Get(p.cfg.Tunnel); err == nil {
+		devices = maps.Clone(devices)
+		devices[l.Name], programs[l.Name] = uint32(l.Index), tunnelProgram
+	}
 	for name, index := range devices {
-		if err := look(name, endpointProgram, index); err != nil {
+		id, err := link.AttachedTC(name, link.Ingress, programs[name])
+		if err == nil {
+			err = look(name, id, index)
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 	}

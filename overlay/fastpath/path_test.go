@@ -82,7 +82,7 @@ func (h *host) newContainer(endpoint, addr string) *linktest.NS {
 func (h *host) start() {
 	h.t.Helper()
 	h.path = New(Config{Tunnel: "gvvxlan", TunnelMTU: "gvvxlan", Prefix: "gh", Device: func(id string) string { return "gh" + id }})
-	h.Do(func() { must(h.t, h.path.Start()) })
+	h.Do(func() { must(h.t, h.path.Start(false)) })
 	h.t.Cleanup(func() { h.path.Close() })
 }
 
@@ -237,7 +237,7 @@ func TestStop(t *testing.T) {
 	if n := a.ping("10.128.1.7", 56); n != 0 {
 		t.Errorf("%d pings were carried after Stop", n)
 	}
-	a.Do(func() { must(t, a.path.Start()) })
+	a.Do(func() { must(t, a.path.Start(false)) })
 	a.apply()
 	if n := a.ping("10.128.1.7", 56); n != 5 {
 		t.Errorf("%d of 5 pings were answered after Start", n)

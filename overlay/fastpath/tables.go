@@ -34,7 +34,14 @@ type (
 		VNID, Slot uint32
 	}
 
-	configValue struct{ On, Tunnel, TunnelMTU uint32 }
+	configValue struct {
+		On, Tunnel, TunnelMTU uint32
+		VTEP                  [4]byte
+		Port                  [2]byte // network order
+		LeastPort, EndPort    uint16
+		_                     uint16
+		Underlay              uint32
+	}
 )
 
 // addressOf is a as the programs have it; zero if there is none.

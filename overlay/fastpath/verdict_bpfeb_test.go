@@ -20,9 +20,11 @@ const (
 	verdictMapGvFpCounters = "gv_fp_counters"
 	verdictMapGvLocals     = "gv_locals"
 	verdictMapGvRanges     = "gv_ranges"
+	verdictMapGvUdpFlows   = "gv_udp_flows"
 	verdictMapGvVerdict    = "gv_verdict"
 	verdictProgGvEndpoint  = "gv_endpoint"
 	verdictProgGvTunnel    = "gv_tunnel"
+	verdictProgGvUnderlay  = "gv_underlay"
 )
 
 // loadVerdict returns the embedded CollectionSpec for verdict.
@@ -69,6 +71,7 @@ type verdictSpecs struct {
 type verdictProgramSpecs struct {
 	GvEndpoint *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
 	GvTunnel   *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
+	GvUnderlay *ebpf.ProgramSpec `ebpf:"gv_underlay"`
 }
 
 // verdictMapSpecs contains maps before they are loaded into the kernel.
@@ -79,6 +82,7 @@ type verdictMapSpecs struct {
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
+	GvUdpFlows   *ebpf.MapSpec `ebpf:"gv_udp_flows"`
 	GvVerdict    *ebpf.MapSpec `ebpf:"gv_verdict"`
 }
 
@@ -112,6 +116,7 @@ type verdictMaps struct {
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
+	GvUdpFlows   *ebpf.Map `ebpf:"gv_udp_flows"`
 	GvVerdict    *ebpf.Map `ebpf:"gv_verdict"`
 }
 
@@ -121,6 +126,7 @@ func (m *verdictMaps) Close() error {
 		m.GvFpCounters,
 		m.GvLocals,
 		m.GvRanges,
+		m.GvUdpFlows,
 		m.GvVerdict,
 	)
 }
@@ -137,12 +143,14 @@ type verdictVariables struct {
 type verdictPrograms struct {
 	GvEndpoint *ebpf.Program `ebpf:"gv_endpoint"`
 	GvTunnel   *ebpf.Program `ebpf:"gv_tunnel"`
+	GvUnderlay *ebpf.Program `ebpf:"gv_underlay"`
 }
 
 func (p *verdictPrograms) Close() error {
 	return _VerdictClose(
 		p.GvEndpoint,
 		p.GvTunnel,
+		p.GvUnderlay,
 	)
 }
 

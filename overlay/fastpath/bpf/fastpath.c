@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The fast path: two tc programs before Open vSwitch. gv_endpoint stands at the ingress
-// of the host's end of each container's veth, gv_tunnel at that of the VXLAN device.
+// The fast path: tc programs before Open vSwitch. gv_endpoint stands at the ingress
+// of the host's end of each container's veth, gv_tunnel at that of the VXLAN device and,
+// in mode direct, gv_underlay at that of the host's NIC: gv_endpoint writes the headers of
+// VXLAN itself then, and gv_underlay takes them off.
 // They forward what the maps decide and let everything else go on untouched, to the
 // next filter of the device or to Open vSwitch: whatever is odd, unknown or forbidden
 // gets its verdict, its answer and its counter there. What would be carried, but is too
@@ -13,7 +15,8 @@
 // doing it, and take the tunnel header from skb->cb: for the test that compares them
 // with Open vSwitch.
 //
-// Needs Linux 5.12 (bpf_check_mtu; bpf_redirect_peer is of 5.10).
+// Needs Linux 5.12 (bpf_check_mtu; bpf_redirect_peer is of 5.10). An older kernel than a flag of
+// bpf_skb_adjust_room refuses it: the packet goes by the VXLAN device.
 #include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/icmpv6.h>
@@ -23,6 +26,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
+#include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
@@ -64,6 +68,12 @@ struct config {
 	__u32 on;	  // 0: everything goes on
 	__u32 tunnel;	  // index of the VXLAN device
 	__u32 tunnel_mtu; // index of a device with the largest MTU that the tunnel carries
+	// Of mode direct, which underlay switches: it comes last, the kernel copies from the front.
+	__be32 vtep;		    // this host's
+	__be16 port;		    // of VXLAN
+	__u16 least_port, end_port; // source ports, as the VXLAN device chooses them
+	__u16 unused;
+	__u32 underlay; // index of the NIC that packets leave and arrive by; 0: nothing is direct
 };
 
 struct counter {
@@ -107,6 +117,20 @@ struct {
 	__type(value, struct counter);
 } gv_fp_counters SEC(".maps");
 
+// Flows of UDP that the kernel is to segment, which gv_underlay leaves to the VXLAN device: all
+// that follows goes the same way, so that nothing is overtaken.
+struct udp_flow {
+	struct addr src, dst;
+	__u32 ports;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct udp_flow);
+	__type(value, __u8);
+} gv_udp_flows SEC(".maps");
+
 #ifdef VERDICT
 struct verdict {
 	__u32 ifindex;
@@ -144,6 +168,8 @@ static __always_inline const struct config *config(void)
 struct headers {
 	struct addr src, dst;
 	__u16 mac[3]; // source
+	__u8 protocol, tos;
+	__u32 at, transport; // where the IP header begins, and what it carries
 };
 
 static __always_inline int parse_ipv4(struct __sk_buff *skb, struct headers *h)
@@ -151,25 +177,28 @@ static __always_inline int parse_ipv4(struct __sk_buff *skb, struct headers *h)
 	struct iphdr ip;
 	__u32 length;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+	if (bpf_skb_load_bytes(skb, h->at, &ip, sizeof(ip)))
 		return -1;
 	length = bpf_ntohs(ip.tot_len);
-	if (ip.version != 4 || ip.ihl != 5 || length < sizeof(ip) || length > skb->len - ETH_HLEN)
+	if (ip.version != 4 || ip.ihl != 5 || length < sizeof(ip) || length > skb->len - h->at)
 		return -1;
 	h->src = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.saddr } };
 	h->dst = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.daddr } };
+	h->protocol = ip.protocol;
+	h->tos = ip.tos;
+	h->transport = h->at + sizeof(ip);
 	return 0;
 }
 
 // Neighbour discovery is the switch's to answer, and extension headers to read. Errors
 // are types 1 to 4 (RFC 4443).
-static __always_inline int plain_ipv6(struct __sk_buff *skb, __u8 next)
+static __always_inline int plain_ipv6(struct __sk_buff *skb, __u8 next, __u32 transport)
 {
 	__u8 type;
 
 	if (next == IPPROTO_TCP || next == IPPROTO_UDP)
 		return 1;
-	if (next != IPPROTO_ICMPV6 || bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct ipv6hdr), &type, 1))
+	if (next != IPPROTO_ICMPV6 || bpf_skb_load_bytes(skb, transport, &type, 1))
 		return 0;
 	return (type && type <= ICMPV6_PARAMPROB) || type == ICMPV6_ECHO_REQUEST || type == ICMPV6_ECHO_REPLY;
 }
@@ -178,23 +207,27 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct headers *h)
 {
 	struct ipv6hdr ip;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+	if (bpf_skb_load_bytes(skb, h->at, &ip, sizeof(ip)))
 		return -1;
-	if (ip.version != 6 || bpf_ntohs(ip.payload_len) > skb->len - ETH_HLEN - sizeof(ip) || !plain_ipv6(skb, ip.nexthdr))
+	h->transport = h->at + sizeof(ip);
+	if (ip.version != 6 || bpf_ntohs(ip.payload_len) > skb->len - h->transport || !plain_ipv6(skb, ip.nexthdr, h->transport))
 		return -1;
 	__builtin_memcpy(&h->src, &ip.saddr, sizeof(h->src));
 	__builtin_memcpy(&h->dst, &ip.daddr, sizeof(h->dst));
+	h->protocol = ip.nexthdr;
+	h->tos = ip.priority << 4 | ip.flow_lbl[0] >> 4;
 	return 0;
 }
 
-// parse fills in h; not 0: it is no packet for us.
-static __always_inline int parse(struct __sk_buff *skb, struct headers *h)
+// parse fills in h of the Ethernet frame that begins at a place; not 0: it is no packet for us.
+static __always_inline int parse(struct __sk_buff *skb, struct headers *h, const __u32 frame, __be16 proto)
 {
-	if (skb->vlan_present || bpf_skb_load_bytes(skb, ETH_ALEN, h->mac, sizeof(h->mac)))
+	h->at = frame + ETH_HLEN;
+	if (skb->vlan_present || bpf_skb_load_bytes(skb, frame + ETH_ALEN, h->mac, sizeof(h->mac)))
 		return -1;
-	if (skb->protocol == bpf_htons(ETH_P_IP))
+	if (proto == bpf_htons(ETH_P_IP))
 		return parse_ipv4(skb, h);
-	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+	if (proto == bpf_htons(ETH_P_IPV6))
 		return parse_ipv6(skb, h);
 	return -1;
 }
@@ -247,6 +280,31 @@ static __always_inline void count_all(__u32 bytes, __u32 from, int out_of_range,
 	count(from, bytes, out_of_range);
 	count(to, bytes, received);
 	count(vnid, bytes, 0);
+}
+
+// arrival is a packet from another host that the container dst is to have.
+struct arrival {
+	const struct range *from;
+	const struct local *dst;
+	__s64 vnid_slot;
+};
+
+// arrive decides about a packet that came from a VTEP with a VNID; not 0: it goes on.
+static __always_inline int arrive(const struct headers *h, const struct addr *vtep, __u32 vnid, struct arrival *a)
+{
+	a->from = find_range(&h->src);
+	if (!a->from || !same(&a->from->vtep, vtep) || a->from->vnid != vnid)
+		return -1;
+	a->dst = bpf_map_lookup_elem(&gv_locals, &h->dst);
+	if (!a->dst || !a->dst->ifindex)
+		return -1;
+	a->vnid_slot = check(vnid, a->dst->vnid, a->dst->vnid_slot);
+	return a->vnid_slot < 0 ? -1 : 0;
+}
+
+static __always_inline void count_arrival(const struct arrival *a, __u32 bytes)
+{
+	count_all(bytes, a->from->slot, 1, a->dst->slot, 1, a->vnid_slot);
 }
 
 // set_router_mac does not copy a constant, which would be one more map.
@@ -435,6 +493,82 @@ static __always_inline int answer(struct __sk_buff *skb, const struct addr *from
 	return skb->protocol == bpf_htons(ETH_P_IP) ? answer4(skb, from, mtu) : answer6(skb, from, mtu);
 }
 
+// What follows is of mode direct.
+
+struct frame {
+	__u16 macs[6];
+	__be16 proto;
+};
+
+// outer is what VXLAN puts between the outer Ethernet header and the inner IP header (RFC 7348, 5).
+struct outer {
+	struct iphdr ip;
+	struct udphdr udp;
+	__be32 flags, vnid; // the VNID has the upper 24 bits
+	struct frame inner;
+};
+
+#define OUTER (offsetof(struct outer, inner) + sizeof(struct frame))
+#define VXLAN_VNI 0x08000000
+
+enum { ECN = 3, ECN_ECT0 = 2, ECN_CE = 3 }; // RFC 3168, 5
+enum { AF_INET = 2, LOOPBACK = 1 };
+
+#ifndef BPF_F_ADJ_ROOM_DECAP_L3_IPV6
+#define BPF_F_ADJ_ROOM_DECAP_L3_IPV6 (1ULL << 8) // Linux 6.3
+#endif
+
+// sum_header is the checksum of an IP header, 0 if its own is right.
+static __always_inline __u16 sum_header(const struct iphdr *ip)
+{
+	const __u16 *w = (const __u16 *)ip;
+	__u32 sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < sizeof(*ip) / 2; i++)
+		sum += w[i];
+	return fold(sum);
+}
+
+// plain_outer says whether these are the headers that encapsulate_direct writes, to this host.
+static __always_inline int plain_outer(struct __sk_buff *skb, const struct config *c, const struct outer *o)
+{
+	__u32 length = skb->len - ETH_HLEN;
+
+	return o->ip.version == 4 && o->ip.ihl == 5 && o->ip.protocol == IPPROTO_UDP && o->ip.daddr == c->vtep &&
+	       !(o->ip.frag_off & bpf_htons(0x3fff)) && (o->ip.tos & ECN) != ECN_CE && bpf_ntohs(o->ip.tot_len) == length &&
+	       !sum_header(&o->ip) && o->udp.dest == c->port && !o->udp.check && bpf_ntohs(o->udp.len) == length - sizeof(o->ip) &&
+	       o->flags == bpf_htonl(VXLAN_VNI) && !(o->vnid & bpf_htonl(0xff));
+}
+
+// segment is the size of the IP packet, or of the largest one that the kernel makes of it.
+static __always_inline __u32 segment(struct __sk_buff *skb, const struct headers *h)
+{
+	__u8 words;
+
+	if (!skb->gso_size)
+		return skb->len - h->at;
+	if (h->protocol == IPPROTO_UDP)
+		return h->transport - h->at + sizeof(struct udphdr) + skb->gso_size;
+	if (h->protocol != IPPROTO_TCP || bpf_skb_load_bytes(skb, h->transport + 12, &words, 1))
+		return 0x10000; // more than fits anywhere
+	return h->transport - h->at + (words >> 4) * 4 + skb->gso_size;
+}
+
+// segmented_udp says whether the packet, or one before it of its flow, is UDP that the kernel is to
+// segment: after bpf_skb_adjust_room it would still take it for one in a tunnel, and lose it.
+static __always_inline int segmented_udp(struct __sk_buff *skb, const struct headers *h)
+{
+	struct udp_flow flow = { h->src, h->dst, 0 };
+	__u8 yes = 1;
+
+	if (h->protocol != IPPROTO_UDP || bpf_skb_load_bytes(skb, h->transport, &flow.ports, sizeof(flow.ports)))
+		return 0;
+	if (skb->gso_size)
+		bpf_map_update_elem(&gv_udp_flows, &flow, &yes, BPF_ANY);
+	return skb->gso_size || bpf_map_lookup_elem(&gv_udp_flows, &flow);
+}
+
 #ifdef VERDICT
 static __always_inline int decide(struct verdict *v, int mtu)
 {
@@ -464,6 +598,18 @@ static __always_inline int tunnel_header(struct __sk_buff *skb, struct addr *fro
 	*vnid = skb->cb[0];
 	*from = (struct addr){ { skb->cb[1], skb->cb[2], skb->cb[3], skb->cb[4] } };
 	return 0;
+}
+
+static __always_inline int find_route(struct __sk_buff *skb, const struct config *c, const struct outer *o, __u32 size, struct bpf_redir_neigh *next)
+{
+	return size > 0xffff; // the test has no routes
+}
+
+static __always_inline int transmit(const struct config *c, const struct outer *o, struct bpf_redir_neigh *next)
+{
+	struct verdict v = { .ifindex = c->underlay, .vtep = { { 0, 0, bpf_htonl(0xffff), o->ip.daddr } }, .vnid = bpf_ntohl(o->vnid) >> 8 };
+
+	return decide(&v, 0);
 }
 #else
 // deliver hands the packet to the container behind the device. For the verdicts: mtu is not 0
@@ -507,7 +653,79 @@ static __always_inline int tunnel_header(struct __sk_buff *skb, struct addr *fro
 	*vnid = key.tunnel_id;
 	return 0;
 }
+
+// find_route looks up how a packet of this host's leaves it, as for any other: from lo, by all
+// rules and routes. Not 0: not by the NIC, or not yet, or size is too big for the way.
+static __always_inline int find_route(struct __sk_buff *skb, const struct config *c, const struct outer *o, __u32 size, struct bpf_redir_neigh *next)
+{
+	struct bpf_fib_lookup f = {
+		.family = AF_INET,
+		.l4_protocol = IPPROTO_UDP,
+		.sport = o->udp.source,
+		.dport = o->udp.dest,
+		.tot_len = size,
+		.ifindex = LOOPBACK,
+		.ipv4_src = o->ip.saddr,
+		.ipv4_dst = o->ip.daddr,
+	};
+
+	if (size > 0xffff || bpf_fib_lookup(skb, &f, sizeof(f), 0) || f.ifindex != c->underlay)
+		return -1;
+	next->nh_family = f.family;
+	if (f.family == AF_INET)
+		next->ipv4_nh = f.ipv4_dst;
+	else
+		__builtin_memcpy(next->ipv6_nh, f.ipv6_dst, sizeof(next->ipv6_nh));
+	return 0;
+}
+
+// transmit leaves the Ethernet header to the kernel's neighbours, which stay fresh by it.
+static __always_inline int transmit(const struct config *c, const struct outer *o, struct bpf_redir_neigh *next)
+{
+	return bpf_redirect_neigh(c->underlay, next, sizeof(*next), 0);
+}
 #endif
+
+// encapsulate_direct writes the headers of VXLAN as the VXLAN device does. GO_ON: that has to,
+// and nothing was changed.
+static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struct config *c, const struct headers *h, __u32 vnid, const struct addr *vtep)
+{
+	__u32 hash, size = segment(skb, h) + OUTER, length = skb->len - ETH_HLEN + OUTER;
+	struct bpf_redir_neigh next = {};
+	struct outer o = {};
+
+	if (!c->underlay || vtep->w[0] || vtep->w[1] || vtep->w[2] != bpf_htonl(0xffff) || length > 0xffff)
+		return GO_ON;
+	hash = bpf_get_hash_recalc(skb);
+	hash ^= hash << 16;
+	o.ip.version = 4;
+	o.ip.ihl = 5;
+	o.ip.tos = (h->tos & ECN) == ECN_CE ? ECN_ECT0 : h->tos & ECN; // RFC 6040, 4.1, compatibility mode
+	o.ip.tot_len = bpf_htons(length);
+	o.ip.id = bpf_get_prandom_u32();
+	o.ip.ttl = 64;
+	o.ip.protocol = IPPROTO_UDP;
+	o.ip.saddr = c->vtep;
+	o.ip.daddr = vtep->w[3];
+	o.ip.check = sum_header(&o.ip);
+	o.udp.source = bpf_htons(c->least_port + (((__u64)hash * (__u16)(c->end_port - c->least_port)) >> 32));
+	o.udp.dest = c->port;
+	o.udp.len = bpf_htons(length - sizeof(o.ip));
+	o.flags = bpf_htonl(VXLAN_VNI);
+	o.vnid = bpf_htonl(vnid << 8);
+	set_router_mac(o.inner.macs);
+	set_router_mac(o.inner.macs + 3);
+	o.inner.proto = skb->protocol;
+	if (find_route(skb, c, &o, size, &next))
+		return GO_ON;
+	if (bpf_skb_adjust_room(skb, OUTER, BPF_ADJ_ROOM_MAC,
+				BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) |
+					BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET))
+		return GO_ON; // it is encapsulated already, or the kernel does not know a flag
+	if (bpf_skb_store_bytes(skb, ETH_HLEN, &o, OUTER, 0))
+		return TC_ACT_SHOT; // no memory
+	return transmit(c, &o, &next);
+}
 
 SEC("tc")
 int gv_endpoint(struct __sk_buff *skb)
@@ -520,7 +738,7 @@ int gv_endpoint(struct __sk_buff *skb)
 	__s64 vnid_slot;
 	int mtu, ret;
 
-	if (!c || parse(skb, &h))
+	if (!c || parse(skb, &h, 0, skb->protocol))
 		return GO_ON;
 	src = bpf_map_lookup_elem(&gv_locals, &h.src);
 	if (!src || src->ifindex != skb->ifindex || !same_mac(src->mac, h.mac))
@@ -553,44 +771,71 @@ int gv_endpoint(struct __sk_buff *skb)
 		return TC_ACT_SHOT; // no memory
 	if (mtu)
 		return deliver(skb, skb->ifindex, mtu);
-	return dst ? deliver(skb, dst->ifindex, 0) : encapsulate(skb, c->tunnel, src->vnid, &to->vtep, 0);
+	if (dst)
+		return deliver(skb, dst->ifindex, 0);
+	ret = encapsulate_direct(skb, c, &h, src->vnid, &to->vtep);
+	return ret == GO_ON ? encapsulate(skb, c->tunnel, src->vnid, &to->vtep, 0) : ret;
 }
 
 SEC("tc")
 int gv_tunnel(struct __sk_buff *skb)
 {
 	const struct config *c = config();
-	const struct local *dst;
-	const struct range *from;
 	__u32 bytes = skb->len;
+	struct arrival a;
 	struct addr vtep;
 	struct headers h;
-	__s64 vnid_slot;
 	int mtu, ret;
 	__u32 vnid;
 
-	if (!c || parse(skb, &h) || tunnel_header(skb, &vtep, &vnid))
+	if (!c || parse(skb, &h, 0, skb->protocol) || tunnel_header(skb, &vtep, &vnid) || arrive(&h, &vtep, vnid, &a))
 		return GO_ON;
-	from = find_range(&h.src);
-	if (!from || !same(&from->vtep, &vtep) || from->vnid != vnid)
-		return GO_ON;
-	dst = bpf_map_lookup_elem(&gv_locals, &h.dst);
-	if (!dst || !dst->ifindex)
-		return GO_ON;
-	vnid_slot = check(vnid, dst->vnid, dst->vnid_slot);
-	if (vnid_slot < 0)
-		return GO_ON;
-	mtu = exceeded(skb, dst->ifindex);
+	mtu = exceeded(skb, a.dst->ifindex);
 	if (mtu) {
 		// To the other host only the container can speak: every host has the router's address.
 		ret = answer(skb, &h.dst, mtu);
 		if (ret)
 			return ret;
 	}
-	count_all(bytes, from->slot, 1, dst->slot, 1, vnid_slot);
-	if (set_macs(skb, mtu ? NULL : dst->mac))
+	count_arrival(&a, bytes);
+	if (set_macs(skb, mtu ? NULL : a.dst->mac))
 		return TC_ACT_SHOT; // no memory
-	return mtu ? encapsulate(skb, c->tunnel, dst->vnid, &vtep, mtu) : deliver(skb, dst->ifindex, 0);
+	return mtu ? encapsulate(skb, c->tunnel, a.dst->vnid, &vtep, mtu) : deliver(skb, a.dst->ifindex, 0);
+}
+
+// gv_underlay is gv_tunnel, for a packet whose headers of VXLAN are still there. What is odd, and
+// what would have to be answered, goes on to the VXLAN device.
+SEC("tc")
+int gv_underlay(struct __sk_buff *skb)
+{
+	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET;
+	const struct config *c = config();
+	__u32 vnid, mtu = 0;
+	struct arrival a;
+	struct headers h;
+	struct addr vtep;
+	struct outer o;
+
+	if (!c || !c->underlay || c->underlay != skb->ifindex || skb->protocol != bpf_htons(ETH_P_IP) || skb->pkt_type != PACKET_HOST)
+		return GO_ON;
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &o, OUTER) || !plain_outer(skb, c, &o) || parse(skb, &h, OUTER, o.inner.proto))
+		return GO_ON;
+	vtep = (struct addr){ { 0, 0, bpf_htonl(0xffff), o.ip.saddr } };
+	vnid = bpf_ntohl(o.vnid) >> 8;
+	if (arrive(&h, &vtep, vnid, &a) || segmented_udp(skb, &h))
+		return GO_ON;
+	// Not by BPF_MTU_CHK_SEGS, which takes no difference.
+	if (bpf_check_mtu(skb, a.dst->ifindex, &mtu, -(__s32)OUTER, 0) || segment(skb, &h) > mtu)
+		return GO_ON;
+	if (o.inner.proto == bpf_htons(ETH_P_IPV6))
+		flags |= BPF_F_ADJ_ROOM_DECAP_L3_IPV6;
+	if (bpf_skb_adjust_room(skb, -(__s32)OUTER, BPF_ADJ_ROOM_MAC, flags))
+		return GO_ON;
+	bpf_csum_level(skb, BPF_CSUM_LEVEL_DEC); // what the NIC has said was of the outer packet
+	count_arrival(&a, skb->len);
+	if (bpf_skb_store_bytes(skb, offsetof(struct frame, proto), &o.inner.proto, sizeof(o.inner.proto), 0) || set_macs(skb, a.dst->mac))
+		return TC_ACT_SHOT; // no memory
+	return deliver(skb, a.dst->ifindex, 0);
 }
 
 char _license[] SEC("license") = "GPL";

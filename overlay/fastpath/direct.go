@@ -1,0 +1,166 @@
+package fastpath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// Underlay is where this host's VXLAN packets leave and arrive.
+type Underlay struct {
+	Device string
+	VTEP   netip.Addr
+	Port   uint16 // of VXLAN
+}
+
+// directly makes packets between hosts direct in c, with the program at the NIC, or says
+// why not. Until c is in force that program passes everything on.
+func (p *Path) directly(in pipeline.Input, c *configValue) error {
+	if !p.direct || in.TunnelPort == 0 {
+		return nil
+	}
+	u := p.cfg.Underlay
+	nic, err := plainNIC(u)
+	if err != nil {
+		return err
+	}
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/conf/lo/forwarding"); err != nil || strings.TrimSpace(string(text)) != "1" {
+		return errors.New("the programs can look up routes only where net.ipv4.ip_forward and net.ipv4.conf.lo.forwarding are 1")
+	}
+	policies, err := xfrmPolicies()
+	if err != nil {
+		return err
+	}
+	if err := passedBy(policies, u, nic, in.VTEPs); err != nil {
+		return err
+	}
+	least, end, err := sourcePorts()
+	if err != nil {
+		return err
+	}
+	if err := p.attach(u.Device, nic); err != nil {
+		return err
+	}
+	c.VTEP, c.LeastPort, c.EndPort, c.Underlay = u.VTEP.As4(), least, end, nic
+	binary.BigEndian.PutUint16(c.Port[:], u.Port)
+	return nil
+}
+
+// plainNIC is the index of an Ethernet device that has the VTEP, of IPv4.
+func plainNIC(u Underlay) (uint32, error) {
+	if !u.VTEP.Is4() {
+		return 0, fmt.Errorf("the underlay %s is not IPv4", u.VTEP)
+	}
+	l, err := netlink.LinkByName(u.Device)
+	if err != nil {
+		return 0, fmt.Errorf("underlay %s: %w", u.Device, err)
+	}
+	if kind := l.Attrs().EncapType; kind != "ether" {
+		return 0, fmt.Errorf("the underlay %s is no Ethernet device, but %s", u.Device, kind)
+	}
+	addrs, err := link.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, unix.AF_INET) })
+	if err != nil {
+		return 0, fmt.Errorf("addresses of %s: %w", u.Device, err)
+	}
+	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(net.IP(u.VTEP.AsSlice())) }) {
+		return 0, fmt.Errorf("%s does not have the VTEP's address %s (NAT?)", u.Device, u.VTEP)
+	}
+	return uint32(l.Attrs().Index), nil
+}
+
+// sourcePorts are those that the VXLAN device takes: the upper one is not among them.
+func sourcePorts() (least, end uint16, err error) {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the range of source ports: %w", err)
+	}
+	if _, err := fmt.Sscan(string(text), &least, &end); err != nil {
+		return 0, 0, fmt.Errorf("read the range of source ports: %w", err)
+	}
+	return least, end, nil
+}
+
+// xfrmPolicies are those of IPv4; a kernel without XFRM has none.
+func xfrmPolicies() ([]netlink.XfrmPolicy, error) {
+	list, err := link.Dump(func() ([]netlink.XfrmPolicy, error) { return netlink.XfrmPolicyList(unix.AF_INET) })
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for IPsec policies: %w", err)
+	}
+	return list, nil
+}
+
+// passedBy names a policy of IPsec that VXLAN packets between this host and another would
+// be subject to, and direct ones are not.
+func passedBy(policies []netlink.XfrmPolicy, u Underlay, nic uint32, vteps []pipeline.VTEP) error {
+	for _, p := range policies {
+		here, there := p.Src, p.Dst
+		if p.Dir == netlink.XFRM_DIR_IN {
+			here, there = p.Dst, p.Src
+		}
+		switch {
+		case p.Dir != netlink.XFRM_DIR_IN && p.Dir != netlink.XFRM_DIR_OUT:
+		case p.Action == netlink.XFRM_POLICY_ALLOW && len(p.Tmpls) == 0: // it wants nothing
+		case p.Mark != nil && p.Mark.Value != 0: // our packets have none
+		case p.Ifid != 0, p.Ifindex != 0 && p.Ifindex != int(nic):
+		case p.Proto != 0 && p.Proto != unix.IPPROTO_UDP, p.DstPort != 0 && p.DstPort != int(u.Port):
+		case !contains(here, u.VTEP):
+		case slices.ContainsFunc(vteps, func(v pipeline.VTEP) bool { return contains(there, v.Addr) }):
+			return fmt.Errorf("an IPsec policy (%s) is for VXLAN packets from %s to %s, and direct ones pass it by", p.Dir, p.Src, p.Dst)
+		}
+	}
+	return nil
+}
+
+func contains(n *net.IPNet, a netip.Addr) bool { return n == nil || n.Contains(a.AsSlice()) }
+
+// sayDirect notes and logs what keeps packets from being direct, once.
+func (p *Path) sayDirect(err error) {
+	switch {
+	case err != nil && (p.rests == nil || p.rests.Error() != err.Error()):
+		p.log.Warn("packets between hosts take the VXLAN device, not the direct way", "error", err)
+	case err == nil && p.rests != nil && p.direct:
+		p.log.Info("packets between hosts take the direct way again")
+	}
+	p.rests = err
+}
+
+// leave takes the program from the NIC.
+func (p *Path) leave(device string) error {
+	if _, there := p.attached[device]; !there {
+		return nil
+	}
+	if err := link.DetachTCX(device, underlayProgram); err != nil {
+		return err
+	}
+	delete(p.attached, device)
+	return nil
+}
+
+// leaveUnderlays takes the program from all devices but one.
+func (p *Path) leaveUnderlays(but string) error {
+	list, err := link.List("")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range list {
+		if l.Name != but && !strings.HasPrefix(l.Name, p.cfg.Prefix) {
+			errs = append(errs, link.DetachTCX(l.Name, underlayProgram))
+		}
+	}
+	return errors.Join(errs...)
+}

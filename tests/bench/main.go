@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -49,7 +50,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 10, "containers started for the time of docker run")
 	flag.DurationVar(&o.rest, "rest", 20*time.Second, "how long the idle agent is watched")
 	flag.IntVar(&o.rate, "rate", 5000, "questions a second for names")
-	flag.StringVar(&o.only, "only", "", "only measurements with this word in their name")
+	flag.StringVar(&o.only, "only", "", "only measurements with one of these words in their name, separated by commas")
 	flag.StringVar(&o.fast, "fastpath", "auto", "the fast path in the column grapevine: auto, on or off")
 	flag.StringVar(&o.out, "out", "", "put the table of the fast path into this Markdown file, between its marks, and a plot beside it")
 	flag.Parse()
@@ -88,7 +89,7 @@ func run(ctx context.Context, o options) (err error) {
 		{"the fast path: a table of figures, on and off", b.table},
 	}
 	for i, step := range steps {
-		if !strings.Contains(step.what, o.only) {
+		if !slices.ContainsFunc(strings.Split(o.only, ","), func(word string) bool { return strings.Contains(step.what, word) }) {
 			continue
 		}
 		progress("[%d/%d] %s", i+1, len(steps), step.what)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -25,62 +24,53 @@ const (
 
 // traffic measures throughput and round trips on all paths, in turns.
 func (b *bench) traffic(ctx context.Context) error {
-	for _, p := range b.paths {
-		if _, err := p.server(ctx, "iperf3", "--server", "--daemon"); err != nil {
-			return err
-		}
-	}
-	time.Sleep(time.Second) // the servers listen
 	for round := range b.rounds {
 		for turn := range turns {
-			// No path is always the first: what the machine does beside falls on all alike.
-			for i := range b.paths {
-				p := b.paths[(turn+i)%len(b.paths)]
-				rate, err := b.throughput(ctx, p)
-				if err != nil {
-					return fmt.Errorf("%s: %w", p.name, err)
+			if err := b.inTurns(ctx, turn, tcp, b.throughput); err != nil {
+				return err
+			}
+			for i := range trips {
+				if err := b.inTurns(ctx, turn+i, trip, roundTrip); err != nil {
+					return err
 				}
-				b.samples.add(tcp, p.name, rate)
-				rtt, err := roundTrip(ctx, p)
-				if err != nil {
-					return fmt.Errorf("%s: %w", p.name, err)
-				}
-				b.samples.add(trip, p.name, rtt)
 			}
 		}
 		var line []string
 		for _, p := range b.paths {
-			rates, trips := b.samples[key{tcp, p.name}], b.samples[key{trip, p.name}]
-			line = append(line, fmt.Sprintf("%s %.2f Gbit/s %.3f ms", p.name, median(rates[round*turns:]), median(trips[round*turns:])))
+			rates, rtts := b.samples[key{tcp, p.name}], b.samples[key{trip, p.name}]
+			line = append(line, fmt.Sprintf("%s %.2f Gbit/s %.3f ms", p.name, median(rates[round*turns:]), median(rtts[round*turns*trips:])))
 		}
 		progress("      round %d: %s", round+1, strings.Join(line, ", "))
 	}
 	return nil
 }
 
-// turns is how often in a round the paths take turns at a second of TCP and at round
-// trips, pings at a time: one is over in less time than the machine's mood lasts.
+// turns is how often in a round the paths take turns at a second of TCP, and trips how
+// often in each of them at round trips, pings at a time: one is over in less time than
+// the machine's mood lasts.
 const (
 	turns = 5
-	pings = 500
+	trips = 10
+	pings = 250
 )
 
-func (b *bench) throughput(ctx context.Context, p path) (float64, error) {
-	text, err := p.client(ctx, "iperf3", "-J", "-t", "1", "-O", "1", "-c", p.addr.String())
-	if err != nil {
-		return 0, err
-	}
-	var report struct {
-		End struct {
-			Received struct {
-				Rate float64 `json:"bits_per_second"`
-			} `json:"sum_received"`
+// inTurns takes one sample of a figure on each path. No path is always the first: what the
+// machine does beside falls on all alike.
+func (b *bench) inTurns(ctx context.Context, turn int, figure string, measure func(context.Context, path) (float64, error)) error {
+	for i := range b.paths {
+		p := b.paths[(turn+i)%len(b.paths)]
+		v, err := measure(ctx, p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
+		b.samples.add(figure, p.name, v)
 	}
-	if err := json.Unmarshal([]byte(text), &report); err != nil {
-		return 0, fmt.Errorf("read iperf3's report: %w", err)
-	}
-	return report.End.Received.Rate / 1e9, nil
+	return nil
+}
+
+func (b *bench) throughput(ctx context.Context, p path) (float64, error) {
+	r, err := b.iperf(ctx, p, "-t", "1", "-O", "1")
+	return r.Received.Rate / 1e9, err
 }
 
 // rtt matches the last line of ping(8): "rtt min/avg/max/mdev = 0.1/0.2/0.3/0.4 ms".

@@ -76,17 +76,17 @@ func between(text []byte, name, with string) ([]byte, error) {
 func (b *bench) markdown() string {
 	var out strings.Builder
 	for _, at := range b.tables {
-		fmt.Fprintf(&out, "| %s | underlay | Docker's overlay | grapevine | fast path off | grapevine / overlay | wanted | |\n|---|---|---|---|---|---|---|---|\n", at.name)
+		fmt.Fprintf(&out, "| %s | underlay | Docker's overlay | grapevine | fast path off | direct | grapevine / overlay | wanted | | direct / overlay |\n|---|---|---|---|---|---|---|---|---|---|\n", at.name)
 		for _, f := range all() {
 			fmt.Fprintf(&out, "| %s |", f.name)
-			for _, path := range []string{underlay, overlay, grapevine, slow} {
+			for _, path := range []string{underlay, overlay, grapevine, slow, direct} {
 				fmt.Fprintf(&out, " %s |", cell(b.samples.median(f.name, at.name+path), f.digits))
 			}
 			ratio, verdict := b.samples.ratio(f.name, at.name+grapevine, at.name+overlay), "missed"
 			if f.reached(at.name, ratio) {
 				verdict = "reached"
 			}
-			fmt.Fprintf(&out, " %.2f | %s | %s |\n", ratio, f.bound(at.name), verdict)
+			fmt.Fprintf(&out, " %.2f | %s | %s | %s |\n", ratio, f.bound(at.name), verdict, cell(b.samples.ratio(f.name, at.name+direct, at.name+overlay), 2))
 		}
 		out.WriteString("\n")
 	}

@@ -101,6 +101,11 @@ func (b *bench) setUp(ctx context.Context) error {
 		b.paths = append(b.paths, p)
 		step("containers on " + network + " reach each other")
 	}
+	for _, p := range b.paths {
+		if err := serve(ctx, p); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -14,8 +14,11 @@ import (
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
 
-// slow is grapevine with its fast path off.
-const slow = "fast path off"
+// Grapevine with its fast path off and, between two hosts, direct.
+const (
+	slow   = "fast path off"
+	direct = "direct"
+)
 
 // figure is a row of the table. Of a rate more is better, of a cost less. want is what of Docker's
 // overlay is to be reached between two hosts.
@@ -66,10 +69,7 @@ func (b *bench) table(ctx context.Context) error {
 	b.tables = places
 	for _, at := range places {
 		for _, p := range at.paths {
-			if p.name != slow { // its server is grapevine's
-				if _, err := p.server(ctx, "iperf3", "--server", "--daemon", "--port", "5301"); err != nil {
-					return err
-				}
+			if p.name != slow && p.name != direct { // their server is grapevine's
 				if err := lab.ServeRates(ctx, b.lab.Hosts[1], p.server, "[::]:5302"); err != nil {
 					return err
 				}
@@ -112,7 +112,7 @@ func (b *bench) row(ctx context.Context, at place, p path) error {
 
 // switchFor turns the fast path of both hosts as the path wants it.
 func (b *bench) switchFor(ctx context.Context, p path) error {
-	mode := map[string]string{grapevine: b.fast, slow: "off"}[p.name]
+	mode := map[string]string{grapevine: b.fast, slow: "off", direct: "direct"}[p.name]
 	if mode == "" {
 		return nil
 	}
@@ -131,6 +131,9 @@ func (b *bench) places(ctx context.Context) ([]place, error) {
 		two.paths = append(two.paths, p)
 		if p.name == grapevine {
 			two.paths = append(two.paths, path{slow, p.client, p.server, p.addr})
+			if b.kind == "namespace" {
+				two.paths = append(two.paths, path{direct, p.client, p.server, p.addr})
+			}
 		}
 	}
 	h := b.lab.Hosts[0]
@@ -150,7 +153,11 @@ func (b *bench) places(ctx context.Context) ([]place, error) {
 		if err := end.Reach(ctx, 30*time.Second*b.patience, addr); err != nil {
 			return nil, err
 		}
-		one.paths = append(one.paths, path{network, end.Exec, near.Exec, addr})
+		p := path{network, end.Exec, near.Exec, addr}
+		if err := serve(ctx, p); err != nil {
+			return nil, err
+		}
+		one.paths = append(one.paths, p)
 		if network == grapevine {
 			one.paths = append(one.paths, path{slow, end.Exec, near.Exec, addr})
 		}
@@ -164,7 +171,7 @@ func (b *bench) streams(ctx context.Context, p path, n int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	text, err := b.iperf(ctx, p, "-P", strconv.Itoa(n))
+	r, err := b.iperf(ctx, p, "-P", strconv.Itoa(n))
 	if err != nil {
 		return 0, err
 	}
@@ -172,32 +179,49 @@ func (b *bench) streams(ctx context.Context, p path, n int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var report struct {
-		End struct {
-			Received struct {
-				Rate  float64 `json:"bits_per_second"`
-				Bytes float64 `json:"bytes"`
-			} `json:"sum_received"`
-		}
+	if n == 1 && r.Received.Bytes > 0 {
+		b.spent = (after - before) / (r.Received.Bytes * 8 / 1e9)
 	}
-	if err := json.Unmarshal([]byte(text), &report); err != nil {
-		return 0, fmt.Errorf("read iperf3's report: %w", err)
-	}
-	if n == 1 && report.End.Received.Bytes > 0 {
-		b.spent = (after - before) / (report.End.Received.Bytes * 8 / 1e9)
-	}
-	return report.End.Received.Rate / 1e9, nil
+	return r.Received.Rate / 1e9, nil
+}
+
+// iperfEnd is the sum at the end of iperf3's report.
+type iperfEnd struct {
+	Received struct {
+		Rate  float64 `json:"bits_per_second"`
+		Bytes float64 `json:"bytes"`
+	} `json:"sum_received"`
+	Sum struct { // of datagrams
+		All     float64 `json:"packets"`
+		Missing float64 `json:"lost_packets"`
+		Seconds float64 `json:"seconds"`
+	} `json:"sum"`
 }
 
 // iperf runs iperf3 against the path's server, which may still be busy with the last
-// client, and returns its report.
-func (b *bench) iperf(ctx context.Context, p path, args ...string) (text string, err error) {
+// client, and returns the end of its report.
+func (b *bench) iperf(ctx context.Context, p path, args ...string) (iperfEnd, error) {
 	args = append([]string{"iperf3", "-J", "-t", strconv.Itoa(b.seconds), "-p", "5301", "-c", p.addr.String()}, args...)
-	err = lab.Eventually(ctx, 15*time.Second*b.patience, func() error {
-		text, err = p.client(ctx, args...)
-		return err
+	var report struct{ End iperfEnd }
+	err := lab.Eventually(ctx, 15*time.Second*b.patience, func() error {
+		text, err := p.client(ctx, args...)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(text), &report); err != nil {
+			return fmt.Errorf("read iperf3's report: %w", err)
+		}
+		return nil
 	})
-	return text, err
+	return report.End, err
+}
+
+// serve starts the path's iperf3 server.
+func serve(ctx context.Context, p path) error {
+	if _, err := p.server(ctx, "iperf3", "--server", "--daemon", "--port", "5301"); err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return nil
 }
 
 // busy is the processor time, in seconds, of the hosts' kernels.
@@ -223,23 +247,11 @@ func (b *bench) busy(ctx context.Context) (sum float64, err error) {
 
 // packets is how many small datagrams a second arrive, in thousands.
 func (b *bench) packets(ctx context.Context, p path) (float64, error) {
-	text, err := b.iperf(ctx, p, "-u", "-b", "0", "-l", "64")
+	r, err := b.iperf(ctx, p, "-u", "-b", "0", "-l", "64")
 	if err != nil {
 		return 0, err
 	}
-	var report struct {
-		End struct {
-			Sum struct {
-				All     float64 `json:"packets"`
-				Missing float64 `json:"lost_packets"`
-				Seconds float64 `json:"seconds"`
-			} `json:"sum"`
-		}
-	}
-	if err := json.Unmarshal([]byte(text), &report); err != nil {
-		return 0, fmt.Errorf("read iperf3's report: %w", err)
-	}
-	s := report.End.Sum
+	s := r.Sum
 	if s.Seconds == 0 {
 		return 0, errors.New("iperf3 reports no datagrams")
 	}
@@ -260,14 +272,20 @@ func (b *bench) reportTable() string {
 	for _, at := range b.tables {
 		fmt.Fprintf(&out, "\n%s: medians of %d rounds, %s hosts\n\n", at.name, b.rounds, b.kind)
 		w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(w, "\tunderlay\toverlay\tgrapevine\tfast path off\tgrapevine/overlay\ton/off\t")
+		fmt.Fprintln(w, "\tunderlay\toverlay\tgrapevine\tfast path off\tdirect\tgrapevine/overlay\ton/off\tdirect/overlay\t")
 		for _, f := range all() {
 			name, digits, v := f.name, f.digits, []float64(nil)
-			for _, path := range []string{underlay, overlay, grapevine, slow} {
+			for _, path := range []string{underlay, overlay, grapevine, slow, direct} {
 				v = append(v, b.samples.median(name, at.name+path))
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", name, cell(v[0], digits), cell(v[1], digits), cell(v[2], digits), cell(v[3], digits),
-				cell(b.samples.ratio(name, at.name+grapevine, at.name+overlay), 2), cell(b.samples.ratio(name, at.name+grapevine, at.name+slow), 2))
+			fmt.Fprintf(w, "%s\t", name)
+			for _, value := range v {
+				fmt.Fprintf(w, "%s\t", cell(value, digits))
+			}
+			for _, r := range [][2]string{{grapevine, overlay}, {grapevine, slow}, {direct, overlay}} {
+				fmt.Fprintf(w, "%s\t", cell(b.samples.ratio(name, at.name+r[0], at.name+r[1]), 2))
+			}
+			fmt.Fprintln(w)
 		}
 		_ = w.Flush() // to memory
 	}

@@ -1,6 +1,8 @@
 package fastpath
 
 import (
+	"bytes"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -296,12 +298,12 @@ func TestTooBig(t *testing.T) {
 			t.Errorf("%s: without DF: %s", at.what, out)
 		}
 		a.container.Do(func() { must(t, exec.Command("ip", "route", "flush", "cache").Run()) })
-		a.upload(b, "10.128.1.7:99", 1<<20)
+		a.transfer(b, "10.128.1.7:99", 1<<20)
 	}
 }
 
-// upload sends bytes by TCP to a container of another host.
-func (h *host) upload(to *host, addr string, bytes int64) {
+// transfer sends random bytes by TCP to a container of another host, which gets them as they were.
+func (h *host) transfer(to *host, addr string, bytesToSend int) {
 	t := h.t
 	t.Helper()
 	var l net.Listener
@@ -311,39 +313,37 @@ func (h *host) upload(to *host, addr string, bytes int64) {
 		must(t, err)
 	})
 	defer l.Close()
-	got := make(chan int64, 1)
+	data := make([]byte, bytesToSend)
+	_, _ = rand.Read(data)
+	got := make(chan []byte, 1)
 	go func() {
 		c, err := l.Accept()
 		if err != nil {
-			got <- -1
+			got <- nil
 			return
 		}
 		defer c.Close()
-		n, _ := io.Copy(io.Discard, c)
-		got <- n
+		all, _ := io.ReadAll(c)
+		got <- all
 	}()
 	h.container.Do(func() {
 		c, err := net.DialTimeout("tcp", addr, 5*time.Second)
 		must(t, err)
 		defer c.Close()
 		must(t, c.SetDeadline(time.Now().Add(20*time.Second)))
-		if n, err := io.CopyN(c, zeros{}, bytes); err != nil {
-			t.Errorf("%d of %d bytes were sent: %v", n, bytes, err)
+		if n, err := c.Write(data); err != nil {
+			t.Errorf("%d of %d bytes were sent: %v", n, len(data), err)
 		}
 	})
 	select {
-	case n := <-got:
-		if n != bytes {
-			t.Errorf("%d of %d bytes arrived", n, bytes)
+	case all := <-got:
+		if !bytes.Equal(all, data) {
+			t.Errorf("%d bytes arrived, not the %d that were sent", len(all), len(data))
 		}
 	case <-time.After(20 * time.Second):
-		t.Errorf("%d bytes do not arrive", bytes)
+		t.Errorf("%d bytes do not arrive", len(data))
 	}
 }
-
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
 // A VLAN tag, which the kernel has taken off before the programs run, is the switch's.
 func TestTagged(t *testing.T) {

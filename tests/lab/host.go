@@ -154,6 +154,12 @@ func (h *Host) Log(daemon string, lines int) string {
 	return tail(filepath.Join(h.logDir(), daemon+".log"), lines)
 }
 
+// HasLog reports whether a daemon has said anything on this host.
+func (h *Host) HasLog(daemon string) bool {
+	info, err := os.Stat(filepath.Join(h.logDir(), daemon+".log"))
+	return err == nil && info.Size() > 0
+}
+
 // tail returns the last lines of a file, or says why there are none.
 func tail(name string, lines int) string {
 	text, err := os.ReadFile(name)

@@ -95,14 +95,18 @@ func (s *state) run(ts *testscript.TestScript, c command, neg bool, args []strin
 	}
 }
 
-// evidence is the end of every agent's log.
+// evidence is the end of what every host's daemons, and its kernel if it has one, have said.
 func (s *state) evidence() string {
 	if s.lab == nil {
 		return ""
 	}
 	var b strings.Builder
 	for _, h := range s.lab.Hosts {
-		fmt.Fprintf(&b, "\n--- the end of %s's agent log:\n%s", h.Name, h.Log("agent", 15))
+		for _, who := range []string{"agent", "dockerd", "console"} {
+			if h.HasLog(who) {
+				fmt.Fprintf(&b, "\n--- the end of %s's %s log:\n%s", h.Name, who, h.Log(who, 20))
+			}
+		}
 	}
 	return b.String()
 }

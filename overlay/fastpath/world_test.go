@@ -168,15 +168,16 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 			there = append(there, r)
 		}
 	}
-	if kind == "link-local" { // from such an address, or to one, or both
+	switch {
+	case kind == "link-local": // from such an address, or to one, or both
 		from, to := append(slices.Clone(a.LinkLocal), a.Addrs...), append(slices.Clone(b.LinkLocal), b.Addrs...)
 		for _, n := range in.Neighbours {
 			to = append(to, n.Addr)
 		}
 		p.Src, p.Dst = rapid.SampledFrom(from).Draw(t, "from"), rapid.SampledFrom(to).Draw(t, "to")
-	} else if kind == "another's" { // all of a's but the device
+	case kind == "another's": // all of a's but the device
 		p.Ifindex = device[rapid.SampledFrom(endpoints).Draw(t, "device of")]
-	} else if kind != "local" && len(there) > 0 {
+	case kind != "local" && len(there) > 0:
 		r := rapid.SampledFrom(there).Draw(t, "range")
 		p.Dst = r.Prefix.Addr()
 		if kind == "in" {

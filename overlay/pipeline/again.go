@@ -97,7 +97,8 @@ func (c *Compiler) follow(in Input) (changes Changes, ok bool) {
 			flows = append(flows, now)
 		}
 	}
-	c.in, c.index, c.flows, c.room = in, index, append(flows, rest...), c.flows
+	flows = append(flows, rest...)
+	c.in, c.index, c.flows, c.room = in, index, flows, c.flows
 	return changes, true
 }
 

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -150,7 +151,7 @@ func (g Guest) ownFiles(l *Lab) (string, error) {
 func (g Guest) boot(ctx context.Context, l *Lab) (code int, err error) {
 	// cx16: after CMPXCHG16B, QEMU 7.2 may give an interrupt wrong flags, and the kernel faults.
 	cmd := exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,-cx16",
-		"-smp", fmt.Sprint(runtime.NumCPU()), "-m", guestMemory, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+		"-smp", strconv.Itoa(runtime.NumCPU()), "-m", guestMemory, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-serial", "file:/dev/fd/2", "-serial", "file:/dev/fd/1", "-serial", "file:"+l.sub(guestExit),
 		"-kernel", filepath.Join(g.Kernel, "vmlinuz"), "-initrd", l.sub("initrd"),
 		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init "+roleVar+"="+roleGuest)

@@ -2,6 +2,10 @@ package lab
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -9,7 +13,7 @@ import (
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
 	dockerSocket     = "/run/docker.sock"
-	dockerWait       = 120 * time.Second // a busy machine
+	dockerWait       = 60 * time.Second // a busy machine
 	// Image is the containers' image: busybox and iperf3; it serves its host name
 	// over HTTP on port 80.
 	Image = "lab"
@@ -62,9 +66,29 @@ func (h *Host) startDockerd(ctx context.Context) error {
 	return h.Start(ctx, "dockerd", nil, argv...)
 }
 
-// AwaitDocker waits until Docker answers.
+// AwaitDocker waits until Docker answers. An error has what its goroutines in libnetwork do.
 func (h *Host) AwaitDocker(ctx context.Context) error {
-	return h.await(ctx, "dockerd", dockerSocket, "/_ping", dockerWait)
+	err := h.await(ctx, "dockerd", dockerSocket, "/_ping", dockerWait)
+	if err != nil {
+		err = errors.Join(err, fmt.Errorf("dockerd's goroutines:\n%s", h.dockerStacks(ctx)))
+	}
+	return err
+}
+
+// dockerStacks lets dockerd write its stacks to a file, and returns those of its network.
+func (h *Host) dockerStacks(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if err := h.Stop(ctx, "dockerd", syscall.SIGUSR1, time.Second); err == nil {
+		return "it has ended"
+	}
+	out, err := h.Exec(ctx, "sh", "-c", "cat /run/docker/goroutine-stacks-*.log")
+	if err != nil {
+		return err.Error()
+	}
+	stacks := strings.Split(out, "\n\n")
+	stacks = slices.DeleteFunc(stacks, func(s string) bool { return !strings.Contains(s, "libnetwork") })
+	return strings.Join(stacks, "\n\n")
 }
 
 // StopDocker stops dockerd as a service manager does; containers go on.

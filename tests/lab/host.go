@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -167,5 +168,7 @@ func tail(name string, lines int) string {
 		return err.Error()
 	}
 	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	// dockerd tells every step of its connection to containerd.
+	all = slices.DeleteFunc(all, func(line string) bool { return strings.HasSuffix(line, " module=grpc") })
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

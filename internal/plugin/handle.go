@@ -49,6 +49,11 @@ func register[Req, Resp any](s *Server, d Driver, method string, emptyOK bool, f
 			reply(w, http.StatusBadRequest, errorBody(d, fmt.Errorf("%s: %w", name, err)))
 			return
 		}
+		said := fmt.Sprintf("%+v", *req) // before f has it
+		late := time.AfterFunc(s.late, func() {
+			s.log.Warn("Docker still waits for an answer", "method", name, "request", said, "since", start.UTC())
+		})
+		defer late.Stop()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(s.stop, cancel)()

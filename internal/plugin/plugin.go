@@ -24,6 +24,10 @@ const MaxBody = 1 << 20
 // stopGrace is how long Serve waits for running requests when it stops.
 const stopGrace = time.Second
 
+// lateAfter is how long a call may take before the log names it: nothing is to take so
+// long, and `docker` waits meanwhile.
+const lateAfter = 10 * time.Second
+
 // manifest is the answer to Plugin.Activate: what the plugin implements.
 const manifest = `{"Implements": ["NetworkDriver", "IpamDriver"]}`
 
@@ -49,8 +53,9 @@ func (d Driver) errorKey() string {
 // Server serves the plugin protocol. Register all methods with Handle and
 // HandleNoBody before Serve.
 type Server struct {
-	mux sdk.Handler
-	log *slog.Logger
+	mux  sdk.Handler
+	log  *slog.Logger
+	late time.Duration
 
 	stop    context.Context // ended when Serve stops: cancels running requests
 	cancel  context.CancelFunc
@@ -61,7 +66,7 @@ type Server struct {
 // New returns a Server that answers Plugin.Activate and, until methods are
 // registered, 404 to everything else, which Docker takes as "not implemented".
 func New(log *slog.Logger) *Server {
-	s := &Server{mux: sdk.NewHandler(manifest), log: log}
+	s := &Server{mux: sdk.NewHandler(manifest), log: log, late: lateAfter}
 	s.stop, s.cancel = context.WithCancel(context.Background())
 	return s
 }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,7 @@ import (
 
 type echo struct{ Text string }
 
-// serve runs a Server on a real unix socket and returns a client for it.
+// serve starts a Server with some methods and returns a client for it.
 func serve(t *testing.T) (post func(path, body string) (int, string), stop func() error, path string) {
 	t.Helper()
 	s := New(slog.New(slog.DiscardHandler))
@@ -29,6 +30,12 @@ func serve(t *testing.T) (post func(path, body string) (int, string), stop func(
 		return nil, ctx.Err()
 	})
 	HandleNoBody(s, Network, "GetCapabilities", func(context.Context) (*echo, error) { return &echo{"caps"}, nil })
+	return start(t, s)
+}
+
+// start runs s on a real unix socket.
+func start(t *testing.T, s *Server) (post func(path, body string) (int, string), stop func() error, path string) {
+	t.Helper()
 	path = filepath.Join(t.TempDir(), "p.sock")
 	l, err := Listen(path)
 	if err != nil {
@@ -51,6 +58,26 @@ func serve(t *testing.T) (post func(path, body string) (int, string), stop func(
 		return resp.StatusCode, strings.TrimSpace(string(b))
 	}
 	return post, func() error { cancel(); return <-done }, path
+}
+
+// A call that Docker waits for is named before it ends, since it may never end.
+func TestLateCallIsNamed(t *testing.T) {
+	said, log := io.Pipe()
+	s := New(slog.New(slog.NewTextHandler(log, nil)))
+	s.late = time.Millisecond
+	Handle(s, Network, "Slow", func(ctx context.Context, _ *echo) (*echo, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	post, stop, _ := start(t, s)
+	go post("NetworkDriver.Slow", `{"Text": "eth0"}`)
+	line, err := bufio.NewReader(said).ReadString('\n')
+	if err != nil || !strings.Contains(line, "NetworkDriver.Slow") || !strings.Contains(line, "eth0") {
+		t.Errorf("the log says %q, %v", line, err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestReplies(t *testing.T) {

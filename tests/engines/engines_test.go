@@ -20,12 +20,15 @@ var all = flag.Bool("all", false, "every scenario, with and without live-restore
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// core are the scenarios that show what differs most between engines: names, networks of
-// IPv6 alone, dockerd's restart, and its start with containers that wait for the plugin.
+// core are the scenarios that show what differs most between engines: names, dockerd's
+// restart, and its start with containers that wait for the plugin.
 var core = map[string][]string{
-	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/ipv6-alone.txtar"},
+	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar"},
 	"plugin":    {"../plugin/boot.txtar"},
 }
+
+// newest are the scenarios of what only the newest engine can do: networks of IPv6 alone.
+var newest = []string{"ipv6-alone.txtar"}
 
 // plugin is where scripts/build-plugin lays it out.
 const plugin = "../../build/plugin"
@@ -43,7 +46,11 @@ func TestEngines(t *testing.T) {
 			for _, directory := range slices.Sorted(maps.Keys(files)) {
 				for _, way := range ways {
 					opts.Swarm = way == "ending"
-					t.Run(directory+"/"+way, func(t *testing.T) { scenario.Run(t, opts, files[directory]...) })
+					of := files[directory]
+					if engine == "forky" && directory == "scenarios" {
+						of = slices.Concat(of, newest)
+					}
+					t.Run(directory+"/"+way, func(t *testing.T) { scenario.Run(t, opts, of...) })
 				}
 			}
 		})

@@ -26,9 +26,6 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 	testscript.Run(t, testscript.Params{
 		Files: files,
 		Cmds:  cmds,
-		Condition: func(condition string) (bool, error) {
-			return engineAtLeast(opts.Tree, condition)
-		},
 		Setup: func(env *testscript.Env) error {
 			s := newState(t.Context(), opts)
 			env.Values[stateKey{}] = s

@@ -36,6 +36,11 @@ func TestMergeAllIsMerge(t *testing.T) {
 	put(t, thief, cluster.Node{ID: thief.Self(), Name: "thief"})
 	forged, _ := thief.Snapshot().Record(cluster.Node{ID: thief.Self()}.Key())
 	forged.Version.Counter += 7
+	twin, err := cluster.Decode(slices.Clone(messages[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin[0].Prev++
 	answer := slices.Collect(thief.Missing(cluster.EncodeDigest(cluster.Digest{}), 1<<20))[0]
 	for name, batch := range map[string][][]byte{
 		"none":         {},
@@ -45,6 +50,7 @@ func TestMergeAllIsMerge(t *testing.T) {
 		"out of order": {messages[3], messages[0], messages[2]},
 		"junk":         {messages[0], []byte("junk"), messages[1], nil},
 		"forged":       {messages[0], cluster.Encode([]cluster.Record{forged}), messages[1]},
+		"a twin":       {messages[0], cluster.Encode(twin), messages[1]},
 		"an answer":    {messages[0], answer, messages[1]},
 	} {
 		a, b := openSigned(t, 2), openSigned(t, 2)

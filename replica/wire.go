@@ -94,8 +94,8 @@ func (r *Replica) mergeTogether(msgs, fresh [][]byte) bool {
 		for _, rec := range m.Records {
 			if _, again := source[rec.Version]; !again {
 				source[rec.Version] = i
-				recs = append(recs, rec)
 			}
+			recs = append(recs, rec) // again too: it may be another one under the same version
 		}
 	}
 	recs, err := r.verified(recs)

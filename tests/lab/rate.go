@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// ServeRates answers what Transactions and Connections ask, at the address, for as long
-// as the host lives. run is Exec of a host or a container.
+// ServeRates answers what Rate asks, at the address, for as long as the host lives. Both
+// keep to the first processor: whether the machine's scheduler puts them on one or on two
+// makes a factor of four, and is now this way, now that. run is Exec of a host or a container.
 func ServeRates(ctx context.Context, h *Host, run func(context.Context, ...string) (string, error), addr string) error {
-	script := "GVLAB_ROLE=" + roleRate + " setsid " + labhost + " -serve " + addr + " >/dev/null 2>&1 </dev/null &"
+	script := "GVLAB_ROLE=" + roleRate + " setsid taskset 1 " + labhost + " -serve " + addr + " >/dev/null 2>&1 </dev/null &"
 	_, err := run(ctx, "sh", "-c", script)
 	if err != nil {
 		return fmt.Errorf("serve rates on %s: %w", h.Name, err)
@@ -24,7 +25,7 @@ func ServeRates(ctx context.Context, h *Host, run func(context.Context, ...strin
 // Rate is how often a second one byte goes to the server at addr and back, on one TCP
 // connection, or with connect on a new one each time.
 func Rate(ctx context.Context, run func(context.Context, ...string) (string, error), addr string, connect bool, during time.Duration) (rate float64, err error) {
-	argv := []string{"env", "GVLAB_ROLE=" + roleRate, labhost, "-during", during.String(), fmt.Sprintf("-connect=%v", connect), addr}
+	argv := []string{"env", "GVLAB_ROLE=" + roleRate, "taskset", "1", labhost, "-during", during.String(), fmt.Sprintf("-connect=%v", connect), addr}
 	text, err := run(ctx, argv...)
 	if err != nil {
 		return 0, err

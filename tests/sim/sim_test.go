@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -23,6 +24,7 @@ var (
 	apart  = flag.Duration("partition", 10*time.Minute, "how long the partition lasts")
 	nets   = flag.Int("networks", 10, "networks that are made one after the other; half of them are deleted again")
 	churn  = flag.Duration("churn", 20*time.Second, "how long the churn lasts")
+	pace   = flag.Duration("pace", 0, "time between the starts of two hosts; 0: all start within two seconds, as when a data centre's power is back")
 	alloc  = flag.Bool("ring", true, "the hosts share addresses and VNIDs, which is the most work of all that is simulated")
 	out    = flag.String("out", "", "write the report there (a Markdown file; plots beside it)")
 	dir    = flag.String("dir", "", "where the hosts' state files are; memory is fastest (/dev/shm)")
@@ -128,7 +130,10 @@ func simulate(t *testing.T, n, loss int) result {
 	l.network(w.add(), 16) // large enough for all containers that come
 	for range n - 1 {
 		w.add()
-		time.Sleep(min(20*time.Millisecond, 2*time.Second/time.Duration(n))) // a data centre's power is back
+		time.Sleep(cmp.Or(*pace, min(20*time.Millisecond, 2*time.Second/time.Duration(n))))
+		if len(w.hosts)%100 == 0 {
+			say("%d hosts started", len(w.hosts))
+		}
 	}
 	say("%d hosts: all agree after %v", n, within(10*patience, func() bool { return w.meet() && w.agreed() }))
 	s.forget()

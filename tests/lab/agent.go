@@ -27,7 +27,7 @@ func (h *Host) StartAgent(ctx context.Context, env ...string) error {
 	if err := h.Start(ctx, "agent", append(h.agentEnv(), env...), "setpriv", "--bounding-set="+bounds, "grapevine", "agent"); err != nil {
 		return err
 	}
-	return h.await(ctx, "agent", pluginSocket, "/Plugin.Activate", agentWait)
+	return h.await(ctx, "agent", pluginSocket, "/Plugin.Activate", agentWait*h.lab.opts.Patience())
 }
 
 // capabilityBounds are the capabilities that the systemd unit leaves the agent, as

@@ -13,7 +13,7 @@ import (
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
 	dockerSocket     = "/run/docker.sock"
-	dockerWait       = 60 * time.Second // a busy machine
+	dockerWait       = 4 * time.Minute // without an agent it looks for one 15 s at each call
 	// Image is the containers' image: busybox and iperf3; it serves its host name
 	// over HTTP on port 80.
 	Image = "lab"

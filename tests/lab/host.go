@@ -139,7 +139,7 @@ func (h *Host) Running(ctx context.Context, name string) (bool, error) {
 // await waits until the server behind a unix socket answers HTTP, or with no path
 // until it accepts; an error has the end of the daemon's log.
 func (h *Host) await(ctx context.Context, daemon, socket, path string, wait time.Duration) error {
-	get := request{Op: opGet, Name: daemon, Path: path, Unix: socket, Wait: wait * h.lab.opts.Patience()}
+	get := request{Op: opGet, Name: daemon, Path: path, Unix: socket, Wait: wait}
 	if _, _, _, err := h.machine.server().do(ctx, get); err != nil {
 		return errors.Join(err, fmt.Errorf("the end of %s's log:\n%s", daemon, h.Log(daemon, 60)))
 	}

@@ -30,7 +30,7 @@ func (b *bench) traffic(ctx context.Context) error {
 				return err
 			}
 			for i := range trips {
-				if err := b.inTurns(ctx, turn+i, trip, roundTrip); err != nil {
+				if err := b.inTurns(ctx, turn+i, trip, func(ctx context.Context, p path) (float64, error) { return roundTrip(ctx, p, pings) }); err != nil {
 					return err
 				}
 			}
@@ -76,7 +76,7 @@ func (b *bench) throughput(ctx context.Context, p path) (float64, error) {
 // rtt matches the last line of ping(8): "rtt min/avg/max/mdev = 0.1/0.2/0.3/0.4 ms".
 var rtt = regexp.MustCompile(`= [\d.]+/([\d.]+)/`)
 
-func roundTrip(ctx context.Context, p path) (float64, error) {
+func roundTrip(ctx context.Context, p path, pings int) (float64, error) {
 	text, err := p.client(ctx, "ping", "-A", "-q", "-c", strconv.Itoa(pings), "-w", "20", p.addr.String())
 	if err != nil {
 		return 0, err

@@ -43,19 +43,29 @@ func median(samples []float64) float64 {
 
 // report is the table of medians and ratios.
 func (b *bench) report() string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "\nMedians of %d rounds, %s hosts; a ratio is the median of those of each turn\n\n", b.rounds, b.kind)
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	var rows strings.Builder
+	w := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tunderlay\toverlay\tgrapevine\tgrapevine/overlay\tgrapevine/underlay\t")
-	for _, figure := range []string{tcp, trip, run1, replies, replyMedian, replyP99, knownMedian, knownP98} {
+	measured := false
+	row := func(figure string, digits int) {
 		u, o, g := b.samples.median(figure, underlay), b.samples.median(figure, overlay), b.samples.median(figure, grapevine)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", figure, cell(u, 3), cell(o, 3), cell(g, 3), cell(b.samples.ratio(figure, grapevine, overlay), 2), cell(b.samples.ratio(figure, grapevine, underlay), 2))
+		if u == 0 && o == 0 && g == 0 {
+			return // left out by -only
+		}
+		measured = true
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", figure, cell(u, digits), cell(o, digits), cell(g, digits), cell(b.samples.ratio(figure, grapevine, overlay), 2), cell(b.samples.ratio(figure, grapevine, underlay), 2))
+	}
+	for _, figure := range []string{tcp, trip, run1, replies, replyMedian, replyP99, knownMedian, knownP98} {
+		row(figure, 3)
 	}
 	for _, figure := range []string{join, resident, processor} {
-		fmt.Fprintf(w, "%s\t-\t-\t%s\t-\t-\t\n", figure, cell(b.samples.median(figure, grapevine), 2))
+		row(figure, 2)
+	}
+	if !measured {
+		return ""
 	}
 	_ = w.Flush() // to memory
-	return out.String()
+	return fmt.Sprintf("\nMedians of %d rounds, %s hosts; a ratio is the median of those of each turn\n\n", b.rounds, b.kind) + rows.String()
 }
 
 func cell(v float64, digits int) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -340,7 +341,7 @@ func (r *run) command(ctx context.Context, c command) {
 	for _, argv := range c.argv() {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		done := verdict.Command{Host: h.Name, Text: "docker " + strings.Join(argv, " "), From: time.Now()}
-		if _, done.Err = h.Docker(ctx, argv...); done.Err != nil && argv[0] != "run" && strings.Contains(done.Err.Error(), "No such ") {
+		if _, done.Err = h.Docker(ctx, argv...); done.Err != nil && argv[0] != "run" && absent.MatchString(done.Err.Error()) {
 			done.Err = nil // it was never made, and that has been judged
 		}
 		done.Until = time.Now()
@@ -350,6 +351,9 @@ func (r *run) command(ctx context.Context, c command) {
 		r.mu.Unlock()
 	}
 }
+
+// absent matches what Docker's command line says of what is not there: versions differ.
+var absent = regexp.MustCompile(`No such |network \S+ not found`)
 
 func (c command) argv() [][]string {
 	start := []string{"run", "-d", "--name", c.name, "--network", c.network, lab.Image}

@@ -14,7 +14,7 @@ func PortName(endpointID string) string {
 
 // Attach makes the endpoint's interface a port of the bridge and returns when its
 // flows are in place. The endpoint's record must be written and the interface must
-// exist. It blocks while the switch is down, until ctx is done.
+// be there, and up. It blocks while the switch is down, until ctx is done.
 func (o *Overlay) Attach(ctx context.Context, endpointID, ifname string) error {
 	if ifname != PortName(endpointID) {
 		return fmt.Errorf("attach endpoint %s: its interface is named %s, not %s", endpointID, ifname, PortName(endpointID))

@@ -251,6 +251,37 @@ func TestContainersOnOneHost(t *testing.T) {
 		}
 		h.reaches("b", "10.128.0.7")
 	})
+	t.Run("down", func(t *testing.T) {
+		h.t = t
+		ovstest.Run(t, "ip", "link", "set", PortName(a.ID), "down")
+		h.stop()
+		h.start() // a pass that looks at all devices
+		h.reaches("b", "10.128.0.7")
+	})
+	t.Run("not up yet", func(t *testing.T) {
+		h.t = t
+		e := endpoint(me, 'f', "blue", "10.128.0.15")
+		ovstest.Run(t, "ip", "link", "add", PortName(e.ID), "type", "veth", "peer", "name", "f-peer")
+		t.Cleanup(func() { ovstest.Run(t, "ip", "link", "del", PortName(e.ID)) })
+		h.put(e)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err := h.Pass(ctx) // somebody else's
+		if s, stateErr := h.bridge.State(ctx); err != nil || stateErr != nil || s.Ports[PortName(e.ID)].Name != "" {
+			t.Errorf("an interface that is not up is a port: %v %v %v", s.Ports[PortName(e.ID)], err, stateErr)
+		}
+		if err := h.Attach(ctx, e.ID, PortName(e.ID)); err == nil || !strings.Contains(err.Error(), "is down") {
+			t.Errorf("attach an interface that is down: %v", err)
+		}
+		ovstest.Run(t, "ip", "link", "set", PortName(e.ID), "up")
+		if err := h.Attach(ctx, e.ID, PortName(e.ID)); err != nil {
+			t.Error(err)
+		}
+		if err := h.Detach(ctx, e.ID); err != nil {
+			t.Error(err)
+		}
+		del(t, h.world, e)
+	})
 	t.Run("record gone", func(t *testing.T) {
 		h.t = t
 		del(t, h.world, a)

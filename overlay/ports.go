@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -93,13 +94,21 @@ func (r *reconciler) wantedPorts(snap *cluster.Snapshot, why reason, detached ma
 		port, there := r.ports[name]
 		if detached[e.ID] || (there && port.OFPort != 0 && port.Endpoint == e.ID) {
 			wanted[name] = !detached[e.ID]
+			if why == everything && wanted[name] {
+				links.keepUp(r.log, name)
+			}
 			continue
 		}
-		switch exists, err := links.has(name); {
+		// Not before it is up: ovs-vswitchd reads an interface's flags and sets them again
+		// with "promiscuous" added, so that one that goes up in between is down for ever.
+		switch l, exists, err := links.get(name); {
 		case err != nil:
 			return nil, nil, err
 		case !exists:
 			problems[e.ID] = fmt.Errorf("there is no network interface %s", name)
+			continue
+		case !l.Up:
+			problems[e.ID] = fmt.Errorf("the network interface %s is down", name)
 			continue
 		}
 		wanted[name] = true
@@ -165,18 +174,31 @@ func (r *reconciler) planPorts() Ports {
 	return p
 }
 
-// lazyLinks is the names of this namespace's interfaces of ours, read when first asked for.
-type lazyLinks map[string]bool
+// lazyLinks is this namespace's interfaces of ours by name, read when first asked for.
+type lazyLinks map[string]link.Link
 
-func (l lazyLinks) has(name string) (bool, error) {
+func (l lazyLinks) get(name string) (link.Link, bool, error) {
 	if len(l) == 0 {
 		interfaces, err := link.List("gv")
 		if err != nil {
-			return false, err
+			return link.Link{}, false, err
 		}
 		for _, i := range interfaces {
-			l[i.Name] = true
+			l[i.Name] = i
 		}
 	}
-	return l[name], nil
+	found, exists := l[name]
+	return found, exists, nil
+}
+
+// keepUp sets an attached endpoint's interface up that somebody has set down.
+func (l lazyLinks) keepUp(log *slog.Logger, name string) {
+	if found, exists, err := l.get(name); err != nil || !exists || found.Up {
+		return
+	}
+	if err := link.Up(name); err != nil {
+		log.Warn("a container's interface is down and cannot be set up", "interface", name, "error", err)
+		return
+	}
+	log.Warn("a container's interface was down and is up again", "interface", name)
 }

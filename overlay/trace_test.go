@@ -305,6 +305,7 @@ func TestAttachMany(t *testing.T) {
 		e := endpoint(me, byte('a'+i), "blue", fmt.Sprintf("10.128.0.%d", 10+i))
 		name := PortName(e.ID)
 		ovstest.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", fmt.Sprint("peer", i))
+		ovstest.Run(t, "ip", "link", "set", name, "up")
 		t.Cleanup(func() { ovstest.Run(t, "ip", "link", "del", name) })
 		h.put(e)
 		go func() { errs <- h.Attach(t.Context(), e.ID, name) }()

@@ -4,8 +4,8 @@
 //
 // It prints what `go test` prints: a line for each package, and all that a failed
 // test said; where a test takes long, a line for each that passed as well. At the
-// end come the time of each tier beside its budget and, as the last line, how many
-// tests passed and failed. It fails if a test did, or a package that does not build.
+// end come what failed once more, a line each, the time of each tier beside its budget
+// and, as the last line, how many tests passed and failed. It fails if a test did, or a package that does not build.
 package main
 
 import (
@@ -76,6 +76,9 @@ func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error
 		total.add(c)
 		took := time.Since(begin).Round(time.Second)
 		fmt.Fprintf(&times, "%-7s %s of %s, %s\n", t.name, took, t.budget, c)
+	}
+	for _, f := range total.failures {
+		fmt.Fprintf(out, "\nfailed: %s", f)
 	}
 	fmt.Fprintf(out, "\n%s%s\n", times.String(), total)
 	return total.failed == 0, nil

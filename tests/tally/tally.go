@@ -5,16 +5,24 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 )
 
 // counts are tests, subtests included. A package that fails without a failed test
 // (it does not build, panics, or runs out of time) counts as one that failed.
-type counts struct{ passed, failed int }
+type counts struct {
+	passed, failed int
+	// failures has a line for each that failed, but not for tests whose subtests did:
+	// package, name and why.
+	failures []string
+}
 
 func (c *counts) add(d counts) {
 	c.passed += d.passed
 	c.failed += d.failed
+	c.failures = append(c.failures, d.failures...)
 }
 
 func (c counts) String() string { return fmt.Sprintf("%d passed, %d failed", c.passed, c.failed) }
@@ -81,12 +89,17 @@ func (c *counts) end(e event, out io.Writer, verbose bool, said *strings.Builder
 		fmt.Fprint(out, text)
 		if !broken[e.Package] {
 			c.failed++
+			c.failures = append(c.failures, e.Package)
 		}
 	case e.Test == "":
 		fmt.Fprint(out, packageLine(text))
 	case e.Action == "fail":
 		c.failed++
 		broken[e.Package] = true
+		name := e.Package + " " + e.Test
+		if !slices.ContainsFunc(c.failures, func(f string) bool { return strings.HasPrefix(f, name+"/") }) {
+			c.failures = append(c.failures, strings.TrimSpace(name+" "+reason(text)))
+		}
 		fmt.Fprint(out, text)
 	case e.Action == "pass":
 		c.passed++
@@ -94,6 +107,25 @@ func (c *counts) end(e event, out io.Writer, verbose bool, said *strings.Builder
 			fmt.Fprintf(out, "--- PASS: %s (%.2fs)\n", e.Test, e.Elapsed)
 		}
 	}
+}
+
+var (
+	scenarioFails = regexp.MustCompile(`(?m)^ *FAIL: .*$`)
+	testSays      = regexp.MustCompile(`(?m)^ *[a-z0-9_]+_test\.go:\d+: .*$`)
+)
+
+// reason is the line of a failed test's output that most probably says why: the failed
+// line of a scenario, or else what a test said first.
+func reason(text string) string {
+	const long = 300
+	why := scenarioFails.FindString(text)
+	if why == "" {
+		why = testSays.FindString(text)
+	}
+	if why = strings.TrimSpace(why); len(why) > long {
+		why = why[:long/2] + " ... " + why[len(why)-long/2:]
+	}
+	return why
 }
 
 // packageLine is the last line of a package that passed: "ok  \tpath\t0.1s". One

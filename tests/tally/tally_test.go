@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,6 +14,7 @@ const stream = `{"Action":"start","Package":"a"}
 {"Action":"output","Package":"a","Output":"ok  \ta\t0.1s\n"}
 {"Action":"pass","Package":"a","Elapsed":0.1}
 {"Action":"output","Package":"b","Test":"TestBad","Output":"the reason\n"}
+{"Action":"output","Package":"b","Test":"TestBad/part","Output":"    x_test.go:609: ping\n        FAIL: a.txtar:7: no answer\n"}
 {"Action":"fail","Package":"b","Test":"TestBad/part","Elapsed":0.1}
 {"Action":"fail","Package":"b","Test":"TestBad","Elapsed":0.1}
 {"Action":"output","Package":"b","Output":"FAIL\tb\t0.1s\n"}
@@ -31,10 +33,13 @@ func TestTally(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (counts{passed: 1, failed: 3}); c != want { // two tests, and the package that does not build
-		t.Errorf("counted %v, want %v", c, want)
+	if c.passed != 1 || c.failed != 3 { // two tests, and the package that does not build
+		t.Errorf("counted %v", c)
 	}
-	want := "ok  \ta\t0.1s\nthe reason\nFAIL\tb\t0.1s\nc.go:1: syntax error\nFAIL\tc [build failed]\n"
+	if want := []string{"b TestBad/part FAIL: a.txtar:7: no answer", "c"}; !slices.Equal(c.failures, want) {
+		t.Errorf("failures are %q, want %q", c.failures, want)
+	}
+	want := "ok  \ta\t0.1s\n    x_test.go:609: ping\n        FAIL: a.txtar:7: no answer\nthe reason\nFAIL\tb\t0.1s\nc.go:1: syntax error\nFAIL\tc [build failed]\n"
 	if out.String() != want {
 		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
 	}

@@ -22,10 +22,11 @@ const (
 	maxRetry = 10 * time.Second
 	// clusterPause is the least time between looks for the cluster's sake.
 	clusterPause = 300 * time.Millisecond
-	// comingLook is the pause between looks while something of ours is not in Docker's lists
-	// and younger than comingFor: Docker tells that a container was connected, and then
-	// writes it to the disk, and then lists it.
-	comingLook = 200 * time.Millisecond
+	// comingLook is the first pause between looks while something of ours is not in Docker's
+	// lists and younger than comingFor: Docker tells that a container was connected, and
+	// then writes it to the disk, and then lists it. As long again it takes at most to be
+	// seen then: pauses double, up to maxOpen, from what Docker told last.
+	comingLook = 50 * time.Millisecond
 	comingFor  = 5 * time.Second
 	// idleLook is the longest time without a look.
 	idleLook = 30 * time.Second
@@ -61,7 +62,7 @@ func (d *Driver) events(ctx context.Context) {
 // and now and then.
 func (d *Driver) loop(ctx context.Context) {
 	var said string // the last failure, which is logged once
-	retry := time.Duration(0)
+	retry, coming := time.Duration(0), comingLook
 	for ctx.Err() == nil {
 		changed := d.replica.Watch()
 		open, err := d.look(ctx)
@@ -90,15 +91,18 @@ func (d *Driver) loop(ctx context.Context) {
 		}
 		for _, since := range d.missing {
 			if d.cfg.Now().Sub(since) < comingFor {
-				wait = min(wait, comingLook)
+				wait = min(wait, coming)
 			}
 		}
-		d.pause(ctx, changed, wait)
+		coming = min(2*coming, maxOpen)
+		if told := d.pause(ctx, changed, wait); told {
+			coming = comingLook
+		}
 	}
 }
 
-// pause waits for a reason to look.
-func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, wait time.Duration) {
+// pause waits for a reason to look. told says that it was something that happened here.
+func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, wait time.Duration) (told bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -106,6 +110,7 @@ func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, wait time.D
 	case <-timer.C:
 	case <-d.wake:
 		sleep(ctx, eventSettle)
+		return true
 	case <-changed:
 		// Others' endpoints come and go all the time: look at most so often, but
 		// at once if something happens here.
@@ -115,8 +120,10 @@ func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, wait time.D
 		case <-ctx.Done():
 		case <-rest.C:
 		case <-d.wake:
+			return true
 		}
 	}
+	return false
 }
 
 // look lists what Docker has, decides and acts. open says that something is to

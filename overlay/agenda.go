@@ -3,19 +3,22 @@ package overlay
 import (
 	"context"
 	"time"
+
+	"github.com/grapevine-net/grapevine/internal/ovs"
 )
 
 // agenda says when the loop does what. It belongs to the loop's goroutine.
 type agenda struct {
-	// quiet is until when what the switch tells is taken for our own changes: they are
-	// looked at once, then, and not in the way of whoever waits for the next pass.
+	// quiet is until when what the switch tells of ports is taken for our own changes:
+	// they are looked at once, then, and not in the way of whoever waits for the next pass.
 	quiet time.Time
-	// look is when the switch is to be looked at; zero: it told nothing.
+	// look is when the ports are to be looked at; zero: nothing was told of them.
 	look time.Time
 }
 
-// wait returns when there is reason for a pass, at the latest after pause.
-func (a *agenda) wait(ctx context.Context, o *Overlay, changed <-chan struct{}, pause time.Duration) reason {
+// wait returns when there is reason for a pass, at the latest after pause. judge says what
+// the switch's words are a reason for.
+func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) reason, changed <-chan struct{}, pause time.Duration) reason {
 	slow := time.After(pause)
 	var calmed, look <-chan time.Time // nil: nothing is waited for
 	if !a.look.IsZero() {
@@ -32,16 +35,25 @@ func (a *agenda) wait(ctx context.Context, o *Overlay, changed <-chan struct{}, 
 		case <-changed:
 			changed, calmed = nil, time.After(min(calm, pause))
 		case <-o.event:
-			if look == nil {
-				a.look = time.Now()
-				if a.look.Before(a.quiet) {
-					a.look = a.quiet
+			switch judge(o.heard.take()) {
+			case ourChange: // an echo
+			case ports:
+				if look == nil {
+					a.look = time.Now()
+					if a.look.Before(a.quiet) {
+						a.look = a.quiet
+					}
+					look = time.After(time.Until(a.look))
 				}
-				look = time.After(time.Until(a.look))
+			default:
+				sleep(ctx, gather)
+				o.heard.take() // all is looked at
+				a.look = time.Time{}
+				return theirs
 			}
 		case <-look:
 			a.look = time.Time{}
-			return theirs
+			return ports
 		case <-slow:
 			a.look = time.Time{}
 			return everything

@@ -91,7 +91,8 @@ type Overlay struct {
 	log *slog.Logger
 
 	kick  chan struct{} // somebody waits for the next pass
-	event chan struct{} // the switch may have changed
+	event chan struct{} // the switch may have changed: heard says how
+	heard heard
 
 	mu       sync.Mutex
 	detached map[string]bool // endpoints that Detach took off, until Attach or the record goes
@@ -131,7 +132,7 @@ func New(cfg Config, src Source) (*Overlay, error) {
 // Run keeps the switch as it should be until ctx is done, and leaves it so.
 func (o *Overlay) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return o.cfg.Bridge.Watch(ctx, func() { poke(o.event) }) })
+	g.Go(func() error { return o.cfg.Bridge.Watch(ctx, o.hear) })
 	g.Go(func() error { return o.loop(ctx) })
 	if err := g.Wait(); !errors.Is(err, context.Canceled) {
 		return err
@@ -153,7 +154,8 @@ const (
 	retryMin  = 20 * time.Millisecond  // after a failure
 	retryMax  = 250 * time.Millisecond // and while it goes on
 	retrySlow = 5 * time.Second        // when it has gone on for long
-	echoes    = time.Second            // after our own changes the switch tells of those
+	echoes    = time.Second            // after our own changes of ports the switch tells of those
+	gather    = 10 * time.Millisecond  // for more words of the switch on what somebody does
 )
 
 // loop runs passes. A failed pass is repeated soon: whole within two seconds of the
@@ -171,7 +173,7 @@ func (o *Overlay) loop(ctx context.Context) error {
 		if err == nil {
 			failures = 0
 			next.quiet = r.touched.Add(echoes)
-			why = next.wait(ctx, o, changed, slowTimer)
+			why = next.wait(ctx, o, r.judge, changed, slowTimer)
 			continue
 		}
 		// The steps of a pass that fails may wake the loop themselves: a pause first.
@@ -179,7 +181,7 @@ func (o *Overlay) loop(ctx context.Context) error {
 		pause := retryPause(failures)
 		sleep(ctx, min(pause, retryMax))
 		if why = everything; pause > retryMax {
-			next.wait(ctx, o, changed, pause-retryMax)
+			next.wait(ctx, o, r.judge, changed, pause-retryMax)
 		}
 	}
 }
@@ -203,6 +205,7 @@ type reason int
 
 const (
 	ourChange  reason = iota // the snapshot, or an endpoint: the switch is as we left it
+	ports                    // the switch may have other ports
 	theirs                   // the switch may have changed
 	everything               // and all devices
 )

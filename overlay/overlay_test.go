@@ -510,13 +510,64 @@ func TestRestart(t *testing.T) {
 	<-watched
 }
 
+// TestEchoes: what the switch tells of a container's start is known to be our own doing;
+// what others do is not.
+func TestEchoes(t *testing.T) {
+	h := newHost(t)
+	h.container('a', "blue", "10.128.0.7", "10.128.0.1")
+	ctx, cancel := context.WithCancel(t.Context())
+	var told heard
+	watched := make(chan error, 1)
+	listen := &Overlay{event: make(chan struct{}, 1)}
+	go func() { watched <- h.bridge.Watch(ctx, listen.hear) }()
+	time.Sleep(500 * time.Millisecond) // the watches stand
+	listen.heard.take()
+	hears := func(want reason, what string) {
+		t.Helper()
+		flows, err := h.bridge.DumpFlows(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r reconciler
+		for _, f := range flows {
+			r.flows = append(r.flows, pipelineFlow(f))
+		}
+		ovstest.Eventually(t, 5*time.Second, func() error {
+			told.changes = append(told.changes, listen.heard.take()...)
+			if got := r.judge(told.changes); got != want {
+				return fmt.Errorf("%s: %d words of the switch are reason %d, want %d", what, len(told.changes), got, want)
+			}
+			return nil
+		})
+		told.changes = nil
+	}
+	b := h.container('b', "blue", "10.128.0.8", "10.128.0.1")
+	time.Sleep(200 * time.Millisecond) // all of it
+	hears(ports, "a container came")
+	del(t, h.world, b)
+	if err := h.Wait(t.Context(), h.Snapshot().Rev()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	hears(ports, "a container went")
+	h.stop()
+	ovstest.Run(t, "ovs-ofctl", "-O", "OpenFlow14", "mod-flows", "unix:"+h.bridge.RunDir+"/gvbr0.mgmt", "table=70,actions=goto_table:80")
+	flows, err := h.bridge.DumpFlows(t.Context())
+	if err != nil || len(flows) == 0 {
+		t.Fatal(flows, err)
+	}
+	cancel()
+	<-watched
+	h.start()
+}
+
 type syncCount struct {
 	mu sync.Mutex
 	n  int
 }
 
-func (c *syncCount) add()       { c.mu.Lock(); c.n++; c.mu.Unlock() }
-func (c *syncCount) value() int { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
+func (c *syncCount) add(ovs.Change) { c.mu.Lock(); c.n++; c.mu.Unlock() }
+func (c *syncCount) value() int     { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
 
 func TestTeardown(t *testing.T) {
 	h := newHost(t)

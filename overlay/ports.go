@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/link"
@@ -23,7 +24,7 @@ const (
 // switchPorts makes the bridge and the tunnel's and endpoints' ports. The first
 // error is the tunnel's.
 func (r *reconciler) switchPorts(ctx context.Context, snap *cluster.Snapshot, why reason, detached map[string]bool, problems map[string]error) (tunnel, err error) {
-	if why >= theirs {
+	if why >= ports {
 		if err := r.cfg.Bridge.Ensure(ctx); err != nil {
 			return nil, err
 		}
@@ -43,7 +44,7 @@ func (r *reconciler) switchPorts(ctx context.Context, snap *cluster.Snapshot, wh
 			return tunnel, err
 		}
 	}
-	if r.cfg.Opened != nil && (len(add) > 0 || why >= theirs) {
+	if r.cfg.Opened != nil && (len(add) > 0 || why >= ports) {
 		r.cfg.Opened()
 	}
 	return tunnel, err
@@ -65,7 +66,7 @@ func (r *reconciler) ensureTunnel(ctx context.Context) error {
 
 // setPorts changes ports and reads what became of them.
 func (r *reconciler) setPorts(ctx context.Context, add []ovs.PortSpec, del []string) error {
-	defer r.touch()
+	defer func() { r.touched = time.Now() }()
 	if err := r.cfg.Bridge.SetPorts(ctx, add, del); err != nil {
 		return err
 	}

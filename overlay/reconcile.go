@@ -31,8 +31,9 @@ type reconciler struct {
 	// endpoints, of which no flow speaks.
 	plans    plans
 	compiler pipeline.Compiler
+	flows    []pipeline.Flow // that are in place
 
-	touched time.Time // when we changed it last
+	touched time.Time // when we changed ports last: the switch will tell us so
 
 	vteps      map[uint32]netip.Addr
 	gateway    gateway.Config // as it was set last
@@ -133,6 +134,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	if err := r.applyBeside(ctx, in, changes); err != nil {
 		return err
 	}
+	r.flows = want
 	res.input, res.attached = in, map[string]bool{}
 	for _, p := range in.Ports {
 		res.attached[p.Endpoint] = true
@@ -165,7 +167,6 @@ func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
 		return nil
 	}
 	lines := c.Lines()
-	defer r.touch()
 	if err := r.cfg.Bridge.ApplyBundle(ctx, lines); err != nil {
 		return err
 	}
@@ -179,9 +180,6 @@ func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
 	}
 	return nil
 }
-
-// touch notes that we changed the switch, just now: it will tell us so.
-func (r *reconciler) touch() { r.touched = time.Now() }
 
 func (r *reconciler) setVTEPs(ctx context.Context, vteps map[uint32]netip.Addr, why reason) error {
 	if why < everything && r.vteps != nil && maps.Equal(vteps, r.vteps) {

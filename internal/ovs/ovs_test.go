@@ -310,7 +310,7 @@ func TestWatch(t *testing.T) {
 	var wakes atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- b.Watch(ctx, func() { wakes.Add(1) }) }()
+	go func() { done <- b.Watch(ctx, func(ovs.Change) { wakes.Add(1) }) }()
 	defer func() {
 		cancel()
 		<-done

@@ -4,11 +4,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,18 +18,41 @@ import (
 // has a retry of its own; this only bounds how long a change stays unseen.
 const rewatch = 200 * time.Millisecond
 
-// Watch calls wake whenever the bridge's flows, or bridges, ports and OpenFlow
-// ports in the database, may have changed, by anybody, and whenever a connection
-// breaks or is made anew. wake must not block. Watch returns when ctx is done.
+// Change is what Watch tells of.
+type Change struct {
+	What What
+	// Flow, of FlowSet and FlowGone, has no priority and no counters: the monitor does not
+	// print them.
+	Flow Flow
+}
+
+// What says what has changed.
+type What int
+
+const (
+	// Anything may have: a connection broke or is made anew, a bridge came or went.
+	Anything What = iota
+	// Ports of bridges, or their OpenFlow numbers.
+	Ports
+	// FlowSet: a flow was added, or has other actions now.
+	FlowSet
+	// FlowGone: a flow was deleted.
+	FlowGone
+)
+
+// Watch tells whenever the bridge's flows, or bridges, ports and OpenFlow ports in the
+// database, may have changed, by anybody, and whenever a connection breaks or is made
+// anew. It calls tell from two goroutines, and tell must not block. Watch returns when
+// ctx is done.
 //
 // Nothing is polled: a flow monitor (ovs-ofctl monitor) and an OVSDB monitor (RFC
 // 7047, 4.1.5) report changes. Only while they cannot connect are they retried.
-func (b *Bridge) Watch(ctx context.Context, wake func()) error {
+func (b *Bridge) Watch(ctx context.Context, tell func(Change)) error {
 	var wg sync.WaitGroup
-	for _, watch := range []func(context.Context, func()) error{b.watchFlows, b.watchDB} {
+	for _, watch := range []func(context.Context, func(Change)) error{b.watchFlows, b.watchDB} {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				_ = watch(ctx, wake) // who is woken meets the same error and reports it
+				_ = watch(ctx, tell) // who is told meets the same error and reports it
 				sleep(ctx, rewatch)
 			}
 		})
@@ -46,20 +69,57 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // watchFlows returns when the switch hangs up.
-func (b *Bridge) watchFlows(ctx context.Context, wake func()) error {
+func (b *Bridge) watchFlows(ctx context.Context, tell func(Change)) error {
 	// Trying the socket is cheaper than a process that finds it missing.
 	probe, err := dialUnix(ctx, b.mgmt())
 	if err != nil {
 		return err
 	}
 	_ = probe.Close()
-	return b.child(ctx, wake, "ovs-ofctl", "-O", "OpenFlow14", "--no-names", "monitor", "unix:"+b.mgmt(), "watch:!initial")
+	tellLine := func(line string) {
+		if c, some := parseMonitor(line); some {
+			tell(c)
+		}
+	}
+	defer tell(Change{})
+	return b.child(ctx, func() { tell(Change{}) }, tellLine, "ovs-ofctl", "-O", "OpenFlow14", "--no-names", "monitor", "unix:"+b.mgmt(), "watch:!initial")
 }
 
-// child runs a command and calls wake when it prints. It dies with the agent, even
-// with one that is killed: the parent-death signal is sent when the *thread* that
-// forked ends, hence the thread is kept.
-func (b *Bridge) child(ctx context.Context, wake func(), name string, args ...string) error {
+// parseMonitor reads a line of `ovs-ofctl monitor`, such as
+//
+//	event=DELETED reason=delete table=20 cookie=0x1 ip,nw_dst=10.1.0.2 actions=goto_table:30
+//
+// where a flow that drops has no actions. some is false for the heads of messages.
+func parseMonitor(line string) (c Change, some bool) {
+	event, flow, _ := strings.Cut(strings.TrimSpace(line), " ")
+	switch event {
+	case "OFPST_FLOW_MONITOR", "":
+		return c, false
+	case "event=ADDED", "event=MODIFIED":
+		c.What = FlowSet
+	case "event=DELETED":
+		c.What = FlowGone
+		if reason, rest, ok := strings.Cut(flow, " "); ok && strings.HasPrefix(reason, "reason=") {
+			flow = rest
+		}
+	default: // such as that it has lost events
+		return c, true
+	}
+	if !strings.Contains(flow, " actions=") {
+		flow += " actions=drop"
+	}
+	var err error
+	if c.Flow, err = parseFlow(flow); err != nil {
+		return Change{}, true
+	}
+	c.Flow.Priority = 0
+	return c, true
+}
+
+// child runs a command, says when it has begun, and tells of each line that it prints. It
+// dies with the agent, even with one that is killed: the parent-death signal is sent when
+// the *thread* that forked ends, hence the thread is kept.
+func (b *Bridge) child(ctx context.Context, begun func(), tell func(line string), name string, args ...string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	path, err := find(name)
@@ -77,20 +137,20 @@ func (b *Bridge) child(ctx context.Context, wake func(), name string, args ...st
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	wake() // what changed before the watch stood
-	defer wake()
+	begun() // what changed before the watch stood
 	lines := bufio.NewReaderSize(out, 64<<10)
 	for {
-		if _, err := lines.ReadSlice('\n'); err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+		line, err := lines.ReadString('\n')
+		if err != nil {
 			break
 		}
-		wake()
+		tell(line)
 	}
 	return cmd.Wait()
 }
 
 // watchDB returns when the database hangs up.
-func (b *Bridge) watchDB(ctx context.Context, wake func()) error {
+func (b *Bridge) watchDB(ctx context.Context, tell func(Change)) error {
 	c, err := b.dial(ctx)
 	if err != nil {
 		return err
@@ -108,12 +168,29 @@ func (b *Bridge) watchDB(ctx context.Context, wake func()) error {
 		return err
 	}
 	_ = c.c.SetDeadline(time.Time{})
-	wake()
-	defer wake()
+	tell(Change{})
+	defer tell(Change{})
 	for {
-		if _, err := c.receive(); err != nil {
+		m, err := c.receive()
+		if err != nil {
 			return err
 		}
-		wake()
+		tell(Change{What: parseUpdate(m.Params)})
 	}
+}
+
+// parseUpdate reads what an OVSDB monitor reports (RFC 7047, 4.1.6): that a bridge came
+// or went is more than a change of ports.
+func parseUpdate(params json.RawMessage) What {
+	type rows map[string]struct{ Old, New json.RawMessage }
+	update := struct{ Bridge, Interface rows }{}
+	if err := json.Unmarshal(params, &[]any{nil, &update}); err != nil {
+		return Anything
+	}
+	for _, bridge := range update.Bridge {
+		if bridge.Old == nil || bridge.New == nil {
+			return Anything
+		}
+	}
+	return Ports
 }

@@ -1,0 +1,76 @@
+package overlay
+
+import (
+	"sync"
+
+	"github.com/grapevine-net/grapevine/internal/ovs"
+)
+
+// heard is what the switch has told since it was last taken.
+type heard struct {
+	mu      sync.Mutex
+	changes []ovs.Change
+	much    bool // too much to be kept
+}
+
+// muchHeard bounds what is kept of the switch's words: a whole table of flows is looked at
+// sooner than it is told.
+const muchHeard = 10000
+
+// hear notes what the switch tells and wakes the loop.
+func (o *Overlay) hear(c ovs.Change) {
+	o.heard.mu.Lock()
+	if o.heard.much = o.heard.much || len(o.heard.changes) == muchHeard; o.heard.much {
+		o.heard.changes = nil
+	} else {
+		o.heard.changes = append(o.heard.changes, c)
+	}
+	o.heard.mu.Unlock()
+	poke(o.event)
+}
+
+// take returns what was heard and forgets it. If that was too much, anything may have
+// changed.
+func (h *heard) take() []ovs.Change {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	changes := h.changes
+	if h.much {
+		changes = []ovs.Change{{What: ovs.Anything}}
+	}
+	h.changes, h.much = nil, false
+	return changes
+}
+
+// judge says what the switch's words are a reason for. That it has flows that it should
+// have, and others no more, is the echo of our own changes, and no reason to read all of
+// them. Of flows that differ in nothing but their priority the monitor does not tell
+// which it means: that is found when everything is looked at.
+func (r *reconciler) judge(changes []ovs.Change) (why reason) {
+	type content struct {
+		table          uint8
+		cookie         uint64
+		match, actions string
+	}
+	should := make(map[content]bool, len(r.flows))
+	for _, f := range r.flows {
+		should[content{f.Table, f.Cookie, f.Match, f.Actions}] = true
+	}
+	for _, c := range changes {
+		switch c.What {
+		case ovs.FlowSet, ovs.FlowGone:
+			f := pipelineFlow(c.Flow)
+			if should[content{f.Table, f.Cookie, f.Match, f.Actions}] != (c.What == ovs.FlowSet) {
+				return theirs
+			}
+		case ovs.Ports:
+			why = ports
+		default:
+			return theirs
+		}
+	}
+	if why < theirs {
+		r.again = nil // what was set has stayed
+	}
+	return why
+}

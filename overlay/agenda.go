@@ -12,6 +12,8 @@ type agenda struct {
 	// quiet is until when what the switch tells of ports is taken for our own changes:
 	// they are looked at once, then, and not in the way of whoever waits for the next pass.
 	quiet time.Time
+	// told is when the switch's words are to be judged; zero: it said none.
+	told time.Time
 	// look is when the ports are to be looked at; zero: nothing was told of them.
 	look time.Time
 }
@@ -20,7 +22,10 @@ type agenda struct {
 // the switch's words are a reason for.
 func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) reason, changed <-chan struct{}, pause time.Duration) reason {
 	slow := time.After(pause)
-	var calmed, look <-chan time.Time // nil: nothing is waited for
+	var calmed, told, look <-chan time.Time // nil: nothing is waited for
+	if !a.told.IsZero() {
+		told = time.After(time.Until(a.told))
+	}
 	if !a.look.IsZero() {
 		look = time.After(time.Until(a.look))
 	}
@@ -35,6 +40,12 @@ func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) 
 		case <-changed:
 			changed, calmed = nil, time.After(min(calm, pause))
 		case <-o.event:
+			if told == nil {
+				a.told = time.Now().Add(gather)
+				told = time.After(gather)
+			}
+		case <-told:
+			a.told, told = time.Time{}, nil
 			switch judge(o.heard.take()) {
 			case ourChange: // an echo
 			case ports:
@@ -46,8 +57,6 @@ func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) 
 					look = time.After(time.Until(a.look))
 				}
 			default:
-				sleep(ctx, gather)
-				o.heard.take() // all is looked at
 				a.look = time.Time{}
 				return theirs
 			}

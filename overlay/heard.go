@@ -52,9 +52,15 @@ func (r *reconciler) judge(changes []ovs.Change) (why reason) {
 		cookie         uint64
 		match, actions string
 	}
-	should := make(map[content]bool, len(r.flows))
+	cookies := map[uint64]bool{} // a flow's is its object's: few are spoken of
+	for _, c := range changes {
+		cookies[c.Flow.Cookie] = true
+	}
+	should := map[content]bool{}
 	for _, f := range r.flows {
-		should[content{f.Table, f.Cookie, f.Match, f.Actions}] = true
+		if cookies[f.Cookie] {
+			should[content{f.Table, f.Cookie, f.Match, f.Actions}] = true
+		}
 	}
 	for _, c := range changes {
 		switch c.What {

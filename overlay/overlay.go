@@ -155,7 +155,7 @@ const (
 	retryMax  = 250 * time.Millisecond // and while it goes on
 	retrySlow = 5 * time.Second        // when it has gone on for long
 	echoes    = time.Second            // after our own changes of ports the switch tells of those
-	gather    = 10 * time.Millisecond  // for more words of the switch on what somebody does
+	gather    = 10 * time.Millisecond  // the switch speaks of a change line by line
 )
 
 // loop runs passes. A failed pass is repeated soon: whole within two seconds of the

@@ -43,3 +43,21 @@ func FuzzDatabase(f *testing.F) {
 		_, _, _ = readAnswer(bufio.NewReader(bytes.NewReader(b)))
 	})
 }
+
+// FuzzWatch: whatever the monitors of flows and of the database print, a word of theirs
+// that is not understood says that anything may have changed.
+func FuzzWatch(f *testing.F) {
+	f.Add(" event=DELETED reason=delete table=20 cookie=0x1 ip,nw_dst=10.1.0.2 actions=goto_table:30")
+	f.Add(" event=ADDED table=0 idle_timeout=100 cookie=0")
+	f.Add("OFPST_FLOW_MONITOR reply (OF1.4) (xid=0x2):")
+	f.Add(`["grapevine",{"Bridge":{"u":{"old":{"ports":["set",[]]},"new":{"ports":["uuid","x"]}}},"Interface":null}]`)
+	f.Fuzz(func(t *testing.T, line string) {
+		c, some := parseMonitor(line)
+		if c.What == Anything && c != (Change{}) || !some && c != (Change{}) || c.Flow.Priority != 0 {
+			t.Errorf("%q: %+v %v", line, c, some)
+		}
+		if what := parseUpdate(json.RawMessage(line)); what != Anything && what != Ports {
+			t.Errorf("%q: %v", line, what)
+		}
+	})
+}

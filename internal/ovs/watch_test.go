@@ -13,7 +13,7 @@ func TestParseMonitor(t *testing.T) {
 		" event=MODIFIED table=70 cookie=0x146 ip,nw_dst=10.128.0.0/22\n":                                           {FlowSet, drop},
 		" event=DELETED reason=delete table=20 cookie=0x114 ip,reg3=0x2,nw_src=10.128.0.1 actions=goto_table:30 \n": {FlowGone, flow},
 		" event=ADDED table=0 idle_timeout=100 cookie=0\n":                                                          {FlowSet, Flow{Actions: "drop", Attributes: "idle_timeout=100"}},
-		" event=ABBREV xid=0x1\n":                       {},
+		" event=ABBREV xid=0x1\n":                        {},
 		"ONFST_FLOW_MONITOR_PAUSED (OF1.4) (xid=0x0):\n": {},
 		" event=ADDED table=many cookie=0\n":             {},
 	} {
@@ -30,10 +30,10 @@ func TestParseMonitor(t *testing.T) {
 
 func TestParseUpdate(t *testing.T) {
 	for params, want := range map[string]What{
-		`["grapevine",{"Interface":{"u":{"new":{"name":"gv1"}}}}]`:                                   Ports,
-		`["grapevine",{"Bridge":{"u":{"old":{"ports":["set",[]]},"new":{"ports":["uuid","x"]}}}}]`:     Ports,
+		`["grapevine",{"Interface":{"u":{"new":{"name":"gv1"}}}}]`:                                      Ports,
+		`["grapevine",{"Bridge":{"u":{"old":{"ports":["set",[]]},"new":{"ports":["uuid","x"]}}}}]`:      Ports,
 		`["grapevine",{"Bridge":{"u":{"old":{"name":"gvbr0"}}},"Interface":{"v":{"old":{"name":""}}}}]`: Anything,
-		`["grapevine",{"Bridge":{"u":{"new":{"name":"gvbr0"}}}}]`:                                      Anything,
+		`["grapevine",{"Bridge":{"u":{"new":{"name":"gvbr0"}}}}]`:                                       Anything,
 		`{}`: Anything,
 	} {
 		if got := parseUpdate(json.RawMessage(params)); got != want {

@@ -32,12 +32,9 @@ type What int
 const (
 	// Anything may have: a connection broke or is made anew, a bridge came or went.
 	Anything What = iota
-	// Ports of bridges, or their OpenFlow numbers.
-	Ports
-	// FlowSet: a flow was added, or has other actions now.
-	FlowSet
-	// FlowGone: a flow was deleted.
-	FlowGone
+	Ports    // of bridges, or their OpenFlow numbers
+	FlowSet  // a flow was added, or has other actions now
+	FlowGone // a flow was deleted
 )
 
 // Watch tells whenever the bridge's flows, or bridges, ports and OpenFlow ports in the

@@ -29,12 +29,13 @@ type Change struct {
 // What says what has changed.
 type What int
 
+// What changes there are.
 const (
 	// Anything may have: a connection broke or is made anew, a bridge came or went.
 	Anything What = iota
-	Ports    // of bridges, or their OpenFlow numbers
-	FlowSet  // a flow was added, or has other actions now
-	FlowGone // a flow was deleted
+	Ports         // of bridges, or their OpenFlow numbers
+	FlowSet       // a flow was added, or has other actions now
+	FlowGone      // a flow was deleted
 )
 
 // Watch tells whenever the bridge's flows, or bridges, ports and OpenFlow ports in the

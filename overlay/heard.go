@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
 // heard is what the switch has told since it was last taken.
@@ -47,26 +48,21 @@ func (h *heard) take() []ovs.Change {
 // them. Of flows that differ in nothing but their priority the monitor does not tell
 // which it means: that is found when everything is looked at.
 func (r *reconciler) judge(changes []ovs.Change) (why reason) {
-	type content struct {
-		table          uint8
-		cookie         uint64
-		match, actions string
-	}
 	cookies := map[uint64]bool{} // a flow's is its object's: few are spoken of
 	for _, c := range changes {
 		cookies[c.Flow.Cookie] = true
 	}
-	should := map[content]bool{}
+	should := map[pipeline.Flow]bool{} // but for their priority
 	for _, f := range r.flows {
 		if cookies[f.Cookie] {
-			should[content{f.Table, f.Cookie, f.Match, f.Actions}] = true
+			f.Priority = 0
+			should[f] = true
 		}
 	}
 	for _, c := range changes {
 		switch c.What {
 		case ovs.FlowSet, ovs.FlowGone:
-			f := pipelineFlow(c.Flow)
-			if should[content{f.Table, f.Cookie, f.Match, f.Actions}] != (c.What == ovs.FlowSet) {
+			if should[pipelineFlow(c.Flow)] != (c.What == ovs.FlowSet) {
 				return theirs
 			}
 		case ovs.Ports:

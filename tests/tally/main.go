@@ -5,7 +5,8 @@
 // It prints what `go test` prints: a line for each package, and all that a failed
 // test said; where a test takes long, a line for each that passed as well. At the
 // end come what failed once more, a line each, the time of each tier beside its budget
-// and, as the last line, how many tests passed and failed. It fails if a test did, or a package that does not build.
+// and, as the last line, how many tests passed and failed. It fails if a test did, or a
+// package that does not build.
 package main
 
 import (

@@ -333,7 +333,7 @@ func (w *judges) direct(t *rapid.T, p Packet, frame []byte, got Verdict, mtu int
 	must(t, err)
 	var again Verdict
 	var againMTU int
-	var wire []byte
+	var wire, outer []byte
 	if !p.From.IsValid() {
 		must(t, w.objs.GvConfig.Put(uint32(0), w.directConfig))
 		again, againMTU, wire = w.program(t, p, frame)
@@ -352,23 +352,12 @@ func (w *judges) direct(t *rapid.T, p Packet, frame []byte, got Verdict, mtu int
 		if !p.From.Is4() {
 			return false
 		}
-		outer, told, plain := w.outer(t, p, frame)
-		if told != p { // somebody else sends it, who may
-			got, mtu, out = w.program(t, told, frame)
-			before, err = w.tables.tally()
-			must(t, err)
-			p, counted = told, less(before, w.last)
-		}
-		run := &ebpf.RunOptions{Data: outer, DataOut: make([]byte, len(outer)+256), Context: [48]uint32{}}
-		must(t, w.objs.GvConfig.Put(uint32(0), w.directConfig))
-		ret, err := w.objs.GvUnderlay.Run(run)
-		must(t, w.objs.GvConfig.Put(uint32(0), w.config))
-		must(t, err)
-		if again, againMTU, wire = w.verdict(t, p, ret, run.DataOut); !plain || mtu != 0 || got == (Verdict{}) {
+		outer = encapsulated(frame, p.From, vtep, p.VNID, byte(rapid.IntRange(0, 2).Draw(t, "outer ECN")))
+		if again, wire = w.underlay(t, p, outer); mtu != 0 || got == (Verdict{}) {
 			if again != (Verdict{}) || !bytes.Equal(outer, wire) {
 				t.Fatalf("%v:\n%x\nis %+v, MTU %d; with outer headers\n%x\nit is taken as %+v", p, frame, got, mtu, outer, again)
 			}
-		} else if again != got || againMTU != 0 || !bytes.Equal(wire, out) {
+		} else if again != got || !bytes.Equal(wire, out) {
 			t.Fatalf("%v:\n%x\nis delivered as %+v\n%x\nwith outer headers\n%x\nas %+v\n%x", p, frame, got, out, outer, again, wire)
 		}
 	}
@@ -383,7 +372,24 @@ func (w *judges) direct(t *rapid.T, p Packet, frame []byte, got Verdict, mtu int
 	if again := less(after, before); !reflect.DeepEqual(again, counted) {
 		t.Fatalf("%v is counted as %+v, and direct as %+v", p, counted, again)
 	}
+	if outer != nil {
+		w.odd(t, p, frame, outer)
+	}
 	return mtu == 0 && (got.VTEP.Is4() || p.From.IsValid())
+}
+
+// underlay asks the program at the NIC what it would do with a packet of another host's.
+func (w *judges) underlay(t *rapid.T, p Packet, outer []byte) (Verdict, []byte) {
+	run := &ebpf.RunOptions{Data: outer, DataOut: make([]byte, len(outer)+256), Context: [48]uint32{}}
+	must(t, w.objs.GvConfig.Put(uint32(0), w.directConfig))
+	ret, err := w.objs.GvUnderlay.Run(run)
+	must(t, w.objs.GvConfig.Put(uint32(0), w.config))
+	must(t, err)
+	v, mtu, wire := w.verdict(t, p, ret, run.DataOut)
+	if mtu != 0 {
+		t.Fatalf("%v:\n%x\nis answered at the NIC", p, outer)
+	}
+	return v, wire
 }
 
 // less is what a has more than b, of what is more.
@@ -458,12 +464,12 @@ func wrongOuter(wire, inner []byte, v Verdict) error {
 	return nil
 }
 
-// outer puts headers around a frame, plain ones or with something odd about them. They tell what
-// told is: the packet, or the same of another sender or VNID.
-func (w *judges) outer(t *rapid.T, p Packet, frame []byte) (out []byte, told Packet, plain bool) {
-	out = encapsulated(frame, p.From, vtep, p.VNID, byte(rapid.IntRange(0, 2).Draw(t, "ECN")))
+// odd does something to the outer headers of a packet that is delivered, one thing after the other:
+// the program at the NIC leaves it as it is then.
+func (w *judges) odd(t *rapid.T, p Packet, frame, plain []byte) {
+	var out []byte
 	bit := func(at int) func() { return func() { out[at] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit") } }
-	oddities := []struct {
+	for _, oddity := range []struct {
 		what string
 		do   func()
 	}{
@@ -482,32 +488,39 @@ func (w *judges) outer(t *rapid.T, p Packet, frame []byte) (out []byte, told Pac
 		{"reserved", bit(45)},
 		{"VNID", bit(48)},
 		{"reserved in the end", bit(49)},
-		{"IP checksum", nil},
+		{"IP checksum", bit(24)},
 		{"to somebody else's MAC address", func() { out[5] = 1 }},
 		{"to all", func() { copy(out, "\xff\xff\xff\xff\xff\xff") }},
 		{"tag", func() { out = slices.Concat(out[:12], []byte{0x81, 0, 0, 0}, out[12:]) }},
 		{"padded", func() { out = append(out, 0, 0, 0) }},
 		{"cut", func() { out = out[:rapid.IntRange(54, len(out)-1).Draw(t, "length")] }},
 		{"IPv6", func() { out[12], out[13] = 0x86, 0xdd }},
+	} {
+		out = bytes.Clone(plain)
+		oddity.do()
+		if out[12] == 8 && oddity.what != "IP checksum" {
+			sumOuter(out)
+		}
+		var want Verdict
+		if oddity.what == "sender" || oddity.what == "VNID" { // who may send it as well
+			told, mtu := p, 0
+			told.From, told.VNID = netip.AddrFrom4([4]byte(out[26:])), binary.BigEndian.Uint32(out[46:])>>8
+			if want, mtu, _ = w.program(t, told, frame); mtu != 0 {
+				want = Verdict{}
+			}
+		}
+		before, err := w.tables.tally()
+		must(t, err)
+		got, wire := w.underlay(t, p, out)
+		if got != want || want == (Verdict{}) && !bytes.Equal(out, wire) {
+			t.Fatalf("%v, %s:\n%x\nis taken as %+v, want %+v:\n%x", p, oddity.what, out, got, want, wire)
+		}
+		after, err := w.tables.tally()
+		must(t, err)
+		if counted := less(after, before); (len(counted) == 0) != (want == Verdict{}) {
+			t.Fatalf("%v, %s:\n%x\nis counted as %+v", p, oddity.what, out, counted)
+		}
 	}
-	if rapid.Bool().Draw(t, "plain outer headers") {
-		return out, p, true
-	}
-	odd := rapid.SampledFrom(oddities).Draw(t, "outer oddity")
-	if odd.do != nil {
-		odd.do()
-	}
-	if out[12] == 8 {
-		sumOuter(out)
-	}
-	if odd.what == "IP checksum" {
-		bit(24)()
-	}
-	if odd.what == "sender" || odd.what == "VNID" {
-		p.From, p.VNID = netip.AddrFrom4([4]byte(out[26:])), binary.BigEndian.Uint32(out[46:])>>8
-		return out, p, true
-	}
-	return out, p, false
 }
 
 // program asks the program what it would do. The MTU is not 0 if that is to answer.

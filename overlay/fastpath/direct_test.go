@@ -178,6 +178,97 @@ func TestDirectSegmentedUDP(t *testing.T) {
 	}
 }
 
+// What TCP leaves to the kernel to segment has the same segments on the wire and at the container.
+func TestDirectSegments(t *testing.T) {
+	const segment = mtu - 20 - 20 - 12 // of IP and TCP with timestamps
+	a, b := directHosts(t)
+	sockets := map[string]*linktest.Socket{}
+	b.Do(func() { sockets["eth0"] = linktest.OpenVNet(t, "eth0") })
+	b.container.Do(func() { sockets["gca"] = linktest.OpenVNet(t, "gca") })
+	before := b.byTunnel()
+	a.transfer(b, "10.128.1.7:99", 8<<20)
+	if n := b.byTunnel() - before; n != 0 {
+		t.Errorf("%d packets came by the VXLAN device", n)
+	}
+	for where, s := range sockets {
+		n := 0
+		for frame := s.Receive(time.Second); frame != nil; frame = s.Receive(time.Millisecond) {
+			if frame[1] == 0 { // virtio_net_hdr.gso_type
+				continue
+			}
+			n++
+			if size := binary.NativeEndian.Uint16(frame[4:]); size != segment {
+				t.Fatalf("at %s a packet is to become segments of %d bytes, want %d", where, size, segment)
+			}
+		}
+		if n == 0 {
+			t.Errorf("at %s no packet was to be segmented: the test shows nothing", where)
+		}
+	}
+}
+
+// What the NIC has found of checksums is of the outer packet: a wrong inner one is found out.
+func TestDirectChecksum(t *testing.T) {
+	a, b := directHosts(t)
+	const increment = 1 // BPF_CSUM_LEVEL_INC
+	nic, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "nic", Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
+		asm.Mov.Imm(asm.R2, increment), asm.FnCsumLevel.Call(), asm.Mov.Imm(asm.R0, -1), asm.Return(),
+	}})
+	must(t, err)
+	defer nic.Close()
+	b.Do(func() { must(t, link.AttachTCX("eth0", nic, "nic")) }) // before ours
+	in := b.listenUDP(95)
+	defer in.Close()
+	var out *linktest.Socket
+	a.container.Do(func() { out = linktest.Open(t, "gca") })
+	before := b.byTunnel()
+	for _, text := range []string{"wrong", "none"} {
+		frame := datagram(0, 95, []byte(text))
+		if text == "wrong" {
+			copy(frame[40:], []byte{0xba, 0xd0})
+		}
+		out.Send(frame)
+	}
+	must(t, in.SetReadDeadline(time.Now().Add(5*time.Second)))
+	buf := make([]byte, 100)
+	n, err := in.Read(buf)
+	must(t, err)
+	if string(buf[:n]) != "none" {
+		t.Errorf("a datagram with a wrong checksum arrives: %q", buf[:n])
+	}
+	if n := b.byTunnel() - before; n != 0 {
+		t.Errorf("%d packets came by the VXLAN device", n)
+	}
+}
+
+// segments is a frame of TCP from 10.128.0.7 to 10.128.1.7 of which the kernel is to make segments of a
+// size (bytes), with the struct virtio_net_hdr that says so.
+func segments(size, bytes int) []byte {
+	f := slices.Concat(pipeline.RouterMAC, macs["a"], []byte{8, 0, 0x45, 0, 0, 0, 0x12, 0x34, 0, 0, 64, 6, 0, 0},
+		addrs("10.128.0.7")[0].AsSlice(), addrs("10.128.1.7")[0].AsSlice(),
+		[]byte{0, 7, 0, 7, 0, 0, 0, 1, 0, 0, 0, 1, 5 << 4, 0x10, 1, 0, 0, 0, 0, 0}, mark, make([]byte, bytes-len(mark)))
+	binary.BigEndian.PutUint16(f[16:], uint16(len(f)-14))
+	binary.BigEndian.PutUint16(f[24:], uint16(sum(f[14:34])))
+	pseudo := binary.BigEndian.AppendUint16([]byte{0, 6}, uint16(len(f)-34))
+	binary.BigEndian.PutUint16(f[50:], ^uint16(sum(f[26:34], pseudo)))
+	h := []byte{unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, unix.VIRTIO_NET_HDR_GSO_TCPV4}
+	for _, field := range []int{54, size, 34, 16} { // header, segment, checksum from, at
+		h = binary.NativeEndian.AppendUint16(h, uint16(field))
+	}
+	return append(h, f...)
+}
+
+// datagram is a frame from 10.128.0.7 to a UDP port of 10.128.1.7, without a checksum of UDP.
+func datagram(tos byte, port uint16, payload []byte) []byte {
+	f := slices.Concat(pipeline.RouterMAC, macs["a"], []byte{8, 0, 0x45, tos, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0},
+		addrs("10.128.0.7")[0].AsSlice(), addrs("10.128.1.7")[0].AsSlice(), []byte{0, 7, 0, 0, 0, 0, 0, 0}, payload)
+	binary.BigEndian.PutUint16(f[16:], uint16(len(f)-14))
+	binary.BigEndian.PutUint16(f[24:], uint16(sum(f[14:34])))
+	binary.BigEndian.PutUint16(f[36:], port)
+	binary.BigEndian.PutUint16(f[38:], uint16(len(f)-34))
+	return f
+}
+
 // datagram sends one, and waits for the answer that nobody is there.
 func (h *host) datagram(to string) {
 	h.t.Helper()
@@ -200,8 +291,14 @@ func TestDirectTooBig(t *testing.T) {
 	const smaller = mtu - 100
 	a, b := directHosts(t)
 	b.Do(func() { must(t, link.SetMTU("gha", smaller)) })
+	a.transfer(b, "10.128.1.7:99", 1<<20) // in pieces that the kernel is to segment
 	a.container.Do(func() {
-		out, _ := exec.Command("ping", "-M", "do", "-c", "1", "-W", "1", "-s", strconv.Itoa(smaller-27), "10.128.1.7").CombinedOutput()
+		out, _ := exec.Command("ip", "route", "get", "10.128.1.7").CombinedOutput()
+		if want := fmt.Sprintf("mtu %d", smaller); !strings.Contains(string(out), want) {
+			t.Errorf("TCP was not told %q: %s", want, out)
+		}
+		must(t, exec.Command("ip", "route", "flush", "cache").Run())
+		out, _ = exec.Command("ping", "-M", "do", "-c", "1", "-W", "1", "-s", strconv.Itoa(smaller-27), "10.128.1.7").CombinedOutput()
 		if want := fmt.Sprintf("From 10.128.1.7 icmp_seq=1 Frag needed and DF set (mtu = %d)", smaller); !strings.Contains(string(out), want) {
 			t.Errorf("no %q in %s", want, out)
 		}
@@ -210,13 +307,25 @@ func TestDirectTooBig(t *testing.T) {
 	if n := a.ping("10.128.1.7", smaller-28); n != 5 {
 		t.Errorf("%d of 5 pings that just fit were answered", n)
 	}
-	a.transfer(b, "10.128.1.7:99", 1<<20) // in pieces that the kernel is to segment
-	a.container.Do(func() {
-		out, _ := exec.Command("ip", "route", "get", "10.128.1.7").CombinedOutput()
-		if want := fmt.Sprintf("mtu %d", smaller); !strings.Contains(string(out), want) {
-			t.Errorf("TCP was not told %q: %s", want, out)
+	var out, in *linktest.Socket
+	a.container.Do(func() { out = linktest.OpenVNet(t, "gca") })
+	b.container.Do(func() { in = linktest.OpenVNet(t, "gca") })
+	for _, size := range []int{smaller - 40 + 1, smaller - 40} { // of the segments to be
+		out.Send(segments(size, 3*size))
+	}
+	for frame := in.Receive(5 * time.Second); ; frame = in.Receive(5 * time.Second) {
+		if frame == nil {
+			t.Fatal("segments that just fit do not arrive")
 		}
-	})
+		if !bytes.Contains(frame, mark) {
+			continue
+		}
+		if size := int(binary.NativeEndian.Uint16(frame[4:])); size != smaller-40 {
+			t.Errorf("what is to become segments of %d bytes arrives", size)
+			continue
+		}
+		break
+	}
 	b.Do(func() { must(t, link.SetMTU("gha", mtu)) })
 
 	// A route with a smaller MTU: the hosts' IP stack makes fragments, as ever.
@@ -272,16 +381,8 @@ func TestDirectIsWhatTheDeviceSends(t *testing.T) {
 	var out *linktest.Socket
 	b.Do(func() { wire = linktest.Open(t, "eth0") })
 	a.container.Do(func() { out = linktest.Open(t, "gca") })
-	inner := func(tos byte, payload int) []byte {
-		f := slices.Concat(pipeline.RouterMAC, macs["a"], []byte{8, 0, 0x45, tos, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0},
-			addrs("10.128.0.7")[0].AsSlice(), addrs("10.128.1.7")[0].AsSlice(), []byte{0, 7, 0, 97, 0, 0, 0, 0}, mark, make([]byte, payload))
-		binary.BigEndian.PutUint16(f[16:], uint16(len(f)-14))
-		binary.BigEndian.PutUint16(f[24:], uint16(sum(f[14:34])))
-		binary.BigEndian.PutUint16(f[38:], uint16(len(f)-34))
-		return f
-	}
 	for tos := range byte(8) {
-		frame := inner(tos, int(tos)*100)
+		frame := datagram(tos, 97, slices.Concat(mark, make([]byte, int(tos)*100)))
 		var seen [2][]byte
 		for i, direct := range []bool{false, true} {
 			a.direct(direct)

@@ -139,7 +139,8 @@ func simulate(t *testing.T, n, loss int) result {
 	s.forget()
 	time.Sleep(30 * time.Second) // everyone has stocked up
 	say("at rest")
-	res.rest = w.traffic(func() { time.Sleep(30 * time.Second) })
+	// Each host exchanges the membership with another one each 15 s to 90 s, many of them together.
+	res.rest = w.traffic(func() { time.Sleep(3 * time.Minute) })
 
 	say("one event at a time")
 	for range *nets {

@@ -157,6 +157,16 @@ func Open(t testing.TB, ifname string) *Socket {
 	return s
 }
 
+// OpenVNet is Open, and each frame has a struct virtio_net_hdr (10 bytes) in front.
+func OpenVNet(t testing.TB, ifname string) *Socket {
+	t.Helper()
+	s := Open(t, ifname)
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		t.Fatalf("ask for virtio_net_hdr: %v", err)
+	}
+	return s
+}
+
 // Close closes the socket. Twice is once.
 func (s *Socket) Close() {
 	if s.fd >= 0 {

@@ -39,7 +39,12 @@ func sctpSocket(addr string, use func(fd int, sa unix.Sockaddr) error) (*os.File
 		return nil, fmt.Errorf("make an SCTP socket: %w", err)
 	}
 	limit := unix.NsecToTimeval(sctpPatience.Nanoseconds())
-	if err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err == nil {
+	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit)
+	if err == nil && family == unix.AF_INET6 && !at.Addr().IsUnspecified() {
+		// Or the other side is told that IPv4 will do as well, and names addresses of it, which no NAT translates.
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	if err == nil {
 		err = use(fd, sa)
 	}
 	if err != nil {

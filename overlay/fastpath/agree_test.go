@@ -132,7 +132,7 @@ func newJudges(t *testing.T) *judges {
 	w.config = configValue{On: 1, Tunnel: 1, TunnelMTU: w.device["a"], LeastPort: 32768, EndPort: 60999, VTEP: vtep.As4()}
 	binary.BigEndian.PutUint16(w.config.Port[:], vxlanPort)
 	w.directConfig = w.config
-	w.directConfig.Underlay = 1 // lo
+	w.directConfig.Underlay = testNIC
 	must(t, w.objs.GvConfig.Put(uint32(0), w.config))
 
 	_, w.bridge = ovstest.Start(t)
@@ -437,6 +437,9 @@ func sumOuter(frame []byte) {
 
 const vxlanPort = 4789
 
+// testNIC is the device by which BPF_PROG_TEST_RUN has packets arrive: lo.
+const testNIC = 1
+
 var vtep = netip.MustParseAddr("192.0.2.1")
 
 // wrongOuter says what is wrong with the outer headers of a packet whose inner frame is known.
@@ -467,6 +470,11 @@ func wrongOuter(wire, inner []byte, v Verdict) error {
 // odd does something to the outer headers of a packet that is delivered, one thing after the other:
 // the program at the NIC leaves it as it is then.
 func (w *judges) odd(t *rapid.T, p Packet, frame, plain []byte) {
+	w.directConfig.Underlay = w.device["a"]
+	if got, wire := w.underlay(t, p, plain); got != (Verdict{}) || !bytes.Equal(plain, wire) {
+		t.Fatalf("%v:\n%x\nis taken at another NIC than the underlay's as %+v:\n%x", p, plain, got, wire)
+	}
+	w.directConfig.Underlay = testNIC
 	var out []byte
 	bit := func(at int) func() { return func() { out[at] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit") } }
 	for _, oddity := range []struct {

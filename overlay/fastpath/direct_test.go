@@ -109,6 +109,38 @@ func TestDirect(t *testing.T) {
 	}
 }
 
+// Packets in IPv6 go so as well.
+func TestDirectIPv6(t *testing.T) {
+	a, b := directHosts(t)
+	own := map[*host]string{a: "fd00:1::1:7", b: "fd00:1::2:7"}
+	for h, other := range map[*host]*host{a: b, b: a} {
+		h.in.Ports[0].Addrs = append(h.in.Ports[0].Addrs, addrs(own[h])...)
+		h.in.Subnets = append(h.in.Subnets, pipeline.Subnet{Prefix: prefixes("fd00:1::/64")[0], VNID: 5})
+		there := netip.PrefixFrom(addrs(own[other])[0], 112).Masked()
+		h.in.Routes = append(h.in.Routes, pipeline.Route{Prefix: there, VNID: 5, VTEP: h.in.VTEPs[0].Addr})
+		h.apply()
+		h.container.Do(func() {
+			for _, args := range []string{
+				"-6 addr add " + own[h] + "/64 dev gca nodad",
+				"-6 neigh add " + own[other] + " lladdr " + pipeline.RouterMAC.String() + " dev gca nud permanent", // nobody answers here
+			} {
+				must(t, exec.Command("ip", strings.Fields(args)...).Run())
+			}
+		})
+	}
+	before := a.byTunnel()
+	for _, size := range []int{56, mtu - 48} {
+		if n := a.ping(own[b], size); n != 5 {
+			t.Errorf("%d of 5 pings with %d bytes were answered", n, size)
+		}
+	}
+	a.transfer(b, net.JoinHostPort(own[b], "99"), 1<<20)
+	b.transfer(a, net.JoinHostPort(own[a], "99"), 1<<20)
+	if n := a.byTunnel() - before; n != 0 {
+		t.Errorf("%d packets went by the VXLAN device", n)
+	}
+}
+
 func tally(h *host) pipeline.Tally {
 	c, err := h.path.Tally()
 	must(h.t, err)

@@ -74,11 +74,11 @@ func (d *Driver) inDocker(ctx context.Context, id string) (bool, error) {
 	if !ours {
 		return false, nil
 	}
-	list, err := d.docker.Endpoints(ctx, e.Network)
+	list, err := d.docker.Attached(ctx, e.Network)
 	if errors.Is(err, docker.ErrNotFound) {
 		return false, nil
 	}
-	return slices.Contains(list, id), err
+	return slices.ContainsFunc(list, func(c docker.Container) bool { return c.Networks[0].EndpointID == id }), err
 }
 
 // learn gives a local network the name that Docker has for it, if it can be now.

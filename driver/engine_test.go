@@ -101,7 +101,8 @@ func (e *engine) api(w http.ResponseWriter, r *http.Request) {
 		n := e.networks[strings.TrimPrefix(path, "/networks/")]
 		n.Containers = map[string]dockernet.EndpointResource{}
 		for _, id := range e.starting {
-			n.Containers["c"+id] = dockernet.EndpointResource{EndpointID: id}
+			name := strings.TrimLeft(id, "0 ") // see run
+			n.Containers["c"+name] = dockernet.EndpointResource{Name: name, EndpointID: id}
 		}
 		answer(200, n)
 	case r.Method == http.MethodDelete:

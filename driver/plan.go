@@ -111,6 +111,26 @@ func (v view) stillMissing(before map[string]time.Time) map[string]time.Time {
 	return missing
 }
 
+// attach adds to the containers the endpoints that were missing, each of one container of a list.
+func (v *view) attach(list []docker.Container) {
+	for _, c := range list {
+		id := c.Networks[0].EndpointID
+		if _, missing := v.missing[id]; !missing {
+			continue
+		}
+		delete(v.missing, id)
+		i := slices.IndexFunc(v.containers, func(listed docker.Container) bool { return listed.ID == c.ID })
+		if i < 0 {
+			v.containers = append(v.containers, c)
+			continue
+		}
+		at := &v.containers[i].Networks
+		*at = append(slices.DeleteFunc(*at, func(a docker.Attachment) bool {
+			return a.EndpointID == "" && (a.NetworkID == c.Networks[0].NetworkID || a.Network == c.Networks[0].Network)
+		}), c.Networks[0])
+	}
+}
+
 // usedNetworks returns the IDs of the local networks that containers, running or
 // not, are configured on. A container that never ran has only the network's name.
 func (v view) usedNetworks() map[string]bool {

@@ -2,12 +2,15 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/internal/docker"
 )
 
 // The watcher's pace.
@@ -28,6 +31,8 @@ const (
 	// seen then: pauses double, up to maxOpen, from what Docker told last.
 	comingLook = 50 * time.Millisecond
 	comingFor  = 5 * time.Second
+	// unlistedAfter is how long something is not in Docker's lists before its networks are asked.
+	unlistedAfter = 2 * time.Second
 	// idleLook is the longest time without a look.
 	idleLook = 30 * time.Second
 )
@@ -168,10 +173,13 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 		return v, err
 	}
 	d.seeSelf(&v)
-	v.inspected = d.inspector.ask(v.containers, v.endpoints)
 	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
 	d.missing = v.stillMissing(d.missing)
-	v.missing = d.missing
+	v.missing = maps.Clone(d.missing)
+	if err := d.seeUnlisted(ctx, &v); err != nil {
+		return v, err
+	}
+	v.inspected = d.inspector.ask(v.containers, v.endpoints)
 	if v.driver, err = d.driverName(ctx); err != nil {
 		return v, err
 	}
@@ -179,6 +187,25 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	defer d.mu.Unlock()
 	d.strange = v.strange(d.strange)
 	return v, nil
+}
+
+// seeUnlisted finds endpoints that Docker has and its list of containers does not tell: if Docker
+// cannot write a container's state, to a full disk, it lists what was until it can.
+func (d *Driver) seeUnlisted(ctx context.Context, v *view) error {
+	asked := map[string]bool{}
+	for id, e := range v.endpoints {
+		since, missing := v.missing[id]
+		if !missing || v.now.Sub(since) < unlistedAfter || asked[e.Network] {
+			continue
+		}
+		asked[e.Network] = true
+		list, err := d.docker.Attached(ctx, e.Network)
+		if err != nil && !errors.Is(err, docker.ErrNotFound) {
+			return err
+		}
+		v.attach(list)
+	}
+	return nil
 }
 
 // seeSelf fills in what this agent has.

@@ -263,6 +263,33 @@ func TestReplacedEndpoint(t *testing.T) {
 		fmt.Sprintf("endpoint %.12s on blue [10.128.0.3] 02:42:0a:80:00:03 web", again), "use blue/"+string(self))
 }
 
+// A container runs whose state Docker could not write to a full disk: Docker lists it as it was, and
+// only its network tells.
+func TestUnlistedContainer(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.look()
+	ep := e.run(id, "web")
+	e.container(id, "web", "") // as created
+	e.starting = []string{ep}
+	e.look()
+	e.rig.now = e.rig.now.Add(unlistedAfter)
+	e.look()
+	named := fmt.Sprintf("endpoint %.12s on blue [10.128.0.2] 02:42:0a:80:00:02 web", ep)
+	network := []string{"network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1"}
+	e.want(append(network, named, "use blue/"+string(self))...)
+	e.rig.now = e.rig.now.Add(time.Hour)
+	e.look()
+	e.want(append(network, named, "use blue/"+string(self))...)
+	e.starting = nil // and now it has ended
+	e.look()
+	e.rig.now = e.rig.now.Add(time.Hour)
+	e.look()
+	e.rm("web")
+	e.look()
+	e.want(network...)
+}
+
 func TestFailedAttachLeavesNothing(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("blue")

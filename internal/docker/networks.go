@@ -52,17 +52,18 @@ func fromDocker(n network.Summary) Network {
 	return out
 }
 
-// Endpoints lists the IDs of a network's endpoints, also of containers that are only just
-// starting, which Docker's list of containers does not tell yet.
-func (c *Client) Endpoints(ctx context.Context, id string) (endpoints []string, err error) {
+// Attached lists a network's containers, each with its endpoint there alone: also those that
+// are only just starting, or whose state Docker could not write to its disk, of which the list
+// of containers does not tell that.
+func (c *Client) Attached(ctx context.Context, id string) (list []Container, err error) {
 	err = c.do(ctx, "inspect network "+id, func(ctx context.Context, cli *client.Client) error {
 		n, err := cli.NetworkInspect(ctx, id, network.InspectOptions{})
-		for _, e := range n.Containers {
-			endpoints = append(endpoints, e.EndpointID)
+		for container, e := range n.Containers {
+			list = append(list, Container{ID: container, Name: e.Name, Networks: []Attachment{{Network: n.Name, NetworkID: n.ID, EndpointID: e.EndpointID}}})
 		}
 		return err
 	})
-	return endpoints, err
+	return list, err
 }
 
 // CreateNetwork creates n (its ID is ignored) and returns the new ID. A network

@@ -360,6 +360,18 @@ func TestDirectTooBig(t *testing.T) {
 	}
 	b.Do(func() { must(t, link.SetMTU("gha", mtu)) })
 
+	// With the headers of VXLAN it would be longer than an IP packet can say.
+	out.Send(segments(mtu-40, 0xffff-40))
+	for {
+		frame := in.Receive(5 * time.Second)
+		if frame == nil {
+			t.Fatal("a packet of 64 KiB to be segmented does not arrive")
+		}
+		if bytes.Contains(frame, mark) {
+			break
+		}
+	}
+
 	// A route with a smaller MTU: the hosts' IP stack makes fragments, as ever.
 	a.Do(func() {
 		must(t, exec.Command("ip", "route", "replace", "10.9.0.2/32", "dev", "eth0", "mtu", "lock", strconv.Itoa(mtu)).Run())

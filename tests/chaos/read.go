@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -60,6 +61,7 @@ echo '# links'; ip -o link show | sed -n 's/^[0-9]*: \(gv[^:@]*\).*/\1/p'
 echo '# rules'; for t in iptables-save ip6tables-save; do $t | grep -v '^[:#*C]' | grep -i -e gv -e grapevine || true; done
 echo '# tables'; nft list tables 2>/dev/null | grep -i grapevine || true
 echo '# ports'; ovs-vsctl --db=unix:/run/grapevine/ovs/db.sock --timeout=5 list-ports gvbr0
+echo '# numbers'; ovs-vsctl --db=unix:/run/grapevine/ovs/db.sock --timeout=5 -f table -d bare --no-headings --columns=ofport,name list Interface
 echo '# networks'; docker network ls --filter driver=grapevine --format '{{.Name}}'
 echo '# descriptors'; ls /proc/$(pgrep -x grapevine | head -1)/fd | wc -l
 echo '# processes'; pgrep -c 'grapevine|ovs'
@@ -96,11 +98,34 @@ func belongings(ctx context.Context, h *lab.Host) (verdict.Belongings, error) {
 	if err := errors.Join(all.Decode(&status), all.Decode(&flows)); err != nil {
 		return b, err
 	}
+	ports := map[string]string{}
+	for _, line := range b.Lines["numbers"] {
+		if w := strings.Fields(line); len(w) == 2 {
+			ports[w[0]] = w[1]
+		}
+	}
+	delete(b.Lines, "numbers")
 	for _, f := range flows {
-		b.Lines["flows"] = append(b.Lines["flows"], fmt.Sprint(f.Table, " ", f.Priority, " ", f.Match, " ", f.Actions))
+		b.Lines["flows"] = append(b.Lines["flows"], withPorts(fmt.Sprint(f.Table, " ", f.Priority, " ", f.Match, " ", f.Actions), ports))
 	}
 	b.Amounts["goroutines"] = status.Process.Goroutines
 	b.Amounts["heap MB"] = int(status.Process.Heap >> 20)
 	b.Amounts["leases"] = status.Leases
 	return b, nil
+}
+
+// portNumber matches where a flow has the OpenFlow number of a port.
+var portNumber = regexp.MustCompile(`(\bin_port=|\boutput:|\breg2=|\bset_field:)(0x[0-9a-f]+|\d+)(->reg2)?`)
+
+// withPorts is a flow with ports' names in place of their numbers, which another start of the
+// switch may give to others.
+func withPorts(flow string, names map[string]string) string {
+	return portNumber.ReplaceAllStringFunc(flow, func(found string) string {
+		m := portNumber.FindStringSubmatch(found)
+		n, err := strconv.ParseUint(m[2], 0, 32)
+		if name, known := names[fmt.Sprint(n)]; known && err == nil && (m[1] != "set_field:" || m[3] != "") {
+			return m[1] + name + m[3]
+		}
+		return found
+	})
 }

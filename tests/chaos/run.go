@@ -290,6 +290,7 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 	over := time.Now()
 	if err := r.settle(ctx, r.within, r.disagreements); err != nil {
 		r.violated(fmt.Sprint("round ", n), "the hosts do not agree: "+err.Error())
+		r.quoteLogs(ctx, err.Error())
 	}
 	if err := r.reach(ctx, max(time.Second, r.within-time.Since(over))); err != nil {
 		r.violated(fmt.Sprint("round ", n), err.Error())
@@ -297,6 +298,21 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 	r.judge(n)
 	r.say("         agreed and reachable %.1f s after the last fault", time.Since(over).Seconds())
 }
+
+// quoteLogs prints the ends of the logs of hosts that a text names, and their containers.
+func (r *run) quoteLogs(ctx context.Context, text string) {
+	for _, h := range r.lab.Hosts {
+		if !strings.Contains(text, h.Name+":") {
+			continue
+		}
+		fmt.Fprintf(r.out, "%s's agent:\n%s\n%s's dockerd:\n%s\n", h.Name, h.Log("agent", logLines), h.Name, h.Log("dockerd", logLines))
+		list, err := h.Docker(ctx, "ps", "-a", "--format", "{{.Names}}: {{.Status}}, {{.Networks}}")
+		fmt.Fprintf(r.out, "%s's containers:\n%s%v\n", h.Name, list, err)
+	}
+}
+
+// logLines is how much of a log is quoted.
+const logLines = 15
 
 func (s strike) String() string {
 	text := s.fault

@@ -33,6 +33,10 @@ var powerCommands = map[string]command{
 			return h.StartDocker(ctx)
 		},
 	}),
+	"disk": service("disk", map[string]action{
+		"full": func(h *lab.Host, _ context.Context) error { return h.FillDisk() },
+		"free": func(h *lab.Host, _ context.Context) error { return h.FreeDisk() },
+	}),
 	"host-ovs":     service("host-ovs", map[string]action{"start": (*lab.Host).StartOVS, "stop": (*lab.Host).StopOVS}),
 	"ovs-vswitchd": service("ovs-vswitchd", map[string]action{"kill": killOVS("ovs-vswitchd")}),
 	"ovsdb-server": service("ovsdb-server", map[string]action{"kill": killOVS("ovsdb-server")}),

@@ -73,19 +73,30 @@ func (b *bench) throughput(ctx context.Context, p path) (float64, error) {
 	return r.Received.Rate / 1e9, err
 }
 
-// rtt matches the last line of ping(8): "rtt min/avg/max/mdev = 0.1/0.2/0.3/0.4 ms".
-var rtt = regexp.MustCompile(`= [\d.]+/([\d.]+)/`)
+// rtt matches the time of one reply: "64 bytes from 10.1.2.3: icmp_seq=1 ttl=64 time=0.042 ms".
+var rtt = regexp.MustCompile(` time=([\d.]+) ms`)
 
+// roundTrip is the mean time of pings, in ms. ping's own mean is rounded down to a microsecond, a
+// tenth of some paths' times. The replies are kept in a file: who reads them meanwhile takes time.
 func roundTrip(ctx context.Context, p path, pings int) (float64, error) {
-	text, err := p.client(ctx, "ping", "-A", "-q", "-c", strconv.Itoa(pings), "-w", "20", p.addr.String())
+	script := fmt.Sprintf("ping -A -c %d -w 20 %s > /tmp/replies; cat /tmp/replies", pings, p.addr)
+	text, err := p.client(ctx, "sh", "-c", script)
 	if err != nil {
 		return 0, err
 	}
-	m := rtt.FindStringSubmatch(text)
-	if m == nil {
+	replies := rtt.FindAllStringSubmatch(text, -1)
+	if len(replies) == 0 {
 		return 0, fmt.Errorf("ping says no round-trip time: %q", text)
 	}
-	return strconv.ParseFloat(m[1], 64)
+	sum := 0.0
+	for _, m := range replies {
+		ms, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += ms
+	}
+	return sum / float64(len(replies)), nil
 }
 
 // dockerRun times `docker run -d`, the networks in turns.

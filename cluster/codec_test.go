@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -230,6 +231,32 @@ func bigLabels() map[string]string {
 		m[strconv.Itoa(i)] = strings.Repeat("x", maxText)
 	}
 	return m
+}
+
+// Labels that do not fit are left out, and the rest makes a record.
+func TestFitLabels(t *testing.T) {
+	many := map[string]string{"long": strings.Repeat("x", maxText+1), "junk": "\xff", "a": "1", "b": ""}
+	kept, left := FitLabels(many)
+	if !reflect.DeepEqual(kept, map[string]string{"a": "1", "b": ""}) || !slices.Equal(left, []string{"junk", "long"}) {
+		t.Errorf("kept are %v, left %v", kept, left)
+	}
+	if kept, left := FitLabels(nil); kept != nil || left != nil {
+		t.Errorf("of none: %v, %v", kept, left)
+	}
+	numbers := map[string]string{}
+	for i := range 2 * maxEntries {
+		numbers[strconv.Itoa(i)] = "v"
+	}
+	for _, labels := range []map[string]string{bigLabels(), numbers} {
+		kept, left := FitLabels(labels)
+		if len(kept) == 0 || len(kept)+len(left) != len(labels) {
+			t.Errorf("of %d kept are %d, left %d", len(labels), len(kept), len(left))
+		}
+		raw := Encode([]Record{{Key: Network{Name: "x"}.Key(), Version: Version{Node: id(1), Counter: 1}, Body: Network{Name: "x", Labels: kept}}})
+		if _, err := Decode(raw); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // encodedRecord returns the only record of a message in its wire form.

@@ -3,8 +3,10 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 
@@ -143,6 +145,30 @@ func optional(field, s string) error {
 		}
 	}
 	return nil
+}
+
+// maxLabels is what the labels of a network may take together, bytes: the rest of a body is
+// for the others.
+const maxLabels = maxBody / 2
+
+// FitLabels returns those of a network's labels that a record has room for, taken in the order of
+// their names, and the names of the others.
+func FitLabels(labels map[string]string) (kept map[string]string, left []string) {
+	size := 0
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		one := map[string]string{k: labels[k]}
+		const heads = 6 // of two texts, in CBOR
+		if need := len(k) + len(labels[k]) + heads; texts("labels", one) == nil && len(kept) < maxEntries && size+need <= maxLabels {
+			size += need
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[k] = labels[k]
+		} else {
+			left = append(left, k)
+		}
+	}
+	return kept, left
 }
 
 // plain reports whether a text is of printable ASCII, as most are.

@@ -129,6 +129,10 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 	}
 	old := n.Name
 	begun := d.begunAs(n)
+	var left []string
+	if dn.Labels, left = cluster.FitLabels(dn.Labels); len(left) > 0 {
+		d.cfg.Log.Warn("labels are too long, or too many, for the other hosts: the network has them here alone", "network", dn.Name, "labels", left)
+	}
 	n.Name, n.Learnt, n.Labels = dn.Name, true, dn.Labels
 	if begun != dn.Name && begun != provisional+dn.ID {
 		n.Name = old
@@ -236,6 +240,7 @@ func (d *Driver) createInDocker(ctx context.Context, n docker.Network, alone boo
 		}
 	}
 	d.mu.Unlock()
+	var id string
 	var err error
 	if !c.off {
 		n.Options = maps.Clone(n.Options)
@@ -243,10 +248,11 @@ func (d *Driver) createInDocker(ctx context.Context, n docker.Network, alone boo
 			n.Options = map[string]string{}
 		}
 		n.Options[optReplica] = "true"
-		_, err = d.docker.CreateNetwork(ctx, n)
+		id, err = d.docker.CreateNetwork(ctx, n)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.unlisted, id) // if there is an ID, Docker has stored it
 	for _, p := range prefixes {
 		delete(d.ours.creating, p)
 	}

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -39,6 +40,7 @@ type engine struct {
 	locked     chan struct{}     // not nil: inspecting waits for its end
 	made       int
 	meanwhile  func() // called once, between the requests of a network's creation
+	full       bool   // the disk, which takes no network
 }
 
 func newEngine(t *testing.T) *engine {
@@ -177,6 +179,7 @@ func (e *engine) create(req dockernet.CreateRequest) (string, error) {
 	if six := req.EnableIPv6 != nil && *req.EnableIPv6; six && !slices.ContainsFunc(pools, isIPv6) {
 		pools = append(pools, dockernet.IPAMConfig{})
 	}
+	begun := map[string]string{} // gateways, by pool
 	for i, c := range pools {
 		six := isIPv6(c) || c.Subnet == "" && i > 0
 		pool, err := e.rig.ipam.RequestPool(ctx, &dockeripam.RequestPoolRequest{AddressSpace: ipam.AddressSpace, Pool: c.Subnet, SubPool: c.IPRange, V6: six})
@@ -189,6 +192,7 @@ func (e *engine) create(req dockernet.CreateRequest) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		begun[pool.PoolID], _, _ = strings.Cut(gw.Address, "/")
 		data := &network.IPAMData{AddressSpace: ipam.AddressSpace, Pool: pool.Pool, Gateway: gw.Address}
 		if six {
 			call.IPv6Data = append(call.IPv6Data, data)
@@ -205,6 +209,17 @@ func (e *engine) create(req dockernet.CreateRequest) (string, error) {
 			_, _ = e.rig.ipam.ReleasePool(ctx, &dockeripam.ReleasePoolRequest{PoolID: c.Pool})
 		}
 		return "", err
+	}
+	if e.full {
+		_, err := e.rig.DeleteNetwork(ctx, &network.DeleteNetworkRequest{NetworkID: id})
+		check(e.t, err)
+		for pool, gateway := range begun {
+			_, err := e.rig.ipam.ReleaseAddress(ctx, &dockeripam.ReleaseAddressRequest{PoolID: pool, Address: gateway})
+			check(e.t, err)
+			_, err = e.rig.ipam.ReleasePool(ctx, &dockeripam.ReleasePoolRequest{PoolID: pool})
+			check(e.t, err)
+		}
+		return "", errors.New("no space left on device")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

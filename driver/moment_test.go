@@ -55,6 +55,38 @@ func TestLabelsComeBack(t *testing.T) {
 	}
 }
 
+// Docker cannot store, on a full disk, a network that it has asked us to make, and removes it: what
+// the cluster has of it stays, whoever made it here, and there is nothing left of it otherwise.
+func TestNetworkDockerCannotStore(t *testing.T) {
+	e := newEngine(t)
+	e.red(false)
+	e.full = true
+	if _, err := e.rig.look(t.Context()); err == nil {
+		t.Error("nothing is said of a network that docker cannot store")
+	}
+	red := dockernet.CreateRequest{Name: "red", CreateOptions: dockernet.CreateOptions{
+		IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: "10.9.0.0/24"}}},
+	}}
+	for _, options := range []map[string]string{nil, {"name": "red"}} { // a user's
+		red.Options = options
+		if _, err := e.create(red); err == nil {
+			t.Error("a full disk takes a network")
+		}
+	}
+	if _, err := e.create(dockernet.CreateRequest{Name: "blue", CreateOptions: dockernet.CreateOptions{Options: map[string]string{"name": "blue"}}}); err == nil {
+		t.Error("a full disk takes a network")
+	}
+	e.full = false
+	e.look()
+	if rec := e.record("red"); rec.VNID != 7 || rec.Removed {
+		t.Errorf("the network is %+v", rec)
+	}
+	if _, there := e.named("red"); !there {
+		t.Error("the network is not made when there is room again")
+	}
+	e.want("network red vnid 7", "subnet 10.9.0.0/24 of red gateway 10.9.0.5")
+}
+
 // Made anew while others still use it, a network is what its user says now.
 func TestMadeAnew(t *testing.T) {
 	e := newEngine(t)

@@ -220,6 +220,7 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 	if err := d.local.setNetwork(n); err != nil {
 		return err
 	}
+	_, joined := cluster.Get[cluster.Network](d.replica.Snapshot(), name)
 	_, err := d.replica.Update(func(tx *replica.Tx) error {
 		if own != nil {
 			return own.still(tx)
@@ -229,6 +230,7 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 	if err != nil {
 		return errors.Join(fmt.Errorf("announce network %s: %w", name, err), d.local.dropNetwork(id))
 	}
+	d.unlisted[id] = joined
 	return nil
 }
 
@@ -276,11 +278,12 @@ func (l *local) withPrefix(p netip.Prefix) (localNetwork, bool) {
 }
 
 // DeleteNetwork implements NetworkDriver.DeleteNetwork. Docker forgets the
-// network whatever is returned. If the user asked for it, and not this agent, the
-// network is to go on all hosts, as soon as none has containers on it.
+// network whatever is returned. If the user asked for it, the network is to go on all hosts, as
+// soon as none has containers on it; not so if this agent did, or if Docker could not store what
+// was to be this host's part of a network that the cluster has.
 func (d *Driver) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequest) (*Empty, error) {
 	d.mu.Lock()
-	byUser := !d.ours.removing[r.NetworkID]
+	byUser := !d.ours.removing[r.NetworkID] && !d.unlisted[r.NetworkID]
 	d.mu.Unlock()
 	return &Empty{}, d.removeNetwork(ctx, r.NetworkID, byUser)
 }
@@ -294,6 +297,7 @@ func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) erro
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.unlisted, id)
 	n, ok := d.local.networks[id]
 	if !ok {
 		return errors.Join(errs...)

@@ -212,6 +212,9 @@ func (d *Driver) seeUnlisted(ctx context.Context, v *view) error {
 func (d *Driver) seeSelf(v *view) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for _, n := range v.networks {
+		delete(d.unlisted, n.ID)
+	}
 	v.local, v.endpoints = maps.Clone(d.local.networks), maps.Clone(d.local.endpoints)
 	v.snap = d.replica.Snapshot()
 }

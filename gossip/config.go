@@ -24,7 +24,9 @@ type State interface {
 	Missing(digest []byte, max int) iter.Seq[[]byte]
 	// MergeAll takes messages in that have come together, and returns of each the part
 	// that was new (empty: none), which is passed on, and what was wrong with it (nil:
-	// nothing). A message may have both a part and an error. It may keep msgs.
+	// nothing). A message may have both a part and an error. It may keep msgs. An error with
+	// a method Local() bool that returns true is this host's own, as of a full disk: nothing
+	// is wrong with the message, which comes again.
 	MergeAll(msgs [][]byte) (fresh [][]byte, errs []error)
 	// Agreed is told that a peer's digest is equal to the State's: it knows nothing
 	// that the State does not.

@@ -24,6 +24,8 @@ type toy struct {
 	mu     sync.Mutex
 	m      map[string]entry
 	merges int
+	noRoom bool
+	unkept int
 }
 
 type entry struct {
@@ -77,6 +79,10 @@ func (s *toy) Merge(msg []byte) ([]byte, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.noRoom {
+		s.unkept++
+		return nil, fullDisk{}
+	}
 	s.merges++
 	fresh := map[string]entry{}
 	for k, e := range in {
@@ -91,6 +97,26 @@ func (s *toy) Merge(msg []byte) ([]byte, error) {
 		return nil, nil
 	}
 	return encodeToy(fresh), nil
+}
+
+// fullDisk is an error of this host's own.
+type fullDisk struct{}
+
+func (fullDisk) Error() string { return "no space left" }
+func (fullDisk) Local() bool   { return true }
+
+// full fills the disk, or empties it.
+func (s *toy) full(yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noRoom = yes
+}
+
+// refused is how many messages a full disk did not take.
+func (s *toy) refused() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unkept
 }
 
 func (s *toy) MergeAll(msgs [][]byte) (fresh [][]byte, errs []error) {

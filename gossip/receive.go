@@ -113,12 +113,18 @@ func (g *Gossip) merge(batch []delta) (fresh [][]byte, errs []error) {
 		}
 	}
 	for i, err := range errs {
-		if err != nil {
+		if err != nil && !local(err) {
 			from := batch[i].from
 			_ = g.refuse(RefusedMerge, suspect+from, fmt.Errorf(refusedMark+"of what host %s (%v) sends: %w", from, g.lastAddr(from), shorten(err)))
 		}
 	}
 	return fresh, errs
+}
+
+// local says whether an error is this host's own.
+func local(err error) bool {
+	var own interface{ Local() bool }
+	return errors.As(err, &own) && own.Local()
 }
 
 // mergeSafely makes a panic of the State for one message an error like others: what makes

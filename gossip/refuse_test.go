@@ -256,12 +256,33 @@ func TestBadMessagesFromInside(t *testing.T) {
 				t.Errorf("message %.40q: not counted as %s: %v", c.msg, c.reason, hosts[1].Stats())
 			}
 		}
+		if len(hosts[1].Suspects()) == 0 {
+			t.Error("the sender is not suspected")
+		}
 		from.Broadcast(from.state.put("k", "v"))
 		within(t, 3*time.Second, "the host still merges", allHave(hosts, "k", "v"))
 	})
 }
 
 // Hosts whose versions do not overlap with ours do not become members.
+// A host that cannot keep what others say, on a full disk, suspects nobody, and gets it again.
+func TestFullDiskIsNobodysFault(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		hosts := cluster(t, n, 2)
+		hosts[1].state.full(true)
+		hosts[0].Broadcast(hosts[0].state.put("k", "v"))
+		time.Sleep(5 * time.Second)
+		if hosts[1].state.refused() == 0 {
+			t.Error("the disk was not full: the test shows nothing")
+		}
+		if list, n := hosts[1].Suspects(), hosts[1].Stats()[RefusedMerge]; len(list) > 0 || n > 0 {
+			t.Errorf("%d messages are counted as refused, and suspected are %q", n, list)
+		}
+		hosts[1].state.full(false)
+		within(t, 3*time.Second, "the host merges again", allHave(hosts, "k", "v"))
+	})
+}
+
 func TestNewerVersionIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {
 		h := start(t, n, 0, nil)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/store"
@@ -93,7 +94,7 @@ func (r *Replica) later(touched []cluster.Key) {
 func (r *Replica) persist(snap *cluster.Snapshot, keys []cluster.Key) error {
 	r.disk.Lock()
 	defer r.disk.Unlock()
-	err := r.db.Update(func(tx *store.Tx) error {
+	err := r.write(func(tx *store.Tx) error {
 		if err := save(tx, snap, keys); err != nil {
 			return err
 		}
@@ -111,6 +112,43 @@ func (r *Replica) persist(snap *cluster.Snapshot, keys []cluster.Key) error {
 	}
 	return nil
 }
+
+// write writes to the disk, and notes whether that failed. r.disk is held.
+func (r *Replica) write(fn func(*store.Tx) error) error {
+	err := r.db.Update(fn)
+	if err == nil {
+		r.failed.Store(nil)
+		return nil
+	}
+	r.failed.Store(&failure{err, r.now()})
+	return diskError{err}
+}
+
+// failure is why the disk did not take what was written, and when.
+type failure struct {
+	err error
+	at  time.Time
+}
+
+// failureMemory is longer than it takes until what could not be written is tried again.
+const failureMemory = 10 * time.Second
+
+// Unwritten returns why the disk did not take what was last written, nil if it did, or if
+// that was so long ago that there is nothing to be tried again.
+func (r *Replica) Unwritten() error {
+	if f := r.failed.Load(); f != nil && r.now().Sub(f.at) < failureMemory {
+		return f.err
+	}
+	return nil
+}
+
+// diskError is the disk's: whoever sent what could not be written is not to blame.
+type diskError struct{ error }
+
+func (e diskError) Unwrap() error { return e.error }
+
+// Local says so to package gossip.
+func (diskError) Local() bool { return true }
 
 func save(tx *store.Tx, snap *cluster.Snapshot, keys []cluster.Key) error {
 	for _, k := range keys {
@@ -171,7 +209,7 @@ func (r *Replica) flushSome() (more bool, err error) {
 	// What is newer than snap must come to the disk after it.
 	r.disk.Lock()
 	r.mu.Unlock()
-	err = r.db.Update(func(tx *store.Tx) error {
+	err = r.write(func(tx *store.Tx) error {
 		if err := save(tx, snap, keys); err != nil || !last {
 			return err
 		}

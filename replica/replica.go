@@ -63,7 +63,8 @@ type Replica struct {
 	out  outbox
 	// trouble is the first error that concerns this host's identity.
 	trouble atomic.Pointer[error]
-	wake    chan struct{} // capacity 1: there is something to flush
+	failed  atomic.Pointer[failure] // nil: the disk took what was last written
+	wake    chan struct{}           // capacity 1: there is something to flush
 	refused refusals
 	doubts  doubts
 }

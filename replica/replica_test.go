@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -435,6 +436,56 @@ func TestTrouble(t *testing.T) {
 	}
 	if err := afterPowerLoss(t, back).Trouble(); !errors.Is(err, cluster.ErrForgotten) {
 		t.Errorf("forgotten, after a restart: %v", err)
+	}
+}
+
+// On a full disk what others own is not merged, which is no fault of theirs, and is merged when
+// there is room again.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Fatalf("mount a small file system: %v; the tests run as root", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+	a, b := openAt(t, filepath.Join(dir, "state.db"), id(1)), open(t, id(2))
+	rest := filepath.Join(dir, "rest")
+	if err := os.WriteFile(rest, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	var all []cluster.Body
+	for i := range 256 {
+		all = append(all, cluster.Claim{Block: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 24), Owner: id(2)},
+			cluster.Network{Name: fmt.Sprint("net", i), VNID: uint32(i), Labels: map[string]string{"l": strings.Repeat("x", 1000)}})
+	}
+	put(t, b, all...)
+	var errs []error
+	for m := range b.Missing(a.Digest(), 1<<20) {
+		_, err := a.Merge(m)
+		errs = append(errs, err)
+	}
+	var own interface{ Local() bool }
+	if err := errors.Join(errs...); !errors.Is(err, syscall.ENOSPC) || !errors.As(err, &own) || !own.Local() {
+		t.Errorf("merged on a full disk: %v", err)
+	}
+	if err := a.Unwritten(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("nothing is said of the full disk: %v", err)
+	}
+	if err := os.Remove(rest); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT, "size=16m"); err != nil {
+		t.Fatal(err)
+	}
+	for m := range b.Missing(a.Digest(), 1<<20) {
+		if _, err := a.Merge(m); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := a.Unwritten(); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+	if !slices.Equal(a.Digest(), b.Digest()) {
+		t.Error("not all is merged")
 	}
 }
 

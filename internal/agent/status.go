@@ -96,6 +96,9 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 		add("stop the agent, `grapevine forget` this host on another one, remove "+a.cfg.State+" and start it again: it joins as a new host",
 			"this host's state is older than what the others know of it: %v", err)
 	}
+	if err := a.replica.Unwritten(); err != nil {
+		add("until then this host makes no new networks or containers, and does not learn what others make", "this host's state cannot be written: %v", err)
+	}
 	if a.unproven.Load() && a.replica.Trouble() == nil {
 		add("start the hosts that do not answer; `grapevine forget`, on another host, those that are gone for good. Until then this host hands out nothing",
 			"this host was restored from a backup, and waits for every other host to say that nothing is missing in it")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,7 +78,7 @@ func (m *umlMachine) boot(ctx context.Context) error {
 func (m *umlMachine) kernel() []string {
 	l := m.host.lab
 	return []string{
-		"linux.uml", "mem=" + umlMemory, "quiet", "con0=null,fd:1", "con=null",
+		"taskset", "-c", strconv.Itoa((m.host.n - 1) % runtime.NumCPU()), "linux.uml", "mem=" + umlMemory, "quiet", "con0=null,fd:1", "con=null",
 		"root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
 		"ubd0=" + filepath.Join(m.host.dir(), "disk.img"),
 		umlNIC(m.host.Name),

@@ -64,13 +64,15 @@ func (r *reconciler) ensureTunnel(ctx context.Context) error {
 	return r.readPorts(ctx) // it may have made the port itself
 }
 
-// setPorts changes ports and reads what became of them.
+// setPorts changes ports and notes what became of them.
 func (r *reconciler) setPorts(ctx context.Context, add []ovs.PortSpec, del []string) error {
 	defer func() { r.touched = time.Now() }()
-	if err := r.cfg.Bridge.SetPorts(ctx, add, del); err != nil {
+	state, err := r.cfg.Bridge.SetPorts(ctx, add, del)
+	if err != nil {
 		return err
 	}
-	return r.readPorts(ctx)
+	r.ports = state.Ports
+	return nil
 }
 
 func (r *reconciler) readPorts(ctx context.Context) error {

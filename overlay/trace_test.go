@@ -74,11 +74,8 @@ func sceneSwitch(t *testing.T, mode pipeline.TunnelMode) (*ovs.Bridge, map[strin
 	for _, name := range []string{"gv0", "gva", "gvc", "gvg"} {
 		specs = append(specs, ovs.PortSpec{Name: name, Type: "internal", Role: roleEndpoint})
 	}
-	if err := b.SetPorts(t.Context(), specs, nil); err != nil {
-		t.Fatal(err)
-	}
 	port := map[string]uint32{}
-	s, err := b.State(t.Context())
+	s, err := b.SetPorts(t.Context(), specs, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

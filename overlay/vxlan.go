@@ -31,7 +31,8 @@ func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
 	if p := state.Ports[TunnelPort]; p.Type == want.Type && maps.Equal(p.Options, want.Options) && p.Error == "" {
 		return TunnelPort, nil
 	}
-	return TunnelPort, t.Bridge.SetPorts(ctx, []ovs.PortSpec{want}, nil)
+	_, err = t.Bridge.SetPorts(ctx, []ovs.PortSpec{want}, nil)
+	return TunnelPort, err
 }
 
 // SetVTEPs does nothing: the flows carry the addresses.

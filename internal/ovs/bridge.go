@@ -61,27 +61,40 @@ type State struct {
 	Ports            map[string]Port
 }
 
+// stateQueries are what a State is made of.
+var stateQueries = []query{
+	{"Bridge", []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
+	{"Port", []string{"name", "interfaces"}},
+	{"Interface", []string{"name", "ofport", "type", "options", "external_ids", "error"}},
+}
+
 // State reads the bridge and its ports in one transaction.
 func (b *Bridge) State(ctx context.Context) (State, error) {
-	tables, err := b.selects(ctx,
-		query{"Bridge", []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
-		query{"Port", []string{"_uuid", "interfaces"}},
-		query{"Interface", []string{"_uuid", "name", "ofport", "type", "options", "external_ids", "error"}})
+	queries := slices.Clone(stateQueries)
+	for i := range queries {
+		queries[i].columns = append([]string{"_uuid"}, queries[i].columns...)
+	}
+	tables, err := b.selects(ctx, queries...)
 	if err != nil {
 		return State{}, fmt.Errorf("read bridge %s: %w", b.Name, err)
 	}
-	for _, r := range tables[0] {
+	return b.stateOf(tables[0], tables[1], tables[2]), nil
+}
+
+// stateOf is the State that rows of Bridge, Port and Interface make.
+func (b *Bridge) stateOf(bridges, ports, interfaces []row) State {
+	for _, r := range bridges {
 		if r.text("name") != b.Name {
 			continue
 		}
 		ours := r.dict("external_ids")[idRole] == bridgeRole
 		return State{
-			Exists: true, Ours: ours, Ports: portsOf(r.uuids("ports"), tables[1], tables[2]),
+			Exists: true, Ours: ours, Ports: portsOf(r.uuids("ports"), ports, interfaces),
 			Configured: ours && r.text("datapath_type") == b.Datapath.dpType() && r.text("fail_mode") == "secure" &&
 				r.dict("other_config")["disable-in-band"] == "true",
-		}, nil
+		}
 	}
-	return State{}, nil
+	return State{}
 }
 
 // portsOf follows a bridge's references to its ports' interfaces.
@@ -151,24 +164,27 @@ func (b *Bridge) Delete(ctx context.Context) error {
 	return nil
 }
 
-// SetPorts deletes and adds ports in one transaction and waits until ovs-vswitchd
-// has done so. Ports that exist (of this bridge) are updated, ports that are gone
-// are no error. The caller deletes only ports that State shows to be ours.
-func (b *Bridge) SetPorts(ctx context.Context, add []PortSpec, del []string) error {
-	if len(add)+len(del) == 0 {
-		return nil
-	}
-	if err := b.write(ctx, func(c *conn) ([]operation, error) { return b.portOps(ctx, c, add, del) }); err != nil {
-		var names []string
-		for _, name := range del {
-			names = append(names, "-"+name)
+// SetPorts deletes and adds ports in one transaction, waits until ovs-vswitchd
+// has done so, and returns the bridge's State then. Ports that exist (of this bridge) are updated,
+// ports that are gone are no error. The caller deletes only ports that State shows to be ours.
+func (b *Bridge) SetPorts(ctx context.Context, add []PortSpec, del []string) (State, error) {
+	c, err := b.dial(ctx)
+	if err == nil {
+		defer c.close()
+		var seen content
+		seen, err = c.configureSeen(ctx, stateQueries, func(seen content) ([]operation, error) { return b.portOps(seen, add, del) })
+		if err == nil {
+			return b.stateOf(seen.rows("Bridge"), seen.rows("Port"), seen.rows("Interface")), nil
 		}
-		for _, p := range add {
-			names = append(names, "+"+p.Name)
-		}
-		return fmt.Errorf("change ports of %s (%s): %w", b.Name, strings.Join(names, " "), err)
 	}
-	return nil
+	var names []string
+	for _, name := range del {
+		names = append(names, "-"+name)
+	}
+	for _, p := range add {
+		names = append(names, "+"+p.Name)
+	}
+	return State{}, fmt.Errorf("change ports of %s (%s): %w", b.Name, strings.Join(names, " "), err)
 }
 
 // write does the operations that plan finds, on one connection.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -230,12 +231,16 @@ func TestBridge(t *testing.T) {
 		{Name: "gvnone", Role: "endpoint"},
 	}
 	// A device that does not exist is no error of ovs-vsctl: State says it.
-	if err := b.SetPorts(t.Context(), add, []string{"nothing"}); err != nil {
+	set, err := b.SetPorts(t.Context(), add, []string{"nothing"})
+	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := b.State(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(set, s) {
+		t.Errorf("SetPorts says %+v, State %+v", set, s)
 	}
 	p, gw, none := s.Ports["gvtest0"], s.Ports["gv0"], s.Ports["gvnone"]
 	if !s.Configured || p.OFPort == 0 || p.Endpoint != "abc" || p.Role != "endpoint" || gw.Type != "internal" || gw.OFPort == 0 {
@@ -244,8 +249,8 @@ func TestBridge(t *testing.T) {
 	if none.OFPort != 0 || none.Error == "" {
 		t.Errorf("a port without a device: %+v", none)
 	}
-	if err := b.SetPorts(t.Context(), nil, []string{"gvtest0", "gvnone"}); err != nil {
-		t.Error(err)
+	if s, err := b.SetPorts(t.Context(), nil, []string{"gvtest0", "gvnone"}); err != nil || s.Ports["gvtest0"].Name != "" || s.Ports["gv0"].Name == "" {
+		t.Errorf("without two ports: %+v, %v", s, err)
 	}
 	if err := b.Delete(t.Context()); err != nil {
 		t.Error(err)

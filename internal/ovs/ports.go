@@ -77,8 +77,8 @@ func (b *Bridge) deleteOps(ctx context.Context, c *conn) ([]operation, error) {
 }
 
 // portOps changes ports. A port in both lists is made anew.
-func (b *Bridge) portOps(ctx context.Context, c *conn, add []PortSpec, del []string) ([]operation, error) {
-	ports, err := b.portUUIDs(ctx, c)
+func (b *Bridge) portOps(seen content, add []PortSpec, del []string) ([]operation, error) {
+	ports, err := b.portUUIDs(seen)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +108,10 @@ func (b *Bridge) portOps(ctx context.Context, c *conn, add []PortSpec, del []str
 }
 
 // portUUIDs are the rows in Port of the bridge's ports, by name.
-func (b *Bridge) portUUIDs(ctx context.Context, c *conn) (map[string]string, error) {
-	found, err := c.selects(ctx, query{"Bridge", []string{"name", "ports"}}, query{"Port", []string{"_uuid", "name"}})
-	if err != nil {
-		return nil, err
-	}
+func (b *Bridge) portUUIDs(seen content) (map[string]string, error) {
 	ours := map[string]bool{}
 	exists := false
-	for _, r := range found[0] {
+	for _, r := range seen.rows("Bridge") {
 		if r.text("name") == b.Name {
 			exists = true
 			for _, u := range r.uuids("ports") {
@@ -127,7 +123,7 @@ func (b *Bridge) portUUIDs(ctx context.Context, c *conn) (map[string]string, err
 		return nil, fmt.Errorf("there is no bridge %s", b.Name)
 	}
 	ports := map[string]string{}
-	for _, r := range found[1] {
+	for _, r := range seen.rows("Port") {
 		if u := first(r.uuids("_uuid")); ours[u] {
 			ports[r.text("name")] = u
 		}

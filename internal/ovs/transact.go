@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -54,29 +55,46 @@ func (c *conn) transact(ctx context.Context, ops ...operation) ([]outcome, error
 // say, at most commandTimeout. Of a device that it cannot use it says so in the
 // port's error; that is no error here.
 func (c *conn) configure(ctx context.Context, ops ...operation) error {
+	_, err := c.configureSeen(ctx, nil, func(content) ([]operation, error) { return ops, nil })
+	return err
+}
+
+// configureSeen is configure for operations that depend on what tables have, and returns what they
+// have afterwards. Not a word more is said to the server than without: while a container starts it
+// is busy.
+func (c *conn) configureSeen(ctx context.Context, queries []query, plan func(content) ([]operation, error)) (content, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	var done tables
-	watch := []any{dbName, nil, map[string]any{openVSwitch: map[string]any{"columns": []string{"cur_cfg"}}}}
-	if err := c.call(ctx, "monitor", watch, &done); err != nil {
-		return err
+	asked := map[string]any{openVSwitch: map[string]any{"columns": []string{"cur_cfg"}}}
+	for _, q := range queries {
+		asked[q.table] = map[string]any{"columns": q.columns}
+	}
+	var begin tables
+	if err := c.call(ctx, "monitor", []any{dbName, nil, asked}, &begin); err != nil {
+		return nil, err
+	}
+	seen := content{}
+	seen.apply(begin)
+	ops, err := plan(seen)
+	if err != nil {
+		return nil, err
 	}
 	ops = append(ops,
 		operation{"op": "mutate", "table": openVSwitch, "where": all, "mutations": []any{[]any{"next_cfg", "+=", 1}}},
 		operation{"op": "select", "table": openVSwitch, "where": all, "columns": []string{"next_cfg"}})
 	results, err := c.transact(ctx, ops...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rows := results[len(ops)-1].Rows
 	if len(rows) != 1 {
-		return fmt.Errorf("the database has %d rows in %s", len(rows), openVSwitch)
+		return nil, fmt.Errorf("the database has %d rows in %s", len(rows), openVSwitch)
 	}
 	want, _ := rows[0].number("next_cfg")
-	if err := c.await(ctx, want); err != nil {
-		return fmt.Errorf("wait for ovs-vswitchd: %w", err)
+	if err := c.await(ctx, want, seen); err != nil {
+		return nil, fmt.Errorf("wait for ovs-vswitchd: %w", err)
 	}
-	return nil
+	return seen, nil
 }
 
 // initialize writes settings into the database, which may be new. ovs-vswitchd need
@@ -104,36 +122,69 @@ type tables map[string]map[string]struct {
 	New row `json:"new"`
 }
 
-// await reads updates until ovs-vswitchd has caught up with configuration want.
-func (c *conn) await(ctx context.Context, want int64) error {
-	deadline, _ := ctx.Deadline()
-	_ = c.c.SetDeadline(deadline)
-	stop := context.AfterFunc(ctx, func() { _ = c.c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	for _, m := range c.passed {
-		if m.caughtUp(want) {
-			return nil
+// content is what tables have, by table and UUID, as far as it was asked for.
+type content map[string]map[string]row
+
+func (c content) apply(u tables) {
+	for table, updates := range u {
+		if c[table] == nil {
+			c[table] = map[string]row{}
 		}
-	}
-	for {
-		m, err := c.receive()
-		if err != nil {
-			return err
-		}
-		if m.caughtUp(want) {
-			return nil
+		for uuid, update := range updates {
+			if update.New == nil {
+				delete(c[table], uuid)
+			} else {
+				c[table][uuid] = update.New
+			}
 		}
 	}
 }
 
-// caughtUp says whether m tells of a configuration that is done, want or a later one.
-func (m message) caughtUp(want int64) bool {
-	var params [2]json.RawMessage
-	var updates tables
-	if m.Method != "update" || json.Unmarshal(m.Params, &params) != nil || json.Unmarshal(params[1], &updates) != nil {
-		return false
+// rows are those of a table, with the column _uuid.
+func (c content) rows(table string) (rows []row) {
+	for uuid, r := range c[table] {
+		r = maps.Clone(r)
+		r["_uuid"] = fmt.Appendf(nil, `["uuid",%q]`, uuid)
+		rows = append(rows, r)
 	}
-	for _, update := range updates[openVSwitch] {
+	return rows
+}
+
+// await reads updates until ovs-vswitchd has caught up with configuration want.
+func (c *conn) await(ctx context.Context, want int64, seen content) error {
+	deadline, _ := ctx.Deadline()
+	_ = c.c.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = c.c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for {
+		for _, m := range c.passed {
+			u := m.updates()
+			seen.apply(u)
+			if u.caughtUp(want) {
+				return nil
+			}
+		}
+		m, err := c.receive()
+		if err != nil {
+			return err
+		}
+		c.passed = []message{m}
+	}
+}
+
+// updates are those of a notification, nil if it is another one.
+func (m message) updates() tables {
+	var params [2]json.RawMessage
+	var u tables
+	if m.Method != "update" || json.Unmarshal(m.Params, &params) != nil || json.Unmarshal(params[1], &u) != nil {
+		return nil
+	}
+	return u
+}
+
+// caughtUp says whether the updates tell of a configuration that is done, want or a later one.
+func (u tables) caughtUp(want int64) bool {
+	for _, update := range u[openVSwitch] {
 		if n, ok := update.New.number("cur_cfg"); ok && n >= want {
 			return true
 		}

@@ -141,8 +141,7 @@ func newJudges(t *testing.T) *judges {
 	for _, name := range append([]string{"tunnel", "gateway"}, endpoints...) {
 		specs = append(specs, ovs.PortSpec{Name: "p-" + name, Type: "internal", Role: "endpoint"})
 	}
-	must(t, w.bridge.SetPorts(t.Context(), specs, nil))
-	s, err := w.bridge.State(t.Context())
+	s, err := w.bridge.SetPorts(t.Context(), specs, nil)
 	must(t, err)
 	w.tunnel, w.gateway = s.Ports["p-tunnel"].OFPort, s.Ports["p-gateway"].OFPort
 	w.ports = map[string]uint32{}

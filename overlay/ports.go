@@ -87,7 +87,10 @@ func (r *reconciler) readPorts(ctx context.Context) error {
 // wantedPorts compares the bridge's ports with the endpoints of this host and the
 // tunnel's device. Only ports that carry our mark are ever deleted.
 func (r *reconciler) wantedPorts(snap *cluster.Snapshot, why reason, detached map[string]bool, problems map[string]error) (add []ovs.PortSpec, del []string, err error) {
-	links := lazyLinks{}
+	links, err := linksFor(why)
+	if err != nil {
+		return nil, nil, err
+	}
 	wanted := map[string]bool{r.tunnel: true}
 	if _, there := r.ports[r.tunnel]; !there && r.tunnel != "" {
 		add = append(add, ovs.PortSpec{Name: r.tunnel, Role: roleTunnel})
@@ -177,25 +180,39 @@ func (r *reconciler) planPorts() Ports {
 	return p
 }
 
-// lazyLinks is this namespace's interfaces of ours by name, read when first asked for.
-type lazyLinks map[string]link.Link
+// knownLinks is this namespace's interfaces of ours by name; nil: each is asked for, since one
+// is all that is new.
+type knownLinks map[string]link.Link
 
-func (l lazyLinks) get(name string) (link.Link, bool, error) {
-	if len(l) == 0 {
-		interfaces, err := link.List("gv")
-		if err != nil {
-			return link.Link{}, false, err
-		}
-		for _, i := range interfaces {
-			l[i.Name] = i
-		}
+func linksFor(why reason) (knownLinks, error) {
+	if why != everything {
+		return nil, nil
 	}
-	found, exists := l[name]
-	return found, exists, nil
+	interfaces, err := link.List("gv")
+	if err != nil {
+		return nil, err
+	}
+	l := knownLinks{}
+	for _, i := range interfaces {
+		l[i.Name] = i
+	}
+	return l, nil
+}
+
+func (l knownLinks) get(name string) (link.Link, bool, error) {
+	if l != nil {
+		found, exists := l[name]
+		return found, exists, nil
+	}
+	found, err := link.Get(name)
+	if errors.Is(err, link.ErrNotFound) {
+		return link.Link{}, false, nil
+	}
+	return found, err == nil, err
 }
 
 // keepUp sets an attached endpoint's interface up that somebody has set down.
-func (l lazyLinks) keepUp(log *slog.Logger, name string) {
+func (l knownLinks) keepUp(log *slog.Logger, name string) {
 	if found, exists, err := l.get(name); err != nil || !exists || found.Up {
 		return
 	}

@@ -96,11 +96,15 @@ const addrGenNone = 1
 // nothing to turn off.
 func NoIPv6Address(name string) error {
 	l, err := netlink.LinkByName(name)
-	if err == nil {
-		err = netlink.LinkSetIP6AddrGenMode(l, addrGenNone)
-	}
-	if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+	if err != nil {
 		return fmt.Errorf("turn off IPv6 addresses on %s: %w", name, mapErr(err))
+	}
+	return noIPv6Address(l)
+}
+
+func noIPv6Address(l netlink.Link) error {
+	if err := netlink.LinkSetIP6AddrGenMode(l, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return fmt.Errorf("turn off IPv6 addresses on %s: %w", l.Attrs().Name, mapErr(err))
 	}
 	return nil
 }

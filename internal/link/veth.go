@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Veth is a pair of interfaces: Name stays on the host, Peer goes into a sandbox.
@@ -26,34 +27,39 @@ type Veth struct {
 // has it) is made anew. Of two interfaces in the way with one of the names, but no
 // pair, it deletes none: that is an error.
 func (v Veth) Ensure() error {
-	if err := v.create(); err != nil {
+	made, err := v.create()
+	if err != nil {
 		return fmt.Errorf("veth %s and %s: %w", v.Name, v.Peer, mapErr(err))
 	}
-	if err := v.configure(); err != nil {
+	if err := v.configure(made); err != nil {
 		return fmt.Errorf("configure veth %s and %s: %w", v.Name, v.Peer, mapErr(err))
 	}
 	return nil
 }
 
-func (v Veth) create() error {
+// create makes the pair, unless it is there; made: as v says, but for what only the host's end has.
+func (v Veth) create() (made bool, err error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = v.Name
+	attrs.MTU = v.MTU
+	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: v.Peer, PeerHardwareAddr: v.PeerMAC, PeerMTU: uint32(v.MTU)}
+	// Mostly there is none, and each question takes its time while a container starts.
+	if err := netlink.LinkAdd(pair); !errors.Is(err, unix.EEXIST) {
+		return true, err
+	}
 	host, err := netlink.LinkByName(v.Name)
 	if err == nil {
 		whole, err := v.isPair(host)
 		if err != nil || whole {
-			return err
+			return false, err
 		}
 		if err := netlink.LinkDel(host); err != nil {
-			return fmt.Errorf("delete the old pair: %w", err)
+			return false, fmt.Errorf("delete the old pair: %w", err)
 		}
 	} else if !errors.Is(mapErr(err), ErrNotFound) {
-		return err
+		return false, err
 	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = v.Name
-	attrs.MTU = v.MTU
-	return netlink.LinkAdd(&netlink.Veth{
-		LinkAttrs: attrs, PeerName: v.Peer, PeerHardwareAddr: v.PeerMAC, PeerMTU: uint32(v.MTU),
-	})
+	return true, netlink.LinkAdd(pair)
 }
 
 // isPair reports whether host and v.Peer are the two ends of one veth pair.
@@ -73,11 +79,29 @@ func (v Veth) isPair(host netlink.Link) (bool, error) {
 	return h.NetNsID == -1 && h.ParentIndex == peer.Attrs().Index, nil
 }
 
-func (v Veth) configure() error {
+func (v Veth) configure(made bool) error {
 	host, err := netlink.LinkByName(v.Name)
 	if err != nil {
 		return err
 	}
+	if !made {
+		if err := v.mend(host); err != nil {
+			return err
+		}
+	}
+	if v.Alias != "" && host.Attrs().Alias != v.Alias {
+		if err := netlink.LinkSetAlias(host, v.Alias); err != nil {
+			return fmt.Errorf("set alias: %w", err)
+		}
+	}
+	if err := noIPv6Address(host); err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(host)
+}
+
+// mend sets a pair right that was there before.
+func (v Veth) mend(host netlink.Link) error {
 	peer, err := netlink.LinkByName(v.Peer)
 	if err != nil {
 		return err
@@ -94,13 +118,5 @@ func (v Veth) configure() error {
 			return fmt.Errorf("set address %s: %w", v.PeerMAC, err)
 		}
 	}
-	if v.Alias != "" && host.Attrs().Alias != v.Alias {
-		if err := netlink.LinkSetAlias(host, v.Alias); err != nil {
-			return fmt.Errorf("set alias: %w", err)
-		}
-	}
-	if err := NoIPv6Address(v.Name); err != nil {
-		return err
-	}
-	return netlink.LinkSetUp(host)
+	return nil
 }

@@ -42,12 +42,13 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 	d.mu.Lock()
 	d.told[e.ID] = vias
 	d.mu.Unlock()
-	if err := d.setJoined(e.ID, true, r.SandboxKey); err != nil {
-		return nil, errors.Join(err, d.unplug(context.WithoutCancel(ctx), e.ID))
-	}
+	noted := make(chan error, 1)
+	go func() { noted <- d.setJoined(e.ID, true, r.SandboxKey) }() // the disk, and the switch meanwhile
 	err = d.keeping(ctx, e.Network, func() error { return d.overlay.Attach(ctx, e.ID, host) })
 	if err != nil {
 		err = fmt.Errorf("attach endpoint %.12s to the switch: %w", e.ID, err)
+	}
+	if err = errors.Join(err, <-noted); err != nil {
 		return nil, errors.Join(err, d.unplug(context.WithoutCancel(ctx), e.ID))
 	}
 	if r.SandboxKey != "" {

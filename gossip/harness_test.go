@@ -81,7 +81,7 @@ func (s *toy) Merge(msg []byte) ([]byte, error) {
 	defer s.mu.Unlock()
 	if s.noRoom {
 		s.unkept++
-		return nil, fullDisk{}
+		return nil, fullDiskError{}
 	}
 	s.merges++
 	fresh := map[string]entry{}
@@ -99,11 +99,11 @@ func (s *toy) Merge(msg []byte) ([]byte, error) {
 	return encodeToy(fresh), nil
 }
 
-// fullDisk is an error of this host's own.
-type fullDisk struct{}
+// fullDiskError is an error of this host's own.
+type fullDiskError struct{}
 
-func (fullDisk) Error() string { return "no space left" }
-func (fullDisk) Local() bool   { return true }
+func (fullDiskError) Error() string { return "no space left" }
+func (fullDiskError) Local() bool   { return true }
 
 // full fills the disk, or empties it.
 func (s *toy) full(yes bool) {

@@ -510,10 +510,10 @@ func (w *judges) odd(t *rapid.T, p Packet, frame, plain []byte) {
 		}
 		var want Verdict
 		if oddity.what == "sender" || oddity.what == "VNID" { // who may send it as well
-			told, mtu := p, 0
+			told := p
 			told.From, told.VNID = netip.AddrFrom4([4]byte(out[26:])), binary.BigEndian.Uint32(out[46:])>>8
-			if want, mtu, _ = w.program(t, told, frame); mtu != 0 {
-				want = Verdict{}
+			if v, mtu, _ := w.program(t, told, frame); mtu == 0 {
+				want = v
 			}
 		}
 		before, err := w.tables.tally()

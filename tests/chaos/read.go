@@ -123,7 +123,7 @@ func withPorts(flow string, names map[string]string) string {
 	return portNumber.ReplaceAllStringFunc(flow, func(found string) string {
 		m := portNumber.FindStringSubmatch(found)
 		n, err := strconv.ParseUint(m[2], 0, 32)
-		if name, known := names[fmt.Sprint(n)]; known && err == nil && (m[1] != "set_field:" || m[3] != "") {
+		if name, known := names[strconv.FormatUint(n, 10)]; known && err == nil && (m[1] != "set_field:" || m[3] != "") {
 			return m[1] + name + m[3]
 		}
 		return found

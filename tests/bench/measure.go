@@ -73,18 +73,34 @@ func (b *bench) throughput(ctx context.Context, p path) (float64, error) {
 	return r.Received.Rate / 1e9, err
 }
 
-// rtt matches the time of one reply: "64 bytes from 10.1.2.3: icmp_seq=1 ttl=64 time=0.042 ms".
-var rtt = regexp.MustCompile(` time=([\d.]+) ms`)
+// rtt matches the last line of ping(8), "rtt min/avg/max/mdev = 0.1/0.2/0.3/0.4 ms", and reply the time of
+// one reply, "64 bytes from 10.1.2.3: icmp_seq=1 ttl=64 time=0.042 ms".
+var (
+	rtt   = regexp.MustCompile(`= [\d.]+/([\d.]+)/`)
+	reply = regexp.MustCompile(` time=([\d.]+) ms`)
+)
 
-// roundTrip is the mean time of pings, in ms. ping's own mean is rounded down to a microsecond, a
-// tenth of some paths' times. The replies are kept in a file: who reads them meanwhile takes time.
+// roundTrip is the mean time of pings, in ms, to a microsecond.
 func roundTrip(ctx context.Context, p path, pings int) (float64, error) {
-	script := fmt.Sprintf("ping -A -c %d -w 20 %s > /tmp/replies; cat /tmp/replies", pings, p.addr)
-	text, err := p.client(ctx, "sh", "-c", script)
+	text, err := p.client(ctx, "ping", "-A", "-q", "-c", strconv.Itoa(pings), "-w", "20", p.addr.String())
 	if err != nil {
 		return 0, err
 	}
-	replies := rtt.FindAllStringSubmatch(text, -1)
+	m := rtt.FindStringSubmatch(text)
+	if m == nil {
+		return 0, fmt.Errorf("ping says no round-trip time: %q", text)
+	}
+	return strconv.ParseFloat(m[1], 64)
+}
+
+// exactTrip is roundTrip to a tenth of a microsecond: ping's own mean is rounded down to a whole one, a
+// tenth of some paths' times. The replies are kept in a file: who reads them meanwhile takes time.
+func exactTrip(ctx context.Context, p path, pings int) (float64, error) {
+	text, err := p.client(ctx, "sh", "-c", fmt.Sprintf("ping -A -c %d -w 20 %s > /tmp/replies; cat /tmp/replies", pings, p.addr))
+	if err != nil {
+		return 0, err
+	}
+	replies := reply.FindAllStringSubmatch(text, -1)
 	if len(replies) == 0 {
 		return 0, fmt.Errorf("ping says no round-trip time: %q", text)
 	}

@@ -33,7 +33,12 @@ type figure struct {
 var figures = []figure{
 	{"TCP, 1 stream (Gbit/s)", 2, false, 1.05, func(ctx context.Context, b *bench, p path) (float64, error) { return b.streams(ctx, p, 1) }},
 	{"TCP, 8 streams (Gbit/s)", 2, false, 1.05, func(ctx context.Context, b *bench, p path) (float64, error) { return b.streams(ctx, p, 8) }},
-	{"round trip (ms)", 4, true, 0.6, func(ctx context.Context, b *bench, p path) (float64, error) { return roundTrip(ctx, p, 4000*b.seconds) }},
+	{"round trip (ms)", 4, true, 0.6, func(ctx context.Context, b *bench, p path) (float64, error) {
+		if b.kind != "namespace" { // to write the replies down would take longer than they do
+			return roundTrip(ctx, p, 4000*b.seconds)
+		}
+		return exactTrip(ctx, p, 4000*b.seconds)
+	}},
 	{"UDP, 64 bytes (kpackets/s)", 1, false, 1.2, func(ctx context.Context, b *bench, p path) (float64, error) { return b.packets(ctx, p) }},
 	{"TCP request-response (1/s)", 0, false, 1.2, func(ctx context.Context, b *bench, p path) (float64, error) { return b.perSecond(ctx, p, false) }},
 	{"TCP connections (1/s)", 0, false, 1.2, func(ctx context.Context, b *bench, p path) (float64, error) { return b.perSecond(ctx, p, true) }},

@@ -143,10 +143,6 @@ func simulate(t *testing.T, n, loss int) result {
 	res.rest = w.traffic(func() { time.Sleep(3 * time.Minute) })
 
 	say("one event at a time")
-	for range *nets {
-		l.network(l.host(), 22)
-		s.run(500 * time.Millisecond)
-	}
 	for range 30 {
 		l.up(l.host())
 		s.run(200 * time.Millisecond)
@@ -154,6 +150,11 @@ func simulate(t *testing.T, n, loss int) result {
 	for range 20 {
 		l.down()
 		s.run(200 * time.Millisecond)
+	}
+	say("networks\n%v", res) // each is a claim of each host's, at each host
+	for range *nets {
+		l.network(l.host(), 22)
+		s.run(500 * time.Millisecond)
 	}
 	for range *nets / 2 {
 		l.networkGone()

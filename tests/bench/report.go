@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -41,6 +42,28 @@ func median(samples []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
+// surely is between which samples the true median is, with 95% confidence and whatever their distribution: that of
+// how many are above it is binomial, here by its normal approximation. Five samples are too few.
+func surely(samples []float64) (low, high float64, ok bool) {
+	v := slices.Sorted(slices.Values(samples))
+	n := float64(len(v))
+	rank := int((n+1)/2 - 0.98*math.Sqrt(n))
+	if rank < 1 {
+		return 0, 0, false
+	}
+	return v[rank-1], v[len(v)-rank], true
+}
+
+// compared is the cell of a ratio: its median, and between what the true one is.
+func (s samples) compared(figure, a, b string) string {
+	ratios := s.ratios(figure, a, b)
+	low, high, ok := surely(ratios)
+	if !ok {
+		return cell(median(ratios), 2)
+	}
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", median(ratios), low, high)
+}
+
 // report is the table of medians and ratios.
 func (b *bench) report() string {
 	var rows strings.Builder
@@ -53,7 +76,7 @@ func (b *bench) report() string {
 			return // left out by -only
 		}
 		measured = true
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", figure, cell(u, digits), cell(o, digits), cell(g, digits), cell(b.samples.ratio(figure, grapevine, overlay), 2), cell(b.samples.ratio(figure, grapevine, underlay), 2))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", figure, cell(u, digits), cell(o, digits), cell(g, digits), b.samples.compared(figure, grapevine, overlay), b.samples.compared(figure, grapevine, underlay))
 	}
 	for _, figure := range []string{tcp, trip, run1, replies, replyMedian, replyP99, knownMedian, knownP98} {
 		row(figure, 3)
@@ -65,7 +88,7 @@ func (b *bench) report() string {
 		return ""
 	}
 	_ = w.Flush() // to memory
-	return fmt.Sprintf("\nMedians of %d rounds, %s hosts; a ratio is the median of those of each turn\n\n", b.rounds, b.kind) + rows.String()
+	return fmt.Sprintf("\nMedians of %d rounds, %s hosts; a ratio is the median of those of each turn\n(in parentheses: with 95%% confidence)\n\n", b.rounds, b.kind) + rows.String()
 }
 
 func cell(v float64, digits int) string {

@@ -109,6 +109,13 @@ func BenchmarkCluster(b *testing.B) {
 			}
 		}
 	})
+	b.Run("CompleteNothing", func(b *testing.B) {
+		for b.Loop() {
+			if err := s.Complete(d); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	b.Run("AnswerAll", func(b *testing.B) {
 		for b.Loop() {
 			for range s.Snapshot().Answer(Digest{}, 1<<16, 1) {

@@ -193,7 +193,11 @@ func (s *State) heard(r *Record) {
 // raise moves a mark up to counter and on over the records that follow it
 // without a gap, but not to a claim that was refused.
 func (s *State) raise(node NodeID, counter uint64) {
-	counter = max(counter, s.cur.Mark(node))
+	mark := s.cur.Mark(node)
+	if counter <= mark && s.cur.early == 0 {
+		return // as for almost all of a peer's marks: no record is above its own
+	}
+	counter = max(counter, mark)
 	s.cur.byWriter.AscendGreaterOrEqual(s.at(Version{counter, node}), func(r *Record) bool {
 		if r.Version.Node != node || r.Prev > counter {
 			return false
@@ -204,7 +208,7 @@ func (s *State) raise(node NodeID, counter uint64) {
 	if low, ok := s.lowest(node); ok {
 		counter = min(counter, low-1)
 	}
-	if counter > s.cur.Mark(node) {
+	if counter > mark {
 		s.setMark(node, counter)
 	}
 }

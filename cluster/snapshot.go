@@ -215,6 +215,30 @@ func (s *Snapshot) Marks() map[NodeID]uint64 {
 // replaced by B's ninth, then either B's is sent, or d says that B's ninth was
 // heard of, and a host that knows the ninth needs no fifth.
 func (s *Snapshot) Missing(d Digest) iter.Seq[Record] {
+	if s.early > 0 {
+		return s.search(d)
+	}
+	return func(yield func(Record) bool) {
+		s.marks.Ascend(func(m mark) (more bool) {
+			known := d.Marks[m.node]
+			more = true
+			if known >= m.counter {
+				return more // as for almost all writers
+			}
+			s.byWriter.AscendGreaterOrEqual(&Record{Version: after(Version{known, m.node})}, func(r *Record) bool {
+				if r.Version.Node != m.node {
+					return false
+				}
+				more = yield(*r)
+				return more
+			})
+			return more
+		})
+	}
+}
+
+// search is Missing where there are records above their writers' marks. It takes a search for each writer.
+func (s *Snapshot) search(d Digest) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		// From after what d has of a writer on, until a record that d has: then it
 		// is another writer's, and the search goes on after what d has of that one.

@@ -252,7 +252,7 @@ func (d *Driver) createInDocker(ctx context.Context, n docker.Network, alone boo
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.unlisted, id) // if there is an ID, Docker has stored it
+	delete(d.unstored, id) // if there is an ID, Docker has stored it
 	for _, p := range prefixes {
 		delete(d.ours.creating, p)
 	}

@@ -117,13 +117,13 @@ type Driver struct {
 	unheld     map[ports.Binding]string // what somebody else has besides, and who
 	slow       map[string]bool          // true: Docker had this endpoint when last asked, whose container is yet to start
 
-	mu    sync.Mutex // covers local, ours, told, unlisted, and the records that go with them
+	mu    sync.Mutex // covers local, ours, told, unstored, and the records that go with them
 	local *local
 	ours  ours
 	told  map[string][]link.Via // routes in replies to Join, by endpoint, until the watcher has seen them
-	// unlisted are networks, by Docker's ID, that Docker has yet to list: it may fail to store them,
+	// unstored are networks, by Docker's ID, that Docker has yet to list: it may fail to store them,
 	// and then removes them. true: the cluster had such a network before.
-	unlisted map[string]bool
+	unstored map[string]bool
 }
 
 // ours are the changes that the watcher is just making in Docker, so that the
@@ -160,7 +160,7 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Por
 		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, ports: p, names: names, docker: d,
 		wake: make(chan struct{}, 1), local: loc,
 		ours:   ours{creating: map[netip.Prefix]*creation{}, removing: map[string]bool{}},
-		routed: map[string][]link.Via{}, told: map[string][]link.Via{}, unlisted: map[string]bool{},
+		routed: map[string][]link.Via{}, told: map[string][]link.Via{}, unstored: map[string]bool{},
 	}
 	driver.inspector = newInspector(d, driver.poke)
 	driver.undeclared = true

@@ -230,7 +230,7 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 	if err != nil {
 		return errors.Join(fmt.Errorf("announce network %s: %w", name, err), d.local.dropNetwork(id))
 	}
-	d.unlisted[id] = joined
+	d.unstored[id] = joined
 	return nil
 }
 
@@ -283,7 +283,7 @@ func (l *local) withPrefix(p netip.Prefix) (localNetwork, bool) {
 // was to be this host's part of a network that the cluster has.
 func (d *Driver) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequest) (*Empty, error) {
 	d.mu.Lock()
-	byUser := !d.ours.removing[r.NetworkID] && !d.unlisted[r.NetworkID]
+	byUser := !d.ours.removing[r.NetworkID] && !d.unstored[r.NetworkID]
 	d.mu.Unlock()
 	return &Empty{}, d.removeNetwork(ctx, r.NetworkID, byUser)
 }
@@ -297,7 +297,7 @@ func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) erro
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.unlisted, id)
+	delete(d.unstored, id)
 	n, ok := d.local.networks[id]
 	if !ok {
 		return errors.Join(errs...)

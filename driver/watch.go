@@ -213,7 +213,7 @@ func (d *Driver) seeSelf(v *view) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range v.networks {
-		delete(d.unlisted, n.ID)
+		delete(d.unstored, n.ID)
 	}
 	v.local, v.endpoints = maps.Clone(d.local.networks), maps.Clone(d.local.endpoints)
 	v.snap = d.replica.Snapshot()

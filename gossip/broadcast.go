@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/hashicorp/memberlist"
@@ -8,6 +9,7 @@ import (
 
 const (
 	outboxLimit   = 1024     // broadcasts in the queue; the most often sent go first
+	earlyLimit    = 64       // broadcasts that wait for the first peer; the oldest go first
 	eagerPeers    = 3        // peers that a broadcast is sent to at once
 	eagerBelow    = 32       // but not if as many are queued
 	bulkLimit     = 16       // deltas larger than MaxBroadcast that wait to be sent
@@ -48,15 +50,49 @@ func (m message) UniqueBroadcast() {}
 
 // Broadcast spreads a message for the peers' State.Merge. It does not block and
 // may lose it; anti-entropy mends that, if the State has what it says. Messages of
-// up to MaxBroadcast bytes travel best. Before the cluster is known, and without
-// peers, it does nothing.
+// up to MaxBroadcast bytes travel best. While no peer is there to hear them the last
+// ones are kept for the first that comes.
 func (g *Gossip) Broadcast(b []byte) {
+	if g.keepEarly(b) {
+		return
+	}
 	if sealed := g.relay(b); sealed != nil && g.out.queue.NumQueued() < eagerBelow {
 		// A few peers get it now, not at the next tick; a burst can wait for that.
 		for _, n := range g.pick(eagerPeers) {
 			if err := g.ml.SendBestEffort(n, sealed); err != nil {
 				g.log.Debug("send delta", "host", n.Name, "err", err)
 			}
+		}
+	}
+}
+
+// keepEarly keeps a message if nobody could hear it.
+func (g *Gossip) keepEarly(b []byte) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cluster != "" && g.alive.Load() > 0 {
+		return false
+	}
+	g.early = append(g.early, bytes.Clone(b))
+	g.early = g.early[max(0, len(g.early)-earlyLimit):]
+	return true
+}
+
+// earlyLoop broadcasts what was kept for the first peer: what a host says of itself as it
+// starts would else be known to the others only when they compare, up to a second later.
+func (g *Gossip) earlyLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.company:
+		}
+		g.mu.Lock()
+		early := g.early
+		g.early = nil
+		g.mu.Unlock()
+		for _, b := range early {
+			g.Broadcast(b)
 		}
 	}
 }

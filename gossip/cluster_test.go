@@ -26,6 +26,20 @@ func TestBroadcastReachesAll(t *testing.T) {
 	})
 }
 
+// What a host said before it met anybody is told whom it meets, not only found when they compare.
+func TestEarlyBroadcastIsHeard(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		never := func(c *Config) { c.Timing.Digest, c.Timing.PushPull = time.Hour, time.Hour }
+		net.SetAll(memnet.Link{Delay: time.Millisecond}) // or they may meet before it speaks
+		seed, newcomer := start(t, net, 0, never), start(t, net, 1, never)
+		newcomer.Broadcast(newcomer.state.put("k", "v"))
+		if len(newcomer.Alive()) > 0 {
+			t.Fatal("it has met somebody before it spoke")
+		}
+		t.Logf("after %v", within(t, time.Second, "the other host has k", allHave([]*host{seed}, "k", "v")))
+	})
+}
+
 func TestLargeDeltaReachesAll(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Network) {
 		hosts := cluster(t, net, 30)

@@ -43,12 +43,14 @@ type Gossip struct {
 	clone     netip.AddrPort // who else has our ID
 	cloneSeen time.Time
 	handlers  map[string]Handler
+	early     [][]byte // broadcasts that wait for the first peer
 
 	clusterKnown chan struct{} // closed when cluster is set
 	announce     chan struct{} // room for one: our meta has changed
 	saveKnown    chan struct{} // room for one: the peers have changed
 	rejoin       chan struct{} // room for one: dial lost peers now
 	spread       chan struct{} // room for one: compare digests now
+	company      chan struct{} // room for one: the first peer is there
 
 	out          outbox
 	mergeMu      sync.Mutex // one State.MergeAll at a time
@@ -81,7 +83,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 		peers: map[string]*peer{}, newest: census{}, problems: map[string]problem{}, handlers: map[string]Handler{},
 		clusterKnown: make(chan struct{}),
 		announce:     make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
-		rejoin: make(chan struct{}, 1), spread: make(chan struct{}, 1),
+		rejoin: make(chan struct{}, 1), spread: make(chan struct{}, 1), company: make(chan struct{}, 1),
 		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit), meet: make(chan summary),
 		seen: newRecent(seenLimit), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),
 		node: make(nodeLock, 1),
@@ -125,7 +127,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 		return errors.New("gossip: Run was called before")
 	}
 	for _, f := range []func(context.Context){
-		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.compareLoop, g.fetchLoop, g.meetLoop,
+		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.earlyLoop, g.compareLoop, g.fetchLoop, g.meetLoop,
 	} {
 		if !g.work.spawn(f) {
 			return errors.New("gossip: Run after Close")

@@ -178,6 +178,9 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 	if before != state || moved {
 		g.knownChanged()
 	}
+	if len(g.early) > 0 && g.alive.Load() > 0 {
+		poke(g.company)
+	}
 	g.mu.Unlock()
 	if before == state {
 		return

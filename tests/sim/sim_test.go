@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -114,7 +115,7 @@ func simulate(t *testing.T, n, loss int) result {
 	s := newStopwatch(w)
 	l := &workload{w: w, s: s, rnd: rand.New(rand.NewPCG(*seed, uint64(n)))}
 	res := result{hosts: n, loss: loss, times: s.times}
-	note := func(kind string, took time.Duration) {
+	note := func(kind string, each []time.Duration, took time.Duration) {
 		say("%s: %v", kind, took)
 		if took < 0 {
 			s.late++
@@ -124,6 +125,7 @@ func simulate(t *testing.T, n, loss int) result {
 		if s.times[kind] == nil {
 			s.times[kind] = &times{}
 		}
+		s.times[kind].each = append(s.times[kind].each, each...)
 		s.times[kind].all = append(s.times[kind].all, took)
 	}
 
@@ -182,12 +184,33 @@ func simulate(t *testing.T, n, loss int) result {
 	s.times = calm
 
 	say("hosts come, leave and die\n%v", res)
-	for range 3 {
+	for i := range 6 {
 		h := w.add()
-		note("host joined", within(patience, func() bool { return w.meet() && w.agreed() }))
+		note("host joined", nil, within(patience, func() bool { return w.meet() && w.agreed() }))
 		time.Sleep(3 * time.Second)
+		if i%2 == 0 {
+			left := make(chan struct{})
+			go func() {
+				defer close(left)
+				w.must(h.leave(t.Context()))
+			}()
+			each, all := w.known(patience, h, func(other *host) bool { return !other.sees(h) && !other.lists(h) })
+			note("host left", each, all)
+			<-left
+			h.stop()
+			continue
+		}
 		h.stop()
-		note("host died", within(patience, w.meet))
+		each, all := w.known(patience, h, func(other *host) bool { return !other.sees(h) })
+		note("host died", each, all)
+		if all < 0 {
+			continue
+		}
+		first := slices.Min(each) // the first must be sure of it; what comes after is news like any other
+		for i := range each {
+			each[i] -= first
+		}
+		note("host died, once one is sure", each, all-first)
 	}
 
 	if n > 1 && *apart > 0 {
@@ -207,8 +230,8 @@ func simulate(t *testing.T, n, loss int) result {
 			t.Error("the partition parted nobody")
 		}
 		w.net.Heal()
-		note("after the partition", within(patience, w.agreed))
-		note("after the partition, all see each other", within(patience, w.meet))
+		note("after the partition", nil, within(patience, w.agreed))
+		note("after the partition, all see each other", nil, within(patience, w.meet))
 	}
 	w.owners()
 	if s.late > 0 {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -142,6 +143,31 @@ func (h *host) broadcast(ctx context.Context) error {
 	}
 }
 
+// leave takes the host out of the cluster as the agent does: it gives away what it owns,
+// deletes what it says of itself, and says good-bye.
+func (h *host) leave(ctx context.Context) error {
+	if err := h.alloc.Leave(ctx); err != nil {
+		return err
+	}
+	err := h.write(func(tx *replica.Tx) error {
+		tx.Delete(cluster.Node{ID: h.id}.Key())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return h.Leave(ctx)
+}
+
+// sees reports whether the host takes another one for alive.
+func (h *host) sees(other *host) bool { return slices.Contains(h.Alive(), string(other.id)) }
+
+// lists reports whether the other host is in what this one knows of the cluster.
+func (h *host) lists(other *host) bool {
+	_, ok := cluster.Get[cluster.Node](h.replica.Snapshot(), string(other.id))
+	return ok
+}
+
 func (w *world) must(err error) {
 	if err != nil {
 		w.t.Helper()
@@ -174,6 +200,24 @@ func within(limit time.Duration, f func() bool) time.Duration {
 		time.Sleep(tick)
 	}
 	return time.Since(begin)
+}
+
+// known waits until f is true of all hosts but one, and returns how long that took for each,
+// and for the last; -1: longer than limit.
+func (w *world) known(limit time.Duration, but *host, f func(*host) bool) (each []time.Duration, all time.Duration) {
+	begin := time.Now()
+	waiting := slices.DeleteFunc(w.alive(), func(h *host) bool { return h == but })
+	all = within(limit, func() bool {
+		waiting = slices.DeleteFunc(waiting, func(h *host) bool {
+			if !f(h) {
+				return false
+			}
+			each = append(each, time.Since(begin))
+			return true
+		})
+		return len(waiting) == 0
+	})
+	return each, all
 }
 
 // tick is how exactly times are taken.

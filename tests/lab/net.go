@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -28,7 +30,7 @@ func hostAddr4(n int) string { return fmt.Sprintf("192.0.2.%d", n) }
 func hostAddr6(n int) string { return fmt.Sprintf("fd00:db8::%x", n) }
 
 // netSpec is what a box does in its own network namespace: `ip` command lines,
-// and sysctls as path and value.
+// and sysctls as path and value. A path that begins with "-" need not be there (sysctl.d(5)).
 type netSpec struct {
 	IP      []string
 	Sysctls [][2]string
@@ -36,7 +38,8 @@ type netSpec struct {
 
 func (n netSpec) apply() error {
 	for _, kv := range n.Sysctls {
-		if err := os.WriteFile("/proc/sys/"+kv[0], []byte(kv[1]), 0); err != nil {
+		path, optional := strings.CutPrefix(kv[0], "-")
+		if err := os.WriteFile("/proc/sys/"+path, []byte(kv[1]), 0); err != nil && !(optional && errors.Is(err, fs.ErrNotExist)) {
 			return fmt.Errorf("set a sysctl: %w", err)
 		}
 	}

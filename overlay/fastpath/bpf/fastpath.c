@@ -315,18 +315,23 @@ static __always_inline void set_router_mac(__u16 *mac)
 	mac[2] = bpf_htons(0x0001);
 }
 
-// set_macs writes both addresses, from the router to a container or, without to, to another
-// router; no checksum covers them.
-static __always_inline int set_macs(struct __sk_buff *skb, const __u16 *to)
-{
+struct frame {
 	__u16 macs[6];
+	__be16 proto;
+};
 
-	set_router_mac(macs);
-	set_router_mac(macs + 3);
+// set_ethernet writes the Ethernet header, from the router to a container or, without to, to another
+// router; no checksum covers it.
+static __always_inline int set_ethernet(struct __sk_buff *skb, const __u16 *to, __be16 proto)
+{
+	struct frame f = { .proto = proto };
+
+	set_router_mac(f.macs);
+	set_router_mac(f.macs + 3);
 	if (to)
-		__builtin_memcpy(macs, to, ETH_ALEN);
+		__builtin_memcpy(f.macs, to, ETH_ALEN);
 
-	return bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0);
+	return bpf_skb_store_bytes(skb, 0, &f, ETH_HLEN, 0);
 }
 
 // What follows turns a packet that is too big into the answer to its sender: ICMP
@@ -494,11 +499,6 @@ static __always_inline int answer(struct __sk_buff *skb, const struct addr *from
 }
 
 // What follows is of mode direct.
-
-struct frame {
-	__u16 macs[6];
-	__be16 proto;
-};
 
 // outer is what VXLAN puts between the outer Ethernet header and the inner IP header (RFC 7348, 5).
 struct outer {
@@ -767,14 +767,18 @@ int gv_endpoint(struct __sk_buff *skb)
 			return ret;
 	}
 	count_all(bytes, src->slot, 0, dst ? dst->slot : to->slot, !!dst, vnid_slot);
-	if (set_macs(skb, mtu ? src->mac : dst ? dst->mac : NULL))
+	if (to && !mtu) {
+		ret = encapsulate_direct(skb, c, &h, src->vnid, &to->vtep);
+		if (ret != GO_ON)
+			return ret;
+	}
+	if (set_ethernet(skb, mtu ? src->mac : dst ? dst->mac : NULL, skb->protocol))
 		return TC_ACT_SHOT; // no memory
 	if (mtu)
 		return deliver(skb, skb->ifindex, mtu);
 	if (dst)
 		return deliver(skb, dst->ifindex, 0);
-	ret = encapsulate_direct(skb, c, &h, src->vnid, &to->vtep);
-	return ret == GO_ON ? encapsulate(skb, c->tunnel, src->vnid, &to->vtep, 0) : ret;
+	return encapsulate(skb, c->tunnel, src->vnid, &to->vtep, 0);
 }
 
 SEC("tc")
@@ -798,7 +802,7 @@ int gv_tunnel(struct __sk_buff *skb)
 			return ret;
 	}
 	count_arrival(&a, bytes);
-	if (set_macs(skb, mtu ? NULL : a.dst->mac))
+	if (set_ethernet(skb, mtu ? NULL : a.dst->mac, skb->protocol))
 		return TC_ACT_SHOT; // no memory
 	return mtu ? encapsulate(skb, c->tunnel, a.dst->vnid, &vtep, mtu) : deliver(skb, a.dst->ifindex, 0);
 }
@@ -833,7 +837,7 @@ int gv_underlay(struct __sk_buff *skb)
 		return GO_ON;
 	bpf_csum_level(skb, BPF_CSUM_LEVEL_DEC); // what the NIC has said was of the outer packet
 	count_arrival(&a, skb->len);
-	if (bpf_skb_store_bytes(skb, offsetof(struct frame, proto), &o.inner.proto, sizeof(o.inner.proto), 0) || set_macs(skb, a.dst->mac))
+	if (set_ethernet(skb, a.dst->mac, o.inner.proto))
 		return TC_ACT_SHOT; // no memory
 	return deliver(skb, a.dst->ifindex, 0);
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -59,6 +60,38 @@ func (a *Allocator) Takeover(ctx context.Context, dead ...cluster.NodeID) error 
 		others = slices.DeleteFunc(others, func(n cluster.NodeID) bool { return slices.Contains(asked, n) })
 	}
 	return a.inherit(dead)
+}
+
+// wardenship is a number that is never handed out: the VNID that any number of networks may
+// have. Like every number it has one owner at any time, on whichever side of a cut.
+var wardenship = single(ring.VNIDAddr(0))
+
+// ErrNotWarden says that it is another host that may take over unasked.
+var ErrNotWarden = errors.New("another host decides that")
+
+// Warden returns the one host that may take over from others unasked, "" before the ring
+// is known: the cluster's first, or who took over from it when it left or was forgotten.
+func (a *Allocator) Warden() cluster.NodeID {
+	c, _ := a.replica.Snapshot().Ring().Owner(wardenship.Addr())
+	return c.Owner
+}
+
+// TakeoverUnasked is Takeover where no person vouches that the silent hosts are gone: they
+// may be alive behind a cut, with as good a reason to forget this side. So only the
+// warden does it (else the error is ErrNotWarden), of which there is one on one side, and only if it keeps more than half of all hosts,
+// lest a warden that is cut off alone forgets the cluster.
+func (a *Allocator) TakeoverUnasked(ctx context.Context, silent ...cluster.NodeID) error {
+	if a.Warden() != a.cfg.Self {
+		return ErrNotWarden
+	}
+	all := 0
+	for range cluster.All[cluster.Node](a.replica.Snapshot()) {
+		all++
+	}
+	if 2*len(silent) >= all {
+		return fmt.Errorf("forget: %d of %d hosts do not answer, and without a person's word more than half must be left", len(silent), all)
+	}
+	return a.Takeover(ctx, silent...)
 }
 
 // electorate returns the hosts whose promise is needed, all others than the dead, as
@@ -179,10 +212,20 @@ func (a *Allocator) serveForget(_ context.Context, from string, body []byte) ([]
 	if ask.Withdraw {
 		return nil, a.unpromise(heir, ask.Dead)
 	}
+	if err := a.mayInherit(heir); err != nil {
+		return encode(replyForget{Refused: err.Error()})
+	}
 	if err := a.promise(heir, ask.Dead); err != nil {
 		return encode(replyForget{Refused: err.Error()})
 	}
 	return encode(replyForget{Claims: cluster.Encode(a.testimony(ask.Dead))})
+}
+
+// mayInherit refuses heirs that were forgotten and have not heard of it.
+func (a *Allocator) mayInherit(heir cluster.NodeID) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mayHave(heir)
 }
 
 // testimony returns the claims that this host owns, and those it knows of the

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -117,6 +118,63 @@ func TestWithdrawnAfterFailure(t *testing.T) {
 	if b.heir(a.id) != "" || c.heir(a.id) != "" {
 		t.Error("promises are left")
 	}
+}
+
+// A host that was forgotten, and has not heard of it, gets no promise.
+func TestForgottenForgetsNobody(t *testing.T) {
+	w := newWorld(t, 4)
+	gone, heir := w.hosts[0], w.hosts[1]
+	gone.down = true
+	must(t, heir.Takeover(ctx, gone.id))
+	w.spread()
+	gone.down, heir.down = false, true
+	if err := gone.Takeover(ctx, heir.id); err == nil || !strings.Contains(err.Error(), "was forgotten by the cluster") {
+		t.Errorf("a forgotten host forgets another one: %v", err)
+	}
+	for _, h := range w.hosts[2:] {
+		if h.heir(heir.id) != "" {
+			t.Errorf("%s has promised so", h.id)
+		}
+	}
+}
+
+// Unasked one host forgets, on one side of a cut, and only while it keeps more than half of all.
+func TestTakeoverUnasked(t *testing.T) {
+	w := newWorld(t, 5)
+	first, heir := w.hosts[0], w.hosts[1]
+	for _, h := range w.hosts {
+		h.stockUp(ctx) // ranges are everywhere, and the right to decide is where it was
+	}
+	w.spread()
+	last := w.hosts[4]
+	last.down = true
+	for _, h := range w.hosts[1:4] {
+		if err := h.TakeoverUnasked(ctx, last.id); !errors.Is(err, ErrNotWarden) {
+			t.Errorf("%s, which is not to decide: %v", h.id, err)
+		}
+	}
+	must(t, first.TakeoverUnasked(ctx, last.id))
+	w.spread()
+	// Two of four are no more than half.
+	w.hosts[2].down, w.hosts[3].down = true, true
+	err := first.TakeoverUnasked(ctx, w.hosts[2].id, w.hosts[3].id)
+	if err == nil || !strings.Contains(err.Error(), "2 of 4 hosts do not answer") {
+		t.Errorf("forgot half of all: %v", err)
+	}
+	w.hosts[2].down, w.hosts[3].down = false, false
+	// Who takes over from the first one decides from then on.
+	first.down = true
+	if err := heir.TakeoverUnasked(ctx, first.id); !errors.Is(err, ErrNotWarden) {
+		t.Errorf("the one that decides was forgotten unasked: %v", err)
+	}
+	must(t, heir.Takeover(ctx, first.id))
+	w.spread()
+	if heir.Warden() != heir.id || w.hosts[2].Warden() != heir.id {
+		t.Errorf("who decides: %q and %q", heir.Warden(), w.hosts[2].Warden())
+	}
+	w.hosts[3].down = true
+	must(t, heir.TakeoverUnasked(ctx, w.hosts[3].id))
+	w.unique(t)
 }
 
 func TestLeave(t *testing.T) {

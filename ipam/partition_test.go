@@ -14,7 +14,7 @@ import (
 // they reach. Among the others nothing is handed out twice, before and after they meet.
 func TestForgottenWhileAlive(t *testing.T) {
 	const hosts = 4
-	forgotten := 0
+	forgotten, unasked := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t, hosts)
 		defer func() {
@@ -28,6 +28,11 @@ func TestForgottenWhileAlive(t *testing.T) {
 		h := func() *host { return w.hosts[rapid.IntRange(0, hosts-1).Draw(rt, "host")] }
 		link := func(a, b *host, cut bool) {
 			w.cut[[2]cluster.NodeID{a.id, b.id}], w.cut[[2]cluster.NodeID{b.id, a.id}] = cut, cut
+		}
+		isolate := func(at *host) {
+			for _, o := range w.hosts {
+				link(at, o, true)
+			}
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"":        func(rt *rapid.T) { w.unique(rt) },
@@ -43,17 +48,12 @@ func TestForgottenWhileAlive(t *testing.T) {
 					must(t, at.Release(rapid.SampledFrom(l).Draw(rt, "lease").Addr))
 				}
 			},
-			"vnid":   func(*rapid.T) { _, _ = h().VNID(ctx) },
-			"stock":  func(*rapid.T) { h().stockUp(ctx) },
-			"gossip": func(*rapid.T) { w.gossip(h(), h()) },
-			"link":   func(rt *rapid.T) { link(h(), h(), rapid.Bool().Draw(rt, "cut")) },
-			"isolate": func(*rapid.T) {
-				at := h()
-				for _, o := range w.hosts {
-					link(at, o, true)
-				}
-			},
-			"lose": func(rt *rapid.T) { w.loseReplies = rapid.Bool().Draw(rt, "lose replies") },
+			"vnid":    func(*rapid.T) { _, _ = h().VNID(ctx) },
+			"stock":   func(*rapid.T) { h().stockUp(ctx) },
+			"gossip":  func(*rapid.T) { w.gossip(h(), h()) },
+			"link":    func(rt *rapid.T) { link(h(), h(), rapid.Bool().Draw(rt, "cut")) },
+			"isolate": func(*rapid.T) { isolate(h()) },
+			"lose":    func(rt *rapid.T) { w.loseReplies = rapid.Bool().Draw(rt, "lose replies") },
 			"restart": func(*rapid.T) {
 				if at := h(); !at.gone { // a forgotten one is refused as soon as it has heard of it
 					at.restart()
@@ -85,13 +85,39 @@ func TestForgottenWhileAlive(t *testing.T) {
 					}
 				}
 			},
+			// Each host would forget all that it does not reach, also one that was forgotten
+			// itself and has not heard of it.
+			"unasked": func(rt *rapid.T) {
+				if rapid.Bool().Draw(rt, "first one is lost") {
+					isolate(h())
+				}
+				for _, at := range w.hosts {
+					var dead []cluster.NodeID
+					var lost []*host
+					for n := range cluster.All[cluster.Node](at.replica.Snapshot()) {
+						if o := w.host(string(n.ID)); o != at && !w.reaches(at, o) {
+							dead, lost = append(dead, o.id), append(lost, o)
+						}
+					}
+					if len(dead) == 0 || at.TakeoverUnasked(ctx, dead...) != nil {
+						continue
+					}
+					unasked += len(dead)
+					if at.gone {
+						rt.Fatalf("%s was forgotten, and forgets %v", at.id, dead)
+					}
+					for _, o := range lost {
+						o.gone = true
+					}
+				}
+			},
 		})
 		w.heal()
 		w.spread()
 		w.unique(rt)
 	})
-	if forgotten == 0 {
-		t.Error("nobody was forgotten: this proves nothing")
+	if forgotten == 0 || unasked == 0 {
+		t.Errorf("%d hosts were forgotten, %d unasked: this proves nothing", forgotten, unasked)
 	}
-	t.Logf("%d hosts were forgotten", forgotten)
+	t.Logf("%d hosts were forgotten, %d unasked", forgotten, unasked)
 }

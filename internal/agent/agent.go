@@ -133,6 +133,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"moved":      a.proveMoved,
 		"membership": a.membership,
 		"ipam":       a.alloc.Run,
+		"silence":    a.forgetSilent,
 		"switch":     a.vswitch.run,
 		"hosts":      a.watchHosts,
 		"underlay":   a.watchUnderlay,

@@ -191,10 +191,15 @@ func (a *Agent) forget(ctx context.Context, r api.ForgetRequest) (api.Done, erro
 	if err := a.alloc.Takeover(ctx, dead...); err != nil {
 		return api.Done{}, err
 	}
-	for _, id := range dead {
+	a.dropPeers(dead)
+	return api.Done{Text: fmt.Sprintf("Forgotten: %v. This host owns what they owned.", r.Hosts)}, nil
+}
+
+// dropPeers no longer dials hosts that are forgotten.
+func (a *Agent) dropPeers(forgotten []cluster.NodeID) {
+	for _, id := range forgotten {
 		a.gossip.Forget(string(id))
 	}
-	return api.Done{Text: fmt.Sprintf("Forgotten: %v. This host owns what they owned.", r.Hosts)}, nil
 }
 
 // hostID finds a host by its ID or its name.

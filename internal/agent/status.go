@@ -76,7 +76,7 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 	list = append(append(list, a.refusedHosts()...), a.suspicions(snap)...)
 	for _, n := range nodes {
 		if !n.Alive {
-			add("start it; if it is gone for good: grapevine forget "+n.Name, "host %s (%s) does not answer", n.Name, n.VTEP)
+			add(a.forgetAdvice(n.Name, cluster.NodeID(n.ID)), "host %s (%s) does not answer", n.Name, n.VTEP)
 		}
 	}
 	list = append(list, differences(nodes, a.cfg.VXLANPort)...)

@@ -11,6 +11,7 @@ package config
 import (
 	"net/netip"
 	"path/filepath"
+	"time"
 )
 
 // DefaultFile is the configuration file that is read if no other one is named;
@@ -50,6 +51,8 @@ type Config struct {
 	OVS, Datapath string
 	// FastPath is auto, on, off or direct.
 	FastPath string
+	// ForgetAfter is how long a host may be silent before it is forgotten, 0: for ever.
+	ForgetAfter time.Duration
 	// VXLANPort is the UDP port of the VTEPs, one for the whole cluster.
 	VXLANPort uint16
 	// MTU of the underlay in bytes, 0: that of the interface of Advertise.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -39,6 +40,18 @@ func number(field func(*Config) *int, low, high int) setter {
 		*field(c) = n
 		return nil
 	}
+}
+
+// leastForgetAfter is more than it takes an agent to start again and be met by all others.
+const leastForgetAfter = time.Minute
+
+func setForgetAfter(c *Config, v string) error {
+	d, err := time.ParseDuration(v)
+	if err != nil || d != 0 && d < leastForgetAfter {
+		return fmt.Errorf("%q is neither 0 (never) nor a time of at least %v, such as 72h or 90m", v, leastForgetAfter)
+	}
+	c.ForgetAfter = d
+	return nil
 }
 
 func port(field func(*Config) *uint16) setter {

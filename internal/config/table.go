@@ -112,6 +112,13 @@ var Table = []Setting{
 		set: oneOf(func(c *Config) *string { return &c.FastPath }, "auto", "on", "off", "direct"),
 	},
 	{
+		Name: "forget-after", Default: "0",
+		Doc: "Forget a host that has not answered for so long (`72h`; at least 1m), as `grapevine forget` does: its addresses are given to others, and if it was alive it joins as a new one. " +
+			"Only one host of the cluster does so, and only while more than half of all hosts answer (docs/install.md). 0: never.",
+		Shared: true,
+		set:    setForgetAfter,
+	},
+	{
 		Name: "vxlan-port", Default: "4789",
 		Doc:    "UDP port of VXLAN (RFC 7348), the same on every host. Take another one where Docker's swarm overlay is in use.",
 		Shared: true,

@@ -39,7 +39,11 @@ type netSpec struct {
 func (n netSpec) apply() error {
 	for _, kv := range n.Sysctls {
 		path, optional := strings.CutPrefix(kv[0], "-")
-		if err := os.WriteFile("/proc/sys/"+path, []byte(kv[1]), 0); err != nil && !(optional && errors.Is(err, fs.ErrNotExist)) {
+		err := os.WriteFile("/proc/sys/"+path, []byte(kv[1]), 0)
+		if optional && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("set a sysctl: %w", err)
 		}
 	}

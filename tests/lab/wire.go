@@ -47,9 +47,12 @@ func startWire(ctx context.Context, dir string) (*Wire, error) {
 			"link set wire up",
 		},
 		Sysctls: [][2]string{
-			{"net/ipv4/ip_forward", "1"}, {"net/ipv6/conf/all/forwarding", "1"},
+			{"net/ipv4/ip_forward", "1"},
+			{"net/ipv6/conf/all/forwarding", "1"},
 			// A wire has no firewall: by default each frame would see the rules of IP as well.
-			{"-net/bridge/bridge-nf-call-iptables", "0"}, {"-net/bridge/bridge-nf-call-ip6tables", "0"}, {"-net/bridge/bridge-nf-call-arptables", "0"},
+			{"-net/bridge/bridge-nf-call-iptables", "0"},
+			{"-net/bridge/bridge-nf-call-ip6tables", "0"},
+			{"-net/bridge/bridge-nf-call-arptables", "0"},
 		},
 	}}
 	b, err := startBox(dir, spec, boxNamespaces)

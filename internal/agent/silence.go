@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/ipam"
+)
+
+// forgetSilent takes over from hosts that have not answered for the set time, if this is
+// the host that may.
+func (a *Agent) forgetSilent(ctx context.Context) error {
+	limit := a.cfg.ForgetAfter
+	if limit == 0 {
+		return nil
+	}
+	t := time.NewTicker(min(limit/4, time.Minute))
+	defer t.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		var hosts []cluster.NodeID
+		for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
+			hosts = append(hosts, n.ID)
+		}
+		silent := silentFor(limit, hosts, a.gossip.Members(), a.started, time.Now())
+		if len(silent) == 0 {
+			continue
+		}
+		err := a.alloc.TakeoverUnasked(ctx, silent...)
+		switch {
+		case errors.Is(err, ipam.ErrNotWarden):
+		case err == nil:
+			a.dropPeers(silent)
+			a.log.Warn("forgot hosts that did not answer", "hosts", silent, "for", limit)
+		case err.Error() != said: // and not again each minute
+			said = err.Error()
+			a.log.Warn("hosts that do not answer are not forgotten yet", "hosts", silent, "for", limit, "err", err)
+		}
+	}
+}
+
+// silentFor lists the hosts that have not answered for so long, as far as this agent can say:
+// of one that it has not met, for as long as it has run itself.
+func silentFor(limit time.Duration, hosts []cluster.NodeID, members []gossip.Member, started, now time.Time) (silent []cluster.NodeID) {
+	for _, id := range hosts {
+		since := started
+		if i := slices.IndexFunc(members, func(m gossip.Member) bool { return m.ID == string(id) }); i >= 0 {
+			if members[i].Self || members[i].State == gossip.Alive {
+				continue
+			}
+			since = members[i].Since
+		}
+		if now.Sub(since) >= limit {
+			silent = append(silent, id)
+		}
+	}
+	return silent
+}
+
+// forgetAdvice is what may be done about a host that does not answer.
+func (a *Agent) forgetAdvice(host string, id cluster.NodeID) string {
+	do := "start it; if it is gone for good: grapevine forget " + host
+	warden := a.alloc.Warden()
+	if a.cfg.ForgetAfter == 0 || warden == id || warden == "" {
+		return do
+	}
+	name := string(warden)
+	if n, ok := cluster.Get[cluster.Node](a.replica.Snapshot(), name); ok {
+		name = n.Name
+	}
+	return fmt.Sprintf("%s (host %s does so after %v, if more than half of all hosts answer then)", do, name, a.cfg.ForgetAfter)
+}

@@ -133,7 +133,8 @@ func (w *Wire) Slow(ctx context.Context, host string, kbit int) error {
 }
 
 // Narrow gives a host's link an MTU: the wire loses larger packets from and to it,
-// without a word to anybody, and the host's own interface knows nothing of it.
+// without a word to anybody, and the host's own interface knows nothing of it. A bridge lets
+// 4 bytes more through, for a VLAN tag.
 func (w *Wire) Narrow(ctx context.Context, host string, mtu int) error {
 	return w.ip(ctx, fmt.Sprintf("link set %s mtu %d", host, mtu))
 }

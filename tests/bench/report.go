@@ -28,7 +28,9 @@ func (s samples) ratio(figure, a, b string) float64 { return median(s.ratios(fig
 func (s samples) ratios(figure, a, b string) (ratios []float64) {
 	of, to := s[key{figure, a}], s[key{figure, b}]
 	for i := range min(len(of), len(to)) {
-		ratios = append(ratios, of[i]/to[i])
+		if to[i] != 0 { // nothing is so many times that
+			ratios = append(ratios, of[i]/to[i])
+		}
 	}
 	return ratios
 }

@@ -77,9 +77,9 @@ func (a *Allocator) Warden() cluster.NodeID {
 }
 
 // TakeoverUnasked is Takeover where no person vouches that the silent hosts are gone: they
-// may be alive behind a cut, with as good a reason to forget this side. So only the
-// warden does it (else the error is ErrNotWarden), of which there is one on one side, and only if it keeps more than half of all hosts,
-// lest a warden that is cut off alone forgets the cluster.
+// may be alive behind a cut, with as good a reason to forget this side. So only the warden
+// does it, which is on one side (else the error is ErrNotWarden), and only if it keeps more
+// than half of all hosts, lest a warden that is cut off alone forgets the cluster.
 func (a *Allocator) TakeoverUnasked(ctx context.Context, silent ...cluster.NodeID) error {
 	if a.Warden() != a.cfg.Self {
 		return ErrNotWarden

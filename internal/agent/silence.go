@@ -34,6 +34,7 @@ func (a *Agent) forgetSilent(ctx context.Context) error {
 		}
 		silent := silentFor(limit, hosts, a.gossip.Members(), a.started, time.Now())
 		if len(silent) == 0 {
+			said = ""
 			continue
 		}
 		err := a.alloc.TakeoverUnasked(ctx, silent...)

@@ -134,6 +134,8 @@ func TestRefused(t *testing.T) {
 		{"GRAPEVINE_CIDR4=10.0.0.0/24", "does not fit into cidr4"},
 		{"GRAPEVINE_CIDR6=10.0.0.0/8", "is not an IPv6 prefix"},
 		{"GRAPEVINE_PREFIXLEN=31", "is not a number from 8 to 30"},
+		{"GRAPEVINE_FORGET_AFTER=72", "is neither 0 (never) nor a time of at least 1m0s"},
+		{"GRAPEVINE_FORGET_AFTER=-72h", "is neither 0 (never) nor a time of at least 1m0s"},
 		{"GRAPEVINE_HOSTSUBNETLENGTH=10", "leaves no host a subnet of its own"},
 		{"GRAPEVINE_OVS=yes", "use one of auto, host, embedded"},
 		{"GRAPEVINE_DATAPATH=dpdk", "use one of auto, kernel, userspace"},

@@ -7,20 +7,21 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/grapevine-net/grapevine/internal/socket"
 )
 
 // serve runs the handlers on a socket until the test ends.
-func serve(t *testing.T, h Handlers) (client *Client, socket string) {
+func serve(t *testing.T, h Handlers) (client *Client, path string) {
 	t.Helper()
-	socket = filepath.Join(t.TempDir(), "run", "grapevine.sock")
-	listener, err := Listen(socket)
+	path = filepath.Join(t.TempDir(), "run", "grapevine.sock")
+	listener, err := socket.Listen(t.Context(), path, 0o700)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func serve(t *testing.T, h Handlers) (client *Client, socket string) {
 			t.Error(err)
 		}
 	})
-	return NewClient(socket), socket
+	return NewClient(path), path
 }
 
 func TestValuesArrive(t *testing.T) {
@@ -103,38 +104,17 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-func TestSocketIsForRoot(t *testing.T) {
-	_, socket := serve(t, Handlers{})
-	for path, mode := range map[string]os.FileMode{socket: 0o600, filepath.Dir(socket): 0o700} {
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
-			t.Errorf("%s: %v, %v", path, info.Mode(), err)
-		}
-	}
-}
-
-func TestSecondAgent(t *testing.T) {
-	_, socket := serve(t, Handlers{})
-	if _, err := Listen(socket); err == nil || !strings.Contains(err.Error(), "another agent answers") {
-		t.Errorf("a second agent on the socket: %v", err)
-	}
-}
-
-func TestStaleSocketIsReplaced(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "grapevine.sock")
-	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+func TestDeadAgent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "grapevine.sock")
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	stale.SetUnlinkOnClose(false)
 	stale.Close()
-	if _, err := NewClient(socket).Status(t.Context()); err == nil || !strings.Contains(err.Error(), "is it running?") {
+	if _, err := NewClient(path).Status(t.Context()); err == nil || !strings.Contains(err.Error(), "is it running?") {
 		t.Errorf("status of a dead agent: %v", err)
 	}
-	listener, err := Listen(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener.Close()
 }
 
 func TestNoAgent(t *testing.T) {

@@ -8,9 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"syscall"
 	"time"
 )
 
@@ -43,31 +40,6 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Message }
-
-// Listen opens the unix socket at path for root only. It replaces the socket of
-// an agent that is gone; that of one which answers is an error.
-func Listen(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the agent's socket: %w; set GRAPEVINE_RUN to one that root can write", err)
-	}
-	listener, err := net.Listen("unix", path)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		if conn, dialed := net.DialTimeout("unix", path, time.Second); dialed == nil {
-			conn.Close()
-			return nil, fmt.Errorf("another agent answers at %s: stop it, or give this one its own --run, --state and --plugin-socket", path)
-		}
-		os.Remove(path)
-		listener, err = net.Listen("unix", path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open the agent's socket: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		listener.Close()
-		return nil, fmt.Errorf("protect the agent's socket: %w", err)
-	}
-	return listener, nil
-}
 
 // Serve answers on the listener until ctx is done, gives calls in progress two
 // seconds to end, and closes the listener.

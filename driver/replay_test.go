@@ -13,6 +13,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/plugin"
+	"github.com/grapevine-net/grapevine/internal/socket"
 )
 
 // TestEngine sends what a real engine has sent, byte for byte, over a real socket,
@@ -58,7 +59,7 @@ func servePlugin(t *testing.T, g *rig) (post func(path, body string) string) {
 	g.Register(s)
 	g.ipam.Register(s)
 	path := filepath.Join(t.TempDir(), "p.sock")
-	l, err := plugin.Listen(path)
+	l, err := socket.Listen(t.Context(), path, 0o755)
 	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

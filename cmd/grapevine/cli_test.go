@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/internal/socket"
 )
 
 // run executes the command line against an agent with the handlers (nil: there
@@ -20,7 +21,7 @@ func run(t *testing.T, h *api.Handlers, args ...string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	if h != nil {
-		listener, err := api.Listen(filepath.Join(dir, "grapevine.sock"))
+		listener, err := socket.Listen(t.Context(), filepath.Join(dir, "grapevine.sock"), 0o700)
 		if err != nil {
 			t.Fatal(err)
 		}

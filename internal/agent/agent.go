@@ -87,24 +87,18 @@ func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
 	a := &Agent{cfg: cfg, version: version, log: log, started: time.Now(), stopped: make(chan struct{})}
 	defer a.sweep()
-	// First of all the socket: Docker kills a plugin that has none 9.5 s after its
-	// start. Calls wait in it until the agent serves them.
-	calls, err := plugin.Listen(cfg.PluginSocket)
+	// First of all the sockets: Docker kills a plugin that has none 9.5 s after its start.
+	open, err := openSockets(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer calls.Close()
-	own, err := api.Listen(cfg.APISocket())
-	if err != nil {
-		return err
-	}
-	defer own.Close()
+	defer open.close()
 	err = a.open(ctx)
 	defer a.close()
 	if err != nil {
 		return err
 	}
-	return a.serve(ctx, calls, own)
+	return a.serve(ctx, open.calls, open.own)
 }
 
 // serve runs all tasks. The API outlives the others, to say how a leave ended.

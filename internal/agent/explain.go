@@ -22,22 +22,17 @@ import (
 // missing socket. Docker's calls and the command line are answered by the cause,
 // until ctx ends (nil).
 func Explain(ctx context.Context, cfg config.Config, version string, cause error, log *slog.Logger) error {
-	calls, err := plugin.Listen(cfg.PluginSocket)
+	open, err := openSockets(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer calls.Close()
-	own, err := api.Listen(cfg.APISocket())
-	if err != nil {
-		return err
-	}
-	defer own.Close()
+	defer open.close()
 	if err := offer("/proc/self/exe", filepath.Join(cfg.State, programFile)); err != nil {
 		log.Warn("put the command line into the state directory", "err", err)
 	}
 	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.Go(func() error { return excuses(cause, log).Serve(ctx, calls) })
-	tasks.Go(func() error { return api.Serve(ctx, own, apologies(cfg, cause, version)) })
+	tasks.Go(func() error { return excuses(cause, log).Serve(ctx, open.calls) })
+	tasks.Go(func() error { return api.Serve(ctx, open.own, apologies(cfg, cause, version)) })
 	return tasks.Wait()
 }
 

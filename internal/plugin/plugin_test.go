@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/grapevine-net/grapevine/internal/socket"
 )
 
 type echo struct{ Text string }
@@ -37,7 +39,7 @@ func serve(t *testing.T) (post func(path, body string) (int, string), stop func(
 func start(t *testing.T, s *Server) (post func(path, body string) (int, string), stop func() error, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "p.sock")
-	l, err := Listen(path)
+	l, err := socket.Listen(t.Context(), path, 0o755)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,27 +132,6 @@ func TestStop(t *testing.T) {
 	if status, _ := post("Plugin.Activate", ""); status != 0 {
 		t.Error("answers after it has stopped")
 	}
-}
-
-func TestListenKeepsALivingSocket(t *testing.T) {
-	_, stop, path := serve(t)
-	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "another agent answers") {
-		t.Errorf("a second agent on one socket: %v", err)
-	}
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.SetUnlinkOnClose(false) // as after kill -9
-	_ = dead.Close()
-	l, err := Listen(path)
-	if err != nil {
-		t.Fatalf("stale socket: %v", err)
-	}
-	_ = l.Close()
 }
 
 func FuzzParse(f *testing.F) {

@@ -264,7 +264,6 @@ func TestBadMessagesFromInside(t *testing.T) {
 	})
 }
 
-// Hosts whose versions do not overlap with ours do not become members.
 // A host that cannot keep what others say, on a full disk, suspects nobody, and gets it again.
 func TestFullDiskIsNobodysFault(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {
@@ -279,10 +278,11 @@ func TestFullDiskIsNobodysFault(t *testing.T) {
 			t.Errorf("%d messages are counted as refused, and suspected are %q", n, list)
 		}
 		hosts[1].state.full(false)
-		within(t, 3*time.Second, "the host merges again", allHave(hosts, "k", "v"))
+		within(t, 5*time.Second, "the host merges again", allHave(hosts, "k", "v"))
 	})
 }
 
+// Hosts whose versions do not overlap with ours do not become members.
 func TestNewerVersionIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {
 		h := start(t, n, 0, nil)

@@ -41,6 +41,7 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 			return nil
 		},
 		RequireUniqueNames: true,
+		WorkdirRoot:        t.TempDir(), // else `-run` of some leaves the directory of all
 	})
 }
 

@@ -37,6 +37,7 @@ type settings struct {
 // watcher and the commands of a round write.
 type run struct {
 	settings
+	interrupted <-chan struct{} // closed when the run is; what goes wrong from then on says nothing
 	lab    *lab.Lab
 	begin  time.Time
 	before map[string]verdict.Belongings
@@ -53,7 +54,7 @@ type run struct {
 
 // chaos runs it, and returns what it found to be wrong; an error is of the harness.
 func chaos(ctx context.Context, s settings) (wrong []string, err error) {
-	r := &run{settings: s, begin: time.Now(), before: map[string]verdict.Belongings{}}
+	r := &run{settings: s, interrupted: ctx.Done(), begin: time.Now(), before: map[string]verdict.Belongings{}}
 	if r.lab, err = lab.New(ctx, lab.Options{Hosts: s.hosts, AgentEnv: s.env}); err != nil {
 		return nil, err
 	}
@@ -72,21 +73,38 @@ func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 		}
 		r.round(ctx, n, p.next())
 	}
-	r.cleanUp(ctx, p.rest())
+	if !r.isInterrupted() {
+		r.cleanUp(ctx, p.rest())
+	}
 	stop()
 	watch.Wait()
 	r.summary(time.Since(struck))
-	return r.wrong, ctx.Err()
+	if r.isInterrupted() {
+		return r.wrong, errors.New("interrupted: what there was until then is above")
+	}
+	return r.wrong, nil
 }
 
 func (r *run) say(format string, args ...any) {
 	fmt.Fprintf(r.out, "[%5.1f s] %s\n", time.Since(r.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
+func (r *run) isInterrupted() bool {
+	select {
+	case <-r.interrupted:
+		return true
+	default:
+		return false
+	}
+}
+
 const mostLines = 12
 
 // violated notes what is wrong, once.
 func (r *run) violated(where string, wrong ...string) {
+	if r.isInterrupted() {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, w := range wrong {

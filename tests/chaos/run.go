@@ -38,9 +38,9 @@ type settings struct {
 type run struct {
 	settings
 	interrupted <-chan struct{} // closed when the run is; what goes wrong from then on says nothing
-	lab    *lab.Lab
-	begin  time.Time
-	before map[string]verdict.Belongings
+	lab         *lab.Lab
+	begin       time.Time
+	before      map[string]verdict.Belongings
 
 	reading  sync.Mutex // guards the next two
 	doubt    []string   // two owners, as of the last reading

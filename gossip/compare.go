@@ -13,9 +13,6 @@ const (
 	grace        = 250 * time.Millisecond // for a broadcast on its way to make digests equal
 	fetchers     = 3                      // fetches at once, from different peers
 	fetchTimeout = 2 * time.Minute
-
-	youngRounds = 12 // so often a host compares first,
-	youngRate   = 4  // and so many times as often as later
 )
 
 // hint says that a peer's digest may differ from ours.
@@ -62,29 +59,23 @@ func (g *Gossip) hint(h hint) {
 }
 
 // compareLoop sends a summary to a random peer about once a second, and to a few
-// more when asked: a packet of a hundred bytes, answered only if they differ. At
-// first it does so more often: what is said before the others know of this host
-// passes it by.
+// more when asked: a packet of a hundred bytes, answered only if they differ.
 func (g *Gossip) compareLoop(ctx context.Context) {
-	every := g.cfg.Timing.Digest / youngRate
-	t := time.NewTimer(jitter(every))
+	t := time.NewTimer(jitter(g.cfg.Timing.Digest))
 	defer t.Stop()
-	for young := youngRounds; ; {
+	for {
 		peers := 1
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			t.Reset(jitter(every))
+			t.Reset(jitter(g.cfg.Timing.Digest))
 		case <-g.spread:
 			peers = spreadPeers
 		}
 		nodes := g.pick(peers)
 		if len(nodes) == 0 {
 			continue
-		}
-		if young--; young == 0 {
-			every = g.cfg.Timing.Digest
 		}
 		sum := g.seal(kindSum, g.summary().encode())
 		for _, n := range nodes {

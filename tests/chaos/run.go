@@ -37,7 +37,7 @@ type settings struct {
 // watcher and the commands of a round write.
 type run struct {
 	settings
-	interrupted <-chan struct{} // closed when the run is; what goes wrong from then on says nothing
+	interrupted func() bool // what goes wrong from then on says nothing
 	lab         *lab.Lab
 	begin       time.Time
 	before      map[string]verdict.Belongings
@@ -54,7 +54,7 @@ type run struct {
 
 // chaos runs it, and returns what it found to be wrong; an error is of the harness.
 func chaos(ctx context.Context, s settings) (wrong []string, err error) {
-	r := &run{settings: s, interrupted: ctx.Done(), begin: time.Now(), before: map[string]verdict.Belongings{}}
+	r := &run{settings: s, interrupted: func() bool { return ctx.Err() != nil }, begin: time.Now(), before: map[string]verdict.Belongings{}}
 	if r.lab, err = lab.New(ctx, lab.Options{Hosts: s.hosts, AgentEnv: s.env}); err != nil {
 		return nil, err
 	}
@@ -67,19 +67,19 @@ func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	watch.Go(func() { r.watch(watching) })
 	p := newPlanner(s.seed, s.hosts, faults)
 	struck := time.Now()
-	for n := 1; ctx.Err() == nil && len(r.wrong) == 0; n++ {
+	for n := 1; !r.interrupted() && len(r.wrong) == 0; n++ {
 		if s.during == 0 && n > s.rounds || s.during > 0 && time.Since(struck) > s.during {
 			break
 		}
 		r.round(ctx, n, p.next())
 	}
-	if !r.isInterrupted() {
+	if !r.interrupted() {
 		r.cleanUp(ctx, p.rest())
 	}
 	stop()
 	watch.Wait()
 	r.summary(time.Since(struck))
-	if r.isInterrupted() {
+	if r.interrupted() {
 		return r.wrong, errors.New("interrupted: what there was until then is above")
 	}
 	return r.wrong, nil
@@ -89,20 +89,11 @@ func (r *run) say(format string, args ...any) {
 	fmt.Fprintf(r.out, "[%5.1f s] %s\n", time.Since(r.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (r *run) isInterrupted() bool {
-	select {
-	case <-r.interrupted:
-		return true
-	default:
-		return false
-	}
-}
-
 const mostLines = 12
 
 // violated notes what is wrong, once.
 func (r *run) violated(where string, wrong ...string) {
-	if r.isInterrupted() {
+	if r.interrupted() {
 		return
 	}
 	r.mu.Lock()

@@ -76,6 +76,7 @@ type Node struct {
 	VTEP     netip.Addr     `json:"vtep"`
 	Gossip   netip.AddrPort `json:"gossip"`
 	Alive    bool           `json:"alive"`
+	Doubtful bool           `json:"doubtful"` // alive, but silent for a moment: it may be dead
 	Self     bool           `json:"self"`
 	Version  string         `json:"version"`
 	Datapath string         `json:"datapath"`

@@ -135,7 +135,7 @@ func BenchmarkCluster(b *testing.B) {
 	}
 	b.Run("MergeKnown100", func(b *testing.B) {
 		for b.Loop() {
-			if _, _, err := s.Merge(recs); err != nil {
+			if _, err := s.Merge(recs); err != nil {
 				b.Fatal(err)
 			}
 		}

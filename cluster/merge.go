@@ -17,18 +17,32 @@ func (v Version) Compare(w Version) int {
 	return cmp.Or(cmp.Compare(v.Counter, w.Counter), strings.Compare(string(v.Node), string(w.Node)))
 }
 
-// Merge adds what other hosts have written. It returns the records that are in
-// the state now and were not before, in the order of their versions, and the
-// claims that were in it and are not any more because a claim around them is
-// newer. The error, if any, holds a RefusedError for each record that was
-// refused; the others have been merged all the same. What its writer has no right
-// to by all that is known here is held, without an error, until more is known
-// (Doubts).
+// Merged is what became of records that other hosts have written, each list in the order
+// of versions.
+type Merged struct {
+	// Fresh are in the state now and were not before.
+	Fresh []Record
+	// Gone are claims that were in the state before and are not any more, because a claim
+	// around them is newer.
+	Gone []Record
+	// Stale had been replaced before they came, or were by the same records, but were the
+	// next words of their writers: who has heard a later one waits for them, to know that
+	// nothing is missing in between.
+	Stale []Record
+}
+
+// News is what others may lack: all that is fresh or stale.
+func (m Merged) News() []Record { return slices.Concat(m.Fresh, m.Stale) }
+
+// Merge adds what other hosts have written. The error, if any, holds a RefusedError
+// for each record that was refused; the others have been merged all the same. What its
+// writer has no right to by all that is known here is held, without an error, until
+// more is known (Doubts).
 //
 // Merge is commutative, associative and idempotent, but for records refused or
 // held.
 // The records, their bodies included, belong to the State afterwards.
-func (s *State) Merge(recs []Record) (fresh, gone []Record, err error) {
+func (s *State) Merge(recs []Record) (Merged, error) {
 	sorted := make([]*Record, len(recs))
 	for i := range recs {
 		sorted[i] = &recs[i]
@@ -39,13 +53,14 @@ func (s *State) Merge(recs []Record) (fresh, gone []Record, err error) {
 	var added, removed []*Record
 	var errs []error
 	for _, r := range sorted {
+		mark := s.cur.Mark(r.Version.Node)
 		isNew, dropped, err := s.merge(r)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		removed = append(removed, dropped...)
-		if isNew {
+		if isNew || s.cur.Mark(r.Version.Node) > mark {
 			added = append(added, r)
 		}
 	}
@@ -54,18 +69,20 @@ func (s *State) Merge(recs []Record) (fresh, gone []Record, err error) {
 	if len(late) > 0 {
 		slices.SortStableFunc(added, func(a, b *Record) int { return a.Version.Compare(b.Version) })
 	}
-	fresh = make([]Record, 0, len(added))
+	m := Merged{Fresh: make([]Record, 0, len(added))}
 	for _, r := range added {
 		if now, ok := s.cur.byKey.Get(r); ok && now.Version == r.Version {
-			fresh = append(fresh, *now)
+			m.Fresh = append(m.Fresh, *now)
+		} else {
+			m.Stale = append(m.Stale, *r)
 		}
 	}
 	for _, r := range removed {
 		if !s.cur.byKey.Has(r) {
-			gone = append(gone, *r)
+			m.Gone = append(m.Gone, *r)
 		}
 	}
-	return fresh, gone, errors.Join(errs...)
+	return m, errors.Join(errs...)
 }
 
 // merge takes one record in, if it is acceptable and newer than what is there.

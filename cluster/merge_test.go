@@ -44,9 +44,9 @@ func TestRefused(t *testing.T) {
 			put(t, s, Claim{Block: prefix("10.0.0.8/29"), Owner: self})
 			good := put(t, New(third), Network{Name: "good"})
 			before := recordsOf(s)
-			fresh, gone, err := s.Merge([]Record{tt.bad, good})
-			if len(fresh) != 1 || fresh[0].Key.ID != "good" || len(gone) > 0 {
-				t.Errorf("fresh %v, gone %v, want the good record only", fresh, gone)
+			m, err := s.Merge([]Record{tt.bad, good})
+			if len(m.Fresh) != 1 || m.Fresh[0].Key.ID != "good" || len(m.Gone)+len(m.Stale) > 0 {
+				t.Errorf("%+v, want the good record only", m)
 			}
 			refused := Refusals(err)
 			if len(refused) != 1 || !errors.Is(refused[0], tt.reason) || refused[0].Key != tt.bad.Key {
@@ -90,7 +90,7 @@ func TestARefusedClaimStaysWanted(t *testing.T) {
 	tombstone, _ := heir.Delete(node.Key, time.Unix(1, 0))
 	takeover := put(t, heir, Claim{Block: space, Owner: id(2)})
 	after := put(t, heir, Network{Name: "later"})
-	if _, _, err := forgotten.Merge([]Record{tombstone, takeover, after}); !errors.Is(err, ErrOwned) {
+	if _, err := forgotten.Merge([]Record{tombstone, takeover, after}); !errors.Is(err, ErrOwned) {
 		t.Fatalf("error %v, want %v", err, ErrOwned)
 	}
 	if err := forgotten.Complete(heir.Digest()); err != nil {
@@ -112,7 +112,7 @@ func TestLostDiskIsSeen(t *testing.T) {
 	if err := old.Complete(b.Digest()); !errors.Is(err, ErrLostWrites) {
 		t.Errorf("digest: %v, want %v", err, ErrLostWrites)
 	}
-	_, _, err := old.Merge(slices.Collect(b.Missing(old.Digest())))
+	_, err := old.Merge(slices.Collect(b.Missing(old.Digest())))
 	if !errors.Is(err, ErrLostWrites) {
 		t.Errorf("records: %v, want %v", err, ErrLostWrites)
 	}

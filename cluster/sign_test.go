@@ -122,7 +122,7 @@ func TestFirstKeyStays(t *testing.T) {
 	r := put(t, a, Node{ID: a.Self(), Name: "b"})
 	other := Public(hostKey(2))
 	r.sig = &signature{key: &other, sum: r.sig.sum}
-	if _, _, err := b.Merge([]Record{r}); !errors.Is(err, ErrForged) {
+	if _, err := b.Merge([]Record{r}); !errors.Is(err, ErrForged) {
 		t.Errorf("another key: %v", err)
 	}
 	if err := New(id(9)).SignWith(hostKey(1)); err == nil {

@@ -34,11 +34,11 @@ func put(t rapid.TB, s *State, b Body) Record {
 // merge merges records of which none may be refused.
 func merge(t rapid.TB, s *State, recs []Record) (fresh, gone []Record) {
 	t.Helper()
-	fresh, gone, err := s.Merge(slices.Clone(recs))
+	m, err := s.Merge(slices.Clone(recs))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fresh, gone
+	return m.Fresh, m.Gone
 }
 
 func recordsOf(s *State) []Record { return slices.Collect(s.Snapshot().Records()) }
@@ -314,6 +314,33 @@ func TestFreshAndGoneAreTheDifference(t *testing.T) {
 			t.Fatalf("left on the disk: %v", disk)
 		}
 	})
+}
+
+// TestWhatIsPassedOnIsEnough: a host that hears only what another one passes on of what it
+// merges knows as much after each message, as their digests say. Without what was replaced
+// before it came the marks of one would wait, and the two would ask each other for the rest.
+func TestWhatIsPassedOnIsEnough(t *testing.T) {
+	stale := 0
+	rapid.Check(t, func(t *rapid.T) {
+		sent := rapid.Permutation(randomSent(t)).Draw(t, "order")
+		near, far := New(id(98)), New(id(99))
+		for len(sent) > 0 {
+			n := rapid.IntRange(1, len(sent)).Draw(t, "message")
+			m, err := near.Merge(slices.Clone(sent[:n]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent = sent[n:]
+			stale += len(m.Stale)
+			merge(t, far, m.News())
+			if a, b := near.Snapshot().EncodedDigest(), far.Snapshot().EncodedDigest(); !bytes.Equal(a, b) {
+				t.Fatalf("%v was passed on: digests %v and %v", m, near.Snapshot().Digest(), far.Snapshot().Digest())
+			}
+		}
+	})
+	if stale == 0 {
+		t.Error("nothing came late")
+	}
 }
 
 // TestOneMessageTakesAClaimAwayAndBringsItBack: what is gone in between is not gone.

@@ -44,7 +44,7 @@ func TestTheft(t *testing.T) {
 	owner, other, third, thief := hosts[0], hosts[1], hosts[2], hosts[3]
 	theft := put(t, thief, Claim{Block: lower, Owner: thief.Self()})
 	word := put(t, thief, Network{Name: "blue"})
-	if _, _, err := owner.Merge(wire(t, theft, word)); !errors.Is(err, ErrOwned) {
+	if _, err := owner.Merge(wire(t, theft, word)); !errors.Is(err, ErrOwned) {
 		t.Errorf("the owner: %v", err)
 	}
 	merge(t, other, wire(t, theft, word))
@@ -169,20 +169,20 @@ func TestTombstonesOfOthers(t *testing.T) {
 			for order, recs := range [][]Record{{live, r}, {r, live}} {
 				at := other.Clone()
 				for _, r := range recs {
-					_, _, _ = at.Merge(wire(t, r))
+					_, _ = at.Merge(wire(t, r))
 				}
 				if got, _ := at.Snapshot().Record(body.Key()); !got.Equal(live) {
 					t.Errorf("%s %d, order %d: deleted", name, i, order)
 				}
 			}
 		}
-		if _, _, err := merged(other, live, alone); !errors.Is(err, ErrForged) {
+		if _, err := merged(other, live, alone); !errors.Is(err, ErrForged) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
 }
 
-func merged(s *State, recs ...Record) (fresh, gone []Record, err error) { return s.Clone().Merge(recs) }
+func merged(s *State, recs ...Record) (Merged, error) { return s.Clone().Merge(recs) }
 
 // TestJudge: a host is not forgotten as long as the judge says no; it hears of it
 // itself at once.

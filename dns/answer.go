@@ -7,7 +7,6 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/dns/names"
 )
 
@@ -32,7 +31,7 @@ const (
 
 // respond answers a question whose asker is known, or says what else is to be done.
 // It is pure but for the order of the addresses, and takes any bytes.
-func respond(q *question, x *names.Index, dead func(cluster.NodeID) bool) ([]byte, verdict) {
+func respond(q *question, x *names.Index, hosts names.Hosts) ([]byte, verdict) {
 	if len(q.wire) < headerLen || q.wire[2]&flagQR != 0 {
 		return nil, dropped
 	}
@@ -51,7 +50,7 @@ func respond(q *question, x *names.Index, dead func(cluster.NodeID) bool) ([]byt
 	if !known {
 		return q.pass(v, known)
 	}
-	if r := resolve(&m, v, dead); r != nil {
+	if r := resolve(&m, v, hosts); r != nil {
 		return pack(&m, r, udp), answered
 	}
 	return q.pass(v, known)
@@ -68,15 +67,15 @@ func (q *question) pass(v names.View, known bool) ([]byte, verdict) {
 }
 
 // resolve returns the answer, or nil if the question is not ours.
-func resolve(q *dns.Msg, v names.View, dead func(cluster.NodeID) bool) *dns.Msg {
+func resolve(q *dns.Msg, v names.View, hosts names.Hosts) *dns.Msg {
 	ask := q.Question[0]
 	if ask.Qclass != dns.ClassINET && ask.Qclass != dns.ClassANY {
 		return nil
 	}
 	if addr, ok := reverseAddr(ask.Name); ok {
-		return resolveReverse(q, addr, v, dead)
+		return resolveReverse(q, addr, v, hosts)
 	}
-	addrs, ok := v.Lookup(ask.Name, rand.IntN(1<<30), dead)
+	addrs, ok := v.Lookup(ask.Name, rand.IntN(1<<30), hosts)
 	if !ok {
 		return nil
 	}
@@ -90,8 +89,8 @@ func resolve(q *dns.Msg, v names.View, dead func(cluster.NodeID) bool) *dns.Msg 
 	return orNothing(r)
 }
 
-func resolveReverse(q *dns.Msg, addr netip.Addr, v names.View, dead func(cluster.NodeID) bool) *dns.Msg {
-	name, ours := v.Reverse(addr, dead)
+func resolveReverse(q *dns.Msg, addr netip.Addr, v names.View, hosts names.Hosts) *dns.Msg {
+	name, ours := v.Reverse(addr, hosts)
 	if !ours {
 		return nil
 	}

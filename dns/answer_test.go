@@ -163,15 +163,15 @@ func TestDeadHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := town(t)
-	if _, _, err := s.Merge([]cluster.Record{rec}); err != nil {
+	if _, err := s.Merge([]cluster.Record{rec}); err != nil {
 		t.Fatal(err)
 	}
 	x := indexOf(s)
-	for gone, want := range map[cluster.NodeID]string{"": "NOERROR 10.1.0.6", hostB: "forward"} {
+	for standing, want := range map[names.Standing]string{names.Answers: "NOERROR 10.1.0.6", names.Doubtful: "NOERROR 10.1.0.6", names.Gone: "forward"} {
 		q := &question{wire: wireOf(t, query("far", dns.TypeA)), network: "udp", who: names.Asker{Addr: netip.MustParseAddr("10.1.0.2")}}
-		wire, v := respond(q, x, func(h cluster.NodeID) bool { return h == gone })
+		wire, v := respond(q, x, func(cluster.NodeID) names.Standing { return standing })
 		if got := says(t, wire, v); got != want {
-			t.Errorf("%q is dead: got %q, want %q", gone, got, want)
+			t.Errorf("the host stands at %d: got %q, want %q", standing, got, want)
 		}
 	}
 }

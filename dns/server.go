@@ -29,9 +29,9 @@ type Source interface {
 // Config of a Server.
 type Config struct {
 	Source Source
-	// Dead reports whether a host is known to be gone: its names then are as well.
-	// It is called for every address that is about to be told. nil: none is.
-	Dead func(cluster.NodeID) bool
+	// Hosts says how a host stands, and so what its names are worth. It is called for
+	// every address that is about to be told. nil: all answer.
+	Hosts names.Hosts
 	// Device is the gateway port ("gv0"). The resolver hears only what comes in
 	// there, and waits for it if it does not exist, or not any more.
 	Device string
@@ -121,7 +121,7 @@ type question struct {
 // local answers a question without waiting for anybody; forward says that it cannot.
 func (s *Server) local(q *question) ([]byte, verdict) {
 	s.counts.queries.Add(1)
-	wire, v := respond(q, s.index, s.cfg.Dead)
+	wire, v := respond(q, s.index, s.cfg.Hosts)
 	switch v {
 	case answered:
 		s.counts.answered.Add(1)

@@ -56,12 +56,18 @@ func (g *Gossip) Broadcast(b []byte) {
 	if g.keepEarly(b) {
 		return
 	}
-	if sealed := g.relay(b); sealed != nil && g.out.queue.NumQueued() < eagerBelow {
-		// A few peers get it now, not at the next tick; a burst can wait for that.
-		for _, n := range g.pick(eagerPeers) {
-			if err := g.ml.SendBestEffort(n, sealed); err != nil {
-				g.log.Debug("send delta", "host", n.Name, "err", err)
-			}
+	g.eagerly(g.relay(kindDelta, b))
+}
+
+// eagerly sends what relay has queued to a few peers now, not at the next tick; a burst
+// can wait for that.
+func (g *Gossip) eagerly(sealed []byte) {
+	if sealed == nil || g.out.queue.NumQueued() >= eagerBelow {
+		return
+	}
+	for _, n := range g.pick(eagerPeers) {
+		if err := g.ml.SendBestEffort(n, sealed); err != nil {
+			g.log.Debug("send at once", "host", n.Name, "err", err)
 		}
 	}
 }
@@ -99,7 +105,7 @@ func (g *Gossip) earlyLoop(ctx context.Context) {
 
 // relay queues a message for gossip. It returns what was queued, nil if nothing
 // was or if it is a large one.
-func (g *Gossip) relay(b []byte) []byte {
+func (g *Gossip) relay(k kind, b []byte) []byte {
 	if g.ClusterID() == "" || g.alive.Load() == 0 || len(b) == 0 {
 		return nil
 	}
@@ -109,7 +115,7 @@ func (g *Gossip) relay(b []byte) []byte {
 		return nil
 	}
 	g.seen.add(b)
-	sealed := g.seal(kindDelta, b)
+	sealed := g.seal(k, b)
 	if len(b) > MaxBroadcast {
 		select {
 		case g.out.bulk <- sealed:

@@ -41,11 +41,12 @@ type Peer struct {
 
 // Timing holds the intervals; a zero field means the default.
 type Timing struct {
-	Gossip   time.Duration // between rounds of pending broadcasts: 100ms
+	Gossip   time.Duration // between rounds of pending broadcasts: 50ms
 	Probe    time.Duration // between failure checks, one peer each: 1s
 	PushPull time.Duration // between full exchanges of membership: 15s
 	Digest   time.Duration // between comparisons of the digest, one peer each: 1s
 	Rejoin   time.Duration // between rounds of dialling lost peers: 1s
+	Beat     time.Duration // between beats to those who watch this host: 200ms
 }
 
 // Config is what New needs. Node and Keys are required.
@@ -134,8 +135,8 @@ func (c *Config) setDefaults() {
 	}
 	t := &c.Timing
 	for d, def := range map[*time.Duration]time.Duration{
-		&t.Gossip: 100 * time.Millisecond, &t.Probe: time.Second, &t.PushPull: 15 * time.Second,
-		&t.Digest: time.Second, &t.Rejoin: time.Second,
+		&t.Gossip: 50 * time.Millisecond, &t.Probe: time.Second, &t.PushPull: 15 * time.Second,
+		&t.Digest: time.Second, &t.Rejoin: time.Second, &t.Beat: 200 * time.Millisecond,
 	} {
 		if *d == 0 {
 			*d = def

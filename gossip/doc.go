@@ -13,6 +13,9 @@
 //     push/pull and about once a second with a random peer; where the hashes
 //     differ, each fetches from the other what it lacks, in acknowledged chunks.
 //     A lost broadcast is mended by this, as is a host that was away for long.
+//   - Doubt: a host sends beats to a few others, and when two of those hear nothing of
+//     it all know within a second or so. It is alive all the same, until SWIM is sure
+//     of the contrary (doubt.go).
 //   - Calls: request and response over memberlist's reliable messages.
 //
 // # Messages

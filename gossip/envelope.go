@@ -15,9 +15,10 @@ import (
 //
 //	1: never released: records without signatures
 //	2: signed records
+//	3: beats, and doubt of those who are silent
 const (
 	protoMin = 2
-	protoMax = 2
+	protoMax = 3
 )
 
 type kind uint8
@@ -28,6 +29,8 @@ const (
 	kindSum      kind = 2 // body: a summary
 	kindRequest  kind = 3
 	kindResponse kind = 4
+	kindBeat     kind = 5 // body: a beat; from version 3 on
+	kindDoubt    kind = 6 // body: a verdict; from version 3 on
 )
 
 // envelope is the frame of every message:
@@ -65,7 +68,7 @@ func decodeEnvelope(b []byte, spoken versions) (e envelope, err error) {
 		return e, fmt.Errorf("%w: message of version %d, this host speaks %v", errVersion, e.version, spoken)
 	}
 	e.kind = kind(b[1])
-	if e.kind < kindDelta || e.kind > kindResponse {
+	if e.kind < kindDelta || e.kind > kindDoubt || e.kind > kindResponse && e.version < protoBeats {
 		return e, fmt.Errorf("message of unknown kind %d", e.kind)
 	}
 	if e.cluster, b, err = takeShort(b[2:]); err != nil {

@@ -155,7 +155,7 @@ func (g *Gossip) serveChunk(from string, body []byte) ([]byte, error) {
 		s.fresh = true
 	}
 	if len(fresh[0]) <= MaxBroadcast {
-		g.relay(fresh[0])
+		g.relay(kindDelta, fresh[0])
 	}
 	return nil, nil
 }

@@ -24,7 +24,7 @@ func forms(version uint8) []form {
 	at, id := netip.MustParseAddrPort("10.0.0.1:7947"), nodeID{1, 2, 3, 4, 5, 6, 7, 8}
 	decodeMeta := func(b []byte) (nodeMeta, error) { return decodeMeta(b, id.String()) }
 	decodeEnvelope := func(b []byte) (envelope, error) { return decodeEnvelope(b, versions{protoMin, protoMax}) }
-	return []form{
+	list := []form{
 		formOf("meta", nodeMeta{true, versions{2, 2}, id, "alpha", "host1", []byte("more")}, nodeMeta.encode, decodeMeta),
 		formOf("delta", envelope{version, kindDelta, "alpha", id, []byte("body")}, envelope.encode, decodeEnvelope),
 		formOf("no-cluster", envelope{version, kindSum, "", id, []byte("body")}, envelope.encode, decodeEnvelope),
@@ -38,6 +38,12 @@ func forms(version uint8) []form {
 		formOf("error", response{5, statusError, []byte("no")}, response.encode, decodeResponse),
 		formOf("busy", response{5, statusBusy, []byte{}}, response.encode, decodeResponse),
 	}
+	if version >= protoBeats {
+		list = append(list,
+			formOf("beat", beat{id, {9}}, beat.encode, decodeBeat),
+			formOf("verdict", verdict{id, nodeID{9}, 5, true}, verdict.encode, decodeVerdict))
+	}
+	return list
 }
 
 type form struct {

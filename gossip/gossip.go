@@ -60,6 +60,7 @@ type Gossip struct {
 	hints        chan hint
 	meet         chan summary
 	sessions     sessionTable
+	watch        *watch
 
 	calls   callTable
 	slots   chan struct{} // of running handlers
@@ -92,6 +93,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 	if g.self, err = parseNode(cfg.Node); err != nil {
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
+	g.watch = newWatch(g.self, cfg.Timing.Beat)
 	for _, p := range cfg.Known {
 		if p.ID != cfg.Node {
 			g.peers[p.ID] = &peer{Member: Member{ID: p.ID, Addr: p.Addr, State: Dead, Since: g.started}}
@@ -127,7 +129,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 		return errors.New("gossip: Run was called before")
 	}
 	for _, f := range []func(context.Context){
-		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.earlyLoop, g.compareLoop, g.fetchLoop, g.meetLoop,
+		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.earlyLoop, g.compareLoop, g.fetchLoop, g.meetLoop, g.beatLoop,
 	} {
 		if !g.work.spawn(f) {
 			return errors.New("gossip: Run after Close")

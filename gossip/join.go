@@ -12,11 +12,13 @@ import (
 )
 
 const (
-	dialAtOnce   = 2                      // lost peers dialled in one round
-	rejoinFirst  = 500 * time.Millisecond // backoff of a peer that does not answer
-	rejoinLimit  = 3 * time.Second        // its limit, for each eight peers that answer
-	foreignLimit = time.Minute            // the limit for a host of another cluster
-	saveEvery    = time.Second
+	dialAtOnce     = 2                      // lost peers dialled in one round
+	alongside      = 3                      // streams to one of them, while there is no other peer
+	alongsideAfter = 300 * time.Millisecond // between the openings of two
+	rejoinFirst    = 500 * time.Millisecond // backoff of a peer that does not answer
+	rejoinLimit    = 3 * time.Second        // its limit, for each eight peers that answer
+	foreignLimit   = time.Minute            // the limit for a host of another cluster
+	saveEvery      = time.Second
 )
 
 // target is a host to dial: a lost peer, or an entry of Config.Join.
@@ -129,7 +131,7 @@ func (g *Gossip) due(seeds []*target, now time.Time) []*target {
 func (g *Gossip) dial(ctx context.Context, t *target) {
 	err := g.resolve(ctx, t)
 	if err == nil {
-		_, err = g.ml.Join([]string{t.addr.String()})
+		err = g.joinAt(t.addr)
 	}
 	limit := rejoinLimit * time.Duration(1+g.alive.Load()/8)
 	if err != nil && strings.Contains(err.Error(), refusedMark) {
@@ -148,6 +150,29 @@ func (g *Gossip) dial(ctx context.Context, t *target) {
 	g.mu.Lock()
 	delete(g.problems, "key "+t.addr.String())
 	g.mu.Unlock()
+}
+
+// joinAt exchanges the membership with a host. While this one is alone nothing else brings
+// it further, and where packets are lost the opening of a stream may take seconds: then it
+// does not wait for one to fail before it opens the next. The first to end counts.
+func (g *Gossip) joinAt(addr netip.AddrPort) error {
+	results := make(chan error, alongside)
+	for n := 0; ; {
+		if n == 0 || n < alongside && g.alive.Load() == 0 {
+			n++
+			if !g.work.spawn(func(context.Context) {
+				_, err := g.ml.Join([]string{addr.String()})
+				results <- err
+			}) {
+				return context.Canceled
+			}
+		}
+		select {
+		case err := <-results:
+			return err
+		case <-time.After(alongsideAfter):
+		}
+	}
 }
 
 // resolve finds the address of a configured host, each time anew: it may move.

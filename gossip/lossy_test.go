@@ -1,8 +1,11 @@
 package gossip
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -71,4 +74,67 @@ func TestLossyClusterForms(t *testing.T) {
 			}))
 		})
 	}
+}
+
+// TestDialAlongside: a stream whose opening is lost delays nobody for long, and of those that
+// were opened beside it none is left.
+func TestDialAlongside(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		g := start(t, n, 0, nil).Gossip
+		inner, err := n.Listen(hostAddr(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := newTransport(g, inner)
+		var mu sync.Mutex
+		dials, closed := 0, 0
+		tr.dialer = func(ctx context.Context, _ string) (net.Conn, error) {
+			mu.Lock()
+			dials++
+			first := dials == 1
+			mu.Unlock()
+			if first { // its SYN was lost, the next one arrives
+				time.Sleep(time.Second)
+			}
+			here, _ := net.Pipe()
+			return counted{here, func() { mu.Lock(); closed++; mu.Unlock() }}, nil
+		}
+		began := time.Now()
+		c, err := tr.DialTimeout("10.0.0.1:7946", time.Minute)
+		if took := time.Since(began); err != nil || took != dialAgain {
+			t.Errorf("a stream after %v, %v", took, err)
+		}
+		time.Sleep(2 * time.Second)
+		mu.Lock()
+		if dials != 2 || closed != 1 || len(tr.open) != 1 {
+			t.Errorf("%d streams were opened, %d are closed, %d open; want 2, 1, 1", dials, closed, len(tr.open))
+		}
+		mu.Unlock()
+		_ = c.Close()
+
+		refused := errors.New("connection refused")
+		tr.dialer = func(context.Context, string) (net.Conn, error) { return nil, refused }
+		if _, err := tr.DialTimeout("10.0.0.1:7946", time.Minute); !errors.Is(err, refused) {
+			t.Errorf("a host that refuses: %v", err)
+		}
+		tr.dialer = func(ctx context.Context, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+		began = time.Now()
+		if _, err := tr.DialTimeout("10.0.0.1:7946", time.Minute); err == nil || time.Since(began) != dialTimeout {
+			t.Errorf("a host that does not answer: %v after %v", err, time.Since(began))
+		}
+		if err := tr.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// counted is a connection that tells when it is closed.
+type counted struct {
+	net.Conn
+	closed func()
+}
+
+func (c counted) Close() error {
+	c.closed()
+	return c.Conn.Close()
 }

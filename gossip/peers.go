@@ -28,6 +28,9 @@ type Member struct {
 	Since time.Time // of the last change of State
 	Meta  []byte    // its Config.Meta
 	Self  bool
+	// Doubtful: alive, but those who watch it hear nothing of it just now. Either it is
+	// back soon, or it is dead a few seconds later.
+	Doubtful bool
 }
 
 // peer is what is known of another host. Gossip.mu guards it.
@@ -52,18 +55,40 @@ func (g *Gossip) Members() []Member {
 		list[0].State = Left
 	}
 	for _, p := range g.peers {
-		if p.foreign {
-			continue
+		if !p.foreign {
+			list = append(list, g.member(p))
 		}
-		m := p.Member
-		m.Meta = slices.Clone(m.Meta)
-		list = append(list, m)
 	}
 	slices.SortFunc(list, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
 	return list
 }
 
-// Alive lists the IDs of the other hosts that answer, in random order.
+// Member returns another host, as Members lists it; false: it has not been seen.
+func (g *Gossip) Member(id string) (Member, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.peers[id]
+	if p == nil || p.foreign {
+		return Member{}, false
+	}
+	return g.member(p), true
+}
+
+// member is a copy for callers, with mu held.
+func (g *Gossip) member(p *peer) Member {
+	m := p.Member
+	m.Meta = slices.Clone(m.Meta)
+	m.Doubtful = p.reachable() && g.doubts(p.ID)
+	return m
+}
+
+// doubts reports whether a host is in doubt.
+func (g *Gossip) doubts(id string) bool {
+	n, err := parseNode(id)
+	return err == nil && g.watch.doubts(n)
+}
+
+// Alive lists the IDs of the other hosts that answer, in random order, those in doubt last.
 func (g *Gossip) Alive() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,6 +99,7 @@ func (g *Gossip) Alive() []string {
 		}
 	}
 	shuffle(ids)
+	g.watch.last(ids)
 	return ids
 }
 

@@ -42,6 +42,10 @@ func (g *Gossip) receive(b []byte, pushPull bool) {
 		g.heardRequest(e)
 	case kindResponse:
 		g.heardResponse(e.from.String(), e.body)
+	case kindBeat:
+		g.heardBeat(e)
+	case kindDoubt:
+		g.heardDoubt(e.body)
 	}
 }
 
@@ -74,7 +78,7 @@ func (g *Gossip) mergeLoop(ctx context.Context) {
 				if errs[i] == nil {
 					g.seen.add(d.body)
 				}
-				g.relay(fresh[i])
+				g.relay(kindDelta, fresh[i])
 			}
 		}
 	}

@@ -70,9 +70,10 @@ func (g *Gossip) swimConfig(logger *log.Logger) *memberlist.Config {
 	mc.ProbeInterval, mc.ProbeTimeout = g.cfg.Timing.Probe, g.cfg.Timing.Probe/2
 	mc.PushPullInterval = g.cfg.Timing.PushPull
 	mc.GossipInterval = g.cfg.Timing.Gossip
-	// Of 40 hosts one knows of an endpoint after 0.19 s instead of 0.32 s with three, 99%,
-	// by as many bytes: what all have heard of ends the sooner.
-	mc.GossipNodes = 5
+	// A packet holds three or four endpoints. With five packets each 100 ms the queue of a
+	// hundred hosts with 20 changes a second never emptied, and what waited in it came after
+	// a second, by comparison; with eight each 50 ms all know within 0.1 s, and 0.4 s then.
+	mc.GossipNodes = 8
 	mc.DeadNodeReclaimTime = time.Second
 	// Payloads are small and packed by their owners; LZW costs more than it saves.
 	mc.EnableCompression = false

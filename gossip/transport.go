@@ -12,6 +12,9 @@ import (
 const (
 	maxStreams = 256         // streams from others that are open at once
 	streamWait = time.Second // for one to end when another comes, before that is closed
+
+	maxDials  = 3                      // to one host at once, for one stream
+	dialAgain = 300 * time.Millisecond // without an answer, between two
 )
 
 // transport wraps memberlist's: it bounds the time of dials and of streams (a
@@ -25,9 +28,7 @@ type transport struct {
 	streams chan net.Conn
 	packets chan *memberlist.Packet // nil: Transport's
 	slots   chan struct{}           // one held by each stream from others
-	ctx     context.Context
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	work    tasks
 
 	mu   sync.Mutex
 	open map[*stream]struct{}
@@ -44,20 +45,19 @@ type stream struct {
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
 func newTransport(g *Gossip, inner memberlist.Transport) *transport {
-	ctx, cancel := context.WithCancel(context.Background())
 	t := &transport{
 		Transport: inner, g: g, streams: make(chan net.Conn), slots: make(chan struct{}, maxStreams),
-		ctx: ctx, cancel: cancel, open: map[*stream]struct{}{},
+		work: newTasks(), open: map[*stream]struct{}{},
 	}
 	if _, ok := inner.(*memberlist.NetTransport); ok {
 		t.dialer = func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
 		}
 	}
-	t.wg.Go(t.accept)
+	t.work.spawn(t.accept)
 	if g.cfg.Datagram != nil {
 		t.packets = make(chan *memberlist.Packet)
-		t.wg.Go(t.sift)
+		t.work.spawn(t.sift)
 	}
 	return t
 }
@@ -71,10 +71,10 @@ func (t *transport) PacketCh() <-chan *memberlist.Packet {
 }
 
 // sift hands on the packets that Config.Datagram does not take.
-func (t *transport) sift() {
+func (t *transport) sift(ctx context.Context) {
 	for {
 		select {
-		case <-t.ctx.Done():
+		case <-ctx.Done():
 			return
 		case p := <-t.Transport.PacketCh():
 			if t.g.cfg.Datagram(p.Buf) {
@@ -82,7 +82,7 @@ func (t *transport) sift() {
 			}
 			select {
 			case t.packets <- p:
-			case <-t.ctx.Done():
+			case <-ctx.Done():
 				return
 			}
 		}
@@ -91,10 +91,10 @@ func (t *transport) sift() {
 
 // accept hands on the streams that others open. Beyond the limit they wait: a
 // burst of calls is over in milliseconds. Only if that lasts is a stream closed.
-func (t *transport) accept() {
+func (t *transport) accept(ctx context.Context) {
 	for {
 		select {
-		case <-t.ctx.Done():
+		case <-ctx.Done():
 			return
 		case c := <-t.Transport.StreamCh():
 			if !t.slot() {
@@ -108,7 +108,7 @@ func (t *transport) accept() {
 			}
 			select {
 			case t.streams <- s:
-			case <-t.ctx.Done():
+			case <-ctx.Done():
 				_ = s.Close()
 			}
 		}
@@ -126,7 +126,7 @@ func (t *transport) slot() bool {
 	select {
 	case t.slots <- struct{}{}:
 		return true
-	case <-t.ctx.Done():
+	case <-t.work.ctx.Done():
 	case <-expired.C:
 	}
 	return false
@@ -137,7 +137,7 @@ func (t *transport) slot() bool {
 func (t *transport) track(c net.Conn, inbound bool) *stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ctx.Err() != nil {
+	if t.work.ctx.Err() != nil {
 		_ = c.Close()
 		return nil
 	}
@@ -178,16 +178,56 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	return t.DialTimeout(a.Addr, timeout)
 }
 
-// DialTimeout implements memberlist.Transport.
+// DialTimeout implements memberlist.Transport. A lost packet of a handshake is sent again
+// only after a second (RFC 6298): so where there is no answer another stream is opened
+// beside the first. The first to succeed, or to be refused, counts.
 func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	timeout = min(timeout, dialTimeout)
+	ctx, cancel := context.WithTimeout(t.work.ctx, min(timeout, dialTimeout))
+	defer cancel()
+	type result struct {
+		c   *stream
+		err error
+	}
+	results, begun := make(chan result), 0
+	open := func() {
+		c, err := t.dial(ctx, addr, timeout)
+		select {
+		case results <- result{c, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = c.Close()
+			}
+		}
+	}
+	late := time.NewTimer(0)
+	defer late.Stop()
+	for {
+		select {
+		case r := <-results:
+			if r.err != nil {
+				return nil, r.err
+			}
+			return r.c, nil
+		case <-ctx.Done():
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: ctx.Err()}
+		case <-late.C:
+			if begun++; begun < maxDials {
+				late.Reset(dialAgain)
+			}
+			if !t.work.spawn(func(context.Context) { open() }) {
+				return nil, net.ErrClosed
+			}
+		}
+	}
+}
+
+// dial opens one stream.
+func (t *transport) dial(ctx context.Context, addr string, timeout time.Duration) (*stream, error) {
 	var c net.Conn
 	var err error
 	if t.dialer == nil {
-		c, err = t.Transport.DialTimeout(addr, timeout)
+		c, err = t.Transport.DialTimeout(addr, min(timeout, dialTimeout))
 	} else {
-		ctx, cancel := context.WithTimeout(t.ctx, timeout)
-		defer cancel()
 		c, err = t.dialer(ctx, addr)
 	}
 	if err != nil {
@@ -203,8 +243,8 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 // hand streams to accept, which therefore ends after it.
 func (t *transport) Shutdown() error {
 	err := t.Transport.Shutdown()
-	t.cancel()
-	t.wg.Wait()
+	t.work.cancel()
+	t.work.wait()
 	t.mu.Lock()
 	open := t.open
 	t.open = map[*stream]struct{}{}

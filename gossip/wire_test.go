@@ -16,7 +16,7 @@ func TestWireRoundTrip(t *testing.T) {
 		var id nodeID
 		copy(id[:], rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "id"))
 		label := rapid.StringN(0, 16, maxLabel)
-		e := envelope{protoMax, kind(rapid.IntRange(1, 4).Draw(t, "kind")), label.Draw(t, "cluster"), id, body}
+		e := envelope{protoMax, kind(rapid.IntRange(1, 6).Draw(t, "kind")), label.Draw(t, "cluster"), id, body}
 		if got, err := decodeEnvelope(e.encode(), versions{protoMin, protoMax}); err != nil || got.kind != e.kind || got.cluster != e.cluster || got.from != id || !bytes.Equal(got.body, body) {
 			t.Fatalf("envelope %+v: %+v, %v", e, got, err)
 		}
@@ -66,6 +66,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(envelope{protoMax, kindRequest, "alpha", nodeID{1}, request{1, time.Second, netip.MustParseAddrPort("10.0.0.1:7947"), "m", []byte("b")}.encode()}.encode())
 	f.Add(envelope{protoMax, kindResponse, "alpha", nodeID{1}, response{1, statusBusy, nil}.encode()}.encode())
 	f.Add(envelope{protoMax, kindSum, "alpha", nodeID{1}, summary{make([]byte, 16), 1, netip.MustParseAddrPort("10.0.0.1:7947")}.encode()}.encode())
+	f.Add(envelope{protoMax, kindBeat, "alpha", nodeID{1}, beat{{2}, {3}}.encode()}.encode())
+	f.Add(envelope{protoMax, kindDoubt, "alpha", nodeID{1}, verdict{nodeID{1}, nodeID{2}, 3, true}.encode()}.encode())
 	f.Add(nodeMeta{speaks: versions{1, 1}, cluster: "alpha", name: "n"}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = decodeMeta(b, nodeID{}.String())
@@ -79,6 +81,8 @@ func FuzzDecode(f *testing.F) {
 		_, _ = decodeRequest(e.body)
 		_, _ = decodeResponse(e.body)
 		_, _ = decodeSummary(e.body)
+		_, _ = decodeBeat(e.body)
+		_, _ = decodeVerdict(e.body)
 	})
 }
 

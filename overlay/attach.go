@@ -104,6 +104,7 @@ func (o *Overlay) pass(ctx context.Context, r *reconciler, why reason) error {
 	o.started++
 	number := o.started
 	o.mu.Unlock()
+	r.caughtUp()
 	snap := o.src.Snapshot()
 	res, err := r.reconcile(ctx, snap, why, o.isDetached(snap))
 	res.pass = number

@@ -57,7 +57,7 @@ func crowd(t testing.TB, perHost int) (hosts []*cluster.State, ports Ports) {
 			for r := range h.Snapshot().Records() {
 				recs = append(recs, r)
 			}
-			if _, _, err := s.Merge(recs); err != nil {
+			if _, err := s.Merge(recs); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -149,7 +149,7 @@ func BenchmarkFlows(b *testing.B) {
 			}
 			rec, _, err := by.Put(body)
 			if err == nil && by != s {
-				_, _, err = s.Merge([]cluster.Record{rec})
+				_, err = s.Merge([]cluster.Record{rec})
 			}
 			if err != nil {
 				b.Fatal(err)

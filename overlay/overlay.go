@@ -77,6 +77,10 @@ type Config struct {
 	// Opened, if set, is called when the switch may have opened devices anew. It must
 	// be quick.
 	Opened func()
+	// CaughtUp, if set, is closed when the Source is no older than what the flows were made
+	// of that are there at the start. Until then no flow is changed or deleted, as would be
+	// if an agent was killed before what it knew was on the disk.
+	CaughtUp <-chan struct{}
 	// InPlace, if set, is called when the flows are in place, also of a switch that has
 	// just begun.
 	InPlace func(context.Context) error
@@ -161,7 +165,7 @@ const (
 // loop runs passes. A failed pass is repeated soon: whole within two seconds of the
 // switch being back, by whatever it was lost.
 func (o *Overlay) loop(ctx context.Context) error {
-	r := &reconciler{cfg: o.cfg, log: o.log}
+	r := &reconciler{cfg: o.cfg, log: o.log, behind: o.cfg.CaughtUp != nil}
 	why, failures := everything, 0
 	var next agenda
 	for {
@@ -169,6 +173,13 @@ func (o *Overlay) loop(ctx context.Context) error {
 		err := o.pass(ctx, r, why)
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if errors.Is(err, errBehind) {
+			select {
+			case <-ctx.Done():
+			case <-o.cfg.CaughtUp:
+			}
+			continue
 		}
 		if err == nil {
 			failures = 0

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,6 +69,8 @@ type host struct {
 	bridge *ovs.Bridge
 	tunnel *vethTunnel
 	fast   FastPath
+	// caughtUp is Config.CaughtUp of the next start.
+	caughtUp chan struct{}
 	*Overlay
 	stop func()
 }
@@ -92,7 +95,7 @@ func (h *host) start() {
 	o, err := New(Config{
 		Log:  slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Self: me, Bridge: h.bridge, Tunnel: h.tunnel, Mode: pipeline.HeaderBits, VXLANPort: 4789,
-		Gateway: gateway.New(string(me)), MTU: 1500, Fast: h.fast,
+		Gateway: gateway.New(string(me)), MTU: 1500, Fast: h.fast, CaughtUp: h.caughtUp,
 	}, h.world)
 	if err != nil {
 		h.t.Fatal(err)
@@ -508,6 +511,58 @@ func TestRestart(t *testing.T) {
 	}
 	cancel()
 	<-watched
+}
+
+// TestRestartBehind: an agent that knows less than the one before it, as after a kill, changes
+// no flow until it is told that it knows as much; what it adds, it adds.
+func TestRestartBehind(t *testing.T) {
+	h := newHost(t)
+	a := h.container('a', "blue", "10.128.0.7", "10.128.0.1")
+	h.stop()
+	before := h.flows()
+	behind := newWorld(t)
+	behind.put(cluster.Claim{Block: prefix("0.0.0.0/0"), Owner: me}, node(me, netip.MustParseAddr("192.0.2.1")))
+	behind.put(network("blue", 5), subnet("10.128.0.0/22", "blue", "10.128.0.1"), a)
+
+	h.world, h.caughtUp = behind, make(chan struct{})
+	h.start()
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := h.Pass(short); !errors.Is(err, errBehind) {
+		t.Errorf("a pass that would take flows away: %v", err)
+	}
+	if after := h.flows(); !slices.Equal(before, after) {
+		t.Errorf("flows before\n%s\nafter\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+	close(h.caughtUp)
+	if err := h.Pass(t.Context()); err != nil || len(h.flows()) >= len(before) {
+		t.Errorf("after it was told: %v, and %d flows of %d", err, len(h.flows()), len(before))
+	}
+	h.stop()
+
+	before = h.flows()
+	if err := h.bridge.ApplyBundle(t.Context(), []string{"delete table=70"}); err != nil {
+		t.Fatal(err)
+	}
+	h.caughtUp = make(chan struct{})
+	h.start()
+	if err := h.Pass(t.Context()); err != nil || !slices.Equal(before, h.flows()) {
+		t.Errorf("a pass that only adds: %v", err)
+	}
+}
+
+// flows are those of the switch, without counters, sorted.
+func (h *host) flows() (lines []string) {
+	h.t.Helper()
+	list, err := h.bridge.DumpFlows(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, f := range list {
+		lines = append(lines, fmt.Sprint(f.Table, f.Priority, f.Cookie, f.Match, f.Actions))
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 // TestEchoes: what the switch tells of a container's start is known to be our own doing;

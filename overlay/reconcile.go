@@ -23,7 +23,10 @@ type reconciler struct {
 	log *slog.Logger
 
 	// What is known of the switch; good while nobody else changes it and no step fails.
-	known  bool
+	known bool
+	// The flows that were there at the start stay until a pass has begun with a snapshot
+	// that is as new as they are (Config.CaughtUp).
+	behind bool
 	ports  map[string]ovs.Port
 	tunnel string // the tunnel's port
 
@@ -69,7 +72,9 @@ func (r *reconciler) reconcile(ctx context.Context, snap *cluster.Snapshot, why 
 	if err != nil {
 		res.err = fmt.Errorf("reconcile the switch: %w", err)
 		res.rest = tunnelErr
-		r.report(ctx, errors.Join(res.err, tunnelErr))
+		if !errors.Is(err, errBehind) {
+			r.report(ctx, errors.Join(res.err, tunnelErr))
+		}
 		return res, tunnelErr
 	}
 	res.rest = errors.Join(tunnelErr, portErr, r.ensureGateway(ctx, snap, res.input, madeGateway || why == everything))
@@ -117,6 +122,9 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 			return err
 		}
 		changes = pipeline.Diff(have, want)
+		if len(changes.Modify)+len(changes.Delete) > 0 && r.behind {
+			return errBehind
+		}
 	}
 	vteps := make(map[uint32]netip.Addr, len(in.VTEPs))
 	for _, v := range in.VTEPs {
@@ -140,6 +148,18 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		res.attached[p.Endpoint] = true
 	}
 	return r.setVTEPs(ctx, vteps, ourChange)
+}
+
+// errBehind says that this host may know less than whoever made the flows.
+var errBehind = errors.New("its flows are of another state of the cluster than this host has on its disk; waiting for another host to say which is newer")
+
+// caughtUp notes whether a snapshot that is taken now is as new as the flows are.
+func (r *reconciler) caughtUp() {
+	select {
+	case <-r.cfg.CaughtUp:
+		r.behind = false
+	default:
+	}
 }
 
 // applyBeside changes flows while the fast path keeps to what those before and those

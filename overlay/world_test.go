@@ -96,7 +96,7 @@ func (w *world) merge(to, from *cluster.State) {
 		recs = append(recs, r)
 	}
 	// Another host may refuse claims that a test makes without being the owner.
-	if _, _, err := to.Merge(recs); err != nil && to == w.mine {
+	if _, err := to.Merge(recs); err != nil && to == w.mine {
 		w.failed("merge: %v", err)
 	}
 }

@@ -47,6 +47,8 @@ type Replica struct {
 	state *cluster.State
 	// dirty are the keys whose records on disk are older than in state.
 	dirty map[cluster.Key]bool
+	// caughtUp is closed when another host has told all that it knows since Open.
+	caughtUp chan struct{}
 	// queue are keys that were dirty, in order, of which the flush has the first ones.
 	queue []cluster.Key
 	// behind says that the disk is older than state, be it in the marks only.
@@ -124,7 +126,7 @@ func Open(db *store.DB, self cluster.NodeID, options ...Option) (*Replica, error
 	}
 	r := &Replica{
 		self: self, db: db, now: time.Now, batch: flushBatch, state: state, dirty: map[cluster.Key]bool{},
-		feed: newFeed(), out: newOutbox(), wake: make(chan struct{}, 1),
+		caughtUp: make(chan struct{}), feed: newFeed(), out: newOutbox(), wake: make(chan struct{}, 1),
 	}
 	for _, o := range options {
 		if err := o(r); err != nil {
@@ -168,11 +170,26 @@ func (r *Replica) Trouble() error {
 // Distrust makes err the Trouble of this host, if it has none yet.
 func (r *Replica) Distrust(err error) { r.trouble.CompareAndSwap(nil, &err) }
 
+// CaughtUp returns a channel that is closed when another host has told all that it knows
+// since Open. Until then this host may know less than before it was started: what others
+// wrote in the last seconds before it was killed was not on the disk yet.
+func (r *Replica) CaughtUp() <-chan struct{} { return r.caughtUp }
+
+// caught closes the channel of CaughtUp. The caller holds mu.
+func (r *Replica) caught() {
+	select {
+	case <-r.caughtUp:
+	default:
+		close(r.caughtUp)
+	}
+}
+
 // Agreed is told that another host knows the same: as good as a whole answer, unless
 // neither has heard of the cluster yet. It implements gossip.State.
 func (r *Replica) Agreed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.caught()
 	if !r.state.Settled() && r.Snapshot().Ring().Len() > 0 {
 		r.state.Settle()
 		r.later(nil)

@@ -359,10 +359,37 @@ func TestPartsOfAnAnswer(t *testing.T) {
 		if whole := slices.Equal(b.Digest(), a.Digest()); whole != tt.whole {
 			t.Errorf("%s: believes to know everything: %v", name, whole)
 		}
+		if got := caughtUp(b); got != tt.whole {
+			t.Errorf("%s: has caught up: %v", name, got)
+		}
 		exchange(t, a, b)
 		if all(a) != all(b) || !slices.Equal(a.Digest(), b.Digest()) {
 			t.Errorf("%s: a whole answer did not help", name)
 		}
+	}
+}
+
+func caughtUp(r *Replica) bool {
+	select {
+	case <-r.CaughtUp():
+		return true
+	default:
+		return false
+	}
+}
+
+// TestCaughtUpAnew: what another host said before a restart does not count after it.
+func TestCaughtUpAnew(t *testing.T) {
+	r := open(t, id(1))
+	if put(t, r, cluster.Network{Name: "blue", VNID: 1}); caughtUp(r) {
+		t.Error("its own writes tell it what others know")
+	}
+	if r.Agreed(); !caughtUp(r) {
+		t.Error("another host knows the same")
+	}
+	r.Agreed()
+	if again, err := Open(r.db, r.Self()); err != nil || caughtUp(again) {
+		t.Errorf("caught up as it is opened, %v", err)
 	}
 }
 

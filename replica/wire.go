@@ -43,26 +43,29 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next, held := r.state.Clone(), len(r.state.Doubts())
-	added, gone, refused := next.Merge(recs)
+	merged, refused := next.Merge(recs)
 	whole := r.syncs.whole(m, bad == nil && !errors.Is(refused, cluster.ErrCounter))
 	var incomplete error
 	if whole {
 		incomplete = next.Complete(*m.Complete)
 	}
-	if err := r.commit(next, len(gone) > 0 || lasting(added)); err != nil {
+	if err := r.commit(next, urgent(merged)); err != nil {
 		r.syncs.forget(m.Sync)
 		return nil, fmt.Errorf("merge into the cluster's state: %w", err)
+	}
+	if whole {
+		r.caught()
 	}
 	doubts := next.Doubts()
 	r.doubts.note(doubts, r.now())
 	err = errors.Join(bad, refused, incomplete)
 	r.note(err)
-	switch {
-	case len(added) == 0:
-	case len(added) >= many && len(added) == len(m.Records) && held+len(doubts) == 0:
+	switch news := merged.News(); {
+	case len(news) == 0:
+	case len(news) >= many && len(news) == len(m.Records) && held+len(doubts) == 0:
 		fresh = msg
 	default:
-		fresh = cluster.Encode(added)
+		fresh = cluster.Encode(news)
 	}
 	return fresh, err
 }
@@ -105,13 +108,13 @@ func (r *Replica) mergeTogether(msgs, fresh [][]byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := r.state.Clone()
-	added, gone, err := next.Merge(recs)
-	if err != nil || r.commit(next, len(gone) > 0 || lasting(added)) != nil {
+	merged, err := next.Merge(recs)
+	if err != nil || r.commit(next, urgent(merged)) != nil {
 		return false
 	}
 	r.doubts.note(next.Doubts(), r.now())
 	parts := make([][]cluster.Record, len(msgs))
-	for _, rec := range added {
+	for _, rec := range merged.News() {
 		i := source[rec.Version] // 0 if it was held, and one of these proves it
 		parts[i] = append(parts[i], rec)
 	}
@@ -162,11 +165,11 @@ func (r *Replica) note(err error) {
 	}
 }
 
-// lasting reports whether there is something among the records that this host may need
-// before it hears of the others again: who owns what, and networks, for which Docker asks
-// as soon as it starts.
-func lasting(recs []cluster.Record) bool {
-	return slices.ContainsFunc(recs, func(rec cluster.Record) bool {
+// urgent reports whether there is something in what was merged that this host may need
+// before it hears of it again, so that it has to be on the disk: who owns what, and
+// networks, for which Docker asks as soon as it starts.
+func urgent(m cluster.Merged) bool {
+	return len(m.Gone) > 0 || slices.ContainsFunc(m.Fresh, func(rec cluster.Record) bool {
 		return slices.Contains([]cluster.Kind{cluster.KindClaim, cluster.KindNetwork, cluster.KindSubnet}, rec.Key.Kind)
 	})
 }

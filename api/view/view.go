@@ -12,13 +12,15 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 )
 
-// Nodes lists the hosts by name. alive says who answers; self does so anyway.
-func Nodes(s *cluster.Snapshot, self cluster.NodeID, alive func(cluster.NodeID) bool) []api.Node {
+// Nodes lists the hosts by name. answers says who does, and who of them is in doubt; self
+// answers anyway.
+func Nodes(s *cluster.Snapshot, self cluster.NodeID, answers func(cluster.NodeID) (alive, doubtful bool)) []api.Node {
 	nodes := []api.Node{}
 	for n := range cluster.All[cluster.Node](s) {
+		alive, doubtful := answers(n.ID)
 		nodes = append(nodes, api.Node{
 			ID: string(n.ID), Name: n.Name, VTEP: n.VTEP, Gossip: n.Gossip,
-			Alive: n.ID == self || alive(n.ID), Self: n.ID == self,
+			Alive: n.ID == self || alive, Doubtful: n.ID != self && doubtful, Self: n.ID == self,
 			Version: n.Agent, Datapath: n.Datapath, MTU: n.MTU, VXLANPort: n.VXLANPort,
 		})
 	}

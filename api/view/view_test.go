@@ -35,7 +35,7 @@ func snapshot(t *testing.T) *cluster.Snapshot {
 	for r := range b.Snapshot().Records() {
 		recs = append(recs, r)
 	}
-	if _, _, err := a.Merge(recs); err != nil {
+	if _, err := a.Merge(recs); err != nil {
 		t.Fatal(err)
 	}
 	return a.Snapshot()
@@ -49,13 +49,21 @@ func put(t *testing.T, s *cluster.State, body cluster.Body) {
 }
 
 func TestNodes(t *testing.T) {
-	nodes := Nodes(snapshot(t), one, func(cluster.NodeID) bool { return false })
+	silence := func(cluster.NodeID) (alive, doubtful bool) { return false, false }
+	nodes := Nodes(snapshot(t), one, silence)
 	if len(nodes) != 1 || nodes[0].Name != "host1" || !nodes[0].Self || !nodes[0].Alive {
 		t.Errorf("%+v", nodes)
 	}
-	nodes = Nodes(snapshot(t), two, func(cluster.NodeID) bool { return false })
+	nodes = Nodes(snapshot(t), two, silence)
 	if nodes[0].Self || nodes[0].Alive {
 		t.Errorf("seen from host two, which hears nothing: %+v", nodes)
+	}
+	doubt := func(cluster.NodeID) (alive, doubtful bool) { return true, true }
+	if nodes = Nodes(snapshot(t), two, doubt); !nodes[0].Alive || !nodes[0].Doubtful {
+		t.Errorf("in doubt: %+v", nodes)
+	}
+	if nodes = Nodes(snapshot(t), one, doubt); nodes[0].Doubtful {
+		t.Errorf("it doubts itself: %+v", nodes)
 	}
 }
 
@@ -103,7 +111,7 @@ func TestPools(t *testing.T) {
 
 func TestNothingIsAnEmptyList(t *testing.T) {
 	s := cluster.New(one).Snapshot()
-	none := func(cluster.NodeID) bool { return false }
+	none := func(cluster.NodeID) (alive, doubtful bool) { return false, false }
 	if Nodes(s, one, none) == nil || Networks(s) == nil || Endpoints(s) == nil || Pools(s) == nil {
 		t.Error("a list is nil: it would be null in JSON")
 	}

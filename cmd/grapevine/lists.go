@@ -28,6 +28,8 @@ func showNodes(w io.Writer, nodes []api.Node) error {
 			switch {
 			case n.Self:
 				state = "this host"
+			case n.Doubtful:
+				state = "doubtful"
 			case n.Alive:
 				state = "alive"
 			}

@@ -20,6 +20,26 @@ type Asker struct {
 	Endpoints []string
 }
 
+// Standing says what is known of a host.
+type Standing int
+
+// The standings of a host.
+const (
+	Answers  Standing = iota
+	Doubtful          // it has been silent for a moment, and may be dead
+	Gone              // it is dead, or has left
+)
+
+// Hosts says how a host stands; nil: all answer.
+type Hosts func(cluster.NodeID) Standing
+
+func (h Hosts) standing(id cluster.NodeID) Standing {
+	if h == nil {
+		return Answers
+	}
+	return h(id)
+}
+
 // View is what an asker may know. A View is good for one question.
 type View struct {
 	x        *Index
@@ -91,18 +111,18 @@ func (v View) Networks() []string {
 
 // Lookup returns the addresses of a name, all of one network and of both families,
 // at most Limit, beginning at the turn-th if there are more; false if the asker
-// sees no such name. Endpoints on hosts for which dead (may be nil) returns true
-// do not exist.
+// sees no such name. Endpoints on hosts that are gone do not exist; those on hosts in
+// doubt are left out if the name has others on that network.
 //
 // As in Docker a name is first looked for as it is on each network, then, if it
 // has dots, as NAME.NETWORK, from the right: a.b.c is a.b on network c, then a on
 // network b.c. The first network that has the name is the answer.
-func (v View) Lookup(name string, turn int, dead func(cluster.NodeID) bool) ([]netip.Addr, bool) {
+func (v View) Lookup(name string, turn int, hosts Hosts) ([]netip.Addr, bool) {
 	name = Canonical(name)
 	v.x.mu.RLock()
 	defer v.x.mu.RUnlock()
 	for _, n := range v.networks {
-		if addrs, ok := n.lookup(name, turn, dead); ok {
+		if addrs, ok := n.lookup(name, turn, hosts); ok {
 			return addrs, true
 		}
 	}
@@ -111,7 +131,7 @@ func (v View) Lookup(name string, turn int, dead func(cluster.NodeID) bool) ([]n
 			if n.lower != name[dot+1:] {
 				continue
 			}
-			if addrs, ok := n.lookup(name[:dot], turn, dead); ok {
+			if addrs, ok := n.lookup(name[:dot], turn, hosts); ok {
 				return addrs, true
 			}
 		}
@@ -119,12 +139,20 @@ func (v View) Lookup(name string, turn int, dead func(cluster.NodeID) bool) ([]n
 	return nil, false
 }
 
-func (n *network) lookup(name string, turn int, dead func(cluster.NodeID) bool) (addrs []netip.Addr, ok bool) {
+func (n *network) lookup(name string, turn int, hosts Hosts) ([]netip.Addr, bool) {
 	s := n.names[name]
 	all := s.all()
+	if addrs, ok := addresses(all, turn, hosts, Answers); ok {
+		return addrs, true
+	}
+	return addresses(all, turn, hosts, Doubtful)
+}
+
+// addresses are those of the endpoints on hosts that stand so.
+func addresses(all []*endpoint, turn int, hosts Hosts, want Standing) (addrs []netip.Addr, ok bool) {
 	for i := range all {
 		e := all[(turn%len(all)+i)%len(all)]
-		if dead != nil && dead(e.host) {
+		if hosts.standing(e.host) != want {
 			continue
 		}
 		ok = true
@@ -143,13 +171,13 @@ func (n *network) lookup(name string, turn int, dead func(cluster.NodeID) bool) 
 // Reverse returns the name of an address, CONTAINER.NETWORK as in Docker. ours is
 // false if the address is on none of the asker's networks: others may know it.
 // If it is ours and the name is empty, nobody has the address or it has no name.
-func (v View) Reverse(addr netip.Addr, dead func(cluster.NodeID) bool) (name string, ours bool) {
+func (v View) Reverse(addr netip.Addr, hosts Hosts) (name string, ours bool) {
 	v.x.mu.RLock()
 	defer v.x.mu.RUnlock()
 	s := v.x.addrs[addr]
 	var newest *endpoint
 	for _, e := range s.all() {
-		seen := slices.Contains(v.networks, e.network) && (dead == nil || !dead(e.host))
+		seen := slices.Contains(v.networks, e.network) && hosts.standing(e.host) != Gone
 		if seen && (newest == nil || e.newer(newest)) {
 			newest = e
 		}

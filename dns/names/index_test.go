@@ -59,12 +59,12 @@ func (w *world) step(t *rapid.T) {
 	case 6: // one message, whichever
 		if len(w.kept) > 0 {
 			r := rapid.SampledFrom(w.kept).Draw(t, "message")
-			_, _, _ = w.states[hostA].Merge([]cluster.Record{r})
+			_, _ = w.states[hostA].Merge([]cluster.Record{r})
 		}
 	case 7: // the whole of what is missing
 		other := w.states[hostB]
 		recs := slices.Collect(other.Missing(w.states[hostA].Digest()))
-		_, _, _ = w.states[hostA].Merge(recs)
+		_, _ = w.states[hostA].Merge(recs)
 		_ = w.states[hostA].Complete(other.Digest())
 	}
 }
@@ -126,7 +126,7 @@ func namesOf(e cluster.Endpoint) []string {
 }
 
 // want is what Lookup has to find, in as few words as can be.
-func want(s *cluster.Snapshot, asker cluster.Endpoint, name string, dead func(cluster.NodeID) bool) (addrs []netip.Addr, found bool) {
+func want(s *cluster.Snapshot, asker cluster.Endpoint, name string, hosts Hosts) (addrs []netip.Addr, found bool) {
 	seen := sees(s, asker)
 	order := []string{asker.Network}
 	for _, n := range slices.Sorted(maps.Keys(seen)) {
@@ -139,10 +139,16 @@ func want(s *cluster.Snapshot, asker cluster.Endpoint, name string, dead func(cl
 			if network != "" && strings.ToLower(n) != network {
 				continue
 			}
+			best := Doubtful
 			for e := range cluster.All[cluster.Endpoint](s) {
-				if e.Network == n && !dead(e.Host) && slices.Contains(namesOf(e), name) {
-					addrs, found = append(addrs, e.Addrs...), true
+				standing := hosts(e.Host)
+				if e.Network != n || standing > best || !slices.Contains(namesOf(e), name) {
+					continue
 				}
+				if standing < best {
+					best, addrs = standing, nil
+				}
+				addrs, found = append(addrs, e.Addrs...), true
 			}
 			if found {
 				return true
@@ -181,14 +187,16 @@ func TestVisibility(t *testing.T) {
 		}
 		snap := w.states[hostA].Snapshot()
 		x.Advance(snap)
-		gone := rapid.SampledFrom([]cluster.NodeID{"", hostA, hostB}).Draw(t, "dead")
-		dead := func(h cluster.NodeID) bool { return h == gone }
-		checkView(t, x, snap, dead)
+		standings := map[cluster.NodeID]Standing{}
+		for _, id := range []cluster.NodeID{hostA, hostB} {
+			standings[id] = rapid.SampledFrom([]Standing{Answers, Doubtful, Gone}).Draw(t, "standing")
+		}
+		checkView(t, x, snap, func(h cluster.NodeID) Standing { return standings[h] })
 		checkSame(t, x, snap)
 	})
 }
 
-func checkView(t *rapid.T, x *Index, snap *cluster.Snapshot, dead func(cluster.NodeID) bool) {
+func checkView(t *rapid.T, x *Index, snap *cluster.Snapshot, hosts Hosts) {
 	var questions []string
 	for _, n := range someNames {
 		questions = append(questions, strings.ToLower(n))
@@ -203,8 +211,8 @@ func checkView(t *rapid.T, x *Index, snap *cluster.Snapshot, dead func(cluster.N
 			t.Fatalf("endpoint %s is not known", asker.ID)
 		}
 		for _, q := range questions {
-			got, found := v.Lookup(q, rapid.IntRange(0, 5).Draw(t, "turn"), dead)
-			wantAddrs, wantFound := want(snap, asker, q, dead)
+			got, found := v.Lookup(q, rapid.IntRange(0, 5).Draw(t, "turn"), hosts)
+			wantAddrs, wantFound := want(snap, asker, q, hosts)
 			if found != wantFound || !slices.Equal(sortedSet(got), sortedSet(wantAddrs)) {
 				t.Fatalf("%s on %v asks for %q: got %v %v, want %v %v", asker.ID[:20], sees(snap, asker), q, got, found, wantAddrs, wantFound)
 			}
@@ -212,19 +220,19 @@ func checkView(t *rapid.T, x *Index, snap *cluster.Snapshot, dead func(cluster.N
 		seen := sees(snap, asker)
 		for other := range cluster.All[cluster.Endpoint](snap) {
 			for _, a := range other.Addrs {
-				checkReverse(t, v, snap, seen, a, dead)
+				checkReverse(t, v, snap, seen, a, hosts)
 			}
 		}
 	}
 }
 
 // checkReverse: a name that is told of an address is that of an endpoint that is seen.
-func checkReverse(t *rapid.T, v View, snap *cluster.Snapshot, seen map[string]bool, a netip.Addr, dead func(cluster.NodeID) bool) {
-	name, ours := v.Reverse(a, dead)
+func checkReverse(t *rapid.T, v View, snap *cluster.Snapshot, seen map[string]bool, a netip.Addr, hosts Hosts) {
+	name, ours := v.Reverse(a, hosts)
 	var may []string
 	inside := false
 	for e := range cluster.All[cluster.Endpoint](snap) {
-		if seen[e.Network] && !dead(e.Host) && slices.Contains(e.Addrs, a) {
+		if seen[e.Network] && hosts(e.Host) != Gone && slices.Contains(e.Addrs, a) {
 			label := e.Name
 			if label == "" && e.Container != "" {
 				label = e.Container[:12]

@@ -50,7 +50,6 @@ type Agent struct {
 	alloc   *ipam.Allocator
 	vswitch *vswitch
 	names   *dns.Server
-	hosts   roll
 	driver  *driver.Driver
 	plugin  *plugin.Server
 	docker  *docker.Client
@@ -129,7 +128,6 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"ipam":       a.alloc.Run,
 		"silence":    a.forgetSilent,
 		"switch":     a.vswitch.run,
-		"hosts":      a.watchHosts,
 		"underlay":   a.watchUnderlay,
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,

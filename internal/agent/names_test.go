@@ -3,37 +3,28 @@ package agent
 import (
 	"testing"
 
-	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/dns/names"
+	"github.com/grapevine-net/grapevine/gossip"
 )
 
-func TestRollOfHosts(t *testing.T) {
-	const self, a, b = cluster.NodeID("self"), cluster.NodeID("a"), cluster.NodeID("b")
-	var r roll
-	check := func(when string, want ...cluster.NodeID) {
-		t.Helper()
-		gone := map[cluster.NodeID]bool{}
-		for _, id := range want {
-			gone[id] = true
-		}
-		for _, id := range []cluster.NodeID{self, a, b} {
-			if got := r.gone(id); got != gone[id] {
-				t.Errorf("%s: host %s gone: %t", when, id, got)
-			}
+func TestStandingOfHosts(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		m           gossip.Member
+		known, late bool
+		want        names.Standing
+	}{
+		{"not met yet", gossip.Member{}, false, false, names.Answers},
+		{"remembered, not met yet", gossip.Member{State: gossip.Dead}, true, false, names.Answers},
+		{"remembered, and the time to meet is over", gossip.Member{State: gossip.Dead}, true, true, names.Gone},
+		{"never heard of, and the time to meet is over", gossip.Member{}, false, true, names.Gone},
+		{"alive", gossip.Member{Name: "a", State: gossip.Alive}, true, true, names.Answers},
+		{"silent", gossip.Member{Name: "a", State: gossip.Alive, Doubtful: true}, true, true, names.Doubtful},
+		{"dead", gossip.Member{Name: "a", State: gossip.Dead}, true, false, names.Gone},
+		{"left", gossip.Member{Name: "a", State: gossip.Left}, true, true, names.Gone},
+	} {
+		if got := standingOf(c.m, c.known, c.late); got != c.want {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
 		}
 	}
-	check("before the first look")
-	r.see(self, nil, false)
-	check("nobody met yet")
-	r.see(self, []string{"a"}, false)
-	check("a met")
-	r.see(self, nil, false)
-	check("a gone again", a)
-	r.see(self, nil, false)
-	check("still gone", a)
-	r.see(self, nil, true)
-	check("the time to meet is over", a, b)
-	r.see(self, []string{"a", "b"}, true)
-	check("both back")
-	r.see(self, []string{"a"}, true)
-	check("b gone", b)
 }

@@ -57,11 +57,16 @@ func (a *Agent) refused() map[string]uint64 {
 }
 
 func (a *Agent) nodes(snap *cluster.Snapshot) []api.Node {
-	alive := map[cluster.NodeID]bool{}
-	for _, id := range a.gossip.Alive() {
-		alive[cluster.NodeID(id)] = true
-	}
-	return view.Nodes(snap, a.self(), func(id cluster.NodeID) bool { return alive[id] })
+	return view.Nodes(snap, a.self(), func(id cluster.NodeID) (alive, doubtful bool) {
+		m, _ := a.gossip.Member(string(id))
+		return m.State == gossip.Alive, m.Doubtful
+	})
+}
+
+// answers reports whether another host is alive.
+func (a *Agent) answers(id cluster.NodeID) bool {
+	m, _ := a.gossip.Member(string(id))
+	return m.State == gossip.Alive
 }
 
 // problems lists what is wrong, the most serious first, each with what to do.

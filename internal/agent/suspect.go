@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
@@ -15,7 +14,7 @@ func (a *Agent) mayForget(heir, dead cluster.NodeID) bool {
 	if a.alloc == nil || a.gossip == nil {
 		return false // later
 	}
-	return a.alloc.Promised(heir, dead) || !slices.Contains(a.gossip.Alive(), string(dead))
+	return a.alloc.Promised(heir, dead) || !a.answers(dead)
 }
 
 // promisedAway says whether another host takes over, or took over, from dead.

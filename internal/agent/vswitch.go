@@ -42,7 +42,14 @@ type vswitch struct {
 	fast     *fastPath
 	log      *slog.Logger
 	slow     sync.Once
+	told     <-chan struct{} // closed when another host has told what it knows
+	caughtUp chan struct{}   // closed then too, or after catchUpPatience
 }
+
+// catchUpPatience is how long a switch that forwards is left as it is until another host has
+// told what this one may have forgotten: long enough to open a few streams where packets are
+// lost, and no longer, since new containers wait for it where there is no other host.
+const catchUpPatience = 3 * time.Second
 
 // newVSwitch chooses the Open vSwitch and the datapath; nothing is made yet.
 func newVSwitch(ctx context.Context, cfg config.Config, log *slog.Logger) (*vswitch, error) {
@@ -50,7 +57,7 @@ func newVSwitch(ctx context.Context, cfg config.Config, log *slog.Logger) (*vswi
 	if err != nil {
 		return nil, err
 	}
-	v := &vswitch{nat: nat.New(), log: log}
+	v := &vswitch{nat: nat.New(), log: log, caughtUp: make(chan struct{})}
 	stateDir := filepath.Join(cfg.State, "ovs")
 	instance := ovs.NewInstance(ovs.DefaultSocket)
 	embedded, err := chooseEmbedded(ctx, cfg.OVS, instance, stateDir)
@@ -126,8 +133,10 @@ func (a *Agent) openSwitch(ctx context.Context, rules []nat.Rule) (err error) {
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
 		Gateway:   natGateway{v.gateway, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }},
-		VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, CIDRs: []netip.Prefix{a.cfg.CIDR4}, Log: log,
+		VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, CIDRs: []netip.Prefix{a.cfg.CIDR4},
+		CaughtUp: v.caughtUp, Log: log,
 	}
+	v.told = a.replica.CaughtUp()
 	if v.embedded != nil {
 		cfg.InPlace = v.embedded.FlowsInPlace
 	}
@@ -174,6 +183,7 @@ func (v *vswitch) run(ctx context.Context) error {
 		tasks.Go(func() error { return v.embedded.Run(ctx) })
 	}
 	tasks.Go(func() error { return v.nat.Run(ctx, v.log) })
+	tasks.Go(func() error { v.catchUp(ctx); return nil })
 	tasks.Go(func() error {
 		v.await(ctx)
 		return v.overlay.Run(ctx)
@@ -182,6 +192,16 @@ func (v *vswitch) run(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// catchUp closes the channel caughtUp.
+func (v *vswitch) catchUp(ctx context.Context) {
+	defer close(v.caughtUp)
+	select {
+	case <-ctx.Done():
+	case <-v.told:
+	case <-time.After(catchUpPatience):
+	}
 }
 
 // await gives daemons that are just being started a moment, so that the overlay

@@ -67,7 +67,10 @@ func writeCookies(b *strings.Builder) {
 A cookie says which agent's flow it is, where it stands and what it is there for:
 8 bits round, 8 bits stage, 8 bits kind of object, 40 bits object. The round
 changes only when flows of the same text come to mean something else, so that a
-restarted agent finds its flows as they should be and changes nothing.
+restarted agent finds its flows as they should be and changes nothing. If it
+finds others, since it was killed before the last seconds' news was on its disk,
+it changes and deletes none until another host has told what it knows, or 3 s
+have passed.
 
 | kind | object |
 |---|---|

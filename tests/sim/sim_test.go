@@ -186,7 +186,14 @@ func simulate(t *testing.T, n, loss int) result {
 	say("hosts come, leave and die\n%v", res)
 	for i := range 6 {
 		h := w.add()
-		note("host joined", nil, within(patience, func() bool { return w.meet() && w.agreed() }))
+		each, joined := w.known(patience, h, func(other *host) bool { return other.sees(h) && other.lists(h) })
+		note("host joined", each, joined)
+		// It knows all of them too, and has got its share of the addresses.
+		agreed := within(patience, func() bool { return w.meet() && w.agreed() })
+		if agreed >= 0 {
+			agreed += joined
+		}
+		note("host joined: all agree", nil, agreed)
 		time.Sleep(3 * time.Second)
 		if i%2 == 0 {
 			// Not the new one: it still passes on all the others that it has met, and its
@@ -203,17 +210,29 @@ func simulate(t *testing.T, n, loss int) result {
 			h.stop()
 			continue
 		}
-		h.stop()
-		each, all := w.known(patience, h, func(other *host) bool { return !other.sees(h) })
-		note("host died", each, all)
-		if all < 0 {
+		died := make(chan struct{})
+		go func() { // what it still waits for may take it a while
+			defer close(died)
+			h.stop()
+		}()
+		synctest.Wait()
+		each, silent := w.known(patience, h, func(other *host) bool { return other.doubts(h) })
+		note("host died: it is doubted", each, silent)
+		each, dead := w.known(patience, h, func(other *host) bool { return !other.sees(h) })
+		<-died
+		if dead < 0 || silent < 0 {
+			note("host died: it is dead", each, min(dead, silent))
 			continue
 		}
+		for i := range each {
+			each[i] += silent
+		}
+		note("host died: it is dead", each, silent+dead)
 		first := slices.Min(each) // the first must be sure of it; what comes after is news like any other
 		for i := range each {
 			each[i] -= first
 		}
-		note("host died, once one is sure", each, all-first)
+		note("host died: it is dead, once one is sure", each, silent+dead-first)
 	}
 
 	if n > 1 && *apart > 0 {

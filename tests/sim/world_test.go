@@ -176,7 +176,16 @@ func (h *host) leave(ctx context.Context) error {
 }
 
 // sees reports whether the host takes another one for alive.
-func (h *host) sees(other *host) bool { return slices.Contains(h.Alive(), string(other.id)) }
+func (h *host) sees(other *host) bool {
+	m, ok := h.Member(string(other.id))
+	return ok && m.State == gossip.Alive
+}
+
+// doubts reports whether the host takes another one for silent, or for dead.
+func (h *host) doubts(other *host) bool {
+	m, ok := h.Member(string(other.id))
+	return !ok || m.State != gossip.Alive || m.Doubtful
+}
 
 // lists reports whether the other host is in what this one knows of the cluster.
 func (h *host) lists(other *host) bool {

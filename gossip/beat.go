@@ -1,0 +1,111 @@
+package gossip
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// protoBeats is the first version whose hosts beat.
+const protoBeats = 3
+
+// roundsPerBeat is how often it is looked who is silent.
+const roundsPerBeat = 4
+
+// beatLoop sends beats, and tells of whom none come.
+func (g *Gossip) beatLoop(ctx context.Context) {
+	every := g.cfg.Timing.Beat
+	t := time.NewTicker(every / roundsPerBeat)
+	defer t.Stop()
+	var ring []nodeID
+	var version uint8
+	members, last := g.members.Load(), time.Now()
+	var before beat
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		now := time.Now()
+		if now.Sub(last) > every {
+			g.watch.forgive(now)
+		}
+		last = now
+		// Who was upgraded is the same member as before.
+		if m, v := g.members.Load(), g.writes(); m != members || v != version {
+			ring, members, version = g.beatRing(v), m, v
+		}
+		silent, tell := g.watch.round(ring, now)
+		// Who has just gone silent is told at once: another watcher waits for that.
+		if n%roundsPerBeat == 0 || !slices.Equal(silent, before) {
+			g.sendBeats(following(ring, g.self, watchers), silent)
+		}
+		before = silent
+		for _, v := range tell {
+			g.log.Debug("doubt", "host", v.host, "silent", v.silent)
+			g.eagerly(g.relayDoubt(v.encode()))
+		}
+	}
+}
+
+// beatRing are the hosts that answer, and this one, if all of them know beats. Otherwise
+// nobody is watched: a verdict could not be passed on, and who is older shows people a
+// message that is newer than itself.
+func (g *Gossip) beatRing(version uint8) []nodeID {
+	ring := []nodeID{g.self}
+	if version < protoBeats {
+		return ring
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, p := range g.peers {
+		if n, err := parseNode(id); err == nil && p.reachable() {
+			ring = append(ring, n)
+		}
+	}
+	slices.SortFunc(ring, compareIDs)
+	return ring
+}
+
+func (g *Gossip) sendBeats(to []nodeID, silent beat) {
+	sealed := g.sealAs(protoBeats, kindBeat, silent.encode())
+	for _, id := range to {
+		n := g.nodeOf(id.String())
+		if n == nil {
+			continue
+		}
+		if err := g.ml.SendBestEffort(n, sealed); err != nil {
+			g.log.Debug("beat", "host", n.Name, "err", err)
+		}
+	}
+}
+
+// heardBeat takes a host's beat.
+func (g *Gossip) heardBeat(e envelope) {
+	silent, err := decodeBeat(e.body)
+	if err != nil {
+		g.stats.add(RefusedGarbage, 1)
+		return
+	}
+	g.watch.hear(e.from, silent, time.Now())
+}
+
+// heardDoubt takes a verdict and passes it on, once.
+func (g *Gossip) heardDoubt(b []byte) {
+	v, err := decodeVerdict(b)
+	switch {
+	case err != nil:
+		g.stats.add(RefusedGarbage, 1)
+	case v.watcher != g.self && g.watch.take(v, time.Now()):
+		g.relayDoubt(b)
+	}
+}
+
+// relayDoubt passes a verdict on, if all know what that is.
+func (g *Gossip) relayDoubt(b []byte) []byte {
+	if g.writes() < protoBeats {
+		return nil
+	}
+	return g.relay(kindDoubt, b)
+}

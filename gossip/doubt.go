@@ -1,0 +1,280 @@
+package gossip
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// SWIM takes its time before it calls a host dead, since much silence is not death.
+// Until then there is doubt, which takes nothing from the host: each one sends beats
+// to a few watchers, the hosts after it in the ring of all IDs, and when two of these
+// hear nothing of it they tell all. The next beat that they hear ends it.
+//
+// That each host has a few watchers, and that one of them alone is not believed, is
+// from Rapid (Suresh et al., USENIX ATC 2018), which decides membership by it.
+const (
+	watchers = 3  // of a host
+	quorum   = 2  // watchers that have to agree
+	retell   = 10 // beats after which a verdict that stands is told again; it lapses after thrice that
+)
+
+// beat is the body of kindBeat: the hosts of which the sender, who watches them, hears
+// nothing, 8 bytes each.
+type beat []nodeID
+
+func (b beat) encode() (out []byte) {
+	for _, id := range b {
+		out = append(out, id[:]...)
+	}
+	return out
+}
+
+func decodeBeat(b []byte) (ids beat, err error) {
+	if len(b)%len(nodeID{}) != 0 || len(b) > 64*len(nodeID{}) {
+		return nil, errors.New("beat: a list of another length")
+	}
+	for id := range slices.Chunk(b, len(nodeID{})) {
+		ids = append(ids, nodeID(id))
+	}
+	return ids, nil
+}
+
+// verdict is the body of kindDoubt: what a watcher says of a host.
+//
+//	watcher 8 | host 8 | number 8 | silent 1
+//
+// Of two that a watcher says of a host the higher number is the later.
+type verdict struct {
+	watcher, host nodeID
+	number        uint64
+	silent        bool
+}
+
+func (v verdict) encode() []byte {
+	b := slices.Concat(v.watcher[:], v.host[:])
+	b = binary.BigEndian.AppendUint64(b, v.number)
+	if v.silent {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func decodeVerdict(b []byte) (v verdict, err error) {
+	if len(b) != 25 || b[24] > 1 {
+		return v, errors.New("verdict: another form")
+	}
+	copy(v.watcher[:], b)
+	copy(v.host[:], b[8:])
+	v.number, v.silent = binary.BigEndian.Uint64(b[16:]), b[24] == 1
+	return v, nil
+}
+
+// following are the n hosts after one in the ring, which is sorted: its watchers.
+func following(ring []nodeID, host nodeID, n int) (list []nodeID) {
+	at, found := slices.BinarySearchFunc(ring, host, compareIDs)
+	if found {
+		at++
+	}
+	for i := range ring {
+		id := ring[(at+i)%len(ring)]
+		if len(list) == n || id == host {
+			break
+		}
+		list = append(list, id)
+	}
+	return list
+}
+
+func compareIDs(a, b nodeID) int { return bytes.Compare(a[:], b[:]) }
+
+// watch is what a host knows of who is silent. Its mutex is taken last.
+type watch struct {
+	mu       sync.Mutex
+	self     nodeID
+	beat     time.Duration
+	ring     []nodeID // the hosts that beat and answer, this one too, sorted
+	heard    map[nodeID]sign
+	verdicts map[nodeID]map[nodeID]word // by the host and the watcher
+	doubted  map[nodeID]bool
+}
+
+// sign is the last beat of a host.
+type sign struct {
+	at     time.Time
+	silent beat
+}
+
+// word is a verdict, and when it came.
+type word struct {
+	verdict
+	at time.Time
+}
+
+func newWatch(self nodeID, every time.Duration) *watch {
+	return &watch{self: self, beat: every, heard: map[nodeID]sign{}, verdicts: map[nodeID]map[nodeID]word{}, doubted: map[nodeID]bool{}}
+}
+
+// patience is how long a host may be silent: three beats may be lost, and the next be late.
+func (w *watch) patience() time.Duration { return w.beat * 15 / 4 }
+
+// doubts reports whether a host is in doubt.
+func (w *watch) doubts(host nodeID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.doubted[host]
+}
+
+// last moves the hosts that are in doubt to the end of a list.
+func (w *watch) last(ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.doubted) == 0 {
+		return
+	}
+	slices.SortStableFunc(ids, func(a, b string) int { return w.rank(a) - w.rank(b) })
+}
+
+// rank is 1 for a host that is in doubt, 0 for others.
+func (w *watch) rank(id string) int {
+	if n, err := parseNode(id); err == nil && w.doubted[n] {
+		return 1
+	}
+	return 0
+}
+
+// hear takes a beat.
+func (w *watch) hear(from nodeID, silent beat, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard[from] = sign{now, silent}
+}
+
+// forgive is for a watcher that was itself away: what it did not hear says nothing.
+func (w *watch) forgive(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, s := range w.heard {
+		w.heard[id] = sign{now, s.silent}
+	}
+}
+
+// take takes a verdict, and reports whether it is news, to be passed on: the word of a host
+// that may be a watcher by the view of some host, and later than what it said before.
+func (w *watch) take(v verdict, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.keep(v, now)
+}
+
+func (w *watch) keep(v verdict, now time.Time) bool {
+	_, known := slices.BinarySearchFunc(w.ring, v.host, compareIDs)
+	// Twice as many as there are: who has just joined or died is not known to all.
+	if !known || !slices.Contains(following(w.ring, v.host, 2*watchers), v.watcher) {
+		return false
+	}
+	words := w.verdicts[v.host]
+	if words == nil {
+		words = map[nodeID]word{}
+		w.verdicts[v.host] = words
+	}
+	if last, ok := words[v.watcher]; ok && last.number >= v.number {
+		return false
+	}
+	words[v.watcher] = word{v, now}
+	w.weigh()
+	return true
+}
+
+// weigh sets who is in doubt: those of whom a verdict says so.
+func (w *watch) weigh() {
+	clear(w.doubted)
+	for host, words := range w.verdicts {
+		for _, v := range words {
+			if v.silent {
+				w.doubted[host] = true
+			}
+		}
+	}
+}
+
+// round is done several times a beat. silent are those of whom this host hears nothing,
+// though it watches them, and tell the verdicts that it is to pass to all.
+func (w *watch) round(ring []nodeID, now time.Time) (silent beat, tell []verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ring = ring
+	w.expire(now)
+	deaf := true // it hears nobody: it is this host then, or nobody is left to be told
+	for id, s := range w.heard {
+		age := now.Sub(s.at)
+		if !slices.Contains(following(ring, id, watchers), w.self) {
+			delete(w.heard, id) // it is dead, or has others to watch it
+		} else if age > w.patience() {
+			silent = append(silent, id)
+		}
+		// Who ceases to hear hears the last of some a little later than of others.
+		deaf = deaf && age > 2*w.beat
+	}
+	slices.SortFunc(silent, compareIDs)
+	for _, id := range w.judged() {
+		last, said := w.verdicts[id][w.self]
+		doubt := slices.Contains(silent, id) && w.agreed(id, silent)
+		if doubt != (said && last.silent) || doubt && now.Sub(last.at) >= retell*w.beat {
+			// Later than what it said before a restart, too, as far as it has come back.
+			v := verdict{w.self, id, max(uint64(now.UnixNano()), last.number+1), doubt}
+			if w.keep(v, now) && (!doubt || !deaf) {
+				tell = append(tell, v)
+			}
+		}
+	}
+	return silent, tell
+}
+
+// judged are the hosts that this one watches, or has watched and judged silent.
+func (w *watch) judged() []nodeID {
+	list := slices.Collect(maps.Keys(w.heard))
+	for id, words := range w.verdicts {
+		if _, watched := w.heard[id]; !watched && words[w.self].silent {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+// agreed reports whether enough of the watchers of a host that is silent here say the same.
+// Of a watcher that is silent itself nothing else is to be expected.
+func (w *watch) agreed(host nodeID, silent beat) bool {
+	all := following(w.ring, host, watchers)
+	votes := 0
+	for _, id := range all {
+		if id == w.self || slices.Contains(silent, id) || w.doubted[id] || slices.Contains(w.heard[id].silent, host) {
+			votes++
+		}
+	}
+	return votes >= min(quorum, len(all))
+}
+
+// expire drops verdicts on hosts that do not answer any more, of hosts that do not, and those
+// that were not told again. What this host said itself it keeps until then: others may still
+// believe it when the host is back, and have to be told otherwise.
+func (w *watch) expire(now time.Time) {
+	for host, words := range w.verdicts {
+		near := following(w.ring, host, 2*watchers)
+		_, known := slices.BinarySearchFunc(w.ring, host, compareIDs)
+		for id, v := range words {
+			gone := !known || !slices.Contains(near, id)
+			if gone && id != w.self || now.Sub(v.at) > 3*retell*w.beat {
+				delete(words, id)
+			}
+		}
+		if len(words) == 0 {
+			delete(w.verdicts, host)
+		}
+	}
+	w.weigh()
+}

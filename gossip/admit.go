@@ -23,6 +23,9 @@ const refusedMark = "refused: "
 // errFresh refuses a host that has no cluster yet. It is about to learn ours.
 var errFresh = errors.New(refusedMark + "it has no cluster yet")
 
+// errLeft refuses a host that has left: its ID is spent.
+var errLeft = errors.New(refusedMark + "it has left the cluster")
+
 func cloneError(id string, a, b netip.AddrPort) error {
 	return fmt.Errorf("hosts at %v and %v have the same node ID %s: if one is a copy of the other, stop it and remove its state directory", a, b, id)
 }
@@ -119,6 +122,10 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == g.cfg.Node {
 		return nil // us, or a clone: a conflict if the address differs
 	}
+	if g.hasLeft(n.Name) {
+		g.stats.add(RefusedReplay, 1)
+		return errLeft
+	}
 	m, err := decodeMeta(n.Meta, n.Name)
 	if err == nil && !g.cfg.speaks.meet(m.speaks) {
 		err = fmt.Errorf("%w: it speaks gossip versions %v, this one %v: upgrade the older", errVersion, m.speaks, g.cfg.speaks)
@@ -144,6 +151,15 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 	}
 	g.mu.Unlock()
 	return g.refuse(RefusedCluster, "cluster "+n.Name, clusterError(n.Name, addrOf(n), m.cluster, ours))
+}
+
+// hasLeft says that a host has gone for good: it is an old word that it is alive, which is
+// late, or which somebody has recorded. memberlist itself forgets the dead.
+func (g *Gossip) hasLeft(id string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.peers[id]
+	return p != nil && p.State == Left
 }
 
 func (g *Gossip) admitted(id string) {

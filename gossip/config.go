@@ -74,8 +74,6 @@ type Config struct {
 	Keys [][]byte
 	// ClusterID is the cluster this host is in, at most 64 bytes; "": none yet.
 	ClusterID string
-	// Meta is told to all peers, at most MaxMeta bytes.
-	Meta []byte
 	// Timing is for tests and simulations.
 	Timing Timing
 	// Transport replaces the network; it then decides what Bind would have.
@@ -92,7 +90,6 @@ type Config struct {
 // Limits of what travels.
 const (
 	DefaultPort  = 7947
-	MaxMeta      = 256      // bytes of Config.Meta
 	MaxBroadcast = 1200     // bytes of a delta that fits a gossip packet
 	MaxBody      = 16 << 20 // bytes of a call's request or response, or of a delta
 	maxLabel     = 64       // bytes of a cluster ID or a name
@@ -113,9 +110,6 @@ func (c *Config) check() error {
 	}
 	if len(c.ClusterID) > maxLabel {
 		return fmt.Errorf("gossip: cluster ID of %d bytes: at most %d", len(c.ClusterID), maxLabel)
-	}
-	if len(c.Meta) > MaxMeta {
-		return fmt.Errorf("gossip: meta of %d bytes: at most %d", len(c.Meta), MaxMeta)
 	}
 	return nil
 }

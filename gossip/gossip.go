@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Gossip struct {
 
 	mu        sync.Mutex // guards the next block; no call of memberlist under it
 	cluster   string
-	meta      []byte
+	told      []byte // our meta as memberlist has it
 	leaving   bool
 	peers     map[string]*peer
 	newest    census // of the peers that answer
@@ -55,6 +56,7 @@ type Gossip struct {
 	out          outbox
 	mergeMu      sync.Mutex // one State.MergeAll at a time
 	seen         *recent
+	served       *recent // requests
 	incoming     chan delta
 	incomingHeld atomic.Int64 // bytes in incoming
 	hints        chan hint
@@ -80,13 +82,13 @@ func New(cfg Config, state State) (*Gossip, error) {
 	}
 	cfg.setDefaults()
 	g := &Gossip{
-		cfg: cfg, state: state, log: cfg.Log, started: time.Now(), meta: cfg.Meta,
+		cfg: cfg, state: state, log: cfg.Log, started: time.Now(),
 		peers: map[string]*peer{}, newest: census{}, problems: map[string]problem{}, handlers: map[string]Handler{},
 		clusterKnown: make(chan struct{}),
 		announce:     make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
 		rejoin: make(chan struct{}, 1), spread: make(chan struct{}, 1), company: make(chan struct{}, 1),
 		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit), meet: make(chan summary),
-		seen: newRecent(seenLimit), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),
+		seen: newRecent(seenLimit), served: newRecent(servedLimit), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),
 		node: make(nodeLock, 1),
 	}
 	var err error
@@ -180,9 +182,7 @@ func (g *Gossip) Leave(ctx context.Context) error {
 		return nil
 	}
 	// First the flag that tells a leave from a death, then the leave itself.
-	if err := g.ml.UpdateNode(limit / 2); err != nil {
-		g.log.Debug("leave: announce", "err", err)
-	}
+	g.publish(limit / 4)
 	if err := g.ml.Leave(limit / 2); err != nil {
 		return fmt.Errorf("gossip: leave: %w", err)
 	}
@@ -204,16 +204,22 @@ func (g *Gossip) Depart(ctx context.Context) error {
 	return nil
 }
 
-// SetMeta changes what peers see as this host's Meta.
-func (g *Gossip) SetMeta(b []byte) error {
-	if len(b) > MaxMeta {
-		return fmt.Errorf("gossip: meta of %d bytes: at most %d", len(b), MaxMeta)
+// publish tells the peers our meta, and waits for limit at most until it has been sent.
+// memberlist says nothing, but for that wait, where it refutes what another host says of us
+// at the same moment; then it is told once more. The caller holds node.
+func (g *Gossip) publish(limit time.Duration) {
+	for range 2 {
+		if err := g.ml.UpdateNode(limit); err != nil {
+			g.log.Debug("announce", "err", err)
+		}
+		g.mu.Lock()
+		told := bytes.Equal(g.told, g.nodeMeta())
+		g.mu.Unlock()
+		if told {
+			return
+		}
 	}
-	g.mu.Lock()
-	g.meta = append([]byte(nil), b...)
-	g.mu.Unlock()
 	poke(g.announce)
-	return nil
 }
 
 // announceLoop tells the peers when our meta has changed.
@@ -229,9 +235,7 @@ func (g *Gossip) announceLoop(ctx context.Context) {
 		leaving := g.leaving
 		g.mu.Unlock()
 		if !g.down && !leaving { // memberlist may have forgotten a node that left
-			if err := g.ml.UpdateNode(500 * time.Millisecond); err != nil {
-				g.log.Debug("announce", "err", err)
-			}
+			g.publish(500 * time.Millisecond)
 		}
 		g.node.unlock()
 	}

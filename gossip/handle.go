@@ -16,6 +16,7 @@ const (
 	maxServing  = 512 // requests in any stage; more are dropped
 	maxTimeout  = 10 * time.Minute
 	maxErrText  = 4 << 10
+	servedLimit = 1 << 14 // requests that are remembered, so that none runs again
 )
 
 // Handler answers a call from another host (or this one). Its context ends with
@@ -46,6 +47,11 @@ func (g *Gossip) heardRequest(e envelope) {
 	}
 	if !g.running.Load() { // handlers are still being set
 		g.stats.add(LostBusy, 1)
+		return
+	}
+	// Somebody may have recorded it, though he cannot read it.
+	if !g.served.first(append(e.from[:], e.body[:8]...)) {
+		g.stats.add(RefusedReplay, 1)
 		return
 	}
 	if g.serving.Add(1) > maxServing || !g.work.spawn(func(ctx context.Context) {

@@ -7,7 +7,7 @@ import (
 
 // nodeMeta is what a host tells of itself in memberlist's node meta:
 //
-//	format 1 | flags 1 | min 1 | max 1 | node 8 | len 1, cluster | len 1, name | extra
+//	format 1 | flags 1 | min 1 | max 1 | node 8 | len 1, cluster | len 1, name | what later versions add
 //
 // min and max are the envelope versions the host speaks.
 type nodeMeta struct {
@@ -16,7 +16,6 @@ type nodeMeta struct {
 	node    nodeID
 	cluster string
 	name    string
-	extra   []byte // the caller's
 }
 
 const (
@@ -31,8 +30,7 @@ func (m nodeMeta) encode() []byte {
 	}
 	b := append([]byte{metaFormat, flags, m.speaks.min, m.speaks.max}, m.node[:]...)
 	b = appendShort(b, m.cluster)
-	b = appendShort(b, m.name)
-	return append(b, m.extra...)
+	return appendShort(b, m.name)
 }
 
 // decodeMeta reads the meta of the host that memberlist calls name.
@@ -51,12 +49,11 @@ func decodeMeta(b []byte, name string) (m nodeMeta, err error) {
 	if m.cluster, b, err = takeShort(b[12:]); err != nil {
 		return m, fmt.Errorf("node meta: %w", err)
 	}
-	if m.name, b, err = takeShort(b); err != nil {
+	if m.name, _, err = takeShort(b); err != nil {
 		return m, fmt.Errorf("node meta: %w", err)
 	}
 	if len(m.cluster) > maxLabel {
 		return m, fmt.Errorf("node meta: cluster ID of %d bytes: at most %d", len(m.cluster), maxLabel)
 	}
-	m.extra = b
 	return m, nil
 }

@@ -26,7 +26,6 @@ type Member struct {
 	Addr  netip.AddrPort // where its gossip answers
 	State MemberState
 	Since time.Time // of the last change of State
-	Meta  []byte    // its Config.Meta
 	Self  bool
 	// Doubtful: alive, but those who watch it hear nothing of it just now. Either it is
 	// back soon, or it is dead a few seconds later.
@@ -49,7 +48,7 @@ func (g *Gossip) Members() []Member {
 	defer g.mu.Unlock()
 	list := []Member{{
 		ID: g.cfg.Node, Name: g.cfg.Name, Addr: g.addr, State: Alive, Since: g.started,
-		Meta: slices.Clone(g.meta), Self: true,
+		Self: true,
 	}}
 	if g.leaving {
 		list[0].State = Left
@@ -77,7 +76,6 @@ func (g *Gossip) Member(id string) (Member, bool) {
 // member is a copy for callers, with mu held.
 func (g *Gossip) member(p *peer) Member {
 	m := p.Member
-	m.Meta = slices.Clone(m.Meta)
 	m.Doubtful = p.reachable() && g.doubts(p.ID)
 	return m
 }
@@ -179,8 +177,14 @@ func (e events) NotifyLeave(n *memberlist.Node) { e.update(n, Dead) }
 
 func (e events) update(n *memberlist.Node, state MemberState) {
 	g := e.g
+	if n.Name == g.cfg.Node {
+		g.mu.Lock()
+		g.told = slices.Clone(n.Meta)
+		g.mu.Unlock()
+		return
+	}
 	meta, err := decodeMeta(n.Meta, n.Name)
-	if err != nil || n.Name == g.cfg.Node {
+	if err != nil {
 		return
 	}
 	if state == Dead && meta.leaving {
@@ -194,7 +198,7 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 		g.peers[n.Name] = p
 	}
 	before, moved := p.State, p.Addr != addr
-	p.Name, p.Meta = meta.name, slices.Clone(meta.extra)
+	p.Name = meta.name
 	g.change(p, func() { p.ID, p.Addr, p.State, p.newest = n.Name, addr, state, meta.speaks.max })
 	if before != state {
 		p.Since = time.Now()

@@ -91,10 +91,12 @@ type delegate struct{ g *Gossip }
 func (d delegate) NodeMeta(int) []byte {
 	d.g.mu.Lock()
 	defer d.g.mu.Unlock()
-	return nodeMeta{
-		leaving: d.g.leaving, speaks: d.g.cfg.speaks, node: d.g.self,
-		cluster: d.g.cluster, name: d.g.cfg.Name, extra: d.g.meta,
-	}.encode()
+	return d.g.nodeMeta()
+}
+
+// nodeMeta is what this host tells of itself, with mu held.
+func (g *Gossip) nodeMeta() []byte {
+	return nodeMeta{leaving: g.leaving, speaks: g.cfg.speaks, node: g.self, cluster: g.cluster, name: g.cfg.Name}.encode()
 }
 
 // GetBroadcasts implements memberlist.Delegate.

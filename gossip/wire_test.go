@@ -28,8 +28,8 @@ func TestWireRoundTrip(t *testing.T) {
 		if got, err := decodeResponse(p.encode()); err != nil || got.id != p.id || got.status != p.status || !bytes.Equal(got.body, body) {
 			t.Fatalf("response %+v: %+v, %v", p, got, err)
 		}
-		m := nodeMeta{true, versions{1, 2}, id, e.cluster, r.method, body}
-		if got, err := decodeMeta(m.encode(), id.String()); err != nil || got.cluster != m.cluster || got.name != m.name || !got.leaving || got.speaks != m.speaks || !bytes.Equal(got.extra, body) {
+		m := nodeMeta{true, versions{1, 2}, id, e.cluster, r.method}
+		if got, err := decodeMeta(append(m.encode(), body...), id.String()); err != nil || got.cluster != m.cluster || got.name != m.name || !got.leaving || got.speaks != m.speaks {
 			t.Fatalf("meta %+v: %+v, %v", m, got, err)
 		}
 		s := summary{bytes.Repeat([]byte{7}, 16), r.id, r.reply}
@@ -42,7 +42,7 @@ func TestWireRoundTrip(t *testing.T) {
 // The largest meta fits into what memberlist carries.
 func TestMetaFits(t *testing.T) {
 	long := strings.Repeat("x", maxLabel)
-	m := nodeMeta{cluster: long, name: long, extra: make([]byte, MaxMeta)}
+	m := nodeMeta{cluster: long, name: long}
 	if n := len(m.encode()); n > 512 {
 		t.Errorf("%d bytes, memberlist takes 512", n)
 	}
@@ -104,7 +104,6 @@ func TestConfigIsChecked(t *testing.T) {
 		"no encryption key":            func(c *Config) { c.Keys = nil },
 		"key 2: gossip key of 3 bytes": func(c *Config) { c.Keys = append(c.Keys, []byte("abc")) },
 		"cluster ID of 65":             func(c *Config) { c.ClusterID = strings.Repeat("x", 65) },
-		"meta of 257":                  func(c *Config) { c.Meta = make([]byte, MaxMeta+1) },
 		"listen on":                    func(c *Config) { c.Bind = netip.MustParseAddrPort("192.0.2.1:7947") },
 		"listen on [::]":               func(c *Config) { c.Bind = netip.MustParseAddrPort("[::]:0") },
 	} {

@@ -1,0 +1,188 @@
+package gossip
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/gossip/memnet"
+)
+
+// recorder is a transport of which somebody on the wire keeps all that is sent, as it
+// is: encrypted.
+type recorder struct {
+	*memnet.Transport
+	tape *tape
+}
+
+type tape struct {
+	mu      sync.Mutex
+	packets []taped
+	streams []*taped
+}
+
+type taped struct {
+	to    string
+	bytes []byte
+}
+
+func (r recorder) WriteTo(b []byte, to string) (time.Time, error) {
+	r.tape.mu.Lock()
+	r.tape.packets = append(r.tape.packets, taped{to, slices.Clone(b)})
+	r.tape.mu.Unlock()
+	return r.Transport.WriteTo(b, to)
+}
+
+func (r recorder) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
+	c, err := r.Transport.DialTimeout(to, timeout)
+	if err != nil {
+		return nil, err
+	}
+	s := &taped{to: to}
+	r.tape.mu.Lock()
+	r.tape.streams = append(r.tape.streams, s)
+	r.tape.mu.Unlock()
+	return tapedConn{c, r.tape, s}, nil
+}
+
+type tapedConn struct {
+	net.Conn
+	tape *tape
+	s    *taped
+}
+
+func (c tapedConn) Write(b []byte) (int, error) {
+	c.tape.mu.Lock()
+	c.s.bytes = append(c.s.bytes, b...)
+	c.tape.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+// play sends everything once more, from another address, in the order in which it was sent.
+func (p *tape) play(t *testing.T, from *memnet.Transport) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, m := range p.packets {
+		if _, err := from.WriteTo(m.bytes, m.to); err != nil {
+			t.Fatal(err)
+		}
+		if i%100 == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	var wg sync.WaitGroup
+	for _, s := range p.streams {
+		wg.Go(func() {
+			c, err := from.DialTimeout(s.to, time.Second)
+			if err != nil {
+				return // a host that is not there any more
+			}
+			_, _ = c.Write(s.bytes)
+			time.Sleep(time.Second)
+			_ = c.Close()
+		})
+		time.Sleep(10 * time.Millisecond)
+	}
+	wg.Wait()
+}
+
+// TestReplay: who has no key, but has recorded all that was ever sent, and sends it again, gets
+// nothing done: no state goes back, no host goes for longer than it takes to say that it is
+// there; on a host that has seen it before, no call runs again and no host that left is back. A
+// dead host seems alive until it has been probed, as one does that has just died.
+func TestReplay(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		var record tape
+		calls := map[int]*atomic.Int32{}
+		begin := func(i int) *host {
+			h := start(t, n, i, func(c *Config) {
+				tr, err := n.Listen(hostAddr(i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Transport = recorder{tr, &record}
+			})
+			ran := &atomic.Int32{}
+			h.Handle("count", func(context.Context, string, []byte) ([]byte, error) { ran.Add(1); return nil, nil })
+			calls[i] = ran
+			return h
+		}
+		var hosts []*host
+		for i := range 4 {
+			hosts = append(hosts, begin(i))
+		}
+		within(t, 20*time.Second, "all hosts see each other", func() bool { return allSee(hosts, 3) })
+		for i := range 40 {
+			h := hosts[i%4]
+			h.Broadcast(h.state.put("k", fmt.Sprint("from ", i)))
+			if _, err := h.Call(seconds(t, 5), hosts[(i+1)%4].id, "count", nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		if err := hosts[2].Leave(seconds(t, 5)); err != nil {
+			t.Fatal(err)
+		}
+		hosts[2].stop()
+		hosts[3].stop()
+		rest := hosts[:2]
+		within(t, time.Minute, "two are gone", func() bool { return allSee(rest, 1) })
+		hosts[1].stop()
+		time.Sleep(20 * time.Second)
+		hosts[1] = begin(1)
+		within(t, 20*time.Second, "one is back", func() bool { return allSee(rest, 1) })
+		hosts[1].state.put("k", "last")
+		hosts[1].Broadcast(hosts[1].state.put("k", "the last"))
+		within(t, 5*time.Second, "both know the last word", allHave(rest, "k", "the last"))
+		time.Sleep(5 * time.Second)
+
+		ran, sums := calls[0].Load(), [][]byte{rest[0].sum(), rest[1].sum()}
+		attacker, err := n.Listen(hostAddr(9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d packets, %d streams", len(record.packets), len(record.streams))
+		over := make(chan struct{})
+		played := tape{packets: slices.Clone(record.packets), streams: slices.Clone(record.streams)}
+		go func() {
+			defer close(over)
+			played.play(t, attacker)
+			played.play(t, attacker)
+		}()
+		met := []time.Time{time.Now(), time.Now()} // when they saw each other last
+		for end := false; !end; time.Sleep(10 * time.Millisecond) {
+			select {
+			case <-over:
+				end = true
+			default:
+			}
+			for i, h := range rest {
+				alive := h.Alive()
+				if slices.Contains(alive, rest[1-i].id) {
+					met[i] = time.Now()
+				}
+				if time.Since(met[i]) > time.Second || !slices.Equal(h.sum(), sums[i]) {
+					t.Fatalf("host %s sees %v, and knows %q", h.id, alive, h.state.get("k"))
+				}
+				if i == 0 && slices.Contains(alive, hosts[2].id) {
+					t.Fatal("a host that has left is back")
+				}
+			}
+		}
+		if again := calls[0].Load() - ran; ran != 10 || again != 0 {
+			t.Errorf("of %d calls %d ran again", ran, again)
+		}
+		within(t, 20*time.Second, "the dead are dead", func() bool { return allSee(rest, 1) })
+		if hosts[0].Stats()[RefusedReplay] == 0 {
+			t.Errorf("counted nothing: %v", hosts[0].Stats())
+		}
+		if _, err := hosts[0].Call(seconds(t, 5), hosts[1].id, "count", nil); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -147,39 +148,72 @@ func (g *Gossip) callOnce(ctx context.Context, node, method string, body []byte)
 // callNode asks once, and returns errBusy (wrapped) if the host is.
 func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, version uint8, method string, body []byte) ([]byte, error) {
 	wrap := func(err error) error { return fmt.Errorf("call %s on host %s: %w", method, to.Name, err) }
+	for range staleTries {
+		o, err := g.ask(ctx, to, version, method, body)
+		switch {
+		case err != nil:
+			return nil, wrap(err)
+		case o.status == statusOK:
+			return o.body, nil
+		case o.status != statusBusy:
+			return nil, &RemoteError{to.Name, method, string(o.body)}
+		case len(o.body) != 8:
+			return nil, wrap(errBusy)
+		}
+		g.setEpoch(to.Name, binary.BigEndian.Uint64(o.body))
+		version = max(version, protoEpochs) // as the host itself does
+	}
+	return nil, wrap(errBusy)
+}
+
+// staleTries is how often a call is sent whose host says that it is of another epoch.
+const staleTries = 3
+
+// ask sends a request and waits for the response.
+func (g *Gossip) ask(ctx context.Context, to *memberlist.Node, version uint8, method string, body []byte) (response, error) {
 	timeout := callTimeout
 	if t, ok := ctx.Deadline(); ok {
 		timeout = time.Until(t)
 	}
 	id, w := g.calls.open(to.Name)
 	defer g.calls.close(id)
-	r := request{id, timeout, g.addr, method, body}
+	r := request{id, g.epochOf(to.Name), timeout, g.addr, method, body}
 	failed := make(chan error, 1)
 	ok := g.work.spawn(func(context.Context) {
-		if err := g.sendReliable(ctx, to, g.sealAs(version, kindRequest, r.encode())); err != nil {
+		if err := g.sendReliable(ctx, to, g.sealAs(version, kindRequest, r.encode(version))); err != nil {
 			failed <- err
 		}
 	})
 	if !ok {
-		return nil, wrap(errClosed)
+		return response{}, errClosed
 	}
 	select {
 	case <-ctx.Done():
-		return nil, wrap(ctx.Err())
+		return response{}, ctx.Err()
 	case <-g.work.ctx.Done():
-		return nil, wrap(errClosed)
+		return response{}, errClosed
 	case err := <-failed:
-		return nil, wrap(err)
+		return response{}, err
 	case o := <-w.done:
-		switch {
-		case o.err != nil:
-			return nil, wrap(o.err)
-		case o.status == statusBusy:
-			return nil, wrap(errBusy)
-		case o.status != statusOK:
-			return nil, &RemoteError{to.Name, method, string(o.body)}
-		}
-		return o.body, nil
+		return o.response, o.err
+	}
+}
+
+// epochOf is what is known of a host's epoch, 0 if nothing is.
+func (g *Gossip) epochOf(id string) uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.peers[id]; p != nil {
+		return p.epoch
+	}
+	return 0
+}
+
+func (g *Gossip) setEpoch(id string, epoch uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.peers[id]; p != nil {
+		p.epoch = epoch
 	}
 }
 

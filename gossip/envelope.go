@@ -15,7 +15,7 @@ import (
 //
 //	1: never released: records without signatures
 //	2: signed records
-//	3: beats, and doubt of those who are silent
+//	3: beats, and doubt of those who are silent; requests name their epoch
 const (
 	protoMin = 2
 	protoMax = 3
@@ -92,30 +92,41 @@ const maxHeader = 1 << 10
 
 // request is the body of kindRequest:
 //
-//	id 8 | timeout 4, ms | len 1, reply "ip:port" | len 1, method | body
+//	id 8 | epoch 8, from version 3 on | timeout 4, ms | len 1, reply "ip:port" | len 1, method | body
 type request struct {
 	id      uint64
+	epoch   uint64        // of the called host, as far as it is known
 	timeout time.Duration // that the caller will wait; rounded up
 	reply   netip.AddrPort
 	method  string
 	body    []byte
 }
 
-func (r request) encode() []byte {
+func (r request) encode(version uint8) []byte {
 	b := binary.BigEndian.AppendUint64(nil, r.id)
+	if version >= protoEpochs {
+		b = binary.BigEndian.AppendUint64(b, r.epoch)
+	}
 	b = binary.BigEndian.AppendUint32(b, uint32(min(max(r.timeout.Milliseconds()+1, 1), 1<<31)))
 	b = appendShort(b, r.reply.String())
 	b = appendShort(b, r.method)
 	return append(b, r.body...)
 }
 
-func decodeRequest(b []byte) (r request, err error) {
-	if len(b) < 12 {
+func decodeRequest(version uint8, b []byte) (r request, err error) {
+	head := 12
+	if version >= protoEpochs {
+		head += 8
+	}
+	if len(b) < head {
 		return r, errShort
 	}
 	r.id = binary.BigEndian.Uint64(b)
-	r.timeout = time.Duration(binary.BigEndian.Uint32(b[8:])) * time.Millisecond
-	reply, b, err := takeShort(b[12:])
+	if version >= protoEpochs {
+		r.epoch = binary.BigEndian.Uint64(b[8:])
+	}
+	r.timeout = time.Duration(binary.BigEndian.Uint32(b[head-4:])) * time.Millisecond
+	reply, b, err := takeShort(b[head:])
 	if err != nil {
 		return r, err
 	}
@@ -135,7 +146,7 @@ type status uint8
 const (
 	statusOK    status = 0 // body: the result
 	statusError status = 1 // body: the error's text
-	statusBusy  status = 2 // nothing was done: ask again
+	statusBusy  status = 2 // nothing was done: ask again, in the epoch that the body names, if any
 )
 
 // response is the body of kindResponse: id 8 | status 1 | body.

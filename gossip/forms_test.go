@@ -24,19 +24,24 @@ func forms(version uint8) []form {
 	at, id := netip.MustParseAddrPort("10.0.0.1:7947"), nodeID{1, 2, 3, 4, 5, 6, 7, 8}
 	decodeMeta := func(b []byte) (nodeMeta, error) { return decodeMeta(b, id.String()) }
 	decodeEnvelope := func(b []byte) (envelope, error) { return decodeEnvelope(b, versions{protoMin, protoMax}) }
+	encodeRequest := func(r request) []byte { return r.encode(version) }
+	epoch, stale := uint64(0), []byte{}
+	if version >= protoEpochs {
+		epoch, stale = 6, []byte{0, 0, 0, 0, 0, 0, 0, 6}
+	}
 	list := []form{
 		formOf("meta", nodeMeta{true, versions{2, 2}, id, "alpha", "host1"}, longerMeta, decodeMeta),
 		formOf("delta", envelope{version, kindDelta, "alpha", id, []byte("body")}, envelope.encode, decodeEnvelope),
 		formOf("no-cluster", envelope{version, kindSum, "", id, []byte("body")}, envelope.encode, decodeEnvelope),
 		formOf("summary", summary{bytes.Repeat([]byte{7}, 16), 9, at}, summary.encode, decodeSummary),
-		formOf("request", request{5, 2500 * time.Millisecond, at, "ipam.give", []byte("body")}, request.encode, func(b []byte) (request, error) {
-			r, err := decodeRequest(b)
+		formOf("request", request{5, epoch, 2500 * time.Millisecond, at, "ipam.give", []byte("body")}, encodeRequest, func(b []byte) (request, error) {
+			r, err := decodeRequest(version, b)
 			r.timeout = r.timeout.Truncate(500 * time.Millisecond) // it is rounded up
 			return r, err
 		}),
 		formOf("response", response{5, statusOK, []byte("body")}, response.encode, decodeResponse),
 		formOf("error", response{5, statusError, []byte("no")}, response.encode, decodeResponse),
-		formOf("busy", response{5, statusBusy, []byte{}}, response.encode, decodeResponse),
+		formOf("busy", response{5, statusBusy, stale}, response.encode, decodeResponse),
 	}
 	if version >= protoBeats {
 		list = append(list,

@@ -56,7 +56,7 @@ type Gossip struct {
 	out          outbox
 	mergeMu      sync.Mutex // one State.MergeAll at a time
 	seen         *recent
-	served       *recent // requests
+	epochs       *epochs
 	incoming     chan delta
 	incomingHeld atomic.Int64 // bytes in incoming
 	hints        chan hint
@@ -88,7 +88,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 		announce:     make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
 		rejoin: make(chan struct{}, 1), spread: make(chan struct{}, 1), company: make(chan struct{}, 1),
 		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit), meet: make(chan summary),
-		seen: newRecent(seenLimit), served: newRecent(servedLimit), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),
+		seen: newRecent(seenLimit), epochs: newEpochs(), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),
 		node: make(nodeLock, 1),
 	}
 	var err error

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -16,7 +17,6 @@ const (
 	maxServing  = 512 // requests in any stage; more are dropped
 	maxTimeout  = 10 * time.Minute
 	maxErrText  = 4 << 10
-	servedLimit = 1 << 14 // requests that are remembered, so that none runs again
 )
 
 // Handler answers a call from another host (or this one). Its context ends with
@@ -40,18 +40,13 @@ func (g *Gossip) handler(method string) Handler {
 
 // heardRequest starts a goroutine for a request, if there are not too many.
 func (g *Gossip) heardRequest(e envelope) {
-	r, err := decodeRequest(e.body)
+	r, err := decodeRequest(e.version, e.body)
 	if err != nil {
 		g.stats.add(RefusedGarbage, 1)
 		return
 	}
 	if !g.running.Load() { // handlers are still being set
 		g.stats.add(LostBusy, 1)
-		return
-	}
-	// Somebody may have recorded it, though he cannot read it.
-	if !g.served.first(append(e.from[:], e.body[:8]...)) {
-		g.stats.add(RefusedReplay, 1)
 		return
 	}
 	if g.serving.Add(1) > maxServing || !g.work.spawn(func(ctx context.Context) {
@@ -86,13 +81,24 @@ func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
 	case methodChunk:
 		result, err = g.serveChunk(from.Name, r.body)
 	default:
-		result, err = g.run(ctx, g.handler(r.method), from.Name, r.method, r.body)
+		switch g.admit(e, r) {
+		case standingServed:
+			g.stats.add(RefusedReplay, 1)
+			return
+		case standingStale:
+			err = staleError(g.epochs.current())
+		default:
+			result, err = g.run(ctx, g.handler(r.method), from.Name, r.method, r.body)
+		}
 	}
 	if err == nil && len(result) > MaxBody {
 		result, err = nil, fmt.Errorf("response of %d bytes: at most %d", len(result), MaxBody)
 	}
 	reply := response{r.id, statusOK, result}
+	var stale staleError
 	switch {
+	case errors.As(err, &stale):
+		reply = response{r.id, statusBusy, binary.BigEndian.AppendUint64(nil, uint64(stale))}
 	case errors.Is(err, errBusy):
 		reply = response{r.id, statusBusy, nil}
 	case err != nil:
@@ -103,6 +109,22 @@ func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
 		g.log.Debug("respond", "host", from.Name, "method", r.method, "err", err)
 	}
 }
+
+// admit judges a request of another host. Fetches and chunks are not judged: they change
+// nothing that was not asked for. While there are hosts whose requests name no epoch, one
+// without is taken for one of this epoch.
+func (g *Gossip) admit(e envelope, r request) standing {
+	epoch := r.epoch
+	if e.version < protoEpochs && g.writes() < protoEpochs {
+		epoch = g.epochs.current()
+	}
+	return g.epochs.admit(epoch, servedCall{e.from, r.id})
+}
+
+// staleError says that a request is of another epoch than this, the current one.
+type staleError uint64
+
+func (e staleError) Error() string { return "the request is of an earlier time" }
 
 // run calls a handler, if there is one and a slot for it.
 func (g *Gossip) run(ctx context.Context, h Handler, from, method string, body []byte) (result []byte, err error) {

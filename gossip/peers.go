@@ -35,8 +35,9 @@ type Member struct {
 // peer is what is known of another host. Gossip.mu guards it.
 type peer struct {
 	Member
-	newest  uint8 // version that it speaks
-	foreign bool  // says it is of another cluster now: nothing goes to it
+	newest  uint8  // version that it speaks
+	epoch   uint64 // that calls of it are to name
+	foreign bool   // says it is of another cluster now: nothing goes to it
 	retry   backoff
 	sync    backoff
 	pulling bool

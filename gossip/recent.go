@@ -27,19 +27,15 @@ func (r *recent) has(b []byte) bool {
 	return ok
 }
 
-func (r *recent) add(b []byte) { r.first(b) }
-
-// first is add, and reports whether the message was not there before.
-func (r *recent) first(b []byte) bool {
+func (r *recent) add(b []byte) {
 	h := maphash.Bytes(r.seed, b)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.set[h]; ok {
-		return false
+		return
 	}
 	delete(r.set, r.ring[r.next])
 	r.ring[r.next] = h
 	r.set[h] = struct{}{}
 	r.next = (r.next + 1) % len(r.ring)
-	return true
 }

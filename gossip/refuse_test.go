@@ -247,7 +247,7 @@ func TestBadMessagesFromInside(t *testing.T) {
 			{envelope(kindDelta, "not json"), RefusedMerge},
 			{envelope(kindDelta, `{"panic":{}}`), HandlerPanic},
 			{envelope(kindDelta, strings.Repeat("x", 20<<20)), RefusedSize},
-			{from.seal(kindRequest, request{1, time.Second, from.addr, methodChunk, make([]byte, 12)}.encode()), RefusedCall},
+			{from.seal(kindRequest, request{1, 0, time.Second, from.addr, methodChunk, make([]byte, 12)}.encode(protoMax)), RefusedCall},
 		} {
 			before := hosts[1].Stats()[c.reason]
 			_ = from.ml.SendReliable(to, c.msg)

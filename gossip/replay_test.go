@@ -92,9 +92,10 @@ func (p *tape) play(t *testing.T, from *memnet.Transport) {
 }
 
 // TestReplay: who has no key, but has recorded all that was ever sent, and sends it again, gets
-// nothing done: no state goes back, no host goes for longer than it takes to say that it is
-// there; on a host that has seen it before, no call runs again and no host that left is back. A
-// dead host seems alive until it has been probed, as one does that has just died.
+// nothing done: no state goes back, no call runs again, on a host that was started again
+// neither, and no host goes for longer than it takes to say that it is there. Who has seen a
+// host leave knows better than to believe that it is back; a dead host seems alive until it has
+// been probed, as one does that has just died.
 func TestReplay(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {
 		var record tape
@@ -174,8 +175,8 @@ func TestReplay(t *testing.T) {
 				}
 			}
 		}
-		if again := calls[0].Load() - ran; ran != 10 || again != 0 {
-			t.Errorf("of %d calls %d ran again", ran, again)
+		if again := calls[0].Load() - ran; ran != 10 || again != 0 || calls[1].Load() != 0 {
+			t.Errorf("of %d calls %d ran again, and %d on the host that was started again", ran, again, calls[1].Load())
 		}
 		within(t, 20*time.Second, "the dead are dead", func() bool { return allSee(rest, 1) })
 		if hosts[0].Stats()[RefusedReplay] == 0 {

@@ -18,7 +18,7 @@ const (
 	RefusedClone     = "id-conflict"   // another host has the ID of one we know
 	RefusedMerge     = "merge-refused" // the State returned an error
 	RefusedCall      = "call-refused"  // unknown method, or a call out of turn
-	RefusedReplay    = "replayed"      // a call that has run already
+	RefusedReplay    = "replayed"      // a call that has run already, or word of a host that has left
 	LostQueueFull    = "queue-full"    // too much at once; mended by anti-entropy
 	LostBusy         = "busy"          // too many calls or streams at once
 	HandlerPanic     = "panic"         // a handler or the State panicked on a message

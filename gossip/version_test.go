@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +50,13 @@ func understand(t *testing.T, hosts []*host, round string) {
 // TestUpgradeHostByHost: while hosts of two versions are in a cluster all of them write
 // the older one; when all speak the newer one they write that, until an older host comes.
 func TestUpgradeHostByHost(t *testing.T) {
+	t.Run("to the next version", func(t *testing.T) { upgradeHostByHost(t, older, newer) })
+	t.Run("to this one", func(t *testing.T) {
+		upgradeHostByHost(t, versions{protoMax - 1, protoMax - 1}, versions{protoMin, protoMax})
+	})
+}
+
+func upgradeHostByHost(t *testing.T, older, newer versions) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {
 		var hosts []*host
 		for i := range 3 {
@@ -95,6 +103,33 @@ func TestNewerAnswersWhoIsNotKnownYet(t *testing.T) {
 		}
 		if _, err := hosts[1].Call(seconds(t, 1), hosts[0].id, "echo", nil); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestCallsOfTheOlderVersion: a call without an epoch, which anybody may have recorded while
+// there were older hosts, does not run where there are none any more.
+func TestCallsOfTheOlderVersion(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		hosts := []*host{startAs(t, n, 0, versions{protoMin, protoMax}), startAs(t, n, 1, versions{protoMin, protoMax})}
+		within(t, 20*time.Second, "both see each other", func() bool { return allSee(hosts, 1) })
+		var ran atomic.Int32
+		hosts[0].Handle("count", func(context.Context, string, []byte) ([]byte, error) { ran.Add(1); return nil, nil })
+		g := hosts[1].Gossip
+		for _, version := range []uint8{protoEpochs - 1, protoEpochs} {
+			r := request{7, 0, time.Second, g.addr, "count", nil}
+			if err := g.ml.SendReliable(g.nodeOf(hosts[0].id), g.sealAs(version, kindRequest, r.encode(version))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if n := ran.Load(); n != 0 {
+			t.Errorf("calls without the epoch ran %d times", n)
+		}
+		// Who does not know yet that all are newer is told the epoch, and asks again.
+		to := g.nodeOf(hosts[0].id)
+		if _, err := g.callNode(seconds(t, 5), to, protoEpochs-1, "count", nil); err != nil || ran.Load() != 1 {
+			t.Errorf("a call of the older version: %v, %d ran", err, ran.Load())
 		}
 	})
 }

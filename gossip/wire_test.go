@@ -20,8 +20,8 @@ func TestWireRoundTrip(t *testing.T) {
 		if got, err := decodeEnvelope(e.encode(), versions{protoMin, protoMax}); err != nil || got.kind != e.kind || got.cluster != e.cluster || got.from != id || !bytes.Equal(got.body, body) {
 			t.Fatalf("envelope %+v: %+v, %v", e, got, err)
 		}
-		r := request{rapid.Uint64().Draw(t, "n"), time.Second, netip.MustParseAddrPort("[fd00::1]:7"), label.Draw(t, "method"), body}
-		if got, err := decodeRequest(r.encode()); err != nil || got.id != r.id || got.timeout < r.timeout || got.reply != r.reply || got.method != r.method || !bytes.Equal(got.body, body) {
+		r := request{rapid.Uint64().Draw(t, "n"), rapid.Uint64().Draw(t, "epoch"), time.Second, netip.MustParseAddrPort("[fd00::1]:7"), label.Draw(t, "method"), body}
+		if got, err := decodeRequest(protoMax, r.encode(protoMax)); err != nil || got.id != r.id || got.epoch != r.epoch || got.timeout < r.timeout || got.reply != r.reply || got.method != r.method || !bytes.Equal(got.body, body) {
 			t.Fatalf("request %+v: %+v, %v", r, got, err)
 		}
 		p := response{r.id, statusError, body}
@@ -63,7 +63,7 @@ func TestBroadcastFits(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{protoMax, byte(kindDelta), 0})
-	f.Add(envelope{protoMax, kindRequest, "alpha", nodeID{1}, request{1, time.Second, netip.MustParseAddrPort("10.0.0.1:7947"), "m", []byte("b")}.encode()}.encode())
+	f.Add(envelope{protoMax, kindRequest, "alpha", nodeID{1}, request{1, 2, time.Second, netip.MustParseAddrPort("10.0.0.1:7947"), "m", []byte("b")}.encode(protoMax)}.encode())
 	f.Add(envelope{protoMax, kindResponse, "alpha", nodeID{1}, response{1, statusBusy, nil}.encode()}.encode())
 	f.Add(envelope{protoMax, kindSum, "alpha", nodeID{1}, summary{make([]byte, 16), 1, netip.MustParseAddrPort("10.0.0.1:7947")}.encode()}.encode())
 	f.Add(envelope{protoMax, kindBeat, "alpha", nodeID{1}, beat{{2}, {3}}.encode()}.encode())
@@ -78,7 +78,7 @@ func FuzzDecode(f *testing.F) {
 		if !bytes.Equal(e.encode(), b) {
 			t.Errorf("%x decodes to %+v", b, e)
 		}
-		_, _ = decodeRequest(e.body)
+		_, _ = decodeRequest(e.version, e.body)
 		_, _ = decodeResponse(e.body)
 		_, _ = decodeSummary(e.body)
 		_, _ = decodeBeat(e.body)

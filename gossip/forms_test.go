@@ -30,7 +30,7 @@ func forms(version uint8) []form {
 		epoch, stale = 6, []byte{0, 0, 0, 0, 0, 0, 0, 6}
 	}
 	list := []form{
-		formOf("meta", nodeMeta{true, versions{2, 2}, id, "alpha", "host1"}, longerMeta, decodeMeta),
+		formOf("meta", nodeMeta{true, versions{2, version}, id, "alpha", "host1", epoch}, longerMeta, decodeMeta),
 		formOf("delta", envelope{version, kindDelta, "alpha", id, []byte("body")}, envelope.encode, decodeEnvelope),
 		formOf("no-cluster", envelope{version, kindSum, "", id, []byte("body")}, envelope.encode, decodeEnvelope),
 		formOf("summary", summary{bytes.Repeat([]byte{7}, 16), 9, at}, summary.encode, decodeSummary),

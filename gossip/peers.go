@@ -201,6 +201,7 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 	before, moved := p.State, p.Addr != addr
 	p.Name = meta.name
 	g.change(p, func() { p.ID, p.Addr, p.State, p.newest = n.Name, addr, state, meta.speaks.max })
+	p.epoch = meta.epoch
 	if before != state {
 		p.Since = time.Now()
 		p.retry.reset()

@@ -96,7 +96,7 @@ func (d delegate) NodeMeta(int) []byte {
 
 // nodeMeta is what this host tells of itself, with mu held.
 func (g *Gossip) nodeMeta() []byte {
-	return nodeMeta{leaving: g.leaving, speaks: g.cfg.speaks, node: g.self, cluster: g.cluster, name: g.cfg.Name}.encode()
+	return nodeMeta{leaving: g.leaving, speaks: g.cfg.speaks, node: g.self, cluster: g.cluster, name: g.cfg.Name, epoch: g.epochs.current()}.encode()
 }
 
 // GetBroadcasts implements memberlist.Delegate.

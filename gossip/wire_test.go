@@ -28,8 +28,8 @@ func TestWireRoundTrip(t *testing.T) {
 		if got, err := decodeResponse(p.encode()); err != nil || got.id != p.id || got.status != p.status || !bytes.Equal(got.body, body) {
 			t.Fatalf("response %+v: %+v, %v", p, got, err)
 		}
-		m := nodeMeta{true, versions{1, 2}, id, e.cluster, r.method}
-		if got, err := decodeMeta(append(m.encode(), body...), id.String()); err != nil || got.cluster != m.cluster || got.name != m.name || !got.leaving || got.speaks != m.speaks {
+		m := nodeMeta{true, versions{1, protoMax}, id, e.cluster, r.method, r.id}
+		if got, err := decodeMeta(append(m.encode(), body...), id.String()); err != nil || got.cluster != m.cluster || got.name != m.name || !got.leaving || got.speaks != m.speaks || got.epoch != m.epoch {
 			t.Fatalf("meta %+v: %+v, %v", m, got, err)
 		}
 		s := summary{bytes.Repeat([]byte{7}, 16), r.id, r.reply}
@@ -42,7 +42,7 @@ func TestWireRoundTrip(t *testing.T) {
 // The largest meta fits into what memberlist carries.
 func TestMetaFits(t *testing.T) {
 	long := strings.Repeat("x", maxLabel)
-	m := nodeMeta{cluster: long, name: long}
+	m := nodeMeta{speaks: versions{protoMin, protoMax}, cluster: long, name: long}
 	if n := len(m.encode()); n > 512 {
 		t.Errorf("%d bytes, memberlist takes 512", n)
 	}

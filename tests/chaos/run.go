@@ -46,15 +46,16 @@ type run struct {
 	doubt    []string   // two owners, as of the last reading
 	readings int
 
-	mu     sync.Mutex
-	wrong  []string
-	done   []verdict.Command
-	faults []verdict.Fault
+	mu        sync.Mutex
+	wrong     []string
+	done      []verdict.Command
+	faults    []verdict.Fault
+	witnesses map[string]lab.WitnessAt // by NETWORK/HOST
 }
 
 // chaos runs it, and returns what it found to be wrong; an error is of the harness.
 func chaos(ctx context.Context, s settings) (wrong []string, err error) {
-	r := &run{settings: s, interrupted: func() bool { return ctx.Err() != nil }, begin: time.Now(), before: map[string]verdict.Belongings{}}
+	r := &run{settings: s, interrupted: func() bool { return ctx.Err() != nil }, begin: time.Now(), before: map[string]verdict.Belongings{}, witnesses: map[string]lab.WitnessAt{}}
 	if r.lab, err = lab.New(ctx, lab.Options{Hosts: s.hosts, AgentEnv: s.env}); err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	watch.Go(func() { r.watch(watching) })
 	p := newPlanner(s.seed, s.hosts, faults)
 	struck := time.Now()
-	for n := 1; !r.interrupted() && len(r.wrong) == 0; n++ {
+	for n := 1; !r.interrupted() && !r.failed(); n++ {
 		if s.during == 0 && n > s.rounds || s.during > 0 && time.Since(struck) > s.during {
 			break
 		}
@@ -87,6 +88,12 @@ func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 
 func (r *run) say(format string, args ...any) {
 	fmt.Fprintf(r.out, "[%5.1f s] %s\n", time.Since(r.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (r *run) failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.wrong) > 0
 }
 
 const mostLines = 12
@@ -149,19 +156,6 @@ func (r *run) prepare(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	addrs := map[string]string{}
-	for _, h := range r.lab.Hosts {
-		for _, network := range networks {
-			c, err := h.Container(ctx, network)
-			if err != nil {
-				return err
-			}
-			addrs[network+"/"+h.Name] = c.AllAddrs()[0].String()
-		}
-	}
-	if err := r.lab.SetWitnesses(addrs); err != nil {
-		return err
-	}
 	for _, h := range r.lab.Hosts {
 		if err := r.witness(ctx, h); err != nil {
 			return err
@@ -170,7 +164,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.settle(ctx, time.Minute, r.allMet); err != nil {
 		return err
 	}
-	r.say("%d hosts, %d networks, %d witnesses; seed %d", r.hosts, len(networks), len(addrs), r.seed)
+	r.say("%d hosts, %d networks, %d witnesses; seed %d", r.hosts, len(networks), len(r.witnesses), r.seed)
 	return r.settle(ctx, time.Minute, r.disagreements)
 }
 
@@ -178,34 +172,38 @@ func networkCreate(name string) []string {
 	return []string{"network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", name}
 }
 
-// witness starts the host's witnesses, when their containers run.
+// witness starts the host's witnesses, when their containers run, and tells all others
+// where they are: Docker asks for another address when a container starts again.
 func (r *run) witness(ctx context.Context, h *lab.Host) error {
+	at := map[string]lab.WitnessAt{}
 	for _, network := range networks {
 		if err := lab.Eventually(ctx, 30*time.Second, func() error {
 			c, err := h.Container(ctx, network)
-			if err == nil {
-				err = c.Witness(ctx, network, h.Name)
+			if err != nil {
+				return err
 			}
-			return err
+			addrs := c.AllAddrs()
+			if len(addrs) == 0 {
+				return fmt.Errorf("%s on %s has no address", network, h.Name)
+			}
+			at[network+"/"+h.Name] = lab.WitnessAt{Addr: addrs[0].String(), Since: time.Now()}
+			return c.Witness(ctx, network, h.Name)
 		}); err != nil {
 			return err
 		}
 	}
-	return nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.witnesses, at)
+	return r.lab.SetWitnesses(r.witnesses)
 }
 
-// allMet is nil if every witness has had an answer from all others of its network.
+// allMet is nil if every witness has had an answer from all others of its network, and a
+// connection to them, since both were started.
 func (r *run) allMet(context.Context) error {
-	met := map[string]bool{}
-	for _, s := range r.sightings() {
-		if s.Kind == "met" {
-			met[s.By+" "+s.To] = true
-		}
-	}
-	if want := len(networks) * r.hosts * (r.hosts - 1); len(met) != want {
-		return fmt.Errorf("%d of %d pairs of witnesses have met", len(met), want)
-	}
-	return nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return verdict.Met(r.sightings(), r.witnesses)
 }
 
 // watch reads all hosts again and again: nothing ever has two owners.
@@ -302,6 +300,9 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 		r.quoteLogs(ctx, err.Error())
 	}
 	if err := r.reach(ctx, max(time.Second, r.within-time.Since(over))); err != nil {
+		r.violated(fmt.Sprint("round ", n), err.Error())
+	}
+	if err := r.settle(ctx, max(time.Second, r.within-time.Since(over)), r.allMet); err != nil {
 		r.violated(fmt.Sprint("round ", n), err.Error())
 	}
 	r.judge(n)
@@ -453,6 +454,10 @@ func (r *run) judge(n int) {
 // cleanUp removes all that there is, and looks for what is left.
 func (r *run) cleanUp(ctx context.Context, rest []command) {
 	time.Sleep(lab.WitnessLate) // what is on its way is not lost
+	if err := r.lab.SetWitnesses(nil); err != nil {
+		r.violated("at the end", err.Error())
+	}
+	time.Sleep(lab.WitnessLate) // they tell of what they have lost until now
 	r.judge(0)
 	for _, h := range r.lab.Hosts {
 		for _, network := range networks {

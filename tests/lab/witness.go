@@ -22,10 +22,12 @@ import (
 // Sighting is what a witness saw. Of Kind
 //
 //	lost     datagrams to the witness To, or their answers, were lost: N of them, the first
-//	         sent at From; the first that was answered again at Until
+//	         sent at From; the first that was answered again at Until, or when To
+//	         was said to be no more, or started again
 //	reset    a TCP connection to To ended at Until; Why. The last byte came back at From
 //	crossed  a datagram of To came, which is on another network
-//	met      To answered for the first time (since this witness was started)
+//	met      To answered for the first time (since the later of the two was started)
+//	joined   a TCP connection to To was made
 type Sighting struct {
 	Kind  string    `json:"kind"`
 	By    string    `json:"by"` // NETWORK/NAME, as To
@@ -54,9 +56,17 @@ func (c Container) Witness(ctx context.Context, network, name string) error {
 	return c.Host.Start(ctx, "witness-"+network, []string{roleVar + "=" + roleWitness}, argv...)
 }
 
-// SetWitnesses says which witnesses there are: NETWORK/NAME, and address.
-func (l *Lab) SetWitnesses(addrs map[string]string) error {
-	text, err := json.Marshal(addrs)
+// WitnessAt is where a witness is, and since when: one that was started again has to be
+// met anew, even if its address is what it was.
+type WitnessAt struct {
+	Addr  string    `json:"addr"`
+	Since time.Time `json:"since"`
+}
+
+// SetWitnesses says to all witnesses which there are, by NETWORK/NAME. They look once a
+// second, and then tell of what they lost to those that are not there any more.
+func (l *Lab) SetWitnesses(all map[string]WitnessAt) error {
+	text, err := json.Marshal(all)
 	if err != nil {
 		return err
 	}
@@ -103,8 +113,9 @@ type witness struct {
 
 // witnessed is what a witness knows of another one; the witness' mu guards it.
 type witnessed struct {
-	addr      string
-	sent      map[int]time.Time // and not yet answered
+	WitnessAt
+	forget    context.CancelFunc // of its connection
+	sent      map[int]time.Time  // and not yet answered
 	met, down bool
 	lost      Sighting // while down
 }
@@ -139,21 +150,38 @@ func witnessMain(args []string) error {
 
 // learn reads who is there.
 func (w *witness) learn(ctx context.Context) {
-	addrs := map[string]string{}
+	all := map[string]WitnessAt{}
 	text, err := os.ReadFile(shareMount + "/witnesses")
-	if err != nil || json.Unmarshal(text, &addrs) != nil {
+	if err != nil || json.Unmarshal(text, &all) != nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name, addr := range addrs {
+	for name, t := range w.to {
+		if t.WitnessAt != all[name] {
+			w.end(t)
+			delete(w.to, name)
+		}
+	}
+	for name, at := range all {
 		if name == w.self || w.to[name] != nil {
 			continue
 		}
-		w.to[name] = &witnessed{addr: addr, sent: map[int]time.Time{}}
+		ctx, forget := context.WithCancel(ctx)
+		w.to[name] = &witnessed{WitnessAt: at, forget: forget, sent: map[int]time.Time{}}
 		if network(name) == network(w.self) {
-			go w.connect(ctx, name, addr)
+			go w.connect(ctx, name, at.Addr)
 		}
+	}
+}
+
+// end is about one that is no more, or has been started again: a loss that it ended is
+// told of. It is called with mu held.
+func (w *witness) end(t *witnessed) {
+	t.forget()
+	if t.down {
+		t.lost.Until = time.Now()
+		w.say(t.lost)
 	}
 }
 
@@ -177,7 +205,7 @@ func (w *witness) ask(conn net.PacketConn, seq int) {
 		if !own && seq%5 != 0 {
 			continue
 		}
-		at := &net.UDPAddr{IP: net.ParseIP(t.addr), Port: witnessPort}
+		at := &net.UDPAddr{IP: net.ParseIP(t.Addr), Port: witnessPort}
 		_, _ = conn.WriteTo(fmt.Appendf(nil, "ask %s %d", w.self, seq), at)
 		if own {
 			t.sent[seq] = now
@@ -286,7 +314,12 @@ func (w *witness) connect(ctx context.Context, name, addr string) {
 		if err != nil {
 			continue
 		}
+		w.mu.Lock()
+		w.say(Sighting{Kind: "joined", To: name, From: time.Now(), Until: time.Now()})
+		w.mu.Unlock()
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // it may be waiting for an echo
 		last, why := echoes(ctx, conn)
+		stop()
 		_ = conn.Close()
 		if ctx.Err() != nil {
 			return

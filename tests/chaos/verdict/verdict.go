@@ -234,6 +234,35 @@ func Packets(seen []lab.Sighting, faults []Fault, host func(witness string) stri
 	return wrong
 }
 
+// Met is nil if every witness has had an answer from all others of its network, and a
+// connection to them, since both were started: else what is sent between them shows
+// nothing. all are the witnesses, by NETWORK/NAME.
+func Met(seen []lab.Sighting, all map[string]lab.WitnessAt) error {
+	last := map[[3]string]time.Time{}
+	for _, s := range seen {
+		last[[3]string{s.Kind, s.By, s.To}] = s.From
+	}
+	var missing []string
+	for _, by := range slices.Sorted(maps.Keys(all)) {
+		for _, to := range slices.Sorted(maps.Keys(all)) {
+			network, _, _ := strings.Cut(by, "/")
+			if by == to || !strings.HasPrefix(to, network+"/") {
+				continue
+			}
+			for _, kind := range []string{"met", "joined"} {
+				at := last[[3]string{kind, by, to}]
+				if at.Before(all[by].Since) || at.Before(all[to].Since) {
+					missing = append(missing, fmt.Sprintf("%s has not %s %s", by, kind, to))
+				}
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("of the witnesses, since they were started: %s", strings.Join(missing, ", "))
+}
+
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
 // Command is one that was run on a host, as a user would.

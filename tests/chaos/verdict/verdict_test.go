@@ -144,3 +144,22 @@ func TestLeft(t *testing.T) {
 	said(t, Left("host1", before, Belongings{map[string][]string{"links": {"gv0", "gv0"}}, nil}), "gv0")
 	said(t, Left("host1", before, Belongings{nil, map[string]int{"goroutines": 90}}), "90 goroutines, and 50 before")
 }
+
+func TestMet(t *testing.T) {
+	at := func(s int) time.Time { return time.Date(2026, 1, 1, 0, 0, s, 0, time.UTC) }
+	all := map[string]lab.WitnessAt{"red/host1": {Addr: "10.1.0.1", Since: at(1)}, "red/host2": {Addr: "10.1.0.2", Since: at(2)}, "blue/host1": {Addr: "10.2.0.1", Since: at(9)}}
+	var seen []lab.Sighting
+	for _, kind := range []string{"met", "joined"} {
+		seen = append(seen, lab.Sighting{Kind: kind, By: "red/host1", To: "red/host2", From: at(3)}, lab.Sighting{Kind: kind, By: "red/host2", To: "red/host1", From: at(4)})
+	}
+	if err := Met(seen, all); err != nil {
+		t.Error(err)
+	}
+	if err := Met(seen[:3], all); err == nil || !strings.Contains(err.Error(), "red/host2 has not joined red/host1") {
+		t.Errorf("one of four never was: %v", err)
+	}
+	all["red/host2"] = lab.WitnessAt{Addr: "10.1.0.3", Since: at(5)} // its host lost power
+	if err := Met(seen, all); err == nil || strings.Count(err.Error(), "has not") != 4 {
+		t.Errorf("all that was seen was before it was started again: %v", err)
+	}
+}

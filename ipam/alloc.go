@@ -99,8 +99,8 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 	if cfg.Routes == nil {
 		cfg.Routes = func() ([]Route, error) { return nil, nil }
 	}
-	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: d, state: newState(), asked: map[netip.Prefix][]time.Time{}}
-	if err := d.Load(a.state.load); err != nil {
+	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: told{d, cfg.Log}, state: newState(), asked: map[netip.Prefix][]time.Time{}}
+	if err := a.disk.Load(a.state.load); err != nil {
 		return nil, fmt.Errorf("read the leases: %w", err)
 	}
 	for dead, heir := range a.state.promises {

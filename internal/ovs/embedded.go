@@ -113,6 +113,9 @@ func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context
 
 // up returns the running daemon, adopted or started.
 func (e *Embedded) up(ctx context.Context, d daemon, prepare func(context.Context) error) (*process, error) {
+	if err := sweepTools(e.RunDir); err != nil {
+		e.log().Warn("sockets are left", "error", err)
+	}
 	if p := d.find(); p != nil {
 		e.log().Info("adopted a running Open vSwitch daemon", "daemon", d.name, "pid", p.pid)
 		return p, nil

@@ -3,8 +3,10 @@ package ovs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strconv"
@@ -41,6 +43,7 @@ func pid(t *testing.T, e *ovs.Embedded, name string) int {
 
 func TestEmbeddedDaemonsAreRestarted(t *testing.T) {
 	e, b := ovstest.Start(t)
+	left := killOfctl(t, e, b)
 	for _, name := range []string{"ovsdb-server", "ovs-vswitchd"} {
 		old := pid(t, e, name)
 		if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
@@ -59,6 +62,29 @@ func TestEmbeddedDaemonsAreRestarted(t *testing.T) {
 	if err := b.Ensure(t.Context()); err != nil {
 		t.Error("after both were killed:", err)
 	}
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket of a killed ovs-ofctl is still there: %v", err)
+	}
+}
+
+// killOfctl kills an ovs-ofctl and returns the socket that it leaves.
+func killOfctl(t *testing.T, e *ovs.Embedded, b *ovs.Bridge) (socket string) {
+	if err := b.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("ovs-ofctl", "monitor", "unix:"+filepath.Join(e.RunDir, b.Name+".mgmt"))
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+e.RunDir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	socket = filepath.Join(e.RunDir, fmt.Sprintf("ovs-ofctl.%d.ctl", cmd.Process.Pid))
+	ovstest.Eventually(t, 5*time.Second, func() error {
+		_, err := os.Stat(socket)
+		return err
+	})
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // killed
+	return socket
 }
 
 // TestEmbeddedDaemonsAreAdopted: they outlive the agent, the next one finds them,

@@ -84,6 +84,22 @@ func (d daemon) sweep() error {
 	return nil
 }
 
+// sweepTools removes the control sockets of ovs-ofctl that was killed, as with the agent that
+// ran it: it removes its own at its end, and nobody else ever does.
+func sweepTools(runDir string) error {
+	found, _ := filepath.Glob(filepath.Join(runDir, "ovs-ofctl.*.ctl")) // the pattern is well formed
+	for _, name := range found {
+		pid := strings.Split(filepath.Base(name), ".")[1]
+		if _, err := os.Stat("/proc/" + pid); err == nil {
+			continue // it runs, or another program has its pid by now: next time
+		}
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove what a killed ovs-ofctl left: %w", err)
+		}
+	}
+	return nil
+}
+
 // start runs the daemon in a session of its own, so that no signal to the agent's
 // group or terminal reaches it. What it prints goes to its log file.
 func (d daemon) start() (*process, error) {

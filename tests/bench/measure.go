@@ -141,8 +141,12 @@ var call = regexp.MustCompile(`NetworkDriver\.(CreateEndpoint|Join).*took=([\d.]
 // calls reads from the agent's log how long the calls of the timed containers took
 // inside the agent.
 func (b *bench) calls(context.Context) error {
+	log, err := b.lab.Hosts[0].WholeLog("agent")
+	if err != nil {
+		return err
+	}
 	var created float64
-	for _, m := range call.FindAllStringSubmatch(b.lab.Hosts[0].Log("agent", 1<<20), -1) {
+	for _, m := range call.FindAllStringSubmatch(log, -1) {
 		took, err := time.ParseDuration(m[2])
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
@@ -10,14 +11,40 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// A short run: `make chaos` does longer ones.
+// Short runs, in which every fault strikes: `make chaos` does longer ones.
+var shortRuns = []uint64{39, 128}
+
+const shortRounds = 3
+
 func TestChaos(t *testing.T) {
-	wrong, err := chaos(t.Context(), settings{seed: 24, hosts: 4, rounds: 3, within: 30 * time.Second, bear: 5, out: t.Output()})
-	if err != nil {
-		t.Error(err)
+	for _, seed := range shortRuns {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			wrong, err := chaos(t.Context(), settings{seed: seed, hosts: 4, rounds: shortRounds, within: 30 * time.Second, bear: 5, out: t.Output()})
+			if err != nil {
+				t.Error(err)
+			}
+			for _, w := range wrong {
+				t.Error(w)
+			}
+		})
 	}
-	for _, w := range wrong {
-		t.Error(w)
+}
+
+func TestShortRuns(t *testing.T) {
+	left := map[string]bool{}
+	for _, f := range faults {
+		left[f.name] = true
+	}
+	for _, seed := range shortRuns {
+		p := newPlanner(seed, 4, faults)
+		for range shortRounds {
+			for _, s := range p.next().faults {
+				delete(left, s.fault)
+			}
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("the short runs have none of %v: choose other seeds", left)
 	}
 }
 

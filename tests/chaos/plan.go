@@ -7,18 +7,28 @@ import (
 	"time"
 )
 
-// round is what is done before the hosts have to agree again: faults, one after the
-// other and all in force for a while, commands meanwhile, and the end of all faults.
+// round is what is done before the hosts have to agree again: commands, faults that strike
+// meanwhile and are in force together for a while, and the end of all faults.
 type round struct {
 	faults   []strike
 	commands []command
-	hold     time.Duration // after the last fault has struck
+	hold     time.Duration // from the last strike to the faults' end
 }
 
 // strike is a fault on hosts.
 type strike struct {
 	fault string
-	on    []int // hosts, from 0
+	on    []int         // hosts, from 0
+	after time.Duration // from the first command
+}
+
+// lasts is the time from the first command to the faults' end.
+func (r round) lasts() time.Duration {
+	last := r.hold
+	for _, s := range r.faults {
+		last = max(last, s.after+r.hold)
+	}
+	return last
 }
 
 // command starts or removes a container, or a network with a container.
@@ -45,7 +55,8 @@ func newPlanner(seed uint64, hosts int, table []fault) *planner {
 
 const (
 	mostFaults     = 3
-	commandsARound = 6
+	commandsARound = 8
+	mostAfter      = 2 * time.Second // commands are under way, and those of one host go one by one
 	mostContainers = 16
 )
 
@@ -57,7 +68,7 @@ func (p *planner) next() round {
 		if len(free) < f.hosts {
 			continue
 		}
-		r.faults = append(r.faults, strike{f.name, free[:f.hosts]})
+		r.faults = append(r.faults, strike{f.name, free[:f.hosts], time.Duration(p.rand.Int64N(int64(mostAfter)))})
 		free = free[f.hosts:]
 	}
 	for range commandsARound {

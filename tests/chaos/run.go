@@ -40,11 +40,13 @@ type run struct {
 	interrupted func() bool // what goes wrong from then on says nothing
 	lab         *lab.Lab
 	begin       time.Time
+	struck      time.Time // the first fault
+	removed     time.Time // the witnesses
 	before      map[string]verdict.Belongings
 
-	reading  sync.Mutex // guards the next two
-	doubt    []string   // two owners, as of the last reading
+	reading  sync.Mutex // guards the next
 	readings int
+	entries  int // of the hosts' logs about leases
 
 	mu        sync.Mutex
 	wrong     []string
@@ -56,7 +58,7 @@ type run struct {
 // chaos runs it, and returns what it found to be wrong; an error is of the harness.
 func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	r := &run{settings: s, interrupted: func() bool { return ctx.Err() != nil }, begin: time.Now(), before: map[string]verdict.Belongings{}, witnesses: map[string]lab.WitnessAt{}}
-	if r.lab, err = lab.New(ctx, lab.Options{Hosts: s.hosts, AgentEnv: s.env}); err != nil {
+	if r.lab, err = lab.New(ctx, lab.Options{Hosts: s.hosts, AgentEnv: append([]string{"GRAPEVINE_LOG_LEVEL=debug"}, s.env...)}); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.lab.Close()) }()
@@ -67,9 +69,9 @@ func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	var watch sync.WaitGroup
 	watch.Go(func() { r.watch(watching) })
 	p := newPlanner(s.seed, s.hosts, faults)
-	struck := time.Now()
+	r.struck = time.Now()
 	for n := 1; !r.interrupted() && !r.failed(); n++ {
-		if s.during == 0 && n > s.rounds || s.during > 0 && time.Since(struck) > s.during {
+		if s.during == 0 && n > s.rounds || s.during > 0 && time.Since(r.struck) > s.during {
 			break
 		}
 		r.round(ctx, n, p.next())
@@ -79,7 +81,8 @@ func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	}
 	stop()
 	watch.Wait()
-	r.summary(time.Since(struck))
+	r.audit()
+	r.summary(time.Since(r.struck))
 	if r.interrupted() {
 		return r.wrong, errors.New("interrupted: what there was until then is above")
 	}
@@ -186,7 +189,7 @@ func (r *run) witness(ctx context.Context, h *lab.Host) error {
 			if len(addrs) == 0 {
 				return fmt.Errorf("%s on %s has no address", network, h.Name)
 			}
-			at[network+"/"+h.Name] = lab.WitnessAt{Addr: addrs[0].String(), Since: time.Now()}
+			at[network+"/"+h.Name] = lab.WitnessAt{Addr: addrs[0].String(), MAC: c.MACs[network], Since: time.Now()}
 			return c.Witness(ctx, network, h.Name)
 		}); err != nil {
 			return err
@@ -217,12 +220,23 @@ func (r *run) watch(ctx context.Context) {
 	}
 }
 
-// readAll reads all hosts, and returns those that answer. One reading begins after the one
-// before has ended: what is given away during the one is not seen twice in both. A host
-// that does not answer may have given away since what it last said is its own.
-func (r *run) readAll(ctx context.Context) (hosts []verdict.Facts, err error) {
+// readAll reads all hosts, and returns those that answer. What seems to have two owners may
+// have been given away since the first of them was read: it has two if it still has when
+// they are read again at once.
+func (r *run) readAll(ctx context.Context) ([]verdict.Facts, error) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
+	hosts, err := r.readOnce(ctx)
+	if doubt := verdict.Owners(hosts); len(doubt) > 0 {
+		hosts, err = r.readOnce(ctx)
+		r.violated("two owners", verdict.Both(doubt, verdict.Owners(hosts))...)
+	}
+	return hosts, err
+}
+
+// readOnce is called with reading held. A host that does not answer may have given away
+// since what it last said is its own.
+func (r *run) readOnce(ctx context.Context) (hosts []verdict.Facts, err error) {
 	answers := make([]*verdict.Facts, len(r.lab.Hosts))
 	err = r.lab.Each(func(h *lab.Host) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -238,11 +252,7 @@ func (r *run) readAll(ctx context.Context) (hosts []verdict.Facts, err error) {
 			hosts = append(hosts, *f)
 		}
 	}
-	now := verdict.Owners(hosts)
-	both := verdict.Both(r.doubt, now)
-	r.doubt = now
 	r.readings++
-	r.violated("two owners", both...)
 	return hosts, err
 }
 
@@ -270,32 +280,34 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 		text = append(text, s.String())
 	}
 	r.say("round %d: %s; %d commands", n, strings.Join(text, ", "), len(plan.commands))
-	var commands sync.WaitGroup
-	var after []func() error
+	r.mu.Lock()
+	first := len(r.faults)
+	r.mu.Unlock()
+	var commands, faults sync.WaitGroup
+	for h := range r.hosts { // those of one host one by one: one may undo what another did
+		commands.Go(func() {
+			for _, c := range plan.commands {
+				if c.host == h {
+					r.command(ctx, c)
+				}
+			}
+		})
+	}
+	end := time.Now().Add(plan.lasts())
 	for _, s := range plan.faults {
-		after = append(after, r.strike(ctx, s))
-	}
-	commands.Go(func() {
-		for _, c := range plan.commands {
-			r.command(ctx, c)
-		}
-	})
-	select {
-	case <-ctx.Done():
-	case <-time.After(plan.hold):
-	}
-	var undone sync.WaitGroup
-	for _, undo := range after {
-		undone.Go(func() {
+		faults.Go(func() {
+			pause(ctx, s.after)
+			undo := r.strike(ctx, s)
+			pause(ctx, time.Until(end))
 			if err := undo(); err != nil {
 				r.violated(fmt.Sprint("round ", n), "a fault's end: "+err.Error())
 			}
 		})
 	}
-	undone.Wait()
-	commands.Wait()
+	faults.Wait()
 	over := time.Now()
-	if err := r.settle(ctx, r.within, r.disagreements); err != nil {
+	commands.Wait()
+	if err := r.settle(ctx, max(time.Second, r.within-time.Since(over)), r.disagreements); err != nil {
 		r.violated(fmt.Sprint("round ", n), "the hosts do not agree: "+err.Error())
 		r.quoteLogs(ctx, err.Error())
 	}
@@ -305,8 +317,24 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 	if err := r.settle(ctx, max(time.Second, r.within-time.Since(over)), r.allMet); err != nil {
 		r.violated(fmt.Sprint("round ", n), err.Error())
 	}
-	r.judge(n)
 	r.say("         agreed and reachable %.1f s after the last fault", time.Since(over).Seconds())
+	r.mu.Lock()
+	for i := range r.faults[first:] {
+		r.faults[first+i].Until = time.Now() // from here on they excuse nothing
+	}
+	r.mu.Unlock()
+	pause(ctx, quiet)
+	r.judge(n)
+}
+
+// quiet is how long nothing is done between rounds, and no fault excuses anything.
+const quiet = 2 * time.Second
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // quoteLogs prints the ends of the logs of hosts that a text names, and their containers.
@@ -342,7 +370,6 @@ func (r *run) strike(ctx context.Context, s strike) (undo func() error) {
 		note.Hosts = append(note.Hosts, r.lab.Hosts[h].Name)
 	}
 	r.mu.Lock()
-	at := len(r.faults)
 	r.faults = append(r.faults, note)
 	r.mu.Unlock()
 	err := f.do(ctx, r.lab, on)
@@ -351,9 +378,6 @@ func (r *run) strike(ctx context.Context, s strike) (undo func() error) {
 		if err == nil && s.fault == "power-lost" {
 			err = r.witness(ctx, on[0])
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.faults[at].Until = time.Now()
 		if err != nil {
 			err = fmt.Errorf("%s: %w", s, err)
 		}
@@ -454,6 +478,7 @@ func (r *run) judge(n int) {
 // cleanUp removes all that there is, and looks for what is left.
 func (r *run) cleanUp(ctx context.Context, rest []command) {
 	time.Sleep(lab.WitnessLate) // what is on its way is not lost
+	r.removed = time.Now()
 	if err := r.lab.SetWitnesses(nil); err != nil {
 		r.violated("at the end", err.Error())
 	}
@@ -521,6 +546,40 @@ func (r *run) again(ctx context.Context) {
 	}
 }
 
+// judged says for which part of the time packets between two hosts were judged: the least
+// of all pairs, and the mean. It is called with mu held.
+func (r *run) judged() string {
+	least, sum, pairs := 1.0, 0.0, 0
+	for i, a := range r.lab.Hosts {
+		for _, b := range r.lab.Hosts[:i] {
+			part := verdict.Judged(a.Name, b.Name, r.faults, r.struck, r.removed)
+			least, sum, pairs = min(least, part), sum+part, pairs+1
+		}
+	}
+	return fmt.Sprintf("%.0f%% (at least %.0f%%)", 100*sum/float64(max(pairs, 1)), 100*least)
+}
+
+// audit looks through what all agents have logged of their leases.
+func (r *run) audit() {
+	var all []verdict.Entry
+	for _, h := range r.lab.Hosts {
+		log, err := h.WholeLog("agent")
+		if err != nil {
+			r.violated("leases", err.Error())
+		}
+		list, err := verdict.Entries(h.Name, log)
+		if err == nil && len(list) == 0 {
+			err = fmt.Errorf("%s's log says nothing of leases", h.Name)
+		}
+		if err != nil {
+			r.violated("leases", err.Error())
+		}
+		all = append(all, list...)
+	}
+	r.entries = len(all)
+	r.violated("two owners", verdict.Ledger(all)...)
+}
+
 func (r *run) summary(during time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -539,5 +598,8 @@ func (r *run) summary(during time.Duration) {
 	for _, name := range slices.Sorted(maps.Keys(count)) {
 		fmt.Fprintf(r.out, "  %3d %s\n", count[name], name)
 	}
-	fmt.Fprintf(r.out, "%d commands (%d failed, on hosts with a fault), all hosts read %d times\n%d violations\n", len(r.done), failed, r.readings, len(r.wrong))
+	fmt.Fprintf(r.out, "%d commands (%d failed, on hosts with a fault)\n", len(r.done), failed)
+	fmt.Fprintf(r.out, "all hosts read %d times, and %d lines of their logs about leases\n", r.readings, r.entries)
+	fmt.Fprintf(r.out, "no fault excused packets between two hosts for %s of the time\n", r.judged())
+	fmt.Fprintf(r.out, "%d violations\n", len(r.wrong))
 }

@@ -19,6 +19,8 @@ type Container struct {
 	PID  int // of its first process, in the host
 	// Addrs are its addresses, by the name of the network.
 	Addrs map[string][]netip.Addr
+	// MACs are its interfaces', by the name of the network.
+	MACs map[string]string
 }
 
 // Container looks at a running container.
@@ -30,17 +32,18 @@ func (h *Host) Container(ctx context.Context, name string) (Container, error) {
 	var all []struct {
 		State           struct{ Pid int }
 		NetworkSettings struct {
-			Networks map[string]struct{ IPAddress, GlobalIPv6Address string }
+			Networks map[string]struct{ IPAddress, GlobalIPv6Address, MacAddress string }
 		}
 	}
 	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 1 {
 		return Container{}, fmt.Errorf("read what docker says of %s: %w", name, err)
 	}
-	c := Container{Host: h, Name: name, PID: all[0].State.Pid, Addrs: map[string][]netip.Addr{}}
+	c := Container{Host: h, Name: name, PID: all[0].State.Pid, Addrs: map[string][]netip.Addr{}, MACs: map[string]string{}}
 	if c.PID == 0 {
 		return Container{}, fmt.Errorf("container %s does not run on %s", name, h.Name)
 	}
 	for network, at := range all[0].NetworkSettings.Networks {
+		c.MACs[network] = at.MacAddress
 		for _, text := range []string{at.IPAddress, at.GlobalIPv6Address} {
 			if addr, err := netip.ParseAddr(text); err == nil {
 				c.Addrs[network] = append(c.Addrs[network], addr)

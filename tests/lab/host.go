@@ -155,6 +155,12 @@ func (h *Host) Log(daemon string, lines int) string {
 	return tail(filepath.Join(h.logDir(), daemon+".log"), lines)
 }
 
+// WholeLog is all that a daemon has said on this host, debugging too.
+func (h *Host) WholeLog(daemon string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(h.logDir(), daemon+".log"))
+	return string(text), err
+}
+
 // HasLog reports whether a daemon has said anything on this host.
 func (h *Host) HasLog(daemon string) bool {
 	info, err := os.Stat(filepath.Join(h.logDir(), daemon+".log"))
@@ -168,7 +174,9 @@ func tail(name string, lines int) string {
 		return err.Error()
 	}
 	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	// dockerd tells every step of its connection to containerd.
-	all = slices.DeleteFunc(all, func(line string) bool { return strings.HasSuffix(line, " module=grpc") })
+	// dockerd tells every step of its connection to containerd; debugging is for whole logs.
+	all = slices.DeleteFunc(all, func(line string) bool {
+		return strings.HasSuffix(line, " module=grpc") || strings.Contains(line, " level=DEBUG ")
+	})
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +30,7 @@ import (
 //	crossed  a datagram of To came, which is on another network
 //	met      To answered for the first time (since the later of the two was started)
 //	joined   a TCP connection to To was made
+//	framed   a frame came that To made itself
 type Sighting struct {
 	Kind  string    `json:"kind"`
 	By    string    `json:"by"` // NETWORK/NAME, as To
@@ -49,8 +52,9 @@ const (
 
 // Witness starts a witness in the container's network namespace, which needs neither
 // dockerd nor the agent: ten times a second it sends a datagram to every other one of
-// the Witnesses, of its own network and of others, and has a TCP connection to those of
-// its own. It goes on until the container's host ends.
+// the Witnesses, of its own network, and has a TCP connection to it. To those of other
+// networks it sends twice a second whatever might get there: datagrams, and frames to their
+// MAC address and to all, in its own name and in that of a witness of theirs. It goes on until the container's host ends.
 func (c Container) Witness(ctx context.Context, network, name string) error {
 	argv := c.enter([]string{labhost, network + "/" + name})
 	return c.Host.Start(ctx, "witness-"+network, []string{roleVar + "=" + roleWitness}, argv...)
@@ -60,6 +64,7 @@ func (c Container) Witness(ctx context.Context, network, name string) error {
 // met anew, even if its address is what it was.
 type WitnessAt struct {
 	Addr  string    `json:"addr"`
+	MAC   string    `json:"mac"`
 	Since time.Time `json:"since"`
 }
 
@@ -106,6 +111,7 @@ func (h *Host) StopWitness(ctx context.Context, network string) error {
 // witness is the process of a Witness.
 type witness struct {
 	self string // NETWORK/NAME
+	raw  *framer
 	mu   sync.Mutex
 	out  *json.Encoder
 	to   map[string]*witnessed
@@ -115,15 +121,27 @@ type witness struct {
 type witnessed struct {
 	WitnessAt
 	forget    context.CancelFunc // of its connection
-	sent      map[int]time.Time  // and not yet answered
+	sent      []sent             // in the last WitnessLate, the oldest first
 	met, down bool
+	framed    bool     // a frame of it came
 	lost      Sighting // while down
+}
+
+// sent is a datagram of ours.
+type sent struct {
+	seq      int
+	at       time.Time
+	answered bool
 }
 
 func witnessMain(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	w := &witness{self: args[0], out: json.NewEncoder(os.Stdout), to: map[string]*witnessed{}}
+	raw, err := newFramer()
+	if err != nil {
+		return err
+	}
+	w := &witness{self: args[0], raw: raw, out: json.NewEncoder(os.Stdout), to: map[string]*witnessed{}}
 	conn, err := net.ListenPacket("udp", fmt.Sprint(":", witnessPort))
 	if err != nil {
 		return err
@@ -168,7 +186,7 @@ func (w *witness) learn(ctx context.Context) {
 			continue
 		}
 		ctx, forget := context.WithCancel(ctx)
-		w.to[name] = &witnessed{WitnessAt: at, forget: forget, sent: map[int]time.Time{}}
+		w.to[name] = &witnessed{WitnessAt: at, forget: forget}
 		if network(name) == network(w.self) {
 			go w.connect(ctx, name, at.Addr)
 		}
@@ -202,45 +220,68 @@ func (w *witness) ask(conn net.PacketConn, seq int) {
 	now := time.Now()
 	for name, t := range w.to {
 		own := network(name) == network(w.self)
-		if !own && seq%5 != 0 {
-			continue
-		}
-		at := &net.UDPAddr{IP: net.ParseIP(t.Addr), Port: witnessPort}
-		_, _ = conn.WriteTo(fmt.Appendf(nil, "ask %s %d", w.self, seq), at)
 		if own {
-			t.sent[seq] = now
-			w.overdue(t, now.Add(-WitnessLate))
+			t.sent = append(t.sent, sent{seq: seq, at: now})
+			w.overdue(name, t, now.Add(-WitnessLate))
+		}
+		if own || seq%5 == 0 {
+			at := &net.UDPAddr{IP: net.ParseIP(t.Addr), Port: witnessPort}
+			_, _ = conn.WriteTo(fmt.Appendf(nil, "ask %s %d", w.self, seq), at)
+		}
+		if seq%5 == 0 {
+			w.sendFrames(name, t, seq)
+		}
+	}
+	if seq%5 == 0 {
+		w.raw.send(broadcast, w.raw.dev.HardwareAddr, w.addr(), netip.AddrFrom4([4]byte{255, 255, 255, 255}), fmt.Appendf(nil, "frame %s %d", w.self, seq))
+	}
+}
+
+// sendFrames sends to another witness past all routing, in our own name and, if it is of
+// another network, in that of every one there. It is called with mu held.
+func (w *witness) sendFrames(name string, t *witnessed, seq int) {
+	to, err := netip.ParseAddr(t.Addr)
+	mac, macErr := net.ParseMAC(t.MAC)
+	if err != nil || macErr != nil {
+		return
+	}
+	payload := fmt.Appendf(nil, "frame %s %d", w.self, seq)
+	w.raw.send(mac, w.raw.dev.HardwareAddr, w.addr(), to, payload)
+	w.raw.send(broadcast, w.raw.dev.HardwareAddr, w.addr(), to, payload)
+	for n, other := range w.to {
+		from, err := netip.ParseAddr(other.Addr)
+		src, macErr := net.ParseMAC(other.MAC)
+		if network(name) != network(w.self) && network(n) == network(name) && other != t && err == nil && macErr == nil {
+			w.raw.send(mac, src, from, to, payload)
 		}
 	}
 }
 
-// overdue counts as lost what was sent before.
-func (w *witness) overdue(t *witnessed, before time.Time) {
-	for seq, at := range t.sent {
-		if at.After(before) {
-			continue
-		}
-		delete(t.sent, seq)
-		if !t.met {
-			continue
-		}
-		if !t.down {
-			t.down, t.lost = true, Sighting{Kind: "lost", To: w.name(t), From: at}
-		}
-		t.lost.N++
-		if at.Before(t.lost.From) {
-			t.lost.From = at
+// addr is our own address: the interface has one.
+func (w *witness) addr() netip.Addr {
+	all, _ := w.raw.dev.Addrs()
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+			return p.Addr()
 		}
 	}
+	return netip.IPv4Unspecified()
 }
 
-func (w *witness) name(t *witnessed) string {
-	for name, other := range w.to {
-		if other == t {
-			return name
+// overdue is about what was sent before: it is answered, or lost.
+func (w *witness) overdue(name string, t *witnessed, before time.Time) {
+	for ; len(t.sent) > 0 && !t.sent[0].at.After(before); t.sent = t.sent[1:] {
+		switch s := t.sent[0]; {
+		case s.answered && t.down:
+			t.down, t.lost.Until = false, s.at
+			w.say(t.lost)
+		case s.answered || !t.met:
+		case t.down:
+			t.lost.N++
+		default:
+			t.down, t.lost = true, Sighting{Kind: "lost", To: name, From: s.at, N: 1}
 		}
 	}
-	return "?"
 }
 
 func (w *witness) receive(conn net.PacketConn) {
@@ -271,24 +312,20 @@ func (w *witness) note(verb, name string, seq int) {
 	switch {
 	case network(name) != network(w.self):
 		w.say(Sighting{Kind: "crossed", To: name, From: now, Until: now})
-	case verb != "answer" || t == nil:
+	case t == nil:
+	case verb == "frame":
+		if !t.framed {
+			t.framed = true
+			w.say(Sighting{Kind: "framed", To: name, From: now, Until: now})
+		}
+	case verb != "answer":
 	case !t.met:
-		t.met = true
-		clear(t.sent) // before it was there
+		t.met, t.sent = true, nil // what was sent before it was there
 		w.say(Sighting{Kind: "met", To: name, From: now, Until: now})
-	}
-	if verb != "answer" || t == nil {
-		return
-	}
-	at, waiting := t.sent[seq]
-	if !waiting {
-		return
-	}
-	delete(t.sent, seq)
-	if t.down && at.After(t.lost.From) {
-		w.overdue(t, at.Add(-time.Millisecond))
-		t.down, t.lost.Until = false, at
-		w.say(t.lost)
+	default:
+		if i := slices.IndexFunc(t.sent, func(s sent) bool { return s.seq == seq }); i >= 0 {
+			t.sent[i].answered = true
+		}
 	}
 }
 

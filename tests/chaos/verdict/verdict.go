@@ -42,23 +42,24 @@ type Fault struct {
 	Between bool
 	// Packets may be lost by it, and connections be reset. Commands on its hosts may fail.
 	Packets, Commands bool
-	From, Until       time.Time // Until is zero while it lasts
+	// Until is when it had ended and all was seen to be well again: it excuses nothing
+	// that begins later. Zero: not yet.
+	From, Until time.Time
 }
-
-// Grace is how long after its end a fault excuses what it caused.
-const Grace = 10 * time.Second
 
 // at reports whether the fault may show at that time.
 func (f Fault) at(t time.Time) bool {
-	return !t.Before(f.From.Add(-lookBack)) && (f.Until.IsZero() || !t.After(f.Until.Add(Grace)))
+	return !t.Before(f.From.Add(-lookBack)) && (f.Until.IsZero() || !t.After(f.Until.Add(grace)))
 }
 
-// lookBack: what was under way when the fault struck may be lost as well.
-const lookBack = 200 * time.Millisecond
+const (
+	lookBack = 200 * time.Millisecond // what was under way when the fault struck may be lost as well
+	grace    = 200 * time.Millisecond // witnesses ask ten times a second
+)
 
 // Owners says which addresses, ranges and VNIDs have two owners. Hosts are read one after
-// the other, and what is given away in between has two for that long: a violation is what
-// is said of two readings in succession (Both).
+// the other, and what is given away in between seems to have two: a violation is what is said
+// of two readings in succession (Both).
 func Owners(hosts []Facts) (wrong []string) {
 	return slices.Concat(ranges(hosts), leases(hosts), vnids(hosts))
 }
@@ -76,28 +77,25 @@ func Both(before, now []string) (both []string) {
 // ranges: each host says what it owns itself; no two of these overlap.
 func ranges(hosts []Facts) (wrong []string) {
 	type block struct {
-		host string
+		host, pool string // networks' prefixes are parts of the cluster's own
 		netip.Prefix
 	}
 	var own []block
 	for _, h := range hosts {
 		for _, pool := range h.Ring {
-			if pool.Network == "" {
-				continue // the cluster's own: networks' prefixes are parts of it
-			}
 			for _, s := range pool.Shares {
 				if s.Node != h.Status.Node {
 					continue
 				}
 				for _, b := range s.Blocks {
-					own = append(own, block{h.Host, b})
+					own = append(own, block{h.Host, pool.Network, b})
 				}
 			}
 		}
 	}
 	for i, a := range own {
 		for _, b := range own[:i] {
-			if a.host != b.host && a.Overlaps(b.Prefix) {
+			if a.host != b.host && a.pool == b.pool && a.Overlaps(b.Prefix) {
 				wrong = append(wrong, fmt.Sprintf("%s is owned by %s and %s by %s", b.Prefix, b.host, a.Prefix, a.host))
 			}
 		}
@@ -120,16 +118,22 @@ func leases(hosts []Facts) (wrong []string) {
 	return wrong
 }
 
-// vnids: a VNID belongs to one network, whoever is asked. Networks without a name yet are
-// known to their host alone, under a VNID of their own.
+// vnids: a VNID belongs to one network, whoever is asked. A host that cannot write, or has
+// not heard of it yet, may know that network by its provisional name: two networks have two
+// names of one kind.
 func vnids(hosts []Facts) (wrong []string) {
-	owner := map[uint32]string{}
+	type of struct {
+		vnid        uint32
+		provisional bool
+	}
+	owner := map[of]string{}
 	for _, h := range hosts {
 		for _, n := range h.Networks {
-			if other, taken := owner[n.VNID]; taken && other != n.Name && n.VNID != 0 {
+			at := of{n.VNID, strings.HasPrefix(n.Name, "provisional/")}
+			if other, taken := owner[at]; taken && other != n.Name && n.VNID != 0 {
 				wrong = append(wrong, fmt.Sprintf("VNID %d is that of %q and, on %s, of %q", n.VNID, other, h.Host, n.Name))
 			}
-			owner[n.VNID] = n.Name
+			owner[at] = n.Name
 		}
 	}
 	return wrong
@@ -213,12 +217,7 @@ func (h Facts) known() (wrong []string) {
 func Packets(seen []lab.Sighting, faults []Fault, host func(witness string) string) (wrong []string) {
 	for _, s := range seen {
 		a, b := host(s.By), host(s.To)
-		excused := func(t time.Time) bool {
-			return slices.ContainsFunc(faults, func(f Fault) bool {
-				here, there := slices.Contains(f.Hosts, a), slices.Contains(f.Hosts, b)
-				return f.Packets && f.at(t) && (here && there || !f.Between && (here || there))
-			})
-		}
+		excused := func(t time.Time) bool { return excused(a, b, faults, t) }
 		pair := s.By + " and " + s.To
 		switch {
 		case s.Kind == "crossed":
@@ -234,8 +233,29 @@ func Packets(seen []lab.Sighting, faults []Fault, host func(witness string) stri
 	return wrong
 }
 
-// Met is nil if every witness has had an answer from all others of its network, and a
-// connection to them, since both were started: else what is sent between them shows
+// Judged is the part of a time, 0 to 1, in which no fault excuses a packet between two hosts.
+func Judged(a, b string, faults []Fault, from, until time.Time) float64 {
+	const step = 100 * time.Millisecond
+	judged, all := 0, 0
+	for t := from; t.Before(until); t = t.Add(step) {
+		all++
+		if !excused(a, b, faults, t) {
+			judged++
+		}
+	}
+	return float64(judged) / float64(max(all, 1))
+}
+
+// excused reports whether a fault may lose packets between two hosts at that time.
+func excused(a, b string, faults []Fault, t time.Time) bool {
+	return slices.ContainsFunc(faults, func(f Fault) bool {
+		here, there := slices.Contains(f.Hosts, a), slices.Contains(f.Hosts, b)
+		return f.Packets && f.at(t) && (here && there || !f.Between && (here || there))
+	})
+}
+
+// Met is nil if every witness has had an answer from all others of its network, a
+// connection to them and frames of theirs, since both were started: else what is sent between them shows
 // nothing. all are the witnesses, by NETWORK/NAME.
 func Met(seen []lab.Sighting, all map[string]lab.WitnessAt) error {
 	last := map[[3]string]time.Time{}
@@ -249,10 +269,10 @@ func Met(seen []lab.Sighting, all map[string]lab.WitnessAt) error {
 			if by == to || !strings.HasPrefix(to, network+"/") {
 				continue
 			}
-			for _, kind := range []string{"met", "joined"} {
+			for _, kind := range []string{"met", "joined", "framed"} {
 				at := last[[3]string{kind, by, to}]
 				if at.Before(all[by].Since) || at.Before(all[to].Since) {
-					missing = append(missing, fmt.Sprintf("%s has not %s %s", by, kind, to))
+					missing = append(missing, fmt.Sprintf("%s has none %q of %s", by, kind, to))
 				}
 			}
 		}
@@ -298,7 +318,7 @@ type Belongings struct {
 }
 
 // Slack is by how much an amount may grow.
-var Slack = map[string]int{"goroutines": 12, "descriptors": 12, "heap MB": 24, "leases": 0, "processes": 0}
+var Slack = map[string]int{"goroutines": 4, "descriptors": 4, "heap MB": 16, "ovs-vswitchd's MB": 32, "ovsdb-server's MB": 16}
 
 // Left says what a host has more than before.
 func Left(host string, before, after Belongings) (wrong []string) {

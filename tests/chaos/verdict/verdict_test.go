@@ -68,6 +68,10 @@ func TestHosts(t *testing.T) {
 		}, "b on host2 has the address 10.0.0.2 of a on host1", "Docker has b on blue at 10.0.0.2"},
 		{"two networks of a VNID", func(h []Facts) { h[1].Networks[1].VNID = 1 }, `VNID 1 is that of "blue" and, on host2, of "red"`, "networks are"},
 		{"one VNID by two hosts", func(h []Facts) { h[1].Networks[0].Name = "green" }, `on host2, of "green"`, "networks are"},
+		{"a name not heard of", func(h []Facts) { h[1].Networks[0].Name = "provisional/a" }, "", "networks are"},
+		{"two names not heard of", func(h []Facts) {
+			h[0].Networks[0].Name, h[1].Networks[0].Name = "provisional/a", "provisional/b"
+		}, `on host2, of "provisional/b"`, "networks are"},
 		{"a dead host", func(h []Facts) { h[0].Nodes[1].Alive = false }, "", "hosts are"},
 		{"one too many", func(h []Facts) { h[0].Status.Hosts.All = 3 }, "", "2 of 3 hosts alive"},
 		{"a problem", func(h []Facts) { h[0].Status.Problems = []api.Problem{{What: "the disk is full"}} }, "", "host1: the disk is full"},
@@ -149,17 +153,17 @@ func TestMet(t *testing.T) {
 	at := func(s int) time.Time { return time.Date(2026, 1, 1, 0, 0, s, 0, time.UTC) }
 	all := map[string]lab.WitnessAt{"red/host1": {Addr: "10.1.0.1", Since: at(1)}, "red/host2": {Addr: "10.1.0.2", Since: at(2)}, "blue/host1": {Addr: "10.2.0.1", Since: at(9)}}
 	var seen []lab.Sighting
-	for _, kind := range []string{"met", "joined"} {
+	for _, kind := range []string{"met", "joined", "framed"} {
 		seen = append(seen, lab.Sighting{Kind: kind, By: "red/host1", To: "red/host2", From: at(3)}, lab.Sighting{Kind: kind, By: "red/host2", To: "red/host1", From: at(4)})
 	}
 	if err := Met(seen, all); err != nil {
 		t.Error(err)
 	}
-	if err := Met(seen[:3], all); err == nil || !strings.Contains(err.Error(), "red/host2 has not joined red/host1") {
-		t.Errorf("one of four never was: %v", err)
+	if err := Met(seen[:5], all); err == nil || !strings.Contains(err.Error(), `red/host2 has none "framed" of red/host1`) {
+		t.Errorf("one of six never was: %v", err)
 	}
 	all["red/host2"] = lab.WitnessAt{Addr: "10.1.0.3", Since: at(5)} // its host lost power
-	if err := Met(seen, all); err == nil || strings.Count(err.Error(), "has not") != 4 {
+	if err := Met(seen, all); err == nil || strings.Count(err.Error(), "has none") != 6 {
 		t.Errorf("all that was seen was before it was started again: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ const shortRounds = 3
 func TestChaos(t *testing.T) {
 	for _, seed := range shortRuns {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			wrong, err := chaos(t.Context(), settings{seed: seed, hosts: 4, rounds: shortRounds, within: 30 * time.Second, bear: 5, out: t.Output()})
+			wrong, err := chaos(t.Context(), settings{seed: seed, hosts: 4, rounds: shortRounds, churn: 4, within: 30 * time.Second, bear: 5, out: t.Output()})
 			if err != nil {
 				t.Error(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
@@ -52,8 +53,32 @@ const (
 	floodFor    = 3 * time.Second
 )
 
-// faults are all that can strike. Clocks: the kernel has no namespace for the time of
-// day, so that these hosts share the machine's; tests/uml/one-network.txtar sets one of them.
+// setClock sets a host's time of day, which hosts that are namespaces share.
+func setClock(to func() time.Time) func(context.Context, *lab.Lab, []*lab.Host) error {
+	return one(func(h *lab.Host, ctx context.Context) error {
+		_, err := h.Exec(ctx, "date", "-s", fmt.Sprint("@", to().Unix()))
+		return err
+	})
+}
+
+const year = 365 * 24 * time.Hour
+
+// table is what can strike hosts of a kind: those with kernels have clocks, and disks that
+// are no tmpfs to be resized.
+func table(kind lab.Kind) []fault {
+	if kind == lab.Namespace {
+		return faults
+	}
+	return append(slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.name == "disk-full" }), clocks...)
+}
+
+// clocks are set so that leases, tombstones and keys seem to be of the future, or long past.
+var clocks = []fault{
+	{"clock-ahead", 1, false, true, setClock(func() time.Time { return time.Now().Add(year) }), setClock(time.Now)},
+	{"clock-of-1970", 1, false, true, setClock(func() time.Time { return time.Unix(100, 0) }), setClock(time.Now)},
+}
+
+// faults are all that can strike any host.
 var faults = []fault{
 	{"agent-killed", 1, false, true, one((*lab.Host).KillAgent), one(func(h *lab.Host, ctx context.Context) error { return startAgent(ctx, h) })},
 	{"ovs-vswitchd-killed", 1, true, true, killOVS("ovs-vswitchd"), nothing},
@@ -94,7 +119,7 @@ func freeDisk(ctx context.Context, h *lab.Host) error {
 }
 
 func find(name string) fault {
-	for _, f := range faults {
+	for _, f := range slices.Concat(faults, clocks) {
 		if f.name == name {
 			return f
 		}

@@ -28,9 +28,14 @@ func main() {
 	flag.Uint64Var(&s.seed, "seed", 1, "what is drawn depends on it")
 	flag.DurationVar(&s.during, "for", 0, "how long faults strike")
 	flag.IntVar(&s.rounds, "rounds", 0, "in place of -for: how many rounds of faults")
+	flag.IntVar(&s.churn, "churn", 25, "at the end so many networks and containers come and go on each host, without a fault")
 	flag.IntVar(&s.hosts, "hosts", 4, "number of hosts")
 	flag.DurationVar(&s.within, "within", 10*time.Second, "all hosts agree so long after the last fault")
 	flag.IntVar(&s.bear, "bear", 0, "so many datagrams lost in a row are no violation, on a busy machine")
+	flag.BoolFunc("uml", "hosts with a kernel and a clock of their own, and the kernel's datapath", func(string) error {
+		s.kind = lab.UML
+		return nil
+	})
 	env := flag.String("env", "", "settings of all agents, separated by spaces: GRAPEVINE_FASTPATH=on")
 	flag.Parse()
 	s.env = strings.Fields(*env)

@@ -25,8 +25,10 @@ var networks = []string{"blue", "red"}
 type settings struct {
 	seed   uint64
 	hosts  int
+	kind   lab.Kind
 	during time.Duration // of the faults; 0: rounds says it
 	rounds int
+	churn  int           // so many networks and containers come and go on each host at the end
 	within time.Duration // all hosts agree so long after the last fault
 	bear   int           // so many datagrams lost one after the other are no violation: a busy machine's own
 	env    []string      // settings of all agents
@@ -40,8 +42,9 @@ type run struct {
 	interrupted func() bool // what goes wrong from then on says nothing
 	lab         *lab.Lab
 	begin       time.Time
-	struck      time.Time // the first fault
-	removed     time.Time // the witnesses
+	patience    time.Duration // everything may take so many times as long
+	struck      time.Time     // the first fault
+	removed     time.Time     // the witnesses
 	before      map[string]verdict.Belongings
 
 	reading  sync.Mutex // guards the next
@@ -57,8 +60,10 @@ type run struct {
 
 // chaos runs it, and returns what it found to be wrong; an error is of the harness.
 func chaos(ctx context.Context, s settings) (wrong []string, err error) {
-	r := &run{settings: s, interrupted: func() bool { return ctx.Err() != nil }, begin: time.Now(), before: map[string]verdict.Belongings{}, witnesses: map[string]lab.WitnessAt{}}
-	if r.lab, err = lab.New(ctx, lab.Options{Hosts: s.hosts, AgentEnv: append([]string{"GRAPEVINE_LOG_LEVEL=debug"}, s.env...)}); err != nil {
+	r := &run{settings: s, interrupted: func() bool { return ctx.Err() != nil }, begin: time.Now(), witnesses: map[string]lab.WitnessAt{}}
+	opts := lab.Options{Hosts: s.hosts, Kind: s.kind, AgentEnv: append([]string{"GRAPEVINE_LOG_LEVEL=debug"}, s.env...)}
+	r.patience = opts.Patience()
+	if r.lab, err = lab.New(ctx, opts); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.lab.Close()) }()
@@ -68,7 +73,7 @@ func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { r.watch(watching) })
-	p := newPlanner(s.seed, s.hosts, faults)
+	p := newPlanner(s.seed, s.hosts, table(s.kind))
 	r.struck = time.Now()
 	for n := 1; !r.interrupted() && !r.failed(); n++ {
 		if s.during == 0 && n > s.rounds || s.during > 0 && time.Since(r.struck) > s.during {
@@ -78,6 +83,7 @@ func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	}
 	if !r.interrupted() {
 		r.cleanUp(ctx, p.rest())
+		r.churn(ctx, s.churn)
 	}
 	stop()
 	watch.Wait()
@@ -126,16 +132,11 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.lab.StartAgents(ctx); err != nil {
 		return err
 	}
-	if err := r.settle(ctx, time.Minute, r.disagreements); err != nil {
+	if err := r.settle(ctx, r.patience*time.Minute, r.disagreements); err != nil {
 		return err
 	}
-	if err := r.lab.Each(func(h *lab.Host) error {
-		b, err := belongings(ctx, h)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.before[h.Name] = b
-		return err
-	}); err != nil {
+	var err error
+	if r.before, err = r.belongings(ctx); err != nil {
 		return err
 	}
 	for i, network := range networks {
@@ -145,7 +146,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	if err := r.lab.Each(func(h *lab.Host) error {
 		for _, network := range networks {
-			if err := lab.Eventually(ctx, time.Minute, func() error {
+			if err := lab.Eventually(ctx, r.patience*time.Minute, func() error {
 				_, err := h.Docker(ctx, "network", "inspect", network)
 				return err
 			}); err != nil {
@@ -164,11 +165,11 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.settle(ctx, time.Minute, r.allMet); err != nil {
+	if err := r.settle(ctx, r.patience*time.Minute, r.allMet); err != nil {
 		return err
 	}
 	r.say("%d hosts, %d networks, %d witnesses; seed %d", r.hosts, len(networks), len(r.witnesses), r.seed)
-	return r.settle(ctx, time.Minute, r.disagreements)
+	return r.settle(ctx, r.patience*time.Minute, r.disagreements)
 }
 
 func networkCreate(name string) []string {
@@ -180,7 +181,7 @@ func networkCreate(name string) []string {
 func (r *run) witness(ctx context.Context, h *lab.Host) error {
 	at := map[string]lab.WitnessAt{}
 	for _, network := range networks {
-		if err := lab.Eventually(ctx, 30*time.Second, func() error {
+		if err := lab.Eventually(ctx, r.patience*30*time.Second, func() error {
 			c, err := h.Container(ctx, network)
 			if err != nil {
 				return err
@@ -239,7 +240,7 @@ func (r *run) readAll(ctx context.Context) ([]verdict.Facts, error) {
 func (r *run) readOnce(ctx context.Context) (hosts []verdict.Facts, err error) {
 	answers := make([]*verdict.Facts, len(r.lab.Hosts))
 	err = r.lab.Each(func(h *lab.Host) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, r.patience*5*time.Second)
 		defer cancel()
 		f, err := read(ctx, h)
 		if err == nil {
@@ -389,7 +390,7 @@ func (r *run) strike(ctx context.Context, s strike) (undo func() error) {
 func (r *run) command(ctx context.Context, c command) {
 	h := r.lab.Hosts[c.host]
 	for _, argv := range c.argv() {
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		ctx, cancel := context.WithTimeout(ctx, r.patience*time.Minute)
 		done := verdict.Command{Host: h.Name, Text: "docker " + strings.Join(argv, " "), From: time.Now()}
 		if _, done.Err = h.Docker(ctx, argv...); done.Err != nil && argv[0] != "run" && absent.MatchString(done.Err.Error()) {
 			done.Err = nil // it was never made, and that has been judged
@@ -504,27 +505,67 @@ func (r *run) cleanUp(ctx context.Context, rest []command) {
 	if _, err := r.lab.Hosts[0].Docker(ctx, append([]string{"network", "rm"}, networks...)...); err != nil {
 		r.violated("at the end", err.Error())
 	}
+	r.nothingLeft(ctx, "at the end", r.before)
+}
+
+// nothingLeft waits until no host has more than before.
+func (r *run) nothingLeft(ctx context.Context, where string, before map[string]verdict.Belongings) {
 	var left []string
-	err := lab.Eventually(ctx, 30*time.Second, func() error {
+	err := lab.Eventually(ctx, r.patience*30*time.Second, func() error {
 		left = nil
-		for _, h := range r.lab.Hosts {
-			b, err := belongings(ctx, h)
-			if err != nil {
-				return err
-			}
-			left = append(left, verdict.Left(h.Name, r.before[h.Name], b)...)
+		all, err := r.belongings(ctx)
+		for host, b := range all {
+			left = append(left, verdict.Left(host, before[host], b)...)
 		}
 		if len(left) > 0 {
 			return errors.New("something is left")
 		}
-		return nil
+		return err
 	})
 	if err != nil && len(left) == 0 {
 		left = []string{err.Error()}
 	}
 	if err != nil {
-		r.violated("at the end", left...)
+		slices.Sort(left)
+		r.violated(where, left...)
 	}
+}
+
+// belongings are those of each host, by its name.
+func (r *run) belongings(ctx context.Context) (map[string]verdict.Belongings, error) {
+	var mu sync.Mutex
+	all := map[string]verdict.Belongings{}
+	return all, r.lab.Each(func(h *lab.Host) error {
+		b, err := belongings(ctx, h)
+		mu.Lock()
+		defer mu.Unlock()
+		all[h.Name] = b
+		return err
+	})
+}
+
+// churn has networks and containers come and go on all hosts, with no fault and so no
+// start of anything: what is left behind each time adds up.
+func (r *run) churn(ctx context.Context, times int) {
+	before, err := r.belongings(ctx)
+	if err == nil {
+		err = r.lab.Each(func(h *lab.Host) error {
+			for range times {
+				name := "churn-" + h.Name
+				for _, argv := range [][]string{networkCreate(name), {"run", "-d", "--name", name, "--network", name, lab.Image}, {"rm", "-f", name}, {"network", "rm", name}} {
+					if _, err := h.Docker(ctx, argv...); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		r.violated("churn", err.Error())
+		return
+	}
+	r.nothingLeft(ctx, "after churn", before)
 }
 
 // again removes, as the user would, the containers whose removal met a fault, and then
@@ -561,6 +602,9 @@ func (r *run) judged() string {
 
 // audit looks through what all agents have logged of their leases.
 func (r *run) audit() {
+	if r.kind != lab.Namespace {
+		return // these hosts have clocks of their own, which are set
+	}
 	var all []verdict.Entry
 	for _, h := range r.lab.Hosts {
 		log, err := h.WholeLog("agent")

@@ -198,10 +198,16 @@ func (w *witness) learn(ctx context.Context) {
 func (w *witness) end(t *witnessed) {
 	t.forget()
 	if t.down {
-		t.lost.Until = time.Now()
+		t.lost.Until = now()
 		w.say(t.lost)
 	}
 }
+
+// now is the time of day as it was when the process began, and as much later as has passed:
+// a host's clock may be set.
+func now() time.Time { return begun.Add(time.Since(begun)) }
+
+var begun = time.Now()
 
 func network(name string) string {
 	network, _, _ := strings.Cut(name, "/")
@@ -217,7 +223,7 @@ func (w *witness) say(s Sighting) {
 func (w *witness) ask(conn net.PacketConn, seq int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
+	now := now()
 	for name, t := range w.to {
 		own := network(name) == network(w.self)
 		if own {
@@ -307,7 +313,7 @@ func (w *witness) receive(conn net.PacketConn) {
 func (w *witness) note(verb, name string, seq int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
+	now := now()
 	t := w.to[name]
 	switch {
 	case network(name) != network(w.self):
@@ -352,7 +358,7 @@ func (w *witness) connect(ctx context.Context, name, addr string) {
 			continue
 		}
 		w.mu.Lock()
-		w.say(Sighting{Kind: "joined", To: name, From: time.Now(), Until: time.Now()})
+		w.say(Sighting{Kind: "joined", To: name, From: now(), Until: now()})
 		w.mu.Unlock()
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // it may be waiting for an echo
 		last, why := echoes(ctx, conn)
@@ -362,7 +368,7 @@ func (w *witness) connect(ctx context.Context, name, addr string) {
 			return
 		}
 		w.mu.Lock()
-		w.say(Sighting{Kind: "reset", To: name, From: last, Until: time.Now(), Why: why.Error()})
+		w.say(Sighting{Kind: "reset", To: name, From: last, Until: now(), Why: why.Error()})
 		w.mu.Unlock()
 	}
 }
@@ -370,15 +376,15 @@ func (w *witness) connect(ctx context.Context, name, addr string) {
 // echoes returns when the last byte came back, and why no other did.
 func echoes(ctx context.Context, conn net.Conn) (last time.Time, err error) {
 	one := make([]byte, 1)
-	for last = time.Now(); ctx.Err() == nil; time.Sleep(witnessTick) {
-		_ = conn.SetDeadline(time.Now().Add(witnessSilence))
+	for last = now(); ctx.Err() == nil; time.Sleep(witnessTick) {
+		_ = conn.SetDeadline(now().Add(witnessSilence))
 		if _, err := conn.Write(one); err != nil {
 			return last, err
 		}
 		if _, err := conn.Read(one); err != nil {
 			return last, err
 		}
-		last = time.Now()
+		last = now()
 	}
 	return last, ctx.Err()
 }

@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"maps"
+	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 )
@@ -40,7 +40,7 @@ func TestSince(t *testing.T) {
 				exchange(t, s, other, 300)
 				exchange(t, other, s, 300)
 			case 2:
-				s.Expire(time.Unix(int64(s.clock), 0))
+				s.Expire(slices.Collect(s.Snapshot().Tombstones()))
 			default:
 				randomWrite(t, s)
 			}

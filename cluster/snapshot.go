@@ -116,6 +116,13 @@ func (s *Snapshot) Records() iter.Seq[Record] {
 	}
 }
 
+// Tombstones yields the keys of the tombstones that may expire: all but those of Nodes.
+func (s *Snapshot) Tombstones() iter.Seq[Key] {
+	return func(yield func(Key) bool) {
+		s.byKey.Ascend(func(r *Record) bool { return r.Deleted == 0 || r.Key.Kind == KindNode || yield(r.Key) })
+	}
+}
+
 // Len returns the number of records, tombstones included.
 func (s *Snapshot) Len() int { return s.byKey.Len() }
 

@@ -170,22 +170,15 @@ func (s *State) Delete(k Key, now time.Time) (Record, bool) {
 	return r, true
 }
 
-// Expire forgets the tombstones from before a time and returns their keys. A
-// host that was away for longer may bring the deleted records back. Tombstones
-// of Nodes stay for good.
-func (s *State) Expire(before time.Time) (keys []Key) {
-	var old []*Record
-	s.cur.byKey.Ascend(func(r *Record) bool {
-		if r.Deleted != 0 && r.Deleted < before.Unix() && r.Key.Kind != KindNode {
-			old = append(old, r)
+// Expire forgets tombstones. A host that has been away for longer than they were there may
+// bring the deleted records back. Keys of other records, and those of Nodes, whose
+// tombstones stay for good, are left alone.
+func (s *State) Expire(keys []Key) {
+	for _, k := range keys {
+		if r, ok := s.cur.byKey.Get(&Record{Key: k}); ok && r.Deleted != 0 && k.Kind != KindNode {
+			s.remove(r)
 		}
-		return true
-	})
-	for _, r := range old {
-		s.remove(r)
-		keys = append(keys, r.Key)
 	}
-	return keys
 }
 
 // Digest returns what is known (Snapshot.Digest).

@@ -34,6 +34,7 @@ type GwAllocCheckResponse struct {
 
 // Register adds the driver's methods to s.
 func (d *Driver) Register(s *plugin.Server) {
+	s.OnLost(d.callLost)
 	plugin.HandleNoBody(s, plugin.Network, "GetCapabilities", d.GetCapabilities)
 	plugin.Handle(s, plugin.Network, "GwAllocCheck", d.GwAllocCheck)
 	plugin.Handle(s, plugin.Network, "AllocateNetwork", d.AllocateNetwork)
@@ -49,6 +50,18 @@ func (d *Driver) Register(s *plugin.Server) {
 	plugin.Handle(s, plugin.Network, "RevokeExternalConnectivity", d.RevokeExternalConnectivity)
 	plugin.Handle(s, plugin.Network, "DiscoverNew", nothing[network.DiscoveryNotification])
 	plugin.Handle(s, plugin.Network, "DiscoverDelete", nothing[network.DiscoveryNotification])
+}
+
+// callLost is told of a call of which only its method came. Docker goes on when an endpoint
+// could not be deleted here: it is one that will be missing from its lists.
+func (d *Driver) callLost(method string) {
+	if method != string(plugin.Network)+".DeleteEndpoint" {
+		return
+	}
+	d.mu.Lock()
+	d.deleteLost = d.cfg.Now()
+	d.mu.Unlock()
+	d.poke()
 }
 
 // nothing accepts a call that needs no action: those of Swarm managers, which a

@@ -109,8 +109,10 @@ type Driver struct {
 	// Since when changes in Docker are wanted, by ID or name, at the last look and at this one.
 	waited, waiting map[string]time.Time
 
-	looking   sync.Mutex // held during a look; covers withdrawn
-	withdrawn bool       // the host is leaving: the watcher rests
+	looking sync.Mutex // held during a look; covers withdrawn
+	// deleteLost is when a call to delete an endpoint came without saying which.
+	deleteLost time.Time
+	withdrawn  bool // the host is leaving: the watcher rests
 
 	publishing sync.Mutex               // held while published ports change; taken before mu
 	undeclared bool                     // ports did not get as far as to the packets

@@ -182,7 +182,7 @@ func newRig(t testing.TB, dockerHost string) *rig {
 	alloc, err := ipam.New(ipam.Config{
 		Self: self, CIDRs: func() []netip.Prefix {
 			return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14"), netip.MustParsePrefix("fd12:3456:789a::/48")}
-		}, Bits: 22, Now: now, Log: log,
+		}, Bits: 22, Now: now, Age: db.Age, Log: log,
 	}, g.replica, alone{}, ipam.StoreDisk{DB: db})
 	check(t, err)
 	check(t, ipam.Seed(g.replica, self))

@@ -26,6 +26,8 @@ type view struct {
 	// missing says since when a network or endpoint of ours is not in Docker's
 	// lists. They leave those before Docker calls us to remove them.
 	missing map[string]time.Time
+	// deleteLost is when Docker deleted an endpoint without being able to say which.
+	deleteLost time.Time
 }
 
 // plan is what the watcher shall do. Every item is checked again when it is done.
@@ -80,6 +82,17 @@ func decide(v view) plan {
 func (v view) lost(id string) bool {
 	since, missing := v.missing[id]
 	return missing && v.now.Sub(since) > v.grace
+}
+
+// deleteLostGrace is how long an endpoint is missing before it is taken for the one of
+// which Docker could not say that it deletes it.
+const deleteLostGrace = 3 * time.Second
+
+// lostEndpoint is lost for an endpoint.
+func (v view) lostEndpoint(e localEndpoint) bool {
+	since, missing := v.missing[e.ID]
+	lately := v.now.Sub(v.deleteLost) < v.grace && e.Created.Before(v.deleteLost)
+	return v.lost(e.ID) || missing && lately && v.now.Sub(since) > deleteLostGrace
 }
 
 // stillMissing returns what is missing of ours in Docker's lists, and since when,
@@ -198,7 +211,7 @@ func (v view) decideEndpoints(p *plan) {
 		if !known {
 			// One whose container is on record was in an earlier list: what Docker lists in
 			// its place is newer, and Docker did not reach us to remove this one.
-			if v.lost(id) || live && taken[place{rec.Container, e.Network}] {
+			if v.lostEndpoint(e) || live && taken[place{rec.Container, e.Network}] {
 				p.lostEPs = append(p.lostEPs, id)
 			}
 			continue

@@ -215,7 +215,7 @@ func (d *Driver) seeSelf(v *view) {
 	for _, n := range v.networks {
 		delete(d.unstored, n.ID)
 	}
-	v.local, v.endpoints = maps.Clone(d.local.networks), maps.Clone(d.local.endpoints)
+	v.local, v.endpoints, v.deleteLost = maps.Clone(d.local.networks), maps.Clone(d.local.endpoints), d.deleteLost
 	v.snap = d.replica.Snapshot()
 }
 

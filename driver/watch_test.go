@@ -248,6 +248,35 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
+// Docker deletes an endpoint though its call to say so did not reach the agent, and repeats
+// the call without its body: what Docker no longer has is collected soon then, and what is
+// just being made is not.
+func TestLostDelete(t *testing.T) {
+	e := newEngine(t)
+	post := servePlugin(t, e.rig)
+	id := e.user("blue")
+	e.run(id, "web")
+	e.look()
+	e.rm("web")
+	e.look()
+	e.rig.now = e.rig.now.Add(2 * deleteLostGrace)
+	e.look()
+	if n := len(e.rig.alloc.Leases()); n != 1 {
+		t.Fatalf("%d leases before anything was lost", n)
+	}
+	if got := post("/NetworkDriver.DeleteEndpoint", ""); !strings.HasPrefix(got, "400") {
+		t.Fatal(got)
+	}
+	e.run(id, "young")
+	e.rm("young")
+	e.look()
+	e.rig.now = e.rig.now.Add(2 * deleteLostGrace)
+	e.look()
+	if n := len(e.rig.alloc.Leases()); n != 1 {
+		t.Errorf("%d leases, want that of the container that is being started", n)
+	}
+}
+
 // A container whose end Docker did not tell has been started again: it is known by its
 // new address alone, at once.
 func TestReplacedEndpoint(t *testing.T) {

@@ -60,7 +60,9 @@ type Config struct {
 	// itself may be nil. It must not block.
 	Halt func() error
 	Now  func() time.Time
-	Log  *slog.Logger
+	// Age is that of the state file (store.DB.Age): what rests for days does so by it.
+	Age func() time.Duration
+	Log *slog.Logger
 }
 
 // Allocator hands out what this host owns and asks peers for more. It is safe

@@ -83,7 +83,7 @@ func (h *host) open() {
 			return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/16"), netip.MustParsePrefix("fd12:3456:789a::/48")}
 		}, Bits: h.bits,
 		Routes: func() ([]Route, error) { return h.w.routes, nil },
-		Now:    func() time.Time { return h.w.now }, Log: slog.New(slog.DiscardHandler),
+		Now:    func() time.Time { return h.w.now }, Age: func() time.Duration { return h.w.now.Sub(time.Unix(1_700_000_000, 0)) }, Log: slog.New(slog.DiscardHandler),
 	}, h.replica, h, StoreDisk{h.db}))(t)
 	_ = get(h.replica.Update(func(tx *replica.Tx) error {
 		_ = tx.Put(cluster.Node{ID: h.id, Name: "h" + string(h.id[15:])})

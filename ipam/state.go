@@ -35,8 +35,10 @@ type pool struct {
 // vnidLease is a VNID that this host has handed out.
 type vnidLease struct {
 	VNID uint32
-	// Since is when it was handed out or last seen in a Network record.
+	// Since is when it was handed out or last seen in a Network record: for an agent of before
+	// Age was there, which is the age of the state file then.
 	Since time.Time
+	Age   time.Duration
 }
 
 // state is what an Allocator keeps on disk, one entry of its Disk for each value.

@@ -10,7 +10,7 @@ import (
 	"github.com/grapevine-net/grapevine/ipam/ring"
 )
 
-// vnidRest is how long a VNID that no network has rests before it is handed out
+// vnidRest is how long, by the age of the state file, a VNID that no network has rests before it is handed out
 // again: as long as tombstones live, so that no host, however long cut off, still
 // has a network of that VNID.
 const vnidRest = 72 * time.Hour
@@ -56,7 +56,7 @@ func (a *Allocator) nextVNID() (uint32, error) {
 	}
 	v, _ := ring.AddrVNID(p.Addr())
 	a.state.setCursor(ring.VNIDs, p.Addr())
-	a.state.setVNID(vnidLease{VNID: v, Since: a.cfg.Now()})
+	a.state.setVNID(vnidLease{VNID: v, Since: a.cfg.Now(), Age: a.cfg.Age()})
 	return v, a.state.save(a.disk)
 }
 
@@ -94,7 +94,7 @@ func (a *Allocator) VNIDExact(ctx context.Context, v uint32, name string) error 
 	if !inside(single(addr), a.unused(single(addr))) {
 		return fmt.Errorf("VNID %d: %w by a network that is being created or was deleted less than %s ago; choose another one", v, ErrInUse, vnidRest)
 	}
-	a.state.setVNID(vnidLease{VNID: v, Since: a.cfg.Now()})
+	a.state.setVNID(vnidLease{VNID: v, Since: a.cfg.Now(), Age: a.cfg.Age()})
 	return a.state.save(a.disk)
 }
 
@@ -119,11 +119,11 @@ func (a *Allocator) restVNIDs() error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.cfg.Now()
+	now := a.cfg.Age()
 	for v, l := range a.state.vnids {
-		switch age := now.Sub(l.Since); {
+		switch age := now - l.Age; {
 		case live[v] && age > vnidRest/3:
-			l.Since = now
+			l.Since, l.Age = a.cfg.Now(), now
 			a.state.setVNID(l)
 		case !live[v] && age > vnidRest+vnidRest/3:
 			a.state.dropVNID(v)

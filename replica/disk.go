@@ -32,8 +32,9 @@ const (
 // flushBatch is how many records a flush writes at once: others can write in between.
 const flushBatch = 4096
 
-// load reads all records and marks.
-func load(db *store.DB) (recs []cluster.Record, known map[cluster.NodeID]uint64, settled bool, err error) {
+// load reads all records, marks and graves.
+func load(db *store.DB) (recs []cluster.Record, known map[cluster.NodeID]uint64, settled bool, dug map[string]grave, err error) {
+	dug = map[string]grave{}
 	known = map[cluster.NodeID]uint64{}
 	err = db.View(func(tx *store.Tx) error {
 		err := marks.ForEach(tx, func(key string, raw []byte) error {
@@ -48,9 +49,12 @@ func load(db *store.DB) (recs []cluster.Record, known map[cluster.NodeID]uint64,
 			one, err := cluster.Decode(raw)
 			recs = append(recs, one...)
 			return err
+		}), graves.ForEach(tx, func(name string, g grave) error {
+			dug[name] = g
+			return nil
 		}))
 	})
-	return recs, known, settled, err
+	return recs, known, settled, dug, err
 }
 
 // commit makes next the state, durably if so wanted: then, on an error, nothing
@@ -250,13 +254,69 @@ func (r *Replica) batchOf() (keys []cluster.Key) {
 	return keys
 }
 
-// expire forgets old tombstones.
+// grave says since when there has been a tombstone here: of which version, and the age of
+// the state file then.
+type grave struct {
+	Counter uint64
+	Node    cluster.NodeID
+	Since   time.Duration
+}
+
+// graves of tombstones, by the names of their keys.
+var graves = store.NewBucket[grave]("replica/graves")
+
+// expire forgets the tombstones that have been here for tombstoneAge, while agents ran. What
+// their writer's clock said, or this host's says, plays no part: a clock that is wrong by
+// years would have them forgotten at once, and what was deleted come back.
 func (r *Replica) expire() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next := r.state.Clone()
-	if len(next.Expire(r.now().Add(-tombstoneAge))) == 0 {
+	snap, age := r.snap.Load(), r.age()
+	dug, filled := map[string]grave{}, map[string]bool{} // new ones, and those that are needed no more
+	for name := range r.graves {
+		filled[name] = true
+	}
+	var old []cluster.Key
+	for k := range snap.Tombstones() {
+		rec, _ := snap.Record(k)
+		name := nameOf(k)
+		g, known := r.graves[name]
+		if !known || g.Counter != rec.Version.Counter || g.Node != rec.Version.Node {
+			g = grave{rec.Version.Counter, rec.Version.Node, age}
+			dug[name] = g
+		}
+		if delete(filled, name); age-g.Since >= tombstoneAge {
+			old = append(old, k)
+		}
+	}
+	if len(old) > 0 {
+		next := r.state.Clone()
+		next.Expire(old)
+		if err := r.commit(next, true); err != nil {
+			return err
+		}
+	}
+	if len(dug)+len(filled) == 0 {
 		return nil
 	}
-	return r.commit(next, true)
+	r.disk.Lock()
+	defer r.disk.Unlock()
+	if err := r.write(func(tx *store.Tx) error {
+		for name, g := range dug {
+			if err := graves.Put(tx, name, g); err != nil {
+				return err
+			}
+		}
+		for name := range filled {
+			if err := graves.Delete(tx, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	maps.Copy(r.graves, dug)
+	maps.DeleteFunc(r.graves, func(name string, _ grave) bool { return filled[name] })
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -18,8 +19,8 @@ import (
 )
 
 const (
-	// tombstoneAge is how long deletions are remembered: longer than any partition
-	// that is to heal without bringing deleted things back.
+	// tombstoneAge is how long deletions are remembered, by the age of the state file: longer
+	// than any partition that is to heal without bringing deleted things back.
 	tombstoneAge = 72 * time.Hour
 	expireEvery  = time.Hour
 	// flushDelay is how long what other hosts wrote waits for the disk, and flushLimit if
@@ -35,8 +36,9 @@ const (
 type Replica struct {
 	self cluster.NodeID
 	db   *store.DB
-	// Tests set a time and a small batch.
+	// Tests set a time, an age and a small batch.
 	now   func() time.Time
+	age   func() time.Duration // store.DB.Age
 	batch int
 
 	// Whoever needs several of these locks takes them in this order: flushing is held
@@ -47,6 +49,8 @@ type Replica struct {
 	state *cluster.State
 	// dirty are the keys whose records on disk are older than in state.
 	dirty map[cluster.Key]bool
+	// graves are those on disk, by the names of the tombstones' keys.
+	graves map[string]grave
 	// caughtUp is closed when another host has told all that it knows since Open.
 	caughtUp chan struct{}
 	// queue are keys that were dirty, in order, of which the flush has the first ones.
@@ -113,7 +117,7 @@ func Gated(f func() error) Option {
 // Open reads the state of host self from the state file. Run must be running
 // for Outbox to give anything and for what other hosts write to be flushed.
 func Open(db *store.DB, self cluster.NodeID, options ...Option) (*Replica, error) {
-	recs, marks, settled, err := load(db)
+	recs, marks, settled, dug, err := load(db)
 	if err != nil {
 		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
 	}
@@ -125,7 +129,7 @@ func Open(db *store.DB, self cluster.NodeID, options ...Option) (*Replica, error
 		state.Settle()
 	}
 	r := &Replica{
-		self: self, db: db, now: time.Now, batch: flushBatch, state: state, dirty: map[cluster.Key]bool{},
+		self: self, db: db, now: time.Now, age: db.Age, batch: flushBatch, state: state, dirty: map[cluster.Key]bool{}, graves: dug,
 		caughtUp: make(chan struct{}), feed: newFeed(), out: newOutbox(), wake: make(chan struct{}, 1),
 	}
 	for _, o := range options {
@@ -298,7 +302,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		case <-flush:
 			flushed(r.Flush(ctx))
 		case <-tick.C:
-			flushed(r.expire())
+			flushed(errors.Join(r.db.KeepAge(), r.expire()))
 		}
 	}
 }

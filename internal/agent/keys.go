@@ -64,6 +64,9 @@ func (a *Agent) obey(o keyOrder) (identity.Keyring, error) {
 		}
 	case o.Verb == "use" && at >= 0:
 		apply = a.gossip.UseKey
+		if at > 0 { // later than what it replaces, whatever the clock of the host that orders it says
+			next.Since++
+		}
 		next.Keys = append([][]byte{o.Key}, slices.Delete(next.Keys, at, at+1)...)
 		next.Since = max(next.Since, o.Since)
 	case o.Verb == "use":

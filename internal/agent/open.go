@@ -217,7 +217,7 @@ func (a *Agent) savePeers(known []gossip.Peer) {
 func (a *Agent) openIPAM() (err error) {
 	a.alloc, err = ipam.New(ipam.Config{
 		Self: a.self(), CIDRs: a.cidrs, Bits: a.cfg.PrefixLen, HostBits: a.cfg.HostSubnetLength,
-		Routes: hostRoutes, Halt: a.halt, Now: time.Now, Log: a.log.With("room", "ipam"),
+		Routes: hostRoutes, Halt: a.halt, Now: time.Now, Age: a.db.Age, Log: a.log.With("room", "ipam"),
 	}, a.replica, a.gossip, ipam.StoreDisk{DB: a.db})
 	if err != nil {
 		return err

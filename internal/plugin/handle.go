@@ -46,6 +46,9 @@ func register[Req, Resp any](s *Server, d Driver, method string, emptyOK bool, f
 		req := new(Req)
 		if err := decode(w, r, emptyOK, req); err != nil {
 			s.log.Warn("plugin request refused", "method", name, "err", err)
+			if errors.Is(err, errEmpty) {
+				s.lost(name)
+			}
 			reply(w, http.StatusBadRequest, errorBody(d, fmt.Errorf("%s: %w", name, err)))
 			return
 		}
@@ -98,11 +101,13 @@ func decode(w http.ResponseWriter, r *http.Request, emptyOK bool, req any) error
 	return parse(body, req)
 }
 
+var errEmpty = errors.New("request body is empty: probably a retry whose body was lost; repeat the command")
+
 // parse decodes body, which must be one JSON object, into req.
 func parse(body []byte, req any) error {
 	body = bytes.Trim(body, " \t\r\n") // RFC 8259 section 2
 	if len(body) == 0 {
-		return errors.New("request body is empty: probably a retry whose body was lost; repeat the command")
+		return errEmpty
 	}
 	if body[0] != '{' {
 		return errors.New("request body is not a JSON object")

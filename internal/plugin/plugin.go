@@ -56,6 +56,7 @@ type Server struct {
 	mux  sdk.Handler
 	log  *slog.Logger
 	late time.Duration
+	lost func(method string)
 
 	stop    context.Context // ended when Serve stops: cancels running requests
 	cancel  context.CancelFunc
@@ -66,10 +67,14 @@ type Server struct {
 // New returns a Server that answers Plugin.Activate and, until methods are
 // registered, 404 to everything else, which Docker takes as "not implemented".
 func New(log *slog.Logger) *Server {
-	s := &Server{mux: sdk.NewHandler(manifest), log: log, late: lateAfter}
+	s := &Server{mux: sdk.NewHandler(manifest), log: log, late: lateAfter, lost: func(string) {}}
 	s.stop, s.cancel = context.WithCancel(context.Background())
 	return s
 }
+
+// OnLost has f called with each method ("NetworkDriver.DeleteEndpoint") of a request that is
+// refused since its body is empty. It must be set before Serve.
+func (s *Server) OnLost(f func(method string)) { s.lost = f }
 
 // Serve answers requests on l until ctx ends, then closes l, gives the running
 // ones a second to finish, cancels the contexts of the rest and returns nil. It

@@ -42,7 +42,12 @@ var (
 )
 
 // DB is an open state file. Any number of goroutines may use it.
-type DB struct{ bolt *bbolt.DB }
+type DB struct {
+	bolt *bbolt.DB
+	// before is the age at the time when it was opened.
+	before time.Duration
+	opened time.Time
+}
 
 // Tx is one transaction; it is valid inside the function that it is passed to.
 type Tx struct{ bolt *bbolt.Tx }
@@ -74,14 +79,21 @@ func open(path string, wait time.Duration) (*DB, error) {
 	if err := guarded(func() error { return check(db, path) }); err != nil {
 		return nil, errors.Join(explain(path, err), db.Close())
 	}
-	return &DB{db}, nil
+	opened := &DB{bolt: db}
+	if err := opened.readAge(); err != nil {
+		return nil, errors.Join(explain(path, err), db.Close())
+	}
+	return opened, nil
 }
 
 // Path returns the name of the file.
 func (db *DB) Path() string { return db.bolt.Path() }
 
 // Close waits for running transactions and lets go of the file.
-func (db *DB) Close() error { return db.bolt.Close() }
+func (db *DB) Close() error {
+	_ = db.KeepAge() // else this run counts for less: nothing is forgotten too early
+	return db.bolt.Close()
+}
 
 // Update runs fn in a transaction and writes what it did to the disk, before
 // it returns, all of it; or nothing if fn or the disk fails. Updates run one

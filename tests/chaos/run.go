@@ -511,7 +511,7 @@ func (r *run) cleanUp(ctx context.Context, rest []command) {
 // nothingLeft waits until no host has more than before.
 func (r *run) nothingLeft(ctx context.Context, where string, before map[string]verdict.Belongings) {
 	var left []string
-	err := lab.Eventually(ctx, r.patience*30*time.Second, func() error {
+	err := lab.Eventually(ctx, r.patience*75*time.Second, func() error {
 		left = nil
 		all, err := r.belongings(ctx)
 		for host, b := range all {

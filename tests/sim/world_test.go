@@ -100,7 +100,7 @@ func (w *world) add() *host {
 	h.Gossip, err = gossip.New(cfg, h.replica)
 	w.must(err)
 	h.alloc, err = ipam.New(ipam.Config{
-		Self: h.id, CIDRs: func() []netip.Prefix { return []netip.Prefix{cidr} }, Bits: 22, Now: time.Now, Log: log,
+		Self: h.id, CIDRs: func() []netip.Prefix { return []netip.Prefix{cidr} }, Bits: 22, Now: time.Now, Age: db.Age, Log: log,
 	}, h.replica, h.Gossip, ipam.StoreDisk{DB: db})
 	w.must(err)
 	for method, handler := range h.alloc.Methods() {

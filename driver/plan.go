@@ -28,6 +28,8 @@ type view struct {
 	missing map[string]time.Time
 	// deleteLost is when Docker deleted an endpoint without being able to say which.
 	deleteLost time.Time
+	// unplugged are the missing endpoints without an interface: their host was off.
+	unplugged map[string]bool
 }
 
 // plan is what the watcher shall do. Every item is checked again when it is done.
@@ -84,15 +86,15 @@ func (v view) lost(id string) bool {
 	return missing && v.now.Sub(since) > v.grace
 }
 
-// deleteLostGrace is how long an endpoint is missing before it is taken for the one of
-// which Docker could not say that it deletes it.
-const deleteLostGrace = 3 * time.Second
+// deletedGrace is how long an endpoint is missing before it is taken for one of which Docker
+// could not say that it deletes it.
+const deletedGrace = 3 * time.Second
 
 // lostEndpoint is lost for an endpoint.
 func (v view) lostEndpoint(e localEndpoint) bool {
 	since, missing := v.missing[e.ID]
 	lately := v.now.Sub(v.deleteLost) < v.grace && e.Created.Before(v.deleteLost)
-	return v.lost(e.ID) || missing && lately && v.now.Sub(since) > deleteLostGrace
+	return v.lost(e.ID) || missing && (lately || v.unplugged[e.ID]) && v.now.Sub(since) > deletedGrace
 }
 
 // stillMissing returns what is missing of ours in Docker's lists, and since when,

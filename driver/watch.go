@@ -175,7 +175,12 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	d.seeSelf(&v)
 	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
 	d.missing = v.stillMissing(d.missing)
-	v.missing = maps.Clone(d.missing)
+	v.missing, v.unplugged = maps.Clone(d.missing), map[string]bool{}
+	for id := range v.missing {
+		if host, _ := ifnames(id); v.endpoints[id].Joined && !d.links.Exists(host) {
+			v.unplugged[id] = true
+		}
+	}
 	if err := d.seeUnlisted(ctx, &v); err != nil {
 		return v, err
 	}

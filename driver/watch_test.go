@@ -249,8 +249,7 @@ func TestGarbage(t *testing.T) {
 }
 
 // Docker deletes an endpoint though its call to say so did not reach the agent, and repeats
-// the call without its body: what Docker no longer has is collected soon then, and what is
-// just being made is not.
+// the call without its body: what Docker no longer has is collected soon then.
 func TestLostDelete(t *testing.T) {
 	e := newEngine(t)
 	post := servePlugin(t, e.rig)
@@ -259,7 +258,7 @@ func TestLostDelete(t *testing.T) {
 	e.look()
 	e.rm("web")
 	e.look()
-	e.rig.now = e.rig.now.Add(2 * deleteLostGrace)
+	e.rig.now = e.rig.now.Add(2 * deletedGrace)
 	e.look()
 	if n := len(e.rig.alloc.Leases()); n != 1 {
 		t.Fatalf("%d leases before anything was lost", n)
@@ -267,13 +266,59 @@ func TestLostDelete(t *testing.T) {
 	if got := post("/NetworkDriver.DeleteEndpoint", ""); !strings.HasPrefix(got, "400") {
 		t.Fatal(got)
 	}
-	e.run(id, "young")
-	e.rm("young")
+	e.rig.now = e.rig.now.Add(time.Second)
 	e.look()
-	e.rig.now = e.rig.now.Add(2 * deleteLostGrace)
+	if n := len(e.rig.alloc.Leases()); n != 0 {
+		t.Errorf("%d leases", n)
+	}
+}
+
+func TestLostEndpoint(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	ago := func(s int) time.Time { return now.Add(-time.Duration(s) * time.Second) }
+	for _, c := range []struct {
+		name                         string
+		missing, created, deleteLost time.Time
+		unplugged, want              bool
+	}{
+		{"missing for long", ago(40), ago(50), time.Time{}, false, true},
+		{"may be about to be listed", ago(4), ago(5), time.Time{}, false, false},
+		{"a call to delete one was lost", ago(4), ago(5), ago(4), false, true},
+		{"a call was lost before it was made", ago(4), ago(5), ago(6), false, false},
+		{"a call was lost long ago", ago(4), ago(90), ago(80), false, false},
+		{"without an interface", ago(4), ago(5), time.Time{}, true, true},
+		{"without an interface, just now", ago(1), ago(5), time.Time{}, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := view{now: now, grace: 30 * time.Second, missing: map[string]time.Time{"a": c.missing}, deleteLost: c.deleteLost, unplugged: map[string]bool{"a": c.unplugged}}
+			if got := v.lostEndpoint(localEndpoint{ID: "a", Created: c.created}); got != c.want {
+				t.Errorf("it is %v that it is lost", got)
+			}
+		})
+	}
+	if (view{now: now}).lostEndpoint(localEndpoint{ID: "a"}) {
+		t.Error("one is lost that is not missing")
+	}
+}
+
+// The host lost its power while Docker deleted an endpoint: Docker does not have it, nor is
+// there an interface any more.
+func TestPowerLostAtDelete(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	ep := e.run(id, "web")
+	e.look()
+	e.rm("web")
+	host, _ := ifnames(ep)
+	check(t, e.rig.machine.Delete(host))
 	e.look()
 	if n := len(e.rig.alloc.Leases()); n != 1 {
-		t.Errorf("%d leases, want that of the container that is being started", n)
+		t.Errorf("%d leases at once: Docker may be about to list it", n)
+	}
+	e.rig.now = e.rig.now.Add(2 * deletedGrace)
+	e.look()
+	if n := len(e.rig.alloc.Leases()); n != 0 {
+		t.Errorf("%d leases", n)
 	}
 }
 

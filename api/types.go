@@ -31,7 +31,10 @@ type Status struct {
 	VXLANPort uint16 `json:"vxlanPort"`
 	// Refused counts gossip messages that were not accepted, by reason.
 	Refused map[string]uint64 `json:"refused,omitempty"`
-	Names   Resolver          `json:"names"`
+	// Foreign counts VXLAN packets that were dropped since no host of the cluster sent them:
+	// as long as the switch has its flows, or in userspace the tunnel's device is there.
+	Foreign uint64   `json:"foreign"`
+	Names   Resolver `json:"names"`
 	// Leases are the addresses that this host has handed out.
 	Leases  int     `json:"leases"`
 	Process Process `json:"process"`

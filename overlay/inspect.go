@@ -18,8 +18,20 @@ type FlowInfo struct {
 	Packets, Bytes uint64
 }
 
+// Foreign counts the tunnel packets that were dropped since no host of the cluster sent them.
+func (o *Overlay) Foreign(ctx context.Context) (packets uint64, err error) {
+	if packets, err = o.cfg.Tunnel.Foreign(ctx); err != nil {
+		return 0, err
+	}
+	flows, err := o.cfg.Bridge.DumpFlows(ctx, pipeline.Foreign())
+	for _, f := range flows {
+		packets += f.Packets
+	}
+	return packets, err
+}
+
 // Flows reads the switch's flows, in pipeline order, with their counters: of packets in
-// the switch, and of those that the fast path carried past it.
+// the switch, of those that the fast path carried past it, and of those that the tunnel did not let in.
 func (o *Overlay) Flows(ctx context.Context) ([]FlowInfo, error) {
 	dump, err := o.cfg.Bridge.DumpFlows(ctx)
 	if err != nil {
@@ -30,6 +42,10 @@ func (o *Overlay) Flows(ctx context.Context) ([]FlowInfo, error) {
 		if passed, err = o.cfg.Fast.Tally(); err != nil {
 			return nil, err
 		}
+	}
+	foreign, err := o.cfg.Tunnel.Foreign(ctx)
+	if err != nil {
+		return nil, err
 	}
 	o.mu.Lock()
 	in := o.last.input
@@ -44,6 +60,9 @@ func (o *Overlay) Flows(ctx context.Context) ([]FlowInfo, error) {
 		out[i] = FlowInfo{
 			Flow: f, Stage: pipeline.Stage(f.Table).String(), Object: names.Describe(f.Cookie),
 			Packets: dump[i].Packets + credit[i].Packets, Bytes: dump[i].Bytes + credit[i].Bytes,
+		}
+		if pipeline.IsForeign(f.Cookie) {
+			out[i].Packets += foreign
 		}
 	}
 	return out, nil

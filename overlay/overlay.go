@@ -30,7 +30,7 @@ type Source interface {
 	Watch() <-chan struct{}
 }
 
-// Tunnel carries packets to other hosts. Both methods are idempotent and declare
+// Tunnel carries packets to other hosts. Ensure and SetVTEPs are idempotent and declare
 // the whole state.
 type Tunnel interface {
 	// Ensure makes the tunnel's device and returns its name. A device that is no port
@@ -39,6 +39,9 @@ type Tunnel interface {
 	// SetVTEPs declares all remote VTEPs by index. It is called with what is new
 	// before flows use it, and without what is old after.
 	SetVTEPs(ctx context.Context, vteps map[uint32]netip.Addr) error
+	// Foreign counts the packets that the tunnel itself, and not the switch, has dropped
+	// since no VTEP sent them.
+	Foreign(ctx context.Context) (uint64, error)
 }
 
 // Gateway is the host's own end of the overlay: addresses, routes and NAT on an

@@ -61,6 +61,8 @@ func (v *vethTunnel) SetVTEPs(_ context.Context, vteps map[uint32]netip.Addr) er
 	return nil
 }
 
+func (v *vethTunnel) Foreign(context.Context) (uint64, error) { return 0, nil }
+
 // host is this host with an overlay on a real switch.
 type host struct {
 	*world

@@ -37,3 +37,6 @@ func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
 
 // SetVTEPs does nothing: the flows carry the addresses.
 func (KernelTunnel) SetVTEPs(context.Context, map[uint32]netip.Addr) error { return nil }
+
+// Foreign is 0: the switch drops and counts them.
+func (KernelTunnel) Foreign(context.Context) (uint64, error) { return 0, nil }

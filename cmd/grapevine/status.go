@@ -75,6 +75,9 @@ func showFacts(w io.Writer, s api.Status) error {
 		row("fast path\t%s", dash(s.FastPath))
 		row("names\t%s", names(s.Names))
 		row("agent\t%s, up %s", s.Version, time.Since(s.Since).Round(time.Second))
+		if s.Foreign > 0 {
+			row("dropped\t%s that no host of the cluster sent", plural(int(s.Foreign), "VXLAN packet"))
+		}
 		for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
 			row("refused\t%d gossip messages: %s", s.Refused[reason], reason)
 		}

@@ -34,6 +34,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	s.Networks = len(view.Networks(snap))
 	s.Endpoints.Part = a.attached()
 	s.Endpoints.All = len(view.Endpoints(snap))
+	s.Foreign, _ = a.vswitch.overlay.Foreign(ctx) // that the switch is down, the problems say
 	s.Problems = a.problems(ctx, snap, nodes)
 	return s, nil
 }

@@ -30,6 +30,19 @@ func ParseCookie(v uint64) Cookie {
 	}
 }
 
+// Foreign matches the cookies, and nothing else, of the flow that drops tunnel packets which
+// no known VTEP sent: as `ovs-ofctl dump-flows` takes it, of any round.
+func Foreign() string {
+	flow := DropUnknownVTEP.object().cookie(0, TunnelSource)
+	return fmt.Sprintf("table=%d,cookie=%#x/%#x", TunnelSource, flow, uint64(1)<<cookieRoundShift-1)
+}
+
+// IsForeign reports whether a flow with the cookie is the one that Foreign matches.
+func IsForeign(cookie uint64) bool {
+	c := ParseCookie(cookie)
+	return c.Stage == TunnelSource && c.key() == DropUnknownVTEP.object().key()
+}
+
 // object is what a flow is there for.
 type object struct {
 	kind ObjectKind

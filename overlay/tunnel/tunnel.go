@@ -129,6 +129,12 @@ func (t *Tunnel) Counters(context.Context) (Counters, error) {
 	return c, nil
 }
 
+// Foreign implements overlay.Tunnel.
+func (t *Tunnel) Foreign(ctx context.Context) (uint64, error) {
+	c, err := t.Counters(ctx)
+	return c.RxUnknownVTEP, err
+}
+
 // Remove deletes the devices and with them programs and maps. Nothing there is no
 // error. The Tunnel can be used again.
 func (t *Tunnel) Remove(context.Context) error {

@@ -22,6 +22,7 @@ var packetCommands = map[string]command{
 	"pinged":      pinged,
 	"address":     address,
 	"distinct":    distinct,
+	"forge":       forge,
 }
 
 const (
@@ -228,4 +229,37 @@ func distinct(ctx context.Context, s *state, args []string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// forge HOST VNID HOST:CONTAINER HOST:CONTAINER: the host sends packets of VXLAN to the host
+// of the second container, with datagrams in them from the first to the second, which are on
+// one network of that VNID. It prints how many arrive.
+func forge(ctx context.Context, s *state, args []string) (string, error) {
+	const packets = 5
+	if len(args) != 4 {
+		return "", usageError("usage: forge HOST VNID HOST:CONTAINER HOST:CONTAINER")
+	}
+	h, err := s.host(args[0])
+	if err != nil {
+		return "", err
+	}
+	vnid, err := strconv.ParseUint(args[1], 10, 24)
+	if err != nil {
+		return "", usageError(err.Error())
+	}
+	from, err := s.container(ctx, args[2])
+	if err != nil {
+		return "", err
+	}
+	to, err := s.container(ctx, args[3])
+	if err != nil {
+		return "", err
+	}
+	for network, addrs := range from.Addrs {
+		if len(to.Addrs[network]) > 0 {
+			arrived, err := h.ForgeVXLAN(ctx, packets, uint32(vnid), addrs[0], network, to)
+			return fmt.Sprintf("%d of %d arrived\n", arrived, packets), err
+		}
+	}
+	return "", usageError(args[2] + " and " + args[3] + " are on no network together")
 }

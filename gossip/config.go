@@ -81,6 +81,10 @@ type Config struct {
 	// Datagram, if set, is shown each UDP packet before memberlist is; true: it is taken.
 	// Anybody may have sent it. It must neither block nor keep b.
 	Datagram func(b []byte) bool
+	// Sign signs bytes with the key of this host, and Signed says whether a signature is that
+	// of the host with an ID; nil: any answer is a proof.
+	Sign   func(b []byte) []byte
+	Signed func(node string, b, signature []byte) bool
 	// Log gets events; nil: slog.Default().
 	Log *slog.Logger
 
@@ -123,6 +127,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.speaks == (versions{}) {
 		c.speaks = versions{protoMin, protoMax}
+	}
+	if c.Sign == nil || c.Signed == nil {
+		c.Sign, c.Signed = func([]byte) []byte { return nil }, func(string, []byte, []byte) bool { return true }
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

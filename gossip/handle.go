@@ -49,6 +49,12 @@ func (g *Gossip) heardRequest(e envelope) {
 		g.stats.add(LostBusy, 1)
 		return
 	}
+	if e.from == g.self {
+		if r.method != methodProve {
+			return
+		}
+		g.suspectTwin(g.addr, twin{g.self, r.reply}) // it may be this host, at an address that it had
+	}
 	if g.serving.Add(1) > maxServing || !g.work.spawn(func(ctx context.Context) {
 		defer g.serving.Add(-1)
 		g.serve(ctx, e, r)
@@ -78,6 +84,8 @@ func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
 	switch r.method {
 	case methodFetch:
 		result, err = g.serveFetch(ctx, from, version, r.body)
+	case methodProve:
+		result, err = g.serveProve(r.body)
 	case methodChunk:
 		result, err = g.serveChunk(from.Name, r.body)
 	default:

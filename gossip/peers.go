@@ -225,16 +225,12 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 
 // NotifyConflict implements memberlist.ConflictDelegate: two hosts have one ID,
 // as when a machine was cloned with its state directory, or one host has just
-// changed its address.
+// changed its address, or somebody sends what a host said before it did so.
 func (e events) NotifyConflict(existing, other *memberlist.Node) {
 	g := e.g
-	a, b := addrOf(existing), addrOf(other)
-	if existing.Name == g.cfg.Node {
-		g.mu.Lock()
-		g.clone, g.cloneSeen = b, time.Now()
-		g.mu.Unlock()
+	if id, err := parseNode(existing.Name); err == nil {
+		g.suspectTwin(addrOf(existing), twin{id, addrOf(other)})
 	}
-	_ = g.refuse(RefusedClone, "conflict "+existing.Name+" "+b.String(), cloneError(existing.Name, a, b))
 }
 
 func addrOf(n *memberlist.Node) netip.AddrPort {

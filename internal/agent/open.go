@@ -174,6 +174,8 @@ func (a *Agent) openGossip() (err error) {
 		Advertise: netip.AddrPortFrom(a.underlay.Addr, cmp.Or(a.cfg.Advertise.Port(), a.cfg.Port)),
 		Join:      joinList(a.cfg.Join), Known: known, SaveKnown: a.savePeers,
 		Datagram: prober.Datagram,
+		Sign:     func(b []byte) []byte { return cluster.Sign(a.id.Private(), b) },
+		Signed:   func(node string, b, sig []byte) bool { return cluster.Signed(cluster.NodeID(node), b, sig) },
 		Log:      a.log.With("room", "gossip"),
 	}, a.replica)
 	if err != nil {

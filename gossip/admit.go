@@ -160,8 +160,20 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 func (g *Gossip) hasLeft(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := g.peers[id]
-	return p != nil && p.State == Left
+	return !g.peers[id].reachable() && g.cfg.Left(id)
+}
+
+// noteLeft notes which of the dead have left: of one whose word of it came after its end it
+// is known only now.
+func (g *Gossip) noteLeft() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, p := range g.peers {
+		if p.State == Dead && g.cfg.Left(id) {
+			g.change(p, func() { p.State, p.Since = Left, time.Now() })
+			g.knownChanged()
+		}
+	}
 }
 
 func (g *Gossip) admitted(id string) {

@@ -85,6 +85,9 @@ type Config struct {
 	// of the host with an ID; nil: any answer is a proof.
 	Sign   func(b []byte) []byte
 	Signed func(node string, b, signature []byte) bool
+	// Left reports whether a host has said for itself, where nobody else could have, that it
+	// goes for good (Gossip.Leave); nil: none has. It must not block.
+	Left func(node string) bool
 	// Log gets events; nil: slog.Default().
 	Log *slog.Logger
 
@@ -130,6 +133,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Sign == nil || c.Signed == nil {
 		c.Sign, c.Signed = func([]byte) []byte { return nil }, func(string, []byte, []byte) bool { return true }
+	}
+	if c.Left == nil {
+		c.Left = func(string) bool { return false }
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -171,6 +171,12 @@ func hostAddr(i int) netip.AddrPort {
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
+// Leave says so in the state, too, as an agent does in its signed record.
+func (h *host) Leave(ctx context.Context) error {
+	h.Broadcast(h.state.put("left "+h.id, "yes"))
+	return h.Gossip.Leave(ctx)
+}
+
 // toySignature stands for one with the key of a host.
 func toySignature(node string, b []byte) []byte {
 	sum := sha256.Sum256(append([]byte(node), b...))
@@ -199,6 +205,7 @@ func begin(t *testing.T, n *memnet.Network, i int, change func(*Config), around 
 	}
 	cfg.Sign = func(b []byte) []byte { return toySignature(cfg.Node, b) }
 	cfg.Signed = func(node string, b, sig []byte) bool { return bytes.Equal(sig, toySignature(node, b)) }
+	cfg.Left = func(node string) bool { return h.state.get("left "+node) != "" }
 	if i == 0 {
 		cfg.ClusterID = "alpha"
 	}

@@ -15,7 +15,7 @@ type MemberState string
 // The states of a member.
 const (
 	Alive MemberState = "alive"
-	Left  MemberState = "left" // it said so
+	Left  MemberState = "left" // it said so itself (Config.Left), and is not alive any more
 	Dead  MemberState = "dead" // it does not answer, or was never met in this run
 )
 
@@ -172,8 +172,8 @@ func (e events) NotifyJoin(n *memberlist.Node) { e.update(n, Alive) }
 // NotifyUpdate implements memberlist.EventDelegate.
 func (e events) NotifyUpdate(n *memberlist.Node) { e.update(n, Alive) }
 
-// NotifyLeave implements memberlist.EventDelegate. memberlist does not tell a
-// death from a leave; the flag in the host's meta does.
+// NotifyLeave implements memberlist.EventDelegate. Whether it is a death or a leave
+// memberlist's words, which any host with the gossip key could make, do not tell.
 func (e events) NotifyLeave(n *memberlist.Node) { e.update(n, Dead) }
 
 func (e events) update(n *memberlist.Node, state MemberState) {
@@ -188,7 +188,7 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 	if err != nil {
 		return
 	}
-	if state == Dead && meta.leaving {
+	if state == Dead && g.cfg.Left(n.Name) {
 		state = Left
 	}
 	addr := addrOf(n)

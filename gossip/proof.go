@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -109,3 +110,43 @@ func (g *Gossip) Present(ctx context.Context, node string, at ...netip.AddrPort)
 	}
 	return false
 }
+
+// silenceMemory is for how long it counts that a host did not prove that it is there.
+const silenceMemory = time.Minute
+
+// silences remembers when hosts were asked in vain; the zero time: they are asked just now.
+type silences struct {
+	mu sync.Mutex
+	of map[string]time.Time
+}
+
+// Silent reports whether a host was asked lately, as Present does, and has not proved that it
+// is there. If it was not, it is asked in the background: who wants to know asks again. It
+// does not block.
+func (g *Gossip) Silent(node string, at ...netip.AddrPort) bool {
+	s := &g.silences
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since, known := s.of[node]
+	if known && (since.IsZero() || time.Since(since) < silenceMemory) {
+		return !since.IsZero()
+	}
+	if len(s.of) >= maxSilences {
+		clear(s.of)
+	}
+	s.of[node] = time.Time{}
+	if !g.work.spawn(func(ctx context.Context) {
+		present := g.Present(ctx, node, at...)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.of[node] = time.Now(); present || ctx.Err() != nil {
+			delete(s.of, node)
+		}
+	}) {
+		delete(s.of, node)
+	}
+	return false
+}
+
+// maxSilences bounds how many hosts are remembered.
+const maxSilences = 1 << 12

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -121,6 +123,57 @@ func TestReplayOfAnOldAddress(t *testing.T) {
 		}
 		if !allSee(hosts, 2) {
 			t.Error("the hosts have lost each other")
+		}
+	})
+}
+
+// TestReplayOfFetches: who sends again and again what hosts once asked of another one does not
+// keep that from serving those that ask now.
+func TestReplayOfFetches(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		var record tape
+		hosts := cluster(t, n, 2)
+		tr, err := n.Listen(hostAddr(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts[0].state.put("k", "v")
+		gone := start(t, n, 2, func(c *Config) { c.Transport = recorder{tr, &record} })
+		for i := range 20 {
+			hosts[0].state.put("k", strconv.Itoa(i))
+			within(t, 10*time.Second, "it is fetched", func() bool { return gone.state.get("k") == strconv.Itoa(i) })
+		}
+		n.Partition([]netip.Addr{gone.ip})
+		attacker, err := n.Listen(hostAddr(9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.mu.Lock()
+		var asked []*taped
+		for _, s := range record.streams {
+			if s.to == hosts[0].Addr().String() {
+				asked = append(asked, s)
+			}
+		}
+		record.mu.Unlock()
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			for range 20 {
+				(&tape{streams: asked}).play(t, attacker)
+			}
+		}()
+		for i := 0; ; i++ {
+			select {
+			case <-over:
+				if hosts[0].Stats()[RefusedReplay] == 0 || i < 10 {
+					t.Errorf("after %d rounds it has counted %v", i, hosts[0].Stats())
+				}
+				return
+			default:
+			}
+			hosts[0].state.put("now", strconv.Itoa(i))
+			within(t, 5*time.Second, "what is new is fetched", func() bool { return hosts[1].state.get("now") == strconv.Itoa(i) })
 		}
 	})
 }

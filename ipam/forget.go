@@ -198,11 +198,15 @@ func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID, attempt 
 	return nil
 }
 
-// Promised reports whether this host has promised heir that it may take over from
-// dead. It does not block.
-func (a *Allocator) Promised(heir, dead cluster.NodeID) bool {
+// MayForget reports whether this host believes that heir has forgotten dead: it has promised
+// heir so, and nobody else who is still there; or, where it was not asked, dead is silent. It
+// does not block, if silent does not.
+func (a *Allocator) MayForget(heir, dead cluster.NodeID, silent func() bool) bool {
 	to, ok := a.promised.Load(dead)
-	return ok && to == heir
+	if ok && to != heir && a.replica.Snapshot().Tombstone(cluster.Node{ID: to.(cluster.NodeID)}.Key()) {
+		ok = false
+	}
+	return ok && to == heir || !ok && silent()
 }
 
 // PromisedAway reports whether this host has promised that another one may take over

@@ -166,6 +166,30 @@ func TestForgetInAnothersName(t *testing.T) {
 	must(t, b.Takeover(ctx, a.id))
 }
 
+// Who takes over without having been promised it is not believed by those who promised another.
+func TestOnlyTheHeirForgets(t *testing.T) {
+	w := newWorld(t, 4)
+	a, b, c, thief := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
+	a.down = true
+	dead := []cluster.NodeID{a.id}
+	attempt := get(b.promiseSelf(ctx, dead))(t)
+	must(t, b.askPromise(ctx, c.id, dead, attempt))
+	must(t, thief.inherit(dead))
+	w.gossip(thief, c)
+	w.gossip(thief, b)
+	for _, h := range []*host{b, c} {
+		snap := h.replica.Snapshot()
+		if snap.Tombstone(cluster.Node{ID: a.id}.Key()) || snap.Ring().Counts(everything[0])[thief.id] != 0 {
+			t.Errorf("%s believes who was promised nothing: %v", h.id, snap.Ring().Counts(everything[0]))
+		}
+	}
+	must(t, b.inherit(dead))
+	w.gossip(b, c)
+	if !c.replica.Snapshot().Ring().OwnsAll(b.id, everything[0]) {
+		t.Errorf("the heir has not got all: %v", c.replica.Snapshot().Ring().Counts(everything[0]))
+	}
+}
+
 // A host that proves that it is there is not forgotten, whatever gossip says.
 func TestPresentIsNotForgotten(t *testing.T) {
 	w := newWorld(t, 3)

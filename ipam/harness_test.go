@@ -107,7 +107,7 @@ func toySignature(by cluster.NodeID, b []byte) []byte {
 
 // mayForget is what the agent says: it has promised so, or cannot know better.
 func (h *host) mayForget(heir, dead cluster.NodeID) bool {
-	return h.Allocator != nil && (h.Promised(heir, dead) || !slices.Contains(h.Alive(), string(dead)))
+	return h.Allocator != nil && h.MayForget(heir, dead, func() bool { return !slices.Contains(h.Alive(), string(dead)) })
 }
 
 func (h *host) promisedAway(dead cluster.NodeID) bool {

@@ -17,7 +17,9 @@ func (a *Agent) mayForget(heir, dead cluster.NodeID) bool {
 	if a.alloc == nil || a.gossip == nil {
 		return false // later
 	}
-	return a.alloc.Promised(heir, dead) || !a.answers(dead) && a.gossip.Silent(string(dead), a.placeOf(dead))
+	return a.alloc.MayForget(heir, dead, func() bool {
+		return !a.answers(dead) && a.gossip.Silent(string(dead), a.placeOf(dead))
+	})
 }
 
 // present asks a host to prove that it is there.

@@ -8,6 +8,7 @@ package cluster
 
 import (
 	"net/netip"
+	"strings"
 
 	"github.com/grapevine-net/grapevine/ipam/ring"
 )
@@ -94,6 +95,9 @@ type Node struct {
 	Datapath string `cbor:"8,keyasint,omitempty"`
 }
 
+// ProvisionalPrefix begins the names of networks whose names are not known yet.
+const ProvisionalPrefix = "provisional/"
+
 // Network is a network of the cluster: its name is its identity.
 type Network struct {
 	// Name as Docker knows it on every host. A network whose name is not yet
@@ -160,6 +164,9 @@ type Claim struct {
 
 // Key names the record of a host.
 func (n Node) Key() Key { return Key{KindNode, string(n.ID)} }
+
+// Provisional reports whether the network's name is not known yet.
+func (n Network) Provisional() bool { return strings.HasPrefix(n.Name, ProvisionalPrefix) }
 
 // Key names the record of a network.
 func (n Network) Key() Key { return Key{KindNetwork, n.Name} }

@@ -48,6 +48,25 @@ func (s *State) SignWith(key ed25519.PrivateKey) error {
 	return nil
 }
 
+// Sign signs what is no record, with the host's key, for Signed. What it is for is to be in
+// the bytes.
+func Sign(key ed25519.PrivateKey, b []byte) []byte {
+	public := Public(key)
+	return append(public[:], ed25519.Sign(key, word(b))...)
+}
+
+// Signed reports whether bytes are signed by a host.
+func Signed(by NodeID, b, signature []byte) bool {
+	if len(signature) != ed25519.PublicKeySize+ed25519.SignatureSize {
+		return false
+	}
+	key := PublicKey(signature[:ed25519.PublicKeySize])
+	return HostID(key) == by && ed25519.Verify(key[:], word(b), signature[ed25519.PublicKeySize:])
+}
+
+// word keeps other bytes apart from records.
+func word(b []byte) []byte { return append([]byte("grapevine word\x00"), b...) }
+
 // sign signs an own record, if this host has a key.
 func (s *State) sign(r *Record) {
 	if s.key == nil {

@@ -102,6 +102,12 @@ func (s *Snapshot) Known(recs []Record) (known []bool) {
 	return known
 }
 
+// Left reports whether a host has deleted its own Node record: it has gone for good.
+func (s *Snapshot) Left(id NodeID) bool {
+	r, ok := s.Record(Node{ID: id}.Key())
+	return ok && r.Deleted != 0 && r.Version.Node == id
+}
+
 // Tombstone reports whether the record of a key was deleted, not so long ago
 // that it has expired.
 func (s *Snapshot) Tombstone(k Key) bool {

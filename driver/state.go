@@ -5,12 +5,13 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/internal/store"
 )
 
 // provisional begins the names of networks whose own is not known yet.
-const provisional = "provisional/"
+const provisional = cluster.ProvisionalPrefix
 
 // localNetwork is a Docker network of ours on this host.
 type localNetwork struct {

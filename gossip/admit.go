@@ -34,14 +34,16 @@ func cloneError(id string, a, b netip.AddrPort) error {
 // elsewhere: longer than the pause between two push/pulls.
 const cloneMemory = time.Minute
 
-// Clone returns the address at which another host was seen to have this host's ID
-// within the last minute, and whether there is one. It may be this host itself,
-// which has just changed its address.
+// Clone returns the address at which another host has proved within the last minute that it
+// has this host's ID and key, and whether there is one.
 func (g *Gossip) Clone() (at netip.AddrPort, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.clone, !g.cloneSeen.IsZero() && time.Since(g.cloneSeen) < cloneMemory
 }
+
+// CloneSought reports whether it is being found out just now whether there is a Clone.
+func (g *Gossip) CloneSought() bool { return g.twins.looking(g.self) }
 
 func clusterError(id string, addr netip.AddrPort, theirs, ours string) error {
 	return fmt.Errorf(refusedMark+"host %s (%v) belongs to cluster %s, this one to cluster %s: to move a host, take it out of its cluster first (grapevine leave)", id, addr, theirs, ours)
@@ -158,8 +160,20 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 func (g *Gossip) hasLeft(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := g.peers[id]
-	return p != nil && p.State == Left
+	return !g.peers[id].reachable() && g.cfg.Left(id)
+}
+
+// noteLeft notes which of the dead have left: of one whose word of it came after its end it
+// is known only now.
+func (g *Gossip) noteLeft() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, p := range g.peers {
+		if p.State == Dead && g.cfg.Left(id) {
+			g.change(p, func() { p.State, p.Since = Left, time.Now() })
+			g.knownChanged()
+		}
+	}
 }
 
 func (g *Gossip) admitted(id string) {

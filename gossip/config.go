@@ -81,6 +81,13 @@ type Config struct {
 	// Datagram, if set, is shown each UDP packet before memberlist is; true: it is taken.
 	// Anybody may have sent it. It must neither block nor keep b.
 	Datagram func(b []byte) bool
+	// Sign signs bytes with the key of this host, and Signed says whether a signature is that
+	// of the host with an ID; nil: any answer is a proof.
+	Sign   func(b []byte) []byte
+	Signed func(node string, b, signature []byte) bool
+	// Left reports whether a host has said for itself, where nobody else could have, that it
+	// goes for good (Gossip.Leave); nil: none has. It must not block.
+	Left func(node string) bool
 	// Log gets events; nil: slog.Default().
 	Log *slog.Logger
 
@@ -123,6 +130,12 @@ func (c *Config) setDefaults() {
 	}
 	if c.speaks == (versions{}) {
 		c.speaks = versions{protoMin, protoMax}
+	}
+	if c.Sign == nil || c.Signed == nil {
+		c.Sign, c.Signed = func([]byte) []byte { return nil }, func(string, []byte, []byte) bool { return true }
+	}
+	if c.Left == nil {
+		c.Left = func(string) bool { return false }
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

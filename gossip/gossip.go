@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ type Gossip struct {
 	ml      *memberlist.Memberlist
 	judge   *logWriter
 	addr    netip.AddrPort // advertised
+	runID   uint64         // random: this run of the agent, of which a copy is another
 	started time.Time
 	stats   counters
 	running atomic.Bool
@@ -63,6 +65,8 @@ type Gossip struct {
 	meet         chan summary
 	sessions     sessionTable
 	watch        *watch
+	twins        twins
+	silences     silences
 
 	calls   callTable
 	slots   chan struct{} // of running handlers
@@ -82,14 +86,14 @@ func New(cfg Config, state State) (*Gossip, error) {
 	}
 	cfg.setDefaults()
 	g := &Gossip{
-		cfg: cfg, state: state, log: cfg.Log, started: time.Now(),
+		cfg: cfg, state: state, log: cfg.Log, started: time.Now(), runID: rand.Uint64(),
 		peers: map[string]*peer{}, newest: census{}, problems: map[string]problem{}, handlers: map[string]Handler{},
 		clusterKnown: make(chan struct{}),
 		announce:     make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
 		rejoin: make(chan struct{}, 1), spread: make(chan struct{}, 1), company: make(chan struct{}, 1),
 		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit), meet: make(chan summary),
 		seen: newRecent(seenLimit), epochs: newEpochs(), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),
-		node: make(nodeLock, 1),
+		node: make(nodeLock, 1), twins: twins{looks: map[twin]time.Time{}}, silences: silences{of: map[string]time.Time{}},
 	}
 	var err error
 	if g.self, err = parseNode(cfg.Node); err != nil {
@@ -161,7 +165,8 @@ func (g *Gossip) Close() error {
 }
 
 // Leave tells the peers that this host goes for good, so that they do not take
-// it for dead, dial it or remember it. It blocks until that has been sent, a few
+// it for dead, dial it or remember it: they believe it by what they know of it (Config.Left),
+// which the caller sees to first. It blocks until that has been sent, a few
 // hundred milliseconds, or ctx ends. The host stays able to answer calls until
 // Run ends; it cannot come back but with a new Gossip.
 func (g *Gossip) Leave(ctx context.Context) error {
@@ -181,7 +186,7 @@ func (g *Gossip) Leave(ctx context.Context) error {
 	if g.down {
 		return nil
 	}
-	// First the flag that tells a leave from a death, then the leave itself.
+	// First the flag that tells those of version 2 a leave from a death, then the leave itself.
 	g.publish(limit / 4)
 	if err := g.ml.Leave(limit / 2); err != nil {
 		return fmt.Errorf("gossip: leave: %w", err)

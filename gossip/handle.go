@@ -49,6 +49,12 @@ func (g *Gossip) heardRequest(e envelope) {
 		g.stats.add(LostBusy, 1)
 		return
 	}
+	if e.from == g.self {
+		if r.method != methodProve {
+			return
+		}
+		g.suspectTwin(g.addr, twin{g.self, r.reply}) // it may be this host, at an address that it had
+	}
 	if g.serving.Add(1) > maxServing || !g.work.spawn(func(ctx context.Context) {
 		defer g.serving.Add(-1)
 		g.serve(ctx, e, r)
@@ -76,8 +82,8 @@ func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
 	var result []byte
 	var err error
 	switch r.method {
-	case methodFetch:
-		result, err = g.serveFetch(ctx, from, version, r.body)
+	case methodProve:
+		result, err = g.serveProve(r.body)
 	case methodChunk:
 		result, err = g.serveChunk(from.Name, r.body)
 	default:
@@ -87,7 +93,11 @@ func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
 			return
 		case standingStale:
 			err = staleError(g.epochs.current())
-		default:
+		case standingFresh:
+			if r.method == methodFetch {
+				result, err = g.serveFetch(ctx, from, version, r.body)
+				break
+			}
 			result, err = g.run(ctx, g.handler(r.method), from.Name, r.method, r.body)
 		}
 	}
@@ -110,9 +120,9 @@ func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
 	}
 }
 
-// admit judges a request of another host. Fetches and chunks are not judged: they change
-// nothing that was not asked for. While there are hosts whose requests name no epoch, one
-// without is taken for one of this epoch.
+// admit judges a request of another host. Chunks and proofs are not judged: of the former only
+// those that are waited for are taken, and of the latter nothing comes. While there are hosts
+// whose requests name no epoch, one without is taken for one of this epoch.
 func (g *Gossip) admit(e envelope, r request) standing {
 	epoch := r.epoch
 	if e.version < protoEpochs && g.writes() < protoEpochs {

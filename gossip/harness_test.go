@@ -1,7 +1,9 @@
 package gossip
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -169,6 +171,18 @@ func hostAddr(i int) netip.AddrPort {
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
+// Leave says so in the state, too, as an agent does in its signed record.
+func (h *host) Leave(ctx context.Context) error {
+	h.Broadcast(h.state.put("left "+h.id, "yes"))
+	return h.Gossip.Leave(ctx)
+}
+
+// toySignature stands for one with the key of a host.
+func toySignature(node string, b []byte) []byte {
+	sum := sha256.Sum256(append([]byte(node), b...))
+	return sum[:]
+}
+
 // start runs host i on the network, joining host 0 unless change says otherwise.
 func start(t *testing.T, n *memnet.Network, i int, change func(*Config)) *host {
 	t.Helper()
@@ -189,6 +203,9 @@ func begin(t *testing.T, n *memnet.Network, i int, change func(*Config), around 
 		Join: []string{hostAddr(0).String()}, Log: quiet(),
 		SaveKnown: func(p []Peer) { h.mu.Lock(); h.known = p; h.mu.Unlock() },
 	}
+	cfg.Sign = func(b []byte) []byte { return toySignature(cfg.Node, b) }
+	cfg.Signed = func(node string, b, sig []byte) bool { return bytes.Equal(sig, toySignature(node, b)) }
+	cfg.Left = func(node string) bool { return h.state.get("left "+node) != "" }
 	if i == 0 {
 		cfg.ClusterID = "alpha"
 	}

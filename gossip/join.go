@@ -80,6 +80,7 @@ func (g *Gossip) seeds() []*target {
 
 // dialRound dials a few of those that are due and waits for them.
 func (g *Gossip) dialRound(seeds []*target) {
+	g.noteLeft()
 	due := g.due(seeds, time.Now())
 	limit := dialAtOnce
 	if g.alive.Load() == 0 {

@@ -23,7 +23,7 @@ type nodeMeta struct {
 
 const (
 	metaFormat  = 1
-	flagLeaving = 1
+	flagLeaving = 1 // for hosts of version 2, which believe it
 )
 
 func (m nodeMeta) encode() []byte {

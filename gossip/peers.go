@@ -15,7 +15,7 @@ type MemberState string
 // The states of a member.
 const (
 	Alive MemberState = "alive"
-	Left  MemberState = "left" // it said so
+	Left  MemberState = "left" // it said so itself (Config.Left), and is not alive any more
 	Dead  MemberState = "dead" // it does not answer, or was never met in this run
 )
 
@@ -172,8 +172,8 @@ func (e events) NotifyJoin(n *memberlist.Node) { e.update(n, Alive) }
 // NotifyUpdate implements memberlist.EventDelegate.
 func (e events) NotifyUpdate(n *memberlist.Node) { e.update(n, Alive) }
 
-// NotifyLeave implements memberlist.EventDelegate. memberlist does not tell a
-// death from a leave; the flag in the host's meta does.
+// NotifyLeave implements memberlist.EventDelegate. Whether it is a death or a leave
+// memberlist's words, which any host with the gossip key could make, do not tell.
 func (e events) NotifyLeave(n *memberlist.Node) { e.update(n, Dead) }
 
 func (e events) update(n *memberlist.Node, state MemberState) {
@@ -188,7 +188,7 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 	if err != nil {
 		return
 	}
-	if state == Dead && meta.leaving {
+	if state == Dead && g.cfg.Left(n.Name) {
 		state = Left
 	}
 	addr := addrOf(n)
@@ -225,16 +225,12 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 
 // NotifyConflict implements memberlist.ConflictDelegate: two hosts have one ID,
 // as when a machine was cloned with its state directory, or one host has just
-// changed its address.
+// changed its address, or somebody sends what a host said before it did so.
 func (e events) NotifyConflict(existing, other *memberlist.Node) {
 	g := e.g
-	a, b := addrOf(existing), addrOf(other)
-	if existing.Name == g.cfg.Node {
-		g.mu.Lock()
-		g.clone, g.cloneSeen = b, time.Now()
-		g.mu.Unlock()
+	if id, err := parseNode(existing.Name); err == nil {
+		g.suspectTwin(addrOf(existing), twin{id, addrOf(other)})
 	}
-	_ = g.refuse(RefusedClone, "conflict "+existing.Name+" "+b.String(), cloneError(existing.Name, a, b))
 }
 
 func addrOf(n *memberlist.Node) netip.AddrPort {

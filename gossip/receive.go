@@ -20,7 +20,7 @@ func (g *Gossip) receive(b []byte, pushPull bool) {
 	case err != nil:
 		g.stats.add(RefusedGarbage, 1)
 		return
-	case e.from == g.self:
+	case e.from == g.self && e.kind != kindRequest && e.kind != kindResponse: // but for proofs
 		return
 	}
 	switch ours := g.ClusterID(); {

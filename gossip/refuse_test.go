@@ -124,6 +124,32 @@ func TestCloneIsReported(t *testing.T) {
 	})
 }
 
+// Who says in memberlist's words that it is another host, and has not its key, is no copy of it.
+func TestNoCloneWithoutTheKey(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		hosts := cluster(t, net, 3)
+		forger := start(t, net, 3, func(c *Config) {
+			c.Node, c.Sign = hosts[2].id, func(b []byte) []byte { return toySignature(hostID(3), b) }
+		})
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			if at, ok := hosts[2].Clone(); ok || len(hosts[0].Problems())+len(hosts[2].Problems()) > 0 {
+				t.Fatalf("a copy at %v: %v, %v", at, hosts[0].Problems(), hosts[2].Problems())
+			}
+		}
+		if !hosts[0].Present(seconds(t, 5), hosts[2].id) || !hosts[0].Present(seconds(t, 5), hosts[2].id, forger.Addr()) {
+			t.Error("the host does not prove that it is there")
+		}
+		hosts[2].stop()
+		if hosts[0].Present(seconds(t, 5), hosts[2].id, forger.Addr()) {
+			t.Error("another one proves that it is the host")
+		}
+		if hosts[0].Present(seconds(t, 5), hosts[2].id) {
+			t.Error("a host that is off proves that it is there")
+		}
+	})
+}
+
 // A host that comes back with another address is taken as soon as the old one is
 // found dead.
 func TestHostMayMove(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,6 +63,119 @@ func (c tapedConn) Write(b []byte) (int, error) {
 	c.s.bytes = append(c.s.bytes, b...)
 	c.tape.mu.Unlock()
 	return c.Conn.Write(b)
+}
+
+// playTo sends every packet once more, to each of some hosts, from another address.
+func (p *tape) playTo(t *testing.T, from *memnet.Transport, hosts ...*host) {
+	for _, m := range p.packets {
+		for _, h := range hosts {
+			if _, err := from.WriteTo(m.bytes, h.Addr().String()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// TestReplayOfAnOldAddress: of a host that has moved, and whose words from before are sent
+// again and again, nobody believes that there are two, least of all itself.
+func TestReplayOfAnOldAddress(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		var record tape
+		hosts := cluster(t, n, 2)
+		begin := func(at int) *host {
+			return start(t, n, 2, func(c *Config) {
+				tr, err := n.Listen(hostAddr(at))
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Bind, c.Transport, c.ClusterID = hostAddr(at), recorder{tr, &record}, "alpha"
+			})
+		}
+		hosts = append(hosts, begin(2))
+		within(t, 20*time.Second, "all hosts see each other", func() bool { return allSee(hosts, 2) })
+		time.Sleep(5 * time.Second)
+		record.mu.Lock()
+		packets := slices.Clone(record.packets)
+		record.mu.Unlock()
+		hosts[2].stop()
+		hosts[2] = begin(7)
+		within(t, 40*time.Second, "the host has moved", func() bool { return allSee(hosts, 2) })
+		time.Sleep(2 * time.Minute) // what was said about it until then is forgotten
+		attacker, err := n.Listen(hostAddr(9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := tape{packets: packets}
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
+			old.playTo(t, attacker, hosts...)
+			if at, ok := hosts[2].Clone(); ok {
+				t.Fatalf("the host takes what is said of its old address for another host, at %v", at)
+			}
+			for _, h := range hosts {
+				if p := h.Problems(); len(p) > 0 {
+					t.Fatalf("host %s: %v", h.id, p)
+				}
+			}
+		}
+		if s := hosts[2].Stats(); s[RefusedReplay] == 0 || s[RefusedClone] != 0 {
+			t.Errorf("counted %v", s)
+		}
+		if !allSee(hosts, 2) {
+			t.Error("the hosts have lost each other")
+		}
+	})
+}
+
+// TestReplayOfFetches: who sends again and again what hosts once asked of another one does not
+// keep that from serving those that ask now.
+func TestReplayOfFetches(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		var record tape
+		hosts := cluster(t, n, 2)
+		tr, err := n.Listen(hostAddr(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts[0].state.put("k", "v")
+		gone := start(t, n, 2, func(c *Config) { c.Transport = recorder{tr, &record} })
+		for i := range 20 {
+			hosts[0].state.put("k", strconv.Itoa(i))
+			within(t, 10*time.Second, "it is fetched", func() bool { return gone.state.get("k") == strconv.Itoa(i) })
+		}
+		n.Partition([]netip.Addr{gone.ip})
+		attacker, err := n.Listen(hostAddr(9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.mu.Lock()
+		var asked []*taped
+		for _, s := range record.streams {
+			if s.to == hosts[0].Addr().String() {
+				asked = append(asked, s)
+			}
+		}
+		record.mu.Unlock()
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			for range 20 {
+				(&tape{streams: asked}).play(t, attacker)
+			}
+		}()
+		for i := 0; ; i++ {
+			select {
+			case <-over:
+				if hosts[0].Stats()[RefusedReplay] == 0 || i < 10 {
+					t.Errorf("after %d rounds it has counted %v", i, hosts[0].Stats())
+				}
+				return
+			default:
+			}
+			hosts[0].state.put("now", strconv.Itoa(i))
+			within(t, 5*time.Second, "what is new is fetched", func() bool { return hosts[1].state.get("now") == strconv.Itoa(i) })
+		}
+	})
 }
 
 // play sends everything once more, from another address, in the order in which it was sent.

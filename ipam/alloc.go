@@ -43,7 +43,7 @@ type Route struct {
 	Dev    string
 }
 
-// Config of an Allocator. All fields are needed but Routes.
+// Config of an Allocator. All fields are needed but those that may be nil.
 type Config struct {
 	Self cluster.NodeID
 	// CIDRs returns the cluster's number space, from which new networks get their
@@ -54,12 +54,19 @@ type Config struct {
 	Bits int
 	// HostBits is the cluster's hostsubnetlength, 0 for shares of any size.
 	HostBits int
-	// Routes returns the host's routes, which no network of ours may overlap.
+	// Routes returns the host's routes, which no network of ours may overlap; nil: none.
 	Routes func() ([]Route, error)
 	// Halt says why this host must hand out nothing at present, nil if it may; Halt
 	// itself may be nil. It must not block.
 	Halt func() error
-	Now  func() time.Time
+	// Present asks a host that does not seem to answer to prove that it is there, and says
+	// whether it did; nil: none does. It may block for seconds.
+	Present func(ctx context.Context, id cluster.NodeID) bool
+	// Sign signs with this host's key, Signed says whether a host has signed; nil: anybody's
+	// word is taken.
+	Sign   func(b []byte) []byte
+	Signed func(by cluster.NodeID, b, signature []byte) bool
+	Now    func() time.Time
 	// Age is that of the state file (store.DB.Age): what rests for days does so by it.
 	Age func() time.Duration
 	Log *slog.Logger
@@ -79,10 +86,12 @@ type Allocator struct {
 	// without mu, under which the replica may be asking.
 	promised sync.Map
 
-	mu       sync.Mutex // covers state, its disk, and every claim that is written
-	state    state
-	arrested bool                         // Leave was called: nothing is handed out any more
-	asked    map[netip.Prefix][]time.Time // see Asked
+	mu    sync.Mutex // covers state, its disk, and every claim that is written
+	state state
+	// withdrawn has the last attempt that an heir has withdrawn: its requests may come late.
+	withdrawn map[cluster.NodeID]uint64
+	arrested  bool                         // Leave was called: nothing is handed out any more
+	asked     map[netip.Prefix][]time.Time // see Asked
 }
 
 // ErrNoSpace is wrapped by the errors that say that nothing was free here or
@@ -101,7 +110,13 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 	if cfg.Routes == nil {
 		cfg.Routes = func() ([]Route, error) { return nil, nil }
 	}
-	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: told{d, cfg.Log}, state: newState(), asked: map[netip.Prefix][]time.Time{}}
+	if cfg.Present == nil {
+		cfg.Present = func(context.Context, cluster.NodeID) bool { return false }
+	}
+	if cfg.Sign == nil || cfg.Signed == nil {
+		cfg.Sign, cfg.Signed = func([]byte) []byte { return nil }, func(cluster.NodeID, []byte, []byte) bool { return true }
+	}
+	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: told{d, cfg.Log}, state: newState(), withdrawn: map[cluster.NodeID]uint64{}, asked: map[netip.Prefix][]time.Time{}}
 	if err := a.disk.Load(a.state.load); err != nil {
 		return nil, fmt.Errorf("read the leases: %w", err)
 	}

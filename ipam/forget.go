@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/ipam/ring"
@@ -39,27 +42,53 @@ func (a *Allocator) Takeover(ctx context.Context, dead ...cluster.NodeID) error 
 	if err != nil {
 		return err
 	}
-	if err := a.promise(a.cfg.Self, dead); err != nil {
+	attempt, err := a.promiseSelf(ctx, dead)
+	if err != nil {
 		return fmt.Errorf("forget: %w", err)
 	}
 	asked := []cluster.NodeID{}
 	for len(others) > 0 {
-		peer := others[0]
-		asked = append(asked, peer)
-		err := a.askPromise(ctx, peer, dead)
-		if err != nil {
-			err = fmt.Errorf("forget: host %s does not agree: %w", a.name(peer), err)
-		} else {
-			// Again, since that host may have named others that were not known here.
+		asked = append(asked, others...)
+		err := a.askPromises(ctx, others, dead, attempt)
+		if err == nil {
+			// Again, since they may have named others that were not known here.
 			others, err = a.electorate(dead)
 		}
 		if err != nil {
-			a.withdraw(context.WithoutCancel(ctx), asked, dead)
+			a.withdraw(context.WithoutCancel(ctx), asked, dead, attempt)
 			return fmt.Errorf("%w; nothing was changed", err)
 		}
 		others = slices.DeleteFunc(others, func(n cluster.NodeID) bool { return slices.Contains(asked, n) })
 	}
 	return a.inherit(dead)
+}
+
+// promiseSelf promises that to this host itself, and numbers the attempt.
+func (a *Allocator) promiseSelf(ctx context.Context, dead []cluster.NodeID) (attempt uint64, err error) {
+	if err := a.absent(ctx, dead); err != nil {
+		return 0, err
+	}
+	a.mu.Lock()
+	// It rises though the clock goes back, and though the state is one from a backup.
+	attempt = max(uint64(a.cfg.Now().UnixNano()), a.state.attempts[a.cfg.Self]+1)
+	a.state.setAttempt(a.cfg.Self, attempt) // with the promise it is saved
+	a.mu.Unlock()
+	return attempt, a.promise(a.cfg.Self, dead, attempt)
+}
+
+// absent asks hosts that gossip takes for dead to prove that they are there, and is an error
+// if one does. What gossip says any host can have said that has the cluster's key.
+func (a *Allocator) absent(ctx context.Context, dead []cluster.NodeID) error {
+	asks, ctx := errgroup.WithContext(ctx)
+	for _, d := range dead {
+		asks.Go(func() error {
+			if d != a.cfg.Self && a.cfg.Present(ctx, d) {
+				return fmt.Errorf("host %s is alive: host %s has just asked it; run `grapevine leave` there, or stop it for good first", a.name(d), a.name(a.cfg.Self))
+			}
+			return nil
+		})
+	}
+	return asks.Wait()
 }
 
 // wardenship is a number that is never handed out: the VNID that any number of networks may
@@ -130,7 +159,7 @@ func (a *Allocator) electorate(dead []cluster.NodeID) (others []cluster.NodeID, 
 }
 
 // promise notes that heir may take over from the dead, durably, or says why not.
-func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID) error {
+func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
 	alive := a.peers.Alive()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,6 +167,9 @@ func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID) error {
 	// taken over from it now.
 	gone := func(heir cluster.NodeID) bool {
 		return slices.Contains(dead, heir) || a.replica.Snapshot().Tombstone(cluster.Node{ID: heir}.Key())
+	}
+	if attempt <= a.withdrawn[heir] {
+		return fmt.Errorf("host %s has withdrawn this request", a.name(heir))
 	}
 	for _, d := range dead {
 		other, promised := a.state.promises[d]
@@ -150,10 +182,12 @@ func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID) error {
 			return fmt.Errorf("host %s is alive for host %s", a.name(d), a.name(a.cfg.Self))
 		case promised && other != heir && !gone(other):
 			return fmt.Errorf("host %s is being forgotten, or was, at host %s; do it there", a.name(d), a.name(other))
+		case promised && other == heir && attempt < a.state.attempts[d]:
+			return fmt.Errorf("host %s asks to forget host %s by a request from before its last one", a.name(heir), a.name(d))
 		}
 	}
 	for _, d := range dead {
-		a.state.setPromise(d, heir)
+		a.state.setPromise(d, heir, attempt)
 	}
 	if err := a.state.save(a.disk); err != nil {
 		return err
@@ -164,11 +198,15 @@ func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID) error {
 	return nil
 }
 
-// Promised reports whether this host has promised heir that it may take over from
-// dead. It does not block.
-func (a *Allocator) Promised(heir, dead cluster.NodeID) bool {
+// MayForget reports whether this host believes that heir has forgotten dead: it has promised
+// heir so, and nobody else who is still there; or, where it was not asked, dead is silent. It
+// does not block, if silent does not.
+func (a *Allocator) MayForget(heir, dead cluster.NodeID, silent func() bool) bool {
 	to, ok := a.promised.Load(dead)
-	return ok && to == heir
+	if ok && to != heir && a.replica.Snapshot().Tombstone(cluster.Node{ID: to.(cluster.NodeID)}.Key()) {
+		ok = false
+	}
+	return ok && to == heir || !ok && silent()
 }
 
 // PromisedAway reports whether this host has promised that another one may take over
@@ -178,14 +216,30 @@ func (a *Allocator) PromisedAway(dead cluster.NodeID) bool {
 	return ok && to != a.cfg.Self
 }
 
-func (a *Allocator) askPromise(ctx context.Context, peer cluster.NodeID, dead []cluster.NodeID) error {
-	body, err := encode(askForget{Dead: dead})
-	if err != nil {
-		return err
+// forgetTimeout bounds a forget call: the promiser asks the dead first.
+const (
+	forgetTimeout = 6 * time.Second
+	forgetAtOnce  = 64
+)
+
+// askPromises asks hosts, many at once, and waits for all, whatever one says: a promise must
+// not be given after it was withdrawn.
+func (a *Allocator) askPromises(ctx context.Context, peers, dead []cluster.NodeID, attempt uint64) error {
+	var asks errgroup.Group
+	asks.SetLimit(forgetAtOnce)
+	for _, peer := range peers {
+		asks.Go(func() error {
+			if err := a.askPromise(ctx, peer, dead, attempt); err != nil {
+				return fmt.Errorf("forget: host %s does not agree: %w", a.name(peer), err)
+			}
+			return nil
+		})
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	b, err := a.peers.Call(ctx, string(peer), methodForget, body)
+	return asks.Wait()
+}
+
+func (a *Allocator) askPromise(ctx context.Context, peer cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
+	b, err := a.callForget(ctx, peer, askForget{Dead: dead, Attempt: attempt})
 	if err != nil {
 		return err
 	}
@@ -196,11 +250,54 @@ func (a *Allocator) askPromise(ctx context.Context, peer cluster.NodeID, dead []
 	case reply.Refused != "":
 		return errors.New(reply.Refused)
 	}
+	word := forgetWord{Heir: a.cfg.Self, Promiser: peer, Dead: dead, Attempt: attempt, Promised: true, Claims: reply.Claims}
+	if err := a.checkWord(peer, word, reply.Signature); err != nil {
+		return err
+	}
 	return a.accept(peer, reply.Claims)
 }
 
+func (a *Allocator) callForget(ctx context.Context, peer cluster.NodeID, ask askForget) (reply []byte, err error) {
+	ask.Signature, err = a.signWord(forgetWord{Heir: a.cfg.Self, Promiser: peer, Dead: ask.Dead, Attempt: ask.Attempt, Withdraw: ask.Withdraw})
+	if err != nil {
+		return nil, err
+	}
+	body, err := encode(ask)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
+	defer cancel()
+	return a.peers.Call(ctx, string(peer), methodForget, body)
+}
+
+func (w forgetWord) bytes() ([]byte, error) {
+	b, err := encode(w)
+	return append([]byte("grapevine forget\x00"), b...), err
+}
+
+func (a *Allocator) signWord(w forgetWord) ([]byte, error) {
+	b, err := w.bytes()
+	if err != nil {
+		return nil, err
+	}
+	return a.cfg.Sign(b), nil
+}
+
+// checkWord is an error if a word is not by a host.
+func (a *Allocator) checkWord(by cluster.NodeID, w forgetWord, signature []byte) error {
+	b, err := w.bytes()
+	if err != nil {
+		return err
+	}
+	if !a.cfg.Signed(by, b, signature) {
+		return fmt.Errorf("the word of host %s is not signed by it: upgrade it, if its agent is older than that of host %s", a.name(by), a.name(a.cfg.Self))
+	}
+	return nil
+}
+
 // serveForget is the promiser's side of Takeover.
-func (a *Allocator) serveForget(_ context.Context, from string, body []byte) ([]byte, error) {
+func (a *Allocator) serveForget(ctx context.Context, from string, body []byte) ([]byte, error) {
 	ask, err := decode[askForget](body)
 	if err != nil {
 		return nil, err
@@ -209,16 +306,33 @@ func (a *Allocator) serveForget(_ context.Context, from string, body []byte) ([]
 	if !heir.Valid() || len(ask.Dead) == 0 {
 		return nil, errors.New("malformed request to forget hosts")
 	}
+	word := forgetWord{Heir: heir, Promiser: a.cfg.Self, Dead: ask.Dead, Attempt: ask.Attempt, Withdraw: ask.Withdraw}
+	if err := a.checkWord(heir, word, ask.Signature); err != nil {
+		return nil, err
+	}
 	if ask.Withdraw {
-		return nil, a.unpromise(heir, ask.Dead)
+		return nil, a.unpromise(heir, ask.Dead, ask.Attempt)
 	}
+	if err := a.consent(ctx, heir, ask); err != nil {
+		return encode(replyForget{Refused: err.Error()})
+	}
+	word.Promised, word.Claims = true, cluster.Encode(a.testimony(ask.Dead))
+	signature, err := a.signWord(word)
+	if err != nil {
+		return nil, err
+	}
+	return encode(replyForget{Claims: word.Claims, Signature: signature})
+}
+
+// consent promises what is asked for, or says why not.
+func (a *Allocator) consent(ctx context.Context, heir cluster.NodeID, ask askForget) error {
 	if err := a.mayInherit(heir); err != nil {
-		return encode(replyForget{Refused: err.Error()})
+		return err
 	}
-	if err := a.promise(heir, ask.Dead); err != nil {
-		return encode(replyForget{Refused: err.Error()})
+	if err := a.absent(ctx, ask.Dead); err != nil {
+		return err
 	}
-	return encode(replyForget{Claims: cluster.Encode(a.testimony(ask.Dead))})
+	return a.promise(heir, ask.Dead, ask.Attempt)
 }
 
 // mayInherit refuses heirs that were forgotten and have not heard of it.
@@ -255,31 +369,30 @@ func (a *Allocator) testimony(dead []cluster.NodeID) []cluster.Record {
 // withdraw releases hosts from the promise they gave, as far as they answer. One
 // that does not goes on believing that this host forgets the dead, until this
 // host tries again, which it may at any time.
-func (a *Allocator) withdraw(ctx context.Context, asked, dead []cluster.NodeID) {
-	body, err := encode(askForget{Dead: dead, Withdraw: true})
-	if err != nil {
-		a.cfg.Log.Warn("withdraw forget", "err", err)
-		return
-	}
+func (a *Allocator) withdraw(ctx context.Context, asked, dead []cluster.NodeID, attempt uint64) {
 	for _, peer := range asked {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		if _, err := a.peers.Call(ctx, string(peer), methodForget, body); err != nil {
+		if _, err := a.callForget(ctx, peer, askForget{Dead: dead, Attempt: attempt, Withdraw: true}); err != nil {
 			a.cfg.Log.Warn("host was not told that a host is not forgotten after all", "host", a.name(peer), "err", err)
 		}
-		cancel()
 	}
-	if err := a.unpromise(a.cfg.Self, dead); err != nil {
+	if err := a.unpromise(a.cfg.Self, dead, attempt); err != nil {
 		a.cfg.Log.Warn("withdraw forget", "err", err)
 	}
 }
 
-// unpromise takes back promises to heir; others stay. What the cluster has
+// maxWithdrawn bounds how many heirs' last withdrawals are remembered.
+const maxWithdrawn = 1 << 12
+
+// unpromise takes back promises to heir that an attempt of its has got; others stay. What the cluster has
 // forgotten already stays forgotten.
-func (a *Allocator) unpromise(heir cluster.NodeID, dead []cluster.NodeID) error {
+func (a *Allocator) unpromise(heir cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.withdrawn[heir] = max(a.withdrawn[heir], attempt); len(a.withdrawn) > maxWithdrawn {
+		clear(a.withdrawn)
+	}
 	for _, d := range dead {
-		if a.state.promises[d] == heir && !a.replica.Snapshot().Tombstone(cluster.Node{ID: d}.Key()) {
+		if a.state.promises[d] == heir && a.state.attempts[d] == attempt && !a.replica.Snapshot().Tombstone(cluster.Node{ID: d}.Key()) {
 			a.state.dropPromise(d)
 			a.promised.Delete(d)
 		}

@@ -1,9 +1,11 @@
 package ipam
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -70,8 +72,8 @@ func TestTwoHeirs(t *testing.T) {
 	a, b, c, d := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
 	a.down = true
 	// b has the promise of d, but not of c, which is cut off from it after that.
-	must(t, b.promise(b.id, []cluster.NodeID{a.id}))
-	must(t, b.askPromise(ctx, d.id, []cluster.NodeID{a.id}))
+	must(t, b.promise(b.id, []cluster.NodeID{a.id}, 1))
+	must(t, b.askPromise(ctx, d.id, []cluster.NodeID{a.id}, 1))
 	err := c.Takeover(ctx, a.id)
 	if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
 		t.Fatalf("two heirs: %v", err)
@@ -114,6 +116,88 @@ func TestWithdrawnAfterFailure(t *testing.T) {
 	err := b.Takeover(ctx, a.id)
 	if err == nil || !strings.Contains(err.Error(), "is alive for host h3") {
 		t.Fatalf("took over from a host that others see: %v", err)
+	}
+	if b.heir(a.id) != "" || c.heir(a.id) != "" {
+		t.Error("promises are left")
+	}
+}
+
+// Nobody gives or takes back a promise in another host's name, nor says again what it once said.
+func TestForgetInAnothersName(t *testing.T) {
+	w := newWorld(t, 4)
+	a, b, c, d := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
+	a.down = true
+	dead := []cluster.NodeID{a.id}
+	// b tries, and takes it back since d is cut off.
+	var mu sync.Mutex
+	var recorded [][]byte // what b says to c
+	w.heard = func(from, to cluster.NodeID, method string, body []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		if from == b.id && to == c.id && method == methodForget {
+			recorded = append(recorded, body)
+		}
+	}
+	w.fakes = map[cluster.NodeID]func(string, []byte) ([]byte, error){
+		d.id: func(string, []byte) ([]byte, error) { return encode(replyForget{}) },
+	}
+	if err := b.Takeover(ctx, a.id); err == nil || !strings.Contains(err.Error(), "not signed by it") {
+		t.Fatalf("a promise that is not signed: %v", err)
+	}
+	if len(recorded) != 2 || c.heir(a.id) != "" {
+		t.Fatalf("%d calls, and the heir is %q", len(recorded), c.heir(a.id))
+	}
+	if reply, _ := c.serveForget(ctx, string(b.id), recorded[0]); c.heir(a.id) != "" {
+		t.Errorf("what was taken back is promised again: %s", reply)
+	}
+	w.fakes = nil
+	attempt := get(b.promiseSelf(ctx, dead))(t)
+	must(t, b.askPromise(ctx, c.id, dead, attempt))
+	forged := askForget{Dead: dead, Attempt: attempt, Withdraw: true}
+	forged.Signature = get(d.signWord(forgetWord{Heir: b.id, Promiser: c.id, Dead: dead, Attempt: attempt, Withdraw: true}))(t)
+	for what, body := range map[string][]byte{"unsigned": get(encode(askForget{Dead: dead, Attempt: attempt, Withdraw: true}))(t), "another's": get(encode(forged))(t), "recorded": recorded[1]} {
+		if _, err := c.serveForget(ctx, string(b.id), body); c.heir(a.id) != b.id {
+			t.Fatalf("%s: a promise was taken back: %v", what, err)
+		}
+	}
+	if err := d.Takeover(ctx, a.id); err == nil {
+		t.Error("two heirs")
+	}
+	must(t, b.Takeover(ctx, a.id))
+}
+
+// Who takes over without having been promised it is not believed by those who promised another.
+func TestOnlyTheHeirForgets(t *testing.T) {
+	w := newWorld(t, 4)
+	a, b, c, thief := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
+	a.down = true
+	dead := []cluster.NodeID{a.id}
+	attempt := get(b.promiseSelf(ctx, dead))(t)
+	must(t, b.askPromise(ctx, c.id, dead, attempt))
+	must(t, thief.inherit(dead))
+	w.gossip(thief, c)
+	w.gossip(thief, b)
+	for _, h := range []*host{b, c} {
+		snap := h.replica.Snapshot()
+		if snap.Tombstone(cluster.Node{ID: a.id}.Key()) || snap.Ring().Counts(everything[0])[thief.id] != 0 {
+			t.Errorf("%s believes who was promised nothing: %v", h.id, snap.Ring().Counts(everything[0]))
+		}
+	}
+	must(t, b.inherit(dead))
+	w.gossip(b, c)
+	if !c.replica.Snapshot().Ring().OwnsAll(b.id, everything[0]) {
+		t.Errorf("the heir has not got all: %v", c.replica.Snapshot().Ring().Counts(everything[0]))
+	}
+}
+
+// A host that proves that it is there is not forgotten, whatever gossip says.
+func TestPresentIsNotForgotten(t *testing.T) {
+	w := newWorld(t, 3)
+	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+	a.down = true
+	c.cfg.Present = func(_ context.Context, id cluster.NodeID) bool { return id == a.id }
+	if err := b.Takeover(ctx, a.id); err == nil || !strings.Contains(err.Error(), "is alive: host h3") {
+		t.Errorf("forgot a host that is there: %v", err)
 	}
 	if b.heir(a.id) != "" || c.heir(a.id) != "" {
 		t.Error("promises are left")

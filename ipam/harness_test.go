@@ -1,13 +1,16 @@
 package ipam
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,8 +29,11 @@ type world struct {
 	cut   map[[2]cluster.NodeID]bool
 	// loseReplies makes calls take effect and yet fail.
 	loseReplies bool
-	calls       int
-	routes      []Route
+	calls       atomic.Int32
+	// heard is told of each call that is sent; fakes answer calls in a host's stead.
+	heard  func(from, to cluster.NodeID, method string, body []byte)
+	fakes  map[cluster.NodeID]func(method string, body []byte) ([]byte, error)
+	routes []Route
 }
 
 type host struct {
@@ -83,6 +89,8 @@ func (h *host) open() {
 			return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/16"), netip.MustParsePrefix("fd12:3456:789a::/48")}
 		}, Bits: h.bits,
 		Routes: func() ([]Route, error) { return h.w.routes, nil },
+		Sign:   func(b []byte) []byte { return toySignature(h.id, b) },
+		Signed: func(by cluster.NodeID, b, sig []byte) bool { return bytes.Equal(sig, toySignature(by, b)) },
 		Now:    func() time.Time { return h.w.now }, Age: func() time.Duration { return h.w.now.Sub(time.Unix(1_700_000_000, 0)) }, Log: slog.New(slog.DiscardHandler),
 	}, h.replica, h, StoreDisk{h.db}))(t)
 	_ = get(h.replica.Update(func(tx *replica.Tx) error {
@@ -91,9 +99,15 @@ func (h *host) open() {
 	}))(t)
 }
 
+// toySignature stands for one with the key of a host.
+func toySignature(by cluster.NodeID, b []byte) []byte {
+	sum := sha256.Sum256(append([]byte(by), b...))
+	return sum[:]
+}
+
 // mayForget is what the agent says: it has promised so, or cannot know better.
 func (h *host) mayForget(heir, dead cluster.NodeID) bool {
-	return h.Allocator != nil && (h.Promised(heir, dead) || !slices.Contains(h.Alive(), string(dead)))
+	return h.Allocator != nil && h.MayForget(heir, dead, func() bool { return !slices.Contains(h.Alive(), string(dead)) })
 }
 
 func (h *host) promisedAway(dead cluster.NodeID) bool {
@@ -125,7 +139,13 @@ func (h *host) Call(ctx context.Context, node, method string, body []byte) ([]by
 	if to == nil || !h.w.reaches(h, to) {
 		return nil, context.DeadlineExceeded
 	}
-	h.w.calls++
+	h.w.calls.Add(1)
+	if h.w.heard != nil {
+		h.w.heard(h.id, to.id, method, body)
+	}
+	if fake := h.w.fakes[to.id]; fake != nil {
+		return fake(method, body)
+	}
 	reply, err := to.Methods()[method](ctx, string(h.id), body)
 	if h.w.loseReplies {
 		return nil, context.DeadlineExceeded

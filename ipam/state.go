@@ -49,6 +49,7 @@ type state struct {
 	cursors  map[netip.Prefix]netip.Addr       // last handed out in a subnet or number space
 	homes    map[netip.Prefix]cluster.NodeID   // Home of each subnet that this host has a share in
 	promises map[cluster.NodeID]cluster.NodeID // dead host -> the heir that was promised its ranges
+	attempts map[cluster.NodeID]uint64         // dead host -> the heir's number of its request; this one -> its own last one
 	dirty    map[string]any                    // nil: to be deleted
 }
 
@@ -56,7 +57,7 @@ func newState() state {
 	return state{
 		leases: map[netip.Addr]Lease{}, pools: map[netip.Prefix]pool{}, vnids: map[uint32]vnidLease{},
 		cursors: map[netip.Prefix]netip.Addr{}, homes: map[netip.Prefix]cluster.NodeID{},
-		promises: map[cluster.NodeID]cluster.NodeID{}, dirty: map[string]any{},
+		promises: map[cluster.NodeID]cluster.NodeID{}, attempts: map[cluster.NodeID]uint64{}, dirty: map[string]any{},
 	}
 }
 
@@ -86,6 +87,10 @@ func (s *state) load(key string, value []byte) error {
 		var heir cluster.NodeID
 		err = json.Unmarshal(value, &heir)
 		s.promises[cluster.NodeID(id)] = heir
+	case "attempt":
+		var attempt uint64
+		err = json.Unmarshal(value, &attempt)
+		s.attempts[cluster.NodeID(id)] = attempt
 	}
 	if err != nil {
 		return fmt.Errorf("entry %q: %w", key, err)
@@ -152,14 +157,22 @@ func (s *state) dropHome(subnet netip.Prefix) {
 	s.dirty["cursor "+subnet.String()] = nil
 }
 
-func (s *state) setPromise(dead, heir cluster.NodeID) {
+func (s *state) setPromise(dead, heir cluster.NodeID, attempt uint64) {
 	s.promises[dead] = heir
 	s.dirty["promise "+string(dead)] = heir
+	s.setAttempt(dead, attempt)
+}
+
+func (s *state) setAttempt(id cluster.NodeID, attempt uint64) {
+	s.attempts[id] = attempt
+	s.dirty["attempt "+string(id)] = attempt
 }
 
 func (s *state) dropPromise(dead cluster.NodeID) {
 	delete(s.promises, dead)
 	s.dirty["promise "+string(dead)] = nil
+	delete(s.attempts, dead)
+	s.dirty["attempt "+string(dead)] = nil
 }
 
 // save makes all changes since the last save durable. If the disk refuses, the

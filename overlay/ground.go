@@ -23,6 +23,7 @@ type ground struct {
 // nets is what follows from the networks and subnets.
 type nets struct {
 	network  map[string]cluster.Network
+	left     map[string]error // networks that are left out, and why
 	subnet   []cluster.Subnet // the narrow ones first
 	subnets  []pipeline.Subnet
 	overlap  bool // some subnets do
@@ -100,7 +101,7 @@ func problem(b cluster.Body, format string, a ...any) Problem {
 }
 
 func newNets(snap *cluster.Snapshot) *nets {
-	n := &nets{network: map[string]cluster.Network{}}
+	n := &nets{network: map[string]cluster.Network{}, left: map[string]error{}}
 	for net := range cluster.All[cluster.Network](snap) {
 		if net.VNID > pipeline.MaxVNID {
 			n.problems = append(n.problems, problem(net, "network %s: VNID %d does not fit in 24 bits", net.Name, net.VNID))
@@ -108,6 +109,7 @@ func newNets(snap *cluster.Snapshot) *nets {
 		}
 		n.network[net.Name] = net
 	}
+	n.part(snap)
 	for s := range cluster.All[cluster.Subnet](snap) {
 		of, there := n.network[s.Network]
 		switch {
@@ -129,6 +131,37 @@ func newNets(snap *cluster.Snapshot) *nets {
 	}
 	slices.SortStableFunc(n.subnet, func(a, b cluster.Subnet) int { return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits()) })
 	return n
+}
+
+// part leaves out networks that have another one's VNID, so that they are not one with it. No
+// host hands out a VNID twice: it is a broken host, or a stolen one, that says so. Of several
+// the one has it that was written first. A provisional network is the same as the one that it
+// is about to become; and any number may have VNID 0.
+func (n *nets) part(snap *cluster.Snapshot) {
+	version := func(net cluster.Network) cluster.Version {
+		r, _ := snap.Record(net.Key())
+		return r.Version
+	}
+	has := map[uint32]cluster.Network{}
+	for _, net := range n.network {
+		if net.VNID == 0 || net.Provisional() {
+			continue
+		}
+		if first, taken := has[net.VNID]; !taken || version(net).Compare(version(first)) < 0 {
+			has[net.VNID] = net
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.network)) {
+		net := n.network[name]
+		first, taken := has[net.VNID]
+		if !taken || net.Provisional() || first.Name == name {
+			continue
+		}
+		p := problem(net, "network %s has VNID %d, which is that of network %s", name, net.VNID, first.Name)
+		n.left[name] = p.Err
+		n.problems = append(n.problems, p)
+		delete(n.network, name)
+	}
 }
 
 // newHosts finds the VTEPs of the other hosts. A host that claims this one's address

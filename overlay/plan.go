@@ -125,6 +125,9 @@ func (p *planner) endpoints(ofports map[string]uint32) {
 
 func (p *planner) port(e cluster.Endpoint, ofport uint32, taken map[netip.Addr]string) (pipeline.Port, error) {
 	n, ok := p.network[e.Network]
+	if err := p.left[e.Network]; err != nil {
+		return pipeline.Port{}, fmt.Errorf("its %w: one of the two is to be removed, on every host", err)
+	}
 	if !ok {
 		return pipeline.Port{}, fmt.Errorf("its network %q is not known", e.Network)
 	}

@@ -123,6 +123,34 @@ func TestPlanLeavesOutContradictions(t *testing.T) {
 	}
 }
 
+// TestPlanKeepsNetworksApart: a host that gives a network the VNID of another one does not
+// join the two.
+func TestPlanKeepsNetworksApart(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	w.put(network("blue", 5), network("red", 6), network("provisional/x", 5), network("one", 0), network("two", 0),
+		subnet("10.128.0.0/22", "blue", "10.128.0.1"), subnet("10.129.0.0/22", "red", "10.129.0.1"))
+	blue, red := endpoint(me, 'a', "blue", "10.128.0.7"), endpoint(me, 'b', "red", "10.129.0.7")
+	w.put(blue, red)
+	ports := Ports{Endpoints: map[string]uint32{blue.ID: 11, red.ID: 12}}
+	if in, problems := Plan(w.Snapshot(), me, pipeline.HeaderBits, ports); len(in.Ports) != 2 || len(problems) != 0 {
+		t.Fatalf("planned %+v, %v", in, problems)
+	}
+	w.by(third, network("red", 5))
+	in, problems := Plan(w.Snapshot(), me, pipeline.HeaderBits, ports)
+	if len(in.Ports) != 1 || in.Ports[0].Endpoint != blue.ID || len(in.Subnets) != 1 || len(in.Routes) == 0 {
+		t.Errorf("planned %+v", in)
+	}
+	for _, r := range in.Routes {
+		if r.Prefix.Overlaps(prefix("10.129.0.0/22")) {
+			t.Errorf("red is reached: %+v", r)
+		}
+	}
+	if len(problems) != 2 || !strings.Contains(fmt.Sprint(problems), "network red has VNID 5, which is that of network blue") {
+		t.Errorf("problems %v", problems)
+	}
+}
+
 // TestPlanCompiles: whatever records gossip brings and takes away, there are flows, and
 // those made of what has changed are those made of everything.
 func TestPlanCompiles(t *testing.T) {

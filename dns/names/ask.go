@@ -191,7 +191,7 @@ func (v View) Reverse(addr netip.Addr, hosts Hosts) (name string, ours bool) {
 }
 
 // provisional begins the name of a network whose name is not yet known.
-const provisional = "provisional/"
+const provisional = cluster.ProvisionalPrefix
 
 func (e *endpoint) fullName() string {
 	if e.label == "" || strings.HasPrefix(e.network.name, provisional) {

@@ -69,13 +69,14 @@ func (a *Agent) waitProven(ctx context.Context) bool {
 
 // proveMoved finds out, for a host whose address is not that of its Node record, whether it
 // has moved or is a copy: then what it writes would draw the other one's traffic here. The
-// first host that it meets knows. Where there is none, it goes on.
+// first host that it meets knows of the other address, and whoever is there proves whether
+// it is the other one. Where there is none, it goes on.
 func (a *Agent) proveMoved(ctx context.Context) error {
 	const look = 50 * time.Millisecond
 	end := time.Now().Add(movePatience)
 	for met := false; a.elsewhere.Load(); {
 		_, cloned := a.gossip.Clone()
-		if !cloned && (met || !a.hadPeers() || time.Now().After(end)) {
+		if !cloned && !a.gossip.CloneSought() && (met || !a.hadPeers() || time.Now().After(end)) {
 			a.elsewhere.Store(false)
 		}
 		met = len(a.gossip.Alive()) > 0 // and one more look, since it tells all that it knows one by one

@@ -174,6 +174,9 @@ func (a *Agent) openGossip() (err error) {
 		Advertise: netip.AddrPortFrom(a.underlay.Addr, cmp.Or(a.cfg.Advertise.Port(), a.cfg.Port)),
 		Join:      joinList(a.cfg.Join), Known: known, SaveKnown: a.savePeers,
 		Datagram: prober.Datagram,
+		Sign:     func(b []byte) []byte { return cluster.Sign(a.id.Private(), b) },
+		Signed:   func(node string, b, sig []byte) bool { return cluster.Signed(cluster.NodeID(node), b, sig) },
+		Left:     func(node string) bool { return a.replica.Snapshot().Left(cluster.NodeID(node)) },
 		Log:      a.log.With("room", "gossip"),
 	}, a.replica)
 	if err != nil {
@@ -217,6 +220,8 @@ func (a *Agent) savePeers(known []gossip.Peer) {
 func (a *Agent) openIPAM() (err error) {
 	a.alloc, err = ipam.New(ipam.Config{
 		Self: a.self(), CIDRs: a.cidrs, Bits: a.cfg.PrefixLen, HostBits: a.cfg.HostSubnetLength,
+		Sign:    func(b []byte) []byte { return cluster.Sign(a.id.Private(), b) },
+		Present: a.present, Signed: cluster.Signed,
 		Routes: hostRoutes, Halt: a.halt, Now: time.Now, Age: a.db.Age, Log: a.log.With("room", "ipam"),
 	}, a.replica, a.gossip, ipam.StoreDisk{DB: a.db})
 	if err != nil {

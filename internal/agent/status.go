@@ -110,7 +110,7 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 			"this host was restored from a backup, and waits for every other host to say that nothing is missing in it")
 	}
 	if at, ok := a.gossip.Clone(); ok {
-		add("if that is a copy of this host, stop it and remove "+a.cfg.State+" there; if this host has just changed its address, wait a minute. Until then it hands out nothing",
+		add("one of the two is a copy of the other: stop that and remove "+a.cfg.State+" there. Until then neither hands out anything",
 			"the host at %s has this host's ID %s", at, a.id.Node)
 	}
 	if what := a.waitsFor(snap); what != "" {

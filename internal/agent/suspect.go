@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
@@ -9,12 +11,26 @@ import (
 
 // mayForget says whether this host believes that heir has forgotten dead: it has
 // promised so, as every host that was there then has; or, where it was not asked,
-// dead does not answer.
+// dead does not answer: gossip alone, where any host can say that another one is dead, is
+// not enough.
 func (a *Agent) mayForget(heir, dead cluster.NodeID) bool {
 	if a.alloc == nil || a.gossip == nil {
 		return false // later
 	}
-	return a.alloc.Promised(heir, dead) || !a.answers(dead)
+	return a.alloc.MayForget(heir, dead, func() bool {
+		return !a.answers(dead) && a.gossip.Silent(string(dead), a.placeOf(dead))
+	})
+}
+
+// present asks a host to prove that it is there.
+func (a *Agent) present(ctx context.Context, id cluster.NodeID) bool {
+	return a.gossip.Present(ctx, string(id), a.placeOf(id))
+}
+
+// placeOf is where a host says by its signed record that it is, invalid if it is not known.
+func (a *Agent) placeOf(id cluster.NodeID) netip.AddrPort {
+	n, _ := cluster.Get[cluster.Node](a.replica.Snapshot(), string(id))
+	return n.Gossip
 }
 
 // promisedAway says whether another host takes over, or took over, from dead.

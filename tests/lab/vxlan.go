@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,7 +22,7 @@ func (h *Host) ForgeVXLAN(ctx context.Context, n int, vnid uint32, from netip.Ad
 	header := make([]byte, 8)
 	header[0] = 0x08 // it has a VNI
 	binary.BigEndian.PutUint32(header[4:], vnid<<8)
-	packet := append(header, datagramFrame(mac, net.HardwareAddr{2, 0x42, 10, 1, 2, 3}, from, to.Addrs[network][0], []byte("forged"))...)
+	packet := slices.Concat(header, datagramFrame(mac, net.HardwareAddr{2, 0x42, 10, 1, 2, 3}, from, to.Addrs[network][0], []byte("forged")))
 	var text strings.Builder
 	for _, b := range packet {
 		fmt.Fprintf(&text, `\%03o`, b)

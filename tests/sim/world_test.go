@@ -90,6 +90,7 @@ func (w *world) add() *host {
 	cfg := gossip.Config{
 		Node: string(h.id), Name: fmt.Sprintf("host%d", i), Bind: h.addr, Transport: transport,
 		Keys: [][]byte{[]byte("0123456789abcdef0123456789abcdef")}, Join: []string{addr(0).String(), addr(1).String()}, Log: log,
+		Left: func(node string) bool { return h.replica.Snapshot().Left(cluster.NodeID(node)) },
 	}
 	if i == 0 {
 		cfg.ClusterID = "simulated"

@@ -1,0 +1,119 @@
+package gossip
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// twin is a host that is said to be at another address than where it is known to be: there
+// are two of it, or it has moved, or the word is an old one.
+type twin struct {
+	id nodeID
+	at netip.AddrPort
+}
+
+const (
+	twinPause = 3 * time.Second // between two looks at the same one
+	maxTwins  = 16              // of one ID that are remembered, for cloneMemory
+)
+
+// twins remembers when a look at each ended; the zero time: it goes on.
+type twins struct {
+	mu    sync.Mutex
+	looks map[twin]time.Time
+}
+
+// begin reports whether it is time to look at a twin, and whether that is news, and notes it.
+func (s *twins) begin(t twin, now time.Time) (first, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ended, known := s.looks[t]
+	if known && (ended.IsZero() || now.Sub(ended) < twinPause) {
+		return false, false
+	}
+	var same []twin
+	for o, ended := range s.looks {
+		if !ended.IsZero() && now.Sub(ended) > cloneMemory {
+			delete(s.looks, o)
+		} else if o.id == t.id {
+			same = append(same, o)
+		}
+	}
+	if !known && len(same) >= maxTwins {
+		i := slices.IndexFunc(same, func(o twin) bool { return !s.looks[o].IsZero() })
+		if i < 0 {
+			return false, false
+		}
+		delete(s.looks, same[i])
+	}
+	s.looks[t] = time.Time{}
+	return !known, true
+}
+
+func (s *twins) end(t twin, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks[t] = now
+}
+
+// looking reports whether a look at one with an ID goes on.
+func (s *twins) looking(id nodeID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t, ended := range s.looks {
+		if t.id == id && ended.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// suspectTwin looks in the background whether a host that is known to be at one address is at
+// another one as well. It does not block.
+func (g *Gossip) suspectTwin(known netip.AddrPort, t twin) {
+	if !t.at.IsValid() || t.at == known {
+		return
+	}
+	first, ok := g.twins.begin(t, time.Now())
+	if !ok {
+		return
+	}
+	if !g.work.spawn(func(ctx context.Context) {
+		defer func() { g.twins.end(t, time.Now()) }()
+		g.look(ctx, known, t, first)
+	}) {
+		g.twins.end(t, time.Now())
+	}
+}
+
+// look finds out which it is: two hosts are two runs of one ID that both prove to have its
+// key. This host itself is one of its own.
+func (g *Gossip) look(ctx context.Context, known netip.AddrPort, t twin, first bool) {
+	run, there := g.whoIs(ctx, t.id, t.at, proofPatience)
+	if !there {
+		g.stats.add(RefusedReplay, 1)
+		if first {
+			g.log.Info("a host is said to be at another address, where it is not: an old word", "host", t.id, "addr", known, "not", t.at)
+		}
+		return
+	}
+	other := g.runID
+	if t.id != g.self {
+		if other, there = g.whoIs(ctx, t.id, known, proofPatience); !there {
+			return // it has moved
+		}
+	}
+	if run == other {
+		return // one host with two addresses
+	}
+	if t.id == g.self {
+		g.mu.Lock()
+		g.clone, g.cloneSeen = t.at, time.Now()
+		g.mu.Unlock()
+	}
+	id := t.id.String()
+	_ = g.refuse(RefusedClone, "conflict "+id+" "+t.at.String(), cloneError(id, known, t.at))
+}

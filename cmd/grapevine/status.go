@@ -75,6 +75,9 @@ func showFacts(w io.Writer, s api.Status) error {
 		row("fast path\t%s", dash(s.FastPath))
 		row("names\t%s", names(s.Names))
 		row("agent\t%s, up %s", s.Version, time.Since(s.Since).Round(time.Second))
+		if len(s.Aside) > 0 {
+			row("set aside\t%s: of before this host was forgotten; remove what is not needed", strings.Join(s.Aside, ", "))
+		}
 		for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
 			row("refused\t%d gossip messages: %s", s.Refused[reason], reason)
 		}

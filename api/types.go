@@ -29,6 +29,8 @@ type Status struct {
 	FastPath  string `json:"fastPath"`  // on or direct, or "off: ", "rests: " or "on, not direct: " and why
 	MTU       int    `json:"mtu"`       // of the underlay, bytes
 	VXLANPort uint16 `json:"vxlanPort"`
+	// Aside are files of hosts that this one was before the cluster had forgotten them.
+	Aside []string `json:"aside,omitempty"`
 	// Refused counts gossip messages that were not accepted, by reason.
 	Refused map[string]uint64 `json:"refused,omitempty"`
 	// Foreign counts VXLAN packets that were dropped since no host of the cluster sent them:

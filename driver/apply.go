@@ -15,9 +15,12 @@ import (
 	"github.com/grapevine-net/grapevine/replica"
 )
 
-// apply does what a plan says, and goes on after failures. Learning comes first
+// apply does what a plan says, and goes on after failures. Adopting and learning come first
 // and alone, as all else may look different then: more says to decide anew.
 func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
+	if d.adoptAll(ctx, p.adopt) {
+		return true, nil
+	}
 	var errs []error
 	for _, n := range p.learn {
 		learnt, err := d.learn(ctx, n)

@@ -82,8 +82,14 @@ type Config struct {
 	// OpenPorts says where ports come from that users leave open (-p 80). nil: those
 	// from which Linux takes the ports of outgoing connections.
 	OpenPorts func() ports.Choice
-	Now       func() time.Time
-	Log       *slog.Logger
+	// Former says that this host was another one of the same cluster before it was forgotten:
+	// networks in Docker that this agent does not know are that one's.
+	Former bool
+	// Settled says whether this host has heard all that the cluster knows, so that what it
+	// has not heard of does not exist. nil: it has.
+	Settled func() bool
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // Driver answers the NetworkDriver calls. It is safe for concurrent use.
@@ -102,7 +108,8 @@ type Driver struct {
 
 	// The watcher's own.
 	missing map[string]time.Time  // view.missing of the last look
-	strange map[string]time.Time  // view.strange of the last look, with mu held
+	strange map[string]time.Time  // view.strange of the last look
+	refused map[string]refusal    // networks that cannot be adopted, by Docker's ID
 	name    string                // of this managed plugin, "" until Docker has told
 	again   bool                  // something was put off: look again soon
 	routed  map[string][]link.Via // see followSubnets, by sandbox
@@ -119,13 +126,16 @@ type Driver struct {
 	unheld     map[ports.Binding]string // what somebody else has besides, and who
 	slow       map[string]bool          // true: Docker had this endpoint when last asked, whose container is yet to start
 
-	mu    sync.Mutex // covers local, ours, told, unstored, and the records that go with them
+	mu    sync.Mutex // covers local, ours, told, unstored, what follows it, and the records that go with them
 	local *local
 	ours  ours
 	told  map[string][]link.Via // routes in replies to Join, by endpoint, until the watcher has seen them
 	// unstored are networks, by Docker's ID, that Docker has yet to list: it may fail to store them,
 	// and then removes them. true: the cluster had such a network before.
 	unstored map[string]bool
+	// removed are networks, by Docker's ID, whose end Docker has called for and which it lists.
+	removed   map[string]bool
+	strangers []Stranger // for Strangers
 }
 
 // ours are the changes that the watcher is just making in Docker, so that the
@@ -163,6 +173,7 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Por
 		wake: make(chan struct{}, 1), local: loc,
 		ours:   ours{creating: map[netip.Prefix]*creation{}, removing: map[string]bool{}},
 		routed: map[string][]link.Via{}, told: map[string][]link.Via{}, unstored: map[string]bool{},
+		removed: map[string]bool{},
 	}
 	driver.inspector = newInspector(d, driver.poke)
 	driver.undeclared = true

@@ -103,7 +103,7 @@ func (d *Driver) network(id string) (localNetwork, error) {
 	n, ok := d.local.networks[id]
 	switch {
 	case !ok:
-		return n, fmt.Errorf("network %.12s is not known to this agent, whose state may be new; remove the network in Docker and create it again", id)
+		return n, fmt.Errorf("network %.12s %w; see `grapevine status`, and try again", id, errUnknownNetwork)
 	case n.Conflict != "":
 		return n, errors.New(n.Conflict)
 	}

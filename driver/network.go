@@ -298,6 +298,7 @@ func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) erro
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.unstored, id)
+	d.removed[id] = true
 	n, ok := d.local.networks[id]
 	if !ok {
 		return errors.Join(errs...)

@@ -30,10 +30,17 @@ type view struct {
 	deleteLost time.Time
 	// unplugged are the missing endpoints without an interface: their host was off.
 	unplugged map[string]bool
+	// strange says since when Docker has what this agent does not know (strangers), removed
+	// which networks it does not know because Docker has called for their end.
+	strange map[string]time.Time
+	removed map[string]bool
+	former  bool // Config.Former
+	settled bool // what the snapshot has not is not in the cluster
 }
 
 // plan is what the watcher shall do. Every item is checked again when it is done.
 type plan struct {
+	adopt   []docker.Network // that this agent does not know
 	learn   []docker.Network // local networks whose name Docker tells
 	lost    []string         // local networks that Docker has forgotten
 	lostEPs []string         // local endpoints likewise
@@ -73,6 +80,7 @@ func decide(v view) plan {
 			v.decideUse(&p, n, dn, usedNames[n.Name])
 		}
 	}
+	v.decideAdopt(&p, used)
 	v.decideEndpoints(&p)
 	v.decideCluster(&p)
 	p.sort()
@@ -303,7 +311,7 @@ func poolOf(s cluster.Subnet) docker.IPAM {
 // sort makes the plan the same for the same view.
 func (p *plan) sort() {
 	byID := func(a, b docker.Network) int { return strings.Compare(a.ID+a.Name, b.ID+b.Name) }
-	for _, list := range [][]docker.Network{p.learn, p.create, p.remove, p.vanish} {
+	for _, list := range [][]docker.Network{p.adopt, p.learn, p.create, p.remove, p.vanish} {
 		slices.SortFunc(list, byID)
 	}
 	for _, list := range [][]string{p.lost, p.lostEPs, p.uses, p.unused, p.retire, p.blocked} {

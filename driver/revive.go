@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/docker"
 )
 
@@ -93,11 +94,17 @@ func (d *Driver) failed(ctx context.Context, c docker.Container) (string, error)
 }
 
 // missing returns what tells whether an error of Docker's is that it did not find this
-// driver: none of its name, one that is disabled, or nobody at its socket.
+// driver: none of its name, one that is disabled, or nobody at its socket; or one that was
+// just about to be another host's.
 func missing(driver, socket string) func(failed string) bool {
 	unknown := regexp.MustCompile(`plugin "?` + regexp.QuoteMeta(driver) + `"? (not found|found but disabled)`)
 	base := filepath.Base(socket)
 	return func(failed string) bool {
+		for _, err := range []error{cluster.ErrForgotten, errUnknownNetwork} {
+			if strings.Contains(failed, err.Error()) {
+				return true
+			}
+		}
 		return unknown.MatchString(failed) || strings.Contains(failed, base+": connect: ")
 	}
 }

@@ -13,12 +13,14 @@ import (
 func TestMissing(t *testing.T) {
 	missed := missing("grapevine:latest", "/run/docker/plugins/grapevine.sock")
 	for failed, want := range map[string]bool{
-		`plugin "grapevine:latest" not found`:                                         true,
-		`error while looking up: plugin grapevine:latest found but disabled`:          true,
-		`dial unix /run/docker/plugins/grapevine.sock: connect: connection refused`:   true,
-		`dial unix /run/docker/plugins/0123/grapevine.sock: connect: no such file`:    true,
-		`plugin "weave" not found`:                                                    false,
-		`plugin "grapevine" not found`:                                                false,
+		`plugin "grapevine:latest" not found`:                                                                true,
+		`error while looking up: plugin grapevine:latest found but disabled`:                                 true,
+		`dial unix /run/docker/plugins/grapevine.sock: connect: connection refused`:                          true,
+		`dial unix /run/docker/plugins/0123/grapevine.sock: connect: no such file`:                           true,
+		`IpamDriver.RequestAddress: no addresses: host was forgotten by the cluster`:                         true,
+		`NetworkDriver.CreateEndpoint: network 0123 is not known to this agent, whose state may be new; see`: true,
+		`plugin "weave" not found`:     false,
+		`plugin "grapevine" not found`: false,
 		`NetworkDriver.CreateEndpoint: port is already in use by container web; stop`: false,
 		`network grapevine:latest not found`:                                          false,
 		``:                                                                            false,

@@ -1,56 +1,108 @@
 package driver
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/grapevine-net/grapevine/internal/docker"
 )
 
-// strangeAfter is how long a network may be in Docker's list and not be ours, or the other
+// strangeAfter is how long something may be in Docker's lists and not be ours, or the other
 // way round: Docker lists it until a little after it has called us to remove it.
 const strangeAfter = 10 * time.Second
 
-// strange returns the networks of our driver in Docker that this agent knows nothing of,
-// each with since when, given what was before: they were made under another identity of
-// this host, whose state is gone.
-func (v view) strange(before map[string]time.Time) map[string]time.Time {
+// Stranger is a network of this driver with what Docker has there that this agent does not
+// know: it was made under another identity of this host, whose state is gone.
+type Stranger struct {
+	Network    string
+	Containers []string // that have addresses from then; of a network that is not Known, all
+	Known      bool     // the network itself is this host's
+	Why        string   // it is not, if that was tried
+}
+
+// strangers returns since when Docker has what this agent does not know, given what was
+// before: networks, and endpoints on its networks, by their IDs.
+func (v view) strangers(before map[string]time.Time) map[string]time.Time {
 	now := map[string]time.Time{}
+	note := func(id string) {
+		if now[id] = v.now; !before[id].IsZero() {
+			now[id] = before[id]
+		}
+	}
+	ours := map[string]bool{}
 	for _, n := range v.networks {
-		if _, known := v.local[n.ID]; known || v.driver == "" || n.Driver != v.driver {
-			continue
+		_, known := v.local[n.ID]
+		ours[n.ID] = known || v.unknown(n)
+		if v.unknown(n) {
+			note(n.ID)
 		}
-		what := n.Name
-		for _, c := range v.containers {
-			for _, at := range c.Networks {
-				if at.NetworkID == n.ID {
-					what += " " + c.Name
-				}
+	}
+	for _, c := range v.containers {
+		for _, at := range c.Networks {
+			if _, known := v.endpoints[at.EndpointID]; ours[at.NetworkID] && !known && at.EndpointID != "" {
+				note(at.EndpointID)
 			}
-		}
-		now[what] = v.now
-		if since, was := before[what]; was {
-			now[what] = since
 		}
 	}
 	return now
 }
 
-// Strange is a network that is in Docker, but not this agent's.
-type Strange struct {
-	Network    string
-	Containers []string // that are on it
+// unknown says of a network of Docker's that it is our driver's and not this agent's.
+func (v view) unknown(n docker.Network) bool {
+	_, known := v.local[n.ID]
+	return !known && v.driver != "" && n.Driver == v.driver
 }
 
-// Strangers returns the networks of this driver in Docker that this host knows nothing of
-// since it joined the cluster as a new one.
-func (d *Driver) Strangers() (list []Strange) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, what := range slices.Sorted(maps.Keys(d.strange)) {
-		if words := strings.Fields(what); d.cfg.Now().Sub(d.strange[what]) > strangeAfter {
-			list = append(list, Strange{words[0], words[1:]})
+// overdue reports whether something is strange for longer than Docker may take.
+func (v view) overdue(id string) bool {
+	since, strange := v.strange[id]
+	return strange && v.now.Sub(since) > strangeAfter
+}
+
+// listStrangers are the strangers that are overdue.
+func (v view) listStrangers(refused map[string]refusal) (list []Stranger) {
+	for _, n := range v.networks {
+		_, known := v.local[n.ID]
+		s := Stranger{Network: n.Name, Known: known}
+		if r, ok := refused[n.ID]; ok {
+			s.Why = r.err.Error()
+		}
+		for _, c := range v.containers {
+			for _, at := range c.Networks {
+				if at.NetworkID == n.ID && (!known || v.overdue(at.EndpointID)) {
+					s.Containers = append(s.Containers, c.Name)
+				}
+			}
+		}
+		if v.overdue(n.ID) || known && len(s.Containers) > 0 {
+			slices.Sort(s.Containers)
+			list = append(list, s)
 		}
 	}
+	slices.SortFunc(list, func(a, b Stranger) int { return strings.Compare(a.Network, b.Network) })
 	return list
+}
+
+// noteStrangers keeps what is strange for Strangers, and logs what is new of it.
+func (d *Driver) noteStrangers(v view) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := v.listStrangers(d.refused)
+	for _, s := range list {
+		if !slices.ContainsFunc(d.strangers, func(old Stranger) bool {
+			return s.Network == old.Network && s.Known == old.Known && slices.Equal(s.Containers, old.Containers)
+		}) {
+			d.cfg.Log.Warn("docker has something from before this host joined the cluster as a new one", "network", s.Network, "containers", s.Containers)
+		}
+	}
+	d.strangers = list
+}
+
+// Strangers returns what this driver's networks in Docker have from before this host joined
+// the cluster as a new one.
+func (d *Driver) Strangers() []Stranger {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.strangers)
 }

@@ -10,30 +10,33 @@ import (
 
 func TestStrangers(t *testing.T) {
 	now := time.Unix(1000, 0)
-	d := &Driver{cfg: Config{Now: func() time.Time { return now }}}
 	v := view{
 		driver: "grapevine", now: now,
-		local: map[string]localNetwork{"1": {Name: "blue"}},
+		local:     map[string]localNetwork{"1": {Name: "blue"}},
+		endpoints: map[string]localEndpoint{"e1": {}},
 		networks: []docker.Network{
 			{ID: "1", Name: "blue", Driver: "grapevine"}, {ID: "2", Name: "red", Driver: "grapevine"}, {ID: "3", Name: "bridge", Driver: "bridge"},
 		},
 		containers: []docker.Container{
-			{Name: "app", Networks: []docker.Attachment{{NetworkID: "1"}}},
+			{Name: "app", Networks: []docker.Attachment{{NetworkID: "1", EndpointID: "e1"}}},
+			{Name: "halted", Networks: []docker.Attachment{{NetworkID: "1"}}},
+			{Name: "old", Networks: []docker.Attachment{{NetworkID: "1", EndpointID: "e2"}}},
 			{Name: "web", Networks: []docker.Attachment{{NetworkID: "2"}}},
 		},
 	}
-	d.strange = v.strange(nil)
-	if got := d.Strangers(); got != nil {
+	v.strange = v.strangers(nil)
+	if got := v.listStrangers(nil); got != nil {
 		t.Errorf("at once, as while Docker removes it: %v", got)
 	}
-	now = now.Add(strangeAfter + time.Second)
-	v.now = now
-	d.strange = v.strange(d.strange)
-	if got := d.Strangers(); len(got) != 1 || got[0].Network != "red" || !slices.Equal(got[0].Containers, []string{"web"}) {
-		t.Errorf("the strangers are %v, want red with web", got)
+	v.now = now.Add(strangeAfter + time.Second)
+	v.strange = v.strangers(v.strange)
+	got := v.listStrangers(nil)
+	if len(got) != 2 || got[0].Network != "blue" || !got[0].Known || !slices.Equal(got[0].Containers, []string{"old"}) ||
+		got[1].Network != "red" || got[1].Known || !slices.Equal(got[1].Containers, []string{"web"}) {
+		t.Errorf("the strangers are %+v, want old on blue, and red with web", got)
 	}
-	v.networks = v.networks[:1]
-	if d.strange = v.strange(d.strange); d.Strangers() != nil {
-		t.Error("a network that is gone is still strange")
+	v.networks, v.containers = v.networks[:1], v.containers[:2]
+	if v.strange = v.strangers(v.strange); v.listStrangers(nil) != nil {
+		t.Error("what is gone is still strange")
 	}
 }

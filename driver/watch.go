@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,8 +82,8 @@ func (d *Driver) loop(ctx context.Context) {
 			said = ""
 		}
 		wait := idleLook
-		if len(d.missing) > 0 {
-			wait = d.cfg.Grace / 4 // to see soon that it stays missing
+		if len(d.missing)+len(d.strange) > 0 {
+			wait = d.cfg.Grace / 4 // to see soon that it stays so
 		}
 		switch {
 		case err != nil:
@@ -188,9 +189,10 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	if v.driver, err = d.driverName(ctx); err != nil {
 		return v, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.strange = v.strange(d.strange)
+	v.former, v.settled = d.cfg.Former, d.cfg.Settled == nil || d.cfg.Settled()
+	d.strange = v.strangers(d.strange)
+	v.strange = d.strange
+	d.noteStrangers(v)
 	return v, nil
 }
 
@@ -221,6 +223,10 @@ func (d *Driver) seeSelf(v *view) {
 		delete(d.unstored, n.ID)
 	}
 	v.local, v.endpoints, v.deleteLost = maps.Clone(d.local.networks), maps.Clone(d.local.endpoints), d.deleteLost
+	maps.DeleteFunc(d.removed, func(id string, _ bool) bool {
+		return !slices.ContainsFunc(v.networks, func(n docker.Network) bool { return n.ID == id })
+	})
+	v.removed = maps.Clone(d.removed)
 	v.snap = d.replica.Snapshot()
 }
 

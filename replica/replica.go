@@ -162,11 +162,11 @@ func (r *Replica) Outbox() <-chan []byte { return r.out.messages }
 // or have forgotten it (cluster.ErrForgotten). It stays until
 // the agent ends; the cure is to join as a new host.
 func (r *Replica) Trouble() error {
+	if r.Snapshot().Tombstone(cluster.Node{ID: r.Self()}.Key()) {
+		return cluster.ErrForgotten // first: whoever is forgotten needs not be again
+	}
 	if t := r.trouble.Load(); t != nil {
 		return *t
-	}
-	if r.Snapshot().Tombstone(cluster.Node{ID: r.Self()}.Key()) {
-		return cluster.ErrForgotten
 	}
 	return nil
 }

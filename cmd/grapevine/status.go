@@ -78,6 +78,9 @@ func showFacts(w io.Writer, s api.Status) error {
 		if s.Foreign > 0 {
 			row("dropped\t%s that no host of the cluster sent", plural(int(s.Foreign), "VXLAN packet"))
 		}
+		if len(s.Aside) > 0 {
+			row("set aside\t%s: of before this host was forgotten; remove what is not needed", strings.Join(s.Aside, ", "))
+		}
 		for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
 			row("refused\t%d gossip messages: %s", s.Refused[reason], reason)
 		}

@@ -59,9 +59,11 @@ type Agent struct {
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
 	stopWork  context.CancelFunc
 	stopped   chan struct{}
+	leaving   atomic.Bool // by its own will: that its records go is no reason to join anew
 	left      latch
-	unproven  atomic.Bool // restored from a backup, and not sure yet that nothing is missing
-	elsewhere atomic.Bool // not where its Node record says, and not sure yet that nobody else is there
+	unproven  atomic.Bool           // restored from a backup, and not sure yet that nothing is missing
+	spent     atomic.Pointer[error] // why the state of this host, which is forgotten, cannot be set aside
+	elsewhere atomic.Bool           // not where its Node record says, and not sure yet that nobody else is there
 }
 
 // GCPercent is how much garbage the agent lets come together, in percent of what is in
@@ -71,13 +73,14 @@ const GCPercent = 50
 
 // Run runs an agent until ctx ends (nil) or it cannot go on (the error says why).
 // On return the switch still forwards, so that the next agent takes over without
-// a packet lost. When the host's underlay changes, the agent begins anew.
+// a packet lost. When the host's underlay changes, the agent begins anew, and when the
+// cluster has forgotten this host, as a new one.
 func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(GCPercent)
 	}
 	for {
-		if err := run(ctx, cfg, version, log); !errors.Is(err, errMoved) {
+		if err := run(ctx, cfg, version, log); !errors.Is(err, errMoved) && !errors.Is(err, errForgotten) {
 			return err
 		}
 	}
@@ -124,6 +127,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"keys":       a.catchUpKeys,
 		"restored":   a.proveRestored,
 		"moved":      a.proveMoved,
+		"forgotten":  a.watchForgotten,
 		"membership": a.membership,
 		"ipam":       a.alloc.Run,
 		"silence":    a.forgetSilent,

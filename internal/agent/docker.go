@@ -24,7 +24,7 @@ func (a *Agent) openDriver() (err error) {
 	log := a.log.With("room", "driver")
 	a.driver, err = driver.New(driver.Config{
 		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, PluginID: a.managed, Socket: a.cfg.PluginSocket,
-		MTU: a.underlay.MTU, OpenPorts: openPorts, Now: time.Now, Log: log,
+		MTU: a.underlay.MTU, OpenPorts: openPorts, Former: a.id.Former != "", Settled: a.replica.Settled, Now: time.Now, Log: log,
 	}, a.replica, a.alloc, a.vswitch.overlay, a.vswitch.links(), hostPorts{&a.vswitch.held, a.vswitch.nat, log}, a.names, a.docker, a.db)
 	if err != nil {
 		return err
@@ -39,24 +39,38 @@ func (a *Agent) driverProblems(ctx context.Context) []api.Problem {
 	return slices.Concat(swarmProblems(a.askSwarm(ctx), a.cfg.VXLANPort), a.portProblems(), a.strangers())
 }
 
-// strangers are networks of an earlier identity of this host.
+// strangers are what an earlier identity of this host has left in Docker.
 func (a *Agent) strangers() (list []api.Problem) {
 	if a.driver == nil {
 		return nil
 	}
 	for _, s := range a.driver.Strangers() {
-		p := api.Problem{
-			What: fmt.Sprintf("Docker has the network %s from before this host joined the cluster as a new one", s.Network),
-			Do:   "docker network rm " + s.Network + ": if the cluster has the network, it comes back by itself",
-		}
-		if len(s.Containers) > 0 {
-			names := strings.Join(s.Containers, " ")
-			p.What += fmt.Sprintf(", and containers on it (%s), whose addresses may be other containers' by now: they reach nothing", strings.Join(s.Containers, ", "))
-			p.Do = fmt.Sprintf("docker rm -f %s; docker network rm %s; then make them anew on the network, which, if the cluster has it, comes back by itself", names, s.Network)
-		}
-		list = append(list, p)
+		list = append(list, strangerProblem(s))
 	}
 	return list
+}
+
+func strangerProblem(s driver.Stranger) api.Problem {
+	const since, risk = "from before this host joined the cluster as a new one", "whose addresses may be other containers' by now: they reach nothing"
+	names, args := strings.Join(s.Containers, ", "), strings.Join(s.Containers, " ")
+	if s.Known {
+		return api.Problem{
+			What: fmt.Sprintf("containers on the network %s run with addresses %s (%s), which may be other containers' by now: they reach nothing", s.Network, since, names),
+			Do:   "docker restart " + args + ": they get new addresses",
+		}
+	}
+	p := api.Problem{
+		What: fmt.Sprintf("Docker has the network %s %s", s.Network, since),
+		Do:   "docker network rm " + s.Network + ": if the cluster has the network, it comes back by itself",
+	}
+	if len(s.Containers) > 0 {
+		p.What += fmt.Sprintf(", and containers on it (%s), %s", names, risk)
+		p.Do = fmt.Sprintf("docker rm -f %s; docker network rm %s; then make them anew on the network, which, if the cluster has it, comes back by itself", args, s.Network)
+	}
+	if s.Why != "" {
+		p.What += "; it cannot be used here: " + s.Why
+	}
+	return p
 }
 
 // swarmPatience bounds the question for the swarm: a manager without a quorum takes long.

@@ -36,6 +36,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 		return api.Done{}, err
 	}
 	text := leftText + a.stopCommand(ctx) + "." + a.withdraw(ctx)
+	a.leaving.Store(true)
 	if err := a.farewell(ctx); err != nil {
 		return api.Done{}, err
 	}

@@ -89,6 +89,9 @@ func (a *Agent) close() {
 
 // identify finds out who this host is and what it is to do about the cluster.
 func (a *Agent) identify() (err error) {
+	if err := a.startAnew(); err != nil {
+		return err
+	}
 	if err := whole(a.cfg.State); err != nil {
 		return err
 	}
@@ -158,12 +161,16 @@ var peers = store.NewBucket[[]gossip.Peer]("agent/peers")
 
 const peersKey = "known"
 
-func (a *Agent) openGossip() (err error) {
-	var known []gossip.Peer
-	err = a.db.View(func(tx *store.Tx) (err error) {
+func knownPeers(db *store.DB) (known []gossip.Peer, err error) {
+	err = db.View(func(tx *store.Tx) (err error) {
 		known, _, err = peers.Get(tx, peersKey)
 		return err
 	})
+	return known, err
+}
+
+func (a *Agent) openGossip() (err error) {
+	known, err := knownPeers(a.db)
 	if err != nil {
 		return err
 	}
@@ -210,8 +217,12 @@ func joinList(join []netip.AddrPort) (list []string) {
 	return list
 }
 
+func putPeers(db *store.DB, known []gossip.Peer) error {
+	return db.Update(func(tx *store.Tx) error { return peers.Put(tx, peersKey, known) })
+}
+
 func (a *Agent) savePeers(known []gossip.Peer) {
-	err := a.db.Update(func(tx *store.Tx) error { return peers.Put(tx, peersKey, known) })
+	err := putPeers(a.db, known)
 	if err != nil {
 		a.log.Warn("remember the hosts of the cluster", "err", err)
 	}

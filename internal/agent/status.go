@@ -24,7 +24,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 		Version: a.version, Node: a.id.Node, Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: a.started,
 		OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), FastPath: a.vswitch.fast.status(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
-		Names: a.resolver(), Leases: len(a.alloc.Leases()), Process: process(),
+		Aside: setAside(a.cfg.State), Names: a.resolver(), Leases: len(a.alloc.Leases()), Process: process(),
 	}
 	for _, n := range nodes {
 		if n.Alive {
@@ -97,9 +97,13 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 	}
 	switch err := a.replica.Trouble(); {
 	case errors.Is(err, cluster.ErrForgotten):
-		add("stop the agent, remove "+a.cfg.State+" and start it again: it joins as a new host", "the cluster has forgotten this host: %v", err)
+		if why := a.spent.Load(); why != nil {
+			add("this host hands out nothing until then, and then joins as a new one by itself", "the cluster has forgotten this host, and its state cannot be set aside: %v", *why)
+			break
+		}
+		add("wait some seconds: it sets its state aside and joins as a new host", "the cluster has forgotten this host")
 	case err != nil:
-		add("stop the agent, `grapevine forget` this host on another one, remove "+a.cfg.State+" and start it again: it joins as a new host",
+		add("stop the agent, `grapevine forget` this host on another one, and start it again: it joins as a new host",
 			"this host's state is older than what the others know of it: %v", err)
 	}
 	if err := a.replica.Unwritten(); err != nil {

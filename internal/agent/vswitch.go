@@ -137,6 +137,13 @@ func (a *Agent) openSwitch(ctx context.Context, rules []nat.Rule) (err error) {
 		CaughtUp: v.caughtUp, Log: log,
 	}
 	v.told = a.replica.CaughtUp()
+	if a.replica.Snapshot().Ring().Len() == 0 {
+		// A new host has forgotten nothing: what its switch has is of a former one, whose
+		// addresses may be other hosts' by now.
+		told := make(chan struct{})
+		close(told)
+		v.told = told
+	}
 	if v.embedded != nil {
 		cfg.InPlace = v.embedded.FlowsInPlace
 	}

@@ -172,7 +172,10 @@ func Restore(r io.Reader, dir string) (m Manifest, err error) {
 			return m, fmt.Errorf("restore: %w", err)
 		}
 	}
-	return m, syncDir(dir)
+	if err := store.SyncDir(dir); err != nil {
+		return m, fmt.Errorf("restore: %w", err)
+	}
+	return m, nil
 }
 
 // unpack makes the files in a directory and sees whether they are good.
@@ -207,12 +210,4 @@ func unpack(r io.Reader, dir string) (m Manifest, err error) {
 	}
 	id.Restored = true
 	return m, id.Save(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("restore: %w", err)
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

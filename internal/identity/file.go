@@ -28,20 +28,10 @@ func writeFile(name string, data []byte) error {
 		err = os.Rename(tmp.Name(), name)
 	}
 	if err == nil {
-		err = syncDir(dir)
+		err = store.SyncDir(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w%s", name, err, store.Advice(err))
 	}
 	return nil
-}
-
-// syncDir makes a rename inside dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -30,6 +30,11 @@ type Identity struct {
 	// Restored says that the state is from a backup, and that the cluster has not
 	// been asked yet whether this host has said anything since.
 	Restored bool `json:"restored,omitempty"`
+	// Forgotten says that the cluster has forgotten this identity, which is spent: its files are
+	// to be set aside, under names that end in this.
+	Forgotten string `json:"forgotten,omitempty"`
+	// Former is the Node that this host was before the cluster had forgotten it.
+	Former string `json:"former,omitempty"`
 }
 
 // Private returns the key that signs what this host says.
@@ -84,6 +89,13 @@ func newIdentity() Identity {
 	return Identity{Node: string(cluster.HostID(cluster.Public(key))), Key: key.Seed()}
 }
 
+// Anew returns the identity of a new host, in the same cluster.
+func (id Identity) Anew() Identity {
+	next := newIdentity()
+	next.Cluster, next.Former = id.Cluster, id.Node
+	return next
+}
+
 // good reports whether the parts are well formed and belong together.
 func (id Identity) good() bool {
 	return len(id.Key) == ed25519.SeedSize && (id.Cluster == "" || clusterForm.MatchString(id.Cluster)) &&
@@ -91,12 +103,15 @@ func (id Identity) good() bool {
 }
 
 // Save writes the identity to dir; it is durable on return.
-func (id Identity) Save(dir string) error {
+func (id Identity) Save(dir string) error { return id.SaveAs(filepath.Join(dir, File)) }
+
+// SaveAs writes the identity to a file; it is durable on return.
+func (id Identity) SaveAs(name string) error {
 	data, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode this host's identity: %w", err)
 	}
-	return writeFile(filepath.Join(dir, File), append(data, '\n'))
+	return writeFile(name, append(data, '\n'))
 }
 
 // NewCluster makes a cluster ID.

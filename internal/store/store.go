@@ -146,6 +146,15 @@ func explain(path string, err error) error {
 	return fmt.Errorf("open state file %s: %w%s", path, err, advice)
 }
 
+// SyncDir makes the names in dir durable, after renames.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
 // Advice says what to do about a disk that does not take what is written, after a
 // colon; "" if there is nothing special to do.
 func Advice(err error) string {

@@ -1,0 +1,129 @@
+package driver
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	dockernet "github.com/docker/docker/api/types/network"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// TestFormerNetworksGoOn: the agent is a new host's, with Docker as it was. Networks that the
+// cluster has, or that containers are on, go on; one that the cluster has removed meanwhile
+// goes. Containers that run do so with addresses that this host has not given them.
+func TestFormerNetworksGoOn(t *testing.T) {
+	e := newEngine(t)
+	ids := map[string]string{}
+	for i, name := range []string{"blue", "green", "red"} {
+		subnet := fmt.Sprintf("10.129.%d.0/24", i)
+		id, err := e.create(dockernet.CreateRequest{Name: name, CreateOptions: dockernet.CreateOptions{
+			IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: subnet, Gateway: fmt.Sprintf("10.129.%d.9", i)}}}, Options: map[string]string{"mtu": "1400"},
+		}})
+		check(t, err)
+		ids[name] = id
+	}
+	e.look()
+	ep := e.run(ids["blue"], "web")
+	e.run(ids["red"], "db")
+	e.look()
+
+	// Forgotten: another host has deleted what this one has written, and users two networks.
+	e.write(func(tx *replica.Tx) {
+		for _, n := range []string{"blue", "red"} {
+			tx.Delete(cluster.Use{Network: n, Host: self}.Key())
+		}
+		for ep := range cluster.All[cluster.Endpoint](tx.Snapshot()) {
+			tx.Delete(ep.Key())
+		}
+		retire(tx, "green")
+		retire(tx, "red")
+	})
+	for id := range e.rig.local.endpoints {
+		check(t, e.rig.alloc.Unbind(id))
+		check(t, e.rig.local.dropEndpoint(id))
+	}
+	for _, l := range e.rig.alloc.Leases() {
+		check(t, e.rig.alloc.Release(l.Addr))
+	}
+	for id := range e.rig.local.networks {
+		check(t, e.rig.local.dropNetwork(id))
+	}
+	e.rig.reopen()
+	e.rig.cfg.DriverName, e.rig.cfg.Former = "grapevine:latest", true
+
+	e.look()
+	if n, ok := e.rig.local.networks[ids["blue"]]; !ok || n.Name != "blue" || n.MTU != 1400 || !slices.Equal(n.Gateways, []netip.Addr{netip.MustParseAddr("10.129.0.9")}) {
+		t.Fatalf("blue, which the cluster has, is not taken on: %+v", n)
+	}
+	if len(e.rig.local.networks) != 1 || len(e.rig.Strangers()) != 0 {
+		t.Fatalf("at once: %v, strangers %v", e.rig.local.networks, e.rig.Strangers())
+	}
+	e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
+	e.look()
+	e.want("network blue vnid 1", "network red vnid 4", "subnet 10.129.0.0/24 of blue gateway 10.129.0.9", "subnet 10.129.2.0/24 of red gateway 10.129.2.9",
+		"use blue/"+string(self), "use red/"+string(self))
+	e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
+	e.look()
+	e.look()
+	if _, there := e.named("green"); there { // it may have waited for clients of Docker's
+		t.Error("green is still in docker")
+	}
+	if got := e.rig.Strangers(); len(got) != 2 || !got[0].Known || got[0].Containers[0] != "web" || got[1].Containers[0] != "db" {
+		t.Errorf("strangers: %+v", got)
+	}
+
+	// docker restart
+	e.stop(ids["blue"], "web", ep)
+	e.run(ids["blue"], "again")
+	e.rm("web")
+	e.look()
+	if got := e.rig.Strangers(); len(got) != 1 || got[0].Network != "red" {
+		t.Errorf("strangers after the restart: %+v", got)
+	}
+}
+
+// TestRemovedIsNotAdopted: what Docker lists a little longer than it has it does not come back.
+func TestRemovedIsNotAdopted(t *testing.T) {
+	e := newEngine(t)
+	id, err := e.create(dockernet.CreateRequest{Name: "blue", CreateOptions: dockernet.CreateOptions{
+		IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: "10.129.0.0/24"}}},
+	}})
+	check(t, err)
+	e.look()
+	kept := e.networks[id]
+	e.remove(id)
+	e.networks[id] = kept
+	for range 3 {
+		e.look()
+		e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
+	}
+	if len(e.rig.local.networks) != 0 {
+		t.Errorf("networks: %v", e.rig.local.networks)
+	}
+}
+
+// TestAnotherClustersNetworks: a host that has no former life in this cluster takes on what
+// the cluster has, and names the rest.
+func TestAnotherClustersNetworks(t *testing.T) {
+	e := newEngine(t)
+	id, err := e.create(dockernet.CreateRequest{Name: "blue", CreateOptions: dockernet.CreateOptions{
+		IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: "10.129.0.0/24"}}},
+	}})
+	check(t, err)
+	e.look()
+	e.write(func(tx *replica.Tx) { retire(tx, "blue") })
+	check(t, e.rig.local.dropNetwork(id))
+	for range 3 {
+		e.look()
+		e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
+	}
+	if got := e.rig.Strangers(); len(got) != 1 || got[0].Known || len(e.rig.local.networks) != 0 {
+		t.Errorf("strangers %+v, networks %v", got, e.rig.local.networks)
+	}
+	e.want()
+}

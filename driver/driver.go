@@ -164,7 +164,7 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Por
 	if cfg.OpenPorts == nil {
 		cfg.OpenPorts = func() ports.Choice { return ports.Choice{First: 32768, Last: 60999} }
 	}
-	loc, err := openLocal(db)
+	loc, err := openLocal(db, cfg.Now())
 	if err != nil {
 		return nil, fmt.Errorf("driver: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/go-plugins-helpers/network"
 
@@ -33,7 +34,7 @@ func TestResolverInTheSandbox(t *testing.T) {
 		t.Fatalf("joined, and the machine has\n%s", e.rig.machine)
 	}
 	e.rig.machine.inside = map[string]string{} // the agent was killed
-	e.rig.local, err = openLocal(e.rig.local.db)
+	e.rig.local, err = openLocal(e.rig.local.db, e.rig.now)
 	check(t, err)
 	e.rig.restore(context.Background())
 	if !inside() {
@@ -47,6 +48,24 @@ func TestResolverInTheSandbox(t *testing.T) {
 	e.rig.restore(context.Background())
 	if inside() {
 		t.Fatal("the resolver is back where the container has left")
+	}
+}
+
+// What was made while the host's clock was years ahead is not young for years.
+func TestClockSetBack(t *testing.T) {
+	e := newEngine(t)
+	ep := e.run(e.user("blue"), "web")
+	e.rig.now = e.rig.now.Add(-50 * 8766 * time.Hour)
+	e.rig.reopen()
+	e.rig.now = e.rig.now.Add(creationTime + time.Second)
+	got, _ := e.rig.localEndpoint(ep)
+	if age := e.rig.now.Sub(got.Created); age < settling {
+		t.Errorf("the endpoint's age is %s", age)
+	}
+	for _, n := range e.rig.local.networks {
+		if age := e.rig.now.Sub(n.Created); age < creationTime {
+			t.Errorf("the network's age is %s", age)
+		}
 	}
 }
 

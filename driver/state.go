@@ -78,10 +78,11 @@ type local struct {
 	endpoints map[string]localEndpoint
 }
 
-func openLocal(db *store.DB) (*local, error) {
+func openLocal(db *store.DB, now time.Time) (*local, error) {
 	l := &local{db: db, networks: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}}
 	err := db.View(func(tx *store.Tx) error {
 		err := networkBucket.ForEach(tx, func(id string, n localNetwork) error {
+			n.Created = reckoned(n.Created, now)
 			l.networks[id] = n
 			return nil
 		})
@@ -89,6 +90,7 @@ func openLocal(db *store.DB) (*local, error) {
 			return err
 		}
 		return endpointBucket.ForEach(tx, func(id string, e localEndpoint) error {
+			e.Created = reckoned(e.Created, now)
 			l.endpoints[id] = e
 			return nil
 		})
@@ -98,6 +100,11 @@ func openLocal(db *store.DB) (*local, error) {
 	}
 	return l, nil
 }
+
+// reckoned is a time from the disk by the clock as it is now, which may have been set back since
+// and may be again: nothing comes from the future, and what the time is compared with from now
+// on has a monotonic reading, as it has itself.
+func reckoned(then, now time.Time) time.Time { return now.Add(-max(0, now.Sub(then))) }
 
 func (l *local) setNetwork(n localNetwork) error {
 	if err := l.db.Update(func(tx *store.Tx) error { return networkBucket.Put(tx, n.ID, n) }); err != nil {

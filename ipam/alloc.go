@@ -120,6 +120,7 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 	if err := a.disk.Load(a.state.load); err != nil {
 		return nil, fmt.Errorf("read the leases: %w", err)
 	}
+	a.state.found(cfg.Now())
 	for dead, heir := range a.state.promises {
 		a.promised.Store(dead, heir)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -447,4 +448,29 @@ func TestStockUp(t *testing.T) {
 	}
 	w.spread()
 	w.unique(t)
+}
+
+// TestCollectAfterJump: what is of no use is freed in its time, though the host's clock was
+// set back or ahead by years since it was leased, and the agent is another one.
+func TestCollectAfterJump(t *testing.T) {
+	for _, jump := range []time.Duration{-50 * 8766 * time.Hour, 50 * 8766 * time.Hour} {
+		w := newWorld(t, 1)
+		a := w.hosts[0]
+		p := w.network(a, "blue", 0)
+		lost := get(a.Address(ctx, p, anywhere, anyAddr))(t)
+		pool := get(a.Prefix(ctx, 4, 24, 0))(t)
+		w.now = w.now.Add(jump)
+		a.restart()
+		none := func(string) bool { return false }
+		if freed := get(a.Collect(w.now.Add(-time.Minute), none))(t); len(freed) != 0 {
+			t.Errorf("the clock jumped by %s: freed %v at once", jump, freed)
+		}
+		w.now = w.now.Add(time.Hour)
+		if freed := get(a.Collect(w.now.Add(-time.Minute), none))(t); !slices.Equal(freed, []netip.Addr{lost}) {
+			t.Errorf("the clock jumped by %s: freed %v, want %s", jump, freed, lost)
+		}
+		if _, ok := a.Subnet(pool); ok {
+			t.Errorf("the clock jumped by %s: the pool leaked", jump)
+		}
+	}
 }

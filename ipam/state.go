@@ -18,7 +18,8 @@ type Lease struct {
 	// Endpoint is Docker's ID of the endpoint that has the address; "" from the
 	// RequestAddress call to CreateEndpoint and from DeleteEndpoint to ReleaseAddress.
 	Endpoint string `json:",omitempty"`
-	// Since is when the lease was made or its Endpoint last changed.
+	// Since is when the lease was made or its Endpoint last changed, or when this agent found
+	// it on its disk: what the clock said before that may be anything.
 	Since time.Time
 }
 
@@ -106,6 +107,18 @@ func loadPair[V any](m map[netip.Prefix]V, id string, value []byte) error {
 	p, err := netip.ParsePrefix(id)
 	m[p] = v
 	return err
+}
+
+// found makes leases and pools that were on the disk count from now.
+func (s *state) found(now time.Time) {
+	for addr, l := range s.leases {
+		l.Since = now
+		s.leases[addr] = l
+	}
+	for p, q := range s.pools {
+		q.Since = now
+		s.pools[p] = q
+	}
 }
 
 // The set and drop functions change the state and note the change for save.

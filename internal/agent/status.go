@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"strings"
+	"time"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
@@ -21,7 +22,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	snap := a.replica.Snapshot()
 	nodes := a.nodes(snap)
 	s := api.Status{
-		Version: a.version, Node: a.id.Node, Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: a.started,
+		Version: a.version, Node: a.id.Node, Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: time.Now().Add(-time.Since(a.started)),
 		OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), FastPath: a.vswitch.fast.status(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
 		Aside: setAside(a.cfg.State), Names: a.resolver(), Leases: len(a.alloc.Leases()), Process: process(),

@@ -40,12 +40,20 @@ func (v view) strangers(before map[string]time.Time) map[string]time.Time {
 	}
 	for _, c := range v.containers {
 		for _, at := range c.Networks {
+			if ended(c) {
+				continue // of one that has ended Docker may list what it had, as while its disk is full
+			}
 			if _, known := v.endpoints[at.EndpointID]; ours[at.NetworkID] && !known && at.EndpointID != "" {
 				note(at.EndpointID)
 			}
 		}
 	}
 	return now
+}
+
+// ended reports whether a container has no processes, and so uses no address.
+func ended(c docker.Container) bool {
+	return slices.Contains([]string{"created", "exited", "dead", "removing"}, c.State)
 }
 
 // unknown says of a network of Docker's that it is our driver's and not this agent's.

@@ -20,6 +20,7 @@ func TestStrangers(t *testing.T) {
 		containers: []docker.Container{
 			{Name: "app", Networks: []docker.Attachment{{NetworkID: "1", EndpointID: "e1"}}},
 			{Name: "halted", Networks: []docker.Attachment{{NetworkID: "1"}}},
+			{Name: "ended", State: "exited", Networks: []docker.Attachment{{NetworkID: "1", EndpointID: "e3"}}},
 			{Name: "old", Networks: []docker.Attachment{{NetworkID: "1", EndpointID: "e2"}}},
 			{Name: "web", Networks: []docker.Attachment{{NetworkID: "2"}}},
 		},
@@ -35,7 +36,7 @@ func TestStrangers(t *testing.T) {
 		got[1].Network != "red" || got[1].Known || !slices.Equal(got[1].Containers, []string{"web"}) {
 		t.Errorf("the strangers are %+v, want old on blue, and red with web", got)
 	}
-	v.networks, v.containers = v.networks[:1], v.containers[:2]
+	v.networks, v.containers = v.networks[:1], v.containers[:3]
 	if v.strange = v.strangers(v.strange); v.listStrangers(nil) != nil {
 		t.Error("what is gone is still strange")
 	}

@@ -62,6 +62,7 @@ func writeBackup(ctx context.Context, c *api.Client, name string) (m backup.Mani
 }
 
 func newRestore() *cobra.Command {
+	var alone bool
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Make this host's state from a backup",
@@ -69,8 +70,11 @@ func newRestore() *cobra.Command {
 directory must have no state. Once the agent runs again it first asks every other host
 whether it has heard more of this host than the backup has: if one has, addresses may
 have been given away since, and the host has to be forgotten and to join as a new one,
-as ` + "`grapevine status`" + ` then says. Until all have answered it hands out nothing.`,
-		Example: `  grapevine restore /root/grapevine-$(hostname).tar    # the agent is stopped, its old state moved away`,
+as ` + "`grapevine status`" + ` then says. Until all have answered it hands out nothing. What a host says that was restored
+itself proves nothing. Where there is no other host any more, or all of them were restored,
+nobody can answer: restore one of them with --alone, which asks for some seconds only.`,
+		Example: `  grapevine restore /root/grapevine-$(hostname).tar    # the agent is stopped, its old state moved away
+  grapevine restore --alone /root/grapevine-$(hostname).tar    # this host is the only one, or the first of all that are restored`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
@@ -87,7 +91,7 @@ as ` + "`grapevine status`" + ` then says. Until all have answered it hands out 
 				return fmt.Errorf("restore: %w", err)
 			}
 			defer f.Close()
-			m, err := backup.Restore(f, cfg.State)
+			m, err := backup.Restore(f, cfg.State, alone)
 			if err != nil {
 				return err
 			}
@@ -97,5 +101,6 @@ as ` + "`grapevine status`" + ` then says. Until all have answered it hands out 
 		},
 	}
 	config.AddFlags(c.Flags(), "state")
+	c.Flags().BoolVar(&alone, "alone", false, "no other host knows more: there is none, or all were restored")
 	return c
 }

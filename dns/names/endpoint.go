@@ -64,14 +64,17 @@ type multi[K comparable] map[K]set
 
 type set struct {
 	one  *endpoint
-	more []*endpoint // all of them if there are two or more; one is then nil
+	more *[]*endpoint // all of them if there are two or more; one is then nil. A pointer: there are half a million sets
 }
 
 func (s *set) all() []*endpoint {
-	if s.one != nil {
+	switch {
+	case s.one != nil:
 		return []*endpoint{s.one}
+	case s.more != nil:
+		return *s.more
 	}
-	return s.more
+	return nil
 }
 
 func (m multi[K]) add(k K, e *endpoint) {
@@ -80,30 +83,29 @@ func (m multi[K]) add(k K, e *endpoint) {
 	case s.one == nil && s.more == nil:
 		s.one = e
 	case s.one != nil:
-		s.one, s.more = nil, []*endpoint{s.one, e}
+		s.one, s.more = nil, &[]*endpoint{s.one, e}
 	default:
-		s.more = append(s.more, e)
+		*s.more = append(*s.more, e)
 	}
 	m[k] = s
 }
 
 func (m multi[K]) remove(k K, e *endpoint) {
 	s := m[k]
-	i := slices.Index(s.more, e)
+	i := -1
+	if s.more != nil {
+		i = slices.Index(*s.more, e)
+	}
 	switch {
 	case s.one == e:
-		s.one = nil
-	case i >= 0:
-		last := len(s.more) - 1
-		s.more[i], s.more[last] = s.more[last], nil
-		s.more = s.more[:last]
-	}
-	if len(s.more) == 1 {
-		s.one, s.more = s.more[0], nil
-	}
-	if s.one == nil && len(s.more) == 0 {
 		delete(m, k)
-		return
+	case i < 0:
+	case len(*s.more) == 2:
+		m[k] = set{one: (*s.more)[1-i]}
+	default:
+		list := *s.more
+		last := len(list) - 1
+		list[i], list[last] = list[last], nil
+		*s.more = list[:last]
 	}
-	m[k] = s
 }

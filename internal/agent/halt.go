@@ -99,48 +99,103 @@ func (a *Agent) waitMoved(ctx context.Context) {
 	}
 }
 
-// recall answers methodRecall.
-func (a *Agent) recall(_ context.Context, from string, _ []byte) ([]byte, error) {
-	return binary.BigEndian.AppendUint64(nil, a.replica.Snapshot().Highest(cluster.NodeID(from))), nil
+// recall answers methodRecall, to an agent of before the list with the counter alone.
+func (a *Agent) recall(_ context.Context, from string, body []byte) ([]byte, error) {
+	snap := a.replica.Snapshot()
+	if snap.Tombstone(cluster.Node{ID: cluster.NodeID(from)}.Key()) {
+		return nil, cluster.ErrForgotten
+	}
+	r := recollection{highest: snap.Highest(cluster.NodeID(from)), restored: a.unproven.Load()}
+	for n := range cluster.All[cluster.Node](snap) {
+		r.hosts = append(r.hosts, n.ID)
+	}
+	text := r.encode()
+	if len(body) == 0 {
+		if r.restored {
+			return nil, errors.New("this host was restored from a backup itself")
+		}
+		return text[:8], nil
+	}
+	return text, nil
 }
+
+// recollection is the answer to methodRecall:
+//
+//	highest 8 | restored 1 | hosts 16 each
+type recollection struct {
+	highest  uint64 // version of what the caller wrote, and the host has heard of
+	restored bool   // the host was restored itself, and does not know what it has lost
+	hosts    []cluster.NodeID
+	old      bool // an older agent's, with nothing but highest
+}
+
+const nodeIDSize = 16
+
+func (r recollection) encode() []byte {
+	b := binary.BigEndian.AppendUint64(nil, r.highest)
+	b = append(b, map[bool]byte{true: 1}[r.restored])
+	for _, id := range r.hosts {
+		b = append(b, id...)
+	}
+	return b
+}
+
+func decodeRecollection(b []byte) (r recollection, err error) {
+	if len(b) != 8 && (len(b) < 9 || (len(b)-9)%nodeIDSize != 0) {
+		return r, fmt.Errorf("%d bytes are no answer to %s", len(b), methodRecall)
+	}
+	r.highest, r.old = binary.BigEndian.Uint64(b), len(b) == 8
+	if !r.old {
+		r.restored = b[8] != 0
+		for rest := b[9:]; len(rest) > 0; rest = rest[nodeIDSize:] {
+			r.hosts = append(r.hosts, cluster.NodeID(rest[:nodeIDSize]))
+		}
+	}
+	return r, nil
+}
+
+// alonePatience is how long a host that was restored as the only one (`restore --alone`) asks
+// all the same, lest somebody knows better.
+const alonePatience = 5 * time.Second
 
 // proveRestored asks every host of the cluster, after a restore, whether it has
 // heard more of this host than the backup has. If none has, the backup is as good
-// as what was lost. If one has, this host must join as a new one.
+// as what was lost. If one has, this host must join as a new one. What a host says that was
+// restored itself proves nothing: of what both have lost neither knows.
 func (a *Agent) proveRestored(ctx context.Context) error {
 	if !a.unproven.Load() {
 		return nil
 	}
-	own := a.replica.Snapshot().Mark(a.self()) // as the backup has it
-	agreed := map[cluster.NodeID]bool{a.self(): true}
+	begun, own := time.Now(), a.replica.Snapshot().Mark(a.self()) // as the backup has it
+	answers := map[cluster.NodeID]recollection{}                  // of hosts that were not restored
 	for {
-		missing := 0
+		waiting := false
 		for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
-			if agreed[n.ID] {
+			if _, has := answers[n.ID]; has || n.ID == a.self() {
 				continue
 			}
-			known, err := a.askRecall(ctx, n.ID)
+			r, err := a.askRecall(ctx, n.ID)
 			switch {
 			case err != nil:
-				missing++
-			case known > own:
+				waiting = true
+			case r.highest > own:
 				a.log.Error("the backup is older than what the cluster knows", "host", n.Name)
-				a.replica.Distrust(fmt.Errorf("%w: restored from a backup with write %d, host %s has heard of %d", cluster.ErrLostWrites, own, hostName(a.replica.Snapshot(), n.ID), known))
+				a.replica.Distrust(fmt.Errorf("%w: restored from a backup with write %d, host %s has heard of %d", cluster.ErrLostWrites, own, hostName(a.replica.Snapshot(), n.ID), r.highest))
 				return nil
-			default:
-				agreed[n.ID] = true
+			case !r.restored:
+				answers[n.ID] = r
 			}
 		}
-		// Not before the others' records are here: there may be hosts since the backup.
-		if missing == 0 && (len(agreed) > 1 || !a.hadPeers()) && a.replica.Settled() {
+		alone := a.id.Alone && time.Since(begun) > alonePatience
+		if alone || !waiting && len(answers) > 0 && a.knowsAll(answers) {
 			next := a.id
-			next.Restored = false
+			next.Restored, next.Alone = false, false
 			if err := next.Save(a.cfg.State); err != nil {
 				return err
 			}
-			a.id.Restored = false
+			a.id.Restored, a.id.Alone = false, false
 			a.unproven.Store(false)
-			a.log.Info("every host agrees that nothing is missing in the backup")
+			a.log.Info("nothing is missing in the backup", "hosts that agree", len(answers), "alone", alone)
 			return nil
 		}
 		select {
@@ -149,6 +204,27 @@ func (a *Agent) proveRestored(ctx context.Context) error {
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// knowsAll reports whether this host has heard of all hosts that others know: there may be
+// hosts since the backup, which have to be asked as well.
+func (a *Agent) knowsAll(answers map[cluster.NodeID]recollection) bool {
+	snap := a.replica.Snapshot()
+	for _, r := range answers {
+		if r.old {
+			select {
+			case <-a.replica.CaughtUp():
+			default:
+				return false
+			}
+		}
+		for _, id := range r.hosts {
+			if _, known := snap.Record(cluster.Node{ID: id}.Key()); !known {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // hadPeers reports whether there is, or was, another host in the cluster.
@@ -161,15 +237,15 @@ func (a *Agent) hadPeers() bool {
 	return false
 }
 
-func (a *Agent) askRecall(ctx context.Context, id cluster.NodeID) (uint64, error) {
+func (a *Agent) askRecall(ctx context.Context, id cluster.NodeID) (r recollection, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	b, err := a.gossip.Call(ctx, string(id), methodRecall, nil)
+	b, err := a.gossip.Call(ctx, string(id), methodRecall, []byte{1})
 	if err != nil {
-		return 0, err
+		return r, err
 	}
-	if len(b) != 8 {
-		return 0, fmt.Errorf("host %s answers %d bytes to %s", id, len(b), methodRecall)
+	if r, err = decodeRecollection(b); err != nil {
+		return r, fmt.Errorf("host %s: %w", id, err)
 	}
-	return binary.BigEndian.Uint64(b), nil
+	return r, nil
 }

@@ -147,7 +147,7 @@ func child(t *testing.T) bool {
 	case "restore":
 		var f *os.File
 		if f, err = os.Open(words[2]); err == nil {
-			_, err = backup.Restore(f, words[1])
+			_, err = backup.Restore(f, words[1], false)
 		}
 	}
 	if err != nil {

@@ -111,7 +111,7 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 		add("until then this host makes no new networks or containers, and does not learn what others make", "this host's state cannot be written: %v", err)
 	}
 	if a.unproven.Load() && a.replica.Trouble() == nil {
-		add("start the hosts that do not answer; `grapevine forget`, on another host, those that are gone for good. Until then this host hands out nothing",
+		add("start the hosts that do not answer; `grapevine forget`, on another host, those that are gone for good. If there is none, or all were restored, nobody can say: stop the agent, move "+a.cfg.State+" away, and `grapevine restore --alone` on one of them. Until then this host hands out nothing",
 			"this host was restored from a backup, and waits for every other host to say that nothing is missing in it")
 	}
 	if at, ok := a.gossip.Clone(); ok {

@@ -143,9 +143,9 @@ func each(r io.Reader, fn func(m Manifest, name string, data io.Reader) error) e
 
 // Restore makes the state directory dir from a backup. It must have no state yet.
 // The restored host hands out nothing until the others say that it knows all that
-// it has ever said (identity.Identity.Restored). A restore that is interrupted
+// it has ever said (identity.Identity.Restored), or, alone, for some seconds if none does. A restore that is interrupted
 // leaves a state that does not open.
-func Restore(r io.Reader, dir string) (m Manifest, err error) {
+func Restore(r io.Reader, dir string, alone bool) (m Manifest, err error) {
 	for _, name := range append([]string{StateFile}, small...) {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
 			return m, fmt.Errorf("%s has state already (%s): stop the agent and move the directory away first; nothing was changed", dir, name)
@@ -162,7 +162,7 @@ func Restore(r io.Reader, dir string) (m Manifest, err error) {
 		return m, fmt.Errorf("restore: %w", err)
 	}
 	defer os.RemoveAll(work)
-	if m, err = unpack(r, work); err != nil {
+	if m, err = unpack(r, work, alone); err != nil {
 		return m, fmt.Errorf("restore: %w; nothing was changed", err)
 	}
 	// The identity first: without its state file it is refused, and the other way round.
@@ -179,7 +179,7 @@ func Restore(r io.Reader, dir string) (m Manifest, err error) {
 }
 
 // unpack makes the files in a directory and sees whether they are good.
-func unpack(r io.Reader, dir string) (m Manifest, err error) {
+func unpack(r io.Reader, dir string, alone bool) (m Manifest, err error) {
 	err = each(r, func(found Manifest, name string, data io.Reader) error {
 		m = found
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -208,6 +208,6 @@ func unpack(r io.Reader, dir string) (m Manifest, err error) {
 	if err := db.Close(); err != nil {
 		return m, err
 	}
-	id.Restored = true
+	id.Restored, id.Alone = true, alone
 	return m, id.Save(dir)
 }

@@ -45,7 +45,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	dir := filepath.Join(t.TempDir(), "a", "state")
-	if _, err := Restore(bytes.NewReader(tar), dir); err != nil {
+	if _, err := Restore(bytes.NewReader(tar), dir, false); err != nil {
 		t.Fatal(err)
 	}
 	got, err := identity.Load(dir)
@@ -73,7 +73,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if err != nil || len(entries) != 3 {
 		t.Errorf("%v, %v: want three files", entries, err)
 	}
-	if _, err := Restore(bytes.NewReader(tar), dir); err == nil {
+	if _, err := Restore(bytes.NewReader(tar), dir, false); err == nil {
 		t.Error("restored over what was there")
 	}
 }
@@ -85,7 +85,7 @@ func TestDamagedBackupRestoresNothing(t *testing.T) {
 	nothing := func(name string, b []byte, wantDamaged bool) {
 		t.Helper()
 		dir := filepath.Join(t.TempDir(), "state")
-		_, err := Restore(bytes.NewReader(b), dir)
+		_, err := Restore(bytes.NewReader(b), dir, false)
 		if err == nil || wantDamaged && !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -110,7 +110,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dir := filepath.Join(t.TempDir(), "state")
-		if _, err := Restore(bytes.NewReader(b), dir); err != nil {
+		if _, err := Restore(bytes.NewReader(b), dir, false); err != nil {
 			return
 		}
 		if _, err := identity.Load(dir); err != nil {

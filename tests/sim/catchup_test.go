@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/dns/names"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/internal/agent"
 	"github.com/grapevine-net/grapevine/internal/store"
@@ -94,19 +95,23 @@ func (w *world) young(job string) {
 		}
 	}()
 	h, stop := w.socket(1, []string{join}, &heard)
+	index := names.New() // of which an agent has one, too, and follows as package dns does
 	for h.replica.Snapshot().Len() < records {
+		index.Advance(h.replica.Snapshot())
 		if time.Since(begin) > 5*time.Minute {
 			w.t.Fatalf("%d records of %d", h.replica.Snapshot().Len(), records)
 		}
 		time.Sleep(tick)
 	}
+	index.Advance(h.replica.Snapshot())
 	took, received, caught := time.Since(begin), heard.Load(), processor()
 	w.must(h.replica.Flush(w.t.Context()))
 	cpu := processor()
 	own, file := resident("RssAnon"), resident("RssFile")
 	close(stopped)
-	fmt.Printf("%s A new host has them %.2f s after its start, by %.1f MB and %.1f s of a processor; with its disk %.1f s. Then it has %.0f MB of memory of its own, %.0f MB of them in use, and %.0f MB of pages of its state file and its program, which the kernel may drop. At most it had %.0f MB of its own. It compares digests of %d bytes from then on.\n",
+	fmt.Printf("%s A new host has them %.2f s after its start, by %.1f MB and %.1f s of a processor; with its disk %.1f s. Then it has, with the index of names, %.0f MB of memory of its own, %.0f MB of them in use, and %.0f MB of pages of its state file and its program, which the kernel may drop. At most it had %.0f MB of its own. It compares digests of %d bytes from then on.\n",
 		youngEnv, took.Seconds(), float64(received)/1e6, caught.Seconds(), cpu.Seconds(), own, float64(heap())/1e6, file, <-most, len(h.replica.Digest()))
+	runtime.KeepAlive(index)
 	stop()
 }
 

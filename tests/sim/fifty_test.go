@@ -74,5 +74,5 @@ func (w *world) trial() string {
 		w.t.Fatalf("%d endpoints were not known everywhere within %v", s.late, patience)
 	}
 	up := s.times["up"]
-	return fmt.Sprintf("%.1f s | %s | %s | %s | %s", met.Seconds(), quantile(up.each, 50), quantile(up.each, 99), quantile(up.all, 50), quantile(up.all, 100))
+	return fmt.Sprintf("%.1f s | %.2f s | %.2f s | %.2f s | %.2f s", met.Seconds(), quantile(up.each, 50), quantile(up.each, 99), quantile(up.all, 50), quantile(up.all, 100))
 }

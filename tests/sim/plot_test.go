@@ -3,56 +3,88 @@ package sim
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
-	"time"
 )
 
-// Sizes of the plot, in pixels, and the times at its lower and upper end.
+// plot is a chart with a column for each cluster and a logarithmic scale.
+type plot struct {
+	low, most float64
+	unit      string // of the scale: %v is a power of ten
+	aim       float64
+	legend    []mark
+}
+
+type mark struct{ what, colour string }
+
+// Sizes in pixels.
 const (
 	plotLeft, plotTop, plotHigh, plotColumn = 60, 50, 260, 90
 	plotLegend                              = 150 // of one kind
-	plotLow, plotMost                       = 10 * time.Millisecond, 200 * time.Second
-	aim                                     = 1500 * time.Millisecond // p99, without loss
 )
 
-var plotted = []struct{ kind, colour string }{
-	{"network created", "#4477aa"}, {"endpoint up", "#228833"}, {"endpoint up, under churn", "#aa3377"},
+// y is where a value stands.
+func (p plot) y(v float64) float64 {
+	return plotTop + plotHigh*(1-math.Log(max(v, p.low)/p.low)/math.Log(p.most/p.low))
 }
 
-// plotY is where a time stands; the scale is logarithmic.
-func plotY(d time.Duration) float64 {
-	share := math.Log(float64(max(d, plotLow))/float64(plotLow)) / math.Log(float64(plotMost)/float64(plotLow))
-	return plotTop + plotHigh*(1-share)
-}
-
-// svg draws, for each cluster, how long it takes until a host knows: a line from the median
-// to the worst, with a dot at the median and a bar at the 99th percentile.
-func (r report) svg() string {
+// draw makes the chart; column draws what is in one, around its middle.
+func (p plot) draw(r report, column func(b *strings.Builder, s summary, x int)) string {
 	var b strings.Builder
-	width := plotLeft + max(plotColumn*len(r), plotLegend*len(plotted)) + 20
+	width := plotLeft + max(plotColumn*len(r), plotLegend*len(p.legend)) + 20
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n", width, plotTop+plotHigh+50)
 	fmt.Fprintln(&b, `<rect width="100%" height="100%" fill="white"/>`)
-	for i, p := range plotted {
-		fmt.Fprintf(&b, `<circle cx="%d" cy="16" r="4" fill="%s"/><text x="%d" y="20">%s</text>`+"\n", plotLeft+i*plotLegend, p.colour, plotLeft+8+i*plotLegend, p.kind)
+	for i, m := range p.legend {
+		fmt.Fprintf(&b, `<circle cx="%d" cy="16" r="4" fill="%s"/><text x="%d" y="20">%s</text>`+"\n", plotLeft+i*plotLegend, m.colour, plotLeft+8+i*plotLegend, m.what)
 	}
-	for d := plotLow; d <= plotMost; d *= 10 {
-		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ddd"/><text x="4" y="%.1f">%v</text>`+"\n", plotLeft, plotY(d), width, plotY(d)+4, d)
+	for v := p.low; v <= p.most; v *= 10 {
+		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ddd"/><text x="4" y="%.1f">`+p.unit+"</text>\n", plotLeft, p.y(v), width, p.y(v)+4, v)
 	}
-	fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#888" stroke-dasharray="4"/>`+"\n", plotLeft, plotY(aim), width)
-	for i, res := range r {
+	if p.aim > 0 {
+		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#888" stroke-dasharray="4"/>`+"\n", plotLeft, p.y(p.aim), width)
+	}
+	for i, s := range r {
 		x := plotLeft + plotColumn*i + plotColumn/2
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%d hosts</text><text x="%d" y="%d" text-anchor="middle">%d%% loss</text>`+"\n",
-			x, plotTop+plotHigh+18, res.hosts, x, plotTop+plotHigh+34, res.loss)
-		for j, p := range plotted {
-			t := res.times[p.kind]
-			if t == nil || len(t.each) == 0 {
-				continue
-			}
-			x, median, most := x+(j-1)*20, plotY(at(t.each, 50)), plotY(at(t.each, 100))
-			fmt.Fprintf(&b, `<path d="M%d %.1fV%.1fM%d %.1fh10" stroke="%s" stroke-width="2"/><circle cx="%d" cy="%.1f" r="4" fill="%s"/>`+"\n",
-				x, median, most, x-5, plotY(at(t.each, 99)), p.colour, x, median, p.colour)
-		}
+			x, plotTop+plotHigh+18, s.Hosts, x, plotTop+plotHigh+34, s.Loss)
+		column(&b, s, x)
 	}
 	fmt.Fprintln(&b, `</svg>`)
 	return b.String()
+}
+
+// timesPlot shows, for each cluster, how long it takes until a host knows: a line from the median
+// to the worst, with a dot at the median and a bar at the 99th percentile.
+func (r report) timesPlot() string {
+	p := plot{0.01, 200, "%g s", 1.5, []mark{
+		{"network created", "#4477aa"},
+		{"endpoint up", "#228833"},
+		{"endpoint up, under churn", "#aa3377"},
+		{"host joined", "#ccbb44"},
+		{"host left", "#66ccee"},
+		{"host died: it is doubted", "#ee6677"},
+	}}
+	return p.draw(r, func(b *strings.Builder, s summary, x int) {
+		for j, m := range p.legend {
+			i := slices.IndexFunc(s.Rows, func(row row) bool { return row.Kind == m.what })
+			if i < 0 || s.Rows[i].One < 0 {
+				continue
+			}
+			t, x := s.Rows[i], x+(2*j-len(p.legend)+1)*6
+			fmt.Fprintf(b, `<path d="M%d %.1fV%.1fM%d %.1fh8" stroke="%s" stroke-width="2"/><circle cx="%d" cy="%.1f" r="3" fill="%s"/>`+"\n",
+				x, p.y(t.One), p.y(t.Worst), x-4, p.y(t.OneP99), m.colour, x, p.y(t.One), m.colour)
+		}
+	})
+}
+
+// bytesPlot shows what a host sends.
+func (r report) bytesPlot() string {
+	p := plot{100, 1e6, "%.0f B/s", 0, []mark{{"at rest", "#4477aa"}, {"under churn", "#aa3377"}}}
+	return p.draw(r, func(b *strings.Builder, s summary, x int) {
+		for j, v := range []float64{s.Rest, s.Churn} {
+			if v > 0 {
+				fmt.Fprintf(b, `<rect x="%d" y="%.1f" width="16" height="%.1f" fill="%s"/>`+"\n", x-18+20*j, p.y(v), plotTop+plotHigh-p.y(v), p.legend[j].colour)
+			}
+		}
+	})
 }

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -12,68 +14,159 @@ import (
 	"time"
 )
 
-type report []result
+// summary is what is kept of a cluster's day: times in seconds, below 0 if there are none.
+type summary struct {
+	Hosts    int     `json:"hosts"`
+	Loss     int     `json:"loss"` // percent
+	Settings string  `json:"settings"`
+	Rows     []row   `json:"rows"`
+	Rest     float64 `json:"rest"`    // bytes per second and host
+	Churn    float64 `json:"churn"`   // likewise, while endpoints came and went
+	Changes  float64 `json:"changes"` // of endpoints, per second in the cluster, then
+	Took     float64 `json:"took"`    // seconds of a processor
+}
+
+// row is about one kind of event.
+type row struct {
+	Kind   string  `json:"kind"`
+	One    float64 `json:"one"` // until one host knows, median
+	OneP99 float64 `json:"one_p99"`
+	All    float64 `json:"all"` // until all know, median
+	AllP99 float64 `json:"all_p99"`
+	Worst  float64 `json:"worst"`
+	Events int     `json:"events"`
+}
+
+// summary boils a result down.
+func (r result) summary() summary {
+	s := summary{Hosts: r.hosts, Loss: r.loss, Settings: r.settings, Rest: r.rest, Churn: r.churn, Changes: r.changes, Took: r.took.Seconds()}
+	for _, kind := range slices.Sorted(maps.Keys(r.times)) {
+		t := r.times[kind]
+		s.Rows = append(s.Rows, row{
+			kind, quantile(t.each, 50), quantile(t.each, 99), quantile(t.all, 50), quantile(t.all, 99), quantile(t.all, 100), len(t.all),
+		})
+	}
+	return s
+}
 
 // String is the table of one cluster.
-func (r result) String() string {
+func (s summary) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "time until known\tone host, median\tp99\tall hosts, median\tp99\tworst\tevents\t")
-	for _, kind := range slices.Sorted(maps.Keys(r.times)) {
-		t := r.times[kind]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", kind,
-			quantile(t.each, 50), quantile(t.each, 99), quantile(t.all, 50), quantile(t.all, 99), quantile(t.all, 100), len(t.all))
+	for _, r := range s.Rows {
+		fmt.Fprintf(w, "%s\t%s\t%d\t\n", r.Kind, strings.Join(r.times(), "\t"), r.Events)
 	}
 	_ = w.Flush()
-	fmt.Fprintf(&b, "bytes per second and host: %.0f at rest, %.0f at %.0f endpoint changes per second; simulated in %v\n",
-		r.rest, r.churn, r.changes, r.took.Round(time.Second))
+	fmt.Fprintf(&b, "bytes per second and host: %.0f at rest, %.0f at %.0f endpoint changes per second; simulated in %.0f s of a processor\n",
+		s.Rest, s.Churn, s.Changes, s.Took)
 	return b.String()
 }
 
-// quantile is empty if there is nothing.
-func quantile(list []time.Duration, percent int) string {
-	if len(list) == 0 {
-		return "-"
+// times are the row's, for people.
+func (r row) times() (text []string) {
+	for _, t := range []float64{r.One, r.OneP99, r.All, r.AllP99, r.Worst} {
+		if t < 0 {
+			text = append(text, "-")
+			continue
+		}
+		text = append(text, fmt.Sprintf("%.2f s", t))
 	}
-	return fmt.Sprintf("%.2f s", at(list, percent).Seconds())
+	return text
 }
 
-func at(list []time.Duration, percent int) time.Duration {
+// quantile is in seconds, -1 if there is nothing.
+func quantile(list []time.Duration, percent int) float64 {
+	if len(list) == 0 {
+		return -1
+	}
 	sorted := slices.Sorted(slices.Values(list))
-	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+	return sorted[min(len(sorted)*percent/100, len(sorted)-1)].Seconds()
 }
 
-// write makes the Markdown page.
+// report is all clusters' days, the smallest first.
+type report []summary
+
+// kept is where results are, one file each, beside the page at path.
+func kept(path string) string { return strings.TrimSuffix(path, filepath.Ext(path)) }
+
+// keep writes a result as soon as it is there: the next cluster may take hours.
+func (s summary) keep(path string) error {
+	text, err := json.MarshalIndent(s, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(kept(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(kept(path), fmt.Sprintf("%04d-%02d.json", s.Hosts, s.Loss)), append(text, '\n'), 0o644)
+}
+
+// readReport reads all that were kept.
+func readReport(path string) (r report, err error) {
+	files, _ := filepath.Glob(filepath.Join(kept(path), "*.json")) // the pattern is well formed
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		var s summary
+		if err := json.Unmarshal(text, &s); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		r = append(r, s)
+	}
+	slices.SortFunc(r, func(a, b summary) int { return cmp.Or(a.Hosts-b.Hosts, a.Loss-b.Loss) })
+	return r, nil
+}
+
+// write makes the Markdown page and the plots of all that was kept.
 func (r report) write(path string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Simulation\n\nWritten by tests/sim (`make sim` has larger clusters; seed %d): the real gossip, replica, ring and allocator of every host in one\nprocess, over links with 0.5 to 1.5 ms delay, 0.5%% duplicated and 1%% reordered packets, in virtual time.\nWhat processors need is not in these times. The partition lasts %v.\n\n", *seed, *apart)
-	plot := strings.TrimSuffix(path, filepath.Ext(path)) + ".svg"
-	fmt.Fprintf(&b, "![until a host knows: median (dot), 99th percentile (bar), worst (end of the line); dashed: 1.5 s](%s)\n\n", filepath.Base(plot))
-	fmt.Fprintln(&b, "| hosts | packet loss | what | until one host knows: median | p99 | until all know: median | p99 | worst | events |")
+	fmt.Fprint(&b, "# Simulation\n\nWritten by tests/sim (`make sim`) from the results in `docs/simulation/`: the real gossip, replica, ring and allocator of every host in one\nprocess, over links with 0.5 to 1.5 ms delay, 0.5% duplicated and 1% reordered packets, in virtual time.\nWhat processors need is not in these times. What is left to chance in the workload and the network is drawn by `-seed`; Go's own\nrandom numbers, which gossip draws from, are not, so that two runs differ a little.\n\n")
+	name := filepath.Base(kept(path))
+	fmt.Fprintf(&b, "![until a host knows: median (dot), 99th percentile (bar), worst (end of the line); dashed: 1.5 s](%s.svg)\n\n![bytes per second and host, at rest and under churn](%s-bytes.svg)\n\n", name, name)
+	fmt.Fprintln(&b, "| hosts | packet loss | bytes/s and host, at rest | under churn | endpoint changes/s in the cluster | seconds of a processor | settings |")
+	fmt.Fprintln(&b, "|---|---|---|---|---|---|---|")
+	for _, s := range r {
+		took := "-"
+		if s.Took > 0 {
+			took = fmt.Sprintf("%.0f", s.Took)
+		}
+		fmt.Fprintf(&b, "| %d | %d%% | %.0f | %.0f | %.0f | %s | `%s` |\n", s.Hosts, s.Loss, s.Rest, s.Churn, s.Changes, took, s.Settings)
+	}
+	fmt.Fprintln(&b, "\n| hosts | packet loss | what | until one host knows: median | p99 | until all know: median | p99 | worst | events |")
 	fmt.Fprintln(&b, "|---|---|---|---|---|---|---|---|---|")
-	for _, res := range r {
-		for _, kind := range slices.Sorted(maps.Keys(res.times)) {
-			t := res.times[kind]
-			fmt.Fprintf(&b, "| %d | %d%% | %s | %s | %s | %s | %s | %s | %d |\n", res.hosts, res.loss, kind,
-				quantile(t.each, 50), quantile(t.each, 99), quantile(t.all, 50), quantile(t.all, 99), quantile(t.all, 100), len(t.all))
+	for _, s := range r {
+		for _, row := range s.Rows {
+			fmt.Fprintf(&b, "| %d | %d%% | %s | %s | %d |\n", s.Hosts, s.Loss, row.Kind, strings.Join(row.times(), " | "), row.Events)
 		}
 	}
-	fmt.Fprintln(&b, "\n| hosts | packet loss | bytes/s and host, at rest | under churn | endpoint changes/s in the cluster |")
-	fmt.Fprintln(&b, "|---|---|---|---|---|")
-	for _, res := range r {
-		fmt.Fprintf(&b, "| %d | %d%% | %.0f | %.0f | %.0f |\n", res.hosts, res.loss, res.rest, res.churn, res.changes)
-	}
-	fmt.Fprintf(&b, "\n## In real time\n\nOver sockets of the loopback interface, on %d processors, which at the end had a load of %s. %s\n", runtime.GOMAXPROCS(0), load(), caughtUp)
-	if truth != "" {
-		fmt.Fprintf(&b, "\nThe same events in real time, at that load, and simulated, where nobody waits for a processor:\n\n| hosts | all agree after | until one host knows: median | p99 | until all know: median | worst |\n|---|---|---|---|---|---|\n%s", truth)
+	if text, err := os.ReadFile(realTimeFile(path)); err == nil {
+		fmt.Fprintf(&b, "\n%s", text)
 	}
 	if notes, err := os.ReadFile("notes.md"); err == nil {
 		fmt.Fprintf(&b, "\n%s", notes)
 	}
-	if err := os.WriteFile(plot, []byte(r.svg()), 0o644); err != nil {
-		return err
+	for file, svg := range map[string]string{kept(path) + ".svg": r.timesPlot(), kept(path) + "-bytes.svg": r.bytesPlot()} {
+		if err := os.WriteFile(file, []byte(svg), 0o644); err != nil {
+			return err
+		}
 	}
 	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+func realTimeFile(path string) string { return filepath.Join(kept(path), "real-time.md") }
+
+// keepRealTime writes what the tests in real time found.
+func keepRealTime(path string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "## In real time\n\nOver sockets of the loopback interface, on %d processors, which at the end had a load of %s. %s\n", runtime.GOMAXPROCS(0), load(), caughtUp)
+	fmt.Fprintf(&b, "\nThe same events in real time, at that load, and simulated, where nobody waits for a processor:\n\n| hosts | all agree after | until one host knows: median | p99 | until all know: median | worst |\n|---|---|---|---|---|---|\n%s", truth)
+	if err := os.MkdirAll(kept(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(realTimeFile(path), []byte(b.String()), 0o644)
 }
 
 // load is how many programs wanted a processor in the last minute, on average.

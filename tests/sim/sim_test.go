@@ -23,36 +23,63 @@ var (
 	losses = flag.String("loss", "0,5", "shares of packets that are lost, in percent")
 	seed   = flag.Uint64("seed", 1, "of everything that is left to chance")
 	apart  = flag.Duration("partition", 10*time.Minute, "how long the partition lasts")
-	nets   = flag.Int("networks", 10, "networks that are made one after the other; half of them are deleted again")
-	churn  = flag.Duration("churn", 20*time.Second, "how long the churn lasts")
-	pace   = flag.Duration("pace", 0, "time between the starts of two hosts; 0: all start within two seconds, as when a data centre's power is back")
+	nets   = flag.Int("networks", 0, "networks that are made one after the other; half of them are deleted again. 0: 10, or 2 of large clusters")
+	churn  = flag.Duration("churn", 0, "how long the churn lasts. 0: 20 s, or 5 s of large clusters")
+	pace   = flag.Duration("pace", 0, "time between the starts of two hosts. 0: all start within two seconds, as when a data centre's power is back, or 100 ms of large clusters")
 	alloc  = flag.Bool("ring", true, "the hosts share addresses and VNIDs, which is the most work of all that is simulated")
-	out    = flag.String("out", "", "write the report there (a Markdown file; plots beside it)")
+	out    = flag.String("out", "", "write the report there (a Markdown file; plots and the results that it has beside it)")
 	dir    = flag.String("dir", "", "where the hosts' state files are; memory is fastest (/dev/shm)")
 )
+
+// large clusters take processors by the square of their hosts: the same day is shorter for
+// them, where no flag says otherwise.
+const large = 400
+
+func orLarge[T comparable](given T, n int, small, big T) T {
+	var none T
+	switch {
+	case given != none:
+		return given
+	case n >= large:
+		return big
+	}
+	return small
+}
 
 // TestSimulation takes clusters through their days and prints what it took. It fails
 // where a promise is broken: a number with two owners or with none, hosts that do not
 // agree in the end.
 func TestSimulation(t *testing.T) {
-	var r report
 	for _, n := range numbers(t, *sizes) {
 		for _, loss := range numbers(t, *losses) {
 			t.Run(fmt.Sprintf("%d hosts, %d%% loss", n, loss), func(t *testing.T) {
-				began := time.Now()
+				began := processor()
 				var res result
 				synctest.Test(t, func(t *testing.T) {
 					t.Cleanup(func() { time.Sleep(time.Minute) }) // memberlist's timers run out
 					res = simulate(t, n, loss)
 				})
-				res.took = time.Since(began)
-				r = append(r, res)
-				t.Log("\n" + res.String())
+				res.took = processor() - began
+				t.Log("\n" + res.summary().String())
+				if *out != "" && !t.Failed() {
+					if err := res.summary().keep(*out); err != nil {
+						t.Error(err)
+					}
+				}
 			})
 		}
 	}
-	if *out != "" && !t.Failed() {
-		if err := r.write(*out); err != nil {
+	if *out != "" {
+		if caughtUp != "" && truth != "" && *big >= 1000 {
+			if err := keepRealTime(*out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := readReport(*out)
+		if err == nil {
+			err = r.write(*out)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,6 +99,7 @@ func numbers(t *testing.T, list string) (out []int) {
 // result is what one cluster showed.
 type result struct {
 	hosts, loss int
+	settings    string
 	times       map[string]*times
 	rest, churn float64 // bytes per second and host
 	changes     float64 // endpoint changes per second in the cluster while it churned
@@ -114,7 +142,9 @@ func simulate(t *testing.T, n, loss int) result {
 	w.net.SetAll(link)
 	s := newStopwatch(w)
 	l := &workload{w: w, s: s, rnd: rand.New(rand.NewPCG(*seed, uint64(n)))}
+	networks, churning, pause := orLarge(*nets, n, 10, 2), orLarge(*churn, n, 20*time.Second, 5*time.Second), orLarge(*pace, n, 0, 100*time.Millisecond)
 	res := result{hosts: n, loss: loss, times: s.times}
+	res.settings = fmt.Sprintf("-networks %d -churn %v -pace %v -partition %v -ring=%v -seed %d", networks, churning, pause, *apart, *alloc, *seed)
 	note := func(kind string, each []time.Duration, took time.Duration) {
 		say("%s: %v", kind, took)
 		if took < 0 {
@@ -132,7 +162,7 @@ func simulate(t *testing.T, n, loss int) result {
 	l.network(w.add(), 16) // large enough for all containers that come
 	for range n - 1 {
 		w.add()
-		time.Sleep(cmp.Or(*pace, min(20*time.Millisecond, 2*time.Second/time.Duration(n))))
+		time.Sleep(cmp.Or(pause, min(20*time.Millisecond, 2*time.Second/time.Duration(n))))
 		if len(w.hosts)%100 == 0 {
 			say("%d hosts started", len(w.hosts))
 		}
@@ -153,31 +183,31 @@ func simulate(t *testing.T, n, loss int) result {
 		l.down()
 		s.run(200 * time.Millisecond)
 	}
-	say("networks\n%v", res) // each is a claim of each host's, at each host
-	for range *nets {
+	say("networks\n%v", res.summary()) // each is a claim of each host's, at each host
+	for range networks {
 		l.network(l.host(), 22)
 		s.run(500 * time.Millisecond)
 	}
-	for range *nets / 2 {
+	for range networks / 2 {
 		l.networkGone()
 		s.run(500 * time.Millisecond)
 	}
 	s.settle(patience)
 
-	say("churn\n%v", res) // with what there is by now: large clusters take hours
+	say("churn\n%v", res.summary()) // with what there is by now: large clusters take hours
 	before := l.made
 	calm := s.times
 	s.times = map[string]*times{}
 	res.churn = w.traffic(func() {
 		rate := max(n/10, 1) // starts per second, and as many ends: each host one in ten seconds
-		for range int(churn.Seconds()) * rate {
+		for range int(churning.Seconds()) * rate {
 			l.up(l.host())
 			l.down()
 			s.run(time.Second / time.Duration(rate))
 		}
 	})
 	s.settle(patience)
-	res.changes = 2 * float64(l.made-before) / churn.Seconds()
+	res.changes = 2 * float64(l.made-before) / churning.Seconds()
 	for kind, v := range s.times {
 		calm[kind+", under churn"] = v
 	}
@@ -185,7 +215,7 @@ func simulate(t *testing.T, n, loss int) result {
 	// What was replaced before it was heard of leaves gaps in what hosts know of each other.
 	note("churn over: all agree", nil, within(patience, w.agreed))
 
-	say("hosts come, leave and die\n%v", res)
+	say("hosts come, leave and die\n%v", res.summary())
 	for i := range 6 {
 		h := w.add()
 		each, joined := w.known(patience, h, func(other *host) bool { return other.sees(h) && other.lists(h) })
@@ -238,7 +268,7 @@ func simulate(t *testing.T, n, loss int) result {
 	}
 
 	if n > 1 && *apart > 0 {
-		say("a partition of %v\n%v", *apart, res)
+		say("a partition of %v\n%v", *apart, res.summary())
 		var half []netip.Addr
 		for _, h := range w.alive()[:n/2] {
 			half = append(half, h.addr.Addr())

@@ -75,7 +75,7 @@ itself proves nothing. Where there is no other host any more, or all of them wer
 nobody can answer: restore one of them with --alone, which asks for some seconds only.`,
 		Example: `  grapevine restore /root/grapevine-$(hostname).tar    # the agent is stopped, its old state moved away
   grapevine restore --alone /root/grapevine-$(hostname).tar    # this host is the only one, or the first of all that are restored`,
-		Args:    cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
 			if err != nil {

@@ -9,7 +9,12 @@ import (
 
 // FuzzLoad: whatever is in the two files of this package, they are refused or good.
 func FuzzLoad(f *testing.F) {
-	good, err := json.Marshal(newIdentity())
+	old, err := json.Marshal(newIdentity()) // before there were seals
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(old)
+	good, err := seal(newIdentity())
 	if err != nil {
 		f.Fatal(err)
 	}

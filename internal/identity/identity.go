@@ -3,10 +3,10 @@
 package identity
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -63,17 +63,19 @@ func Load(dir string) (Identity, error) {
 		return Identity{}, fmt.Errorf("read this host's identity: %w; the agent must run as root, with GRAPEVINE_STATE a directory that it can write", err)
 	}
 	var id Identity
-	err = json.Unmarshal(data, &id)
+	err = unseal(data, &id)
 	if err == nil && nodeForm.MatchString(id.Node) && id.Key == nil {
 		return Identity{}, fmt.Errorf("%s has no key to sign with: an agent from before the first release made it; "+
 			"`grapevine forget` this host on another one, if there are others, and remove %s to join as a new host", name, dir)
 	}
 	if err != nil || !id.good() {
-		return Identity{}, fmt.Errorf("%s is damaged: restore it from a backup; "+
-			"else `grapevine forget` this host on another one, and remove %s to join as a new host", name, dir)
+		return Identity{}, fmt.Errorf("%s is damaged (%v): restore it from a backup; "+
+			"else `grapevine forget` this host on another one, and remove %s to join as a new host", name, cmp.Or(err, errParts), dir)
 	}
 	return id, nil
 }
+
+var errParts = errors.New("its parts do not belong together")
 
 func create(dir string) (Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -109,11 +111,11 @@ func (id Identity) Save(dir string) error { return id.SaveAs(filepath.Join(dir, 
 
 // SaveAs writes the identity to a file; it is durable on return.
 func (id Identity) SaveAs(name string) error {
-	data, err := json.MarshalIndent(id, "", "  ")
+	data, err := seal(id)
 	if err != nil {
 		return fmt.Errorf("encode this host's identity: %w", err)
 	}
-	return writeFile(name, append(data, '\n'))
+	return writeFile(name, data)
 }
 
 // NewCluster makes a cluster ID.

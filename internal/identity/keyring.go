@@ -2,9 +2,9 @@ package identity
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,9 +41,9 @@ func LoadKeyring(dir string, configured [][]byte) (Keyring, error) {
 		return Keyring{}, fmt.Errorf("read the gossip keys: %w", err)
 	}
 	var saved Keyring
-	if err := json.Unmarshal(data, &saved); err != nil || len(saved.Keys) == 0 {
-		return Keyring{}, fmt.Errorf("%s is damaged: put the cluster's key into GRAPEVINE_KEY "+
-			"(`grapevine join-command` on another host prints it) and remove the file", name)
+	if err := unseal(data, &saved); err != nil || len(saved.Keys) == 0 {
+		return Keyring{}, fmt.Errorf("%s is damaged (%v): put the cluster's key into GRAPEVINE_KEY "+
+			"(`grapevine join-command` on another host prints it) and remove the file", name, cmp.Or(err, errParts))
 	}
 	if saved.Base != fresh.Base {
 		return fresh, nil
@@ -53,11 +53,11 @@ func LoadKeyring(dir string, configured [][]byte) (Keyring, error) {
 
 // Save writes the keyring to dir; it is durable on return.
 func (k Keyring) Save(dir string) error {
-	data, err := json.Marshal(k)
+	data, err := seal(k)
 	if err != nil {
 		return fmt.Errorf("encode the gossip keys: %w", err)
 	}
-	return writeFile(filepath.Join(dir, keyringFile), append(data, '\n'))
+	return writeFile(filepath.Join(dir, keyringFile), data)
 }
 
 // base is a hash of keys.

@@ -51,8 +51,8 @@ func (d *Driver) bind(e localEndpoint) error {
 
 // parseEndpoint reads the request; given says that it has a MAC address.
 func (d *Driver) parseEndpoint(r *network.CreateEndpointRequest) (e localEndpoint, given bool, err error) {
-	if len(r.EndpointID) < 12 {
-		return e, false, fmt.Errorf("endpoint ID %.70q is too short", r.EndpointID)
+	if err := checkEndpointID(r.EndpointID); err != nil {
+		return e, false, err
 	}
 	n, err := d.network(r.NetworkID)
 	if err != nil {

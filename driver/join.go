@@ -16,6 +16,15 @@ const (
 	containerPrefix = "eth" // in the container: Docker appends a number
 )
 
+// checkEndpointID refuses an ID that an interface cannot be named after: that of a shorter one may
+// be another's, as gv0 is.
+func checkEndpointID(id string) error {
+	if len(id) < 12 {
+		return fmt.Errorf("endpoint ID %.70q is too short", id)
+	}
+	return nil
+}
+
 // ifnames returns the names of the two ends of an endpoint's veth pair.
 func ifnames(endpoint string) (host, peer string) {
 	id := endpoint[:min(12, len(endpoint))]
@@ -97,6 +106,9 @@ func (d *Driver) Leave(ctx context.Context, r *network.LeaveRequest) (*Empty, er
 // unplug takes an endpoint's ports and its port in the switch, and deletes its interface;
 // the resolver leaves its sandbox.
 func (d *Driver) unplug(ctx context.Context, id string) error {
+	if err := checkEndpointID(id); err != nil {
+		return err
+	}
 	errs := []error{d.unpublish(ctx, id)}
 	if err := d.overlay.Detach(ctx, id); err != nil {
 		errs = append(errs, fmt.Errorf("take endpoint %.12s out of the switch: %w", id, err))

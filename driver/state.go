@@ -82,6 +82,9 @@ func openLocal(db *store.DB, now time.Time) (*local, error) {
 	l := &local{db: db, networks: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}}
 	err := db.View(func(tx *store.Tx) error {
 		err := networkBucket.ForEach(tx, func(id string, n localNetwork) error {
+			if len(n.Gateways) != len(n.Prefixes) {
+				return fmt.Errorf("network %.12s has %d subnets and %d gateways on the disk", id, len(n.Prefixes), len(n.Gateways))
+			}
 			n.Created = reckoned(n.Created, now)
 			l.networks[id] = n
 			return nil
@@ -90,13 +93,16 @@ func openLocal(db *store.DB, now time.Time) (*local, error) {
 			return err
 		}
 		return endpointBucket.ForEach(tx, func(id string, e localEndpoint) error {
+			if err := checkEndpointID(e.ID); err != nil {
+				return err
+			}
 			e.Created = reckoned(e.Created, now)
 			l.endpoints[id] = e
 			return nil
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the networks and endpoints of this host: %w", err)
+		return nil, fmt.Errorf("read the networks and endpoints of this host, whose state is damaged or of another version: %w", err)
 	}
 	return l, nil
 }

@@ -35,3 +35,19 @@ func FuzzServe(f *testing.F) {
 		_ = s.load(key, b)
 	})
 }
+
+// FuzzOptions: the values of --ipam-opt are refused or within their limits.
+func FuzzOptions(f *testing.F) {
+	f.Add("prefixlen", "24", "hostsubnetlength", "6")
+	f.Add("prefixlen6", "64", "com.docker.x", "")
+	f.Add("prefixlen", "+8", "banana", "1")
+	f.Fuzz(func(t *testing.T, a, av, b, bv string) {
+		o, err := parseOptions(map[string]string{a: av, b: bv}, options{bits: 22, bits6: Bits6})
+		if err != nil {
+			return
+		}
+		if o.bits < minBits4 || o.bits > maxBits4 || o.bits6 < minBits6 || o.bits6 > maxBits6 || o.hostBits < 0 || o.hostBits > 24 {
+			t.Errorf("%s=%s %s=%s: %+v", a, av, b, bv, o)
+		}
+	})
+}

@@ -156,7 +156,23 @@ func (a *Agent) orderOne(ctx context.Context, id cluster.NodeID, body []byte) (k
 	if err != nil {
 		return k, err
 	}
-	return k, json.Unmarshal(answer, &k)
+	return parseKeyring(answer)
+}
+
+// parseKeyring reads another host's answer: what follows takes it to have a key that encrypts.
+func parseKeyring(answer []byte) (k identity.Keyring, err error) {
+	if err := json.Unmarshal(answer, &k); err != nil {
+		return k, fmt.Errorf("malformed answer about keys: %w", err)
+	}
+	if len(k.Keys) == 0 {
+		return k, errors.New("malformed answer about keys: it has none")
+	}
+	for _, key := range k.Keys {
+		if err := gossip.CheckKey(key); err != nil {
+			return k, fmt.Errorf("malformed answer about keys: %w", err)
+		}
+	}
+	return k, nil
 }
 
 // keysList answers GET /v1/keys.

@@ -14,7 +14,7 @@ import (
 var numbers = store.NewBucket[int]("numbers")
 
 // state makes a state directory and a backup of it.
-func state(t *testing.T) (id identity.Identity, tar []byte) {
+func state(t testing.TB) (id identity.Identity, tar []byte) {
 	t.Helper()
 	dir := t.TempDir()
 	id, err := identity.Load(dir)
@@ -104,17 +104,33 @@ func TestDamagedBackupRestoresNothing(t *testing.T) {
 	nothing("another identity", spoilt, false)
 }
 
-// FuzzRestore: whatever a file has in it, it is refused or makes a state that opens.
+// FuzzRestore: whatever a file has in it, it is refused and leaves nothing, or makes a state that
+// opens.
 func FuzzRestore(f *testing.F) {
+	_, good := state(f)
+	if _, err := Restore(bytes.NewReader(good), filepath.Join(f.TempDir(), "state"), false); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(good[:len(good)-3*512])
 	f.Add([]byte("junk"))
-	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
+		t.Setenv("TMPDIR", "/dev/shm") // what is written has not to wait for a disk
 		dir := filepath.Join(t.TempDir(), "state")
 		if _, err := Restore(bytes.NewReader(b), dir, false); err != nil {
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("%v: left %v", err, left)
+			}
 			return
 		}
-		if _, err := identity.Load(dir); err != nil {
+		if id, err := identity.Load(dir); err != nil || !id.Restored {
+			t.Errorf("identity %+v, %v", id, err)
+		}
+		db, err := store.Open(filepath.Join(dir, StateFile))
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer db.Close()
+		_ = db.View(func(tx *store.Tx) error { return numbers.ForEach(tx, func(string, int) error { return nil }) })
 	})
 }

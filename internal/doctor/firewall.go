@@ -46,7 +46,7 @@ func parseTables(text string) tables {
 // dropped returns the rule or policy that drops the packet, "" if none does. Rules with
 // conditions that are not understood count as if they did not match.
 func (t tables) dropped(p Packet) string {
-	switch verdict, by := t.walk(p.Chain, p, 0); {
+	switch verdict, by := t.walk(p.Chain, p, map[string]bool{}); {
 	case verdict == "DROP":
 		return by
 	case verdict == "" && t.policy[p.Chain] == "DROP":
@@ -56,11 +56,13 @@ func (t tables) dropped(p Packet) string {
 }
 
 // walk goes through a chain and returns ACCEPT or DROP with the rule that says so, or
-// "" at the chain's end.
-func (t tables) walk(chain string, p Packet, depth int) (verdict, by string) {
-	if depth > 16 { // iptables allows no loops
+// "" at the chain's end. seen are the chains that the packet has been in: each once, since
+// one that had a verdict for it has ended the walk.
+func (t tables) walk(chain string, p Packet, seen map[string]bool) (verdict, by string) {
+	if seen[chain] {
 		return "", ""
 	}
+	seen[chain] = true
 	for _, rule := range t.rules[chain] {
 		target, matches := p.matches(rule)
 		switch {
@@ -72,7 +74,7 @@ func (t tables) walk(chain string, p Packet, depth int) (verdict, by string) {
 		case target == "RETURN":
 			return "", ""
 		default:
-			if v, by := t.walk(target, p, depth+1); v != "" {
+			if v, by := t.walk(target, p, seen); v != "" {
 				return v, by
 			}
 		}

@@ -30,6 +30,13 @@ const stateFile = backup.StateFile
 // open makes the parts of the agent, from the disk up. After an error, close
 // undoes what has been done.
 func (a *Agent) open(ctx context.Context) (err error) {
+	datapath, err := chooseDatapath(ctx, a.cfg.Datapath)
+	if err != nil {
+		return err
+	}
+	if err := a.mayRun(datapath); err != nil {
+		return err
+	}
 	if a.cfg.Name == "" {
 		if a.cfg.Name, err = os.Hostname(); err != nil {
 			return fmt.Errorf("find this host's name: %w; set GRAPEVINE_NAME", err)
@@ -63,7 +70,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openIPAM(); err != nil {
 		return err
 	}
-	if err := a.openSwitch(ctx, a.openNames()); err != nil {
+	if err := a.openSwitch(ctx, datapath, a.openNames()); err != nil {
 		return err
 	}
 	return a.openDriver()

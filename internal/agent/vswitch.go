@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/internal/capability"
 	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/hold"
 	"github.com/grapevine-net/grapevine/internal/link"
@@ -51,12 +52,8 @@ type vswitch struct {
 // lost, and no longer, since new containers wait for it where there is no other host.
 const catchUpPatience = 3 * time.Second
 
-// newVSwitch chooses the Open vSwitch and the datapath; nothing is made yet.
-func newVSwitch(ctx context.Context, cfg config.Config, log *slog.Logger) (*vswitch, error) {
-	datapath, err := chooseDatapath(ctx, cfg.Datapath)
-	if err != nil {
-		return nil, err
-	}
+// newVSwitch chooses the Open vSwitch; nothing is made yet.
+func newVSwitch(ctx context.Context, cfg config.Config, datapath ovs.Datapath, log *slog.Logger) (*vswitch, error) {
 	v := &vswitch{nat: nat.New(), log: log, caughtUp: make(chan struct{})}
 	stateDir := filepath.Join(cfg.State, "ovs")
 	instance := ovs.NewInstance(ovs.DefaultSocket)
@@ -77,6 +74,20 @@ func newVSwitch(ctx context.Context, cfg config.Config, log *slog.Logger) (*vswi
 	}
 	v.bridge = &ovs.Bridge{Instance: instance, Name: bridgeName, Datapath: datapath}
 	return v, nil
+}
+
+// mayRun says what is the matter if the agent may not do what it has to: at once, and not by
+// whatever fails first.
+func (a *Agent) mayRun(datapath ovs.Datapath) error {
+	set, err := capability.Effective()
+	if err != nil {
+		return err
+	}
+	lacking, err := set.Check(datapath == ovs.Userspace)
+	for _, c := range lacking {
+		a.log.Warn("the agent lacks a capability, and works without what needs it", "capability", c.Name, "needs", c.Why)
+	}
+	return err
 }
 
 func chooseDatapath(ctx context.Context, want string) (ovs.Datapath, error) {
@@ -121,9 +132,9 @@ func (a *Agent) innerMTU() int {
 }
 
 // openSwitch makes the switch, whose gateway has the given rules as well.
-func (a *Agent) openSwitch(ctx context.Context, rules []nat.Rule) (err error) {
+func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []nat.Rule) (err error) {
 	log := a.log.With("room", "overlay")
-	v, err := newVSwitch(ctx, a.cfg, log)
+	v, err := newVSwitch(ctx, a.cfg, datapath, log)
 	if err != nil {
 		return err
 	}

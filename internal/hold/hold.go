@@ -56,6 +56,8 @@ func (s *Sockets) Hold(network string, at netip.AddrPort) error {
 		return &TakenError{k}
 	case errors.Is(err, unix.EADDRNOTAVAIL):
 		return fmt.Errorf("hold %s/%s: this host has no address %s", at, network, at.Addr())
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("hold %s/%s: %w: the agent lacks CAP_NET_BIND_SERVICE; give it that, or publish a port above 1023", at, network, err)
 	case err != nil:
 		return fmt.Errorf("hold %s/%s: %w", at, network, err)
 	}

@@ -59,7 +59,10 @@ func buffersError(pid int, err error) error {
 // interfaces gets its room. A file closed meanwhile is passed over.
 func growIfPacket(pid, pidfd int, name string, indexes map[int]bool) error {
 	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, name))
-	if err != nil || !strings.HasPrefix(target, "socket:") {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err // without CAP_SYS_PTRACE, of a process that may do more than this one
+	}
+	if !strings.HasPrefix(target, "socket:") {
 		return nil
 	}
 	remote, err := strconv.Atoi(name)

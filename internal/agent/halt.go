@@ -169,7 +169,7 @@ func (a *Agent) proveRestored(ctx context.Context) error {
 	begun, own := time.Now(), a.replica.Snapshot().Mark(a.self()) // as the backup has it
 	answers := map[cluster.NodeID]recollection{}                  // of hosts that were not restored
 	for {
-		waiting := false
+		waiting, unheard := false, false // unheard: one that is alive has not answered
 		for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
 			if _, has := answers[n.ID]; has || n.ID == a.self() {
 				continue
@@ -177,7 +177,7 @@ func (a *Agent) proveRestored(ctx context.Context) error {
 			r, err := a.askRecall(ctx, n.ID)
 			switch {
 			case err != nil:
-				waiting = true
+				waiting, unheard = true, unheard || a.answers(n.ID)
 			case r.highest > own:
 				a.log.Error("the backup is older than what the cluster knows", "host", n.Name)
 				a.replica.Distrust(fmt.Errorf("%w: restored from a backup with write %d, host %s has heard of %d", cluster.ErrLostWrites, own, hostName(a.replica.Snapshot(), n.ID), r.highest))
@@ -186,8 +186,8 @@ func (a *Agent) proveRestored(ctx context.Context) error {
 				answers[n.ID] = r
 			}
 		}
-		alone := a.id.Alone && time.Since(begun) > alonePatience
-		if alone || !waiting && len(answers) > 0 && a.knowsAll(answers) {
+		alone := a.id.Alone && !unheard && time.Since(begun) > alonePatience
+		if a.replica.Trouble() == nil && (alone || !waiting && a.vouched(answers)) {
 			next := a.id
 			next.Restored, next.Alone = false, false
 			if err := next.Save(a.cfg.State); err != nil {
@@ -206,9 +206,11 @@ func (a *Agent) proveRestored(ctx context.Context) error {
 	}
 }
 
-// knowsAll reports whether this host has heard of all hosts that others know: there may be
-// hosts since the backup, which have to be asked as well.
-func (a *Agent) knowsAll(answers map[cluster.NodeID]recollection) bool {
+// vouched reports whether the answers are all that there are to be had, and worth something:
+// this host has heard of all hosts that others know, since there may be some since the
+// backup, and not all that answered are new, and know only what it has told them itself: those
+// own nothing.
+func (a *Agent) vouched(answers map[cluster.NodeID]recollection) bool {
 	snap := a.replica.Snapshot()
 	for _, r := range answers {
 		if r.old {
@@ -224,7 +226,12 @@ func (a *Agent) knowsAll(answers map[cluster.NodeID]recollection) bool {
 			}
 		}
 	}
-	return true
+	for c := range snap.Ring().Claims() {
+		if _, has := answers[c.Owner]; has {
+			return true
+		}
+	}
+	return false
 }
 
 // hadPeers reports whether there is, or was, another host in the cluster.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/backup"
@@ -155,81 +154,6 @@ func TestHalfAStateIsRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), part) || !strings.Contains(err.Error(), "grapevine restore") || !strings.Contains(err.Error(), name) {
 			t.Errorf("without %s: %v", name, err)
 		}
-	}
-}
-
-// restored is a host with what is in a backup.
-func restored(t *testing.T, tar []byte, alone bool, n int, join ...int) *host {
-	t.Helper()
-	dir := filepath.Join(t.TempDir(), "state")
-	if _, err := backup.Restore(bytes.NewReader(tar), dir, alone); err != nil {
-		t.Fatal(err)
-	}
-	h := newHost(t, n, dir, join...)
-	h.unproven.Store(h.id.Restored)
-	return h.run()
-}
-
-// Two hosts that were restored together prove nothing to each other: a third one came since
-// the backups, got a share of theirs, and is down. When it is back, both go on without that.
-func TestRestoreTogether(t *testing.T) {
-	one := newHost(t, 1, t.TempDir(), 1, 2).run()
-	two := newHost(t, 2, t.TempDir(), 1, 2).run()
-	eventually(t, "host2 joins", func() bool { return two.member() && len(one.gossip.Alive()) == 1 && two.replica.Settled() })
-	tars := [][]byte{one.backUp(t), two.backUp(t)}
-	three := newHost(t, 3, t.TempDir(), 1, 2).run()
-	eventually(t, "host3 joins", func() bool { return three.member() && len(three.gossip.Alive()) == 2 })
-	if _, err := three.alloc.VNID(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range []*host{one, two, three} {
-		h.stop()
-	}
-	a, b := restored(t, tars[0], false, 1, 1, 2), restored(t, tars[1], false, 2, 1, 2)
-	eventually(t, "they meet", func() bool { return len(a.gossip.Alive()) == 1 && len(b.gossip.Alive()) == 1 })
-	time.Sleep(4 * time.Second)
-	if a.halt() == nil || b.halt() == nil {
-		t.Error("two restored hosts believe each other")
-	}
-	three = newHost(t, 3, three.cfg.State, 1, 2).run()
-	eventually(t, "who gave something away since is found out, and the other may go on", func() bool {
-		lost := 0
-		for _, h := range []*host{a, b} {
-			switch {
-			case errors.Is(h.replica.Trouble(), cluster.ErrLostWrites):
-				lost++
-			case h.halt() != nil:
-				return false
-			}
-		}
-		return lost > 0
-	})
-}
-
-// A host that has no others, or is the first one of all that were restored, begins by itself
-// if it is told that it is alone, and not before.
-func TestRestoreAlone(t *testing.T) {
-	one := newHost(t, 1, t.TempDir(), 1).run()
-	eventually(t, "it is a cluster", one.member)
-	tar := one.backUp(t)
-	one.stop()
-	asks := restored(t, tar, false, 1, 1)
-	time.Sleep(alonePatience + 2*time.Second)
-	advice := ""
-	for _, p := range asks.membershipProblems(asks.replica.Snapshot()) {
-		advice += p.Do
-	}
-	if asks.halt() == nil || !strings.Contains(advice, "restore --alone") {
-		t.Errorf("it goes on, or does not say how: %v, %q", asks.halt(), advice)
-	}
-	asks.stop()
-	h := restored(t, tar, true, 1, 1)
-	eventually(t, "it goes on", func() bool { return h.halt() == nil })
-	if _, err := h.alloc.VNID(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if id, err := identity.Load(h.cfg.State); err != nil || id.Restored || id.Alone {
-		t.Errorf("after a restart it would ask again: %+v, %v", id, err)
 	}
 }
 

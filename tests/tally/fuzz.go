@@ -72,7 +72,21 @@ func (t tier) fuzz(ctx context.Context, out io.Writer) (total counts, err error)
 			return err
 		})
 	}
-	return total, tasks.Wait()
+	err = tasks.Wait()
+	return total, err
+}
+
+// record keeps what is written to it: by a program on its standard error, and by who reads the
+// rest of it meanwhile.
+type record struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (r *record) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.buf.Write(b)
 }
 
 // fuzzOne runs a fuzz test, once more if package testing took the end of its time for a failure,
@@ -82,12 +96,12 @@ func (t tier) fuzzOne(ctx context.Context, f fuzzTest, cache string) (c counts, 
 		return c, nil, err
 	}
 	for range 2 {
-		var out bytes.Buffer
+		var out record
 		c, err = t.goTest(ctx, &out, []string{
 			"-vet", "off", "-run", "^$", "-fuzz", "^" + f.name + "$", "-fuzztime", fuzzFor.String(), "-fuzzminimizetime", "100x",
 			"-parallel", "1", f.dir, "-args", "-test.fuzzcachedir", cache,
 		})
-		said = out.Bytes()
+		said = out.buf.Bytes()
 		if c.failed == 0 || !bytes.Contains(said, []byte("context deadline exceeded")) || bytes.Contains(said, []byte("Failing input")) {
 			break
 		}

@@ -73,9 +73,8 @@ have been given away since, and the host has to be forgotten and to join as a ne
 as ` + "`grapevine status`" + ` then says. Until all have answered it hands out nothing. What a host says that was restored
 itself proves nothing. Where there is no other host any more, or all of them were restored,
 nobody can answer: restore one of them with --alone, which asks for some seconds only.`,
-		Example: `  grapevine restore /root/grapevine-$(hostname).tar    # the agent is stopped, its old state moved away
-  grapevine restore --alone /root/grapevine-$(hostname).tar    # this host is the only one, or the first of all that are restored`,
-		Args: cobra.ExactArgs(1),
+		Example: `  grapevine restore /root/grapevine-$(hostname).tar    # the agent is stopped, its old state moved away`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
 			if err != nil {

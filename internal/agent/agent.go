@@ -137,6 +137,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"docker":     a.driver.Watch,
 		"plugin": func(ctx context.Context) error {
 			a.waitMoved(ctx)
+			a.waitAnew(ctx)
 			return a.plugin.Serve(ctx, calls)
 		},
 	} {

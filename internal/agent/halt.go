@@ -99,6 +99,24 @@ func (a *Agent) waitMoved(ctx context.Context) {
 	}
 }
 
+// anewPatience is how long a host that has just become a new one waits for what the others
+// know.
+const anewPatience = 10 * time.Second
+
+// waitAnew lets Docker's calls wait while a host that was forgotten, and is a new one now, has
+// not heard of the networks that it had: at its start Docker asks for their subnets, and
+// some releases end for good when they are refused.
+func (a *Agent) waitAnew(ctx context.Context) {
+	if a.id.Former == "" || a.replica.Settled() {
+		return
+	}
+	select {
+	case <-a.replica.CaughtUp():
+	case <-ctx.Done():
+	case <-time.After(anewPatience):
+	}
+}
+
 // recall answers methodRecall, to an agent of before the list with the counter alone.
 func (a *Agent) recall(_ context.Context, from string, body []byte) ([]byte, error) {
 	snap := a.replica.Snapshot()

@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"context"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -103,6 +104,9 @@ func (g *Gossip) earlyLoop(ctx context.Context) {
 	}
 }
 
+// meeting is how long after its start a host may not know yet that there are older ones.
+const meeting = 2 * time.Second
+
 // relay queues a message for gossip. It returns what was queued, nil if nothing
 // was or if it is a large one.
 func (g *Gossip) relay(k kind, b []byte) []byte {
@@ -115,7 +119,11 @@ func (g *Gossip) relay(k kind, b []byte) []byte {
 		return nil
 	}
 	g.seen.add(b)
-	sealed := g.seal(k, b)
+	version := g.writes()
+	if k == kindDelta && time.Since(g.started) < meeting {
+		version = g.cfg.speaks.min // it stays queued for hosts that this one is still to meet
+	}
+	sealed := g.sealAs(version, k, b)
 	if len(b) > MaxBroadcast {
 		select {
 		case g.out.bulk <- sealed:

@@ -68,7 +68,7 @@ func newHost(t *testing.T, n int, dir string, join ...int) *host {
 	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget, a.promisedAway), replica.Gated(a.gate)); err != nil {
 		t.Fatal(err)
 	}
-	for _, open := range []func() error{a.resumeSeed, a.openGossip, a.openIPAM} {
+	for _, open := range []func() error{a.behind, a.resumeSeed, a.openGossip, a.openIPAM} {
 		if err := open(); err != nil {
 			t.Fatal(err)
 		}

@@ -3,12 +3,14 @@ package agent
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/backup"
@@ -167,4 +169,49 @@ func FuzzRecollection(f *testing.F) {
 			t.Errorf("%x is read as %+v", b, r)
 		}
 	})
+}
+
+// rot flips a bit of the page that says what the newest state in a state file is.
+func rot(t *testing.T, dir string) {
+	t.Helper()
+	path := filepath.Join(dir, stateFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const txid = 16 + 48
+	newest := 0
+	if p := os.Getpagesize(); binary.NativeEndian.Uint64(b[p+txid:]) > binary.NativeEndian.Uint64(b[txid:]) {
+		newest = p
+	}
+	b[newest+txid] ^= 1
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLastUpdateMayBeMissing: a host whose state file may lack what was written last hands out
+// nothing until another one has said that it does not; one without others asks, and goes on.
+func TestLastUpdateMayBeMissing(t *testing.T) {
+	one, two := settledPair(t)
+	two.stop()
+	one.stop()
+	rot(t, two.cfg.State)
+	two = newHost(t, 2, two.cfg.State, 1, 2)
+	if id, err := identity.Load(two.cfg.State); err != nil || !id.Restored || id.Alone {
+		t.Errorf("after a restart it would not ask: %+v, %v", id, err)
+	}
+	staysHalted(t, 2*time.Second, two.run())
+	newHost(t, 1, one.cfg.State, 1, 2).run()
+	eventually(t, "it goes on", func() bool { return two.halt() == nil })
+
+	three := newHost(t, 3, t.TempDir(), 3).run()
+	eventually(t, "it begins a cluster", three.member)
+	three.stop()
+	rot(t, three.cfg.State)
+	three = newHost(t, 3, three.cfg.State, 3).run()
+	if three.halt() == nil {
+		t.Error("it asks nobody")
+	}
+	eventually(t, "it goes on", func() bool { return three.halt() == nil })
 }

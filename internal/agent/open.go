@@ -58,6 +58,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget, a.promisedAway), replica.Gated(a.gate)); err != nil {
 		return err
 	}
+	if err := a.behind(); err != nil {
+		return err
+	}
 	if err := a.resumeSeed(); err != nil {
 		return err
 	}
@@ -121,6 +124,24 @@ func (a *Agent) identify() (err error) {
 		return err
 	}
 	a.log.Info("this host", "node", a.id.Node, "name", a.cfg.Name, "role", a.role, "cluster", a.id.Cluster)
+	return nil
+}
+
+// behind treats a state file that may lack the last thing that was written as one from a
+// backup: the other hosts know what this one has said. A host that never had others asks
+// for some seconds all the same.
+func (a *Agent) behind() error {
+	if !a.db.Behind() || a.id.Cluster == "" {
+		return nil
+	}
+	next := a.id
+	next.Restored, next.Alone = true, !a.hadPeers()
+	a.log.Warn("a page of the state file is damaged, and the last thing that was written may be missing: this host hands out nothing until the others say that it is not", "file", a.db.Path())
+	if err := next.Save(a.cfg.State); err != nil { // before the next Update repairs the page
+		return err
+	}
+	a.id = next
+	a.unproven.Store(true)
 	return nil
 }
 

@@ -112,7 +112,7 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 	}
 	if a.unproven.Load() && a.replica.Trouble() == nil {
 		add("start the hosts that do not answer; `grapevine forget`, on another host, those that are gone for good. If there is none, or all were restored, nobody can say: stop the agent, move "+a.cfg.State+" away, and `grapevine restore --alone` on one of them. Until then this host hands out nothing",
-			"this host was restored from a backup, and waits for every other host to say that nothing is missing in it")
+			"this host was restored from a backup, or its state file was damaged, and it waits for every other host to say that nothing is missing in it")
 	}
 	if at, ok := a.gossip.Clone(); ok {
 		add("one of the two is a copy of the other: stop that and remove "+a.cfg.State+" there. Until then neither hands out anything",

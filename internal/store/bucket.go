@@ -28,7 +28,9 @@ func (b Bucket[V]) Put(tx *Tx, key string, v V) error {
 		bucket, err = tx.bolt.CreateBucket(b.name)
 	}
 	if err == nil {
-		err = bucket.Put([]byte(key), b.seal([]byte(key), raw))
+		sealed := b.seal([]byte(key), raw)
+		tx.counted(b.name, bucket.Get([]byte(key)), sealed)
+		err = bucket.Put([]byte(key), sealed)
 	}
 	if err != nil {
 		return fmt.Errorf("store %s %q: %w", b.name, key, err)
@@ -63,6 +65,7 @@ func (b Bucket[V]) Delete(tx *Tx, key string) error {
 	if bucket == nil {
 		return nil
 	}
+	tx.counted(b.name, bucket.Get([]byte(key)), nil)
 	if err := bucket.Delete([]byte(key)); err != nil {
 		return fmt.Errorf("delete %s %q from the store: %w", b.name, key, err)
 	}
@@ -77,6 +80,7 @@ func (b Bucket[V]) Clear(tx *Tx) error {
 	if err := tx.bolt.DeleteBucket(b.name); err != nil {
 		return fmt.Errorf("clear %s in the store: %w", b.name, err)
 	}
+	delete(tx.tallies, string(b.name))
 	return nil
 }
 
@@ -117,10 +121,9 @@ func sum(key, raw []byte) []byte {
 	return binary.BigEndian.AppendUint32(make([]byte, 0, sealSize+len(raw)), crc32.Update(crc32.Update(0, table, key), table, raw))
 }
 
-// seal puts the checksum before a value. The schema's version has none: it says
-// whether others have.
+// seal puts the checksum before a value.
 func (b Bucket[V]) seal(key, raw []byte) []byte {
-	if bytes.Equal(b.name, meta.name) {
+	if !isSealed(b.name, key) {
 		return raw
 	}
 	return append(sum(key, raw), raw...)
@@ -128,10 +131,16 @@ func (b Bucket[V]) seal(key, raw []byte) []byte {
 
 // unseal checks and removes the checksum.
 func (b Bucket[V]) unseal(key, sealed []byte) ([]byte, error) {
-	if bytes.Equal(b.name, meta.name) {
+	if !isSealed(b.name, key) {
 		return sealed, nil
 	}
 	return opened(key, sealed)
+}
+
+// isSealed reports whether a value has a checksum. The schema's version has none: it says
+// whether others have.
+func isSealed(bucket, key []byte) bool {
+	return !bytes.Equal(bucket, schema.name) || string(key) != schemaKey
 }
 
 func opened(key, sealed []byte) ([]byte, error) {

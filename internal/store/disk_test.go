@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 )
@@ -101,6 +102,100 @@ func TestPowerLossAtEveryWrite(t *testing.T) {
 		lost("all of it", disk, has)
 	}
 	t.Logf("%d states of the disk", states)
+}
+
+// TestEveryBitOfTheHeaders: a bit that has rotted in the header of any page, or anywhere in one
+// of the two that say what the newest state is, is found, or nothing is missing and what is
+// written next is there; or else the file says that the last Update may be missing.
+func TestEveryBitOfTheHeaders(t *testing.T) {
+	path := file(t)
+	db := openFile(t, path)
+	had := ""
+	for round := range 3 {
+		had = contents(t, db)
+		update(t, db, func(tx *Tx) error {
+			for i := range 100 {
+				if err := leases.Put(tx, strconv.Itoa(i+100*round), lease{Tag: strings.Repeat("x", 50)}); err != nil {
+					return err
+				}
+			}
+			return blobs.Put(tx, "one", []byte{byte(round)})
+		})
+	}
+	has := contents(t, db)
+	if err := db.bolt.Close(); err != nil { // Close would write
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, behind := 0, 0
+	try := func(page, bit int) {
+		bad := bytes.Clone(good)
+		bad[page*pageSize+bit/8] ^= 1 << (bit % 8)
+		damaged := filepath.Join(filepath.Dir(path), fmt.Sprintf("%d-%d.db", page, bit)) // bbolt may keep the lock of what it refuses
+		defer os.Remove(damaged)
+		if err := os.WriteFile(damaged, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := open(damaged, time.Second)
+		if err != nil {
+			refused++
+			if !strings.Contains(err.Error(), damaged) {
+				t.Errorf("page %d, bit %d: %v", page, bit, err)
+			}
+			return
+		}
+		defer db.bolt.Close()
+		if db.Behind() {
+			behind++
+		}
+		if got := contents(t, db); got != has && (got != had || !db.Behind()) {
+			t.Errorf("page %d, bit %d: other contents, of %d bytes instead of %d", page, bit, len(got), len(has))
+			return
+		}
+		db.bolt.NoSync = true
+		update(t, db, func(tx *Tx) error { return blobs.Put(tx, "two", make([]byte, 2*pageSize)) })
+		if got := contents(t, db); !strings.Contains(got, "two[0 0 0") {
+			t.Errorf("page %d, bit %d: what is written is not there", page, bit)
+		}
+	}
+	for page := range len(good) / pageSize {
+		bits := 16 * 8
+		if page < 2 {
+			bits += 64 * 8
+		}
+		for bit := range bits {
+			try(page, bit)
+		}
+	}
+	if refused == 0 || behind == 0 {
+		t.Error("no damage was noticed")
+	}
+	t.Logf("%d pages: %d bits refused, with %d the last Update may be missing", len(good)/pageSize, refused, behind)
+}
+
+// TestOlderAgentsLeaveTallies: what an agent wrote that knows none is counted anew.
+func TestOlderAgentsLeaveTallies(t *testing.T) {
+	path := file(t)
+	db := openFile(t, path)
+	update(t, db, func(tx *Tx) error { return errors.Join(blobs.Put(tx, "a", []byte{1}), blobs.Put(tx, "b", []byte{2})) })
+	if err := db.bolt.Update(func(b *bbolt.Tx) error { return blobs.Delete(&Tx{bolt: b}, "a") }); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if i > 0 {
+			update(t, db, func(tx *Tx) error { return blobs.Put(tx, strconv.Itoa(i), nil) })
+		}
+		if err := db.bolt.Close(); err != nil {
+			t.Fatal(err)
+		}
+		db = openFile(t, path)
+	}
+	if got := contents(t, db); got != "1[] 2[] b[2]" {
+		t.Errorf("contents %s", got)
+	}
 }
 
 // TestVersion1 is taken over, whole.

@@ -47,12 +47,19 @@ type DB struct {
 	// before is the age at the time when it was opened.
 	before time.Duration
 	opened time.Time
+	behind bool
 }
 
 // Tx is one transaction; it is valid inside the function that it is passed to.
-type Tx struct{ bolt *bbolt.Tx }
+type Tx struct {
+	bolt    *bbolt.Tx
+	tallies map[string]tally // by bucket, as of now; nil in a View
+}
 
-var meta = NewBucket[int]("meta")
+// metaBucket has what is said of the others.
+const metaBucket = "meta"
+
+var schema = NewBucket[int](metaBucket)
 
 const schemaKey = "schema"
 
@@ -76,15 +83,18 @@ func open(path string, wait time.Duration) (*DB, error) {
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	if err := guarded(func() error { return check(db, path) }); err != nil {
-		return nil, errors.Join(explain(path, err), db.Close())
-	}
 	opened := &DB{bolt: db}
-	if err := opened.readAge(); err != nil {
+	err = guarded(func() error { return errors.Join(opened.check(), opened.readAge()) })
+	if err != nil {
 		return nil, errors.Join(explain(path, err), db.Close())
 	}
 	return opened, nil
 }
+
+// Behind reports whether the last Update may be missing in the file, which was whole: one of
+// the two pages that say by turns what the newest state is was damaged when it was
+// opened. It was being written as the power failed, or it has rotted since.
+func (db *DB) Behind() bool { return db.behind }
 
 // Path returns the name of the file.
 func (db *DB) Path() string { return db.bolt.Path() }
@@ -100,9 +110,15 @@ func (db *DB) Close() error {
 // after the other: fn must not call Update, nor wait for who does.
 func (db *DB) Update(fn func(*Tx) error) error {
 	var failed error
-	err := db.bolt.Update(func(tx *bbolt.Tx) error {
-		failed = fn(&Tx{tx})
-		return failed
+	err := db.bolt.Update(func(b *bbolt.Tx) error {
+		tx := &Tx{bolt: b}
+		if failed = tx.readTallies(); failed != nil {
+			return failed
+		}
+		if failed = fn(tx); failed != nil {
+			return failed
+		}
+		return tx.writeTallies()
 	})
 	if err != nil && failed == nil {
 		return fmt.Errorf("write %s: %w%s", db.Path(), err, Advice(err))
@@ -113,7 +129,7 @@ func (db *DB) Update(fn func(*Tx) error) error {
 // View runs fn in a transaction that sees the last Update whole and writes
 // nothing. It does not wait for Updates.
 func (db *DB) View(fn func(*Tx) error) error {
-	return db.bolt.View(func(tx *bbolt.Tx) error { return fn(&Tx{tx}) })
+	return db.bolt.View(func(tx *bbolt.Tx) error { return fn(&Tx{bolt: tx}) })
 }
 
 // Copy writes the file as it is at one moment to the writer that to returns for

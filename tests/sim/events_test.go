@@ -120,14 +120,14 @@ func (s *stopwatch) forget() (events int) {
 // run lets d pass.
 func (s *stopwatch) run(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); s.look() {
-		time.Sleep(tick)
+		s.w.pass()
 	}
 }
 
 // settle waits until all events are known everywhere, or the limit is over.
 func (s *stopwatch) settle(limit time.Duration) {
 	for end := time.Now().Add(limit); len(s.open) > 0 && time.Now().Before(end); s.look() {
-		time.Sleep(tick)
+		s.w.pass()
 	}
 	s.late += s.forget()
 }
@@ -139,7 +139,8 @@ type workload struct {
 	rnd       *rand.Rand
 	networks  []cluster.Subnet
 	endpoints []endpoint
-	made      int
+	made, ups int   // numbers that were used, and containers that were started
+	going     *host // starts no containers any more
 }
 
 type endpoint struct {
@@ -149,7 +150,7 @@ type endpoint struct {
 }
 
 func (l *workload) host() *host {
-	list := l.w.alive()
+	list := slices.DeleteFunc(l.w.alive(), func(h *host) bool { return h == l.going })
 	return list[l.rnd.IntN(len(list))]
 }
 
@@ -198,6 +199,7 @@ func (l *workload) up(h *host) {
 		return // not yet heard of there: Docker would not know the network
 	}
 	l.made++
+	l.ups++
 	a := l.number()
 	if !l.w.bare {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -231,6 +233,10 @@ func (l *workload) down() {
 	i := l.rnd.IntN(len(l.endpoints))
 	e := l.endpoints[i]
 	l.endpoints = slices.Delete(l.endpoints, i, i+1)
+	l.stop(e)
+}
+
+func (l *workload) stop(e endpoint) {
 	if e.h.gone {
 		return
 	}
@@ -240,6 +246,33 @@ func (l *workload) down() {
 		l.w.must(e.h.alloc.Release(e.addr))
 	}
 	l.s.wrote("endpoint down", e.h, key)
+}
+
+// rate is how many containers start per second under churn, and as many end: each host has one
+// in ten seconds.
+func (l *workload) rate() int { return max(len(l.w.alive())/10, 1) }
+
+// churn returns what has the containers start and end that were due since its last call.
+func (l *workload) churn() func() {
+	due := time.Now()
+	return func() {
+		for ; time.Now().After(due); due = due.Add(time.Second / time.Duration(l.rate())) {
+			l.up(l.host())
+			l.down()
+		}
+	}
+}
+
+// leaver is a host that is to leave, and has no containers any more.
+func (l *workload) leaver() *host {
+	l.going = l.w.alive()[2]
+	l.endpoints = slices.DeleteFunc(l.endpoints, func(e endpoint) bool {
+		if e.h == l.going {
+			l.stop(e)
+		}
+		return e.h == l.going
+	})
+	return l.going
 }
 
 // disjoint fails the test if two blocks overlap.

@@ -167,7 +167,7 @@ func simulate(t *testing.T, n, loss int) result {
 			say("%d hosts started", len(w.hosts))
 		}
 	}
-	say("%d hosts: all agree after %v", n, within(10*patience, func() bool { return w.meet() && w.agreed() }))
+	say("%d hosts: all agree after %v", n, w.within(10*patience, func() bool { return w.meet() && w.agreed() }))
 	s.forget()
 	time.Sleep(30 * time.Second) // everyone has stocked up
 	say("at rest")
@@ -195,53 +195,58 @@ func simulate(t *testing.T, n, loss int) result {
 	s.settle(patience)
 
 	say("churn\n%v", res.summary()) // with what there is by now: large clusters take hours
-	before := l.made
+	before := l.ups
 	calm := s.times
 	s.times = map[string]*times{}
-	res.churn = w.traffic(func() {
-		rate := max(n/10, 1) // starts per second, and as many ends: each host one in ten seconds
-		for range int(churning.Seconds()) * rate {
-			l.up(l.host())
-			l.down()
-			s.run(time.Second / time.Duration(rate))
-		}
-	})
+	w.meanwhile = l.churn()
+	res.churn = w.traffic(func() { s.run(churning) })
+	res.changes = 2 * float64(l.ups-before) / churning.Seconds()
+	for range networks {
+		l.network(l.host(), 22)
+		s.run(500 * time.Millisecond)
+		l.networkGone()
+		s.run(500 * time.Millisecond)
+	}
+	w.meanwhile = nil
 	s.settle(patience)
-	res.changes = 2 * float64(l.made-before) / churning.Seconds()
 	for kind, v := range s.times {
 		calm[kind+", under churn"] = v
 	}
 	s.times = calm
 	// What was replaced before it was heard of leaves gaps in what hosts know of each other.
-	note("churn over: all agree", nil, within(patience, w.agreed))
+	note("churn over: all agree", nil, w.within(patience, w.agreed))
 
-	say("hosts come, leave and die\n%v", res.summary())
-	for i := range 6 {
+	// come has a host come, and it or another one go again.
+	come := func(leaves bool, when string) {
 		h := w.add()
 		each, joined := w.known(patience, h, func(other *host) bool { return other.sees(h) && other.lists(h) })
-		note("host joined", each, joined)
-		// It knows all of them too, and has got its share of the addresses.
-		agreed := within(patience, func() bool { return w.meet() && w.agreed() })
-		if agreed >= 0 {
-			agreed += joined
+		note("host joined"+when, each, joined)
+		if w.meanwhile == nil {
+			// It knows all of them too, and has got its share of the addresses.
+			agreed := w.within(patience, func() bool { return w.meet() && w.agreed() })
+			if agreed >= 0 {
+				agreed += joined
+			}
+			note("host joined: all agree", nil, agreed)
 		}
-		note("host joined: all agree", nil, agreed)
-		time.Sleep(3 * time.Second)
-		if i%2 == 0 {
+		rest := time.Now().Add(3 * time.Second)
+		w.within(patience, func() bool { return time.Now().After(rest) })
+		if leaves {
 			// Not the new one: it still passes on all the others that it has met, and its
 			// farewell would wait behind them.
-			h := w.leaver()
+			h := l.leaver()
 			left := make(chan struct{})
 			go func() {
 				defer close(left)
 				w.must(h.leave(t.Context()))
 			}()
 			each, all := w.known(patience, h, func(other *host) bool { return !other.sees(h) && !other.lists(h) })
-			note("host left", each, all)
+			note("host left"+when, each, all)
 			<-left
 			h.stop()
-			continue
+			return
 		}
+		l.going = h
 		died := make(chan struct{})
 		go func() { // what it still waits for may take it a while
 			defer close(died)
@@ -249,23 +254,35 @@ func simulate(t *testing.T, n, loss int) result {
 		}()
 		synctest.Wait()
 		each, silent := w.known(patience, h, func(other *host) bool { return other.doubts(h) })
-		note("host died: it is doubted", each, silent)
+		note("host died: it is doubted"+when, each, silent)
 		each, dead := w.known(patience, h, func(other *host) bool { return !other.sees(h) })
 		<-died
 		if dead < 0 || silent < 0 {
-			note("host died: it is dead", each, min(dead, silent))
-			continue
+			note("host died: it is dead"+when, each, min(dead, silent))
+			return
 		}
 		for i := range each {
 			each[i] += silent
 		}
-		note("host died: it is dead", each, silent+dead)
+		note("host died: it is dead"+when, each, silent+dead)
 		first := slices.Min(each) // the first must be sure of it; what comes after is news like any other
 		for i := range each {
 			each[i] -= first
 		}
-		note("host died: it is dead, once one is sure", each, silent+dead-first)
+		note("host died: it is dead, once one is sure"+when, each, silent+dead-first)
 	}
+	say("hosts come, leave and die\n%v", res.summary())
+	for i := range 6 {
+		come(i%2 == 0, "")
+	}
+	say("the same under churn\n%v", res.summary())
+	w.meanwhile = l.churn()
+	for i := range 4 {
+		come(i%2 == 0, ", under churn")
+	}
+	w.meanwhile = nil
+	s.forget()
+	note("hosts and churn over: all agree", nil, w.within(patience, func() bool { return w.meet() && w.agreed() }))
 
 	if n > 1 && *apart > 0 {
 		say("a partition of %v\n%v", *apart, res.summary())
@@ -284,8 +301,8 @@ func simulate(t *testing.T, n, loss int) result {
 			t.Error("the partition parted nobody")
 		}
 		w.net.Heal()
-		note("after the partition", nil, within(patience, w.agreed))
-		note("after the partition, all see each other", nil, within(patience, w.meet))
+		note("after the partition", nil, w.within(patience, w.agreed))
+		note("after the partition, all see each other", nil, w.within(patience, w.meet))
 	}
 	w.owners()
 	if s.late > 0 {

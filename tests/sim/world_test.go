@@ -51,6 +51,8 @@ type world struct {
 	bare  bool  // hosts have no allocator
 	last  *host // of which agreed or meet was not true
 
+	meanwhile func() // what goes on while one waits, or nil
+
 	mu      sync.Mutex
 	genuine map[[sha256.Size]byte]cluster.Record // that some host has verified
 }
@@ -144,17 +146,6 @@ func (h *host) broadcast(ctx context.Context) error {
 	}
 }
 
-// leaver is a host that may leave: not one that others join by, and with nothing leased.
-func (w *world) leaver() *host {
-	for _, h := range w.hosts[2:] {
-		if !h.gone && len(h.alloc.Leases()) == 0 {
-			return h
-		}
-	}
-	w.t.Fatal("each host has containers")
-	return nil
-}
-
 // leave takes the host out of the cluster as the agent does: it gives away what it owns,
 // deletes what it says of itself, and says good-bye. With much loss it has to be told again,
 // as its error says.
@@ -217,15 +208,23 @@ func (w *world) alive() (list []*host) {
 }
 
 // within waits until f is true and returns how long that took; -1: longer than limit.
-func within(limit time.Duration, f func() bool) time.Duration {
+func (w *world) within(limit time.Duration, f func() bool) time.Duration {
 	begin := time.Now()
 	for !f() {
 		if time.Since(begin) > limit {
 			return -1
 		}
-		time.Sleep(tick)
+		w.pass()
 	}
 	return time.Since(begin)
+}
+
+// pass lets a tick pass.
+func (w *world) pass() {
+	time.Sleep(tick)
+	if w.meanwhile != nil {
+		w.meanwhile()
+	}
 }
 
 // known waits until f is true of all hosts but one, and returns how long that took for each,
@@ -233,7 +232,7 @@ func within(limit time.Duration, f func() bool) time.Duration {
 func (w *world) known(limit time.Duration, but *host, f func(*host) bool) (each []time.Duration, all time.Duration) {
 	begin := time.Now()
 	waiting := slices.DeleteFunc(w.alive(), func(h *host) bool { return h == but })
-	all = within(limit, func() bool {
+	all = w.within(limit, func() bool {
 		waiting = slices.DeleteFunc(waiting, func(h *host) bool {
 			if !f(h) {
 				return false

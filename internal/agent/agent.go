@@ -61,9 +61,10 @@ type Agent struct {
 	stopped   chan struct{}
 	leaving   atomic.Bool // by its own will: that its records go is no reason to join anew
 	left      latch
-	unproven  atomic.Bool           // restored from a backup, and not sure yet that nothing is missing
-	spent     atomic.Pointer[error] // why the state of this host, which is forgotten, cannot be set aside
-	elsewhere atomic.Bool           // not where its Node record says, and not sure yet that nobody else is there
+	unproven  atomic.Bool             // restored from a backup, and not sure yet that nothing is missing
+	verdict   atomic.Pointer[verdict] // of the others, if one says that this host is forgotten
+	spent     atomic.Pointer[error]   // why the state of this host, which is forgotten, cannot be set aside
+	elsewhere atomic.Bool             // not where its Node record says, and not sure yet that nobody else is there
 }
 
 // GCPercent is how much garbage the agent lets come together, in percent of what is in
@@ -128,6 +129,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"restored":   a.proveRestored,
 		"moved":      a.proveMoved,
 		"forgotten":  a.watchForgotten,
+		"bury":       a.bury,
 		"membership": a.membership,
 		"ipam":       a.alloc.Run,
 		"silence":    a.forgetSilent,

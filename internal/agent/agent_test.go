@@ -2,11 +2,14 @@ package agent
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,8 +32,33 @@ var (
 	allIPv4 = netip.MustParsePrefix("0.0.0.0/0")
 )
 
-// host is an agent without switch and Docker, which gossips on the loopback
-// address 127.0.0.n.
+// TestMain has more tests run at once than there are processors: they wait most of the time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// labs is the third byte of the loopback addresses of each test's hosts.
+var labs = struct {
+	sync.Mutex
+	of map[string]byte
+}{of: map[string]byte{}}
+
+// address is where host n of a test gossips.
+func address(t *testing.T, n int) netip.AddrPort {
+	name, _, _ := strings.Cut(t.Name(), "/")
+	labs.Lock()
+	defer labs.Unlock()
+	if labs.of[name] == 0 {
+		labs.of[name] = byte(100 + len(labs.of))
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, labs.of[name], byte(n)}), 17946)
+}
+
+// host is an agent without switch and Docker, which gossips on a loopback address.
 type host struct {
 	*Agent
 	t    *testing.T
@@ -40,9 +68,7 @@ type host struct {
 // newHost opens host n with state in dir; join lists other hosts by their n.
 func newHost(t *testing.T, n int, dir string, join ...int) *host {
 	t.Helper()
-	at := func(n int) netip.AddrPort {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 77, byte(n)}), 17946)
-	}
+	at := func(n int) netip.AddrPort { return address(t, n) }
 	a := &Agent{
 		cfg: config.Config{
 			State: dir, Name: fmt.Sprintf("host%d", n), Keys: testKey, Bind: at(n).Addr(), Port: at(n).Port(),
@@ -90,7 +116,7 @@ func (h *host) run() *host { return h.start(h.alloc.Run) }
 func (h *host) start(more ...func(context.Context) error) *host {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	tasks, ctx := errgroup.WithContext(ctx)
-	for _, f := range append(more, h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.catchUpKeys, h.proveRestored, h.proveMoved) {
+	for _, f := range append(more, h.gossip.Run, h.replica.Run, h.broadcast, h.membership, h.catchUpKeys, h.proveRestored, h.proveMoved, h.bury) {
 		tasks.Go(func() error { return f(ctx) })
 	}
 	stopped := false
@@ -127,6 +153,7 @@ func (h *host) member() bool {
 }
 
 func TestSeedAndJoiner(t *testing.T) {
+	t.Parallel()
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
 	if !one.replica.Snapshot().Ring().OwnsAll(one.self(), allIPv4) {
@@ -152,7 +179,7 @@ func TestJoinerWaitsAndSaysSo(t *testing.T) {
 	two := newHost(t, 2, t.TempDir(), 1, 2).run()
 	time.Sleep(100 * time.Millisecond)
 	p := two.problems(t.Context(), two.replica.Snapshot(), nil)
-	if len(p) != 1 || !strings.Contains(p[0].What, "waits for a cluster") || !strings.Contains(p[0].What, "127.0.77.1") {
+	if len(p) != 1 || !strings.Contains(p[0].What, "waits for a cluster") || !strings.Contains(p[0].What, address(t, 1).Addr().String()) {
 		t.Errorf("problems: %v", p)
 	}
 }
@@ -160,6 +187,7 @@ func TestJoinerWaitsAndSaysSo(t *testing.T) {
 // TestSeedThatLostItsStateJoins: the first host of the list comes back empty; it
 // must not begin a second cluster beside the one it once began.
 func TestSeedThatLostItsStateJoins(t *testing.T) {
+	t.Parallel()
 	one := newHost(t, 1, t.TempDir(), 1, 2).run()
 	two := newHost(t, 2, t.TempDir(), 1, 2).run()
 	eventually(t, "host2 joins", two.member)
@@ -192,6 +220,7 @@ func TestInterruptedSeedResumes(t *testing.T) {
 
 // TestRestartIsTheSameHost: cluster, node and ring are there at once, alone.
 func TestRestartIsTheSameHost(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	one := newHost(t, 1, dir, 1, 2)
 	one.run()
@@ -206,6 +235,7 @@ func TestRestartIsTheSameHost(t *testing.T) {
 }
 
 func TestLeaveGivesEverythingAway(t *testing.T) {
+	t.Parallel()
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	two := newHost(t, 2, t.TempDir(), 1).run()
 	eventually(t, "both know both", func() bool {
@@ -228,6 +258,7 @@ func TestLeaveGivesEverythingAway(t *testing.T) {
 }
 
 func TestHostByName(t *testing.T) {
+	t.Parallel()
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
 	for name, want := range map[string]string{"host1": string(one.self()), one.id.Node: one.id.Node, "0123456789abcdef": "0123456789abcdef"} {

@@ -31,15 +31,20 @@ const aside = ".forgotten-"
 // asideRetry is how long a disk that does not take the note gets to be mended.
 const asideRetry = 2 * time.Second
 
-// watchForgotten returns errForgotten when the records say that this host was forgotten,
-// and that is noted for startAnew. Where the note cannot be written it stays what it
-// is, which hands out nothing, and says why.
+// watchForgotten returns errForgotten when the records say that this host was forgotten, the
+// other hosts agree, and that is noted for startAnew. While they do not agree, or the note
+// cannot be written, it stays what it is, which hands out nothing, and says why.
 func (a *Agent) watchForgotten(ctx context.Context) error {
-	said := ""
+	said, pause := "", verdictPause
 	for {
 		changed := a.replica.Watch()
 		var again <-chan time.Time
-		if errors.Is(a.replica.Trouble(), cluster.ErrForgotten) && !a.leaving.Load() {
+		told := errors.Is(a.replica.Trouble(), cluster.ErrForgotten) && !a.leaving.Load()
+		if told && !a.forgottenForSure(ctx) {
+			told, again, changed = false, time.After(pause), nil
+			pause = min(2*pause, verdictPauseMax)
+		}
+		if told {
 			spent := a.id
 			spent.Forgotten, spent.Cluster = asideName(a.cfg.State, time.Now()), a.gossip.ClusterID()
 			err := spent.Save(a.cfg.State)

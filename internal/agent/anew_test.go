@@ -30,6 +30,7 @@ func anew(dir string) error {
 // TestForgottenJoinsAnew: a host that nobody is named to, as the first one of a cluster, is
 // forgotten, and the new one that it becomes again. It is alone for neither.
 func TestForgottenJoinsAnew(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	one := newHost(t, 1, dir, 1).run()
 	two := newHost(t, 2, t.TempDir(), 1).run()
@@ -81,6 +82,7 @@ func TestForgottenJoinsAnew(t *testing.T) {
 
 // TestOldStateJoinsAnew: the way out for a host whose state is too old is to be forgotten.
 func TestOldStateJoinsAnew(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	one := newHost(t, 1, t.TempDir(), 1, 2).run()
 	two := newHost(t, 2, dir, 1, 2).run()
@@ -119,6 +121,7 @@ func TestOldStateJoinsAnew(t *testing.T) {
 
 // TestOwnLeaveIsNoReason: whoever leaves has deleted its own Node record.
 func TestOwnLeaveIsNoReason(t *testing.T) {
+	t.Parallel()
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
 	one.leaving.Store(true)
@@ -274,6 +277,7 @@ func TestAnewOnADiskThatTakesNothing(t *testing.T) {
 // TestForgottenOnAFullDisk: a running host that cannot note it goes on as it is, says so,
 // and does it when it can.
 func TestForgottenOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := smallDisk(t, "16m")
 	one := newHost(t, 1, dir, 1).run()
 	eventually(t, "host1 begins a cluster", one.member)

@@ -96,6 +96,7 @@ func fakeLeave(t *testing.T, of *host, to ...*host) {
 // TestFakedDeath: who has the gossip key can have all hosts but one believe that this one is
 // dead, or has left. Nobody who is asked to forget it then does, nor believes who has.
 func TestFakedDeath(t *testing.T) {
+	t.Parallel()
 	owner := newHost(t, 1, t.TempDir()).start()
 	other := newHost(t, 2, t.TempDir(), 1).start()
 	thief := newHost(t, 3, t.TempDir(), 1).start()

@@ -10,6 +10,7 @@ import (
 // TestForget: one of two hosts takes over from the third, the other one believes it, with
 // nothing left in doubt, and the third, when it is back, that it has to join anew.
 func TestForget(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	dead := newHost(t, 1, dir).start()
 	heir := newHost(t, 2, t.TempDir(), 1).start()

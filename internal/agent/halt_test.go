@@ -30,6 +30,7 @@ func (h *host) whats() string {
 // TestClone runs two hosts with one state directory's content: all are told, and
 // neither hands out anything.
 func TestClone(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	dir := t.TempDir()
 	one := newHost(t, 1, t.TempDir(), 1, 2).run()
@@ -82,6 +83,7 @@ func (h *host) backUp(t *testing.T) []byte {
 // TestRestore: a backup that has everything goes on where it was; one from before
 // this host gave something away does not, whatever it is asked.
 func TestRestore(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	one := newHost(t, 1, t.TempDir(), 1, 2).run()
 	two := newHost(t, 2, t.TempDir(), 1, 2).run()
@@ -131,6 +133,7 @@ func TestRestore(t *testing.T) {
 // TestHalfAStateIsRefused: without one of its two files a state directory is
 // nobody's; the error names both and says what to do.
 func TestHalfAStateIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := whole(dir); err != nil {
 		t.Errorf("a new host: %v", err)
@@ -193,6 +196,7 @@ func rot(t *testing.T, dir string) {
 // TestLastUpdateMayBeMissing: a host whose state file may lack what was written last hands out
 // nothing until another one has said that it does not; one without others asks, and goes on.
 func TestLastUpdateMayBeMissing(t *testing.T) {
+	t.Parallel()
 	one, two := settledPair(t)
 	two.stop()
 	one.stop()

@@ -14,6 +14,7 @@ import (
 // TestKeysRotate changes the key of three hosts while they run, in the steps that
 // the command line takes; no host loses another one, and a restart changes nothing.
 func TestKeysRotate(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	hosts := []*host{newHost(t, 1, dirs[0]).run(), newHost(t, 2, dirs[1], 1).run(), newHost(t, 3, dirs[2], 1).run()}

@@ -272,6 +272,7 @@ func (a *Agent) openIPAM() (err error) {
 	a.gossip.Handle(methodFarewell, a.hearFarewell)
 	a.gossip.Handle(methodKeys, a.serveKeys)
 	a.gossip.Handle(methodRecall, a.recall)
+	a.gossip.Handle(methodForgotten, a.serveForgotten)
 	return nil
 }
 

@@ -63,6 +63,7 @@ func settledPair(t *testing.T) (one, two *host) {
 // TestRestoreTogether: two hosts are restored while the third, which has got something of
 // theirs since, is down. They know nothing of it, so that each other's word is worth nothing.
 func TestRestoreTogether(t *testing.T) {
+	t.Parallel()
 	one, two := settledPair(t)
 	tar1, tar2 := one.backUp(t), two.backUp(t)
 	three := newHost(t, 3, t.TempDir(), 1, 2).run()
@@ -98,6 +99,7 @@ func TestRestoreTogether(t *testing.T) {
 // TestRestoreAmongNewHosts: who has joined a restored host knows what that has told it, and
 // not what the host has given away since the backup.
 func TestRestoreAmongNewHosts(t *testing.T) {
+	t.Parallel()
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
 	tar := one.backUp(t)
@@ -120,6 +122,7 @@ func TestRestoreAmongNewHosts(t *testing.T) {
 // TestRestoreForgotten: no host vouches for one that was forgotten, not even for the moment
 // until that hears of it.
 func TestRestoreForgotten(t *testing.T) {
+	t.Parallel()
 	dead := newHost(t, 1, t.TempDir()).start()
 	heir := newHost(t, 2, t.TempDir(), 1).start()
 	for _, h := range []*host{dead, heir} {
@@ -149,6 +152,7 @@ func TestRestoreForgotten(t *testing.T) {
 
 // TestRestoreElsewhere: on another machine, while the original runs.
 func TestRestoreElsewhere(t *testing.T) {
+	t.Parallel()
 	_, two := settledPair(t)
 	other := restoreAs(t, 3, two.backUp(t), 1, 2)
 	staysHalted(t, 4*time.Second, other)
@@ -161,6 +165,7 @@ func TestRestoreElsewhere(t *testing.T) {
 // A host that has no others, or is the first one of all that were restored, begins by itself
 // if it is told that it is alone, and not before.
 func TestRestoreAlone(t *testing.T) {
+	t.Parallel()
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "it is a cluster", one.member)
 	tar := one.backUp(t)

@@ -102,6 +102,10 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 			add("this host hands out nothing until then, and then joins as a new one by itself", "the cluster has forgotten this host, and its state cannot be set aside: %v", *why)
 			break
 		}
+		if v := a.verdict.Load(); v != nil && !v.proven() {
+			list = append(list, v.problem(snap, a.cfg.State))
+			break
+		}
 		add("wait some seconds: it sets its state aside and joins as a new host", "the cluster has forgotten this host")
 	case err != nil:
 		add("stop the agent, `grapevine forget` this host on another one, and start it again: it joins as a new host",

@@ -12,6 +12,7 @@ import (
 // TestThief: a member of the cluster, gossip key and all, takes another host's
 // numbers and speaks in its name. Nobody believes it; all name it.
 func TestThief(t *testing.T) {
+	t.Parallel()
 	owner := newHost(t, 1, t.TempDir()).start()
 	other := newHost(t, 2, t.TempDir(), 1).start()
 	thief := newHost(t, 3, t.TempDir(), 1).start()

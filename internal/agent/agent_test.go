@@ -270,3 +270,57 @@ func TestHostByName(t *testing.T) {
 		t.Errorf("an unknown host: %v", err)
 	}
 }
+
+// TestNoSecondCluster: a host whose identity has lost its cluster begins no other while
+// its records say that there is one.
+func TestNoSecondCluster(t *testing.T) {
+	dir := t.TempDir()
+	one := newHost(t, 1, dir).run()
+	eventually(t, "host1 begins a cluster", one.member)
+	if _, err := one.replica.Update(func(tx *replica.Tx) error { return tx.Put(cluster.Network{Name: "x"}) }); err != nil {
+		t.Fatal(err)
+	}
+	one.stop()
+	id := one.id
+	id.Cluster = ""
+	if err := id.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{cfg: one.cfg, id: id, log: one.log}
+	for role, join := range map[identity.Role][]netip.AddrPort{identity.Seed: nil, identity.Joiner: {one.gossip.Addr(), one.gossip.Addr()}} {
+		a.role, a.cfg.Join = role, join
+		var err error
+		if a.db, err = store.Open(filepath.Join(dir, stateFile)); err != nil {
+			t.Fatal(err)
+		}
+		if a.replica, err = replica.Open(a.db, a.self()); err != nil {
+			t.Fatal(err)
+		}
+		err = a.resumeSeed()
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, identity.File)) || !strings.Contains(err.Error(), "grapevine restore") || a.id.Cluster != "" {
+			t.Errorf("%v: %v, cluster %q", role, err, a.id.Cluster)
+		}
+		a.db.Close()
+	}
+}
+
+// TestKilledAsItJoined: a host that would seed had the records of a cluster and not yet its
+// ID when it was killed. It waits for the others, whatever time that takes.
+func TestKilledAsItJoined(t *testing.T) {
+	one := newHost(t, 1, t.TempDir(), 1, 2).run()
+	dir := t.TempDir()
+	two := newHost(t, 2, dir, 1, 2).run()
+	eventually(t, "host2 joins", func() bool { return two.member() && two.replica.Settled() })
+	two.stop()
+	id := two.id
+	id.Cluster = ""
+	if err := id.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	again := newHost(t, 2, dir, 2, 1)
+	if again.role != identity.Joiner {
+		t.Errorf("it is a %v", again.role)
+	}
+	again.run()
+	eventually(t, "it is told the cluster", func() bool { return again.gossip.ClusterID() == one.gossip.ClusterID() })
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -91,14 +92,39 @@ func (a *Agent) seed(ctx context.Context) error {
 }
 
 // resumeSeed gives the cluster that this host was about to begin its ID: the
-// host owns all numbers, as only a seed does, but is part of no cluster.
+// host owns all numbers, as only a seed does, but is part of no cluster. A host that
+// knows more than a seed is part of a cluster, and begins no other: its identity was
+// lost, or it was killed after others told it their records and before the ID was on
+// the disk. Then one of them tells the ID.
 func (a *Agent) resumeSeed() error {
-	self := a.self()
-	if a.id.Cluster != "" || !a.replica.Snapshot().Ring().OwnsAll(self, netip.PrefixFrom(netip.IPv4Unspecified(), 0)) {
+	if a.id.Cluster != "" {
 		return nil
 	}
-	a.role = identity.Member
-	return a.setCluster(identity.NewCluster())
+	snap := a.replica.Snapshot()
+	seeded := snap.Ring().OwnsAll(a.self(), netip.PrefixFrom(netip.IPv4Unspecified(), 0))
+	switch {
+	case begun(snap, a.self()) && (seeded || a.role == identity.Seed && len(a.cfg.Join) <= 1):
+		return fmt.Errorf("%s says that this host is part of no cluster, but %s has the records of one: "+
+			"restore both from a backup (`grapevine restore`), else `grapevine forget` this host on another one, and remove %s to join as a new host",
+			filepath.Join(a.cfg.State, identity.File), a.db.Path(), a.cfg.State)
+	case begun(snap, a.self()):
+		a.role = identity.Joiner
+	case seeded:
+		a.role = identity.Member
+		return a.setCluster(identity.NewCluster())
+	}
+	return nil
+}
+
+// begun reports whether there are records that a seed does not have before its cluster
+// has an ID: others' and, of its own, more than its claims and its Node record.
+func begun(snap *cluster.Snapshot, self cluster.NodeID) bool {
+	for r := range snap.Records() {
+		if r.Version.Node != self || r.Key != (cluster.Node{ID: self}).Key() && r.Key.Kind != cluster.KindClaim {
+			return true
+		}
+	}
+	return false
 }
 
 // setCluster makes the cluster's ID part of this host's identity, durably.

@@ -120,6 +120,13 @@ func (a *Agent) identify() (err error) {
 	if err != nil {
 		return err
 	}
+	from := a.cfg.KeyFile
+	if len(a.cfg.Keys) > 0 {
+		from = "GRAPEVINE_KEY"
+	}
+	if err := a.id.KnowKeys(a.cfg.State, keys, from); err != nil {
+		return err
+	}
 	if a.ring.Keyring, err = identity.LoadKeyring(a.cfg.State, keys); err != nil {
 		return err
 	}

@@ -30,6 +30,8 @@ type Identity struct {
 	// Restored says that the state is from a backup, and that the cluster has not
 	// been asked yet whether this host has said anything since.
 	Restored bool `json:"restored,omitempty"`
+	// Keys stands for the configured gossip keys of the last start; see KnowKeys.
+	Keys string `json:"keys,omitempty"`
 	// Alone says that whoever restored it knows of no other host that could be asked.
 	Alone bool `json:"alone,omitempty"`
 	// Forgotten says that the cluster has forgotten this identity, which is spent: its files are

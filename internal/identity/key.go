@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 )
 
 // Keys returns the gossip keys, the one to encrypt with first: those configured,
@@ -22,14 +23,14 @@ func Keys(role Role, configured [][]byte, file string, parse func(string) ([][]b
 		return newKey(role, file)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the gossip key: %w", err)
+		return nil, fmt.Errorf("read the gossip key: %w; the agent must run as root, with GRAPEVINE_KEY_FILE a file with a key a line", err)
 	}
 	keys, err := parse(string(data))
 	if err == nil && len(keys) == 0 {
 		err = errors.New("there is none in it")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("gossip key in %s: %w", file, err)
+		return nil, fmt.Errorf("gossip key in %s: %w, or put the cluster's into it (`grapevine join-command` on another host prints it)", file, err)
 	}
 	return keys, nil
 }
@@ -45,4 +46,46 @@ func newKey(role Role, file string) ([][]byte, error) {
 		return nil, fmt.Errorf("keep the new gossip key: %w", err)
 	}
 	return [][]byte{key}, nil
+}
+
+// KnowKeys remembers the configured gossip keys, which are those of file, durably in
+// dir: one bit that has flipped since the last start would make one of them another
+// key, with which this host would be alone. So that is an error. The file has the
+// form that people write, and no checksum.
+func (id *Identity) KnowKeys(dir string, keys [][]byte, file string) error {
+	now := base(keys)
+	if id.Keys == now {
+		return nil
+	}
+	if id.Keys != "" && flipped(keys, id.Keys) {
+		return fmt.Errorf("a gossip key in %s is damaged: of the one at the last start it differs by one bit; "+
+			"put the cluster's key into it (`grapevine join-command` on another host prints it), or that of a backup", file)
+	}
+	next := *id
+	next.Keys = now
+	if err := next.Save(dir); err != nil {
+		return err
+	}
+	id.Keys = now
+	return nil
+}
+
+// flipped reports whether keys would have that base but for one bit of their base64 text.
+func flipped(keys [][]byte, was string) bool {
+	for i, key := range keys {
+		text := []byte(base64.StdEncoding.EncodeToString(key))
+		for bit := range 8 * len(text) {
+			text[bit/8] ^= 1 << (bit % 8)
+			other, err := base64.StdEncoding.Strict().DecodeString(string(text))
+			text[bit/8] ^= 1 << (bit % 8)
+			if err != nil {
+				continue
+			}
+			all := slices.Clone(keys)
+			if all[i] = other; base(all) == was {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -3,6 +3,7 @@ package identity
 import (
 	"bytes"
 	"cmp"
+	"crypto/aes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Keyring is the gossip keys after `grapevine keys`, in keyring.json in the state
@@ -41,14 +43,25 @@ func LoadKeyring(dir string, configured [][]byte) (Keyring, error) {
 		return Keyring{}, fmt.Errorf("read the gossip keys: %w", err)
 	}
 	var saved Keyring
-	if err := unseal(data, &saved); err != nil || len(saved.Keys) == 0 {
+	if err := unseal(data, &saved); err != nil || !saved.good() {
 		return Keyring{}, fmt.Errorf("%s is damaged (%v): put the cluster's key into GRAPEVINE_KEY "+
 			"(`grapevine join-command` on another host prints it) and remove the file", name, cmp.Or(err, errParts))
 	}
 	if saved.Base != fresh.Base {
 		return fresh, nil
 	}
+	if again, err := seal(saved); err != nil || !bytes.Equal(again, data) { // of before there were checksums
+		return saved, saved.Save(dir)
+	}
 	return saved, nil
+}
+
+// good reports whether there are keys, all of a length that AES has.
+func (k Keyring) good() bool {
+	return len(k.Keys) > 0 && !slices.ContainsFunc(k.Keys, func(key []byte) bool {
+		_, err := aes.NewCipher(key)
+		return err != nil
+	})
 }
 
 // Save writes the keyring to dir; it is durable on return.

@@ -27,7 +27,7 @@ func TestKeyring(t *testing.T) {
 	if again, err := LoadKeyring(dir, [][]byte{third}); err != nil || len(again.Keys) != 1 || !bytes.Equal(again.Keys[0], third) {
 		t.Errorf("with another configuration: %v, %v", again, err)
 	}
-	for _, text := range []string{"", "{", `{"base":"x"}`} {
+	for _, text := range []string{"", "{", `{"base":"x"}`, `{"keys":["AAAA"],"base":"x"}`, `{"keys":["AAECAwQFBgcICQoLDA0ODw=="],"bare":"x"}`} {
 		file := filepath.Join(dir, keyringFile)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -16,7 +16,7 @@ const sealVersion = 1
 // seals are the fields that a file has beside those of its content.
 type seals struct {
 	Version int `json:"version"`
-	// Sum is the start of the SHA-256 of the content, encoded without them.
+	// Sum is the start of the SHA-256 of the other fields, known or not, by name.
 	Sum string `json:"sum"`
 }
 
@@ -28,7 +28,11 @@ func seal(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	with := fmt.Appendf(bytes.TrimSuffix(raw, []byte("}")), `,"version":%d,"sum":%q}`, sealVersion, sum(raw))
+	total, err := sum(raw)
+	if err != nil {
+		return nil, err
+	}
+	with := fmt.Appendf(bytes.TrimSuffix(raw, []byte("}")), `,"version":%d,"sum":%q}`, sealVersion, total)
 	var text bytes.Buffer
 	if err := json.Indent(&text, with, "", "  "); err != nil {
 		return nil, err
@@ -43,23 +47,31 @@ func unseal(data []byte, v any) error {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, v); err != nil {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if s == (seals{}) {
+		d.DisallowUnknownFields() // such as a field's name with a bit flipped
+	}
+	if err := d.Decode(v); err != nil {
 		return err
 	}
 	if s.Version > sealVersion {
 		return fmt.Errorf("it has version %d, and this agent reads up to %d: run the newer one again", s.Version, sealVersion)
 	}
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if s != (seals{}) && s != (seals{sealVersion, sum(raw)}) {
+	total, err := sum(data)
+	if err == nil && s != (seals{}) && s != (seals{sealVersion, total}) {
 		return errDamaged
 	}
-	return nil
+	return err
 }
 
-func sum(raw []byte) string {
-	h := sha256.Sum256(raw)
-	return hex.EncodeToString(h[:8])
+func sum(data []byte) (string, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return "", err
+	}
+	delete(fields, "version")
+	delete(fields, "sum")
+	all, err := json.Marshal(fields)
+	h := sha256.Sum256(all)
+	return hex.EncodeToString(h[:8]), err
 }

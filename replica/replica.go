@@ -119,11 +119,11 @@ func Gated(f func() error) Option {
 func Open(db *store.DB, self cluster.NodeID, options ...Option) (*Replica, error) {
 	recs, marks, settled, dug, err := load(db)
 	if err != nil {
-		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
+		return nil, fmt.Errorf("read the cluster's state: %w", err)
 	}
 	state, err := cluster.Restore(self, recs, marks)
 	if err != nil {
-		return nil, fmt.Errorf("read the cluster's state from %s: %w", db.Path(), err)
+		return nil, fmt.Errorf("read the cluster's state: %w", db.Damaged(err))
 	}
 	if settled {
 		state.Settle()

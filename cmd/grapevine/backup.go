@@ -14,6 +14,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/internal/backup"
 	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/store"
 )
 
 func newBackup() *cobra.Command {
@@ -39,7 +40,7 @@ func writeBackup(ctx context.Context, c *api.Client, name string) (m backup.Mani
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".grapevine-backup-*") // 0600
 	if err != nil {
-		return m, fmt.Errorf("back up: %w", err)
+		return m, fmt.Errorf("back up: %w%s", err, store.Advice(err))
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
@@ -56,7 +57,7 @@ func writeBackup(ctx context.Context, c *api.Client, name string) (m backup.Mani
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		return m, fmt.Errorf("back up: %w", err)
+		return m, fmt.Errorf("back up to %s: %w%s", name, err, store.Advice(err))
 	}
 	return m, nil
 }
@@ -83,16 +84,16 @@ nobody can answer: restore one of them with --alone, which asks for some seconds
 			ctx, cancel := context.WithTimeout(c.Context(), 2*time.Second)
 			defer cancel()
 			if _, err := api.NewClient(cfg.APISocket()).Status(ctx); err == nil {
-				return errors.New("the agent runs: stop it first")
+				return errors.New("restore: the agent runs: stop it first; nothing was changed")
 			}
 			f, err := os.Open(args[0])
 			if err != nil {
-				return fmt.Errorf("restore: %w", err)
+				return fmt.Errorf("restore: %w; name a file that `grapevine backup` has made", err)
 			}
 			defer f.Close()
 			m, err := backup.Restore(f, cfg.State, alone)
 			if err != nil {
-				return err
+				return fmt.Errorf("restore from %s: %w", args[0], err)
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "Restored host %s (%s) as it was at %s into %s. Start the agent.\n",
 				m.Name, m.Node, m.Made.Format(time.RFC3339), cfg.State)

@@ -15,6 +15,8 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/backup"
 	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -218,4 +220,34 @@ func TestLastUpdateMayBeMissing(t *testing.T) {
 		t.Error("it asks nobody")
 	}
 	eventually(t, "it goes on", func() bool { return three.halt() == nil })
+}
+
+// TestDamageIsNamed: what makes no sense in the state file is refused with its name and a way out.
+func TestDamageIsNamed(t *testing.T) {
+	for name, read := range map[string]func(*store.DB) error{
+		"ipam": func(db *store.DB) error {
+			_, err := ipam.New(ipam.Config{}, nil, nil, ipam.StoreDisk{DB: db})
+			return err
+		},
+		"replica/records": func(db *store.DB) error { _, err := replica.Open(db, "self"); return err },
+		"replica/marks":   func(db *store.DB) error { _, err := replica.Open(db, "self"); return err },
+		"agent/peers":     func(db *store.DB) error { _, err := knownPeers(db); return err },
+	} {
+		db, err := store.Open(filepath.Join(t.TempDir(), stateFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		key := peersKey
+		if name == "ipam" {
+			key = "lease 10.0.0.1"
+		}
+		err = db.Update(func(tx *store.Tx) error { return store.NewBucket[[]byte](name).Put(tx, key, []byte("junk")) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := read(db); err == nil || strings.Count(err.Error(), db.Path()) != 1 || strings.Count(err.Error(), "grapevine restore") != 1 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

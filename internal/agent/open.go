@@ -201,7 +201,10 @@ func knownPeers(db *store.DB) (known []gossip.Peer, err error) {
 		known, _, err = peers.Get(tx, peersKey)
 		return err
 	})
-	return known, err
+	if err != nil {
+		return nil, fmt.Errorf("read the addresses of the other hosts: %w", err)
+	}
+	return known, nil
 }
 
 func (a *Agent) openGossip() (err error) {

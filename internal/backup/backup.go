@@ -152,28 +152,32 @@ func Restore(r io.Reader, dir string, alone bool) (m Manifest, err error) {
 		}
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return m, fmt.Errorf("make the state directory: %w", err)
+		return m, fmt.Errorf("make the state directory: %w%s", err, store.Advice(err))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return m, fmt.Errorf("make the state directory: %w", err)
+		return m, fmt.Errorf("make the state directory: %w%s", err, store.Advice(err))
 	}
 	work, err := os.MkdirTemp(dir, ".restore-*")
 	if err != nil {
-		return m, fmt.Errorf("restore: %w", err)
+		return m, fmt.Errorf("make room for what is restored: %w%s", err, store.Advice(err))
 	}
 	defer os.RemoveAll(work)
 	if m, err = unpack(r, work, alone); err != nil {
-		return m, fmt.Errorf("restore: %w; nothing was changed", err)
+		return m, fmt.Errorf("%w%s; nothing was changed", err, store.Advice(err))
 	}
 	// The identity first: without its state file it is refused, and the other way round.
 	for _, name := range append(small, StateFile) {
-		err := os.Rename(filepath.Join(work, name), filepath.Join(dir, name))
+		err = os.Rename(filepath.Join(work, name), filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return m, fmt.Errorf("restore: %w", err)
+			break
 		}
+		err = nil
 	}
-	if err := store.SyncDir(dir); err != nil {
-		return m, fmt.Errorf("restore: %w", err)
+	if err == nil {
+		err = store.SyncDir(dir)
+	}
+	if err != nil {
+		return m, fmt.Errorf("put what is restored into place: %w%s; then empty %s and restore again", err, store.Advice(err), dir)
 	}
 	return m, nil
 }
@@ -199,10 +203,15 @@ func unpack(r io.Reader, dir string, alone bool) (m Manifest, err error) {
 	}
 	id, err := identity.Load(dir)
 	if err != nil {
-		return m, err
+		return m, fmt.Errorf("%w: its %s is not whole, or of a newer agent", ErrDamaged, identity.File)
 	}
 	db, err := store.Open(filepath.Join(dir, StateFile))
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrNewer):
+		return m, fmt.Errorf("it was made by a newer agent (%.40q): use that program", m.Agent)
+	case errors.Is(err, store.ErrCorrupt):
+		return m, fmt.Errorf("%w: its %s is not whole", ErrDamaged, StateFile)
+	case err != nil:
 		return m, err
 	}
 	if err := db.Close(); err != nil {

@@ -27,7 +27,7 @@ func (db *DB) KeepAge() error {
 // readAge is called once.
 func (db *DB) readAge() error {
 	db.opened = time.Now()
-	return db.View(func(tx *Tx) (err error) {
+	return db.view(func(tx *Tx) (err error) {
 		db.before, _, err = ages.Get(tx, ageKey)
 		return err
 	})

@@ -55,7 +55,7 @@ func guarded(fn func() error) (err error) {
 // crash later, or never, and sets or compares the schema version.
 func (db *DB) check() error {
 	var found int
-	err := db.View(func(tx *Tx) (err error) {
+	err := db.view(func(tx *Tx) (err error) {
 		if found, _, err = schema.Get(tx, schemaKey); err != nil {
 			return fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}

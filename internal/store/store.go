@@ -127,8 +127,21 @@ func (db *DB) Update(fn func(*Tx) error) error {
 }
 
 // View runs fn in a transaction that sees the last Update whole and writes
-// nothing. It does not wait for Updates.
+// nothing. It does not wait for Updates. An error of fn, which makes no sense of what it
+// reads, comes back as ErrCorrupt, with the file's name and what to do.
 func (db *DB) View(fn func(*Tx) error) error {
+	if err := db.view(fn); err != nil {
+		return db.Damaged(err)
+	}
+	return nil
+}
+
+// Damaged is an ErrCorrupt for an error that shows that what the file says cannot be.
+func (db *DB) Damaged(err error) error {
+	return explain(db.Path(), fmt.Errorf("%w: %w", ErrCorrupt, err))
+}
+
+func (db *DB) view(fn func(*Tx) error) error {
 	return db.bolt.View(func(tx *bbolt.Tx) error { return fn(&Tx{bolt: tx}) })
 }
 
@@ -159,7 +172,7 @@ func explain(path string, err error) error {
 	case is(err, ErrCorrupt):
 		advice = ": restore it and its directory from a backup (`grapevine restore`), or move the directory away to join as a new host, and run `grapevine forget` for the old one"
 	}
-	return fmt.Errorf("open state file %s: %w%s", path, err, advice)
+	return fmt.Errorf("state file %s: %w%s", path, err, advice)
 }
 
 // SyncDir makes the names in dir durable, after renames.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
 )
 
 func TestTakeover(t *testing.T) {
@@ -310,4 +311,44 @@ func TestGiftHeardOfTooLate(t *testing.T) {
 	w.unique(t)
 	w.spread()
 	w.unique(t)
+}
+
+// TestVNIDsRestAtTheHeir: a host that was cut off may still have a network that is deleted. So
+// its VNID rests, also where the host that has handed it out leaves or is forgotten.
+func TestVNIDsRestAtTheHeir(t *testing.T) {
+	for name, end := range map[string]func(w *world, gone *host) error{
+		"leaves": func(_ *world, gone *host) error { return gone.Leave(ctx) },
+		"is forgotten": func(w *world, gone *host) error {
+			gone.down = true
+			return w.hosts[1].Takeover(ctx, gone.id)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 3)
+			gone := w.hosts[0]
+			v := get(gone.VNID(ctx))(t)
+			key := cluster.Network{Name: "red", VNID: v}
+			_ = get(gone.replica.Update(func(tx *replica.Tx) error { return tx.Put(key) }))(t)
+			w.spread()
+			for _, h := range w.hosts {
+				must(t, h.restVNIDs())
+			}
+			_ = get(gone.replica.Update(func(tx *replica.Tx) error { tx.Delete(key.Key()); return nil }))(t)
+			w.spread()
+			must(t, end(w, gone))
+			w.spread()
+			for _, h := range w.hosts[1:] {
+				h.restart()
+				must(t, h.restVNIDs())
+				if err := h.VNIDExact(ctx, v, "blue"); err == nil {
+					t.Errorf("%s hands VNID %d out again at once", h.id, v)
+				}
+			}
+			w.now = w.now.Add(2 * vnidRest)
+			for _, h := range w.hosts[1:] {
+				must(t, h.restVNIDs())
+			}
+			must(t, w.hosts[1].VNIDExact(ctx, v, "blue"))
+		})
+	}
 }

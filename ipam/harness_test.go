@@ -44,6 +44,7 @@ type host struct {
 	db      *store.DB
 	replica *replica.Replica
 	down    bool
+	life    life
 	gone    bool // forgotten by the others: what it hands out is no affair of theirs
 	bits    int
 }
@@ -92,7 +93,7 @@ func (h *host) open() {
 		Sign:   func(b []byte) []byte { return toySignature(h.id, b) },
 		Signed: func(by cluster.NodeID, b, sig []byte) bool { return bytes.Equal(sig, toySignature(by, b)) },
 		Now:    func() time.Time { return h.w.now }, Age: func() time.Duration { return h.w.now.Sub(time.Unix(1_700_000_000, 0)) }, Log: slog.New(slog.DiscardHandler),
-	}, h.replica, h, StoreDisk{h.db}))(t)
+	}, mortal{h.replica, &h.life}, h, mortalDisk{StoreDisk{h.db}, &h.life}))(t)
 	_ = get(h.replica.Update(func(tx *replica.Tx) error {
 		_ = tx.Put(cluster.Node{ID: h.id, Name: "h" + string(h.id[15:])})
 		return nil
@@ -117,11 +118,12 @@ func (h *host) promisedAway(dead cluster.NodeID) bool {
 // restart ends the agent as a crash would and starts it again.
 func (h *host) restart() {
 	must(h.w.t, h.db.Close())
+	h.life = life{}
 	h.open()
 }
 
 func (w *world) reaches(a, b *host) bool {
-	return !a.down && !b.down && !w.cut[[2]cluster.NodeID{a.id, b.id}]
+	return !a.down && !b.down && !a.life.over && !b.life.over && !w.cut[[2]cluster.NodeID{a.id, b.id}]
 }
 
 func (w *world) host(id string) *host {
@@ -147,7 +149,7 @@ func (h *host) Call(ctx context.Context, node, method string, body []byte) ([]by
 		return fake(method, body)
 	}
 	reply, err := to.Methods()[method](ctx, string(h.id), body)
-	if h.w.loseReplies {
+	if h.w.loseReplies || h.life.over || to.life.over {
 		return nil, context.DeadlineExceeded
 	}
 	return reply, err

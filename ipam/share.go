@@ -140,6 +140,9 @@ func (a *Allocator) unused(p netip.Prefix) []netip.Prefix {
 		for v := range a.state.vnids {
 			used = append(used, single(ring.VNIDAddr(v)))
 		}
+		for v := range a.state.seen {
+			used = append(used, single(ring.VNIDAddr(v)))
+		}
 	}
 	for _, s := range a.subnets() {
 		used = append(used, s.Prefix)

@@ -47,6 +47,7 @@ type state struct {
 	leases   map[netip.Addr]Lease
 	pools    map[netip.Prefix]pool
 	vnids    map[uint32]vnidLease
+	seen     map[uint32]time.Duration          // VNID -> the age at which a network of any host had it
 	cursors  map[netip.Prefix]netip.Addr       // last handed out in a subnet or number space
 	homes    map[netip.Prefix]cluster.NodeID   // Home of each subnet that this host has a share in
 	promises map[cluster.NodeID]cluster.NodeID // dead host -> the heir that was promised its ranges
@@ -56,7 +57,7 @@ type state struct {
 
 func newState() state {
 	return state{
-		leases: map[netip.Addr]Lease{}, pools: map[netip.Prefix]pool{}, vnids: map[uint32]vnidLease{},
+		leases: map[netip.Addr]Lease{}, pools: map[netip.Prefix]pool{}, vnids: map[uint32]vnidLease{}, seen: map[uint32]time.Duration{},
 		cursors: map[netip.Prefix]netip.Addr{}, homes: map[netip.Prefix]cluster.NodeID{},
 		promises: map[cluster.NodeID]cluster.NodeID{}, attempts: map[cluster.NodeID]uint64{}, dirty: map[string]any{},
 	}
@@ -80,6 +81,13 @@ func (s *state) load(key string, value []byte) error {
 		var v vnidLease
 		err = json.Unmarshal(value, &v)
 		s.vnids[v.VNID] = v
+	case "seen":
+		var v uint64
+		var age time.Duration
+		if v, err = strconv.ParseUint(id, 10, 32); err == nil {
+			err = json.Unmarshal(value, &age)
+		}
+		s.seen[uint32(v)] = age
 	case "cursor":
 		err = loadPair(s.cursors, id, value)
 	case "home":
@@ -151,6 +159,16 @@ func (s *state) setVNID(v vnidLease) {
 func (s *state) dropVNID(v uint32) {
 	delete(s.vnids, v)
 	s.dirty["vnid "+strconv.FormatUint(uint64(v), 10)] = nil
+}
+
+func (s *state) setSeen(v uint32, age time.Duration) {
+	s.seen[v] = age
+	s.dirty["seen "+strconv.FormatUint(uint64(v), 10)] = age
+}
+
+func (s *state) dropSeen(v uint32) {
+	delete(s.seen, v)
+	s.dirty["seen "+strconv.FormatUint(uint64(v), 10)] = nil
 }
 
 func (s *state) setCursor(within netip.Prefix, at netip.Addr) {

@@ -111,7 +111,8 @@ func (a *Allocator) ReleaseVNID(v uint32) error {
 }
 
 // restVNIDs renews the leases of VNIDs that networks have, about once a day, and
-// ends those that no network has had for vnidRest.
+// ends those that no network has had for vnidRest. It does the same with VNIDs that others
+// have handed out: whoever takes over from a host knows which ones rest.
 func (a *Allocator) restVNIDs() error {
 	live := map[uint32]bool{}
 	for n := range cluster.All[cluster.Network](a.replica.Snapshot()) {
@@ -127,6 +128,16 @@ func (a *Allocator) restVNIDs() error {
 			a.state.setVNID(l)
 		case !live[v] && age > vnidRest+vnidRest/3:
 			a.state.dropVNID(v)
+		}
+	}
+	for v := range live {
+		if at, known := a.state.seen[v]; v != 0 && (!known || now-at > vnidRest/3) {
+			a.state.setSeen(v, now)
+		}
+	}
+	for v, at := range a.state.seen {
+		if !live[v] && now-at > vnidRest+vnidRest/3 {
+			a.state.dropSeen(v)
 		}
 	}
 	return a.state.save(a.disk)

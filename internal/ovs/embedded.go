@@ -167,6 +167,8 @@ func (e *Embedded) prepareDB(ctx context.Context) error {
 			return nil
 		case err == nil:
 			_, err = i.command(ctx, nil, "ovsdb-tool", "convert", file, schema)
+		}
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		e.log().Error("Open vSwitch's database is unreadable, starting with a new one", "file", file, "error", err)

@@ -1,6 +1,7 @@
 package ovs_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -217,25 +219,74 @@ func TestAnotherAgentsDaemons(t *testing.T) {
 	}
 }
 
-func TestUnreadableDatabaseIsReplaced(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "ovs.db"), []byte("garbage\n"), 0o600); err != nil {
+// TestDamagedDatabase: whatever is in the switch's database, there is one that takes a bridge.
+// What no Open vSwitch can read, or convert, is put aside.
+func TestDamagedDatabase(t *testing.T) {
+	schema, err := os.ReadFile("/usr/share/openvswitch/vswitch.ovsschema")
+	if err != nil {
 		t.Fatal(err)
 	}
-	e := &ovs.Embedded{RunDir: dir, StateDir: dir, Datapath: ovs.Userspace}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx) }()
-	ovstest.Eventually(t, 10*time.Second, func() error { return e.Instance().Ping(t.Context()) })
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
+	version := regexp.MustCompile(`"version": "[^"]*"`)
+	newer := version.ReplaceAll(schema, []byte(`"version": "99.0.0"`))
+	other := bytes.ReplaceAll(newer, []byte(`"external_ids"`), []byte(`"other_ids"`))
+	made := func(t *testing.T, schema []byte, column string) []byte {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "schema")
+		if err := os.WriteFile(file, schema, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ovstest.Run(t, "ovsdb-tool", "create", filepath.Join(dir, "db"), file)
+		ovstest.Run(t, "ovsdb-tool", "transact", filepath.Join(dir, "db"), `["Open_vSwitch",{"op":"insert","table":"Open_vSwitch","row":{"`+column+`":["map",[["a","b"]]]}}]`)
+		db, err := os.ReadFile(filepath.Join(dir, "db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return db
 	}
-	if err := e.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "ovs.db.unreadable")); err != nil {
-		t.Error("the unreadable database was not put aside:", err)
+	good := made(t, schema, "external_ids")
+	flipped := bytes.Clone(good)
+	flipped[len(good)-20] ^= 1
+	for name, tt := range map[string]struct {
+		db    []byte
+		aside bool
+	}{
+		"whole":       {good, false},
+		"garbage":     {[]byte("garbage\n"), true},
+		"empty":       {nil, true},
+		"torn":        {good[:len(good)-30], false},
+		"torn schema": {good[:len(good)/2], true},
+		"flipped":     {flipped, false},
+		"newer":       {made(t, newer, "external_ids"), false},
+		"renamed":     {made(t, other, "other_ids"), false},
+		"another's":   {made(t, []byte(`{"name": "Open_vSwitch", "version": "1.0.0", "tables": {"Open_vSwitch": {"isRoot": true, "columns": {"cur_cfg": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}}}}}}`), "cur_cfg"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "ovs.db"), tt.db, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e := &ovs.Embedded{RunDir: dir, StateDir: dir, Datapath: ovs.Userspace}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- e.Run(ctx) }()
+			ovstest.Eventually(t, 10*time.Second, func() error {
+				if err := e.Instance().Ping(t.Context()); err != nil {
+					return err
+				}
+				_, err := exec.Command("ovs-vsctl", "--no-wait", "--db=unix:"+e.Instance().DB, "--may-exist", "add-br", "gvtest").Output()
+				return err
+			})
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if err := e.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "ovs.db.unreadable")); (err == nil) != tt.aside {
+				t.Errorf("put aside: %v", err == nil)
+			}
+		})
 	}
 }
 

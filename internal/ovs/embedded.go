@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -168,16 +169,37 @@ func (e *Embedded) prepareDB(ctx context.Context) error {
 		case err == nil:
 			_, err = i.command(ctx, nil, "ovsdb-tool", "convert", file, schema)
 		}
-		if err == nil || ctx.Err() != nil {
-			return err
+		if err == nil {
+			return nil
+		}
+		// Else the database may be good: the tool was killed, or had no room for its copy.
+		if failed := (*exec.ExitError)(nil); !errors.As(err, &failed) || !failed.Exited() || takes(e.StateDir, file) != nil {
+			return fmt.Errorf("look at Open vSwitch's database: %w; its disk must be writable and have room", err)
 		}
 		e.log().Error("Open vSwitch's database is unreadable, starting with a new one", "file", file, "error", err)
 		if err := os.Rename(file, file+".unreadable"); err != nil {
 			return fmt.Errorf("put aside an unreadable database: %w", err)
 		}
 	}
-	_, err = i.command(ctx, nil, "ovsdb-tool", "create", file, schema)
-	return err
+	if _, err = i.command(ctx, nil, "ovsdb-tool", "create", file, schema); err != nil {
+		_ = os.Remove(file) // part of one
+		return fmt.Errorf("make Open vSwitch's database: %w; its disk must be writable and have room", err)
+	}
+	return nil
+}
+
+// takes reports why dir does not take another file like the given one.
+func takes(dir, file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".room-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(data, make([]byte, 64<<10)...))
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
 // prepareSwitch waits for the database and writes what ovs-vswitchd reads only at

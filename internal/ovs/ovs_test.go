@@ -219,6 +219,12 @@ func TestAnotherAgentsDaemons(t *testing.T) {
 	}
 }
 
+// bridged makes a bridge, and waits until ovs-vswitchd has it.
+func bridged(e *ovs.Embedded) error {
+	return exec.Command("ovs-vsctl", "--timeout=5", "--db=unix:"+e.Instance().DB, "--may-exist", "add-br", "gvtest",
+		"--", "set", "bridge", "gvtest", "datapath_type=netdev").Run()
+}
+
 // TestDamagedDatabase: whatever is in the switch's database, there is one that takes a bridge.
 // What no Open vSwitch can read, or convert, is put aside.
 func TestDamagedDatabase(t *testing.T) {
@@ -273,8 +279,7 @@ func TestDamagedDatabase(t *testing.T) {
 				if err := e.Instance().Ping(t.Context()); err != nil {
 					return err
 				}
-				_, err := exec.Command("ovs-vsctl", "--no-wait", "--db=unix:"+e.Instance().DB, "--may-exist", "add-br", "gvtest").Output()
-				return err
+				return bridged(e)
 			})
 			cancel()
 			if err := <-done; err != nil {
@@ -285,6 +290,66 @@ func TestDamagedDatabase(t *testing.T) {
 			}
 			if _, err := os.Stat(filepath.Join(dir, "ovs.db.unreadable")); (err == nil) != tt.aside {
 				t.Errorf("put aside: %v", err == nil)
+			}
+		})
+	}
+}
+
+// TestDatabaseOnADiskThatTakesNothing: a good database that has to be converted is neither lost
+// nor replaced while there is no room for that.
+func TestDatabaseOnADiskThatTakesNothing(t *testing.T) {
+	schema, err := os.ReadFile("/usr/share/openvswitch/vswitch.ovsschema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := filepath.Join(t.TempDir(), "schema")
+	if err := os.WriteFile(older, regexp.MustCompile(`"version": "[^"]*"`).ReplaceAll(schema, []byte(`"version": "1.0.0"`)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, flag := range map[string]uintptr{"full": 0, "read-only": syscall.MS_RDONLY} {
+		t.Run(name, func(t *testing.T) {
+			dir, runDir := t.TempDir(), t.TempDir()
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+				t.Fatalf("mount a small file system: %v; the tests run as root", err)
+			}
+			t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+			file := filepath.Join(dir, "ovs.db")
+			ovstest.Run(t, "ovsdb-tool", "create", file, older)
+			good, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = os.Remove(filepath.Join(dir, ".ovs.db.~lock~"))
+			size := (len(good)/4096 + 1) * 4096
+			if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|flag, fmt.Sprintf("size=%d", size)); err != nil {
+				t.Fatal(err)
+			}
+			logged := make(lines, 100)
+			e := &ovs.Embedded{RunDir: runDir, StateDir: dir, Datapath: ovs.Userspace, Log: slog.New(slog.NewTextHandler(logged, nil))}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- e.Run(ctx) }()
+			for line := range logged {
+				if strings.Contains(line, "must be writable and have room") {
+					break
+				}
+			}
+			if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, good) {
+				t.Errorf("the database is not what it was: %d bytes, %v", len(now), err)
+			}
+			if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT, "size=1m"); err != nil {
+				t.Fatal(err)
+			}
+			ovstest.Eventually(t, 10*time.Second, func() error { return bridged(e) })
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if err := e.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(file + ".unreadable"); err == nil {
+				t.Error("a good database was put aside")
 			}
 		})
 	}

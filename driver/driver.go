@@ -157,7 +157,7 @@ type creation struct {
 
 // New returns a Driver with the networks and endpoints that db has. Of those that are
 // still there, the published ports are held and declared on return.
-func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Ports, names Resolver, d *docker.Client, db *store.DB) (*Driver, error) {
+func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Ports, names Resolver, d *docker.Client, db store.File) (*Driver, error) {
 	if cfg.Grace == 0 {
 		cfg.Grace = 30 * time.Second
 	}

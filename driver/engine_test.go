@@ -41,6 +41,7 @@ type engine struct {
 	made       int
 	meanwhile  func() // called once, between the requests of a network's creation
 	full       bool   // the disk, which takes no network
+	undeleted  string // the network whose deletion has failed
 }
 
 func newEngine(t *testing.T) *engine {
@@ -248,12 +249,20 @@ func (e *engine) named(name string) (dockernet.Inspect, bool) {
 // run is docker run; the container is named after the endpoint.
 func (e *engine) run(networkID, name string) (endpoint string) {
 	e.t.Helper()
+	endpoint, err := e.start(networkID, name)
+	check(e.t, err)
+	return endpoint
+}
+
+func (e *engine) start(networkID, name string) (endpoint string, err error) {
 	ctx := context.Background()
 	n := e.rig.local.networks[networkID]
 	face := &network.EndpointInterface{}
 	for _, p := range n.Prefixes {
 		addr, err := e.rig.alloc.Address(ctx, p, netip.Prefix{}, netip.Addr{})
-		check(e.t, err)
+		if err != nil {
+			return "", err
+		}
 		if text := netip.PrefixFrom(addr, p.Bits()).String(); addr.Is4() {
 			face.Address = text
 		} else {
@@ -261,12 +270,14 @@ func (e *engine) run(networkID, name string) (endpoint string) {
 		}
 	}
 	endpoint = fmt.Sprintf("%064s", name)
-	_, err := e.rig.CreateEndpoint(ctx, &network.CreateEndpointRequest{NetworkID: networkID, EndpointID: endpoint, Interface: face})
-	check(e.t, err)
-	_, err = e.rig.Join(ctx, &network.JoinRequest{NetworkID: networkID, EndpointID: endpoint})
-	check(e.t, err)
+	if _, err := e.rig.CreateEndpoint(ctx, &network.CreateEndpointRequest{NetworkID: networkID, EndpointID: endpoint, Interface: face}); err != nil {
+		return "", err
+	}
+	if _, err := e.rig.Join(ctx, &network.JoinRequest{NetworkID: networkID, EndpointID: endpoint}); err != nil {
+		return "", err
+	}
 	e.container(networkID, name, endpoint)
-	return endpoint
+	return endpoint, nil
 }
 
 func (e *engine) container(networkID, name, endpoint string) {

@@ -20,6 +20,7 @@ import (
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/internal/store/storetest"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/replica"
 )
@@ -159,7 +160,9 @@ type rig struct {
 	machine *machine
 	replica *replica.Replica
 	now     time.Time
-	reopen  func() // a new agent on the same disk and machine
+	life    storetest.Life
+	reopen  func() // a new driver on the same disk and machine
+	restart func() // a new agent, which knows what is on the disk
 }
 
 type alone struct{}
@@ -177,22 +180,28 @@ func newRig(t testing.TB, dockerHost string) *rig {
 	g := &rig{machine: newMachine(), now: time.Unix(1_700_000_000, 0)}
 	now := func() time.Time { return g.now }
 	log := slog.New(slog.DiscardHandler)
-	g.replica, err = replica.Open(db, self)
-	check(t, err)
-	alloc, err := ipam.New(ipam.Config{
-		Self: self, CIDRs: func() []netip.Prefix {
-			return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14"), netip.MustParsePrefix("fd12:3456:789a::/48")}
-		}, Bits: 22, Now: now, Age: db.Age, Log: log,
-	}, g.replica, alone{}, ipam.StoreDisk{DB: db})
-	check(t, err)
-	check(t, ipam.Seed(g.replica, self))
-	g.ipam = ipam.NewDriver(alloc, func(p netip.Prefix) error { return g.Keep(p) })
-	g.reopen = func() {
-		g.Driver, err = New(Config{Self: self, Replicate: true, MTU: 1500, Now: now, Log: log},
-			g.replica, alloc, g.machine, g.machine, hostPorts{g.machine}, resolver{g.machine}, docker.New(dockerHost), db)
+	var alloc *ipam.Allocator
+	g.restart = func() {
+		g.life = storetest.Life{}
+		g.replica, err = replica.Open(db, self)
 		check(t, err)
+		file, told := storetest.DB{DB: db, Life: &g.life}, storetest.Replica{Replica: g.replica, Life: &g.life}
+		alloc, err = ipam.New(ipam.Config{
+			Self: self, CIDRs: func() []netip.Prefix {
+				return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14"), netip.MustParsePrefix("fd12:3456:789a::/48")}
+			}, Bits: 22, Now: now, Age: db.Age, Log: log,
+		}, told, alone{}, ipam.StoreDisk{DB: file})
+		check(t, err)
+		g.ipam = ipam.NewDriver(alloc, func(p netip.Prefix) error { return g.Keep(p) })
+		g.reopen = func() {
+			g.Driver, err = New(Config{Self: self, Replicate: true, MTU: 1500, Now: now, Log: log},
+				told, alloc, g.machine, g.machine, hostPorts{g.machine}, resolver{g.machine}, docker.New(dockerHost), file)
+			check(t, err)
+		}
+		g.reopen()
 	}
-	g.reopen()
+	g.restart()
+	check(t, ipam.Seed(g.replica, self))
 	return g
 }
 

@@ -73,12 +73,12 @@ var (
 // local is what Docker has of ours on this host, in memory and on disk. The
 // methods that change it return when that is durable; d.mu is held for all.
 type local struct {
-	db        *store.DB
+	db        store.File
 	networks  map[string]localNetwork
 	endpoints map[string]localEndpoint
 }
 
-func openLocal(db *store.DB, now time.Time) (*local, error) {
+func openLocal(db store.File, now time.Time) (*local, error) {
 	l := &local{db: db, networks: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}}
 	err := db.View(func(tx *store.Tx) error {
 		err := networkBucket.ForEach(tx, func(id string, n localNetwork) error {

@@ -5,7 +5,7 @@ import "github.com/grapevine-net/grapevine/internal/store"
 var bucket = store.NewBucket[[]byte]("ipam")
 
 // StoreDisk keeps an Allocator's state in the agent's state file.
-type StoreDisk struct{ DB *store.DB }
+type StoreDisk struct{ DB store.File }
 
 // Load implements Disk.
 func (d StoreDisk) Load(each func(key string, value []byte) error) error {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/internal/store/storetest"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -44,7 +45,7 @@ type host struct {
 	db      *store.DB
 	replica *replica.Replica
 	down    bool
-	life    life
+	life    storetest.Life
 	gone    bool // forgotten by the others: what it hands out is no affair of theirs
 	bits    int
 }
@@ -93,7 +94,7 @@ func (h *host) open() {
 		Sign:   func(b []byte) []byte { return toySignature(h.id, b) },
 		Signed: func(by cluster.NodeID, b, sig []byte) bool { return bytes.Equal(sig, toySignature(by, b)) },
 		Now:    func() time.Time { return h.w.now }, Age: func() time.Duration { return h.w.now.Sub(time.Unix(1_700_000_000, 0)) }, Log: slog.New(slog.DiscardHandler),
-	}, mortal{h.replica, &h.life}, h, mortalDisk{StoreDisk{h.db}, &h.life}))(t)
+	}, storetest.Replica{Replica: h.replica, Life: &h.life}, h, StoreDisk{storetest.DB{DB: h.db, Life: &h.life}}))(t)
 	_ = get(h.replica.Update(func(tx *replica.Tx) error {
 		_ = tx.Put(cluster.Node{ID: h.id, Name: "h" + string(h.id[15:])})
 		return nil
@@ -118,12 +119,12 @@ func (h *host) promisedAway(dead cluster.NodeID) bool {
 // restart ends the agent as a crash would and starts it again.
 func (h *host) restart() {
 	must(h.w.t, h.db.Close())
-	h.life = life{}
+	h.life = storetest.Life{}
 	h.open()
 }
 
 func (w *world) reaches(a, b *host) bool {
-	return !a.down && !b.down && !a.life.over && !b.life.over && !w.cut[[2]cluster.NodeID{a.id, b.id}]
+	return !a.down && !b.down && !a.life.Over && !b.life.Over && !w.cut[[2]cluster.NodeID{a.id, b.id}]
 }
 
 func (w *world) host(id string) *host {
@@ -149,7 +150,7 @@ func (h *host) Call(ctx context.Context, node, method string, body []byte) ([]by
 		return fake(method, body)
 	}
 	reply, err := to.Methods()[method](ctx, string(h.id), body)
-	if h.w.loseReplies || h.life.over || to.life.over {
+	if h.w.loseReplies || h.life.Over || to.life.Over {
 		return nil, context.DeadlineExceeded
 	}
 	return reply, err

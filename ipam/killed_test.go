@@ -7,58 +7,8 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/internal/store/storetest"
 )
-
-// life counts what a host writes to its disk and ends, as by a loss of power, at a given
-// write. Whether the disk has that write whole or not at all is internal/store's to show.
-type life struct {
-	ends   int // at which write, from 1 on; 0: at none
-	wrote  bool
-	writes int
-	over   bool
-}
-
-var errOver = errors.New("the power is lost")
-
-func (l *life) write(do func() error) error {
-	if l.over {
-		return errOver
-	}
-	l.writes++
-	if l.writes != l.ends {
-		return do()
-	}
-	if l.wrote {
-		_ = do()
-	}
-	l.over = true
-	return errOver
-}
-
-type mortal struct {
-	*replica.Replica
-	life *life
-}
-
-func (m mortal) Update(fn func(*replica.Tx) error) (rev uint64, err error) {
-	err = m.life.write(func() (err error) { rev, err = m.Replica.Update(fn); return err })
-	return rev, err
-}
-
-func (m mortal) Merge(msg []byte) (fresh []byte, err error) {
-	err = m.life.write(func() (err error) { fresh, err = m.Replica.Merge(msg); return err })
-	return fresh, err
-}
-
-type mortalDisk struct {
-	StoreDisk
-	life *life
-}
-
-func (m mortalDisk) Save(put map[string][]byte, del []string) error {
-	return m.life.write(func() error { return m.StoreDisk.Save(put, del) })
-}
 
 // scene is a world of three hosts with a network, in which something is about to happen.
 type scene struct {
@@ -72,7 +22,7 @@ type scene struct {
 // lease has a host ask for an address, and notes what it was told.
 func (s *scene) lease(h *host) error {
 	a, err := h.Address(ctx, s.net, anywhere, anyAddr)
-	if err == nil && !h.life.over {
+	if err == nil && !h.life.Over {
 		s.said, s.at = append(s.said, Lease{Addr: a}), append(s.at, h)
 	}
 	return err
@@ -92,7 +42,7 @@ func TestKilledAtEveryWrite(t *testing.T) {
 		},
 		"a network": func(s *scene) error {
 			p, err := s.hosts[2].Prefix(ctx, 4, 24, 0)
-			if err == nil && !s.hosts[2].life.over {
+			if err == nil && !s.hosts[2].life.Over {
 				err = s.hosts[2].PoolDone(p)
 			}
 			return err
@@ -100,7 +50,7 @@ func TestKilledAtEveryWrite(t *testing.T) {
 		"a lease ends": func(s *scene) error {
 			for _, h := range s.hosts[:2] {
 				for i, l := range s.said {
-					if s.at[i] == h && !h.life.over {
+					if s.at[i] == h && !h.life.Over {
 						if err := h.Release(l.Addr); err != nil {
 							return err
 						}
@@ -111,7 +61,7 @@ func TestKilledAtEveryWrite(t *testing.T) {
 			return nil
 		},
 		"space goes home": func(s *scene) error {
-			if h := s.hosts[0]; !h.life.over && !h.replica.Snapshot().Tombstone(cluster.Subnet{Prefix: s.net}.Key()) {
+			if h := s.hosts[0]; !h.life.Over && !h.replica.Snapshot().Tombstone(cluster.Subnet{Prefix: s.net}.Key()) {
 				h.deleteSubnet(s.net)
 			}
 			s.spread()
@@ -170,9 +120,9 @@ func killedIn(t *testing.T, what string, do func(*scene) error, victim, n int, w
 	}
 	w.spread()
 	h := w.hosts[victim]
-	h.life = life{ends: n, wrote: wrote}
+	h.life = storetest.Life{Ends: n, Wrote: wrote}
 	_ = do(s)
-	if !h.life.over {
+	if !h.life.Over {
 		return false
 	}
 	when := fmt.Sprintf("host %d without power at write %d (on the disk: %v)", victim, n, wrote)

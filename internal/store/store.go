@@ -50,6 +50,12 @@ type DB struct {
 	behind bool
 }
 
+// File is what those need who keep their own in a state file; *DB is one.
+type File interface {
+	View(fn func(*Tx) error) error
+	Update(fn func(*Tx) error) error
+}
+
 // Tx is one transaction; it is valid inside the function that it is passed to.
 type Tx struct {
 	bolt    *bbolt.Tx

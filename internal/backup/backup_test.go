@@ -3,8 +3,11 @@ package backup
 import (
 	"bytes"
 	"errors"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/internal/identity"
@@ -73,8 +76,64 @@ func TestBackupAndRestore(t *testing.T) {
 	if err != nil || len(entries) != 3 {
 		t.Errorf("%v, %v: want three files", entries, err)
 	}
+	before := contents(t, dir)
 	if _, err := Restore(bytes.NewReader(tar), dir, false); err == nil {
 		t.Error("restored over what was there")
+	}
+	if !maps.Equal(before, contents(t, dir)) {
+		t.Error("a refused restore changed the state that was there")
+	}
+}
+
+// contents are the files of a directory.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		raw, readErr := os.ReadFile(filepath.Join(dir, e.Name()))
+		files[e.Name()], err = string(raw), errors.Join(err, readErr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// startsMeanwhile is a backup that takes as long to read as an agent's first start.
+type startsMeanwhile struct {
+	io.Reader
+	start func()
+}
+
+func (r startsMeanwhile) Read(p []byte) (int, error) {
+	r.start()
+	return r.Reader.Read(p)
+}
+
+// TestAgentStartsDuringARestore: its state stays what it is.
+func TestAgentStartsDuringARestore(t *testing.T) {
+	_, tar := state(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	var before map[string]string
+	_, err := Restore(startsMeanwhile{bytes.NewReader(tar), func() {
+		if before != nil {
+			return
+		}
+		if _, err := identity.Load(dir); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(filepath.Join(dir, identity.File))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before = map[string]string{identity.File: string(raw)}
+	}}, dir, false)
+	if err == nil || !strings.Contains(err.Error(), dir+" has state already") {
+		t.Errorf("restored: %v", err)
+	}
+	if after := contents(t, dir); !maps.Equal(before, after) {
+		t.Errorf("before %v, after %v", before, after)
 	}
 }
 

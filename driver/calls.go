@@ -70,7 +70,12 @@ func nothing[Req any](context.Context, *Req) (*Empty, error) { return &Empty{}, 
 
 // GetCapabilities implements NetworkDriver.GetCapabilities. The data scope is
 // local, since global would hand the creation of networks to Swarm's managers.
+// It is a Docker's first call: what the one before it had not stored is forgotten.
 func (d *Driver) GetCapabilities(context.Context) (*Capabilities, error) {
+	d.mu.Lock()
+	d.dockerBegan = d.cfg.Now()
+	d.mu.Unlock()
+	d.poke()
 	return &Capabilities{Scope: network.LocalScope, ConnectivityScope: network.GlobalScope, GwAllocChecker: true}, nil
 }
 

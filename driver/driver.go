@@ -118,8 +118,9 @@ type Driver struct {
 
 	looking sync.Mutex // held during a look; covers withdrawn
 	// deleteLost is when a call to delete an endpoint came without saying which.
-	deleteLost time.Time
-	withdrawn  bool // the host is leaving: the watcher rests
+	deleteLost  time.Time
+	dockerBegan time.Time // when Docker was last started
+	withdrawn   bool      // the host is leaving: the watcher rests
 
 	publishing sync.Mutex               // held while published ports change; taken before mu
 	undeclared bool                     // ports did not get as far as to the packets

@@ -255,6 +255,18 @@ func (e *engine) run(networkID, name string) (endpoint string) {
 }
 
 func (e *engine) start(networkID, name string) (endpoint string, err error) {
+	if endpoint, err = e.endpoint(networkID, name); err != nil {
+		return "", err
+	}
+	if _, err := e.rig.Join(context.Background(), &network.JoinRequest{NetworkID: networkID, EndpointID: endpoint}); err != nil {
+		return "", err
+	}
+	e.container(networkID, name, endpoint)
+	return endpoint, nil
+}
+
+// endpoint makes one which is not joined yet.
+func (e *engine) endpoint(networkID, name string) (endpoint string, err error) {
 	ctx := context.Background()
 	n := e.rig.local.networks[networkID]
 	face := &network.EndpointInterface{}
@@ -270,14 +282,8 @@ func (e *engine) start(networkID, name string) (endpoint string, err error) {
 		}
 	}
 	endpoint = fmt.Sprintf("%064s", name)
-	if _, err := e.rig.CreateEndpoint(ctx, &network.CreateEndpointRequest{NetworkID: networkID, EndpointID: endpoint, Interface: face}); err != nil {
-		return "", err
-	}
-	if _, err := e.rig.Join(ctx, &network.JoinRequest{NetworkID: networkID, EndpointID: endpoint}); err != nil {
-		return "", err
-	}
-	e.container(networkID, name, endpoint)
-	return endpoint, nil
+	_, err = e.rig.CreateEndpoint(ctx, &network.CreateEndpointRequest{NetworkID: networkID, EndpointID: endpoint, Interface: face})
+	return endpoint, err
 }
 
 func (e *engine) container(networkID, name, endpoint string) {

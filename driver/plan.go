@@ -28,6 +28,8 @@ type view struct {
 	missing map[string]time.Time
 	// deleteLost is when Docker deleted an endpoint without being able to say which.
 	deleteLost time.Time
+	// dockerBegan is when Docker was last started; zero: before this agent.
+	dockerBegan time.Time
 	// unplugged are the missing endpoints without an interface: their host was off.
 	unplugged map[string]bool
 	// strange says since when Docker has what this agent does not know (strangers), removed
@@ -70,7 +72,7 @@ func decide(v view) plan {
 	for id, n := range v.local {
 		dn, listed := byID[id]
 		switch {
-		case !listed && v.lost(id):
+		case !listed && v.lostNetwork(n):
 			p.lost = append(p.lost, id)
 		case listed && !n.Learnt:
 			p.learn = append(p.learn, dn)
@@ -87,22 +89,31 @@ func decide(v view) plan {
 	return p
 }
 
-// lost reports whether something has been missing from Docker's lists for longer
-// than Docker may take to list it, or to call us to remove it.
-func (v view) lost(id string) bool {
+// missingFor reports whether something is not in Docker's lists for longer than t.
+func (v view) missingFor(id string, t time.Duration) bool {
 	since, missing := v.missing[id]
-	return missing && v.now.Sub(since) > v.grace
+	return missing && v.now.Sub(since) > t
 }
 
-// deletedGrace is how long an endpoint is missing before it is taken for one of which Docker
-// could not say that it deletes it.
-const deletedGrace = 3 * time.Second
+// forgottenAfter is how long something is missing before it is taken for what Docker has
+// forgotten at a moment at which it may have. Otherwise it is view.grace, which is longer than
+// Docker takes to list something, or to call us to remove it.
+const forgottenAfter = 3 * time.Second
 
-// lostEndpoint is lost for an endpoint.
+// forgotten reports whether Docker has forgotten, at a moment not long ago, what there was before.
+func (v view) forgotten(id string, created, moment time.Time) bool {
+	return created.Before(moment) && v.now.Sub(moment) < v.grace && v.missingFor(id, forgottenAfter)
+}
+
+// lostNetwork reports whether Docker has no such network any more.
+func (v view) lostNetwork(n localNetwork) bool {
+	return v.missingFor(n.ID, v.grace) || v.forgotten(n.ID, n.Created, v.dockerBegan)
+}
+
+// lostEndpoint is lostNetwork for an endpoint.
 func (v view) lostEndpoint(e localEndpoint) bool {
-	since, missing := v.missing[e.ID]
-	lately := v.now.Sub(v.deleteLost) < v.grace && e.Created.Before(v.deleteLost)
-	return v.lost(e.ID) || missing && (lately || v.unplugged[e.ID]) && v.now.Sub(since) > deletedGrace
+	return v.missingFor(e.ID, v.grace) || v.unplugged[e.ID] && v.missingFor(e.ID, forgottenAfter) ||
+		v.forgotten(e.ID, e.Created, v.deleteLost) || v.forgotten(e.ID, e.Created, v.dockerBegan)
 }
 
 // stillMissing returns what is missing of ours in Docker's lists, and since when,

@@ -222,7 +222,8 @@ func (d *Driver) seeSelf(v *view) {
 	for _, n := range v.networks {
 		delete(d.unstored, n.ID)
 	}
-	v.local, v.endpoints, v.deleteLost = maps.Clone(d.local.networks), maps.Clone(d.local.endpoints), d.deleteLost
+	v.local, v.endpoints = maps.Clone(d.local.networks), maps.Clone(d.local.endpoints)
+	v.deleteLost, v.dockerBegan = d.deleteLost, d.dockerBegan
 	maps.DeleteFunc(d.removed, func(id string, _ bool) bool {
 		return !slices.ContainsFunc(v.networks, func(n docker.Network) bool { return n.ID == id })
 	})

@@ -258,7 +258,7 @@ func TestLostDelete(t *testing.T) {
 	e.look()
 	e.rm("web")
 	e.look()
-	e.rig.now = e.rig.now.Add(2 * deletedGrace)
+	e.rig.now = e.rig.now.Add(2 * forgottenAfter)
 	e.look()
 	if n := len(e.rig.alloc.Leases()); n != 1 {
 		t.Fatalf("%d leases before anything was lost", n)
@@ -276,29 +276,66 @@ func TestLostDelete(t *testing.T) {
 func TestLostEndpoint(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	ago := func(s int) time.Time { return now.Add(-time.Duration(s) * time.Second) }
+	var never time.Time
 	for _, c := range []struct {
 		name                         string
-		missing, created, deleteLost time.Time
-		unplugged, want              bool
+		missing, created             time.Time
+		deleteLost, dockerBegan      time.Time
+		unplugged, endpoint, network bool // want
 	}{
-		{"missing for long", ago(40), ago(50), time.Time{}, false, true},
-		{"may be about to be listed", ago(4), ago(5), time.Time{}, false, false},
-		{"a call to delete one was lost", ago(4), ago(5), ago(4), false, true},
-		{"a call was lost before it was made", ago(4), ago(5), ago(6), false, false},
-		{"a call was lost long ago", ago(4), ago(90), ago(80), false, false},
-		{"without an interface", ago(4), ago(5), time.Time{}, true, true},
-		{"without an interface, just now", ago(1), ago(5), time.Time{}, true, false},
+		{"missing for long", ago(40), ago(50), never, never, false, true, true},
+		{"may be about to be listed", ago(4), ago(5), never, never, false, false, false},
+		{"a call to delete one was lost", ago(4), ago(5), ago(4), never, false, true, false},
+		{"a call was lost before it was made", ago(4), ago(5), ago(6), never, false, false, false},
+		{"a call was lost long ago", ago(4), ago(90), ago(80), never, false, false, false},
+		{"without an interface", ago(4), ago(5), never, never, true, true, false},
+		{"without an interface, just now", ago(1), ago(5), never, never, true, false, false},
+		{"Docker was started after it was made", ago(4), ago(8), never, ago(5), false, true, true},
+		{"Docker was started after it was made, just now", ago(1), ago(8), never, ago(5), false, false, false},
+		{"Docker was started before it was made", ago(4), ago(5), never, ago(6), false, false, false},
+		{"Docker was started long ago", ago(4), ago(90), never, ago(80), false, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v := view{now: now, grace: 30 * time.Second, missing: map[string]time.Time{"a": c.missing}, deleteLost: c.deleteLost, unplugged: map[string]bool{"a": c.unplugged}}
-			if got := v.lostEndpoint(localEndpoint{ID: "a", Created: c.created}); got != c.want {
-				t.Errorf("it is %v that it is lost", got)
+			v := view{
+				now: now, grace: 30 * time.Second, missing: map[string]time.Time{"a": c.missing},
+				deleteLost: c.deleteLost, dockerBegan: c.dockerBegan, unplugged: map[string]bool{"a": c.unplugged},
+			}
+			if got := v.lostEndpoint(localEndpoint{ID: "a", Created: c.created}); got != c.endpoint {
+				t.Errorf("it is %v that the endpoint is lost", got)
+			}
+			if got := v.lostNetwork(localNetwork{ID: "a", Created: c.created}); got != c.network {
+				t.Errorf("it is %v that the network is lost", got)
 			}
 		})
 	}
 	if (view{now: now}).lostEndpoint(localEndpoint{ID: "a"}) {
 		t.Error("one is lost that is not missing")
 	}
+}
+
+// Docker was killed between its calls to make an endpoint and to join it, and has not stored it.
+func TestDockerKilledAtCreate(t *testing.T) {
+	e := newEngine(t)
+	post := servePlugin(t, e.rig)
+	id := e.user("blue")
+	_, err := e.endpoint(id, "web")
+	check(t, err)
+	e.look()
+	e.rig.now = e.rig.now.Add(time.Second)
+	if got := post("/NetworkDriver.GetCapabilities", ""); !strings.HasPrefix(got, "200") {
+		t.Fatal(got)
+	}
+	e.look()
+	if n := len(e.rig.alloc.Leases()); n != 1 {
+		t.Errorf("%d leases at once: Docker may be about to list it", n)
+	}
+	e.rig.now = e.rig.now.Add(2 * forgottenAfter)
+	e.look()
+	if n := len(e.rig.alloc.Leases()); n != 0 {
+		t.Errorf("%d leases", n)
+	}
+	e.look()
+	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1")
 }
 
 // The host lost its power while Docker deleted an endpoint: Docker does not have it, nor is
@@ -315,7 +352,7 @@ func TestPowerLostAtDelete(t *testing.T) {
 	if n := len(e.rig.alloc.Leases()); n != 1 {
 		t.Errorf("%d leases at once: Docker may be about to list it", n)
 	}
-	e.rig.now = e.rig.now.Add(2 * deletedGrace)
+	e.rig.now = e.rig.now.Add(2 * forgottenAfter)
 	e.look()
 	if n := len(e.rig.alloc.Leases()); n != 0 {
 		t.Errorf("%d leases", n)

@@ -3,7 +3,9 @@ package gossip
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -81,5 +83,34 @@ func FuzzLog(f *testing.F) {
 		if len(w.last) > 257 || len(w.strangers) > maxProblems {
 			t.Errorf("%d sorts of lines, %d strangers", len(w.last), len(w.strangers))
 		}
+	})
+}
+
+// FuzzKnown: whatever is remembered of the hosts of an earlier run, the host starts, takes for a
+// member what may be one, dials it, and remembers no more than it had.
+func FuzzKnown(f *testing.F) {
+	f.Add([]byte(`[{"ID":"0000000000000002","Addr":"10.0.0.2:7946"},{"ID":"0000000000000001","Addr":"10.0.0.9:7946"}]`))
+	f.Add([]byte(`[{"ID":"","Addr":""},{"ID":"x","Addr":"[fe80::1%eth0]:0"},{"ID":"0000000000000002"}]`))
+	f.Add([]byte(`[{"ID":"0000000000000002","Addr":"[::ffff:10.0.0.2]:7946"},{"ID":"0000000000000002","Addr":"10.0.0.1:7946"}]`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var known []Peer
+		if json.Unmarshal(b, &known) != nil {
+			return
+		}
+		known = known[:min(len(known), 20)]
+		bubble(t, func(t *testing.T, n *memnet.Network) {
+			h := start(t, n, 0, func(c *Config) { c.Known = known })
+			time.Sleep(10 * time.Second)
+			for _, m := range h.Members() {
+				if _, err := parseNode(m.ID); err != nil || !m.Addr.IsValid() {
+					t.Errorf("%+v is a member of %+v", m, known)
+				}
+			}
+			for _, p := range h.Gossip.known() {
+				if !slices.Contains(known, p) {
+					t.Errorf("%+v was not in %+v", p, known)
+				}
+			}
+		})
 	})
 }

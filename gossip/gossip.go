@@ -101,7 +101,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 	}
 	g.watch = newWatch(g.self, cfg.Timing.Beat)
 	for _, p := range cfg.Known {
-		if p.ID != cfg.Node {
+		if _, err := parseNode(p.ID); err == nil && p.ID != cfg.Node && p.Addr.IsValid() {
 			g.peers[p.ID] = &peer{Member: Member{ID: p.ID, Addr: p.Addr, State: Dead, Since: g.started}}
 		}
 	}

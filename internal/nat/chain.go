@@ -56,13 +56,18 @@ func (c chain) list(ipt *iptables.IPTables) ([]string, error) {
 	if isGone(err) {
 		return nil, nil
 	}
+	return c.parse(lines), err
+}
+
+// parse returns the rules of the chain, not nil, in lines of `iptables -S`.
+func (c chain) parse(lines []string) []string {
 	rules := []string{}
 	for _, l := range lines {
 		if r, ok := strings.CutPrefix(l, "-A "+c.name+" "); ok {
 			rules = append(rules, r)
 		}
 	}
-	return rules, err
+	return rules
 }
 
 // replace makes the chain with its rules, or gives them to the one that is there, in

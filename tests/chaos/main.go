@@ -36,6 +36,7 @@ func main() {
 		s.kind = lab.UML
 		return nil
 	})
+	flag.StringVar(&s.logs, "logs", "", "a directory to which logs of hosts that do not agree are copied, debugging too")
 	env := flag.String("env", "", "settings of all agents, separated by spaces: GRAPEVINE_FASTPATH=on")
 	flag.Parse()
 	s.env = strings.Fields(*env)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,6 +34,7 @@ type settings struct {
 	within time.Duration // all hosts agree so long after the last fault
 	bear   int           // so many datagrams lost one after the other are no violation: a busy machine's own
 	env    []string      // settings of all agents
+	logs   string        // where logs of hosts that do not agree are copied to, if anywhere
 	out    io.Writer
 }
 
@@ -338,7 +341,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// quoteLogs prints the ends of the logs of hosts that a text names, and their containers.
+// quoteLogs prints the ends of the logs of hosts that a text names, and their containers, and
+// copies the logs.
 func (r *run) quoteLogs(ctx context.Context, text string) {
 	for _, h := range r.lab.Hosts {
 		if !strings.Contains(text, h.Name+":") {
@@ -347,6 +351,18 @@ func (r *run) quoteLogs(ctx context.Context, text string) {
 		fmt.Fprintf(r.out, "%s's agent:\n%s\n%s's dockerd:\n%s\n", h.Name, h.Log("agent", logLines), h.Name, h.Log("dockerd", logLines))
 		list, err := h.Docker(ctx, "ps", "-a", "--format", "{{.Names}}: {{.Status}}, {{.Networks}}")
 		fmt.Fprintf(r.out, "%s's containers:\n%s%v\n", h.Name, list, err)
+		if r.logs == "" {
+			continue
+		}
+		for _, daemon := range []string{"agent", "dockerd"} {
+			log, err := h.WholeLog(daemon)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(r.logs, h.Name+"-"+daemon+".log"), []byte(log), 0o600)
+			}
+			if err != nil {
+				fmt.Fprintf(r.out, "copy the log of %s's %s: %v\n", h.Name, daemon, err)
+			}
+		}
 	}
 }
 

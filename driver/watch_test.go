@@ -313,6 +313,20 @@ func TestLostEndpoint(t *testing.T) {
 	}
 }
 
+// wantForgotten: the only endpoint, which Docker does not list, is kept at first and then collected.
+func (e *engine) wantForgotten() {
+	e.t.Helper()
+	e.look()
+	if n := len(e.rig.alloc.Leases()); n != 1 {
+		e.t.Errorf("%d leases at once: Docker may be about to list it", n)
+	}
+	e.rig.now = e.rig.now.Add(2 * forgottenAfter)
+	e.look()
+	if n := len(e.rig.alloc.Leases()); n != 0 {
+		e.t.Errorf("%d leases", n)
+	}
+}
+
 // Docker was killed between its calls to make an endpoint and to join it, and has not stored it.
 func TestDockerKilledAtCreate(t *testing.T) {
 	e := newEngine(t)
@@ -325,15 +339,7 @@ func TestDockerKilledAtCreate(t *testing.T) {
 	if got := post("/NetworkDriver.GetCapabilities", ""); !strings.HasPrefix(got, "200") {
 		t.Fatal(got)
 	}
-	e.look()
-	if n := len(e.rig.alloc.Leases()); n != 1 {
-		t.Errorf("%d leases at once: Docker may be about to list it", n)
-	}
-	e.rig.now = e.rig.now.Add(2 * forgottenAfter)
-	e.look()
-	if n := len(e.rig.alloc.Leases()); n != 0 {
-		t.Errorf("%d leases", n)
-	}
+	e.wantForgotten()
 	e.look()
 	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1")
 }
@@ -348,15 +354,7 @@ func TestPowerLostAtDelete(t *testing.T) {
 	e.rm("web")
 	host, _ := ifnames(ep)
 	check(t, e.rig.machine.Delete(host))
-	e.look()
-	if n := len(e.rig.alloc.Leases()); n != 1 {
-		t.Errorf("%d leases at once: Docker may be about to list it", n)
-	}
-	e.rig.now = e.rig.now.Add(2 * forgottenAfter)
-	e.look()
-	if n := len(e.rig.alloc.Leases()); n != 0 {
-		t.Errorf("%d leases", n)
-	}
+	e.wantForgotten()
 }
 
 // A container whose end Docker did not tell has been started again: it is known by its

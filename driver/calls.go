@@ -35,7 +35,7 @@ type GwAllocCheckResponse struct {
 // Register adds the driver's methods to s.
 func (d *Driver) Register(s *plugin.Server) {
 	s.OnLost(d.callLost)
-	plugin.HandleNoBody(s, plugin.Network, "GetCapabilities", d.GetCapabilities)
+	plugin.HandleNoBody(s, plugin.Network, "GetCapabilities", d.getCapabilities)
 	plugin.Handle(s, plugin.Network, "GwAllocCheck", d.GwAllocCheck)
 	plugin.Handle(s, plugin.Network, "AllocateNetwork", d.AllocateNetwork)
 	plugin.Handle(s, plugin.Network, "FreeNetwork", nothing[network.FreeNetworkRequest])
@@ -68,14 +68,18 @@ func (d *Driver) callLost(method string) {
 // driver of local scope does not get.
 func nothing[Req any](context.Context, *Req) (*Empty, error) { return &Empty{}, nil }
 
-// GetCapabilities implements NetworkDriver.GetCapabilities. The data scope is
-// local, since global would hand the creation of networks to Swarm's managers.
-// It is a Docker's first call: what the one before it had not stored is forgotten.
-func (d *Driver) GetCapabilities(context.Context) (*Capabilities, error) {
+// getCapabilities is a Docker's first call: what the one before it had not stored is forgotten.
+func (d *Driver) getCapabilities(ctx context.Context) (*Capabilities, error) {
 	d.mu.Lock()
 	d.dockerBegan = d.cfg.Now()
 	d.mu.Unlock()
 	d.poke()
+	return GetCapabilities(ctx)
+}
+
+// GetCapabilities answers NetworkDriver.GetCapabilities, also where no Driver can run. The
+// data scope is local, since global would hand the creation of networks to Swarm's managers.
+func GetCapabilities(context.Context) (*Capabilities, error) {
 	return &Capabilities{Scope: network.LocalScope, ConnectivityScope: network.GlobalScope, GwAllocChecker: true}, nil
 }
 

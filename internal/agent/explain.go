@@ -40,7 +40,7 @@ func Explain(ctx context.Context, cfg config.Config, version string, cause error
 func excuses(cause error, log *slog.Logger) *plugin.Server {
 	s := plugin.New(log)
 	err := fmt.Errorf("grapevine does not run on this host: %w", cause)
-	plugin.HandleNoBody(s, plugin.Network, "GetCapabilities", new(driver.Driver).GetCapabilities)
+	plugin.HandleNoBody(s, plugin.Network, "GetCapabilities", driver.GetCapabilities)
 	plugin.HandleNoBody(s, plugin.IPAM, "GetCapabilities", new(ipam.Driver).GetCapabilities)
 	plugin.HandleNoBody(s, plugin.IPAM, "GetDefaultAddressSpaces", new(ipam.Driver).GetDefaultAddressSpaces)
 	for d, methods := range map[plugin.Driver][]string{

@@ -21,19 +21,29 @@ import (
 // cluster, as one that is made now. Containers' addresses from before do not: they may be
 // other hosts' by now.
 
-// decideAdopt finds what becomes of networks of our driver that this agent does not know.
+// decideAdopt finds what becomes of networks of our driver that this agent does not know. Those
+// that an agent has made, or that this host has besides, and that no container is on, are there
+// because Docker could not store their end, as on a full disk: they go.
 func (v view) decideAdopt(p *plan, used map[string]bool) {
+	here := map[string]bool{}
+	for _, n := range v.local {
+		here[n.Name] = true
+	}
 	for _, n := range v.networks {
 		if !v.unknown(n) || v.removed[n.ID] {
 			continue
 		}
-		rec, live := cluster.Get[cluster.Network](v.snap, nameOf(n))
-		same := live && !rec.Removed && v.poolsOf(n, nameOf(n))
+		name := nameOf(n)
+		rec, live := cluster.Get[cluster.Network](v.snap, name)
+		same := live && !rec.Removed && v.poolsOf(n, name)
 		switch {
-		case same:
+		case same && (used[n.ID] || !here[name]):
 			p.adopt = append(p.adopt, n) // of which the cluster does not even hear
-		case !v.former || !v.overdue(n.ID) || !v.settled:
-		case used[n.ID] || !live && !v.snap.Tombstone(cluster.Network{Name: nameOf(n)}.Key()):
+		case !v.settled:
+		case v.replicate && !used[n.ID] && (same || n.Options[optReplica] != ""):
+			p.vanish = append(p.vanish, n)
+		case !v.former || !v.overdue(n.ID):
+		case used[n.ID] || !live && !v.snap.Tombstone(cluster.Network{Name: name}.Key()):
 			p.adopt = append(p.adopt, n)
 		case v.replicate:
 			p.vanish = append(p.vanish, n) // the cluster has no such network any more

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,4 +127,57 @@ func TestAnotherClustersNetworks(t *testing.T) {
 		t.Errorf("strangers %+v, networks %v", got, e.rig.local.networks)
 	}
 	e.want()
+}
+
+// TestHalfRemovedNetworks: Docker has failed to store that a network goes, as on a full disk. It
+// does not list it any more, so that the agent forgets it, and does again after its next start.
+func TestHalfRemovedNetworks(t *testing.T) {
+	for what, meanwhile := range map[string]func(e *engine){
+		"the cluster has it no more": func(*engine) {},
+		"it has another subnet now": func(e *engine) {
+			e.write(func(tx *replica.Tx) {
+				_ = tx.Put(cluster.Network{Name: "red", VNID: 8})
+				_ = tx.Put(cluster.Subnet{Prefix: netip.MustParsePrefix("10.10.0.0/24"), Network: "red", Gateway: netip.MustParseAddr("10.10.0.1"), Home: self})
+			})
+			e.look()
+		},
+		"it was made again, and is in use": func(e *engine) {
+			e.red(false)
+			e.look()
+			n, _ := e.named("red")
+			e.run(n.ID, "web")
+			e.look()
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			e := newEngine(t)
+			e.red(false)
+			e.look()
+			half, _ := e.named("red")
+			e.write(func(tx *replica.Tx) { retire(tx, "red") })
+			e.full = true
+			for range 4 { // it waits for clients of Docker's
+				e.rig.now = e.rig.now.Add(forgottenAfter)
+				_, _ = e.rig.look(t.Context())
+			}
+			e.full = false
+			if _, known := e.rig.local.networks[half.ID]; known {
+				t.Fatal("the agent has what docker does not list")
+			}
+			meanwhile(e)
+			records := e.rig.records()
+			e.networks[half.ID] = half
+			for range 3 {
+				e.rig.now = e.rig.now.Add(time.Second)
+				e.look()
+			}
+			if _, there := e.networks[half.ID]; there || len(e.rig.Strangers()) > 0 {
+				t.Errorf("docker has it %v, strangers %v", there, e.rig.Strangers())
+			}
+			if _, there := e.named("red"); there != (len(e.rig.local.networks) == 1) {
+				t.Errorf("docker has another one: %v, the agent: %v", there, e.rig.local.networks)
+			}
+			e.want(strings.Split(records, "\n")...)
+		})
+	}
 }

@@ -116,11 +116,10 @@ type Driver struct {
 	// Since when changes in Docker are wanted, by ID or name, at the last look and at this one.
 	waited, waiting map[string]time.Time
 
-	looking sync.Mutex // held during a look; covers withdrawn
-	// deleteLost is when a call to delete an endpoint came without saying which.
-	deleteLost  time.Time
-	dockerBegan time.Time // when Docker was last started
-	withdrawn   bool      // the host is leaving: the watcher rests
+	removeFailed time.Time // view.removeFailed
+
+	looking   sync.Mutex // held during a look; covers withdrawn
+	withdrawn bool       // the host is leaving: the watcher rests
 
 	publishing sync.Mutex               // held while published ports change; taken before mu
 	undeclared bool                     // ports did not get as far as to the packets
@@ -137,6 +136,9 @@ type Driver struct {
 	// removed are networks, by Docker's ID, whose end Docker has called for and which it lists.
 	removed   map[string]bool
 	strangers []Stranger // for Strangers
+	// deleteLost is when a call to delete an endpoint came without saying which.
+	deleteLost  time.Time
+	dockerBegan time.Time // when Docker was last started
 }
 
 // ours are the changes that the watcher is just making in Docker, so that the

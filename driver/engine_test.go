@@ -40,7 +40,7 @@ type engine struct {
 	locked     chan struct{}     // not nil: inspecting waits for its end
 	made       int
 	meanwhile  func() // called once, between the requests of a network's creation
-	full       bool   // the disk, which takes no network
+	full       bool   // the disk, which takes no network, nor that one goes
 	undeleted  string // the network whose deletion has failed
 }
 
@@ -108,6 +108,11 @@ func (e *engine) api(w http.ResponseWriter, r *http.Request) {
 			n.Containers["c"+name] = dockernet.EndpointResource{Name: name, EndpointID: id}
 		}
 		answer(200, n)
+	case r.Method == http.MethodDelete && e.full: // it is on the disk, and not in the list
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.networks, strings.TrimPrefix(path, "/networks/"))
+		answer(500, map[string]string{"message": "error marking network for deletion: no space left on device"})
 	case r.Method == http.MethodDelete:
 		e.remove(strings.TrimPrefix(path, "/networks/"))
 		w.WriteHeader(http.StatusNoContent)

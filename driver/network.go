@@ -284,6 +284,7 @@ func (l *local) withPrefix(p netip.Prefix) (localNetwork, bool) {
 func (d *Driver) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequest) (*Empty, error) {
 	d.mu.Lock()
 	byUser := !d.ours.removing[r.NetworkID] && !d.unstored[r.NetworkID]
+	d.removed[r.NetworkID] = true
 	d.mu.Unlock()
 	return &Empty{}, d.removeNetwork(ctx, r.NetworkID, byUser)
 }
@@ -298,7 +299,6 @@ func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) erro
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.unstored, id)
-	d.removed[id] = true
 	n, ok := d.local.networks[id]
 	if !ok {
 		return errors.Join(errs...)

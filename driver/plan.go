@@ -28,6 +28,8 @@ type view struct {
 	missing map[string]time.Time
 	// deleteLost is when Docker deleted an endpoint without being able to say which.
 	deleteLost time.Time
+	// removeFailed is when Docker failed to remove a network, and so may list it no more.
+	removeFailed time.Time
 	// dockerBegan is when Docker was last started; zero: before this agent.
 	dockerBegan time.Time
 	// unplugged are the missing endpoints without an interface: their host was off.
@@ -107,7 +109,7 @@ func (v view) forgotten(id string, created, moment time.Time) bool {
 
 // lostNetwork reports whether Docker has no such network any more.
 func (v view) lostNetwork(n localNetwork) bool {
-	return v.missingFor(n.ID, v.grace) || v.forgotten(n.ID, n.Created, v.dockerBegan)
+	return v.missingFor(n.ID, v.grace) || v.forgotten(n.ID, n.Created, v.removeFailed) || v.forgotten(n.ID, n.Created, v.dockerBegan)
 }
 
 // lostEndpoint is lostNetwork for an endpoint.

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/dns/names"
@@ -88,7 +89,13 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 	if err != nil {
 		return fmt.Errorf("enter the sandbox: %w", err)
 	}
-	defer rule.Close()
+	defer func() {
+		rule.Close()
+		if s.goesOn() { // the next agent does so as it enters
+			s.forgetQuestions(ns, key)
+		}
+	}()
+	s.forgetQuestions(ns, key)
 	s.now(a, inside)
 	f.identify = func(q *question, _, _ netip.AddrPort) {
 		s.mu.Lock()
@@ -104,6 +111,30 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 		}
 	}
 	return s.serve(ctx, f)
+}
+
+// forgetQuestions makes the kernel forget where questions from a sandbox were led until now: a program
+// that keeps its socket, as proxies do, would go on asking whom it has asked until it is silent for
+// two minutes, be that Docker, which does not know other hosts, or an agent that has gone.
+func (s *Server) forgetQuestions(ns *os.File, key string) {
+	err := inNamespace(ns, func() error {
+		if n, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count"); err == nil && string(n) == "0\n" {
+			return nil // as in every new one: all tables of the host would be gone through
+		}
+		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, question53{})
+		return err
+	})
+	if err != nil {
+		s.cfg.Log.Debug("what has asked Docker before may do so for two minutes more", "sandbox", key, "error", err)
+	}
+}
+
+// question53 matches the kernel's entries of datagrams to Docker's resolver.
+type question53 struct{}
+
+func (question53) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	to, _ := netip.AddrFromSlice(f.Forward.DstIP.To4())
+	return f.Forward.Protocol == unix.IPPROTO_UDP && netip.AddrPortFrom(to, f.Forward.DstPort) == dockersResolver
 }
 
 // waitForNamespace opens the file once it is a network namespace: Docker makes an
@@ -126,9 +157,15 @@ func waitForNamespace(ctx context.Context, key string) (*os.File, error) {
 	}
 }
 
+// insideAddr is where this resolver asks Docker's from, which is any of the loopback interface's but 127.0.0.1, from
+// where the container's programs ask. The kernel's connection table leads a packet to where
+// the last one went of the same addresses and ports, whatever its mark, for 30 s and more; and it is by chance
+// which ports come again.
+var insideAddr = net.IPv4(127, 0, 0, 12)
+
 // dialIn dials from inside a namespace, with the mark that lets it pass the rule.
 func dialIn(ns *os.File) func(context.Context, string, string) (net.Conn, error) {
-	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+	mark := func(_, _ string, c syscall.RawConn) error {
 		var err error
 		if e := c.Control(func(fd uintptr) {
 			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, bypassMark)
@@ -136,9 +173,14 @@ func dialIn(ns *os.File) func(context.Context, string, string) (net.Conn, error)
 			return e
 		}
 		return err
-	}}
+	}
+	from := map[string]net.Addr{"udp": &net.UDPAddr{IP: insideAddr}, "tcp": &net.TCPAddr{IP: insideAddr}}
 	return func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-		err = inNamespace(ns, func() (err error) { conn, err = d.DialContext(ctx, network, addr); return err })
+		err = inNamespace(ns, func() (err error) {
+			d := net.Dialer{Control: mark, LocalAddr: from[network]}
+			conn, err = d.DialContext(ctx, network, addr)
+			return err
+		})
 		return conn, err
 	}
 }

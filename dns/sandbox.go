@@ -87,6 +87,13 @@ func (s *Server) runSandboxes(ctx context.Context) {
 	s.wait.Wait()
 }
 
+// goesOn reports whether Run has not been told to end.
+func (s *Server) goesOn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run != nil && s.run.Err() == nil
+}
+
 // start runs an attachment if it is not running yet, after the one before it in the
 // same sandbox: two cannot have a table of one name. The caller has s.mu.
 func (s *Server) start(key string, a *attachment) {

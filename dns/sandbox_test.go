@@ -2,7 +2,9 @@ package dns
 
 import (
 	"fmt"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 )
@@ -61,6 +63,57 @@ func TestSandbox(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The kernel leads a question to where one went that came from the same port half a minute ago. Those of the
+// container's programs get to the agent all the same, and what that passes on to Docker's resolver.
+func TestSandboxWherePortsComeAgain(t *testing.T) {
+	l := newLab(t)
+	l.docker()
+	l.in(l.app, "sysctl", "-qw", "net.ipv4.ip_local_port_range=50000 50007")
+	l.agent("/run/netns/" + l.app)
+	until(t, func() bool { return l.ask("tcp", resolver, "db") == "NOERROR 10.1.0.3" })
+	for range 20 {
+		for name, want := range map[string]string{"db": "NOERROR 10.1.0.3", "local": "NOERROR 172.17.0.9"} {
+			if got := l.ask("udp", resolver, name); got != want {
+				t.Fatalf("%s: got %q, want %q", name, got, want)
+			}
+		}
+	}
+}
+
+// A program that keeps its socket, as proxies do, is answered by whoever is there: not for two minutes
+// more by who was there when it first asked.
+func TestSandboxOfAProgramThatKeepsItsSocket(t *testing.T) {
+	l := newLab(t)
+	l.docker()
+	var conn net.Conn
+	if err := inNamespace(l.namespace(l.app), func() (err error) { conn, err = net.Dial("udp", resolver); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ask := func() string {
+		c := &dns.Client{Net: "udp", Timeout: 200 * time.Millisecond}
+		r, _, err := c.ExchangeWithConn(query("db", dns.TypeA), &dns.Conn{Conn: conn})
+		if err != nil {
+			return err.Error()
+		}
+		return says(l, wireOf(l, r), answered)
+	}
+	if got := ask(); got != "NOERROR 172.17.0.9" {
+		t.Fatalf("without an agent: %q", got)
+	}
+	s, _ := atLoopback(t, newSource(town(t)), direct())
+	endpoint := container(1, hostA, "blue", "", nil).ID
+	s.Attach(endpoint, "/run/netns/"+l.app)
+	until(t, func() bool { return ask() == "NOERROR 10.1.0.3" })
+	s.Detach(endpoint)
+	until(t, func() bool { return ask() == "NOERROR 172.17.0.9" })
+	kill := l.agent("/run/netns/" + l.app)
+	until(t, func() bool { return ask() == "NOERROR 10.1.0.3" })
+	kill()
+	l.agent("/run/netns/" + l.app)
+	until(t, func() bool { return ask() == "NOERROR 10.1.0.3" })
 }
 
 // A sandbox that comes later is found, and one whose last endpoint has gone is left.

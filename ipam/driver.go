@@ -40,8 +40,9 @@ func NewDriver(alloc *Allocator, keep func(netip.Prefix) error) *Driver {
 // second field.
 type Capabilities struct {
 	RequiresMACAddress bool
-	// RequiresRequestReplay makes Docker request all pools and addresses again when
-	// it starts, so that both sides agree after either lost its state.
+	// RequiresRequestReplay would make Docker request all pools and addresses again when it
+	// starts. What it was given is on this agent's disk, and docs/decisions.md says what
+	// becomes of a Docker that does so.
 	RequiresRequestReplay bool
 }
 
@@ -60,7 +61,7 @@ func (d *Driver) Register(s *plugin.Server) {
 
 // GetCapabilities implements IpamDriver.GetCapabilities.
 func (d *Driver) GetCapabilities(context.Context) (*Capabilities, error) {
-	return &Capabilities{RequiresRequestReplay: true}, nil
+	return &Capabilities{}, nil
 }
 
 // GetDefaultAddressSpaces implements IpamDriver.GetDefaultAddressSpaces.

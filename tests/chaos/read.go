@@ -32,10 +32,11 @@ func read(ctx context.Context, h *lab.Host) (verdict.Facts, error) {
 	return f, err
 }
 
-// containers are those that run on networks of grapevine's.
+// containers are those that run on networks of grapevine's. A network that goes meanwhile has none.
 func containers(ctx context.Context, h *lab.Host) (list []verdict.Container, err error) {
 	const script = `n=$(docker network ls -q --filter driver=grapevine) && [ -n "$n" ] || exit 0
-		docker network inspect --format '{{$n := .Name}}{{range .Containers}}{{.Name}} {{$n}} {{.IPv4Address}}{{"\n"}}{{end}}' $n`
+		{ said=$(docker network inspect --format '{{$n := .Name}}{{range .Containers}}{{.Name}} {{$n}} {{.IPv4Address}}{{"\n"}}{{end}}' $n 2>&1 >&3) ||
+			if echo "$said" | grep -v 'not found' >&2; then exit 1; fi; } 3>&1`
 	text, err := h.Exec(ctx, "sh", "-ec", script)
 	if err != nil {
 		return nil, err

@@ -311,17 +311,20 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 	faults.Wait()
 	over := time.Now()
 	commands.Wait()
+	ended := time.Since(over)
 	if err := r.settle(ctx, max(time.Second, r.within-time.Since(over)), r.disagreements); err != nil {
 		r.violated(fmt.Sprint("round ", n), "the hosts do not agree: "+err.Error())
 		r.quoteLogs(ctx, err.Error())
 	}
+	agreed := time.Since(over)
 	if err := r.reach(ctx, max(time.Second, r.within-time.Since(over))); err != nil {
 		r.violated(fmt.Sprint("round ", n), err.Error())
 	}
 	if err := r.settle(ctx, max(time.Second, r.within-time.Since(over)), r.allMet); err != nil {
 		r.violated(fmt.Sprint("round ", n), err.Error())
 	}
-	r.say("         agreed and reachable %.1f s after the last fault", time.Since(over).Seconds())
+	r.say("         after the last fault commands ended in %.1f s, hosts agreed in %.1f s, all was reachable in %.1f s",
+		ended.Seconds(), agreed.Seconds(), time.Since(over).Seconds())
 	r.mu.Lock()
 	for i := range r.faults[first:] {
 		r.faults[first+i].Until = time.Now() // from here on they excuse nothing

@@ -45,6 +45,9 @@ func Load(flags *pflag.FlagSet, environ []string, readFile func(string) ([]byte,
 		case file[s.Env()] != "":
 			value, source = file[s.Env()], "line "+s.Env()+" of the configuration file"
 		}
+		if value == "" { // a flag may say so, and means what an empty variable does
+			value = s.Default
+		}
 		if value == "" {
 			continue
 		}

@@ -121,7 +121,7 @@ func (s *Server) forgetQuestions(ns *os.File, key string) {
 		if n, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count"); err == nil && string(n) == "0\n" {
 			return nil // as in every new one: all tables of the host would be gone through
 		}
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, question53{})
+		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, askingDocker{})
 		return err
 	})
 	if err != nil {
@@ -129,10 +129,10 @@ func (s *Server) forgetQuestions(ns *os.File, key string) {
 	}
 }
 
-// question53 matches the kernel's entries of datagrams to Docker's resolver.
-type question53 struct{}
+// askingDocker matches the kernel's entries of datagrams to Docker's resolver.
+type askingDocker struct{}
 
-func (question53) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+func (askingDocker) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	to, _ := netip.AddrFromSlice(f.Forward.DstIP.To4())
 	return f.Forward.Protocol == unix.IPPROTO_UDP && netip.AddrPortFrom(to, f.Forward.DstPort) == dockersResolver
 }
@@ -157,10 +157,9 @@ func waitForNamespace(ctx context.Context, key string) (*os.File, error) {
 	}
 }
 
-// insideAddr is where this resolver asks Docker's from, which is any of the loopback interface's but 127.0.0.1, from
-// where the container's programs ask. The kernel's connection table leads a packet to where
-// the last one went of the same addresses and ports, whatever its mark, for 30 s and more; and it is by chance
-// which ports come again.
+// insideAddr is the source of questions to Docker's resolver. Programs ask from 127.0.0.1, and where
+// the kernel has led a datagram it leads the next one of the same addresses and ports, for 30 s
+// and more, whatever its mark: ports come again, so the address has to be another one.
 var insideAddr = net.IPv4(127, 0, 0, 12)
 
 // dialIn dials from inside a namespace, with the mark that lets it pass the rule.

@@ -23,12 +23,9 @@ import (
 
 // decideAdopt finds what becomes of networks of our driver that this agent does not know. Those
 // that an agent has made, or that this host has besides, and that no container is on, are there
-// because Docker could not store their end, as on a full disk: they go.
-func (v view) decideAdopt(p *plan, used map[string]bool) {
-	here := map[string]bool{}
-	for _, n := range v.local {
-		here[n.Name] = true
-	}
+// because Docker could not store their end, as on a full disk: they go. used are usedNetworks,
+// names are localNames.
+func (v view) decideAdopt(p *plan, used map[string]bool, names map[string]int) {
 	for _, n := range v.networks {
 		if !v.unknown(n) || v.removed[n.ID] {
 			continue
@@ -37,7 +34,7 @@ func (v view) decideAdopt(p *plan, used map[string]bool) {
 		rec, live := cluster.Get[cluster.Network](v.snap, name)
 		same := live && !rec.Removed && v.poolsOf(n, name)
 		switch {
-		case same && (used[n.ID] || !here[name]):
+		case same && (used[n.ID] || names[name] == 0):
 			p.adopt = append(p.adopt, n) // of which the cluster does not even hear
 		case !v.settled:
 		case v.replicate && !used[n.ID] && (same || n.Options[optReplica] != ""):

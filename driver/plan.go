@@ -62,9 +62,8 @@ type plan struct {
 func decide(v view) plan {
 	var p plan
 	used := v.usedNetworks()
-	usedNames, names := map[string]bool{}, map[string]int{}
+	usedNames, names := map[string]bool{}, v.localNames()
 	for id, n := range v.local {
-		names[n.Name]++
 		usedNames[n.Name] = usedNames[n.Name] || used[id]
 	}
 	byID := map[string]docker.Network{}
@@ -84,11 +83,21 @@ func decide(v view) plan {
 			v.decideUse(&p, n, dn, usedNames[n.Name])
 		}
 	}
-	v.decideAdopt(&p, used)
+	v.decideAdopt(&p, used, names)
 	v.decideEndpoints(&p)
-	v.decideCluster(&p)
+	v.decideCluster(&p, names)
 	p.sort()
 	return p
+}
+
+// localNames returns how many local networks have each of the cluster's names, which in Docker
+// may be others (-o name=).
+func (v view) localNames() map[string]int {
+	names := map[string]int{}
+	for _, n := range v.local {
+		names[n.Name]++
+	}
+	return names
 }
 
 // missingFor reports whether something is not in Docker's lists for longer than t.
@@ -247,15 +256,11 @@ func (v view) decideEndpoints(p *plan) {
 	}
 }
 
-// decideCluster compares the cluster's networks with what Docker has here.
-func (v view) decideCluster(p *plan) {
+// decideCluster compares the cluster's networks with what Docker has here; names are localNames.
+func (v view) decideCluster(p *plan, names map[string]int) {
 	here := map[string]docker.Network{}
 	for _, n := range v.networks {
 		here[n.Name] = n
-	}
-	joined := map[string]bool{}
-	for _, n := range v.local {
-		joined[n.Name] = true // also under another name in Docker, by -o name=
 	}
 	inUse := map[string]bool{}
 	for u := range cluster.All[cluster.Use](v.snap) {
@@ -271,7 +276,7 @@ func (v view) decideCluster(p *plan) {
 			}
 			continue
 		}
-		if joined[n.Name] || !v.replicate {
+		if names[n.Name] > 0 || !v.replicate {
 			continue
 		}
 		if other, taken := here[n.Name]; taken {

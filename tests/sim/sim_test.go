@@ -23,7 +23,7 @@ var (
 	losses = flag.String("loss", "0,5", "shares of packets that are lost, in percent")
 	seed   = flag.Uint64("seed", 1, "of everything that is left to chance")
 	apart  = flag.Duration("partition", 10*time.Minute, "how long the partition lasts")
-	rest   = flag.Duration("rest", 3*time.Minute, "how long nothing happens, while bytes are counted")
+	rest   = flag.Duration("rest", usualRest, "how long nothing happens, while bytes are counted")
 	nets   = flag.Int("networks", 0, "networks that are made one after the other; half of them are deleted again. 0: 10, or 2 of large clusters")
 	churn  = flag.Duration("churn", 0, "how long the churn lasts. 0: 20 s, or 5 s of large clusters")
 	pace   = flag.Duration("pace", 0, "time between the starts of two hosts. 0: all start within two seconds, as when a data centre's power is back, or 100 ms of large clusters")
@@ -114,6 +114,9 @@ func real() time.Duration {
 	return time.Duration(now.Nano())
 }
 
+// usualRest has each host exchange the membership with another one, each 15 s to 90 s.
+const usualRest = 3 * time.Minute
+
 // patience is how long everything may take before it counts as never.
 const patience = 2 * time.Minute
 
@@ -146,7 +149,7 @@ func simulate(t *testing.T, n, loss int) result {
 	networks, churning, pause := orLarge(*nets, n, 10, 2), orLarge(*churn, n, 20*time.Second, 5*time.Second), orLarge(*pace, n, 0, 100*time.Millisecond)
 	res := result{hosts: n, loss: loss, times: s.times}
 	res.settings = fmt.Sprintf("-networks %d -churn %v -pace %v -partition %v -ring=%v -seed %d", networks, churning, pause, *apart, *alloc, *seed)
-	if *rest != 3*time.Minute {
+	if *rest != usualRest {
 		res.settings += fmt.Sprintf(" -rest %v", *rest)
 	}
 	note := func(kind string, each []time.Duration, took time.Duration) {
@@ -175,7 +178,6 @@ func simulate(t *testing.T, n, loss int) result {
 	s.forget()
 	time.Sleep(30 * time.Second) // everyone has stocked up
 	say("at rest")
-	// Each host exchanges the membership with another one each 15 s to 90 s, many of them together.
 	res.rest = w.traffic(func() { time.Sleep(*rest) })
 
 	say("one event at a time")

@@ -81,11 +81,6 @@ nobody can answer: restore one of them with --alone, which asks for some seconds
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(c.Context(), 2*time.Second)
-			defer cancel()
-			if _, err := api.NewClient(cfg.APISocket()).Status(ctx); err == nil {
-				return errors.New("restore: the agent runs: stop it first; nothing was changed")
-			}
 			f, err := os.Open(args[0])
 			if err != nil {
 				return fmt.Errorf("restore: %w; name a file that `grapevine backup` has made", err)

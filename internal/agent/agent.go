@@ -43,6 +43,7 @@ type Agent struct {
 	ring     keyring
 	underlay link.Underlay
 
+	release func() // lets go of the state directory
 	db      *store.DB
 	replica *replica.Replica
 	gossip  *gossip.Gossip

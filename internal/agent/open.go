@@ -95,10 +95,16 @@ func (a *Agent) close() {
 	if err := errors.Join(errs...); err != nil {
 		a.log.Warn("stop the agent", "err", err)
 	}
+	if a.release != nil {
+		a.release()
+	}
 }
 
 // identify finds out who this host is and what it is to do about the cluster.
 func (a *Agent) identify() (err error) {
+	if a.release, err = store.Hold(a.cfg.State, store.LockWait); err != nil {
+		return err
+	}
 	if err := a.startAnew(); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,7 +12,9 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/backup"
+	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/internal/store"
 )
 
 // restoreAs runs host n from a backup, in a new directory.
@@ -187,5 +190,24 @@ func TestRestoreAlone(t *testing.T) {
 	}
 	if id, err := identity.Load(h.cfg.State); err != nil || id.Restored || id.Alone {
 		t.Errorf("after a restart it would ask again: %+v, %v", id, err)
+	}
+}
+
+// TestNoAgentDuringARestore: it would begin with a part of the state.
+func TestNoAgentDuringARestore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	release, err := store.Hold(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	a := &Agent{cfg: config.Config{State: dir}}
+	defer a.close()
+	if err := a.identify(); !errors.Is(err, store.ErrInUse) {
+		t.Errorf("the agent begins: %v", err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("%v, %v: want no file", files, err)
 	}
 }

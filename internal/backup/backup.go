@@ -14,8 +14,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/grapevine-net/grapevine/internal/identity"
 	"github.com/grapevine-net/grapevine/internal/store"
 )
@@ -148,16 +146,22 @@ func each(r io.Reader, fn func(m Manifest, name string, data io.Reader) error) e
 // it has ever said (identity.Identity.Restored), or, alone, for some seconds if none does. A restore that is interrupted
 // leaves a state that does not open.
 func Restore(r io.Reader, dir string, alone bool) (m Manifest, err error) {
-	for _, name := range append([]string{StateFile}, small...) {
-		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			return m, occupied(dir, name)
-		}
-	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return m, fmt.Errorf("make the state directory: %w%s", err, store.Advice(err))
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return m, fmt.Errorf("make the state directory: %w%s", err, store.Advice(err))
+	// An agent that starts meanwhile waits until this has ended.
+	release, err := store.Hold(dir, 0)
+	if errors.Is(err, store.ErrInUse) {
+		return m, fmt.Errorf("%s is in use, so the agent runs: stop it first; nothing was changed", dir)
+	}
+	if err != nil {
+		return m, fmt.Errorf("%w; nothing was changed", err)
+	}
+	defer release()
+	for _, name := range append([]string{StateFile}, small...) {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return m, fmt.Errorf("%s has state already (%s): stop the agent and move the directory away first; nothing was changed", dir, name)
+		}
 	}
 	work, err := os.MkdirTemp(dir, ".restore-*")
 	if err != nil {
@@ -167,13 +171,9 @@ func Restore(r io.Reader, dir string, alone bool) (m Manifest, err error) {
 	if m, err = unpack(r, work, alone); err != nil {
 		return m, fmt.Errorf("%w%s; nothing was changed", err, store.Advice(err))
 	}
-	// The identity first: without its state file it is refused, and the other way round. An
-	// agent that has started meanwhile has one of its own, which stays.
+	// The identity first: without its state file it is refused, and the other way round.
 	for _, name := range append(small, StateFile) {
-		err = moveNew(filepath.Join(work, name), filepath.Join(dir, name))
-		if errors.Is(err, fs.ErrExist) && name == identity.File {
-			return m, occupied(dir, name)
-		}
+		err = os.Rename(filepath.Join(work, name), filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -186,23 +186,6 @@ func Restore(r io.Reader, dir string, alone bool) (m Manifest, err error) {
 		return m, fmt.Errorf("put what is restored into place: %w%s; then empty %s and restore again", err, store.Advice(err), dir)
 	}
 	return m, nil
-}
-
-func occupied(dir, name string) error {
-	return fmt.Errorf("%s has state already (%s): stop the agent and move the directory away first; nothing was changed", dir, name)
-}
-
-// moveNew renames a file to a name that is free, or returns fs.ErrExist. Few file systems
-// cannot tell; on those it replaces.
-func moveNew(from, to string) error {
-	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		return os.Rename(from, to)
-	}
-	if err != nil {
-		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
-	}
-	return nil
 }
 
 // unpack makes the files in a directory and sees whether they are good.

@@ -100,41 +100,48 @@ func contents(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// startsMeanwhile is a backup that takes as long to read as an agent's first start.
-type startsMeanwhile struct {
+// meanwhile is a backup while which is read something is done.
+type meanwhile struct {
 	io.Reader
-	start func()
+	do func()
 }
 
-func (r startsMeanwhile) Read(p []byte) (int, error) {
-	r.start()
+func (r meanwhile) Read(p []byte) (int, error) {
+	r.do()
 	return r.Reader.Read(p)
 }
 
-// TestAgentStartsDuringARestore: its state stays what it is.
-func TestAgentStartsDuringARestore(t *testing.T) {
+// TestOneAtATime: no agent begins while its state is restored, and nothing is restored while
+// one runs.
+func TestOneAtATime(t *testing.T) {
 	_, tar := state(t)
 	dir := filepath.Join(t.TempDir(), "state")
-	var before map[string]string
-	_, err := Restore(startsMeanwhile{bytes.NewReader(tar), func() {
-		if before != nil {
-			return
+	tried := 0
+	_, err := Restore(meanwhile{bytes.NewReader(tar), func() {
+		if release, err := store.Hold(dir, 0); !errors.Is(err, store.ErrInUse) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("an agent may begin: %v, %v", release != nil, err)
 		}
-		if _, err := identity.Load(dir); err != nil {
-			t.Fatal(err)
-		}
-		raw, err := os.ReadFile(filepath.Join(dir, identity.File))
-		if err != nil {
-			t.Fatal(err)
-		}
-		before = map[string]string{identity.File: string(raw)}
+		tried++
 	}}, dir, false)
-	if err == nil || !strings.Contains(err.Error(), dir+" has state already") {
-		t.Errorf("restored: %v", err)
+	if err != nil || tried == 0 {
+		t.Fatalf("%v, tried %d times", err, tried)
+	}
+	before := contents(t, dir)
+	release, err := store.Hold(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(bytes.NewReader(tar), dir, false); err == nil || !strings.Contains(err.Error(), "the agent runs") {
+		t.Errorf("restored while an agent runs: %v", err)
 	}
 	if after := contents(t, dir); !maps.Equal(before, after) {
 		t.Errorf("before %v, after %v", before, after)
 	}
+	release()
+	if release, err = store.Hold(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	release()
 }
 
 // TestDamagedBackupRestoresNothing: cut off anywhere, or with a byte changed in

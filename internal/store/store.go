@@ -27,13 +27,13 @@ import (
 //	2: each value after a checksum of it and its key
 const Schema = 2
 
-// lockWait is how long Open waits for another agent to let go of the file: an
-// agent that is being replaced needs a moment to end.
-const lockWait = 3 * time.Second
+// LockWait is how long Open waits for another agent to let go of the file, and an agent for
+// its state directory (Hold): one that is being replaced needs a moment to end.
+const LockWait = 3 * time.Second
 
 // Errors of Open, wrapped.
 var (
-	// ErrInUse: another process has the file open.
+	// ErrInUse: another process has the file open, or holds its directory.
 	ErrInUse = errors.New("in use by another agent")
 	// ErrCorrupt: the file is not one of ours or is damaged.
 	ErrCorrupt = errors.New("damaged or not a state file")
@@ -72,7 +72,7 @@ const schemaKey = "schema"
 // Open opens the state file at path, and makes it (mode 0600) and its directory
 // (0700) if they are not there. It waits three seconds for another agent to
 // close it. Errors name the file and say what to do.
-func Open(path string) (*DB, error) { return open(path, lockWait) }
+func Open(path string) (*DB, error) { return open(path, LockWait) }
 
 func open(path string, wait time.Duration) (*DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -312,11 +312,22 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 	over := time.Now()
 	commands.Wait()
 	ended := time.Since(over)
-	if err := r.settle(ctx, max(time.Second, r.within-time.Since(over)), r.disagreements); err != nil {
+	var last error // that all but the last reading found
+	if err := r.settle(ctx, max(time.Second, r.within-time.Since(over)), func(ctx context.Context) error {
+		err := r.disagreements(ctx)
+		if err != nil {
+			last = err
+		}
+		return err
+	}); err != nil {
 		r.violated(fmt.Sprint("round ", n), "the hosts do not agree: "+err.Error())
 		r.quoteLogs(ctx, err.Error())
 	}
 	agreed := time.Since(over)
+	if agreed > slow && last != nil {
+		r.say("         what the hosts last disagreed in: %v", last)
+		r.quoteLogs(ctx, last.Error())
+	}
 	if err := r.reach(ctx, max(time.Second, r.within-time.Since(over))); err != nil {
 		r.violated(fmt.Sprint("round ", n), err.Error())
 	}
@@ -333,6 +344,9 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 	pause(ctx, quiet)
 	r.judge(n)
 }
+
+// slow is after how long it is told what the hosts last disagreed in.
+const slow = 6 * time.Second
 
 // quiet is how long nothing is done between rounds, and no fault excuses anything.
 const quiet = 2 * time.Second

@@ -54,7 +54,7 @@ var truth string
 // trial waits until all hosts agree, lets endpoints come up, and says how long each took.
 func (w *world) trial() string {
 	w.t.Helper()
-	met := w.within(patience, func() bool { return w.meet() && w.agreed() })
+	met := w.unanimous(patience)
 	if met < 0 {
 		w.t.Fatalf("%d hosts do not agree", len(w.hosts))
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// plot is a chart with a column for each cluster and a logarithmic scale.
+// plot is a chart with columns and a logarithmic scale.
 type plot struct {
 	low, most float64
 	unit      string // of the scale: %v is a power of ten
@@ -28,10 +28,10 @@ func (p plot) y(v float64) float64 {
 	return plotTop + plotHigh*(1-math.Log(max(v, p.low)/p.low)/math.Log(p.most/p.low))
 }
 
-// draw makes the chart; column draws what is in one, around its middle.
-func (p plot) draw(r report, column func(b *strings.Builder, s summary, x int)) string {
+// draw makes the chart; column draws what is in one, around its middle. Below it are two lines.
+func (p plot) draw(columns [][2]string, column func(b *strings.Builder, i, x int)) string {
 	var b strings.Builder
-	width := plotLeft + max(plotColumn*len(r), plotLegend*len(p.legend)) + 20
+	width := plotLeft + max(plotColumn*len(columns), plotLegend*len(p.legend)) + 20
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n", width, plotTop+plotHigh+50)
 	fmt.Fprintln(&b, `<rect width="100%" height="100%" fill="white"/>`)
 	for i, m := range p.legend {
@@ -43,14 +43,31 @@ func (p plot) draw(r report, column func(b *strings.Builder, s summary, x int)) 
 	if p.aim > 0 {
 		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#888" stroke-dasharray="4"/>`+"\n", plotLeft, p.y(p.aim), width)
 	}
-	for i, s := range r {
+	for i, lines := range columns {
 		x := plotLeft + plotColumn*i + plotColumn/2
-		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%d hosts</text><text x="%d" y="%d" text-anchor="middle">%d%% loss</text>`+"\n",
-			x, plotTop+plotHigh+18, s.Hosts, x, plotTop+plotHigh+34, s.Loss)
-		column(&b, s, x)
+		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%s</text><text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n",
+			x, plotTop+plotHigh+18, lines[0], x, plotTop+plotHigh+34, lines[1])
+		column(&b, i, x)
 	}
 	fmt.Fprintln(&b, `</svg>`)
 	return b.String()
+}
+
+// bars draws values beside each other, in the colours of the legend.
+func (p plot) bars(b *strings.Builder, x int, values ...float64) {
+	for j, v := range values {
+		if v > 0 {
+			fmt.Fprintf(b, `<rect x="%d" y="%.1f" width="16" height="%.1f" fill="%s"/>`+"\n", x+10*(2*j-len(values))+2, p.y(v), plotTop+plotHigh-p.y(v), p.legend[j].colour)
+		}
+	}
+}
+
+// columns are the clusters.
+func (r report) columns() (list [][2]string) {
+	for _, s := range r {
+		list = append(list, [2]string{fmt.Sprintf("%d hosts", s.Hosts), fmt.Sprintf("%d%% loss", s.Loss)})
+	}
+	return list
 }
 
 // timesPlot shows, for each cluster, how long it takes until a host knows: a line from the median
@@ -64,7 +81,8 @@ func (r report) timesPlot() string {
 		{"host left", "#66ccee"},
 		{"host died: it is doubted", "#ee6677"},
 	}}
-	return p.draw(r, func(b *strings.Builder, s summary, x int) {
+	return p.draw(r.columns(), func(b *strings.Builder, i, x int) {
+		s := r[i]
 		for j, m := range p.legend {
 			i := slices.IndexFunc(s.Rows, func(row row) bool { return row.Kind == m.what })
 			if i < 0 || s.Rows[i].One < 0 {
@@ -80,11 +98,5 @@ func (r report) timesPlot() string {
 // bytesPlot shows what a host sends.
 func (r report) bytesPlot() string {
 	p := plot{100, 1e6, "%.0f B/s", 0, []mark{{"at rest", "#4477aa"}, {"under churn", "#aa3377"}}}
-	return p.draw(r, func(b *strings.Builder, s summary, x int) {
-		for j, v := range []float64{s.Rest, s.Churn} {
-			if v > 0 {
-				fmt.Fprintf(b, `<rect x="%d" y="%.1f" width="16" height="%.1f" fill="%s"/>`+"\n", x-18+20*j, p.y(v), plotTop+plotHigh-p.y(v), p.legend[j].colour)
-			}
-		}
-	})
+	return p.draw(r.columns(), func(b *strings.Builder, i, x int) { p.bars(b, x, r[i].Rest, r[i].Churn) })
 }

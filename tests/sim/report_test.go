@@ -142,11 +142,10 @@ func (r report) write(path string) error {
 			fmt.Fprintf(&b, "| %d | %d%% | %s | %s | %d |\n", s.Hosts, s.Loss, row.Kind, strings.Join(row.times(), " | "), row.Events)
 		}
 	}
-	if text, err := os.ReadFile(realTimeFile(path)); err == nil {
-		fmt.Fprintf(&b, "\n%s", text)
-	}
-	if notes, err := os.ReadFile("notes.md"); err == nil {
-		fmt.Fprintf(&b, "\n%s", notes)
+	for _, part := range []string{flowsFile(path), realTimeFile(path), "notes.md"} {
+		if text, err := os.ReadFile(part); err == nil {
+			fmt.Fprintf(&b, "\n%s", text)
+		}
 	}
 	for file, svg := range map[string]string{kept(path) + ".svg": r.timesPlot(), kept(path) + "-bytes.svg": r.bytesPlot()} {
 		if err := os.WriteFile(file, []byte(svg), 0o644); err != nil {

@@ -27,6 +27,7 @@ var (
 	nets   = flag.Int("networks", 0, "networks that are made one after the other; half of them are deleted again. 0: 10, or 2 of large clusters")
 	churn  = flag.Duration("churn", 0, "how long the churn lasts. 0: 20 s, or 5 s of large clusters")
 	pace   = flag.Duration("pace", 0, "time between the starts of two hosts. 0: all start within two seconds, as when a data centre's power is back, or 100 ms of large clusters")
+	joins  = flag.Int("joins", usualJoins, "hosts that join, one after the other, while nothing else goes on; after each it, or another one, leaves or dies")
 	alloc  = flag.Bool("ring", true, "the hosts share addresses and VNIDs, which is the most work of all that is simulated")
 	out    = flag.String("out", "", "write the report there (a Markdown file; plots and the results that it has beside it)")
 	dir    = flag.String("dir", "", "where the hosts' state files are; memory is fastest (/dev/shm)")
@@ -76,6 +77,11 @@ func TestSimulation(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if flowsTable != "" && slices.Max(numbers(t, *sizes)) >= slices.Max(flowHosts) {
+			if err := keepFlows(*out); err != nil {
+				t.Fatal(err)
+			}
+		}
 		r, err := readReport(*out)
 		if err == nil {
 			err = r.write(*out)
@@ -117,14 +123,12 @@ func real() time.Duration {
 // usualRest has each host exchange the membership with another one, each 15 s to 90 s.
 const usualRest = 3 * time.Minute
 
+const usualJoins = 6
+
 // patience is how long everything may take before it counts as never.
 const patience = 2 * time.Minute
 
 func simulate(t *testing.T, n, loss int) result {
-	began := real()
-	say := func(format string, args ...any) {
-		fmt.Fprintf(os.Stderr, "%8.0f s, %.0f s of a processor: %s\n", (real() - began).Seconds(), processor().Seconds(), fmt.Sprintf(format, args...))
-	}
 	where := *dir
 	if where == "" {
 		where = t.TempDir()
@@ -136,6 +140,7 @@ func simulate(t *testing.T, n, loss int) result {
 		t.Cleanup(func() { _ = os.RemoveAll(where) })
 	}
 	w := newWorld(t, where)
+	say := w.say
 	w.bare = !*alloc
 	t.Cleanup(func() {
 		for _, h := range w.hosts {
@@ -151,6 +156,9 @@ func simulate(t *testing.T, n, loss int) result {
 	res.settings = fmt.Sprintf("-networks %d -churn %v -pace %v -partition %v -ring=%v -seed %d", networks, churning, pause, *apart, *alloc, *seed)
 	if *rest != usualRest {
 		res.settings += fmt.Sprintf(" -rest %v", *rest)
+	}
+	if *joins != usualJoins {
+		res.settings += fmt.Sprintf(" -joins %d", *joins)
 	}
 	note := func(kind string, each []time.Duration, took time.Duration) {
 		say("%s: %v", kind, took)
@@ -174,7 +182,7 @@ func simulate(t *testing.T, n, loss int) result {
 			say("%d hosts started", len(w.hosts))
 		}
 	}
-	say("%d hosts: all agree after %v", n, w.within(10*patience, func() bool { return w.meet() && w.agreed() }))
+	say("%d hosts: all agree after %v", n, w.unanimous(10*patience))
 	s.forget()
 	time.Sleep(30 * time.Second) // everyone has stocked up
 	say("at rest")
@@ -229,7 +237,7 @@ func simulate(t *testing.T, n, loss int) result {
 		note("host joined"+when, each, joined)
 		if w.meanwhile == nil {
 			// It knows all of them too, and has got its share of the addresses.
-			agreed := w.within(patience, func() bool { return w.meet() && w.agreed() })
+			agreed := w.unanimous(patience)
 			if agreed >= 0 {
 				agreed += joined
 			}
@@ -278,7 +286,7 @@ func simulate(t *testing.T, n, loss int) result {
 		note("host died: it is dead, once one is sure"+when, each, silent+dead-first)
 	}
 	say("hosts come, leave and die\n%v", res.summary())
-	for i := range 6 {
+	for i := range *joins {
 		come(i%2 == 0, "")
 	}
 	say("the same under churn\n%v", res.summary())
@@ -288,7 +296,7 @@ func simulate(t *testing.T, n, loss int) result {
 	}
 	w.meanwhile = nil
 	s.forget()
-	note("hosts and churn over: all agree", nil, w.within(patience, func() bool { return w.meet() && w.agreed() }))
+	note("hosts and churn over: all agree", nil, w.unanimous(patience))
 
 	if n > 1 && *apart > 0 {
 		say("a partition of %v\n%v", *apart, res.summary())
@@ -307,8 +315,7 @@ func simulate(t *testing.T, n, loss int) result {
 			t.Error("the partition parted nobody")
 		}
 		w.net.Heal()
-		note("after the partition", nil, w.within(patience, w.agreed))
-		note("after the partition, all see each other", nil, w.within(patience, w.meet))
+		note("after the partition", nil, w.unanimous(patience))
 	}
 	w.owners()
 	if s.late > 0 {

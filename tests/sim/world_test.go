@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -9,8 +10,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -50,6 +53,7 @@ type world struct {
 	next  int   // number of the next host; none is used twice
 	bare  bool  // hosts have no allocator
 	last  *host // of which agreed or meet was not true
+	began time.Duration
 
 	meanwhile func() // what goes on while one waits, or nil
 
@@ -58,7 +62,12 @@ type world struct {
 }
 
 func newWorld(t testing.TB, dir string) *world {
-	return &world{t: t, net: memnet.New(*seed), dir: dir, seed: *seed, genuine: map[[sha256.Size]byte]cluster.Record{}}
+	return &world{t: t, net: memnet.New(*seed), dir: dir, seed: *seed, began: real(), genuine: map[[sha256.Size]byte]cluster.Record{}}
+}
+
+// say tells whoever waits how far it is.
+func (w *world) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%8.0f s, %.0f s of a processor: %s\n", (real() - w.began).Seconds(), processor().Seconds(), fmt.Sprintf(format, args...))
 }
 
 // key makes the identities of hosts repeat with the seed.
@@ -298,6 +307,59 @@ func (w *world) agreed() bool {
 func (w *world) meet() bool {
 	others := len(w.alive()) - 1
 	return w.all(func(h *host) bool { return len(h.Alive()) == others })
+}
+
+// slow is how long hosts may differ before it is said in what.
+const slow = 3 * time.Second
+
+// unanimous waits until all hosts know the same and see each other, and returns how long
+// that took; -1: longer than limit. Of what takes long it tells who differs, and in what.
+func (w *world) unanimous(limit time.Duration) time.Duration {
+	begin, next := time.Now(), slow
+	return w.within(limit, func() bool {
+		if w.meet() && w.agreed() {
+			return true
+		}
+		if time.Since(begin) >= next {
+			next += slow
+			// All are compared with the first one: either may lack what the other has.
+			for _, h := range []*host{w.last, w.alive()[0]} {
+				w.say("after %v host %s %s; its gossip: %v", time.Since(begin), h.addr, w.difference(h), h.Stats())
+			}
+		}
+		return false
+	})
+}
+
+// difference says whom of the others a host does not see, and what of all that some host
+// knows it does not.
+func (w *world) difference(h *host) string {
+	var text []string
+	for _, other := range w.alive() {
+		if other != h && !h.sees(other) {
+			m, known := h.Member(string(other.id))
+			text = append(text, fmt.Sprintf("it sees %s as %q (met: %v)", other.addr, m.State, known))
+		}
+	}
+	newest := map[cluster.NodeID]uint64{}
+	for _, other := range w.alive() {
+		for id, counter := range other.replica.Snapshot().Digest().Marks {
+			newest[id] = max(newest[id], counter)
+		}
+	}
+	digest := h.replica.Snapshot().Digest()
+	for id, counter := range newest {
+		if have := digest.Marks[id]; have != counter {
+			text = append(text, fmt.Sprintf("of writer %s it knows %d of %d", id, have, counter))
+		}
+	}
+	if digest.Early != 0 {
+		text = append(text, "records came early")
+	}
+	if n := len(text); n > 8 {
+		text = append(text[:8], fmt.Sprintf("and %d more", n-8))
+	}
+	return cmp.Or(strings.Join(text, ", "), "lacks nothing")
 }
 
 // owners fails the test if a number has two owners, by what each host says of itself, or

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,4 +140,43 @@ type counted struct {
 func (c counted) Close() error {
 	c.closed()
 	return c.Conn.Close()
+}
+
+// suspicions counts how often memberlist suspects a host.
+type suspicions struct {
+	slog.Handler
+	n *atomic.Int32
+}
+
+func (s suspicions) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s suspicions) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "memberlist: Suspect") {
+		s.n.Add(1)
+	}
+	return nil
+}
+
+// TestFewAreSuspected: where packets are lost a host that answers is rarely suspected, since
+// each suspicion, and its denial, goes to all: what all send would grow with the square of the hosts.
+func TestFewAreSuspected(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		const n, minutes = 40, 1
+		var count atomic.Int32
+		var hosts []*host
+		for i := range n {
+			hosts = append(hosts, start(t, net, i, func(c *Config) { c.Log = slog.New(suspicions{slog.DiscardHandler, &count}) }))
+		}
+		within(t, 20*time.Second, "all hosts see each other", func() bool { return allSee(hosts, n-1) })
+		if count.Load() > 0 {
+			t.Errorf("%d suspicions without loss", count.Load())
+		}
+		net.SetAll(memnet.Link{Loss: 0.2, Delay: 500 * time.Microsecond, Jitter: time.Millisecond})
+		time.Sleep(minutes * time.Minute)
+		share := float64(count.Load()) / (n * minutes * 60)
+		t.Logf("%.2f%% of the probes end in a suspicion", 100*share)
+		if share > 0.005 {
+			t.Errorf("%d suspicions", count.Load())
+		}
+	})
 }

@@ -63,13 +63,17 @@ func setClock(to func() time.Time) func(context.Context, *lab.Lab, []*lab.Host) 
 
 const year = 365 * 24 * time.Hour
 
-// table is what can strike hosts of a kind: those with kernels have clocks, and disks that
-// are no tmpfs to be resized.
-func table(kind lab.Kind) []fault {
-	if kind == lab.Namespace {
-		return faults
+// table is what strikes hosts of a kind, of what is wanted: those with kernels have clocks,
+// and disks that are no tmpfs to be resized.
+func (s settings) table() []fault {
+	list := slices.Clone(faults)
+	if s.kind != lab.Namespace {
+		list = append(slices.DeleteFunc(list, func(f fault) bool { return f.name == "disk-full" }), clocks...)
 	}
-	return append(slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.name == "disk-full" }), clocks...)
+	if len(s.only) == 0 {
+		return list
+	}
+	return slices.DeleteFunc(list, func(f fault) bool { return !slices.Contains(s.only, f.name) })
 }
 
 // clocks are set so that leases, tombstones and keys seem to be of the future, or long past.

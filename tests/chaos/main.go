@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,6 +35,15 @@ func main() {
 	flag.IntVar(&s.bear, "bear", 0, "so many datagrams lost in a row are no violation, on a busy machine")
 	flag.BoolFunc("uml", "hosts with a kernel and a clock of their own, and the kernel's datapath", func(string) error {
 		s.kind = lab.UML
+		return nil
+	})
+	flag.Func("only", "faults, separated by commas: no others strike", func(list string) error {
+		s.only = strings.Split(list, ",")
+		for _, name := range s.only {
+			if !slices.ContainsFunc(slices.Concat(faults, clocks), func(f fault) bool { return f.name == name }) {
+				return fmt.Errorf("no fault is called %q: docs/chaos.md lists them", name)
+			}
+		}
 		return nil
 	})
 	flag.StringVar(&s.logs, "logs", "", "a directory to which logs of hosts that do not agree are copied, debugging too")

@@ -33,6 +33,7 @@ type settings struct {
 	churn  int           // so many networks and containers come and go on each host at the end
 	within time.Duration // all hosts agree so long after the last fault
 	bear   int           // so many datagrams lost one after the other are no violation: a busy machine's own
+	only   []string      // no other faults strike; none: all do
 	env    []string      // settings of all agents
 	logs   string        // where logs of hosts that do not agree are copied to, if anywhere
 	out    io.Writer
@@ -63,6 +64,9 @@ type run struct {
 
 // chaos runs it, and returns what it found to be wrong; an error is of the harness.
 func chaos(ctx context.Context, s settings) (wrong []string, err error) {
+	if len(s.table()) == 0 {
+		return nil, fmt.Errorf("none of %v can strike such hosts: docs/chaos.md says what can", s.only)
+	}
 	r := &run{settings: s, interrupted: func() bool { return ctx.Err() != nil }, begin: time.Now(), witnesses: map[string]lab.WitnessAt{}}
 	opts := lab.Options{Hosts: s.hosts, Kind: s.kind, AgentEnv: append([]string{"GRAPEVINE_LOG_LEVEL=debug"}, s.env...)}
 	r.patience = opts.Patience()
@@ -76,7 +80,7 @@ func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { r.watch(watching) })
-	p := newPlanner(s.seed, s.hosts, table(s.kind))
+	p := newPlanner(s.seed, s.hosts, s.table())
 	r.struck = time.Now()
 	for n := 1; !r.interrupted() && !r.failed(); n++ {
 		if s.during == 0 && n > s.rounds || s.during > 0 && time.Since(r.struck) > s.during {

@@ -27,7 +27,7 @@ demo: ## Three Docker hosts on this machine, one network over them (KEEP=1: leav
 
 .PHONY: demo-clean
 demo-clean: ## End the hosts that `make demo KEEP=1` left
-	@go run ./tests/lab/cmd/lab clean -all
+	@go run ./tests/lab/cmd/lab clean -kept
 
 .PHONY: test
 test: setup build trees ## All tests: unit, fuzz, lab, plugin, engines, uml

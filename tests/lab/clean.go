@@ -52,9 +52,9 @@ func startTime(pid string) (string, error) {
 	return fields[19], nil
 }
 
-// Clean removes labs whose owner is dead, and with all also those that were kept
-// and those of running processes.
-func Clean(all bool) error {
+// Clean removes labs whose owner is dead, and with kept also those that were kept. Those of
+// running processes stay: Remove takes them by name.
+func Clean(kept bool) error {
 	entries, err := os.ReadDir(base)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -62,8 +62,7 @@ func Clean(all bool) error {
 	var errs []error
 	for _, e := range entries {
 		dir := filepath.Join(base, e.Name())
-		switch state := ownerState(dir); {
-		case state == "dead", all:
+		if state := ownerState(dir); state == "dead" || kept && state == keptMark {
 			errs = append(errs, remove(dir))
 		}
 	}

@@ -196,7 +196,7 @@ func (l *Lab) Host(name string) (*Host, error) {
 	return nil, fmt.Errorf("no host is named %q: this lab has host1 to host%d", name, len(l.Hosts))
 }
 
-// Keep lets the lab outlive this process, until `lab clean -all`. The outside and
+// Keep lets the lab outlive this process, until `lab clean -kept`. The outside and
 // the hosts go on; Close then does nothing.
 func (l *Lab) Keep() error {
 	boxes := []*box{l.Wire.box, l.Outside.box}

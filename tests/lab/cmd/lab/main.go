@@ -3,7 +3,7 @@
 //	lab up [-hosts 3] [-kind namespace|uml] [-tree DIR] [-compose PROGRAM] [-agents=false]
 //	                            start one and keep it (Ctrl-C ends a UML one)
 //	lab list                    what labs there are
-//	lab clean [-all] [NAME...]  remove dead ones, those named, or all of them
+//	lab clean [-kept] [NAME...] remove dead ones, kept ones, those named
 //	lab guest -tree DIR -kernel DIR [-dir DIR] [-files NAMES] [-limit 1h] PROGRAM ARGUMENTS...
 //	                            run a program of the source tree in QEMU, on an ordinary kernel
 package main
@@ -53,9 +53,9 @@ func run(ctx context.Context, args []string) error {
 		}
 		return nil
 	case "clean":
-		all := flags.Bool("all", false, "also kept ones and those of running programs")
+		kept := flags.Bool("kept", false, "also those that were kept; those of running programs only by name")
 		_ = flags.Parse(args[1:]) // exits
-		return errors.Join(lab.Clean(*all), lab.Remove(flags.Args()...))
+		return errors.Join(lab.Clean(*kept), lab.Remove(flags.Args()...))
 	case "guest":
 		tree := flags.String("tree", "", "the guest's programs: what scripts/tree prints")
 		kernel := flags.String("kernel", "", "what scripts/kernel prints")

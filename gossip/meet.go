@@ -55,7 +55,7 @@ func memberHash(id string, addr netip.AddrPort) uint64 {
 // peers that see others for good; but another difference is news.
 func (g *Gossip) meetLoop(ctx context.Context) {
 	var next backoff
-	tried := map[uint64]*backoff{} // by the members of both sides
+	tried := differences{}
 	for {
 		var s summary
 		select {
@@ -67,21 +67,15 @@ func (g *Gossip) meetLoop(ctx context.Context) {
 			continue
 		}
 		before := g.members.Load()
-		retry := tried[before^s.members]
-		if retry == nil {
-			if len(tried) >= maxDifferences {
-				clear(tried)
-			}
-			retry = &backoff{}
-			tried[before^s.members] = retry
-		}
+		limit := 30 * g.cfg.Timing.Digest
+		retry := tried.of(before^s.members, time.Now(), limit)
 		if !retry.due(time.Now()) {
 			continue
 		}
 		if _, err := g.ml.Join([]string{s.addr.String()}); err != nil {
 			g.log.Debug("compare members", "addr", s.addr, "err", err)
 		}
-		retry.failed(time.Now(), g.cfg.Timing.Digest/2, 30*g.cfg.Timing.Digest)
+		retry.failed(time.Now(), g.cfg.Timing.Digest/2, limit)
 		next.reset()
 		next.failed(time.Now(), g.cfg.Timing.Digest/2, g.cfg.Timing.Digest/2)
 	}
@@ -89,3 +83,21 @@ func (g *Gossip) meetLoop(ctx context.Context) {
 
 // maxDifferences bounds how many are remembered.
 const maxDifferences = 64
+
+// differences are those between the members of two hosts, by the exclusive or of both, that
+// were to be mended.
+type differences map[uint64]*backoff
+
+// of is when a difference may be tried again. One that was not seen for limit is a new one: a
+// host that comes and goes makes the same one each time, for as long as the agent runs.
+func (d differences) of(difference uint64, now time.Time, limit time.Duration) *backoff {
+	retry := d[difference]
+	if retry == nil && len(d) >= maxDifferences {
+		clear(d)
+	}
+	if retry == nil || now.Sub(retry.next) > limit {
+		retry = &backoff{}
+		d[difference] = retry
+	}
+	return retry
+}

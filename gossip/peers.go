@@ -205,6 +205,7 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 	if before != state {
 		p.Since = time.Now()
 		p.retry.reset()
+		p.sync.reset()
 		delete(g.problems, "conflict "+n.Name+" "+addr.String())
 	}
 	if before != state || moved {

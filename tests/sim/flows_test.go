@@ -31,18 +31,15 @@ const (
 	flowOwn    = 10
 )
 
-// flowsTable is what TestFlows found, in Markdown; flowsChart is the plot of it.
-var flowsTable, flowsChart string
-
 // TestFlows counts the flows of one host. They must not grow with the endpoints of others. Of
 // a thousand hosts it does so if -hosts has as many.
 func TestFlows(t *testing.T) {
-	sizes := numbers(t, *sizes)
+	largest := slices.Max(numbers(t, *sizes))
 	var table strings.Builder
 	var columns [][2]string
 	var values [][]float64
 	for _, hosts := range flowHosts {
-		if hosts > 100 && hosts > slices.Max(sizes) {
+		if hosts > 100 && hosts > largest {
 			continue
 		}
 		var bars []float64
@@ -67,10 +64,16 @@ func TestFlows(t *testing.T) {
 	for _, n := range flowEndpoints {
 		header, line = header+fmt.Sprintf(" flows, %d endpoints on each other host |", n), line+"---|"
 	}
-	flowsTable = header + "\n" + line + "\n" + table.String()
-	t.Log("\n" + flowsTable)
+	text := header + "\n" + line + "\n" + table.String()
+	t.Log("\n" + text)
+	if *out == "" || largest < slices.Max(flowHosts) {
+		return
+	}
 	p := plot{10, 1e5, "%.0f", 0, []mark{{"1 network", "#4477aa"}, {"16 networks", "#228833"}, {"256 networks", "#aa3377"}}}
-	flowsChart = p.draw(columns, func(b *strings.Builder, i, x int) { p.bars(b, x, values[i]...) })
+	chart := p.draw(columns, func(b *strings.Builder, i, x int) { p.bars(b, x, values[i]...) })
+	if err := keepFlows(*out, text, chart); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // countFlows compiles the flows of the first host.
@@ -137,12 +140,12 @@ func countFlows(t *testing.T, hosts, networks, endpoints int) int {
 }
 
 // keepFlows writes what TestFlows found beside the page at path.
-func keepFlows(path string) error {
+func keepFlows(path, table, chart string) error {
 	if err := os.MkdirAll(kept(path), 0o755); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("## Flows of one host\n\nWith %d endpoints of its own. Each network has a /22, of which up to %d hosts have a share, so that a large cluster's flows are those of\nits hosts (a tunnel's source and destination each) and of its ranges. What is on other hosts costs none.\n\n![flows of one host](%s-flows.svg)\n%s", flowOwn, flowShares, filepath.Base(kept(path)), flowsTable)
-	if err := os.WriteFile(kept(path)+"-flows.svg", []byte(flowsChart), 0o644); err != nil {
+	text := fmt.Sprintf("## Flows of one host\n\nWith %d endpoints of its own. Each network has a /22, of which up to %d hosts have a share, so that a large cluster's flows are those of\nits hosts (a tunnel's source and destination each) and of its ranges. What is on other hosts costs none.\n\n![flows of one host](%s-flows.svg)\n%s", flowOwn, flowShares, filepath.Base(kept(path)), table)
+	if err := os.WriteFile(kept(path)+"-flows.svg", []byte(chart), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(flowsFile(path), []byte(text), 0o644)

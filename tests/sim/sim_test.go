@@ -77,11 +77,6 @@ func TestSimulation(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if flowsTable != "" && slices.Max(numbers(t, *sizes)) >= slices.Max(flowHosts) {
-			if err := keepFlows(*out); err != nil {
-				t.Fatal(err)
-			}
-		}
 		r, err := readReport(*out)
 		if err == nil {
 			err = r.write(*out)

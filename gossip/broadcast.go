@@ -14,7 +14,7 @@ const (
 	eagerPeers    = 3        // peers that a broadcast is sent to at once
 	eagerBelow    = 32       // but not if as many are queued
 	bulkLimit     = 16       // deltas larger than MaxBroadcast that wait to be sent
-	bulkPeers     = 3        // peers that such a delta is sent to
+	bulkPeers     = 4        // peers that such a delta is sent to
 	incomingLimit = 1024     // received deltas that wait to be merged
 	incomingBytes = 64 << 20 // and their bytes
 	seenLimit     = 4096     // hashes of recent deltas

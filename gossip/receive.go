@@ -79,6 +79,9 @@ func (g *Gossip) mergeLoop(ctx context.Context) {
 					g.seen.add(d.body)
 				}
 				g.relay(kindDelta, fresh[i])
+				if len(fresh[i]) > MaxBroadcast {
+					poke(g.spread) // some hosts are sent it by nobody
+				}
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	dockernet "github.com/docker/docker/api/types/network"
+	"github.com/docker/go-plugins-helpers/network"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/replica"
@@ -179,5 +180,42 @@ func TestHalfRemovedNetworks(t *testing.T) {
 			}
 			e.want(strings.Split(records, "\n")...)
 		})
+	}
+}
+
+// TestEndsThatAreNotStored: Docker has removed a network, or a container, whose end this agent's
+// full disk did not take. It goes soon after there is room, and is in nobody's way.
+func TestEndsThatAreNotStored(t *testing.T) {
+	e := newEngine(t)
+	e.red(false)
+	blue := e.user("blue")
+	e.look()
+	web := e.run(blue, "web")
+	e.rig.now = e.rig.now.Add(time.Minute) // nothing is young
+	e.look()
+	e.write(func(tx *replica.Tx) { retire(tx, "red") })
+	e.rig.life.Over = true
+	for range 4 { // it waits for clients of Docker's
+		e.rig.now = e.rig.now.Add(time.Second)
+		_, _ = e.rig.look(t.Context())
+	}
+	if _, there := e.named("red"); there {
+		t.Fatal("docker still has the network")
+	}
+	if _, err := e.rig.DeleteEndpoint(t.Context(), &network.DeleteEndpointRequest{NetworkID: blue, EndpointID: web}); err == nil {
+		t.Fatal("the end of an endpoint is stored on a full disk")
+	}
+	e.rm("web")
+	e.rig.life.Over = false
+	e.red(false) // somebody has made it again
+	for range 5 {
+		e.rig.now = e.rig.now.Add(time.Second)
+		_, _ = e.rig.look(t.Context())
+	}
+	if _, there := e.named("red"); !there {
+		t.Error("the network that was made again is not in docker")
+	}
+	if n := len(e.rig.alloc.Leases()); n != 0 {
+		t.Errorf("%d leases", n)
 	}
 }

@@ -134,11 +134,10 @@ type Driver struct {
 	// and then removes them. true: the cluster had such a network before.
 	unstored map[string]bool
 	// removed are networks, by Docker's ID, whose end Docker has called for and which it lists.
-	removed   map[string]bool
-	strangers []Stranger // for Strangers
-	// deleteLost is when a call to delete an endpoint came without saying which.
-	deleteLost  time.Time
-	dockerBegan time.Time // when Docker was last started
+	removed     map[string]bool
+	strangers   []Stranger // for Strangers
+	deleteLost  time.Time  // view.deleteLost
+	dockerBegan time.Time  // when Docker was last started
 }
 
 // ours are the changes that the watcher is just making in Docker, so that the

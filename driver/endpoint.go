@@ -149,9 +149,16 @@ func (d *Driver) addEndpoint(e localEndpoint) error {
 }
 
 // DeleteEndpoint implements NetworkDriver.DeleteEndpoint. Docker forgets the
-// endpoint whatever is returned; one that is gone is no error.
+// endpoint whatever is returned: one whose end cannot be stored here is collected when it is
+// missing in Docker's lists. One that is gone is no error.
 func (d *Driver) DeleteEndpoint(ctx context.Context, r *network.DeleteEndpointRequest) (*Empty, error) {
-	return &Empty{}, d.removeEndpoint(ctx, r.EndpointID)
+	err := d.removeEndpoint(ctx, r.EndpointID)
+	if err != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.deleteLost = d.cfg.Now()
+	}
+	return &Empty{}, err
 }
 
 func (d *Driver) removeEndpoint(ctx context.Context, id string) error {

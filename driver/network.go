@@ -278,7 +278,8 @@ func (l *local) withPrefix(p netip.Prefix) (localNetwork, bool) {
 }
 
 // DeleteNetwork implements NetworkDriver.DeleteNetwork. Docker forgets the
-// network whatever is returned. If the user asked for it, the network is to go on all hosts, as
+// network whatever is returned: one whose end cannot be stored here, as on a full disk, is
+// collected when it is missing in Docker's lists. If the user asked for it, the network is to go on all hosts, as
 // soon as none has containers on it; not so if this agent did, or if Docker could not store what
 // was to be this host's part of a network that the cluster has.
 func (d *Driver) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequest) (*Empty, error) {
@@ -286,7 +287,13 @@ func (d *Driver) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequ
 	byUser := !d.ours.removing[r.NetworkID] && !d.unstored[r.NetworkID]
 	d.removed[r.NetworkID] = true
 	d.mu.Unlock()
-	return &Empty{}, d.removeNetwork(ctx, r.NetworkID, byUser)
+	err := d.removeNetwork(ctx, r.NetworkID, byUser)
+	if err != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.removeFailed = d.cfg.Now()
+	}
+	return &Empty{}, err
 }
 
 // removeNetwork ends this host's part in a network, with the endpoints that are

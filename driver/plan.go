@@ -26,9 +26,11 @@ type view struct {
 	// missing says since when a network or endpoint of ours is not in Docker's
 	// lists. They leave those before Docker calls us to remove them.
 	missing map[string]time.Time
-	// deleteLost is when Docker deleted an endpoint without being able to say which.
+	// deleteLost is when Docker deleted an endpoint without being able to say which, or this
+	// agent could not store that one goes.
 	deleteLost time.Time
-	// removeFailed is when Docker failed to remove a network, and so may list it no more.
+	// removeFailed is when Docker failed to remove a network, and so may list it no more, or
+	// this agent could not store that one goes.
 	removeFailed time.Time
 	// dockerBegan is when Docker was last started; zero: before this agent.
 	dockerBegan time.Time

@@ -20,7 +20,7 @@ type mark struct{ what, colour string }
 // Sizes in pixels.
 const (
 	plotLeft, plotTop, plotHigh, plotColumn = 60, 50, 260, 90
-	plotLegend                              = 150 // of one kind
+	plotLegend                              = 165 // of one kind
 )
 
 // y is where a value stands.

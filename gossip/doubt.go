@@ -186,20 +186,19 @@ func (w *watch) keep(v verdict, now time.Time) bool {
 		return false
 	}
 	words[v.watcher] = word{v, now}
-	w.weigh()
+	w.weigh(v.host)
 	return true
 }
 
-// weigh sets who is in doubt: those of whom a verdict says so.
-func (w *watch) weigh() {
-	clear(w.doubted)
-	for host, words := range w.verdicts {
-		for _, v := range words {
-			if v.silent {
-				w.doubted[host] = true
-			}
+// weigh sets whether a host is in doubt: if a verdict says so.
+func (w *watch) weigh(host nodeID) {
+	for _, v := range w.verdicts[host] {
+		if v.silent {
+			w.doubted[host] = true
+			return
 		}
 	}
+	delete(w.doubted, host)
 }
 
 // round is done several times a beat. silent are those of whom this host hears nothing,
@@ -275,6 +274,6 @@ func (w *watch) expire(now time.Time) {
 		if len(words) == 0 {
 			delete(w.verdicts, host)
 		}
+		w.weigh(host)
 	}
-	w.weigh()
 }

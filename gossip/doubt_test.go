@@ -237,3 +237,22 @@ func TestAbsentWatcherForgives(t *testing.T) {
 		t.Errorf("%v are silent, later", silent)
 	}
 }
+
+// BenchmarkHalfIsSilent is what a host has to do with the verdicts that come when half of a
+// thousand hosts are cut off: three on each of these.
+func BenchmarkHalfIsSilent(b *testing.B) {
+	var ring []nodeID
+	for i := range 1000 {
+		ring = append(ring, nodeID{byte(i >> 8), byte(i)})
+	}
+	for b.Loop() {
+		w, now := newWatch(ring[0], time.Second), time.Unix(1, 0)
+		w.round(ring, now)
+		for i := 1; i < len(ring); i += 2 {
+			for _, watcher := range following(ring, ring[i], watchers) {
+				w.take(verdict{watcher, ring[i], 1, true}, now)
+			}
+		}
+		w.round(ring, now)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -138,9 +139,11 @@ func simulate(t *testing.T, n, loss int) result {
 	say := w.say
 	w.bare = !*alloc
 	t.Cleanup(func() {
-		for _, h := range w.hosts {
-			h.stop()
+		var stopped sync.WaitGroup
+		for _, h := range w.hosts { // at once: nobody is to be told of the deaths of all the others
+			stopped.Go(h.stop)
 		}
+		stopped.Wait()
 	})
 	link := memnet.Link{Loss: float64(loss) / 100, Duplicate: 0.005, Reorder: 0.01, Delay: 500 * time.Microsecond, Jitter: time.Millisecond}
 	w.net.SetAll(link)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grapevine-net/grapevine/internal/agent"
+	"github.com/grapevine-net/grapevine/agent"
 	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/plugin"
 )

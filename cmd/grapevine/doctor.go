@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grapevine-net/grapevine/agent"
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/agent"
 	"github.com/grapevine-net/grapevine/internal/config"
 )
 

@@ -20,10 +20,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/grapevine-net/grapevine/agent"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/dns/names"
 	"github.com/grapevine-net/grapevine/gossip"
-	"github.com/grapevine-net/grapevine/internal/agent"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/replica"
 )

@@ -37,7 +37,8 @@ type stopwatch struct {
 	open  map[cluster.Key][]*event
 	seen  map[*host]*cluster.Snapshot // what look has looked at
 	times map[string]*times
-	late  int // of events that somebody did not hear of in time
+	late  int  // of events that somebody did not hear of in time
+	still bool // nobody looks: events would only be kept
 }
 
 func newStopwatch(w *world) *stopwatch {
@@ -46,6 +47,9 @@ func newStopwatch(w *world) *stopwatch {
 
 // wrote notes that h has just written the record of a key.
 func (s *stopwatch) wrote(kind string, h *host, key cluster.Key) {
+	if s.still {
+		return
+	}
 	rec, ok := h.replica.Snapshot().Record(key)
 	if !ok {
 		s.w.t.Fatalf("%s of %s: no record %v", kind, h.id, key)

@@ -65,7 +65,7 @@ func (p plot) bars(b *strings.Builder, x int, values ...float64) {
 // columns are the clusters.
 func (r report) columns() (list [][2]string) {
 	for _, s := range r {
-		list = append(list, [2]string{fmt.Sprintf("%d hosts", s.Hosts), fmt.Sprintf("%d%% loss", s.Loss)})
+		list = append(list, [2]string{fmt.Sprintf("%d hosts", s.Hosts), strings.Replace(s.lost(), "%", "% loss", 1)})
 	}
 	return list
 }

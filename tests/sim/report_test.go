@@ -49,6 +49,26 @@ func (r result) summary() summary {
 	return s
 }
 
+// bare reports whether the hosts shared no addresses: there may be another result with them.
+func (s summary) bare() bool { return strings.Contains(s.Settings, "-ring=false") }
+
+// name is that of the file that the result is kept in.
+func (s summary) name() string {
+	name := fmt.Sprintf("%04d-%02d", s.Hosts, s.Loss)
+	if s.bare() {
+		name += "-bare"
+	}
+	return name + ".json"
+}
+
+// lost says how many packets were lost, and whether the hosts were bare.
+func (s summary) lost() string {
+	if s.bare() {
+		return fmt.Sprintf("%d%%, no ring", s.Loss)
+	}
+	return fmt.Sprintf("%d%%", s.Loss)
+}
+
 // String is the table of one cluster.
 func (s summary) String() string {
 	var b strings.Builder
@@ -99,7 +119,7 @@ func (s summary) keep(path string) error {
 	if err := os.MkdirAll(kept(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(kept(path), fmt.Sprintf("%04d-%02d.json", s.Hosts, s.Loss)), append(text, '\n'), 0o644)
+	return os.WriteFile(filepath.Join(kept(path), s.name()), append(text, '\n'), 0o644)
 }
 
 // readReport reads all that were kept.
@@ -116,7 +136,7 @@ func readReport(path string) (r report, err error) {
 		}
 		r = append(r, s)
 	}
-	slices.SortFunc(r, func(a, b summary) int { return cmp.Or(a.Hosts-b.Hosts, a.Loss-b.Loss) })
+	slices.SortFunc(r, func(a, b summary) int { return cmp.Compare(a.name(), b.name()) })
 	return r, nil
 }
 
@@ -133,13 +153,13 @@ func (r report) write(path string) error {
 		if s.Took > 0 {
 			took = fmt.Sprintf("%.0f", s.Took)
 		}
-		fmt.Fprintf(&b, "| %d | %d%% | %.0f | %.0f | %.0f | %s | `%s` |\n", s.Hosts, s.Loss, s.Rest, s.Churn, s.Changes, took, s.Settings)
+		fmt.Fprintf(&b, "| %d | %s | %.0f | %.0f | %.0f | %s | `%s` |\n", s.Hosts, s.lost(), s.Rest, s.Churn, s.Changes, took, s.Settings)
 	}
 	fmt.Fprintln(&b, "\n| hosts | packet loss | what | until one host knows: median | p99 | until all know: median | p99 | worst | events |")
 	fmt.Fprintln(&b, "|---|---|---|---|---|---|---|---|---|")
 	for _, s := range r {
 		for _, row := range s.Rows {
-			fmt.Fprintf(&b, "| %d | %d%% | %s | %s | %d |\n", s.Hosts, s.Loss, row.Kind, strings.Join(row.times(), " | "), row.Events)
+			fmt.Fprintf(&b, "| %d | %s | %s | %s | %d |\n", s.Hosts, s.lost(), row.Kind, strings.Join(row.times(), " | "), row.Events)
 		}
 	}
 	for _, part := range []string{flowsFile(path), realTimeFile(path), "notes.md"} {

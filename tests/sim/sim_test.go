@@ -28,7 +28,7 @@ var (
 	nets   = flag.Int("networks", 0, "networks that are made one after the other; half of them are deleted again. 0: 10, or 2 of large clusters")
 	churn  = flag.Duration("churn", 0, "how long the churn lasts. 0: 20 s, or 5 s of large clusters")
 	pace   = flag.Duration("pace", 0, "time between the starts of two hosts. 0: all start within two seconds, as when a data centre's power is back, or 100 ms of large clusters")
-	joins  = flag.Int("joins", usualJoins, "hosts that join, one after the other, while nothing else goes on; after each it, or another one, leaves or dies")
+	joins  = flag.Int("joins", usualJoins, "hosts that join, one after the other, while nothing else goes on; after each it, or another one, leaves or dies; as many, four at most, under churn")
 	alloc  = flag.Bool("ring", true, "the hosts share addresses and VNIDs, which is the most work of all that is simulated")
 	out    = flag.String("out", "", "write the report there (a Markdown file; plots and the results that it has beside it)")
 	dir    = flag.String("dir", "", "where the hosts' state files are; memory is fastest (/dev/shm)")
@@ -284,16 +284,16 @@ func simulate(t *testing.T, n, loss int) result {
 		note("host died: it is dead, once one is sure"+when, each, silent+dead-first)
 	}
 	say("hosts come, leave and die\n%v", res.summary())
+	s.still = true
 	for i := range *joins {
 		come(i%2 == 0, "")
 	}
 	say("the same under churn\n%v", res.summary())
 	w.meanwhile = l.churn()
-	for i := range 4 {
+	for i := range min(*joins, 4) {
 		come(i%2 == 0, ", under churn")
 	}
 	w.meanwhile = nil
-	s.forget()
 	note("hosts and churn over: all agree", nil, w.unanimous(patience))
 
 	if n > 1 && *apart > 0 {
@@ -308,7 +308,6 @@ func simulate(t *testing.T, n, loss int) result {
 			l.down()
 			time.Sleep(5 * time.Second)
 		}
-		s.forget()
 		if w.meet() || w.agreed() {
 			t.Error("the partition parted nobody")
 		}

@@ -101,6 +101,7 @@ type watch struct {
 	heard    map[nodeID]sign
 	verdicts map[nodeID]map[nodeID]word // by the host and the watcher
 	doubted  map[nodeID]bool
+	expired  time.Time // when verdicts were last looked through for those to drop
 }
 
 // sign is the last beat of a host.
@@ -207,7 +208,11 @@ func (w *watch) round(ring []nodeID, now time.Time) (silent beat, tell []verdict
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ring = ring
-	w.expire(now)
+	// Once a beat, since half of a large cluster can be in doubt at a time.
+	if now.Sub(w.expired) >= w.beat {
+		w.expire(now)
+		w.expired = now
+	}
 	deaf := true // it hears nobody: it is this host then, or nobody is left to be told
 	for id, s := range w.heard {
 		age := now.Sub(s.at)

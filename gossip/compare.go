@@ -10,6 +10,7 @@ import (
 const (
 	hintLimit    = 64
 	spreadPeers  = 2                      // asked at once after a fetch that brought something
+	newsPeers    = 8                      // asked at once after news that fits no packet: nobody else sends it to some of them
 	grace        = 250 * time.Millisecond // for a broadcast on its way to make digests equal
 	fetchers     = 3                      // fetches at once, from different peers
 	fetchTimeout = 2 * time.Minute
@@ -58,6 +59,14 @@ func (g *Gossip) hint(h hint) {
 	}
 }
 
+// compareWith has compareLoop ask some peers at once.
+func (g *Gossip) compareWith(peers int) {
+	select {
+	case g.spread <- peers:
+	default: // it is about to
+	}
+}
+
 // compareLoop sends a summary to a random peer about once a second, and to a few
 // more when asked: a packet of a hundred bytes, answered only if they differ.
 func (g *Gossip) compareLoop(ctx context.Context) {
@@ -70,8 +79,7 @@ func (g *Gossip) compareLoop(ctx context.Context) {
 			return
 		case <-t.C:
 			t.Reset(jitter(g.cfg.Timing.Digest))
-		case <-g.spread:
-			peers = spreadPeers
+		case peers = <-g.spread:
 		}
 		nodes := g.pick(peers)
 		if len(nodes) == 0 {
@@ -175,6 +183,6 @@ func (g *Gossip) fetchOn(ctx context.Context, h hint) {
 		}
 	})
 	if fresh {
-		poke(g.spread)
+		g.compareWith(spreadPeers)
 	}
 }

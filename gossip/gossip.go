@@ -52,7 +52,7 @@ type Gossip struct {
 	announce     chan struct{} // room for one: our meta has changed
 	saveKnown    chan struct{} // room for one: the peers have changed
 	rejoin       chan struct{} // room for one: dial lost peers now
-	spread       chan struct{} // room for one: compare digests now
+	spread       chan int      // room for one: compare digests now, with as many peers
 	company      chan struct{} // room for one: the first peer is there
 
 	out          outbox
@@ -90,7 +90,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 		peers: map[string]*peer{}, newest: census{}, problems: map[string]problem{}, handlers: map[string]Handler{},
 		clusterKnown: make(chan struct{}),
 		announce:     make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
-		rejoin: make(chan struct{}, 1), spread: make(chan struct{}, 1), company: make(chan struct{}, 1),
+		rejoin: make(chan struct{}, 1), spread: make(chan int, 1), company: make(chan struct{}, 1),
 		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit), meet: make(chan summary),
 		seen: newRecent(seenLimit), epochs: newEpochs(), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),
 		node: make(nodeLock, 1), twins: twins{looks: map[twin]time.Time{}}, silences: silences{of: map[string]time.Time{}},

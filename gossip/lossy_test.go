@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -185,20 +186,21 @@ func TestFewAreSuspected(t *testing.T) {
 // Those whom nobody chooses are asked at once what they know, and do not wait for a second.
 func TestLargeNewsSpread(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Network) {
-		const n, rounds = 30, 20
+		const n, rounds = 100, 20
 		hosts := cluster(t, net, n)
 		time.Sleep(5 * time.Second)
-		var sum, worst time.Duration
+		var all []time.Duration
 		for i := range rounds {
 			key, value := fmt.Sprint("k", i), strings.Repeat("v", 3*MaxBroadcast)
 			h := hosts[i%n]
 			h.Broadcast(h.state.put(key, value))
-			took := within(t, 5*time.Second, "all have it", allHave(hosts, key, value))
-			sum, worst = sum+took, max(worst, took)
+			all = append(all, within(t, 5*time.Second, "all have it", allHave(hosts, key, value)))
 			time.Sleep(2 * time.Second)
 		}
-		t.Logf("on average after %v, at worst %v", sum/rounds, worst)
-		if sum/rounds > 180*time.Millisecond {
+		slices.Sort(all)
+		t.Logf("all have it after %v", all)
+		// Of a million hosts six are neither sent it nor asked.
+		if all[rounds-2] > grace+100*time.Millisecond {
 			t.Error("that is late")
 		}
 	})

@@ -80,7 +80,7 @@ func (g *Gossip) mergeLoop(ctx context.Context) {
 				}
 				g.relay(kindDelta, fresh[i])
 				if len(fresh[i]) > MaxBroadcast {
-					poke(g.spread) // some hosts are sent it by nobody
+					g.compareWith(newsPeers)
 				}
 			}
 		}

@@ -41,7 +41,7 @@ type Peer struct {
 
 // Timing holds the intervals; a zero field means the default.
 type Timing struct {
-	Gossip   time.Duration // between rounds of pending broadcasts: 50ms
+	Gossip   time.Duration // between rounds of pending broadcasts: 20ms
 	Probe    time.Duration // between failure checks, one peer each: 1s
 	PushPull time.Duration // between full exchanges of membership: 15s
 	Digest   time.Duration // between comparisons of the digest, one peer each: 1s
@@ -142,7 +142,7 @@ func (c *Config) setDefaults() {
 	}
 	t := &c.Timing
 	for d, def := range map[*time.Duration]time.Duration{
-		&t.Gossip: 50 * time.Millisecond, &t.Probe: time.Second, &t.PushPull: 15 * time.Second,
+		&t.Gossip: 20 * time.Millisecond, &t.Probe: time.Second, &t.PushPull: 15 * time.Second,
 		&t.Digest: time.Second, &t.Rejoin: time.Second, &t.Beat: 200 * time.Millisecond,
 	} {
 		if *d == 0 {

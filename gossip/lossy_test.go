@@ -205,3 +205,36 @@ func TestLargeNewsSpread(t *testing.T) {
 		}
 	})
 }
+
+// TestNewsUnderChurnSpreads: while more changes than usual are told each piece of news is
+// still sent often enough to reach every host: none waits to be compared.
+func TestNewsUnderChurnSpreads(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		const n, changes, pace = 100, 400, 5 * time.Millisecond
+		hosts := cluster(t, net, n)
+		time.Sleep(5 * time.Second)
+		value := strings.Repeat("v", 250) // an endpoint with its signature, sealed
+		began := make([]time.Time, changes)
+		var took []time.Duration
+		waiting := map[int]bool{}
+		for i := 0; i < changes || len(waiting) > 0; i++ {
+			if i < changes {
+				h := hosts[i*7%n]
+				h.Broadcast(h.state.put(fmt.Sprint("k", i), value))
+				began[i], waiting[i] = time.Now(), true
+			}
+			time.Sleep(pace)
+			for k := range waiting {
+				if allHave(hosts, fmt.Sprint("k", k), value)() {
+					took = append(took, time.Since(began[k]))
+					delete(waiting, k)
+				}
+			}
+		}
+		slices.Sort(took)
+		t.Logf("half after %v, 99%% %v, all %v", took[changes/2], took[changes*99/100], took[changes-1])
+		if took[changes*99/100] > 200*time.Millisecond {
+			t.Error("that is late")
+		}
+	})
+}

@@ -17,15 +17,21 @@ import (
 	"github.com/grapevine-net/grapevine/internal/identity"
 )
 
-// status answers GET /v1/status.
+// statusPatience is how long status waits for the switch and for Docker, together.
+const statusPatience = 4 * time.Second
+
+// status answers GET /v1/status. It waits neither for the disk nor for anything that does:
+// what hangs is what it is to tell.
 func (a *Agent) status(ctx context.Context) (api.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
 	snap := a.replica.Snapshot()
 	nodes := a.nodes(snap)
 	s := api.Status{
 		Version: a.version, Node: a.id.Node, Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: time.Now().Add(-time.Since(a.started)),
 		OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), FastPath: a.vswitch.fast.status(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
-		Aside: setAside(a.cfg.State), Names: a.resolver(), Leases: len(a.alloc.Leases()), Process: process(),
+		Aside: setAside(a.cfg.State), Names: a.resolver(), Leases: a.alloc.Held(), Process: process(),
 	}
 	for _, n := range nodes {
 		if n.Alive {
@@ -35,8 +41,12 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	s.Networks = len(view.Networks(snap))
 	s.Endpoints.Part = a.attached()
 	s.Endpoints.All = len(view.Endpoints(snap))
-	s.Foreign, _ = a.vswitch.overlay.Foreign(ctx) // that the switch is down, the problems say
+	foreign, err := a.vswitch.overlay.Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
+	s.Foreign = foreign
 	s.Problems = a.problems(ctx, snap, nodes)
+	if err != nil && ctx.Err() != nil {
+		s.Problems = append(s.Problems, a.vswitch.hangs(statusPatience))
+	}
 	return s, nil
 }
 
@@ -91,6 +101,9 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 	return append(list, a.driverProblems(ctx)...)
 }
 
+// writePatience is how long a disk may take for what the agent writes to it: a slow card is no problem.
+const writePatience = 3 * time.Second
+
 // membershipProblems are those of this host's place in its cluster.
 func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) {
 	add := func(do, format string, args ...any) {
@@ -111,8 +124,12 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 		add("stop the agent, `grapevine forget` this host on another one, and start it again: it joins as a new host",
 			"this host's state is older than what the others know of it: %v", err)
 	}
+	const unwritten = "until then this host makes no new networks or containers, and does not learn what others make"
 	if err := a.replica.Unwritten(); err != nil {
-		add("until then this host makes no new networks or containers, and does not learn what others make", "this host's state cannot be written: %v", err)
+		add(unwritten, "this host's state cannot be written: %v", err)
+	}
+	if since := a.db.Writing(); since > writePatience {
+		add("look at what the kernel says of the disk (dmesg); "+unwritten, "this host's disk has not taken a write to %s for %v", a.db.Path(), since.Round(time.Second))
 	}
 	if a.unproven.Load() && a.replica.Trouble() == nil {
 		add("start the hosts that do not answer; `grapevine forget`, on another host, those that are gone for good. If there is none, or all were restored, nobody can say: stop the agent, move "+a.cfg.State+" away, and `grapevine restore --alone` on one of them. Until then this host hands out nothing",

@@ -287,6 +287,19 @@ func (v *vswitch) flows(ctx context.Context) ([]api.Flow, error) {
 	return flows, nil
 }
 
+// hangs is the problem of a switch that runs and answers nothing for so long. Only people can tell
+// whether it is busy: without ovs-vswitchd the fast path, or the kernel, carries what it knows only.
+func (v *vswitch) hangs(d time.Duration) api.Problem {
+	p := api.Problem{
+		What: fmt.Sprintf("the switch: ovs-vswitchd has not answered within %v", d),
+		Do:   "look whether it is busy (top), or hangs; systemctl restart openvswitch-switch starts it again",
+	}
+	if v.embedded != nil {
+		p.Do = "look whether it is busy (top), or hangs; pkill -9 ovs-vswitchd ends it, and the agent starts it again"
+	}
+	return p
+}
+
 // problems says what keeps the switch from being as it should be.
 func (v *vswitch) problems(ctx context.Context) (list []api.Problem) {
 	if v.embedded != nil {

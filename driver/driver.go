@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -121,6 +122,10 @@ type Driver struct {
 	looking   sync.Mutex // held during a look; covers withdrawn
 	withdrawn bool       // the host is leaving: the watcher rests
 
+	// For people, who are not to wait for Docker, the disk or iptables.
+	strangers    atomic.Pointer[[]Stranger] // for Strangers; the watcher's
+	portProblems atomic.Pointer[[]string]   // for PortProblems; publishing covers its writers
+
 	publishing sync.Mutex               // held while published ports change; taken before mu
 	undeclared bool                     // ports did not get as far as to the packets
 	unheld     map[ports.Binding]string // what somebody else has besides, and who
@@ -135,9 +140,8 @@ type Driver struct {
 	unstored map[string]bool
 	// removed are networks, by Docker's ID, whose end Docker has called for and which it lists.
 	removed     map[string]bool
-	strangers   []Stranger // for Strangers
-	deleteLost  time.Time  // view.deleteLost
-	dockerBegan time.Time  // when Docker was last started
+	deleteLost  time.Time // view.deleteLost
+	dockerBegan time.Time // when Docker was last started
 }
 
 // ours are the changes that the watcher is just making in Docker, so that the

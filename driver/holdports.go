@@ -124,12 +124,15 @@ func (d *Driver) noteUnheld(unheld map[ports.Binding]error) {
 		d.unheld[b] = err.Error()
 		d.cfg.Log.Warn("somebody else uses a published port too; the container gets what comes for it", "err", d.unheld[b])
 	}
+	list := slices.Sorted(maps.Values(d.unheld))
+	d.portProblems.Store(&list)
 }
 
 // PortProblems says, for people, which published ports somebody else took while no agent
-// ran.
+// ran. It waits for nothing: publishing does, while another program has iptables' lock.
 func (d *Driver) PortProblems() []string {
-	d.publishing.Lock()
-	defer d.publishing.Unlock()
-	return slices.Sorted(maps.Values(d.unheld))
+	if list := d.portProblems.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/docker/go-plugins-helpers/network"
 )
@@ -103,6 +104,10 @@ func (d *Driver) Leave(ctx context.Context, r *network.LeaveRequest) (*Empty, er
 	return &Empty{}, d.unplug(ctx, r.EndpointID)
 }
 
+// detachPatience is how long Docker waits for a switch that does not answer to lose a port. The
+// interface goes all the same, and the switch loses it as soon as it answers.
+const detachPatience = 10 * time.Second
+
 // unplug takes an endpoint's ports and its port in the switch, and deletes its interface;
 // the resolver leaves its sandbox.
 func (d *Driver) unplug(ctx context.Context, id string) error {
@@ -110,7 +115,9 @@ func (d *Driver) unplug(ctx context.Context, id string) error {
 		return err
 	}
 	errs := []error{d.unpublish(ctx, id)}
-	if err := d.overlay.Detach(ctx, id); err != nil {
+	detach, cancel := context.WithTimeout(ctx, detachPatience)
+	defer cancel()
+	if err := d.overlay.Detach(detach, id); err != nil {
 		errs = append(errs, fmt.Errorf("take endpoint %.12s out of the switch: %w", id, err))
 	}
 	host, _ := ifnames(id)

@@ -94,23 +94,22 @@ func (v view) listStrangers(refused map[string]refusal) (list []Stranger) {
 
 // noteStrangers keeps what is strange for Strangers, and logs what is new of it.
 func (d *Driver) noteStrangers(v view) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := v.listStrangers(d.refused)
+	list, before := v.listStrangers(d.refused), d.Strangers()
 	for _, s := range list {
-		if !slices.ContainsFunc(d.strangers, func(old Stranger) bool {
+		if !slices.ContainsFunc(before, func(old Stranger) bool {
 			return s.Network == old.Network && s.Known == old.Known && slices.Equal(s.Containers, old.Containers)
 		}) {
 			d.cfg.Log.Warn("docker has something from before this host joined the cluster as a new one", "network", s.Network, "containers", s.Containers)
 		}
 	}
-	d.strangers = list
+	d.strangers.Store(&list)
 }
 
 // Strangers returns what this driver's networks in Docker have from before this host joined
-// the cluster as a new one.
+// the cluster as a new one. It waits for nothing.
 func (d *Driver) Strangers() []Stranger {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.strangers)
+	if list := d.strangers.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
 }

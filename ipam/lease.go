@@ -237,6 +237,9 @@ func (a *Allocator) Leases() []Lease {
 	return out
 }
 
+// Held returns how many Leases there are. It does not wait for the disk.
+func (a *Allocator) Held() int { return int(a.state.held.Load()) }
+
 // Collect frees what was leased or asked for before a time and is of no use:
 // addresses without an endpoint or with one that alive denies, and pools of which
 // no network was made. The caller must know that Docker has none of them.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -53,6 +54,7 @@ type state struct {
 	promises map[cluster.NodeID]cluster.NodeID // dead host -> the heir that was promised its ranges
 	attempts map[cluster.NodeID]uint64         // dead host -> the heir's number of its request; this one -> its own last one
 	dirty    map[string]any                    // nil: to be deleted
+	held     atomic.Int64                      // len(leases), for who does not wait for the disk
 }
 
 func newState() state {
@@ -73,6 +75,7 @@ func (s *state) load(key string, value []byte) error {
 		var l Lease
 		err = json.Unmarshal(value, &l)
 		s.leases[l.Addr] = l
+		s.held.Store(int64(len(s.leases)))
 	case "pool":
 		var p pool
 		err = json.Unmarshal(value, &p)
@@ -133,11 +136,13 @@ func (s *state) found(now time.Time) {
 
 func (s *state) setLease(l Lease) {
 	s.leases[l.Addr] = l
+	s.held.Store(int64(len(s.leases)))
 	s.dirty["lease "+l.Addr.String()] = l
 }
 
 func (s *state) dropLease(addr netip.Addr) {
 	delete(s.leases, addr)
+	s.held.Store(int64(len(s.leases)))
 	s.dirty["lease "+addr.String()] = nil
 }
 

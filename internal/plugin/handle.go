@@ -57,7 +57,7 @@ func register[Req, Resp any](s *Server, d Driver, method string, emptyOK bool, f
 			s.log.Warn("Docker still waits for an answer", "method", name, "request", said, "since", start.UTC())
 		})
 		defer late.Stop()
-		ctx, cancel := context.WithCancel(r.Context())
+		ctx, cancel := context.WithTimeout(r.Context(), s.patience)
 		defer cancel()
 		defer context.AfterFunc(s.stop, cancel)()
 		resp, err := guard(s, name, func() (*Resp, error) { return f(ctx, req) })

@@ -28,6 +28,10 @@ const stopGrace = time.Second
 // long, and `docker` waits meanwhile.
 const lateAfter = 10 * time.Second
 
+// patience is how long a call may take. Docker would wait for ever, and meanwhile lets nobody
+// else change the network; what was to be done is tried again by the agent.
+const patience = time.Minute
+
 // manifest is the answer to Plugin.Activate: what the plugin implements.
 const manifest = `{"Implements": ["NetworkDriver", "IpamDriver"]}`
 
@@ -53,10 +57,11 @@ func (d Driver) errorKey() string {
 // Server serves the plugin protocol. Register all methods with Handle and
 // HandleNoBody before Serve.
 type Server struct {
-	mux  sdk.Handler
-	log  *slog.Logger
-	late time.Duration
-	lost func(method string)
+	mux      sdk.Handler
+	log      *slog.Logger
+	late     time.Duration
+	patience time.Duration
+	lost     func(method string)
 
 	stop    context.Context // ended when Serve stops: cancels running requests
 	cancel  context.CancelFunc
@@ -67,7 +72,7 @@ type Server struct {
 // New returns a Server that answers Plugin.Activate and, until methods are
 // registered, 404 to everything else, which Docker takes as "not implemented".
 func New(log *slog.Logger) *Server {
-	s := &Server{mux: sdk.NewHandler(manifest), log: log, late: lateAfter, lost: func(string) {}}
+	s := &Server{mux: sdk.NewHandler(manifest), log: log, late: lateAfter, patience: patience, lost: func(string) {}}
 	s.stop, s.cancel = context.WithCancel(context.Background())
 	return s
 }

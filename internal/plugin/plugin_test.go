@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -79,6 +80,20 @@ func TestLateCallIsNamed(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNoCallIsForEver: what a call waits for may never come, and Docker is told.
+func TestNoCallIsForEver(t *testing.T) {
+	s := New(slog.New(slog.DiscardHandler))
+	s.patience = time.Millisecond
+	Handle(s, Network, "Hung", func(ctx context.Context, _ *echo) (*echo, error) {
+		<-ctx.Done()
+		return nil, fmt.Errorf("wait for the switch: %w", ctx.Err())
+	})
+	post, _, _ := start(t, s)
+	if _, got := post("NetworkDriver.Hung", `{"Text": "eth0"}`); got != `{"Err":"wait for the switch: context deadline exceeded"}` {
+		t.Error(got)
 	}
 }
 

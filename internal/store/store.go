@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,6 +49,8 @@ type DB struct {
 	before time.Duration
 	opened time.Time
 	behind bool
+	// began is when the Update that has the file began to, after opened; 0 if none has.
+	began atomic.Int64
 }
 
 // File is what those need who keep their own in a state file; *DB is one.
@@ -116,7 +119,11 @@ func (db *DB) Close() error {
 // after the other: fn must not call Update, nor wait for who does.
 func (db *DB) Update(fn func(*Tx) error) error {
 	var failed error
+	var began int64
+	defer func() { db.began.CompareAndSwap(began, 0) }()
 	err := db.bolt.Update(func(b *bbolt.Tx) error {
+		began = max(1, int64(time.Since(db.opened)))
+		db.began.Store(began)
 		tx := &Tx{bolt: b}
 		if failed = tx.readTallies(); failed != nil {
 			return failed
@@ -130,6 +137,15 @@ func (db *DB) Update(fn func(*Tx) error) error {
 		return fmt.Errorf("write %s: %w%s", db.Path(), err, Advice(err))
 	}
 	return err
+}
+
+// Writing returns for how long the Update that has the file has had it, 0 if none has: one that
+// takes seconds waits for the disk. It does not wait.
+func (db *DB) Writing() time.Duration {
+	if began := db.began.Load(); began != 0 {
+		return time.Since(db.opened) - time.Duration(began)
+	}
+	return 0
 }
 
 // View runs fn in a transaction that sees the last Update whole and writes

@@ -294,3 +294,19 @@ func TestUpdatesOfManyGoroutines(t *testing.T) {
 		return nil
 	})
 }
+
+// TestWriting: for how long an Update has had the file is told while it has it, and no longer.
+func TestWriting(t *testing.T) {
+	db := openFile(t, file(t))
+	const wait = 10 * time.Millisecond
+	update(t, db, func(*Tx) error {
+		time.Sleep(wait)
+		if took := db.Writing(); took < wait {
+			t.Errorf("%v after %v", took, wait)
+		}
+		return nil
+	})
+	if took := db.Writing(); took != 0 {
+		t.Errorf("%v when nothing is written", took)
+	}
+}

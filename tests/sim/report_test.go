@@ -110,8 +110,22 @@ type report []summary
 // kept is where results are, one file each, beside the page at path.
 func kept(path string) string { return strings.TrimSuffix(path, filepath.Ext(path)) }
 
+// unfinished ends the name of a result of which not everything is there yet.
+const unfinished = ".unfinished"
+
 // keep writes a result as soon as it is there: the next cluster may take hours.
 func (s summary) keep(path string) error {
+	if err := s.write(path, ""); err != nil {
+		return err
+	}
+	return os.Remove(filepath.Join(kept(path), s.name()+unfinished))
+}
+
+// keepUnfinished writes what there is of a result beside what an earlier run has left, and
+// readReport leaves it out.
+func (s summary) keepUnfinished(path string) error { return s.write(path, unfinished) }
+
+func (s summary) write(path, suffix string) error {
 	text, err := json.MarshalIndent(s, "", " ")
 	if err != nil {
 		return err
@@ -119,7 +133,7 @@ func (s summary) keep(path string) error {
 	if err := os.MkdirAll(kept(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(kept(path), s.name()), append(text, '\n'), 0o644)
+	return os.WriteFile(filepath.Join(kept(path), s.name()+suffix), append(text, '\n'), 0o644)
 }
 
 // readReport reads all that were kept.

@@ -158,6 +158,15 @@ func simulate(t *testing.T, n, loss int) result {
 	if *joins != usualJoins {
 		res.settings += fmt.Sprintf(" -joins %d", *joins)
 	}
+	began := processor()
+	// stage says what there is by now, and keeps it: large clusters take hours, and may be ended.
+	stage := func(what string) {
+		res.took = processor() - began
+		say("%s\n%v", what, res.summary())
+		if *out != "" {
+			w.must(res.summary().keepUnfinished(*out))
+		}
+	}
 	note := func(kind string, each []time.Duration, took time.Duration) {
 		say("%s: %v", kind, took)
 		if took < 0 {
@@ -195,7 +204,7 @@ func simulate(t *testing.T, n, loss int) result {
 		l.down()
 		s.run(200 * time.Millisecond)
 	}
-	say("networks\n%v", res.summary()) // each is a claim of each host's, at each host
+	stage("networks") // each is a claim of each host's, at each host
 	for range networks {
 		l.network(l.host(), 22)
 		s.run(500 * time.Millisecond)
@@ -206,7 +215,7 @@ func simulate(t *testing.T, n, loss int) result {
 	}
 	s.settle(patience)
 
-	say("churn\n%v", res.summary()) // with what there is by now: large clusters take hours
+	stage("churn")
 	before := l.ups
 	calm := s.times
 	s.times = map[string]*times{}
@@ -283,12 +292,12 @@ func simulate(t *testing.T, n, loss int) result {
 		}
 		note("host died: it is dead, once one is sure"+when, each, silent+dead-first)
 	}
-	say("hosts come, leave and die\n%v", res.summary())
+	stage("hosts come, leave and die")
 	s.still = true
 	for i := range *joins {
 		come(i%2 == 0, "")
 	}
-	say("the same under churn\n%v", res.summary())
+	stage("the same under churn")
 	w.meanwhile = l.churn()
 	for i := range min(*joins, 4) {
 		come(i%2 == 0, ", under churn")
@@ -297,7 +306,7 @@ func simulate(t *testing.T, n, loss int) result {
 	note("hosts and churn over: all agree", nil, w.unanimous(patience))
 
 	if n > 1 && *apart > 0 {
-		say("a partition of %v\n%v", *apart, res.summary())
+		stage(fmt.Sprintf("a partition of %v", *apart))
 		var half []netip.Addr
 		for _, h := range w.alive()[:n/2] {
 			half = append(half, h.addr.Addr())

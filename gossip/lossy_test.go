@@ -210,7 +210,7 @@ func TestLargeNewsSpread(t *testing.T) {
 // still sent often enough to reach every host: none waits to be compared.
 func TestNewsUnderChurnSpreads(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Network) {
-		const n, changes, pace = 100, 400, 5 * time.Millisecond
+		const n, changes, pace = 60, 200, 5 * time.Millisecond
 		hosts := cluster(t, net, n)
 		time.Sleep(5 * time.Second)
 		value := strings.Repeat("v", 250) // an endpoint with its signature, sealed

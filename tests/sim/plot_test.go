@@ -19,7 +19,7 @@ type mark struct{ what, colour string }
 
 // Sizes in pixels.
 const (
-	plotLeft, plotTop, plotHigh, plotColumn = 60, 50, 260, 90
+	plotLeft, plotTop, plotHigh, plotColumn = 60, 50, 260, 105
 	plotLegend                              = 165 // of one kind
 )
 
@@ -73,7 +73,7 @@ func (r report) columns() (list [][2]string) {
 // timesPlot shows, for each cluster, how long it takes until a host knows: a line from the median
 // to the worst, with a dot at the median and a bar at the 99th percentile.
 func (r report) timesPlot() string {
-	p := plot{0.01, 200, "%g s", 1.5, []mark{
+	p := plot{0.01, 10, "%g s", 1.5, []mark{
 		{"network created", "#4477aa"},
 		{"endpoint up", "#228833"},
 		{"endpoint up, under churn", "#aa3377"},
@@ -97,6 +97,6 @@ func (r report) timesPlot() string {
 
 // bytesPlot shows what a host sends.
 func (r report) bytesPlot() string {
-	p := plot{100, 1e6, "%.0f B/s", 0, []mark{{"at rest", "#4477aa"}, {"under churn", "#aa3377"}}}
+	p := plot{100, 2e6, "%.0f B/s", 0, []mark{{"at rest", "#4477aa"}, {"under churn", "#aa3377"}}}
 	return p.draw(r.columns(), func(b *strings.Builder, i, x int) { p.bars(b, x, r[i].Rest, r[i].Churn) })
 }

@@ -81,22 +81,41 @@ func (r report) timesPlot() string {
 		{"host left", "#66ccee"},
 		{"host died: it is doubted", "#ee6677"},
 	}}
+	for _, s := range r {
+		for _, m := range p.legend {
+			if t, ok := s.one(m.what); ok {
+				p.most = max(p.most, t.Worst)
+			}
+		}
+	}
 	return p.draw(r.columns(), func(b *strings.Builder, i, x int) {
 		s := r[i]
 		for j, m := range p.legend {
-			i := slices.IndexFunc(s.Rows, func(row row) bool { return row.Kind == m.what })
-			if i < 0 || s.Rows[i].One < 0 {
+			t, ok := s.one(m.what)
+			if !ok {
 				continue
 			}
-			t, x := s.Rows[i], x+(2*j-len(p.legend)+1)*6
+			x := x + (2*j-len(p.legend)+1)*6
 			fmt.Fprintf(b, `<path d="M%d %.1fV%.1fM%d %.1fh8" stroke="%s" stroke-width="2"/><circle cx="%d" cy="%.1f" r="3" fill="%s"/>`+"\n",
 				x, p.y(t.One), p.y(t.Worst), x-4, p.y(t.OneP99), m.colour, x, p.y(t.One), m.colour)
 		}
 	})
 }
 
+// one is the row of a kind of event of which it is known when each host knew.
+func (s summary) one(kind string) (row, bool) {
+	i := slices.IndexFunc(s.Rows, func(row row) bool { return row.Kind == kind })
+	if i < 0 || s.Rows[i].One < 0 {
+		return row{}, false
+	}
+	return s.Rows[i], true
+}
+
 // bytesPlot shows what a host sends.
 func (r report) bytesPlot() string {
-	p := plot{100, 2e6, "%.0f B/s", 0, []mark{{"at rest", "#4477aa"}, {"under churn", "#aa3377"}}}
+	p := plot{100, 1e6, "%.0f B/s", 0, []mark{{"at rest", "#4477aa"}, {"under churn", "#aa3377"}}}
+	for _, s := range r {
+		p.most = max(p.most, s.Rest, s.Churn)
+	}
 	return p.draw(r.columns(), func(b *strings.Builder, i, x int) { p.bars(b, x, r[i].Rest, r[i].Churn) })
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -70,13 +68,13 @@ func (h *Host) startDockerd(ctx context.Context) error {
 func (h *Host) AwaitDocker(ctx context.Context) error {
 	err := h.await(ctx, "dockerd", dockerSocket, "/_ping", dockerWait)
 	if err != nil {
-		err = errors.Join(err, fmt.Errorf("dockerd's goroutines:\n%s", h.dockerStacks(ctx)))
+		err = errors.Join(err, fmt.Errorf("dockerd's goroutines:\n%s", h.dockerStacks(ctx, "libnetwork")))
 	}
 	return err
 }
 
-// dockerStacks lets dockerd write its stacks to a file, and returns those of its network.
-func (h *Host) dockerStacks(ctx context.Context) string {
+// dockerStacks lets dockerd write its stacks to a file, and returns those with a function.
+func (h *Host) dockerStacks(ctx context.Context, function string) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := h.Stop(ctx, "dockerd", syscall.SIGUSR1, time.Second); err == nil {
@@ -86,9 +84,7 @@ func (h *Host) dockerStacks(ctx context.Context) string {
 	if err != nil {
 		return err.Error()
 	}
-	stacks := strings.Split(out, "\n\n")
-	stacks = slices.DeleteFunc(stacks, func(s string) bool { return !strings.Contains(s, "libnetwork") })
-	return strings.Join(stacks, "\n\n")
+	return stacksWith(out, function)
 }
 
 // StopDocker stops dockerd as a service manager does; containers go on.

@@ -72,11 +72,17 @@ func (s *state) close() error {
 // command does one line of a script; its output is what `stdout` matches.
 type command func(ctx context.Context, s *state, args []string) (string, error)
 
+// forever is longer than any command waits for anything, patience included: one that takes
+// this long hangs, and fails with what there is to see of it.
+const forever = 5 * time.Minute
+
 // run runs a command; with neg it has to fail.
 func (s *state) run(ts *testscript.TestScript, c command, neg bool, args []string) {
 	s.setenv = ts.Setenv
 	begin := time.Now()
-	out, err := c(s.ctx, s, args)
+	ctx, cancel := context.WithTimeout(s.ctx, forever)
+	defer cancel()
+	out, err := c(ctx, s, args)
 	fmt.Fprint(ts.Stdout(), out)
 	if err != nil {
 		fmt.Fprintln(ts.Stderr(), err)
@@ -86,6 +92,8 @@ func (s *state) run(ts *testscript.TestScript, c command, neg bool, args []strin
 	switch {
 	case errors.As(err, &usage):
 		ts.Fatalf("%v", err)
+	case ctx.Err() != nil && s.lab != nil:
+		ts.Fatalf("this did not end within %s: %v%s%s", forever, err, s.lab.Stuck(), s.evidence())
 	case neg && err == nil:
 		ts.Fatalf("this succeeded, and should have failed")
 	case !neg && err != nil:

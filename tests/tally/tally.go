@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -73,9 +74,42 @@ func (c *counts) see(e event, out io.Writer, verbose bool, said map[[2]string]*s
 		}
 		said[key].WriteString(e.Output)
 	case "pass", "fail", "skip":
+		if e.Test == "" {
+			c.unfinished(e.Package, out, said, broken)
+		}
 		c.end(e, out, verbose, said[key], broken)
 		delete(said, key)
 	}
+}
+
+// unfinished prints what tests have said that had not ended when their package did: it ran
+// out of time, or a test panicked or called exit, and what that said is among it.
+func (c *counts) unfinished(pkg string, out io.Writer, said map[[2]string]*strings.Builder, broken map[string]bool) {
+	for _, key := range slices.SortedFunc(maps.Keys(said), func(a, b [2]string) int { return strings.Compare(a[1], b[1]) }) {
+		if key[0] != pkg || key[1] == "" {
+			continue
+		}
+		text := said[key].String()
+		fmt.Fprintf(out, "unfinished: %s\n%s", key[1], text)
+		for _, name := range stillRunning(text) {
+			c.failed++
+			broken[pkg] = true
+			c.failures = append(c.failures, pkg+" "+name+" when the time was over")
+		}
+		delete(said, key)
+	}
+}
+
+// stillRunning are the tests that package testing names when their time is over.
+func stillRunning(text string) (names []string) {
+	_, list, _ := strings.Cut(text, "running tests:\n")
+	for line := range strings.Lines(list) {
+		if !strings.HasPrefix(line, "\t\t") {
+			break
+		}
+		names = append(names, strings.TrimSpace(line))
+	}
+	return names
 }
 
 // end is the end of a test, or with no name of a package.

@@ -54,3 +54,30 @@ func TestTallyNamesWhatPasses(t *testing.T) {
 		t.Errorf("printed\n%s", out.String())
 	}
 }
+
+// What go test says where the time is over has no end of a test, and is of the one that said something last.
+const timedOut = `{"Action":"output","Package":"e","Test":"TestSlow/part","Output":"> host2 docker rm -f site\n"}
+{"Action":"output","Package":"e","Test":"TestSlow/part","Output":"panic: test timed out after 15m0s\n"}
+{"Action":"output","Package":"e","Test":"TestSlow/part","Output":"\trunning tests:\n"}
+{"Action":"output","Package":"e","Test":"TestSlow/part","Output":"\t\tTestSlow/part (9m59s)\n"}
+{"Action":"output","Package":"e","Test":"TestSlow/part","Output":"\n"}
+{"Action":"output","Package":"e","Test":"TestSlow/part","Output":"goroutine 7 [running]:\n"}
+{"Action":"output","Package":"e","Output":"FAIL\te\t900.022s\n"}
+{"Action":"fail","Package":"e","Elapsed":900.022}
+`
+
+func TestTallyTellsWhatDidNotEnd(t *testing.T) {
+	var out strings.Builder
+	c, err := tally(strings.NewReader(timedOut), &out, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"e TestSlow/part (9m59s) when the time was over"}; c.failed != 1 || !slices.Equal(c.failures, want) {
+		t.Errorf("%d failed: %q, want %q", c.failed, c.failures, want)
+	}
+	for _, want := range []string{"> host2 docker rm -f site\n", "goroutine 7", "FAIL\te"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not printed:\n%s", want, out.String())
+		}
+	}
+}

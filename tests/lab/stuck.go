@@ -24,6 +24,9 @@ func (l *Lab) Stuck() string {
 }
 
 func (h *Host) stuck(ctx context.Context) string {
+	if h.machine.server() == nil {
+		return "\n--- " + h.Name + " is off"
+	}
 	var b strings.Builder
 	tell := func(what, said string, err error) {
 		if err != nil {
@@ -34,7 +37,7 @@ func (h *Host) stuck(ctx context.Context) string {
 	said, err := h.Exec(ctx, "ps", "--ppid", "2", "-p", "2", "--deselect", "-o", "pid,ppid,stat,etimes,wchan:24,args")
 	tell("its processes", said, err)
 	if h.lab.opts.Kind == UML {
-		said, err = h.Exec(ctx, "sh", "-c", "dmesg -C; echo w > /proc/sysrq-trigger; dmesg")
+		said, err = h.blocked(ctx)
 		tell("what its kernel blocks", said, err)
 	}
 	tell("what dockerd does for those who asked", h.dockerStacks(ctx, "net/http.(*conn).serve"), nil)
@@ -43,6 +46,28 @@ func (h *Host) stuck(ctx context.Context) string {
 	}
 	tell("what the agent did for those who asked", stacksWith(said, "net/http.(*conn).serve"), err)
 	return b.String()
+}
+
+// Blocked is what the kernel of a host that has one of its own says of the processes that wait
+// for it where no signal ends them, as for a disk; "" if there are none.
+func (h *Host) Blocked() string {
+	if h.lab.opts.Kind != UML || h.machine.server() == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	said, err := h.blocked(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	if !strings.Contains(said, "task:") {
+		return ""
+	}
+	return said
+}
+
+func (h *Host) blocked(ctx context.Context) (string, error) {
+	return h.Exec(ctx, "sh", "-c", "dmesg -C; echo w > /proc/sysrq-trigger; dmesg")
 }
 
 // stacksWith are those of a Go program's stacks that have a function, or a part of its name:

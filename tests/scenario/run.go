@@ -113,6 +113,9 @@ func (s *state) evidence() string {
 				fmt.Fprintf(&b, "\n--- the end of %s's %s log:\n%s", h.Name, who, h.Log(who, 20))
 			}
 		}
+		if blocked := h.Blocked(); blocked != "" {
+			fmt.Fprintf(&b, "\n--- what %s's kernel blocks:\n%s", h.Name, blocked)
+		}
 	}
 	return b.String()
 }

@@ -130,15 +130,17 @@ func (v view) lostEndpoint(e localEndpoint) bool {
 }
 
 // stillMissing returns what is missing of ours in Docker's lists, and since when,
-// given what was before.
-func (v view) stillMissing(before map[string]time.Time) map[string]time.Time {
+// given what was before. Of a container that has ended Docker may list an endpoint that it has
+// no more, as after its disk took no write: if it is unplugged it counts as missing, until
+// Docker's network says otherwise (attach).
+func (v view) stillMissing(before map[string]time.Time, unplugged func(id string) bool) map[string]time.Time {
 	listed := map[string]bool{}
 	for _, n := range v.networks {
 		listed[n.ID] = true
 	}
 	for _, c := range v.containers {
 		for _, at := range c.Networks {
-			listed[at.EndpointID] = true
+			listed[at.EndpointID] = !ended(c) || !unplugged(at.EndpointID)
 		}
 	}
 	missing := map[string]time.Time{}
@@ -173,7 +175,7 @@ func (v *view) attach(list []docker.Container) {
 		}
 		at := &v.containers[i].Networks
 		*at = append(slices.DeleteFunc(*at, func(a docker.Attachment) bool {
-			return a.EndpointID == "" && (a.NetworkID == c.Networks[0].NetworkID || a.Network == c.Networks[0].Network)
+			return a.EndpointID == id || a.EndpointID == "" && (a.NetworkID == c.Networks[0].NetworkID || a.Network == c.Networks[0].Network)
 		}), c.Networks[0])
 	}
 }
@@ -233,7 +235,7 @@ func (v view) decideEndpoints(p *plan) {
 	taken := map[place]bool{} // a container has one endpoint on a network
 	for _, c := range v.containers {
 		for _, at := range c.Networks {
-			if at.EndpointID != "" {
+			if _, missing := v.missing[at.EndpointID]; at.EndpointID != "" && !missing {
 				owner[at.EndpointID] = c
 				taken[place{c.ID, at.NetworkID}] = true
 			}

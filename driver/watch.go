@@ -175,12 +175,14 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	}
 	d.seeSelf(&v)
 	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
-	d.missing = v.stillMissing(d.missing)
+	unplugged := func(id string) bool {
+		host, _ := ifnames(id)
+		return v.endpoints[id].Joined && !d.links.Exists(host)
+	}
+	d.missing = v.stillMissing(d.missing, unplugged)
 	v.missing, v.unplugged = maps.Clone(d.missing), map[string]bool{}
 	for id := range v.missing {
-		if host, _ := ifnames(id); v.endpoints[id].Joined && !d.links.Exists(host) {
-			v.unplugged[id] = true
-		}
+		v.unplugged[id] = unplugged(id)
 	}
 	if err := d.seeUnlisted(ctx, &v); err != nil {
 		return v, err

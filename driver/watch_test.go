@@ -357,6 +357,42 @@ func TestPowerLostAtDelete(t *testing.T) {
 	e.wantForgotten()
 }
 
+// The same where the disk took no writes in the end: Docker goes on listing the endpoint, of a
+// container that has ended, and its network does not have it.
+func TestEndpointOfAnEndedContainer(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	ep := e.run(id, "web")
+	e.look()
+	ended := e.containers["web"]
+	ended.State = "exited"
+	e.containers["web"] = ended
+	kept := func(why string) {
+		t.Helper()
+		e.look()
+		e.rig.now = e.rig.now.Add(time.Hour)
+		e.look()
+		if n := len(e.rig.alloc.Leases()); n != 1 {
+			t.Fatalf("%d leases: %s", n, why)
+		}
+	}
+	kept("there is its interface")
+	host, _ := ifnames(ep)
+	check(t, e.rig.machine.Delete(host))
+	e.starting = []string{ep}
+	e.look()
+	e.rig.now = e.rig.now.Add(unlistedAfter)
+	kept("Docker's network has it")
+	e.starting = nil
+	e.look()
+	e.rig.now = e.rig.now.Add(2 * forgottenAfter)
+	e.look()
+	if n := len(e.rig.alloc.Leases()); n != 0 {
+		t.Errorf("%d leases", n)
+	}
+	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1", "use blue/"+string(self))
+}
+
 // A container whose end Docker did not tell has been started again: it is known by its
 // new address alone, at once.
 func TestReplacedEndpoint(t *testing.T) {

@@ -14,16 +14,20 @@ import (
 // through it, and the way to the resolver.
 type natGateway struct {
 	*gateway.Gateway
+	guard    *guard
 	nat      *nat.NAT
 	rules    []nat.Rule            // besides: the way to the resolver
 	internal func() []netip.Prefix // subnets of internal networks
 }
 
-// Ensure implements overlay.Gateway.
+// Ensure implements overlay.Gateway. The rules of what may pass come before anything can:
+// without them gv0 stays down.
 func (g natGateway) Ensure(ctx context.Context, cfg gateway.Config) error {
-	return errors.Join(
-		g.Gateway.Ensure(ctx, cfg),
-		g.nat.Set(ctx, nat.Config{
-			Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: g.internal(), Rules: g.rules,
-		}))
+	if err := g.guard.set(); err != nil && !g.guard.inPlace() {
+		return errors.Join(err, g.Shut())
+	}
+	err := g.nat.Set(ctx, nat.Config{
+		Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: g.internal(), Rules: g.rules,
+	})
+	return errors.Join(g.Gateway.Ensure(ctx, cfg), err)
 }

@@ -38,6 +38,7 @@ type vswitch struct {
 	tunnel   *tunnel.Tunnel // nil: the kernel datapath has its own
 	gateway  *gateway.Gateway
 	nat      *nat.NAT
+	guard    *guard
 	held     hold.Sockets // of published ports
 	overlay  *overlay.Overlay
 	fast     *fastPath
@@ -140,10 +141,12 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 	}
 	a.vswitch = v
 	v.gateway = gateway.New(a.id.Node)
+	v.guard = a.newGuard(v)
+	v.gateway.BeforeForwarding = v.guard.forbid
 	cfg := overlay.Config{
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
-		Gateway:   natGateway{v.gateway, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }},
+		Gateway:   natGateway{v.gateway, v.guard, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }},
 		VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, CIDRs: []netip.Prefix{a.cfg.CIDR4},
 		CaughtUp: v.caughtUp, Log: log,
 	}
@@ -201,6 +204,7 @@ func (v *vswitch) run(ctx context.Context) error {
 		tasks.Go(func() error { return v.embedded.Run(ctx) })
 	}
 	tasks.Go(func() error { return v.nat.Run(ctx, v.log) })
+	tasks.Go(func() error { return v.guard.run(ctx) })
 	tasks.Go(func() error { v.catchUp(ctx); return nil })
 	tasks.Go(func() error {
 		v.await(ctx)
@@ -234,6 +238,7 @@ func (v *vswitch) await(ctx context.Context) {
 
 func (v *vswitch) close() error {
 	v.held.Close()
+	v.guard.close()
 	var errs []error
 	if v.fast != nil {
 		errs = append(errs, v.fast.path.Close())
@@ -250,6 +255,7 @@ func (v *vswitch) teardown(ctx context.Context) error {
 	if v.tunnel != nil {
 		errs = append(errs, v.tunnel.Remove(ctx))
 	}
+	errs = append(errs, v.guard.remove()) // gv0 is gone
 	if v.embedded != nil {
 		errs = append(errs, v.embedded.Stop(ctx), os.RemoveAll(v.embedded.RunDir), os.RemoveAll(v.embedded.StateDir))
 	}
@@ -308,6 +314,7 @@ func (v *vswitch) problems(ctx context.Context) (list []api.Problem) {
 			list = append(list, api.Problem{What: "the switch: " + rival.Error(), Do: "set GRAPEVINE_OVS=host: the bridges of both are then that Open vSwitch's"})
 		}
 	}
+	list = append(list, v.guard.problems()...)
 	for _, err := range v.overlay.Problems() {
 		list = append(list, api.Problem{What: "the switch: " + err.Error(), Do: "the agent goes on trying; its log says more"})
 	}

@@ -90,7 +90,7 @@ func (s *Server) redirect(family string) (leave func(), err error) {
 // namespace of the calling thread; nil: it can.
 func CanRedirect() error {
 	t := gatewayTable(unix.AF_INET, "none", DefaultPort)
-	t.name = "grapevine-probe" // an agent that is about to end may have the other
+	t.Name = "grapevine-probe" // an agent that is about to end may have the other
 	r, err := newRedirect(t)
 	if err == nil {
 		r.Close()

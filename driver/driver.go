@@ -89,8 +89,10 @@ type Config struct {
 	// Settled says whether this host has heard all that the cluster knows, so that what it
 	// has not heard of does not exist. nil: it has.
 	Settled func() bool
-	Now     func() time.Time
-	Log     *slog.Logger
+	// Listed, if it is not nil, is told Docker's networks of all drivers whenever they are listed.
+	Listed func([]docker.Network)
+	Now    func() time.Time
+	Log    *slog.Logger
 }
 
 // Driver answers the NetworkDriver calls. It is safe for concurrent use.

@@ -170,6 +170,9 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	if v.networks, err = d.docker.Networks(ctx); err != nil {
 		return v, err
 	}
+	if d.cfg.Listed != nil {
+		d.cfg.Listed(v.networks)
+	}
 	if v.containers, err = d.docker.Containers(ctx); err != nil {
 		return v, err
 	}

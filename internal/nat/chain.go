@@ -19,8 +19,9 @@ type chain struct {
 	rules []string
 }
 
-// jump leads from a built-in chain to one of ours: all packets, or those that match.
-type jump struct{ from, match string }
+// jump leads from a built-in chain to one of ours: all packets, or those that match. Its
+// place is behind the jump to another chain, if that is there.
+type jump struct{ from, match, behind string }
 
 func (j jump) spec(to string) []string {
 	return append(strings.Fields(j.match), "-j", to)
@@ -45,7 +46,7 @@ func (c chain) ensure(ipt *iptables.IPTables) error {
 	}
 	var errs []error
 	for _, j := range c.jumps {
-		errs = append(errs, c.wrap(ipt.InsertUnique(c.table, j.from, 1, j.spec(c.name)...)))
+		errs = append(errs, c.wrap(c.put(ipt, j)))
 	}
 	return errors.Join(errs...)
 }

@@ -1,6 +1,6 @@
 // Package nat is the agent's hand on iptables: chains of its own that masquerade what
 // leaves the overlay for the outside and let it through the host's FORWARD chain,
-// where Docker sets the policy to DROP; that lead published ports of the host to
+// where Docker sets the policy to DROP (what may not pass is package filter's); that lead published ports of the host to
 // containers (Publish); and what other packages want besides (Config.Rules). Rules of
 // others are never touched.
 //
@@ -58,6 +58,8 @@ type NAT struct {
 	applied bool
 	// published is what Publish declared.
 	published []Published
+	// forbidden are the families whose chain FORWARD got the policy DROP from us.
+	forbidden map[iptables.Protocol]bool
 	open      map[iptables.Protocol]*iptables.IPTables
 	// modes is what each family's iptables works on.
 	modes map[iptables.Protocol]backend
@@ -68,9 +70,10 @@ type NAT struct {
 // New returns a NAT that keeps nothing yet.
 func New() *NAT {
 	return &NAT{
-		open:   make(map[iptables.Protocol]*iptables.IPTables),
-		modes:  make(map[iptables.Protocol]backend),
-		glance: 2 * time.Second,
+		forbidden: make(map[iptables.Protocol]bool),
+		open:      make(map[iptables.Protocol]*iptables.IPTables),
+		modes:     make(map[iptables.Protocol]backend),
+		glance:    2 * time.Second,
 	}
 }
 
@@ -166,7 +169,7 @@ func (n *NAT) applyChains(f iptables.Protocol, chains []chain) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{n.keepPolicy(f, ipt)}
 	for _, c := range chains {
 		if len(c.rules) > 0 {
 			errs = append(errs, c.ensure(ipt))

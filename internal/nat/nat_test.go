@@ -343,3 +343,79 @@ exit 3
 		t.Error("another failure of ip6tables is no error")
 	}
 }
+
+// TestBehindDockerUser: what DOCKER-USER drops is dropped, wherever our jump was.
+func TestBehindDockerUser(t *testing.T) {
+	for name, first := range map[string]func(t *testing.T){
+		"Docker first":    func(t *testing.T) { dockerUserFirst(t) },
+		"the agent first": func(t *testing.T) { set(t, New(), v4); dockerUserFirst(t) },
+		"an older agent": func(t *testing.T) {
+			dockerUserFirst(t)
+			run(t, "iptables", "-N", Forward)
+			run(t, "iptables", "-I", "FORWARD", "-j", Forward)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			linktest.New(t).Do(func() {
+				first(t)
+				for range 2 {
+					set(t, New(), v4)
+				}
+				const want = "-P FORWARD ACCEPT\n-A FORWARD -j DOCKER-USER\n-A FORWARD -j GRAPEVINE-FORWARD\n-A FORWARD -j THEIRS\n"
+				if got := lines(t, "iptables", "filter", "FORWARD"); got != want {
+					t.Errorf("FORWARD is\n%s", got)
+				}
+			})
+		})
+	}
+}
+
+// dockerUserFirst is what Docker does when it starts.
+func dockerUserFirst(t *testing.T) {
+	run(t, "iptables", "-N", "THEIRS")
+	run(t, "iptables", "-A", "FORWARD", "-j", "THEIRS")
+	run(t, "iptables", "-N", "DOCKER-USER")
+	run(t, "iptables", "-I", "FORWARD", "-j", "DOCKER-USER")
+}
+
+// TestForbid: the policy that came with forwarding is kept when all rules are flushed, by
+// a later agent as well, and left to whoever changes it on purpose.
+func TestForbid(t *testing.T) {
+	linktest.New(t).Do(func() {
+		n := New()
+		set(t, n, v4, v6)
+		policy := func(want string) {
+			t.Helper()
+			for _, command := range []string{"iptables", "ip6tables"} {
+				if got := lines(t, command, "filter", "FORWARD"); !strings.HasPrefix(got, "-P FORWARD "+want+"\n") {
+					t.Errorf("%s: %s, want %s", command, got, want)
+				}
+			}
+		}
+		policy("ACCEPT")
+		for _, v6 := range []bool{false, true} {
+			if err := n.Forbid(v6); err != nil {
+				t.Fatal(err)
+			}
+		}
+		policy("DROP")
+		run(t, "iptables", "-P", "FORWARD", "ACCEPT")
+		run(t, "ip6tables", "-P", "FORWARD", "ACCEPT")
+		next := New()
+		next.Forbidden(false)
+		next.Forbidden(true)
+		set(t, next, v4, v6)
+		policy("ACCEPT")
+		run(t, "nft", "flush", "ruleset")
+		if err := next.restore(); err != nil {
+			t.Fatal(err)
+		}
+		policy("DROP")
+		for _, v6 := range []bool{false, true} {
+			if err := next.Allow(v6); err != nil {
+				t.Fatal(err)
+			}
+		}
+		policy("ACCEPT")
+	})
+}

@@ -78,7 +78,7 @@ func difference(a, b []Published) (out []Published) {
 // what is published for the host alone.
 func portJumps(f iptables.Protocol) []jump {
 	const local = "-m addrtype --dst-type LOCAL"
-	return []jump{{"PREROUTING", fmt.Sprintf("! -d %v %s", loopback(f), local)}, {"OUTPUT", local}}
+	return []jump{{from: "PREROUTING", match: fmt.Sprintf("! -d %v %s", loopback(f), local)}, {from: "OUTPUT", match: local}}
 }
 
 func loopback(f iptables.Protocol) netip.Prefix {

@@ -47,11 +47,10 @@ func chainsFor(cfg Config, published []Published, f iptables.Protocol) []chain {
 	return []chain{
 		{"nat", Hairpin, nil, hairpin},
 		{"nat", Postrouting, []jump{{from: "POSTROUTING"}}, masquerade},
-		{"filter", Forward, []jump{{from: "FORWARD"}}, append(forward,
+		{"filter", Forward, []jump{{from: "FORWARD", behind: dockerUser}}, append(forward,
 			// Answers, and published ports.
 			"-o "+gw+" -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT",
-			// Nothing else: the outside reaches no container by using this host as its
-			// router, and networks meet in the switch, which knows who may reach whom.
+			// Nothing else. (Package filter drops it whatever comes before this rule.)
 			"-o "+gw+" -j DROP",
 			"-i "+gw+" -j ACCEPT",
 		)},

@@ -28,6 +28,10 @@ const Port = "gv0"
 
 // Gateway sets up gv0 in the network namespace of the calling thread.
 type Gateway struct {
+	// BeforeForwarding, if it is not nil, is called before Ensure turns a family's forwarding
+	// on for the whole host where it is off; after an error it stays off.
+	BeforeForwarding func(v6 bool) error
+
 	mac net.HardwareAddr
 }
 
@@ -87,7 +91,7 @@ func (g *Gateway) Ensure(_ context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("gateway %s: %w", Port, err)
 	}
-	if err := setSysctls(want.hasV6()); err != nil {
+	if err := g.setSysctls(want.hasV6()); err != nil {
 		return fmt.Errorf("gateway %s: %w", Port, err)
 	}
 	if err := ensureRules(want.hasV6()); err != nil {

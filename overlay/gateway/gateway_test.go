@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -175,6 +176,45 @@ func TestSysctls(t *testing.T) {
 		err := sysctl{"ipv4/conf/none/rp_filter", "2"}.set()
 		if err == nil {
 			t.Error("no error for an interface that there is not")
+		}
+	})
+}
+
+// TestForwarding: a host that is to be no router stays none, and one that is one already
+// is left as it is.
+func TestForwarding(t *testing.T) {
+	linktest.New(t).Do(func() {
+		addPort(t)
+		is := func(want string) {
+			t.Helper()
+			for _, path := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+				if text, err := os.ReadFile("/proc/sys/net/" + path); err != nil || strings.TrimSpace(string(text)) != want {
+					t.Errorf("%s is %q (%v), want %s", path, text, err, want)
+				}
+			}
+		}
+		g := New("a")
+		cfg := Config{MTU: 1450, Addrs: prefixes("10.128.4.1/22", "fd00:128::1/64")}
+		var asked []bool
+		why := errors.New("no iptables")
+		g.BeforeForwarding = func(v6 bool) error { asked = append(asked, v6); return why }
+		if err := g.Ensure(ctx, cfg); !errors.Is(err, why) {
+			t.Errorf("Ensure: %v", err)
+		}
+		is("0")
+		why = nil
+		ok(t, g.Ensure(ctx, cfg))
+		is("1")
+		ok(t, g.Ensure(ctx, cfg))
+		if want := []bool{false, true, false, true}; !slices.Equal(asked, want) {
+			t.Errorf("asked %v, want %v", asked, want)
+		}
+		ok(t, StopForwarding(false))
+		ok(t, StopForwarding(true))
+		is("0")
+		ok(t, g.Shut())
+		if out := ip(t, "link", "show", Port); strings.Contains(out, ",UP") {
+			t.Errorf("Shut left %s", out)
 		}
 	})
 }

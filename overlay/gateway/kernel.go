@@ -85,11 +85,9 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // sysctl is a file under /proc/sys/net and its value, of the namespace of the thread.
 type sysctl struct{ path, value string }
 
-// setSysctls sets what gv0 needs. Forwarding is the one setting of the whole host, as
-// Docker itself sets it.
-func setSysctls(v6 bool) error {
+// setSysctls sets what gv0 needs.
+func (g *Gateway) setSysctls(v6 bool) error {
 	all := []sysctl{
-		{"ipv4/ip_forward", "1"},
 		// Loose (RFC 3704, 2.4): the way back may be another one.
 		{"ipv4/conf/" + Port + "/rp_filter", "2"},
 		// Answer for gv0's addresses only, not for those of the host's other interfaces.
@@ -107,7 +105,6 @@ func setSysctls(v6 bool) error {
 		all = append(append(all, keep...),
 			sysctl{"ipv6/conf/" + Port + "/accept_ra", "0"},
 			sysctl{"ipv6/conf/" + Port + "/disable_ipv6", "0"},
-			sysctl{"ipv6/conf/all/forwarding", "1"},
 		)
 	}
 	for _, s := range all {
@@ -115,7 +112,7 @@ func setSysctls(v6 bool) error {
 			return err
 		}
 	}
-	return nil
+	return g.forward(v6)
 }
 
 func hostHasIPv6() bool {

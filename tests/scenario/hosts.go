@@ -178,6 +178,8 @@ ip -o link | awk '{print "link", $2}' | sed 's/@.*//' | sort
 ip -o addr | awk '{print "addr", $2, $4}' | sort
 for f in -4 -6; do ip $f route show table all | grep -v ' table local' | sed "s/^/route $f /"; ip $f rule | sed "s/^/rule $f /"; done
 for p in iptables ip6tables; do $p-save | grep -v '^#' | sed -E 's/ ?\[[0-9]+:[0-9]+\]//' | sed "s/^/$p /"; done
+nft list tables 2>/dev/null | sed 's/^/nft /' | sort
+for f in ipv4/ip_forward ipv6/conf/all/forwarding; do echo "$f $(cat /proc/sys/net/$f)"; done
 [ -S /run/openvswitch/db.sock ] && ovs-vsctl --columns=name list Bridge | sed 's/^/ovs /'
 ls /run/docker/plugins | sed 's/^/plugin /'
 find /var/lib/grapevine /run/grapevine 2>/dev/null | grep -v -e '/key$' -e '^/[a-z]*/\(lib/\)\?grapevine$' | sort

@@ -1,0 +1,357 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/internal/filter"
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/nat"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// guard keeps what may enter and leave the overlay by this host (package filter) in step
+// with the cluster and with Docker's bridges, and owns that this host forwards.
+type guard struct {
+	self     cluster.NodeID
+	own      []uint16 // ports of this host's VXLAN and agent
+	underlay string   // the interface
+	note     string   // the file that says what forbid did
+	source   *replica.Replica
+	nat      *nat.NAT
+	log      *slog.Logger
+	poke     chan struct{} // capacity 1: bridges may have changed
+
+	mu     sync.Mutex
+	filter *filter.Filter // nil: it could not be opened yet
+	failed error
+	heard  bool // what Docker has is known
+	docker []bridge
+}
+
+// bridge is one of Docker's own.
+type bridge struct {
+	name     string
+	internal bool
+}
+
+func (a *Agent) newGuard(v *vswitch) *guard {
+	g := &guard{
+		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, "forwarding"),
+		source: a.replica, nat: v.nat, log: v.log, poke: make(chan struct{}, 1),
+	}
+	for _, family := range g.noted() {
+		g.nat.Forbidden(family == family6)
+	}
+	return g
+}
+
+// set has the rules in place when it returns nil.
+func (g *guard) set() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.filter == nil {
+		if g.filter, g.failed = filter.Open(g.log); g.failed != nil {
+			return g.failed
+		}
+	}
+	cfg, err := g.config()
+	if err == nil {
+		err = g.filter.Set(cfg)
+	}
+	g.failed = err
+	return err
+}
+
+func (g *guard) inPlace() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.filter != nil && g.filter.InPlace()
+}
+
+// config is what the rules are to be; the lock is held.
+func (g *guard) config() (filter.Config, error) {
+	snap := g.source.Snapshot()
+	cfg := filter.Config{Interface: gateway.Port, Internal: internalSubnets(snap), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.own)}
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.ID == g.self {
+			continue
+		}
+		for _, a := range []netip.Addr{n.VTEP, n.Gossip.Addr()} {
+			if a = a.Unmap().WithZone(""); a.IsValid() && !a.IsUnspecified() {
+				cfg.VTEPs = append(cfg.VTEPs, a)
+			}
+		}
+		for _, p := range []uint16{n.VXLANPort, n.Gossip.Port()} {
+			if p != 0 {
+				cfg.Ports = append(cfg.Ports, p)
+			}
+		}
+	}
+	here, err := g.bridges()
+	if err != nil {
+		return cfg, err
+	}
+	for _, b := range append(here, g.docker...) {
+		cfg.Bridges = append(cfg.Bridges, b.name)
+		if b.internal {
+			cfg.Closed = append(cfg.Closed, b.name)
+		}
+	}
+	return cfg, nil
+}
+
+// dockers are the names that Docker gives its bridges by itself.
+var dockers = regexp.MustCompile(`^(docker0|docker_gwbridge|br-[0-9a-f]{12})$`)
+
+// bridges are this host's that are Docker's by their names, known before Docker tells of
+// them. Until it has told, any other bridge may be one of its, but that to the world.
+func (g *guard) bridges() (out []bridge, err error) {
+	list, err := link.Dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list this host's bridges: %w", err)
+	}
+	var world map[int]bool
+	if !g.heard {
+		if world, err = defaultRoutes(); err != nil {
+			return nil, err
+		}
+	}
+	for _, l := range list {
+		name := l.Attrs().Name
+		if l.Type() == "bridge" && (dockers.MatchString(name) || !g.heard && name != g.underlay && !world[l.Attrs().Index]) {
+			out = append(out, bridge{name: name})
+		}
+	}
+	return out, nil
+}
+
+// defaultRoutes are the interfaces with a route to everywhere.
+func defaultRoutes() (map[int]bool, error) {
+	list, err := link.Dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list this host's routes: %w", err)
+	}
+	found := map[int]bool{}
+	for _, r := range list {
+		if r.Dst == nil || r.Dst.IP.IsUnspecified() {
+			found[r.LinkIndex] = true
+			for _, hop := range r.MultiPath {
+				found[hop.LinkIndex] = true
+			}
+		}
+	}
+	return found, nil
+}
+
+// listed is told Docker's networks.
+func (g *guard) listed(networks []docker.Network) {
+	now := bridgesOf(networks)
+	g.mu.Lock()
+	same := g.heard && slices.Equal(now, g.docker)
+	g.docker, g.heard = now, true
+	g.mu.Unlock()
+	if !same {
+		g.look()
+	}
+}
+
+func bridgesOf(networks []docker.Network) (out []bridge) {
+	for _, n := range networks {
+		if n.Driver != "bridge" {
+			continue
+		}
+		name := n.Options["com.docker.network.bridge.name"]
+		if name == "" && len(n.ID) >= 12 {
+			name = "br-" + n.ID[:12]
+		}
+		if name != "" && len(name) < 16 {
+			out = append(out, bridge{name, n.Internal})
+		}
+	}
+	slices.SortFunc(out, func(a, b bridge) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+func (g *guard) look() {
+	select {
+	case g.poke <- struct{}{}:
+	default:
+	}
+}
+
+// guardPause is the least time between two settings of the rules for the cluster's sake.
+const guardPause = 100 * time.Millisecond
+
+// run keeps the rules until ctx ends.
+func (g *guard) run(ctx context.Context) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error { g.watchBridges(ctx); return nil })
+	tasks.Go(func() error {
+		for ctx.Err() == nil {
+			changed := g.source.Watch()
+			if err := g.set(); err != nil {
+				g.log.Warn("what may enter and leave the overlay", "err", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-g.poke:
+			case <-changed:
+				sleepOr(ctx, guardPause, g.poke)
+			case <-time.After(5 * time.Second): // and when something failed
+			}
+		}
+		return ctx.Err()
+	})
+	tasks.Go(func() error {
+		for ctx.Err() == nil {
+			g.mu.Lock()
+			f := g.filter
+			g.mu.Unlock()
+			if f != nil {
+				return f.Run(ctx)
+			}
+			sleepOr(ctx, guardPause, nil)
+		}
+		return ctx.Err()
+	})
+	return tasks.Wait()
+}
+
+func sleepOr(ctx context.Context, d time.Duration, poke <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-poke:
+	case <-time.After(d):
+	}
+}
+
+// watchBridges pokes when a bridge comes or goes.
+func (g *guard) watchBridges(ctx context.Context) {
+	for ctx.Err() == nil {
+		updates := make(chan netlink.LinkUpdate)
+		err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{ErrorCallback: func(error) {}})
+		if err != nil {
+			g.log.Debug("watch this host's bridges", "err", err)
+		} else {
+			for u := range updates {
+				if u.Link.Type() == "bridge" {
+					g.look()
+				}
+			}
+		}
+		g.look()
+		sleepOr(ctx, time.Second, nil)
+	}
+}
+
+// problems are for status.
+func (g *guard) problems() (list []api.Problem) {
+	if g == nil {
+		return nil // the switch was not made
+	}
+	g.mu.Lock()
+	err, f := g.failed, g.filter
+	g.mu.Unlock()
+	if err == nil && f != nil {
+		err = f.Trouble()
+	}
+	if err == nil {
+		return nil
+	}
+	p := api.Problem{
+		What: "the rules of what may enter and leave the overlay are not what they should be: " + err.Error(),
+		Do:   "until then what was allowed before stays so; the agent goes on trying",
+	}
+	if f == nil || !f.InPlace() {
+		p.Do = "until then " + gateway.Port + " stays down: containers reach no outside and no published port. Load the kernel module nf_tables, or give the agent CAP_NET_ADMIN"
+	}
+	return []api.Problem{p}
+}
+
+const (
+	family4 = "4"
+	family6 = "6"
+)
+
+// forbid is called before this host begins to forward by our doing: whoever turns that on
+// sees to it that it is no open router, as Docker does, which finds it turned on then.
+func (g *guard) forbid(v6 bool) error {
+	if err := g.nat.Forbid(v6); err != nil {
+		return err
+	}
+	family := family4
+	if v6 {
+		family = family6
+	}
+	noted := append(g.noted(), family)
+	if err := os.WriteFile(g.note, []byte(strings.Join(noted, "\n")+"\n"), 0o600); err != nil {
+		return fmt.Errorf("note that it was this agent who turned forwarding on: %w", err)
+	}
+	return nil
+}
+
+// noted are the families for which forbid was called since the host's boot.
+func (g *guard) noted() (families []string) {
+	text, _ := os.ReadFile(g.note) // none: for none
+	for _, f := range strings.Fields(string(text)) {
+		if !slices.Contains(families, f) && (f == family4 || f == family6) {
+			families = append(families, f)
+		}
+	}
+	return families
+}
+
+// remove removes the rules, and turns off what forbid was for, unless Docker needs it: had
+// it been here first, it would have left the same. gv0 is gone.
+func (g *guard) remove() error {
+	g.mu.Lock()
+	f, needed := g.filter, len(g.docker) > 0
+	g.mu.Unlock()
+	if here, err := g.bridges(); err != nil || len(here) > 0 {
+		needed = true
+	}
+	var errs []error
+	for _, family := range g.noted() {
+		if !needed {
+			errs = append(errs, gateway.StopForwarding(family == family6), g.nat.Allow(family == family6))
+		}
+	}
+	if err := os.Remove(g.note); err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	if f != nil {
+		errs = append(errs, f.Remove())
+	}
+	return errors.Join(errs...)
+}
+
+// close leaves the rules that are to outlive the agent. run has returned.
+func (g *guard) close() {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.filter != nil {
+		g.filter.Close()
+	}
+}

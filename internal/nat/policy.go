@@ -1,0 +1,86 @@
+package nat
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/coreos/go-iptables/iptables"
+)
+
+// Forbid gives the chain FORWARD of a family the policy DROP, as Docker does when it turns
+// forwarding on: what no rule accepts is not forwarded.
+func (n *NAT) Forbid(v6 bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.forbidden[familyOf(v6)] = true
+	return n.policy(familyOf(v6), "DROP")
+}
+
+// Forbidden says that Forbid was called by an agent before this one. Whoever changed the
+// policy since had a reason; but when all rules have gone, it is set again with ours.
+func (n *NAT) Forbidden(v6 bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.forbidden[familyOf(v6)] = true
+}
+
+// Allow takes Forbid back.
+func (n *NAT) Allow(v6 bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.forbidden, familyOf(v6))
+	return n.policy(familyOf(v6), "ACCEPT")
+}
+
+func familyOf(v6 bool) iptables.Protocol {
+	if v6 {
+		return iptables.ProtocolIPv6
+	}
+	return iptables.ProtocolIPv4
+}
+
+func (n *NAT) policy(f iptables.Protocol, policy string) error {
+	ipt, err := n.tables(f)
+	if err == nil {
+		err = ipt.ChangePolicy("filter", "FORWARD", policy)
+	}
+	if err != nil {
+		return fmt.Errorf("set the policy of %s' chain FORWARD to %s: %w", command(f), policy, err)
+	}
+	return nil
+}
+
+// keepPolicy sets the policy again when our chain has gone, and so, all the others.
+func (n *NAT) keepPolicy(f iptables.Protocol, ipt *iptables.IPTables) error {
+	if !n.forbidden[f] {
+		return nil
+	}
+	if there, err := ipt.ChainExists("filter", Forward); err != nil || there {
+		return err
+	}
+	return n.policy(f, "DROP")
+}
+
+// dockerUser is the chain for rules that are to come before Docker's: people's own.
+const dockerUser = "DOCKER-USER"
+
+// put puts the jump into its place: first, or behind the one to another chain, so that
+// what that drops is not accepted before. It is added before an earlier one is removed.
+func (c chain) put(ipt *iptables.IPTables, j jump) error {
+	if j.behind == "" {
+		return ipt.InsertUnique(c.table, j.from, 1, j.spec(c.name)...)
+	}
+	lines, err := ipt.List(c.table, j.from)
+	if err != nil {
+		return err
+	}
+	rules := chain{name: j.from}.parse(lines)
+	ours, other := slices.Index(rules, "-j "+c.name), slices.Index(rules, "-j "+j.behind)
+	if ours > other {
+		return nil
+	}
+	if err := ipt.Insert(c.table, j.from, other+2, j.spec(c.name)...); err != nil || ours < 0 {
+		return err
+	}
+	return ipt.Delete(c.table, j.from, fmt.Sprint(ours+1))
+}

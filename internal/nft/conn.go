@@ -1,0 +1,225 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is a netlink socket of one network namespace. Tables that it made as Owned go
+// with it.
+type Conn struct {
+	mu    sync.Mutex
+	fd    int
+	close sync.Once
+}
+
+// Dial opens a Conn in the calling thread's namespace.
+func Dial() (*Conn, error) {
+	fd, err := open()
+	if err != nil {
+		return nil, err
+	}
+	timeout := unix.Timeval{Sec: 5}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	// A batch is one message, and each of its parts is acknowledged.
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
+	return &Conn{fd: fd}, nil
+}
+
+func open() (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return 0, fmt.Errorf("open a netfilter socket: %w", err)
+	}
+	return fd, nil
+}
+
+// Close closes the socket; tables that it owns go.
+func (c *Conn) Close() { c.close.Do(func() { _ = unix.Close(c.fd) }) }
+
+// Do does all of the messages, or nothing.
+func (c *Conn) Do(messages [][]byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	batch := mark(unix.NFNL_MSG_BATCH_BEGIN)
+	for _, m := range messages {
+		batch = append(batch, m...)
+	}
+	batch = append(batch, mark(unix.NFNL_MSG_BATCH_END)...)
+	if err := unix.Sendto(c.fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	return c.acknowledged(len(messages))
+}
+
+// acknowledged reads as many acknowledgements. A batch that failed has an error for each
+// message that did: the first one counts, and what is left is read away.
+func (c *Conn) acknowledged(n int) (failed error) {
+	for n > 0 {
+		messages, err := c.receive()
+		switch {
+		case failed != nil && err != nil:
+			return failed // the kernel does not acknowledge what it has not done
+		case err != nil:
+			return err
+		}
+		for _, m := range messages {
+			n--
+			if code := int32(binary.NativeEndian.Uint32(m[unix.NLMSG_HDRLEN:])); code != 0 && failed == nil {
+				failed = unix.Errno(-code)
+				n = 0
+			}
+		}
+	}
+	if failed != nil {
+		c.drain()
+	}
+	return failed
+}
+
+func (c *Conn) drain() {
+	buf := make([]byte, 1<<16)
+	for {
+		if _, _, err := unix.Recvfrom(c.fd, buf, unix.MSG_DONTWAIT); err != nil {
+			return
+		}
+	}
+}
+
+// receive returns the messages of one datagram.
+func (c *Conn) receive() ([][]byte, error) {
+	buf := make([]byte, 1<<16)
+	n, _, err := unix.Recvfrom(c.fd, buf, 0)
+	if err != nil {
+		return nil, err
+	}
+	return split(buf[:n]), nil
+}
+
+// split cuts a datagram into its messages, of which each has room for a number behind
+// its header.
+func split(b []byte) (messages [][]byte) {
+	for len(b) >= unix.NLMSG_HDRLEN+4 {
+		length := int(binary.NativeEndian.Uint32(b))
+		if length < unix.NLMSG_HDRLEN+4 || length > len(b) {
+			break
+		}
+		messages = append(messages, b[:length])
+		b = b[min((length+3)&^3, len(b)):]
+	}
+	return messages
+}
+
+// Handles are the numbers of the rules that a table has, in order: the kernel gives each
+// rule another one. A table that is not there has none.
+func (c *Conn) Handles(t Table) (handles []uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	body := []byte{t.Family, unix.NFNETLINK_V0, 0, 0}
+	body = append(body, text(unix.NFTA_RULE_TABLE, t.Name).Serialize()...)
+	req := message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, body)
+	for range 5 {
+		handles, err = c.dump(req)
+		if !errors.Is(err, errChanged) {
+			break
+		}
+	}
+	return handles, err
+}
+
+// groupNFTables is NFNLGRP_NFTABLES.
+const groupNFTables = 7
+
+var errChanged = errors.New("the rules changed while they were read")
+
+func (c *Conn) dump(req []byte) (handles []uint64, err error) {
+	if err := unix.Sendto(c.fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, err
+	}
+	changed := false
+	for {
+		messages, err := c.receive()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range messages {
+			changed = changed || binary.NativeEndian.Uint16(m[6:])&unix.NLM_F_DUMP_INTR != 0
+			switch kind := binary.NativeEndian.Uint16(m[4:]); kind {
+			case unix.NLMSG_DONE, unix.NLMSG_ERROR:
+				if code := int32(binary.NativeEndian.Uint32(m[unix.NLMSG_HDRLEN:])); code != 0 && unix.Errno(-code) != unix.ENOENT {
+					return nil, unix.Errno(-code)
+				}
+				if changed {
+					return nil, errChanged
+				}
+				return handles, nil
+			}
+			if h := attribute(m[unix.NLMSG_HDRLEN+4:], unix.NFTA_RULE_HANDLE); len(h) == 8 {
+				handles = append(handles, binary.BigEndian.Uint64(h))
+			}
+		}
+	}
+}
+
+// attribute returns the value of a netlink attribute, nil if it is not there.
+func attribute(attrs []byte, kind int) []byte {
+	for len(attrs) >= 4 {
+		length := int(binary.NativeEndian.Uint16(attrs))
+		have := int(binary.NativeEndian.Uint16(attrs[2:])) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+		if length < 4 || length > len(attrs) {
+			return nil
+		}
+		if have == kind {
+			return attrs[4:length]
+		}
+		attrs = attrs[min((length+3)&^3, len(attrs)):]
+	}
+	return nil
+}
+
+// Watch is a socket that hears of every change of the namespace's nftables.
+type Watch struct {
+	fd    int
+	close sync.Once
+}
+
+// NewWatch opens a Watch in the calling thread's namespace.
+func NewWatch() (*Watch, error) {
+	fd, err := open()
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (groupNFTables - 1)})
+	if err == nil {
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1})
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("watch the changes of nftables: %w", err)
+	}
+	return &Watch{fd: fd}, nil
+}
+
+// Wait returns when something has changed, or after a second.
+func (w *Watch) Wait() error {
+	buf := make([]byte, 1<<16)
+	_, _, err := unix.Recvfrom(w.fd, buf, 0)
+	for err == nil { // all of it at once
+		_, _, err = unix.Recvfrom(w.fd, buf, unix.MSG_DONTWAIT)
+	}
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOBUFS) {
+		return nil // ENOBUFS: there were too many changes for the socket
+	}
+	return err
+}
+
+// Close ends it. Nobody may wait any more.
+func (w *Watch) Close() { w.close.Do(func() { _ = unix.Close(w.fd) }) }

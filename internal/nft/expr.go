@@ -1,0 +1,136 @@
+package nft
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Expr is one expression of a rule: it leaves a value in a register, ends the rule for
+// packets that do not match, or does something with those that do.
+type Expr = *nl.RtAttr
+
+func expr(name string, attrs ...*nl.RtAttr) Expr {
+	e := nl.NewRtAttr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, nil)
+	e.AddChild(text(unix.NFTA_EXPR_NAME, name))
+	data := e.AddRtAttr(unix.NFTA_EXPR_DATA|unix.NLA_F_NESTED, nil)
+	for _, a := range attrs {
+		data.AddChild(a)
+	}
+	return e
+}
+
+// Meta loads a property of the packet (unix.NFT_META_...) into register 1.
+func Meta(key uint32) Expr {
+	return expr("meta", nl.NewRtAttr(unix.NFTA_META_KEY, be32(key)), nl.NewRtAttr(unix.NFTA_META_DREG, be32(unix.NFT_REG_1)))
+}
+
+// CT loads what conntrack has of the packet's connection (unix.NFT_CT_...) into register 1.
+func CT(key uint32) Expr {
+	return expr("ct", nl.NewRtAttr(unix.NFTA_CT_KEY, be32(key)), nl.NewRtAttr(unix.NFTA_CT_DREG, be32(unix.NFT_REG_1)))
+}
+
+// Payload loads bytes of a header (unix.NFT_PAYLOAD_...) into register 1.
+func Payload(base, offset, length uint32) Expr {
+	return expr("payload",
+		nl.NewRtAttr(unix.NFTA_PAYLOAD_DREG, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_PAYLOAD_BASE, be32(base)),
+		nl.NewRtAttr(unix.NFTA_PAYLOAD_OFFSET, be32(offset)), nl.NewRtAttr(unix.NFTA_PAYLOAD_LEN, be32(length)))
+}
+
+// Masked keeps those bits of register 1.
+func Masked(mask []byte) Expr {
+	return expr("bitwise",
+		nl.NewRtAttr(unix.NFTA_BITWISE_SREG, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_BITWISE_DREG, be32(unix.NFT_REG_1)),
+		nl.NewRtAttr(unix.NFTA_BITWISE_LEN, be32(uint32(len(mask)))),
+		data(unix.NFTA_BITWISE_MASK, mask), data(unix.NFTA_BITWISE_XOR, make([]byte, len(mask))))
+}
+
+// Equal and NotEqual end the rule for packets for which register 1 is otherwise.
+func Equal(value []byte) Expr    { return compare(unix.NFT_CMP_EQ, value) }
+func NotEqual(value []byte) Expr { return compare(unix.NFT_CMP_NEQ, value) }
+
+func compare(op uint32, value []byte) Expr {
+	return expr("cmp", nl.NewRtAttr(unix.NFTA_CMP_SREG, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_CMP_OP, be32(op)), data(unix.NFTA_CMP_DATA, value))
+}
+
+// In ends the rule for packets whose register 1 is not in the set; not: for those whose is.
+func In(set string, not bool) Expr {
+	flags := uint32(0)
+	if not {
+		flags = 1 // NFT_LOOKUP_F_INV
+	}
+	return expr("lookup", text(unix.NFTA_LOOKUP_SET, set), nl.NewRtAttr(unix.NFTA_LOOKUP_SREG, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_LOOKUP_FLAGS, be32(flags)))
+}
+
+// Immediate leaves a value in a register.
+func Immediate(register uint32, value []byte) Expr {
+	return expr("immediate", nl.NewRtAttr(unix.NFTA_IMMEDIATE_DREG, be32(register)), data(unix.NFTA_IMMEDIATE_DATA, value))
+}
+
+// Counter counts packets and bytes.
+func Counter() Expr { return expr("counter") }
+
+// Drop and Accept end the packet's way: through everything, or through this chain only.
+func Drop() Expr   { return verdict(0) }
+func Accept() Expr { return verdict(1) }
+
+func verdict(code uint32) Expr {
+	value := nl.NewRtAttr(unix.NFTA_IMMEDIATE_DATA|unix.NLA_F_NESTED, nil)
+	v := value.AddRtAttr(unix.NFTA_DATA_VERDICT|unix.NLA_F_NESTED, nil)
+	v.AddRtAttr(unix.NFTA_VERDICT_CODE, be32(code))
+	return expr("immediate", nl.NewRtAttr(unix.NFTA_IMMEDIATE_DREG, be32(unix.NFT_REG_VERDICT)), value)
+}
+
+// Redirect leads the packet to the port of this host's that is in register 1.
+func Redirect() Expr {
+	return expr("redir", nl.NewRtAttr(unix.NFTA_REDIR_REG_PROTO_MIN, be32(unix.NFT_REG_1)))
+}
+
+// DNAT4 leads the packet to the IPv4 address in register 1 and the port in register 2.
+func DNAT4() Expr {
+	return expr("nat",
+		nl.NewRtAttr(unix.NFTA_NAT_TYPE, be32(unix.NFT_NAT_DNAT)),
+		nl.NewRtAttr(unix.NFTA_NAT_FAMILY, be32(unix.AF_INET)),
+		nl.NewRtAttr(unix.NFTA_NAT_REG_ADDR_MIN, be32(unix.NFT_REG_1)),
+		nl.NewRtAttr(unix.NFTA_NAT_REG_PROTO_MIN, be32(unix.NFT_REG_2)))
+}
+
+// Name is an interface's, as Meta has it.
+func Name(device string) []byte {
+	name := make([]byte, unix.IFNAMSIZ)
+	copy(name, device)
+	return name
+}
+
+// Addr loads the source or destination address of a family into register 1.
+func Addr(v6, destination bool) Expr {
+	offset, length := uint32(12), uint32(4)
+	if v6 {
+		offset, length = 8, 16
+	}
+	if destination {
+		offset += length
+	}
+	return Payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, length)
+}
+
+// DestinationPort loads the port of TCP, UDP and their like into register 1.
+func DestinationPort() Expr { return Payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2) }
+
+// Port is a port as DestinationPort has it.
+func Port(p uint16) []byte { return binary.BigEndian.AppendUint16(nil, p) }
+
+// Bytes is an address as Addr has it.
+func Bytes(a netip.Addr) []byte { return a.AsSlice() }
+
+func data(kind int, value []byte) *nl.RtAttr {
+	d := nl.NewRtAttr(kind|unix.NLA_F_NESTED, nil)
+	d.AddRtAttr(unix.NFTA_DATA_VALUE, value)
+	return d
+}
+
+func text(kind int, s string) *nl.RtAttr { return nl.NewRtAttr(kind, append([]byte(s), 0)) }
+
+func be32(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }

@@ -1,0 +1,166 @@
+// Package nft speaks the wire form of nftables (linux/netfilter/nf_tables.h): tables,
+// chains, sets and rules as netlink messages, a batch of which is done whole or not at
+// all. It runs no program, so that a table may belong to this process (Table.Owned), and
+// hosts need no nft(8).
+package nft
+
+import (
+	"encoding/binary"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Inet is the family of tables for IPv4 and IPv6 (NFPROTO_INET).
+const Inet = 1
+
+// Table is a table with all that is in it.
+type Table struct {
+	Name   string
+	Family byte // unix.AF_INET, unix.AF_INET6 or Inet
+	// Owned tables go with the socket that made them, whatever ends the process, and no
+	// other program changes or flushes them (Linux 5.12).
+	Owned  bool
+	Sets   []Set
+	Chains []Chain
+}
+
+// Chain is a base chain.
+type Chain struct {
+	Name, Type string // Type: "filter" or "nat"
+	Hook       uint32 // unix.NF_INET_...
+	Priority   int32
+	Rules      []Rule
+}
+
+// Rule is a list of expressions. Comment is for people (`nft list ruleset`).
+type Rule struct {
+	Comment string
+	Exprs   []Expr
+}
+
+// Set is a set of values for In. Type is nft(8)'s number for how it prints them.
+type Set struct {
+	Name   string
+	Type   uint32
+	Length uint32 // of a value, in bytes
+	// Interval sets have values in pairs: the first one of a range, and the first one after
+	// it (nil: there is none).
+	Interval bool
+	Values   [][]byte
+}
+
+// Types of sets: how nft(8) prints their values (its include/datatype.h).
+const (
+	TypeIPv4 = 7
+	TypeIPv6 = 8
+	TypePort = 13
+	TypeName = 41
+)
+
+// ownerFlag is NFT_TABLE_F_OWNER.
+const ownerFlag = 0x2
+
+// Make are the messages that make the table and all in it.
+func (t Table) Make() [][]byte {
+	flags := uint32(0)
+	if t.Owned {
+		flags = ownerFlag
+	}
+	batch := [][]byte{t.message(unix.NFT_MSG_NEWTABLE, text(unix.NFTA_TABLE_NAME, t.Name), nl.NewRtAttr(unix.NFTA_TABLE_FLAGS, be32(flags)))}
+	for i, s := range t.Sets {
+		batch = append(batch, t.set(s, uint32(i+1))...)
+	}
+	for _, c := range t.Chains {
+		hook := nl.NewRtAttr(unix.NFTA_CHAIN_HOOK|unix.NLA_F_NESTED, nil)
+		hook.AddRtAttr(unix.NFTA_HOOK_HOOKNUM, be32(c.Hook))
+		hook.AddRtAttr(unix.NFTA_HOOK_PRIORITY, be32(uint32(c.Priority)))
+		batch = append(batch, t.message(unix.NFT_MSG_NEWCHAIN, text(unix.NFTA_CHAIN_TABLE, t.Name), text(unix.NFTA_CHAIN_NAME, c.Name), hook, text(unix.NFTA_CHAIN_TYPE, c.Type)))
+	}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			batch = append(batch, t.message(unix.NFT_MSG_NEWRULE, t.rule(c.Name, r)...))
+		}
+	}
+	return batch
+}
+
+// Anew are the messages that make the table in place of one that may be there.
+func (t Table) Anew() [][]byte {
+	empty := Table{Name: t.Name, Family: t.Family, Owned: t.Owned}
+	return append(append(empty.Make(), t.Remove()...), t.Make()...)
+}
+
+// Remove is the message that removes the table.
+func (t Table) Remove() [][]byte {
+	return [][]byte{t.message(unix.NFT_MSG_DELTABLE, text(unix.NFTA_TABLE_NAME, t.Name))}
+}
+
+func (t Table) rule(chain string, r Rule) []*nl.RtAttr {
+	list := nl.NewRtAttr(unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, nil)
+	for _, e := range r.Exprs {
+		list.AddChild(e)
+	}
+	attrs := []*nl.RtAttr{text(unix.NFTA_RULE_TABLE, t.Name), text(unix.NFTA_RULE_CHAIN, chain), list}
+	if r.Comment != "" { // as libnftnl's udata has it: type 0, a length, text
+		attrs = append(attrs, nl.NewRtAttr(unix.NFTA_RULE_USERDATA, append([]byte{0, byte(len(r.Comment) + 1)}, r.Comment+"\x00"...)))
+	}
+	return attrs
+}
+
+// elements is how many values go into one message, whose attributes have 16 bits for
+// their length.
+const elements = 500
+
+func (t Table) set(s Set, id uint32) [][]byte {
+	flags := uint32(0)
+	if s.Interval {
+		flags = unix.NFT_SET_INTERVAL
+	}
+	attrs := []*nl.RtAttr{
+		text(unix.NFTA_SET_TABLE, t.Name), text(unix.NFTA_SET_NAME, s.Name), nl.NewRtAttr(unix.NFTA_SET_ID, be32(id)),
+		nl.NewRtAttr(unix.NFTA_SET_FLAGS, be32(flags)), nl.NewRtAttr(unix.NFTA_SET_KEY_TYPE, be32(s.Type)), nl.NewRtAttr(unix.NFTA_SET_KEY_LEN, be32(s.Length)),
+	}
+	if s.Type == TypeName { // nft(8) prints names of this byte order only: NFTNL_UDATA_SET_KEYBYTEORDER, the host's
+		attrs = append(attrs, nl.NewRtAttr(unix.NFTA_SET_USERDATA, binary.NativeEndian.AppendUint32([]byte{0, 4}, 1)))
+	}
+	batch := [][]byte{t.message(unix.NFT_MSG_NEWSET, attrs...)}
+	for from := 0; from < len(s.Values); from += elements {
+		list := nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_ELEMENTS|unix.NLA_F_NESTED, nil)
+		for i := from; i < min(from+elements, len(s.Values)); i++ {
+			if s.Values[i] == nil {
+				continue
+			}
+			e := list.AddRtAttr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, nil)
+			e.AddChild(data(unix.NFTA_SET_ELEM_KEY, s.Values[i]))
+			if s.Interval && i%2 == 1 {
+				e.AddRtAttr(unix.NFTA_SET_ELEM_FLAGS, be32(unix.NFT_SET_ELEM_INTERVAL_END))
+			}
+		}
+		batch = append(batch, t.message(unix.NFT_MSG_NEWSETELEM,
+			text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name), text(unix.NFTA_SET_ELEM_LIST_SET, s.Name), nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET_ID, be32(id)), list))
+	}
+	return batch
+}
+
+// message is a request about something in the table, with its netlink header.
+func (t Table) message(kind uint16, attrs ...*nl.RtAttr) []byte {
+	body := []byte{t.Family, unix.NFNETLINK_V0, 0, 0}
+	for _, a := range attrs {
+		body = append(body, a.Serialize()...)
+	}
+	return message(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_CREATE|unix.NLM_F_ACK|unix.NLM_F_APPEND, body)
+}
+
+// mark begins or ends a batch.
+func mark(kind uint16) []byte {
+	return message(kind, 0, []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES})
+}
+
+func message(kind, flags uint16, body []byte) []byte {
+	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))
+	m = binary.NativeEndian.AppendUint16(m, kind)
+	m = binary.NativeEndian.AppendUint16(m, flags|unix.NLM_F_REQUEST)
+	m = append(m, make([]byte, 8)...) // sequence and port: the kernel fills in ours
+	return append(m, body...)
+}

@@ -27,6 +27,13 @@
 // it; whoever is left out learns by anti-entropy. Queues are bounded: what
 // overflows is dropped and counted, and again anti-entropy mends it.
 //
+// # Who has no key
+//
+// A stream's message is read here, within what its sender is allowed, and memberlist sees it
+// only if a key opens it (door.go, guests.go). Packets are looked at in the buffer that they are
+// read into (screen.go). So whoever has no key costs a bounded amount of memory, and keeps
+// nobody out.
+//
 // # Versions
 //
 // A host says in its meta which protocol versions it speaks, writes the newest that

@@ -25,6 +25,7 @@ type Gossip struct {
 	log     *slog.Logger
 	ml      *memberlist.Memberlist
 	judge   *logWriter
+	door    *door
 	addr    netip.AddrPort // advertised
 	runID   uint64         // random: this run of the agent, of which a copy is another
 	started time.Time
@@ -99,6 +100,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 	if g.self, err = parseNode(cfg.Node); err != nil {
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
+	g.door = newDoor(g)
 	g.watch = newWatch(g.self, cfg.Timing.Beat)
 	for _, p := range cfg.Known {
 		if _, err := parseNode(p.ID); err == nil && p.ID != cfg.Node && p.Addr.IsValid() {

@@ -224,7 +224,7 @@ func TestIdleStreamsAreBounded(t *testing.T) {
 		hosts := cluster(t, n, 2)
 		tr := raw(t, n, hosts[0].Addr())
 		var conns []net.Conn
-		for range maxStreams + 50 {
+		for range allowances[stranger].guests + 50 {
 			c, err := tr.DialTimeout(hosts[0].Addr().String(), time.Second)
 			if err != nil {
 				t.Fatal(err)

@@ -27,14 +27,12 @@ func (g *Gossip) listen() error {
 	mc := g.swimConfig(logger)
 	inner := g.cfg.Transport
 	if inner == nil {
-		nt, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
-			BindAddrs: []string{g.cfg.Bind.Addr().String()}, BindPort: mc.BindPort, Logger: logger,
-		})
+		s, err := listenOn(g.cfg.Bind)
 		if err != nil {
 			return err
 		}
-		mc.BindPort = nt.GetAutoBindPort()
-		inner = nt
+		mc.BindPort = s.port()
+		inner = s
 	}
 	if mc.AdvertisePort == 0 {
 		mc.AdvertisePort = mc.BindPort

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 const (
-	maxStreams = 256         // streams from others that are open at once
+	maxStreams = 256         // streams from others that memberlist is at work for at once
 	streamWait = time.Second // for one to end when another comes, before that is closed
 
 	maxDials  = 3                      // to one host at once, for one stream
@@ -19,8 +20,9 @@ const (
 
 // transport wraps memberlist's: it bounds the time of dials and of streams (a
 // write of memberlist's to a host that is cut off would else hang for as long as
-// TCP retries), bounds the number of streams, sends nothing to hosts of another
-// cluster, and at its end closes all streams, so that nobody waits on one.
+// TCP retries), bounds the number of streams, shows memberlist only what a key opens (door.go),
+// sends nothing to hosts of another cluster, and at its end closes all streams, so that nobody
+// waits on one.
 type transport struct {
 	memberlist.Transport
 	g       *Gossip
@@ -34,12 +36,14 @@ type transport struct {
 	open map[*stream]struct{}
 }
 
-// stream is a tracked connection.
+// stream is a tracked connection, of which memberlist reads one message.
 type stream struct {
 	net.Conn
-	t       *transport
-	inbound bool
-	once    sync.Once
+	t      *transport
+	slots  chan struct{} // of which it holds one; nil: none
+	rest   []byte        // of the message that has come, if loaded
+	loaded bool
+	once   sync.Once
 }
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
@@ -49,13 +53,13 @@ func newTransport(g *Gossip, inner memberlist.Transport) *transport {
 		Transport: inner, g: g, streams: make(chan net.Conn), slots: make(chan struct{}, maxStreams),
 		work: newTasks(), open: map[*stream]struct{}{},
 	}
-	if _, ok := inner.(*memberlist.NetTransport); ok {
+	t.work.spawn(t.accept)
+	if s, ok := inner.(*sockets); ok {
 		t.dialer = func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
 		}
-	}
-	t.work.spawn(t.accept)
-	if g.cfg.Datagram != nil {
+		s.start(newScreen(t).pass)
+	} else if g.cfg.Datagram != nil {
 		t.packets = make(chan *memberlist.Packet)
 		t.work.spawn(t.sift)
 	}
@@ -89,59 +93,35 @@ func (t *transport) sift(ctx context.Context) {
 	}
 }
 
-// accept hands on the streams that others open. Beyond the limit they wait: a
-// burst of calls is over in milliseconds. Only if that lasts is a stream closed.
+// accept has each stream that others open looked at, by a goroutine of its own.
 func (t *transport) accept(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case c := <-t.Transport.StreamCh():
-			if !t.slot() {
-				_ = c.Close()
-				t.g.stats.add(LostBusy, 1)
-				continue
-			}
-			s := t.track(c, true)
+			s := t.track(c)
 			if s == nil {
 				return
 			}
-			select {
-			case t.streams <- s:
-			case <-ctx.Done():
+			if !t.work.spawn(func(ctx context.Context) { t.admit(ctx, s) }) {
 				_ = s.Close()
+				return
 			}
 		}
 	}
 }
 
-func (t *transport) slot() bool {
-	select {
-	case t.slots <- struct{}{}:
-		return true
-	default:
-	}
-	expired := time.NewTimer(streamWait)
-	defer expired.Stop()
-	select {
-	case t.slots <- struct{}{}:
-		return true
-	case <-t.work.ctx.Done():
-	case <-expired.C:
-	}
-	return false
-}
-
 // track counts a connection as open, or closes it and returns nil if the
 // transport has ended.
-func (t *transport) track(c net.Conn, inbound bool) *stream {
+func (t *transport) track(c net.Conn) *stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.work.ctx.Err() != nil {
 		_ = c.Close()
 		return nil
 	}
-	s := &stream{Conn: c, t: t, inbound: inbound}
+	s := &stream{Conn: c, t: t}
 	t.open[s] = struct{}{}
 	return s
 }
@@ -152,11 +132,30 @@ func (s *stream) Close() error {
 		s.t.mu.Lock()
 		delete(s.t.open, s)
 		s.t.mu.Unlock()
-		if s.inbound {
-			<-s.t.slots
+		if s.slots != nil {
+			<-s.slots
 		}
 	})
 	return s.Conn.Close()
+}
+
+// Read reads of the stream's one message, which of a dialed stream is the answer: nobody has
+// shown there yet that he has the key, either.
+func (s *stream) Read(b []byte) (int, error) {
+	if !s.loaded {
+		frame, _, err := s.t.g.door.receive(s.Conn, true)
+		if err != nil {
+			return 0, err
+		}
+		s.rest, s.loaded = frame, true
+	}
+	if len(s.rest) == 0 {
+		s.rest = nil
+		return 0, io.EOF
+	}
+	n := copy(b, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
 }
 
 // StreamCh implements memberlist.Transport.
@@ -233,18 +232,17 @@ func (t *transport) dial(ctx context.Context, addr string, timeout time.Duration
 	if err != nil {
 		return nil, err
 	}
-	if s := t.track(c, false); s != nil {
+	if s := t.track(c); s != nil {
 		return s, s.SetDeadline(time.Now().Add(streamTimeout))
 	}
 	return nil, net.ErrClosed
 }
 
-// Shutdown stops listening first: the inner transport waits for goroutines that
-// hand streams to accept, which therefore ends after it.
+// Shutdown stops listening first: the inner transport waits for goroutines that hand streams
+// to accept, which therefore ends after it, as do those who read from streams.
 func (t *transport) Shutdown() error {
 	err := t.Transport.Shutdown()
 	t.work.cancel()
-	t.work.wait()
 	t.mu.Lock()
 	open := t.open
 	t.open = map[*stream]struct{}{}
@@ -252,6 +250,7 @@ func (t *transport) Shutdown() error {
 	for s := range open {
 		_ = s.Conn.Close()
 	}
+	t.work.wait()
 	return err
 }
 

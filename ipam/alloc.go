@@ -92,6 +92,7 @@ type Allocator struct {
 	withdrawn map[cluster.NodeID]uint64
 	arrested  bool                         // Leave was called: nothing is handed out any more
 	asked     map[netip.Prefix][]time.Time // see Asked
+	beginning int                          // how many requests collect numbers for a network
 }
 
 // ErrNoSpace is wrapped by the errors that say that nothing was free here or

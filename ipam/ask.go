@@ -24,7 +24,7 @@ const maxPeers = 8
 // more asks peers for numbers of a subnet: the address want, or some of limit.
 // Requests for one subnet wait for each other, as what one gets serves many.
 func (a *Allocator) more(ctx context.Context, sub cluster.Subnet, limit netip.Prefix, want netip.Addr) error {
-	g := askGive{Kind: giveShare, Within: limit, Subnet: sub.Prefix, HostBits: sub.HostBits, Need: true}
+	g := askGive{Kind: giveShare, Within: limit, Subnet: sub.Prefix, HostBits: sub.HostBits, Need: true, Live: a.versionOf(sub)}
 	if want.IsValid() {
 		g = askGive{Kind: giveExact, Within: single(want)}
 	}
@@ -34,6 +34,15 @@ func (a *Allocator) more(ctx context.Context, sub cluster.Subnet, limit netip.Pr
 	}
 	enough := func() bool { return a.hasFree(sub, limit, want) }
 	return a.flights.do(ctx, key, enough, func() error { return a.ask(ctx, g) })
+}
+
+// versionOf is the counter of the version of a subnet's record, 0 if it has none yet.
+func (a *Allocator) versionOf(sub cluster.Subnet) uint64 {
+	rec, ok := a.replica.Snapshot().Record(sub.Key())
+	if !ok || rec.Deleted != 0 {
+		return 0
+	}
+	return rec.Version.Counter
 }
 
 // hasFree reports whether a lease would succeed without asking.

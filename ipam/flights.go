@@ -84,3 +84,12 @@ func (b *backoff) worked(key string) {
 	delete(b.until, key)
 	delete(b.delay, key)
 }
+
+// forget drops what has not been tried for long: most of it is about networks that are gone.
+func (b *backoff) forget(now time.Time) {
+	for key, until := range b.until {
+		if now.Sub(until) > 10*maxBackoff {
+			b.worked(key)
+		}
+	}
+}

@@ -96,6 +96,8 @@ func (a *Allocator) choose(g askGive) (netip.Prefix, error) {
 	switch {
 	case g.Kind == giveExact:
 		return g.Within, a.mayGive(g.Within)
+	case g.Kind == giveShare && g.Live > 0 && a.endedSince(g.Subnet, g.Live):
+		return netip.Prefix{}, fmt.Errorf("knows that the network of %s was removed", g.Subnet)
 	case g.HostBits > 0:
 		sub := cluster.Subnet{Prefix: g.Subnet, HostBits: g.HostBits}
 		if slot, ok := a.nextSlot(a.replica.Snapshot().Ring(), sub, g.Within); ok {
@@ -119,6 +121,15 @@ func (a *Allocator) choose(g askGive) (netip.Prefix, error) {
 		return netip.Prefix{}, fmt.Errorf("has only %d numbers free there, and no block of a /%d", ring.Count(free), unit)
 	}
 	return netip.Prefix{}, fmt.Errorf("has only %d numbers free there, too few to give half", ring.Count(free))
+}
+
+// endedSince reports whether a subnet is known to have ended after a version of it.
+func (a *Allocator) endedSince(p netip.Prefix, live uint64) bool {
+	if _, made := a.state.pools[p]; made {
+		return false
+	}
+	rec, ok := a.replica.Snapshot().Record(cluster.Subnet{Prefix: p}.Key())
+	return ok && rec.Deleted != 0 && rec.Version.Counter > live
 }
 
 // mayGive says why a block must not be given, if so. a.mu is held.

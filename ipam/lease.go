@@ -103,9 +103,6 @@ func (a *Allocator) lease(sub cluster.Subnet, limit netip.Prefix, want netip.Add
 
 func (a *Allocator) record(sub cluster.Subnet, addr netip.Addr) error {
 	a.state.setLease(Lease{Addr: addr, Subnet: sub.Prefix, Since: a.cfg.Now()})
-	if sub.Home != "" && a.state.homes[sub.Prefix] != sub.Home {
-		a.state.setHome(sub.Prefix, sub.Home)
-	}
 	return a.state.save(a.disk)
 }
 

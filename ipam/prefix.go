@@ -10,6 +10,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/replica"
 )
 
 // Prefix finds a prefix of the given length for a new network in the cluster's
@@ -51,6 +52,7 @@ func ofFamily(all []netip.Prefix, family int) (out []netip.Prefix) {
 }
 
 func (a *Allocator) prefixIn(ctx context.Context, cidr netip.Prefix, bits, hostBits int, avoid []netip.Prefix) (netip.Prefix, error) {
+	defer a.begins()()
 	for try := 0; ; try++ {
 		p, err := a.reservePrefix(cidr, bits, hostBits, avoid)
 		if !errors.Is(err, errShort) {
@@ -64,9 +66,58 @@ func (a *Allocator) prefixIn(ctx context.Context, cidr netip.Prefix, bits, hostB
 			return a.ask(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: bits, Need: true})
 		})
 		if err != nil {
+			if p, ok := a.collectPrefix(ctx, cidr, bits, hostBits, avoid); ok {
+				return p, nil
+			}
 			return p, err
 		}
 	}
+}
+
+// begins counts a request that collects numbers for a new network, until what it returns is called.
+func (a *Allocator) begins() (done func()) {
+	count := func(n int) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.beginning += n
+	}
+	count(1)
+	return func() { count(-1) }
+}
+
+// maxCollected bounds the prefixes for which collectPrefix asks.
+const maxCollected = 4
+
+// collectPrefix makes a prefix whole of which several hosts have parts, none of them a block
+// of that length: each is asked for its part, as for a --subnet.
+func (a *Allocator) collectPrefix(ctx context.Context, cidr netip.Prefix, bits, hostBits int, avoid []netip.Prefix) (netip.Prefix, bool) {
+	for range maxCollected {
+		p, ok := ring.Fit(ring.Subtract(a.reachable(cidr), avoid), bits)
+		if !ok {
+			return p, false
+		}
+		err := a.obtain(ctx, PoolID{Prefix: p}, hostBits)
+		if err == nil {
+			return p, true
+		}
+		a.cfg.Log.Debug("a prefix in parts is not to be had", "prefix", p, "err", err)
+		avoid = append(slices.Clip(avoid), p)
+	}
+	return netip.Prefix{}, false
+}
+
+// reachable returns what hosts that answer, and this one, own of p and no network uses.
+func (a *Allocator) reachable(p netip.Prefix) []netip.Prefix {
+	r := a.replica.Snapshot().Ring()
+	all := r.Owned(a.cfg.Self, p)
+	for _, id := range a.peers.Alive() {
+		if peer := cluster.NodeID(id); a.heir(peer) == "" {
+			all = append(all, r.Owned(peer, p)...)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return ring.Subtract(all, a.occupied(a.replica.Snapshot()))
 }
 
 // hasPrefix reports whether reservePrefix would find one.
@@ -86,13 +137,44 @@ func (a *Allocator) reservePrefix(cidr netip.Prefix, bits, hostBits int, avoid [
 	// A prefix of a deleted network is used again only when this host owns all of
 	// it: then every host that had a share has given it back, knowing that the
 	// network is gone. The cursor makes that as late as can be.
-	p, ok := next(ring.Subtract(a.unused(cidr), avoid), bits, a.state.cursors[cidr])
+	free := ring.Subtract(a.unused(cidr), avoid)
+	p, ok := next(free, bits, a.cursor(free, bits, cidr))
 	if !ok {
 		return p, errShort
+	}
+	if err := a.whole(p); err != nil {
+		return p, err
 	}
 	a.state.setCursor(cidr, last(p))
 	a.state.setPool(pool{Prefix: p, HostBits: uint8(hostBits), Since: a.cfg.Now()})
 	return p, a.state.save(a.disk)
+}
+
+// rounds is, as a power of two, how many prefixes are used before one is used again: each
+// that was used leaves a claim or more in the ring, and IPv6 has prefixes without end.
+const rounds = 12
+
+// cursor is where the search for a prefix begins. a.mu is held.
+func (a *Allocator) cursor(free []netip.Prefix, bits int, cidr netip.Prefix) netip.Addr {
+	at := a.state.cursors[cidr]
+	from, ok := next(free, bits, netip.Addr{})
+	if round := bits - rounds; ok && round > cidr.Bits() && !netip.PrefixFrom(from.Addr(), round).Masked().Contains(at) {
+		return netip.Addr{}
+	}
+	return at
+}
+
+// whole makes one claim of p, if what this host owns there came in pieces: others route
+// claim by claim. a.mu is held.
+func (a *Allocator) whole(p netip.Prefix) error {
+	_, err := a.replica.Update(func(tx *replica.Tx) error {
+		a.join(tx, p)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("claim %s in one piece: %w", p, err)
+	}
+	return nil
 }
 
 func (a *Allocator) routes() ([]netip.Prefix, error) {
@@ -122,6 +204,16 @@ func (a *Allocator) Pool(ctx context.Context, id PoolID, hostBits int) error {
 			return fmt.Errorf("subnet %s overlaps %s, which this host reaches through %s; choose another one", p, r.Prefix, r.Dev)
 		}
 	}
+	err = a.obtain(ctx, id, hostBits)
+	if errors.Is(err, errBegun) && a.awaitSubnet(ctx, p) {
+		return nil
+	}
+	return err
+}
+
+// obtain collects all of a prefix from its owners and reserves it, unless it is a subnet already.
+func (a *Allocator) obtain(ctx context.Context, id PoolID, hostBits int) error {
+	defer a.begins()()
 	for {
 		missing, err := a.reservePool(id, hostBits)
 		if err != nil || len(missing) == 0 {
@@ -129,18 +221,18 @@ func (a *Allocator) Pool(ctx context.Context, id PoolID, hostBits int) error {
 		}
 		// Each round brings one owner's pieces in, or fails.
 		for _, piece := range missing {
-			enough := func() bool { return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, piece) }
-			err := a.flights.do(ctx, "exact "+piece.String(), enough, func() error {
-				return a.ask(ctx, askGive{Kind: giveExact, Within: piece})
-			})
-			if errors.Is(err, errBegun) && a.awaitSubnet(ctx, p) {
-				return nil
-			}
-			if err != nil {
-				return fmt.Errorf("subnet %s: %w", p, err)
+			if err := a.obtainPiece(ctx, piece); err != nil {
+				return fmt.Errorf("subnet %s: %w", id.Prefix, err)
 			}
 		}
 	}
+}
+
+func (a *Allocator) obtainPiece(ctx context.Context, piece netip.Prefix) error {
+	enough := func() bool { return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, piece) }
+	return a.flights.do(ctx, "exact "+piece.String(), enough, func() error {
+		return a.ask(ctx, askGive{Kind: giveExact, Within: piece})
+	})
 }
 
 // beginning is how long a network takes at most from its pool to the record of its
@@ -198,6 +290,9 @@ func (a *Allocator) reservePool(id PoolID, hostBits int) (missing []netip.Prefix
 		if p.Contains(addr) && l.Subnet != p {
 			return nil, fmt.Errorf("subnet %s: %s in it is still leased from the subnet %s; remove that container, or wait", p, addr, l.Subnet)
 		}
+	}
+	if err := a.whole(p); err != nil {
+		return nil, err
 	}
 	q := a.state.pools[p] // asked for again, it keeps what it was given since
 	q.Prefix, q.Since = p, a.cfg.Now()

@@ -2,7 +2,6 @@ package ipam
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -32,8 +31,10 @@ func (a *Allocator) Run(ctx context.Context) error {
 			if err := a.restVNIDs(); err != nil {
 				a.cfg.Log.Warn("renew the leases of VNIDs", "err", err)
 			}
-			if err := a.sendHome(); err != nil {
-				a.cfg.Log.Warn("give shares of deleted subnets back", "err", err)
+			if due || a.newStrays(seen, snap) {
+				if err := a.sendHome(); err != nil {
+					a.cfg.Log.Warn("give shares of deleted subnets back", "err", err)
+				}
 			}
 			a.stockUp(ctx)
 		}
@@ -69,27 +70,25 @@ func (a *Allocator) stockUp(ctx context.Context) {
 		return
 	}
 	for _, cidr := range a.cfg.CIDRs() {
-		bits := a.cfg.Bits
-		if cidr.Addr().Is6() {
-			bits = max(Bits6, cidr.Bits())
-		}
+		bits := a.usualBits(cidr)
 		if !a.hasPrefix(cidr, bits, nil) {
-			a.stock(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: bits})
+			a.fetch(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: bits})
 		}
 	}
 	if !a.hasVNID() {
-		a.stock(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen()})
+		a.fetch(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen()})
 	}
 	for s := range cluster.All[cluster.Subnet](a.replica.Snapshot()) {
 		limit := leasable(s)
 		if !a.hasFree(s, limit, netip.Addr{}) {
-			a.stock(ctx, askGive{Kind: giveShare, Within: limit, Subnet: s.Prefix, HostBits: s.HostBits})
+			a.fetch(ctx, askGive{Kind: giveShare, Within: limit, Subnet: s.Prefix, HostBits: s.HostBits, Live: a.versionOf(s)})
 		}
 	}
 }
 
-func (a *Allocator) stock(ctx context.Context, g askGive) {
+func (a *Allocator) fetch(ctx context.Context, g askGive) {
 	key := g.String()
+	a.backoff.forget(a.cfg.Now())
 	if !a.backoff.ready(key, a.cfg.Now()) || ctx.Err() != nil {
 		return
 	}
@@ -107,54 +106,13 @@ func (a *Allocator) leaving() bool {
 	return a.arrested
 }
 
-// sendHome remembers the homes of the subnets in which this host has a share,
-// and gives the shares of deleted ones back as soon as nothing is leased there.
-func (a *Allocator) sendHome() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	snap := a.replica.Snapshot()
-	for s := range cluster.All[cluster.Subnet](snap) {
-		if _, known := a.state.homes[s.Prefix]; !known && s.Home != "" && s.Home != a.cfg.Self && len(snap.Ring().Owned(a.cfg.Self, s.Prefix)) > 0 {
-			a.state.setHome(s.Prefix, s.Home)
-		}
-	}
-	for p, home := range a.state.homes {
-		if err := a.sendShareHome(snap, p, home); err != nil {
-			return err
-		}
-	}
-	return a.state.save(a.disk)
-}
-
-// sendShareHome gives this host's share of p back if the subnet is known to be
-// deleted: not knowing it may just mean that gossip has not brought it yet.
-func (a *Allocator) sendShareHome(snap *cluster.Snapshot, p netip.Prefix, home cluster.NodeID) error {
-	if _, asked := a.state.pools[p]; asked || !snap.Tombstone(cluster.Subnet{Prefix: p}.Key()) {
-		return nil
-	}
-	for addr := range a.state.leases {
-		if p.Contains(addr) {
-			return nil
-		}
-	}
-	for s := range cluster.All[cluster.Subnet](snap) {
-		if s.Prefix.Overlaps(p) {
-			return nil // the numbers are in use again, in another shape
-		}
-	}
-	_, forgotten := a.state.promises[home]
-	_, known := cluster.Get[cluster.Node](snap, string(home))
-	owned := snap.Ring().Owned(a.cfg.Self, p)
-	switch {
-	case home == a.cfg.Self || forgotten || len(owned) == 0 || snap.Tombstone(cluster.Node{ID: home}.Key()):
-		// It is home, or there is no home: it stays here.
-	case !known:
-		return nil
-	default:
-		if _, err := a.claim(home, owned...); err != nil {
-			return fmt.Errorf("subnet %s: %w", p, err)
-		}
-	}
-	a.state.dropHome(p)
-	return nil
+// newStrays reports whether there may be strays that were none before: a subnet ended, or
+// numbers came here.
+func (a *Allocator) newStrays(before, now *cluster.Snapshot) bool {
+	keys, known := now.Since(before)
+	return !known || slices.ContainsFunc(keys, func(k cluster.Key) bool {
+		rec, _ := now.Record(k)
+		c, isClaim := rec.Body.(cluster.Claim)
+		return isClaim && c.Owner == a.cfg.Self || k.Kind == cluster.KindSubnet && rec.Deleted != 0
+	})
 }

@@ -50,7 +50,6 @@ type state struct {
 	vnids    map[uint32]vnidLease
 	seen     map[uint32]time.Duration          // VNID -> the age at which a network of any host had it
 	cursors  map[netip.Prefix]netip.Addr       // last handed out in a subnet or number space
-	homes    map[netip.Prefix]cluster.NodeID   // Home of each subnet that this host has a share in
 	promises map[cluster.NodeID]cluster.NodeID // dead host -> the heir that was promised its ranges
 	attempts map[cluster.NodeID]uint64         // dead host -> the heir's number of its request; this one -> its own last one
 	dirty    map[string]any                    // nil: to be deleted
@@ -60,7 +59,7 @@ type state struct {
 func newState() state {
 	return state{
 		leases: map[netip.Addr]Lease{}, pools: map[netip.Prefix]pool{}, vnids: map[uint32]vnidLease{}, seen: map[uint32]time.Duration{},
-		cursors: map[netip.Prefix]netip.Addr{}, homes: map[netip.Prefix]cluster.NodeID{},
+		cursors:  map[netip.Prefix]netip.Addr{},
 		promises: map[cluster.NodeID]cluster.NodeID{}, attempts: map[cluster.NodeID]uint64{}, dirty: map[string]any{},
 	}
 }
@@ -93,8 +92,8 @@ func (s *state) load(key string, value []byte) error {
 		s.seen[uint32(v)] = age
 	case "cursor":
 		err = loadPair(s.cursors, id, value)
-	case "home":
-		err = loadPair(s.homes, id, value)
+	case "home": // of an older agent
+		s.dirty[key] = nil
 	case "promise":
 		var heir cluster.NodeID
 		err = json.Unmarshal(value, &heir)
@@ -181,16 +180,9 @@ func (s *state) setCursor(within netip.Prefix, at netip.Addr) {
 	s.dirty["cursor "+within.String()] = at
 }
 
-func (s *state) setHome(subnet netip.Prefix, home cluster.NodeID) {
-	s.homes[subnet] = home
-	s.dirty["home "+subnet.String()] = home
-}
-
-func (s *state) dropHome(subnet netip.Prefix) {
-	delete(s.homes, subnet)
-	s.dirty["home "+subnet.String()] = nil
-	delete(s.cursors, subnet)
-	s.dirty["cursor "+subnet.String()] = nil
+func (s *state) dropCursor(within netip.Prefix) {
+	delete(s.cursors, within)
+	s.dirty["cursor "+within.String()] = nil
 }
 
 func (s *state) setPromise(dead, heir cluster.NodeID, attempt uint64) {

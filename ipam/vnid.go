@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -41,7 +42,42 @@ func (a *Allocator) moreVNIDs(ctx context.Context) error {
 func (a *Allocator) hasVNID() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.unused(ring.VNIDs)) > 0
+	_, ok := a.freeVNID()
+	return ok
+}
+
+// freeVNID is the next one that this host owns and nobody has or had lately. Those that rest
+// may be a hundred thousand, so they are looked up, not listed. a.mu is held.
+func (a *Allocator) freeVNID() (netip.Addr, bool) {
+	snap := a.replica.Snapshot()
+	live := map[uint32]bool{0: true} // 0 is never handed out: many networks may have it
+	for n := range cluster.All[cluster.Network](snap) {
+		live[n.VNID] = true
+	}
+	free := func(addr netip.Addr) bool {
+		v, _ := ring.AddrVNID(addr)
+		_, leased := a.state.vnids[v]
+		_, seen := a.state.seen[v]
+		return !live[v] && !leased && !seen
+	}
+	cursor, owned := a.state.cursors[ring.VNIDs], snap.Ring().Owned(a.cfg.Self, ring.VNIDs)
+	for _, from := range []netip.Addr{cursor, {}} { // behind the cursor, else from the start
+		for _, b := range owned {
+			for addr := b.Addr(); b.Contains(addr); addr = addr.Next() {
+				if from.IsValid() && !from.Less(addr) && b.Contains(from) {
+					addr = from
+					continue
+				}
+				if from.IsValid() && !from.Less(addr) {
+					break
+				}
+				if free(addr) {
+					return addr, true
+				}
+			}
+		}
+	}
+	return netip.Addr{}, false
 }
 
 func (a *Allocator) nextVNID() (uint32, error) {
@@ -50,12 +86,12 @@ func (a *Allocator) nextVNID() (uint32, error) {
 	if err := a.mayHandOut(); err != nil {
 		return 0, err
 	}
-	p, ok := next(a.unused(ring.VNIDs), ring.VNIDs.Addr().BitLen(), a.state.cursors[ring.VNIDs])
+	addr, ok := a.freeVNID()
 	if !ok {
 		return 0, errShort
 	}
-	v, _ := ring.AddrVNID(p.Addr())
-	a.state.setCursor(ring.VNIDs, p.Addr())
+	v, _ := ring.AddrVNID(addr)
+	a.state.setCursor(ring.VNIDs, addr)
 	a.state.setVNID(vnidLease{VNID: v, Since: a.cfg.Now(), Age: a.cfg.Age()})
 	return v, a.state.save(a.disk)
 }

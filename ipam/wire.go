@@ -38,6 +38,9 @@ type askGive struct {
 	// Need says that somebody waits for it, and that it is not only to be in stock:
 	// then a host that has too little to give half gives what is asked for.
 	Need bool `cbor:"6,keyasint,omitempty"`
+	// Live is the counter of the version in which the asker knows the Subnet: who knows of its
+	// end since gives nothing. Older agents send 0.
+	Live uint64 `cbor:"7,keyasint,omitempty"`
 }
 
 // replyGive carries the claims by which the asker owns what it got, and to which

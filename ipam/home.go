@@ -1,0 +1,222 @@
+package ipam
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Shares of networks that are gone go home. Which claims are such shares, and whose they
+// were, is read from the ring alone, so that it does not matter in which order a share and
+// the end of its network came, nor what this host remembers.
+//
+// A claim on this host's numbers is stock if it is on a block in which a whole network of
+// the usual size fits, in the cluster's ranges, and no part of a network that is gone. All
+// else that no network uses is a stray: it goes to the owner of the stock around it, from
+// which it was cut.
+
+// sendHome gives strays back in which nothing is leased.
+func (a *Allocator) sendHome() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.dropCursors()
+	if a.arrested || a.beginning > 0 {
+		// What is being collected for a new network is no stray.
+		return a.state.save(a.disk)
+	}
+	homes := map[cluster.NodeID][]netip.Prefix{}
+	for _, s := range a.strays() {
+		homes[s.home] = append(homes[s.home], s.blocks...)
+	}
+	for _, home := range slices.Sorted(maps.Keys(homes)) {
+		blocks := ring.Union(homes[home])
+		blocks = blocks[:min(len(blocks), maxAtOnce)]
+		if _, err := a.claim(home, blocks...); err != nil {
+			return fmt.Errorf("shares of networks that are gone: %w", err)
+		}
+		a.cfg.Log.Info("gave shares of networks that are gone back", "ranges", len(blocks), "first", blocks[0], "to", home)
+	}
+	return a.state.save(a.disk)
+}
+
+// maxAtOnce bounds the claims of one write.
+const maxAtOnce = 256
+
+// stray is what a claim covers of no use here, and where it belongs.
+type stray struct {
+	blocks []netip.Prefix
+	home   cluster.NodeID
+}
+
+// strays finds all strays. a.mu is held.
+func (a *Allocator) strays() (out []stray) {
+	snap := a.replica.Snapshot()
+	used := a.occupied(snap)
+	var open []ring.Claim // the claims around the next one, the narrowest last
+	for c := range snap.Ring().Claims() {
+		for len(open) > 0 && !within(c.Block, open[len(open)-1].Block) {
+			open = open[:len(open)-1]
+		}
+		if c.Owner == a.cfg.Self && len(open) > 0 && !used.overlaps(c.Block) {
+			if home, ok := a.homeOf(snap, c, open); ok {
+				if blocks := ownPart(snap.Ring(), c); len(blocks) > 0 {
+					out = append(out, stray{blocks, home})
+				}
+			}
+		}
+		open = append(open, c)
+	}
+	return out
+}
+
+// homeOf is where a claim of this host's belongs that nothing uses, and false if it is here:
+// with whoever has the narrowest stock around it. Claims in between are of other shares.
+func (a *Allocator) homeOf(snap *cluster.Snapshot, c ring.Claim, around []ring.Claim) (cluster.NodeID, bool) {
+	if a.stock(snap, c.Block) {
+		return "", false
+	}
+	for _, d := range slices.Backward(around) {
+		if !a.stock(snap, d.Block) {
+			continue
+		}
+		if home, ok := a.heirOf(snap, d.Owner); ok {
+			return home, home != a.cfg.Self
+		}
+	}
+	return "", false
+}
+
+// heirOf is a host, or who took over from it, and so on; false if it is not there.
+func (a *Allocator) heirOf(snap *cluster.Snapshot, id cluster.NodeID) (cluster.NodeID, bool) {
+	for range 16 {
+		rec, known := snap.Record(cluster.Node{ID: id}.Key())
+		_, promised := a.state.promises[id]
+		switch {
+		case !known || promised && rec.Deleted == 0 || rec.Version.Node == id && rec.Deleted != 0:
+			return "", false
+		case rec.Deleted == 0:
+			return id, true
+		}
+		id = rec.Version.Node
+	}
+	return "", false
+}
+
+// stock reports whether a block that no network uses is for this host to make networks of.
+func (a *Allocator) stock(snap *cluster.Snapshot, b netip.Prefix) bool {
+	if ring.VNIDs.Overlaps(b) {
+		return true
+	}
+	family := 4
+	if b.Addr().Is6() {
+		family = 6
+	}
+	cidrs := ofFamily(a.cfg.CIDRs(), family)
+	if len(cidrs) == 0 {
+		return true // not known yet
+	}
+	for _, cidr := range cidrs {
+		if within(b, cidr) && b.Bits() > a.usualBits(cidr) {
+			return false
+		}
+		if within(b, cidr) {
+			return !partOfGone(snap, b)
+		}
+		if within(cidr, b) {
+			return true
+		}
+	}
+	return false
+}
+
+// usualBits is the prefix length of a network that does not ask for one.
+func (a *Allocator) usualBits(cidr netip.Prefix) int {
+	if cidr.Addr().Is6() {
+		return max(Bits6, cidr.Bits())
+	}
+	return max(a.cfg.Bits, cidr.Bits())
+}
+
+// partOfGone reports whether b is a part of a subnet that is known to be gone.
+func partOfGone(snap *cluster.Snapshot, b netip.Prefix) bool {
+	for bits := b.Bits() - 1; bits > 0; bits-- {
+		if snap.Tombstone(cluster.Subnet{Prefix: netip.PrefixFrom(b.Addr(), bits).Masked()}.Key()) {
+			return true
+		}
+	}
+	return false
+}
+
+// ownPart is what a claim decides about: its block without those of the claims inside it.
+func ownPart(r *ring.Ring, c ring.Claim) []netip.Prefix {
+	var inner []netip.Prefix
+	for d := range r.Within(c.Block) {
+		if d.Block.Bits() > c.Block.Bits() {
+			inner = append(inner, d.Block)
+		}
+	}
+	return ring.Subtract([]netip.Prefix{c.Block}, inner)
+}
+
+// occupied is what networks, pools and leases use, in address order without overlaps. a.mu is held.
+func (a *Allocator) occupied(snap *cluster.Snapshot) blockSet {
+	var used []netip.Prefix
+	for s := range cluster.All[cluster.Subnet](snap) {
+		used = append(used, s.Prefix)
+	}
+	for p := range a.state.pools {
+		used = append(used, p)
+	}
+	for addr := range a.state.leases {
+		used = append(used, single(addr))
+	}
+	return ring.Union(used)
+}
+
+// blockSet is blocks in address order that do not overlap.
+type blockSet []netip.Prefix
+
+func (s blockSet) overlaps(p netip.Prefix) bool {
+	i, _ := slices.BinarySearchFunc(s, p, func(b, p netip.Prefix) int {
+		if b.Addr().Is4() == p.Addr().Is4() && last(b).Compare(p.Addr()) >= 0 {
+			return 1
+		}
+		return cmp.Or(b.Addr().Compare(p.Addr()), -1)
+	})
+	return i < len(s) && s[i].Overlaps(p)
+}
+
+// dropCursors forgets where the next address comes from in subnets that are gone. a.mu is held.
+func (a *Allocator) dropCursors() {
+	if len(a.state.cursors) < 64 {
+		return
+	}
+	snap, cidrs := a.replica.Snapshot(), a.cfg.CIDRs()
+	for p := range a.state.cursors {
+		_, live := cluster.Get[cluster.Subnet](snap, p.String())
+		if _, pool := a.state.pools[p]; !live && !pool && p != ring.VNIDs && !slices.Contains(cidrs, p) {
+			a.state.dropCursor(p)
+		}
+	}
+}
+
+// join makes one claim of what came home in pieces in a block that this host has whole, so
+// that it is one record, and one route when it is used again. a.mu is held.
+func (a *Allocator) join(tx *replica.Tx, block netip.Prefix) {
+	inside := 0
+	r := tx.Snapshot().Ring()
+	for c := range r.Within(block) {
+		if within(c.Block, block) && c.Block != block {
+			inside++
+		}
+	}
+	if inside > 0 && r.OwnsAll(a.cfg.Self, block) {
+		_ = tx.Put(cluster.Claim{Block: block, Owner: a.cfg.Self}) // Update reports it
+	}
+}

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -72,25 +71,6 @@ func apologies(cfg config.Config, cause error, version string) api.Handlers {
 		Doctor: func(ctx context.Context) (api.Diagnosis, error) {
 			return Diagnose(ctx, cfg, version, "the agent does not run: "+cause.Error(), mend), nil
 		},
-		Nodes:       refuse[[]api.Node](cause),
-		Networks:    refuse[[]api.Network](cause),
-		Endpoints:   refuse[[]api.Endpoint](cause),
-		Ring:        refuse[[]api.Pool](cause),
-		Flows:       refuse[[]api.Flow](cause),
-		JoinCommand: refuse[api.JoinCommand](cause),
-		Leave:       func(ctx context.Context, _ api.LeaveRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
-		Backup: func(ctx context.Context, _ io.Writer) error {
-			_, err := refuse[any](cause)(ctx)
-			return err
-		},
-		Keys:       refuse[[]api.Key](cause),
-		ChangeKeys: func(ctx context.Context, _ api.KeysRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
-		Forget:     func(ctx context.Context, _ api.ForgetRequest) (api.Done, error) { return refuse[api.Done](cause)(ctx) },
-	}
-}
-
-func refuse[T any](cause error) func(context.Context) (T, error) {
-	return func(context.Context) (none T, err error) {
-		return none, &api.Error{Status: http.StatusServiceUnavailable, Message: "the agent does not run: " + cause.Error()}
+		Absent: &api.Error{Status: http.StatusServiceUnavailable, Message: "the agent does not run: " + cause.Error()},
 	}
 }

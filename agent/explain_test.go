@@ -58,6 +58,18 @@ func TestExplain(t *testing.T) {
 	if _, err := cli.Leave(ctx, api.LeaveRequest{}); err == nil || !strings.Contains(err.Error(), "no gossip key") {
 		t.Errorf("leave: %v", err)
 	}
+	for _, route := range api.Routes() {
+		resp, body := ask(t, cfg.APISocket(), route)
+		answered := route == "GET /healthz" || route == "GET /v1/status" || route == "GET /v1/doctor"
+		if want := http.StatusServiceUnavailable; !answered && (resp != want || !strings.Contains(body, "no gossip key")) {
+			t.Errorf("%s: %d %s, want %d and the reason", route, resp, body, want)
+		} else if answered && resp != http.StatusOK {
+			t.Errorf("%s: %d %s", route, resp, body)
+		}
+	}
+	if code, body := ask(t, cfg.APISocket(), "POST /v1/of-later"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no gossip key") {
+		t.Errorf("a path of a later version: %d %s", code, body)
+	}
 	if sum, err := digest(filepath.Join(dir, programFile)); err != nil || sum == [32]byte{} {
 		t.Errorf("the command line: %v", err)
 	}
@@ -65,4 +77,27 @@ func TestExplain(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// ask sends a request, "METHOD /path", to the agent's socket.
+func ask(t *testing.T, socket, route string) (code int, body string) {
+	t.Helper()
+	cli := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	method, path, _ := strings.Cut(route, " ")
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://agent"+path, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := cli.Do(request)
+	if err != nil {
+		t.Fatalf("%s: %v", route, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatalf("%s: %v", route, err)
+	}
+	return response.StatusCode, string(text)
 }

@@ -14,7 +14,8 @@ import (
 // maxBody bounds a request body, bytes.
 const maxBody = 64 << 10
 
-// Handlers are the agent's answers. Each may be called by several goroutines.
+// Handlers are the agent's answers. Each may be called by several goroutines. One that is
+// nil is answered by Absent, and so is a path that none is for.
 type Handlers struct {
 	Status      func(context.Context) (Status, error)
 	Nodes       func(context.Context) ([]Node, error)
@@ -30,6 +31,8 @@ type Handlers struct {
 	Backup      func(context.Context, io.Writer) error
 	ChangeKeys  func(context.Context, KeysRequest) (Done, error)
 	FastPath    func(context.Context, FastPathRequest) (Done, error)
+	// Absent says why there is no such answer; nil: it is one of another version.
+	Absent error
 }
 
 // Error is an error with the HTTP status to answer it by; a handler's other
@@ -64,9 +67,24 @@ func Serve(ctx context.Context, listener net.Listener, h Handlers) error {
 	return fmt.Errorf("serve the agent's socket: %w", err)
 }
 
-func (h Handlers) mux() *http.ServeMux {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+// routes are the paths that are answered.
+type routes struct {
+	*http.ServeMux
+	absent   error
+	patterns []string
+}
+
+func (r *routes) handle(pattern string, f http.HandlerFunc) {
+	r.patterns = append(r.patterns, pattern)
+	r.HandleFunc(pattern, f)
+}
+
+// Routes lists what an agent answers: "GET /v1/status", ...
+func Routes() []string { return Handlers{}.mux().patterns }
+
+func (h Handlers) mux() *routes {
+	mux := &routes{ServeMux: http.NewServeMux(), absent: h.Absent}
+	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	get(mux, "/v1/status", h.Status)
 	get(mux, "/v1/nodes", h.Nodes)
 	get(mux, "/v1/networks", h.Networks)
@@ -77,25 +95,40 @@ func (h Handlers) mux() *http.ServeMux {
 	get(mux, "/v1/join-command", h.JoinCommand)
 	post(mux, "/v1/leave", h.Leave)
 	post(mux, "/v1/forget", h.Forget)
-	mux.HandleFunc("GET /v1/backup", h.backup)
+	mux.handle("GET /v1/backup", h.backup)
 	get(mux, "/v1/keys", h.Keys)
 	post(mux, "/v1/keys", h.ChangeKeys)
 	post(mux, "/v1/fastpath", h.FastPath)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		reply(w, nil, &Error{http.StatusNotFound, fmt.Sprintf("the agent has no %s %s: is the command of another version?", r.Method, r.URL.Path)})
-	})
+	mux.HandleFunc("/", mux.none)
 	return mux
 }
 
-func get[T any](mux *http.ServeMux, path string, f func(context.Context) (T, error)) {
-	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+// none answers what there is no handler for.
+func (r *routes) none(w http.ResponseWriter, request *http.Request) {
+	if r.absent != nil {
+		reply(w, nil, r.absent)
+		return
+	}
+	reply(w, nil, &Error{http.StatusNotFound, fmt.Sprintf("the agent has no %s %s: is the command of another version?", request.Method, request.URL.Path)})
+}
+
+func get[T any](mux *routes, path string, f func(context.Context) (T, error)) {
+	mux.handle("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		if f == nil {
+			mux.none(w, r)
+			return
+		}
 		value, err := f(r.Context())
 		reply(w, value, err)
 	})
 }
 
-func post[Q, T any](mux *http.ServeMux, path string, f func(context.Context, Q) (T, error)) {
-	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+func post[Q, T any](mux *routes, path string, f func(context.Context, Q) (T, error)) {
+	mux.handle("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		if f == nil {
+			mux.none(w, r)
+			return
+		}
 		var request Q
 		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 		body.DisallowUnknownFields()
@@ -110,6 +143,10 @@ func post[Q, T any](mux *http.ServeMux, path string, f func(context.Context, Q) 
 
 // backup answers with the bytes of a backup. After an error they end early.
 func (h Handlers) backup(w http.ResponseWriter, r *http.Request) {
+	if h.Backup == nil {
+		(&routes{absent: h.Absent}).none(w, r)
+		return
+	}
 	w.Header().Set("Content-Type", "application/x-tar")
 	out := &counting{Writer: w}
 	switch err := h.Backup(r.Context(), out); {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/plugin"
 	"github.com/grapevine-net/grapevine/internal/probe"
+	"github.com/grapevine-net/grapevine/internal/socket"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/replica"
@@ -60,7 +62,8 @@ type Agent struct {
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
 	stopWork  context.CancelFunc
 	stopped   chan struct{}
-	leaving   atomic.Bool // by its own will: that its records go is no reason to join anew
+	gone      chan struct{} // closed when this host has left, and all is told
+	leaving   atomic.Bool   // by its own will: that its records go is no reason to join anew
 	left      latch
 	unproven  atomic.Bool             // restored from a backup, and not sure yet that nothing is missing
 	verdict   atomic.Pointer[verdict] // of the others, if one says that this host is forgotten
@@ -81,31 +84,40 @@ func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(GCPercent)
 	}
-	for {
-		if err := run(ctx, cfg, version, log); !errors.Is(err, errMoved) && !errors.Is(err, errForgotten) {
-			return err
-		}
-	}
-}
-
-func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
-	a := &Agent{cfg: cfg, version: version, log: log, started: time.Now(), stopped: make(chan struct{})}
-	defer a.sweep()
-	// First of all the sockets: Docker kills a plugin that has none 9.5 s after its start.
+	defer sweep(cfg)
+	// First of all the sockets: Docker kills a plugin that has none 9.5 s after its start. They
+	// stay while one life of the agent follows the other: who calls then waits.
 	open, err := openSockets(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer open.close()
-	err = a.open(ctx)
+	for {
+		err := run(ctx, cfg, version, log, open)
+		if !slices.ContainsFunc(again, func(e error) bool { return errors.Is(err, e) }) {
+			return err
+		}
+	}
+}
+
+// again are the errors upon which the agent begins anew.
+var again = []error{errMoved, errForgotten, errLeft, errWanted}
+
+func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets) error {
+	a := &Agent{cfg: cfg, version: version, log: log, started: time.Now(), stopped: make(chan struct{}), gone: make(chan struct{})}
+	if rested, err := a.restIfLeft(ctx, open); rested || err != nil {
+		return err
+	}
+	err := a.open(ctx)
 	defer a.close()
 	if err != nil {
 		return err
 	}
-	return a.serve(ctx, open.calls, open.own)
+	return a.serve(ctx, socket.Lend(open.calls), socket.Lend(open.own))
 }
 
-// serve runs all tasks. The API outlives the others, to say how a leave ended.
+// serve runs all tasks. The API outlives the others, to say how a leave ended; then the
+// error is errLeft.
 func (a *Agent) serve(ctx context.Context, calls, own net.Listener) error {
 	all, ctx := errgroup.WithContext(ctx)
 	work, stop := context.WithCancel(ctx)
@@ -115,6 +127,14 @@ func (a *Agent) serve(ctx context.Context, calls, own net.Listener) error {
 	all.Go(func() error {
 		defer close(a.stopped)
 		return a.work(work, calls)
+	})
+	all.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.gone:
+			return errLeft
+		}
 	})
 	return all.Wait()
 }

@@ -10,10 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/plugin"
-	"github.com/grapevine-net/grapevine/ipam"
 )
 
 // Explain stands in for an agent that cannot run, where Docker would have no word
@@ -39,9 +37,7 @@ func Explain(ctx context.Context, cfg config.Config, version string, cause error
 func excuses(cause error, log *slog.Logger) *plugin.Server {
 	s := plugin.New(log)
 	err := fmt.Errorf("grapevine does not run on this host: %w", cause)
-	plugin.HandleNoBody(s, plugin.Network, "GetCapabilities", driver.GetCapabilities)
-	plugin.HandleNoBody(s, plugin.IPAM, "GetCapabilities", new(ipam.Driver).GetCapabilities)
-	plugin.HandleNoBody(s, plugin.IPAM, "GetDefaultAddressSpaces", new(ipam.Driver).GetDefaultAddressSpaces)
+	describe(s)
 	for d, methods := range map[plugin.Driver][]string{
 		plugin.Network: {
 			"GwAllocCheck", "CreateNetwork", "DeleteNetwork", "CreateEndpoint", "EndpointOperInfo", "DeleteEndpoint",

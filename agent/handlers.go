@@ -28,6 +28,7 @@ func (a *Agent) handlers() api.Handlers {
 		Doctor:      a.doctor,
 		JoinCommand: a.joinCommand,
 		Leave:       a.leave,
+		Join:        a.join,
 		Forget:      a.forget,
 		Keys:        a.keysList,
 		Backup:      a.backup,

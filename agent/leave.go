@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,42 +25,40 @@ type latch struct{ atomic.Bool }
 // A step that fails leaves the host able to try again.
 func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error) {
 	if a.left.Load() {
-		return api.Done{Text: leftText + a.stopCommand(ctx)}, nil
+		return api.Done{Text: leftText + a.removal(ctx)}, nil
 	}
-	if n := a.attached(); n > 0 && !r.Force {
-		return api.Done{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf(
-			"%d containers are attached to networks on this host: stop or disconnect them first, or leave with --force", n)}
+	if here := occupants(a.replica.Snapshot(), a.self()); len(here) > 0 && !r.Force {
+		return api.Done{}, &api.Error{Status: http.StatusConflict, Message: attachedText(here) + ": stop or disconnect them first, or leave with --force"}
 	}
 	if err := a.giveAway(ctx, r.Force); err != nil {
 		return api.Done{}, err
 	}
-	text := leftText + a.stopCommand(ctx) + "." + a.withdraw(ctx)
+	trouble := a.withdraw(ctx)
+	text := leftText + a.removal(ctx) + trouble
 	a.leaving.Store(true)
 	if err := a.farewell(ctx); err != nil {
 		return api.Done{}, err
 	}
+	defer close(a.gone)
+	noted := a.noteLeft()
 	if err := a.gossip.Leave(ctx); err != nil {
 		a.log.Warn("leave", "err", err) // the others take it for dead, and know better by its tombstone
 	}
 	a.left.Store(true)
 	a.stopWork()
 	<-a.stopped
-	if err := a.demolish(ctx); err != nil {
-		return api.Done{}, fmt.Errorf("this host has left the cluster, but not everything is removed: %w", err)
+	if err := errors.Join(noted, a.demolish(ctx)); err != nil {
+		return api.Done{}, fmt.Errorf("this host has left the cluster, but not everything is removed: %w; `grapevine cleanup` removes the rest when the agent is stopped", err)
 	}
 	return api.Done{Text: text}, nil
 }
 
-const leftText = "This host has left the cluster; started again, the agent is a new host. To end it: "
+const leftText = "This host has left the cluster, and stays out of it, over reboots too: " + backByJoin + ".\n"
 
-// withdraw removes our networks from Docker, and says what is left of them.
+// withdraw removes our networks from Docker, and says what hinders it.
 func (a *Agent) withdraw(ctx context.Context) string {
-	kept, err := a.driver.Withdraw(ctx)
-	switch {
-	case err != nil:
-		return fmt.Sprintf(" Its networks are still in Docker (%v): remove them with `docker network rm`.", err)
-	case len(kept) > 0:
-		return fmt.Sprintf(" Networks with containers are still in Docker (%s): remove the containers, then the networks.", strings.Join(kept, ", "))
+	if _, err := a.driver.Withdraw(ctx); err != nil {
+		return fmt.Sprintf("\nIts networks are still in Docker (%v): remove them with `docker network rm`.", err)
 	}
 	return ""
 }
@@ -165,10 +162,11 @@ func (a *Agent) hearFarewell(ctx context.Context, _ string, message []byte) ([]b
 }
 
 // demolish removes the switch, the devices, the iptables rules and the state, with
-// a gossip key that is in the state directory. All tasks have ended.
+// a gossip key that is in the state directory. The note that this host has left stays, and
+// the command line. All tasks have ended.
 func (a *Agent) demolish(ctx context.Context) error {
 	errs := []error{a.vswitch.teardown(ctx), a.db.Close()}
-	for _, name := range []string{stateFile, "identity.json", "key", "keyring.json", "iptables", programFile, filepath.Dir(programFile)} {
+	for _, name := range []string{stateFile, "identity.json", "key", "keyring.json", "iptables"} {
 		if err := os.Remove(filepath.Join(a.cfg.State, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove this host's state: %w", err))
 		}

@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/internal/identity"
 	"github.com/grapevine-net/grapevine/internal/plugin"
 )
 
@@ -94,26 +96,12 @@ func (a *Agent) selfPlugin(ctx context.Context) (docker.Plugin, error) {
 	return a.docker.Plugin(ctx, a.managed)
 }
 
-// stopCommand ends this agent for good.
-func (a *Agent) stopCommand(ctx context.Context) string {
-	p, err := a.selfPlugin(ctx)
-	switch {
-	case err != nil:
-		return "docker plugin disable"
-	case p.Name != "":
-		return "docker plugin disable " + p.Name + "; docker plugin rm " + p.Name
-	}
-	return "systemctl disable --now grapevine, or scripts/uninstall-service"
-}
-
-// sweep removes the directories that are left empty of a host that has left.
-func (a *Agent) sweep() {
-	if !a.left.Load() {
+// sweep removes the directory of the sockets of a host that has left.
+func sweep(cfg config.Config) {
+	if _, left, err := identity.LoadLeft(cfg.State); err != nil || !left {
 		return
 	}
-	for _, dir := range []string{a.cfg.State, a.cfg.Run} {
-		if real, err := filepath.EvalSymlinks(dir); err == nil { // in the plugin they are links
-			_ = os.Remove(real) // what is not empty is not all ours
-		}
+	if real, err := filepath.EvalSymlinks(cfg.Run); err == nil { // in the plugin it is a link
+		_ = os.Remove(real) // what is not empty is not all ours
 	}
 }

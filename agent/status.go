@@ -84,7 +84,7 @@ func (a *Agent) answers(id cluster.NodeID) bool {
 // problems lists what is wrong, the most serious first, each with what to do.
 func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []api.Node) []api.Problem {
 	if a.left.Load() {
-		return []api.Problem{{What: "this host has left the cluster", Do: "stop the agent; started again it joins as a new host"}}
+		return []api.Problem{{What: "this host has left the cluster", Do: backByJoin}}
 	}
 	list := append([]api.Problem{}, a.membershipProblems(snap)...)
 	add := func(do, format string, args ...any) {

@@ -73,6 +73,11 @@ func (c *Client) Leave(ctx context.Context, r LeaveRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "leave", r)
 }
 
+// Join brings the agent's host back into a cluster, after it has left.
+func (c *Client) Join(ctx context.Context) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "join", JoinRequest{})
+}
+
 // Forget takes over what a dead host owns.
 func (c *Client) Forget(ctx context.Context, r ForgetRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "forget", r)

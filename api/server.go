@@ -26,6 +26,7 @@ type Handlers struct {
 	Doctor      func(context.Context) (Diagnosis, error)
 	JoinCommand func(context.Context) (JoinCommand, error)
 	Leave       func(context.Context, LeaveRequest) (Done, error)
+	Join        func(context.Context) (Done, error)
 	Forget      func(context.Context, ForgetRequest) (Done, error)
 	Keys        func(context.Context) ([]Key, error)
 	Backup      func(context.Context, io.Writer) error
@@ -94,6 +95,7 @@ func (h Handlers) mux() *routes {
 	get(mux, "/v1/doctor", h.Doctor)
 	get(mux, "/v1/join-command", h.JoinCommand)
 	post(mux, "/v1/leave", h.Leave)
+	post(mux, "/v1/join", h.join())
 	post(mux, "/v1/forget", h.Forget)
 	mux.handle("GET /v1/backup", h.backup)
 	get(mux, "/v1/keys", h.Keys)
@@ -139,6 +141,14 @@ func post[Q, T any](mux *routes, path string, f func(context.Context, Q) (T, err
 		value, err := f(r.Context(), request)
 		reply(w, value, err)
 	})
+}
+
+// join takes no settings yet.
+func (h Handlers) join() func(context.Context, JoinRequest) (Done, error) {
+	if h.Join == nil {
+		return nil
+	}
+	return func(ctx context.Context, _ JoinRequest) (Done, error) { return h.Join(ctx) }
 }
 
 // backup answers with the bytes of a backup. After an error they end early.

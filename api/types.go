@@ -203,6 +203,9 @@ type LeaveRequest struct {
 	Force bool `json:"force"`
 }
 
+// JoinRequest brings a host back that has left.
+type JoinRequest struct{}
+
 // ForgetRequest names dead hosts (by name or node ID) whose addresses this host
 // takes over.
 type ForgetRequest struct {

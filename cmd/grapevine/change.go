@@ -19,8 +19,8 @@ func newLeave() *cobra.Command {
 		Short: "Take this host out of the cluster",
 		Long: `Take this host out of the cluster: give all its addresses to another host, withdraw
 its records, remove the cluster's networks from this host's Docker, and then the bridge,
-devices, rules and state that are ours, the gossip key too. The agent then only
-waits to be stopped; started again, this host joins as a new one. Refused while
+devices, rules and state that are ours, the gossip key too. The agent then answers what
+Docker removes, and makes nothing, over reboots too, until ` + "`grapevine join`" + `. Refused while
 containers are attached.`,
 		Example: `  grapevine leave
   grapevine leave --force    # containers that are attached lose their network`,
@@ -29,6 +29,17 @@ containers are attached.`,
 	}, showDone)
 	c.Flags().BoolVar(&force, "force", false, "leave even though containers are attached, or no other host is there to take the addresses")
 	return c
+}
+
+func newJoin() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "join",
+		Short: "Bring a host back that has left",
+		Long: `Bring a host back that has left: it joins the cluster that its settings name, as a new host.
+So it does by itself when it is started with another GRAPEVINE_JOIN or GRAPEVINE_KEY than
+before, and when the plugin is installed anew.`,
+		Example: "  grapevine join",
+	}, patience, list((*api.Client).Join), showDone)
 }
 
 func newForget() *cobra.Command {

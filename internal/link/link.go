@@ -22,6 +22,7 @@ type Link struct {
 	MTU   int // bytes, without the Ethernet header
 	Up    bool
 	Alias string // as `ip link set alias`
+	Kind  string // "veth", "tuntap", "openvswitch", ...; "device" of hardware
 }
 
 // Get returns the interface called name, or an error that is ErrNotFound.
@@ -123,5 +124,5 @@ func mapErr(err error) error {
 
 func fromNetlink(l netlink.Link) Link {
 	a := l.Attrs()
-	return Link{Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Alias: a.Alias}
+	return Link{Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Alias: a.Alias, Kind: l.Type()}
 }

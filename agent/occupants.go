@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+// occupants names the containers of a host that are on networks, each of them once; by the
+// endpoint's ID while its name is not known.
+func occupants(snap *cluster.Snapshot, host cluster.NodeID) (names []string) {
+	seen := map[string]bool{}
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		if e.Host != host {
+			continue
+		}
+		if id := cmp.Or(e.Container, e.Name, e.ID); !seen[id] {
+			seen[id] = true
+			names = append(names, cmp.Or(e.Name, fmt.Sprintf("endpoint %.12s", e.ID)))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// attachedMost is how many containers are named.
+const attachedMost = 10
+
+// attachedText says who is attached.
+func attachedText(names []string) string {
+	are, some := "are", names
+	if len(names) == 1 {
+		are = "is"
+	}
+	if len(names) > attachedMost {
+		some = append(slices.Clone(names[:attachedMost]), "...")
+	}
+	return fmt.Sprintf("%s %s attached to networks on this host (%s)", plural(len(names), "container"), are, listed(some))
+}

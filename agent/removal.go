@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// removal says how grapevine is removed from a host that has left, in the order in which
+// nothing waits for anything: Docker gives a driver that does not answer minutes.
+func (a *Agent) removal(ctx context.Context) string {
+	p, err := a.selfPlugin(ctx)
+	containers, networks := a.inDocker(ctx, cmp.Or(p.Name, a.serviceName()))
+	var lines []string
+	if len(containers) > 0 {
+		lines = append(lines, "docker rm -f "+strings.Join(containers, " "))
+	}
+	if len(networks) > 0 {
+		lines = append(lines, "docker network rm "+strings.Join(networks, " "))
+	}
+	switch name := cmp.Or(p.Name, "grapevine"); {
+	case a.managed != "" || err != nil:
+		lines = append(lines, "docker plugin disable "+name, "docker plugin rm "+name, filepath.Join(a.cfg.State, programFile)+" cleanup --purge")
+	default:
+		lines = append(lines, "scripts/uninstall-service, or systemctl disable --now grapevine; grapevine cleanup --purge")
+	}
+	return "To remove grapevine from it, in this order:\n  " + strings.Join(lines, "\n  ")
+}
+
+// inDocker lists what Docker has of the driver's networks, and the containers on them.
+func (a *Agent) inDocker(ctx context.Context, name string) (containers, networks []string) {
+	if a.docker == nil {
+		return nil, nil
+	}
+	list, err := a.docker.Networks(ctx)
+	if err != nil {
+		a.log.Warn("look what Docker has of this host's networks", "err", err)
+	}
+	for _, n := range list {
+		if n.Driver != name {
+			continue
+		}
+		networks = append(networks, n.Name)
+		attached, _ := a.docker.Attached(ctx, n.ID) // who has gone meanwhile is not there
+		for _, c := range attached {
+			containers = append(containers, c.Name)
+		}
+	}
+	slices.Sort(containers)
+	slices.Sort(networks)
+	return slices.Compact(containers), networks
+}
+
+// serviceName is the driver's name where it is no managed plugin.
+func (a *Agent) serviceName() string {
+	if a.cfg.DriverName != "" && a.cfg.DriverName != "auto" {
+		return a.cfg.DriverName
+	}
+	return strings.TrimSuffix(filepath.Base(a.cfg.PluginSocket), ".sock")
+}

@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/internal/plugin"
+	"github.com/grapevine-net/grapevine/internal/socket"
+	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/ipam"
+)
+
+// A host that has left rests: its agent answers Docker, so that what is left of its networks
+// goes at once, and makes nothing. So it is after a reboot, too, and when the plugin is
+// disabled and enabled: until somebody says that the host is wanted, by `grapevine join`, by
+// settings that name another cluster, or by installing anew.
+
+// errLeft ends the agent's tasks: this host has left. errWanted ends its rest.
+var (
+	errLeft   = errors.New("this host has left the cluster")
+	errWanted = errors.New("this host is wanted again")
+)
+
+const backByJoin = "`grapevine join` brings it back, as a new host"
+
+// told is what this agent has been told by who installed it.
+func (a *Agent) told(managed string) string {
+	return identity.Told(managed, joinList(a.cfg.Join), a.cfg.Keys)
+}
+
+// atRest returns the note that this host has left, and whether it is to rest. What was told
+// anew since is word enough that it is not.
+func (a *Agent) atRest(managed string) (identity.Left, bool, error) {
+	left, there, err := identity.LoadLeft(a.cfg.State)
+	if !there || err != nil {
+		return left, false, err
+	}
+	if left.Settings != "" && left.Settings != a.told(managed) {
+		a.log.Info("this host had left its cluster, and has been told anew", "cluster", left.Cluster)
+		return left, false, identity.RemoveLeft(a.cfg.State)
+	}
+	return left, true, nil
+}
+
+// restIfLeft rests if this host has left. nil: it has not.
+func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err error) {
+	managed, err := plugin.ManagedID()
+	if err != nil {
+		return false, err
+	}
+	left, rest, err := a.atRest(managed)
+	if err != nil || !rest {
+		return false, err
+	}
+	release, err := store.Hold(a.cfg.State, store.LockWait)
+	if err != nil {
+		return true, err
+	}
+	defer release()
+	a.managed, a.docker = managed, docker.New(a.cfg.Docker)
+	if managed != "" {
+		if err := offer("/proc/self/exe", filepath.Join(a.cfg.State, programFile)); err != nil {
+			a.log.Warn("put the command line into the state directory", "err", err)
+		}
+	}
+	a.log.Info("this host has left its cluster; "+backByJoin, "since", left.Since)
+	return true, a.rest(ctx, open, left)
+}
+
+// rest answers until ctx ends (nil) or the host is wanted again.
+func (a *Agent) rest(ctx context.Context, open sockets, left identity.Left) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	wanted := make(chan struct{}, 1)
+	tasks.Go(func() error { return a.farewells().Serve(ctx, socket.Lend(open.calls)) })
+	tasks.Go(func() error { return api.Serve(ctx, socket.Lend(open.own), a.restingHandlers(left, wanted)) })
+	tasks.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wanted:
+			return errWanted
+		}
+	})
+	return tasks.Wait()
+}
+
+// farewells answers Docker: what it removes is gone, and nothing is made.
+func (a *Agent) farewells() *plugin.Server {
+	s := plugin.New(a.log.With("room", "plugin"))
+	err := errors.New("grapevine: this host has left the cluster: " + backByJoin)
+	describe(s)
+	for d, methods := range map[plugin.Driver][]string{
+		plugin.Network: {"GwAllocCheck", "CreateNetwork", "CreateEndpoint", "EndpointOperInfo", "Join", "ProgramExternalConnectivity"},
+		plugin.IPAM:    {"RequestPool", "RequestAddress"},
+	} {
+		for _, method := range methods {
+			plugin.Handle(s, d, method, func(context.Context, *struct{}) (*struct{}, error) { return nil, err })
+		}
+	}
+	for d, methods := range map[plugin.Driver][]string{
+		plugin.Network: {"DeleteNetwork", "DeleteEndpoint", "Leave", "RevokeExternalConnectivity"},
+		plugin.IPAM:    {"ReleasePool", "ReleaseAddress"},
+	} {
+		for _, method := range methods {
+			// An empty body, of a retry, is as good: there is nothing to find.
+			plugin.HandleNoBody(s, d, method, func(context.Context) (*driver.Empty, error) { return &driver.Empty{}, nil })
+		}
+	}
+	return s
+}
+
+// describe answers what the drivers are.
+func describe(s *plugin.Server) {
+	plugin.HandleNoBody(s, plugin.Network, "GetCapabilities", driver.GetCapabilities)
+	plugin.HandleNoBody(s, plugin.IPAM, "GetCapabilities", new(ipam.Driver).GetCapabilities)
+	plugin.HandleNoBody(s, plugin.IPAM, "GetDefaultAddressSpaces", new(ipam.Driver).GetDefaultAddressSpaces)
+}
+
+// restingHandlers answer the command line.
+func (a *Agent) restingHandlers(left identity.Left, wanted chan<- struct{}) api.Handlers {
+	what := "this host has left the cluster"
+	if !left.Since.IsZero() {
+		what += ", " + left.Since.Local().Format("2006-01-02 15:04")
+	}
+	return api.Handlers{
+		Status: func(context.Context) (api.Status, error) {
+			return api.Status{Version: a.version, Name: a.cfg.Name, Problems: []api.Problem{{What: what, Do: backByJoin + "; to remove grapevine from it: `grapevine leave` says how"}}}, nil
+		},
+		Doctor: func(ctx context.Context) (api.Diagnosis, error) {
+			return Diagnose(ctx, a.cfg, a.version, what, backByJoin), nil
+		},
+		Leave: func(ctx context.Context, _ api.LeaveRequest) (api.Done, error) {
+			return api.Done{Text: leftText + a.removal(ctx)}, nil
+		},
+		Join: func(context.Context) (api.Done, error) {
+			if err := identity.RemoveLeft(a.cfg.State); err != nil {
+				return api.Done{}, err
+			}
+			select {
+			case wanted <- struct{}{}:
+			default: // by another call
+			}
+			return api.Done{Text: a.joinText()}, nil
+		},
+		Absent: &api.Error{Status: http.StatusServiceUnavailable, Message: what + ": " + backByJoin},
+	}
+}
+
+func (a *Agent) joinText() string {
+	if len(a.cfg.Join) == 0 {
+		return "This host begins a cluster of its own, since GRAPEVINE_JOIN names no other host: `grapevine status` says whether all is well."
+	}
+	return fmt.Sprintf("This host joins the cluster of %s as a new host: `grapevine status` says whether all is well.", listed(joinList(a.cfg.Join)))
+}
+
+// join answers POST /v1/join where there is nothing to do.
+func (a *Agent) join(context.Context) (api.Done, error) {
+	if id := a.gossip.ClusterID(); id != "" {
+		return api.Done{Text: fmt.Sprintf("This host is part of cluster %s already. To move it to another one: `grapevine leave`, then start it with what `grapevine join-command` prints there.", id)}, nil
+	}
+	return api.Done{Text: "This host joins already: `grapevine status` says what it waits for."}, nil
+}
+
+// noteLeft notes on the disk that this host has left.
+func (a *Agent) noteLeft() error {
+	return identity.Left{Node: a.id.Node, Cluster: a.gossip.ClusterID(), Since: time.Now().UTC().Truncate(time.Second), Settings: a.told(a.managed)}.Save(a.cfg.State)
+}

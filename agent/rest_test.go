@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/internal/identity"
+)
+
+// TestRest: an agent whose host has left answers what Docker removes, at once, makes nothing
+// and says why, and ends its rest when it is told.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cfg := config.Config{State: dir, Run: filepath.Join(dir, "run"), PluginSocket: filepath.Join(dir, "p.sock"), Docker: "unix://" + dir + "/none"}
+	a := &Agent{cfg: cfg, version: "1", log: slog.New(slog.DiscardHandler)}
+	open, err := openSockets(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.close()
+	if rested, err := a.restIfLeft(t.Context(), open); rested || err != nil {
+		t.Fatalf("a host that has not left rests: %v, %v", rested, err)
+	}
+	if err := (identity.Left{Since: time.Now(), Settings: a.told("")}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { _, err := a.restIfLeft(t.Context(), open); done <- err }()
+
+	docker := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", cfg.PluginSocket)
+	}}}
+	for method, want := range map[string]string{
+		"Plugin.Activate":                           "IpamDriver",
+		"NetworkDriver.GetCapabilities":             `"Scope":"local"`,
+		"NetworkDriver.DeleteEndpoint":              "200 OK{}",
+		"NetworkDriver.DeleteNetwork":               "200 OK{}",
+		"NetworkDriver.Leave":                       "200 OK{}",
+		"NetworkDriver.RevokeExternalConnectivity":  "200 OK{}",
+		"IpamDriver.ReleaseAddress":                 "200 OK{}",
+		"IpamDriver.ReleasePool":                    "200 OK{}",
+		"NetworkDriver.CreateNetwork":               "this host has left the cluster: `grapevine join`",
+		"NetworkDriver.Join":                        "this host has left the cluster",
+		"IpamDriver.RequestPool":                    "this host has left the cluster",
+		"NetworkDriver.ProgramExternalConnectivity": "this host has left the cluster",
+	} {
+		resp, err := docker.Post("http://plugin/"+method, "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || !strings.Contains(resp.Status+string(body), want) {
+			t.Errorf("%s: %s %s, %v", method, resp.Status, body, err)
+		}
+	}
+	for _, route := range api.Routes() {
+		if route == "POST /v1/join" {
+			continue
+		}
+		if _, body := ask(t, cfg.APISocket(), route); route != "GET /healthz" && !strings.Contains(body, "this host has left the cluster") && !strings.Contains(body, "This host has left the cluster") {
+			t.Errorf("%s: %s", route, body)
+		}
+	}
+	if text, err := api.NewClient(cfg.APISocket()).Join(t.Context()); err != nil || !strings.Contains(text.Text, "begins a cluster of its own") {
+		t.Errorf("join: %v, %v", text, err)
+	}
+	if err := <-done; err != errWanted {
+		t.Errorf("the rest ended by %v", err)
+	}
+	if rested, err := a.restIfLeft(t.Context(), open); rested || err != nil {
+		t.Errorf("after the join it rests: %v, %v", rested, err)
+	}
+}
+
+// TestToldAnew: a host that has left rests as long as nobody tells it anything new.
+func TestToldAnew(t *testing.T) {
+	dir := t.TempDir()
+	a := &Agent{cfg: config.Config{State: dir, Keys: testKey}, log: slog.New(slog.DiscardHandler)}
+	for _, told := range []struct {
+		by     string
+		change func(*config.Config)
+	}{
+		{"another plugin", func(*config.Config) {}},
+		{"", func(c *config.Config) { c.Join = append(c.Join, address(t, 1)) }},
+		{"", func(c *config.Config) { c.Keys = nil }},
+	} {
+		if err := (identity.Left{Settings: a.told("")}).Save(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, rest, err := a.atRest(""); !rest || err != nil {
+			t.Errorf("with the same settings: rest %v, %v", rest, err)
+		}
+		told.change(&a.cfg)
+		if _, rest, err := a.atRest(told.by); rest || err != nil {
+			t.Errorf("told %+v: rest %v, %v", told, rest, err)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package nat
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/coreos/go-iptables/iptables"
+)
+
+// ours begins the names of all our chains.
+const ours = "GRAPEVINE-"
+
+// Purge removes the chains of any agent, of this release or another, and what leads to them, in
+// both families and with each iptables that the host has: the agent may have used another one
+// than the default. It returns what it has removed.
+func Purge() (gone []string, err error) {
+	var errs []error
+	seen := map[string]bool{}
+	for _, f := range families {
+		for _, name := range []string{command(f), command(f) + "-nft", command(f) + "-legacy"} {
+			path, err := exec.LookPath(name)
+			if err != nil {
+				continue
+			}
+			ipt, err := iptables.New(iptables.IPFamily(f), iptables.Timeout(5), iptables.Path(path))
+			if err != nil {
+				errs = append(errs, fmt.Errorf("run %s: %w", path, err))
+				continue
+			}
+			for _, table := range tablesOf(f, path) {
+				found, err := purge(ipt, table)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("table %s, with %s: %w", table, path, err))
+				}
+				for _, chain := range found {
+					if what := command(f) + " " + table + " " + chain; !seen[what] {
+						seen[what] = true
+						gone = append(gone, what)
+					}
+				}
+			}
+		}
+	}
+	return gone, errors.Join(errs...)
+}
+
+// tablesOf are the tables of that iptables. To look at a legacy table makes it: so only those
+// that are there.
+func tablesOf(f iptables.Protocol, path string) []string {
+	all := []string{"filter", "nat", "mangle", "raw"}
+	version, err := exec.Command(path, "--version").Output()
+	if err == nil && strings.Contains(string(version), string(nfTables)) {
+		return all
+	}
+	list := "/proc/thread-self/net/ip_tables_names"
+	if f == iptables.ProtocolIPv6 {
+		list = "/proc/thread-self/net/ip6_tables_names"
+	}
+	text, _ := os.ReadFile(list) // no such file: no tables
+	there := strings.Fields(string(text))
+	return slices.DeleteFunc(all, func(t string) bool { return !slices.Contains(there, t) })
+}
+
+// purge removes our chains from a table. What leads to them goes first.
+func purge(ipt *iptables.IPTables, table string) (gone []string, err error) {
+	chains, err := ipt.ListChains(table)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the kernel has no such table, so there is nothing of ours
+	}
+	var mine []string
+	for _, c := range chains {
+		if strings.HasPrefix(c, ours) {
+			mine = append(mine, c)
+		}
+	}
+	if len(mine) == 0 {
+		return nil, nil
+	}
+	var errs []error
+	for _, c := range chains {
+		if strings.HasPrefix(c, ours) {
+			errs = append(errs, ipt.ClearChain(table, c))
+			continue
+		}
+		rules, err := ipt.List(table, c)
+		errs = append(errs, err)
+		for _, r := range rules {
+			spec, found := strings.CutPrefix(r, "-A "+c+" ")
+			if words := strings.Fields(spec); found && leads(words) {
+				errs = append(errs, ipt.Delete(table, c, words...))
+			}
+		}
+	}
+	for _, c := range mine {
+		if err := ipt.DeleteChain(table, c); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		gone = append(gone, c)
+	}
+	return gone, errors.Join(errs...)
+}
+
+// leads says whether a rule leads to a chain of ours.
+func leads(words []string) bool {
+	for i, w := range words {
+		if (w == "-j" || w == "-g") && i+1 < len(words) && strings.HasPrefix(words[i+1], ours) {
+			return true
+		}
+	}
+	return false
+}

@@ -37,6 +37,7 @@ type hosts struct {
 	vteps    []pipeline.VTEP
 	addrs    map[cluster.NodeID][]netip.Addr // to speak to each other's containers from
 	host     []netip.Addr                    // of them, this host's
+	self     netip.Addr                      // this host's VTEP
 	problems []Problem
 }
 
@@ -171,8 +172,8 @@ func newHosts(snap *cluster.Snapshot, self cluster.NodeID, old *hosts) *hosts {
 	if old == nil {
 		old = &hosts{}
 	}
-	h := &hosts{vtep: make(map[cluster.NodeID]netip.Addr, len(old.vtep))}
 	me, _ := cluster.Get[cluster.Node](snap, string(self))
+	h := &hosts{vtep: make(map[cluster.NodeID]netip.Addr, len(old.vtep)), self: me.VTEP.Unmap().WithZone("")}
 	addrs := make([]netip.Addr, 0, len(old.vtep))
 	for n := range cluster.All[cluster.Node](snap) {
 		h.ids = append(h.ids, n.ID)

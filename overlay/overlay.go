@@ -74,6 +74,8 @@ type Config struct {
 	// not known).
 	VXLANPort uint16
 	MTU       int
+	// GossipPort is where hosts hear each other, TCP and UDP: containers may not.
+	GossipPort uint16
 	// CIDRs are the cluster's, to be routed to the gateway port besides the subnets. A
 	// family that has neither is left alone on this host.
 	CIDRs []netip.Prefix

@@ -66,7 +66,7 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	p := &planner{ground: m.ground, snap: snap, self: self, local: localEndpoints(snap, self), problems: m.ground.problems(), in: pipeline.Input{
 		Round: pipeline.Round, Tunnel: mode,
 		TunnelPort: ports.Tunnel, GatewayPort: ports.Gateway, GatewayMAC: ports.GatewayMAC,
-		Host: m.ground.host, VTEPs: m.ground.vteps, Subnets: m.ground.subnets, Routes: m.ground.routes,
+		VTEP: m.ground.self, Host: m.ground.host, VTEPs: m.ground.vteps, Subnets: m.ground.subnets, Routes: m.ground.routes,
 	}}
 	p.endpoints(ports.Endpoints)
 	p.neighbours()

@@ -38,6 +38,7 @@ func TestPlan(t *testing.T) {
 		Tunnel: 1, Gateway: 2, GatewayMAC: gwMAC, Endpoints: map[string]uint32{blue.ID: 11, red.ID: 12},
 	})
 	want := pipeline.Input{
+		VTEP:  addr("192.0.2.1"),
 		Round: pipeline.Round, Tunnel: pipeline.HeaderBits, TunnelPort: 1, GatewayPort: 2, GatewayMAC: gwMAC,
 		Host: hostAddrs([]cluster.NodeID{me})[me],
 		VTEPs: []pipeline.VTEP{

@@ -105,7 +105,7 @@ func (r *reconciler) report(ctx context.Context, err error) {
 // flows use them and forgotten after.
 func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, why reason, res *result) error {
 	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
-	in.VXLANPort = r.cfg.VXLANPort
+	in.VXLANPort, in.GossipPort = r.cfg.VXLANPort, r.cfg.GossipPort
 	for _, p := range problems {
 		if p.Key.Kind == cluster.KindEndpoint {
 			res.problems[p.Key.ID] = p.Err

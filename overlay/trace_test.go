@@ -27,6 +27,7 @@ func scene(mode pipeline.TunnelMode, port map[string]uint32) pipeline.Input {
 	}
 	return pipeline.Input{
 		Round: pipeline.Round, Tunnel: mode, TunnelPort: port["gvtun"], GatewayPort: port["gv0"], GatewayMAC: mac(2), VXLANPort: 4789,
+		GossipPort: 7947, VTEP: addr("192.0.2.1"),
 		Host:  addrs("240.1.0.1", "fd67:7261:7065::1"),
 		VTEPs: []pipeline.VTEP{{Addr: addr("192.0.2.2"), Index: 2, Host: addrs("240.1.0.2", "fd67:7261:7065::2")}, {Addr: addr("2001:db8::3"), Index: 3}},
 		Subnets: []pipeline.Subnet{
@@ -108,9 +109,10 @@ var tableLine = regexp.MustCompile(`(?m)^ *(\d+)\. .*cookie (0x[0-9a-f]+)`)
 
 // verdict asks the switch what it would do with a packet: "output 3" as the last
 // action, or "stage: object" of the flow that drops it.
-func verdict(t *testing.T, b *ovs.Bridge, in pipeline.Input, packet string) (string, string) {
+// The packet is one argument of ofproto/trace, or a port and a frame.
+func verdict(t *testing.T, b *ovs.Bridge, in pipeline.Input, packet ...string) (string, string) {
 	t.Helper()
-	out, err := b.Appctl(t.Context(), "ofproto/trace", b.Name, packet)
+	out, err := b.Appctl(t.Context(), append([]string{"ofproto/trace", b.Name}, packet...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

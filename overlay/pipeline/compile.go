@@ -25,7 +25,7 @@ func ask(in Input, index map[netip.Addr]uint32) []Flow {
 	c := &compiler{in: in, index: index}
 	for _, stage := range []func(*compiler){
 		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours,
-		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardLinkLocal, forwardRanges, forwardOutside, probes,
+		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardLinkLocal, forwardRanges, forwardOutside, guardHostPorts, probes,
 		checkVNIDs, emit,
 	} {
 		stage(c)

@@ -29,7 +29,7 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 	add(Classify, 0, match{}, sent)
 	add(Classify, 100, match{}.inPort(in.TunnelPort), outOf)
 	for s := SpoofGuard.next(); s != Output; s = s.next() {
-		if s != Forwarding && s != VNIDCheck {
+		if s != Forwarding && s != HostGuard && s != VNIDCheck {
 			add(s, 0, match{}, sum(sent, outOf))
 		}
 	}

@@ -54,27 +54,65 @@ func (c *compiler) toVTEP(a netip.Addr, index uint32) string {
 
 // forwardOutside sends to the gateway what is for the host's own gateway
 // addresses or for the world outside. Only endpoints get there: what the gateway
-// sent is not sent back to it, and internal networks have no outside.
+// sent is not sent back to it, and internal networks have no outside. What is for
+// a host of the cluster is guarded.
 func forwardOutside(c *compiler) {
 	endpoint := match{}.reg(regClass, classEndpoint)
 	outside := endpoint.reg(regInternal, 0)
 	if c.in.GatewayPort != 0 {
-		toGateway := c.toGateway()
+		toHost := c.toGatewayBy(HostGuard)
 		for _, s := range c.in.Subnets {
 			if s.Gateway.IsValid() {
-				c.add(Forwarding, 2700, subnetObject(s.Prefix), endpoint.ipDst(host(s.Gateway)), toGateway...)
+				c.add(Forwarding, 2700, subnetObject(s.Prefix), endpoint.ipDst(host(s.Gateway)), toHost...)
 			}
 		}
 		for _, f := range []family{ipv4, ipv6} {
-			c.add(Forwarding, 100, object{}, outside.proto(f.proto), toGateway...)
+			c.add(Forwarding, 100, object{}, outside.proto(f.proto), c.toGateway()...)
+		}
+		for _, v := range c.in.VTEPs {
+			c.add(Forwarding, 150, vtepObject(v.Addr), outside.ipDst(host(v.Addr)), append([]string{load(regHost, 1)}, toHost...)...)
+		}
+		if c.in.VTEP.IsValid() {
+			c.add(Forwarding, 140, object{}, outside.ipDst(host(c.in.VTEP)), toHost...)
 		}
 	}
 	if c.in.VXLANPort != 0 {
 		for _, f := range []family{ipv4, ipv6} {
-			c.drop(Forwarding, 200, DropForgedTunnel, endpoint.proto(f.udp).udpPort(c.in.VXLANPort))
+			c.drop(Forwarding, 200, DropForgedTunnel, endpoint.proto(f.udp).port(c.in.VXLANPort))
 		}
 	}
 	c.drop(Forwarding, 0, DropNoRoute, match{})
+}
+
+// tunnels are the IP protocols in which an IP packet travels that a host may take out: IP in IP
+// (RFC 2003, RFC 2473), GRE and MPLS.
+var tunnels = []int{4, 41, 47, 137}
+
+// guardHostPorts keeps endpoints from speaking to hosts as hosts speak to each other. A host
+// puts its own address in place of the sender's, so that another one takes VXLAN for its. Of
+// fragments nobody sees the port here, not even of the first, and a tunnel's end may take out
+// what it likes: neither goes to another host. To this one they may: here the sender's address
+// stays, and it is nobody's VTEP.
+func guardHostPorts(c *compiler) {
+	for _, f := range []family{ipv4, ipv6} {
+		if c.in.VXLANPort != 0 {
+			c.drop(HostGuard, 200, DropForgedTunnel, match{}.proto(f.udp).port(c.in.VXLANPort))
+		}
+		if c.in.GossipPort != 0 {
+			c.drop(HostGuard, 200, DropGossip, match{}.proto(f.udp).port(c.in.GossipPort))
+			c.drop(HostGuard, 200, DropGossip, match{}.proto(f.tcp).port(c.in.GossipPort))
+		}
+		toOther := match{}.reg(regHost, 1).proto(f.proto)
+		for _, p := range tunnels {
+			c.drop(HostGuard, 150, DropHidden, toOther.ipProto(p))
+		}
+	}
+	// IPv4 puts fragments together by protocol. Of IPv6 the first one says which it is, and may
+	// say so behind other headers.
+	for _, f := range []string{ipv4.udp, ipv6.proto} {
+		c.drop(HostGuard, 150, DropHidden, match{}.reg(regHost, 1).proto(f).fragment())
+	}
+	c.pass(HostGuard, 0)
 }
 
 // checkVNIDs lets a packet on if both ends are of one network or one of them

@@ -86,9 +86,11 @@ func forwardHosts(c *compiler) {
 }
 
 // toGateway is the way to the gateway port.
-func (c *compiler) toGateway() []string {
+func (c *compiler) toGateway() []string { return c.toGatewayBy(VNIDCheck) }
+
+func (c *compiler) toGatewayBy(next Stage) []string {
 	return []string{
 		load(regDstVNID, 0), load(regOutPort, c.in.GatewayPort),
-		setEthSrc(RouterMAC), setEthDst(c.in.GatewayMAC), goTo(VNIDCheck),
+		setEthSrc(RouterMAC), setEthDst(c.in.GatewayMAC), goTo(next),
 	}
 }

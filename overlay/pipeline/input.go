@@ -45,6 +45,10 @@ type Input struct {
 	// VXLANPort is the cluster's UDP port for VXLAN; endpoints may not send to it
 	// outside the cluster.
 	VXLANPort uint16
+	// GossipPort is the port, TCP and UDP, where hosts hear each other, and VTEP this host's
+	// address in the underlay: endpoints may send neither to that port of a host's.
+	GossipPort uint16
+	VTEP       netip.Addr
 	// Host are this host's addresses in HostRanges, at most one of a family.
 	Host    []netip.Addr
 	VTEPs   []VTEP

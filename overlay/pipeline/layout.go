@@ -19,6 +19,7 @@ const (
 	EgressPolicy  Stage = 50
 	Service       Stage = 60
 	Forwarding    Stage = 70
+	HostGuard     Stage = 75
 	VNIDCheck     Stage = 80
 	IngressPolicy Stage = 90
 	Output        Stage = 100
@@ -41,6 +42,7 @@ var stages = []stageInfo{
 	{EgressPolicy, "egress-policy", "empty"},
 	{Service, "service", "empty"},
 	{Forwarding, "forwarding", "by destination range: loads the destination's VNID and the port or the tunnel destination"},
+	{HostGuard, "host-guard", "what endpoints send to hosts of the cluster: neither VXLAN, nor what may hide it, nor gossip"},
 	{VNIDCheck, "vnid-check", "source and destination VNID are equal, or one of them is 0"},
 	{IngressPolicy, "ingress-policy", "empty"},
 	{Output, "output", "sends the packet; into the tunnel with its source's VNID"},
@@ -90,9 +92,10 @@ var (
 	regVTEP     = register{4, 0, 32, "VTEP index", "tunnel packets: the VTEP it came from; then the one it goes to"}
 	regInternal = register{5, 0, 32, "internal", "1: the sender's network is internal and may not leave the cluster"}
 	regScratch  = register{6, 0, 32, "scratch", "holds an address while an ARP reply is made"}
+	regHost     = register{7, 0, 32, "host", "1: from an endpoint to another host of the cluster"}
 )
 
-var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch}
+var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch, regHost}
 
 // Values of regClass.
 const (
@@ -153,6 +156,8 @@ const (
 	DropLoopback      Reason = 13
 	DropND            Reason = 14
 	DropHostAddress   Reason = 15
+	DropHidden        Reason = 16
+	DropGossip        Reason = 17
 )
 
 var reasons = []struct {
@@ -174,6 +179,8 @@ var reasons = []struct {
 	{DropLoopback, "destination that is a host's own loopback address"},
 	{DropND, "IPv6 neighbour discovery that is no solicitation for a known prefix: router and unasked advertisements, redirects"},
 	{DropHostAddress, "address by which hosts speak to each other's containers, of or for somebody else"},
+	{DropHidden, "fragment or tunnel (IP in IP, GRE, MPLS) of an endpoint to another host of the cluster, where VXLAN may come out of it"},
+	{DropGossip, "packet of an endpoint to the gossip port of a host of the cluster"},
 }
 
 // String explains the reason in a few words.

@@ -25,8 +25,10 @@ const (
 	fieldEthType
 	fieldSrc // nw_src, ipv6_src, arp_spa
 	fieldDst // nw_dst, ipv6_dst, arp_tpa
+	fieldNWProto
 	fieldARPOp
 	fieldARPSHA
+	fieldFrag
 	fieldPortDst // or ICMP type
 	fieldICMPCode
 	fieldNDTarget
@@ -68,7 +70,9 @@ func (m match) vlanTagged() match                 { return m.with(fieldVLAN, "vl
 func (m match) ethType(text string) match         { return m.with(fieldEthType, "%s", text) }
 func (m match) arpOp(op int) match                { return m.with(fieldARPOp, "arp_op=%d", op) }
 func (m match) arpSHA(mac net.HardwareAddr) match { return m.with(fieldARPSHA, "arp_sha=%s", mac) }
-func (m match) udpPort(p uint16) match            { return m.with(fieldPortDst, "tp_dst=%d", p) }
+func (m match) port(p uint16) match               { return m.with(fieldPortDst, "tp_dst=%d", p) }
+func (m match) fragment() match                   { return m.with(fieldFrag, "nw_frag=yes") }
+func (m match) ipProto(p int) match               { return m.with(fieldNWProto, "nw_proto=%d", p) }
 func (m match) arpSPA(a netip.Addr) match         { return m.with(fieldSrc, "arp_spa=%s", a) }
 func (m match) arpTPA(p netip.Prefix) match       { return m.with(fieldDst, "arp_tpa=%s", prefixText(p)) }
 
@@ -117,11 +121,11 @@ func (m match) String() string {
 }
 
 // family is what differs between IPv4 and IPv6 in a match.
-type family struct{ proto, udp, src, dst string }
+type family struct{ proto, udp, tcp, src, dst string }
 
 var (
-	ipv4 = family{"ip", "udp", "nw_src", "nw_dst"}
-	ipv6 = family{"ipv6", "udp6", "ipv6_src", "ipv6_dst"}
+	ipv4 = family{"ip", "udp", "tcp", "nw_src", "nw_dst"}
+	ipv6 = family{"ipv6", "udp6", "tcp6", "ipv6_src", "ipv6_dst"}
 )
 
 func familyOf(a netip.Addr) family {

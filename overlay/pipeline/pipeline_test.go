@@ -58,6 +58,7 @@ func scene(mode TunnelMode) Input {
 	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
 	in := Input{
 		Round: Round, Tunnel: mode, TunnelPort: 1, GatewayPort: 2, GatewayMAC: mac(2), VXLANPort: 4789,
+		GossipPort: 7947, VTEP: addr("192.0.2.1"),
 		Host:  addrs("240.1.0.1", "fd67:7261:7065::1"),
 		VTEPs: []VTEP{{addr("192.0.2.2"), 2, addrs("240.1.0.2", "fd67:7261:7065::2")}, {Addr: addr("192.0.2.3"), Index: 3}},
 		Subnets: []Subnet{
@@ -134,7 +135,7 @@ func TestFlowCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := 45 + 6*(len(in.VTEPs)+len(in.Subnets)+len(in.Routes)) + 9*len(in.Ports) + 5*2 + 3*len(in.Neighbours) + 2
+	most := 65 + 6*(len(in.VTEPs)+len(in.Subnets)+len(in.Routes)) + 9*len(in.Ports) + 5*2 + 3*len(in.Neighbours) + 2
 	if len(flows) > most {
 		t.Errorf("%d flows, want at most %d", len(flows), most)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -54,26 +55,50 @@ func (t tier) fuzz(ctx context.Context, out io.Writer) (total counts, err error)
 	if err != nil {
 		return total, fmt.Errorf("look for fuzz tests: %w", err)
 	}
-	cache, err := os.MkdirTemp("", "fuzz")
+	tmp, err := os.MkdirTemp("", "fuzz")
 	if err != nil {
 		return total, err
 	}
-	defer func() { _ = os.RemoveAll(cache) }()
+	defer func() { _ = os.RemoveAll(tmp) }()
+	byDir := map[string][]fuzzTest{}
+	for _, f := range list {
+		byDir[f.dir] = append(byDir[f.dir], f)
+	}
 	var mu sync.Mutex // covers out and total
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.SetLimit(fuzzAtOnce)
-	for _, f := range list {
+	for dir, tests := range byDir {
 		tasks.Go(func() error {
-			c, said, err := t.fuzzOne(ctx, f, cache)
-			mu.Lock()
-			defer mu.Unlock()
-			total.add(c)
-			_, _ = out.Write(said)
-			return err
+			program := filepath.Join(tmp, strings.ReplaceAll(dir, "/", "_"))
+			said, err := buildFuzz(ctx, dir, program)
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				fmt.Fprintf(out, "%sFAIL\t%s [build failed]\n", said, dir)
+				total.add(counts{failed: 1, failures: []string{dir}})
+				return ctx.Err()
+			}
+			for _, f := range tests {
+				c, said, err := t.fuzzOne(ctx, f, program)
+				mu.Lock()
+				total.add(c)
+				_, _ = out.Write(said)
+				mu.Unlock()
+				if err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
 	err = tasks.Wait()
 	return total, err
+}
+
+// buildFuzz makes the test program of a package with the instruments, once for all its fuzz tests:
+// to link it takes longer than to fuzz.
+func buildFuzz(ctx context.Context, dir, program string) (said []byte, err error) {
+	return exec.CommandContext(ctx, "go", "test", "-c", "-vet", "off", "-fuzz", "Fuzz", "-o", program, dir).CombinedOutput()
 }
 
 // record keeps what is written to it: by a program on its standard error, and by who reads the
@@ -89,18 +114,20 @@ func (r *record) Write(b []byte) (int, error) {
 	return r.buf.Write(b)
 }
 
-// fuzzOne runs a fuzz test, once more if package testing took the end of its time for a failure,
-// which it may.
-func (t tier) fuzzOne(ctx context.Context, f fuzzTest, cache string) (c counts, said []byte, err error) {
-	if cache, err = os.MkdirTemp(cache, f.name); err != nil { // others have fuzz tests of that name
+// fuzzOne runs a fuzz test of a program of buildFuzz, once more if package testing took the end of
+// its time for a failure, which it may.
+func (t tier) fuzzOne(ctx context.Context, f fuzzTest, program string) (c counts, said []byte, err error) {
+	cache, err := os.MkdirTemp(filepath.Dir(program), f.name) // others have fuzz tests of that name
+	if err != nil {
 		return c, nil, err
 	}
 	for range 2 {
+		cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", f.dir, program,
+			"-test.v=test2json", "-test.paniconexit0", "-test.timeout", (3 * t.budget).String(), "-test.run", "^$", "-test.fuzz", "^"+f.name+"$",
+			"-test.fuzztime", fuzzFor.String(), "-test.fuzzminimizetime", "100x", "-test.parallel", "1", "-test.fuzzcachedir", cache)
+		cmd.Dir = f.dir
 		var out record
-		c, err = t.goTest(ctx, &out, []string{
-			"-vet", "off", "-run", "^$", "-fuzz", "^" + f.name + "$", "-fuzztime", fuzzFor.String(), "-fuzzminimizetime", "100x",
-			"-parallel", "1", f.dir, "-args", "-test.fuzzcachedir", cache,
-		})
+		c, err = t.events(cmd, &out)
 		said = out.buf.Bytes()
 		if c.failed == 0 || !bytes.Contains(said, []byte("context deadline exceeded")) || bytes.Contains(said, []byte("Failing input")) {
 			break

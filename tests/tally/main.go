@@ -1,8 +1,9 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally unit|fuzz|lab|plugin|engines|uml|qemu|all-engines ...
+//	tally unit|fuzz|lab|plugin|engines|uml|qemu|all-engines ... [/ ...]
 //
-// It prints what `go test` prints: a line for each package, and all that a failed
+// Tiers behind a / run beside those before it: labs wait for most of their time, and the
+// processors are free for others. It prints what `go test` prints: a line for each package, and all that a failed
 // test said; where a test takes long, a line for each that passed as well. At the
 // end come what failed once more, a line each, the time of each tier beside its budget
 // and, as the last line, how many tests passed and failed. It fails if a test did, or a
@@ -61,27 +62,20 @@ func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error
 	if len(names) == 0 {
 		return false, fmt.Errorf("usage: tally unit|fuzz|lab|plugin|engines|uml|qemu|all-engines")
 	}
-	var total counts
-	var times strings.Builder
-	for _, name := range names {
-		t, found := find(name)
-		if !found {
-			return false, fmt.Errorf("unknown tier %q: unit, fuzz, lab, plugin, engines, uml, qemu or all-engines", name)
-		}
-		fmt.Fprintf(out, "=== %s: %s (budget %s)\n", t.name, t.what, t.budget)
-		begin := time.Now()
-		c, err := t.run(ctx, out)
-		if err != nil {
-			return false, fmt.Errorf("tier %s: %w", t.name, err)
-		}
-		total.add(c)
-		took := time.Since(begin).Round(time.Second)
-		fmt.Fprintf(&times, "%-7s %s of %s, %s\n", t.name, took, t.budget, c)
+	lanes, err := lanesOf(names)
+	if err != nil {
+		return false, err
+	}
+	out = &shared{to: out}
+	begin := time.Now()
+	total, times, err := runLanes(ctx, out, lanes)
+	if err != nil {
+		return false, err
 	}
 	for _, f := range total.failures {
 		fmt.Fprintf(out, "\nfailed: %s", f)
 	}
-	fmt.Fprintf(out, "\n%s%s\n", times.String(), total)
+	fmt.Fprintf(out, "\n%sall     %s\n%s\n", times, time.Since(begin).Round(time.Second), total)
 	return total.failed == 0, nil
 }
 
@@ -109,10 +103,14 @@ func (t tier) run(ctx context.Context, out io.Writer) (counts, error) {
 	return t.goTest(ctx, out, args)
 }
 
-// goTest runs `go test -json` and reads what it says to its end.
+// goTest runs `go test -json`.
 func (t tier) goTest(ctx context.Context, out io.Writer, args []string) (counts, error) {
 	args = append([]string{"test", "-json", "-count=1", "-timeout", (3 * t.budget).String()}, args...)
-	cmd := exec.CommandContext(ctx, "go", args...)
+	return t.events(exec.CommandContext(ctx, "go", args...), out)
+}
+
+// events runs a program that prints events of tests, and reads what it says to its end.
+func (t tier) events(cmd *exec.Cmd, out io.Writer) (counts, error) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = out
 	pipe, err := cmd.StdoutPipe()
@@ -125,7 +123,7 @@ func (t tier) goTest(ctx context.Context, out io.Writer, args []string) (counts,
 	c, readErr := tally(pipe, out, t.verbose)
 	if err := cmd.Wait(); err != nil && c.failed == 0 {
 		c.failed++ // it failed in a way that its events do not show
-		fmt.Fprintf(out, "FAIL\tgo test: %v\n", err)
+		fmt.Fprintf(out, "FAIL\t%s: %v\n", strings.Join(cmd.Args, " "), err)
 	}
 	return c, readErr
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/nat"
 	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/internal/proxy"
 	"github.com/grapevine-net/grapevine/overlay"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -40,6 +41,7 @@ type vswitch struct {
 	nat      *nat.NAT
 	guard    *guard
 	held     hold.Sockets // of published ports
+	proxy    *proxy.Server
 	overlay  *overlay.Overlay
 	fast     *fastPath
 	log      *slog.Logger
@@ -139,6 +141,9 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 	if err != nil {
 		return err
 	}
+	if v.proxy, err = proxy.New(&v.held, a.internalClients(), log); err != nil {
+		return err
+	}
 	a.vswitch = v
 	v.gateway = gateway.New(a.id.Node)
 	v.guard = a.newGuard(v)
@@ -205,6 +210,7 @@ func (v *vswitch) run(ctx context.Context) error {
 	}
 	tasks.Go(func() error { return v.nat.Run(ctx, v.log) })
 	tasks.Go(func() error { return v.guard.run(ctx) })
+	tasks.Go(func() error { return v.proxy.Run(ctx) })
 	tasks.Go(func() error { v.catchUp(ctx); return nil })
 	tasks.Go(func() error {
 		v.await(ctx)

@@ -128,10 +128,18 @@ type Port struct {
 	// Host is what is connected to; of the unspecified address, any of the host's.
 	Host      netip.AddrPort `json:"host"`
 	Container uint16         `json:"container"`
+	// More ports behind the two lead there as well.
+	More uint16 `json:"more,omitempty"`
 }
 
-// String is the port as `docker ps` shows it: "0.0.0.0:8080->80/tcp".
-func (p Port) String() string { return fmt.Sprintf("%s->%d/%s", p.Host, p.Container, p.Proto) }
+// String is the port as `docker ps` shows it: "0.0.0.0:8080->80/tcp", or
+// "0.0.0.0:8080-8089->80-89/tcp".
+func (p Port) String() string {
+	if p.More == 0 {
+		return fmt.Sprintf("%s->%d/%s", p.Host, p.Container, p.Proto)
+	}
+	return fmt.Sprintf("%s-%d->%d-%d/%s", p.Host, p.Host.Port()+p.More, p.Container, p.Container+p.More, p.Proto)
+}
 
 // Pool says who owns the addresses of a prefix: a network's, or, with Network
 // empty, the cluster's own.

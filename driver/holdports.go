@@ -14,13 +14,29 @@ import (
 // since another one, nobody else gets.
 type holder struct {
 	*Driver
+	id    string                 // the endpoint that is served
+	own   map[ports.Binding]bool // what it has already, by single ports
 	fresh []ports.Binding
+}
+
+func (d *Driver) holder(e localEndpoint) *holder {
+	return &holder{Driver: d, id: e.ID, own: singles(e.Ports)}
+}
+
+func singles(list []ports.Binding) map[ports.Binding]bool {
+	out := map[ports.Binding]bool{}
+	for _, run := range list {
+		for b := range run.Each() {
+			out[b] = true
+		}
+	}
+	return out
 }
 
 // Hold implements ports.Holder.
 func (h *holder) Hold(b ports.Binding) error {
-	for id, list := range h.Published() {
-		if !slices.ContainsFunc(list, b.Overlaps) {
+	for id, list := range h.inTheWay(b) {
+		if id == h.id && h.has(b, list) {
 			continue
 		}
 		if host, _ := ifnames(id); !h.ended(id) || h.slow[id] && h.links.Exists(host) {
@@ -38,13 +54,60 @@ func (h *holder) Hold(b ports.Binding) error {
 		return err
 	}
 	h.fresh = append(h.fresh, b)
+	if len(h.fresh) > 1000 { // of -P, one by one, and neighbours as a rule
+		h.fresh = ports.Runs(h.fresh)
+	}
 	return nil
 }
 
-// Release implements ports.Holder.
+// inTheWay returns by endpoint what overlaps b, but for what another network of the same
+// container gives way with (yields).
+func (d *Driver) inTheWay(b ports.Binding) map[string][]ports.Binding {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[string][]ports.Binding{}
+	for id, e := range d.local.endpoints {
+		for _, o := range e.Ports {
+			if b.Overlaps(o) && !(d.local.siblings(b, e) && b.Crosses() != o.Crosses()) {
+				out[id] = append(out[id], o)
+			}
+		}
+	}
+	return out
+}
+
+// siblings reports whether a binding leads to another endpoint of e's container.
+func (l *local) siblings(b ports.Binding, e localEndpoint) bool {
+	if e.Sandbox == "" {
+		return false
+	}
+	to := b.To.Addr()
+	for _, o := range l.endpoints {
+		if o.ID != e.ID && o.Sandbox == e.Sandbox && slices.Contains(o.addrs(), to) {
+			return true
+		}
+	}
+	return false
+}
+
+// has reports whether the endpoint has itself, as it is, what of b is in the way.
+func (h *holder) has(b ports.Binding, list []ports.Binding) bool {
+	for one := range b.Each() {
+		if !h.own[one] && slices.ContainsFunc(list, one.Overlaps) {
+			return false
+		}
+	}
+	return true
+}
+
+// Release implements ports.Holder. What the endpoint has since before stays.
 func (h *holder) Release(b ports.Binding) {
 	h.fresh = slices.DeleteFunc(h.fresh, func(f ports.Binding) bool { return f == b })
-	h.ports.Release(b)
+	for one := range b.Each() {
+		if !h.own[one] {
+			h.ports.Release(one)
+		}
+	}
 }
 
 // ended reports whether an endpoint's container has ended, as far as its interface shows:

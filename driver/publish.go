@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/docker/go-plugins-helpers/network"
@@ -36,8 +37,12 @@ func (d *Driver) ProgramExternalConnectivity(ctx context.Context, r *network.Pro
 	if err != nil {
 		return nil, err
 	}
-	return &Empty{}, d.publish(ctx, e.ID, reqs)
+	return &Empty{}, d.publish(ctx, e.ID, reqs, r.Options[optNoCross] != true)
 }
+
+// optNoCross is by which Engine 28 and later say that another network of the container is its
+// way in by IPv6 (libnetwork netlabel.NoProxy6To4).
+const optNoCross = "com.docker.network.driver.private.no_proxy_6to4"
 
 // RevokeExternalConnectivity implements the call that comes before Leave, or when
 // another network becomes the one of the default route.
@@ -45,24 +50,30 @@ func (d *Driver) RevokeExternalConnectivity(ctx context.Context, r *network.Revo
 	return &Empty{}, d.unpublish(ctx, r.EndpointID)
 }
 
-// publish gives an endpoint the ports asked for, and no others.
-func (d *Driver) publish(ctx context.Context, id string, reqs []ports.Request) error {
+// publish gives an endpoint the ports asked for, and no others. cross: at IPv6 addresses of the
+// host as well, if the endpoint has IPv4 only.
+func (d *Driver) publish(ctx context.Context, id string, reqs []ports.Request, cross bool) error {
 	d.publishing.Lock()
 	defer d.publishing.Unlock()
 	e, ok := d.localEndpoint(id)
 	if !ok {
 		return fmt.Errorf("publish ports: endpoint %.12s was removed meanwhile", id)
 	}
-	got, err := ports.Assign(reqs, e.addrs(), e.Ports, d.cfg.OpenPorts(), &holder{Driver: d})
+	open := d.cfg.OpenPorts()
+	reqs, to := d.shared(e, reqs, cross)
+	open.Cross = open.Cross && cross
+	got, err := ports.Assign(reqs, to, e.Ports, open, d.holder(e))
 	if err != nil {
 		return err
 	}
+	got = ports.Runs(got)
 	if slices.Equal(got, e.Ports) {
 		return nil
 	}
 	if err := d.setPorts(ctx, id, got); err != nil {
+		err = errors.Join(fmt.Errorf("publish ports: %w", err), d.setPorts(context.WithoutCancel(ctx), id, e.Ports))
 		d.release(got, e.Ports)
-		return errors.Join(fmt.Errorf("publish ports: %w", err), d.setPorts(context.WithoutCancel(ctx), id, e.Ports))
+		return err
 	}
 	d.release(e.Ports, got)
 	return nil
@@ -107,22 +118,82 @@ func (d *Driver) notePorts(id string, list []ports.Binding) error {
 	return d.local.setEndpoint(e)
 }
 
+// effective is what all endpoints have, but for what gives way: at IPv6 addresses, what leads to
+// a container's IPv4 address gives way to what leads to an IPv6 address of the same container.
+func (d *Driver) effective() (all []ports.Binding) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	direct := map[string][]ports.Binding{} // by sandbox
+	for _, e := range d.local.endpoints {
+		for _, b := range e.Ports {
+			if !b.Crosses() && b.To.Addr().Is6() && e.Sandbox != "" {
+				direct[e.Sandbox] = append(direct[e.Sandbox], b)
+			}
+		}
+	}
+	for _, e := range d.local.endpoints {
+		for _, b := range e.Ports {
+			if !b.Crosses() || !slices.ContainsFunc(direct[e.Sandbox], b.Overlaps) {
+				all = append(all, b)
+			}
+		}
+	}
+	return all
+}
+
 // declare publishes what all endpoints have. What failed is tried again by keepPorts.
 func (d *Driver) declare(ctx context.Context) error {
-	var all []ports.Binding
-	for _, list := range d.Published() {
-		all = append(all, list...)
-	}
+	all := d.effective()
 	slices.SortFunc(all, ports.Binding.Compare)
 	err := d.ports.Publish(ctx, all)
 	d.undeclared = err != nil
 	return err
 }
 
-// release lets go of what is in list and not in but.
+// shared returns the requests and addresses that are an endpoint's to serve: Engine 28 and
+// later have a network of the container each for IPv4 and IPv6, and hand over all -p to both.
+func (d *Driver) shared(e localEndpoint, reqs []ports.Request, cross bool) ([]ports.Request, []netip.Addr) {
+	four, six := d.siblingsServe(e)
+	to := slices.DeleteFunc(e.addrs(), func(a netip.Addr) bool { return a.Is4() && four || a.Is6() && six })
+	if len(to) == 0 {
+		return reqs, e.addrs()
+	}
+	six = six || !cross && !e.Addr6.IsValid()
+	return slices.DeleteFunc(slices.Clone(reqs), func(r ports.Request) bool {
+		return r.Host.IsValid() && (r.Host.Is4() && four || r.Host.Is6() && six)
+	}), to
+}
+
+// siblingsServe says which families other endpoints of the same container serve.
+func (d *Driver) siblingsServe(e localEndpoint) (four, six bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.local.endpoints {
+		if o.ID == e.ID || o.Sandbox == "" || o.Sandbox != e.Sandbox {
+			continue
+		}
+		for _, b := range o.Ports {
+			four = four || b.To.Addr().Is4() && !b.Crosses()
+			six = six || b.To.Addr().Is6() && !b.Crosses()
+		}
+	}
+	return four, six
+}
+
+// release lets go of what is in list and neither in but nor any endpoint's.
 func (d *Driver) release(list, but []ports.Binding) {
-	for _, b := range list {
-		if !slices.Contains(but, b) {
+	kept := singles(but)
+	others := map[ports.Binding]bool{} // as hosts' ports
+	for _, l := range d.Published() {
+		for b := range singles(l) {
+			b.To = netip.AddrPort{}
+			others[b] = true
+		}
+	}
+	for b := range singles(list) {
+		at := b
+		at.To = netip.AddrPort{}
+		if !kept[b] && !others[at] {
 			d.ports.Release(b)
 		}
 	}

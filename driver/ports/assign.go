@@ -3,6 +3,7 @@ package ports
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -18,6 +19,9 @@ type Holder interface {
 type Choice struct {
 	First, Last uint16 // ports to choose from
 	Start       uint16 // where to begin; any number
+	// Cross says that this host can answer at its IPv6 addresses, and ask a container that has
+	// IPv4 only.
+	Cross bool
 }
 
 // Assign finds bindings for each request, in this order, to the container's addresses
@@ -29,7 +33,7 @@ func Assign(reqs []Request, to []netip.Addr, have []Binding, open Choice, h Hold
 	want := make([][]Binding, len(reqs))
 	for i, r := range reqs {
 		var err error
-		if want[i], err = r.pairs(to); err != nil {
+		if want[i], err = r.pairs(to, open.Cross); err != nil {
 			return nil, err
 		}
 	}
@@ -44,6 +48,9 @@ func Assign(reqs []Request, to []netip.Addr, have []Binding, open Choice, h Hold
 			releaseAll(h, anew)
 			return nil, err
 		}
+		if reqs[i].First == 0 {
+			open.Start = found[i][0].Host.Port() - open.First + 1 // what is before is taken
+		}
 		anew = append(anew, found[i]...)
 	}
 	return slices.Concat(found...), nil
@@ -53,19 +60,64 @@ func Assign(reqs []Request, to []netip.Addr, have []Binding, open Choice, h Hold
 // range ends first takes the lowest port, which is the most that intervals can get.
 func keep(reqs []Request, want [][]Binding, have []Binding) [][]Binding {
 	found := make([][]Binding, len(reqs))
-	left := slices.SortedFunc(slices.Values(have), Binding.Compare)
+	left := index(have)
 	for _, i := range order(reqs, Request.end) {
-		for _, b := range left {
-			port := b.Host.Port()
-			got := at(want[i], port)
-			if reqs[i].allows(port) && !slices.ContainsFunc(got, func(g Binding) bool { return !slices.Contains(left, g) }) {
+		for _, port := range left.ports(want[i][0]) {
+			if got := at(want[i], port); reqs[i].allows(port) && left.take(got) {
 				found[i] = got
-				left = slices.DeleteFunc(left, func(l Binding) bool { return slices.Contains(got, l) })
 				break
 			}
 		}
 	}
 	return found
+}
+
+// shelf is bindings of one port each, by all but the host's port.
+type shelf map[Binding]map[uint16]bool
+
+func index(have []Binding) shelf {
+	s := shelf{}
+	for _, run := range have {
+		for b := range run.Each() {
+			k, port := b.open()
+			if s[k] == nil {
+				s[k] = map[uint16]bool{}
+			}
+			s[k][port] = true
+		}
+	}
+	return s
+}
+
+// open takes the host's port out of a binding of one port.
+func (b Binding) open() (Binding, uint16) {
+	port := b.Host.Port()
+	b.Host = netip.AddrPortFrom(b.Host.Addr(), 0)
+	return b, port
+}
+
+// ports are the host's at which the first port of want is found, in order.
+func (s shelf) ports(want Binding) []uint16 {
+	want.More = 0
+	return slices.Sorted(maps.Keys(s[want]))
+}
+
+// take takes all ports of all bindings out, or none.
+func (s shelf) take(list []Binding) bool {
+	for _, run := range list {
+		for b := range run.Each() {
+			if k, port := b.open(); !s[k][port] {
+				return false
+			}
+		}
+	}
+	for _, run := range list {
+		for b := range run.Each() {
+			k, port := b.open()
+			delete(s[k], port)
+		}
+	}
+	return true
 }
 
 // order returns the requests' indexes by a number, the least first.
@@ -99,25 +151,45 @@ func releaseAll(h Holder, list []Binding) {
 	}
 }
 
+// mostCrossing is how many ports of a run are answered at IPv6 addresses for a container without:
+// each costs a socket.
+const mostCrossing = 4096
+
 // pairs are the request's bindings with the host's port left open: one, or one for each
-// family of the container.
-func (r Request) pairs(to []netip.Addr) (out []Binding, err error) {
+// family of the container, and one at the host's IPv6 addresses for a container without, as
+// Docker's proxy has it.
+func (r Request) pairs(to []netip.Addr, cross bool) (out []Binding, err error) {
 	for _, a := range to {
-		host := r.Host
 		switch {
-		case !host.IsValid() && a.Is4():
-			host = netip.IPv4Unspecified()
-		case !host.IsValid():
-			host = netip.IPv6Unspecified()
-		case host.Is4() != a.Is4():
-			continue
+		case !r.Host.IsValid():
+			out = append(out, r.bind(unspecified(a), a))
+		case r.Host.Is4() == a.Is4():
+			out = append(out, r.bind(r.Host, a))
 		}
-		out = append(out, Binding{Proto: r.Proto, Host: netip.AddrPortFrom(host, 0), To: netip.AddrPortFrom(a, r.Port)})
+	}
+	if v4 := slices.IndexFunc(to, netip.Addr.Is4); v4 >= 0 && cross && r.Proto != SCTP && r.More < mostCrossing && !slices.ContainsFunc(to, netip.Addr.Is6) {
+		switch {
+		case !r.Host.IsValid():
+			out = append(out, r.bind(netip.IPv6Unspecified(), to[v4]))
+		case r.Host.Is6():
+			out = append(out, r.bind(r.Host, to[v4]))
+		}
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%d/%s cannot be published at %s: the container has no address of that family (it has %v)", r.Port, r.Proto, r.Host, to)
 	}
 	return out, nil
+}
+
+func unspecified(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+func (r Request) bind(host, to netip.Addr) Binding {
+	return Binding{Proto: r.Proto, Host: netip.AddrPortFrom(host, 0), To: netip.AddrPortFrom(to, r.Port), More: r.More}
 }
 
 func at(want []Binding, port uint16) []Binding {

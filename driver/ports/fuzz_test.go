@@ -28,11 +28,16 @@ func FuzzPortMap(f *testing.F) {
 			if r.Port == 0 || r.First > r.Last || r.First == 0 && r.Last != 0 || r.Host.Is4In6() || r.Host.Zone() != "" {
 				t.Errorf("%s: %+v", b, r)
 			}
-			p := portBinding{Proto: r.Proto, Port: r.Port, HostPort: r.First, HostPortEnd: r.Last}
-			if r.Host.IsValid() {
-				p.HostIP = r.Host.String()
+			for n := range r.More + 1 {
+				p := portBinding{Proto: r.Proto, Port: r.Port + n, HostPort: r.First, HostPortEnd: r.Last}
+				if r.First != 0 {
+					p.HostPort, p.HostPortEnd = r.First+n, r.Last+n
+				}
+				if r.Host.IsValid() {
+					p.HostIP = r.Host.String()
+				}
+				again = append(again, p)
 			}
-			again = append(again, p)
 		}
 		same, err := Parse(map[string]any{OptPortMap: again})
 		if err != nil || !slices.Equal(list, same) {

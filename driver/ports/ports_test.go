@@ -3,6 +3,7 @@ package ports
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -52,8 +53,8 @@ func texts(list []Binding) string {
 
 // A request that leaves a choice takes no port that another one names, in any order.
 func TestNamedPortsFirst(t *testing.T) {
-	reqs := []Request{{TCP, 80, netip.Addr{}, 0, 0}, {TCP, 81, netip.Addr{}, 8080, 8082}, {TCP, 82, netip.Addr{}, 8080, 8080}, {TCP, 83, netip.Addr{}, 8081, 8081}}
-	got, err := Assign(reqs, []netip.Addr{c4}, nil, Choice{8080, 8089, 0}, &host{})
+	reqs := []Request{{TCP, 80, netip.Addr{}, 0, 0, 0}, {TCP, 81, netip.Addr{}, 8080, 8082, 0}, {TCP, 82, netip.Addr{}, 8080, 8080, 0}, {TCP, 83, netip.Addr{}, 8081, 8081, 0}}
+	got, err := Assign(reqs, []netip.Addr{c4}, nil, Choice{8080, 8089, 0, false}, &host{})
 	if want := "0.0.0.0:8083->80/tcp 0.0.0.0:8082->81/tcp 0.0.0.0:8080->82/tcp 0.0.0.0:8081->83/tcp"; texts(got) != want || err != nil {
 		t.Errorf("got %s, %v", texts(got), err)
 	}
@@ -73,7 +74,8 @@ func TestForms(t *testing.T) {
 		{"8080:80/sctp", `[{"Proto":132,"IP":"","Port":80,"HostIP":"","HostPort":8080,"HostPortEnd":8080}]`, []netip.Addr{c4}, "0.0.0.0:8080->80/sctp"},
 		{"127.0.0.1:8080:80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"127.0.0.1","HostPort":8080,"HostPortEnd":8080}]`, []netip.Addr{c4, c6}, "127.0.0.1:8080->80/tcp"},
 		{"[::1]:8080:80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"::1","HostPort":8080,"HostPortEnd":8080}]`, []netip.Addr{c4, c6}, "[::1]:8080->80/tcp"},
-		{"8000-8001:80-81", `[{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":8000,"HostPortEnd":8000},{"Proto":6,"IP":"","Port":81,"HostIP":"","HostPort":8001,"HostPortEnd":8001}]`, []netip.Addr{c4}, "0.0.0.0:8000->80/tcp 0.0.0.0:8001->81/tcp"},
+		{"8000-8001:80-81", `[{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":8000,"HostPortEnd":8000},{"Proto":6,"IP":"","Port":81,"HostIP":"","HostPort":8001,"HostPortEnd":8001}]`, []netip.Addr{c4}, "0.0.0.0:8000-8001->80-81/tcp"},
+		{"8000-8001:80-81 8003:83 8001:81/udp", `[{"Proto":6,"Port":81,"HostPort":8001,"HostPortEnd":8001},{"Proto":6,"Port":80,"HostPort":8000,"HostPortEnd":8000},{"Proto":6,"Port":83,"HostPort":8003,"HostPortEnd":8003},{"Proto":17,"Port":81,"HostPort":8001,"HostPortEnd":8001}]`, []netip.Addr{c4}, "0.0.0.0:8000-8001->80-81/tcp 0.0.0.0:8003->83/tcp 0.0.0.0:8001->81/udp"},
 		{"8000-8001:80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":8000,"HostPortEnd":8001}]`, []netip.Addr{c4}, "0.0.0.0:8000->80/tcp"},
 		{"80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":0,"HostPortEnd":0}]`, []netip.Addr{c4}, "0.0.0.0:32775->80/tcp"},
 		{"0.0.0.0::80", `[{"Proto":6,"IP":"","Port":80,"HostIP":"0.0.0.0","HostPort":0,"HostPortEnd":0}]`, []netip.Addr{c4, c6}, "0.0.0.0:32775->80/tcp"},
@@ -83,12 +85,102 @@ func TestForms(t *testing.T) {
 			t.Errorf("-p %s: %v", tt.flag, err)
 			continue
 		}
-		got, err := Assign(reqs, tt.to, nil, Choice{32768, 60999, 7}, &host{})
+		got, err := Assign(reqs, tt.to, nil, Choice{32768, 60999, 7, false}, &host{})
 		if texts(got) != tt.want || err != nil {
 			t.Errorf("-p %s to %v: %v, %v, want %s", tt.flag, tt.to, texts(got), err, tt.want)
 		}
 	}
 }
+
+// At the host's IPv6 addresses a container that has IPv4 only is published as well, where the host
+// has any, as Docker's own proxy does it; SCTP is not.
+func TestCross(t *testing.T) {
+	v6 := netip.MustParseAddr("::1")
+	for _, tt := range []struct {
+		req  Request
+		to   []netip.Addr
+		want string
+	}{
+		{Request{TCP, 80, netip.Addr{}, 8080, 8080, 1}, []netip.Addr{c4}, "0.0.0.0:8080-8081->80-81/tcp [::]:8080-8081->80-81/tcp"},
+		{Request{TCP, 80, netip.Addr{}, 8080, 8080, 0}, []netip.Addr{c4, c6}, "0.0.0.0:8080->80/tcp [::]:8080->80/tcp"},
+		{Request{TCP, 80, netip.Addr{}, 8080, 8080, 0}, []netip.Addr{c6}, "[::]:8080->80/tcp"},
+		{Request{UDP, 80, netip.Addr{}, 30000, 30000, 9999}, []netip.Addr{c4}, "0.0.0.0:30000-39999->80-10079/udp"}, // each would cost a socket
+		{Request{UDP, 80, v6, 8080, 8080, 0}, []netip.Addr{c4}, "[::1]:8080->80/udp"},
+		{Request{TCP, 80, netip.MustParseAddr("127.0.0.1"), 8080, 8080, 0}, []netip.Addr{c4}, "127.0.0.1:8080->80/tcp"},
+		{Request{SCTP, 80, netip.Addr{}, 8080, 8080, 0}, []netip.Addr{c4}, "0.0.0.0:8080->80/sctp"},
+	} {
+		h := &host{}
+		got, err := Assign([]Request{tt.req}, tt.to, nil, Choice{Cross: true}, h)
+		if texts(got) != tt.want || err != nil || len(h.held) != len(got) {
+			t.Errorf("%s to %v: %s, %v; held %v", tt.req, tt.to, texts(got), err, h.held)
+		}
+		for _, b := range got {
+			if b.Crosses() != (b.Host.Addr().Is6() && len(tt.to) == 1 && tt.to[0] == c4) {
+				t.Errorf("%s: crosses: %v", b, b.Crosses())
+			}
+		}
+	}
+}
+
+// All ports of all protocols, in Docker's words, are a handful of bindings, at once; to ask again
+// changes nothing.
+func TestAllPorts(t *testing.T) {
+	var text strings.Builder
+	for _, proto := range []Proto{UDP, TCP} {
+		for p := 65535; p > 0; p-- {
+			fmt.Fprintf(&text, `{"Proto":%d,"IP":"","Port":%d,"HostIP":"","HostPort":%d,"HostPortEnd":%d},`, proto, p, p, p)
+		}
+	}
+	reqs, err := Parse(options(t, "["+strings.TrimSuffix(text.String(), ",")+"]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "0.0.0.0:1-65535->1-65535/tcp [::]:1-65535->1-65535/tcp 0.0.0.0:1-65535->1-65535/udp [::]:1-65535->1-65535/udp"
+	var have []Binding
+	for range 2 {
+		got, err := Assign(reqs, []netip.Addr{c4, c6}, have, Choice{}, &host{})
+		if texts(got) != want || err != nil {
+			t.Fatalf("%v, %v", texts(got), err)
+		}
+		have = got
+	}
+}
+
+// -P of an image that exposes many ports: each gets one of its own, at once.
+func TestManyOpenPorts(t *testing.T) {
+	var reqs []Request
+	for p := range uint16(10000) {
+		reqs = append(reqs, Request{UDP, 10000 + p, netip.Addr{}, 0, 0, 0})
+	}
+	h := &counting{}
+	got, err := Assign(reqs, []netip.Addr{c4}, nil, Choice{First: 32768, Last: 60999, Start: 20000}, h)
+	if err != nil || len(Runs(got)) > 2 {
+		t.Fatalf("%d bindings, %v", len(Runs(got)), err)
+	}
+	if h.calls > 11000 {
+		t.Errorf("%d tries for 10000 ports", h.calls)
+	}
+	again, err := Assign(reqs, []netip.Addr{c4}, Runs(got), Choice{First: 32768, Last: 60999}, h)
+	if err != nil || !slices.Equal(again, got) {
+		t.Errorf("asked again: %v", err)
+	}
+}
+
+type counting struct {
+	taken [65536]bool
+	calls int
+}
+
+func (c *counting) Hold(b Binding) error {
+	c.calls++
+	if c.taken[b.Host.Port()] {
+		return &TakenError{b, func() string { return "" }}
+	}
+	c.taken[b.Host.Port()] = true
+	return nil
+}
+
+func (c *counting) Release(Binding) {}
 
 func TestBadRequests(t *testing.T) {
 	for text, want := range map[string]string{
@@ -115,16 +207,16 @@ func TestBadRequests(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	h := &host{held: []Binding{{TCP, netip.MustParseAddrPort("127.0.0.1:8081"), netip.MustParseAddrPort("10.128.0.9:80")}}}
+	h := &host{held: []Binding{{TCP, netip.MustParseAddrPort("127.0.0.1:8081"), netip.MustParseAddrPort("10.128.0.9:80"), 0}}}
 	for _, tt := range []struct {
 		req  Request
 		want string
 	}{
-		{Request{TCP, 80, netip.Addr{}, 8081, 8081}, "bind for 0.0.0.0:8081/tcp failed: port is already in use by somebody; stop that, or publish another port of the host (-p OTHER:80)"},
-		{Request{TCP, 80, netip.MustParseAddr("127.0.0.1"), 8081, 8081}, "bind for 127.0.0.1:8081/tcp failed"},
-		{Request{TCP, 80, netip.IPv6Loopback(), 8081, 8081}, "80/tcp cannot be published at ::1: the container has no address of that family (it has [10.128.0.2])"},
+		{Request{TCP, 80, netip.Addr{}, 8081, 8081, 0}, "bind for 0.0.0.0:8081/tcp failed: port is already in use by somebody; stop that, or publish another port of the host (-p OTHER:80)"},
+		{Request{TCP, 80, netip.MustParseAddr("127.0.0.1"), 8081, 8081, 0}, "bind for 127.0.0.1:8081/tcp failed"},
+		{Request{TCP, 80, netip.IPv6Loopback(), 8081, 8081, 0}, "80/tcp cannot be published at ::1: the container has no address of that family (it has [10.128.0.2])"},
 	} {
-		got, err := Assign([]Request{{UDP, 53, netip.Addr{}, 53, 53}, tt.req}, []netip.Addr{c4}, nil, Choice{}, h)
+		got, err := Assign([]Request{{UDP, 53, netip.Addr{}, 53, 53, 0}, tt.req}, []netip.Addr{c4}, nil, Choice{}, h)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || len(got) != 0 {
 			t.Errorf("%s: %v, %v", tt.req, got, err)
 		}
@@ -133,9 +225,9 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	full := &host{held: []Binding{
-		{TCP, netip.MustParseAddrPort("0.0.0.0:8081"), netip.AddrPort{}}, {TCP, netip.MustParseAddrPort("[::]:8082"), netip.AddrPort{}},
+		{TCP, netip.MustParseAddrPort("0.0.0.0:8081"), netip.AddrPort{}, 0}, {TCP, netip.MustParseAddrPort("[::]:8082"), netip.AddrPort{}, 0},
 	}}
-	_, err := Assign([]Request{{TCP, 80, netip.Addr{}, 8081, 8082}}, []netip.Addr{c4, c6}, nil, Choice{}, full)
+	_, err := Assign([]Request{{TCP, 80, netip.Addr{}, 8081, 8082, 0}}, []netip.Addr{c4, c6}, nil, Choice{}, full)
 	if err == nil || !strings.Contains(err.Error(), "a port of 8081-8082 for 80/tcp: none of 2 ports is free; the last one: bind for [::]:8082/tcp") {
 		t.Errorf("a range that is full: %v", err)
 	}
@@ -143,7 +235,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf("held: %v", full.held)
 	}
 	broken := errors.New("no such address")
-	_, err = Assign([]Request{{TCP, 80, netip.Addr{}, 8081, 8082}}, []netip.Addr{c4}, nil, Choice{}, refuse{broken})
+	_, err = Assign([]Request{{TCP, 80, netip.Addr{}, 8081, 8082, 0}}, []netip.Addr{c4}, nil, Choice{}, refuse{broken})
 	if !errors.Is(err, broken) {
 		t.Errorf("an error that another port does not help: %v", err)
 	}
@@ -255,6 +347,7 @@ func TestCompareOrders(t *testing.T) {
 				rapid.SampledFrom([]Proto{TCP, UDP}).Draw(t, name),
 				netip.AddrPortFrom(rapid.SampledFrom([]netip.Addr{c4, c6}).Draw(t, name), rapid.Uint16Range(1, 2).Draw(t, name)),
 				netip.AddrPortFrom(c4, rapid.Uint16Range(1, 2).Draw(t, name)),
+				rapid.Uint16Range(0, 1).Draw(t, name),
 			}
 		}
 		a, b := draw("a"), draw("b")

@@ -3,18 +3,19 @@
 package ports
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 )
 
 // OptPortMap is the option in which Docker hands over -p.
 const OptPortMap = "com.docker.network.portmap"
 
-// maxRequests is more than anybody publishes and less than what would exhaust the
-// agent's file descriptors.
-const maxRequests = 16384
+// maxRequests is all ports of all protocols.
+const maxRequests = 3 * 65535
 
 // Proto is a transport protocol by its IP protocol number (IANA).
 type Proto uint8
@@ -48,6 +49,9 @@ type Request struct {
 	Host netip.Addr
 	// First and Last are the host's ports to choose from; 0 and 0: any.
 	First, Last uint16
+	// More ports of the container behind Port lead to as many of the host behind First, which
+	// then is Last: no choice.
+	More uint16
 }
 
 // String is the request as `docker ps` would show it.
@@ -62,6 +66,9 @@ func (r Request) String() string {
 	}
 	if r.Host.IsValid() && !r.Host.IsUnspecified() {
 		at += " of " + r.Host.String()
+	}
+	if r.More > 0 {
+		return fmt.Sprintf("ports %d-%d for %d-%d/%s", r.First, r.First+r.More, r.Port, r.Port+r.More, r.Proto)
 	}
 	return fmt.Sprintf("%s for %d/%s", at, r.Port, r.Proto)
 }
@@ -100,7 +107,35 @@ func Parse(options map[string]any) ([]Request, error) {
 		}
 		out = append(out, r)
 	}
-	return out, nil
+	return together(out), nil
+}
+
+// together makes one request of those that ask for neighbours without leaving a choice: of
+// -p 30000-39999:30000-39999 Docker makes ten thousand, in any order.
+func together(reqs []Request) (out []Request) {
+	slices.SortStableFunc(reqs, func(a, b Request) int {
+		return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Host.Compare(b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.First, b.First))
+	})
+	open := map[Request]int{} // what would continue a request of out, and which
+	for _, r := range reqs {
+		if r.First == 0 || r.First != r.Last {
+			out = append(out, r)
+			continue
+		}
+		i, ok := open[r]
+		if !ok {
+			i, out = len(out), append(out, r)
+		} else {
+			out[i].More++
+			delete(open, r)
+		}
+		if r.Port < 65535 && r.First < 65535 {
+			next := r
+			next.Port, next.First, next.Last = r.Port+1, r.First+1, r.Last+1
+			open[next] = i
+		}
+	}
+	return out
 }
 
 func (b portBinding) request() (Request, error) {

@@ -28,6 +28,9 @@ func (e *TakenError) Error() string {
 // seen. It looks through all processes.
 func (e *TakenError) By() string { return user(e.network, e.at) }
 
+// Behind is how far the port lies behind the first of a run.
+func (e *TakenError) Behind(first uint16) int { return int(e.at.Port() - first) }
+
 type key struct {
 	network string
 	at      netip.AddrPort
@@ -37,6 +40,32 @@ type key struct {
 type Sockets struct {
 	mu   sync.Mutex
 	held map[key]int // file descriptor; -1: the kernel has no such sockets
+	// limit is how many may be held; 0: three quarters of the files that this process may have
+	// open, since without any it could do nothing else.
+	limit int
+}
+
+func (s *Sockets) most() int {
+	if s.limit == 0 {
+		var r unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+			return 512
+		}
+		s.limit = int(min(r.Cur, 1<<20) / 4 * 3)
+	}
+	return s.limit
+}
+
+// With calls f with the socket that holds a port, which stays open meanwhile, and reports whether
+// there is one.
+func (s *Sockets) With(network string, at netip.AddrPort, f func(fd int) error) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fd, ok := s.held[key{network, at}]
+	if !ok || fd < 0 {
+		return false, nil
+	}
+	return true, f(fd)
 }
 
 // Hold holds a port of "tcp", "udp" or "sctp" at one address, or at all addresses of a
@@ -50,21 +79,90 @@ func (s *Sockets) Hold(network string, at netip.AddrPort) error {
 	if _, ok := s.held[k]; ok {
 		return nil
 	}
+	if most := s.most(); len(s.held) >= most {
+		return fmt.Errorf("hold %s/%s: %d published ports are held, and of the files that the agent may have open no more are for that: "+
+			"raise its limit (LimitNOFILE= of its unit, or of Docker's for the plugin), or publish fewer ports", at, network, len(s.held))
+	}
 	fd, err := open(network, at)
-	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		return &TakenError{k}
-	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return fmt.Errorf("hold %s/%s: this host has no address %s", at, network, at.Addr())
-	case errors.Is(err, unix.EACCES):
-		return fmt.Errorf("hold %s/%s: %w: the agent lacks CAP_NET_BIND_SERVICE; give it that, or publish a port above 1023", at, network, err)
-	case err != nil:
-		return fmt.Errorf("hold %s/%s: %w", at, network, err)
+	if err != nil {
+		return explain(k, err)
 	}
 	if s.held == nil {
 		s.held = map[key]int{}
 	}
 	s.held[k] = fd
+	return nil
+}
+
+// explain is why a port cannot be had.
+func explain(k key, err error) error {
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return &TakenError{k}
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Errorf("hold %s/%s: this host has no address %s", k.at, k.network, k.at.Addr())
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("hold %s/%s: %w: the agent lacks CAP_NET_BIND_SERVICE; give it that, or publish a port above 1023", k.at, k.network, err)
+	}
+	return fmt.Errorf("hold %s/%s: %w", k.at, k.network, err)
+}
+
+// Wide is how many ports of a run are held at most: of a wider one it is only looked whether
+// somebody else has one of them, since each socket costs memory of the kernel, and a file.
+const Wide = 4096
+
+// HoldRun holds a port and more behind it, all or none. Of a run of more than Wide it holds none,
+// and says, whenever it is called, whether one of them is somebody else's.
+func (s *Sockets) HoldRun(network string, at netip.AddrPort, more uint16) error {
+	if int(more) >= Wide {
+		return s.look(network, at, more)
+	}
+	var fresh []netip.AddrPort
+	for n := range int(more) + 1 {
+		one := netip.AddrPortFrom(at.Addr(), at.Port()+uint16(n))
+		had := s.holds(network, one)
+		if err := s.Hold(network, one); err != nil {
+			for _, f := range fresh {
+				s.Release(network, f)
+			}
+			return err
+		}
+		if !had {
+			fresh = append(fresh, one)
+		}
+	}
+	return nil
+}
+
+func (s *Sockets) holds(network string, at netip.AddrPort) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.held[key{network, at}]
+	return ok
+}
+
+// look finds a port of a run that is somebody else's.
+func (s *Sockets) look(network string, at netip.AddrPort, more uint16) error {
+	suspects := []uint16{0} // any port: whether there is such an address
+	for _, other := range tables(network) {
+		port := other.local.Port()
+		if port >= at.Port() && port-at.Port() <= more && inTheWay(other, netip.AddrPortFrom(at.Addr(), port)) {
+			suspects = append(suspects, port)
+		}
+	}
+	for _, port := range suspects {
+		one := netip.AddrPortFrom(at.Addr(), port)
+		if s.holds(network, one) {
+			continue
+		}
+		fd, err := open(network, one)
+		if err != nil {
+			return explain(key{network, one}, err)
+		}
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
 	return nil
 }
 
@@ -161,4 +259,15 @@ func bound(at netip.AddrPort, kind, proto int, reuse bool) (int, error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+// IPv6 reports whether sockets of this host can have IPv6 addresses, as Docker asks before it
+// publishes at them.
+func IPv6() bool {
+	fd, err := bound(netip.AddrPortFrom(netip.IPv6Loopback(), 0), unix.SOCK_STREAM, unix.IPPROTO_TCP, false)
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd)
+	return true
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/grapevine-net/grapevine/internal/link/linktest"
 )
 
@@ -185,4 +187,73 @@ func TestParseSockets(t *testing.T) {
 	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("got %v", got)
 	}
+}
+
+// A run of ports is held wholly or not at all; of a wide one somebody else's port is found, now and
+// later, without a socket for each. What is held besides is not taken for somebody else's.
+func TestHoldRun(t *testing.T) {
+	for _, network := range []string{"tcp", "udp"} {
+		for _, more := range []uint16{9, 50000} {
+			namespace(t, func() {
+				var s Sockets
+				if err := s.Hold(network, at("0.0.0.0:10001")); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Hold(network, at("[::]:10003")); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.HoldRun(network, at("0.0.0.0:10000"), more); err != nil {
+					t.Fatalf("%s, %d more: %v", network, more, err)
+				}
+				if most := 12; len(s.held) > most {
+					t.Errorf("%s, %d more: %d sockets", network, more, len(s.held))
+				}
+				if refused := listen(network, "0.0.0.0:10005") != nil; refused != (more < Wide) {
+					t.Errorf("%s, %d more: somebody else is refused: %v", network, more, refused)
+				}
+				for n := range more + 1 {
+					s.Release(network, netip.AddrPortFrom(netip.IPv4Unspecified(), 10000+n))
+				}
+				// A socket for both families is in the way of one, another one's own is not.
+				theirs, err := bound(at("[::]:10005"), map[string]int{"tcp": 1, "udp": 2}[network], 0, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unix.Close(theirs)
+				if err := s.HoldRun(network, at("0.0.0.0:10000"), more); err != nil {
+					t.Errorf("%s, %d more: the other family's port is in the way: %v", network, more, err)
+				}
+				for n := range more + 1 {
+					s.Release(network, netip.AddrPortFrom(netip.IPv4Unspecified(), 10000+n))
+				}
+				both, err := net.ListenPacket("udp", ":10006")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer both.Close()
+				var taken *TakenError
+				err = s.HoldRun("udp", at("0.0.0.0:10000"), more)
+				if !errors.As(err, &taken) || taken.Behind(10000) != 6 {
+					t.Errorf("%s, %d more: %v", network, more, err)
+				}
+				if n := len(s.held); n != 1 {
+					t.Errorf("%s, %d more: %d are held after the error", network, more, n)
+				}
+				if err := s.HoldRun(network, at("203.0.113.1:10000"), more); err == nil || !strings.Contains(err.Error(), "this host has no address 203.0.113.1") {
+					t.Errorf("%s, %d more: no address of this host: %v", network, more, err)
+				}
+				s.Close()
+			})
+		}
+	}
+}
+
+// The files that the agent needs for all else stay free.
+func TestHoldLimit(t *testing.T) {
+	namespace(t, func() {
+		s := Sockets{limit: 3}
+		if err := s.HoldRun("udp", at("0.0.0.0:8080"), 3); err == nil || !strings.Contains(err.Error(), "LimitNOFILE") || len(s.held) != 0 {
+			t.Errorf("%v, %d held", err, len(s.held))
+		}
+	})
 }

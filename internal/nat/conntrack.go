@@ -74,13 +74,14 @@ func (f filter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	proto := flow.Forward.Protocol
 	for _, p := range f.added {
 		// To the port, and not led to the container.
-		if protocols[p.Proto] == proto && to.Port() == p.Host.Port() && answers != p.To &&
+		nth := to.Port() - p.Host.Port()
+		if protocols[p.Proto] == proto && to.Port() >= p.Host.Port() && nth <= p.More && answers != netip.AddrPortFrom(p.To.Addr(), p.To.Port()+nth) &&
 			(to.Addr() == p.Host.Addr() || p.Host.Addr().IsUnspecified() && f.local[to.Addr()]) {
 			return true
 		}
 	}
 	for _, p := range f.removed {
-		if protocols[p.Proto] == proto && answers == p.To && to != p.To {
+		if protocols[p.Proto] == proto && answers.Addr() == p.To.Addr() && answers.Port() >= p.To.Port() && answers.Port()-p.To.Port() <= p.More && to != answers {
 			return true
 		}
 	}

@@ -149,6 +149,48 @@ func TestPublishedPackets(t *testing.T) {
 	}
 }
 
+// A run of ports is one rule, and each leads to its own, whether they have the same numbers or not.
+func TestPublishedRun(t *testing.T) {
+	for _, kind := range []string{"nft", "legacy"} {
+		t.Run(kind, func(t *testing.T) {
+			useBackend(t, kind)
+			w := newWorld(t)
+			w.serve()
+			run := func(proto, host, to string, more uint16) Published {
+				p := port(proto, host, to)
+				p.More = more
+				return p
+			}
+			all := []Published{
+				run("tcp", "0.0.0.0:70", webAddr+":70", 20), run("udp", "0.0.0.0:70", webAddr+":70", 20),
+				run("tcp", "0.0.0.0:8000", webAddr+":75", 9999), run("udp", "0.0.0.0:8000", webAddr+":75", 9999),
+			}
+			w.publish(all...)
+			for _, network := range []string{"tcp", "udp"} {
+				for at, seen := range map[string]string{":80": awayAddr, ":8005": awayAddr, ":79": "", ":8006": "", ":18000": ""} {
+					w.wants(network, hostAddr+at, map[*linktest.NS]string{w.away: seen})
+				}
+			}
+			w.host.Do(func() {
+				if n := strings.Count(lines(t, "iptables", "nat", Ports), "DNAT"); n != len(all) {
+					t.Errorf("%d rules for %d runs", n, len(all))
+				}
+				again := New() // the rules that are there are what an agent that starts wants
+				before, _ := w.nat.fingerprint()
+				publish(t, again, all...)
+				if err := again.Set(ctx, full(v4)); err != nil {
+					t.Fatal(err)
+				}
+				if now, _ := w.nat.fingerprint(); now != before && kind == "nft" {
+					t.Error("rules that were right were written again")
+				}
+			})
+			w.publish()
+			w.wants("udp", hostAddr+":8005", map[*linktest.NS]string{w.away: ""})
+		})
+	}
+}
+
 // One address of the host's is that one only. What is for the host alone is for nobody
 // who sends to 127.0.0.1 from elsewhere.
 func TestPublishedAddress(t *testing.T) {

@@ -6,16 +6,19 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/coreos/go-iptables/iptables"
 )
 
-// Published leads a port of this host to one of a container, of one family.
+// Published leads a port of this host to one of a container, of one family, or a run of ports
+// to a run of the same length.
 type Published struct {
 	Proto string // "tcp", "udp" or "sctp"
 	// Host is what is connected to; of the unspecified address, all of the host's.
 	Host netip.AddrPort
 	To   netip.AddrPort // the container's
+	More uint16         // ports behind these two lead there as well
 }
 
 // ErrStale says that the rules are in place, while flows from before them may go on as
@@ -109,7 +112,35 @@ func (p Published) rule() string {
 	if a := p.Host.Addr(); !a.IsUnspecified() {
 		to = fmt.Sprintf("-d %v ", netip.PrefixFrom(a, a.BitLen()))
 	}
-	return fmt.Sprintf("%s-p %s -m %s --dport %d -j DNAT --to-destination %v", to, p.Proto, p.Proto, p.Host.Port(), p.To)
+	if p.Host.Addr().Is6() {
+		// Linux forwards nothing that comes from a link-local address (RFC 4291, 2.5.6): the host
+		// itself answers that.
+		to = "! -s fe80::/10 " + to
+	}
+	return fmt.Sprintf("%s-p %s -m %s --dport %s -j DNAT --to-destination %s", to, p.Proto, p.Proto, span(p.Host.Port(), p.More, ":"), p.target())
+}
+
+// target is the container's, in iptables' words: alone, or its address if its ports are those of
+// the host, or else its ports by those of the host (iptables-extensions(8), DNAT; Linux 4.18).
+func (p Published) target() string {
+	switch {
+	case p.More == 0:
+		return p.To.String()
+	case p.To.Port() == p.Host.Port():
+		return p.To.Addr().String()
+	}
+	a := p.To.Addr().String()
+	if p.To.Addr().Is6() {
+		a = "[" + a + "]"
+	}
+	return fmt.Sprintf("%s:%s/%d", a, span(p.To.Port(), p.More, "-"), p.Host.Port())
+}
+
+func span(first, more uint16, sep string) string {
+	if more == 0 {
+		return strconv.Itoa(int(first))
+	}
+	return fmt.Sprintf("%d%s%d", first, sep, first+more)
 }
 
 func sorted(published []Published, f iptables.Protocol) (out []Published) {

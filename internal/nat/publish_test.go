@@ -20,7 +20,7 @@ var (
 )
 
 func port(proto, host, to string) Published {
-	return Published{proto, netip.MustParseAddrPort(host), netip.MustParseAddrPort(to)}
+	return Published{proto, netip.MustParseAddrPort(host), netip.MustParseAddrPort(to), 0}
 }
 
 func full(cidrs ...netip.Prefix) Config {
@@ -61,7 +61,7 @@ func TestPublish(t *testing.T) {
 				if got := lines(t, "iptables", "nat", Ports); got != want4 {
 					t.Errorf("IPv4:\n%s", got)
 				}
-				if got := lines(t, "ip6tables", "nat", Ports); !strings.Contains(got, " -p tcp -m tcp --dport 8080 -j DNAT --to-destination [fd00:128::2]:80\n") {
+				if got := lines(t, "ip6tables", "nat", Ports); !strings.Contains(got, " ! -s fe80::/10 -p tcp -m tcp --dport 8080 -j DNAT --to-destination [fd00:128::2]:80\n") {
 					t.Errorf("IPv6:\n%s", got)
 				}
 				if got := lines(t, "iptables", "nat", Hairpin); !strings.Contains(got, " -d 10.128.0.0/22 -j SNAT --to-source 10.128.0.1\n") {

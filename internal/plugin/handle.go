@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/docker/go-plugins-helpers/sdk"
@@ -52,7 +53,7 @@ func register[Req, Resp any](s *Server, d Driver, method string, emptyOK bool, f
 			reply(w, http.StatusBadRequest, errorBody(d, fmt.Errorf("%s: %w", name, err)))
 			return
 		}
-		said := fmt.Sprintf("%+v", *req) // before f has it
+		said := excerpt(*req) // before f has it
 		late := time.AfterFunc(s.late, func() {
 			s.log.Warn("Docker still waits for an answer", "method", name, "request", said, "since", start.UTC())
 		})
@@ -61,13 +62,34 @@ func register[Req, Resp any](s *Server, d Driver, method string, emptyOK bool, f
 		defer cancel()
 		defer context.AfterFunc(s.stop, cancel)()
 		resp, err := guard(s, name, func() (*Resp, error) { return f(ctx, req) })
-		s.log.Debug("plugin request", "method", name, "request", req, "took", time.Since(start), "err", err)
+		s.log.Debug("plugin request", "method", name, "request", said, "took", time.Since(start), "err", err)
 		if err != nil {
 			reply(w, http.StatusOK, errorBody(d, err))
 			return
 		}
 		reply(w, http.StatusOK, resp)
 	})
+}
+
+// excerpt is the beginning of a request, for people.
+func excerpt(req any) string {
+	out := &first{left: shown}
+	_, _ = fmt.Fprintf(out, "%+v", req)
+	return out.String()
+}
+
+// first keeps the first bytes written to it.
+type first struct {
+	strings.Builder
+	left int
+}
+
+// Write implements io.Writer.
+func (f *first) Write(p []byte) (int, error) {
+	n := min(len(p), f.left)
+	f.left -= n
+	_, _ = f.Builder.Write(p[:n])
+	return len(p), nil
 }
 
 // guard runs f and turns a panic into an error: one bad request must not take

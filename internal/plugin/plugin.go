@@ -18,8 +18,13 @@ import (
 	"github.com/docker/go-plugins-helpers/sdk"
 )
 
-// MaxBody is the size in bytes of the largest request body that is accepted.
-const MaxBody = 1 << 20
+// MaxBody is the size in bytes of the largest request body that is accepted: of a container with
+// all ports of all protocols published Docker sends 40 MB, those of EXPOSE beside those of -p. Only
+// root can connect to the socket.
+const MaxBody = 64 << 20
+
+// shown is how much of a request is in the log.
+const shown = 4 << 10
 
 // stopGrace is how long Serve waits for running requests when it stops.
 const stopGrace = time.Second

@@ -115,7 +115,7 @@ func TestReplies(t *testing.T) {
 		{"NetworkDriver.Echo", `{"Text":`, 400, `malformed`},
 		{"NetworkDriver.Echo", `["a"]`, 400, `not a JSON object`},
 		{"NetworkDriver.Echo", `null`, 400, `not a JSON object`},
-		{"NetworkDriver.Echo", `{"Text":"` + strings.Repeat("a", MaxBody) + `"}`, 400, `larger than 1048576 bytes`},
+		{"NetworkDriver.Echo", `{"Text":"` + strings.Repeat("a", MaxBody) + `"}`, 400, `larger than 67108864 bytes`},
 		{"NetworkDriver.Fail", `{}`, 200, `{"Err":"no such thing"}`},
 		{"IpamDriver.Fail", `{}`, 200, `{"Error":"no such thing"}`},
 		{"IpamDriver.Panic", `{}`, 200, `{"Error":"IpamDriver.Panic: internal error: oh`},

@@ -114,6 +114,12 @@ type Network struct {
 	// Removed is set when a user removed the network somewhere: it goes
 	// everywhere as soon as no host has a container on it.
 	Removed bool `cbor:"7,keyasint,omitempty"`
+	// Made changes each time that a user makes the network anew: a host whose Docker has one
+	// from before is to have this one instead. Empty: an older agent made it.
+	Made string `cbor:"8,keyasint,omitempty"`
+	// Old are subnets from before it was made anew last, which containers had then, or have
+	// come to have since: each goes when none has an address of it any more.
+	Old []netip.Prefix `cbor:"9,keyasint,omitempty"`
 }
 
 // Subnet is a prefix of a network. A network may have several.
@@ -148,6 +154,9 @@ type Endpoint struct {
 	// LinkLocal are the addresses of --link-local-ip, learnt likewise. They mean something
 	// on this network only, and nothing keeps two endpoints from having the same.
 	LinkLocal []netip.Addr `cbor:"9,keyasint,omitempty"`
+	// Outdated says that it is on what its host's Docker has of the network from before that
+	// was made anew.
+	Outdated bool `cbor:"10,keyasint,omitempty"`
 }
 
 // Use says that a host has containers, running or stopped, on a network.

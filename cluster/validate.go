@@ -61,7 +61,13 @@ func (n Node) validate() error {
 }
 
 func (n Network) validate() error {
-	err := errors.Join(name("name", n.Name), mtu(n.MTU), texts("options", n.Options), texts("labels", n.Labels))
+	err := errors.Join(name("name", n.Name), mtu(n.MTU), texts("options", n.Options), texts("labels", n.Labels), optional("making", n.Made))
+	if len(n.Old) > maxEntries {
+		err = errors.Join(err, fmt.Errorf("%d old subnets, at most %d", len(n.Old), maxEntries))
+	}
+	for _, p := range n.Old {
+		err = errors.Join(err, block("old subnet", p))
+	}
 	if n.VNID > maxVNID {
 		err = errors.Join(err, fmt.Errorf("VNID %d is above %d (24 bits)", n.VNID, maxVNID))
 	}

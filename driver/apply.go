@@ -42,12 +42,12 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 		errs = append(errs, d.removeNetwork(ctx, id, false))
 	}
 	for _, id := range p.uses {
-		errs = append(errs, d.noteUse(id))
+		errs = append(errs, d.noteUse(id, false))
 	}
 	for _, id := range p.unused {
 		errs = append(errs, d.noteUnused(id))
 	}
-	errs = append(errs, d.noteNames(p.names), d.retireAll(p.retire))
+	errs = append(errs, d.noteNames(p.names), d.retireAll(p.retire), d.retireOld(p.old))
 	for _, n := range p.remove {
 		errs = append(errs, d.removeInDocker(ctx, n))
 	}
@@ -56,8 +56,14 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 			continue
 		}
 		errs = append(errs, d.removeInDocker(ctx, n))
+		if p.remade[n.ID] != "" {
+			d.remade[n.Name] = p.remade[n.ID]
+		}
 	}
 	for _, n := range p.create {
+		if d.justRemoved(n.Name) {
+			continue
+		}
 		alone := d.mayWait(n.Name, createWait)
 		if alone && d.visited() {
 			continue
@@ -145,12 +151,13 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 	}
 	_, err = d.replica.Update(func(tx *replica.Tx) error {
 		if old != n.Name {
-			rename(tx, d.cfg.Self, old, n.Name, dn.Labels)
+			rename(tx, d.cfg.Self, old, n.Name, dn.Labels, n.Automatic)
 		} else {
-			relabel(tx, n.Name, dn.Labels)
+			rec, _ := cluster.Get[cluster.Network](tx.Snapshot(), n.Name)
+			relabel(tx, n.Name, dn.Labels, rec.Made == making(dn.ID))
 		}
 		if rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name); live {
-			n.VNID = rec.VNID
+			n.VNID, n.Made = rec.VNID, rec.Made
 		}
 		return nil
 	})
@@ -162,16 +169,21 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 }
 
 // noteUse records that the network has containers here, and announces it again
-// if the cluster has deleted it meanwhile.
-func (d *Driver) noteUse(id string) error {
+// if the cluster has deleted it meanwhile: with its subnets if it has endpoints, or is about
+// to get one (begins), or else if it is not outdated.
+func (d *Driver) noteUse(id string, begins bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n, ok := d.local.networks[id]
 	if !ok || n.Conflict != "" {
 		return nil
 	}
+	subnets := n.subnets(d.cfg.Self)
 	_, err := d.replica.Update(func(tx *replica.Tx) error {
-		if err := announce(tx, d.cfg.Self, n, n.subnets(d.cfg.Self), false); err != nil {
+		if !begins && !d.local.used(id) && followed(tx.Snapshot(), n) {
+			subnets = nil
+		}
+		if err := announce(tx, d.cfg.Self, n, subnets, false); err != nil {
 			return err
 		}
 		use(tx, d.cfg.Self, n.Name)
@@ -207,7 +219,7 @@ func (d *Driver) noteNames(names []cluster.Endpoint) error {
 			if !live || rec.Host != d.cfg.Self {
 				continue
 			}
-			rec.Container, rec.Name, rec.Aliases, rec.LinkLocal = e.Container, e.Name, e.Aliases, e.LinkLocal
+			rec.Container, rec.Name, rec.Aliases, rec.LinkLocal, rec.Outdated = e.Container, e.Name, e.Aliases, e.LinkLocal, e.Outdated
 			_ = tx.Put(rec) // Update reports it
 		}
 		return nil

@@ -114,6 +114,7 @@ type Driver struct {
 	strange map[string]time.Time  // view.strange of the last look
 	refused map[string]refusal    // networks that cannot be adopted, by Docker's ID
 	name    string                // of this managed plugin, "" until Docker has told
+	remade  map[string]string     // view.remade
 	again   bool                  // something was put off: look again soon
 	routed  map[string][]link.Via // see followSubnets, by sandbox
 	// Since when changes in Docker are wanted, by ID or name, at the last look and at this one.
@@ -127,6 +128,7 @@ type Driver struct {
 	// For people, who are not to wait for Docker, the disk or iptables.
 	strangers    atomic.Pointer[[]Stranger] // for Strangers; the watcher's
 	portProblems atomic.Pointer[[]string]   // for PortProblems; publishing covers its writers
+	outdated     atomic.Pointer[[]Outdated] // for Outdated; the watcher's
 
 	publishing sync.Mutex               // held while published ports change; taken before mu
 	undeclared bool                     // ports did not get as far as to the packets
@@ -142,8 +144,9 @@ type Driver struct {
 	unstored map[string]bool
 	// removed are networks, by Docker's ID, whose end Docker has called for and which it lists.
 	removed     map[string]bool
-	deleteLost  time.Time // view.deleteLost
-	dockerBegan time.Time // when Docker was last started
+	userRemoved map[string]time.Time // when a user removed a network here, by name: see justRemoved
+	deleteLost  time.Time            // view.deleteLost
+	dockerBegan time.Time            // when Docker was last started
 }
 
 // ours are the changes that the watcher is just making in Docker, so that the
@@ -181,7 +184,7 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Por
 		wake: make(chan struct{}, 1), local: loc,
 		ours:   ours{creating: map[netip.Prefix]*creation{}, removing: map[string]bool{}},
 		routed: map[string][]link.Via{}, told: map[string][]link.Via{}, unstored: map[string]bool{},
-		removed: map[string]bool{},
+		removed: map[string]bool{}, remade: map[string]string{}, userRemoved: map[string]time.Time{},
 	}
 	driver.inspector = newInspector(d, driver.poke)
 	driver.undeclared = true

@@ -137,7 +137,7 @@ func (d *Driver) addEndpoint(e localEndpoint) error {
 		use(tx, d.cfg.Self, n.Name)
 		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.addrs(), MAC: e.MAC, Host: d.cfg.Self}
 		if old, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live {
-			rec.Container, rec.Name, rec.Aliases, rec.LinkLocal = old.Container, old.Name, old.Aliases, old.LinkLocal
+			rec.Container, rec.Name, rec.Aliases, rec.LinkLocal, rec.Outdated = old.Container, old.Name, old.Aliases, old.LinkLocal, old.Outdated
 		}
 		_ = tx.Put(rec) // Update reports it
 		return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -278,14 +277,14 @@ func (e *engine) endpoint(networkID, name string) (endpoint string, err error) {
 	n := e.rig.local.networks[networkID]
 	face := &network.EndpointInterface{}
 	for _, p := range n.Prefixes {
-		addr, err := e.rig.alloc.Address(ctx, p, netip.Prefix{}, netip.Addr{})
+		addr, err := e.rig.ipam.RequestAddress(ctx, &dockeripam.RequestAddressRequest{PoolID: ipam.PoolID{Prefix: p}.String()})
 		if err != nil {
 			return "", err
 		}
-		if text := netip.PrefixFrom(addr, p.Bits()).String(); addr.Is4() {
-			face.Address = text
+		if p.Addr().Is4() {
+			face.Address = addr.Address
 		} else {
-			face.AddressIPv6 = text
+			face.AddressIPv6 = addr.Address
 		}
 	}
 	endpoint = fmt.Sprintf("%064s", name)
@@ -297,7 +296,7 @@ func (e *engine) container(networkID, name, endpoint string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.containers[name] = container.Summary{
-		ID: "c" + name, Names: []string{"/" + name}, Labels: map[string]string{labelService: "svc"},
+		ID: "c" + name, Names: []string{"/" + name}, Labels: map[string]string{"com.docker.compose.service": "svc"},
 		NetworkSettings: &container.NetworkSettingsSummary{Networks: map[string]*dockernet.EndpointSettings{
 			e.networks[networkID].Name: {NetworkID: networkID, EndpointID: endpoint},
 		}},

@@ -18,7 +18,10 @@ func (d *Driver) Keep(p netip.Prefix) error {
 	if !ok {
 		return nil
 	}
-	return d.noteUse(n.ID)
+	if err := d.mayBegin(n); err != nil {
+		return err
+	}
+	return d.noteUse(n.ID, true)
 }
 
 // keeping does f, which fails if the network (by Docker's ID) is not in the cluster. After a
@@ -30,7 +33,7 @@ func (d *Driver) keeping(ctx context.Context, network string, f func() error) er
 		if err == nil || try == tries || ctx.Err() != nil {
 			return err
 		}
-		if err := d.noteUse(network); err != nil {
+		if err := d.noteUse(network, true); err != nil {
 			return err
 		}
 	}

@@ -201,6 +201,10 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 	n := localNetwork{
 		ID: id, Name: name, Learnt: learnt, Internal: o.internal, Options: o.given, VNID: vnid, MTU: o.mtu, Created: d.cfg.Now(),
 	}
+	n.Made, n.Automatic = making(id), d.alloc.Automatic(pools[0].Prefix)
+	if rec, live := cluster.Get[cluster.Network](d.replica.Snapshot(), name); live && !rec.Removed {
+		n.Made = rec.Made
+	}
 	if own != nil {
 		n.Labels, n.Replica = own.Labels, true
 	}
@@ -323,6 +327,12 @@ func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) erro
 		if live && byUser && n.Conflict == "" && !rec.Removed {
 			rec.Removed = true
 			_ = tx.Put(rec) // Update reports it
+		}
+		if live && byUser && n.Conflict == "" {
+			d.userRemoved[n.Name] = d.cfg.Now()
+			if dropUnused(tx, n); idle(tx.Snapshot(), n.Name) {
+				retire(tx, n.Name) // at once: the user's next command may make it anew
+			}
 		}
 		return nil
 	})

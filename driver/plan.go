@@ -42,6 +42,11 @@ type view struct {
 	removed map[string]bool
 	former  bool // Config.Former
 	settled bool // what the snapshot has not is not in the cluster
+	// remade are the networks, by name, that were removed in Docker to be made as the cluster has
+	// them, and what it had then (likeness).
+	remade map[string]string
+	// outdated says, by Docker's ID, in what a local network is not what the cluster has.
+	outdated map[string]string
 }
 
 // plan is what the watcher shall do. Every item is checked again when it is done.
@@ -53,16 +58,21 @@ type plan struct {
 	uses    []string         // IDs of local networks to note as used, and to announce again if need be
 	unused  []string         // IDs of local networks that are not used any more
 	names   []cluster.Endpoint
-	retire  []string         // names of networks to delete from the cluster
-	create  []docker.Network // in this host's Docker
-	remove  []docker.Network // in whose place there is a user's
-	vanish  []docker.Network // that are gone from the cluster
-	blocked []string         // why networks cannot be created here
+	retire  []string          // names of networks to delete from the cluster
+	create  []docker.Network  // in this host's Docker
+	remove  []docker.Network  // in whose place there is a user's
+	vanish  []docker.Network  // that are gone from the cluster
+	blocked []string          // why networks cannot be created here
+	old     []cluster.Subnet  // of networks made anew, which nobody uses any more
+	remade  map[string]string // of vanish, by ID, those that are to come back, and as what (likeness)
+	// outdated are the networks that are from before they were made anew, and stay for now.
+	outdated []Outdated
 }
 
 // decide is the whole of the watcher's rules. It is pure.
 func decide(v view) plan {
 	var p plan
+	v.outdated = v.seeOutdated()
 	used := v.usedNetworks()
 	usedNames, names := map[string]bool{}, v.localNames()
 	for id, n := range v.local {
@@ -83,6 +93,7 @@ func decide(v view) plan {
 			p.remove = append(p.remove, dn) // a user made it at the same moment
 		case listed && n.Conflict == "":
 			v.decideUse(&p, n, dn, usedNames[n.Name])
+			v.decideOutdated(&p, n, dn, used[id])
 		}
 	}
 	v.decideAdopt(&p, used, names)
@@ -209,7 +220,7 @@ func (v view) decideUse(p *plan, n localNetwork, dn docker.Network, used bool) {
 	_, live := cluster.Get[cluster.Network](v.snap, n.Name)
 	_, noted := cluster.Get[cluster.Use](v.snap, cluster.Use{Network: n.Name, Host: v.self}.Key().ID)
 	switch {
-	case used && (!live || !noted || !v.subnetsLive(n)):
+	case used && (!live || !noted || !v.subnetsLive(n) && (v.outdated[n.ID] == "" || v.hasEndpoints(n.ID))):
 		p.uses = append(p.uses, n.ID)
 	case !used && noted && live:
 		p.unused = append(p.unused, n.ID)
@@ -253,9 +264,9 @@ func (v view) decideEndpoints(p *plan) {
 			continue
 		}
 		aliases := v.aliasesOf(c, id, rec)
-		linkLocal := v.linkLocalOf(c, id, rec)
-		if live && (rec.Container != c.ID || rec.Name != c.Name || !slices.Equal(rec.Aliases, aliases) || !slices.Equal(rec.LinkLocal, linkLocal)) {
-			p.names = append(p.names, cluster.Endpoint{ID: id, Container: c.ID, Name: c.Name, Aliases: aliases, LinkLocal: linkLocal})
+		linkLocal, outdated := v.linkLocalOf(c, id, rec), v.outdated[e.Network] != ""
+		if live && (rec.Container != c.ID || rec.Name != c.Name || !slices.Equal(rec.Aliases, aliases) || !slices.Equal(rec.LinkLocal, linkLocal) || rec.Outdated != outdated) {
+			p.names = append(p.names, cluster.Endpoint{ID: id, Container: c.ID, Name: c.Name, Aliases: aliases, LinkLocal: linkLocal, Outdated: outdated})
 		}
 	}
 }
@@ -280,6 +291,7 @@ func (v view) decideCluster(p *plan, names map[string]int) {
 			}
 			continue
 		}
+		p.old = append(p.old, v.oldSubnets(n)...)
 		if names[n.Name] > 0 || !v.replicate {
 			continue
 		}
@@ -304,7 +316,7 @@ func (v view) replica(n cluster.Network) (docker.Network, bool) {
 	}
 	var home cluster.NodeID
 	for s := range cluster.All[cluster.Subnet](v.snap) {
-		if s.Network != n.Name || len(out.Pools) > 0 && s.Home != home {
+		if s.Network != n.Name || slices.Contains(n.Old, s.Prefix) || len(out.Pools) > 0 && s.Home != home {
 			continue
 		}
 		home = s.Home
@@ -339,5 +351,6 @@ func (p *plan) sort() {
 	for _, list := range [][]string{p.lost, p.lostEPs, p.uses, p.unused, p.retire, p.blocked} {
 		slices.Sort(list)
 	}
+	slices.SortFunc(p.outdated, func(a, b Outdated) int { return strings.Compare(a.Network, b.Network) })
 	slices.SortFunc(p.names, func(a, b cluster.Endpoint) int { return strings.Compare(a.ID, b.ID) })
 }

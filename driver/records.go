@@ -17,10 +17,21 @@ func announce(tx *replica.Tx, self cluster.NodeID, n localNetwork, subnets []clu
 	rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name)
 	switch {
 	case !live:
-		_ = tx.Put(n.record()) // Update reports it
+		rec = n.record()
 	case anew && rec.Removed:
-		_ = tx.Put(again(rec, n.record())) // Update reports it
+		was := rec
+		if rec = again(was, n.record()); len(rec.Labels) == 0 {
+			rec.Labels = was.Labels // its own are not known yet
+		}
+		if rec.Old = was.Old; !n.Automatic {
+			rec.Old = dropOld(tx, n.Name, prefixesOfSubnets(subnets))
+		}
+	case anew:
+		rec.Old = without(rec.Old, prefixesOfSubnets(subnets))
+	case rec.Made != n.Made:
+		rec.Old = withOld(tx.Snapshot(), rec.Old, subnets)
 	}
+	_ = tx.Put(rec) // no write if nothing changes; Update reports errors
 	for _, s := range subnets {
 		old, live := cluster.Get[cluster.Subnet](tx.Snapshot(), s.Prefix.String())
 		switch {
@@ -39,16 +50,13 @@ func announce(tx *replica.Tx, self cluster.NodeID, n localNetwork, subnets []clu
 
 // record is what the cluster is told of the network.
 func (n localNetwork) record() cluster.Network {
-	return cluster.Network{Name: n.Name, VNID: n.VNID, Options: n.Options, Labels: n.Labels, Internal: n.Internal, MTU: n.MTU}
+	return cluster.Network{Name: n.Name, VNID: n.VNID, Options: n.Options, Labels: n.Labels, Internal: n.Internal, MTU: n.MTU, Made: n.Made}
 }
 
 // again is the record of a network that was to be removed, and that a user has made
 // anew, with what it was made with this time. Others may use it still: it keeps its VNID.
 func again(old, anew cluster.Network) cluster.Network {
 	anew.Name, anew.VNID = old.Name, old.VNID
-	if len(anew.Labels) == 0 { // not known yet
-		anew.Labels = old.Labels
-	}
 	return anew
 }
 
@@ -100,8 +108,9 @@ func idle(snap *cluster.Snapshot, network string) bool {
 }
 
 // rename makes a provisional network the one called name, which may exist: its
-// subnets and this host's endpoints go over, and its VNID only if it is new.
-func rename(tx *replica.Tx, self cluster.NodeID, old, name string, labels map[string]string) {
+// subnets and this host's endpoints go over, and its VNID only if it is new. automatic says that
+// nobody chose its subnets: they do not replace those that it may have.
+func rename(tx *replica.Tx, self cluster.NodeID, old, name string, labels map[string]string, automatic bool) {
 	from, begun := cluster.Get[cluster.Network](tx.Snapshot(), old)
 	to, live := cluster.Get[cluster.Network](tx.Snapshot(), name)
 	switch {
@@ -110,11 +119,19 @@ func rename(tx *replica.Tx, self cluster.NodeID, old, name string, labels map[st
 	case !live:
 		to = from
 		to.Name = name
-	case to.Removed:
-		to = again(to, from)
+	case to.Removed && begun:
+		was := to
+		if to = again(was, from); automatic {
+			to.Old = was.Old
+		} else {
+			to.Old = dropOld(tx, name, nil)
+		}
+		to.Labels = labels
+	default:
+		to.Old = without(to.Old, prefixesOf(tx.Snapshot(), old))
 	}
 	_ = tx.Put(to) // no write if nothing changes; Update reports errors
-	relabel(tx, name, labels)
+	relabel(tx, name, labels, false)
 	for s := range cluster.All[cluster.Subnet](tx.Snapshot()) {
 		if s.Network == old {
 			s.Network = name
@@ -136,10 +153,11 @@ func rename(tx *replica.Tx, self cluster.NodeID, old, name string, labels map[st
 }
 
 // relabel gives the network the labels of the Docker network that a user made last, if
-// that one has any: Compose tells by them which networks are its own.
-func relabel(tx *replica.Tx, name string, labels map[string]string) {
+// that one has any, or if it made the network what it is (exactly): Compose tells by them which
+// networks are its own.
+func relabel(tx *replica.Tx, name string, labels map[string]string, exactly bool) {
 	n, live := cluster.Get[cluster.Network](tx.Snapshot(), name)
-	if live && len(labels) > 0 {
+	if live && (exactly || len(labels) > 0) {
 		n.Labels = labels
 		_ = tx.Put(n) // Update reports it
 	}

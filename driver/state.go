@@ -30,6 +30,10 @@ type localNetwork struct {
 	VNID   uint32
 	MTU    int
 	Labels map[string]string
+	// Made is cluster.Network's of when this was last like the cluster's (see outdated.go).
+	Made string
+	// Automatic says that nobody chose Prefixes: other hosts' of the same network are as good.
+	Automatic bool
 	// Replica says that the agent made it in Docker, not a user.
 	Replica bool
 	// Conflict says why the network cannot be used; "" if it can.

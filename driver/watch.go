@@ -147,10 +147,12 @@ func (d *Driver) look(ctx context.Context) (open bool, err error) {
 		return false, err
 	}
 	for range 3 {
-		if err := d.refreshNotes(v.snap); err != nil {
+		if err := errors.Join(d.refreshNotes(v.snap), d.refreshMade(v)); err != nil {
 			return false, err
 		}
-		more, err := d.apply(ctx, decide(v))
+		p := decide(v)
+		d.outdated.Store(&p.outdated)
+		more, err := d.apply(ctx, p)
 		if err != nil {
 			return false, err
 		}
@@ -194,6 +196,7 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	if v.driver, err = d.driverName(ctx); err != nil {
 		return v, err
 	}
+	v.remade = maps.Clone(d.remade)
 	v.former, v.settled = d.cfg.Former, d.cfg.Settled == nil || d.cfg.Settled()
 	d.strange = v.strangers(d.strange)
 	v.strange = d.strange

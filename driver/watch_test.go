@@ -67,7 +67,7 @@ func TestLifeOfANetwork(t *testing.T) {
 	e.look()
 	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1")
 	e.remove(id)
-	e.want("network blue vnid 1 removed", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1")
+	e.want("")
 	e.look()
 	e.want("")
 	if got := e.rig.machine.String(); got != "" {
@@ -139,6 +139,11 @@ func TestRemovedWhileUsedElsewhere(t *testing.T) {
 	n, _ := e.named("red")
 	e.remove(n.ID)
 	e.look()
+	if _, back := e.named("red"); back {
+		t.Error("a network in use elsewhere is made again before the user could do so")
+	}
+	e.rig.now = e.rig.now.Add(comeBack)
+	e.look()
 	if _, back := e.named("red"); !back {
 		t.Error("a network in use elsewhere was not made again")
 	}
@@ -183,7 +188,7 @@ func TestNameKnownLate(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("red")
 	e.run(id, "web")
-	e.red(true)
+	e.red(false)
 	e.look()
 	got := e.rig.records()
 	for _, want := range []string{"network red vnid 7\n", "subnet 10.128.0.0/22 of red", "subnet 10.9.0.0/24 of red", "on red [10.128.0.2]", "use red/"} {

@@ -93,6 +93,7 @@ type Allocator struct {
 	arrested  bool                         // Leave was called: nothing is handed out any more
 	asked     map[netip.Prefix][]time.Time // see Asked
 	beginning int                          // how many requests collect numbers for a network
+	automatic []netip.Prefix               // the last ones that Docker got without choosing: see Automatic
 }
 
 // ErrNoSpace is wrapped by the errors that say that nothing was free here or

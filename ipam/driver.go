@@ -103,6 +103,9 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 			return PoolID{}, fmt.Errorf("hostsubnetlength=%d does not fit into a /%d; it must be between 2 and %d", o.hostBits, bits, room)
 		}
 		prefix, err := d.alloc.Prefix(ctx, family, bits, min(o.hostBits, room))
+		if err == nil {
+			d.alloc.noteAutomatic(prefix)
+		}
 		return PoolID{Prefix: prefix}, err
 	}
 	prefix, err := parsePool("subnet", r.Pool)
@@ -123,6 +126,7 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 	if err != nil {
 		return id, err
 	}
+	d.alloc.noteChosen(prefix)
 	return id, d.alloc.Pool(ctx, id, o.hostBits)
 }
 

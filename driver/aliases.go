@@ -142,22 +142,20 @@ func (i *inspector) note(d docker.Details, wanted []string) (all bool) {
 	return all
 }
 
-// labelService is where Compose puts the name of the service a container is of,
-// which is its alias on its networks: known before the container is inspected.
-const labelService = "com.docker.compose.service"
-
 // maxAliases is how many aliases of an endpoint are told to the cluster: as many as a
 // record has room for whatever their length (package cluster).
 const maxAliases = 64
 
-// aliasesOf returns the names of an endpoint beside its container's name and ID:
-// those that inspecting told or, until it has, those that are on record.
+// aliasesOf returns the names of an endpoint beside its container's name and ID: those that
+// inspecting told or, until it has, those that are on record. What a container's labels say is no
+// name of it: of Compose's service are also containers that it gives the service's name on no
+// network (`compose run`), or not on this one (`docker network connect`).
 func (v view) aliasesOf(c docker.Container, endpoint string, on cluster.Endpoint) []string {
-	all := []string{c.Labels[labelService]}
+	var all []string
 	if told, ok := v.inspected[endpoint]; ok {
-		all = append(all, told.aliases...)
+		all = slices.Clone(told.aliases)
 	} else if on.Container == c.ID {
-		all = append(all, on.Aliases...)
+		all = slices.Clone(on.Aliases)
 	}
 	slices.Sort(all)
 	all = slices.DeleteFunc(slices.Compact(all), func(a string) bool {

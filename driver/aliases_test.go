@@ -41,15 +41,15 @@ func (e *engine) becomes(endpoint, want string) {
 func TestAliases(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("blue")
-	e.aliases = []string{"sql", "bad\n", "cweb", "", "sql", "db"}
+	e.aliases = []string{"sql", "bad\n", "cweb", "", "sql", "db"} // not the service in its label, svc
 	e.linkLocal = []string{"169.254.1.1", "10.0.0.1", "", "fe80::1"}
 	ep := e.run(id, "web")
 	e.look()
-	if got := e.names(ep); got != "web svc" {
+	if got := e.names(ep); got != "web" {
 		t.Fatalf("before anything was inspected: %q", got)
 	}
 	e.inspecting()
-	e.becomes(ep, "web db sql svc") // and not its ID, cweb
+	e.becomes(ep, "web db sql") // and not its ID, cweb
 	linkLocal := func() string {
 		rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), ep)
 		return fmt.Sprint(rec.LinkLocal)
@@ -62,7 +62,7 @@ func TestAliases(t *testing.T) {
 	e.rig.inspector.known = map[string]inspected{}
 	e.rig.inspector.ctx = nil
 	e.look()
-	if got := e.names(ep); got != "web db sql svc" {
+	if got := e.names(ep); got != "web db sql" {
 		t.Errorf("after a restart: %q", got)
 	}
 	if got := linkLocal(); got != "[169.254.1.1 fe80::1]" {
@@ -75,13 +75,13 @@ func TestAliasesAfterRename(t *testing.T) {
 	e := newEngine(t)
 	ep := e.run(e.user("blue"), "web")
 	e.inspecting()
-	e.becomes(ep, "web svc")
+	e.becomes(ep, "web")
 	e.mu.Lock()
 	c := e.containers["web"]
 	c.Names = []string{"/web2"}
 	e.containers["web"], e.aliases = c, []string{"new"}
 	e.mu.Unlock()
-	e.becomes(ep, "web2 new svc")
+	e.becomes(ep, "web2 new")
 }
 
 // A container that cannot be inspected, as while it starts, holds nothing up.
@@ -93,11 +93,11 @@ func TestInspectionWaitsAlone(t *testing.T) {
 	e.inspecting()
 	e.look()
 	e.look()
-	if got := e.names(ep); got != "web svc" {
+	if got := e.names(ep); got != "web" {
 		t.Errorf("while it starts: %q", got)
 	}
 	close(e.locked)
-	e.becomes(ep, "web sql svc")
+	e.becomes(ep, "web sql")
 
 	// When it has gone, what it told goes.
 	e.stop(id, "web", ep)
@@ -114,7 +114,7 @@ func TestAliasesWithinBounds(t *testing.T) {
 		many = append(many, strings.Repeat("x", 250)+string(rune('a'+i%26))+string(rune('a'+i/26)))
 	}
 	v := view{inspected: map[string]inspected{"e": {aliases: many}}}
-	c := docker.Container{ID: strings.Repeat("c", 64), Name: "web", Labels: map[string]string{labelService: strings.Repeat("y", 256)}}
+	c := docker.Container{ID: strings.Repeat("c", 64), Name: "web"}
 	got := v.aliasesOf(c, "e", cluster.Endpoint{})
 	rec := cluster.Endpoint{ID: "e", Network: "n", Host: self, Aliases: got}
 	if err := cluster.Validate(rec); err != nil || len(got) != maxAliases || !slices.IsSorted(got) {

@@ -134,7 +134,7 @@ func FuzzNames(f *testing.F) {
 	f.Add("web", "shop", "db\nshop-web-1\nwww", "169.254.1.2 fe80::1")
 	f.Add("0123456789abcdef", "\xff", "a\x00b\n\n"+strings.Repeat("x", 256), "169.254.1.2 10.0.0.1 fe80::1%eth0")
 	f.Fuzz(func(t *testing.T, name, service, aliases, addrs string) {
-		c := docker.Container{ID: name, Name: name, Labels: map[string]string{labelService: service}}
+		c := docker.Container{ID: name, Name: name, Labels: map[string]string{"com.docker.compose.service": service}}
 		v := view{inspected: map[string]inspected{"e": {aliases: strings.Split(aliases, "\n")}}}
 		got := v.aliasesOf(c, "e", cluster.Endpoint{})
 		if len(got) > maxAliases {

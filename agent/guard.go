@@ -169,8 +169,16 @@ func (g *guard) listed(networks []docker.Network) {
 	same := g.heard && slices.Equal(now, g.docker)
 	g.docker, g.heard = now, true
 	g.mu.Unlock()
-	if !same {
-		g.look()
+	if same {
+		return
+	}
+	g.look()
+	var names []string
+	for _, b := range now {
+		names = append(names, b.name)
+	}
+	if err := g.nat.Bridges(names); err != nil {
+		g.log.Warn("let Docker's bridges through", "err", err)
 	}
 }
 

@@ -60,6 +60,7 @@ type NAT struct {
 	published []Published
 	// forbidden are the families whose chain FORWARD got the policy DROP from us.
 	forbidden map[iptables.Protocol]bool
+	bridges   []string // see Bridges
 	open      map[iptables.Protocol]*iptables.IPTables
 	// modes is what each family's iptables works on.
 	modes map[iptables.Protocol]backend
@@ -152,7 +153,9 @@ func (n *NAT) restore() error {
 func (n *NAT) apply() error {
 	var errs []error
 	for _, f := range families {
-		if chains := chainsFor(n.cfg, n.published, f); chains != nil {
+		if chains, err := n.chains(f); err != nil {
+			errs = append(errs, err)
+		} else if chains != nil {
 			errs = append(errs, n.applyChains(f, chains))
 		} else {
 			errs = append(errs, n.clear(f))

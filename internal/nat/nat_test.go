@@ -399,6 +399,18 @@ func TestForbid(t *testing.T) {
 			}
 		}
 		policy("DROP")
+		// Docker's bridges go on, where Docker makes no rules for them.
+		run(t, "iptables", "-N", "DOCKER")
+		if err := n.Bridges([]string{"br-0"}); err != nil {
+			t.Fatal(err)
+		}
+		const through = " -i br-0 -j ACCEPT"
+		if got := lines(t, "iptables", "filter", Forward); strings.Contains(got, through) {
+			t.Errorf("IPv4: %s", got)
+		}
+		if got := lines(t, "ip6tables", "filter", Forward); !strings.Contains(got, through) {
+			t.Errorf("IPv6: %s", got)
+		}
 		run(t, "iptables", "-P", "FORWARD", "ACCEPT")
 		run(t, "ip6tables", "-P", "FORWARD", "ACCEPT")
 		next := New()

@@ -32,6 +32,45 @@ func (n *NAT) Allow(v6 bool) error {
 	return n.policy(familyOf(v6), "ACCEPT")
 }
 
+// Bridges are Docker's own. Where Docker makes no rules of a family (IPv6 before Engine 27, or
+// as daemon.json has it) what they send and get passes all the same while the policy is
+// ours: Docker would not have set it.
+func (n *NAT) Bridges(names []string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.Equal(n.bridges, names) {
+		return nil
+	}
+	n.bridges = slices.Clone(names)
+	if !n.set || len(n.forbidden) == 0 {
+		return nil
+	}
+	return n.apply()
+}
+
+// chains are those of a family: see chainsFor.
+func (n *NAT) chains(f iptables.Protocol) ([]chain, error) {
+	chains := chainsFor(n.cfg, n.published, f)
+	if chains == nil || !n.forbidden[f] || len(n.bridges) == 0 {
+		return chains, nil
+	}
+	ipt, err := n.tables(f)
+	if err != nil {
+		return nil, err
+	}
+	if by, err := ipt.ChainExists("filter", "DOCKER"); err != nil || by {
+		return chains, err
+	}
+	for i, c := range chains {
+		if c.name == Forward {
+			for _, b := range n.bridges {
+				chains[i].rules = append(chains[i].rules, "-i "+b+" -j ACCEPT", "-o "+b+" -j ACCEPT")
+			}
+		}
+	}
+	return chains, nil
+}
+
 func familyOf(v6 bool) iptables.Protocol {
 	if v6 {
 		return iptables.ProtocolIPv6

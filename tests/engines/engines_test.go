@@ -21,9 +21,9 @@ var all = flag.Bool("all", false, "every scenario, with and without live-restore
 func TestMain(m *testing.M) { lab.Main(m) }
 
 // core are the scenarios that show what differs most between engines: names, dockerd's
-// restart, and its start with containers that wait for the plugin.
+// restart, its rules of iptables, and its start with containers that wait for the plugin.
 var core = map[string][]string{
-	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar"},
+	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/isolation.txtar"},
 	"plugin":    {"../plugin/boot.txtar"},
 }
 

@@ -28,6 +28,7 @@ const (
 
 	roleWitness = "witness" // see witness.go
 	roleFlood   = "flood"
+	roleSurvey  = "survey" // see survey.go
 )
 
 const (
@@ -70,6 +71,8 @@ func Init() {
 		err = witnessMain(os.Args[1:])
 	case roleFlood:
 		err = floodMain(os.Args[1:])
+	case roleSurvey:
+		err = surveyMain(os.Args[1:])
 	case roleLoad:
 		err = loadMain(os.Args[1:])
 	default:

@@ -54,6 +54,7 @@ type state struct {
 	lab         *lab.Lab
 	pings       map[string]*lab.Pinging
 	inventories map[string]string
+	isolation   *isolation
 	setenv      func(key, value string)
 	patience    time.Duration // factor of waiting times, by kind of host
 }
@@ -127,7 +128,7 @@ func (e usageError) Error() string { return string(e) }
 
 func commands() map[string]command {
 	all := map[string]command{}
-	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands} {
+	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands} {
 		maps.Copy(all, group)
 	}
 	for n := 1; n <= 9; n++ {

@@ -15,7 +15,7 @@ func FuzzBodies(f *testing.F) {
 	f.Add("/v1/leave", `{"force":true}`)
 	f.Add("/v1/forget", `{"hosts":["h2"]}`)
 	f.Add("/v1/keys", `{"verb":"install","key":"0123abcd"}`)
-	f.Add("/v1/fastpath", `{"on":true}`)
+	f.Add("/v1/fastpath", `{"mode":"on"}`)
 	f.Add("/v1/forget", `{"hosts":1}`)
 	f.Fuzz(func(t *testing.T, path, body string) {
 		var told any

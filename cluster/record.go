@@ -14,7 +14,7 @@ import (
 )
 
 // NodeID names a host for the life of its state directory: 16 lower-case
-// hexadecimal digits, made at random at the first start.
+// hexadecimal digits, the hash of the key that it signs its records with (HostID).
 type NodeID = ring.Owner
 
 // Version orders all writes of the cluster: by Lamport counter, ties by the

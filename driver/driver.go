@@ -78,7 +78,7 @@ type Config struct {
 	// MTU of the underlay in bytes, where no Node record tells.
 	MTU int
 	// Grace is how long what Docker does not know is kept: longer than Docker takes
-	// from the first call for a thing to listing it. 0: a minute.
+	// from the first call for a thing to listing it. 0: 30 seconds.
 	Grace time.Duration
 	// OpenPorts says where ports come from that users leave open (-p 80). nil: those
 	// from which Linux takes the ports of outgoing connections.

@@ -42,7 +42,7 @@ firewall, addresses that two have, Docker, and names.
 Where the agent does not run, it says so first, and checks what it can without one.
 
 Exit status: 0 all is well; 1 something is wrong; 2 the agent, or something that it was
-to look at, could not be asked.`,
+to look at, could not be asked, or who asks is not root.`,
 		Example: `  grapevine doctor
   grapevine doctor -o json | jq -r '.checks[] | select(.verdict == "wrong") | .what, .do'
   grapevine doctor > /dev/null || echo "grapevine is not well on $(hostname)"`,
@@ -52,7 +52,11 @@ to look at, could not be asked.`,
 			if err != nil {
 				return err
 			}
-			d := examine(c)
+			d, ok := examine(c)
+			if !ok {
+				fmt.Fprintln(c.ErrOrStderr(), "grapevine: the doctor was not asked: the agent's socket, and most of what the doctor looks at, are root's; say: sudo grapevine doctor")
+				return errNotAsked
+			}
 			if format == "json" {
 				err = printJSON(c.OutOrStdout(), d)
 			} else {
@@ -63,8 +67,9 @@ to look at, could not be asked.`,
 	}
 }
 
-// examine asks the agent, or looks itself if that does not answer.
-func examine(c *cobra.Command) api.Diagnosis {
+// examine asks the agent, or looks itself if that does not answer. Who is not root would see
+// faults where there are none: then there is no answer.
+func examine(c *cobra.Command) (d api.Diagnosis, ok bool) {
 	ctx, cancel := context.WithTimeout(c.Context(), doctorPatience)
 	defer cancel()
 	const start = "systemctl start grapevine, or docker plugin enable grapevine"
@@ -77,17 +82,19 @@ func examine(c *cobra.Command) api.Diagnosis {
 		}
 		why, do = "the settings are wrong: "+oneLine(err.Error()), "mend them, and start the agent again ("+start+")"
 	}
-	d, err := api.NewClient(cfg.APISocket()).Doctor(ctx)
+	d, err = api.NewClient(cfg.APISocket()).Doctor(ctx)
 	switch {
 	case err == nil:
-		return d
+		return d, true
+	case os.Geteuid() != 0:
+		return d, false
 	case why == "":
 		why = oneLine(err.Error())
 	}
 	if cfg.Name == "" {
 		cfg.Name, _ = os.Hostname() // for people only
 	}
-	return agent.Diagnose(ctx, cfg, programVersion(), why, do)
+	return agent.Diagnose(ctx, cfg, programVersion(), why, do), true
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -57,6 +57,7 @@ type Agent struct {
 	plugin  *plugin.Server
 	docker  *docker.Client
 	swarm   atomic.Pointer[docker.Swarm] // see askSwarm
+	keyKept bool                         // the gossip key of the settings is in the key file, too
 	managed string                       // the ID by which Docker knows this agent as a managed plugin, or ""
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.

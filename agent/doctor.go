@@ -77,6 +77,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(doctor.Interfaces(a.innerMTU(), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
 	add(doctor.Keys(a.gossip.Strangers())...)
+	add(doctor.KeySetting(a.managed != "" && len(a.cfg.Keys) > 0, a.keyKept, pluginName(ctx, a))...)
 	add(doctor.LookAtFirewall(ctx, a.underlay.Addr.Is6()).Judge(a.packets(nodes), proven(reached))...)
 	doctor.Sort(d.Checks)
 	return d, nil

@@ -53,16 +53,22 @@ func (a *Agent) joinCommand(ctx context.Context) (api.JoinCommand, error) {
 			join = append(join, a.address(n.Gossip))
 		}
 	}
-	settings := []string{
-		"GRAPEVINE_JOIN=" + strings.Join(join, ","),
-		"GRAPEVINE_KEY=" + gossip.FormatKey(a.gossip.ListKeys()[0]),
-	}
-	line := strings.Join(append(settings, a.cfg.Shared()...), " ")
+	line := strings.Join(append([]string{"GRAPEVINE_JOIN=" + strings.Join(join, ",")}, a.cfg.Shared()...), " ")
+	key := keyCommand(gossip.FormatKey(a.gossip.ListKeys()[0]))
 	return api.JoinCommand{
-		Plugin:  pluginCommand(self, line),
-		Service: "scripts/install-service " + line,
+		Plugin:  key + pluginCommand(self, line),
+		Service: key + "scripts/install-service " + line,
 	}, nil
 }
+
+// keyCommand puts the gossip key where an agent looks for it and nobody but root: as a setting it
+// would be in the command line of a process, and in what Docker tells of a plugin.
+func keyCommand(key string) string {
+	return "(umask 077; mkdir -p " + hostState + "; echo " + key + " > " + hostState + "/key) && "
+}
+
+// hostState is the state directory on hosts that nobody has told another.
+const hostState = "/var/lib/grapevine"
 
 // address leaves the default port out.
 func (a *Agent) address(at netip.AddrPort) string {

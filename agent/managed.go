@@ -96,6 +96,14 @@ func (a *Agent) selfPlugin(ctx context.Context) (docker.Plugin, error) {
 	return a.docker.Plugin(ctx, a.managed)
 }
 
+// pluginName is by what people call this managed plugin.
+func pluginName(ctx context.Context, a *Agent) string {
+	if self, err := a.selfPlugin(ctx); err == nil && self.Name != "" {
+		return strings.TrimSuffix(self.Name, ":latest")
+	}
+	return "grapevine"
+}
+
 // sweep removes the directory of the sockets of a host that has left.
 func sweep(cfg config.Config) {
 	if _, left, err := identity.LoadLeft(cfg.State); err != nil || !left {

@@ -130,6 +130,11 @@ func (a *Agent) identify() (err error) {
 	if len(a.cfg.Keys) > 0 {
 		from = "GRAPEVINE_KEY"
 	}
+	if len(a.cfg.Keys) > 0 && a.cfg.KeyFile == filepath.Join(a.cfg.State, "key") {
+		if a.keyKept, err = identity.KeepKeys(a.cfg.Keys, a.cfg.KeyFile, config.ParseKeys); err != nil {
+			a.log.Warn("the gossip key stays in the settings alone", "error", err)
+		}
+	}
 	if err := a.id.KnowKeys(a.cfg.State, keys, from); err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func newJoinCommand() *cobra.Command {
 		Use:   "join-command [plugin|service]",
 		Short: "Print the line that adds another host to the cluster",
 		Long: `Print the line that adds another host to the cluster, as a managed plugin or as a
-service. It contains the gossip key: whoever has it can join.`,
+service. It contains the gossip key, which it puts where root alone reads it: whoever has it can join.`,
 		Example: `  grapevine join-command
   grapevine join-command plugin > join    # sh join, on the next host`,
 		ValidArgs: []string{"plugin", "service"},

@@ -40,7 +40,8 @@ var Table = []Setting{
 	{
 		Name: "key",
 		Doc: "Gossip key: 16, 24 or 32 bytes in base64 (`openssl rand -base64 32`). During a rotation several, separated by commas: " +
-			"the first one encrypts, all decrypt. Prefer the environment or a file to the flag, which every user of the host can see. Empty: `key-file`.",
+			"the first one encrypts, all decrypt. Prefer `key-file`: every user of the host can see a flag, and who may ask Docker a plugin's settings. Empty: `key-file`. " +
+			"If it is given, the agent keeps it in the key file as well, and it can be taken away again.",
 		set: setKeys,
 	},
 	{

@@ -183,3 +183,16 @@ func TestARP(t *testing.T) {
 		t.Error("half a frame")
 	}
 }
+
+// A key in a plugin's settings is advice, and only once the agent has it elsewhere.
+func TestKeySetting(t *testing.T) {
+	if got := KeySetting(false, true, "grapevine"); got != nil {
+		t.Errorf("without one: %v", got)
+	}
+	if got := KeySetting(true, false, "grapevine"); len(got) != 1 || got[0].Verdict != api.OK || got[0].Do != "" {
+		t.Errorf("with one that is not kept: %v", got)
+	}
+	if got := KeySetting(true, true, "gv"); len(got) != 1 || got[0].Verdict != api.OK || !strings.Contains(got[0].Do, "docker plugin set gv GRAPEVINE_KEY= ") {
+		t.Errorf("with one: %v", got)
+	}
+}

@@ -256,8 +256,22 @@ func Keys(strangers []netip.Addr) []api.Check {
 	for _, a := range strangers {
 		list = append(list, a.String())
 	}
-	return []api.Check{wrong("key", "set the same GRAPEVINE_KEY on every host (`grapevine join-command` on a host of the cluster prints it); a host that is not yours should not reach the port",
+	return []api.Check{wrong("key", "put the same key into /var/lib/grapevine/key (or GRAPEVINE_KEY, if that is set) on every host (`grapevine join-command` on a host of the cluster prints it); a host that is not yours should not reach the port",
 		"refused, since it has another gossip key: %s", strings.Join(list, ", "))}
+}
+
+// KeySetting speaks of a gossip key that stands in the settings of a plugin, where everybody who may
+// ask Docker reads it.
+func KeySetting(there, kept bool, plugin string) []api.Check {
+	if !there {
+		return nil
+	}
+	c := ok("key", "the gossip key is in the settings of the plugin, where `docker plugin inspect` shows it")
+	if kept {
+		c.What += "; the agent has it in its key file as well"
+		c.Do = fmt.Sprintf("when convenient: `docker plugin disable -f %[1]s && docker plugin set %[1]s GRAPEVINE_KEY= && docker plugin enable %[1]s`", plugin)
+	}
+	return []api.Check{c}
 }
 
 // containerName is the length of the name of a container's interface in the host: "gv"

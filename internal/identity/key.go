@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 )
 
 // Keys returns the gossip keys, the one to encrypt with first: those configured,
@@ -16,7 +17,7 @@ import (
 // other host that is an error.
 func Keys(role Role, configured [][]byte, file string, parse func(string) ([][]byte, error)) ([][]byte, error) {
 	if len(configured) > 0 {
-		return configured, nil
+		return configured, nil // see KeepKeys
 	}
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -35,9 +36,28 @@ func Keys(role Role, configured [][]byte, file string, parse func(string) ([][]b
 	return keys, nil
 }
 
+// KeepKeys writes the configured gossip keys to the file, durably, and reports whether they are
+// there: so that the setting, which everybody sees who may ask Docker about a plugin, can be taken
+// away.
+func KeepKeys(configured [][]byte, file string, parse func(string) ([][]byte, error)) (kept bool, err error) {
+	if data, err := os.ReadFile(file); err == nil {
+		if have, err := parse(string(data)); err == nil && base(have) == base(configured) {
+			return true, nil
+		}
+	}
+	var text strings.Builder
+	for _, k := range configured {
+		text.WriteString(base64.StdEncoding.EncodeToString(k) + "\n")
+	}
+	if err := writeFile(file, []byte(text.String())); err != nil {
+		return false, fmt.Errorf("keep the gossip key: %w", err)
+	}
+	return true, nil
+}
+
 func newKey(role Role, file string) ([][]byte, error) {
 	if role != Seed {
-		return nil, fmt.Errorf("no gossip key: set GRAPEVINE_KEY, or put the key into %s; "+
+		return nil, fmt.Errorf("no gossip key: put the cluster's into %s, or set GRAPEVINE_KEY; "+
 			"`grapevine join-command` on a host of the cluster prints it", file)
 	}
 	key := make([]byte, 32)

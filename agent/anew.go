@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/internal/identity"
 	"github.com/grapevine-net/grapevine/internal/store"
 )
@@ -149,14 +150,16 @@ func anewSteps(dir string, old identity.Identity) []func() error {
 	}
 }
 
-// firstState makes a state file that has of the old one the hosts that it knew.
+// firstState makes a state file that has of the old one the hosts that it knew, and the names of
+// the networks that Docker here has: Docker's first calls are for those, and tell IDs.
 func firstState(old, fresh string) error {
 	db, err := store.Open(old)
 	if err != nil {
 		return err
 	}
 	known, err := knownPeers(db)
-	if err := errors.Join(err, db.Close()); err != nil {
+	had, herr := driver.FormerNetworks(db)
+	if err := errors.Join(err, herr, db.Close()); err != nil {
 		return err
 	}
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -165,5 +168,5 @@ func firstState(old, fresh string) error {
 	if db, err = store.Open(fresh); err != nil {
 		return err
 	}
-	return errors.Join(putPeers(db, known), db.Close())
+	return errors.Join(putPeers(db, known), had.Save(db), db.Close())
 }

@@ -36,7 +36,7 @@ func (a *Agent) openDriver() (err error) {
 }
 
 func (a *Agent) driverProblems(ctx context.Context) []api.Problem {
-	return slices.Concat(swarmProblems(a.askSwarm(ctx), a.cfg.VXLANPort), a.portProblems(), a.strangers(), a.outdated())
+	return slices.Concat(swarmProblems(a.askSwarm(ctx), a.cfg.VXLANPort), a.portProblems(), a.strangers(), a.outdated(), a.unstarted())
 }
 
 // strangers are what an earlier identity of this host has left in Docker.

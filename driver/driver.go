@@ -126,10 +126,12 @@ type Driver struct {
 	withdrawn bool       // the host is leaving: the watcher rests
 
 	// For people, who are not to wait for Docker, the disk or iptables.
-	strangers    atomic.Pointer[[]Stranger] // for Strangers; the watcher's
-	portProblems atomic.Pointer[[]string]   // for PortProblems; publishing covers its writers
-	outdated     atomic.Pointer[[]Outdated] // for Outdated; the watcher's
+	strangers    atomic.Pointer[[]Stranger]  // for Strangers; the watcher's
+	portProblems atomic.Pointer[[]string]    // for PortProblems; publishing covers its writers
+	unstarted    atomic.Pointer[[]Unstarted] // for Unstarted; that of revive
+	outdated     atomic.Pointer[[]Outdated]  // for Outdated; the watcher's
 
+	taking     sync.Mutex               // held while a former network is taken up; taken before mu
 	publishing sync.Mutex               // held while published ports change; taken before mu
 	undeclared bool                     // ports did not get as far as to the packets
 	unheld     map[ports.Binding]string // what somebody else has besides, and who

@@ -17,6 +17,9 @@ import (
 // the endpoint's, and its record goes to the cluster, both durable on return. Of
 // the interface only what the request left open is returned, or Docker rolls back.
 func (d *Driver) CreateEndpoint(ctx context.Context, r *network.CreateEndpointRequest) (*network.CreateEndpointResponse, error) {
+	if err := d.takeUp(ctx, r.NetworkID); err != nil {
+		return nil, err
+	}
 	e, given, err := d.parseEndpoint(r)
 	if err != nil {
 		return nil, err

@@ -35,6 +35,7 @@ type engine struct {
 	aliases    []string          // of every endpoint, for those who inspect
 	linkLocal  []string          // likewise
 	failed     map[string]string // why containers with a restart policy do not run, by name
+	refusals   map[string]int    // how often containers cannot be started, by name
 	started    []string          // names of containers that were started by the API
 	locked     chan struct{}     // not nil: inspecting waits for its end
 	made       int
@@ -84,7 +85,17 @@ func (e *engine) api(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(path, "/containers/") && strings.HasSuffix(path, "/start"):
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.started = append(e.started, strings.TrimSuffix(strings.TrimPrefix(path, "/containers/c"), "/start"))
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "/containers/c"), "/start")
+		if e.refusals[name] > 0 {
+			e.refusals[name]--
+			e.failed[name] = "the disk is full now"
+			answer(500, map[string]string{"message": "remote: not yet"})
+			return
+		}
+		e.started = append(e.started, name)
+		c := e.containers[name]
+		c.State = "running"
+		e.containers[name] = c
 		w.WriteHeader(http.StatusNoContent)
 	case strings.HasPrefix(path, "/containers/"):
 		e.inspect(answer, strings.TrimSuffix(strings.TrimPrefix(path, "/containers/"), "/json"))

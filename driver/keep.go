@@ -12,6 +12,9 @@ import (
 // Keep announces the network of this host again that has the subnet p. It is no error if
 // there is none.
 func (d *Driver) Keep(p netip.Prefix) error {
+	if err := d.takeUpPrefix(p); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	n, ok := d.local.withPrefix(p)
 	d.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,28 +21,62 @@ import (
 
 const (
 	reviveAtOnce = 4
-	reviveTries  = 5
-	revivePause  = time.Second // before the second try, doubled before each further one
+	// revivePause is the first pause before containers are started again that could not be,
+	// which doubles up to reviveSeldom.
+	revivePause  = time.Second
+	reviveSeldom = 30 * time.Second
 )
 
-// revive does that once, as soon as Docker answers: it does not before it is done with
-// its own attempts.
+// Unstarted is a container that Docker failed to start by itself since this driver refused, or was
+// not there, and that still does not run.
+type Unstarted struct{ Container, Why string }
+
+// Unstarted returns the containers of this host that the agent tries to start. It waits for nothing.
+func (d *Driver) Unstarted() []Unstarted {
+	if list := d.unstarted.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
+}
+
+// revive does that as soon as Docker answers, which it does not before it is done with its own
+// attempts; and until all run, or somebody has done something about them.
 func (d *Driver) revive(ctx context.Context) {
-	for pause := minRetry; ctx.Err() == nil; pause = min(2*pause, maxRetry) {
-		stranded, within, err := d.stranded(ctx)
+	tried := map[string]bool{} // by ID: why they fail may be another reason later
+	pause, again := minRetry, revivePause
+	for ctx.Err() == nil {
+		stranded, within, err := d.stranded(ctx, tried)
 		if err == nil {
-			d.start(ctx, stranded)
-			d.start(ctx, within)
-			return
+			failed := slices.Concat(d.start(ctx, stranded), d.start(ctx, within))
+			slices.SortFunc(failed, func(a, b Unstarted) int { return strings.Compare(a.Container, b.Container) })
+			d.noteUnstarted(failed)
+			if len(failed) == 0 {
+				return
+			}
+			pause, again = again, min(2*again, reviveSeldom)
 		}
 		sleep(ctx, pause)
+		if err != nil {
+			pause = min(2*pause, maxRetry)
+		}
 	}
 }
 
+// noteUnstarted keeps what did not start for Unstarted, and logs what is new of it.
+func (d *Driver) noteUnstarted(failed []Unstarted) {
+	before := d.Unstarted()
+	for _, u := range failed {
+		if !slices.Contains(before, u) {
+			d.cfg.Log.Warn("a container that Docker was not able to start by itself cannot be started yet", "container", u.Container, "err", u.Why)
+		}
+	}
+	d.unstarted.Store(&failed)
+}
+
 // stranded returns the containers that Docker could not start because it found no
-// agent, and those that could not start because their network namespace is that of one
-// of these.
-func (d *Driver) stranded(ctx context.Context) (stranded, within []docker.Container, err error) {
+// agent, or because that refused, and those that could not start because their network namespace
+// is that of one of these. Which ones are it notes in tried: those are it until they run.
+func (d *Driver) stranded(ctx context.Context, tried map[string]bool) (stranded, within []docker.Container, err error) {
 	d.looking.Lock() // covers the driver's name
 	name, err := d.driverName(ctx)
 	d.looking.Unlock()
@@ -51,6 +86,14 @@ func (d *Driver) stranded(ctx context.Context) (stranded, within []docker.Contai
 	all, err := d.docker.Containers(ctx)
 	if err != nil {
 		return nil, nil, err
+	}
+	networks, err := d.docker.Networks(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours := map[string]bool{}
+	for _, n := range networks {
+		ours[n.ID], ours[n.Name] = n.Driver == name, n.Driver == name
 	}
 	missed := missing(name, d.cfg.Socket)
 	ids := map[string]bool{}
@@ -62,7 +105,9 @@ func (d *Driver) stranded(ctx context.Context) (stranded, within []docker.Contai
 		if err != nil {
 			return nil, nil, err
 		}
-		if missed(failed) {
+		onOurs := slices.ContainsFunc(c.Networks, func(at docker.Attachment) bool { return ours[at.NetworkID] || ours[at.Network] })
+		if missed(failed) || onOurs && refusedBy.MatchString(failed) || failed != "" && tried[c.ID] {
+			tried[c.ID] = true
 			ids[c.ID], ids[c.Name] = true, true
 			stranded = append(stranded, c)
 		}
@@ -109,34 +154,28 @@ func missing(driver, socket string) func(failed string) bool {
 	}
 }
 
-// start starts containers, and returns when that is done.
-func (d *Driver) start(ctx context.Context, containers []docker.Container) {
+// refusedBy matches an error of Docker's that a driver, which is no part of it, returned.
+var refusedBy = regexp.MustCompile(`\b(remote: |(NetworkDriver|IpamDriver)\.[A-Z])`)
+
+// start starts containers, and returns those that did not when that is done.
+func (d *Driver) start(ctx context.Context, containers []docker.Container) (failed []Unstarted) {
 	var g errgroup.Group
 	g.SetLimit(reviveAtOnce)
-	for _, c := range containers {
+	errs := make([]error, len(containers))
+	for i, c := range containers {
 		g.Go(func() error {
-			d.startOne(ctx, c)
+			errs[i] = d.docker.Start(ctx, c.ID)
 			return nil
 		})
 	}
-	_ = g.Wait() // each has logged its own
-}
-
-func (d *Driver) startOne(ctx context.Context, c docker.Container) {
-	log := d.cfg.Log.With("container", c.Name)
-	var err error
-	for try, pause := 0, revivePause; try < reviveTries && ctx.Err() == nil; try, pause = try+1, 2*pause {
-		if try > 0 {
-			sleep(ctx, pause)
-		}
-		err = d.docker.Start(ctx, c.ID)
+	_ = g.Wait() // none returns an error
+	for i, c := range containers {
 		switch {
-		case err == nil:
-			log.Info("started a container that Docker had not been able to start without this driver")
-			return
-		case errors.Is(err, docker.ErrNotFound):
-			return
+		case errs[i] == nil:
+			d.cfg.Log.Info("started a container that Docker had not been able to start without this driver", "container", c.Name)
+		case !errors.Is(errs[i], docker.ErrNotFound) && ctx.Err() == nil:
+			failed = append(failed, Unstarted{Container: c.Name, Why: errs[i].Error()})
 		}
 	}
-	log.Warn("a container that Docker was not able to start without this driver cannot be started", "err", err)
+	return failed
 }

@@ -3,7 +3,9 @@ package driver
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 )
@@ -61,5 +63,41 @@ func TestRevive(t *testing.T) {
 	e.rig.revive(context.Background())
 	if want := []string{"db", "side"}; !slices.Equal(e.started, want) {
 		t.Errorf("started %v, want %v", e.started, want)
+	}
+}
+
+// What this driver refused when Docker started is started too, and tried again until it runs, even if
+// it fails for another reason meanwhile; status can name it.
+func TestReviveUntilItRuns(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.look()
+	e.container(id, "db", "")
+	c := e.containers["db"]
+	c.State = "exited"
+	e.containers["db"] = c
+	e.failed = map[string]string{"db": "failed to set up container networking: remote: address in 10.128.0.0/22: this is no subnet of the cluster (any more)"}
+	e.refusals = map[string]int{"db": 1}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { e.rig.revive(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	for len(e.rig.Unstarted()) == 0 {
+		select {
+		case <-done:
+			t.Fatalf("it gave up; started %v", e.started)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if u := e.rig.Unstarted()[0]; u.Container != "db" || !strings.Contains(u.Why, "remote: not yet") {
+		t.Errorf("unstarted: %+v", u)
+	}
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not try again")
+	}
+	if !slices.Equal(e.started, []string{"db"}) || len(e.rig.Unstarted()) != 0 {
+		t.Errorf("started %v, unstarted %v", e.started, e.rig.Unstarted())
 	}
 }

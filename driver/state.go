@@ -71,6 +71,7 @@ func (e localEndpoint) addrs() (out []netip.Addr) {
 
 var (
 	networkBucket  = store.NewBucket[localNetwork]("driver/networks")
+	formerBucket   = store.NewBucket[localNetwork]("driver/former") // see former.go
 	endpointBucket = store.NewBucket[localEndpoint]("driver/endpoints")
 )
 
@@ -79,12 +80,16 @@ var (
 type local struct {
 	db        store.File
 	networks  map[string]localNetwork
+	former    map[string]localNetwork // of the host that this one was: see former.go
 	endpoints map[string]localEndpoint
 }
 
 func openLocal(db store.File, now time.Time) (*local, error) {
-	l := &local{db: db, networks: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}}
+	l := &local{db: db, networks: map[string]localNetwork{}, former: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}}
 	err := db.View(func(tx *store.Tx) error {
+		if err := formerBucket.ForEach(tx, func(id string, n localNetwork) error { l.former[id] = n; return nil }); err != nil {
+			return err
+		}
 		err := networkBucket.ForEach(tx, func(id string, n localNetwork) error {
 			if len(n.Gateways) != len(n.Prefixes) {
 				return fmt.Errorf("network %.12s has %d subnets and %d gateways on the disk", id, len(n.Prefixes), len(n.Gateways))

@@ -140,6 +140,7 @@ func (d *Driver) look(ctx context.Context) (open bool, err error) {
 	if d.withdrawn {
 		return false, nil
 	}
+	d.takeUpKnown(ctx) // it needs nothing of Docker, which may not answer yet
 	d.again = false
 	d.waited, d.waiting = d.waiting, map[string]time.Time{}
 	v, err := d.see(ctx)
@@ -188,6 +189,9 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	v.missing, v.unplugged = maps.Clone(d.missing), map[string]bool{}
 	for id := range v.missing {
 		v.unplugged[id] = unplugged(id)
+	}
+	if err := d.dropFormer(v); err != nil {
+		return v, err
 	}
 	if err := d.seeUnlisted(ctx, &v); err != nil {
 		return v, err

@@ -92,7 +92,11 @@ func readTCP(r io.Reader) ([]byte, error) {
 	if _, err := io.ReadFull(r, length[:]); err != nil {
 		return nil, err
 	}
-	wire := make([]byte, binary.BigEndian.Uint16(length[:]))
-	_, err := io.ReadFull(r, wire)
+	// Not as much at once as somebody says will come.
+	size := int64(binary.BigEndian.Uint16(length[:]))
+	wire, err := io.ReadAll(io.LimitReader(r, size))
+	if err == nil && int64(len(wire)) < size {
+		err = io.ErrUnexpectedEOF
+	}
 	return wire, err
 }

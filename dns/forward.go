@@ -66,6 +66,11 @@ func (f *forwarder) ask(ctx context.Context, r route, network, asker string, que
 		return nil, errOverload
 	}
 	defer f.leave(asker)
+	return f.entered(ctx, r, network, asker, query)
+}
+
+// entered is ask of an asker who has entered.
+func (f *forwarder) entered(ctx context.Context, r route, network, asker string, query []byte) ([]byte, error) {
 	wire, err := f.once(flightKey(r.servers, network, asker, query), func() ([]byte, error) { return f.try(ctx, r, network, query) })
 	if err != nil {
 		return nil, err

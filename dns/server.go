@@ -54,6 +54,7 @@ type Server struct {
 	host    resolvConf
 	forward *forwarder
 	counts  counts
+	conns   *crowd // connections over TCP
 
 	mu        sync.Mutex
 	sandboxes map[string]*attachment   // by sandbox key
@@ -70,7 +71,7 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.Default()
 	}
 	return &Server{
-		cfg: cfg, index: names.New(), forward: newForwarder(), sandboxes: map[string]*attachment{}, leaving: map[string]chan struct{}{},
+		cfg: cfg, index: names.New(), forward: newForwarder(), conns: newCrowd(maxTCP, maxTCPPerAsker), sandboxes: map[string]*attachment{}, leaving: map[string]chan struct{}{},
 		host: resolvConf{path: cmp.Or(cfg.ResolvConf, "/etc/resolv.conf")},
 	}
 }
@@ -133,9 +134,24 @@ func (s *Server) local(q *question) ([]byte, verdict) {
 	return wire, v
 }
 
-// remote has another server answer. It waits for that.
+// remote has another server answer. It waits for that. Before anything is done for a question there
+// must be room for it.
 func (s *Server) remote(ctx context.Context, q *question) []byte {
-	wire, err := s.forward.ask(ctx, q.route(), q.network, q.asker, q.wire)
+	if !s.forward.enter(q.asker) {
+		return s.overload(q)
+	}
+	defer s.forward.leave(q.asker)
+	return s.remoteEntered(ctx, q)
+}
+
+// overload refuses a question for which there is no room.
+func (s *Server) overload(q *question) []byte {
+	s.counts.failed.Add(1)
+	return refuse(q.wire, rcodeServFail)
+}
+
+func (s *Server) remoteEntered(ctx context.Context, q *question) []byte {
+	wire, err := s.forward.entered(ctx, q.route(), q.network, q.asker, q.wire)
 	if err != nil {
 		s.counts.failed.Add(1)
 		s.cfg.Log.Debug("no server answered", "asker", q.asker, "error", err)

@@ -11,15 +11,11 @@ import (
 	"github.com/miekg/dns"
 )
 
-const (
-	tcpIdle = 10 * time.Second // RFC 7766 section 6.2.3: a few seconds
-	maxTCP  = 512              // connections at a time of one front
-)
+const tcpIdle = 10 * time.Second // RFC 7766 section 6.2.3: a few seconds
 
 func (s *Server) serveTCP(ctx context.Context, f *front) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
-	places := make(chan struct{}, maxTCP)
 	for {
 		conn, err := f.tcp.AcceptTCP()
 		if err != nil {
@@ -28,14 +24,15 @@ func (s *Server) serveTCP(ctx context.Context, f *front) error {
 			}
 			return err
 		}
-		select {
-		case places <- struct{}{}:
-		default:
-			_ = conn.Close() // the kernel would queue it, which is worse for the asker
+		var who question
+		f.identify(&who, unmap(conn.RemoteAddr()), unmap(conn.LocalAddr()))
+		if !s.conns.enter(who.asker) {
+			_ = conn.SetLinger(0) // and no trace of it in the kernel
+			_ = conn.Close()      // the kernel would queue it, which is worse for the asker
 			continue
 		}
 		conns.Go(func() {
-			defer func() { <-places }()
+			defer s.conns.leave(who.asker)
 			s.serveConn(ctx, f, conn)
 		})
 	}

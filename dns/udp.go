@@ -43,8 +43,15 @@ func (s *Server) serveUDP(ctx context.Context, f *front) error {
 		wire, v := s.local(q)
 		switch v {
 		case forward:
+			if !s.forward.enter(q.asker) { // not even a goroutine for it
+				answer(s.overload(q))
+				continue
+			}
 			q.wire = append([]byte(nil), q.wire...)
-			forwards.Go(func() { answer(s.remote(ctx, q)) })
+			forwards.Go(func() {
+				defer s.forward.leave(q.asker)
+				answer(s.remoteEntered(ctx, q))
+			})
 		case answered, refused:
 			answer(wire)
 		}

@@ -39,6 +39,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 		}
 	}
 	s.Networks = len(view.Networks(snap))
+	s.Shared = view.Shared(snap)
 	s.Endpoints.Part = a.attached()
 	s.Endpoints.All = len(view.Endpoints(snap))
 	foreign, err := a.vswitch.overlay.Foreign(ctx) // an error of a switch that is down, the problems tell by themselves

@@ -37,9 +37,18 @@ type Status struct {
 	// as long as the switch has its flows, or in userspace the tunnel's device is there.
 	Foreign uint64   `json:"foreign"`
 	Names   Resolver `json:"names"`
+	// Shared are the names that containers of more than one host answer to.
+	Shared []SharedName `json:"shared,omitempty"`
 	// Leases are the addresses that this host has handed out.
 	Leases  int     `json:"leases"`
 	Process Process `json:"process"`
+}
+
+// SharedName is a name on a network, and the hosts whose containers answer to it.
+type SharedName struct {
+	Network string   `json:"network"`
+	Name    string   `json:"name"`
+	Hosts   []string `json:"hosts"`
 }
 
 // Process is what the agent itself uses.
@@ -120,6 +129,8 @@ type Endpoint struct {
 	Host      string       `json:"host"` // name of the host
 	// Ports are those published for it, as far as they are of the host that is asked.
 	Ports []Port `json:"ports,omitempty"`
+	// Shared are the names of this endpoint that containers of other hosts answer to as well.
+	Shared []string `json:"shared,omitempty"`
 }
 
 // Port is a published port.

@@ -57,11 +57,21 @@ func Networks(s *cluster.Snapshot) []api.Network {
 // Endpoints lists the endpoints by network, container and ID.
 func Endpoints(s *cluster.Snapshot) []api.Endpoint {
 	endpoints := []api.Endpoint{}
+	shared := map[[2]string]bool{}
+	for _, n := range Shared(s) {
+		shared[[2]string{n.Network, n.Name}] = true
+	}
 	for e := range cluster.All[cluster.Endpoint](s) {
-		endpoints = append(endpoints, api.Endpoint{
+		out := api.Endpoint{
 			ID: e.ID, Network: e.Network, Name: e.Name, Container: e.Container,
 			Addrs: e.Addrs, LinkLocal: e.LinkLocal, MAC: e.MAC, Host: hostName(s, e.Host),
-		})
+		}
+		for i, n := range append([]string{e.Name}, e.Aliases...) {
+			if shared[[2]string{e.Network, n}] && (i == 0 || n != e.Name) {
+				out.Shared = append(out.Shared, n)
+			}
+		}
+		endpoints = append(endpoints, out)
 	}
 	slices.SortStableFunc(endpoints, func(a, b api.Endpoint) int {
 		return cmp.Or(cmp.Compare(a.Network, b.Network), cmp.Compare(a.Name, b.Name))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -100,6 +101,28 @@ func newEndpoints() *cobra.Command {
 }
 
 func showEndpoints(w io.Writer, endpoints []api.Endpoint) error {
+	if err := tabulate(w, endpoints); err != nil {
+		return err
+	}
+	hosts := map[string][]string{} // by name and network
+	for _, e := range endpoints {
+		for _, n := range e.Shared {
+			if n += " on " + e.Network; !slices.Contains(hosts[n], e.Host) {
+				hosts[n] = append(hosts[n], e.Host)
+			}
+		}
+	}
+	for i, n := range slices.Sorted(maps.Keys(hosts)) {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		slices.Sort(hosts[n])
+		fmt.Fprintf(w, "Shared: containers of %s answer to %s.\n", strings.Join(hosts[n], " and "), n)
+	}
+	return nil
+}
+
+func tabulate(w io.Writer, endpoints []api.Endpoint) error {
 	return table(w, "NETWORK\tCONTAINER\tADDRESS\tMAC\tHOST\tENDPOINT\tPORTS", func(row func(string, ...any)) {
 		for _, e := range endpoints {
 			var addrs []string

@@ -45,6 +45,7 @@ type guard struct {
 	failed error
 	heard  bool // what Docker has is known
 	docker []bridge
+	apart  []string // Docker's bridges, as the rules have them
 }
 
 // bridge is one of Docker's own.
@@ -75,6 +76,7 @@ func (g *guard) set() error {
 	}
 	cfg, err := g.config()
 	if err == nil {
+		g.apart = cfg.Bridges
 		err = g.filter.Set(cfg)
 	}
 	g.failed = err

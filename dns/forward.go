@@ -36,6 +36,7 @@ type route struct {
 	// budget is the time for all servers; resend, after which a datagram is repeated,
 	// 0: never.
 	budget, resend time.Duration
+	denied         error // not nil: nobody is to be asked
 }
 
 // forwarder asks others. Equal questions that are under way at one time to one

@@ -82,6 +82,22 @@ func TestGatewayIsNotItsOwnUpstream(t *testing.T) {
 	}
 }
 
+// A server that the container may not reach is not asked for it, over UDP and TCP, nor is a
+// connection to it opened; names of the cluster are answered all the same.
+func TestGatewayMayNot(t *testing.T) {
+	t.Setenv(mayNot, "192.0.2.54")
+	l := newLab(t)
+	l.agent()
+	until(t, func() bool { return l.ask("tcp", "192.0.2.54:53", "db") == "NOERROR 10.1.0.3" })
+	for _, network := range []string{"udp", "tcp"} {
+		for server, want := range map[string]string{"192.0.2.54:53": "REFUSED", "192.0.2.53:53": "NOERROR 198.51.100.1", "10.1.0.1:53": "NOERROR 198.51.100.2"} {
+			if got := l.ask(network, server, "example.com"); got != want {
+				t.Errorf("%s over %s: got %q, want %q", server, network, got, want)
+			}
+		}
+	}
+}
+
 // The resolver hears the gateway and nothing else, and again when it is another device.
 func TestGatewayDevice(t *testing.T) {
 	l := newLab(t)

@@ -3,9 +3,11 @@ package dns
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,7 +39,7 @@ func TestMain(m *testing.M) {
 func runAgent(conf string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var t townT
-	s := New(Config{Source: newSource(town(&t)), Device: "gv0", Redirect: os.Getenv(noRedirect) == "", ResolvConf: conf, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	s := New(Config{Source: newSource(town(&t)), Device: "gv0", Redirect: os.Getenv(noRedirect) == "", May: mayTest, ResolvConf: conf, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	for _, key := range os.Args[1:] {
 		s.Attach(container(1, hostA, "blue", "", nil).ID, key)
 	}
@@ -199,4 +201,14 @@ func (l *lab) agent(sandboxes ...string) (kill func()) {
 		_ = cmd.Wait()
 	})
 	return kill
+}
+
+// mayNot names the server that containers may not reach.
+const mayNot = "GRAPEVINE_TEST_MAY_NOT"
+
+func mayTest(_, server netip.Addr) error {
+	if server.String() == os.Getenv(mayNot) {
+		return errors.New("a test says so")
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -41,6 +42,9 @@ type Config struct {
 	// the process: then questions are not lost while there is none. See CanRedirect.
 	// Otherwise Rules has rules for that, and nothing is served inside sandboxes.
 	Redirect bool
+	// May says why a container must not reach a server that it names at the gateway, nil: it
+	// may. The question would pass by what keeps the container from it. nil: all may.
+	May func(asker, server netip.Addr) error
 	// ResolvConf names the host's servers; empty: /etc/resolv.conf.
 	ResolvConf string
 	// Log gets what cannot be told to anybody else. nil: slog.Default().
@@ -151,7 +155,12 @@ func (s *Server) overload(q *question) []byte {
 }
 
 func (s *Server) remoteEntered(ctx context.Context, q *question) []byte {
-	wire, err := s.forward.entered(ctx, q.route(), q.network, q.asker, q.wire)
+	r := q.route()
+	if r.denied != nil {
+		s.counts.refused.Add(1)
+		return refuse(q.wire, dns.RcodeRefused)
+	}
+	wire, err := s.forward.entered(ctx, r, q.network, q.asker, q.wire)
 	if err != nil {
 		s.counts.failed.Add(1)
 		s.cfg.Log.Debug("no server answered", "asker", q.asker, "error", err)
@@ -165,15 +174,12 @@ func (s *Server) remoteEntered(ctx context.Context, q *question) []byte {
 // was meant for. One that was meant for this host, or of which the kernel does not
 // know, goes to the host's servers.
 func (s *Server) toOriginal(network string, client, local netip.AddrPort) route {
-	var d net.Dialer
-	r := route{dial: d.DialContext, budget: budget, resend: resendAfter}
 	dst, err := originalDst(network, client, local)
 	if err == nil && dst.Addr() != local.Addr() && !s.ours(dst.Addr()) {
-		r.servers = []netip.AddrPort{dst}
-	} else {
-		r.servers = s.hostServers()
+		return s.toServer(client.Addr(), dst)
 	}
-	return r
+	var d net.Dialer
+	return route{servers: s.hostServers(), dial: d.DialContext, budget: budget, resend: resendAfter}
 }
 
 // hostServers are the host's servers, without those that would be ourselves.

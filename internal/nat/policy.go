@@ -48,27 +48,43 @@ func (n *NAT) Bridges(names []string) error {
 	return n.apply()
 }
 
-// chains are those of a family: see chainsFor.
+// chains are those of a family: chainsFor's, with what depends on Docker's.
 func (n *NAT) chains(f iptables.Protocol) ([]chain, error) {
 	chains := chainsFor(n.cfg, n.published, f)
-	if chains == nil || !n.forbidden[f] || len(n.bridges) == 0 {
-		return chains, nil
+	if chains == nil {
+		return nil, nil
 	}
 	ipt, err := n.tables(f)
 	if err != nil {
 		return nil, err
 	}
-	if by, err := ipt.ChainExists("filter", "DOCKER"); err != nil || by {
-		return chains, err
+	if n.cfg.Mark != 0 {
+		switch there, err := ipt.ChainExists("filter", dockerUser); {
+		case err != nil && !noTable(err):
+			return nil, err
+		case there:
+			appendTo(chains, Output, fmt.Sprintf("-m mark --mark %#x -j %s", n.cfg.Mark, dockerUser))
+		}
 	}
-	for i, c := range chains {
-		if c.name == Forward {
+	if n.forbidden[f] && len(n.bridges) > 0 {
+		switch there, err := ipt.ChainExists("filter", "DOCKER"); {
+		case err != nil:
+			return nil, err
+		case !there:
 			for _, b := range n.bridges {
-				chains[i].rules = append(chains[i].rules, "-i "+b+" -j ACCEPT", "-o "+b+" -j ACCEPT")
+				appendTo(chains, Forward, "-i "+b+" -j ACCEPT", "-o "+b+" -j ACCEPT")
 			}
 		}
 	}
 	return chains, nil
+}
+
+func appendTo(chains []chain, name string, rules ...string) {
+	for i := range chains {
+		if chains[i].name == name {
+			chains[i].rules = append(chains[i].rules, rules...)
+		}
+	}
 }
 
 func familyOf(v6 bool) iptables.Protocol {

@@ -16,6 +16,7 @@ const (
 	Input       = "GRAPEVINE-INPUT"
 	Ports       = "GRAPEVINE-PORTS"
 	Hairpin     = "GRAPEVINE-HAIRPIN"
+	Output      = "GRAPEVINE-OUTPUT"
 )
 
 // chainsFor returns the chains of a family, in an order in which they can be made; nil:
@@ -57,6 +58,7 @@ func chainsFor(cfg Config, published []Published, f iptables.Protocol) []chain {
 		{"nat", Ports, portJumps(f), portRules(cfg, published, f)},
 		{"nat", Prerouting, []jump{{from: "PREROUTING"}}, cfg.rulesIn("nat", "PREROUTING")},
 		{"filter", Input, []jump{{from: "INPUT"}}, cfg.rulesIn("filter", "INPUT")},
+		{"filter", Output, []jump{{from: "OUTPUT"}}, nil}, // see NAT.chains
 	}
 }
 

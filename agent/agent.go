@@ -44,6 +44,7 @@ type Agent struct {
 	role     identity.Role
 	ring     keyring
 	underlay link.Underlay
+	reached  *reached
 
 	release func() // lets go of the state directory
 	db      *store.DB
@@ -157,6 +158,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"silence":    a.forgetSilent,
 		"switch":     a.vswitch.run,
 		"underlay":   a.watchUnderlay,
+		"reach":      a.followReach,
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,
 		"plugin": func(ctx context.Context) error {

@@ -18,7 +18,8 @@ func (a *Agent) handlers() api.Handlers {
 			return a.nodes(a.replica.Snapshot()), nil
 		},
 		Networks: func(context.Context) ([]api.Network, error) {
-			return view.Networks(a.replica.Snapshot()), nil
+			snap := a.replica.Snapshot()
+			return a.networks(view.Networks(snap), snap), nil
 		},
 		Endpoints: a.endpoints,
 		Ring: func(context.Context) ([]api.Pool, error) {

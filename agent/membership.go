@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -140,11 +141,34 @@ func (a *Agent) setCluster(id string) error {
 
 // describe writes this host's Node record.
 func (a *Agent) describe() error {
+	node := a.node(a.replica.Snapshot())
+	_, err := a.replica.Update(func(tx *replica.Tx) error { return tx.Put(node) })
+	return err
+}
+
+// describeAnew writes the Node record again if it has changed, unless this host has none
+// (any more): as one that leaves.
+func (a *Agent) describeAnew() error {
+	snap := a.replica.Snapshot()
+	was, there := cluster.Get[cluster.Node](snap, a.id.Node)
+	node := a.node(snap)
+	if !there || slices.Equal(was.Reaches, node.Reaches) {
+		return nil
+	}
 	_, err := a.replica.Update(func(tx *replica.Tx) error {
-		return tx.Put(cluster.Node{
-			ID: a.self(), Name: a.cfg.Name, VTEP: a.underlay.Addr, Gossip: a.gossip.Addr(),
-			VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Agent: a.version, Datapath: string(a.vswitch.datapath()),
-		})
+		if _, there := cluster.Get[cluster.Node](tx.Snapshot(), a.id.Node); !there || a.leaving.Load() {
+			return nil
+		}
+		return tx.Put(node)
 	})
 	return err
+}
+
+// node is what the cluster is told of this host.
+func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
+	return cluster.Node{
+		ID: a.self(), Name: a.cfg.Name, VTEP: a.underlay.Addr, Gossip: a.gossip.Addr(),
+		VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Agent: a.version, Datapath: string(a.vswitch.datapath()),
+		Reaches: a.reaches(snap),
+	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/identity"
-	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/probe"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/ipam"
@@ -70,6 +69,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openGossip(); err != nil {
 		return err
 	}
+	if err := a.openReach(); err != nil {
+		return err
+	}
 	if err := a.openIPAM(); err != nil {
 		return err
 	}
@@ -94,6 +96,9 @@ func (a *Agent) close() {
 	}
 	if err := errors.Join(errs...); err != nil {
 		a.log.Warn("stop the agent", "err", err)
+	}
+	if a.reached != nil {
+		a.reached.Close()
 	}
 	if a.release != nil {
 		a.release()
@@ -282,7 +287,7 @@ func (a *Agent) openIPAM() (err error) {
 		Self: a.self(), CIDRs: a.cidrs, Bits: a.cfg.PrefixLen, HostBits: a.cfg.HostSubnetLength,
 		Sign:    func(b []byte) []byte { return cluster.Sign(a.id.Private(), b) },
 		Present: a.present, Signed: cluster.Signed,
-		Routes: hostRoutes, Halt: a.halt, Now: time.Now, Age: a.db.Age, Log: a.log.With("room", "ipam"),
+		Reach: a.reachNow, Halt: a.halt, Now: time.Now, Age: a.db.Age, Log: a.log.With("room", "ipam"),
 	}, a.replica, a.gossip, ipam.StoreDisk{DB: a.db})
 	if err != nil {
 		return err
@@ -310,14 +315,4 @@ func (a *Agent) cidrs() []netip.Prefix {
 		return []netip.Prefix{a.cfg.CIDR4, six}
 	}
 	return []netip.Prefix{a.cfg.CIDR4}
-}
-
-// hostRoutes are the routes that no network may overlap: all but our own.
-func hostRoutes() ([]ipam.Route, error) {
-	list, err := link.Routes(gateway.Port)
-	var routes []ipam.Route
-	for _, r := range list {
-		routes = append(routes, ipam.Route{Prefix: r.Prefix, Dev: r.Interface})
-	}
-	return routes, err
 }

@@ -98,6 +98,7 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 		}
 	}
 	list = append(list, differences(nodes, a.cfg.VXLANPort)...)
+	list = append(list, a.reachProblems(snap)...)
 	list = append(list, a.vswitch.problems(ctx)...)
 	return append(list, a.driverProblems(ctx)...)
 }

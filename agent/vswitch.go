@@ -152,7 +152,7 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
 		Gateway:   natGateway{v.gateway, v.guard, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }},
-		VXLANPort: a.cfg.VXLANPort, GossipPort: a.cfg.Port, MTU: a.underlay.MTU, CIDRs: []netip.Prefix{a.cfg.CIDR4},
+		VXLANPort: a.cfg.VXLANPort, GossipPort: a.cfg.Port, MTU: a.underlay.MTU, Reach: a.reached,
 		CaughtUp: v.caughtUp, Log: log,
 	}
 	v.told = a.replica.CaughtUp()

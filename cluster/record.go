@@ -93,7 +93,25 @@ type Node struct {
 	Agent string `cbor:"7,keyasint,omitempty"`
 	// Datapath is "kernel" or "userspace".
 	Datapath string `cbor:"8,keyasint,omitempty"`
+	// Reaches are what the host reaches by itself, and so what none of its subnets may overlap
+	// there (package internal/reach): of much, what matters most.
+	Reaches []Reach `cbor:"9,keyasint,omitempty"`
 }
+
+// Reach is something that a host reaches by itself: a LAN, a route, a network of Docker.
+type Reach struct {
+	Prefix netip.Prefix `cbor:"1,keyasint,omitzero"`
+	// Kind is one of package internal/reach; those that are not known yet count as the host's LANs.
+	Kind uint8 `cbor:"2,keyasint,omitempty"`
+	// Name says for people by what: an interface, a router, a network's name.
+	Name string `cbor:"3,keyasint,omitempty"`
+}
+
+// Limits of what a Node says that it reaches: so much fits into one broadcast.
+const (
+	MaxReaches   = 24
+	MaxReachName = 40
+)
 
 // ProvisionalPrefix begins the names of networks whose names are not known yet.
 const ProvisionalPrefix = "provisional/"

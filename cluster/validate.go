@@ -57,7 +57,18 @@ func (n Node) validate() error {
 		mtu(n.MTU),
 		optional("agent version", n.Agent),
 		optional("datapath", n.Datapath),
+		reaches(n.Reaches),
 	)
+}
+
+func reaches(list []Reach) (err error) {
+	if len(list) > maxEntries { // more than is written: who writes more is to be understood
+		return fmt.Errorf("%d things that the host reaches, at most %d", len(list), maxEntries)
+	}
+	for _, r := range list {
+		err = errors.Join(err, block("prefix that the host reaches", r.Prefix), optional("name of what the host reaches", r.Name))
+	}
+	return err
 }
 
 func (n Network) validate() error {

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -47,6 +48,8 @@ type view struct {
 	remade map[string]string
 	// outdated says, by Docker's ID, in what a local network is not what the cluster has.
 	outdated map[string]string
+	// barred are the subnets that this host cannot take, and why.
+	barred map[netip.Prefix]error
 }
 
 // plan is what the watcher shall do. Every item is checked again when it is done.
@@ -320,6 +323,9 @@ func (v view) replica(n cluster.Network) (docker.Network, bool) {
 			continue
 		}
 		home = s.Home
+		if v.barred[s.Prefix] != nil {
+			return out, false // status says why
+		}
 		out.Pools = append(out.Pools, poolOf(s))
 	}
 	return out, len(out.Pools) > 0 && v.driver != ""

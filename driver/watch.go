@@ -201,6 +201,7 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 		return v, err
 	}
 	v.remade = maps.Clone(d.remade)
+	d.seeReach(&v)
 	v.former, v.settled = d.cfg.Former, d.cfg.Settled == nil || d.cfg.Settled()
 	d.strange = v.strangers(d.strange)
 	v.strange = d.strange

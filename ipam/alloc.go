@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/reach"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -37,11 +38,21 @@ type Disk interface {
 	Save(put map[string][]byte, del []string) error
 }
 
-// Route is an on-link route of the host that is not ours.
-type Route struct {
-	Prefix netip.Prefix
-	Dev    string
+// Reach knows what the hosts of the cluster reach by themselves, which no network of ours
+// takes away from them. reach.Model is one.
+type Reach interface {
+	// Barred returns those of the subnets that this host cannot take, or anywhere some host
+	// that is known, and why.
+	Barred(subnets []netip.Prefix, anywhere bool) map[netip.Prefix]error
+	// Avoid returns what hosts have in a range of the cluster.
+	Avoid(cidr netip.Prefix) []reach.Taken
 }
+
+// nowhere is the Reach of hosts that reach nothing.
+type nowhere struct{}
+
+func (nowhere) Barred([]netip.Prefix, bool) map[netip.Prefix]error { return nil }
+func (nowhere) Avoid(netip.Prefix) []reach.Taken                   { return nil }
 
 // Config of an Allocator. All fields are needed but those that may be nil.
 type Config struct {
@@ -54,8 +65,8 @@ type Config struct {
 	Bits int
 	// HostBits is the cluster's hostsubnetlength, 0 for shares of any size.
 	HostBits int
-	// Routes returns the host's routes, which no network of ours may overlap; nil: none.
-	Routes func() ([]Route, error)
+	// Reach returns what is known now of what hosts reach; nil: they reach nothing.
+	Reach func() Reach
 	// Halt says why this host must hand out nothing at present, nil if it may; Halt
 	// itself may be nil. It must not block.
 	Halt func() error
@@ -109,8 +120,8 @@ var ErrInUse = errors.New("in use")
 
 // New returns an Allocator with the leases that disk has.
 func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
-	if cfg.Routes == nil {
-		cfg.Routes = func() ([]Route, error) { return nil, nil }
+	if cfg.Reach == nil {
+		cfg.Reach = func() Reach { return nowhere{} }
 	}
 	if cfg.Present == nil {
 		cfg.Present = func(context.Context, cluster.NodeID) bool { return false }

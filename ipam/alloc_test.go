@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/reach"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -135,8 +136,8 @@ func TestRefusesWhatNobodyMayHave(t *testing.T) {
 
 func TestSubnetsOverlap(t *testing.T) {
 	w := newWorld(t, 2)
-	w.routes = []Route{{netip.MustParsePrefix("192.168.1.0/24"), "eth7"}}
 	a, b := w.hosts[0], w.hosts[1]
+	a.has(reach.OnLink, "eth7", "192.168.1.0/24")
 	must(t, b.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix("192.168.5.0/24")}, 0)) // outside the CIDRs: asked of the seed
 	b.announce("blue", netip.MustParsePrefix("192.168.5.0/24"))
 	w.spread()
@@ -148,10 +149,10 @@ func TestSubnetsOverlap(t *testing.T) {
 		must(t, h.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix("192.168.5.0/24")}, 0)) // joins
 	}
 	err := a.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix("192.168.0.0/16")}, 0)
-	if err == nil || !strings.Contains(err.Error(), "192.168.0.0/16 overlaps 192.168.1.0/24, which this host reaches through eth7") {
+	if err == nil || !strings.Contains(err.Error(), "192.168.0.0/16 cannot be a network's: it overlaps 192.168.1.0/24 on eth7 of this host") {
 		t.Errorf("overlap with a route: %v", err)
 	}
-	w.routes = []Route{{netip.MustParsePrefix("10.128.0.0/20"), "eth7"}}
+	a.has(reach.OnLink, "eth7", "10.128.0.0/20")
 	if p := get(a.Prefix(ctx, 4, 24, 0))(t); p.String() != "10.128.16.0/24" {
 		t.Errorf("new network got %s, with a route to 10.128.0.0/20", p)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/reach"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/internal/store/storetest"
 	"github.com/grapevine-net/grapevine/replica"
@@ -34,7 +35,7 @@ type world struct {
 	// heard is told of each call that is sent; fakes answer calls in a host's stead.
 	heard  func(from, to cluster.NodeID, method string, body []byte)
 	fakes  map[cluster.NodeID]func(method string, body []byte) ([]byte, error)
-	routes []Route
+	things map[cluster.NodeID][]reach.Thing // what hosts reach by themselves, as all know
 }
 
 type host struct {
@@ -90,7 +91,7 @@ func (h *host) open() {
 		Self: h.id, CIDRs: func() []netip.Prefix {
 			return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/16"), netip.MustParsePrefix("fd12:3456:789a::/48")}
 		}, Bits: h.bits,
-		Routes: func() ([]Route, error) { return h.w.routes, nil },
+		Reach:  func() Reach { return h.reach() },
 		Sign:   func(b []byte) []byte { return toySignature(h.id, b) },
 		Signed: func(by cluster.NodeID, b, sig []byte) bool { return bytes.Equal(sig, toySignature(by, b)) },
 		Now:    func() time.Time { return h.w.now }, Age: func() time.Duration { return h.w.now.Sub(time.Unix(1_700_000_000, 0)) }, Log: slog.New(slog.DiscardHandler),
@@ -99,6 +100,28 @@ func (h *host) open() {
 		_ = tx.Put(cluster.Node{ID: h.id, Name: "h" + string(h.id[15:])})
 		return nil
 	}))(t)
+}
+
+// reach is what h knows of what the hosts reach: of itself, and what their records say.
+func (h *host) reach() reach.Model {
+	return reach.Model{Self: h.id, Here: h.w.things[h.id], Snap: h.replica.Snapshot(), CIDRs: []netip.Prefix{
+		netip.MustParsePrefix("10.128.0.0/16"), netip.MustParsePrefix("fd12:3456:789a::/48"),
+	}}
+}
+
+// has gives h something that it reaches by itself, which its record says from then on.
+func (h *host) has(kind reach.Kind, name string, prefixes ...string) {
+	var list []reach.Thing
+	for _, p := range prefixes {
+		list = append(list, reach.Thing{Prefix: netip.MustParsePrefix(p), Kind: kind, Name: name})
+	}
+	if h.w.things == nil {
+		h.w.things = map[cluster.NodeID][]reach.Thing{}
+	}
+	h.w.things[h.id] = list
+	_ = get(h.replica.Update(func(tx *replica.Tx) error {
+		return tx.Put(cluster.Node{ID: h.id, Name: "h" + string(h.id[15:]), Reaches: reach.Record(list, nil, nil)})
+	}))(h.w.t)
 }
 
 // toySignature stands for one with the key of a host.

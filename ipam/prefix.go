@@ -15,21 +15,22 @@ import (
 
 // Prefix finds a prefix of the given length for a new network in the cluster's
 // CIDRs of a family (4 or 6): owned by this host, used by no network, and
-// overlapping no route of the host. It is reserved, durably, until the network's
+// overlapping nothing that a host has. It is reserved, durably, until the network's
 // Subnet record is written, PoolDone or Collect. It may ask peers for space, for
 // some seconds at most.
 func (a *Allocator) Prefix(ctx context.Context, family, bits, hostBits int) (netip.Prefix, error) {
-	avoid, err := a.routes()
-	if err != nil {
-		return netip.Prefix{}, err
-	}
 	var errs []error
 	cidrs := a.cfg.CIDRs()
 	for _, cidr := range ofFamily(cidrs, family) {
 		if cidr.Bits() > bits {
 			continue
 		}
-		p, err := a.prefixIn(ctx, cidr, bits, hostBits, avoid)
+		room, err := a.roomIn(cidr, bits)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p, err := a.prefixIn(ctx, room, bits, hostBits)
 		if err == nil {
 			return p, nil
 		}
@@ -51,22 +52,22 @@ func ofFamily(all []netip.Prefix, family int) (out []netip.Prefix) {
 	return out
 }
 
-func (a *Allocator) prefixIn(ctx context.Context, cidr netip.Prefix, bits, hostBits int, avoid []netip.Prefix) (netip.Prefix, error) {
+func (a *Allocator) prefixIn(ctx context.Context, in room, bits, hostBits int) (netip.Prefix, error) {
 	defer a.begins()()
 	for try := 0; ; try++ {
-		p, err := a.reservePrefix(cidr, bits, hostBits, avoid)
+		p, err := a.reservePrefix(in, bits, hostBits)
 		if !errors.Is(err, errShort) {
 			return p, err
 		}
 		if try == maxAsks {
-			return p, fmt.Errorf("%w in %s after asking %d times: what peers gave overlaps routes of this host, or others took it; try again", ErrNoSpace, cidr, try)
+			return p, fmt.Errorf("%w in %s after asking %d times: others took it; try again", ErrNoSpace, in.cidr, try)
 		}
-		enough := func() bool { return a.hasPrefix(cidr, bits, avoid) }
-		err = a.flights.do(ctx, "space "+cidr.String(), enough, func() error {
-			return a.ask(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: bits, Need: true})
+		enough := func() bool { return a.hasPrefix(in, bits) }
+		err = a.flights.do(ctx, "space "+in.cidr.String(), enough, func() error {
+			return a.askRoom(ctx, in, bits)
 		})
 		if err != nil {
-			if p, ok := a.collectPrefix(ctx, cidr, bits, hostBits, avoid); ok {
+			if p, ok := a.collectPrefix(ctx, in.cidr, bits, hostBits, in.avoid); ok {
 				return p, nil
 			}
 			return p, err
@@ -121,14 +122,15 @@ func (a *Allocator) reachable(p netip.Prefix) []netip.Prefix {
 }
 
 // hasPrefix reports whether reservePrefix would find one.
-func (a *Allocator) hasPrefix(cidr netip.Prefix, bits int, avoid []netip.Prefix) bool {
+func (a *Allocator) hasPrefix(in room, bits int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, ok := next(ring.Subtract(a.unused(cidr), avoid), bits, netip.Addr{})
+	_, ok := next(ring.Subtract(a.unused(in.cidr), in.avoid), bits, netip.Addr{})
 	return ok
 }
 
-func (a *Allocator) reservePrefix(cidr netip.Prefix, bits, hostBits int, avoid []netip.Prefix) (netip.Prefix, error) {
+func (a *Allocator) reservePrefix(in room, bits, hostBits int) (netip.Prefix, error) {
+	cidr := in.cidr
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.mayHandOut(); err != nil {
@@ -137,7 +139,7 @@ func (a *Allocator) reservePrefix(cidr netip.Prefix, bits, hostBits int, avoid [
 	// A prefix of a deleted network is used again only when this host owns all of
 	// it: then every host that had a share has given it back, knowing that the
 	// network is gone. The cursor makes that as late as can be.
-	free := ring.Subtract(a.unused(cidr), avoid)
+	free := ring.Subtract(a.unused(cidr), in.avoid)
 	p, ok := next(free, bits, a.cursor(free, bits, cidr))
 	if !ok {
 		return p, errShort
@@ -177,34 +179,18 @@ func (a *Allocator) whole(p netip.Prefix) error {
 	return nil
 }
 
-func (a *Allocator) routes() ([]netip.Prefix, error) {
-	routes, err := a.cfg.Routes()
-	if err != nil {
-		return nil, fmt.Errorf("read the host's routes: %w", err)
-	}
-	var out []netip.Prefix
-	for _, r := range routes {
-		out = append(out, r.Prefix.Masked())
-	}
-	return out, nil
-}
-
 // Pool makes p available to this host as the prefix of a network: it is a subnet
 // of the cluster already, or all of it becomes this host's, asked of its owners if
-// need be, and is reserved as Prefix does. Overlapping another subnet, or a route
-// of the host, is an error that names both. Repeating it is no error.
+// need be, and is reserved as Prefix does. Overlapping another subnet, or what this host
+// or, if it is new, any host reaches by itself, is an error that names both. Repeating it
+// is no error.
 func (a *Allocator) Pool(ctx context.Context, id PoolID, hostBits int) error {
 	p := id.Prefix
-	routes, err := a.cfg.Routes()
-	if err != nil {
-		return fmt.Errorf("subnet %s: read the host's routes: %w", p, err)
+	_, joined := cluster.Get[cluster.Subnet](a.replica.Snapshot(), p.String())
+	if why := a.cfg.Reach().Barred([]netip.Prefix{p}, !joined)[p]; why != nil {
+		return fmt.Errorf("subnet %s cannot be a network's: %w, and nothing is taken away from a host that it reaches by itself; choose another one, or leave --subnet out to be given one", p, why)
 	}
-	for _, r := range routes {
-		if r.Prefix.Overlaps(p) {
-			return fmt.Errorf("subnet %s overlaps %s, which this host reaches through %s; choose another one", p, r.Prefix, r.Dev)
-		}
-	}
-	err = a.obtain(ctx, id, hostBits)
+	err := a.obtain(ctx, id, hostBits)
 	if errors.Is(err, errBegun) && a.awaitSubnet(ctx, p) {
 		return nil
 	}

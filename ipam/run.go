@@ -70,15 +70,16 @@ func (a *Allocator) stockUp(ctx context.Context) {
 		return
 	}
 	for _, cidr := range a.cfg.CIDRs() {
-		bits := a.usualBits(cidr)
-		if !a.hasPrefix(cidr, bits, nil) {
-			a.fetch(ctx, askGive{Kind: giveSpace, Within: cidr, Unit: bits})
-		}
+		a.stockRoom(ctx, cidr, a.usualBits(cidr))
 	}
 	if !a.hasVNID() {
 		a.fetch(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen()})
 	}
+	barred := a.barred()
 	for s := range cluster.All[cluster.Subnet](a.replica.Snapshot()) {
+		if barred[s.Prefix] != nil {
+			continue // no container here can have any of it
+		}
 		limit := leasable(s)
 		if !a.hasFree(s, limit, netip.Addr{}) {
 			a.fetch(ctx, askGive{Kind: giveShare, Within: limit, Subnet: s.Prefix, HostBits: s.HostBits, Live: a.versionOf(s)})

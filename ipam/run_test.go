@@ -68,7 +68,7 @@ func TestStockUpOfMoreHostsThanNetworks(t *testing.T) {
 	if w.calls.Load() > 0 {
 		t.Errorf("%d calls for what nobody has", w.calls.Load())
 	}
-	poor := slices.IndexFunc(w.hosts, func(h *host) bool { return !h.hasPrefix(netip.MustParsePrefix("10.128.0.0/16"), 17, nil) })
+	poor := slices.IndexFunc(w.hosts, func(h *host) bool { return !h.hasPrefix(room{cidr: netip.MustParsePrefix("10.128.0.0/16")}, 17) })
 	_ = get(w.hosts[poor].Prefix(ctx, 4, 17, 0))(t) // who needs one gets it all the same
 }
 

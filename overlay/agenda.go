@@ -20,7 +20,7 @@ type agenda struct {
 
 // wait returns when there is reason for a pass, at the latest after pause. judge says what
 // the switch's words are a reason for.
-func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) reason, changed <-chan struct{}, pause time.Duration) reason {
+func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) reason, changed, reached <-chan struct{}, pause time.Duration) reason {
 	slow := time.After(pause)
 	var calmed, told, look <-chan time.Time // nil: nothing is waited for
 	if !a.told.IsZero() {
@@ -34,6 +34,8 @@ func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) 
 		case <-ctx.Done():
 			return ourChange
 		case <-o.kick:
+			return ourChange
+		case <-reached:
 			return ourChange
 		case <-calmed:
 			return ourChange

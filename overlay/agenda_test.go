@@ -59,7 +59,7 @@ func TestAgenda(t *testing.T) {
 				}
 				a := agenda{quiet: began.Add(c.quiet)}
 				for _, want := range c.want {
-					why := a.wait(t.Context(), o, new(reconciler).judge, nil, slowTimer)
+					why := a.wait(t.Context(), o, new(reconciler).judge, nil, nil, slowTimer)
 					if got := (pass{why, time.Since(began)}); got != want {
 						t.Errorf("got %v, want %v", got, want)
 					}

@@ -137,7 +137,7 @@ func BenchmarkFlows(b *testing.B) {
 				b.Fatal(err)
 			}
 			if p.ground != ground {
-				gatewayOf(s.Snapshot(), in, nil, 1500)
+				gatewayOf(s.Snapshot(), in, nil, nil, 1500)
 			}
 			return changes
 		}

@@ -53,6 +53,16 @@ type Gateway interface {
 	PortName() string
 }
 
+// Reach knows what this host reaches by itself. Its methods do not block.
+type Reach interface {
+	// Watch returns a channel that is closed when Judge would say something else of the same
+	// snapshot; it is taken before.
+	Watch() <-chan struct{}
+	// Judge returns the subnets that this host cannot take, and those of the cluster's ranges
+	// in which it has nothing of its own.
+	Judge(snap *cluster.Snapshot) (barred map[netip.Prefix]bool, clear []netip.Prefix)
+}
+
 // FastPath carries what needs no switch. Narrow is called before the flows become those
 // of an input, Widen after; an error of either is one of the flows. Both are called in
 // every pass. Tally is what it carried, of the input that was last widened to.
@@ -76,9 +86,9 @@ type Config struct {
 	MTU       int
 	// GossipPort is where hosts hear each other, TCP and UDP: containers may not.
 	GossipPort uint16
-	// CIDRs are the cluster's, to be routed to the gateway port besides the subnets. A
-	// family that has neither is left alone on this host.
-	CIDRs []netip.Prefix
+	// Reach says which subnets this host can take: others have no routes and no gateway
+	// here. nil: it can take all.
+	Reach Reach
 	// Opened, if set, is called when the switch may have opened devices anew. It must
 	// be quick.
 	Opened func()
@@ -174,7 +184,7 @@ func (o *Overlay) loop(ctx context.Context) error {
 	why, failures := everything, 0
 	var next agenda
 	for {
-		changed := o.src.Watch()
+		changed, reached := o.src.Watch(), r.watchReach()
 		err := o.pass(ctx, r, why)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -189,7 +199,7 @@ func (o *Overlay) loop(ctx context.Context) error {
 		if err == nil {
 			failures = 0
 			next.quiet = r.touched.Add(echoes)
-			why = next.wait(ctx, o, r.judge, changed, slowTimer)
+			why = next.wait(ctx, o, r.judge, changed, reached, slowTimer)
 			continue
 		}
 		// The steps of a pass that fails may wake the loop themselves: a pause first.
@@ -197,7 +207,7 @@ func (o *Overlay) loop(ctx context.Context) error {
 		pause := retryPause(failures)
 		sleep(ctx, min(pause, retryMax))
 		if why = everything; pause > retryMax {
-			next.wait(ctx, o, r.judge, changed, pause-retryMax)
+			next.wait(ctx, o, r.judge, changed, reached, pause-retryMax)
 		}
 	}
 }

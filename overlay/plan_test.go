@@ -60,10 +60,18 @@ func TestPlan(t *testing.T) {
 	if d := cmp.Diff(want, in, equalNet); d != "" || len(problems) != 0 {
 		t.Errorf("%v\n%s", problems, d)
 	}
-	cfg := gatewayOf(w.Snapshot(), in, []netip.Prefix{prefix("10.128.0.0/14"), prefix("10.129.0.0/22")}, 1500)
+	cfg := gatewayOf(w.Snapshot(), in, nil, []netip.Prefix{prefix("10.128.0.0/14"), prefix("10.129.0.0/22")}, 1500)
 	if got := fmt.Sprint(cfg.Addrs, cfg.CIDRs, cfg.Remote, cfg.Own, cfg.MTU); got !=
 		"[10.128.0.1/22] [10.128.0.0/14 10.128.0.0/22 10.129.0.0/22] [10.128.2.0/24 10.128.3.0/24] [10.128.0.0/22 10.129.0.0/22] 1450" {
 		t.Errorf("gateway: %s", got)
+	}
+	// Only what is in use is routed, and nothing of what this host has already.
+	if got := fmt.Sprint(cfg.Subnets); got != "[10.128.0.0/22 10.129.0.0/22]" {
+		t.Errorf("routed are %s", got)
+	}
+	barred := gatewayOf(w.Snapshot(), in, map[netip.Prefix]bool{prefix("10.128.0.0/22"): true}, nil, 1500)
+	if got := fmt.Sprint(barred.Addrs, barred.Subnets, barred.CIDRs, barred.Remote, barred.Own); got != "[] [10.129.0.0/22] [10.129.0.0/22] [] [10.129.0.0/22]" {
+		t.Errorf("with 10.128.0.0/22 barred: %s", got)
 	}
 	if len(cfg.Host) != 1 || !cfg.Host[0].Contains(addr("240.0.0.1")) {
 		t.Errorf("speaks to containers of other hosts from %v", cfg.Host)

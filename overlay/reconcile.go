@@ -39,9 +39,10 @@ type reconciler struct {
 	touched time.Time // when we changed ports last: the switch will tell us so
 
 	vteps      map[uint32]netip.Addr
-	gateway    gateway.Config // as it was set last
-	gatewayFor *ground        // what it was set for; nil: it is not
-	gatewayMTU int            // as the switch was told
+	gateway    gateway.Config  // as it was set last
+	gatewayFor *ground         // what it was set for; nil: it is not
+	reached    <-chan struct{} // as Config.Reach.Watch was then
+	gatewayMTU int             // as the switch was told
 
 	again   []string // the bundle applied last
 	repeats int      // how often it was applied before
@@ -239,35 +240,57 @@ func (r *reconciler) ensureGateway(ctx context.Context, snap *cluster.Snapshot, 
 	if r.cfg.Gateway == nil {
 		return nil
 	}
-	if !look && r.gatewayFor != nil && r.gatewayFor == r.plans.ground {
+	reached := r.watchReach()
+	if !look && r.gatewayFor != nil && r.gatewayFor == r.plans.ground && reached == r.reached {
 		return nil
 	}
-	cfg := gatewayOf(snap, in, r.cfg.CIDRs, r.cfg.MTU)
+	var barred map[netip.Prefix]bool
+	var clear []netip.Prefix
+	if r.cfg.Reach != nil {
+		barred, clear = r.cfg.Reach.Judge(snap)
+	}
+	cfg := gatewayOf(snap, in, barred, clear, r.cfg.MTU)
 	if !look && r.gatewayFor != nil && reflect.DeepEqual(cfg, r.gateway) {
-		r.gatewayFor = r.plans.ground
+		r.gatewayFor, r.reached = r.plans.ground, reached
 		return nil
 	}
 	if err := r.cfg.Gateway.Ensure(ctx, cfg); err != nil {
 		r.gatewayFor = nil
 		return fmt.Errorf("set up the gateway %s: %w", r.cfg.Gateway.PortName(), err)
 	}
-	r.gateway, r.gatewayFor = cfg, r.plans.ground
+	r.gateway, r.gatewayFor, r.reached = cfg, r.plans.ground, reached
 	return nil
 }
 
-// gatewayOf is what the gateway port is to have. Its lists are sorted.
-func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, cidrs []netip.Prefix, underlay int) gateway.Config {
-	cfg := gateway.Config{MTU: snap.MTU(underlay), MTUs: map[netip.Prefix]int{}, CIDRs: slices.Clone(cidrs)}
+// watchReach is Config.Reach's Watch, if there is one.
+func (r *reconciler) watchReach() <-chan struct{} {
+	if r.cfg.Reach == nil {
+		return nil
+	}
+	return r.cfg.Reach.Watch()
+}
+
+// gatewayOf is what the gateway port is to have: nothing of the subnets that are barred, as
+// this host reaches something else there. Its lists are sorted.
+func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, barred map[netip.Prefix]bool, clear []netip.Prefix, underlay int) gateway.Config {
+	cfg := gateway.Config{MTU: snap.MTU(underlay), MTUs: map[netip.Prefix]int{}, CIDRs: slices.Clone(clear)}
 	cfg.Remote = make([]netip.Prefix, 0, len(in.Routes))
 	v6 := false
 	for _, s := range in.Subnets {
+		if barred[s.Prefix] {
+			continue
+		}
 		if s.Gateway.IsValid() {
 			cfg.Addrs = append(cfg.Addrs, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))
 		}
-		cfg.CIDRs = append(cfg.CIDRs, s.Prefix)
+		cfg.Subnets = append(cfg.Subnets, s.Prefix)
 		v6 = v6 || s.Prefix.Addr().Is6()
 	}
+	cfg.CIDRs = append(cfg.CIDRs, cfg.Subnets...)
 	for _, r := range in.Routes {
+		if inBarred(barred, r.Prefix) {
+			continue
+		}
 		if r.VTEP.IsValid() {
 			cfg.Remote = append(cfg.Remote, r.Prefix)
 		} else {
@@ -287,9 +310,19 @@ func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, cidrs []netip.Prefix, 
 			cfg.MTUs[s.Prefix] = n.MTU
 		}
 	}
-	for _, list := range []*[]netip.Prefix{&cfg.Addrs, &cfg.CIDRs, &cfg.Remote, &cfg.Own} {
+	for _, list := range []*[]netip.Prefix{&cfg.Addrs, &cfg.Subnets, &cfg.CIDRs, &cfg.Remote, &cfg.Own} {
 		slices.SortFunc(*list, comparePrefix)
 		*list = slices.Compact(*list)
 	}
 	return cfg
+}
+
+// inBarred reports whether a range lies in a subnet that is barred.
+func inBarred(barred map[netip.Prefix]bool, p netip.Prefix) bool {
+	for s := range barred {
+		if s.Bits() <= p.Bits() && s.Contains(p.Addr()) {
+			return true
+		}
+	}
+	return false
 }

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/docker/docker/api/types/swarm"
 	"github.com/docker/docker/client"
@@ -26,4 +27,19 @@ func (c *Client) Swarm(ctx context.Context) (s Swarm, err error) {
 		return err
 	})
 	return s, err
+}
+
+// Pools returns where the engine takes the subnets of networks from that ask for none, if it
+// was configured; else they are Docker's own defaults, and there are none here.
+func (c *Client) Pools(ctx context.Context) (list []netip.Prefix, err error) {
+	err = c.do(ctx, "ask for the address pools", func(ctx context.Context, cli *client.Client) error {
+		info, err := cli.Info(ctx)
+		for _, p := range info.DefaultAddressPools {
+			if base, err := netip.ParsePrefix(p.Base); err == nil {
+				list = append(list, base.Masked())
+			}
+		}
+		return err
+	})
+	return list, err
 }

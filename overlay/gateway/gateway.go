@@ -53,7 +53,10 @@ type Config struct {
 	// and the same goes for them. Remote are the ranges of other hosts: their containers are
 	// spoken to from Host. Own are this host's, which may lie within those.
 	Host, Remote, Own []netip.Prefix
-	// CIDRs are the cluster's, and all subnets.
+	// Subnets are those in use that this host can take: what is routed here, and nothing else.
+	Subnets []netip.Prefix
+	// CIDRs are what NAT is about, and no routes: the subnets and, where this host has nothing
+	// of its own in them, the cluster's ranges.
 	CIDRs []netip.Prefix
 }
 

@@ -88,7 +88,7 @@ func TestEnsure(t *testing.T) {
 
 		addrs, routes := prefixes("10.128.4.1/22", "fd00:4::1/64"), prefixes("10.128.0.0/14", "fd00::/16", "10.128.4.0/22")
 		for range 2 {
-			ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: addrs, CIDRs: routes}))
+			ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: addrs, Subnets: routes}))
 			has(t, []string{"10.128.4.1", "fd00:4::1", linkLocal(g.MAC()).String()}, map[string]string{
 				"10.128.4.0/22": "10.128.4.1", "fd00:4::/64": "fd00:4::1", "10.128.0.0/14": "", "fd00::/16": "", "::1/128": "",
 			})
@@ -116,7 +116,7 @@ func TestEnsure(t *testing.T) {
 		// Other hosts' containers, in ranges of the same subnet, and a narrower network.
 		ok(t, g.Ensure(ctx, Config{
 			MTU: 1450, MTUs: map[netip.Prefix]int{netip.MustParsePrefix("10.128.8.0/22"): 1300}, Addrs: prefixes("10.128.4.1/22", "10.128.8.1/22"),
-			Host: prefixes("240.1.0.1/5"), Remote: prefixes("10.128.4.0/22"), Own: prefixes("10.128.4.0/24"), CIDRs: routes,
+			Host: prefixes("240.1.0.1/5"), Remote: prefixes("10.128.4.0/22"), Own: prefixes("10.128.4.0/24"), Subnets: routes,
 		}))
 		for dst, want := range map[string]string{
 			"10.128.5.6": "dev gv0 table 26486 src 240.1.0.1 ",
@@ -134,7 +134,7 @@ func TestEnsure(t *testing.T) {
 		}
 
 		// A network comes, one goes, and one's gateway changes.
-		ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: prefixes("10.128.4.2/22", "10.128.8.1/32"), CIDRs: prefixes("10.128.0.0/14", "172.30.0.0/16")}))
+		ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: prefixes("10.128.4.2/22", "10.128.8.1/32"), Subnets: prefixes("10.128.0.0/14", "172.30.0.0/16")}))
 		has(t, []string{"10.128.4.2", "10.128.8.1"}, map[string]string{
 			"10.128.4.0/22": "10.128.4.2", "10.128.0.0/14": "", "172.30.0.0/16": "",
 		})
@@ -142,7 +142,7 @@ func TestEnsure(t *testing.T) {
 		// ovs-vswitchd has been restarted.
 		ok(t, link.Delete(Port))
 		addPort(t)
-		ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: addrs, CIDRs: routes}))
+		ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: addrs, Subnets: routes}))
 		if got := ip(t, "route", "get", "10.128.5.6"); !strings.Contains(got, "dev gv0") {
 			t.Errorf("after gv0 was made anew: %s", got)
 		}
@@ -223,7 +223,7 @@ func TestBadInput(t *testing.T) {
 	linktest.New(t).Do(func() {
 		addPort(t)
 		for _, routes := range [][]netip.Prefix{prefixes("0.0.0.0/0"), {netip.Prefix{}}} {
-			if err := New("a").Ensure(ctx, Config{MTU: 1450, Addrs: prefixes("10.128.4.1/22"), CIDRs: routes}); err == nil {
+			if err := New("a").Ensure(ctx, Config{MTU: 1450, Addrs: prefixes("10.128.4.1/22"), Subnets: routes}); err == nil {
 				t.Errorf("no error for routes %v", routes)
 			}
 		}

@@ -27,7 +27,7 @@ func read(l netlink.Link) (config, error) {
 		}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		ours := &netlink.Route{LinkIndex: l.Attrs().Index, Table: table}
+		ours := &netlink.Route{LinkIndex: l.Attrs().Index, Table: Table}
 		routes, err := link.Dump(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(family, ours, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 		})
@@ -62,7 +62,7 @@ func address(a netip.Addr, own bool) *netlink.Addr {
 }
 
 func (r route) netlink(l netlink.Link) *netlink.Route {
-	n := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.dst), Table: table, Protocol: unix.RTPROT_STATIC}
+	n := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.dst), Table: Table, Protocol: unix.RTPROT_STATIC}
 	if r.dst.Addr().Is4() {
 		n.Scope = netlink.SCOPE_LINK
 	}

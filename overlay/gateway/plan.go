@@ -42,7 +42,7 @@ func newConfig() config {
 // plan works out what Ensure is to make.
 func plan(cfg Config) (config, error) {
 	c := newConfig()
-	for _, r := range cfg.CIDRs {
+	for _, r := range cfg.Subnets {
 		if err := check(r); err != nil {
 			return config{}, err
 		}

@@ -10,19 +10,19 @@ import (
 	"github.com/grapevine-net/grapevine/internal/link"
 )
 
-// Our routes are in a table of their own, which a rule looks up before the main
+// Table is that of our routes, which are in one of their own, which a rule looks up before the main
 // one. In the main table the cluster's CIDR would overlap every prefix that a
 // network without --subnet is offered, and Docker Engine up to 27 asks for another
 // one for ever, whatever the address space (libnetwork/network.go,
 // requestPoolHelper).
 const (
-	table    = 0x6776 // "gv"
+	Table    = 0x6776 // "gv"
 	priority = 32000  // before main (32766)
 )
 
 func rule(family int) *netlink.Rule {
 	r := netlink.NewRule()
-	r.Family, r.Table, r.Priority = family, table, priority
+	r.Family, r.Table, r.Priority = family, Table, priority
 	return r
 }
 
@@ -46,7 +46,7 @@ func ensureRule(family int) error {
 		return nil
 	}
 	if err := netlink.RuleAdd(rule(family)); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("add the routing rule for table %d: %w", table, err)
+		return fmt.Errorf("add the routing rule for table %d: %w", Table, err)
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func (g *Gateway) Remove() error {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		err := netlink.RuleDel(rule(family))
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
-			errs = append(errs, fmt.Errorf("gateway %s: remove the routing rule for table %d: %w", Port, table, err))
+			errs = append(errs, fmt.Errorf("gateway %s: remove the routing rule for table %d: %w", Port, Table, err))
 		}
 	}
 	return errors.Join(errs...)

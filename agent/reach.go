@@ -1,0 +1,230 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/internal/reach"
+	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
+)
+
+// reached is what this host reaches by itself (package internal/reach), as the rooms of the
+// agent ask for it.
+type reached struct {
+	*reach.Watcher
+	a *Agent
+	// answered: Docker has said what it has.
+	answered atomic.Bool
+
+	mu    sync.Mutex // what Docker has said
+	nets  []reach.Thing
+	pools []reach.Thing
+}
+
+func (a *Agent) openReach() (err error) {
+	w, err := reach.Open(gateway.Port, gateway.Table, a.log.With("room", "reach"))
+	if err != nil {
+		return err
+	}
+	a.reached = &reached{Watcher: w, a: a}
+	return nil
+}
+
+// reachModel is what is known of a snapshot.
+func (a *Agent) reachModel(snap *cluster.Snapshot) reach.Model {
+	return reach.Model{Self: a.self(), Here: a.things(), Snap: snap, CIDRs: a.cidrs()}
+}
+
+// things are what this host has; nil while that is not looked at.
+func (a *Agent) things() []reach.Thing {
+	if a.reached == nil {
+		return nil
+	}
+	return a.reached.Things()
+}
+
+// reachNow is what is known now, for the allocator.
+func (a *Agent) reachNow() ipam.Reach { return a.reachModel(a.replica.Snapshot()) }
+
+// Judge implements overlay.Reach.
+func (r *reached) Judge(snap *cluster.Snapshot) (barred map[netip.Prefix]bool, clear []netip.Prefix) {
+	m := r.a.reachModel(snap)
+	barred = map[netip.Prefix]bool{}
+	for p := range m.Barred(subnetsOf(snap), false) {
+		barred[p] = true
+	}
+	return barred, m.Clear(r.a.cfg.CIDR4)
+}
+
+// barred says why this host cannot take subnets, for the driver.
+func (a *Agent) barred(subnets []netip.Prefix) map[netip.Prefix]error {
+	return a.reachNow().Barred(subnets, false)
+}
+
+func subnetsOf(snap *cluster.Snapshot) (list []netip.Prefix) {
+	for s := range cluster.All[cluster.Subnet](snap) {
+		list = append(list, s.Prefix)
+	}
+	return list
+}
+
+// setNetworks takes what Docker has now, but for the cluster's networks.
+func (r *reached) setNetworks(list []docker.Network) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.nets = networkThings(list)
+	r.SetDocker(slices.Concat(r.nets, r.pools))
+	r.answered.Store(true)
+}
+
+func networkThings(list []docker.Network) (out []reach.Thing) {
+	for _, n := range list {
+		for _, p := range n.Pools {
+			if prefix, err := netip.ParsePrefix(p.Subnet); err == nil {
+				out = append(out, reach.Thing{Prefix: prefix, Kind: reach.Docker, Name: n.Name})
+			}
+		}
+	}
+	return out
+}
+
+func (r *reached) setPools(list []netip.Prefix) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pools = nil
+	for _, p := range list {
+		r.pools = append(r.pools, reach.Thing{Prefix: p, Kind: reach.Pool})
+	}
+	r.SetDocker(slices.Concat(r.nets, r.pools))
+}
+
+const (
+	// poolsEvery is how often Docker is asked for its address pools, which change only as it
+	// is started anew.
+	poolsEvery = time.Minute
+	// dockerPatience is how long an agent that begins waits for Docker before it tells the
+	// others what this host reaches: until then it is what it was.
+	dockerPatience = 20 * time.Second
+	// recordPause is the least time between two Node records: Docker's networks may come and go
+	// all the time.
+	recordPause = time.Second
+)
+
+// followReach follows what this host reaches until ctx ends: by the kernel's words, and Docker's, and
+// tells the other hosts.
+func (a *Agent) followReach(ctx context.Context) error {
+	go a.askPools(ctx)
+	go a.tellReach(ctx)
+	return a.reached.Run(ctx)
+}
+
+// reaches is what this host's record is to say that it reaches.
+func (a *Agent) reaches(snap *cluster.Snapshot) []cluster.Reach {
+	was, described := cluster.Get[cluster.Node](snap, a.id.Node)
+	if described && a.reached != nil && !a.reached.answered.Load() && time.Since(a.started) < dockerPatience {
+		return was.Reaches
+	}
+	return reach.Record(a.things(), subnetsOf(snap), a.cidrs())
+}
+
+func (a *Agent) askPools(ctx context.Context) {
+	for ctx.Err() == nil {
+		if list, err := a.docker.Pools(ctx); err == nil {
+			a.reached.setPools(list)
+		} else {
+			a.log.Debug("ask for docker's address pools", "err", err)
+		}
+		wait(ctx, poolsEvery)
+	}
+}
+
+// tellReach keeps the part of this host's Node record, and has the driver look what it can
+// make now.
+func (a *Agent) tellReach(ctx context.Context) {
+	if !a.waitProven(ctx) {
+		return
+	}
+	var said []reach.Finding
+	for ctx.Err() == nil {
+		reached, changed := a.reached.Watch(), a.replica.Watch()
+		if err := a.describeAnew(); err != nil && !errors.Is(err, cluster.ErrForgotten) && ctx.Err() == nil {
+			a.log.Warn("tell the other hosts what this one reaches", "err", err)
+		}
+		found := a.findings(a.replica.Snapshot())
+		a.logFindings(said, found)
+		if !slices.Equal(said, found) {
+			a.driver.Look()
+		}
+		said = found
+		select {
+		case <-ctx.Done():
+		case <-reached:
+		case <-changed:
+		}
+		wait(ctx, recordPause)
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// findings are the subnets that hosts cannot take.
+func (a *Agent) findings(snap *cluster.Snapshot) []reach.Finding {
+	return a.reachModel(snap).Findings()
+}
+
+func (a *Agent) logFindings(before, now []reach.Finding) {
+	for _, f := range now {
+		if !slices.Contains(before, f) {
+			a.log.Warn(f.What(), "do", f.Do())
+		}
+	}
+	for _, f := range before {
+		if !slices.Contains(now, f) {
+			a.log.Info("no more so: " + f.What())
+		}
+	}
+}
+
+// maxFindings is how many problems of a kind status lists by themselves.
+const maxFindings = 10
+
+// reachProblems are the subnets that hosts cannot take, and why.
+func (a *Agent) reachProblems(snap *cluster.Snapshot) (list []api.Problem) {
+	found := a.findings(snap)
+	for _, f := range found[:min(len(found), maxFindings)] {
+		list = append(list, api.Problem{What: f.What(), Do: f.Do()})
+	}
+	if more := len(found) - len(list); more > 0 {
+		list = append(list, api.Problem{What: fmt.Sprintf("and %d more subnets cannot be taken by a host", more), Do: "see `grapevine networks`"})
+	}
+	return list
+}
+
+// networks answers GET /v1/networks.
+func (a *Agent) networks(networks []api.Network, snap *cluster.Snapshot) []api.Network {
+	at := map[string]int{}
+	for i, n := range networks {
+		at[n.Name] = i
+	}
+	for _, f := range a.findings(snap) {
+		if i, ok := at[f.Network]; ok {
+			networks[i].Barred = append(networks[i].Barred, api.Barred{Subnet: f.Subnet, Host: f.Host, By: f.By.String()})
+		}
+	}
+	return networks
+}

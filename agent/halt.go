@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam"
 )
 
 // methodRecall asks what the called host has heard of the caller: the highest
@@ -255,7 +256,7 @@ func (a *Agent) vouched(answers map[cluster.NodeID]recollection) bool {
 // hadPeers reports whether there is, or was, another host in the cluster.
 func (a *Agent) hadPeers() bool {
 	for r := range a.replica.Snapshot().Records() {
-		if r.Version.Node != a.self() {
+		if r.Version.Node != a.self() && r.Version.Node != ipam.Commons {
 			return true
 		}
 	}

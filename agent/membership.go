@@ -121,6 +121,9 @@ func (a *Agent) resumeSeed() error {
 // has an ID: others' and, of its own, more than its claims and its Node record.
 func begun(snap *cluster.Snapshot, self cluster.NodeID) bool {
 	for r := range snap.Records() {
+		if r.Version.Node == ipam.Commons {
+			continue
+		}
 		if r.Version.Node != self || r.Key != (cluster.Node{ID: self}).Key() && r.Key.Kind != cluster.KindClaim {
 			return true
 		}

@@ -105,6 +105,12 @@ type Allocator struct {
 	asked     map[netip.Prefix][]time.Time // see Asked
 	beginning int                          // how many requests collect numbers for a network
 	automatic []netip.Prefix               // the last ones that Docker got without choosing: see Automatic
+	// collecting is what is being taken out of the commons, lent the claims by which lines of
+	// books came here for that.
+	collecting []netip.Prefix
+	lent       map[cluster.Version]bool
+	// modern are the hosts that know of the commons. It belongs to Run.
+	modern map[cluster.NodeID]bool
 }
 
 // ErrNoSpace is wrapped by the errors that say that nothing was free here or
@@ -129,7 +135,8 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 	if cfg.Sign == nil || cfg.Signed == nil {
 		cfg.Sign, cfg.Signed = func([]byte) []byte { return nil }, func(cluster.NodeID, []byte, []byte) bool { return true }
 	}
-	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: told{d, cfg.Log}, state: newState(), withdrawn: map[cluster.NodeID]uint64{}, asked: map[netip.Prefix][]time.Time{}}
+	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: told{d, cfg.Log}, state: newState(), withdrawn: map[cluster.NodeID]uint64{}, asked: map[netip.Prefix][]time.Time{},
+		lent: map[cluster.Version]bool{}, modern: map[cluster.NodeID]bool{}}
 	if err := a.disk.Load(a.state.load); err != nil {
 		return nil, fmt.Errorf("read the leases: %w", err)
 	}

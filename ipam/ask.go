@@ -101,7 +101,7 @@ func (a *Allocator) refused(g askGive, said []string) error {
 	}
 	var owners []string
 	for o := range counts {
-		if o != a.cfg.Self {
+		if o != a.cfg.Self && o != Commons {
 			owners = append(owners, a.name(o))
 		}
 	}
@@ -172,14 +172,31 @@ func (a *Allocator) askPeer(ctx context.Context, peer cluster.NodeID, g askGive)
 		return err
 	}
 	err = a.accept(peer, reply.Claims)
+	if _, _, ok := bookOf(g.Within); ok && err == nil && reply.Refused == "" {
+		a.noteLent(g.Within)
+	}
 	if reply.Refused != "" {
 		// The claims that came along are a help for the next try, no more.
 		if reply.Begun {
 			return fmt.Errorf("%w: %s", errBegun, reply.Refused)
 		}
+		if reply.Busy {
+			return fmt.Errorf("%w: %s", errCollecting, reply.Refused)
+		}
 		return errors.New(reply.Refused)
 	}
 	return err
+}
+
+// noteLent notes by which claims this host has a line of a book that it has just been lent.
+func (a *Allocator) noteLent(line netip.Prefix) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for c := range a.replica.Snapshot().Ring().Within(line) {
+		if c.Owner == a.cfg.Self && c.Version.By != a.cfg.Self && within(c.Block, line) {
+			a.lent[cluster.Version{Counter: c.Version.Counter, Node: c.Version.By}] = true
+		}
+	}
 }
 
 // accept merges claims that a peer sent, unless the peer was forgotten while it
@@ -208,6 +225,9 @@ func (a *Allocator) heir(dead cluster.NodeID) cluster.NodeID {
 
 // name returns a host's name for people.
 func (a *Allocator) name(id cluster.NodeID) string {
+	if id == Commons {
+		return "nobody"
+	}
 	if n, ok := cluster.Get[cluster.Node](a.replica.Snapshot(), string(id)); ok && n.Name != "" {
 		return fmt.Sprintf("%s (%s)", n.Name, id)
 	}

@@ -176,7 +176,7 @@ func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID, attempt 
 		switch {
 		case d == a.cfg.Self:
 			return errors.New("that host is me, and I am alive")
-		case !d.Valid():
+		case !d.Valid() || d == Commons:
 			return fmt.Errorf("%.40q is not a host ID", string(d))
 		case slices.Contains(alive, string(d)):
 			return fmt.Errorf("host %s is alive for host %s", a.name(d), a.name(a.cfg.Self))
@@ -407,6 +407,10 @@ func (a *Allocator) inherit(dead []cluster.NodeID) error {
 	_, err := a.replica.Update(func(tx *replica.Tx) error {
 		snap := tx.Snapshot()
 		for _, d := range dead {
+			// What it may have taken out of the commons, unheard: it had most of the lines.
+			for _, block := range mightTake(snap.Ring(), d) {
+				_ = tx.Put(cluster.Claim{Block: block, Owner: a.cfg.Self}) // Update reports it
+			}
 			for _, all := range everything {
 				for _, block := range snap.Ring().Owned(d, all) {
 					_ = tx.Put(cluster.Claim{Block: block, Owner: a.cfg.Self}) // Update reports it

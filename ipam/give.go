@@ -17,6 +17,7 @@ func (a *Allocator) Methods() map[string]func(ctx context.Context, from string, 
 		methodGive:   a.serveGive,
 		methodForget: a.serveForget,
 		methodTake:   a.serveTake,
+		methodBooks:  func(context.Context, string, []byte) ([]byte, error) { return []byte{1}, nil },
 	}
 }
 
@@ -34,9 +35,14 @@ func (a *Allocator) serveGive(_ context.Context, from string, body []byte) ([]by
 	reply := replyGive{}
 	if err != nil {
 		reply.Refused = err.Error()
-		reply.Begun = a.isSubnet(g)
+		reply.Begun, reply.Busy = a.isSubnet(g), errors.Is(err, errCollecting)
 		if g.Need || g.Kind == giveExact { // who only stocks up can wait for gossip
 			recs = a.known(g.Within)
+		}
+	}
+	if _, page, ok := bookOf(g.Within); ok && g.Kind == giveExact {
+		for _, p := range realOf(page) { // by what the numbers came back, if they were taken before
+			recs = append(recs, a.known(p)...)
 		}
 	}
 	if len(recs) > 0 {
@@ -51,8 +57,12 @@ func (a *Allocator) serveGive(_ context.Context, from string, body []byte) ([]by
 func (a *Allocator) isSubnet(g askGive) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	blocks := []netip.Prefix{g.Within}
+	if _, page, ok := bookOf(g.Within); ok {
+		blocks = realOf(page)
+	}
 	return g.Kind == giveExact && !g.Within.IsSingleIP() && slices.ContainsFunc(a.subnets(), func(s cluster.Subnet) bool {
-		return s.Prefix.Bits() <= g.Within.Bits() && s.Prefix.Overlaps(g.Within)
+		return slices.ContainsFunc(blocks, func(p netip.Prefix) bool { return s.Prefix.Bits() <= p.Bits() && s.Prefix.Overlaps(p) })
 	})
 }
 
@@ -66,15 +76,15 @@ func (a *Allocator) give(to cluster.NodeID, g askGive) ([]cluster.Record, error)
 	if err := a.mayHandOut(); err != nil {
 		return nil, err
 	}
-	block, err := a.choose(g)
+	blocks, err := a.pick(to, g)
 	if err != nil {
 		return nil, err
 	}
-	recs, err := a.claim(to, block)
+	recs, err := a.claim(to, blocks...)
 	if err != nil {
 		return nil, err
 	}
-	a.cfg.Log.Info("gave a range away", "range", block, "to", to)
+	a.cfg.Log.Info("gave a range away", "range", blocks[0], "to", to)
 	return recs, nil
 }
 
@@ -89,6 +99,15 @@ func (a *Allocator) mayHave(to cluster.NodeID) error {
 		return fmt.Errorf("host %s was forgotten by the cluster; remove its state directory and let it join as a new one", to)
 	}
 	return nil
+}
+
+// pick picks the blocks to give. a.mu is held.
+func (a *Allocator) pick(to cluster.NodeID, g askGive) ([]netip.Prefix, error) {
+	if g.Kind == giveBook {
+		return a.bookFor(to, g.Within)
+	}
+	block, err := a.choose(g)
+	return []netip.Prefix{block}, err
 }
 
 // choose picks the block to give. a.mu is held.
@@ -145,6 +164,12 @@ func (a *Allocator) mayGive(block netip.Prefix) error {
 			return fmt.Errorf("VNID %d: %w there", v, ErrInUse)
 		}
 		return nil
+	}
+	if _, page, ok := bookOf(block); ok {
+		if !a.understood(a.replica.Snapshot(), block) {
+			return fmt.Errorf("%w: has not heard all yet that concerns %s", errCollecting, block)
+		}
+		return a.lends(page)
 	}
 	for addr, l := range a.state.leases {
 		if block.Contains(addr) {

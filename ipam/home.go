@@ -40,7 +40,14 @@ func (a *Allocator) sendHome() error {
 		if _, err := a.claim(home, blocks...); err != nil {
 			return fmt.Errorf("shares of networks that are gone: %w", err)
 		}
-		a.cfg.Log.Info("gave shares of networks that are gone back", "ranges", len(blocks), "first", blocks[0], "to", home)
+		a.cfg.Log.Info("gave shares of networks that are gone back", "ranges", len(blocks), "first", blocks[0], "to", a.name(home))
+		if home == Commons {
+			for _, p := range blocks {
+				if err := a.returnLines(p); err != nil {
+					return fmt.Errorf("books: %w", err)
+				}
+			}
+		}
 	}
 	return a.state.save(a.disk)
 }
@@ -64,15 +71,39 @@ func (a *Allocator) strays() (out []stray) {
 			open = open[:len(open)-1]
 		}
 		if c.Owner == a.cfg.Self && len(open) > 0 && !used.overlaps(c.Block) {
-			if home, ok := a.homeOf(snap, c, open); ok {
-				if blocks := ownPart(snap.Ring(), c); len(blocks) > 0 {
-					out = append(out, stray{blocks, home})
-				}
+			if s, ok := a.strayOf(snap, c, open); ok {
+				out = append(out, s)
 			}
 		}
 		open = append(open, c)
 	}
 	return out
+}
+
+// strayOf says what of a claim of this host's, which no network uses, belongs elsewhere.
+func (a *Allocator) strayOf(snap *cluster.Snapshot, c ring.Claim, around []ring.Claim) (s stray, ok bool) {
+	common := len(around) - 1
+	for common >= 0 && around[common].Owner != Commons {
+		common--
+	}
+	book, page, isLine := bookOf(c.Block)
+	s.blocks = ownPart(snap.Ring(), c)
+	switch {
+	case isLine:
+		// A line of a book goes to who keeps the book, once the numbers are back in the commons.
+		if page.Bits() == pages.Bits() || !a.commonsHas(snap.Ring(), page) {
+			return s, false
+		}
+		s.home, ok = a.heirOf(snap, keeper(snap.Ring(), book))
+	case common >= 0 && common == len(around)-1:
+		// This host took it out of the commons, and puts it back when it is whole again.
+		s.blocks, s.home, ok = []netip.Prefix{c.Block}, Commons, snap.Ring().OwnsAll(a.cfg.Self, c.Block)
+	case common >= 0:
+		s.home, ok = a.heirOf(snap, around[common+1].Owner)
+	default:
+		s.home, ok = a.homeOf(snap, c, around)
+	}
+	return s, ok && s.home != a.cfg.Self && len(s.blocks) > 0
 }
 
 // homeOf is where a claim of this host's belongs that nothing uses, and false if it is here:
@@ -86,7 +117,7 @@ func (a *Allocator) homeOf(snap *cluster.Snapshot, c ring.Claim, around []ring.C
 			continue
 		}
 		if home, ok := a.heirOf(snap, d.Owner); ok {
-			return home, home != a.cfg.Self
+			return home, true
 		}
 	}
 	return "", false
@@ -194,10 +225,15 @@ func (s blockSet) overlaps(p netip.Prefix) bool {
 
 // dropCursors forgets where the next address comes from in subnets that are gone. a.mu is held.
 func (a *Allocator) dropCursors() {
+	snap, cidrs := a.replica.Snapshot(), a.cfg.CIDRs()
+	for v := range a.lent { // what others said before is known by now, or the claim is gone
+		if snap.Mark(v.Node) >= v.Counter {
+			delete(a.lent, v)
+		}
+	}
 	if len(a.state.cursors) < 64 {
 		return
 	}
-	snap, cidrs := a.replica.Snapshot(), a.cfg.CIDRs()
 	for p := range a.state.cursors {
 		_, live := cluster.Get[cluster.Subnet](snap, p.String())
 		if _, pool := a.state.pools[p]; !live && !pool && p != ring.VNIDs && !slices.Contains(cidrs, p) {

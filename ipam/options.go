@@ -92,6 +92,8 @@ func checkSubnet(p netip.Prefix) error {
 		return fmt.Errorf("subnet %s: the prefix length must be between %d and %d", p, minBits6, maxBits6)
 	case a.Is6() && (a.As16()[0] == 0 || a.IsMulticast() || a.IsLinkLocalUnicast()):
 		return fmt.Errorf("subnet %s is reserved (RFC 6890); choose a unique local one, such as one in fd00::/8", p)
+	case a.Is6() && !within(p, pages) && !within(p, ulas):
+		return fmt.Errorf("subnet %s is of a range that nobody is assigned (RFC 4291, 2.4); choose a unique local one, such as one in fd00::/8", p)
 	case a.Is6():
 		return nil
 	case p.Bits() < minBits4 || p.Bits() > maxBits4:

@@ -110,7 +110,7 @@ func (a *Allocator) collectPrefix(ctx context.Context, cidr netip.Prefix, bits, 
 // reachable returns what hosts that answer, and this one, own of p and no network uses.
 func (a *Allocator) reachable(p netip.Prefix) []netip.Prefix {
 	r := a.replica.Snapshot().Ring()
-	all := r.Owned(a.cfg.Self, p)
+	all := append(r.Owned(a.cfg.Self, p), r.Owned(Commons, p)...)
 	for _, id := range a.peers.Alive() {
 		if peer := cluster.NodeID(id); a.heir(peer) == "" {
 			all = append(all, r.Owned(peer, p)...)
@@ -215,6 +215,9 @@ func (a *Allocator) obtain(ctx context.Context, id PoolID, hostBits int) error {
 }
 
 func (a *Allocator) obtainPiece(ctx context.Context, piece netip.Prefix) error {
+	if a.replica.Snapshot().Ring().OwnsAll(Commons, piece) {
+		return a.obtainCommons(ctx, piece)
+	}
 	enough := func() bool { return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, piece) }
 	return a.flights.do(ctx, "exact "+piece.String(), enough, func() error {
 		return a.ask(ctx, askGive{Kind: giveExact, Within: piece})

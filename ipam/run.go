@@ -37,6 +37,10 @@ func (a *Allocator) Run(ctx context.Context) error {
 				}
 			}
 			a.stockUp(ctx)
+			if err := a.openCommons(ctx); err != nil {
+				a.cfg.Log.Warn("open the commons", "err", err)
+			}
+			a.spreadBooks(ctx)
 		}
 		seen, due = snap, false
 		select {

@@ -15,6 +15,7 @@ const (
 	methodGive   = "ipam.give"   // askGive -> replyGive
 	methodForget = "ipam.forget" // askForget -> replyForget
 	methodTake   = "ipam.take"   // records of claims -> nothing: durable on return
+	methodBooks  = "ipam.books"  // anything -> nothing: from who knows of the commons
 )
 
 // kind says what an asker wants. The numbers are wire format: append only.
@@ -23,7 +24,8 @@ type kind uint8
 const (
 	giveShare kind = 1 // half of what is free in a subnet, or a host subnet of it
 	giveSpace kind = 2 // half of what is unused in a number space, in blocks of Unit bits or more
-	giveExact kind = 3 // just the block Within: an address of a subnet, a prefix, a VNID
+	giveExact kind = 3 // just the block Within: an address of a subnet, a prefix, a VNID, a line of a book
+	giveBook  kind = 4 // the book Within, but for what is lent
 )
 
 // askGive is the request for ownership. Within is the subnet (or its --ip-range),
@@ -48,6 +50,8 @@ type askGive struct {
 type replyGive struct {
 	Claims  []byte `cbor:"1,keyasint,omitempty"` // a cluster.Message
 	Refused string `cbor:"2,keyasint,omitempty"`
+	// Busy says that the host wants the same itself just now, and may not in a moment.
+	Busy bool `cbor:"4,keyasint,omitempty"`
 	// Begun says that just what was asked for is the subnet of a network there, or will
 	// be in a moment: the asker has only to wait until it hears of it.
 	Begun bool `cbor:"3,keyasint,omitempty"`
@@ -127,7 +131,7 @@ func (g askGive) check() error {
 	switch {
 	case !g.Within.IsValid() || g.Within != g.Within.Masked() || g.Within.Addr().Is4In6():
 		return errors.New("the range asked for is not a masked prefix")
-	case g.Kind < giveShare || g.Kind > giveExact:
+	case g.Kind < giveShare || g.Kind > giveBook:
 		return fmt.Errorf("kind %d of request is unknown; this host's agent is older: upgrade it", g.Kind)
 	case g.Kind == giveSpace && (g.Unit < g.Within.Bits() || g.Unit > bitLen):
 		return fmt.Errorf("unit /%d does not fit into %s", g.Unit, g.Within)
@@ -140,7 +144,12 @@ func (g askGive) check() error {
 func (g askGive) String() string {
 	switch {
 	case g.Kind == giveExact:
+		if _, page, ok := bookOf(g.Within); ok {
+			return fmt.Sprint("the word for ", realOf(page)[len(realOf(page))-1])
+		}
 		return g.Within.String()
+	case g.Kind == giveBook:
+		return fmt.Sprintf("the book %s", g.Within)
 	case g.HostBits > 0:
 		return fmt.Sprintf("a host subnet of %d host bits in %s", g.HostBits, g.Subnet)
 	case g.Kind == giveSpace:

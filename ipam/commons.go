@@ -1,0 +1,472 @@
+package ipam
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Commons owns what is outside the cluster's ranges and no network has. It is no host, but
+// looks to older agents like one that has left by its own word: they believe any host's claim
+// on what such a one owned. What keeps two hosts from the same numbers are the books:
+//
+//   - a host claims numbers of the commons only while it has three of the five books' lines
+//     of them, and has heard all that those said who wrote that these are its own;
+//   - it keeps the lines until the numbers are back in the commons, which it claims first.
+//
+// So who has three lines knows that nobody has the numbers, or claims them over what it has
+// not heard of: its version is above that of the claim by which they came back, since that
+// one was known to who lent the lines.
+var Commons, commonsWord = func() (cluster.NodeID, []byte) {
+	seed := sha256.Sum256([]byte("grapevine commons"))
+	key := ed25519.NewKeyFromSeed(seed[:]) // everybody has it
+	id := cluster.HostID(cluster.Public(key))
+	s := cluster.New(id)
+	if err := s.SignWith(key); err != nil {
+		panic(err) // of constants
+	}
+	r, _ := s.Delete(cluster.Node{ID: id}.Key(), time.Unix(1, 0))
+	return id, cluster.Encode([]cluster.Record{r})
+}()
+
+// openCommons puts what this host owns outside the cluster's ranges, and no network has, into
+// the commons, once all hosts know of them.
+func (a *Allocator) openCommons(ctx context.Context) error {
+	if err := a.sayCommons(false); err != nil {
+		return err
+	}
+	if a.leaving() || len(a.surplus()) == 0 || !a.allKnowCommons(ctx) {
+		return nil
+	}
+	if err := a.sayCommons(true); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.mayHandOut(); err != nil || a.beginning > 0 {
+		return nil //nolint:nilerr // another time
+	}
+	blocks := a.surplusLocked()
+	if len(blocks) == 0 {
+		return nil
+	}
+	_, err := a.claim(Commons, blocks...)
+	return err
+}
+
+// sayCommons makes sure that what the commons are is in this host's state, and so with the
+// others, from when there are any: it need not have been on the disk when the power went.
+func (a *Allocator) sayCommons(begin bool) error {
+	snap := a.replica.Snapshot()
+	if snap.Tombstone(cluster.Node{ID: Commons}.Key()) {
+		return nil
+	}
+	for c := range snap.Ring().Claims() {
+		if begin = begin || c.Owner == Commons; begin {
+			break
+		}
+	}
+	if !begin {
+		return nil
+	}
+	if _, err := a.replica.Merge(commonsWord); err != nil {
+		return fmt.Errorf("make the commons known: %w", err)
+	}
+	return nil
+}
+
+func (a *Allocator) surplus() []netip.Prefix {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.surplusLocked()
+}
+
+// surplusLocked is what this host owns outside, from before there were commons.
+func (a *Allocator) surplusLocked() []netip.Prefix {
+	cidrs := a.cfg.CIDRs()
+	if len(ofFamily(cidrs, 4)) == 0 || len(ofFamily(cidrs, 6)) == 0 {
+		return nil // what is outside is not known yet
+	}
+	snap := a.replica.Snapshot()
+	var owned []netip.Prefix
+	for _, p := range outside {
+		owned = append(owned, snap.Ring().Owned(a.cfg.Self, p)...)
+	}
+	if len(owned) == 0 {
+		return nil
+	}
+	return ring.Subtract(owned, slices.Concat(cidrs, a.occupied(snap), taken(snap.Ring())))
+}
+
+// taken are the blocks that hosts have out of the commons, in address order.
+func taken(r *ring.Ring) (out []netip.Prefix) {
+	var common, top netip.Prefix // the narrowest blocks around the next claim
+	for c := range r.Claims() {
+		if top.IsValid() && within(c.Block, top) && c.Owner != Commons {
+			continue
+		}
+		switch {
+		case c.Owner == Commons:
+			common = c.Block
+		case common.IsValid() && within(c.Block, common):
+			top, out = c.Block, append(out, c.Block)
+		}
+	}
+	return out
+}
+
+// allKnowCommons asks the other hosts, each until it has said so.
+func (a *Allocator) allKnowCommons(ctx context.Context) bool {
+	const key = "commons"
+	if !a.backoff.ready(key, a.cfg.Now()) {
+		return false
+	}
+	for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
+		if n.ID == a.cfg.Self || a.modern[n.ID] {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		_, err := a.peers.Call(ctx, string(n.ID), methodBooks, []byte{1})
+		cancel()
+		if err != nil { // older, or not there
+			a.backoff.failed(key, a.cfg.Now())
+			return false
+		}
+		a.modern[n.ID] = true
+	}
+	a.backoff.worked(key)
+	return true
+}
+
+// spreadBooks asks for a book where another host keeps two more than this one.
+func (a *Allocator) spreadBooks(ctx context.Context) {
+	if a.leaving() {
+		return
+	}
+	kept := map[cluster.NodeID][]int{}
+	r := a.replica.Snapshot().Ring()
+	for book := range books {
+		kept[keeper(r, book)] = append(kept[keeper(r, book)], book)
+	}
+	for _, id := range a.peers.Alive() {
+		if peer := cluster.NodeID(id); len(kept[peer]) >= len(kept[a.cfg.Self])+2 {
+			last := kept[peer][len(kept[peer])-1]
+			a.fetchFrom(ctx, peer, askGive{Kind: giveBook, Within: inBook(last, pages)})
+			return
+		}
+	}
+}
+
+// fetchFrom is fetch from one peer.
+func (a *Allocator) fetchFrom(ctx context.Context, peer cluster.NodeID, g askGive) {
+	key := g.String() + string(peer)
+	if !a.backoff.ready(key, a.cfg.Now()) || ctx.Err() != nil {
+		return
+	}
+	if err := a.askPeer(ctx, peer, g); err != nil {
+		a.cfg.Log.Debug("a book is not to be had", "host", peer, "err", err)
+		a.backoff.failed(key, a.cfg.Now())
+		return
+	}
+	a.backoff.worked(key)
+}
+
+// bookFor returns the blocks of a whole book for a peer that keeps fewer. a.mu is held.
+func (a *Allocator) bookFor(to cluster.NodeID, whole netip.Prefix) ([]netip.Prefix, error) {
+	book, page, ok := bookOf(whole)
+	if !ok || page != pages {
+		return nil, fmt.Errorf("%s is not a book", whole)
+	}
+	r := a.replica.Snapshot().Ring()
+	kept := map[cluster.NodeID]int{}
+	for b := range books {
+		kept[keeper(r, b)]++
+	}
+	if keeper(r, book) != a.cfg.Self || kept[a.cfg.Self] < kept[to]+2 {
+		return nil, errors.New("has no book to spare")
+	}
+	var held []netip.Prefix
+	for _, p := range slices.Concat(ring.Subtract(outside, append(r.Owned(Commons, everything[0]), append(r.Owned(Commons, everything[1]), a.cfg.CIDRs()...)...)), taken(r), a.collecting) {
+		held = append(held, inBook(book, pageOf(p)))
+	}
+	blocks := ring.Subtract(r.Owned(a.cfg.Self, whole), held)
+	if len(blocks) > maxAtOnce || !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Addr() == whole.Addr() }) {
+		return nil, fmt.Errorf("keeps a book of which too much is lent (%d parts are left)", len(blocks))
+	}
+	return blocks, nil
+}
+
+// lends says why a line of a book must not be given, if so. a.mu is held.
+func (a *Allocator) lends(page netip.Prefix) error {
+	if page.Bits() == pages.Bits() {
+		return errors.New("gives no book as a line")
+	}
+	r := a.replica.Snapshot().Ring()
+	for _, p := range realOf(page) {
+		for _, c := range a.collecting {
+			if c.Overlaps(p) {
+				return fmt.Errorf("%w: it is making a network of %s", errCollecting, c)
+			}
+		}
+		for _, s := range a.subnets() {
+			if s.Prefix.Overlaps(p) {
+				return fmt.Errorf("%s overlaps the subnet %s of %s", p, s.Prefix, describe(s))
+			}
+		}
+		if !r.OwnsAll(Commons, p) {
+			return fmt.Errorf("%s is not free: %s", p, a.ownersOf(p))
+		}
+	}
+	return nil
+}
+
+// ownersOf names the hosts that own parts of p, for people.
+func (a *Allocator) ownersOf(p netip.Prefix) string {
+	var names []string
+	for o := range a.replica.Snapshot().Ring().Counts(p) {
+		if o != Commons {
+			names = append(names, a.name(o))
+		}
+	}
+	slices.Sort(names)
+	return "host " + strings.Join(names, " and ") + " has it, or a part of it"
+}
+
+// errCollecting is a refusal that may be over in a moment.
+var errCollecting = errors.New("ask again")
+
+// understood reports whether this host has heard all that those said who wrote the claims
+// by which it has a block: also that the numbers behind a line were taken. What it was lent
+// for this very purpose the lender has looked at. a.mu is held.
+func (a *Allocator) understood(snap *cluster.Snapshot, line netip.Prefix) bool {
+	for c := range snap.Ring().Within(line) {
+		v := cluster.Version{Counter: c.Version.Counter, Node: c.Version.By}
+		if c.Owner == a.cfg.Self && c.Version.By != a.cfg.Self && !a.lent[v] && snap.Mark(c.Version.By) < c.Version.Counter {
+			return false
+		}
+	}
+	return true
+}
+
+// takeCommons makes p, which is the commons', this host's own if it has most of its lines. a.mu is held.
+func (a *Allocator) takeCommons(p netip.Prefix) (took bool, lacking []int, err error) {
+	if err := a.mayHandOut(); err != nil {
+		return false, nil, err
+	}
+	snap := a.replica.Snapshot()
+	for book := range books {
+		if line := inBook(book, pageOf(p)); !snap.Ring().OwnsAll(a.cfg.Self, line) || !a.understood(snap, line) {
+			lacking = append(lacking, book)
+		}
+	}
+	if len(lacking) > books-majority {
+		return false, lacking, nil
+	}
+	_, err = a.replica.Update(func(tx *replica.Tx) error {
+		if !tx.Snapshot().Ring().OwnsAll(Commons, p) {
+			return fmt.Errorf("%s is not free any more", p)
+		}
+		return tx.Put(cluster.Claim{Block: p, Owner: a.cfg.Self})
+	})
+	return err == nil, nil, err
+}
+
+// obtainCommons takes p out of the commons.
+func (a *Allocator) obtainCommons(ctx context.Context, p netip.Prefix) error {
+	const tries = 4
+	for try := 1; ; try++ {
+		enough := func() bool { return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, p) }
+		err := a.flights.do(ctx, "commons "+p.String(), enough, func() error { return a.tryCommons(ctx, p) })
+		if err == nil {
+			return nil
+		}
+		if err := a.giveLinesBack(p); err != nil {
+			return err
+		}
+		// Another host may want the same: one of the two is to come first.
+		if !errors.Is(err, errCollecting) || try == tries {
+			return err
+		}
+		select {
+		case <-time.After(time.Duration(20+rand.IntN(80<<try)) * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (a *Allocator) tryCommons(ctx context.Context, p netip.Prefix) error {
+	defer a.collects(p)()
+	var said []string
+	var busy error
+	for round := 0; ; round++ {
+		a.mu.Lock()
+		took, lacking, err := a.takeCommons(p)
+		a.mu.Unlock()
+		if took || err != nil {
+			return err
+		}
+		if round == len(lacking) || round == books {
+			break
+		}
+		said, busy = nil, nil
+		a.surestFirst(lacking)
+		for _, book := range lacking {
+			err := a.obtainLine(ctx, inBook(book, pageOf(p)))
+			switch {
+			case errors.Is(err, errBegun):
+				return err
+			case errors.Is(err, errCollecting):
+				busy = errCollecting
+			}
+			if err != nil {
+				said = append(said, err.Error())
+			}
+			a.mu.Lock()
+			took, _, err = a.takeCommons(p)
+			a.mu.Unlock()
+			if took || err != nil {
+				return err
+			}
+		}
+		if busy != nil || len(said) > books-majority {
+			break
+		}
+		if !a.awaitWord(ctx) {
+			break
+		}
+	}
+	slices.Sort(said)
+	err := fmt.Errorf("%w: %s is outside the cluster's ranges, where %d of the %d hosts, or more, that keep the books have to agree: %s",
+		ErrNoSpace, p, majority, books, strings.Join(slices.Compact(said), "; "))
+	return errors.Join(err, busy)
+}
+
+// surestFirst sorts books by their keepers: those that do not seem to answer come last.
+func (a *Allocator) surestFirst(list []int) {
+	r, alive := a.replica.Snapshot().Ring(), a.peers.Alive() // those in doubt are last
+	place := func(book int) int {
+		i := slices.Index(alive, string(keeper(r, book)))
+		if i < 0 {
+			return len(alive)
+		}
+		return i
+	}
+	slices.SortStableFunc(list, func(x, y int) int { return cmp.Compare(place(x), place(y)) })
+}
+
+// awaitWord waits a moment for what others have said and has not come yet.
+func (a *Allocator) awaitWord(ctx context.Context) bool {
+	select {
+	case <-a.replica.Watch():
+	case <-time.After(300 * time.Millisecond):
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// collects notes that this host is after p, and so keeps what it gets, until what it
+// returns is called.
+func (a *Allocator) collects(p netip.Prefix) (done func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.collecting = append(a.collecting, p)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		i := slices.Index(a.collecting, p)
+		a.collecting = slices.Delete(a.collecting, i, i+1)
+	}
+}
+
+// obtainLine asks the owners of a line for it.
+func (a *Allocator) obtainLine(ctx context.Context, line netip.Prefix) error {
+	r := a.replica.Snapshot().Ring()
+	for owner := range r.Counts(line) {
+		if owner == a.cfg.Self {
+			continue
+		}
+		if !slices.Contains(a.peers.Alive(), string(owner)) || a.heir(owner) != "" {
+			return fmt.Errorf("host %s does not answer", a.name(owner))
+		}
+		for _, piece := range r.Owned(owner, line) {
+			if err := a.askPeer(ctx, owner, askGive{Kind: giveExact, Within: piece}); err != nil {
+				return fmt.Errorf("host %s: %w", a.name(owner), err)
+			}
+		}
+	}
+	return nil
+}
+
+// giveLinesBack gives lines back at once that were lent for nothing: the numbers did not come here.
+func (a *Allocator) giveLinesBack(p netip.Prefix) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.returnLines(p)
+}
+
+// returnLines gives the lines of p to those who keep the books, if it is in the commons. a.mu is held.
+func (a *Allocator) returnLines(p netip.Prefix) error {
+	snap := a.replica.Snapshot()
+	for book := range books {
+		for _, c := range a.collecting {
+			if pageOf(c).Overlaps(pageOf(p)) {
+				return nil
+			}
+		}
+		home := keeper(snap.Ring(), book)
+		blocks := snap.Ring().Owned(a.cfg.Self, inBook(book, pageOf(p)))
+		if _, ok := a.heirOf(snap, home); !ok || home == a.cfg.Self || len(blocks) == 0 || !a.commonsHas(snap.Ring(), pageOf(p)) {
+			continue
+		}
+		if _, err := a.claim(home, blocks...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commonsHas reports whether nobody has anything that shares a page.
+func (a *Allocator) commonsHas(r *ring.Ring, page netip.Prefix) bool {
+	return !slices.ContainsFunc(realOf(page), func(p netip.Prefix) bool { return !r.OwnsAll(Commons, p) })
+}
+
+// mightTake is what a host could take out of the commons without another's word.
+func mightTake(r *ring.Ring, id cluster.NodeID) (out []netip.Prefix) {
+	lines := make([][]netip.Prefix, books)
+	for book := range books {
+		for _, b := range r.Owned(id, inBook(book, pages)) {
+			_, page, _ := bookOf(b)
+			lines[book] = append(lines[book], page)
+		}
+	}
+	var most []netip.Prefix
+	for i := range books {
+		for j := range i {
+			for k := range j {
+				most = append(most, intersect(intersect(lines[i], lines[j]), lines[k])...)
+			}
+		}
+	}
+	for _, page := range ring.Union(most) {
+		for _, p := range realOf(page) {
+			out = append(out, r.Owned(Commons, p)...)
+		}
+	}
+	return ring.Union(out)
+}
+
+func intersect(a, b []netip.Prefix) []netip.Prefix { return ring.Subtract(a, ring.Subtract(a, b)) }

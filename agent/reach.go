@@ -78,20 +78,20 @@ func subnetsOf(snap *cluster.Snapshot) (list []netip.Prefix) {
 	return list
 }
 
-// setNetworks takes what Docker has now, but for the cluster's networks.
-func (r *reached) setNetworks(list []docker.Network) {
+// setNetworks takes what Docker has now beside the cluster's networks.
+func (r *reached) setNetworks(others, rivals []docker.Network) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.nets = networkThings(list)
+	r.nets = slices.Concat(networkThings(reach.Docker, others), networkThings(reach.Rival, rivals))
 	r.SetDocker(slices.Concat(r.nets, r.pools))
 	r.answered.Store(true)
 }
 
-func networkThings(list []docker.Network) (out []reach.Thing) {
+func networkThings(kind reach.Kind, list []docker.Network) (out []reach.Thing) {
 	for _, n := range list {
 		for _, p := range n.Pools {
 			if prefix, err := netip.ParsePrefix(p.Subnet); err == nil {
-				out = append(out, reach.Thing{Prefix: prefix, Kind: reach.Docker, Name: n.Name})
+				out = append(out, reach.Thing{Prefix: prefix, Kind: kind, Name: n.Name})
 			}
 		}
 	}
@@ -223,7 +223,7 @@ func (a *Agent) networks(networks []api.Network, snap *cluster.Snapshot) []api.N
 	}
 	for _, f := range a.findings(snap) {
 		if i, ok := at[f.Network]; ok {
-			networks[i].Barred = append(networks[i].Barred, api.Barred{Subnet: f.Subnet, Host: f.Host, By: f.By.String()})
+			networks[i].Notes = append(networks[i].Notes, f.Note())
 		}
 	}
 	return networks

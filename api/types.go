@@ -109,14 +109,8 @@ type Network struct {
 	Internal  bool     `json:"internal"`
 	MTU       int      `json:"mtu,omitempty"` // of its containers, 0: from the underlay
 	Removed   bool     `json:"removed"`       // goes when no host uses it any more
-	Barred    []Barred `json:"barred,omitempty"`
-}
-
-// Barred says that a host cannot take a subnet, since it reaches something else there.
-type Barred struct {
-	Subnet netip.Prefix `json:"subnet"`
-	Host   string       `json:"host"` // by name; "": every host
-	By     string       `json:"by"`   // what it reaches, for people
+	// Notes say which hosts cannot take its subnets, and why.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Subnet is a prefix of a network.

@@ -99,11 +99,7 @@ func (d *Driver) learn(ctx context.Context, dn docker.Network) (learnt bool, err
 	if err != nil || !conflict {
 		return true, err
 	}
-	// Its containers must not be part of the other network for a moment longer.
-	for _, id := range d.endpointsOf(dn.ID) {
-		err = errors.Join(err, d.overlay.Detach(ctx, id))
-	}
-	return true, err
+	return true, d.partWith(ctx, dn.ID)
 }
 
 // nameless reports whether a local network has its subnet from another host's network
@@ -144,7 +140,7 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 	}
 	n.Name, n.Learnt, n.Labels = dn.Name, true, dn.Labels
 	if begun != dn.Name && begun != provisional+dn.ID {
-		n.Name = old
+		n.Name = provisional + n.ID // it has no other's name, nor a part in that one's life
 		n.Conflict = fmt.Sprintf("network %s has the subnet %v of network %s, which is another one; remove it and create it with a subnet of its own, or with none given", dn.Name, n.Prefixes, begun)
 		d.cfg.Log.Error("network cannot be used", "why", n.Conflict)
 		return true, d.local.setNetwork(n)

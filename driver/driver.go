@@ -91,8 +91,9 @@ type Config struct {
 	Settled func() bool
 	// Listed, if it is not nil, is told Docker's networks of all drivers whenever they are listed.
 	Listed func([]docker.Network)
-	// Networks, if set, is told at each look all networks that Docker has of other drivers.
-	Networks func(others []docker.Network)
+	// Networks, if set, is told at each look all networks that Docker has of other drivers, and
+	// those of this one with a subnet that is another network's.
+	Networks func(others, rivals []docker.Network)
 	// Barred says why this host cannot take subnets; nil: it can take all.
 	Barred func(subnets []netip.Prefix) map[netip.Prefix]error
 	Now    func() time.Time

@@ -210,7 +210,9 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 	}
 	for i, p := range pools {
 		// If a user makes what the agent has made at the same moment, the agent's goes.
-		if other, ok := d.local.withPrefix(p.Prefix); ok && (!other.Replica || d.local.used(other.ID)) {
+		// Had that one been there longer, Docker itself would have refused its name: then this
+		// is another network.
+		if other, ok := d.local.withPrefix(p.Prefix); ok && (!other.Replica || d.local.used(other.ID) || d.cfg.Now().Sub(other.Created) > creationTime) {
 			return fmt.Errorf("subnet %s is used by network %s (%.12s) of this host; choose another one", p.Prefix, other.Name, other.ID)
 		}
 		full, _ := d.alloc.Subnet(p.Prefix)
@@ -273,7 +275,7 @@ func merged(full, said cluster.Subnet, o networkOptions) cluster.Subnet {
 func (l *local) withPrefix(p netip.Prefix) (localNetwork, bool) {
 	for _, n := range l.networks {
 		for _, q := range n.Prefixes {
-			if q == p {
+			if q == p && n.Conflict == "" {
 				return n, true
 			}
 		}
@@ -315,7 +317,7 @@ func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) erro
 		return errors.Join(errs...)
 	}
 	_, err := d.replica.Update(func(tx *replica.Tx) error {
-		if d.local.named(n.Name, id) {
+		if n.Conflict != "" || d.local.named(n.Name, id) {
 			return nil // the other one goes on
 		}
 		tx.Delete(cluster.Use{Network: n.Name, Host: d.cfg.Self}.Key())

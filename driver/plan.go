@@ -79,7 +79,7 @@ func decide(v view) plan {
 	used := v.usedNetworks()
 	usedNames, names := map[string]bool{}, v.localNames()
 	for id, n := range v.local {
-		usedNames[n.Name] = usedNames[n.Name] || used[id]
+		usedNames[n.Name] = usedNames[n.Name] || used[id] && n.Conflict == ""
 	}
 	byID := map[string]docker.Network{}
 	for _, n := range v.networks {
@@ -111,7 +111,9 @@ func decide(v view) plan {
 func (v view) localNames() map[string]int {
 	names := map[string]int{}
 	for _, n := range v.local {
-		names[n.Name]++
+		if n.Conflict == "" {
+			names[n.Name]++
+		}
 	}
 	return names
 }

@@ -1,11 +1,13 @@
 package driver
 
 import (
+	"context"
+	"errors"
 	"net/netip"
-	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/replica"
 )
 
 // Look makes the watcher look soon: what this host can take may have changed.
@@ -15,14 +17,44 @@ func (d *Driver) Look() { d.poke() }
 // cannot take.
 func (d *Driver) seeReach(v *view) {
 	if d.cfg.Networks != nil {
-		d.cfg.Networks(slices.DeleteFunc(slices.Clone(v.networks), func(n docker.Network) bool {
-			_, ours := v.local[n.ID]
-			return ours || n.Driver == v.driver
-		}))
+		d.cfg.Networks(v.others())
 	}
 	if d.cfg.Barred != nil {
 		v.barred = d.cfg.Barred(subnetsOf(v.snap))
 	}
+}
+
+// others are Docker's networks that are not the cluster's: of other drivers, and rivals of ours.
+func (v view) others() (others, rivals []docker.Network) {
+	for _, n := range v.networks {
+		known, ours := v.local[n.ID]
+		switch {
+		case ours && known.Conflict != "":
+			rivals = append(rivals, n)
+		case !ours && n.Driver != v.driver:
+			others = append(others, n)
+		}
+	}
+	return others, rivals
+}
+
+// partWith ends the part that the containers of a network have in another one, with which
+// it was taken for one: they are not to be found there, nor to send there, any more.
+func (d *Driver) partWith(ctx context.Context, id string) (err error) {
+	endpoints := d.endpointsOf(id)
+	for _, e := range endpoints {
+		err = errors.Join(err, d.overlay.Detach(ctx, e))
+	}
+	if len(endpoints) == 0 {
+		return err
+	}
+	_, wrote := d.replica.Update(func(tx *replica.Tx) error {
+		for _, e := range endpoints {
+			tx.Delete(cluster.Endpoint{ID: e}.Key())
+		}
+		return nil
+	})
+	return errors.Join(err, wrote)
 }
 
 // subnetsOf are the subnets of the cluster's networks.

@@ -65,13 +65,7 @@ func showNetworks(w io.Writer, networks []api.Network) error {
 			if n.Removed {
 				notes = append(notes, "goes when unused")
 			}
-			for _, b := range n.Barred {
-				host := b.Host
-				if host == "" {
-					host = "any host"
-				}
-				notes = append(notes, fmt.Sprintf("not on %s, which has %s", host, b.By))
-			}
+			notes = append(notes, n.Notes...)
 			row("%s\t%d\t%s\t%d\t%s\t%s", shortName(n.Name), n.VNID, dash(strings.Join(subnets, ",")), n.Endpoints,
 				dash(strings.Join(n.Hosts, ",")), strings.Join(notes, ", "))
 		}

@@ -25,7 +25,7 @@ type Route struct {
 type Facts struct {
 	Addrs  []Addr
 	Routes []Route
-	Docker []Thing // networks and pools
+	Docker []Thing // networks, pools and rivals
 }
 
 // Things are what the facts come to, but for what every host has: its default routes,
@@ -49,7 +49,7 @@ func (f Facts) Things() []Thing {
 	}
 	var pools []Thing
 	for _, t := range f.Docker {
-		if t.Kind == Pool { // it stands beside what was taken from it
+		if t.Kind == Pool || t.Kind == Rival { // it stands beside what has the prefix
 			pools = append(pools, t)
 			continue
 		}

@@ -119,6 +119,11 @@ func (m Model) Findings() (list []Finding) {
 		for _, c := range Judge(things, subnets, m.CIDRs) {
 			list = append(list, Finding{network[c.Subnet], c.Subnet, host, self, c.By})
 		}
+		for _, t := range things {
+			if of, has := network[t.Prefix]; has && t.Kind == Rival {
+				list = append(list, Finding{of, t.Prefix, host, self, t})
+			}
+		}
 	}
 	self, _ := cluster.Get[cluster.Node](m.Snap, string(m.Self))
 	note(m.Here, nameOf(self), true)
@@ -147,6 +152,9 @@ func (f Finding) What() string {
 	if f.By.Kind == Host {
 		return fmt.Sprintf("no host can take the subnet %s of network %s: it overlaps %s", f.Subnet, f.Network, f.By)
 	}
+	if f.By.Kind == Rival {
+		return fmt.Sprintf("Docker of %s has a network %s with the subnet %s, which is network %s's: no container of %s can use it", f.who(), f.By.Name, f.Subnet, f.Network, f.By.Name)
+	}
 	return fmt.Sprintf("%s cannot take the subnet %s of network %s: it overlaps %s there, which stays as it is", f.who(), f.Subnet, f.Network, f.By)
 }
 
@@ -157,10 +165,24 @@ func (f Finding) who() string {
 	return "host " + f.Host
 }
 
+// Note says it in few words, in a line about the network.
+func (f Finding) Note() string {
+	switch f.By.Kind {
+	case Host:
+		return "on no host, since it is around " + f.By.String()
+	case Rival:
+		return fmt.Sprintf("not the network %s of host %s, which has the same subnet", f.By.Name, f.Host)
+	}
+	return fmt.Sprintf("not on %s, which has %s", f.Host, f.By)
+}
+
 // Do says what to do about it.
 func (f Finding) Do() string {
 	if f.By.Kind == Host {
 		return fmt.Sprintf("make network %s anew with another --subnet; until then no host reaches its containers, which reach each other", f.Network)
+	}
+	if f.By.Kind == Rival {
+		return fmt.Sprintf("on %s: docker network rm %s, and make it with a subnet of its own, or with none given; network %s is not concerned", f.who(), f.By.Name, f.Network)
 	}
 	return fmt.Sprintf("make network %s anew with %s: then all goes on by itself. Until then %s does not reach its containers, and its Docker does not get the network; containers there that have it reach each other only",
 		f.Network, f.By.Remedy(), f.who())

@@ -28,6 +28,7 @@ const (
 	Docker Kind = 4 // a network of the host's Docker, of any driver but ours
 	Pool   Kind = 5 // where the host's Docker takes prefixes of new networks from
 	Host   Kind = 6 // the address of a host of the cluster
+	Rival  Kind = 7 // a network of ours in the host's Docker, with a subnet that is another one's
 )
 
 // Thing is something that a host reaches by itself.
@@ -50,6 +51,8 @@ func (t Thing) String() string {
 		return fmt.Sprintf("Docker's address pool %s", t.Prefix)
 	case Host:
 		return fmt.Sprintf("the address %s of host %s", t.Prefix.Addr(), t.Name)
+	case Rival:
+		return fmt.Sprintf("the network %s with the subnet %s", t.Name, t.Prefix)
 	}
 	return fmt.Sprintf("the route %s %s", t.Prefix, t.Name)
 }
@@ -76,7 +79,7 @@ func (t Thing) Bars(p netip.Prefix, cidrs []netip.Prefix) bool {
 		return false
 	}
 	switch t.Kind {
-	case Pool:
+	case Pool, Rival:
 		return false
 	case Drop:
 		return t.Prefix.Bits() >= p.Bits()
@@ -158,7 +161,9 @@ func better(t, u Thing) bool {
 }
 
 // rank orders kinds of one prefix: Docker's word for its bridge says more than the route.
-func rank(k Kind) int { return slices.Index([]Kind{Host, Docker, OnLink, Routed, Drop, Pool}, k) }
+func rank(k Kind) int {
+	return slices.Index([]Kind{Host, Docker, OnLink, Routed, Drop, Pool, Rival}, k)
+}
 
 func comparePrefix(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))

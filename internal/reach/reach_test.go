@@ -166,3 +166,28 @@ func TestRecordIsBounded(t *testing.T) {
 		t.Errorf("read back: %v", body)
 	}
 }
+
+// A network of Docker's with the subnet of another one is named, and takes nothing from it.
+func TestRivals(t *testing.T) {
+	state := cluster.New("1111111111111111")
+	for _, b := range []cluster.Body{
+		cluster.Network{Name: "one", VNID: 7}, cluster.Subnet{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Network: "one"},
+		cluster.Node{ID: "1111111111111111", Name: "host1", Reaches: Record([]Thing{{netip.MustParsePrefix("10.9.0.0/24"), Rival, "two"}}, nil, nil)},
+	} {
+		if _, _, err := state.Put(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := Model{Self: "2222222222222222", Snap: state.Snapshot()}
+	found := m.Findings()
+	if len(found) != 1 || !strings.Contains(found[0].What(), "host host1 has a network two with the subnet 10.9.0.0/24, which is network one's") || !strings.Contains(found[0].Do(), "docker network rm two") {
+		t.Errorf("found: %v", found)
+	}
+	if barred := m.Barred(prefixes("10.9.0.0/24"), true); len(barred) != 0 {
+		t.Errorf("barred: %v", barred)
+	}
+	here := Model{Self: "1111111111111111", Here: Of(cluster.Node{Reaches: Record([]Thing{{netip.MustParsePrefix("10.9.0.0/24"), Rival, "two"}}, nil, nil)}), Snap: state.Snapshot()}
+	if found := here.Findings(); len(found) != 1 || !found[0].Self || found[0].Note() != "not the network two of host host1, which has the same subnet" {
+		t.Errorf("found there: %v", found)
+	}
+}

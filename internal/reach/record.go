@@ -45,7 +45,7 @@ func Record(things []Thing, subnets, cidrs []netip.Prefix) []cluster.Reach {
 // matters is 0 for what bars a subnet of the cluster, 1 for what is in the way in one of its
 // ranges, and else 2.
 func matters(t Thing, subnets, cidrs []netip.Prefix) int {
-	if slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return t.Bars(p, cidrs) }) {
+	if t.Kind == Rival || slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return t.Bars(p, cidrs) }) {
 		return 0
 	}
 	for _, c := range cidrs {

@@ -163,7 +163,9 @@ func (c *cleaning) routing(context.Context) {
 func (c *cleaning) firewall(context.Context) {
 	gone, err := nat.Purge()
 	c.failed("remove rules of iptables", err)
-	c.removed("rules", gone...)
+	more, err := purgeGuard(c.cfg)
+	c.failed("remove what decides what may enter and leave the overlay", err)
+	c.removed("rules", append(gone, more...)...)
 }
 
 // sockets removes those that nobody answers on, and their directory.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/filter"
 	"github.com/grapevine-net/grapevine/internal/link"
@@ -56,7 +57,7 @@ type bridge struct {
 
 func (a *Agent) newGuard(v *vswitch) *guard {
 	g := &guard{
-		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, "forwarding"),
+		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, forwardingNote),
 		source: a.replica, nat: v.nat, log: v.log, poke: make(chan struct{}, 1),
 	}
 	for _, family := range g.noted() {
@@ -297,6 +298,10 @@ func (g *guard) problems() (list []api.Problem) {
 	return []api.Problem{p}
 }
 
+// forwardingNote is the file in the run directory that says what forbid did, until the
+// host's next boot.
+const forwardingNote = "forwarding"
+
 const (
 	family4 = "4"
 	family6 = "6"
@@ -336,6 +341,16 @@ func (g *guard) remove() error {
 	g.mu.Lock()
 	f, needed := g.filter, len(g.docker) > 0
 	g.mu.Unlock()
+	err := g.unforbid(needed)
+	if f != nil {
+		err = errors.Join(err, f.Remove())
+	}
+	return err
+}
+
+// unforbid takes back what forbid was for, and does, if nobody else needs it.
+func (g *guard) unforbid(needed bool) error {
+	g.heard = true // by their names, then
 	if here, err := g.bridges(); err != nil || len(here) > 0 {
 		needed = true
 	}
@@ -348,10 +363,14 @@ func (g *guard) remove() error {
 	if err := os.Remove(g.note); err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	if f != nil {
-		errs = append(errs, f.Remove())
-	}
 	return errors.Join(errs...)
+}
+
+// purgeGuard is remove for an agent that is gone; it returns what there was.
+func purgeGuard(cfg config.Config) ([]string, error) {
+	gone, err := filter.Purge()
+	g := &guard{note: filepath.Join(cfg.Run, forwardingNote), nat: nat.New()}
+	return gone, errors.Join(err, g.unforbid(false))
 }
 
 // close leaves the rules that are to outlive the agent. run has returned.

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -301,4 +302,26 @@ func (t *tables) close() {
 	t.watch.Close()
 	t.owner.Close()
 	t.conn.Close()
+}
+
+// Purge removes what an agent that is gone has left, and returns what that was.
+func Purge() (gone []string, err error) {
+	f, err := Open(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, nil // without packet filters there are none of ours
+	}
+	defer f.Close()
+	switch with := f.with.(type) {
+	case *tables:
+		if handles, err := with.conn.Handles(table(lasting, Config{})); err != nil || len(handles) > 0 {
+			gone = append(gone, "nftables table inet "+lasting)
+		}
+	case *legacy:
+		for _, command := range with.commands {
+			if have, err := mangle(command); err == nil && strings.Contains(have, "GRAPEVINE-") {
+				gone = append(gone, command+" chains GRAPEVINE-* of mangle")
+			}
+		}
+	}
+	return gone, f.Remove()
 }

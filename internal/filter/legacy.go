@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/grapevine-net/grapevine/internal/nat"
 )
 
 // Chains of the table mangle, which come before those of filter. ACCEPT there ends the
@@ -27,11 +29,12 @@ var chains = []string{chainForward, chainInput, chainVTEPs, chainRouter}
 type legacy struct {
 	commands []string // iptables, and ip6tables if the kernel has it
 	have     map[string]string
-	cfg      Config
+	cheap    bool              // changes show in the shapes of the tables
+	shapes   map[string]string // as they were last looked at
 }
 
 func openLegacy() (*legacy, error) {
-	l := &legacy{have: map[string]string{}}
+	l := &legacy{have: map[string]string{}, shapes: map[string]string{}, cheap: nat.Legacy()}
 	if _, err := iptables("iptables", "", "-t", "mangle", "-S"); err != nil {
 		return nil, err
 	}
@@ -68,7 +71,6 @@ func (l *legacy) set(cfg Config) error {
 		}
 		l.have[command] = saved
 	}
-	l.cfg = cfg
 	return nil
 }
 
@@ -111,10 +113,19 @@ func mangle(command string) (string, error) {
 
 func (l *legacy) whole() (bool, error) {
 	for _, command := range l.commands {
+		shape := ""
+		if l.cheap {
+			if s, err := nat.Shape(command == "ip6tables", "mangle"); err == nil && s == l.shapes[command] {
+				continue // no program is run for what has not changed
+			} else if err == nil {
+				shape = s
+			}
+		}
 		now, err := mangle(command)
 		if err != nil || now != l.have[command] {
 			return false, err
 		}
+		l.shapes[command] = shape
 	}
 	return true, nil
 }

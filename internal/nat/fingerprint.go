@@ -112,6 +112,19 @@ type getInfo struct {
 	Size       uint32
 }
 
+// Shape is what changes with nearly any change of a legacy table, without running a program;
+// of iptables on nf_tables it says nothing.
+func Shape(v6 bool, table string) (string, error) {
+	info, err := tableInfo(familyOf(v6), table)
+	return fmt.Sprintf("%x", info), err
+}
+
+// Legacy says whether the iptables in PATH works on legacy tables.
+func Legacy() bool {
+	mode, err := New().mode(iptables.ProtocolIPv4)
+	return err == nil && mode == legacy
+}
+
 // tableInfo returns the shape of a legacy table: sizes and offsets. A table that no
 // program has used yet is made by asking (as it is by iptables).
 func tableInfo(f iptables.Protocol, table string) (getInfo, error) {

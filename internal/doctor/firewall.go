@@ -207,6 +207,7 @@ func (f Firewall) Judge(packets []Packet, proven bool) []api.Check {
 	if !proven {
 		checks = append(checks, f.nft(packets)...)
 	}
+	checks = append(checks, f.nftForward(packets)...)
 	if checks == nil {
 		return []api.Check{ok("firewall", "no rule drops gossip, VXLAN or what containers send out")}
 	}
@@ -228,7 +229,7 @@ func (f Firewall) allow(p Packet) string {
 	all := strings.Join(f.Saved, "")
 	switch {
 	case p.Chain == "FORWARD":
-		return "put an ACCEPT for -i gv0 before it (the agent's own jump, GRAPEVINE-FORWARD, has to come first), and restart the agent"
+		return "put an ACCEPT for -i gv0 before it (the agent's own jump, GRAPEVINE-FORWARD, comes behind DOCKER-USER), or, if that is as it is meant to be, leave it"
 	case strings.Contains(all, ":ufw-") && p.Chain == "INPUT":
 		return fmt.Sprintf("ufw allow %d/%s", p.Port, p.Proto)
 	case strings.Contains(f.NFT, "table inet firewalld") && p.Chain == "INPUT":
@@ -261,33 +262,60 @@ func (f Firewall) nft(packets []Packet) (checks []api.Check) {
 	return checks
 }
 
+// nftForward looks for tables of others that forward nothing for gv0, though iptables' rules
+// do: a drop there is final.
+func (f Firewall) nftForward(packets []Packet) (checks []api.Check) {
+	for _, table := range nftTables(f.NFT) {
+		for _, p := range packets {
+			if p.Chain != "FORWARD" || !table.shuts || table.names(p.In) {
+				continue
+			}
+			do := fmt.Sprintf("accept iifname %s and oifname %s in its forward chain", p.In, p.In)
+			if table.name == "inet firewalld" {
+				do = fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", p.In)
+			}
+			checks = append(checks, wrong("firewall", do, "nft's table %s forwards nothing that it does not name, and it does not name %s: containers reach no outside, and nobody their published ports", table.name, p.In))
+		}
+	}
+	return checks
+}
+
 type nftTable struct {
 	name  string
 	drops bool // it has an input hook that ends in drop or reject
+	shuts bool // likewise of forward
 	lines []string
+}
+
+// names says whether a rule is about a device.
+func (t nftTable) names(device string) bool {
+	return slices.ContainsFunc(t.lines, func(line string) bool { return strings.Contains(line, strconv.Quote(device)) })
 }
 
 // nftTables reads `nft list ruleset`; the tables that iptables-nft keeps are left out.
 func nftTables(text string) (list []nftTable) {
 	var table *nftTable
-	input := false
+	input, forward := false, false
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		words := strings.Fields(line)
 		switch {
 		case len(words) > 2 && words[0] == "table":
 			list = append(list, nftTable{name: words[1] + " " + words[2]})
-			table, input = &list[len(list)-1], false
+			table, input, forward = &list[len(list)-1], false, false
 			continue
 		case table == nil || len(words) == 0:
 			continue
 		case words[0] == "chain":
-			input = false
+			input, forward = false, false
 		case strings.Contains(line, "hook input"):
 			input = true
 			table.drops = table.drops || strings.Contains(line, "policy drop")
-		case input && (words[0] == "drop" || words[0] == "reject"):
-			table.drops = true
+		case strings.Contains(line, "hook forward"):
+			forward = true
+			table.shuts = table.shuts || strings.Contains(line, "policy drop")
+		case words[0] == "drop" || words[0] == "reject":
+			table.drops, table.shuts = table.drops || input, table.shuts || forward
 		}
 		table.lines = append(table.lines, line)
 	}

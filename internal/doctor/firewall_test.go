@@ -85,5 +85,13 @@ func TestOtherFirewalls(t *testing.T) {
 	daemon.NFT = strings.Replace(daemon.NFT, "tcp dport 22 accept", "udp dport { 4789, 7947 } accept\n\t\ttcp dport 7947 accept", 1)
 	expect(t, daemon.Judge(packets(), false), "firewall", api.OK)
 
+	// What is forwarded, whatever iptables says.
+	daemon.NFT += "table inet firewalld {\n\tchain filter_FORWARD {\n\t\ttype filter hook forward priority filter + 10; policy accept;\n" +
+		"\t\tct status dnat accept\n\t\tjump filter_FORWARD_ZONES\n\t\treject with icmpx admin-prohibited\n\t}\n}\n"
+	expect(t, daemon.Judge(packets(), true), "firewall", api.Wrong, "nft's table inet firewalld forwards nothing", "--zone=trusted --add-interface=gv0")
+	daemon.NFT += "table inet grapevine {\n\tchain forward {\n\t\ttype filter hook forward priority filter - 10; policy accept;\n\t\toifname \"gv0\" counter packets 0 bytes 0 drop\n\t}\n}\n"
+	daemon.NFT = strings.Replace(daemon.NFT, "\t\tct status dnat accept\n\t\tjump", "\t\tiifname \"gv0\" goto filter_FWD_trusted\n\t\tjump", 1)
+	expect(t, daemon.Judge(packets(), true), "firewall", api.OK)
+
 	expect(t, Firewall{Err: errors.New("broken")}.Judge(packets(), true), "firewall", api.Unknown, "broken")
 }

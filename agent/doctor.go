@@ -34,7 +34,7 @@ const (
 // Diagnose checks a host whose agent does not run, for the reason given: what can be
 // checked without one.
 func Diagnose(ctx context.Context, cfg config.Config, version, why, do string) api.Diagnosis {
-	checks := doctor.Look(ctx, cfg, nil, gateway.Port).Judge()
+	checks := doctor.Look(ctx, cfg, nil, gateway.Port, gateway.Table).Judge()
 	doctor.Sort(checks)
 	first := api.Check{Subject: "agent", Verdict: api.Wrong, What: why, Do: do}
 	return api.Diagnosis{Version: version, Name: cfg.Name, Checks: append([]api.Check{first}, checks...)}
@@ -49,10 +49,6 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	look := &doctor.Agent{
 		Switch: a.vswitch.bridge.Instance, Embedded: a.vswitch.embedded != nil, Datapath: string(a.vswitch.datapath()), Plugin: self,
 	}
-	for s := range cluster.All[cluster.Subnet](snap) {
-		look.Subnets = append(look.Subnets, s.Prefix)
-	}
-
 	cfg := a.cfg
 	for _, p := range a.cidrs() {
 		if p.Addr().Is6() {
@@ -60,7 +56,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 		}
 	}
 	host := make(chan doctor.Host, 1)
-	go func() { host <- doctor.Look(ctx, cfg, look, gateway.Port) }()
+	go func() { host <- doctor.Look(ctx, cfg, look, gateway.Port, gateway.Table) }()
 	paths := a.paths(ctx, nodes)
 	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, VXLANPort: a.cfg.VXLANPort, Overhead: a.underlay.MTU - a.innerMTU()}
 	reached := all.Paths(paths)
@@ -70,6 +66,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(doctor.Problems("agent", "", a.refusedHosts())...)
 	add(doctor.Problems("hosts", "", differences(nodes, a.cfg.VXLANPort))...)
 	add((<-host).Judge()...)
+	add(doctor.Problems("addresses", "", a.reachProblems(snap))...)
 	add(doctor.Problems("switch", "", a.vswitch.problems(ctx))...)
 	add(doctor.Problems("ports", "", a.driverProblems(ctx))...)
 	add(reached...)

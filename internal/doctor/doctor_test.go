@@ -12,6 +12,7 @@ import (
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/probe"
+	"github.com/grapevine-net/grapevine/internal/reach"
 )
 
 var addr, prefix = netip.MustParseAddr, netip.MustParsePrefix
@@ -45,7 +46,7 @@ func well() Host {
 		Switch:   Switch{Version: "3.1", Embedded: true, Datapath: "kernel"},
 		Underlay: Underlay{Underlay: link.Underlay{Interface: "eth0", Addr: addr("192.0.2.1"), MTU: 1500}},
 		Docker:   Docker{Engine: docker.Engine{Version: "28.5.2"}},
-		Routes:   []link.Route{{Prefix: prefix("192.0.2.0/24"), Interface: "eth0"}},
+		Reaches:  []reach.Thing{{Prefix: prefix("192.0.2.0/24"), Kind: reach.OnLink, Name: "eth0"}},
 	}
 }
 
@@ -74,9 +75,14 @@ func TestHost(t *testing.T) {
 		{func(h *Host) { h.Underlay.Addr = addr("10.129.0.1") }, "underlay", api.Wrong, []string{"within the cluster's own 10.128.0.0/14", "GRAPEVINE_CIDR4"}},
 		{func(h *Host) { h.Underlay.Twin = []byte{2, 0, 0, 0, 0, 1} }, "underlay", api.Wrong, []string{"02:00:00:00:00:01", "192.0.2.1"}},
 		{func(h *Host) {
-			h.Routes = append(h.Routes, link.Route{Prefix: prefix("10.0.0.0/8"), Interface: "tun7"})
-		}, "addresses", api.Wrong, []string{"10.0.0.0/8 by tun7 overlaps 10.128.0.0/14"}},
-		{func(h *Host) { h.Subnets = []netip.Prefix{prefix("192.0.2.128/25")} }, "addresses", api.Wrong, []string{"192.0.2.0/24 by eth0 overlaps 192.0.2.128/25"}},
+			h.Reaches = append(h.Reaches, reach.Thing{Prefix: prefix("10.0.0.0/8"), Kind: reach.Routed, Name: "by tun7"})
+		}, "addresses", api.OK, []string{"10.0.0.0/8 by tun7 gives way to the cluster's networks in 10.128.0.0/14"}},
+		{func(h *Host) {
+			h.Reaches = append(h.Reaches, reach.Thing{Prefix: prefix("10.129.0.0/16"), Kind: reach.OnLink, Name: "lan0"})
+		}, "addresses", api.OK, []string{"10.129.0.0/16 on lan0 lies in the cluster's 10.128.0.0/14: new networks keep out of it"}},
+		{func(h *Host) {
+			h.Reaches = append(h.Reaches, reach.Thing{Prefix: prefix("10.0.0.0/8"), Kind: reach.OnLink, Name: "lan0"})
+		}, "addresses", api.Wrong, []string{"10.0.0.0/8 on lan0 overlaps all of the cluster's 10.128.0.0/14", "GRAPEVINE_CIDR4"}},
 		{func(h *Host) { h.Taken = []string{"UDP port 7947 (gossip)"} }, "ports", api.Wrong, []string{"UDP port 7947", "ss -lntup"}},
 		{func(h *Host) { h.Docker.Err = broken }, "docker", api.Wrong, []string{"does not answer: broken", "systemctl start docker"}},
 		{func(h *Host) { h.Docker.Socket = broken }, "docker", api.Wrong, []string{"cannot call the driver"}},

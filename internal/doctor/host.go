@@ -10,6 +10,7 @@ import (
 	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/reach"
 )
 
 // Host is what is known of this host, whether its agent runs or not.
@@ -19,8 +20,7 @@ type Host struct {
 	Switch   Switch
 	Underlay Underlay
 	Docker   Docker
-	Routes   []link.Route // of the host, but for the gateway's
-	Subnets  []netip.Prefix
+	Reaches  []reach.Thing // by itself, as the kernel says
 	// Taken are ports of ours that another program has, as "UDP port 4789": only while
 	// no agent runs.
 	Taken []string
@@ -144,31 +144,30 @@ func (h Host) underlay() []api.Check {
 	return checks
 }
 
-// overlaps are routes of the host that lead elsewhere what is the cluster's.
+// overlaps are what this host reaches by itself in the cluster's ranges, where new networks
+// keep out of it. Networks that there are, the agent judges.
 func (h Host) overlaps() (checks []api.Check) {
-	ours := append([]netip.Prefix{}, h.Subnets...)
+	var cidrs []netip.Prefix
 	for _, cidr := range []netip.Prefix{h.Config.CIDR4, h.Config.CIDR6} {
 		if cidr.IsValid() {
-			ours = append(ours, cidr)
+			cidrs = append(cidrs, cidr)
 		}
 	}
-	for _, r := range h.Routes {
-		for _, p := range ours {
-			if r.Prefix.Overlaps(p) {
-				checks = append(checks, wrong("addresses", "remove the route (or the Docker network behind it), or take other prefixes for the cluster (GRAPEVINE_CIDR4, --subnet): this host reaches only one of the two",
-					"this host's route %s by %s overlaps %s of the cluster", r.Prefix, dash(r.Interface), p))
-				break
+	for _, cidr := range cidrs {
+		for _, t := range h.Reaches {
+			switch inside := t.Prefix.Bits() > cidr.Bits(); {
+			case !t.Prefix.Overlaps(cidr):
+			case !t.Unwise(cidr, cidrs):
+				checks = append(checks, ok("addresses", "%s gives way to the cluster's networks in %s, which are in use here; if that range is, too, take another one (GRAPEVINE_CIDR4), the same on every host", t, cidr))
+			case inside:
+				checks = append(checks, ok("addresses", "%s lies in the cluster's %s: new networks keep out of it", t, cidr))
+			default:
+				checks = append(checks, wrong("addresses", "set GRAPEVINE_CIDR4 (or 6) to a prefix that nothing else uses, the same on every host, or give each network a --subnet",
+					"%s overlaps all of the cluster's %s: no network of it can be on this host", t, cidr))
 			}
 		}
 	}
 	return checks
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "no interface"
-	}
-	return s
 }
 
 // namesMajor is the engine that first asks the host's servers from the host's namespace

@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +23,7 @@ import (
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/internal/reach"
 )
 
 // Agent is what an agent knows and others have to find out.
@@ -32,20 +33,19 @@ type Agent struct {
 	Datapath string
 	// Plugin is this agent as a managed plugin, Name empty: it is none.
 	Plugin docker.Plugin
-	// Subnets are those of the cluster's networks.
-	Subnets []netip.Prefix
 }
 
 // Look finds out how this host is; agent is nil where none runs. device is the gateway
-// port, whose routes are ours. It changes nothing, and takes a second or two.
-func Look(ctx context.Context, cfg config.Config, agent *Agent, device string) Host {
+// port and table that of our routes. It changes nothing, and takes a second or two.
+func Look(ctx context.Context, cfg config.Config, agent *Agent, device string, table int) Host {
 	h := Host{Config: cfg, Kernel: kernel(), Underlay: underlay(cfg)}
-	h.Routes, _ = link.Routes(device) // what there is of them
+	if w, err := reach.Open(device, table, slog.New(slog.DiscardHandler)); err == nil { // else there is nothing to say
+		h.Reaches = w.Things()
+		w.Close()
+	}
 	h.Switch = lookAtSwitch(ctx, cfg, agent, h.Kernel)
 	h.Docker = lookAtDocker(ctx, cfg, agent)
-	if agent != nil {
-		h.Subnets = agent.Subnets
-	} else {
+	if agent == nil {
 		h.Taken = taken(cfg)
 	}
 	return h

@@ -186,33 +186,6 @@ func defaultRoute(t *testing.T, via string, metric int) {
 	ok(t, netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(via), Priority: metric}))
 }
 
-func TestRoutes(t *testing.T) {
-	a, b := linktest.New(t), linktest.New(t)
-	linktest.Wire(t, "eth0", a, b, []string{"10.9.0.1/24", "fd09::1/64"}, nil)
-	linktest.Wire(t, "gv0", a, b, []string{"10.8.0.1/24"}, nil)
-	a.Do(func() {
-		defaultRoute(t, "10.9.0.2", 0)
-		ok(t, netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 7, 0, 0), Mask: net.CIDRMask(16, 32)}, Type: unix.RTN_BLACKHOLE}))
-		got, err := Routes("gv0")
-		ok(t, err)
-		want := map[Route]bool{
-			{netip.MustParsePrefix("10.9.0.0/24"), "eth0"}: true,
-			{netip.MustParsePrefix("10.7.0.0/16"), ""}:     true,
-			{netip.MustParsePrefix("fd09::/64"), "eth0"}:   true,
-		}
-		for _, r := range got {
-			if !want[r] {
-				t.Errorf("unexpected %+v", r)
-			}
-			delete(want, r)
-		}
-		if len(want) != 0 {
-			t.Errorf("missing %v", want)
-		}
-	})
-}
-
-// The host would answer a container's ARP request for any address of the host's.
 func TestConsume(t *testing.T) {
 	host, container := linktest.New(t), linktest.New(t)
 	linktest.Wire(t, "eth0", host, container, []string{"10.9.0.1/24"}, nil)

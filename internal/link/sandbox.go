@@ -76,3 +76,14 @@ func viaOf(r netlink.Route) (Via, bool) {
 	gw, valid := netip.AddrFromSlice(r.Gw)
 	return Via{dst, gw.Unmap()}, ok && valid
 }
+
+// destination returns where a route leads to, if that is a prefix of its own.
+func destination(r netlink.Route) (netip.Prefix, bool) {
+	if r.Dst == nil {
+		return netip.Prefix{}, false
+	}
+	ip, ok := netip.AddrFromSlice(r.Dst.IP)
+	ones, _ := r.Dst.Mask.Size()
+	ip = ip.Unmap()
+	return netip.PrefixFrom(ip, ones), ok && ones > 0 && !ip.IsLinkLocalUnicast() && !ip.IsMulticast()
+}

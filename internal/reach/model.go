@@ -73,6 +73,9 @@ func (m Model) Avoid(cidr netip.Prefix) (out []Taken) {
 		for _, t := range things {
 			if t.Unwise(cidr, m.CIDRs) {
 				out = append(out, Taken{Prefix: t.Prefix, By: t.of(of), Soft: t.Kind == Pool})
+				if near, ok := t.near(); ok {
+					out = append(out, Taken{Prefix: near, By: "what may be beside " + t.of(of), Soft: true})
+				}
 			}
 		}
 	}
@@ -81,6 +84,18 @@ func (m Model) Avoid(cidr netip.Prefix) (out []Taken) {
 		note(Of(n), "host "+nameOf(n))
 	}
 	return out
+}
+
+// nearby is the prefix length of IPv4 in which a cloud's other machines may be (Google's are
+// of this length) that gives its hosts addresses without a prefix.
+const nearby = 20
+
+// near is where the neighbours of a host's address may be, which its prefix may not tell.
+func (t Thing) near() (netip.Prefix, bool) {
+	if t.Kind != Host || !t.Prefix.Addr().Is4() {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(t.Prefix.Addr(), nearby).Masked(), true
 }
 
 // Clear returns those of the prefixes in which this host has nothing of its own, nor any

@@ -138,6 +138,16 @@ func TestHostsAddresses(t *testing.T) {
 	if len(barred) != 2 {
 		t.Errorf("barred are %v", barred)
 	}
+	// New networks keep away from where hosts are, as long as there is room.
+	var near []string
+	for _, taken := range m.Avoid(netip.MustParsePrefix("192.0.0.0/14")) {
+		if taken.Soft {
+			near = append(near, taken.Prefix.String())
+		}
+	}
+	if want := []string{"192.0.0.0/20", "192.0.0.0/20"}; !slices.Equal(near, want) {
+		t.Errorf("new networks keep out of %v", near)
+	}
 	if clear := m.Clear(prefixes("192.0.0.0/14", "10.128.0.0/14")...); !slices.Equal(clear, prefixes("10.128.0.0/14")) {
 		t.Errorf("nothing is in %v", clear)
 	}

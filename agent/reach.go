@@ -155,24 +155,47 @@ func (a *Agent) tellReach(ctx context.Context) {
 		return
 	}
 	var said []reach.Finding
+	var seen *cluster.Snapshot
+	var here <-chan struct{} // as it was when seen was looked at
 	for ctx.Err() == nil {
 		reached, changed := a.reached.Watch(), a.replica.Watch()
+		snap := a.replica.Snapshot()
+		if here == reached && !concernsReach(seen, snap) && time.Since(a.started) > 2*dockerPatience {
+			seen = snap
+			a.waitReach(ctx, reached, changed)
+			continue
+		}
+		seen, here = snap, reached
 		if err := a.describeAnew(); err != nil && !errors.Is(err, cluster.ErrForgotten) && ctx.Err() == nil {
 			a.log.Warn("tell the other hosts what this one reaches", "err", err)
 		}
-		found := a.findings(a.replica.Snapshot())
+		found := a.findings(snap)
 		a.logFindings(said, found)
 		if !slices.Equal(said, found) {
 			a.driver.Look()
 		}
 		said = found
-		select {
-		case <-ctx.Done():
-		case <-reached:
-		case <-changed:
-		}
-		wait(ctx, recordPause)
+		a.waitReach(ctx, reached, changed)
 	}
+}
+
+// waitReach waits until something has changed, and then a little longer.
+func (a *Agent) waitReach(ctx context.Context, reached, changed <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-reached:
+	case <-changed:
+	}
+	wait(ctx, recordPause)
+}
+
+// concernsReach reports whether hosts or subnets are others than they were, as endpoints are
+// all the time.
+func concernsReach(before, now *cluster.Snapshot) bool {
+	keys, known := now.Since(before)
+	return !known || slices.ContainsFunc(keys, func(k cluster.Key) bool {
+		return k.Kind == cluster.KindNode || k.Kind == cluster.KindSubnet
+	})
 }
 
 func wait(ctx context.Context, d time.Duration) {

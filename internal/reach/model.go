@@ -29,9 +29,9 @@ type Taken struct {
 // Barred returns those of the subnets that this host, or anywhere one that is known, cannot
 // take, and why: it has something else there, which is never taken away.
 func (m Model) Barred(subnets []netip.Prefix, anywhere bool) map[netip.Prefix]error {
-	out := map[netip.Prefix]error{}
+	out, x := map[netip.Prefix]error{}, newIndex(subnets)
 	note := func(things []Thing, of string) {
-		for _, c := range Judge(things, subnets, m.CIDRs) {
+		for _, c := range x.judge(things, m.CIDRs) {
 			if out[c.Subnet] == nil {
 				out[c.Subnet] = errors.New("it overlaps " + c.By.of(of))
 			}
@@ -130,8 +130,9 @@ func (m Model) Findings() (list []Finding) {
 	if len(subnets) == 0 {
 		return nil
 	}
+	x := newIndex(subnets)
 	note := func(things []Thing, host string, self bool) {
-		for _, c := range Judge(things, subnets, m.CIDRs) {
+		for _, c := range x.judge(things, m.CIDRs) {
 			list = append(list, Finding{network[c.Subnet], c.Subnet, host, self, c.By})
 		}
 		for _, t := range things {

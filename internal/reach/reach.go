@@ -10,6 +10,7 @@ package reach
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -117,36 +118,62 @@ type Clash struct {
 // Judge returns for each of the subnets that a host with these things cannot take the thing
 // that bars it, the narrowest of several: in the order of the subnets.
 func Judge(things []Thing, subnets, cidrs []netip.Prefix) []Clash {
-	order := slices.SortedFunc(slices.Values(subnets), comparePrefix)
-	found := map[netip.Prefix]Thing{}
-	for _, t := range things {
-		// Of what overlaps t, all but what is around it begins inside it.
-		from, _ := slices.BinarySearchFunc(order, t.Prefix.Addr(), func(p netip.Prefix, a netip.Addr) int { return p.Addr().Compare(a) })
-		for _, p := range order[from:] {
-			if !t.Prefix.Contains(p.Addr()) {
+	return newIndex(subnets).judge(things, cidrs)
+}
+
+// index finds subnets by what they overlap: hosts have many things, and clusters many subnets.
+type index struct {
+	order   []netip.Prefix
+	lengths map[bool][]int // of the prefixes, IPv4's and not
+}
+
+func newIndex(subnets []netip.Prefix) index {
+	x := index{slices.Compact(slices.SortedFunc(slices.Values(subnets), comparePrefix)), map[bool][]int{}}
+	for _, p := range x.order {
+		if is4 := p.Addr().Is4(); !slices.Contains(x.lengths[is4], p.Bits()) {
+			x.lengths[is4] = append(x.lengths[is4], p.Bits())
+		}
+	}
+	return x
+}
+
+// overlapping yields the subnets that p overlaps: those that begin inside it, and those around it.
+func (x index) overlapping(p netip.Prefix) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		from, _ := slices.BinarySearchFunc(x.order, p.Addr(), func(q netip.Prefix, a netip.Addr) int { return q.Addr().Compare(a) })
+		for _, q := range x.order[from:] {
+			if !p.Contains(q.Addr()) {
 				break
 			}
-			note(found, t, p, cidrs)
+			if !yield(q) {
+				return
+			}
 		}
-		for bits := range t.Prefix.Bits() {
-			if p := netip.PrefixFrom(t.Prefix.Addr(), bits).Masked(); contains(order, p) {
-				note(found, t, p, cidrs)
+		for _, bits := range x.lengths[p.Addr().Is4()] {
+			if bits >= p.Bits() {
+				continue
+			}
+			around := netip.PrefixFrom(p.Addr(), bits).Masked()
+			if _, ok := slices.BinarySearchFunc(x.order, around, comparePrefix); ok && around.Addr() != p.Addr() && !yield(around) {
+				return
 			}
 		}
 	}
-	var list []Clash
-	for _, p := range order {
+}
+
+func (x index) judge(things []Thing, cidrs []netip.Prefix) (list []Clash) {
+	found := map[netip.Prefix]Thing{}
+	for _, t := range things {
+		for p := range x.overlapping(t.Prefix) {
+			note(found, t, p, cidrs)
+		}
+	}
+	for _, p := range x.order {
 		if t, ok := found[p]; ok {
 			list = append(list, Clash{p, t})
-			delete(found, p) // of a subnet that was given twice
 		}
 	}
 	return list
-}
-
-func contains(order []netip.Prefix, p netip.Prefix) bool {
-	_, ok := slices.BinarySearchFunc(order, p, comparePrefix)
-	return ok
 }
 
 func note(found map[netip.Prefix]Thing, t Thing, p netip.Prefix, cidrs []netip.Prefix) {

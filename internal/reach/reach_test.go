@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -116,6 +117,69 @@ func TestJudgeComparesAll(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("barred are %v, want %v", got, want)
 	}
+}
+
+// The same of many that nobody chose.
+func TestJudgeAtRandom(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	prefix := func() netip.Prefix {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(rnd.IntN(4)), byte(rnd.IntN(256)), byte(rnd.IntN(256))}), 8+rnd.IntN(25))
+		if rnd.IntN(4) == 0 {
+			p = netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, byte(rnd.IntN(4)), byte(rnd.IntN(256))}), 8+rnd.IntN(57))
+		}
+		return p.Masked()
+	}
+	for range 300 {
+		var things []Thing
+		var subnets, want, got []netip.Prefix
+		for range 1 + rnd.IntN(6) {
+			things = append(things, Thing{prefix(), OnLink, "eth0"})
+		}
+		for range rnd.IntN(12) {
+			subnets = append(subnets, prefix())
+		}
+		for _, p := range subnets {
+			if slices.ContainsFunc(things, func(t Thing) bool { return t.Prefix.Overlaps(p) }) {
+				want = append(want, p)
+			}
+		}
+		for _, c := range Judge(things, subnets, nil) {
+			got = append(got, c.Subnet)
+		}
+		slices.SortFunc(want, comparePrefix)
+		if want = slices.Compact(want); !slices.Equal(got, want) {
+			t.Fatalf("%v with %v: barred are %v, want %v", things, subnets, got, want)
+		}
+	}
+}
+
+// A cluster of a thousand hosts with much of their own, and four thousand subnets.
+func BenchmarkFindings(b *testing.B) {
+	state := cluster.New("1111111111111111")
+	for i := range 4096 {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + i/64), byte(i % 64 * 4), 0}), 22)
+		if _, _, err := state.Put(cluster.Subnet{Prefix: p, Network: "n"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var things []Thing
+	for i := range cluster.MaxReaches {
+		things = append(things, Thing{netip.PrefixFrom(netip.AddrFrom4([4]byte{172, byte(i), 0, 0}), 16), Docker, "net"})
+	}
+	m := Model{Self: "1111111111111111", Snap: state.Snapshot()}
+	x := newIndex(subnetsIn(m))
+	for b.Loop() {
+		for range 1000 {
+			x.judge(things, nil)
+		}
+	}
+}
+
+func subnetsIn(m Model) (list []netip.Prefix) {
+	for s := range cluster.All[cluster.Subnet](m.Snap) {
+		list = append(list, s.Prefix)
+	}
+	return list
 }
 
 // The addresses of all hosts are everybody's.

@@ -23,9 +23,9 @@ func Of(n cluster.Node) []Thing {
 // Record is what a host's record says of its things: all, or what matters most. That is
 // first what the cluster's subnets meet now, then what its ranges might, then the rest.
 func Record(things []Thing, subnets, cidrs []netip.Prefix) []cluster.Reach {
-	met := map[Thing]int{}
+	met, x := map[Thing]int{}, newIndex(subnets)
 	for _, t := range things {
-		met[t] = matters(t, subnets, cidrs)
+		met[t] = matters(t, x, cidrs)
 	}
 	list := slices.DeleteFunc(slices.Clone(things), func(t Thing) bool {
 		return t.Kind == Host || t.Prefix.Addr().IsLoopback() || t.Kind == Pool && met[t] > 1
@@ -44,9 +44,14 @@ func Record(things []Thing, subnets, cidrs []netip.Prefix) []cluster.Reach {
 
 // matters is 0 for what bars a subnet of the cluster, 1 for what is in the way in one of its
 // ranges, and else 2.
-func matters(t Thing, subnets, cidrs []netip.Prefix) int {
-	if t.Kind == Rival || slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return t.Bars(p, cidrs) }) {
+func matters(t Thing, x index, cidrs []netip.Prefix) int {
+	if t.Kind == Rival {
 		return 0
+	}
+	for p := range x.overlapping(t.Prefix) {
+		if t.Bars(p, cidrs) {
+			return 0
+		}
 	}
 	for _, c := range cidrs {
 		if t.Prefix.Overlaps(c) && !t.around(c, cidrs) {

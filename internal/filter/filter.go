@@ -282,7 +282,7 @@ func (t *tables) whole() (bool, error) {
 	return err == nil && len(handles) > 0 && slices.Equal(handles, t.handles), err
 }
 
-func (t *tables) wait(context.Context) error { return t.watch.Wait() }
+func (t *tables) wait(ctx context.Context) error { return t.watch.Wait(ctx) }
 
 func (t *tables) remove() error {
 	var errs []error

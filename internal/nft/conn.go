@@ -1,10 +1,12 @@
 package nft
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -118,8 +120,8 @@ func split(b []byte) (messages [][]byte) {
 	return messages
 }
 
-// Handles are the numbers of the rules that a table has, in order: the kernel gives each
-// rule another one. A table that is not there has none.
+// Handles are the numbers of the rules that a table has, in order: within a table, each
+// rule that is added or replaced gets another one. A table that is not there has none.
 func (c *Conn) Handles(t Table) (handles []uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +201,7 @@ func NewWatch() (*Watch, error) {
 	}
 	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (groupNFTables - 1)})
 	if err == nil {
-		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1})
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}) // how long Wait may overlook its context
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -208,17 +210,23 @@ func NewWatch() (*Watch, error) {
 	return &Watch{fd: fd}, nil
 }
 
-// Wait returns when something has changed, or after a second.
-func (w *Watch) Wait() error {
+// Wait returns when something has changed, when ctx is done, or after a second.
+func (w *Watch) Wait(ctx context.Context) error {
 	buf := make([]byte, 1<<16)
-	_, _, err := unix.Recvfrom(w.fd, buf, 0)
-	for err == nil { // all of it at once
-		_, _, err = unix.Recvfrom(w.fd, buf, unix.MSG_DONTWAIT)
+	for end := time.Now().Add(time.Second); ctx.Err() == nil && time.Now().Before(end); {
+		_, _, err := unix.Recvfrom(w.fd, buf, 0)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+			continue
+		}
+		for err == nil { // all of it at once
+			_, _, err = unix.Recvfrom(w.fd, buf, unix.MSG_DONTWAIT)
+		}
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOBUFS) {
+			return nil // ENOBUFS: there were too many changes for the socket
+		}
+		return err
 	}
-	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOBUFS) {
-		return nil // ENOBUFS: there were too many changes for the socket
-	}
-	return err
+	return nil
 }
 
 // Close ends it. Nobody may wait any more.

@@ -68,6 +68,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add((<-host).Judge()...)
 	add(doctor.Problems("addresses", "", a.reachProblems(snap))...)
 	add(doctor.Problems("switch", "", a.vswitch.problems(ctx))...)
+	add(doctor.Problems("underlay", "", a.forwardingOff())...)
 	add(doctor.Problems("ports", "", a.driverProblems(ctx))...)
 	add(reached...)
 	links, _ := link.List("gv") // none to be had, none to complain of

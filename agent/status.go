@@ -100,6 +100,7 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 	list = append(list, differences(nodes, a.cfg.VXLANPort)...)
 	list = append(list, a.reachProblems(snap)...)
 	list = append(list, a.vswitch.problems(ctx)...)
+	list = append(list, a.forwardingOff()...)
 	return append(list, a.driverProblems(ctx)...)
 }
 

@@ -163,6 +163,7 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 		close(told)
 		v.told = told
 	}
+	cfg.Links = v.linkGuard()
 	if v.embedded != nil {
 		cfg.InPlace = v.embedded.FlowsInPlace
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/grapevine-net/grapevine/internal/ovs"
 )
 
-// agenda says when the loop does what. It belongs to the loop's goroutine.
+// agenda says when the loop does what. It belongs to the loop's goroutine. Its times are
+// moments, not pauses: whatever else happens, nothing pushes them.
 type agenda struct {
 	// quiet is until when what the switch tells of ports is taken for our own changes:
 	// they are looked at once, then, and not in the way of whoever waits for the next pass.
@@ -16,20 +17,44 @@ type agenda struct {
 	told time.Time
 	// look is when the ports are to be looked at; zero: nothing was told of them.
 	look time.Time
+	// due is when everything is to be looked at; zero: not known yet.
+	due time.Time
+	// hurt is when the damage is to be looked at of which the kernel has told; zero: none.
+	hurt time.Time
+	// glance is when the sysctls are.
+	glance time.Time
+	// mended is when something was put back last.
+	mended time.Time
+	// inspect looks at damage, puts back what it can, and reports whether a pass is to do the
+	// rest; nil: nobody does.
+	inspect func(damage) (more bool)
+}
+
+// looked notes what a pass that has ended looked at.
+func (a *agenda) looked(why reason, now time.Time) {
+	if why == everything {
+		a.due = now.Add(slowTimer)
+	}
 }
 
 // wait returns when there is reason for a pass, at the latest after pause. judge says what
 // the switch's words are a reason for.
 func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) reason, changed, reached <-chan struct{}, pause time.Duration) reason {
-	slow := time.After(pause)
-	var calmed, told, look <-chan time.Time // nil: nothing is waited for
-	if !a.told.IsZero() {
-		told = time.After(time.Until(a.told))
+	began := time.Now()
+	if a.due.IsZero() {
+		a.due = began.Add(slowTimer)
 	}
-	if !a.look.IsZero() {
-		look = time.After(time.Until(a.look))
-	}
+	end := began.Add(pause)
+	var calmed <-chan time.Time // nil: nothing is waited for
 	for {
+		switch now := time.Now(); {
+		case !now.Before(a.due), !now.Before(end):
+			a.look = time.Time{}
+			return everything
+		case a.inspection(o, now):
+			a.look = time.Time{}
+			return everything
+		}
 		select {
 		case <-ctx.Done():
 			return ourChange
@@ -42,32 +67,77 @@ func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) 
 		case <-changed:
 			changed, calmed = nil, time.After(min(calm, pause))
 		case <-o.event:
-			if told == nil {
+			if a.told.IsZero() {
 				a.told = time.Now().Add(gather)
-				told = time.After(gather)
 			}
-		case <-told:
-			a.told, told = time.Time{}, nil
+		case <-at(a.told):
+			a.told = time.Time{}
 			switch judge(o.heard.take()) {
 			case ourChange: // an echo
 			case ports:
-				if look == nil {
-					a.look = time.Now()
-					if a.look.Before(a.quiet) {
-						a.look = a.quiet
-					}
-					look = time.After(time.Until(a.look))
+				if a.look.IsZero() {
+					a.look = later(time.Now(), a.quiet)
 				}
 			default:
 				a.look = time.Time{}
 				return theirs
 			}
-		case <-look:
+		case <-at(a.look):
 			a.look = time.Time{}
 			return ports
-		case <-slow:
-			a.look = time.Time{}
-			return everything
+		case <-o.damaged:
+			if a.hurt.IsZero() {
+				a.hurt = later(time.Now().Add(settle), a.mended.Add(mendPause))
+			}
+		case <-at(a.hurt):
+		case <-at(a.glance):
+		case <-at(sooner(a.due, end)):
 		}
 	}
+}
+
+// inspection looks at damage and at the sysctls, if it is time, and reports whether a pass has
+// to do more.
+func (a *agenda) inspection(o *Overlay, now time.Time) (more bool) {
+	if a.inspect == nil {
+		return false
+	}
+	var d damage
+	if !a.hurt.IsZero() && !now.Before(a.hurt) {
+		a.hurt, d = time.Time{}, o.takeDamage()
+	}
+	if !now.Before(a.glance) {
+		a.glance, d.switches = now.Add(glances), true
+	}
+	if d.none() {
+		return false
+	}
+	found := o.repaired()
+	more = a.inspect(d)
+	if o.repaired() != found {
+		a.mended = time.Now()
+	}
+	return more
+}
+
+// at is a channel that tells at a moment; zero: never.
+func at(moment time.Time) <-chan time.Time {
+	if moment.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(moment))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+func sooner(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -101,6 +102,12 @@ func (o *Overlay) Problems() (list []error) {
 	}
 	if o.last.rest != nil {
 		list = append(list, o.last.rest)
+	}
+	for _, what := range o.missing {
+		list = append(list, fmt.Errorf("%s; it is being put back", what))
+	}
+	if err := o.repairs.problem(time.Now()); err != nil {
+		list = append(list, err)
 	}
 	for _, id := range slices.Sorted(maps.Keys(o.last.problems)) {
 		list = append(list, fmt.Errorf("endpoint %.12s: %w", id, o.last.problems[id]))

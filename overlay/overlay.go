@@ -80,6 +80,7 @@ type Config struct {
 	Mode    pipeline.TunnelMode // how Tunnel wants the VNID and the VTEP
 	Gateway Gateway             // nil: no way to the host or out of the cluster
 	Fast    FastPath            // nil: the switch carries all
+	Links   Links               // nil: endpoints' interfaces are looked at now and then only
 	// VXLANPort is the cluster's UDP port for VXLAN, MTU that of the underlay (bytes; 0:
 	// not known).
 	VXLANPort uint16
@@ -112,12 +113,17 @@ type Overlay struct {
 	kick  chan struct{} // somebody waits for the next pass
 	event chan struct{} // the switch may have changed: heard says how
 	heard heard
+	// damaged: the kernel tells of changes that hurt says.
+	damaged chan struct{}
 
 	mu       sync.Mutex
 	detached map[string]bool // endpoints that Detach took off, until Attach or the record goes
 	started  uint64          // passes begun
 	last     result          // of the last pass that ended
 	ended    chan struct{}   // closed and replaced when a pass ends
+	hurt     damage          // what others may have taken away, to be looked at
+	missing  []string        // what they have, and is not put back yet
+	repairs  repairs
 }
 
 // result is what a pass achieved.
@@ -144,7 +150,7 @@ func New(cfg Config, src Source) (*Overlay, error) {
 	}
 	return &Overlay{
 		cfg: cfg, src: src, log: cfg.Log, detached: map[string]bool{},
-		kick: make(chan struct{}, 1), event: make(chan struct{}, 1), ended: make(chan struct{}),
+		kick: make(chan struct{}, 1), event: make(chan struct{}, 1), damaged: make(chan struct{}, 1), ended: make(chan struct{}),
 	}, nil
 }
 
@@ -152,6 +158,9 @@ func New(cfg Config, src Source) (*Overlay, error) {
 func (o *Overlay) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return o.cfg.Bridge.Watch(ctx, o.hear) })
+	if w := o.openWatch(); w != nil {
+		g.Go(func() error { return o.watchHost(ctx, w) })
+	}
 	g.Go(func() error { return o.loop(ctx) })
 	if err := g.Wait(); !errors.Is(err, context.Canceled) {
 		return err
@@ -175,6 +184,7 @@ const (
 	retrySlow = 5 * time.Second        // when it has gone on for long
 	echoes    = time.Second            // after our own changes of ports the switch tells of those
 	gather    = 10 * time.Millisecond  // the switch speaks of a change line by line
+	glances   = 2 * time.Second        // sysctls are looked at, of which the kernel does not tell
 )
 
 // loop runs passes. A failed pass is repeated soon: whole within two seconds of the
@@ -182,10 +192,11 @@ const (
 func (o *Overlay) loop(ctx context.Context) error {
 	r := &reconciler{cfg: o.cfg, log: o.log, behind: o.cfg.CaughtUp != nil}
 	why, failures := everything, 0
-	var next agenda
+	next := agenda{inspect: func(d damage) bool { return o.inspect(ctx, r, d) }}
 	for {
 		changed, reached := o.src.Watch(), r.watchReach()
 		err := o.pass(ctx, r, why)
+		next.looked(why, time.Now())
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -199,6 +210,9 @@ func (o *Overlay) loop(ctx context.Context) error {
 		if err == nil {
 			failures = 0
 			next.quiet = r.touched.Add(echoes)
+			if why == everything || o.lacks() {
+				o.inspect(ctx, r, r.anything())
+			}
 			why = next.wait(ctx, o, r.judge, changed, reached, slowTimer)
 			continue
 		}
@@ -206,6 +220,7 @@ func (o *Overlay) loop(ctx context.Context) error {
 		failures++
 		pause := retryPause(failures)
 		sleep(ctx, min(pause, retryMax))
+		next.inspection(o, time.Now()) // what needs no switch does not wait for it
 		if why = everything; pause > retryMax {
 			next.wait(ctx, o, r.judge, changed, reached, pause-retryMax)
 		}

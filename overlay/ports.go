@@ -148,14 +148,21 @@ func brokenPorts(ports map[string]ovs.Port) error {
 }
 
 // gatewayPort makes the gateway's internal port, or tells the switch its MTU (bytes),
-// and says whether it had to.
-func (r *reconciler) gatewayPort(ctx context.Context, mtu int) (made bool, err error) {
+// and says whether it had to. lost: somebody has deleted its interface, which the switch does
+// not notice.
+func (r *reconciler) gatewayPort(ctx context.Context, mtu int, lost bool) (made bool, err error) {
 	if r.cfg.Gateway == nil {
 		return false, nil
 	}
 	name := r.cfg.Gateway.PortName()
-	if p, there := r.ports[name]; there && p.Role == roleGateway && p.OFPort != 0 && mtu == r.gatewayMTU {
+	p, there := r.ports[name]
+	if there && p.Role == roleGateway && p.OFPort != 0 && mtu == r.gatewayMTU && !lost {
 		return false, nil
+	}
+	if lost && there && p.Role == roleGateway { // in a step of its own: the switch would keep what it has open
+		if err := r.setPorts(ctx, nil, []string{name}); err != nil {
+			return false, err
+		}
 	}
 	err = r.setPorts(ctx, []ovs.PortSpec{{
 		Name: name, Type: "internal", Role: roleGateway, MAC: r.cfg.Gateway.MAC().String(), MTU: mtu,

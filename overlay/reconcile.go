@@ -61,7 +61,7 @@ func (r *reconciler) reconcile(ctx context.Context, snap *cluster.Snapshot, why 
 	portErr := brokenPorts(r.ports)
 	var madeGateway bool
 	if err == nil {
-		madeGateway, err = r.gatewayPort(ctx, snap.MTU(r.cfg.MTU))
+		madeGateway, err = r.gatewayPort(ctx, snap.MTU(r.cfg.MTU), why == everything && r.lostGateway())
 	}
 	if err == nil {
 		err = r.switchFlows(ctx, snap, why, &res)

@@ -126,3 +126,12 @@ func fromNetlink(l netlink.Link) Link {
 	a := l.Attrs()
 	return Link{Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Alias: a.Alias, Kind: l.Type()}
 }
+
+// Name is the name of the interface of that index, "" if there is none.
+func Name(index int) string {
+	l, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return ""
+	}
+	return l.Attrs().Name
+}

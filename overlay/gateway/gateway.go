@@ -78,17 +78,9 @@ func (g *Gateway) PortName() string { return Port }
 // removed. No gv0 is an error that wraps link.ErrNotFound. On a host without IPv6 what
 // is IPv4's is done, and the error says that IPv6 is missing.
 func (g *Gateway) Ensure(_ context.Context, cfg Config) error {
-	want, err := plan(cfg)
+	want, without, err := wanted(cfg, g.mac)
 	if err != nil {
 		return fmt.Errorf("gateway %s: %w", Port, err)
-	}
-	var without error
-	if want.hasV6() && !hostHasIPv6() {
-		want, without = want.onlyV4(), errNoIPv6
-	}
-	if want.hasV6() {
-		want.addrs[linkLocal(g.mac)] = true
-		want.routes[loopback6] = via{}
 	}
 	l, err := g.device(cfg.MTU)
 	if err != nil {
@@ -114,6 +106,21 @@ func (g *Gateway) Ensure(_ context.Context, cfg Config) error {
 		each("remove route", d.removeRoutes, func(r route) error { return gone(netlink.RouteDel(r.netlink(l))) }),
 		each("remove address", d.removeAddrs, func(a netip.Addr) error { return gone(netlink.AddrDel(l, address(a, false))) }),
 	)
+}
+
+// wanted is all that cfg means on this host; without says what of it cannot be here.
+func wanted(cfg Config, mac net.HardwareAddr) (want config, without, err error) {
+	if want, err = plan(cfg); err != nil {
+		return want, nil, err
+	}
+	if want.hasV6() && !hostHasIPv6() {
+		want, without = want.onlyV4(), errNoIPv6
+	}
+	if want.hasV6() {
+		want.addrs[linkLocal(mac)] = true
+		want.routes[loopback6] = via{}
+	}
+	return want, without, nil
 }
 
 var errNoIPv6 = fmt.Errorf("gateway %s: this host's kernel has no IPv6 (it was started with ipv6.disable=1, or the module is missing): "+

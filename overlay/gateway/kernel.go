@@ -85,8 +85,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // sysctl is a file under /proc/sys/net and its value, of the namespace of the thread.
 type sysctl struct{ path, value string }
 
-// setSysctls sets what gv0 needs.
-func (g *Gateway) setSysctls(v6 bool) error {
+// sysctls are what gv0 needs of its own.
+func sysctls(v6 bool) []sysctl {
 	all := []sysctl{
 		// Loose (RFC 3704, 2.4): the way back may be another one.
 		{"ipv4/conf/" + Port + "/rp_filter", "2"},
@@ -98,21 +98,48 @@ func (g *Gateway) setSysctls(v6 bool) error {
 		{"ipv4/conf/" + Port + "/route_localnet", "1"},
 	}
 	if v6 {
+		all = append(all,
+			sysctl{"ipv6/conf/" + Port + "/accept_ra", "0"},
+			sysctl{"ipv6/conf/" + Port + "/disable_ipv6", "0"},
+		)
+	}
+	return all
+}
+
+// forwards are the switches of gv0's own forwarding, which begins as "default" has it, that may
+// have been turned off; turned on only after the host's, which sets all of them.
+func forwards(v6 bool) []sysctl {
+	all := []sysctl{{"ipv4/conf/" + Port + "/forwarding", "1"}}
+	if v6 {
+		all = append(all, sysctl{"ipv6/conf/" + Port + "/forwarding", "1"})
+	}
+	return all
+}
+
+// setSysctls sets what gv0 needs.
+func (g *Gateway) setSysctls(v6 bool) error {
+	all := sysctls(v6)
+	if v6 {
 		keep, err := keepAdvertisements()
 		if err != nil {
 			return err
 		}
-		all = append(append(all, keep...),
-			sysctl{"ipv6/conf/" + Port + "/accept_ra", "0"},
-			sysctl{"ipv6/conf/" + Port + "/disable_ipv6", "0"},
-		)
+		all = append(keep, all...)
 	}
 	for _, s := range all {
 		if err := s.set(); err != nil {
 			return err
 		}
 	}
-	return g.forward(v6)
+	if err := g.forward(v6); err != nil {
+		return err
+	}
+	for _, s := range forwards(v6) {
+		if err := s.set(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func hostHasIPv6() bool {

@@ -1,0 +1,117 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+)
+
+// IsRule reports whether a routing rule of that table or priority may be ours.
+func IsRule(of, at int) bool { return of == Table || at == priority }
+
+// IsTable reports whether a routing table is ours.
+func IsTable(t int) bool { return t == Table }
+
+// Missing says what Ensure(cfg) would set, for people, and sets nothing: another program
+// has changed it. What cannot be looked at is left out.
+func (g *Gateway) Missing(cfg Config) []string {
+	want, _, err := wanted(cfg, g.mac)
+	if err != nil {
+		return nil
+	}
+	l, err := netlink.LinkByName(Port)
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+		return []string{fmt.Sprintf("the interface %s, by which containers reach this host and the outside, is gone", Port)}
+	}
+	if err != nil {
+		return nil
+	}
+	list := append(g.deviceMissing(l, cfg.MTU), wrongSysctls(want.hasV6())...)
+	list = append(list, missingRules(want.hasV6())...)
+	have, err := read(l)
+	if err != nil {
+		return list
+	}
+	d := difference(have, want)
+	list = append(list, several("%s has not the address %v", "addresses", d.addAddrs)...)
+	// The kernel may have given it a link-local one of its own before it was told not to.
+	d.removeAddrs = slices.DeleteFunc(d.removeAddrs, netip.Addr.IsLinkLocalUnicast)
+	list = append(list, several("%s has the address %v, which is none of grapevine's", "addresses", d.removeAddrs)...)
+	list = append(list, several(fmt.Sprintf("the routing table %d of %%s has no route to %%v", Table), "routes", d.addRoutes)...)
+	return append(list, several(fmt.Sprintf("the routing table %d of %%s has the route %%v, which is none of grapevine's", Table), "routes", d.removeRoutes)...)
+}
+
+// WrongSwitches is the part of Missing of which the kernel does not tell (sysctls).
+func (g *Gateway) WrongSwitches(cfg Config) []string {
+	want, _, err := wanted(cfg, g.mac)
+	if err != nil {
+		return nil
+	}
+	return wrongSysctls(want.hasV6())
+}
+
+func several[T any](format, things string, list []T) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf(format, Port, list[0])
+	if more := len(list) - 1; more > 0 {
+		text += fmt.Sprintf(" (and so for %d more %s)", more, things)
+	}
+	return []string{text}
+}
+
+func (g *Gateway) deviceMissing(l netlink.Link, mtu int) (list []string) {
+	a := l.Attrs()
+	if a.Flags&net.FlagUp == 0 {
+		list = append(list, fmt.Sprintf("the interface %s is down", Port))
+	}
+	if !bytes.Equal(a.HardwareAddr, g.mac) {
+		list = append(list, fmt.Sprintf("the interface %s has the MAC address %s instead of %s", Port, a.HardwareAddr, g.mac))
+	}
+	if a.MTU != mtu {
+		list = append(list, fmt.Sprintf("the interface %s has the MTU %d instead of %d", Port, a.MTU, mtu))
+	}
+	return list
+}
+
+// wrongSysctls are those that have another value than they need. One that is not there is
+// none: gv0 may be about to go.
+func wrongSysctls(v6 bool) (list []string) {
+	all := append([]sysctl{forwarding4}, append(sysctls(v6), forwards(v6)...)...)
+	if v6 {
+		all = append(all, forwarding6)
+	}
+	for _, s := range all {
+		have, err := os.ReadFile("/proc/sys/net/" + s.path)
+		if text := string(bytes.TrimSpace(have)); err == nil && text != s.value {
+			list = append(list, fmt.Sprintf("net.%s is %s instead of %s", strings.ReplaceAll(s.path, "/", "."), text, s.value))
+		}
+	}
+	return list
+}
+
+func missingRules(v6 bool) (list []string) {
+	for family, name := range map[int]string{unix.AF_INET: "ip rule", unix.AF_INET6: "ip -6 rule"} {
+		if family == unix.AF_INET6 && !v6 {
+			continue
+		}
+		have, err := link.Dump(func() ([]netlink.Rule, error) {
+			return netlink.RuleListFiltered(family, rule(family), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
+		})
+		if err == nil && len(have) == 0 {
+			list = append(list, fmt.Sprintf("the routing rule %d, which leads to table %d, is gone (%s)", priority, Table, name))
+		}
+	}
+	return list
+}

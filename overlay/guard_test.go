@@ -1,0 +1,65 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
+)
+
+// TestGuard: what others take away from the host is put back at once.
+func TestGuard(t *testing.T) {
+	h := newHost(t)
+	ovstest.Eventually(t, 20*time.Second, func() error {
+		if out, err := exec.Command("ip", "route", "show", "table", "26486").CombinedOutput(); err != nil || !strings.Contains(string(out), "10.128.0.0/22") {
+			return fmt.Errorf("routes: %v: %s", err, out)
+		}
+		return errors.Join(h.Problems()...)
+	})
+	gv0, err := link.Get(gateway.Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, take, look, want string }{
+		{"the rule", "ip rule del priority 32000", "ip rule show priority 32000", "26486"},
+		{"the routes", "ip route flush table 26486", "ip route show table 26486", "10.128.0.0/22"},
+		{"a route", "ip route del 10.129.0.0/22 table 26486", "ip route show table 26486", "10.129.0.0/22"},
+		{"an address", "ip addr del 10.128.0.1/32 dev gv0", "ip addr show dev gv0", "10.128.0.1/32"},
+		{"its MAC address", "ip link set gv0 address 02:00:00:00:00:77", "ip link show gv0", gv0.MAC.String()},
+		{"its MTU", "ip link set gv0 mtu 1280", "ip link show gv0", fmt.Sprintf("mtu %d ", gv0.MTU)},
+		{"that it is up", "ip link set gv0 down", "ip link show gv0", ",UP"},
+		{"its routes with it", "ip link set gv0 down", "ip route show table 26486", "10.128.0.0/22"},
+		{"the interface", "ip link del gv0", "ip route show table 26486", "10.128.0.0/22"},
+		{"the switch of the host", "sysctl -qw net.ipv4.ip_forward=0", "sysctl -n net.ipv4.ip_forward", "1"},
+		{"its own switch", "sysctl -qw net.ipv4.conf.gv0.forwarding=0", "sysctl -n net.ipv4.conf.gv0.forwarding", "1"},
+		{"of which the kernel does not tell", "sysctl -qw net.ipv4.conf.gv0.route_localnet=0", "sysctl -n net.ipv4.conf.gv0.route_localnet", "1"},
+	} {
+		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			ovstest.Run(t, "sh", "-c", c.take)
+			began := time.Now()
+			// Far below the half minute after which everything is looked at.
+			ovstest.Eventually(t, 15*time.Second, func() error {
+				out, err := exec.Command("sh", "-c", c.look).CombinedOutput()
+				if err == nil && !strings.Contains(string(out), c.want) {
+					err = fmt.Errorf("%s: %s", c.look, out)
+				}
+				return err
+			})
+			t.Logf("back after %v", time.Since(began))
+		})
+	}
+	ovstest.Eventually(t, 10*time.Second, func() error {
+		for _, err := range h.Problems() {
+			if strings.Contains(err.Error(), "again and again") {
+				return nil
+			}
+		}
+		return fmt.Errorf("that somebody fights with us is not said: %v", h.Problems())
+	})
+}

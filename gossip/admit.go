@@ -46,13 +46,23 @@ func (g *Gossip) Clone() (at netip.AddrPort, ok bool) {
 func (g *Gossip) CloneSought() bool { return g.twins.looking(g.self) }
 
 func clusterError(id string, addr netip.AddrPort, theirs, ours string) error {
-	return fmt.Errorf(refusedMark+"host %s (%v) belongs to cluster %s, this one to cluster %s: to move a host, take it out of its cluster first (grapevine leave)", id, addr, theirs, ours)
+	return fmt.Errorf(refusedMark+"host %s%s belongs to cluster %s, this one to cluster %s: to move a host, take it out of its cluster first (grapevine leave)", id, place(addr), theirs, ours)
+}
+
+// place is an address behind a name, for people; "" if it is not known.
+func place(addr netip.AddrPort) string {
+	if !addr.IsValid() {
+		return ""
+	}
+	return fmt.Sprintf(" (%v)", addr)
 }
 
 // problem is why something was refused, and when last.
 type problem struct {
 	err  error
 	last time.Time
+	at   netip.AddrPort // of a host that is refused as a whole; looked at again (again.go)
+	gone int            // how often it was not found there, in a row
 }
 
 // problemMemory is longer than the pause between two tries to reach a host
@@ -62,11 +72,21 @@ const problemMemory = 3 * time.Minute
 // refuse counts a refusal, and logs and remembers it if it is the first with
 // this key. It returns err.
 func (g *Gossip) refuse(reason, key string, err error) error {
+	return g.refuseAt(reason, key, netip.AddrPort{}, func(netip.AddrPort) error { return err })
+}
+
+// refuseAt is refuse of a host that is at an address, if that is known: it may have been once
+// before.
+func (g *Gossip) refuseAt(reason, key string, at netip.AddrPort, say func(at netip.AddrPort) error) error {
 	g.stats.add(reason, 1)
 	g.mu.Lock()
-	_, seen := g.problems[key]
+	was, seen := g.problems[key]
+	if !at.IsValid() {
+		at = was.at
+	}
+	err := say(at)
 	if seen || len(g.problems) < maxProblems {
-		g.problems[key] = problem{err, time.Now()}
+		g.problems[key] = problem{err: err, last: time.Now(), at: at}
 	}
 	g.mu.Unlock()
 	if !seen {
@@ -133,7 +153,9 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 		err = fmt.Errorf("%w: it speaks gossip versions %v, this one %v: upgrade the older", errVersion, m.speaks, g.cfg.speaks)
 	}
 	if errors.Is(err, errVersion) {
-		return g.refuse(RefusedVersion, "version "+n.Name, fmt.Errorf(refusedMark+"host %.64q (%v): %w", n.Name, addrOf(n), err))
+		return g.refuseAt(RefusedVersion, "version "+n.Name, addrOf(n), func(at netip.AddrPort) error {
+			return fmt.Errorf(refusedMark+"host %.64q%s: %w", n.Name, place(at), err)
+		})
 	}
 	if err != nil {
 		return g.refuse(RefusedGarbage, "meta "+n.Name, fmt.Errorf(refusedMark+"host %.64q (%v): %w", n.Name, addrOf(n), err))
@@ -152,7 +174,7 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 		g.change(p, func() { p.foreign = true })
 	}
 	g.mu.Unlock()
-	return g.refuse(RefusedCluster, "cluster "+n.Name, clusterError(n.Name, addrOf(n), m.cluster, ours))
+	return g.refuseForeign(n.Name, addrOf(n), m.cluster, ours)
 }
 
 // hasLeft says that a host has gone for good: it is an old word that it is alive, which is
@@ -210,7 +232,12 @@ func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 		return nil
 	}
 	id := found[theirs].String()
-	return g.refuse(RefusedCluster, "cluster "+id, clusterError(id, at, theirs, ours))
+	return g.refuseForeign(id, at, theirs, ours)
+}
+
+// refuseForeign refuses a host of another cluster.
+func (g *Gossip) refuseForeign(id string, at netip.AddrPort, theirs, ours string) error {
+	return g.refuseAt(RefusedCluster, "cluster "+id, at, func(at netip.AddrPort) error { return clusterError(id, at, theirs, ours) })
 }
 
 // adopt takes a cluster's ID if this host has none, and returns the ID it has.

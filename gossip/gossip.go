@@ -137,7 +137,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 		return errors.New("gossip: Run was called before")
 	}
 	for _, f := range []func(context.Context){
-		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.earlyLoop, g.compareLoop, g.fetchLoop, g.meetLoop, g.beatLoop,
+		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.earlyLoop, g.compareLoop, g.fetchLoop, g.meetLoop, g.beatLoop, g.againLoop,
 	} {
 		if !g.work.spawn(f) {
 			return errors.New("gossip: Run after Close")

@@ -143,8 +143,8 @@ func (g *Gossip) dial(ctx context.Context, t *target) {
 	g.mu.Unlock()
 	if err != nil {
 		g.log.Debug("join", "host", t.id, "name", t.name, "addr", t.addr, "err", err)
-		if strings.Contains(err.Error(), "no installed keys could decrypt") {
-			_ = g.refuse(RefusedKey, "key "+t.addr.String(), fmt.Errorf("host at %v has another encryption key: set the same (GRAPEVINE_KEY) on every host", t.addr))
+		if strings.Contains(err.Error(), noKey) {
+			_ = g.refuseKey(t.addr)
 		}
 		return
 	}

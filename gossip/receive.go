@@ -29,7 +29,7 @@ func (g *Gossip) receive(b []byte, pushPull bool) {
 		return
 	case e.cluster != ours:
 		id := e.from.String()
-		_ = g.refuse(RefusedCluster, "cluster "+id, clusterError(id, g.lastAddr(id), e.cluster, ours))
+		_ = g.refuseForeign(id, g.lastAddr(id), e.cluster, ours)
 		return
 	}
 	e.body = append([]byte(nil), e.body...)
@@ -122,7 +122,7 @@ func (g *Gossip) merge(batch []delta) (fresh [][]byte, errs []error) {
 	for i, err := range errs {
 		if err != nil && !local(err) {
 			from := batch[i].from
-			_ = g.refuse(RefusedMerge, suspect+from, fmt.Errorf(refusedMark+"of what host %s (%v) sends: %w", from, g.lastAddr(from), shorten(err)))
+			_ = g.refuse(RefusedMerge, suspect+from, fmt.Errorf(refusedMark+"of what host %s%s sends: %w", from, place(g.lastAddr(from)), shorten(err)))
 		}
 	}
 	return fresh, errs

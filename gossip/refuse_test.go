@@ -54,6 +54,25 @@ func TestOtherClusterIsRefused(t *testing.T) {
 		if _, err := odd.Call(seconds(t, 5), hosts[0].id, "x", nil); err == nil {
 			t.Error("call between clusters succeeds")
 		}
+		for range 60 {
+			time.Sleep(time.Second)
+			if p := hosts[0].Problems(); len(p) != 1 || strings.Contains(p[0], "invalid") {
+				t.Fatalf("while it is there: problems %q", p)
+			}
+		}
+		odd.stop()
+		within(t, 15*time.Second, "it is no problem any more", func() bool { return len(hosts[0].Problems()) == 0 })
+	})
+}
+
+// Who is refused for its key, and has the right one later, is no problem any more.
+func TestKeyIsSetRight(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		odd := start(t, net, 2, func(c *Config) { c.Keys = [][]byte{bytes.Repeat([]byte("k"), 32)}; c.ClusterID = "alpha" })
+		host := start(t, net, 0, func(c *Config) { c.Join = []string{hostAddr(2).String()} })
+		within(t, 10*time.Second, "it is named", func() bool { return len(host.Problems()) == 1 })
+		odd.stop()
+		within(t, 15*time.Second, "it is no problem any more", func() bool { return len(host.Problems()) == 0 })
 	})
 }
 

@@ -1,0 +1,83 @@
+package gossip
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// A host that is refused is dialled once a minute at most, and may not dial us at all. Lest
+// people look for one that has gone, or is right by now, those that were refused are looked at
+// again and again while they are a problem.
+const (
+	lookAgain  = 4 * time.Second
+	goneAfter  = 2 // looks that do not find it
+	lookAtOnce = 4 // of them in a round
+)
+
+func (g *Gossip) refuseKey(at netip.AddrPort) error {
+	return g.refuseAt(RefusedKey, "key "+at.String(), at, func(at netip.AddrPort) error {
+		return fmt.Errorf("host at %v has another encryption key: set the same (GRAPEVINE_KEY) on every host", at)
+	})
+}
+
+// againLoop looks at hosts that are refused.
+func (g *Gossip) againLoop(ctx context.Context) {
+	t := time.NewTicker(lookAgain)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		for key, at := range g.toLookAt(time.Now()) {
+			g.lookAgain(key, at)
+			if ctx.Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+// toLookAt are the problems that are hosts at an address and were not seen for a while, some
+// of them.
+func (g *Gossip) toLookAt(now time.Time) map[string]netip.AddrPort {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	found := map[string]netip.AddrPort{}
+	if g.leaving {
+		return found
+	}
+	for key, p := range g.problems {
+		if len(found) < lookAtOnce && p.at.IsValid() && now.Sub(p.last) >= lookAgain {
+			found[key] = p.at
+		}
+	}
+	return found
+}
+
+// lookAgain joins at the address: it is refused again, which is noted, or is no problem any more.
+func (g *Gossip) lookAgain(key string, at netip.AddrPort) {
+	began := time.Now()
+	err := g.joinAt(at)
+	if err != nil && strings.HasPrefix(key, "key ") && strings.Contains(err.Error(), noKey) {
+		_ = g.refuseKey(at)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p, there := g.problems[key]
+	if !there || !p.last.Before(began) {
+		return
+	}
+	if p.gone++; p.gone >= goneAfter || err == nil {
+		delete(g.problems, key)
+		return
+	}
+	g.problems[key] = p
+}
+
+// noKey is memberlist's word for another encryption key, of which there is only the text.
+const noKey = "no installed keys could decrypt"

@@ -67,6 +67,7 @@ type Agent struct {
 	gone      chan struct{} // closed when this host has left, and all is told
 	leaving   atomic.Bool   // by its own will: that its records go is no reason to join anew
 	left      latch
+	hellos    pathWatch
 	unproven  atomic.Bool             // restored from a backup, and not sure yet that nothing is missing
 	verdict   atomic.Pointer[verdict] // of the others, if one says that this host is forgotten
 	spent     atomic.Pointer[error]   // why the state of this host, which is forgotten, cannot be set aside
@@ -159,6 +160,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"switch":     a.vswitch.run,
 		"underlay":   a.watchUnderlay,
 		"reach":      a.followReach,
+		"paths":      a.watchPaths,
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,
 		"plugin": func(ctx context.Context) error {

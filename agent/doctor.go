@@ -60,6 +60,9 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	paths := a.paths(ctx, nodes)
 	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, VXLANPort: a.cfg.VXLANPort, Overhead: a.underlay.MTU - a.innerMTU()}
 	reached := all.Paths(paths)
+	if own := a.cutOff(nodes); own != nil { // then nothing is to be said of the others
+		reached = doctor.Problems("underlay", "", own)
+	}
 
 	add := func(checks ...api.Check) { d.Checks = append(d.Checks, checks...) }
 	add(doctor.Problems("agent", fmt.Sprintf("%s runs version %s, up %s", a.cfg.Name, a.version, time.Since(a.started).Round(time.Second)), a.membershipProblems(snap))...)

@@ -88,19 +88,13 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 		return []api.Problem{{What: "this host has left the cluster", Do: backByJoin}}
 	}
 	list := append([]api.Problem{}, a.membershipProblems(snap)...)
-	add := func(do, format string, args ...any) {
-		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
-	}
 	list = append(append(list, a.refusedHosts()...), a.suspicions(snap)...)
-	for _, n := range nodes {
-		if !n.Alive {
-			add(a.forgetAdvice(n.Name, cluster.NodeID(n.ID)), "host %s (%s) does not answer", n.Name, n.VTEP)
-		}
-	}
+	list = append(list, a.silentHosts(nodes)...)
 	list = append(list, differences(nodes, a.cfg.VXLANPort)...)
 	list = append(list, a.reachProblems(snap)...)
 	list = append(list, a.vswitch.problems(ctx)...)
 	list = append(list, a.forwardingOff()...)
+	list = append(list, a.hellos.problems(nodes, a.cfg.VXLANPort)...)
 	return append(list, a.driverProblems(ctx)...)
 }
 

@@ -96,6 +96,9 @@ type Node struct {
 	// Reaches are what the host reaches by itself, and so what none of its subnets may overlap
 	// there (package internal/reach): of much, what matters most.
 	Reaches []Reach `cbor:"9,keyasint,omitempty"`
+	// Hellos says that the host sends hellos through the tunnel to all others, and how
+	// (package internal/probe): 0, not at all; 1.
+	Hellos uint8 `cbor:"13,keyasint,omitempty"`
 }
 
 // Reach is something that a host reaches by itself: a LAN, a route, a network of Docker.

@@ -101,7 +101,8 @@ type watch struct {
 	heard    map[nodeID]sign
 	verdicts map[nodeID]map[nodeID]word // by the host and the watcher
 	doubted  map[nodeID]bool
-	expired  time.Time // when verdicts were last looked through for those to drop
+	since    map[nodeID]time.Time // of those in doubt
+	expired  time.Time            // when verdicts were last looked through for those to drop
 }
 
 // sign is the last beat of a host.
@@ -117,7 +118,7 @@ type word struct {
 }
 
 func newWatch(self nodeID, every time.Duration) *watch {
-	return &watch{self: self, beat: every, heard: map[nodeID]sign{}, verdicts: map[nodeID]map[nodeID]word{}, doubted: map[nodeID]bool{}}
+	return &watch{self: self, beat: every, heard: map[nodeID]sign{}, verdicts: map[nodeID]map[nodeID]word{}, doubted: map[nodeID]bool{}, since: map[nodeID]time.Time{}}
 }
 
 // patience is how long a host may be silent: three beats may be lost, and the next be late.
@@ -128,6 +129,13 @@ func (w *watch) doubts(host nodeID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.doubted[host]
+}
+
+// doubtedSince is since when a host is in doubt; zero: it is not.
+func (w *watch) doubtedSince(host nodeID) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.since[host]
 }
 
 // last moves the hosts that are in doubt to the end of a list.
@@ -195,11 +203,14 @@ func (w *watch) keep(v verdict, now time.Time) bool {
 func (w *watch) weigh(host nodeID) {
 	for _, v := range w.verdicts[host] {
 		if v.silent {
-			w.doubted[host] = true
+			if !w.doubted[host] {
+				w.doubted[host], w.since[host] = true, v.at
+			}
 			return
 		}
 	}
 	delete(w.doubted, host)
+	delete(w.since, host)
 }
 
 // round is done several times a beat. silent are those of whom this host hears nothing,

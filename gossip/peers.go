@@ -30,6 +30,8 @@ type Member struct {
 	// Doubtful: alive, but those who watch it hear nothing of it just now. Either it is
 	// back soon, or it is dead a few seconds later.
 	Doubtful bool
+	// DoubtfulSince is since when; zero: it is not Doubtful.
+	DoubtfulSince time.Time
 }
 
 // peer is what is known of another host. Gossip.mu guards it.
@@ -77,7 +79,11 @@ func (g *Gossip) Member(id string) (Member, bool) {
 // member is a copy for callers, with mu held.
 func (g *Gossip) member(p *peer) Member {
 	m := p.Member
-	m.Doubtful = p.reachable() && g.doubts(p.ID)
+	if m.Doubtful = p.reachable() && g.doubts(p.ID); m.Doubtful {
+		if n, err := parseNode(p.ID); err == nil {
+			m.DoubtfulSince = g.watch.doubtedSince(n)
+		}
+	}
 	return m
 }
 

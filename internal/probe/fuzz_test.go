@@ -4,6 +4,9 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/internal/paths"
 )
 
 // FuzzDatagram: what comes to the gossip port or as a frame is a probe or it is not, and only those
@@ -52,6 +55,34 @@ func FuzzCalls(f *testing.F) {
 		delete(asked, "other")
 		if len(asked) > 0 || len(p.sessions) > 1 {
 			t.Errorf("%s: %v are sent to, %d sessions", body, asked, len(p.sessions))
+		}
+	})
+}
+
+// FuzzHello: what is no hello is refused; what is one says the same when it is said again.
+func FuzzHello(f *testing.F) {
+	for _, h := range []paths.Hello{
+		{From: "0123456789abcdef", Every: time.Second, Hears: paths.All, Large: true},
+		{From: "0123456789abcdef", Every: time.Hour, Hears: paths.Nothing},
+	} {
+		b, err := encodeHello(h, smallHello)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte("gvprobe1 that is a probe and none of these"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, ok := decodeHello(b)
+		if !ok {
+			return
+		}
+		again, err := encodeHello(h, len(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g, ok := decodeHello(again); !ok || g != h {
+			t.Errorf("%+v became %+v", h, g)
 		}
 	})
 }

@@ -136,19 +136,13 @@ func bigEndian(v uint16) uint16 { return v<<8 | v>>8 }
 
 const ethernet = 14
 
-// each hands on the frames' payloads, until close.
+// each hands on the probes' payloads, until close.
 func (f *frames) each(take func([]byte)) {
-	buf := make([]byte, ethernet+largest)
-	for {
-		n, err := f.file.Read(buf)
-		switch {
-		case errors.Is(err, unix.ENETDOWN): // told once; it may come up again
-		case err != nil:
-			return
-		case n > ethernet && whole(buf[ethernet:n]):
-			take(buf[ethernet:n])
+	f.all(func(b []byte) {
+		if whole(b) {
+			take(b)
 		}
-	}
+	})
 }
 
 // whole says whether the frame has the size that it claims.

@@ -1,0 +1,201 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/internal/paths"
+	"github.com/grapevine-net/grapevine/internal/probe"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
+)
+
+// hellosVersion is that of the hellos that this agent sends.
+const hellosVersion = 1
+
+// pathWatch finds out whether packets get through the tunnel between this host and the others.
+// One goroutine owns its Table (watchPaths); others read the verdicts.
+type pathWatch struct {
+	mu       sync.Mutex
+	verdicts []paths.Verdict
+}
+
+const (
+	helloTick = 500 * time.Millisecond
+	// greetEvery is how often it is looked who is to be heard.
+	greetEvery = time.Second
+	// deafAfter is how late a tick is if this host was too busy to hear anybody.
+	deafAfter = 2 * helloTick
+)
+
+// watchPaths says and hears hellos until ctx ends.
+func (a *Agent) watchPaths(ctx context.Context) error {
+	heard := make(chan paths.Hello, 4096) // more than come in a tick; what is too much is lost
+	hellos := probe.NewHellos(gateway.Port, func(h paths.Hello) {
+		select {
+		case heard <- h:
+		default:
+		}
+	})
+	defer hellos.Close()
+	table := paths.New(a.id.Node)
+	tick := time.NewTicker(helloTick)
+	defer tick.Stop()
+	var vteps map[string]cluster.Node
+	var greeted time.Time
+	for last := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case h := <-heard:
+			table.Hear(h, time.Now())
+			continue
+		case <-tick.C:
+		}
+		now := time.Now()
+		anew, err := hellos.Ready()
+		if anew || err != nil || now.Sub(last) > helloTick+deafAfter {
+			for len(heard) > 0 {
+				table.Hear(<-heard, now)
+			}
+			table.Forgive(now)
+		}
+		last = now
+		if now.Sub(greeted) >= greetEvery {
+			vteps, greeted = a.greet(table, now), now
+		}
+		for id, h := range table.Due(now) {
+			if err == nil {
+				err = hellos.Say(vteps[id].VTEP, h)
+			}
+		}
+		if err != nil {
+			a.log.Debug("hellos to the other hosts", "err", err)
+		}
+		a.hellos.set(table.Verdicts(now))
+	}
+}
+
+// greet tells the table who is to be heard, and returns all hosts.
+func (a *Agent) greet(table *paths.Table, now time.Time) map[string]cluster.Node {
+	nodes := map[string]cluster.Node{}
+	var hosts []paths.Host
+	for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
+		nodes[string(n.ID)] = n
+		m, _ := a.gossip.Member(string(n.ID))
+		hosts = append(hosts, paths.Host{
+			ID:    string(n.ID),
+			Sends: n.Hellos >= hellosVersion && m.State == gossip.Alive && !m.Doubtful && n.VTEP.Is4() == a.underlay.Addr.Is4() && n.VXLANPort == a.cfg.VXLANPort,
+		})
+	}
+	table.Set(hosts, now)
+	return nodes
+}
+
+func (p *pathWatch) set(list []paths.Verdict) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.verdicts = list
+}
+
+// problems says which ways carry nothing, for people; nodes are all hosts.
+func (p *pathWatch) problems(nodes []api.Node, port uint16) []api.Problem {
+	p.mu.Lock()
+	verdicts := slices.Clone(p.verdicts)
+	p.mu.Unlock()
+	return pathProblems(verdicts, nodes, port, time.Now())
+}
+
+// pathProblems is pure. Hosts of which the same is to be said share a problem.
+func pathProblems(verdicts []paths.Verdict, nodes []api.Node, port uint16, now time.Time) (list []api.Problem) {
+	judged := 0
+	names := map[string]string{}
+	for _, n := range nodes {
+		if n.Alive && !n.Doubtful && !n.Self {
+			names[n.ID] = n.Name
+		}
+	}
+	type group struct {
+		hosts []string
+		since time.Time
+	}
+	groups := map[int]*group{}
+	for _, v := range verdicts {
+		name, alive := names[v.Host]
+		if !alive {
+			continue
+		}
+		judged++
+		kind := -1
+		switch {
+		case v.In == paths.Nothing:
+			kind = 0
+		case v.Out == paths.Nothing:
+			kind = 1
+		case v.In == paths.Small:
+			kind = 2
+		case v.Out == paths.Small:
+			kind = 3
+		default:
+			continue
+		}
+		g := groups[kind]
+		if g == nil {
+			g = &group{since: v.Since}
+			groups[kind] = g
+		}
+		g.hosts = append(g.hosts, name)
+		if v.Since.Before(g.since) {
+			g.since = v.Since
+		}
+	}
+	firewall := fmt.Sprintf("let UDP port %d pass between the hosts, both ways: a firewall of one of them, or of the network between (a security group), drops it; `grapevine doctor` tries every way", port)
+	narrow := "`grapevine doctor` says how large packets may be; make the path carry them, or set GRAPEVINE_MTU on every host"
+	for kind, text := range []struct{ what, do string }{
+		{"nothing that the containers of %s send arrives here (VXLAN), though %s", firewall},
+		{"nothing that containers send from here arrives at %s (VXLAN), though %s", firewall},
+		{"large packets that the containers of %s send are lost on the way here, though small ones arrive and %s", narrow},
+		{"large packets that containers send from here are lost on the way to %s, though small ones arrive and %s", narrow},
+	} {
+		g := groups[kind]
+		if g == nil {
+			continue
+		}
+		slices.Sort(g.hosts)
+		hosts, answers := someHosts(g.hosts, judged), "its agent answers"
+		if len(g.hosts) > 1 {
+			answers = "their agents answer"
+		}
+		list = append(list, api.Problem{What: fmt.Sprintf(text.what, hosts, answers) + since(g.since, now), Do: text.do})
+	}
+	return list
+}
+
+// someHosts names hosts, or how many of all there are if they are many.
+func someHosts(names []string, of int) string {
+	const most = 4
+	switch {
+	case len(names) == 1:
+		return "host " + names[0]
+	case len(names) <= most:
+		return "hosts " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+	}
+	return fmt.Sprintf("%d of %d hosts (%s, ...)", len(names), of, strings.Join(names[:most-1], ", "))
+}
+
+// since is when something began, for people.
+func since(t, now time.Time) string {
+	switch {
+	case t.IsZero():
+		return ""
+	case now.Sub(t) < 20*time.Hour:
+		return ", since " + t.Local().Format("15:04:05")
+	}
+	return ", since " + t.Local().Format("2006-01-02 15:04")
+}

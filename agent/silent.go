@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/internal/link"
+)
+
+// doubtPatience is how long a host is in doubt before status says so: a busy one is for
+// a moment.
+const doubtPatience = 1500 * time.Millisecond
+
+// silent is another host that does not answer.
+type silent struct {
+	name  string
+	vtep  netip.Addr
+	since time.Time // zero: not since this agent began, or not known
+	dead  bool      // else in doubt
+	do    string    // if the matter is with it
+}
+
+// silentHosts says which hosts do not answer, and whether the matter is with them or with
+// this host.
+func (a *Agent) silentHosts(nodes []api.Node) []api.Problem {
+	now := time.Now()
+	var list []silent
+	others := 0
+	for _, n := range nodes {
+		if n.Self {
+			continue
+		}
+		others++
+		m, _ := a.gossip.Member(n.ID)
+		s := silent{name: n.Name, vtep: n.VTEP, since: m.Since, dead: !n.Alive, do: a.forgetAdvice(n.Name, cluster.NodeID(n.ID))}
+		switch {
+		case n.Alive && (m.State != gossip.Alive || m.DoubtfulSince.IsZero() || now.Sub(m.DoubtfulSince) < doubtPatience):
+			continue
+		case n.Alive:
+			s.since = m.DoubtfulSince
+		case m.Since.Before(a.started.Add(time.Second)): // it was not met
+			s.since = time.Time{}
+		}
+		list = append(list, s)
+	}
+	return whoIsSilent(list, others, a.underlayTrouble(), a.underlay.Interface, now)
+}
+
+// cutOff is what is to be said of this host if it is this one, and not the others, that does
+// not answer; nil: it is not.
+func (a *Agent) cutOff(nodes []api.Node) []api.Problem {
+	others, answer := 0, 0
+	for _, n := range nodes {
+		if n.Self {
+			continue
+		}
+		if others++; n.Alive {
+			answer++
+		}
+	}
+	if a.underlayTrouble() == "" && (others < 2 || answer > 0) {
+		return nil
+	}
+	return a.silentHosts(nodes)
+}
+
+// underlayTrouble says why this host reaches nobody, "" if nothing is known.
+func (a *Agent) underlayTrouble() string {
+	addr := a.underlay.Addr
+	if a.cfg.Bind.IsValid() && a.cfg.Advertise.Addr().Unmap() == addr {
+		addr = netip.Addr{} // behind NAT it need not be this host's
+	}
+	return link.Trouble(a.underlay.Interface, addr)
+}
+
+// whoIsSilent is pure: list are those of the others that do not answer; trouble is what is
+// wrong with this host's own underlay. Who hears nobody is advised to forget nobody.
+func whoIsSilent(list []silent, others int, trouble, dev string, now time.Time) (problems []api.Problem) {
+	add := func(do, format string, args ...any) {
+		problems = append(problems, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
+	}
+	switch {
+	case trouble != "":
+		what := "this host is cut off: " + trouble
+		if others > 0 && len(list) == others {
+			what = "no other host answers" + earliest(list, now) + ": it is this one, since " + trouble
+		}
+		add(fmt.Sprintf("see its cable, `ip link show %s` and `ip addr show %s`; the other hosts need nothing", dev, dev), "%s", what)
+		return problems
+	case len(list) > 1 && len(list) == others:
+		add(fmt.Sprintf("look at this host first: the cable and the switch behind %s, its address, its firewall; only then at the others", dev),
+			"no other host answers%s: it is probably this one, unless all of them are off (%s)", earliest(list, now), strings.Join(namesOf(list), ", "))
+		return problems
+	}
+	for _, s := range list {
+		switch {
+		case !s.dead:
+			add("wait some seconds: it is busy, cut off or off, which is known then", "host %s (%s) does not answer just now%s", s.name, s.vtep, since(s.since, now))
+		case others == 1:
+			add(fmt.Sprintf("see that this host's own network is whole (%s); %s", dev, s.do), "host %s (%s) does not answer%s", s.name, s.vtep, since(s.since, now))
+		default:
+			add(s.do, "host %s (%s) does not answer%s", s.name, s.vtep, since(s.since, now))
+		}
+	}
+	return problems
+}
+
+func namesOf(list []silent) (out []string) {
+	const most = 5
+	for i, s := range list {
+		if i == most {
+			return append(out, fmt.Sprintf("and %d more", len(list)-most))
+		}
+		out = append(out, s.name)
+	}
+	return out
+}
+
+// earliest is since when the first of them does not answer.
+func earliest(list []silent, now time.Time) string {
+	var first time.Time
+	for _, s := range list {
+		if !s.since.IsZero() && (first.IsZero() || s.since.Before(first)) {
+			first = s.since
+		}
+	}
+	return since(first, now)
+}

@@ -175,6 +175,7 @@ func (o *Overlay) inspect(ctx context.Context, r *reconciler, d damage) (more bo
 	if fresh := slices.DeleteFunc(slices.Clone(missing), in(known)); len(fresh) > 0 {
 		o.log.Warn("something that grapevine needs of this host has gone or changed; putting it back", "what", fresh)
 	}
+	port := r.ports[r.tunnel].OFPort
 	err := r.mend(ctx, d)
 	left := r.missing(ctx, d)
 	mended := slices.DeleteFunc(missing, in(left))
@@ -182,7 +183,8 @@ func (o *Overlay) inspect(ctx context.Context, r *reconciler, d damage) (more bo
 	if err != nil && len(mended) > 0 {
 		o.log.Warn("not all can be put back", "error", err)
 	}
-	return len(mended) < len(missing) && len(known) == 0
+	// A tunnel that was made anew has another number, which the flows do not know yet.
+	return len(mended) < len(missing) && len(known) == 0 || r.ports[r.tunnel].OFPort != port
 }
 
 // anything is damage to all that there is.
@@ -228,8 +230,7 @@ func (r *reconciler) mend(ctx context.Context, d damage) error {
 		errs = append(errs, r.cfg.Gateway.Ensure(ctx, r.gateway))
 	}
 	if r.tunnel != "" && r.hurtTunnel(d) {
-		_, err := r.cfg.Tunnel.Ensure(ctx)
-		errs = append(errs, err)
+		errs = append(errs, r.ensureTunnel(ctx))
 	}
 	for _, port := range r.hurtPorts(d) {
 		if len(r.cfg.Links.Missing(port)) > 0 {

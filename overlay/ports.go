@@ -58,10 +58,7 @@ func (r *reconciler) ensureTunnel(ctx context.Context) error {
 		return fmt.Errorf("set up the tunnel: %w", err)
 	}
 	r.tunnel = name
-	if _, there := r.ports[name]; there {
-		return nil
-	}
-	return r.readPorts(ctx) // it may have made the port itself
+	return r.readPorts(ctx) // it may have made the port itself, or anew
 }
 
 // setPorts changes ports and notes what became of them.

@@ -2,10 +2,14 @@ package overlay
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"strconv"
+	"time"
 
+	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/ovs"
 )
 
@@ -19,7 +23,15 @@ type KernelTunnel struct {
 // TunnelPort is the tunnel's port in the bridge.
 const TunnelPort = "gvtun"
 
-// Ensure makes the port in the bridge.
+// device is how Open vSwitch calls the interface that it makes for all of its VXLAN ports of
+// a UDP port.
+func (t KernelTunnel) device() string { return fmt.Sprintf("vxlan_sys_%d", t.UDPPort) }
+
+// remade is how long Open vSwitch may take to make its interface.
+const remade = 2 * time.Second
+
+// Ensure makes the port in the bridge, anew if the interface behind it was deleted: of that
+// Open vSwitch takes no notice, and says of the port that all is well.
 func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
 	want := ovs.PortSpec{Name: TunnelPort, Type: "vxlan", Role: roleTunnel, Options: map[string]string{
 		"remote_ip": "flow", "key": "flow", "dst_port": strconv.FormatUint(uint64(t.UDPPort), 10),
@@ -28,11 +40,56 @@ func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if p := state.Ports[TunnelPort]; p.Type == want.Type && maps.Equal(p.Options, want.Options) && p.Error == "" {
+	p := state.Ports[TunnelPort]
+	if p.Type != want.Type || !maps.Equal(p.Options, want.Options) || p.Error != "" {
+		_, err = t.Bridge.SetPorts(ctx, []ovs.PortSpec{want}, nil)
+		return TunnelPort, err
+	}
+	if t.Bridge.Datapath != ovs.Kernel {
 		return TunnelPort, nil
 	}
-	_, err = t.Bridge.SetPorts(ctx, []ovs.PortSpec{want}, nil)
-	return TunnelPort, err
+	l, err := link.Get(t.device())
+	switch {
+	case err == nil && l.Up:
+		return TunnelPort, nil
+	case err == nil:
+		return TunnelPort, link.Up(t.device())
+	case !errors.Is(err, link.ErrNotFound) || p.OFPort == 0:
+		return TunnelPort, nil
+	}
+	// One after the other: otherwise the switch keeps what it has.
+	if _, err := t.Bridge.SetPorts(ctx, nil, []string{TunnelPort}); err != nil {
+		return TunnelPort, err
+	}
+	if _, err := t.Bridge.SetPorts(ctx, []ovs.PortSpec{want}, nil); err != nil {
+		return TunnelPort, err
+	}
+	for end := time.Now().Add(remade); ; sleep(ctx, 20*time.Millisecond) {
+		if _, err := link.Get(t.device()); err == nil {
+			return TunnelPort, nil
+		}
+		if ctx.Err() != nil || time.Now().After(end) {
+			return TunnelPort, fmt.Errorf("the kernel's interface %s is gone, and Open vSwitch does not make it again "+
+				"(another of its ports uses it?): restart ovs-vswitchd", t.device())
+		}
+	}
+}
+
+// Devices are the interfaces that others may delete or set down.
+func (t KernelTunnel) Devices() []string { return []string{t.device()} }
+
+// Missing says what Ensure would set right, for people, and sets nothing.
+func (t KernelTunnel) Missing(context.Context) []string {
+	if t.Bridge.Datapath != ovs.Kernel {
+		return nil // it has none
+	}
+	switch l, err := link.Get(t.device()); {
+	case errors.Is(err, link.ErrNotFound):
+		return []string{fmt.Sprintf("the tunnel's interface %s is gone", t.device())}
+	case err == nil && !l.Up:
+		return []string{fmt.Sprintf("the tunnel's interface %s is down", t.device())}
+	}
+	return nil
 }
 
 // SetVTEPs does nothing: the flows carry the addresses.

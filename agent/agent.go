@@ -104,7 +104,7 @@ func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 }
 
 // again are the errors upon which the agent begins anew.
-var again = []error{errMoved, errForgotten, errLeft, errWanted}
+var again = []error{errMoved, errForgotten, errLeft, errWanted, errRival}
 
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets) error {
 	a := &Agent{cfg: cfg, version: version, log: log, started: time.Now(), stopped: make(chan struct{}), gone: make(chan struct{})}
@@ -116,7 +116,11 @@ func run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 	if err != nil {
 		return err
 	}
-	return a.serve(ctx, socket.Lend(open.calls), socket.Lend(open.own))
+	err = a.serve(ctx, socket.Lend(open.calls), socket.Lend(open.own))
+	if errors.Is(err, errRival) {
+		err = errors.Join(err, a.vswitch.handOver(context.WithoutCancel(ctx)))
+	}
+	return err
 }
 
 // serve runs all tasks. The API outlives the others, to say how a leave ended; then the
@@ -161,6 +165,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"underlay":   a.watchUnderlay,
 		"reach":      a.followReach,
 		"paths":      a.watchPaths,
+		"rival":      a.watchRival,
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,
 		"plugin": func(ctx context.Context) error {

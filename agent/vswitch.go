@@ -164,6 +164,7 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 		v.told = told
 	}
 	cfg.Links = v.linkGuard()
+	v.adoptLinks()
 	if v.embedded != nil {
 		cfg.InPlace = v.embedded.FlowsInPlace
 	}

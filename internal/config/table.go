@@ -97,7 +97,7 @@ var Table = []Setting{
 	},
 	{
 		Name: "ovs", Default: "auto",
-		Doc: "Open vSwitch to use: the `host`'s own daemons, or `embedded` ones that the agent starts, which cannot share a datapath with bridges of the host's own. `auto`: the host's if they answer.",
+		Doc: "Open vSwitch to use: the `host`'s own daemons, or `embedded` ones that the agent starts, which cannot share a datapath with bridges of the host's own. `auto`: the host's if they answer, or as soon as they have such a bridge.",
 		set: oneOf(func(c *Config) *string { return &c.OVS }, "auto", "host", "embedded"),
 	},
 	{

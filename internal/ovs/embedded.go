@@ -71,6 +71,23 @@ func (e *Embedded) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Abandon ends the daemons and forgets their database. What they have in the kernel's datapath
+// stays, for another Open vSwitch to take over or to remove. Run must have returned.
+func (e *Embedded) Abandon(ctx context.Context) error {
+	server, vswitchd := e.daemons()
+	var errs []error
+	for _, d := range []daemon{vswitchd, server} {
+		if p := d.find(); p != nil {
+			errs = append(errs, p.terminate(ctx))
+			p.release()
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("end the agent's Open vSwitch: %w", err)
+	}
+	return errors.Join(os.RemoveAll(e.RunDir), os.RemoveAll(e.StateDir))
+}
+
 func (e *Embedded) log() *slog.Logger {
 	if e.Log == nil {
 		return slog.Default()

@@ -36,6 +36,7 @@ type guard struct {
 	own      []uint16 // ports of this host's VXLAN and agent
 	underlay string   // the interface
 	note     string   // the file that says what forbid did
+	memory   string   // the file that says what Docker has told
 	source   *replica.Replica
 	nat      *nat.NAT
 	log      *slog.Logger
@@ -57,13 +58,35 @@ type bridge struct {
 
 func (a *Agent) newGuard(v *vswitch) *guard {
 	g := &guard{
-		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, forwardingNote),
+		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, forwardingNote), memory: filepath.Join(a.cfg.Run, bridgesNote),
 		source: a.replica, nat: v.nat, log: v.log, poke: make(chan struct{}, 1),
 	}
 	for _, family := range g.noted() {
 		g.nat.Forbidden(family == family6)
 	}
+	g.docker = g.remembered()
 	return g
+}
+
+// remember notes what Docker has told, for an agent that begins while Docker does not answer:
+// only Docker knows which of its bridges are of internal networks.
+func (g *guard) remember(all []bridge) error {
+	var b strings.Builder
+	for _, x := range all {
+		fmt.Fprintf(&b, "%s %t\n", x.name, x.internal)
+	}
+	return os.WriteFile(g.memory, []byte(b.String()), 0o600)
+}
+
+func (g *guard) remembered() (all []bridge) {
+	text, _ := os.ReadFile(g.memory) // none: nothing
+	for line := range strings.Lines(string(text)) {
+		var b bridge
+		if n, _ := fmt.Sscan(line, &b.name, &b.internal); n == 2 {
+			all = append(all, b)
+		}
+	}
+	return all
 }
 
 // set has the rules in place when it returns nil.
@@ -179,6 +202,9 @@ func (g *guard) listed(networks []docker.Network) {
 	var names []string
 	for _, b := range now {
 		names = append(names, b.name)
+	}
+	if err := g.remember(now); err != nil {
+		g.log.Warn("remember Docker's bridges", "err", err)
 	}
 	if err := g.nat.Bridges(names); err != nil {
 		g.log.Warn("let Docker's bridges through", "err", err)
@@ -298,9 +324,12 @@ func (g *guard) problems() (list []api.Problem) {
 	return []api.Problem{p}
 }
 
-// forwardingNote is the file in the run directory that says what forbid did, until the
-// host's next boot.
-const forwardingNote = "forwarding"
+// Files of the run directory, until the host's next boot: what forbid did, and what Docker has
+// told of its bridges.
+const (
+	forwardingNote = "forwarding"
+	bridgesNote    = "bridges"
+)
 
 const (
 	family4 = "4"
@@ -360,8 +389,10 @@ func (g *guard) unforbid(needed bool) error {
 			errs = append(errs, gateway.StopForwarding(family == family6), g.nat.Allow(family == family6))
 		}
 	}
-	if err := os.Remove(g.note); err != nil && !errors.Is(err, os.ErrNotExist) {
-		errs = append(errs, err)
+	for _, file := range []string{g.note, g.memory} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -369,7 +400,7 @@ func (g *guard) unforbid(needed bool) error {
 // purgeGuard is remove for an agent that is gone; it returns what there was.
 func purgeGuard(cfg config.Config) ([]string, error) {
 	gone, err := filter.Purge()
-	g := &guard{note: filepath.Join(cfg.Run, forwardingNote), nat: nat.New()}
+	g := &guard{note: filepath.Join(cfg.Run, forwardingNote), memory: filepath.Join(cfg.Run, bridgesNote), nat: nat.New()}
 	return gone, errors.Join(err, g.unforbid(false))
 }
 

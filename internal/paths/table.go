@@ -9,6 +9,7 @@
 package paths
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -226,12 +227,7 @@ func (t *Table) Verdicts(now time.Time) (list []Verdict) {
 		}
 		list = append(list, v)
 	}
-	slices.SortFunc(list, func(a, b Verdict) int {
-		if a.Host < b.Host {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b Verdict) int { return cmp.Compare(a.Host, b.Host) })
 	return list
 }
 

@@ -5,13 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/reach"
 	"github.com/grapevine-net/grapevine/replica"
 )
@@ -473,5 +478,128 @@ func TestCollectAfterJump(t *testing.T) {
 		if _, ok := a.Subnet(pool); ok {
 			t.Errorf("the clock jumped by %s: the pool leaked", jump)
 		}
+	}
+}
+
+// TestUsedUpIsSaidSo: who asks for what is in use is not told to forget a host that answers.
+func TestUsedUpIsSaidSo(t *testing.T) {
+	w := newWorld(t, 3)
+	a, b := w.hosts[0], w.hosts[1]
+	p, limit := netip.MustParsePrefix("10.99.0.0/24"), netip.MustParsePrefix("10.99.0.64/30")
+	must(t, a.Pool(ctx, PoolID{Prefix: p, Range: limit}, 0))
+	a.announce("blue", p)
+	for i := range 4 {
+		addr := get(a.Address(ctx, p, limit, anyAddr))(t)
+		_ = get(a.replica.Update(func(tx *replica.Tx) error {
+			return tx.Put(cluster.Endpoint{ID: string(rune('a' + i)), Network: "blue", Host: a.id, Addrs: []netip.Addr{addr}})
+		}))(t)
+	}
+	w.spread()
+	_, err := b.Address(ctx, p, limit, anyAddr)
+	if err == nil || strings.Contains(err.Error(), "forget") || !strings.Contains(err.Error(), "all of 10.99.0.64/30 is in use (by h1 (0000000000000001))") {
+		t.Errorf("of a range that is used up: %v", err)
+	}
+	a.down = true
+	if _, err = b.Address(ctx, p, limit, anyAddr); err == nil || !strings.Contains(err.Error(), "do not answer now (h1") {
+		t.Errorf("of a range of a host that is off: %v", err)
+	}
+}
+
+// TestSilentOwnerOfAnAddress: in the first seconds after a host's death a call to it ends with a
+// deadline, which is not what people are told.
+func TestSilentOwnerOfAnAddress(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	p := w.network(a, "blue", 0)
+	w.spread()
+	w.fakes = map[cluster.NodeID]func(string, []byte) ([]byte, error){
+		a.id: func(string, []byte) ([]byte, error) { return nil, fmt.Errorf("call: %w", context.DeadlineExceeded) },
+	}
+	_, err := b.Address(ctx, p, anywhere, p.Addr().Next().Next())
+	if err == nil || strings.Contains(err.Error(), "deadline") || !strings.Contains(err.Error(), "h1 (0000000000000001): does not answer") {
+		t.Errorf("the address of a host that has just died: %v", err)
+	}
+}
+
+// TestSmallestNetworks: a /30 has one container, on whichever host, as with bridge.
+func TestSmallestNetworks(t *testing.T) {
+	for _, subnet := range []string{"10.99.0.0/30", "10.99.0.0/29", "fd00:1::/126", "fd00:1::/125"} {
+		w := newWorld(t, 2)
+		a, b := w.hosts[0], w.hosts[1]
+		p := netip.MustParsePrefix(subnet)
+		must(t, checkSubnet(p))
+		must(t, a.Pool(ctx, PoolID{Prefix: p}, 0))
+		a.announce("blue", p)
+		w.spread()
+		b.stockUp(ctx)
+		w.spread()
+		n, last := 0, error(nil)
+		for _, h := range []*host{b, a, b, a, b, a, b, a, b, a} {
+			if _, err := h.Address(ctx, p, anywhere, anyAddr); err == nil {
+				n++
+			} else {
+				last = err
+			}
+			w.spread()
+		}
+		size := 1 << (p.Addr().BitLen() - p.Bits())
+		if want := size - 2 - map[bool]int{true: 1}[p.Addr().Is4()]; n != want {
+			t.Errorf("%s has %d addresses for containers, want %d", p, n, want)
+		}
+		if last == nil || strings.Contains(last.Error(), "block of a") || strings.Contains(last.Error(), "forget") {
+			t.Errorf("a full %s: %v", p, last)
+		}
+		w.unique(t)
+	}
+}
+
+// TestPrefixLengthsAreOneRule: what the setting takes is what networks are made of.
+func TestPrefixLengthsAreOneRule(t *testing.T) {
+	for bits := 1; bits <= 32; bits++ {
+		_, err := config.Load(pflag.NewFlagSet("agent", pflag.ContinueOnError), []string{"GRAPEVINE_CIDR4=10.0.0.0/8", fmt.Sprintf("GRAPEVINE_PREFIXLEN=%d", bits)}, os.ReadFile)
+		subnet := checkSubnet(netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), bits).Masked())
+		_, opt := parseOptions(map[string]string{"prefixlen": strconv.Itoa(bits)}, options{})
+		if bits >= 8 && (err == nil) != (subnet == nil) || (opt == nil) != (subnet == nil) && bits >= 8 {
+			t.Errorf("/%d: the setting says %v, a subnet %v, the option %v", bits, err, subnet, opt)
+		}
+	}
+}
+
+// TestReleasedHostSubnet: that of a host that is gone is had by the next one, although all are handed out.
+func TestReleasedHostSubnet(t *testing.T) {
+	for _, how := range []string{"forget", "leave"} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorld(t, 3)
+			a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+			p := netip.MustParsePrefix("10.52.0.0/24")
+			must(t, a.Pool(ctx, PoolID{Prefix: p}, 7))
+			s, _ := a.Subnet(p)
+			a.announce("blue", p)
+			must(t, a.Begin(s))
+			w.spread()
+			_ = get(a.Address(ctx, p, anywhere, anyAddr))(t)
+			addr := get(b.Address(ctx, p, anywhere, anyAddr))(t)
+			w.spread()
+			if _, err := c.Address(ctx, p, anywhere, anyAddr); err == nil {
+				t.Fatal("there are only two host subnets")
+			}
+			if how == "leave" {
+				c.down = true // so that it is not the heir
+				must(t, b.Release(addr))
+				must(t, b.Leave(ctx))
+				w.spread()
+				c.down = false
+			}
+			b.down, b.gone = true, true
+			if how == "forget" {
+				must(t, a.Takeover(ctx, b.id))
+			}
+			w.spread()
+			got := get(c.Address(ctx, p, anywhere, anyAddr))(t)
+			if !netip.MustParsePrefix("10.52.0.128/25").Contains(got) {
+				t.Errorf("the third host has %s", got)
+			}
+			w.unique(t)
+		})
 	}
 }

@@ -91,6 +91,9 @@ func (a *Allocator) ask(ctx context.Context, g askGive) error {
 func (a *Allocator) refused(g askGive, said []string) error {
 	counts := a.replica.Snapshot().Ring().Counts(g.Within)
 	if len(said) > 0 {
+		if g.Kind == giveExact && g.Within.IsSingleIP() && !ring.VNIDs.Contains(g.Within.Addr()) {
+			return fmt.Errorf("%w: %s is for another host to give: %s", ErrNoSpace, g.Within.Addr(), strings.Join(said, "; "))
+		}
 		return fmt.Errorf("%w: asked for %s; %s", ErrNoSpace, g, strings.Join(said, "; "))
 	}
 	if len(counts) == 0 {
@@ -99,16 +102,40 @@ func (a *Allocator) refused(g askGive, said []string) error {
 	if len(counts) == 1 && counts[a.cfg.Self] > 0 {
 		return fmt.Errorf("%w: %s is owned by this host alone and used up; remove what is not needed, or make a larger one", ErrNoSpace, g.Within)
 	}
-	var owners []string
+	return a.unavailable(g, counts)
+}
+
+// unavailable says who has what nobody was asked for: hosts that do not answer, or that answer
+// and have nothing left.
+func (a *Allocator) unavailable(g askGive, counts map[cluster.NodeID]uint64) error {
+	var silent, full []string
+	alive := a.peers.Alive()
 	for o := range counts {
-		if o != a.cfg.Self && o != Commons {
-			owners = append(owners, a.name(o))
+		switch {
+		case o == Commons:
+		case o == a.cfg.Self:
+			full = append(full, "this host")
+		case slices.Contains(alive, string(o)) && a.heir(o) == "":
+			full = append(full, a.name(o))
+		default:
+			silent = append(silent, a.name(o))
 		}
 	}
-	slices.Sort(owners)
-	return fmt.Errorf("%w: %s belongs to hosts that do not answer now (%s); bring one back, or `grapevine forget` those that are gone for good",
-		ErrNoSpace, g.Within, strings.Join(owners, ", "))
+	slices.Sort(silent)
+	slices.Sort(full)
+	switch {
+	case len(silent) == 0:
+		return fmt.Errorf("%w: all of %s is in use (by %s); remove what is not needed, or take a larger one", ErrNoSpace, g.Within, strings.Join(full, ", "))
+	case len(full) == 0:
+		return fmt.Errorf("%w: %s belongs to hosts that do not answer now (%s); bring one back, or `grapevine forget` those that are gone for good",
+			ErrNoSpace, g.Within, strings.Join(silent, ", "))
+	}
+	return fmt.Errorf("%w: of %s, %s used their part up, and the rest belongs to hosts that do not answer now (%s); bring one back, or `grapevine forget` those that are gone for good",
+		ErrNoSpace, g.Within, strings.Join(full, ", "), strings.Join(silent, ", "))
 }
+
+// errSilent is what it means for people that a call to a host has not come to an end.
+var errSilent = errors.New("does not answer")
 
 // least is how many numbers a host must have to be asked: who only stocks up gets half, and
 // a single one has no half. In a large cluster that is what most hosts have, and all would
@@ -164,6 +191,9 @@ func (a *Allocator) askPeer(ctx context.Context, peer cluster.NodeID, g askGive)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	b, err := a.peers.Call(ctx, string(peer), methodGive, body)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errSilent
+	}
 	if err != nil {
 		return err
 	}

@@ -122,6 +122,9 @@ func (a *Allocator) choose(g askGive) (netip.Prefix, error) {
 		if slot, ok := a.nextSlot(a.replica.Snapshot().Ring(), sub, g.Within); ok {
 			return slot, nil
 		}
+		if slot, ok := a.spareSlot(a.replica.Snapshot().Ring(), sub, g.Within); ok {
+			return slot, nil
+		}
 		return netip.Prefix{}, errors.New("has no host subnet left there")
 	}
 	unit, free := g.Unit, a.unused(g.Within)
@@ -137,9 +140,17 @@ func (a *Allocator) choose(g askGive) (netip.Prefix, error) {
 	case ok:
 		return block, nil
 	case g.Need:
-		return netip.Prefix{}, fmt.Errorf("has only %d numbers free there, and no block of a /%d", ring.Count(free), unit)
+		return netip.Prefix{}, lacks(free, unit)
 	}
 	return netip.Prefix{}, fmt.Errorf("has only %d numbers free there, too few to give half", ring.Count(free))
+}
+
+// lacks says that nothing of what was asked for is free.
+func lacks(free []netip.Prefix, unit int) error {
+	if len(free) == 0 {
+		return errors.New("has nothing free there")
+	}
+	return fmt.Errorf("has %d addresses free there, but no whole /%d", ring.Count(free), unit)
 }
 
 // endedSince reports whether a subnet is known to have ended after a version of it.

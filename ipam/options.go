@@ -9,11 +9,11 @@ import (
 )
 
 // Limits of prefix lengths of networks: at most a /8 (a /16 of IPv6), and at least
-// two addresses for containers besides the network's own, the gateway and, in IPv4,
+// one address for a container (two of IPv6) besides the network's own, the gateway and, in IPv4,
 // broadcast.
 const (
 	minBits4 = 8
-	maxBits4 = 29
+	maxBits4 = 30
 	minBits6 = 16
 	maxBits6 = 126
 )

@@ -72,6 +72,26 @@ func (a *Allocator) begun(r *ring.Ring, sub cluster.Subnet) []netip.Prefix {
 	return out
 }
 
+// spareSlot returns a host subnet that this host has begun, or got with all that a host that
+// is gone had, and of which it uses nothing, while it has another one.
+func (a *Allocator) spareSlot(r *ring.Ring, sub cluster.Subnet, limit netip.Prefix) (spare netip.Prefix, ok bool) {
+	own := 0
+	for c := range r.Within(sub.Prefix) {
+		if _, slot := ring.HostSlot(sub.Prefix, int(sub.HostBits), c.Block); !slot || !r.OwnsAll(a.cfg.Self, c.Block) {
+			continue
+		}
+		own++
+		used := false
+		for addr := range a.state.leases {
+			used = used || c.Block.Contains(addr)
+		}
+		if !used && c.Block.Overlaps(limit) {
+			spare, ok = c.Block, true
+		}
+	}
+	return spare, ok && own > 1
+}
+
 // nextSlot returns the first host subnet, in OpenShift's order, that this host
 // owns whole, has not begun to use and has no lease in, and that overlaps limit.
 func (a *Allocator) nextSlot(r *ring.Ring, sub cluster.Subnet, limit netip.Prefix) (netip.Prefix, bool) {

@@ -221,6 +221,7 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 			return err
 		}
 		n.Prefixes, n.Gateways = append(n.Prefixes, p.Prefix), append(n.Gateways, pools[i].Gateway)
+		n.Subnets = append(n.Subnets, pools[i])
 	}
 	// The local note first: what is in the cluster but not noted, nobody collects.
 	if err := d.local.setNetwork(n); err != nil {

@@ -3,6 +3,7 @@ package driver
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/replica"
@@ -64,7 +65,12 @@ func again(old, anew cluster.Network) cluster.Network {
 func (n localNetwork) subnets(self cluster.NodeID) []cluster.Subnet {
 	var out []cluster.Subnet
 	for i, p := range n.Prefixes {
-		out = append(out, cluster.Subnet{Prefix: p, Network: n.Name, Gateway: n.Gateways[i], Home: self})
+		s := cluster.Subnet{Prefix: p}
+		if at := slices.IndexFunc(n.Subnets, func(s cluster.Subnet) bool { return s.Prefix == p }); at >= 0 {
+			s = n.Subnets[at]
+		}
+		s.Network, s.Gateway, s.Home = n.Name, n.Gateways[i], self
+		out = append(out, s)
 	}
 	return out
 }

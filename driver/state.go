@@ -24,6 +24,9 @@ type localNetwork struct {
 	Learnt   bool
 	Prefixes []netip.Prefix
 	Gateways []netip.Addr // of Prefixes, one each
+	// Subnets are the records of Prefixes as they were announced: what else there is to say of
+	// them. Networks of older agents have none.
+	Subnets  []cluster.Subnet `json:",omitempty"`
 	Internal bool
 	Options  map[string]string
 	// VNID, MTU and Labels as last seen, to announce the network again.

@@ -5,6 +5,7 @@ package view
 import (
 	"cmp"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -101,20 +102,29 @@ func Pools(s *cluster.Snapshot, cidrs ...netip.Prefix) []api.Pool {
 
 func pool(s *cluster.Snapshot, network string, prefix netip.Prefix) api.Pool {
 	ring := s.Ring()
-	counts := ring.Counts(prefix)
-	var total float64
-	for _, n := range counts {
-		total += float64(n)
+	parts, total := map[cluster.NodeID]float64{}, 0.0
+	for owner := range ring.Counts(prefix) {
+		parts[owner] = size(ring.Owned(owner, prefix), prefix)
+		total += parts[owner]
 	}
 	p := api.Pool{Network: network, Prefix: prefix, Shares: []api.Share{}}
-	for owner := range maps.Keys(counts) {
+	for owner := range maps.Keys(parts) {
 		p.Shares = append(p.Shares, api.Share{
 			Host: hostName(s, owner), Node: string(owner),
-			Blocks: ring.Owned(owner, prefix), Part: float64(counts[owner]) / total,
+			Blocks: ring.Owned(owner, prefix), Part: parts[owner] / total,
 		})
 	}
 	slices.SortFunc(p.Shares, func(a, b api.Share) int { return comparePrefix(a.Blocks[0], b.Blocks[0]) })
 	return p
+}
+
+// size is how much of a prefix blocks are. It goes by their lengths: of IPv6 there are more
+// numbers than a count holds.
+func size(blocks []netip.Prefix, of netip.Prefix) (sum float64) {
+	for _, b := range blocks {
+		sum += math.Ldexp(1, of.Bits()-b.Bits())
+	}
+	return sum
 }
 
 // hostName is the name of a host, or its ID while its record is not there.

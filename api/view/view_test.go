@@ -2,6 +2,7 @@ package view
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,6 +107,23 @@ func TestPools(t *testing.T) {
 		if sum != 1 {
 			t.Errorf("the parts of %s add up to %f", p.Prefix, sum)
 		}
+	}
+}
+
+// TestPartsOfIPv6: a /49 and two /50 are a half and two quarters.
+func TestPartsOfIPv6(t *testing.T) {
+	s := cluster.New(one)
+	for _, c := range []cluster.Claim{{Block: netip.MustParsePrefix("fd00::/48"), Owner: one}, {Block: netip.MustParsePrefix("fd00:0:0:8000::/50"), Owner: two}, {Block: netip.MustParsePrefix("fd00:0:0:c000::/50"), Owner: "00000000000000cc"}} {
+		if _, _, err := s.Put(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var parts []float64
+	for _, share := range Pools(s.Snapshot(), netip.MustParsePrefix("fd00::/48"))[0].Shares {
+		parts = append(parts, share.Part)
+	}
+	if want := []float64{0.5, 0.25, 0.25}; !slices.Equal(parts, want) {
+		t.Errorf("the parts are %v, want %v", parts, want)
 	}
 }
 

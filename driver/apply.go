@@ -330,7 +330,7 @@ func (d *Driver) removeInDocker(ctx context.Context, n docker.Network) error {
 		delete(d.ours.removing, n.ID)
 	}()
 	if err := d.docker.RemoveNetwork(ctx, n.ID); err != nil && !errors.Is(err, docker.ErrConflict) {
-		d.removeFailed = d.cfg.Now()
+		d.noteRemoveFailed()
 		return fmt.Errorf("remove network %s from docker: %w", n.Name, err)
 	}
 	d.cfg.Log.Info("removed network from docker", "network", n.Name)

@@ -125,8 +125,6 @@ type Driver struct {
 	// Since when changes in Docker are wanted, by ID or name, at the last look and at this one.
 	waited, waiting map[string]time.Time
 
-	removeFailed time.Time // view.removeFailed
-
 	looking   sync.Mutex // held during a look; covers withdrawn
 	withdrawn bool       // the host is leaving: the watcher rests
 
@@ -150,10 +148,11 @@ type Driver struct {
 	// and then removes them. true: the cluster had such a network before.
 	unstored map[string]bool
 	// removed are networks, by Docker's ID, whose end Docker has called for and which it lists.
-	removed     map[string]bool
-	userRemoved map[string]time.Time // when a user removed a network here, by name: see justRemoved
-	deleteLost  time.Time            // view.deleteLost
-	dockerBegan time.Time            // when Docker was last started
+	removed      map[string]bool
+	userRemoved  map[string]time.Time // when a user removed a network here, by name: see justRemoved
+	deleteLost   time.Time            // view.deleteLost
+	dockerBegan  time.Time            // when Docker was last started
+	removeFailed time.Time            // view.removeFailed
 }
 
 // ours are the changes that the watcher is just making in Docker, so that the

@@ -296,11 +296,16 @@ func (d *Driver) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequ
 	d.mu.Unlock()
 	err := d.removeNetwork(ctx, r.NetworkID, byUser)
 	if err != nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.removeFailed = d.cfg.Now()
+		d.noteRemoveFailed()
 	}
 	return &Empty{}, err
+}
+
+// noteRemoveFailed notes that a network may be listed by Docker no more, or only here.
+func (d *Driver) noteRemoveFailed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.removeFailed = d.cfg.Now()
 }
 
 // removeNetwork ends this host's part in a network, with the endpoints that are

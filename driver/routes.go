@@ -2,6 +2,7 @@ package driver
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -11,16 +12,61 @@ import (
 
 // routes lead from the subnets that an endpoint is in to the network's other ones by the
 // gateway, for containers whose default route is on another network or that have none.
-func routes(snap *cluster.Snapshot, n localNetwork, e localEndpoint) (out []link.Via) {
+func routes(snap *cluster.Snapshot, n localNetwork, e localEndpoint) []link.Via {
+	return routesTo(prefixesOf(snap, n.Name), n, e)
+}
+
+func routesTo(prefixes []netip.Prefix, n localNetwork, e localEndpoint) (out []link.Via) {
 	for _, a := range e.addrs() {
 		own, gw, _ := n.subnetOf(a)
 		if !gw.IsValid() {
 			continue
 		}
-		for _, p := range prefixesOf(snap, n.Name) {
+		for _, p := range prefixes {
 			if p != own && p.Addr().Is4() == gw.Is4() {
 				out = append(out, link.Via{Prefix: p, Gateway: gw})
 			}
+		}
+	}
+	return out
+}
+
+// privileged lead from a container that is on internal networks only, and so has no default
+// route, to the networks of VNID 0, which reach all others: by the first of its endpoints, since
+// there is one route to a prefix. Whoever has a default route of ours has the way already; a
+// second one would change the address that others see him by.
+func (l *local) privileged(zero []cluster.Subnet, sandbox string) []link.Via {
+	var first localEndpoint
+	for _, id := range sortedKeys(l.endpoints) {
+		e := l.endpoints[id]
+		if e.Sandbox != sandbox || sandbox == "" || !e.Joined {
+			continue
+		}
+		if n := l.networks[e.Network]; !n.Internal || n.Conflict != "" {
+			return nil
+		}
+		if first.ID == "" {
+			first = e
+		}
+	}
+	if first.ID == "" {
+		return nil
+	}
+	n := l.networks[first.Network]
+	var prefixes []netip.Prefix
+	for _, s := range zero {
+		if s.Network != n.Name {
+			prefixes = append(prefixes, s.Prefix)
+		}
+	}
+	return routesTo(prefixes, n, first)
+}
+
+// privilegedSubnets are those of networks that have VNID 0.
+func privilegedSubnets(snap *cluster.Snapshot) (out []cluster.Subnet) {
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if n, ok := cluster.Get[cluster.Network](snap, s.Network); ok && n.VNID == 0 && !n.Provisional() {
+			out = append(out, s)
 		}
 	}
 	return out
@@ -76,6 +122,10 @@ func (d *Driver) wantedRoutes(snap *cluster.Snapshot) (want map[string][]link.Vi
 			d.routed[e.Sandbox] = append(d.routed[e.Sandbox], d.told[id]...)
 			delete(d.told, id)
 		}
+	}
+	zero := privilegedSubnets(snap)
+	for sandbox := range want {
+		want[sandbox] = append(want[sandbox], d.local.privileged(zero, sandbox)...)
 	}
 	return want, young
 }

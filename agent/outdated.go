@@ -10,6 +10,18 @@ import (
 	"github.com/grapevine-net/grapevine/driver"
 )
 
+// here marks the networks that this host's Docker has, as the cluster does.
+func (a *Agent) here(list []api.Network) []api.Network {
+	if a.driver == nil {
+		return list
+	}
+	here := a.driver.Here()
+	for i, n := range list {
+		list[i].Here = here[n.Name]
+	}
+	return list
+}
+
 // outdated are networks that were made anew while this host's Docker, or another one's, has the one
 // from before: since containers are on it, or nothing may be made there.
 func (a *Agent) outdated() (list []api.Problem) {

@@ -109,6 +109,7 @@ type Network struct {
 	Internal  bool     `json:"internal"`
 	MTU       int      `json:"mtu,omitempty"` // of its containers, 0: from the underlay
 	Removed   bool     `json:"removed"`       // goes when no host uses it any more
+	Here      bool     `json:"here"`          // this host's Docker has it, as the cluster does
 	// Notes say which hosts cannot take its subnets, and why.
 	Notes []string `json:"notes,omitempty"`
 }

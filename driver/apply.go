@@ -52,7 +52,7 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 		errs = append(errs, d.removeInDocker(ctx, n))
 	}
 	for _, n := range p.vanish {
-		if d.mayWait(n.ID, vanishWait) && d.visited() {
+		if d.mayWait(n.ID, vanishWait) && d.visited(d.docker.Visitors) {
 			continue
 		}
 		errs = append(errs, d.removeInDocker(ctx, n))
@@ -65,7 +65,7 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 			continue
 		}
 		alone := d.mayWait(n.Name, createWait)
-		if alone && d.visited() {
+		if alone && d.visited(d.docker.Newcomers) {
 			continue
 		}
 		errs = append(errs, d.createInDocker(ctx, n, alone))

@@ -150,7 +150,7 @@ func (d *Driver) ownCreation(p netip.Prefix, o networkOptions) (*creation, error
 		c.off = true
 		return nil, fmt.Errorf("network %s is not made now, since another one is being made on this host", c.Name)
 	}
-	if c.alone && d.docker.Visitors() > 0 {
+	if c.alone && d.docker.Newcomers() > 0 {
 		c.off = true
 		for _, p := range prefixesOfPools(c.Pools) {
 			d.alloc.Unasked(p)

@@ -25,6 +25,24 @@ type Outdated struct {
 	Containers []string // that are on it, running or not
 }
 
+// Here returns the names of the cluster's networks that this host's Docker has, as the cluster does.
+func (d *Driver) Here() map[string]bool {
+	outdated, snap := d.Outdated(), d.replica.Snapshot()
+	here := map[string]bool{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, n := range d.local.networks {
+		_, unstored := d.unstored[id]
+		if n.Learnt && n.Conflict == "" && !unstored && !followed(snap, n) {
+			here[n.Name] = true
+		}
+	}
+	for _, o := range outdated {
+		delete(here, o.Network)
+	}
+	return here
+}
+
 // making is what a network's record says of its making, for one that Docker made as id.
 func making(id string) string { return id[:min(12, len(id))] }
 

@@ -86,6 +86,9 @@ func TestMadeAnewElsewhere(t *testing.T) {
 				for range 3 {
 					e.look()
 				}
+				if !e.rig.Here()["red"] {
+					t.Error("it is not said to be here")
+				}
 				if again, _ := e.named("red"); again.ID != is.ID || len(e.rig.Outdated()) > 0 {
 					t.Errorf("it was made again and again, or is named: %v", e.rig.Outdated())
 				}
@@ -143,6 +146,9 @@ func TestFirstContainerOnWhatIsReplaced(t *testing.T) {
 	e.red(false)
 	e.look()
 	e.anew(otherSubnet)
+	if e.rig.Here()["red"] {
+		t.Error("what is to be replaced is said to be here")
+	}
 	_, err := e.rig.ipam.RequestAddress(context.Background(), &dockeripam.RequestAddressRequest{PoolID: ipam.PoolID{Prefix: oldRed}.String()})
 	if err == nil || !strings.Contains(err.Error(), "network red was made anew on another host") || !strings.Contains(err.Error(), "try again") {
 		t.Errorf("an address of it: %v", err)

@@ -7,7 +7,9 @@ import "time"
 // another ("already exists", at which engines before 25 end it). Nobody can tell what a
 // client of Docker's API has seen, but that there is one can be: what the agent makes and
 // removes in Docker for the cluster's sake waits until there is none, or so long. Then the
-// client's containers are there, and the network stays for them.
+// client's containers are there, and the network stays for them. Who is there for long when a
+// network comes is not waited for: that is somebody who listens to events (a proxy, a monitor), and
+// Compose, should it be one that has waited for images, asks again if there is such a network already.
 const (
 	vanishWait = 5 * time.Second
 	createWait = time.Second // shorter: somebody wants to use it
@@ -25,10 +27,10 @@ func (d *Driver) mayWait(what string, limit time.Duration) bool {
 	return now.Sub(since) <= limit
 }
 
-// visited reports whether there is a client at Docker's API; then the watcher looks again
-// soon.
-func (d *Driver) visited() bool {
-	if d.docker.Visitors() == 0 {
+// visited reports whether there is a client at Docker's API, as one of its client's methods counts
+// them; then the watcher looks again soon.
+func (d *Driver) visited(count func() int) bool {
+	if count() == 0 {
 		return false
 	}
 	d.again = true

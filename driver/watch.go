@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/docker"
 )
 
@@ -26,6 +27,9 @@ const (
 	maxRetry = 10 * time.Second
 	// clusterPause is the least time between looks for the cluster's sake.
 	clusterPause = 300 * time.Millisecond
+	// networkPause is that if networks have changed: somebody is about to use one, or has just
+	// made room for another one.
+	networkPause = 50 * time.Millisecond
 	// comingLook is the first pause between looks while something of ours is not in Docker's
 	// lists and younger than comingFor: Docker tells that a container was connected, and
 	// then writes it to the disk, and then lists it. As long again it takes at most to be
@@ -70,7 +74,7 @@ func (d *Driver) loop(ctx context.Context) {
 	var said string // the last failure, which is logged once
 	retry, coming := time.Duration(0), comingLook
 	for ctx.Err() == nil {
-		changed := d.replica.Watch()
+		changed, seen := d.replica.Watch(), d.replica.Snapshot()
 		open, err := d.look(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -101,14 +105,14 @@ func (d *Driver) loop(ctx context.Context) {
 			}
 		}
 		coming = min(2*coming, maxOpen)
-		if told := d.pause(ctx, changed, wait); told {
+		if told := d.pause(ctx, changed, seen, wait); told {
 			coming = comingLook
 		}
 	}
 }
 
 // pause waits for a reason to look. told says that it was something that happened here.
-func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, wait time.Duration) (told bool) {
+func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, seen *cluster.Snapshot, wait time.Duration) (told bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -118,18 +122,41 @@ func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, wait time.D
 		sleep(ctx, eventSettle)
 		return true
 	case <-changed:
-		// Others' endpoints come and go all the time: look at most so often, but
-		// at once if something happens here.
-		rest := time.NewTimer(clusterPause)
-		defer rest.Stop()
-		select {
-		case <-ctx.Done():
-		case <-rest.C:
-		case <-d.wake:
-			return true
-		}
+		return d.rest(ctx, seen)
 	}
 	return false
+}
+
+// rest is the pause after a change of the cluster, since seen: others' endpoints come and go all the
+// time. told is as of pause.
+func (d *Driver) rest(ctx context.Context, seen *cluster.Snapshot) (told bool) {
+	end := time.NewTimer(clusterPause)
+	defer end.Stop()
+	for {
+		changed := d.replica.Watch()
+		if networksChanged(d.replica.Snapshot(), seen) {
+			changed = nil
+			end.Reset(networkPause)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-end.C:
+			return false
+		case <-d.wake:
+			return true
+		case <-changed:
+		}
+	}
+}
+
+// networksChanged reports whether a network, or a subnet of one, has changed since an earlier
+// snapshot.
+func networksChanged(snap, before *cluster.Snapshot) bool {
+	keys, known := snap.Since(before)
+	return known && slices.ContainsFunc(keys, func(k cluster.Key) bool {
+		return k.Kind == cluster.KindNetwork || k.Kind == cluster.KindSubnet
+	})
 }
 
 // look lists what Docker has, decides and acts. open says that something is to
@@ -170,6 +197,7 @@ func (d *Driver) look(ctx context.Context) (open bool, err error) {
 // What the driver has is noted before that: what came later may not be listed.
 func (d *Driver) see(ctx context.Context) (v view, err error) {
 	now := d.cfg.Now()
+	d.docker.Newcomers() // to have seen who is there when it matters
 	if v.networks, err = d.docker.Networks(ctx); err != nil {
 		return v, err
 	}

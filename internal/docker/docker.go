@@ -34,9 +34,10 @@ type Client struct {
 	host string
 
 	mu     sync.Mutex
-	cli    *client.Client // nil: to be made at the next call
-	open   int            // connections
-	server net.Addr       // of the last one, nil before the first
+	cli    *client.Client         // nil: to be made at the next call
+	open   map[net.Conn]time.Time // connections, and since when
+	seen   map[string]time.Time   // when connections of anybody were first seen, by their inodes
+	server net.Addr               // of the last one, nil before the first
 }
 
 // New returns a client for host, such as "unix:///var/run/docker.sock" or

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // unixSockets and tcpSockets list the sockets of this process's network namespace
@@ -26,54 +27,86 @@ var apiPorts = []uint16{2375, 2376}
 // to the ports of its API: docker and Compose have one from their first request to their
 // end. What comes to the unix socket from another network namespace is not seen. 0 as well
 // while this client has never connected, and where the kernel does not tell.
-func (c *Client) Visitors() (n int) {
+func (c *Client) Visitors() int { return c.visitors(0) }
+
+// Newcomers counts those of Visitors that were not there yet at a call a while ago, which is how
+// long those stay who ask for something, and not those who listen (`docker events`). It may count one
+// too many for so long, never one too few.
+func (c *Client) Newcomers() int { return c.visitors(listens) }
+
+// listens is how long a connection is there when its program is taken for one that listens.
+const listens = 5 * time.Second
+
+// visitors counts those that were not seen yet as long ago as age; 0: all.
+func (c *Client) visitors(age time.Duration) int {
 	c.mu.Lock()
-	server, own := c.server, c.open
-	c.mu.Unlock()
-	if server == nil {
+	defer c.mu.Unlock()
+	if c.server == nil {
 		return 0
 	}
+	list, now := c.list(), time.Now()
+	n, seen := len(list)-len(c.open), map[string]time.Time{}
+	for _, inode := range list {
+		seen[inode] = now
+		if first, known := c.seen[inode]; known {
+			seen[inode] = first
+		}
+		if age > 0 && now.Sub(seen[inode]) >= age {
+			n--
+		}
+	}
+	c.seen = seen
+	for _, since := range c.open { // which of the list these are nobody tells
+		if age > 0 && now.Sub(since) >= age {
+			n++
+		}
+	}
+	return max(0, n)
+}
+
+// list returns the inodes of all connections of the engine's API. c.mu is held.
+func (c *Client) list() (inodes []string) {
 	ports := apiPorts
-	switch addr := server.(type) {
+	switch addr := c.server.(type) {
 	case *net.UnixAddr:
 		list, _ := os.ReadFile(unixSockets)
-		n = connections(string(list), addr.Name)
+		inodes = connections(string(list), addr.Name)
 	case *net.TCPAddr:
 		ports = append(slices.Clone(ports), uint16(addr.Port))
 	}
 	for _, file := range tcpSockets {
 		list, _ := os.ReadFile(file)
-		n += tcpConnections(string(list), ports)
+		inodes = append(inodes, tcpConnections(string(list), ports)...)
 	}
-	return max(0, n-own)
+	return inodes
 }
 
-// connections counts the connections of the server at path.
-func connections(list, path string) (n int) {
+// connections lists the connections of the server at path, by their inodes.
+func connections(list, path string) (inodes []string) {
 	const connecting, connected = "02", "03" // SS_CONNECTING: the server has not accepted it yet
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)
 		if len(f) == 8 && (f[5] == connecting || f[5] == connected) && f[7] == path {
-			n++
+			inodes = append(inodes, f[6])
 		}
 	}
-	return n
+	return inodes
 }
 
-// tcpConnections counts what is connected to the ports.
-func tcpConnections(list string, ports []uint16) (n int) {
+// tcpConnections lists what is connected to the ports.
+func tcpConnections(list string, ports []uint16) (inodes []string) {
 	const established = "01" // TCP_ESTABLISHED
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)
-		if len(f) < 4 || f[3] != established {
+		if len(f) < 10 || f[3] != established {
 			continue
 		}
 		_, hex, _ := strings.Cut(f[1], ":")
 		if port, err := strconv.ParseUint(hex, 16, 16); err == nil && slices.Contains(ports, uint16(port)) {
-			n++
+			inodes = append(inodes, "tcp "+f[9])
 		}
 	}
-	return n
+	return inodes
 }
 
 // connect opens a connection to the engine, and counts it until it is closed.
@@ -84,12 +117,15 @@ func (c *Client) connect(ctx context.Context, network, addr string) (net.Conn, e
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.open++
+	if c.open == nil {
+		c.open = map[net.Conn]time.Time{}
+	}
+	c.open[conn] = time.Now()
 	c.server = conn.RemoteAddr() // of a unix socket: as the server calls it, which may have another name for it
 	return &counted{Conn: conn, closed: sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.open--
+		delete(c.open, conn)
 	})}, nil
 }
 

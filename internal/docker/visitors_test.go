@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -43,6 +44,28 @@ func visit(t *testing.T, network, addr string) {
 	if n := c.Visitors(); n != 1 {
 		t.Errorf("%d visitors while one is connected", n)
 	}
+	if n := c.Newcomers(); n != 1 {
+		t.Errorf("%d newcomers as one has come", n)
+	}
+	c.mu.Lock()
+	for inode, at := range c.seen { // later
+		c.seen[inode] = at.Add(-listens)
+	}
+	for conn, at := range c.open {
+		c.open[conn] = at.Add(-listens)
+	}
+	c.mu.Unlock()
+	if all, n := c.Visitors(), c.Newcomers(); all != 1 || n != 0 {
+		t.Errorf("%d newcomers of %d when it has been there for long", n, all)
+	}
+	late, err := net.Dial(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, n := c.Visitors(), c.Newcomers(); all != 2 || n != 1 {
+		t.Errorf("%d newcomers of %d when another one has come", n, all)
+	}
+	_ = late.Close()
 	c.Close() // and again, with a connection of its own that is new
 	list()
 	if n := c.Visitors(); n == 0 {
@@ -64,8 +87,8 @@ func TestConnections(t *testing.T) {
 00000000fb182a74: 00000003 00000000 00000000 0001 03 19735013 /run/docker/plugins/grapevine.sock
 00000000fb182a75: 00000003 00000000 00000000 0001 03 19735014
 `
-	if n := connections(list, "/var/run/docker.sock"); n != 2 {
-		t.Errorf("%d connections", n)
+	if got := connections(list, "/var/run/docker.sock"); !slices.Equal(got, []string{"19735075", "20268955"}) {
+		t.Errorf("connections %v", got)
 	}
 }
 
@@ -77,7 +100,7 @@ func TestTCPConnections(t *testing.T) {
    3: 010200C0:B5B8 020200C0:0947 01 00000000:00000000 00:00000000 00000000     0        0 21 1 0 20 4 30 10 -1
    4: 0000000000000000FFFF0000010200C0:0948 0000000000000000FFFF0000020200C0:B5BA 01 00000000:00000000 00:00000000 00000000     0        0 22 1 0 20 4 30 10 -1
 `
-	if n := tcpConnections(list, apiPorts); n != 2 {
-		t.Errorf("%d connections", n)
+	if got := tcpConnections(list, apiPorts); !slices.Equal(got, []string{"tcp 20", "tcp 22"}) {
+		t.Errorf("connections %v", got)
 	}
 }

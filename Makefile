@@ -23,11 +23,11 @@ demo: ## Three Docker hosts on this machine, one network over them (KEEP=1: leav
 	@echo "building the agent"
 	@$(MAKE) --no-print-directory -s build
 	@go build -o bin/demo ./tests/demo
-	@bin/demo $(if $(KEEP),-keep)
+	@bin/demo $(if $(KEEP),-keep build/demo.kept)
 
 .PHONY: demo-clean
-demo-clean: ## End the hosts that `make demo KEEP=1` left
-	@go run ./tests/lab/cmd/lab clean -kept
+demo-clean: ## End the hosts that `make demo KEEP=1` left here
+	@go run ./tests/lab/cmd/lab clean -noted build/demo.kept
 
 .PHONY: test
 test: setup build trees ## All tests: unit, fuzz, lab, plugin, engines, uml

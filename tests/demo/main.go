@@ -1,6 +1,7 @@
 // Command demo shows grapevine at work: three Docker hosts on this machine, one
 // network over them. It says what it does, step by step, and leaves the machine as
-// it was; -keep leaves the hosts running and says how to look around.
+// it was; -keep FILE leaves the hosts running, says how to look around, and notes in the
+// file what is to be ended.
 package main
 
 import (
@@ -16,7 +17,7 @@ import (
 
 func main() {
 	lab.Init()
-	keep := flag.Bool("keep", false, "leave the hosts running")
+	keep := flag.String("keep", "", "leave the hosts running, and add the lab's name to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -23,7 +23,7 @@ const stepTime = 2 * time.Minute
 
 type demo struct {
 	out  io.Writer
-	keep bool
+	keep string // the file for the lab's name; empty: it is not kept
 	lab  *lab.Lab
 	ends map[string]lab.Container // by name
 }
@@ -33,9 +33,9 @@ type demo struct {
 func (d *demo) run(ctx context.Context) error {
 	begin := time.Now()
 	failed := d.each(ctx)
-	if failed == nil && d.keep {
-		fmt.Fprintf(d.out, "\nThe hosts go on. To look around:\n%s  the end   make demo-clean\n", d.lab.Tour())
-		return d.lab.Keep()
+	if failed == nil && d.keep != "" {
+		fmt.Fprintf(d.out, "\nThe hosts go on. To look around:\n%s  the end   make demo-clean      (the lab is called %s)\n", d.lab.Tour(), d.lab.ID())
+		return errors.Join(d.lab.Note(d.keep), d.lab.Keep())
 	}
 	if err := d.close(); err != nil {
 		fmt.Fprintf(d.out, "    %s the lab could not be removed: %v\n", cross, err)

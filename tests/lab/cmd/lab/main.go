@@ -3,7 +3,8 @@
 //	lab up [-hosts 3] [-kind namespace|uml] [-tree DIR] [-compose PROGRAM] [-agents=false]
 //	                            start one and keep it (Ctrl-C ends a UML one)
 //	lab list                    what labs there are
-//	lab clean [-kept] [NAME...] remove dead ones, kept ones, those named
+//	lab clean [-kept] [-noted FILE] [NAME...]
+//	                            remove dead ones; all kept ones; those kept that the file names; those named
 //	lab guest -tree DIR -kernel DIR [-dir DIR] [-files NAMES] [-limit 1h] PROGRAM ARGUMENTS...
 //	                            run a program of the source tree in QEMU, on an ordinary kernel
 package main
@@ -54,8 +55,17 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	case "clean":
 		kept := flags.Bool("kept", false, "also those that were kept; those of running programs only by name")
+		noted := flags.String("noted", "", "those kept ones that this file names, and no others but dead ones")
 		_ = flags.Parse(args[1:]) // exits
-		return errors.Join(lab.Clean(*kept), lab.Remove(flags.Args()...))
+		err := errors.Join(lab.Clean(*kept), lab.Remove(flags.Args()...))
+		if *noted != "" {
+			gone, failed := lab.RemoveNoted(*noted)
+			for _, id := range gone {
+				fmt.Println("ended", id)
+			}
+			err = errors.Join(err, failed)
+		}
+		return err
 	case "guest":
 		tree := flags.String("tree", "", "the guest's programs: what scripts/tree prints")
 		kernel := flags.String("kernel", "", "what scripts/kernel prints")

@@ -29,7 +29,8 @@ import (
 
 var (
 	testKey = [][]byte{make([]byte, 32)}
-	allIPv4 = netip.MustParsePrefix("0.0.0.0/0")
+	// clusterRange is what hosts share; what is outside is the commons' sooner or later.
+	clusterRange = netip.MustParsePrefix("10.128.0.0/14")
 )
 
 // TestMain has more tests run at once than there are processors: they wait most of the time.
@@ -72,7 +73,7 @@ func newHost(t *testing.T, n int, dir string, join ...int) *host {
 	a := &Agent{
 		cfg: config.Config{
 			State: dir, Name: fmt.Sprintf("host%d", n), Keys: testKey, Bind: at(n).Addr(), Port: at(n).Port(),
-			CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22, VXLANPort: 4789,
+			CIDR4: clusterRange, PrefixLen: 22, VXLANPort: 4789,
 		},
 		log: slog.New(slog.DiscardHandler), underlay: link.Underlay{Addr: at(n).Addr(), MTU: 1500},
 		started: time.Now(),
@@ -156,7 +157,7 @@ func TestSeedAndJoiner(t *testing.T) {
 	t.Parallel()
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
-	if !one.replica.Snapshot().Ring().OwnsAll(one.self(), allIPv4) {
+	if !one.replica.Snapshot().Ring().OwnsAll(one.self(), clusterRange) {
 		t.Error("the seed does not own all addresses")
 	}
 	two := newHost(t, 2, t.TempDir(), 1, 2).run()
@@ -249,8 +250,13 @@ func TestLeaveGivesEverythingAway(t *testing.T) {
 	}
 	// All of this is on host2's disk now, not only on its way.
 	snap := two.replica.Snapshot()
-	if !snap.Ring().OwnsAll(two.self(), allIPv4) {
+	if !snap.Ring().OwnsAll(two.self(), clusterRange) {
 		t.Error("host2 does not own all addresses")
+	}
+	for _, all := range []string{"0.0.0.0/0", "::/0"} {
+		if n := snap.Ring().Counts(netip.MustParsePrefix(all))[one.self()]; n != 0 {
+			t.Errorf("host1 still owns %d numbers of %s", n, all)
+		}
 	}
 	if !snap.Tombstone(cluster.Node{ID: one.self()}.Key()) {
 		t.Error("host2 still has host1's record")

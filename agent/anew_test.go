@@ -75,7 +75,7 @@ func TestForgottenJoinsAnew(t *testing.T) {
 			t.Errorf("set aside: %v", files)
 		}
 	}
-	if two.replica.Snapshot().Ring().Counts(allIPv4)[first] != 0 {
+	if two.replica.Snapshot().Ring().Counts(clusterRange)[first] != 0 {
 		t.Error("its first life has something back")
 	}
 }

@@ -106,7 +106,7 @@ func TestFakedDeath(t *testing.T) {
 			for range cluster.All[cluster.Node](h.replica.Snapshot()) {
 				known++
 			}
-			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(owner.self(), allIPv4) && len(h.gossip.Alive()) == 2 && known == 3
+			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(owner.self(), clusterRange) && len(h.gossip.Alive()) == 2 && known == 3
 		})
 	}
 	fakeLeave(t, owner, other, thief)
@@ -122,7 +122,7 @@ func TestFakedDeath(t *testing.T) {
 	// The thief does without being promised anything.
 	if _, err := thief.replica.Update(func(tx *replica.Tx) error {
 		tx.Delete(cluster.Node{ID: owner.self()}.Key())
-		_ = tx.Put(cluster.Claim{Block: allIPv4, Owner: thief.self()})
+		_ = tx.Put(cluster.Claim{Block: clusterRange, Owner: thief.self()})
 		return tx.Put(cluster.Network{Name: "said"})
 	}); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestFakedDeath(t *testing.T) {
 	fakeLeave(t, owner, other)
 	for range 100 {
 		snap := other.replica.Snapshot()
-		if !snap.Ring().OwnsAll(owner.self(), allIPv4) || snap.Tombstone(cluster.Node{ID: owner.self()}.Key()) {
+		if !snap.Ring().OwnsAll(owner.self(), clusterRange) || snap.Tombstone(cluster.Node{ID: owner.self()}.Key()) {
 			t.Fatal("the other one believes the thief")
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -22,7 +22,7 @@ func TestForget(t *testing.T) {
 			for range cluster.All[cluster.Node](snap) {
 				known++
 			}
-			return h.replica.Settled() && snap.Ring().OwnsAll(dead.self(), allIPv4) && len(h.gossip.Alive()) == 2 && known == 3
+			return h.replica.Settled() && snap.Ring().OwnsAll(dead.self(), clusterRange) && len(h.gossip.Alive()) == 2 && known == 3
 		})
 	}
 	dead.stop()
@@ -34,11 +34,11 @@ func TestForget(t *testing.T) {
 	}
 	eventually(t, "the other one believes it", func() bool {
 		snap := other.replica.Snapshot()
-		return snap.Ring().OwnsAll(heir.self(), allIPv4) && snap.Tombstone(cluster.Node{ID: dead.self()}.Key()) && len(other.replica.Doubts()) == 0
+		return snap.Ring().OwnsAll(heir.self(), clusterRange) && snap.Tombstone(cluster.Node{ID: dead.self()}.Key()) && len(other.replica.Doubts()) == 0
 	})
 	back := newHost(t, 1, dir, 2).start()
 	eventually(t, "the forgotten one hears of it", func() bool { return back.replica.Trouble() != nil })
-	if !heir.replica.Snapshot().Ring().OwnsAll(heir.self(), allIPv4) || !other.replica.Snapshot().Ring().OwnsAll(heir.self(), allIPv4) {
+	if !heir.replica.Snapshot().Ring().OwnsAll(heir.self(), clusterRange) || !other.replica.Snapshot().Ring().OwnsAll(heir.self(), clusterRange) {
 		t.Error("the forgotten one has got something back")
 	}
 	back.stop()

@@ -130,7 +130,7 @@ func TestRestoreForgotten(t *testing.T) {
 	heir := newHost(t, 2, t.TempDir(), 1).start()
 	for _, h := range []*host{dead, heir} {
 		eventually(t, "both know the ring and each other", func() bool {
-			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(dead.self(), allIPv4) &&
+			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(dead.self(), clusterRange) &&
 				len(h.gossip.Alive()) == 1 && len(h.nodes(h.replica.Snapshot())) == 2
 		})
 	}

@@ -20,11 +20,11 @@ func TestThief(t *testing.T) {
 	for _, h := range append(honest, thief) {
 		// A host that has just come believes whom it asks first (docs/decisions.md).
 		eventually(t, "all know the ring and each other", func() bool {
-			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(owner.self(), allIPv4) && len(h.gossip.Alive()) == 2
+			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(owner.self(), clusterRange) && len(h.gossip.Alive()) == 2
 		})
 	}
 	_, err := thief.replica.Update(func(tx *replica.Tx) error {
-		return tx.Put(cluster.Claim{Block: allIPv4, Owner: thief.self()})
+		return tx.Put(cluster.Claim{Block: clusterRange, Owner: thief.self()})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestThief(t *testing.T) {
 			return strings.Contains(strings.Join(said, "\n"), thief.id.Node)
 		})
 		snap := h.replica.Snapshot()
-		if n, _ := cluster.Get[cluster.Node](snap, owner.id.Node); n.Name == "forged" || !snap.Ring().OwnsAll(owner.self(), allIPv4) {
+		if n, _ := cluster.Get[cluster.Node](snap, owner.id.Node); n.Name == "forged" || !snap.Ring().OwnsAll(owner.self(), clusterRange) {
 			t.Errorf("%s believes the thief: its name of the owner is %q, its ring %v", h.cfg.Name, n.Name, slices.Collect(snap.Ring().Claims()))
 		}
 		if err := h.replica.Trouble(); err != nil {

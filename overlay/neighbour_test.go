@@ -27,7 +27,7 @@ func TestNeighbours(t *testing.T) {
 			run("ip", "link", "set", "gv0", "address", "02:42:00:00:00:02")
 			run("ip", "link", "set", "gv0", "up")
 			run("ip", "addr", "replace", "fd00:1::1/64", "dev", "gv0", "nodad")
-			for _, key := range []string{"base_reachable_time_ms=100", "delay_first_probe_time=0", "retrans_time_ms=100"} {
+			for _, key := range []string{"base_reachable_time_ms=100", "delay_first_probe_time=0", "retrans_time_ms=100", "ucast_solicit=30", "mcast_solicit=30"} {
 				in("sysctl", "-qw", "net.ipv6.neigh.gva."+key)
 				run("sysctl", "-qw", "net.ipv6.neigh.gv0."+key)
 			}

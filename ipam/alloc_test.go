@@ -603,3 +603,33 @@ func TestReleasedHostSubnet(t *testing.T) {
 		})
 	}
 }
+
+// TestSubnetMadeAnewAtOnce: a subnet whose network has just been removed here is to be had
+// again as soon as the host that has a share of it has heard of that.
+func TestSubnetMadeAnewAtOnce(t *testing.T) {
+	for _, subnet := range []string{"10.128.4.0/24", "192.168.9.0/24"} {
+		w := newWorld(t, 3)
+		w.open()
+		a, b := w.hosts[0], w.hosts[2]
+		must(t, b.try("blue", subnet))
+		w.spread()
+		a.stockUp(ctx)
+		w.spread()
+		p := netip.MustParsePrefix(subnet)
+		b.retire("blue", p)
+		heard := make(chan struct{})
+		go func() {
+			defer close(heard)
+			time.Sleep(50 * time.Millisecond) // long enough for the first try
+			w.gossip(b, a)
+			if err := a.sendHome(); err != nil {
+				t.Error(err)
+			}
+			w.gossip(a, b)
+		}()
+		if err := b.Pool(ctx, PoolID{Prefix: p}, 0); err != nil {
+			t.Errorf("%s: %v", p, err)
+		}
+		<-heard
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -190,11 +191,24 @@ func (a *Allocator) Pool(ctx context.Context, id PoolID, hostBits int) error {
 	if why := a.cfg.Reach().Barred([]netip.Prefix{p}, !joined)[p]; why != nil {
 		return fmt.Errorf("subnet %s cannot be a network's: %w, and nothing is taken away from a host that it reaches by itself; choose another one, or leave --subnet out to be given one", p, why)
 	}
-	err := a.obtain(ctx, id, hostBits)
-	if errors.Is(err, errBegun) && a.awaitSubnet(ctx, p) {
-		return nil
+	// A host for which p is a network's may be making it, or may not have heard yet that it
+	// was removed; or p has gone from one to another meanwhile. It is there in a moment, or to be had.
+	patience, cancel := context.WithTimeout(ctx, beginning)
+	defer cancel()
+	for {
+		before := a.replica.Snapshot().Ring().Counts(p)
+		err := a.obtain(ctx, id, hostBits)
+		begun := errors.Is(err, errBegun)
+		if err == nil || !begun && maps.Equal(before, a.replica.Snapshot().Ring().Counts(p)) {
+			return err
+		}
+		if begun && a.awaitSubnet(patience, p) {
+			return nil
+		}
+		if patience.Err() != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // obtain collects all of a prefix from its owners and reserves it, unless it is a subnet already.
@@ -228,9 +242,12 @@ func (a *Allocator) obtainPiece(ctx context.Context, piece netip.Prefix) error {
 // subnet, and that one to get here.
 const beginning = 3 * time.Second
 
-// awaitSubnet waits until another host, which is making it, tells of the subnet p.
+// askAgain is how long awaitSubnet waits at most.
+const askAgain = 300 * time.Millisecond
+
+// awaitSubnet waits a moment for another host, which is making it, to tell of the subnet p.
 func (a *Allocator) awaitSubnet(ctx context.Context, p netip.Prefix) bool {
-	ctx, cancel := context.WithTimeout(ctx, beginning)
+	ctx, cancel := context.WithTimeout(ctx, askAgain)
 	defer cancel()
 	for {
 		changed := a.replica.Watch()

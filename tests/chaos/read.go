@@ -56,7 +56,8 @@ func containers(ctx context.Context, h *lab.Host) (list []verdict.Container, err
 }
 
 // inventory lists what a host has of grapevine's, and all devices, rules and routes.
-// Counters, and names that are made anew at each start, are left out.
+// Counters, and names that are made anew at each start, are left out, and so is the note of who has
+// turned forwarding on: of agent and Docker, the one that was first after a boot.
 const inventory = `
 echo '# links'; ip -o link show | sed 's/^[0-9]*: \([^:@]*\).*/\1/'
 echo '# filters'; for l in $(ls /sys/class/net); do tc qdisc show dev $l; for at in ingress egress; do tc filter show dev $l $at 2>/dev/null; done | sed "s/^/$l /"; done | grep -v -e ' noqueue ' -e ' noop ' | sed 's/ id [0-9]* name/ name/; s/ tag .*//'
@@ -64,7 +65,7 @@ echo '# rules'; for t in iptables-save ip6tables-save; do $t | grep -v '^[:#*C]'
 echo '# policies'; ip rule; ip -6 rule
 echo '# routes'; ip route show table all; ip -6 route show table all | sed 's/ expires [0-9]*sec//'
 echo '# tables'; nft -s list tables; for t in $(nft list tables | grep -i -e grapevine -e gv | sed 's/^table //; s/ /:/'); do nft -s list table ${t%:*} ${t#*:}; done
-echo '# files'; find /run/grapevine /var/lib/grapevine ! -name '*.tmp' | sed 's/[.][0-9]*[.]ctl$/.PID.ctl/' | sort
+echo '# files'; find /run/grapevine /var/lib/grapevine ! -name '*.tmp' ! -path /run/grapevine/forwarding | sed 's/[.][0-9]*[.]ctl$/.PID.ctl/' | sort
 echo '# ports'; ovs-vsctl --db=unix:/run/grapevine/ovs/db.sock --timeout=5 list-ports gvbr0
 echo '# numbers'; ovs-vsctl --db=unix:/run/grapevine/ovs/db.sock --timeout=5 -f table -d bare --no-headings --columns=ofport,name list Interface
 echo '# networks'; docker network ls --filter driver=grapevine --format '{{.Name}}'

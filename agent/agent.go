@@ -46,20 +46,21 @@ type Agent struct {
 	underlay link.Underlay
 	reached  *reached
 
-	release func() // lets go of the state directory
-	db      *store.DB
-	replica *replica.Replica
-	gossip  *gossip.Gossip
-	prober  *probe.Prober
-	alloc   *ipam.Allocator
-	vswitch *vswitch
-	names   *dns.Server
-	driver  *driver.Driver
-	plugin  *plugin.Server
-	docker  *docker.Client
-	swarm   atomic.Pointer[docker.Swarm] // see askSwarm
-	keyKept bool                         // the gossip key of the settings is in the key file, too
-	managed string                       // the ID by which Docker knows this agent as a managed plugin, or ""
+	release    func() // lets go of the state directory
+	db         *store.DB
+	replica    *replica.Replica
+	gossip     *gossip.Gossip
+	prober     *probe.Prober
+	alloc      *ipam.Allocator
+	vswitch    *vswitch
+	names      *dns.Server
+	driver     *driver.Driver
+	plugin     *plugin.Server
+	docker     *docker.Client
+	swarm      atomic.Pointer[docker.Swarm] // see askSwarm
+	pluginName atomic.Pointer[string]       // see driverName
+	keyKept    bool                         // the gossip key of the settings is in the key file, too
+	managed    string                       // the ID by which Docker knows this agent as a managed plugin, or ""
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
 	stopWork  context.CancelFunc

@@ -268,11 +268,11 @@ func TestHostByName(t *testing.T) {
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
 	for name, want := range map[string]string{"host1": string(one.self()), one.id.Node: one.id.Node, "0123456789abcdef": "0123456789abcdef"} {
-		if id, err := one.hostID(name); err != nil || string(id) != want {
+		if id, err := pickHost(one.nodes(one.replica.Snapshot()), name); err != nil || string(id) != want {
 			t.Errorf("%s: %s, %v", name, id, err)
 		}
 	}
-	if _, err := one.hostID("host9"); err == nil || !strings.Contains(err.Error(), "`grapevine nodes`") {
+	if _, err := pickHost(one.nodes(one.replica.Snapshot()), "host9"); err == nil || !strings.Contains(err.Error(), "`grapevine nodes`") {
 		t.Errorf("an unknown host: %v", err)
 	}
 }

@@ -67,7 +67,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add := func(checks ...api.Check) { d.Checks = append(d.Checks, checks...) }
 	add(doctor.Problems("agent", fmt.Sprintf("%s runs version %s, up %s", a.cfg.Name, a.version, time.Since(a.started).Round(time.Second)), a.membershipProblems(snap))...)
 	add(doctor.Problems("agent", "", a.refusedHosts())...)
-	add(doctor.Problems("hosts", "", differences(nodes, a.cfg.VXLANPort))...)
+	add(doctor.Problems("hosts", "", a.differences(ctx, nodes))...)
 	add((<-host).Judge()...)
 	add(doctor.Problems("addresses", "", a.reachProblems(snap))...)
 	add(doctor.Problems("switch", "", a.vswitch.problems(ctx))...)
@@ -77,7 +77,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	links, _ := link.List("gv") // none to be had, none to complain of
 	add(doctor.Interfaces(a.innerMTU(), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
-	add(doctor.Keys(a.gossip.Strangers())...)
+	add(doctor.Problems("key", "nobody with another gossip key has called of late", a.keyProblems(ctx))...)
 	add(doctor.KeySetting(a.managed != "" && len(a.cfg.Keys) > 0, a.keyKept, pluginName(ctx, a))...)
 	add(doctor.LookAtFirewall(ctx, a.underlay.Addr.Is6()).Judge(a.packets(nodes), proven(reached))...)
 	doctor.Sort(d.Checks)

@@ -176,9 +176,10 @@ func (a *Agent) demolish(ctx context.Context) error {
 
 // forget takes over from hosts that are gone for good.
 func (a *Agent) forget(ctx context.Context, r api.ForgetRequest) (api.Done, error) {
+	nodes := a.nodes(a.replica.Snapshot())
 	var dead []cluster.NodeID
 	for _, name := range r.Hosts {
-		id, err := a.hostID(name)
+		id, err := pickHost(nodes, name)
 		if err != nil {
 			return api.Done{}, err
 		}
@@ -191,7 +192,7 @@ func (a *Agent) forget(ctx context.Context, r api.ForgetRequest) (api.Done, erro
 		return api.Done{}, err
 	}
 	a.dropPeers(dead)
-	return api.Done{Text: fmt.Sprintf("Forgotten: %v. This host owns what they owned.", r.Hosts)}, nil
+	return api.Done{Text: forgottenText(r.Hosts)}, nil
 }
 
 // dropPeers no longer dials hosts that are forgotten.
@@ -201,22 +202,10 @@ func (a *Agent) dropPeers(forgotten []cluster.NodeID) {
 	}
 }
 
-// hostID finds a host by its ID or its name.
-func (a *Agent) hostID(name string) (cluster.NodeID, error) {
-	if id := cluster.NodeID(name); id.Valid() {
-		return id, nil
+func forgottenText(hosts []string) string {
+	they := "they"
+	if len(hosts) == 1 {
+		they = "it"
 	}
-	var found []cluster.NodeID
-	for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
-		if n.Name == name {
-			found = append(found, n.ID)
-		}
-	}
-	switch len(found) {
-	case 0:
-		return "", &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host is called %q: `grapevine nodes` lists them", name)}
-	case 1:
-		return found[0], nil
-	}
-	return "", &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%d hosts are called %q: use the ID of one (%v)", len(found), name, found)}
+	return fmt.Sprintf("Forgotten: %s. This host owns what %s owned.", listed(hosts), they)
 }

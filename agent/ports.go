@@ -114,9 +114,12 @@ func (a *Agent) internalClients() func(netip.Addr) bool {
 
 // endpoints answers GET /v1/endpoints. Of published ports a host knows its own.
 func (a *Agent) endpoints(context.Context) ([]api.Endpoint, error) {
-	list := view.Endpoints(a.replica.Snapshot())
+	snap := a.replica.Snapshot()
+	list := view.Endpoints(snap)
 	published := a.driver.Published()
 	for i, e := range list {
+		where, _ := cluster.Get[cluster.Endpoint](snap, e.ID)
+		list[i].Here = where.Host == a.self()
 		slices.SortFunc(published[e.ID], func(a, b ports.Binding) int {
 			return cmp.Or(cmp.Compare(a.To.Port(), b.To.Port()), a.Compare(b))
 		})

@@ -53,6 +53,24 @@ func (a *Agent) inDocker(ctx context.Context, name string) (containers, networks
 	return slices.Compact(containers), networks
 }
 
+// driverName is what Docker knows the drivers by, "" if it does not say.
+func (a *Agent) driverName(ctx context.Context) string {
+	if a.managed == "" {
+		return a.serviceName()
+	}
+	if name := a.pluginName.Load(); name != nil {
+		return *name
+	}
+	ctx, cancel := context.WithTimeout(ctx, swarmPatience)
+	defer cancel()
+	p, err := a.selfPlugin(ctx)
+	if err != nil || p.Name == "" {
+		return ""
+	}
+	a.pluginName.Store(&p.Name)
+	return p.Name
+}
+
 // serviceName is the driver's name where it is no managed plugin.
 func (a *Agent) serviceName() string {
 	if a.cfg.DriverName != "" && a.cfg.DriverName != "auto" {

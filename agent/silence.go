@@ -69,8 +69,8 @@ func silentFor(limit time.Duration, hosts []cluster.NodeID, members []gossip.Mem
 }
 
 // forgetAdvice is what may be done about a host that does not answer.
-func (a *Agent) forgetAdvice(host string, id cluster.NodeID) string {
-	do := "start it; if it is gone for good: grapevine forget " + host
+func (a *Agent) forgetAdvice(id cluster.NodeID) string {
+	do := "start it; if it is gone for good: grapevine forget " + forgetName(a.nodes(a.replica.Snapshot()), id)
 	warden := a.alloc.Warden()
 	if a.cfg.ForgetAfter == 0 || warden == id || warden == "" {
 		return do

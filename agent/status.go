@@ -29,7 +29,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	nodes := a.nodes(snap)
 	s := api.Status{
 		Version: a.version, Node: a.id.Node, Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: time.Now().Add(-time.Since(a.started)),
-		OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), FastPath: a.vswitch.fast.status(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
+		Driver: a.driverName(ctx), OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), FastPath: a.vswitch.fast.status(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
 		Aside: setAside(a.cfg.State), Names: a.resolver(), Leases: a.alloc.Held(), Process: process(),
 	}
@@ -88,9 +88,10 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 		return []api.Problem{{What: "this host has left the cluster", Do: backByJoin}}
 	}
 	list := append([]api.Problem{}, a.membershipProblems(snap)...)
+	list = append(list, a.keyProblems(ctx)...)
 	list = append(append(list, a.refusedHosts()...), a.suspicions(snap)...)
 	list = append(list, a.silentHosts(nodes)...)
-	list = append(list, differences(nodes, a.cfg.VXLANPort)...)
+	list = append(list, a.differences(ctx, nodes)...)
 	list = append(list, a.reachProblems(snap)...)
 	list = append(list, a.vswitch.problems(ctx)...)
 	list = append(list, a.forwardingOff()...)
@@ -137,7 +138,11 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 			"the host at %s has this host's ID %s", at, a.id.Node)
 	}
 	if what := a.waitsFor(snap); what != "" {
-		add(fmt.Sprintf("start the agent there, check that port %d is open for TCP and UDP between the hosts, and that GRAPEVINE_KEY is the same on all", a.cfg.Port), "%s", what)
+		do := fmt.Sprintf("start the agent there, and check that port %d is open for TCP and UDP between the hosts", a.cfg.Port)
+		if len(a.gossip.Strangers()) > 0 {
+			do = "give this host the cluster's gossip key, as said below"
+		}
+		add(do, "%s", what)
 	}
 	return list
 }
@@ -147,7 +152,7 @@ func (a *Agent) refusedHosts() (list []api.Problem) {
 	for _, p := range a.gossip.Problems() {
 		list = append(list, api.Problem{What: p, Do: "until then the two hosts' containers do not reach each other"})
 	}
-	return list
+	return append(list, a.foreignProblems(len(a.gossip.Alive())+1)...)
 }
 
 // waitsFor says what keeps this host from handing out addresses, "" if nothing does.
@@ -163,17 +168,18 @@ func (a *Agent) waitsFor(snap *cluster.Snapshot) string {
 	return ""
 }
 
-// differences finds settings that are to be the same on all hosts and are not.
-func differences(nodes []api.Node, vxlan uint16) (list []api.Problem) {
-	names := map[string]string{}
+// differences finds what is to be the same on all hosts, or another on each, and is not.
+func (a *Agent) differences(ctx context.Context, nodes []api.Node) []api.Problem {
+	list := vxlanDifferences(nodes, a.cfg.VXLANPort)
+	if twins := namesakes(nodes, ""); len(twins) > 0 {
+		list = append(list, namesakes(nodes, a.setCommand(ctx, "GRAPEVINE_NAME=NAME"))...)
+	}
+	return list
+}
+
+// vxlanDifferences are ports of VXLAN that are to be the same on all hosts and are not.
+func vxlanDifferences(nodes []api.Node, vxlan uint16) (list []api.Problem) {
 	for _, n := range nodes {
-		if other, twice := names[n.Name]; twice {
-			list = append(list, api.Problem{
-				What: fmt.Sprintf("two hosts are called %s (%s, %s)", n.Name, other, n.ID),
-				Do:   "set GRAPEVINE_NAME on one of them; if it is one host that was set up anew, forget the old ID",
-			})
-		}
-		names[n.Name] = n.ID
 		if n.Alive && n.VXLANPort != vxlan && n.VXLANPort != 0 {
 			list = append(list, api.Problem{
 				What: fmt.Sprintf("the UDP port of VXLAN is %d here and %d on %s: containers of the two do not reach each other", vxlan, n.VXLANPort, n.Name),

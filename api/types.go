@@ -21,13 +21,15 @@ type Status struct {
 	Since    time.Time  `json:"since"` // start of the agent
 	Problems []Problem  `json:"problems"`
 
-	Hosts     Count  `json:"hosts"` // alive of known ones, this one included
-	Networks  int    `json:"networks"`
-	Endpoints Count  `json:"endpoints"` // here of all
-	OVS       string `json:"ovs"`       // host or embedded
-	Datapath  string `json:"datapath"`  // kernel or userspace
-	FastPath  string `json:"fastPath"`  // on or direct, or "off: ", "rests: " or "on, not direct: " and why
-	MTU       int    `json:"mtu"`       // of the underlay, bytes
+	Hosts     Count `json:"hosts"` // alive of known ones, this one included
+	Networks  int   `json:"networks"`
+	Endpoints Count `json:"endpoints"` // here of all
+	// Driver is what Docker on this host knows the drivers by: "grapevine:latest", "grapevine".
+	Driver    string `json:"driver,omitempty"`
+	OVS       string `json:"ovs"`      // host or embedded
+	Datapath  string `json:"datapath"` // kernel or userspace
+	FastPath  string `json:"fastPath"` // on or direct, or "off: ", "rests: " or "on, not direct: " and why
+	MTU       int    `json:"mtu"`      // of the underlay, bytes
 	VXLANPort uint16 `json:"vxlanPort"`
 	// Aside are files of hosts that this one was before the cluster had forgotten them.
 	Aside []string `json:"aside,omitempty"`
@@ -130,6 +132,7 @@ type Endpoint struct {
 	LinkLocal []netip.Addr `json:"link_local,omitempty"` // those of --link-local-ip
 	MAC       string       `json:"mac"`
 	Host      string       `json:"host"` // name of the host
+	Here      bool         `json:"here"` // on the host that is asked
 	// Ports are those published for it, as far as they are of the host that is asked.
 	Ports []Port `json:"ports,omitempty"`
 	// Shared are the names of this endpoint that containers of other hosts answer to as well.

@@ -45,13 +45,9 @@ func (g *Gossip) Clone() (at netip.AddrPort, ok bool) {
 // CloneSought reports whether it is being found out just now whether there is a Clone.
 func (g *Gossip) CloneSought() bool { return g.twins.looking(g.self) }
 
-func clusterError(id string, addr netip.AddrPort, theirs, ours string) error {
-	return fmt.Errorf(refusedMark+"host %s%s belongs to cluster %s, this one to cluster %s: to move a host, take it out of its cluster first (grapevine leave)", id, place(addr), theirs, ours)
-}
-
 // place is an address behind a name, for people; "" if it is not known.
-func place(addr netip.AddrPort) string {
-	if !addr.IsValid() {
+func place[A netip.Addr | netip.AddrPort](addr A) string {
+	if addr == *new(A) {
 		return ""
 	}
 	return fmt.Sprintf(" (%v)", addr)
@@ -96,11 +92,11 @@ func (g *Gossip) refuseAt(reason, key string, at netip.AddrPort, say func(at net
 }
 
 // Problems returns what keeps hosts apart, for people: each host of another
-// cluster, version or key, and each ID that two hosts have. A problem goes when
+// version, and each ID that two hosts have. A problem goes when
 // that host is admitted, or was not seen for problemMemory: a host that has only
 // changed its address looks like two for a moment.
 func (g *Gossip) Problems() []string {
-	return g.listProblems(func(key string) bool { return !strings.HasPrefix(key, suspect) })
+	return g.listProblems(func(key string) bool { return !strings.HasPrefix(key, suspect) && !strings.HasPrefix(key, foreign) })
 }
 
 // Suspects returns which hosts send what the State refuses, and why, for people.
@@ -128,10 +124,6 @@ func (g *Gossip) listProblems(which func(key string) bool) []string {
 	slices.Sort(list)
 	return list
 }
-
-// Strangers lists who sent messages that no key of this host decrypts, in the last
-// few minutes.
-func (g *Gossip) Strangers() []netip.Addr { return g.judge.recent() }
 
 // admission decides which hosts may be members: memberlist's alive and merge
 // delegate.
@@ -174,7 +166,7 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 		g.change(p, func() { p.foreign = true })
 	}
 	g.mu.Unlock()
-	return g.refuseForeign(n.Name, addrOf(n), m.cluster, ours)
+	return g.refuseForeign(Foreign{ID: n.Name, Name: m.name, Cluster: m.cluster}, addrOf(n), ours)
 }
 
 // hasLeft says that a host has gone for good: it is an old word that it is alive, which is
@@ -214,14 +206,13 @@ func (g *Gossip) admitted(id string) {
 // so those of the other side are of one cluster, or have none.
 func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	g := a.g
-	found := map[string]nodeID{}
-	var at netip.AddrPort
+	found, at := map[string]Foreign{}, map[string]netip.AddrPort{} // one host of each cluster
 	for _, n := range nodes {
 		m, err := decodeMeta(n.Meta, n.Name)
 		if err != nil || n.State != memberlist.StateAlive || n.Name == g.cfg.Node || m.cluster == "" {
 			continue // NotifyAlive judges it by itself
 		}
-		found[m.cluster], at = m.node, addrOf(n)
+		found[m.cluster], at[m.cluster] = Foreign{ID: n.Name, Name: m.name, Cluster: m.cluster, Hosts: found[m.cluster].Hosts + 1}, addrOf(n)
 	}
 	if len(found) == 0 {
 		return nil
@@ -231,13 +222,7 @@ func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	if _, ok := found[ours]; ok {
 		return nil
 	}
-	id := found[theirs].String()
-	return g.refuseForeign(id, at, theirs, ours)
-}
-
-// refuseForeign refuses a host of another cluster.
-func (g *Gossip) refuseForeign(id string, at netip.AddrPort, theirs, ours string) error {
-	return g.refuseAt(RefusedCluster, "cluster "+id, at, func(at netip.AddrPort) error { return clusterError(id, at, theirs, ours) })
+	return g.refuseForeign(found[theirs], at[theirs], ours)
 }
 
 // adopt takes a cluster's ID if this host has none, and returns the ID it has.

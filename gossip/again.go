@@ -2,9 +2,7 @@ package gossip
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 )
 
@@ -16,12 +14,6 @@ const (
 	goneAfter  = 2 // looks that do not find it
 	lookAtOnce = 4 // of them in a round
 )
-
-func (g *Gossip) refuseKey(at netip.AddrPort) error {
-	return g.refuseAt(RefusedKey, "key "+at.String(), at, func(at netip.AddrPort) error {
-		return fmt.Errorf("host at %v has another encryption key: set the same (GRAPEVINE_KEY) on every host", at)
-	})
-}
 
 // againLoop looks at hosts that are refused.
 func (g *Gossip) againLoop(ctx context.Context) {
@@ -63,9 +55,6 @@ func (g *Gossip) toLookAt(now time.Time) map[string]netip.AddrPort {
 func (g *Gossip) lookAgain(key string, at netip.AddrPort) {
 	began := time.Now()
 	err := g.joinAt(at)
-	if err != nil && strings.HasPrefix(key, "key ") && strings.Contains(err.Error(), noKey) {
-		_ = g.refuseKey(at)
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p, there := g.problems[key]

@@ -108,7 +108,7 @@ func (c *Config) check() error {
 		return fmt.Errorf("gossip: node ID %q: want 16 lower-case hexadecimal digits", c.Node)
 	}
 	if len(c.Keys) == 0 {
-		return errors.New("gossip: no encryption key: set one (GRAPEVINE_KEY), the same on every host")
+		return errors.New("gossip: no gossip key: set one (GRAPEVINE_KEY), the same on every host")
 	}
 	for i, k := range c.Keys {
 		if err := CheckKey(k); err != nil {

@@ -144,13 +144,14 @@ func (g *Gossip) dial(ctx context.Context, t *target) {
 	if err != nil {
 		g.log.Debug("join", "host", t.id, "name", t.name, "addr", t.addr, "err", err)
 		if strings.Contains(err.Error(), noKey) {
-			_ = g.refuseKey(t.addr)
+			g.stats.add(RefusedKey, 1)
+			if g.judge.strangers.heard(t.addr.Addr(), time.Now()) {
+				g.log.Warn("the host there has another gossip key", "addr", t.addr, "reason", RefusedKey)
+			}
 		}
 		return
 	}
-	g.mu.Lock()
-	delete(g.problems, "key "+t.addr.String())
-	g.mu.Unlock()
+	g.judge.strangers.known(t.addr.Addr())
 }
 
 // joinAt exchanges the membership with a host. While this one is alone nothing else brings

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,8 +21,8 @@ type logWriter struct {
 	mu   sync.Mutex
 	last map[string]time.Time // by the beginning of the line
 	held map[string]int
-	// strangers are the senders of what no key of ours decrypts, and when last.
-	strangers map[netip.Addr]time.Time
+	// strangers are the senders of what no key of ours decrypts.
+	strangers strangers
 }
 
 const logEvery = 30 * time.Second
@@ -56,7 +55,7 @@ var refusals = []struct{ text, reason string }{
 }
 
 func newLogWriter(log *slog.Logger, stats *counters) *logWriter {
-	return &logWriter{log: log, stats: stats, last: map[string]time.Time{}, held: map[string]int{}, strangers: map[netip.Addr]time.Time{}}
+	return &logWriter{log: log, stats: stats, last: map[string]time.Time{}, held: map[string]int{}}
 }
 
 // Write takes one line. It never fails.
@@ -100,26 +99,7 @@ func (w *logWriter) note(reason, text string) {
 	if err != nil {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.strangers) < maxProblems {
-		w.strangers[addr.Addr().Unmap()] = time.Now()
-	}
-}
-
-// recent lists the strangers of the last problemMemory.
-func (w *logWriter) recent() (list []netip.Addr) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for addr, last := range w.strangers {
-		if time.Since(last) > problemMemory {
-			delete(w.strangers, addr)
-			continue
-		}
-		list = append(list, addr)
-	}
-	slices.SortFunc(list, netip.Addr.Compare)
-	return list
+	w.strangers.heard(addr.Addr(), time.Now())
 }
 
 func slogLevel(level, text string) slog.Level {

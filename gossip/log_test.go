@@ -32,17 +32,24 @@ func TestMemberlistLog(t *testing.T) {
 		if stats.m[RefusedKey] != 100 || len(stats.m) != 1 {
 			t.Errorf("counted %v", stats.m)
 		}
-		if got := w.recent(); len(got) != 100 || got[99] != netip.MustParseAddr("10.0.0.99") {
+		if got := w.strangers.list(time.Now()); len(got) != 0 {
+			t.Errorf("after a word each they are strangers: %v", got)
+		}
+		time.Sleep(2 * strangerInsists)
+		for i := range 100 {
+			_, _ = fmt.Fprintf(w, "[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=10.0.0.%d:7947\n", i)
+		}
+		if got := w.strangers.list(time.Now()); len(got) != 100 || got[99].Addr != netip.MustParseAddr("10.0.0.99") || got[99].Last.Sub(got[99].Since) != 2*strangerInsists {
 			t.Errorf("strangers: %v", got)
 		}
 		out.Reset()
 		time.Sleep(logEvery)
 		_, _ = fmt.Fprintf(w, "[ERR] memberlist: Decrypt packet failed: no installed keys\n")
-		time.Sleep(problemMemory)
-		if got := w.recent(); len(got) != 0 {
+		time.Sleep(strangerMemory + time.Second)
+		if got := w.strangers.list(time.Now()); len(got) != 0 {
 			t.Errorf("strangers after a while: %v", got)
 		}
-		if !strings.Contains(out.String(), "more=99") {
+		if !strings.Contains(out.String(), "more=199") {
 			t.Errorf("after a while: %q", out.String())
 		}
 	})

@@ -29,7 +29,7 @@ func (g *Gossip) receive(b []byte, pushPull bool) {
 		return
 	case e.cluster != ours:
 		id := e.from.String()
-		_ = g.refuseForeign(id, g.lastAddr(id), e.cluster, ours)
+		_ = g.refuseForeign(Foreign{ID: id, Cluster: e.cluster}, g.lastAddr(id), ours)
 		return
 	}
 	e.body = append([]byte(nil), e.body...)

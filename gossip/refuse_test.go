@@ -25,8 +25,17 @@ func TestWrongKeyIsRefused(t *testing.T) {
 		if hosts[0].Stats()[RefusedKey] == 0 || odd.Stats()[RefusedKey] == 0 {
 			t.Errorf("counted %v and %v", hosts[0].Stats(), odd.Stats())
 		}
-		if p := strings.Join(odd.Problems(), "\n"); !strings.Contains(p, "another encryption key") || !strings.Contains(p, hostAddr(0).String()) {
-			t.Errorf("the odd host's problems: %q", p)
+		at := func(n int) netip.Addr { return hostAddr(n).Addr() }
+		if s := odd.Strangers(); len(s) == 0 || s[0].Addr != at(0) {
+			t.Errorf("the odd host knows of %v", s)
+		}
+		if s := hosts[0].Strangers(); len(s) != 1 || s[0].Addr != at(2) || time.Since(s[0].Since) < 5*time.Second || time.Since(s[0].Last) > rejoinLimit+time.Second {
+			t.Errorf("the host that it has called knows of %v", s)
+		}
+		odd.stop()
+		time.Sleep(strangerMemory + time.Second)
+		if s := hosts[0].Strangers(); len(s) > 0 {
+			t.Errorf("after it has gone: %v", s)
 		}
 	})
 }
@@ -46,9 +55,15 @@ func TestOtherClusterIsRefused(t *testing.T) {
 			}
 		}
 		for _, h := range []*host{hosts[0], odd} {
-			p := strings.Join(h.Problems(), "\n")
-			if !strings.Contains(p, "alpha") || !strings.Contains(p, "beta") || h.Stats()[RefusedCluster] == 0 {
-				t.Errorf("host %s: problems %q, counts %v", h.id, p, h.Stats())
+			met, theirs, at := h.Foreigners(), "beta", hostAddr(3).Addr()
+			if h == odd {
+				theirs, at = "alpha", hostAddr(0).Addr()
+			}
+			if len(met) == 0 || met[0].Cluster != theirs || met[0].Addr != at || h.Stats()[RefusedCluster] == 0 {
+				t.Errorf("host %s met %+v, counts %v", h.id, met, h.Stats())
+			}
+			if h == odd && met[0].Hosts != 3 {
+				t.Errorf("the odd host met a cluster of %d hosts", met[0].Hosts)
 			}
 		}
 		if _, err := odd.Call(seconds(t, 5), hosts[0].id, "x", nil); err == nil {
@@ -56,12 +71,12 @@ func TestOtherClusterIsRefused(t *testing.T) {
 		}
 		for range 60 {
 			time.Sleep(time.Second)
-			if p := hosts[0].Problems(); len(p) != 1 || strings.Contains(p[0], "invalid") {
-				t.Fatalf("while it is there: problems %q", p)
+			if p := hosts[0].Foreigners(); len(p) != 1 || !p[0].Addr.IsValid() {
+				t.Fatalf("while it is there: met %+v", p)
 			}
 		}
 		odd.stop()
-		within(t, 15*time.Second, "it is no problem any more", func() bool { return len(hosts[0].Problems()) == 0 })
+		within(t, 15*time.Second, "it is no problem any more", func() bool { return len(hosts[0].Foreigners()) == 0 })
 	})
 }
 
@@ -70,9 +85,9 @@ func TestKeyIsSetRight(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Network) {
 		odd := start(t, net, 2, func(c *Config) { c.Keys = [][]byte{bytes.Repeat([]byte("k"), 32)}; c.ClusterID = "alpha" })
 		host := start(t, net, 0, func(c *Config) { c.Join = []string{hostAddr(2).String()} })
-		within(t, 10*time.Second, "it is named", func() bool { return len(host.Problems()) == 1 })
+		within(t, 10*time.Second, "it is named", func() bool { return len(host.Strangers()) == 1 })
 		odd.stop()
-		within(t, 15*time.Second, "it is no problem any more", func() bool { return len(host.Problems()) == 0 })
+		within(t, strangerMemory+time.Second, "it is no problem any more", func() bool { return len(host.Strangers()) == 0 })
 	})
 }
 

@@ -101,7 +101,7 @@ func TestConfigIsChecked(t *testing.T) {
 	good := Config{Node: hostID(0), Keys: [][]byte{testKey}, Log: quiet()}
 	for want, change := range map[string]func(*Config){
 		"node ID":                      func(c *Config) { c.Node = "ABC" },
-		"no encryption key":            func(c *Config) { c.Keys = nil },
+		"no gossip key":                func(c *Config) { c.Keys = nil },
 		"key 2: gossip key of 3 bytes": func(c *Config) { c.Keys = append(c.Keys, []byte("abc")) },
 		"cluster ID of 65":             func(c *Config) { c.ClusterID = strings.Repeat("x", 65) },
 		"listen on":                    func(c *Config) { c.Bind = netip.MustParseAddrPort("192.0.2.1:7947") },

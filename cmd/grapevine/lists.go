@@ -63,7 +63,7 @@ func showNetworks(w io.Writer, networks []api.Network) error {
 				notes = append(notes, "internal")
 			}
 			if n.Removed {
-				notes = append(notes, "goes when unused")
+				notes = append(notes, "removed: goes when no host uses it")
 			}
 			notes = append(notes, n.Notes...)
 			row("%s\t%d\t%s\t%d\t%s\t%s", shortName(n.Name), n.VNID, dash(strings.Join(subnets, ",")), n.Endpoints,
@@ -82,12 +82,14 @@ func shortName(network string) string {
 }
 
 func newEndpoints() *cobra.Command {
-	return verb(&cobra.Command{
+	here := false
+	c := verb(&cobra.Command{
 		Use:   "endpoints [NETWORK...]",
 		Short: "List the containers' places in networks",
 		Long:  "List the containers' places in networks, and the ports (docker run -p) that this host publishes for its own.",
 		Example: `  grapevine endpoints
   grapevine endpoints blue
+  grapevine endpoints --here           # this host's own
   grapevine endpoints blue -o json | jq -r '.[].addrs[]'
   grapevine endpoints -o json | jq -r '.[] | select(.name == "web") | .ports[]?.host'`,
 		Args:              cobra.ArbitraryArgs,
@@ -97,8 +99,13 @@ func newEndpoints() *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
+		if here {
+			all = slices.DeleteFunc(all, func(e api.Endpoint) bool { return !e.Here })
+		}
 		return only(ctx, c, all, names, func(e api.Endpoint) string { return e.Network })
 	}, showEndpoints)
+	c.Flags().BoolVar(&here, "here", false, "only those of this host")
+	return c
 }
 
 func showEndpoints(w io.Writer, endpoints []api.Endpoint) error {

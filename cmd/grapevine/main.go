@@ -40,7 +40,8 @@ func newRoot() *cobra.Command {
 one network, over Open vSwitch, and no master. Each host runs one agent; the other
 commands ask the agent of this host, over a socket that only root can open.`,
 		Example: `  grapevine status
-  docker network create -d grapevine --ipam-driver grapevine blue`,
+  docker network create -d grapevine:latest --ipam-driver grapevine:latest blue    # the plugin's driver
+  docker network create -d grapevine --ipam-driver grapevine blue                  # the service's`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -70,6 +70,9 @@ func showFacts(w io.Writer, s api.Status) error {
 		row("hosts\t%d of %d alive", s.Hosts.Part, s.Hosts.All)
 		row("networks\t%d", s.Networks)
 		row("endpoints\t%d here, %d in the cluster", s.Endpoints.Part, s.Endpoints.All)
+		if s.Driver != "" {
+			row("driver\t%s: docker network create -d %s --ipam-driver %s NAME", s.Driver, s.Driver, s.Driver)
+		}
 		row("underlay\t%s, MTU %d, VXLAN port %d", s.VTEP, s.MTU, s.VXLANPort)
 		row("switch\t%s Open vSwitch, %s datapath", dash(s.OVS), dash(s.Datapath))
 		row("fast path\t%s", dash(s.FastPath))
@@ -88,9 +91,17 @@ func showFacts(w io.Writer, s api.Status) error {
 			row("set aside\t%s: of before this host was forgotten; remove what is not needed", strings.Join(s.Aside, ", "))
 		}
 		for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
-			row("refused\t%d gossip messages: %s", s.Refused[reason], reason)
+			row("refused\t%s: %s", plural(int(s.Refused[reason]), "gossip message"), refusal(reason))
 		}
 	})
+}
+
+// refusal is a reason of gossip's, in the words that problems have for it.
+func refusal(reason string) string {
+	if reason == "bad-key" {
+		return "another gossip key"
+	}
+	return reason
 }
 
 func names(r api.Resolver) string {

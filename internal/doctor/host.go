@@ -245,20 +245,6 @@ func container(e api.Endpoint) string {
 	return fmt.Sprintf("%.12s", e.ID)
 }
 
-// Keys judges who was refused for another gossip key: strangers that spoke to us, and
-// problems of gossip that are about keys.
-func Keys(strangers []netip.Addr) []api.Check {
-	if len(strangers) == 0 {
-		return []api.Check{ok("key", "nobody with another gossip key has called in the last minutes")}
-	}
-	var list []string
-	for _, a := range strangers {
-		list = append(list, a.String())
-	}
-	return []api.Check{wrong("key", "put the same key into /var/lib/grapevine/key (or GRAPEVINE_KEY, if that is set) on every host (`grapevine join-command` on a host of the cluster prints it); a host that is not yours should not reach the port",
-		"refused, since it has another gossip key: %s", strings.Join(list, ", "))}
-}
-
 // KeySetting speaks of a gossip key that stands in the settings of a plugin, where everybody who may
 // ask Docker reads it.
 func KeySetting(there, kept bool, plugin string) []api.Check {

@@ -172,7 +172,7 @@ func shared(h Facts) map[string]string {
 	}
 	ends := slices.Clone(h.Endpoints)
 	for i := range ends {
-		ends[i].Ports = nil // are told of a host's own only
+		ends[i].Ports, ends[i].Here = nil, false // are told of a host's own only
 	}
 	all := map[string]string{}
 	for what, v := range map[string]any{"hosts": nodes, "networks": h.Networks, "endpoints": ends, "ranges": h.Ring} {

@@ -35,6 +35,10 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 	}
 	trouble := a.withdraw(ctx)
 	text := leftText + a.removal(ctx) + trouble
+	// What others have given this host meanwhile would go with it.
+	if err := a.giveAway(ctx, r.Force); err != nil {
+		return api.Done{}, err
+	}
 	a.leaving.Store(true)
 	if err := a.farewell(ctx); err != nil {
 		return api.Done{}, err

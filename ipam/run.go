@@ -32,6 +32,9 @@ func (a *Allocator) Run(ctx context.Context) error {
 				a.cfg.Log.Warn("renew the leases of VNIDs", "err", err)
 			}
 			if due || a.newStrays(seen, snap) {
+				if err := a.takeOrphans(ctx); err != nil {
+					a.cfg.Log.Warn("take over what hosts still own that are gone", "err", err)
+				}
 				if err := a.sendHome(); err != nil {
 					a.cfg.Log.Warn("give shares of deleted subnets back", "err", err)
 				}
@@ -112,12 +115,12 @@ func (a *Allocator) leaving() bool {
 }
 
 // newStrays reports whether there may be strays that were none before: a subnet ended, or
-// numbers came here.
+// numbers came here, or orphans: a host has left.
 func (a *Allocator) newStrays(before, now *cluster.Snapshot) bool {
 	keys, known := now.Since(before)
 	return !known || slices.ContainsFunc(keys, func(k cluster.Key) bool {
 		rec, _ := now.Record(k)
 		c, isClaim := rec.Body.(cluster.Claim)
-		return isClaim && c.Owner == a.cfg.Self || k.Kind == cluster.KindSubnet && rec.Deleted != 0
+		return isClaim && c.Owner == a.cfg.Self || (k.Kind == cluster.KindSubnet || k.Kind == cluster.KindNode) && rec.Deleted != 0
 	})
 }

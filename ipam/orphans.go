@@ -1,0 +1,129 @@
+package ipam
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// A host that leaves gives all away, but what another one gives it in that moment, as a
+// share that goes home, comes too late: it would be nobody's for ever. Who gave it takes it
+// back, once it has heard all that the one said who left; for then it knows that it is not
+// somebody's by now. If the giver is not there any more either, the warden takes over from
+// the one who left as `forget` does, with the promise of all.
+
+// takeOrphans takes what is for this host to take of what hosts own that are gone.
+func (a *Allocator) takeOrphans(ctx context.Context) error {
+	blocks, gone := a.orphans()
+	if err := a.takeBack(blocks); err != nil {
+		return err
+	}
+	key := fmt.Sprint("orphans ", gone)
+	if len(gone) == 0 || !a.backoff.ready(key, a.cfg.Now()) {
+		return nil
+	}
+	if err := a.Takeover(ctx, gone...); err != nil {
+		a.backoff.failed(key, a.cfg.Now())
+		return err
+	}
+	a.backoff.worked(key)
+	a.cfg.Log.Info("took over what hosts still owned that have left", "hosts", gone)
+	return nil
+}
+
+// orphans finds what hosts own that have left: what this host gave them, and has heard that
+// they did not give on, and those of whose numbers the giver is gone as well, and it is for
+// this host to take over.
+func (a *Allocator) orphans() (mine []orphan, gone []cluster.NodeID) {
+	snap := a.replica.Snapshot()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.arrested {
+		return nil, nil
+	}
+	left := map[cluster.NodeID]bool{}
+	for c := range snap.Ring().Claims() {
+		is, known := left[c.Owner]
+		if !known {
+			is = c.Owner != Commons && snap.Tombstone(cluster.Node{ID: c.Owner}.Key())
+			left[c.Owner] = is
+		}
+		if !is {
+			continue
+		}
+		own := ownPart(snap.Ring(), c)
+		_, promised := a.state.promises[c.Owner]
+		switch {
+		case len(own) == 0:
+		case c.Version.By == a.cfg.Self:
+			if snap.Left(c.Owner) && !promised && heardOut(snap, c.Owner) {
+				mine = append(mine, orphan{c, own})
+			}
+		case snap.Tombstone(cluster.Node{ID: c.Version.By}.Key()) && a.decides(snap, c.Owner) && !slices.Contains(gone, c.Owner):
+			gone = append(gone, c.Owner)
+		}
+	}
+	slices.Sort(gone)
+	return mine, gone
+}
+
+// orphan is a claim for a host that has left, and what of its block is that one's.
+type orphan struct {
+	claim  ring.Claim
+	blocks []netip.Prefix
+}
+
+// heardOut reports whether all is known here that a host said which has left.
+func heardOut(snap *cluster.Snapshot, id cluster.NodeID) bool {
+	rec, _ := snap.Record(cluster.Node{ID: id}.Key())
+	return snap.Mark(id) >= rec.Version.Counter
+}
+
+// decides reports whether it is for this host to take over from one that is gone: its heir,
+// or where there is none, since it left by its own word, the warden. a.mu is held.
+func (a *Allocator) decides(snap *cluster.Snapshot, gone cluster.NodeID) bool {
+	if heir, ok := a.heirOf(snap, gone); ok {
+		return heir == a.cfg.Self
+	}
+	return a.Warden() == a.cfg.Self
+}
+
+// takeBack claims orphans.
+func (a *Allocator) takeBack(list []orphan) error {
+	if len(list) == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.mayHandOut(); err != nil {
+		return nil //nolint:nilerr // another time
+	}
+	n := 0
+	_, err := a.replica.Update(func(tx *replica.Tx) error {
+		n = 0
+		for _, o := range list {
+			if _, promised := a.state.promises[o.claim.Owner]; promised {
+				continue
+			}
+			for _, b := range o.blocks {
+				if n < maxAtOnce && tx.Snapshot().Ring().OwnsAll(o.claim.Owner, b) {
+					_ = tx.Put(cluster.Claim{Block: b, Owner: a.cfg.Self}) // Update reports it
+					n++
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("take back what was given to a host as it left: %w", err)
+	}
+	if n > 0 {
+		a.cfg.Log.Info("took back what was given to hosts as they left", "ranges", n, "first", list[0].claim.Block, "host", list[0].claim.Owner)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package ipam
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/ipam/ring"
+)
+
+// leaves has h leave, as the agent does, and never come back.
+func (h *host) leaves() {
+	h.w.t.Helper()
+	must(h.w.t, h.Leave(ctx))
+	h.deleteKey(cluster.Node{ID: h.id}.Key())
+}
+
+// ownerless is what hosts own that are gone.
+func (w *world) ownerless(at *host) (list []ring.Claim) {
+	snap := at.replica.Snapshot()
+	for c := range snap.Ring().Claims() {
+		if c.Owner != Commons && snap.Tombstone(cluster.Node{ID: c.Owner}.Key()) && len(ownPart(snap.Ring(), c)) > 0 {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// TestGiftToWhoLeaves: what a host is given in the moment in which it leaves goes back to
+// who gave it, and to nobody else; if that one has gone too, to the warden.
+func TestGiftToWhoLeaves(t *testing.T) {
+	gift := netip.MustParsePrefix("10.128.7.0/24")
+	for name, giverGoes := range map[string]func(w *world, giver *host){
+		"its giver stays": nil,
+		"its giver leaves too": func(w *world, giver *host) {
+			giver.leaves()
+			w.gossip(giver, w.hosts[0])
+			giver.down = true
+		},
+		"its giver is forgotten": func(w *world, giver *host) {
+			w.gossip(giver, w.hosts[0])
+			giver.down = true
+			giver.gone = true
+			must(t, w.hosts[0].Takeover(ctx, giver.id))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 4)
+			warden, giver, goes, other := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
+			warden.give(giver.id, "10.128.7.0/24")
+			w.spread()
+			must(t, goes.Leave(ctx))
+			// Before anybody hears of that.
+			giver.give(goes.id, "10.128.7.0/24")
+			goes.deleteKey(cluster.Node{ID: goes.id}.Key())
+			w.gossip(goes, warden)
+			goes.down = true
+			if giverGoes == nil {
+				must(t, giver.takeOrphans(ctx)) // it has not heard that the one has left
+				if giver.replica.Snapshot().Ring().OwnsAll(giver.id, gift) {
+					t.Fatal("it takes back what it gave to a host that is there")
+				}
+			} else {
+				giverGoes(w, giver)
+			}
+			for range 3 {
+				w.spread()
+				for _, h := range w.hosts {
+					if h.down {
+						continue
+					}
+					must(t, h.takeOrphans(ctx))
+				}
+			}
+			w.spread()
+			if left := w.ownerless(other); len(left) > 0 {
+				t.Errorf("nobody's: %v", left)
+			}
+			want := giver
+			if giverGoes != nil {
+				want = warden
+			}
+			if !other.replica.Snapshot().Ring().OwnsAll(want.id, gift) {
+				t.Errorf("not with %s:\n%s", want.id, w.claims(gift.Addr()))
+			}
+		})
+	}
+}
+
+// TestOrphansAreWaitedFor: the giver does not take back what the one who left may have given
+// on by a word that has not come yet.
+func TestOrphansAreWaitedFor(t *testing.T) {
+	w := newWorld(t, 3)
+	warden, goes, other := w.hosts[0], w.hosts[1], w.hosts[2]
+	warden.give(goes.id, "10.128.7.0/24")
+	w.spread()
+	goes.give(other.id, "10.128.7.0/25") // of which the giver does not hear
+	w.gossip(goes, other)
+	must(t, goes.Leave(ctx))
+	goes.deleteKey(cluster.Node{ID: goes.id}.Key())
+	rec, _ := goes.replica.Snapshot().Record(cluster.Node{ID: goes.id}.Key())
+	_ = get(warden.replica.Merge(cluster.Encode([]cluster.Record{rec})))(t)
+	must(t, warden.takeOrphans(ctx))
+	if warden.replica.Snapshot().Ring().OwnsAll(warden.id, netip.MustParsePrefix("10.128.7.0/25")) {
+		t.Error("it took what another one may have, and has")
+	}
+	w.spread()
+	must(t, warden.takeOrphans(ctx))
+	w.spread()
+	if left := w.ownerless(warden); len(left) > 0 || !other.replica.Snapshot().Ring().OwnsAll(other.id, netip.MustParsePrefix("10.128.7.0/25")) {
+		t.Errorf("nobody's: %v\n%s", left, w.claims(netip.MustParseAddr("10.128.7.1")))
+	}
+}
+
+// give gives a block away, unasked.
+func (h *host) give(to cluster.NodeID, block string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_ = get(h.claim(to, netip.MustParsePrefix(block)))(h.w.t)
+}

@@ -112,6 +112,7 @@ trees: setup ## Debian trees with other releases of Docker
 setup: ## Install what the tests need (Debian)
 	@scripts/setup test
 	@scripts/compose >/dev/null
+	@scripts/firewalls >/dev/null
 
 .PHONY: clean
 clean: ## Remove what was built, and labs of dead processes

@@ -69,6 +69,7 @@ type Agent struct {
 	leaving   atomic.Bool   // by its own will: that its records go is no reason to join anew
 	left      latch
 	hellos    pathWatch
+	firewall  firewallWatch
 	unproven  atomic.Bool             // restored from a backup, and not sure yet that nothing is missing
 	verdict   atomic.Pointer[verdict] // of the others, if one says that this host is forgotten
 	spent     atomic.Pointer[error]   // why the state of this host, which is forgotten, cannot be set aside
@@ -166,6 +167,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"underlay":   a.watchUnderlay,
 		"reach":      a.followReach,
 		"paths":      a.watchPaths,
+		"firewall":   a.watchFirewall,
 		"rival":      a.watchRival,
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,

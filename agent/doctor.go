@@ -79,7 +79,9 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
 	add(doctor.Problems("key", "nobody with another gossip key has called of late", a.keyProblems(ctx))...)
 	add(doctor.KeySetting(a.managed != "" && len(a.cfg.Keys) > 0, a.keyKept, pluginName(ctx, a))...)
-	add(doctor.LookAtFirewall(ctx, a.underlay.Addr.Is6()).Judge(a.packets(nodes), proven(reached))...)
+	for _, v6 := range a.firewallFamilies() {
+		add(doctor.LookAtFirewall(ctx, v6).Judge(a.packets(nodes, v6, len(nodes)), proven(reached))...)
+	}
 	doctor.Sort(d.Checks)
 	return d, nil
 }
@@ -147,26 +149,6 @@ func (a *Agent) limits(n api.Node) probe.Limits {
 		Gossip: probe.Way{Out: a.underlay.MTU, In: theirs},
 		Tunnel: probe.Way{Out: a.innerMTU(), In: theirs - overhead},
 	}
-}
-
-// packets are those that the firewall has to let through: of every host that is known.
-func (a *Agent) packets(nodes []api.Node) []doctor.Packet {
-	own, dev := a.underlay.Addr, a.underlay.Interface
-	list := []doctor.Packet{{Chain: "FORWARD", In: gateway.Port, Out: dev, Src: a.cfg.CIDR4.Addr().Next(), Dst: own, Proto: "tcp", For: "what containers send to the outside"}}
-	for _, n := range nodes {
-		if n.Self || n.VTEP.Is4() != own.Is4() {
-			continue
-		}
-		for _, port := range []struct {
-			proto, what string
-			port        uint16
-		}{{"tcp", "gossip", a.cfg.Port}, {"udp", "gossip", a.cfg.Port}, {"udp", "VXLAN", a.cfg.VXLANPort}} {
-			list = append(list,
-				doctor.Packet{Chain: "INPUT", In: dev, Src: n.VTEP, Dst: own, Proto: port.proto, Port: port.port, For: port.what + " from " + n.Name},
-				doctor.Packet{Chain: "OUTPUT", Out: dev, Src: own, Dst: n.VTEP, Proto: port.proto, Port: port.port, For: port.what + " to " + n.Name})
-		}
-	}
-	return list
 }
 
 // caller calls by the agent's gossip, which is made after what needs it.

@@ -104,12 +104,15 @@ func (p *pathWatch) set(list []paths.Verdict) {
 	p.verdicts = list
 }
 
+func (p *pathWatch) now() []paths.Verdict {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.verdicts)
+}
+
 // problems says which ways carry nothing, for people; nodes are all hosts.
 func (p *pathWatch) problems(nodes []api.Node, port uint16) []api.Problem {
-	p.mu.Lock()
-	verdicts := slices.Clone(p.verdicts)
-	p.mu.Unlock()
-	return pathProblems(verdicts, nodes, port, time.Now())
+	return pathProblems(p.now(), nodes, port, time.Now())
 }
 
 // pathProblems is pure. Hosts of which the same is to be said share a problem.

@@ -95,6 +95,7 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 	list = append(list, a.reachProblems(snap)...)
 	list = append(list, a.vswitch.problems(ctx)...)
 	list = append(list, a.forwardingOff()...)
+	list = append(list, a.firewall.problems(a.hellos.now(), nodes)...)
 	list = append(list, a.hellos.problems(nodes, a.cfg.VXLANPort)...)
 	return append(list, a.driverProblems(ctx)...)
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,6 +18,8 @@ type Packet struct {
 	Src, Dst netip.Addr
 	Proto    string // "tcp" or "udp"
 	Port     uint16 // it goes to
+	Tunnel   bool   // it is VXLAN
+	DNAT     bool   // its destination is another one than it was sent to
 	For      string // for people: "gossip from host2"
 }
 
@@ -44,55 +47,83 @@ func parseTables(text string) tables {
 }
 
 // dropped returns the rule or policy that drops the packet, "" if none does. Rules with
-// conditions that are not understood count as if they did not match.
-func (t tables) dropped(p Packet) string {
-	switch verdict, by := t.walk(p.Chain, p, map[string]bool{}); {
+// conditions that are not understood count as if they did not match; sure is false if one of
+// them might have let it pass.
+func (t tables) dropped(p Packet) (by string, sure bool) {
+	w := walk{tables: t, packet: p, seen: map[string]bool{}}
+	switch verdict, by := w.through(p.Chain); {
 	case verdict == "DROP":
-		return by
+		return by, !w.unsure
 	case verdict == "" && t.policy[p.Chain] == "DROP":
-		return "the policy of " + p.Chain + ", DROP"
+		return "the policy of " + p.Chain + ", DROP", !w.unsure
 	}
-	return ""
+	return "", true
 }
 
-// walk goes through a chain and returns ACCEPT or DROP with the rule that says so, or
-// "" at the chain's end. seen are the chains that the packet has been in: each once, since
-// one that had a verdict for it has ended the walk.
-func (t tables) walk(chain string, p Packet, seen map[string]bool) (verdict, by string) {
-	if seen[chain] {
+// walk is a packet's way through the chains. seen are those that it has been in: each once,
+// since one that had a verdict for it has ended the walk.
+type walk struct {
+	tables
+	packet Packet
+	seen   map[string]bool
+	unsure bool
+}
+
+// through goes through a chain and returns ACCEPT or DROP with the rule that says so, or
+// "" at the chain's end.
+func (w *walk) through(chain string) (verdict, by string) {
+	if w.seen[chain] {
 		return "", ""
 	}
-	seen[chain] = true
-	for _, rule := range t.rules[chain] {
-		target, matches := p.matches(rule)
-		switch {
-		case !matches:
-		case target == "ACCEPT":
+	w.seen[chain] = true
+	for _, rule := range w.rules[chain] {
+		target, matches := w.packet.matches(rule)
+		if matches != yes {
+			w.unsure = w.unsure || matches == perhaps && (target == "ACCEPT" || target == "RETURN" || len(w.rules[target]) > 0)
+			continue
+		}
+		switch target {
+		case "ACCEPT":
 			return "ACCEPT", rule
-		case target == "DROP" || target == "REJECT":
+		case "DROP", "REJECT":
 			return "DROP", rule
-		case target == "RETURN":
+		case "RETURN":
 			return "", ""
-		default:
-			if v, by := t.walk(target, p, seen); v != "" {
-				return v, by
-			}
+		}
+		if v, by := w.through(target); v != "" {
+			return v, by
 		}
 	}
 	return "", ""
 }
 
+// match is whether a rule is about a packet.
+type match int
+
+const (
+	no match = iota
+	perhaps
+	yes
+)
+
+func matchIf(holds bool) match {
+	if holds {
+		return yes
+	}
+	return no
+}
+
 // matches reads a rule of iptables-save: its target, and whether the packet is meant.
-func (p Packet) matches(rule string) (target string, matches bool) {
+func (p Packet) matches(rule string) (target string, matches match) {
 	words := split(rule)[2:] // without -A CHAIN
-	matches = true
+	matches = yes
 	for len(words) > 0 {
 		not := words[0] == "!"
 		if not {
 			words = words[1:]
 		}
 		if len(words) < 2 {
-			return target, false
+			return target, min(matches, perhaps)
 		}
 		option, value := words[0], words[1]
 		words = words[2:]
@@ -118,13 +149,31 @@ func (p Packet) matches(rule string) (target string, matches bool) {
 		case "--dst-type":
 			holds = value == "LOCAL" && p.Chain == "INPUT"
 		case "--ctstate", "--state":
-			holds = slices.Contains(strings.Split(value, ","), "NEW")
+			states := strings.Split(value, ",")
+			holds = slices.Contains(states, "NEW") || p.DNAT && slices.Contains(states, "DNAT")
+		case "--ctstatus":
+			holds = p.DNAT && slices.Contains(strings.Split(value, ","), "DNAT")
+		case "--sport", "--sports":
+			if !strings.ContainsFunc(value, func(r rune) bool { return r == ':' || r == ',' }) && len(value) < 4 {
+				break // ours are higher
+			}
+			return targetIn(words, target), min(matches, perhaps)
 		default:
-			return target, false
+			return targetIn(words, target), min(matches, perhaps)
 		}
-		matches = matches && holds != not
+		matches = min(matches, matchIf(holds != not))
 	}
 	return target, matches
+}
+
+// targetIn is the target of a rule of which words are left.
+func targetIn(words []string, target string) string {
+	for i, w := range words[:max(len(words)-1, 0)] {
+		if w == "-j" || w == "-g" {
+			return words[i+1]
+		}
+	}
+	return target
 }
 
 func within(prefix string, a netip.Addr) bool {
@@ -185,6 +234,35 @@ type Firewall struct {
 	NFT string
 }
 
+// Drop is a packet that does not get through.
+type Drop struct {
+	Packet
+	By   string // the rule, for people
+	Do   string
+	Sure bool // no rule that was not understood may have let it pass
+	NFT  bool // by a table of nftables' own
+}
+
+// Drops are those of the packets that the rules drop.
+func (f Firewall) Drops(packets []Packet) (list []Drop) {
+	for _, saved := range f.Saved {
+		t := parseTables(saved)
+		for _, p := range packets {
+			if by, sure := t.dropped(p); by != "" {
+				list = append(list, Drop{p, by, f.allow(p), sure, false})
+			}
+		}
+	}
+	for _, t := range nftTables(f.NFT) {
+		for _, p := range packets {
+			if by, sure := t.dropped(p); by != "" {
+				list = append(list, Drop{p, by, f.allowIn(t.name, p), sure, true})
+			}
+		}
+	}
+	return list
+}
+
 // Judge says what the rules do with the packets. proven: probes have shown that the
 // packets from and to other hosts get through, whatever the rules look like.
 func (f Firewall) Judge(packets []Packet, proven bool) []api.Check {
@@ -193,21 +271,13 @@ func (f Firewall) Judge(packets []Packet, proven bool) []api.Check {
 	}
 	var checks []api.Check
 	said := map[string]bool{}
-	for _, saved := range f.Saved {
-		t := parseTables(saved)
-		for _, p := range packets {
-			by := t.dropped(p)
-			if by == "" || said[by+p.port()] {
-				continue
-			}
-			said[by+p.port()] = true
-			checks = append(checks, wrong("firewall", f.allow(p), "%s would be dropped by %s", p, by))
+	for _, d := range f.Drops(packets) {
+		if said[d.By+d.port()] || d.NFT && !d.Sure || d.NFT && proven && d.Chain != "FORWARD" {
+			continue
 		}
+		said[d.By+d.port()] = true
+		checks = append(checks, wrong("firewall", d.Do, "%s would be dropped by %s", d.Packet, d.By))
 	}
-	if !proven {
-		checks = append(checks, f.nft(packets)...)
-	}
-	checks = append(checks, f.nftForward(packets)...)
 	if checks == nil {
 		return []api.Check{ok("firewall", "no rule drops gossip, VXLAN or what containers send out")}
 	}
@@ -233,100 +303,33 @@ func (f Firewall) allow(p Packet) string {
 	case strings.Contains(all, ":ufw-") && p.Chain == "INPUT":
 		return fmt.Sprintf("ufw allow %d/%s", p.Port, p.Proto)
 	case strings.Contains(f.NFT, "table inet firewalld") && p.Chain == "INPUT":
-		return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", p.Port, p.Proto)
+		return firewalldPort(p)
 	}
 	return fmt.Sprintf("iptables -I %s -p %s --dport %d -j ACCEPT, and the same where your rules are kept", p.Chain, p.Proto, p.Port)
 }
 
-// nft looks for tables of others that drop what they do not name, our ports among it.
-// It reads no more than that: a verdict only where probes have not shown better.
-func (f Firewall) nft(packets []Packet) (checks []api.Check) {
-	for _, table := range nftTables(f.NFT) {
-		if !table.drops {
-			continue
-		}
-		for _, p := range packets {
-			if p.Chain != "INPUT" || table.accepts(p.Port) {
-				continue
-			}
-			do := fmt.Sprintf("accept %s dport %d in its input chain", p.Proto, p.Port)
-			if table.name == "inet firewalld" {
-				do = f.allow(p)
-			}
-			c := wrong("firewall", do, "nft's table %s drops what it does not name, and it does not name %s port %d", table.name, strings.ToUpper(p.Proto), p.Port)
-			if !slices.Contains(checks, c) {
-				checks = append(checks, c)
-			}
-		}
+func firewalldPort(p Packet) string {
+	return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", p.Port, p.Proto)
+}
+
+// allowIn is how to let a packet pass a table of nftables' own.
+func (f Firewall) allowIn(table string, p Packet) string {
+	device := cmp.Or(gvIn(p.In), gvIn(p.Out))
+	switch {
+	case table == "inet firewalld" && p.Chain == "FORWARD":
+		return fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", device)
+	case table == "inet firewalld" && p.Chain == "INPUT":
+		return firewalldPort(p)
+	case p.Chain == "FORWARD":
+		return fmt.Sprintf("accept iifname %s and oifname %s in its forward chain", device, device)
 	}
-	return checks
+	return fmt.Sprintf("accept %s dport %d in its %s chain", p.Proto, p.Port, strings.ToLower(p.Chain))
 }
 
-// nftForward looks for tables of others that forward nothing for gv0, though iptables' rules
-// do: a drop there is final.
-func (f Firewall) nftForward(packets []Packet) (checks []api.Check) {
-	for _, table := range nftTables(f.NFT) {
-		for _, p := range packets {
-			if p.Chain != "FORWARD" || !table.shuts || table.names(p.In) {
-				continue
-			}
-			do := fmt.Sprintf("accept iifname %s and oifname %s in its forward chain", p.In, p.In)
-			if table.name == "inet firewalld" {
-				do = fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", p.In)
-			}
-			checks = append(checks, wrong("firewall", do, "nft's table %s forwards nothing that it does not name, and it does not name %s: containers reach no outside, and nobody their published ports", table.name, p.In))
-		}
+// gvIn is the interface if it is the gateway's.
+func gvIn(device string) string {
+	if strings.HasPrefix(device, "gv") {
+		return device
 	}
-	return checks
-}
-
-type nftTable struct {
-	name  string
-	drops bool // it has an input hook that ends in drop or reject
-	shuts bool // likewise of forward
-	lines []string
-}
-
-// names says whether a rule is about a device.
-func (t nftTable) names(device string) bool {
-	return slices.ContainsFunc(t.lines, func(line string) bool { return strings.Contains(line, strconv.Quote(device)) })
-}
-
-// nftTables reads `nft list ruleset`; the tables that iptables-nft keeps are left out.
-func nftTables(text string) (list []nftTable) {
-	var table *nftTable
-	input, forward := false, false
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		words := strings.Fields(line)
-		switch {
-		case len(words) > 2 && words[0] == "table":
-			list = append(list, nftTable{name: words[1] + " " + words[2]})
-			table, input, forward = &list[len(list)-1], false, false
-			continue
-		case table == nil || len(words) == 0:
-			continue
-		case words[0] == "chain":
-			input, forward = false, false
-		case strings.Contains(line, "hook input"):
-			input = true
-			table.drops = table.drops || strings.Contains(line, "policy drop")
-		case strings.Contains(line, "hook forward"):
-			forward = true
-			table.shuts = table.shuts || strings.Contains(line, "policy drop")
-		case words[0] == "drop" || words[0] == "reject":
-			table.drops, table.shuts = table.drops || input, table.shuts || forward
-		}
-		table.lines = append(table.lines, line)
-	}
-	return slices.DeleteFunc(list, func(t nftTable) bool {
-		return slices.Contains([]string{"ip filter", "ip6 filter"}, t.name)
-	})
-}
-
-func (t nftTable) accepts(port uint16) bool {
-	return slices.ContainsFunc(t.lines, func(line string) bool {
-		return strings.Contains(line, "dport") && strings.Contains(line, "accept") &&
-			slices.Contains(strings.FieldsFunc(line, func(r rune) bool { return r < '0' || r > '9' }), strconv.Itoa(int(port)))
-	})
+	return ""
 }

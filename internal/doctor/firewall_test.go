@@ -79,19 +79,70 @@ func TestOtherFirewalls(t *testing.T) {
 		}
 	}
 
+	// firewalld forwards nothing that is not in a zone that says so.
 	daemon := Firewall{NFT: read("firewalld.nft")}
-	expect(t, daemon.Judge(packets(), false), "firewall", api.Wrong, "nft's table inet firewalld", "UDP port 4789", "firewall-cmd --permanent --add-port=4789/udp")
-	expect(t, daemon.Judge(packets(), true), "firewall", api.OK) // probes have shown better
+	expect(t, daemon.Judge(packets(), false), "firewall", api.Wrong, "VXLAN from h2 (UDP port 4789) would be dropped by nft's table inet firewalld", "firewall-cmd --permanent --add-port=4789/udp")
+	const forward = "what containers send to the outside would be dropped by nft's table inet firewalld, chain filter_FORWARD"
+	expect(t, daemon.Judge(packets(), true), "firewall", api.Wrong, forward, "--zone=trusted --add-interface=gv0")
+	if checks := daemon.Judge(packets(), true); len(checks) != 1 { // probes have shown better than the rest
+		t.Errorf("beside what is forwarded: %+v", checks)
+	}
 	daemon.NFT = strings.Replace(daemon.NFT, "tcp dport 22 accept", "udp dport { 4789, 7947 } accept\n\t\ttcp dport 7947 accept", 1)
-	expect(t, daemon.Judge(packets(), false), "firewall", api.OK)
-
-	// What is forwarded, whatever iptables says.
-	daemon.NFT += "table inet firewalld {\n\tchain filter_FORWARD {\n\t\ttype filter hook forward priority filter + 10; policy accept;\n" +
-		"\t\tct status dnat accept\n\t\tjump filter_FORWARD_ZONES\n\t\treject with icmpx admin-prohibited\n\t}\n}\n"
-	expect(t, daemon.Judge(packets(), true), "firewall", api.Wrong, "nft's table inet firewalld forwards nothing", "--zone=trusted --add-interface=gv0")
+	expect(t, daemon.Judge(packets()[1:], false), "firewall", api.OK)
 	daemon.NFT += "table inet grapevine {\n\tchain forward {\n\t\ttype filter hook forward priority filter - 10; policy accept;\n\t\toifname \"gv0\" counter packets 0 bytes 0 drop\n\t}\n}\n"
-	daemon.NFT = strings.Replace(daemon.NFT, "\t\tct status dnat accept\n\t\tjump", "\t\tiifname \"gv0\" goto filter_FWD_trusted\n\t\tjump", 1)
+	daemon.NFT = strings.Replace(daemon.NFT, "\t\tgoto filter_FWD_public", "\t\tiifname \"gv0\" goto filter_FWD_trusted\n\t\tgoto filter_FWD_public\n\t}\n\tchain filter_FWD_trusted {\n\t\taccept", 1)
 	expect(t, daemon.Judge(packets(), true), "firewall", api.OK)
 
 	expect(t, Firewall{Err: errors.New("broken")}.Judge(packets(), true), "firewall", api.Unknown, "broken")
+}
+
+// TestDrops: what is said to be dropped for sure, is.
+func TestDrops(t *testing.T) {
+	forward, vxlan := packets()[0], packets()[2]
+	published := Packet{Chain: "FORWARD", In: "eth0", Out: "gv0", Src: addr("203.0.113.9"), Dst: addr("10.128.0.7"), Proto: "tcp", Port: 80, DNAT: true}
+	table := func(hook, rules string) Firewall {
+		return Firewall{NFT: "table inet mine {\n set friends {\n type ipv4_addr\n elements = { 192.0.2.2 }\n }\n chain c {\n type filter hook " + hook + " priority filter; policy drop;\n" + rules + "\n }\n chain let {\n accept\n }\n}\n"}
+	}
+	saved := func(rules string) Firewall {
+		return Firewall{Saved: []string{":INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n" + rules}}
+	}
+	for _, tt := range []struct {
+		firewall Firewall
+		packet   Packet
+		want     string // "": passes; "sure", "unsure"
+	}{
+		{table("forward", ""), forward, "sure"},
+		{table("input", ""), forward, ""},
+		{table("forward", `iifname { "docker0", "gv*" } accept`), forward, ""},
+		{table("forward", `iifname != "eth0" counter packets 3 bytes 180 accept comment "no drop"`), forward, ""},
+		{table("forward", "ct state { established, related } accept\niifname \"br-*\" accept\nip6 daddr { ::/96,\n ::ffff:0.0.0.0/96 } accept\nicmp type echo-request accept"), forward, "sure"},
+		{table("forward", "ct state established,related accept\noifname \"gv0\" accept"), forward, "sure"},
+		{table("forward", "ct status dnat accept"), published, ""},
+		{table("forward", "iifname \"gv0\" jump let"), published, "sure"},
+		{table("forward", "meta mark 0x1 accept"), forward, "unsure"},
+		{table("forward", "meta mark 0x1 jump let"), forward, "unsure"},
+		{table("forward", "iifname vmap { \"gv0\" : accept }"), forward, "unsure"},
+		{table("forward", "ct state vmap { established : accept, related : accept, invalid : drop }"), forward, "sure"},
+		{table("forward", "limit rate 3/minute burst 5 packets log prefix \"accept \" flags all"), forward, "sure"},
+		{table("input", "ip saddr @friends accept"), vxlan, "unsure"},
+		{table("input", "ip saddr 192.0.2.0-192.0.2.9 udp dport 4000-5000 accept"), vxlan, ""},
+		{table("input", "ip saddr 192.0.2.0/24 tcp dport 4789 accept\nudp sport 53 accept"), vxlan, "sure"},
+		{table("input", "udp sport 7947 accept"), vxlan, "unsure"},
+		{table("input", "iifname \"lo\" accept\nreject with icmpx admin-prohibited"), vxlan, "sure"},
+		{saved("-A INPUT -m set --match-set friends src -j ACCEPT\n"), vxlan, "unsure"},
+		{saved("-A INPUT -i lo -m set --match-set friends src -j ACCEPT\n-A INPUT -p udp -m udp --sport 67 -j ACCEPT\n-A INPUT -m limit --limit 3/min -j LOG\n"), vxlan, "sure"},
+		{saved("-A INPUT -m mac --mac-source 02:00:00:00:00:01 -j MINE\n-A MINE -j ACCEPT\n"), vxlan, "unsure"},
+		{saved("-A FORWARD -o gv0 -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT\n"), published, ""},
+	} {
+		got := ""
+		for _, d := range tt.firewall.Drops([]Packet{tt.packet}) {
+			got = map[bool]string{true: "sure", false: "unsure"}[d.Sure]
+			if d.By == "" || d.Do == "" {
+				t.Errorf("no word: %+v", d)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%+v\n%+v\n%q, want %q", tt.firewall, tt.packet, got, tt.want)
+		}
+	}
 }

@@ -40,7 +40,7 @@ func (n *NAT) fingerprint() (string, error) {
 			return "", err
 		}
 		if mode == nfTables {
-			gen, err := generation()
+			gen, err := Generation()
 			return fmt.Sprintf("generation %d", gen), err
 		}
 		for _, table := range []string{"nat", "filter"} {
@@ -79,9 +79,9 @@ func (n *NAT) mode(f iptables.Protocol) (backend, error) {
 	return m, nil
 }
 
-// generation returns the number of the nf_tables ruleset of this namespace, which the
+// Generation returns the number of the nf_tables ruleset of this namespace, which the
 // kernel raises at every commit (NFT_MSG_GETGEN of linux/netfilter/nf_tables.h).
-func generation() (uint32, error) {
+func Generation() (uint32, error) {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, unix.NLM_F_ACK)
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
 	replies, err := req.Execute(unix.NETLINK_NETFILTER, 0)

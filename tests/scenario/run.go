@@ -24,8 +24,9 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 		}
 	}
 	testscript.Run(t, testscript.Params{
-		Files: files,
-		Cmds:  cmds,
+		Files:     files,
+		Cmds:      cmds,
+		Condition: func(name string) (bool, error) { return condition(opts, name) },
 		Setup: func(env *testscript.Env) error {
 			s := newState(t.Context(), opts)
 			env.Values[stateKey{}] = s
@@ -43,6 +44,15 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 		RequireUniqueNames: true,
 		WorkdirRoot:        t.TempDir(), // else `-run` of some leaves the directory of all
 	})
+}
+
+// condition is what a script may ask for: [machine], that its hosts have the machine's own
+// programs, and not those of another release.
+func condition(opts lab.Options, name string) (bool, error) {
+	if name != "machine" {
+		return false, fmt.Errorf("unknown condition %s", name)
+	}
+	return opts.Tree == "" && opts.Kind == lab.Namespace, nil
 }
 
 type stateKey struct{}
@@ -128,7 +138,7 @@ func (e usageError) Error() string { return string(e) }
 
 func commands() map[string]command {
 	all := map[string]command{}
-	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands} {
+	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands, firewallCommands} {
 		maps.Copy(all, group)
 	}
 	for n := 1; n <= 9; n++ {

@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/doctor"
+	"github.com/grapevine-net/grapevine/internal/nat"
+	"github.com/grapevine-net/grapevine/internal/paths"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
+)
+
+// firewallWatch knows what this host's own firewall drops of what hosts and containers need:
+// ufw, firewalld, an administrator's rules. One goroutine reads them (watchFirewall).
+type firewallWatch struct {
+	mu     sync.Mutex
+	drops  []doctor.Drop
+	since  map[string]time.Time // of each of them
+	latest time.Time            // when it was known last that they are there
+}
+
+const (
+	firewallTick = time.Second
+	// Between two readings, which run programs, is so much time at least, and at most so many
+	// times what one takes: Docker changes its rules with every container.
+	firewallPause, firewallPauseMax = 3 * time.Second, 6 * time.Second
+	firewallShare                   = 20
+	// firewallPatience is how long something is dropped before status says so: who makes rules
+	// anew begins by removing the old ones.
+	firewallPatience = 3 * time.Second
+	// firewallHosts is for how many other hosts it is judged what the rules do: they differ
+	// rarely, and a cluster may be large.
+	firewallHosts = 16
+)
+
+// watchFirewall reads the rules whenever they have changed, until ctx ends.
+func (a *Agent) watchFirewall(ctx context.Context) error {
+	var seen string
+	var rested time.Time // when they may be read again
+	for tick := time.NewTicker(firewallTick); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		case <-tick.C:
+		}
+		now := firewallPrint() + a.firewallSubjects()
+		begin := time.Now()
+		if now == seen {
+			a.firewall.still(begin)
+			continue
+		}
+		if begin.Before(rested) {
+			continue
+		}
+		a.firewall.set(a.drops(ctx), time.Now())
+		seen, rested = now, time.Now().Add(min(max(firewallPause, firewallShare*time.Since(begin)), firewallPauseMax))
+	}
+}
+
+// firewallSubjects changes with what the rules are judged for.
+func (a *Agent) firewallSubjects() string {
+	hosts := 0
+	for range cluster.All[cluster.Node](a.replica.Snapshot()) {
+		hosts++
+	}
+	return fmt.Sprint(" ", a.hasIPv6(), hosts)
+}
+
+// firewallPrint changes with any change of the rules that the kernel tells; "" and the time
+// where it does not, as with legacy tables.
+func firewallPrint() string {
+	for _, file := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
+		if text, _ := os.ReadFile(file); len(bytes.TrimSpace(text)) > 0 { // absent: no such tables
+			return time.Now().String()
+		}
+	}
+	generation, err := nat.Generation()
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(generation)
+}
+
+// hasIPv6 reports whether a network has IPv6.
+func (a *Agent) hasIPv6() bool {
+	return slices.ContainsFunc(subnetsOf(a.replica.Snapshot()), func(p netip.Prefix) bool { return p.Addr().Is6() })
+}
+
+// firewallFamilies are the families of which rules matter: IPv6's, false and true.
+func (a *Agent) firewallFamilies() (list []bool) {
+	list = append(list, false)
+	if a.underlay.Addr.Is6() || a.hasIPv6() {
+		list = append(list, true)
+	}
+	return list
+}
+
+func (a *Agent) drops(ctx context.Context) (list []doctor.Drop) {
+	nodes := a.nodes(a.replica.Snapshot())
+	for _, v6 := range a.firewallFamilies() {
+		list = append(list, doctor.LookAtFirewall(ctx, v6).Drops(a.packets(nodes, v6, firewallHosts))...)
+	}
+	return list
+}
+
+func (w *firewallWatch) set(drops []doctor.Drop, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	since := map[string]time.Time{}
+	for _, d := range drops {
+		key := d.By + d.For + d.Proto
+		if since[key] = now; !w.since[key].IsZero() {
+			since[key] = w.since[key]
+		}
+	}
+	w.drops, w.since, w.latest = drops, since, now
+}
+
+// still is told that nothing has changed.
+func (w *firewallWatch) still(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.latest = now
+}
+
+// problems are for status.
+func (w *firewallWatch) problems(verdicts []paths.Verdict, nodes []api.Node) []api.Problem {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	drops := slices.DeleteFunc(slices.Clone(w.drops), func(d doctor.Drop) bool {
+		return w.latest.Sub(w.since[d.By+d.For+d.Proto]) < firewallPatience
+	})
+	return firewallProblems(drops, heardVXLAN(verdicts, nodes))
+}
+
+// heardVXLAN are the hosts from whose VTEPs packets come through the tunnel, whatever the
+// rules look like.
+func heardVXLAN(verdicts []paths.Verdict, nodes []api.Node) map[netip.Addr]bool {
+	heard := map[netip.Addr]bool{}
+	for _, n := range nodes {
+		heard[n.VTEP] = slices.ContainsFunc(verdicts, func(v paths.Verdict) bool {
+			return v.Host == n.ID && (v.In == paths.All || v.In == paths.Small)
+		})
+	}
+	return heard
+}
+
+// firewallProblems is pure: what is dropped for sure. Hosts of which the same is to be said
+// share a problem. What DOCKER-USER drops of containers' packets is dropped on purpose.
+func firewallProblems(drops []doctor.Drop, heard map[netip.Addr]bool) (list []api.Problem) {
+	var order []string
+	found := map[string][]doctor.Drop{}
+	for _, d := range drops {
+		if !d.Sure || strings.HasPrefix(d.By, "-A DOCKER-USER ") || d.Chain == "INPUT" && d.Proto == "udp" && heard[d.Src] && d.Tunnel {
+			continue
+		}
+		key := fmt.Sprint(d.By, d.Chain, d.Proto, d.Port, d.DNAT)
+		if found[key] == nil {
+			order = append(order, key)
+		}
+		found[key] = append(found[key], d)
+	}
+	for _, key := range order {
+		d, also := found[key][0], ""
+		if more := len(found[key]) - 1; more > 0 {
+			also = fmt.Sprintf(", and of %s", plural(more, "more host"))
+		}
+		list = append(list, api.Problem{What: fmt.Sprintf("this host's firewall drops %s%s: %s", d.Packet, also, d.By), Do: d.Do})
+	}
+	return list
+}
+
+// packets are those that the firewall has to let through, of a family: what containers send and
+// are sent, and that of at most so many other hosts.
+func (a *Agent) packets(nodes []api.Node, v6 bool, most int) (list []doctor.Packet) {
+	own, dev := a.underlay.Addr, a.underlay.Interface
+	// An address of the world's that hardly any rule names (RFC 7535).
+	world, inside := netip.MustParseAddr("192.31.196.1"), a.cfg.CIDR4.Addr().Next()
+	if v6 {
+		world = netip.MustParseAddr("2001:4:112::1")
+	}
+	for _, p := range a.cidrs() {
+		if v6 && p.Addr().Is6() {
+			inside = p.Addr().Next()
+		}
+	}
+	suffix := map[bool]string{true: " by IPv6"}[v6]
+	list = append(list,
+		doctor.Packet{Chain: "FORWARD", In: gateway.Port, Out: dev, Src: inside, Dst: world, Proto: "tcp", For: "what containers send to the outside" + suffix},
+		doctor.Packet{Chain: "FORWARD", In: dev, Out: gateway.Port, Src: world, Dst: inside, Proto: "tcp", DNAT: true, For: "what comes to containers' published ports" + suffix})
+	for _, n := range a.talkers(nodes, v6, most) {
+		for _, port := range []struct {
+			proto, what string
+			port        uint16
+		}{{"tcp", "gossip", a.cfg.Port}, {"udp", "gossip", a.cfg.Port}, {"udp", "VXLAN", a.cfg.VXLANPort}} {
+			p := doctor.Packet{Proto: port.proto, Port: port.port, Tunnel: port.what == "VXLAN"}
+			in, out := p, p
+			in.Chain, in.In, in.Src, in.Dst, in.For = "INPUT", dev, n.VTEP, own, port.what+" from "+n.Name
+			out.Chain, out.Out, out.Src, out.Dst, out.For = "OUTPUT", dev, own, n.VTEP, port.what+" to "+n.Name
+			list = append(list, in, out)
+		}
+	}
+	return list
+}
+
+// talkers are at most so many other hosts of a family: if none has been met, those to join.
+func (a *Agent) talkers(nodes []api.Node, v6 bool, most int) (list []api.Node) {
+	for _, n := range nodes {
+		if !n.Self && n.VTEP.Is6() == v6 && a.underlay.Addr.Is6() == v6 && len(list) < most {
+			list = append(list, n)
+		}
+	}
+	if list != nil {
+		return list
+	}
+	for _, at := range a.cfg.Join {
+		if addr := at.Addr().Unmap(); addr != a.underlay.Addr && addr.Is6() == v6 && len(list) < most {
+			list = append(list, api.Node{Name: addr.String(), VTEP: addr})
+		}
+	}
+	return list
+}

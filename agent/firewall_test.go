@@ -1,0 +1,58 @@
+package agent
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/internal/doctor"
+	"github.com/grapevine-net/grapevine/internal/paths"
+)
+
+// TestFirewallProblems: status names what this host's firewall drops for sure and for longer
+// than a moment, once for all hosts, and not what packets have shown to pass.
+func TestFirewallProblems(t *testing.T) {
+	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	drop := func(by string, sure bool, p doctor.Packet) doctor.Drop {
+		return doctor.Drop{Packet: p, By: by, Do: "do", Sure: sure}
+	}
+	out := doctor.Packet{Chain: "FORWARD", In: "gv0", Proto: "tcp", For: "what containers send to the outside"}
+	vxlan := func(from netip.Addr, name string) doctor.Packet {
+		return doctor.Packet{Chain: "INPUT", Src: from, Proto: "udp", Port: 4789, Tunnel: true, For: "VXLAN from " + name}
+	}
+	nodes := []api.Node{{ID: "a", VTEP: one}, {ID: "b", VTEP: two}}
+	begin := time.Now()
+	for _, tt := range []struct {
+		drops    []doctor.Drop
+		verdicts []paths.Verdict
+		want     []string
+	}{
+		{nil, nil, nil},
+		{[]doctor.Drop{drop("-A FORWARD -j DROP", true, out)}, nil, []string{"this host's firewall drops what containers send to the outside: -A FORWARD -j DROP"}},
+		{[]doctor.Drop{drop("-A FORWARD -j DROP", false, out)}, nil, nil},
+		{[]doctor.Drop{drop("-A DOCKER-USER -i gv0 -j DROP", true, out)}, nil, nil},
+		{[]doctor.Drop{drop("the policy of INPUT, DROP", true, vxlan(one, "h1")), drop("the policy of INPUT, DROP", true, vxlan(two, "h2"))}, nil,
+			[]string{"this host's firewall drops VXLAN from h1 (UDP port 4789), and of 1 more host: the policy of INPUT, DROP"}},
+		{[]doctor.Drop{drop("the policy of INPUT, DROP", true, vxlan(one, "h1")), drop("the policy of INPUT, DROP", true, vxlan(two, "h2"))},
+			[]paths.Verdict{{Host: "a", In: paths.All}, {Host: "b", In: paths.Nothing}},
+			[]string{"this host's firewall drops VXLAN from h2 (UDP port 4789): the policy of INPUT, DROP"}},
+	} {
+		var w firewallWatch
+		w.set(tt.drops, begin)
+		w.still(begin.Add(firewallPatience / 2))
+		if early := w.problems(tt.verdicts, nodes); len(early) > 0 {
+			t.Errorf("%+v: after a moment: %+v", tt.drops, early)
+		}
+		w.set(tt.drops, begin.Add(firewallPatience/2)) // read again, the same
+		w.still(begin.Add(firewallPatience))
+		var got []string
+		for _, p := range w.problems(tt.verdicts, nodes) {
+			got = append(got, p.What)
+		}
+		if strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
+			t.Errorf("%+v: %q, want %q", tt.drops, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package doctor
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// nftTable is a table of `nft list ruleset`. A drop in one is final, whatever others accept.
+type nftTable struct {
+	name   string // "inet firewalld"
+	bases  []nftBase
+	chains map[string][]string
+}
+
+// nftBase is a chain that the kernel begins at.
+type nftBase struct {
+	chain, hook string
+	drop        bool // its policy
+}
+
+// nftTables reads `nft list ruleset`. What iptables-nft keeps is left out, which iptables-save
+// has, and what is grapevine's own.
+func nftTables(text string) (list []nftTable) {
+	var table *nftTable
+	chain, rule := "", ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0 || line[0] == '#':
+		case words[0] == "table" && len(words) > 2:
+			list = append(list, nftTable{name: words[1] + " " + words[2], chains: map[string][]string{}})
+			table, chain, rule = &list[len(list)-1], "", ""
+		case table == nil:
+		case rule == "" && words[0] == "chain" && len(words) > 1:
+			chain = words[1]
+		case rule == "" && line == "}":
+			chain = ""
+		case chain == "":
+		case words[0] == "type" && slices.Contains(words, "hook"):
+			if at := slices.Index(words, "hook") + 1; words[1] == "filter" && at < len(words) {
+				table.bases = append(table.bases, nftBase{chain, words[at], strings.Contains(line, "policy drop")})
+			}
+		default: // a long set goes over several lines
+			rule = strings.TrimSpace(rule + " " + line)
+			if strings.Count(rule, "{") <= strings.Count(rule, "}") {
+				table.chains[chain] = append(table.chains[chain], rule)
+				rule = ""
+			}
+		}
+	}
+	return slices.DeleteFunc(list, func(t nftTable) bool {
+		return t.name == "ip filter" || t.name == "ip6 filter" || strings.HasPrefix(t.name, "inet grapevine")
+	})
+}
+
+// dropped returns what drops the packet, for people, and whether that is sure.
+func (t nftTable) dropped(p Packet) (by string, sure bool) {
+	if family, _, _ := strings.Cut(t.name, " "); family == "ip" && !p.Src.Is4() || family == "ip6" && p.Src.Is4() {
+		return "", true
+	}
+	for _, b := range t.bases {
+		if !strings.EqualFold(b.hook, p.Chain) {
+			continue
+		}
+		w := nftWalk{nftTable: t, packet: p, seen: map[string]bool{}}
+		verdict, rule := w.through(b.chain)
+		if verdict == "" && b.drop {
+			verdict, rule = "drop", "its policy, drop"
+		}
+		if verdict == "drop" {
+			return "nft's table " + t.name + ", chain " + b.chain + ": " + rule, !w.unsure
+		}
+	}
+	return "", true
+}
+
+type nftWalk struct {
+	nftTable
+	packet Packet
+	seen   map[string]bool
+	unsure bool
+}
+
+// through returns accept or drop with the rule that says so, or "" at the chain's end.
+func (w *nftWalk) through(chain string) (verdict, by string) {
+	if w.seen[chain] {
+		return "", ""
+	}
+	w.seen[chain] = true
+	for _, rule := range w.chains[chain] {
+		does, where, matches := w.packet.inNFT(rule)
+		switch {
+		case matches == no || does == "":
+			continue
+		case matches == perhaps:
+			w.unsure = w.unsure || does == "accept" || does == "return" || does == "vmap" || len(w.chains[where]) > 0
+			continue
+		}
+		switch does {
+		case "accept", "drop":
+			return does, rule
+		case "return":
+			return "", ""
+		case "goto":
+			return w.through(where)
+		case "jump":
+			if v, by := w.through(where); v != "" {
+				return v, by
+			}
+		}
+	}
+	return "", ""
+}
+
+// inNFT reads a rule: what it does (accept, drop, return, jump, goto; vmap: one of several;
+// "": nothing that matters), the chain where it leads, and whether the packet is meant.
+func (p Packet) inNFT(rule string) (does, where string, matches match) {
+	words := split(rule)
+	matches = yes
+	for len(words) > 0 && matches != no {
+		word := words[0]
+		words = words[1:]
+		switch word {
+		case "accept", "drop", "return":
+			return word, "", matches
+		case "reject":
+			return "drop", "", matches
+		case "jump", "goto":
+			return word, strings.Join(words[:min(len(words), 1)], ""), matches
+		case "counter":
+			if len(words) > 3 && words[0] == "packets" {
+				words = words[4:]
+			}
+		case "comment":
+			words = words[min(len(words), 1):]
+		case "log":
+			words = words[nextVerdict(words):]
+		default:
+			holds, left, known := p.nftCondition(word, words)
+			if !known {
+				matches = perhaps
+				if slices.Contains(words, "vmap") {
+					return "vmap", "", matches
+				}
+				words = words[nextVerdict(words):]
+				continue
+			}
+			matches, words = min(matches, holds), left
+		}
+	}
+	return "", "", matches
+}
+
+// nextVerdict is where in words the verdict begins.
+func nextVerdict(words []string) int {
+	i := slices.IndexFunc(words, func(w string) bool {
+		return slices.Contains([]string{"accept", "drop", "return", "reject", "jump", "goto"}, w)
+	})
+	if i < 0 {
+		return len(words)
+	}
+	return i
+}
+
+// nftCondition reads one condition, of which word is the first; left is what follows it.
+func (p Packet) nftCondition(word string, words []string) (holds match, left []string, known bool) {
+	four := p.Src.Is4()
+	field := word
+	switch word {
+	case "icmp", "icmpv6", "igmp", "sctp", "esp", "ah", "arp", "ether":
+		return matchIf(false), nil, word != "ether"
+	case "ip", "ip6", "tcp", "udp", "th", "meta", "ct":
+		if word == "ip" && !four || word == "ip6" && four || (word == "tcp" || word == "udp") && word != p.Proto {
+			return no, nil, true
+		}
+		if len(words) == 0 {
+			return no, nil, false
+		}
+		field, words = words[0], words[1:]
+		if word == "ct" {
+			field = "ct " + field
+		}
+	}
+	if slices.Contains(words, "vmap") {
+		return no, nil, field == "ct state" && !slices.Contains(words, "new") // as in many an example
+	}
+	values, not, left := nftValues(words)
+	if slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, "@") }) {
+		return perhaps, left, false
+	}
+	var is func(string) bool
+	switch field {
+	case "iif", "iifname":
+		is = func(v string) bool { return isDevice(v, p.In) }
+	case "oif", "oifname":
+		is = func(v string) bool { return isDevice(v, p.Out) }
+	case "saddr":
+		is = func(v string) bool { return inRange(v, p.Src) }
+	case "daddr":
+		is = func(v string) bool { return inRange(v, p.Dst) }
+	case "dport":
+		is = func(v string) bool { return p.toPort(strings.Replace(v, "-", ":", 1)) }
+	case "sport":
+		if slices.ContainsFunc(values, func(v string) bool { n, err := strconv.Atoi(v); return err != nil || n > 1023 }) {
+			return perhaps, left, false
+		}
+		is = func(string) bool { return false } // ours are higher
+	case "l4proto", "protocol", "nexthdr":
+		is = func(v string) bool { return v == p.Proto }
+	case "nfproto":
+		is = func(v string) bool { return v == map[bool]string{true: "ipv4", false: "ipv6"}[four] }
+	case "ct state":
+		is = func(v string) bool { return v == "new" }
+	case "ct status":
+		is = func(v string) bool { return v == "dnat" && p.DNAT }
+	default:
+		return perhaps, left, false
+	}
+	return matchIf(slices.ContainsFunc(values, is) != not), left, true
+}
+
+// nftValues reads what a field is compared to.
+func nftValues(words []string) (values []string, not bool, left []string) {
+	if len(words) > 0 && (words[0] == "!=" || words[0] == "==") {
+		not, words = words[0] == "!=", words[1:]
+	}
+	n := min(len(words), 1)
+	if n == 1 && words[0] == "{" {
+		if n = slices.Index(words, "}") + 1; n == 0 {
+			n = len(words)
+		}
+	}
+	for _, w := range words[:n] {
+		for v := range strings.SplitSeq(w, ",") {
+			if v != "" && v != "{" && v != "}" {
+				values = append(values, v)
+			}
+		}
+	}
+	return values, not, words[n:]
+}
+
+func isDevice(pattern, name string) bool {
+	if start, found := strings.CutSuffix(pattern, "*"); found {
+		return name != "" && strings.HasPrefix(name, start)
+	}
+	return pattern == name
+}
+
+// inRange: an address, a prefix, or a range of addresses.
+func inRange(v string, a netip.Addr) bool {
+	first, last, found := strings.Cut(v, "-")
+	if !found {
+		return within(v, a)
+	}
+	low, err1 := netip.ParseAddr(first)
+	high, err2 := netip.ParseAddr(last)
+	return err1 == nil && err2 == nil && low.Compare(a) <= 0 && a.Compare(high) <= 0
+}

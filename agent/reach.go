@@ -228,11 +228,16 @@ const maxFindings = 10
 
 // reachProblems are the subnets that hosts cannot take, and why.
 func (a *Agent) reachProblems(snap *cluster.Snapshot) (list []api.Problem) {
-	found := a.findings(snap)
+	model := a.reachModel(snap)
+	found, full := model.Findings(), model.Full()
+	for _, f := range full[:min(len(full), maxFindings)] {
+		list = append(list, api.Problem{What: f.What(), Do: f.Do()})
+	}
+	said := len(list)
 	for _, f := range found[:min(len(found), maxFindings)] {
 		list = append(list, api.Problem{What: f.What(), Do: f.Do()})
 	}
-	if more := len(found) - len(list); more > 0 {
+	if more := len(found) - (len(list) - said); more > 0 {
 		list = append(list, api.Problem{What: fmt.Sprintf("and %d more subnets cannot be taken by a host", more), Do: "see `grapevine networks`"})
 	}
 	return list

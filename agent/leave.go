@@ -211,5 +211,5 @@ func forgottenText(hosts []string) string {
 	if len(hosts) == 1 {
 		they = "it"
 	}
-	return fmt.Sprintf("Forgotten: %s. This host owns what %s owned.", listed(hosts), they)
+	return fmt.Sprintf("Forgotten: %s. What %s owned is with whom it came from, or with this host.", listed(hosts), they)
 }

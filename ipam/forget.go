@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -400,7 +401,15 @@ func (a *Allocator) unpromise(heir cluster.NodeID, dead []cluster.NodeID, attemp
 	return a.state.save(a.disk)
 }
 
-// inherit claims what the dead own and deletes their records, in one write.
+// isThere reports whether a host is of the cluster, and nobody takes over from it. a.mu is held.
+func (a *Allocator) isThere(snap *cluster.Snapshot, id cluster.NodeID) bool {
+	_, promised := a.state.promises[id]
+	_, live := cluster.Get[cluster.Node](snap, string(id))
+	return live && !promised
+}
+
+// inherit claims what the dead own, for whom it came from or for this host, and deletes their
+// records, in one write.
 func (a *Allocator) inherit(dead []cluster.NodeID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -411,9 +420,12 @@ func (a *Allocator) inherit(dead []cluster.NodeID) error {
 			for _, block := range mightTake(snap.Ring(), d) {
 				_ = tx.Put(cluster.Claim{Block: block, Owner: a.cfg.Self}) // Update reports it
 			}
-			for _, all := range everything {
-				for _, block := range snap.Ring().Owned(d, all) {
-					_ = tx.Put(cluster.Claim{Block: block, Owner: a.cfg.Self}) // Update reports it
+			owned := homes(tx.Snapshot().Ring(), d, a.cfg.Self, func(id cluster.NodeID) bool {
+				return id == a.cfg.Self || !slices.Contains(dead, id) && a.isThere(snap, id)
+			})
+			for _, to := range slices.Sorted(maps.Keys(owned)) {
+				for _, block := range owned[to] {
+					_ = tx.Put(cluster.Claim{Block: block, Owner: to}) // Update reports it
 				}
 			}
 			// The tombstone after the claims, which are held until it comes: who has heard

@@ -5,14 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"maps"
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
 )
 
-// Leave gives all that this host owns to the peer with the least, which confirms
-// that it is on its disk, and hands out nothing from then on. It is an error,
+// Leave gives all that this host owns back to whom it came from, or to the peer with the
+// least, which confirms that it is on its disk, and hands out nothing from then on. It is an error,
 // and nothing happens, while addresses are leased, or if no peer answers and the
 // host is not the only one. Repeating it is no error. It blocks for seconds at most.
 func (a *Allocator) Leave(ctx context.Context) error {
@@ -68,13 +68,13 @@ func (a *Allocator) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
 		return nil, fmt.Errorf("%d addresses are in use here; remove the containers from grapevine's networks first", n)
 	}
 	a.arrested = true
-	r := a.replica.Snapshot().Ring()
-	var blocks []netip.Prefix
-	for _, all := range everything {
-		blocks = append(blocks, r.Owned(a.cfg.Self, all)...)
-	}
-	if _, err := a.claim(heir, blocks...); err != nil {
-		return nil, err
+	alive := a.peers.Alive()
+	may := func(id cluster.NodeID) bool { return slices.Contains(alive, string(id)) && a.mayHave(id) == nil }
+	owned := homes(a.replica.Snapshot().Ring(), a.cfg.Self, heir, may)
+	for _, to := range slices.Sorted(maps.Keys(owned)) {
+		if _, err := a.claim(to, owned[to]...); err != nil {
+			return nil, err
+		}
 	}
 	var recs []cluster.Record
 	snap := a.replica.Snapshot()

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -117,4 +118,66 @@ func (h *host) give(to cluster.NodeID, block string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_ = get(h.claim(to, netip.MustParsePrefix(block)))(h.w.t)
+}
+
+// TestGuestsLeaveNoPieces: hosts come, get their shares and addresses, and go, by their own word or by
+// others': what each host owns of the networks that live on, and of all, is what it was.
+func TestGuestsLeaveNoPieces(t *testing.T) {
+	for how, goes := range map[string]func(w *world, guest *host){
+		"leaves": func(w *world, guest *host) {
+			guest.leaves()
+			w.spread()
+			guest.down = true
+		},
+		"is forgotten": func(w *world, guest *host) {
+			guest.down = true
+			must(w.t, w.hosts[1].Takeover(ctx, guest.id))
+			guest.gone = true
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorld(t, 4)
+			guests := w.hosts[3:]
+			for _, g := range guests {
+				g.down = true
+			}
+			p := w.network(w.hosts[0], "blue", 0)
+			for range 2 {
+				for _, h := range w.hosts[:3] {
+					w.spread()
+					h.stockUp(ctx)
+				}
+			}
+			w.spread()
+			owned := func() (s string) {
+				r := w.hosts[0].replica.Snapshot().Ring()
+				for _, in := range append(w.hosts[0].cfg.CIDRs(), p, ring.VNIDs) {
+					for _, h := range w.hosts {
+						s += fmt.Sprintf("%s of %s: %v\n", h.id, in, r.Owned(h.id, in))
+					}
+				}
+				return s
+			}
+			before := owned()
+			for _, g := range guests {
+				g.down = false
+				w.spread()
+				g.stockUp(ctx)
+				w.spread()
+				addr := get(g.Address(ctx, p, anywhere, anyAddr))(t)
+				w.spread()
+				if owned() == before {
+					t.Fatal("the guest got nothing")
+				}
+				if how == "leaves" {
+					must(t, g.Release(addr))
+				}
+				goes(w, g)
+				w.spread()
+				if after := owned(); after != before {
+					t.Fatalf("before:\n%safter:\n%s", before, after)
+				}
+			}
+		})
+	}
 }

@@ -35,7 +35,7 @@ type view struct {
 	removeFailed time.Time
 	// dockerBegan is when Docker was last started; zero: before this agent.
 	dockerBegan time.Time
-	// unplugged are the missing endpoints without an interface: their host was off.
+	// unplugged are the missing endpoints that were joined and have no interface: their host was off.
 	unplugged map[string]bool
 	// strange says since when Docker has what this agent does not know (strangers), removed
 	// which networks it does not know because Docker has called for their end.
@@ -147,16 +147,16 @@ func (v view) lostEndpoint(e localEndpoint) bool {
 
 // stillMissing returns what is missing of ours in Docker's lists, and since when,
 // given what was before. Of a container that has ended Docker may list an endpoint that it has
-// no more, as after its disk took no write: if it is unplugged it counts as missing, until
-// Docker's network says otherwise (attach).
-func (v view) stillMissing(before map[string]time.Time, unplugged func(id string) bool) map[string]time.Time {
+// no more, as after its disk took no write: if it is bare, which is to have no interface, it
+// counts as missing, until Docker's network says otherwise (attach).
+func (v view) stillMissing(before map[string]time.Time, bare func(id string) bool) map[string]time.Time {
 	listed := map[string]bool{}
 	for _, n := range v.networks {
 		listed[n.ID] = true
 	}
 	for _, c := range v.containers {
 		for _, at := range c.Networks {
-			listed[at.EndpointID] = !ended(c) || !unplugged(at.EndpointID)
+			listed[at.EndpointID] = !ended(c) || !bare(at.EndpointID)
 		}
 	}
 	missing := map[string]time.Time{}

@@ -209,14 +209,15 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	}
 	d.seeSelf(&v)
 	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
-	unplugged := func(id string) bool {
+	bare := func(id string) bool {
 		host, _ := ifnames(id)
-		return v.endpoints[id].Joined && !d.links.Exists(host)
+		_, ours := v.endpoints[id]
+		return ours && !d.links.Exists(host)
 	}
-	d.missing = v.stillMissing(d.missing, unplugged)
+	d.missing = v.stillMissing(d.missing, bare)
 	v.missing, v.unplugged = maps.Clone(d.missing), map[string]bool{}
 	for id := range v.missing {
-		v.unplugged[id] = unplugged(id)
+		v.unplugged[id] = v.endpoints[id].Joined && bare(id)
 	}
 	if err := d.dropFormer(v); err != nil {
 		return v, err

@@ -398,6 +398,27 @@ func TestEndpointOfAnEndedContainer(t *testing.T) {
 	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1", "use blue/"+string(self))
 }
 
+// The same where Docker still took it out of its sandbox, and the disk took no more after that: it is
+// not joined any more.
+func TestLeftEndpointOfAnEndedContainer(t *testing.T) {
+	e := newEngine(t)
+	post := servePlugin(t, e.rig)
+	id := e.user("blue")
+	ep := e.run(id, "web")
+	e.look()
+	_, err := e.rig.Leave(context.Background(), &network.LeaveRequest{NetworkID: id, EndpointID: ep})
+	check(t, err)
+	ended := e.containers["web"]
+	ended.State = "exited"
+	e.containers["web"] = ended
+	e.rig.now = e.rig.now.Add(time.Second)
+	if got := post("/NetworkDriver.GetCapabilities", ""); !strings.HasPrefix(got, "200") {
+		t.Fatal(got)
+	}
+	e.wantForgotten()
+	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1", "use blue/"+string(self))
+}
+
 // A container whose end Docker did not tell has been started again: it is known by its
 // new address alone, at once.
 func TestReplacedEndpoint(t *testing.T) {

@@ -73,6 +73,11 @@ chaos: setup build ## Four Docker hosts under faults (SEED=n, FOR=5m, ENV=GRAPEV
 	@go build -o bin/chaos ./tests/chaos
 	@bin/chaos -seed $(SEED) -for $(FOR) -env "$(ENV)"
 
+.PHONY: soak
+soak: setup build ## Networks, containers and hosts come and go by the thousand, and leave nothing (FOR=5m): docs/soak.md
+	@go build -o bin/soak ./tests/soak
+	@bin/soak -for $(FOR)
+
 .PHONY: plugin
 plugin: build ## The managed plugin grapevine:latest, in this machine's Docker (or that of DOCKER_HOST)
 	@scripts/build-plugin

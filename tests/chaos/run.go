@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/grapevine-net/grapevine/tests/belongings"
 	"github.com/grapevine-net/grapevine/tests/chaos/verdict"
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
@@ -573,7 +574,7 @@ func (r *run) belongings(ctx context.Context) (map[string]verdict.Belongings, er
 	var mu sync.Mutex
 	all := map[string]verdict.Belongings{}
 	return all, r.lab.Each(func(h *lab.Host) error {
-		b, err := belongings(ctx, h)
+		b, err := belongings.Of(ctx, h)
 		mu.Lock()
 		defer mu.Unlock()
 		all[h.Name] = b

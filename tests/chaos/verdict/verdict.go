@@ -318,7 +318,7 @@ type Belongings struct {
 }
 
 // Slack is by how much an amount may grow.
-var Slack = map[string]int{"goroutines": 4, "descriptors": 4, "heap MB": 16, "ovs-vswitchd's MB": 32, "ovsdb-server's MB": 16}
+var Slack = map[string]int{"goroutines": 4, "descriptors": 4, "heap MB": 16, "agent's MB": 48, "ovs-vswitchd's MB": 32, "ovsdb-server's MB": 16}
 
 // Left says what a host has more than before.
 func Left(host string, before, after Belongings) (wrong []string) {

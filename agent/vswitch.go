@@ -166,7 +166,7 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 	cfg.Links = v.linkGuard()
 	v.adoptLinks()
 	if v.embedded != nil {
-		cfg.InPlace = v.embedded.FlowsInPlace
+		cfg.InPlace, cfg.Settled = v.embedded.FlowsInPlace, v.embedded.Settled
 	}
 	if v.bridge.Datapath == ovs.Userspace {
 		v.tunnel = tunnel.New(tunnel.Config{UDPPort: a.cfg.VXLANPort, MTU: a.innerMTU(), TSO: v.embedded != nil && v.embedded.UserspaceTSO})

@@ -100,6 +100,8 @@ type Config struct {
 	// InPlace, if set, is called when the flows are in place, also of a switch that has
 	// just begun.
 	InPlace func(context.Context) error
+	// Settled, if set, says whether ports of endpoints may be added; after InPlace they may.
+	Settled func() bool
 	Log     *slog.Logger // nil: slog.Default()
 }
 

@@ -73,6 +73,9 @@ type host struct {
 	fast   FastPath
 	// caughtUp is Config.CaughtUp of the next start.
 	caughtUp chan struct{}
+	// settled and inPlace are Config's of the next start.
+	settled func() bool
+	inPlace func(context.Context) error
 	*Overlay
 	stop func()
 }
@@ -98,6 +101,7 @@ func (h *host) start() {
 		Log:  slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Self: me, Bridge: h.bridge, Tunnel: h.tunnel, Mode: pipeline.HeaderBits, VXLANPort: 4789,
 		Gateway: gateway.New(string(me)), MTU: 1500, Fast: h.fast, CaughtUp: h.caughtUp,
+		Settled: h.settled, InPlace: h.inPlace,
 	}, h.world)
 	if err != nil {
 		h.t.Fatal(err)

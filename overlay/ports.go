@@ -115,6 +115,11 @@ func (r *reconciler) wantedPorts(snap *cluster.Snapshot, why reason, detached ma
 			continue
 		}
 		wanted[name] = true
+		if r.cfg.Settled != nil && !r.cfg.Settled() {
+			r.deferred = true
+			problems[e.ID] = fmt.Errorf("port %s waits for the switch to have begun", name)
+			continue
+		}
 		if there && why != everything { // ovs-vswitchd may be about to take it
 			problems[e.ID] = fmt.Errorf("port %s is not ready: %s", name, port.Error)
 			continue

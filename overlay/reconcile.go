@@ -36,6 +36,8 @@ type reconciler struct {
 	compiler pipeline.Compiler
 	flows    []pipeline.Flow // that are in place
 
+	deferred bool // ports wait for InPlace (Config.Settled)
+
 	touched time.Time // when we changed ports last: the switch will tell us so
 
 	vteps      map[uint32]netip.Addr
@@ -56,6 +58,7 @@ func (r *reconciler) reconcile(ctx context.Context, snap *cluster.Snapshot, why 
 	if !r.known {
 		why = max(why, theirs)
 	}
+	r.deferred = false
 	res := result{rev: snap.Rev(), problems: map[string]error{}}
 	tunnelErr, err := r.switchPorts(ctx, snap, why, detached, res.problems)
 	portErr := brokenPorts(r.ports)
@@ -69,7 +72,9 @@ func (r *reconciler) reconcile(ctx context.Context, snap *cluster.Snapshot, why 
 	if err == nil && r.cfg.InPlace != nil {
 		err = r.cfg.InPlace(ctx)
 	}
-	r.known = err == nil
+	if r.known = err == nil; r.known && r.deferred && r.cfg.Settled() {
+		return r.reconcile(ctx, snap, everything, detached)
+	}
 	if err != nil {
 		res.err = fmt.Errorf("reconcile the switch: %w", err)
 		res.rest = tunnelErr

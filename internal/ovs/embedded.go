@@ -30,7 +30,8 @@ type Embedded struct {
 	Host *Instance
 	Log  *slog.Logger // nil: slog.Default()
 
-	restored atomic.Bool // ovs-vswitchd of the kernel datapath has been told that flows are in place
+	life    atomic.Int64 // of ovs-vswitchd: grows when one ends and when one begins
+	settled atomic.Int64 // one more than the life in which no flows of an earlier one are left
 }
 
 // Instance is how to reach the daemons, whether they run or not.
@@ -116,6 +117,7 @@ func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context
 			began := time.Now()
 			err = p.wait(ctx)
 			p.release()
+			e.unsettle()
 			if ctx.Err() != nil {
 				return
 			}
@@ -236,37 +238,28 @@ func (e *Embedded) prepareSwitch(ctx context.Context) error {
 		}
 		sleep(ctx, 20*time.Millisecond)
 	}
-	e.restored.Store(false)
+	e.unsettle()
 	err := i.initialize(ctx, map[string]string{
 		"userspace-tso-enable": strconv.FormatBool(e.UserspaceTSO && e.Datapath == Userspace),
 		restoreWait:            strconv.FormatBool(e.Datapath == Kernel),
+		staleFlows:             strconv.FormatBool(e.Datapath == Kernel),
 	})
 	if err != nil {
 		return fmt.Errorf("prepare the database of ovs-vswitchd: %w", err)
 	}
-	if e.Datapath == Kernel {
-		return waitUptime(ctx)
+	if e.Datapath != Kernel {
+		return nil
 	}
-	return nil
+	if err := e.forgetAbsent(ctx); err != nil {
+		return err
+	}
+	return waitUptime(ctx)
 }
 
 // restoreWait makes ovs-vswitchd begin by leaving the kernel's flows, and so the
 // traffic, as the one before it did, until it is told that its own are in place
 // (ovs-vswitchd.conf.db(5)).
 const restoreWait = "flow-restore-wait"
-
-// FlowsInPlace tells ovs-vswitchd that the flows are in place, after each start. Until
-// then the kernel's datapath forwards what it did before, and nothing new.
-func (e *Embedded) FlowsInPlace(ctx context.Context) error {
-	if e.Datapath != Kernel || e.restored.Swap(true) {
-		return nil
-	}
-	if err := e.Instance().initialize(ctx, map[string]string{restoreWait: "false"}); err != nil {
-		e.restored.Store(false)
-		return fmt.Errorf("tell ovs-vswitchd that its flows are in place: %w", err)
-	}
-	return nil
-}
 
 // handlersAfter is the uptime from which ovs-vswitchd counts CPUs. Started earlier,
 // with the kernel datapath, it has no handler threads and loses every upcall until

@@ -389,3 +389,35 @@ func TestTunnelIsGone(t *testing.T) {
 		t.Error("packets were sent to a device that is gone")
 	}
 }
+
+// TestIndexRests: the maps go on naming a device that has gone while there was no agent. The kernel does not give
+// its index to the next one that comes, as Open vSwitch's datapath does with the numbers of ports: what is for
+// the container that has gone reaches nobody.
+func TestIndexRests(t *testing.T) {
+	a, b := twoHosts(t)
+	if n := b.ping("10.128.0.7", 56); n != 5 {
+		t.Fatalf("%d of 5 pings were answered", n)
+	}
+	must(t, a.path.Close())
+	a.Do(func() {
+		gone, err := netlink.LinkByName("gha")
+		must(t, err)
+		must(t, netlink.LinkDel(gone))
+	})
+	next := a.newContainer("b", "10.128.0.7") // of another network, with the same address
+	received := func() (n uint64) {
+		next.Do(func() {
+			l, err := netlink.LinkByName("gcb")
+			must(t, err)
+			n = l.Attrs().Statistics.RxPackets
+		})
+		return n
+	}
+	before := received()
+	if n := b.ping("10.128.0.7", 56); n != 0 {
+		t.Errorf("%d pings were answered by a container that came later", n)
+	}
+	if n := received() - before; n != 0 {
+		t.Errorf("a container that came later has received %d packets", n)
+	}
+}

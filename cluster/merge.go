@@ -142,7 +142,9 @@ func (s *State) supersedes(r *Record) bool {
 	}
 	old, ok := s.cur.byKey.Get(r)
 	if !ok {
-		return true
+		// What was heard before and is not here has been replaced since, and the tombstone
+		// has expired: it is no news, whoever says it again, a record of the wire included.
+		return r.final() || r.Version.Counter > s.cur.Mark(r.Version.Node)
 	}
 	if final, oldFinal := r.final(), old.final(); final != oldFinal {
 		return final

@@ -222,6 +222,27 @@ func TestDeleteAndExpire(t *testing.T) {
 	}
 }
 
+// What somebody has recorded on the wire, and sends again when the tombstones have expired,
+// brings nothing back.
+func TestRecordedWritesAfterTheirTombstones(t *testing.T) {
+	a, b := New(id(1)), New(id(2))
+	network := put(t, a, Network{Name: "red", VNID: 5})
+	subnet := put(t, a, Subnet{Prefix: prefix("10.128.0.0/22"), Network: "red"})
+	merge(t, b, []Record{network, subnet})
+	for _, k := range []Key{subnet.Key, network.Key} {
+		r, _ := a.Delete(k, time.Unix(50, 0))
+		merge(t, b, []Record{r})
+	}
+	b.Expire([]Key{subnet.Key, network.Key})
+	if fresh, _ := merge(t, b, []Record{network, subnet}); len(fresh) > 0 || b.Snapshot().Len() != 0 {
+		t.Errorf("it brought back %v", fresh)
+	}
+	again := put(t, a, Network{Name: "red", VNID: 6}) // made anew, it is news
+	if fresh, _ := merge(t, b, []Record{again}); len(fresh) != 1 {
+		t.Errorf("of what is written anew %d records are fresh", len(fresh))
+	}
+}
+
 func TestSnapshotsDoNotChange(t *testing.T) {
 	s := New(id(1))
 	put(t, s, Network{Name: "a"})

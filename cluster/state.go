@@ -170,8 +170,9 @@ func (s *State) Delete(k Key, now time.Time) (Record, bool) {
 	return r, true
 }
 
-// Expire forgets tombstones. A host that has been away for longer than they were there may
-// bring the deleted records back. Keys of other records, and those of Nodes, whose
+// Expire forgets tombstones. What they deleted stays deleted where it was heard before (Merge).
+// A host that has been away for longer than they were there still has it, and brings it back by
+// writing it anew. Keys of other records, and those of Nodes, whose
 // tombstones stay for good, are left alone.
 func (s *State) Expire(keys []Key) {
 	for _, k := range keys {

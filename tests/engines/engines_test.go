@@ -28,6 +28,8 @@ var core = map[string][]string{
 }
 
 // newest are the scenarios of what only the newest engine can do: networks of IPv6 alone.
+//
+// None of them pings a container by its own host name: these engines write that with ::ffff: into /etc/hosts (docs/engines.md).
 var newest = []string{"ipv6-alone.txtar"}
 
 // plugin is where scripts/build-plugin lays it out.

@@ -36,6 +36,7 @@ import (
 // Agent is a host's agent. Run makes one.
 type Agent struct {
 	cfg     config.Config
+	named   bool // by a setting
 	version string
 	log     *slog.Logger
 	started time.Time
@@ -106,10 +107,10 @@ func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 }
 
 // again are the errors upon which the agent begins anew.
-var again = []error{errMoved, errForgotten, errLeft, errWanted, errRival}
+var again = []error{errMoved, errRenamed, errForgotten, errLeft, errWanted, errRival}
 
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets) error {
-	a := &Agent{cfg: cfg, version: version, log: log, started: time.Now(), stopped: make(chan struct{}), gone: make(chan struct{})}
+	a := &Agent{cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), stopped: make(chan struct{}), gone: make(chan struct{})}
 	if rested, err := a.restIfLeft(ctx, open); rested || err != nil {
 		return err
 	}
@@ -165,6 +166,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"silence":    a.forgetSilent,
 		"switch":     a.vswitch.run,
 		"underlay":   a.watchUnderlay,
+		"name":       a.watchName,
 		"reach":      a.followReach,
 		"paths":      a.watchPaths,
 		"firewall":   a.watchFirewall,

@@ -141,7 +141,7 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 	n.Name, n.Learnt, n.Labels = dn.Name, true, dn.Labels
 	if begun != dn.Name && begun != provisional+dn.ID {
 		n.Name = provisional + n.ID // it has no other's name, nor a part in that one's life
-		n.Conflict = fmt.Sprintf("network %s has the subnet %v of network %s, which is another one; remove it and create it with a subnet of its own, or with none given", dn.Name, n.Prefixes, begun)
+		n.Conflict = fmt.Sprintf("network %s has the subnet %s of network %s, which is another one; remove it and create it with a subnet of its own, or with none given", dn.Name, prefixList(n.Prefixes), begun)
 		d.cfg.Log.Error("network cannot be used", "why", n.Conflict)
 		return true, d.local.setNetwork(n)
 	}

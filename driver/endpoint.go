@@ -94,7 +94,7 @@ func (n localNetwork) address(text string, v6 bool) (subnet netip.Prefix, a neti
 	}
 	subnet, _, ok := n.subnetOf(p.Addr())
 	if !ok || p.Addr().Is6() != v6 {
-		return subnet, a, fmt.Errorf("address %s is in none of the network's subnets %v", p.Addr(), n.Prefixes)
+		return subnet, a, fmt.Errorf("address %s is in none of the network's subnets %s", p.Addr(), prefixList(n.Prefixes))
 	}
 	return subnet, p.Addr(), nil
 }

@@ -225,7 +225,7 @@ func (d *Driver) mayBegin(n localNetwork) error {
 		return nil
 	}
 	d.poke()
-	return fmt.Errorf("network %s was made anew on another host, and this host's, which has the subnet %v, is just being replaced; try again", n.Name, n.Prefixes)
+	return fmt.Errorf("network %s was made anew on another host, and this host's, which has the subnet %s, is just being replaced; try again", n.Name, prefixList(n.Prefixes))
 }
 
 // dropOld deletes the subnets of a network that is made anew, but for those in keep, and those

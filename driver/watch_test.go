@@ -221,7 +221,7 @@ func TestSubnetOfAnotherNetwork(t *testing.T) {
 	_, err = e.rig.CreateEndpoint(context.Background(), &network.CreateEndpointRequest{
 		NetworkID: id, EndpointID: strings.Repeat("e", 64), Interface: &network.EndpointInterface{Address: "10.9.0.9/24"},
 	})
-	if err == nil || !strings.Contains(err.Error(), "network green has the subnet [10.9.0.0/24] of network red") {
+	if err == nil || !strings.Contains(err.Error(), "network green has the subnet 10.9.0.0/24 of network red") {
 		t.Errorf("another container: %v", err)
 	}
 }

@@ -54,7 +54,7 @@ func TestBadRequests(t *testing.T) {
 		{pool: "ff05::/64", v6: true, want: "is reserved"},
 		{pool: "::/64", v6: true, want: "is reserved"},
 		{pool: "fd00::/64", opts: map[string]string{"prefixlen6": "65"}, v6: true, want: "contradicts"},
-		{opts: map[string]string{"prefixlen6": "47"}, v6: true, want: "does not fit into the cluster's IPv6 ranges [fd12:3456:789a::/48]"},
+		{opts: map[string]string{"prefixlen6": "47"}, v6: true, want: "does not fit into the cluster's IPv6 ranges (fd12:3456:789a::/48)"},
 		{opts: map[string]string{"prefixlen6": "120", "hostsubnetlength": "9"}, v6: true, want: "does not fit into a /120"},
 		{pool: "banana", want: `subnet "banana" is not a prefix`},
 		{pool: "10.1.0.1/16", want: "write 10.1.0.0/16"},

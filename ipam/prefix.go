@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -38,9 +39,18 @@ func (a *Allocator) Prefix(ctx context.Context, family, bits, hostBits int) (net
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
-		return netip.Prefix{}, fmt.Errorf("a network of /%d does not fit into the cluster's IPv%d ranges %v; ask for a smaller one (a longer prefix), or give a --subnet", bits, family, ofFamily(cidrs, family))
+		return netip.Prefix{}, fmt.Errorf("a network of /%d does not fit into the cluster's IPv%d ranges (%s); ask for a smaller one (a longer prefix), or give a --subnet", bits, family, prefixList(ofFamily(cidrs, family)))
 	}
 	return netip.Prefix{}, fmt.Errorf("find a /%d for the network: %w", bits, errors.Join(errs...))
+}
+
+// prefixList is prefixes, for people.
+func prefixList(all []netip.Prefix) string {
+	var texts []string
+	for _, p := range all {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, ", ")
 }
 
 // ofFamily picks the prefixes of a family, 4 or 6.

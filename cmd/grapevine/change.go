@@ -43,7 +43,7 @@ before, and when the plugin is installed anew.`,
 }
 
 func newForget() *cobra.Command {
-	return verb(&cobra.Command{
+	c := verb(&cobra.Command{
 		Use:   "forget HOST...",
 		Short: "Take over the addresses of hosts that are gone for good",
 		Long: `Take over the addresses of hosts (their names, or their IDs) that are gone for good.
@@ -57,6 +57,12 @@ host that returns must join as a new one.`,
 	}, 2*time.Minute, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {
 		return c.Forget(ctx, api.ForgetRequest{Hosts: args})
 	}, showDone)
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		fmt.Fprintln(c.ErrOrStderr(), "Asking all other hosts whether they agree, which takes some seconds ...")
+		return run(c, args)
+	}
+	return c
 }
 
 func newFastPath() *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,10 @@ belongs to exactly one host, and only that host hands it out or gives it away.`,
 // barWidth is the width of a whole pool's bar in characters.
 const barWidth = 40
 
+// showRing leaves out the cluster's range of IPv6 while no network has any.
 func showRing(w io.Writer, pools []api.Pool) error {
+	six := slices.ContainsFunc(pools, func(p api.Pool) bool { return p.Network != "" && p.Prefix.Addr().Is6() })
+	pools = slices.DeleteFunc(slices.Clone(pools), func(p api.Pool) bool { return p.Network == "" && p.Prefix.Addr().Is6() && !six })
 	for i, p := range pools {
 		if i > 0 {
 			fmt.Fprintln(w)

@@ -84,7 +84,7 @@ func (h Host) kernel() api.Check {
 	case k.File && h.Config.Datapath != "userspace":
 		return wrong("kernel", "modprobe openvswitch, and restart the agent", "the module openvswitch is there for Linux %s, but not loaded", k.Release)
 	}
-	c := ok("kernel", "Linux %s has no module openvswitch: the overlay works in userspace, with a fraction of the throughput", k.Release)
+	c := ok("kernel", "Linux %s has no module openvswitch: Open vSwitch works in userspace", k.Release)
 	c.Do = "for the kernel's, install the distribution's package of extra modules, or a kernel that has it"
 	return c
 }

@@ -70,6 +70,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(doctor.Problems("hosts", "", a.differences(ctx, nodes))...)
 	add((<-host).Judge()...)
 	add(doctor.Problems("addresses", "", a.reachProblems(snap))...)
+	add(doctor.Problems("addresses", "", a.routesTaken(snap))...)
 	add(doctor.Problems("switch", "", a.vswitch.problems(ctx))...)
 	add(doctor.Problems("underlay", "", a.forwardingOff())...)
 	add(doctor.Problems("ports", "", a.driverProblems(ctx))...)

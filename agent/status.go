@@ -93,6 +93,7 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 	list = append(list, a.silentHosts(nodes)...)
 	list = append(list, a.differences(ctx, nodes)...)
 	list = append(list, a.reachProblems(snap)...)
+	list = append(list, a.routesTaken(snap)...)
 	list = append(list, a.vswitch.problems(ctx)...)
 	list = append(list, a.forwardingOff()...)
 	list = append(list, a.firewall.problems(a.hellos.now(), nodes)...)

@@ -45,12 +45,20 @@ var errMoved = errors.New("the underlay has changed")
 // routes.
 const lookAtUnderlay = 2 * time.Second
 
-// stays reports whether the address that was is as good as the one that is: still there,
-// on the same interface. Of several, as IPv6 makes new ones every day, the first is not
-// always the same.
-func stays(was, is link.Underlay) bool {
+// stays reports whether the underlay that was is kept, though another one would be found now:
+// its address is still there, on the same interface, which is up and has carrier. The default
+// route finds an underlay, and is no reason to leave one: the other hosts know this one by its
+// address, which a VPN, a second uplink or a router that is started anew does not take away.
+// Of several addresses, as IPv6 makes new ones every day, the first is not always the same.
+func stays(cfg config.Config, was, is link.Underlay) bool {
 	here, err := link.FindUnderlay(link.Want{Addr: was.Addr})
-	return err == nil && here.Interface == is.Interface && was.Interface == is.Interface && was.MTU == is.MTU
+	if cfg.MTU != 0 {
+		here.MTU = cfg.MTU
+	}
+	if err != nil || here != was {
+		return false
+	}
+	return is.Interface == was.Interface || link.Trouble(was.Interface, was.Addr) == ""
 }
 
 // watchUnderlay returns errMoved when the underlay has changed. A host without one (a NIC
@@ -65,7 +73,7 @@ func (a *Agent) watchUnderlay(ctx context.Context) error {
 		case <-tick.C:
 		}
 		now, err := findUnderlay(a.cfg)
-		if err != nil || now == a.underlay || stays(a.underlay, now) {
+		if err != nil || now == a.underlay || stays(a.cfg, a.underlay, now) {
 			continue
 		}
 		a.log.Warn("the underlay has changed: beginning anew with it", "was", a.underlay, "is", now)

@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// routesTaken names the routing rules that lead packets elsewhere that are gv0's: they come
+// before grapevine's own. The kernel is asked each time.
+func (a *Agent) routesTaken(snap *cluster.Snapshot) (list []api.Problem) {
+	barred := map[netip.Prefix]bool{}
+	if a.reached != nil {
+		barred, _ = a.reached.Judge(snap)
+	}
+	network := map[netip.Prefix]string{}
+	var subnets []netip.Prefix
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if !barred[s.Prefix] {
+			network[s.Prefix] = s.Network
+			subnets = append(subnets, s.Prefix)
+		}
+	}
+	if len(subnets) == 0 {
+		return nil
+	}
+	for _, t := range gateway.TakenBefore(slices.Concat(subnets, pipeline.HostRanges), a.underlay.Interface) {
+		list = append(list, takenProblem(t, network))
+	}
+	return list
+}
+
+func takenProblem(t gateway.Taken, network map[netip.Prefix]string) api.Problem {
+	ip := "ip"
+	if t.V6 {
+		ip = "ip -6"
+	}
+	var of []string
+	for _, s := range t.Subnets {
+		if name := network[s]; name != "" {
+			of = append(of, fmt.Sprintf("network %s's %s", name, s))
+		} else {
+			of = append(of, fmt.Sprintf("%s, where the hosts are that containers answer", s))
+		}
+	}
+	const most = 3
+	if more := len(of) - most; more > 0 {
+		of = append(of[:most], fmt.Sprintf("%d more", more))
+	}
+	do := fmt.Sprintf("`%s rule add priority %d lookup %d` puts grapevine's routes, which are those of its networks only, before it until the next boot; for good, have whatever makes the rule leave these prefixes out", ip, max(t.At-1, 1), gateway.Table)
+	switch {
+	case t.At <= 1:
+		do = "give the rule a priority between 2 and 32766, and then grapevine's routes one before it: `" + ip + fmt.Sprintf(" rule add priority 1 lookup %d`", gateway.Table)
+	case t.Table == tailscaleTable:
+		do += " (Tailscale: `tailscale set --accept-routes=false`, or no exit node)"
+	case t.Table == unix.RT_TABLE_MAIN:
+		do += ", or give it a priority after 32000"
+	}
+	return api.Problem{What: fmt.Sprintf("the routing rule %d (%s) comes before grapevine's 32000 and leads %s elsewhere (%s): %s do not get there",
+		t.At, t.Rule, strings.Join(of, ", "), t.Leads, packetsOf(t.Of)), Do: do}
+}
+
+// tailscaleTable is the routing table that Tailscale keeps its routes in.
+const tailscaleTable = 52
+
+func packetsOf(ways []gateway.Way) string {
+	var out []string
+	for _, w := range ways {
+		switch w {
+		case gateway.FromHost:
+			out = append(out, "this host's packets")
+		case gateway.FromAddress:
+			out = append(out, "what this host sends from its own address")
+		case gateway.FromInterface:
+			out = append(out, "connections to published ports and answers from outside")
+		}
+	}
+	if len(out) > 1 {
+		last := len(out) - 1
+		return strings.Join(out[:last], ", ") + " and " + out[last]
+	}
+	return strings.Join(out, "")
+}

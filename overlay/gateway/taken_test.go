@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/internal/link/linktest"
+)
+
+// The kernel says who takes what is gv0's, whatever rule comes before ours and for whichever
+// packets it is.
+func TestTakenBefore(t *testing.T) {
+	host, wire := linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "eth0", host, wire, []string{"192.0.2.1/24", "fd09::1/64"}, nil)
+	linktest.Wire(t, "tailscale0", host, wire, []string{"100.64.0.1/24", "fd64::1/64"}, nil)
+	host.Do(func() {
+		addPort(t)
+		subnets := prefixes("10.128.0.0/22", "10.129.0.0/30", "fd00:4::/64", "240.0.0.0/5")
+		cfg := Config{MTU: 1450, Addrs: prefixes("10.128.0.1/22", "10.129.0.1/30", "fd00:4::1/64"), Subnets: subnets[:3], Host: prefixes("240.0.0.2/5")}
+		ok(t, New("0123456789abcdef").Ensure(ctx, cfg))
+		is := func(want ...string) {
+			t.Helper()
+			got := []string{}
+			for _, x := range TakenBefore(subnets, "eth0") {
+				got = append(got, fmt.Sprintf("%d: %s leads %s: %v %v", x.At, x.Rule, x.Leads, x.Subnets, x.Of))
+			}
+			if strings.Join(got, "\n") != strings.Join(want, "\n") {
+				t.Errorf("taken\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+		is()
+		run := func(lines ...string) {
+			t.Helper()
+			for _, l := range lines {
+				ip(t, strings.Fields(l)...)
+			}
+		}
+		run("route add default via 192.0.2.254", "-6 route add default via fd09::fe")
+		is()
+
+		const both = "[10.128.0.0/22 10.129.0.0/30]"
+		run("route add 10.0.0.0/8 via 100.64.0.2 dev tailscale0 table 52", "rule add priority 5270 lookup 52")
+		is("5270: lookup 52 leads to tailscale0 via 100.64.0.2: " + both + " [0 1 2]")
+		run("route add throw 10.128.0.0/22 table 52")
+		is("5270: lookup 52 leads to tailscale0 via 100.64.0.2: [10.129.0.0/30] [0 1 2]")
+		run("route flush table 52", "route add default via 100.64.0.2 dev tailscale0 table 52")
+		is("5270: lookup 52 leads to tailscale0 via 100.64.0.2: [10.128.0.0/22 10.129.0.0/30 240.0.0.0/5] [0 1 2]")
+		run("rule add priority 5269 lookup 26486") // what status tells to do
+		is()
+		run("rule del priority 5269", "route flush table 52", "route add prohibit 10.128.0.0/16 table 52")
+		is("5270: lookup 52 leads nowhere: [10.128.0.0/22] [0 1 2]")
+		run("rule del priority 5270")
+		is()
+
+		for rule, want := range map[string]string{
+			"to 10.0.0.0/8 prohibit":       both + " [0 1 2]",
+			"to 10.128.0.0/9 blackhole":    both + " [0 1 2]",
+			"to 10.129.0.0/30 unreachable": "[10.129.0.0/30] [0 1 2]",
+		} {
+			run("rule add priority 7 " + rule)
+			is("7: " + rule + " leads nowhere: " + want)
+			run("rule del priority 7")
+		}
+		all := "[10.128.0.0/22 10.129.0.0/30 240.0.0.0/5]"
+		for rule, want := range map[string]string{
+			"iif eth0 lookup main":            all + " [2]",
+			"from 192.0.2.1/32 lookup main":   all + " [1]",
+			"from 192.0.2.0/24 lookup main":   all + " [1 2]",
+			"to 10.128.0.0/16 lookup main":    "[10.128.0.0/22] [0 1 2]",
+			"fwmark 0x7 lookup main":          "",
+			"iif tailscale0 lookup main":      "",
+			"not from 192.0.2.1/32 lookup 99": "",
+		} {
+			run("rule add priority 900 " + rule)
+			if want == "" {
+				is()
+			} else {
+				is("900: " + rule + " leads to eth0 via 192.0.2.254: " + want)
+			}
+			run("rule del priority 900")
+		}
+		run("-6 rule add priority 5000 lookup main")
+		is("5000: lookup main leads to eth0 via fd09::fe: [fd00:4::/64] [0 1 2]")
+		run("-6 rule del priority 5000")
+		// As wg-quick does it, whose rules come before all others but the first.
+		run("route add default dev tailscale0 table 51820", "rule add not fwmark 51820 table 51820")
+		is("31999: not fwmark 0xca6c lookup 51820 leads to tailscale0: " + all + " [0 1 2]")
+	})
+}

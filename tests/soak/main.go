@@ -26,7 +26,7 @@ func main() {
 	flag.DurationVar(&s.during, "for", 0, "how long")
 	flag.IntVar(&s.rounds, "rounds", 0, "in place of -for: how many rounds")
 	flag.IntVar(&s.networks, "networks", 24, "networks on each host in each round; on each fourth, or so, is a container")
-	flag.IntVar(&s.guest, "guest", 1, "a host comes and goes in each so-manieth round; 0: never")
+	flag.IntVar(&s.guest, "guest", 1, "after so many rounds a host comes and goes; 0: never")
 	flag.Parse()
 	if s.during == 0 && s.rounds == 0 {
 		s.during = 5 * time.Minute

@@ -183,7 +183,7 @@ func (a *Agent) forget(ctx context.Context, r api.ForgetRequest) (api.Done, erro
 	nodes := a.nodes(a.replica.Snapshot())
 	var dead []cluster.NodeID
 	for _, name := range r.Hosts {
-		id, err := pickHost(nodes, name)
+		id, err := a.pickDead(ctx, nodes, name)
 		if err != nil {
 			return api.Done{}, err
 		}

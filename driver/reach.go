@@ -25,10 +25,12 @@ func (d *Driver) seeReach(v *view) {
 }
 
 // others are Docker's networks that are not the cluster's: of other drivers, and rivals of ours.
+// The draft of a network (--config-only) is nobody's: what it has is for the network made from it.
 func (v view) others() (others, rivals []docker.Network) {
 	for _, n := range v.networks {
 		known, ours := v.local[n.ID]
 		switch {
+		case n.ConfigOnly:
 		case ours && known.Conflict != "":
 			rivals = append(rivals, n)
 		case !ours && n.Driver != v.driver:

@@ -21,10 +21,12 @@ type IPAM struct {
 type Network struct {
 	ID, Name, Driver string
 	Internal         bool
-	Options, Labels  map[string]string
-	IPAMDriver       string
-	IPAMOptions      map[string]string
-	Pools            []IPAM
+	// ConfigOnly networks are drafts of others (--config-only): nothing is on them.
+	ConfigOnly      bool
+	Options, Labels map[string]string
+	IPAMDriver      string
+	IPAMOptions     map[string]string
+	Pools           []IPAM
 }
 
 // Networks lists all networks of the host, of all drivers.
@@ -42,7 +44,7 @@ func (c *Client) Networks(ctx context.Context) ([]Network, error) {
 
 func fromDocker(n network.Summary) Network {
 	out := Network{
-		ID: n.ID, Name: n.Name, Driver: n.Driver, Internal: n.Internal,
+		ID: n.ID, Name: n.Name, Driver: n.Driver, Internal: n.Internal, ConfigOnly: n.ConfigOnly,
 		Options: n.Options, Labels: n.Labels,
 		IPAMDriver: n.IPAM.Driver, IPAMOptions: n.IPAM.Options,
 	}

@@ -21,16 +21,21 @@ var all = flag.Bool("all", false, "every scenario, with and without live-restore
 func TestMain(m *testing.M) { lab.Main(m) }
 
 // core are the scenarios that show what differs most between engines: names, dockerd's
-// restart, its rules of iptables, and its start with containers that wait for the plugin.
+// restart, its rules of iptables, what moby asks of networks, and its start with containers
+// that wait for the plugin.
 var core = map[string][]string{
-	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/isolation.txtar"},
-	"plugin":    {"../plugin/boot.txtar"},
+	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/isolation.txtar",
+		"../scenarios/moby-networks.txtar"},
+	"plugin": {"../plugin/boot.txtar"},
 }
 
 // newest are the scenarios of what only the newest engine can do: networks of IPv6 alone.
 //
 // None of them pings a container by its own host name: these engines write that with ::ffff: into /etc/hosts (docs/engines.md).
 var newest = []string{"ipv6-alone.txtar"}
+
+// wide is what takes minutes, and is run with -all: what moby asks of containers on networks.
+const wide = "moby-containers.txtar"
 
 // plugin is where scripts/build-plugin lays it out.
 const plugin = "../../build/plugin"
@@ -51,6 +56,9 @@ func TestEngines(t *testing.T) {
 					of := files[directory]
 					if engine == "forky" && directory == "scenarios" {
 						of = slices.Concat(of, newest)
+					}
+					if *all && directory == "scenarios" {
+						of = append(slices.Clone(of), wide)
 					}
 					t.Run(directory+"/"+way, func(t *testing.T) { scenario.Run(t, opts, of...) })
 				}

@@ -66,6 +66,7 @@ type state struct {
 	inventories map[string]string
 	isolation   *isolation
 	setenv      func(key, value string)
+	dir         string        // where the files of the script are
 	patience    time.Duration // factor of waiting times, by kind of host
 }
 
@@ -89,7 +90,7 @@ const forever = 5 * time.Minute
 
 // run runs a command; with neg it has to fail.
 func (s *state) run(ts *testscript.TestScript, c command, neg bool, args []string) {
-	s.setenv = ts.Setenv
+	s.setenv, s.dir = ts.Setenv, ts.MkAbs("")
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(s.ctx, forever)
 	defer cancel()
@@ -138,7 +139,7 @@ func (e usageError) Error() string { return string(e) }
 
 func commands() map[string]command {
 	all := map[string]command{}
-	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands, firewallCommands} {
+	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands, firewallCommands, controlCommands} {
 		maps.Copy(all, group)
 	}
 	for n := 1; n <= 9; n++ {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/filter"
@@ -33,10 +34,11 @@ import (
 // with the cluster and with Docker's bridges, and owns that this host forwards.
 type guard struct {
 	self     cluster.NodeID
-	own      []uint16 // ports of this host's VXLAN and agent
-	underlay string   // the interface
-	note     string   // the file that says what forbid did
-	memory   string   // the file that says what Docker has told
+	own      []uint16     // ports of this host's VXLAN and agent
+	vteps    []netip.Addr // where this host is, and behind NAT where that leads to
+	underlay string       // the interface
+	note     string       // the file that says what forbid did
+	memory   string       // the file that says what Docker has told
 	source   *replica.Replica
 	nat      *nat.NAT
 	log      *slog.Logger
@@ -58,7 +60,7 @@ type bridge struct {
 
 func (a *Agent) newGuard(v *vswitch) *guard {
 	g := &guard{
-		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, forwardingNote), memory: filepath.Join(a.cfg.Run, bridgesNote),
+		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, vteps: addressesOf(a.underlay.Addr, a.cfg.Bind), underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, forwardingNote), memory: filepath.Join(a.cfg.Run, bridgesNote),
 		source: a.replica, nat: v.nat, log: v.log, poke: make(chan struct{}, 1),
 	}
 	for _, family := range g.noted() {
@@ -66,6 +68,16 @@ func (a *Agent) newGuard(v *vswitch) *guard {
 	}
 	g.docker = g.remembered()
 	return g
+}
+
+// addressesOf are those of all that say where somebody is.
+func addressesOf(all ...netip.Addr) (out []netip.Addr) {
+	for _, a := range all {
+		if a = a.Unmap().WithZone(""); a.IsValid() && !a.IsUnspecified() {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // remember notes what Docker has told, for an agent that begins while Docker does not answer:
@@ -116,15 +128,15 @@ func (g *guard) inPlace() bool {
 // config is what the rules are to be; the lock is held.
 func (g *guard) config() (filter.Config, error) {
 	snap := g.source.Snapshot()
-	cfg := filter.Config{Interface: gateway.Port, Internal: internalSubnets(snap), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.own)}
+	cfg := filter.Config{Interface: gateway.Port, Internal: internalSubnets(snap), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.own),
+		Own: g.vteps, VXLAN: g.own[0], VXLANs: []uint16{g.own[0]}, Names: []uint16{53, dns.DefaultPort}}
 	for n := range cluster.All[cluster.Node](snap) {
 		if n.ID == g.self {
 			continue
 		}
-		for _, a := range []netip.Addr{n.VTEP, n.Gossip.Addr()} {
-			if a = a.Unmap().WithZone(""); a.IsValid() && !a.IsUnspecified() {
-				cfg.VTEPs = append(cfg.VTEPs, a)
-			}
+		cfg.VTEPs = append(cfg.VTEPs, addressesOf(n.VTEP, n.Gossip.Addr())...)
+		if n.VXLANPort != 0 {
+			cfg.VXLANs = append(cfg.VXLANs, n.VXLANPort)
 		}
 		for _, p := range []uint16{n.VXLANPort, n.Gossip.Port()} {
 			if p != 0 {
@@ -142,7 +154,8 @@ func (g *guard) config() (filter.Config, error) {
 			cfg.Closed = append(cfg.Closed, b.name)
 		}
 	}
-	return cfg, nil
+	cfg.Guests, err = g.guests(cfg.Bridges)
+	return cfg, err
 }
 
 // dockers are the names that Docker gives its bridges by itself.
@@ -168,6 +181,28 @@ func (g *guard) bridges() (out []bridge, err error) {
 		}
 	}
 	return out, nil
+}
+
+// guests are the interfaces to which virtual machines and others are plugged in that are no
+// containers of Docker's: bridges, taps and ends of veths of their own. The underlay and ways to
+// the world are none.
+func (g *guard) guests(dockers []string) (names []string, err error) {
+	list, err := link.Dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list this host's interfaces: %w", err)
+	}
+	world, err := defaultRoutes()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range list {
+		at := l.Attrs()
+		plugged := slices.Contains([]string{"bridge", "tuntap", "veth"}, l.Type()) && at.MasterIndex == 0
+		if plugged && at.Name != g.underlay && at.Name != gateway.Port && !world[at.Index] && !slices.Contains(dockers, at.Name) {
+			names = append(names, at.Name)
+		}
+	}
+	return names, nil
 }
 
 // defaultRoutes are the interfaces with a route to everywhere.
@@ -290,7 +325,7 @@ func (g *guard) watchBridges(ctx context.Context) {
 			g.log.Debug("watch this host's bridges", "err", err)
 		} else {
 			for u := range updates {
-				if u.Link.Type() == "bridge" {
+				if t := u.Link.Type(); t == "bridge" || t == "tuntap" {
 					g.look()
 				}
 			}

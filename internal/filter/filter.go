@@ -35,6 +35,17 @@ type Config struct {
 	Internal []netip.Prefix
 	// Hosts are where hosts' own addresses in the overlay lie: those speak to containers.
 	Hosts []netip.Prefix
+	// Guests are interfaces behind which are others than containers, whom this host forwards
+	// for: bridges of virtual machines and the like.
+	Guests []string
+	// Own are the addresses at which this host has its tunnel, behind NAT also the one that it
+	// is reached at; without any, what comes for others is not judged. VXLAN is its port.
+	Own   []netip.Addr
+	VXLAN uint16
+	// VXLANs are the ports of all tunnels.
+	VXLANs []uint16
+	// Names are the ports of the resolver: all that internal networks get at their host.
+	Names []uint16
 	// VTEPs are the addresses at which other hosts have their tunnel and their agent, Ports
 	// the ports of both.
 	VTEPs []netip.Addr
@@ -43,15 +54,15 @@ type Config struct {
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
-		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Ports, d.Ports)
+		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Ports, d.Ports) &&
+		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names)
 }
 
 // sorted is c with its lists in order, each thing once.
 func (c Config) sorted() Config {
 	c.Bridges, c.Closed, c.Ports = ordered(c.Bridges), ordered(c.Closed), ordered(c.Ports)
-	c.VTEPs = slices.Clone(c.VTEPs)
-	slices.SortFunc(c.VTEPs, netip.Addr.Compare)
-	c.VTEPs = slices.Compact(c.VTEPs)
+	c.Guests, c.VXLANs, c.Names = ordered(c.Guests), ordered(c.VXLANs), ordered(c.Names)
+	c.VTEPs, c.Own = distinct(c.VTEPs), distinct(c.Own)
 	c.Internal, c.Hosts = outermost(c.Internal), outermost(c.Hosts)
 	return c
 }
@@ -60,6 +71,10 @@ func ordered[T string | uint16](all []T) []T {
 	all = slices.Clone(all)
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+func distinct(all []netip.Addr) []netip.Addr {
+	return slices.Compact(slices.SortedFunc(slices.Values(all), netip.Addr.Compare))
 }
 
 // outermost are the prefixes that lie in no other one, in order.
@@ -218,6 +233,7 @@ type tables struct {
 	watch       *nft.Watch
 	owned       bool // this kernel has tables with owners
 	twice       bool // what cfg wants is in owner's table as well
+	fib         bool // this kernel has the expression fib
 	cfg         Config
 	handles     []uint64
 }
@@ -243,18 +259,20 @@ func openTables() (t *tables, err error) {
 		return nil, err
 	}
 	// Whether all that the rules need is there, tried under another name.
-	probe := table("grapevine-probe", Config{Interface: "none"})
-	if err = t.conn.Do(append(probe.Anew(), probe.Remove()...)); err != nil {
-		t.close()
-		return nil, err
+	for _, t.fib = range []bool{true, false} {
+		probe := table("grapevine-probe", Config{Interface: "none"}, t.fib)
+		if err = t.conn.Do(append(probe.Anew(), probe.Remove()...)); err == nil {
+			return t, nil
+		}
 	}
-	return t, nil
+	t.close()
+	return nil, err
 }
 
 // own makes owner's table. Without it, before Linux 5.12 or while the agent before this
 // one has not quite ended, the other one does all, but not past a flush.
 func (t *tables) own() {
-	mine := table(ours, t.cfg)
+	mine := table(ours, t.cfg, t.fib)
 	mine.Owned = true
 	err := t.owner.Do(mine.Anew())
 	t.twice, t.owned = err == nil, !unsupported(err)
@@ -265,7 +283,7 @@ func (t *tables) set(cfg Config) error {
 	if t.owned {
 		t.own()
 	}
-	stays := table(lasting, cfg)
+	stays := table(lasting, cfg, t.fib)
 	if err := t.conn.Do(stays.Anew()); err != nil {
 		return fmt.Errorf("make nftables table %s: %w", lasting, err)
 	}
@@ -278,7 +296,7 @@ func (t *tables) whole() (bool, error) {
 	if t.owned && !t.twice {
 		t.own()
 	}
-	handles, err := t.conn.Handles(table(lasting, Config{}))
+	handles, err := t.conn.Handles(table(lasting, Config{}, t.fib))
 	return err == nil && len(handles) > 0 && slices.Equal(handles, t.handles), err
 }
 
@@ -287,7 +305,7 @@ func (t *tables) wait(ctx context.Context) error { return t.watch.Wait(ctx) }
 func (t *tables) remove() error {
 	var errs []error
 	for _, name := range []string{lasting, ours} {
-		at, gone := t.conn, table(name, Config{})
+		at, gone := t.conn, table(name, Config{}, t.fib)
 		if name == ours {
 			at = t.owner
 		}
@@ -313,7 +331,7 @@ func Purge() (gone []string, err error) {
 	defer f.Close()
 	switch with := f.with.(type) {
 	case *tables:
-		if handles, err := with.conn.Handles(table(lasting, Config{})); err != nil || len(handles) > 0 {
+		if handles, err := with.conn.Handles(table(lasting, Config{}, with.fib)); err != nil || len(handles) > 0 {
 			gone = append(gone, "nftables table inet "+lasting)
 		}
 	case *legacy:

@@ -39,6 +39,9 @@ var config = Config{
 	Hosts:    []netip.Prefix{netip.MustParsePrefix("240.0.0.0/5"), netip.MustParsePrefix("fd00:240::/32")},
 	VTEPs:    []netip.Addr{netip.MustParseAddr("10.9.0.3"), netip.MustParseAddr("fd00:9::3")},
 	Ports:    []uint16{4789, 7947},
+	Guests:   []string{"virbr0"},
+	Own:      []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd00:9::1")},
+	VXLAN:    4789, VXLANs: []uint16{4789, 4791}, Names: []uint16{53},
 }
 
 func run(t *testing.T, args ...string) string {
@@ -69,12 +72,14 @@ func newWorld(t *testing.T, open func() (*Filter, error)) *world {
 			"gv0":        {"10.128.0.1/22", "10.128.4.1/22", "240.0.0.1/5", "fd00:128::1/64", "fd00:128:4::1/64", "fd00:240::1/32"},
 			plainBridge:  {"10.7.0.1/24", "fd00:7::1/64"},
 			lockedBridge: {"10.8.0.1/24", "fd00:8::1/64"},
-			"eth0":       {"10.9.0.1/24", "fd00:9::1/64"},
+			"eth0":       {"10.9.0.1/24", "fd00:9::1/64", "10.9.0.77/24", "fd00:9::77/64"},
+			"virbr0":     {"10.6.0.1/24", "fd00:6::1/64"},
 		} {
 			run(t, "ip", "link", "add", name, "type", "bridge")
 			linktest.Up(t, name, addrs...)
 			_ = os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/rp_filter", []byte("0"), 0o644)
 		}
+		run(t, "ip", "addr", "change", "fd00:9::77/64", "dev", "eth0", "preferred_lft", "0") // masquerading takes the other one
 		for _, f := range []string{"iptables", "ip6tables"} {
 			_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-"+f, []byte("0"), 0o644)
 		}
@@ -87,10 +92,11 @@ func newWorld(t *testing.T, open func() (*Filter, error)) *world {
 	machine("locked", lockedBridge, "10.8.0.2/24", "fd00:8::2/64", "10.8.0.1", "fd00:8::1")
 	machine("away", "eth0", "10.9.0.2/24", "fd00:9::2/64", "10.9.0.1", "fd00:9::1")
 	machine("vtep", "eth0", "10.9.0.3/24", "fd00:9::3/64", "10.9.0.1", "fd00:9::1")
+	machine("vm", "virbr0", "10.6.0.2/24", "fd00:6::2/64", "10.6.0.1", "fd00:6::1")
 	for _, ns := range w.at {
 		serve(t, ns)
 	}
-	serve(t, w.host, "10.9.0.1", "[fd00:9::1]")
+	serve(t, w.host, "10.9.0.1", "[fd00:9::1]", "10.9.0.77", "[fd00:9::77]", "10.128.4.1", "[fd00:128:4::1]")
 	w.host.Do(func() {
 		var err error
 		if w.filter, err = open(); err != nil {
@@ -134,7 +140,7 @@ func serve(t *testing.T, ns *linktest.NS, addrs ...string) {
 
 func serveAt(t *testing.T, ns *linktest.NS, addr string) {
 	ns.Do(func() {
-		for _, port := range []string{":80", ":7947", ":7948"} {
+		for _, port := range []string{":53", ":80", ":7947", ":7948"} {
 			l, err := net.Listen("tcp", addr+port)
 			if err != nil {
 				t.Fatal(err)
@@ -212,8 +218,13 @@ func (w *world) check(cells ...cell) {
 				ns = w.host
 			}
 			to := w.addr[c.to+family]
-			if c.to == "host" {
+			switch c.to {
+			case "host":
 				to = map[string]string{"": "10.9.0.1", "/6": "fd00:9::1"}[family]
+			case "second": // another address of the host's
+				to = map[string]string{"": "10.9.0.77", "/6": "fd00:9::77"}[family]
+			case "gateway": // vault's
+				to = map[string]string{"": "10.128.4.1", "/6": "fd00:128:4::1"}[family]
 			}
 			to = net.JoinHostPort(to, fmt.Sprint(c.port))
 			wait.Go(func() {
@@ -251,6 +262,12 @@ var matrix = []cell{
 	{"plain", "vtep", 7947, 0, false}, {"plain", "vtep", 7948, 0, true}, {"web", "vtep", 7947, 0, false}, {"web", "vtep", 7948, 0, true},
 	{"plain", "host", 4789, 100, false}, {"plain", "host", 4790, 100, true}, {"web", "host", 4789, 4000, false}, {"web", "host", 7947, 0, false},
 	{"plain", "host", 7947, 0, false}, {"plain", "host", 7948, 0, true}, {"locked", "host", 7947, 0, false}, {"away", "host", 7947, 0, true},
+	// By another address of this host, and whoever is masqueraded; what is only routed is not.
+	{"vtep", "second", 4789, 100, false}, {"vtep", "second", 4789, 4000, false}, {"vtep", "second", 4790, 100, true}, {"away", "second", 4789, 100, true},
+	{"vtep", "host", 4789, 100, true}, {"vm", "vtep", 4789, 100, false}, {"vm", "vtep", 4790, 100, true}, {"vm", "vtep", 7947, 0, true}, {"vm", "away", 4789, 100, true},
+	// An internal network has its resolver, and nothing else, of its host.
+	{"vault", "gateway", 80, 0, false}, {"vault", "gateway", 53, 0, true}, {"vault", "gateway", 4790, 100, false}, {"vault", "second", 80, 0, false},
+	{"vault", "host", 8080, 0, false}, {"web", "second", 80, 0, true},
 	{"host", "vtep", 4789, 4000, true}, {"host", "vtep", 7947, 0, true},
 }
 
@@ -267,6 +284,7 @@ func TestPackets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, open)
 			w.check(matrix...)
+			w.checkForged()
 			if name == "nftables" {
 				w.host.Do(func() { // people read it
 					if set := run(t, "nft", "list", "set", "inet", lasting, closed); !strings.Contains(set, lockedBridge) {
@@ -285,6 +303,52 @@ func TestPackets(t *testing.T) {
 			// And it was the filter that did it.
 			w.check(cell{"away", "web", 80, 0, true}, cell{"plain", "web", 80, 0, true}, cell{"plain", "vtep", 4789, 4000, true})
 		})
+	}
+}
+
+// checkForged: a guest of the host that sends as another host gets nothing to the port of VXLAN
+// of this one, at its VTEP either.
+func (w *world) checkForged() {
+	w.t.Helper()
+	w.at["vm"].Do(func() {
+		run(w.t, "ip", "addr", "replace", "10.9.0.3/32", "dev", "lo")
+		run(w.t, "ip", "addr", "replace", "fd00:9::3/128", "dev", "lo", "nodad")
+	})
+	for from, host := range map[string]string{"10.9.0.3": "10.9.0.1", "fd00:9::3": "fd00:9::1"} {
+		for port, want := range map[int]bool{4791: false, 4792: true} {
+			var got net.PacketConn
+			var err error
+			at := net.JoinHostPort(host, fmt.Sprint(port))
+			w.host.Do(func() { got, err = net.ListenPacket("udp", at) })
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			send := func() {
+				w.at["vm"].Do(func() {
+					d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}
+					var c net.Conn
+					if c, err = d.Dial("udp", at); err == nil {
+						_, err = c.Write([]byte("forged"))
+						c.Close()
+					}
+				})
+			}
+			arrived := false
+			for range 3 {
+				if send(); err != nil {
+					w.t.Fatal(err)
+				}
+				_ = got.SetReadDeadline(time.Now().Add(400 * time.Millisecond))
+				if _, _, err = got.ReadFrom(make([]byte, 100)); err == nil {
+					arrived = true
+					break
+				}
+			}
+			got.Close()
+			if arrived != want {
+				w.t.Errorf("as %s to %s: arrived %v, want %v", from, at, arrived, want)
+			}
+		}
 	}
 }
 

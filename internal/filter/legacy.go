@@ -21,9 +21,16 @@ const (
 	chainInput   = "GRAPEVINE-INPUT"
 	chainVTEPs   = "GRAPEVINE-VTEPS"
 	chainRouter  = "GRAPEVINE-ROUTER"
+	chainOwn     = "GRAPEVINE-OWN"
+	chainHosts   = "GRAPEVINE-HOSTS"
+	chainBefore  = "GRAPEVINE-PREROUTING"
+	chainAway    = "GRAPEVINE-AWAY"
 )
 
-var chains = []string{chainForward, chainInput, chainVTEPs, chainRouter}
+var chains = []string{chainForward, chainInput, chainBefore, chainVTEPs, chainRouter, chainOwn, chainHosts, chainAway}
+
+// hooks are the built-in chains that begin with ours.
+var hooks = []string{"FORWARD", "INPUT", "PREROUTING"}
 
 // legacy is the backend of iptables, for kernels without nf_tables.
 type legacy struct {
@@ -57,10 +64,13 @@ func iptables(name, input string, args ...string) (string, error) {
 
 func (l *legacy) set(cfg Config) error {
 	for _, command := range l.commands {
-		if _, err := iptables(command+"-restore", script(cfg, command == "ip6tables"), "--noflush"); err != nil {
-			return err
+		v6 := command == "ip6tables"
+		if _, err := iptables(command+"-restore", script(cfg, v6, true), "--noflush"); err != nil {
+			if _, err := iptables(command+"-restore", script(cfg, v6, false), "--noflush"); err != nil {
+				return err
+			}
 		}
-		for _, hook := range []string{"FORWARD", "INPUT"} {
+		for _, hook := range hooks {
 			if err := first(command, hook, "GRAPEVINE-"+hook); err != nil {
 				return err
 			}
@@ -104,7 +114,7 @@ func mangle(command string) (string, error) {
 	all, err := iptables(command, "", "-t", "mangle", "-S")
 	var b strings.Builder
 	for line := range strings.Lines(all) {
-		if strings.Contains(line, "GRAPEVINE-") || strings.HasPrefix(line, "-A FORWARD") || strings.HasPrefix(line, "-A INPUT") {
+		if strings.Contains(line, "GRAPEVINE-") || slices.ContainsFunc(hooks, func(hook string) bool { return strings.HasPrefix(line, "-A "+hook+" ") }) {
 			b.WriteString(line)
 		}
 	}
@@ -142,7 +152,7 @@ func (l *legacy) wait(ctx context.Context) error {
 func (l *legacy) remove() error {
 	var errs []error
 	for _, command := range l.commands {
-		for _, hook := range []string{"FORWARD", "INPUT"} {
+		for _, hook := range hooks {
 			for {
 				if _, err := iptables(command, "", "-t", "mangle", "-D", hook, "-j", "GRAPEVINE-"+hook); err != nil {
 					break // none is left
@@ -166,8 +176,10 @@ func (l *legacy) remove() error {
 func (l *legacy) close() {}
 
 // script has iptables-restore make the chains, all at once: the rules of forward, where a
-// chain takes the place of each set.
-func script(cfg Config, v6 bool) string {
+// chain takes the place of each set; way: the kernel has the match rpfilter. After NAT there is no
+// table to drop in: so what is forwarded to the VXLAN port of a host, from who is none, is
+// dropped before, masqueraded or not.
+func script(cfg Config, v6, way bool) string {
 	var b strings.Builder
 	b.WriteString("*mangle\n")
 	for _, c := range chains {
@@ -202,8 +214,26 @@ func script(cfg Config, v6 bool) string {
 				add(chainForward, "-i %s -p %s -m %s --dport %d -j %s", dev, proto, proto, p, chainVTEPs)
 				add(chainInput, "-i %s -p %s -m %s --dport %d -j DROP", dev, proto, proto, p)
 			}
-			add(chainForward, "-p %s -m %s --dport %d -j %s", proto, proto, p, chainRouter)
 		}
+	}
+	for _, p := range cfg.VXLANs {
+		add(chainForward, "-p udp -m udp --dport %d -j %s", p, chainRouter)
+	}
+	guardOwn(add, cfg, addrs, v6, way)
+	for _, p := range of(cfg.Internal) {
+		icmp := "icmp"
+		if v6 {
+			icmp = "ipv6-icmp"
+		}
+		closed := fmt.Sprintf("-s %v -i %s", p, gv)
+		add(chainInput, "%s -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN", closed)
+		for _, port := range cfg.Names {
+			for _, proto := range []string{"tcp", "udp"} {
+				add(chainInput, "%s -p %s -m %s --dport %d -j RETURN", closed, proto, proto, port)
+			}
+		}
+		add(chainInput, "%s -p %s -j RETURN", closed, icmp)
+		add(chainInput, "%s -j DROP", closed)
 	}
 	if !v6 { // ip6tables has fragments put together by conntrack, and often no match for them
 		for _, dev := range all {
@@ -221,6 +251,9 @@ func script(cfg Config, v6 bool) string {
 		add(chainForward, "-i %s -o %s -j DROP", dev, gv)
 		add(chainForward, "-i %s -o %s -j DROP", gv, dev)
 	}
+	for _, p := range of(cfg.Internal) {
+		add(chainForward, "-s %v -i %s -m conntrack ! --ctstate RELATED,ESTABLISHED -j DROP", p, gv)
+	}
 	const known = "-m conntrack --ctstate RELATED,ESTABLISHED,DNAT"
 	add(chainForward, "-o %s %s -j RETURN", gv, known)
 	for _, h := range of(cfg.Hosts) {
@@ -233,4 +266,30 @@ func script(cfg Config, v6 bool) string {
 	}
 	b.WriteString("COMMIT\n")
 	return b.String()
+}
+
+// guardOwn are the rules of who sends VXLAN to this host by another address than its VTEP, and
+// of guests who send as a host.
+func guardOwn(add func(chain, rule string, args ...any), cfg Config, vteps []netip.Addr, v6, way bool) {
+	for _, a := range cfg.Own {
+		if a.Is6() == v6 {
+			add(chainOwn, "-d %v -j RETURN", a)
+		}
+	}
+	for _, a := range vteps {
+		add(chainHosts, "-s %v -j %s", a, chainOwn)
+		add(chainAway, "-s %v -j DROP", a)
+	}
+	add(chainOwn, "-j DROP")
+	if len(cfg.Own) > 0 {
+		add(chainInput, "-p udp -m udp --dport %d -j %s", cfg.VXLAN, chainHosts)
+	}
+	if !way {
+		return
+	}
+	for _, dev := range cfg.Guests {
+		for _, p := range cfg.VXLANs {
+			add(chainBefore, "-i %s -p udp -m udp --dport %d -m rpfilter --invert -j %s", dev, p, chainAway)
+		}
+	}
 }

@@ -32,6 +32,30 @@ func CT(key uint32) Expr {
 	return expr("ct", nl.NewRtAttr(unix.NFTA_CT_KEY, be32(key)), nl.NewRtAttr(unix.NFTA_CT_DREG, be32(unix.NFT_REG_1)))
 }
 
+// CTOriginal loads what the first packet of the connection had (unix.NFT_CT_...) into
+// register 1, whatever NAT did to it since.
+func CTOriginal(key uint32) Expr {
+	return expr("ct", nl.NewRtAttr(unix.NFTA_CT_KEY, be32(key)), nl.NewRtAttr(unix.NFTA_CT_DIRECTION, []byte{0}), nl.NewRtAttr(unix.NFTA_CT_DREG, be32(unix.NFT_REG_1)))
+}
+
+// Extension leaves 1 in register 1 if an IPv6 packet has an extension header of that number,
+// behind whatever others, else 0.
+func Extension(header byte) Expr {
+	const present = 1 // NFT_EXTHDR_F_PRESENT
+	return expr("exthdr",
+		nl.NewRtAttr(unix.NFTA_EXTHDR_DREG, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_EXTHDR_TYPE, []byte{header}),
+		nl.NewRtAttr(unix.NFTA_EXTHDR_OFFSET, be32(0)), nl.NewRtAttr(unix.NFTA_EXTHDR_LEN, be32(1)), nl.NewRtAttr(unix.NFTA_EXTHDR_FLAGS, be32(present)))
+}
+
+// WayBack leaves 1 in register 1 if this host has a route to the packet's source by the
+// interface that it came in by, be there better ones by others; else 0. Not every kernel has it.
+func WayBack() Expr {
+	const flags = unix.NFTA_FIB_F_SADDR | unix.NFTA_FIB_F_IIF | unix.NFTA_FIB_F_PRESENT
+	return expr("fib",
+		nl.NewRtAttr(unix.NFTA_FIB_DREG, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_FIB_RESULT, be32(unix.NFT_FIB_RESULT_OIF)),
+		nl.NewRtAttr(unix.NFTA_FIB_FLAGS, be32(flags)))
+}
+
 // Payload loads bytes of a header (unix.NFT_PAYLOAD_...) into register 1.
 func Payload(base, offset, length uint32) Expr {
 	return expr("payload",

@@ -33,7 +33,7 @@ func CT(key uint32) Expr {
 }
 
 // CTOriginal loads what the first packet of the connection had (unix.NFT_CT_...) into
-// register 1, whatever NAT did to it since.
+// register 1, whatever NAT did to it since (addresses by family: Linux 4.17).
 func CTOriginal(key uint32) Expr {
 	return expr("ct", nl.NewRtAttr(unix.NFTA_CT_KEY, be32(key)), nl.NewRtAttr(unix.NFTA_CT_DIRECTION, []byte{0}), nl.NewRtAttr(unix.NFTA_CT_DREG, be32(unix.NFT_REG_1)))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,7 +71,8 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(doctor.Problems("hosts", "", a.differences(ctx, nodes))...)
 	add((<-host).Judge()...)
 	add(doctor.Problems("addresses", "", a.reachProblems(snap))...)
-	add(doctor.Problems("addresses", "", a.routesTaken(snap))...)
+	add(doctor.Problems("addresses", "", slices.Concat(a.hostRangeProblems(snap), a.routesTaken(snap)))...)
+	add(doctor.Problems("underlay", "", a.wrongSources(nodes))...)
 	add(doctor.Problems("switch", "", a.vswitch.problems(ctx))...)
 	add(doctor.Problems("underlay", "", a.forwardingOff())...)
 	add(doctor.Problems("ports", "", a.driverProblems(ctx))...)

@@ -63,6 +63,9 @@ func (r *reached) Judge(snap *cluster.Snapshot) (barred map[netip.Prefix]bool, c
 	for p := range m.Barred(subnetsOf(snap), false) {
 		barred[p] = true
 	}
+	for p := range r.a.barredHosts(snap) {
+		barred[p] = true
+	}
 	return barred, m.Clear(r.a.cfg.CIDR4)
 }
 

@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +31,12 @@ func (a *Agent) routesTaken(snap *cluster.Snapshot) (list []api.Problem) {
 	if len(subnets) == 0 {
 		return nil
 	}
-	for _, t := range gateway.TakenBefore(slices.Concat(subnets, pipeline.HostRanges), a.underlay.Interface) {
+	for _, p := range pipeline.HostRanges {
+		if !barred[p] {
+			subnets = append(subnets, p)
+		}
+	}
+	for _, t := range gateway.TakenBefore(subnets, a.underlay.Interface) {
 		list = append(list, takenProblem(t, network))
 	}
 	return list

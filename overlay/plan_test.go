@@ -76,6 +76,9 @@ func TestPlan(t *testing.T) {
 	if len(cfg.Host) != 1 || !cfg.Host[0].Contains(addr("240.0.0.1")) {
 		t.Errorf("speaks to containers of other hosts from %v", cfg.Host)
 	}
+	if cfg := gatewayOf(w.Snapshot(), in, map[netip.Prefix]bool{pipeline.HostRanges[0]: true}, nil, 1500); len(cfg.Host) != 0 {
+		t.Errorf("takes %v, where this host has something else", cfg.Host)
+	}
 }
 
 // TestPlanHostSubnets: only shares of the subnet's length are routed, and parts of

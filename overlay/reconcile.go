@@ -275,7 +275,7 @@ func (r *reconciler) watchReach() <-chan struct{} {
 	return r.cfg.Reach.Watch()
 }
 
-// gatewayOf is what the gateway port is to have: nothing of the subnets that are barred, as
+// gatewayOf is what the gateway port is to have: nothing of the subnets and ranges that are barred, as
 // this host reaches something else there. Its lists are sorted.
 func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, barred map[netip.Prefix]bool, clear []netip.Prefix, underlay int) gateway.Config {
 	cfg := gateway.Config{MTU: snap.MTU(underlay), MTUs: map[netip.Prefix]int{}, CIDRs: slices.Clone(clear)}
@@ -304,7 +304,7 @@ func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, barred map[netip.Prefi
 	}
 	for _, a := range in.Host {
 		for _, all := range pipeline.HostRanges {
-			if all.Contains(a) && (v6 || a.Is4()) {
+			if all.Contains(a) && (v6 || a.Is4()) && !barred[all] {
 				cfg.Host = append(cfg.Host, netip.PrefixFrom(a, all.Bits()))
 			}
 		}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/internal/reach"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// wrongSources says of which hosts the kernel sends VXLAN packets with another source than
+// this host's VTEP, by which the others know it: they drop them. The kernel is asked.
+func (a *Agent) wrongSources(nodes []api.Node) []api.Problem {
+	own := a.underlay.Addr
+	if _, err := link.FindUnderlay(link.Want{Addr: own}); err != nil {
+		return nil // behind NAT it is not this host's, or it is gone
+	}
+	var vteps []netip.Addr
+	name := map[netip.Addr]string{}
+	for _, n := range nodes {
+		if !n.Self && n.VTEP.Is4() == own.Is4() && n.VTEP.IsValid() {
+			vteps = append(vteps, n.VTEP)
+			name[n.VTEP] = cmp.Or(n.Name, n.ID)
+		}
+	}
+	var list []api.Problem
+	for _, w := range sourcesOf(vteps, own) {
+		also := ""
+		if w.more > 0 {
+			also = fmt.Sprintf(" and %s", plural(w.more, "more host"))
+		}
+		list = append(list, api.Problem{
+			What: fmt.Sprintf("VXLAN packets to host %s%s leave this host with the source %s, and not with its VTEP %s: the others drop them", name[w.to], also, w.from, own),
+			Do:   fmt.Sprintf("`%s`, or set GRAPEVINE_ADVERTISE=%s on this host", w.command(own), w.from),
+		})
+	}
+	return list
+}
+
+// wrongSource is the way to a host, and so to some more, on which the kernel takes another
+// source.
+type wrongSource struct {
+	to, from, via netip.Addr
+	dev           string
+	more          int
+}
+
+func (w wrongSource) command(own netip.Addr) string {
+	via := ""
+	if w.via.IsValid() {
+		via = " via " + w.via.String()
+	}
+	return fmt.Sprintf("ip route replace %s%s dev %s src %s", w.to, via, w.dev, own)
+}
+
+// sourcesOf are the sources that the kernel chooses to the VTEPs, but for own, each once.
+func sourcesOf(vteps []netip.Addr, own netip.Addr) (list []wrongSource) {
+	for _, to := range vteps {
+		routes, err := netlink.RouteGet(to.AsSlice())
+		if err != nil || len(routes) == 0 {
+			continue
+		}
+		from, ok := netip.AddrFromSlice(routes[0].Src)
+		if from = from.Unmap(); !ok || from == own {
+			continue
+		}
+		if i := slices.IndexFunc(list, func(w wrongSource) bool { return w.from == from }); i >= 0 {
+			list[i].more++
+			continue
+		}
+		via, _ := netip.AddrFromSlice(routes[0].Gw)
+		list = append(list, wrongSource{to: to, from: from, via: via.Unmap(), dev: link.Name(routes[0].LinkIndex)})
+	}
+	return list
+}
+
+// barredHosts are the ranges in which hosts have addresses of their own, from which they speak
+// to containers, that this host cannot take, and why.
+func (a *Agent) barredHosts(snap *cluster.Snapshot) map[netip.Prefix]error {
+	return a.reachModel(snap).Barred(pipeline.HostRanges, false)
+}
+
+// hostRangeProblems says which hosts have something else in those ranges, which stays theirs.
+func (a *Agent) hostRangeProblems(snap *cluster.Snapshot) (list []api.Problem) {
+	const do = "have the other thing elsewhere, if hosts are to reach containers by their addresses; what containers send each other is not concerned"
+	if len(subnetsOf(snap)) == 0 {
+		return nil
+	}
+	here := a.barredHosts(snap)
+	for _, p := range pipeline.HostRanges {
+		if err := here[p]; err != nil {
+			list = append(list, api.Problem{
+				What: fmt.Sprintf("this host does not take %s, from which hosts speak to containers of other hosts: %v, which stays as it is. It does not reach other hosts' containers, nor other hosts its own", p, err), Do: do,
+			})
+		}
+	}
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.ID == a.self() {
+			continue
+		}
+		for _, c := range reach.Judge(reach.Of(n), pipeline.HostRanges, nil) {
+			list = append(list, api.Problem{
+				What: fmt.Sprintf("host %s does not take %s, from which hosts speak to containers of other hosts: it has %s. This host does not reach its containers", cmp.Or(n.Name, string(n.ID)), c.Subnet, c.By), Do: do,
+			})
+		}
+	}
+	return list
+}

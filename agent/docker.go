@@ -31,13 +31,13 @@ func (a *Agent) openDriver() (err error) {
 		return err
 	}
 	a.plugin = plugin.New(a.log.With("room", "plugin"))
-	ipam.NewDriver(a.alloc, a.driver.Keep).Register(a.plugin)
+	ipam.NewDriver(a.alloc, a.driver.Keep, a.driver.MayLease).Register(a.plugin)
 	a.driver.Register(a.plugin)
 	return nil
 }
 
 func (a *Agent) driverProblems(ctx context.Context) []api.Problem {
-	return slices.Concat(swarmProblems(a.askSwarm(ctx), a.cfg.VXLANPort), a.portProblems(), a.strangers(), a.outdated(), a.unstarted())
+	return slices.Concat(swarmProblems(a.askSwarm(ctx), a.cfg.VXLANPort), a.portProblems(), a.strangers(), a.outdated(), a.unstarted(), a.borrowers())
 }
 
 // strangers are what an earlier identity of this host has left in Docker.

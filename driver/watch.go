@@ -235,6 +235,8 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 	d.strange = v.strangers(d.strange)
 	v.strange = d.strange
 	d.noteStrangers(v)
+	borrowers := v.borrowers()
+	d.borrowers.Store(&borrowers)
 	return v, nil
 }
 
@@ -291,7 +293,7 @@ func (d *Driver) collect(v view) error {
 	d.mu.Lock()
 	alive := maps.Clone(d.local.endpoints)
 	d.mu.Unlock()
-	freed, err := d.alloc.Collect(v.now.Add(-v.grace), func(id string) bool {
+	freed, err := d.alloc.Collect(v.now.Add(-v.grace), borrowed(v.borrowers()), func(id string) bool {
 		_, ok := alive[id]
 		return ok
 	})

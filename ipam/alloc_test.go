@@ -388,11 +388,11 @@ func TestCollect(t *testing.T) {
 	unborn := get(a.Address(ctx, p, anywhere, anyAddr))(t)
 	pool := get(a.Prefix(ctx, 4, 24, 0))(t)
 	alive := func(e string) bool { return e == "alive" }
-	if freed := get(a.Collect(w.now, alive))(t); len(freed) != 0 {
+	if freed := get(a.Collect(w.now, nil, alive))(t); len(freed) != 0 {
 		t.Errorf("freed %v at once", freed)
 	}
 	w.now = w.now.Add(time.Hour)
-	freed := get(a.Collect(w.now.Add(-time.Minute), alive))(t)
+	freed := get(a.Collect(w.now.Add(-time.Minute), nil, alive))(t)
 	if len(freed) != 2 || len(a.Leases()) != 1 || a.Leases()[0].Addr != kept {
 		t.Errorf("freed %v, want %s and %s", freed, lost, unborn)
 	}
@@ -468,11 +468,11 @@ func TestCollectAfterJump(t *testing.T) {
 		w.now = w.now.Add(jump)
 		a.restart()
 		none := func(string) bool { return false }
-		if freed := get(a.Collect(w.now.Add(-time.Minute), none))(t); len(freed) != 0 {
+		if freed := get(a.Collect(w.now.Add(-time.Minute), nil, none))(t); len(freed) != 0 {
 			t.Errorf("the clock jumped by %s: freed %v at once", jump, freed)
 		}
 		w.now = w.now.Add(time.Hour)
-		if freed := get(a.Collect(w.now.Add(-time.Minute), none))(t); !slices.Equal(freed, []netip.Addr{lost}) {
+		if freed := get(a.Collect(w.now.Add(-time.Minute), nil, none))(t); !slices.Equal(freed, []netip.Addr{lost}) {
 			t.Errorf("the clock jumped by %s: freed %v, want %s", jump, freed, lost)
 		}
 		if _, ok := a.Subnet(pool); ok {

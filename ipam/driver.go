@@ -27,13 +27,15 @@ const (
 type Driver struct {
 	alloc *Allocator
 	keep  func(netip.Prefix) error
+	may   func(subnet netip.Prefix, exact bool) error
 }
 
 // NewDriver returns a Driver that hands out what alloc has. keep, which may be nil, is to
 // bring a subnet of this host's networks back that another host has just ended, not having
-// heard that it is used here.
-func NewDriver(alloc *Allocator, keep func(netip.Prefix) error) *Driver {
-	return &Driver{alloc: alloc, keep: keep}
+// heard that it is used here. may, which may be nil, says why no container is to have an address of
+// a subnet, or that very one (exact).
+func NewDriver(alloc *Allocator, keep func(netip.Prefix) error, may func(subnet netip.Prefix, exact bool) error) *Driver {
+	return &Driver{alloc: alloc, keep: keep, may: may}
 }
 
 // Capabilities is the reply to GetCapabilities; go-plugins-helpers lacks the
@@ -171,6 +173,11 @@ func (d *Driver) RequestAddress(ctx context.Context, r *dockeripam.RequestAddres
 
 // address leases an address for a container.
 func (d *Driver) address(ctx context.Context, id PoolID, want netip.Addr) (netip.Addr, error) {
+	if d.may != nil {
+		if err := d.may(id.Prefix, want.IsValid()); err != nil {
+			return netip.Addr{}, err
+		}
+	}
 	const tries = 3
 	for try := 1; ; try++ {
 		got, err := d.alloc.Address(ctx, id.Prefix, id.Range, want)

@@ -42,7 +42,7 @@ func FuzzParsePoolID(f *testing.F) {
 }
 
 func TestBadRequests(t *testing.T) {
-	d := NewDriver(newWorld(t, 1).hosts[0].Allocator, nil)
+	d := NewDriver(newWorld(t, 1).hosts[0].Allocator, nil, nil)
 	for _, c := range []struct {
 		pool, sub string
 		opts      map[string]string
@@ -97,7 +97,7 @@ func TestBadRequests(t *testing.T) {
 }
 
 func TestPoolsAskedForAgain(t *testing.T) {
-	d := NewDriver(newWorld(t, 1).hosts[0].Allocator, nil)
+	d := NewDriver(newWorld(t, 1).hosts[0].Allocator, nil, nil)
 	request := func(pool string) string {
 		return get(d.RequestPool(ctx, &dockeripam.RequestPoolRequest{AddressSpace: AddressSpace, Pool: pool}))(t).PoolID
 	}

@@ -239,18 +239,19 @@ func (a *Allocator) Held() int { return int(a.state.held.Load()) }
 
 // Collect frees what was leased or asked for before a time and is of no use:
 // addresses without an endpoint or with one that alive denies, and pools of which
-// no network was made. The caller must know that Docker has none of them.
-func (a *Allocator) Collect(before time.Time, alive func(endpoint string) bool) (freed []netip.Addr, err error) {
+// no network was made. The caller must know that Docker has none of them, but for what is in the
+// subnets kept, of which it knows nothing else.
+func (a *Allocator) Collect(before time.Time, kept []netip.Prefix, alive func(endpoint string) bool) (freed []netip.Addr, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for addr, l := range a.state.leases {
-		if l.Since.Before(before) && (l.Endpoint == "" || !alive(l.Endpoint)) {
+		if l.Since.Before(before) && !slices.Contains(kept, l.Subnet) && (l.Endpoint == "" || !alive(l.Endpoint)) {
 			a.state.dropLease(addr)
 			freed = append(freed, addr)
 		}
 	}
 	for p, q := range a.state.pools {
-		if q.Since.Before(before) {
+		if q.Since.Before(before) && !slices.Contains(kept, p) {
 			// A created network has its Subnet record and needs its pool no more.
 			a.state.dropPool(p)
 		}

@@ -1,0 +1,98 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/internal/docker"
+)
+
+// `docker network create -d bridge --ipam-driver grapevine` cannot be refused: Docker asks for the pool
+// and its gateway without a word of the network's driver. But of our own networks we hear before their
+// first container does: what comes for the address of any other is refused with the reason.
+
+// Borrower is a network in Docker whose addresses are ours and whose driver is another one.
+type Borrower struct {
+	Network    string
+	Driver     string
+	Subnets    []netip.Prefix
+	Containers []string // that are on it, running or not
+}
+
+// borrowers are those that Docker lists.
+func (v view) borrowers() (list []Borrower) {
+	for _, n := range v.networks {
+		if v.driver == "" || n.IPAMDriver != v.driver || n.Driver == v.driver {
+			continue
+		}
+		b := Borrower{Network: n.Name, Driver: n.Driver, Subnets: prefixesOfPools(n.Pools)}
+		if len(b.Subnets) == 0 {
+			continue // a configuration for other networks (--config-only)
+		}
+		for _, c := range v.containers {
+			if slices.ContainsFunc(c.Networks, func(at docker.Attachment) bool {
+				return at.NetworkID == n.ID || at.NetworkID == "" && at.Network == n.Name
+			}) {
+				b.Containers = append(b.Containers, c.Name)
+			}
+		}
+		slices.Sort(b.Containers)
+		list = append(list, b)
+	}
+	slices.SortFunc(list, func(a, b Borrower) int { return strings.Compare(a.Network, b.Network) })
+	return list
+}
+
+// Borrowers returns them as they were at the last look. It waits for nothing.
+func (d *Driver) Borrowers() []Borrower {
+	if list := d.borrowers.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
+}
+
+// borrowed are all their subnets.
+func borrowed(list []Borrower) (all []netip.Prefix) {
+	for _, b := range list {
+		all = append(all, b.Subnets...)
+	}
+	return all
+}
+
+// errNotOurs is in the errors about addresses for networks of other drivers.
+var errNotOurs = errors.New("its addresses are for networks of its own driver alone")
+
+// MayLease refuses an address of a subnet that is of no network of ours on this host. An exact one may
+// be an auxiliary address, which Docker asks for before it makes the network: it is refused once Docker
+// has listed the network with another driver.
+func (d *Driver) MayLease(p netip.Prefix, exact bool) error {
+	if d.knows(p) {
+		return nil
+	}
+	for _, b := range d.Borrowers() {
+		if slices.Contains(b.Subnets, p) {
+			return fmt.Errorf("network %s takes its addresses from grapevine, and its driver is %s: %w; remove it, and create it with -d of grapevine as well, or without --ipam-driver", b.Network, b.Driver, errNotOurs)
+		}
+	}
+	if exact {
+		return nil
+	}
+	return fmt.Errorf("subnet %s is of no network that grapevine has on this host: %w; if `docker network ls` says that the network's driver is another one, remove it, and create it with -d of grapevine as well, or without --ipam-driver; else see `grapevine status`", p, errNotOurs)
+}
+
+// knows reports whether a network of ours has a subnet, whatever its state.
+func (d *Driver) knows(p netip.Prefix) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, list := range []map[string]localNetwork{d.local.networks, d.local.former} {
+		for _, n := range list {
+			if slices.Contains(n.Prefixes, p) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 
 	"github.com/docker/go-plugins-helpers/network"
 
@@ -38,7 +39,7 @@ func (d *Driver) Register(s *plugin.Server) {
 	plugin.HandleNoBody(s, plugin.Network, "GetCapabilities", d.getCapabilities)
 	plugin.Handle(s, plugin.Network, "GwAllocCheck", d.GwAllocCheck)
 	plugin.Handle(s, plugin.Network, "AllocateNetwork", d.AllocateNetwork)
-	plugin.Handle(s, plugin.Network, "FreeNetwork", nothing[network.FreeNetworkRequest])
+	plugin.Handle(s, plugin.Network, "FreeNetwork", d.FreeNetwork)
 	plugin.Handle(s, plugin.Network, "CreateNetwork", d.CreateNetwork)
 	plugin.Handle(s, plugin.Network, "DeleteNetwork", d.DeleteNetwork)
 	plugin.Handle(s, plugin.Network, "CreateEndpoint", d.CreateEndpoint)
@@ -93,7 +94,15 @@ func (d *Driver) GwAllocCheck(_ context.Context, r *GwAllocCheckRequest) (*GwAll
 	return &GwAllocCheckResponse{}, nil
 }
 
-// AllocateNetwork implements NetworkDriver.AllocateNetwork.
+// errLocalScope answers what Swarm's managers ask of drivers of global scope alone.
+var errLocalScope = errors.New("grapevine's networks are of local scope, which Swarm's managers do not allocate; make the network with --scope swarm --config-from")
+
+// AllocateNetwork refuses NetworkDriver.AllocateNetwork.
 func (d *Driver) AllocateNetwork(context.Context, *network.AllocateNetworkRequest) (*network.AllocateNetworkResponse, error) {
-	return &network.AllocateNetworkResponse{Options: map[string]string{}}, nil
+	return nil, errLocalScope
+}
+
+// FreeNetwork refuses NetworkDriver.FreeNetwork.
+func (d *Driver) FreeNetwork(context.Context, *network.FreeNetworkRequest) (*Empty, error) {
+	return nil, errLocalScope
 }

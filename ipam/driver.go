@@ -114,6 +114,9 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 	if err != nil {
 		return PoolID{}, err
 	}
+	if r.V6 && prefix.Addr().Is4() {
+		return PoolID{}, fmt.Errorf("subnet %s is of IPv4, and was asked for as IPv6's; give an IPv6 one", prefix)
+	}
 	if err := errors.Join(checkSubnet(prefix), CheckHostBits(prefix, o.hostBits)); err != nil {
 		return PoolID{}, err
 	}

@@ -604,6 +604,33 @@ func TestReleasedHostSubnet(t *testing.T) {
 	}
 }
 
+// TestSubnetThatWasJustGiven: so is one that this host has given to another one, which has not
+// heard of it yet.
+func TestSubnetThatWasJustGiven(t *testing.T) {
+	w := newWorld(t, 3)
+	w.open()
+	a, b := w.hosts[0], w.hosts[2]
+	p := netip.MustParsePrefix("10.128.4.0/24")
+	must(t, b.try("blue", p.String()))
+	w.spread()
+	b.retire("blue", p)
+	w.gossip(b, a) // of the end, not of the gift
+	b.mu.Lock()
+	_, err := b.claim(a.cfg.Self, p)
+	b.mu.Unlock()
+	must(t, err)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		time.Sleep(50 * time.Millisecond) // long enough for the first try
+		w.gossip(b, a)
+	}()
+	if err := b.Pool(ctx, PoolID{Prefix: p}, 0); err != nil {
+		t.Error(err)
+	}
+	<-heard
+}
+
 // TestSubnetMadeAnewAtOnce: a subnet whose network has just been removed here is to be had
 // again as soon as the host that has a share of it has heard of that.
 func TestSubnetMadeAnewAtOnce(t *testing.T) {

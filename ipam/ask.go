@@ -64,6 +64,7 @@ func (a *Allocator) hasFree(sub cluster.Subnet, limit netip.Prefix, want netip.A
 // and what each answered.
 func (a *Allocator) ask(ctx context.Context, g askGive) error {
 	var said []string
+	var passing bool
 	asked := map[cluster.NodeID]bool{a.cfg.Self: true}
 	for len(asked) <= maxPeers {
 		// Sorted anew each time: a refusal may have brought newer claims.
@@ -83,9 +84,19 @@ func (a *Allocator) ask(ctx context.Context, g askGive) error {
 			return fmt.Errorf("ask host %s for %s: %w", a.name(peer), g, ctx.Err())
 		}
 		said = append(said, fmt.Sprintf("host %s: %v", a.name(peer), err))
+		passing = passing || errors.Is(err, errCollecting)
+	}
+	if passing {
+		return passingError{a.refused(g, said)}
 	}
 	return a.refused(g, said)
 }
+
+// passingError is a refusal, in its own words, that is errCollecting.
+type passingError struct{ error }
+
+func (passingError) Is(target error) bool { return target == errCollecting }
+func (e passingError) Unwrap() error      { return e.error }
 
 // refused words the failure of ask.
 func (a *Allocator) refused(g askGive, said []string) error {

@@ -35,7 +35,7 @@ func (a *Allocator) serveGive(_ context.Context, from string, body []byte) ([]by
 	reply := replyGive{}
 	if err != nil {
 		reply.Refused = err.Error()
-		reply.Begun, reply.Busy = a.isSubnet(g), errors.Is(err, errCollecting)
+		reply.Begun, reply.Busy = a.isSubnet(g), errors.Is(err, errCollecting) || a.gave(cluster.NodeID(from), g)
 		if g.Need || g.Kind == giveExact { // who only stocks up can wait for gossip
 			recs = a.known(g.Within)
 		}
@@ -160,6 +160,12 @@ func (a *Allocator) endedSince(p netip.Prefix, live uint64) bool {
 	}
 	rec, ok := a.replica.Snapshot().Record(cluster.Subnet{Prefix: p}.Key())
 	return ok && rec.Deleted != 0 && rec.Version.Counter > live
+}
+
+// gave reports whether the peer owns the very block that it asks for, by what is known here: it
+// has given it to this host, which will hear of that.
+func (a *Allocator) gave(peer cluster.NodeID, g askGive) bool {
+	return g.Kind == giveExact && a.replica.Snapshot().Ring().OwnsAll(peer, g.Within)
 }
 
 // mayGive says why a block must not be given, if so. a.mu is held.

@@ -208,11 +208,11 @@ func (a *Allocator) Pool(ctx context.Context, id PoolID, hostBits int) error {
 	for {
 		before := a.replica.Snapshot().Ring().Counts(p)
 		err := a.obtain(ctx, id, hostBits)
-		begun := errors.Is(err, errBegun)
-		if err == nil || !begun && maps.Equal(before, a.replica.Snapshot().Ring().Counts(p)) {
+		begun, passing := errors.Is(err, errBegun), errors.Is(err, errCollecting)
+		if err == nil || !begun && !passing && maps.Equal(before, a.replica.Snapshot().Ring().Counts(p)) {
 			return err
 		}
-		if begun && a.awaitSubnet(patience, p) {
+		if (begun || passing) && a.awaitSubnet(patience, p) {
 			return nil
 		}
 		if patience.Err() != nil {

@@ -21,18 +21,17 @@ var all = flag.Bool("all", false, "every scenario, with and without live-restore
 func TestMain(m *testing.M) { lab.Main(m) }
 
 // core are the scenarios that show what differs most between engines: names, dockerd's
-// restart, its rules of iptables, what moby asks of networks, and its start with containers
-// that wait for the plugin.
+// restart, its rules of iptables, and its start with containers that wait for the plugin.
 var core = map[string][]string{
-	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/isolation.txtar",
-		"../scenarios/moby-networks.txtar"},
-	"plugin": {"../plugin/boot.txtar"},
+	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/isolation.txtar"},
+	"plugin":    {"../plugin/boot.txtar"},
 }
 
-// newest are the scenarios of what only the newest engine can do: networks of IPv6 alone.
+// newest are the scenarios for the newest engine: networks of IPv6 alone, which no older one can
+// do, and what moby asks of networks, which takes a minute an engine.
 //
 // None of them pings a container by its own host name: these engines write that with ::ffff: into /etc/hosts (docs/engines.md).
-var newest = []string{"ipv6-alone.txtar"}
+var newest = []string{"ipv6-alone.txtar", "../scenarios/moby-networks.txtar"}
 
 // wide is what takes minutes, and is run with -all: what moby asks of containers on networks.
 const wide = "moby-containers.txtar"
@@ -55,7 +54,7 @@ func TestEngines(t *testing.T) {
 					opts.Swarm = way == "ending"
 					of := files[directory]
 					if engine == "forky" && directory == "scenarios" {
-						of = slices.Concat(of, newest)
+						of = slices.Compact(slices.Sorted(slices.Values(slices.Concat(of, newest))))
 					}
 					if *all && directory == "scenarios" {
 						of = append(slices.Clone(of), wide)

@@ -70,7 +70,12 @@ func TestQuestionsOfOneAsker(t *testing.T) {
 		_, _ = c.Write(wireOf(t, q))
 		most = max(most, runtime.NumGoroutine()-goroutines)
 	}
-	if got := ask(t, "udp", f.addrOf("udp"), "example.com", dns.TypeA); got != "NOERROR 192.0.2.1" {
+	// As resolvers do, it asks again: the socket may have had no room on a busy machine.
+	got := ""
+	for try := 0; try < 4 && got != "NOERROR 192.0.2.1"; try++ {
+		got = ask(t, "udp", f.addrOf("udp"), "example.com", dns.TypeA)
+	}
+	if got != "NOERROR 192.0.2.1" {
 		t.Errorf("another asker meanwhile: %q", got)
 	}
 	t.Logf("5000 questions: %d goroutines more at most, %+v", most, s.Stats())

@@ -19,7 +19,18 @@ func (a *Agent) watchName(ctx context.Context) error {
 	if a.named {
 		return nil
 	}
-	tick := time.NewTicker(lookAtName)
+	return every(ctx, lookAtName, func() error {
+		if now, err := os.Hostname(); err == nil && now != a.cfg.Name {
+			a.log.Info("this host has another name: beginning anew with it", "was", a.cfg.Name, "is", now)
+			return errRenamed
+		}
+		return nil
+	})
+}
+
+// every calls look again and again, until ctx ends (nil) or it returns an error.
+func every(ctx context.Context, pause time.Duration, look func() error) error {
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
 		select {
@@ -27,9 +38,8 @@ func (a *Agent) watchName(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if now, err := os.Hostname(); err == nil && now != a.cfg.Name {
-			a.log.Info("this host has another name: beginning anew with it", "was", a.cfg.Name, "is", now)
-			return errRenamed
+		if err := look(); err != nil {
+			return err
 		}
 	}
 }

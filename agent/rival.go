@@ -23,20 +23,14 @@ func (a *Agent) watchRival(ctx context.Context) error {
 	if a.vswitch.embedded == nil || a.cfg.OVS != "auto" {
 		return nil
 	}
-	tick := time.NewTicker(lookAtRival)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, lookAtRival, func() error {
 		var rival *ovs.RivalError
 		if errors.As(a.vswitch.embedded.Rival(ctx), &rival) {
 			a.log.Warn("the host's own Open vSwitch has a bridge in the datapath that the agent's has: beginning anew with that one", "bridges", rival.Bridges)
 			return errRival
 		}
-	}
+		return nil
+	})
 }
 
 // handOver ends the agent's Open vSwitch, whose ports the host's takes over. The tasks have

@@ -64,17 +64,10 @@ func stays(cfg config.Config, was, is link.Underlay) bool {
 // watchUnderlay returns errMoved when the underlay has changed. A host without one (a NIC
 // that is down, a lease that is over) keeps the one it had: it may come back.
 func (a *Agent) watchUnderlay(ctx context.Context) error {
-	tick := time.NewTicker(lookAtUnderlay)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, lookAtUnderlay, func() error {
 		now, err := findUnderlay(a.cfg)
 		if err != nil || now == a.underlay || stays(a.cfg, a.underlay, now) {
-			continue
+			return nil
 		}
 		a.log.Warn("the underlay has changed: beginning anew with it", "was", a.underlay, "is", now)
 		if now.Addr != a.underlay.Addr {
@@ -83,5 +76,5 @@ func (a *Agent) watchUnderlay(ctx context.Context) error {
 			}
 		}
 		return errMoved
-	}
+	})
 }

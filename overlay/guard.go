@@ -184,7 +184,13 @@ func (o *Overlay) inspect(ctx context.Context, r *reconciler, d damage) (more bo
 		o.log.Warn("not all can be put back", "error", err)
 	}
 	// A tunnel that was made anew has another number, which the flows do not know yet.
-	return len(mended) < len(missing) && len(known) == 0 || r.ports[r.tunnel].OFPort != port
+	return passMayHelp(known, left) || r.ports[r.tunnel].OFPort != port
+}
+
+// passMayHelp reports whether a pass is to do what mending has left: once for each thing that
+// is left, among them what went while the rest was put back.
+func passMayHelp(known, left []string) bool {
+	return slices.ContainsFunc(left, func(what string) bool { return !slices.Contains(known, what) })
 }
 
 // anything is damage to all that there is.

@@ -13,6 +13,26 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 
+// TestPassMayHelp: what goes while something else is put back is not left to the look at
+// everything, nor is what cannot be put back tried without end.
+func TestPassMayHelp(t *testing.T) {
+	for _, c := range []struct {
+		known, left []string
+		want        bool
+	}{
+		{nil, nil, false},
+		{[]string{"a route"}, nil, false},
+		{nil, []string{"the interface"}, true},
+		{[]string{"the interface"}, []string{"the interface"}, false},
+		{[]string{"a route"}, []string{"the interface"}, true},
+		{[]string{"the interface"}, []string{"the interface", "a route"}, true},
+	} {
+		if got := passMayHelp(c.known, c.left); got != c.want {
+			t.Errorf("known %q, left %q: %v", c.known, c.left, got)
+		}
+	}
+}
+
 // TestGuard: what others take away from the host is put back at once.
 func TestGuard(t *testing.T) {
 	h := newHost(t)

@@ -212,8 +212,10 @@ func (o *Overlay) loop(ctx context.Context) error {
 		if err == nil {
 			failures = 0
 			next.quiet = r.touched.Add(echoes)
-			if why == everything || o.lacks() {
-				o.inspect(ctx, r, r.anything())
+			if (why == everything || o.lacks()) && o.inspect(ctx, r, r.anything()) {
+				sleep(ctx, mendPause)
+				why = everything
+				continue
 			}
 			why = next.wait(ctx, o, r.judge, changed, reached, slowTimer)
 			continue

@@ -32,7 +32,7 @@ demo-clean: ## End the hosts that `make demo KEEP=1` left here
 .PHONY: test
 test: setup build trees ## All tests: unit, fuzz, lab, plugin, engines, uml
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) lab plugin uml / unit fuzz engines
+	@$(tally) lab plugin fuzz / unit engines uml
 
 .PHONY: test-unit test-lab test-plugin test-uml test-qemu test-engines
 test-unit: setup build ## The packages by themselves

@@ -7,7 +7,8 @@
 // test said; where a test takes long, a line for each that passed as well. At the
 // end come what failed once more, a line each, the time of each tier beside its budget
 // and, as the last line, how many tests passed and failed. It fails if a test did, or a
-// package that does not build.
+// package that does not build. Up to three failed tests are run once more, alone: if all of them
+// pass, they are named as shaky, and nothing has failed.
 package main
 
 import (
@@ -72,8 +73,14 @@ func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error
 	if err != nil {
 		return false, err
 	}
+	if total, err = again(ctx, out, total); err != nil {
+		return false, err
+	}
 	for _, f := range total.failures {
 		fmt.Fprintf(out, "\nfailed: %s", f)
+	}
+	for _, s := range total.shaky {
+		fmt.Fprintf(out, "\n%s", s)
 	}
 	fmt.Fprintf(out, "\n%sall     %s\n%s\n", times, time.Since(begin).Round(time.Second), total)
 	return total.failed == 0, nil

@@ -18,7 +18,12 @@ type counts struct {
 	// failures has a line for each that failed, but not for tests whose subtests did:
 	// package, name and why.
 	failures []string
+	// shaky has a line for each that failed at first.
+	shaky []string
 }
+
+// timeOver is how the line of a test ends that was ended.
+const timeOver = " when the time was over"
 
 func (c *counts) add(d counts) {
 	c.passed += d.passed
@@ -94,7 +99,7 @@ func (c *counts) unfinished(pkg string, out io.Writer, said map[[2]string]*strin
 		for _, name := range stillRunning(text) {
 			c.failed++
 			broken[pkg] = true
-			c.failures = append(c.failures, pkg+" "+name+" when the time was over")
+			c.failures = append(c.failures, pkg+" "+name+timeOver)
 		}
 		delete(said, key)
 	}

@@ -81,3 +81,45 @@ func TestTallyTellsWhatDidNotEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestOnceMore: few tests, each by itself, and nothing that is no test.
+func TestOnceMore(t *testing.T) {
+	c := counts{passed: 7, failed: 3, failures: []string{"m/a TestScenarios/one FAIL: a.txtar:7: no", "m/b TestTwo b_test.go:1: no"}}
+	list := c.alone()
+	if want := []failure{{"m/a", "TestScenarios/one"}, {"m/b", "TestTwo"}}; !slices.Equal(list, want) {
+		t.Fatalf("once more are %v, want %v", list, want)
+	}
+	if got, want := list[0].pattern(), "^TestScenarios$/^one$"; got != want {
+		t.Errorf("its pattern is %s, want %s", got, want)
+	}
+	if again := c.passedAgain(list); again.passed != 10 || again.failed != 0 || len(again.failures) != 0 || len(again.shaky) != 2 {
+		t.Errorf("having passed alone they count as %+v", again)
+	}
+	if none := c.passedAgain(nil); none.failed != 3 {
+		t.Errorf("without a second run they count as %+v", none)
+	}
+	for _, failures := range [][]string{
+		{"m/a TestOne", "m/a TestTwo", "m/a TestThree", "m/a TestFour"}, // no accident
+		{"m/a"}, // does not build
+		{"m/a FuzzOne x: found"},
+		{"m/a TestSlow" + timeOver},
+	} {
+		if list := (counts{failed: len(failures), failures: failures}).alone(); list != nil {
+			t.Errorf("of %q once more are %v", failures, list)
+		}
+	}
+}
+
+// TestAgainRuns: a test that passes alone is shaky, one that fails stays failed.
+func TestAgainRuns(t *testing.T) {
+	const pkg = "github.com/grapevine-net/grapevine/tests/tally"
+	var out strings.Builder
+	c, err := again(t.Context(), &out, counts{passed: 1, failed: 1, failures: []string{pkg + " TestTally x"}})
+	if err != nil || c.failed != 0 || c.passed != 2 || len(c.shaky) != 1 {
+		t.Errorf("a test that passes: %+v, %v\n%s", c, err, out.String())
+	}
+	c, err = again(t.Context(), &out, counts{passed: 1, failed: 1, failures: []string{pkg + " TestThatIsNotThere x"}})
+	if err != nil || c.failed != 1 {
+		t.Errorf("a test that does not run: %+v, %v", c, err)
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"regexp"
+	"strings"
+)
+
+// fewFailures is how many failed tests are run once more. More than these are no accident of
+// what ran beside them.
+const fewFailures = 3
+
+// failure is a failed test, by its package and its name with those of the tests around it.
+type failure struct{ pkg, test string }
+
+// alone are the failed tests, if they are few and each can be run by itself: what does not
+// build, runs out of time, or is a finding of a fuzz test is no accident either.
+func (c counts) alone() (list []failure) {
+	if len(c.failures) > fewFailures {
+		return nil
+	}
+	for _, line := range c.failures {
+		f := strings.Fields(line)
+		if len(f) < 2 || !strings.HasPrefix(f[1], "Test") || strings.HasSuffix(line, timeOver) {
+			return nil
+		}
+		list = append(list, failure{f[0], f[1]})
+	}
+	return list
+}
+
+// pattern is what `go test -run` takes for one test.
+func (f failure) pattern() string {
+	parts := strings.Split(f.test, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// again runs the few tests that failed once more, with nothing beside them. If all of them pass
+// now, they count as passed, and are named as shaky: who reads on finds what they said at first.
+func again(ctx context.Context, out io.Writer, total counts) (counts, error) {
+	list := total.alone()
+	for _, f := range list {
+		fmt.Fprintf(out, "=== once more, alone: %s %s\n", f.pkg, f.test)
+		cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", "5m", "-run", f.pattern(), f.pkg)
+		c, err := tier{verbose: true}.events(cmd, out)
+		if err != nil {
+			return total, err
+		}
+		if c.failed > 0 || c.passed == 0 {
+			return total, nil
+		}
+	}
+	return total.passedAgain(list), nil
+}
+
+// passedAgain is what is counted when all that failed has passed alone.
+func (c counts) passedAgain(list []failure) counts {
+	if len(list) == 0 {
+		return c
+	}
+	var shaky []string
+	for _, f := range list {
+		shaky = append(shaky, "shaky: "+f.pkg+" "+f.test+" failed beside others and passes alone; above is what it said")
+	}
+	return counts{passed: c.passed + c.failed, shaky: shaky}
+}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -161,7 +160,7 @@ func firewallProblems(drops []doctor.Drop, heard map[netip.Addr]bool) (list []ap
 	var order []string
 	found := map[string][]doctor.Drop{}
 	for _, d := range drops {
-		if !d.Sure || strings.HasPrefix(d.By, "-A DOCKER-USER ") || d.Chain == "INPUT" && d.Proto == "udp" && heard[d.Src] && d.Tunnel {
+		if !d.Sure || d.Meant || d.Chain == "INPUT" && d.Proto == "udp" && heard[d.Src] && d.Tunnel {
 			continue
 		}
 		key := fmt.Sprint(d.By, d.Chain, d.Proto, d.Port, d.DNAT)

@@ -48,16 +48,16 @@ func parseTables(text string) tables {
 
 // dropped returns the rule or policy that drops the packet, "" if none does. Rules with
 // conditions that are not understood count as if they did not match; sure is false if one of
-// them might have let it pass.
-func (t tables) dropped(p Packet) (by string, sure bool) {
+// them might have let it pass. meant: DOCKER-USER says so, or a chain that it leads to.
+func (t tables) dropped(p Packet) (by string, sure, meant bool) {
 	w := walk{tables: t, packet: p, seen: map[string]bool{}}
 	switch verdict, by := w.through(p.Chain); {
 	case verdict == "DROP":
-		return by, !w.unsure
+		return by, !w.unsure, w.users
 	case verdict == "" && t.policy[p.Chain] == "DROP":
-		return "the policy of " + p.Chain + ", DROP", !w.unsure
+		return "the policy of " + p.Chain + ", DROP", !w.unsure, false
 	}
-	return "", true
+	return "", true, false
 }
 
 // walk is a packet's way through the chains. seen are those that it has been in: each once,
@@ -67,6 +67,7 @@ type walk struct {
 	packet Packet
 	seen   map[string]bool
 	unsure bool
+	users  bool // the verdict came from DOCKER-USER
 }
 
 // through goes through a chain and returns ACCEPT or DROP with the rule that says so, or
@@ -91,6 +92,7 @@ func (w *walk) through(chain string) (verdict, by string) {
 			return "", ""
 		}
 		if v, by := w.through(target); v != "" {
+			w.users = w.users || target == "DOCKER-USER"
 			return v, by
 		}
 	}
@@ -241,6 +243,8 @@ type Drop struct {
 	Do   string
 	Sure bool // no rule that was not understood may have let it pass
 	NFT  bool // by a table of nftables' own
+	// Meant: by DOCKER-USER, or by a chain that it leads to, as with ufw-docker.
+	Meant bool
 }
 
 // Drops are those of the packets that the rules drop.
@@ -248,15 +252,15 @@ func (f Firewall) Drops(packets []Packet) (list []Drop) {
 	for _, saved := range f.Saved {
 		t := parseTables(saved)
 		for _, p := range packets {
-			if by, sure := t.dropped(p); by != "" {
-				list = append(list, Drop{p, by, f.allow(p), sure, false})
+			if by, sure, meant := t.dropped(p); by != "" {
+				list = append(list, Drop{Packet: p, By: by, Do: f.allow(p), Sure: sure, Meant: meant})
 			}
 		}
 	}
 	for _, t := range nftTables(f.NFT) {
 		for _, p := range packets {
 			if by, sure := t.dropped(p); by != "" {
-				list = append(list, Drop{p, by, f.allowIn(t.name, p), sure, true})
+				list = append(list, Drop{Packet: p, By: by, Do: f.allowIn(t.name, p), Sure: sure, NFT: true})
 			}
 		}
 	}
@@ -299,7 +303,11 @@ func (f Firewall) allow(p Packet) string {
 	all := strings.Join(f.Saved, "")
 	switch {
 	case p.Chain == "FORWARD":
-		return "put an ACCEPT for -i gv0 before it (the agent's own jump, GRAPEVINE-FORWARD, comes behind DOCKER-USER), or, if that is as it is meant to be, leave it"
+		way := "-o"
+		if gvIn(p.In) != "" {
+			way = "-i"
+		}
+		return "put an ACCEPT for " + way + " gv0 before it (the agent's own jump, GRAPEVINE-FORWARD, comes behind DOCKER-USER), or, if that is as it is meant to be, leave it"
 	case strings.Contains(all, ":ufw-") && p.Chain == "INPUT":
 		return fmt.Sprintf("ufw allow %d/%s", p.Port, p.Proto)
 	case strings.Contains(f.NFT, "table inet firewalld") && p.Chain == "INPUT":

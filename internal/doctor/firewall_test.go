@@ -146,3 +146,20 @@ func TestDrops(t *testing.T) {
 		}
 	}
 }
+
+// TestMeant: what DOCKER-USER drops, itself or by a chain that it leads to, is known from what others drop.
+func TestMeant(t *testing.T) {
+	published := Packet{Chain: "FORWARD", In: "eth0", Out: "gv0", Src: addr("203.0.113.9"), Dst: addr("10.128.0.7"), Proto: "tcp", DNAT: true}
+	const chains = ":FORWARD ACCEPT [0:0]\n-A FORWARD -j DOCKER-USER\n-A FORWARD -j mine\n-A mine -o gv0 -j DROP\n"
+	for rules, want := range map[string]bool{
+		"":                                 false,
+		"-A DOCKER-USER -i eth0 -j DROP\n": true,
+		"-A DOCKER-USER -j RETURN -s 10.0.0.0/8\n-A DOCKER-USER -d 10.0.0.0/8 -j deny\n-A deny -j DROP\n": true, // ufw-docker's
+		"-A DOCKER-USER -d 10.9.0.0/16 -j deny\n-A deny -j DROP\n":                                        false,
+	} {
+		drops := Firewall{Saved: []string{chains + rules}}.Drops([]Packet{published})
+		if len(drops) != 1 || drops[0].Meant != want || !strings.Contains(drops[0].Do, "-o gv0") {
+			t.Errorf("%q: %+v, want meant %v", rules, drops, want)
+		}
+	}
+}

@@ -48,6 +48,9 @@ func TestSince(t *testing.T) {
 			return true
 		}), 1, 30).Draw(t, "history")
 		last := s.Snapshot()
+		for _, snap := range seen {
+			checkLive(t, snap)
+		}
 		for i, old := range seen {
 			keys, known := last.Since(old)
 			if !known {
@@ -67,6 +70,45 @@ func TestSince(t *testing.T) {
 			}
 		}
 	})
+}
+
+// checkLive: All and Written, which do not look at tombstones, yield what is no tombstone.
+func checkLive(t *rapid.T, snap *Snapshot) {
+	live, gone := map[Key]bool{}, map[Key]bool{}
+	for r := range snap.Records() {
+		if r.Body != nil {
+			live[r.Key] = true
+		} else if r.Key.Kind != KindNode {
+			gone[r.Key] = true
+		}
+	}
+	all, written := map[Key]bool{}, map[Key]bool{}
+	collect[Node](snap, all, written)
+	collect[Network](snap, all, written)
+	collect[Subnet](snap, all, written)
+	collect[Endpoint](snap, all, written)
+	collect[Use](snap, all, written)
+	collect[Claim](snap, all, written)
+	buried := map[Key]bool{}
+	for _, kind := range []Kind{KindNetwork, KindSubnet, KindEndpoint, KindUse} {
+		for k := range snap.Gone(kind) {
+			buried[k] = true
+		}
+	}
+	if !maps.Equal(live, all) || !maps.Equal(live, written) || !maps.Equal(gone, buried) {
+		t.Fatalf("there are %v: All has %v, Written %v; tombstones %v: Gone has %v", live, all, written, gone, buried)
+	}
+}
+
+func collect[T Body](snap *Snapshot, all, written map[Key]bool) {
+	for b := range All[T](snap) {
+		all[b.Key()] = true
+	}
+	for writer := range snap.Marks() {
+		for b := range Written[T](snap, writer) {
+			written[b.Key()] = true
+		}
+	}
 }
 
 // TestSinceLongAgo: what cannot be known is not claimed.

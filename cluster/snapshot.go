@@ -19,11 +19,13 @@ import (
 type Snapshot struct {
 	byKey    *btree.BTreeG[*Record] // by Key
 	byWriter *btree.BTreeG[*Record] // by writer and counter
-	marks    *btree.BTreeG[mark]    // by writer
-	early    int                    // records above their writers' marks
-	ring     *ring.Ring
-	rev      uint64
-	changes  *change // the newest
+	// Those of both that are no tombstones: of these there may be thousands for each.
+	live, liveByWriter *btree.BTreeG[*Record]
+	marks              *btree.BTreeG[mark] // by writer
+	early              int                 // records above their writers' marks
+	ring               *ring.Ring
+	rev                uint64
+	changes            *change // the newest
 
 	digestOnce  sync.Once
 	digest      Digest
@@ -39,12 +41,14 @@ type mark struct {
 
 func newTrees() *Snapshot {
 	const degree = 32
+	byKey := func(a, b *Record) bool { return a.Key.Compare(b.Key) < 0 }
 	return &Snapshot{
-		byKey:    btree.NewG(degree, func(a, b *Record) bool { return a.Key.Compare(b.Key) < 0 }),
+		byKey:    btree.NewG(degree, byKey),
 		byWriter: btree.NewG(degree, byWriter),
-		marks:    btree.NewG(degree, func(a, b mark) bool { return a.node < b.node }),
-		ring:     &ring.Ring{},
-		changes:  &change{},
+		live:     btree.NewG(degree, byKey), liveByWriter: btree.NewG(degree, byWriter),
+		marks:   btree.NewG(degree, func(a, b mark) bool { return a.node < b.node }),
+		ring:    &ring.Ring{},
+		changes: &change{},
 	}
 }
 
@@ -52,7 +56,7 @@ func newTrees() *Snapshot {
 // other goroutines meanwhile.
 func (s *Snapshot) clone() *Snapshot {
 	return &Snapshot{
-		byKey: s.byKey.Clone(), byWriter: s.byWriter.Clone(), marks: s.marks.Clone(), early: s.early,
+		byKey: s.byKey.Clone(), byWriter: s.byWriter.Clone(), live: s.live.Clone(), liveByWriter: s.liveByWriter.Clone(), marks: s.marks.Clone(), early: s.early,
 		ring: s.ring.Clone(), rev: s.rev, changes: s.changes,
 	}
 }
@@ -129,6 +133,15 @@ func (s *Snapshot) Tombstones() iter.Seq[Key] {
 	}
 }
 
+// Gone yields the keys of the tombstones of one kind.
+func (s *Snapshot) Gone(kind Kind) iter.Seq[Key] {
+	return func(yield func(Key) bool) {
+		s.byKey.AscendGreaterOrEqual(&Record{Key: Key{Kind: kind}}, func(r *Record) bool {
+			return r.Key.Kind == kind && (r.Deleted == 0 || yield(r.Key))
+		})
+	}
+}
+
 // Len returns the number of records, tombstones included.
 func (s *Snapshot) Len() int { return s.byKey.Len() }
 
@@ -143,12 +156,13 @@ func Get[T Body](s *Snapshot, id string) (T, bool) {
 	return body, ok
 }
 
-// All yields the live bodies of kind T in the order of their IDs.
+// All yields the live bodies of kind T in the order of their IDs. It takes time for these,
+// and not for what has gone.
 func All[T Body](s *Snapshot) iter.Seq[T] {
 	var zero T
 	kind := zero.Key().Kind
 	return func(yield func(T) bool) {
-		s.byKey.AscendGreaterOrEqual(&Record{Key: Key{Kind: kind}}, func(r *Record) bool {
+		s.live.AscendGreaterOrEqual(&Record{Key: Key{Kind: kind}}, func(r *Record) bool {
 			if r.Key.Kind != kind {
 				return false
 			}
@@ -159,11 +173,11 @@ func All[T Body](s *Snapshot) iter.Seq[T] {
 }
 
 // Written yields the live bodies of kind T that a host wrote, in the order in which it
-// did: all of a Node, Endpoint or Use that is on the host. It takes time for what the
-// host wrote, and not for what others did.
+// did: all of a Node, Endpoint or Use that is on the host. It takes time for what there is of
+// what the host wrote, and not for what others did.
 func Written[T Body](s *Snapshot, host NodeID) iter.Seq[T] {
 	return func(yield func(T) bool) {
-		s.byWriter.AscendGreaterOrEqual(&Record{Version: Version{Node: host}}, func(r *Record) bool {
+		s.liveByWriter.AscendGreaterOrEqual(&Record{Version: Version{Node: host}}, func(r *Record) bool {
 			if r.Version.Node != host {
 				return false
 			}

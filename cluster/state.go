@@ -213,6 +213,12 @@ func (s *State) apply(r *Record) (gone []*Record) {
 	if old, ok := s.cur.byKey.ReplaceOrInsert(r); ok {
 		s.unindex(old)
 	}
+	if r.Body != nil {
+		s.cur.live.ReplaceOrInsert(r)
+		s.cur.liveByWriter.ReplaceOrInsert(r)
+	} else {
+		s.cur.live.Delete(r)
+	}
 	s.cur.byWriter.ReplaceOrInsert(r)
 	if s.cur.isEarly(r) {
 		s.cur.early++
@@ -226,11 +232,13 @@ func (s *State) remove(r *Record) {
 	s.cur.note(r.Key)
 	s.touched = append(s.touched, r.Key)
 	s.cur.byKey.Delete(r)
+	s.cur.live.Delete(r)
 	s.unindex(r)
 }
 
 func (s *State) unindex(r *Record) {
 	s.cur.byWriter.Delete(r)
+	s.cur.liveByWriter.Delete(r)
 	if s.cur.isEarly(r) {
 		s.cur.early--
 	}

@@ -111,6 +111,8 @@ type Allocator struct {
 	lent       map[cluster.Version]bool
 	// modern are the hosts that know of the commons. It belongs to Run.
 	modern map[cluster.NodeID]bool
+	// nextRest is the age of the state file from which on it is looked again which VNIDs have rested.
+	nextRest time.Duration
 }
 
 // ErrNoSpace is wrapped by the errors that say that nothing was free here or

@@ -64,14 +64,14 @@ type stray struct {
 // strays finds all strays. a.mu is held.
 func (a *Allocator) strays() (out []stray) {
 	snap := a.replica.Snapshot()
-	used := a.occupied(snap)
+	used, gone := a.occupied(snap), goneLengths(snap)
 	var open []ring.Claim // the claims around the next one, the narrowest last
 	for c := range snap.Ring().Claims() {
 		for len(open) > 0 && !within(c.Block, open[len(open)-1].Block) {
 			open = open[:len(open)-1]
 		}
 		if c.Owner == a.cfg.Self && len(open) > 0 && !used.overlaps(c.Block) {
-			if s, ok := a.strayOf(snap, c, open); ok {
+			if s, ok := a.strayOf(snap, gone, c, open); ok {
 				out = append(out, s)
 			}
 		}
@@ -81,13 +81,12 @@ func (a *Allocator) strays() (out []stray) {
 }
 
 // strayOf says what of a claim of this host's, which no network uses, belongs elsewhere.
-func (a *Allocator) strayOf(snap *cluster.Snapshot, c ring.Claim, around []ring.Claim) (s stray, ok bool) {
+func (a *Allocator) strayOf(snap *cluster.Snapshot, gone lengths, c ring.Claim, around []ring.Claim) (s stray, ok bool) {
 	common := len(around) - 1
 	for common >= 0 && around[common].Owner != Commons {
 		common--
 	}
 	book, page, isLine := bookOf(c.Block)
-	s.blocks = ownPart(snap.Ring(), c)
 	switch {
 	case isLine:
 		// A line of a book goes to who keeps the book, once the numbers are back in the commons.
@@ -101,19 +100,25 @@ func (a *Allocator) strayOf(snap *cluster.Snapshot, c ring.Claim, around []ring.
 	case common >= 0:
 		s.home, ok = a.heirOf(snap, around[common+1].Owner)
 	default:
-		s.home, ok = a.homeOf(snap, c, around)
+		s.home, ok = a.homeOf(snap, gone, c, around)
 	}
-	return s, ok && s.home != a.cfg.Self && len(s.blocks) > 0
+	if !ok || s.home == a.cfg.Self {
+		return s, false
+	}
+	if s.blocks == nil {
+		s.blocks = ownPart(snap.Ring(), c)
+	}
+	return s, len(s.blocks) > 0
 }
 
 // homeOf is where a claim of this host's belongs that nothing uses, and false if it is here:
 // with whoever has the narrowest stock around it. Claims in between are of other shares.
-func (a *Allocator) homeOf(snap *cluster.Snapshot, c ring.Claim, around []ring.Claim) (cluster.NodeID, bool) {
-	if a.stock(snap, c.Block) {
+func (a *Allocator) homeOf(snap *cluster.Snapshot, gone lengths, c ring.Claim, around []ring.Claim) (cluster.NodeID, bool) {
+	if a.stock(snap, gone, c.Block) {
 		return "", false
 	}
 	for _, d := range slices.Backward(around) {
-		if !a.stock(snap, d.Block) {
+		if !a.stock(snap, gone, d.Block) {
 			continue
 		}
 		if home, ok := a.heirOf(snap, d.Owner); ok {
@@ -140,7 +145,7 @@ func (a *Allocator) heirOf(snap *cluster.Snapshot, id cluster.NodeID) (cluster.N
 }
 
 // stock reports whether a block that no network uses is for this host to make networks of.
-func (a *Allocator) stock(snap *cluster.Snapshot, b netip.Prefix) bool {
+func (a *Allocator) stock(snap *cluster.Snapshot, gone lengths, b netip.Prefix) bool {
 	if ring.VNIDs.Overlaps(b) {
 		return true
 	}
@@ -157,7 +162,7 @@ func (a *Allocator) stock(snap *cluster.Snapshot, b netip.Prefix) bool {
 			return false
 		}
 		if within(b, cidr) {
-			return !partOfGone(snap, b)
+			return !partOfGone(snap, gone, b)
 		}
 		if within(cidr, b) {
 			return true
@@ -175,13 +180,27 @@ func (a *Allocator) usualBits(cidr netip.Prefix) int {
 }
 
 // partOfGone reports whether b is a part of a subnet that is known to be gone.
-func partOfGone(snap *cluster.Snapshot, b netip.Prefix) bool {
+func partOfGone(snap *cluster.Snapshot, gone lengths, b netip.Prefix) bool {
 	for bits := b.Bits() - 1; bits > 0; bits-- {
-		if snap.Tombstone(cluster.Subnet{Prefix: netip.PrefixFrom(b.Addr(), bits).Masked()}.Key()) {
+		if gone[bits] && snap.Tombstone(cluster.Subnet{Prefix: netip.PrefixFrom(b.Addr(), bits).Masked()}.Key()) {
 			return true
 		}
 	}
 	return false
+}
+
+// lengths says of each prefix length whether there is a subnet of it among some.
+type lengths [129]bool
+
+// goneLengths are those of the subnets that are known to be gone: mostly one or two, so that
+// few have to be looked up to know of what a block may be a part.
+func goneLengths(snap *cluster.Snapshot) (gone lengths) {
+	for k := range snap.Gone(cluster.KindSubnet) {
+		if p, err := netip.ParsePrefix(k.ID); err == nil {
+			gone[p.Bits()] = true
+		}
+	}
+	return gone
 }
 
 // ownPart is what a claim decides about: its block without those of the claims inside it.

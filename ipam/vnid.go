@@ -16,6 +16,9 @@ import (
 // has a network of that VNID.
 const vnidRest = 72 * time.Hour
 
+// restEvery is how often it is looked which of them have rested.
+const restEvery = time.Hour
+
 // VNID hands out a VNID that no network has or had lately, durably. It may ask
 // peers, for some seconds at most.
 func (a *Allocator) VNID(ctx context.Context) (uint32, error) {
@@ -157,18 +160,22 @@ func (a *Allocator) restVNIDs() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.cfg.Age()
-	for v, l := range a.state.vnids {
-		switch age := now - l.Age; {
-		case live[v] && age > vnidRest/3:
+	for v := range live {
+		if l, leased := a.state.vnids[v]; leased && now-l.Age > vnidRest/3 {
 			l.Since, l.Age = a.cfg.Now(), now
 			a.state.setVNID(l)
-		case !live[v] && age > vnidRest+vnidRest/3:
-			a.state.dropVNID(v)
 		}
-	}
-	for v := range live {
 		if at, known := a.state.seen[v]; v != 0 && (!known || now-at > vnidRest/3) {
 			a.state.setSeen(v, now)
+		}
+	}
+	if now < a.nextRest { // those that rest may be a hundred thousand, and this comes with each change
+		return a.state.save(a.disk)
+	}
+	a.nextRest = now + restEvery
+	for v, l := range a.state.vnids {
+		if !live[v] && now-l.Age > vnidRest+vnidRest/3 {
+			a.state.dropVNID(v)
 		}
 	}
 	for v, at := range a.state.seen {

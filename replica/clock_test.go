@@ -37,7 +37,7 @@ func TestWrongClocks(t *testing.T) {
 			}
 			exchange(t, writer, reader)
 			for _, r := range []*Replica{writer, reader} {
-				if err := r.expire(); err != nil {
+				if err := r.Expire(); err != nil {
 					t.Fatal(err)
 				}
 				if !r.Snapshot().Tombstone(blue.Key()) {

@@ -265,10 +265,11 @@ type grave struct {
 // graves of tombstones, by the names of their keys.
 var graves = store.NewBucket[grave]("replica/graves")
 
-// expire forgets the tombstones that have been here for tombstoneAge, while agents ran. What
+// Expire forgets the tombstones that have been here for tombstoneAge, while agents ran. Run
+// does so each hour. What
 // their writer's clock said, or this host's says, plays no part: a clock that is wrong by
 // years would have them forgotten at once, and what was deleted come back.
-func (r *Replica) expire() error {
+func (r *Replica) Expire() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	snap, age := r.snap.Load(), r.age()

@@ -68,7 +68,7 @@ func FuzzDisk(f *testing.F) {
 		if _, err := r.Update(func(tx *Tx) error { return tx.Put(cluster.Network{Name: "own", VNID: 9}) }); err != nil {
 			return
 		}
-		if err := r.expire(); err != nil {
+		if err := r.Expire(); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Flush(context.Background()); err != nil {

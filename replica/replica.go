@@ -114,6 +114,14 @@ func Gated(f func() error) Option {
 	}
 }
 
+// Aged replaces the age of the state file, by which tombstones expire, in simulations.
+func Aged(age func() time.Duration) Option {
+	return func(r *Replica) error {
+		r.age = age
+		return nil
+	}
+}
+
 // Open reads the state of host self from the state file. Run must be running
 // for Outbox to give anything and for what other hosts write to be flushed.
 func Open(db *store.DB, self cluster.NodeID, options ...Option) (*Replica, error) {
@@ -283,7 +291,7 @@ func (r *Replica) Run(ctx context.Context) error {
 			flush = time.After(flushDelay)
 		}
 	}
-	flushed(r.expire())
+	flushed(r.Expire())
 	for {
 		head, send := r.out.head()
 		select {
@@ -302,7 +310,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		case <-flush:
 			flushed(r.Flush(ctx))
 		case <-tick.C:
-			flushed(errors.Join(r.db.KeepAge(), r.expire()))
+			flushed(errors.Join(r.db.KeepAge(), r.Expire()))
 		}
 	}
 }

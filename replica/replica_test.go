@@ -417,7 +417,7 @@ func TestExpire(t *testing.T) {
 		left int
 	}{{time.Hour, 2}, {tombstoneAge + time.Hour - time.Minute, 2}, {tombstoneAge + time.Hour, 1}} {
 		r.age = func() time.Duration { return tt.age }
-		if err := r.expire(); err != nil {
+		if err := r.Expire(); err != nil {
 			t.Fatal(err)
 		}
 		if n := afterPowerLoss(t, r).Snapshot().Len(); n != tt.left || r.Snapshot().Len() != tt.left {

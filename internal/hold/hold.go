@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -160,7 +162,7 @@ func (s *Sockets) look(network string, at netip.AddrPort, more uint16) error {
 			return explain(key{network, one}, err)
 		}
 		if fd >= 0 {
-			_ = unix.Close(fd)
+			letGo(network, one, fd)
 		}
 	}
 	return nil
@@ -175,9 +177,30 @@ func (s *Sockets) Release(network string, at netip.AddrPort) {
 
 func (s *Sockets) release(k key) {
 	if fd, ok := s.held[k]; ok && fd >= 0 {
-		_ = unix.Close(fd)
+		letGo(k.network, k.at, fd)
 	}
 	delete(s.held, k)
+}
+
+// forkPatience is how long a process may take, on a busy host, from its start to its exec.
+const forkPatience = time.Second
+
+// letGo closes a socket and waits until its port is free. A process that is being started has
+// copies of all files of this one until it becomes the other program: whoever has the port next,
+// as when it passes from one of a container's networks to another, was refused it meanwhile.
+func letGo(network string, at netip.AddrPort, fd int) {
+	syscall.ForkLock.RLock() // none is started now, so that nobody gets a copy of what is tried here
+	defer syscall.ForkLock.RUnlock()
+	_ = unix.Close(fd)
+	for end := time.Now().Add(forkPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		fd, err := open(network, at)
+		if err == nil && fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return
+		}
+	}
 }
 
 // Close lets go of all ports.

@@ -148,9 +148,10 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// member reports whether the host is in a cluster whose ring it has.
+// member reports whether the host is in a cluster whose ring it has: all of it, and not only
+// the first claim that came.
 func (h *host) member() bool {
-	return h.gossip.ClusterID() != "" && h.replica.Snapshot().Ring().Len() > 0
+	return h.gossip.ClusterID() != "" && h.replica.Settled() && h.replica.Snapshot().Ring().Len() > 0
 }
 
 func TestSeedAndJoiner(t *testing.T) {

@@ -101,6 +101,9 @@ type Allocator struct {
 	state state
 	// withdrawn has the last attempt that an heir has withdrawn: its requests may come late.
 	withdrawn map[cluster.NodeID]uint64
+	// goes are hosts that have given this one all that they own, to leave, and until when
+	// nothing is given to them (farewell).
+	goes      map[cluster.NodeID]time.Time
 	arrested  bool                         // Leave was called: nothing is handed out any more
 	asked     map[netip.Prefix][]time.Time // see Asked
 	beginning int                          // how many requests collect numbers for a network
@@ -137,7 +140,7 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 	if cfg.Sign == nil || cfg.Signed == nil {
 		cfg.Sign, cfg.Signed = func([]byte) []byte { return nil }, func(cluster.NodeID, []byte, []byte) bool { return true }
 	}
-	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: told{d, cfg.Log}, state: newState(), withdrawn: map[cluster.NodeID]uint64{}, asked: map[netip.Prefix][]time.Time{},
+	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: told{d, cfg.Log}, state: newState(), withdrawn: map[cluster.NodeID]uint64{}, goes: map[cluster.NodeID]time.Time{}, asked: map[netip.Prefix][]time.Time{},
 		lent: map[cluster.Version]bool{}, modern: map[cluster.NodeID]bool{}}
 	if err := a.disk.Load(a.state.load); err != nil {
 		return nil, fmt.Errorf("read the leases: %w", err)

@@ -95,6 +95,8 @@ func (a *Allocator) mayHave(to cluster.NodeID) error {
 		return fmt.Errorf("asker %.40q is not a host ID", string(to))
 	case to == a.cfg.Self:
 		return errors.New("a host cannot ask itself")
+	case a.going(to):
+		return fmt.Errorf("host %s has given all away to leave", to)
 	case promised, a.replica.Snapshot().Tombstone(cluster.Node{ID: to}.Key()):
 		return fmt.Errorf("host %s was forgotten by the cluster; remove its state directory and let it join as a new one", to)
 	}

@@ -134,7 +134,7 @@ func (a *Allocator) heirOf(snap *cluster.Snapshot, id cluster.NodeID) (cluster.N
 		rec, known := snap.Record(cluster.Node{ID: id}.Key())
 		_, promised := a.state.promises[id]
 		switch {
-		case !known || promised && rec.Deleted == 0 || rec.Version.Node == id && rec.Deleted != 0:
+		case !known || a.going(id) || promised && rec.Deleted == 0 || rec.Version.Node == id && rec.Deleted != 0:
 			return "", false
 		case rec.Deleted == 0:
 			return id, true

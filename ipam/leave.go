@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 )
@@ -88,5 +89,21 @@ func (a *Allocator) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
 
 // serveTake is the heir's side of Leave.
 func (a *Allocator) serveTake(_ context.Context, from string, body []byte) ([]byte, error) {
+	a.goesNow(cluster.NodeID(from))
 	return nil, a.accept(cluster.NodeID(from), body)
 }
+
+// farewell is how long a host may take from giving all away to its last word. What it is
+// given meanwhile comes back (orphans.go), but is nobody's to use until then.
+const farewell = time.Minute
+
+func (a *Allocator) goesNow(leaver cluster.NodeID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.cfg.Now()
+	maps.DeleteFunc(a.goes, func(_ cluster.NodeID, until time.Time) bool { return now.After(until) })
+	a.goes[leaver] = now.Add(farewell)
+}
+
+// going reports whether a host is about to leave. a.mu is held.
+func (a *Allocator) going(id cluster.NodeID) bool { return a.cfg.Now().Before(a.goes[id]) }

@@ -181,3 +181,26 @@ func TestGuestsLeaveNoPieces(t *testing.T) {
 		})
 	}
 }
+
+// TestLeaverGetsNothingBack: who took over from a host that leaves sends it nothing home in
+// the moment before its last word.
+func TestLeaverGetsNothingBack(t *testing.T) {
+	clusterCIDR := netip.MustParsePrefix("10.128.0.0/16")
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	b.stockUp(ctx)
+	w.spread()
+	must(t, a.Leave(ctx))
+	for range 2 {
+		must(t, b.sendHome())
+		b.stockUp(ctx)
+		b.spreadBooks(ctx)
+		a.spreadBooks(ctx)
+		_ = a.askPeer(ctx, b.id, askGive{Kind: giveSpace, Within: clusterCIDR, Unit: 24, Need: true}) // was under way
+	}
+	for _, all := range everything {
+		if n := b.replica.Snapshot().Ring().Counts(all)[a.id]; n != 0 {
+			t.Errorf("it still owns %d numbers of %s", n, all)
+		}
+	}
+}

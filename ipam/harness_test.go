@@ -86,7 +86,7 @@ func get[T any](v T, err error) func(testing.TB) T {
 func (h *host) open() {
 	t := h.w.t
 	h.db = get(store.Open(h.path))(t)
-	h.replica = get(replica.Open(h.db, h.id, replica.Judged(h.mayForget, h.promisedAway)))(t)
+	h.replica = get(replica.Open(h.db, h.id, replica.Judged(h.mayForget, h.promisedAway), replica.Aged(func() time.Duration { return h.w.now.Sub(time.Unix(1_700_000_000, 0)) })))(t)
 	h.Allocator = get(New(Config{
 		Self: h.id, CIDRs: func() []netip.Prefix {
 			return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/16"), netip.MustParsePrefix("fd12:3456:789a::/48")}

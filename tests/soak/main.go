@@ -25,7 +25,7 @@ func main() {
 	flag.IntVar(&s.hosts, "hosts", 3, "hosts that stay; one more comes and goes")
 	flag.DurationVar(&s.during, "for", 0, "how long")
 	flag.IntVar(&s.rounds, "rounds", 0, "in place of -for: how many rounds")
-	flag.IntVar(&s.networks, "networks", 24, "networks on each host in each round; on each fourth, or so, is a container")
+	flag.IntVar(&s.networks, "networks", 24, "networks on each host in each round; on each other one is a container")
 	flag.IntVar(&s.guest, "guest", 1, "after so many rounds a host comes and goes; 0: never")
 	flag.Parse()
 	if s.during == 0 && s.rounds == 0 {

@@ -21,6 +21,7 @@ func (g *Gossip) beatLoop(ctx context.Context) {
 	var version uint8
 	members, last := g.members.Load(), time.Now()
 	var before beat
+	absent := absences{}
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
@@ -42,6 +43,7 @@ func (g *Gossip) beatLoop(ctx context.Context) {
 			g.sendBeats(following(ring, g.self, watchers), silent)
 		}
 		before = silent
+		g.meetAbsent(absent, g.watch.unheard(), now)
 		for _, v := range tell {
 			g.log.Debug("doubt", "host", v.host, "silent", v.silent)
 			g.eagerly(g.relayDoubt(v.encode()))

@@ -90,6 +90,19 @@ func following(ring []nodeID, host nodeID, n int) (list []nodeID) {
 	return list
 }
 
+// preceding are the n hosts before one in the ring: those that it watches.
+func preceding(ring []nodeID, host nodeID, n int) (list []nodeID) {
+	at, _ := slices.BinarySearchFunc(ring, host, compareIDs)
+	for i := range ring {
+		id := ring[(at+len(ring)-1-i)%len(ring)]
+		if len(list) == n || id == host {
+			break
+		}
+		list = append(list, id)
+	}
+	return list
+}
+
 func compareIDs(a, b nodeID) int { return bytes.Compare(a[:], b[:]) }
 
 // watch is what a host knows of who is silent. Its mutex is taken last.
@@ -248,6 +261,18 @@ func (w *watch) round(ring []nodeID, now time.Time) (silent beat, tell []verdict
 		}
 	}
 	return silent, tell
+}
+
+// unheard are those that this host is to watch and hears nothing of, be it that it never did.
+func (w *watch) unheard() (list []nodeID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range preceding(w.ring, w.self, watchers) {
+		if s, ok := w.heard[id]; !ok || time.Since(s.at) > w.patience() {
+			list = append(list, id)
+		}
+	}
+	return list
 }
 
 // judged are the hosts that this one watches, or has watched and judged silent.

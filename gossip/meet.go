@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -100,4 +102,46 @@ func (d differences) of(difference uint64, now time.Time, limit time.Duration) *
 		d[difference] = retry
 	}
 	return retry
+}
+
+// absences are the hosts that this one hears nothing of.
+type absences map[nodeID]*absence
+
+type absence struct {
+	retry   backoff
+	meeting atomic.Bool
+}
+
+// meetAbsent does a push/pull with hosts that are taken for alive and of which this one, who
+// watches them, hears nothing. Such a host may have been started anew and know nobody: it
+// sends its beats to no one, and as all take it for alive no one dials it. If it is dead, that
+// fails until memberlist says so.
+func (g *Gossip) meetAbsent(absent absences, unheard []nodeID, now time.Time) {
+	for id := range absent {
+		if !slices.Contains(unheard, id) {
+			delete(absent, id)
+		}
+	}
+	first, limit := g.cfg.Timing.Digest/2, 30*g.cfg.Timing.Digest
+	for _, id := range unheard {
+		a := absent[id]
+		if a == nil {
+			a = &absence{}
+			a.retry.failed(now, first, limit) // who has just come has a moment to be heard
+			absent[id] = a
+		}
+		addr := g.lastAddr(id.String())
+		if !a.retry.due(now) || !addr.IsValid() || a.meeting.Swap(true) {
+			continue
+		}
+		a.retry.failed(now, first, limit)
+		if !g.work.spawn(func(context.Context) {
+			defer a.meeting.Store(false)
+			if _, err := g.ml.Join([]string{addr.String()}); err != nil {
+				g.log.Debug("meet a host that is not heard", "host", id, "addr", addr, "err", err)
+			}
+		}) {
+			return
+		}
+	}
 }

@@ -1,8 +1,12 @@
 package gossip
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/grapevine-net/grapevine/gossip/memnet"
 )
 
 // TestDifferenceThatComesBack: one that nothing mends is left alone for longer and longer,
@@ -33,5 +37,25 @@ func TestDifferenceThatComesBack(t *testing.T) {
 	}
 	if len(d) > maxDifferences {
 		t.Errorf("%d are remembered", len(d))
+	}
+}
+
+// TestRestartedWithoutPeers: a host that is started anew, knows nobody and is to join itself,
+// is met by those who still take it for alive, well before the next push/pull.
+func TestRestartedWithoutPeers(t *testing.T) {
+	for _, n := range []int{2, 3, 8} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			bubble(t, func(t *testing.T, net *memnet.Network) {
+				net.SetAll(memnet.Link{Delay: time.Millisecond})
+				hosts := cluster(t, net, n)
+				time.Sleep(5 * time.Second)
+				for i := range 50 {
+					hosts[0].stop()
+					hosts[0] = start(t, net, 0, nil)
+					within(t, 5*time.Second, fmt.Sprintf("restart %d: all see each other", i), func() bool { return allSee(hosts, n-1) })
+					time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+				}
+			})
+		})
 	}
 }

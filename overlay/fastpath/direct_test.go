@@ -126,6 +126,16 @@ func TestDirectIPv6(t *testing.T) {
 			} {
 				must(t, exec.Command("ip", strings.Fields(args)...).Run())
 			}
+			// The kernel makes an address one of its own a moment after that, on a busy machine.
+			for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+				out, err := exec.Command("ip", "-6", "route", "show", "table", "local", own[h]).Output()
+				if must(t, err); len(out) > 0 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%s is not there", own[h])
+				}
+			}
 		})
 	}
 	before := a.byTunnel()

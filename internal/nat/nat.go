@@ -123,6 +123,7 @@ func (n *NAT) Run(ctx context.Context, log *slog.Logger) error {
 	defer tick.Stop()
 	var seen string
 	var inspected time.Time
+	former := true // not yet looked at
 	for {
 		select {
 		case <-ctx.Done():
@@ -139,8 +140,24 @@ func (n *NAT) Run(ctx context.Context, log *slog.Logger) error {
 			// Taken before our own changes: those are seen as new at the next glance and
 			// found right. Taken after, it could hide another program's.
 			seen, inspected = current, now
+			if former && n.inPlace() {
+				gone, err := n.leaveFormer()
+				if former = err != nil; former {
+					log.Warn("rules of a former agent, in the iptables that it used, could not be removed", "error", err)
+				}
+				if len(gone) > 0 {
+					log.Info("this host has another iptables than a former agent had, whose rules are removed", "chains", gone)
+				}
+			}
 		}
 	}
+}
+
+// inPlace reports whether what was declared is in force, as far as is known.
+func (n *NAT) inPlace() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.set && n.applied
 }
 
 // restore applies the declared state, if there is one.

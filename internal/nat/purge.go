@@ -48,6 +48,70 @@ func Purge() (gone []string, err error) {
 	return gone, errors.Join(errs...)
 }
 
+// leaveFormer removes the chains that an agent left in the other framework of iptables, before
+// somebody chose this one (update-alternatives): its ports and masquerading would hold on, ours
+// being in place beside them. It returns what it has removed.
+func (n *NAT) leaveFormer() (gone []string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var errs []error
+	for f := range n.open {
+		mode, err := n.mode(f)
+		if err != nil {
+			return nil, err
+		}
+		path, err := exec.LookPath(command(f) + "-legacy")
+		if mode == legacy {
+			path, err = exec.LookPath(command(f) + "-nft")
+			if _, no := Generation(); no != nil {
+				continue
+			}
+		}
+		if err != nil {
+			continue // there is no other
+		}
+		found, err := n.leave(f, path)
+		gone = append(gone, found...)
+		errs = append(errs, err)
+	}
+	return gone, errors.Join(errs...)
+}
+
+// leave removes our chains by the iptables at path. Those of the table filter only let pass:
+// where the policy there is somebody else's DROP, they have to stay, since what one framework
+// drops the other one cannot let pass.
+func (n *NAT) leave(f iptables.Protocol, path string) (gone []string, err error) {
+	ipt, err := iptables.New(iptables.IPFamily(f), iptables.Timeout(5), iptables.Path(path))
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", path, err)
+	}
+	var errs []error
+	for _, table := range tablesOf(f, path) {
+		if table == "filter" {
+			rules, err := ipt.List(table, "FORWARD")
+			if err != nil {
+				continue // the kernel has no such table
+			}
+			there, err := ipt.ChainExists(table, Forward)
+			switch dropped := slices.Contains(rules, "-P FORWARD DROP"); {
+			case err != nil || !there:
+			case dropped && !n.forbidden[f]:
+				continue
+			case dropped: // by us
+				errs = append(errs, ipt.ChangePolicy(table, "FORWARD", "ACCEPT"))
+			}
+		}
+		found, err := purge(ipt, table)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("table %s, with %s: %w", table, path, err))
+		}
+		for _, chain := range found {
+			gone = append(gone, table+" "+chain)
+		}
+	}
+	return gone, errors.Join(errs...)
+}
+
 // tablesOf are the tables of that iptables. To look at a legacy table makes it: so only those
 // that are there.
 func tablesOf(f iptables.Protocol, path string) []string {

@@ -102,7 +102,7 @@ func newHost(t *testing.T, n int, dir string, join ...int) *host {
 	}
 	bridge := &ovs.Bridge{Datapath: ovs.Kernel}
 	a.vswitch = &vswitch{bridge: bridge}
-	a.vswitch.fast = a.vswitch.newFastPath(4789, a.underlay)
+	a.vswitch.fast = a.vswitch.newFastPath(4789, a.underlay, netip.Addr{})
 	a.vswitch.overlay, err = overlay.New(overlay.Config{Bridge: bridge, Tunnel: overlay.KernelTunnel{}, Mode: pipeline.Metadata}, a.replica)
 	if err != nil {
 		t.Fatal(err)

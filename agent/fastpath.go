@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -28,9 +29,9 @@ type fastPath struct {
 	why  error  // why it is off
 }
 
-func (v *vswitch) newFastPath(vxlanPort uint16, underlay link.Underlay) *fastPath {
+func (v *vswitch) newFastPath(vxlanPort uint16, underlay link.Underlay, source netip.Addr) *fastPath {
 	cfg := fastpath.Config{
-		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: outerPrefix, Device: outer, Log: v.log,
+		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: outerPrefix, Device: outer, Log: v.log, Source: source,
 		Underlay: fastpath.Underlay{Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort},
 	}
 	if v.bridge.Datapath == ovs.Kernel {

@@ -44,6 +44,7 @@ type vswitch struct {
 	proxy    *proxy.Server
 	overlay  *overlay.Overlay
 	fast     *fastPath
+	bound    bool // programs say from which address VXLAN packets are sent
 	log      *slog.Logger
 	slow     sync.Once
 	told     <-chan struct{} // closed when another host has told what it knows
@@ -148,9 +149,16 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 	v.gateway = gateway.New(a.id.Node)
 	v.guard = a.newGuard(v)
 	v.gateway.BeforeForwarding = v.guard.forbid
+	source := a.vxlanSource()
+	forPrograms := source
+	var why error
+	if v.bound, why = link.TunnelSource(); !v.bound {
+		log.Info("this kernel chooses the source of VXLAN packets by the route (it takes no other before Linux 5.19)", "err", why)
+		forPrograms = netip.Addr{}
+	}
 	cfg := overlay.Config{
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
-		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort},
+		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort, Source: source},
 		Gateway:   natGateway{v.gateway, v.guard, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }},
 		VXLANPort: a.cfg.VXLANPort, GossipPort: a.cfg.Port, MTU: a.underlay.MTU, Reach: a.reached,
 		CaughtUp: v.caughtUp, Log: log,
@@ -169,11 +177,11 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 		cfg.InPlace, cfg.Settled = v.embedded.FlowsInPlace, v.embedded.Settled
 	}
 	if v.bridge.Datapath == ovs.Userspace {
-		v.tunnel = tunnel.New(tunnel.Config{UDPPort: a.cfg.VXLANPort, MTU: a.innerMTU(), TSO: v.embedded != nil && v.embedded.UserspaceTSO})
+		v.tunnel = tunnel.New(tunnel.Config{UDPPort: a.cfg.VXLANPort, MTU: a.innerMTU(), TSO: v.embedded != nil && v.embedded.UserspaceTSO, Source: forPrograms})
 		cfg.Tunnel, cfg.Mode = v.tunnel, pipeline.HeaderBits
 		cfg.Opened = v.growBuffers
 	}
-	v.fast = v.newFastPath(a.cfg.VXLANPort, a.underlay)
+	v.fast = v.newFastPath(a.cfg.VXLANPort, a.underlay, forPrograms)
 	v.fast.set(a.cfg.FastPath)
 	cfg.Fast = v.fast.path
 	v.overlay, err = overlay.New(cfg, a.replica)
@@ -193,6 +201,13 @@ func (v *vswitch) growBuffers() {
 	if err != nil {
 		v.slow.Do(func() { v.log.Warn("the switch's packet sockets stay small, which costs throughput", "err", err) })
 	}
+}
+
+// choosesSource says whether the kernel chooses by the route from which address VXLAN packets are
+// sent. Open vSwitch tells the kernel's own datapath.
+func (v *vswitch) choosesSource() bool {
+	on, _ := v.fast.path.On()
+	return !v.bound && (on || v.bridge.Datapath == ovs.Userspace)
 }
 
 func (v *vswitch) datapath() ovs.Datapath { return v.bridge.Datapath }

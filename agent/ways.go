@@ -15,11 +15,27 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
+// vxlanSource is this host's address that its VXLAN packets are sent from: the VTEP or, behind
+// NAT, the one that becomes it.
+func (a *Agent) vxlanSource() netip.Addr {
+	if own := a.underlay.Addr.Unmap(); !a.cfg.Bind.IsValid() || a.hasAddress(own) {
+		return own
+	}
+	return a.cfg.Bind.Unmap()
+}
+
+// hasAddress says whether an address is this host's.
+func (a *Agent) hasAddress(addr netip.Addr) bool {
+	_, err := link.FindUnderlay(link.Want{Addr: addr})
+	return err == nil
+}
+
 // wrongSources says of which hosts the kernel sends VXLAN packets with another source than
-// this host's VTEP, by which the others know it: they drop them. The kernel is asked.
+// this host's VTEP, by which the others know it: they drop them. The kernel is asked, if it is it
+// that chooses.
 func (a *Agent) wrongSources(nodes []api.Node) []api.Problem {
 	own := a.underlay.Addr
-	if _, err := link.FindUnderlay(link.Want{Addr: own}); err != nil {
+	if !a.vswitch.choosesSource() || !a.hasAddress(own) {
 		return nil // behind NAT it is not this host's, or it is gone
 	}
 	var vteps []netip.Addr

@@ -18,6 +18,7 @@ import (
 type KernelTunnel struct {
 	Bridge  *ovs.Bridge
 	UDPPort uint16
+	Source  netip.Addr // this host's address that packets are sent from, and the only one that they may come to; invalid: any
 }
 
 // TunnelPort is the tunnel's port in the bridge.
@@ -36,6 +37,9 @@ func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
 	want := ovs.PortSpec{Name: TunnelPort, Type: "vxlan", Role: roleTunnel, Options: map[string]string{
 		"remote_ip": "flow", "key": "flow", "dst_port": strconv.FormatUint(uint64(t.UDPPort), 10),
 	}}
+	if t.Source.IsValid() {
+		want.Options["local_ip"] = t.Source.String()
+	}
 	state, err := t.Bridge.State(ctx)
 	if err != nil {
 		return "", err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -26,7 +27,10 @@ type Config struct {
 	Prefix   string
 	Device   func(endpointID string) string
 	Underlay Underlay
-	Log      *slog.Logger // nil: slog.Default()
+	// Source is what the tunnel's packets are sent from; invalid: as the kernel chooses, which
+	// has to be if it does not know link.TunnelSource.
+	Source netip.Addr
+	Log    *slog.Logger // nil: slog.Default()
 }
 
 // Path is this host's fast path, in the network namespace of the threads that call it.
@@ -188,6 +192,7 @@ func (p *Path) widen(in pipeline.Input) error {
 	present := map[string]uint32{}
 	config := p.config // what is not used stays: a packet on its way may still read it
 	config.On, config.Tunnel, config.TunnelMTU, config.Underlay = 1, 0, 0, 0
+	config.Source = addressOf(p.cfg.Source)
 	if in.TunnelPort != 0 { // a host without its tunnel has its own containers still
 		tunnel, err := link.Get(p.cfg.Tunnel)
 		if err != nil {

@@ -30,6 +30,7 @@ type host struct {
 	path      *Path
 	container *linktest.NS
 	in        pipeline.Input
+	source    netip.Addr
 }
 
 const mtu = 1400
@@ -83,7 +84,7 @@ func (h *host) newContainer(endpoint, addr string) *linktest.NS {
 // start is an agent that starts, after another one that is gone.
 func (h *host) start() {
 	h.t.Helper()
-	h.path = New(Config{Tunnel: "gvvxlan", TunnelMTU: "gvvxlan", Prefix: "gh", Device: func(id string) string { return "gh" + id }})
+	h.path = New(Config{Tunnel: "gvvxlan", TunnelMTU: "gvvxlan", Prefix: "gh", Device: func(id string) string { return "gh" + id }, Source: h.source})
 	h.Do(func() { must(h.t, h.path.Start(false)) })
 	h.t.Cleanup(func() { h.path.Close() })
 }
@@ -134,6 +135,33 @@ func twoHosts(t *testing.T) (a, b *host) {
 	other(a, "10.9.0.2", "10.128.1.0/24")
 	other(b, "10.9.0.1", "10.128.0.0/24")
 	return a, b
+}
+
+// The other host knows an address that is not the one which the kernel would choose.
+func TestSource(t *testing.T) {
+	if can, err := link.TunnelSource(); !can {
+		t.Skip("this kernel takes no source:", err)
+	}
+	for _, c := range [][]string{{"10.9.0.2", "10.9.0.11"}, {"fd09::2", "fd09::11"}} {
+		a, b := twoHosts(t)
+		a.Do(func() { linktest.Up(t, "eth0", "10.9.0.11/24", "fd09::11/64", "fd09::1/64") })
+		b.Do(func() { linktest.Up(t, "eth0", "fd09::2/64") })
+		there, here := addrs(c[0])[0], addrs(c[1])[0]
+		a.in.VTEPs[0].Addr, a.in.Routes[0].VTEP = there, there
+		b.in.VTEPs[0].Addr, b.in.Routes[0].VTEP = here, here
+		b.apply()
+		a.apply()
+		if n := a.ping("10.128.1.7", 56); n != 0 {
+			t.Errorf("to %s: %d pings were answered without a source", there, n)
+		}
+		must(t, a.path.Close())
+		a.source = here
+		a.start()
+		a.apply()
+		if n := a.ping("10.128.1.7", 56); n != 5 {
+			t.Errorf("from %s: %d of 5 pings were answered", here, n)
+		}
+	}
 }
 
 func TestCarries(t *testing.T) {

@@ -36,6 +36,7 @@ type (
 
 	configValue struct {
 		On, Tunnel, TunnelMTU uint32
+		Source                address // zero: as the kernel chooses
 		VTEP                  [4]byte
 		Port                  [2]byte // network order
 		LeastPort, EndPort    uint16

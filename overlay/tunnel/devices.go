@@ -11,7 +11,10 @@ import (
 )
 
 // devices is struct devices of tunnel.c.
-type devices struct{ VXLAN, Peer uint32 }
+type devices struct {
+	VXLAN, Peer uint32
+	Source      vtep // zero: none
+}
 
 // ensureDevices makes gvtun, gvtunx and gvvxlan; new ones are still down.
 func (t *Tunnel) ensureDevices() (devices, error) {
@@ -33,7 +36,11 @@ func (t *Tunnel) ensureDevices() (devices, error) {
 		}
 		index[i] = uint32(l.Index)
 	}
-	return devices{index[0], index[1]}, nil
+	d := devices{VXLAN: index[0], Peer: index[1]}
+	if t.cfg.Source.IsValid() {
+		d.Source = t.cfg.Source.As16()
+	}
+	return d, nil
 }
 
 // ensureVXLAN makes gvvxlan, anew if the one there has other properties.

@@ -31,6 +31,10 @@ type Config struct {
 	// TSO says that the switch takes packets beyond the MTU, to be segmented later
 	// (other_config:userspace-tso-enable).
 	TSO bool
+	// Source is this host's address that packets are sent from, the one by which the others
+	// know it; invalid: the kernel chooses by the route, as it has to where it does not know
+	// link.TunnelSource.
+	Source netip.Addr
 }
 
 // Tunnel is one host's tunnel, in the network namespace of the threads that call

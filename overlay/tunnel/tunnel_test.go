@@ -127,6 +127,37 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
+// A host of several addresses sends from the one that the others know, whatever the route says;
+// of a VTEP of the other family it has none to send from.
+func TestSource(t *testing.T) {
+	for source, other := range map[string]string{"10.9.0.11": "fd09::11", "fd09::1": "10.9.0.1"} { // of IPv6 the kernel takes the newest
+		t.Run(source, func(t *testing.T) {
+			a, b := pair(t)
+			a.Do(func() { linktest.Up(t, "eth0", "10.9.0.11/24", "fd09::11/64") })
+			b.set(map[uint32]string{9: source, 7: other})
+			ok(t, a.tunnel.Close())
+			a.tunnel = New(Config{MTU: 1400, Source: netip.MustParseAddr(source)})
+			a.Do(func() {
+				can, err := link.TunnelSource()
+				ok(t, err)
+				if !can {
+					t.Skip("this kernel takes no source")
+				}
+				_, err = a.tunnel.Ensure(ctx)
+				ok(t, err)
+			})
+			same, another := uint32(0x01020304), uint32(6)
+			if netip.MustParseAddr(source).Is6() {
+				same, another = another, same
+			}
+			a.port.Send(frame(same, 5, "from its own"))
+			b.expect(frame(9, 5, "from its own"))
+			a.port.Send(frame(another, 5, "from another"))
+			b.expect(frame(7, 5, "from another"))
+		})
+	}
+}
+
 func TestUnknownIsDroppedAndCounted(t *testing.T) {
 	a, b := pair(t)
 	b.set(map[uint32]string{0xfffffffe: "fd09::1"})

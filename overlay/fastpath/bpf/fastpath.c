@@ -36,8 +36,10 @@
 
 #define GO_ON TC_ACT_UNSPEC
 
-// The key without its later additions: every kernel takes this size.
+// The key without its later additions: every kernel takes this size. With the source, which is
+// its last member, Linux 5.19 does.
 #define KEY_SIZE offsetof(struct bpf_tunnel_key, local_ipv6)
+#define KEY_SIZE_WITH_SOURCE (KEY_SIZE + sizeof(struct addr))
 
 struct addr {
 	__u32 w[4]; // network order; IPv4 as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2)
@@ -68,6 +70,7 @@ struct config {
 	__u32 on;	  // 0: everything goes on
 	__u32 tunnel;	  // index of the VXLAN device
 	__u32 tunnel_mtu; // index of a device with the largest MTU that the tunnel carries
+	struct addr source; // what this host sends from by the tunnel; zero: as the kernel chooses
 	// Of mode direct, which underlay switches: it comes last, the kernel copies from the front.
 	__be32 vtep;		    // this host's
 	__be16 port;		    // of VXLAN
@@ -586,9 +589,9 @@ static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex, int mtu
 	return decide(&v, mtu);
 }
 
-static __always_inline int encapsulate(struct __sk_buff *skb, __u32 tunnel, __u32 vnid, const struct addr *vtep, int mtu)
+static __always_inline int encapsulate(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep, int mtu)
 {
-	struct verdict v = { .ifindex = tunnel, .vtep = *vtep, .vnid = vnid };
+	struct verdict v = { .ifindex = c->tunnel, .vtep = *vtep, .vnid = vnid };
 
 	return decide(&v, mtu);
 }
@@ -622,21 +625,34 @@ static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex, int mtu
 	return bpf_redirect_peer(ifindex, 0);
 }
 
-static __always_inline int encapsulate(struct __sk_buff *skb, __u32 tunnel, __u32 vnid, const struct addr *vtep, int mtu)
+static __always_inline int is_ipv4(const struct addr *a)
+{
+	return !a->w[0] && !a->w[1] && a->w[2] == bpf_htonl(0xffff);
+}
+
+static __always_inline int encapsulate(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep, int mtu)
 {
 	struct bpf_tunnel_key key = { .tunnel_id = vnid, .tunnel_ttl = 64 };
+	int failed;
 	__u64 flags;
 
-	if (!vtep->w[0] && !vtep->w[1] && vtep->w[2] == bpf_htonl(0xffff)) {
+	if (is_ipv4(vtep)) {
 		key.remote_ipv4 = bpf_ntohl(vtep->w[3]);
+		key.local_ipv4 = bpf_ntohl(c->source.w[3]);
 		flags = BPF_F_ZERO_CSUM_TX; // RFC 7348, 5: the usual over IPv4
 	} else {
 		__builtin_memcpy(key.remote_ipv6, vtep, sizeof(*vtep));
+		__builtin_memcpy(key.local_ipv6, &c->source, sizeof(c->source));
 		flags = BPF_F_TUNINFO_IPV6; // with checksum: RFC 8200, 8.1
 	}
-	if (bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags))
+	// A source is one of its own family only.
+	if (!zero(&c->source) && is_ipv4(&c->source) == is_ipv4(vtep))
+		failed = bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE_WITH_SOURCE, flags);
+	else
+		failed = bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags);
+	if (failed)
 		return TC_ACT_SHOT; // no memory
-	return bpf_redirect(tunnel, 0);
+	return bpf_redirect(c->tunnel, 0);
 }
 
 // tunnel_header reads who sent the packet to this host; not 0: nobody did.
@@ -778,7 +794,7 @@ int gv_endpoint(struct __sk_buff *skb)
 		return deliver(skb, skb->ifindex, mtu);
 	if (dst)
 		return deliver(skb, dst->ifindex, 0);
-	return encapsulate(skb, c->tunnel, src->vnid, &to->vtep, 0);
+	return encapsulate(skb, c, src->vnid, &to->vtep, 0);
 }
 
 SEC("tc")
@@ -804,7 +820,7 @@ int gv_tunnel(struct __sk_buff *skb)
 	count_arrival(&a, bytes);
 	if (set_ethernet(skb, mtu ? NULL : a.dst->mac, skb->protocol))
 		return TC_ACT_SHOT; // no memory
-	return mtu ? encapsulate(skb, c->tunnel, a.dst->vnid, &vtep, mtu) : deliver(skb, a.dst->ifindex, 0);
+	return mtu ? encapsulate(skb, c, a.dst->vnid, &vtep, mtu) : deliver(skb, a.dst->ifindex, 0);
 }
 
 // gv_underlay is gv_tunnel, for a packet whose headers of VXLAN are still there. What is odd, and

@@ -22,8 +22,10 @@
 
 #define MAX_VTEPS 16384
 
-// The key without its later additions: every kernel from 4.18 on takes this size.
+// The key without its later additions: every kernel from 4.18 on takes this size. With the
+// source, which is its last member, Linux 5.19 does.
 #define KEY_SIZE offsetof(struct bpf_tunnel_key, local_ipv6)
+#define KEY_SIZE_WITH_SOURCE (KEY_SIZE + sizeof(struct vtep))
 
 struct vtep {
 	__u32 addr[4]; // network order; IPv4 as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2)
@@ -32,6 +34,7 @@ struct vtep {
 struct devices {
 	__u32 vxlan; // interface index of gvvxlan
 	__u32 peer;  // interface index of gvtunx
+	struct vtep source; // what this host sends from; zero: as the kernel chooses
 };
 
 enum counter {
@@ -93,6 +96,11 @@ static __always_inline int is_ipv4(const struct vtep *v)
 	return !v->addr[0] && !v->addr[1] && v->addr[2] == bpf_htonl(0xffff);
 }
 
+static __always_inline int is_zero(const struct vtep *v)
+{
+	return !(v->addr[0] | v->addr[1] | v->addr[2] | v->addr[3]);
+}
+
 SEC("tc")
 int gvtun_tx(struct __sk_buff *skb)
 {
@@ -102,6 +110,7 @@ int gvtun_tx(struct __sk_buff *skb)
 	__u64 flags;
 	__u32 index;
 	__u8 mac[12]; // destination, then source
+	int failed;
 
 	if (!dev || bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)))
 		return drop(TX_NOT_OURS);
@@ -116,12 +125,19 @@ int gvtun_tx(struct __sk_buff *skb)
 	key.tunnel_ttl = 64;
 	if (is_ipv4(vtep)) {
 		key.remote_ipv4 = bpf_ntohl(vtep->addr[3]);
+		key.local_ipv4 = bpf_ntohl(dev->source.addr[3]);
 		flags = BPF_F_ZERO_CSUM_TX; // RFC 7348, 5: the usual over IPv4
 	} else {
 		__builtin_memcpy(key.remote_ipv6, vtep->addr, 16);
+		__builtin_memcpy(key.local_ipv6, dev->source.addr, 16);
 		flags = BPF_F_TUNINFO_IPV6; // with checksum: RFC 8200, 8.1
 	}
-	if (bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags))
+	// A source is one of its own family only.
+	if (!is_zero(&dev->source) && is_ipv4(&dev->source) == is_ipv4(vtep))
+		failed = bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE_WITH_SOURCE, flags);
+	else
+		failed = bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags);
+	if (failed)
 		return drop(NO_MEMORY);
 	return bpf_redirect(dev->vxlan, 0);
 }

@@ -58,9 +58,10 @@ type isolation struct {
 //	isolation grapevine   ours; the network late is made anew, after the agent's start
 //	isolation holds       all of the table is so; of Docker's own networks, all is as noted
 //	isolation ours-holds  the first half of it, where Docker's own rules are gone
+//	isolation closed      nothing of it is reached that should not be: what is to be reached need not
 func isolate(ctx context.Context, s *state, args []string) (string, error) {
 	if s.lab == nil || len(s.lab.Hosts) < 2 || len(args) != 1 {
-		return "", usageError("usage, after hosts 2: isolation docker|grapevine|holds|ours-holds")
+		return "", usageError("usage, after hosts 2: isolation docker|grapevine|holds|ours-holds|closed")
 	}
 	if s.isolation == nil {
 		s.isolation = &isolation{}
@@ -86,6 +87,9 @@ func isolate(ctx context.Context, s *state, args []string) (string, error) {
 	case "holds", "ours-holds":
 		s.isolation.ours = args[0] != "holds"
 		return s.isolation.holds(ctx, h, neighbour, 20*time.Second*s.patience)
+	case "closed":
+		s.isolation.ours = true
+		return s.isolation.closed(ctx, h, neighbour)
 	}
 	return "", usageError("isolation " + args[0])
 }
@@ -300,28 +304,60 @@ func parseCell(cell string) (from, to place, published bool) {
 	return at(a), at(b), published
 }
 
+// judge returns the cells that should be reached and are not, and the other way about.
+func (i *isolation) judge(found map[string]bool, asked []string) (shut, open []string) {
+	for _, cell := range asked {
+		switch want, known := i.wants(cell); {
+		case !known:
+		case found[cell] && !want:
+			open = append(open, cell)
+		case !found[cell] && want:
+			shut = append(shut, cell)
+		}
+	}
+	return shut, open
+}
+
+// closed sees that nothing is reached that is not to be.
+func (i *isolation) closed(ctx context.Context, h, neighbour *lab.Host) (string, error) {
+	found, asked, err := i.survey(ctx, h, neighbour)
+	if err != nil {
+		return "", err
+	}
+	_, open := i.judge(found, asked)
+	return i.print(found), wrongCells(nil, open)
+}
+
 // holds waits until all is reached that is to be; what is not to be reached must not be at
 // any moment.
 func (i *isolation) holds(ctx context.Context, h, neighbour *lab.Host, within time.Duration) (string, error) {
 	for end := time.Now().Add(within); ; time.Sleep(200 * time.Millisecond) {
 		found, asked, err := i.survey(ctx, h, neighbour)
-		var open, shut []string
-		for _, cell := range asked {
-			switch want, known := i.wants(cell); {
-			case !known:
-			case found[cell] && !want:
-				open = append(open, cell)
-			case !found[cell] && want:
-				shut = append(shut, cell)
-			}
-		}
+		shut, open := i.judge(found, asked)
 		switch {
 		case len(open) > 0:
-			return i.print(found), fmt.Errorf("reached, and should not be:\n%s\nand not reached, and should be:\n%s", strings.Join(open, "\n"), strings.Join(shut, "\n"))
+			return i.print(found), wrongCells(shut, open)
 		case err == nil && len(shut) == 0:
 			return i.print(found), nil
 		case time.Now().After(end):
-			return i.print(found), errors.Join(err, fmt.Errorf("not reached, and should be:\n%s", strings.Join(shut, "\n")))
+			return i.print(found), errors.Join(err, wrongCells(shut, open))
 		}
 	}
+}
+
+// wrongCells is one line, so that any excerpt of a log has the cells; nil if there are none.
+func wrongCells(shut, open []string) error {
+	var parts []string
+	for _, p := range []struct {
+		what  string
+		cells []string
+	}{{"not reached, and should be: ", shut}, {"reached, and should not be: ", open}} {
+		if len(p.cells) > 0 {
+			parts = append(parts, p.what+strings.Join(p.cells, ", "))
+		}
+	}
+	if parts == nil {
+		return nil
+	}
+	return errors.New(strings.Join(parts, "; "))
 }

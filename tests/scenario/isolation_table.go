@@ -5,8 +5,8 @@ import (
 )
 
 // Isolation says who reaches whom where grapevine is on either side, as the table of
-// docs/isolation.md does: yes, by its address and by published ports; published: by the
-// latter only; no.
+// docs/isolation.md does: yes, by its address and by published ports; address,
+// published: by one of them only; no.
 var Isolation = table(`
 | from \ to          | outside | host | bridge    | internal bridge | Swarm overlay | macvlan | grapevine | internal grapevine | global grapevine |
 |---|---|---|---|---|---|---|---|---|---|
@@ -17,8 +17,8 @@ var Isolation = table(`
 | Swarm overlay      | -       | -    | -         | -               | -             | -       | published | no                 | published        |
 | macvlan            | -       | -    | -         | -               | -             | -       | no        | no                 | no               |
 | grapevine          | yes     | yes  | published | no              | published     | no      | published | no                 | yes              |
-| internal grapevine | no      | no   | no        | no              | no            | no      | no        | -                  | -                |
-| global grapevine   | yes     | yes  | published | no              | published     | no      | yes       | -                  | -                |
+| internal grapevine | no      | no   | no        | no              | no            | no      | no        | -                  | address          |
+| global grapevine   | yes     | yes  | published | no              | published     | no      | yes       | yes                | -                |
 `)
 
 // IsolationTable is cells by the kinds of who asks and who is asked.
@@ -55,6 +55,8 @@ func (t IsolationTable) want(from, to place, published bool) (reached, known boo
 		return true, true
 	case "published":
 		return published, true
+	case "address":
+		return !published, true
 	case "no":
 		return false, true
 	}

@@ -174,9 +174,16 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,
 		"plugin": func(ctx context.Context) error {
+			// Docker asks its managed plugins before it starts containers.
+			a.vswitch.guard.wait(ctx)
 			a.waitMoved(ctx)
 			a.waitAnew(ctx)
 			return a.plugin.Serve(ctx, calls)
+		},
+		"systemd": func(ctx context.Context) error {
+			a.vswitch.guard.wait(ctx)
+			a.ready()
+			return nil
 		},
 	} {
 		tasks.Go(func() error {
@@ -187,6 +194,13 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		})
 	}
 	return tasks.Wait()
+}
+
+// ready lets those begin that wait for this agent: systemd holds Docker back so long.
+func (a *Agent) ready() {
+	if err := socket.Ready(); err != nil {
+		a.log.Warn("systemd may take this agent for one that does not start", "err", err)
+	}
 }
 
 // broadcast hands this host's writes to gossip.

@@ -43,6 +43,7 @@ type guard struct {
 	nat      *nat.NAT
 	log      *slog.Logger
 	poke     chan struct{} // capacity 1: bridges may have changed
+	begun    chan struct{} // closed when the rules are set for the first time, or cannot be
 
 	mu     sync.Mutex
 	filter *filter.Filter // nil: it could not be opened yet
@@ -61,7 +62,7 @@ type bridge struct {
 func (a *Agent) newGuard(v *vswitch) *guard {
 	g := &guard{
 		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, vteps: addressesOf(a.underlay.Addr, a.cfg.Bind), underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, forwardingNote), memory: filepath.Join(a.cfg.Run, bridgesNote),
-		source: a.replica, nat: v.nat, log: v.log, poke: make(chan struct{}, 1),
+		source: a.replica, nat: v.nat, log: v.log, poke: make(chan struct{}, 1), begun: make(chan struct{}),
 	}
 	for _, family := range g.noted() {
 		g.nat.Forbidden(family == family6)
@@ -263,6 +264,14 @@ func bridgesOf(networks []docker.Network) (out []bridge) {
 	return out
 }
 
+// wait returns when the rules are set for the first time, or cannot be, or ctx has ended.
+func (g *guard) wait(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-g.begun:
+	}
+}
+
 func (g *guard) look() {
 	select {
 	case g.poke <- struct{}{}:
@@ -278,10 +287,13 @@ func (g *guard) run(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { g.watchBridges(ctx); return nil })
 	tasks.Go(func() error {
-		for ctx.Err() == nil {
+		for first := true; ctx.Err() == nil; first = false {
 			changed := g.source.Watch()
 			if err := g.set(); err != nil {
 				g.log.Warn("what may enter and leave the overlay", "err", err)
+			}
+			if first { // Docker waits for this, and would for ever
+				close(g.begun)
 			}
 			select {
 			case <-ctx.Done():

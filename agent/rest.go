@@ -74,6 +74,7 @@ func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err 
 		}
 	}
 	a.log.Info("this host has left its cluster; "+backByJoin, "since", left.Since)
+	a.ready()
 	return true, a.rest(ctx, open, left)
 }
 

@@ -210,3 +210,14 @@ func TestWatch(t *testing.T) {
 		t.Errorf("ended by the context: %v", err)
 	}
 }
+
+func TestMapsIPv4(t *testing.T) {
+	for version, want := range map[string]bool{
+		"": false, "dev": false, "20.10.24+dfsg1": false, "26.1.5": false, "27.5.1": false,
+		"28.0.0": true, "28.5.2+dfsg1": true, "29.0.0-rc.1": true, "29.1.0": false, "30.0.0": false,
+	} {
+		if got := (Engine{Version: version}).MapsIPv4(); got != want {
+			t.Errorf("%q: %v", version, got)
+		}
+	}
+}

@@ -52,6 +52,15 @@ func (e Engine) Major() (n int) {
 	return n
 }
 
+// MapsIPv4 reports whether the engine, with an IPAM driver that is a plugin, writes a container's
+// own IPv4 address into its /etc/hosts as ::ffff:A.B.C.D: those of 28.0 to 29.0 do (moby 80e4631998,
+// mended by a2de9bb334).
+func (e Engine) MapsIPv4() bool {
+	var minor int
+	_, _ = fmt.Sscanf(e.Version, "%d.%d", new(int), &minor) // what is no number is 0
+	return e.Major() == 28 || e.Major() == 29 && minor == 0
+}
+
 // Engine asks the engine for its version.
 func (c *Client) Engine(ctx context.Context) (e Engine, err error) {
 	err = c.do(ctx, "ask for the engine's version", func(ctx context.Context, cli *client.Client) error {

@@ -88,6 +88,7 @@ func TestHost(t *testing.T) {
 		{func(h *Host) { h.Docker.Socket = broken }, "docker", api.Wrong, []string{"cannot call the driver"}},
 		{func(h *Host) { h.Docker.Plugin = docker.Plugin{Name: "grapevine:latest"} }, "docker", api.Wrong, []string{"docker plugin enable grapevine:latest"}},
 		{func(h *Host) { h.Docker.Plugin = docker.Plugin{Name: "grapevine:latest", Enabled: true} }, "docker", api.OK, []string{"has the plugin grapevine:latest"}},
+		{func(*Host) {}, "docker", api.OK, []string{"Engine 28.5.2 writes", "::ffff:", "a later engine than 29.0", "localhost"}},
 		{func(h *Host) { h.Docker.Redirect = broken }, "names", api.Wrong, []string{`set "dns" in /etc/docker/daemon.json`}},
 		{func(h *Host) { h.Docker.Redirect, h.Docker.Engine.Version = broken, "20.10.24+dfsg1" }, "names", api.OK, []string{"at the gateway only"}},
 	} {

@@ -192,7 +192,17 @@ func (h Host) docker() (checks []api.Check) {
 	default:
 		checks = append(checks, ok("docker", "Engine %s answers, and can call the driver", d.Engine.Version))
 	}
+	if d.Engine.MapsIPv4() {
+		checks = append(checks, d.mapped())
+	}
 	return append(checks, d.names())
+}
+
+// mapped says what this engine does to containers on networks of any IPAM plugin; nothing of ours is wrong.
+func (d Docker) mapped() api.Check {
+	c := ok("docker", "Engine %s writes a container's own IPv4 address as ::ffff:ADDRESS into its /etc/hosts where the IPAM driver is a plugin: there, its own host name fails (ping $(hostname))", d.Engine.Version)
+	c.Do = "a later engine than 29.0 does not; until then use the container's name, or localhost, in it"
+	return c
 }
 
 func (d Docker) names() api.Check {

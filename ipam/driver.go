@@ -114,8 +114,9 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 	if err != nil {
 		return PoolID{}, err
 	}
-	if r.V6 && prefix.Addr().Is4() {
-		return PoolID{}, fmt.Errorf("subnet %s is of IPv4, and was asked for as IPv6's; give an IPv6 one", prefix)
+	if r.V6 != prefix.Addr().Is6() {
+		is := map[bool]string{false: "IPv4", true: "IPv6"}
+		return PoolID{}, fmt.Errorf("subnet %s is of %s, and was asked for as %s's; give one of that", prefix, is[!r.V6], is[r.V6])
 	}
 	if err := errors.Join(checkSubnet(prefix), CheckHostBits(prefix, o.hostBits)); err != nil {
 		return PoolID{}, err

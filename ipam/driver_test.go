@@ -57,6 +57,7 @@ func TestBadRequests(t *testing.T) {
 		{opts: map[string]string{"prefixlen6": "47"}, v6: true, want: "does not fit into the cluster's IPv6 ranges (fd12:3456:789a::/48)"},
 		{opts: map[string]string{"prefixlen6": "120", "hostsubnetlength": "9"}, v6: true, want: "does not fit into a /120"},
 		{pool: "10.1.0.0/16", v6: true, want: "is of IPv4, and was asked for as IPv6's"},
+		{pool: "fd00::/64", want: "is of IPv6, and was asked for as IPv4's"},
 		{pool: "banana", want: `subnet "banana" is not a prefix`},
 		{pool: "10.1.0.1/16", want: "write 10.1.0.0/16"},
 		{pool: "10.1.0.0/31", want: "between 8 and 30"},

@@ -33,6 +33,8 @@ type view struct {
 	// removeFailed is when Docker failed to remove a network, and so may list it no more, or
 	// this agent could not store that one goes.
 	removeFailed time.Time
+	// earlier are the endpoints that the agent before this one left.
+	earlier map[string]bool
 	// dockerBegan is when Docker was last started; zero: before this agent.
 	dockerBegan time.Time
 	// unplugged are the missing endpoints that were joined and have no interface: their host was off.
@@ -262,8 +264,11 @@ func (v view) decideEndpoints(p *plan) {
 		rec, live := cluster.Get[cluster.Endpoint](v.snap, id)
 		if !known {
 			// One whose container is on record was in an earlier list: what Docker lists in
-			// its place is newer, and Docker did not reach us to remove this one.
-			if v.lostEndpoint(e) || live && taken[place{rec.Container, e.Network}] {
+			// its place is newer, and Docker did not reach us to remove this one. Nor did it
+			// if it was in a list of the agent before, and is in none of this one: Docker takes an
+			// endpoint out of its container after its calls, and before it makes the next one.
+			listed := live && rec.Container != ""
+			if v.lostEndpoint(e) || listed && (v.earlier[id] || taken[place{rec.Container, e.Network}]) {
 				p.lostEPs = append(p.lostEPs, id)
 			}
 			continue

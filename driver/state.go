@@ -85,10 +85,11 @@ type local struct {
 	networks  map[string]localNetwork
 	former    map[string]localNetwork // of the host that this one was: see former.go
 	endpoints map[string]localEndpoint
+	earlier   map[string]bool // endpoints that were on the disk at the start: view.earlier
 }
 
 func openLocal(db store.File, now time.Time) (*local, error) {
-	l := &local{db: db, networks: map[string]localNetwork{}, former: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}}
+	l := &local{db: db, networks: map[string]localNetwork{}, former: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}, earlier: map[string]bool{}}
 	err := db.View(func(tx *store.Tx) error {
 		if err := formerBucket.ForEach(tx, func(id string, n localNetwork) error { l.former[id] = n; return nil }); err != nil {
 			return err
@@ -109,7 +110,7 @@ func openLocal(db store.File, now time.Time) (*local, error) {
 				return err
 			}
 			e.Created = reckoned(e.Created, now)
-			l.endpoints[id] = e
+			l.endpoints[id], l.earlier[id] = e, true
 			return nil
 		})
 	})

@@ -267,6 +267,7 @@ func (d *Driver) seeSelf(v *view) {
 		delete(d.unstored, n.ID)
 	}
 	v.local, v.endpoints = maps.Clone(d.local.networks), maps.Clone(d.local.endpoints)
+	v.earlier = d.local.earlier
 	v.deleteLost, v.removeFailed, v.dockerBegan = d.deleteLost, d.removeFailed, d.dockerBegan
 	maps.DeleteFunc(d.removed, func(id string, _ bool) bool {
 		return !slices.ContainsFunc(v.networks, func(n docker.Network) bool { return n.ID == id })

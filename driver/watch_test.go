@@ -332,6 +332,33 @@ func (e *engine) wantForgotten() {
 	}
 }
 
+// Docker removed containers while there was no agent: their names go at the first look of the next
+// one. What Docker is just making, or still has, stays.
+func TestRemovedWithoutAgent(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	gone, left := e.run(id, "web"), e.run(id, "db")
+	stopped, stays := e.run(id, "job"), e.run(id, "app")
+	e.look()
+	coming, err := e.endpoint(id, "new") // Docker is about to list it
+	check(t, err)
+	e.rm("web")
+	e.rm("db")
+	e.starting = []string{left} // Docker has its endpoint, and is to call for its end
+	e.container(id, "job", "")
+	e.rig.restart()
+	e.rig.cfg.DriverName = "grapevine:latest"
+	e.look()
+	for ep, want := range map[string]bool{gone: false, left: true, stopped: false, stays: true, coming: true} {
+		if _, live := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), ep); live != want {
+			t.Errorf("it is %v that endpoint %s has a record", live, strings.TrimSpace(ep))
+		}
+	}
+	if n := len(e.rig.alloc.Leases()); n != 3 {
+		t.Errorf("%d leases", n)
+	}
+}
+
 // Docker was killed between its calls to make an endpoint and to join it, and has not stored it.
 func TestDockerKilledAtCreate(t *testing.T) {
 	e := newEngine(t)

@@ -37,7 +37,7 @@ func (a *Agent) openDriver() (err error) {
 }
 
 func (a *Agent) driverProblems(ctx context.Context) []api.Problem {
-	return slices.Concat(swarmProblems(a.askSwarm(ctx), a.cfg.VXLANPort), a.portProblems(), a.strangers(), a.outdated(), a.unstarted(), a.borrowers())
+	return slices.Concat(swarmProblems(a.askSwarm(ctx), a.cfg.VXLANPort), a.portProblems(), a.strangers(), a.outdated(), a.unstarted(), a.untold(), a.borrowers())
 }
 
 // strangers are what an earlier identity of this host has left in Docker.

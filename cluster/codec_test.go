@@ -294,3 +294,30 @@ func TestDigestForm(t *testing.T) {
 		}
 	}
 }
+
+// A record has room for the aliases that it takes, whatever their lengths, and agents that know
+// nothing of More take it.
+func TestAliasesFit(t *testing.T) {
+	long := strings.Repeat("x", maxName)
+	addrs := slices.Repeat([]netip.Addr{netip.MustParseAddr("fe80::1111:2222:3333:4444")}, maxAddrs)
+	e := Endpoint{
+		ID: long, Network: long, Addrs: addrs, MAC: "02:00:0a:01:00:05", Host: "00000000000000aa", Container: long, Name: long, LinkLocal: addrs, Outdated: true,
+	}
+	for _, length := range []int{1, 23, 24, 120, 250} {
+		var all []string
+		for i := range 20000 {
+			all = append(all, strings.Repeat(string(rune('a'+i%26)), length))
+		}
+		with, left := e.WithAliases(append([]string{"", "not\nprintable", long + "x"}, all...))
+		if err := Validate(with); err != nil {
+			t.Error(err)
+		}
+		raw := must(encoding.Marshal(with))
+		if len(raw) > maxBody || len(raw) < maxBody-5*1024 && length > 1 || len(with.Aliases) > maxEntries {
+			t.Errorf("length %d: a body of %d bytes, %d aliases and %d more", length, len(raw), len(with.Aliases), len(with.More))
+		}
+		if !slices.Equal(append(with.AllAliases(), left[3:]...), all) {
+			t.Errorf("length %d: %d aliases and %d left", length, len(with.AllAliases()), len(left))
+		}
+	}
+}

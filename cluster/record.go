@@ -8,6 +8,7 @@ package cluster
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/ipam/ring"
@@ -178,6 +179,31 @@ type Endpoint struct {
 	// Outdated says that it is on what its host's Docker has of the network from before that
 	// was made anew.
 	Outdated bool `cbor:"10,keyasint,omitempty"`
+	// More are further aliases. Agents that do not know of them pass them on, but would refuse a
+	// record with as many Aliases.
+	More []string `cbor:"11,keyasint,omitempty"`
+}
+
+// AllAliases are Aliases and More.
+func (e Endpoint) AllAliases() []string { return slices.Concat(e.Aliases, e.More) }
+
+// WithAliases returns the endpoint with those of the aliases that a record has room for, taken in
+// their order, and the others.
+func (e Endpoint) WithAliases(all []string) (with Endpoint, left []string) {
+	var kept []string
+	size := 0
+	for _, a := range all {
+		const head = 3 // of a text, in CBOR
+		if need := len(a) + head; name("alias", a) == nil && size+need <= maxAliases {
+			size += need
+			kept = append(kept, a)
+		} else {
+			left = append(left, a)
+		}
+	}
+	first := min(len(kept), maxEntries)
+	e.Aliases, e.More = kept[:first:first], kept[first:]
+	return e, left
 }
 
 // Use says that a host has containers, running or stopped, on a network.

@@ -134,7 +134,7 @@ func (e Endpoint) validate() error {
 		}
 		err = errors.Join(err, unicast("address", a))
 	}
-	for _, a := range e.Aliases {
+	for _, a := range e.AllAliases() {
 		err = errors.Join(err, name("alias", a))
 	}
 	return err
@@ -163,6 +163,10 @@ func optional(field, s string) error {
 	}
 	return nil
 }
+
+// maxAliases is what the aliases of an endpoint may take together, bytes: its other texts and
+// addresses take less than the rest of a body.
+const maxAliases = maxBody - 4*1024
 
 // maxLabels is what the labels of a network may take together, bytes: the rest of a body is
 // for the others.

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/docker"
@@ -142,9 +140,20 @@ func (i *inspector) note(d docker.Details, wanted []string) (all bool) {
 	return all
 }
 
-// maxAliases is how many aliases of an endpoint are told to the cluster: as many as a
-// record has room for whatever their length (package cluster).
-const maxAliases = 64
+// Untold are aliases of an endpoint of this host that the cluster is not told, since its record
+// has no room for them or they are no names: only containers of this host know them.
+type Untold struct {
+	Container, Network string
+	Aliases            []string
+}
+
+// Untold returns what there is of these. It waits for nothing.
+func (d *Driver) Untold() []Untold {
+	if list := d.untold.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
+}
 
 // aliasesOf returns the names of an endpoint beside its container's name and ID: those that
 // inspecting told or, until it has, those that are on record. What a container's labels say is no
@@ -155,13 +164,10 @@ func (v view) aliasesOf(c docker.Container, endpoint string, on cluster.Endpoint
 	if told, ok := v.inspected[endpoint]; ok {
 		all = slices.Clone(told.aliases)
 	} else if on.Container == c.ID {
-		all = slices.Clone(on.Aliases)
+		all = on.AllAliases()
 	}
 	slices.Sort(all)
-	all = slices.DeleteFunc(slices.Compact(all), func(a string) bool {
-		return a == c.Name || a == c.ID[:min(12, len(c.ID))] || !speakable(a)
-	})
-	return all[:min(maxAliases, len(all))]
+	return slices.DeleteFunc(slices.Compact(all), func(a string) bool { return a == "" || a == c.Name || a == c.ID[:min(12, len(c.ID))] })
 }
 
 // maxLinkLocal is how many link-local addresses of an endpoint are told to the cluster.
@@ -187,14 +193,4 @@ func (v view) linkLocalOf(c docker.Container, endpoint string, on cluster.Endpoi
 		return on.LinkLocal
 	}
 	return nil
-}
-
-// speakable reports whether the cluster takes a text as a name.
-func speakable(s string) bool {
-	for _, r := range s {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 255
 }

@@ -3,13 +3,11 @@ package driver
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/docker"
 )
 
 // inspecting lets the engine's driver inspect containers until the test ends.
@@ -23,7 +21,7 @@ func (e *engine) inspecting() {
 // names are the name and aliases on record of an endpoint.
 func (e *engine) names(endpoint string) string {
 	rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), endpoint)
-	return strings.Join(append([]string{rec.Name}, rec.Aliases...), " ")
+	return strings.Join(append([]string{rec.Name}, rec.AllAliases()...), " ")
 }
 
 // becomes looks whenever the driver is poked, until an endpoint has the names.
@@ -108,19 +106,27 @@ func TestInspectionWaitsAlone(t *testing.T) {
 	}
 }
 
-func TestAliasesWithinBounds(t *testing.T) {
-	var many []string
-	for i := range 300 {
-		many = append(many, strings.Repeat("x", 250)+string(rune('a'+i%26))+string(rune('a'+i/26)))
+// As many aliases as a record has room for are told to the cluster; the others are named.
+func TestManyAliases(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.inspecting()
+	for i := range 1000 {
+		e.aliases = append(e.aliases, fmt.Sprintf("alias%04d", i))
 	}
-	v := view{inspected: map[string]inspected{"e": {aliases: many}}}
-	c := docker.Container{ID: strings.Repeat("c", 64), Name: "web"}
-	got := v.aliasesOf(c, "e", cluster.Endpoint{})
-	rec := cluster.Endpoint{ID: "e", Network: "n", Host: self, Aliases: got}
-	if err := cluster.Validate(rec); err != nil || len(got) != maxAliases || !slices.IsSorted(got) {
-		t.Errorf("%d aliases, %v", len(got), err)
+	ep := e.run(id, "web")
+	e.becomes(ep, "web "+strings.Join(e.aliases, " "))
+	if u := e.rig.Untold(); len(u) != 0 {
+		t.Errorf("untold: %v", u)
 	}
-	if n := len(cluster.Encode([]cluster.Record{{Key: rec.Key(), Version: cluster.Version{Counter: 1, Node: self}, Body: rec}})); n > 32<<10 {
-		t.Errorf("the record has %d bytes", n)
+
+	e.aliases = []string{"sql", "not\x00printable"}
+	for i := range 200 {
+		e.aliases = append(e.aliases, fmt.Sprintf("%s%04d", strings.Repeat("x", 250), i))
+	}
+	ep = e.run(id, "db")
+	e.becomes(ep, "db sql "+strings.Join(e.aliases[2:113], " "))
+	if u := e.rig.Untold(); len(u) != 1 || u[0].Container != "db" || u[0].Network != "blue" || len(u[0].Aliases) != 90 || u[0].Aliases[0] != "not\x00printable" {
+		t.Errorf("untold: %q", u)
 	}
 }

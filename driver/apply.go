@@ -215,7 +215,7 @@ func (d *Driver) noteNames(names []cluster.Endpoint) error {
 			if !live || rec.Host != d.cfg.Self {
 				continue
 			}
-			rec.Container, rec.Name, rec.Aliases, rec.LinkLocal, rec.Outdated = e.Container, e.Name, e.Aliases, e.LinkLocal, e.Outdated
+			rec.Container, rec.Name, rec.Aliases, rec.More, rec.LinkLocal, rec.Outdated = e.Container, e.Name, e.Aliases, e.More, e.LinkLocal, e.Outdated
 			_ = tx.Put(rec) // Update reports it
 		}
 		return nil

@@ -134,6 +134,7 @@ type Driver struct {
 	unstarted    atomic.Pointer[[]Unstarted] // for Unstarted; that of revive
 	outdated     atomic.Pointer[[]Outdated]  // for Outdated; the watcher's
 	borrowers    atomic.Pointer[[]Borrower]  // for Borrowers; the watcher's
+	untold       atomic.Pointer[[]Untold]    // for Untold; the watcher's
 
 	taking     sync.Mutex               // held while a former network is taken up; taken before mu
 	publishing sync.Mutex               // held while published ports change; taken before mu

@@ -140,7 +140,8 @@ func (d *Driver) addEndpoint(e localEndpoint) error {
 		use(tx, d.cfg.Self, n.Name)
 		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.addrs(), MAC: e.MAC, Host: d.cfg.Self}
 		if old, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live {
-			rec.Container, rec.Name, rec.Aliases, rec.LinkLocal, rec.Outdated = old.Container, old.Name, old.Aliases, old.LinkLocal, old.Outdated
+			old.Network, old.Addrs, old.MAC = rec.Network, rec.Addrs, rec.MAC
+			rec = old
 		}
 		_ = tx.Put(rec) // Update reports it
 		return nil

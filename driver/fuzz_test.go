@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,14 +137,9 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, service, aliases, addrs string) {
 		c := docker.Container{ID: name, Name: name, Labels: map[string]string{"com.docker.compose.service": service}}
 		v := view{inspected: map[string]inspected{"e": {aliases: strings.Split(aliases, "\n")}}}
-		got := v.aliasesOf(c, "e", cluster.Endpoint{})
-		if len(got) > maxAliases {
-			t.Errorf("%d aliases", len(got))
-		}
-		for _, a := range got {
-			if !speakable(a) || a == name {
-				t.Errorf("alias %q", a)
-			}
+		e, _ := cluster.Endpoint{ID: "e", Network: "n", Host: self}.WithAliases(v.aliasesOf(c, "e", cluster.Endpoint{}))
+		if err := cluster.Validate(e); err != nil || slices.Contains(e.AllAliases(), name) {
+			t.Errorf("aliases %q: %v", e.AllAliases(), err)
 		}
 		for _, a := range linkLocal(strings.Fields(addrs)) {
 			if !a.IsLinkLocalUnicast() || a.Zone() != "" || a.Is4In6() {

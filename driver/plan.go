@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -72,6 +73,7 @@ type plan struct {
 	remade  map[string]string // of vanish, by ID, those that are to come back, and as what (likeness)
 	// outdated are the networks that are from before they were made anew, and stay for now.
 	outdated []Outdated
+	untold   []Untold
 }
 
 // decide is the whole of the watcher's rules. It is pure.
@@ -273,10 +275,14 @@ func (v view) decideEndpoints(p *plan) {
 			}
 			continue
 		}
-		aliases := v.aliasesOf(c, id, rec)
-		linkLocal, outdated := v.linkLocalOf(c, id, rec), v.outdated[e.Network] != ""
-		if live && (rec.Container != c.ID || rec.Name != c.Name || !slices.Equal(rec.Aliases, aliases) || !slices.Equal(rec.LinkLocal, linkLocal) || rec.Outdated != outdated) {
-			p.names = append(p.names, cluster.Endpoint{ID: id, Container: c.ID, Name: c.Name, Aliases: aliases, LinkLocal: linkLocal, Outdated: outdated})
+		now, left := cluster.Endpoint{
+			ID: id, Container: c.ID, Name: c.Name, LinkLocal: v.linkLocalOf(c, id, rec), Outdated: v.outdated[e.Network] != "",
+		}.WithAliases(v.aliasesOf(c, id, rec))
+		if len(left) > 0 {
+			p.untold = append(p.untold, Untold{Container: c.Name, Network: v.local[e.Network].Name, Aliases: left})
+		}
+		if live && (rec.Container != now.Container || rec.Name != now.Name || !slices.Equal(rec.AllAliases(), now.AllAliases()) || !slices.Equal(rec.LinkLocal, now.LinkLocal) || rec.Outdated != now.Outdated) {
+			p.names = append(p.names, now)
 		}
 	}
 }
@@ -365,5 +371,8 @@ func (p *plan) sort() {
 		slices.Sort(list)
 	}
 	slices.SortFunc(p.outdated, func(a, b Outdated) int { return strings.Compare(a.Network, b.Network) })
+	slices.SortFunc(p.untold, func(a, b Untold) int {
+		return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Network, b.Network))
+	})
 	slices.SortFunc(p.names, func(a, b cluster.Endpoint) int { return strings.Compare(a.ID, b.ID) })
 }

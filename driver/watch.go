@@ -180,6 +180,7 @@ func (d *Driver) look(ctx context.Context) (open bool, err error) {
 		}
 		p := decide(v)
 		d.outdated.Store(&p.outdated)
+		d.untold.Store(&p.untold)
 		more, err := d.apply(ctx, p)
 		if err != nil {
 			return false, err

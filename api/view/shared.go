@@ -15,7 +15,7 @@ func Shared(s *cluster.Snapshot) []api.SharedName {
 	hosts := map[key][]string{}
 	for e := range cluster.All[cluster.Endpoint](s) {
 		host := ""
-		for i, n := range append([]string{e.Name}, e.Aliases...) {
+		for i, n := range append([]string{e.Name}, e.AllAliases()...) {
 			if n == "" || i > 0 && n == e.Name {
 				continue
 			}

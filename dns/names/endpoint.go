@@ -32,13 +32,14 @@ func newEndpoint(b cluster.Endpoint, v cluster.Version, n *network) *endpoint {
 	if e.label == "" {
 		e.label = short
 	}
-	e.names = make([]string, 0, len(b.Aliases)+2)
-	for _, name := range append([]string{b.Name, short}, b.Aliases...) {
-		name = Canonical(name)
-		if name != "" && !slices.Contains(e.names, name) {
+	e.names = make([]string, 0, len(b.Aliases)+len(b.More)+2)
+	for _, name := range append([]string{b.Name, short}, b.AllAliases()...) {
+		if name = Canonical(name); name != "" {
 			e.names = append(e.names, name)
 		}
 	}
+	slices.Sort(e.names)
+	e.names = slices.Compact(e.names)
 	return e
 }
 

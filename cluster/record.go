@@ -142,6 +142,8 @@ type Network struct {
 	// Old are subnets from before it was made anew last, which containers had then, or have
 	// come to have since: each goes when none has an address of it any more.
 	Old []netip.Prefix `cbor:"9,keyasint,omitempty"`
+	// Attachable is Docker's word (--attachable), which means nothing here, and is told again.
+	Attachable bool `cbor:"10,keyasint,omitempty"`
 }
 
 // Subnet is a prefix of a network. A network may have several.
@@ -160,6 +162,8 @@ type Subnet struct {
 	Range netip.Prefix `cbor:"6,keyasint,omitzero"`
 	// Aux are the addresses reserved by --aux-address, by name.
 	Aux map[string]netip.Addr `cbor:"7,keyasint,omitempty"`
+	// Implied says that Docker lists no gateway where the network was made, since nobody said one.
+	Implied bool `cbor:"8,keyasint,omitempty"`
 }
 
 // Endpoint is a container's attachment to a network.

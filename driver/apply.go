@@ -145,6 +145,7 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 		d.cfg.Log.Error("network cannot be used", "why", n.Conflict)
 		return true, d.local.setNetwork(n)
 	}
+	n.Subnets = slices.Clone(n.Subnets)
 	_, err = d.replica.Update(func(tx *replica.Tx) error {
 		if old != n.Name {
 			rename(tx, d.cfg.Self, old, n.Name, dn.Labels, n.Automatic)
@@ -152,6 +153,7 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 			rec, _ := cluster.Get[cluster.Network](tx.Snapshot(), n.Name)
 			relabel(tx, n.Name, dn.Labels, rec.Made == making(dn.ID))
 		}
+		n.asListed(tx, dn)
 		if rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name); live {
 			n.VNID, n.Made = rec.VNID, rec.Made
 		}
@@ -346,8 +348,8 @@ func (d *Driver) refreshNotes(snap *cluster.Snapshot) error {
 	for _, id := range sortedKeys(d.local.networks) {
 		n := d.local.networks[id]
 		rec, live := cluster.Get[cluster.Network](snap, n.Name)
-		if live && (rec.VNID != n.VNID || rec.MTU != n.MTU || !maps.Equal(rec.Labels, n.Labels)) {
-			n.VNID, n.MTU, n.Labels = rec.VNID, rec.MTU, rec.Labels
+		if live && (rec.VNID != n.VNID || rec.MTU != n.MTU || rec.Attachable != n.Attachable || !maps.Equal(rec.Labels, n.Labels)) {
+			n.VNID, n.MTU, n.Attachable, n.Labels = rec.VNID, rec.MTU, rec.Attachable, rec.Labels
 			errs = append(errs, d.local.setNetwork(n))
 		}
 	}

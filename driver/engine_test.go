@@ -239,7 +239,7 @@ func (e *engine) create(req dockernet.CreateRequest) (string, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.networks[id] = dockernet.Inspect{ID: id, Name: req.Name, Driver: "grapevine:latest", Labels: req.Labels, Options: req.Options, Internal: req.Internal, IPAM: *req.IPAM}
+	e.networks[id] = dockernet.Inspect{ID: id, Name: req.Name, Driver: "grapevine:latest", Labels: req.Labels, Options: req.Options, Internal: req.Internal, Attachable: req.Attachable, IPAM: *req.IPAM}
 	return id, nil
 }
 

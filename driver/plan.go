@@ -328,7 +328,7 @@ func (v view) decideCluster(p *plan, names map[string]int) {
 func (v view) replica(n cluster.Network) (docker.Network, bool) {
 	out := docker.Network{
 		Name: n.Name, Driver: v.driver, IPAMDriver: v.driver,
-		Internal: n.Internal, Options: n.Options, Labels: n.Labels,
+		Internal: n.Internal, Attachable: n.Attachable, Options: n.Options, Labels: n.Labels,
 	}
 	var home cluster.NodeID
 	for s := range cluster.All[cluster.Subnet](v.snap) {
@@ -346,7 +346,7 @@ func (v view) replica(n cluster.Network) (docker.Network, bool) {
 
 func poolOf(s cluster.Subnet) docker.IPAM {
 	p := docker.IPAM{Subnet: s.Prefix.String()}
-	if s.Gateway.IsValid() {
+	if s.Gateway.IsValid() && !s.Implied { // else our IPAM driver says it
 		p.Gateway = s.Gateway.String()
 	}
 	if s.Range.IsValid() {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -51,7 +52,7 @@ func announce(tx *replica.Tx, self cluster.NodeID, n localNetwork, subnets []clu
 
 // record is what the cluster is told of the network.
 func (n localNetwork) record() cluster.Network {
-	return cluster.Network{Name: n.Name, VNID: n.VNID, Options: n.Options, Labels: n.Labels, Internal: n.Internal, MTU: n.MTU, Made: n.Made}
+	return cluster.Network{Name: n.Name, VNID: n.VNID, Options: n.Options, Labels: n.Labels, Internal: n.Internal, Attachable: n.Attachable, MTU: n.MTU, Made: n.Made}
 }
 
 // again is the record of a network that was to be removed, and that a user has made
@@ -166,6 +167,25 @@ func relabel(tx *replica.Tx, name string, labels map[string]string, exactly bool
 	if live && (exactly || len(labels) > 0) {
 		n.Labels = labels
 		_ = tx.Put(n) // Update reports it
+	}
+}
+
+// asListed notes of a network how Docker lists it, if what Docker has is what made it what it is: the
+// other hosts' shall look the same.
+func (n *localNetwork) asListed(tx *replica.Tx, dn docker.Network) {
+	rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name)
+	if !live || rec.Made != making(dn.ID) {
+		return
+	}
+	n.Attachable, rec.Attachable = dn.Attachable, dn.Attachable
+	_ = tx.Put(rec) // no write if nothing changes; Update reports errors
+	for i, s := range n.Subnets {
+		implied := slices.ContainsFunc(dn.Pools, func(p docker.IPAM) bool { return p.Subnet == s.Prefix.String() && p.Gateway == "" })
+		n.Subnets[i].Implied = implied
+		if at, live := cluster.Get[cluster.Subnet](tx.Snapshot(), s.Prefix.String()); live && at.Network == n.Name {
+			at.Implied = implied
+			_ = tx.Put(at)
+		}
 	}
 }
 

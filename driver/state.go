@@ -28,7 +28,9 @@ type localNetwork struct {
 	// them. Networks of older agents have none.
 	Subnets  []cluster.Subnet `json:",omitempty"`
 	Internal bool
-	Options  map[string]string
+	// Attachable is cluster.Network's.
+	Attachable bool `json:",omitempty"`
+	Options    map[string]string
 	// VNID, MTU and Labels as last seen, to announce the network again.
 	VNID   uint32
 	MTU    int

@@ -128,6 +128,37 @@ func TestNetworkAppearsAndGoes(t *testing.T) {
 	e.want("")
 }
 
+// What others make of a network looks as what a user has made.
+func TestReplicaLooksTheSame(t *testing.T) {
+	e := newEngine(t)
+	six := true
+	_, err := e.create(dockernet.CreateRequest{Name: "blue", CreateOptions: dockernet.CreateOptions{
+		Attachable: true, EnableIPv6: &six,
+		IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: "10.7.0.0/24", Gateway: "10.7.0.9"}, {Subnet: "fd07::/64"}}},
+	}})
+	check(t, err)
+	e.look()
+	rec, _ := cluster.Get[cluster.Network](e.rig.replica.Snapshot(), "blue")
+	dn, ok := view{snap: e.rig.replica.Snapshot(), driver: "d"}.replica(rec)
+	if !ok || !dn.Attachable || fmt.Sprint(dn.Pools) != "[{10.7.0.0/24  10.7.0.9 map[]} {fd07::/64   map[]}]" {
+		t.Errorf("%v: %+v", ok, dn)
+	}
+	// It is announced again as it was.
+	e.write(func(tx *replica.Tx) { retire(tx, "blue") })
+	for _, n := range e.rig.local.networks {
+		check(t, e.rig.noteUse(n.ID, true))
+	}
+	rec, _ = cluster.Get[cluster.Network](e.rig.replica.Snapshot(), "blue")
+	again, _ := view{snap: e.rig.replica.Snapshot(), driver: "d"}.replica(rec)
+	if fmt.Sprint(again) != fmt.Sprint(dn) {
+		t.Errorf("announced again: %+v", again)
+	}
+	// And the gateway is the same where Docker is told none.
+	if s, _ := cluster.Get[cluster.Subnet](e.rig.replica.Snapshot(), "fd07::/64"); s.Gateway != netip.MustParseAddr("fd07::1") {
+		t.Errorf("gateway %s", s.Gateway)
+	}
+}
+
 func TestRemovedWhileUsedElsewhere(t *testing.T) {
 	e := newEngine(t)
 	e.red(false)

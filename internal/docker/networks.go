@@ -21,6 +21,7 @@ type IPAM struct {
 type Network struct {
 	ID, Name, Driver string
 	Internal         bool
+	Attachable       bool
 	// ConfigOnly networks are drafts of others (--config-only): nothing is on them.
 	ConfigOnly      bool
 	Options, Labels map[string]string
@@ -44,7 +45,7 @@ func (c *Client) Networks(ctx context.Context) ([]Network, error) {
 
 func fromDocker(n network.Summary) Network {
 	out := Network{
-		ID: n.ID, Name: n.Name, Driver: n.Driver, Internal: n.Internal, ConfigOnly: n.ConfigOnly,
+		ID: n.ID, Name: n.Name, Driver: n.Driver, Internal: n.Internal, Attachable: n.Attachable, ConfigOnly: n.ConfigOnly,
 		Options: n.Options, Labels: n.Labels,
 		IPAMDriver: n.IPAM.Driver, IPAMOptions: n.IPAM.Options,
 	}
@@ -89,7 +90,7 @@ func (c *Client) CreateNetwork(ctx context.Context, n Network) (id string, err e
 			}
 		}
 		resp, err := cli.NetworkCreate(ctx, n.Name, network.CreateOptions{
-			Driver: n.Driver, IPAM: ipam, Internal: n.Internal, Options: n.Options, Labels: n.Labels,
+			Driver: n.Driver, IPAM: ipam, Internal: n.Internal, Attachable: n.Attachable, Options: n.Options, Labels: n.Labels,
 			EnableIPv4: onlyIf(v6 && !v4, false), EnableIPv6: onlyIf(v6, true),
 		})
 		id = resp.ID

@@ -32,7 +32,11 @@ demo-clean: ## End the hosts that `make demo KEEP=1` left here
 .PHONY: test
 test: setup build trees ## All tests: unit, fuzz, lab, plugin, engines, uml
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) lab plugin fuzz / unit engines uml
+	@$(tally) lab uml / unit fuzz plugin engines
+
+.PHONY: quick
+quick: ## What touches neither the host nor Docker, in seconds
+	@go vet ./... && go test -short ./api/... ./cluster ./cmd/... ./dns/names ./driver/ports ./internal/config ./internal/paths ./ipam/ring ./overlay/pipeline ./tests/scenario ./tests/tally
 
 .PHONY: test-unit test-lab test-plugin test-uml test-qemu test-engines
 test-unit: setup build ## The packages by themselves

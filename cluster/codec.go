@@ -21,8 +21,12 @@ const wireVersion = 2
 // maxMessage is the largest message accepted, bytes.
 const maxMessage = 16 << 20
 
-// maxItems limits the records of one message, and the writers of a digest.
+// maxItems limits the records of one message.
 const maxItems = 1 << 16
+
+// maxMarks limits the writers of a digest: all hosts that ever were, since who has gone stays
+// in it. Twelve megabytes are less than a call may have.
+const maxMarks = 1 << 20
 
 var (
 	encoding = must(cbor.CoreDetEncOptions().UserBufferEncMode())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -320,4 +321,18 @@ func TestAliasesFit(t *testing.T) {
 			t.Errorf("length %d: %d aliases and %d left", length, len(with.AllAliases()), len(left))
 		}
 	}
+}
+
+// TestDigestOfManyHosts: hosts that have gone stay in digests, and there may be many after years.
+func TestDigestOfManyHosts(t *testing.T) {
+	d := Digest{Marks: map[NodeID]uint64{}}
+	for i := range 100_000 {
+		d.Marks[NodeID(fmt.Sprintf("%016x", i+1))] = uint64(i + 1)
+	}
+	b := EncodeDigest(d)
+	got, err := DecodeDigest(b)
+	if err != nil || !maps.Equal(got.Marks, d.Marks) {
+		t.Errorf("%d of %d hosts, %v", len(got.Marks), len(d.Marks), err)
+	}
+	t.Logf("%d hosts take %d kB", len(d.Marks), len(b)>>10)
 }

@@ -65,7 +65,7 @@ func unpackDigest(b []byte) (Digest, error) {
 	d := Digest{Early: binary.BigEndian.Uint64(b), Marks: map[NodeID]uint64{}}
 	last := NodeID("")
 	for b = b[8:]; len(b) > 0; {
-		if len(b) < 9 || len(d.Marks) == maxItems {
+		if len(b) < 9 || len(d.Marks) == maxMarks {
 			return Digest{}, malformed(errors.New("digest is cut off or too long"))
 		}
 		id := NodeID(hex.EncodeToString(b[:8]))

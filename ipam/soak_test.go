@@ -15,8 +15,8 @@ import (
 
 // The pace of a soak in virtual time: that of a busy CI.
 const (
-	soakStep  = 6 * time.Second // between two networks
-	guestEach = 400             // networks after which a host comes and goes
+	soakStep  = 30 * time.Second // between two networks
+	guestEach = 400              // networks after which a host comes and goes
 )
 
 // come has a new host join.
@@ -43,6 +43,7 @@ func (w *world) meet(g *host) {
 // goes has a guest leave, or, if it died, be forgotten.
 func (w *world) goes(g *host, dead bool) {
 	if dead {
+		w.meet(g) // a network whose end it alone has heard of would live on
 		g.down = true
 		must(w.t, w.hosts[0].Takeover(ctx, g.id))
 	} else {

@@ -98,6 +98,7 @@ func (r *Replica) later(touched []cluster.Key) {
 func (r *Replica) persist(snap *cluster.Snapshot, keys []cluster.Key) error {
 	r.disk.Lock()
 	defer r.disk.Unlock()
+	keys = slices.SortedFunc(slices.Values(keys), cluster.Key.Compare) // as in batchOf
 	err := r.write(func(tx *store.Tx) error {
 		if err := save(tx, snap, keys); err != nil {
 			return err
@@ -303,8 +304,9 @@ func (r *Replica) Expire() error {
 	r.disk.Lock()
 	defer r.disk.Unlock()
 	if err := r.write(func(tx *store.Tx) error {
-		for name, g := range dug {
-			if err := graves.Put(tx, name, g); err != nil {
+		// In order: a new host has all at once, and bbolt takes the square of the time for keys at random.
+		for _, name := range slices.Sorted(maps.Keys(dug)) {
+			if err := graves.Put(tx, name, dug[name]); err != nil {
 				return err
 			}
 		}

@@ -29,3 +29,19 @@ func (a *Allocator) Automatic(p netip.Prefix) bool {
 	defer a.mu.Unlock()
 	return slices.Contains(a.automatic, p)
 }
+
+// mostHeld is how many pools Docker may have at once of which it has made no network yet.
+const mostHeld = 64
+
+// held counts the pools that Docker got without choosing, and has neither made networks of nor given
+// back. It asks on, and keeps what it got, as long as it refuses that.
+func (a *Allocator) held() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.automatic {
+		if _, reserved := a.state.pools[p]; reserved {
+			n++
+		}
+	}
+	return n
+}

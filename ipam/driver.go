@@ -104,9 +104,15 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 		if chosen && o.hostBits > 0 && (o.hostBits < 2 || o.hostBits > room) {
 			return PoolID{}, fmt.Errorf("hostsubnetlength=%d does not fit into a /%d; it must be between 2 and %d", o.hostBits, bits, room)
 		}
+		held := d.alloc.held()
+		if held >= mostHeld { // the range is the other hosts' as well
+			return PoolID{}, refusedByDocker(held)
+		}
 		prefix, err := d.alloc.Prefix(ctx, family, bits, min(o.hostBits, room))
 		if err == nil {
 			d.alloc.noteAutomatic(prefix)
+		} else if held > 1 && errors.Is(err, ErrNoSpace) {
+			err = fmt.Errorf("%w; or else: %w", err, refusedByDocker(held))
 		}
 		return PoolID{Prefix: prefix}, err
 	}
@@ -134,6 +140,12 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 	}
 	d.alloc.noteChosen(prefix)
 	return id, d.alloc.Pool(ctx, id, o.hostBits)
+}
+
+// refusedByDocker is why Docker has so many subnets and no network of them: up to Engine 26 it takes none
+// that a route of its host without a router leads to, and asks for another one for ever.
+func refusedByDocker(held int) error {
+	return fmt.Errorf("docker has asked for %d subnets and taken none: it refuses those that a route of this host without a router leads to, such as a VPN's 0.0.0.0/1 (see `ip route`); give a --subnet, which it takes all the same", held)
 }
 
 // ReleasePool implements IpamDriver.ReleasePool. Docker calls it before

@@ -147,3 +147,35 @@ func FuzzCalls(f *testing.F) {
 		}
 	})
 }
+
+// TestDockerRefusesEverySubnet: Docker asks on and keeps what it got, as long as a route of its host overlaps that.
+// It gets the reason before it has all of the range, and what it gives back is there again.
+func TestDockerRefusesEverySubnet(t *testing.T) {
+	d := NewDriver(newWorld(t, 1).hosts[0].Allocator, nil, nil)
+	ask := func() (string, error) {
+		r, err := d.RequestPool(t.Context(), &dockeripam.RequestPoolRequest{AddressSpace: AddressSpace})
+		if err != nil {
+			return "", err
+		}
+		return r.PoolID, nil
+	}
+	var got []string
+	var err error
+	for err == nil && len(got) <= mostHeld {
+		var id string
+		if id, err = ask(); err == nil {
+			got = append(got, id)
+		}
+	}
+	if err == nil || len(got) < 2 || len(got) > mostHeld || !strings.Contains(err.Error(), "give a --subnet") {
+		t.Fatalf("after %d: %v", len(got), err)
+	}
+	for _, id := range got {
+		if _, err := d.ReleasePool(t.Context(), &dockeripam.ReleasePoolRequest{PoolID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ask(); err != nil {
+		t.Errorf("given back, and: %v", err)
+	}
+}

@@ -143,9 +143,21 @@ func (d *Driver) restore(ctx context.Context) {
 	}
 	d.mu.Unlock()
 	for _, id := range joined {
-		host, _ := ifnames(id)
-		if err := d.overlay.Attach(ctx, id, host); err != nil && ctx.Err() == nil {
-			d.cfg.Log.Info("endpoint not attached again", "endpoint", id, "err", err)
-		}
+		d.attachAgain(ctx, id)
+	}
+}
+
+// attachAgain puts an endpoint into the switch that is still joined, and has its interface: its
+// container may have gone meanwhile, and the watcher takes out what it left.
+func (d *Driver) attachAgain(ctx context.Context, id string) {
+	host, _ := ifnames(id)
+	d.mu.Lock()
+	joined := d.local.endpoints[id].Joined
+	d.mu.Unlock()
+	if !joined || !d.links.Exists(host) {
+		return
+	}
+	if err := d.overlay.Attach(ctx, id, host); err != nil && ctx.Err() == nil {
+		d.cfg.Log.Info("endpoint not attached again", "endpoint", id, "err", err)
 	}
 }

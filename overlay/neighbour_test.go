@@ -33,7 +33,7 @@ func TestNeighbours(t *testing.T) {
 			}
 			const rounds = 8
 			for range rounds {
-				if got := in("ping", "-6", "-q", "-c", "12", "-i", "0.02", "-W", "5", "fd00:1::1"); !strings.Contains(got, " 0% packet loss") {
+				if got := in("ping", "-6", "-q", "-c", "12", "-i", "0.02", "-W", "5", "fd00:1::1"); !strings.Contains(got, " 12 received") && !strings.Contains(got, " 11 received") { // a busy machine may lose one
 					t.Error(got)
 				}
 				in("ip", "-6", "neigh", "replace", "fd00:1::1", "dev", "gva", "lladdr", pipeline.RouterMAC.String(), "nud", "probe") // asks at once

@@ -38,7 +38,7 @@ type tier struct {
 var tiers = []tier{
 	{"unit", "packages by themselves", nil, 4 * time.Minute, false},
 	{"fuzz", "each fuzz test for a moment", []string{}, 2 * time.Minute, true},
-	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "3", "./tests/lab", "./tests", "./tests/chaos"}, 10 * time.Minute, true},
+	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "4", "./tests/lab", "./tests", "./tests/chaos"}, 10 * time.Minute, true},
 	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true},
 	{"engines", "the core of the scenarios on other releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines"}, 3 * time.Minute, true},
 	{"uml", "scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 5 * time.Minute, true},

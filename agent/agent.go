@@ -58,6 +58,8 @@ type Agent struct {
 	driver     *driver.Driver
 	plugin     *plugin.Server
 	docker     *docker.Client
+	engine     engineWatch
+	sockets    sockets
 	swarm      atomic.Pointer[docker.Swarm] // see askSwarm
 	pluginName atomic.Pointer[string]       // see driverName
 	keyKept    bool                         // the gossip key of the settings is in the key file, too
@@ -110,7 +112,7 @@ func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 var again = []error{errMoved, errRenamed, errForgotten, errLeft, errWanted, errRival}
 
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets) error {
-	a := &Agent{cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), stopped: make(chan struct{}), gone: make(chan struct{})}
+	a := &Agent{cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), sockets: open, stopped: make(chan struct{}), gone: make(chan struct{})}
 	if rested, err := a.restIfLeft(ctx, open); rested || err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 	if err != nil {
 		return err
 	}
-	err = a.serve(ctx, socket.Lend(open.calls), socket.Lend(open.own))
+	err = a.serve(ctx, open.calls.Lend(), open.own.Lend())
 	if errors.Is(err, errRival) {
 		err = errors.Join(err, a.vswitch.handOver(context.WithoutCancel(ctx)))
 	}
@@ -171,6 +173,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"paths":      a.watchPaths,
 		"firewall":   a.watchFirewall,
 		"rival":      a.watchRival,
+		"engine":     a.watchDocker,
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,
 		"plugin": func(ctx context.Context) error {

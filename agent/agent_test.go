@@ -169,7 +169,7 @@ func TestSeedAndJoiner(t *testing.T) {
 	eventually(t, "both know both", func() bool {
 		return len(one.nodes(one.replica.Snapshot())) == 2 && len(two.nodes(two.replica.Snapshot())) == 2
 	})
-	if p := two.problems(t.Context(), two.replica.Snapshot(), nil); len(p) != 0 {
+	if p := two.problems(t.Context(), two.replica.Snapshot(), nil, unlinked{}); len(p) != 0 {
 		t.Errorf("problems of a whole cluster: %v", p)
 	}
 	if id, err := identity.Load(two.cfg.State); err != nil || id.Cluster != one.gossip.ClusterID() {
@@ -180,7 +180,7 @@ func TestSeedAndJoiner(t *testing.T) {
 func TestJoinerWaitsAndSaysSo(t *testing.T) {
 	two := newHost(t, 2, t.TempDir(), 1, 2).run()
 	time.Sleep(100 * time.Millisecond)
-	p := two.problems(t.Context(), two.replica.Snapshot(), nil)
+	p := two.problems(t.Context(), two.replica.Snapshot(), nil, unlinked{})
 	if len(p) != 1 || !strings.Contains(p[0].What, "waits for a cluster") || !strings.Contains(p[0].What, address(t, 1).Addr().String()) {
 		t.Errorf("problems: %v", p)
 	}

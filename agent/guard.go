@@ -38,6 +38,7 @@ type guard struct {
 	vteps    []netip.Addr // where this host is, and behind NAT where that leads to
 	underlay string       // the interface
 	note     string       // the file that says what forbid did
+	learning string       // ... and the one that says for which interfaces
 	memory   string       // the file that says what Docker has told
 	source   *replica.Replica
 	nat      *nat.NAT
@@ -61,7 +62,7 @@ type bridge struct {
 
 func (a *Agent) newGuard(v *vswitch) *guard {
 	g := &guard{
-		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, vteps: addressesOf(a.underlay.Addr, a.cfg.Bind), underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, forwardingNote), memory: filepath.Join(a.cfg.Run, bridgesNote),
+		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, vteps: addressesOf(a.underlay.Addr, a.cfg.Bind), underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, forwardingNote), learning: filepath.Join(a.cfg.Run, learningNote), memory: filepath.Join(a.cfg.Run, bridgesNote),
 		source: a.replica, nat: v.nat, log: v.log, poke: make(chan struct{}, 1), begun: make(chan struct{}),
 	}
 	for _, family := range g.noted() {
@@ -375,6 +376,7 @@ func (g *guard) problems() (list []api.Problem) {
 // told of its bridges.
 const (
 	forwardingNote = "forwarding"
+	learningNote   = "accept-ra"
 	bridgesNote    = "bridges"
 )
 
@@ -385,7 +387,8 @@ const (
 
 // forbid is called before this host begins to forward by our doing: whoever turns that on
 // sees to it that it is no open router, as Docker does, which finds it turned on then.
-func (g *guard) forbid(v6 bool) error {
+// learning are interfaces that are to go on learning from routers, which is noted as well.
+func (g *guard) forbid(v6 bool, learning []string) error {
 	if err := g.nat.Forbid(v6); err != nil {
 		return err
 	}
@@ -393,17 +396,29 @@ func (g *guard) forbid(v6 bool) error {
 	if v6 {
 		family = family6
 	}
-	noted := append(g.noted(), family)
-	if err := os.WriteFile(g.note, []byte(strings.Join(noted, "\n")+"\n"), 0o600); err != nil {
+	err := writeWords(g.note, append(g.noted(), family))
+	if err == nil && len(learning) > 0 {
+		err = writeWords(g.learning, append(words(g.learning), learning...))
+	}
+	if err != nil {
 		return fmt.Errorf("note that it was this agent who turned forwarding on: %w", err)
 	}
 	return nil
 }
 
+// words are those of a file, none if there is none.
+func words(file string) []string {
+	text, _ := os.ReadFile(file)
+	return strings.Fields(string(text))
+}
+
+func writeWords(file string, words []string) error {
+	return os.WriteFile(file, []byte(strings.Join(words, "\n")+"\n"), 0o600)
+}
+
 // noted are the families for which forbid was called since the host's boot.
 func (g *guard) noted() (families []string) {
-	text, _ := os.ReadFile(g.note) // none: for none
-	for _, f := range strings.Fields(string(text)) {
+	for _, f := range words(g.note) {
 		if !slices.Contains(families, f) && (f == family4 || f == family6) {
 			families = append(families, f)
 		}
@@ -432,11 +447,14 @@ func (g *guard) unforbid(needed bool) error {
 	}
 	var errs []error
 	for _, family := range g.noted() {
-		if !needed {
-			errs = append(errs, gateway.StopForwarding(family == family6), g.nat.Allow(family == family6))
+		switch {
+		case family == family6:
+			errs = append(errs, g.unforbid6())
+		case !needed:
+			errs = append(errs, gateway.StopForwarding(false), g.nat.Allow(false))
 		}
 	}
-	for _, file := range []string{g.note, g.memory} {
+	for _, file := range []string{g.note, g.learning, g.memory} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -444,10 +462,57 @@ func (g *guard) unforbid(needed bool) error {
 	return errors.Join(errs...)
 }
 
+// withoutIPv6 is called when this host has nothing of IPv6 in the overlay (any more): what forbid was
+// for of that family is taken back.
+func (g *guard) withoutIPv6() error {
+	noted := g.noted()
+	if !slices.Contains(noted, family6) {
+		return nil
+	}
+	if err := g.unforbid6(); err != nil {
+		return fmt.Errorf("turn IPv6 forwarding off again: %w", err)
+	}
+	_ = os.Remove(g.learning)
+	return writeWords(g.note, slices.DeleteFunc(noted, func(f string) bool { return f == family6 }))
+}
+
+// unforbid6 takes back what forbid was for of IPv6, and did, unless others have come to need it: a
+// bridge of Docker's, or another one, with an address of IPv6. Docker itself turns that on for these.
+func (g *guard) unforbid6() error {
+	g.mu.Lock()
+	dockers, err := g.bridges()
+	all := append(dockers, g.docker...)
+	g.mu.Unlock()
+	var names []string
+	for _, b := range all {
+		names = append(names, b.name)
+	}
+	guests, err2 := g.guests(names)
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	for _, name := range append(names, guests...) {
+		if hasIPv6(name) {
+			return nil
+		}
+	}
+	return errors.Join(gateway.StopForwarding(true), gateway.Unlearn(words(g.learning)), g.nat.Allow(true))
+}
+
+// hasIPv6 says whether an interface has an address of IPv6 that others may have for their router.
+func hasIPv6(name string) bool {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return false
+	}
+	addrs, _ := link.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_V6) })
+	return slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.IsGlobalUnicast() })
+}
+
 // purgeGuard is remove for an agent that is gone; it returns what there was.
 func purgeGuard(cfg config.Config) ([]string, error) {
 	gone, err := filter.Purge()
-	g := &guard{note: filepath.Join(cfg.Run, forwardingNote), memory: filepath.Join(cfg.Run, bridgesNote), nat: nat.New()}
+	g := &guard{note: filepath.Join(cfg.Run, forwardingNote), learning: filepath.Join(cfg.Run, learningNote), memory: filepath.Join(cfg.Run, bridgesNote), nat: nat.New()}
 	return gone, errors.Join(err, g.unforbid(false))
 }
 

@@ -31,7 +31,7 @@ func (g linkGuard) Missing(port string) (list []string) {
 	for _, name := range g.names(port) {
 		switch l, err := link.Get(name); {
 		case errors.Is(err, link.ErrNotFound):
-			return []string{fmt.Sprintf("the interface %s of a container is gone: start the container again", name)}
+			return nil // nothing can put it back: unlinked says it
 		case err == nil && !l.Up:
 			list = append(list, fmt.Sprintf("the interface %s of a container is down", name))
 		}

@@ -173,5 +173,6 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 		ID: a.self(), Name: a.cfg.Name, VTEP: a.underlay.Addr, Gossip: a.gossip.Addr(),
 		VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Agent: a.version, Datapath: string(a.vswitch.datapath()),
 		Reaches: a.reaches(snap), Hellos: hellosVersion,
+		CIDR4: a.cfg.CIDR4, CIDR6: a.cfg.CIDR6,
 	}
 }

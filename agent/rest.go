@@ -15,7 +15,6 @@ import (
 	"github.com/grapevine-net/grapevine/internal/docker"
 	"github.com/grapevine-net/grapevine/internal/identity"
 	"github.com/grapevine-net/grapevine/internal/plugin"
-	"github.com/grapevine-net/grapevine/internal/socket"
 	"github.com/grapevine-net/grapevine/internal/store"
 	"github.com/grapevine-net/grapevine/ipam"
 )
@@ -82,8 +81,8 @@ func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err 
 func (a *Agent) rest(ctx context.Context, open sockets, left identity.Left) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	wanted := make(chan struct{}, 1)
-	tasks.Go(func() error { return a.farewells().Serve(ctx, socket.Lend(open.calls)) })
-	tasks.Go(func() error { return api.Serve(ctx, socket.Lend(open.own), a.restingHandlers(left, wanted)) })
+	tasks.Go(func() error { return a.farewells().Serve(ctx, open.calls.Lend()) })
+	tasks.Go(func() error { return api.Serve(ctx, open.own.Lend(), a.restingHandlers(left, wanted)) })
 	tasks.Go(func() error {
 		select {
 		case <-ctx.Done():

@@ -4,14 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
+	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/internal/config"
 	"github.com/grapevine-net/grapevine/internal/socket"
 )
 
 // sockets are those that an agent answers on: Docker's calls, and the command line.
-type sockets struct{ calls, own net.Listener }
+type sockets struct{ calls, own *socket.Socket }
+
+// problems are for status.
+func (s sockets) problems() (list []api.Problem) {
+	if s.calls == nil {
+		return nil
+	}
+	if err := s.calls.Trouble(); err != nil {
+		list = append(list, api.Problem{
+			What: "Docker cannot call the agent: " + err.Error(),
+			Do:   "remove what is in its place: the agent then makes it anew within seconds. If its directory is gone, start the agent again (the plugin: docker plugin disable -f NAME, docker plugin enable NAME)",
+		})
+	}
+	return list
+}
 
 // openSockets makes both. Calls wait in them until somebody serves them. Two agents on
 // one host take Docker's calls away from each other, so the second one gets an error.

@@ -44,7 +44,8 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	s.Endpoints.All = len(view.Endpoints(snap))
 	foreign, err := a.vswitch.overlay.Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
 	s.Foreign = foreign
-	s.Problems = a.problems(ctx, snap, nodes)
+	unlinked, notes := a.unlinked(ctx)
+	s.Problems, s.Notes = a.problems(ctx, snap, nodes, unlinked), notes
 	if err != nil && ctx.Err() != nil {
 		s.Problems = append(s.Problems, a.vswitch.hangs(statusPatience))
 	}
@@ -83,7 +84,7 @@ func (a *Agent) answers(id cluster.NodeID) bool {
 }
 
 // problems lists what is wrong, the most serious first, each with what to do.
-func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []api.Node) []api.Problem {
+func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []api.Node, gone unlinked) []api.Problem {
 	if a.left.Load() {
 		return []api.Problem{{What: "this host has left the cluster", Do: backByJoin}}
 	}
@@ -96,10 +97,13 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 	list = append(list, a.hostRangeProblems(snap)...)
 	list = append(list, a.routesTaken(snap)...)
 	list = append(list, a.wrongSources(nodes)...)
-	list = append(list, a.vswitch.problems(ctx)...)
+	list = append(list, a.vswitch.problems(ctx, gone)...)
+	list = append(list, gone.problems...)
 	list = append(list, a.forwardingOff()...)
 	list = append(list, a.firewall.problems(a.hellos.now(), nodes)...)
 	list = append(list, a.hellos.problems(nodes, a.cfg.VXLANPort)...)
+	list = append(list, a.sockets.problems()...)
+	list = append(list, a.engine.problems(time.Now())...)
 	return append(list, a.driverProblems(ctx)...)
 }
 
@@ -174,7 +178,7 @@ func (a *Agent) waitsFor(snap *cluster.Snapshot) string {
 
 // differences finds what is to be the same on all hosts, or another on each, and is not.
 func (a *Agent) differences(ctx context.Context, nodes []api.Node) []api.Problem {
-	list := vxlanDifferences(nodes, a.cfg.VXLANPort)
+	list := append(vxlanDifferences(nodes, a.cfg.VXLANPort), rangeDifferences(nodes)...)
 	if twins := namesakes(nodes, ""); len(twins) > 0 {
 		list = append(list, namesakes(nodes, a.setCommand(ctx, "GRAPEVINE_NAME=NAME"))...)
 	}

@@ -148,7 +148,7 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 	a.vswitch = v
 	v.gateway = gateway.New(a.id.Node)
 	v.guard = a.newGuard(v)
-	v.gateway.BeforeForwarding = v.guard.forbid
+	v.gateway.BeforeForwarding, v.gateway.WithoutIPv6 = v.guard.forbid, v.guard.withoutIPv6
 	source := a.vxlanSource()
 	forPrograms := source
 	var why error
@@ -330,7 +330,7 @@ func (v *vswitch) hangs(d time.Duration) api.Problem {
 }
 
 // problems says what keeps the switch from being as it should be.
-func (v *vswitch) problems(ctx context.Context) (list []api.Problem) {
+func (v *vswitch) problems(ctx context.Context, gone unlinked) (list []api.Problem) {
 	if v.embedded != nil {
 		var rival *ovs.RivalError
 		if errors.As(v.embedded.Rival(ctx), &rival) {
@@ -338,7 +338,7 @@ func (v *vswitch) problems(ctx context.Context) (list []api.Problem) {
 		}
 	}
 	list = append(list, v.guard.problems()...)
-	for _, err := range v.overlay.Problems() {
+	for _, err := range v.overlay.Problems(gone.endpoints...) {
 		list = append(list, api.Problem{What: "the switch: " + err.Error(), Do: "the agent goes on trying; its log says more"})
 	}
 	return append(list, v.fast.problems()...)

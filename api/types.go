@@ -20,6 +20,8 @@ type Status struct {
 	VTEP     netip.Addr `json:"vtep"`
 	Since    time.Time  `json:"since"` // start of the agent
 	Problems []Problem  `json:"problems"`
+	// Notes are what containers of this host have done to themselves, which is no fault of the host's.
+	Notes []string `json:"notes,omitempty"`
 
 	Hosts     Count `json:"hosts"` // alive of known ones, this one included
 	Networks  int   `json:"networks"`
@@ -99,6 +101,9 @@ type Node struct {
 	MTU      int            `json:"mtu"`
 	// VXLANPort is the UDP port of its VTEP.
 	VXLANPort uint16 `json:"vxlanPort"`
+	// CIDR4 and CIDR6 are its settings of these names; of CIDR6 there need be none.
+	CIDR4 netip.Prefix `json:"cidr4,omitzero"`
+	CIDR6 netip.Prefix `json:"cidr6,omitzero"`
 }
 
 // Network is a network of the cluster.

@@ -100,6 +100,10 @@ type Node struct {
 	// Hellos says that the host sends hellos through the tunnel to all others, and how
 	// (package internal/probe): 0, not at all; 1.
 	Hellos uint8 `cbor:"13,keyasint,omitempty"`
+	// CIDR4 and CIDR6 are what the host's settings say that networks get their prefixes from, to be
+	// the same on all hosts; CIDR6 is invalid where no setting says it.
+	CIDR4 netip.Prefix `cbor:"14,keyasint,omitzero"`
+	CIDR6 netip.Prefix `cbor:"15,keyasint,omitzero"`
 }
 
 // Reach is something that a host reaches by itself: a LAN, a route, a network of Docker.

@@ -349,7 +349,7 @@ func (a *Allocator) tryCommons(ctx context.Context, p netip.Prefix) error {
 		}
 	}
 	slices.Sort(said)
-	err := fmt.Errorf("%w: %s is outside the cluster's ranges, where %d of the %d hosts, or more, that keep the books have to agree: %s",
+	err := fmt.Errorf("%w: %s is outside the cluster's ranges, for which %d of the %d copies of the books are needed, which the hosts keep among them: %s",
 		ErrNoSpace, p, majority, books, strings.Join(slices.Compact(said), "; "))
 	return errors.Join(err, busy)
 }

@@ -155,7 +155,7 @@ func TestTwoSidesOfACut(t *testing.T) {
 		}
 	}
 	err := w.hosts[0].try("red", "192.168.5.0/24")
-	if err == nil || !strings.Contains(err.Error(), "3 of the 5 hosts") || !strings.Contains(err.Error(), "h5 (0000000000000005) does not answer") {
+	if err == nil || !strings.Contains(err.Error(), "3 of the 5 copies of the books") || !strings.Contains(err.Error(), "h5 (0000000000000005) does not answer") {
 		t.Errorf("the smaller side is told: %v", err)
 	}
 	must(t, w.hosts[4].try("red", "192.168.5.0/24"))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -268,39 +269,52 @@ func (r *reconciler) hurtPorts(d damage) (list []string) {
 	return list
 }
 
-// repairs remembers when something was put back, to say so when it happens again and again.
+// repairs remembers what was put back and when, to say so when the same happens again and again.
 type repairs struct {
-	at    []time.Time
-	what  []string // the last time
+	at    map[string][]time.Time // by what it was, within oftenWhile
 	total int
 }
 
-// often is how many repairs within a while are a problem of their own.
+// often is how many repairs of one thing within a while are a problem of their own: somebody who
+// sets several things by hand does not fight with us.
 const (
-	often      = 4
+	often      = 3
 	oftenWhile = time.Minute
 )
 
 // note adds a repair, and forgets what is long ago.
 func (r *repairs) note(what []string, now time.Time) {
-	r.what = what
 	r.total++
-	r.at = append(slices.DeleteFunc(r.at, func(t time.Time) bool { return now.Sub(t) > oftenWhile }), now)
-}
-
-// problem says that another program undoes what is set, if it does.
-func (r *repairs) problem(now time.Time) error {
-	n := 0
-	for _, t := range r.at {
-		if now.Sub(t) <= oftenWhile {
-			n++
+	if r.at == nil {
+		r.at = map[string][]time.Time{}
+	}
+	for _, w := range what {
+		r.at[w] = append(r.at[w], now)
+	}
+	for w, at := range r.at {
+		if r.at[w] = within(at, now); len(r.at[w]) == 0 {
+			delete(r.at, w)
 		}
 	}
-	if n < often {
+}
+
+func within(at []time.Time, now time.Time) []time.Time {
+	return slices.DeleteFunc(slices.Clone(at), func(t time.Time) bool { return now.Sub(t) > oftenWhile })
+}
+
+// problem says what is undone again and again, if anything is.
+func (r *repairs) problem(now time.Time) error {
+	most, what := 0, ""
+	for _, w := range slices.Sorted(maps.Keys(r.at)) {
+		if n := len(within(r.at[w], now)); n > most {
+			most, what = n, w
+		}
+	}
+	if most < often {
 		return nil
 	}
-	return fmt.Errorf("another program of this host undoes again and again what grapevine sets, %d times within the last minute, last: %s "+
-		"(systemd-networkd does so without ManageForeignRoutes=no and ManageForeignRoutingPolicyRules=no in networkd.conf)", n, strings.Join(r.what, "; "))
+	return fmt.Errorf("something on this host undoes again and again what grapevine sets, %d times within the last minute: %s "+
+		"(another program, such as systemd-networkd, which does so without ManageForeignRoutes=no and ManageForeignRoutingPolicyRules=no in networkd.conf)", most, what)
 }
 
 // setMissing notes what is missing now, and what was put back.

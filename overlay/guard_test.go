@@ -75,7 +75,8 @@ func TestGuard(t *testing.T) {
 			t.Logf("back after %v", time.Since(began))
 		})
 	}
-	ovstest.Eventually(t, 10*time.Second, func() error {
+	ovstest.Eventually(t, 15*time.Second, func() error {
+		_ = exec.Command("ip", "rule", "del", "priority", "32000").Run() // if it is back
 		for _, err := range h.Problems() {
 			if strings.Contains(err.Error(), "again and again") {
 				return nil
@@ -83,4 +84,30 @@ func TestGuard(t *testing.T) {
 		}
 		return fmt.Errorf("that somebody fights with us is not said: %v", h.Problems())
 	})
+}
+
+// TestRepairs: one who sets several things does not fight; who does the same again and again does.
+func TestRepairs(t *testing.T) {
+	var r repairs
+	now := time.Now()
+	is := func(want string) {
+		t.Helper()
+		if err := r.problem(now); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	for _, what := range []string{"the rule is gone", "the route is gone", "gv0 is down", "net.ipv4.ip_forward is 0 instead of 1"} {
+		r.note([]string{what}, now)
+	}
+	is("")
+	r.note([]string{"the rule is gone", "gv0 is down"}, now.Add(10*time.Second))
+	is("")
+	now = now.Add(20 * time.Second)
+	r.note([]string{"gv0 is down"}, now)
+	is("3 times within the last minute: gv0 is down")
+	now = now.Add(time.Hour)
+	is("")
+	if r.note(nil, now); len(r.at) != 0 {
+		t.Errorf("it remembers %v", r.at)
+	}
 }

@@ -93,8 +93,9 @@ func (o *Overlay) isDetached(snap *cluster.Snapshot) map[string]bool {
 }
 
 // Problems says what keeps the switch from being as the cluster's state wants it:
-// the errors of the last pass, and the endpoints for which there are no flows.
-func (o *Overlay) Problems() (list []error) {
+// the errors of the last pass, and the endpoints for which there are no flows, but for those of
+// which more is known.
+func (o *Overlay) Problems(known ...string) (list []error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.last.err != nil {
@@ -110,7 +111,9 @@ func (o *Overlay) Problems() (list []error) {
 		list = append(list, err)
 	}
 	for _, id := range slices.Sorted(maps.Keys(o.last.problems)) {
-		list = append(list, fmt.Errorf("endpoint %.12s: %w", id, o.last.problems[id]))
+		if !slices.Contains(known, id) {
+			list = append(list, fmt.Errorf("endpoint %.12s: %w", id, o.last.problems[id]))
+		}
 	}
 	return list
 }

@@ -22,7 +22,7 @@ func Nodes(s *cluster.Snapshot, self cluster.NodeID, answers func(cluster.NodeID
 		nodes = append(nodes, api.Node{
 			ID: string(n.ID), Name: n.Name, VTEP: n.VTEP, Gossip: n.Gossip,
 			Alive: n.ID == self || alive, Doubtful: n.ID != self && doubtful, Self: n.ID == self,
-			Version: n.Agent, Datapath: n.Datapath, MTU: n.MTU, VXLANPort: n.VXLANPort,
+			Version: n.Agent, Datapath: n.Datapath, MTU: n.MTU, VXLANPort: n.VXLANPort, CIDR4: n.CIDR4, CIDR6: n.CIDR6,
 		})
 	}
 	slices.SortFunc(nodes, func(a, b api.Node) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })

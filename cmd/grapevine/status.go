@@ -44,9 +44,18 @@ func showStatusOn(w io.Writer, s api.Status, on screen) error {
 		fmt.Fprintln(w, colour(w, red, fmt.Sprintf("Not well: %s.", plural(len(s.Problems), "problem"))))
 		showProblems(w, s.Problems, on, strings.Count(below, "\n"))
 	}
+	for _, n := range s.Notes[:min(len(s.Notes), maxNotes)] {
+		fmt.Fprint(w, on.wrap("  - ", n))
+	}
+	if more := len(s.Notes) - maxNotes; more > 0 {
+		fmt.Fprintf(w, "  - and so %s (-o json)\n", plural(more, "container more"))
+	}
 	_, err := io.WriteString(w, below)
 	return err
 }
+
+// maxNotes is how many notes are shown.
+const maxNotes = 3
 
 // showProblems leaves room for the lines above and below, and for the prompt.
 func showProblems(w io.Writer, problems []api.Problem, on screen, below int) {

@@ -78,6 +78,8 @@ type Details struct {
 	// start it failed, "" if it did not.
 	Restarts bool
 	Failed   string
+	// NetAdmin says that it may change its own interfaces.
+	NetAdmin bool
 }
 
 // Inspect asks for a container's details. It takes a lock that Docker holds while it
@@ -99,6 +101,12 @@ func detailsOf(r container.InspectResponse) Details {
 	if r.ContainerJSONBase != nil {
 		d.Name = strings.TrimPrefix(r.Name, "/")
 		d.Restarts = r.HostConfig != nil && !r.HostConfig.RestartPolicy.IsNone()
+		if h := r.HostConfig; h != nil {
+			d.NetAdmin = h.Privileged || slices.ContainsFunc(h.CapAdd, func(c string) bool {
+				c = strings.TrimPrefix(strings.ToUpper(c), "CAP_")
+				return c == "ALL" || c == "NET_ADMIN"
+			})
+		}
 		if r.State != nil {
 			d.Failed = r.State.Error
 		}

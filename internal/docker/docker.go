@@ -73,6 +73,17 @@ func (c *Client) dial() (*client.Client, error) {
 	return cli, nil
 }
 
+// pingTimeout bounds Ping: an engine that works answers at once.
+const pingTimeout = 3 * time.Second
+
+// Ping asks the engine for a sign of life.
+func (c *Client) Ping(ctx context.Context) error {
+	return c.within(ctx, pingTimeout, "ping", func(ctx context.Context, cli *client.Client) error {
+		_, err := cli.Ping(ctx)
+		return err
+	})
+}
+
 // do runs one call with the package's timeout. After a failure to connect the
 // client is made anew: the engine that answers next may speak another version.
 func (c *Client) do(ctx context.Context, what string, f func(context.Context, *client.Client) error) error {

@@ -99,7 +99,7 @@ func TestInspect(t *testing.T) {
 	api(t, path, map[string]http.HandlerFunc{
 		"GET /containers/old/json": text(200, `{"Id":"old","Name":"/web","NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","Aliases":["sql","0123456789ab"]},
 			"red":{"EndpointID":"","Aliases":["sql"]},"none":null}}}`),
-		"GET /containers/new/json": text(200, `{"Id":"new","Name":"/web","State":{"Error":"no driver"},"HostConfig":{"RestartPolicy":{"Name":"always"}},"NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","IPAMConfig":{"LinkLocalIPs":["169.254.1.1"]},"Aliases":["sql"],"DNSNames":["web","sql","host"]}}}}`),
+		"GET /containers/new/json": text(200, `{"Id":"new","Name":"/web","State":{"Error":"no driver"},"HostConfig":{"CapAdd":["CAP_NET_ADMIN"],"RestartPolicy":{"Name":"always"}},"NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","IPAMConfig":{"LinkLocalIPs":["169.254.1.1"]},"Aliases":["sql"],"DNSNames":["web","sql","host"]}}}}`),
 	})
 	c := New("unix://" + path)
 	for id, want := range map[string]string{"old": "map[e1:[sql 0123456789ab]]", "new": "map[e1:[sql web sql host]]"} {
@@ -108,6 +108,9 @@ func TestInspect(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, d, err)
 		}
 		if local := fmt.Sprint(d.LinkLocal) == "map[e1:[169.254.1.1]]"; local != (id == "new") {
+			t.Errorf("%s: %+v", id, d)
+		}
+		if d.NetAdmin != (id == "new") {
 			t.Errorf("%s: %+v", id, d)
 		}
 		if failed := d.Restarts && d.Failed == "no driver"; failed != (id == "new") {

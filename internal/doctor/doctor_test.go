@@ -83,6 +83,8 @@ func TestHost(t *testing.T) {
 		{func(h *Host) {
 			h.Reaches = append(h.Reaches, reach.Thing{Prefix: prefix("10.0.0.0/8"), Kind: reach.OnLink, Name: "lan0"})
 		}, "addresses", api.Wrong, []string{"10.0.0.0/8 on lan0 overlaps all of the cluster's 10.128.0.0/14", "GRAPEVINE_CIDR4"}},
+		{func(h *Host) { h.Docker.Pools = []netip.Prefix{prefix("10.129.0.0/16"), prefix("172.16.0.0/12")} }, "addresses", api.OK, []string{"Docker's address pool 10.129.0.0/16 lies in the cluster's 10.128.0.0/14: new networks keep out of it"}},
+		{func(h *Host) { h.Docker.Pools = []netip.Prefix{prefix("10.0.0.0/8")} }, "addresses", api.Wrong, []string{"Docker's address pool 10.0.0.0/8 covers all of the cluster's 10.128.0.0/14", "default-address-pools"}},
 		{func(h *Host) { h.Taken = []string{"UDP port 7947 (gossip)"} }, "ports", api.Wrong, []string{"UDP port 7947", "ss -lntup"}},
 		{func(h *Host) { h.Docker.Err = broken }, "docker", api.Wrong, []string{"does not answer: broken", "systemctl start docker"}},
 		{func(h *Host) { h.Docker.Socket = broken }, "docker", api.Wrong, []string{"cannot call the driver"}},

@@ -56,6 +56,8 @@ type Underlay struct {
 type Docker struct {
 	Engine docker.Engine
 	Err    error
+	// Pools are where it was told to take the subnets of its own networks from.
+	Pools []netip.Prefix
 	// Socket is why Docker cannot call the driver; nil: it can, or (Idle) none runs.
 	Socket error
 	Idle   bool
@@ -154,6 +156,16 @@ func (h Host) overlaps() (checks []api.Check) {
 		}
 	}
 	for _, cidr := range cidrs {
+		for _, p := range h.Docker.Pools {
+			switch t := (reach.Thing{Prefix: p, Kind: reach.Pool}); {
+			case !p.Overlaps(cidr):
+			case t.Unwise(cidr, cidrs) && p != cidr:
+				checks = append(checks, ok("addresses", "%s lies in the cluster's %s: new networks keep out of it, as long as there is other room", t, cidr))
+			default:
+				checks = append(checks, wrong("addresses", `set "default-address-pools" in /etc/docker/daemon.json to prefixes that do not overlap the cluster's, and restart Docker; or another GRAPEVINE_CIDR4 (or 6), the same on every host`,
+					"%s covers all of the cluster's %s: Docker does not know of the cluster's networks on other hosts, and may take their subnets for networks of its own, which this host then cannot have", t, cidr))
+			}
+		}
 		for _, t := range h.Reaches {
 			switch inside := t.Prefix.Bits() > cidr.Bits(); {
 			case !t.Prefix.Overlaps(cidr):

@@ -1,4 +1,4 @@
-// Package socket makes the unix sockets that an agent answers on.
+// Package socket makes the unix sockets that an agent answers on, and puts them back.
 package socket
 
 import (
@@ -9,7 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
+	"sync"
 	"time"
 )
 
@@ -23,19 +23,35 @@ const (
 	answerWait = 3 * time.Second
 	// answerEvery is how often it looks.
 	answerEvery = 20 * time.Millisecond
+	// lookEvery is how often a Socket looks whether it is still there.
+	lookEvery = time.Second
 )
+
+// Socket is a net.Listener of a unix socket for root only. Whoever removes its file gets another one.
+type Socket struct {
+	path  string
+	dir   fs.FileMode
+	conns chan net.Conn
+	done  chan struct{} // closed by Close
+	kept  chan struct{} // closed when keep has returned
+	tasks sync.WaitGroup
+	close sync.Once
+
+	mu      sync.Mutex
+	at      *net.UnixListener
+	file    fs.FileInfo // the socket's, as it was made
+	trouble error
+}
 
 // Listen makes the unix socket at path for root only, and its directory with the mode
 // dir. A socket that nobody answers on (its agent was killed) is replaced; of one that
 // is answered for three seconds the error is ErrAnswered.
-func Listen(ctx context.Context, path string, dir fs.FileMode) (net.Listener, error) {
+func Listen(ctx context.Context, path string, dir fs.FileMode) (*Socket, error) {
 	return listen(ctx, path, dir, answerWait)
 }
 
-func listen(ctx context.Context, path string, dir fs.FileMode, wait time.Duration) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), dir); err != nil {
-		return nil, fmt.Errorf("make the directory of socket %s: %w", path, err)
-	}
+func listen(ctx context.Context, path string, dir fs.FileMode, wait time.Duration) (*Socket, error) {
+	s := &Socket{path: path, dir: dir, conns: make(chan net.Conn), done: make(chan struct{}), kept: make(chan struct{})}
 	if err := awaitSilence(ctx, path, wait); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
@@ -45,18 +61,197 @@ func listen(ctx context.Context, path string, dir fs.FileMode, wait time.Duratio
 		return nil, fmt.Errorf("look for an old socket: %w", err)
 	case st.Mode().Type() != fs.ModeSocket:
 		return nil, fmt.Errorf("listen on %s: it exists and is no socket; remove it", path)
-	default:
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("remove the socket of an agent that is gone: %w", err)
-		}
 	}
-	old := syscall.Umask(0o177) // never open to others, not for a moment
-	l, err := net.Listen("unix", path)
-	syscall.Umask(old)
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	go s.keep()
+	return s, nil
+}
+
+// open makes the socket, in place of one that is there.
+func (s *Socket) open() error {
+	parent := filepath.Dir(s.path)
+	if err := os.MkdirAll(parent, s.dir); err != nil {
+		return fmt.Errorf("make the directory of socket %s: %w", s.path, err)
+	}
+	l, err := closed(parent, s.path)
 	if err != nil {
-		return nil, fmt.Errorf("open the agent's socket: %w; the agent must run as root, and the directory be writable", err)
+		return fmt.Errorf("open the agent's socket: %w; the agent must run as root, and the directory be writable", err)
+	}
+	file, err := os.Lstat(s.path)
+	if err != nil {
+		_ = l.Close()
+		return fmt.Errorf("open the agent's socket: %w", err)
+	}
+	s.mu.Lock()
+	old := s.at
+	s.at, s.file, s.trouble = l, file, nil
+	s.mu.Unlock()
+	if old != nil {
+		_ = old.Close() // nobody can reach it any more
+	}
+	s.tasks.Go(func() { s.accept(l) })
+	return nil
+}
+
+// closed makes a socket in a directory for root only, whence it is moved to path: it is never open to
+// others, not for a moment.
+func closed(parent, path string) (*net.UnixListener, error) {
+	room, err := os.MkdirTemp(parent, ".new-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(room)
+	at := filepath.Join(room, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: at})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if err = os.Chmod(at, 0o600); err == nil {
+		err = os.Rename(at, path)
+	}
+	if err != nil {
+		_ = l.Close()
+		return nil, err
 	}
 	return l, nil
+}
+
+// accept hands on who calls, until l is closed.
+func (s *Socket) accept(l *net.UnixListener) {
+	for {
+		c, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // there are too many open files: those who call wait
+			select {
+			case <-time.After(answerEvery):
+			case <-s.done:
+				return
+			}
+			continue
+		}
+		select {
+		case s.conns <- c:
+		case <-s.done:
+			_ = c.Close()
+			return
+		}
+	}
+}
+
+// keep puts the socket back until Close.
+func (s *Socket) keep() {
+	defer close(s.kept)
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-tick.C:
+		}
+		if err := s.look(); err != nil {
+			s.mu.Lock()
+			s.trouble = err
+			s.mu.Unlock()
+		}
+	}
+}
+
+// look makes the socket anew if it is gone.
+func (s *Socket) look() error {
+	there, ours, err := s.is()
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for the socket %s: %w", s.path, err)
+	case ours:
+		return nil
+	case there:
+		return fmt.Errorf("something else is where the socket %s was", s.path)
+	}
+	return s.open()
+}
+
+// is says what is at the socket's path.
+func (s *Socket) is() (there, ours bool, err error) {
+	st, err := os.Lstat(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, false, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return err == nil, err == nil && os.SameFile(st, s.file), err
+}
+
+// Trouble is why nobody can call, nil if somebody can.
+func (s *Socket) Trouble() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trouble
+}
+
+// Accept implements net.Listener.
+func (s *Socket) Accept() (net.Conn, error) { return s.acceptUntil(nil) }
+
+func (s *Socket) acceptUntil(over <-chan struct{}) (net.Conn, error) {
+	select {
+	case c := <-s.conns:
+		return c, nil
+	case <-over:
+	case <-s.done:
+	}
+	return nil, net.ErrClosed
+}
+
+// Addr implements net.Listener.
+func (s *Socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
+
+// Close implements net.Listener. The file goes with it.
+func (s *Socket) Close() error {
+	var err error
+	s.close.Do(func() {
+		close(s.done)
+		<-s.kept
+		if _, ours, _ := s.is(); ours {
+			err = os.Remove(s.path)
+		}
+		s.mu.Lock()
+		l := s.at
+		s.mu.Unlock()
+		err = errors.Join(err, l.Close())
+		s.tasks.Wait()
+	})
+	return err
+}
+
+// Lend gives the socket to somebody who serves on it for a while: the Close of what it returns ends
+// its Accept, and leaves the socket open. Who calls then waits for the next one to serve.
+func (s *Socket) Lend() net.Listener { return &lent{Socket: s, over: make(chan struct{})} }
+
+type lent struct {
+	*Socket
+	over chan struct{}
+	once sync.Once
+}
+
+// Accept implements net.Listener.
+func (l *lent) Accept() (net.Conn, error) {
+	select {
+	case <-l.over:
+		return nil, net.ErrClosed
+	default:
+		return l.acceptUntil(l.over)
+	}
+}
+
+// Close implements net.Listener.
+func (l *lent) Close() error {
+	l.once.Do(func() { close(l.over) })
+	return nil
 }
 
 // awaitSilence returns when nobody answers at path.

@@ -98,3 +98,101 @@ func TestEndsWithContext(t *testing.T) {
 		t.Errorf("told to stop: %v", err)
 	}
 }
+
+// TestPutBack: a socket that somebody removes, its directory too, is there again, and the same
+// listener answers on it; what stands in its place is named.
+func TestPutBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	path := filepath.Join(dir, "a.sock")
+	s, err := Listen(t.Context(), path, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lent := s.Lend()
+	calls := make(chan net.Conn)
+	go func() {
+		for c, err := lent.Accept(); err == nil; c, err = lent.Accept() {
+			calls <- c
+		}
+		close(calls)
+	}()
+	answered := func(after string) {
+		t.Helper()
+		deadline := time.Now().Add(10 * time.Second)
+		for {
+			c, err := net.Dial("unix", path)
+			if err == nil {
+				defer c.Close()
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("after %s: %v, trouble: %v", after, err, s.Trouble())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if c := <-calls; c == nil {
+			t.Fatalf("after %s nobody answers", after)
+		} else {
+			_ = c.Close()
+		}
+		if err := s.Trouble(); err != nil {
+			t.Errorf("after %s: %v", after, err)
+		}
+	}
+	answered("the start")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Remove(path))
+	answered("its removal")
+	must(os.RemoveAll(dir))
+	answered("that of its directory")
+	must(os.WriteFile(path+".other", nil, 0o600))
+	must(os.Rename(path+".other", path))
+	for deadline := time.Now().Add(10 * time.Second); s.Trouble() == nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody says that something else is in its place")
+		}
+	}
+	must(os.Remove(path))
+	answered("the removal of what was in its place")
+	must(lent.Close())
+	if _, open := <-calls; open {
+		t.Error("a socket that was given back goes on answering")
+	}
+	must(s.Close())
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after Close: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".new-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestWhoCallsWaits: between one who serves and the next, callers wait.
+func TestWhoCallsWaits(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.sock")
+	s, err := Listen(t.Context(), path, 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	first := s.Lend()
+	_ = first.Close()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := first.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("who serves no more: %v", err)
+	}
+	got, err := s.Lend().Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = got.Close()
+}

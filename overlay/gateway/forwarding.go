@@ -32,9 +32,20 @@ func (g *Gateway) forwardFamily(s sysctl, v6 bool) error {
 	if string(bytes.TrimSpace(have)) == s.value {
 		return nil
 	}
+	var names []string
+	if v6 {
+		if names, err = learning(); err != nil {
+			return err
+		}
+	}
 	if g.BeforeForwarding != nil {
-		if err := g.BeforeForwarding(v6); err != nil {
+		if err := g.BeforeForwarding(v6, names); err != nil {
 			return fmt.Errorf("forwarding stays off, since this host would forward whatever anybody sends to it: %w", err)
+		}
+	}
+	for _, name := range names {
+		if err := acceptRA(name, "2").set(); err != nil {
+			return err
 		}
 	}
 	return s.set()

@@ -29,8 +29,11 @@ const Port = "gv0"
 // Gateway sets up gv0 in the network namespace of the calling thread.
 type Gateway struct {
 	// BeforeForwarding, if it is not nil, is called before Ensure turns a family's forwarding
-	// on for the whole host where it is off; after an error it stays off.
-	BeforeForwarding func(v6 bool) error
+	// on for the whole host where it is off; after an error it stays off. learning are the
+	// interfaces that it then has go on learning from routers (Unlearn takes that back).
+	BeforeForwarding func(v6 bool, learning []string) error
+	// WithoutIPv6, if it is not nil, is called by Ensure when there is nothing of IPv6 (any more).
+	WithoutIPv6 func() error
 
 	mac net.HardwareAddr
 }
@@ -91,6 +94,9 @@ func (g *Gateway) Ensure(_ context.Context, cfg Config) error {
 	}
 	if err := ensureRules(want.hasV6()); err != nil {
 		return fmt.Errorf("gateway %s: %w", Port, err)
+	}
+	if without == nil && !want.hasV6() && g.WithoutIPv6 != nil {
+		without = g.WithoutIPv6()
 	}
 	have, err := read(l)
 	if err != nil {

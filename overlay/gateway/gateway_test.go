@@ -196,8 +196,17 @@ func TestForwarding(t *testing.T) {
 		g := New("a")
 		cfg := Config{MTU: 1450, Addrs: prefixes("10.128.4.1/22", "fd00:128::1/64")}
 		var asked []bool
+		var learnt []string
 		why := errors.New("no iptables")
-		g.BeforeForwarding = func(v6 bool) error { asked = append(asked, v6); return why }
+		g.BeforeForwarding = func(v6 bool, learning []string) error {
+			asked = append(asked, v6)
+			if v6 {
+				learnt = learning
+			}
+			return why
+		}
+		without := 0
+		g.WithoutIPv6 = func() error { without++; return nil }
 		if err := g.Ensure(ctx, cfg); !errors.Is(err, why) {
 			t.Errorf("Ensure: %v", err)
 		}
@@ -209,6 +218,24 @@ func TestForwarding(t *testing.T) {
 		if want := []bool{false, true, false, true}; !slices.Equal(asked, want) {
 			t.Errorf("asked %v, want %v", asked, want)
 		}
+		accept := func(want string) {
+			t.Helper()
+			if text, err := os.ReadFile("/proc/sys/net/ipv6/conf/default/accept_ra"); err != nil || strings.TrimSpace(string(text)) != want {
+				t.Errorf("accept_ra is %q (%v), want %s", text, err, want)
+			}
+		}
+		if accept("2"); !slices.Contains(learnt, "default") || without != 0 {
+			t.Errorf("told of %v; %d times that there is no IPv6", learnt, without)
+		}
+		if out := ip(t, "-6", "rule"); !strings.Contains(out, "32000:") {
+			t.Errorf("rules of IPv6: %s", out)
+		}
+		ok(t, g.Ensure(ctx, Config{MTU: 1450, Addrs: cfg.Addrs[:1]}))
+		if out := ip(t, "-6", "rule"); strings.Contains(out, "32000:") || without != 1 {
+			t.Errorf("without IPv6 the rules are %s; told so %d times", out, without)
+		}
+		ok(t, Unlearn(append(learnt, "gone")))
+		accept("1")
 		ok(t, StopForwarding(false))
 		ok(t, StopForwarding(true))
 		is("0")

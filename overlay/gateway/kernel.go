@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -118,15 +119,7 @@ func forwards(v6 bool) []sysctl {
 
 // setSysctls sets what gv0 needs.
 func (g *Gateway) setSysctls(v6 bool) error {
-	all := sysctls(v6)
-	if v6 {
-		keep, err := keepAdvertisements()
-		if err != nil {
-			return err
-		}
-		all = append(keep, all...)
-	}
-	for _, s := range all {
+	for _, s := range sysctls(v6) {
 		if err := s.set(); err != nil {
 			return err
 		}
@@ -147,22 +140,33 @@ func hostHasIPv6() bool {
 	return err == nil
 }
 
-// keepAdvertisements are the settings by which interfaces go on learning routes from
-// router advertisements when this host forwards packets: by default it is a router then,
-// and has none that it did not configure (accept_ra in the kernel's
-// Documentation/networking/ip-sysctl.rst).
-func keepAdvertisements() (all []sysctl, err error) {
-	if text, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/forwarding"); err != nil || string(bytes.TrimSpace(text)) != "0" {
-		return nil, err
-	}
+// learning are the interfaces that learn routes from router advertisements only while this host
+// does not forward packets: by default it is a router then, and has none that it did not
+// configure (accept_ra in the kernel's Documentation/networking/ip-sysctl.rst).
+func learning() (names []string, err error) {
 	files, err := filepath.Glob("/proc/sys/net/ipv6/conf/*/accept_ra")
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if name := filepath.Base(filepath.Dir(f)); err == nil && string(bytes.TrimSpace(text)) == "1" && name != Port {
-			all = append(all, sysctl{"ipv6/conf/" + name + "/accept_ra", "2"})
+			names = append(names, name)
 		}
 	}
-	return all, err
+	return names, err
+}
+
+// acceptRA is whether an interface learns from routers: 1, if this host is none; 2, always.
+func acceptRA(name, value string) sysctl { return sysctl{"ipv6/conf/" + name + "/accept_ra", value} }
+
+// Unlearn undoes for interfaces what Ensure did so that they go on learning from routers.
+func Unlearn(names []string) error {
+	var errs []error
+	for _, name := range names {
+		have, err := os.ReadFile("/proc/sys/net/" + acceptRA(name, "").path)
+		if err == nil && string(bytes.TrimSpace(have)) == "2" { // else it is gone, or somebody has set it
+			errs = append(errs, acceptRA(name, "1").set())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // set writes the value unless it is there: /proc/sys may be read-only for us.

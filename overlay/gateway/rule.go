@@ -28,10 +28,13 @@ func rule(family int) *netlink.Rule {
 
 // ensureRules makes the rules of the families in use.
 func ensureRules(v6 bool) error {
-	if err := ensureRule(unix.AF_INET); err != nil || !v6 {
+	if err := ensureRule(unix.AF_INET); err != nil {
 		return err
 	}
-	return ensureRule(unix.AF_INET6)
+	if v6 {
+		return ensureRule(unix.AF_INET6)
+	}
+	return removeRule(unix.AF_INET6)
 }
 
 // ensureRule makes the rule of a family, unless it is there.
@@ -56,10 +59,15 @@ func ensureRule(family int) error {
 func (g *Gateway) Remove() error {
 	var errs []error
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		err := netlink.RuleDel(rule(family))
-		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
-			errs = append(errs, fmt.Errorf("gateway %s: remove the routing rule for table %d: %w", Port, Table, err))
-		}
+		errs = append(errs, removeRule(family))
 	}
 	return errors.Join(errs...)
+}
+
+func removeRule(family int) error {
+	err := netlink.RuleDel(rule(family))
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return fmt.Errorf("remove the routing rule for table %d: %w", Table, err)
+	}
+	return nil
 }

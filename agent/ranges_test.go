@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+func TestRangeDifferences(t *testing.T) {
+	node := func(name, four, six string) api.Node {
+		n := api.Node{ID: name, Name: name, Alive: true}
+		n.CIDR4, _ = netip.ParsePrefix(four)
+		n.CIDR6, _ = netip.ParsePrefix(six)
+		return n
+	}
+	const a, b, six = "10.128.0.0/14", "10.64.0.0/12", "fd01::/48"
+	for _, c := range []struct {
+		self   api.Node
+		others []api.Node
+		want   string // of the problem; "": there is none
+	}{
+		{node("one", a, ""), nil, ""},
+		{node("one", a, ""), []api.Node{node("two", a, ""), node("old", "", "")}, ""},
+		{node("one", a, ""), []api.Node{node("two", b, "")}, "GRAPEVINE_CIDR4 is 10.128.0.0/14 here and 10.64.0.0/12 on host two"},
+		{node("one", a, ""), []api.Node{node("two", b, ""), node("three", a, "")}, ""}, // that one says it
+		{node("one", a, ""), []api.Node{node("two", b, ""), node("three", b, "")}, "GRAPEVINE_CIDR4 is 10.128.0.0/14 here and 10.64.0.0/12 on hosts three and two"},
+		{node("one", a, six), []api.Node{node("two", a, "")}, "GRAPEVINE_CIDR6 is fd01::/48 here and not set on host two"},
+		{node("one", a, ""), []api.Node{{ID: "two", Name: "two", CIDR4: netip.MustParsePrefix(b)}}, ""}, // it does not answer
+	} {
+		c.self.Self = true
+		got := rangeDifferences(append(c.others, c.self))
+		if (c.want == "") != (len(got) == 0) || len(got) > 1 || len(got) == 1 && !strings.Contains(got[0].What, c.want) {
+			t.Errorf("%v beside %v: %v, want %q", c.self, c.others, got, c.want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/internal/link"
 	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
 // Roles of ports, in external_ids:grapevine.
@@ -58,7 +59,26 @@ func (r *reconciler) ensureTunnel(ctx context.Context) error {
 		return fmt.Errorf("set up the tunnel: %w", err)
 	}
 	r.tunnel = name
-	return r.readPorts(ctx) // it may have made the port itself, or anew
+	if err := r.readPorts(ctx); err != nil { // it may have made the port itself, or anew
+		return err
+	}
+	return r.reopenTunnel(ctx)
+}
+
+// reopenTunnel takes the tunnel's port off a switch that still has a device open which is gone, so
+// that it is added again: of another one with the same name, made before the switch looked, it
+// does not notice, and hears nothing from other hosts any more.
+func (r *reconciler) reopenTunnel(ctx context.Context) error {
+	p, there := r.ports[r.tunnel]
+	if !there || p.Role != roleTunnel || p.OFPort == 0 || r.cfg.Mode != pipeline.HeaderBits {
+		return nil
+	}
+	stale, err := link.StaleReader(r.tunnel)
+	if err != nil || !stale {
+		return nil //nolint:nilerr // what cannot be looked at is taken for whole
+	}
+	r.log.Warn("the switch reads a tunnel device that is gone: opening the new one")
+	return r.setPorts(ctx, nil, []string{r.tunnel})
 }
 
 // setPorts changes ports and notes what became of them.

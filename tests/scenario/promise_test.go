@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -121,4 +122,37 @@ func hasTest(t *testing.T, directory, name string) bool {
 		}
 		return strings.Contains(string(b), "\nfunc "+name+"(t ")
 	})
+}
+
+// faults are the rows that docs/status-promise.md has to have: a letter and how many.
+var faults = map[string]int{"A": 12, "B": 7, "C": 4, "D": 7, "E": 9, "F": 14, "G": 3}
+
+// TestStatusPromise is the same of docs/status-promise.md: each fault is there, and what its row
+// names: the words of status, asked for by a scenario, or tests.
+func TestStatusPromise(t *testing.T) {
+	text, err := os.ReadFile("../../docs/status-promise.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 6 || strings.HasPrefix(line, "|---") || !strings.Contains(cells[4], ".txtar") && !strings.Contains(cells[4], "Test") {
+			continue
+		}
+		there[strings.TrimSpace(cells[1])] = true
+		shown(t, line, cells[4])
+		for _, words := range quoted.FindAllStringSubmatch(cells[3], -1) {
+			if !strings.HasPrefix(words[1], "grapevine ") && !strings.HasPrefix(words[1], "--") && !asksStatus(scenarioText(t, cells[4]), words[1]) {
+				t.Errorf("no scenario asks status for %q: %s", words[1], line)
+			}
+		}
+	}
+	for letter, n := range faults {
+		for i := 1; i <= n; i++ {
+			if id := fmt.Sprint(letter, i); !there[id] {
+				t.Errorf("fault %s is not there", id)
+			}
+		}
+	}
 }

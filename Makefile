@@ -36,7 +36,7 @@ test: setup build trees ## All tests: unit, fuzz, lab, plugin, engines, uml
 
 .PHONY: quick
 quick: ## What touches neither the host nor Docker, in seconds
-	@go vet ./... && go test -short ./api/... ./cluster ./cmd/... ./dns/names ./driver/ports ./internal/config ./internal/paths ./ipam/ring ./overlay/pipeline ./tests/scenario ./tests/tally
+	@go vet ./... && go test -short ./api/... ./cluster ./cmd/... ./dns/names ./driver/ports ./config ./diagnose/paths ./ring ./overlay/pipeline ./tests/scenario ./tests/tally
 
 .PHONY: test-unit test-lab test-plugin test-uml test-qemu test-engines
 test-unit: setup build ## The packages by themselves
@@ -68,17 +68,17 @@ bench: build ## Throughput, round trips and docker run against Docker's overlay,
 	@bin/bench -kind qemu -tree "$$(scripts/tree trixie)" -kernel "$$(scripts/kernel trixie)" -only 'fast path' -fastpath on -overlay=false
 
 .PHONY: sim
-sim: ## Clusters of up to 1,000 hosts in one process and virtual time: docs/simulation.md
+sim: ## Clusters of up to 1,000 hosts in one process and virtual time: docs/measurements/simulation.md
 	go test ./tests/sim -count=1 -v -timeout 0 -args -hosts 12,100,1000 -loss 0,5,20 -catch-up 1000 \
-	  -dir /dev/shm -out "$$PWD/docs/simulation.md"
+	  -dir /dev/shm -out "$$PWD/docs/measurements/simulation.md"
 
 .PHONY: chaos
-chaos: setup build ## Four Docker hosts under faults (SEED=n, FOR=5m, ENV=GRAPEVINE_...=...): docs/chaos.md
+chaos: setup build ## Four Docker hosts under faults (SEED=n, FOR=5m, ENV=GRAPEVINE_...=...): docs/measurements/chaos.md
 	@go build -o bin/chaos ./tests/chaos
 	@bin/chaos -seed $(SEED) -for $(FOR) -env "$(ENV)"
 
 .PHONY: soak
-soak: setup build ## Networks, containers and hosts come and go by the thousand, and leave nothing (FOR=5m): docs/soak.md
+soak: setup build ## Networks, containers and hosts come and go by the thousand, and leave nothing (FOR=5m): docs/measurements/soak.md
 	@go build -o bin/soak ./tests/soak
 	@bin/soak -for $(FOR)
 
@@ -103,13 +103,13 @@ fuzz: ## Each fuzz test for FUZZTIME (20s)
 	  done; done
 
 .PHONY: generate
-generate: ## What is generated: tc programs (clang-14), docs/pipeline.md
+generate: ## What is generated: tc programs (clang-14), docs/design/pipeline.md
 	go generate ./...
 
 .PHONY: docs
-docs: ## docs/pipeline.md, docs/options.md and docs/man from the code
+docs: ## docs/design/pipeline.md, docs/use/options.md and docs/man from the code
 	go generate ./overlay/pipeline
-	go test ./internal/config -update
+	go test ./config -update
 	go test ./cmd/grapevine -run TestManPagesAreCurrent -update
 
 .PHONY: trees

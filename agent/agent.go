@@ -1,5 +1,5 @@
 // Package agent is one agent from start to end: it puts the rooms together
-// (see docs/architecture.md), begins or finds the cluster, and answers package
+// (see docs/design/architecture.md), begins or finds the cluster, and answers package
 // api. All goroutines belong to one errgroup.
 package agent
 
@@ -18,18 +18,18 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/gossip"
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/docker"
-	"github.com/grapevine-net/grapevine/internal/identity"
-	"github.com/grapevine-net/grapevine/internal/link"
-	"github.com/grapevine-net/grapevine/internal/plugin"
-	"github.com/grapevine-net/grapevine/internal/probe"
-	"github.com/grapevine-net/grapevine/internal/socket"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/plugin"
+	"github.com/grapevine-net/grapevine/host/socket"
+	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/replica"
 )
 

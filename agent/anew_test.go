@@ -14,10 +14,10 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/gossip"
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/identity"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/replica"
 )
 

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/grapevine-net/grapevine/internal/backup"
+	"github.com/grapevine-net/grapevine/membership/backup"
 )
 
 // backup writes this host's state to w.

@@ -12,12 +12,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/identity"
-	"github.com/grapevine-net/grapevine/internal/link"
-	"github.com/grapevine-net/grapevine/internal/nat"
-	"github.com/grapevine-net/grapevine/internal/ovs"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/nat"
+	"github.com/grapevine-net/grapevine/host/ovs"
+	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/overlay/fastpath"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
@@ -189,7 +189,7 @@ var stateFiles = []string{
 	stateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", "iptables", ".*-*", programFile, filepath.Dir(programFile) + "/.new-*", filepath.Dir(programFile),
 }
 
-// programLink is where docs/install.md puts a link to the plugin's command line.
+// programLink is where docs/operate/install.md puts a link to the plugin's command line.
 const programLink = "/usr/local/bin/grapevine"
 
 // state removes what the host knew, its gossip key, and the command line of the plugin.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/config"
 )
 
 // TestExplain: Docker takes the plugin for one that works, every call fails with the

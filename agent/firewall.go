@@ -12,9 +12,9 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/doctor"
-	"github.com/grapevine-net/grapevine/internal/nat"
-	"github.com/grapevine-net/grapevine/internal/paths"
+	"github.com/grapevine-net/grapevine/diagnose/doctor"
+	"github.com/grapevine-net/grapevine/diagnose/paths"
+	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 

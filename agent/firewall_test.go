@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/doctor"
-	"github.com/grapevine-net/grapevine/internal/paths"
+	"github.com/grapevine-net/grapevine/diagnose/doctor"
+	"github.com/grapevine-net/grapevine/diagnose/paths"
 )
 
 // TestFirewallProblems: status names what this host's firewall drops for sure and for longer

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/gossip"
-	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
 // FuzzKeyring: what another host answers about its keys is refused or has keys that can be used.

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/grapevine-net/grapevine/dns"
-	"github.com/grapevine-net/grapevine/internal/nat"
+	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 // TestBridges: which bridges are Docker's, and which of internal networks, the next agent

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/backup"
-	"github.com/grapevine-net/grapevine/internal/identity"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/membership/backup"
+	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/replica"
 )
 

@@ -17,9 +17,9 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/gossip"
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
 // methodKeys is the call by which one host changes or asks another one's gossip

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/docker"
-	"github.com/grapevine-net/grapevine/internal/identity"
-	"github.com/grapevine-net/grapevine/internal/plugin"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/plugin"
+	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
 // programFile, in the state directory, is the command line for people whose agent

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 func TestPluginCommand(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/identity"
 	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/replica"
 )
 

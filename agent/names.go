@@ -8,7 +8,7 @@ import (
 	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/dns/names"
 	"github.com/grapevine-net/grapevine/gossip"
-	"github.com/grapevine-net/grapevine/internal/nat"
+	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 func TestSwarmProblems(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/diagnose/paths"
+	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/gossip"
-	"github.com/grapevine-net/grapevine/internal/paths"
-	"github.com/grapevine-net/grapevine/internal/probe"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 

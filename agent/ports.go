@@ -16,15 +16,15 @@ import (
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver/ports"
-	"github.com/grapevine-net/grapevine/internal/hold"
-	"github.com/grapevine-net/grapevine/internal/nat"
-	"github.com/grapevine-net/grapevine/internal/proxy"
+	"github.com/grapevine-net/grapevine/host/nat"
+	"github.com/grapevine-net/grapevine/host/portreserve"
+	"github.com/grapevine-net/grapevine/host/proxy"
 )
 
 // hostPorts are this host's ports, for the driver: sockets hold them, rules lead them to
 // containers. Rules outlive the agent, sockets do not.
 type hostPorts struct {
-	sockets *hold.Sockets
+	sockets *portreserve.Sockets
 	nat     *nat.NAT
 	proxy   *proxy.Server
 	log     *slog.Logger
@@ -33,7 +33,7 @@ type hostPorts struct {
 // Hold implements driver.Ports.
 func (h hostPorts) Hold(b ports.Binding) error {
 	err := h.sockets.HoldRun(b.Proto.String(), b.Host, b.More)
-	if taken, ok := errors.AsType[*hold.TakenError](err); ok {
+	if taken, ok := errors.AsType[*portreserve.TakenError](err); ok {
 		return &ports.TakenError{Binding: b.Nth(taken.Behind(b.Host.Port())), By: taken.By}
 	}
 	return err
@@ -73,7 +73,7 @@ func (h hostPorts) Publish(ctx context.Context, all []ports.Binding) error {
 // openPorts are the ports from which Linux takes those of outgoing connections, as
 // Docker does for -p without a port of the host (ip(7), ip_local_port_range).
 func openPorts() ports.Choice {
-	c := ports.Choice{First: 32768, Last: 60999, Start: uint16(rand.Uint32()), Cross: hold.IPv6()}
+	c := ports.Choice{First: 32768, Last: 60999, Start: uint16(rand.Uint32()), Cross: portreserve.IPv6()}
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
 		return c

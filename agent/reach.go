@@ -12,13 +12,13 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/docker"
-	"github.com/grapevine-net/grapevine/internal/reach"
+	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/reach"
 )
 
-// reached is what this host reaches by itself (package internal/reach), as the rooms of the
+// reached is what this host reaches by itself (package reach), as the rooms of the
 // agent ask for it.
 type reached struct {
 	*reach.Watcher

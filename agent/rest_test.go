@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
 // TestRest: an agent whose host has left answers what Docker removes, at once, makes nothing

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/grapevine-net/grapevine/internal/link"
-	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/ovs"
 )
 
 // errRival ends the agent's tasks: this host's own Open vSwitch wants the datapath that the

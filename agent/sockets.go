@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/socket"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/socket"
 )
 
 // sockets are those that an agent answers on: Docker's calls, and the command line.

@@ -14,7 +14,7 @@ import (
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
-	"github.com/grapevine-net/grapevine/internal/identity"
+	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
 // statusPatience is how long status waits for the switch and for Docker, together.

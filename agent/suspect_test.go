@@ -18,7 +18,7 @@ func TestThief(t *testing.T) {
 	thief := newHost(t, 3, t.TempDir(), 1).start()
 	honest := []*host{owner, other}
 	for _, h := range append(honest, thief) {
-		// A host that has just come believes whom it asks first (docs/decisions.md).
+		// A host that has just come believes whom it asks first (docs/design/decisions.md).
 		eventually(t, "all know the ring and each other", func() bool {
 			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(owner.self(), clusterRange) && len(h.gossip.Alive()) == 2
 		})

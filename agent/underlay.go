@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/doctor"
-	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/diagnose/doctor"
+	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // underlayPatience is how long a host that boots may take to get its address.

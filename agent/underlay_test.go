@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/link/linktest"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
 // A host keeps its underlay while that carries packets, wherever its default route goes.

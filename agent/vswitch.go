@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/capability"
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/hold"
-	"github.com/grapevine-net/grapevine/internal/link"
-	"github.com/grapevine-net/grapevine/internal/nat"
-	"github.com/grapevine-net/grapevine/internal/ovs"
-	"github.com/grapevine-net/grapevine/internal/proxy"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/capability"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/nat"
+	"github.com/grapevine-net/grapevine/host/ovs"
+	"github.com/grapevine-net/grapevine/host/portreserve"
+	"github.com/grapevine-net/grapevine/host/proxy"
 	"github.com/grapevine-net/grapevine/overlay"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -40,7 +40,7 @@ type vswitch struct {
 	gateway  *gateway.Gateway
 	nat      *nat.NAT
 	guard    *guard
-	held     hold.Sockets // of published ports
+	held     portreserve.Sockets // of published ports
 	proxy    *proxy.Server
 	overlay  *overlay.Overlay
 	fast     *fastPath

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/grapevine-net/grapevine/internal/link/linktest"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
 // The kernel is asked which source it takes to the other hosts: with another one than the VTEP

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/grapevine-net/grapevine/internal/socket"
+	"github.com/grapevine-net/grapevine/host/socket"
 )
 
 // serve runs the handlers on a socket until the test ends.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // Compare returns -1, 0 or +1 as v is below, equal to or above w.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // NodeID names a host for the life of its state directory: 16 lower-case
@@ -95,10 +95,10 @@ type Node struct {
 	// Datapath is "kernel" or "userspace".
 	Datapath string `cbor:"8,keyasint,omitempty"`
 	// Reaches are what the host reaches by itself, and so what none of its subnets may overlap
-	// there (package internal/reach): of much, what matters most.
+	// there (package reach): of much, what matters most.
 	Reaches []Reach `cbor:"9,keyasint,omitempty"`
 	// Hellos says that the host sends hellos through the tunnel to all others, and how
-	// (package internal/probe): 0, not at all; 1.
+	// (package diagnose/probe): 0, not at all; 1.
 	Hellos uint8 `cbor:"13,keyasint,omitempty"`
 	// CIDR4 and CIDR6 are what the host's settings say that networks get their prefixes from, to be
 	// the same on all hosts; CIDR6 is invalid where no setting says it.
@@ -109,7 +109,7 @@ type Node struct {
 // Reach is something that a host reaches by itself: a LAN, a route, a network of Docker.
 type Reach struct {
 	Prefix netip.Prefix `cbor:"1,keyasint,omitzero"`
-	// Kind is one of package internal/reach; those that are not known yet count as the host's LANs.
+	// Kind is one of package reach; those that are not known yet count as the host's LANs.
 	Kind uint8 `cbor:"2,keyasint,omitempty"`
 	// Name says for people by what: an interface, a router, a network's name.
 	Name string `cbor:"3,keyasint,omitempty"`

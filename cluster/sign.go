@@ -86,7 +86,7 @@ func signedBytes(r *Record) []byte {
 
 // Verify returns the records that are signed by their writers. The error holds a
 // RefusedError (ErrForged) for each of the others. It takes about 20 µs a record
-// and goes about all processors; docs/decisions.md has the figures.
+// and goes about all processors; docs/design/decisions.md has the figures.
 func Verify(recs []Record) (good []Record, err error) {
 	var errs []error
 	jobs := make([]job, 0, len(recs))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/btree"
 
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // Snapshot is the state at one moment. It never changes; any number of

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // reach is how far ahead of all it has seen a host lets a counter be. At a

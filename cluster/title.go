@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // maxTitles bounds the titles of a claim; the newest are kept.

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/grapevine-net/grapevine/internal/nft"
+	"github.com/grapevine-net/grapevine/host/nft"
 )
 
 // redirect is a table of rules that lead questions to sockets of ours. The table belongs

@@ -11,7 +11,7 @@ import (
 	"github.com/docker/go-plugins-helpers/network"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/ipam"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 // `docker network create -d bridge --ipam-driver grapevine` cannot be refused: Docker asks for the pool

@@ -6,7 +6,7 @@ import (
 
 	"github.com/docker/go-plugins-helpers/network"
 
-	"github.com/grapevine-net/grapevine/internal/plugin"
+	"github.com/grapevine-net/grapevine/host/plugin"
 )
 
 // Empty is the reply of calls that return nothing.

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/docker"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/store"
 )
 
 // When a host that was forgotten boots, Docker starts the containers that have a restart policy, each

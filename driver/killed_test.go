@@ -12,7 +12,7 @@ import (
 	"github.com/docker/go-plugins-helpers/network"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/store/storetest"
+	"github.com/grapevine-net/grapevine/host/store/storetest"
 )
 
 // day is what Docker does on a host: two networks and three containers come, one of the

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net"
 
-	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // HostLinks makes veth pairs in the agent's network namespace.

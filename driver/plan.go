@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 // view is what the watcher sees at one moment. The snapshot is the newest part:

@@ -3,7 +3,7 @@ package driver
 import (
 	"testing"
 
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 // The draft of a network has its subnet, and the network made from it takes that.

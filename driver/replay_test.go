@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/grapevine-net/grapevine/internal/docker"
-	"github.com/grapevine-net/grapevine/internal/plugin"
-	"github.com/grapevine-net/grapevine/internal/socket"
+	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/plugin"
+	"github.com/grapevine-net/grapevine/host/socket"
 )
 
 // TestEngine sends what a real engine has sent, byte for byte, over a real socket,

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 // Docker starts the containers that have a restart policy when it starts itself, and

@@ -8,7 +8,7 @@ import (
 	dockernet "github.com/docker/docker/api/types/network"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 // A network with the subnet of another one that this host has is refused; where that is not

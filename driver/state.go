@@ -7,7 +7,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver/ports"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/store"
 )
 
 // provisional begins the names of networks whose own is not known yet.

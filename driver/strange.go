@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 // strangeAfter is how long something may be in Docker's lists and not be ours, or the other

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 func TestStrangers(t *testing.T) {

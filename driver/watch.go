@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/docker"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 // The watcher's pace.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/reach"
+	"github.com/grapevine-net/grapevine/reach"
 	"github.com/grapevine-net/grapevine/replica"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/reach"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/reach"
 	"github.com/grapevine-net/grapevine/replica"
 )
 

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // What is outside the cluster's ranges has no owner that could be off just when somebody

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // Commons owns what is outside the cluster's ranges and no network has. It is no host, but

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // open does what Run does about the commons, until all is quiet.

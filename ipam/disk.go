@@ -1,6 +1,6 @@
 package ipam
 
-import "github.com/grapevine-net/grapevine/internal/store"
+import "github.com/grapevine-net/grapevine/host/store"
 
 var bucket = store.NewBucket[[]byte]("ipam")
 

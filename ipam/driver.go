@@ -8,7 +8,7 @@ import (
 
 	dockeripam "github.com/docker/go-plugins-helpers/ipam"
 
-	"github.com/grapevine-net/grapevine/internal/plugin"
+	"github.com/grapevine-net/grapevine/host/plugin"
 )
 
 // AddressSpace is the name of both our address spaces. They must be one, or
@@ -43,7 +43,7 @@ func NewDriver(alloc *Allocator, keep func(netip.Prefix) error, may func(subnet 
 type Capabilities struct {
 	RequiresMACAddress bool
 	// RequiresRequestReplay would make Docker request all pools and addresses again when it
-	// starts. What it was given is on this agent's disk, and docs/decisions.md says what
+	// starts. What it was given is on this agent's disk, and docs/design/decisions.md says what
 	// becomes of a Docker that does so.
 	RequiresRequestReplay bool
 }

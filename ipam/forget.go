@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // Everything is all the numbers there are, of both families, VNIDs among them.

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // Methods returns the calls that peers make, for gossip.Handle to serve.

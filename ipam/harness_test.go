@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/reach"
-	"github.com/grapevine-net/grapevine/internal/store"
-	"github.com/grapevine-net/grapevine/internal/store/storetest"
+	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/host/store/storetest"
+	"github.com/grapevine-net/grapevine/reach"
 	"github.com/grapevine-net/grapevine/replica"
 )
 

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // Shares of networks that are gone go home. Which claims are such shares, and whose they

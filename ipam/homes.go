@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // homes says who is to have what a host owns that goes for good: each block goes back to the

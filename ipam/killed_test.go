@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/store/storetest"
+	"github.com/grapevine-net/grapevine/host/store/storetest"
 )
 
 // scene is a world of three hosts with a network, in which something is about to happen.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // leaves has h leave, as the agent does, and never come back.

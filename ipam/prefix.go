@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // Prefix finds a prefix of the given length for a new network in the cluster's

@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/reach"
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/reach"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // room is where in a range of the cluster a new network can be.

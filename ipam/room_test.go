@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/grapevine-net/grapevine/internal/reach"
+	"github.com/grapevine-net/grapevine/reach"
 )
 
 // A subnet that any host is known to reach by itself is refused where it is new, and the

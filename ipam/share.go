@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // share returns the blocks inside limit from which this host may lease addresses

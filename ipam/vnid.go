@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/ipam/ring"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // vnidRest is how long, by the age of the state file, a VNID that no network has rests before it is handed out

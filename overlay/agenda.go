@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/host/ovs"
 )
 
 // agenda says when the loop does what. It belongs to the loop's goroutine. Its times are

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
+	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 

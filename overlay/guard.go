@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 

@@ -3,7 +3,7 @@ package overlay
 import (
 	"sync"
 
-	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 

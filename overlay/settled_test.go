@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
+	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 )
 
 // TestSettled: as long as the switch may have flows of a former life, no endpoint's port is added; the flows are

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/grapevine-net/grapevine/internal/link"
-	"github.com/grapevine-net/grapevine/internal/ovs"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/ovs"
 )
 
 // KernelTunnel is the tunnel of the kernel datapath: a flow-based VXLAN port of

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/store"
 )
 
 // FuzzDisk: whatever is in the buckets, Open refuses it, with the file's name and a way out, or

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/store"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/store"
 )
 
 func id(n int) cluster.NodeID { return cluster.NodeID(fmt.Sprintf("%016x", n)) }

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/agent"
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/plugin"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/plugin"
 )
 
 func newAgent() *cobra.Command {

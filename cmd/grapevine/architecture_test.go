@@ -142,10 +142,10 @@ func claims(line string) (out [][2]string) {
 	return out
 }
 
-// TestArchitecture: docs/architecture.md names every package, and what it says of functions and
+// TestArchitecture: docs/design/architecture.md names every package, and what it says of functions and
 // types of packages is so.
 func TestArchitecture(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "design", "architecture.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

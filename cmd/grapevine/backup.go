@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/backup"
-	"github.com/grapevine-net/grapevine/internal/config"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/membership/backup"
 )
 
 func newBackup() *cobra.Command {

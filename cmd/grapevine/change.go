@@ -72,7 +72,7 @@ func newFastPath() *cobra.Command {
 		Long: `Switch the tc programs that carry what needs no switch on or off, with no packet
 lost. It holds until the agent is started again: GRAPEVINE_FASTPATH says what then.
 Direct is on, and between hosts past the VXLAN device, this host's firewall and
-conntrack: see docs/fastpath.md first.`,
+conntrack: see docs/design/fastpath.md first.`,
 		Example: `  grapevine fastpath off     # every packet visits Open vSwitch
   grapevine fastpath auto    # on with the userspace datapath, if the kernel compiles the programs
   grapevine fastpath direct  # on, and past the VXLAN device

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/socket"
+	"github.com/grapevine-net/grapevine/host/socket"
 )
 
 // run executes the command line against an agent with the handlers (nil: there

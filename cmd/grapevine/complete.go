@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/config"
 )
 
 func newCompletion() *cobra.Command {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/agent"
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/config"
 )
 
 // exitError is the exit status of a command that has said all there is to say.

@@ -150,7 +150,7 @@ func newFlows() *cobra.Command {
 	return verb(&cobra.Command{
 		Use:   "flows",
 		Short: "List the flows of this host's switch with their counters",
-		Long:  "List the flows of this host's switch with their counters, stage by stage; docs/pipeline.md explains the stages.",
+		Long:  "List the flows of this host's switch with their counters, stage by stage; docs/design/pipeline.md explains the stages.",
 		Example: `  grapevine flows
   grapevine flows -o json | jq '.[] | select(.packets > 0)'`,
 	}, patience, list((*api.Client).Flows), showFlows)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/config"
 )
 
 // version is set by the linker (-X main.version=...).

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/internal/config"
+	"github.com/grapevine-net/grapevine/config"
 )
 
 // patience bounds a question to the agent; leave and forget may take longer.

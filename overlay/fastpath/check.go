@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // Lost names the devices whose program another one has taken away. The next Widen puts it

@@ -22,9 +22,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/grapevine-net/grapevine/internal/link"
-	"github.com/grapevine-net/grapevine/internal/link/linktest"
-	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grapevine-net/grapevine/internal/link/linktest"
-	"github.com/grapevine-net/grapevine/internal/ovs/ovstest"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 

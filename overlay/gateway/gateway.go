@@ -4,7 +4,7 @@
 //
 // The port is made by the overlay; this package sets it up, and sets it up again when
 // ovs-vswitchd has made it anew. It touches no other interface. Masquerading is
-// package internal/nat's.
+// package host/nat's.
 package gateway
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // Port is the name of the gateway's interface and port.

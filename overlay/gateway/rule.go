@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // Table is that of our routes, which are in one of their own, which a rule looks up before the main

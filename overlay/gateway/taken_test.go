@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/grapevine-net/grapevine/internal/link/linktest"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
 // The kernel says who takes what is gv0's, whatever rule comes before ours and for whichever

@@ -10,7 +10,7 @@
 // that says what happens to the rest: go on, or drop. Drops are flows of their
 // own, so that the switch counts them by reason; nothing is ever flooded.
 //
-// docs/pipeline.md is generated from this package (Markdown).
+// docs/design/pipeline.md is generated from this package (Markdown).
 package pipeline
 
 //go:generate go test -run TestDocIsCurrent -update .

@@ -57,7 +57,7 @@ func Stages() []Stage {
 	return out
 }
 
-// String is the stage's name, as in `grapevine flows` and docs/pipeline.md.
+// String is the stage's name, as in `grapevine flows` and docs/design/pipeline.md.
 func (s Stage) String() string {
 	for _, i := range stages {
 		if i.Stage == s {

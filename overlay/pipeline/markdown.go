@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Markdown is docs/pipeline.md: the stages, registers and cookies of layout.go
+// Markdown is docs/design/pipeline.md: the stages, registers and cookies of layout.go
 // and the flows that an example packet meets.
 func Markdown() string {
 	var b strings.Builder

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write golden files and docs/pipeline.md")
+var update = flag.Bool("update", false, "write golden files and docs/design/pipeline.md")
 
 // golden compares got with a file, or writes it with -update.
 func golden(t *testing.T, path, got string) {
@@ -32,7 +32,7 @@ func golden(t *testing.T, path, got string) {
 }
 
 func TestDocIsCurrent(t *testing.T) {
-	golden(t, filepath.Join("..", "..", "docs", "pipeline.md"), Markdown())
+	golden(t, filepath.Join("..", "..", "docs", "design", "pipeline.md"), Markdown())
 }
 
 func TestWalkIsComplete(t *testing.T) {

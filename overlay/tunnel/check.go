@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // Devices names the tunnel's interfaces.

@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // devices is struct devices of tunnel.c.

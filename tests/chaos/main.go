@@ -5,7 +5,7 @@
 //
 //	chaos -seed 7 -for 5m
 //
-// The seed says which faults and commands come in which order. docs/chaos.md says what is
+// The seed says which faults and commands come in which order. docs/measurements/chaos.md says what is
 // checked how, and has the record of past runs.
 package main
 
@@ -41,7 +41,7 @@ func main() {
 		s.only = strings.Split(list, ",")
 		for _, name := range s.only {
 			if !slices.ContainsFunc(slices.Concat(faults, clocks), func(f fault) bool { return f.name == name }) {
-				return fmt.Errorf("no fault is called %q: docs/chaos.md lists them", name)
+				return fmt.Errorf("no fault is called %q: docs/measurements/chaos.md lists them", name)
 			}
 		}
 		return nil

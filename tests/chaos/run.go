@@ -66,7 +66,7 @@ type run struct {
 // chaos runs it, and returns what it found to be wrong; an error is of the harness.
 func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	if len(s.table()) == 0 {
-		return nil, fmt.Errorf("none of %v can strike such hosts: docs/chaos.md says what can", s.only)
+		return nil, fmt.Errorf("none of %v can strike such hosts: docs/measurements/chaos.md says what can", s.only)
 	}
 	r := &run{settings: s, interrupted: func() bool { return ctx.Err() != nil }, begin: time.Now(), witnesses: map[string]lab.WitnessAt{}}
 	opts := lab.Options{Hosts: s.hosts, Kind: s.kind, AgentEnv: append([]string{"GRAPEVINE_LOG_LEVEL=debug"}, s.env...)}

@@ -1,5 +1,5 @@
 // Package engines runs scenarios on other releases of Docker and Open vSwitch: those of
-// the Debian trees of scripts/tree. docs/engines.md says which they are.
+// the Debian trees of scripts/tree. docs/operate/engines.md says which they are.
 package engines
 
 import (
@@ -31,7 +31,7 @@ var core = map[string][]string{
 // do. What moby asks of networks takes a minute an engine: it is asked of the machine's own in the
 // tier lab, and of all of them with -all.
 //
-// None of them pings a container by its own host name: these engines write that with ::ffff: into /etc/hosts (docs/engines.md).
+// None of them pings a container by its own host name: these engines write that with ::ffff: into /etc/hosts (docs/operate/engines.md).
 var newest = []string{"ipv6-alone.txtar"}
 
 // wide is what takes minutes, and is run with -all: what moby asks of containers on networks.

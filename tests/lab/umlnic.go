@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // A UML host's NIC is a packet socket on one end of a veth, whose other end is in the

@@ -5,7 +5,7 @@ import (
 )
 
 // Isolation says who reaches whom where grapevine is on either side, as the table of
-// docs/isolation.md does: yes, by its address and by published ports; address,
+// docs/use/isolation.md does: yes, by its address and by published ports; address,
 // published: by one of them only; no.
 var Isolation = table(`
 | from \ to          | outside | host | bridge    | internal bridge | Swarm overlay | macvlan | grapevine | internal grapevine | global grapevine |

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestIsolationTable: docs/isolation.md says what the scenario holds.
+// TestIsolationTable: docs/use/isolation.md says what the scenario holds.
 func TestIsolationTable(t *testing.T) {
-	text, err := os.ReadFile("../../docs/isolation.md")
+	text, err := os.ReadFile("../../docs/use/isolation.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), Isolation.Text) {
-		t.Errorf("docs/isolation.md does not have this table:\n%s", Isolation.Text)
+		t.Errorf("docs/use/isolation.md does not have this table:\n%s", Isolation.Text)
 	}
 	for _, from := range places {
 		for _, to := range places {

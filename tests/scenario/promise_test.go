@@ -124,16 +124,16 @@ func hasTest(t *testing.T, directory, name string) bool {
 	})
 }
 
-// faults are the rows that docs/status-promise.md has to have: a letter and how many.
+// faults are the rows that docs/operate/status-promise.md has to have: a letter and how many.
 var faults = map[string]int{"A": 12, "B": 7, "C": 4, "D": 7, "E": 9, "F": 14, "G": 3}
 
 // toldToRun is what a cell may quote that is no word of status.
 var toldToRun = regexp.MustCompile(`^(grapevine |make |--)`)
 
-// TestStatusPromise is the same of docs/status-promise.md: each fault is there, and what its row
+// TestStatusPromise is the same of docs/operate/status-promise.md: each fault is there, and what its row
 // names: the words of status, asked for by a scenario, or tests.
 func TestStatusPromise(t *testing.T) {
-	text, err := os.ReadFile("../../docs/status-promise.md")
+	text, err := os.ReadFile("../../docs/operate/status-promise.md")
 	if err != nil {
 		t.Fatal(err)
 	}

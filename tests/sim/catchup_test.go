@@ -24,7 +24,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/dns/names"
 	"github.com/grapevine-net/grapevine/gossip"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/replica"
 )
 

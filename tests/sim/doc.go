@@ -5,6 +5,6 @@
 // the report measures that in real time, over sockets: a new host that catches up, and
 // fifty hosts beside fifty simulated ones.
 //
-// `make sim` runs it and writes docs/simulation.md; `go test ./tests/sim` runs a small
+// `make sim` runs it and writes docs/measurements/simulation.md; `go test ./tests/sim` runs a small
 // cluster through all of it.
 package sim

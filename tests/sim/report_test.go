@@ -157,7 +157,7 @@ func readReport(path string) (r report, err error) {
 // write makes the Markdown page and the plots of all that was kept.
 func (r report) write(path string) error {
 	var b strings.Builder
-	fmt.Fprint(&b, "# Simulation\n\nWritten by tests/sim (`make sim`) from the results in `docs/simulation/`: the real gossip, replica, ring and allocator of every host in one\nprocess, over links with 0.5 to 1.5 ms delay, 0.5% duplicated and 1% reordered packets, in virtual time.\nWhat processors need is not in these times. What is left to chance in the workload and the network is drawn by `-seed`; Go's own\nrandom numbers, which gossip draws from, are not, so that two runs differ a little.\n\n")
+	fmt.Fprint(&b, "# Simulation\n\nWritten by tests/sim (`make sim`) from the results in `docs/measurements/simulation/`: the real gossip, replica, ring and allocator of every host in one\nprocess, over links with 0.5 to 1.5 ms delay, 0.5% duplicated and 1% reordered packets, in virtual time.\nWhat processors need is not in these times. What is left to chance in the workload and the network is drawn by `-seed`; Go's own\nrandom numbers, which gossip draws from, are not, so that two runs differ a little.\n\n")
 	name := filepath.Base(kept(path))
 	fmt.Fprintf(&b, "![until a host knows: median (dot), 99th percentile (bar), worst (end of the line); dashed: 1.5 s](%s.svg)\n\n![bytes per second and host, at rest and under churn](%s-bytes.svg)\n\n", name, name)
 	fmt.Fprintln(&b, "| hosts | packet loss | bytes/s and host, at rest | under churn | endpoint changes/s in the cluster | seconds of a processor | settings |")

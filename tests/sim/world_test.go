@@ -23,10 +23,10 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/gossip/memnet"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/ipam"
-	"github.com/grapevine-net/grapevine/ipam/ring"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // cidr is the default of the setting cidr4.

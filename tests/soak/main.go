@@ -4,7 +4,7 @@
 //
 //	soak -for 10m
 //
-// docs/soak.md says what is compared, and has the record of past runs.
+// docs/measurements/soak.md says what is compared, and has the record of past runs.
 package main
 
 import (

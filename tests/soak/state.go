@@ -16,8 +16,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/internal/backup"
-	"github.com/grapevine-net/grapevine/internal/store"
+	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/membership/backup"
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
 

@@ -34,7 +34,7 @@ func TestKernelAndDisk(t *testing.T) {
 	}
 	run(a, "busybox ping -c 3 -W 2 "+b.Addr().String())
 	run(a, "busybox ping -c 3 -W 2 "+lab.OutsideAddr)
-	// What internal/capability cannot show on a kernel without modules.
+	// What host/capability cannot show on a kernel without modules.
 	if out, err := a.Exec(ctx, "setpriv", "--bounding-set=-sys_module", "modprobe", "openvswitch"); err == nil {
 		t.Errorf("openvswitch was loaded without CAP_SYS_MODULE: %s", out)
 	}

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/grapevine-net/grapevine/internal/link"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
 

@@ -1,0 +1,80 @@
+// Package config reads the agent's settings. There is one table of them
+// (Table); flags, environment variables, the configuration file, the plugin's
+// env list and docs/use/options.md all follow from it.
+//
+// A setting x-y is the flag --x-y, the environment variable GRAPEVINE_X_Y and a
+// line GRAPEVINE_X_Y=... of the file. The flag wins over the environment, the
+// environment over the file, the file over the default. An empty value is no
+// value: the managed plugin passes every variable it declares, set or not.
+package config
+
+import (
+	"net/netip"
+	"path/filepath"
+	"time"
+)
+
+// DefaultFile is the configuration file that is read if no other one is named;
+// it may be absent.
+const DefaultFile = "/etc/grapevine/grapevine.env"
+
+// Config is the agent's configuration, checked.
+type Config struct {
+	// Join lists gossip addresses of hosts of the cluster, ports filled in. The
+	// first one names the host that seeds a new cluster; empty: this host does.
+	Join []netip.AddrPort
+	// Keys are the gossip keys (16, 24 or 32 bytes), the one to encrypt with
+	// first; empty: those in KeyFile.
+	Keys [][]byte
+	// KeyFile holds the keys where Keys is empty: base64, one a line.
+	KeyFile string
+	// Advertise is this host's underlay address, for gossip and VXLAN, with the port of
+	// gossip (0: Port) if others reach it at another one; AdvertiseInterface the interface
+	// that has the address. Neither: Bind, or else the interface with the default route.
+	Advertise          netip.AddrPort
+	AdvertiseInterface string
+	// Bind is the address gossip listens on; invalid: all of them.
+	Bind netip.Addr
+	// Port is the gossip port, TCP and UDP.
+	Port uint16
+	// Name is the host's name for people, unique by custom only.
+	Name string
+	// CIDR4 and CIDR6 are the prefixes that networks' prefixes are cut from. An
+	// invalid CIDR6 means none.
+	CIDR4, CIDR6 netip.Prefix
+	// PrefixLen is the length in bits of a new network's IPv4 prefix.
+	PrefixLen int
+	// HostSubnetLength is the number of host bits of OpenShift's host subnets, 0:
+	// shares of any size.
+	HostSubnetLength int
+	// OVS is auto, host or embedded; Datapath is auto, kernel or userspace.
+	OVS, Datapath string
+	// FastPath is auto, on, off or direct.
+	FastPath string
+	// ForgetAfter is how long a host may be silent before it is forgotten, 0: for ever.
+	ForgetAfter time.Duration
+	// VXLANPort is the UDP port of the VTEPs, one for the whole cluster.
+	VXLANPort uint16
+	// MTU of the underlay in bytes, 0: that of the interface of Advertise.
+	MTU int
+	// Replicate makes networks of other hosts in the local Docker.
+	Replicate bool
+	// Docker is the URL of the Docker API: unix:///path.
+	Docker string
+	// State, Run and PluginSocket are absolute paths: the directory that outlives
+	// reboots, the one of sockets, and the socket Docker calls.
+	State, Run, PluginSocket string
+	// DriverName is the name Docker knows this driver by, "auto": found out.
+	DriverName string
+	// LogLevel is debug, info, warn or error.
+	LogLevel string
+
+	shared []string
+}
+
+// Shared lists the settings that must be the same on all hosts and are not the
+// default, as GRAPEVINE_X=value. The caller must not change the list.
+func (c Config) Shared() []string { return c.shared }
+
+// APISocket is the path of the unix socket that the command line talks to.
+func (c Config) APISocket() string { return filepath.Join(c.Run, "grapevine.sock") }

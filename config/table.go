@@ -1,0 +1,173 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// Setting is one row of the table.
+type Setting struct {
+	// Name is lower case with dashes, as in the flag.
+	Name string
+	// Default is the value's text; empty: there is none, and Doc says what then.
+	Default string
+	// Doc is one or two sentences for --help and docs/use/options.md.
+	Doc string
+	// Fixed settings are paths that the managed plugin's mounts decide: they are
+	// not in its env list.
+	Fixed bool
+	// Shared settings must be the same on all hosts.
+	Shared bool
+
+	set func(c *Config, value string) error
+}
+
+// Env is the setting's environment variable and key in the file.
+func (s Setting) Env() string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
+}
+
+const prefix = "GRAPEVINE_"
+
+// Table lists all settings, in the order of the documentation.
+var Table = []Setting{
+	{
+		Name: "join",
+		Doc: "Addresses of hosts of the cluster, separated by commas, each with an optional :port. " +
+			"The host whose own address comes first seeds a new cluster; give the same line to every host. Empty: this host seeds.",
+		set: setJoin,
+	},
+	{
+		Name: "key",
+		Doc: "Gossip key: 16, 24 or 32 bytes in base64 (`openssl rand -base64 32`). During a rotation several, separated by commas: " +
+			"the first one encrypts, all decrypt. Prefer `key-file`: every user of the host can see a flag, and who may ask Docker a plugin's settings. Empty: `key-file`. " +
+			"If it is given, the agent keeps it in the key file as well, and it can be taken away again.",
+		set: setKeys,
+	},
+	{
+		Name: "key-file",
+		Doc:  "File with the gossip key, or several, one a line. Empty: `key` in the state directory, made by the seed.",
+		set:  path(func(c *Config) *string { return &c.KeyFile }), Fixed: true,
+	},
+	{
+		Name: "advertise",
+		Doc: "This host's underlay address, which the others send gossip and VXLAN to, or the interface that has it. Behind NAT, the address there, with `:port` " +
+			"if gossip's is forwarded from another one, and `bind` besides. Empty: `bind`, or else the address of the interface with the default route. A change is followed.",
+		set: setAdvertise,
+	},
+	{
+		Name: "bind",
+		Doc:  "Address of this host on which gossip listens. Empty: all.",
+		set:  setBind,
+	},
+	{
+		Name: "port", Default: "7947",
+		Doc:    "Gossip port, TCP and UDP.",
+		Shared: true,
+		set:    port(func(c *Config) *uint16 { return &c.Port }),
+	},
+	{
+		Name: "name",
+		Doc:  "This host's name, for people. Empty: the host name.",
+		set:  setName,
+	},
+	{
+		Name: "cidr4", Default: "10.128.0.0/14",
+		Doc:    "IPv4 prefix that networks get their prefixes from. The same on every host; must not overlap the underlay.",
+		Shared: true,
+		set:    setCIDR4,
+	},
+	{
+		Name:   "cidr6",
+		Doc:    "IPv6 prefix that networks get their prefixes from, /64 each (`--ipam-opt prefixlen6=` overrides that for one network). Empty: a unique local /48 (RFC 4193) of the cluster's own.",
+		Shared: true,
+		set:    setCIDR6,
+	},
+	{
+		Name: "prefixlen", Default: "22",
+		Doc:    "Length of the IPv4 prefix of a new network, 8 to 30; `--ipam-opt prefixlen=` overrides it for one network.",
+		Shared: true,
+		set:    number(func(c *Config) *int { return &c.PrefixLen }, 8, 30),
+	},
+	{
+		Name: "hostsubnetlength", Default: "0",
+		Doc:    "Host bits of OpenShift's host subnets: each host gets whole subnets of this size, in OpenShift's order. 0: shares of any size.",
+		Shared: true,
+		set:    number(func(c *Config) *int { return &c.HostSubnetLength }, 0, 24),
+	},
+	{
+		Name: "ovs", Default: "auto",
+		Doc: "Open vSwitch to use: the `host`'s own daemons, or `embedded` ones that the agent starts, which cannot share a datapath with bridges of the host's own. `auto`: the host's if they answer, or as soon as they have such a bridge.",
+		set: oneOf(func(c *Config) *string { return &c.OVS }, "auto", "host", "embedded"),
+	},
+	{
+		Name: "datapath", Default: "auto",
+		Doc: "OVS datapath: `kernel` (the openvswitch module) or `userspace`. `auto`: the kernel's if the module is there.",
+		set: oneOf(func(c *Config) *string { return &c.Datapath }, "auto", "kernel", "userspace"),
+	},
+	{
+		Name: "fastpath", Default: "auto",
+		Doc: "tc programs that carry what needs no switch, containers to containers: `on`, `off` or `auto`, which is on with the userspace datapath if the kernel can and compiles them (JIT). " +
+			"`direct` is `on`, and between hosts the programs go past the VXLAN device: quicker, but this host's firewall and conntrack do not see these packets (docs/design/fastpath.md). " +
+			"Containers keep running and no packet is lost when it changes.",
+		set: oneOf(func(c *Config) *string { return &c.FastPath }, "auto", "on", "off", "direct"),
+	},
+	{
+		Name: "forget-after", Default: "0",
+		Doc: "Forget a host that has not answered for so long (`72h`; at least 1m), as `grapevine forget` does: its addresses are given to others, and if it was alive it joins as a new one. " +
+			"Only one host of the cluster does so, and only while more than half of all hosts answer (docs/operate/install.md). 0: never.",
+		Shared: true,
+		set:    setForgetAfter,
+	},
+	{
+		Name: "vxlan-port", Default: "4789",
+		Doc:    "UDP port of VXLAN (RFC 7348), the same on every host. Take another one where Docker's swarm overlay is in use.",
+		Shared: true,
+		set:    port(func(c *Config) *uint16 { return &c.VXLANPort }),
+	},
+	{
+		Name: "mtu", Default: "0",
+		Doc: "MTU of the underlay in bytes; containers get 50 less (70 if a host's underlay address is IPv6). 0: that of the underlay's interface.",
+		set: setMTU,
+	},
+	{
+		Name: "replicate", Default: "on",
+		Doc: "Make the networks of other hosts in this host's Docker, and remove them when they go: `on` or `off`.",
+		set: onOff(func(c *Config) *bool { return &c.Replicate }),
+	},
+	{
+		Name: "driver-name", Default: "auto",
+		Doc: "Name by which this host's Docker knows the driver (`grapevine` for the service, `grapevine:latest` for the plugin). `auto`: found out.",
+		set: text(func(c *Config) *string { return &c.DriverName }),
+	},
+	{
+		Name: "log-level", Default: "info",
+		Doc: "Least severe messages to log: `debug`, `info`, `warn` or `error`.",
+		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),
+	},
+	{
+		Name: "docker", Default: "unix:///var/run/docker.sock", Fixed: true,
+		Doc: "Docker API to learn names from and to make networks in.",
+		set: setDocker,
+	},
+	{
+		Name: "state", Default: "/var/lib/grapevine", Fixed: true,
+		Doc: "Directory of what outlives a reboot: identity, ring, leases. A lost one makes this a new host.",
+		set: path(func(c *Config) *string { return &c.State }),
+	},
+	{
+		Name: "run", Default: "/run/grapevine", Fixed: true,
+		Doc: "Directory of the agent's own socket (grapevine.sock) and of the embedded OVS.",
+		set: path(func(c *Config) *string { return &c.Run }),
+	},
+	{
+		Name: "plugin-socket", Default: "/run/docker/plugins/grapevine.sock", Fixed: true,
+		Doc: "Socket on which Docker calls the driver; its base name is the driver's name for the service.",
+		set: path(func(c *Config) *string { return &c.PluginSocket }),
+	},
+}
+
+// known reports whether a row's Env is the given name.
+func known(env string) bool {
+	return slices.ContainsFunc(Table, func(s Setting) bool { return s.Env() == env })
+}

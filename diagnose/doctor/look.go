@@ -1,0 +1,248 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/dns"
+	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/ovs"
+	"github.com/grapevine-net/grapevine/reach"
+)
+
+// Agent is what an agent knows and others have to find out.
+type Agent struct {
+	Switch   *ovs.Instance
+	Embedded bool
+	Datapath string
+	// Plugin is this agent as a managed plugin, Name empty: it is none.
+	Plugin docker.Plugin
+}
+
+// Look finds out how this host is; agent is nil where none runs. device is the gateway
+// port and table that of our routes. It changes nothing, and takes a second or two.
+func Look(ctx context.Context, cfg config.Config, agent *Agent, device string, table int) Host {
+	h := Host{Config: cfg, Kernel: kernel(), Underlay: underlay(cfg)}
+	if w, err := reach.Open(device, table, slog.New(slog.DiscardHandler)); err == nil { // else there is nothing to say
+		h.Reaches = w.Things()
+		w.Close()
+	}
+	h.Switch = lookAtSwitch(ctx, cfg, agent, h.Kernel)
+	h.Docker = lookAtDocker(ctx, cfg, agent)
+	if agent == nil {
+		h.Taken = taken(cfg)
+	}
+	return h
+}
+
+func kernel() Kernel {
+	k := Kernel{Release: "(unknown)", Has: ovs.HasKernelDatapath()}
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		k.Release = unix.ByteSliceToString(name.Release[:])
+	}
+	for _, pattern := range []string{"kernel/net/openvswitch/openvswitch.ko*", "openvswitch.ko*"} {
+		found, _ := filepath.Glob(filepath.Join("/lib/modules", k.Release, pattern)) // the pattern is right
+		k.File = k.File || len(found) > 0
+	}
+	return k
+}
+
+// WantedUnderlay is which underlay a host with these settings is to have.
+func WantedUnderlay(cfg config.Config) link.Want {
+	return link.Want{Addr: cfg.Advertise.Addr(), Interface: cfg.AdvertiseInterface, Bind: cfg.Bind}
+}
+
+func underlay(cfg config.Config) (u Underlay) {
+	if u.Underlay, u.Err = link.FindUnderlay(WantedUnderlay(cfg)); u.Err != nil {
+		return u
+	}
+	if cfg.MTU != 0 {
+		u.MTU = cfg.MTU
+	}
+	u.Twin, _ = twin(u.Interface, u.Addr) // an interface without ARP has none to be found
+	return u
+}
+
+func lookAtSwitch(ctx context.Context, cfg config.Config, agent *Agent, k Kernel) (s Switch) {
+	major, minor, err := ovs.Version(ctx)
+	if err != nil {
+		s.Err = err
+	}
+	s.Version = fmt.Sprintf("%d.%d", major, minor)
+	instance := ovs.NewInstance(ovs.DefaultSocket)
+	if agent != nil {
+		instance, s.Embedded, s.Datapath = agent.Switch, agent.Embedded, agent.Datapath
+	} else {
+		s.Datapath = "userspace"
+		if k.Has && cfg.Datapath != "userspace" {
+			s.Datapath = "kernel"
+		}
+		own := ovs.NewInstance(filepath.Join(cfg.Run, "ovs", "db.sock"))
+		switch {
+		case own.Ping(ctx) == nil:
+			instance, s.Embedded = own, true
+		case cfg.OVS != "host" && instance.Ping(ctx) != nil:
+			s.Idle = s.Err == nil
+			return s
+		}
+	}
+	if s.DB = instance.Ping(ctx); s.DB == nil {
+		s.Err = nil // wherever its programs are
+		_, s.Forward = instance.Appctl(ctx, "version")
+	}
+	return s
+}
+
+func lookAtDocker(ctx context.Context, cfg config.Config, agent *Agent) (d Docker) {
+	client := docker.New(cfg.Docker)
+	defer client.Close()
+	if d.Engine, d.Err = client.Engine(ctx); d.Err != nil {
+		return d
+	}
+	d.Pools, _ = client.Pools(ctx) // that it does not answer is found above
+	d.Redirect = dns.CanRedirect()
+	if agent != nil && agent.Plugin.Name != "" {
+		d.Plugin = agent.Plugin
+	}
+	if agent == nil {
+		plugins, _ := client.NetworkPlugins(ctx) // an engine that has none has none of ours
+		i := slices.IndexFunc(plugins, func(p docker.Plugin) bool { return strings.Contains(p.Name+p.Reference, "grapevine") })
+		if i >= 0 {
+			d.Plugin = plugins[i]
+			return d
+		}
+	}
+	if d.Idle = agent == nil; !d.Idle {
+		d.Socket = activate(ctx, cfg.PluginSocket)
+	}
+	return d
+}
+
+// activate asks the driver what Docker asks it first.
+func activate(ctx context.Context, socket string) error {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://plugin/Plugin.Activate", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("call the driver at %s: %w", socket, errors.Unwrap(err))
+	}
+	defer response.Body.Close()
+	var body bytes.Buffer
+	_, err = body.ReadFrom(response.Body)
+	if err == nil && !strings.Contains(body.String(), "NetworkDriver") {
+		err = fmt.Errorf("what answers at %s is no network driver: %.200s", socket, body.String())
+	}
+	return err
+}
+
+// taken lists those of the agent's ports that cannot be listened on.
+func taken(cfg config.Config) (list []string) {
+	try := func(name string, err error) {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			list = append(list, name)
+		}
+	}
+	at := func(port uint16) string { return fmt.Sprintf(":%d", port) }
+	tcp, err := net.Listen("tcp", at(cfg.Port))
+	if err == nil {
+		tcp.Close()
+	}
+	try(fmt.Sprintf("TCP port %d (gossip)", cfg.Port), err)
+	udp, err := net.ListenPacket("udp", at(cfg.Port))
+	if err == nil {
+		_ = udp.Close()
+	}
+	try(fmt.Sprintf("UDP port %d (gossip)", cfg.Port), err)
+	return list
+}
+
+// LookAtFirewall reads the rules of a family's filter table, and nftables'.
+func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
+	programs := []string{"iptables-save", "iptables-legacy-save", "iptables-nft-save"}
+	names := "/proc/net/ip_tables_names"
+	if v6 {
+		programs = []string{"ip6tables-save", "ip6tables-legacy-save", "ip6tables-nft-save"}
+		names = "/proc/net/ip6_tables_names"
+	}
+	legacy, _ := os.ReadFile(names) // absent: the kernel has no legacy tables
+	for _, program := range programs {
+		if strings.Contains(program, "legacy") && len(legacy) == 0 {
+			continue // to ask would make the tables
+		}
+		text, err := output(ctx, program, "-t", "filter")
+		if errors.Is(err, exec.ErrNotFound) && program != programs[0] {
+			continue
+		}
+		if err != nil {
+			f.Err = errors.Join(f.Err, err)
+			continue
+		}
+		if text = withoutComments(text); !slices.Contains(f.Saved, text) {
+			f.Saved = append(f.Saved, text)
+		}
+	}
+	if len(f.Saved) > 0 {
+		f.Err = nil
+	}
+	f.NFT, _ = output(ctx, "nft", "list", "ruleset") // no nft, no rules of its own that matter
+	return f
+}
+
+func withoutComments(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+func output(ctx context.Context, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		for _, dir := range []string{"/usr/sbin", "/sbin"} {
+			if path, err = exec.LookPath(filepath.Join(dir, program)); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", program, exec.ErrNotFound)
+		}
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(said.Bytes()))
+	}
+	return string(out), nil
+}

@@ -1,0 +1,143 @@
+package probe
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/diagnose/paths"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// A hello is a frame through the tunnel that nobody asks for and nobody answers:
+//
+//	"gvhello1" | sender's ID 8 | milliseconds to the next 4 | hears 1 | large 1 | zeros
+//
+// An agent that does not know it does not take it: it is no probe.
+const (
+	helloMagic = "gvhello1"
+	helloSize  = len(helloMagic) + 8 + 4 + 1 + 1
+)
+
+func encodeHello(h paths.Hello, length int) ([]byte, error) {
+	id, err := hex.DecodeString(h.From)
+	if err != nil || len(id) != 8 {
+		return nil, fmt.Errorf("say hello as %q: that is no host's ID", h.From)
+	}
+	b := append(append(make([]byte, 0, max(length, helloSize)), helloMagic...), id...)
+	b = binary.BigEndian.AppendUint32(b, uint32(h.Every.Milliseconds()))
+	b = append(b, byte(h.Hears), 0)
+	if h.Large {
+		b[len(b)-1] = 1
+	}
+	return b[:cap(b)], nil
+}
+
+func decodeHello(b []byte) (h paths.Hello, ok bool) {
+	if len(b) < helloSize || string(b[:len(helloMagic)]) != helloMagic {
+		return h, false
+	}
+	b = b[len(helloMagic):]
+	h.From = hex.EncodeToString(b[:8])
+	h.Every = time.Duration(binary.BigEndian.Uint32(b[8:])) * time.Millisecond
+	h.Hears, h.Large = paths.Heard(b[12]), b[13] == 1
+	return h, h.Hears <= paths.Small && b[13] <= 1
+}
+
+// smallHello is the size of the frame that says hello beside the large one: what the smallest
+// Ethernet frame holds.
+const smallHello = 46
+
+// Hellos sends and hears hellos on the gateway port. Its methods are called by one goroutine;
+// what is heard comes from another.
+type Hellos struct {
+	device string
+	take   func(paths.Hello)
+
+	frames *frames
+	index  int
+	mtu    int
+	work   sync.WaitGroup
+}
+
+// NewHellos returns Hellos on a device, which need not be there. take must not block.
+func NewHellos(device string, take func(paths.Hello)) *Hellos {
+	return &Hellos{device: device, take: take}
+}
+
+// Ready reports whether hellos can be sent and heard, and opens what is needed; anew: not until
+// now. The error says why they cannot.
+func (h *Hellos) Ready() (anew bool, err error) {
+	dev, err := link.Get(h.device)
+	if err != nil || !dev.Up {
+		h.Close()
+		return false, errors.Join(err, fmt.Errorf("%s is not up", h.device))
+	}
+	h.mtu = dev.MTU
+	if h.frames != nil && h.index == dev.Index {
+		return false, nil
+	}
+	h.Close()
+	f, err := listen(h.device)
+	if err != nil {
+		return false, err
+	}
+	h.frames, h.index = f, dev.Index
+	h.work.Go(func() {
+		f.all(func(b []byte) {
+			if hello, ok := decodeHello(b); ok {
+				h.take(hello)
+			}
+		})
+	})
+	return true, nil
+}
+
+// Close ends hearing. Ready begins anew.
+func (h *Hellos) Close() {
+	h.frames.close()
+	h.frames = nil
+	h.work.Wait()
+}
+
+// Say says hello to the host of that VTEP, in a small frame and in one as large as a container's
+// may be. What cannot be sent just now is as if lost.
+func (h *Hellos) Say(vtep netip.Addr, hello paths.Hello) error {
+	if h.frames == nil {
+		return errors.New("nobody can be said hello yet")
+	}
+	mac := pipeline.ProbeMAC(vtep.Unmap().WithZone(""))
+	for _, size := range []int{smallHello, h.mtu} {
+		hello.Large = size != smallHello
+		b, err := encodeHello(hello, size)
+		if err != nil {
+			return err
+		}
+		if err := h.frames.send(mac, b); err != nil && !errors.Is(err, unix.EMSGSIZE) && !errors.Is(err, unix.ENETDOWN) && !errors.Is(err, unix.ENXIO) {
+			return fmt.Errorf("say hello: %w", err)
+		}
+	}
+	return nil
+}
+
+// all hands on the payloads of frames, until close.
+func (f *frames) all(take func([]byte)) {
+	buf := make([]byte, ethernet+largest)
+	for {
+		n, err := f.file.Read(buf)
+		switch {
+		case errors.Is(err, unix.ENETDOWN): // told once; it may come up again
+		case err != nil:
+			return
+		case n > ethernet:
+			take(buf[ethernet:n])
+		}
+	}
+}

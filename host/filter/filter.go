@@ -1,0 +1,345 @@
+// Package filter decides what may enter and leave the gateway's interface, gv0, and who
+// may send to the ports of other hosts' VTEPs and agents, in a place that no rule of
+// another program opens: base chains of our own, where a drop is final whatever others
+// accept, before or after. It accepts nothing for others either: what it lets through,
+// the host's own firewall, Docker's chains and DOCKER-USER judge as well.
+//
+// The rules are there twice. One table stays when the agent ends; the other belongs to
+// the agent's process, and so outlives `nft flush ruleset`. Whatever goes of the first is
+// put back when the kernel tells of it (Run). Where the kernel has no nf_tables, chains in
+// iptables' table mangle do it.
+package filter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/grapevine-net/grapevine/host/nft"
+)
+
+// Config is all that the rules depend on.
+type Config struct {
+	// Interface is the gateway's, gv0.
+	Interface string
+	// Bridges are Docker's own bridges on this host; Closed are those of its internal
+	// networks, which are among them.
+	Bridges, Closed []string
+	// Internal are the subnets of our own internal networks.
+	Internal []netip.Prefix
+	// Hosts are where hosts' own addresses in the overlay lie: those speak to containers.
+	Hosts []netip.Prefix
+	// Guests are interfaces behind which are others than containers, whom this host forwards
+	// for: bridges of virtual machines and the like.
+	Guests []string
+	// Own are the addresses at which this host has its tunnel, behind NAT also the one that it
+	// is reached at; without any, what comes for others is not judged. VXLAN is its port.
+	Own   []netip.Addr
+	VXLAN uint16
+	// VXLANs are the ports of all tunnels.
+	VXLANs []uint16
+	// Names are the ports of the resolver: all that internal networks get at their host.
+	Names []uint16
+	// VTEPs are the addresses at which other hosts have their tunnel and their agent, Ports
+	// the ports of both.
+	VTEPs []netip.Addr
+	Ports []uint16
+}
+
+func (c Config) equal(d Config) bool {
+	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
+		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Ports, d.Ports) &&
+		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names)
+}
+
+// sorted is c with its lists in order, each thing once.
+func (c Config) sorted() Config {
+	c.Bridges, c.Closed, c.Ports = ordered(c.Bridges), ordered(c.Closed), ordered(c.Ports)
+	c.Guests, c.VXLANs, c.Names = ordered(c.Guests), ordered(c.VXLANs), ordered(c.Names)
+	c.VTEPs, c.Own = distinct(c.VTEPs), distinct(c.Own)
+	c.Internal, c.Hosts = outermost(c.Internal), outermost(c.Hosts)
+	return c
+}
+
+func ordered[T string | uint16](all []T) []T {
+	all = slices.Clone(all)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func distinct(all []netip.Addr) []netip.Addr {
+	return slices.Compact(slices.SortedFunc(slices.Values(all), netip.Addr.Compare))
+}
+
+// outermost are the prefixes that lie in no other one, in order.
+func outermost(all []netip.Prefix) (out []netip.Prefix) {
+	sorted := slices.SortedFunc(slices.Values(all), func(a, b netip.Prefix) int {
+		if c := a.Masked().Addr().Compare(b.Masked().Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits()
+	})
+	for _, p := range sorted {
+		if out == nil || !out[len(out)-1].Overlaps(p) {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// backend sets rules in one way.
+type backend interface {
+	// set makes the rules those of a Config, at once.
+	set(Config) error
+	// whole says whether the rules are as set left them.
+	whole() (bool, error)
+	// wait returns when something may have changed.
+	wait(context.Context) error
+	// remove removes the rules. None there is no error.
+	remove() error
+	close()
+}
+
+// Filter keeps the rules of one network namespace. Its methods may be called
+// concurrently.
+type Filter struct {
+	mu      sync.Mutex
+	with    backend
+	cfg     Config
+	inPlace bool
+	// failed is why the rules are not what they should be.
+	failed error
+	log    *slog.Logger
+}
+
+// Open finds out how to set rules in the namespace of the calling thread; none is set yet.
+func Open(log *slog.Logger) (*Filter, error) {
+	tables, err := openTables()
+	if err == nil {
+		return &Filter{with: tables, log: log}, nil
+	}
+	old, errOld := openLegacy()
+	if errOld != nil {
+		return nil, fmt.Errorf("this kernel takes no packet filter rules: by nf_tables: %w; by iptables: %w", err, errOld)
+	}
+	log.Info("this kernel has no nf_tables: what containers may reach is decided in iptables' table mangle", "error", err)
+	return &Filter{with: old, log: log}, nil
+}
+
+// Set declares the whole state, and has it in place when it returns nil. To declare the
+// same again costs nothing.
+func (f *Filter) Set(cfg Config) error {
+	if cfg.Interface == "" {
+		return errors.New("filter: no interface")
+	}
+	cfg = cfg.sorted()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed == nil && f.inPlace && f.cfg.equal(cfg) {
+		return nil
+	}
+	f.cfg = cfg
+	return f.apply()
+}
+
+// apply makes the rules those of cfg; the lock is held.
+func (f *Filter) apply() error {
+	err := f.with.set(f.cfg)
+	if err != nil {
+		err = fmt.Errorf("set the rules of what may enter and leave %s: %w", f.cfg.Interface, err)
+	} else {
+		f.inPlace = true
+	}
+	f.failed = err
+	return err
+}
+
+// InPlace says whether there are rules, be they of the last Config or of one before.
+func (f *Filter) InPlace() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.inPlace
+}
+
+// Trouble is why the rules are not what they should be; nil: they are.
+func (f *Filter) Trouble() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
+// retry is the pause after rules could not be put back.
+const retry = 500 * time.Millisecond
+
+// Run puts the rules back when another program has removed or changed them, as soon as
+// the kernel tells of it, until ctx is done, and returns its error.
+func (f *Filter) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := f.with.wait(ctx)
+		if err == nil {
+			err = f.restore()
+		}
+		if err != nil && ctx.Err() == nil {
+			f.log.Warn("what may enter and leave the overlay", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(retry):
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func (f *Filter) restore() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cfg.Interface == "" {
+		return nil
+	}
+	whole, err := f.with.whole()
+	switch {
+	case err != nil:
+		f.failed = fmt.Errorf("look at the rules of what may enter and leave %s: %w", f.cfg.Interface, err)
+		return f.failed
+	case whole && f.failed == nil:
+		return nil
+	case !whole && f.inPlace:
+		f.log.Warn("another program removed rules of what may enter and leave the overlay: they are put back")
+	}
+	return f.apply()
+}
+
+// Remove removes the rules. None there is no error.
+func (f *Filter) Remove() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cfg, f.inPlace, f.failed = Config{}, false, nil
+	return f.with.remove()
+}
+
+// Close lets go of the sockets; the rules that are to outlive the agent stay. Run has
+// returned.
+func (f *Filter) Close() { f.with.close() }
+
+// tables is the backend of nftables.
+type tables struct {
+	conn, owner *nft.Conn // owner's table goes with it
+	watch       *nft.Watch
+	owned       bool // this kernel has tables with owners
+	twice       bool // what cfg wants is in owner's table as well
+	fib         bool // this kernel has the expression fib
+	cfg         Config
+	handles     []uint64
+}
+
+// Names of the tables.
+const (
+	lasting = "grapevine"
+	ours    = "grapevine-agent"
+)
+
+func openTables() (t *tables, err error) {
+	t = &tables{owned: true}
+	if t.conn, err = nft.Dial(); err != nil {
+		return nil, err
+	}
+	if t.owner, err = nft.Dial(); err != nil {
+		t.conn.Close()
+		return nil, err
+	}
+	if t.watch, err = nft.NewWatch(); err != nil {
+		t.conn.Close()
+		t.owner.Close()
+		return nil, err
+	}
+	// Whether all that the rules need is there, tried under another name.
+	for _, t.fib = range []bool{true, false} {
+		probe := table("grapevine-probe", Config{Interface: "none"}, t.fib)
+		if err = t.conn.Do(append(probe.Anew(), probe.Remove()...)); err == nil {
+			return t, nil
+		}
+	}
+	t.close()
+	return nil, err
+}
+
+// own makes owner's table. Without it, before Linux 5.12 or while the agent before this
+// one has not quite ended, the other one does all, but not past a flush.
+func (t *tables) own() {
+	mine := table(ours, t.cfg, t.fib)
+	mine.Owned = true
+	err := t.owner.Do(mine.Anew())
+	t.twice, t.owned = err == nil, !unsupported(err)
+}
+
+func (t *tables) set(cfg Config) error {
+	t.cfg, t.twice = cfg, false
+	if t.owned {
+		t.own()
+	}
+	stays := table(lasting, cfg, t.fib)
+	if err := t.conn.Do(stays.Anew()); err != nil {
+		return fmt.Errorf("make nftables table %s: %w", lasting, err)
+	}
+	var err error
+	t.handles, err = t.conn.Handles(stays)
+	return err
+}
+
+func (t *tables) whole() (bool, error) {
+	if t.owned && !t.twice {
+		t.own()
+	}
+	handles, err := t.conn.Handles(table(lasting, Config{}, t.fib))
+	return err == nil && len(handles) > 0 && slices.Equal(handles, t.handles), err
+}
+
+func (t *tables) wait(ctx context.Context) error { return t.watch.Wait(ctx) }
+
+func (t *tables) remove() error {
+	var errs []error
+	for _, name := range []string{lasting, ours} {
+		at, gone := t.conn, table(name, Config{}, t.fib)
+		if name == ours {
+			at = t.owner
+		}
+		if err := at.Do(gone.Remove()); err != nil && !isGone(err) {
+			errs = append(errs, fmt.Errorf("remove nftables table %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *tables) close() {
+	t.watch.Close()
+	t.owner.Close()
+	t.conn.Close()
+}
+
+// Purge removes what an agent that is gone has left, and returns what that was.
+func Purge() (gone []string, err error) {
+	f, err := Open(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, nil // without packet filters there are none of ours
+	}
+	defer f.Close()
+	switch with := f.with.(type) {
+	case *tables:
+		if handles, err := with.conn.Handles(table(lasting, Config{}, with.fib)); err != nil || len(handles) > 0 {
+			gone = append(gone, "nftables table inet "+lasting)
+		}
+	case *legacy:
+		for _, command := range with.commands {
+			if have, err := mangle(command); err == nil && strings.Contains(have, "GRAPEVINE-") {
+				gone = append(gone, command+" chains GRAPEVINE-* of mangle")
+			}
+		}
+	}
+	return gone, f.Remove()
+}

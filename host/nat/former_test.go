@@ -1,0 +1,73 @@
+package nat
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+)
+
+// Somebody chooses the other framework of iptables, and the agent starts again: what it had in
+// the former one goes, and all of it is in the new one.
+func TestFormer(t *testing.T) {
+	for _, kinds := range [][]string{{"nft", "legacy"}, {"legacy", "nft"}} {
+		for _, policy := range []string{"ours", "theirs", "none"} {
+			t.Run(kinds[0]+" to "+kinds[1]+", policy "+policy, func(t *testing.T) {
+				ns, path := linktest.New(t), os.Getenv("PATH")
+				saved := func(kind string) string {
+					return run(t, "iptables-"+kind+"-save") + run(t, "ip6tables-"+kind+"-save")
+				}
+				useBackend(t, kinds[0])
+				ns.Do(func() {
+					run(t, "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "192.168.0.0/16", "-j", "MASQUERADE")
+					n := New()
+					switch policy {
+					case "ours":
+						if err := n.Forbid(false); err != nil {
+							t.Fatal(err)
+						}
+					case "theirs":
+						run(t, "iptables", "-P", "FORWARD", "DROP")
+					}
+					set(t, n, v4, v6)
+				})
+				t.Setenv("PATH", path)
+				useBackend(t, kinds[1])
+				n := New()
+				n.glance = 20 * time.Millisecond
+				ns.Do(func() {
+					if policy == "ours" {
+						n.Forbidden(false)
+					}
+					set(t, n, v4, v6)
+				})
+				keep(t, ns, n)
+				ns.Do(func() {
+					left := "GRAPEVINE"
+					if policy == "theirs" {
+						left = "GRAPEVINE-P" // the chains of nat
+					}
+					for end := time.Now().Add(10 * time.Second); strings.Contains(saved(kinds[0]), left); time.Sleep(20 * time.Millisecond) {
+						if time.Now().After(end) {
+							t.Fatalf("still there:\n%s", saved(kinds[0]))
+						}
+					}
+					former := saved(kinds[0])
+					if !strings.Contains(former, "192.168.0.0/16") {
+						t.Errorf("others' rules have gone:\n%s", former)
+					}
+					if drops, passes := strings.Contains(former, ":FORWARD DROP"), strings.Contains(former, Forward); drops != (policy == "theirs") || passes != drops {
+						t.Errorf("what the policy drops there must be let pass there:\n%s", former)
+					}
+					for _, chain := range []string{Forward, Postrouting, Prerouting} {
+						if strings.Count(saved(kinds[1]), "-j "+chain+"\n") < 2 {
+							t.Errorf("%s is not there in both families:\n%s", chain, saved(kinds[1]))
+						}
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+)
+
+var drops = Table{Name: "t", Family: Inet, Chains: []Chain{{
+	Name: "c", Type: "filter", Hook: unix.NF_INET_FORWARD,
+	Rules: []Rule{{Comment: "for people", Exprs: []Expr{Meta(unix.NFT_META_IIFNAME), Equal(Name("gv0")), Counter(), Drop()}}},
+}}}
+
+// TestConn: a batch is done whole, or not at all and with its error, after which the next
+// one is as good as the first.
+func TestConn(t *testing.T) {
+	linktest.New(t).Do(func() {
+		c, err := Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if h, err := c.Handles(drops); len(h) != 0 || err != nil {
+			t.Errorf("of no table: %v, %v", h, err)
+		}
+		bad := drops
+		bad.Chains = append([]Chain{{Name: "no such type", Type: "nonsense", Hook: unix.NF_INET_FORWARD}}, drops.Chains...)
+		for range 3 {
+			if err := c.Do(bad.Make()); !errors.Is(err, unix.ENOENT) {
+				t.Errorf("a chain of no type: %v", err)
+			}
+			if h, err := c.Handles(drops); len(h) != 0 || err != nil {
+				t.Errorf("a part was done: %v, %v", h, err)
+			}
+		}
+		for range 2 {
+			if err := c.Do(drops.Anew()); err != nil {
+				t.Fatal(err)
+			}
+			h, err := c.Handles(drops)
+			if len(h) != 1 || err != nil {
+				t.Errorf("rules %v, %v", h, err)
+			}
+		}
+		out, err := exec.Command("nft", "list", "table", "inet", "t").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), `iifname "gv0" counter packets 0 bytes 0 drop comment "for people"`) {
+			t.Errorf("nft: %s, %v", out, err)
+		}
+	})
+}
+
+// TestWatch: a change is heard of at once, and so is the end of the context.
+func TestWatch(t *testing.T) {
+	linktest.New(t).Do(func() {
+		w, err := NewWatch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		c, err := Dial()
+		if err == nil {
+			defer c.Close()
+			err = c.Do(drops.Make())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if err := w.Wait(t.Context()); err != nil || time.Since(begin) > 900*time.Millisecond {
+			t.Errorf("after a change: %v, in %v", err, time.Since(begin))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		begin = time.Now()
+		if err := w.Wait(ctx); err != nil || time.Since(begin) > 900*time.Millisecond {
+			t.Errorf("at its end: %v, in %v", err, time.Since(begin))
+		}
+	})
+}
+
+// FuzzAttributes: what the kernel is said to have sent makes no parser fail.
+func FuzzAttributes(f *testing.F) {
+	f.Add(drops.Make()[0])
+	f.Add([]byte{4, 0, 1, 0, 3, 0, 1, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, m := range split(b) {
+			_ = attribute(m[unix.NLMSG_HDRLEN+4:], unix.NFTA_RULE_HANDLE)
+		}
+		_ = attribute(b, unix.NFTA_RULE_HANDLE)
+	})
+}

@@ -1,0 +1,321 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+	"github.com/grapevine-net/grapevine/host/portreserve"
+)
+
+// world is a host with a container (IPv4), and a machine beyond, which has IPv6 alone.
+type world struct {
+	t                     *testing.T
+	container, host, away *linktest.NS
+	held                  *portreserve.Sockets
+	server                *Server
+	refused               atomic.Pointer[netip.Addr]
+}
+
+const (
+	containerAddr = "10.128.0.2"
+	hostAddr      = "fd00:db8::1"
+	second        = "fd00:db8::7"
+	awayAddr      = "fd00:db8::2"
+)
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, container: linktest.New(t), host: linktest.New(t), away: linktest.New(t), held: &portreserve.Sockets{}}
+	linktest.Wire(t, "c", w.host, w.container, []string{"10.128.0.1/22"}, []string{containerAddr + "/22"})
+	linktest.Wire(t, "eth0", w.host, w.away, []string{hostAddr + "/64", second + "/64", "fe80::1/64"}, []string{awayAddr + "/64", "fe80::2/64"})
+	var err error
+	w.server, err = New(w.held, func(a netip.Addr) bool { r := w.refused.Load(); return r != nil && *r == a }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.server.dial = func(network string, to netip.AddrPort) (conn net.Conn, err error) {
+		w.host.Do(func() { conn, err = dial(network, to) })
+		return conn, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		w.held.Close()
+	})
+	return w
+}
+
+// publish holds and serves a run of ports of both protocols, from 8080 on.
+func (w *world) publish(to string, more uint16) {
+	w.t.Helper()
+	var all []Forward
+	for _, network := range []string{"tcp", "udp"} {
+		f := Forward{network, netip.MustParseAddrPort("[::]:8080"), netip.MustParseAddrPort(to), more}
+		w.hold(f)
+		all = append(all, f)
+	}
+	w.server.Set(all)
+}
+
+func (w *world) hold(f Forward) {
+	w.t.Helper()
+	for p := range f.each() {
+		w.host.Do(func() {
+			if err := w.held.Hold(p.network, p.at); err != nil {
+				w.t.Fatal(err)
+			}
+		})
+	}
+}
+
+// serve answers in a namespace: TCP when the client has said all, UDP at once, with what was said
+// and who said it.
+func (w *world) serve(ns *linktest.NS, at string) {
+	w.t.Helper()
+	ns.Do(func() {
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		p, err := net.ListenPacket("udp", at)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { l.Close(); p.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					b, _ := io.ReadAll(c)
+					_, _ = c.Write(append(b, " from "+host(c.RemoteAddr())...))
+					_ = c.Close()
+				}()
+			}
+		}()
+		go func() {
+			b := make([]byte, 65535)
+			for {
+				n, from, err := p.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				_, _ = p.WriteTo([]byte(string(b[:n])+" from "+host(from)), from)
+			}
+		}()
+	})
+}
+
+func host(a net.Addr) string {
+	h, _, _ := net.SplitHostPort(a.String())
+	return h
+}
+
+// ask says something, and returns the answer.
+func ask(ns *linktest.NS, network, addr, say string, patience time.Duration) (said string, err error) {
+	ns.Do(func() {
+		var c net.Conn
+		if c, err = net.DialTimeout(network, addr, patience); err != nil {
+			return
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if _, err = c.Write([]byte(say)); err != nil {
+			return
+		}
+		if t, ok := c.(*net.TCPConn); ok {
+			_ = t.CloseWrite()
+			var b []byte
+			b, err = io.ReadAll(c)
+			said = string(b)
+			return
+		}
+		b := make([]byte, 65535)
+		var n int
+		n, err = c.Read(b)
+		said = string(b[:n])
+	})
+	return said, err
+}
+
+func (w *world) wants(ns *linktest.NS, network, addr, want string) {
+	w.t.Helper()
+	patience := 5 * time.Second
+	if want == "" {
+		patience = 300 * time.Millisecond
+	}
+	if got, err := ask(ns, network, addr, "hello", patience); got != want {
+		w.t.Errorf("%s %s: %q, %v; want %q", network, addr, got, err, want)
+	}
+}
+
+// linkLocal is the host's address on the wire, for away. Go remembers interfaces' names whatever
+// the namespace.
+func (w *world) linkLocal() (at string) {
+	w.away.Do(func() {
+		i, err := netlink.LinkByName("eth0")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		at = fmt.Sprintf("[fe80::1%%%d]:8080", i.Attrs().Index)
+	})
+	return at
+}
+
+const answered = "hello from 10.128.0.1"
+
+// A container without IPv6 is reached at all of the host's IPv6 addresses, the loopback's and
+// link-local ones too, and answers from the address that was asked: a client of UDP would take
+// nothing else.
+func TestServes(t *testing.T) {
+	w := newWorld(t)
+	w.serve(w.container, ":80")
+	w.publish(containerAddr+":80", 0)
+	for _, network := range []string{"tcp", "udp"} {
+		w.wants(w.away, network, "["+hostAddr+"]:8080", answered)
+		w.wants(w.away, network, "["+second+"]:8080", answered)
+		w.wants(w.away, network, w.linkLocal(), answered)
+		w.wants(w.host, network, "[::1]:8080", answered)
+		w.wants(w.away, network, "["+hostAddr+"]:8081", "")
+	}
+	// Much, both ways, and each end by itself.
+	long := strings.Repeat("grapevine ", 300000)
+	if got, err := ask(w.away, "tcp", "["+hostAddr+"]:8080", long, 10*time.Second); got != long+" from 10.128.0.1" {
+		t.Errorf("%d bytes of %d came back: %v", len(got), len(long), err)
+	}
+	if got, err := ask(w.away, "udp", "["+hostAddr+"]:8080", long[:60000], 5*time.Second); got != long[:60000]+" from 10.128.0.1" {
+		t.Errorf("of a datagram %d bytes came back: %v", len(got), err)
+	}
+	// Not by who may not.
+	away := netip.MustParseAddr(awayAddr)
+	w.refused.Store(&away)
+	for _, network := range []string{"tcp", "udp"} {
+		w.wants(w.away, network, "["+hostAddr+"]:8080", "")
+		w.wants(w.host, network, "[::1]:8080", answered)
+	}
+}
+
+// Ports come and go; one whose socket somebody else had is served when he is gone.
+func TestSet(t *testing.T) {
+	w := newWorld(t)
+	w.serve(w.container, ":80")
+	w.serve(w.container, ":81")
+	w.publish(containerAddr+":80", 1)
+	for _, network := range []string{"tcp", "udp"} {
+		w.wants(w.away, network, "["+hostAddr+"]:8081", answered)
+	}
+	w.publish(containerAddr+":81", 0)
+	for _, network := range []string{"tcp", "udp"} {
+		w.wants(w.away, network, "["+hostAddr+"]:8080", answered)
+		w.wants(w.away, network, "["+hostAddr+"]:8081", "")
+	}
+	w.server.Set(nil)
+	for _, network := range []string{"tcp", "udp"} {
+		w.wants(w.away, network, "["+hostAddr+"]:8080", "")
+	}
+	// At once for whoever has it next, whatever is left of connections.
+	for range 2 {
+		w.held.Close()
+		w.publish(containerAddr+":80", 0)
+		for _, network := range []string{"tcp", "udp"} {
+			w.wants(w.away, network, "["+hostAddr+"]:8080", answered)
+		}
+		w.server.Set(nil)
+	}
+	late := Forward{"tcp", netip.MustParseAddrPort("[::]:9090"), netip.MustParseAddrPort(containerAddr + ":80"), 0}
+	w.server.Set([]Forward{late})
+	w.wants(w.away, "tcp", "["+hostAddr+"]:9090", "")
+	w.hold(late)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if got, _ := ask(w.away, "tcp", "["+hostAddr+"]:9090", "hello", time.Second); got == answered {
+			return
+		}
+	}
+	t.Error("a port that is held later is never served")
+}
+
+// A container that does not answer, or refuses, is a connection that is refused or reset, and no
+// port of others suffers. Clients of UDP are bounded.
+func TestBounds(t *testing.T) {
+	w := newWorld(t)
+	w.serve(w.container, ":80")
+	w.publish(containerAddr+":80", 1) // 81 is nobody's
+	if got, err := ask(w.away, "tcp", "["+hostAddr+"]:8081", "hello", time.Second); err == nil && got != "" {
+		t.Errorf("a port that is nobody's: %q, %v", got, err)
+	}
+	w.away.Do(func() {
+		for range 3 {
+			c, err := net.Dial("udp", "["+hostAddr+"]:8080")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := c.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+			if _, err := c.Read(make([]byte, 100)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	count := func() int {
+		w.server.clients.mu.Lock()
+		defer w.server.clients.mu.Unlock()
+		return len(w.server.clients.by)
+	}
+	if n := count(); n != 3 {
+		t.Errorf("%d clients, want 3", n)
+	}
+	w.server.clients.expire(time.Now().Add(idle + time.Second))
+	if n := count(); n != 0 {
+		t.Errorf("%d clients after all were silent", n)
+	}
+	for range Most { // all of the connections there may be
+		if !w.server.take() {
+			t.Fatal("fewer than said")
+		}
+	}
+	w.wants(w.away, "tcp", "["+hostAddr+"]:8080", "")
+	<-w.server.streams
+	w.wants(w.away, "tcp", "["+hostAddr+"]:8080", answered)
+}
+
+// A container with IPv6 is asked by it: for clients with link-local addresses, which no rule
+// can lead there.
+func TestLinkLocal(t *testing.T) {
+	w := newWorld(t)
+	w.host.Do(func() { ip(t, "addr", "add", "fd00:128::1/64", "dev", "c", "nodad") })
+	w.container.Do(func() { ip(t, "addr", "add", "fd00:128::2/64", "dev", "c", "nodad") })
+	w.serve(w.container, ":80")
+	w.publish("[fd00:128::2]:80", 0)
+	for _, network := range []string{"tcp", "udp"} {
+		w.wants(w.away, network, w.linkLocal(), "hello from fd00:128::1")
+	}
+}
+
+func ip(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %v: %v: %s", args, err, out)
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/grapevine-net/grapevine/"
+
+// mayImport says for each room which others it knows. A line here is a decision: what a room
+// must not know is in docs/design/architecture.md.
+var mayImport = map[string]string{
+	"agent": "api api/view cluster config diagnose/doctor diagnose/paths diagnose/probe dns dns/names driver driver/ports gossip host/capability " +
+		"host/docker host/filter host/link host/nat host/ovs host/plugin host/portreserve host/proxy host/socket host/store ipam membership/backup " +
+		"membership/identity overlay overlay/fastpath overlay/gateway overlay/pipeline overlay/tunnel reach replica",
+	"cmd/grapevine":          "agent api config host/plugin host/store membership/backup",
+	"api":                    "",
+	"api/view":               "api cluster",
+	"cluster":                "ring",
+	"config":                 "",
+	"diagnose/doctor":        "api config diagnose/probe dns host/docker host/link host/ovs reach",
+	"diagnose/paths":         "",
+	"diagnose/probe":         "diagnose/paths host/link overlay/pipeline",
+	"dns":                    "cluster dns/names host/nft",
+	"dns/names":              "cluster",
+	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam replica",
+	"driver/ports":           "",
+	"gossip":                 "",
+	"gossip/memnet":          "",
+	"host/capability":        "",
+	"host/docker":            "",
+	"host/filter":            "host/nat host/nft",
+	"host/link":              "",
+	"host/link/linktest":     "",
+	"host/nat":               "",
+	"host/nft":               "",
+	"host/ovs":               "",
+	"host/ovs/ovstest":       "host/ovs",
+	"host/plugin":            "",
+	"host/portreserve":       "",
+	"host/proxy":             "",
+	"host/socket":            "",
+	"host/store":             "",
+	"host/store/storetest":   "host/store replica",
+	"ipam":                   "cluster host/plugin host/store reach replica ring",
+	"membership/backup":      "host/store membership/identity",
+	"membership/identity":    "cluster host/store",
+	"overlay":                "cluster host/link host/ovs overlay/gateway overlay/pipeline",
+	"overlay/fastpath":       "host/link overlay/pipeline",
+	"overlay/gateway":        "host/link",
+	"overlay/pipeline":       "",
+	"overlay/tunnel":         "host/link overlay/pipeline",
+	"overlay/tunnel/measure": "host/link overlay/tunnel",
+	"reach":                  "cluster host/link",
+	"replica":                "cluster host/store",
+	"ring":                   "",
+}
+
+// onlyIn are libraries of which one room, or a few, make what all others see.
+var onlyIn = map[string]string{
+	"github.com/hashicorp/memberlist":              "gossip gossip/memnet",
+	"github.com/docker/docker/":                    "host/docker",
+	"github.com/docker/go-plugins-helpers/network": "driver",
+	"github.com/docker/go-plugins-helpers/ipam":    "ipam",
+	"github.com/docker/go-plugins-helpers/sdk":     "host/plugin",
+	"github.com/coreos/go-iptables":                "host/nat",
+	"github.com/digitalocean/go-openvswitch":       "host/ovs",
+	"github.com/cilium/ebpf":                       "host/link overlay/fastpath overlay/tunnel",
+	"github.com/miekg/dns":                         "dns",
+	"github.com/spf13/cobra":                       "cmd/grapevine",
+	"github.com/spf13/pflag":                       "cmd/grapevine config",
+	"go.etcd.io/bbolt":                             "host/store",
+}
+
+// pure are the rooms that touch nothing but what they are given.
+var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "overlay/pipeline", "ring"}
+
+// effects are what a pure room does without.
+var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}
+
+// TestImports: a room knows the rooms that it is meant to know, and no others.
+func TestImports(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, module+"...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		imports := strings.Fields(line)
+		room := strings.TrimPrefix(imports[0], module)
+		if room == "tests" || strings.HasPrefix(room, "tests/") {
+			continue
+		}
+		allowed, known := mayImport[room]
+		if !known {
+			t.Errorf("%s has no line in mayImport", room)
+		}
+		for _, other := range strings.Fields(allowed) {
+			if !slices.Contains(imports, module+other) {
+				t.Errorf("%s does not import %s, though mayImport says so", room, other)
+			}
+		}
+		for _, path := range imports[1:] {
+			if other, ours := strings.CutPrefix(path, module); ours && !slices.Contains(strings.Fields(allowed), other) {
+				t.Errorf("%s imports %s", room, other)
+			}
+			for library, rooms := range onlyIn {
+				if strings.HasPrefix(path+"/", strings.TrimSuffix(library, "/")+"/") && !slices.Contains(strings.Fields(rooms), room) {
+					t.Errorf("%s imports %s, which is for %s alone", room, path, rooms)
+				}
+			}
+			if slices.Contains(pure, room) && slices.Contains(effects, path) {
+				t.Errorf("%s is pure, and imports %s", room, path)
+			}
+		}
+	}
+}

@@ -82,7 +82,7 @@ func packetsOf(ways []gateway.Way) string {
 		case gateway.FromHost:
 			out = append(out, "this host's packets")
 		case gateway.FromAddress:
-			out = append(out, "what this host sends from its own address")
+			out = append(out, "packets from this host's own address")
 		case gateway.FromInterface:
 			out = append(out, "connections to published ports and answers from outside")
 		}

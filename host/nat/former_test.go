@@ -45,10 +45,7 @@ func TestFormer(t *testing.T) {
 				})
 				keep(t, ns, n)
 				ns.Do(func() {
-					left := "GRAPEVINE"
-					if policy == "theirs" {
-						left = "GRAPEVINE-P" // the chains of nat
-					}
+					const left = "GRAPEVINE-P" // the chains of nat
 					for end := time.Now().Add(10 * time.Second); strings.Contains(saved(kinds[0]), left); time.Sleep(20 * time.Millisecond) {
 						if time.Now().After(end) {
 							t.Fatalf("still there:\n%s", saved(kinds[0]))
@@ -58,8 +55,8 @@ func TestFormer(t *testing.T) {
 					if !strings.Contains(former, "192.168.0.0/16") {
 						t.Errorf("others' rules have gone:\n%s", former)
 					}
-					if drops, passes := strings.Contains(former, ":FORWARD DROP"), strings.Contains(former, Forward); drops != (policy == "theirs") || passes != drops {
-						t.Errorf("what the policy drops there must be let pass there:\n%s", former)
+					if drops, passes := strings.Contains(former, ":FORWARD DROP"), strings.Contains(former, Forward); drops != (policy != "none") || !passes {
+						t.Errorf("the policy stays as it was, and so does what lets pass:\n%s", former)
 					}
 					for _, chain := range []string{Forward, Postrouting, Prerouting} {
 						if strings.Count(saved(kinds[1]), "-j "+chain+"\n") < 2 {

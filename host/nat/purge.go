@@ -77,39 +77,25 @@ func (n *NAT) leaveFormer() (gone []string, err error) {
 	return gone, errors.Join(errs...)
 }
 
-// leave removes our chains by the iptables at path. Those of the table filter only let pass:
-// where the policy there is somebody else's DROP, they have to stay, since what one framework
-// drops the other one cannot let pass.
+// leave removes our chains of the table nat by the iptables at path. Those of the table filter
+// stay: what one framework drops the other one cannot let pass, and there may be Docker's
+// DOCKER-USER, policy and rules, until Docker is started again, and an administrator's.
 func (n *NAT) leave(f iptables.Protocol, path string) (gone []string, err error) {
+	const table = "nat"
+	if !slices.Contains(tablesOf(f, path), table) {
+		return nil, nil
+	}
 	ipt, err := iptables.New(iptables.IPFamily(f), iptables.Timeout(5), iptables.Path(path))
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", path, err)
 	}
-	var errs []error
-	for _, table := range tablesOf(f, path) {
-		if table == "filter" {
-			rules, err := ipt.List(table, "FORWARD")
-			if err != nil {
-				continue // the kernel has no such table
-			}
-			there, err := ipt.ChainExists(table, Forward)
-			switch dropped := slices.Contains(rules, "-P FORWARD DROP"); {
-			case err != nil || !there:
-			case dropped && !n.forbidden[f]:
-				continue
-			case dropped: // by us
-				errs = append(errs, ipt.ChangePolicy(table, "FORWARD", "ACCEPT"))
-			}
-		}
-		found, err := purge(ipt, table)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("table %s, with %s: %w", table, path, err))
-		}
-		for _, chain := range found {
-			gone = append(gone, table+" "+chain)
-		}
+	if gone, err = purge(ipt, table); err != nil {
+		err = fmt.Errorf("table %s, with %s: %w", table, path, err)
 	}
-	return gone, errors.Join(errs...)
+	for i, chain := range gone {
+		gone[i] = table + " " + chain
+	}
+	return gone, err
 }
 
 // tablesOf are the tables of that iptables. To look at a legacy table makes it: so only those

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -139,7 +140,7 @@ func twoHosts(t *testing.T) (a, b *host) {
 
 // The other host knows an address that is not the one which the kernel would choose.
 func TestSource(t *testing.T) {
-	if can, err := link.TunnelSource(); !can {
+	if can, err := link.TunnelSource(); !can && os.Getenv("CI") == "" {
 		t.Skip("this kernel takes no source:", err)
 	}
 	for _, c := range [][]string{{"10.9.0.2", "10.9.0.11"}, {"fd09::2", "fd09::11"}} {

@@ -140,7 +140,7 @@ func TestSource(t *testing.T) {
 			a.Do(func() {
 				can, err := link.TunnelSource()
 				ok(t, err)
-				if !can {
+				if !can && os.Getenv("CI") == "" {
 					t.Skip("this kernel takes no source")
 				}
 				_, err = a.tunnel.Ensure(ctx)

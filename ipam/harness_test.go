@@ -94,8 +94,12 @@ func (h *host) open() {
 		Reach:  func() Reach { return h.reach() },
 		Sign:   func(b []byte) []byte { return toySignature(h.id, b) },
 		Signed: func(by cluster.NodeID, b, sig []byte) bool { return bytes.Equal(sig, toySignature(by, b)) },
+		Halt:   func() error { return h.replica.Trouble() }, // as the agent's
 		Now:    func() time.Time { return h.w.now }, Age: func() time.Duration { return h.w.now.Sub(time.Unix(1_700_000_000, 0)) }, Log: slog.New(slog.DiscardHandler),
 	}, storetest.Replica{Replica: h.replica, Life: &h.life}, h, StoreDisk{storetest.DB{DB: h.db, Life: &h.life}}))(t)
+	if h.replica.Snapshot().Left(h.id) {
+		return
+	}
 	_ = get(h.replica.Update(func(tx *replica.Tx) error {
 		_ = tx.Put(cluster.Node{ID: h.id, Name: "h" + string(h.id[15:])})
 		return nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/store/storetest"
 	"github.com/grapevine-net/grapevine/ring"
 )
 
@@ -203,4 +204,70 @@ func TestLeaverGetsNothingBack(t *testing.T) {
 			t.Errorf("it still owns %d numbers of %s", n, all)
 		}
 	}
+}
+
+// TestWhoHasLeftHandsOutNothing: what a host is given after it gave all away, and before its
+// last word comes, is for nobody twice: it hands nothing of that out, nor gives it on, nor does
+// an agent that is started from its disk, while its giver takes it back and uses it.
+func TestWhoHasLeftHandsOutNothing(t *testing.T) {
+	w := newWorld(t, 3)
+	giver, heir, goes := w.hosts[0], w.hosts[1], w.hosts[2]
+	blue := w.network(giver, "blue", 0)
+	w.spread()
+	gifts := []netip.Prefix{netip.MustParsePrefix("10.128.7.0/24"), ring.Subtract([]netip.Prefix{blue}, giver.taken(blue))[0], netip.PrefixFrom(ring.VNIDAddr(4096), 24)}
+	heir.down = true
+	must(t, goes.Leave(ctx))
+	heir.down = false
+	for _, p := range gifts { // it has not heard yet
+		giver.give(goes.id, p.String())
+	}
+	w.gossip(giver, goes)
+	refuses := func(when string) {
+		t.Helper()
+		r := goes.replica.Snapshot().Ring()
+		for _, p := range gifts {
+			if !r.OwnsAll(goes.id, p) {
+				t.Fatalf("%s: it does not hold %s", when, p)
+			}
+			_, err := heir.Call(ctx, string(goes.id), methodGive, get(encode(askGive{Kind: giveExact, Within: p}))(t))
+			must(t, err)
+		}
+		if a, err := goes.Address(ctx, blue, anywhere, anyAddr); err == nil {
+			t.Errorf("%s it hands out %s", when, a)
+		}
+		if a, err := goes.Address(ctx, blue, anywhere, last(gifts[1])); err == nil {
+			t.Errorf("%s it hands out %s", when, a)
+		}
+		if p, err := goes.Prefix(ctx, 4, 24, 0); err == nil {
+			t.Errorf("%s it hands out %s", when, p)
+		}
+		if v, err := goes.VNID(ctx); err == nil {
+			t.Errorf("%s it hands out VNID %d", when, v)
+		}
+		if err := goes.VNIDExact(ctx, 4100, "red"); err == nil {
+			t.Errorf("%s it hands out VNID 4100", when)
+		}
+		goes.stockUp(ctx)
+		if r := goes.replica.Snapshot().Ring(); len(goes.Leases()) > 0 || !r.OwnsAll(goes.id, gifts[0]) {
+			t.Errorf("%s: it gave on, or leased: %v", when, goes.Leases())
+		}
+	}
+	refuses("as it leaves")
+	goes.deleteKey(cluster.Node{ID: goes.id}.Key())
+	refuses("after its last word")
+	must(t, goes.db.Close()) // the power goes before its state is removed
+	goes.life = storetest.Life{}
+	goes.open()
+	refuses("started again")
+	w.gossip(goes, giver)
+	goes.down = true
+	must(t, giver.takeOrphans(ctx))
+	for _, p := range gifts {
+		if !giver.replica.Snapshot().Ring().OwnsAll(giver.id, p) {
+			t.Errorf("%s is not its giver's again:\n%s", p, w.claims(p.Addr()))
+		}
+	}
+	_ = get(giver.Address(ctx, blue, anywhere, last(gifts[1]).Prev()))(t)
+	must(t, giver.VNIDExact(ctx, 4100, "red"))
+	w.unique(t)
 }

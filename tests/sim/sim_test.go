@@ -264,6 +264,9 @@ func simulate(t *testing.T, n, loss int) result {
 			each, all := w.known(patience, h, func(other *host) bool { return !other.sees(h) && !other.lists(h) })
 			note("host left"+when, each, all)
 			<-left
+			if vnid, err := h.alloc.VNID(t.Context()); err == nil && !w.bare {
+				t.Errorf("host %s has left, and hands out VNID %d", h.id, vnid)
+			}
 			h.stop()
 			return
 		}

@@ -38,6 +38,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 			s.Hosts.Part++
 		}
 	}
+	s.Kernel = a.vswitch.kernelCounters()
 	s.Networks = len(view.Networks(snap))
 	s.Shared = view.Shared(snap)
 	s.Endpoints.Part = a.attached()

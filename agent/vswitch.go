@@ -212,6 +212,18 @@ func (v *vswitch) choosesSource() bool {
 
 func (v *vswitch) datapath() ovs.Datapath { return v.bridge.Datapath }
 
+// kernelCounters is nil with the userspace datapath, and while there is none in the kernel.
+func (v *vswitch) kernelCounters() *api.KernelDatapath {
+	if v.bridge.Datapath != ovs.Kernel {
+		return nil
+	}
+	c, err := ovs.KernelCounters()
+	if err != nil {
+		return nil // the problems tell of a switch that is down
+	}
+	return (*api.KernelDatapath)(&c)
+}
+
 func (v *vswitch) kind() string {
 	if v.embedded != nil {
 		return "embedded"

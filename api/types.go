@@ -27,12 +27,14 @@ type Status struct {
 	Networks  int   `json:"networks"`
 	Endpoints Count `json:"endpoints"` // here of all
 	// Driver is what Docker on this host knows the drivers by: "grapevine:latest", "grapevine".
-	Driver    string `json:"driver,omitempty"`
-	OVS       string `json:"ovs"`      // host or embedded
-	Datapath  string `json:"datapath"` // kernel or userspace
-	FastPath  string `json:"fastPath"` // on or direct, or "off: ", "rests: " or "on, not direct: " and why
-	MTU       int    `json:"mtu"`      // of the underlay, bytes
-	VXLANPort uint16 `json:"vxlanPort"`
+	Driver   string `json:"driver,omitempty"`
+	OVS      string `json:"ovs"`      // host or embedded
+	Datapath string `json:"datapath"` // kernel or userspace
+	// Kernel is what the kernel's datapath counts, if that is the one.
+	Kernel    *KernelDatapath `json:"kernelDatapath,omitempty"`
+	FastPath  string          `json:"fastPath"` // on or direct, or "off: ", "rests: " or "on, not direct: " and why
+	MTU       int             `json:"mtu"`      // of the underlay, bytes
+	VXLANPort uint16          `json:"vxlanPort"`
 	// Aside are files of hosts that this one was before the cluster had forgotten them.
 	Aside []string `json:"aside,omitempty"`
 	// Refused counts gossip messages that were not accepted, by reason.
@@ -46,6 +48,15 @@ type Status struct {
 	// Leases are the addresses that this host has handed out.
 	Leases  int     `json:"leases"`
 	Process Process `json:"process"`
+}
+
+// KernelDatapath is what Open vSwitch's datapath in the kernel counts since it was made, for all bridges of the host.
+type KernelDatapath struct {
+	Hit    uint64 `json:"hit"`    // packets that found a flow
+	Missed uint64 `json:"missed"` // packets that asked ovs-vswitchd for one
+	Lost   uint64 `json:"lost"`   // of those, which ovs-vswitchd did not take in time
+	Flows  uint64 `json:"flows"`
+	Masks  uint32 `json:"masks"`
 }
 
 // SharedName is a name on a network, and the hosts whose containers answer to it.

@@ -84,6 +84,9 @@ func showFacts(w io.Writer, s api.Status) error {
 		}
 		row("underlay\t%s, MTU %d, VXLAN port %d", s.VTEP, s.MTU, s.VXLANPort)
 		row("switch\t%s Open vSwitch, %s datapath", dash(s.OVS), dash(s.Datapath))
+		if k := s.Kernel; k != nil {
+			row("datapath\t%s, %s; %d packets found one, %d did not, %d of these were lost", plural(int(k.Flows), "flow"), plural(int(k.Masks), "mask"), k.Hit, k.Missed, k.Lost)
+		}
 		row("fast path\t%s", dash(s.FastPath))
 		row("names\t%s", names(s.Names))
 		row("agent\t%s, up %s", s.Version, time.Since(s.Since).Round(time.Second))

@@ -8,7 +8,6 @@
 // write waits until ovs-vswitchd has done what was written. Flows are read, watched and
 // changed by ovs-ofctl, in atomic bundles (OpenFlow 1.4), but for those of a
 // container's start and end: these are sent to the switch from here, since a process
-// costs more than all the rest of it. The typed client of
-// digitalocean/go-openvswitch has no contexts, no monitors and no raw flow text,
-// which are what is wanted here, so it is not used.
+// costs more than all the rest of it. The counters of the kernel's datapath are asked for with
+// digitalocean/go-openvswitch's ovsnl; docs/design/decisions.md says what of that library is not used.
 package ovs

@@ -2,7 +2,9 @@ package ovs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 )
 
@@ -81,10 +83,13 @@ const kernelDatapath = "system@ovs-system"
 // forgetAbsent takes from the database the endpoints' ports that the kernel's datapath does not have:
 // ovs-vswitchd would add them as it starts. Whoever wants them adds them again, when Settled.
 func (e *Embedded) forgetAbsent(ctx context.Context) error {
+	if _, err := KernelCounters(); errors.Is(err, os.ErrNotExist) {
+		return nil // no datapath: no flows are left, either
+	}
 	i := e.Instance()
 	out, err := i.command(ctx, nil, "ovs-dpctl", "show", kernelDatapath)
 	if err != nil {
-		return nil // there is none: no flows are left, either
+		return err
 	}
 	there := portsIn(string(out))
 	c, err := i.dial(ctx)

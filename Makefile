@@ -110,6 +110,7 @@ generate: ## What is generated: tc programs (clang-14), docs/design/pipeline.md
 docs: ## docs/design/pipeline.md, docs/use/options.md and docs/man from the code
 	go generate ./overlay/pipeline
 	go test ./config -update
+	go test ./observe/metrics -run TestPage -update
 	go test ./cmd/grapevine -run TestManPagesAreCurrent -update
 
 .PHONY: trees

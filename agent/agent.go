@@ -30,6 +30,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/membership/identity"
+	"github.com/grapevine-net/grapevine/observe/metrics"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -66,17 +67,19 @@ type Agent struct {
 	managed    string                       // the ID by which Docker knows this agent as a managed plugin, or ""
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
-	stopWork  context.CancelFunc
-	stopped   chan struct{}
-	gone      chan struct{} // closed when this host has left, and all is told
-	leaving   atomic.Bool   // by its own will: that its records go is no reason to join anew
-	left      latch
-	hellos    pathWatch
-	firewall  firewallWatch
-	unproven  atomic.Bool             // restored from a backup, and not sure yet that nothing is missing
-	verdict   atomic.Pointer[verdict] // of the others, if one says that this host is forgotten
-	spent     atomic.Pointer[error]   // why the state of this host, which is forgotten, cannot be set aside
-	elsewhere atomic.Bool             // not where its Node record says, and not sure yet that nobody else is there
+	stopWork    context.CancelFunc
+	stopped     chan struct{}
+	gone        chan struct{} // closed when this host has left, and all is told
+	leaving     atomic.Bool   // by its own will: that its records go is no reason to join anew
+	left        latch
+	hellos      pathWatch
+	firewall    firewallWatch
+	unproven    atomic.Bool             // restored from a backup, and not sure yet that nothing is missing
+	verdict     atomic.Pointer[verdict] // of the others, if one says that this host is forgotten
+	spent       atomic.Pointer[error]   // why the state of this host, which is forgotten, cannot be set aside
+	metricsPort metricsPort
+	exporter    *metrics.Exporter
+	elsewhere   atomic.Bool // not where its Node record says, and not sure yet that nobody else is there
 }
 
 // GCPercent is how much garbage the agent lets come together, in percent of what is in
@@ -113,6 +116,7 @@ var again = []error{errMoved, errRenamed, errForgotten, errLeft, errWanted, errR
 
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets) error {
 	a := &Agent{cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), sockets: open, stopped: make(chan struct{}), gone: make(chan struct{})}
+	a.exporter = metrics.New(a.facts)
 	if rested, err := a.restIfLeft(ctx, open); rested || err != nil {
 		return err
 	}
@@ -173,6 +177,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"paths":      a.watchPaths,
 		"firewall":   a.watchFirewall,
 		"rival":      a.watchRival,
+		"metrics":    a.serveMetrics,
 		"engine":     a.watchDocker,
 		"names":      a.names.Run,
 		"docker":     a.driver.Watch,

@@ -35,6 +35,7 @@ func (a *Agent) handlers() api.Handlers {
 		Backup:      a.backup,
 		ChangeKeys:  a.keysChange,
 		FastPath:    a.switchFastPath,
+		Metrics:     a.exporter.Handler(),
 	}
 }
 

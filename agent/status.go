@@ -104,6 +104,7 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 	list = append(list, a.firewall.problems(a.hellos.now(), nodes)...)
 	list = append(list, a.hellos.problems(nodes, a.cfg.VXLANPort)...)
 	list = append(list, a.sockets.problems()...)
+	list = append(list, a.metricsPort.problems()...)
 	list = append(list, a.engine.problems(time.Now())...)
 	return append(list, a.driverProblems(ctx)...)
 }

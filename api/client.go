@@ -85,7 +85,17 @@ func (c *Client) Forget(ctx context.Context, r ForgetRequest) (Done, error) {
 
 // Backup writes the state of the agent's host to w.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/backup", http.NoBody)
+	return c.stream(ctx, w, "v1/backup")
+}
+
+// Metrics writes what Prometheus would read to w.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	return c.stream(ctx, w, "metrics")
+}
+
+// stream writes the body of an answer to w.
+func (c *Client) stream(ctx context.Context, w io.Writer, path string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/"+path, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("make the request: %w", err)
 	}
@@ -98,7 +108,7 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 		return failure(response)
 	}
 	if _, err := io.Copy(w, response.Body); err != nil {
-		return fmt.Errorf("read the backup from the agent: %w", err)
+		return fmt.Errorf("read the agent's answer: %w", err)
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ type Handlers struct {
 	Backup      func(context.Context, io.Writer) error
 	ChangeKeys  func(context.Context, KeysRequest) (Done, error)
 	FastPath    func(context.Context, FastPathRequest) (Done, error)
+	Metrics     http.Handler // in Prometheus' text format
 	// Absent says why there is no such answer; nil: it is one of another version.
 	Absent error
 }
@@ -101,6 +102,13 @@ func (h Handlers) mux() *routes {
 	get(mux, "/v1/keys", h.Keys)
 	post(mux, "/v1/keys", h.ChangeKeys)
 	post(mux, "/v1/fastpath", h.FastPath)
+	mux.handle("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if h.Metrics == nil {
+			mux.none(w, r)
+			return
+		}
+		h.Metrics.ServeHTTP(w, r)
+	})
 	mux.HandleFunc("/", mux.none)
 	return mux
 }

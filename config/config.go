@@ -66,6 +66,10 @@ type Config struct {
 	State, Run, PluginSocket string
 	// DriverName is the name Docker knows this driver by, "auto": found out.
 	DriverName string
+	// Metrics is where Prometheus may ask, invalid: nowhere. An unspecified address means all.
+	Metrics netip.AddrPort
+	// MetricsTokenFile holds the token that it must show.
+	MetricsTokenFile string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 

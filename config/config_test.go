@@ -41,7 +41,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		KeyFile: "/var/lib/grapevine/key", Port: 7947, CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22,
+		KeyFile: "/var/lib/grapevine/key", MetricsTokenFile: "/var/lib/grapevine/metrics-token", Port: 7947, CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22,
 		OVS: "auto", Datapath: "auto", FastPath: "auto", VXLANPort: 4789, Replicate: true, Docker: "unix:///var/run/docker.sock",
 		State: "/var/lib/grapevine", Run: "/run/grapevine", PluginSocket: "/run/docker/plugins/grapevine.sock",
 		DriverName: "auto", LogLevel: "info",
@@ -125,6 +125,9 @@ func TestRefused(t *testing.T) {
 		{"GRAPEVINE_KEY_FILE=key", "is not an absolute path"},
 		{"GRAPEVINE_ADVERTISE=224.0.0.1", "other hosts can send to"},
 		{"GRAPEVINE_BIND=x", "is not an address"},
+		{"GRAPEVINE_METRICS=7955", "is not ADDRESS:PORT"},
+		{"GRAPEVINE_METRICS=:0", "is not ADDRESS:PORT"},
+		{"GRAPEVINE_METRICS_TOKEN_FILE=token", "is not an absolute path"},
 		{"GRAPEVINE_PORT=0", "is not a port"},
 		{"GRAPEVINE_PORT=65536", "is not a port"},
 		{"GRAPEVINE_PORT=4789", "both want UDP port 4789"},

@@ -169,5 +169,8 @@ func (c *Config) check() error {
 	if c.KeyFile == "" {
 		c.KeyFile = c.State + "/key"
 	}
+	if c.MetricsTokenFile == "" {
+		c.MetricsTokenFile = c.State + "/metrics-token"
+	}
 	return nil
 }

@@ -157,6 +157,20 @@ func setBind(c *Config, v string) error {
 	return nil
 }
 
+// setMetrics takes :PORT for all addresses.
+func setMetrics(c *Config, v string) error {
+	text := v
+	if strings.HasPrefix(v, ":") {
+		text = "[::]" + v
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil || at.Port() == 0 || at.Addr().Zone() != "" {
+		return fmt.Errorf("%q is not ADDRESS:PORT: use one of this host's own addresses, or :PORT for all", v)
+	}
+	c.Metrics = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	return nil
+}
+
 func setName(c *Config, v string) error {
 	if len(v) > 64 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r == '/' || r > '~' }) {
 		return fmt.Errorf("%q is not a host name: at most 64 printable ASCII characters without spaces or /", v)

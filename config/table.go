@@ -141,6 +141,17 @@ var Table = []Setting{
 		set: text(func(c *Config) *string { return &c.DriverName }),
 	},
 	{
+		Name: "metrics",
+		Doc: "Address and port on which Prometheus may ask for metrics (`/metrics`) and for the hosts of the cluster (`/sd`), over HTTP, with a token. Give every host the same port: `:7955`. " +
+			"Empty: none; `grapevine metrics` has them anyway.",
+		set: setMetrics,
+	},
+	{
+		Name: "metrics-token-file",
+		Doc:  "File with the token that whoever asks for metrics must show, one word. Empty: `metrics-token` in the state directory, made by the agent; copy it to the other hosts, so that Prometheus needs one.",
+		set:  path(func(c *Config) *string { return &c.MetricsTokenFile }),
+	},
+	{
 		Name: "log-level", Default: "info",
 		Doc: "Least severe messages to log: `debug`, `info`, `warn` or `error`.",
 		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),

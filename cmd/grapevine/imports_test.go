@@ -14,7 +14,7 @@ const module = "github.com/grapevine-net/grapevine/"
 var mayImport = map[string]string{
 	"agent": "api api/view cluster config diagnose/doctor diagnose/paths diagnose/probe dns dns/names driver driver/ports gossip host/capability " +
 		"host/docker host/filter host/link host/nat host/ovs host/plugin host/portreserve host/proxy host/socket host/store ipam membership/backup " +
-		"membership/identity overlay overlay/fastpath overlay/gateway overlay/pipeline overlay/tunnel reach replica",
+		"membership/identity observe/metrics overlay overlay/fastpath overlay/gateway overlay/pipeline overlay/tunnel reach replica",
 	"cmd/grapevine":          "agent api config host/plugin host/store membership/backup",
 	"api":                    "",
 	"api/view":               "api cluster",
@@ -47,6 +47,7 @@ var mayImport = map[string]string{
 	"ipam":                   "cluster host/plugin host/store reach replica ring",
 	"membership/backup":      "host/store membership/identity",
 	"membership/identity":    "cluster host/store",
+	"observe/metrics":        "api overlay/pipeline",
 	"overlay":                "cluster host/link host/ovs overlay/gateway overlay/pipeline",
 	"overlay/fastpath":       "host/link overlay/pipeline",
 	"overlay/gateway":        "host/link",
@@ -67,6 +68,7 @@ var onlyIn = map[string]string{
 	"github.com/docker/go-plugins-helpers/sdk":     "host/plugin",
 	"github.com/coreos/go-iptables":                "host/nat",
 	"github.com/digitalocean/go-openvswitch":       "host/ovs",
+	"github.com/prometheus/":                       "observe/metrics",
 	"github.com/cilium/ebpf":                       "host/link overlay/fastpath overlay/tunnel",
 	"github.com/miekg/dns":                         "dns",
 	"github.com/spf13/cobra":                       "cmd/grapevine",

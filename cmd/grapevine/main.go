@@ -48,7 +48,7 @@ commands ask the agent of this host, over a socket that only root can open.`,
 	config.AddFlags(root.PersistentFlags(), "run")
 	root.PersistentFlags().StringP("output", "o", "table", "table or json")
 	root.AddCommand(newAgent(), newStatus(), newDoctor(), newNodes(), newNetworks(), newEndpoints(), newWait(), newRing(),
-		newFlows(), newJoinCommand(), newFastPath(), newForget(), newKeys(), newBackup(), newRestore(), newLeave(), newJoin(), newCleanup(), newCompletion(), newVersion())
+		newFlows(), newMetrics(), newJoinCommand(), newFastPath(), newForget(), newKeys(), newBackup(), newRestore(), newLeave(), newJoin(), newCleanup(), newCompletion(), newVersion())
 	root.CompletionOptions.DisableDefaultCmd = true // ours has examples
 	return root
 }

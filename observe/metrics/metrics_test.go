@@ -1,0 +1,219 @@
+package metrics
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+func cookie(s pipeline.Stage, k pipeline.ObjectKind, object uint64) uint64 {
+	return pipeline.Cookie{Stage: s, Kind: k, Object: object}.Pack()
+}
+
+func facts() Facts {
+	node := "4f0c9a1e2b7d3c55"
+	return Facts{
+		Status: api.Status{
+			Version: "1.0", Name: "nuc1", Node: node, Cluster: "9d2f", VTEP: netip.MustParseAddr("10.0.0.1"), OVS: "embedded", Datapath: "kernel",
+			Since: time.Unix(1795652000, 0), FastPath: "rests: no room", Leases: 3, Refused: map[string]uint64{"bad-key": 2},
+			Problems: []api.Problem{{}}, Kernel: &api.KernelDatapath{Hit: 10, Missed: 3, Lost: 1}, Names: api.Resolver{Answered: 5, Inside: 2},
+		},
+		Nodes:    []api.Node{{Alive: true, Self: true}, {Alive: true, Doubtful: true}, {}},
+		Networks: []api.Network{{Name: "shop"}, {Name: "ops"}},
+		Endpoints: []api.Endpoint{
+			{ID: "aa", Network: "shop", Here: true}, {ID: "bb", Network: "shop", Here: true}, {ID: "cc", Network: "ops"},
+		},
+		Pools: []api.Pool{
+			{Network: "shop", Prefix: netip.MustParsePrefix("10.1.0.0/22"), Shares: []api.Share{
+				{Node: node, Blocks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/23"), netip.MustParsePrefix("10.1.2.0/24")}}, {Node: "other", Blocks: []netip.Prefix{netip.MustParsePrefix("10.1.3.0/24")}},
+			}},
+			{Network: "shop", Prefix: netip.MustParsePrefix("fd00::/64"), Shares: []api.Share{{Node: node, Blocks: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}}}},
+		},
+		Flows: []api.Flow{
+			{Table: 20, Stage: "spoof-guard", Priority: 300, Match: "aa", Object: "endpoint aa", Actions: "goto_table:30", Packets: 7, Bytes: 700},
+			{Table: 20, Stage: "spoof-guard", Priority: 300, Match: "bb", Object: "endpoint bb", Actions: "goto_table:30", Packets: 1, Bytes: 60},
+			{Table: 70, Stage: "forwarding", Priority: 3000, Match: "aa", Object: "endpoint aa", Actions: "goto_table:75", Packets: 5, Bytes: 500},
+			{Table: 30, Stage: "arp-responder", Priority: 300, Match: "arp", Object: "endpoint aa", Actions: "goto_table:35", Packets: 9},
+			{Table: 20, Stage: "spoof-guard", Priority: 100, Match: "a", Cookie: cookie(pipeline.SpoofGuard, pipeline.KindEndpoint, 1), Object: "endpoint aa", Actions: "drop", Packets: 4},
+			{Table: 80, Stage: "vnid-check", Cookie: cookie(pipeline.VNIDCheck, pipeline.KindDrop, uint64(pipeline.DropOtherNetwork)), Actions: "drop", Packets: 11},
+		},
+	}
+}
+
+// scrape returns the text that Prometheus would read.
+func scrape(t *testing.T, h http.Handler) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func wants(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, l := range lines {
+		if !strings.Contains(text, l+"\n") {
+			t.Errorf("no line %s in\n%s", l, text)
+		}
+	}
+}
+
+func TestScrape(t *testing.T) {
+	text := scrape(t, New(facts).Handler())
+	wants(t, text,
+		`grapevine_node_info{cluster="9d2f",datapath="kernel",name="nuc1",node="4f0c9a1e2b7d3c55",ovs="embedded",vtep="10.0.0.1"} 1`,
+		`grapevine_start_time_seconds 1.795652e+09`, `grapevine_problems 1`, `grapevine_leases 3`,
+		`grapevine_hosts{state="alive"} 1`, `grapevine_hosts{state="doubtful"} 1`, `grapevine_hosts{state="dead"} 1`,
+		`grapevine_gossip_refused_total{reason="bad-key"} 2`, `grapevine_gossip_refused_total{reason="replayed"} 0`,
+		`grapevine_networks 2`, `grapevine_endpoints{network="shop"} 2`, `grapevine_endpoints{network="ops"} 0`,
+		`grapevine_addresses_owned{network="shop"} 768`, `grapevine_addresses_owned{network="ops"} 0`,
+		`grapevine_network_packets_total{direction="sent",network="shop"} 8`, `grapevine_network_bytes_total{direction="received",network="shop"} 500`,
+		`grapevine_network_bytes_total{direction="sent",network="ops"} 0`,
+		`grapevine_switch_up 1`, `grapevine_switch_flows{stage="spoof-guard"} 3`,
+		`grapevine_drops_total{class="alien",reason="spoofed"} 4`, `grapevine_drops_total{class="meant",reason="other-network"} 11`,
+		`grapevine_drops_total{class="alien",reason="wrong-vtep"} 0`, `grapevine_datapath_lookups_total{result="lost"} 1`,
+		`grapevine_fastpath_state{state="resting"} 1`, `grapevine_fastpath_state{state="on"} 0`,
+		`grapevine_dns_queries_total{outcome="answered"} 5`, `grapevine_dns_containers{served="inside"} 2`,
+	)
+	if !strings.Contains(text, "process_resident_memory_bytes") || !strings.Contains(text, "go_goroutines") {
+		t.Error("what the process uses is not there")
+	}
+}
+
+// TestLint: names, units and help as Prometheus' own linter wants them.
+func TestLint(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(New(facts))
+	complaints, err := testutil.GatherAndLint(r)
+	if err != nil || len(complaints) > 0 {
+		t.Errorf("%v, %v", complaints, err)
+	}
+}
+
+// TestDropKinds: each reason that the pipeline has is one here.
+func TestDropKinds(t *testing.T) {
+	for r := pipeline.Reason(1); r.String() != "unknown reason"; r++ {
+		if _, ok := reasons[r]; !ok {
+			t.Errorf("no word for the drop %q", r)
+		}
+	}
+	if d := dropOf(api.Flow{Cookie: cookie(pipeline.SpoofGuard, pipeline.KindRoute, 1)}); d != wrongVTEP {
+		t.Errorf("a source in another host's range is %v", d)
+	}
+	if d := dropOf(api.Flow{Cookie: cookie(pipeline.Output, pipeline.KindDrop, 200)}); d != unknownDrop {
+		t.Errorf("a reason of another version is %v", d)
+	}
+}
+
+// TestNothingFalls: flows go with their containers and come anew, and a silent switch tells nothing.
+func TestNothingFalls(t *testing.T) {
+	f := facts()
+	h := New(func() Facts { return f }).Handler()
+	sent := func() string { return `grapevine_network_packets_total{direction="sent",network="shop"} ` }
+	wants(t, scrape(t, h), sent()+"8")
+	f.Flows[0].Packets, f.Flows[0].Bytes = 10, 1000
+	wants(t, scrape(t, h), sent()+"11")
+	f.Flows[0].Packets, f.Flows[0].Bytes = 2, 200 // another agent's round, counted from 0
+	wants(t, scrape(t, h), sent()+"13")
+	all := f.Flows
+	f.Flows, f.FlowsErr = nil, errors.New("no answer")
+	wants(t, scrape(t, h), sent()+"13", "grapevine_switch_up 0", `grapevine_drops_total{class="alien",reason="spoofed"} 4`)
+	f.Flows, f.FlowsErr = all[1:], nil // the container has gone
+	wants(t, scrape(t, h), sent()+"13")
+	f.Networks = f.Networks[1:] // and its network
+	if text := scrape(t, h); strings.Contains(text, `network="shop"`) {
+		t.Errorf("series of a network that is no more:\n%s", text)
+	}
+}
+
+// TestManyNetworks: the label has so many values and no more; the rest is summed.
+func TestManyNetworks(t *testing.T) {
+	f := facts()
+	for i := range 1000 {
+		f.Networks = append(f.Networks, api.Network{Name: "n" + strings.Repeat("x", i)})
+	}
+	f.Endpoints = append(f.Endpoints, api.Endpoint{ID: "dd", Network: "n" + strings.Repeat("x", 999), Here: true}, api.Endpoint{ID: "ee", Network: "n\xff", Here: true})
+	f.Networks = append(f.Networks, api.Network{Name: "n\xff"})
+	text := scrape(t, New(func() Facts { return f }).Handler())
+	if n := strings.Count(text, "\ngrapevine_endpoints{"); n != maxNetworks+1 {
+		t.Errorf("%d series", n)
+	}
+	wants(t, text, `grapevine_endpoints{network="shop"} 2`, `grapevine_endpoints{network="n`+strings.Repeat("x", 999)+`"} 1`, `grapevine_endpoints{network="other"} 0`, `grapevine_endpoints{network="n?"} 1`)
+}
+
+func TestServe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if _, err := Token(file, false); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a token that nobody made: %v", err)
+	}
+	token, err := Token(file, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Token(file, true); err != nil || again != token {
+		t.Errorf("%q, %v after %q", again, err, token)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	for _, bad := range []string{"", "short", "two words of some length"} {
+		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Token(file, true); err == nil {
+			t.Errorf("%q is taken for a token", bad)
+		}
+	}
+	l, err := listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		ended <- Serve(t.Context(), l, token, New(facts).Handler(), func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:7955")} })
+	}()
+	for _, tt := range []struct{ path, show, want string }{
+		{"/metrics", token, "grapevine_networks 2"},
+		{"/sd", token, `[{"targets":["10.0.0.1:7955"]}]`},
+		{"/metrics", "", "the token is wrong or missing"},
+		{"/sd", token + "x", "the token is wrong or missing"},
+		{"/v1/status", token, "404"},
+		{"/", token, "404"},
+	} {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+tt.path, nil)
+		if tt.show != "" {
+			r.Header.Set("Authorization", "Bearer "+tt.show)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if !strings.Contains(answer.Status+string(body), tt.want) {
+			t.Errorf("%s: %s %s, want %s", tt.path, answer.Status, body, tt.want)
+		}
+	}
+	l.Close()
+	if err := <-ended; err == nil {
+		t.Error("a listener that went is no error")
+	}
+}
+
+func listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }

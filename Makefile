@@ -6,6 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 FUZZTIME ?= 20s
 SEED ?= 1
 FOR ?= 5m
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 tally = go build -o bin/tally ./tests/tally && bin/tally
 
@@ -87,9 +88,13 @@ plugin: build ## The managed plugin grapevine:latest, in this machine's Docker (
 	@scripts/build-plugin
 
 .PHONY: lint
-lint: ## gofmt, go vet, golangci-lint (.golangci.yml)
+lint: ## gofmt, go vet, staticcheck: a part of CI
 	@files=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$files" || { echo "gofmt -w $$files"; exit 1; }
 	go vet ./...
+	go run $(STATICCHECK) ./...
+
+.PHONY: lint-all
+lint-all: lint ## All of lint, and golangci-lint (.golangci.yml), which takes minutes to build
 	go run $(GOLANGCI) run ./...
 
 # Once more, since package testing may take the end of the time for a failure; a true one has left its input.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -87,7 +88,7 @@ func firewallPrint() string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprint(generation)
+	return strconv.FormatUint(uint64(generation), 10)
 }
 
 // hasIPv6 reports whether a network has IPv6.

@@ -33,11 +33,16 @@ func TestFirewallProblems(t *testing.T) {
 		{[]doctor.Drop{drop("-A FORWARD -j DROP", true, out)}, nil, []string{"this host's firewall drops what containers send to the outside: -A FORWARD -j DROP"}},
 		{[]doctor.Drop{drop("-A FORWARD -j DROP", false, out)}, nil, nil},
 		{[]doctor.Drop{{Packet: out, By: "-A DOCKER-USER -i gv0 -j DROP", Do: "do", Sure: true, Meant: true}}, nil, nil},
-		{[]doctor.Drop{drop("the policy of INPUT, DROP", true, vxlan(one, "h1")), drop("the policy of INPUT, DROP", true, vxlan(two, "h2"))}, nil,
-			[]string{"this host's firewall drops VXLAN from h1 (UDP port 4789), and of 1 more host: the policy of INPUT, DROP"}},
-		{[]doctor.Drop{drop("the policy of INPUT, DROP", true, vxlan(one, "h1")), drop("the policy of INPUT, DROP", true, vxlan(two, "h2"))},
+		{
+			[]doctor.Drop{drop("the policy of INPUT, DROP", true, vxlan(one, "h1")), drop("the policy of INPUT, DROP", true, vxlan(two, "h2"))},
+			nil,
+			[]string{"this host's firewall drops VXLAN from h1 (UDP port 4789), and of 1 more host: the policy of INPUT, DROP"},
+		},
+		{
+			[]doctor.Drop{drop("the policy of INPUT, DROP", true, vxlan(one, "h1")), drop("the policy of INPUT, DROP", true, vxlan(two, "h2"))},
 			[]paths.Verdict{{Host: "a", In: paths.All}, {Host: "b", In: paths.Nothing}},
-			[]string{"this host's firewall drops VXLAN from h2 (UDP port 4789): the policy of INPUT, DROP"}},
+			[]string{"this host's firewall drops VXLAN from h2 (UDP port 4789): the policy of INPUT, DROP"},
+		},
 	} {
 		var w firewallWatch
 		w.set(tt.drops, begin)

@@ -18,9 +18,12 @@ func TestForeignProblem(t *testing.T) {
 		guest        bool
 		leaves       string
 	}{
-		{1, 1, false, "host2 is"}, {1, 1, true, "this host is"},
-		{3, 1, false, "this host is"}, {3, 1, true, "this host is"},
-		{1, 3, false, "host2 is"}, {1, 3, true, "host2 is"},
+		{1, 1, false, "host2 is"},
+		{1, 1, true, "this host is"},
+		{3, 1, false, "this host is"},
+		{3, 1, true, "this host is"},
+		{1, 3, false, "host2 is"},
+		{1, 3, true, "host2 is"},
 		{0, 1, false, "host2 is"},
 	} {
 		p := foreignProblem(other(c.theirs), c.ours, c.guest, c.guest)

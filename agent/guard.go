@@ -130,8 +130,10 @@ func (g *guard) inPlace() bool {
 // config is what the rules are to be; the lock is held.
 func (g *guard) config() (filter.Config, error) {
 	snap := g.source.Snapshot()
-	cfg := filter.Config{Interface: gateway.Port, Internal: internalSubnets(snap), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.own),
-		Own: g.vteps, VXLAN: g.own[0], VXLANs: []uint16{g.own[0]}, Names: []uint16{53, dns.DefaultPort}}
+	cfg := filter.Config{
+		Interface: gateway.Port, Internal: internalSubnets(snap), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.own),
+		Own: g.vteps, VXLAN: g.own[0], VXLANs: []uint16{g.own[0]}, Names: []uint16{53, dns.DefaultPort},
+	}
 	for n := range cluster.All[cluster.Node](snap) {
 		if n.ID == g.self {
 			continue
@@ -338,7 +340,7 @@ func (g *guard) watchBridges(ctx context.Context) {
 			g.log.Debug("watch this host's bridges", "err", err)
 		} else {
 			for u := range updates {
-				if t := u.Link.Type(); t == "bridge" || t == "tuntap" {
+				if t := u.Type(); t == "bridge" || t == "tuntap" {
 					g.look()
 				}
 			}
@@ -481,7 +483,7 @@ func (g *guard) withoutIPv6() error {
 func (g *guard) unforbid6() error {
 	g.mu.Lock()
 	dockers, err := g.bridges()
-	all := append(dockers, g.docker...)
+	all := slices.Concat(dockers, g.docker)
 	g.mu.Unlock()
 	var names []string
 	for _, b := range all {

@@ -135,7 +135,7 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, port uint16, now t
 			continue
 		}
 		judged++
-		kind := -1
+		var kind int
 		switch {
 		case v.In == paths.Nothing:
 			kind = 0

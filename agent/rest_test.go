@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -75,7 +76,7 @@ func TestRest(t *testing.T) {
 	if text, err := api.NewClient(cfg.APISocket()).Join(t.Context()); err != nil || !strings.Contains(text.Text, "begins a cluster of its own") {
 		t.Errorf("join: %v, %v", text, err)
 	}
-	if err := <-done; err != errWanted {
+	if err := <-done; !errors.Is(err, errWanted) {
 		t.Errorf("the rest ended by %v", err)
 	}
 	if rested, err := a.restIfLeft(t.Context(), open); rested || err != nil {

@@ -67,7 +67,7 @@ func (a *Agent) watchUnderlay(ctx context.Context) error {
 	return every(ctx, lookAtUnderlay, func() error {
 		now, err := findUnderlay(a.cfg)
 		if err != nil || now == a.underlay || stays(a.cfg, a.underlay, now) {
-			return nil
+			return nil //nolint:nilerr // none now: the one that was stays
 		}
 		a.log.Warn("the underlay has changed: beginning anew with it", "was", a.underlay, "is", now)
 		if now.Addr != a.underlay.Addr {

@@ -68,7 +68,7 @@ func (d *Driver) inTheWay(b ports.Binding) map[string][]ports.Binding {
 	out := map[string][]ports.Binding{}
 	for id, e := range d.local.endpoints {
 		for _, o := range e.Ports {
-			if b.Overlaps(o) && !(d.local.siblings(b, e) && b.Crosses() != o.Crosses()) {
+			if b.Overlaps(o) && (!d.local.siblings(b, e) || b.Crosses() == o.Crosses()) {
 				out[id] = append(out[id], o)
 			}
 		}

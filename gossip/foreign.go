@@ -11,7 +11,7 @@ import (
 )
 
 // Foreign is a host of another cluster that has met this one.
-type Foreign struct {
+type Foreign struct { //nolint:errname // a host that has come, more than an error
 	ID, Name string     // Name is empty until it is known
 	Addr     netip.Addr // invalid: not known
 	Cluster  string

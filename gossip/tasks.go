@@ -33,8 +33,9 @@ func (t tasks) spawn(f func(context.Context)) bool {
 
 // wait blocks until all have ended. cancel goes before.
 func (t tasks) wait() {
-	t.mu.Lock()   // a spawn that saw no cancellation has added itself
-	t.mu.Unlock() //nolint:staticcheck // SA2001: to have had the lock is the point
+	t.mu.Lock()
+	//lint:ignore SA2001 to have had the lock is the point: a spawn that saw no cancellation has added itself
+	t.mu.Unlock() //nolint:staticcheck // the same for golangci-lint
 	t.wg.Wait()
 }
 

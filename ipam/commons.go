@@ -56,7 +56,7 @@ func (a *Allocator) openCommons(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.mayHandOut(); err != nil || a.beginning > 0 {
-		return nil //nolint:nilerr // another time
+		return nil // another time
 	}
 	blocks := a.surplusLocked()
 	if len(blocks) == 0 {

@@ -101,7 +101,7 @@ func (a *Allocator) takeBack(list []orphan) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.mayHandOut(); err != nil {
-		return nil //nolint:nilerr // another time
+		return nil // another time
 	}
 	n := 0
 	_, err := a.replica.Update(func(tx *replica.Tx) error {

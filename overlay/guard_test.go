@@ -38,7 +38,7 @@ func TestGuard(t *testing.T) {
 	h := newHost(t)
 	ovstest.Eventually(t, 20*time.Second, func() error {
 		if out, err := exec.Command("ip", "route", "show", "table", "26486").CombinedOutput(); err != nil || !strings.Contains(string(out), "10.128.0.0/22") {
-			return fmt.Errorf("routes: %v: %s", err, out)
+			return fmt.Errorf("routes: %w: %s", err, out)
 		}
 		return errors.Join(h.Problems()...)
 	})

@@ -32,9 +32,7 @@ func TestFull(t *testing.T) {
 	} {
 		state := cluster.New("1111111111111111")
 		other := cluster.Node{ID: "2222222222222222", Name: "host2"}
-		for _, r := range Record(tt.things, nil, prefixes("10.128.0.0/14")) {
-			other.Reaches = append(other.Reaches, r)
-		}
+		other.Reaches = append(other.Reaches, Record(tt.things, nil, prefixes("10.128.0.0/14"))...)
 		other.ID = "1111111111111111" // who writes it
 		if _, _, err := state.Put(other); err != nil {
 			t.Fatal(err)

@@ -245,7 +245,8 @@ func TestRecordIsBounded(t *testing.T) {
 func TestRivals(t *testing.T) {
 	state := cluster.New("1111111111111111")
 	for _, b := range []cluster.Body{
-		cluster.Network{Name: "one", VNID: 7}, cluster.Subnet{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Network: "one"},
+		cluster.Network{Name: "one", VNID: 7},
+		cluster.Subnet{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Network: "one"},
 		cluster.Node{ID: "1111111111111111", Name: "host1", Reaches: Record([]Thing{{netip.MustParsePrefix("10.9.0.0/24"), Rival, "two"}}, nil, nil)},
 	} {
 		if _, _, err := state.Put(b); err != nil {

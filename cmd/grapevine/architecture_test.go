@@ -102,7 +102,7 @@ func agrees(said, is []string) bool {
 	}
 	for i := range said {
 		basic := slices.Contains([]string{"string", "int", "bool", "error", "uint8", "uint16", "uint32", "uint64", "any"}, said[i])
-		if said[i] != is[i] && !(bare.MatchString(said[i]) && !basic) {
+		if said[i] != is[i] && (basic || !bare.MatchString(said[i])) {
 			return false
 		}
 	}

@@ -68,7 +68,6 @@ type Table struct {
 	self  string
 	peers map[string]*peer
 	far   time.Duration // between hellos to one of the hosts that are no neighbours
-	tick  time.Time
 }
 
 type peer struct {
@@ -217,10 +216,10 @@ func (t *Table) Verdicts(now time.Time) (list []Verdict) {
 		if v.In == All || v.In == Small {
 			v.Out = p.hears
 		}
-		switch {
-		case v.In == Nothing:
+		switch v.In {
+		case Nothing:
 			v.Since = latest(p.small, p.expected)
-		case v.In == Small:
+		case Small:
 			v.Since = latest(p.large, p.expected)
 		default:
 			v.Since = p.deaf

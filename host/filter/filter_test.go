@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -226,7 +227,7 @@ func (w *world) check(cells ...cell) {
 			case "gateway": // vault's
 				to = map[string]string{"": "10.128.4.1", "/6": "fd00:128:4::1"}[family]
 			}
-			to = net.JoinHostPort(to, fmt.Sprint(c.port))
+			to = net.JoinHostPort(to, strconv.Itoa(c.port))
 			wait.Go(func() {
 				got := false
 				for range 3 { // the machine may be busy
@@ -245,30 +246,76 @@ func (w *world) check(cells ...cell) {
 
 var matrix = []cell{
 	// Not published: containers of networks apart, and whoever takes the host for a router.
-	{"away", "web", 80, 0, false}, {"plain", "web", 80, 0, false}, {"locked", "web", 80, 0, false}, {"host", "web", 80, 0, true},
-	{"web", "plain", 80, 0, false}, {"web", "locked", 80, 0, false}, {"web", "away", 80, 0, true}, {"web", "host", 80, 0, true},
-	{"plain", "away", 80, 0, true}, {"other", "web", 80, 0, true}, {"other", "plain", 80, 0, false},
+	{"away", "web", 80, 0, false},
+	{"plain", "web", 80, 0, false},
+	{"locked", "web", 80, 0, false},
+	{"host", "web", 80, 0, true},
+	{"web", "plain", 80, 0, false},
+	{"web", "locked", 80, 0, false},
+	{"web", "away", 80, 0, true},
+	{"web", "host", 80, 0, true},
+	{"plain", "away", 80, 0, true},
+	{"other", "web", 80, 0, true},
+	{"other", "plain", 80, 0, false},
 	// Internal networks.
-	{"away", "vault", 80, 0, false}, {"plain", "vault", 80, 0, false}, {"locked", "vault", 80, 0, false}, {"web", "vault", 80, 0, false},
-	{"vault", "away", 80, 0, false}, {"vault", "plain", 80, 0, false}, {"vault", "locked", 80, 0, false},
-	{"host", "vault", 80, 0, true}, {"other", "vault", 80, 0, true},
+	{"away", "vault", 80, 0, false},
+	{"plain", "vault", 80, 0, false},
+	{"locked", "vault", 80, 0, false},
+	{"web", "vault", 80, 0, false},
+	{"vault", "away", 80, 0, false},
+	{"vault", "plain", 80, 0, false},
+	{"vault", "locked", 80, 0, false},
+	{"host", "vault", 80, 0, true},
+	{"other", "vault", 80, 0, true},
 	// Published.
-	{"away", "host", 8080, 0, true}, {"plain", "host", 8080, 0, true}, {"locked", "host", 8080, 0, false},
-	{"away", "host", 8081, 0, true}, {"web", "host", 8081, 0, true}, {"vault", "host", 8081, 0, false},
-	{"away", "host", 8082, 0, false}, {"plain", "host", 8082, 0, false}, {"web", "host", 8083, 0, false},
+	{"away", "host", 8080, 0, true},
+	{"plain", "host", 8080, 0, true},
+	{"locked", "host", 8080, 0, false},
+	{"away", "host", 8081, 0, true},
+	{"web", "host", 8081, 0, true},
+	{"vault", "host", 8081, 0, false},
+	{"away", "host", 8082, 0, false},
+	{"plain", "host", 8082, 0, false},
+	{"web", "host", 8083, 0, false},
 	// What hosts say to each other, whole and in fragments; and what is beside it.
-	{"plain", "vtep", 4789, 100, false}, {"plain", "vtep", 4789, 4000, false}, {"plain", "vtep", 4790, 4000, true}, {"plain", "away", 4789, 100, true},
-	{"web", "vtep", 4789, 100, false}, {"web", "vtep", 4789, 4000, false}, {"web", "vtep", 4790, 4000, true},
-	{"plain", "vtep", 7947, 0, false}, {"plain", "vtep", 7948, 0, true}, {"web", "vtep", 7947, 0, false}, {"web", "vtep", 7948, 0, true},
-	{"plain", "host", 4789, 100, false}, {"plain", "host", 4790, 100, true}, {"web", "host", 4789, 4000, false}, {"web", "host", 7947, 0, false},
-	{"plain", "host", 7947, 0, false}, {"plain", "host", 7948, 0, true}, {"locked", "host", 7947, 0, false}, {"away", "host", 7947, 0, true},
+	{"plain", "vtep", 4789, 100, false},
+	{"plain", "vtep", 4789, 4000, false},
+	{"plain", "vtep", 4790, 4000, true},
+	{"plain", "away", 4789, 100, true},
+	{"web", "vtep", 4789, 100, false},
+	{"web", "vtep", 4789, 4000, false},
+	{"web", "vtep", 4790, 4000, true},
+	{"plain", "vtep", 7947, 0, false},
+	{"plain", "vtep", 7948, 0, true},
+	{"web", "vtep", 7947, 0, false},
+	{"web", "vtep", 7948, 0, true},
+	{"plain", "host", 4789, 100, false},
+	{"plain", "host", 4790, 100, true},
+	{"web", "host", 4789, 4000, false},
+	{"web", "host", 7947, 0, false},
+	{"plain", "host", 7947, 0, false},
+	{"plain", "host", 7948, 0, true},
+	{"locked", "host", 7947, 0, false},
+	{"away", "host", 7947, 0, true},
 	// By another address of this host, and whoever is masqueraded; what is only routed is not.
-	{"vtep", "second", 4789, 100, false}, {"vtep", "second", 4789, 4000, false}, {"vtep", "second", 4790, 100, true}, {"away", "second", 4789, 100, true},
-	{"vtep", "host", 4789, 100, true}, {"vm", "vtep", 4789, 100, false}, {"vm", "vtep", 4790, 100, true}, {"vm", "vtep", 7947, 0, true}, {"vm", "away", 4789, 100, true},
+	{"vtep", "second", 4789, 100, false},
+	{"vtep", "second", 4789, 4000, false},
+	{"vtep", "second", 4790, 100, true},
+	{"away", "second", 4789, 100, true},
+	{"vtep", "host", 4789, 100, true},
+	{"vm", "vtep", 4789, 100, false},
+	{"vm", "vtep", 4790, 100, true},
+	{"vm", "vtep", 7947, 0, true},
+	{"vm", "away", 4789, 100, true},
 	// An internal network has its resolver, and nothing else, of its host.
-	{"vault", "gateway", 80, 0, false}, {"vault", "gateway", 53, 0, true}, {"vault", "gateway", 4790, 100, false}, {"vault", "second", 80, 0, false},
-	{"vault", "host", 8080, 0, false}, {"web", "second", 80, 0, true},
-	{"host", "vtep", 4789, 4000, true}, {"host", "vtep", 7947, 0, true},
+	{"vault", "gateway", 80, 0, false},
+	{"vault", "gateway", 53, 0, true},
+	{"vault", "gateway", 4790, 100, false},
+	{"vault", "second", 80, 0, false},
+	{"vault", "host", 8080, 0, false},
+	{"web", "second", 80, 0, true},
+	{"host", "vtep", 4789, 4000, true},
+	{"host", "vtep", 7947, 0, true},
 }
 
 func openFilter() (*Filter, error) { return Open(slog.New(slog.DiscardHandler)) }
@@ -318,7 +365,7 @@ func (w *world) checkForged() {
 		for port, want := range map[int]bool{4791: false, 4792: true} {
 			var got net.PacketConn
 			var err error
-			at := net.JoinHostPort(host, fmt.Sprint(port))
+			at := net.JoinHostPort(host, strconv.Itoa(port))
 			w.host.Do(func() { got, err = net.ListenPacket("udp", at) })
 			if err != nil {
 				w.t.Fatal(err)

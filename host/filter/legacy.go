@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -101,7 +102,7 @@ func first(command, hook, chain string) error {
 	}
 	for i := len(rules) - 1; i > 0; i-- {
 		if rules[i] == jump {
-			if _, err := iptables(command, "", "-t", "mangle", "-D", hook, fmt.Sprint(i+1)); err != nil {
+			if _, err := iptables(command, "", "-t", "mangle", "-D", hook, strconv.Itoa(i+1)); err != nil {
 				return err
 			}
 		}

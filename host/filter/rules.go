@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -84,7 +85,7 @@ func masqueraded() (rules []nft.Rule) {
 		if v6 {
 			from = exprs{nft.CTOriginal(unix.NFT_CT_SRC_IP6)}
 		}
-		notOurs := append(from, nft.In(family(own, v6), true))
+		notOurs := slices.Concat(from, exprs{nft.In(family(own, v6), true)})
 		rules = append(rules, drop("nobody sends VXLAN in this host's name", src{v6, vteps, true}.in(), src{v6, own, false}.in(), toVXLAN(), bit(unix.NFT_CT_STATUS, srcNAT), notOurs))
 	}
 	return rules
@@ -157,6 +158,7 @@ type exprs = []nft.Expr
 func drop(comment string, parts ...exprs) nft.Rule {
 	return rule(comment, append(parts, exprs{nft.Counter(), nft.Drop()}))
 }
+
 func accept(comment string, parts ...exprs) nft.Rule {
 	return rule(comment, append(parts, exprs{nft.Accept()}))
 }
@@ -170,7 +172,9 @@ func rule(comment string, parts []exprs) nft.Rule {
 }
 
 func from(dev string) exprs { return exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.Equal(nft.Name(dev))} }
-func to(dev string) exprs   { return exprs{nft.Meta(unix.NFT_META_OIFNAME), nft.Equal(nft.Name(dev))} }
+
+func to(dev string) exprs { return exprs{nft.Meta(unix.NFT_META_OIFNAME), nft.Equal(nft.Name(dev))} }
+
 func notTo(dev string) exprs {
 	return exprs{nft.Meta(unix.NFT_META_OIFNAME), nft.NotEqual(nft.Name(dev))}
 }

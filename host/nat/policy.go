@@ -3,6 +3,7 @@ package nat
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/coreos/go-iptables/iptables"
 )
@@ -137,5 +138,5 @@ func (c chain) put(ipt *iptables.IPTables, j jump) error {
 	if err := ipt.Insert(c.table, j.from, other+2, j.spec(c.name)...); err != nil || ours < 0 {
 		return err
 	}
-	return ipt.Delete(c.table, j.from, fmt.Sprint(ours+1))
+	return ipt.Delete(c.table, j.from, strconv.Itoa(ours+1))
 }

@@ -71,8 +71,10 @@ func Masked(mask []byte) Expr {
 		data(unix.NFTA_BITWISE_MASK, mask), data(unix.NFTA_BITWISE_XOR, make([]byte, len(mask))))
 }
 
-// Equal and NotEqual end the rule for packets for which register 1 is otherwise.
-func Equal(value []byte) Expr    { return compare(unix.NFT_CMP_EQ, value) }
+// Equal ends the rule for packets for which register 1 is otherwise.
+func Equal(value []byte) Expr { return compare(unix.NFT_CMP_EQ, value) }
+
+// NotEqual ends the rule for packets for which register 1 is this.
 func NotEqual(value []byte) Expr { return compare(unix.NFT_CMP_NEQ, value) }
 
 func compare(op uint32, value []byte) Expr {
@@ -96,8 +98,10 @@ func Immediate(register uint32, value []byte) Expr {
 // Counter counts packets and bytes.
 func Counter() Expr { return expr("counter") }
 
-// Drop and Accept end the packet's way: through everything, or through this chain only.
-func Drop() Expr   { return verdict(0) }
+// Drop ends the packet's way through everything.
+func Drop() Expr { return verdict(0) }
+
+// Accept ends the packet's way through this chain only.
 func Accept() Expr { return verdict(1) }
 
 func verdict(code uint32) Expr {

@@ -38,7 +38,7 @@ func LoadLeft(dir string) (l Left, there bool, err error) {
 		return l, false, fmt.Errorf("look whether this host has left its cluster: %w; the agent must run as root", err)
 	}
 	if unseal(data, &l) != nil {
-		return Left{}, true, nil
+		return Left{}, true, nil //nolint:nilerr // damaged: it has left, and nobody knows whom
 	}
 	return l, true, nil
 }

@@ -62,8 +62,8 @@ func (c *compiler) add(s Stage, priority int, o object, m match, act ...string) 
 }
 
 // pass adds the flow that lets the rest go on to the next stage.
-func (c *compiler) pass(s Stage, priority int) {
-	c.add(s, priority, object{}, match{}, goTo(s.next()))
+func (c *compiler) pass(s Stage) {
+	c.add(s, 0, object{}, match{}, goTo(s.next()))
 }
 
 // drop adds a flow that drops for a reason.
@@ -74,7 +74,7 @@ func (c *compiler) drop(s Stage, priority int, r Reason, m match) {
 // passThrough is the empty stages.
 func passThrough(c *compiler) {
 	for _, s := range []Stage{Conntrack, EgressPolicy, Service, IngressPolicy} {
-		c.pass(s, 0)
+		c.pass(s)
 	}
 }
 

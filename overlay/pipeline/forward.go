@@ -112,7 +112,7 @@ func guardHostPorts(c *compiler) {
 	for _, f := range []string{ipv4.udp, ipv6.proto} {
 		c.drop(HostGuard, 150, DropHidden, match{}.reg(regHost, 1).proto(f).fragment())
 	}
-	c.pass(HostGuard, 0)
+	c.pass(HostGuard)
 }
 
 // checkVNIDs lets a packet on if both ends are of one network or one of them

@@ -153,7 +153,7 @@ func answerARP(c *compiler) {
 		c.add(ARPResponder, 200, o, ask.reg(regSrcVNID, 0), arpReply())
 	}
 	c.drop(ARPResponder, 100, DropARP, arp)
-	c.pass(ARPResponder, 0)
+	c.pass(ARPResponder)
 }
 
 // Messages of IPv6 neighbour discovery (RFC 4861, 4).
@@ -212,7 +212,7 @@ func answerND(c *compiler) {
 		c.add(NDReply, 100, object{}, match{}.neighbour(neighbourAdvertisement).with(fieldICMPCode, "icmp_code=0"),
 			"set_field:"+RouterMAC.String()+"->nd_tll", "IN_PORT")
 	}
-	c.pass(NDReply, 0)
+	c.pass(NDReply)
 }
 
 // ndReply answers a neighbour solicitation, with the flags if they can be written.

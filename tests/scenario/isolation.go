@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -180,7 +181,7 @@ func (i *isolation) survey(ctx context.Context, h, neighbour *lab.Host) (map[str
 		}
 		if p.port != 0 {
 			for _, a := range []netip.Addr{h.Addr(), h.Addr6()} {
-				targets = append(targets, target{p, true, a.Is6(), net.JoinHostPort(a.String(), fmt.Sprint(p.port)), ""})
+				targets = append(targets, target{p, true, a.Is6(), net.JoinHostPort(a.String(), strconv.Itoa(p.port)), ""})
 			}
 		}
 	}

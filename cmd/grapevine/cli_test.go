@@ -68,6 +68,31 @@ func TestStatusSaysFirstWhetherAllIsWell(t *testing.T) {
 	}
 }
 
+// TestStatusCheck: scripts read the exit status; what is printed is as ever.
+func TestStatusCheck(t *testing.T) {
+	s := api.Status{}
+	h := &api.Handlers{Status: func(context.Context) (api.Status, error) { return s, nil }}
+	for _, tt := range []struct {
+		h        *api.Handlers
+		problems int
+		line     string
+		want     error
+		says     string
+	}{
+		{h, 0, "status --check", nil, "All is well.\n"},
+		{h, 1, "status --check", errSomethingWrong, "Not well: 1 problem.\n"},
+		{h, 1, "status --check -o json", errSomethingWrong, "{\n"},
+		{h, 1, "status", nil, "Not well: 1 problem.\n"},
+		{nil, 0, "status --check", errNotAsked, ""},
+	} {
+		s.Problems = make([]api.Problem, tt.problems)
+		out, err := run(t, tt.h, strings.Fields(tt.line)...)
+		if err != tt.want || !strings.HasPrefix(out, tt.says) {
+			t.Errorf("%s with %d problems: %v, want %v\n%s", tt.line, tt.problems, err, tt.want, out)
+		}
+	}
+}
+
 func TestRingIsDrawn(t *testing.T) {
 	out, err := run(t, &api.Handlers{Ring: func(context.Context) ([]api.Pool, error) {
 		block := netip.MustParsePrefix

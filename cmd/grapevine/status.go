@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -15,12 +16,34 @@ import (
 )
 
 func newStatus() *cobra.Command {
-	return verb(&cobra.Command{
+	check, asked, wrong := false, false, false
+	c := verb(&cobra.Command{
 		Use:   "status",
 		Short: "Say whether all is well, and if not, what to do",
+		Long: `Say whether all is well, and if not, what to do. Scripts take --check, whose exit status is:
+0 all is well; 1 something is wrong; 2 the agent could not be asked.`,
 		Example: `  grapevine status
+  grapevine status --check > /dev/null || echo "grapevine is not well on $(hostname)"
   grapevine status -o json | jq '.problems'`,
-	}, patience, list((*api.Client).Status), showStatus)
+	}, patience, func(ctx context.Context, c *api.Client, _ []string) (api.Status, error) {
+		s, err := c.Status(ctx)
+		asked, wrong = err == nil, len(s.Problems) > 0
+		return s, err
+	}, showStatus)
+	c.Flags().BoolVar(&check, "check", false, "exit with 1 if something is wrong, with 2 if the agent could not be asked")
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		err := run(c, args)
+		switch {
+		case check && err != nil && !asked:
+			fmt.Fprintln(c.ErrOrStderr(), "grapevine:", err)
+			return errNotAsked
+		case check && err == nil && wrong:
+			return errSomethingWrong
+		}
+		return err
+	}
+	return c
 }
 
 // showStatus prints the verdict first, then what matters most; on a terminal no more

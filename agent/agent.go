@@ -73,6 +73,7 @@ type Agent struct {
 	leaving     atomic.Bool   // by its own will: that its records go is no reason to join anew
 	left        latch
 	hellos      pathWatch
+	contacts    contactWatch
 	firewall    firewallWatch
 	unproven    atomic.Bool             // restored from a backup, and not sure yet that nothing is missing
 	verdict     atomic.Pointer[verdict] // of the others, if one says that this host is forgotten
@@ -175,6 +176,7 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 		"name":       a.watchName,
 		"reach":      a.followReach,
 		"paths":      a.watchPaths,
+		"contacts":   a.watchContacts,
 		"firewall":   a.watchFirewall,
 		"rival":      a.watchRival,
 		"metrics":    a.serveMetrics,

@@ -41,6 +41,8 @@ func (a *Agent) silentHosts(nodes []api.Node) []api.Problem {
 		switch {
 		case n.Alive && (m.State != gossip.Alive || m.DoubtfulSince.IsZero() || now.Sub(m.DoubtfulSince) < doubtPatience):
 			continue
+		case n.Alive && a.contacts.packetless(n.ID):
+			continue // it answers, and what does not pass is known: contactProblems
 		case n.Alive:
 			s.since = m.DoubtfulSince
 		case m.Since.Before(a.started.Add(time.Second)): // it was not met

@@ -93,6 +93,7 @@ func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []ap
 	list = append(list, a.keyProblems(ctx)...)
 	list = append(append(list, a.refusedHosts()...), a.suspicions(snap)...)
 	list = append(list, a.silentHosts(nodes)...)
+	list = append(list, contactProblems(a.contacts.now(), nodes, a.cfg.Port, time.Now())...)
 	list = append(list, a.differences(ctx, nodes)...)
 	list = append(list, a.reachProblems(snap)...)
 	list = append(list, a.hostRangeProblems(snap)...)

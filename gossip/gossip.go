@@ -19,20 +19,21 @@ import (
 
 // Gossip is a host's part in the cluster. New makes one.
 type Gossip struct {
-	cfg     Config
-	self    nodeID
-	state   State
-	log     *slog.Logger
-	ml      *memberlist.Memberlist
-	judge   *logWriter
-	door    *door
-	addr    netip.AddrPort // advertised
-	runID   uint64         // random: this run of the agent, of which a copy is another
-	started time.Time
-	stats   counters
-	running atomic.Bool
-	alive   atomic.Int32  // peers that answer
-	members atomic.Uint64 // hash of them and us: see memberHash
+	cfg       Config
+	self      nodeID
+	state     State
+	log       *slog.Logger
+	ml        *memberlist.Memberlist
+	judge     *logWriter
+	door      *door
+	transport *transport
+	addr      netip.AddrPort // advertised
+	runID     uint64         // random: this run of the agent, of which a copy is another
+	started   time.Time
+	stats     counters
+	running   atomic.Bool
+	alive     atomic.Int32  // peers that answer
+	members   atomic.Uint64 // hash of them and us: see memberHash
 
 	keyMu   sync.Mutex // changes of the keyring: one at a time
 	keyring *memberlist.Keyring

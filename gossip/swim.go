@@ -38,7 +38,7 @@ func (g *Gossip) listen() error {
 		mc.AdvertisePort = mc.BindPort
 	}
 	t := newTransport(g, inner)
-	mc.Transport = t
+	mc.Transport, g.transport = t, t
 	if g.ml, err = memberlist.Create(mc); err != nil {
 		_ = t.Shutdown()
 		return err

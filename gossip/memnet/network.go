@@ -28,6 +28,8 @@ type Link struct {
 	Loss, Duplicate, Reorder float64
 	// Delay is one way, Jitter a random part added to it.
 	Delay, Jitter time.Duration
+	// As firewalls have it: no packets arrive, or no streams that are opened in this direction.
+	NoPackets, NoStreams bool
 }
 
 // Traffic counts what a Network has carried.

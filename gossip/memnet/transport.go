@@ -89,7 +89,7 @@ func (n *Network) fates(from, to netip.Addr, size int) []time.Duration {
 	n.traffic.Packets++
 	n.traffic.PacketBytes += uint64(size)
 	l := n.linkLocked(from, to)
-	if !n.upLocked(from, to) || n.chance(l.Loss) {
+	if !n.upLocked(from, to) || l.NoPackets || n.chance(l.Loss) {
 		n.traffic.Dropped++
 		return nil
 	}
@@ -152,7 +152,7 @@ func (n *Network) handshake(from, to netip.Addr) (trip time.Duration, arrived bo
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	there, back := n.linkLocked(from, to), n.linkLocked(to, from)
-	if !n.upLocked(from, to) || !n.upLocked(to, from) || n.chance(there.Loss) || n.chance(back.Loss) {
+	if !n.upLocked(from, to) || !n.upLocked(to, from) || there.NoStreams || n.chance(there.Loss) || n.chance(back.Loss) {
 		return 0, false
 	}
 	return n.delayLocked(there) + n.delayLocked(back), true

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/diagnose/paths"
+)
+
+// contactWatch finds out whether gossip's streams and its packets both pass between this host
+// and the others. One goroutine owns its table (watchContacts); others read what is wrong.
+type contactWatch struct {
+	mu   sync.Mutex
+	list []paths.Contact
+}
+
+// contactTick is how often it is looked whom to try.
+const contactTick = 500 * time.Millisecond
+
+// watchContacts tries the other hosts until ctx ends.
+func (a *Agent) watchContacts(ctx context.Context) error {
+	type result struct {
+		host string
+		paths.Tried
+	}
+	results := make(chan result)
+	var tries sync.WaitGroup
+	defer tries.Wait()
+	table := paths.NewContacts()
+	tick := time.NewTicker(contactTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case r := <-results:
+			table.Note(r.host, r.Tried, time.Now())
+		case now := <-tick.C:
+			table.Set(a.gossip.Alive())
+			for _, id := range table.Due(now) {
+				tries.Go(func() {
+					t := a.gossip.Try(ctx, id)
+					m, _ := a.gossip.Member(id)
+					select {
+					case results <- result{id, paths.Tried{Call: t.Call, Dial: t.Dial, Packet: t.Packet, Doubtful: m.Doubtful}}:
+					case <-ctx.Done():
+					}
+				})
+			}
+		}
+		a.contacts.set(table.Contacts())
+	}
+}
+
+func (c *contactWatch) set(list []paths.Contact) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = list
+}
+
+func (c *contactWatch) now() []paths.Contact {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list)
+}
+
+// packetless reports whether a host answers calls, and packets do not pass.
+func (c *contactWatch) packetless(host string) bool {
+	return slices.ContainsFunc(c.now(), func(p paths.Contact) bool { return p.Host == host && p.Trouble == paths.NoPackets })
+}
+
+// contactProblems is pure. Hosts of which the same is to be said share a problem.
+func contactProblems(list []paths.Contact, nodes []api.Node, port uint16, now time.Time) (problems []api.Problem) {
+	names := map[string]string{}
+	for _, n := range nodes {
+		if n.Alive && !n.Self {
+			names[n.ID] = n.Name
+		}
+	}
+	const calls = ", though UDP passes: what hosts ask each other fails, as for --subnet and --ip, and much of what is new comes late"
+	for _, kind := range []struct {
+		trouble        paths.Trouble
+		protocol, what string
+	}{
+		{paths.NoStream, "TCP", "TCP port %[2]d of %[1]s cannot be connected to from here (%[3]s)" + calls},
+		{paths.NoAnswer, "TCP", "%[1]s can be connected to at TCP port %[2]d, and no answer comes back from there" + calls},
+		{paths.NoPackets, "UDP", "UDP port %[2]d does not pass between this host and %[1]s, though TCP does: what is new comes late, and that a host is off is found late"},
+	} {
+		var hosts []string
+		var first paths.Contact
+		for _, c := range list {
+			name, alive := names[c.Host]
+			if c.Trouble != kind.trouble || !alive {
+				continue
+			}
+			if hosts = append(hosts, name); len(hosts) == 1 || c.Since.Before(first.Since) {
+				first = c
+			}
+		}
+		if hosts == nil {
+			continue
+		}
+		slices.Sort(hosts)
+		problems = append(problems, api.Problem{
+			What: fmt.Sprintf(kind.what, someHosts(hosts, len(names)), port, dialError(first.Err)) + since(first.Since, now),
+			Do:   fmt.Sprintf("let %s port %d pass between the hosts, both ways: a firewall of one of them, or of the network between (a security group), drops it; `grapevine doctor` tries every way", kind.protocol, port),
+		})
+	}
+	return problems
+}
+
+// dialError is why a connection could not be opened, without what is said beside it.
+func dialError(err error) string {
+	var late net.Error
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &late) && late.Timeout():
+		return "no answer"
+	case errors.As(err, &errno):
+		return errno.Error()
+	}
+	return fmt.Sprint(err)
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -37,14 +36,12 @@ type guard struct {
 	own      []uint16     // ports of this host's VXLAN and agent
 	vteps    []netip.Addr // where this host is, and behind NAT where that leads to
 	underlay string       // the interface
-	note     string       // the file that says what forbid did
-	learning string       // ... and the one that says for which interfaces
-	memory   string       // the file that says what Docker has told
-	source   *replica.Replica
-	nat      *nat.NAT
-	log      *slog.Logger
-	poke     chan struct{} // capacity 1: bridges may have changed
-	begun    chan struct{} // closed when the rules are set for the first time, or cannot be
+	notes
+	source *replica.Replica
+	nat    *nat.NAT
+	log    *slog.Logger
+	poke   chan struct{} // capacity 1: bridges may have changed
+	begun  chan struct{} // closed when the rules are set for the first time, or cannot be
 
 	mu     sync.Mutex
 	filter *filter.Filter // nil: it could not be opened yet
@@ -54,6 +51,16 @@ type guard struct {
 	apart  []string // Docker's bridges, as the rules have them
 }
 
+// notes are the guard's: what forbid did, for which interfaces, and what Docker has told of its bridges.
+type notes struct{ forwarding, learning, memory *note }
+
+func notesIn(run string) notes {
+	in := func(name string) *note { return &note{file: filepath.Join(run, name)} }
+	return notes{in("forwarding"), in("accept-ra"), in("bridges")}
+}
+
+func (n notes) all() []*note { return []*note{n.forwarding, n.learning, n.memory} }
+
 // bridge is one of Docker's own.
 type bridge struct {
 	name     string
@@ -62,7 +69,7 @@ type bridge struct {
 
 func (a *Agent) newGuard(v *vswitch) *guard {
 	g := &guard{
-		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, vteps: addressesOf(a.underlay.Addr, a.cfg.Bind), underlay: a.underlay.Interface, note: filepath.Join(a.cfg.Run, forwardingNote), learning: filepath.Join(a.cfg.Run, learningNote), memory: filepath.Join(a.cfg.Run, bridgesNote),
+		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, vteps: addressesOf(a.underlay.Addr, a.cfg.Bind), underlay: a.underlay.Interface, notes: notesIn(a.cfg.Run),
 		source: a.replica, nat: v.nat, log: v.log, poke: make(chan struct{}, 1), begun: make(chan struct{}),
 	}
 	for _, family := range g.noted() {
@@ -89,12 +96,11 @@ func (g *guard) remember(all []bridge) error {
 	for _, x := range all {
 		fmt.Fprintf(&b, "%s %t\n", x.name, x.internal)
 	}
-	return os.WriteFile(g.memory, []byte(b.String()), 0o600)
+	return g.memory.set(b.String())
 }
 
 func (g *guard) remembered() (all []bridge) {
-	text, _ := os.ReadFile(g.memory) // none: nothing
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(g.memory.get()) {
 		var b bridge
 		if n, _ := fmt.Sscan(line, &b.name, &b.internal); n == 2 {
 			all = append(all, b)
@@ -292,6 +298,11 @@ func (g *guard) run(ctx context.Context) error {
 	tasks.Go(func() error {
 		for first := true; ctx.Err() == nil; first = false {
 			changed := g.source.Watch()
+			for _, n := range g.all() {
+				if err := n.keep(); err != nil {
+					g.log.Warn("put back what somebody has removed from the run directory", "err", err)
+				}
+			}
 			if err := g.set(); err != nil {
 				g.log.Warn("what may enter and leave the overlay", "err", err)
 			}
@@ -374,14 +385,6 @@ func (g *guard) problems() (list []api.Problem) {
 	return []api.Problem{p}
 }
 
-// Files of the run directory, until the host's next boot: what forbid did, and what Docker has
-// told of its bridges.
-const (
-	forwardingNote = "forwarding"
-	learningNote   = "accept-ra"
-	bridgesNote    = "bridges"
-)
-
 const (
 	family4 = "4"
 	family6 = "6"
@@ -398,9 +401,9 @@ func (g *guard) forbid(v6 bool, learning []string) error {
 	if v6 {
 		family = family6
 	}
-	err := writeWords(g.note, append(g.noted(), family))
+	err := g.forwarding.set(lines(append(g.noted(), family)))
 	if err == nil && len(learning) > 0 {
-		err = writeWords(g.learning, append(words(g.learning), learning...))
+		err = g.learning.set(lines(append(strings.Fields(g.learning.get()), learning...)))
 	}
 	if err != nil {
 		return fmt.Errorf("note that it was this agent who turned forwarding on: %w", err)
@@ -408,19 +411,16 @@ func (g *guard) forbid(v6 bool, learning []string) error {
 	return nil
 }
 
-// words are those of a file, none if there is none.
-func words(file string) []string {
-	text, _ := os.ReadFile(file)
-	return strings.Fields(string(text))
-}
-
-func writeWords(file string, words []string) error {
-	return os.WriteFile(file, []byte(strings.Join(words, "\n")+"\n"), 0o600)
+func lines(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return strings.Join(words, "\n") + "\n"
 }
 
 // noted are the families for which forbid was called since the host's boot.
 func (g *guard) noted() (families []string) {
-	for _, f := range words(g.note) {
+	for _, f := range strings.Fields(g.forwarding.get()) {
 		if !slices.Contains(families, f) && (f == family4 || f == family6) {
 			families = append(families, f)
 		}
@@ -456,10 +456,8 @@ func (g *guard) unforbid(needed bool) error {
 			errs = append(errs, gateway.StopForwarding(false), g.nat.Allow(false))
 		}
 	}
-	for _, file := range []string{g.note, g.learning, g.memory} {
-		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
+	for _, n := range g.all() {
+		errs = append(errs, n.set(""))
 	}
 	return errors.Join(errs...)
 }
@@ -474,8 +472,8 @@ func (g *guard) withoutIPv6() error {
 	if err := g.unforbid6(); err != nil {
 		return fmt.Errorf("turn IPv6 forwarding off again: %w", err)
 	}
-	_ = os.Remove(g.learning)
-	return writeWords(g.note, slices.DeleteFunc(noted, func(f string) bool { return f == family6 }))
+	_ = g.learning.set("")
+	return g.forwarding.set(lines(slices.DeleteFunc(noted, func(f string) bool { return f == family6 })))
 }
 
 // unforbid6 takes back what forbid was for of IPv6, and did, unless others have come to need it: a
@@ -498,7 +496,7 @@ func (g *guard) unforbid6() error {
 			return nil
 		}
 	}
-	return errors.Join(gateway.StopForwarding(true), gateway.Unlearn(words(g.learning)), g.nat.Allow(true))
+	return errors.Join(gateway.StopForwarding(true), gateway.Unlearn(strings.Fields(g.learning.get())), g.nat.Allow(true))
 }
 
 // hasIPv6 says whether an interface has an address of IPv6 that others may have for their router.
@@ -514,7 +512,7 @@ func hasIPv6(name string) bool {
 // purgeGuard is remove for an agent that is gone; it returns what there was.
 func purgeGuard(cfg config.Config) ([]string, error) {
 	gone, err := filter.Purge()
-	g := &guard{note: filepath.Join(cfg.Run, forwardingNote), learning: filepath.Join(cfg.Run, learningNote), memory: filepath.Join(cfg.Run, bridgesNote), nat: nat.New()}
+	g := &guard{notes: notesIn(cfg.Run), nat: nat.New()}
 	return gone, errors.Join(err, g.unforbid(false))
 }
 

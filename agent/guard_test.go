@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -22,14 +23,36 @@ func TestBridges(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	g := &guard{memory: filepath.Join(t.TempDir(), bridgesNote)}
+	run := filepath.Join(t.TempDir(), "run")
+	g := &guard{notes: notesIn(run)}
 	if all := g.remembered(); all != nil {
 		t.Errorf("before: %v", all)
 	}
 	if err := g.remember(got); err != nil {
 		t.Fatal(err)
 	}
-	if all := g.remembered(); !slices.Equal(all, want) {
+	// Somebody empties the run directory: the next agent reads it all the same.
+	if err := os.RemoveAll(run); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range g.all() {
+		if err := n.keep(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := (&guard{notes: notesIn(run)}).remembered(); !slices.Equal(all, want) {
 		t.Errorf("%v, want %v", all, want)
+	}
+	if got, err := os.ReadDir(run); err != nil || len(got) != 1 {
+		t.Errorf("the run directory has %v, %v: notes that were never made", got, err)
+	}
+	if err := g.memory.set(""); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.memory.keep(); err != nil {
+		t.Fatal(err)
+	}
+	if all := (&guard{notes: notesIn(run)}).remembered(); all != nil {
+		t.Errorf("after it was taken back: %v", all)
 	}
 }

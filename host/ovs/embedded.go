@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Embedded is an Open vSwitch of the agent's own: ovsdb-server and ovs-vswitchd
@@ -34,8 +36,11 @@ type Embedded struct {
 	settled atomic.Int64 // one more than the life in which no flows of an earlier one are left
 }
 
+// dbSocket is the database's socket in the run directory.
+const dbSocket = "db.sock"
+
 // Instance is how to reach the daemons, whether they run or not.
-func (e *Embedded) Instance() *Instance { return NewInstance(filepath.Join(e.RunDir, "db.sock")) }
+func (e *Embedded) Instance() *Instance { return NewInstance(filepath.Join(e.RunDir, dbSocket)) }
 
 // Run adopts or starts the daemons and starts them again whenever they die, until
 // ctx is done. Then it leaves them running.
@@ -115,7 +120,7 @@ func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context
 		p, err := e.up(ctx, d, prepare)
 		if err == nil {
 			began := time.Now()
-			err = p.wait(ctx)
+			err = e.attend(ctx, d, p)
 			p.release()
 			e.unsettle()
 			if ctx.Err() != nil {
@@ -131,6 +136,39 @@ func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context
 	}
 }
 
+// lookEvery is how often attend looks whether a daemon's files are there. It acts on what it sees twice.
+const lookEvery = 2 * time.Second
+
+// attend waits until the daemon has ended, as process.wait does. One whose files somebody has
+// removed, who cleaned up in /run, is ended: nobody can reach it, and only its next life makes them again.
+func (e *Embedded) attend(ctx context.Context, d daemon, p *process) error {
+	life, end := context.WithCancel(ctx)
+	var look sync.WaitGroup
+	defer look.Wait()
+	defer end()
+	look.Go(func() {
+		patience, gone := 2, 0
+		if !p.adopted {
+			patience = 5 // until it has made them
+		}
+		for ; life.Err() == nil; sleep(life, lookEvery) {
+			file := d.missing(p.pid)
+			if file == "" {
+				patience, gone = 2, 0
+				continue
+			}
+			if gone++; gone < patience {
+				continue
+			}
+			e.log().Warn("somebody has removed a file by which the Open vSwitch daemon is reached: it begins anew", "daemon", d.name, "gone", file)
+			if err := unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+				e.log().Warn("end the daemon", "daemon", d.name, "error", err)
+			}
+		}
+	})
+	return p.wait(ctx)
+}
+
 // up returns the running daemon, adopted or started.
 func (e *Embedded) up(ctx context.Context, d daemon, prepare func(context.Context) error) (*process, error) {
 	if err := sweepTools(e.RunDir); err != nil {
@@ -139,6 +177,9 @@ func (e *Embedded) up(ctx context.Context, d daemon, prepare func(context.Contex
 	if p := d.find(); p != nil {
 		e.log().Info("adopted a running Open vSwitch daemon", "daemon", d.name, "pid", p.pid)
 		return p, nil
+	}
+	if err := os.MkdirAll(e.RunDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make a directory for Open vSwitch: %w", err)
 	}
 	if err := e.foreign(ctx); err != nil {
 		return nil, err

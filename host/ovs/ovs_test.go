@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -131,6 +132,86 @@ func TestEmbeddedDaemonsAreAdopted(t *testing.T) {
 	}
 	if err := e.Instance().Ping(t.Context()); err == nil {
 		t.Error("the database answers after Stop")
+	}
+}
+
+// TestEmbeddedRunDirectoryIsSwept: somebody removes all of it, while an agent runs and while none does.
+func TestEmbeddedRunDirectoryIsSwept(t *testing.T) {
+	e, b := ovstest.Start(t)
+	if err := b.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(e.RunDir); err != nil {
+		t.Fatal(err)
+	}
+	ovstest.Eventually(t, 20*time.Second, func() error {
+		if pid(t, e, "ovsdb-server") == 0 || pid(t, e, "ovs-vswitchd") == 0 {
+			return errors.New("a pid file is missing")
+		}
+		if _, err := os.Stat(filepath.Join(e.RunDir, b.Name+".mgmt")); err != nil {
+			return err
+		}
+		return b.Ping(t.Context())
+	})
+}
+
+// TestEmbeddedIsFoundWithoutItsFiles: and nobody else's daemons are, with the same paths in another
+// network, or at other paths.
+func TestEmbeddedIsFoundWithoutItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	e := &ovs.Embedded{RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state"), Datapath: ovs.Userspace}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	defer func() { _ = e.Stop(context.WithoutCancel(ctx)) }()
+	ovstest.Eventually(t, 10*time.Second, func() error {
+		_, err := e.Instance().Appctl(t.Context(), "version")
+		return err
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"ovsdb-server", "ovs-vswitchd"}
+	if err := os.RemoveAll(e.RunDir); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.Running(); !reflect.DeepEqual(got, want) {
+		t.Errorf("without the run directory: %q run, want %q", got, want)
+	}
+	if err := e.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// A program of that name with those arguments: here it is taken for the daemon, elsewhere not.
+	if err := os.MkdirAll(e.RunDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		where string
+		in    []string
+		found []string
+	}{
+		{"here", []string{"env"}, []string{"ovs-vswitchd"}},
+		{"in another network", []string{"unshare", "-n"}, nil},
+		{"with another directory at the path", []string{"unshare", "-m", "sh", "-c", `mount -t tmpfs none "$0" && exec "$@"`, e.RunDir}, nil},
+	} {
+		program := append(c.in, "bash", "-c", `exec -a ovs-vswitchd bash -c 'echo up; sleep 60; :' x "$0"`, "--pidfile="+filepath.Join(e.RunDir, "ovs-vswitchd.pid"))
+		cmd := exec.Command(program[0], program[1:]...)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.Running(); !slices.Equal(got, c.found) {
+			t.Errorf("%s: %q run, want %q", c.where, got, c.found)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
 	}
 }
 

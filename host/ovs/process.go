@@ -25,33 +25,93 @@ type daemon struct {
 // process is a running daemon, held by a pidfd: a pid that is used again by
 // another program is never mistaken for it.
 type process struct {
-	pid   int
-	fd    int // pidfd's; pidfd.Fd would take it from the runtime's poller
-	pidfd *os.File
+	pid     int
+	fd      int // pidfd's; pidfd.Fd would take it from the runtime's poller
+	pidfd   *os.File
+	adopted bool // it was found, and not started here
 }
 
 func (d daemon) pidFile() string { return filepath.Join(d.runDir, d.name+".pid") }
 
-// find returns the running daemon of our run directory, or nil.
+// find returns the running daemon of our run directory, or nil: by its pid file, or without it, since
+// somebody has removed that. The daemon has the database and the datapath, and a second one gets neither.
 func (d daemon) find() *process {
-	text, err := os.ReadFile(d.pidFile())
-	if err != nil {
-		return nil
+	if text, err := os.ReadFile(d.pidFile()); err == nil {
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			// What may not be looked at is believed.
+			if p := d.hold(pid, func(ours bool, err error) bool { return ours || err != nil }); p != nil {
+				return p
+			}
+		}
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
+	all, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well formed
+	for _, dir := range all {
+		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+			if p := d.hold(pid, func(ours bool, err error) bool { return ours && err == nil }); p != nil {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// hold returns the process if it is the daemon, and by what shares says of it, ours.
+func (d daemon) hold(pid int, ours func(bool, error) bool) *process {
+	if !d.is(pid) {
 		return nil
 	}
 	p, err := openProcess(pid)
 	if err != nil {
 		return nil
 	}
-	// After the pidfd is open, so that what is looked at is what is held.
-	if !d.is(pid) {
+	// Again after the pidfd is open, so that what is looked at is what is held.
+	if !d.is(pid) || !ours(d.shares(pid)) {
 		p.release()
 		return nil
 	}
+	p.adopted = true
 	return p
+}
+
+// shares says whether a process has our user, our network, and at the path of the run directory ours:
+// the path alone is the same in containers, and on the hosts of a lab.
+func (d daemon) shares(pid int) (bool, error) {
+	proc := fmt.Sprintf("/proc/%d", pid)
+	var st unix.Stat_t
+	if err := unix.Stat(proc, &st); err != nil || int(st.Uid) != os.Geteuid() {
+		return false, err
+	}
+	theirs, err := os.Readlink(proc + "/ns/net")
+	ours, err2 := os.Readlink("/proc/thread-self/ns/net")
+	if err := errors.Join(err, err2); err != nil || theirs != ours {
+		return false, err
+	}
+	for dir := d.runDir; ; dir = filepath.Dir(dir) {
+		here, err := os.Stat(dir)
+		if errors.Is(err, os.ErrNotExist) && dir != filepath.Dir(dir) {
+			continue // removed as well
+		}
+		there, err2 := os.Stat(filepath.Join(proc, "root", dir))
+		if errors.Is(err2, os.ErrNotExist) {
+			return false, nil
+		}
+		err = errors.Join(err, err2)
+		return err == nil && os.SameFile(here, there), err
+	}
+}
+
+// missing is a file by which others find the running daemon and which is not there, "" if none is.
+func (d daemon) missing(pid int) string {
+	files := []string{d.pidFile(), filepath.Join(d.runDir, fmt.Sprintf("%s.%d.ctl", d.name, pid))}
+	if d.name == "ovsdb-server" {
+		files = append(files, filepath.Join(d.runDir, dbSocket))
+	}
+	for _, f := range files {
+		if _, err := os.Lstat(f); errors.Is(err, os.ErrNotExist) {
+			return f
+		}
+	}
+	return ""
 }
 
 // is says whether the process runs this program for our run directory.

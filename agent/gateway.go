@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -28,7 +27,7 @@ func (g natGateway) Ensure(ctx context.Context, cfg gateway.Config) error {
 		return errors.Join(err, g.Shut())
 	}
 	err := g.nat.Set(ctx, nat.Config{
-		Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: g.internal(), Rules: g.rules, Mark: dns.OutsideMark,
+		Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: g.internal(), Rules: g.rules,
 	})
 	return errors.Join(g.Gateway.Ensure(ctx, cfg), err)
 }

@@ -48,7 +48,6 @@ type guard struct {
 	failed error
 	heard  bool // what Docker has is known
 	docker []bridge
-	apart  []string // Docker's bridges, as the rules have them
 }
 
 // notes are the guard's: what forbid did, for which interfaces, and what Docker has told of its bridges.
@@ -120,7 +119,6 @@ func (g *guard) set() error {
 	}
 	cfg, err := g.config()
 	if err == nil {
-		g.apart = cfg.Bridges
 		err = g.filter.Set(cfg)
 	}
 	g.failed = err

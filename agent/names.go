@@ -23,7 +23,7 @@ func (a *Agent) openNames() (rules []nat.Rule) {
 	if err != nil {
 		log.Warn("names are answered at the gateway only; while the agent does not run, containers' questions rest", "error", err)
 	}
-	a.names = dns.New(dns.Config{Source: a.replica, Hosts: a.standing, Device: gateway.Port, Redirect: err == nil, May: a.mayAsk, Log: log})
+	a.names = dns.New(dns.Config{Source: a.replica, Hosts: a.standing, Device: gateway.Port, Redirect: err == nil, Log: log})
 	for _, r := range dns.Rules(gateway.Port, dns.DefaultPort, err != nil) {
 		rules = append(rules, nat.Rule(r))
 	}

@@ -37,6 +37,8 @@ type route struct {
 	// 0: never.
 	budget, resend time.Duration
 	denied         error // not nil: nobody is to be asked
+	// from is the sandbox whose question it is: others may be told something else, or nothing.
+	from string
 }
 
 // forwarder asks others. Equal questions that are under way at one time to one
@@ -67,12 +69,12 @@ func (f *forwarder) ask(ctx context.Context, r route, network, asker string, que
 		return nil, errOverload
 	}
 	defer f.leave(asker)
-	return f.entered(ctx, r, network, asker, query)
+	return f.entered(ctx, r, network, query)
 }
 
 // entered is ask of an asker who has entered.
-func (f *forwarder) entered(ctx context.Context, r route, network, asker string, query []byte) ([]byte, error) {
-	wire, err := f.once(flightKey(r.servers, network, asker, query), func() ([]byte, error) { return f.try(ctx, r, network, query) })
+func (f *forwarder) entered(ctx context.Context, r route, network string, query []byte) ([]byte, error) {
+	wire, err := f.once(flightKey(r, network, query), func() ([]byte, error) { return f.try(ctx, r, network, query) })
 	if err != nil {
 		return nil, err
 	}
@@ -83,13 +85,11 @@ func (f *forwarder) entered(ctx context.Context, r route, network, asker string,
 
 // flightKey is all that an answer depends on. Questions asked from inside
 // sandboxes are of different worlds, even if the server has the same address.
-func flightKey(servers []netip.AddrPort, network, asker string, query []byte) string {
+func flightKey(r route, network string, query []byte) string {
 	var k strings.Builder
 	k.WriteString(network)
-	if strings.HasPrefix(asker, sandboxAsker) {
-		k.WriteString(asker)
-	}
-	for _, s := range servers {
+	k.WriteString(r.from)
+	for _, s := range r.servers {
 		k.WriteString(s.String())
 		k.WriteByte(' ')
 	}

@@ -1,10 +1,13 @@
 package dns
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/miekg/dns"
 )
 
 // A container's questions to servers in the Internet are answered at the gateway if
@@ -24,7 +27,7 @@ func TestGateway(t *testing.T) {
 }
 
 func testGateway(t *testing.T, l *lab) {
-	kill := l.agent()
+	kill := l.agent("/run/netns/" + l.app)
 	until(t, func() bool { return l.ask("tcp", "192.0.2.53:53", "db") == "NOERROR 10.1.0.3" })
 	for _, network := range []string{"udp", "tcp"} {
 		for _, c := range []struct{ server, name, want string }{
@@ -47,9 +50,6 @@ func testGateway(t *testing.T, l *lab) {
 		return
 	}
 	// Killed: questions go where they were meant to, at once.
-	l.in(l.host, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
-	l.in(l.net, "ip", "route", "add", "10.1.0.0/24", "via", "192.0.2.1")
-	l.in(l.net, "ip", "route", "add", "fd00:1::/64", "via", "2001:db8::1")
 	kill()
 	for _, network := range []string{"udp", "tcp"} {
 		for server, want := range map[string]string{"192.0.2.53:53": "NOERROR 198.51.100.1", "[2001:db8::53]:53": "NOERROR 198.51.100.3"} {
@@ -82,17 +82,60 @@ func TestGatewayIsNotItsOwnUpstream(t *testing.T) {
 	}
 }
 
-// A server that the container may not reach is not asked for it, over UDP and TCP, nor is a
-// connection to it opened; names of the cluster are answered all the same.
-func TestGatewayMayNot(t *testing.T) {
-	t.Setenv(mayNot, "192.0.2.54")
+// What the host's rules keep from a container the resolver does not get for it, over UDP and TCP, IPv4 and
+// IPv6, whatever the rules are about; names of the cluster are answered all the same. And servers
+// beyond see the container's address.
+func TestGatewayAsksAsTheContainer(t *testing.T) {
 	l := newLab(t)
-	l.agent()
+	l.agent("/run/netns/" + l.app)
 	until(t, func() bool { return l.ask("tcp", "192.0.2.54:53", "db") == "NOERROR 10.1.0.3" })
+	l.in(l.net, "ip", "addr", "add", "192.0.2.55/24", "dev", "wan")
+	l.serve(l.net, "192.0.2.55:53", func(w dns.ResponseWriter, q *dns.Msg) {
+		from, _, _ := net.SplitHostPort(w.RemoteAddr().String())
+		tells(from)(w, q)
+	})
 	for _, network := range []string{"udp", "tcp"} {
-		for server, want := range map[string]string{"192.0.2.54:53": "REFUSED", "192.0.2.53:53": "NOERROR 198.51.100.1", "10.1.0.1:53": "NOERROR 198.51.100.2"} {
-			if got := l.ask(network, server, "example.com"); got != want {
-				t.Errorf("%s over %s: got %q, want %q", server, network, got, want)
+		if got := l.ask(network, "192.0.2.55:53", "example.com"); got != "NOERROR 10.1.0.2" {
+			t.Errorf("over %s the question is from %q", network, got)
+		}
+	}
+	for _, c := range []struct{ iptables, rule, server, want string }{
+		{"iptables", "-i gv0", "192.0.2.53:53", "NOERROR 198.51.100.1"},
+		{"iptables", "-s 10.1.0.2", "192.0.2.53:53", "NOERROR 198.51.100.1"},
+		{"iptables", "-i gv0 -d 192.0.2.53", "192.0.2.53:53", "NOERROR 198.51.100.1"},
+		{"ip6tables", "-i gv0", "[2001:db8::53]:53", "NOERROR 198.51.100.3"},
+		{"ip6tables", "-s fd00:1::2", "[2001:db8::53]:53", "NOERROR 198.51.100.3"},
+	} {
+		rule := append(strings.Fields(c.rule), "-j", "REJECT")
+		l.in(l.host, append([]string{c.iptables, "-w", "-I", "FORWARD"}, rule...)...)
+		for _, network := range []string{"udp", "tcp"} {
+			if got := l.ask(network, c.server, "example.com"); got != "SERVFAIL" {
+				t.Errorf("%s %s, over %s: got %q", c.iptables, c.rule, network, got)
+			}
+			if got := l.ask(network, c.server, "db"); got != "NOERROR 10.1.0.3" {
+				t.Errorf("%s %s, a name of ours over %s: got %q", c.iptables, c.rule, network, got)
+			}
+		}
+		l.in(l.host, append([]string{c.iptables, "-w", "-D", "FORWARD"}, rule...)...)
+		for _, network := range []string{"udp", "tcp"} {
+			if got := l.ask(network, c.server, "example.com"); got != c.want {
+				t.Errorf("without %s %s, over %s: got %q, want %q", c.iptables, c.rule, network, got, c.want)
+			}
+		}
+	}
+}
+
+// The kernel leads a question to where one went that came from the same port half a minute ago. Those of the
+// container's programs get to the agent all the same, and what that asks in their stead gets past it.
+func TestGatewayWherePortsComeAgain(t *testing.T) {
+	l := newLab(t)
+	l.in(l.app, "sysctl", "-qw", "net.ipv4.ip_local_port_range=50000 50007")
+	l.agent("/run/netns/" + l.app)
+	until(t, func() bool { return l.ask("tcp", "192.0.2.53:53", "db") == "NOERROR 10.1.0.3" })
+	for range 20 {
+		for name, want := range map[string]string{"db": "NOERROR 10.1.0.3", "example.com": "NOERROR 198.51.100.1"} {
+			if got := l.ask("udp", "192.0.2.53:53", name); got != want {
+				t.Fatalf("%s: got %q, want %q", name, got, want)
 			}
 		}
 	}
@@ -123,12 +166,10 @@ func TestGatewayDevice(t *testing.T) {
 func TestRulesAreAsPrinted(t *testing.T) {
 	l := newLab(t)
 	l.iptables(Rules("gv0", DefaultPort, true))
-	for _, iptables := range []string{"iptables", "ip6tables"} {
-		for _, r := range Rules("gv0", DefaultPort, true) {
-			out, err := exec.Command("ip", "netns", "exec", l.host, iptables, "-w", "-t", r.Table, "-S", r.Chain).CombinedOutput()
-			if err != nil || !strings.Contains(string(out), "-A "+r.Chain+" "+r.Text+"\n") {
-				t.Errorf("%s prints %s (%v), not %q", iptables, out, err, r.Text)
-			}
+	for _, r := range Rules("gv0", DefaultPort, true) {
+		out, err := exec.Command("ip", "netns", "exec", l.host, command(r), "-w", "-t", r.Table, "-S", r.Chain).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "-A "+r.Chain+" "+r.Text+"\n") {
+			t.Errorf("%s prints %s (%v), not %q", command(r), out, err, r.Text)
 		}
 	}
 }

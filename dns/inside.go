@@ -103,7 +103,7 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 		s.mu.Unlock()
 		q.asker, q.inside = sandboxAsker+key, true
 		q.route = func() route {
-			r := route{servers: []netip.AddrPort{dockersResolver}, dial: dialIn(ns), budget: dockersBudget}
+			r := route{servers: []netip.AddrPort{dockersResolver}, dial: dialIn(ns), budget: dockersBudget, from: key}
 			if v, known := s.index.View(q.who); known && !v.External() {
 				r.budget = budget
 			}

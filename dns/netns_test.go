@@ -3,11 +3,9 @@ package dns
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +37,7 @@ func TestMain(m *testing.M) {
 func runAgent(conf string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var t townT
-	s := New(Config{Source: newSource(town(&t)), Device: "gv0", Redirect: os.Getenv(noRedirect) == "", May: mayTest, ResolvConf: conf, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	s := New(Config{Source: newSource(town(&t)), Device: "gv0", Redirect: os.Getenv(noRedirect) == "", ResolvConf: conf, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	for _, key := range os.Args[1:] {
 		s.Attach(container(1, hostA, "blue", "", nil).ID, key)
 	}
@@ -91,6 +89,9 @@ func newLab(t testing.TB) *lab {
 	}
 	l.in(l.app, "ip", "route", "add", "default", "via", "10.1.0.1")
 	l.in(l.app, "ip", "route", "add", "default", "via", "fd00:1::1")
+	l.in(l.net, "ip", "route", "add", "10.1.0.0/24", "via", "192.0.2.1")
+	l.in(l.net, "ip", "route", "add", "fd00:1::/64", "via", "2001:db8::1")
+	l.in(l.host, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
 	l.iptables(Rules("gv0", DefaultPort, false))
 	l.serve(l.net, "192.0.2.53:53", tells("198.51.100.1"))
 	l.serve(l.net, "192.0.2.54:53", tells("198.51.100.2"))
@@ -103,10 +104,15 @@ func newLab(t testing.TB) *lab {
 func (l *lab) iptables(rules []Rule) {
 	l.Helper()
 	for _, r := range rules {
-		for _, iptables := range []string{"iptables", "ip6tables"} {
-			l.in(l.host, append([]string{iptables, "-w", "-t", r.Table, "-A", r.Chain}, strings.Fields(r.Text)...)...)
-		}
+		l.in(l.host, append([]string{command(r), "-w", "-t", r.Table, "-A", r.Chain}, strings.Fields(r.Text)...)...)
 	}
+}
+
+func command(r Rule) string {
+	if r.V6 {
+		return "ip6tables"
+	}
+	return "iptables"
 }
 
 func (l *lab) resolvConf(server string) {
@@ -201,14 +207,4 @@ func (l *lab) agent(sandboxes ...string) (kill func()) {
 		_ = cmd.Wait()
 	})
 	return kill
-}
-
-// mayNot names the server that containers may not reach.
-const mayNot = "GRAPEVINE_TEST_MAY_NOT"
-
-func mayTest(_, server netip.Addr) error {
-	if server.String() == os.Getenv(mayNot) {
-		return errors.New("a test says so")
-	}
-	return nil
 }

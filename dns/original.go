@@ -12,6 +12,7 @@ import (
 // Attributes and messages of linux/netfilter/nfnetlink_conntrack.h.
 const (
 	ctMsgGet     = 1
+	ctMsgDelete  = 2
 	ctTupleOrig  = 1
 	ctTupleReply = 2
 	ctTupleIP    = 1

@@ -69,15 +69,22 @@ func insideTable(udpPort, tcpPort uint16) nft.Table {
 }
 
 // gatewayTable leads what comes in at a device for port 53, of whichever server, to a
-// port of the host's. In the words of nft(8):
+// port of the host's, but for what the resolver asks itself. In the words of nft(8):
 //
 //	table ip grapevine-dns { flags owner
 //	  chain questions { type nat hook prerouting priority -150
-//	    iifname "gv0" udp dport 53 redirect to :PORT
-//	    iifname "gv0" tcp dport 53 redirect to :PORT } }
+//	    iifname "gv0" ip ttl != 119 udp dport 53 redirect to :PORT
+//	    iifname "gv0" ip ttl != 119 tcp dport 53 redirect to :PORT } }
 func gatewayTable(family byte, device string, port uint16) nft.Table {
+	ttlAt := uint32(8) // in a header of IPv4
+	if family == unix.AF_INET6 {
+		ttlAt = 7
+	}
 	rule := func(proto byte) []nft.Expr {
-		asked := append([]nft.Expr{nft.Meta(unix.NFT_META_IIFNAME), nft.Equal(nft.Name(device))}, toPort53(proto)...)
+		asked := append([]nft.Expr{
+			nft.Meta(unix.NFT_META_IIFNAME), nft.Equal(nft.Name(device)),
+			nft.Payload(unix.NFT_PAYLOAD_NETWORK_HEADER, ttlAt, 1), nft.NotEqual([]byte{ownTTL}),
+		}, toPort53(proto)...)
 		return append(asked, nft.Immediate(unix.NFT_REG_1, nft.Port(port)), nft.Redirect())
 	}
 	return redirectTo(family, unix.NF_INET_PRE_ROUTING, rule(unix.IPPROTO_UDP), rule(unix.IPPROTO_TCP))

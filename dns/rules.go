@@ -2,8 +2,9 @@ package dns
 
 import "fmt"
 
-// Rule is a rule for iptables and, in the same words, ip6tables.
+// Rule is a rule for iptables or ip6tables.
 type Rule struct {
+	V6           bool
 	Table, Chain string // Chain is a built-in one
 	Text         string // match and target, as `iptables -S` prints them
 }
@@ -11,16 +12,22 @@ type Rule struct {
 // Rules are the rules by which containers' questions reach a Server with this
 // device and port: what comes in at the gateway is let in where the host lets in
 // only what it knows and, with redirect, whatever is meant for port 53, of whichever
-// server, is led to it. (A Server with Config.Redirect does that part itself.)
+// server, is led to it, but for what it asks itself in containers' stead. (A Server with Config.Redirect does that part itself.)
 //
 // Nothing else is let in by them: the Server's sockets are bound to the device, and
 // what the host itself sends does not come in there, so no question goes in a circle.
 func Rules(device string, port uint16, redirect bool) (rules []Rule) {
-	for _, proto := range []string{"udp", "tcp"} {
-		if redirect {
-			rules = append(rules, Rule{"nat", "PREROUTING", fmt.Sprintf("-i %s -p %s -m %s --dport 53 -j REDIRECT --to-ports %d", device, proto, proto, port)})
+	for _, v6 := range []bool{false, true} {
+		own := fmt.Sprintf("-m ttl ! --ttl-eq %d", ownTTL)
+		if v6 {
+			own = fmt.Sprintf("-m hl ! --hl-eq %d", ownTTL)
 		}
-		rules = append(rules, Rule{"filter", "INPUT", fmt.Sprintf("-i %s -p %s -m %s --dport %d -j ACCEPT", device, proto, proto, port)})
+		for _, proto := range []string{"udp", "tcp"} {
+			if redirect {
+				rules = append(rules, Rule{v6, "nat", "PREROUTING", fmt.Sprintf("-i %s -p %s -m %s --dport 53 %s -j REDIRECT --to-ports %d", device, proto, proto, own, port)})
+			}
+			rules = append(rules, Rule{v6, "filter", "INPUT", fmt.Sprintf("-i %s -p %s -m %s --dport %d -j ACCEPT", device, proto, proto, port)})
+		}
 	}
 	return rules
 }

@@ -42,9 +42,6 @@ type Config struct {
 	// the process: then questions are not lost while there is none. See CanRedirect.
 	// Otherwise Rules has rules for that, and nothing is served inside sandboxes.
 	Redirect bool
-	// May says why a container must not reach a server that it names at the gateway, nil: it
-	// may. The question would pass by what keeps the container from it. nil: all may.
-	May func(asker, server netip.Addr) error
 	// ResolvConf names the host's servers; empty: /etc/resolv.conf.
 	ResolvConf string
 	// Log gets what cannot be told to anybody else. nil: slog.Default().
@@ -160,7 +157,7 @@ func (s *Server) remoteEntered(ctx context.Context, q *question) []byte {
 		s.counts.refused.Add(1)
 		return refuse(q.wire, dns.RcodeRefused)
 	}
-	wire, err := s.forward.entered(ctx, r, q.network, q.asker, q.wire)
+	wire, err := s.forward.entered(ctx, r, q.network, q.wire)
 	if err != nil {
 		s.counts.failed.Add(1)
 		s.cfg.Log.Debug("no server answered", "asker", q.asker, "error", err)

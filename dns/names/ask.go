@@ -66,6 +66,17 @@ func (x *Index) View(a Asker) (View, bool) {
 	return v, len(v.networks) > 0
 }
 
+// At returns the endpoint that has an address.
+func (x *Index) At(a netip.Addr) (id string, ok bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s, ok := x.addrs[a.Unmap()]
+	if !ok {
+		return "", false
+	}
+	return slices.MaxFunc(s.all(), byAge).id, true
+}
+
 func byAge(a, b *endpoint) int {
 	if a.newer(b) {
 		return 1

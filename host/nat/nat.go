@@ -36,16 +36,14 @@ type Config struct {
 	Hosts []netip.Prefix
 	// Internal are the subnets whose containers reach no published port.
 	Internal []netip.Prefix
-	// Rules are further ones, for each family that has any.
+	// Rules are further ones, where their family has any.
 	Rules []Rule
-	// Mark, if not 0, is that of what this host sends for containers: it passes DOCKER-USER,
-	// too, if there is one.
-	Mark uint32
 }
 
 // Rule is a rule for a chain of ours, which is jumped to from a built-in one: PREROUTING
 // of nat, or INPUT of filter.
 type Rule struct {
+	V6           bool
 	Table, Chain string // the built-in one
 	Text         string // match and target, as `iptables -S` prints them
 }
@@ -93,14 +91,14 @@ func (n *NAT) Set(_ context.Context, cfg Config) error {
 		return nil
 	}
 	n.cfg, n.set = Config{
-		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Rules), cfg.Mark,
+		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Rules),
 	}, true
 	return n.apply()
 }
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.CIDRs, d.CIDRs) && slices.Equal(c.Gateways, d.Gateways) &&
-		slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Rules, d.Rules) && c.Mark == d.Mark
+		slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Rules, d.Rules)
 }
 
 // Remove removes chains and jumps of both families. None there is no error.

@@ -28,8 +28,10 @@ var (
 
 	// resolver is what the agent's resolver wants (package dns, Rules).
 	resolver = []Rule{
-		{"nat", "PREROUTING", "-i gv0 -p udp -m udp --dport 53 -j REDIRECT --to-ports 7953"},
-		{"filter", "INPUT", "-i gv0 -p udp -m udp --dport 7953 -j ACCEPT"},
+		{false, "nat", "PREROUTING", "-i gv0 -p udp -m udp --dport 53 -j REDIRECT --to-ports 7953"},
+		{false, "filter", "INPUT", "-i gv0 -p udp -m udp --dport 7953 -j ACCEPT"},
+		{true, "nat", "PREROUTING", "-i gv0 -p udp -m udp --dport 53 -j REDIRECT --to-ports 7953"},
+		{true, "filter", "INPUT", "-i gv0 -p udp -m udp --dport 7953 -j ACCEPT"},
 	}
 )
 
@@ -429,34 +431,5 @@ func TestForbid(t *testing.T) {
 			}
 		}
 		policy("ACCEPT")
-	})
-}
-
-// TestMark: what this host sends for containers passes DOCKER-USER, once that is there.
-func TestMark(t *testing.T) {
-	linktest.New(t).Do(func() {
-		n := New()
-		cfg := Config{Interface: "gv0", CIDRs: []netip.Prefix{v4}, Mark: 0x67760036}
-		if err := n.Set(ctx, cfg); err != nil {
-			t.Fatal(err)
-		}
-		if got := rules(t); strings.Contains(got, Output) {
-			t.Errorf("without DOCKER-USER:\n%s", got)
-		}
-		dockerUserFirst(t)
-		for range 2 {
-			if err := n.restore(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := rules(t); strings.Count(got, "-A OUTPUT -j "+Output+"\n") != 1 || strings.Count(got, "-A "+Output+" -m mark --mark 0x67760036 -j DOCKER-USER\n") != 1 {
-			t.Errorf("with DOCKER-USER:\n%s", got)
-		}
-		if err := n.Remove(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if got := rules(t); strings.Contains(got, "GRAPEVINE") {
-			t.Errorf("left:\n%s", got)
-		}
 	})
 }

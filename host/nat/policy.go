@@ -59,14 +59,6 @@ func (n *NAT) chains(f iptables.Protocol) ([]chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.cfg.Mark != 0 {
-		switch there, err := ipt.ChainExists("filter", dockerUser); {
-		case err != nil && !noTable(err):
-			return nil, err
-		case there:
-			appendTo(chains, Output, fmt.Sprintf("-m mark --mark %#x -j %s", n.cfg.Mark, dockerUser))
-		}
-	}
 	if n.forbidden[f] && len(n.bridges) > 0 {
 		switch there, err := ipt.ChainExists("filter", "DOCKER"); {
 		case err != nil:

@@ -56,15 +56,15 @@ func chainsFor(cfg Config, published []Published, f iptables.Protocol) []chain {
 			"-i "+gw+" -j ACCEPT",
 		)},
 		{"nat", Ports, portJumps(f), portRules(cfg, published, f)},
-		{"nat", Prerouting, []jump{{from: "PREROUTING"}}, cfg.rulesIn("nat", "PREROUTING")},
-		{"filter", Input, []jump{{from: "INPUT"}}, cfg.rulesIn("filter", "INPUT")},
-		{"filter", Output, []jump{{from: "OUTPUT"}}, nil}, // see NAT.chains
+		{"nat", Prerouting, []jump{{from: "PREROUTING"}}, cfg.rulesIn(f, "nat", "PREROUTING")},
+		{"filter", Input, []jump{{from: "INPUT"}}, cfg.rulesIn(f, "filter", "INPUT")},
+		{"filter", Output, []jump{{from: "OUTPUT"}}, nil}, // agents before this one had rules there
 	}
 }
 
-func (cfg Config) rulesIn(table, chain string) (rules []string) {
+func (cfg Config) rulesIn(f iptables.Protocol, table, chain string) (rules []string) {
 	for _, r := range cfg.Rules {
-		if r.Table == table && r.Chain == chain {
+		if familyOf(r.V6) == f && r.Table == table && r.Chain == chain {
 			rules = append(rules, r.Text)
 		}
 	}

@@ -143,6 +143,7 @@ func (g *guard) config() (filter.Config, error) {
 			continue
 		}
 		cfg.VTEPs = append(cfg.VTEPs, addressesOf(n.VTEP, n.Gossip.Addr())...)
+		cfg.Behind = append(cfg.Behind, addressesOf(n.Bind)...)
 		if n.VXLANPort != 0 {
 			cfg.VXLANs = append(cfg.VXLANs, n.VXLANPort)
 		}

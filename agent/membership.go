@@ -167,12 +167,22 @@ func (a *Agent) describeAnew() error {
 	return err
 }
 
+// behindNAT is this host's own address if the others know it by another one; else it is invalid.
+func (a *Agent) behindNAT() netip.Addr {
+	for _, own := range addressesOf(a.cfg.Bind) {
+		if own != a.underlay.Addr.Unmap() {
+			return own
+		}
+	}
+	return netip.Addr{}
+}
+
 // node is what the cluster is told of this host.
 func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	return cluster.Node{
 		ID: a.self(), Name: a.cfg.Name, VTEP: a.underlay.Addr, Gossip: a.gossip.Addr(),
 		VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Agent: a.version, Datapath: string(a.vswitch.datapath()),
 		Reaches: a.reaches(snap), Hellos: hellosVersion,
-		CIDR4: a.cfg.CIDR4, CIDR6: a.cfg.CIDR6,
+		CIDR4: a.cfg.CIDR4, CIDR6: a.cfg.CIDR6, Bind: a.behindNAT(),
 	}
 }

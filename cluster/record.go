@@ -104,6 +104,9 @@ type Node struct {
 	// the same on all hosts; CIDR6 is invalid where no setting says it.
 	CIDR4 netip.Prefix `cbor:"14,keyasint,omitzero"`
 	CIDR6 netip.Prefix `cbor:"15,keyasint,omitzero"`
+	// Bind is the host's own address, where what is sent to VTEP and Gossip arrives, if it is another
+	// one, as behind NAT. Who reaches it without NAT must not send there in a host's name.
+	Bind netip.Addr `cbor:"16,keyasint,omitzero"`
 }
 
 // Reach is something that a host reaches by itself: a LAN, a route, a network of Docker.

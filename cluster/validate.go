@@ -54,6 +54,7 @@ func (n Node) validate() error {
 		optional("name", n.Name),
 		unicast("VTEP", n.VTEP),
 		unicast("gossip address", n.Gossip.Addr()),
+		unicast("own address", n.Bind),
 		mtu(n.MTU),
 		optional("agent version", n.Agent),
 		optional("datapath", n.Datapath),

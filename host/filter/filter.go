@@ -50,11 +50,14 @@ type Config struct {
 	// the ports of both.
 	VTEPs []netip.Addr
 	Ports []uint16
+	// Behind are the own addresses of hosts behind NAT: they send from none of these, and who
+	// reaches one without NAT reaches the host.
+	Behind []netip.Addr
 }
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
-		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Ports, d.Ports) &&
+		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names)
 }
 
@@ -62,10 +65,13 @@ func (c Config) equal(d Config) bool {
 func (c Config) sorted() Config {
 	c.Bridges, c.Closed, c.Ports = ordered(c.Bridges), ordered(c.Closed), ordered(c.Ports)
 	c.Guests, c.VXLANs, c.Names = ordered(c.Guests), ordered(c.VXLANs), ordered(c.Names)
-	c.VTEPs, c.Own = distinct(c.VTEPs), distinct(c.Own)
+	c.VTEPs, c.Behind, c.Own = distinct(c.VTEPs), distinct(c.Behind), distinct(c.Own)
 	c.Internal, c.Hosts = outermost(c.Internal), outermost(c.Hosts)
 	return c
 }
+
+// reached are all addresses at which other hosts are reached.
+func (c Config) reached() []netip.Addr { return distinct(slices.Concat(c.VTEPs, c.Behind)) }
 
 func ordered[T string | uint16](all []T) []T {
 	all = slices.Clone(all)

@@ -39,6 +39,7 @@ var config = Config{
 	Internal: []netip.Prefix{netip.MustParsePrefix("10.128.4.0/22"), netip.MustParsePrefix("fd00:128:4::/64")},
 	Hosts:    []netip.Prefix{netip.MustParsePrefix("240.0.0.0/5"), netip.MustParsePrefix("fd00:240::/32")},
 	VTEPs:    []netip.Addr{netip.MustParseAddr("10.9.0.3"), netip.MustParseAddr("fd00:9::3")},
+	Behind:   []netip.Addr{netip.MustParseAddr("10.9.0.4"), netip.MustParseAddr("fd00:9::4")},
 	Ports:    []uint16{4789, 7947},
 	Guests:   []string{"virbr0"},
 	Own:      []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd00:9::1")},
@@ -93,6 +94,7 @@ func newWorld(t *testing.T, open func() (*Filter, error)) *world {
 	machine("locked", lockedBridge, "10.8.0.2/24", "fd00:8::2/64", "10.8.0.1", "fd00:8::1")
 	machine("away", "eth0", "10.9.0.2/24", "fd00:9::2/64", "10.9.0.1", "fd00:9::1")
 	machine("vtep", "eth0", "10.9.0.3/24", "fd00:9::3/64", "10.9.0.1", "fd00:9::1")
+	machine("behind", "eth0", "10.9.0.4/24", "fd00:9::4/64", "10.9.0.1", "fd00:9::1")
 	machine("vm", "virbr0", "10.6.0.2/24", "fd00:6::2/64", "10.6.0.1", "fd00:6::1")
 	for _, ns := range w.at {
 		serve(t, ns)
@@ -289,6 +291,15 @@ var matrix = []cell{
 	{"plain", "vtep", 7948, 0, true},
 	{"web", "vtep", 7947, 0, false},
 	{"web", "vtep", 7948, 0, true},
+	// At its own address a host behind NAT is the same to containers; it sends from another one.
+	{"plain", "behind", 4789, 100, false},
+	{"plain", "behind", 4789, 4000, false},
+	{"plain", "behind", 4790, 4000, true},
+	{"web", "behind", 4789, 100, false},
+	{"plain", "behind", 7947, 0, false},
+	{"vm", "behind", 4789, 100, false},
+	{"host", "behind", 4789, 100, true},
+	{"behind", "second", 4789, 100, true},
 	{"plain", "host", 4789, 100, false},
 	{"plain", "host", 4790, 100, true},
 	{"web", "host", 4789, 4000, false},

@@ -196,16 +196,14 @@ func script(cfg Config, v6, way bool) string {
 		}
 		return out
 	}
-	var addrs []netip.Addr
-	for _, a := range cfg.VTEPs {
-		if a.Is6() == v6 {
-			addrs = append(addrs, a)
-		}
+	family := func(all []netip.Addr) []netip.Addr {
+		return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return a.Is6() != v6 })
 	}
+	addrs := family(cfg.VTEPs)
 	for _, a := range addrs {
 		add(chainRouter, "-s %v -j RETURN", a)
 	}
-	for _, a := range addrs {
+	for _, a := range family(cfg.reached()) {
 		add(chainVTEPs, "-d %v -j DROP", a)
 		add(chainRouter, "-d %v -j DROP", a)
 	}

@@ -26,6 +26,7 @@ const (
 	resolver   = "resolver"
 	transports = "transports" // TCP and UDP
 	vteps      = "vteps"      // with 4 or 6 behind it, as the next ones
+	reached    = "reached"
 	own        = "own"
 	internal   = "internal"
 	hosts      = "hosts"
@@ -44,7 +45,7 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		portSet(ports, cfg.Ports), portSet(vxlans, cfg.VXLANs), portSet(resolver, cfg.Names),
 	}}
 	for _, v6 := range []bool{false, true} {
-		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6))
+		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6))
 	}
 	t.Chains = []nft.Chain{
 		{Name: "forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority, Rules: forward(cfg.Interface)},
@@ -86,7 +87,7 @@ func masqueraded() (rules []nft.Rule) {
 			from = exprs{nft.CTOriginal(unix.NFT_CT_SRC_IP6)}
 		}
 		notOurs := slices.Concat(from, exprs{nft.In(family(own, v6), true)})
-		rules = append(rules, drop("nobody sends VXLAN in this host's name", src{v6, vteps, true}.in(), src{v6, own, false}.in(), toVXLAN(), bit(unix.NFT_CT_STATUS, srcNAT), notOurs))
+		rules = append(rules, drop("nobody sends VXLAN in this host's name", src{v6, reached, true}.in(), src{v6, own, false}.in(), toVXLAN(), bit(unix.NFT_CT_STATUS, srcNAT), notOurs))
 	}
 	return rules
 }
@@ -124,7 +125,7 @@ func forward(gv string) (rules []nft.Rule) {
 	add := func(r nft.Rule) { rules = append(rules, r) }
 	for _, v6 := range []bool{false, true} {
 		const why = "nobody forges what hosts say to each other"
-		to := src{v6, vteps, true}
+		to := src{v6, reached, true}
 		add(drop(why, in(containers), to.in(), toPorts()))
 		add(drop(why, in(containers), to.in(), fragment(v6)))
 		if v6 {

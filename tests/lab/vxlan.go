@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// ForgeVXLAN has a host send n VXLAN packets (RFC 7348) to the VTEP of the container to,
-// with a datagram in each that seems to be from an address of the network that both are on. It returns how many of them arrived in the container, where nobody waits
-// for them. No agent is asked.
-func (h *Host) ForgeVXLAN(ctx context.Context, n int, vnid uint32, from netip.Addr, network string, to Container) (arrived int, err error) {
+// ForgeVXLAN has a host, or a container of it if one is named, send n VXLAN packets (RFC 7348) to
+// an address of the host of the container to, with a datagram in each that seems to be from an
+// address of the network that both are on. It returns how many of them arrived in the
+// container, where nobody waits for them. No agent is asked.
+func (h *Host) ForgeVXLAN(ctx context.Context, container string, at netip.Addr, n int, vnid uint32, from netip.Addr, network string, to Container) (arrived int, err error) {
 	mac, err := net.ParseMAC(to.MACs[network])
 	if err != nil || len(to.Addrs[network]) == 0 {
 		return 0, fmt.Errorf("%s on %s is not on %s: %w", to.Name, to.Host.Name, network, err)
@@ -32,8 +33,12 @@ func (h *Host) ForgeVXLAN(ctx context.Context, n int, vnid uint32, from netip.Ad
 		return 0, err
 	}
 	// printf writes line by line, dd all at once: one datagram.
-	script := fmt.Sprintf("set -e; for n in $(seq %d); do printf '%s' | dd bs=2000 iflag=fullblock status=none > /dev/udp/%s/4789; sleep 0.05; done", n, text.String(), to.Host.Addr())
-	if _, err := h.Exec(ctx, "bash", "-c", script); err != nil {
+	script := fmt.Sprintf("set -e; for n in $(seq %d); do printf '%s' | dd bs=2000 iflag=fullblock status=none > /dev/udp/%s/4789; sleep 0.05; done", n, text.String(), at)
+	command := []string{"bash", "-c", script}
+	if container != "" {
+		command = []string{"sh", "-c", `exec nsenter --net --target "$(docker inspect -f "{{.State.Pid}}" "$1")" bash -c "$2"`, "sh", container, script}
+	}
+	if _, err := h.Exec(ctx, command...); err != nil {
 		return 0, err
 	}
 	after, err := to.unwanted(ctx)

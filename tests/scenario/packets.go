@@ -231,15 +231,16 @@ func distinct(ctx context.Context, s *state, args []string) (string, error) {
 	return "", nil
 }
 
-// forge HOST VNID HOST:CONTAINER HOST:CONTAINER: the host sends packets of VXLAN to the host
-// of the second container, with datagrams in them from the first to the second, which are on
+// forge HOST[:CONTAINER] VNID HOST:CONTAINER HOST:CONTAINER [ADDRESS]: the host, or the container,
+// sends packets of VXLAN to the host of the second container, to its address on the wire or to that one, with datagrams in them from the first to the second, which are on
 // one network of that VNID. It prints how many arrive.
 func forge(ctx context.Context, s *state, args []string) (string, error) {
 	const packets = 5
-	if len(args) != 4 {
-		return "", usageError("usage: forge HOST VNID HOST:CONTAINER HOST:CONTAINER")
+	if len(args) != 4 && len(args) != 5 {
+		return "", usageError("usage: forge HOST[:CONTAINER] VNID HOST:CONTAINER HOST:CONTAINER [ADDRESS]")
 	}
-	h, err := s.host(args[0])
+	name, container, _ := strings.Cut(args[0], ":")
+	h, err := s.host(name)
 	if err != nil {
 		return "", err
 	}
@@ -255,9 +256,15 @@ func forge(ctx context.Context, s *state, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	at := to.Host.Addr()
+	if len(args) == 5 {
+		if at, err = netip.ParseAddr(args[4]); err != nil {
+			return "", usageError(err.Error())
+		}
+	}
 	for network, addrs := range from.Addrs {
 		if len(to.Addrs[network]) > 0 {
-			arrived, err := h.ForgeVXLAN(ctx, packets, uint32(vnid), addrs[0], network, to)
+			arrived, err := h.ForgeVXLAN(ctx, container, at, packets, uint32(vnid), addrs[0], network, to)
 			return fmt.Sprintf("%d of %d arrived\n", arrived, packets), err
 		}
 	}

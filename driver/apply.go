@@ -132,14 +132,14 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 	if !ok || n.Learnt {
 		return false, nil
 	}
-	old := n.Name
+	old, name := n.Name, nameOf(dn)
 	begun := d.begunAs(n)
 	var left []string
 	if dn.Labels, left = cluster.FitLabels(dn.Labels); len(left) > 0 {
 		d.cfg.Log.Warn("labels are too long, or too many, for the other hosts: the network has them here alone", "network", dn.Name, "labels", left)
 	}
-	n.Name, n.Learnt, n.Labels = dn.Name, true, dn.Labels
-	if begun != dn.Name && begun != provisional+dn.ID {
+	n.Name, n.Learnt, n.Labels = name, true, dn.Labels
+	if begun != name && begun != provisional+dn.ID {
 		n.Name = provisional + n.ID // it has no other's name, nor a part in that one's life
 		n.Conflict = fmt.Sprintf("network %s has the subnet %s of network %s, which is another one; remove it and create it with a subnet of its own, or with none given", dn.Name, prefixList(n.Prefixes), begun)
 		d.cfg.Log.Error("network cannot be used", "why", n.Conflict)
@@ -160,7 +160,7 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 		return nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("name network %s: %w", dn.Name, err)
+		return false, fmt.Errorf("name network %s: %w", name, err)
 	}
 	d.cfg.Log.Info("network has its name", "network", n.Name, "vnid", n.VNID, "subnets", n.Prefixes)
 	return false, d.local.setNetwork(n)

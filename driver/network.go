@@ -161,13 +161,13 @@ func (d *Driver) ownCreation(p netip.Prefix, o networkOptions) (*creation, error
 }
 
 // nameFor returns the cluster's network that a new Docker network is part of,
-// and whether that is certain.
+// and whether all is known of it that Docker tells later.
 func (d *Driver) nameFor(id string, pools []cluster.Subnet, o networkOptions, own *creation) (name string, learnt bool) {
-	if o.name != "" {
-		return o.name, true
-	}
 	if own != nil {
 		return own.Name, true
+	}
+	if o.name != "" {
+		return o.name, false
 	}
 	if s, ok := cluster.Get[cluster.Subnet](d.replica.Snapshot(), pools[0].Prefix.String()); ok {
 		return s.Network, false

@@ -92,7 +92,10 @@ func (v view) differs(rec cluster.Network, n localNetwork, dn docker.Network) st
 		return ""
 	}
 	if !v.hasPools(rec, n, dn) {
-		return "it has other subnets, ranges or reserved addresses"
+		return "it has other subnets, gateways, ranges or reserved addresses"
+	}
+	if dn.Attachable != rec.Attachable {
+		return "one of the two is attachable"
 	}
 	if kept, _ := cluster.FitLabels(dn.Labels); !maps.Equal(kept, rec.Labels) {
 		return "it has other labels"
@@ -135,12 +138,13 @@ func (v view) hasPools(rec cluster.Network, n localNetwork, dn docker.Network) b
 	return !n.Replica || sameReserved(own, dn.Pools)
 }
 
-// sameReserved compares ranges and auxiliary addresses.
+// sameReserved compares ranges and auxiliary addresses, and gateways that were said: an engine may list
+// what nobody said.
 func sameReserved(set []cluster.Subnet, pools []docker.IPAM) bool {
 	for _, s := range set {
 		want := poolOf(s)
 		for _, have := range pools {
-			if have.Subnet == want.Subnet && (have.Range != want.Range || !maps.Equal(have.Aux, want.Aux)) {
+			if have.Subnet == want.Subnet && (have.Range != want.Range || !maps.Equal(have.Aux, want.Aux) || want.Gateway != "" && have.Gateway != want.Gateway) {
 				return false
 			}
 		}

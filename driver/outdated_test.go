@@ -39,6 +39,34 @@ func otherSubnet(_ *cluster.Network, s *cluster.Subnet) {
 	*s = cluster.Subnet{Prefix: newRed, Network: "red", Gateway: netip.MustParseAddr("10.8.0.1"), Home: elsewhere}
 }
 
+// A gateway that nobody said, and that is now said aloud, is what engines list: the replica follows. It does not
+// where an engine lists one that nobody said.
+func TestGatewayIsSaidAloud(t *testing.T) {
+	e := newEngine(t)
+	e.write(func(tx *replica.Tx) {
+		_ = tx.Put(cluster.Network{Name: "red", VNID: 7})
+		_ = tx.Put(cluster.Subnet{Prefix: oldRed, Network: "red", Gateway: netip.MustParseAddr("10.9.0.1"), Home: elsewhere, Implied: true})
+	})
+	e.look()
+	was, _ := e.named("red")
+	if c := was.IPAM.Config[0]; c.Gateway != "" {
+		t.Fatalf("it was made as %+v", c)
+	}
+	e.anew(func(_ *cluster.Network, s *cluster.Subnet) { s.Implied = false })
+	e.look()
+	e.look()
+	said, _ := e.named("red")
+	if c := said.IPAM.Config[0]; said.ID == was.ID || c.Gateway != "10.9.0.1" {
+		t.Errorf("it is %+v, %v", c, said.ID == was.ID)
+	}
+	e.anew(func(_ *cluster.Network, s *cluster.Subnet) { s.Implied = true })
+	e.look()
+	e.look()
+	if is, _ := e.named("red"); is.ID != said.ID || len(e.rig.Outdated()) > 0 {
+		t.Errorf("it is %+v, and said to be outdated: %v", is, e.rig.Outdated())
+	}
+}
+
 // What nothing is on is made anew at once, whatever has changed; and once.
 func TestMadeAnewElsewhere(t *testing.T) {
 	for what, change := range map[string]func(*cluster.Network, *cluster.Subnet){
@@ -48,10 +76,11 @@ func TestMadeAnewElsewhere(t *testing.T) {
 		"reserved": func(_ *cluster.Network, s *cluster.Subnet) {
 			s.Aux = map[string]netip.Addr{"nas": netip.MustParseAddr("10.9.0.7")}
 		},
-		"label":     func(n *cluster.Network, _ *cluster.Subnet) { n.Labels = map[string]string{"l": "other"} },
-		"no labels": func(n *cluster.Network, _ *cluster.Subnet) { n.Labels = nil },
-		"option":    func(n *cluster.Network, _ *cluster.Subnet) { n.Options = map[string]string{"mtu": "1300"} },
-		"internal":  func(n *cluster.Network, _ *cluster.Subnet) { n.Internal = true },
+		"label":      func(n *cluster.Network, _ *cluster.Subnet) { n.Labels = map[string]string{"l": "other"} },
+		"no labels":  func(n *cluster.Network, _ *cluster.Subnet) { n.Labels = nil },
+		"option":     func(n *cluster.Network, _ *cluster.Subnet) { n.Options = map[string]string{"mtu": "1300"} },
+		"attachable": func(n *cluster.Network, _ *cluster.Subnet) { n.Attachable = true },
+		"internal":   func(n *cluster.Network, _ *cluster.Subnet) { n.Internal = true },
 	} {
 		for _, users := range []bool{false, true} { // who made it here
 			t.Run(fmt.Sprintf("%s by user %v", what, users), func(t *testing.T) {
@@ -80,7 +109,7 @@ func TestMadeAnewElsewhere(t *testing.T) {
 				}
 				rec := e.record("red")
 				s, _ := cluster.Get[cluster.Subnet](e.rig.replica.Snapshot(), is.IPAM.Config[0].Subnet)
-				if c := is.IPAM.Config[0]; s.Network != "red" || c.Gateway != s.Gateway.String() || is.Labels["l"] != rec.Labels["l"] || is.Internal != rec.Internal || is.Options["mtu"] != rec.Options["mtu"] {
+				if c := is.IPAM.Config[0]; s.Network != "red" || c.Gateway != s.Gateway.String() || is.Labels["l"] != rec.Labels["l"] || is.Internal != rec.Internal || is.Attachable != rec.Attachable || is.Options["mtu"] != rec.Options["mtu"] {
 					t.Errorf("it is %+v of %+v in %+v", is, s, rec)
 				}
 				for range 3 {

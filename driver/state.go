@@ -19,7 +19,7 @@ type localNetwork struct {
 	// Name is that of the cluster's network it is part of: "provisional/" + ID
 	// until it is known.
 	Name string
-	// Learnt says that Name is certain: from Docker, or from -o name=. It is not
+	// Learnt says that Name is certain, and all else known that Docker lists. It is not
 	// while it was only concluded from the subnet.
 	Learnt   bool
 	Prefixes []netip.Prefix

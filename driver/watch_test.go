@@ -159,6 +159,26 @@ func TestReplicaLooksTheSame(t *testing.T) {
 	}
 }
 
+// A network with the cluster's name said by an option is the same there as one without.
+func TestNamedByOptionLooksTheSame(t *testing.T) {
+	e := newEngine(t)
+	_, err := e.create(dockernet.CreateRequest{Name: "here", CreateOptions: dockernet.CreateOptions{
+		Attachable: true, Labels: map[string]string{"l": "v"}, Options: map[string]string{"name": "blue"},
+		IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: "10.7.0.0/24"}}},
+	}})
+	check(t, err)
+	e.look()
+	rec := e.record("blue")
+	if s, _ := cluster.Get[cluster.Subnet](e.rig.replica.Snapshot(), "10.7.0.0/24"); !rec.Attachable || rec.Labels["l"] != "v" || !s.Implied {
+		t.Errorf("it is %+v, %+v", rec, s)
+	}
+	for id := range e.rig.local.networks {
+		if n := e.rig.local.networks[id]; !n.Learnt || n.Name != "blue" || n.Conflict != "" {
+			t.Errorf("here it is %+v", n)
+		}
+	}
+}
+
 func TestRemovedWhileUsedElsewhere(t *testing.T) {
 	e := newEngine(t)
 	e.red(false)

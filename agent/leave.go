@@ -51,7 +51,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 	a.left.Store(true)
 	a.stopWork()
 	<-a.stopped
-	if err := errors.Join(noted, a.demolish(ctx)); err != nil {
+	if err := errors.Join(a.vswitch.teardown(ctx), a.demolish(noted)); err != nil {
 		return api.Done{}, fmt.Errorf("this host has left the cluster, but not everything is removed: %w; `grapevine cleanup` removes the rest when the agent is stopped", err)
 	}
 	return api.Done{Text: text}, nil
@@ -165,17 +165,20 @@ func (a *Agent) hearFarewell(ctx context.Context, _ string, message []byte) ([]b
 	return nil, a.replica.Flush(ctx)
 }
 
-// demolish removes the switch, the devices, the iptables rules and the state, with
-// a gossip key that is in the state directory. The note that this host has left stays, and
-// the command line. All tasks have ended.
-func (a *Agent) demolish(ctx context.Context) error {
-	errs := []error{a.vswitch.teardown(ctx), a.db.Close()}
+// demolish removes the state, with a gossip key that is in the state directory. The note that
+// this host has left stays, and the command line; if the note was not taken, as by a disk that is
+// full, it is written now that there is room. All tasks have ended.
+func (a *Agent) demolish(noted error) error {
+	errs := []error{a.db.Close()}
 	for _, name := range []string{stateFile, "identity.json", "key", "keyring.json", "iptables"} {
 		if err := os.Remove(filepath.Join(a.cfg.State, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove this host's state: %w", err))
 		}
 	}
-	return errors.Join(errs...)
+	if noted != nil {
+		noted = a.noteLeft()
+	}
+	return errors.Join(append(errs, noted)...)
 }
 
 // forget takes over from hosts that are gone for good.

@@ -119,6 +119,9 @@ func (a *Agent) membershipProblems(snap *cluster.Snapshot) (list []api.Problem) 
 		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
 	}
 	switch err := a.replica.Trouble(); {
+	case a.alloc.Leaving():
+		add("run `grapevine leave` again; to stay, restart the agent. Until then this host makes no networks and hands out no addresses",
+			"this host is leaving its cluster, and `grapevine leave` has not come to its end")
 	case errors.Is(err, cluster.ErrForgotten):
 		if why := a.spent.Load(); why != nil {
 			add("this host hands out nothing until then, and then joins as a new one by itself", "the cluster has forgotten this host, and its state cannot be set aside: %v", *why)

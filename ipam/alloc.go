@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -104,7 +105,7 @@ type Allocator struct {
 	// goes are hosts that have given this one all that they own, to leave, and until when
 	// nothing is given to them (farewell).
 	goes      map[cluster.NodeID]time.Time
-	arrested  bool                         // Leave was called: nothing is handed out any more
+	arrested  atomic.Bool                  // Leave was called: nothing is handed out any more
 	asked     map[netip.Prefix][]time.Time // see Asked
 	beginning int                          // how many requests collect numbers for a network
 	automatic []netip.Prefix               // the last ones that Docker got without choosing: see Automatic
@@ -173,7 +174,7 @@ func Seed(r Replica, self cluster.NodeID) error {
 // mayHandOut says why nothing may be handed out or given away that is not
 // already. a.mu is held.
 func (a *Allocator) mayHandOut() error {
-	if a.arrested {
+	if a.arrested.Load() {
 		return errors.New("this host is leaving the cluster: it hands out no addresses and makes no networks")
 	}
 	if a.cfg.Halt != nil {

@@ -47,7 +47,7 @@ func (a *Allocator) openCommons(ctx context.Context) error {
 	if err := a.sayCommons(false); err != nil {
 		return err
 	}
-	if a.leaving() || len(a.surplus()) == 0 || !a.allKnowCommons(ctx) {
+	if a.Leaving() || len(a.surplus()) == 0 || !a.allKnowCommons(ctx) {
 		return nil
 	}
 	if err := a.sayCommons(true); err != nil {
@@ -152,7 +152,7 @@ func (a *Allocator) allKnowCommons(ctx context.Context) bool {
 
 // spreadBooks asks for a book where another host keeps two more than this one.
 func (a *Allocator) spreadBooks(ctx context.Context) {
-	if a.leaving() {
+	if a.Leaving() {
 		return
 	}
 	kept := map[cluster.NodeID][]int{}

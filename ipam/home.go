@@ -26,7 +26,7 @@ func (a *Allocator) sendHome() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dropCursors()
-	if a.arrested || a.beginning > 0 {
+	if a.arrested.Load() || a.beginning > 0 {
 		// What is being collected for a new network is no stray.
 		return a.state.save(a.disk)
 	}

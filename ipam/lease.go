@@ -76,7 +76,7 @@ func (a *Allocator) lease(sub cluster.Subnet, limit netip.Prefix, want netip.Add
 	if want.IsValid() && isAux(sub, want) {
 		return want, nil
 	}
-	if _, ok := a.state.leases[want]; ok && want.IsValid() && !a.arrested {
+	if _, ok := a.state.leases[want]; ok && want.IsValid() && !a.arrested.Load() {
 		return want, nil // a replay
 	}
 	if err := a.mayHandOut(); err != nil {

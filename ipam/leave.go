@@ -68,7 +68,7 @@ func (a *Allocator) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
 	if n := len(a.state.leases); n > 0 {
 		return nil, fmt.Errorf("%d addresses are in use here; remove the containers from grapevine's networks first", n)
 	}
-	a.arrested = true
+	a.arrested.Store(true)
 	alive := a.peers.Alive()
 	may := func(id cluster.NodeID) bool { return slices.Contains(alive, string(id)) && a.mayHave(id) == nil }
 	owned := homes(a.replica.Snapshot().Ring(), a.cfg.Self, heir, may)
@@ -92,6 +92,10 @@ func (a *Allocator) serveTake(_ context.Context, from string, body []byte) ([]by
 	a.goesNow(cluster.NodeID(from))
 	return nil, a.accept(cluster.NodeID(from), body)
 }
+
+// Leaving reports whether this host has begun to leave, and so hands out nothing. It does not wait
+// for the disk.
+func (a *Allocator) Leaving() bool { return a.arrested.Load() }
 
 // farewell is how long a host may take from giving all away to its last word. What it is
 // given meanwhile comes back (orphans.go), but is nobody's to use until then.

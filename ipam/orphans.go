@@ -43,7 +43,7 @@ func (a *Allocator) orphans() (mine []orphan, gone []cluster.NodeID) {
 	snap := a.replica.Snapshot()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.arrested {
+	if a.arrested.Load() {
 		return nil, nil
 	}
 	left := map[cluster.NodeID]bool{}

@@ -73,7 +73,7 @@ func (a *Allocator) concerned(before, now *cluster.Snapshot) bool {
 
 // stockUp asks for what this host lacks, unless it was refused lately.
 func (a *Allocator) stockUp(ctx context.Context) {
-	if a.leaving() || a.replica.Snapshot().Ring().Len() == 0 {
+	if a.Leaving() || a.replica.Snapshot().Ring().Len() == 0 {
 		return
 	}
 	for _, cidr := range a.cfg.CIDRs() {
@@ -106,12 +106,6 @@ func (a *Allocator) fetch(ctx context.Context, g askGive) {
 		return
 	}
 	a.backoff.worked(key)
-}
-
-func (a *Allocator) leaving() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.arrested
 }
 
 // newStrays reports whether there may be strays that were none before: a subnet ended, or

@@ -332,6 +332,9 @@ func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) erro
 			return nil
 		}
 		rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name)
+		if !live {
+			dropOrphans(tx, d.cfg.Self, n)
+		}
 		if live && byUser && n.Conflict == "" && !rec.Removed {
 			rec.Removed = true
 			_ = tx.Put(rec) // Update reports it

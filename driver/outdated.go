@@ -261,6 +261,18 @@ func dropUnused(tx *replica.Tx, n localNetwork) {
 	}
 }
 
+// dropOrphans deletes the subnets that this host brought to a network which the cluster has no more: who
+// deleted it had not heard of them, as when several hosts remove and make it at once. They would be
+// those of the next one of that name, and in nobody's Docker.
+func dropOrphans(tx *replica.Tx, self cluster.NodeID, n localNetwork) {
+	for _, p := range n.Prefixes {
+		s, live := cluster.Get[cluster.Subnet](tx.Snapshot(), p.String())
+		if live && s.Network == n.Name && s.Home == self && !inhabited(tx.Snapshot(), n.Name, p) {
+			tx.Delete(s.Key())
+		}
+	}
+}
+
 // comeBack is how long a network that a user has removed here, and that is in use elsewhere, stays
 // away: as long as the user may take to make it anew, which with it there would fail.
 const comeBack = 2 * time.Second

@@ -67,6 +67,31 @@ func TestGatewayIsSaidAloud(t *testing.T) {
 	}
 }
 
+// Who removes a network elsewhere may not have heard of the subnet that it was just made anew with here: that
+// one goes with this host's network, be it the user or the agent who removes that.
+func TestRemovedUnheard(t *testing.T) {
+	for _, users := range []bool{false, true} {
+		e := newEngine(t)
+		_, err := e.create(dockernet.CreateRequest{Name: "red", CreateOptions: dockernet.CreateOptions{
+			IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: oldRed.String()}}},
+		}})
+		check(t, err)
+		e.look()
+		e.write(func(tx *replica.Tx) { tx.Delete(cluster.Network{Name: "red"}.Key()) })
+		if is, _ := e.named("red"); users {
+			e.remove(is.ID)
+		}
+		e.look()
+		e.look()
+		if _, there := e.named("red"); there {
+			t.Errorf("by user %v: it is still here", users)
+		}
+		if s, live := cluster.Get[cluster.Subnet](e.rig.replica.Snapshot(), oldRed.String()); live {
+			t.Errorf("by user %v: left is %+v", users, s)
+		}
+	}
+}
+
 // What nothing is on is made anew at once, whatever has changed; and once.
 func TestMadeAnewElsewhere(t *testing.T) {
 	for what, change := range map[string]func(*cluster.Network, *cluster.Subnet){

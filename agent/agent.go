@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"runtime/debug"
@@ -29,7 +30,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/socket"
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/ipam"
-	"github.com/grapevine-net/grapevine/membership/identity"
+	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/observe/metrics"
 	"github.com/grapevine-net/grapevine/replica"
 )
@@ -42,13 +43,10 @@ type Agent struct {
 	log     *slog.Logger
 	started time.Time
 
-	id       identity.Identity
-	role     identity.Role
-	ring     keyring
 	underlay link.Underlay
 	reached  *reached
 
-	release    func() // lets go of the state directory
+	member     *membership.Member // has the next four
 	db         *store.DB
 	replica    *replica.Replica
 	gossip     *gossip.Gossip
@@ -63,24 +61,17 @@ type Agent struct {
 	sockets    sockets
 	swarm      atomic.Pointer[docker.Swarm] // see askSwarm
 	pluginName atomic.Pointer[string]       // see driverName
-	keyKept    bool                         // the gossip key of the settings is in the key file, too
 	managed    string                       // the ID by which Docker knows this agent as a managed plugin, or ""
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
 	stopWork    context.CancelFunc
 	stopped     chan struct{}
 	gone        chan struct{} // closed when this host has left, and all is told
-	leaving     atomic.Bool   // by its own will: that its records go is no reason to join anew
-	left        latch
 	hellos      pathWatch
 	contacts    contactWatch
 	firewall    firewallWatch
-	unproven    atomic.Bool             // restored from a backup, and not sure yet that nothing is missing
-	verdict     atomic.Pointer[verdict] // of the others, if one says that this host is forgotten
-	spent       atomic.Pointer[error]   // why the state of this host, which is forgotten, cannot be set aside
 	metricsPort metricsPort
 	exporter    *metrics.Exporter
-	elsewhere   atomic.Bool // not where its Node record says, and not sure yet that nobody else is there
 }
 
 // GCPercent is how much garbage the agent lets come together, in percent of what is in
@@ -113,7 +104,7 @@ func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 }
 
 // again are the errors upon which the agent begins anew.
-var again = []error{errMoved, errRenamed, errForgotten, errLeft, errWanted, errRival}
+var again = []error{errMoved, errRenamed, membership.ErrForgotten, errLeft, errWanted, errRival}
 
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets) error {
 	a := &Agent{cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), sockets: open, stopped: make(chan struct{}), gone: make(chan struct{})}
@@ -159,35 +150,25 @@ func (a *Agent) serve(ctx context.Context, calls, own net.Listener) error {
 // work runs the tasks that make this host part of the cluster.
 func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 	tasks, ctx := errgroup.WithContext(ctx)
-	for name, run := range map[string]func(context.Context) error{
-		"gossip":     a.gossip.Run,
-		"replica":    a.replica.Run,
-		"broadcast":  a.broadcast,
-		"keys":       a.catchUpKeys,
-		"restored":   a.proveRestored,
-		"moved":      a.proveMoved,
-		"forgotten":  a.watchForgotten,
-		"bury":       a.bury,
-		"membership": a.membership,
-		"ipam":       a.alloc.Run,
-		"silence":    a.forgetSilent,
-		"switch":     a.vswitch.run,
-		"underlay":   a.watchUnderlay,
-		"name":       a.watchName,
-		"reach":      a.followReach,
-		"paths":      a.watchPaths,
-		"contacts":   a.watchContacts,
-		"firewall":   a.watchFirewall,
-		"rival":      a.watchRival,
-		"metrics":    a.serveMetrics,
-		"engine":     a.watchDocker,
-		"names":      a.names.Run,
-		"docker":     a.driver.Watch,
+	all := a.member.Tasks()
+	maps.Copy(all, map[string]func(context.Context) error{
+		"switch":   a.vswitch.run,
+		"underlay": a.watchUnderlay,
+		"name":     a.watchName,
+		"reach":    a.followReach,
+		"paths":    a.watchPaths,
+		"contacts": a.watchContacts,
+		"firewall": a.watchFirewall,
+		"rival":    a.watchRival,
+		"metrics":  a.serveMetrics,
+		"engine":   a.watchDocker,
+		"names":    a.names.Run,
+		"docker":   a.driver.Watch,
 		"plugin": func(ctx context.Context) error {
 			// Docker asks its managed plugins before it starts containers.
 			a.vswitch.guard.wait(ctx)
-			a.waitMoved(ctx)
-			a.waitAnew(ctx)
+			a.member.WaitMoved(ctx)
+			a.member.WaitRejoined(ctx)
 			return a.plugin.Serve(ctx, calls)
 		},
 		"systemd": func(ctx context.Context) error {
@@ -195,7 +176,8 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 			a.ready()
 			return nil
 		},
-	} {
+	})
+	for name, run := range all {
 		tasks.Go(func() error {
 			if err := run(ctx); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
@@ -210,17 +192,5 @@ func (a *Agent) work(ctx context.Context, calls net.Listener) error {
 func (a *Agent) ready() {
 	if err := socket.Ready(); err != nil {
 		a.log.Warn("systemd may take this agent for one that does not start", "err", err)
-	}
-}
-
-// broadcast hands this host's writes to gossip.
-func (a *Agent) broadcast(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case message := <-a.replica.Outbox():
-			a.gossip.Broadcast(message)
-		}
 	}
 }

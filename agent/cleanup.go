@@ -17,6 +17,8 @@ import (
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/membership"
+	"github.com/grapevine-net/grapevine/membership/backup"
 	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/overlay/fastpath"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
@@ -186,7 +188,7 @@ func (c *cleaning) sockets(context.Context) {
 
 // stateFiles are the names in the state directory that are ours, as patterns.
 var stateFiles = []string{
-	stateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", "iptables", ".*-*", programFile, filepath.Dir(programFile) + "/.new-*", filepath.Dir(programFile),
+	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", "iptables", ".*-*", programFile, filepath.Dir(programFile) + "/.new-*", filepath.Dir(programFile),
 }
 
 // programLink is where docs/operate/install.md puts a link to the plugin's command line.
@@ -225,7 +227,7 @@ func (c *cleaning) kept() (list []string) {
 	if _, left, err := identity.LoadLeft(c.cfg.State); err == nil && left {
 		return []string{text}
 	}
-	if id, err := spentIdentity(c.cfg.State); err == nil && id.Cluster != "" {
+	if id, err := membership.Known(c.cfg.State); err == nil && id.Cluster != "" {
 		text += ". It is still a host of cluster " + id.Cluster + ": an agent that is started here goes on where it was; if there is to be none, `grapevine forget` this host (" + strings.TrimSpace(id.Node) + ") on another one"
 	}
 	return []string{text}

@@ -45,13 +45,13 @@ func Diagnose(ctx context.Context, cfg config.Config, version, why, do string) a
 func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	d := api.Diagnosis{Version: a.version, Name: a.cfg.Name, Agent: true}
 	snap := a.replica.Snapshot()
-	nodes := a.nodes(snap)
+	nodes := a.member.Nodes(snap)
 	self, _ := a.selfPlugin(ctx) // that Docker does not answer is found below
 	look := &doctor.Agent{
 		Switch: a.vswitch.bridge.Instance, Embedded: a.vswitch.embedded != nil, Datapath: string(a.vswitch.datapath()), Plugin: self,
 	}
 	cfg := a.cfg
-	for _, p := range a.cidrs() {
+	for _, p := range a.member.CIDRs() {
 		if p.Addr().Is6() {
 			cfg.CIDR6 = p // made of the cluster's ID, if it is not set
 		}
@@ -66,8 +66,8 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	}
 
 	add := func(checks ...api.Check) { d.Checks = append(d.Checks, checks...) }
-	add(doctor.Problems("agent", fmt.Sprintf("%s runs version %s, up %s", a.cfg.Name, a.version, time.Since(a.started).Round(time.Second)), a.membershipProblems(snap))...)
-	add(doctor.Problems("agent", "", a.refusedHosts())...)
+	add(doctor.Problems("agent", fmt.Sprintf("%s runs version %s, up %s", a.cfg.Name, a.version, time.Since(a.started).Round(time.Second)), a.member.Problems(snap))...)
+	add(doctor.Problems("agent", "", a.member.Refused())...)
 	add(doctor.Problems("hosts", "", a.differences(ctx, nodes))...)
 	add((<-host).Judge()...)
 	add(doctor.Problems("addresses", "", a.reachProblems(snap))...)
@@ -82,7 +82,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(doctor.Interfaces(a.innerMTU(), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
 	add(doctor.Problems("key", "nobody with another gossip key has called of late", a.keyProblems(ctx))...)
-	add(doctor.KeySetting(a.managed != "" && len(a.cfg.Keys) > 0, a.keyKept, pluginName(ctx, a))...)
+	add(doctor.KeySetting(a.managed != "" && len(a.cfg.Keys) > 0, a.member.KeyKept(), pluginName(ctx, a))...)
 	for _, v6 := range a.firewallFamilies() {
 		add(doctor.LookAtFirewall(ctx, v6).Judge(a.packets(nodes, v6, len(nodes)), proven(reached))...)
 	}

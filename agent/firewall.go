@@ -106,7 +106,7 @@ func (a *Agent) firewallFamilies() (list []bool) {
 }
 
 func (a *Agent) drops(ctx context.Context) (list []doctor.Drop) {
-	nodes := a.nodes(a.replica.Snapshot())
+	nodes := a.member.Nodes(a.replica.Snapshot())
 	for _, v6 := range a.firewallFamilies() {
 		list = append(list, doctor.LookAtFirewall(ctx, v6).Drops(a.packets(nodes, v6, firewallHosts))...)
 	}
@@ -189,7 +189,7 @@ func (a *Agent) packets(nodes []api.Node, v6 bool, most int) (list []doctor.Pack
 	if v6 {
 		world = netip.MustParseAddr("2001:4:112::1")
 	}
-	for _, p := range a.cidrs() {
+	for _, p := range a.member.CIDRs() {
 		if v6 && p.Addr().Is6() {
 			inside = p.Addr().Next()
 		}

@@ -15,7 +15,7 @@ func (a *Agent) handlers() api.Handlers {
 	return api.Handlers{
 		Status: a.status,
 		Nodes: func(context.Context) ([]api.Node, error) {
-			return a.nodes(a.replica.Snapshot()), nil
+			return a.member.Nodes(a.replica.Snapshot()), nil
 		},
 		Networks: func(context.Context) ([]api.Network, error) {
 			snap := a.replica.Snapshot()
@@ -23,17 +23,17 @@ func (a *Agent) handlers() api.Handlers {
 		},
 		Endpoints: a.endpoints,
 		Ring: func(context.Context) ([]api.Pool, error) {
-			return view.Pools(a.replica.Snapshot(), a.cidrs()...), nil
+			return view.Pools(a.replica.Snapshot(), a.member.CIDRs()...), nil
 		},
 		Flows:       a.vswitch.flows,
 		Doctor:      a.doctor,
 		JoinCommand: a.joinCommand,
 		Leave:       a.leave,
 		Join:        a.join,
-		Forget:      a.forget,
-		Keys:        a.keysList,
-		Backup:      a.backup,
-		ChangeKeys:  a.keysChange,
+		Forget:      a.member.Forget,
+		Keys:        a.member.Keys.List,
+		Backup:      a.member.Backup,
+		ChangeKeys:  a.member.Keys.Change,
 		FastPath:    a.switchFastPath,
 		Metrics:     a.exporter.Handler(),
 	}

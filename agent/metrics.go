@@ -23,7 +23,7 @@ func (a *Agent) facts() (f metrics.Facts) {
 	defer cancel()
 	f.Status, _ = a.status(ctx) // never an error
 	snap := a.replica.Snapshot()
-	f.Nodes, f.Networks, f.Pools = a.nodes(snap), view.Networks(snap), view.Pools(snap, a.cidrs()...)
+	f.Nodes, f.Networks, f.Pools = a.member.Nodes(snap), view.Networks(snap), view.Pools(snap, a.member.CIDRs()...)
 	f.Endpoints, f.FlowsErr = a.endpoints(ctx)
 	if f.FlowsErr == nil {
 		f.Flows, f.FlowsErr = a.vswitch.flows(ctx)
@@ -77,7 +77,7 @@ func (a *Agent) listenMetrics(ctx context.Context) error {
 
 // scraped are the addresses of the hosts that are alive, with this host's port.
 func (a *Agent) scraped() (list []netip.AddrPort) {
-	for _, n := range a.nodes(a.replica.Snapshot()) {
+	for _, n := range a.member.Nodes(a.replica.Snapshot()) {
 		if n.Alive {
 			list = append(list, netip.AddrPortFrom(n.Gossip.Addr(), a.cfg.Metrics.Port()))
 		}

@@ -44,7 +44,7 @@ func (a *Agent) watchPaths(ctx context.Context) error {
 		}
 	})
 	defer hellos.Close()
-	table := paths.New(a.id.Node)
+	table := paths.New(string(a.self()))
 	tick := time.NewTicker(helloTick)
 	defer tick.Stop()
 	var vteps map[string]cluster.Node

@@ -42,7 +42,7 @@ func (a *Agent) openReach() (err error) {
 
 // reachModel is what is known of a snapshot.
 func (a *Agent) reachModel(snap *cluster.Snapshot) reach.Model {
-	return reach.Model{Self: a.self(), Here: a.things(), Snap: snap, CIDRs: a.cidrs()}
+	return reach.Model{Self: a.self(), Here: a.things(), Snap: snap, CIDRs: a.member.CIDRs()}
 }
 
 // things are what this host has; nil while that is not looked at.
@@ -133,11 +133,11 @@ func (a *Agent) followReach(ctx context.Context) error {
 
 // reaches is what this host's record is to say that it reaches.
 func (a *Agent) reaches(snap *cluster.Snapshot) []cluster.Reach {
-	was, described := cluster.Get[cluster.Node](snap, a.id.Node)
+	was, described := cluster.Get[cluster.Node](snap, string(a.self()))
 	if described && a.reached != nil && !a.reached.answered.Load() && time.Since(a.started) < dockerPatience {
 		return was.Reaches
 	}
-	return reach.Record(a.things(), subnetsOf(snap), a.cidrs())
+	return reach.Record(a.things(), subnetsOf(snap), a.member.CIDRs())
 }
 
 func (a *Agent) askPools(ctx context.Context) {
@@ -154,7 +154,7 @@ func (a *Agent) askPools(ctx context.Context) {
 // tellReach keeps the part of this host's Node record, and has the driver look what it can
 // make now.
 func (a *Agent) tellReach(ctx context.Context) {
-	if !a.waitProven(ctx) {
+	if !a.member.WaitProven(ctx) {
 		return
 	}
 	var said []reach.Finding
@@ -169,7 +169,7 @@ func (a *Agent) tellReach(ctx context.Context) {
 			continue
 		}
 		seen, here = snap, reached
-		if err := a.describeAnew(); err != nil && !errors.Is(err, cluster.ErrForgotten) && ctx.Err() == nil {
+		if err := a.member.DescribeAgain(); err != nil && !errors.Is(err, cluster.ErrForgotten) && ctx.Err() == nil {
 			a.log.Warn("tell the other hosts what this one reaches", "err", err)
 		}
 		found := a.findings(snap)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/plugin"
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
@@ -30,34 +30,13 @@ var (
 	errWanted = errors.New("this host is wanted again")
 )
 
-const backByJoin = "`grapevine join` brings it back, as a new host"
-
-// told is what this agent has been told by who installed it.
-func (a *Agent) told(managed string) string {
-	return identity.Told(managed, joinList(a.cfg.Join), a.cfg.Keys)
-}
-
-// atRest returns the note that this host has left, and whether it is to rest. What was told
-// anew since is word enough that it is not.
-func (a *Agent) atRest(managed string) (identity.Left, bool, error) {
-	left, there, err := identity.LoadLeft(a.cfg.State)
-	if !there || err != nil {
-		return left, false, err
-	}
-	if left.Settings != "" && left.Settings != a.told(managed) {
-		a.log.Info("this host had left its cluster, and has been told anew", "cluster", left.Cluster)
-		return left, false, identity.RemoveLeft(a.cfg.State)
-	}
-	return left, true, nil
-}
-
 // restIfLeft rests if this host has left. nil: it has not.
 func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err error) {
 	managed, err := plugin.ManagedID()
 	if err != nil {
 		return false, err
 	}
-	left, rest, err := a.atRest(managed)
+	left, rest, err := membership.AtRest(a.cfg, managed, a.log)
 	if err != nil || !rest {
 		return false, err
 	}
@@ -72,7 +51,7 @@ func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err 
 			a.log.Warn("put the command line into the state directory", "err", err)
 		}
 	}
-	a.log.Info("this host has left its cluster; "+backByJoin, "since", left.Since)
+	a.log.Info("this host has left its cluster; "+membership.BackByJoin, "since", left.Since)
 	a.ready()
 	return true, a.rest(ctx, open, left)
 }
@@ -97,7 +76,7 @@ func (a *Agent) rest(ctx context.Context, open sockets, left identity.Left) erro
 // farewells answers Docker: what it removes is gone, and nothing is made.
 func (a *Agent) farewells() *plugin.Server {
 	s := plugin.New(a.log.With("room", "plugin"))
-	err := errors.New("grapevine: this host has left the cluster: " + backByJoin)
+	err := errors.New("grapevine: this host has left the cluster: " + membership.BackByJoin)
 	describe(s)
 	for d, methods := range map[plugin.Driver][]string{
 		plugin.Network: {"GwAllocCheck", "CreateNetwork", "CreateEndpoint", "EndpointOperInfo", "Join", "ProgramExternalConnectivity"},
@@ -134,10 +113,10 @@ func (a *Agent) restingHandlers(left identity.Left, wanted chan<- struct{}) api.
 	}
 	return api.Handlers{
 		Status: func(context.Context) (api.Status, error) {
-			return api.Status{Version: a.version, Name: a.cfg.Name, Problems: []api.Problem{{What: what, Do: backByJoin + "; to remove grapevine from it: `grapevine leave` says how"}}}, nil
+			return api.Status{Version: a.version, Name: a.cfg.Name, Problems: []api.Problem{{What: what, Do: membership.BackByJoin + "; to remove grapevine from it: `grapevine leave` says how"}}}, nil
 		},
 		Doctor: func(ctx context.Context) (api.Diagnosis, error) {
-			return Diagnose(ctx, a.cfg, a.version, what, backByJoin), nil
+			return Diagnose(ctx, a.cfg, a.version, what, membership.BackByJoin), nil
 		},
 		Leave: func(ctx context.Context, _ api.LeaveRequest) (api.Done, error) {
 			return api.Done{Text: leftText + a.removal(ctx)}, nil
@@ -152,7 +131,7 @@ func (a *Agent) restingHandlers(left identity.Left, wanted chan<- struct{}) api.
 			}
 			return api.Done{Text: a.joinText()}, nil
 		},
-		Absent: &api.Error{Status: http.StatusServiceUnavailable, Message: what + ": " + backByJoin},
+		Absent: &api.Error{Status: http.StatusServiceUnavailable, Message: what + ": " + membership.BackByJoin},
 	}
 }
 
@@ -169,9 +148,4 @@ func (a *Agent) join(context.Context) (api.Done, error) {
 		return api.Done{Text: fmt.Sprintf("This host is part of cluster %s already. To move it to another one: `grapevine leave`, then start it with what `grapevine join-command` prints there.", id)}, nil
 	}
 	return api.Done{Text: "This host joins already: `grapevine status` says what it waits for."}, nil
-}
-
-// noteLeft notes on the disk that this host has left.
-func (a *Agent) noteLeft() error {
-	return identity.Left{Node: a.id.Node, Cluster: a.gossip.ClusterID(), Since: time.Now().UTC().Truncate(time.Second), Settings: a.told(a.managed)}.Save(a.cfg.State)
 }

@@ -14,47 +14,9 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/membership/identity"
 )
-
-// TestLeftOnAFullDisk: the note that a host has left is there after its state has made room for it:
-// else it would join again at the next boot.
-func TestLeftOnAFullDisk(t *testing.T) {
-	t.Parallel()
-	dir := smallDisk(t, "16m")
-	h := newHost(t, 1, dir, 1)
-	defer h.gossip.Close()
-	fill(t, dir)
-	noted := h.noteLeft()
-	if noted == nil {
-		t.Fatal("the disk is not full")
-	}
-	if err := h.demolish(noted); err != nil {
-		t.Error(err)
-	}
-	left, there, err := identity.LoadLeft(dir)
-	if !there || err != nil || left.Node != h.id.Node {
-		t.Errorf("the note: %+v, %v, %v", left, there, err)
-	}
-}
-
-// TestLeaveWithoutAnEnd: a host whose leave failed on the way hands out nothing, and says so.
-func TestLeaveWithoutAnEnd(t *testing.T) {
-	t.Parallel()
-	one := newHost(t, 1, t.TempDir(), 1, 2).run()
-	two := newHost(t, 2, t.TempDir(), 1, 2).run()
-	eventually(t, "host2 joins", func() bool { return two.member() && len(one.gossip.Alive()) == 1 })
-	one.stop()
-	if err := two.giveAway(t.Context(), false); err == nil || !two.alloc.Leaving() {
-		t.Fatalf("it leaves, though its heir has just ended: %v", err)
-	}
-	if _, err := two.alloc.VNID(t.Context()); err == nil {
-		t.Error("it hands out a VNID")
-	}
-	if what := two.whats(); !strings.Contains(what, "is leaving its cluster, and `grapevine leave` has not come to its end") {
-		t.Errorf("it says: %s", what)
-	}
-}
 
 // TestRest: an agent whose host has left answers what Docker removes, at once, makes nothing
 // and says why, and ends its rest when it is told.
@@ -71,7 +33,7 @@ func TestRest(t *testing.T) {
 	if rested, err := a.restIfLeft(t.Context(), open); rested || err != nil {
 		t.Fatalf("a host that has not left rests: %v, %v", rested, err)
 	}
-	if err := (identity.Left{Since: time.Now(), Settings: a.told("")}).Save(dir); err != nil {
+	if err := (identity.Left{Since: time.Now(), Settings: membership.Told(a.cfg, "")}).Save(dir); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
@@ -132,17 +94,17 @@ func TestToldAnew(t *testing.T) {
 		change func(*config.Config)
 	}{
 		{"another plugin", func(*config.Config) {}},
-		{"", func(c *config.Config) { c.Join = append(c.Join, address(t, 1)) }},
+		{"", func(c *config.Config) { c.Join = append(c.Join, address(1)) }},
 		{"", func(c *config.Config) { c.Keys = nil }},
 	} {
-		if err := (identity.Left{Settings: a.told("")}).Save(dir); err != nil {
+		if err := (identity.Left{Settings: membership.Told(a.cfg, "")}).Save(dir); err != nil {
 			t.Fatal(err)
 		}
-		if _, rest, err := a.atRest(""); !rest || err != nil {
+		if _, rest, err := membership.AtRest(a.cfg, "", a.log); !rest || err != nil {
 			t.Errorf("with the same settings: rest %v, %v", rest, err)
 		}
 		told.change(&a.cfg)
-		if _, rest, err := a.atRest(told.by); rest || err != nil {
+		if _, rest, err := membership.AtRest(a.cfg, told.by, a.log); rest || err != nil {
 			t.Errorf("told %+v: rest %v, %v", told, rest, err)
 		}
 	}

@@ -37,7 +37,7 @@ func (a *Agent) silentHosts(nodes []api.Node) []api.Problem {
 		}
 		others++
 		m, _ := a.gossip.Member(n.ID)
-		s := silent{name: n.Name, vtep: n.VTEP, since: m.Since, dead: !n.Alive, do: a.forgetAdvice(cluster.NodeID(n.ID))}
+		s := silent{name: n.Name, vtep: n.VTEP, since: m.Since, dead: !n.Alive, do: a.member.ForgetAdvice(cluster.NodeID(n.ID))}
 		switch {
 		case n.Alive && (m.State != gossip.Alive || m.DoubtfulSince.IsZero() || now.Sub(m.DoubtfulSince) < doubtPatience):
 			continue

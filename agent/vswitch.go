@@ -146,7 +146,7 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 		return err
 	}
 	a.vswitch = v
-	v.gateway = gateway.New(a.id.Node)
+	v.gateway = gateway.New(string(a.self()))
 	v.guard = a.newGuard(v)
 	v.gateway.BeforeForwarding, v.gateway.WithoutIPv6 = v.guard.forbid, v.guard.withoutIPv6
 	source := a.vxlanSource()

@@ -13,7 +13,7 @@ const module = "github.com/grapevine-net/grapevine/"
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
 	"agent": "api api/view cluster config diagnose/doctor diagnose/paths diagnose/probe dns dns/names driver driver/ports gossip host/capability " +
-		"host/docker host/filter host/link host/nat host/ovs host/plugin host/portreserve host/proxy host/socket host/store ipam membership/backup " +
+		"host/docker host/filter host/link host/nat host/ovs host/plugin host/portreserve host/proxy host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/metrics overlay overlay/fastpath overlay/gateway overlay/pipeline overlay/tunnel reach replica",
 	"cmd/grapevine":          "agent api config host/plugin host/store membership/backup",
 	"api":                    "",
@@ -45,6 +45,7 @@ var mayImport = map[string]string{
 	"host/store":             "",
 	"host/store/storetest":   "host/store replica",
 	"ipam":                   "cluster host/plugin host/store reach replica ring",
+	"membership":             "api api/view cluster config gossip host/store ipam membership/backup membership/identity replica",
 	"membership/backup":      "host/store membership/identity",
 	"membership/identity":    "cluster host/store",
 	"observe/metrics":        "api overlay/pipeline",

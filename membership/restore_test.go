@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"bytes"
@@ -11,36 +11,33 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/membership/backup"
 	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
 // restoreAs runs host n from a backup, in a new directory.
-func restoreAs(t *testing.T, n int, tar []byte, join ...int) *host {
+func restoreAs(t *testing.T, n int, tar []byte, join ...int) *testHost {
 	t.Helper()
 	return restored(t, tar, false, n, join...)
 }
 
 // restored is restoreAs, with or without --alone.
-func restored(t *testing.T, tar []byte, alone bool, n int, join ...int) *host {
+func restored(t *testing.T, tar []byte, alone bool, n int, join ...int) *testHost {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "state")
 	if _, err := backup.Restore(bytes.NewReader(tar), dir, alone); err != nil {
 		t.Fatal(err)
 	}
-	h := newHost(t, n, dir, join...)
-	h.unproven.Store(h.id.Restored)
-	return h.run()
+	return newHost(t, n, dir, join...).run()
 }
 
 // staysHalted fails the test when one of the hosts hands out anything within d.
-func staysHalted(t *testing.T, d time.Duration, hosts ...*host) {
+func staysHalted(t *testing.T, d time.Duration, hosts ...*testHost) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, h := range hosts {
-			if h.halt() == nil {
+			if h.Quarantined() == nil {
 				t.Fatalf("%s goes on", h.cfg.Name)
 			}
 		}
@@ -48,7 +45,7 @@ func staysHalted(t *testing.T, d time.Duration, hosts ...*host) {
 }
 
 // settledPair is two hosts, each of which owns something and knows all of the other.
-func settledPair(t *testing.T) (one, two *host) {
+func settledPair(t *testing.T) (one, two *testHost) {
 	t.Helper()
 	one = newHost(t, 1, t.TempDir(), 1, 2).run()
 	two = newHost(t, 2, t.TempDir(), 1, 2).run()
@@ -65,8 +62,9 @@ func settledPair(t *testing.T) (one, two *host) {
 
 // TestRestoreTogether: two hosts are restored while the third, which has got something of
 // theirs since, is down. They know nothing of it, so that each other's word is worth nothing.
-func TestRestoreTogether(t *testing.T) {
-	t.Parallel()
+func TestRestoreTogether(t *testing.T) { virtual(t, testRestoreTogether) }
+
+func testRestoreTogether(t *testing.T) {
 	one, two := settledPair(t)
 	tar1, tar2 := one.backUp(t), two.backUp(t)
 	three := newHost(t, 3, t.TempDir(), 1, 2).run()
@@ -77,7 +75,7 @@ func TestRestoreTogether(t *testing.T) {
 	eventually(t, "all is told", func() bool {
 		return bytes.Equal(one.replica.Digest(), three.replica.Digest()) && bytes.Equal(two.replica.Digest(), three.replica.Digest())
 	})
-	for _, h := range []*host{one, two, three} {
+	for _, h := range []*testHost{one, two, three} {
 		h.stop()
 	}
 	a, b := restoreAs(t, 1, tar1, 1, 2), restoreAs(t, 2, tar2, 1, 2)
@@ -87,11 +85,11 @@ func TestRestoreTogether(t *testing.T) {
 	three = newHost(t, 3, three.cfg.State, 1, 2).run()
 	eventually(t, "who gave something away is found out, and the other goes on", func() bool {
 		lost := 0
-		for _, h := range []*host{a, b} {
+		for _, h := range []*testHost{a, b} {
 			switch {
 			case h.replica.Trouble() != nil:
 				lost++
-			case h.halt() != nil:
+			case h.Quarantined() != nil:
 				return false
 			}
 		}
@@ -101,8 +99,9 @@ func TestRestoreTogether(t *testing.T) {
 
 // TestRestoreAmongNewHosts: who has joined a restored host knows what that has told it, and
 // not what the host has given away since the backup.
-func TestRestoreAmongNewHosts(t *testing.T) {
-	t.Parallel()
+func TestRestoreAmongNewHosts(t *testing.T) { virtual(t, testRestoreAmongNewHosts) }
+
+func testRestoreAmongNewHosts(t *testing.T) {
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
 	tar := one.backUp(t)
@@ -124,14 +123,15 @@ func TestRestoreAmongNewHosts(t *testing.T) {
 
 // TestRestoreForgotten: no host vouches for one that was forgotten, not even for the moment
 // until that hears of it.
-func TestRestoreForgotten(t *testing.T) {
-	t.Parallel()
+func TestRestoreForgotten(t *testing.T) { virtual(t, testRestoreForgotten) }
+
+func testRestoreForgotten(t *testing.T) {
 	dead := newHost(t, 1, t.TempDir()).start()
 	heir := newHost(t, 2, t.TempDir(), 1).start()
-	for _, h := range []*host{dead, heir} {
+	for _, h := range []*testHost{dead, heir} {
 		eventually(t, "both know the ring and each other", func() bool {
-			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(dead.self(), clusterRange) &&
-				len(h.gossip.Alive()) == 1 && len(h.nodes(h.replica.Snapshot())) == 2
+			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(dead.Self(), clusterRange) &&
+				len(h.gossip.Alive()) == 1 && len(h.Nodes(h.replica.Snapshot())) == 2
 		})
 	}
 	eventually(t, "all is told", func() bool { return bytes.Equal(dead.replica.Digest(), heir.replica.Digest()) })
@@ -141,7 +141,7 @@ func TestRestoreForgotten(t *testing.T) {
 	}
 	dead.stop()
 	eventually(t, "the host is missed", func() bool { return len(heir.gossip.Alive()) == 0 })
-	if _, err := heir.forget(t.Context(), api.ForgetRequest{Hosts: []string{dead.id.Node}}); err != nil {
+	if _, err := heir.Forget(t.Context(), api.ForgetRequest{Hosts: []string{dead.id.Node}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := heir.recall(t.Context(), dead.id.Node, nil); err == nil || !strings.Contains(err.Error(), "forgotten") {
@@ -154,21 +154,23 @@ func TestRestoreForgotten(t *testing.T) {
 }
 
 // TestRestoreElsewhere: on another machine, while the original runs.
-func TestRestoreElsewhere(t *testing.T) {
-	t.Parallel()
+func TestRestoreElsewhere(t *testing.T) { virtual(t, testRestoreElsewhere) }
+
+func testRestoreElsewhere(t *testing.T) {
 	_, two := settledPair(t)
 	other := restoreAs(t, 3, two.backUp(t), 1, 2)
 	staysHalted(t, 4*time.Second, other)
 	eventually(t, "it knows why", func() bool { return other.whats() != "" })
-	if id, err := identity.Load(other.cfg.State); err != nil || !id.Restored && other.halt() == nil {
+	if id, err := identity.Load(other.cfg.State); err != nil || !id.Restored && other.Quarantined() == nil {
 		t.Errorf("%+v, %v", id, err)
 	}
 }
 
 // A host that has no others, or is the first one of all that were restored, begins by itself
 // if it is told that it is alone, and not before.
-func TestRestoreAlone(t *testing.T) {
-	t.Parallel()
+func TestRestoreAlone(t *testing.T) { virtual(t, testRestoreAlone) }
+
+func testRestoreAlone(t *testing.T) {
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "it is a cluster", one.member)
 	tar := one.backUp(t)
@@ -176,15 +178,15 @@ func TestRestoreAlone(t *testing.T) {
 	asks := restored(t, tar, false, 1, 1)
 	time.Sleep(alonePatience + 2*time.Second)
 	advice := ""
-	for _, p := range asks.membershipProblems(asks.replica.Snapshot()) {
+	for _, p := range asks.Problems(asks.replica.Snapshot()) {
 		advice += p.Do
 	}
-	if asks.halt() == nil || !strings.Contains(advice, "restore --alone") {
-		t.Errorf("it goes on, or does not say how: %v, %q", asks.halt(), advice)
+	if asks.Quarantined() == nil || !strings.Contains(advice, "restore --alone") {
+		t.Errorf("it goes on, or does not say how: %v, %q", asks.Quarantined(), advice)
 	}
 	asks.stop()
 	h := restored(t, tar, true, 1, 1)
-	eventually(t, "it goes on", func() bool { return h.halt() == nil })
+	eventually(t, "it goes on", func() bool { return h.Quarantined() == nil })
 	if _, err := h.alloc.VNID(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -202,9 +204,9 @@ func TestNoAgentDuringARestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer release()
-	a := &Agent{cfg: config.Config{State: dir}}
-	defer a.close()
-	if err := a.identify(); !errors.Is(err, store.ErrInUse) {
+	m, err := Identify(settings(1, dir))
+	defer m.Close()
+	if !errors.Is(err, store.ErrInUse) {
 		t.Errorf("the agent begins: %v", err)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {

@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"bytes"
@@ -33,8 +33,9 @@ type keyOrder struct {
 	Since int64  `json:"since,omitempty"` // of use: Keyring.Since
 }
 
-// keyring is this host's gossip keys: those of gossip, and on the disk.
-type keyring struct {
+// Keys are this host's gossip keys: those of gossip, and on the disk.
+type Keys struct {
+	*host
 	mu sync.Mutex
 	identity.Keyring
 }
@@ -47,10 +48,10 @@ func fingerprint(key []byte) string {
 
 // obey changes this host's keys, durably, or says why not. To repeat an order is
 // no error.
-func (a *Agent) obey(o keyOrder) (identity.Keyring, error) {
-	a.ring.mu.Lock()
-	defer a.ring.mu.Unlock()
-	next := a.ring.Keyring
+func (m *Keys) obey(o keyOrder) (identity.Keyring, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := m.Keyring
 	next.Keys = slices.Clone(next.Keys)
 	at := slices.IndexFunc(next.Keys, func(k []byte) bool { return bytes.Equal(k, o.Key) })
 	var apply func([]byte) error
@@ -58,12 +59,12 @@ func (a *Agent) obey(o keyOrder) (identity.Keyring, error) {
 	case o.Verb == "list":
 		return next, nil
 	case o.Verb == "install":
-		apply = a.gossip.InstallKey
+		apply = m.gossip.InstallKey
 		if at < 0 {
 			next.Keys = append(next.Keys, o.Key)
 		}
 	case o.Verb == "use" && at >= 0:
-		apply = a.gossip.UseKey
+		apply = m.gossip.UseKey
 		if at > 0 { // later than what it replaces, whatever the clock of the host that orders it says
 			next.Since++
 		}
@@ -74,7 +75,7 @@ func (a *Agent) obey(o keyOrder) (identity.Keyring, error) {
 	case o.Verb == "remove" && at == 0:
 		return next, errors.New("it encrypts with the key: use another one first")
 	case o.Verb == "remove":
-		apply = a.gossip.RemoveKey
+		apply = m.gossip.RemoveKey
 		if at > 0 {
 			next.Keys = slices.Delete(next.Keys, at, at+1)
 		}
@@ -83,18 +84,18 @@ func (a *Agent) obey(o keyOrder) (identity.Keyring, error) {
 	}
 	// A key that is to go must be gone from the disk only after the others; one
 	// that is to encrypt must be there before it does.
-	if err := next.Save(a.cfg.State); err != nil {
-		return a.ring.Keyring, err
+	if err := next.Save(m.cfg.State); err != nil {
+		return m.Keyring, err
 	}
 	if err := apply(o.Key); err != nil {
-		return a.ring.Keyring, errors.Join(err, a.ring.Save(a.cfg.State))
+		return m.Keyring, errors.Join(err, m.Keyring.Save(m.cfg.State))
 	}
-	a.ring.Keyring = next
+	m.Keyring = next
 	return next, nil
 }
 
 // serveKeys is the other side of order.
-func (a *Agent) serveKeys(_ context.Context, _ string, body []byte) ([]byte, error) {
+func (m *Keys) serveKeys(_ context.Context, _ string, body []byte) ([]byte, error) {
 	var o keyOrder
 	if err := json.Unmarshal(body, &o); err != nil {
 		return nil, fmt.Errorf("malformed order about keys: %w", err)
@@ -104,7 +105,7 @@ func (a *Agent) serveKeys(_ context.Context, _ string, body []byte) ([]byte, err
 			return nil, err
 		}
 	}
-	k, err := a.obey(o)
+	k, err := m.obey(o)
 	if err != nil {
 		return nil, err
 	}
@@ -113,23 +114,23 @@ func (a *Agent) serveKeys(_ context.Context, _ string, body []byte) ([]byte, err
 
 // order gives an order to all hosts, this one last, and returns their keyrings
 // and, by name, why some did not obey.
-func (a *Agent) order(ctx context.Context, o keyOrder) (rings map[cluster.NodeID]identity.Keyring, failed map[string]error) {
+func (m *Keys) order(ctx context.Context, o keyOrder) (rings map[cluster.NodeID]identity.Keyring, failed map[string]error) {
 	rings, failed = map[cluster.NodeID]identity.Keyring{}, map[string]error{}
 	body, err := json.Marshal(o)
 	if err != nil {
-		return rings, map[string]error{a.cfg.Name: err}
+		return rings, map[string]error{m.cfg.Name: err}
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 32)
-	for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
-		if n.ID == a.self() {
+	for n := range cluster.All[cluster.Node](m.replica.Snapshot()) {
+		if n.ID == m.Self() {
 			continue
 		}
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			k, err := a.orderOne(ctx, n.ID, body)
+			k, err := m.orderOne(ctx, n.ID, body)
 			mu.Lock()
 			defer mu.Unlock()
 			if rings[n.ID] = k; err != nil {
@@ -140,19 +141,19 @@ func (a *Agent) order(ctx context.Context, o keyOrder) (rings map[cluster.NodeID
 	}
 	wg.Wait()
 	if o.Verb == "list" || len(failed) == 0 {
-		k, err := a.obey(o)
-		if rings[a.self()] = k; err != nil {
-			delete(rings, a.self())
-			failed[a.cfg.Name] = err
+		k, err := m.obey(o)
+		if rings[m.Self()] = k; err != nil {
+			delete(rings, m.Self())
+			failed[m.cfg.Name] = err
 		}
 	}
 	return rings, failed
 }
 
-func (a *Agent) orderOne(ctx context.Context, id cluster.NodeID, body []byte) (k identity.Keyring, err error) {
+func (m *Keys) orderOne(ctx context.Context, id cluster.NodeID, body []byte) (k identity.Keyring, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	answer, err := a.gossip.Call(ctx, string(id), methodKeys, body)
+	answer, err := m.gossip.Call(ctx, string(id), methodKeys, body)
 	if err != nil {
 		return k, err
 	}
@@ -175,9 +176,9 @@ func parseKeyring(answer []byte) (k identity.Keyring, err error) {
 	return k, nil
 }
 
-// keysList answers GET /v1/keys.
-func (a *Agent) keysList(ctx context.Context) ([]api.Key, error) {
-	rings, failed := a.order(ctx, keyOrder{Verb: "list"})
+// List answers GET /v1/keys.
+func (m *Keys) List(ctx context.Context) ([]api.Key, error) {
+	rings, failed := m.order(ctx, keyOrder{Verb: "list"})
 	found := map[string]*api.Key{}
 	for _, r := range rings {
 		for i, key := range r.Keys {
@@ -199,21 +200,21 @@ func (a *Agent) keysList(ctx context.Context) ([]api.Key, error) {
 	return list, nil
 }
 
-// keysChange answers POST /v1/keys.
-func (a *Agent) keysChange(ctx context.Context, r api.KeysRequest) (api.Done, error) {
-	key, err := a.keyFor(ctx, r)
+// Change answers POST /v1/keys.
+func (m *Keys) Change(ctx context.Context, r api.KeysRequest) (api.Done, error) {
+	key, err := m.keyFor(ctx, r)
 	if err != nil {
 		return api.Done{}, &api.Error{Status: http.StatusBadRequest, Message: err.Error()}
 	}
 	o := keyOrder{Verb: r.Verb, Key: key, Since: time.Now().UnixMilli()}
-	if err := a.safe(ctx, o); err != nil {
+	if err := m.safe(ctx, o); err != nil {
 		return api.Done{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
 	}
-	rings, failed := a.order(ctx, o)
+	rings, failed := m.order(ctx, o)
 	if len(failed) > 0 {
 		return api.Done{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf(
 			"%s key %s: done on %s; not on %s; run it again when they are there, or `grapevine forget` those that are gone for good",
-			r.Verb, fingerprint(key), count(len(rings), "host"), reasons(failed))}
+			r.Verb, fingerprint(key), plural(len(rings), "host"), reasons(failed))}
 	}
 	done := map[string]string{"install": "has key %s now; next: grapevine keys use %[2]s", "use": "encrypts with key %s now; next: grapevine keys remove the old one", "remove": "has key %s no longer"}
 	return api.Done{Text: fmt.Sprintf("Every host (%d) "+done[r.Verb], len(rings), fingerprint(key))}, nil
@@ -221,14 +222,14 @@ func (a *Agent) keysChange(ctx context.Context, r api.KeysRequest) (api.Done, er
 
 // keyFor finds the key that a request means, by its fingerprint or in full; to
 // install, a new one if it names none.
-func (a *Agent) keyFor(ctx context.Context, r api.KeysRequest) ([]byte, error) {
+func (m *Keys) keyFor(ctx context.Context, r api.KeysRequest) ([]byte, error) {
 	switch {
 	case !slices.Contains([]string{"install", "use", "remove"}, r.Verb):
 		return nil, fmt.Errorf("keys %q: want install, use or remove", r.Verb)
 	case r.Key == "" && r.Verb == "install":
 		return gossip.GenerateKey(), nil
 	case len(r.Key) == len(fingerprint(nil)):
-		rings, _ := a.order(ctx, keyOrder{Verb: "list"})
+		rings, _ := m.order(ctx, keyOrder{Verb: "list"})
 		for _, ring := range rings {
 			for _, key := range ring.Keys {
 				if fingerprint(key) == r.Key {
@@ -249,18 +250,18 @@ func (a *Agent) keyFor(ctx context.Context, r api.KeysRequest) ([]byte, error) {
 }
 
 // safe refuses orders that would shut a host out, before any host obeys.
-func (a *Agent) safe(ctx context.Context, o keyOrder) error {
+func (m *Keys) safe(ctx context.Context, o keyOrder) error {
 	if o.Verb == "install" {
 		return nil
 	}
-	rings, failed := a.order(ctx, keyOrder{Verb: "list"})
+	rings, failed := m.order(ctx, keyOrder{Verb: "list"})
 	if len(failed) > 0 {
 		return fmt.Errorf("%s key %s: %s would be shut out, if it does not know: nothing was changed; bring it back, or `grapevine forget` it if it is gone for good",
 			o.Verb, fingerprint(o.Key), reasons(failed))
 	}
 	for id, r := range rings {
 		has := slices.ContainsFunc(r.Keys, func(k []byte) bool { return bytes.Equal(k, o.Key) })
-		switch name := hostName(a.replica.Snapshot(), id); {
+		switch name := hostName(m.replica.Snapshot(), id); {
 		case o.Verb == "use" && !has:
 			return fmt.Errorf("use key %s: host %s does not have it: install it first; nothing was changed", fingerprint(o.Key), name)
 		case o.Verb == "remove" && bytes.Equal(r.Keys[0], o.Key):
@@ -280,19 +281,12 @@ func reasons(failed map[string]error) string {
 	return strings.Join(list, ", ")
 }
 
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // keysEvery is how often a host looks whether it missed a change of the keys.
 const keysEvery = 20 * time.Second
 
 // catchUpKeys takes a key into use that the others have come to use meanwhile: this
 // host has it, but was not reached by the order.
-func (a *Agent) catchUpKeys(ctx context.Context) error {
+func (m *Keys) catchUpKeys(ctx context.Context) error {
 	tick := time.NewTicker(keysEvery)
 	defer tick.Stop()
 	first := time.NewTimer(2 * time.Second)
@@ -304,32 +298,32 @@ func (a *Agent) catchUpKeys(ctx context.Context) error {
 		case <-first.C:
 		case <-tick.C:
 		}
-		for _, id := range a.gossip.Alive()[:min(1, len(a.gossip.Alive()))] {
-			if err := a.catchUpKeysWith(ctx, cluster.NodeID(id)); err != nil && ctx.Err() == nil {
-				a.log.Debug("ask for gossip keys", "host", id, "err", err)
+		for _, id := range m.gossip.Alive()[:min(1, len(m.gossip.Alive()))] {
+			if err := m.catchUpKeysWith(ctx, cluster.NodeID(id)); err != nil && ctx.Err() == nil {
+				m.log.Debug("ask for gossip keys", "host", id, "err", err)
 			}
 		}
 	}
 }
 
-func (a *Agent) catchUpKeysWith(ctx context.Context, id cluster.NodeID) error {
+func (m *Keys) catchUpKeysWith(ctx context.Context, id cluster.NodeID) error {
 	body, err := json.Marshal(keyOrder{Verb: "list"})
 	if err != nil {
 		return err
 	}
-	theirs, err := a.orderOne(ctx, id, body)
+	theirs, err := m.orderOne(ctx, id, body)
 	if err != nil {
 		return err
 	}
-	ours, err := a.obey(keyOrder{Verb: "list"})
+	ours, err := m.obey(keyOrder{Verb: "list"})
 	if err != nil || theirs.Since <= ours.Since || len(theirs.Keys) == 0 {
 		return err
 	}
 	for _, o := range []keyOrder{{Verb: "install", Key: theirs.Keys[0]}, {Verb: "use", Key: theirs.Keys[0], Since: theirs.Since}} {
-		if _, err := a.obey(o); err != nil {
+		if _, err := m.obey(o); err != nil {
 			return err
 		}
 	}
-	a.log.Info("took over the gossip key that the cluster uses now", "key", fingerprint(theirs.Keys[0]), "from", id)
+	m.log.Info("took over the gossip key that the cluster uses now", "key", fingerprint(theirs.Keys[0]), "from", id)
 	return nil
 }

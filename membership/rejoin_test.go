@@ -1,10 +1,9 @@
-package agent
+package membership
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/membership/identity"
@@ -23,21 +21,21 @@ import (
 
 // anew is what the agent of state directory dir does before anything else.
 func anew(dir string) error {
-	a := &Agent{cfg: config.Config{State: dir}, log: slog.New(slog.DiscardHandler)}
-	return a.startAnew()
+	return newMember(settings(1, dir)).startAnew()
 }
 
 // TestForgottenJoinsAnew: a host that nobody is named to, as the first one of a cluster, is
 // forgotten, and the new one that it becomes again. It is alone for neither.
-func TestForgottenJoinsAnew(t *testing.T) {
-	t.Parallel()
+func TestForgottenJoinsAnew(t *testing.T) { virtual(t, testForgottenJoinsAnew) }
+
+func testForgottenJoinsAnew(t *testing.T) {
 	dir := t.TempDir()
 	one := newHost(t, 1, dir, 1).run()
 	two := newHost(t, 2, t.TempDir(), 1).run()
-	first := one.self()
+	first := one.Self()
 	for life := range 2 {
 		eventually(t, "both know the ring and each other", func() bool {
-			for _, h := range []*host{one, two} {
+			for _, h := range []*testHost{one, two} {
 				if _, known := cluster.Get[cluster.Node](h.replica.Snapshot(), one.id.Node); !known || !h.member() || len(h.gossip.Alive()) != 1 {
 					return false
 				}
@@ -50,14 +48,14 @@ func TestForgottenJoinsAnew(t *testing.T) {
 		}
 		one.stop()
 		eventually(t, "the host is missed", func() bool { return len(two.gossip.Alive()) == 0 })
-		if _, err := two.forget(t.Context(), api.ForgetRequest{Hosts: []string{was.Node}}); err != nil {
+		if _, err := two.Forget(t.Context(), api.ForgetRequest{Hosts: []string{was.Node}}); err != nil {
 			t.Fatal(err)
 		}
 		back := newHost(t, 1, dir, 1).run()
 		if back.id.Node != was.Node {
 			t.Fatalf("before it heard of it, it is %s", back.id.Node)
 		}
-		if err := back.watchForgotten(t.Context()); !errors.Is(err, errForgotten) {
+		if err := back.watchForgotten(t.Context()); !errors.Is(err, ErrForgotten) {
 			t.Fatal(err)
 		}
 		back.stop()
@@ -69,9 +67,9 @@ func TestForgottenJoinsAnew(t *testing.T) {
 			t.Fatalf("it is %+v, %v", one.id, one.role)
 		}
 		eventually(t, "it has a part of its own", func() bool {
-			return one.member() && one.whats() == "" && len(one.nodes(one.replica.Snapshot())) == 2
+			return one.member() && one.whats() == "" && len(one.Nodes(one.replica.Snapshot())) == 2
 		})
-		if files := setAside(dir); len(files) != 2*(life+1) {
+		if files := SetAside(dir); len(files) != 2*(life+1) {
 			t.Errorf("set aside: %v", files)
 		}
 	}
@@ -81,8 +79,9 @@ func TestForgottenJoinsAnew(t *testing.T) {
 }
 
 // TestOldStateJoinsAnew: the way out for a host whose state is too old is to be forgotten.
-func TestOldStateJoinsAnew(t *testing.T) {
-	t.Parallel()
+func TestOldStateJoinsAnew(t *testing.T) { virtual(t, testOldStateJoinsAnew) }
+
+func testOldStateJoinsAnew(t *testing.T) {
 	dir := t.TempDir()
 	one := newHost(t, 1, t.TempDir(), 1, 2).run()
 	two := newHost(t, 2, dir, 1, 2).run()
@@ -110,18 +109,19 @@ func TestOldStateJoinsAnew(t *testing.T) {
 	}
 	late.stop()
 	eventually(t, "the host is missed", func() bool { return len(one.gossip.Alive()) == 0 })
-	if _, err := one.forget(t.Context(), api.ForgetRequest{Hosts: []string{two.id.Node}}); err != nil {
+	if _, err := one.Forget(t.Context(), api.ForgetRequest{Hosts: []string{two.id.Node}}); err != nil {
 		t.Fatal(err)
 	}
 	late = newHost(t, 2, old, 1, 2).run()
-	if err := late.watchForgotten(t.Context()); !errors.Is(err, errForgotten) {
+	if err := late.watchForgotten(t.Context()); !errors.Is(err, ErrForgotten) {
 		t.Error(err)
 	}
 }
 
 // TestOwnLeaveIsNoReason: whoever leaves has deleted its own Node record.
-func TestOwnLeaveIsNoReason(t *testing.T) {
-	t.Parallel()
+func TestOwnLeaveIsNoReason(t *testing.T) { virtual(t, testOwnLeaveIsNoReason) }
+
+func testOwnLeaveIsNoReason(t *testing.T) {
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
 	one.leaving.Store(true)
@@ -130,8 +130,8 @@ func TestOwnLeaveIsNoReason(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if err := one.watchForgotten(ctx); err != nil || len(setAside(one.cfg.State)) != 0 {
-		t.Errorf("%v, %v", err, setAside(one.cfg.State))
+	if err := one.watchForgotten(ctx); err != nil || len(SetAside(one.cfg.State)) != 0 {
+		t.Errorf("%v, %v", err, SetAside(one.cfg.State))
 	}
 }
 
@@ -186,11 +186,11 @@ func isAnew(t *testing.T, dir string, old identity.Identity) {
 
 // TestAnewKilledBetweenSteps: whichever step was the last, the next start ends them.
 func TestAnewKilledBetweenSteps(t *testing.T) {
-	all := len(anewSteps("", identity.Identity{}))
+	all := len(rejoinSteps("", identity.Identity{}, nil))
 	for done := range all + 1 {
 		dir := t.TempDir()
 		old := spentState(t, dir)
-		for i, step := range anewSteps(dir, old)[:done] {
+		for i, step := range rejoinSteps(dir, old, carryNothing)[:done] {
 			if err := step(); err != nil {
 				t.Fatalf("step %d: %v", i, err)
 			}
@@ -216,8 +216,8 @@ func TestAsideNamesDiffer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(setAside(dir)) != 3 {
-		t.Errorf("%v", setAside(dir))
+	if len(SetAside(dir)) != 3 {
+		t.Errorf("%v", SetAside(dir))
 	}
 }
 
@@ -276,8 +276,9 @@ func TestAnewOnADiskThatTakesNothing(t *testing.T) {
 
 // TestForgottenOnAFullDisk: a running host that cannot note it goes on as it is, says so,
 // and does it when it can.
-func TestForgottenOnAFullDisk(t *testing.T) {
-	t.Parallel()
+func TestForgottenOnAFullDisk(t *testing.T) { virtual(t, testForgottenOnAFullDisk) }
+
+func testForgottenOnAFullDisk(t *testing.T) {
 	dir := smallDisk(t, "16m")
 	one := newHost(t, 1, dir, 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
@@ -292,7 +293,7 @@ func TestForgottenOnAFullDisk(t *testing.T) {
 	})
 	free()
 	eventually(t, "it is noted", func() bool { return len(ended) == 1 })
-	if err := <-ended; !errors.Is(err, errForgotten) {
+	if err := <-ended; !errors.Is(err, ErrForgotten) {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"context"
@@ -8,24 +8,24 @@ import (
 	"github.com/grapevine-net/grapevine/replica"
 )
 
-// buryPause is the least time between two looks for what is left of forgotten hosts.
-const buryPause = 300 * time.Millisecond
+// reapPause is the least time between two looks for what is left of forgotten hosts.
+const reapPause = 300 * time.Millisecond
 
-// bury deletes what forgotten hosts wrote of their containers while they were cut off: it
+// reap deletes what forgotten hosts wrote of their containers while they were cut off: it
 // comes when they are reached again, and who took over from them has not seen it. Else the
 // names would lead to addresses that are others', and the networks would be in use for ever.
-func (a *Agent) bury(ctx context.Context) error {
+func (m *forgetter) reap(ctx context.Context) error {
 	for {
-		changed := a.replica.Watch()
-		if keys := remains(a.replica.Snapshot(), a.self(), a.alloc.Warden()); len(keys) > 0 && a.halt() == nil {
-			_, err := a.replica.Update(func(tx *replica.Tx) error {
+		changed := m.replica.Watch()
+		if keys := remains(m.replica.Snapshot(), m.Self(), m.alloc.Warden()); len(keys) > 0 && m.Quarantined() == nil {
+			_, err := m.replica.Update(func(tx *replica.Tx) error {
 				for _, k := range keys {
 					tx.Delete(k)
 				}
 				return nil
 			})
 			if err != nil {
-				a.log.Warn("delete what forgotten hosts said of their containers", "err", err)
+				m.log.Warn("delete what forgotten hosts said of their containers", "err", err)
 			}
 		}
 		select {
@@ -36,7 +36,7 @@ func (a *Agent) bury(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(buryPause):
+		case <-time.After(reapPause):
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"testing"
@@ -9,36 +9,37 @@ import (
 
 // TestForget: one of two hosts takes over from the third, the other one believes it, with
 // nothing left in doubt, and the third, when it is back, that it has to join anew.
-func TestForget(t *testing.T) {
-	t.Parallel()
+func TestForget(t *testing.T) { virtual(t, testForget) }
+
+func testForget(t *testing.T) {
 	dir := t.TempDir()
 	dead := newHost(t, 1, dir).start()
 	heir := newHost(t, 2, t.TempDir(), 1).start()
 	other := newHost(t, 3, t.TempDir(), 1).start()
-	for _, h := range []*host{dead, heir, other} {
+	for _, h := range []*testHost{dead, heir, other} {
 		eventually(t, "all know the ring and each other", func() bool {
 			snap := h.replica.Snapshot()
 			known := 0
 			for range cluster.All[cluster.Node](snap) {
 				known++
 			}
-			return h.replica.Settled() && snap.Ring().OwnsAll(dead.self(), clusterRange) && len(h.gossip.Alive()) == 2 && known == 3
+			return h.replica.Settled() && snap.Ring().OwnsAll(dead.Self(), clusterRange) && len(h.gossip.Alive()) == 2 && known == 3
 		})
 	}
 	dead.stop()
-	for _, h := range []*host{heir, other} {
+	for _, h := range []*testHost{heir, other} {
 		eventually(t, "the host is missed", func() bool { return len(h.gossip.Alive()) == 1 })
 	}
-	if _, err := heir.forget(t.Context(), api.ForgetRequest{Hosts: []string{dead.id.Node}}); err != nil {
+	if _, err := heir.Forget(t.Context(), api.ForgetRequest{Hosts: []string{dead.id.Node}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the other one believes it", func() bool {
 		snap := other.replica.Snapshot()
-		return snap.Ring().OwnsAll(heir.self(), clusterRange) && snap.Tombstone(cluster.Node{ID: dead.self()}.Key()) && len(other.replica.Doubts()) == 0
+		return snap.Ring().OwnsAll(heir.Self(), clusterRange) && snap.Tombstone(cluster.Node{ID: dead.Self()}.Key()) && len(other.replica.Doubts()) == 0
 	})
 	back := newHost(t, 1, dir, 2).start()
 	eventually(t, "the forgotten one hears of it", func() bool { return back.replica.Trouble() != nil })
-	if !heir.replica.Snapshot().Ring().OwnsAll(heir.self(), clusterRange) || !other.replica.Snapshot().Ring().OwnsAll(heir.self(), clusterRange) {
+	if !heir.replica.Snapshot().Ring().OwnsAll(heir.Self(), clusterRange) || !other.replica.Snapshot().Ring().OwnsAll(heir.Self(), clusterRange) {
 		t.Error("the forgotten one has got something back")
 	}
 	back.stop()

@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"cmp"
@@ -66,9 +66,9 @@ func forgetName(nodes []api.Node, id cluster.NodeID) string {
 	return string(id)
 }
 
-// namesakes are hosts of one name, which people cannot tell apart; rename is how one of them
+// Namesakes are hosts of one name, which people cannot tell apart; rename is how one of them
 // gets another name.
-func namesakes(nodes []api.Node, rename string) (list []api.Problem) {
+func Namesakes(nodes []api.Node, rename string) (list []api.Problem) {
 	called := map[string][]api.Node{}
 	for _, n := range nodes {
 		called[n.Name] = append(called[n.Name], n)

@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"bytes"
@@ -21,9 +21,9 @@ import (
 )
 
 // whats joins what a host's problems say.
-func (h *host) whats() string {
+func (h *testHost) whats() string {
 	var all []string
-	for _, p := range h.membershipProblems(h.replica.Snapshot()) {
+	for _, p := range h.Problems(h.replica.Snapshot()) {
 		all = append(all, p.What)
 	}
 	return strings.Join(all, "\n")
@@ -31,8 +31,9 @@ func (h *host) whats() string {
 
 // TestClone runs two hosts with one state directory's content: all are told, and
 // neither hands out anything.
-func TestClone(t *testing.T) {
-	t.Parallel()
+func TestClone(t *testing.T) { virtual(t, testClone) }
+
+func testClone(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	one := newHost(t, 1, t.TempDir(), 1, 2).run()
@@ -52,18 +53,18 @@ func TestClone(t *testing.T) {
 		return n.VTEP
 	}
 	eventually(t, "host2 is back", func() bool {
-		return len(one.gossip.Alive()) == 1 && len(two.gossip.Alive()) == 1 && vtep() == two.underlay.Addr
+		return len(one.gossip.Alive()) == 1 && len(two.gossip.Alive()) == 1 && vtep() == two.to.Addr
 	})
 	clone := newHost(t, 3, filepath.Join(copied, "state"), 1, 2).run()
-	for _, h := range []*host{two, clone} {
-		eventually(t, "both know", func() bool { return h.halt() != nil && h.whats() != "" })
+	for _, h := range []*testHost{two, clone} {
+		eventually(t, "both know", func() bool { return h.Quarantined() != nil && h.whats() != "" })
 		if _, err := h.alloc.VNID(ctx); err == nil || !strings.Contains(err.Error(), "hands out no addresses") {
 			t.Errorf("a doubled host hands out a VNID: %v", err)
 		}
 	}
 	// What is for the original does not go to its copy.
-	if vtep() != two.underlay.Addr {
-		t.Errorf("host1 takes %v for the VTEP of host2, which is %v", vtep(), two.underlay.Addr)
+	if vtep() != two.to.Addr {
+		t.Errorf("host1 takes %v for the VTEP of host2, which is %v", vtep(), two.to.Addr)
 	}
 	if _, err := clone.replica.Update(func(tx *replica.Tx) error { return tx.Put(cluster.Network{Name: "x"}) }); !errors.Is(err, errElsewhere) {
 		t.Errorf("the copy writes: %v", err)
@@ -73,10 +74,10 @@ func TestClone(t *testing.T) {
 	})
 }
 
-func (h *host) backUp(t *testing.T) []byte {
+func (h *testHost) backUp(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := h.backup(t.Context(), &b); err != nil {
+	if err := h.Backup(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -84,8 +85,9 @@ func (h *host) backUp(t *testing.T) []byte {
 
 // TestRestore: a backup that has everything goes on where it was; one from before
 // this host gave something away does not, whatever it is asked.
-func TestRestore(t *testing.T) {
-	t.Parallel()
+func TestRestore(t *testing.T) { virtual(t, testRestore) }
+
+func testRestore(t *testing.T) {
 	ctx := context.Background()
 	// Neither asks for anything unasked: a gift after the backup would be a write that it lacks.
 	one := newHost(t, 1, t.TempDir(), 1, 2).start()
@@ -99,13 +101,12 @@ func TestRestore(t *testing.T) {
 	recent := one.backUp(t)
 	one.stop()
 
-	again := func(tar []byte) *host {
+	again := func(tar []byte) *testHost {
 		dir := filepath.Join(t.TempDir(), "state")
 		if _, err := backup.Restore(bytes.NewReader(tar), dir, false); err != nil {
 			t.Fatal(err)
 		}
 		h := newHost(t, 1, dir, 1, 2)
-		h.unproven.Store(h.id.Restored)
 		return h.start()
 	}
 	late := again(old)
@@ -124,7 +125,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("alone: %v; problems: %s", err, good.whats())
 	}
 	two = newHost(t, 2, two.cfg.State, 1, 2).start()
-	eventually(t, "the recent backup is good", func() bool { return good.halt() == nil && good.member() })
+	eventually(t, "the recent backup is good", func() bool { return good.Quarantined() == nil && good.member() })
 	if _, err := good.alloc.VNID(ctx); err != nil {
 		t.Error(err)
 	}
@@ -135,8 +136,9 @@ func TestRestore(t *testing.T) {
 
 // TestHalfAStateIsRefused: without one of its two files a state directory is
 // nobody's; the error names both and says what to do.
-func TestHalfAStateIsRefused(t *testing.T) {
-	t.Parallel()
+func TestHalfAStateIsRefused(t *testing.T) { virtual(t, testHalfAStateIsRefused) }
+
+func testHalfAStateIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	if err := whole(dir); err != nil {
 		t.Errorf("a new host: %v", err)
@@ -198,8 +200,9 @@ func rot(t *testing.T, dir string) {
 
 // TestLastUpdateMayBeMissing: a host whose state file may lack what was written last hands out
 // nothing until another one has said that it does not; one without others asks, and goes on.
-func TestLastUpdateMayBeMissing(t *testing.T) {
-	t.Parallel()
+func TestLastUpdateMayBeMissing(t *testing.T) { virtual(t, testLastUpdateMayBeMissing) }
+
+func testLastUpdateMayBeMissing(t *testing.T) {
 	one, two := settledPair(t)
 	two.stop()
 	one.stop()
@@ -210,17 +213,17 @@ func TestLastUpdateMayBeMissing(t *testing.T) {
 	}
 	staysHalted(t, 2*time.Second, two.run())
 	newHost(t, 1, one.cfg.State, 1, 2).run()
-	eventually(t, "it goes on", func() bool { return two.halt() == nil })
+	eventually(t, "it goes on", func() bool { return two.Quarantined() == nil })
 
 	three := newHost(t, 3, t.TempDir(), 3).run()
 	eventually(t, "it begins a cluster", three.member)
 	three.stop()
 	rot(t, three.cfg.State)
 	three = newHost(t, 3, three.cfg.State, 3).run()
-	if three.halt() == nil {
+	if three.Quarantined() == nil {
 		t.Error("it asks nobody")
 	}
-	eventually(t, "it goes on", func() bool { return three.halt() == nil })
+	eventually(t, "it goes on", func() bool { return three.Quarantined() == nil })
 }
 
 // TestDamageIsNamed: what makes no sense in the state file is refused with its name and a way out.

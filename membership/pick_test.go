@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"net/netip"
@@ -22,7 +22,7 @@ func TestNamesakes(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, id, err)
 		}
 	}
-	p := namesakes(nodes, "RENAME")
+	p := Namesakes(nodes, "RENAME")
 	if len(p) != 1 || !strings.Contains(p[0].What, "2 hosts are called host3: "+b+" (192.0.2.3, does not answer), "+c+" (192.0.2.3, alive)") ||
 		!strings.Contains(p[0].Do, "grapevine forget host3") || !strings.Contains(p[0].Do, "RENAME") {
 		t.Errorf("%+v", p)
@@ -37,10 +37,10 @@ func TestNamesakes(t *testing.T) {
 	if forgetName(nodes, b) != b {
 		t.Error("with two dead ones the name is no name")
 	}
-	if p := namesakes([]api.Node{node(a, "host3", true), node(c, "host3", true)}, "RENAME"); len(p) != 1 || strings.Contains(p[0].Do, "forget") {
+	if p := Namesakes([]api.Node{node(a, "host3", true), node(c, "host3", true)}, "RENAME"); len(p) != 1 || strings.Contains(p[0].Do, "forget") {
 		t.Errorf("with both alive: %+v", p)
 	}
-	if p := namesakes(nodes[:1], ""); len(p) != 0 {
+	if p := Namesakes(nodes[:1], ""); len(p) != 0 {
 		t.Errorf("one host: %+v", p)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"testing"
@@ -8,23 +8,24 @@ import (
 
 // TestForgetNamesake: of two hosts of one name the one is forgotten that is not there, though gossip still takes it
 // for alive and has not met the other one yet.
-func TestForgetNamesake(t *testing.T) {
-	t.Parallel()
+func TestForgetNamesake(t *testing.T) { virtual(t, testForgetNamesake) }
+
+func testForgetNamesake(t *testing.T) {
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	two := newHost(t, 2, t.TempDir(), 1).run()
 	old := newHost(t, 3, t.TempDir(), 1)
 	old.cfg.Name = "host2"
 	old.run()
 	eventually(t, "all know all", func() bool {
-		return len(one.gossip.Alive()) == 2 && len(two.gossip.Alive()) == 2 && len(one.nodes(one.replica.Snapshot())) == 3 && two.member() && old.member()
+		return len(one.gossip.Alive()) == 2 && len(two.gossip.Alive()) == 2 && len(one.Nodes(one.replica.Snapshot())) == 3 && two.member() && old.member()
 	})
-	gone := old.self()
+	gone := old.Self()
 	old.stop()
-	nodes := one.nodes(one.replica.Snapshot())
+	nodes := one.Nodes(one.replica.Snapshot())
 	for i, n := range nodes {
 		nodes[i].Alive = n.Self || n.ID == string(gone) // what gossip may say for a moment
 	}
-	if id, err := pickHost(nodes, "host2"); err != nil || id != two.self() {
+	if id, err := pickHost(nodes, "host2"); err != nil || id != two.Self() {
 		t.Fatalf("gossip alone: %s, %v", id, err) // what it was before
 	}
 	for range 2 {

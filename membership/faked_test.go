@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"crypto/aes"
@@ -7,8 +7,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math"
-	"net"
+	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,9 +60,12 @@ func swimWord(kind byte, fields ...field) []byte {
 	return gcm.Seal(append([]byte{1}, nonce...), nonce, b, nil)
 }
 
+// lies numbers the addresses of who lies.
+var lies atomic.Uint32
+
 // fakeLeave tells hosts in memberlist's words that another one says good-bye, which it cannot
 // deny: the words have the last number that there is.
-func fakeLeave(t *testing.T, of *host, to ...*host) {
+func fakeLeave(t *testing.T, of *testHost, to ...*testHost) {
 	t.Helper()
 	id, err := hex.DecodeString(of.id.Node)
 	if err != nil {
@@ -76,53 +80,54 @@ func fakeLeave(t *testing.T, of *host, to ...*host) {
 			field{"Port", uint32(at.Port())}, field{"Meta", meta}, field{"Vsn", []byte{1, 5, 2, 0, 0, 0}}),
 		swimWord(wordDead, field{"Incarnation", uint32(math.MaxUint32)}, field{"Node", of.id.Node}, field{"From", of.id.Node}),
 	}
+	liar, err := network(t).Listen(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, byte(lies.Add(1))}), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = liar.Shutdown() }()
 	for _, h := range to {
 		eventually(t, "the host is taken for dead", func() bool {
-			c, err := net.Dial("udp", h.gossip.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
 			for _, w := range words {
-				if _, err := c.Write(w); err != nil {
+				if _, err := liar.WriteTo(w, h.gossip.Addr().String()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			return !h.answers(of.self())
+			return !h.Answers(of.Self())
 		})
 	}
 }
 
 // TestFakedDeath: who has the gossip key can have all hosts but one believe that this one is
 // dead, or has left. Nobody who is asked to forget it then does, nor believes who has.
-func TestFakedDeath(t *testing.T) {
-	t.Parallel()
+func TestFakedDeath(t *testing.T) { virtual(t, testFakedDeath) }
+
+func testFakedDeath(t *testing.T) {
 	owner := newHost(t, 1, t.TempDir()).start()
 	other := newHost(t, 2, t.TempDir(), 1).start()
 	thief := newHost(t, 3, t.TempDir(), 1).start()
-	for _, h := range []*host{owner, other, thief} {
+	for _, h := range []*testHost{owner, other, thief} {
 		eventually(t, "all know the ring and each other", func() bool {
 			known := 0
 			for range cluster.All[cluster.Node](h.replica.Snapshot()) {
 				known++
 			}
-			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(owner.self(), clusterRange) && len(h.gossip.Alive()) == 2 && known == 3
+			return h.replica.Settled() && h.replica.Snapshot().Ring().OwnsAll(owner.Self(), clusterRange) && len(h.gossip.Alive()) == 2 && known == 3
 		})
 	}
 	fakeLeave(t, owner, other, thief)
 	if m, _ := other.gossip.Member(owner.id.Node); m.State == gossip.Left {
 		t.Error("it is believed that the host has left")
 	}
-	for _, h := range []*host{thief, other} {
-		_, err := h.forget(t.Context(), api.ForgetRequest{Hosts: []string{owner.id.Node}})
+	for _, h := range []*testHost{thief, other} {
+		_, err := h.Forget(t.Context(), api.ForgetRequest{Hosts: []string{owner.id.Node}})
 		if err == nil || !strings.Contains(err.Error(), "is alive") {
 			t.Errorf("%s forgets a host that is alive: %v", h.cfg.Name, err)
 		}
 	}
 	// The thief does without being promised anything.
 	if _, err := thief.replica.Update(func(tx *replica.Tx) error {
-		tx.Delete(cluster.Node{ID: owner.self()}.Key())
-		_ = tx.Put(cluster.Claim{Block: clusterRange, Owner: thief.self()})
+		tx.Delete(cluster.Node{ID: owner.Self()}.Key())
+		_ = tx.Put(cluster.Claim{Block: clusterRange, Owner: thief.Self()})
 		return tx.Put(cluster.Network{Name: "said"})
 	}); err != nil {
 		t.Fatal(err)
@@ -134,7 +139,7 @@ func TestFakedDeath(t *testing.T) {
 	fakeLeave(t, owner, other)
 	for range 100 {
 		snap := other.replica.Snapshot()
-		if !snap.Ring().OwnsAll(owner.self(), clusterRange) || snap.Tombstone(cluster.Node{ID: owner.self()}.Key()) {
+		if !snap.Ring().OwnsAll(owner.Self(), clusterRange) || snap.Tombstone(cluster.Node{ID: owner.Self()}.Key()) {
 			t.Fatal("the other one believes the thief")
 		}
 		time.Sleep(50 * time.Millisecond)

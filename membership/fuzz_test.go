@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"context"
@@ -39,11 +39,11 @@ func FuzzOrder(f *testing.F) {
 		if json.Unmarshal(body, &o) == nil && gossip.CheckKey(o.Key) == nil && (o.Verb == "install" || o.Verb == "use" && string(o.Key) == string(testKey[0]) || o.Verb == "remove" && string(o.Key) != string(testKey[0])) {
 			return // good ones: tests of keys have them
 		}
-		a := &Agent{}
-		a.ring.Keyring = identity.Keyring{Keys: testKey}
+		a := &Keys{host: &host{}}
+		a.Keyring = identity.Keyring{Keys: testKey}
 		answer, err := a.serveKeys(context.Background(), "other", body)
-		if len(a.ring.Keys) != 1 || a.ring.Since != 0 {
-			t.Errorf("%s: the keyring is %v", body, a.ring.Keyring)
+		if len(a.Keyring.Keys) != 1 || a.Since != 0 {
+			t.Errorf("%s: the keyring is %v", body, a.Keyring)
 		}
 		if err != nil {
 			return

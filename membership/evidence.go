@@ -1,9 +1,7 @@
-package agent
+package membership
 
 import (
-	"context"
 	"fmt"
-	"net/netip"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
@@ -13,43 +11,32 @@ import (
 // promised so, as every host that was there then has; or, where it was not asked,
 // dead does not answer: gossip alone, where any host can say that another one is dead, is
 // not enough.
-func (a *Agent) mayForget(heir, dead cluster.NodeID) bool {
-	if a.alloc == nil || a.gossip == nil {
+func (m *forgetter) mayForget(heir, dead cluster.NodeID) bool {
+	if m.alloc == nil || m.gossip == nil {
 		return false // later
 	}
-	return a.alloc.MayForget(heir, dead, func() bool {
-		return !a.answers(dead) && a.gossip.Silent(string(dead), a.placeOf(dead))
+	return m.alloc.MayForget(heir, dead, func() bool {
+		return !m.Answers(dead) && m.gossip.Silent(string(dead), m.placeOf(dead))
 	})
 }
 
-// present asks a host to prove that it is there.
-func (a *Agent) present(ctx context.Context, id cluster.NodeID) bool {
-	return a.gossip.Present(ctx, string(id), a.placeOf(id))
-}
-
-// placeOf is where a host says by its signed record that it is, invalid if it is not known.
-func (a *Agent) placeOf(id cluster.NodeID) netip.AddrPort {
-	n, _ := cluster.Get[cluster.Node](a.replica.Snapshot(), string(id))
-	return n.Gossip
-}
-
 // promisedAway says whether another host takes over, or took over, from dead.
-func (a *Agent) promisedAway(dead cluster.NodeID) bool {
-	return a.alloc != nil && a.alloc.PromisedAway(dead)
+func (m *forgetter) promisedAway(dead cluster.NodeID) bool {
+	return m.alloc != nil && m.alloc.PromisedAway(dead)
 }
 
 const suspectAdvice = "see `grapevine status` there; if it says that all is well, its agent is broken or its key is stolen: stop it for good and `grapevine forget` it"
 
-// suspicions names the hosts that say what is not theirs to say.
-func (a *Agent) suspicions(snap *cluster.Snapshot) (list []api.Problem) {
+// Suspicions names the hosts that say what is not theirs to say.
+func (m *forgetter) Suspicions(snap *cluster.Snapshot) (list []api.Problem) {
 	add := func(format string, args ...any) {
 		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: suspectAdvice})
 	}
-	for _, p := range a.gossip.Suspects() {
+	for _, p := range m.gossip.Suspects() {
 		add("%s", p)
 	}
 	said := map[string]bool{} // one of a kind is enough
-	for _, d := range a.replica.Doubts() {
+	for _, d := range m.replica.Doubts() {
 		writer := hostName(snap, d.Version.Node)
 		kind := fmt.Sprint(d.Key.Kind, writer)
 		if said[kind] {

@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"cmp"
@@ -12,20 +12,20 @@ import (
 
 // foreignProblems are hosts of other clusters that meet this one: each with which of the two is
 // the one to leave.
-func (a *Agent) foreignProblems(hosts int) (list []api.Problem) {
-	for _, f := range a.gossip.Foreigners() {
-		list = append(list, foreignProblem(f, hosts, a.guest(), len(a.cfg.Join) > 0))
+func (m *Member) foreignProblems(hosts int) (list []api.Problem) {
+	for _, f := range m.gossip.Foreigners() {
+		list = append(list, foreignProblem(f, hosts, m.guest(), len(m.cfg.Join) > 0))
 	}
 	return list
 }
 
 // guest says that this host was told to come to others: another one stands first in its list.
-func (a *Agent) guest() bool {
-	own, err := ownAddresses()
-	if err != nil || len(a.cfg.Join) == 0 {
+func (m *Member) guest() bool {
+	own, err := m.cfg.Own()
+	if err != nil || len(m.cfg.Join) == 0 {
 		return false
 	}
-	return !slices.Contains(append(own, a.underlay.Addr, a.cfg.Advertise.Addr()), a.cfg.Join[0].Addr())
+	return !slices.Contains(append(own, m.to.Addr, m.cfg.Advertise.Addr()), m.cfg.Join[0].Addr())
 }
 
 // foreignProblem has the smaller cluster dissolve; of two that are as large, that of the host

@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"bytes"
@@ -13,23 +13,24 @@ import (
 
 // TestKeysRotate changes the key of three hosts while they run, in the steps that
 // the command line takes; no host loses another one, and a restart changes nothing.
-func TestKeysRotate(t *testing.T) {
-	t.Parallel()
+func TestKeysRotate(t *testing.T) { virtual(t, testKeysRotate) }
+
+func testKeysRotate(t *testing.T) {
 	ctx := context.Background()
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
-	hosts := []*host{newHost(t, 1, dirs[0]).run(), newHost(t, 2, dirs[1], 1).run(), newHost(t, 3, dirs[2], 1).run()}
+	hosts := []*testHost{newHost(t, 1, dirs[0]).run(), newHost(t, 2, dirs[1], 1).run(), newHost(t, 3, dirs[2], 1).run()}
 	together := func() bool {
 		for _, h := range hosts {
-			if len(h.gossip.Alive()) != len(hosts)-1 || len(h.nodes(h.replica.Snapshot())) != len(hosts) {
+			if len(h.gossip.Alive()) != len(hosts)-1 || len(h.Nodes(h.replica.Snapshot())) != len(hosts) {
 				return false
 			}
 		}
 		return true
 	}
 	eventually(t, "all see all", together)
-	do := func(h *host, verb, key, want string) {
+	do := func(h *testHost, verb, key, want string) {
 		t.Helper()
-		done, err := h.keysChange(ctx, api.KeysRequest{Verb: verb, Key: key})
+		done, err := h.Keys.Change(ctx, api.KeysRequest{Verb: verb, Key: key})
 		if err != nil {
 			done.Text = err.Error()
 		}
@@ -40,9 +41,9 @@ func TestKeysRotate(t *testing.T) {
 			t.Fatalf("%s: hosts have lost each other", verb)
 		}
 	}
-	list := func(h *host) []api.Key {
+	list := func(h *testHost) []api.Key {
 		t.Helper()
-		keys, err := h.keysList(ctx)
+		keys, err := h.Keys.List(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +62,7 @@ func TestKeysRotate(t *testing.T) {
 	// of the host that ordered it stands at 1970.
 	hosts[2].stop()
 	for _, h := range hosts[:2] {
-		if _, err := h.obey(keyOrder{Verb: "use", Key: next, Since: 0}); err != nil {
+		if _, err := h.Keys.obey(keyOrder{Verb: "use", Key: next, Since: 0}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -77,13 +78,13 @@ func TestKeysRotate(t *testing.T) {
 	hosts[2].stop()
 	do2 := func(verb, key, want string) {
 		t.Helper()
-		if _, err := hosts[0].keysChange(ctx, api.KeysRequest{Verb: verb, Key: key}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := hosts[0].Keys.Change(ctx, api.KeysRequest{Verb: verb, Key: key}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Fatalf("%s: %v, want %q", verb, err, want)
 		}
 	}
 	do2("remove", old, "would be shut out")
 	late := newHost(t, 3, dirs[2], 1)
-	if !bytes.Equal(late.ring.Keys[0], next) {
+	if !bytes.Equal(late.Keys.Keyring.Keys[0], next) {
 		t.Error("after a restart it encrypts with the old key")
 	}
 	hosts[2] = late.run()

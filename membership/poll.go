@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 // byte, 1 if so.
 const methodForgotten = "agent.forgotten"
 
-func (a *Agent) serveForgotten(_ context.Context, from string, _ []byte) ([]byte, error) {
-	if a.replica.Snapshot().Tombstone(cluster.Node{ID: cluster.NodeID(from)}.Key()) {
+func (m *rejoin) serveForgotten(_ context.Context, from string, _ []byte) ([]byte, error) {
+	if m.replica.Snapshot().Tombstone(cluster.Node{ID: cluster.NodeID(from)}.Key()) {
 		return []byte{1}, nil
 	}
 	return []byte{0}, nil
@@ -35,8 +35,8 @@ func forgottenBy(snap *cluster.Snapshot, self cluster.NodeID) (heir cluster.Node
 	return r.Version.Node, ok && r.Deleted != 0 && r.Version.Node != self
 }
 
-// verdict is what the other hosts say to a host of which one says that it is forgotten.
-type verdict struct {
+// poll is what the other hosts say to a host of which one says that it is forgotten.
+type poll struct {
 	heir                cluster.NodeID
 	agree, deny, silent []cluster.NodeID
 }
@@ -44,44 +44,44 @@ type verdict struct {
 // proven: who takes over has the promise of every host that is there then, so all that
 // answer know of it sooner or later, and a thief alone is contradicted. That more than half
 // of all have to say so keeps a host from it that is cut off with a thief.
-func (v verdict) proven() bool {
+func (v poll) proven() bool {
 	return len(v.deny) == 0 && 2*len(v.agree) > len(v.agree)+len(v.silent)
 }
 
 const (
-	verdictPause    = 500 * time.Millisecond // before the others are asked again, and then twice that
-	verdictPauseMax = 15 * time.Second
-	verdictTimeout  = 3 * time.Second
-	verdictAtOnce   = 16 // hosts that are asked at the same time
+	pollPause    = 500 * time.Millisecond // before the others are asked again, and then twice that
+	pollPauseMax = 15 * time.Second
+	pollTimeout  = 3 * time.Second
+	pollAtOnce   = 16 // hosts that are asked at the same time
 )
 
 // forgottenForSure reports whether the cluster has forgotten this host, and keeps for status
 // what the others say.
-func (a *Agent) forgottenForSure(ctx context.Context) bool {
-	heir, told := forgottenBy(a.replica.Snapshot(), a.self())
+func (m *rejoin) forgottenForSure(ctx context.Context) bool {
+	heir, told := forgottenBy(m.replica.Snapshot(), m.Self())
 	if !told {
 		return true // by its own word
 	}
-	v := a.askForgotten(ctx, heir)
-	before := a.verdict.Swap(&v)
+	v := m.askForgotten(ctx, heir)
+	before := m.poll.Swap(&v)
 	if !v.proven() && (before == nil || len(before.deny) != len(v.deny)) {
-		p := v.problem(a.replica.Snapshot(), a.cfg.State)
-		a.log.Warn(p.What, "do", p.Do)
+		p := v.problem(m.replica.Snapshot(), m.cfg.State)
+		m.log.Warn(p.What, "do", p.Do)
 	}
 	return v.proven()
 }
 
 // askForgotten asks all other hosts whether heir is right that this one is forgotten.
-func (a *Agent) askForgotten(ctx context.Context, heir cluster.NodeID) verdict {
-	v := verdict{heir: heir}
+func (m *rejoin) askForgotten(ctx context.Context, heir cluster.NodeID) poll {
+	v := poll{heir: heir}
 	var mu sync.Mutex
 	var asking errgroup.Group
-	asking.SetLimit(verdictAtOnce)
-	for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
+	asking.SetLimit(pollAtOnce)
+	for n := range cluster.All[cluster.Node](m.replica.Snapshot()) {
 		asking.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, verdictTimeout)
+			ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 			defer cancel()
-			b, err := a.gossip.Call(ctx, string(n.ID), methodForgotten, nil)
+			b, err := m.gossip.Call(ctx, string(n.ID), methodForgotten, nil)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -102,7 +102,7 @@ func (a *Agent) askForgotten(ctx context.Context, heir cluster.NodeID) verdict {
 }
 
 // problem says what a host waits for that is told to be forgotten.
-func (v verdict) problem(snap *cluster.Snapshot, dir string) api.Problem {
+func (v poll) problem(snap *cluster.Snapshot, dir string) api.Problem {
 	name := func(ids []cluster.NodeID) string {
 		var names []string
 		for _, id := range ids {

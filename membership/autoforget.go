@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"github.com/grapevine-net/grapevine/ipam"
 )
 
-// forgetSilent takes over from hosts that have not answered for the set time, if this is
+// autoForget takes over from hosts that have not answered for the set time, if this is
 // the host that may.
-func (a *Agent) forgetSilent(ctx context.Context) error {
-	limit := a.cfg.ForgetAfter
+func (m *forgetter) autoForget(ctx context.Context) error {
+	limit := m.cfg.ForgetAfter
 	if limit == 0 {
 		return nil
 	}
@@ -29,23 +29,23 @@ func (a *Agent) forgetSilent(ctx context.Context) error {
 		case <-t.C:
 		}
 		var hosts []cluster.NodeID
-		for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
+		for n := range cluster.All[cluster.Node](m.replica.Snapshot()) {
 			hosts = append(hosts, n.ID)
 		}
-		silent := silentFor(limit, hosts, a.gossip.Members(), a.started, time.Now())
+		silent := silentFor(limit, hosts, m.gossip.Members(), m.cfg.Started, time.Now())
 		if len(silent) == 0 {
 			said = ""
 			continue
 		}
-		err := a.alloc.TakeoverUnasked(ctx, silent...)
+		err := m.alloc.TakeoverUnasked(ctx, silent...)
 		switch {
 		case errors.Is(err, ipam.ErrNotWarden):
 		case err == nil:
-			a.dropPeers(silent)
-			a.log.Warn("forgot hosts that did not answer", "hosts", silent, "for", limit)
+			m.dropPeers(silent)
+			m.log.Warn("forgot hosts that did not answer", "hosts", silent, "for", limit)
 		case err.Error() != said: // and not again each minute
 			said = err.Error()
-			a.log.Warn("hosts that do not answer are not forgotten yet", "hosts", silent, "for", limit, "err", err)
+			m.log.Warn("hosts that do not answer are not forgotten yet", "hosts", silent, "for", limit, "err", err)
 		}
 	}
 }
@@ -68,16 +68,16 @@ func silentFor(limit time.Duration, hosts []cluster.NodeID, members []gossip.Mem
 	return silent
 }
 
-// forgetAdvice is what may be done about a host that does not answer.
-func (a *Agent) forgetAdvice(id cluster.NodeID) string {
-	do := "start it; if it is gone for good: grapevine forget " + forgetName(a.nodes(a.replica.Snapshot()), id)
-	warden := a.alloc.Warden()
-	if a.cfg.ForgetAfter == 0 || warden == id || warden == "" {
+// ForgetAdvice is what may be done about a host that does not answer.
+func (m *forgetter) ForgetAdvice(id cluster.NodeID) string {
+	do := "start it; if it is gone for good: grapevine forget " + forgetName(m.Nodes(m.replica.Snapshot()), id)
+	warden := m.alloc.Warden()
+	if m.cfg.ForgetAfter == 0 || warden == id || warden == "" {
 		return do
 	}
 	name := string(warden)
-	if n, ok := cluster.Get[cluster.Node](a.replica.Snapshot(), name); ok {
+	if n, ok := cluster.Get[cluster.Node](m.replica.Snapshot(), name); ok {
 		name = n.Name
 	}
-	return fmt.Sprintf("%s (host %s does so after %v, if more than half of all hosts answer then)", do, name, a.cfg.ForgetAfter)
+	return fmt.Sprintf("%s (host %s does so after %v, if more than half of all hosts answer then)", do, name, m.cfg.ForgetAfter)
 }

@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -20,8 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/config"
-	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/membership/backup"
 	"github.com/grapevine-net/grapevine/membership/identity"
@@ -162,31 +159,18 @@ func say(format string, args ...any) { fmt.Printf("> "+format+"\n", args...) }
 
 // live opens an agent, says what it has, and has it do one of each thing that it keeps.
 func live(dir string) error {
-	a := &Agent{
-		cfg: config.Config{
-			State: dir, Name: "host1", Keys: testKey, Bind: netip.MustParseAddr("127.0.77.250"), Port: 17946,
-			CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22, VXLANPort: 4789,
-		},
-		log: slog.New(slog.DiscardHandler), underlay: link.Underlay{Addr: netip.MustParseAddr("127.0.77.250"), MTU: 1500},
-	}
+	cfg := settings(1, dir)
+	cfg.Bind, cfg.Port = netip.MustParseAddr("127.0.77.250"), 17946
+	a := newMember(cfg)
 	if err := a.identify(); err != nil {
 		return err
 	}
 	say("had node %s", a.id.Node)
 	say("had cluster %s", a.id.Cluster)
-	say("had keys %x", sha256.Sum256(a.ring.Keys[0]))
+	say("had keys %x", sha256.Sum256(a.Keys.Keyring.Keys[0]))
 	say("node %s", a.id.Node)
-	var err error
-	if a.db, err = store.Open(filepath.Join(dir, stateFile)); err != nil {
+	if err := a.Open(Host{Addr: cfg.Bind}); err != nil {
 		return err
-	}
-	if a.replica, err = replica.Open(a.db, a.self(), replica.Signed(a.id.Private()), replica.Judged(a.mayForget, a.promisedAway), replica.Gated(a.gate)); err != nil {
-		return err
-	}
-	for _, open := range []func() error{a.resumeSeed, a.seedAlone, a.openGossip, a.openIPAM} {
-		if err := open(); err != nil {
-			return err
-		}
 	}
 	say("cluster %s", a.id.Cluster)
 	for _, l := range a.alloc.Leases() {
@@ -195,11 +179,11 @@ func live(dir string) error {
 	for n := range cluster.All[cluster.Network](a.replica.Snapshot()) {
 		say("had network %s %d", n.Name, n.VNID)
 	}
-	return a.handOut()
+	return handOut(a)
 }
 
 // handOut makes a network, leases addresses of it and changes the gossip keys.
-func (a *Agent) handOut() error {
+func handOut(a *Member) error {
 	ctx := context.Background()
 	name := fmt.Sprint("n", a.replica.Snapshot().Len())
 	p, err := a.alloc.Prefix(ctx, 4, 24, 0)
@@ -229,12 +213,12 @@ func (a *Agent) handOut() error {
 		}
 		say("leased %s", addr)
 	}
-	a.ring.Since++
-	a.ring.Keys = append([][]byte{bytes.Repeat([]byte{byte(a.ring.Since)}, 32)}, a.ring.Keys...)
-	if err := a.ring.Save(a.cfg.State); err != nil {
+	a.Keys.Keyring.Since++
+	a.Keys.Keyring.Keys = append([][]byte{bytes.Repeat([]byte{byte(a.Keys.Keyring.Since)}, 32)}, a.Keys.Keyring.Keys...)
+	if err := a.Keys.Keyring.Save(a.cfg.State); err != nil {
 		return err
 	}
-	say("keys %x", sha256.Sum256(a.ring.Keys[0]))
+	say("keys %x", sha256.Sum256(a.Keys.Keyring.Keys[0]))
 	return nil
 }
 

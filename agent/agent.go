@@ -6,9 +6,7 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"runtime/debug"
@@ -117,7 +115,7 @@ func run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 	if err != nil {
 		return err
 	}
-	err = a.serve(ctx, open.calls.Lend(), open.own.Lend())
+	err = a.serve(ctx, open.own.Lend())
 	if errors.Is(err, errRival) {
 		err = errors.Join(err, a.vswitch.handOver(context.WithoutCancel(ctx)))
 	}
@@ -126,7 +124,7 @@ func run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 
 // serve runs all tasks. The API outlives the others, to say how a leave ended; then the
 // error is errLeft.
-func (a *Agent) serve(ctx context.Context, calls, own net.Listener) error {
+func (a *Agent) serve(ctx context.Context, own net.Listener) error {
 	all, ctx := errgroup.WithContext(ctx)
 	work, stop := context.WithCancel(ctx)
 	defer stop()
@@ -134,7 +132,7 @@ func (a *Agent) serve(ctx context.Context, calls, own net.Listener) error {
 	all.Go(func() error { return api.Serve(ctx, own, a.handlers()) })
 	all.Go(func() error {
 		defer close(a.stopped)
-		return a.work(work, calls)
+		return a.work(work)
 	})
 	all.Go(func() error {
 		select {
@@ -145,47 +143,6 @@ func (a *Agent) serve(ctx context.Context, calls, own net.Listener) error {
 		}
 	})
 	return all.Wait()
-}
-
-// work runs the tasks that make this host part of the cluster.
-func (a *Agent) work(ctx context.Context, calls net.Listener) error {
-	tasks, ctx := errgroup.WithContext(ctx)
-	all := a.member.Tasks()
-	maps.Copy(all, map[string]func(context.Context) error{
-		"switch":   a.vswitch.run,
-		"underlay": a.watchUnderlay,
-		"name":     a.watchName,
-		"reach":    a.followReach,
-		"paths":    a.watchPaths,
-		"contacts": a.watchContacts,
-		"firewall": a.watchFirewall,
-		"rival":    a.watchRival,
-		"metrics":  a.serveMetrics,
-		"engine":   a.watchDocker,
-		"names":    a.names.Run,
-		"docker":   a.driver.Watch,
-		"plugin": func(ctx context.Context) error {
-			// Docker asks its managed plugins before it starts containers.
-			a.vswitch.guard.wait(ctx)
-			a.member.WaitMoved(ctx)
-			a.member.WaitRejoined(ctx)
-			return a.plugin.Serve(ctx, calls)
-		},
-		"systemd": func(ctx context.Context) error {
-			a.vswitch.guard.wait(ctx)
-			a.ready()
-			return nil
-		},
-	})
-	for name, run := range all {
-		tasks.Go(func() error {
-			if err := run(ctx); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			return nil
-		})
-	}
-	return tasks.Wait()
 }
 
 // ready lets those begin that wait for this agent: systemd holds Docker back so long.

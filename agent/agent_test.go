@@ -97,7 +97,28 @@ func TestNoProblems(t *testing.T) {
 	eventually(t, "both know both", func() bool {
 		return two.replica.Settled() && len(one.member.Nodes(one.replica.Snapshot())) == 2 && len(two.member.Nodes(two.replica.Snapshot())) == 2
 	})
-	if p := two.problems(t.Context(), two.replica.Snapshot(), nil, unlinked{}); len(p) != 0 {
+	if p := two.problems(t.Context(), look{snap: two.replica.Snapshot()}); len(p) != 0 {
 		t.Errorf("problems of a whole cluster: %v", p)
+	}
+}
+
+// TestTasks: each task has a name of its own, and all of membership's run.
+func TestTasks(t *testing.T) {
+	t.Parallel()
+	a := newHost(t, 3)
+	names := map[string]bool{}
+	for _, task := range a.tasks() {
+		if names[task.Name] {
+			t.Errorf("%s is there twice", task.Name)
+		}
+		names[task.Name] = task.Run != nil
+		if task.Doctor != "" && task.Problems == nil || task.Run == nil && task.Problems == nil {
+			t.Errorf("%s has no problems", task.Name)
+		}
+	}
+	for name := range a.member.Tasks() {
+		if !names[name] {
+			t.Errorf("nobody runs %s", name)
+		}
 	}
 }

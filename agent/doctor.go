@@ -3,10 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +45,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	snap := a.replica.Snapshot()
 	nodes := a.member.Nodes(snap)
 	self, _ := a.selfPlugin(ctx) // that Docker does not answer is found below
-	look := &doctor.Agent{
+	running := &doctor.Agent{
 		Switch: a.vswitch.bridge.Instance, Embedded: a.vswitch.embedded != nil, Datapath: string(a.vswitch.datapath()), Plugin: self,
 	}
 	cfg := a.cfg
@@ -57,7 +55,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 		}
 	}
 	host := make(chan doctor.Host, 1)
-	go func() { host <- doctor.Look(ctx, cfg, look, gateway.Port, gateway.Table) }()
+	go func() { host <- doctor.Look(ctx, cfg, running, gateway.Port, gateway.Table) }()
 	paths := a.paths(ctx, nodes)
 	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, VXLANPort: a.cfg.VXLANPort, Overhead: a.underlay.MTU - a.innerMTU()}
 	reached := all.Paths(paths)
@@ -66,22 +64,13 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	}
 
 	add := func(checks ...api.Check) { d.Checks = append(d.Checks, checks...) }
-	add(doctor.Problems("agent", fmt.Sprintf("%s runs version %s, up %s", a.cfg.Name, a.version, time.Since(a.started).Round(time.Second)), a.member.Problems(snap))...)
-	add(doctor.Problems("agent", "", a.member.Refused())...)
-	add(doctor.Problems("hosts", "", a.differences(ctx, nodes))...)
-	add((<-host).Judge()...)
-	add(doctor.Problems("addresses", "", a.reachProblems(snap))...)
-	add(doctor.Problems("addresses", "", slices.Concat(a.hostRangeProblems(snap), a.routesTaken(snap)))...)
-	add(doctor.Problems("underlay", "", a.wrongSources(nodes))...)
 	gone, _ := a.unlinked(ctx)
-	add(doctor.Problems("switch", "", append(a.vswitch.problems(ctx, gone), gone.problems...))...)
-	add(doctor.Problems("underlay", "", a.forwardingOff())...)
-	add(doctor.Problems("ports", "", a.driverProblems(ctx))...)
+	add(a.checks(ctx, look{snap, nodes, gone})...)
+	add((<-host).Judge()...)
 	add(reached...)
 	links, _ := link.List("gv") // none to be had, none to complain of
 	add(doctor.Interfaces(a.innerMTU(), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
-	add(doctor.Problems("key", "nobody with another gossip key has called of late", a.keyProblems(ctx))...)
 	add(doctor.KeySetting(a.managed != "" && len(a.cfg.Keys) > 0, a.member.KeyKept(), pluginName(ctx, a))...)
 	for _, v6 := range a.firewallFamilies() {
 		add(doctor.LookAtFirewall(ctx, v6).Judge(a.packets(nodes, v6, len(nodes)), proven(reached))...)

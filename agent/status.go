@@ -10,7 +10,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
-	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/membership"
 )
@@ -44,7 +43,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	foreign, err := a.vswitch.overlay.Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
 	s.Foreign = foreign
 	unlinked, notes := a.unlinked(ctx)
-	s.Problems, s.Notes = a.problems(ctx, snap, nodes, unlinked), notes
+	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), notes
 	if err != nil && ctx.Err() != nil {
 		s.Problems = append(s.Problems, a.vswitch.hangs(statusPatience))
 	}
@@ -67,32 +66,6 @@ func (a *Agent) refused() map[string]uint64 {
 	}
 	maps.Copy(stats, a.replica.Refused())
 	return stats
-}
-
-// problems lists what is wrong, the most serious first, each with what to do.
-func (a *Agent) problems(ctx context.Context, snap *cluster.Snapshot, nodes []api.Node, gone unlinked) []api.Problem {
-	if a.member.Left() {
-		return []api.Problem{{What: "this host has left the cluster", Do: membership.BackByJoin}}
-	}
-	list := append([]api.Problem{}, a.member.Problems(snap)...)
-	list = append(list, a.keyProblems(ctx)...)
-	list = append(append(list, a.member.Refused()...), a.member.Suspicions(snap)...)
-	list = append(list, a.silentHosts(nodes)...)
-	list = append(list, contactProblems(a.contacts.now(), nodes, a.cfg.Port, time.Now())...)
-	list = append(list, a.differences(ctx, nodes)...)
-	list = append(list, a.reachProblems(snap)...)
-	list = append(list, a.hostRangeProblems(snap)...)
-	list = append(list, a.routesTaken(snap)...)
-	list = append(list, a.wrongSources(nodes)...)
-	list = append(list, a.vswitch.problems(ctx, gone)...)
-	list = append(list, gone.problems...)
-	list = append(list, a.forwardingOff()...)
-	list = append(list, a.firewall.problems(a.hellos.now(), nodes)...)
-	list = append(list, a.hellos.problems(nodes, a.cfg.VXLANPort)...)
-	list = append(list, a.sockets.problems()...)
-	list = append(list, a.metricsPort.problems()...)
-	list = append(list, a.engine.problems(time.Now())...)
-	return append(list, a.driverProblems(ctx)...)
 }
 
 // differences finds what is to be the same on all hosts, or another on each, and is not.

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/diagnose/doctor"
+	"github.com/grapevine-net/grapevine/membership"
+)
+
+// Task is one thing that an agent does, or looks after.
+type Task struct {
+	Name string
+	Run  func(context.Context) error // nil: there is nothing to do but to look
+	// Problems says what is wrong with it, and what to do; nil: nothing ever is.
+	Problems func(context.Context, look) []api.Problem
+	// Doctor is the subject under which doctor lists the same problems. "": it finds out by itself,
+	// or they are none of this host's.
+	Doctor string
+	Fine   string // what doctor says where there are none
+}
+
+// look is what problems are looked for in: the same for all tasks.
+type look struct {
+	snap  *cluster.Snapshot
+	nodes []api.Node
+	gone  unlinked
+}
+
+// tasks are all that an agent does, in the order in which status tells their problems: the most
+// serious first.
+func (a *Agent) tasks() []Task {
+	member := a.member.Tasks()
+	list := []Task{
+		{Name: "membership", Run: member["membership"], Doctor: "agent",
+			Problems: func(_ context.Context, l look) []api.Problem { return a.member.Problems(l.snap) },
+			Fine:     fmt.Sprintf("%s runs version %s, up %s", a.cfg.Name, a.version, time.Since(a.started).Round(time.Second))},
+		{Name: "keys", Run: member["keys"], Doctor: "key",
+			Problems: func(ctx context.Context, _ look) []api.Problem { return a.keyProblems(ctx) },
+			Fine:     "nobody with another gossip key has called of late"},
+		{Name: "gossip", Run: member["gossip"], Doctor: "agent",
+			Problems: func(context.Context, look) []api.Problem { return a.member.Refused() }},
+		{Name: "replica", Run: member["replica"],
+			Problems: func(_ context.Context, l look) []api.Problem { return a.member.Suspicions(l.snap) }},
+		{Name: "broadcast", Run: member["broadcast"]},
+		{Name: "restored", Run: member["restored"]},
+		{Name: "moved", Run: member["moved"]},
+		{Name: "forgotten", Run: member["forgotten"]},
+		{Name: "reap", Run: member["reap"]},
+		{Name: "ipam", Run: member["ipam"]},
+		{Name: "autoforget", Run: member["autoforget"],
+			Problems: func(_ context.Context, l look) []api.Problem { return a.silentHosts(l.nodes) }},
+		{Name: "contacts", Run: a.watchContacts,
+			Problems: func(_ context.Context, l look) []api.Problem {
+				return contactProblems(a.contacts.now(), l.nodes, a.cfg.Port, time.Now())
+			}},
+		{Name: "name", Run: a.watchName, Doctor: "hosts",
+			Problems: func(ctx context.Context, l look) []api.Problem { return a.differences(ctx, l.nodes) }},
+		{Name: "reach", Run: a.followReach, Doctor: "addresses",
+			Problems: func(_ context.Context, l look) []api.Problem {
+				return slices.Concat(a.reachProblems(l.snap), a.hostRangeProblems(l.snap), a.routesTaken(l.snap))
+			}},
+		{Name: "underlay", Run: a.watchUnderlay, Doctor: "underlay",
+			Problems: func(_ context.Context, l look) []api.Problem { return a.wrongSources(l.nodes) }},
+		{Name: "switch", Run: a.vswitch.run, Doctor: "switch",
+			Problems: func(ctx context.Context, l look) []api.Problem {
+				return append(a.vswitch.problems(ctx, l.gone), l.gone.problems...)
+			}},
+		{Name: "rival", Run: a.watchRival},
+		{Name: "forwarding", Doctor: "underlay",
+			Problems: func(context.Context, look) []api.Problem { return a.forwardingOff() }},
+		{Name: "firewall", Run: a.watchFirewall,
+			Problems: func(_ context.Context, l look) []api.Problem { return a.firewall.problems(a.hellos.now(), l.nodes) }},
+		{Name: "paths", Run: a.watchPaths,
+			Problems: func(_ context.Context, l look) []api.Problem { return a.hellos.problems(l.nodes, a.cfg.VXLANPort) }},
+		{Name: "plugin", Run: a.servePlugin,
+			Problems: func(context.Context, look) []api.Problem { return a.sockets.problems() }},
+		{Name: "metrics", Run: a.serveMetrics,
+			Problems: func(context.Context, look) []api.Problem { return a.metricsPort.problems() }},
+		{Name: "engine", Run: a.watchDocker,
+			Problems: func(context.Context, look) []api.Problem { return a.engine.problems(time.Now()) }},
+		{Name: "docker", Run: a.driver.Watch, Doctor: "ports",
+			Problems: func(ctx context.Context, _ look) []api.Problem { return a.driverProblems(ctx) }},
+		{Name: "names", Run: a.names.Run},
+		{Name: "systemd", Run: func(ctx context.Context) error {
+			a.vswitch.guard.wait(ctx)
+			a.ready()
+			return nil
+		}},
+	}
+	return list
+}
+
+// problems lists what is wrong with all tasks.
+func (a *Agent) problems(ctx context.Context, l look) []api.Problem {
+	if a.member.Left() {
+		return []api.Problem{{What: "this host has left the cluster", Do: membership.BackByJoin}}
+	}
+	list := []api.Problem{}
+	for _, t := range a.tasks() {
+		if t.Problems != nil {
+			list = append(list, t.Problems(ctx, l)...)
+		}
+	}
+	return list
+}
+
+// checks are what doctor says of the tasks.
+func (a *Agent) checks(ctx context.Context, l look) (list []api.Check) {
+	for _, t := range a.tasks() {
+		if t.Doctor != "" {
+			list = append(list, doctor.Problems(t.Doctor, t.Fine, t.Problems(ctx, l))...)
+		}
+	}
+	return list
+}
+
+// work runs the tasks until one fails or ctx ends.
+func (a *Agent) work(ctx context.Context) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	for _, t := range a.tasks() {
+		if t.Run == nil {
+			continue
+		}
+		tasks.Go(func() error {
+			if err := t.Run(ctx); err != nil {
+				return fmt.Errorf("%s: %w", t.Name, err)
+			}
+			return nil
+		})
+	}
+	return tasks.Wait()
+}
+
+// servePlugin answers Docker, which asks its managed plugins before it starts containers.
+func (a *Agent) servePlugin(ctx context.Context) error {
+	calls := a.sockets.calls.Lend()
+	a.vswitch.guard.wait(ctx)
+	a.member.WaitMoved(ctx)
+	a.member.WaitRejoined(ctx)
+	return a.plugin.Serve(ctx, calls)
+}

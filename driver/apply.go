@@ -38,8 +38,8 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 		errs = append(errs, d.collectEndpoint(ctx, id))
 	}
 	for _, id := range p.lost {
-		d.cfg.Log.Info("collecting a network that docker has forgotten", "network", id)
-		errs = append(errs, d.removeNetwork(ctx, id, false))
+		d.cfg.Log.Info("collecting a network that docker has forgotten", "network", id, "removed without us", p.unseen[id])
+		errs = append(errs, d.removeNetwork(ctx, id, p.unseen[id]))
 	}
 	for _, id := range p.uses {
 		errs = append(errs, d.noteUse(id, false))
@@ -325,6 +325,10 @@ func (d *Driver) removeInDocker(ctx context.Context, n docker.Network) error {
 		return nil
 	}
 	d.ours.removing[n.ID] = true
+	// Should this agent end before Docker has called, the next one shall not take it for a user's doing.
+	if err := d.noteStore(n.ID, ""); err != nil {
+		d.cfg.Log.Debug("a removal is not noted", "network", n.Name, "err", err) // on a full disk: it goes on
+	}
 	d.mu.Unlock()
 	defer func() {
 		d.mu.Lock()
@@ -354,6 +358,27 @@ func (d *Driver) refreshNotes(snap *cluster.Snapshot) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// noteStores notes that Docker lists networks.
+func (d *Driver) noteStores(v view) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, dn := range v.networks {
+		errs = append(errs, d.noteStore(dn.ID, v.store()))
+	}
+	return errors.Join(errs...)
+}
+
+// noteStore notes which of Docker's stores lists a network. d.mu is held.
+func (d *Driver) noteStore(id, store string) error {
+	n, ours := d.local.networks[id]
+	if !ours || n.Store == store {
+		return nil
+	}
+	n.Store = store
+	return d.local.setNetwork(n)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

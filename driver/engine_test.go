@@ -24,9 +24,10 @@ import (
 // engine is the wire side of a Docker Engine: it answers the API on a unix socket
 // and calls the plugin in the order in which Docker does.
 type engine struct {
-	t    *testing.T
-	rig  *rig
-	host string
+	store string // another one after Docker's files were wiped
+	t     *testing.T
+	rig   *rig
+	host  string
 
 	mu         sync.Mutex
 	networks   map[string]dockernet.Inspect
@@ -166,7 +167,7 @@ func (e *engine) inspect(answer func(int, any), id string) {
 func (e *engine) list() []dockernet.Inspect {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	list := []dockernet.Inspect{{ID: "b", Name: "bridge", Driver: "bridge"}}
+	list := []dockernet.Inspect{{ID: "b", Name: "bridge", Driver: "bridge"}, {ID: "n" + e.store, Name: "none", Driver: "null"}}
 	for _, n := range e.networks {
 		list = append(list, n)
 	}

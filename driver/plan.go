@@ -60,6 +60,7 @@ type plan struct {
 	adopt   []docker.Network // that this agent does not know
 	learn   []docker.Network // local networks whose name Docker tells
 	lost    []string         // local networks that Docker has forgotten
+	unseen  map[string]bool  // of lost, those that a user has removed
 	lostEPs []string         // local endpoints likewise
 	uses    []string         // IDs of local networks to note as used, and to announce again if need be
 	unused  []string         // IDs of local networks that are not used any more
@@ -94,6 +95,12 @@ func decide(v view) plan {
 		switch {
 		case !listed && v.lostNetwork(n):
 			p.lost = append(p.lost, id)
+			if v.removedUnseen(n) {
+				if p.unseen == nil {
+					p.unseen = map[string]bool{}
+				}
+				p.unseen[id] = true
+			}
 		case listed && !n.Learnt:
 			p.learn = append(p.learn, dn)
 		case listed && n.Replica && names[n.Name] > 1 && !used[id]:
@@ -140,7 +147,28 @@ func (v view) forgotten(id string, created, moment time.Time) bool {
 
 // lostNetwork reports whether Docker has no such network any more.
 func (v view) lostNetwork(n localNetwork) bool {
-	return v.missingFor(n.ID, v.grace) || v.forgotten(n.ID, n.Created, v.removeFailed) || v.forgotten(n.ID, n.Created, v.dockerBegan)
+	return v.removedUnseen(n) || v.missingFor(n.ID, v.grace) || v.forgotten(n.ID, n.Created, v.removeFailed) || v.forgotten(n.ID, n.Created, v.dockerBegan)
+}
+
+// removedUnseen reports whether a user has removed a network while no agent ran: it was in the list, and the
+// same Docker has it no more. One whose files were wiped, or on a new disk, has other networks of its own.
+func (v view) removedUnseen(n localNetwork) bool {
+	if !v.earlier[n.ID] || n.Store == "" || n.Store != v.store() || !v.missingFor(n.ID, forgottenAfter) {
+		return false
+	}
+	rec, live := cluster.Get[cluster.Network](v.snap, n.Name)
+	return live && rec.Made == n.Made
+}
+
+// store tells Docker's stores of networks apart: each has a network "none" of its own, which is made
+// with it, and stays.
+func (v view) store() string {
+	for _, n := range v.networks {
+		if n.Name == "none" && n.Driver == "null" {
+			return n.ID
+		}
+	}
+	return ""
 }
 
 // lostEndpoint is lostNetwork for an endpoint.

@@ -39,6 +39,9 @@ type localNetwork struct {
 	Made string
 	// Automatic says that nobody chose Prefixes: other hosts' of the same network are as good.
 	Automatic bool
+	// Store is which of Docker's stores listed it: see view.store. "" if none did, or if the agent is about
+	// to remove it.
+	Store string `json:",omitempty"`
 	// Replica says that the agent made it in Docker, not a user.
 	Replica bool
 	// Conflict says why the network cannot be used; "" if it can.
@@ -87,7 +90,7 @@ type local struct {
 	networks  map[string]localNetwork
 	former    map[string]localNetwork // of the host that this one was: see former.go
 	endpoints map[string]localEndpoint
-	earlier   map[string]bool // endpoints that were on the disk at the start: view.earlier
+	earlier   map[string]bool // networks and endpoints that were on the disk at the start: view.earlier
 }
 
 func openLocal(db store.File, now time.Time) (*local, error) {
@@ -101,7 +104,7 @@ func openLocal(db store.File, now time.Time) (*local, error) {
 				return fmt.Errorf("network %.12s has %d subnets and %d gateways on the disk", id, len(n.Prefixes), len(n.Gateways))
 			}
 			n.Created = reckoned(n.Created, now)
-			l.networks[id] = n
+			l.networks[id], l.earlier[id] = n, true
 			return nil
 		})
 		if err != nil {

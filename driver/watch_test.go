@@ -179,6 +179,41 @@ func TestNamedByOptionLooksTheSame(t *testing.T) {
 	}
 }
 
+// A network that was removed while no agent ran is removed, from the cluster, too. One that is missing since
+// Docker's files were wiped, or since this agent was about to replace it, is made again.
+func TestNetworkRemovedWithoutAgent(t *testing.T) {
+	for what, stays := range map[string]bool{"removed": false, "wiped": true, "replaced": true, "made anew elsewhere": true} {
+		t.Run(what, func(t *testing.T) {
+			e := newEngine(t)
+			id := e.user("blue")
+			e.look()
+			switch what {
+			case "wiped":
+				e.store = "2"
+			case "replaced":
+				e.rig.mu.Lock()
+				check(t, e.rig.noteStore(id, ""))
+				e.rig.mu.Unlock()
+			case "made anew elsewhere":
+				e.write(func(tx *replica.Tx) { n := e.record("blue"); n.Made = "elsewhere"; _ = tx.Put(n) })
+			}
+			e.rig.restart()
+			e.rig.cfg.DriverName = "grapevine:latest"
+			delete(e.networks, id)
+			for _, after := range []time.Duration{0, forgottenAfter + time.Second, e.rig.cfg.Grace, time.Minute, createWait, createWait} {
+				e.rig.now = e.rig.now.Add(after)
+				e.look()
+			}
+			if _, live := cluster.Get[cluster.Network](e.rig.replica.Snapshot(), "blue"); live != stays {
+				t.Errorf("the cluster has it: %v", live)
+			}
+			if _, there := e.named("blue"); there != stays {
+				t.Errorf("docker has it: %v", there)
+			}
+		})
+	}
+}
+
 func TestRemovedWhileUsedElsewhere(t *testing.T) {
 	e := newEngine(t)
 	e.red(false)

@@ -39,7 +39,7 @@ func (a *Allocator) Takeover(ctx context.Context, dead ...cluster.NodeID) error 
 			return fmt.Errorf("forget: not on this host now: %w; see `grapevine status`", err)
 		}
 	}
-	others, err := a.electorate(dead)
+	others, err := a.voters(dead)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (a *Allocator) Takeover(ctx context.Context, dead ...cluster.NodeID) error 
 		err := a.askPromises(ctx, others, dead, attempt)
 		if err == nil {
 			// Again, since they may have named others that were not known here.
-			others, err = a.electorate(dead)
+			others, err = a.voters(dead)
 		}
 		if err != nil {
 			a.withdraw(context.WithoutCancel(ctx), asked, dead, attempt)
@@ -92,27 +92,27 @@ func (a *Allocator) absent(ctx context.Context, dead []cluster.NodeID) error {
 	return asks.Wait()
 }
 
-// wardenship is a number that is never handed out: the VNID that any number of networks may
+// coordinatorVNID is a number that is never handed out: the VNID that any number of networks may
 // have. Like every number it has one owner at any time, on whichever side of a cut.
-var wardenship = single(ring.VNIDAddr(0))
+var coordinatorVNID = single(ring.VNIDAddr(0))
 
-// ErrNotWarden says that it is another host that may take over unasked.
-var ErrNotWarden = errors.New("another host decides that")
+// ErrNotCoordinator says that it is another host that may take over unasked.
+var ErrNotCoordinator = errors.New("another host decides that")
 
-// Warden returns the one host that may take over from others unasked, "" before the ring
+// Coordinator returns the one host that may take over from others unasked, "" before the ring
 // is known: the cluster's first, or who took over from it when it left or was forgotten.
-func (a *Allocator) Warden() cluster.NodeID {
-	c, _ := a.replica.Snapshot().Ring().Owner(wardenship.Addr())
+func (a *Allocator) Coordinator() cluster.NodeID {
+	c, _ := a.replica.Snapshot().Ring().Owner(coordinatorVNID.Addr())
 	return c.Owner
 }
 
 // TakeoverUnasked is Takeover where no person vouches that the silent hosts are gone: they
-// may be alive behind a cut, with as good a reason to forget this side. So only the warden
-// does it, which is on one side (else the error is ErrNotWarden), and only if it keeps more
-// than half of all hosts, lest a warden that is cut off alone forgets the cluster.
+// may be alive behind a cut, with as good a reason to forget this side. So only the coordinator
+// does it, which is on one side (else the error is ErrNotCoordinator), and only if it keeps more
+// than half of all hosts, lest a coordinator that is cut off alone forgets the cluster.
 func (a *Allocator) TakeoverUnasked(ctx context.Context, silent ...cluster.NodeID) error {
-	if a.Warden() != a.cfg.Self {
-		return ErrNotWarden
+	if a.Coordinator() != a.cfg.Self {
+		return ErrNotCoordinator
 	}
 	all := 0
 	for range cluster.All[cluster.Node](a.replica.Snapshot()) {
@@ -124,10 +124,10 @@ func (a *Allocator) TakeoverUnasked(ctx context.Context, silent ...cluster.NodeI
 	return a.Takeover(ctx, silent...)
 }
 
-// electorate returns the hosts whose promise is needed, all others than the dead, as
+// voters returns the hosts whose promise is needed, all others than the dead, as
 // far as they are known here: those of the records, and those that answer, whose record
 // may not be here yet.
-func (a *Allocator) electorate(dead []cluster.NodeID) (others []cluster.NodeID, err error) {
+func (a *Allocator) voters(dead []cluster.NodeID) (others []cluster.NodeID, err error) {
 	snap := a.replica.Snapshot()
 	alive := a.peers.Alive()
 	for _, d := range dead {

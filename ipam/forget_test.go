@@ -234,7 +234,7 @@ func TestTakeoverUnasked(t *testing.T) {
 	last := w.hosts[4]
 	last.down = true
 	for _, h := range w.hosts[1:4] {
-		if err := h.TakeoverUnasked(ctx, last.id); !errors.Is(err, ErrNotWarden) {
+		if err := h.TakeoverUnasked(ctx, last.id); !errors.Is(err, ErrNotCoordinator) {
 			t.Errorf("%s, which is not to decide: %v", h.id, err)
 		}
 	}
@@ -249,13 +249,13 @@ func TestTakeoverUnasked(t *testing.T) {
 	w.hosts[2].down, w.hosts[3].down = false, false
 	// Who takes over from the first one decides from then on.
 	first.down = true
-	if err := heir.TakeoverUnasked(ctx, first.id); !errors.Is(err, ErrNotWarden) {
+	if err := heir.TakeoverUnasked(ctx, first.id); !errors.Is(err, ErrNotCoordinator) {
 		t.Errorf("the one that decides was forgotten unasked: %v", err)
 	}
 	must(t, heir.Takeover(ctx, first.id))
 	w.spread()
-	if heir.Warden() != heir.id || w.hosts[2].Warden() != heir.id {
-		t.Errorf("who decides: %q and %q", heir.Warden(), w.hosts[2].Warden())
+	if heir.Coordinator() != heir.id || w.hosts[2].Coordinator() != heir.id {
+		t.Errorf("who decides: %q and %q", heir.Coordinator(), w.hosts[2].Coordinator())
 	}
 	w.hosts[3].down = true
 	must(t, heir.TakeoverUnasked(ctx, w.hosts[3].id))

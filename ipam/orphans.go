@@ -14,7 +14,7 @@ import (
 // A host that leaves gives all away, but what another one gives it in that moment, as a
 // share that goes home, comes too late: it would be nobody's for ever. Who gave it takes it
 // back, once it has heard all that the one said who left; for then it knows that it is not
-// somebody's by now. If the giver is not there any more either, the warden takes over from
+// somebody's by now. If the giver is not there any more either, the coordinator takes over from
 // the one who left as `forget` does, with the promise of all.
 
 // takeOrphans takes what is for this host to take of what hosts own that are gone.
@@ -85,12 +85,12 @@ func heardOut(snap *cluster.Snapshot, id cluster.NodeID) bool {
 }
 
 // decides reports whether it is for this host to take over from one that is gone: its heir,
-// or where there is none, since it left by its own word, the warden. a.mu is held.
+// or where there is none, since it left by its own word, the coordinator. a.mu is held.
 func (a *Allocator) decides(snap *cluster.Snapshot, gone cluster.NodeID) bool {
 	if heir, ok := a.heirOf(snap, gone); ok {
 		return heir == a.cfg.Self
 	}
-	return a.Warden() == a.cfg.Self
+	return a.Coordinator() == a.cfg.Self
 }
 
 // takeBack claims orphans.

@@ -29,7 +29,7 @@ func (w *world) ownerless(at *host) (list []ring.Claim) {
 }
 
 // TestGiftToWhoLeaves: what a host is given in the moment in which it leaves goes back to
-// who gave it, and to nobody else; if that one has gone too, to the warden.
+// who gave it, and to nobody else; if that one has gone too, to the coordinator.
 func TestGiftToWhoLeaves(t *testing.T) {
 	gift := netip.MustParsePrefix("10.128.7.0/24")
 	for name, giverGoes := range map[string]func(w *world, giver *host){
@@ -48,14 +48,14 @@ func TestGiftToWhoLeaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 4)
-			warden, giver, goes, other := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
-			warden.give(giver.id, "10.128.7.0/24")
+			coordinator, giver, goes, other := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
+			coordinator.give(giver.id, "10.128.7.0/24")
 			w.spread()
 			must(t, goes.Leave(ctx))
 			// Before anybody hears of that.
 			giver.give(goes.id, "10.128.7.0/24")
 			goes.deleteKey(cluster.Node{ID: goes.id}.Key())
-			w.gossip(goes, warden)
+			w.gossip(goes, coordinator)
 			goes.down = true
 			if giverGoes == nil {
 				must(t, giver.takeOrphans(ctx)) // it has not heard that the one has left
@@ -80,7 +80,7 @@ func TestGiftToWhoLeaves(t *testing.T) {
 			}
 			want := giver
 			if giverGoes != nil {
-				want = warden
+				want = coordinator
 			}
 			if !other.replica.Snapshot().Ring().OwnsAll(want.id, gift) {
 				t.Errorf("not with %s:\n%s", want.id, w.claims(gift.Addr()))
@@ -93,23 +93,23 @@ func TestGiftToWhoLeaves(t *testing.T) {
 // on by a word that has not come yet.
 func TestOrphansAreWaitedFor(t *testing.T) {
 	w := newWorld(t, 3)
-	warden, goes, other := w.hosts[0], w.hosts[1], w.hosts[2]
-	warden.give(goes.id, "10.128.7.0/24")
+	coordinator, goes, other := w.hosts[0], w.hosts[1], w.hosts[2]
+	coordinator.give(goes.id, "10.128.7.0/24")
 	w.spread()
 	goes.give(other.id, "10.128.7.0/25") // of which the giver does not hear
 	w.gossip(goes, other)
 	must(t, goes.Leave(ctx))
 	goes.deleteKey(cluster.Node{ID: goes.id}.Key())
 	rec, _ := goes.replica.Snapshot().Record(cluster.Node{ID: goes.id}.Key())
-	_ = get(warden.replica.Merge(cluster.Encode([]cluster.Record{rec})))(t)
-	must(t, warden.takeOrphans(ctx))
-	if warden.replica.Snapshot().Ring().OwnsAll(warden.id, netip.MustParsePrefix("10.128.7.0/25")) {
+	_ = get(coordinator.replica.Merge(cluster.Encode([]cluster.Record{rec})))(t)
+	must(t, coordinator.takeOrphans(ctx))
+	if coordinator.replica.Snapshot().Ring().OwnsAll(coordinator.id, netip.MustParsePrefix("10.128.7.0/25")) {
 		t.Error("it took what another one may have, and has")
 	}
 	w.spread()
-	must(t, warden.takeOrphans(ctx))
+	must(t, coordinator.takeOrphans(ctx))
 	w.spread()
-	if left := w.ownerless(warden); len(left) > 0 || !other.replica.Snapshot().Ring().OwnsAll(other.id, netip.MustParsePrefix("10.128.7.0/25")) {
+	if left := w.ownerless(coordinator); len(left) > 0 || !other.replica.Snapshot().Ring().OwnsAll(other.id, netip.MustParsePrefix("10.128.7.0/25")) {
 		t.Errorf("nobody's: %v\n%s", left, w.claims(netip.MustParseAddr("10.128.7.1")))
 	}
 }

@@ -39,7 +39,7 @@ func (m *forgetter) autoForget(ctx context.Context) error {
 		}
 		err := m.alloc.TakeoverUnasked(ctx, silent...)
 		switch {
-		case errors.Is(err, ipam.ErrNotWarden):
+		case errors.Is(err, ipam.ErrNotCoordinator):
 		case err == nil:
 			m.dropPeers(silent)
 			m.log.Warn("forgot hosts that did not answer", "hosts", silent, "for", limit)
@@ -71,11 +71,11 @@ func silentFor(limit time.Duration, hosts []cluster.NodeID, members []gossip.Mem
 // ForgetAdvice is what may be done about a host that does not answer.
 func (m *forgetter) ForgetAdvice(id cluster.NodeID) string {
 	do := "start it; if it is gone for good: grapevine forget " + forgetName(m.Nodes(m.replica.Snapshot()), id)
-	warden := m.alloc.Warden()
-	if m.cfg.ForgetAfter == 0 || warden == id || warden == "" {
+	coordinator := m.alloc.Coordinator()
+	if m.cfg.ForgetAfter == 0 || coordinator == id || coordinator == "" {
 		return do
 	}
-	name := string(warden)
+	name := string(coordinator)
 	if n, ok := cluster.Get[cluster.Node](m.replica.Snapshot(), name); ok {
 		name = n.Name
 	}

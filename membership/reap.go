@@ -17,7 +17,7 @@ const reapPause = 300 * time.Millisecond
 func (m *forgetter) reap(ctx context.Context) error {
 	for {
 		changed := m.replica.Watch()
-		if keys := remains(m.replica.Snapshot(), m.Self(), m.alloc.Warden()); len(keys) > 0 && m.Quarantined() == nil {
+		if keys := remains(m.replica.Snapshot(), m.Self(), m.alloc.Coordinator()); len(keys) > 0 && m.Quarantined() == nil {
 			_, err := m.replica.Update(func(tx *replica.Tx) error {
 				for _, k := range keys {
 					tx.Delete(k)
@@ -42,8 +42,8 @@ func (m *forgetter) reap(ctx context.Context) error {
 }
 
 // remains are the live records of containers of hosts that are forgotten, which self is to
-// delete: who took over from them, or where that one is gone, the warden.
-func remains(snap *cluster.Snapshot, self, warden cluster.NodeID) (keys []cluster.Key) {
+// delete: who took over from them, or where that one is gone, the coordinator.
+func remains(snap *cluster.Snapshot, self, coordinator cluster.NodeID) (keys []cluster.Key) {
 	for r := range snap.Records() {
 		if r.Key.Kind != cluster.KindNode { // the first of all kinds
 			break
@@ -53,7 +53,7 @@ func remains(snap *cluster.Snapshot, self, warden cluster.NodeID) (keys []cluste
 			continue
 		}
 		if _, there := cluster.Get[cluster.Node](snap, string(heir)); !there {
-			heir = warden
+			heir = coordinator
 		}
 		if heir != self {
 			continue

@@ -204,9 +204,7 @@ func TestNoAgentDuringARestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer release()
-	m, err := Identify(settings(1, dir))
-	defer m.Close()
-	if !errors.Is(err, store.ErrInUse) {
+	if _, err := Identify(settings(1, dir)); !errors.Is(err, store.ErrInUse) {
 		t.Errorf("the agent begins: %v", err)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {

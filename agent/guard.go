@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -51,11 +52,29 @@ type guard struct {
 }
 
 // notes are the guard's: what forbid did, for which interfaces, and what Docker has told of its bridges.
-type notes struct{ forwarding, learning, memory *note }
+type notes struct {
+	run                          string
+	forwarding, learning, memory *note
+}
 
 func notesIn(run string) notes {
 	in := func(name string) *note { return &note{file: filepath.Join(run, name)} }
-	return notes{in("forwarding"), in("accept-ra"), in("bridges")}
+	return notes{run, in("forwarding"), in("accept-ra"), in("bridges")}
+}
+
+// keep puts back the run directory and the notes in it.
+func (n notes) keep() error {
+	// In the plugin it is a link, and what that leads to may be gone, too.
+	if to, err := os.Readlink(n.run); err == nil {
+		if err := os.MkdirAll(to, 0o700); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, one := range n.all() {
+		errs = append(errs, one.keep())
+	}
+	return errors.Join(errs...)
 }
 
 func (n notes) all() []*note { return []*note{n.forwarding, n.learning, n.memory} }
@@ -295,13 +314,16 @@ func (g *guard) run(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { g.watchBridges(ctx); return nil })
 	tasks.Go(func() error {
+		for ; ctx.Err() == nil; sleepOr(ctx, time.Second, nil) {
+			if err := g.notes.keep(); err != nil {
+				g.log.Warn("put back what somebody has removed from the run directory", "err", err)
+			}
+		}
+		return ctx.Err()
+	})
+	tasks.Go(func() error {
 		for first := true; ctx.Err() == nil; first = false {
 			changed := g.source.Watch()
-			for _, n := range g.all() {
-				if err := n.keep(); err != nil {
-					g.log.Warn("put back what somebody has removed from the run directory", "err", err)
-				}
-			}
 			if err := g.set(); err != nil {
 				g.log.Warn("what may enter and leave the overlay", "err", err)
 			}

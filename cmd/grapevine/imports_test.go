@@ -20,7 +20,7 @@ var mayImport = map[string]string{
 	"api/view":               "api cluster",
 	"cluster":                "ring",
 	"config":                 "",
-	"diagnose/doctor":        "api config diagnose/probe dns host/docker host/link host/ovs reach",
+	"diagnose/doctor":        "api config diagnose/probe dns host/docker host/link host/nat host/ovs reach",
 	"diagnose/paths":         "",
 	"diagnose/probe":         "diagnose/paths host/link overlay/pipeline",
 	"dns":                    "cluster dns/names host/nft",

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/host/nat"
 )
 
 // Packet is one that has to get through the firewall: the first of its connection.
@@ -117,7 +118,7 @@ func matchIf(holds bool) match {
 
 // matches reads a rule of iptables-save: its target, and whether the packet is meant.
 func (p Packet) matches(rule string) (target string, matches match) {
-	words := split(rule)[2:] // without -A CHAIN
+	words := nat.Words(rule)[2:] // without -A CHAIN
 	matches = yes
 	for len(words) > 0 {
 		not := words[0] == "!"
@@ -204,26 +205,6 @@ func (p Packet) toPort(text string) bool {
 	}
 	high, err := strconv.ParseUint(last, 10, 16)
 	return err == nil && uint64(p.Port) >= low && uint64(p.Port) <= high
-}
-
-// split splits at spaces, but not within double quotes.
-func split(rule string) (words []string) {
-	var word strings.Builder
-	quoted := false
-	for _, c := range rule {
-		switch {
-		case c == '"':
-			quoted = !quoted
-		case c == ' ' && !quoted:
-			if word.Len() > 0 {
-				words = append(words, word.String())
-			}
-			word.Reset()
-		default:
-			word.WriteRune(c)
-		}
-	}
-	return append(words, word.String())
 }
 
 // Firewall is what this host's firewall says.

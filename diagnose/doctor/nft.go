@@ -260,3 +260,23 @@ func inRange(v string, a netip.Addr) bool {
 	high, err2 := netip.ParseAddr(last)
 	return err1 == nil && err2 == nil && low.Compare(a) <= 0 && a.Compare(high) <= 0
 }
+
+// split splits a rule of nft at spaces, but not within double quotes, in which nft has none.
+func split(rule string) (words []string) {
+	var word strings.Builder
+	quoted := false
+	for _, c := range rule {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case c == ' ' && !quoted:
+			if word.Len() > 0 {
+				words = append(words, word.String())
+			}
+			word.Reset()
+		default:
+			word.WriteRune(c)
+		}
+	}
+	return append(words, word.String())
+}

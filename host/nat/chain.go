@@ -24,7 +24,7 @@ type chain struct {
 type jump struct{ from, match, behind string }
 
 func (j jump) spec(to string) []string {
-	return append(strings.Fields(j.match), "-j", to)
+	return append(Words(j.match), "-j", to)
 }
 
 // ensure makes chain, rules and jumps what they should be; rules change all at once. A

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"unsafe"
 
@@ -18,6 +19,18 @@ func command(f iptables.Protocol) string {
 		return "ip6tables"
 	}
 	return "iptables"
+}
+
+// realPath is the program that the command is; choosing another framework changes it.
+func realPath(f iptables.Protocol) string {
+	path, err := exec.LookPath(command(f))
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 func installed(f iptables.Protocol) bool {
@@ -35,13 +48,26 @@ func (n *NAT) fingerprint() (string, error) {
 		if n.open[f] == nil {
 			continue
 		}
+		if _, err := n.tables(f); err != nil { // another one, maybe
+			return "", err
+		}
 		mode, err := n.mode(f)
 		if err != nil {
 			return "", err
 		}
-		if mode == nfTables {
+		if mode == nfTables || n.elsewhere[f] {
 			gen, err := Generation()
-			return fmt.Sprintf("generation %d", gen), err
+			if err != nil && mode == nfTables {
+				return "", err
+			}
+			fmt.Fprintf(&out, "%d generation %d ", f, gen)
+		}
+		if mode == nfTables {
+			if n.elsewhere[f] {
+				info, err := tableInfo(f, "filter")
+				fmt.Fprintf(&out, "%d former %x %v ", f, info, err)
+			}
+			continue
 		}
 		for _, table := range []string{"nat", "filter"} {
 			info, err := tableInfo(f, table)

@@ -62,7 +62,11 @@ type NAT struct {
 	// forbidden are the families whose chain FORWARD got the policy DROP from us.
 	forbidden map[iptables.Protocol]bool
 	bridges   []string // see Bridges
+	// elsewhere are the families of which the other framework's chain FORWARD has the policy: see keepPolicy.
+	elsewhere map[iptables.Protocol]bool
 	open      map[iptables.Protocol]*iptables.IPTables
+	real      map[iptables.Protocol]string // the programs of open
+	left      bool                         // nothing that is to go is left in the other framework
 	// modes is what each family's iptables works on.
 	modes map[iptables.Protocol]backend
 	// glance is how often Run looks whether anything changed (a system call or two).
@@ -73,6 +77,8 @@ type NAT struct {
 func New() *NAT {
 	return &NAT{
 		forbidden: make(map[iptables.Protocol]bool),
+		elsewhere: make(map[iptables.Protocol]bool),
+		real:      make(map[iptables.Protocol]string),
 		open:      make(map[iptables.Protocol]*iptables.IPTables),
 		modes:     make(map[iptables.Protocol]backend),
 		glance:    2 * time.Second,
@@ -121,7 +127,6 @@ func (n *NAT) Run(ctx context.Context, log *slog.Logger) error {
 	defer tick.Stop()
 	var seen string
 	var inspected time.Time
-	former := true // not yet looked at
 	for {
 		select {
 		case <-ctx.Done():
@@ -138,9 +143,9 @@ func (n *NAT) Run(ctx context.Context, log *slog.Logger) error {
 			// Taken before our own changes: those are seen as new at the next glance and
 			// found right. Taken after, it could hide another program's.
 			seen, inspected = current, now
-			if former && n.inPlace() {
+			if n.inPlace() {
 				gone, err := n.leaveFormer()
-				if former = err != nil; former {
+				if err != nil {
 					log.Warn("rules of a former agent, in the iptables that it used, could not be removed", "error", err)
 				}
 				if len(gone) > 0 {
@@ -227,7 +232,8 @@ var everything = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustPa
 var errNoIPTables = errors.New("iptables is not installed: install the package iptables")
 
 func (n *NAT) tables(f iptables.Protocol) (*iptables.IPTables, error) {
-	if ipt := n.open[f]; ipt != nil {
+	real := realPath(f)
+	if ipt := n.open[f]; ipt != nil && real == n.real[f] {
 		return ipt, nil
 	}
 	if !installed(f) {
@@ -237,6 +243,7 @@ func (n *NAT) tables(f iptables.Protocol) (*iptables.IPTables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("run iptables: %w", err)
 	}
-	n.open[f] = ipt
+	n.open[f], n.real[f], n.left = ipt, real, false
+	delete(n.modes, f)
 	return ipt, nil
 }

@@ -1,6 +1,7 @@
 package nat
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,8 +30,18 @@ func (n *NAT) Forbidden(v6 bool) {
 func (n *NAT) Allow(v6 bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.forbidden, familyOf(v6))
-	return n.policy(familyOf(v6), "ACCEPT")
+	f := familyOf(v6)
+	delete(n.forbidden, f)
+	delete(n.elsewhere, f)
+	err := n.policy(f, "ACCEPT")
+	drops, ours, err2 := n.former(f)
+	if drops && ours {
+		var ipt *iptables.IPTables
+		if ipt, err2 = n.other(f); err2 == nil {
+			err2 = ipt.ChangePolicy("filter", "FORWARD", "ACCEPT")
+		}
+	}
+	return errors.Join(err, err2)
 }
 
 // Bridges are Docker's own. Where Docker makes no rules of a family (IPv6 before Engine 27, or
@@ -98,15 +109,39 @@ func (n *NAT) policy(f iptables.Protocol, policy string) error {
 	return nil
 }
 
-// keepPolicy sets the policy again when our chain has gone, and so, all the others.
+// keepPolicy sets the policy again when our chain has gone, and so, all the others: unless somebody
+// has only chosen the other framework (update-alternatives). What the former one drops stays dropped, and
+// a policy in this one would stop what others' rules in the former let pass. Once the former has lost its
+// rules as well, the policy is this one's.
 func (n *NAT) keepPolicy(f iptables.Protocol, ipt *iptables.IPTables) error {
 	if !n.forbidden[f] {
 		return nil
 	}
-	if there, err := ipt.ChainExists("filter", Forward); err != nil || there {
+	there, err := ipt.ChainExists("filter", Forward)
+	if err != nil || there && !n.elsewhere[f] {
 		return err
 	}
+	drops, ours, err := n.former(f)
+	if err != nil {
+		return err
+	}
+	if n.elsewhere[f] = drops || there && ours; n.elsewhere[f] {
+		return nil
+	}
 	return n.policy(f, "DROP")
+}
+
+// former says whether the chain FORWARD of the other framework has the policy DROP, and leads to ours.
+func (n *NAT) former(f iptables.Protocol) (drops, ours bool, err error) {
+	ipt, err := n.other(f)
+	if ipt == nil {
+		return false, false, err
+	}
+	rules, err := ipt.List("filter", "FORWARD")
+	if err != nil {
+		return false, false, fmt.Errorf("look at the other framework of %s: %w", command(f), err)
+	}
+	return slices.Contains(rules, "-P FORWARD DROP"), slices.Contains(rules, "-A FORWARD -j "+Forward), nil
 }
 
 // dockerUser is the chain for rules that are to come before Docker's: people's own.

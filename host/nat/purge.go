@@ -21,7 +21,7 @@ func Purge() (gone []string, err error) {
 	var errs []error
 	seen := map[string]bool{}
 	for _, f := range families {
-		for _, name := range []string{command(f), command(f) + "-nft", command(f) + "-legacy"} {
+		for _, name := range []string{command(f), command(f) + "-nft", command(f) + "-legacy", "/usr/libexec/iptables-nft/" + command(f), "/usr/libexec/iptables-legacy/" + command(f)} {
 			path, err := exec.LookPath(name)
 			if err != nil {
 				continue
@@ -54,48 +54,64 @@ func Purge() (gone []string, err error) {
 func (n *NAT) leaveFormer() (gone []string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.left {
+		return nil, nil
+	}
 	var errs []error
 	for f := range n.open {
-		mode, err := n.mode(f)
+		ipt, path, err := n.otherAt(f)
 		if err != nil {
 			return nil, err
 		}
-		path, err := exec.LookPath(command(f) + "-legacy")
-		if mode == legacy {
-			path, err = exec.LookPath(command(f) + "-nft")
-			if _, no := Generation(); no != nil {
-				continue
-			}
+		const table = "nat"
+		if ipt == nil || !slices.Contains(tablesOf(f, path), table) {
+			continue
 		}
+		found, err := purge(ipt, table)
 		if err != nil {
-			continue // there is no other
+			errs = append(errs, fmt.Errorf("table %s, with %s: %w", table, path, err))
 		}
-		found, err := n.leave(f, path)
-		gone = append(gone, found...)
-		errs = append(errs, err)
+		for _, chain := range found {
+			gone = append(gone, table+" "+chain)
+		}
 	}
-	return gone, errors.Join(errs...)
+	err = errors.Join(errs...)
+	n.left = err == nil
+	return gone, err
 }
 
-// leave removes our chains of the table nat by the iptables at path. Those of the table filter
-// stay: what one framework drops the other one cannot let pass, and there may be Docker's
-// DOCKER-USER, policy and rules, until Docker is started again, and an administrator's.
-func (n *NAT) leave(f iptables.Protocol, path string) (gone []string, err error) {
-	const table = "nat"
-	if !slices.Contains(tablesOf(f, path), table) {
-		return nil, nil
+// other is the iptables of the other framework if this host has it, and a table filter there; nil: it
+// has not.
+func (n *NAT) other(f iptables.Protocol) (*iptables.IPTables, error) {
+	ipt, path, err := n.otherAt(f)
+	if ipt == nil || !slices.Contains(tablesOf(f, path), "filter") {
+		return nil, err
 	}
-	ipt, err := iptables.New(iptables.IPFamily(f), iptables.Timeout(5), iptables.Path(path))
+	return ipt, nil
+}
+
+func (n *NAT) otherAt(f iptables.Protocol) (ipt *iptables.IPTables, path string, err error) {
+	mode, err := n.mode(f)
 	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", path, err)
+		return nil, "", err
 	}
-	if gone, err = purge(ipt, table); err != nil {
-		err = fmt.Errorf("table %s, with %s: %w", table, path, err)
+	kind := "legacy"
+	if mode == legacy {
+		kind = "nft"
+		if _, no := Generation(); no != nil {
+			return nil, "", nil
+		}
 	}
-	for i, chain := range gone {
-		gone[i] = table + " " + chain
+	// The managed plugin has each framework's in a directory of its own.
+	for _, name := range []string{command(f) + "-" + kind, "/usr/libexec/iptables-" + kind + "/" + command(f)} {
+		if path, err = exec.LookPath(name); err == nil {
+			if ipt, err = iptables.New(iptables.IPFamily(f), iptables.Timeout(5), iptables.Path(path)); err != nil {
+				return nil, "", fmt.Errorf("run %s: %w", path, err)
+			}
+			return ipt, path, nil
+		}
 	}
-	return gone, err
+	return nil, "", nil // there is no other
 }
 
 // tablesOf are the tables of that iptables. To look at a legacy table makes it: so only those
@@ -140,7 +156,7 @@ func purge(ipt *iptables.IPTables, table string) (gone []string, err error) {
 		errs = append(errs, err)
 		for _, r := range rules {
 			spec, found := strings.CutPrefix(r, "-A "+c+" ")
-			if words := strings.Fields(spec); found && leads(words) {
+			if words := Words(spec); found && leads(words) {
 				errs = append(errs, ipt.Delete(table, c, words...))
 			}
 		}

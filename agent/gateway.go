@@ -18,6 +18,7 @@ type natGateway struct {
 	nat      *nat.NAT
 	rules    []nat.Rule            // besides: the way to the resolver
 	internal func() []netip.Prefix // subnets of internal networks
+	hear     func(context.Context) // returns when the resolver hears gv0
 }
 
 // Ensure implements overlay.Gateway. The rules of what may pass come before anything can:
@@ -29,5 +30,6 @@ func (g natGateway) Ensure(ctx context.Context, cfg gateway.Config) error {
 	err := g.nat.Set(ctx, nat.Config{
 		Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: g.internal(), Rules: g.rules,
 	})
+	g.hear(ctx) // before anybody can ask there
 	return errors.Join(g.Gateway.Ensure(ctx, cfg), err)
 }

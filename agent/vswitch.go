@@ -159,7 +159,7 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 	cfg := overlay.Config{
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort, Source: source},
-		Gateway:   natGateway{v.gateway, v.guard, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }},
+		Gateway:   natGateway{v.gateway, v.guard, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }, a.names.Hear},
 		VXLANPort: a.cfg.VXLANPort, GossipPort: a.cfg.Port, MTU: a.underlay.MTU, Reach: a.reached,
 		CaughtUp: v.caughtUp, Log: log,
 	}

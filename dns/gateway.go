@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,21 +26,36 @@ const lookAgain = time.Second
 func (s *Server) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.listenOnce(ctx)
-		if err != nil && !errors.Is(err, errGone) && ctx.Err() == nil {
+		if errors.Is(err, errGone) {
+			continue // another one may be there
+		}
+		if err != nil && ctx.Err() == nil {
 			s.cfg.Log.Warn("the resolver does not hear the gateway", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(lookAgain):
-		}
+		s.sleep(ctx)
 	}
 }
 
-func (s *Server) listenOnce(ctx context.Context) error {
+// sleep takes until it is time to look again.
+func (s *Server) sleep(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-s.look:
+	case <-time.After(lookAgain):
+	}
+}
+
+func (s *Server) listenOnce(ctx context.Context) (err error) {
 	dev, err := net.InterfaceByName(s.cfg.Device)
 	if err != nil {
 		return nil // it will come
 	}
+	tried := false
+	defer func() {
+		if !tried {
+			s.heard.set(dev.Index) // in vain: nobody shall wait
+		}
+	}()
 	g, ctx := errgroup.WithContext(ctx)
 	bound := net.ListenConfig{Control: bindTo(s.cfg.Device)}
 	port := ":" + strconv.Itoa(int(s.cfg.Port))
@@ -60,8 +76,67 @@ func (s *Server) listenOnce(ctx context.Context) error {
 		f.identify = s.atGateway
 		g.Go(func() error { return s.serve(ctx, f) })
 	}
-	g.Go(func() error { return untilGone(ctx, dev) })
+	tried = true
+	s.heard.set(dev.Index)
+	g.Go(func() error { return s.untilGone(ctx, dev) })
 	return g.Wait()
+}
+
+// hearPatience is how long Hear waits at most.
+const hearPatience = time.Second
+
+// Hear returns when questions at the device, as it is now, are heard, or cannot be: whoever
+// makes it calls this before anybody can ask, lest the first questions get no answer.
+func (s *Server) Hear(ctx context.Context) {
+	dev, err := netlink.LinkByName(s.cfg.Device)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, hearPatience)
+	defer cancel()
+	for asked := false; ; asked = true {
+		at, changed := s.heard.get()
+		if at == dev.Attrs().Index {
+			return
+		}
+		if !asked {
+			select {
+			case s.look <- struct{}{}:
+			default:
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// heard is the index of the device that was listened at last.
+type heard struct {
+	mu      sync.Mutex
+	index   int
+	changed chan struct{} // closed by the next set
+}
+
+func (h *heard) get() (index int, changed <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	return h.index, h.changed
+}
+
+func (h *heard) set(index int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.index = index
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
 }
 
 // redirect leads port 53 to the sockets, if that is the server's own task, until leave
@@ -108,12 +183,11 @@ func (s *Server) atGateway(q *question, client, local netip.AddrPort) {
 
 // untilGone returns when the device has gone, or another one has its name: the
 // sockets are bound to the one that was. (That is no error worth a word.)
-func untilGone(ctx context.Context, dev *net.Interface) error {
+func (s *Server) untilGone(ctx context.Context, dev *net.Interface) error {
 	for {
-		select {
-		case <-ctx.Done():
+		s.sleep(ctx)
+		if ctx.Err() != nil {
 			return nil
-		case <-time.After(lookAgain):
 		}
 		// Not net.InterfaceByName: that reads all interfaces, one for each container.
 		if now, err := netlink.LinkByName(dev.Name); err != nil || now.Attrs().Index != dev.Index {

@@ -161,6 +161,28 @@ func TestGatewayDevice(t *testing.T) {
 	}
 }
 
+// Once Hear has returned, no question at the gateway is met with silence: neither at the first device
+// nor at another one.
+func TestGatewayIsHeard(t *testing.T) {
+	l := newLab(t)
+	l.agent()
+	heard := func() {
+		t.Helper()
+		if !l.says.Scan() {
+			t.Fatal("Hear does not return")
+		}
+		for _, network := range []string{"tcp", "udp"} {
+			if got := l.ask(network, "10.1.0.1:53", "db"); got != "NOERROR 10.1.0.3" {
+				t.Errorf("%s, after %q: %q", network, l.says.Text(), got)
+			}
+		}
+	}
+	heard()
+	l.in(l.host, "ip", "link", "del", "gv0")
+	l.in(l.host, "sh", "-c", "ip link add gv0 type veth peer name eth0 netns "+l.app+" && ip addr add 10.1.0.1/24 dev gv0 && ip link set gv0 up && ip -n "+l.app+" addr add 10.1.0.2/24 dev eth0 && ip -n "+l.app+" link set eth0 up")
+	heard()
+}
+
 // The rules are in the words in which iptables prints them, so that they are found
 // again.
 func TestRulesAreAsPrinted(t *testing.T) {

@@ -48,6 +48,15 @@ func runAgent(conf string) {
 		cancel()
 	}()
 	fmt.Println("ready")
+	go func() {
+		for told := 0; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			if dev, err := net.InterfaceByName("gv0"); err == nil && dev.Index != told {
+				s.Hear(ctx)
+				told = dev.Index
+				fmt.Println("heard", told)
+			}
+		}
+	}()
 	_ = s.Run(ctx)
 }
 
@@ -59,13 +68,14 @@ func (*townT) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 type lab struct {
 	testing.TB
-	host, app, net string // namespaces
-	conf           string // the host's resolv.conf
+	host, app, net string         // namespaces
+	conf           string         // the host's resolv.conf
+	says           *bufio.Scanner // what the agent prints
 }
 
 func newLab(t testing.TB) *lab {
 	id := fmt.Sprintf("gvn-%d", os.Getpid())
-	l := &lab{t, id + "-host", id + "-app", id + "-net", filepath.Join(t.TempDir(), "resolv.conf")}
+	l := &lab{t, id + "-host", id + "-app", id + "-net", filepath.Join(t.TempDir(), "resolv.conf"), nil}
 	for _, ns := range []string{l.host, l.app, l.net} {
 		l.run("ip", "netns", "add", ns)
 		t.Cleanup(func() { l.run("ip", "netns", "del", ns) })
@@ -195,7 +205,8 @@ func (l *lab) agent(sandboxes ...string) (kill func()) {
 	if err := cmd.Start(); err != nil {
 		l.Fatal(err)
 	}
-	if !bufio.NewScanner(out).Scan() {
+	l.says = bufio.NewScanner(out)
+	if !l.says.Scan() {
 		l.Fatal("the agent does not start")
 	}
 	kill = func() {

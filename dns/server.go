@@ -56,6 +56,8 @@ type Server struct {
 	forward *forwarder
 	counts  counts
 	conns   *crowd // connections over TCP
+	heard   heard
+	look    chan struct{} // capacity 1: the gateway's device may be another one
 
 	mu        sync.Mutex
 	sandboxes map[string]*attachment   // by sandbox key
@@ -72,7 +74,7 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.Default()
 	}
 	return &Server{
-		cfg: cfg, index: names.New(), forward: newForwarder(), conns: newCrowd(maxTCP, maxTCPPerAsker), sandboxes: map[string]*attachment{}, leaving: map[string]chan struct{}{},
+		cfg: cfg, index: names.New(), forward: newForwarder(), conns: newCrowd(maxTCP, maxTCPPerAsker), look: make(chan struct{}, 1), sandboxes: map[string]*attachment{}, leaving: map[string]chan struct{}{},
 		host: resolvConf{path: cmp.Or(cfg.ResolvConf, "/etc/resolv.conf")},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -112,22 +113,58 @@ func showEndpoints(w io.Writer, endpoints []api.Endpoint) error {
 	if err := tabulate(w, endpoints); err != nil {
 		return err
 	}
-	hosts := map[string][]string{} // by name and network
+	for _, line := range sharedLines(endpoints) {
+		fmt.Fprintln(w, line)
+	}
+	return nil
+}
+
+// sharedLines are what is said below the list of names that containers of several hosts answer to: a
+// line for all of a network that the same hosts do, since a container may have aliases by the thousand.
+func sharedLines(endpoints []api.Endpoint) (lines []string) {
+	type name struct{ network, name string }
+	hosts := map[name][]string{}
 	for _, e := range endpoints {
 		for _, n := range e.Shared {
-			if n += " on " + e.Network; !slices.Contains(hosts[n], e.Host) {
-				hosts[n] = append(hosts[n], e.Host)
+			if k := (name{e.Network, n}); !slices.Contains(hosts[k], e.Host) {
+				hosts[k] = append(hosts[k], e.Host)
 			}
 		}
 	}
-	for i, n := range slices.Sorted(maps.Keys(hosts)) {
-		if i == 0 {
-			fmt.Fprintln(w)
-		}
-		slices.Sort(hosts[n])
-		fmt.Fprintf(w, "Shared: containers of %s answer to %s.\n", strings.Join(hosts[n], " and "), n)
+	type group struct{ network, hosts string }
+	names := map[group][]string{}
+	for k, h := range hosts {
+		slices.Sort(h)
+		g := group{k.network, several(h)}
+		names[g] = append(names[g], k.name)
 	}
-	return nil
+	groups := slices.SortedFunc(maps.Keys(names), func(a, b group) int {
+		return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.hosts, b.hosts))
+	})
+	const most = 20
+	for i, g := range groups {
+		switch {
+		case i == 0:
+			lines = append(lines, "")
+		case i == most:
+			return append(lines, fmt.Sprintf("Shared: and more, of %d other sets of hosts and networks (-o json).", len(groups)-most))
+		}
+		slices.Sort(names[g])
+		lines = append(lines, fmt.Sprintf("Shared: containers of %s answer to %s on %s.", g.hosts, several(names[g]), g.network))
+	}
+	return lines
+}
+
+// several joins some things for people: five at most.
+func several(all []string) string {
+	const most = 5
+	if more := len(all) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), more)
+	}
+	if len(all) < 2 {
+		return strings.Join(all, "")
+	}
+	return strings.Join(all[:len(all)-1], ", ") + " and " + all[len(all)-1]
 }
 
 func tabulate(w io.Writer, endpoints []api.Endpoint) error {

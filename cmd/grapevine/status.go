@@ -117,7 +117,7 @@ func showFacts(w io.Writer, s api.Status) error {
 			row("dropped\t%s that no host of the cluster sent", plural(int(s.Foreign), "VXLAN packet"))
 		}
 		for _, n := range s.Shared[:min(len(s.Shared), 3)] {
-			row("shared\t%s on %s: %s answer (if one of them is to: stop the other, and say `up -d --no-deps`)", n.Name, n.Network, strings.Join(n.Hosts, " and "))
+			row("shared\t%s on %s: %s answer (if one of them is to: stop the other, and say `up -d --no-deps`)", n.Name, n.Network, several(n.Hosts))
 		}
 		if n := len(s.Shared) - 3; n > 0 {
 			row("shared\tand %d more (-o json)", n)

@@ -256,29 +256,23 @@ func TestAnotherAgentsDaemons(t *testing.T) {
 			}
 		}
 	}
-	stop := run(e)
-	file := filepath.Join(dir, "ovsdb-server.pid")
-	for began := time.Now(); e.Instance().Ping(t.Context()) != nil; time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			t.Fatal("no database after ten seconds")
-		}
+	// Its own paths are others, as in the plugin's root file system.
+	db := filepath.Join(dir, "ovs.db")
+	if out, err := exec.Command("ovsdb-tool", "create", db).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	// Both daemons can be found by their pid files, to be stopped in the end.
-	ovstest.Eventually(t, 10*time.Second, func() error {
-		_, err := os.Stat(filepath.Join(dir, "ovs-vswitchd.pid"))
-		return err
-	})
-	stop()
-	kept, err := os.ReadFile(file)
-	if err != nil {
+	theirs := exec.Command("ovsdb-server", db, "--remote=punix:"+e.Instance().DB, "--no-chdir", "--pidfile="+filepath.Join(dir, "theirs.pid"), "--unixctl="+filepath.Join(dir, "theirs.ctl"))
+	if err := theirs.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	defer func() {
+		_ = theirs.Process.Kill()
+		_ = theirs.Wait() // killed
+	}()
+	ovstest.Eventually(t, 10*time.Second, func() error { return e.Instance().Ping(t.Context()) })
 	logged := make(lines, 100)
 	other := &ovs.Embedded{RunDir: dir, StateDir: dir, Datapath: ovs.Userspace, Log: slog.New(slog.NewTextHandler(logged, nil))}
-	stop = run(other)
+	stop := run(other)
 	for line := range logged {
 		if strings.Contains(line, "another agent's Open vSwitch answers") {
 			break
@@ -291,12 +285,6 @@ func TestAnotherAgentsDaemons(t *testing.T) {
 	stop()
 	if err := e.Instance().Ping(t.Context()); err != nil {
 		t.Error("the other agent's database: ", err)
-	}
-	if err := os.WriteFile(file, kept, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Stop(t.Context()); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	// aPath is a file or a directory of this repository, as docs name it.
+	aPath = regexp.MustCompile("`([A-Za-z.][\\w.-]*(?:/[\\w.*-]+)+/?|[a-z_0-9]+\\.go)`")
+	// aTest is a test, a fuzz test or a benchmark.
+	aTest = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)`")
+	// declared is one in the source.
+	declared = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z]\w*)\(`)
+)
+
+// notOurs look like paths and are others' words.
+var notOurs = map[string]bool{"ofproto/trace": true}
+
+// tracked are the files that git knows or would take, by their paths from the root.
+func tracked(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = filepath.Join("..", "..")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skipf("not a git checkout: %v", err)
+	}
+	return strings.Fields(string(out))
+}
+
+// exists reports whether a path that a document names is there: from the root, or, where it is the end
+// of one, as "nat/policy.go" is in the section on host.
+func exists(root string, files []string, path string) bool {
+	path = strings.TrimSuffix(path, "/")
+	if found, err := filepath.Glob(filepath.Join(root, path)); err == nil && len(found) > 0 {
+		return true
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f, "/"+path) || strings.Contains("/"+f, "/"+path+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestDocsNameWhatIsThere: a test that a document names exists, and so does a file or directory that one
+// about the design, or CONTRIBUTING, names.
+func TestDocsNameWhatIsThere(t *testing.T) {
+	root, files := filepath.Join("..", ".."), tracked(t)
+	tests := map[string]bool{}
+	var docs []string
+	for _, f := range files {
+		switch {
+		case strings.HasSuffix(f, "_test.go"):
+			b, err := os.ReadFile(filepath.Join(root, f))
+			if os.IsNotExist(err) {
+				continue // removed, and not yet committed
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range declared.FindAllSubmatch(b, -1) {
+				tests[string(m[1])] = true
+			}
+		case strings.HasSuffix(f, ".md"):
+			docs = append(docs, f)
+		}
+	}
+	for _, f := range docs {
+		b, err := os.ReadFile(filepath.Join(root, f))
+		if err != nil {
+			continue
+		}
+		for _, m := range aTest.FindAllStringSubmatch(string(b), -1) {
+			if !tests[m[1]] {
+				t.Errorf("%s names the test %s, which is not there", f, m[1])
+			}
+		}
+		if !strings.HasPrefix(f, "docs/design/") && f != "CONTRIBUTING.md" {
+			continue
+		}
+		for _, m := range aPath.FindAllStringSubmatch(string(b), -1) {
+			if !notOurs[m[1]] && !exists(root, files, m[1]) {
+				t.Errorf("%s names %s, which is not there", f, m[1])
+			}
+		}
+	}
+}

@@ -28,13 +28,13 @@ func Explain(ctx context.Context, cfg config.Config, version string, cause error
 		log.Warn("put the command line into the state directory", "err", err)
 	}
 	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.Go(func() error { return excuses(cause, log).Serve(ctx, open.calls) })
-	tasks.Go(func() error { return api.Serve(ctx, open.own, apologies(cfg, cause, version)) })
+	tasks.Go(func() error { return refusePlugin(cause, log).Serve(ctx, open.calls) })
+	tasks.Go(func() error { return api.Serve(ctx, open.own, refuseAPI(cfg, cause, version)) })
 	return tasks.Wait()
 }
 
-// excuses answers Docker: the drivers are there, and no call works.
-func excuses(cause error, log *slog.Logger) *plugin.Server {
+// refusePlugin answers Docker: the drivers are there, and no call works.
+func refusePlugin(cause error, log *slog.Logger) *plugin.Server {
 	s := plugin.New(log)
 	err := fmt.Errorf("grapevine does not run on this host: %w", cause)
 	describe(s)
@@ -55,8 +55,8 @@ func excuses(cause error, log *slog.Logger) *plugin.Server {
 // mend is what to do about a wrong setting.
 const mend = "as a plugin: docker plugin disable -f NAME, docker plugin set NAME GRAPEVINE_...=..., docker plugin enable NAME"
 
-// apologies answer the command line.
-func apologies(cfg config.Config, cause error, version string) api.Handlers {
+// refuseAPI answer the command line.
+func refuseAPI(cfg config.Config, cause error, version string) api.Handlers {
 	return api.Handlers{
 		Status: func(context.Context) (api.Status, error) {
 			return api.Status{Version: version, Problems: []api.Problem{{

@@ -171,6 +171,9 @@ type Subnet struct {
 	Aux map[string]netip.Addr `cbor:"7,keyasint,omitempty"`
 	// Implied says that Docker lists no gateway where the network was made, since nobody said one.
 	Implied bool `cbor:"8,keyasint,omitempty"`
+	// Place is its place among the subnets of its family that came with it, from 0 on: containers get their
+	// address from the first.
+	Place uint8 `cbor:"9,keyasint,omitempty"`
 }
 
 // Endpoint is a container's attachment to a network.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -216,7 +217,9 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 			return fmt.Errorf("subnet %s is used by network %s (%.12s) of this host; choose another one", p.Prefix, other.Name, other.ID)
 		}
 		full, _ := d.alloc.Subnet(p.Prefix)
-		pools[i] = merged(full, p, o)
+		if pools[i] = merged(full, p, o); own == nil {
+			pools[i].Place = place(pools, i)
+		}
 		if err := d.alloc.Begin(pools[i]); err != nil {
 			return err
 		}
@@ -239,6 +242,16 @@ func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []c
 	}
 	d.unstored[id] = joined
 	return nil
+}
+
+// place is a subnet's among those of its family.
+func place(pools []cluster.Subnet, i int) (before uint8) {
+	for _, p := range pools[:i] {
+		if p.Prefix.Addr().Is4() == pools[i].Prefix.Addr().Is4() && before < math.MaxUint8 {
+			before++
+		}
+	}
+	return before
 }
 
 // still fails if the network has left the cluster while it was made here: it must not

@@ -358,12 +358,16 @@ func (v view) replica(n cluster.Network) (docker.Network, bool) {
 		Name: n.Name, Driver: v.driver, IPAMDriver: v.driver,
 		Internal: n.Internal, Attachable: n.Attachable, Options: n.Options, Labels: n.Labels,
 	}
-	var home cluster.NodeID
+	var own []cluster.Subnet
 	for s := range cluster.All[cluster.Subnet](v.snap) {
-		if s.Network != n.Name || slices.Contains(n.Old, s.Prefix) || len(out.Pools) > 0 && s.Home != home {
-			continue
+		if s.Network == n.Name && !slices.Contains(n.Old, s.Prefix) && (len(own) == 0 || s.Home == own[0].Home) {
+			own = append(own, s)
 		}
-		home = s.Home
+	}
+	slices.SortStableFunc(own, func(a, b cluster.Subnet) int {
+		return cmp.Or(a.Prefix.Addr().BitLen()-b.Prefix.Addr().BitLen(), cmp.Compare(a.Place, b.Place))
+	})
+	for _, s := range own {
 		if v.barred[s.Prefix] != nil {
 			return out, false // status says why
 		}

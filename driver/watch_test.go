@@ -134,13 +134,13 @@ func TestReplicaLooksTheSame(t *testing.T) {
 	six := true
 	_, err := e.create(dockernet.CreateRequest{Name: "blue", CreateOptions: dockernet.CreateOptions{
 		Attachable: true, EnableIPv6: &six,
-		IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: "10.7.0.0/24", Gateway: "10.7.0.9"}, {Subnet: "fd07::/64"}}},
+		IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: "10.7.0.0/24", Gateway: "10.7.0.9"}, {Subnet: "10.6.0.0/24"}, {Subnet: "fd07::/64"}}},
 	}})
 	check(t, err)
 	e.look()
 	rec, _ := cluster.Get[cluster.Network](e.rig.replica.Snapshot(), "blue")
 	dn, ok := view{snap: e.rig.replica.Snapshot(), driver: "d"}.replica(rec)
-	if !ok || !dn.Attachable || fmt.Sprint(dn.Pools) != "[{10.7.0.0/24  10.7.0.9 map[]} {fd07::/64   map[]}]" {
+	if !ok || !dn.Attachable || fmt.Sprint(dn.Pools) != "[{10.7.0.0/24  10.7.0.9 map[]} {10.6.0.0/24   map[]} {fd07::/64   map[]}]" {
 		t.Errorf("%v: %+v", ok, dn)
 	}
 	// It is announced again as it was.

@@ -35,6 +35,9 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 			env.Setenv("outside6", lab.OutsideAddr6)
 			env.Setenv("registry", lab.Registry)
 			env.Defer(func() {
+				if t, ok := env.T().(test); ok && t.Failed() {
+					env.T().Log(s.afterFailure(t.Name()))
+				}
 				if err := s.close(); err != nil {
 					env.T().Fatal(err)
 				}

@@ -18,6 +18,10 @@ help: ## What there is to make
 build: ## The program: bin/grapevine
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/grapevine ./cmd/grapevine
 
+.PHONY: build-all
+build-all: ## The program for amd64 and arm64: bin/grapevine-amd64, bin/grapevine-arm64
+	@for arch in amd64 arm64; do GOARCH=$$arch go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/grapevine-$$arch ./cmd/grapevine || exit 1; done
+
 .PHONY: demo
 demo: ## Three Docker hosts on this machine, one network over them (KEEP=1: leave them running)
 	@scripts/setup demo

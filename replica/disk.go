@@ -121,25 +121,38 @@ func (r *Replica) persist(snap *cluster.Snapshot, keys []cluster.Key) error {
 // write writes to the disk, and notes whether that failed. r.disk is held.
 func (r *Replica) write(fn func(*store.Tx) error) error {
 	err := r.db.Update(fn)
-	if err == nil {
-		r.failed.Store(nil)
-		return nil
+	was := r.failed.Load()
+	if err != nil {
+		r.failed.Store(&failure{err, r.now(), was != nil && was.missed})
+		return diskError{err}
 	}
-	r.failed.Store(&failure{err, r.now()})
-	return diskError{err}
+	if was != nil && !was.missed {
+		r.failed.CompareAndSwap(was, nil)
+	}
+	return nil
 }
 
-// failure is why the disk did not take what was written, and when.
+// failure is why the disk did not take what was written, and when. If what others wrote was missed
+// by it, there being room again is not enough: this host has to hear it.
 type failure struct {
-	err error
-	at  time.Time
+	err    error
+	at     time.Time
+	missed bool
+}
+
+// miss notes that something of others could not be written.
+func (r *Replica) miss() {
+	if f := r.failed.Load(); f != nil {
+		r.failed.CompareAndSwap(f, &failure{f.err, f.at, true})
+	}
 }
 
 // failureMemory is longer than it takes until what could not be written is tried again.
 const failureMemory = 10 * time.Second
 
-// Unwritten returns why the disk did not take what was last written, nil if it did, or if
-// that was so long ago that there is nothing to be tried again.
+// Unwritten returns why the disk did not take what was last written, nil if it did and this host
+// has heard again what it missed by that, or if that was so long ago that there is nothing to be
+// tried again.
 func (r *Replica) Unwritten() error {
 	if f := r.failed.Load(); f != nil && r.now().Sub(f.at) < failureMemory {
 		return f.err

@@ -187,8 +187,9 @@ func (r *Replica) Distrust(err error) { r.trouble.CompareAndSwap(nil, &err) }
 // wrote in the last seconds before it was killed was not on the disk yet.
 func (r *Replica) CaughtUp() <-chan struct{} { return r.caughtUp }
 
-// caught closes the channel of CaughtUp. The caller holds mu.
+// caught closes the channel of CaughtUp, and nothing is missed any more. The caller holds mu.
 func (r *Replica) caught() {
+	r.failed.Store(nil)
 	select {
 	case <-r.caughtUp:
 	default:

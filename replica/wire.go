@@ -51,6 +51,7 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	}
 	if err := r.commit(next, urgent(merged)); err != nil {
 		r.syncs.forget(m.Sync)
+		r.miss()
 		return nil, fmt.Errorf("merge into the cluster's state: %w", err)
 	}
 	if whole {

@@ -205,6 +205,9 @@ func TestServe(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, _ := io.ReadAll(answer.Body)
+		if stranger := answer.StatusCode == http.StatusUnauthorized; answer.Close != stranger {
+			t.Errorf("%s: closed: %v", tt.path, answer.Close)
+		}
 		answer.Body.Close()
 		if !strings.Contains(answer.Status+string(body), tt.want) {
 			t.Errorf("%s: %s %s, want %s", tt.path, answer.Status, body, tt.want)

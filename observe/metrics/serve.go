@@ -45,6 +45,7 @@ func guarded(token string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
+			w.Header().Set("Connection", "close") // there is room for so many connections: none is kept for a stranger
 			http.Error(w, "the token is wrong or missing: send the one of GRAPEVINE_METRICS_TOKEN_FILE as Authorization: Bearer TOKEN", http.StatusUnauthorized)
 			return
 		}

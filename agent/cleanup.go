@@ -22,6 +22,7 @@ import (
 	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/overlay/fastpath"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/overlay/guard"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
 
@@ -165,7 +166,7 @@ func (c *cleaning) routing(context.Context) {
 func (c *cleaning) firewall(context.Context) {
 	gone, err := nat.Purge()
 	c.failed("remove rules of iptables", err)
-	more, err := purgeGuard(c.cfg)
+	more, err := guard.Purge(c.cfg.Run)
 	c.failed("remove what decides what may enter and leave the overlay", err)
 	c.removed("rules", append(gone, more...)...)
 }

@@ -24,7 +24,7 @@ func (a *Agent) openDriver() (err error) {
 	log := a.log.With("room", "driver")
 	a.driver, err = driver.New(driver.Config{
 		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, PluginID: a.managed, Socket: a.cfg.PluginSocket,
-		MTU: a.underlay.MTU, OpenPorts: openPorts, Former: a.member.Renewed(), Settled: a.replica.Settled, Listed: a.vswitch.guard.listed, Now: time.Now, Log: log,
+		MTU: a.underlay.MTU, OpenPorts: openPorts, Former: a.member.Renewed(), Settled: a.replica.Settled, Listed: a.vswitch.guard.Listed, Now: time.Now, Log: log,
 		Networks: a.reached.setNetworks, Barred: a.barred,
 	}, a.replica, a.alloc, a.vswitch.overlay, a.vswitch.links(), hostPorts{&a.vswitch.held, a.vswitch.nat, a.vswitch.proxy, log}, a.names, a.docker, a.db)
 	if err != nil {

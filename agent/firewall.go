@@ -93,7 +93,7 @@ func firewallPrint() string {
 
 // hasIPv6 reports whether a network has IPv6.
 func (a *Agent) hasIPv6() bool {
-	return slices.ContainsFunc(subnetsOf(a.replica.Snapshot()), func(p netip.Prefix) bool { return p.Addr().Is6() })
+	return slices.ContainsFunc(a.replica.Snapshot().Subnets(), func(p netip.Prefix) bool { return p.Addr().Is6() })
 }
 
 // firewallFamilies are the families of which rules matter: IPv6's, false and true.

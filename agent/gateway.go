@@ -7,6 +7,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/overlay/guard"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
@@ -14,7 +15,7 @@ import (
 // through it, and the way to the resolver.
 type natGateway struct {
 	*gateway.Gateway
-	guard    *guard
+	guard    *guard.Guard
 	nat      *nat.NAT
 	rules    []nat.Rule            // besides: the way to the resolver
 	internal func() []netip.Prefix // subnets of internal networks
@@ -24,7 +25,7 @@ type natGateway struct {
 // Ensure implements overlay.Gateway. The rules of what may pass come before anything can:
 // without them gv0 stays down.
 func (g natGateway) Ensure(ctx context.Context, cfg gateway.Config) error {
-	if err := g.guard.set(); err != nil && !g.guard.inPlace() {
+	if err := g.guard.Set(); err != nil && !g.guard.InPlace() {
 		return errors.Join(err, g.Shut())
 	}
 	err := g.nat.Set(ctx, nat.Config{

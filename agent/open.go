@@ -129,12 +129,11 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 
 // behindNAT is this host's own address if the others know it by another one; else it is invalid.
 func (a *Agent) behindNAT() netip.Addr {
-	for _, own := range addressesOf(a.cfg.Bind) {
-		if own != a.underlay.Addr.Unmap() {
-			return own
-		}
+	own := a.cfg.Bind.Unmap().WithZone("")
+	if own.IsUnspecified() || own == a.underlay.Addr.Unmap() {
+		return netip.Addr{}
 	}
-	return netip.Addr{}
+	return own
 }
 
 // carryNetworks takes along the names of the networks that Docker here has: Docker's first calls

@@ -85,16 +85,6 @@ func openPorts() ports.Choice {
 	return c
 }
 
-// internalSubnets are those whose containers have no way out of their networks.
-func internalSubnets(s *cluster.Snapshot) (out []netip.Prefix) {
-	for n := range cluster.All[cluster.Subnet](s) {
-		if of, ok := cluster.Get[cluster.Network](s, n.Network); ok && of.Internal {
-			out = append(out, n.Prefix)
-		}
-	}
-	return out
-}
-
 // internalClients says of addresses whether they are a container's of an internal network, which
 // has no way to this host's ports. Subnets are looked up once for each state of the cluster.
 func (a *Agent) internalClients() func(netip.Addr) bool {
@@ -106,7 +96,7 @@ func (a *Agent) internalClients() func(netip.Addr) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		if snap.Rev() != rev {
-			rev, subnets = snap.Rev(), internalSubnets(snap)
+			rev, subnets = snap.Rev(), snap.InternalSubnets()
 		}
 		return slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Contains(from) })
 	}

@@ -60,7 +60,7 @@ func (a *Agent) reachNow() ipam.Reach { return a.reachModel(a.replica.Snapshot()
 func (r *reached) Judge(snap *cluster.Snapshot) (barred map[netip.Prefix]bool, clear []netip.Prefix) {
 	m := r.a.reachModel(snap)
 	barred = map[netip.Prefix]bool{}
-	for p := range m.Barred(subnetsOf(snap), false) {
+	for p := range m.Barred(snap.Subnets(), false) {
 		barred[p] = true
 	}
 	for p := range r.a.barredHosts(snap) {
@@ -72,13 +72,6 @@ func (r *reached) Judge(snap *cluster.Snapshot) (barred map[netip.Prefix]bool, c
 // barred says why this host cannot take subnets, for the driver.
 func (a *Agent) barred(subnets []netip.Prefix) map[netip.Prefix]error {
 	return a.reachNow().Barred(subnets, false)
-}
-
-func subnetsOf(snap *cluster.Snapshot) (list []netip.Prefix) {
-	for s := range cluster.All[cluster.Subnet](snap) {
-		list = append(list, s.Prefix)
-	}
-	return list
 }
 
 // setNetworks takes what Docker has now beside the cluster's networks.
@@ -137,7 +130,7 @@ func (a *Agent) reaches(snap *cluster.Snapshot) []cluster.Reach {
 	if described && a.reached != nil && !a.reached.answered.Load() && time.Since(a.started) < dockerPatience {
 		return was.Reaches
 	}
-	return reach.Record(a.things(), subnetsOf(snap), a.member.CIDRs())
+	return reach.Record(a.things(), snap.Subnets(), a.member.CIDRs())
 }
 
 func (a *Agent) askPools(ctx context.Context) {

@@ -89,7 +89,7 @@ func (a *Agent) tasks() []Task {
 			Problems: func(ctx context.Context, _ look) []api.Problem { return a.driverProblems(ctx) }},
 		{Name: "names", Run: a.names.Run},
 		{Name: "systemd", Run: func(ctx context.Context) error {
-			a.vswitch.guard.wait(ctx)
+			a.vswitch.guard.Wait(ctx)
 			a.ready()
 			return nil
 		}},
@@ -141,7 +141,7 @@ func (a *Agent) work(ctx context.Context) error {
 // servePlugin answers Docker, which asks its managed plugins before it starts containers.
 func (a *Agent) servePlugin(ctx context.Context) error {
 	calls := a.sockets.calls.Lend()
-	a.vswitch.guard.wait(ctx)
+	a.vswitch.guard.Wait(ctx)
 	a.member.WaitMoved(ctx)
 	a.member.WaitRejoined(ctx)
 	return a.plugin.Serve(ctx, calls)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/host/capability"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
@@ -25,6 +26,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/proxy"
 	"github.com/grapevine-net/grapevine/overlay"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/overlay/guard"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
@@ -39,7 +41,7 @@ type vswitch struct {
 	tunnel   *tunnel.Tunnel // nil: the kernel datapath has its own
 	gateway  *gateway.Gateway
 	nat      *nat.NAT
-	guard    *guard
+	guard    *guard.Guard
 	held     portreserve.Sockets // of published ports
 	proxy    *proxy.Server
 	overlay  *overlay.Overlay
@@ -147,8 +149,11 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 	}
 	a.vswitch = v
 	v.gateway = gateway.New(string(a.self()))
-	v.guard = a.newGuard(v)
-	v.gateway.BeforeForwarding, v.gateway.WithoutIPv6 = v.guard.forbid, v.guard.withoutIPv6
+	v.guard = guard.New(guard.Config{
+		Self: a.self(), Own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, VTEPs: []netip.Addr{a.underlay.Addr, a.cfg.Bind}, Underlay: a.underlay.Interface,
+		Names: []uint16{53, dns.DefaultPort}, Run: a.cfg.Run, Source: a.replica, NAT: v.nat, Log: log,
+	})
+	v.gateway.BeforeForwarding, v.gateway.WithoutIPv6 = v.guard.Forbid, v.guard.WithoutIPv6
 	source := a.vxlanSource()
 	forPrograms := source
 	var why error
@@ -159,7 +164,7 @@ func (a *Agent) openSwitch(ctx context.Context, datapath ovs.Datapath, rules []n
 	cfg := overlay.Config{
 		Self: a.self(), Bridge: v.bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: v.bridge, UDPPort: a.cfg.VXLANPort, Source: source},
-		Gateway:   natGateway{v.gateway, v.guard, v.nat, rules, func() []netip.Prefix { return internalSubnets(a.replica.Snapshot()) }, a.names.Hear},
+		Gateway:   natGateway{v.gateway, v.guard, v.nat, rules, func() []netip.Prefix { return a.replica.Snapshot().InternalSubnets() }, a.names.Hear},
 		VXLANPort: a.cfg.VXLANPort, GossipPort: a.cfg.Port, MTU: a.underlay.MTU, Reach: a.reached,
 		CaughtUp: v.caughtUp, Log: log,
 	}
@@ -238,7 +243,7 @@ func (v *vswitch) run(ctx context.Context) error {
 		tasks.Go(func() error { return v.embedded.Run(ctx) })
 	}
 	tasks.Go(func() error { return v.nat.Run(ctx, v.log) })
-	tasks.Go(func() error { return v.guard.run(ctx) })
+	tasks.Go(func() error { return v.guard.Run(ctx) })
 	tasks.Go(func() error { return v.proxy.Run(ctx) })
 	tasks.Go(func() error { v.catchUp(ctx); return nil })
 	tasks.Go(func() error {
@@ -273,7 +278,7 @@ func (v *vswitch) await(ctx context.Context) {
 
 func (v *vswitch) close() error {
 	v.held.Close()
-	v.guard.close()
+	v.guard.Close()
 	var errs []error
 	if v.fast != nil {
 		errs = append(errs, v.fast.path.Close())
@@ -290,7 +295,7 @@ func (v *vswitch) teardown(ctx context.Context) error {
 	if v.tunnel != nil {
 		errs = append(errs, v.tunnel.Remove(ctx))
 	}
-	errs = append(errs, v.guard.remove()) // gv0 is gone
+	errs = append(errs, v.guard.Remove()) // gv0 is gone
 	if v.embedded != nil {
 		errs = append(errs, v.embedded.Stop(ctx), os.RemoveAll(v.embedded.RunDir), os.RemoveAll(v.embedded.StateDir))
 	}
@@ -349,7 +354,7 @@ func (v *vswitch) problems(ctx context.Context, gone unlinked) (list []api.Probl
 			list = append(list, api.Problem{What: "the switch: " + rival.Error(), Do: "set GRAPEVINE_OVS=host: the bridges of both are then that Open vSwitch's"})
 		}
 	}
-	list = append(list, v.guard.problems()...)
+	list = append(list, v.guard.Problems()...)
 	for _, err := range v.overlay.Problems(gone.endpoints...) {
 		list = append(list, api.Problem{What: "the switch: " + err.Error(), Do: "the agent goes on trying; its log says more"})
 	}

@@ -106,7 +106,7 @@ func (a *Agent) barredHosts(snap *cluster.Snapshot) map[netip.Prefix]error {
 // hostRangeProblems says which hosts have something else in those ranges, which stays theirs.
 func (a *Agent) hostRangeProblems(snap *cluster.Snapshot) (list []api.Problem) {
 	const do = "have the other thing elsewhere, if hosts are to reach containers by their addresses; what containers send each other is not concerned"
-	if len(subnetsOf(snap)) == 0 {
+	if len(snap.Subnets()) == 0 {
 		return nil
 	}
 	here := a.barredHosts(snap)

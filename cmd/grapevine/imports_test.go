@@ -13,8 +13,8 @@ const module = "github.com/grapevine-net/grapevine/"
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
 	"agent": "api api/view cluster config diagnose/doctor diagnose/paths diagnose/probe dns dns/names driver driver/ports gossip host/capability " +
-		"host/docker host/filter host/link host/nat host/ovs host/plugin host/portreserve host/proxy host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/metrics overlay overlay/fastpath overlay/gateway overlay/pipeline overlay/tunnel reach replica",
+		"host/docker host/link host/nat host/ovs host/plugin host/portreserve host/proxy host/socket host/store ipam membership membership/backup " +
+		"membership/identity observe/metrics overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/tunnel reach replica",
 	"cmd/grapevine":          "agent api config host/plugin host/store membership/backup",
 	"api":                    "",
 	"api/view":               "api cluster",
@@ -52,6 +52,7 @@ var mayImport = map[string]string{
 	"overlay":                "cluster host/link host/ovs overlay/gateway overlay/pipeline",
 	"overlay/fastpath":       "host/link overlay/pipeline",
 	"overlay/gateway":        "host/link",
+	"overlay/guard":          "api cluster host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline",
 	"overlay/pipeline":       "",
 	"overlay/tunnel":         "host/link overlay/pipeline",
 	"overlay/tunnel/measure": "host/link overlay/tunnel",

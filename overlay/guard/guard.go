@@ -1,4 +1,6 @@
-package agent
+// Package guard keeps what may enter and leave the overlay by this host (package host/filter) in
+// step with the cluster and with Docker's bridges, and owns that this host forwards.
+package guard
 
 import (
 	"context"
@@ -19,30 +21,42 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/config"
-	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/filter"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
-	"github.com/grapevine-net/grapevine/replica"
 )
 
-// guard keeps what may enter and leave the overlay by this host (package filter) in step
-// with the cluster and with Docker's bridges, and owns that this host forwards.
-type guard struct {
-	self     cluster.NodeID
-	own      []uint16     // ports of this host's VXLAN and agent
-	vteps    []netip.Addr // where this host is, and behind NAT where that leads to
-	underlay string       // the interface
+// Source is where snapshots come from (package replica). The channel is closed at the change
+// after the call; it is taken before the snapshot.
+type Source interface {
+	Snapshot() *cluster.Snapshot
+	Watch() <-chan struct{}
+}
+
+// Config is what a Guard works with.
+type Config struct {
+	Self     cluster.NodeID
+	Own      []uint16     // ports of this host's VXLAN and agent
+	VTEPs    []netip.Addr // where this host is, and behind NAT where that leads to
+	Underlay string       // the interface
+	Names    []uint16     // ports of the resolver
+	Run      string       // the directory of the notes
+	Source   Source
+	NAT      *nat.NAT
+	Log      *slog.Logger
+}
+
+// Guard is the one who sets the rules and turns forwarding on and off.
+type Guard struct {
+	cfg Config
 	notes
-	source *replica.Replica
-	nat    *nat.NAT
-	log    *slog.Logger
-	poke   chan struct{} // capacity 1: bridges may have changed
-	begun  chan struct{} // closed when the rules are set for the first time, or cannot be
+	nat   *nat.NAT
+	log   *slog.Logger
+	poke  chan struct{} // capacity 1: bridges may have changed
+	begun chan struct{} // closed when the rules are set for the first time, or cannot be
 
 	mu     sync.Mutex
 	filter *filter.Filter // nil: it could not be opened yet
@@ -51,7 +65,7 @@ type guard struct {
 	docker []bridge
 }
 
-// notes are the guard's: what forbid did, for which interfaces, and what Docker has told of its bridges.
+// notes are the guard's: what Forbid did, for which interfaces, and what Docker has told of its bridges.
 type notes struct {
 	run                          string
 	forwarding, learning, memory *note
@@ -85,11 +99,10 @@ type bridge struct {
 	internal bool
 }
 
-func (a *Agent) newGuard(v *vswitch) *guard {
-	g := &guard{
-		self: a.self(), own: []uint16{a.cfg.VXLANPort, a.cfg.Port}, vteps: addressesOf(a.underlay.Addr, a.cfg.Bind), underlay: a.underlay.Interface, notes: notesIn(a.cfg.Run),
-		source: a.replica, nat: v.nat, log: v.log, poke: make(chan struct{}, 1), begun: make(chan struct{}),
-	}
+// New sets nothing yet, but reads what a former Guard has noted.
+func New(cfg Config) *Guard {
+	cfg.VTEPs = addressesOf(cfg.VTEPs...)
+	g := &Guard{cfg: cfg, notes: notesIn(cfg.Run), nat: cfg.NAT, log: cfg.Log, poke: make(chan struct{}, 1), begun: make(chan struct{})}
 	for _, family := range g.noted() {
 		g.nat.Forbidden(family == family6)
 	}
@@ -109,7 +122,7 @@ func addressesOf(all ...netip.Addr) (out []netip.Addr) {
 
 // remember notes what Docker has told, for an agent that begins while Docker does not answer:
 // only Docker knows which of its bridges are of internal networks.
-func (g *guard) remember(all []bridge) error {
+func (g *Guard) remember(all []bridge) error {
 	var b strings.Builder
 	for _, x := range all {
 		fmt.Fprintf(&b, "%s %t\n", x.name, x.internal)
@@ -117,7 +130,7 @@ func (g *guard) remember(all []bridge) error {
 	return g.memory.set(b.String())
 }
 
-func (g *guard) remembered() (all []bridge) {
+func (g *Guard) remembered() (all []bridge) {
 	for line := range strings.Lines(g.memory.get()) {
 		var b bridge
 		if n, _ := fmt.Sscan(line, &b.name, &b.internal); n == 2 {
@@ -127,8 +140,8 @@ func (g *guard) remembered() (all []bridge) {
 	return all
 }
 
-// set has the rules in place when it returns nil.
-func (g *guard) set() error {
+// Set has the rules in place when it returns nil.
+func (g *Guard) Set() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.filter == nil {
@@ -144,21 +157,22 @@ func (g *guard) set() error {
 	return err
 }
 
-func (g *guard) inPlace() bool {
+// InPlace reports whether there are rules, if not the newest.
+func (g *Guard) InPlace() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.filter != nil && g.filter.InPlace()
 }
 
 // config is what the rules are to be; the lock is held.
-func (g *guard) config() (filter.Config, error) {
-	snap := g.source.Snapshot()
+func (g *Guard) config() (filter.Config, error) {
+	snap := g.cfg.Source.Snapshot()
 	cfg := filter.Config{
-		Interface: gateway.Port, Internal: internalSubnets(snap), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.own),
-		Own: g.vteps, VXLAN: g.own[0], VXLANs: []uint16{g.own[0]}, Names: []uint16{53, dns.DefaultPort},
+		Interface: gateway.Port, Internal: snap.InternalSubnets(), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
+		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names,
 	}
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.ID == g.self {
+		if n.ID == g.cfg.Self {
 			continue
 		}
 		cfg.VTEPs = append(cfg.VTEPs, addressesOf(n.VTEP, n.Gossip.Addr())...)
@@ -191,7 +205,7 @@ var dockers = regexp.MustCompile(`^(docker0|docker_gwbridge|br-[0-9a-f]{12})$`)
 
 // bridges are this host's that are Docker's by their names, known before Docker tells of
 // them. Until it has told, any other bridge may be one of its, but that to the world.
-func (g *guard) bridges() (out []bridge, err error) {
+func (g *Guard) bridges() (out []bridge, err error) {
 	list, err := link.Dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list this host's bridges: %w", err)
@@ -204,7 +218,7 @@ func (g *guard) bridges() (out []bridge, err error) {
 	}
 	for _, l := range list {
 		name := l.Attrs().Name
-		if l.Type() == "bridge" && (dockers.MatchString(name) || !g.heard && name != g.underlay && !world[l.Attrs().Index]) {
+		if l.Type() == "bridge" && (dockers.MatchString(name) || !g.heard && name != g.cfg.Underlay && !world[l.Attrs().Index]) {
 			out = append(out, bridge{name: name})
 		}
 	}
@@ -214,7 +228,7 @@ func (g *guard) bridges() (out []bridge, err error) {
 // guests are the interfaces to which virtual machines and others are plugged in that are no
 // containers of Docker's: bridges, taps and ends of veths of their own. The underlay and ways to
 // the world are none.
-func (g *guard) guests(dockers []string) (names []string, err error) {
+func (g *Guard) guests(dockers []string) (names []string, err error) {
 	list, err := link.Dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list this host's interfaces: %w", err)
@@ -226,7 +240,7 @@ func (g *guard) guests(dockers []string) (names []string, err error) {
 	for _, l := range list {
 		at := l.Attrs()
 		plugged := slices.Contains([]string{"bridge", "tuntap", "veth"}, l.Type()) && at.MasterIndex == 0
-		if plugged && at.Name != g.underlay && at.Name != gateway.Port && !world[at.Index] && !slices.Contains(dockers, at.Name) {
+		if plugged && at.Name != g.cfg.Underlay && at.Name != gateway.Port && !world[at.Index] && !slices.Contains(dockers, at.Name) {
 			names = append(names, at.Name)
 		}
 	}
@@ -251,8 +265,8 @@ func defaultRoutes() (map[int]bool, error) {
 	return found, nil
 }
 
-// listed is told Docker's networks.
-func (g *guard) listed(networks []docker.Network) {
+// Listed is told Docker's networks.
+func (g *Guard) Listed(networks []docker.Network) {
 	now := bridgesOf(networks)
 	g.mu.Lock()
 	same := g.heard && slices.Equal(now, g.docker)
@@ -291,15 +305,15 @@ func bridgesOf(networks []docker.Network) (out []bridge) {
 	return out
 }
 
-// wait returns when the rules are set for the first time, or cannot be, or ctx has ended.
-func (g *guard) wait(ctx context.Context) {
+// Wait returns when the rules are set for the first time, or cannot be, or ctx has ended.
+func (g *Guard) Wait(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-g.begun:
 	}
 }
 
-func (g *guard) look() {
+func (g *Guard) look() {
 	select {
 	case g.poke <- struct{}{}:
 	default:
@@ -309,8 +323,8 @@ func (g *guard) look() {
 // guardPause is the least time between two settings of the rules for the cluster's sake.
 const guardPause = 100 * time.Millisecond
 
-// run keeps the rules until ctx ends.
-func (g *guard) run(ctx context.Context) error {
+// Run keeps the rules until ctx ends.
+func (g *Guard) Run(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { g.watchBridges(ctx); return nil })
 	tasks.Go(func() error {
@@ -323,8 +337,8 @@ func (g *guard) run(ctx context.Context) error {
 	})
 	tasks.Go(func() error {
 		for first := true; ctx.Err() == nil; first = false {
-			changed := g.source.Watch()
-			if err := g.set(); err != nil {
+			changed := g.cfg.Source.Watch()
+			if err := g.Set(); err != nil {
 				g.log.Warn("what may enter and leave the overlay", "err", err)
 			}
 			if first { // Docker waits for this, and would for ever
@@ -364,7 +378,7 @@ func sleepOr(ctx context.Context, d time.Duration, poke <-chan struct{}) {
 }
 
 // watchBridges pokes when a bridge comes or goes.
-func (g *guard) watchBridges(ctx context.Context) {
+func (g *Guard) watchBridges(ctx context.Context) {
 	for ctx.Err() == nil {
 		updates := make(chan netlink.LinkUpdate)
 		err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{ErrorCallback: func(error) {}})
@@ -382,8 +396,8 @@ func (g *guard) watchBridges(ctx context.Context) {
 	}
 }
 
-// problems are for status.
-func (g *guard) problems() (list []api.Problem) {
+// Problems are for status.
+func (g *Guard) Problems() (list []api.Problem) {
 	if g == nil {
 		return nil // the switch was not made
 	}
@@ -411,10 +425,10 @@ const (
 	family6 = "6"
 )
 
-// forbid is called before this host begins to forward by our doing: whoever turns that on
+// Forbid is called before this host begins to forward by our doing: whoever turns that on
 // sees to it that it is no open router, as Docker does, which finds it turned on then.
 // learning are interfaces that are to go on learning from routers, which is noted as well.
-func (g *guard) forbid(v6 bool, learning []string) error {
+func (g *Guard) Forbid(v6 bool, learning []string) error {
 	if err := g.nat.Forbid(v6); err != nil {
 		return err
 	}
@@ -439,8 +453,8 @@ func lines(words []string) string {
 	return strings.Join(words, "\n") + "\n"
 }
 
-// noted are the families for which forbid was called since the host's boot.
-func (g *guard) noted() (families []string) {
+// noted are the families for which Forbid was called since the host's boot.
+func (g *Guard) noted() (families []string) {
 	for _, f := range strings.Fields(g.forwarding.get()) {
 		if !slices.Contains(families, f) && (f == family4 || f == family6) {
 			families = append(families, f)
@@ -449,9 +463,9 @@ func (g *guard) noted() (families []string) {
 	return families
 }
 
-// remove removes the rules, and turns off what forbid was for, unless Docker needs it: had
+// Remove removes the rules, and turns off what Forbid was for, unless Docker needs it: had
 // it been here first, it would have left the same. gv0 is gone.
-func (g *guard) remove() error {
+func (g *Guard) Remove() error {
 	g.mu.Lock()
 	f, needed := g.filter, len(g.docker) > 0
 	g.mu.Unlock()
@@ -462,8 +476,8 @@ func (g *guard) remove() error {
 	return err
 }
 
-// unforbid takes back what forbid was for, and does, if nobody else needs it.
-func (g *guard) unforbid(needed bool) error {
+// unforbid takes back what Forbid was for, and does, if nobody else needs it.
+func (g *Guard) unforbid(needed bool) error {
 	g.heard = true // by their names, then
 	if here, err := g.bridges(); err != nil || len(here) > 0 {
 		needed = true
@@ -483,9 +497,9 @@ func (g *guard) unforbid(needed bool) error {
 	return errors.Join(errs...)
 }
 
-// withoutIPv6 is called when this host has nothing of IPv6 in the overlay (any more): what forbid was
+// WithoutIPv6 is called when this host has nothing of IPv6 in the overlay (any more): what Forbid was
 // for of that family is taken back.
-func (g *guard) withoutIPv6() error {
+func (g *Guard) WithoutIPv6() error {
 	noted := g.noted()
 	if !slices.Contains(noted, family6) {
 		return nil
@@ -497,9 +511,9 @@ func (g *guard) withoutIPv6() error {
 	return g.forwarding.set(lines(slices.DeleteFunc(noted, func(f string) bool { return f == family6 })))
 }
 
-// unforbid6 takes back what forbid was for of IPv6, and did, unless others have come to need it: a
+// unforbid6 takes back what Forbid was for of IPv6, and did, unless others have come to need it: a
 // bridge of Docker's, or another one, with an address of IPv6. Docker itself turns that on for these.
-func (g *guard) unforbid6() error {
+func (g *Guard) unforbid6() error {
 	g.mu.Lock()
 	dockers, err := g.bridges()
 	all := slices.Concat(dockers, g.docker)
@@ -530,15 +544,15 @@ func hasIPv6(name string) bool {
 	return slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.IsGlobalUnicast() })
 }
 
-// purgeGuard is remove for an agent that is gone; it returns what there was.
-func purgeGuard(cfg config.Config) ([]string, error) {
+// Purge is Remove for an agent that is gone, with its run directory; it returns what there was.
+func Purge(run string) ([]string, error) {
 	gone, err := filter.Purge()
-	g := &guard{notes: notesIn(cfg.Run), nat: nat.New()}
+	g := &Guard{notes: notesIn(run), nat: nat.New()}
 	return gone, errors.Join(err, g.unforbid(false))
 }
 
-// close leaves the rules that are to outlive the agent. run has returned.
-func (g *guard) close() {
+// Close leaves the rules that are to outlive the agent. run has returned.
+func (g *Guard) Close() {
 	if g == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package agent
+package guard
 
 import (
 	"os"
@@ -24,7 +24,7 @@ func TestBridges(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	run := filepath.Join(t.TempDir(), "run")
-	g := &guard{notes: notesIn(run)}
+	g := &Guard{notes: notesIn(run)}
 	if all := g.remembered(); all != nil {
 		t.Errorf("before: %v", all)
 	}
@@ -38,7 +38,7 @@ func TestBridges(t *testing.T) {
 	if err := g.notes.keep(); err != nil {
 		t.Fatal(err)
 	}
-	if all := (&guard{notes: notesIn(run)}).remembered(); !slices.Equal(all, want) {
+	if all := (&Guard{notes: notesIn(run)}).remembered(); !slices.Equal(all, want) {
 		t.Errorf("%v, want %v", all, want)
 	}
 	if got, err := os.ReadDir(run); err != nil || len(got) != 1 {
@@ -50,7 +50,7 @@ func TestBridges(t *testing.T) {
 	if err := g.memory.keep(); err != nil {
 		t.Fatal(err)
 	}
-	if all := (&guard{notes: notesIn(run)}).remembered(); all != nil {
+	if all := (&Guard{notes: notesIn(run)}).remembered(); all != nil {
 		t.Errorf("after it was taken back: %v", all)
 	}
 }

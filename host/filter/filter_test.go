@@ -291,6 +291,11 @@ var matrix = []cell{
 	{"plain", "vtep", 7948, 0, true},
 	{"web", "vtep", 7947, 0, false},
 	{"web", "vtep", 7948, 0, true},
+	// To the outside, where masquerading would make it this host's: of what goes by the switch,
+	// which sees the port of whole packets alone.
+	{"web", "away", 4789, 100, false},
+	{"web", "away", 4789, 4000, false},
+	{"web", "away", 4790, 4000, true},
 	// At its own address a host behind NAT is the same to containers; it sends from another one.
 	{"plain", "behind", 4789, 100, false},
 	{"plain", "behind", 4789, 4000, false},

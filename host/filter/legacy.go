@@ -216,6 +216,7 @@ func script(cfg Config, v6, way bool) string {
 		}
 	}
 	for _, p := range cfg.VXLANs {
+		add(chainForward, "-i %s ! -o %s -p udp -m udp --dport %d -j DROP", gv, gv, p)
 		add(chainForward, "-p udp -m udp --dport %d -j %s", p, chainRouter)
 	}
 	guardOwn(add, cfg, addrs, v6, way)

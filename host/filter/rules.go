@@ -132,6 +132,11 @@ func forward(gv string) (rules []nft.Rule) {
 			add(drop(why, in(containers), to.in(), nested()))
 		}
 	}
+	// The switch drops what it sees the port of, to a host of the cluster fragments as well.
+	// To the outside they are the traffic of honest containers, and put together only here.
+	const away = "containers send no VXLAN to the outside, where it would look like this host's"
+	add(drop(away, from(gv), notTo(gv), toVXLAN()))
+	add(drop(away, from(gv), notTo(gv), isFamily(true), nested()))
 	for _, v6 := range []bool{false, true} {
 		add(accept("hosts reach internal networks", from(gv), to(gv), src{v6, internal, true}.in(), src{v6, hosts, false}.in()))
 		add(drop("nobody else does", to(gv), src{v6, internal, true}.in()))
@@ -241,11 +246,15 @@ func (s src) in() exprs  { return s.look(false) }
 func (s src) not() exprs { return s.look(true) }
 
 func (s src) look(not bool) exprs {
+	return append(isFamily(s.v6), nft.Addr(s.v6, s.destination), nft.In(family(s.set, s.v6), not))
+}
+
+func isFamily(v6 bool) exprs {
 	proto := byte(unix.NFPROTO_IPV4)
-	if s.v6 {
+	if v6 {
 		proto = unix.NFPROTO_IPV6
 	}
-	return exprs{nft.Meta(unix.NFT_META_NFPROTO), nft.Equal([]byte{proto}), nft.Addr(s.v6, s.destination), nft.In(family(s.set, s.v6), not)}
+	return exprs{nft.Meta(unix.NFT_META_NFPROTO), nft.Equal([]byte{proto})}
 }
 
 func family(set string, v6 bool) string {

@@ -151,6 +151,8 @@ type Endpoint struct {
 	Here      bool         `json:"here"` // on the host that is asked
 	// Ports are those published for it, as far as they are of the host that is asked.
 	Ports []Port `json:"ports,omitempty"`
+	// Aliases are the names that it answers to beside its own.
+	Aliases []string `json:"aliases,omitempty"`
 	// Shared are the names of this endpoint that containers of other hosts answer to as well.
 	Shared []string `json:"shared,omitempty"`
 }

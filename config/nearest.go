@@ -1,19 +1,34 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
+
+// Nearest is the one of the known words that a word is a slip of; empty: of none, or of several alike.
+func Nearest(word string, known []string) string {
+	best, distance := "", len(word)/2+1 // more is another word
+	for _, k := range known {
+		switch d := edits(word, k); {
+		case d < distance:
+			best, distance = k, d
+		case d == distance:
+			best = ""
+		}
+	}
+	return best
+}
 
 // suggest names the known variable nearest to an unknown one.
 func suggest(key string) string {
-	best, distance := "", len(key)
+	var names []string
 	for _, s := range Table {
-		if d := edits(key, s.Env()); d < distance {
-			best, distance = s.Env(), d
-		}
+		names = append(names, strings.TrimPrefix(s.Env(), prefix))
 	}
-	if distance > (len(key)-len(prefix))/2 { // another word, not a slip
-		return "`grapevine agent --help` lists the settings"
+	if best := Nearest(strings.TrimPrefix(key, prefix), names); best != "" {
+		return fmt.Sprintf("did you mean %s?", prefix+best)
 	}
-	return fmt.Sprintf("did you mean %s?", best)
+	return "`grapevine agent --help` lists the settings"
 }
 
 // edits is the Levenshtein distance of two ASCII strings.

@@ -66,6 +66,7 @@ func Endpoints(s *cluster.Snapshot) []api.Endpoint {
 		out := api.Endpoint{
 			ID: e.ID, Network: e.Network, Name: e.Name, Container: e.Container,
 			Addrs: e.Addrs, LinkLocal: e.LinkLocal, MAC: e.MAC, Host: hostName(s, e.Host),
+			Aliases: e.AllAliases(),
 		}
 		for i, n := range append([]string{e.Name}, e.AllAliases()...) {
 			if shared[[2]string{e.Network, n}] && (i == 0 || n != e.Name) {

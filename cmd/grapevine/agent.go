@@ -26,7 +26,7 @@ given as an environment variable (--vxlan-port as GRAPEVINE_VXLAN_PORT) or as a 
 the configuration file.`,
 		Example: `  grapevine agent                                     # begin a cluster
   grapevine agent --join=10.0.0.1,10.0.0.2            # the key from GRAPEVINE_KEY, or the file`,
-		Args: cobra.NoArgs,
+		Args: noNames,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
 			if check {

@@ -24,7 +24,7 @@ func newBackup() *cobra.Command {
 		Long: `Write this host's state to a file, as it is at one moment, while the agent runs: who it
 is, its keys, what it owns and has handed out. Whoever has the file can be this host.`,
 		Example: "  grapevine backup /root/grapevine-$(hostname).tar",
-		Args:    cobra.ExactArgs(1),
+		Args:    named("a file", 1, 1),
 	}, 5*time.Minute, func(ctx context.Context, c *api.Client, args []string) (backup.Manifest, error) {
 		return writeBackup(ctx, c, args[0])
 	}, func(w io.Writer, m backup.Manifest) error {
@@ -75,7 +75,7 @@ as ` + "`grapevine status`" + ` then says. Until all have answered it hands out 
 itself proves nothing. Where there is no other host any more, or all of them were restored,
 nobody can answer: restore one of them with --alone, which asks for some seconds only.`,
 		Example: `  grapevine restore /root/grapevine-$(hostname).tar    # the agent is stopped, its old state moved away`,
-		Args:    cobra.ExactArgs(1),
+		Args:    named("a file", 1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
 			if err != nil {

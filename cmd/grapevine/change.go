@@ -52,7 +52,7 @@ cannot be reached: its containers' addresses would be given to others. A forgott
 host that returns must join as a new one.`,
 		Example: `  grapevine nodes            # says which are dead
   grapevine forget host3`,
-		Args:              cobra.MinimumNArgs(1),
+		Args:              named("a host", 1, 0),
 		ValidArgsFunction: complete(deadHosts),
 	}, 2*time.Minute, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {
 		return c.Forget(ctx, api.ForgetRequest{Hosts: args})
@@ -78,7 +78,7 @@ conntrack: see docs/design/fastpath.md first.`,
   grapevine fastpath direct  # on, and past the VXLAN device
   grapevine status           # says which, and why`,
 		ValidArgs: []string{"on", "off", "auto", "direct"},
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      oneOf(false, "on", "off", "auto", "direct"),
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {
 		return c.FastPath(ctx, api.FastPathRequest{Mode: args[0]})
 	}, showDone)
@@ -99,7 +99,7 @@ service. It contains the gossip key, which it puts where root alone reads it: wh
 		Example: `  grapevine join-command
   grapevine join-command plugin > join    # sh join, on the next host`,
 		ValidArgs: []string{"plugin", "service"},
-		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		Args:      oneOf(true, "plugin", "service"),
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.JoinCommand, error) {
 		which = strings.Join(args, "")
 		return c.JoinCommand(ctx)
@@ -121,7 +121,7 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: "  grapevine version -o json",
-		Args:    cobra.NoArgs,
+		Args:    noNames,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flag("output").Value.String() == "json" {
 				return printJSON(c.OutOrStdout(), map[string]string{"version": programVersion()})

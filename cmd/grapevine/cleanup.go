@@ -25,7 +25,7 @@ an agent that is installed again goes on where it was, unless --purge is given.
 To take a host out of its cluster for good, ` + "`grapevine leave`" + ` comes before that.`,
 		Example: `  grapevine cleanup            # after docker plugin rm -f
   grapevine cleanup --purge    # its identity, its gossip key, and the plugin's command line, too`,
-		Args: cobra.NoArgs,
+		Args: noNames,
 		RunE: func(c *cobra.Command, _ []string) error {
 			format, err := outputFormat(c)
 			if err != nil {

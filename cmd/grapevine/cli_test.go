@@ -147,16 +147,41 @@ func TestJSON(t *testing.T) {
 }
 
 func TestErrorsForPeople(t *testing.T) {
-	h := &api.Handlers{}
+	h := &api.Handlers{
+		Nodes: func(context.Context) ([]api.Node, error) {
+			return []api.Node{{Name: "host1", Alive: true}, {Name: "host2"}, {Name: "nas"}}, nil
+		},
+		Networks: func(context.Context) ([]api.Network, error) {
+			return []api.Network{{Name: "blue"}, {Name: "red"}}, nil
+		},
+		Endpoints: func(context.Context) ([]api.Endpoint, error) { return nil, nil },
+		Ring:      func(context.Context) ([]api.Pool, error) { return nil, nil },
+	}
 	for _, tt := range []struct {
 		agent      *api.Handlers
 		args, want string
 	}{
 		{nil, "status", "is it running?"},
 		{h, "status -o yaml", "use table or json"},
-		{h, "forget", "requires at least 1 arg"},
-		{h, "nodes x", `unknown command "x"`},
-		{h, "statsu", `unknown command "statsu"`},
+		{h, "forget", "wants the name of a host: `grapevine forget HOST...`"},
+		{h, "nodes nass", "there is no host nass: did you mean nas?"},
+		{h, "nodes host3", "there is no host host3: there are host1, host2 and nas"}, // two are as near
+		{h, "networks bleu", "there is no network bleu: did you mean blue?"},
+		{h, "ring rd", "did you mean red?"},
+		{h, "ps 10.128.0.9", "no container has the address 10.128.0.9"},
+		{h, "show db", "there is no container, network or host db: there are blue, host1, host2, nas and red"},
+		{h, "show", "wants the name of a container, network, host or address"},
+		{h, "statsu", "there is no command `grapevine statsu`: did you mean `grapevine status`?"},
+		{h, "doc", "did you mean `grapevine doctor`?"},
+		{h, "peers", "did you mean `grapevine nodes`?"},
+		{h, "gargle", "`grapevine --help` lists them"},
+		{h, "keys lits", "did you mean `grapevine keys list`?"},
+		{h, "wait networks blue", "did you mean `grapevine wait network`?"},
+		{h, "keys use", "`grapevine keys use KEY`"},
+		{h, "status now", "takes no name"},
+		{h, "status --chekc", "unknown flag: --chekc: `grapevine status --help` lists the flags"},
+		{h, "fastpath", "wants a word more: on, off, auto or direct"},
+		{h, "fastpath maybe", "knows no maybe: say on, off, auto or direct"},
 	} {
 		if out, err := run(t, tt.agent, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q\n%s", tt.args, err, tt.want, out)

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +24,7 @@ networks and hosts, which it asks the agent for. scripts/install-service install
   grapevine completion zsh > /usr/local/share/zsh/site-functions/_grapevine
   grapevine completion fish > /usr/share/fish/vendor_completions.d/grapevine.fish`,
 		ValidArgs: []string{"bash", "zsh", "fish"},
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      oneOf(false, "bash", "zsh", "fish"),
 		RunE: func(c *cobra.Command, args []string) error {
 			root, w := c.Root(), c.OutOrStdout()
 			switch args[0] {
@@ -73,6 +75,15 @@ func networkNames(ctx context.Context, c *api.Client) (map[string]string, error)
 	return names, err
 }
 
+func hostNames(ctx context.Context, c *api.Client) (map[string]string, error) {
+	list, err := c.Nodes(ctx)
+	names := map[string]string{}
+	for _, n := range list {
+		names[n.Name] = nodeState(n) + ", " + n.VTEP.String()
+	}
+	return names, err
+}
+
 // deadHosts are those that can be forgotten.
 func deadHosts(ctx context.Context, c *api.Client) (map[string]string, error) {
 	list, err := c.Nodes(ctx)
@@ -98,7 +109,7 @@ func only[T any](ctx context.Context, c *api.Client, list []T, names []string, o
 	wanted := map[string]bool{}
 	for _, name := range names {
 		if _, found := known[name]; !found {
-			return nil, fmt.Errorf("there is no network %s: `grapevine networks` lists them", name)
+			return nil, unknown("network", name, slices.Collect(maps.Keys(known)))
 		}
 		wanted[name] = true
 	}

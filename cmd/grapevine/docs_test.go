@@ -123,7 +123,9 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string][]string{
 		"forget |":                {"host2", "host3"},
 		"forget host2 |":          {"host3"},
-		"endpoints |":             {"blue", "red"},
+		"endpoints |":             {"blue", "red", "db", "web", "host1", "host2", "host3"},
+		"show db |":               {"blue", "red", "web", "host1", "host2", "host3"},
+		"nodes |":                 {"host1", "host2", "host3"},
 		"ring b|":                 {"blue", "red"}, // the shell picks what begins with b
 		"join-command |":          {"plugin", "service"},
 		"completion |":            {"bash", "zsh", "fish"},
@@ -148,7 +150,7 @@ func TestCompletion(t *testing.T) {
 	if out, err := run(t, h, "endpoints", "blue"); err != nil || !strings.Contains(out, "db") || strings.Contains(out, "web") {
 		t.Errorf("endpoints of blue: %v\n%s", err, out)
 	}
-	if _, err := run(t, h, "endpoints", "green"); err == nil || !strings.Contains(err.Error(), "no network green") {
+	if _, err := run(t, h, "endpoints", "green"); err == nil || !strings.Contains(err.Error(), "network or host green") {
 		t.Errorf("endpoints of green: %v", err)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {

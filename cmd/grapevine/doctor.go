@@ -46,7 +46,7 @@ to look at, could not be asked, or who asks is not root.`,
 		Example: `  grapevine doctor
   grapevine doctor -o json | jq -r '.checks[] | select(.verdict == "wrong") | .what, .do'
   grapevine doctor > /dev/null || echo "grapevine is not well on $(hostname)"`,
-		Args: cobra.NoArgs,
+		Args: noNames,
 		RunE: func(c *cobra.Command, _ []string) error {
 			format, err := outputFormat(c)
 			if err != nil {

@@ -30,9 +30,9 @@ restarts, until GRAPEVINE_KEY is changed.`,
 			Use: "list", Short: "List the keys, and how many hosts have and use them",
 			Example: "  grapevine keys list -o json",
 		}, time.Minute, list((*api.Client).Keys), showKeys),
-		keysVerb("install [KEY]", "Give all hosts a key, a new one if none is named", cobra.MaximumNArgs(1)),
-		keysVerb("use KEY", "Let all hosts encrypt with a key that they have", cobra.ExactArgs(1)),
-		keysVerb("remove KEY", "Take a key away from all hosts", cobra.ExactArgs(1)),
+		keysVerb("install [KEY]", "Give all hosts a key, a new one if none is named", named("a key", 0, 1)),
+		keysVerb("use KEY", "Let all hosts encrypt with a key that they have", named("a key", 1, 1)),
+		keysVerb("remove KEY", "Take a key away from all hosts", named("a key", 1, 1)),
 	)
 	return c
 }

@@ -16,38 +16,60 @@ import (
 
 func newNodes() *cobra.Command {
 	return verb(&cobra.Command{
-		Use:   "nodes",
-		Short: "List the hosts of the cluster",
+		Use:     "nodes [HOST...]",
+		Aliases: []string{"hosts"},
+		Short:   "List the hosts of the cluster",
 		Example: `  grapevine nodes
+  grapevine nodes host2
   grapevine nodes -o json | jq -r '.[] | select(.alive | not) | .name'`,
-	}, patience, list((*api.Client).Nodes), showNodes)
+		Args:              named("a host", 0, 0),
+		ValidArgsFunction: complete(hostNames),
+	}, patience, func(ctx context.Context, c *api.Client, args []string) ([]api.Node, error) {
+		all, err := c.Nodes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return pick("host", all, args, isHost, func(n api.Node) string { return n.Name })
+	}, showNodes)
 }
 
 func showNodes(w io.Writer, nodes []api.Node) error {
 	return table(w, "NAME\tID\tVTEP\tSTATE\tDATAPATH\tMTU\tVERSION", func(row func(string, ...any)) {
 		for _, n := range nodes {
-			state := "dead"
-			switch {
-			case n.Self:
-				state = "this host"
-			case n.Doubtful:
-				state = "doubtful"
-			case n.Alive:
-				state = "alive"
-			}
-			row("%s\t%s\t%s\t%s\t%s\t%d\t%s", n.Name, n.ID, n.VTEP, state, dash(n.Datapath), n.MTU, dash(n.Version))
+			row("%s\t%s\t%s\t%s\t%s\t%d\t%s", n.Name, n.ID, n.VTEP, nodeState(n), dash(n.Datapath), n.MTU, dash(n.Version))
 		}
 	})
 }
 
+func nodeState(n api.Node) string {
+	switch {
+	case n.Self:
+		return "this host"
+	case n.Doubtful:
+		return "doubtful"
+	case n.Alive:
+		return "alive"
+	}
+	return "dead"
+}
+
 func newNetworks() *cobra.Command {
 	return verb(&cobra.Command{
-		Use:     "networks",
+		Use:     "networks [NETWORK...]",
 		Aliases: []string{"nets"},
 		Short:   "List the networks of the cluster",
 		Example: `  grapevine networks
   grapevine networks -o json | jq -r '.[] | "\(.vnid) \(.name)"'`,
-	}, patience, list((*api.Client).Networks), showNetworks)
+		Args:              named("a network", 0, 0),
+		ValidArgsFunction: complete(networkNames),
+	}, patience, func(ctx context.Context, c *api.Client, args []string) ([]api.Network, error) {
+		all, err := c.Networks(ctx)
+		if err != nil {
+			return nil, err
+		}
+		is := func(n api.Network, name string) bool { return n.Name == name }
+		return pick("network", all, args, is, func(n api.Network) string { return n.Name })
+	}, showNetworks)
 }
 
 func showNetworks(w io.Writer, networks []api.Network) error {
@@ -85,16 +107,17 @@ func shortName(network string) string {
 func newEndpoints() *cobra.Command {
 	here := false
 	c := verb(&cobra.Command{
-		Use:   "endpoints [NETWORK...]",
+		Use:   "endpoints [NAME...]",
 		Short: "List the containers' places in networks",
-		Long:  "List the containers' places in networks, and the ports (docker run -p) that this host publishes for its own.",
+		Long: `List the containers' places in networks, and the ports (docker run -p) that this host publishes
+for its own: all of them, or those of containers, networks, hosts or addresses.`,
 		Example: `  grapevine endpoints
   grapevine endpoints blue
   grapevine endpoints --here           # this host's own
   grapevine endpoints blue -o json | jq -r '.[].addrs[]'
   grapevine endpoints -o json | jq -r '.[] | select(.name == "web") | .ports[]?.host'`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: complete(networkNames),
+		Args:              named("a network", 0, 0),
+		ValidArgsFunction: complete(knownNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) ([]api.Endpoint, error) {
 		all, err := c.Endpoints(ctx)
 		if err != nil {
@@ -103,7 +126,7 @@ func newEndpoints() *cobra.Command {
 		if here {
 			all = slices.DeleteFunc(all, func(e api.Endpoint) bool { return !e.Here })
 		}
-		return only(ctx, c, all, names, func(e api.Endpoint) string { return e.Network })
+		return endpointsOf(ctx, c, all, names)
 	}, showEndpoints)
 	c.Flags().BoolVar(&here, "here", false, "only those of this host")
 	return c
@@ -170,15 +193,7 @@ func several(all []string) string {
 func tabulate(w io.Writer, endpoints []api.Endpoint) error {
 	return table(w, "NETWORK\tCONTAINER\tADDRESS\tMAC\tHOST\tENDPOINT\tPORTS", func(row func(string, ...any)) {
 		for _, e := range endpoints {
-			var addrs []string
-			for _, a := range slices.Concat(e.Addrs, e.LinkLocal) {
-				addrs = append(addrs, a.String())
-			}
-			var ports []string
-			for _, p := range e.Ports {
-				ports = append(ports, p.String())
-			}
-			row("%s\t%s\t%s\t%s\t%s\t%.12s\t%s", shortName(e.Network), dash(e.Name), dash(strings.Join(addrs, ",")), e.MAC, e.Host, e.ID, strings.Join(ports, " "))
+			row("%s\t%s\t%s\t%s\t%s\t%.12s\t%s", shortName(e.Network), dash(e.Name), dash(addresses(e)), e.MAC, e.Host, e.ID, ports(e))
 		}
 	})
 }

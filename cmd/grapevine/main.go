@@ -33,22 +33,48 @@ func main() {
 }
 
 func newRoot() *cobra.Command {
+	cobra.EnableCommandSorting = false // what is needed most stands first
 	root := &cobra.Command{
 		Use:   "grapevine",
 		Short: "One network over many Docker hosts, with no master",
 		Long: `grapevine is a network and IPAM driver for Docker: containers on many hosts on
 one network, over Open vSwitch, and no master. Each host runs one agent; the other
 commands ask the agent of this host, over a socket that only root can open.`,
-		Example: `  grapevine status
+		Example: `  grapevine status                                                                 # is all well?
+  grapevine ps                                                                     # who is where
   docker network create -d grapevine:latest --ipam-driver grapevine:latest blue    # the plugin's driver
   docker network create -d grapevine --ipam-driver grapevine blue                  # the service's`,
+		Version:       programVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          isVerb,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.SetVersionTemplate("grapevine {{.Version}}\n")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w: `%s --help` lists the flags", err, c.CommandPath())
+	})
 	config.AddFlags(root.PersistentFlags(), "run")
 	root.PersistentFlags().StringP("output", "o", "table", "table or json")
-	root.AddCommand(newAgent(), newStatus(), newDoctor(), newNodes(), newNetworks(), newEndpoints(), newWait(), newRing(),
-		newFlows(), newMetrics(), newJoinCommand(), newFastPath(), newForget(), newKeys(), newBackup(), newRestore(), newLeave(), newJoin(), newCleanup(), newCompletion(), newVersion())
+	for _, g := range []struct {
+		title string
+		verbs []*cobra.Command
+	}{
+		{"See:", []*cobra.Command{
+			newStatus(), newDoctor(), newPS(), newShow(), newNodes(), newNetworks(), newEndpoints(), newRing(), newFlows(), newMetrics(), newWait(),
+		}},
+		{"Change:", []*cobra.Command{newFastPath(), newKeys(), newForget(), newLeave(), newJoin()}},
+		{"Set up:", []*cobra.Command{
+			newJoinCommand(), newAgent(), newBackup(), newRestore(), newCleanup(), newCompletion(), newVersion(),
+		}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, v := range g.verbs {
+			v.GroupID = g.title
+			root.AddCommand(v)
+		}
+	}
+	root.SetHelpCommandGroupID("Set up:")
 	root.CompletionOptions.DisableDefaultCmd = true // ours has examples
 	return root
 }

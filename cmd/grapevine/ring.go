@@ -21,7 +21,7 @@ func newRing() *cobra.Command {
 belongs to exactly one host, and only that host hands it out or gives it away.`,
 		Example: `  grapevine ring
   grapevine ring blue -o json | jq '.[].shares[] | {host, part}'`,
-		Args:              cobra.ArbitraryArgs,
+		Args:              named("a network", 0, 0),
 		ValidArgsFunction: complete(networkNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) ([]api.Pool, error) {
 		all, err := c.Ring(ctx)

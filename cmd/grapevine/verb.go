@@ -22,7 +22,7 @@ const patience = 15 * time.Second
 // with -o json, as the agent gave it.
 func verb[T any](c *cobra.Command, limit time.Duration, ask func(context.Context, *api.Client, []string) (T, error), show func(io.Writer, T) error) *cobra.Command {
 	if c.Args == nil {
-		c.Args = cobra.NoArgs
+		c.Args = noNames
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		format, err := outputFormat(c)

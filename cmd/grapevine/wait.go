@@ -21,7 +21,7 @@ does not want to depend on that waits for it. The exit status is 0 as soon as al
 is there, and 1 if it is not in time.`,
 		Example: `  grapevine wait network blue
   grapevine wait container db --timeout 5s`,
-		Args: cobra.NoArgs,
+		Args: noNames,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(
@@ -36,7 +36,7 @@ const waitPause = 20 * time.Millisecond
 
 // newWaitFor makes the verb that waits until absent has nothing to return of the names.
 func newWaitFor(what, short, example string, absent func(context.Context, *api.Client, []string) ([]string, error)) *cobra.Command {
-	c := &cobra.Command{Use: what + " NAME...", Short: short, Example: example, Args: cobra.MinimumNArgs(1)}
+	c := &cobra.Command{Use: what + " NAME...", Short: short, Example: example, Args: named("a "+what, 1, 0)}
 	timeout := c.Flags().Duration("timeout", 30*time.Second, "how long to wait; 0: not at all")
 	return verb(c, 24*time.Hour, func(ctx context.Context, client *api.Client, names []string) ([]string, error) {
 		end := time.Now().Add(*timeout)
@@ -50,7 +50,7 @@ func newWaitFor(what, short, example string, absent func(context.Context, *api.C
 			case err != nil:
 				return nil, err
 			default:
-				return nil, fmt.Errorf("%s %s is not here after %v; see `grapevine %ss`, and `grapevine status`", what, rest[0], *timeout, map[string]string{"network": "network", "container": "endpoint"}[what])
+				return nil, fmt.Errorf("%s %s is not here after %v; see `grapevine %s`, and `grapevine status`", what, rest[0], *timeout, map[string]string{"network": "networks", "container": "ps"}[what])
 			}
 		}
 	}, func(io.Writer, []string) error { return nil })

@@ -58,6 +58,8 @@ type Input struct {
 	// Neighbours are the link-local addresses of other hosts' endpoints, on networks where
 	// this host has an endpoint with one.
 	Neighbours []Neighbour
+	// Policy is what rules say about Ports, besides their networks.
+	Policy Policy
 }
 
 // VTEP is a remote tunnel end, with an index that is its own on this host (not 0).
@@ -144,5 +146,6 @@ func (in Input) validate() error {
 			fail("neighbour %s of VNID %d has no link-local address", n.Addr, n.VNID)
 		}
 	}
+	in.Policy.validate(fail)
 	return errors.Join(errs...)
 }

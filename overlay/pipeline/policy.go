@@ -1,0 +1,186 @@
+package pipeline
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Policy is what the switch enforces for this host's endpoints. The zero value enforces
+// nothing, and costs nothing.
+type Policy struct {
+	Guards  []Guard
+	Classes []Class
+	Rules   []PolicyRule
+}
+
+// Guard is a local endpoint that rules speak about. A direction that is not set passes; in
+// one that is, what no rule matches is dropped. Always let through are answers to what was
+// let through and ICMP errors of it, what the host itself sends (from the gateway's address)
+// and, to that address, questions to its resolver.
+type Guard struct {
+	Endpoint string
+	Addrs    []netip.Addr
+	// LinkLocal are its link-local addresses, and VNID its network's: rules know no peers by
+	// such addresses, so there it neither sends nor hears.
+	LinkLocal       []netip.Addr
+	VNID            uint32
+	Ingress, Egress bool
+	// The epochs, not 0 in a direction that is set, are those of the rules of a direction.
+	// A connection that passed at another epoch is judged anew at its next packet.
+	IngressEpoch, EgressEpoch uint16
+}
+
+// Class is a set of endpoints, here and elsewhere, that no rule tells apart. Ranges are of
+// the class as far as no class has an address in them among its Addrs.
+type Class struct {
+	ID     uint32
+	Addrs  []netip.Addr
+	Ranges []netip.Prefix
+}
+
+// Direction is that of a connection, seen from a rule's subjects.
+type Direction uint8
+
+// The directions.
+const (
+	Ingress Direction = 1 // the subjects are its destination
+	Egress  Direction = 2 // the subjects are its source
+)
+
+// Action is what a rule does with a connection.
+type Action uint8
+
+// The actions.
+const (
+	Accept Action = 1
+	Drop   Action = 2
+	Reject Action = 3 // as yet like Drop: the sender is not told
+	Pass   Action = 4 // go on at the rules of PriorityNetworkPolicy and below
+)
+
+// The priorities of rules. Those above PriorityNetworkPolicy come first, and only they Pass.
+const (
+	PriorityNetworkPolicy = 10000
+	MaxPriority           = 19999
+)
+
+// PolicyRule matches a connection whose subject, peer and port are each in its list. Peers of
+// no class are matched by Blocks and AnyPeer only. Of equal priority are rules of one action.
+type PolicyRule struct {
+	ID        uint32 // not 0, and its own
+	Direction Direction
+	Priority  int // 0 to MaxPriority; the highest that matches decides
+	Action    Action
+	Subjects  []uint32 // classes of local endpoints
+	AnyPeer   bool
+	Peers     []uint32 // classes
+	Blocks    []netip.Prefix
+	AnyPort   bool
+	Ports     []PortRange
+	Label     string // what people know it by
+}
+
+// PortRange is ports of a connection's destination. For ICMP (1, 58) From is a type and To a
+// code, and AnyNumber is any.
+type PortRange struct {
+	Proto    uint8
+	From, To uint16
+}
+
+// AnyNumber is any ICMP type or code.
+const AnyNumber = 65535
+
+// Protocols that have ports, and those that have types and codes.
+const (
+	protoICMP   = 1
+	protoTCP    = 6
+	protoUDP    = 17
+	protoICMPv6 = 58
+	protoSCTP   = 132
+)
+
+// maxConjunctions is how many rules can name one thing at one priority: the switch takes no
+// message of more than 64 KiB.
+const maxConjunctions = 4000
+
+func (p Policy) validate(fail func(string, ...any)) {
+	type place struct {
+		d        Direction
+		priority int
+	}
+	for _, g := range p.Guards {
+		if g.Ingress && g.IngressEpoch == 0 || g.Egress && g.EgressEpoch == 0 {
+			fail("guard of endpoint %s has epoch 0", g.Endpoint)
+		}
+	}
+	holder := map[any]uint32{}
+	for _, c := range p.Classes {
+		if c.ID == 0 {
+			fail("a class has ID 0")
+		}
+		claim := func(what any) {
+			if other, taken := holder[what]; taken {
+				fail("%v is in class %d and in class %d", what, other, c.ID)
+			}
+			holder[what] = c.ID
+		}
+		for _, a := range c.Addrs {
+			claim(a)
+		}
+		for _, r := range c.Ranges {
+			if !r.IsValid() || r != r.Masked() {
+				fail("class %d has range %s", c.ID, r)
+			}
+			claim(r)
+		}
+	}
+	ids := map[uint32]bool{}
+	decided := map[place]Action{}
+	named := map[string]int{}
+	for _, r := range p.Rules {
+		at := place{r.Direction, r.Priority}
+		switch was := decided[at]; {
+		case r.ID == 0 || ids[r.ID]:
+			fail("rule %q has ID %d, which is another's or 0", r.Label, r.ID)
+		case r.Direction != Ingress && r.Direction != Egress:
+			fail("rule %q has direction %d", r.Label, r.Direction)
+		case r.Action < Accept || r.Action > Pass:
+			fail("rule %q has action %d", r.Label, r.Action)
+		case r.Priority < 0 || r.Priority > MaxPriority || r.Action == Pass && r.Priority <= PriorityNetworkPolicy:
+			fail("rule %q with action %d has priority %d", r.Label, r.Action, r.Priority)
+		case was != 0 && was != r.Action:
+			fail("rules of priority %d have actions %d and %d", r.Priority, was, r.Action)
+		}
+		ids[r.ID], decided[at] = true, r.Action
+		for _, s := range r.Subjects {
+			named[fmt.Sprint(at, " subject ", s)]++
+		}
+		for _, s := range r.Peers {
+			named[fmt.Sprint(at, " peer ", s)]++
+		}
+		for _, b := range r.Blocks {
+			if !b.IsValid() || b != b.Masked() {
+				fail("rule %q has block %s", r.Label, b)
+			}
+		}
+		for _, q := range r.Ports {
+			switch q.Proto {
+			case protoTCP, protoUDP, protoSCTP:
+				if q.From > q.To {
+					fail("rule %q has ports %d to %d", r.Label, q.From, q.To)
+				}
+			case protoICMP, protoICMPv6:
+				if max(q.From, q.To) > 255 && q.From != AnyNumber && q.To != AnyNumber {
+					fail("rule %q has ICMP type %d, code %d", r.Label, q.From, q.To)
+				}
+			default:
+				fail("rule %q has ports of protocol %d", r.Label, q.Proto)
+			}
+		}
+	}
+	for what, n := range named {
+		if n > maxConjunctions {
+			fail("%d rules name one thing (%s), at most %d can", n, what, maxConjunctions)
+		}
+	}
+}

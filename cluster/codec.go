@@ -90,7 +90,7 @@ type wireRecord struct {
 	Prev    uint64 `cbor:"4,keyasint,omitempty"`
 	Deleted int64  `cbor:"5,keyasint,omitempty"`
 	Body    part   `cbor:"6,keyasint,omitempty"`
-	// ID only where no body says it: of tombstones and of unknown kinds.
+	// ID only where no body says it to every agent: of tombstones, and of kinds after KindClaim.
 	ID string `cbor:"7,keyasint,omitempty"`
 	// Of and Titles: Record.of and Record.titles. A title has no titles of its own.
 	Of     NodeID `cbor:"9,keyasint,omitempty"`

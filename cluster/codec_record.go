@@ -19,7 +19,7 @@ type opaque struct {
 func (o opaque) Key() Key { return o.key }
 
 func (o opaque) validate() error {
-	if o.key.Kind <= KindClaim {
+	if o.key.Kind.known() {
 		return fmt.Errorf("body is missing")
 	}
 	return nil
@@ -37,7 +37,7 @@ func appendRecord(b []byte, r *Record, sig *signature, titles []Record) []byte {
 		w.ID = r.Key.ID
 	} else {
 		w.Body = r.encodedBody()
-		if _, unknown := r.Body.(opaque); unknown {
+		if r.Key.Kind > KindClaim { // agents that do not know the kind cannot read it from the body
 			w.ID = r.Key.ID
 		}
 	}
@@ -126,6 +126,8 @@ func (r *Record) decodeBody(raw []byte) (err error) {
 		r.Body, err = decodeAs[Use](raw)
 	case KindClaim:
 		r.Body, err = decodeAs[Claim](raw)
+	case KindPolicy:
+		r.Body, err = decodeAs[Policy](raw)
 	default:
 		r.Body = opaque{r.Key, bytes.Clone(raw)}
 		return nil

@@ -27,7 +27,7 @@ func drawBody(t *rapid.T) Body {
 	texts := rapid.MapOfN(text, rapid.String(), 0, 3)
 	host := id(rapid.IntRange(0, 9).Draw(t, "host"))
 	name := text.Draw(t, "name")
-	switch Kind(rapid.IntRange(1, 6).Draw(t, "kind")) {
+	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy}).Draw(t, "kind") {
 	case KindNode:
 		gossip := netip.AddrPortFrom(addr("gossip"), rapid.Uint16().Draw(t, "port"))
 		return Node{ID: host, Name: name, VTEP: addr("vtep"), Gossip: gossip, VXLANPort: 4789, MTU: 1500, Agent: "v1", Datapath: "kernel"}
@@ -47,9 +47,12 @@ func drawBody(t *rapid.T) Body {
 		return Endpoint{
 			ID: name, Network: name, Addrs: []netip.Addr{addr("a"), addr("b")}, MAC: "02:00:0a:01:00:05", Host: host,
 			Container: "c", Name: name, Aliases: rapid.SliceOfN(text, 0, 3).Draw(t, "aliases"),
+			Labels: texts.Draw(t, "labels"), Labelled: rapid.Bool().Draw(t, "labelled"),
 		}
 	case KindUse:
 		return Use{Network: name, Host: host}
+	case KindPolicy:
+		return Policy{Scope: ScopeNetwork, Network: "blue", Name: strings.ReplaceAll(name, "/", "-"), Text: "kind: " + name, Author: "host1", Base: []Edit{{Counter: 5, Node: host}}}
 	}
 	return Claim{Block: netip.PrefixFrom(addr("block"), rapid.IntRange(0, 32).Draw(t, "bits")).Masked(), Owner: host}
 }
@@ -185,7 +188,14 @@ func TestValidateRefuses(t *testing.T) {
 		change(&e)
 		return e
 	}
-	for _, good := range []Body{sub, ep, epWith(func(e *Endpoint) { e.LinkLocal = []netip.Addr{netip.MustParseAddr("169.254.1.1")} }), Node{ID: id(1)}} {
+	policy := Policy{
+		Scope: ScopeNetwork, Network: strings.Repeat("n", 100), Name: strings.Repeat("x", 180), Text: strings.Repeat("x", MaxPolicyText),
+		Author: strings.Repeat("h", maxName),
+		Base:   slices.Repeat([]Edit{{Counter: 1 << 60, Node: id(1)}}, MaxBase),
+	}
+	put(t, New(id(1)), policy) // it is no larger than a body may be
+	newerScope := Policy{Scope: "tier", Name: "x", Text: "what only newer agents read"}
+	for _, good := range []Body{sub, ep, policy, newerScope, epWith(func(e *Endpoint) { e.LinkLocal = []netip.Addr{netip.MustParseAddr("169.254.1.1")} }), Node{ID: id(1)}} {
 		if err := Validate(good); err != nil {
 			t.Errorf("%+v: %v", good, err)
 		}
@@ -219,6 +229,15 @@ func TestValidateRefuses(t *testing.T) {
 		"claim":           Claim{Block: p, Owner: ""},
 		"claim block":     Claim{Block: netip.MustParsePrefix("10.1.0.1/24"), Owner: id(1)},
 		"use":             Use{Network: "n"},
+		"policy of none":  Policy{Scope: ScopeNetwork, Name: "db", Text: "x"},
+		"policy of all":   Policy{Scope: ScopeCluster, Network: "n", Name: "db", Text: "x"},
+		"policy empty":    Policy{Scope: ScopeCluster, Name: "db"},
+		"policy nameless": Policy{Scope: ScopeCluster, Text: "x"},
+		"policy slash":    Policy{Scope: ScopeNetwork, Network: "a/b", Name: "db", Text: "x"},
+		"policy large":    Policy{Scope: ScopeCluster, Name: "db", Text: strings.Repeat("x", MaxPolicyText+1)},
+		"policy junk":     Policy{Scope: ScopeCluster, Name: "db", Text: "\xff"},
+		"policy key":      Policy{Scope: ScopeNetwork, Network: strings.Repeat("n", 200), Name: strings.Repeat("n", 200), Text: "x"},
+		"policy base":     Policy{Scope: ScopeCluster, Name: "db", Text: "x", Base: []Edit{{Counter: 1, Node: "me"}}},
 	} {
 		if Validate(bad) == nil {
 			t.Errorf("%s: %+v is valid", name, bad)
@@ -302,7 +321,17 @@ func TestAliasesFit(t *testing.T) {
 	long := strings.Repeat("x", maxName)
 	addrs := slices.Repeat([]netip.Addr{netip.MustParseAddr("fe80::1111:2222:3333:4444")}, maxAddrs)
 	e := Endpoint{
-		ID: long, Network: long, Addrs: addrs, MAC: "02:00:0a:01:00:05", Host: "00000000000000aa", Container: long, Name: long, LinkLocal: addrs, Outdated: true,
+		ID: long, Network: long, Addrs: addrs, MAC: "02:00:0a:01:00:05", Host: "00000000000000aa", Container: long, Name: long, LinkLocal: addrs, Outdated: true, Labelled: true,
+		Labels: map[string]string{},
+	}
+	for i := range 63 {
+		e.Labels[fmt.Sprint(i)+strings.Repeat("k", 7)] = strings.Repeat("v", 48)
+	}
+	if e.Labels["more"] = strings.Repeat("v", 127); !LabelsFit(e.Labels) {
+		t.Error("labels do not fit")
+	}
+	if e.Labels["more"] += "v"; LabelsFit(e.Labels) {
+		t.Error("too many labels fit")
 	}
 	for _, length := range []int{1, 23, 24, 120, 250} {
 		var all []string

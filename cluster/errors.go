@@ -76,7 +76,7 @@ func refuse(r Record, reason, detail error) *RefusedError {
 
 // String names a kind for people.
 func (k Kind) String() string {
-	names := [...]string{KindNode: "node", KindNetwork: "network", KindSubnet: "subnet", KindEndpoint: "endpoint", KindUse: "use", KindClaim: "claim"}
+	names := [...]string{KindNode: "node", KindNetwork: "network", KindSubnet: "subnet", KindEndpoint: "endpoint", KindUse: "use", KindClaim: "claim", KindPolicy: "policy"}
 	if int(k) < len(names) && names[k] != "" {
 		return names[k]
 	}

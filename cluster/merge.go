@@ -29,6 +29,43 @@ type Merged struct {
 	// next words of their writers: who has heard a later one waits for them, to know that
 	// nothing is missing in between.
 	Stale []Record
+	// Lost are edits of policies that others overruled without having seen them.
+	Lost []Lost
+}
+
+// Lost is an edit of a policy, or its deletion, in whose place another one is that was made without
+// knowledge of it: on another host, at the same time.
+type Lost struct{ Edit, Winner Record }
+
+// lost says whether one of two records of a policy, which are the one that stays and the one that goes, is such
+// an edit: the winner does not name it among those before it, and names some that are older, or all.
+func lost(winner, loser *Record) (l Lost, is bool) {
+	p, live := winner.Body.(Policy)
+	if !live || winner.Version.Node == loser.Version.Node {
+		return l, false
+	}
+	for i, e := range p.Base {
+		order := Version{e.Counter, e.Node}.Compare(loser.Version)
+		if order == 0 || order > 0 && i == MaxBase-1 {
+			return l, false
+		}
+	}
+	return Lost{Edit: *kept(loser), Winner: *kept(winner)}, true
+}
+
+// noteLost notes whether r, which has just come, and what is here under its key are such.
+func (s *State) noteLost(r *Record, isNew bool) {
+	old, there := s.cur.byKey.Get(r)
+	if r.Key.Kind != KindPolicy || !there || old.Version == r.Version {
+		return
+	}
+	winner, loser := old, r
+	if isNew {
+		winner, loser = r, old
+	}
+	if l, is := lost(winner, loser); is {
+		s.lost = append(s.lost, l)
+	}
 }
 
 // News is what others may lack: all that is fresh or stale.
@@ -69,7 +106,8 @@ func (s *State) Merge(recs []Record) (Merged, error) {
 	if len(late) > 0 {
 		slices.SortStableFunc(added, func(a, b *Record) int { return a.Version.Compare(b.Version) })
 	}
-	m := Merged{Fresh: make([]Record, 0, len(added))}
+	m := Merged{Fresh: make([]Record, 0, len(added)), Lost: s.lost}
+	s.lost = nil
 	for _, r := range added {
 		if now, ok := s.cur.byKey.Get(r); ok && now.Version == r.Version {
 			m.Fresh = append(m.Fresh, *now)
@@ -94,7 +132,9 @@ func (s *State) merge(r *Record) (isNew bool, dropped []*Record, err error) {
 	if r.Version.Node == s.self {
 		return false, nil, nil
 	}
-	if isNew = s.supersedes(r); isNew {
+	isNew = s.supersedes(r)
+	s.noteLost(r, isNew)
+	if isNew {
 		if s.usurps(r) {
 			return false, nil, refuse(*r, ErrForged, errors.New("deletes what another host wrote"))
 		}

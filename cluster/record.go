@@ -36,10 +36,18 @@ const (
 	KindEndpoint Kind = 4 // one per endpoint, written by its host
 	KindUse      Kind = 5 // "host H has containers on network N", written by H
 	KindClaim    Kind = 6 // one per block of the ring, written by who gave it away
+	KindPolicy   Kind = 8 // one per scope, network and name, many writers (7 was never written)
 )
 
+// known reports whether this agent knows what records of a kind say.
+func (k Kind) known() bool { return k > 0 && k <= KindClaim || k == KindPolicy }
+
+// lasting reports whether tombstones of a kind stay for good. A host that has been away brings back what it
+// still has: of a Node that would be a forgotten host, of a policy a rule that somebody has taken back.
+func (k Kind) lasting() bool { return k == KindNode || k == KindPolicy }
+
 // Key identifies a record. ID is the node ID, network name, prefix, endpoint
-// ID, "network/host" or block, by kind.
+// ID, "network/host", block or "scope/network/name", by kind.
 type Key struct {
 	Kind Kind
 	ID   string
@@ -72,8 +80,8 @@ type Record struct {
 	sig *signature
 }
 
-// Body is the content of a live record: Node, Network, Subnet, Endpoint, Use or
-// Claim, by value. The numbers in the field tags are wire format: append only.
+// Body is the content of a live record: Node, Network, Subnet, Endpoint, Use,
+// Claim or Policy, by value. The numbers in the field tags are wire format: append only.
 type Body interface {
 	Key() Key
 }
@@ -107,7 +115,12 @@ type Node struct {
 	// Bind is the host's own address, where what is sent to VTEP and Gossip arrives, if it is another
 	// one, as behind NAT. Who reaches it without NAT must not send there in a host's name.
 	Bind netip.Addr `cbor:"16,keyasint,omitzero"`
+	// Enforces is up to which level the host enforces policies: 0, none; EnforcesV1.
+	Enforces uint8 `cbor:"17,keyasint,omitempty"`
 }
+
+// EnforcesV1 is the level of a host that enforces NetworkPolicy and ClusterNetworkPolicy, open connections included.
+const EnforcesV1 = 1
 
 // Reach is something that a host reaches by itself: a LAN, a route, a network of Docker.
 type Reach struct {
@@ -196,6 +209,10 @@ type Endpoint struct {
 	// More are further aliases. Agents that do not know of them pass them on, but would refuse a
 	// record with as many Aliases.
 	More []string `cbor:"11,keyasint,omitempty"`
+	// Labels are the container's, those that policies may ask for (package driver). They are known if Labelled
+	// says so; else its host has not heard them yet, or they are too large for a record, or its agent is an older one.
+	Labels   map[string]string `cbor:"12,keyasint,omitempty"`
+	Labelled bool              `cbor:"13,keyasint,omitempty"`
 }
 
 // AllAliases are Aliases and More.
@@ -232,6 +249,50 @@ type Claim struct {
 	Owner NodeID       `cbor:"2,keyasint,omitempty"`
 }
 
+// The scopes of policies.
+const (
+	ScopeNetwork = "network" // a NetworkPolicy, of one network
+	ScopeCluster = "cluster" // a ClusterNetworkPolicy, of all
+)
+
+// Policy is a network policy as a user wrote it. Any host may write any.
+type Policy struct {
+	Scope   string `cbor:"1,keyasint,omitempty"` // ScopeNetwork or ScopeCluster; a newer agent may know others
+	Network string `cbor:"2,keyasint,omitempty"` // Network.Name, which need not be there; "" if Scope is not ScopeNetwork
+	Name    string `cbor:"3,keyasint,omitempty"`
+	// Text is the policy in YAML. It is read by whoever enforces it: an agent may meet one that it cannot read.
+	Text string `cbor:"4,keyasint,omitempty"`
+	// Author is the name of the host where it was applied, for people.
+	Author string `cbor:"5,keyasint,omitempty"`
+	// Base has the version of what it replaced there, and of what that had replaced, and so on: the newest first,
+	// tombstones included, at most MaxBase. Of an edit that is not among them its author did not know.
+	Base []Edit `cbor:"6,keyasint,omitempty"`
+}
+
+// Edit is the Version of an edit of a policy.
+type Edit struct {
+	_       struct{} `cbor:",toarray"`
+	Counter uint64
+	Node    NodeID
+}
+
+// MaxBase is how many edits before it a policy names: so many may be made while two hosts do not hear each other,
+// until the one that loses is not told any more.
+const MaxBase = 8
+
+// Over returns the policy as it is to be written over what a snapshot has under its key.
+func (p Policy) Over(s *Snapshot) Policy {
+	old, there := s.Record(p.Key())
+	if !there {
+		return p
+	}
+	p.Base = []Edit{{Counter: old.Version.Counter, Node: old.Version.Node}}
+	if was, live := old.Body.(Policy); live {
+		p.Base = append(p.Base, was.Base[:min(len(was.Base), MaxBase-1)]...)
+	}
+	return p
+}
+
 // Key names the record of a host.
 func (n Node) Key() Key { return Key{KindNode, string(n.ID)} }
 
@@ -252,3 +313,6 @@ func (u Use) Key() Key { return Key{KindUse, u.Network + "/" + string(u.Host)} }
 
 // Key names the record of a claim.
 func (c Claim) Key() Key { return Key{KindClaim, c.Block.String()} }
+
+// Key names the record of a policy.
+func (p Policy) Key() Key { return Key{KindPolicy, p.Scope + "/" + p.Network + "/" + p.Name} }

@@ -24,7 +24,8 @@ const reach = 1 << 40
 //   - a claim also removes older claims inside its block (package ring), and the
 //     ring of a State has exactly its claim records;
 //   - the tombstone of a Node stays whatever comes: a host that was forgotten or
-//     has left does not come back under its identity.
+//     has left does not come back under its identity. That of a policy stays until
+//     somebody applies the policy anew.
 //
 // A State is not for use by several goroutines at once; its Snapshots are.
 type State struct {
@@ -49,6 +50,7 @@ type State struct {
 	public *PublicKey
 	// pivot is where to look in a tree; it saves each look-up one of its own.
 	pivot Record
+	lost  []Lost // seen by the Merge under way
 	// touched are the keys of the records put in or removed, for Touched.
 	touched []Key
 }
@@ -172,11 +174,11 @@ func (s *State) Delete(k Key, now time.Time) (Record, bool) {
 
 // Expire forgets tombstones. What they deleted stays deleted where it was heard before (Merge).
 // A host that has been away for longer than they were there still has it, and brings it back by
-// writing it anew. Keys of other records, and those of Nodes, whose
+// writing it anew. Keys of other records, and those of Nodes and policies, whose
 // tombstones stay for good, are left alone.
 func (s *State) Expire(keys []Key) {
 	for _, k := range keys {
-		if r, ok := s.cur.byKey.Get(&Record{Key: k}); ok && r.Deleted != 0 && k.Kind != KindNode {
+		if r, ok := s.cur.byKey.Get(&Record{Key: k}); ok && r.Deleted != 0 && !k.Kind.lasting() {
 			s.remove(r)
 		}
 	}

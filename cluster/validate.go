@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -42,6 +43,8 @@ func Validate(b Body) error {
 	case Claim:
 		version := ring.Version{Counter: 1, By: b.Owner}
 		return ring.Claim{Block: b.Block, Version: version, Owner: b.Owner}.Validate()
+	case Policy:
+		return b.validate()
 	case opaque:
 		return b.validate()
 	}
@@ -118,7 +121,7 @@ func (s Subnet) validate() error {
 func (e Endpoint) validate() error {
 	err := errors.Join(
 		name("ID", e.ID), name("network", e.Network), host("host", e.Host),
-		optional("container", e.Container), optional("name", e.Name), mac(e.MAC),
+		optional("container", e.Container), optional("name", e.Name), mac(e.MAC), texts("labels", e.Labels),
 	)
 	if len(e.Addrs) > maxAddrs || len(e.LinkLocal) > maxAddrs || len(e.Aliases) > maxEntries {
 		return errors.Join(err, fmt.Errorf("%d addresses, %d link-local ones and %d aliases, at most %d, %d and %d",
@@ -140,6 +143,31 @@ func (e Endpoint) validate() error {
 	}
 	return err
 }
+
+func (p Policy) validate() error {
+	err := errors.Join(name("scope", p.Scope), optional("network", p.Network), name("name", p.Name), optional("author", p.Author))
+	if len(p.Base) > maxEntries { // more than is written: who writes more is to be understood
+		err = errors.Join(err, fmt.Errorf("%d edits before it, at most %d", len(p.Base), maxEntries))
+	}
+	for _, e := range p.Base {
+		err = errors.Join(err, host("host of an edit before it", e.Node))
+	}
+	switch {
+	case strings.Contains(p.Scope+p.Network+p.Name, "/"):
+		err = errors.Join(err, errors.New("its scope, its network and its name have no slashes"))
+	case len(p.Key().ID) > maxID:
+		err = errors.Join(err, fmt.Errorf("its network and its name have %d bytes, at most %d", len(p.Network)+len(p.Name), maxID-len(p.Scope)-2))
+	case p.Scope == ScopeNetwork && p.Network == "" || p.Scope == ScopeCluster && p.Network != "":
+		err = errors.Join(err, fmt.Errorf("scope %s with network %q", p.Scope, p.Network))
+	}
+	if len(p.Text) == 0 || len(p.Text) > MaxPolicyText || !utf8.ValidString(p.Text) {
+		err = errors.Join(err, fmt.Errorf("its text has %d bytes, at most %d of UTF-8", len(p.Text), MaxPolicyText))
+	}
+	return err
+}
+
+// MaxPolicyText is what the text of a policy may take, bytes: the rest of a body is for the others.
+const MaxPolicyText = maxBody - 1024
 
 // name wants a text that is there.
 func name(field, s string) error {
@@ -167,7 +195,23 @@ func optional(field, s string) error {
 
 // maxAliases is what the aliases of an endpoint may take together, bytes: its other texts and
 // addresses take less than the rest of a body.
-const maxAliases = maxBody - 4*1024
+const maxAliases = maxBody - 4*1024 - MaxLabelBytes
+
+// MaxLabels is how many labels an endpoint may have, and MaxLabelBytes what they may take together in its record.
+const (
+	MaxLabels     = 64
+	MaxLabelBytes = 4 * 1024
+)
+
+// LabelsFit reports whether the labels of a container fit into its endpoint's record.
+func LabelsFit(labels map[string]string) bool {
+	size := 0
+	for k, v := range labels {
+		const heads = 6 // of two texts, in CBOR
+		size += len(k) + len(v) + heads
+	}
+	return texts("labels", labels) == nil && len(labels) <= MaxLabels && size <= MaxLabelBytes
+}
 
 // maxLabels is what the labels of a network may take together, bytes: the rest of a body is
 // for the others.

@@ -196,6 +196,7 @@ func TestMergedClaimsAndNetworksAreDurableTheRestSoon(t *testing.T) {
 	a, b := open(t, id(1)), open(t, id(2))
 	for _, lasting := range []cluster.Body{
 		cluster.Network{Name: "blue"}, cluster.Subnet{Prefix: netip.MustParsePrefix("10.128.0.0/22"), Network: "blue", Home: id(1)},
+		cluster.Policy{Scope: cluster.ScopeNetwork, Network: "blue", Name: "db", Text: strings.Repeat("x", cluster.MaxPolicyText)},
 	} {
 		put(t, a, lasting)
 		exchange(t, a, b)
@@ -405,9 +406,11 @@ func TestAnswersAreForgotten(t *testing.T) {
 
 func TestExpire(t *testing.T) {
 	r := open(t, id(1))
-	put(t, r, cluster.Network{Name: "blue"}, cluster.Node{ID: id(1)})
+	policy := cluster.Policy{Scope: cluster.ScopeCluster, Name: "open", Text: "x"}
+	put(t, r, cluster.Network{Name: "blue"}, cluster.Node{ID: id(1)}, policy)
 	if _, err := r.Update(func(tx *Tx) error {
 		tx.Delete(cluster.Key{Kind: cluster.KindNetwork, ID: "blue"})
+		tx.Delete(policy.Key())
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -415,7 +418,7 @@ func TestExpire(t *testing.T) {
 	for _, tt := range []struct {
 		age  time.Duration
 		left int
-	}{{time.Hour, 2}, {tombstoneAge + time.Hour - time.Minute, 2}, {tombstoneAge + time.Hour, 1}} {
+	}{{time.Hour, 3}, {tombstoneAge + time.Hour - time.Minute, 3}, {tombstoneAge + time.Hour, 2}} {
 		r.age = func() time.Duration { return tt.age }
 		if err := r.Expire(); err != nil {
 			t.Fatal(err)

@@ -167,11 +167,11 @@ func (r *Replica) note(err error) {
 }
 
 // urgent reports whether there is something in what was merged that this host may need
-// before it hears of it again, so that it has to be on the disk: who owns what, and
-// networks, for which Docker asks as soon as it starts.
+// before it hears of it again, so that it has to be on the disk: who owns what,
+// networks, for which Docker asks as soon as it starts, and what its containers may then do.
 func urgent(m cluster.Merged) bool {
 	return len(m.Gone) > 0 || slices.ContainsFunc(m.Fresh, func(rec cluster.Record) bool {
-		return slices.Contains([]cluster.Kind{cluster.KindClaim, cluster.KindNetwork, cluster.KindSubnet}, rec.Key.Kind)
+		return slices.Contains([]cluster.Kind{cluster.KindClaim, cluster.KindNetwork, cluster.KindSubnet, cluster.KindPolicy}, rec.Key.Kind)
 	})
 }
 

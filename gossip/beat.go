@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 )
 
 // protoBeats is the first version whose hosts beat.
@@ -71,12 +73,17 @@ func (g *Gossip) beatRing(version uint8) []nodeID {
 }
 
 func (g *Gossip) sendBeats(to []nodeID, silent beat) {
-	sealed := g.sealAs(protoBeats, kindBeat, silent.encode())
+	var nodes []*memberlist.Node
 	for _, id := range to {
-		n := g.nodeOf(id.String())
-		if n == nil {
-			continue
+		if n := g.nodeOf(id.String()); n != nil {
+			nodes = append(nodes, n)
 		}
+	}
+	if g.writes() < protoBeats { // since the ring was made
+		return
+	}
+	sealed := g.sealAs(protoBeats, kindBeat, silent.encode())
+	for _, n := range nodes {
 		if err := g.ml.SendBestEffort(n, sealed); err != nil {
 			g.log.Debug("beat", "host", n.Name, "err", err)
 		}

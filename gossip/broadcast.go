@@ -3,7 +3,6 @@ package gossip
 import (
 	"bytes"
 	"context"
-	"time"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -75,7 +74,11 @@ func (g *Gossip) eagerly(sealed []byte) {
 	if sealed == nil || g.out.queue.NumQueued() >= eagerBelow {
 		return
 	}
-	for _, n := range g.pick(eagerPeers) {
+	peers := g.pick(eagerPeers)
+	if sealed = inVersion(g.writes(), sealed); sealed == nil {
+		return
+	}
+	for _, n := range peers {
 		if err := g.ml.SendBestEffort(n, sealed); err != nil {
 			g.log.Debug("send at once", "host", n.Name, "err", err)
 		}
@@ -113,12 +116,8 @@ func (g *Gossip) earlyLoop(ctx context.Context) {
 	}
 }
 
-// meeting is how long after its start a host may not know yet that there are older ones: on a busy machine
-// longer than the second that it takes otherwise. The older form costs nothing.
-const meeting = 30 * time.Second
-
-// relay queues a message for gossip. It returns what was queued, nil if nothing
-// was or if it is a large one.
+// relay queues a message for gossip, which is sent in the version that is written then. It returns
+// what was queued, nil if nothing was or if it is a large one.
 func (g *Gossip) relay(k kind, b []byte) []byte {
 	if g.ClusterID() == "" || g.alive.Load() == 0 || len(b) == 0 {
 		return nil
@@ -129,11 +128,7 @@ func (g *Gossip) relay(k kind, b []byte) []byte {
 		return nil
 	}
 	g.seen.add(b)
-	version := g.writes()
-	if k == kindDelta && time.Since(g.started) < meeting {
-		version = g.cfg.speaks.min // it stays queued for hosts that this one is still to meet
-	}
-	sealed := g.sealAs(version, k, b)
+	sealed := g.seal(k, b)
 	if len(b) > MaxBroadcast {
 		select {
 		case g.out.bulk <- sealed:
@@ -157,7 +152,9 @@ func (g *Gossip) bulkLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case b := <-g.out.bulk:
-			for _, n := range g.pick(bulkPeers) {
+			peers := g.pick(bulkPeers)
+			b = inVersion(g.writes(), b)
+			for _, n := range peers {
 				if err := g.ml.SendReliable(n, b); err != nil {
 					g.log.Debug("send delta", "host", n.Name, "bytes", len(b), "err", err)
 				}

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -59,6 +60,25 @@ func (e envelope) encode() []byte {
 	return append(b, e.body...)
 }
 
+// inVersion writes an envelope, of a kind whose body is the same in all versions that have it, in
+// another one; nil: that has no such kind.
+func inVersion(version uint8, sealed []byte) []byte {
+	switch {
+	case !kind(sealed[1]).in(version):
+		return nil
+	case sealed[0] == version:
+		return sealed
+	}
+	sealed = bytes.Clone(sealed)
+	sealed[0] = version
+	return sealed
+}
+
+// in reports whether a version has a kind.
+func (k kind) in(version uint8) bool {
+	return k >= kindDelta && k <= kindResponse || k > kindResponse && k <= kindDoubt && version >= protoBeats
+}
+
 // decodeEnvelope reads a frame of a version that is spoken. The body is part of b.
 func decodeEnvelope(b []byte, spoken versions) (e envelope, err error) {
 	if len(b) < 2 {
@@ -68,7 +88,7 @@ func decodeEnvelope(b []byte, spoken versions) (e envelope, err error) {
 		return e, fmt.Errorf("%w: message of version %d, this host speaks %v", errVersion, e.version, spoken)
 	}
 	e.kind = kind(b[1])
-	if e.kind < kindDelta || e.kind > kindDoubt || e.kind > kindResponse && e.version < protoBeats {
+	if !e.kind.in(e.version) {
 		return e, fmt.Errorf("message of unknown kind %d", e.kind)
 	}
 	if e.cluster, b, err = takeShort(b[2:]); err != nil {

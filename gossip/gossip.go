@@ -44,6 +44,7 @@ type Gossip struct {
 	leaving   bool
 	peers     map[string]*peer
 	newest    census // of the peers that answer
+	gone      gone
 	problems  map[string]problem
 	clone     netip.AddrPort // who else has our ID
 	cloneSeen time.Time

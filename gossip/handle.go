@@ -45,6 +45,10 @@ func (g *Gossip) heardRequest(e envelope) {
 		g.stats.add(RefusedGarbage, 1)
 		return
 	}
+	if e.version < g.cfg.speaks.min && r.method != methodProve {
+		g.stats.add(RefusedVersion, 1)
+		return
+	}
 	if !g.running.Load() { // handlers are still being set
 		g.stats.add(LostBusy, 1)
 		return

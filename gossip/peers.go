@@ -129,7 +129,8 @@ func (g *Gossip) Forget(id string) {
 // change changes a peer, with mu held, and keeps count of those that answer.
 func (g *Gossip) change(p *peer, f func()) {
 	members := g.members.Load()
-	if p.reachable() {
+	was, newest := p.reachable(), p.newest
+	if was {
 		g.alive.Add(-1)
 		g.newest.add(p, -1)
 		members ^= memberHash(p.ID, p.Addr)
@@ -139,6 +140,8 @@ func (g *Gossip) change(p *peer, f func()) {
 		g.alive.Add(1)
 		g.newest.add(p, 1)
 		members ^= memberHash(p.ID, p.Addr)
+	} else if was && newest < g.cfg.speaks.max {
+		g.gone.add(newest, time.Now())
 	}
 	g.members.Store(members)
 }

@@ -20,7 +20,13 @@ import (
 // an address signs a number that it has just been told, with the key that the ID stands for.
 //
 //	prove: nonce 16 | node 8  ->  run 8 | signature
-const methodProve = "gossip.prove"
+//
+// Who is asked need not have been met, and may speak any version: question and answer have the form
+// of one version for ever, which every host reads though it speaks that no more in other things.
+const (
+	methodProve = "gossip.prove"
+	protoProof  = 2
+)
 
 const (
 	nonceSize = 16
@@ -53,7 +59,7 @@ func (g *Gossip) prove(ctx context.Context, id nodeID, at netip.AddrPort) (run u
 	_, _ = rand.Read(challenge) // never fails
 	challenge = append(challenge, id[:]...)
 	to := &memberlist.Node{Name: id.String(), Addr: at.Addr().AsSlice(), Port: at.Port()}
-	reply, err := g.callNode(ctx, to, protoEpochs, methodProve, challenge)
+	reply, err := g.callNode(ctx, to, protoProof, methodProve, challenge)
 	if err != nil {
 		return 0, err
 	}

@@ -10,7 +10,10 @@ import (
 
 // receive takes a message from memberlist: it copies, hands on and returns.
 func (g *Gossip) receive(b []byte, pushPull bool) {
-	e, err := decodeEnvelope(b, g.cfg.speaks)
+	e, err := decodeEnvelope(b, versions{min(protoProof, g.cfg.speaks.min), g.cfg.speaks.max})
+	if err == nil && e.version < g.cfg.speaks.min && e.kind != kindRequest && e.kind != kindResponse { // but for proofs
+		err = errVersion
+	}
 	switch {
 	case errors.Is(err, errVersion):
 		// Who speaks none of ours is refused by name, by NotifyAlive. Of a member this

@@ -104,7 +104,14 @@ func (g *Gossip) nodeMeta() []byte {
 
 // GetBroadcasts implements memberlist.Delegate.
 func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
-	return d.g.out.queue.GetBroadcasts(overhead, limit)
+	var msgs [][]byte
+	version := d.g.spreads()
+	for _, m := range d.g.out.queue.GetBroadcasts(overhead, limit) {
+		if m = inVersion(version, m); m != nil {
+			msgs = append(msgs, m)
+		}
+	}
+	return msgs
 }
 
 // LocalState implements memberlist.Delegate: a push/pull carries the hash of our

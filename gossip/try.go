@@ -72,7 +72,7 @@ func (g *Gossip) tryCall(ctx context.Context, to *memberlist.Node) error {
 	}
 	challenge := make([]byte, nonceSize, nonceSize+len(id))
 	_, _ = rand.Read(challenge) // never fails
-	_, err = g.callNode(ctx, to, protoEpochs, methodProve, append(challenge, id[:]...))
+	_, err = g.callNode(ctx, to, protoProof, methodProve, append(challenge, id[:]...))
 	var answer *RemoteError
 	if errors.As(err, &answer) || errors.Is(err, errBusy) {
 		return nil

@@ -1,6 +1,9 @@
 package gossip
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // versions is a range of protocol versions, both ends included.
 type versions struct{ min, max uint8 }
@@ -18,17 +21,54 @@ func (c census) add(p *peer, n int) {
 	}
 }
 
-// writes is the version that this host writes: the newest that it and all members
-// that answer speak. What was on its way to a host that has just come, or was upgraded
-// or replaced by an older one, may have another; anti-entropy mends that.
+// writes is the version that this host writes to members: the newest that it and all of them that
+// answer speak. Who sends asks for it when he has chosen to whom: an older host may come at any
+// moment. What was on its way to a host that was replaced by an older one may have another;
+// anti-entropy mends that.
+//
+// Who was not met yet may be of any version. He gets nothing but push/pulls (LocalState) and requests
+// for a proof (prove), in the oldest form, and answers in the form of his question.
 func (g *Gossip) writes() uint8 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.written()
+}
+
+// written is writes with mu held.
+func (g *Gossip) written() uint8 {
 	v := g.cfg.speaks.max
 	for newest := range g.newest {
 		v = min(v, newest)
 	}
 	return v
+}
+
+// spreads is the version that this host writes to all: memberlist tells what is new also those who
+// have just ceased to answer.
+func (g *Gossip) spreads() uint8 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v := g.written()
+	if time.Since(g.gone.last) < goneMemory {
+		v = min(v, g.gone.newest)
+	}
+	return v
+}
+
+// gone is the oldest of the hosts that have ceased to answer of late.
+type gone struct {
+	newest uint8 // version that it speaks
+	last   time.Time
+}
+
+// goneMemory is longer than memberlist tells the dead what is new (GossipToTheDeadTime: 30 s).
+const goneMemory = 35 * time.Second
+
+func (o *gone) add(newest uint8, now time.Time) {
+	if now.Sub(o.last) >= goneMemory || newest < o.newest {
+		o.newest = newest
+	}
+	o.last = now
 }
 
 // seal makes an envelope of this host, for members.

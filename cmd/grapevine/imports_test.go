@@ -56,6 +56,7 @@ var mayImport = map[string]string{
 	"overlay/pipeline":       "",
 	"overlay/tunnel":         "host/link overlay/pipeline",
 	"overlay/tunnel/measure": "host/link overlay/tunnel",
+	"policy":                 "",
 	"reach":                  "cluster host/link",
 	"replica":                "cluster host/store",
 	"ring":                   "",
@@ -79,7 +80,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "overlay/pipeline", "ring"}
+var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "overlay/pipeline", "policy", "ring"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

@@ -106,7 +106,7 @@ var again = []error{errMoved, errRenamed, membership.ErrForgotten, errLeft, errW
 
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets) error {
 	a := &Agent{cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), sockets: open, stopped: make(chan struct{}), gone: make(chan struct{})}
-	a.exporter = metrics.New(a.facts)
+	a.openMetrics()
 	if rested, err := a.restIfLeft(ctx, open); rested || err != nil {
 		return err
 	}

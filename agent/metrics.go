@@ -34,6 +34,7 @@ func (a *Agent) facts() (f metrics.Facts) {
 // metricsPort is where Prometheus may ask, if the settings say so.
 type metricsPort struct {
 	trouble atomic.Pointer[error]
+	secret  *metrics.Secret // nil: nobody may
 }
 
 // metricsRetry is how often it is tried to listen.
@@ -59,10 +60,7 @@ func (a *Agent) serveMetrics(ctx context.Context) error {
 }
 
 func (a *Agent) listenMetrics(ctx context.Context) error {
-	token, err := metrics.Token(a.cfg.MetricsTokenFile, a.cfg.MetricsTokenFile == filepath.Join(a.cfg.State, "metrics-token"))
-	if err != nil {
-		return err
-	}
+	_, _ = a.metricsPort.secret.Token() // makes it, if that is the agent's to do; problems tells what is wrong with it
 	at := a.cfg.Metrics.String()
 	if a.cfg.Metrics.Addr().IsUnspecified() {
 		at = fmt.Sprintf(":%d", a.cfg.Metrics.Port())
@@ -72,7 +70,7 @@ func (a *Agent) listenMetrics(ctx context.Context) error {
 		return fmt.Errorf("listen for Prometheus: %w", err)
 	}
 	a.metricsPort.trouble.Store(nil)
-	return metrics.Serve(ctx, listener, token, a.exporter.Handler(), a.scraped)
+	return metrics.Serve(ctx, listener, a.metricsPort.secret, a.exporter.Handler(), a.scraped)
 }
 
 // scraped are the addresses of the hosts that are alive, with this host's port.
@@ -85,13 +83,29 @@ func (a *Agent) scraped() (list []netip.AddrPort) {
 	return list
 }
 
-func (p *metricsPort) problems() []api.Problem {
-	err := p.trouble.Load()
-	if err == nil {
+// openMetrics prepares to be asked, if the settings say so.
+func (a *Agent) openMetrics() {
+	a.exporter = metrics.New(a.facts)
+	if a.cfg.Metrics.IsValid() {
+		file := a.cfg.MetricsTokenFile
+		a.metricsPort.secret = metrics.NewSecret(file, file == filepath.Join(a.cfg.State, "metrics-token"))
+	}
+}
+
+func (p *metricsPort) problems() (list []api.Problem) {
+	add := func(do, format string, args ...any) {
+		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
+	}
+	if p.secret == nil {
 		return nil
 	}
-	return []api.Problem{{
-		What: "Prometheus cannot ask for metrics: " + (*err).Error(),
-		Do:   "the agent goes on trying; another GRAPEVINE_METRICS takes another port, an empty one none",
-	}}
+	if err := p.trouble.Load(); err != nil {
+		add("the agent goes on trying; another GRAPEVINE_METRICS takes another port, an empty one none", "Prometheus cannot ask for metrics: %v", *err)
+	}
+	if _, err := p.secret.Token(); err != nil {
+		add("the agent reads it again as soon as it has changed", "Prometheus cannot ask for metrics: %v", err)
+	} else if err := p.secret.Exposed(); err != nil {
+		add("chmod 600 it, or 640 with a group that may have it; if others may have read it, put another one there, and on the other hosts", "%v", err)
+	}
+	return list
 }

@@ -6,11 +6,12 @@ import (
 )
 
 // counted sums what the switch's flows counted. A flow goes with its container or its network, and
-// its counter with it; the sums stay, so that nothing that Prometheus takes for a counter falls.
+// its counter with it; the sums stay, so that nothing that Prometheus takes for a counter falls. What
+// is counted while a network is among the others stays theirs.
 type counted struct {
 	last    map[flowKey]count
 	drops   map[drop]count
-	traffic map[[2]string]count // by network and direction
+	traffic map[[2]string]count // by label and direction
 }
 
 type flowKey struct {
@@ -39,7 +40,7 @@ const (
 
 // add takes in what the flows have counted since the last time. A switch that does not tell
 // changes nothing.
-func (c *counted) add(f Facts) {
+func (c *counted) add(f Facts, label map[string]string) {
 	if c.drops == nil {
 		c.drops, c.traffic = map[drop]count{}, map[[2]string]count{}
 		for _, d := range dropKinds {
@@ -49,12 +50,14 @@ func (c *counted) add(f Facts) {
 	if f.FlowsErr != nil {
 		return
 	}
-	network, there := map[string]string{}, map[string]bool{}
+	labelOf, there := map[string]string{}, map[string]bool{otherNetworks: true}
 	for _, e := range f.Endpoints {
-		network["endpoint "+e.ID] = e.Network
+		if l, ok := label[e.Network]; ok {
+			labelOf["endpoint "+e.ID] = l
+		}
 	}
 	for _, n := range f.Networks {
-		there[n.Name] = true
+		there[labelText(n.Name)] = true
 	}
 	now := make(map[flowKey]count, len(f.Flows))
 	for _, fl := range f.Flows {
@@ -64,9 +67,9 @@ func (c *counted) add(f Facts) {
 		if fl.Actions == "drop" {
 			d := dropOf(fl)
 			c.drops[d] = c.drops[d].plus(more)
-		} else if n, ok := network[fl.Object]; ok {
+		} else if l, ok := labelOf[fl.Object]; ok {
 			if direction := directionOf(fl); direction != "" {
-				k := [2]string{n, direction}
+				k := [2]string{l, direction}
 				c.traffic[k] = c.traffic[k].plus(more)
 			}
 		}
@@ -74,7 +77,7 @@ func (c *counted) add(f Facts) {
 	c.last = now
 	for k := range c.traffic {
 		if !there[k[0]] {
-			delete(c.traffic, k)
+			delete(c.traffic, k) // a network's series go with it
 		}
 	}
 }

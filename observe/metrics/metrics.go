@@ -63,13 +63,14 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f := e.look()
-	e.counted.add(f)
+	label := labels(f)
+	e.counted.add(f, label)
 	send := func(m metric, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
 	}
 	host(f, send)
 	clusterOf(f, send)
-	networks(f, &e.counted, send)
+	networks(f, label, &e.counted, send)
 	switchOf(f, &e.counted, send)
 	names(f.Status.Names, send)
 }
@@ -190,16 +191,17 @@ func labels(f Facts) map[string]string {
 	})
 	out := map[string]string{}
 	for i, n := range list {
-		if out[n.Name] = strings.ToValidUTF8(n.Name, "?"); i >= maxNetworks {
+		if out[n.Name] = labelText(n.Name); i >= maxNetworks {
 			out[n.Name] = otherNetworks
 		}
 	}
 	return out
 }
 
-func networks(f Facts, counted *counted, send sender) {
+func labelText(network string) string { return strings.ToValidUTF8(network, "?") }
+
+func networks(f Facts, label map[string]string, counted *counted, send sender) {
 	send(networkCount, float64(len(f.Networks)))
-	label := labels(f)
 	type sums struct{ here, owned float64 }
 	of := map[string]sums{}
 	for _, l := range label {
@@ -223,19 +225,12 @@ func networks(f Facts, counted *counted, send sender) {
 		send(endpoints, s.here, l)
 		send(owned, s.owned, l)
 	}
-	traffic := map[[2]string]count{}
 	for l := range of {
-		traffic[[2]string{l, sent}], traffic[[2]string{l, received}] = count{}, count{}
-	}
-	for k, n := range counted.traffic {
-		if l, ok := label[k[0]]; ok { // a network's series go with it
-			k[0] = l
-			traffic[k] = traffic[k].plus(n)
+		for _, direction := range []string{sent, received} {
+			n := counted.traffic[[2]string{l, direction}]
+			send(netBytes, float64(n.bytes), l, direction)
+			send(netPackets, float64(n.packets), l, direction)
 		}
-	}
-	for k, n := range traffic {
-		send(netBytes, float64(n.bytes), k[0], k[1])
-		send(netPackets, float64(n.packets), k[0], k[1])
 	}
 }
 

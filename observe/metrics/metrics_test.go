@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,28 +160,110 @@ func TestManyNetworks(t *testing.T) {
 	wants(t, text, `grapevine_endpoints{network="shop"} 2`, `grapevine_endpoints{network="n`+strings.Repeat("x", 999)+`"} 1`, `grapevine_endpoints{network="other"} 0`, `grapevine_endpoints{network="n?"} 1`)
 }
 
-func TestServe(t *testing.T) {
+// TestOthersNeverFall: a network that moves out of the others takes nothing with it, and finds what
+// was counted under its name before.
+func TestOthersNeverFall(t *testing.T) {
+	f := facts()
+	h := New(func() Facts { return f }).Handler()
+	line := func(network string, n string) string {
+		return `grapevine_network_packets_total{direction="sent",network="` + network + `"} ` + n
+	}
+	wants(t, scrape(t, h), line("shop", "8"))
+	for i := range maxNetworks { // each has more containers here
+		name := fmt.Sprint("n", i)
+		f.Networks = append(f.Networks, api.Network{Name: name})
+		for j := range 3 {
+			f.Endpoints = append(f.Endpoints, api.Endpoint{ID: fmt.Sprint(i, "-", j), Network: name, Here: true})
+		}
+	}
+	f.Flows[0].Packets += 10
+	wants(t, scrape(t, h), line("other", "10"))
+	f.Endpoints = append(f.Endpoints, api.Endpoint{ID: "dd", Network: "shop", Here: true}, api.Endpoint{ID: "ee", Network: "shop", Here: true})
+	f.Flows[0].Packets += 5
+	wants(t, scrape(t, h), line("other", "10"), line("shop", "13"))
+	f.Networks = slices.DeleteFunc(f.Networks, func(n api.Network) bool { return n.Name == "ops" }) // one that was counted there, gone for good
+	wants(t, scrape(t, h), line("other", "10"))
+}
+
+// TestSecret: the token is what the file says now, one that the agent makes is whole, and who else
+// can read it is said.
+func TestSecret(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
-	if _, err := Token(file, false); !errors.Is(err, os.ErrNotExist) {
+	if _, err := NewSecret(file, false).Token(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a token that nobody made: %v", err)
 	}
-	token, err := Token(file, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := Token(file, true); err != nil || again != token {
-		t.Errorf("%q, %v after %q", again, err, token)
-	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
-	for _, bad := range []string{"", "short", "two words of some length"} {
-		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
+	put := func(text string, age time.Duration) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Token(file, true); err == nil {
+		then := time.Now().Add(-age)
+		if err := os.Chtimes(file, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours, theirs := NewSecret(file, true), NewSecret(file, false)
+	for _, left := range []string{"", "\n"} { // of an agent that was killed
+		put(left, time.Hour)
+		if _, err := theirs.Token(); err == nil {
+			t.Error("an empty file is taken for a token")
+		}
+		token, err := ours.Token()
+		if err != nil || len(token) < minToken {
+			t.Fatalf("%q, %v", token, err)
+		}
+		if again, err := NewSecret(file, true).Token(); err != nil || again != token {
+			t.Errorf("%q, %v after %q", again, err, token)
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || ours.Exposed() != nil {
+		t.Errorf("%v, %v, %v", info.Mode(), err, ours.Exposed())
+	}
+	for _, age := range []time.Duration{0, time.Hour} {
+		for _, text := range []string{"0123456789abcdef", "0123456789abcdef7"} {
+			put(text, age+time.Duration(len(text))*time.Minute)
+			if got, err := ours.Token(); err != nil || got != text {
+				t.Errorf("%q, %v; the file says %q", got, err, text)
+			}
+		}
+	}
+	for range 3 { // within the same tick of the clock
+		for _, text := range []string{"0123456789abcdef", "fedcba9876543210"} {
+			put(text, 0)
+			if got, err := ours.Token(); err != nil || got != text {
+				t.Errorf("%q, %v; the file says %q", got, err, text)
+			}
+		}
+	}
+	for _, bad := range []string{"short", "two words of some length"} {
+		put(bad, 0)
+		if _, err := ours.Token(); err == nil {
 			t.Errorf("%q is taken for a token", bad)
 		}
+	}
+	for mode, want := range map[os.FileMode]bool{0o644: true, 0o604: true, 0o620: true, 0o640: false, 0o400: false} {
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		if got := ours.Exposed(); (got != nil) != want {
+			t.Errorf("mode %o: %v", mode, got)
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if token, err := ours.Token(); err != nil || len(token) < minToken {
+		t.Errorf("removed: %q, %v", token, err)
+	}
+}
+
+// listening answers to the token "0123456789abcdef" until the test ends.
+func listening(t *testing.T) (at, token string) {
+	t.Helper()
+	token = "0123456789abcdef"
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	l, err := listen()
 	if err != nil {
@@ -186,8 +271,74 @@ func TestServe(t *testing.T) {
 	}
 	ended := make(chan error)
 	go func() {
-		ended <- Serve(t.Context(), l, token, New(facts).Handler(), func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:7955")} })
+		ended <- Serve(t.Context(), l, NewSecret(file, false), New(facts).Handler(), func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:7955")} })
 	}()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String(), token
+}
+
+// TestFlooded: whoever opens connections without the token, and says nothing, half of something, or
+// promises more, keeps nobody out, and costs so many goroutines and no more.
+func TestFlooded(t *testing.T) {
+	at, token := listening(t)
+	before := runtime.NumGoroutine()
+	for i := range 600 {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%3))}}
+		c, err := d.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		say := []string{"", "GET /metrics HTTP/1.1\r\nX: ", "GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"}[i/3%3]
+		if _, err := c.Write([]byte(say)); err != nil {
+			continue // it is closed already
+		}
+	}
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+"/sd", nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	client := http.Client{Timeout: 4 * time.Second} // less than a connection that says nothing has
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	for end := time.Now().Add(4 * time.Second); runtime.NumGoroutine() > before+maxConnections+10; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+	}
+}
+
+// TestKnownStay: who has shown the token is not sent away for one that has not, nor is who comes alone.
+func TestKnownStay(t *testing.T) {
+	d := &door{all: map[*visitor]struct{}{}}
+	come := func(source string, known bool) (v, goes *visitor) {
+		v = &visitor{door: d, source: netip.MustParseAddr(source), known: known}
+		return v, d.enter(v)
+	}
+	for range maxConnections - 3 {
+		come("10.0.0.1", true)
+	}
+	alone, _ := come("10.0.0.2", false)
+	first, _ := come("10.0.0.3", false)
+	second, _ := come("10.0.0.3", false)
+	if _, goes := come("10.0.0.4", false); goes != first {
+		t.Errorf("%+v goes", goes)
+	}
+	if _, goes := come("10.0.0.3", false); goes != second {
+		t.Errorf("%+v goes", goes)
+	}
+	if _, goes := come("10.0.0.5", false); goes != alone {
+		t.Errorf("of those that have one each, %+v goes", goes)
+	}
+}
+
+func TestServe(t *testing.T) {
+	at, token := listening(t)
 	for _, tt := range []struct{ path, show, want string }{
 		{"/metrics", token, "grapevine_networks 2"},
 		{"/sd", token, `[{"targets":["10.0.0.1:7955"]}]`},
@@ -196,7 +347,7 @@ func TestServe(t *testing.T) {
 		{"/v1/status", token, "404"},
 		{"/", token, "404"},
 	} {
-		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+tt.path, nil)
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+tt.path, nil)
 		if tt.show != "" {
 			r.Header.Set("Authorization", "Bearer "+tt.show)
 		}
@@ -213,8 +364,16 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s: %s %s, want %s", tt.path, answer.Status, body, tt.want)
 		}
 	}
+}
+
+// TestListenerGone: who serves no more says so.
+func TestListenerGone(t *testing.T) {
+	l, err := listen()
+	if err != nil {
+		t.Fatal(err)
+	}
 	l.Close()
-	if err := <-ended; err == nil {
+	if err := Serve(t.Context(), l, NewSecret("", false), http.NotFoundHandler(), nil); err == nil {
 		t.Error("a listener that went is no error")
 	}
 }

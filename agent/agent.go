@@ -30,6 +30,7 @@ import (
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/observe/metrics"
+	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -50,7 +51,7 @@ type Agent struct {
 	gossip     *gossip.Gossip
 	prober     *probe.Prober
 	alloc      *ipam.Allocator
-	vswitch    *vswitch
+	plane      *plane.Plane
 	names      *dns.Server
 	driver     *driver.Driver
 	plugin     *plugin.Server
@@ -117,7 +118,7 @@ func run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 	}
 	err = a.serve(ctx, open.own.Lend())
 	if errors.Is(err, errRival) {
-		err = errors.Join(err, a.vswitch.handOver(context.WithoutCancel(ctx)))
+		err = errors.Join(err, a.plane.HandOver(context.WithoutCancel(ctx)))
 	}
 	return err
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/membership"
-	"github.com/grapevine-net/grapevine/overlay"
-	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/overlay/plane"
 )
 
 var testKey = [][]byte{make([]byte, 32)}
@@ -49,9 +48,6 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 	for _, j := range join {
 		a.cfg.Join = append(a.cfg.Join, address(j))
 	}
-	bridge := &ovs.Bridge{Datapath: ovs.Kernel}
-	a.vswitch = &vswitch{bridge: bridge}
-	a.vswitch.fast = a.vswitch.newFastPath(4789, a.underlay, netip.Addr{})
 	var err error
 	if a.member, err = membership.Identify(a.membership()); err != nil {
 		t.Fatal(err)
@@ -64,7 +60,9 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 	if err := a.openMember(); err != nil {
 		t.Fatal(err)
 	}
-	a.vswitch.overlay, err = overlay.New(overlay.Config{Bridge: bridge, Tunnel: overlay.KernelTunnel{}, Mode: pipeline.Metadata}, a.replica)
+	a.plane, err = plane.New(plane.Config{
+		Settings: a.cfg, Switch: plane.Switch{Bridge: &ovs.Bridge{Datapath: ovs.Kernel}}, Self: a.self(), Underlay: a.underlay, Source: a.replica, Log: a.log,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

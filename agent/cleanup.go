@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
@@ -20,9 +21,9 @@ import (
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/membership/backup"
 	"github.com/grapevine-net/grapevine/membership/identity"
-	"github.com/grapevine-net/grapevine/overlay/fastpath"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/guard"
+	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
 
@@ -76,7 +77,7 @@ func nobodyRuns(cfg config.Config) (release func(), err error) {
 func (c *cleaning) removed(what string, names ...string) {
 	if len(names) > 0 {
 		slices.Sort(names)
-		c.did = append(c.did, fmt.Sprintf("%s: %s", what, listed(slices.Compact(names))))
+		c.did = append(c.did, fmt.Sprintf("%s: %s", what, words.Listed(slices.Compact(names))))
 	}
 }
 
@@ -88,10 +89,7 @@ func (c *cleaning) failed(what string, err error) {
 
 // fastPath takes the programs from the underlay's devices; those of others go with them.
 func (c *cleaning) fastPath(context.Context) {
-	path := fastpath.New(fastpath.Config{Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: outerPrefix, Device: outer, Log: slog.New(slog.DiscardHandler)})
-	if err := path.Stop(); err != nil && !errors.Is(err, link.ErrNotFound) {
-		c.failed("take the fast path's programs away", err)
-	}
+	c.failed("take the fast path's programs away", plane.PurgeFastPath())
 }
 
 // daemons ends an Open vSwitch of the agent's own.
@@ -115,7 +113,7 @@ func (c *cleaning) daemons(ctx context.Context) {
 
 // bridge removes our bridge from the host's own Open vSwitch.
 func (c *cleaning) bridge(ctx context.Context) {
-	b := ovs.Bridge{Instance: ovs.NewInstance(ovs.DefaultSocket), Name: bridgeName}
+	b := ovs.Bridge{Instance: ovs.NewInstance(ovs.DefaultSocket), Name: plane.BridgeName}
 	if b.Ping(ctx) != nil {
 		return
 	}
@@ -127,12 +125,12 @@ func (c *cleaning) bridge(ctx context.Context) {
 		c.failed("remove our bridge from the host's Open vSwitch", err)
 		return
 	}
-	c.removed("from the host's Open vSwitch", "bridge "+bridgeName)
+	c.removed("from the host's Open vSwitch", "bridge "+plane.BridgeName)
 }
 
 // datapath removes the kernel's datapath, in which our bridge is, when no Open vSwitch runs.
 func (c *cleaning) datapath(context.Context) {
-	gone, err := ovs.RemoveOrphan(bridgeName)
+	gone, err := ovs.RemoveOrphan(plane.BridgeName)
 	c.failed("remove the kernel's datapath", err)
 	c.removed("datapath", gone...)
 }
@@ -143,8 +141,8 @@ func (c *cleaning) devices(ctx context.Context) {
 	before, err := link.List("g")
 	c.failed("list the interfaces", err)
 	c.failed("remove the tunnel", tunnel.New(tunnel.Config{}).Remove(ctx))
-	c.failed("remove containers' interfaces", removeVeths())
-	for _, name := range []string{gateway.Port, bridgeName} {
+	c.failed("remove containers' interfaces", plane.RemoveVeths())
+	for _, name := range []string{gateway.Port, plane.BridgeName} {
 		if l, err := link.Get(name); err == nil && (l.Kind == "tuntap" || l.Kind == "tun") {
 			c.failed("remove an interface", link.Delete(name))
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/diagnose/paths"
 )
 
@@ -109,7 +110,7 @@ func contactProblems(list []paths.Contact, nodes []api.Node, port uint16, now ti
 		}
 		slices.Sort(hosts)
 		problems = append(problems, api.Problem{
-			What: fmt.Sprintf(kind.what, someHosts(hosts, len(names)), port, dialError(first.Err)) + since(first.Since, now),
+			What: fmt.Sprintf(kind.what, words.SomeHosts(hosts, len(names)), port, dialError(first.Err)) + words.Since(first.Since, now),
 			Do:   fmt.Sprintf("let %s port %d pass between the hosts, both ways: a firewall of one of them, or of the network between (a security group), drops it; `grapevine doctor` tries every way", kind.protocol, port),
 		})
 	}

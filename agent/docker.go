@@ -10,9 +10,9 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/host/docker"
-	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/plugin"
 	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/overlay/plane"
 )
 
 // openDriver makes the drivers and the server of Docker's calls.
@@ -24,9 +24,9 @@ func (a *Agent) openDriver() (err error) {
 	log := a.log.With("room", "driver")
 	a.driver, err = driver.New(driver.Config{
 		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, PluginID: a.managed, Socket: a.cfg.PluginSocket,
-		MTU: a.underlay.MTU, OpenPorts: openPorts, Former: a.member.Renewed(), Settled: a.replica.Settled, Listed: a.vswitch.guard.Listed, Now: time.Now, Log: log,
+		MTU: a.underlay.MTU, OpenPorts: plane.OpenPorts, Former: a.member.Renewed(), Settled: a.replica.Settled, Listed: a.plane.Guard().Listed, Now: time.Now, Log: log,
 		Networks: a.reached.setNetworks, Barred: a.barred,
-	}, a.replica, a.alloc, a.vswitch.overlay, a.vswitch.links(), hostPorts{&a.vswitch.held, a.vswitch.nat, a.vswitch.proxy, log}, a.names, a.docker, a.db)
+	}, a.replica, a.alloc, a.plane.Overlay(), a.plane.Links(), a.plane.Ports(), a.names, a.docker, a.db)
 	if err != nil {
 		return err
 	}
@@ -112,12 +112,4 @@ func swarmProblems(s docker.Swarm, port uint16) []api.Problem {
 		What: fmt.Sprintf("Docker Swarm is active on this host, and its overlay networks use UDP port %d as well: only one of the two can have it%s", theirs, said),
 		Do:   "set GRAPEVINE_VXLAN_PORT to another one, such as 4790, the same on every host",
 	}}
-}
-
-// links makes containers' interfaces as this host's datapath wants them.
-func (v *vswitch) links() driver.Links {
-	if v.bridge.Datapath == ovs.Kernel {
-		return driver.HostLinks{}
-	}
-	return userspaceLinks{tso: v.embedded != nil && v.embedded.UserspaceTSO}
 }

@@ -46,7 +46,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	nodes := a.member.Nodes(snap)
 	self, _ := a.selfPlugin(ctx) // that Docker does not answer is found below
 	running := &doctor.Agent{
-		Switch: a.vswitch.bridge.Instance, Embedded: a.vswitch.embedded != nil, Datapath: string(a.vswitch.datapath()), Plugin: self,
+		Switch: a.plane.Bridge.Instance, Embedded: a.plane.Embedded != nil, Datapath: string(a.plane.Datapath()), Plugin: self,
 	}
 	cfg := a.cfg
 	for _, p := range a.member.CIDRs() {
@@ -57,7 +57,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	host := make(chan doctor.Host, 1)
 	go func() { host <- doctor.Look(ctx, cfg, running, gateway.Port, gateway.Table) }()
 	paths := a.paths(ctx, nodes)
-	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, VXLANPort: a.cfg.VXLANPort, Overhead: a.underlay.MTU - a.innerMTU()}
+	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, VXLANPort: a.cfg.VXLANPort, Overhead: a.underlay.MTU - a.plane.InnerMTU()}
 	reached := all.Paths(paths)
 	if own := a.cutOff(nodes); own != nil { // then nothing is to be said of the others
 		reached = doctor.Problems("underlay", "", own)
@@ -69,7 +69,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add((<-host).Judge()...)
 	add(reached...)
 	links, _ := link.List("gv") // none to be had, none to complain of
-	add(doctor.Interfaces(a.innerMTU(), view.Networks(snap), links)...)
+	add(doctor.Interfaces(a.plane.InnerMTU(), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
 	add(doctor.KeySetting(a.managed != "" && len(a.cfg.Keys) > 0, a.member.KeyKept(), pluginName(ctx, a))...)
 	for _, v6 := range a.firewallFamilies() {
@@ -137,10 +137,10 @@ func (a *Agent) limits(n api.Node) probe.Limits {
 	if theirs == 0 {
 		theirs = a.underlay.MTU
 	}
-	overhead := a.underlay.MTU - a.innerMTU()
+	overhead := a.underlay.MTU - a.plane.InnerMTU()
 	return probe.Limits{
 		Gossip: probe.Way{Out: a.underlay.MTU, In: theirs},
-		Tunnel: probe.Way{Out: a.innerMTU(), In: theirs - overhead},
+		Tunnel: probe.Way{Out: a.plane.InnerMTU(), In: theirs - overhead},
 	}
 }
 

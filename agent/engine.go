@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 )
 
 // engineWatch knows whether Docker answers on its API.
@@ -61,7 +62,7 @@ func (w *engineWatch) problems(now time.Time) []api.Problem {
 		return nil
 	}
 	return []api.Problem{{
-		What: fmt.Sprintf("Docker does not answer%s (%s): what runs goes on, but no container or network begins, and networks and names of this host may be out of date", since(w.since, now), w.why),
+		What: fmt.Sprintf("Docker does not answer%s (%s): what runs goes on, but no container or network begins, and networks and names of this host may be out of date", words.Since(w.since, now), w.why),
 		Do:   "start it (systemctl start docker); if it runs, it hangs: its log says more (journalctl -u docker). Where its API is elsewhere, set GRAPEVINE_DOCKER",
 	}}
 }

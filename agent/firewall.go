@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/paths"
@@ -173,7 +174,7 @@ func firewallProblems(drops []doctor.Drop, heard map[netip.Addr]bool) (list []ap
 	for _, key := range order {
 		d, also := found[key][0], ""
 		if more := len(found[key]) - 1; more > 0 {
-			also = fmt.Sprintf(", and of %s", plural(more, "more host"))
+			also = fmt.Sprintf(", and of %s", words.Plural(more, "more host"))
 		}
 		list = append(list, api.Problem{What: fmt.Sprintf("this host's firewall drops %s%s: %s", d.Packet, also, d.By), Do: d.Do})
 	}

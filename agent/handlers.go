@@ -25,7 +25,7 @@ func (a *Agent) handlers() api.Handlers {
 		Ring: func(context.Context) ([]api.Pool, error) {
 			return view.Pools(a.replica.Snapshot(), a.member.CIDRs()...), nil
 		},
-		Flows:       a.vswitch.flows,
+		Flows:       a.plane.Flows,
 		Doctor:      a.doctor,
 		JoinCommand: a.joinCommand,
 		Leave:       a.leave,
@@ -34,7 +34,7 @@ func (a *Agent) handlers() api.Handlers {
 		Keys:        a.member.Keys.List,
 		Backup:      a.member.Backup,
 		ChangeKeys:  a.member.Keys.Change,
-		FastPath:    a.switchFastPath,
+		FastPath:    a.plane.SwitchFastPath,
 		Metrics:     a.exporter.Handler(),
 	}
 }

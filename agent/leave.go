@@ -36,7 +36,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 // demolish removes the switch, the devices, the iptables rules and the state. The note that
 // this host has left stays, and the command line. All tasks have ended.
 func (a *Agent) demolish(ctx context.Context) error {
-	return errors.Join(a.vswitch.teardown(ctx), a.member.Erase())
+	return errors.Join(a.plane.Teardown(ctx), a.member.Erase())
 }
 
 const leftText = "This host has left the cluster, and stays out of it, over reboots too: " + membership.BackByJoin + ".\n"

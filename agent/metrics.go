@@ -26,7 +26,7 @@ func (a *Agent) facts() (f metrics.Facts) {
 	f.Nodes, f.Networks, f.Pools = a.member.Nodes(snap), view.Networks(snap), view.Pools(snap, a.member.CIDRs()...)
 	f.Endpoints, f.FlowsErr = a.endpoints(ctx)
 	if f.FlowsErr == nil {
-		f.Flows, f.FlowsErr = a.vswitch.flows(ctx)
+		f.Flows, f.FlowsErr = a.plane.Flows(ctx)
 	}
 	return f
 }

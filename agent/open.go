@@ -10,18 +10,23 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
+	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/host/capability"
 	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/nat"
+	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/overlay/plane"
 )
 
 // open makes the parts of the agent, from the disk up. After an error, close
 // undoes what has been done.
 func (a *Agent) open(ctx context.Context) (err error) {
-	datapath, err := chooseDatapath(ctx, a.cfg.Datapath)
+	datapath, err := plane.ChooseDatapath(ctx, a.cfg.Datapath)
 	if err != nil {
 		return err
 	}
@@ -50,7 +55,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openMember(); err != nil {
 		return err
 	}
-	if err := a.openSwitch(ctx, datapath, a.openNames()); err != nil {
+	if err := a.openPlane(ctx, datapath, a.openNames()); err != nil {
 		return err
 	}
 	return a.openDriver()
@@ -59,8 +64,8 @@ func (a *Agent) open(ctx context.Context) (err error) {
 // close lets go of what open took, in the reverse order.
 func (a *Agent) close() {
 	var errs []error
-	if a.vswitch != nil {
-		errs = append(errs, a.vswitch.close())
+	if a.plane != nil {
+		errs = append(errs, a.plane.Close())
 	}
 	if a.member != nil {
 		errs = append(errs, a.member.Close())
@@ -74,6 +79,38 @@ func (a *Agent) close() {
 	if a.reached != nil {
 		a.reached.Close()
 	}
+}
+
+// openPlane makes the data plane, whose gateway has the given rules as well.
+func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []nat.Rule) error {
+	log := a.log.With("room", "overlay")
+	chosen, err := plane.Choose(ctx, a.cfg, datapath, log)
+	if err != nil {
+		return err
+	}
+	a.plane, err = plane.New(plane.Config{
+		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Source: a.replica, Reach: a.reached, Log: log,
+		Names: plane.Names{Ports: []uint16{53, dns.DefaultPort}, Rules: rules, Hear: a.names.Hear},
+	})
+	if err != nil {
+		return err
+	}
+	a.plane.Adopt()
+	return nil
+}
+
+// mayRun says what is the matter if the agent may not do what it has to: at once, and not by
+// whatever fails first.
+func (a *Agent) mayRun(datapath ovs.Datapath) error {
+	set, err := capability.Effective()
+	if err != nil {
+		return err
+	}
+	lacking, err := set.Check(datapath == ovs.Userspace)
+	for _, c := range lacking {
+		a.log.Warn("the agent lacks a capability, and works without what needs it", "capability", c.Name, "needs", c.Why)
+	}
+	return err
 }
 
 func ownAddresses() ([]netip.Addr, error) {
@@ -122,7 +159,7 @@ func (a *Agent) openMember() error {
 // node is what this host says of itself.
 func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	return cluster.Node{
-		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Datapath: string(a.vswitch.datapath()),
+		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Datapath: string(a.plane.Datapath()),
 		Reaches: a.reaches(snap), Hellos: hellosVersion, Bind: a.behindNAT(),
 	}
 }

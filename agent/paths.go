@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/paths"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
@@ -171,34 +171,11 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, port uint16, now t
 			continue
 		}
 		slices.Sort(g.hosts)
-		hosts, answers := someHosts(g.hosts, judged), "its agent answers"
+		hosts, answers := words.SomeHosts(g.hosts, judged), "its agent answers"
 		if len(g.hosts) > 1 {
 			answers = "their agents answer"
 		}
-		list = append(list, api.Problem{What: fmt.Sprintf(text.what, hosts, answers) + since(g.since, now), Do: text.do})
+		list = append(list, api.Problem{What: fmt.Sprintf(text.what, hosts, answers) + words.Since(g.since, now), Do: text.do})
 	}
 	return list
-}
-
-// someHosts names hosts, or how many of all there are if they are many.
-func someHosts(names []string, of int) string {
-	const most = 4
-	switch {
-	case len(names) == 1:
-		return "host " + names[0]
-	case len(names) <= most:
-		return "hosts " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
-	}
-	return fmt.Sprintf("%d of %d hosts (%s, ...)", len(names), of, strings.Join(names[:most-1], ", "))
-}
-
-// since is when something began, for people.
-func since(t, now time.Time) string {
-	switch {
-	case t.IsZero():
-		return ""
-	case now.Sub(t) < 20*time.Hour:
-		return ", since " + t.Local().Format("15:04:05")
-	}
-	return ", since " + t.Local().Format("2006-01-02 15:04")
 }

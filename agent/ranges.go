@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 )
 
 // rangeDifferences says that this host gets networks' prefixes from another range than the others
@@ -48,7 +49,7 @@ func rangeDifferences(nodes []api.Node) (list []api.Problem) {
 		for _, p := range others {
 			slices.Sort(hosts[p])
 			list = append(list, api.Problem{
-				What: fmt.Sprintf("%s is %s here and %s on %s: this host takes the prefixes of new networks from elsewhere", s.name, text(own), text(p), someHosts(hosts[p], len(nodes))),
+				What: fmt.Sprintf("%s is %s here and %s on %s: this host takes the prefixes of new networks from elsewhere", s.name, text(own), text(p), words.SomeHosts(hosts[p], len(nodes))),
 				Do:   "set it to the same on every host, and restart the agents where it was not; networks that there are stay as they are",
 			})
 		}

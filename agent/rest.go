@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/plugin"
@@ -139,7 +140,7 @@ func (a *Agent) joinText() string {
 	if len(a.cfg.Join) == 0 {
 		return "This host begins a cluster of its own, since GRAPEVINE_JOIN names no other host: `grapevine status` says whether all is well."
 	}
-	return fmt.Sprintf("This host joins the cluster of %s as a new host: `grapevine status` says whether all is well.", listed(joinList(a.cfg.Join)))
+	return fmt.Sprintf("This host joins the cluster of %s as a new host: `grapevine status` says whether all is well.", words.Listed(joinList(a.cfg.Join)))
 }
 
 // join answers POST /v1/join where there is nothing to do.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/link"
@@ -102,11 +103,11 @@ func whoIsSilent(list []silent, others int, trouble, dev string, now time.Time) 
 	for _, s := range list {
 		switch {
 		case !s.dead:
-			add("wait some seconds: it is busy, cut off or off, which is known then", "host %s (%s) does not answer just now%s", s.name, s.vtep, since(s.since, now))
+			add("wait some seconds: it is busy, cut off or off, which is known then", "host %s (%s) does not answer just now%s", s.name, s.vtep, words.Since(s.since, now))
 		case others == 1:
-			add(fmt.Sprintf("see that this host's own network is whole (%s); %s", dev, s.do), "host %s (%s) does not answer%s", s.name, s.vtep, since(s.since, now))
+			add(fmt.Sprintf("see that this host's own network is whole (%s); %s", dev, s.do), "host %s (%s) does not answer%s", s.name, s.vtep, words.Since(s.since, now))
 		default:
-			add(s.do, "host %s (%s) does not answer%s", s.name, s.vtep, since(s.since, now))
+			add(s.do, "host %s (%s) does not answer%s", s.name, s.vtep, words.Since(s.since, now))
 		}
 	}
 	return problems
@@ -131,5 +132,5 @@ func earliest(list []silent, now time.Time) string {
 			first = s.since
 		}
 	}
-	return since(first, now)
+	return words.Since(first, now)
 }

@@ -26,7 +26,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	nodes := a.member.Nodes(snap)
 	s := api.Status{
 		Version: a.version, Node: string(a.self()), Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: time.Now().Add(-time.Since(a.started)),
-		Driver: a.driverName(ctx), OVS: a.vswitch.kind(), Datapath: string(a.vswitch.datapath()), FastPath: a.vswitch.fast.status(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
+		Driver: a.driverName(ctx), OVS: a.plane.Kind(), Datapath: string(a.plane.Datapath()), FastPath: a.plane.FastPath(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
 		Aside: membership.SetAside(a.cfg.State), Names: a.resolver(), Leases: a.alloc.Held(), Process: process(),
 	}
@@ -35,17 +35,17 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 			s.Hosts.Part++
 		}
 	}
-	s.Kernel = a.vswitch.kernelCounters()
+	s.Kernel = a.plane.KernelCounters()
 	s.Networks = len(view.Networks(snap))
 	s.Shared = view.Shared(snap)
 	s.Endpoints.Part = a.member.Attached()
 	s.Endpoints.All = len(view.Endpoints(snap))
-	foreign, err := a.vswitch.overlay.Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
+	foreign, err := a.plane.Overlay().Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
 	s.Foreign = foreign
 	unlinked, notes := a.unlinked(ctx)
 	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), notes
 	if err != nil && ctx.Err() != nil {
-		s.Problems = append(s.Problems, a.vswitch.hangs(statusPatience))
+		s.Problems = append(s.Problems, a.plane.Hangs(statusPatience))
 	}
 	return s, nil
 }

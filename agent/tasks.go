@@ -67,10 +67,10 @@ func (a *Agent) tasks() []Task {
 				return slices.Concat(a.reachProblems(l.snap), a.hostRangeProblems(l.snap), a.routesTaken(l.snap))
 			}},
 		{Name: "underlay", Run: a.watchUnderlay, Doctor: "underlay",
-			Problems: func(_ context.Context, l look) []api.Problem { return a.wrongSources(l.nodes) }},
-		{Name: "switch", Run: a.vswitch.run, Doctor: "switch",
+			Problems: func(_ context.Context, l look) []api.Problem { return a.plane.WrongSources(l.nodes) }},
+		{Name: "switch", Run: a.plane.Run, Doctor: "switch",
 			Problems: func(ctx context.Context, l look) []api.Problem {
-				return append(a.vswitch.problems(ctx, l.gone), l.gone.problems...)
+				return append(a.plane.Problems(ctx, l.gone.endpoints), l.gone.problems...)
 			}},
 		{Name: "rival", Run: a.watchRival},
 		{Name: "forwarding", Doctor: "underlay",
@@ -89,7 +89,7 @@ func (a *Agent) tasks() []Task {
 			Problems: func(ctx context.Context, _ look) []api.Problem { return a.driverProblems(ctx) }},
 		{Name: "names", Run: a.names.Run},
 		{Name: "systemd", Run: func(ctx context.Context) error {
-			a.vswitch.guard.Wait(ctx)
+			a.plane.Guard().Wait(ctx)
 			a.ready()
 			return nil
 		}},
@@ -141,7 +141,7 @@ func (a *Agent) work(ctx context.Context) error {
 // servePlugin answers Docker, which asks its managed plugins before it starts containers.
 func (a *Agent) servePlugin(ctx context.Context) error {
 	calls := a.sockets.calls.Lend()
-	a.vswitch.guard.Wait(ctx)
+	a.plane.Guard().Wait(ctx)
 	a.member.WaitMoved(ctx)
 	a.member.WaitRejoined(ctx)
 	return a.plugin.Serve(ctx, calls)

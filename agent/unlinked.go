@@ -6,9 +6,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/driver"
-	"github.com/grapevine-net/grapevine/host/link"
-	"github.com/grapevine-net/grapevine/host/ovs"
-	"github.com/grapevine-net/grapevine/overlay"
 )
 
 // unlinked are the containers of this host whose interfaces are gone, as far as that is the host's
@@ -26,7 +23,7 @@ func (a *Agent) unlinked(ctx context.Context) (gone unlinked, notes []string) {
 	}
 	for _, u := range a.driver.Unlinked(ctx) {
 		gone.endpoints = append(gone.endpoints, u.Endpoint)
-		if u.MayItself && !a.vswitch.hostsOwnGone(u.Endpoint) {
+		if u.MayItself && !a.plane.OwnGone(u.Endpoint) {
 			notes = append(notes, fmt.Sprintf("container %s has deleted its interface on network %s, as it may (NET_ADMIN), and is not on the network until docker restart %s; nothing else is concerned",
 				u.Container, u.Network, u.Container))
 			continue
@@ -41,15 +38,4 @@ func unlinkedProblem(u driver.Unlinked) api.Problem {
 		What: fmt.Sprintf("the interface of container %s on network %s is gone: somebody on this host has deleted it", u.Container, u.Network),
 		Do:   "docker restart " + u.Container,
 	}
-}
-
-// hostsOwnGone reports whether of an endpoint's interfaces one is gone that the container cannot have
-// deleted: with the userspace datapath it has no part in the switch's port, and the pair that it
-// has a part in is another one.
-func (v *vswitch) hostsOwnGone(endpoint string) bool {
-	if v.bridge.Datapath != ovs.Userspace {
-		return false
-	}
-	_, err := link.Get(overlay.PortName(endpoint))
-	return err != nil
 }

@@ -1,11 +1,21 @@
 package cluster
 
+import "net/netip"
+
 // Bytes that VXLAN adds to a packet: the inner Ethernet header, VXLAN, UDP and the
 // outer IP header (RFC 7348, 5).
 const (
 	overhead4 = 14 + 8 + 8 + 20
 	overhead6 = 14 + 8 + 8 + 40
 )
+
+// Overhead is what VXLAN adds to an IP packet between hosts at such addresses.
+func Overhead(vtep netip.Addr) int {
+	if vtep.Is6() && !vtep.Is4In6() {
+		return overhead6
+	}
+	return overhead4
+}
 
 // MinMTU is the least that a container's interface gets: what IPv4 hosts must take
 // (RFC 791).
@@ -23,9 +33,7 @@ func (s *Snapshot) MTU(underlay int) int {
 		if n.MTU != 0 && (underlay == 0 || n.MTU < underlay) {
 			underlay = n.MTU
 		}
-		if n.VTEP.Is6() && !n.VTEP.Is4In6() {
-			overhead = overhead6
-		}
+		overhead = max(overhead, Overhead(n.VTEP))
 	}
 	if underlay == 0 {
 		underlay = 1500

@@ -44,7 +44,7 @@ type Overlay interface {
 	Detach(ctx context.Context, endpointID string) error
 }
 
-// Links makes and deletes veth pairs; HostLinks is the real one. The calls are
+// Links makes and deletes veth pairs; package overlay/plane has the real ones. The calls are
 // idempotent. Exists reports whether there is an interface of that name on the host.
 // Routes makes these all that a sandbox (a file) has of our routes.
 type Links interface {

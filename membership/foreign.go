@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/gossip"
 )
 
@@ -37,7 +38,7 @@ func foreignProblem(f gossip.Foreign, hosts int, guest, joins bool) api.Problem 
 		where = fmt.Sprintf(" (%s)", f.Addr)
 	}
 	p := api.Problem{What: fmt.Sprintf("host %s%s belongs to another cluster, of %s, than this one, of %s: until one of the two leaves, their containers do not reach each other",
-		name, where, plural(max(f.Hosts, 1), "host"), plural(hosts, "host"))}
+		name, where, words.Plural(max(f.Hosts, 1), "host"), words.Plural(hosts, "host"))}
 	ours := cmp.Compare(hosts, max(f.Hosts, 1))
 	others := func(n int) string {
 		if n > 1 {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/gossip"
@@ -214,7 +215,7 @@ func (m *Keys) Change(ctx context.Context, r api.KeysRequest) (api.Done, error) 
 	if len(failed) > 0 {
 		return api.Done{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf(
 			"%s key %s: done on %s; not on %s; run it again when they are there, or `grapevine forget` those that are gone for good",
-			r.Verb, fingerprint(key), plural(len(rings), "host"), reasons(failed))}
+			r.Verb, fingerprint(key), words.Plural(len(rings), "host"), reasons(failed))}
 	}
 	done := map[string]string{"install": "has key %s now; next: grapevine keys use %[2]s", "use": "encrypts with key %s now; next: grapevine keys remove the old one", "remove": "has key %s no longer"}
 	return api.Done{Text: fmt.Sprintf("Every host (%d) "+done[r.Verb], len(rings), fingerprint(key))}, nil

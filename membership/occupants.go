@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
 )
 
@@ -37,5 +38,5 @@ func attachedText(names []string) string {
 	if len(names) > attachedMost {
 		some = append(slices.Clone(names[:attachedMost]), "...")
 	}
-	return fmt.Sprintf("%s %s attached to networks on this host (%s)", plural(len(names), "container"), are, listed(some))
+	return fmt.Sprintf("%s %s attached to networks on this host (%s)", words.Plural(len(names), "container"), are, words.Listed(some))
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
 )
 
@@ -38,7 +39,7 @@ func pickHost(nodes []api.Node, name string) (cluster.NodeID, error) {
 	for _, n := range called {
 		ids = append(ids, describeNode(n))
 	}
-	return "", &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%d hosts are called %q: use the ID of one: %s", len(called), name, listed(ids))}
+	return "", &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%d hosts are called %q: use the ID of one: %s", len(called), name, words.Listed(ids))}
 }
 
 // describeNode tells a host from others of its name.
@@ -94,7 +95,7 @@ func Namesakes(nodes []api.Node, rename string) (list []api.Problem) {
 		default:
 			do = "if it is one host that was set up anew: grapevine forget the IDs of those that do not answer; else " + do
 		}
-		list = append(list, api.Problem{What: fmt.Sprintf("%d hosts are called %s: %s", len(all), n.Name, listed(who)), Do: do})
+		list = append(list, api.Problem{What: fmt.Sprintf("%d hosts are called %s: %s", len(all), n.Name, words.Listed(who)), Do: do})
 	}
 	return list
 }

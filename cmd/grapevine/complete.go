@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/config"
 )
 
@@ -70,7 +71,7 @@ func networkNames(ctx context.Context, c *api.Client) (map[string]string, error)
 	list, err := c.Networks(ctx)
 	names := map[string]string{}
 	for _, n := range list {
-		names[n.Name] = fmt.Sprintf("VNID %d, %s", n.VNID, plural(n.Endpoints, "endpoint"))
+		names[n.Name] = fmt.Sprintf("VNID %d, %s", n.VNID, words.Plural(n.Endpoints, "endpoint"))
 	}
 	return names, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/agent"
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/config"
 )
 
@@ -124,11 +125,11 @@ func showDiagnosis(w io.Writer, d api.Diagnosis) error {
 	}
 	switch n := count[api.Wrong]; {
 	case n > 0:
-		fmt.Fprintln(w, colour(w, red, fmt.Sprintf("Not well: %d of %s.", n, plural(len(d.Checks), "check"))))
+		fmt.Fprintln(w, colour(w, red, fmt.Sprintf("Not well: %d of %s.", n, words.Plural(len(d.Checks), "check"))))
 	case count[api.Unknown] > 0:
-		fmt.Fprintf(w, "Nothing wrong was found, but %d of %s could not be made.\n", count[api.Unknown], plural(len(d.Checks), "check"))
+		fmt.Fprintf(w, "Nothing wrong was found, but %d of %s could not be made.\n", count[api.Unknown], words.Plural(len(d.Checks), "check"))
 	default:
-		fmt.Fprintln(w, colour(w, green, fmt.Sprintf("All is well: %s.", plural(len(d.Checks), "check"))))
+		fmt.Fprintln(w, colour(w, green, fmt.Sprintf("All is well: %s.", words.Plural(len(d.Checks), "check"))))
 	}
 	for _, c := range d.Checks {
 		mark := map[api.Verdict]string{api.OK: "ok", api.Wrong: "WRONG", api.Unknown: "unknown"}[c.Verdict]

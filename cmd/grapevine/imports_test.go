@@ -12,15 +12,16 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "api api/view cluster config diagnose/doctor diagnose/paths diagnose/probe dns dns/names driver driver/ports gossip host/capability " +
-		"host/docker host/link host/nat host/ovs host/plugin host/portreserve host/proxy host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/metrics overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/tunnel reach replica",
-	"cmd/grapevine":          "agent api config host/plugin host/store membership/backup",
+	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/paths diagnose/probe dns dns/names driver driver/ports gossip host/capability " +
+		"host/docker host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup membership/identity " +
+		"observe/metrics overlay/gateway overlay/guard overlay/pipeline overlay/plane overlay/tunnel reach replica",
+	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup",
 	"api":                    "",
 	"api/view":               "api cluster",
+	"api/words":              "",
 	"cluster":                "ring",
 	"config":                 "",
-	"diagnose/doctor":        "api config diagnose/probe dns host/docker host/link host/nat host/ovs reach",
+	"diagnose/doctor":        "api api/words config diagnose/probe dns host/docker host/link host/nat host/ovs reach",
 	"diagnose/paths":         "",
 	"diagnose/probe":         "diagnose/paths host/link overlay/pipeline",
 	"dns":                    "cluster dns/names host/nft",
@@ -45,7 +46,7 @@ var mayImport = map[string]string{
 	"host/store":             "",
 	"host/store/storetest":   "host/store replica",
 	"ipam":                   "cluster host/plugin host/store reach replica ring",
-	"membership":             "api api/view cluster config gossip host/store ipam membership/backup membership/identity replica",
+	"membership":             "api api/view api/words cluster config gossip host/store ipam membership/backup membership/identity replica",
 	"membership/backup":      "host/store membership/identity",
 	"membership/identity":    "cluster host/store",
 	"observe/metrics":        "api overlay/pipeline",
@@ -54,6 +55,7 @@ var mayImport = map[string]string{
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline",
 	"overlay/pipeline":       "",
+	"overlay/plane":          "api api/words cluster config driver/ports host/link host/nat host/ovs host/portreserve host/proxy overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/tunnel",
 	"overlay/tunnel":         "host/link overlay/pipeline",
 	"overlay/tunnel/measure": "host/link overlay/tunnel",
 	"policy":                 "",

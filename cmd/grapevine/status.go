@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 )
 
 func newStatus() *cobra.Command {
@@ -64,14 +65,14 @@ func showStatusOn(w io.Writer, s api.Status, on screen) error {
 	if len(s.Problems) == 0 {
 		fmt.Fprintln(w, colour(w, green, "All is well."))
 	} else {
-		fmt.Fprintln(w, colour(w, red, fmt.Sprintf("Not well: %s.", plural(len(s.Problems), "problem"))))
+		fmt.Fprintln(w, colour(w, red, fmt.Sprintf("Not well: %s.", words.Plural(len(s.Problems), "problem"))))
 		showProblems(w, s.Problems, on, strings.Count(below, "\n"))
 	}
 	for _, n := range s.Notes[:min(len(s.Notes), maxNotes)] {
 		fmt.Fprint(w, on.wrap("  - ", n))
 	}
 	if more := len(s.Notes) - maxNotes; more > 0 {
-		fmt.Fprintf(w, "  - and so %s (-o json)\n", plural(more, "container more"))
+		fmt.Fprintf(w, "  - and so %s (-o json)\n", words.Plural(more, "container more"))
 	}
 	_, err := io.WriteString(w, below)
 	return err
@@ -108,13 +109,13 @@ func showFacts(w io.Writer, s api.Status) error {
 		row("underlay\t%s, MTU %d, VXLAN port %d", s.VTEP, s.MTU, s.VXLANPort)
 		row("switch\t%s Open vSwitch, %s datapath", dash(s.OVS), dash(s.Datapath))
 		if k := s.Kernel; k != nil {
-			row("datapath\t%s, %s; %d packets found one, %d did not, %d of these were lost", plural(int(k.Flows), "flow"), plural(int(k.Masks), "mask"), k.Hit, k.Missed, k.Lost)
+			row("datapath\t%s, %s; %d packets found one, %d did not, %d of these were lost", words.Plural(int(k.Flows), "flow"), words.Plural(int(k.Masks), "mask"), k.Hit, k.Missed, k.Lost)
 		}
 		row("fast path\t%s", dash(s.FastPath))
 		row("names\t%s", names(s.Names))
 		row("agent\t%s, up %s", s.Version, time.Since(s.Since).Round(time.Second))
 		if s.Foreign > 0 {
-			row("dropped\t%s that no host of the cluster sent", plural(int(s.Foreign), "VXLAN packet"))
+			row("dropped\t%s that no host of the cluster sent", words.Plural(int(s.Foreign), "VXLAN packet"))
 		}
 		for _, n := range s.Shared[:min(len(s.Shared), 3)] {
 			row("shared\t%s on %s: %s answer (if one of them is to: stop the other, and say `up -d --no-deps`)", n.Name, n.Network, several(n.Hosts))
@@ -126,7 +127,7 @@ func showFacts(w io.Writer, s api.Status) error {
 			row("set aside\t%s: of before this host was forgotten; remove what is not needed", strings.Join(s.Aside, ", "))
 		}
 		for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
-			row("refused\t%s: %s", plural(int(s.Refused[reason]), "gossip message"), refusal(reason))
+			row("refused\t%s: %s", words.Plural(int(s.Refused[reason]), "gossip message"), refusal(reason))
 		}
 	})
 }
@@ -140,7 +141,7 @@ func refusal(reason string) string {
 }
 
 func names(r api.Resolver) string {
-	text := fmt.Sprintf("%s, %d answered here, inside %s", plural(int(r.Queries), "question"), r.Answered, plural(r.Inside, "container"))
+	text := fmt.Sprintf("%s, %d answered here, inside %s", words.Plural(int(r.Queries), "question"), r.Answered, words.Plural(r.Inside, "container"))
 	if r.Outside > 0 {
 		text += fmt.Sprintf(", not inside %d", r.Outside)
 	}
@@ -148,13 +149,6 @@ func names(r api.Resolver) string {
 		text += fmt.Sprintf("; %d that no server answered", r.Failed)
 	}
 	return text
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 const red, green = "\x1b[31m", "\x1b[32m"

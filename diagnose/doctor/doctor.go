@@ -40,11 +40,3 @@ func Sort(checks []api.Check) {
 	rank := map[api.Verdict]int{api.Wrong: 0, api.Unknown: 1, api.OK: 2}
 	slices.SortStableFunc(checks, func(a, b api.Check) int { return cmp.Compare(rank[a.Verdict], rank[b.Verdict]) })
 }
-
-// plural counts.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/link"
@@ -255,7 +256,7 @@ func Duplicates(nodes []api.Node, endpoints []api.Endpoint) []api.Check {
 		}
 	}
 	if checks == nil {
-		return []api.Check{ok("addresses", "no address of %s and %s is claimed twice", plural(len(vteps), "host"), plural(len(endpoints), "endpoint"))}
+		return []api.Check{ok("addresses", "no address of %s and %s is claimed twice", words.Plural(len(vteps), "host"), words.Plural(len(endpoints), "endpoint"))}
 	}
 	return checks
 }
@@ -301,7 +302,7 @@ func Interfaces(inner int, networks []api.Network, links []link.Link) (checks []
 	}
 	if stale > 0 {
 		checks = append(checks, wrong("mtu", "start those containers again: they keep the MTU that they began with",
-			"%s of this host have a larger MTU than the tunnel's %d", plural(stale, "container interface"), inner))
+			"%s of this host have a larger MTU than the tunnel's %d", words.Plural(stale, "container interface"), inner))
 	}
 	return checks
 }

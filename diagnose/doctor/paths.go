@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 )
 
@@ -51,7 +52,7 @@ func (c Cluster) Paths(paths []Path) []api.Check {
 	if asked == 0 {
 		return checks
 	}
-	hosts := plural(asked, "host")
+	hosts := words.Plural(asked, "host")
 	add := func(subject, fine string, judge func(Path) []api.Check) {
 		var found []api.Check
 		for _, p := range paths {

@@ -1,4 +1,4 @@
-package agent
+package plane
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 // overlay.Links.
 type linkGuard struct{ userspace bool }
 
-func (v *vswitch) linkGuard() overlay.Links {
-	return linkGuard{userspace: v.bridge.Datapath == ovs.Userspace}
+func (p *Plane) linkGuard() overlay.Links {
+	return linkGuard{userspace: p.Bridge.Datapath == ovs.Userspace}
 }
 
 // names are a port's interfaces, the container's end of them last.

@@ -1,4 +1,4 @@
-package agent
+package plane
 
 import (
 	"context"
@@ -29,17 +29,18 @@ type fastPath struct {
 	why  error  // why it is off
 }
 
-func (v *vswitch) newFastPath(vxlanPort uint16, underlay link.Underlay, source netip.Addr) *fastPath {
+func (p *Plane) newFastPath(source netip.Addr) *fastPath {
+	vxlanPort, underlay := p.cfg.Settings.VXLANPort, p.cfg.Underlay
 	cfg := fastpath.Config{
-		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: outerPrefix, Device: outer, Log: v.log, Source: source,
+		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: outerPrefix, Device: outer, Log: p.log, Source: source,
 		Underlay: fastpath.Underlay{Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort},
 	}
-	if v.bridge.Datapath == ovs.Kernel {
+	if p.Bridge.Datapath == ovs.Kernel {
 		// Open vSwitch names its device by the port, and gives it no MTU to go by.
 		cfg.Tunnel, cfg.TunnelMTU = fmt.Sprintf("vxlan_sys_%d", vxlanPort), gateway.Port
-		cfg.Prefix, cfg.Device = "gv", overlay.PortName
+		cfg.Prefix, cfg.Device = portPrefix, overlay.PortName
 	}
-	return &fastPath{path: fastpath.New(cfg), spare: v.bridge.Datapath == ovs.Kernel, log: v.log}
+	return &fastPath{path: fastpath.New(cfg), spare: p.Bridge.Datapath == ovs.Kernel, log: p.log}
 }
 
 var (
@@ -107,16 +108,29 @@ func (f *fastPath) problems() (list []api.Problem) {
 	return list
 }
 
-// switchFastPath answers POST /v1/fastpath.
-func (a *Agent) switchFastPath(ctx context.Context, r api.FastPathRequest) (api.Done, error) {
+// PurgeFastPath takes the programs of an agent that is gone from the underlay's devices; those of others go with
+// them.
+func PurgeFastPath() error {
+	path := fastpath.New(fastpath.Config{Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: outerPrefix, Device: outer, Log: slog.New(slog.DiscardHandler)})
+	if err := path.Stop(); !errors.Is(err, link.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// FastPath is how the fast path is, as api.Status has it.
+func (p *Plane) FastPath() string { return p.fast.status() }
+
+// SwitchFastPath answers POST /v1/fastpath.
+func (p *Plane) SwitchFastPath(ctx context.Context, r api.FastPathRequest) (api.Done, error) {
 	switch r.Mode {
 	case "auto", "on", "off", "direct":
 	default:
 		return api.Done{}, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the fast path cannot be %q: say auto, on, off or direct", r.Mode)}
 	}
-	a.vswitch.fast.set(r.Mode)
-	if err := a.vswitch.overlay.Pass(ctx); err != nil {
+	p.fast.set(r.Mode)
+	if err := p.overlay.Pass(ctx); err != nil {
 		return api.Done{}, err
 	}
-	return api.Done{Text: "The fast path is " + a.vswitch.fast.status() + "."}, nil
+	return api.Done{Text: "The fast path is " + p.fast.status() + "."}, nil
 }

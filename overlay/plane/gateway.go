@@ -1,9 +1,8 @@
-package agent
+package plane
 
 import (
 	"context"
 	"errors"
-	"net/netip"
 
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
@@ -15,11 +14,10 @@ import (
 // through it, and the way to the resolver.
 type natGateway struct {
 	*gateway.Gateway
-	guard    *guard.Guard
-	nat      *nat.NAT
-	rules    []nat.Rule            // besides: the way to the resolver
-	internal func() []netip.Prefix // subnets of internal networks
-	hear     func(context.Context) // returns when the resolver hears gv0
+	guard  *guard.Guard
+	nat    *nat.NAT
+	names  Names
+	source Source
 }
 
 // Ensure implements overlay.Gateway. The rules of what may pass come before anything can:
@@ -29,8 +27,8 @@ func (g natGateway) Ensure(ctx context.Context, cfg gateway.Config) error {
 		return errors.Join(err, g.Shut())
 	}
 	err := g.nat.Set(ctx, nat.Config{
-		Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: g.internal(), Rules: g.rules,
+		Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: g.source.Snapshot().InternalSubnets(), Rules: g.names.Rules,
 	})
-	g.hear(ctx) // before anybody can ask there
+	g.names.Hear(ctx) // before anybody can ask there
 	return errors.Join(g.Gateway.Ensure(ctx, cfg), err)
 }

@@ -1,4 +1,4 @@
-package agent
+package plane
 
 import (
 	"net/netip"

@@ -1,0 +1,238 @@
+// Package plane is the data plane of one host put together: which Open vSwitch, the datapath, the
+// encapsulation, the gateway, the fast path, published ports, and what is set on the host for them.
+package plane
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/nat"
+	"github.com/grapevine-net/grapevine/host/ovs"
+	"github.com/grapevine-net/grapevine/host/portreserve"
+	"github.com/grapevine-net/grapevine/host/proxy"
+	"github.com/grapevine-net/grapevine/overlay"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/overlay/guard"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/overlay/tunnel"
+)
+
+// Source is where snapshots come from (package replica).
+type Source interface {
+	overlay.Source
+	// CaughtUp returns a channel that is closed when another host has told what it knows.
+	CaughtUp() <-chan struct{}
+}
+
+// Names are what the resolver needs of the gateway.
+type Names struct {
+	Ports []uint16
+	Rules []nat.Rule
+	Hear  func(context.Context) // returns when the resolver hears the gateway
+}
+
+// Config is what a Plane works with.
+type Config struct {
+	Settings config.Config
+	Switch   Switch
+	Self     cluster.NodeID
+	Underlay link.Underlay
+	Source   Source
+	Reach    overlay.Reach
+	Names    Names
+	Log      *slog.Logger
+}
+
+// Plane is this host's Open vSwitch and the overlay in it.
+type Plane struct {
+	cfg Config
+	Switch
+	tunnel   *tunnel.Tunnel // nil: the kernel datapath has its own
+	gateway  *gateway.Gateway
+	nat      *nat.NAT
+	guard    *guard.Guard
+	held     portreserve.Sockets // of published ports
+	proxy    *proxy.Server
+	overlay  *overlay.Overlay
+	fast     *fastPath
+	bound    bool // programs say from which address VXLAN packets are sent
+	log      *slog.Logger
+	slow     sync.Once
+	told     <-chan struct{} // closed when another host has told what it knows
+	caughtUp chan struct{}   // closed then too, or after catchUpPatience
+}
+
+// catchUpPatience is how long a switch that forwards is left as it is until another host has
+// told what this one may have forgotten: long enough to open a few streams where packets are
+// lost, and no longer, since new containers wait for it where there is no other host.
+const catchUpPatience = 3 * time.Second
+
+// New puts the parts together; nothing is made on the host yet.
+func New(c Config) (_ *Plane, err error) {
+	p := &Plane{cfg: c, Switch: c.Switch, nat: nat.New(), log: c.Log, caughtUp: make(chan struct{})}
+	if p.proxy, err = proxy.New(&p.held, internalClients(c.Source), c.Log); err != nil {
+		return nil, err
+	}
+	s := c.Settings
+	p.gateway = gateway.New(string(c.Self))
+	p.guard = guard.New(guard.Config{
+		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{c.Underlay.Addr, s.Bind}, Underlay: c.Underlay.Interface,
+		Names: c.Names.Ports, Run: s.Run, Source: c.Source, NAT: p.nat, Log: c.Log,
+	})
+	p.gateway.BeforeForwarding, p.gateway.WithoutIPv6 = p.guard.Forbid, p.guard.WithoutIPv6
+	source := p.vxlanSource()
+	forPrograms := source
+	var why error
+	if p.bound, why = link.TunnelSource(); !p.bound {
+		c.Log.Info("this kernel chooses the source of VXLAN packets by the route (it takes no other before Linux 5.19)", "err", why)
+		forPrograms = netip.Addr{}
+	}
+	cfg := overlay.Config{
+		Self: c.Self, Bridge: p.Bridge, Mode: pipeline.Metadata,
+		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source},
+		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source},
+		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: c.Underlay.MTU, Reach: c.Reach,
+		CaughtUp: p.caughtUp, Log: c.Log,
+	}
+	p.told = c.Source.CaughtUp()
+	if c.Source.Snapshot().Ring().Len() == 0 {
+		// A new host has forgotten nothing: what its switch has is of a former one, whose
+		// addresses may be other hosts' by now.
+		told := make(chan struct{})
+		close(told)
+		p.told = told
+	}
+	cfg.Links = p.linkGuard()
+	if p.Embedded != nil {
+		cfg.InPlace, cfg.Settled = p.Embedded.FlowsInPlace, p.Embedded.Settled
+	}
+	if p.Bridge.Datapath == ovs.Userspace {
+		p.tunnel = tunnel.New(tunnel.Config{UDPPort: s.VXLANPort, MTU: p.InnerMTU(), TSO: p.tso(), Source: forPrograms})
+		cfg.Tunnel, cfg.Mode = p.tunnel, pipeline.HeaderBits
+		cfg.Opened = p.growBuffers
+	}
+	p.fast = p.newFastPath(forPrograms)
+	cfg.Fast = p.fast.path
+	if p.overlay, err = overlay.New(cfg, c.Source); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// Adopt prepares what is there for this switch, which may be another one than it was made for:
+// containers' interfaces, and the programs of the fast path. It comes before Run.
+func (p *Plane) Adopt() {
+	p.adoptLinks()
+	p.fast.set(p.cfg.Settings.FastPath)
+}
+
+// InnerMTU is the largest IP packet that the underlay carries for containers.
+func (p *Plane) InnerMTU() int { return p.cfg.Underlay.MTU - cluster.Overhead(p.cfg.Underlay.Addr) }
+
+// Overlay is the loop that keeps the switch.
+func (p *Plane) Overlay() *overlay.Overlay { return p.overlay }
+
+// Guard says what may pass the gateway, and heeds Docker's bridges.
+func (p *Plane) Guard() *guard.Guard { return p.guard }
+
+// growBuffers gives the sockets by which the switch reads interfaces more room.
+// Without it everything works, but slower: trouble is logged once.
+func (p *Plane) growBuffers() {
+	text, err := os.ReadFile(filepath.Join(p.Bridge.RunDir, "ovs-vswitchd.pid"))
+	if err == nil {
+		var pid int
+		if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			err = link.GrowBuffers(pid)
+		}
+	}
+	if err != nil {
+		p.slow.Do(func() { p.log.Warn("the switch's packet sockets stay small, which costs throughput", "err", err) })
+	}
+}
+
+// choosesSource says whether the kernel chooses by the route from which address VXLAN packets are
+// sent. Open vSwitch tells the kernel's own datapath.
+func (p *Plane) choosesSource() bool {
+	on, _ := p.fast.path.On()
+	return !p.bound && (on || p.Bridge.Datapath == ovs.Userspace)
+}
+
+// Run keeps daemons and flows until ctx ends, and leaves them as they are.
+func (p *Plane) Run(ctx context.Context) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	if p.Embedded != nil {
+		tasks.Go(func() error { return p.Embedded.Run(ctx) })
+	}
+	tasks.Go(func() error { return p.nat.Run(ctx, p.log) })
+	tasks.Go(func() error { return p.guard.Run(ctx) })
+	tasks.Go(func() error { return p.proxy.Run(ctx) })
+	tasks.Go(func() error { p.catchUp(ctx); return nil })
+	tasks.Go(func() error {
+		p.await(ctx)
+		return p.overlay.Run(ctx)
+	})
+	if err := tasks.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// catchUp closes the channel caughtUp.
+func (p *Plane) catchUp(ctx context.Context) {
+	defer close(p.caughtUp)
+	select {
+	case <-ctx.Done():
+	case <-p.told:
+	case <-time.After(catchUpPatience):
+	}
+}
+
+// await gives daemons that are just being started a moment, so that the overlay
+// does not begin with a complaint.
+func (p *Plane) await(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	for p.Bridge.Ping(ctx) != nil && ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Close leaves what carries packets. Run has returned.
+func (p *Plane) Close() error {
+	p.held.Close()
+	p.guard.Close()
+	var errs []error
+	if p.fast != nil {
+		errs = append(errs, p.fast.path.Close())
+	}
+	if p.tunnel != nil {
+		errs = append(errs, p.tunnel.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Teardown removes what Run leaves. Run has returned.
+func (p *Plane) Teardown(ctx context.Context) error {
+	errs := []error{p.fast.path.Stop(), p.nat.Remove(ctx), p.gateway.Remove(), p.overlay.Teardown(ctx)}
+	if p.tunnel != nil {
+		errs = append(errs, p.tunnel.Remove(ctx))
+	}
+	errs = append(errs, p.guard.Remove()) // gv0 is gone
+	if p.Embedded != nil {
+		errs = append(errs, p.Embedded.Stop(ctx), os.RemoveAll(p.Embedded.RunDir), os.RemoveAll(p.Embedded.StateDir))
+	}
+	return errors.Join(append(errs, RemoveVeths())...)
+}

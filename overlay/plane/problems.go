@@ -1,0 +1,41 @@
+package plane
+
+import (
+	"context"
+	"errors"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/host/ovs"
+)
+
+// Flows answers GET /v1/flows.
+func (p *Plane) Flows(ctx context.Context) ([]api.Flow, error) {
+	list, err := p.overlay.Flows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	flows := []api.Flow{}
+	for _, f := range list {
+		flows = append(flows, api.Flow{
+			Table: f.Table, Stage: f.Stage, Priority: f.Priority, Match: f.Match, Actions: f.Actions,
+			Object: f.Object, Cookie: f.Cookie, Packets: f.Packets, Bytes: f.Bytes,
+		})
+	}
+	return flows, nil
+}
+
+// Problems says what keeps the switch from being as it should be. gone are endpoints whose interfaces
+// are somebody else's problem.
+func (p *Plane) Problems(ctx context.Context, gone []string) (list []api.Problem) {
+	if p.Embedded != nil {
+		var rival *ovs.RivalError
+		if errors.As(p.Embedded.Rival(ctx), &rival) {
+			list = append(list, api.Problem{What: "the switch: " + rival.Error(), Do: "set GRAPEVINE_OVS=host: the bridges of both are then that Open vSwitch's"})
+		}
+	}
+	list = append(list, p.guard.Problems()...)
+	for _, err := range p.overlay.Problems(gone...) {
+		list = append(list, api.Problem{What: "the switch: " + err.Error(), Do: "the agent goes on trying; its log says more"})
+	}
+	return append(list, p.fast.problems()...)
+}

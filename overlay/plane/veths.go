@@ -1,0 +1,127 @@
+package plane
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/ovs"
+	"github.com/grapevine-net/grapevine/overlay"
+)
+
+// userspaceLinks are veth pairs for a switch that reads them by packet sockets. Such a
+// socket sees a packet before tc does, so the switch's port must not be the container's
+// own veth, where the fast path stands:
+//
+//	container eth0 = gh... ──splice── gx... = gv... ──AF_PACKET── switch
+//	               fast path
+type userspaceLinks struct {
+	kernelLinks
+	tso bool // the switch does segmentation and checksums for the containers
+}
+
+// Prefixes of an endpoint's interfaces; the digits after are the same.
+const (
+	portPrefix  = "gv" // the switch's port
+	outerPrefix = "gh" // the host's end of the container's veth
+	innerPrefix = "gx" // the other end of the switch's port
+)
+
+// beside is the name that goes with the port's.
+func beside(prefix, port string) string { return prefix + strings.TrimPrefix(port, portPrefix) }
+
+// outer is the host's end of an endpoint's veth.
+func outer(endpointID string) string { return beside(outerPrefix, overlay.PortName(endpointID)) }
+
+// Veth implements Links.
+func (l userspaceLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error {
+	out, in := beside(outerPrefix, host), beside(innerPrefix, host)
+	if err := l.kernelLinks.Veth(out, peer, mac, mtu, alias); err != nil {
+		return err
+	}
+	if err := l.kernelLinks.Veth(host, in, nil, mtu, alias); err != nil {
+		return err
+	}
+	if err := link.ForUserspace(in, l.tso); err != nil {
+		return err
+	}
+	return errors.Join(link.Consume(host), link.Splice(out, in), link.Splice(in, out), link.NoIPv6Address(in), link.Up(in))
+}
+
+// SetMTU implements Links. Nobody may send what the next interface has no room for.
+func (l userspaceLinks) SetMTU(host, sandbox string, mtu int) error {
+	now, err := link.Get(host)
+	if err != nil {
+		return err
+	}
+	set := []func() error{
+		func() error { return l.kernelLinks.SetMTU(beside(outerPrefix, host), sandbox, mtu) },
+		func() error { return link.SetPairMTU(host, "", mtu) },
+	}
+	if mtu > now.MTU {
+		slices.Reverse(set)
+	}
+	for _, do := range set {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Delete implements Links.
+func (l userspaceLinks) Delete(host string) error {
+	return errors.Join(l.kernelLinks.Delete(beside(outerPrefix, host)), l.kernelLinks.Delete(host))
+}
+
+// Exists implements Links: a port whose container took its own pair with it is
+// as good as gone.
+func (l userspaceLinks) Exists(name string) bool {
+	if strings.HasPrefix(name, portPrefix) && l.kernelLinks.Exists(beside(innerPrefix, name)) && !l.kernelLinks.Exists(beside(outerPrefix, name)) {
+		return false
+	}
+	return l.kernelLinks.Exists(name)
+}
+
+// adoptLinks prepares containers' interfaces for this switch, which may be another one than
+// they were made for.
+func (p *Plane) adoptLinks() {
+	if p.Bridge.Datapath != ovs.Userspace {
+		return
+	}
+	list, err := link.List(innerPrefix)
+	for _, l := range list {
+		err = errors.Join(err, link.ForUserspace(l.Name, p.tso()))
+	}
+	if err != nil {
+		p.log.Warn("prepare the containers' interfaces for the switch", "err", err)
+	}
+}
+
+// OwnGone reports whether of an endpoint's interfaces one is gone that the container cannot have
+// deleted: with the userspace datapath it has no part in the switch's port, and the pair that it
+// has a part in is another one.
+func (p *Plane) OwnGone(endpoint string) bool {
+	if p.Bridge.Datapath != ovs.Userspace {
+		return false
+	}
+	_, err := link.Get(overlay.PortName(endpoint))
+	return err != nil
+}
+
+// RemoveVeths deletes the interfaces of containers that are still attached.
+func RemoveVeths() error {
+	var errs []error
+	for _, prefix := range []string{portPrefix, outerPrefix} {
+		list, err := link.List(prefix)
+		errs = append(errs, err)
+		for _, l := range list {
+			if strings.HasPrefix(l.Alias, "grapevine") {
+				errs = append(errs, link.Delete(l.Name))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

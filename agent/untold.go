@@ -4,10 +4,11 @@ import (
 	"fmt"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver"
 )
 
-// untold are aliases of this host's containers that the other hosts are not told.
+// untold are aliases and labels of this host's containers that the other hosts are not told.
 func (a *Agent) untold() (list []api.Problem) {
 	if a.driver == nil {
 		return nil
@@ -15,7 +16,28 @@ func (a *Agent) untold() (list []api.Problem) {
 	for _, u := range a.driver.Untold() {
 		list = append(list, untoldProblem(u))
 	}
+	if !hasPolicies(a.replica.Snapshot()) {
+		return list
+	}
+	for _, u := range a.driver.Unlabelled() {
+		list = append(list, unlabelledProblem(u))
+	}
 	return list
+}
+
+// unlabelledProblem matters where there are policies.
+func unlabelledProblem(u driver.Unlabelled) api.Problem {
+	return api.Problem{
+		What: fmt.Sprintf("container %s on the network %s has more labels than other hosts can be told: no policy that allows something by labels applies to it, and all that deny may", u.Container, u.Network),
+		Do:   fmt.Sprintf("give it fewer or shorter ones: %d, %d kB in all", cluster.MaxLabels, cluster.MaxLabelBytes/1024),
+	}
+}
+
+func hasPolicies(snap *cluster.Snapshot) bool {
+	for range cluster.All[cluster.Policy](snap) {
+		return true
+	}
+	return false
 }
 
 func untoldProblem(u driver.Untold) api.Problem {
@@ -30,6 +52,6 @@ func untoldProblem(u driver.Untold) api.Problem {
 	}
 	return api.Problem{
 		What: fmt.Sprintf("container %s has aliases on the network %s that the other hosts do not know: %s", u.Container, u.Network, what),
-		Do:   "give it fewer or shorter ones, of characters that can be printed: those of one container on one network may have 28 kB",
+		Do:   "give it fewer or shorter ones, of characters that can be printed: those of one container on one network may have 24 kB",
 	}
 }

@@ -129,12 +129,15 @@ type Driver struct {
 	withdrawn bool       // the host is leaving: the watcher rests
 
 	// For people, who are not to wait for Docker, the disk or iptables.
-	strangers    atomic.Pointer[[]Stranger]  // for Strangers; the watcher's
-	portProblems atomic.Pointer[[]string]    // for PortProblems; publishing covers its writers
-	unstarted    atomic.Pointer[[]Unstarted] // for Unstarted; that of revive
-	outdated     atomic.Pointer[[]Outdated]  // for Outdated; the watcher's
-	borrowers    atomic.Pointer[[]Borrower]  // for Borrowers; the watcher's
-	untold       atomic.Pointer[[]Untold]    // for Untold; the watcher's
+	strangers    atomic.Pointer[[]Stranger]   // for Strangers; the watcher's
+	portProblems atomic.Pointer[[]string]     // for PortProblems; publishing covers its writers
+	unstarted    atomic.Pointer[[]Unstarted]  // for Unstarted; that of revive
+	outdated     atomic.Pointer[[]Outdated]   // for Outdated; the watcher's
+	borrowers    atomic.Pointer[[]Borrower]   // for Borrowers; the watcher's
+	untold       atomic.Pointer[[]Untold]     // for Untold; the watcher's
+	unlabelled   atomic.Pointer[[]Unlabelled] // for Unlabelled; the watcher's
+
+	hears atomic.Bool // Docker tells us its events: it answers
 
 	taking     sync.Mutex               // held while a former network is taken up; taken before mu
 	publishing sync.Mutex               // held while published ports change; taken before mu

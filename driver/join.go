@@ -45,7 +45,10 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 	}
 	snap := d.replica.Snapshot()
 	host, peer := ifnames(e.ID)
-	if err := d.links.Veth(host, peer, mac, snap.NetworkMTU(n.Name, d.cfg.MTU), "grapevine endpoint "+e.ID[:12]); err != nil {
+	learnt := make(chan error, 1)
+	go func() { learnt <- d.learnLabels(ctx, e) }() // Docker and the disk, and the kernel meanwhile
+	err = d.links.Veth(host, peer, mac, snap.NetworkMTU(n.Name, d.cfg.MTU), "grapevine endpoint "+e.ID[:12])
+	if err := errors.Join(err, <-learnt); err != nil {
 		return nil, err
 	}
 	vias := routes(snap, n, e)

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -75,6 +76,8 @@ type plan struct {
 	// outdated are the networks that are from before they were made anew, and stay for now.
 	outdated []Outdated
 	untold   []Untold
+	// unlabelled are containers whose labels do not fit into their endpoints' records.
+	unlabelled []Unlabelled
 }
 
 // decide is the whole of the watcher's rules. It is pure.
@@ -309,7 +312,9 @@ func (v view) decideEndpoints(p *plan) {
 		if len(left) > 0 {
 			p.untold = append(p.untold, Untold{Container: c.Name, Network: v.local[e.Network].Name, Aliases: left})
 		}
-		if live && (rec.Container != now.Container || rec.Name != now.Name || !slices.Equal(rec.AllAliases(), now.AllAliases()) || !slices.Equal(rec.LinkLocal, now.LinkLocal) || rec.Outdated != now.Outdated) {
+		v.decideLabels(p, &now, rec, c, v.local[e.Network].Name)
+		if live && (rec.Container != now.Container || rec.Name != now.Name || !slices.Equal(rec.AllAliases(), now.AllAliases()) || !slices.Equal(rec.LinkLocal, now.LinkLocal) || rec.Outdated != now.Outdated ||
+			rec.Labelled != now.Labelled || !maps.Equal(rec.Labels, now.Labels)) {
 			p.names = append(p.names, now)
 		}
 	}
@@ -404,6 +409,9 @@ func (p *plan) sort() {
 	}
 	slices.SortFunc(p.outdated, func(a, b Outdated) int { return strings.Compare(a.Network, b.Network) })
 	slices.SortFunc(p.untold, func(a, b Untold) int {
+		return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Network, b.Network))
+	})
+	slices.SortFunc(p.unlabelled, func(a, b Unlabelled) int {
 		return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Network, b.Network))
 	})
 	slices.SortFunc(p.names, func(a, b cluster.Endpoint) int { return strings.Compare(a.ID, b.ID) })

@@ -61,7 +61,12 @@ func (d *Driver) Watch(ctx context.Context) error {
 // events pokes at every event of Docker, over broken connections.
 func (d *Driver) events(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := d.docker.Watch(ctx, d.poke); err != nil {
+		err := d.docker.Watch(ctx, func() {
+			d.hears.Store(true)
+			d.poke()
+		})
+		d.hears.Store(false)
+		if err != nil {
 			d.cfg.Log.Debug("docker's events", "err", err)
 		}
 		sleep(ctx, time.Second)
@@ -175,12 +180,13 @@ func (d *Driver) look(ctx context.Context) (open bool, err error) {
 		return false, err
 	}
 	for range 3 {
-		if err := errors.Join(d.refreshNotes(v.snap), d.refreshMade(v), d.noteStores(v)); err != nil {
+		if err := errors.Join(d.refreshNotes(v.snap), d.refreshMade(v), d.noteStores(v), d.noteContainers(v)); err != nil {
 			return false, err
 		}
 		p := decide(v)
 		d.outdated.Store(&p.outdated)
 		d.untold.Store(&p.untold)
+		d.unlabelled.Store(&p.unlabelled)
 		more, err := d.apply(ctx, p)
 		if err != nil {
 			return false, err

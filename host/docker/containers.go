@@ -24,6 +24,7 @@ type Attachment struct {
 type Container struct {
 	ID, Name string
 	State    string // created, running, paused, restarting, removing, exited or dead
+	// Labels are nil where Docker did not tell them, as where it lists a network's containers.
 	Labels   map[string]string
 	Networks []Attachment
 	// Within is the ID or name of the container whose network namespace it is in
@@ -46,6 +47,9 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 
 func containerOf(s container.Summary) Container {
 	out := Container{ID: s.ID, State: s.State, Labels: s.Labels}
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
 	if within, ok := strings.CutPrefix(s.HostConfig.NetworkMode, "container:"); ok {
 		out.Within = within
 	}

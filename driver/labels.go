@@ -1,0 +1,253 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Policies ask for containers' labels, which are fixed for a container's life and of which Docker tells a driver
+// nothing: the watcher reads them from Docker's list. A container's first packet is to be judged by them, so Join
+// asks Docker as well where there are policies: for its network, which has the endpoint and the container's name,
+// and for the list, which has that name's labels. Both wait for no lock that Docker holds meanwhile. Where
+// Docker does not answer, as while it starts, what the watcher noted of the network's containers may say it.
+
+const (
+	// ownLabels begins the labels that grapevine itself gives: a container's own of that kind do not count.
+	ownLabels = "grapevine.io/"
+	// NameLabel is the container's name.
+	NameLabel = ownLabels + "name"
+	// askingFor is how long Join waits for Docker to tell a container's labels: ten times what it takes. After that
+	// they are unknown until the watcher has them.
+	askingFor = 300 * time.Millisecond
+)
+
+// noise are prefixes of labels that are told to nobody: they say how an image or a project was made, and take more
+// room than all others. heed are those of them that are told.
+var (
+	noise = []string{"com.docker.compose.", "com.docker.swarm.", "desktop.docker.io/", "org.opencontainers.image.", "org.label-schema."}
+	heed  = []string{"com.docker.compose.project", "com.docker.compose.service", "com.docker.compose.oneoff", "com.docker.swarm.service.name"}
+)
+
+// Published reports whether labels with a key are told to other hosts, so that policies can ask for them.
+func Published(key string) bool {
+	return slices.Contains(heed, key) || !slices.ContainsFunc(noise, func(p string) bool { return strings.HasPrefix(key, p) })
+}
+
+// labelsOf returns the labels of a container of Docker's list as they are told.
+func labelsOf(c docker.Container) map[string]string {
+	labels := map[string]string{NameLabel: c.Name}
+	for k, v := range c.Labels {
+		if Published(k) && !strings.HasPrefix(k, ownLabels) {
+			labels[k] = v
+		}
+	}
+	return labels
+}
+
+// Unlabelled is a container whose labels the other hosts are not told, since they have no room in a record.
+type Unlabelled struct{ Container, Network string }
+
+// Unlabelled returns what there is of these. It waits for nothing.
+func (d *Driver) Unlabelled() []Unlabelled {
+	if list := d.unlabelled.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
+}
+
+// decideLabels sets the labels of an endpoint's record, as it is to be, by its container.
+func (v view) decideLabels(p *plan, now *cluster.Endpoint, rec cluster.Endpoint, c docker.Container, network string) {
+	if c.Labels == nil { // it is not in the list
+		now.Labels, now.Labelled = rec.Labels, rec.Labelled
+		return
+	}
+	labels := labelsOf(c)
+	if !cluster.LabelsFit(labels) {
+		p.unlabelled = append(p.unlabelled, Unlabelled{Container: c.Name, Network: network})
+		return
+	}
+	now.Labels, now.Labelled = labels, true
+}
+
+// hasPolicies reports whether anybody could ask for labels.
+func hasPolicies(snap *cluster.Snapshot) bool {
+	for range cluster.All[cluster.Policy](snap) {
+		return true
+	}
+	return false
+}
+
+// learnLabels writes the labels of a container that is about to start into its endpoint's record, if they can be
+// known in time and there are policies. What it does not learn the watcher does.
+func (d *Driver) learnLabels(ctx context.Context, e localEndpoint) error {
+	snap := d.replica.Snapshot()
+	if rec, live := cluster.Get[cluster.Endpoint](snap, e.ID); !live || rec.Labelled || !hasPolicies(snap) {
+		return nil
+	}
+	labels, err := d.askLabels(ctx, e)
+	if err != nil {
+		d.cfg.Log.Debug("a container's labels are not known yet", "endpoint", e.ID, "err", err)
+		var known bool
+		if labels, known = d.guessLabels(snap, e); !known {
+			return nil
+		}
+	}
+	if !cluster.LabelsFit(labels) {
+		return nil
+	}
+	_, err = d.replica.Update(func(tx *replica.Tx) error {
+		if rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live && rec.Host == d.cfg.Self && !rec.Labelled {
+			rec.Labels, rec.Labelled = labels, true
+			_ = tx.Put(rec) // Update reports it
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("announce the labels of endpoint %.12s: %w", e.ID, err)
+	}
+	return nil
+}
+
+// askLabels asks Docker for an endpoint's labels, if it is known to answer.
+func (d *Driver) askLabels(ctx context.Context, e localEndpoint) (map[string]string, error) {
+	if !d.hears.Load() {
+		return nil, errors.New("docker tells no events, and may not answer")
+	}
+	ctx, cancel := context.WithTimeout(ctx, askingFor)
+	defer cancel()
+	attached, err := d.docker.Attached(ctx, e.Network)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(attached, func(c docker.Container) bool { return c.Networks[0].EndpointID == e.ID })
+	if at < 0 {
+		return nil, errors.New("docker does not list the endpoint")
+	}
+	list, err := d.docker.Containers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name := attached[at].Name
+	at = slices.IndexFunc(list, func(c docker.Container) bool { return c.Name == name })
+	if at < 0 || list[at].Labels == nil {
+		return nil, fmt.Errorf("docker does not list the container %s", name)
+	}
+	return labelsOf(list[at]), nil
+}
+
+// guessLabels returns an endpoint's labels if all containers that Docker had on its network have the same ones.
+// Their names differ: if there are several, nothing may ask for these.
+func (d *Driver) guessLabels(snap *cluster.Snapshot, e localEndpoint) (labels map[string]string, known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	one := true
+	for _, c := range d.local.containers {
+		if !slices.Contains(c.Networks, e.Network) {
+			continue
+		}
+		these := c.Labels
+		if labels != nil {
+			one = false
+			these, labels = maps.Clone(these), maps.Clone(labels)
+			delete(these, NameLabel)
+			delete(labels, NameLabel)
+		}
+		if labels != nil && !maps.Equal(labels, these) {
+			return nil, false
+		}
+		labels = these
+	}
+	if labels == nil || one {
+		return labels, labels != nil
+	}
+	for p := range cluster.All[cluster.Policy](snap) {
+		if strings.Contains(p.Text, NameLabel) {
+			return nil, false
+		}
+	}
+	return labels, true
+}
+
+// noted is what is kept of a container that is configured on networks of ours, running or not, for guessLabels.
+type noted struct {
+	ID       string
+	Labels   map[string]string
+	Networks []string // Docker's IDs
+}
+
+var containerBucket = store.NewBucket[noted]("driver/containers")
+
+// noteContainers notes the containers of a view, if there are policies.
+func (d *Driver) noteContainers(v view) error {
+	if !hasPolicies(v.snap) {
+		return nil
+	}
+	ids := map[string]string{}
+	for _, n := range v.networks {
+		ids[n.Name] = n.ID
+	}
+	now := map[string]noted{}
+	for _, c := range v.containers {
+		n := noted{ID: c.ID, Labels: labelsOf(c)}
+		for _, at := range c.Networks {
+			id := at.NetworkID
+			if id == "" { // it never ran
+				id = ids[at.Network]
+			}
+			if _, ours := v.local[id]; ours {
+				n.Networks = append(n.Networks, id)
+			}
+		}
+		if slices.Sort(n.Networks); len(n.Networks) > 0 && c.Labels != nil {
+			now[c.ID] = n
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.local.setContainers(now)
+}
+
+func (n noted) equal(o noted) bool {
+	return n.ID == o.ID && maps.Equal(n.Labels, o.Labels) && slices.Equal(n.Networks, o.Networks)
+}
+
+// setContainers makes these the noted containers, on the disk as well.
+func (l *local) setContainers(now map[string]noted) error {
+	if maps.EqualFunc(l.containers, now, noted.equal) {
+		return nil
+	}
+	err := l.db.Update(func(tx *store.Tx) error {
+		for id := range l.containers {
+			if _, still := now[id]; still {
+				continue
+			}
+			if err := containerBucket.Delete(tx, id); err != nil {
+				return err
+			}
+		}
+		for _, id := range sortedKeys(now) {
+			if l.containers[id].equal(now[id]) {
+				continue
+			}
+			if err := containerBucket.Put(tx, id, now[id]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("save the labels of containers: %w", err)
+	}
+	l.containers = now
+	return nil
+}

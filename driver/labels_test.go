@@ -1,0 +1,191 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	dockernet "github.com/docker/docker/api/types/network"
+	"github.com/docker/go-plugins-helpers/network"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// labels are those on record of an endpoint, "unknown" if they are not.
+func (e *engine) labels(endpoint string) string {
+	rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), endpoint)
+	if !rec.Labelled {
+		return "unknown"
+	}
+	var all []string
+	for _, k := range slices.Sorted(maps.Keys(rec.Labels)) {
+		all = append(all, k+"="+rec.Labels[k])
+	}
+	return strings.Join(all, " ")
+}
+
+// starts is docker run as far as to the return of Join: Docker's list has the container without its endpoint.
+func (e *engine) starts(networkID, name string, labels map[string]string) (endpoint string) {
+	e.t.Helper()
+	endpoint, err := e.endpoint(networkID, name)
+	check(e.t, err)
+	e.mu.Lock()
+	e.containers[name] = container.Summary{
+		ID: "c" + name, Names: []string{"/" + name}, Labels: labels, State: "created",
+		NetworkSettings: &container.NetworkSettingsSummary{Networks: map[string]*dockernet.EndpointSettings{e.networks[networkID].Name: {}}},
+	}
+	e.starting = append(e.starting, endpoint)
+	e.mu.Unlock()
+	_, err = e.rig.Join(context.Background(), &network.JoinRequest{NetworkID: networkID, EndpointID: endpoint})
+	check(e.t, err)
+	return endpoint
+}
+
+// policy makes the cluster have one.
+func (e *engine) policy(text string) {
+	_, err := e.rig.replica.Update(func(tx *replica.Tx) error {
+		return tx.Put(cluster.Policy{Scope: cluster.ScopeCluster, Name: "p", Text: text})
+	})
+	check(e.t, err)
+}
+
+// The watcher publishes labels, whether there are policies or not; where there are, Join does.
+func TestLabels(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	ep := e.run(id, "web")
+	const web = "com.docker.compose.service=svc grapevine.io/name=web"
+	if got := e.labels(ep); got != "unknown" {
+		t.Errorf("before a look: %s", got)
+	}
+	if e.look(); e.labels(ep) != web {
+		t.Errorf("after a look: %s", e.labels(ep))
+	}
+	e.rig.hears.Store(true)
+	mine := map[string]string{"tier": "db", "com.docker.compose.project.config_files": "x", "grapevine.io/host": "liar"}
+	if got := e.labels(e.starts(id, "early", mine)); got != "unknown" {
+		t.Errorf("in Join, where no policy is: %s", got)
+	}
+	e.policy("x")
+	late := e.starts(id, "late", mine)
+	if got := e.labels(late); got != "grapevine.io/name=late tier=db" {
+		t.Errorf("in Join: %s", got)
+	}
+	rev := e.rig.replica.Snapshot().Rev()
+	e.container(id, "late", late)
+	e.mu.Lock()
+	c := e.containers["late"]
+	c.Labels = mine
+	e.containers["late"] = c
+	e.mu.Unlock()
+	if e.look(); e.labels(late) != "grapevine.io/name=late tier=db" || e.rig.replica.Snapshot().Rev() == rev {
+		t.Errorf("after a look: %s", e.labels(late))
+	}
+	rev = e.rig.replica.Snapshot().Rev()
+	if e.look(); e.rig.replica.Snapshot().Rev() != rev {
+		t.Error("a look at what is known wrote something")
+	}
+}
+
+// Labels without room are not cut: the endpoint is unknown, and status names it.
+func TestTooManyLabels(t *testing.T) {
+	e := newEngine(t)
+	e.policy("x")
+	e.rig.hears.Store(true)
+	id := e.user("blue")
+	many := map[string]string{}
+	for i := range cluster.MaxLabels {
+		many[fmt.Sprint("l", i)] = "x"
+	}
+	ep := e.starts(id, "web", many)
+	if got := e.labels(ep); got != "unknown" {
+		t.Errorf("in Join: %s", got)
+	}
+	e.container(id, "web", ep)
+	e.mu.Lock()
+	c := e.containers["web"]
+	c.Labels = many
+	e.containers["web"] = c
+	e.mu.Unlock()
+	e.look()
+	if got := e.rig.Unlabelled(); e.labels(ep) != "unknown" || !slices.Equal(got, []Unlabelled{{"web", "blue"}}) {
+		t.Errorf("labels %s, unlabelled %v", e.labels(ep), got)
+	}
+}
+
+// While Docker does not answer, Join waits no longer than its bound, and not at all where it is known; the labels
+// are what all containers of the network have.
+func TestLabelsWithoutDocker(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	ended := func(name string, labels map[string]string) {
+		e.container(id, name, "")
+		c := e.containers[name]
+		c.Labels = labels
+		e.containers[name] = c
+		e.look()
+	}
+	join := func(name string) (labels string, took time.Duration) {
+		t.Helper()
+		ep, err := e.endpoint(id, name)
+		check(t, err)
+		began := time.Now()
+		_, err = e.rig.Join(context.Background(), &network.JoinRequest{NetworkID: id, EndpointID: ep})
+		check(t, err)
+		return e.labels(ep), time.Since(began)
+	}
+	e.policy("x")
+	ended("db1", map[string]string{"tier": "db"})
+	e.rig.reopen() // another agent
+	e.rig.docker = docker.New("unix:///nowhere")
+	if got, _ := join("db1"); got != "grapevine.io/name=db1 tier=db" {
+		t.Errorf("the only one: %s", got)
+	}
+	e.rig.docker = docker.New(e.host)
+	ended("db2", map[string]string{"tier": "db"})
+	e.rig.docker = docker.New("unix:///nowhere")
+	if got, _ := join("db2"); got != "tier=db" {
+		t.Errorf("one of two that are equal: %s", got)
+	}
+	e.policy("matchLabels: {grapevine.io/name: db1}")
+	if got, _ := join("db3"); got != "unknown" {
+		t.Errorf("one of two, where names are asked for: %s", got)
+	}
+	e.policy("x")
+	e.rig.docker = docker.New(e.host)
+	ended("web", map[string]string{"tier": "web"})
+	e.rig.docker = docker.New("unix:///nowhere")
+	if got, _ := join("db4"); got != "unknown" {
+		t.Errorf("one of three that differ: %s", got)
+	}
+
+	e.rig.docker = docker.New(e.host)
+	e.rig.hears.Store(true)
+	e.mu.Lock() // Docker hangs
+	defer e.mu.Unlock()
+	if got, took := join("db5"); got != "unknown" || took < askingFor || took > 10*askingFor {
+		t.Errorf("where Docker hangs: %s, after %s", got, took)
+	}
+	e.rig.hears.Store(false)
+	if got, took := join("db6"); got != "unknown" || took > askingFor {
+		t.Errorf("where Docker is known to hang: %s, after %s", got, took)
+	}
+}
+
+func TestPublished(t *testing.T) {
+	for key, want := range map[string]bool{
+		"com.docker.compose.project": true, "com.docker.compose.service": true, "com.docker.compose.config-hash": false, "app": true,
+		"com.docker.compose.project.working_dir": false, "org.opencontainers.image.title": false, "com.example.compose": true,
+	} {
+		if Published(key) != want {
+			t.Errorf("%s: %v", key, !want)
+		}
+	}
+}

@@ -41,6 +41,8 @@ func (a *Agent) tasks() []Task {
 		{Name: "membership", Run: member["membership"], Doctor: "agent",
 			Problems: func(_ context.Context, l look) []api.Problem { return a.member.Problems(l.snap) },
 			Fine:     fmt.Sprintf("%s runs version %s, up %s", a.cfg.Name, a.version, time.Since(a.started).Round(time.Second))},
+		{Name: "disk", Run: member["disk"], Doctor: "agent",
+			Problems: func(context.Context, look) []api.Problem { return a.member.DiskProblems() }},
 		{Name: "keys", Run: member["keys"], Doctor: "key",
 			Problems: func(ctx context.Context, _ look) []api.Problem { return a.keyProblems(ctx) },
 			Fine:     "nobody with another gossip key has called of late"},

@@ -78,7 +78,8 @@ type Member struct {
 	left    atomic.Bool
 	note    identity.Left // that this host has left; noted is why it is not on the disk
 	noted   error
-	keyKept bool // the gossip key of the settings is in the key file, too
+	keyKept bool                  // the gossip key of the settings is in the key file, too
+	room    atomic.Pointer[error] // see watchDisk
 }
 
 func newMember(cfg Config) *Member {
@@ -182,6 +183,7 @@ func (m *Member) Tasks() map[string]func(context.Context) error {
 		"forgotten":  m.watchForgotten,
 		"reap":       m.reap,
 		"membership": m.join,
+		"disk":       m.watchDisk,
 		"ipam":       m.alloc.Run,
 		"autoforget": m.autoForget,
 	}

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
@@ -37,13 +39,6 @@ func (m *Member) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		add("stop the agent, `grapevine forget` this host on another one, and start it again: it joins as a new host",
 			"this host's state is older than what the others know of it: %v", err)
 	}
-	const unwritten = "until then this host makes no new networks or containers, and does not learn what others make"
-	if err := m.replica.Unwritten(); err != nil {
-		add(unwritten, "this host's state cannot be written: %v", err)
-	}
-	if since := m.db.Writing(); since > writePatience {
-		add("look at what the kernel says of the disk (dmesg); "+unwritten, "this host's disk has not taken a write to %s for %v", m.db.Path(), since.Round(time.Second))
-	}
 	if m.unproven.Load() && m.replica.Trouble() == nil {
 		add("start the hosts that do not answer; `grapevine forget`, on another host, those that are gone for good. If there is none, or all were restored, nobody can say: stop the agent, move "+m.cfg.State+" away, and `grapevine restore --alone` on one of them. Until then this host hands out nothing",
 			"this host was restored from a backup, or its state file was damaged, and it waits for every other host to say that nothing is missing in it")
@@ -58,6 +53,44 @@ func (m *Member) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 			do = "give this host the cluster's gossip key, as said below"
 		}
 		add(do, "%s", what)
+	}
+	return list
+}
+
+// lookAtDisk is how often it is looked whether the disk has room.
+const lookAtDisk = 3 * time.Second
+
+// watchDisk keeps in mind whether the disk has room, which only a write would tell otherwise. Who
+// asks for the status does not wait for a disk that hangs.
+func (m *Member) watchDisk(ctx context.Context) error {
+	for {
+		err := store.Room(m.cfg.State)
+		m.room.Store(&err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookAtDisk):
+		}
+	}
+}
+
+// DiskProblems are those of the disk under this host's state.
+func (m *Member) DiskProblems() (list []api.Problem) {
+	add := func(do, format string, args ...any) {
+		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
+	}
+	const unwritten = "until then this host makes no new networks or containers, and does not learn what others make"
+	if err := m.replica.Unwritten(); err != nil {
+		add(unwritten, "this host's state cannot be written: %v", err)
+	} else if room := m.room.Load(); room != nil && *room != nil {
+		do := unwritten
+		if tight := (*store.RoomError)(nil); errors.As(*room, &tight) && tight.Nearly {
+			do = "once it is full, this host makes no new networks or containers, and does not learn what others make"
+		}
+		add(do, "%v", *room)
+	}
+	if since := m.db.Writing(); since > writePatience {
+		add("look at what the kernel says of the disk (dmesg); "+unwritten, "this host's disk has not taken a write to %s for %v", m.db.Path(), since.Round(time.Second))
 	}
 	return list
 }

@@ -59,6 +59,7 @@ var mayImport = map[string]string{
 	"overlay/tunnel":         "host/link overlay/pipeline",
 	"overlay/tunnel/measure": "host/link overlay/tunnel",
 	"policy":                 "",
+	"policy/k8s":             "policy",
 	"reach":                  "cluster host/link",
 	"replica":                "cluster host/store",
 	"ring":                   "",
@@ -79,10 +80,11 @@ var onlyIn = map[string]string{
 	"github.com/spf13/cobra":                       "cmd/grapevine",
 	"github.com/spf13/pflag":                       "cmd/grapevine config",
 	"go.etcd.io/bbolt":                             "host/store",
+	"go.yaml.in/yaml":                              "policy/k8s",
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "overlay/pipeline", "policy", "ring"}
+var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "overlay/pipeline", "policy", "policy/k8s", "ring"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

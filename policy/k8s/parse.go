@@ -1,0 +1,467 @@
+package k8s
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/grapevine-net/grapevine/policy"
+)
+
+// MaxPolicy is how many bytes a policy may have, as Format writes it.
+const MaxPolicy = 32 << 10
+
+// The words of the API.
+const (
+	networkingV1 = "networking.k8s.io/v1"
+	clusterAlpha = "policy.networking.k8s.io/v1alpha2"
+	clusterBeta  = "policy.networking.k8s.io/v1beta1"
+)
+
+// Parse reads the policies of a text: one or more documents, or lists (kind: List) of them.
+func Parse(text []byte) (list []policy.Policy, err error) {
+	found, err := documents(text)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[policy.Key]int{}
+	r := &reader{}
+	for i, document := range found {
+		r.document = i + 1
+		if document.Content == nil {
+			continue
+		}
+		var read []policy.Policy
+		if read = r.object(r.value(document.Content[0], "", 0), 0); r.err != nil {
+			return nil, r.err
+		}
+		for _, p := range read {
+			if other, twice := seen[p.Key]; twice {
+				return nil, fmt.Errorf("document %d: %s %s is in document %d already; write it once", i+1, p.Kind, p.Key, other)
+			}
+			if size := len(Format(p)); size > MaxPolicy {
+				return nil, fmt.Errorf("document %d: %s %s has %d bytes; split it into policies of at most %d", i+1, p.Kind, p.Key, size, MaxPolicy)
+			}
+			seen[p.Key] = i + 1
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		return nil, errors.New("the text has no policy; write a NetworkPolicy or a ClusterNetworkPolicy")
+	}
+	return list, nil
+}
+
+// object reads a policy or a list of them.
+func (r *reader) object(v at, depth int) (list []policy.Policy) {
+	kind, version := r.peek(v, "kind"), r.peek(v, "apiVersion")
+	if r.err != nil {
+		return nil
+	}
+	switch {
+	case kind == "List" && version == "v1", (kind == "NetworkPolicyList" || kind == "ClusterNetworkPolicyList") && depth == 0:
+		if depth > 0 {
+			r.fail(v, "is a list in a list; write the policies in one")
+			return nil
+		}
+		f := r.fields(v, "apiVersion", "kind", "metadata", "items")
+		for _, item := range r.list(f["items"], maxDocuments) {
+			list = append(list, r.object(item, depth+1)...)
+		}
+		return list
+	case kind == "NetworkPolicy" && version == networkingV1:
+		return []policy.Policy{r.networkPolicy(v)}
+	case kind == "ClusterNetworkPolicy" && (version == clusterAlpha || version == clusterBeta):
+		return []policy.Policy{r.clusterPolicy(v)}
+	case kind == "AdminNetworkPolicy" || kind == "BaselineAdminNetworkPolicy":
+		r.fail(v, "%s is not supported; write a ClusterNetworkPolicy (%s), which follows it", kind, clusterBeta)
+	default:
+		r.fail(v, "kind %.80q of apiVersion %.80q is not supported; allowed: NetworkPolicy of %s, ClusterNetworkPolicy of %s or %s",
+			kind, version, networkingV1, clusterBeta, clusterAlpha)
+	}
+	return nil
+}
+
+// peek is a field of a mapping that says what the mapping is.
+func (r *reader) peek(v at, name string) string {
+	for _, p := range r.pairs(v) {
+		if p.key == name {
+			return r.text(p.value)
+		}
+	}
+	r.fail(v, "%s is missing", name)
+	return ""
+}
+
+var (
+	policyName  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+	networkName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
+	portName    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+)
+
+// metadata reads a policy's name, and its network if it is on one. Labels, annotations and what the
+// API's server adds mean nothing to anybody here.
+func (r *reader) metadata(v at, parent at, network bool) (key policy.Key) {
+	allowed := []string{"name", "labels", "annotations", "creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink"}
+	if network {
+		allowed = append(allowed, "namespace")
+	}
+	f := r.fields(v, allowed...)
+	r.need(parent, v, "metadata")
+	r.need(v, f["name"], "name")
+	key.Name = r.text(f["name"])
+	if r.err == nil && (len(key.Name) > 253 || !policyName.MatchString(key.Name)) {
+		r.fail(f["name"], "%.80q is no name; take lower case letters, digits, hyphens and dots, at most 253", key.Name)
+	}
+	if network {
+		r.need(v, f["namespace"], "namespace (the network's name)")
+		key.Network = r.text(f["namespace"])
+		if r.err == nil && (len(key.Network) > 253 || !networkName.MatchString(key.Network)) {
+			r.fail(f["namespace"], "%.80q is no name of a network", key.Network)
+		}
+	}
+	return key
+}
+
+// need says that a field is missing.
+func (r *reader) need(parent, v at, name string) {
+	if r.err == nil && !v.there() {
+		if parent.Node == nil {
+			parent = v
+		}
+		r.fail(parent, "%s is missing", name)
+	}
+}
+
+func (r *reader) networkPolicy(v at) (p policy.Policy) {
+	f := r.fields(v, "apiVersion", "kind", "metadata", "spec", "status")
+	p.Key = r.metadata(f["metadata"], v, true)
+	p.Kind = policy.NetworkPolicy
+	r.need(v, f["spec"], "spec")
+	s := r.fields(f["spec"], "podSelector", "policyTypes", "ingress", "egress")
+	p.Subject = policy.Set{Network: p.Network, Endpoints: r.selector(s["podSelector"])}
+	ingress, egress := r.list(s["ingress"], maxItems), r.list(s["egress"], maxItems)
+	for _, t := range r.list(s["policyTypes"], 2) {
+		switch r.oneOf(t, "Ingress", "Egress") {
+		case "Ingress":
+			p.IsolatesIngress = true
+		case "Egress":
+			p.IsolatesEgress = true
+		}
+	}
+	if !p.IsolatesIngress && !p.IsolatesEgress {
+		p.IsolatesIngress, p.IsolatesEgress = true, len(egress) > 0
+	}
+	for _, rule := range ingress {
+		p.Ingress = append(p.Ingress, r.networkRule(rule, p.Network, "from"))
+	}
+	for _, rule := range egress {
+		p.Egress = append(p.Egress, r.networkRule(rule, p.Network, "to"))
+	}
+	// Rules of a direction that policyTypes leaves out mean nothing to Kubernetes either.
+	if !p.IsolatesIngress {
+		p.Ingress = nil
+	}
+	if !p.IsolatesEgress {
+		p.Egress = nil
+	}
+	return p
+}
+
+func (r *reader) networkRule(v at, network, peers string) (rule policy.Rule) {
+	rule.Action = policy.Accept
+	f := r.fields(v, "ports", peers)
+	from, ports := r.list(f[peers], maxItems), r.list(f["ports"], maxItems)
+	rule.AnyPeer, rule.AnyPort = len(from) == 0, len(ports) == 0
+	for _, peer := range from {
+		r.networkPeer(peer, network, &rule)
+	}
+	for _, port := range ports {
+		rule.Ports = append(rule.Ports, r.networkPort(port))
+	}
+	return rule
+}
+
+func (r *reader) networkPeer(v at, network string, rule *policy.Rule) {
+	f := r.fields(v, "podSelector", "namespaceSelector", "ipBlock")
+	pods, networks, block := f["podSelector"], f["namespaceSelector"], f["ipBlock"]
+	switch {
+	case block.there() && (pods.there() || networks.there()):
+		r.fail(block, "stands alone; put podSelector and namespaceSelector into an item of their own")
+	case block.there():
+		rule.Blocks = append(rule.Blocks, r.block(block))
+	case networks.there():
+		rule.Peers = append(rule.Peers, policy.Set{Networks: r.selector(networks), Endpoints: r.selector(pods)})
+	case pods.there():
+		rule.Peers = append(rule.Peers, policy.Set{Network: network, Endpoints: r.selector(pods)})
+	default:
+		r.fail(v, "selects nobody; write podSelector, namespaceSelector or ipBlock ({} selects all)")
+	}
+}
+
+func (r *reader) block(v at) (b policy.Block) {
+	f := r.fields(v, "cidr", "except")
+	r.need(v, f["cidr"], "cidr")
+	b.Prefix = r.prefix(f["cidr"])
+	for _, e := range r.list(f["except"], maxItems) {
+		p := r.prefix(e)
+		if r.err == nil && (p.Bits() <= b.Prefix.Bits() || !b.Prefix.Contains(p.Addr())) {
+			r.fail(e, "%s is no part of %s", p, b.Prefix)
+		}
+		b.Except = append(b.Except, p)
+	}
+	return b
+}
+
+func (r *reader) prefix(v at) netip.Prefix {
+	s := r.text(v)
+	if r.err != nil {
+		return netip.Prefix{}
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil || p.Addr().Is4In6() {
+		r.fail(v, "%.80q is no range of addresses like 10.0.0.0/8 or fd00::/8", s)
+		return netip.Prefix{}
+	}
+	return p.Masked()
+}
+
+var protocols = map[string]uint8{"TCP": policy.TCP, "UDP": policy.UDP, "SCTP": policy.SCTP}
+
+func (r *reader) networkPort(v at) (p policy.Port) {
+	f := r.fields(v, "protocol", "port", "endPort")
+	p.Proto = policy.TCP
+	if proto := f["protocol"]; proto.there() {
+		p.Proto = protocols[r.oneOf(proto, "TCP", "UDP", "SCTP")]
+	}
+	port, end := f["port"], f["endPort"]
+	switch {
+	case !port.there() && end.there():
+		r.fail(end, "needs a port, where the range begins")
+	case !port.there():
+		p.To = 65535
+	case port.Kind == yaml.ScalarNode && port.ShortTag() == "!!str":
+		if p.Name = r.portName(port); end.there() {
+			r.fail(end, "needs a port that is a number, not a name")
+		}
+	default:
+		p.From = uint16(r.number(port, 1, 65535))
+		if p.To = p.From; end.there() {
+			p.To = uint16(r.number(end, int(p.From), 65535))
+		}
+	}
+	return p
+}
+
+func (r *reader) portName(v at) string {
+	s := r.text(v)
+	if r.err == nil && (!portName.MatchString(s) || !strings.ContainsFunc(s, func(c rune) bool { return c >= 'a' && c <= 'z' })) {
+		r.fail(v, "%.80q is no name of a port; take lower case letters, digits and hyphens, or a number without quotes", s)
+	}
+	return s
+}
+
+// selector reads a label selector, and puts it into the one order that equal ones have.
+func (r *reader) selector(v at) (s policy.Selector) {
+	f := r.fields(v, "matchLabels", "matchExpressions")
+	for _, l := range r.pairs(f["matchLabels"]) {
+		r.labelKey(l.value, l.key)
+		s = append(s, policy.Requirement{Key: l.key, Op: policy.In, Values: []string{r.text(l.value)}})
+	}
+	for _, e := range r.list(f["matchExpressions"], maxItems) {
+		s = append(s, r.expression(e))
+	}
+	slices.SortStableFunc(s, compareRequirements)
+	return slices.CompactFunc(s, func(a, b policy.Requirement) bool { return compareRequirements(a, b) == 0 })
+}
+
+func compareRequirements(a, b policy.Requirement) int {
+	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Op, b.Op), slices.Compare(a.Values, b.Values))
+}
+
+var operators = map[string]policy.Op{"In": policy.In, "NotIn": policy.NotIn, "Exists": policy.Exists, "DoesNotExist": policy.DoesNotExist}
+
+func (r *reader) expression(v at) (q policy.Requirement) {
+	f := r.fields(v, "key", "operator", "values")
+	r.need(v, f["key"], "key")
+	r.need(v, f["operator"], "operator")
+	q.Key = r.text(f["key"])
+	r.labelKey(f["key"], q.Key)
+	q.Op = operators[r.oneOf(f["operator"], "In", "NotIn", "Exists", "DoesNotExist")]
+	for _, value := range r.list(f["values"], maxItems) {
+		q.Values = append(q.Values, r.text(value))
+	}
+	switch needs := q.Op == policy.In || q.Op == policy.NotIn; {
+	case r.err != nil:
+	case needs && len(q.Values) == 0:
+		r.fail(v, "values is missing; %s needs at least one", q.Op)
+	case !needs && len(q.Values) > 0:
+		r.fail(f["values"], "%s takes no values", q.Op)
+	}
+	slices.Sort(q.Values)
+	q.Values = slices.Compact(q.Values)
+	return q
+}
+
+func (r *reader) labelKey(v at, key string) {
+	if r.err == nil && (key == "" || len(key) > 317) {
+		r.fail(v, "a label's name has 1 to 317 characters")
+	}
+}
+
+// maxClusterItems is how many items the lists of a ClusterNetworkPolicy have at most.
+const maxClusterItems = 25
+
+func (r *reader) clusterPolicy(v at) (p policy.Policy) {
+	f := r.fields(v, "apiVersion", "kind", "metadata", "spec", "status")
+	p.Key = r.metadata(f["metadata"], v, false)
+	p.Kind = policy.ClusterNetworkPolicy
+	r.need(v, f["spec"], "spec")
+	s := r.fields(f["spec"], "tier", "priority", "subject", "ingress", "egress")
+	for _, name := range []string{"tier", "priority", "subject"} {
+		r.need(f["spec"], s[name], name)
+	}
+	p.Tier = policy.Admin
+	if r.oneOf(s["tier"], "Admin", "Baseline") == "Baseline" {
+		p.Tier = policy.Baseline
+	}
+	p.Priority = r.number(s["priority"], 0, 1000)
+	subject := r.fields(s["subject"], "namespaces", "pods")
+	p.Subject, _ = r.clusterSet(s["subject"], subject)
+	for _, rule := range r.list(s["ingress"], maxClusterItems) {
+		p.Ingress = append(p.Ingress, r.clusterRule(rule, "from"))
+	}
+	for _, rule := range r.list(s["egress"], maxClusterItems) {
+		p.Egress = append(p.Egress, r.clusterRule(rule, "to"))
+	}
+	return p
+}
+
+// clusterSet reads who is selected by labels. There may be other ways to say it, if one is there.
+func (r *reader) clusterSet(v at, f map[string]at) (s policy.Set, ok bool) {
+	written := 0
+	for _, field := range f {
+		if field.there() {
+			written++
+		}
+	}
+	if r.err == nil && written != 1 {
+		r.fail(v, "has %d of its fields; write exactly one", written)
+	}
+	if networks := f["namespaces"]; networks.there() {
+		return policy.Set{Networks: r.selector(networks)}, true
+	}
+	pods := f["pods"]
+	if !pods.there() {
+		return s, false
+	}
+	p := r.fields(pods, "namespaceSelector", "podSelector")
+	r.need(pods, p["podSelector"], "podSelector")
+	return policy.Set{Networks: r.selector(p["namespaceSelector"]), Endpoints: r.selector(p["podSelector"])}, true
+}
+
+var actions = map[string]policy.Action{"Accept": policy.Accept, "Deny": policy.Drop, "Pass": policy.Pass, "Reject": policy.Reject}
+
+func (r *reader) clusterRule(v at, peers string) (rule policy.Rule) {
+	f := r.fields(v, "name", "action", peers, "protocols")
+	r.need(v, f["action"], "action")
+	if f["name"].there() {
+		if rule.Name = r.text(f["name"]); len(rule.Name) > 100 {
+			r.fail(f["name"], "has %d bytes; at most 100 are allowed", len(rule.Name))
+		}
+	}
+	rule.Action = actions[r.oneOf(f["action"], "Accept", "Deny", "Pass", "Reject")]
+	from := r.list(f[peers], maxClusterItems)
+	if r.err == nil && len(from) == 0 {
+		r.fail(v, "%s is missing; write at least one item (namespaces: {} is all)", peers)
+	}
+	for _, peer := range from {
+		r.clusterPeer(peer, peers == "to", &rule)
+	}
+	protos := r.list(f["protocols"], maxClusterItems)
+	if r.err == nil && f["protocols"].there() && len(protos) == 0 {
+		r.fail(f["protocols"], "is an empty list; leave it out for all protocols")
+	}
+	rule.AnyPort = len(protos) == 0
+	for _, proto := range protos {
+		port := r.clusterPort(proto)
+		if r.err == nil && port.Name != "" && len(rule.Blocks) > 0 {
+			r.fail(proto, "networks have no named ports; write the number")
+		}
+		rule.Ports = append(rule.Ports, port)
+	}
+	return rule
+}
+
+func (r *reader) clusterPeer(v at, to bool, rule *policy.Rule) {
+	var f map[string]at
+	if to {
+		f = r.fields(v, "namespaces", "pods", "networks", "nodes", "domainNames")
+	} else {
+		f = r.fields(v, "namespaces", "pods")
+	}
+	if nodes := f["nodes"]; nodes.there() {
+		r.fail(nodes, "hosts cannot be selected; allowed here: namespaces, pods, networks")
+	}
+	if names := f["domainNames"]; names.there() {
+		r.fail(names, "names are not supported; allowed here: namespaces, pods, networks")
+	}
+	set, ok := r.clusterSet(v, f)
+	if ok {
+		rule.Peers = append(rule.Peers, set)
+	}
+	networks := f["networks"]
+	if r.err == nil && networks.there() && len(networks.Content) == 0 {
+		r.fail(networks, "is an empty list; write at least one range")
+	}
+	for _, n := range r.list(networks, maxClusterItems) {
+		p := r.prefix(n)
+		if r.err == nil && p.String() != n.Value && p.Addr() != netip.MustParsePrefix(n.Value).Addr() {
+			r.fail(n, "%.80q has bits behind its length; write %s", n.Value, p)
+		}
+		rule.Blocks = append(rule.Blocks, policy.Block{Prefix: p})
+	}
+}
+
+// clusterPort reads a protocol and its port.
+func (r *reader) clusterPort(v at) (p policy.Port) {
+	f := r.fields(v, "tcp", "udp", "sctp", "destinationNamedPort")
+	if r.err == nil && len(f) != 1 {
+		r.fail(v, "has %d fields; write exactly one of tcp, udp, sctp and destinationNamedPort", len(f))
+	}
+	for name, value := range f {
+		if !value.there() {
+			r.fail(value, "is empty; write destinationPort, or leave protocols out for all")
+			return p
+		}
+		if name == "destinationNamedPort" {
+			p.Name = r.portName(value)
+			return p
+		}
+		p.Proto = protocols[strings.ToUpper(name)]
+		port := r.fields(value, "destinationPort")["destinationPort"]
+		r.need(value, port, "destinationPort")
+		d := r.fields(port, "number", "range")
+		if r.err == nil && d["number"].there() == d["range"].there() {
+			r.fail(port, "write either number or range")
+		}
+		if d["number"].there() {
+			p.From = uint16(r.number(d["number"], 1, 65535))
+			p.To = p.From
+		}
+		if d["range"].there() {
+			e := r.fields(d["range"], "start", "end")
+			r.need(d["range"], e["start"], "start")
+			r.need(d["range"], e["end"], "end")
+			p.From = uint16(r.number(e["start"], 1, 65535))
+			p.To = uint16(r.number(e["end"], min(int(p.From)+1, 65535), 65535))
+		}
+	}
+	return p
+}

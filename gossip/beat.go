@@ -22,7 +22,7 @@ func (g *Gossip) beatLoop(ctx context.Context) {
 	var ring []nodeID
 	var version uint8
 	members, last := g.members.Load(), time.Now()
-	var before beat
+	var before []nodeID
 	absent := absences{}
 	for n := 0; ; n++ {
 		select {
@@ -72,7 +72,7 @@ func (g *Gossip) beatRing(version uint8) []nodeID {
 	return ring
 }
 
-func (g *Gossip) sendBeats(to []nodeID, silent beat) {
+func (g *Gossip) sendBeats(to, silent []nodeID) {
 	var nodes []*memberlist.Node
 	for _, id := range to {
 		if n := g.nodeOf(id.String()); n != nil {
@@ -82,7 +82,7 @@ func (g *Gossip) sendBeats(to []nodeID, silent beat) {
 	if g.writes() < protoBeats { // since the ring was made
 		return
 	}
-	sealed := g.sealAs(protoBeats, kindBeat, silent.encode())
+	sealed := g.sealAs(protoBeats, kindBeat, g.watch.say(silent).encode())
 	for _, n := range nodes {
 		if err := g.ml.SendBestEffort(n, sealed); err != nil {
 			g.log.Debug("beat", "host", n.Name, "err", err)
@@ -92,12 +92,13 @@ func (g *Gossip) sendBeats(to []nodeID, silent beat) {
 
 // heardBeat takes a host's beat.
 func (g *Gossip) heardBeat(e envelope) {
-	silent, err := decodeBeat(e.body)
-	if err != nil {
+	b, err := decodeBeat(e.body)
+	switch {
+	case err != nil:
 		g.stats.add(RefusedGarbage, 1)
-		return
+	case !g.watch.hear(e.from, b, time.Now()):
+		g.stats.add(RefusedReplay, 1)
 	}
-	g.watch.hear(e.from, silent, time.Now())
 }
 
 // heardDoubt takes a verdict and passes it on, once.
@@ -106,7 +107,11 @@ func (g *Gossip) heardDoubt(b []byte) {
 	switch {
 	case err != nil:
 		g.stats.add(RefusedGarbage, 1)
-	case v.watcher != g.self && g.watch.take(v, time.Now()):
+	case v.watcher == g.self:
+		if no, ok := g.watch.deny(v, time.Now()); ok {
+			g.eagerly(g.relayDoubt(no.encode()))
+		}
+	case g.watch.take(v, time.Now()):
 		g.relayDoubt(b)
 	}
 }

@@ -74,6 +74,9 @@ type Config struct {
 	Keys [][]byte
 	// ClusterID is the cluster this host is in, at most 64 bytes; "": none yet.
 	ClusterID string
+	// Run is greater in each run of this host than in all before, whatever the clock says: what
+	// it said in an earlier run is not to be taken for later. 0: the clock's seconds.
+	Run uint32
 	// Timing is for tests and simulations.
 	Timing Timing
 	// Transport replaces the network; it then decides what Bind would have.
@@ -130,6 +133,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.speaks == (versions{}) {
 		c.speaks = versions{protoMin, protoMax}
+	}
+	if c.Run == 0 {
+		c.Run = uint32(time.Now().Unix())
 	}
 	if c.Sign == nil || c.Signed == nil {
 		c.Sign, c.Signed = func([]byte) []byte { return nil }, func(string, []byte, []byte) bool { return true }

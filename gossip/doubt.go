@@ -24,31 +24,41 @@ const (
 )
 
 // beat is the body of kindBeat: the hosts of which the sender, who watches them, hears
-// nothing, 8 bytes each.
-type beat []nodeID
+// nothing.
+//
+//	number 8 | host 8, of each
+type beat struct {
+	number uint64
+	silent []nodeID
+}
 
-func (b beat) encode() (out []byte) {
-	for _, id := range b {
+func (b beat) encode() []byte {
+	out := binary.BigEndian.AppendUint64(nil, b.number)
+	for _, id := range b.silent {
 		out = append(out, id[:]...)
 	}
 	return out
 }
 
-func decodeBeat(b []byte) (ids beat, err error) {
-	if len(b)%len(nodeID{}) != 0 || len(b) > 64*len(nodeID{}) {
-		return nil, errors.New("beat: a list of another length")
+func decodeBeat(b []byte) (out beat, err error) {
+	if len(b)%len(nodeID{}) != 0 || len(b) < 8 || len(b) > 8+64*len(nodeID{}) {
+		return out, errors.New("beat: a list of another length")
 	}
-	for id := range slices.Chunk(b, len(nodeID{})) {
-		ids = append(ids, nodeID(id))
+	out.number = binary.BigEndian.Uint64(b)
+	for id := range slices.Chunk(b[8:], len(nodeID{})) {
+		out.silent = append(out.silent, nodeID(id))
 	}
-	return ids, nil
+	return out, nil
 }
 
 // verdict is the body of kindDoubt: what a watcher says of a host.
 //
 //	watcher 8 | host 8 | number 8 | silent 1
 //
-// Of two that a watcher says of a host the higher number is the later.
+// Of two that a watcher says of a host the higher number is the later. An earlier one is never
+// believed again, since somebody may have recorded it: who hears verdicts remembers their numbers for as
+// long as it runs, and a watcher that hears one of its own which it does not stand by says so (deny).
+// The numbers of a host's beats and verdicts rise over all its runs, whatever its clock says (Config.Run).
 type verdict struct {
 	watcher, host nodeID
 	number        uint64
@@ -116,12 +126,21 @@ type watch struct {
 	doubted  map[nodeID]bool
 	since    map[nodeID]time.Time // of those in doubt
 	expired  time.Time            // when verdicts were last looked through for those to drop
+	number   uint64               // last one of this host's beats and verdicts
+	latest   map[saying]uint64    // highest number of each
+	denied   map[nodeID]time.Time // when this host told last of whom that it does not doubt it
 }
+
+// saying is of whom a host says something in verdicts; in beats, of nobody.
+type saying struct{ by, of nodeID }
+
+// maxLatest bounds how many sayings are remembered: far more than there are of a thousand hosts.
+const maxLatest = 1 << 14
 
 // sign is the last beat of a host.
 type sign struct {
 	at     time.Time
-	silent beat
+	silent []nodeID
 }
 
 // word is a verdict, and when it came.
@@ -130,8 +149,42 @@ type word struct {
 	at time.Time
 }
 
-func newWatch(self nodeID, every time.Duration) *watch {
-	return &watch{self: self, beat: every, heard: map[nodeID]sign{}, verdicts: map[nodeID]map[nodeID]word{}, doubted: map[nodeID]bool{}, since: map[nodeID]time.Time{}}
+func newWatch(self nodeID, every time.Duration, run uint32) *watch {
+	return &watch{
+		self: self, beat: every, number: uint64(run) << 32, heard: map[nodeID]sign{}, verdicts: map[nodeID]map[nodeID]word{},
+		doubted: map[nodeID]bool{}, since: map[nodeID]time.Time{}, latest: map[saying]uint64{}, denied: map[nodeID]time.Time{},
+	}
+}
+
+// next numbers a beat or a verdict of this host, with mu held.
+func (w *watch) next() uint64 {
+	w.number++
+	return w.number
+}
+
+// say is this host's next beat.
+func (w *watch) say(silent []nodeID) beat {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return beat{w.next(), silent}
+}
+
+// fresh reports whether a host says something later than all before, and remembers that, with mu held.
+func (w *watch) fresh(s saying, number uint64) bool {
+	if last, known := w.latest[s]; known && number <= last {
+		return false
+	}
+	if len(w.latest) >= maxLatest {
+		maps.DeleteFunc(w.latest, func(s saying, _ uint64) bool {
+			_, known := slices.BinarySearchFunc(w.ring, s.by, compareIDs)
+			return !known
+		})
+	}
+	if len(w.latest) >= maxLatest {
+		clear(w.latest)
+	}
+	w.latest[s] = number
+	return true
 }
 
 // patience is how long a host may be silent: three beats may be lost, and the next be late.
@@ -169,11 +222,15 @@ func (w *watch) rank(id string) int {
 	return 0
 }
 
-// hear takes a beat.
-func (w *watch) hear(from nodeID, silent beat, now time.Time) {
+// hear takes a beat, and reports whether it is later than those before.
+func (w *watch) hear(from nodeID, b beat, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.heard[from] = sign{now, silent}
+	if !w.fresh(saying{by: from}, b.number) {
+		return false
+	}
+	w.heard[from] = sign{now, b.silent}
+	return true
 }
 
 // forgive is for a watcher that was itself away: what it did not hear says nothing.
@@ -199,17 +256,34 @@ func (w *watch) keep(v verdict, now time.Time) bool {
 	if !known || !slices.Contains(following(w.ring, v.host, 2*watchers), v.watcher) {
 		return false
 	}
+	if !w.fresh(saying{v.watcher, v.host}, v.number) {
+		return false
+	}
 	words := w.verdicts[v.host]
 	if words == nil {
 		words = map[nodeID]word{}
 		w.verdicts[v.host] = words
 	}
-	if last, ok := words[v.watcher]; ok && last.number >= v.number {
-		return false
-	}
 	words[v.watcher] = word{v, now}
 	w.weigh(v.host)
 	return true
+}
+
+// deny is for a verdict of this host itself that comes back, and returns the one that is to be told, if
+// the host is not silent by what this one says now. Who was started after that was said knows no better
+// than to believe what somebody has recorded. For some beats after it was told it is not told again: what was
+// said before is then still under way.
+func (w *watch) deny(v verdict, now time.Time) (tell verdict, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.number = max(w.number, v.number) // if the state with the number of this run is one from a backup
+	if !v.silent || w.verdicts[v.host][w.self].silent || now.Sub(w.denied[v.host]) < retell*w.beat {
+		return tell, false
+	}
+	w.denied[v.host] = now
+	tell = verdict{w.self, v.host, w.next(), false}
+	w.keep(tell, now)
+	return tell, true
 }
 
 // weigh sets whether a host is in doubt: if a verdict says so.
@@ -228,7 +302,7 @@ func (w *watch) weigh(host nodeID) {
 
 // round is done several times a beat. silent are those of whom this host hears nothing,
 // though it watches them, and tell the verdicts that it is to pass to all.
-func (w *watch) round(ring []nodeID, now time.Time) (silent beat, tell []verdict) {
+func (w *watch) round(ring []nodeID, now time.Time) (silent []nodeID, tell []verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ring = ring
@@ -253,10 +327,12 @@ func (w *watch) round(ring []nodeID, now time.Time) (silent beat, tell []verdict
 		last, said := w.verdicts[id][w.self]
 		doubt := slices.Contains(silent, id) && w.agreed(id, silent)
 		if doubt != (said && last.silent) || doubt && now.Sub(last.at) >= retell*w.beat {
-			// Later than what it said before a restart, too, as far as it has come back.
-			v := verdict{w.self, id, max(uint64(now.UnixNano()), last.number+1), doubt}
+			v := verdict{w.self, id, w.next(), doubt}
 			if w.keep(v, now) && (!doubt || !deaf) {
 				tell = append(tell, v)
+			}
+			if !doubt {
+				w.denied[id] = now
 			}
 		}
 	}
@@ -288,7 +364,7 @@ func (w *watch) judged() []nodeID {
 
 // agreed reports whether enough of the watchers of a host that is silent here say the same.
 // Of a watcher that is silent itself nothing else is to be expected.
-func (w *watch) agreed(host nodeID, silent beat) bool {
+func (w *watch) agreed(host nodeID, silent []nodeID) bool {
 	all := following(w.ring, host, watchers)
 	votes := 0
 	for _, id := range all {
@@ -317,4 +393,5 @@ func (w *watch) expire(now time.Time) {
 		}
 		w.weigh(host)
 	}
+	maps.DeleteFunc(w.denied, func(_ nodeID, at time.Time) bool { return now.Sub(at) >= retell*w.beat })
 }

@@ -156,15 +156,20 @@ func TestUpgradedHostIsWatched(t *testing.T) {
 // TestDeadAndBack: who was in doubt here, then dead, and then is back, may be in doubt on others
 // all that time: they are told that it is not.
 func TestDeadAndBack(t *testing.T) {
-	const beat = 200 * time.Millisecond
+	const every = 200 * time.Millisecond
 	host, self, third := nodeID{1}, nodeID{2}, nodeID{3}
 	all, now := []nodeID{host, self, third}, time.Unix(1, 0)
-	w := newWatch(self, beat)
-	w.hear(host, nil, now)
+	w := newWatch(self, every, 1)
+	number := uint64(0)
+	hear := func(from nodeID, silent ...nodeID) {
+		number++
+		w.hear(from, beat{number, silent}, now)
+	}
+	hear(host)
 	var told []verdict
 	pass := func(ring []nodeID, d time.Duration) {
-		for end := now.Add(d); now.Before(end); now = now.Add(beat / roundsPerBeat) {
-			w.hear(third, []nodeID{host}, now)
+		for end := now.Add(d); now.Before(end); now = now.Add(every / roundsPerBeat) {
+			hear(third, host)
 			_, tell := w.round(ring, now)
 			told = append(told, tell...)
 		}
@@ -174,8 +179,8 @@ func TestDeadAndBack(t *testing.T) {
 		t.Fatalf("a silent host: told %v", told)
 	}
 	pass([]nodeID{self, third}, 3*time.Second)
-	w.hear(host, nil, now)
-	pass(all, 3*beat)
+	hear(host)
+	pass(all, 3*every)
 	if len(told) != 2 || told[1].silent || told[1].number <= told[0].number || w.doubts(host) {
 		t.Errorf("it is dead and back: told %v", told)
 	}
@@ -190,7 +195,7 @@ func TestVerdictsOfStrangers(t *testing.T) {
 		for i := range n {
 			ring = append(ring, nodeID{byte(i)})
 		}
-		w := newWatch(nodeID{0}, time.Second)
+		w := newWatch(nodeID{0}, time.Second, 1)
 		now := time.Unix(1, 0)
 		w.round(ring, now)
 		id := rapid.Custom(func(t *rapid.T) nodeID { return nodeID{byte(rapid.IntRange(0, n+1).Draw(t, "id"))} })
@@ -227,8 +232,8 @@ func TestVerdictsOfStrangers(t *testing.T) {
 // hear in that time for silence.
 func TestAbsentWatcherForgives(t *testing.T) {
 	ring := []nodeID{{0}, {1}}
-	w, now := newWatch(nodeID{0}, time.Second), time.Unix(1, 0)
-	w.hear(nodeID{1}, nil, now)
+	w, now := newWatch(nodeID{0}, time.Second, 1), time.Unix(1, 0)
+	w.hear(nodeID{1}, beat{number: 1}, now)
 	w.forgive(now.Add(time.Minute))
 	if silent, _ := w.round(ring, now.Add(time.Minute)); len(silent) > 0 {
 		t.Errorf("%v are silent", silent)
@@ -246,7 +251,7 @@ func BenchmarkHalfIsSilent(b *testing.B) {
 		ring = append(ring, nodeID{byte(i >> 8), byte(i)})
 	}
 	for b.Loop() {
-		w, now := newWatch(ring[0], time.Second), time.Unix(1, 0)
+		w, now := newWatch(ring[0], time.Second, 1), time.Unix(1, 0)
 		w.round(ring, now)
 		for i := 1; i < len(ring); i += 2 {
 			for _, watcher := range following(ring, ring[i], watchers) {

@@ -45,7 +45,7 @@ func forms(version uint8) []form {
 	}
 	if version >= protoBeats {
 		list = append(list,
-			formOf("beat", beat{id, {9}}, beat.encode, decodeBeat),
+			formOf("beat", beat{7, []nodeID{id, {9}}}, beat.encode, decodeBeat),
 			formOf("verdict", verdict{id, nodeID{9}, 5, true}, verdict.encode, decodeVerdict))
 	}
 	return list

@@ -103,7 +103,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
 	g.door = newDoor(g)
-	g.watch = newWatch(g.self, cfg.Timing.Beat)
+	g.watch = newWatch(g.self, cfg.Timing.Beat, cfg.Run)
 	for _, p := range cfg.Known {
 		if _, err := parseNode(p.ID); err == nil && p.ID != cfg.Node && p.Addr.IsValid() {
 			g.peers[p.ID] = &peer{Member: Member{ID: p.ID, Addr: p.Addr, State: Dead, Since: g.started}}

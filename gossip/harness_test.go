@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,6 +162,9 @@ type host struct {
 	mu    sync.Mutex
 }
 
+// runs numbers the runs of all hosts: of several in one second, the clock's would be the same.
+var runs atomic.Uint32
+
 var testKey = []byte("0123456789abcdef0123456789abcdef")
 
 func hostID(i int) string { return fmt.Sprintf("%016x", i+1) }
@@ -201,6 +205,7 @@ func begin(t *testing.T, n *memnet.Network, i int, change func(*Config), around 
 	cfg := Config{
 		Node: h.id, Name: fmt.Sprintf("host%d", i), Bind: hostAddr(i), Keys: [][]byte{testKey},
 		Join: []string{hostAddr(0).String()}, Log: quiet(),
+		Run:       runs.Add(1),
 		SaveKnown: func(p []Peer) { h.mu.Lock(); h.known = p; h.mu.Unlock() },
 	}
 	cfg.Sign = func(b []byte) []byte { return toySignature(cfg.Node, b) }

@@ -66,7 +66,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(envelope{protoMax, kindRequest, "alpha", nodeID{1}, request{1, 2, time.Second, netip.MustParseAddrPort("10.0.0.1:7947"), "m", []byte("b")}.encode(protoMax)}.encode())
 	f.Add(envelope{protoMax, kindResponse, "alpha", nodeID{1}, response{1, statusBusy, nil}.encode()}.encode())
 	f.Add(envelope{protoMax, kindSum, "alpha", nodeID{1}, summary{make([]byte, 16), 1, netip.MustParseAddrPort("10.0.0.1:7947")}.encode()}.encode())
-	f.Add(envelope{protoMax, kindBeat, "alpha", nodeID{1}, beat{{2}, {3}}.encode()}.encode())
+	f.Add(envelope{protoMax, kindBeat, "alpha", nodeID{1}, beat{7, []nodeID{{2}, {3}}}.encode()}.encode())
 	f.Add(envelope{protoMax, kindDoubt, "alpha", nodeID{1}, verdict{nodeID{1}, nodeID{2}, 3, true}.encode()}.encode())
 	f.Add(nodeMeta{speaks: versions{1, 1}, cluster: "alpha", name: "n"}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -309,6 +309,24 @@ func whole(dir string) error {
 	return nil
 }
 
+var runs = store.NewBucket[uint32]("agent/run")
+
+const runKey = "last"
+
+// nextRun numbers this run of the agent: the clock's seconds, or one more than the last, if the clock
+// was set back since. A number that was not kept, as on a full disk, will do unless it is set back, too.
+func nextRun(db *store.DB, now time.Time) (run uint32, err error) {
+	err = db.Update(func(tx *store.Tx) error {
+		last, _, err := runs.Get(tx, runKey)
+		if err != nil {
+			return err
+		}
+		run = max(last+1, uint32(now.Unix()))
+		return runs.Put(tx, runKey, run)
+	})
+	return run, err
+}
+
 var peers = store.NewBucket[[]gossip.Peer]("agent/peers")
 
 const peersKey = "known"
@@ -340,7 +358,12 @@ func (m *Member) openGossip() (err error) {
 	if err != nil {
 		return err
 	}
+	run, err := nextRun(m.db, time.Now())
+	if err != nil {
+		m.log.Warn("number this run of the agent", "err", err)
+	}
 	cfg := gossip.Config{
+		Run:  run,
 		Node: m.id.Node, Name: m.cfg.Name, ClusterID: m.id.Cluster, Keys: m.Keys.Keyring.Keys,
 		Bind:      netip.AddrPortFrom(m.bindAddr(), m.cfg.Port),
 		Advertise: netip.AddrPortFrom(m.to.Addr, cmp.Or(m.cfg.Advertise.Port(), m.cfg.Port)),

@@ -19,6 +19,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
+	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/gossip"
@@ -56,19 +57,16 @@ type Agent struct {
 	driver     *driver.Driver
 	plugin     *plugin.Server
 	docker     *docker.Client
-	engine     engineWatch
 	sockets    sockets
 	swarm      atomic.Pointer[docker.Swarm] // see askSwarm
 	pluginName atomic.Pointer[string]       // see driverName
 	managed    string                       // the ID by which Docker knows this agent as a managed plugin, or ""
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
-	stopWork    context.CancelFunc
-	stopped     chan struct{}
-	gone        chan struct{} // closed when this host has left, and all is told
-	hellos      pathWatch
-	contacts    contactWatch
-	firewall    firewallWatch
+	stopWork context.CancelFunc
+	stopped  chan struct{}
+	gone     chan struct{} // closed when this host has left, and all is told
+	watches
 	metricsPort metricsPort
 	exporter    *metrics.Exporter
 }
@@ -103,7 +101,7 @@ func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 }
 
 // again are the errors upon which the agent begins anew.
-var again = []error{errMoved, errRenamed, membership.ErrForgotten, errLeft, errWanted, errRival}
+var again = []error{watch.ErrMoved, watch.ErrRenamed, membership.ErrForgotten, errLeft, errWanted, plane.ErrRival}
 
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets) error {
 	a := &Agent{cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), sockets: open, stopped: make(chan struct{}), gone: make(chan struct{})}
@@ -117,7 +115,7 @@ func run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 		return err
 	}
 	err = a.serve(ctx, open.own.Lend())
-	if errors.Is(err, errRival) {
+	if errors.Is(err, plane.ErrRival) {
 		err = errors.Join(err, a.plane.HandOver(context.WithoutCancel(ctx)))
 	}
 	return err

@@ -66,6 +66,7 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.openWatches()
 	tasks, ctx := errgroup.WithContext(t.Context())
 	for _, run := range a.member.Tasks() {
 		tasks.Go(func() error { return run(ctx) })

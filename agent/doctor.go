@@ -2,13 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/netip"
-	"strings"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
@@ -16,18 +10,8 @@ import (
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
-	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
-)
-
-const (
-	// probesAtOnce is how many hosts are probed at a time.
-	probesAtOnce = 8
-	// pathPatience bounds the probes to one host.
-	pathPatience = 20 * time.Second
-	// dialPatience bounds a connection to a host that does not answer.
-	dialPatience = 3 * time.Second
 )
 
 // Diagnose checks a host whose agent does not run, for the reason given: what can be
@@ -56,10 +40,10 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	}
 	host := make(chan doctor.Host, 1)
 	go func() { host <- doctor.Look(ctx, cfg, running, gateway.Port, gateway.Table) }()
-	paths := a.paths(ctx, nodes)
+	paths := a.probes.Paths(ctx, nodes)
 	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, VXLANPort: a.cfg.VXLANPort, Overhead: a.underlay.MTU - a.plane.InnerMTU()}
 	reached := all.Paths(paths)
-	if own := a.cutOff(nodes); own != nil { // then nothing is to be said of the others
+	if own := a.silence.CutOff(nodes); own != nil { // then nothing is to be said of the others
 		reached = doctor.Problems("underlay", "", own)
 	}
 
@@ -72,8 +56,8 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(doctor.Interfaces(a.plane.InnerMTU(), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
 	add(doctor.KeySetting(a.managed != "" && len(a.cfg.Keys) > 0, a.member.KeyKept(), pluginName(ctx, a))...)
-	for _, v6 := range a.firewallFamilies() {
-		add(doctor.LookAtFirewall(ctx, v6).Judge(a.packets(nodes, v6, len(nodes)), proven(reached))...)
+	for _, v6 := range a.firewall.Families() {
+		add(doctor.LookAtFirewall(ctx, v6).Judge(a.firewall.Packets(nodes, v6, len(nodes)), proven(reached))...)
 	}
 	doctor.Sort(d.Checks)
 	return d, nil
@@ -87,61 +71,6 @@ func proven(reached []api.Check) bool {
 		}
 	}
 	return len(reached) > 1
-}
-
-// paths probes the ways to and from all other hosts.
-func (a *Agent) paths(ctx context.Context, nodes []api.Node) []doctor.Path {
-	var list []*doctor.Path
-	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.SetLimit(probesAtOnce)
-	for _, n := range nodes {
-		if n.Self {
-			continue
-		}
-		p := &doctor.Path{Peer: n.Name, Limits: a.limits(n)}
-		list = append(list, p)
-		tasks.Go(func() error {
-			a.path(ctx, n, p)
-			return nil
-		})
-	}
-	_ = tasks.Wait() // none fails
-	paths := make([]doctor.Path, len(list))
-	for i, p := range list {
-		paths[i] = *p
-	}
-	return paths
-}
-
-func (a *Agent) path(ctx context.Context, n api.Node, p *doctor.Path) {
-	ctx, cancel := context.WithTimeout(ctx, pathPatience)
-	defer cancel()
-	p.Report, p.Err = a.prober.Path(ctx, n.ID, p.Limits)
-	if p.Err == nil {
-		return
-	}
-	var remote *gossip.RemoteError
-	if p.Old = errors.As(p.Err, &remote) && strings.Contains(remote.Text, "unknown method"); p.Old {
-		return
-	}
-	dialer := net.Dialer{Timeout: dialPatience}
-	c, err := dialer.DialContext(ctx, "tcp", n.Gossip.String())
-	if p.Dial = err; err == nil {
-		c.Close()
-	}
-}
-
-// limits are the sizes that packets to and from a host may have.
-func (a *Agent) limits(n api.Node) probe.Limits {
-	theirs := n.MTU
-	if theirs == 0 {
-		theirs = a.underlay.MTU
-	}
-	overhead := a.underlay.MTU - a.plane.InnerMTU()
-	return probe.Limits{
-		Gossip: probe.Way{Out: a.underlay.MTU, In: theirs},
-		Tunnel: probe.Way{Out: a.plane.InnerMTU(), In: theirs - overhead},
-	}
 }
 
 // caller calls by the agent's gossip, which is made after what needs it.

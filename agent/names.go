@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"context"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/dns/names"
 	"github.com/grapevine-net/grapevine/gossip"
@@ -58,4 +60,12 @@ func (a *Agent) resolver() api.Resolver {
 		Queries: s.Queries, Answered: s.Answered, Forwarded: s.Forwarded, Failed: s.Failed, Refused: s.Refused,
 		Inside: s.Inside, Outside: s.Outside,
 	}
+}
+
+// watchName returns watch.ErrRenamed when this host has another name, unless a setting names it.
+func (a *Agent) watchName(ctx context.Context) error {
+	if a.named {
+		return nil
+	}
+	return watch.Name(ctx, a.cfg.Name, a.log)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
+	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/gossip"
@@ -46,7 +47,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openManaged(); err != nil {
 		return err
 	}
-	if a.underlay, err = waitForUnderlay(ctx, a.cfg); err != nil {
+	if a.underlay, err = watch.WaitForUnderlay(ctx, a.cfg); err != nil {
 		return err
 	}
 	if err := a.openReach(); err != nil {
@@ -58,6 +59,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openPlane(ctx, datapath, a.openNames()); err != nil {
 		return err
 	}
+	a.openWatches()
 	return a.openDriver()
 }
 
@@ -160,7 +162,7 @@ func (a *Agent) openMember() error {
 func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	return cluster.Node{
 		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Datapath: string(a.plane.Datapath()),
-		Reaches: a.reaches(snap), Hellos: hellosVersion, Bind: a.behindNAT(),
+		Reaches: a.reaches(snap), Hellos: watch.HellosVersion, Bind: a.behindNAT(),
 	}
 }
 

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"runtime"
 	"runtime/metrics"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
+	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/membership"
 )
@@ -70,22 +70,9 @@ func (a *Agent) refused() map[string]uint64 {
 
 // differences finds what is to be the same on all hosts, or another on each, and is not.
 func (a *Agent) differences(ctx context.Context, nodes []api.Node) []api.Problem {
-	list := append(vxlanDifferences(nodes, a.cfg.VXLANPort), rangeDifferences(nodes)...)
+	list := watch.Differences(nodes, a.cfg.VXLANPort)
 	if twins := membership.Namesakes(nodes, ""); len(twins) > 0 {
 		list = append(list, membership.Namesakes(nodes, a.setCommand(ctx, "GRAPEVINE_NAME=NAME"))...)
-	}
-	return list
-}
-
-// vxlanDifferences are ports of VXLAN that are to be the same on all hosts and are not.
-func vxlanDifferences(nodes []api.Node, vxlan uint16) (list []api.Problem) {
-	for _, n := range nodes {
-		if n.Alive && n.VXLANPort != vxlan && n.VXLANPort != 0 {
-			list = append(list, api.Problem{
-				What: fmt.Sprintf("the UDP port of VXLAN is %d here and %d on %s: containers of the two do not reach each other", vxlan, n.VXLANPort, n.Name),
-				Do:   "set GRAPEVINE_VXLAN_PORT to the same on every host",
-			})
-		}
 	}
 	return list
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
+	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/membership"
 )
 
@@ -57,36 +58,34 @@ func (a *Agent) tasks() []Task {
 		{Name: "reap", Run: member["reap"]},
 		{Name: "ipam", Run: member["ipam"]},
 		{Name: "autoforget", Run: member["autoforget"],
-			Problems: func(_ context.Context, l look) []api.Problem { return a.silentHosts(l.nodes) }},
-		{Name: "contacts", Run: a.watchContacts,
-			Problems: func(_ context.Context, l look) []api.Problem {
-				return contactProblems(a.contacts.now(), l.nodes, a.cfg.Port, time.Now())
-			}},
+			Problems: func(_ context.Context, l look) []api.Problem { return a.silence.Problems(l.nodes) }},
+		{Name: "contacts", Run: a.contacts.Run,
+			Problems: func(_ context.Context, l look) []api.Problem { return a.contacts.Problems(l.nodes) }},
 		{Name: "name", Run: a.watchName, Doctor: "hosts",
 			Problems: func(ctx context.Context, l look) []api.Problem { return a.differences(ctx, l.nodes) }},
 		{Name: "reach", Run: a.followReach, Doctor: "addresses",
 			Problems: func(_ context.Context, l look) []api.Problem {
 				return slices.Concat(a.reachProblems(l.snap), a.hostRangeProblems(l.snap), a.routesTaken(l.snap))
 			}},
-		{Name: "underlay", Run: a.watchUnderlay, Doctor: "underlay",
+		{Name: "underlay", Run: a.moves.Run, Doctor: "underlay",
 			Problems: func(_ context.Context, l look) []api.Problem { return a.plane.WrongSources(l.nodes) }},
 		{Name: "switch", Run: a.plane.Run, Doctor: "switch",
 			Problems: func(ctx context.Context, l look) []api.Problem {
 				return append(a.plane.Problems(ctx, l.gone.endpoints), l.gone.problems...)
 			}},
-		{Name: "rival", Run: a.watchRival},
+		{Name: "rival", Run: a.plane.WatchRival},
 		{Name: "forwarding", Doctor: "underlay",
-			Problems: func(context.Context, look) []api.Problem { return a.forwardingOff() }},
-		{Name: "firewall", Run: a.watchFirewall,
-			Problems: func(_ context.Context, l look) []api.Problem { return a.firewall.problems(a.hellos.now(), l.nodes) }},
-		{Name: "paths", Run: a.watchPaths,
-			Problems: func(_ context.Context, l look) []api.Problem { return a.hellos.problems(l.nodes, a.cfg.VXLANPort) }},
+			Problems: func(context.Context, look) []api.Problem { return watch.ForwardingOff(a.underlay.Interface) }},
+		{Name: "firewall", Run: a.firewall.Run,
+			Problems: func(_ context.Context, l look) []api.Problem { return a.firewall.Problems(l.nodes) }},
+		{Name: "paths", Run: a.hellos.Run,
+			Problems: func(_ context.Context, l look) []api.Problem { return a.hellos.Problems(l.nodes) }},
 		{Name: "plugin", Run: a.servePlugin,
 			Problems: func(context.Context, look) []api.Problem { return a.sockets.problems() }},
 		{Name: "metrics", Run: a.serveMetrics,
 			Problems: func(context.Context, look) []api.Problem { return a.metricsPort.problems() }},
-		{Name: "engine", Run: a.watchDocker,
-			Problems: func(context.Context, look) []api.Problem { return a.engine.problems(time.Now()) }},
+		{Name: "engine", Run: a.engine.Run,
+			Problems: func(context.Context, look) []api.Problem { return a.engine.Problems() }},
 		{Name: "docker", Run: a.driver.Watch, Doctor: "ports",
 			Problems: func(ctx context.Context, _ look) []api.Problem { return a.driverProblems(ctx) }},
 		{Name: "names", Run: a.names.Run},

@@ -12,7 +12,7 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/paths diagnose/probe dns dns/names driver driver/ports gossip host/capability " +
+	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports gossip host/capability " +
 		"host/docker host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup membership/identity " +
 		"observe/metrics overlay/gateway overlay/guard overlay/pipeline overlay/plane overlay/tunnel reach replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup",
@@ -24,6 +24,7 @@ var mayImport = map[string]string{
 	"diagnose/doctor":        "api api/words config diagnose/probe dns host/docker host/link host/nat host/ovs reach",
 	"diagnose/paths":         "",
 	"diagnose/probe":         "diagnose/paths host/link overlay/pipeline",
+	"diagnose/watch":         "api api/words cluster config diagnose/doctor diagnose/paths diagnose/probe gossip host/link host/nat overlay/gateway",
 	"dns":                    "cluster dns/names host/nft",
 	"dns/names":              "cluster",
 	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam replica",

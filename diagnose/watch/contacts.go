@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"context"
@@ -15,18 +15,18 @@ import (
 	"github.com/grapevine-net/grapevine/diagnose/paths"
 )
 
-// contactWatch finds out whether gossip's streams and its packets both pass between this host
-// and the others. One goroutine owns its table (watchContacts); others read what is wrong.
-type contactWatch struct {
-	mu   sync.Mutex
-	list []paths.Contact
+// Contacts finds out whether gossip's streams and its packets both pass between this host
+// and the others. One goroutine owns its table (Run); others read what is wrong.
+type Contacts struct {
+	Host
+	latest[paths.Contact]
 }
 
 // contactTick is how often it is looked whom to try.
 const contactTick = 500 * time.Millisecond
 
-// watchContacts tries the other hosts until ctx ends.
-func (a *Agent) watchContacts(ctx context.Context) error {
+// Run tries the other hosts until ctx ends.
+func (c *Contacts) Run(ctx context.Context) error {
 	type result struct {
 		host string
 		paths.Tried
@@ -44,11 +44,11 @@ func (a *Agent) watchContacts(ctx context.Context) error {
 		case r := <-results:
 			table.Note(r.host, r.Tried, time.Now())
 		case now := <-tick.C:
-			table.Set(a.gossip.Alive())
+			table.Set(c.Gossip.Alive())
 			for _, id := range table.Due(now) {
 				tries.Go(func() {
-					t := a.gossip.Try(ctx, id)
-					m, _ := a.gossip.Member(id)
+					t := c.Gossip.Try(ctx, id)
+					m, _ := c.Gossip.Member(id)
 					select {
 					case results <- result{id, paths.Tried{Call: t.Call, Dial: t.Dial, Packet: t.Packet, Doubtful: m.Doubtful}}:
 					case <-ctx.Done():
@@ -56,24 +56,17 @@ func (a *Agent) watchContacts(ctx context.Context) error {
 				})
 			}
 		}
-		a.contacts.set(table.Contacts())
+		c.set(table.Contacts())
 	}
 }
 
-func (c *contactWatch) set(list []paths.Contact) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.list = list
-}
-
-func (c *contactWatch) now() []paths.Contact {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.list)
+// Problems are for status; nodes are all hosts.
+func (c *Contacts) Problems(nodes []api.Node) []api.Problem {
+	return contactProblems(c.now(), nodes, c.Settings.Port, time.Now())
 }
 
 // packetless reports whether a host answers calls, and packets do not pass.
-func (c *contactWatch) packetless(host string) bool {
+func (c *Contacts) packetless(host string) bool {
 	return slices.ContainsFunc(c.now(), func(p paths.Contact) bool { return p.Host == host && p.Trouble == paths.NoPackets })
 }
 

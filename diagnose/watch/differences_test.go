@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"net/netip"
@@ -34,5 +34,15 @@ func TestRangeDifferences(t *testing.T) {
 		if (c.want == "") != (len(got) == 0) || len(got) > 1 || len(got) == 1 && !strings.Contains(got[0].What, c.want) {
 			t.Errorf("%v beside %v: %v, want %q", c.self, c.others, got, c.want)
 		}
+	}
+}
+
+func TestDifferentVXLANPorts(t *testing.T) {
+	node := func(name string, port uint16, alive bool) api.Node {
+		return api.Node{ID: name, Name: name, MTU: 1500, VXLANPort: port, Alive: alive}
+	}
+	got := vxlanDifferences([]api.Node{node("one", 4789, true), node("two", 4790, true), node("three", 4790, false), node("four", 0, true)}, 4789)
+	if len(got) != 1 || got[0].What != "the UDP port of VXLAN is 4789 here and 4790 on two: containers of the two do not reach each other" {
+		t.Errorf("problems: %v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"cmp"
@@ -9,6 +9,24 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
 )
+
+// Differences are settings that are to be the same on all hosts and are not.
+func Differences(nodes []api.Node, vxlan uint16) []api.Problem {
+	return append(vxlanDifferences(nodes, vxlan), rangeDifferences(nodes)...)
+}
+
+// vxlanDifferences are ports of VXLAN that are to be the same on all hosts and are not.
+func vxlanDifferences(nodes []api.Node, vxlan uint16) (list []api.Problem) {
+	for _, n := range nodes {
+		if n.Alive && n.VXLANPort != vxlan && n.VXLANPort != 0 {
+			list = append(list, api.Problem{
+				What: fmt.Sprintf("the UDP port of VXLAN is %d here and %d on %s: containers of the two do not reach each other", vxlan, n.VXLANPort, n.Name),
+				Do:   "set GRAPEVINE_VXLAN_PORT to the same on every host",
+			})
+		}
+	}
+	return list
+}
 
 // rangeDifferences says that this host gets networks' prefixes from another range than the others
 // do, where not more of them do as it does: so the one host that is set otherwise says it, and of two

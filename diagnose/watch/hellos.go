@@ -1,10 +1,9 @@
-package agent
+package watch
 
 import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -16,14 +15,14 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 
-// hellosVersion is that of the hellos that this agent sends.
-const hellosVersion = 1
+// HellosVersion is that of the hellos that this agent sends.
+const HellosVersion = 1
 
-// pathWatch finds out whether packets get through the tunnel between this host and the others.
-// One goroutine owns its Table (watchPaths); others read the verdicts.
-type pathWatch struct {
-	mu       sync.Mutex
-	verdicts []paths.Verdict
+// Hellos finds out whether packets get through the tunnel between this host and the others.
+// One goroutine owns its Table (Run); others read the verdicts.
+type Hellos struct {
+	Host
+	latest[paths.Verdict]
 }
 
 const (
@@ -34,8 +33,8 @@ const (
 	deafAfter = 2 * helloTick
 )
 
-// watchPaths says and hears hellos until ctx ends.
-func (a *Agent) watchPaths(ctx context.Context) error {
+// Run says and hears hellos until ctx ends.
+func (p *Hellos) Run(ctx context.Context) error {
 	heard := make(chan paths.Hello, 4096) // more than come in a tick; what is too much is lost
 	hellos := probe.NewHellos(gateway.Port, func(h paths.Hello) {
 		select {
@@ -44,7 +43,7 @@ func (a *Agent) watchPaths(ctx context.Context) error {
 		}
 	})
 	defer hellos.Close()
-	table := paths.New(string(a.self()))
+	table := paths.New(string(p.Self))
 	tick := time.NewTicker(helloTick)
 	defer tick.Stop()
 	var vteps map[string]cluster.Node
@@ -68,7 +67,7 @@ func (a *Agent) watchPaths(ctx context.Context) error {
 		}
 		last = now
 		if now.Sub(greeted) >= greetEvery {
-			vteps, greeted = a.greet(table, now), now
+			vteps, greeted = p.greet(table, now), now
 		}
 		for id, h := range table.Due(now) {
 			if err == nil {
@@ -76,43 +75,31 @@ func (a *Agent) watchPaths(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			a.log.Debug("hellos to the other hosts", "err", err)
+			p.Log.Debug("hellos to the other hosts", "err", err)
 		}
-		a.hellos.set(table.Verdicts(now))
+		p.set(table.Verdicts(now))
 	}
 }
 
 // greet tells the table who is to be heard, and returns all hosts.
-func (a *Agent) greet(table *paths.Table, now time.Time) map[string]cluster.Node {
+func (p *Hellos) greet(table *paths.Table, now time.Time) map[string]cluster.Node {
 	nodes := map[string]cluster.Node{}
 	var hosts []paths.Host
-	for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
+	for n := range cluster.All[cluster.Node](p.Snapshot()) {
 		nodes[string(n.ID)] = n
-		m, _ := a.gossip.Member(string(n.ID))
+		m, _ := p.Gossip.Member(string(n.ID))
 		hosts = append(hosts, paths.Host{
 			ID:    string(n.ID),
-			Sends: n.Hellos >= hellosVersion && m.State == gossip.Alive && !m.Doubtful && n.VTEP.Is4() == a.underlay.Addr.Is4() && n.VXLANPort == a.cfg.VXLANPort,
+			Sends: n.Hellos >= HellosVersion && m.State == gossip.Alive && !m.Doubtful && n.VTEP.Is4() == p.Underlay.Addr.Is4() && n.VXLANPort == p.Settings.VXLANPort,
 		})
 	}
 	table.Set(hosts, now)
 	return nodes
 }
 
-func (p *pathWatch) set(list []paths.Verdict) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.verdicts = list
-}
-
-func (p *pathWatch) now() []paths.Verdict {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.verdicts)
-}
-
-// problems says which ways carry nothing, for people; nodes are all hosts.
-func (p *pathWatch) problems(nodes []api.Node, port uint16) []api.Problem {
-	return pathProblems(p.now(), nodes, port, time.Now())
+// Problems says which ways carry nothing, for people; nodes are all hosts.
+func (p *Hellos) Problems(nodes []api.Node) []api.Problem {
+	return pathProblems(p.now(), nodes, p.Settings.VXLANPort, time.Now())
 }
 
 // pathProblems is pure. Hosts of which the same is to be said share a problem.

@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"context"
@@ -10,8 +10,10 @@ import (
 	"github.com/grapevine-net/grapevine/api/words"
 )
 
-// engineWatch knows whether Docker answers on its API.
-type engineWatch struct {
+// Engine knows whether Docker answers on its API.
+type Engine struct {
+	Ping func(context.Context) error
+
 	mu    sync.Mutex
 	since time.Time // when the first question was asked that it has not answered; zero: it has answered all
 	why   string
@@ -24,19 +26,19 @@ const (
 	dockerSilence = 5 * time.Second
 )
 
-// watchDocker asks Docker for a sign of life until ctx ends.
-func (a *Agent) watchDocker(ctx context.Context) error {
+// Run asks Docker for a sign of life until ctx ends.
+func (w *Engine) Run(ctx context.Context) error {
 	return every(ctx, lookAtDocker, func() error {
-		a.engine.asks(time.Now())
-		err := a.docker.Ping(ctx)
+		w.asks(time.Now())
+		err := w.Ping(ctx)
 		if ctx.Err() == nil {
-			a.engine.answered(err)
+			w.answered(err)
 		}
 		return nil
 	})
 }
 
-func (w *engineWatch) asks(now time.Time) {
+func (w *Engine) asks(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.since.IsZero() {
@@ -44,7 +46,7 @@ func (w *engineWatch) asks(now time.Time) {
 	}
 }
 
-func (w *engineWatch) answered(err error) {
+func (w *Engine) answered(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
@@ -54,8 +56,10 @@ func (w *engineWatch) answered(err error) {
 	w.why = err.Error()
 }
 
-// problems are for status.
-func (w *engineWatch) problems(now time.Time) []api.Problem {
+// Problems are for status.
+func (w *Engine) Problems() []api.Problem { return w.problems(time.Now()) }
+
+func (w *Engine) problems(now time.Time) []api.Problem {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.since.IsZero() || now.Sub(w.since) < dockerSilence {

@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"bytes"
@@ -20,9 +20,12 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 
-// firewallWatch knows what this host's own firewall drops of what hosts and containers need:
-// ufw, firewalld, an administrator's rules. One goroutine reads them (watchFirewall).
-type firewallWatch struct {
+// Firewall knows what this host's own firewall drops of what hosts and containers need:
+// ufw, firewalld, an administrator's rules. One goroutine reads them (Run).
+type Firewall struct {
+	Host
+	Hellos *Hellos // what has come through the tunnel, whatever the rules look like
+
 	mu     sync.Mutex
 	drops  []doctor.Drop
 	since  map[string]time.Time // of each of them
@@ -43,8 +46,8 @@ const (
 	firewallHosts = 16
 )
 
-// watchFirewall reads the rules whenever they have changed, until ctx ends.
-func (a *Agent) watchFirewall(ctx context.Context) error {
+// Run reads the rules whenever they have changed, until ctx ends.
+func (w *Firewall) Run(ctx context.Context) error {
 	var seen string
 	var rested time.Time // when they may be read again
 	for tick := time.NewTicker(firewallTick); ; {
@@ -54,27 +57,27 @@ func (a *Agent) watchFirewall(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		now := firewallPrint() + a.firewallSubjects()
+		now := firewallPrint() + w.subjects()
 		begin := time.Now()
 		if now == seen {
-			a.firewall.still(begin)
+			w.still(begin)
 			continue
 		}
 		if begin.Before(rested) {
 			continue
 		}
-		a.firewall.set(a.drops(ctx), time.Now())
+		w.set(w.judge(ctx), time.Now())
 		seen, rested = now, time.Now().Add(min(max(firewallPause, firewallShare*time.Since(begin)), firewallPauseMax))
 	}
 }
 
-// firewallSubjects changes with what the rules are judged for.
-func (a *Agent) firewallSubjects() string {
+// subjects changes with what the rules are judged for.
+func (w *Firewall) subjects() string {
 	hosts := 0
-	for range cluster.All[cluster.Node](a.replica.Snapshot()) {
+	for range cluster.All[cluster.Node](w.Snapshot()) {
 		hosts++
 	}
-	return fmt.Sprint(" ", a.hasIPv6(), hosts)
+	return fmt.Sprint(" ", w.hasIPv6(), hosts)
 }
 
 // firewallPrint changes with any change of the rules that the kernel tells; "" and the time
@@ -93,28 +96,29 @@ func firewallPrint() string {
 }
 
 // hasIPv6 reports whether a network has IPv6.
-func (a *Agent) hasIPv6() bool {
-	return slices.ContainsFunc(a.replica.Snapshot().Subnets(), func(p netip.Prefix) bool { return p.Addr().Is6() })
+func (w *Firewall) hasIPv6() bool {
+	return slices.ContainsFunc(w.Snapshot().Subnets(), func(p netip.Prefix) bool { return p.Addr().Is6() })
 }
 
-// firewallFamilies are the families of which rules matter: IPv6's, false and true.
-func (a *Agent) firewallFamilies() (list []bool) {
+// Families are the families of which rules matter: IPv6's, false and true.
+func (w *Firewall) Families() (list []bool) {
 	list = append(list, false)
-	if a.underlay.Addr.Is6() || a.hasIPv6() {
+	if w.Underlay.Addr.Is6() || w.hasIPv6() {
 		list = append(list, true)
 	}
 	return list
 }
 
-func (a *Agent) drops(ctx context.Context) (list []doctor.Drop) {
-	nodes := a.member.Nodes(a.replica.Snapshot())
-	for _, v6 := range a.firewallFamilies() {
-		list = append(list, doctor.LookAtFirewall(ctx, v6).Drops(a.packets(nodes, v6, firewallHosts))...)
+// judge is what the rules drop now.
+func (w *Firewall) judge(ctx context.Context) (list []doctor.Drop) {
+	nodes := w.Nodes(w.Snapshot())
+	for _, v6 := range w.Families() {
+		list = append(list, doctor.LookAtFirewall(ctx, v6).Drops(w.Packets(nodes, v6, firewallHosts))...)
 	}
 	return list
 }
 
-func (w *firewallWatch) set(drops []doctor.Drop, now time.Time) {
+func (w *Firewall) set(drops []doctor.Drop, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	since := map[string]time.Time{}
@@ -128,14 +132,16 @@ func (w *firewallWatch) set(drops []doctor.Drop, now time.Time) {
 }
 
 // still is told that nothing has changed.
-func (w *firewallWatch) still(now time.Time) {
+func (w *Firewall) still(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.latest = now
 }
 
-// problems are for status.
-func (w *firewallWatch) problems(verdicts []paths.Verdict, nodes []api.Node) []api.Problem {
+// Problems are for status; nodes are all hosts.
+func (w *Firewall) Problems(nodes []api.Node) []api.Problem { return w.problems(w.Hellos.now(), nodes) }
+
+func (w *Firewall) problems(verdicts []paths.Verdict, nodes []api.Node) []api.Problem {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	drops := slices.DeleteFunc(slices.Clone(w.drops), func(d doctor.Drop) bool {
@@ -181,16 +187,16 @@ func firewallProblems(drops []doctor.Drop, heard map[netip.Addr]bool) (list []ap
 	return list
 }
 
-// packets are those that the firewall has to let through, of a family: what containers send and
+// Packets are those that the firewall has to let through, of a family: what containers send and
 // are sent, and that of at most so many other hosts.
-func (a *Agent) packets(nodes []api.Node, v6 bool, most int) (list []doctor.Packet) {
-	own, dev := a.underlay.Addr, a.underlay.Interface
+func (w *Firewall) Packets(nodes []api.Node, v6 bool, most int) (list []doctor.Packet) {
+	own, dev := w.Underlay.Addr, w.Underlay.Interface
 	// An address of the world's that hardly any rule names (RFC 7535).
-	world, inside := netip.MustParseAddr("192.31.196.1"), a.cfg.CIDR4.Addr().Next()
+	world, inside := netip.MustParseAddr("192.31.196.1"), w.Settings.CIDR4.Addr().Next()
 	if v6 {
 		world = netip.MustParseAddr("2001:4:112::1")
 	}
-	for _, p := range a.member.CIDRs() {
+	for _, p := range w.CIDRs() {
 		if v6 && p.Addr().Is6() {
 			inside = p.Addr().Next()
 		}
@@ -199,11 +205,11 @@ func (a *Agent) packets(nodes []api.Node, v6 bool, most int) (list []doctor.Pack
 	list = append(list,
 		doctor.Packet{Chain: "FORWARD", In: gateway.Port, Out: dev, Src: inside, Dst: world, Proto: "tcp", For: "what containers send to the outside" + suffix},
 		doctor.Packet{Chain: "FORWARD", In: dev, Out: gateway.Port, Src: world, Dst: inside, Proto: "tcp", DNAT: true, For: "what comes to containers' published ports" + suffix})
-	for _, n := range a.talkers(nodes, v6, most) {
+	for _, n := range w.talkers(nodes, v6, most) {
 		for _, port := range []struct {
 			proto, what string
 			port        uint16
-		}{{"tcp", "gossip", a.cfg.Port}, {"udp", "gossip", a.cfg.Port}, {"udp", "VXLAN", a.cfg.VXLANPort}} {
+		}{{"tcp", "gossip", w.Settings.Port}, {"udp", "gossip", w.Settings.Port}, {"udp", "VXLAN", w.Settings.VXLANPort}} {
 			p := doctor.Packet{Proto: port.proto, Port: port.port, Tunnel: port.what == "VXLAN"}
 			in, out := p, p
 			in.Chain, in.In, in.Src, in.Dst, in.For = "INPUT", dev, n.VTEP, own, port.what+" from "+n.Name
@@ -215,17 +221,17 @@ func (a *Agent) packets(nodes []api.Node, v6 bool, most int) (list []doctor.Pack
 }
 
 // talkers are at most so many other hosts of a family: if none has been met, those to join.
-func (a *Agent) talkers(nodes []api.Node, v6 bool, most int) (list []api.Node) {
+func (w *Firewall) talkers(nodes []api.Node, v6 bool, most int) (list []api.Node) {
 	for _, n := range nodes {
-		if !n.Self && n.VTEP.Is6() == v6 && a.underlay.Addr.Is6() == v6 && len(list) < most {
+		if !n.Self && n.VTEP.Is6() == v6 && w.Underlay.Addr.Is6() == v6 && len(list) < most {
 			list = append(list, n)
 		}
 	}
 	if list != nil {
 		return list
 	}
-	for _, at := range a.cfg.Join {
-		if addr := at.Addr().Unmap(); addr != a.underlay.Addr && addr.Is6() == v6 && len(list) < most {
+	for _, at := range w.Settings.Join {
+		if addr := at.Addr().Unmap(); addr != w.Underlay.Addr && addr.Is6() == v6 && len(list) < most {
 			list = append(list, api.Node{Name: addr.String(), VTEP: addr})
 		}
 	}

@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"errors"
@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// TestEngineWatch: a Docker that is silent for longer than a restart takes is a problem, whether it
+// TestEngine: a Docker that is silent for longer than a restart takes is a problem, whether it
 // refuses or hangs.
-func TestEngineWatch(t *testing.T) {
-	var w engineWatch
+func TestEngine(t *testing.T) {
+	var w Engine
 	now := time.Now()
 	is := func(after time.Duration, want string) {
 		t.Helper()

@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"bytes"
@@ -8,12 +8,11 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 )
 
-// forwardingOff says that packets which come in at the underlay's interface are not passed
+// ForwardingOff says that packets which come in at the underlay's interface are not passed
 // on: the administrator's switch, which the agent leaves alone, and which stops published
 // ports and the answers to what containers send out (IPv4; IPv6 has no such switch of one
 // interface).
-func (a *Agent) forwardingOff() []api.Problem {
-	dev := a.underlay.Interface
+func ForwardingOff(dev string) []api.Problem {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + dev + "/forwarding")
 	if err != nil || string(bytes.TrimSpace(text)) != "0" {
 		return nil

@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"net/netip"
@@ -44,7 +44,7 @@ func TestFirewallProblems(t *testing.T) {
 			[]string{"this host's firewall drops VXLAN from h2 (UDP port 4789): the policy of INPUT, DROP"},
 		},
 	} {
-		var w firewallWatch
+		var w Firewall
 		w.set(tt.drops, begin)
 		w.still(begin.Add(firewallPatience / 2))
 		if early := w.problems(tt.verdicts, nodes); len(early) > 0 {

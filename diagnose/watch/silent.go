@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"fmt"
@@ -26,9 +26,15 @@ type silent struct {
 	do    string    // if the matter is with it
 }
 
-// silentHosts says which hosts do not answer, and whether the matter is with them or with
-// this host.
-func (a *Agent) silentHosts(nodes []api.Node) []api.Problem {
+// Silence says which hosts do not answer, and whether the matter is with them or with this host.
+type Silence struct {
+	Host
+	Contacts *Contacts
+	Advice   func(cluster.NodeID) string // what may be done about one that does not answer
+}
+
+// Problems are for status; nodes are all hosts.
+func (w Silence) Problems(nodes []api.Node) []api.Problem {
 	now := time.Now()
 	var list []silent
 	others := 0
@@ -37,26 +43,26 @@ func (a *Agent) silentHosts(nodes []api.Node) []api.Problem {
 			continue
 		}
 		others++
-		m, _ := a.gossip.Member(n.ID)
-		s := silent{name: n.Name, vtep: n.VTEP, since: m.Since, dead: !n.Alive, do: a.member.ForgetAdvice(cluster.NodeID(n.ID))}
+		m, _ := w.Gossip.Member(n.ID)
+		s := silent{name: n.Name, vtep: n.VTEP, since: m.Since, dead: !n.Alive, do: w.Advice(cluster.NodeID(n.ID))}
 		switch {
 		case n.Alive && (m.State != gossip.Alive || m.DoubtfulSince.IsZero() || now.Sub(m.DoubtfulSince) < doubtPatience):
 			continue
-		case n.Alive && a.contacts.packetless(n.ID):
+		case n.Alive && w.Contacts.packetless(n.ID):
 			continue // it answers, and what does not pass is known: contactProblems
 		case n.Alive:
 			s.since = m.DoubtfulSince
-		case m.Since.Before(a.started.Add(time.Second)): // it was not met
+		case m.Since.Before(w.Started.Add(time.Second)): // it was not met
 			s.since = time.Time{}
 		}
 		list = append(list, s)
 	}
-	return whoIsSilent(list, others, a.underlayTrouble(), a.underlay.Interface, now)
+	return whoIsSilent(list, others, w.trouble(), w.Underlay.Interface, now)
 }
 
-// cutOff is what is to be said of this host if it is this one, and not the others, that does
+// CutOff is what is to be said of this host if it is this one, and not the others, that does
 // not answer; nil: it is not.
-func (a *Agent) cutOff(nodes []api.Node) []api.Problem {
+func (w Silence) CutOff(nodes []api.Node) []api.Problem {
 	others, answer := 0, 0
 	for _, n := range nodes {
 		if n.Self {
@@ -66,19 +72,19 @@ func (a *Agent) cutOff(nodes []api.Node) []api.Problem {
 			answer++
 		}
 	}
-	if a.underlayTrouble() == "" && (others < 2 || answer > 0) {
+	if w.trouble() == "" && (others < 2 || answer > 0) {
 		return nil
 	}
-	return a.silentHosts(nodes)
+	return w.Problems(nodes)
 }
 
-// underlayTrouble says why this host reaches nobody, "" if nothing is known.
-func (a *Agent) underlayTrouble() string {
-	addr := a.underlay.Addr
-	if a.cfg.Bind.IsValid() && a.cfg.Advertise.Addr().Unmap() == addr {
+// trouble says why this host reaches nobody, "" if nothing is known.
+func (w Silence) trouble() string {
+	addr := w.Underlay.Addr
+	if w.Settings.Bind.IsValid() && w.Settings.Advertise.Addr().Unmap() == addr {
 		addr = netip.Addr{} // behind NAT it need not be this host's
 	}
-	return link.Trouble(a.underlay.Interface, addr)
+	return link.Trouble(w.Underlay.Interface, addr)
 }
 
 // whoIsSilent is pure: list are those of the others that do not answer; trouble is what is

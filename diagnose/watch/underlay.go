@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"context"
@@ -13,7 +13,8 @@ import (
 // underlayPatience is how long a host that boots may take to get its address.
 const underlayPatience = 30 * time.Second
 
-func waitForUnderlay(ctx context.Context, cfg config.Config) (link.Underlay, error) {
+// WaitForUnderlay returns the underlay as soon as there is one, or an error when it has waited long enough.
+func WaitForUnderlay(ctx context.Context, cfg config.Config) (link.Underlay, error) {
 	ctx, cancel := context.WithTimeout(ctx, underlayPatience)
 	defer cancel()
 	for {
@@ -37,9 +38,9 @@ func findUnderlay(cfg config.Config) (link.Underlay, error) {
 	return u, err
 }
 
-// errMoved ends the agent's tasks: this host has another underlay address, interface or
+// ErrMoved ends the agent's tasks: this host has another underlay address, interface or
 // MTU than when they began.
-var errMoved = errors.New("the underlay has changed")
+var ErrMoved = errors.New("the underlay has changed")
 
 // lookAtUnderlay is how often the underlay is looked at: a list of addresses and one of
 // routes.
@@ -61,20 +62,26 @@ func stays(cfg config.Config, was, is link.Underlay) bool {
 	return is.Interface == was.Interface || link.Trouble(was.Interface, was.Addr) == ""
 }
 
-// watchUnderlay returns errMoved when the underlay has changed. A host without one (a NIC
+// Moves looks whether this host's underlay is another one now.
+type Moves struct {
+	Host
+	Depart func(context.Context) error // tells the others that this host moves
+}
+
+// Run returns ErrMoved when the underlay has changed. A host without one (a NIC
 // that is down, a lease that is over) keeps the one it had: it may come back.
-func (a *Agent) watchUnderlay(ctx context.Context) error {
+func (w Moves) Run(ctx context.Context) error {
 	return every(ctx, lookAtUnderlay, func() error {
-		now, err := findUnderlay(a.cfg)
-		if err != nil || now == a.underlay || stays(a.cfg, a.underlay, now) {
+		now, err := findUnderlay(w.Settings)
+		if err != nil || now == w.Underlay || stays(w.Settings, w.Underlay, now) {
 			return nil //nolint:nilerr // none now: the one that was stays
 		}
-		a.log.Warn("the underlay has changed: beginning anew with it", "was", a.underlay, "is", now)
-		if now.Addr != a.underlay.Addr {
-			if err := a.gossip.Depart(ctx); err != nil {
-				a.log.Debug("tell the others that this host moves", "err", err)
+		w.Log.Warn("the underlay has changed: beginning anew with it", "was", w.Underlay, "is", now)
+		if now.Addr != w.Underlay.Addr {
+			if err := w.Depart(ctx); err != nil {
+				w.Log.Debug("tell the others that this host moves", "err", err)
 			}
 		}
-		return errMoved
+		return ErrMoved
 	})
 }

@@ -631,10 +631,10 @@ func (c *compilation) guards() (list []Guard) {
 				}
 				g := Guard{Endpoint: e.ID, Addrs: e.Addrs, Ingress: in, Egress: out}
 				if in {
-					g.IngressEpoch = epoch(cl.print[Ingress])
+					g.IngressPrint = max(1, cl.print[Ingress])
 				}
 				if out {
-					g.EgressEpoch = epoch(cl.print[Egress])
+					g.EgressPrint = max(1, cl.print[Egress])
 				}
 				list = append(list, g)
 			}
@@ -642,8 +642,4 @@ func (c *compilation) guards() (list []Guard) {
 	}
 	slices.SortFunc(list, func(a, b Guard) int { return cmp.Compare(a.Endpoint, b.Endpoint) })
 	return list
-}
-
-func epoch(print uint64) uint16 {
-	return max(1, uint16(print^print>>16^print>>32^print>>48))
 }

@@ -15,9 +15,9 @@ type Guard struct {
 	Endpoint        string
 	Addrs           []netip.Addr
 	Ingress, Egress bool
-	// The epochs differ from what they were when anything of the direction's rules or their peers
-	// has changed. They are not 0 in a direction that is set.
-	IngressEpoch, EgressEpoch uint16
+	// The prints are hashes of all that judges a direction, the addresses of peers among it: they are
+	// the same on each host and after each start, and 0 in a direction that is not set.
+	IngressPrint, EgressPrint uint64
 }
 
 // Class is a set of endpoints, here and elsewhere, that no rule tells apart.

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 )
 
 // World is what policies are about, and the policies.
@@ -137,6 +138,23 @@ func (p *Policy) rules(d Direction) []Rule {
 // isolates says whether a NetworkPolicy isolates its subjects in a direction.
 func (p *Policy) isolates(d Direction) bool {
 	return p.Kind == NetworkPolicy && (d == Ingress && p.IsolatesIngress || d == Egress && p.IsolatesEgress)
+}
+
+// LabelKeys are the labels of endpoints that the policy asks for, each once.
+func (p *Policy) LabelKeys() []string {
+	keys := map[string]bool{}
+	add := func(s Selector) {
+		for _, r := range s {
+			keys[r.Key] = true
+		}
+	}
+	add(p.Subject.Endpoints)
+	for _, r := range slices.Concat(p.Ingress, p.Egress) {
+		for _, s := range r.Peers {
+			add(s.Endpoints)
+		}
+	}
+	return sortedKeys(keys)
 }
 
 // Direction is that of a connection, seen from a rule's subject.

@@ -75,3 +75,14 @@ func TestParsePorts(t *testing.T) {
 		}
 	}
 }
+
+func TestLabelKeys(t *testing.T) {
+	p := Policy{
+		Subject: Set{Networks: Selector{{Key: "net"}}, Endpoints: Selector{{Key: "b"}}},
+		Ingress: []Rule{{Peers: []Set{{Endpoints: Selector{{Key: "a"}, {Key: "b"}}}}}},
+		Egress:  []Rule{{Peers: []Set{{Endpoints: Selector{{Key: "c"}}}}}},
+	}
+	if got := strings.Join(p.LabelKeys(), " "); got != "a b c" {
+		t.Error(got)
+	}
+}

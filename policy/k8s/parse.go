@@ -58,6 +58,44 @@ func Parse(text []byte) (list []policy.Policy, err error) {
 	return list, nil
 }
 
+// Stored reads one policy that an agent has accepted, perhaps a later release than this one. What
+// is not understood here fails closed, as the API asks: of such rules those that accept match
+// nothing, and all others deny everything; such a subject is everybody, whom nothing is accepted
+// for; such a NetworkPolicy isolates in both directions. The error says what it was. If not even
+// the kind is understood, the policy has none.
+func Stored(text []byte) (p policy.Policy, err error) {
+	found, err := documents(text)
+	if err != nil {
+		return p, err
+	}
+	if len(found) != 1 || found[0].Content == nil {
+		return p, fmt.Errorf("the text has %d documents; a stored policy is one", len(found))
+	}
+	r := &reader{document: 1, closed: true}
+	list := r.object(r.value(found[0].Content[0], "", 0), 1)
+	if len(list) != 1 || r.err != nil {
+		return policy.Policy{}, r.err
+	}
+	return list[0], r.unread
+}
+
+// part reads a part of a policy. If it is not understood, that is an error; of a stored policy it is
+// noted, and what the part is instead is the caller's to say.
+func (r *reader) part(read func()) (understood bool) {
+	if r.err != nil {
+		return false
+	}
+	read()
+	if r.err == nil || !r.closed {
+		return r.err == nil
+	}
+	if r.unread == nil {
+		r.unread = r.err
+	}
+	r.err = nil
+	return false
+}
+
 // object reads a policy or a list of them.
 func (r *reader) object(v at, depth int) (list []policy.Policy) {
 	kind, version := r.peek(v, "kind"), r.peek(v, "apiVersion")
@@ -90,13 +128,21 @@ func (r *reader) object(v at, depth int) (list []policy.Policy) {
 
 // peek is a field of a mapping that says what the mapping is.
 func (r *reader) peek(v at, name string) string {
+	f := r.field(v, name)
+	if f.Node == nil {
+		r.fail(v, "%s is missing", name)
+	}
+	return r.text(f)
+}
+
+// field is one of whatever fields a mapping has.
+func (r *reader) field(v at, name string) (f at) {
 	for _, p := range r.pairs(v) {
 		if p.key == name {
-			return r.text(p.value)
+			f = p.value
 		}
 	}
-	r.fail(v, "%s is missing", name)
-	return ""
+	return f
 }
 
 var (
@@ -108,7 +154,7 @@ var (
 // metadata reads a policy's name, and its network if it is on one. Labels, annotations and what the
 // API's server adds mean nothing to anybody here.
 func (r *reader) metadata(v at, parent at, network bool) (key policy.Key) {
-	allowed := []string{"name", "labels", "annotations", "creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink"}
+	allowed := []string{"name", "labels", "annotations", "creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink", "ownerReferences", "finalizers"}
 	if network {
 		allowed = append(allowed, "namespace")
 	}
@@ -144,25 +190,34 @@ func (r *reader) networkPolicy(v at) (p policy.Policy) {
 	p.Key = r.metadata(f["metadata"], v, true)
 	p.Kind = policy.NetworkPolicy
 	r.need(v, f["spec"], "spec")
-	s := r.fields(f["spec"], "podSelector", "policyTypes", "ingress", "egress")
-	p.Subject = policy.Set{Network: p.Network, Endpoints: r.selector(s["podSelector"])}
-	ingress, egress := r.list(s["ingress"], maxItems), r.list(s["egress"], maxItems)
-	for _, t := range r.list(s["policyTypes"], 2) {
-		switch r.oneOf(t, "Ingress", "Egress") {
-		case "Ingress":
-			p.IsolatesIngress = true
-		case "Egress":
-			p.IsolatesEgress = true
+	p.Subject.Network = p.Network
+	var s map[string]at
+	var ingress, egress []at
+	understood := r.part(func() {
+		s = r.fields(f["spec"], "podSelector", "policyTypes", "ingress", "egress")
+		p.Subject.Endpoints = r.selector(s["podSelector"])
+		ingress, egress = r.list(s["ingress"], maxItems), r.list(s["egress"], maxItems)
+		for _, t := range r.list(s["policyTypes"], 2) {
+			switch r.oneOf(t, "Ingress", "Egress") {
+			case "Ingress":
+				p.IsolatesIngress = true
+			case "Egress":
+				p.IsolatesEgress = true
+			}
 		}
-	}
-	if !p.IsolatesIngress && !p.IsolatesEgress {
-		p.IsolatesIngress, p.IsolatesEgress = true, len(egress) > 0
+		if !p.IsolatesIngress && !p.IsolatesEgress {
+			p.IsolatesIngress, p.IsolatesEgress = true, len(egress) > 0
+		}
+	})
+	if !understood {
+		p.Subject.Endpoints, p.IsolatesIngress, p.IsolatesEgress = nil, true, true
+		return p
 	}
 	for _, rule := range ingress {
-		p.Ingress = append(p.Ingress, r.networkRule(rule, p.Network, "from"))
+		r.networkRule(rule, p.Network, "from", &p.Ingress)
 	}
 	for _, rule := range egress {
-		p.Egress = append(p.Egress, r.networkRule(rule, p.Network, "to"))
+		r.networkRule(rule, p.Network, "to", &p.Egress)
 	}
 	// Rules of a direction that policyTypes leaves out mean nothing to Kubernetes either.
 	if !p.IsolatesIngress {
@@ -174,18 +229,21 @@ func (r *reader) networkPolicy(v at) (p policy.Policy) {
 	return p
 }
 
-func (r *reader) networkRule(v at, network, peers string) (rule policy.Rule) {
-	rule.Action = policy.Accept
-	f := r.fields(v, "ports", peers)
-	from, ports := r.list(f[peers], maxItems), r.list(f["ports"], maxItems)
-	rule.AnyPeer, rule.AnyPort = len(from) == 0, len(ports) == 0
-	for _, peer := range from {
-		r.networkPeer(peer, network, &rule)
+func (r *reader) networkRule(v at, network, peers string, rules *[]policy.Rule) {
+	rule := policy.Rule{Action: policy.Accept}
+	if r.part(func() {
+		f := r.fields(v, "ports", peers)
+		from, ports := r.list(f[peers], maxItems), r.list(f["ports"], maxItems)
+		rule.AnyPeer, rule.AnyPort = len(from) == 0, len(ports) == 0
+		for _, peer := range from {
+			r.networkPeer(peer, network, &rule)
+		}
+		for _, port := range ports {
+			rule.Ports = append(rule.Ports, r.networkPort(port))
+		}
+	}) {
+		*rules = append(*rules, rule)
 	}
-	for _, port := range ports {
-		rule.Ports = append(rule.Ports, r.networkPort(port))
-	}
-	return rule
 }
 
 func (r *reader) networkPeer(v at, network string, rule *policy.Rule) {
@@ -323,24 +381,52 @@ func (r *reader) clusterPolicy(v at) (p policy.Policy) {
 	p.Key = r.metadata(f["metadata"], v, false)
 	p.Kind = policy.ClusterNetworkPolicy
 	r.need(v, f["spec"], "spec")
-	s := r.fields(f["spec"], "tier", "priority", "subject", "ingress", "egress")
-	for _, name := range []string{"tier", "priority", "subject"} {
-		r.need(f["spec"], s[name], name)
+	var s map[string]at
+	var ingress, egress []at
+	understood := r.part(func() {
+		s = r.fields(f["spec"], "tier", "priority", "subject", "ingress", "egress")
+		for _, name := range []string{"tier", "priority", "subject"} {
+			r.need(f["spec"], s[name], name)
+		}
+		p.Tier = policy.Admin
+		if r.oneOf(s["tier"], "Admin", "Baseline") == "Baseline" {
+			p.Tier = policy.Baseline
+		}
+		p.Priority = r.number(s["priority"], 0, 1000)
+		p.Subject, _ = r.clusterSet(s["subject"], r.fields(s["subject"], "namespaces", "pods"))
+		ingress, egress = r.list(s["ingress"], maxClusterItems), r.list(s["egress"], maxClusterItems)
+	})
+	if !understood {
+		// Whom it is about, or when, is not known: what it denies, it denies to everybody, first.
+		p.Tier, p.Priority, p.Subject = policy.Admin, 0, policy.Set{}
+		r.part(func() {
+			ingress, egress = r.list(r.field(f["spec"], "ingress"), maxItems), r.list(r.field(f["spec"], "egress"), maxItems)
+		})
 	}
-	p.Tier = policy.Admin
-	if r.oneOf(s["tier"], "Admin", "Baseline") == "Baseline" {
-		p.Tier = policy.Baseline
+	for _, rule := range ingress {
+		r.clusterRule(rule, "from", &p.Ingress)
 	}
-	p.Priority = r.number(s["priority"], 0, 1000)
-	subject := r.fields(s["subject"], "namespaces", "pods")
-	p.Subject, _ = r.clusterSet(s["subject"], subject)
-	for _, rule := range r.list(s["ingress"], maxClusterItems) {
-		p.Ingress = append(p.Ingress, r.clusterRule(rule, "from"))
+	for _, rule := range egress {
+		r.clusterRule(rule, "to", &p.Egress)
 	}
-	for _, rule := range r.list(s["egress"], maxClusterItems) {
-		p.Egress = append(p.Egress, r.clusterRule(rule, "to"))
+	if !understood && r.err == nil {
+		p.Ingress, p.Egress = denying(p.Ingress), denying(p.Egress)
 	}
 	return p
+}
+
+// denying are rules without those that accept; what passes on may be the last word here.
+func denying(rules []policy.Rule) (list []policy.Rule) {
+	for _, r := range rules {
+		if r.Action == policy.Accept {
+			continue
+		}
+		if r.Action == policy.Pass {
+			r.Action = policy.Drop
+		}
+		list = append(list, r)
+	}
+	return list
 }
 
 // clusterSet reads who is selected by labels. There may be other ways to say it, if one is there.
@@ -368,7 +454,21 @@ func (r *reader) clusterSet(v at, f map[string]at) (s policy.Set, ok bool) {
 
 var actions = map[string]policy.Action{"Accept": policy.Accept, "Deny": policy.Drop, "Pass": policy.Pass, "Reject": policy.Reject}
 
-func (r *reader) clusterRule(v at, peers string) (rule policy.Rule) {
+func (r *reader) clusterRule(v at, peers string, rules *[]policy.Rule) {
+	var rule policy.Rule
+	switch understood := r.part(func() { rule = r.clusterRuleBody(v, peers) }); {
+	case understood:
+		*rules = append(*rules, rule)
+	case r.err == nil:
+		accepts := false
+		r.part(func() { accepts = r.text(r.field(v, "action")) == policy.Accept.String() })
+		if !accepts {
+			*rules = append(*rules, policy.Rule{Action: policy.Drop, AnyPeer: true, AnyPort: true})
+		}
+	}
+}
+
+func (r *reader) clusterRuleBody(v at, peers string) (rule policy.Rule) {
 	f := r.fields(v, "name", "action", peers, "protocols")
 	r.need(v, f["action"], "action")
 	if f["name"].there() {

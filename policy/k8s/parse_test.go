@@ -284,6 +284,9 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(clusterPolicy))
 	f.Add([]byte("kind: List\napiVersion: v1\nitems: [{}]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		if p, err := Stored(text); err != nil && p.Kind != 0 && p.Name == "" {
+			t.Fatalf("a policy without a name: %+v, %v", p, err)
+		}
 		list, err := Parse(text)
 		if err != nil {
 			return

@@ -35,6 +35,8 @@ type reader struct {
 	document int
 	nodes    int
 	err      error
+	closed   bool  // what is not understood fails closed, and
+	unread   error // the first of it
 }
 
 // fail notes an error about a value.

@@ -116,11 +116,11 @@ generate: ## What is generated: tc programs (clang-14), docs/design/pipeline.md
 	go generate ./...
 
 .PHONY: docs
-docs: ## docs/design/pipeline.md, docs/use/options.md and docs/man from the code
+docs: ## docs/design/pipeline.md, docs/use/options.md, docs/man and tables of docs/operate from the code
 	go generate ./overlay/pipeline
 	go test ./config -update
 	go test ./observe/metrics -run TestPage -update
-	go test ./cmd/grapevine -run TestManPagesAreCurrent -update
+	go test ./cmd/grapevine -run 'TestManPagesAreCurrent|TestProblemsAreListed' -update
 
 .PHONY: trees
 trees: setup ## Debian trees with other releases of Docker

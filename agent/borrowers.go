@@ -21,6 +21,7 @@ func (a *Agent) borrowers() (list []api.Problem) {
 
 func borrowerProblem(b driver.Borrower) api.Problem {
 	p := api.Problem{
+		Code: api.NetworkForeign,
 		What: fmt.Sprintf("network %s takes its addresses from grapevine, and its driver is %s: grapevine carries nothing for it, and refuses it more containers", b.Network, b.Driver),
 		Do:   "docker network rm " + b.Network,
 	}

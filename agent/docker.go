@@ -56,11 +56,13 @@ func strangerProblem(s driver.Stranger) api.Problem {
 	names, args := strings.Join(s.Containers, ", "), strings.Join(s.Containers, " ")
 	if s.Known {
 		return api.Problem{
+			Code: api.IdentityEarlier,
 			What: fmt.Sprintf("containers on the network %s run with addresses %s (%s), which may be other containers' by now: they reach nothing", s.Network, since, names),
 			Do:   "docker restart " + args + ": they get new addresses",
 		}
 	}
 	p := api.Problem{
+		Code: api.IdentityEarlier,
 		What: fmt.Sprintf("Docker has the network %s %s", s.Network, since),
 		Do:   "docker network rm " + s.Network + ": if the cluster has the network, it comes back by itself",
 	}
@@ -109,6 +111,7 @@ func swarmProblems(s docker.Swarm, port uint16) []api.Problem {
 		return nil
 	}
 	return []api.Problem{{
+		Code: api.VXLANPortShared,
 		What: fmt.Sprintf("Docker Swarm is active on this host, and its overlay networks use UDP port %d as well: only one of the two can have it%s", theirs, said),
 		Do:   "set GRAPEVINE_VXLAN_PORT to another one, such as 4790, the same on every host",
 	}}

@@ -93,19 +93,19 @@ func (a *Agent) openMetrics() {
 }
 
 func (p *metricsPort) problems() (list []api.Problem) {
-	add := func(do, format string, args ...any) {
-		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
+	add := func(code api.Code, do, format string, args ...any) {
+		list = append(list, api.Problem{Code: code, What: fmt.Sprintf(format, args...), Do: do})
 	}
 	if p.secret == nil {
 		return nil
 	}
 	if err := p.trouble.Load(); err != nil {
-		add("the agent goes on trying; another GRAPEVINE_METRICS takes another port, an empty one none", "Prometheus cannot ask for metrics: %v", *err)
+		add(api.MetricsPort, "the agent goes on trying; another GRAPEVINE_METRICS takes another port, an empty one none", "Prometheus cannot ask for metrics: %v", *err)
 	}
 	if _, err := p.secret.Token(); err != nil {
-		add("the agent reads it again as soon as it has changed", "Prometheus cannot ask for metrics: %v", err)
+		add(api.MetricsToken, "the agent reads it again as soon as it has changed", "Prometheus cannot ask for metrics: %v", err)
 	} else if err := p.secret.Exposed(); err != nil {
-		add("chmod 600 it, or 640 with a group that may have it; if others may have read it, put another one there, and on the other hosts", "%v", err)
+		add(api.MetricsToken, "chmod 600 it, or 640 with a group that may have it; if others may have read it, put another one there, and on the other hosts", "%v", err)
 	}
 	return list
 }

@@ -35,7 +35,7 @@ func (a *Agent) outdated() (list []api.Problem) {
 }
 
 func outdatedHere(o driver.Outdated) api.Problem {
-	p := api.Problem{What: fmt.Sprintf("network %s was made anew on another host, and this host has the one from before: %s", o.Network, o.Why)}
+	p := api.Problem{Code: api.NetworkAnew, What: fmt.Sprintf("network %s was made anew on another host, and this host has the one from before: %s", o.Network, o.Why)}
 	if len(o.Containers) == 0 {
 		p.Do = fmt.Sprintf("docker network rm %s: the new one comes by itself, or, with GRAPEVINE_REPLICATE=off, is for you to create", o.Network)
 		return p
@@ -59,6 +59,7 @@ func outdatedElsewhere(snap *cluster.Snapshot, self cluster.NodeID) (list []api.
 	for at, names := range containers {
 		slices.Sort(names)
 		list = append(list, api.Problem{
+			Code: api.NetworkAnew,
 			What: fmt.Sprintf("network %s was made anew, and host %s has the one from before, since containers are on it there: %s", at.network, at.host, strings.Join(names, ", ")),
 			Do:   fmt.Sprintf("on %s: docker rm -f %s (or docker compose down), and make them anew when the new network is there, a second later", at.host, strings.Join(names, " ")),
 		})

@@ -22,7 +22,7 @@ func TestOutdatedIsNamed(t *testing.T) {
 		}
 	}
 	list := outdatedElsewhere(s.Snapshot(), "00000000000000aa")
-	if got, want := fmt.Sprint(list), "[{network red was made anew, and host host2 has the one from before, since containers are on it there: db, web on host2: docker rm -f db web (or docker compose down), and make them anew when the new network is there, a second later}]"; got != want {
+	if got, want := fmt.Sprint(list), "[{network-anew  network red was made anew, and host host2 has the one from before, since containers are on it there: db, web on host2: docker rm -f db web (or docker compose down), and make them anew when the new network is there, a second later}]"; got != want {
 		t.Errorf("elsewhere:\n%s\nwant\n%s", got, want)
 	}
 	if list := outdatedElsewhere(s.Snapshot(), other); len(list) != 0 {

@@ -35,7 +35,7 @@ func (a *Agent) portProblems() (list []api.Problem) {
 		return nil
 	}
 	for _, p := range a.driver.PortProblems() {
-		list = append(list, api.Problem{What: "a published port is another program's of this host as well: " + p, Do: "until then the container gets what comes for the port"})
+		list = append(list, api.Problem{Code: api.PortTaken, What: "a published port is another program's of this host as well: " + p, Do: "until then the container gets what comes for the port"})
 	}
 	return list
 }

@@ -227,14 +227,14 @@ func (a *Agent) reachProblems(snap *cluster.Snapshot) (list []api.Problem) {
 	model := a.reachModel(snap)
 	found, full := model.Findings(), model.Full()
 	for _, f := range full[:min(len(full), maxFindings)] {
-		list = append(list, api.Problem{What: f.What(), Do: f.Do()})
+		list = append(list, api.Problem{Code: api.SubnetBarred, What: f.What(), Do: f.Do()})
 	}
 	said := len(list)
 	for _, f := range found[:min(len(found), maxFindings)] {
-		list = append(list, api.Problem{What: f.What(), Do: f.Do()})
+		list = append(list, api.Problem{Code: api.SubnetBarred, What: f.What(), Do: f.Do()})
 	}
 	if more := len(found) - (len(list) - said); more > 0 {
-		list = append(list, api.Problem{What: fmt.Sprintf("and %d more subnets cannot be taken by a host", more), Do: "see `grapevine networks`"})
+		list = append(list, api.Problem{Code: api.SubnetBarred, What: fmt.Sprintf("and %d more subnets cannot be taken by a host", more), Do: "see `grapevine networks`"})
 	}
 	return list
 }

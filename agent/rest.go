@@ -114,7 +114,7 @@ func (a *Agent) restingHandlers(left identity.Left, wanted chan<- struct{}) api.
 	}
 	return api.Handlers{
 		Status: func(context.Context) (api.Status, error) {
-			return api.Status{Version: a.version, Name: a.cfg.Name, Problems: []api.Problem{{What: what, Do: membership.BackByJoin + "; to remove grapevine from it: `grapevine leave` says how"}}}, nil
+			return api.Status{Version: a.version, Name: a.cfg.Name, Problems: []api.Problem{{Code: api.HostLeft, What: what, Do: membership.BackByJoin + "; to remove grapevine from it: `grapevine leave` says how"}}}, nil
 		},
 		Doctor: func(ctx context.Context) (api.Diagnosis, error) {
 			return Diagnose(ctx, a.cfg, a.version, what, membership.BackByJoin), nil

@@ -68,7 +68,7 @@ func takenProblem(t gateway.Taken, network map[netip.Prefix]string) api.Problem 
 	case t.Table == unix.RT_TABLE_MAIN:
 		do += ", or give it a priority after 32000"
 	}
-	return api.Problem{What: fmt.Sprintf("the routing rule %d (%s) comes before grapevine's 32000 and leads %s elsewhere (%s): %s do not get there",
+	return api.Problem{Code: api.RouteTaken, What: fmt.Sprintf("the routing rule %d (%s) comes before grapevine's 32000 and leads %s elsewhere (%s): %s do not get there",
 		t.At, t.Rule, strings.Join(of, ", "), t.Leads, packetsOf(t.Of)), Do: do}
 }
 

@@ -20,6 +20,7 @@ func (s sockets) problems() (list []api.Problem) {
 	}
 	if err := s.calls.Trouble(); err != nil {
 		list = append(list, api.Problem{
+			Code: api.DockerSocket,
 			What: "Docker cannot call the agent: " + err.Error(),
 			Do:   "remove what is in its place: the agent then makes it anew within seconds. If its directory is gone, start the agent again (the plugin: docker plugin disable -f NAME, docker plugin enable NAME)",
 		})

@@ -60,6 +60,7 @@ func refuseAPI(cfg config.Config, cause error, version string) api.Handlers {
 	return api.Handlers{
 		Status: func(context.Context) (api.Status, error) {
 			return api.Status{Version: version, Problems: []api.Problem{{
+				Code: api.AgentDown,
 				What: "the agent does not run: " + cause.Error(),
 				Do:   mend,
 			}}}, nil

@@ -35,12 +35,14 @@ func strangerProblems(strangers []gossip.Stranger, member bool, port uint16, set
 		since := fmt.Sprintf("since %s, last %s ago", s.Since.Local().Format("15:04:05"), now.Sub(s.Last).Round(time.Second))
 		if member {
 			list = append(list, api.Problem{
+				Code: api.GossipKey,
 				What: fmt.Sprintf("a host at %s is kept out, since it has another gossip key (%s)", s.Addr, since),
 				Do:   fmt.Sprintf("if it is to be of this cluster, on that host: %s; the KEY is in what `grapevine join-command` prints here. If it is nobody's that you know, keep it from port %d", set, port),
 			})
 			continue
 		}
 		list = append(list, api.Problem{
+			Code: api.GossipKey,
 			What: fmt.Sprintf("the host at %s does not let this one in, which has another gossip key (%s)", s.Addr, since),
 			Do:   fmt.Sprintf("here: %s; the KEY is in what `grapevine join-command` prints there", set),
 		})

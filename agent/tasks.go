@@ -101,7 +101,7 @@ func (a *Agent) tasks() []Task {
 // problems lists what is wrong with all tasks.
 func (a *Agent) problems(ctx context.Context, l look) []api.Problem {
 	if a.member.Left() {
-		return []api.Problem{{What: "this host has left the cluster", Do: membership.BackByJoin}}
+		return []api.Problem{{Code: api.HostLeft, What: "this host has left the cluster", Do: membership.BackByJoin}}
 	}
 	list := []api.Problem{}
 	for _, t := range a.tasks() {

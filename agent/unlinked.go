@@ -35,6 +35,7 @@ func (a *Agent) unlinked(ctx context.Context) (gone unlinked, notes []string) {
 
 func unlinkedProblem(u driver.Unlinked) api.Problem {
 	return api.Problem{
+		Code: api.InterfaceGone,
 		What: fmt.Sprintf("the interface of container %s on network %s is gone: somebody on this host has deleted it", u.Container, u.Network),
 		Do:   "docker restart " + u.Container,
 	}

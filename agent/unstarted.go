@@ -14,6 +14,7 @@ func (a *Agent) unstarted() (list []api.Problem) {
 	}
 	for _, u := range a.driver.Unstarted() {
 		list = append(list, api.Problem{
+			Code: api.ContainerUnstarted,
 			What: fmt.Sprintf("container %s was to start when Docker did, and cannot: %s", u.Container, u.Why),
 			Do:   "the agent tries again each half minute at least; docker start " + u.Container + " tries at once",
 		})

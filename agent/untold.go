@@ -28,6 +28,7 @@ func (a *Agent) untold() (list []api.Problem) {
 // unlabelledProblem matters where there are policies.
 func unlabelledProblem(u driver.Unlabelled) api.Problem {
 	return api.Problem{
+		Code: api.LabelsUntold,
 		What: fmt.Sprintf("container %s on the network %s has more labels than other hosts can be told: no policy that allows something by labels applies to it, and all that deny may", u.Container, u.Network),
 		Do:   fmt.Sprintf("give it fewer or shorter ones: %d, %d kB in all", cluster.MaxLabels, cluster.MaxLabelBytes/1024),
 	}
@@ -51,6 +52,7 @@ func untoldProblem(u driver.Untold) api.Problem {
 		what += fmt.Sprintf(" and %d more", more)
 	}
 	return api.Problem{
+		Code: api.AliasesUntold,
 		What: fmt.Sprintf("container %s has aliases on the network %s that the other hosts do not know: %s", u.Container, u.Network, what),
 		Do:   "give it fewer or shorter ones, of characters that can be printed: those of one container on one network may have 24 kB",
 	}

@@ -27,6 +27,7 @@ func (a *Agent) hostRangeProblems(snap *cluster.Snapshot) (list []api.Problem) {
 	for _, p := range pipeline.HostRanges {
 		if err := here[p]; err != nil {
 			list = append(list, api.Problem{
+				Code: api.HostRangeBarred,
 				What: fmt.Sprintf("this host does not take %s, from which hosts speak to containers of other hosts: %v, which stays as it is. It does not reach other hosts' containers, nor other hosts its own", p, err), Do: do,
 			})
 		}
@@ -37,6 +38,7 @@ func (a *Agent) hostRangeProblems(snap *cluster.Snapshot) (list []api.Problem) {
 		}
 		for _, c := range reach.Judge(reach.Of(n), pipeline.HostRanges, nil) {
 			list = append(list, api.Problem{
+				Code: api.HostRangeBarred,
 				What: fmt.Sprintf("host %s does not take %s, from which hosts speak to containers of other hosts: it has %s. This host does not reach its containers", cmp.Or(n.Name, string(n.ID)), c.Subnet, c.By), Do: do,
 			})
 		}

@@ -41,7 +41,7 @@ func TestValuesArrive(t *testing.T) {
 	pools := []Pool{{Network: "blue", Prefix: netip.MustParsePrefix("10.128.0.0/22"), Shares: []Share{
 		{Host: "h1", Node: "0123456789abcdef", Blocks: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/23")}, Part: 0.5},
 	}}}
-	status := Status{Node: "0123456789abcdef", VTEP: netip.MustParseAddr("10.0.0.1"), Since: time.Unix(1, 0).UTC(), Problems: []Problem{{"a", "b"}}}
+	status := Status{Node: "0123456789abcdef", VTEP: netip.MustParseAddr("10.0.0.1"), Since: time.Unix(1, 0).UTC(), Problems: []Problem{{HostSilent, Fault, "a", "b"}}}
 	client, _ := serve(t, Handlers{
 		Status: func(context.Context) (Status, error) { return status, nil },
 		Ring:   func(context.Context) ([]Pool, error) { return pools, nil },

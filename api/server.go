@@ -87,7 +87,7 @@ func Routes() []string { return Handlers{}.mux().patterns }
 func (h Handlers) mux() *routes {
 	mux := &routes{ServeMux: http.NewServeMux(), absent: h.Absent}
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
-	get(mux, "/v1/status", h.Status)
+	get(mux, "/v1/status", graded(h.Status))
 	get(mux, "/v1/nodes", h.Nodes)
 	get(mux, "/v1/networks", h.Networks)
 	get(mux, "/v1/endpoints", h.Endpoints)
@@ -149,6 +149,20 @@ func post[Q, T any](mux *routes, path string, f func(context.Context, Q) (T, err
 		value, err := f(r.Context(), request)
 		reply(w, value, err)
 	})
+}
+
+// graded adds to problems what follows from their codes.
+func graded(status func(context.Context) (Status, error)) func(context.Context) (Status, error) {
+	if status == nil {
+		return nil
+	}
+	return func(ctx context.Context) (Status, error) {
+		s, err := status(ctx)
+		for i, p := range s.Problems {
+			s.Problems[i].Severity = p.Code.Severity()
+		}
+		return s, err
+	}
 }
 
 // join takes no settings yet.

@@ -94,8 +94,10 @@ type Count struct {
 
 // Problem is something that is not as it should be, and what to do about it.
 type Problem struct {
-	What string `json:"what"`
-	Do   string `json:"do"`
+	Code     Code     `json:"code"`
+	Severity Severity `json:"severity"`
+	What     string   `json:"what"`
+	Do       string   `json:"do"`
 }
 
 // Node is a host of the cluster.
@@ -228,7 +230,9 @@ const (
 type Check struct {
 	Subject string  `json:"check"` // "vxlan", "firewall", ...
 	Verdict Verdict `json:"verdict"`
-	What    string  `json:"what"`
+	// Code is that of the problem, if status names it as well.
+	Code Code   `json:"code,omitempty"`
+	What string `json:"what"`
 	// Do is what to do; with OK it is advice.
 	Do string `json:"do,omitempty"`
 }

@@ -30,7 +30,7 @@ const suspectAdvice = "see `grapevine status` there; if it says that all is well
 // Suspicions names the hosts that say what is not theirs to say.
 func (m *forgetter) Suspicions(snap *cluster.Snapshot) (list []api.Problem) {
 	add := func(format string, args ...any) {
-		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: suspectAdvice})
+		list = append(list, api.Problem{Code: api.HostSuspect, What: fmt.Sprintf(format, args...), Do: suspectAdvice})
 	}
 	for _, p := range m.gossip.Suspects() {
 		add("%s", p)

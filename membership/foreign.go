@@ -37,7 +37,7 @@ func foreignProblem(f gossip.Foreign, hosts int, guest, joins bool) api.Problem 
 	if f.Addr.IsValid() && f.Addr != (netip.Addr{}) {
 		where = fmt.Sprintf(" (%s)", f.Addr)
 	}
-	p := api.Problem{What: fmt.Sprintf("host %s%s belongs to another cluster, of %s, than this one, of %s: until one of the two leaves, their containers do not reach each other",
+	p := api.Problem{Code: api.ClusterOther, What: fmt.Sprintf("host %s%s belongs to another cluster, of %s, than this one, of %s: until one of the two leaves, their containers do not reach each other",
 		name, where, words.Plural(max(f.Hosts, 1), "host"), words.Plural(hosts, "host"))}
 	ours := cmp.Compare(hosts, max(f.Hosts, 1))
 	others := func(n int) string {

@@ -95,7 +95,7 @@ func Namesakes(nodes []api.Node, rename string) (list []api.Problem) {
 		default:
 			do = "if it is one host that was set up anew: grapevine forget the IDs of those that do not answer; else " + do
 		}
-		list = append(list, api.Problem{What: fmt.Sprintf("%d hosts are called %s: %s", len(all), n.Name, words.Listed(who)), Do: do})
+		list = append(list, api.Problem{Code: api.NameTwice, What: fmt.Sprintf("%d hosts are called %s: %s", len(all), n.Name, words.Listed(who)), Do: do})
 	}
 	return list
 }

@@ -115,17 +115,20 @@ func (v poll) problem(snap *cluster.Snapshot, dir string) api.Problem {
 	switch {
 	case len(v.deny) > 0:
 		return api.Problem{
+			Code: api.HostForgotten,
 			What: fmt.Sprintf("host %s says that the cluster has forgotten this host, which other hosts deny: %s", by, name(v.deny)),
 			Do: fmt.Sprintf("if somebody forgot this host on purpose: wait, the others may not have heard of it yet; else the agent of %s is broken or its key is stolen: stop it for good and `grapevine forget` it. "+
 				"Until the hosts agree this one hands out nothing; to end that: `grapevine forget` this host on another one, and %s", by, manual),
 		}
 	case len(v.silent) > 0:
 		return api.Problem{
+			Code: api.HostForgotten,
 			What: fmt.Sprintf("host %s says that the cluster has forgotten this host: more than half of all hosts have to say so, and %d do. These do not answer: %s", by, len(v.agree), name(v.silent)),
 			Do:   "start those: then this host joins as a new one by itself; until then it hands out nothing. Or " + manual,
 		}
 	}
 	return api.Problem{
+		Code: api.HostForgotten,
 		What: fmt.Sprintf("host %s says that the cluster has forgotten this host, which asks the others", by),
 		Do:   "wait some seconds: if they agree it sets its state aside and joins as a new host",
 	}

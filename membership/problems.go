@@ -18,33 +18,33 @@ const writePatience = 3 * time.Second
 
 // Problems are those of this host's place in its cluster.
 func (m *Member) Problems(snap *cluster.Snapshot) (list []api.Problem) {
-	add := func(do, format string, args ...any) {
-		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
+	add := func(code api.Code, do, format string, args ...any) {
+		list = append(list, api.Problem{Code: code, What: fmt.Sprintf(format, args...), Do: do})
 	}
 	switch err := m.replica.Trouble(); {
 	case m.alloc.Leaving():
-		add("run `grapevine leave` again; to stay, restart the agent. Until then this host makes no networks and hands out no addresses",
+		add(api.LeaveHalf, "run `grapevine leave` again; to stay, restart the agent. Until then this host makes no networks and hands out no addresses",
 			"this host is leaving its cluster, and `grapevine leave` has not come to its end")
 	case errors.Is(err, cluster.ErrForgotten):
 		if why := m.spent.Load(); why != nil {
-			add("this host hands out nothing until then, and then joins as a new one by itself", "the cluster has forgotten this host, and its state cannot be set aside: %v", *why)
+			add(api.HostForgotten, "this host hands out nothing until then, and then joins as a new one by itself", "the cluster has forgotten this host, and its state cannot be set aside: %v", *why)
 			break
 		}
 		if v := m.poll.Load(); v != nil && !v.proven() {
 			list = append(list, v.problem(snap, m.cfg.State))
 			break
 		}
-		add("wait some seconds: it sets its state aside and joins as a new host", "the cluster has forgotten this host")
+		add(api.HostForgotten, "wait some seconds: it sets its state aside and joins as a new host", "the cluster has forgotten this host")
 	case err != nil:
-		add("stop the agent, `grapevine forget` this host on another one, and start it again: it joins as a new host",
+		add(api.StateOld, "stop the agent, `grapevine forget` this host on another one, and start it again: it joins as a new host",
 			"this host's state is older than what the others know of it: %v", err)
 	}
 	if m.unproven.Load() && m.replica.Trouble() == nil {
-		add("start the hosts that do not answer; `grapevine forget`, on another host, those that are gone for good. If there is none, or all were restored, nobody can say: stop the agent, move "+m.cfg.State+" away, and `grapevine restore --alone` on one of them. Until then this host hands out nothing",
+		add(api.StateUnproven, "start the hosts that do not answer; `grapevine forget`, on another host, those that are gone for good. If there is none, or all were restored, nobody can say: stop the agent, move "+m.cfg.State+" away, and `grapevine restore --alone` on one of them. Until then this host hands out nothing",
 			"this host was restored from a backup, or its state file was damaged, and it waits for every other host to say that nothing is missing in it")
 	}
 	if at, ok := m.gossip.Clone(); ok {
-		add("one of the two is a copy of the other: stop that and remove "+m.cfg.State+" there. Until then neither hands out anything",
+		add(api.HostTwice, "one of the two is a copy of the other: stop that and remove "+m.cfg.State+" there. Until then neither hands out anything",
 			"the host at %s has this host's ID %s", at, m.id.Node)
 	}
 	if what := m.waitsFor(snap); what != "" {
@@ -52,7 +52,7 @@ func (m *Member) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		if len(m.gossip.Strangers()) > 0 {
 			do = "give this host the cluster's gossip key, as said below"
 		}
-		add(do, "%s", what)
+		add(api.ClusterWaits, do, "%s", what)
 	}
 	return list
 }
@@ -76,21 +76,21 @@ func (m *Member) watchDisk(ctx context.Context) error {
 
 // DiskProblems are those of the disk under this host's state.
 func (m *Member) DiskProblems() (list []api.Problem) {
-	add := func(do, format string, args ...any) {
-		list = append(list, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
+	add := func(code api.Code, do, format string, args ...any) {
+		list = append(list, api.Problem{Code: code, What: fmt.Sprintf(format, args...), Do: do})
 	}
 	const unwritten = "until then this host makes no new networks or containers, and does not learn what others make"
 	if err := m.replica.Unwritten(); err != nil {
-		add(unwritten, "this host's state cannot be written: %v", err)
+		add(api.DiskFails, unwritten, "this host's state cannot be written: %v", err)
 	} else if room := m.room.Load(); room != nil && *room != nil {
-		do := unwritten
+		code, do := api.DiskFull, unwritten
 		if tight := (*store.RoomError)(nil); errors.As(*room, &tight) && tight.Nearly {
-			do = "once it is full, this host makes no new networks or containers, and does not learn what others make"
+			code, do = api.DiskNearlyFull, "once it is full, this host makes no new networks or containers, and does not learn what others make"
 		}
-		add(do, "%v", *room)
+		add(code, do, "%v", *room)
 	}
 	if since := m.db.Writing(); since > writePatience {
-		add("look at what the kernel says of the disk (dmesg); "+unwritten, "this host's disk has not taken a write to %s for %v", m.db.Path(), since.Round(time.Second))
+		add(api.DiskHangs, "look at what the kernel says of the disk (dmesg); "+unwritten, "this host's disk has not taken a write to %s for %v", m.db.Path(), since.Round(time.Second))
 	}
 	return list
 }
@@ -98,7 +98,7 @@ func (m *Member) DiskProblems() (list []api.Problem) {
 // Refused are those that gossip keeps out, and why.
 func (m *Member) Refused() (list []api.Problem) {
 	for _, p := range m.gossip.Problems() {
-		list = append(list, api.Problem{What: p, Do: "until then the two hosts' containers do not reach each other"})
+		list = append(list, api.Problem{Code: api.GossipRefused, What: p, Do: "until then the two hosts' containers do not reach each other"})
 	}
 	return append(list, m.foreignProblems(len(m.gossip.Alive())+1)...)
 }

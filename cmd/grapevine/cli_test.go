@@ -61,9 +61,22 @@ func TestStatusSaysFirstWhetherAllIsWell(t *testing.T) {
 	if strings.Contains(out, "\x1b") {
 		t.Error("colour although this is no terminal")
 	}
-	s.Problems = []api.Problem{{What: "host3 does not answer", Do: "start it"}}
+	s.Problems = []api.Problem{{Code: api.HostSilent, What: "host3 does not answer", Do: "start it"}}
 	out, err = run(t, h, "status")
-	if err != nil || !strings.HasPrefix(out, "Not well: 1 problem.\n  - host3 does not answer\n    start it\n") {
+	if err != nil || !strings.HasPrefix(out, "Not well: 1 problem.\n  - host3 does not answer [host-silent]\n    start it\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = run(t, h, "status", "-o", "json")
+	if err != nil || !strings.Contains(out, `"code": "host-silent",`) || !strings.Contains(out, `"severity": "error",`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestStatusWithoutAgent: who reads JSON gets it, whatever is wrong.
+func TestStatusWithoutAgent(t *testing.T) {
+	out, err := run(t, nil, "status", "-o", "json")
+	var s api.Status
+	if json.Unmarshal([]byte(out), &s) != nil || err == nil || len(s.Problems) != 1 || s.Problems[0].Code != api.AgentSilent || !strings.Contains(s.Problems[0].What, "is it running?") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -84,6 +97,7 @@ func TestStatusCheck(t *testing.T) {
 		{h, 1, "status --check -o json", errSomethingWrong, "{\n"},
 		{h, 1, "status", nil, "Not well: 1 problem.\n"},
 		{nil, 0, "status --check", errNotAsked, ""},
+		{nil, 0, "status --check -o json", errNotAsked, "{\n"},
 	} {
 		s.Problems = make([]api.Problem, tt.problems)
 		out, err := run(t, tt.h, strings.Fields(tt.line)...)

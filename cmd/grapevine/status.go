@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,11 +22,13 @@ func newStatus() *cobra.Command {
 	c := verb(&cobra.Command{
 		Use:   "status",
 		Short: "Say whether all is well, and if not, what to do",
-		Long: `Say whether all is well, and if not, what to do. Scripts take --check, whose exit status is:
-0 all is well; 1 something is wrong; 2 the agent could not be asked.`,
+		Long: `Say whether all is well, and if not, what to do. Each problem has a code, [host-silent], which
+docs/operate/troubleshooting.md, metrics and alerts know it by. Scripts take --check, whose exit
+status is: 0 all is well; 1 something is wrong; 2 the agent could not be asked. With -o json that is
+a problem as well, of the code agent-silent.`,
 		Example: `  grapevine status
   grapevine status --check > /dev/null || echo "grapevine is not well on $(hostname)"
-  grapevine status -o json | jq '.problems'`,
+  grapevine status -o json | jq -r '.problems[] | "\(.severity) \(.code): \(.what)"'`,
 	}, patience, func(ctx context.Context, c *api.Client, _ []string) (api.Status, error) {
 		s, err := c.Status(ctx)
 		asked, wrong = err == nil, len(s.Problems) > 0
@@ -35,6 +38,9 @@ func newStatus() *cobra.Command {
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		err := run(c, args)
+		if err != nil && !asked && c.Flag("output").Value.String() == "json" {
+			err = errors.Join(err, printJSON(c.OutOrStdout(), silentAgent(err)))
+		}
 		switch {
 		case check && err != nil && !asked:
 			fmt.Fprintln(c.ErrOrStderr(), "grapevine:", err)
@@ -45,6 +51,13 @@ func newStatus() *cobra.Command {
 		return err
 	}
 	return c
+}
+
+// silentAgent is the status of a host whose agent could not be asked.
+func silentAgent(why error) api.Status {
+	return api.Status{Version: programVersion(), Problems: []api.Problem{{
+		Code: api.AgentSilent, Severity: api.AgentSilent.Severity(), What: why.Error(), Do: "grapevine doctor",
+	}}}
 }
 
 // showStatus prints the verdict first, then what matters most; on a terminal no more
@@ -85,7 +98,11 @@ const maxNotes = 3
 func showProblems(w io.Writer, problems []api.Problem, on screen, below int) {
 	room := on.rows - 1 - below - 1
 	for i, p := range problems {
-		text := on.wrap("  - ", p.What) + on.wrap("    ", p.Do)
+		what := p.What
+		if p.Code != "" {
+			what += fmt.Sprintf(" [%s]", p.Code)
+		}
+		text := on.wrap("  - ", what) + on.wrap("    ", p.Do)
 		lines := strings.Count(text, "\n")
 		last := i == len(problems)-1
 		if on.rows > 0 && (lines > room || lines == room && !last) {

@@ -27,7 +27,9 @@ func unknown(subject, do, format string, a ...any) api.Check {
 // is well.
 func Problems(subject, fine string, list []api.Problem) (checks []api.Check) {
 	for _, p := range list {
-		checks = append(checks, wrong(subject, p.Do, "%s", p.What))
+		c := wrong(subject, p.Do, "%s", p.What)
+		c.Code = p.Code
+		checks = append(checks, c)
 	}
 	if checks == nil && fine != "" {
 		checks = append(checks, ok(subject, "%s", fine))

@@ -81,11 +81,12 @@ func contactProblems(list []paths.Contact, nodes []api.Node, port uint16, now ti
 	const calls = ", though UDP passes: what hosts ask each other fails, as for --subnet and --ip, and much of what is new comes late"
 	for _, kind := range []struct {
 		trouble        paths.Trouble
+		code           api.Code
 		protocol, what string
 	}{
-		{paths.NoStream, "TCP", "TCP port %[2]d of %[1]s cannot be connected to from here (%[3]s)" + calls},
-		{paths.NoAnswer, "TCP", "%[1]s can be connected to at TCP port %[2]d, and no answer comes back from there" + calls},
-		{paths.NoPackets, "UDP", "UDP port %[2]d does not pass between this host and %[1]s, though TCP does: what is new comes late, and that a host is off is found late"},
+		{paths.NoStream, api.GossipTCP, "TCP", "TCP port %[2]d of %[1]s cannot be connected to from here (%[3]s)" + calls},
+		{paths.NoAnswer, api.GossipTCP, "TCP", "%[1]s can be connected to at TCP port %[2]d, and no answer comes back from there" + calls},
+		{paths.NoPackets, api.GossipUDP, "UDP", "UDP port %[2]d does not pass between this host and %[1]s, though TCP does: what is new comes late, and that a host is off is found late"},
 	} {
 		var hosts []string
 		var first paths.Contact
@@ -103,6 +104,7 @@ func contactProblems(list []paths.Contact, nodes []api.Node, port uint16, now ti
 		}
 		slices.Sort(hosts)
 		problems = append(problems, api.Problem{
+			Code: kind.code,
 			What: fmt.Sprintf(kind.what, words.SomeHosts(hosts, len(names)), port, dialError(first.Err)) + words.Since(first.Since, now),
 			Do:   fmt.Sprintf("let %s port %d pass between the hosts, both ways: a firewall of one of them, or of the network between (a security group), drops it; `grapevine doctor` tries every way", kind.protocol, port),
 		})

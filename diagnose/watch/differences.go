@@ -20,6 +20,7 @@ func vxlanDifferences(nodes []api.Node, vxlan uint16) (list []api.Problem) {
 	for _, n := range nodes {
 		if n.Alive && n.VXLANPort != vxlan && n.VXLANPort != 0 {
 			list = append(list, api.Problem{
+				Code: api.SettingsDiffer,
 				What: fmt.Sprintf("the UDP port of VXLAN is %d here and %d on %s: containers of the two do not reach each other", vxlan, n.VXLANPort, n.Name),
 				Do:   "set GRAPEVINE_VXLAN_PORT to the same on every host",
 			})
@@ -67,6 +68,7 @@ func rangeDifferences(nodes []api.Node) (list []api.Problem) {
 		for _, p := range others {
 			slices.Sort(hosts[p])
 			list = append(list, api.Problem{
+				Code: api.SettingsDiffer,
 				What: fmt.Sprintf("%s is %s here and %s on %s: this host takes the prefixes of new networks from elsewhere", s.name, text(own), text(p), words.SomeHosts(hosts[p], len(nodes))),
 				Do:   "set it to the same on every host, and restart the agents where it was not; networks that there are stay as they are",
 			})

@@ -66,6 +66,7 @@ func (w *Engine) problems(now time.Time) []api.Problem {
 		return nil
 	}
 	return []api.Problem{{
+		Code: api.DockerSilent,
 		What: fmt.Sprintf("Docker does not answer%s (%s): what runs goes on, but no container or network begins, and networks and names of this host may be out of date", words.Since(w.since, now), w.why),
 		Do:   "start it (systemctl start docker); if it runs, it hangs: its log says more (journalctl -u docker). Where its API is elsewhere, set GRAPEVINE_DOCKER",
 	}}

@@ -182,7 +182,7 @@ func firewallProblems(drops []doctor.Drop, heard map[netip.Addr]bool) (list []ap
 		if more := len(found[key]) - 1; more > 0 {
 			also = fmt.Sprintf(", and of %s", words.Plural(more, "more host"))
 		}
-		list = append(list, api.Problem{What: fmt.Sprintf("this host's firewall drops %s%s: %s", d.Packet, also, d.By), Do: d.Do})
+		list = append(list, api.Problem{Code: api.FirewallDrops, What: fmt.Sprintf("this host's firewall drops %s%s: %s", d.Packet, also, d.By), Do: d.Do})
 	}
 	return list
 }

@@ -18,6 +18,7 @@ func ForwardingOff(dev string) []api.Problem {
 		return nil
 	}
 	return []api.Problem{{
+		Code: api.ForwardingOff,
 		What: fmt.Sprintf("this host passes on nothing that comes in at %s (net.ipv4.conf.%s.forwarding is 0): ports that containers publish are not reached there, and containers get no answers from outside", dev, dev),
 		Do:   fmt.Sprintf("sysctl -w net.ipv4.conf.%s.forwarding=1, and see what of /etc/sysctl.d turns it off", dev),
 	}}

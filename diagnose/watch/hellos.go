@@ -147,11 +147,14 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, port uint16, now t
 	}
 	firewall := fmt.Sprintf("let UDP port %d pass between the hosts, both ways: a firewall of one of them, or of the network between (a security group), drops it; `grapevine doctor` tries every way", port)
 	narrow := "`grapevine doctor` says how large packets may be; make the path carry them, or set GRAPEVINE_MTU on every host"
-	for kind, text := range []struct{ what, do string }{
-		{"nothing that the containers of %s send arrives here (VXLAN), though %s", firewall},
-		{"nothing that containers send from here arrives at %s (VXLAN), though %s", firewall},
-		{"large packets that the containers of %s send are lost on the way here, though small ones arrive and %s", narrow},
-		{"large packets that containers send from here are lost on the way to %s, though small ones arrive and %s", narrow},
+	for kind, text := range []struct {
+		code     api.Code
+		what, do string
+	}{
+		{api.VXLANLost, "nothing that the containers of %s send arrives here (VXLAN), though %s", firewall},
+		{api.VXLANLost, "nothing that containers send from here arrives at %s (VXLAN), though %s", firewall},
+		{api.VXLANNarrow, "large packets that the containers of %s send are lost on the way here, though small ones arrive and %s", narrow},
+		{api.VXLANNarrow, "large packets that containers send from here are lost on the way to %s, though small ones arrive and %s", narrow},
 	} {
 		g := groups[kind]
 		if g == nil {
@@ -162,7 +165,7 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, port uint16, now t
 		if len(g.hosts) > 1 {
 			answers = "their agents answer"
 		}
-		list = append(list, api.Problem{What: fmt.Sprintf(text.what, hosts, answers) + words.Since(g.since, now), Do: text.do})
+		list = append(list, api.Problem{Code: text.code, What: fmt.Sprintf(text.what, hosts, answers) + words.Since(g.since, now), Do: text.do})
 	}
 	return list
 }

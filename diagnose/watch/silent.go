@@ -90,8 +90,8 @@ func (w Silence) trouble() string {
 // whoIsSilent is pure: list are those of the others that do not answer; trouble is what is
 // wrong with this host's own underlay. Who hears nobody is advised to forget nobody.
 func whoIsSilent(list []silent, others int, trouble, dev string, now time.Time) (problems []api.Problem) {
-	add := func(do, format string, args ...any) {
-		problems = append(problems, api.Problem{What: fmt.Sprintf(format, args...), Do: do})
+	add := func(code api.Code, do, format string, args ...any) {
+		problems = append(problems, api.Problem{Code: code, What: fmt.Sprintf(format, args...), Do: do})
 	}
 	switch {
 	case trouble != "":
@@ -99,21 +99,21 @@ func whoIsSilent(list []silent, others int, trouble, dev string, now time.Time) 
 		if others > 0 && len(list) == others {
 			what = "no other host answers" + earliest(list, now) + ": it is this one, since " + trouble
 		}
-		add(fmt.Sprintf("see its cable, `ip link show %s` and `ip addr show %s`; the other hosts need nothing", dev, dev), "%s", what)
+		add(api.UnderlayCut, fmt.Sprintf("see its cable, `ip link show %s` and `ip addr show %s`; the other hosts need nothing", dev, dev), "%s", what)
 		return problems
 	case len(list) > 1 && len(list) == others:
-		add(fmt.Sprintf("look at this host first: the cable and the switch behind %s, its address, its firewall; only then at the others", dev),
+		add(api.UnderlayCut, fmt.Sprintf("look at this host first: the cable and the switch behind %s, its address, its firewall; only then at the others", dev),
 			"no other host answers%s: it is probably this one, unless all of them are off (%s)", earliest(list, now), strings.Join(namesOf(list), ", "))
 		return problems
 	}
 	for _, s := range list {
 		switch {
 		case !s.dead:
-			add("wait some seconds: it is busy, cut off or off, which is known then", "host %s (%s) does not answer just now%s", s.name, s.vtep, words.Since(s.since, now))
+			add(api.HostDoubtful, "wait some seconds: it is busy, cut off or off, which is known then", "host %s (%s) does not answer just now%s", s.name, s.vtep, words.Since(s.since, now))
 		case others == 1:
-			add(fmt.Sprintf("see that this host's own network is whole (%s); %s", dev, s.do), "host %s (%s) does not answer%s", s.name, s.vtep, words.Since(s.since, now))
+			add(api.HostSilent, fmt.Sprintf("see that this host's own network is whole (%s); %s", dev, s.do), "host %s (%s) does not answer%s", s.name, s.vtep, words.Since(s.since, now))
 		default:
-			add(s.do, "host %s (%s) does not answer%s", s.name, s.vtep, words.Since(s.since, now))
+			add(api.HostSilent, s.do, "host %s (%s) does not answer%s", s.name, s.vtep, words.Since(s.since, now))
 		}
 	}
 	return problems

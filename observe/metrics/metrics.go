@@ -106,7 +106,7 @@ var (
 	buildInfo = gauge("build_info", "Version of the agent; always 1.", "version", "goversion")
 	nodeInfo  = gauge("node_info", "This host's place in its cluster; always 1.", "name", "node", "cluster", "vtep", "ovs", "datapath")
 	startTime = gauge("start_time_seconds", "Unix time at which the agent started.")
-	problems  = gauge("problems", "Problems that grapevine status names.")
+	problems  = gauge("problems", "Problems that grapevine status names, by their codes (troubleshooting.md); 0 of those that there are not.", "code", "severity")
 	leases    = gauge("leases", "Addresses that this host has handed out, of all networks.")
 
 	hosts       = gauge("hosts", "Hosts of the cluster as this one sees them. Hosts that differ in it are cut off from each other.", "state")
@@ -139,7 +139,13 @@ func host(f Facts, send sender) {
 	send(buildInfo, 1, s.Version, runtime.Version())
 	send(nodeInfo, 1, s.Name, s.Node, s.Cluster, vtep, s.OVS, s.Datapath)
 	send(startTime, float64(s.Since.UnixMilli())/1000)
-	send(problems, float64(len(s.Problems)))
+	count := map[api.Code]int{}
+	for _, p := range s.Problems {
+		count[p.Code]++
+	}
+	for _, k := range api.Kinds {
+		send(problems, float64(count[k.Code]), string(k.Code), string(k.Severity))
+	}
 	send(leases, float64(s.Leases))
 }
 

@@ -33,7 +33,7 @@ func facts() Facts {
 		Status: api.Status{
 			Version: "1.0", Name: "nuc1", Node: node, Cluster: "9d2f", VTEP: netip.MustParseAddr("10.0.0.1"), OVS: "embedded", Datapath: "kernel",
 			Since: time.Unix(1795652000, 0), FastPath: "rests: no room", Leases: 3, Refused: map[string]uint64{"bad-key": 2},
-			Problems: []api.Problem{{}}, Kernel: &api.KernelDatapath{Hit: 10, Missed: 3, Lost: 1}, Names: api.Resolver{Answered: 5, Inside: 2},
+			Problems: []api.Problem{{Code: api.HostSilent}}, Kernel: &api.KernelDatapath{Hit: 10, Missed: 3, Lost: 1}, Names: api.Resolver{Answered: 5, Inside: 2},
 		},
 		Nodes:    []api.Node{{Alive: true, Self: true}, {Alive: true, Doubtful: true}, {}},
 		Networks: []api.Network{{Name: "shop"}, {Name: "ops"}},
@@ -81,7 +81,7 @@ func TestScrape(t *testing.T) {
 	text := scrape(t, New(facts).Handler())
 	wants(t, text,
 		`grapevine_node_info{cluster="9d2f",datapath="kernel",name="nuc1",node="4f0c9a1e2b7d3c55",ovs="embedded",vtep="10.0.0.1"} 1`,
-		`grapevine_start_time_seconds 1.795652e+09`, `grapevine_problems 1`, `grapevine_leases 3`,
+		`grapevine_start_time_seconds 1.795652e+09`, `grapevine_problems{code="host-silent",severity="error"} 1`, `grapevine_problems{code="disk-fails",severity="error"} 0`, `grapevine_leases 3`,
 		`grapevine_hosts{state="alive"} 1`, `grapevine_hosts{state="doubtful"} 1`, `grapevine_hosts{state="dead"} 1`,
 		`grapevine_gossip_refused_total{reason="bad-key"} 2`, `grapevine_gossip_refused_total{reason="replayed"} 0`,
 		`grapevine_networks 2`, `grapevine_endpoints{network="shop"} 2`, `grapevine_endpoints{network="ops"} 0`,

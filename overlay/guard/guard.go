@@ -411,6 +411,7 @@ func (g *Guard) Problems() (list []api.Problem) {
 		return nil
 	}
 	p := api.Problem{
+		Code: api.GuardFails,
 		What: "the rules of what may enter and leave the overlay are not what they should be: " + err.Error(),
 		Do:   "until then what was allowed before stays so; the agent goes on trying",
 	}

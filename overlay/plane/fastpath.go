@@ -97,13 +97,13 @@ func (f *fastPath) problems() (list []api.Problem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if (f.want == "on" || f.want == "direct") && f.why != nil {
-		list = append(list, api.Problem{What: "the fast path is off: " + f.why.Error(), Do: "set GRAPEVINE_FASTPATH=auto; the switch carries all meanwhile, slower"})
+		list = append(list, api.Problem{Code: api.FastPathOff, What: "the fast path is off: " + f.why.Error(), Do: "set GRAPEVINE_FASTPATH=auto; the switch carries all meanwhile, slower"})
 	}
 	if _, trouble := f.path.On(); trouble != nil {
-		list = append(list, api.Problem{What: "the fast path rests: " + trouble.Error(), Do: "the agent goes on trying; the switch carries all meanwhile, slower"})
+		list = append(list, api.Problem{Code: api.FastPathOff, What: "the fast path rests: " + trouble.Error(), Do: "the agent goes on trying; the switch carries all meanwhile, slower"})
 	}
 	if err := f.path.Direct(); err != nil {
-		list = append(list, api.Problem{What: "the fast path is on, but not direct: " + err.Error(), Do: "set GRAPEVINE_FASTPATH=on if that is to stay; the VXLAN device carries between hosts meanwhile"})
+		list = append(list, api.Problem{Code: api.FastPathOff, What: "the fast path is on, but not direct: " + err.Error(), Do: "set GRAPEVINE_FASTPATH=on if that is to stay; the VXLAN device carries between hosts meanwhile"})
 	}
 	return list
 }

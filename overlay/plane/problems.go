@@ -30,12 +30,12 @@ func (p *Plane) Problems(ctx context.Context, gone []string) (list []api.Problem
 	if p.Embedded != nil {
 		var rival *ovs.RivalError
 		if errors.As(p.Embedded.Rival(ctx), &rival) {
-			list = append(list, api.Problem{What: "the switch: " + rival.Error(), Do: "set GRAPEVINE_OVS=host: the bridges of both are then that Open vSwitch's"})
+			list = append(list, api.Problem{Code: api.SwitchRival, What: "the switch: " + rival.Error(), Do: "set GRAPEVINE_OVS=host: the bridges of both are then that Open vSwitch's"})
 		}
 	}
 	list = append(list, p.guard.Problems()...)
 	for _, err := range p.overlay.Problems(gone...) {
-		list = append(list, api.Problem{What: "the switch: " + err.Error(), Do: "the agent goes on trying; its log says more"})
+		list = append(list, api.Problem{Code: api.SwitchFails, What: "the switch: " + err.Error(), Do: "the agent goes on trying; its log says more"})
 	}
 	return append(list, p.fast.problems()...)
 }

@@ -103,6 +103,7 @@ func (s Switch) Kind() string {
 // whether it is busy: without ovs-vswitchd the fast path, or the kernel, carries what it knows only.
 func (s Switch) Hangs(d time.Duration) api.Problem {
 	p := api.Problem{
+		Code: api.SwitchHangs,
 		What: fmt.Sprintf("the switch: ovs-vswitchd has not answered within %v", d),
 		Do:   "look whether it is busy (top), or hangs; systemctl restart openvswitch-switch starts it again",
 	}

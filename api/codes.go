@@ -1,0 +1,148 @@
+package api
+
+// Code names a kind of problem. Alerts, scripts and docs/operate/troubleshooting.md go by it, so a code
+// that was once released keeps its meaning, while words change.
+type Code string
+
+// Severity says how soon a problem is to be looked at.
+type Severity string
+
+// The severities. Of a Fault something is not carried, not made, or not safe; of a Warning all
+// goes on, and something is not as it was asked for.
+const (
+	Fault   Severity = "error"
+	Warning Severity = "warning"
+)
+
+// Kind is a kind of problem.
+type Kind struct {
+	Code     Code
+	Severity Severity
+	Means    string // for people
+	Do       string // what comes first
+}
+
+// The codes, by what they are of: the agent, its place in the cluster, the ways to the others, this
+// host's switch and firewall, networks and addresses, containers.
+const (
+	AgentSilent    Code = "agent-silent"
+	AgentDown      Code = "agent-down"
+	HostLeft       Code = "host-left"
+	LeaveHalf      Code = "leave-half"
+	DockerSilent   Code = "docker-silent"
+	DockerSocket   Code = "docker-socket"
+	DiskFails      Code = "disk-fails"
+	DiskHangs      Code = "disk-hangs"
+	DiskFull       Code = "disk-full"
+	DiskNearlyFull Code = "disk-nearly-full"
+	MetricsPort    Code = "metrics-port"
+	MetricsToken   Code = "metrics-token"
+
+	ClusterWaits    Code = "cluster-waits"
+	ClusterOther    Code = "cluster-other"
+	GossipKey       Code = "gossip-key"
+	GossipRefused   Code = "gossip-refused"
+	HostForgotten   Code = "host-forgotten"
+	HostSuspect     Code = "host-suspect"
+	HostTwice       Code = "host-twice"
+	NameTwice       Code = "name-twice"
+	StateOld        Code = "state-old"
+	StateUnproven   Code = "state-unproven"
+	SettingsDiffer  Code = "settings-differ"
+	HostSilent      Code = "host-silent"
+	HostDoubtful    Code = "host-doubtful"
+	UnderlayCut     Code = "underlay-cut"
+	GossipTCP       Code = "gossip-tcp"
+	GossipUDP       Code = "gossip-udp"
+	VXLANLost       Code = "vxlan-lost"
+	VXLANNarrow     Code = "vxlan-narrow"
+	VXLANSource     Code = "vxlan-source"
+	VXLANPortShared Code = "vxlan-port-shared"
+
+	SwitchFails     Code = "switch-fails"
+	SwitchHangs     Code = "switch-hangs"
+	SwitchRival     Code = "switch-rival"
+	GuardFails      Code = "guard-fails"
+	FirewallDrops   Code = "firewall-drops"
+	ForwardingOff   Code = "forwarding-off"
+	RouteTaken      Code = "route-taken"
+	FastPathOff     Code = "fastpath-off"
+	SubnetBarred    Code = "subnet-barred"
+	HostRangeBarred Code = "host-range-barred"
+	NetworkAnew     Code = "network-anew"
+	NetworkForeign  Code = "network-foreign"
+	IdentityEarlier Code = "identity-earlier"
+
+	PortTaken          Code = "port-taken"
+	AliasesUntold      Code = "aliases-untold"
+	LabelsUntold       Code = "labels-untold"
+	InterfaceGone      Code = "interface-gone"
+	ContainerUnstarted Code = "container-unstarted"
+)
+
+// Kinds are all kinds of problems.
+var Kinds = []Kind{
+	{AgentSilent, Fault, "no agent answers on this host's socket", "start it: `systemctl start grapevine`, or `docker plugin enable grapevine`; `grapevine doctor` works without it"},
+	{AgentDown, Fault, "the agent cannot run, and says why", "mend the setting that it names: [install.md](install.md#when-it-does-not-run)"},
+	{HostLeft, Fault, "this host has left its cluster", "`grapevine join` brings it back"},
+	{LeaveHalf, Fault, "`grapevine leave` did not come to its end", "run it again; to stay, restart the agent"},
+	{DockerSilent, Fault, "Docker does not answer the agent", "`systemctl start docker`, or see in its log why it hangs"},
+	{DockerSocket, Fault, "Docker cannot call the agent", "remove what is in the place of the agent's socket: `ls -l /run/docker/plugins`"},
+	{DiskFails, Fault, "this host's state cannot be written", "make its disk writable, with room"},
+	{DiskFull, Fault, "this host's disk has no room for its state", "make room: until then nothing new is made here"},
+	{DiskNearlyFull, Warning, "this host's disk will soon have no room for its state", "make room"},
+	{DiskHangs, Fault, "this host's disk does not take a write", "`dmesg`: until it answers nothing new begins"},
+	{MetricsPort, Warning, "the port for Prometheus cannot be served", "another GRAPEVINE_METRICS, or free the port"},
+	{MetricsToken, Warning, "the token for Prometheus cannot be read, is none, or others can read it", "`chmod 600` its file, which is read again when it changes; [metrics.md](metrics.md)"},
+
+	{ClusterWaits, Fault, "this host waits for a cluster, or to learn who owns which addresses", "start the agent on a host of GRAPEVINE_JOIN, open TCP and UDP 7947, set the same key"},
+	{ClusterOther, Fault, "a host that was named belongs to another cluster", "have one of the two leave, as `status` says"},
+	{GossipKey, Fault, "a host has another gossip key", "put the cluster's key on it, or keep strangers from port 7947"},
+	{GossipRefused, Fault, "gossip keeps a host out", "it says what differs: let it be the same on both"},
+	{HostForgotten, Fault, "the cluster has forgotten this host, or one host says so", "wait: it joins as a new one by itself, or says what for"},
+	{HostSuspect, Fault, "a host says what is not its own to say", "see `grapevine status` there; if all is well there, stop it for good and `grapevine forget` it"},
+	{HostTwice, Fault, "another host has this host's ID: a cloned disk", "stop the copy, and remove its state directory"},
+	{NameTwice, Warning, "several hosts have one name", "give them others by GRAPEVINE_NAME, or `grapevine forget` the old one"},
+	{StateOld, Fault, "this host's state is older than what the others know of it", "[upgrade.md](upgrade.md#back-again)"},
+	{StateUnproven, Fault, "this host was restored, and the others have not said that nothing is missing", "start the hosts that do not answer, or `grapevine forget` them"},
+	{SettingsDiffer, Fault, "a setting that must be the same on all hosts is not", "set it to the same everywhere, and restart the agents where it was not"},
+	{HostSilent, Fault, "a host does not answer", "start it, or open the port; only if it is gone for good: `grapevine forget` it"},
+	{HostDoubtful, Warning, "a host does not answer just now", "wait some seconds, until it is known which"},
+	{UnderlayCut, Fault, "this host itself is cut off from all others", "mend its own network: cable, address, switch"},
+	{GossipTCP, Fault, "gossip's TCP port does not pass to a host", "let TCP 7947 pass between the two, both ways"},
+	{GossipUDP, Warning, "gossip's UDP port does not pass to a host", "let UDP 7947 pass between the two, both ways"},
+	{VXLANLost, Fault, "containers' packets are lost between this host and another", "let UDP 4789 pass between the two, both ways; `grapevine doctor` says where they end"},
+	{VXLANNarrow, Fault, "large packets of containers are lost between this host and another", "make the path carry them, or set GRAPEVINE_MTU on every host"},
+	{VXLANSource, Fault, "VXLAN packets leave this host with another source than its VTEP", "`ip route replace`, as `status` prints it, or GRAPEVINE_ADVERTISE"},
+	{VXLANPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},
+
+	{SwitchFails, Fault, "the switch is not as it should be", "the agent goes on trying; its log says more"},
+	{SwitchHangs, Fault, "ovs-vswitchd does not answer", "`top`: is it busy? if it hangs, end it: the agent starts it again"},
+	{SwitchRival, Fault, "this host's own Open vSwitch has the datapath", "GRAPEVINE_OVS=host"},
+	{GuardFails, Fault, "the rules of what may enter and leave the overlay could not be set", "load nf_tables, or give the agent CAP_NET_ADMIN"},
+	{FirewallDrops, Fault, "this host's firewall drops what grapevine needs", "let it pass: `status` names the rule and the command"},
+	{ForwardingOff, Fault, "forwarding is off on the underlay's interface", "`sysctl -w`, as `status` prints it"},
+	{RouteTaken, Fault, "a routing rule of another program leads containers' packets elsewhere", "`ip rule add`, as `status` prints it"},
+	{FastPathOff, Warning, "the fast path that was asked for is off, rests, or is not direct", "nothing is lost, the switch carries all, slower: GRAPEVINE_FASTPATH=auto"},
+	{SubnetBarred, Fault, "a host cannot take a network's subnet: it has something else there", "have the other thing elsewhere, or make the network with another `--subnet`"},
+	{HostRangeBarred, Warning, "a host has something else in the range from which hosts speak to containers", "have the other thing elsewhere, if hosts are to reach containers by address"},
+	{NetworkAnew, Fault, "a network was made anew, and a host has the one from before", "make its containers there anew"},
+	{NetworkForeign, Warning, "a network of another driver takes its addresses from grapevine", "create it with grapevine's driver as well, or without `--ipam-driver`"},
+	{IdentityEarlier, Fault, "Docker has networks or containers from before this host joined as a new one", "`docker restart` them, or make them anew, as `status` says"},
+
+	{PortTaken, Warning, "a published port is another program's as well", "end the program, or publish another port"},
+	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},
+	{LabelsUntold, Fault, "other hosts do not know the labels of a container, so policies do not apply as they are meant", "give it fewer or shorter ones"},
+	{InterfaceGone, Fault, "somebody on this host has deleted a container's interface", "`docker restart` it"},
+	{ContainerUnstarted, Fault, "a container that was to start with Docker could not", "`docker start` it; the agent tries again by itself"},
+}
+
+// Severity of a kind; what is not known is a Fault.
+func (c Code) Severity() Severity {
+	for _, k := range Kinds {
+		if k.Code == c {
+			return k.Severity
+		}
+	}
+	return Fault
+}

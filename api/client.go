@@ -17,15 +17,38 @@ import (
 // answer is there or ctx is done; errors are for people.
 type Client struct {
 	socket string
+	over   string // the host that it is asked by way of ssh; empty: this one
+	dial   func(context.Context) (net.Conn, error)
 	http   http.Client
 }
 
 // NewClient does not connect yet.
 func NewClient(socket string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c := &Client{socket: socket, dial: func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	c.http.Transport = c.transport()
+	return c
+}
+
+// NewClientOver calls the agent of another host, by connections that dial makes.
+func NewClientOver(host string, dial func(context.Context) (net.Conn, error)) *Client {
+	c := &Client{over: host, dial: dial}
+	c.http.Transport = c.transport()
+	return c
+}
+
+func (c *Client) transport() *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) }}
+}
+
+// Dial connects to the agent, for who speaks HTTP to it himself.
+func (c *Client) Dial(ctx context.Context) (net.Conn, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, c.explain(err)
 	}
-	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial}}}
+	return conn, nil
 }
 
 // Status and the others call the handler of the same name.
@@ -168,6 +191,12 @@ func failure(response *http.Response) error {
 // explain says what an error of the connection means to the user.
 func (c *Client) explain(err error) error {
 	switch {
+	case c.over != "" && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the agent of %s does not answer in time, over ssh", c.over)
+	case c.over != "" && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
+		return fmt.Errorf("the agent of %s could not be asked over ssh: what is said above is why", c.over)
+	case c.over != "":
+		return fmt.Errorf("ask the agent of %s: %w", c.over, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the agent's socket %s is for root: run this with sudo", c.socket)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):

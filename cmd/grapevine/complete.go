@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
-	"github.com/grapevine-net/grapevine/config"
 )
 
 func newCompletion() *cobra.Command {
@@ -46,13 +44,13 @@ const completionPatience = 2 * time.Second
 // with a word about it, or none if the agent does not answer.
 func complete(ask func(context.Context, *api.Client) (map[string]string, error)) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
+		client, err := newClient(c)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
 		defer cancel()
-		names, err := ask(ctx, api.NewClient(cfg.APISocket()))
+		names, err := ask(ctx, client)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

@@ -54,6 +54,9 @@ to look at, could not be asked, or who asks is not root.`,
 				return err
 			}
 			d, ok := examine(c)
+			if !ok && c.Flag("host").Changed {
+				return errNotAsked
+			}
 			if !ok {
 				fmt.Fprintln(c.ErrOrStderr(), "grapevine: the doctor was not asked: the agent's socket, and most of what the doctor looks at, are root's; say: sudo grapevine doctor")
 				return errNotAsked
@@ -73,6 +76,16 @@ to look at, could not be asked, or who asks is not root.`,
 func examine(c *cobra.Command) (d api.Diagnosis, ok bool) {
 	ctx, cancel := context.WithTimeout(c.Context(), doctorPatience)
 	defer cancel()
+	if c.Flag("host").Changed {
+		client, err := newClient(c)
+		if err == nil {
+			d, err = client.Doctor(ctx)
+		}
+		if err != nil {
+			fmt.Fprintln(c.ErrOrStderr(), "grapevine:", err)
+		}
+		return d, err == nil
+	}
 	const start = "systemctl start grapevine, or docker plugin enable grapevine"
 	cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
 	why, do := "", start

@@ -15,7 +15,7 @@ import (
 )
 
 func newNodes() *cobra.Command {
-	return verb(&cobra.Command{
+	return watched(verb(&cobra.Command{
 		Use:     "nodes [HOST...]",
 		Aliases: []string{"hosts"},
 		Short:   "List the hosts of the cluster",
@@ -30,7 +30,7 @@ func newNodes() *cobra.Command {
 			return nil, err
 		}
 		return pick("host", all, args, isHost, func(n api.Node) string { return n.Name })
-	}, showNodes)
+	}, showNodes))
 }
 
 func showNodes(w io.Writer, nodes []api.Node) error {
@@ -54,7 +54,7 @@ func nodeState(n api.Node) string {
 }
 
 func newNetworks() *cobra.Command {
-	return verb(&cobra.Command{
+	return watched(verb(&cobra.Command{
 		Use:     "networks [NETWORK...]",
 		Aliases: []string{"nets"},
 		Short:   "List the networks of the cluster",
@@ -69,7 +69,7 @@ func newNetworks() *cobra.Command {
 		}
 		is := func(n api.Network, name string) bool { return n.Name == name }
 		return pick("network", all, args, is, func(n api.Network) string { return n.Name })
-	}, showNetworks)
+	}, showNetworks))
 }
 
 func showNetworks(w io.Writer, networks []api.Network) error {
@@ -129,7 +129,7 @@ for its own: all of them, or those of containers, networks, hosts or addresses.`
 		return endpointsOf(ctx, c, all, names)
 	}, showEndpoints)
 	c.Flags().BoolVar(&here, "here", false, "only those of this host")
-	return c
+	return watched(c)
 }
 
 func showEndpoints(w io.Writer, endpoints []api.Endpoint) error {
@@ -199,13 +199,13 @@ func tabulate(w io.Writer, endpoints []api.Endpoint) error {
 }
 
 func newFlows() *cobra.Command {
-	return verb(&cobra.Command{
+	return watched(verb(&cobra.Command{
 		Use:   "flows",
 		Short: "List the flows of this host's switch with their counters",
 		Long:  "List the flows of this host's switch with their counters, stage by stage; docs/design/pipeline.md explains the stages.",
 		Example: `  grapevine flows
   grapevine flows -o json | jq '.[] | select(.packets > 0)'`,
-	}, patience, list((*api.Client).Flows), showFlows)
+	}, patience, list((*api.Client).Flows), showFlows))
 }
 
 func showFlows(w io.Writer, flows []api.Flow) error {

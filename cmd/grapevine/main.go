@@ -39,9 +39,11 @@ func newRoot() *cobra.Command {
 		Short: "One network over many Docker hosts, with no master",
 		Long: `grapevine is a network and IPAM driver for Docker: containers on many hosts on
 one network, over Open vSwitch, and no master. Each host runs one agent; the other
-commands ask the agent of this host, over a socket that only root can open.`,
+commands ask the agent of this host, over a socket that only root can open, or, with -H,
+that of another host by ssh.`,
 		Example: `  grapevine status                                                                 # is all well?
   grapevine ps                                                                     # who is where
+  grapevine -H ssh://root@nuc1 ps                                                  # from a laptop
   docker network create -d grapevine:latest --ipam-driver grapevine:latest blue    # the plugin's driver
   docker network create -d grapevine --ipam-driver grapevine blue                  # the service's`,
 		Version:       programVersion(),
@@ -55,6 +57,8 @@ commands ask the agent of this host, over a socket that only root can open.`,
 		return fmt.Errorf("%w: `%s --help` lists the flags", err, c.CommandPath())
 	})
 	config.AddFlags(root.PersistentFlags(), "run")
+	root.PersistentFlags().StringP("host", "H", "", "ask the agent of another host, by ssh://HOST or ssh://USER@HOST:PORT")
+	root.PersistentPreRunE = refuseHost
 	root.PersistentFlags().StringP("output", "o", "table", "table or json")
 	for _, g := range []struct {
 		title string
@@ -74,6 +78,7 @@ commands ask the agent of this host, over a socket that only root can open.`,
 			root.AddCommand(v)
 		}
 	}
+	root.AddCommand(newDialStdio())
 	root.SetHelpCommandGroupID("Set up:")
 	root.CompletionOptions.DisableDefaultCmd = true // ours has examples
 	return root

@@ -14,6 +14,9 @@ func manPages() map[string]string {
 	root := newRoot()
 	pages := map[string]string{"grapevine.1": manPage(root)}
 	for _, c := range root.Commands() {
+		if c.Hidden {
+			continue
+		}
 		pages["grapevine-"+c.Name()+".1"] = manPage(c)
 	}
 	return pages
@@ -40,6 +43,9 @@ func manPage(c *cobra.Command) string {
 	if c.HasAvailableSubCommands() {
 		b.WriteString(".SH COMMANDS\n")
 		for _, sub := range c.Commands() {
+			if sub.Hidden {
+				continue
+			}
 			fmt.Fprintf(&b, ".TP\n.BR grapevine\\-%s (1)\n%s\n", roff(sub.Name()), roff(sub.Short))
 		}
 	}

@@ -53,7 +53,7 @@ listed as long as the cluster knows of it. Published ports are listed on their o
 		return containers(all, nodes), nil
 	}, showContainers)
 	c.Flags().BoolVar(&here, "here", false, "only those of this host")
-	return c
+	return watched(c)
 }
 
 // containers adds to endpoints how their hosts are, and sorts them by name.

@@ -14,7 +14,7 @@ import (
 )
 
 func newRing() *cobra.Command {
-	return verb(&cobra.Command{
+	return watched(verb(&cobra.Command{
 		Use:   "ring [NETWORK...]",
 		Short: "Draw who owns which share of the addresses",
 		Long: `Draw, for each prefix, which host owns which share of its addresses. Every address
@@ -29,7 +29,7 @@ belongs to exactly one host, and only that host hands it out or gives it away.`,
 			return nil, err
 		}
 		return only(ctx, c, all, names, func(p api.Pool) string { return p.Network })
-	}, showRing)
+	}, showRing))
 }
 
 // barWidth is the width of a whole pool's bar in characters.

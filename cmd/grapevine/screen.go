@@ -14,6 +14,9 @@ type screen struct{ columns, rows int }
 // screenOf is the size of the terminal that w is; of anything else, zero: who reads a
 // pipe wants whole lines.
 func screenOf(w io.Writer) screen {
+	if p, ok := w.(*pane); ok {
+		return p.on
+	}
 	file, ok := w.(*os.File)
 	if !ok {
 		return screen{}

@@ -60,7 +60,7 @@ type all struct {
 }
 
 func newShow() *cobra.Command {
-	return verb(&cobra.Command{
+	return watched(verb(&cobra.Command{
 		Use:     "show NAME...",
 		Aliases: []string{"inspect"},
 		Short:   "Say all that is known of a container, network, host or address",
@@ -90,7 +90,7 @@ host or an address. What is several of these is shown as each.`,
 			list = append(list, found...)
 		}
 		return list, nil
-	}, showThings)
+	}, showThings))
 }
 
 func askAll(ctx context.Context, c *api.Client) (a all, err error) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +33,9 @@ a problem as well, of the code agent-silent.`,
 		asked, wrong = err == nil, len(s.Problems) > 0
 		return s, err
 	}, showStatus)
+	watched(c)
 	c.Flags().BoolVar(&check, "check", false, "exit with 1 if something is wrong, with 2 if the agent could not be asked")
+	c.MarkFlagsMutuallyExclusive("check", "watch")
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		err := run(c, args)
@@ -170,14 +171,9 @@ func names(r api.Resolver) string {
 
 const red, green = "\x1b[31m", "\x1b[32m"
 
-// colour colours text for a terminal only (and not if NO_COLOR is set, see
-// no-color.org).
+// colour colours text for a terminal only.
 func colour(w io.Writer, code, text string) string {
-	file, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" {
-		return text
-	}
-	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if !colours(w) {
 		return text
 	}
 	return code + text + "\x1b[0m"

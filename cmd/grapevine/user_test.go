@@ -12,6 +12,7 @@ import (
 // TestMain is the program itself in a process that a test starts as another user.
 func TestMain(m *testing.M) {
 	if os.Getenv("GRAPEVINE_TEST_MAIN") != "" {
+		os.Unsetenv("GRAPEVINE_TEST_MAIN") // no setting
 		main()
 		os.Exit(0)
 	}

@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/config"
 )
 
 // patience bounds a question to the agent; leave and forget may take longer.
@@ -29,20 +28,26 @@ func verb[T any](c *cobra.Command, limit time.Duration, ask func(context.Context
 		if err != nil {
 			return err
 		}
-		cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
+		client, err := newClient(c)
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(c.Context(), limit)
-		defer cancel()
-		value, err := ask(ctx, api.NewClient(cfg.APISocket()), args)
-		if err != nil {
-			return err
+		print := func(ctx context.Context, w io.Writer) error {
+			ctx, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			value, err := ask(ctx, client, args)
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return printJSON(w, value)
+			}
+			return show(w, value)
 		}
-		if format == "json" {
-			return printJSON(c.OutOrStdout(), value)
+		if isWatched(c) {
+			return watch(c.Context(), c.OutOrStdout(), strings.Join(append([]string{c.CommandPath()}, args...), " "), print)
 		}
-		return show(c.OutOrStdout(), value)
+		return print(c.Context(), c.OutOrStdout())
 	}
 	return c
 }

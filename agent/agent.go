@@ -32,6 +32,7 @@ import (
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/observe/metrics"
 	"github.com/grapevine-net/grapevine/overlay/plane"
+	"github.com/grapevine-net/grapevine/reach/follow"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -44,7 +45,7 @@ type Agent struct {
 	started time.Time
 
 	underlay link.Underlay
-	reached  *reached
+	reached  *follow.Follower
 
 	member     *membership.Member // has the next four
 	db         *store.DB

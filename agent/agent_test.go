@@ -57,6 +57,7 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 			t.Error(err)
 		}
 	})
+	a.reached = a.newReached()
 	if err := a.openMember(); err != nil {
 		t.Fatal(err)
 	}

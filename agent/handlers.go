@@ -19,7 +19,7 @@ func (a *Agent) handlers() api.Handlers {
 		},
 		Networks: func(context.Context) ([]api.Network, error) {
 			snap := a.replica.Snapshot()
-			return a.here(a.networks(view.Networks(snap), snap)), nil
+			return a.here(a.reached.Note(view.Networks(snap), snap)), nil
 		},
 		Endpoints: a.endpoints,
 		Ring: func(context.Context) ([]api.Pool, error) {

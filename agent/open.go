@@ -19,9 +19,11 @@ import (
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/plane"
+	"github.com/grapevine-net/grapevine/reach/follow"
 )
 
 // open makes the parts of the agent, from the disk up. After an error, close
@@ -50,7 +52,8 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if a.underlay, err = watch.WaitForUnderlay(ctx, a.cfg); err != nil {
 		return err
 	}
-	if err := a.openReach(); err != nil {
+	a.reached = a.newReached()
+	if err := a.reached.Open(); err != nil {
 		return err
 	}
 	if err := a.openMember(); err != nil {
@@ -78,9 +81,7 @@ func (a *Agent) close() {
 	if err := errors.Join(errs...); err != nil {
 		a.log.Warn("stop the agent", "err", err)
 	}
-	if a.reached != nil {
-		a.reached.Close()
-	}
+	a.reached.Close()
 }
 
 // openPlane makes the data plane, whose gateway has the given rules as well.
@@ -141,11 +142,21 @@ func (a *Agent) membership() membership.Config {
 	return membership.Config{Config: a.cfg, Version: a.version, Log: a.log, Started: a.started, Own: ownAddresses, Carry: carryNetworks}
 }
 
+// newReached makes what follows what this host reaches by itself.
+func (a *Agent) newReached() *follow.Follower {
+	return follow.New(follow.Config{
+		Self: a.self(), CIDR4: a.cfg.CIDR4, Underlay: a.underlay.Interface, Started: a.started,
+		Snapshot: func() *cluster.Snapshot { return a.replica.Snapshot() }, Watch: func() <-chan struct{} { return a.replica.Watch() },
+		CIDRs: a.member.CIDRs, Proven: a.member.WaitProven, Describe: a.member.DescribeAgain, Pools: a.docker.Pools, Look: func() { a.driver.Look() },
+		Log: a.log,
+	})
+}
+
 // openMember opens what makes this host part of a cluster.
 func (a *Agent) openMember() error {
 	a.prober = probe.New(probe.Config{Peers: caller{a}, Self: string(a.self()), Find: a.findHost, Device: gateway.Port})
 	err := a.member.Open(membership.Host{
-		Addr: a.underlay.Addr, Describe: a.node, Reach: a.reachNow,
+		Addr: a.underlay.Addr, Describe: a.node, Reach: func() ipam.Reach { return a.reached.Now() },
 		Gossip: func(c *gossip.Config) { c.Datagram = a.prober.Datagram },
 	})
 	a.db, a.replica, a.gossip, a.alloc = a.member.DB(), a.member.Replica(), a.member.Gossip(), a.member.Allocator()
@@ -162,7 +173,7 @@ func (a *Agent) openMember() error {
 func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	return cluster.Node{
 		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Datapath: string(a.plane.Datapath()),
-		Reaches: a.reaches(snap), Hellos: watch.HellosVersion, Bind: a.behindNAT(),
+		Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, Bind: a.behindNAT(),
 	}
 }
 

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -63,10 +62,8 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return a.contacts.Problems(l.nodes) }},
 		{Name: "name", Run: a.watchName, Doctor: "hosts",
 			Problems: func(ctx context.Context, l look) []api.Problem { return a.differences(ctx, l.nodes) }},
-		{Name: "reach", Run: a.followReach, Doctor: "addresses",
-			Problems: func(_ context.Context, l look) []api.Problem {
-				return slices.Concat(a.reachProblems(l.snap), a.hostRangeProblems(l.snap), a.routesTaken(l.snap))
-			}},
+		{Name: "reach", Run: a.reached.Run, Doctor: "addresses",
+			Problems: func(_ context.Context, l look) []api.Problem { return a.reached.Problems(l.snap) }},
 		{Name: "underlay", Run: a.moves.Run, Doctor: "underlay",
 			Problems: func(_ context.Context, l look) []api.Problem { return a.plane.WrongSources(l.nodes) }},
 		{Name: "switch", Run: a.plane.Run, Doctor: "switch",

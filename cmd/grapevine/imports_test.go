@@ -14,7 +14,7 @@ const module = "github.com/grapevine-net/grapevine/"
 var mayImport = map[string]string{
 	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports gossip host/capability " +
 		"host/docker host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup membership/identity " +
-		"observe/metrics overlay/gateway overlay/guard overlay/pipeline overlay/plane overlay/tunnel reach replica",
+		"observe/metrics overlay/gateway overlay/guard overlay/plane overlay/tunnel reach/follow replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup",
 	"api":                    "",
 	"api/view":               "api cluster",
@@ -62,6 +62,7 @@ var mayImport = map[string]string{
 	"policy":                 "",
 	"policy/k8s":             "policy",
 	"reach":                  "cluster host/link",
+	"reach/follow":           "api cluster host/docker overlay/gateway overlay/pipeline reach",
 	"replica":                "cluster host/store",
 	"ring":                   "",
 }

@@ -1,4 +1,4 @@
-package agent
+package follow
 
 import (
 	"cmp"
@@ -13,17 +13,17 @@ import (
 
 // barredHosts are the ranges in which hosts have addresses of their own, from which they speak
 // to containers, that this host cannot take, and why.
-func (a *Agent) barredHosts(snap *cluster.Snapshot) map[netip.Prefix]error {
-	return a.reachModel(snap).Barred(pipeline.HostRanges, false)
+func (r *Follower) barredHosts(snap *cluster.Snapshot) map[netip.Prefix]error {
+	return r.model(snap).Barred(pipeline.HostRanges, false)
 }
 
 // hostRangeProblems says which hosts have something else in those ranges, which stays theirs.
-func (a *Agent) hostRangeProblems(snap *cluster.Snapshot) (list []api.Problem) {
+func (r *Follower) hostRangeProblems(snap *cluster.Snapshot) (list []api.Problem) {
 	const do = "have the other thing elsewhere, if hosts are to reach containers by their addresses; what containers send each other is not concerned"
 	if len(snap.Subnets()) == 0 {
 		return nil
 	}
-	here := a.barredHosts(snap)
+	here := r.barredHosts(snap)
 	for _, p := range pipeline.HostRanges {
 		if err := here[p]; err != nil {
 			list = append(list, api.Problem{
@@ -33,7 +33,7 @@ func (a *Agent) hostRangeProblems(snap *cluster.Snapshot) (list []api.Problem) {
 		}
 	}
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.ID == a.self() {
+		if n.ID == r.cfg.Self {
 			continue
 		}
 		for _, c := range reach.Judge(reach.Of(n), pipeline.HostRanges, nil) {

@@ -1,4 +1,4 @@
-package agent
+package follow
 
 import (
 	"fmt"
@@ -15,10 +15,10 @@ import (
 
 // routesTaken names the routing rules that lead packets elsewhere that are gv0's: they come
 // before grapevine's own. The kernel is asked each time.
-func (a *Agent) routesTaken(snap *cluster.Snapshot) (list []api.Problem) {
+func (r *Follower) routesTaken(snap *cluster.Snapshot) (list []api.Problem) {
 	barred := map[netip.Prefix]bool{}
-	if a.reached != nil {
-		barred, _ = a.reached.Judge(snap)
+	if r.Watcher != nil {
+		barred, _ = r.Judge(snap)
 	}
 	network := map[netip.Prefix]string{}
 	var subnets []netip.Prefix
@@ -36,7 +36,7 @@ func (a *Agent) routesTaken(snap *cluster.Snapshot) (list []api.Problem) {
 			subnets = append(subnets, p)
 		}
 	}
-	for _, t := range gateway.TakenBefore(subnets, a.underlay.Interface) {
+	for _, t := range gateway.TakenBefore(subnets, r.cfg.Underlay) {
 		list = append(list, takenProblem(t, network))
 	}
 	return list

@@ -9,9 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,14 +22,17 @@ import (
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/plugin"
 	"github.com/grapevine-net/grapevine/host/socket"
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/membership"
+	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/observe/metrics"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/reach/follow"
@@ -47,21 +50,20 @@ type Agent struct {
 	underlay link.Underlay
 	reached  *follow.Follower
 
-	member     *membership.Member // has the next four
-	db         *store.DB
-	replica    *replica.Replica
-	gossip     *gossip.Gossip
-	prober     *probe.Prober
-	alloc      *ipam.Allocator
-	plane      *plane.Plane
-	names      *dns.Server
-	driver     *driver.Driver
-	plugin     *plugin.Server
-	docker     *docker.Client
-	sockets    sockets
-	swarm      atomic.Pointer[docker.Swarm] // see askSwarm
-	pluginName atomic.Pointer[string]       // see driverName
-	managed    string                       // the ID by which Docker knows this agent as a managed plugin, or ""
+	member    *membership.Member // has the next four
+	db        *store.DB
+	replica   *replica.Replica
+	gossip    *gossip.Gossip
+	prober    *probe.Prober
+	alloc     *ipam.Allocator
+	plane     *plane.Plane
+	names     *dns.Server
+	driver    *driver.Driver
+	plugin    *plugin.Server
+	docker    *docker.Client
+	sockets   sockets
+	swarm     problems.Swarm
+	installed *installed.Agent
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
 	stopWork context.CancelFunc
@@ -149,5 +151,15 @@ func (a *Agent) serve(ctx context.Context, own net.Listener) error {
 func (a *Agent) ready() {
 	if err := socket.Ready(); err != nil {
 		a.log.Warn("systemd may take this agent for one that does not start", "err", err)
+	}
+}
+
+// sweep removes the directory of the sockets of a host that has left.
+func sweep(cfg config.Config) {
+	if _, left, err := identity.LoadLeft(cfg.State); err != nil || !left {
+		return
+	}
+	if real, err := filepath.EvalSymlinks(cfg.Run); err == nil { // in the plugin it is a link
+		_ = os.Remove(real) // what is not empty is not all ours
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/ovs"
@@ -187,7 +188,7 @@ func (c *cleaning) sockets(context.Context) {
 
 // stateFiles are the names in the state directory that are ours, as patterns.
 var stateFiles = []string{
-	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", "iptables", ".*-*", programFile, filepath.Dir(programFile) + "/.new-*", filepath.Dir(programFile),
+	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", "iptables", ".*-*", installed.ProgramFile, filepath.Dir(installed.ProgramFile) + "/.new-*", filepath.Dir(installed.ProgramFile),
 }
 
 // programLink is where docs/operate/install.md puts a link to the plugin's command line.
@@ -195,7 +196,7 @@ const programLink = "/usr/local/bin/grapevine"
 
 // state removes what the host knew, its gossip key, and the command line of the plugin.
 func (c *cleaning) state() {
-	program := filepath.Join(c.cfg.State, programFile)
+	program := filepath.Join(c.cfg.State, installed.ProgramFile)
 	if to, err := os.Readlink(programLink); err == nil && to == program {
 		c.failed("remove the link to the command line", os.Remove(programLink))
 		c.removed("link", programLink)

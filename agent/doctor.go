@@ -10,6 +10,7 @@ import (
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
+	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
@@ -28,7 +29,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	d := api.Diagnosis{Version: a.version, Name: a.cfg.Name, Agent: true}
 	snap := a.replica.Snapshot()
 	nodes := a.member.Nodes(snap)
-	self, _ := a.selfPlugin(ctx) // that Docker does not answer is found below
+	self, _ := a.installed.Plugin(ctx) // that Docker does not answer is found below
 	running := &doctor.Agent{
 		Switch: a.plane.Bridge.Instance, Embedded: a.plane.Embedded != nil, Datapath: string(a.plane.Datapath()), Plugin: self,
 	}
@@ -48,14 +49,14 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	}
 
 	add := func(checks ...api.Check) { d.Checks = append(d.Checks, checks...) }
-	gone, _ := a.unlinked(ctx)
+	gone, _ := problems.Unlinked(ctx, a.driver, a.plane.OwnGone)
 	add(a.checks(ctx, look{snap, nodes, gone})...)
 	add((<-host).Judge()...)
 	add(reached...)
 	links, _ := link.List("gv") // none to be had, none to complain of
 	add(doctor.Interfaces(a.plane.InnerMTU(), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
-	add(doctor.KeySetting(a.managed != "" && len(a.cfg.Keys) > 0, a.member.KeyKept(), pluginName(ctx, a))...)
+	add(doctor.KeySetting(a.installed.ID != "" && len(a.cfg.Keys) > 0, a.member.KeyKept(), a.installed.PluginName(ctx))...)
 	for _, v6 := range a.firewall.Families() {
 		add(doctor.LookAtFirewall(ctx, v6).Judge(a.firewall.Packets(nodes, v6, len(nodes)), proven(reached))...)
 	}

@@ -1,13 +1,15 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
-	"strings"
+	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/gossip"
 )
 
@@ -44,10 +46,6 @@ const joinListLength = 5
 
 // joinCommand names this host first, then others that are alive.
 func (a *Agent) joinCommand(ctx context.Context) (api.JoinCommand, error) {
-	self, err := a.selfPlugin(ctx)
-	if err != nil {
-		return api.JoinCommand{}, err
-	}
 	snap := a.replica.Snapshot()
 	join := []string{a.address(a.gossip.Addr())}
 	for _, id := range a.gossip.Alive() {
@@ -55,22 +53,8 @@ func (a *Agent) joinCommand(ctx context.Context) (api.JoinCommand, error) {
 			join = append(join, a.address(n.Gossip))
 		}
 	}
-	line := strings.Join(append([]string{"GRAPEVINE_JOIN=" + strings.Join(join, ",")}, a.cfg.Shared()...), " ")
-	key := keyCommand(gossip.FormatKey(a.gossip.ListKeys()[0]))
-	return api.JoinCommand{
-		Plugin:  key + pluginCommand(self, line),
-		Service: key + "scripts/install-service " + line,
-	}, nil
+	return a.installed.JoinCommand(ctx, join, gossip.FormatKey(a.gossip.ListKeys()[0]))
 }
-
-// keyCommand puts the gossip key where an agent looks for it and nobody but root: as a setting it
-// would be in the command line of a process, and in what Docker tells of a plugin.
-func keyCommand(key string) string {
-	return "(umask 077; mkdir -p " + hostState + "; echo " + key + " > " + hostState + "/key) && "
-}
-
-// hostState is the state directory on hosts that nobody has told another.
-const hostState = "/var/lib/grapevine"
 
 // address leaves the default port out.
 func (a *Agent) address(at netip.AddrPort) string {
@@ -78,4 +62,34 @@ func (a *Agent) address(at netip.AddrPort) string {
 		return at.Addr().String()
 	}
 	return at.String()
+}
+
+// endpoints answers GET /v1/endpoints. Of published ports a host knows its own.
+func (a *Agent) endpoints(context.Context) ([]api.Endpoint, error) {
+	snap := a.replica.Snapshot()
+	list := view.Endpoints(snap)
+	published := a.driver.Published()
+	for i, e := range list {
+		where, _ := cluster.Get[cluster.Endpoint](snap, e.ID)
+		list[i].Here = where.Host == a.self()
+		slices.SortFunc(published[e.ID], func(a, b ports.Binding) int {
+			return cmp.Or(cmp.Compare(a.To.Port(), b.To.Port()), a.Compare(b))
+		})
+		for _, b := range published[e.ID] {
+			list[i].Ports = append(list[i].Ports, api.Port{Proto: b.Proto.String(), Host: b.Host, Container: b.To.Port(), More: b.More})
+		}
+	}
+	return list, nil
+}
+
+// here marks the networks that this host's Docker has, as the cluster does.
+func (a *Agent) here(list []api.Network) []api.Network {
+	if a.driver == nil {
+		return list
+	}
+	here := a.driver.Here()
+	for i, n := range list {
+		list[i].Here = here[n.Name]
+	}
+	return list
 }

@@ -13,18 +13,18 @@ import (
 // A step that fails leaves the host able to try again.
 func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error) {
 	if a.member.Left() {
-		return api.Done{Text: leftText + a.removal(ctx)}, nil
+		return api.Done{Text: leftText + a.installed.Removal(ctx)}, nil
 	}
 	text := ""
 	err := a.member.Leave(ctx, r.Force, func(ctx context.Context) {
 		trouble := a.withdraw(ctx)
-		text = leftText + a.removal(ctx) + trouble
+		text = leftText + a.installed.Removal(ctx) + trouble
 	})
 	if err != nil {
 		return api.Done{}, err
 	}
 	defer close(a.gone)
-	a.member.Depart(ctx, a.managed)
+	a.member.Depart(ctx, a.installed.ID)
 	a.stopWork()
 	<-a.stopped
 	if err := a.demolish(ctx); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/capability"
 	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/store"
@@ -46,9 +47,11 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.docker = docker.New(a.cfg.Docker)
-	if err := a.openManaged(); err != nil {
+	a.swarm.Docker = a.docker
+	if a.installed, err = installed.Find(a.cfg, a.docker, a.log); err != nil {
 		return err
 	}
+	a.installed.Offer()
 	if a.underlay, err = watch.WaitForUnderlay(ctx, a.cfg); err != nil {
 		return err
 	}

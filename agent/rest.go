@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/plugin"
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/ipam"
@@ -33,11 +33,10 @@ var (
 
 // restIfLeft rests if this host has left. nil: it has not.
 func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err error) {
-	managed, err := plugin.ManagedID()
-	if err != nil {
+	if a.installed, err = installed.Find(a.cfg, docker.New(a.cfg.Docker), a.log); err != nil {
 		return false, err
 	}
-	left, rest, err := membership.AtRest(a.cfg, managed, a.log)
+	left, rest, err := membership.AtRest(a.cfg, a.installed.ID, a.log)
 	if err != nil || !rest {
 		return false, err
 	}
@@ -46,12 +45,7 @@ func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err 
 		return true, err
 	}
 	defer release()
-	a.managed, a.docker = managed, docker.New(a.cfg.Docker)
-	if managed != "" {
-		if err := offer("/proc/self/exe", filepath.Join(a.cfg.State, programFile)); err != nil {
-			a.log.Warn("put the command line into the state directory", "err", err)
-		}
-	}
+	a.installed.Offer()
 	a.log.Info("this host has left its cluster; "+membership.BackByJoin, "since", left.Since)
 	a.ready()
 	return true, a.rest(ctx, open, left)
@@ -120,7 +114,7 @@ func (a *Agent) restingHandlers(left identity.Left, wanted chan<- struct{}) api.
 			return Diagnose(ctx, a.cfg, a.version, what, membership.BackByJoin), nil
 		},
 		Leave: func(ctx context.Context, _ api.LeaveRequest) (api.Done, error) {
-			return api.Done{Text: leftText + a.removal(ctx)}, nil
+			return api.Done{Text: leftText + a.installed.Removal(ctx)}, nil
 		},
 		Join: func(context.Context) (api.Done, error) {
 			if err := identity.RemoveLeft(a.cfg.State); err != nil {

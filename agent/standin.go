@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/plugin"
 )
 
@@ -24,9 +24,7 @@ func Explain(ctx context.Context, cfg config.Config, version string, cause error
 		return err
 	}
 	defer open.close()
-	if err := offer("/proc/self/exe", filepath.Join(cfg.State, programFile)); err != nil {
-		log.Warn("put the command line into the state directory", "err", err)
-	}
+	installed.Offer(cfg.State, log)
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return refusePlugin(cause, log).Serve(ctx, open.calls) })
 	tasks.Go(func() error { return api.Serve(ctx, open.own, refuseAPI(cfg, cause, version)) })

@@ -10,6 +10,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
+	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/membership"
 )
@@ -26,7 +27,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	nodes := a.member.Nodes(snap)
 	s := api.Status{
 		Version: a.version, Node: string(a.self()), Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: time.Now().Add(-time.Since(a.started)),
-		Driver: a.driverName(ctx), OVS: a.plane.Kind(), Datapath: string(a.plane.Datapath()), FastPath: a.plane.FastPath(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
+		Driver: a.installed.DriverName(ctx), OVS: a.plane.Kind(), Datapath: string(a.plane.Datapath()), FastPath: a.plane.FastPath(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
 		Aside: membership.SetAside(a.cfg.State), Names: a.resolver(), Leases: a.alloc.Held(), Process: process(),
 	}
@@ -42,7 +43,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	s.Endpoints.All = len(view.Endpoints(snap))
 	foreign, err := a.plane.Overlay().Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
 	s.Foreign = foreign
-	unlinked, notes := a.unlinked(ctx)
+	unlinked, notes := problems.Unlinked(ctx, a.driver, a.plane.OwnGone)
 	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), notes
 	if err != nil && ctx.Err() != nil {
 		s.Problems = append(s.Problems, a.plane.Hangs(statusPatience))
@@ -72,7 +73,7 @@ func (a *Agent) refused() map[string]uint64 {
 func (a *Agent) differences(ctx context.Context, nodes []api.Node) []api.Problem {
 	list := watch.Differences(nodes, a.cfg.VXLANPort)
 	if twins := membership.Namesakes(nodes, ""); len(twins) > 0 {
-		list = append(list, membership.Namesakes(nodes, a.setCommand(ctx, "GRAPEVINE_NAME=NAME"))...)
+		list = append(list, membership.Namesakes(nodes, a.installed.SetCommand(ctx, "GRAPEVINE_NAME=NAME"))...)
 	}
 	return list
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
+	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/membership"
 )
 
@@ -30,7 +31,7 @@ type Task struct {
 type look struct {
 	snap  *cluster.Snapshot
 	nodes []api.Node
-	gone  unlinked
+	gone  problems.Gone
 }
 
 // tasks are all that an agent does, in the order in which status tells their problems: the most
@@ -44,8 +45,10 @@ func (a *Agent) tasks() []Task {
 		{Name: "disk", Run: member["disk"], Doctor: "agent",
 			Problems: func(context.Context, look) []api.Problem { return a.member.DiskProblems() }},
 		{Name: "keys", Run: member["keys"], Doctor: "key",
-			Problems: func(ctx context.Context, _ look) []api.Problem { return a.keyProblems(ctx) },
-			Fine:     "nobody with another gossip key has called of late"},
+			Problems: func(ctx context.Context, _ look) []api.Problem {
+				return membership.Strangers(a.gossip, a.cfg.Port, func() string { return a.installed.SetCommand(ctx, "GRAPEVINE_KEY=KEY") })
+			},
+			Fine: "nobody with another gossip key has called of late"},
 		{Name: "gossip", Run: member["gossip"], Doctor: "agent",
 			Problems: func(context.Context, look) []api.Problem { return a.member.Refused() }},
 		{Name: "replica", Run: member["replica"],
@@ -68,7 +71,7 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return a.plane.WrongSources(l.nodes) }},
 		{Name: "switch", Run: a.plane.Run, Doctor: "switch",
 			Problems: func(ctx context.Context, l look) []api.Problem {
-				return append(a.plane.Problems(ctx, l.gone.endpoints), l.gone.problems...)
+				return append(a.plane.Problems(ctx, l.gone.Endpoints), l.gone.Problems...)
 			}},
 		{Name: "rival", Run: a.plane.WatchRival},
 		{Name: "forwarding", Doctor: "underlay",
@@ -84,7 +87,7 @@ func (a *Agent) tasks() []Task {
 		{Name: "engine", Run: a.engine.Run,
 			Problems: func(context.Context, look) []api.Problem { return a.engine.Problems() }},
 		{Name: "docker", Run: a.driver.Watch, Doctor: "ports",
-			Problems: func(ctx context.Context, _ look) []api.Problem { return a.driverProblems(ctx) }},
+			Problems: func(ctx context.Context, l look) []api.Problem { return a.driverProblems(ctx, l.snap) }},
 		{Name: "names", Run: a.names.Run},
 		{Name: "systemd", Run: func(ctx context.Context) error {
 			a.plane.Guard().Wait(ctx)

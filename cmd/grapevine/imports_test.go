@@ -12,9 +12,9 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports gossip host/capability " +
-		"host/docker host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup membership/identity " +
-		"observe/metrics overlay/gateway overlay/guard overlay/plane overlay/tunnel reach/follow replica",
+	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
+		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
+		"membership/identity observe/metrics overlay/gateway overlay/guard overlay/plane overlay/tunnel reach/follow replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup",
 	"api":                    "",
 	"api/view":               "api cluster",
@@ -29,11 +29,13 @@ var mayImport = map[string]string{
 	"dns/names":              "cluster",
 	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam replica",
 	"driver/ports":           "",
+	"driver/problems":        "api cluster driver host/docker",
 	"gossip":                 "",
 	"gossip/memnet":          "",
 	"host/capability":        "",
 	"host/docker":            "",
 	"host/filter":            "host/nat host/nft",
+	"host/installed":         "api config host/docker host/plugin",
 	"host/link":              "",
 	"host/link/linktest":     "",
 	"host/nat":               "",

@@ -1,4 +1,4 @@
-package agent
+package problems
 
 import (
 	"fmt"
@@ -10,28 +10,13 @@ import (
 	"github.com/grapevine-net/grapevine/driver"
 )
 
-// here marks the networks that this host's Docker has, as the cluster does.
-func (a *Agent) here(list []api.Network) []api.Network {
-	if a.driver == nil {
-		return list
-	}
-	here := a.driver.Here()
-	for i, n := range list {
-		list[i].Here = here[n.Name]
-	}
-	return list
-}
-
 // outdated are networks that were made anew while this host's Docker, or another one's, has the one
 // from before: since containers are on it, or nothing may be made there.
-func (a *Agent) outdated() (list []api.Problem) {
-	if a.driver == nil {
-		return nil
-	}
-	for _, o := range a.driver.Outdated() {
+func outdated(d *driver.Driver, snap *cluster.Snapshot, self cluster.NodeID) (list []api.Problem) {
+	for _, o := range d.Outdated() {
 		list = append(list, outdatedHere(o))
 	}
-	return append(list, outdatedElsewhere(a.replica.Snapshot(), a.self())...)
+	return append(list, outdatedElsewhere(snap, self)...)
 }
 
 func outdatedHere(o driver.Outdated) api.Problem {

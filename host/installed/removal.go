@@ -1,4 +1,4 @@
-package agent
+package installed
 
 import (
 	"cmp"
@@ -6,12 +6,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
-// removal says how grapevine is removed from a host that has left, in the order in which
+// Removal says how grapevine is removed from a host that has left, in the order in which
 // nothing waits for anything: Docker gives a driver that does not answer minutes.
-func (a *Agent) removal(ctx context.Context) string {
-	p, err := a.selfPlugin(ctx)
+func (a *Agent) Removal(ctx context.Context) string {
+	p, err := a.Plugin(ctx)
 	containers, networks := a.inDocker(ctx, cmp.Or(p.Name, a.serviceName()))
 	var lines []string
 	if len(containers) > 0 {
@@ -21,8 +22,8 @@ func (a *Agent) removal(ctx context.Context) string {
 		lines = append(lines, "docker network rm "+strings.Join(networks, " "))
 	}
 	switch name := cmp.Or(p.Name, "grapevine"); {
-	case a.managed != "" || err != nil:
-		lines = append(lines, "docker plugin disable "+name, "docker plugin rm "+name, filepath.Join(a.cfg.State, programFile)+" cleanup --purge")
+	case a.ID != "" || err != nil:
+		lines = append(lines, "docker plugin disable "+name, "docker plugin rm "+name, filepath.Join(a.cfg.State, ProgramFile)+" cleanup --purge")
 	default:
 		lines = append(lines, "scripts/uninstall-service, or systemctl disable --now grapevine; grapevine cleanup --purge")
 	}
@@ -53,23 +54,26 @@ func (a *Agent) inDocker(ctx context.Context, name string) (containers, networks
 	return slices.Compact(containers), networks
 }
 
-// driverName is what Docker knows the drivers by, "" if it does not say.
-func (a *Agent) driverName(ctx context.Context) string {
-	if a.managed == "" {
+// DriverName is what Docker knows the drivers by, "" if it does not say.
+func (a *Agent) DriverName(ctx context.Context) string {
+	if a.ID == "" {
 		return a.serviceName()
 	}
-	if name := a.pluginName.Load(); name != nil {
+	if name := a.name.Load(); name != nil {
 		return *name
 	}
-	ctx, cancel := context.WithTimeout(ctx, swarmPatience)
+	ctx, cancel := context.WithTimeout(ctx, pluginPatience)
 	defer cancel()
-	p, err := a.selfPlugin(ctx)
+	p, err := a.Plugin(ctx)
 	if err != nil || p.Name == "" {
 		return ""
 	}
-	a.pluginName.Store(&p.Name)
+	a.name.Store(&p.Name)
 	return p.Name
 }
+
+// pluginPatience bounds the question for the plugin's name.
+const pluginPatience = time.Second
 
 // serviceName is the driver's name where it is no managed plugin.
 func (a *Agent) serviceName() string {

@@ -1,4 +1,4 @@
-package agent
+package membership
 
 import (
 	"net/netip"

@@ -1,4 +1,4 @@
-package agent
+package problems
 
 import (
 	"fmt"

@@ -1,18 +1,16 @@
-package agent
+package problems
 
 import (
 	"fmt"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/driver"
 )
 
 // unstarted are the containers that Docker could not start by itself, since this agent was not there
 // or refused.
-func (a *Agent) unstarted() (list []api.Problem) {
-	if a.driver == nil {
-		return nil
-	}
-	for _, u := range a.driver.Unstarted() {
+func unstarted(d *driver.Driver) (list []api.Problem) {
+	for _, u := range d.Unstarted() {
 		list = append(list, api.Problem{
 			Code: api.ContainerUnstarted,
 			What: fmt.Sprintf("container %s was to start when Docker did, and cannot: %s", u.Container, u.Why),

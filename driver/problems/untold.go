@@ -1,4 +1,4 @@
-package agent
+package problems
 
 import (
 	"fmt"
@@ -9,17 +9,14 @@ import (
 )
 
 // untold are aliases and labels of this host's containers that the other hosts are not told.
-func (a *Agent) untold() (list []api.Problem) {
-	if a.driver == nil {
-		return nil
-	}
-	for _, u := range a.driver.Untold() {
+func untold(d *driver.Driver, snap *cluster.Snapshot) (list []api.Problem) {
+	for _, u := range d.Untold() {
 		list = append(list, untoldProblem(u))
 	}
-	if !hasPolicies(a.replica.Snapshot()) {
+	if !hasPolicies(snap) {
 		return list
 	}
-	for _, u := range a.driver.Unlabelled() {
+	for _, u := range d.Unlabelled() {
 		list = append(list, unlabelledProblem(u))
 	}
 	return list

@@ -1,8 +1,6 @@
-package agent
+package membership
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"time"
 
@@ -10,22 +8,14 @@ import (
 	"github.com/grapevine-net/grapevine/gossip"
 )
 
-// setCommand is how one setting of an agent like this one is changed.
-func (a *Agent) setCommand(ctx context.Context, setting string) string {
-	if a.managed == "" {
-		return "scripts/install-service " + setting
-	}
-	name := cmp.Or(a.driverName(ctx), "NAME") // who knows it puts it in
-	return fmt.Sprintf("docker plugin disable -f %s; docker plugin set %s %s; docker plugin enable %s", name, name, setting, name)
-}
-
-// keyProblems are those of hosts that have another gossip key.
-func (a *Agent) keyProblems(ctx context.Context) []api.Problem {
-	strangers := a.gossip.Strangers()
+// Strangers are the problems of hosts that have another gossip key; set is how one sets a key on a host like
+// this one.
+func Strangers(g *gossip.Gossip, port uint16, set func() string) []api.Problem {
+	strangers := g.Strangers()
 	if len(strangers) == 0 {
 		return nil
 	}
-	return strangerProblems(strangers, a.gossip.ClusterID() != "", a.cfg.Port, a.setCommand(ctx, "GRAPEVINE_KEY=KEY"), time.Now())
+	return strangerProblems(strangers, g.ClusterID() != "", port, set(), time.Now())
 }
 
 // strangerProblems say who it is, since when, and what sets it right: on that host, if this one

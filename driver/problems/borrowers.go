@@ -1,4 +1,4 @@
-package agent
+package problems
 
 import (
 	"fmt"
@@ -9,11 +9,8 @@ import (
 )
 
 // borrowers are networks of other drivers whose addresses are grapevine's.
-func (a *Agent) borrowers() (list []api.Problem) {
-	if a.driver == nil {
-		return nil
-	}
-	for _, b := range a.driver.Borrowers() {
+func borrowers(d *driver.Driver) (list []api.Problem) {
+	for _, b := range d.Borrowers() {
 		list = append(list, borrowerProblem(b))
 	}
 	return list

@@ -1,4 +1,4 @@
-package agent
+package problems
 
 import (
 	"context"
@@ -8,27 +8,27 @@ import (
 	"github.com/grapevine-net/grapevine/driver"
 )
 
-// unlinked are the containers of this host whose interfaces are gone, as far as that is the host's
+// Gone are the containers of this host whose interfaces are gone, as far as that is the host's
 // fault, and all their endpoints.
-type unlinked struct {
-	endpoints []string
-	problems  []api.Problem
+type Gone struct {
+	Endpoints []string
+	Problems  []api.Problem
 }
 
-// unlinked asks for them. What a container may have done to itself, which nobody can tell from what
+// Unlinked asks for them; hostsOwn says of an endpoint that something of it is gone that no container can delete. What a container may have done to itself, which nobody can tell from what
 // somebody did from outside, is a note: another's container is not to make this host look ill.
-func (a *Agent) unlinked(ctx context.Context) (gone unlinked, notes []string) {
-	if a.driver == nil {
+func Unlinked(ctx context.Context, d *driver.Driver, hostsOwn func(endpoint string) bool) (gone Gone, notes []string) {
+	if d == nil {
 		return gone, nil
 	}
-	for _, u := range a.driver.Unlinked(ctx) {
-		gone.endpoints = append(gone.endpoints, u.Endpoint)
-		if u.MayItself && !a.plane.OwnGone(u.Endpoint) {
+	for _, u := range d.Unlinked(ctx) {
+		gone.Endpoints = append(gone.Endpoints, u.Endpoint)
+		if u.MayItself && !hostsOwn(u.Endpoint) {
 			notes = append(notes, fmt.Sprintf("container %s has deleted its interface on network %s, as it may (NET_ADMIN), and is not on the network until docker restart %s; nothing else is concerned",
 				u.Container, u.Network, u.Container))
 			continue
 		}
-		gone.problems = append(gone.problems, unlinkedProblem(u))
+		gone.Problems = append(gone.Problems, unlinkedProblem(u))
 	}
 	return gone, notes
 }

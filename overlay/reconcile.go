@@ -192,6 +192,10 @@ func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
 	if c.Empty() {
 		return nil
 	}
+	// Before the flows, lest what is looked up by them is forgotten again.
+	if err := r.cfg.Bridge.ForgetConnections(ctx, pipeline.Zone, c.Tracked()...); err != nil {
+		r.log.Warn("open connections of containers that have rules now may end", "error", err)
+	}
 	lines := c.Lines()
 	if err := r.cfg.Bridge.ApplyBundle(ctx, lines); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -471,6 +472,20 @@ func TestBridge(t *testing.T) {
 	}
 	if err := b.Delete(t.Context()); err != nil {
 		t.Error("deleting what is gone:", err)
+	}
+}
+
+// TestTracking: the userspace datapath tracks connections, and forgets those that it is to.
+func TestTracking(t *testing.T) {
+	_, b := ovstest.Start(t)
+	if err := b.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if lacks, err := b.CannotTrack(t.Context()); err != nil || len(lacks) > 0 {
+		t.Errorf("%v, it lacks %q", err, lacks)
+	}
+	if err := b.ForgetConnections(t.Context(), 26486, netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00::5")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -122,19 +122,24 @@ var reasons = map[pipeline.Reason]drop{
 	pipeline.DropHostAddress:   {"host-address", alien},
 	pipeline.DropHidden:        {"hidden-tunnel", alien},
 	pipeline.DropGossip:        {"gossip-port", alien},
+	pipeline.DropInvalid:       {"no-connection", noise},
+	pipeline.DropMidstream:     {"unseen-connection", noise},
+	pipeline.DropEgress:        {"egress-policy", meant},
+	pipeline.DropIngress:       {"ingress-policy", meant},
 }
 
 // Drops that belong to an object.
 var (
 	spoofed     = drop{"spoofed", alien}         // by a container, or of one by the gateway
 	wrongVTEP   = drop{"wrong-vtep", alien}      // a source in another host's range
+	denied      = drop{"policy-rule", meant}     // by a rule that denies; by none that accepts: egress-policy, ingress-policy
 	unowned     = drop{"no-such-address", noise} // an address of a network that nobody has, or its own question for its own
 	unknownDrop = drop{"unknown", noise}         // of an older or newer agent's flow
 )
 
 // dropKinds are all of them: each is there from the start, with 0.
 var dropKinds = func() []drop {
-	list := []drop{spoofed, wrongVTEP, unowned, unknownDrop}
+	list := []drop{spoofed, wrongVTEP, denied, unowned, unknownDrop}
 	for _, d := range reasons {
 		list = append(list, d)
 	}
@@ -153,6 +158,10 @@ func dropOf(fl api.Flow) drop {
 		return wrongVTEP
 	case c.Stage == pipeline.SpoofGuard:
 		return spoofed
+	case c.Kind == pipeline.KindRule:
+		return denied
+	case c.Stage == pipeline.Conntrack:
+		return reasons[pipeline.DropLinkLocal]
 	}
 	return unowned
 }

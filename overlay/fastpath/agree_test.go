@@ -34,7 +34,7 @@ import (
 // direct they do the same, with other hosts by way of VXLAN headers of their own.
 func TestAgree(t *testing.T) {
 	w := newJudges(t)
-	carried, answered, direct, all := 0, 0, 0, 0
+	carried, answered, direct, guarded, all := 0, 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		contents := Compile(in, w.device)
@@ -44,6 +44,9 @@ func TestAgree(t *testing.T) {
 			p := packets(in, w.device).Draw(t, "packet")
 			frame, sound := w.frame(t, p)
 			got, mtu, out := w.program(t, p, frame)
+			if slices.ContainsFunc(in.Policy.Guards, func(g pipeline.Guard) bool { return slices.Contains(g.Addrs, p.Dst) }) {
+				guarded++
+			}
 			if want, wantMTU := w.expected(contents, p, frame); sound && (got != want || mtu != wantMTU) {
 				t.Fatalf("%v:\n%x\nthe program says %+v, MTU %d; it should %+v, MTU %d", p, frame, got, mtu, want, wantMTU)
 			}
@@ -58,6 +61,12 @@ func TestAgree(t *testing.T) {
 					t.Fatalf("%v goes on, and is changed", p)
 				}
 				continue
+			}
+			src, dst := addresses(frame)
+			for _, g := range in.Policy.Guards {
+				if slices.Contains(g.Addrs, dst) || slices.Contains(g.Addrs, src) && p.Ifindex == w.device[g.Endpoint] {
+					t.Fatalf("%v:\n%x\nis carried past the rules of endpoint %s: %+v", p, frame, g.Endpoint, got)
+				}
 			}
 			want, trace := w.ovs(t, in, p, frame)
 			if mtu != 0 {
@@ -86,6 +95,9 @@ func TestAgree(t *testing.T) {
 			}
 		}
 	})
+	if guarded == 0 {
+		t.Error("no packet was to or from an endpoint with rules")
+	}
 	t.Logf("%d of %d packets were carried, %d of them direct, %d answered", carried, all, direct, answered)
 	if carried < all/20 || answered < all/400 || direct < all/80 {
 		t.Errorf("%d of %d packets were carried, %d of them direct, %d answered: the test shows little", carried, all, direct, answered)

@@ -109,6 +109,12 @@ func inputs() *rapid.Generator[pipeline.Input] {
 			if len(p.Addrs) > 0 {
 				p.LinkLocal = linkLocals(p.VNID, "link-local addresses of "+e, 2)
 				in.Ports = append(in.Ports, p)
+				if !p.Plain && rapid.IntRange(0, 3).Draw(t, "guarded") > 0 {
+					in.Policy.Guards = append(in.Policy.Guards, pipeline.Guard{
+						Endpoint: e, Addrs: p.Addrs, LinkLocal: p.LinkLocal, VNID: p.VNID,
+						Ingress: true, Egress: rapid.Bool().Draw(t, "egress"), IngressEpoch: 1, EgressEpoch: 1,
+					})
+				}
 			}
 		}
 		for _, v := range vteps {

@@ -10,7 +10,7 @@ import (
 // Compiler compiles one input after the other, and of each only the objects that were
 // not in the one before. The zero value has compiled nothing.
 type Compiler struct {
-	in    Input
+	in    objects
 	index map[netip.Addr]uint32 // of in's VTEPs
 	flows []Flow
 	// more says of flows that several objects ask for how many do, but for one; nil: not
@@ -20,13 +20,22 @@ type Compiler struct {
 }
 
 // Compile is the function Compile, and says what turns the flows that it returned last
-// into these. The caller does not change in afterwards, and the flows are good until the
+// into these. The caller does not change the input afterwards, and the flows are good until the
 // next call.
-func (c *Compiler) Compile(in Input) ([]Flow, Changes, error) {
+func (c *Compiler) Compile(input Input) ([]Flow, Changes, error) {
 	before := *c
 	*c = Compiler{}
+	in := objects{Input: input}
 	if err := in.validate(); err != nil {
 		return nil, Changes{}, fmt.Errorf("compile flows: %w", err)
+	}
+	if in.Policy.same(before.in.Policy) {
+		in.policed, in.members = before.in.policed, before.in.members
+	} else {
+		if err := in.Policy.validate(); err != nil {
+			return nil, Changes{}, fmt.Errorf("compile flows: %w", err)
+		}
+		in.policed, in.members = in.Policy.objects()
 	}
 	if before.more != nil {
 		if changes, ok := before.follow(in); ok {
@@ -48,7 +57,7 @@ func (c *Compiler) Compile(in Input) ([]Flow, Changes, error) {
 
 // follow goes from the input that c has to the next one, by the objects in which they
 // differ. It reports false if all is to be compiled anew, and then c is of no use.
-func (c *Compiler) follow(in Input) (changes Changes, ok bool) {
+func (c *Compiler) follow(in objects) (changes Changes, ok bool) {
 	gone, come, ok := differing(c.in, in)
 	if !ok {
 		return Changes{}, false
@@ -78,7 +87,11 @@ func (c *Compiler) follow(in Input) (changes Changes, ok bool) {
 		if len(plus) > 0 {
 			now = plus[0]
 		}
-		if count < 0 || count > 0 && now != was || slices.ContainsFunc(plus, func(f Flow) bool { return f != now }) {
+		if isConjunction(now.Actions) {
+			if now.Actions, ok = rejoin(was.Actions, less, plus); !ok {
+				return Changes{}, false
+			}
+		} else if count < 0 || count > 0 && now != was || slices.ContainsFunc(plus, func(f Flow) bool { return f != now }) {
 			return Changes{}, false // what is wrong, or which cookie counts, is Compile's to say
 		}
 		count += len(plus)
@@ -102,9 +115,36 @@ func (c *Compiler) follow(in Input) (changes Changes, ok bool) {
 	return changes, true
 }
 
-// empty reports whether an input has no objects.
-func (in Input) empty() bool {
-	return len(in.VTEPs)+len(in.Subnets)+len(in.Routes)+len(in.Ports)+len(in.Neighbours) == 0
+// rejoin is the conjunctions of a flow without some and with others, and false if it does not
+// come to that.
+func rejoin(was string, less, plus []Flow) (string, bool) {
+	var parts []string
+	if was != "" {
+		if !isConjunction(was) {
+			return "", false
+		}
+		parts = split(was)
+	}
+	for _, f := range less {
+		i := slices.Index(parts, f.Actions)
+		if i < 0 {
+			return "", false
+		}
+		parts = slices.Delete(parts, i, i+1)
+	}
+	for _, f := range plus {
+		if !isConjunction(f.Actions) {
+			return "", false
+		}
+		parts = append(parts, f.Actions)
+	}
+	return join(parts), true
+}
+
+// empty reports whether there are none.
+func (in objects) empty() bool {
+	return len(in.VTEPs)+len(in.Subnets)+len(in.Routes)+len(in.Ports)+len(in.Neighbours)+
+		len(in.Policy.Guards)+len(in.Policy.Rules)+len(in.members) == 0
 }
 
 // lowest is the flow that comes first in two lists, of which one may be empty.
@@ -127,10 +167,11 @@ func asking(list *[]Flow, f Flow) (taken []Flow) {
 
 // differing returns the two inputs with only those objects whose flows may differ, and
 // false if all may.
-func differing(a, b Input) (gone, come Input, ok bool) {
+func differing(a, b objects) (gone, come objects, ok bool) {
 	gone, come = a, b
-	for _, in := range []*Input{&gone, &come} {
+	for _, in := range []*objects{&gone, &come} {
 		in.VTEPs, in.Subnets, in.Routes, in.Ports, in.Neighbours = nil, nil, nil, nil, nil
+		in.Policy, in.members = Policy{}, nil
 	}
 	if !reflect.DeepEqual(gone, come) {
 		return a, b, false
@@ -146,6 +187,9 @@ func differing(a, b Input) (gone, come Input, ok bool) {
 	}
 	gone.Routes, come.Routes = unlike(a.Routes, b.Routes, itself, func(r, o Route) bool { return r == o && !moved[r.VTEP] })
 	gone.Neighbours, come.Neighbours = unlike(a.Neighbours, b.Neighbours, itself, func(n, o Neighbour) bool { return n == o && !moved[n.VTEP] })
+	gone.Policy.Guards, come.Policy.Guards = unlike(a.Policy.Guards, b.Policy.Guards, func(g Guard) string { return g.Endpoint }, Guard.equal)
+	gone.Policy.Rules, come.Policy.Rules = unlike(a.Policy.Rules, b.Policy.Rules, func(r PolicyRule) uint32 { return r.ID }, PolicyRule.equal)
+	gone.members, come.members = unlike(a.members, b.members, itself, same)
 	return gone, come, true
 }
 
@@ -158,6 +202,17 @@ func (v VTEP) equal(o VTEP) bool {
 func (p Port) equal(o Port) bool {
 	return p.OFPort == o.OFPort && slices.Equal(p.MAC, o.MAC) && slices.Equal(p.Addrs, o.Addrs) && slices.Equal(p.LinkLocal, o.LinkLocal) &&
 		p.VNID == o.VNID && p.Internal == o.Internal && p.Endpoint == o.Endpoint && p.Plain == o.Plain
+}
+
+func (g Guard) equal(o Guard) bool {
+	return g.Endpoint == o.Endpoint && slices.Equal(g.Addrs, o.Addrs) && slices.Equal(g.LinkLocal, o.LinkLocal) && g.VNID == o.VNID &&
+		g.Ingress == o.Ingress && g.Egress == o.Egress && g.IngressEpoch == o.IngressEpoch && g.EgressEpoch == o.EgressEpoch
+}
+
+// equal leaves out the label, which is in no flow.
+func (r PolicyRule) equal(o PolicyRule) bool {
+	return r.ID == o.ID && r.Direction == o.Direction && r.Priority == o.Priority && r.Action == o.Action && slices.Equal(r.Subjects, o.Subjects) &&
+		r.AnyPeer == o.AnyPeer && slices.Equal(r.Peers, o.Peers) && slices.Equal(r.Blocks, o.Blocks) && r.AnyPort == o.AnyPort && slices.Equal(r.Ports, o.Ports)
 }
 
 // unlike returns what of two lists has no equal in the other one. id is what equal

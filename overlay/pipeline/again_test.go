@@ -61,7 +61,61 @@ func genInput() *rapid.Generator[Input] {
 		for _, i := range few("neighbours") {
 			in.Neighbours = append(in.Neighbours, Neighbour{Addr: four(169, 254, 1, i), VNID: uint32(number("vnid", 2)), VTEP: vtep(i)})
 		}
+		if number("policy", 2) > 0 {
+			in.Policy = genPolicy().Draw(t, "policy")
+		}
 		return in
+	})
+}
+
+// genPolicy makes policies of few objects, whose rules have much in common.
+func genPolicy() *rapid.Generator[Policy] {
+	return rapid.Custom(func(t *rapid.T) (p Policy) {
+		few := func(label string) []int {
+			return rapid.SliceOfNDistinct(rapid.IntRange(0, 4), 0, 4, rapid.ID[int]).Draw(t, label)
+		}
+		number := func(label string, n int) int { return rapid.IntRange(0, n).Draw(t, label) }
+		some := func(label string) (ids []uint32) {
+			for _, i := range few(label) {
+				ids = append(ids, uint32(100+i))
+			}
+			return ids
+		}
+		four := func(a, b, c, d int) netip.Addr { return netip.AddrFrom4([4]byte{byte(a), byte(b), byte(c), byte(d)}) }
+		for _, i := range few("guards") {
+			g := Guard{Endpoint: fmt.Sprint("endpoint", i), Addrs: []netip.Addr{four(10, 128, 0, 10+i)}, IngressEpoch: uint16(1 + number("epoch", 1)), EgressEpoch: 7}
+			g.Ingress, g.Egress = number("ingress", 2) > 0, number("egress", 2) > 0
+			if number("has one", 2) == 0 {
+				g.LinkLocal, g.VNID = []netip.Addr{four(169, 254, 0, i)}, uint32(number("vnid", 2))
+			}
+			p.Guards = append(p.Guards, g)
+		}
+		for _, i := range few("classes") {
+			c := Class{ID: uint32(100 + i)}
+			for _, j := range few("addresses") {
+				c.Addrs = append(c.Addrs, four(10, 128, i, j))
+			}
+			if number("has a range", 2) == 0 {
+				c.Ranges = []netip.Prefix{netip.PrefixFrom(four(10, 128, i, 0), 24)}
+			}
+			p.Classes = append(p.Classes, c)
+		}
+		for _, i := range few("rules") {
+			r := PolicyRule{ID: uint32(1 + i), Direction: Direction(1 + number("direction", 1)), Subjects: some("subjects"), Label: fmt.Sprint("rule ", i)}
+			r.Priority = 100 * i % 3 * number("priority", 1)
+			if r.Action = Accept; r.Priority > 0 {
+				r.Action = Drop
+			}
+			if r.AnyPeer = number("any peer", 2) == 0; !r.AnyPeer {
+				r.Peers = some("peers")
+				r.Blocks = rapid.SliceOfN(rapid.SampledFrom([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("fd00::/8")}), 0, 2).Draw(t, "blocks")
+			}
+			if r.AnyPort = number("any port", 2) == 0; !r.AnyPort {
+				r.Ports = rapid.SliceOfN(rapid.SampledFrom([]PortRange{{6, 80, 80}, {6, 70, 90}, {17, 0, 65535}, {1, 8, AnyNumber}}), 0, 3).Draw(t, "ports")
+			}
+			p.Rules = append(p.Rules, r)
+		}
+		return p
 	})
 }
 
@@ -83,15 +137,20 @@ func oneOf[T any](t *rapid.T, old, next []T, id func(T) any) []T {
 // TestCompilerIsCompile: what is compiled after something else is the same as if compiled
 // by itself, and the changes lead from the one to the other.
 func TestCompilerIsCompile(t *testing.T) {
-	followed := 0
+	followed, joined := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		var c Compiler
 		var last []Flow
 		in := genInput().Draw(t, "first")
 		for range rapid.IntRange(1, 8).Draw(t, "inputs") {
 			if trial := (Compiler{in: c.in, index: c.index, flows: c.flows, more: maps.Clone(c.more)}); c.more != nil && in.validate() == nil {
-				if _, ok := trial.follow(in); ok {
+				next := objects{Input: in}
+				next.policed, next.members = in.Policy.objects()
+				if changes, ok := trial.follow(next); ok && in.Policy.validate() == nil {
 					followed++
+					if slices.ContainsFunc(changes.Modify, func(f Flow) bool { return isConjunction(f.Actions) }) {
+						joined++
+					}
 				}
 			}
 			got, changes, err := c.Compile(in)
@@ -118,11 +177,18 @@ func TestCompilerIsCompile(t *testing.T) {
 			next.Routes = oneOf(t, in.Routes, next.Routes, func(r Route) any { return r.Prefix })
 			next.Ports = oneOf(t, in.Ports, next.Ports, func(p Port) any { return p.Endpoint })
 			next.Neighbours = oneOf(t, in.Neighbours, next.Neighbours, func(n Neighbour) any { return n.Addr })
+			if drawn := next.Policy; rapid.IntRange(0, 9).Draw(t, "policy") > 0 {
+				next.Policy = Policy{
+					Guards:  oneOf(t, in.Policy.Guards, drawn.Guards, func(g Guard) any { return g.Endpoint }),
+					Classes: oneOf(t, in.Policy.Classes, drawn.Classes, func(c Class) any { return c.ID }),
+					Rules:   oneOf(t, in.Policy.Rules, drawn.Rules, func(r PolicyRule) any { return r.ID }),
+				}
+			}
 			in = next
 		}
 	})
-	if followed == 0 {
-		t.Error("all was compiled anew each time")
+	if followed == 0 || joined == 0 {
+		t.Errorf("%d inputs were compiled by what differs, of %d the conjunctions of a flow", followed, joined)
 	}
 }
 
@@ -147,6 +213,34 @@ func TestEqualSeesEveryField(t *testing.T) {
 	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 3 || p != 8 {
 		t.Errorf("a VTEP has %d fields and a Port %d, and 3 and 8 of them are compared", v, p)
 	}
+	eachField(t, policyScene().Guards[0], Guard.equal)
+	eachField(t, policyScene().Rules[0], PolicyRule.equal, "Label")
+}
+
+// eachField fails if equal does not see a change of a field, but of some.
+func eachField[T any](t *testing.T, v T, equal func(T, T) bool, unseen ...string) {
+	t.Helper()
+	if !equal(v, v) {
+		t.Errorf("%+v is not itself", v)
+	}
+	for i := range reflect.TypeFor[T]().NumField() {
+		other, name := v, reflect.TypeFor[T]().Field(i).Name
+		switch f := reflect.ValueOf(&other).Elem().Field(i); f.Kind() {
+		case reflect.Bool:
+			f.SetBool(!f.Bool())
+		case reflect.Slice:
+			f.Set(reflect.MakeSlice(f.Type(), f.Len()+1, f.Len()+1))
+		case reflect.String:
+			f.SetString(f.String() + "x")
+		case reflect.Int:
+			f.SetInt(f.Int() + 1)
+		default:
+			f.SetUint(f.Uint() + 1)
+		}
+		if equal(v, other) != slices.Contains(unseen, name) {
+			t.Errorf("of another %s: equal says %v", name, equal(v, other))
+		}
+	}
 }
 
 // TestOneObjectIsOneObject: of an input like another one only what differs is compiled.
@@ -155,13 +249,13 @@ func TestOneObjectIsOneObject(t *testing.T) {
 	b := scene(Metadata)
 	b.Routes[2].VTEP = a.VTEPs[0].Addr
 	b.VTEPs[1].Host = addrs("240.1.0.3")
-	gone, come, ok := differing(a, b)
+	gone, come, ok := differing(objects{Input: a}, objects{Input: b})
 	if !ok || len(gone.Routes) != 1 || len(come.Routes) != 1 || len(gone.VTEPs) != 1 || len(come.VTEPs) != 1 || len(gone.Subnets)+len(gone.Ports)+len(gone.Neighbours) != 0 {
 		t.Errorf("%v %+v %+v", ok, gone, come)
 	}
 	b.VTEPs = slices.Clone(b.VTEPs)
 	b.VTEPs[1].Index = 99 // three ranges and a neighbour are behind it
-	if gone, come, ok = differing(a, b); !ok || len(gone.Routes) != 3 || len(come.Routes) != 3 || len(gone.Neighbours) != 1 {
+	if gone, come, ok = differing(objects{Input: a}, objects{Input: b}); !ok || len(gone.Routes) != 3 || len(come.Routes) != 3 || len(gone.Neighbours) != 1 {
 		t.Errorf("%v %+v %+v", ok, gone, come)
 	}
 }

@@ -12,21 +12,31 @@ import (
 // address), naming them; Plan of package overlay makes no such input.
 //
 // There are about 4 flows per VTEP, range and subnet and 9 per local endpoint,
-// and 5 per link-local address here, 3 per one elsewhere.
+// and 5 per link-local address here, 3 per one elsewhere. Policy adds about 8 per address of
+// a guard, 2 or 4 per address of a class, and as many per rule as it names subjects, peers,
+// blocks and ports, some of these twice or four times.
 func Compile(in Input) ([]Flow, error) {
 	flows, _, err := new(Compiler).Compile(in)
 	return flows, err
 }
 
+// objects is an Input, and what its Policy comes to: whether there is anything to enforce, and
+// the members of classes, each an object of its own.
+type objects struct {
+	Input
+	policed bool
+	members []member
+}
+
 // ask returns the flows that the objects of in ask for, in the order of Sort: one that
 // several ask for is there as often. Each object asks for itself, whatever others there
 // are, but that ranges and neighbours depend on the index that their VTEP has.
-func ask(in Input, index map[netip.Addr]uint32) []Flow {
+func ask(in objects, index map[netip.Addr]uint32) []Flow {
 	c := &compiler{in: in, index: index}
 	for _, stage := range []func(*compiler){
 		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours,
 		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardLinkLocal, forwardRanges, forwardOutside, guardHostPorts, probes,
-		checkVNIDs, emit,
+		checkVNIDs, emit, policyStages, policyHost, policyGuards, policyMembers, policyRules,
 	} {
 		stage(c)
 	}
@@ -37,7 +47,7 @@ func ask(in Input, index map[netip.Addr]uint32) []Flow {
 }
 
 // indexes are those of the VTEPs of in.
-func indexes(in Input) map[netip.Addr]uint32 {
+func indexes(in objects) map[netip.Addr]uint32 {
 	index := make(map[netip.Addr]uint32, len(in.VTEPs))
 	for _, v := range in.VTEPs {
 		index[v.Addr] = v.Index
@@ -49,7 +59,7 @@ func indexes(in Input) map[netip.Addr]uint32 {
 // (a stage or a part of one), so that another address family or another kind
 // of rule is another function.
 type compiler struct {
-	in    Input
+	in    objects
 	index map[netip.Addr]uint32 // VTEP -> index
 	flows []Flow
 }
@@ -71,11 +81,12 @@ func (c *compiler) drop(s Stage, priority int, r Reason, m match) {
 	c.add(s, priority, r.object(), m, drop)
 }
 
-// passThrough is the empty stages.
+// passThrough is the empty stages, and the way by the stages of policy.
 func passThrough(c *compiler) {
-	for _, s := range []Stage{Conntrack, EgressPolicy, Service, IngressPolicy} {
-		c.pass(s)
-	}
+	c.add(Conntrack, 0, object{}, match{}, goTo(EgressPolicy))
+	c.add(EgressPolicy, 0, object{}, match{}, goTo(Service))
+	c.pass(Service)
+	c.add(IngressPolicy, 0, object{}, match{}, goTo(Output))
 }
 
 // byLength orders ranges by prefix length, the longest first, with room for two
@@ -83,8 +94,9 @@ func passThrough(c *compiler) {
 func byLength(p netip.Prefix, extra int) int { return 1000 + 2*p.Bits() + extra }
 
 // unite leaves one flow for each key, and says how often more it was asked for. It fails
-// if objects ask for different actions. Of different cookies the lowest stays, and plain
-// is false: who takes one of the objects away does not know what is left.
+// if objects ask for different actions, but for conjunctions, of which the flow has all. Of
+// different cookies the lowest stays, and plain is false: who takes one of the objects away
+// does not know what is left.
 func unite(asked []Flow) (flows []Flow, more map[flowKey]int, plain bool, err error) {
 	more, plain = map[flowKey]int{}, true
 	for i, f := range asked {
@@ -92,9 +104,12 @@ func unite(asked []Flow) (flows []Flow, more map[flowKey]int, plain bool, err er
 			flows = append(flows, f)
 			continue
 		}
-		was := flows[len(flows)-1]
-		if was.Actions != f.Actions {
-			return nil, nil, false, fmt.Errorf("two flows for one match: %q and %q", was, f)
+		was := &flows[len(flows)-1]
+		switch {
+		case isConjunction(was.Actions) && isConjunction(f.Actions):
+			was.Actions += "," + f.Actions // in the order of ask, which is join's
+		case was.Actions != f.Actions:
+			return nil, nil, false, fmt.Errorf("two flows for one match: %q and %q", *was, f)
 		}
 		more[f.key()]++
 		plain = plain && was.Cookie == f.Cookie

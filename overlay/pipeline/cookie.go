@@ -62,6 +62,8 @@ func subnetObject(p netip.Prefix) object        { return object{KindSubnet, hash
 func routeObject(p netip.Prefix) object         { return object{KindRoute, hash40(p.String())} }
 func vtepObject(a netip.Addr) object            { return object{KindVTEP, hash40(a.String())} }
 func vnidObject(v uint32) object                { return object{KindVNID, uint64(v)} }
+func ruleObject(id uint32) object               { return object{KindRule, uint64(id)} }
+func classObject(id uint32) object              { return object{KindClass, uint64(id)} }
 func (r Reason) object() object                 { return object{KindDrop, uint64(r)} }
 func (o object) key() uint64                    { return uint64(o.kind)<<cookieKindShift | o.id }
 func (c Cookie) key() uint64                    { return object{c.Kind, c.Object}.key() }
@@ -84,6 +86,9 @@ func NewNames(in Input) Names {
 	}
 	for _, v := range in.VTEPs {
 		n[vtepObject(v.Addr).key()] = v.Addr.String()
+	}
+	for _, r := range in.Policy.Rules {
+		n[ruleObject(r.ID).key()] = r.Label
 	}
 	return n
 }

@@ -28,10 +28,9 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 	into, outOf := total(maps.Values(t.Into)), total(maps.Values(t.OutOf))
 	add(Classify, 0, match{}, sent)
 	add(Classify, 100, match{}.inPort(in.TunnelPort), outOf)
-	for s := SpoofGuard.next(); s != Output; s = s.next() {
-		if s != Forwarding && s != HostGuard && s != VNIDCheck {
-			add(s, 0, match{}, sum(sent, outOf))
-		}
+	// None of them is from or to an endpoint with rules (Port.Plain): no connection is looked up.
+	for _, s := range []Stage{ARPResponder, NDReply, Conntrack, EgressPolicy, Service, IngressPolicy} {
+		add(s, 0, match{}, sum(sent, outOf))
 	}
 	add(Output, 200, match{}.reg(regOutPort, in.TunnelPort), into)
 	add(Output, 50, match{}, delivered)
@@ -42,7 +41,7 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 			add(Forwarding, 3000, match{}.ipDst(host(a)), t.To[a])
 		}
 	}
-	c := compiler{in: in, index: map[netip.Addr]uint32{}}
+	c := compiler{in: objects{Input: in}, index: map[netip.Addr]uint32{}}
 	vtep := map[netip.Addr]Count{}
 	for _, v := range in.VTEPs {
 		c.index[v.Addr] = v.Index

@@ -146,6 +146,5 @@ func (in Input) validate() error {
 			fail("neighbour %s of VNID %d has no link-local address", n.Addr, n.VNID)
 		}
 	}
-	in.Policy.validate(fail)
 	return errors.Join(errs...)
 }

@@ -16,12 +16,20 @@ const (
 	ARPResponder  Stage = 30
 	NDReply       Stage = 35
 	Conntrack     Stage = 40
+	Connection    Stage = 41
+	EgressEpoch   Stage = 42
+	IngressEpoch  Stage = 43
+	SourceClass   Stage = 45
+	DestClass     Stage = 46
 	EgressPolicy  Stage = 50
+	EgressRules   Stage = 55
 	Service       Stage = 60
 	Forwarding    Stage = 70
 	HostGuard     Stage = 75
 	VNIDCheck     Stage = 80
 	IngressPolicy Stage = 90
+	IngressRules  Stage = 92
+	Commit        Stage = 95
 	Output        Stage = 100
 )
 
@@ -38,13 +46,21 @@ var stages = []stageInfo{
 	{SpoofGuard, "spoof-guard", "endpoints: port, MAC and address (IP and ARP; of IPv6 link-local ones, neighbour solicitations only; with --link-local-ip also what is for one), loads the VNID; tunnel: the source is in a range of that VTEP and VNID; gateway: the source is no container"},
 	{ARPResponder, "arp-responder", "ARP and IPv6 neighbour discovery: answers for every address of a known prefix, and every --link-local-ip of the asker's network, with the router's MAC, except to its own holder; no other neighbour discovery gets further"},
 	{NDReply, "nd-reply", "ends the answer to a neighbour solicitation, which only now is an advertisement"},
-	{Conntrack, "conntrack", "empty"},
-	{EgressPolicy, "egress-policy", "empty"},
+	{Conntrack, "conntrack", "from or to a local endpoint with rules: looks up the connection; all else goes on at egress-policy, and there and at ingress-policy just passes"},
+	{Connection, "connection", "what fits no connection is dropped; notes if a TCP packet seems to answer a connection that began unseen"},
+	{EgressEpoch, "egress-epoch", "connections of a local endpoint with egress rules are to be judged, but for those that passed its rules as they are (ct_mark)"},
+	{IngressEpoch, "ingress-epoch", "the same for connections to a local endpoint with ingress rules"},
+	{SourceClass, "source-class", "by the address from which the connection came: loads its class"},
+	{DestClass, "destination-class", "by the address to which the connection goes: loads its class"},
+	{EgressPolicy, "egress-policy", "rules above NetworkPolicies for what the connection's source may do"},
+	{EgressRules, "egress-rules", "the other rules for it; what none matches is dropped"},
 	{Service, "service", "empty"},
 	{Forwarding, "forwarding", "by destination range: loads the destination's VNID and the port or the tunnel destination"},
 	{HostGuard, "host-guard", "what endpoints send to hosts of the cluster: neither VXLAN, nor what may hide it, nor gossip"},
 	{VNIDCheck, "vnid-check", "source and destination VNID are equal, or one of them is 0"},
-	{IngressPolicy, "ingress-policy", "empty"},
+	{IngressPolicy, "ingress-policy", "rules above NetworkPolicies for what may be done to the connection's destination; its own host may"},
+	{IngressRules, "ingress-rules", "the other rules for it; what none matches is dropped"},
+	{Commit, "commit", "notes a connection that passed, with the epochs of the rules and their IDs"},
 	{Output, "output", "sends the packet; into the tunnel with its source's VNID"},
 }
 
@@ -93,9 +109,21 @@ var (
 	regInternal = register{5, 0, 32, "internal", "1: the sender's network is internal and may not leave the cluster"}
 	regScratch  = register{6, 0, 32, "scratch", "holds an address while an ARP reply is made"}
 	regHost     = register{7, 0, 32, "host", "1: from an endpoint to another host of the cluster"}
+
+	regSourceClass  = register{8, 0, 32, "source class", "class of the connection's source; 0 is none"}
+	regDestClass    = register{9, 0, 32, "destination class", "class of its destination"}
+	regEgressEpoch  = register{10, 0, 16, "egress epoch", "of the rules of the connection's source, for ct_mark"}
+	regIngressEpoch = register{10, 16, 16, "ingress epoch", "of the rules of its destination"}
+	regEgressRule   = register{11, 0, 32, "egress rule", "ID of the rule that let it out, for ct_label"}
+	regIngressRule  = register{12, 0, 32, "ingress rule", "ID of the rule that let it in"}
+	regTracked      = register{13, 0, 1, "tracked", "1: the connection was looked up"}
+	regJudgeEgress  = register{13, 1, 1, "judge egress", "1: the rules of its source are to be asked"}
+	regJudgeIngress = register{13, 2, 1, "judge ingress", "1: those of its destination are"}
+	regTurned       = register{13, 3, 1, "turned", "1: the packet seems to answer a connection that nobody saw begin, so that its destination is the connection's source"}
 )
 
-var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch, regHost}
+var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch, regHost,
+	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned}
 
 // Values of regClass.
 const (
@@ -125,11 +153,13 @@ const (
 	KindVTEP     ObjectKind = 4 // hash of the VTEP's address
 	KindVNID     ObjectKind = 5 // the VNID itself
 	KindDrop     ObjectKind = 6 // a Reason
+	KindRule     ObjectKind = 7 // a PolicyRule's ID
+	KindClass    ObjectKind = 8 // a Class's ID
 )
 
 var kindNames = map[ObjectKind]string{
 	KindNone: "", KindEndpoint: "endpoint", KindSubnet: "subnet", KindRoute: "range",
-	KindVTEP: "vtep", KindVNID: "vnid", KindDrop: "drop",
+	KindVTEP: "vtep", KindVNID: "vnid", KindDrop: "drop", KindRule: "rule", KindClass: "class",
 }
 
 // String names the kind in one word; KindNone is empty.
@@ -158,6 +188,10 @@ const (
 	DropHostAddress   Reason = 15
 	DropHidden        Reason = 16
 	DropGossip        Reason = 17
+	DropInvalid       Reason = 18
+	DropMidstream     Reason = 19
+	DropEgress        Reason = 20
+	DropIngress       Reason = 21
 )
 
 var reasons = []struct {
@@ -181,6 +215,10 @@ var reasons = []struct {
 	{DropHostAddress, "address by which hosts speak to each other's containers, of or for somebody else"},
 	{DropHidden, "fragment or tunnel (IP in IP, GRE, MPLS) of an endpoint to another host of the cluster, where VXLAN may come out of it"},
 	{DropGossip, "packet of an endpoint to the gossip port of a host of the cluster"},
+	{DropInvalid, "from or to an endpoint with rules: fits no connection"},
+	{DropMidstream, "from or to an endpoint with rules: TCP of a connection that nobody saw begin and whose ports do not say who called whom"},
+	{DropEgress, "no rule lets the endpoint send it"},
+	{DropIngress, "no rule lets the endpoint be sent it"},
 }
 
 // String explains the reason in a few words.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -27,14 +28,19 @@ learning.
 	writeRegisters(&b)
 	writeCookies(&b)
 	writeTunnel(&b)
+	writePolicy(&b)
 	writeWalk(&b)
 	return b.String()
 }
 
 func writeDrawing(b *strings.Builder) {
 	b.WriteString("```mermaid\nflowchart LR\n    endpoint([endpoint]) --> s0\n    gateway([gateway]) --> s0\n    tunnel([tunnel]) --> s0\n")
+	by := map[Stage]Stage{Conntrack: EgressPolicy, EgressPolicy: Service, IngressPolicy: Output}
 	for i, s := range stages {
 		fmt.Fprintf(b, "    s%d[%d %s]\n", s.Stage, s.Stage, s.Name)
+		if next, ok := by[s.Stage]; ok {
+			fmt.Fprintf(b, "    s%d -- no rules --> s%d\n", s.Stage, next)
+		}
 		switch {
 		case s.Stage == Classify:
 			fmt.Fprintf(b, "    s%d -- tunnel --> s%d\n    s%d -- others --> s%d\n", Classify, TunnelSource, Classify, SpoofGuard)
@@ -81,6 +87,8 @@ have passed.
 | 4 vtep | hash of the VTEP's address |
 | 5 vnid | the VNID |
 | 6 drop | the reason, below |
+| 7 rule | the rule's ID |
+| 8 class | the class's ID |
 
 A drop that has an object (an endpoint that spoofs, a subnet whose address nobody
 has, a range used by the wrong VTEP) carries that object; the others have a reason:
@@ -126,6 +134,60 @@ receive on their gateway ports, with VNID 0: the only frames that go from a tunn
 a gateway port. No endpoint's port lets such a frame in or out.
 
 `)
+}
+
+func writePolicy(b *strings.Builder) {
+	fmt.Fprintf(b, `## Rules
+
+What is neither from nor to a local endpoint with rules visits none of the stages between
+conntrack and egress-policy, and passes by the rules: a host without rules has no flow of
+theirs. For the others the switch's connection tracking, in zone %d, says by which addresses
+and ports the connection began: by these it is judged, whichever way the packet goes, and so
+are ICMP errors. The source's host judges egress, the destination's ingress; where both are
+on one host a packet passes both. Endpoints of the same labels are a class; a rule is a
+conjunction of classes of subjects, classes or ranges of peers, and ports, so that its flows
+are as many as it names, and a new endpoint is one flow for each end that it can be (two,
+for the turned ones below).
+
+A connection that passed carries the epochs of both ends' rules in its ct_mark (16 bits each,
+egress below) and the rules' IDs in its ct_label. While the epochs are those of the flows it
+is not judged again. When rules change, their endpoint's epoch does, and the next packet of a
+connection, in whichever direction, is judged anew: it goes on with the new epoch or ends.
+
+TCP in the middle of a connection that conntrack does not know, since its endpoint has rules
+only now, is judged by the ports: who has one from 32768 on called the other. A caller's
+packet makes the connection known; one that answers is "turned": judged by itself, and not
+noted. Where both ports are above, or both below, the packet is dropped.
+
+Let through in any case: what the host sends from a gateway address, and what is for port 53
+of one, where its resolver is. A host's answer to a published port's client is the answer of
+a connection that began outside: ranges in rules see the client's address. Link-local traffic
+of an endpoint with rules is dropped.
+
+`+"```"+`
+`, Zone)
+	in := example(Metadata)
+	in.Policy = Policy{
+		Guards:  []Guard{{Endpoint: "db", Addrs: in.Ports[0].Addrs[:1], Ingress: true, IngressEpoch: 9}},
+		Classes: []Class{{ID: 1, Addrs: in.Ports[0].Addrs[:1]}, {ID: 2, Addrs: []netip.Addr{netip.MustParseAddr("10.128.2.9")}}},
+		Rules: []PolicyRule{{
+			ID: 7, Direction: Ingress, Priority: PriorityNetworkPolicy, Action: Accept, Subjects: []uint32{1}, Peers: []uint32{2},
+			Ports: []PortRange{{protoTCP, 5432, 5432}},
+		}},
+	}
+	flows, err := Compile(in)
+	if err != nil {
+		panic(err) // the example is a constant
+	}
+	shown := []Stage{Conntrack, IngressEpoch, SourceClass, DestClass, IngressRules, Commit}
+	for _, f := range flows {
+		c := ParseCookie(f.Cookie)
+		turned := strings.Contains(f.Match, turn(match{}, true).String())
+		if slices.Contains(shown, Stage(f.Table)) && !turned && !strings.Contains(f.Match, "ipv6") && c.Kind != KindDrop && f.Priority > 0 {
+			fmt.Fprintf(b, "%s: %s -> %s\n", Stage(f.Table), f.Match, f.Actions)
+		}
+	}
+	b.WriteString("```\n\nare the flows (of IPv4) for a rule that lets 10.128.2.9 in at port 5432 of 10.128.0.7.\n\n")
 }
 
 // example is the host of the example: one endpoint, one other host.

@@ -14,7 +14,15 @@ import (
 type field uint8
 
 const (
-	fieldProto field = iota
+	fieldConjID field = iota
+	fieldCTState
+	fieldCTMark
+	fieldCTSrc
+	fieldCTDst
+	fieldCTProto
+	fieldCTPortSrc
+	fieldCTPortDst
+	fieldProto
 	fieldReg         // + register number
 	fieldTunID field = fieldReg + 16 + iota
 	fieldTunSrc
@@ -29,9 +37,11 @@ const (
 	fieldARPOp
 	fieldARPSHA
 	fieldFrag
+	fieldPortSrc
 	fieldPortDst // or ICMP type
 	fieldICMPCode
 	fieldNDTarget
+	fieldTCPFlags
 )
 
 type term struct {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -103,7 +104,10 @@ const (
 // message of more than 64 KiB.
 const maxConjunctions = 4000
 
-func (p Policy) validate(fail func(string, ...any)) {
+// validate is Input.validate of a policy.
+func (p Policy) validate() error {
+	var errs []error
+	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
 	type place struct {
 		d        Direction
 		priority int
@@ -158,6 +162,9 @@ func (p Policy) validate(fail func(string, ...any)) {
 		for _, s := range r.Peers {
 			named[fmt.Sprint(at, " peer ", s)]++
 		}
+		if r.AnyPeer && r.AnyPort {
+			named[fmt.Sprint(at, " all")]++
+		}
 		for _, b := range r.Blocks {
 			if !b.IsValid() || b != b.Masked() {
 				fail("rule %q has block %s", r.Label, b)
@@ -183,4 +190,5 @@ func (p Policy) validate(fail func(string, ...any)) {
 			fail("%d rules name one thing (%s), at most %d can", n, what, maxConjunctions)
 		}
 	}
+	return errors.Join(errs...)
 }

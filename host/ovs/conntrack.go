@@ -1,0 +1,60 @@
+package ovs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// tracking is what rules between endpoints take of a datapath, as ovs-vswitchd calls it. A
+// kernel whose conntrack has no zones takes a flow with ct(zone=...) not, and one with a plain
+// ct() only to lose its packets: so it is asked first.
+var tracking = []string{"Recirc", "CT state", "CT zone", "CT mark", "CT label", "CT orig tuple", "CT orig tuple for IPv6"}
+
+// CannotTrack says what the bridge's datapath lacks for tracking connections, in
+// ovs-vswitchd's words; nothing is all well. The bridge must be there.
+func (b *Bridge) CannotTrack(ctx context.Context) (lacks []string, err error) {
+	out, err := b.Appctl(ctx, "dpif/show-dp-features", b.Name)
+	if err != nil {
+		return nil, fmt.Errorf("ask what the datapath of %s can do: %w", b.Name, err)
+	}
+	return cannotTrack(out), nil
+}
+
+func cannotTrack(out []byte) (lacks []string) {
+	has := map[string]bool{}
+	for line := range bytes.Lines(out) {
+		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), ":")
+		has[name] = strings.TrimSpace(value) == "Yes"
+	}
+	return slices.DeleteFunc(slices.Clone(tracking), func(name string) bool { return has[name] })
+}
+
+// ForgetConnections makes the datapath forget the connections of a zone from and to
+// addresses. What it knows of them may be out of date if their packets went another way.
+func (b *Bridge) ForgetConnections(ctx context.Context, zone uint16, addrs ...netip.Addr) error {
+	forget := func(tuple ...string) error {
+		_, err := b.Appctl(ctx, append([]string{"dpctl/flush-conntrack", fmt.Sprintf("zone=%d", zone)}, tuple...)...)
+		return err
+	}
+	for _, a := range addrs {
+		field := "ct_nw_"
+		if a.Is6() {
+			field = "ct_ipv6_"
+		}
+		for _, end := range []string{"src", "dst"} {
+			if forget(fmt.Sprintf("%s%s=%s", field, end, a)) == nil {
+				continue
+			}
+			// Before Open vSwitch 3.1 a part of a tuple is none.
+			if err := forget(); err != nil {
+				return fmt.Errorf("make the datapath of %s forget connections of %s: %w", b.Name, a, err)
+			}
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,462 @@
+package pipeline
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Rules are about connections, not packets. Open vSwitch's connection tracking tells of each
+// packet of a connection, answers and ICMP errors too, by which addresses and ports it began
+// (ct_nw_src, ct_tp_dst, ...), and keeps what it is given with it: ct_mark has the epochs of
+// the rules that it passed, of its source's and of its destination's. So what passed is not
+// judged again while the epochs are the same, and when they are not the next packet is, in
+// either direction and by the rules for the direction in which the connection began.
+
+// Zone is of connection tracking, where tuples do not meet those of others: in the kernel's
+// datapath the host and its NAT are in zone 0 of the same table.
+const Zone = 0x6776
+
+// member is an address, or a range of them, of a class.
+type member struct {
+	prefix       netip.Prefix
+	class        uint32
+	single       bool // one address, which comes before all ranges
+	source, dest bool // a rule asks for it as a connection's source, as its destination
+}
+
+// objects says whether there is anything to enforce, and which members the classes have that
+// rules name.
+func (p Policy) objects() (policed bool, list []member) {
+	if !slices.ContainsFunc(p.Guards, func(g Guard) bool { return g.Ingress || g.Egress }) {
+		return false, nil
+	}
+	source, dest := map[uint32]bool{}, map[uint32]bool{}
+	for _, r := range p.Rules {
+		subjects, peers := dest, source
+		if r.Direction == Egress {
+			subjects, peers = source, dest
+		}
+		for _, c := range r.Subjects {
+			subjects[c] = true
+		}
+		for _, c := range r.Peers {
+			peers[c] = true
+		}
+	}
+	// A member of a class that no rule names is there where it is within another's range.
+	var ranges []member
+	for _, c := range p.Classes {
+		for _, r := range c.Ranges {
+			if source[c.ID] || dest[c.ID] {
+				ranges = append(ranges, member{r, c.ID, false, source[c.ID], dest[c.ID]})
+			}
+		}
+	}
+	for _, c := range p.Classes {
+		add := func(prefix netip.Prefix, single bool) {
+			m := member{prefix, c.ID, single, source[c.ID], dest[c.ID]}
+			for _, r := range ranges {
+				if r.prefix.Overlaps(prefix) && r.prefix.Bits() <= prefix.Bits() {
+					m.source, m.dest = m.source || r.source, m.dest || r.dest
+				}
+			}
+			if m.source || m.dest {
+				list = append(list, m)
+			}
+		}
+		for _, a := range c.Addrs {
+			add(host(a), true)
+		}
+		for _, r := range c.Ranges {
+			add(r, false)
+		}
+	}
+	return true, list
+}
+
+// same reports whether p and o are one policy, not just equal ones.
+func (p Policy) same(o Policy) bool {
+	return sameSlice(p.Guards, o.Guards) && sameSlice(p.Classes, o.Classes) && sameSlice(p.Rules, o.Rules)
+}
+
+func sameSlice[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// direction is what differs between egress and ingress.
+type direction struct {
+	epochs, first, rest, after Stage // EgressEpoch, ...; first has the rules above NetworkPolicies
+	epoch, judge, rule         register
+	subject, peer              register
+	markShift                  int
+	reason                     Reason
+}
+
+var (
+	egress = direction{
+		EgressEpoch, EgressPolicy, EgressRules, Service, regEgressEpoch, regJudgeEgress, regEgressRule,
+		regSourceClass, regDestClass, 0, DropEgress,
+	}
+	ingress = direction{
+		IngressEpoch, IngressPolicy, IngressRules, Commit, regIngressEpoch, regJudgeIngress, regIngressRule,
+		regDestClass, regSourceClass, 16, DropIngress,
+	}
+)
+
+// turns are the packets that connection tracking has right, and those that answer a connection
+// which it did not see begin (regTurned).
+var turns = []bool{false, true}
+
+func turn(m match, turned bool) match {
+	if turned {
+		return m.reg(regTurned, 1)
+	}
+	return m.reg(regTurned, 0)
+}
+
+// from and to match the address from which a connection came, and to which it goes.
+func (m match) from(p netip.Prefix, turned bool) match { return turn(m.ctAddr(p, turned), turned) }
+func (m match) to(p netip.Prefix, turned bool) match   { return turn(m.ctAddr(p, !turned), turned) }
+
+// ctAddr matches an end of a connection. Open vSwitch wants to be told that there is one.
+func (m match) ctAddr(p netip.Prefix, dest bool) match {
+	f, name, field := familyOf(p.Addr()), "ct_nw_", fieldCTSrc
+	if p.Addr().Is6() {
+		name = "ct_ipv6_"
+	}
+	end := "src"
+	if dest {
+		end, field = "dst", fieldCTDst
+	}
+	m = m.tracked().proto(f.proto)
+	if p.Bits() == 0 {
+		return m
+	}
+	return m.with(field, "%s%s=%s", name, end, prefixText(p))
+}
+
+func (m match) ctState(flags string) match { return m.with(fieldCTState, "ct_state=%s", flags) }
+func (m match) tracked() match             { return m.ctState("-inv+trk") }
+
+// policyStages is what stands in the stages of policy whatever the rules are.
+func policyStages(c *compiler) {
+	if !c.in.policed {
+		return
+	}
+	// Another host speaks to a container by way of this one's gateway, which is seen then.
+	for _, r := range HostRanges {
+		c.add(Conntrack, 200, object{}, match{}.reg(regClass, classTunnel).ipSrc(r), goTo(EgressPolicy))
+	}
+	c.drop(Connection, 300, DropInvalid, match{}.ctState("+inv+trk"))
+	c.midstream()
+	c.add(Connection, 0, object{}, match{}, load(regTracked, 1), goTo(EgressEpoch))
+	for _, s := range []Stage{EgressEpoch, IngressEpoch, SourceClass, DestClass} {
+		c.pass(s)
+	}
+	for _, d := range []direction{egress, ingress} {
+		c.add(d.first, 2, object{}, match{}.reg(d.judge, 1), goTo(d.rest))
+		c.drop(d.rest, 0, d.reason, match{})
+	}
+	c.add(IngressPolicy, 1, object{}, match{}.reg(regTracked, 1).reg(regJudgeIngress, 0), goTo(Commit))
+
+	epochs := move(regEgressEpoch.whole(), "NXM_NX_CT_MARK[]")
+	out, in := move(regEgressRule.whole(), "NXM_NX_CT_LABEL[0..31]"), move(regIngressRule.whole(), "NXM_NX_CT_LABEL[32..63]")
+	commit := func(priority int, m match, notes ...string) {
+		act := fmt.Sprintf("ct(commit,zone=%d,exec(%s))", Zone, actions(notes...))
+		for _, f := range []family{ipv4, ipv6} { // ct wants to know that it is IP
+			c.add(Commit, priority, object{}, m.proto(f.proto), act, goTo(Output))
+		}
+	}
+	c.add(Commit, 300, object{}, match{}.ctState("+rel+trk"), goTo(Output))
+	c.add(Commit, 300, object{}, match{}.reg(regTurned, 1), goTo(Output))
+	commit(200, match{}.ctState("+new+trk"), epochs, out, in)
+	commit(100, match{}.reg(regJudgeEgress, 1).reg(regJudgeIngress, 1), epochs, out, in)
+	commit(100, match{}.reg(regJudgeEgress, 1).reg(regJudgeIngress, 0), epochs, out)
+	commit(100, match{}.reg(regJudgeEgress, 0).reg(regJudgeIngress, 1), epochs, in)
+	c.pass(Commit)
+}
+
+// midstream is for TCP that belongs to no connection and begins none: an endpoint has rules
+// only since now, or Open vSwitch has begun anew. Whose call it was, and so by whose rules it
+// is to be judged, the ports say: callers have those from 32768 on. A caller's packet makes
+// the connection known. What answers is judged by itself until then.
+func (c *compiler) midstream() {
+	const high, low = "0x8000/0x8000", "0x0/0x8000"
+	for _, f := range []family{ipv4, ipv6} {
+		lost := match{}.ctState("+new-inv+trk").proto(f.tcp).with(fieldTCPFlags, "tcp_flags=-syn")
+		ports := func(src, dst string) match {
+			return lost.with(fieldPortSrc, "tp_src=%s", src).with(fieldPortDst, "tp_dst=%s", dst)
+		}
+		c.add(Connection, 200, object{}, ports(high, low), load(regTracked, 1), goTo(EgressEpoch))
+		c.add(Connection, 200, object{}, ports(low, high), load(regTracked, 1), load(regTurned, 1), goTo(EgressEpoch))
+		c.drop(Connection, 100, DropMidstream, lost)
+	}
+}
+
+// policyHost lets a host speak to its endpoints, and them to its resolver.
+func policyHost(c *compiler) {
+	if !c.in.policed {
+		return
+	}
+	const resolver = 53
+	for _, s := range c.in.Subnets {
+		if !s.Gateway.IsValid() {
+			continue
+		}
+		o, gateway := subnetObject(s.Prefix), host(s.Gateway)
+		for _, turned := range turns {
+			c.add(IngressPolicy, 60000, o, match{}.reg(regJudgeIngress, 1).from(gateway, turned), goTo(Commit))
+			for _, proto := range []uint8{protoTCP, protoUDP} {
+				if turned && proto != protoTCP {
+					continue
+				}
+				ask := match{}.reg(regJudgeEgress, 1).to(gateway, turned).ctProto(proto).ctPort(resolver, 0xffff, turned)
+				c.add(EgressPolicy, 60000, o, ask, goTo(Service))
+			}
+		}
+	}
+}
+
+// policyGuards looks up the connections of endpoints with rules, and says which are to be judged.
+func policyGuards(c *compiler) {
+	if !c.in.policed {
+		return
+	}
+	look := fmt.Sprintf("ct(table=%d,zone=%d)", Connection, Zone)
+	for _, g := range c.in.Policy.Guards {
+		if !g.Egress && !g.Ingress {
+			continue
+		}
+		o := endpointObject(g.Endpoint)
+		for _, a := range g.Addrs {
+			c.add(Conntrack, 110, o, match{}.reg(regClass, classEndpoint).ipSrc(host(a)), look)
+			c.add(Conntrack, 100, o, match{}.ipDst(host(a)), look)
+			if g.Egress {
+				c.guard(egress, o, a, g.EgressEpoch, match.from)
+			}
+			if g.Ingress {
+				c.guard(ingress, o, a, g.IngressEpoch, match.to)
+			}
+		}
+		for _, a := range g.LinkLocal {
+			own := match{}.reg(regSrcVNID, g.VNID)
+			c.add(Conntrack, 300, o, own.ipSrc(host(a)), drop)
+			c.add(Conntrack, 300, o, own.ipDst(host(a)), drop)
+		}
+	}
+}
+
+// Tracked are the addresses of endpoints whose connections are looked up only from c on, or for
+// another endpoint: what the switch may know of their connections is out of date.
+func (c Changes) Tracked() (list []netip.Addr) {
+	for _, f := range slices.Concat(c.Add, c.Modify) {
+		if f.Table != uint8(Conntrack) || f.Priority != 100 {
+			continue
+		}
+		if a, err := netip.ParseAddr(f.Match[strings.LastIndexByte(f.Match, '=')+1:]); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+func (c *compiler) guard(d direction, o object, a netip.Addr, epoch uint16, end func(match, netip.Prefix, bool) match) {
+	next := d.epochs.next()
+	for _, turned := range turns {
+		c.add(d.epochs, 100, o, end(match{}, host(a), turned), load(d.epoch, uint32(epoch)), load(d.judge, 1), goTo(next))
+	}
+	settled := end(match{}, host(a), false).settled(uint32(epoch)<<d.markShift, 0xffff<<d.markShift)
+	c.add(d.epochs, 200, o, settled, load(d.epoch, uint32(epoch)), goTo(next))
+}
+
+// settled matches packets of connections that have passed, with this mark.
+func (m match) settled(mark, mask uint32) match {
+	m = m.with(fieldCTMark, "ct_mark=%s", maskedText(mark, mask))
+	i := slices.IndexFunc(m.terms, func(t term) bool { return t.field == fieldCTState })
+	m.terms[i].text = "ct_state=-new-inv+trk" // with has made m.terms its own
+	return m
+}
+
+// policyMembers loads classes.
+func policyMembers(c *compiler) {
+	for _, v := range c.in.members {
+		priority := 1000 + v.prefix.Bits()
+		if v.single {
+			priority = 2000
+		}
+		o := classObject(v.class)
+		for _, turned := range turns {
+			if v.source {
+				c.add(SourceClass, priority, o, match{}.from(v.prefix, turned), load(regSourceClass, v.class), goTo(SourceClass.next()))
+			}
+			if v.dest {
+				c.add(DestClass, priority, o, match{}.to(v.prefix, turned), load(regDestClass, v.class), goTo(DestClass.next()))
+			}
+		}
+	}
+}
+
+// policyRules makes flows of rules: one for each subject, each peer and each range of ports,
+// and one for what all of these agree on (conjunctive matches, ovs-fields(7)).
+func policyRules(c *compiler) {
+	if !c.in.policed {
+		return
+	}
+	for _, r := range c.in.Policy.Rules {
+		began := len(c.flows)
+		c.rule(r)
+		mine := c.flows[began:]
+		slices.SortFunc(mine, Flow.order)
+		c.flows = c.flows[:began+len(slices.Compact(mine))] // of the same named twice
+	}
+}
+
+func (c *compiler) rule(r PolicyRule) {
+	d := ingress
+	if r.Direction == Egress {
+		d = egress
+	}
+	at := d.rest
+	if r.Priority > PriorityNetworkPolicy {
+		at = d.first
+	}
+	var dims []func(clause func(match))
+	dims = append(dims, func(clause func(match)) {
+		for _, s := range r.Subjects {
+			clause(match{}.reg(d.judge, 1).reg(d.subject, s))
+		}
+	})
+	if !r.AnyPeer {
+		dims = append(dims, func(clause func(match)) { r.peers(d, clause) })
+	}
+	if !r.AnyPort {
+		dims = append(dims, func(clause func(match)) { r.ports(clause) })
+	}
+	if len(dims) == 1 { // less than two the switch does not take
+		dims = append(dims, func(clause func(match)) { clause(match{}.ctState("+trk")) })
+	}
+	priority := 100 + r.Priority
+	for i, dim := range dims {
+		dim(func(m match) {
+			c.add(at, priority, object{}, m, fmt.Sprintf("%s%d,%d/%d)", conjunction, r.ID, i+1, len(dims)))
+		})
+	}
+	act := []string{drop}
+	switch r.Action {
+	case Accept:
+		act = []string{load(d.rule, r.ID), goTo(d.after)}
+	case Pass:
+		act = []string{goTo(d.rest)}
+	}
+	c.add(at, priority, ruleObject(r.ID), match{}.with(fieldConjID, "conj_id=%d", r.ID), act...)
+}
+
+func (r PolicyRule) peers(d direction, clause func(match)) {
+	for _, p := range r.Peers {
+		clause(match{}.reg(d.peer, p))
+	}
+	for _, b := range r.Blocks {
+		for _, turned := range turns {
+			if d.peer == regSourceClass {
+				clause(match{}.from(b, turned))
+			} else {
+				clause(match{}.to(b, turned))
+			}
+		}
+	}
+}
+
+func (r PolicyRule) ports(clause func(match)) {
+	for _, p := range r.Ports {
+		families := []family{ipv4, ipv6}
+		switch p.Proto {
+		case protoICMP:
+			families = families[:1]
+		case protoICMPv6:
+			families = families[1:]
+		}
+		for _, f := range families {
+			m := match{}.tracked().proto(f.proto).ctProto(p.Proto)
+			if p.Proto == protoICMP || p.Proto == protoICMPv6 {
+				if p.From != AnyNumber {
+					m = m.with(fieldCTPortSrc, "ct_tp_src=%d", p.From)
+				}
+				if p.To != AnyNumber {
+					m = m.with(fieldCTPortDst, "ct_tp_dst=%d", p.To)
+				}
+				clause(m)
+				continue
+			}
+			for _, turned := range turns {
+				if turned && p.Proto != protoTCP {
+					continue
+				}
+				for value, mask := range masks(p.From, p.To) {
+					clause(turn(m, turned).ctPort(value, mask, turned))
+				}
+			}
+		}
+	}
+}
+
+func (m match) ctProto(p uint8) match { return m.with(fieldCTProto, "ct_nw_proto=%d", p) }
+
+// ctPort matches the port to which a connection goes.
+func (m match) ctPort(value, mask uint16, turned bool) match {
+	name, field := "ct_tp_dst", fieldCTPortDst
+	if turned {
+		name, field = "ct_tp_src", fieldCTPortSrc
+	}
+	switch mask {
+	case 0:
+		return m
+	case 0xffff:
+		return m.with(field, "%s=%d", name, value)
+	}
+	return m.with(field, "%s=%#x/%#x", name, value, mask)
+}
+
+// masks are values and masks of bits that together match a range of numbers.
+func masks(from, to uint16) func(func(value, mask uint16) bool) {
+	return func(yield func(value, mask uint16) bool) {
+		for at := uint32(from); at <= uint32(to); {
+			size := uint32(1) << 16
+			if at != 0 {
+				size = 1 << bits.TrailingZeros32(at)
+			}
+			for at+size-1 > uint32(to) {
+				size /= 2
+			}
+			if !yield(uint16(at), uint16(^(size - 1))) {
+				return
+			}
+			at += size
+		}
+	}
+}
+
+// whole names the register that r is in.
+func (r register) whole() string { return fmt.Sprintf("NXM_NX_REG%d[]", r.Num) }
+
+// conjunction is how the actions begin of flows of which each stands for a part of a rule.
+// Several rules may have a part in common: then one flow has the actions of all.
+const conjunction = "conjunction("
+
+func isConjunction(actions string) bool { return strings.HasPrefix(actions, conjunction) }
+
+// split takes the actions of such a flow apart, join puts them together, in one order.
+func split(actions string) []string {
+	parts := strings.SplitAfter(actions, "),")
+	for i := range parts {
+		parts[i] = strings.TrimSuffix(parts[i], ",")
+	}
+	return parts
+}
+
+func join(parts []string) string {
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}

@@ -35,9 +35,9 @@ demo-clean: ## End the hosts that `make demo KEEP=1` left here
 	@go run ./tests/lab/cmd/lab clean -noted build/demo.kept
 
 .PHONY: test
-test: setup build trees ## All tests: unit, fuzz, lab, plugin, engines, uml
+test: setup build trees ## All tests: unit, policy, fuzz, lab, plugin, engines, uml
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) lab uml / unit fuzz plugin engines
+	@$(tally) lab uml / unit policy fuzz plugin engines
 
 .PHONY: quick
 quick: ## What touches neither the host nor Docker, in seconds
@@ -45,7 +45,7 @@ quick: ## What touches neither the host nor Docker, in seconds
 
 .PHONY: test-unit test-lab test-plugin test-uml test-qemu test-engines
 test-unit: setup build ## The packages by themselves
-	@$(tally) unit fuzz
+	@$(tally) unit policy fuzz
 test-lab: setup build ## Scenarios on Docker hosts made of namespaces
 	@$(tally) lab
 test-plugin: setup build ## Scenarios with the managed plugin

@@ -41,6 +41,16 @@ func (f failure) pattern() string {
 	return strings.Join(parts, "/")
 }
 
+// module is the directory of the module of its own that the package is of, if it is of one.
+func (f failure) module() string {
+	for _, t := range tiers {
+		if t.module != "" && strings.Contains(f.pkg+"/", "/"+t.module+"/") {
+			return t.module
+		}
+	}
+	return ""
+}
+
 // again runs the few tests that failed once more, with nothing beside them. If all of them pass
 // now, they count as passed, and are named as shaky: who reads on finds what they said at first.
 func again(ctx context.Context, out io.Writer, total counts) (counts, error) {
@@ -48,6 +58,7 @@ func again(ctx context.Context, out io.Writer, total counts) (counts, error) {
 	for _, f := range list {
 		fmt.Fprintf(out, "=== once more, alone: %s %s\n", f.pkg, f.test)
 		cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", "5m", "-run", f.pattern(), f.pkg)
+		cmd.Dir = f.module()
 		c, err := tier{verbose: true}.events(cmd, out)
 		if err != nil {
 			return total, err

@@ -1,6 +1,6 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally unit|fuzz|lab|plugin|engines|uml|qemu|all-engines ... [/ ...]
+//	tally unit|policy|fuzz|lab|plugin|engines|uml|qemu|all-engines ... [/ ...]
 //
 // Tiers behind a / run beside those before it: labs wait for most of their time, and the
 // processors are free for others. It prints what `go test` prints: a line for each package, and all that a failed
@@ -33,17 +33,20 @@ type tier struct {
 	// test ends it is three times as long.
 	budget  time.Duration
 	verbose bool // name each test that passes
+	// module is the directory of the module that the packages are of, if it is one of its own.
+	module string
 }
 
 var tiers = []tier{
-	{"unit", "packages by themselves", nil, 4 * time.Minute, false},
-	{"fuzz", "each fuzz test for a moment", []string{}, 2 * time.Minute, true},
-	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "4", "./tests/lab", "./tests", "./tests/chaos"}, 10 * time.Minute, true},
-	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true},
-	{"engines", "the core of the scenarios on other releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines"}, 3 * time.Minute, true},
-	{"uml", "scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 5 * time.Minute, true},
-	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true},
-	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true},
+	{"unit", "packages by themselves", nil, 4 * time.Minute, false, ""},
+	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"./..."}, 3 * time.Minute, true, "tests/policy"},
+	{"fuzz", "each fuzz test for a moment", []string{}, 2 * time.Minute, true, ""},
+	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "4", "./tests/lab", "./tests", "./tests/chaos"}, 10 * time.Minute, true, ""},
+	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true, ""},
+	{"engines", "the core of the scenarios on other releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines"}, 3 * time.Minute, true, ""},
+	{"uml", "scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 5 * time.Minute, true, ""},
+	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true, ""},
+	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true, ""},
 }
 
 func main() {
@@ -61,7 +64,7 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error) {
 	if len(names) == 0 {
-		return false, fmt.Errorf("usage: tally unit|fuzz|lab|plugin|engines|uml|qemu|all-engines")
+		return false, fmt.Errorf("usage: tally unit|policy|fuzz|lab|plugin|engines|uml|qemu|all-engines")
 	}
 	lanes, err := lanesOf(names)
 	if err != nil {
@@ -113,7 +116,9 @@ func (t tier) run(ctx context.Context, out io.Writer) (counts, error) {
 // goTest runs `go test -json`.
 func (t tier) goTest(ctx context.Context, out io.Writer, args []string) (counts, error) {
 	args = append([]string{"test", "-json", "-count=1", "-timeout", (3 * t.budget).String()}, args...)
-	return t.events(exec.CommandContext(ctx, "go", args...), out)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = t.module
+	return t.events(cmd, out)
 }
 
 // events runs a program that prints events of tests, and reads what it says to its end.

@@ -32,6 +32,9 @@ type Embedded struct {
 	Host *Instance
 	Log  *slog.Logger // nil: slog.Default()
 
+	mu   sync.Mutex
+	down map[string]outage // by daemon
+
 	life    atomic.Int64 // of ovs-vswitchd: grows when one ends and when one begins
 	settled atomic.Int64 // one more than the life in which no flows of an earlier one are left
 }
@@ -120,6 +123,7 @@ func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context
 		p, err := e.up(ctx, d, prepare)
 		if err == nil {
 			began := time.Now()
+			e.note(d, nil)
 			err = e.attend(ctx, d, p)
 			p.release()
 			e.unsettle()
@@ -128,8 +132,11 @@ func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context
 			}
 			if time.Since(began) > 5*time.Second {
 				pause = 50 * time.Millisecond
+				e.forgetDown(d)
 			}
+			err = d.lastWords(err)
 		}
+		e.note(d, fmt.Errorf("does not come back: %w", err))
 		e.log().Warn("Open vSwitch daemon is down, starting it again", "daemon", d.name, "error", err)
 		sleep(ctx, pause)
 		pause = min(2*pause, 2*time.Second)
@@ -140,24 +147,34 @@ func (e *Embedded) supervise(ctx context.Context, d daemon, prepare func(context
 const lookEvery = 2 * time.Second
 
 // attend waits until the daemon has ended, as process.wait does. One whose files somebody has
-// removed, who cleaned up in /run, is ended: nobody can reach it, and only its next life makes them again.
+// removed, who cleaned up in /run, is ended: nobody can reach it, and only its next life makes them
+// again. Where that could not, it goes on as it is.
 func (e *Embedded) attend(ctx context.Context, d daemon, p *process) error {
 	life, end := context.WithCancel(ctx)
 	var look sync.WaitGroup
 	defer look.Wait()
 	defer end()
 	look.Go(func() {
-		patience, gone := 2, 0
+		patience, gone, stuck := 2, 0, false
 		if !p.adopted {
 			patience = 5 // until it has made them
 		}
 		for ; life.Err() == nil; sleep(life, lookEvery) {
 			file := d.missing(p.pid)
 			if file == "" {
-				patience, gone = 2, 0
+				if stuck {
+					e.note(d, nil)
+				}
+				patience, gone, stuck = 2, 0, false
 				continue
 			}
-			if gone++; gone < patience {
+			gone++
+			if err := e.canBegin(); err != nil {
+				e.note(d, fmt.Errorf("cannot be reached, since %s is gone, and would not come back: %w", file, err))
+				stuck = true
+				continue
+			}
+			if gone < patience {
 				continue
 			}
 			e.log().Warn("somebody has removed a file by which the Open vSwitch daemon is reached: it begins anew", "daemon", d.name, "gone", file)
@@ -167,6 +184,19 @@ func (e *Embedded) attend(ctx context.Context, d daemon, p *process) error {
 		}
 	})
 	return p.wait(ctx)
+}
+
+// canBegin says why a daemon that begins could not make its files.
+func (e *Embedded) canBegin() error {
+	if err := os.MkdirAll(e.RunDir, 0o700); err != nil {
+		return fmt.Errorf("make a directory for Open vSwitch: %w", err)
+	}
+	f, err := os.CreateTemp(e.RunDir, ".room-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 16<<10))
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
 // up returns the running daemon, adopted or started.

@@ -156,6 +156,69 @@ func TestEmbeddedRunDirectoryIsSwept(t *testing.T) {
 	})
 }
 
+// TestEmbeddedCannotComeBack: a daemon that nobody reaches goes on while it could not begin anew, one
+// that has ended is told of, and both are well when what was in their way is gone.
+func TestEmbeddedCannotComeBack(t *testing.T) {
+	e, b := ovstest.Start(t)
+	if err := b.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	vswitchd := pid(t, e, "ovs-vswitchd")
+	if err := errors.Join(os.RemoveAll(e.RunDir), os.WriteFile(e.RunDir, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	says := func(what string) func() error {
+		return func() error {
+			for _, err := range e.Trouble() {
+				if strings.Contains(err.Error(), what) && strings.Contains(err.Error(), e.RunDir) {
+					return nil
+				}
+			}
+			return fmt.Errorf("%q, and not %q", e.Trouble(), what)
+		}
+	}
+	ovstest.Eventually(t, 20*time.Second, says("ovs-vswitchd cannot be reached"))
+	if err := syscall.Kill(vswitchd, syscall.SIGKILL); err != nil {
+		t.Fatal("it goes on no more: ", err)
+	}
+	ovstest.Eventually(t, 10*time.Second, says("ovs-vswitchd does not come back"))
+	if err := os.Remove(e.RunDir); err != nil {
+		t.Fatal(err)
+	}
+	ovstest.Eventually(t, 20*time.Second, func() error { return errors.Join(append(e.Trouble(), b.Ping(t.Context()))...) })
+}
+
+// TestKillCommand: it ends ovs-vswitchd, and no other process of that name.
+func TestKillCommand(t *testing.T) {
+	e, _ := ovstest.Start(t)
+	other := exec.Command("bash", "-c", `exec -a ovs-vswitchd bash -c 'echo up; sleep 60; :' x --pidfile=/run/openvswitch/ovs-vswitchd.pid`)
+	out, err := other.StdoutPipe()
+	if err == nil {
+		err = other.Start()
+	}
+	if err == nil {
+		_, err = out.Read(make([]byte, 1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := pid(t, e, "ovs-vswitchd")
+	if said, err := exec.Command("sh", "-c", e.KillCommand()).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	ovstest.Eventually(t, 10*time.Second, func() error {
+		if now := pid(t, e, "ovs-vswitchd"); now == mine || now == 0 {
+			return fmt.Errorf("process %d, %d before", now, mine)
+		}
+		return nil
+	})
+	if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", other.Process.Pid)); err != nil || len(args) == 0 { // a zombie has none
+		t.Errorf("another one was ended: %v", err)
+	}
+	_ = other.Process.Kill()
+	_ = other.Wait() // killed
+}
+
 // TestEmbeddedIsFoundWithoutItsFiles: and nobody else's daemons are, with the same paths in another
 // network, or at other paths.
 func TestEmbeddedIsFoundWithoutItsFiles(t *testing.T) {

@@ -88,11 +88,11 @@ func (d daemon) shares(pid int) (bool, error) {
 	}
 	for dir := d.runDir; ; dir = filepath.Dir(dir) {
 		here, err := os.Stat(dir)
-		if errors.Is(err, os.ErrNotExist) && dir != filepath.Dir(dir) {
+		if absent(err) && dir != filepath.Dir(dir) {
 			continue // removed as well
 		}
 		there, err2 := os.Stat(filepath.Join(proc, "root", dir))
-		if errors.Is(err2, os.ErrNotExist) {
+		if absent(err2) {
 			return false, nil
 		}
 		err = errors.Join(err, err2)
@@ -107,11 +107,16 @@ func (d daemon) missing(pid int) string {
 		files = append(files, filepath.Join(d.runDir, dbSocket))
 	}
 	for _, f := range files {
-		if _, err := os.Lstat(f); errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(f); absent(err) {
 			return f
 		}
 	}
 	return ""
+}
+
+// absent: there is no such file, or something else is in the place of its directory.
+func absent(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
 }
 
 // is says whether the process runs this program for our run directory.

@@ -32,6 +32,9 @@ func (p *Plane) Problems(ctx context.Context, gone []string) (list []api.Problem
 		if errors.As(p.Embedded.Rival(ctx), &rival) {
 			list = append(list, api.Problem{Code: api.SwitchRival, What: "the switch: " + rival.Error(), Do: "set GRAPEVINE_OVS=host: the bridges of both are then that Open vSwitch's"})
 		}
+		for _, err := range p.Embedded.Trouble() {
+			list = append(list, api.Problem{Code: api.SwitchDown, What: "the switch: " + err.Error(), Do: "mend that, and it begins anew by itself within seconds; logs are in " + p.Embedded.RunDir})
+		}
 	}
 	list = append(list, p.guard.Problems()...)
 	for _, err := range p.overlay.Problems(gone...) {

@@ -108,7 +108,7 @@ func (s Switch) Hangs(d time.Duration) api.Problem {
 		Do:   "look whether it is busy (top), or hangs; systemctl restart openvswitch-switch starts it again",
 	}
 	if s.Embedded != nil {
-		p.Do = "look whether it is busy (top), or hangs; pkill -9 ovs-vswitchd ends it, and the agent starts it again"
+		p.Do = "look whether it is busy (top), or hangs; " + s.Embedded.KillCommand() + " ends it, and no other Open vSwitch; the agent starts it again"
 	}
 	return p
 }

@@ -70,7 +70,7 @@ type Agent struct {
 	stopped  chan struct{}
 	gone     chan struct{} // closed when this host has left, and all is told
 	watches
-	metricsPort metricsPort
+	metricsPort *metrics.Port
 	exporter    *metrics.Exporter
 }
 

@@ -47,18 +47,18 @@ const joinListLength = 5
 // joinCommand names this host first, then others that are alive.
 func (a *Agent) joinCommand(ctx context.Context) (api.JoinCommand, error) {
 	snap := a.replica.Snapshot()
-	join := []string{a.address(a.gossip.Addr())}
+	join := []string{hostAt(a.gossip.Addr(), a.cfg.Port)}
 	for _, id := range a.gossip.Alive() {
 		if n, ok := cluster.Get[cluster.Node](snap, id); ok && len(join) < joinListLength {
-			join = append(join, a.address(n.Gossip))
+			join = append(join, hostAt(n.Gossip, a.cfg.Port))
 		}
 	}
 	return a.installed.JoinCommand(ctx, join, gossip.FormatKey(a.gossip.ListKeys()[0]))
 }
 
-// address leaves the default port out.
-func (a *Agent) address(at netip.AddrPort) string {
-	if at.Port() == a.cfg.Port {
+// hostAt leaves the default port out.
+func hostAt(at netip.AddrPort, port uint16) string {
+	if at.Port() == port {
 		return at.Addr().String()
 	}
 	return at.String()

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
@@ -34,7 +36,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := a.mayRun(datapath); err != nil {
+	if err := mayRun(datapath, a.log); err != nil {
 		return err
 	}
 	if a.cfg.Name == "" {
@@ -107,14 +109,14 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 
 // mayRun says what is the matter if the agent may not do what it has to: at once, and not by
 // whatever fails first.
-func (a *Agent) mayRun(datapath ovs.Datapath) error {
+func mayRun(datapath ovs.Datapath, log *slog.Logger) error {
 	set, err := capability.Effective()
 	if err != nil {
 		return err
 	}
 	lacking, err := set.Check(datapath == ovs.Userspace)
 	for _, c := range lacking {
-		a.log.Warn("the agent lacks a capability, and works without what needs it", "capability", c.Name, "needs", c.Why)
+		log.Warn("the agent lacks a capability, and works without what needs it", "capability", c.Name, "needs", c.Why)
 	}
 	return err
 }
@@ -176,14 +178,14 @@ func (a *Agent) openMember() error {
 func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	return cluster.Node{
 		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Datapath: string(a.plane.Datapath()),
-		Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, Bind: a.behindNAT(),
+		Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
 }
 
 // behindNAT is this host's own address if the others know it by another one; else it is invalid.
-func (a *Agent) behindNAT() netip.Addr {
-	own := a.cfg.Bind.Unmap().WithZone("")
-	if own.IsUnspecified() || own == a.underlay.Addr.Unmap() {
+func behindNAT(cfg config.Config, underlay netip.Addr) netip.Addr {
+	own := cfg.Bind.Unmap().WithZone("")
+	if own.IsUnspecified() || own == underlay.Unmap() {
 		return netip.Addr{}
 	}
 	return own

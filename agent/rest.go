@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 
 	"golang.org/x/sync/errgroup"
 
@@ -124,17 +125,17 @@ func (a *Agent) restingHandlers(left identity.Left, wanted chan<- struct{}) api.
 			case wanted <- struct{}{}:
 			default: // by another call
 			}
-			return api.Done{Text: a.joinText()}, nil
+			return api.Done{Text: joinText(a.cfg.Join)}, nil
 		},
 		Absent: &api.Error{Status: http.StatusServiceUnavailable, Message: what + ": " + membership.BackByJoin},
 	}
 }
 
-func (a *Agent) joinText() string {
-	if len(a.cfg.Join) == 0 {
+func joinText(join []netip.AddrPort) string {
+	if len(join) == 0 {
 		return "This host begins a cluster of its own, since GRAPEVINE_JOIN names no other host: `grapevine status` says whether all is well."
 	}
-	return fmt.Sprintf("This host joins the cluster of %s as a new host: `grapevine status` says whether all is well.", words.Listed(joinList(a.cfg.Join)))
+	return fmt.Sprintf("This host joins the cluster of %s as a new host: `grapevine status` says whether all is well.", words.Listed(joinList(join)))
 }
 
 // join answers POST /v1/join where there is nothing to do.

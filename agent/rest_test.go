@@ -1,12 +1,8 @@
 package agent
 
 import (
-	"context"
 	"errors"
-	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,10 +35,7 @@ func TestRest(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := a.restIfLeft(t.Context(), open); done <- err }()
 
-	docker := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", cfg.PluginSocket)
-	}}}
-	for method, want := range map[string]string{
+	askDocker(t, cfg.PluginSocket, map[string]string{
 		"Plugin.Activate":                           "IpamDriver",
 		"NetworkDriver.GetCapabilities":             `"Scope":"local"`,
 		"NetworkDriver.DeleteEndpoint":              "200 OK{}",
@@ -55,17 +48,7 @@ func TestRest(t *testing.T) {
 		"NetworkDriver.Join":                        "this host has left the cluster",
 		"IpamDriver.RequestPool":                    "this host has left the cluster",
 		"NetworkDriver.ProgramExternalConnectivity": "this host has left the cluster",
-	} {
-		resp, err := docker.Post("http://plugin/"+method, "application/json", strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || !strings.Contains(resp.Status+string(body), want) {
-			t.Errorf("%s: %s %s, %v", method, resp.Status, body, err)
-		}
-	}
+	})
 	for _, route := range api.Routes() {
 		if route == "POST /v1/join" {
 			continue

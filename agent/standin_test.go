@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,10 +30,7 @@ func TestExplain(t *testing.T) {
 	cli := api.NewClient(cfg.APISocket())
 	eventually(t, "the agent's socket answers", func() bool { _, err := cli.Status(ctx); return err == nil })
 
-	docker := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", cfg.PluginSocket)
-	}}}
-	for method, want := range map[string]string{
+	askDocker(t, cfg.PluginSocket, map[string]string{
 		"Plugin.Activate":                    "IpamDriver",
 		"NetworkDriver.GetCapabilities":      `"Scope":"local"`,
 		"IpamDriver.GetCapabilities":         "RequiresRequestReplay",
@@ -40,17 +38,7 @@ func TestExplain(t *testing.T) {
 		"NetworkDriver.CreateEndpoint":       `"Err":"grapevine does not run on this host: no gossip key"`,
 		"NetworkDriver.SomethingOfLater":     "404",
 		"IpamDriver.GetDefaultAddressSpaces": "LocalDefaultAddressSpace",
-	} {
-		resp, err := docker.Post("http://plugin/"+method, "application/json", strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || !strings.Contains(resp.Status+string(body), want) {
-			t.Errorf("%s: %s %s, %v", method, resp.Status, body, err)
-		}
-	}
+	})
 	if s, err := cli.Status(ctx); err != nil || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].What, "no gossip key") {
 		t.Errorf("status: %+v, %v", s, err)
 	}
@@ -84,6 +72,14 @@ func TestExplain(t *testing.T) {
 // ask sends a request, "METHOD /path", to the agent's socket.
 func ask(t *testing.T, socket, route string) (code int, body string) {
 	t.Helper()
+	status, body := request(t, socket, route)
+	code, _ = strconv.Atoi(status[:3])
+	return code, body
+}
+
+// request sends a request, "METHOD /path", to a socket: the status is as "200 OK".
+func request(t *testing.T, socket, route string) (status, body string) {
+	t.Helper()
 	cli := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
@@ -101,5 +97,16 @@ func ask(t *testing.T, socket, route string) (code int, body string) {
 	if err != nil {
 		t.Fatalf("%s: %v", route, err)
 	}
-	return response.StatusCode, string(text)
+	return response.Status, string(text)
+}
+
+// askDocker makes Docker's calls to the plugin, each of which is to be answered with the status and the body
+// that hold the text beside it.
+func askDocker(t *testing.T, socket string, want map[string]string) {
+	t.Helper()
+	for method, want := range want {
+		if status, body := request(t, socket, "POST /"+method); !strings.Contains(status+body, want) {
+			t.Errorf("%s: %s %s", method, status, body)
+		}
+	}
 }

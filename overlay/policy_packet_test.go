@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -212,12 +213,34 @@ func TestPolicyOfPackets(t *testing.T) {
 			t.Errorf("%s to %s: %v, want that it passes: %v", network, to, err, want)
 		}
 	}
+	fragments := func(to string, want bool) {
+		t.Helper()
+		c, err := call(t, "a", "udp", to, long)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait := long
+		if !want {
+			wait = short
+		}
+		_ = c.SetDeadline(time.Now().Add(wait))
+		sent, got := bytes.Repeat([]byte("0123456789"), 180), make([]byte, 2048)
+		if _, err := c.Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(got); (err == nil && bytes.Equal(got[:n], sent)) != want {
+			t.Errorf("fragments to %s: %d bytes come back, %v", to, n, err)
+		}
+	}
 	reach("tcp", "10.128.0.8:81", true)
+	fragments("10.128.0.8:80", true)
 	r.enforce(r.policy("ab", 1, lets(1, 2, tcp80, udp80)...))
 	for _, family := range []string{"10.128.0.8", "[fd00:1::8]"} {
 		reach("tcp", family+":80", true)
 		reach("udp", family+":80", true)
 		reach("tcp", family+":81", false)
+		fragments(family+":80", true)
+		fragments(family+":81", false)
 		reach("udp", family+":81", false)
 	}
 	silent := func(from string, args ...string) {

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -450,4 +452,62 @@ func (c policyPacket) text(port map[string]uint32) (packet, state string) {
 		state += ",rpl"
 	}
 	return fmt.Sprintf("%s%s,%s,%s,%s", proto, six, ct, port0, head), state
+}
+
+// TestPolicyEchoes: the switch reports the flows of rules as they were set, so that they are
+// known for echoes.
+func TestPolicyEchoes(t *testing.T) {
+	b, port := sceneSwitch(t, pipeline.HeaderBits)
+	without, err := pipeline.Compile(scene(pipeline.HeaderBits, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, err := pipeline.Compile(policyFor(port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := make(chan ovs.Change, 10000)
+	watching := make(chan struct{}, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- b.Watch(ctx, func(c ovs.Change) {
+			if changes <- c; c.What == ovs.Anything {
+				watching <- struct{}{}
+			}
+		})
+	}()
+	defer func() { cancel(); <-done }()
+	<-watching
+	c := pipeline.Diff(without, with)
+	want := map[string]bool{}
+	text := func(f pipeline.Flow) string { f.Priority = 0; return f.String() }
+	for _, f := range c.Add {
+		want[text(f)] = true
+	}
+	// The monitor of flows may begin after that of ports: what it missed is set again.
+	for seen, tries := map[string]bool{}, 0; len(seen) < len(want); tries++ {
+		if tries == 20 {
+			t.Fatalf("the switch tells of %d of %d flows", len(seen), len(want))
+		}
+		if err := b.ApplyBundle(t.Context(), c.Lines()); err != nil {
+			t.Fatal(err)
+		}
+		for waited := time.After(time.Second); len(seen) < len(want); {
+			select {
+			case got := <-changes:
+				if f := text(pipelineFlow(got.Flow)); got.What == ovs.FlowSet && want[f] {
+					seen[f] = true
+				} else if got.What != ovs.Anything && got.What != ovs.Ports && !(got.What == ovs.FlowGone && want[f]) {
+					t.Fatalf("the switch tells of %+v", got)
+				}
+				continue
+			case <-waited:
+			}
+			break
+		}
+		if err := b.ApplyBundle(t.Context(), pipeline.Diff(with, without).Lines()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

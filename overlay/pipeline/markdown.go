@@ -162,7 +162,8 @@ noted. Where both ports are above, or both below, the packet is dropped.
 Let through in any case: what the host sends from a gateway address, and what is for port 53
 of one, where its resolver is. A host's answer to a published port's client is the answer of
 a connection that began outside: ranges in rules see the client's address. Link-local traffic
-of an endpoint with rules is dropped.
+of an endpoint with rules is dropped. A container that calls a published port at an address
+of its own host comes by the gateway's address, and so as the host.
 
 `+"```"+`
 `, Zone)

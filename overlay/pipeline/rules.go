@@ -157,6 +157,11 @@ func policyStages(c *compiler) {
 		c.pass(s)
 	}
 	for _, d := range []direction{egress, ingress} {
+		// In the userspace datapath all fragments come here, one after the other, once the last is
+		// there. The first has the ports; without it the others, held at Commit, get no further.
+		for _, f := range []family{ipv4, ipv6} {
+			c.add(d.first, 65000, object{}, match{}.reg(d.judge, 1).proto(f.proto).with(fieldFrag, "nw_frag=later"), goTo(d.after))
+		}
 		c.add(d.first, 2, object{}, match{}.reg(d.judge, 1), goTo(d.rest))
 		c.drop(d.rest, 0, d.reason, match{})
 	}

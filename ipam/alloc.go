@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -85,38 +83,20 @@ type Config struct {
 }
 
 // Allocator hands out what this host owns and asks peers for more. It is safe
-// for concurrent use.
+// for concurrent use. It is its rooms: each has a file, and names those that it uses. What all
+// of them have is the core.
 type Allocator struct {
-	cfg     Config
-	replica Replica
-	peers   Peers
-	disk    Disk
-	flights flights
-	backoff backoff
-
-	// promised has the durable promises: dead host -> heir. Promised reads it
-	// without mu, under which the replica may be asking.
-	promised sync.Map
-
-	mu    sync.Mutex // covers state, its disk, and every claim that is written
-	state state
-	// withdrawn has the last attempt that an heir has withdrawn: its requests may come late.
-	withdrawn map[cluster.NodeID]uint64
-	// goes are hosts that have given this one all that they own, to leave, and until when
-	// nothing is given to them (farewell).
-	goes      map[cluster.NodeID]time.Time
-	arrested  atomic.Bool                  // Leave was called: nothing is handed out any more
-	asked     map[netip.Prefix][]time.Time // see Asked
-	beginning int                          // how many requests collect numbers for a network
-	automatic []netip.Prefix               // the last ones that Docker got without choosing: see Automatic
-	// collecting is what is being taken out of the commons, lent the claims by which lines of
-	// books came here for that.
-	collecting []netip.Prefix
-	lent       map[cluster.Version]bool
-	// modern are the hosts that know of the commons. It belongs to Run.
-	modern map[cluster.NodeID]bool
-	// nextRest is the age of the state file from which on it is looked again which VNIDs have rested.
-	nextRest time.Duration
+	*core
+	*asker
+	*leases
+	*commons
+	*giver
+	*leaver
+	*forgetter
+	*homing
+	*collector
+	*prefixes
+	*vnids
 }
 
 // ErrNoSpace is wrapped by the errors that say that nothing was free here or
@@ -141,16 +121,28 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 	if cfg.Sign == nil || cfg.Signed == nil {
 		cfg.Sign, cfg.Signed = func([]byte) []byte { return nil }, func(cluster.NodeID, []byte, []byte) bool { return true }
 	}
-	a := &Allocator{cfg: cfg, replica: r, peers: p, disk: told{d, cfg.Log}, state: newState(), withdrawn: map[cluster.NodeID]uint64{}, goes: map[cluster.NodeID]time.Time{}, asked: map[netip.Prefix][]time.Time{},
-		lent: map[cluster.Version]bool{}, modern: map[cluster.NodeID]bool{}}
+	a := &core{cfg: cfg, replica: r, peers: p, disk: told{d, cfg.Log}, state: newState(), goes: map[cluster.NodeID]time.Time{}}
 	if err := a.disk.Load(a.state.load); err != nil {
 		return nil, fmt.Errorf("read the leases: %w", err)
 	}
 	a.state.found(cfg.Now())
-	for dead, heir := range a.state.promises {
-		a.promised.Store(dead, heir)
+	return rooms(a), nil
+}
+
+// rooms are an Allocator's, with that core.
+func rooms(c *core) *Allocator {
+	ask := &asker{core: c, lent: map[cluster.Version]bool{}}
+	commons := &commons{core: c, asker: ask, modern: map[cluster.NodeID]bool{}}
+	homing := &homing{c, commons}
+	forget := &forgetter{core: c, asker: ask, withdrawn: map[cluster.NodeID]uint64{}}
+	for dead, heir := range c.state.promises {
+		forget.promised.Store(dead, heir)
 	}
-	return a, nil
+	return &Allocator{
+		core: c, asker: ask, leases: &leases{c, ask}, commons: commons, giver: &giver{c, commons}, leaver: &leaver{c, ask},
+		forgetter: forget, homing: homing, collector: &collector{c, forget}, vnids: &vnids{core: c, asker: ask},
+		prefixes: &prefixes{core: c, asker: ask, commons: commons, homing: homing, asked: map[netip.Prefix][]time.Time{}},
+	}
 }
 
 // Seed makes the host self the owner of all numbers, as the first host of a new
@@ -169,42 +161,4 @@ func Seed(r Replica, self cluster.NodeID) error {
 		return fmt.Errorf("seed the cluster: %w", err)
 	}
 	return nil
-}
-
-// mayHandOut says why nothing may be handed out or given away that is not
-// already. a.mu is held.
-func (a *Allocator) mayHandOut() error {
-	if a.arrested.Load() {
-		return errors.New("this host is leaving the cluster: it hands out no addresses and makes no networks")
-	}
-	if a.cfg.Halt != nil {
-		if err := a.cfg.Halt(); err != nil {
-			return fmt.Errorf("this host hands out no addresses and makes no networks now: %w; see `grapevine status`", err)
-		}
-	}
-	return nil
-}
-
-// claim writes that owner owns blocks from now on, all of which this host owns
-// until now, and returns the records. a.mu is held.
-func (a *Allocator) claim(owner cluster.NodeID, blocks ...netip.Prefix) ([]cluster.Record, error) {
-	var recs []cluster.Record
-	_, err := a.replica.Update(func(tx *replica.Tx) error {
-		recs = recs[:0]
-		for _, b := range blocks {
-			if !tx.Snapshot().Ring().OwnsAll(a.cfg.Self, b) {
-				return fmt.Errorf("%s is not owned by this host", b)
-			}
-			c := cluster.Claim{Block: b, Owner: owner}
-			_ = tx.Put(c) // Update reports it
-			if rec, ok := tx.Snapshot().Record(c.Key()); ok {
-				recs = append(recs, rec)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("claim %v for host %s: %w", blocks, owner, err)
-	}
-	return recs, nil
 }

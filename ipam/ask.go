@@ -14,6 +14,15 @@ import (
 	"github.com/grapevine-net/grapevine/ring"
 )
 
+// asker asks other hosts for numbers.
+type asker struct {
+	*core
+	flights flights
+	backoff backoff
+	// lent are the claims by which lines of books came here, for what is taken out of the commons.
+	lent map[cluster.Version]bool
+}
+
 // callTimeout bounds a call to one peer: a few round trips and disk writes.
 const callTimeout = 2 * time.Second
 
@@ -23,7 +32,7 @@ const maxPeers = 8
 
 // more asks peers for numbers of a subnet: the address want, or some of limit.
 // Requests for one subnet wait for each other, as what one gets serves many.
-func (a *Allocator) more(ctx context.Context, sub cluster.Subnet, limit netip.Prefix, want netip.Addr) error {
+func (a *asker) more(ctx context.Context, sub cluster.Subnet, limit netip.Prefix, want netip.Addr) error {
 	g := askGive{Kind: giveShare, Within: limit, Subnet: sub.Prefix, HostBits: sub.HostBits, Need: true, Live: a.versionOf(sub)}
 	if want.IsValid() {
 		g = askGive{Kind: giveExact, Within: single(want)}
@@ -36,17 +45,8 @@ func (a *Allocator) more(ctx context.Context, sub cluster.Subnet, limit netip.Pr
 	return a.flights.do(ctx, key, enough, func() error { return a.ask(ctx, g) })
 }
 
-// versionOf is the counter of the version of a subnet's record, 0 if it has none yet.
-func (a *Allocator) versionOf(sub cluster.Subnet) uint64 {
-	rec, ok := a.replica.Snapshot().Record(sub.Key())
-	if !ok || rec.Deleted != 0 {
-		return 0
-	}
-	return rec.Version.Counter
-}
-
 // hasFree reports whether a lease would succeed without asking.
-func (a *Allocator) hasFree(sub cluster.Subnet, limit netip.Prefix, want netip.Addr) bool {
+func (a *asker) hasFree(sub cluster.Subnet, limit netip.Prefix, want netip.Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if want.IsValid() {
@@ -62,7 +62,7 @@ func (a *Allocator) hasFree(sub cluster.Subnet, limit netip.Prefix, want netip.A
 // ask asks one peer after the other, the likeliest first, until one has given
 // what g asks for and its claims are merged here. The error says who was asked
 // and what each answered.
-func (a *Allocator) ask(ctx context.Context, g askGive) error {
+func (a *asker) ask(ctx context.Context, g askGive) error {
 	var said []string
 	var passing bool
 	asked := map[cluster.NodeID]bool{a.cfg.Self: true}
@@ -99,7 +99,7 @@ func (passingError) Is(target error) bool { return target == errCollecting }
 func (e passingError) Unwrap() error      { return e.error }
 
 // refused words the failure of ask.
-func (a *Allocator) refused(g askGive, said []string) error {
+func (a *asker) refused(g askGive, said []string) error {
 	counts := a.replica.Snapshot().Ring().Counts(g.Within)
 	if len(said) > 0 {
 		if g.Kind == giveExact && g.Within.IsSingleIP() && !ring.VNIDs.Contains(g.Within.Addr()) {
@@ -118,7 +118,7 @@ func (a *Allocator) refused(g askGive, said []string) error {
 
 // unavailable says who has what nobody was asked for: hosts that do not answer, or that answer
 // and have nothing left.
-func (a *Allocator) unavailable(g askGive, counts map[cluster.NodeID]uint64) error {
+func (a *asker) unavailable(g askGive, counts map[cluster.NodeID]uint64) error {
 	var silent, full []string
 	alive := a.peers.Alive()
 	for o := range counts {
@@ -163,7 +163,7 @@ func (g askGive) least() int64 {
 
 // likeliest returns the peer that answers, was not asked yet, and has the most
 // numbers of g.Within free by what is known here.
-func (a *Allocator) likeliest(g askGive, asked map[cluster.NodeID]bool) (cluster.NodeID, bool) {
+func (a *asker) likeliest(g askGive, asked map[cluster.NodeID]bool) (cluster.NodeID, bool) {
 	snap := a.replica.Snapshot()
 	free := map[cluster.NodeID]int64{}
 	for o, n := range snap.Ring().Counts(g.Within) {
@@ -194,7 +194,7 @@ func (a *Allocator) likeliest(g askGive, asked map[cluster.NodeID]bool) (cluster
 	}), true
 }
 
-func (a *Allocator) askPeer(ctx context.Context, peer cluster.NodeID, g askGive) error {
+func (a *asker) askPeer(ctx context.Context, peer cluster.NodeID, g askGive) error {
 	body, err := encode(g)
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (a *Allocator) askPeer(ctx context.Context, peer cluster.NodeID, g askGive)
 }
 
 // noteLent notes by which claims this host has a line of a book that it has just been lent.
-func (a *Allocator) noteLent(line netip.Prefix) {
+func (a *asker) noteLent(line netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for c := range a.replica.Snapshot().Ring().Within(line) {
@@ -242,7 +242,7 @@ func (a *Allocator) noteLent(line netip.Prefix) {
 
 // accept merges claims that a peer sent, unless the peer was forgotten while it
 // was being asked: then an heir has its ranges.
-func (a *Allocator) accept(from cluster.NodeID, claims []byte) error {
+func (a *asker) accept(from cluster.NodeID, claims []byte) error {
 	if len(claims) == 0 {
 		return nil
 	}
@@ -257,20 +257,16 @@ func (a *Allocator) accept(from cluster.NodeID, claims []byte) error {
 	return nil
 }
 
-// heir returns who was promised a dead host's ranges, "" if nobody was.
-func (a *Allocator) heir(dead cluster.NodeID) cluster.NodeID {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.state.promises[dead]
-}
-
-// name returns a host's name for people.
-func (a *Allocator) name(id cluster.NodeID) string {
-	if id == Commons {
-		return "nobody"
+func (a *asker) fetch(ctx context.Context, g askGive) {
+	key := g.String()
+	a.backoff.forget(a.cfg.Now())
+	if !a.backoff.ready(key, a.cfg.Now()) || ctx.Err() != nil {
+		return
 	}
-	if n, ok := cluster.Get[cluster.Node](a.replica.Snapshot(), string(id)); ok && n.Name != "" {
-		return fmt.Sprintf("%s (%s)", n.Name, id)
+	if err := a.ask(ctx, g); err != nil {
+		a.cfg.Log.Debug("nothing to stock up with", "want", g, "err", err)
+		a.backoff.failed(key, a.cfg.Now())
+		return
 	}
-	return string(id)
+	a.backoff.worked(key)
 }

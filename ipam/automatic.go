@@ -8,7 +8,7 @@ import (
 // automatics is how many pools are remembered that nobody chose: far more than are made at once.
 const automatics = 256
 
-func (a *Allocator) noteAutomatic(p netip.Prefix) {
+func (a *prefixes) noteAutomatic(p netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.automatic = append(a.automatic, p)
@@ -17,14 +17,14 @@ func (a *Allocator) noteAutomatic(p netip.Prefix) {
 	}
 }
 
-func (a *Allocator) noteChosen(p netip.Prefix) {
+func (a *prefixes) noteChosen(p netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.automatic = slices.DeleteFunc(a.automatic, func(q netip.Prefix) bool { return p == q })
 }
 
 // Automatic reports whether Docker has asked for a pool without a subnet, not long ago, and got p.
-func (a *Allocator) Automatic(p netip.Prefix) bool {
+func (a *prefixes) Automatic(p netip.Prefix) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Contains(a.automatic, p)
@@ -35,7 +35,7 @@ const mostHeld = 64
 
 // held counts the pools that Docker got without choosing, and has neither made networks of nor given
 // back. It asks on, and keeps what it got, as long as it refuses that.
-func (a *Allocator) held() (n int) {
+func (a *prefixes) held() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.automatic {

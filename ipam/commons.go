@@ -18,6 +18,14 @@ import (
 	"github.com/grapevine-net/grapevine/ring"
 )
 
+// commons has what is nobody's until most hosts lend their lines of its book.
+type commons struct {
+	*core
+	*asker
+	collecting []netip.Prefix          // what is being taken out
+	modern     map[cluster.NodeID]bool // the hosts that know of it; belongs to Run
+}
+
 // Commons owns what is outside the cluster's ranges and no network has. It is no host, but
 // looks to older agents like one that has left by its own word: they believe any host's claim
 // on what such a one owned. What keeps two hosts from the same numbers are the books:
@@ -43,7 +51,7 @@ var Commons, commonsWord = func() (cluster.NodeID, []byte) {
 
 // openCommons puts what this host owns outside the cluster's ranges, and no network has, into
 // the commons, once all hosts know of them.
-func (a *Allocator) openCommons(ctx context.Context) error {
+func (a *commons) openCommons(ctx context.Context) error {
 	if err := a.sayCommons(false); err != nil {
 		return err
 	}
@@ -68,7 +76,7 @@ func (a *Allocator) openCommons(ctx context.Context) error {
 
 // sayCommons makes sure that what the commons are is in this host's state, and so with the
 // others, from when there are any: it need not have been on the disk when the power went.
-func (a *Allocator) sayCommons(begin bool) error {
+func (a *commons) sayCommons(begin bool) error {
 	snap := a.replica.Snapshot()
 	if snap.Tombstone(cluster.Node{ID: Commons}.Key()) {
 		return nil
@@ -87,14 +95,14 @@ func (a *Allocator) sayCommons(begin bool) error {
 	return nil
 }
 
-func (a *Allocator) surplus() []netip.Prefix {
+func (a *commons) surplus() []netip.Prefix {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.surplusLocked()
 }
 
 // surplusLocked is what this host owns outside, from before there were commons.
-func (a *Allocator) surplusLocked() []netip.Prefix {
+func (a *commons) surplusLocked() []netip.Prefix {
 	cidrs := a.cfg.CIDRs()
 	if len(ofFamily(cidrs, 4)) == 0 || len(ofFamily(cidrs, 6)) == 0 {
 		return nil // what is outside is not known yet
@@ -128,7 +136,7 @@ func taken(r *ring.Ring) (out []netip.Prefix) {
 }
 
 // allKnowCommons asks the other hosts, each until it has said so.
-func (a *Allocator) allKnowCommons(ctx context.Context) bool {
+func (a *commons) allKnowCommons(ctx context.Context) bool {
 	const key = "commons"
 	if !a.backoff.ready(key, a.cfg.Now()) {
 		return false
@@ -151,7 +159,7 @@ func (a *Allocator) allKnowCommons(ctx context.Context) bool {
 }
 
 // spreadBooks asks for a book where another host keeps two more than this one.
-func (a *Allocator) spreadBooks(ctx context.Context) {
+func (a *commons) spreadBooks(ctx context.Context) {
 	if a.Leaving() {
 		return
 	}
@@ -170,7 +178,7 @@ func (a *Allocator) spreadBooks(ctx context.Context) {
 }
 
 // fetchFrom is fetch from one peer.
-func (a *Allocator) fetchFrom(ctx context.Context, peer cluster.NodeID, g askGive) {
+func (a *commons) fetchFrom(ctx context.Context, peer cluster.NodeID, g askGive) {
 	key := g.String() + string(peer)
 	if !a.backoff.ready(key, a.cfg.Now()) || ctx.Err() != nil {
 		return
@@ -184,7 +192,7 @@ func (a *Allocator) fetchFrom(ctx context.Context, peer cluster.NodeID, g askGiv
 }
 
 // bookFor returns the blocks of a whole book for a peer that keeps fewer. a.mu is held.
-func (a *Allocator) bookFor(to cluster.NodeID, whole netip.Prefix) ([]netip.Prefix, error) {
+func (a *commons) bookFor(to cluster.NodeID, whole netip.Prefix) ([]netip.Prefix, error) {
 	book, page, ok := bookOf(whole)
 	if !ok || page != pages {
 		return nil, fmt.Errorf("%s is not a book", whole)
@@ -209,7 +217,7 @@ func (a *Allocator) bookFor(to cluster.NodeID, whole netip.Prefix) ([]netip.Pref
 }
 
 // lends says why a line of a book must not be given, if so. a.mu is held.
-func (a *Allocator) lends(page netip.Prefix) error {
+func (a *commons) lends(page netip.Prefix) error {
 	if page.Bits() == pages.Bits() {
 		return errors.New("gives no book as a line")
 	}
@@ -233,7 +241,7 @@ func (a *Allocator) lends(page netip.Prefix) error {
 }
 
 // ownersOf names the hosts that own parts of p, for people.
-func (a *Allocator) ownersOf(p netip.Prefix) string {
+func (a *commons) ownersOf(p netip.Prefix) string {
 	var names []string
 	for o := range a.replica.Snapshot().Ring().Counts(p) {
 		if o != Commons {
@@ -250,7 +258,7 @@ var errCollecting = errors.New("ask again")
 // understood reports whether this host has heard all that those said who wrote the claims
 // by which it has a block: also that the numbers behind a line were taken. What it was lent
 // for this very purpose the lender has looked at. a.mu is held.
-func (a *Allocator) understood(snap *cluster.Snapshot, line netip.Prefix) bool {
+func (a *commons) understood(snap *cluster.Snapshot, line netip.Prefix) bool {
 	for c := range snap.Ring().Within(line) {
 		v := cluster.Version{Counter: c.Version.Counter, Node: c.Version.By}
 		if c.Owner == a.cfg.Self && c.Version.By != a.cfg.Self && !a.lent[v] && snap.Mark(c.Version.By) < c.Version.Counter {
@@ -261,7 +269,7 @@ func (a *Allocator) understood(snap *cluster.Snapshot, line netip.Prefix) bool {
 }
 
 // takeCommons makes p, which is the commons', this host's own if it has most of its lines. a.mu is held.
-func (a *Allocator) takeCommons(p netip.Prefix) (took bool, lacking []int, err error) {
+func (a *commons) takeCommons(p netip.Prefix) (took bool, lacking []int, err error) {
 	if err := a.mayHandOut(); err != nil {
 		return false, nil, err
 	}
@@ -284,7 +292,7 @@ func (a *Allocator) takeCommons(p netip.Prefix) (took bool, lacking []int, err e
 }
 
 // obtainCommons takes p out of the commons.
-func (a *Allocator) obtainCommons(ctx context.Context, p netip.Prefix) error {
+func (a *commons) obtainCommons(ctx context.Context, p netip.Prefix) error {
 	const tries = 4
 	for try := 1; ; try++ {
 		enough := func() bool { return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, p) }
@@ -307,7 +315,7 @@ func (a *Allocator) obtainCommons(ctx context.Context, p netip.Prefix) error {
 	}
 }
 
-func (a *Allocator) tryCommons(ctx context.Context, p netip.Prefix) error {
+func (a *commons) tryCommons(ctx context.Context, p netip.Prefix) error {
 	defer a.collects(p)()
 	var said []string
 	var busy error
@@ -355,7 +363,7 @@ func (a *Allocator) tryCommons(ctx context.Context, p netip.Prefix) error {
 }
 
 // surestFirst sorts books by their keepers: those that do not seem to answer come last.
-func (a *Allocator) surestFirst(list []int) {
+func (a *commons) surestFirst(list []int) {
 	r, alive := a.replica.Snapshot().Ring(), a.peers.Alive() // those in doubt are last
 	place := func(book int) int {
 		i := slices.Index(alive, string(keeper(r, book)))
@@ -368,7 +376,7 @@ func (a *Allocator) surestFirst(list []int) {
 }
 
 // awaitWord waits a moment for what others have said and has not come yet.
-func (a *Allocator) awaitWord(ctx context.Context) bool {
+func (a *commons) awaitWord(ctx context.Context) bool {
 	select {
 	case <-a.replica.Watch():
 	case <-time.After(300 * time.Millisecond):
@@ -380,7 +388,7 @@ func (a *Allocator) awaitWord(ctx context.Context) bool {
 
 // collects notes that this host is after p, and so keeps what it gets, until what it
 // returns is called.
-func (a *Allocator) collects(p netip.Prefix) (done func()) {
+func (a *commons) collects(p netip.Prefix) (done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.collecting = append(a.collecting, p)
@@ -393,7 +401,7 @@ func (a *Allocator) collects(p netip.Prefix) (done func()) {
 }
 
 // obtainLine asks the owners of a line for it.
-func (a *Allocator) obtainLine(ctx context.Context, line netip.Prefix) error {
+func (a *commons) obtainLine(ctx context.Context, line netip.Prefix) error {
 	r := a.replica.Snapshot().Ring()
 	for owner := range r.Counts(line) {
 		if owner == a.cfg.Self {
@@ -412,14 +420,14 @@ func (a *Allocator) obtainLine(ctx context.Context, line netip.Prefix) error {
 }
 
 // giveLinesBack gives lines back at once that were lent for nothing: the numbers did not come here.
-func (a *Allocator) giveLinesBack(p netip.Prefix) error {
+func (a *commons) giveLinesBack(p netip.Prefix) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.returnLines(p)
 }
 
 // returnLines gives the lines of p to those who keep the books, if it is in the commons. a.mu is held.
-func (a *Allocator) returnLines(p netip.Prefix) error {
+func (a *commons) returnLines(p netip.Prefix) error {
 	snap := a.replica.Snapshot()
 	for book := range books {
 		for _, c := range a.collecting {
@@ -440,7 +448,7 @@ func (a *Allocator) returnLines(p netip.Prefix) error {
 }
 
 // commonsHas reports whether nobody has anything that shares a page.
-func (a *Allocator) commonsHas(r *ring.Ring, page netip.Prefix) bool {
+func (a *commons) commonsHas(r *ring.Ring, page netip.Prefix) bool {
 	return !slices.ContainsFunc(realOf(page), func(p netip.Prefix) bool { return !r.OwnsAll(Commons, p) })
 }
 

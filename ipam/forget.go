@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +16,17 @@ import (
 	"github.com/grapevine-net/grapevine/replica"
 	"github.com/grapevine-net/grapevine/ring"
 )
+
+// forgetter takes over from hosts that are gone, with the promise of all others.
+type forgetter struct {
+	*core
+	*asker
+	// promised has the durable promises: dead host -> heir. Promised reads it
+	// without mu, under which the replica may be asking.
+	promised sync.Map
+	// withdrawn has the last attempt that an heir has withdrawn: its requests may come late.
+	withdrawn map[cluster.NodeID]uint64
+}
 
 // Everything is all the numbers there are, of both families, VNIDs among them.
 var everything = []netip.Prefix{
@@ -33,7 +45,7 @@ var everything = []netip.Prefix{
 // claimed. If one host cannot promise, nothing is
 // changed and the error says which and why: bring that host back, or name it as
 // dead as well. Repeating it after success is no error.
-func (a *Allocator) Takeover(ctx context.Context, dead ...cluster.NodeID) error {
+func (a *forgetter) Takeover(ctx context.Context, dead ...cluster.NodeID) error {
 	if a.cfg.Halt != nil {
 		if err := a.cfg.Halt(); err != nil {
 			return fmt.Errorf("forget: not on this host now: %w; see `grapevine status`", err)
@@ -65,7 +77,7 @@ func (a *Allocator) Takeover(ctx context.Context, dead ...cluster.NodeID) error 
 }
 
 // promiseSelf promises that to this host itself, and numbers the attempt.
-func (a *Allocator) promiseSelf(ctx context.Context, dead []cluster.NodeID) (attempt uint64, err error) {
+func (a *forgetter) promiseSelf(ctx context.Context, dead []cluster.NodeID) (attempt uint64, err error) {
 	if err := a.absent(ctx, dead); err != nil {
 		return 0, err
 	}
@@ -79,7 +91,7 @@ func (a *Allocator) promiseSelf(ctx context.Context, dead []cluster.NodeID) (att
 
 // absent asks hosts that gossip takes for dead to prove that they are there, and is an error
 // if one does. What gossip says any host can have said that has the cluster's key.
-func (a *Allocator) absent(ctx context.Context, dead []cluster.NodeID) error {
+func (a *forgetter) absent(ctx context.Context, dead []cluster.NodeID) error {
 	asks, ctx := errgroup.WithContext(ctx)
 	for _, d := range dead {
 		asks.Go(func() error {
@@ -101,7 +113,7 @@ var ErrNotCoordinator = errors.New("another host decides that")
 
 // Coordinator returns the one host that may take over from others unasked, "" before the ring
 // is known: the cluster's first, or who took over from it when it left or was forgotten.
-func (a *Allocator) Coordinator() cluster.NodeID {
+func (a *forgetter) Coordinator() cluster.NodeID {
 	c, _ := a.replica.Snapshot().Ring().Owner(coordinatorVNID.Addr())
 	return c.Owner
 }
@@ -110,7 +122,7 @@ func (a *Allocator) Coordinator() cluster.NodeID {
 // may be alive behind a cut, with as good a reason to forget this side. So only the coordinator
 // does it, which is on one side (else the error is ErrNotCoordinator), and only if it keeps more
 // than half of all hosts, lest a coordinator that is cut off alone forgets the cluster.
-func (a *Allocator) TakeoverUnasked(ctx context.Context, silent ...cluster.NodeID) error {
+func (a *forgetter) TakeoverUnasked(ctx context.Context, silent ...cluster.NodeID) error {
 	if a.Coordinator() != a.cfg.Self {
 		return ErrNotCoordinator
 	}
@@ -127,7 +139,7 @@ func (a *Allocator) TakeoverUnasked(ctx context.Context, silent ...cluster.NodeI
 // voters returns the hosts whose promise is needed, all others than the dead, as
 // far as they are known here: those of the records, and those that answer, whose record
 // may not be here yet.
-func (a *Allocator) voters(dead []cluster.NodeID) (others []cluster.NodeID, err error) {
+func (a *forgetter) voters(dead []cluster.NodeID) (others []cluster.NodeID, err error) {
 	snap := a.replica.Snapshot()
 	alive := a.peers.Alive()
 	for _, d := range dead {
@@ -160,7 +172,7 @@ func (a *Allocator) voters(dead []cluster.NodeID) (others []cluster.NodeID, err 
 }
 
 // promise notes that heir may take over from the dead, durably, or says why not.
-func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
+func (a *forgetter) promise(heir cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
 	alive := a.peers.Alive()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,7 +214,7 @@ func (a *Allocator) promise(heir cluster.NodeID, dead []cluster.NodeID, attempt 
 // MayForget reports whether this host believes that heir has forgotten dead: it has promised
 // heir so, and nobody else who is still there; or, where it was not asked, dead is silent. It
 // does not block, if silent does not.
-func (a *Allocator) MayForget(heir, dead cluster.NodeID, silent func() bool) bool {
+func (a *forgetter) MayForget(heir, dead cluster.NodeID, silent func() bool) bool {
 	to, ok := a.promised.Load(dead)
 	if ok && to != heir && a.replica.Snapshot().Tombstone(cluster.Node{ID: to.(cluster.NodeID)}.Key()) {
 		ok = false
@@ -212,7 +224,7 @@ func (a *Allocator) MayForget(heir, dead cluster.NodeID, silent func() bool) boo
 
 // PromisedAway reports whether this host has promised that another one may take over
 // from dead. It does not block.
-func (a *Allocator) PromisedAway(dead cluster.NodeID) bool {
+func (a *forgetter) PromisedAway(dead cluster.NodeID) bool {
 	to, ok := a.promised.Load(dead)
 	return ok && to != a.cfg.Self
 }
@@ -225,7 +237,7 @@ const (
 
 // askPromises asks hosts, many at once, and waits for all, whatever one says: a promise must
 // not be given after it was withdrawn.
-func (a *Allocator) askPromises(ctx context.Context, peers, dead []cluster.NodeID, attempt uint64) error {
+func (a *forgetter) askPromises(ctx context.Context, peers, dead []cluster.NodeID, attempt uint64) error {
 	var asks errgroup.Group
 	asks.SetLimit(forgetAtOnce)
 	for _, peer := range peers {
@@ -239,7 +251,7 @@ func (a *Allocator) askPromises(ctx context.Context, peers, dead []cluster.NodeI
 	return asks.Wait()
 }
 
-func (a *Allocator) askPromise(ctx context.Context, peer cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
+func (a *forgetter) askPromise(ctx context.Context, peer cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
 	b, err := a.callForget(ctx, peer, askForget{Dead: dead, Attempt: attempt})
 	if err != nil {
 		return err
@@ -258,7 +270,7 @@ func (a *Allocator) askPromise(ctx context.Context, peer cluster.NodeID, dead []
 	return a.accept(peer, reply.Claims)
 }
 
-func (a *Allocator) callForget(ctx context.Context, peer cluster.NodeID, ask askForget) (reply []byte, err error) {
+func (a *forgetter) callForget(ctx context.Context, peer cluster.NodeID, ask askForget) (reply []byte, err error) {
 	ask.Signature, err = a.signWord(forgetWord{Heir: a.cfg.Self, Promiser: peer, Dead: ask.Dead, Attempt: ask.Attempt, Withdraw: ask.Withdraw})
 	if err != nil {
 		return nil, err
@@ -277,7 +289,7 @@ func (w forgetWord) bytes() ([]byte, error) {
 	return append([]byte("grapevine forget\x00"), b...), err
 }
 
-func (a *Allocator) signWord(w forgetWord) ([]byte, error) {
+func (a *forgetter) signWord(w forgetWord) ([]byte, error) {
 	b, err := w.bytes()
 	if err != nil {
 		return nil, err
@@ -286,7 +298,7 @@ func (a *Allocator) signWord(w forgetWord) ([]byte, error) {
 }
 
 // checkWord is an error if a word is not by a host.
-func (a *Allocator) checkWord(by cluster.NodeID, w forgetWord, signature []byte) error {
+func (a *forgetter) checkWord(by cluster.NodeID, w forgetWord, signature []byte) error {
 	b, err := w.bytes()
 	if err != nil {
 		return err
@@ -298,7 +310,7 @@ func (a *Allocator) checkWord(by cluster.NodeID, w forgetWord, signature []byte)
 }
 
 // serveForget is the promiser's side of Takeover.
-func (a *Allocator) serveForget(ctx context.Context, from string, body []byte) ([]byte, error) {
+func (a *forgetter) serveForget(ctx context.Context, from string, body []byte) ([]byte, error) {
 	ask, err := decode[askForget](body)
 	if err != nil {
 		return nil, err
@@ -326,7 +338,7 @@ func (a *Allocator) serveForget(ctx context.Context, from string, body []byte) (
 }
 
 // consent promises what is asked for, or says why not.
-func (a *Allocator) consent(ctx context.Context, heir cluster.NodeID, ask askForget) error {
+func (a *forgetter) consent(ctx context.Context, heir cluster.NodeID, ask askForget) error {
 	if err := a.mayInherit(heir); err != nil {
 		return err
 	}
@@ -337,7 +349,7 @@ func (a *Allocator) consent(ctx context.Context, heir cluster.NodeID, ask askFor
 }
 
 // mayInherit refuses heirs that were forgotten and have not heard of it.
-func (a *Allocator) mayInherit(heir cluster.NodeID) error {
+func (a *forgetter) mayInherit(heir cluster.NodeID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.mayHave(heir)
@@ -348,7 +360,7 @@ func (a *Allocator) mayInherit(heir cluster.NodeID) error {
 // know all that is no longer the dead's. Those the dead wrote are among them
 // whoever owns them now: none may reach the heir later than its own claims. It names
 // the hosts, too, since one that the heir has not heard of has to promise as well.
-func (a *Allocator) testimony(dead []cluster.NodeID) []cluster.Record {
+func (a *forgetter) testimony(dead []cluster.NodeID) []cluster.Record {
 	snap := a.replica.Snapshot()
 	var recs []cluster.Record
 	for n := range cluster.All[cluster.Node](snap) {
@@ -370,7 +382,7 @@ func (a *Allocator) testimony(dead []cluster.NodeID) []cluster.Record {
 // withdraw releases hosts from the promise they gave, as far as they answer. One
 // that does not goes on believing that this host forgets the dead, until this
 // host tries again, which it may at any time.
-func (a *Allocator) withdraw(ctx context.Context, asked, dead []cluster.NodeID, attempt uint64) {
+func (a *forgetter) withdraw(ctx context.Context, asked, dead []cluster.NodeID, attempt uint64) {
 	for _, peer := range asked {
 		if _, err := a.callForget(ctx, peer, askForget{Dead: dead, Attempt: attempt, Withdraw: true}); err != nil {
 			a.cfg.Log.Warn("host was not told that a host is not forgotten after all", "host", a.name(peer), "err", err)
@@ -386,7 +398,7 @@ const maxWithdrawn = 1 << 12
 
 // unpromise takes back promises to heir that an attempt of its has got; others stay. What the cluster has
 // forgotten already stays forgotten.
-func (a *Allocator) unpromise(heir cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
+func (a *forgetter) unpromise(heir cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.withdrawn[heir] = max(a.withdrawn[heir], attempt); len(a.withdrawn) > maxWithdrawn {
@@ -401,16 +413,9 @@ func (a *Allocator) unpromise(heir cluster.NodeID, dead []cluster.NodeID, attemp
 	return a.state.save(a.disk)
 }
 
-// isThere reports whether a host is of the cluster, and nobody takes over from it. a.mu is held.
-func (a *Allocator) isThere(snap *cluster.Snapshot, id cluster.NodeID) bool {
-	_, promised := a.state.promises[id]
-	_, live := cluster.Get[cluster.Node](snap, string(id))
-	return live && !promised
-}
-
 // inherit claims what the dead own, for whom it came from or for this host, and deletes their
 // records, in one write.
-func (a *Allocator) inherit(dead []cluster.NodeID) error {
+func (a *forgetter) inherit(dead []cluster.NodeID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, err := a.replica.Update(func(tx *replica.Tx) error {
@@ -453,4 +458,34 @@ func recordsOf(snap *cluster.Snapshot, id cluster.NodeID) []cluster.Key {
 		keys = append(keys, u.Key())
 	}
 	return keys
+}
+
+// askForget asks for the promise that the hosts Dead are never asked or believed
+// again, for the caller to take over their ranges; or takes that back.
+type askForget struct {
+	Dead     []cluster.NodeID `cbor:"1,keyasint"`
+	Withdraw bool             `cbor:"2,keyasint,omitempty"`
+	// Attempt rises from one try of the caller's to the next. What is withdrawn is the
+	// promise that was given to this one.
+	Attempt uint64 `cbor:"3,keyasint,omitempty"`
+	// Signature is that of the caller's forgetWord. Agents of version 2 send none.
+	Signature []byte `cbor:"4,keyasint,omitempty"`
+}
+
+// replyForget carries all claims that the promiser owns or knows of the dead.
+type replyForget struct {
+	Claims    []byte `cbor:"1,keyasint,omitempty"`
+	Refused   string `cbor:"2,keyasint,omitempty"`
+	Signature []byte `cbor:"3,keyasint,omitempty"` // that of the promiser's forgetWord
+}
+
+// forgetWord is what the caller and the promiser of a forget call sign, so that nobody else
+// can say it in their names, nor again what they once said.
+type forgetWord struct {
+	Heir, Promiser cluster.NodeID
+	Dead           []cluster.NodeID
+	Attempt        uint64
+	Withdraw       bool
+	Promised       bool   // the promiser's word
+	Claims         []byte // that come with it
 }

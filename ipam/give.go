@@ -11,19 +11,15 @@ import (
 	"github.com/grapevine-net/grapevine/ring"
 )
 
-// Methods returns the calls that peers make, for gossip.Handle to serve.
-func (a *Allocator) Methods() map[string]func(ctx context.Context, from string, body []byte) ([]byte, error) {
-	return map[string]func(context.Context, string, []byte) ([]byte, error){
-		methodGive:   a.serveGive,
-		methodForget: a.serveForget,
-		methodTake:   a.serveTake,
-		methodBooks:  func(context.Context, string, []byte) ([]byte, error) { return []byte{1}, nil },
-	}
+// giver gives to hosts that ask.
+type giver struct {
+	*core
+	*commons
 }
 
 // serveGive gives ownership to a peer, durably before the reply. A reply that is
 // lost loses nothing: the claim reaches its new owner by gossip.
-func (a *Allocator) serveGive(_ context.Context, from string, body []byte) ([]byte, error) {
+func (a *giver) serveGive(_ context.Context, from string, body []byte) ([]byte, error) {
 	g, err := decode[askGive](body)
 	if err != nil {
 		return nil, err
@@ -54,7 +50,7 @@ func (a *Allocator) serveGive(_ context.Context, from string, body []byte) ([]by
 // isSubnet reports whether what is asked for is a subnet, made or being made here, or a
 // piece of one: that is for a pool of somebody who has not heard of it yet. An address
 // alone is not.
-func (a *Allocator) isSubnet(g askGive) bool {
+func (a *giver) isSubnet(g askGive) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	blocks := []netip.Prefix{g.Within}
@@ -67,7 +63,7 @@ func (a *Allocator) isSubnet(g askGive) bool {
 }
 
 // give writes the claim that makes to the owner of what it asks for, and returns it.
-func (a *Allocator) give(to cluster.NodeID, g askGive) ([]cluster.Record, error) {
+func (a *giver) give(to cluster.NodeID, g askGive) ([]cluster.Record, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.mayHave(to); err != nil {
@@ -88,23 +84,8 @@ func (a *Allocator) give(to cluster.NodeID, g askGive) ([]cluster.Record, error)
 	return recs, nil
 }
 
-// mayHave refuses askers that no number must go to.
-func (a *Allocator) mayHave(to cluster.NodeID) error {
-	switch _, promised := a.state.promises[to]; {
-	case !to.Valid():
-		return fmt.Errorf("asker %.40q is not a host ID", string(to))
-	case to == a.cfg.Self:
-		return errors.New("a host cannot ask itself")
-	case a.going(to):
-		return fmt.Errorf("host %s has given all away to leave", to)
-	case promised, a.replica.Snapshot().Tombstone(cluster.Node{ID: to}.Key()):
-		return fmt.Errorf("host %s was forgotten by the cluster; remove its state directory and let it join as a new one", to)
-	}
-	return nil
-}
-
 // pick picks the blocks to give. a.mu is held.
-func (a *Allocator) pick(to cluster.NodeID, g askGive) ([]netip.Prefix, error) {
+func (a *giver) pick(to cluster.NodeID, g askGive) ([]netip.Prefix, error) {
 	if g.Kind == giveBook {
 		return a.bookFor(to, g.Within)
 	}
@@ -113,7 +94,7 @@ func (a *Allocator) pick(to cluster.NodeID, g askGive) ([]netip.Prefix, error) {
 }
 
 // choose picks the block to give. a.mu is held.
-func (a *Allocator) choose(g askGive) (netip.Prefix, error) {
+func (a *giver) choose(g askGive) (netip.Prefix, error) {
 	switch {
 	case g.Kind == giveExact:
 		return g.Within, a.mayGive(g.Within)
@@ -156,7 +137,7 @@ func lacks(free []netip.Prefix, unit int) error {
 }
 
 // endedSince reports whether a subnet is known to have ended after a version of it.
-func (a *Allocator) endedSince(p netip.Prefix, live uint64) bool {
+func (a *giver) endedSince(p netip.Prefix, live uint64) bool {
 	if _, made := a.state.pools[p]; made {
 		return false
 	}
@@ -166,12 +147,12 @@ func (a *Allocator) endedSince(p netip.Prefix, live uint64) bool {
 
 // gave reports whether the peer owns the very block that it asks for, by what is known here: it
 // has given it to this host, which will hear of that.
-func (a *Allocator) gave(peer cluster.NodeID, g askGive) bool {
+func (a *giver) gave(peer cluster.NodeID, g askGive) bool {
 	return g.Kind == giveExact && a.replica.Snapshot().Ring().OwnsAll(peer, g.Within)
 }
 
 // mayGive says why a block must not be given, if so. a.mu is held.
-func (a *Allocator) mayGive(block netip.Prefix) error {
+func (a *giver) mayGive(block netip.Prefix) error {
 	if c, ok := a.replica.Snapshot().Ring().Owner(block.Addr()); ok && c.Owner != a.cfg.Self {
 		return fmt.Errorf("does not own %s: host %s does", block, c.Owner)
 	}
@@ -214,7 +195,7 @@ const maxKnown = 256
 
 // known returns the claims about p that this host knows, so that an asker whose
 // ring is behind finds the right host to ask.
-func (a *Allocator) known(p netip.Prefix) []cluster.Record {
+func (a *giver) known(p netip.Prefix) []cluster.Record {
 	snap := a.replica.Snapshot()
 	var recs []cluster.Record
 	for c := range snap.Ring().Within(p) {

@@ -12,6 +12,12 @@ import (
 	"github.com/grapevine-net/grapevine/ring"
 )
 
+// homing sends home what is of no use here any more.
+type homing struct {
+	*core
+	*commons
+}
+
 // Shares of networks that are gone go home. Which claims are such shares, and whose they
 // were, is read from the ring alone, so that it does not matter in which order a share and
 // the end of its network came, nor what this host remembers.
@@ -22,7 +28,7 @@ import (
 // which it was cut.
 
 // sendHome gives strays back in which nothing is leased.
-func (a *Allocator) sendHome() error {
+func (a *homing) sendHome() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dropCursors()
@@ -62,7 +68,7 @@ type stray struct {
 }
 
 // strays finds all strays. a.mu is held.
-func (a *Allocator) strays() (out []stray) {
+func (a *homing) strays() (out []stray) {
 	snap := a.replica.Snapshot()
 	used, gone := a.occupied(snap), goneLengths(snap)
 	var open []ring.Claim // the claims around the next one, the narrowest last
@@ -81,7 +87,7 @@ func (a *Allocator) strays() (out []stray) {
 }
 
 // strayOf says what of a claim of this host's, which no network uses, belongs elsewhere.
-func (a *Allocator) strayOf(snap *cluster.Snapshot, gone lengths, c ring.Claim, around []ring.Claim) (s stray, ok bool) {
+func (a *homing) strayOf(snap *cluster.Snapshot, gone lengths, c ring.Claim, around []ring.Claim) (s stray, ok bool) {
 	common := len(around) - 1
 	for common >= 0 && around[common].Owner != Commons {
 		common--
@@ -113,7 +119,7 @@ func (a *Allocator) strayOf(snap *cluster.Snapshot, gone lengths, c ring.Claim, 
 
 // homeOf is where a claim of this host's belongs that nothing uses, and false if it is here:
 // with whoever has the narrowest stock around it. Claims in between are of other shares.
-func (a *Allocator) homeOf(snap *cluster.Snapshot, gone lengths, c ring.Claim, around []ring.Claim) (cluster.NodeID, bool) {
+func (a *homing) homeOf(snap *cluster.Snapshot, gone lengths, c ring.Claim, around []ring.Claim) (cluster.NodeID, bool) {
 	if a.stock(snap, gone, c.Block) {
 		return "", false
 	}
@@ -128,24 +134,8 @@ func (a *Allocator) homeOf(snap *cluster.Snapshot, gone lengths, c ring.Claim, a
 	return "", false
 }
 
-// heirOf is a host, or who took over from it, and so on; false if it is not there.
-func (a *Allocator) heirOf(snap *cluster.Snapshot, id cluster.NodeID) (cluster.NodeID, bool) {
-	for range 16 {
-		rec, known := snap.Record(cluster.Node{ID: id}.Key())
-		_, promised := a.state.promises[id]
-		switch {
-		case !known || a.going(id) || promised && rec.Deleted == 0 || rec.Version.Node == id && rec.Deleted != 0:
-			return "", false
-		case rec.Deleted == 0:
-			return id, true
-		}
-		id = rec.Version.Node
-	}
-	return "", false
-}
-
 // stock reports whether a block that no network uses is for this host to make networks of.
-func (a *Allocator) stock(snap *cluster.Snapshot, gone lengths, b netip.Prefix) bool {
+func (a *homing) stock(snap *cluster.Snapshot, gone lengths, b netip.Prefix) bool {
 	if ring.VNIDs.Overlaps(b) {
 		return true
 	}
@@ -172,7 +162,7 @@ func (a *Allocator) stock(snap *cluster.Snapshot, gone lengths, b netip.Prefix) 
 }
 
 // usualBits is the prefix length of a network that does not ask for one.
-func (a *Allocator) usualBits(cidr netip.Prefix) int {
+func (a *homing) usualBits(cidr netip.Prefix) int {
 	if cidr.Addr().Is6() {
 		return max(Bits6, cidr.Bits())
 	}
@@ -214,21 +204,6 @@ func ownPart(r *ring.Ring, c ring.Claim) []netip.Prefix {
 	return ring.Subtract([]netip.Prefix{c.Block}, inner)
 }
 
-// occupied is what networks, pools and leases use, in address order without overlaps. a.mu is held.
-func (a *Allocator) occupied(snap *cluster.Snapshot) blockSet {
-	var used []netip.Prefix
-	for s := range cluster.All[cluster.Subnet](snap) {
-		used = append(used, s.Prefix)
-	}
-	for p := range a.state.pools {
-		used = append(used, p)
-	}
-	for addr := range a.state.leases {
-		used = append(used, single(addr))
-	}
-	return ring.Union(used)
-}
-
 // blockSet is blocks in address order that do not overlap.
 type blockSet []netip.Prefix
 
@@ -243,7 +218,7 @@ func (s blockSet) overlaps(p netip.Prefix) bool {
 }
 
 // dropCursors forgets where the next address comes from in subnets that are gone. a.mu is held.
-func (a *Allocator) dropCursors() {
+func (a *homing) dropCursors() {
 	snap, cidrs := a.replica.Snapshot(), a.cfg.CIDRs()
 	for v := range a.lent { // what others said before is known by now, or the claim is gone
 		if snap.Mark(v.Node) >= v.Counter {
@@ -263,7 +238,7 @@ func (a *Allocator) dropCursors() {
 
 // join makes one claim of what came home in pieces in a block that this host has whole, so
 // that it is one record, and one route when it is used again. a.mu is held.
-func (a *Allocator) join(tx *replica.Tx, block netip.Prefix) {
+func (a *homing) join(tx *replica.Tx, block netip.Prefix) {
 	inside := 0
 	r := tx.Snapshot().Ring()
 	for c := range r.Within(block) {

@@ -12,6 +12,12 @@ import (
 	"github.com/grapevine-net/grapevine/ring"
 )
 
+// leases hands out addresses.
+type leases struct {
+	*core
+	*asker
+}
+
 // errShort says that the host's own share has nothing (more) for a request.
 var errShort = errors.New("nothing free in this host's share")
 
@@ -27,7 +33,7 @@ const maxAsks = 4
 // Docker repeats its requests after a restart; Bind tells two users apart. So is
 // an auxiliary address, which needs no lease. If this host's share has nothing
 // free it asks its peers, for some seconds at most.
-func (a *Allocator) Address(ctx context.Context, subnet, limit netip.Prefix, want netip.Addr) (netip.Addr, error) {
+func (a *leases) Address(ctx context.Context, subnet, limit netip.Prefix, want netip.Addr) (netip.Addr, error) {
 	sub, ok := a.subnet(subnet)
 	if !ok {
 		return netip.Addr{}, fmt.Errorf("address in %s: %w; remove the network and create it again", subnet, ErrNoSubnet)
@@ -70,7 +76,7 @@ func checkExact(s cluster.Subnet, want netip.Addr) error {
 }
 
 // lease takes an address out of this host's own share, or returns errShort.
-func (a *Allocator) lease(sub cluster.Subnet, limit netip.Prefix, want netip.Addr) (netip.Addr, error) {
+func (a *leases) lease(sub cluster.Subnet, limit netip.Prefix, want netip.Addr) (netip.Addr, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if want.IsValid() && isAux(sub, want) {
@@ -101,7 +107,7 @@ func (a *Allocator) lease(sub cluster.Subnet, limit netip.Prefix, want netip.Add
 	return got.Addr(), a.record(sub, got.Addr())
 }
 
-func (a *Allocator) record(sub cluster.Subnet, addr netip.Addr) error {
+func (a *leases) record(sub cluster.Subnet, addr netip.Addr) error {
 	a.state.setLease(Lease{Addr: addr, Subnet: sub.Prefix, Since: a.cfg.Now()})
 	return a.state.save(a.disk)
 }
@@ -115,36 +121,6 @@ func isAux(s cluster.Subnet, addr netip.Addr) bool {
 	return false
 }
 
-// taken returns what is leased or reserved of the numbers that overlap p. a.mu is held.
-func (a *Allocator) taken(p netip.Prefix) []netip.Prefix {
-	var out []netip.Prefix
-	for addr := range a.state.leases {
-		if p.Contains(addr) {
-			out = append(out, single(addr))
-		}
-	}
-	for _, s := range a.subnets() {
-		if s.Prefix.Overlaps(p) {
-			out = append(out, reserved(s)...)
-		}
-	}
-	return out
-}
-
-// subnet returns a live subnet of the cluster, or one that was asked for here
-// and is not created yet, as if it were.
-func (a *Allocator) subnet(p netip.Prefix) (cluster.Subnet, bool) {
-	if s, ok := cluster.Get[cluster.Subnet](a.replica.Snapshot(), p.String()); ok {
-		return s, true
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if q, ok := a.state.pools[p]; ok {
-		return q.subnet(a.cfg.Self), true
-	}
-	return cluster.Subnet{}, false
-}
-
 // subnet is what the pool will be if its network is created as it stands.
 func (p pool) subnet(self cluster.NodeID) cluster.Subnet {
 	gw := p.Gateway
@@ -154,26 +130,10 @@ func (p pool) subnet(self cluster.NodeID) cluster.Subnet {
 	return cluster.Subnet{Prefix: p.Prefix, Gateway: gw, HostBits: p.HostBits, Home: self, Range: p.Range}
 }
 
-// subnets returns the live subnets of the cluster and the pools that are not
-// created yet. a.mu is held.
-func (a *Allocator) subnets() []cluster.Subnet {
-	snap := a.replica.Snapshot()
-	var out []cluster.Subnet
-	for s := range cluster.All[cluster.Subnet](snap) {
-		out = append(out, s)
-	}
-	for _, p := range a.state.pools {
-		if _, live := cluster.Get[cluster.Subnet](snap, p.Prefix.String()); !live {
-			out = append(out, p.subnet(a.cfg.Self))
-		}
-	}
-	return out
-}
-
 // Bind notes that endpoint has addr. It is an error if another one has it, and
 // an address without a lease is leased if this host may; binding again is none.
 // Durable on return.
-func (a *Allocator) Bind(subnet netip.Prefix, addr netip.Addr, endpoint string) error {
+func (a *leases) Bind(subnet netip.Prefix, addr netip.Addr, endpoint string) error {
 	sub, ok := a.subnet(subnet)
 	if !ok {
 		return fmt.Errorf("address %s of %s: %w", addr, subnet, ErrNoSubnet)
@@ -197,7 +157,7 @@ func (a *Allocator) Bind(subnet netip.Prefix, addr netip.Addr, endpoint string) 
 
 // Unbind notes that an endpoint is gone. Its addresses stay leased until Release
 // or Collect. It is no error if there are none.
-func (a *Allocator) Unbind(endpoint string) error {
+func (a *leases) Unbind(endpoint string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, l := range a.state.leases {
@@ -212,7 +172,7 @@ func (a *Allocator) Unbind(endpoint string) error {
 // Release frees an address, durably. Nothing happens if it is not leased, or
 // still has an endpoint: then the request was about a second, refused user of
 // the address, and not about the one who has it.
-func (a *Allocator) Release(addr netip.Addr) error {
+func (a *leases) Release(addr netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if l, ok := a.state.leases[addr]; !ok || l.Endpoint != "" {
@@ -223,7 +183,7 @@ func (a *Allocator) Release(addr netip.Addr) error {
 }
 
 // Leases returns all leases in address order.
-func (a *Allocator) Leases() []Lease {
+func (a *leases) Leases() []Lease {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := make([]Lease, 0, len(a.state.leases))
@@ -235,13 +195,13 @@ func (a *Allocator) Leases() []Lease {
 }
 
 // Held returns how many Leases there are. It does not wait for the disk.
-func (a *Allocator) Held() int { return int(a.state.held.Load()) }
+func (a *leases) Held() int { return int(a.state.held.Load()) }
 
 // Collect frees what was leased or asked for before a time and is of no use:
 // addresses without an endpoint or with one that alive denies, and pools of which
 // no network was made. The caller must know that Docker has none of them, but for what is in the
 // subnets kept, of which it knows nothing else.
-func (a *Allocator) Collect(before time.Time, kept []netip.Prefix, alive func(endpoint string) bool) (freed []netip.Addr, err error) {
+func (a *leases) Collect(before time.Time, kept []netip.Prefix, alive func(endpoint string) bool) (freed []netip.Addr, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for addr, l := range a.state.leases {

@@ -12,11 +12,17 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 )
 
+// leaver gives all away when this host leaves.
+type leaver struct {
+	*core
+	*asker
+}
+
 // Leave gives all that this host owns back to whom it came from, or to the peer with the
 // least, which confirms that it is on its disk, and hands out nothing from then on. It is an error,
 // and nothing happens, while addresses are leased, or if no peer answers and the
 // host is not the only one. Repeating it is no error. It blocks for seconds at most.
-func (a *Allocator) Leave(ctx context.Context) error {
+func (a *leaver) Leave(ctx context.Context) error {
 	heir, err := a.leaveTo()
 	if err != nil {
 		return fmt.Errorf("leave the cluster: %w", err)
@@ -37,7 +43,7 @@ func (a *Allocator) Leave(ctx context.Context) error {
 }
 
 // leaveTo picks the heir, "" if this host is the only one.
-func (a *Allocator) leaveTo() (cluster.NodeID, error) {
+func (a *leaver) leaveTo() (cluster.NodeID, error) {
 	snap := a.replica.Snapshot()
 	alive := a.peers.Alive()
 	others := 0
@@ -62,7 +68,7 @@ func (a *Allocator) leaveTo() (cluster.NodeID, error) {
 
 // giveAll stops handing out and claims everything for the heir. A second call
 // gives again what the first may not have delivered.
-func (a *Allocator) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
+func (a *leaver) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if n := len(a.state.leases); n > 0 {
@@ -88,26 +94,11 @@ func (a *Allocator) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
 }
 
 // serveTake is the heir's side of Leave.
-func (a *Allocator) serveTake(_ context.Context, from string, body []byte) ([]byte, error) {
+func (a *leaver) serveTake(_ context.Context, from string, body []byte) ([]byte, error) {
 	a.goesNow(cluster.NodeID(from))
 	return nil, a.accept(cluster.NodeID(from), body)
 }
 
-// Leaving reports whether this host has begun to leave, and so hands out nothing. It does not wait
-// for the disk.
-func (a *Allocator) Leaving() bool { return a.arrested.Load() }
-
 // farewell is how long a host may take from giving all away to its last word. What it is
 // given meanwhile comes back (orphans.go), but is nobody's to use until then.
 const farewell = time.Minute
-
-func (a *Allocator) goesNow(leaver cluster.NodeID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := a.cfg.Now()
-	maps.DeleteFunc(a.goes, func(_ cluster.NodeID, until time.Time) bool { return now.After(until) })
-	a.goes[leaver] = now.Add(farewell)
-}
-
-// going reports whether a host is about to leave. a.mu is held.
-func (a *Allocator) going(id cluster.NodeID) bool { return a.cfg.Now().Before(a.goes[id]) }

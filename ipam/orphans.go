@@ -11,6 +11,12 @@ import (
 	"github.com/grapevine-net/grapevine/ring"
 )
 
+// collector takes what belongs to hosts that are gone.
+type collector struct {
+	*core
+	*forgetter
+}
+
 // A host that leaves gives all away, but what another one gives it in that moment, as a
 // share that goes home, comes too late: it would be nobody's for ever. Who gave it takes it
 // back, once it has heard all that the one said who left; for then it knows that it is not
@@ -18,7 +24,7 @@ import (
 // the one who left as `forget` does, with the promise of all.
 
 // takeOrphans takes what is for this host to take of what hosts own that are gone.
-func (a *Allocator) takeOrphans(ctx context.Context) error {
+func (a *collector) takeOrphans(ctx context.Context) error {
 	blocks, gone := a.orphans()
 	if err := a.takeBack(blocks); err != nil {
 		return err
@@ -39,7 +45,7 @@ func (a *Allocator) takeOrphans(ctx context.Context) error {
 // orphans finds what hosts own that have left: what this host gave them, and has heard that
 // they did not give on, and those of whose numbers the giver is gone as well, and it is for
 // this host to take over.
-func (a *Allocator) orphans() (mine []orphan, gone []cluster.NodeID) {
+func (a *collector) orphans() (mine []orphan, gone []cluster.NodeID) {
 	snap := a.replica.Snapshot()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,7 +92,7 @@ func heardOut(snap *cluster.Snapshot, id cluster.NodeID) bool {
 
 // decides reports whether it is for this host to take over from one that is gone: its heir,
 // or where there is none, since it left by its own word, the coordinator. a.mu is held.
-func (a *Allocator) decides(snap *cluster.Snapshot, gone cluster.NodeID) bool {
+func (a *collector) decides(snap *cluster.Snapshot, gone cluster.NodeID) bool {
 	if heir, ok := a.heirOf(snap, gone); ok {
 		return heir == a.cfg.Self
 	}
@@ -94,7 +100,7 @@ func (a *Allocator) decides(snap *cluster.Snapshot, gone cluster.NodeID) bool {
 }
 
 // takeBack claims orphans.
-func (a *Allocator) takeBack(list []orphan) error {
+func (a *collector) takeBack(list []orphan) error {
 	if len(list) == 0 {
 		return nil
 	}

@@ -15,12 +15,22 @@ import (
 	"github.com/grapevine-net/grapevine/ring"
 )
 
+// prefixes has prefixes for networks.
+type prefixes struct {
+	*core
+	*asker
+	*commons
+	*homing
+	asked     map[netip.Prefix][]time.Time // see Asked
+	automatic []netip.Prefix               // the last ones that Docker got without choosing: see Automatic
+}
+
 // Prefix finds a prefix of the given length for a new network in the cluster's
 // CIDRs of a family (4 or 6): owned by this host, used by no network, and
 // overlapping nothing that a host has. It is reserved, durably, until the network's
 // Subnet record is written, PoolDone or Collect. It may ask peers for space, for
 // some seconds at most.
-func (a *Allocator) Prefix(ctx context.Context, family, bits, hostBits int) (netip.Prefix, error) {
+func (a *prefixes) Prefix(ctx context.Context, family, bits, hostBits int) (netip.Prefix, error) {
 	var errs []error
 	cidrs := a.cfg.CIDRs()
 	for _, cidr := range ofFamily(cidrs, family) {
@@ -63,7 +73,7 @@ func ofFamily(all []netip.Prefix, family int) (out []netip.Prefix) {
 	return out
 }
 
-func (a *Allocator) prefixIn(ctx context.Context, in room, bits, hostBits int) (netip.Prefix, error) {
+func (a *prefixes) prefixIn(ctx context.Context, in room, bits, hostBits int) (netip.Prefix, error) {
 	defer a.begins()()
 	for try := 0; ; try++ {
 		p, err := a.reservePrefix(in, bits, hostBits)
@@ -87,7 +97,7 @@ func (a *Allocator) prefixIn(ctx context.Context, in room, bits, hostBits int) (
 }
 
 // begins counts a request that collects numbers for a new network, until what it returns is called.
-func (a *Allocator) begins() (done func()) {
+func (a *prefixes) begins() (done func()) {
 	count := func(n int) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -102,7 +112,7 @@ const maxCollected = 4
 
 // collectPrefix makes a prefix whole of which several hosts have parts, none of them a block
 // of that length: each is asked for its part, as for a --subnet.
-func (a *Allocator) collectPrefix(ctx context.Context, cidr netip.Prefix, bits, hostBits int, avoid []netip.Prefix) (netip.Prefix, bool) {
+func (a *prefixes) collectPrefix(ctx context.Context, cidr netip.Prefix, bits, hostBits int, avoid []netip.Prefix) (netip.Prefix, bool) {
 	for range maxCollected {
 		p, ok := ring.Fit(ring.Subtract(a.reachable(cidr), avoid), bits)
 		if !ok {
@@ -119,7 +129,7 @@ func (a *Allocator) collectPrefix(ctx context.Context, cidr netip.Prefix, bits, 
 }
 
 // reachable returns what hosts that answer, and this one, own of p and no network uses.
-func (a *Allocator) reachable(p netip.Prefix) []netip.Prefix {
+func (a *prefixes) reachable(p netip.Prefix) []netip.Prefix {
 	r := a.replica.Snapshot().Ring()
 	all := append(r.Owned(a.cfg.Self, p), r.Owned(Commons, p)...)
 	for _, id := range a.peers.Alive() {
@@ -133,14 +143,14 @@ func (a *Allocator) reachable(p netip.Prefix) []netip.Prefix {
 }
 
 // hasPrefix reports whether reservePrefix would find one.
-func (a *Allocator) hasPrefix(in room, bits int) bool {
+func (a *prefixes) hasPrefix(in room, bits int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, ok := next(ring.Subtract(a.unused(in.cidr), in.avoid), bits, netip.Addr{})
 	return ok
 }
 
-func (a *Allocator) reservePrefix(in room, bits, hostBits int) (netip.Prefix, error) {
+func (a *prefixes) reservePrefix(in room, bits, hostBits int) (netip.Prefix, error) {
 	cidr := in.cidr
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -168,7 +178,7 @@ func (a *Allocator) reservePrefix(in room, bits, hostBits int) (netip.Prefix, er
 const rounds = 12
 
 // cursor is where the search for a prefix begins. a.mu is held.
-func (a *Allocator) cursor(free []netip.Prefix, bits int, cidr netip.Prefix) netip.Addr {
+func (a *prefixes) cursor(free []netip.Prefix, bits int, cidr netip.Prefix) netip.Addr {
 	at := a.state.cursors[cidr]
 	from, ok := next(free, bits, netip.Addr{})
 	if round := bits - rounds; ok && round > cidr.Bits() && !netip.PrefixFrom(from.Addr(), round).Masked().Contains(at) {
@@ -179,7 +189,7 @@ func (a *Allocator) cursor(free []netip.Prefix, bits int, cidr netip.Prefix) net
 
 // whole makes one claim of p, if what this host owns there came in pieces: others route
 // claim by claim. a.mu is held.
-func (a *Allocator) whole(p netip.Prefix) error {
+func (a *prefixes) whole(p netip.Prefix) error {
 	_, err := a.replica.Update(func(tx *replica.Tx) error {
 		a.join(tx, p)
 		return nil
@@ -195,7 +205,7 @@ func (a *Allocator) whole(p netip.Prefix) error {
 // need be, and is reserved as Prefix does. Overlapping another subnet, or what this host
 // or, if it is new, any host reaches by itself, is an error that names both. Repeating it
 // is no error.
-func (a *Allocator) Pool(ctx context.Context, id PoolID, hostBits int) error {
+func (a *prefixes) Pool(ctx context.Context, id PoolID, hostBits int) error {
 	p := id.Prefix
 	_, joined := cluster.Get[cluster.Subnet](a.replica.Snapshot(), p.String())
 	if why := a.cfg.Reach().Barred([]netip.Prefix{p}, !joined)[p]; why != nil {
@@ -222,7 +232,7 @@ func (a *Allocator) Pool(ctx context.Context, id PoolID, hostBits int) error {
 }
 
 // obtain collects all of a prefix from its owners and reserves it, unless it is a subnet already.
-func (a *Allocator) obtain(ctx context.Context, id PoolID, hostBits int) error {
+func (a *prefixes) obtain(ctx context.Context, id PoolID, hostBits int) error {
 	defer a.begins()()
 	for {
 		missing, err := a.reservePool(id, hostBits)
@@ -238,7 +248,7 @@ func (a *Allocator) obtain(ctx context.Context, id PoolID, hostBits int) error {
 	}
 }
 
-func (a *Allocator) obtainPiece(ctx context.Context, piece netip.Prefix) error {
+func (a *prefixes) obtainPiece(ctx context.Context, piece netip.Prefix) error {
 	if a.replica.Snapshot().Ring().OwnsAll(Commons, piece) {
 		return a.obtainCommons(ctx, piece)
 	}
@@ -256,7 +266,7 @@ const beginning = 3 * time.Second
 const askAgain = 300 * time.Millisecond
 
 // awaitSubnet waits a moment for another host, which is making it, to tell of the subnet p.
-func (a *Allocator) awaitSubnet(ctx context.Context, p netip.Prefix) bool {
+func (a *prefixes) awaitSubnet(ctx context.Context, p netip.Prefix) bool {
 	ctx, cancel := context.WithTimeout(ctx, askAgain)
 	defer cancel()
 	for {
@@ -274,7 +284,7 @@ func (a *Allocator) awaitSubnet(ctx context.Context, p netip.Prefix) bool {
 
 // reservePool reserves p if it can be, and else returns the pieces of it that
 // other hosts own.
-func (a *Allocator) reservePool(id PoolID, hostBits int) (missing []netip.Prefix, err error) {
+func (a *prefixes) reservePool(id PoolID, hostBits int) (missing []netip.Prefix, err error) {
 	p := id.Prefix
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -332,7 +342,7 @@ func describe(s cluster.Subnet) string {
 // Gateway fixes the gateway address of a subnet that is being created, and
 // returns it: want, or if that is invalid the first address. An existing subnet
 // keeps its own: another one is an error.
-func (a *Allocator) Gateway(subnet netip.Prefix, want netip.Addr) (netip.Addr, error) {
+func (a *prefixes) Gateway(subnet netip.Prefix, want netip.Addr) (netip.Addr, error) {
 	sub, ok := a.subnet(subnet)
 	switch {
 	case !ok:
@@ -358,10 +368,10 @@ func (a *Allocator) Gateway(subnet netip.Prefix, want netip.Addr) (netip.Addr, e
 }
 
 // Subnet returns the subnet that p is or, if it was only asked for yet, will be.
-func (a *Allocator) Subnet(p netip.Prefix) (cluster.Subnet, bool) { return a.subnet(p) }
+func (a *prefixes) Subnet(p netip.Prefix) (cluster.Subnet, bool) { return a.subnet(p) }
 
 // Unasked forgets the last time at which Docker asked for p: nothing comes of it.
-func (a *Allocator) Unasked(p netip.Prefix) {
+func (a *prefixes) Unasked(p netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if times := a.asked[p]; len(times) > 0 {
@@ -370,7 +380,7 @@ func (a *Allocator) Unasked(p netip.Prefix) {
 }
 
 // noteAsked remembers that Docker has asked for a pool, for Asked.
-func (a *Allocator) noteAsked(p netip.Prefix) {
+func (a *prefixes) noteAsked(p netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.cfg.Now()
@@ -385,7 +395,7 @@ func (a *Allocator) noteAsked(p netip.Prefix) {
 
 // Asked returns the pools that Docker has asked for after a time, not longer ago than a
 // minute, and how often each, for networks that are not made yet.
-func (a *Allocator) Asked(since time.Time) map[netip.Prefix]int {
+func (a *prefixes) Asked(since time.Time) map[netip.Prefix]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := map[netip.Prefix]int{}
@@ -401,7 +411,7 @@ func (a *Allocator) Asked(since time.Time) map[netip.Prefix]int {
 
 // PoolDone ends the reservation of Prefix and Pool: the Subnet record exists, or
 // the network will not be made. It is no error if there is none.
-func (a *Allocator) PoolDone(p netip.Prefix) error {
+func (a *prefixes) PoolDone(p netip.Prefix) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if times := a.asked[p]; len(times) > 0 {

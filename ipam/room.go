@@ -22,7 +22,7 @@ type room struct {
 
 // roomIn returns where in cidr a /bits can be. That there is nowhere is an error that names
 // what is in the way: it is no use to ask peers then, whatever they give.
-func (a *Allocator) roomIn(cidr netip.Prefix, bits int) (room, error) {
+func (a *prefixes) roomIn(cidr netip.Prefix, bits int) (room, error) {
 	taken := a.cfg.Reach().Avoid(cidr)
 	in := roomBeside(cidr, bits, taken)
 	if len(in.parts) == 0 {
@@ -50,7 +50,7 @@ func roomBeside(cidr netip.Prefix, bits int, taken []reach.Taken) room {
 const maxParts = 8
 
 // askRoom asks peers for a /bits, and for nothing that no network could have.
-func (a *Allocator) askRoom(ctx context.Context, in room, bits int) (err error) {
+func (a *prefixes) askRoom(ctx context.Context, in room, bits int) (err error) {
 	for _, p := range in.parts[:min(len(in.parts), maxParts)] {
 		err = a.ask(ctx, askGive{Kind: giveSpace, Within: p, Unit: bits, Need: true})
 		if !errors.Is(err, ErrNoSpace) {
@@ -61,7 +61,7 @@ func (a *Allocator) askRoom(ctx context.Context, in room, bits int) (err error) 
 }
 
 // stockRoom sees to it that this host can make a network without asking anybody.
-func (a *Allocator) stockRoom(ctx context.Context, cidr netip.Prefix, bits int) {
+func (a *prefixes) stockRoom(ctx context.Context, cidr netip.Prefix, bits int) {
 	in, err := a.roomIn(cidr, bits)
 	if err != nil {
 		return // whoever makes a network is told
@@ -75,7 +75,7 @@ func (a *Allocator) stockRoom(ctx context.Context, cidr netip.Prefix, bits int) 
 }
 
 // barred are the subnets of the cluster that this host cannot take.
-func (a *Allocator) barred() map[netip.Prefix]error {
+func (a *prefixes) barred() map[netip.Prefix]error {
 	var all []netip.Prefix
 	for s := range cluster.All[cluster.Subnet](a.replica.Snapshot()) {
 		all = append(all, s.Prefix)

@@ -94,20 +94,6 @@ func (a *Allocator) stockUp(ctx context.Context) {
 	}
 }
 
-func (a *Allocator) fetch(ctx context.Context, g askGive) {
-	key := g.String()
-	a.backoff.forget(a.cfg.Now())
-	if !a.backoff.ready(key, a.cfg.Now()) || ctx.Err() != nil {
-		return
-	}
-	if err := a.ask(ctx, g); err != nil {
-		a.cfg.Log.Debug("nothing to stock up with", "want", g, "err", err)
-		a.backoff.failed(key, a.cfg.Now())
-		return
-	}
-	a.backoff.worked(key)
-}
-
 // newStrays reports whether there may be strays that were none before: a subnet ended, or
 // numbers came here, or orphans: a host has left.
 func (a *Allocator) newStrays(before, now *cluster.Snapshot) bool {
@@ -117,4 +103,14 @@ func (a *Allocator) newStrays(before, now *cluster.Snapshot) bool {
 		c, isClaim := rec.Body.(cluster.Claim)
 		return isClaim && c.Owner == a.cfg.Self || (k.Kind == cluster.KindSubnet || k.Kind == cluster.KindNode) && rec.Deleted != 0
 	})
+}
+
+// Methods returns the calls that peers make, for gossip.Handle to serve.
+func (a *Allocator) Methods() map[string]func(ctx context.Context, from string, body []byte) ([]byte, error) {
+	return map[string]func(context.Context, string, []byte) ([]byte, error){
+		methodGive:   a.serveGive,
+		methodForget: a.serveForget,
+		methodTake:   a.serveTake,
+		methodBooks:  func(context.Context, string, []byte) ([]byte, error) { return []byte{1}, nil },
+	}
 }

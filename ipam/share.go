@@ -16,7 +16,7 @@ import (
 // the rest of the prefix as well leaves that to be handed out in order. One is
 // begun by a claim of the owner's own on exactly that block, when the ones before
 // it are full.
-func (a *Allocator) share(sub cluster.Subnet, limit netip.Prefix) ([]netip.Prefix, error) {
+func (a *core) share(sub cluster.Subnet, limit netip.Prefix) ([]netip.Prefix, error) {
 	r := a.replica.Snapshot().Ring()
 	if sub.HostBits == 0 {
 		return r.Owned(a.cfg.Self, limit), nil
@@ -37,7 +37,7 @@ func (a *Allocator) share(sub cluster.Subnet, limit netip.Prefix) ([]netip.Prefi
 
 // Begin begins the first host subnet of s, if it has any, on the host that creates it:
 // before the others hear of s and ask for theirs.
-func (a *Allocator) Begin(s cluster.Subnet) error {
+func (a *core) Begin(s cluster.Subnet) error {
 	if s.HostBits == 0 {
 		return nil
 	}
@@ -59,7 +59,7 @@ func leasable(s cluster.Subnet) netip.Prefix {
 
 // begun returns what this host owns of the host subnets of sub that it uses: it
 // may have given single addresses of them away (--ip).
-func (a *Allocator) begun(r *ring.Ring, sub cluster.Subnet) []netip.Prefix {
+func (a *core) begun(r *ring.Ring, sub cluster.Subnet) []netip.Prefix {
 	var out []netip.Prefix
 	for c := range r.Within(sub.Prefix) {
 		if c.Owner != a.cfg.Self || !within(c.Block, sub.Prefix) {
@@ -74,7 +74,7 @@ func (a *Allocator) begun(r *ring.Ring, sub cluster.Subnet) []netip.Prefix {
 
 // spareSlot returns a host subnet that this host has begun, or got with all that a host that
 // is gone had, and of which it uses nothing, while it has another one.
-func (a *Allocator) spareSlot(r *ring.Ring, sub cluster.Subnet, limit netip.Prefix) (spare netip.Prefix, ok bool) {
+func (a *core) spareSlot(r *ring.Ring, sub cluster.Subnet, limit netip.Prefix) (spare netip.Prefix, ok bool) {
 	own := 0
 	for c := range r.Within(sub.Prefix) {
 		if _, slot := ring.HostSlot(sub.Prefix, int(sub.HostBits), c.Block); !slot || !r.OwnsAll(a.cfg.Self, c.Block) {
@@ -94,7 +94,7 @@ func (a *Allocator) spareSlot(r *ring.Ring, sub cluster.Subnet, limit netip.Pref
 
 // nextSlot returns the first host subnet, in OpenShift's order, that this host
 // owns whole, has not begun to use and has no lease in, and that overlaps limit.
-func (a *Allocator) nextSlot(r *ring.Ring, sub cluster.Subnet, limit netip.Prefix) (netip.Prefix, bool) {
+func (a *core) nextSlot(r *ring.Ring, sub cluster.Subnet, limit netip.Prefix) (netip.Prefix, bool) {
 	bits := int(sub.HostBits)
 	used := a.begun(r, sub)
 	for addr := range a.state.leases {
@@ -149,7 +149,7 @@ func inside(p netip.Prefix, blocks []netip.Prefix) bool {
 // unused returns what this host owns inside p, a part of the number space in
 // which networks are made, and no network, pool or lease uses. For VNIDs those
 // of networks and leases are used. a.mu is held.
-func (a *Allocator) unused(p netip.Prefix) []netip.Prefix {
+func (a *core) unused(p netip.Prefix) []netip.Prefix {
 	snap := a.replica.Snapshot()
 	var used []netip.Prefix
 	if ring.VNIDs.Overlaps(p) {

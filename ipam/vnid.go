@@ -11,6 +11,14 @@ import (
 	"github.com/grapevine-net/grapevine/ring"
 )
 
+// vnids hands out VNIDs.
+type vnids struct {
+	*core
+	*asker
+	// nextRest is the age of the state file from which on it is looked again which VNIDs have rested.
+	nextRest time.Duration
+}
+
 // vnidRest is how long, by the age of the state file, a VNID that no network has rests before it is handed out
 // again: as long as tombstones live, so that no host, however long cut off, still
 // has a network of that VNID.
@@ -21,7 +29,7 @@ const restEvery = time.Hour
 
 // VNID hands out a VNID that no network has or had lately, durably. It may ask
 // peers, for some seconds at most.
-func (a *Allocator) VNID(ctx context.Context) (uint32, error) {
+func (a *vnids) VNID(ctx context.Context) (uint32, error) {
 	for try := 0; ; try++ {
 		v, err := a.nextVNID()
 		if !errors.Is(err, errShort) {
@@ -36,13 +44,13 @@ func (a *Allocator) VNID(ctx context.Context) (uint32, error) {
 	}
 }
 
-func (a *Allocator) moreVNIDs(ctx context.Context) error {
+func (a *vnids) moreVNIDs(ctx context.Context) error {
 	return a.flights.do(ctx, "vnids", a.hasVNID, func() error {
 		return a.ask(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen(), Need: true})
 	})
 }
 
-func (a *Allocator) hasVNID() bool {
+func (a *vnids) hasVNID() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, ok := a.freeVNID()
@@ -51,7 +59,7 @@ func (a *Allocator) hasVNID() bool {
 
 // freeVNID is the next one that this host owns and nobody has or had lately. Those that rest
 // may be a hundred thousand, so they are looked up, not listed. a.mu is held.
-func (a *Allocator) freeVNID() (netip.Addr, bool) {
+func (a *vnids) freeVNID() (netip.Addr, bool) {
 	snap := a.replica.Snapshot()
 	live := map[uint32]bool{0: true} // 0 is never handed out: many networks may have it
 	for n := range cluster.All[cluster.Network](snap) {
@@ -83,7 +91,7 @@ func (a *Allocator) freeVNID() (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-func (a *Allocator) nextVNID() (uint32, error) {
+func (a *vnids) nextVNID() (uint32, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.mayHandOut(); err != nil {
@@ -102,7 +110,7 @@ func (a *Allocator) nextVNID() (uint32, error) {
 // VNIDExact hands out the VNID v, durably, for the network called name: 0, which
 // any number of networks may have, or one that no other network has. It may ask
 // the owner.
-func (a *Allocator) VNIDExact(ctx context.Context, v uint32, name string) error {
+func (a *vnids) VNIDExact(ctx context.Context, v uint32, name string) error {
 	addr := ring.VNIDAddr(v)
 	if !addr.IsValid() {
 		return fmt.Errorf("VNID %d is above %d", v, 1<<24-1)
@@ -139,7 +147,7 @@ func (a *Allocator) VNIDExact(ctx context.Context, v uint32, name string) error 
 
 // ReleaseVNID takes back a VNID that no record has ever carried: its network was
 // not made. Others become free by themselves, vnidRest after their network went.
-func (a *Allocator) ReleaseVNID(v uint32) error {
+func (a *vnids) ReleaseVNID(v uint32) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, ok := a.state.vnids[v]; !ok {
@@ -152,7 +160,7 @@ func (a *Allocator) ReleaseVNID(v uint32) error {
 // restVNIDs renews the leases of VNIDs that networks have, about once a day, and
 // ends those that no network has had for vnidRest. It does the same with VNIDs that others
 // have handed out: whoever takes over from a host knows which ones rest.
-func (a *Allocator) restVNIDs() error {
+func (a *vnids) restVNIDs() error {
 	live := map[uint32]bool{}
 	for n := range cluster.All[cluster.Network](a.replica.Snapshot()) {
 		live[n.VNID] = true

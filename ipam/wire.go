@@ -6,8 +6,6 @@ import (
 	"net/netip"
 
 	"github.com/fxamacker/cbor/v2"
-
-	"github.com/grapevine-net/grapevine/cluster"
 )
 
 // The methods that the allocators of two hosts call on each other.
@@ -59,36 +57,6 @@ type replyGive struct {
 
 // errBegun is a refusal with replyGive.Begun.
 var errBegun = errors.New("the subnet is another host's network already")
-
-// askForget asks for the promise that the hosts Dead are never asked or believed
-// again, for the caller to take over their ranges; or takes that back.
-type askForget struct {
-	Dead     []cluster.NodeID `cbor:"1,keyasint"`
-	Withdraw bool             `cbor:"2,keyasint,omitempty"`
-	// Attempt rises from one try of the caller's to the next. What is withdrawn is the
-	// promise that was given to this one.
-	Attempt uint64 `cbor:"3,keyasint,omitempty"`
-	// Signature is that of the caller's forgetWord. Agents of version 2 send none.
-	Signature []byte `cbor:"4,keyasint,omitempty"`
-}
-
-// replyForget carries all claims that the promiser owns or knows of the dead.
-type replyForget struct {
-	Claims    []byte `cbor:"1,keyasint,omitempty"`
-	Refused   string `cbor:"2,keyasint,omitempty"`
-	Signature []byte `cbor:"3,keyasint,omitempty"` // that of the promiser's forgetWord
-}
-
-// forgetWord is what the caller and the promiser of a forget call sign, so that nobody else
-// can say it in their names, nor again what they once said.
-type forgetWord struct {
-	Heir, Promiser cluster.NodeID
-	Dead           []cluster.NodeID
-	Attempt        uint64
-	Withdraw       bool
-	Promised       bool   // the promiser's word
-	Claims         []byte // that come with it
-}
 
 var (
 	wireEnc = func() cbor.EncMode {

@@ -88,10 +88,14 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// note remembers who has another key, from "... from=192.0.2.3:7947".
+// ofStream begins memberlist's words for the message of a stream that it cannot take.
+const ofStream = "failed to receive: "
+
+// note remembers who has another key, from "... from=192.0.2.3:7947". Anybody can send a packet in the
+// name of any address, but a stream only from where he is.
 func (w *logWriter) note(reason, text string) {
 	_, from, found := strings.Cut(text, "from=")
-	if reason != RefusedKey || !found {
+	if reason != RefusedKey || !found || !strings.HasPrefix(text, ofStream) {
 		return
 	}
 	from, _, _ = strings.Cut(from, " ")

@@ -80,6 +80,31 @@ func TestOtherClusterIsRefused(t *testing.T) {
 	})
 }
 
+// Packets in the name of a host, which anybody can send, do not make it one with another key.
+func TestForgedPacketsAccuseNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		hosts := cluster(t, net, 3)
+		hosts[2].stop()
+		within(t, time.Minute, "it is dead", func() bool { return allSee(hosts[:2], 1) })
+		forger, err := net.Listen(hostAddr(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		forged := append([]byte{1}, bytes.Repeat([]byte("x"), 60)...)
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+			if _, err := forger.WriteTo(forged, hosts[0].Addr().String()); err != nil {
+				t.Fatal(err)
+			}
+			if s := hosts[0].Strangers(); len(s) > 0 {
+				t.Fatalf("after forged packets: %v", s)
+			}
+		}
+		if hosts[0].Stats()[RefusedKey] == 0 {
+			t.Error("they were not counted")
+		}
+	})
+}
+
 // Who is refused for its key, and has the right one later, is no problem any more.
 func TestKeyIsSetRight(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Network) {

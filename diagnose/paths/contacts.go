@@ -8,14 +8,18 @@ import (
 
 // Gossip goes by packets (UDP) and by streams (TCP), and a firewall may let one of the two
 // through. Hosts stay alive for each other by either, so nothing else tells. A host tries both
-// with one other host a second, and again at once with those of which one failed. One is at
+// with all others in three and a half seconds, if there are no more than fifty of them, so that what does not
+// pass is said within ten; and again at once with those of which one failed. One is at
 // fault only while the other passes: a host that is off, starts or is cut off has neither. A try sends
-// some 400 bytes each way.
+// some 400 bytes each way, and takes 0.6 ms of processor at both ends together: 1 % of one on fifty hosts.
 
 const (
-	turnEvery = time.Second
-	atOnce    = 8               // tries under way
-	atLeast   = 3 * time.Second // between the begin of the first try that fails, and a trouble
+	turnEvery = time.Second             // a host, at least
+	allEvery  = 3500 * time.Millisecond // fifty of them: then three tries of two seconds each can fail within ten
+	leastTurn = allEvery / 50           // between two, however many there are
+	catchUp   = turnEvery / 2           // what is due in so long is tried at once, as who asks does so twice a second
+	atOnce    = 16                      // tries under way, twice as many as that
+	atLeast   = 3 * time.Second         // between the begin of the first try that fails, and a trouble
 	// rounds is how many tries have to fail in a row; answerRounds those of which only an answer
 	// is missing, as of a host that is too busy for a while.
 	rounds, answerRounds = 2, 3
@@ -55,7 +59,7 @@ type Contact struct {
 // Contacts is what a host knows of the ways of gossip. Its methods are called by one goroutine.
 type Contacts struct {
 	peers map[string]*contact
-	turn  time.Time // of the next host
+	turn  time.Time // of the next host: when
 	last  string    // the one whose turn was last
 }
 
@@ -101,13 +105,16 @@ func (c *Contacts) Due(now time.Time) (list []string) {
 			others = append(others, id)
 		}
 	}
-	if len(others) > 0 && !now.Before(c.turn) && running < atOnce {
-		slices.Sort(others)
+	slices.Sort(others)
+	if earliest := now.Add(-catchUp); c.turn.Before(earliest) {
+		c.turn = earliest
+	}
+	for len(list) < len(others) && !now.Before(c.turn) && running+len(list) < atOnce {
 		at, found := slices.BinarySearch(others, c.last)
 		if found {
 			at++
 		}
-		c.last, c.turn = others[at%len(others)], now.Add(turnEvery)
+		c.last, c.turn = others[at%len(others)], c.turn.Add(max(leastTurn, min(turnEvery, allEvery/time.Duration(len(others)))))
 		list = append(list, c.last)
 	}
 	slices.SortFunc(suspects, func(a, b string) int {

@@ -29,10 +29,17 @@ func contactRun(c *Contacts, hosts []string, from, to time.Duration, answer func
 			}
 		}
 	}
-	for id := range ends {
-		c.Note(id, results[id], epoch.Add(to))
+	for id, end := range ends {
+		if end <= to {
+			c.Note(id, results[id], epoch.Add(to))
+			delete(ends, id)
+		}
 	}
-	return c.Contacts()
+	said = c.Contacts()
+	for id, end := range ends {
+		c.Note(id, results[id], epoch.Add(end))
+	}
+	return said
 }
 
 func TestContacts(t *testing.T) {
@@ -128,5 +135,52 @@ func TestContactsOfAHostThatSlept(t *testing.T) {
 	}
 	if got := c.Contacts(); len(got) > 0 {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestContactsInTime: of up to fifty hosts it is said within ten seconds which one it is that a way does not
+// lead to, whenever that begins.
+func TestContactsInTime(t *testing.T) {
+	no := errors.New("no")
+	for _, n := range []int{2, 3, 5, 6, 17, 50} {
+		var hosts []string
+		for i := range n - 1 {
+			hosts = append(hosts, fmt.Sprintf("%02d", i))
+		}
+		slowest := time.Duration(0)
+		for _, bad := range []Tried{{Call: no, Dial: no}, {Call: no}, {Packet: no}} {
+			for i, victim := range hosts {
+				if i%5 > 0 && i < n-2 {
+					continue
+				}
+				begin, took := 6*time.Second+time.Duration(i%7)*100*time.Millisecond, time.Duration(0)
+				for said := false; !said; {
+					if took += 500 * time.Millisecond; took > 10*time.Second {
+						t.Fatalf("of %d hosts it is not said of host %s what it does not answer: %+v", n, victim, bad)
+					}
+					said = len(contactRun(NewContacts(), hosts, 0, begin+took, func(host string, at time.Duration) Tried {
+						if host == victim && at >= begin {
+							return bad
+						}
+						return Tried{}
+					})) > 0
+				}
+				slowest = max(slowest, took)
+			}
+		}
+		t.Logf("of %d hosts it is said within %v", n, slowest)
+	}
+}
+
+// TestContactsOfAThousand: however many hosts there are, as many are tried in a second as of fifty.
+func TestContactsOfAThousand(t *testing.T) {
+	var hosts []string
+	for i := range 999 {
+		hosts = append(hosts, fmt.Sprintf("%03d", i))
+	}
+	tries := 0
+	contactRun(NewContacts(), hosts, 0, 10*time.Second, func(string, time.Duration) Tried { tries++; return Tried{} })
+	if tries < 100 || tries > 170 {
+		t.Errorf("%d tries in ten seconds", tries)
 	}
 }

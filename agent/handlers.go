@@ -29,6 +29,7 @@ func (a *Agent) handlers() api.Handlers {
 		},
 		Flows:       a.plane.Flows,
 		Doctor:      a.doctor,
+		Ping:        a.ping,
 		JoinCommand: a.joinCommand,
 		Leave:       a.leave,
 		Join:        a.join,

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"syscall"
 )
 
@@ -84,6 +85,11 @@ func (c *Client) Flows(ctx context.Context) ([]Flow, error) {
 // Doctor looks for what is wrong, which takes seconds where packets are lost.
 func (c *Client) Doctor(ctx context.Context) (Diagnosis, error) {
 	return call[Diagnosis](ctx, c, http.MethodGet, "doctor", nil)
+}
+
+// Ping sends another host, by its name, ID or address, an echo each way.
+func (c *Client) Ping(ctx context.Context, host string) (Ping, error) {
+	return call[Ping](ctx, c, http.MethodGet, "ping?host="+url.QueryEscape(host), nil)
 }
 
 // JoinCommand returns the lines that add a host; they contain the gossip key.

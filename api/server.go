@@ -24,6 +24,7 @@ type Handlers struct {
 	Ring        func(context.Context) ([]Pool, error)
 	Flows       func(context.Context) ([]Flow, error)
 	Doctor      func(context.Context) (Diagnosis, error)
+	Ping        func(ctx context.Context, host string) (Ping, error)
 	JoinCommand func(context.Context) (JoinCommand, error)
 	Leave       func(context.Context, LeaveRequest) (Done, error)
 	Join        func(context.Context) (Done, error)
@@ -94,6 +95,14 @@ func (h Handlers) mux() *routes {
 	get(mux, "/v1/ring", h.Ring)
 	get(mux, "/v1/flows", h.Flows)
 	get(mux, "/v1/doctor", h.Doctor)
+	mux.handle("GET /v1/ping", func(w http.ResponseWriter, r *http.Request) {
+		if h.Ping == nil {
+			mux.none(w, r)
+			return
+		}
+		value, err := h.Ping(r.Context(), r.URL.Query().Get("host"))
+		reply(w, value, err)
+	})
 	get(mux, "/v1/join-command", h.JoinCommand)
 	post(mux, "/v1/leave", h.Leave)
 	post(mux, "/v1/join", h.join())

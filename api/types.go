@@ -237,6 +237,25 @@ type Check struct {
 	Do string `json:"do,omitempty"`
 }
 
+// Ping is what came back from another host, each way once.
+type Ping struct {
+	Host string     `json:"host"`
+	VTEP netip.Addr `json:"vtep"`
+	// Error says why the host could not be asked to answer; then there is nothing else.
+	Error    string `json:"error,omitempty"`
+	Underlay Echo   `json:"underlay"` // UDP between the agents
+	Tunnel   Echo   `json:"tunnel"`   // a small packet, the way that containers' packets go
+	Full     Echo   `json:"full"`     // the largest that containers send
+}
+
+// Echo is a packet there and back.
+type Echo struct {
+	Bytes        int     `json:"bytes"`
+	Milliseconds float64 `json:"milliseconds,omitempty"`
+	// Lost says what is known of one that did not come back.
+	Lost string `json:"lost,omitempty"`
+}
+
 // JoinCommand has the lines that add a host to the cluster. They contain the
 // gossip key.
 type JoinCommand struct {

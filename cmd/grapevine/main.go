@@ -65,7 +65,7 @@ that of another host by ssh.`,
 		verbs []*cobra.Command
 	}{
 		{"See:", []*cobra.Command{
-			newStatus(), newDoctor(), newPS(), newShow(), newNodes(), newNetworks(), newEndpoints(), newRing(), newFlows(), newMetrics(), newWait(), newReport(),
+			newStatus(), newDoctor(), newPing(), newPS(), newShow(), newNodes(), newNetworks(), newEndpoints(), newRing(), newFlows(), newMetrics(), newWait(), newReport(),
 		}},
 		{"Change:", []*cobra.Command{newFastPath(), newKeys(), newForget(), newLeave(), newJoin()}},
 		{"Set up:", []*cobra.Command{

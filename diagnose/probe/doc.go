@@ -1,8 +1,9 @@
 // Package probe finds out what packets really pass between this host and another
 // one, in both directions: datagrams to the gossip port, which may not be fragmented,
 // and frames through the tunnel, from one gateway port to the other by way of both
-// switches (pipeline.ProbeEtherType). Calls between the agents say what arrived; so
-// nothing here answers a packet, and a probe from a stranger does nothing.
+// switches (pipeline.ProbeEtherType). Calls between the agents say what arrived; a
+// probe from a stranger does nothing. Only an echo is answered by a packet: by one of the same size, to
+// the host that has opened its session.
 //
 // # A probe
 //
@@ -24,7 +25,21 @@ type Kind uint8
 const (
 	Gossip Kind = 1 // UDP to the gossip port
 	Tunnel Kind = 2 // VXLAN
+	// The same two ways, there and back: an echo, and its answer.
+	gossipEcho, gossipBack Kind = 3, 4
+	tunnelEcho, tunnelBack Kind = 5, 6
 )
+
+// way is that of a kind; 0: no kind.
+func (k Kind) way() Kind {
+	switch k {
+	case Gossip, gossipEcho, gossipBack:
+		return Gossip
+	case Tunnel, tunnelEcho, tunnelBack:
+		return Tunnel
+	}
+	return 0
+}
 
 const (
 	magic  = "gvprobe1"

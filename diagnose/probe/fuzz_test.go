@@ -13,12 +13,12 @@ import (
 // of a session are noted.
 func FuzzDatagram(f *testing.F) {
 	const id = 7
-	for _, b := range [][]byte{encode(id, Gossip, 100, 72), encode(id, Tunnel, 1450, 1450), encode(8, Gossip, 100, 100), nil} {
+	for _, b := range [][]byte{encode(id, Gossip, 100, 72), encode(id, Tunnel, 1450, 1450), encode(8, Gossip, 100, 100), encode(id, gossipEcho, 100, 72), encode(id, gossipBack, 100, 72), nil} {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p := New(Config{})
-		s := &session{seen: map[Kind]map[int]bool{Gossip: {}, Tunnel: {}}}
+		p := New(Config{Find: func(string) (Host, bool) { return Host{}, false }})
+		s := &session{back: make(chan back, 1), seen: map[Kind]map[int]bool{Gossip: {}, Tunnel: {}}}
 		p.sessions[id] = s
 		taken := p.Datagram(b)
 		session, kind, size, ok := decode(b)
@@ -26,7 +26,7 @@ func FuzzDatagram(f *testing.F) {
 			t.Errorf("%x: taken %v, a probe %v", b, taken, ok)
 		}
 		h := s.heard()
-		if want := ok && session == id && kind == Gossip; len(h.Tunnel) != 0 || (len(h.Gossip) == 1) != want || want && h.Gossip[0] != size {
+		if want := ok && session == id && kind.way() == Gossip && kind != gossipBack; len(h.Tunnel) != 0 || (len(h.Gossip) == 1) != want || want && h.Gossip[0] != size {
 			t.Errorf("%x: noted %v", b, h)
 		}
 	})

@@ -16,6 +16,11 @@ import (
 // send sends probes of the sizes to a host. A size that cannot even leave this host
 // (EMSGSIZE) does not arrive, which is all that matters.
 func (p *Prober) send(node string, session uint64, kind Kind, sizes []int) error {
+	return p.sendSome(node, session, kind, sizes, copies)
+}
+
+// sendSome sends so many of each.
+func (p *Prober) sendSome(node string, session uint64, kind Kind, sizes []int, copies int) error {
 	self, known := p.cfg.Find(p.cfg.Self)
 	to, found := p.cfg.Find(node)
 	if !known || !found {
@@ -27,7 +32,7 @@ func (p *Prober) send(node string, session uint64, kind Kind, sizes []int) error
 		}
 	}
 	var one func(size int) error
-	switch kind {
+	switch kind.way() {
 	case Gossip:
 		s, err := newDatagrams(self.VTEP, to.Gossip)
 		if err != nil {

@@ -114,7 +114,7 @@ func (p *Prober) Path(ctx context.Context, node string, limits Limits) (r Report
 	defer func() {
 		_, _ = call[struct{}](context.WithoutCancel(ctx), p, node, methodClose, request{Session: id})
 	}()
-	ours, err := p.open(id)
+	ours, err := p.open(id, node)
 	if err != nil {
 		return r, err
 	}
@@ -196,6 +196,8 @@ type request struct {
 type opened struct {
 	Now  time.Time `json:"now"`
 	Deaf string    `json:"deaf,omitempty"` // why the tunnel cannot be listened to
+	// Echoes are answered: not by older agents.
+	Echoes bool `json:"echoes,omitempty"`
 }
 
 func (o opened) deaf() error {
@@ -235,12 +237,12 @@ func call[T any](ctx context.Context, p *Prober, node, method string, r request)
 // Methods are the handlers of calls from other hosts.
 func (p *Prober) Methods() map[string]func(ctx context.Context, from string, body []byte) ([]byte, error) {
 	return map[string]func(context.Context, string, []byte) ([]byte, error){
-		methodOpen: handle(func(_ string, r request) (any, error) {
-			s, err := p.open(r.Session)
+		methodOpen: handle(func(from string, r request) (any, error) {
+			s, err := p.open(r.Session, from)
 			if err != nil {
 				return nil, err
 			}
-			o := opened{Now: time.Now()}
+			o := opened{Now: time.Now(), Echoes: true}
 			if s.deaf != nil {
 				o.Deaf = s.deaf.Error()
 			}
@@ -257,6 +259,9 @@ func (p *Prober) Methods() map[string]func(ctx context.Context, from string, bod
 		methodSend: handle(func(from string, r request) (any, error) {
 			if len(r.Sizes) > perRound {
 				return nil, fmt.Errorf("%d sizes at once: at most %d", len(r.Sizes), perRound)
+			}
+			if r.Kind != Gossip && r.Kind != Tunnel {
+				return nil, fmt.Errorf("probes of kind %d are unknown", r.Kind)
 			}
 			return struct{}{}, p.send(from, r.Session, r.Kind, r.Sizes)
 		}),

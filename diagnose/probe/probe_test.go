@@ -114,15 +114,15 @@ func TestSessionsAreBoundedAndEnd(t *testing.T) {
 		p := New(Config{Device: "gvabsent"})
 		defer p.Close()
 		for id := range uint64(maxSessions) {
-			if _, err := p.open(id); err != nil {
+			if _, err := p.open(id, "peer"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := p.open(maxSessions); err == nil {
+		if _, err := p.open(maxSessions, "peer"); err == nil {
 			t.Error("one session too many")
 		}
 		time.Sleep(lifetime + time.Second)
-		if _, err := p.open(maxSessions); err != nil {
+		if _, err := p.open(maxSessions, "peer"); err != nil {
 			t.Errorf("after the others' lifetime: %v", err)
 		}
 	})

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/diagnose/probe"
+)
+
+// pingPatience bounds one ping: the call, and what comes back.
+const pingPatience = 8 * time.Second
+
+// ping answers GET /v1/ping.
+func (a *Agent) ping(ctx context.Context, host string) (api.Ping, error) {
+	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
+	var to api.Node
+	for _, n := range a.member.Nodes(a.replica.Snapshot()) {
+		if n.Name == host || n.ID == host || n.VTEP.String() == host {
+			to = n
+		}
+	}
+	switch {
+	case to.ID == "":
+		return api.Ping{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no host %s: `grapevine nodes` lists them", host)}
+	case to.Self:
+		return api.Ping{}, &api.Error{Status: http.StatusBadRequest, Message: host + " is this host: name another one"}
+	}
+	pong, err := a.prober.Ping(ctx, to.ID, min(a.plane.InnerMTU(), a.innerMTUOf(to)))
+	return pinged(to, pong, err), nil
+}
+
+// innerMTUOf is the MTU of containers on another host.
+func (a *Agent) innerMTUOf(n api.Node) int {
+	if n.MTU == 0 {
+		return a.plane.InnerMTU()
+	}
+	return n.MTU - (a.underlay.MTU - a.plane.InnerMTU())
+}
+
+// pinged is pure: what is said of a ping.
+func pinged(to api.Node, pong probe.Pong, err error) api.Ping {
+	p := api.Ping{Host: to.Name, VTEP: to.VTEP}
+	switch {
+	case errors.Is(err, probe.ErrOld):
+		p.Error = "its agent is of an older version, which answers no ping: `grapevine doctor` tries the ways to it"
+		return p
+	case err != nil && !to.Alive:
+		p.Error = "it does not answer, as `grapevine status` says: " + err.Error()
+		return p
+	case err != nil:
+		p.Error = fmt.Sprintf("it could not be asked, by TCP to %s: %v", to.Gossip, err)
+		return p
+	}
+	echo := func(e probe.Echo) api.Echo {
+		out := api.Echo{Bytes: e.Size, Milliseconds: float64(e.Took.Microseconds()) / 1000}
+		switch {
+		case e.Err != nil:
+			out.Lost = "could not be sent: " + e.Err.Error()
+		case e.Took > 0:
+			out.Milliseconds = max(out.Milliseconds, 0.001)
+		case e.Arrived:
+			out.Lost = fmt.Sprintf("arrived at %s, and the answer was lost", to.Name)
+		default:
+			out.Lost = "did not arrive at " + to.Name
+		}
+		return out
+	}
+	p.Underlay, p.Tunnel, p.Full = echo(pong.Underlay), echo(pong.Tunnel), echo(pong.Full)
+	return p
+}

@@ -88,7 +88,7 @@ func (c *cleaning) failed(what string, err error) {
 	}
 }
 
-// fastPath takes the programs from the underlay's devices; those of others go with them.
+// fastPath takes the fast path's programs from the underlay's devices and the gateway.
 func (c *cleaning) fastPath(context.Context) {
 	c.failed("take the fast path's programs away", plane.PurgeFastPath())
 }

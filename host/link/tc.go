@@ -28,6 +28,8 @@ type Turn uint16
 const (
 	First  Turn = 1
 	Second Turn = 2
+	// Last is behind those of others, but for who wants to be the very last.
+	Last Turn = 0xfff0
 )
 
 // One filter of ours per hook and turn.
@@ -132,7 +134,7 @@ func filters(l netlink.Link, hook Hook) (map[Turn]*netlink.BpfFilter, error) {
 	ours := map[Turn]*netlink.BpfFilter{}
 	for _, f := range all {
 		b, ok := f.(*netlink.BpfFilter)
-		if turn := Turn(f.Attrs().Priority); ok && b.Handle == tcHandle && (turn == First || turn == Second) {
+		if turn := Turn(f.Attrs().Priority); ok && b.Handle == tcHandle && (turn == First || turn == Second || turn == Last) {
 			ours[turn] = b
 		}
 	}

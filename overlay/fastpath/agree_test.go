@@ -34,7 +34,7 @@ import (
 // direct they do the same, with other hosts by way of VXLAN headers of their own.
 func TestAgree(t *testing.T) {
 	w := newJudges(t)
-	carried, answered, direct, guarded, all := 0, 0, 0, 0, 0
+	carried, answered, direct, guarded, toGateway, fromGateway, all := 0, 0, 0, 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		contents := Compile(in, w.device)
@@ -42,7 +42,7 @@ func TestAgree(t *testing.T) {
 		for range 40 {
 			w.settle(t)
 			p := packets(in, w.device).Draw(t, "packet")
-			frame, sound := w.frame(t, p)
+			frame, sound := w.frame(t, &p)
 			got, mtu, out := w.program(t, p, frame)
 			if slices.ContainsFunc(in.Policy.Guards, func(g pipeline.Guard) bool { return slices.Contains(g.Addrs, p.Dst) }) {
 				guarded++
@@ -89,6 +89,11 @@ func TestAgree(t *testing.T) {
 			if got != want {
 				t.Fatalf("%v:\n%x\nthe program says %+v, Open vSwitch %+v\n%s", p, frame, got, want, trace)
 			}
+			if mtu == 0 && got.Gateway {
+				toGateway++
+			} else if p.Gateway {
+				fromGateway++
+			}
 			w.counted(t, tally, trace, len(frame))
 			if source := net.HardwareAddr(out[6:12]).String(); source != pipeline.RouterMAC.String() {
 				t.Fatalf("%v: source MAC %s", p, source)
@@ -98,9 +103,10 @@ func TestAgree(t *testing.T) {
 	if guarded == 0 {
 		t.Error("no packet was to or from an endpoint with rules")
 	}
-	t.Logf("%d of %d packets were carried, %d of them direct, %d answered", carried, all, direct, answered)
-	if carried < all/20 || answered < all/400 || direct < all/80 {
-		t.Errorf("%d of %d packets were carried, %d of them direct, %d answered: the test shows little", carried, all, direct, answered)
+	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered", carried, all, direct, toGateway, fromGateway, answered)
+	t.Log(sums)
+	if carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/400 {
+		t.Error(sums + ": the test shows little")
 	}
 }
 
@@ -141,8 +147,13 @@ func newJudges(t *testing.T) *judges {
 		must(t, netlink.LinkSetUp(peer))
 		w.device[e] = uint32(l.Attrs().Index)
 	}
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "dev-gateway", MTU: gatewayMTU}, PeerName: "peer-gateway"}))
+	l, err := netlink.LinkByName("dev-gateway")
+	must(t, err)
+	must(t, netlink.LinkSetUp(l))
 	w.config = configValue{On: 1, Tunnel: 1, TunnelMTU: w.device["a"], LeastPort: 32768, EndPort: 60999, VTEP: vtep.As4()}
 	binary.BigEndian.PutUint16(w.config.Port[:], vxlanPort)
+	w.config.open(Gate{On: true, MAC: gatewayMAC, VXLAN: vxlanPort, Gossip: gossipPort}, uint32(l.Attrs().Index))
 	w.directConfig = w.config
 	w.directConfig.Underlay = testNIC
 	must(t, w.objs.GvConfig.Put(uint32(0), w.config))
@@ -244,8 +255,15 @@ func (w *judges) counted(t *rapid.T, tally pipeline.Tally, trace string, bytes i
 // an answer over IPv6.
 var mtus = map[string]int{"a": 1400, "b": 1300, "c": 600, "d": 1500}
 
+const gatewayMTU = 1450
+
+var gatewayMAC = [6]byte{2, 0x42, 0, 0, 0, 2}
+
 // mtu is that of the device that a packet is sent to.
 func (w *judges) mtu(v Verdict) int {
+	if v.Gateway {
+		return gatewayMTU
+	}
 	for e, ifindex := range w.device {
 		if ifindex == v.Ifindex {
 			return mtus[e]
@@ -266,7 +284,7 @@ func (w *judges) expected(c Contents, p Packet, frame []byte) (Verdict, int) {
 	if p.Src.Is6() {
 		least, size, echo = 1280, 40+int(binary.BigEndian.Uint16(frame[18:])), frame[20] != 58 || frame[54] >= 128
 	}
-	if mtu < least || size <= mtu || !echo || frame[0]&1 == 1 {
+	if v.Gateway || p.Gateway || mtu < least || size <= mtu || !echo || frame[0]&1 == 1 {
 		return Verdict{}, 0
 	}
 	return answerTo(c, p), mtu
@@ -345,6 +363,9 @@ func (w *judges) direct(t *rapid.T, p Packet, frame []byte, got Verdict, mtu int
 	var again Verdict
 	var againMTU int
 	var wire, outer []byte
+	if p.Gateway {
+		return false
+	}
 	if !p.From.IsValid() {
 		must(t, w.objs.GvConfig.Put(uint32(0), w.directConfig))
 		again, againMTU, wire = w.program(t, p, frame)
@@ -426,6 +447,12 @@ func less(a, b pipeline.Tally) map[string]pipeline.Count {
 	for k, n := range a.VNIDs {
 		add(fmt.Sprint("VNID ", k), n, b.VNIDs[k])
 	}
+	for k, n := range a.ToGateway {
+		add("to the gateway, for "+k.String(), n, b.ToGateway[k])
+	}
+	for k, n := range a.FromGateway {
+		add("from the gateway, of "+k.String(), n, b.FromGateway[k])
+	}
 	add("from VNID 0", a.FromVNID0, b.FromVNID0)
 	add("to VNID 0", a.OnlyToOf0, b.OnlyToOf0)
 	return out
@@ -446,7 +473,7 @@ func sumOuter(frame []byte) {
 	binary.BigEndian.PutUint16(frame[24:], uint16(sum(frame[14:34])))
 }
 
-const vxlanPort = 4789
+const vxlanPort, gossipPort = 4789, 7946
 
 // testNIC is the device by which BPF_PROG_TEST_RUN has packets arrive: lo.
 const testNIC = 1
@@ -551,6 +578,9 @@ func (w *judges) program(t *rapid.T, p Packet, frame []byte) (Verdict, int, []by
 	prog := w.objs.GvEndpoint
 	const ifindex, cb = 10, 12
 	skb[ifindex] = p.Ifindex
+	if p.Gateway {
+		prog, skb[ifindex] = w.objs.GvDeliver, w.config.Gateway
+	}
 	if p.From.IsValid() {
 		prog, skb[ifindex] = w.objs.GvTunnel, 0
 		skb[cb] = p.VNID
@@ -588,6 +618,9 @@ func (w *judges) verdict(t *rapid.T, p Packet, ret uint32, out []byte) (Verdict,
 	if raw.VTEP != (address{}) {
 		return Verdict{VTEP: raw.VTEP.addr(), VNID: raw.VNID}, int(raw.MTU), out
 	}
+	if raw.Ifindex == w.config.Gateway {
+		return Verdict{Gateway: true, MAC: [6]byte(out)}, int(raw.MTU), out
+	}
 	return Verdict{Ifindex: raw.Ifindex, MAC: [6]byte(out)}, int(raw.MTU), out
 }
 
@@ -601,7 +634,9 @@ var (
 func (w *judges) ovs(t *rapid.T, in pipeline.Input, p Packet, frame []byte) (Verdict, string) {
 	frame = bytes.Clone(frame)
 	port := w.tunnel
-	if p.From.IsValid() {
+	if p.Gateway {
+		port = w.gateway
+	} else if p.From.IsValid() {
 		copy(frame, []byte{2, 1, 0, 0, 0, 0xff})
 		for _, v := range in.VTEPs {
 			if v.Addr == p.From {
@@ -645,6 +680,9 @@ func (w *judges) ovs(t *rapid.T, in pipeline.Input, p Packet, frame []byte) (Ver
 		}
 		return Verdict{}, text
 	}
+	if out == uint64(w.gateway) {
+		return Verdict{Gateway: true, MAC: [6]byte(dst)}, text
+	}
 	for number, e := range w.endOf {
 		if out == uint64(number) {
 			return Verdict{Ifindex: w.device[e], MAC: [6]byte(dst)}, text
@@ -654,10 +692,13 @@ func (w *judges) ovs(t *rapid.T, in pipeline.Input, p Packet, frame []byte) (Ver
 }
 
 // frame builds the packet, sound or with something odd about it.
-func (w *judges) frame(t *rapid.T, p Packet) (frame []byte, sound bool) {
+func (w *judges) frame(t *rapid.T, p *Packet) (frame []byte, sound bool) {
 	frame = append(frame, pipeline.RouterMAC...)
 	frame = append(frame, p.MAC[:]...)
 	payload := transport(t, p.Src.Is4())
+	if p.Protocol = payload.protocol; p.Protocol == 6 || p.Protocol == 17 {
+		p.Port = binary.BigEndian.Uint16(payload.bytes[2:])
+	}
 	tos := byte(rapid.IntRange(0, 3).Draw(t, "ECN"))
 	if p.Src.Is4() {
 		frame = append(frame, 8, 0)
@@ -733,15 +774,21 @@ func transport(t *rapid.T, four bool) segment {
 		}
 	}
 	kinds := []string{"tcp", "udp", "echo", "error"}
+	if four {
+		kinds = append(kinds, "tunnel")
+	}
 	if !four {
 		kinds = append(kinds, "neighbour", "extension", "fragment")
 	}
 	switch rapid.SampledFrom(kinds).Draw(t, "transport") {
 	case "tcp":
 		s.protocol, s.bytes[12] = 6, 0x50
+		binary.BigEndian.PutUint16(s.bytes[2:], rapid.SampledFrom([]uint16{80, vxlanPort, gossipPort}).Draw(t, "port"))
+	case "tunnel":
+		s.protocol = rapid.SampledFrom([]byte{4, 41, 47, 137}).Draw(t, "protocol")
 	case "udp":
 		s.protocol = 17
-		port := rapid.SampledFrom([]uint16{53, 4789, 8080}).Draw(t, "port")
+		port := rapid.SampledFrom([]uint16{53, vxlanPort, gossipPort}).Draw(t, "port")
 		binary.BigEndian.PutUint16(s.bytes[2:], port)
 		binary.BigEndian.PutUint16(s.bytes[4:], uint16(len(s.bytes)))
 	case "echo":

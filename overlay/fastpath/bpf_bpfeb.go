@@ -18,10 +18,13 @@ import (
 const (
 	bpfMapGvConfig     = "gv_config"
 	bpfMapGvFpCounters = "gv_fp_counters"
+	bpfMapGvHeld       = "gv_held"
 	bpfMapGvLocals     = "gv_locals"
 	bpfMapGvRanges     = "gv_ranges"
 	bpfMapGvUdpFlows   = "gv_udp_flows"
+	bpfProgGvDeliver   = "gv_deliver"
 	bpfProgGvEndpoint  = "gv_endpoint"
+	bpfProgGvGateway   = "gv_gateway"
 	bpfProgGvTunnel    = "gv_tunnel"
 	bpfProgGvUnderlay  = "gv_underlay"
 )
@@ -68,7 +71,9 @@ type bpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
+	GvDeliver  *ebpf.ProgramSpec `ebpf:"gv_deliver"`
 	GvEndpoint *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
+	GvGateway  *ebpf.ProgramSpec `ebpf:"gv_gateway"`
 	GvTunnel   *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
 	GvUnderlay *ebpf.ProgramSpec `ebpf:"gv_underlay"`
 }
@@ -79,6 +84,7 @@ type bpfProgramSpecs struct {
 type bpfMapSpecs struct {
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
+	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
 	GvUdpFlows   *ebpf.MapSpec `ebpf:"gv_udp_flows"`
@@ -112,6 +118,7 @@ func (o *bpfObjects) Close() error {
 type bpfMaps struct {
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
+	GvHeld       *ebpf.Map `ebpf:"gv_held"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
 	GvUdpFlows   *ebpf.Map `ebpf:"gv_udp_flows"`
@@ -121,6 +128,7 @@ func (m *bpfMaps) Close() error {
 	return _BpfClose(
 		m.GvConfig,
 		m.GvFpCounters,
+		m.GvHeld,
 		m.GvLocals,
 		m.GvRanges,
 		m.GvUdpFlows,
@@ -137,14 +145,18 @@ type bpfVariables struct {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
+	GvDeliver  *ebpf.Program `ebpf:"gv_deliver"`
 	GvEndpoint *ebpf.Program `ebpf:"gv_endpoint"`
+	GvGateway  *ebpf.Program `ebpf:"gv_gateway"`
 	GvTunnel   *ebpf.Program `ebpf:"gv_tunnel"`
 	GvUnderlay *ebpf.Program `ebpf:"gv_underlay"`
 }
 
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
+		p.GvDeliver,
 		p.GvEndpoint,
+		p.GvGateway,
 		p.GvTunnel,
 		p.GvUnderlay,
 	)

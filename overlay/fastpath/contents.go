@@ -13,6 +13,7 @@ type Local struct {
 	Ifindex uint32  // the host's end of the container's veth
 	MAC     [6]byte // the container's
 	VNID    uint32
+	Outside bool // it may leave the cluster
 	// Router is the gateway of the address, which tells the container what is too big;
 	// invalid: the destination does.
 	Router netip.Addr
@@ -23,6 +24,30 @@ type Local struct {
 type Range struct {
 	VTEP netip.Addr // who has it
 	VNID uint32
+	// To says that the gateway takes what is for it, if VTEP is invalid, and From that the
+	// gateway may send from it.
+	To   To
+	From bool
+}
+
+// To is what the flows look at before the gateway takes a packet of a container.
+type To uint8
+
+// The values of To, as in bpf/fastpath.c.
+const (
+	ToGateway To = iota + 1 // an address of the gateway: no port between hosts
+	ToHost                  // a host: the same, and no internal network
+	ToOutside               // neither VXLAN, nor an internal network
+)
+
+// byGateway says that packets of the range are the gateway's.
+func (r Range) byGateway() bool { return !r.VTEP.IsValid() && (r.To != 0 || r.From) }
+
+// Gate is what the programs know of the gateway. Its zero value says: the switch decides.
+type Gate struct {
+	On            bool
+	MAC           [6]byte
+	VXLAN, Gossip uint16 // ports that containers do not send to; 0: there is none
 }
 
 // Contents is all that the programs know. An address that is in neither map is the
@@ -31,6 +56,7 @@ type Range struct {
 type Contents struct {
 	Locals map[netip.Addr]Local
 	Ranges map[netip.Prefix]Range
+	Gate   Gate
 }
 
 // never are destinations that the switch looks at before any range, or only with the source.
@@ -43,7 +69,14 @@ var never = slices.Concat([]netip.Prefix{
 // index of the host's end of each endpoint's veth; endpoints that are not in it, and
 // those that are not plain, are only known as the switch's to decide.
 func Compile(in pipeline.Input, devices map[string]uint32) Contents {
-	return Contents{Locals: localsOf(in, devices), Ranges: rangesOf(in)}
+	return Contents{Locals: localsOf(in, devices), Ranges: rangesOf(in), Gate: gateOf(in)}
+}
+
+func gateOf(in pipeline.Input) Gate {
+	if in.GatewayPort == 0 || len(in.GatewayMAC) != 6 {
+		return Gate{}
+	}
+	return Gate{On: true, MAC: [6]byte(in.GatewayMAC), VXLAN: in.VXLANPort, Gossip: in.GossipPort}
 }
 
 func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local {
@@ -60,7 +93,7 @@ func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local
 	for _, p := range in.Ports {
 		l := Local{}
 		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && p.Plain {
-			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID}
+			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Outside: !p.Internal}
 		}
 		for _, a := range p.Addrs {
 			locals[a] = Local{}
@@ -85,17 +118,27 @@ func rangesOf(in pipeline.Input) map[netip.Prefix]Range {
 	for _, r := range in.Routes {
 		ranges[r.Prefix] = Range{}
 		if known[r.VTEP] {
-			ranges[r.Prefix] = Range{r.VTEP, r.VNID}
+			ranges[r.Prefix] = Range{VTEP: r.VTEP, VNID: r.VNID}
 		}
 	}
 	// No range of IPv6, however wide, says anything about IPv4: they share a map.
 	if all := netip.PrefixFrom(netip.IPv4Unspecified(), 0); ranges[all] == (Range{}) {
 		ranges[all] = Range{}
 	}
-	// These the switch matches before the longest range.
+	gateways := map[netip.Prefix]bool{}
 	for _, s := range in.Subnets {
 		if s.Gateway.IsValid() {
-			ranges[netip.PrefixFrom(s.Gateway, s.Gateway.BitLen())] = Range{}
+			gateways[netip.PrefixFrom(s.Gateway, s.Gateway.BitLen())] = true
+		}
+	}
+	if in.GatewayPort != 0 {
+		addOutside(in, ranges, gateways)
+	}
+	// These the switch matches before the longest range.
+	for p := range gateways {
+		ranges[p] = Range{}
+		if in.GatewayPort != 0 {
+			ranges[p] = Range{To: ToGateway, From: true}
 		}
 	}
 	for _, n := range never {
@@ -109,14 +152,70 @@ func rangesOf(in pipeline.Input) map[netip.Prefix]Range {
 	return ranges
 }
 
+// addOutside adds to ranges what is the gateway's: hosts, and all that is in none of the cluster's. So
+// what is in one may not come from the gateway, but for its own addresses.
+func addOutside(in pipeline.Input, ranges map[netip.Prefix]Range, gateways map[netip.Prefix]bool) {
+	subnets, routes := newNest(), newNest()
+	for _, s := range in.Subnets {
+		subnets.add(s.Prefix)
+		routes.add(s.Prefix)
+	}
+	for _, r := range in.Routes {
+		routes.add(r.Prefix)
+	}
+	hosts := []netip.Addr{in.VTEP}
+	for _, v := range in.VTEPs {
+		hosts = append(hosts, v.Addr)
+	}
+	for _, a := range hosts {
+		if p := netip.PrefixFrom(a, a.BitLen()); a.IsValid() && a.Zone() == "" && !routes.covers(p) && !gateways[p] {
+			ranges[p] = Range{To: ToHost}
+		}
+	}
+	for _, all := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
+		if !routes.covers(all) {
+			ranges[all] = Range{To: ToOutside}
+		}
+	}
+	for p, r := range ranges {
+		if !r.VTEP.IsValid() && !subnets.covers(p) {
+			r.From = true
+			ranges[p] = r
+		}
+	}
+}
+
+// nest is a set of prefixes.
+type nest struct {
+	in   map[netip.Prefix]bool
+	bits map[int]bool
+}
+
+func newNest() nest { return nest{map[netip.Prefix]bool{}, map[int]bool{}} }
+
+func (n nest) add(p netip.Prefix) { n.in[p], n.bits[p.Bits()] = true, true }
+
+// covers says whether p is in one of them.
+func (n nest) covers(p netip.Prefix) bool {
+	for bits := range n.bits {
+		if bits > p.Bits() {
+			continue
+		}
+		if wide, err := p.Addr().Prefix(bits); err == nil && n.in[wide] {
+			return true
+		}
+	}
+	return false
+}
+
 // routed is what the ranges of an input are made of.
 func routed(in pipeline.Input) pipeline.Input {
-	return pipeline.Input{TunnelPort: in.TunnelPort, VTEPs: slices.Clone(in.VTEPs), Subnets: slices.Clone(in.Subnets), Routes: slices.Clone(in.Routes)}
+	return pipeline.Input{TunnelPort: in.TunnelPort, GatewayPort: in.GatewayPort, VTEP: in.VTEP, VTEPs: slices.Clone(in.VTEPs), Subnets: slices.Clone(in.Subnets), Routes: slices.Clone(in.Routes)}
 }
 
 // sameRanges reports whether two inputs have the same ranges.
 func sameRanges(a, b pipeline.Input) bool {
-	return a.TunnelPort == b.TunnelPort && slices.Equal(a.Subnets, b.Subnets) && slices.Equal(a.Routes, b.Routes) &&
+	return a.TunnelPort == b.TunnelPort && a.GatewayPort == b.GatewayPort && a.VTEP == b.VTEP && slices.Equal(a.Subnets, b.Subnets) && slices.Equal(a.Routes, b.Routes) &&
 		slices.EqualFunc(a.VTEPs, b.VTEPs, func(v, o pipeline.VTEP) bool { return v.Addr == o.Addr })
 }
 
@@ -135,7 +234,11 @@ func router(subnets []pipeline.Subnet, a netip.Addr) (gateway netip.Addr) {
 // else is the switch's to decide. To take an entry out would not do: it would lay bare
 // a wider range, or a range where there was an endpoint. So the keys are those of both.
 func Between(have, want Contents) Contents {
-	return Contents{between(have.Locals, want.Locals), between(have.Ranges, want.Ranges)}
+	c := Contents{Locals: between(have.Locals, want.Locals), Ranges: between(have.Ranges, want.Ranges)}
+	if have.Gate == want.Gate {
+		c.Gate = want.Gate
+	}
+	return c
 }
 
 func between[K, V comparable](have, want map[K]V) map[K]V {

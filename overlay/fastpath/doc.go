@@ -1,7 +1,7 @@
 // Package fastpath carries the packets about which the cluster's state already says
 // everything: this source on this port, that destination here or behind that VTEP,
-// equal VNIDs. Two tc programs (bpf/fastpath.c), one at the container's veth and one at
-// the VXLAN device, forward those at once; whatever they do not know, or were told
+// equal VNIDs. Tc programs (bpf/fastpath.c), at the container's veth, at the VXLAN device
+// and at the gateway, forward those at once; whatever they do not know, or were told
 // not to decide, goes on to Open vSwitch as if they were not there.
 //
 // Open vSwitch's verdict is the law. Compile makes the contents of the programs' maps

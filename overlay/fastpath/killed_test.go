@@ -44,7 +44,7 @@ func TestKilledBetweenWrites(t *testing.T) {
 		return in
 	}
 	traffic.send(here.container, "10.128.0.8:9")
-	for _, change := range []struct {
+	for _, c := range []struct {
 		what    string
 		around  uint32 // the VNID of a range of another host that has it in as well, before; 0: there is none
 		in      pipeline.Input
@@ -59,29 +59,100 @@ func TestKilledBetweenWrites(t *testing.T) {
 		{"it is on another host", 0, state(5, sender), "d"},
 		{"another network on another host has its address", 0, state(6, sender), ""},
 	} {
-		for n := 0; ; n++ {
-			here.in = state(change.around, sender, holder("b", 5))
-			here.apply()
-			traffic.await("b")
-			here.in = change.in
-			survived := here.killed(traffic.attempt(change.what, n, change.reaches), traffic)
-			traffic.attempt(change.what, n, change.reaches).narrowed = math.MaxUint64 // from the one to the other, and back
-			must(t, here.path.Close())
-			here.start()
-			here.apply()
-			if change.reaches != "" {
-				traffic.await(change.reaches)
-			}
-			traffic.only(change.reaches)
-			if survived {
-				if n < 2 {
-					t.Errorf("%s: only %d writes: the test shows little", change.what, n)
-				}
-				break
-			}
-		}
+		here.changed(traffic, change{c.what, state(c.around, sender, holder("b", 5)), c.in, "b", c.reaches})
 	}
 	traffic.judge()
+}
+
+// TestKilledFromTheGateway is the same of what the host sends to the address.
+func TestKilledFromTheGateway(t *testing.T) {
+	h := newGated(t)
+	traffic := newTraffic(t)
+	traffic.receive("b", h.newContainer("b", "10.128.0.8"), "gcb")
+	traffic.receive("c", h.newContainer("c", "10.128.0.8"), "gcc")
+	run(t, h.NS, "ip neigh add 10.128.0.8 lladdr "+pipeline.RouterMAC.String()+" dev gv0 nud permanent")
+	state := func(holders ...pipeline.Port) pipeline.Input {
+		in := h.in
+		in.Ports = append(slices.Clip(in.Ports), holders...)
+		return in
+	}
+	holder := func(endpoint string, vnid uint32) pipeline.Port {
+		return pipeline.Port{MAC: macs[endpoint], Addrs: addrs("10.128.0.8"), VNID: vnid, Endpoint: endpoint, Plain: true}
+	}
+	nobodys, shut := state(holder("b", 5)), state(holder("b", 5))
+	nobodys.Subnets, shut.GatewayPort = []pipeline.Subnet{{Prefix: nobodys.Subnets[0].Prefix, VNID: 5}}, 0
+	from := state(holder("b", 5))
+	traffic.send(h.NS, "10.128.0.8:9")
+	for _, c := range []change{
+		{"it is gone", from, state(), "b", ""},
+		{"another container has its address", from, state(holder("c", 5)), "b", "c"},
+		{"another network has its address", from, state(holder("c", 6)), "b", "c"},
+		{"the host sends from what is no gateway's address", from, nobodys, "b", ""},
+		{"there is no gateway", from, shut, "b", ""},
+	} {
+		h.changed(traffic, c)
+	}
+	traffic.judge()
+}
+
+// TestKilledToTheGateway is the same of what a container sends to the outside: "gate" sees it arrive at gv0.
+func TestKilledToTheGateway(t *testing.T) {
+	h := newGated(t)
+	traffic := newTraffic(t)
+	traffic.receive("gate", h.NS, "gv0")
+	from := h.in
+	with := func(edit func(*pipeline.Input)) pipeline.Input {
+		in := from
+		in.Ports, in.Subnets = slices.Clone(in.Ports), slices.Clone(in.Subnets)
+		edit(&in)
+		return in
+	}
+	traffic.send(h.container, "198.51.100.1:9")
+	for what, edit := range map[string]func(*pipeline.Input){
+		"its network is internal": func(in *pipeline.Input) { in.Ports[0].Internal = true },
+		"it is plain no more":     func(in *pipeline.Input) { in.Ports[0].Plain = false },
+		"it is gone":              func(in *pipeline.Input) { in.Ports = nil },
+		"the outside is within the cluster": func(in *pipeline.Input) {
+			in.Subnets = append(in.Subnets, pipeline.Subnet{Prefix: prefixes("198.51.100.0/24")[0], VNID: 5})
+		},
+		"the port is that of VXLAN": func(in *pipeline.Input) { in.VXLANPort = 9 },
+		"there is no gateway":       func(in *pipeline.Input) { in.GatewayPort = 0 },
+	} {
+		h.changed(traffic, change{what, from, with(edit), "gate", ""})
+	}
+	traffic.judge()
+}
+
+// change is what an agent is to go over from and to, and who is reached before and after.
+type change struct {
+	what          string
+	from, to      pipeline.Input
+	before, after string
+}
+
+// changed makes a change as often as it has writes, with the agent killed before each of them, and once whole.
+func (h *host) changed(traffic *traffic, c change) {
+	for n := 0; ; n++ {
+		h.in = c.from
+		h.apply()
+		traffic.await(c.before)
+		h.in = c.to
+		survived := h.killed(traffic.attempt(c, n), traffic)
+		traffic.attempt(c, n).narrowed = math.MaxUint64 // from the one to the other, and back
+		must(h.t, h.path.Close())
+		h.start()
+		h.apply()
+		if c.after != "" {
+			traffic.await(c.after)
+		}
+		traffic.only(c.after)
+		if survived {
+			if n < 2 {
+				h.t.Errorf("%s: only %d writes: the test shows little", c.what, n)
+			}
+			return
+		}
+	}
 }
 
 // killed is an agent that goes over to h.in and is killed before its write number a.write,
@@ -119,6 +190,7 @@ type attempt struct {
 	first    uint64 // packet
 	narrowed uint64 // the first packet after Narrow; 0: it did not get so far
 	widened  bool   // and Widen wrote something
+	before   string // who is reached at first
 	reaches  string // who may be reached in the end
 }
 
@@ -236,8 +308,8 @@ func (f *traffic) only(allowed string) {
 }
 
 // attempt begins another part of the traffic.
-func (f *traffic) attempt(what string, write int, reaches string) *attempt {
-	a := &attempt{what: what, write: write, reaches: reaches, first: f.some()}
+func (f *traffic) attempt(c change, write int) *attempt {
+	a := &attempt{what: c.what, write: write, before: c.before, reaches: c.after, first: f.some()}
 	f.attempts = append(f.attempts, a)
 	return a
 }
@@ -262,13 +334,13 @@ func (f *traffic) judge() {
 	}
 }
 
-// may says whether who may get the packet; "b" might before.
+// may says whether who may get the packet.
 func (a *attempt) may(who string, number uint64) bool {
 	switch {
 	case a.narrowed == 0:
-		return who == "b"
+		return who == a.before
 	case number < a.narrowed:
-		return who == "b" || who == a.reaches
+		return who == a.before || who == a.reaches
 	default:
 		return a.widened && who == a.reaches
 	}

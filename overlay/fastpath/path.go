@@ -22,6 +22,7 @@ type Config struct {
 	// TunnelMTU is a device whose MTU is the largest inner packet: Tunnel itself, or
 	// another one where that has none of its own.
 	TunnelMTU string
+	Gateway   string // the host's own leg; none: all to and from it is the switch's
 	// Prefix and Device name the host's ends of containers' veths: all begin with
 	// Prefix; Device is the one of an endpoint.
 	Prefix   string
@@ -63,6 +64,7 @@ func New(cfg Config) *Path {
 const (
 	endpointProgram = bpfProgGvEndpoint
 	tunnelProgram   = bpfProgGvTunnel
+	gatewayProgram  = bpfProgGvGateway
 	underlayProgram = bpfProgGvUnderlay
 )
 
@@ -93,7 +95,7 @@ func (p *Path) Stop() error {
 	for name := range names {
 		errs = append(errs, link.DetachTC(name, link.Ingress, endpointProgram))
 	}
-	errs = append(errs, link.DetachTC(p.cfg.Tunnel, link.Ingress, tunnelProgram))
+	errs = append(errs, link.DetachTC(p.cfg.Tunnel, link.Ingress, tunnelProgram), p.leaveGateway())
 	p.unload()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("switch the fast path off: %w", err)
@@ -143,14 +145,21 @@ func (p *Path) Narrow(_ context.Context, in pipeline.Input) error {
 	}
 	devices, err := p.devices()
 	if err == nil && p.tables.held.Locals == nil {
-		err = p.tables.read()
+		if err = p.tables.read(); err == nil {
+			err = p.tables.config.Lookup(uint32(0), &p.config) // of a former agent
+		}
+	}
+	if err == nil && p.config.Gateway != 0 && p.config.gate() != gateOf(in) {
+		closed := p.config
+		closed.Gateway = 0
+		err = p.configure(closed)
 	}
 	if err == nil {
 		if locals := localsOf(in, p.endpoints(in, devices)); p.holds(in) {
 			err = p.tables.writeLocals(between(p.tables.held.Locals, locals))
 		} else {
 			p.held = nil
-			err = p.tables.write(Between(p.tables.held, Contents{locals, rangesOf(in)}))
+			err = p.tables.write(Between(p.tables.held, Contents{Locals: locals, Ranges: rangesOf(in)}))
 		}
 	}
 	return p.failed(err)
@@ -183,7 +192,7 @@ func (p *Path) widen(in pipeline.Input) error {
 		}
 	} else {
 		p.held = nil
-		if err := p.tables.write(Contents{locals, rangesOf(in)}); err != nil {
+		if err := p.tables.write(Contents{Locals: locals, Ranges: rangesOf(in)}); err != nil {
 			return err
 		}
 		ranges := routed(in)
@@ -205,6 +214,15 @@ func (p *Path) widen(in pipeline.Input) error {
 		config.Tunnel, config.TunnelMTU = uint32(tunnel.Index), uint32(mtu.Index)
 		present[p.cfg.Tunnel] = config.Tunnel
 	}
+	config.Gateway = 0
+	gateway, err := p.gateway(in)
+	if err != nil {
+		return err
+	}
+	if gateway != 0 {
+		config.open(gateOf(in), gateway)
+		present[p.cfg.Gateway] = gateway
+	}
 	p.sayDirect(p.directly(in, &config))
 	if config.Underlay != 0 {
 		present[p.cfg.Underlay.Device] = config.Underlay
@@ -220,6 +238,11 @@ func (p *Path) widen(in pipeline.Input) error {
 	for _, port := range in.Ports {
 		if name := p.cfg.Device(port.Endpoint); devices[name] != 0 {
 			present[name] = devices[name]
+		}
+	}
+	if gateway == 0 {
+		if err := p.leaveGateway(); err != nil {
+			return err
 		}
 	}
 	for name, index := range present {
@@ -307,6 +330,9 @@ func (p *Path) attach(name string, index uint32) error {
 	switch name {
 	case p.cfg.Tunnel:
 		err = link.AttachTC(name, link.Ingress, link.First, p.objs.GvTunnel, tunnelProgram)
+	case p.cfg.Gateway:
+		// Behind others' programs, which see all of it so.
+		err = link.AttachTC(name, link.Egress, link.Last, p.objs.GvGateway, gatewayProgram)
 	case p.cfg.Underlay.Device:
 		err = link.AttachTCX(name, p.objs.GvUnderlay, underlayProgram)
 	default:
@@ -349,6 +375,9 @@ func (p *Path) load() error {
 	if err := spec.LoadAndAssign(objs, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
 		return fmt.Errorf("load the fast path's programs (needs Linux 5.12 with CONFIG_BPF_SYSCALL, and CAP_BPF and CAP_NET_ADMIN): %w", err)
 	}
+	if err := objs.GvHeld.Put(uint32(0), objs.GvDeliver); err != nil {
+		return errors.Join(fmt.Errorf("hold the program that delivers from the gateway: %w", err), objs.Close())
+	}
 	p.objs = objs
 	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, counters: objs.GvFpCounters}
 	for name, index := range running {
@@ -374,11 +403,13 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 		if err := link.AdoptMaps(id, spec, old); err != nil {
 			return err
 		}
-		if m := old[bpfMapGvUdpFlows]; m != nil { // not all have it; it begins empty
-			_ = m.Close()
-			delete(old, bpfMapGvUdpFlows)
+		for _, name := range []string{bpfMapGvUdpFlows, bpfMapGvHeld} { // not all have these; they begin empty
+			if m := old[name]; m != nil {
+				_ = m.Close()
+				delete(old, name)
+			}
 		}
-		if len(old) < len(spec.Maps)-1 { // of another version: none, rather than a part
+		if len(old) < len(spec.Maps)-2 { // of another version: none, rather than a part
 			for name, m := range old {
 				_ = m.Close()
 				delete(old, name)
@@ -403,8 +434,17 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 		devices = maps.Clone(devices)
 		devices[l.Name], programs[l.Name] = uint32(l.Index), tunnelProgram
 	}
+	hooks := map[string]link.Hook{}
+	if l, err := link.Get(p.cfg.Gateway); p.cfg.Gateway != "" && err == nil {
+		devices = maps.Clone(devices)
+		devices[l.Name], programs[l.Name], hooks[l.Name] = uint32(l.Index), gatewayProgram, link.Egress
+	}
 	for name, index := range devices {
-		id, err := link.AttachedTC(name, link.Ingress, programs[name])
+		hook := link.Ingress
+		if h, other := hooks[name]; other {
+			hook = h
+		}
+		id, err := link.AttachedTC(name, hook, programs[name])
 		if err == nil {
 			err = look(name, id, index)
 		}

@@ -32,6 +32,7 @@ type host struct {
 	container *linktest.NS
 	in        pipeline.Input
 	source    netip.Addr
+	gateway   string
 }
 
 const mtu = 1400
@@ -85,7 +86,7 @@ func (h *host) newContainer(endpoint, addr string) *linktest.NS {
 // start is an agent that starts, after another one that is gone.
 func (h *host) start() {
 	h.t.Helper()
-	h.path = New(Config{Tunnel: "gvvxlan", TunnelMTU: "gvvxlan", Prefix: "gh", Device: func(id string) string { return "gh" + id }, Source: h.source})
+	h.path = New(Config{Tunnel: "gvvxlan", TunnelMTU: "gvvxlan", Prefix: "gh", Device: func(id string) string { return "gh" + id }, Source: h.source, Gateway: h.gateway})
 	h.Do(func() { must(h.t, h.path.Start(false)) })
 	h.t.Cleanup(func() { h.path.Close() })
 }
@@ -117,7 +118,11 @@ func (h *host) programs() (n int) {
 // ping sends five of a size, and returns how many were answered.
 func (h *host) ping(to string, size int) (n int) {
 	h.t.Helper()
-	h.container.Do(func() {
+	return ping(h.container, to, size)
+}
+
+func ping(from *linktest.NS, to string, size int) (n int) {
+	from.Do(func() {
 		out, _ := exec.Command("ping", "-M", "do", "-c", "5", "-i", "0.01", "-W", "1", "-s", strconv.Itoa(size), to).CombinedOutput()
 		n = strings.Count(string(out), "bytes from")
 	})
@@ -333,12 +338,17 @@ func TestTooBig(t *testing.T) {
 
 // transfer sends random bytes by TCP to a container of another host, which gets them as they were.
 func (h *host) transfer(to *host, addr string, bytesToSend int) {
-	t := h.t
+	h.t.Helper()
+	transfer(h.t, h.container, to.container, addr, addr, bytesToSend)
+}
+
+// transfer sends random bytes by TCP, which arrive as they were.
+func transfer(t *testing.T, from, to *linktest.NS, listen, dial string, bytesToSend int) {
 	t.Helper()
 	var l net.Listener
-	to.container.Do(func() {
+	to.Do(func() {
 		var err error
-		l, err = net.Listen("tcp", addr)
+		l, err = net.Listen("tcp", listen)
 		must(t, err)
 	})
 	defer l.Close()
@@ -355,8 +365,8 @@ func (h *host) transfer(to *host, addr string, bytesToSend int) {
 		all, _ := io.ReadAll(c)
 		got <- all
 	}()
-	h.container.Do(func() {
-		c, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	from.Do(func() {
+		c, err := net.DialTimeout("tcp", dial, 5*time.Second)
 		must(t, err)
 		defer c.Close()
 		must(t, c.SetDeadline(time.Now().Add(20*time.Second)))

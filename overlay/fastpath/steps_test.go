@@ -26,7 +26,9 @@ func TestSteps(t *testing.T) {
 			after = before
 			after.Ports = slices.Clone(before.Ports)
 			after.Routes = slices.Clone(before.Routes)
+			after.GossipPort = rapid.SampledFrom([]uint16{0, gossipPort}).Draw(t, "gossip port")
 			for i := range after.Ports {
+				after.Ports[i].Internal = rapid.Bool().Draw(t, "internal")
 				after.Ports[i].VNID = rapid.SampledFrom(vnids).Draw(t, "VNID")
 			}
 			for i := range after.Routes {
@@ -55,7 +57,7 @@ func TestSteps(t *testing.T) {
 		walk(t, &now, middle, func() { allow("narrow", old) })
 		allow("flows change", old, young)
 		walk(t, &now, young, func() { allow("widen", young) })
-		if !maps.Equal(now.Locals, young.Locals) || !maps.Equal(now.Ranges, young.Ranges) {
+		if !maps.Equal(now.Locals, young.Locals) || !maps.Equal(now.Ranges, young.Ranges) || now.Gate != young.Gate {
 			t.Fatalf("in the end the maps hold %+v, not %+v", now, young)
 		}
 	})
@@ -66,7 +68,7 @@ func TestSteps(t *testing.T) {
 
 // walk writes want into now as tables.write does, in some order, and stops between any two writes.
 func walk(t *rapid.T, now *Contents, want Contents, look func()) {
-	var sets, deletes []func()
+	sets, deletes := []func(){func() { now.Gate = want.Gate }}, []func(){}
 	for _, a := range slices.SortedFunc(maps.Keys(want.Locals), netip.Addr.Compare) {
 		sets = append(sets, func() { now.Locals[a] = want.Locals[a] })
 	}
@@ -116,7 +118,7 @@ func TestCompile(t *testing.T) {
 	c := Compile(in, map[string]uint32{"a": 11, "b": 12})
 	mac := [6]byte(macs["a"])
 	for text, want := range map[string]Local{
-		"10.128.0.2": {11, mac, 5, addrs("10.128.3.1")[0]}, "fd00:1::2": {11, mac, 5, netip.Addr{}},
+		"10.128.0.2": {11, mac, 5, true, addrs("10.128.3.1")[0]}, "fd00:1::2": {11, mac, 5, true, netip.Addr{}},
 		"10.128.0.3": {}, // nobody said that it is plain
 		"10.128.0.4": {}, // its device is not known
 	} {
@@ -179,9 +181,73 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// What the gateway takes, and what it may send from.
+func TestCompileGateway(t *testing.T) {
+	in := pipeline.Input{
+		TunnelPort: 1, GatewayPort: 2, GatewayMAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, VXLANPort: vxlanPort, GossipPort: gossipPort,
+		VTEP: vtep, VTEPs: []pipeline.VTEP{{Addr: vteps[0], Index: 1}},
+		Subnets: []pipeline.Subnet{{Prefix: prefixes("10.128.0.0/22")[0], VNID: 5, Gateway: addrs("10.128.3.1")[0]}},
+		Routes:  []pipeline.Route{{Prefix: prefixes("10.128.2.0/23")[0], VNID: 5, VTEP: vteps[0]}},
+		Ports: []pipeline.Port{
+			{MAC: macs["a"], Addrs: addrs("10.128.0.2", "fd00:1::2"), VNID: 5, Endpoint: "a", Plain: true},
+			{MAC: macs["b"], Addrs: addrs("10.128.0.3"), VNID: 5, Endpoint: "b", Plain: true, Internal: true},
+		},
+	}
+	c := Compile(in, map[string]uint32{"a": 11, "b": 12})
+	gateway := Verdict{Gateway: true, MAC: [6]byte(in.GatewayMAC)}
+	const tcp, udp, ipip = 6, 17, 4
+	for _, x := range []struct {
+		from, to string
+		protocol byte
+		port     uint16
+		want     bool
+	}{
+		{"10.128.0.2", "198.51.100.1", tcp, 80, true},
+		{"10.128.0.2", "198.51.100.1", udp, gossipPort, true}, // no host's
+		{"10.128.0.2", "198.51.100.1", udp, vxlanPort, false},
+		{"10.128.0.2", "198.51.100.1", ipip, 0, false},
+		{"fd00:1::2", "2001:db8:7::1", tcp, 80, true},
+		{"10.128.0.2", "10.128.3.1", udp, 53, true},
+		{"10.128.0.2", "10.128.3.1", tcp, gossipPort, false},
+		{"10.128.0.2", "192.0.2.1", tcp, 80, true},
+		{"10.128.0.2", "192.0.2.2", tcp, 80, true},
+		{"10.128.0.2", "192.0.2.2", tcp, gossipPort, false},
+		{"10.128.0.2", "127.0.0.1", tcp, 80, false},
+		{"10.128.0.2", "169.254.169.254", tcp, 80, false},
+		{"10.128.0.3", "10.128.3.1", udp, 53, true}, // internal
+		{"10.128.0.3", "198.51.100.1", tcp, 80, false},
+		{"10.128.0.3", "192.0.2.2", tcp, 80, false},
+	} {
+		p := Packet{Src: netip.MustParseAddr(x.from), Dst: netip.MustParseAddr(x.to), Ifindex: 11, MAC: [6]byte(macs["a"]), Protocol: x.protocol, Port: x.port}
+		if x.from == "10.128.0.3" {
+			p.Ifindex, p.MAC = 12, [6]byte(macs["b"])
+		}
+		if got := c.Verdict(p); got != gateway && x.want || got != (Verdict{}) && !x.want {
+			t.Errorf("%+v: %+v", x, got)
+		}
+		p.Fragment = true
+		if got := c.Verdict(p); got != (Verdict{}) {
+			t.Errorf("a fragment, %+v: %+v", x, got)
+		}
+	}
+	for from, want := range map[string]bool{
+		"10.128.3.1": true, "198.51.100.1": true, "192.0.2.2": true,
+		"10.128.0.2": false, "10.128.1.9": false, "10.128.2.9": false, // containers', which the host never routes
+		"240.0.0.2": false, "127.0.0.1": false,
+	} {
+		got := c.Verdict(Packet{Gateway: true, Src: netip.MustParseAddr(from), Dst: addrs("10.128.0.2")[0]})
+		if (got == Verdict{Ifindex: 11, MAC: [6]byte(macs["a"])}) != want || (got == Verdict{}) == want {
+			t.Errorf("from %s: %+v", from, got)
+		}
+	}
+}
+
 func macText(b [6]byte) string { return net.HardwareAddr(b[:]).String() }
 
 func (p Packet) String() string {
+	if p.Gateway {
+		return fmt.Sprintf("%s > %s from the gateway", p.Src, p.Dst)
+	}
 	if p.From.IsValid() {
 		return fmt.Sprintf("%s > %s from VTEP %s, VNID %d", p.Src, p.Dst, p.From, p.VNID)
 	}

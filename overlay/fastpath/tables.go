@@ -19,7 +19,7 @@ type (
 	localValue struct {
 		Ifindex, VNID  uint32
 		MAC            [6]byte
-		_              uint16
+		Outside        uint16
 		Slot, VNIDSlot uint32
 		Router         address // zero: none
 	}
@@ -32,11 +32,17 @@ type (
 	rangeValue struct {
 		VTEP       address
 		VNID, Slot uint32
+		To, From   uint8
+		_          uint16
 	}
 
 	configValue struct {
 		On, Tunnel, TunnelMTU uint32
 		Source                address // zero: as the kernel chooses
+		GatewayMAC            [6]byte
+		VXLANPort, GossipPort [2]byte // network order
+		_                     uint16
+		Gateway               uint32
 		VTEP                  [4]byte
 		Port                  [2]byte // network order
 		LeastPort, EndPort    uint16
@@ -73,13 +79,13 @@ type tables struct {
 
 // read fills held and slots from the maps.
 func (t *tables) read() error {
-	t.held, t.slots = Contents{map[netip.Addr]Local{}, map[netip.Prefix]Range{}}, newSlots()
+	t.held, t.slots = Contents{Locals: map[netip.Addr]Local{}, Ranges: map[netip.Prefix]Range{}}, newSlots()
 	var a address
 	var l localValue
 	it := t.locals.Iterate()
 	for it.Next(&a, &l) {
 		addr := netip.AddrFrom16(a).Unmap()
-		t.held.Locals[addr] = Local{l.Ifindex, l.MAC, l.VNID, l.Router.addr()}
+		t.held.Locals[addr] = Local{l.Ifindex, l.MAC, l.VNID, l.Outside != 0, l.Router.addr()}
 		t.slots.adopt(addr, l.Slot)
 		if l.Ifindex != 0 && l.VNID != 0 {
 			t.slots.adopt(l.VNID, l.VNIDSlot)
@@ -93,8 +99,9 @@ func (t *tables) read() error {
 	it = t.ranges.Iterate()
 	for it.Next(&k, &r) {
 		p := k.prefix()
-		t.held.Ranges[p] = Range{r.VTEP.addr(), r.VNID}
-		t.slots.adopt(p, r.Slot)
+		held := Range{r.VTEP.addr(), r.VNID, To(r.To), r.From != 0}
+		t.held.Ranges[p] = held
+		t.slots.adopt(slotOf(p, held), r.Slot)
 	}
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("read the fast path's ranges: %w", err)
@@ -131,6 +138,7 @@ func (t *tables) write(want Contents) error {
 			}
 			delete(t.held.Ranges, p)
 			t.slots.release(p)
+			t.slots.release(gatewayRange(p))
 		}
 	}
 	t.forgetVNIDs()
@@ -188,6 +196,9 @@ func (t *tables) forgetVNIDs() {
 
 func (t *tables) setLocal(a netip.Addr, l Local) error {
 	value := localValue{Ifindex: l.Ifindex, VNID: l.VNID, MAC: l.MAC, Router: addressOf(l.Router)}
+	if l.Outside {
+		value.Outside = 1
+	}
 	var err error
 	if value.Slot, err = t.slot(a); err != nil {
 		return err
@@ -205,15 +216,23 @@ func (t *tables) setLocal(a netip.Addr, l Local) error {
 }
 
 func (t *tables) setRange(p netip.Prefix, r Range) error {
-	value := rangeValue{VTEP: addressOf(r.VTEP), VNID: r.VNID}
+	value := rangeValue{VTEP: addressOf(r.VTEP), VNID: r.VNID, To: uint8(r.To)}
+	if r.From {
+		value.From = 1
+	}
 	var err error
-	if value.Slot, err = t.slot(p); err != nil {
+	if value.Slot, err = t.slot(slotOf(p, r)); err != nil {
 		return err
 	}
 	if err := t.put(t.ranges, keyOf(p), value); err != nil {
 		return fmt.Errorf("put range %s into the fast path: %w", p, err)
 	}
 	t.held.Ranges[p] = r
+	if r.byGateway() {
+		t.slots.release(p)
+	} else {
+		t.slots.release(gatewayRange(p))
+	}
 	return nil
 }
 
@@ -278,6 +297,7 @@ func (t *tables) tally() (pipeline.Tally, error) {
 	out := pipeline.Tally{
 		From: map[netip.Addr]pipeline.Count{}, To: map[netip.Addr]pipeline.Count{},
 		Into: map[netip.Prefix]pipeline.Count{}, OutOf: map[netip.Prefix]pipeline.Count{}, VNIDs: map[uint32]pipeline.Count{},
+		ToGateway: map[netip.Prefix]pipeline.Count{}, FromGateway: map[netip.Prefix]pipeline.Count{},
 	}
 	privileged := map[uint32]*pipeline.Count{slotFromZero: &out.FromVNID0, slotToZero: &out.OnlyToOf0}
 	for slot, sum := range privileged {
@@ -297,6 +317,8 @@ func (t *tables) tally() (pipeline.Tally, error) {
 			out.From[k], out.To[k] = n.sent(), n.received()
 		case netip.Prefix:
 			out.Into[k], out.OutOf[k] = n.sent(), n.received()
+		case gatewayRange:
+			out.ToGateway[netip.Prefix(k)], out.FromGateway[netip.Prefix(k)] = n.sent(), n.received()
 		case uint32:
 			out.VNIDs[k] = n.sent()
 		}
@@ -334,7 +356,17 @@ func (t *tables) slot(key any) (uint32, error) {
 	return slot, nil
 }
 
-// slots says which counter is whose: that of a netip.Addr, a netip.Prefix or a VNID
+// gatewayRange is the key of the counter of a range whose packets are the gateway's.
+type gatewayRange netip.Prefix
+
+func slotOf(p netip.Prefix, r Range) any {
+	if r.byGateway() {
+		return gatewayRange(p)
+	}
+	return p
+}
+
+// slots says which counter is whose: that of a netip.Addr, a netip.Prefix, a gatewayRange or a VNID
 // (uint32).
 type slots struct {
 	of   map[any]uint32
@@ -384,4 +416,6 @@ func (s *slots) adopt(key any, slot uint32) {
 }
 
 // clone is for what must not change with held.
-func (c Contents) clone() Contents { return Contents{maps.Clone(c.Locals), maps.Clone(c.Ranges)} }
+func (c Contents) clone() Contents {
+	return Contents{maps.Clone(c.Locals), maps.Clone(c.Ranges), c.Gate}
+}

@@ -11,6 +11,11 @@ type Packet struct {
 	MAC      [6]byte
 	From     netip.Addr
 	VNID     uint32
+
+	Gateway  bool   // it came from the gateway instead
+	Protocol byte   // for the gateway: of IP
+	Port     uint16 // destination, of TCP and UDP
+	Fragment bool
 }
 
 // Verdict is what the programs do with a packet. Its zero value says that it goes on
@@ -20,10 +25,17 @@ type Verdict struct {
 	MAC     [6]byte
 	VTEP    netip.Addr // or sent to this VTEP
 	VNID    uint32     // with this VNID
+	Gateway bool       // or arrives at the gateway, with MAC
 }
 
 // Verdict is what bpf/fastpath.c does, in Go: for tests, and to read first.
 func (c Contents) Verdict(p Packet) Verdict {
+	if p.Gateway {
+		if dst := c.Locals[p.Dst]; dst.Ifindex != 0 && c.Gate.On && c.lookup(p.Src).From {
+			return Verdict{Ifindex: dst.Ifindex, MAC: dst.MAC}
+		}
+		return Verdict{}
+	}
 	vnid := p.VNID
 	if p.From.IsValid() {
 		if r := c.lookup(p.Src); r.VTEP != p.From || r.VNID != vnid {
@@ -43,10 +55,30 @@ func (c Contents) Verdict(p Packet) Verdict {
 		return Verdict{Ifindex: dst.Ifindex, MAC: dst.MAC}
 	}
 	r := c.lookup(p.Dst)
+	if r.To != 0 {
+		if c.Gate.On && c.mayLeave(p, r.To) {
+			return Verdict{Gateway: true, MAC: c.Gate.MAC}
+		}
+		return Verdict{}
+	}
 	if !r.VTEP.IsValid() || !reachable(vnid, r.VNID) {
 		return Verdict{}
 	}
 	return Verdict{VTEP: r.VTEP, VNID: vnid}
+}
+
+// mayLeave says whether nothing forbids the packet to go by the gateway.
+func (c Contents) mayLeave(p Packet, to To) bool {
+	const icmp, tcp, udp, icmpv6 = 1, 6, 17, 58
+	switch {
+	case p.Fragment, to != ToGateway && !c.Locals[p.Src].Outside:
+		return false
+	case p.Protocol == icmp, p.Protocol == icmpv6:
+		return true
+	case p.Protocol != tcp && p.Protocol != udp, to != ToOutside && p.Port == c.Gate.Gossip:
+		return false
+	}
+	return p.Protocol == tcp || p.Port != c.Gate.VXLAN
 }
 
 func reachable(a, b uint32) bool { return a == b || a == 0 || b == 0 }

@@ -18,11 +18,14 @@ import (
 const (
 	verdictMapGvConfig     = "gv_config"
 	verdictMapGvFpCounters = "gv_fp_counters"
+	verdictMapGvHeld       = "gv_held"
 	verdictMapGvLocals     = "gv_locals"
 	verdictMapGvRanges     = "gv_ranges"
 	verdictMapGvUdpFlows   = "gv_udp_flows"
 	verdictMapGvVerdict    = "gv_verdict"
+	verdictProgGvDeliver   = "gv_deliver"
 	verdictProgGvEndpoint  = "gv_endpoint"
+	verdictProgGvGateway   = "gv_gateway"
 	verdictProgGvTunnel    = "gv_tunnel"
 	verdictProgGvUnderlay  = "gv_underlay"
 )
@@ -69,7 +72,9 @@ type verdictSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type verdictProgramSpecs struct {
+	GvDeliver  *ebpf.ProgramSpec `ebpf:"gv_deliver"`
 	GvEndpoint *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
+	GvGateway  *ebpf.ProgramSpec `ebpf:"gv_gateway"`
 	GvTunnel   *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
 	GvUnderlay *ebpf.ProgramSpec `ebpf:"gv_underlay"`
 }
@@ -80,6 +85,7 @@ type verdictProgramSpecs struct {
 type verdictMapSpecs struct {
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
+	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
 	GvUdpFlows   *ebpf.MapSpec `ebpf:"gv_udp_flows"`
@@ -114,6 +120,7 @@ func (o *verdictObjects) Close() error {
 type verdictMaps struct {
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
+	GvHeld       *ebpf.Map `ebpf:"gv_held"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
 	GvUdpFlows   *ebpf.Map `ebpf:"gv_udp_flows"`
@@ -124,6 +131,7 @@ func (m *verdictMaps) Close() error {
 	return _VerdictClose(
 		m.GvConfig,
 		m.GvFpCounters,
+		m.GvHeld,
 		m.GvLocals,
 		m.GvRanges,
 		m.GvUdpFlows,
@@ -141,14 +149,18 @@ type verdictVariables struct {
 //
 // It can be passed to loadVerdictObjects or ebpf.CollectionSpec.LoadAndAssign.
 type verdictPrograms struct {
+	GvDeliver  *ebpf.Program `ebpf:"gv_deliver"`
 	GvEndpoint *ebpf.Program `ebpf:"gv_endpoint"`
+	GvGateway  *ebpf.Program `ebpf:"gv_gateway"`
 	GvTunnel   *ebpf.Program `ebpf:"gv_tunnel"`
 	GvUnderlay *ebpf.Program `ebpf:"gv_underlay"`
 }
 
 func (p *verdictPrograms) Close() error {
 	return _VerdictClose(
+		p.GvDeliver,
 		p.GvEndpoint,
+		p.GvGateway,
 		p.GvTunnel,
 		p.GvUnderlay,
 	)

@@ -29,7 +29,7 @@ var (
 		"fd00:1::1", "fd00:1::2", "fd00:1::8000:2", "fd00:2::1", "fd00:2::2",
 	)
 	linkLocal = addrs("169.254.1.1", "169.254.1.2", "169.254.1.3", "fe80::1:1", "fe80::1:2")
-	elsewhere = addrs("224.0.0.1", "224.1.0.5", "255.255.255.255", "127.0.0.1", "127.1.0.9", "198.51.100.1", "0.0.0.0", "ff02::1", "::1", "fe80::1", "::", "2001:db8::9", "240.0.0.2", "240.0.0.9", "fd67:7261:7065::2")
+	elsewhere = addrs("224.0.0.1", "224.1.0.5", "255.255.255.255", "127.0.0.1", "127.1.0.9", "198.51.100.1", "0.0.0.0", "ff02::1", "::1", "fe80::1", "::", "2001:db8::9", "240.0.0.2", "240.0.0.9", "fd67:7261:7065::2", "192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::4")
 )
 
 func addrs(s ...string) (out []netip.Addr) {
@@ -50,7 +50,7 @@ func prefixes(s ...string) (out []netip.Prefix) {
 func inputs() *rapid.Generator[pipeline.Input] {
 	return rapid.Custom(func(t *rapid.T) pipeline.Input {
 		in := pipeline.Input{
-			Round: pipeline.Round, Tunnel: pipeline.HeaderBits, VXLANPort: 4789, Host: addrs("240.0.0.9", "fd67:7261:7065::9"),
+			Round: pipeline.Round, Tunnel: pipeline.HeaderBits, VXLANPort: vxlanPort, GossipPort: gossipPort, VTEP: vtep, Host: addrs("240.0.0.9", "fd67:7261:7065::9"),
 			TunnelPort: 1, GatewayPort: 2, GatewayMAC: net.HardwareAddr{2, 0x42, 0, 0, 0, 2},
 		}
 		for i, v := range vteps {
@@ -69,7 +69,7 @@ func inputs() *rapid.Generator[pipeline.Input] {
 		}
 		seen := map[netip.Prefix]bool{}
 		for range rapid.IntRange(2, 8).Draw(t, "routes") {
-			a := rapid.SampledFrom(slices.Concat(numbers, elsewhere[:5], elsewhere[len(elsewhere)-3:])).Draw(t, "of")
+			a := rapid.SampledFrom(slices.Concat(numbers, elsewhere[:5], elsewhere[len(elsewhere)-7:])).Draw(t, "of")
 			p, _ := a.Prefix(rapid.IntRange(a.BitLen()*3/8, a.BitLen()).Draw(t, "bits"))
 			if seen[p] {
 				continue
@@ -141,6 +141,10 @@ func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packe
 		for p.Dst.Is4() != p.Src.Is4() {
 			p.Dst = rapid.SampledFrom(all).Draw(t, "destination")
 		}
+		if rapid.IntRange(0, 3).Draw(t, "from the gateway") == 0 {
+			p.Gateway = true
+			return p
+		}
 		if rapid.Bool().Draw(t, "from the tunnel") {
 			p.From = rapid.SampledFrom(vteps).Draw(t, "VTEP")
 			p.VNID = rapid.SampledFrom(vnids).Draw(t, "VNID")
@@ -162,7 +166,7 @@ func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packe
 
 // aimed draws a packet that is likely to be carried, which few random ones are.
 func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, bool) {
-	kind := rapid.SampledFrom([]string{"any", "local", "out", "in", "another's", "link-local"}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]string{"any", "local", "out", "in", "another's", "link-local", "leaves", "leaves", "enters"}).Draw(t, "kind")
 	if kind == "any" || len(in.Ports) == 0 {
 		return Packet{}, false
 	}
@@ -174,7 +178,17 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 			there = append(there, r)
 		}
 	}
+	var gateways []netip.Addr
+	for _, s := range in.Subnets {
+		if s.Gateway.IsValid() {
+			gateways = append(gateways, s.Gateway)
+		}
+	}
 	switch {
+	case kind == "leaves":
+		p.Dst = rapid.SampledFrom(slices.Concat(elsewhere, gateways)).Draw(t, "to")
+	case kind == "enters":
+		p = Packet{Src: rapid.SampledFrom(slices.Concat(elsewhere, gateways)).Draw(t, "from"), Dst: a.Addrs[0], Gateway: true}
 	case kind == "link-local": // from such an address, or to one, or both
 		from, to := append(slices.Clone(a.LinkLocal), a.Addrs...), append(slices.Clone(b.LinkLocal), b.Addrs...)
 		for _, n := range in.Neighbours {

@@ -13,6 +13,8 @@ type Count struct{ Packets, Bytes uint64 }
 type Tally struct {
 	From, To             map[netip.Addr]Count   // sent by, and delivered to, an address of a local endpoint
 	Into, OutOf          map[netip.Prefix]Count // sent into the tunnel to a range, and come out of it from one
+	ToGateway            map[netip.Prefix]Count // sent to the gateway for a range
+	FromGateway          map[netip.Prefix]Count // delivered from the gateway, sent from a range
 	VNIDs                map[uint32]Count       // between ends of equal VNIDs
 	FromVNID0, OnlyToOf0 Count                  // or the sender, or the receiver alone, has VNID 0
 }
@@ -26,14 +28,17 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 	}
 	sent, delivered := total(maps.Values(t.From)), total(maps.Values(t.To))
 	into, outOf := total(maps.Values(t.Into)), total(maps.Values(t.OutOf))
+	toGateway, fromGateway := total(maps.Values(t.ToGateway)), total(maps.Values(t.FromGateway))
 	add(Classify, 0, match{}, sent)
+	add(Classify, 100, match{}.inPort(in.GatewayPort), fromGateway)
 	add(Classify, 100, match{}.inPort(in.TunnelPort), outOf)
 	// None of them is from or to an endpoint with rules (Port.Plain): no connection is looked up.
 	for _, s := range []Stage{ARPResponder, NDReply, Conntrack, EgressPolicy, Service, IngressPolicy} {
-		add(s, 0, match{}, sum(sent, outOf))
+		add(s, 0, match{}, sum(sum(sent, outOf), fromGateway))
 	}
 	add(Output, 200, match{}.reg(regOutPort, in.TunnelPort), into)
-	add(Output, 50, match{}, delivered)
+	add(Output, 50, match{}, sum(delivered, toGateway))
+	creditGateway(in, t, add)
 
 	for _, p := range in.Ports {
 		for _, a := range p.Addrs {
@@ -69,6 +74,46 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 		out[i] = credit[f.key()]
 	}
 	return out
+}
+
+// creditGateway is what is the gateway's alone of Credit.
+func creditGateway(in Input, t Tally, add func(Stage, int, match, Count)) {
+	endpoint, gateway := match{}.reg(regClass, classEndpoint), match{}.reg(regClass, classGateway)
+	outside := endpoint.reg(regInternal, 0)
+	own := map[netip.Prefix]bool{}
+	var guarded Count
+	for _, s := range in.Subnets {
+		if g := s.Gateway; g.IsValid() {
+			own[host(g)] = true
+			add(SpoofGuard, 220, gateway.ipSrc(host(g)), t.FromGateway[host(g)])
+			add(Forwarding, 2700, endpoint.ipDst(host(g)), t.ToGateway[host(g)])
+		}
+	}
+	var others Count
+	for p, n := range t.FromGateway {
+		if !own[p] {
+			others = sum(others, n)
+		}
+	}
+	add(SpoofGuard, 200, gateway, others)
+	if in.VTEP.IsValid() {
+		add(Forwarding, 140, outside.ipDst(host(in.VTEP)), t.ToGateway[host(in.VTEP)])
+	}
+	for _, v := range in.VTEPs {
+		if v.Addr == in.VTEP {
+			add(Forwarding, 140, outside.ipDst(host(in.VTEP)), Count{})
+		}
+		add(Forwarding, 150, outside.ipDst(host(v.Addr)), t.ToGateway[host(v.Addr)])
+	}
+	for p, n := range t.ToGateway {
+		if p.Bits() != 0 {
+			guarded = sum(guarded, n)
+		}
+	}
+	add(HostGuard, 0, match{}, guarded)
+	for a, f := range map[netip.Addr]family{netip.IPv4Unspecified(): ipv4, netip.IPv6Unspecified(): ipv6} {
+		add(Forwarding, 100, outside.proto(f.proto), t.ToGateway[netip.PrefixFrom(a, 0)])
+	}
 }
 
 func total(counts func(func(Count) bool)) (t Count) {

@@ -3,7 +3,11 @@
 // The fast path: tc programs before Open vSwitch. gv_endpoint stands at the ingress
 // of the host's end of each container's veth, gv_tunnel at that of the VXLAN device and,
 // in mode direct, gv_underlay at that of the host's NIC: gv_endpoint writes the headers of
-// VXLAN itself then, and gv_underlay takes them off.
+// VXLAN itself then, and gv_underlay takes them off. gv_gateway stands at the egress of the
+// host's own leg, gv0: what containers send to the host and the outside gv_endpoint lets arrive
+// there, so that the host's stack sees all of it, and what that sends to them gv_gateway delivers.
+// That one does while an agent holds it: an older agent knows nothing of it, and would leave it
+// there with addresses that nobody looks after.
 // They forward what the maps decide and let everything else go on untouched, to the
 // next filter of the device or to Open vSwitch: whatever is odd, unknown or forbidden
 // gets its verdict, its answer and its counter there. What would be carried, but is too
@@ -49,7 +53,7 @@ struct local {
 	__u32 ifindex; // host's end of the container's veth; 0: the switch decides
 	__u32 vnid;
 	__u16 mac[3];
-	__u16 unused;
+	__u16 outside;	 // 1: it may leave the cluster
 	__u32 slot;	 // of gv_counters, for this address
 	__u32 vnid_slot; // and for packets between equal VNIDs
 	struct addr router; // of this address, for what it is told; zero: there is none
@@ -61,16 +65,27 @@ struct range_key {
 };
 
 struct range {
-	struct addr vtep; // zero: the switch decides
+	struct addr vtep; // zero: no other host has it
 	__u32 vnid;
 	__u32 slot;
+	__u8 to;   // 0: the switch decides, unless another host has it; else it is the gateway's
+	__u8 from; // 1: the gateway may send from here
+	__u16 unused;
 };
+
+// Values of range.to: what the flows would look at before the gateway gets a packet.
+enum { TO_GATEWAY = 1, TO_HOST, TO_OUTSIDE };
 
 struct config {
 	__u32 on;	  // 0: everything goes on
 	__u32 tunnel;	  // index of the VXLAN device
 	__u32 tunnel_mtu; // index of a device with the largest MTU that the tunnel carries
 	struct addr source; // what this host sends from by the tunnel; zero: as the kernel chooses
+	// Of the gateway, which its index switches.
+	__u16 gateway_mac[3];
+	__be16 vxlan_port, gossip_port; // that containers do not send to; 0: there is none
+	__u16 unused2;
+	__u32 gateway; // index of gv0; 0: nothing goes there
 	// Of mode direct, which underlay switches: it comes last, the kernel copies from the front.
 	__be32 vtep;		    // this host's
 	__be16 port;		    // of VXLAN
@@ -134,6 +149,15 @@ struct {
 	__type(value, __u8);
 } gv_udp_flows SEC(".maps");
 
+// gv_deliver, for gv_gateway. The kernel empties such a map when the last process that has it open,
+// the agent, is gone; programs do not count.
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} gv_held SEC(".maps");
+
 #ifdef VERDICT
 struct verdict {
 	__u32 ifindex;
@@ -171,7 +195,7 @@ static __always_inline const struct config *config(void)
 struct headers {
 	struct addr src, dst;
 	__u16 mac[3]; // source
-	__u8 protocol, tos;
+	__u8 protocol, tos, fragment;
 	__u32 at, transport; // where the IP header begins, and what it carries
 };
 
@@ -189,6 +213,7 @@ static __always_inline int parse_ipv4(struct __sk_buff *skb, struct headers *h)
 	h->dst = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.daddr } };
 	h->protocol = ip.protocol;
 	h->tos = ip.tos;
+	h->fragment = !!(ip.frag_off & bpf_htons(0x3fff));
 	h->transport = h->at + sizeof(ip);
 	return 0;
 }
@@ -218,6 +243,7 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct headers *h)
 	__builtin_memcpy(&h->src, &ip.saddr, sizeof(h->src));
 	__builtin_memcpy(&h->dst, &ip.daddr, sizeof(h->dst));
 	h->protocol = ip.nexthdr;
+	h->fragment = 0;
 	h->tos = ip.priority << 4 | ip.flow_lbl[0] >> 4;
 	return 0;
 }
@@ -238,9 +264,13 @@ static __always_inline int parse(struct __sk_buff *skb, struct headers *h, const
 static __always_inline const struct range *find_range(const struct addr *a)
 {
 	struct range_key key = { 128, *a };
-	const struct range *r = bpf_map_lookup_elem(&gv_ranges, &key);
 
-	return r && (r->vtep.w[0] | r->vtep.w[1] | r->vtep.w[2] | r->vtep.w[3]) ? r : NULL;
+	return bpf_map_lookup_elem(&gv_ranges, &key);
+}
+
+static __always_inline int zero(const struct addr *a)
+{
+	return !(a->w[0] | a->w[1] | a->w[2] | a->w[3]);
 }
 
 // exceeded is the device's MTU if the packet, or a segment of it, is bigger; 0: it fits;
@@ -296,7 +326,7 @@ struct arrival {
 static __always_inline int arrive(const struct headers *h, const struct addr *vtep, __u32 vnid, struct arrival *a)
 {
 	a->from = find_range(&h->src);
-	if (!a->from || !same(&a->from->vtep, vtep) || a->from->vnid != vnid)
+	if (!a->from || zero(&a->from->vtep) || !same(&a->from->vtep, vtep) || a->from->vnid != vnid)
 		return -1;
 	a->dst = bpf_map_lookup_elem(&gv_locals, &h->dst);
 	if (!a->dst || !a->dst->ifindex)
@@ -400,11 +430,6 @@ static __always_inline __s64 add_sum(struct __sk_buff *skb, __u32 from, __u32 by
 		sum = bpf_csum_diff(NULL, 0, data, part, sum);
 	}
 	return sum;
-}
-
-static __always_inline int zero(const struct addr *a)
-{
-	return !(a->w[0] | a->w[1] | a->w[2] | a->w[3]);
 }
 
 // answer4 and answer6 return GO_ON if the packet, which is as it was, is to have no answer.
@@ -572,6 +597,23 @@ static __always_inline int segmented_udp(struct __sk_buff *skb, const struct hea
 	return skb->gso_size || bpf_map_lookup_elem(&gv_udp_flows, &flow);
 }
 
+// may_leave says whether the flows would let a container's packet go by the gateway, for sure:
+// neither VXLAN nor, to a host, gossip, and nothing in which these may hide.
+static __always_inline int may_leave(struct __sk_buff *skb, const struct config *c, const struct headers *h, const struct local *src, __u8 to)
+{
+	__be16 ports[2];
+
+	if (h->fragment || (to != TO_GATEWAY && !src->outside))
+		return 0;
+	if (h->protocol == IPPROTO_ICMP || h->protocol == IPPROTO_ICMPV6)
+		return 1;
+	if ((h->protocol != IPPROTO_TCP && h->protocol != IPPROTO_UDP) || bpf_skb_load_bytes(skb, h->transport, ports, sizeof(ports)))
+		return 0;
+	if (to != TO_OUTSIDE && ports[1] == c->gossip_port)
+		return 0;
+	return h->protocol == IPPROTO_TCP || ports[1] != c->vxlan_port;
+}
+
 #ifdef VERDICT
 static __always_inline int decide(struct verdict *v, int mtu)
 {
@@ -587,6 +629,16 @@ static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex, int mtu
 	struct verdict v = { .ifindex = ifindex };
 
 	return decide(&v, mtu);
+}
+
+static __always_inline int enter(struct __sk_buff *skb, __u32 ifindex)
+{
+	return deliver(skb, ifindex, 0);
+}
+
+static __always_inline int send(struct __sk_buff *skb, __u32 ifindex)
+{
+	return deliver(skb, ifindex, 0);
 }
 
 static __always_inline int encapsulate(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep, int mtu)
@@ -623,6 +675,20 @@ static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex, int mtu
 	if (skb->pkt_type != PACKET_HOST)
 		bpf_skb_change_type(skb, PACKET_HOST);
 	return bpf_redirect_peer(ifindex, 0);
+}
+
+// enter lets the packet arrive at a device, with all that stands there: packet sockets, others'
+// tc programs, nftables' ingress and then the host's stack.
+static __always_inline int enter(struct __sk_buff *skb, __u32 ifindex)
+{
+	return bpf_redirect(ifindex, BPF_F_INGRESS);
+}
+
+// send hands the packet to the container behind the device where redirect_peer may not be
+// used, at an egress.
+static __always_inline int send(struct __sk_buff *skb, __u32 ifindex)
+{
+	return bpf_redirect(ifindex, 0);
 }
 
 static __always_inline int is_ipv4(const struct addr *a)
@@ -743,6 +809,18 @@ static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struc
 	return transmit(c, &o, &next);
 }
 
+// leave lets a container's packet arrive at the gateway. What is too big for that goes on.
+static __always_inline int leave(struct __sk_buff *skb, const struct config *c, const struct headers *h, const struct local *src, const struct range *to)
+{
+	// Open vSwitch makes the gateway anew when it starts again: until we know it, go on.
+	if (!c->gateway || !may_leave(skb, c, h, src, to->to) || exceeded(skb, c->gateway))
+		return GO_ON;
+	count_all(skb->len, src->slot, 0, to->slot, 0, check(src->vnid, 0, 0));
+	if (set_ethernet(skb, c->gateway_mac, skb->protocol))
+		return TC_ACT_SHOT; // no memory
+	return enter(skb, c->gateway);
+}
+
 SEC("tc")
 int gv_endpoint(struct __sk_buff *skb)
 {
@@ -768,6 +846,10 @@ int gv_endpoint(struct __sk_buff *skb)
 	} else {
 		to = find_range(&h.dst);
 		if (!to)
+			return GO_ON;
+		if (to->to)
+			return leave(skb, c, &h, src, to);
+		if (zero(&to->vtep))
 			return GO_ON;
 		vnid_slot = check(src->vnid, to->vnid, src->vnid_slot);
 		if (vnid_slot < 0)
@@ -856,6 +938,36 @@ int gv_underlay(struct __sk_buff *skb)
 	if (set_ethernet(skb, a.dst->mac, o.inner.proto))
 		return TC_ACT_SHOT; // no memory
 	return deliver(skb, a.dst->ifindex, 0);
+}
+
+// gv_deliver delivers what the host sends, or forwards, to a container of its own.
+SEC("tc")
+int gv_deliver(struct __sk_buff *skb)
+{
+	const struct config *c = config();
+	const struct range *from;
+	const struct local *dst;
+	struct headers h;
+
+	if (!c || !c->gateway || c->gateway != skb->ifindex || parse(skb, &h, 0, skb->protocol))
+		return GO_ON;
+	from = find_range(&h.src);
+	if (!from || !from->from)
+		return GO_ON;
+	dst = bpf_map_lookup_elem(&gv_locals, &h.dst);
+	if (!dst || !dst->ifindex || exceeded(skb, dst->ifindex))
+		return GO_ON;
+	count_all(skb->len, from->slot, 1, dst->slot, 1, SLOT_FROM_ZERO);
+	if (set_ethernet(skb, dst->mac, skb->protocol))
+		return TC_ACT_SHOT; // no memory
+	return send(skb, dst->ifindex);
+}
+
+SEC("tc")
+int gv_gateway(struct __sk_buff *skb)
+{
+	bpf_tail_call(skb, &gv_held, 0);
+	return GO_ON; // it is not held
 }
 
 char _license[] SEC("license") = "GPL";

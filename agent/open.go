@@ -98,7 +98,7 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	}
 	a.plane, err = plane.New(plane.Config{
 		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Source: a.replica, Reach: a.reached, Log: log,
-		Names: plane.Names{Ports: []uint16{53, dns.DefaultPort}, Rules: rules, Hear: a.names.Hear},
+		Names: plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.names.Hear},
 	})
 	if err != nil {
 		return err

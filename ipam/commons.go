@@ -49,6 +49,12 @@ var Commons, commonsWord = func() (cluster.NodeID, []byte) {
 	return id, cluster.Encode([]cluster.Record{r})
 }()
 
+// Alone reports whether no other host has any IPv4 address: self has them all, but for what is in
+// the commons.
+func Alone(r *ring.Ring, self cluster.NodeID) bool {
+	return len(ring.Subtract(everything[:1], append(r.Owned(self, everything[0]), r.Owned(Commons, everything[0])...))) == 0
+}
+
 // openCommons puts what this host owns outside the cluster's ranges, and no network has, into
 // the commons, once all hosts know of them.
 func (a *commons) openCommons(ctx context.Context) error {

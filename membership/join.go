@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"time"
@@ -102,7 +101,7 @@ func (m *Member) resumeSeed() error {
 		return nil
 	}
 	snap := m.replica.Snapshot()
-	seeded := snap.Ring().OwnsAll(m.Self(), netip.PrefixFrom(netip.IPv4Unspecified(), 0))
+	seeded := ipam.Alone(snap.Ring(), m.Self())
 	switch {
 	case begun(snap, m.Self()) && (seeded || m.role == identity.Seed && len(m.cfg.Join) <= 1):
 		return fmt.Errorf("%s says that this host is part of no cluster, but %s has the records of one: "+

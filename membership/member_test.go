@@ -305,11 +305,23 @@ func testHostByName(t *testing.T) {
 
 // TestNoSecondCluster: a host whose identity has lost its cluster begins no other while
 // its records say that there is one.
-func TestNoSecondCluster(t *testing.T) { virtual(t, testNoSecondCluster) }
+func TestNoSecondCluster(t *testing.T) {
+	for _, commons := range []bool{false, true} {
+		t.Run(fmt.Sprintf("commons %v", commons), func(t *testing.T) { virtual(t, func(t *testing.T) { testNoSecondCluster(t, commons) }) })
+	}
+}
 
-func testNoSecondCluster(t *testing.T) {
+func testNoSecondCluster(t *testing.T, commons bool) {
 	dir := t.TempDir()
-	one := newHost(t, 1, dir).start()
+	one := newHost(t, 1, dir)
+	if !commons {
+		one.start()
+	} else {
+		one.run()
+		eventually(t, "what is outside is the commons'", func() bool {
+			return one.replica.Snapshot().Ring().Counts(netip.MustParsePrefix("0.0.0.0/0"))[ipam.Commons] > 0
+		})
+	}
 	eventually(t, "host1 begins a cluster", one.member)
 	if _, err := one.replica.Update(func(tx *replica.Tx) error { return tx.Put(cluster.Network{Name: "x"}) }); err != nil {
 		t.Fatal(err)

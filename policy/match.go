@@ -12,18 +12,9 @@ type known map[string]labels
 func knownNetworks(networks []Network) known {
 	k := known{}
 	for _, n := range networks {
-		k[n.Name] = networkLabels(n.Name, n.Labels, true)
+		k[n.Name] = labels{n.Labels, true, n.Name}
 	}
 	return k
-}
-
-func networkLabels(name string, own map[string]string, all bool) labels {
-	have := maps.Clone(own)
-	if have == nil {
-		have = map[string]string{}
-	}
-	have[MetadataName] = name
-	return labels{have, all}
 }
 
 // of are a network's labels.
@@ -31,7 +22,7 @@ func (k known) of(name string) labels {
 	if l, ok := k[name]; ok {
 		return l
 	}
-	return networkLabels(name, nil, false)
+	return labels{network: name}
 }
 
 // networkMatches says whether a set selects from a network.
@@ -51,7 +42,7 @@ func (s *Set) matches(e *Endpoint, networks known) truth {
 	if result == no {
 		return no
 	}
-	return min(result, s.Endpoints.matches(labels{e.Labels, e.Known}))
+	return min(result, s.Endpoints.matches(labels{have: e.Labels, all: e.Known}))
 }
 
 // resolved is a port of a rule as a range at a destination: what it is for certain, and what it may
@@ -123,4 +114,11 @@ func comparePrefix(a, b netip.Prefix) int {
 }
 
 // sortedKeys are the keys of a map in their order.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[V any](m map[string]V) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	keys := slices.AppendSeq(make([]string, 0, len(m)), maps.Keys(m))
+	slices.Sort(keys)
+	return keys
+}

@@ -48,8 +48,17 @@ const (
 
 // labels are what is known of something's labels.
 type labels struct {
-	have map[string]string
-	all  bool // there are no others
+	have    map[string]string
+	all     bool   // there are no others
+	network string // of a network: its name, which is the label MetadataName as well
+}
+
+func (l labels) value(key string) (value string, has bool) {
+	if l.network != "" && key == MetadataName {
+		return l.network, true
+	}
+	value, has = l.have[key]
+	return value, has
 }
 
 // matches says whether labels meet all requirements.
@@ -65,7 +74,7 @@ func (s Selector) matches(l labels) truth {
 }
 
 func (r *Requirement) matches(l labels) truth {
-	value, has := l.have[r.Key]
+	value, has := l.value(r.Key)
 	if !has && !l.all {
 		return maybe
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 func TestSelectorMatches(t *testing.T) {
-	whole := labels{map[string]string{"app": "web"}, true}
-	part := labels{map[string]string{"app": "web"}, false}
+	whole := labels{have: map[string]string{"app": "web"}, all: true}
+	part := labels{have: map[string]string{"app": "web"}}
 	for _, c := range []struct {
 		name        string
 		s           Selector

@@ -1,0 +1,819 @@
+package policy
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Compiler compiles a world that changes, for one host. What a change costs depends on what it
+// changes: an endpoint is matched once for all of equal labels on its network (a kind), and only by
+// the sets that rules with local subjects name. What it is given it keeps: maps and lists must stay
+// as they are.
+type Compiler struct {
+	networks  map[string]*network
+	endpoints map[string]*member
+	kinds     map[string]*kind // by their text
+	policies  map[Key]*entry
+	sets      map[string]*set // by their text
+	selectors map[string]*networkSelector
+	classes   map[uint64]*class // by their hash
+	ranges    []*member
+
+	byLabel  map[label][]*kind
+	unknown  []*kind           // whose labels are not all known
+	ported   map[*kind]bool    // that may have names of ports
+	subjects map[string][]*set // of policies, by the network that they name
+	peers    map[string][]*set // of chosen policies' rules, likewise
+	chosen   []*entry          // policies with local subjects, in their order once settled
+	names    map[string]int    // of ports, in chosen policies
+	stale    []*kind           // whose class may be another now
+	idle     []*set            // that nothing may name any more; classes still may, until settled
+	restless bool              // chosen is to be put in order
+}
+
+// NewCompiler returns a compiler of an empty world.
+func NewCompiler() *Compiler {
+	return &Compiler{
+		networks: map[string]*network{}, endpoints: map[string]*member{}, kinds: map[string]*kind{}, policies: map[Key]*entry{}, sets: map[string]*set{},
+		selectors: map[string]*networkSelector{}, classes: map[uint64]*class{}, byLabel: map[label][]*kind{}, ported: map[*kind]bool{},
+		subjects: map[string][]*set{}, peers: map[string][]*set{}, names: map[string]int{},
+	}
+}
+
+// Compile makes of the world what this host's switch enforces: the rules whose subjects have a local
+// endpoint, and the classes that those name.
+func (w World) Compile() Compiled {
+	c := NewCompiler()
+	for _, n := range w.Networks {
+		c.PutNetwork(n)
+	}
+	for i := range w.Endpoints {
+		c.PutEndpoint(w.Endpoints[i])
+	}
+	c.SetRanges(w.Ranges)
+	for i := range w.Policies {
+		c.PutPolicy(w.Policies[i])
+	}
+	return c.Compile()
+}
+
+type label struct{ key, value string }
+
+// network is a network that is known, or that endpoints name.
+type network struct {
+	name     string
+	labels   labels
+	declared bool
+	kinds    []*kind
+}
+
+// member is an endpoint, or a range of them.
+type member struct {
+	Endpoint
+	ranges []netip.Prefix
+	kind   *kind
+}
+
+// kind are all endpoints of equal labels and ports on one network.
+type kind struct {
+	Endpoint // what is the same of all
+	text     string
+	network  *network
+	members  []*member
+	local    int // so many are here
+	class    *class
+	stale    bool
+	// subject are the sets of policies that select it, if it is here; peer those of chosen rules.
+	subject, peer []membership
+}
+
+type membership struct {
+	set *set
+	t   truth
+}
+
+// set is a Set, and what it selects in its two parts: as the subject of policies, and among the
+// peers of chosen policies' rules.
+type set struct {
+	Set
+	text          string
+	hash          uint64
+	selector      *networkSelector // if it names no network
+	policies      []*entry         // whose subject it is
+	refs          int              // by rules
+	subject, peer selected
+}
+
+// selected are the kinds that a set selects in one of its parts, and once settled their classes.
+type selected struct {
+	kinds   []*kind
+	classes []classTruth
+}
+
+type classTruth struct {
+	class *class
+	t     truth
+}
+
+// networkSelector is a selector of networks, and what it selects.
+type networkSelector struct {
+	Selector
+	truth map[*network]truth // no is not there
+}
+
+// entry is a policy.
+type entry struct {
+	Policy
+	subject        *set
+	rules          [3][]*prepared // by direction, if it is chosen
+	chosen, listed bool
+}
+
+// class are the kinds that no rule tells apart.
+type class struct {
+	hash          uint64
+	kinds         []*kind
+	subject, peer []membership
+	compiled      *Class // nil: to be made again
+	print         uint64 // of the addresses
+
+	id       uint32 // these, of the compilation that runs
+	named    bool
+	top      int // the level of the last rule of a tier about it
+	isolated [3]bool
+	denied   [3]bool
+	prints   [3]uint64
+}
+
+// PutNetwork adds a network, or says its labels anew.
+func (c *Compiler) PutNetwork(n Network) {
+	own := c.network(n.Name)
+	if own.declared && maps.Equal(own.labels.have, n.Labels) {
+		return
+	}
+	own.declared, own.labels = true, labels{n.Labels, true, n.Name}
+	c.relabelled(own)
+}
+
+// DeleteNetwork removes a network. What endpoints still name it, its labels are not known.
+func (c *Compiler) DeleteNetwork(name string) {
+	n, ok := c.networks[name]
+	if !ok || !n.declared {
+		return
+	}
+	n.declared, n.labels = false, labels{network: name}
+	c.relabelled(n)
+	c.dropNetwork(n)
+}
+
+func (c *Compiler) network(name string) *network {
+	n, ok := c.networks[name]
+	if !ok {
+		n = &network{name: name, labels: labels{network: name}}
+		c.networks[name] = n
+		for _, s := range c.selectors {
+			s.match(n)
+		}
+	}
+	return n
+}
+
+func (c *Compiler) dropNetwork(n *network) {
+	if n.declared || len(n.kinds) > 0 {
+		return
+	}
+	delete(c.networks, n.name)
+	for _, s := range c.selectors {
+		delete(s.truth, n)
+	}
+}
+
+func (s *networkSelector) match(n *network) {
+	delete(s.truth, n)
+	if t := s.matches(n.labels); t != no {
+		s.truth[n] = t
+	}
+}
+
+// relabelled matches what is on a network once more.
+func (c *Compiler) relabelled(n *network) {
+	for _, s := range c.selectors {
+		s.match(n)
+	}
+	for _, k := range slices.Clone(n.kinds) {
+		c.unmatch(k)
+		c.match(k)
+	}
+}
+
+// PutEndpoint adds an endpoint, or says anew what it is.
+func (c *Compiler) PutEndpoint(e Endpoint) {
+	if old, ok := c.endpoints[e.ID]; ok {
+		if reflect.DeepEqual(old.Endpoint, e) {
+			return
+		}
+		defer c.leave(old) // after the new one has come: a kind that stays is not matched twice
+	}
+	m := &member{Endpoint: e}
+	c.endpoints[e.ID] = m
+	c.enter(m)
+}
+
+// DeleteEndpoint removes an endpoint.
+func (c *Compiler) DeleteEndpoint(id string) {
+	if m, ok := c.endpoints[id]; ok {
+		delete(c.endpoints, id)
+		c.leave(m)
+	}
+}
+
+// SetRanges says which ranges there are.
+func (c *Compiler) SetRanges(ranges []Range) {
+	for _, m := range c.ranges {
+		c.leave(m)
+	}
+	c.ranges = nil
+	for _, r := range ranges {
+		m := &member{Endpoint: Endpoint{Network: r.Network}, ranges: []netip.Prefix{r.Prefix}}
+		c.ranges = append(c.ranges, m)
+		c.enter(m)
+	}
+}
+
+// enter puts an endpoint into its kind.
+func (c *Compiler) enter(m *member) {
+	text := kindText(&m.Endpoint)
+	k, ok := c.kinds[text]
+	if !ok {
+		k = &kind{Endpoint: m.Endpoint, text: text, network: c.network(m.Network)}
+		c.kinds[text] = k
+		c.index(k)
+	}
+	m.kind = k
+	k.members = append(k.members, m)
+	if m.Local {
+		k.local++
+	}
+	switch {
+	case !ok:
+		c.match(k)
+	case m.Local && k.local == 1:
+		c.matchSubjects(k)
+	}
+	k.class.changed()
+}
+
+// leave takes an endpoint out of its kind.
+func (c *Compiler) leave(m *member) {
+	k := m.kind
+	k.members = without1(k.members, m)
+	if m.Local {
+		k.local--
+	}
+	k.class.changed()
+	switch {
+	case len(k.members) == 0:
+		c.unmatch(k)
+		delete(c.kinds, k.text)
+		c.unindex(k)
+		c.dropNetwork(k.network)
+	case m.Local && k.local == 0:
+		c.unmatchSubjects(k)
+	}
+}
+
+// changed says that a class has other members than it had.
+func (cl *class) changed() {
+	if cl != nil {
+		cl.compiled = nil
+	}
+}
+
+// without1 is a list without one of its elements, in another order.
+func without1[T comparable](list []T, x T) []T {
+	i := slices.Index(list, x)
+	if i < 0 {
+		return list
+	}
+	last := len(list) - 1
+	list[i] = list[last]
+	var zero T
+	list[last] = zero
+	return list[:last]
+}
+
+func kindText(e *Endpoint) string {
+	b := make([]byte, 0, 128)
+	b = appendText(b, e.Network)
+	if e.Known {
+		b = append(b, 1)
+	}
+	for _, k := range sortedKeys(e.Labels) {
+		b = appendText(appendText(b, k), e.Labels[k])
+	}
+	b = append(b, 0xff)
+	for _, k := range sortedKeys(e.Ports) {
+		b = append(appendText(b, k), e.Ports[k].Proto, byte(e.Ports[k].Port>>8), byte(e.Ports[k].Port))
+	}
+	return string(b)
+}
+
+// appendText appends a text so that no two lists of texts are the same.
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))+2), s...)
+}
+
+// index makes a kind to be found.
+func (c *Compiler) index(k *kind) {
+	k.network.kinds = append(k.network.kinds, k)
+	if k.Known {
+		for key, value := range k.Labels {
+			l := label{key, value}
+			c.byLabel[l] = append(c.byLabel[l], k)
+		}
+	} else {
+		c.unknown = append(c.unknown, k)
+	}
+	if !k.Known || len(k.Ports) > 0 {
+		c.ported[k] = true
+	}
+}
+
+func (c *Compiler) unindex(k *kind) {
+	k.network.kinds = without1(k.network.kinds, k)
+	if k.Known {
+		for key, value := range k.Labels {
+			l := label{key, value}
+			if c.byLabel[l] = without1(c.byLabel[l], k); len(c.byLabel[l]) == 0 {
+				delete(c.byLabel, l)
+			}
+		}
+	} else {
+		c.unknown = without1(c.unknown, k)
+	}
+	delete(c.ported, k)
+}
+
+// each calls for each kind that a set selects, or may.
+func (c *Compiler) each(s *set, do func(k *kind, t truth)) {
+	pools := make([][]*kind, 0, 1)
+	size := 0
+	if s.selector == nil {
+		if n, ok := c.networks[s.Network]; ok {
+			pools, size = append(pools, n.kinds), len(n.kinds)
+		}
+	} else {
+		for n := range s.selector.truth {
+			pools, size = append(pools, n.kinds), size+len(n.kinds)
+		}
+	}
+	for i := range s.Endpoints {
+		if r := &s.Endpoints[i]; r.Op == In {
+			with, n := [][]*kind{c.unknown}, len(c.unknown)
+			for _, v := range r.Values {
+				kinds := c.byLabel[label{r.Key, v}]
+				with, n = append(with, kinds), n+len(kinds)
+			}
+			if n < size {
+				pools, size = with, n
+			}
+		}
+	}
+	for _, pool := range pools {
+		for _, k := range pool {
+			if t := s.of(k); t != no {
+				do(k, t)
+			}
+		}
+	}
+}
+
+// of says whether a set selects a kind.
+func (s *set) of(k *kind) truth {
+	result := yes
+	switch {
+	case s.selector != nil:
+		result = s.selector.truth[k.network]
+	case s.Network != k.Network:
+		result = no
+	}
+	if result == no {
+		return no
+	}
+	return min(result, s.Endpoints.matches(labels{have: k.Labels, all: k.Known}))
+}
+
+// match finds the sets that select a kind.
+func (c *Compiler) match(k *kind) {
+	for _, name := range [2]string{k.Network, ""} {
+		for _, s := range c.peers[name] {
+			if t := s.of(k); t != no {
+				c.selectPeer(s, k, t)
+			}
+		}
+	}
+	if k.local > 0 {
+		c.matchSubjects(k)
+	}
+}
+
+func (c *Compiler) unmatch(k *kind) {
+	c.unmatchSubjects(k)
+	for _, m := range k.peer {
+		m.set.peer.kinds = without1(m.set.peer.kinds, k)
+	}
+	k.peer = nil
+	c.mark(k)
+}
+
+func (c *Compiler) selectPeer(s *set, k *kind, t truth) {
+	if slices.ContainsFunc(k.peer, func(m membership) bool { return m.set == s }) {
+		return // found when it was chosen for this very kind
+	}
+	k.peer = append(k.peer, membership{s, t})
+	s.peer.kinds = append(s.peer.kinds, k)
+	c.mark(k)
+}
+
+func (c *Compiler) selectSubject(s *set, k *kind, t truth) {
+	k.subject = append(k.subject, membership{s, t})
+	s.subject.kinds = append(s.subject.kinds, k)
+	c.mark(k)
+}
+
+// matchSubjects finds the policies whose subject a kind is: those that had none here are chosen.
+func (c *Compiler) matchSubjects(k *kind) {
+	for _, name := range [2]string{k.Network, ""} {
+		for _, s := range c.subjects[name] {
+			if t := s.of(k); t != no {
+				c.selectSubject(s, k, t)
+				if len(s.subject.kinds) == 1 {
+					c.chooseAll(s)
+				}
+			}
+		}
+	}
+}
+
+func (c *Compiler) chooseAll(s *set) {
+	for _, p := range s.policies {
+		c.choose(p)
+	}
+}
+
+func (c *Compiler) unmatchSubjects(k *kind) {
+	for _, m := range k.subject {
+		m.set.subject.kinds = without1(m.set.subject.kinds, k)
+		if len(m.set.subject.kinds) == 0 {
+			for _, p := range m.set.policies {
+				c.unchoose(p)
+			}
+		}
+	}
+	k.subject = nil
+	c.mark(k)
+}
+
+// mark says that a kind's class may be another than it was.
+func (c *Compiler) mark(k *kind) {
+	if !k.stale {
+		k.stale = true
+		c.stale = append(c.stale, k)
+	}
+}
+
+// settle does what changes have put off: classes, and the order of policies.
+func (c *Compiler) settle() {
+	for _, k := range c.stale {
+		k.stale = false
+		c.classify(k)
+	}
+	c.stale = nil
+	for _, s := range c.idle {
+		if len(s.policies) == 0 && s.refs == 0 {
+			delete(c.sets, s.text)
+		}
+	}
+	c.idle = nil
+	if c.restless {
+		c.restless = false
+		c.chosen = slices.DeleteFunc(c.chosen, func(e *entry) bool {
+			e.listed = e.chosen
+			return !e.chosen
+		})
+		slices.SortFunc(c.chosen, func(a, b *entry) int { return comparePrecedence(&a.Policy, &b.Policy) })
+	}
+}
+
+// classify puts a kind into its class.
+func (c *Compiler) classify(k *kind) {
+	h, has := c.classHash(k)
+	if k.class != nil && has && k.class.hash == h {
+		return
+	}
+	if cl := k.class; cl != nil {
+		k.class = nil
+		cl.kinds = without1(cl.kinds, k)
+		cl.changed()
+		if len(cl.kinds) == 0 {
+			delete(c.classes, cl.hash)
+			for _, m := range cl.subject {
+				m.set.subject.classes = without1(m.set.subject.classes, classTruth{cl, m.t})
+			}
+			for _, m := range cl.peer {
+				m.set.peer.classes = without1(m.set.peer.classes, classTruth{cl, m.t})
+			}
+		}
+	}
+	if !has {
+		return
+	}
+	cl, ok := c.classes[h]
+	if !ok {
+		cl = &class{hash: h, subject: slices.Clone(k.subject), peer: slices.Clone(k.peer)}
+		c.classes[h] = cl
+		for _, m := range cl.subject {
+			m.set.subject.classes = append(m.set.subject.classes, classTruth{cl, m.t})
+		}
+		for _, m := range cl.peer {
+			m.set.peer.classes = append(m.set.peer.classes, classTruth{cl, m.t})
+		}
+	}
+	cl.kinds = append(cl.kinds, k)
+	cl.changed()
+	k.class = cl
+}
+
+// classHash is what tells a kind's class from others: the sets that select it, and what it calls the
+// ports that rules name. Sums do not depend on the order.
+func (c *Compiler) classHash(k *kind) (h uint64, has bool) {
+	for _, m := range k.subject {
+		h += mix(m.set.hash + uint64(m.t))
+	}
+	for _, m := range k.peer {
+		h += mix(m.set.hash + 16 + uint64(m.t))
+	}
+	if !k.Known {
+		h += mix(32)
+	}
+	if len(k.Ports) > 0 && len(c.names) > 0 {
+		for name, p := range k.Ports {
+			if c.names[name] > 0 {
+				h += mix(hash(name) + uint64(p.Proto)<<16 + uint64(p.Port))
+			}
+		}
+	}
+	return h, len(k.subject)+len(k.peer) > 0
+}
+
+// mix spreads the bits of a number (splitmix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func hash(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s))
+	return mix(h.Sum64())
+}
+
+// PutPolicy adds a policy, or what it is now.
+func (c *Compiler) PutPolicy(p Policy) {
+	if old, ok := c.policies[p.Key]; ok {
+		if reflect.DeepEqual(old.Policy, p) {
+			return
+		}
+		c.DeletePolicy(p.Key)
+	}
+	e := &entry{Policy: p}
+	c.policies[p.Key] = e
+	s := c.set(p.Subject)
+	e.subject = s
+	s.policies = append(s.policies, e)
+	switch {
+	case len(s.policies) == 1:
+		c.subjects[s.Network] = append(c.subjects[s.Network], s)
+		c.each(s, func(k *kind, t truth) {
+			if k.local > 0 {
+				c.selectSubject(s, k, t)
+			}
+		})
+		if len(s.subject.kinds) > 0 {
+			c.choose(e)
+		}
+	case len(s.subject.kinds) > 0:
+		c.choose(e)
+	}
+}
+
+// DeletePolicy removes a policy.
+func (c *Compiler) DeletePolicy(key Key) {
+	e, ok := c.policies[key]
+	if !ok {
+		return
+	}
+	delete(c.policies, key)
+	s := e.subject
+	if e.chosen {
+		c.unchoose(e)
+	}
+	if s.policies = without1(s.policies, e); len(s.policies) > 0 {
+		return
+	}
+	c.subjects[s.Network] = without1(c.subjects[s.Network], s)
+	for _, k := range s.subject.kinds {
+		k.subject = slices.DeleteFunc(k.subject, func(m membership) bool { return m.set == s })
+		c.mark(k)
+	}
+	s.subject.kinds = nil
+	c.idle = append(c.idle, s)
+}
+
+// set is a Set's set.
+func (c *Compiler) set(of Set) *set {
+	text := of.text()
+	s, ok := c.sets[text]
+	if !ok {
+		s = &set{Set: of, text: text, hash: hash(text)}
+		if of.Network == "" {
+			s.selector = c.networkSelector(of.Networks)
+		}
+		c.sets[text] = s
+	}
+	return s
+}
+
+// networkSelector is a selector's. There are few, and they stay.
+func (c *Compiler) networkSelector(s Selector) *networkSelector {
+	text := string(s.text(nil))
+	sel, ok := c.selectors[text]
+	if !ok {
+		sel = &networkSelector{s, map[*network]truth{}}
+		c.selectors[text] = sel
+		for _, n := range c.networks {
+			sel.match(n)
+		}
+	}
+	return sel
+}
+
+func (s Selector) text(b []byte) []byte {
+	for _, r := range s {
+		b = append(appendText(b, r.Key), byte(r.Op))
+		for _, v := range r.Values {
+			b = appendText(b, v)
+		}
+		b = append(b, 0)
+	}
+	return b
+}
+
+func (s Set) text() string {
+	b := appendText(make([]byte, 0, 64), s.Network)
+	b = append(s.Networks.text(b), 0)
+	return string(s.Endpoints.text(b))
+}
+
+// choose takes a policy among those with local subjects: what its rules name is matched from now on.
+func (c *Compiler) choose(e *entry) {
+	e.chosen, c.restless = true, true
+	if !e.listed {
+		e.listed = true
+		c.chosen = append(c.chosen, e)
+	}
+	for _, d := range []Direction{Ingress, Egress} {
+		for i := range e.Policy.rules(d) {
+			r := c.prepare(e, d, i)
+			e.rules[d] = append(e.rules[d], r)
+			for _, s := range r.peers {
+				c.refer(s)
+			}
+			for _, p := range r.Ports {
+				c.count(p.Name, 1)
+			}
+		}
+	}
+}
+
+func (c *Compiler) unchoose(e *entry) {
+	e.chosen, c.restless = false, true
+	for _, d := range []Direction{Ingress, Egress} {
+		for _, r := range e.rules[d] {
+			for _, s := range r.peers {
+				c.unrefer(s)
+			}
+			for _, p := range r.Ports {
+				c.count(p.Name, -1)
+			}
+		}
+		e.rules[d] = nil
+	}
+}
+
+// count counts the rules that name a port. By the names that count, classes differ.
+func (c *Compiler) count(name string, by int) {
+	if name == "" {
+		return
+	}
+	before := c.names[name]
+	if c.names[name] += by; before+by == 0 {
+		delete(c.names, name)
+	}
+	if before == 0 || before+by == 0 {
+		for k := range c.ported {
+			c.mark(k)
+		}
+	}
+}
+
+// refer says that a chosen policy's rule has a set among its peers.
+func (c *Compiler) refer(s *set) {
+	if s.refs++; s.refs > 1 {
+		return
+	}
+	c.peers[s.Network] = append(c.peers[s.Network], s)
+	c.each(s, func(k *kind, t truth) { c.selectPeer(s, k, t) })
+}
+
+func (c *Compiler) unrefer(s *set) {
+	if s.refs--; s.refs > 0 {
+		return
+	}
+	c.peers[s.Network] = without1(c.peers[s.Network], s)
+	for _, k := range s.peer.kinds {
+		k.peer = slices.DeleteFunc(k.peer, func(m membership) bool { return m.set == s })
+		c.mark(k)
+	}
+	s.peer.kinds = nil
+	c.idle = append(c.idle, s)
+}
+
+// prepared is a rule of a chosen policy.
+type prepared struct {
+	*Rule
+	peers  []*set
+	blocks []netip.Prefix
+	ranges []PortRange // of ports without names
+	named  bool        // and there are some with
+	text   string      // what makes it this rule, of whatever policy
+	label  string
+}
+
+func (c *Compiler) prepare(e *entry, d Direction, i int) *prepared {
+	r := &prepared{Rule: &e.Policy.rules(d)[i], label: e.ref(d, i).String()}
+	b := append(make([]byte, 0, 128), byte(d))
+	b = appendText(b, e.subject.text)
+	if e.Kind == ClusterNetworkPolicy { // its place counts
+		b = append(appendText(b, e.Name), byte(i>>8), byte(i))
+	}
+	if !r.AnyPeer {
+		var texts []string
+		for _, s := range r.Peers {
+			if set := c.set(s); !slices.Contains(r.peers, set) {
+				r.peers = append(r.peers, set)
+				texts = append(texts, set.text)
+			}
+		}
+		slices.Sort(texts)
+		b = appendText(b, strings.Join(texts, "\x00"))
+		for _, block := range r.Blocks {
+			r.blocks = append(r.blocks, block.prefixes()...)
+		}
+		slices.SortFunc(r.blocks, comparePrefix)
+		r.blocks = slices.Compact(r.blocks)
+		for _, p := range r.blocks {
+			b = appendText(b, p.String())
+		}
+	}
+	b = append(b, 1)
+	if !r.AnyPort {
+		var names []string
+		for _, p := range r.Ports {
+			if p.Name != "" {
+				r.named = true
+				names = append(names, string(append([]byte{p.Proto}, p.Name...)))
+				continue
+			}
+			r.ranges = append(r.ranges, PortRange{p.Proto, p.From, p.To})
+		}
+		r.ranges = compactPorts(r.ranges)
+		for _, p := range r.ranges {
+			b = append(b, p.Proto, byte(p.From>>8), byte(p.From), byte(p.To>>8), byte(p.To))
+		}
+		slices.Sort(names)
+		for _, n := range names {
+			b = appendText(append(b, 0), n)
+		}
+		b = append(b, 2)
+	}
+	r.text = string(b)
+	return r
+}

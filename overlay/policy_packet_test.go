@@ -50,8 +50,12 @@ func newRuled(t *testing.T) *ruled {
 	ovstest.Run(t, "ip", "addr", "replace", "10.128.0.1/22", "dev", "gv0")
 	ovstest.Run(t, "ip", "link", "set", "gv0", "up")
 	ovstest.Run(t, "ip", "addr", "replace", "198.51.100.9/32", "dev", "lo")
+	mode := pipeline.HeaderBits
+	if b.Datapath == ovs.Kernel {
+		mode = pipeline.Metadata
+	}
 	r := &ruled{t: t, bridge: b, in: pipeline.Input{
-		Round: pipeline.Round, Tunnel: pipeline.HeaderBits, GatewayPort: s.Ports["gv0"].OFPort, GatewayMAC: gateway.HardwareAddr,
+		Round: pipeline.Round, Tunnel: mode, GatewayPort: s.Ports["gv0"].OFPort, GatewayMAC: gateway.HardwareAddr,
 		Subnets: []pipeline.Subnet{{Prefix: prefix("10.128.0.0/22"), VNID: 5, Gateway: addr("10.128.0.1")}, {Prefix: prefix("fd00:1::/64"), VNID: 5, Gateway: addr("fd00:1::1")}},
 	}}
 	for i, name := range []string{"a", "b", "c"} {

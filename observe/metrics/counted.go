@@ -126,6 +126,7 @@ var reasons = map[pipeline.Reason]drop{
 	pipeline.DropMidstream:     {"unseen-connection", noise},
 	pipeline.DropEgress:        {"egress-policy", meant},
 	pipeline.DropIngress:       {"ingress-policy", meant},
+	pipeline.DropTwoClasses:    {"address-of-two", noise},
 }
 
 // Drops that belong to an object.

@@ -93,7 +93,7 @@ func genPolicy() *rapid.Generator[Policy] {
 		for _, i := range few("classes") {
 			c := Class{ID: uint32(100 + i)}
 			for _, j := range few("addresses") {
-				c.Addrs = append(c.Addrs, four(10, 128, i, j))
+				c.Addrs = append(c.Addrs, four(10, 128, i*number("own", 1), j))
 			}
 			if number("has a range", 2) == 0 {
 				c.Ranges = []netip.Prefix{netip.PrefixFrom(four(10, 128, i, 0), 24)}

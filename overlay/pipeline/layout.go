@@ -192,6 +192,7 @@ const (
 	DropMidstream     Reason = 19
 	DropEgress        Reason = 20
 	DropIngress       Reason = 21
+	DropTwoClasses    Reason = 22
 )
 
 var reasons = []struct {
@@ -219,6 +220,7 @@ var reasons = []struct {
 	{DropMidstream, "from or to an endpoint with rules: TCP of a connection that nobody saw begin and whose ports do not say who called whom"},
 	{DropEgress, "no rule lets the endpoint send it"},
 	{DropIngress, "no rule lets the endpoint be sent it"},
+	{DropTwoClasses, "between an endpoint with rules and an address that two endpoints of different labels have"},
 }
 
 // String explains the reason in a few words.

@@ -117,25 +117,14 @@ func (p Policy) validate() error {
 			fail("guard of endpoint %s has epoch 0", g.Endpoint)
 		}
 	}
-	holder := map[any]uint32{}
 	for _, c := range p.Classes {
 		if c.ID == 0 {
 			fail("a class has ID 0")
-		}
-		claim := func(what any) {
-			if other, taken := holder[what]; taken {
-				fail("%v is in class %d and in class %d", what, other, c.ID)
-			}
-			holder[what] = c.ID
-		}
-		for _, a := range c.Addrs {
-			claim(a)
 		}
 		for _, r := range c.Ranges {
 			if !r.IsValid() || r != r.Masked() {
 				fail("class %d has range %s", c.ID, r)
 			}
-			claim(r)
 		}
 	}
 	ids := map[uint32]bool{}

@@ -22,9 +22,9 @@ const Zone = 0x6776
 // member is an address, or a range of them, of a class.
 type member struct {
 	prefix       netip.Prefix
-	class        uint32
-	single       bool // one address, which comes before all ranges
-	source, dest bool // a rule asks for it as a connection's source, as its destination
+	class        uint32 // 0: of several, so that nobody knows what it may
+	single       bool   // one address, which comes before all ranges
+	source, dest bool   // a rule asks for it as a connection's source, as its destination
 }
 
 // objects says whether there is anything to enforce, and which members the classes have that
@@ -55,15 +55,25 @@ func (p Policy) objects() (policed bool, list []member) {
 			}
 		}
 	}
+	type place struct {
+		prefix netip.Prefix
+		single bool
+	}
+	at := map[place]int{}
 	for _, c := range p.Classes {
 		add := func(prefix netip.Prefix, single bool) {
 			m := member{prefix, c.ID, single, source[c.ID], dest[c.ID]}
+			if i, twice := at[place{prefix, single}]; twice && list[i].class != c.ID {
+				list[i] = member{prefix, 0, single, true, true}
+				return
+			}
 			for _, r := range ranges {
 				if r.prefix.Overlaps(prefix) && r.prefix.Bits() <= prefix.Bits() {
 					m.source, m.dest = m.source || r.source, m.dest || r.dest
 				}
 			}
 			if m.source || m.dest {
+				at[place{prefix, single}] = len(list)
 				list = append(list, m)
 			}
 		}
@@ -293,6 +303,13 @@ func policyMembers(c *compiler) {
 			priority = 2000
 		}
 		o := classObject(v.class)
+		if v.class == 0 {
+			for _, turned := range turns {
+				c.drop(SourceClass, priority, DropTwoClasses, match{}.from(v.prefix, turned))
+				c.drop(DestClass, priority, DropTwoClasses, match{}.to(v.prefix, turned))
+			}
+			continue
+		}
 		for _, turned := range turns {
 			if v.source {
 				c.add(SourceClass, priority, o, match{}.from(v.prefix, turned), load(regSourceClass, v.class), goTo(SourceClass.next()))

@@ -81,7 +81,6 @@ func TestPolicyRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Policy){
 		"has epoch 0":             func(p *Policy) { p.Guards[0].EgressEpoch = 0 },
 		"class has ID 0":          func(p *Policy) { p.Classes[2].ID = 0 },
-		"is in class 1 and":       func(p *Policy) { p.Classes[2].Addrs = p.Classes[0].Addrs },
 		"has range 10.128.3.1":    func(p *Policy) { p.Classes[2].Ranges = []netip.Prefix{netip.MustParsePrefix("10.128.3.1/24")} },
 		`"ping" has ID 12`:        func(p *Policy) { p.Rules[2].ID = 12 },
 		"has direction 3":         func(p *Policy) { p.Rules[2].Direction = 3 },
@@ -125,6 +124,28 @@ func TestMasks(t *testing.T) {
 			t.Fatalf("%d to %d: %d masks match %d numbers", from, to, n, matched)
 		}
 	})
+}
+
+// TestAddressOfTwoClasses: what such an address may nobody knows, and nothing passes.
+func TestAddressOfTwoClasses(t *testing.T) {
+	in := policed(Metadata)
+	in.Policy.Classes[2].Addrs = append(in.Policy.Classes[2].Addrs, in.Policy.Classes[1].Addrs[0])
+	flows, err := Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, f := range flows {
+		c := ParseCookie(f.Cookie)
+		if (c.Stage == SourceClass || c.Stage == DestClass) && strings.Contains(f.Match, "=10.128.2.5,") {
+			if n++; f.Actions != drop || c.key() != DropTwoClasses.object().key() {
+				t.Errorf("%s", f)
+			}
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d flows, want 4", n)
+	}
 }
 
 // TestNewReplica: one more member of a class adds flows of its own, and changes none.

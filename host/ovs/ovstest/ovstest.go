@@ -72,12 +72,21 @@ func prepare() error {
 	return exec.Command("ip", "link", "set", "lo", "up").Run()
 }
 
-// Start runs an Open vSwitch with the userspace datapath for one test and returns
-// it with its bridge's description; the bridge is not made.
+// Datapath is what Start's switches have: the userspace one, or the kernel's for who sets
+// GRAPEVINE_OVSTEST_DATAPATH=kernel where there is one, such as in QEMU (tests/README.md).
+func Datapath() ovs.Datapath {
+	if d := ovs.Datapath(os.Getenv("GRAPEVINE_OVSTEST_DATAPATH")); d != "" {
+		return d
+	}
+	return ovs.Userspace
+}
+
+// Start runs an Open vSwitch for one test and returns it with its bridge's description; the
+// bridge is not made.
 func Start(t testing.TB) (*ovs.Embedded, *ovs.Bridge) {
 	t.Helper()
 	dir := t.TempDir()
-	e := &ovs.Embedded{RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state"), Datapath: ovs.Userspace}
+	e := &ovs.Embedded{RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state"), Datapath: Datapath()}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
@@ -90,7 +99,7 @@ func Start(t testing.TB) (*ovs.Embedded, *ovs.Bridge) {
 			t.Error(err)
 		}
 	})
-	b := &ovs.Bridge{Instance: e.Instance(), Name: "gvbr0", Datapath: ovs.Userspace}
+	b := &ovs.Bridge{Instance: e.Instance(), Name: "gvbr0", Datapath: Datapath()}
 	Eventually(t, 10*time.Second, func() error {
 		_, err := b.Appctl(t.Context(), "version")
 		return err

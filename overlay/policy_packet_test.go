@@ -85,9 +85,10 @@ func (r *ruled) enforce(p pipeline.Policy) {
 		r.t.Fatal(err)
 	}
 	// Till then the datapath may go by the flows before.
-	if _, err := r.bridge.Appctl(r.t.Context(), "revalidator/wait"); err != nil {
-		r.t.Fatal(err)
-	}
+	ovstest.Eventually(r.t, time.Minute, func() error {
+		_, err := r.bridge.Appctl(r.t.Context(), "revalidator/wait")
+		return err
+	})
 }
 
 // policy guards endpoints, in both directions, at an epoch; their classes are 1, 2 and 3.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -34,11 +36,20 @@ func cannotTrack(out []byte) (lacks []string) {
 }
 
 // ForgetConnections makes the datapath forget the connections of a zone from and to
-// addresses. What it knows of them may be out of date if their packets went another way.
+// addresses. What it knows of them may be out of date if their packets went another way. A
+// container's start waits for this, and so it is no process's work.
 func (b *Bridge) ForgetConnections(ctx context.Context, zone uint16, addrs ...netip.Addr) error {
+	if len(addrs) == 0 {
+		return nil
+	}
+	c, err := b.control(ctx)
+	if err != nil {
+		return fmt.Errorf("make the datapath of %s forget connections: %w", b.Name, err)
+	}
+	defer c.close()
 	forget := func(tuple ...string) error {
-		_, err := b.Appctl(ctx, append([]string{"dpctl/flush-conntrack", fmt.Sprintf("zone=%d", zone)}, tuple...)...)
-		return err
+		var said string
+		return c.call(ctx, "dpctl/flush-conntrack", append([]string{fmt.Sprintf("zone=%d", zone)}, tuple...), &said)
 	}
 	for _, a := range addrs {
 		field := "ct_nw_"
@@ -57,4 +68,14 @@ func (b *Bridge) ForgetConnections(ctx context.Context, zone uint16, addrs ...ne
 		}
 	}
 	return nil
+}
+
+// control connects to the socket of ovs-vswitchd that ovs-appctl speaks to (ovs-vswitchd(8),
+// --unixctl). Its name has the process's ID.
+func (i *Instance) control(ctx context.Context) (*conn, error) {
+	pid, err := os.ReadFile(filepath.Join(i.RunDir, "ovs-vswitchd.pid"))
+	if err != nil {
+		return nil, err
+	}
+	return dialJSON(ctx, filepath.Join(i.RunDir, "ovs-vswitchd."+strings.TrimSpace(string(pid))+".ctl"))
 }

@@ -32,8 +32,11 @@ type message struct {
 	Error  json.RawMessage `json:"error,omitempty"`
 }
 
-func (i *Instance) dial(ctx context.Context) (*conn, error) {
-	c, err := dialUnix(ctx, i.DB)
+func (i *Instance) dial(ctx context.Context) (*conn, error) { return dialJSON(ctx, i.DB) }
+
+// dialJSON connects to a socket where JSON-RPC is spoken.
+func dialJSON(ctx context.Context, socket string) (*conn, error) {
+	c, err := dialUnix(ctx, socket)
 	if err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func (a *leases) lease(sub cluster.Subnet, limit netip.Prefix, want netip.Addr) 
 		return netip.Addr{}, err
 	}
 	free := ring.Subtract(share, a.taken(sub.Prefix))
-	got, ok := next(free, sub.Prefix.Addr().BitLen(), a.state.cursors[sub.Prefix])
+	got, ok := nextAddress(free, sub.Prefix.Addr().BitLen(), a.state.cursors[sub.Prefix])
 	if !ok {
 		return netip.Addr{}, errShort
 	}

@@ -68,6 +68,33 @@ func next(free []netip.Prefix, bits int, after netip.Addr) (netip.Prefix, bool) 
 	return wrapped, wrapped.IsValid()
 }
 
+// maxOdd bounds how many addresses are passed over, each of which costs a look at all of free.
+const maxOdd = 512
+
+// nextAddress is next for an address, which people are to take for one: those that end in .0 or .255 are
+// valid, but look like a network's and a broadcast's own, and some devices drop them. They come last.
+func nextAddress(free []netip.Prefix, bits int, after netip.Addr) (netip.Prefix, bool) {
+	first, ok := next(free, bits, after)
+	p := first
+	for range maxOdd {
+		if !ok || !odd(p.Addr()) {
+			return p, ok
+		}
+		if p, ok = next(free, bits, p.Addr()); p == first {
+			break // there are no others
+		}
+	}
+	return first, true
+}
+
+func odd(a netip.Addr) bool {
+	if !a.Is4() {
+		return false
+	}
+	last := a.As4()[3]
+	return last == 0 || last == 255
+}
+
 // reserved returns what nobody may get of a subnet: its first address and, in
 // IPv4, its last one (RFC 919), the gateway, and the auxiliary addresses.
 func reserved(s cluster.Subnet) []netip.Prefix {

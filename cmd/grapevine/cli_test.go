@@ -137,7 +137,7 @@ func TestJSON(t *testing.T) {
 		Networks:  func(context.Context) ([]api.Network, error) { return []api.Network{{Name: "blue"}}, nil },
 		Endpoints: func(context.Context) ([]api.Endpoint, error) { return []api.Endpoint{{Name: "db"}}, nil },
 		Ring:      func(context.Context) ([]api.Pool, error) { return []api.Pool{{Network: "blue"}}, nil },
-		Flows:     func(context.Context) ([]api.Flow, error) { return []api.Flow{{Match: "ip"}}, nil },
+		Flows:     func(context.Context) ([]api.Flow, error) { return []api.Flow{{Match: "ip", Packets: 1}}, nil },
 		JoinCommand: func(context.Context) (api.JoinCommand, error) {
 			return api.JoinCommand{Plugin: "docker plugin install x"}, nil
 		},

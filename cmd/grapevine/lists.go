@@ -197,22 +197,3 @@ func tabulate(w io.Writer, endpoints []api.Endpoint) error {
 		}
 	})
 }
-
-func newFlows() *cobra.Command {
-	return watched(verb(&cobra.Command{
-		Use:   "flows",
-		Short: "List the flows of this host's switch with their counters",
-		Long:  "List the flows of this host's switch with their counters, stage by stage; docs/design/pipeline.md explains the stages.",
-		Example: `  grapevine flows
-  grapevine flows -o json | jq '.[] | select(.packets > 0)'`,
-	}, patience, list((*api.Client).Flows), showFlows))
-}
-
-func showFlows(w io.Writer, flows []api.Flow) error {
-	return table(w, "STAGE\tPRIORITY\tPACKETS\tFOR\tMATCH\tACTIONS", func(row func(string, ...any)) {
-		for _, f := range flows {
-			stage := fmt.Sprintf("%d %s", f.Table, f.Stage)
-			row("%s\t%d\t%d\t%s\t%s\t%s", stage, f.Priority, f.Packets, dash(f.Object), dash(f.Match), f.Actions)
-		}
-	})
-}

@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"sync"
 	"unique"
 )
 
@@ -17,6 +16,8 @@ type opaque struct {
 }
 
 func (o opaque) Key() Key { return o.key }
+
+func (opaque) speaker() NodeID { return "" }
 
 func (o opaque) validate() error {
 	if o.key.Kind.known() {
@@ -105,60 +106,8 @@ func decodeRecord(b []byte, keys keyTable) (Record, error) {
 	return r, nil
 }
 
-// decodeBody sets Body, Key and raw.
-func (r *Record) decodeBody(raw []byte) (err error) {
-	if len(raw) > maxBody {
-		return fmt.Errorf("body of %d bytes, at most %d", len(raw), maxBody)
-	}
-	switch r.Key.Kind {
-	case KindNode:
-		r.Body, err = decodeAs[Node](raw)
-	case KindNetwork:
-		r.Body, err = decodeAs[Network](raw)
-	case KindSubnet:
-		r.Body, err = decodeAs[Subnet](raw)
-	case KindEndpoint:
-		var e Endpoint
-		err = decoding.Unmarshal(raw, &e)
-		e.Host, e.Network = NodeID(intern(string(e.Host))), intern(e.Network)
-		r.Body = e
-	case KindUse:
-		r.Body, err = decodeAs[Use](raw)
-	case KindClaim:
-		r.Body, err = decodeAs[Claim](raw)
-	case KindPolicy:
-		r.Body, err = decodeAs[Policy](raw)
-	default:
-		r.Body = opaque{r.Key, bytes.Clone(raw)}
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	r.Key = r.Body.Key()
-	again := buffers.Get().(*bytes.Buffer)
-	defer buffers.Put(again)
-	again.Reset()
-	if err := encoding.MarshalToBuffer(r.Body, again); err != nil {
-		return err
-	}
-	if !bytes.Equal(again.Bytes(), raw) {
-		r.raw, r.more = bytes.Clone(raw), true
-	}
-	return nil
-}
-
-// buffers are for what is compared and thrown away.
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
 // intern makes equal texts share their memory: a hundred endpoints have one host.
 func intern(s string) string { return unique.Make(s).Value() }
-
-func decodeAs[T Body](raw []byte) (Body, error) {
-	var b T
-	err := decoding.Unmarshal(raw, &b)
-	return b, err
-}
 
 // validate checks everything that does not depend on the state.
 func (r Record) validate() error {

@@ -73,15 +73,3 @@ func Refusals(err error) (all []*RefusedError) {
 func refuse(r Record, reason, detail error) *RefusedError {
 	return &RefusedError{Key: r.Key, Version: r.Version, Reason: reason, Detail: detail}
 }
-
-// String names a kind for people.
-func (k Kind) String() string {
-	names := [...]string{KindNode: "node", KindNetwork: "network", KindSubnet: "subnet", KindEndpoint: "endpoint", KindUse: "use", KindClaim: "claim", KindPolicy: "policy"}
-	if int(k) < len(names) && names[k] != "" {
-		return names[k]
-	}
-	return fmt.Sprintf("kind %d", uint8(k))
-}
-
-// String is "kind id", for people.
-func (k Key) String() string { return fmt.Sprintf("%s %.80q", k.Kind, k.ID) }

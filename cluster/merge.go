@@ -37,22 +37,6 @@ type Merged struct {
 // knowledge of it: on another host, at the same time.
 type Lost struct{ Edit, Winner Record }
 
-// lost says whether one of two records of a policy, which are the one that stays and the one that goes, is such
-// an edit: the winner does not name it among those before it, and names some that are older, or all.
-func lost(winner, loser *Record) (l Lost, is bool) {
-	p, live := winner.Body.(Policy)
-	if !live || winner.Version.Node == loser.Version.Node {
-		return l, false
-	}
-	for i, e := range p.Base {
-		order := Version{e.Counter, e.Node}.Compare(loser.Version)
-		if order == 0 || order > 0 && i == MaxBase-1 {
-			return l, false
-		}
-	}
-	return Lost{Edit: *kept(loser), Winner: *kept(winner)}, true
-}
-
 // noteLost notes whether r, which has just come, and what is here under its key are such.
 func (s *State) noteLost(r *Record, isNew bool) {
 	old, there := s.cur.byKey.Get(r)

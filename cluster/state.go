@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/grapevine-net/grapevine/ring"
 )
 
 // reach is how far ahead of all it has seen a host lets a counter be. At a
@@ -248,33 +246,6 @@ func (s *State) unindex(r *Record) {
 
 // changed must be called before every change of cur.
 func (s *State) changed() { s.pub = nil }
-
-// claim returns the record as a claim of the ring.
-func (r *Record) claim() (ring.Claim, bool) {
-	c, ok := r.Body.(Claim)
-	return ring.Claim{Block: c.Block, Owner: c.Owner, Version: ring.Version{Counter: r.Version.Counter, By: r.Version.Node}}, ok
-}
-
-// speaksFor reports whether a host may write a body: what says something about
-// one host is written by that host.
-func speaksFor(writer NodeID, b Body) bool {
-	if n, ok := b.(Node); ok {
-		return n.ID == writer
-	}
-	host := hostOf(b)
-	return host == "" || host == writer
-}
-
-// hostOf returns the host that an endpoint or use is on, "" of other bodies.
-func hostOf(b Body) NodeID {
-	switch b := b.(type) {
-	case Endpoint:
-		return b.Host
-	case Use:
-		return b.Host
-	}
-	return ""
-}
 
 // at is where a writer's records from a counter on are, until the next call.
 func (s *State) at(v Version) *Record {

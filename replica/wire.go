@@ -166,13 +166,9 @@ func (r *Replica) note(err error) {
 	}
 }
 
-// urgent reports whether there is something in what was merged that this host may need
-// before it hears of it again, so that it has to be on the disk: who owns what,
-// networks, for which Docker asks as soon as it starts, and what its containers may then do.
+// urgent reports whether there is something in what was merged that has to be on the disk at once.
 func urgent(m cluster.Merged) bool {
-	return len(m.Gone) > 0 || slices.ContainsFunc(m.Fresh, func(rec cluster.Record) bool {
-		return slices.Contains([]cluster.Kind{cluster.KindClaim, cluster.KindNetwork, cluster.KindSubnet, cluster.KindPolicy}, rec.Key.Kind)
-	})
+	return len(m.Gone) > 0 || slices.ContainsFunc(m.Fresh, func(rec cluster.Record) bool { return rec.Key.Kind.Urgent() })
 }
 
 // answers follows answers to digests that are coming in: only whoever has merged

@@ -1,0 +1,135 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+)
+
+// Kind says what a record describes. The numbers are wire format: append only.
+type Kind uint8
+
+// The kinds of record and who writes them.
+const (
+	KindNode     Kind = 1 // one per host, written by that host (tombstoned by forget)
+	KindNetwork  Kind = 2 // one per network name, many writers
+	KindSubnet   Kind = 3 // one per prefix of a network, many writers
+	KindEndpoint Kind = 4 // one per endpoint, written by its host
+	KindUse      Kind = 5 // "host H has containers on network N", written by H
+	KindClaim    Kind = 6 // one per block of the ring, written by who gave it away
+	KindPolicy   Kind = 8 // one per scope, network and name, many writers (7 was never written)
+)
+
+// kinds say of each kind what the records of that kind have in common. A new kind is a row here, its number above, and
+// a file with its body (Body).
+var kinds = [...]struct {
+	name   string // for people
+	decode func(raw []byte) (Body, error)
+	// lasting: tombstones stay for good. A host that has been away brings back what it still has: of a Node that would
+	// be a forgotten host, of a policy a rule that somebody has taken back.
+	lasting bool
+	// urgent: this host may need it before it hears of it again, so that it has to be on the disk: who owns what,
+	// networks, for which Docker asks as soon as it starts, and what its containers may then do.
+	urgent bool
+}{
+	KindNode:     {name: "node", decode: decodeAs[Node], lasting: true},
+	KindNetwork:  {name: "network", decode: decodeAs[Network], urgent: true},
+	KindSubnet:   {name: "subnet", decode: decodeAs[Subnet], urgent: true},
+	KindEndpoint: {name: "endpoint", decode: decodeEndpoint},
+	KindUse:      {name: "use", decode: decodeAs[Use]},
+	KindClaim:    {name: "claim", decode: decodeAs[Claim], urgent: true},
+	KindPolicy:   {name: "policy", decode: decodeAs[Policy], lasting: true, urgent: true},
+}
+
+// known reports whether this agent knows what records of a kind say.
+func (k Kind) known() bool { return int(k) < len(kinds) && kinds[k].decode != nil }
+
+func (k Kind) lasting() bool { return k.known() && kinds[k].lasting }
+
+// Urgent reports whether a record of a kind has to be on the disk before others hear that it is here.
+func (k Kind) Urgent() bool { return k.known() && kinds[k].urgent }
+
+// String names a kind for people.
+func (k Kind) String() string {
+	if k.known() {
+		return kinds[k].name
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Key identifies a record. ID is the node ID, network name, prefix, endpoint
+// ID, "network/host", block or "scope/network/name", by kind.
+type Key struct {
+	Kind Kind
+	ID   string
+}
+
+// String is "kind id", for people.
+func (k Key) String() string { return fmt.Sprintf("%s %.80q", k.Kind, k.ID) }
+
+// Body is the content of a live record: Node, Network, Subnet, Endpoint, Use,
+// Claim or Policy, by value. The numbers in the field tags are wire format: append only.
+type Body interface {
+	Key() Key
+	// validate returns nil if it keeps to the limits of this package and makes sense by itself.
+	validate() error
+	// speaker is the only host that may write it, "" if any may.
+	speaker() NodeID
+}
+
+// Validate returns nil if a body keeps to the limits of this package and what it
+// says makes sense by itself. The error says which field is wrong.
+func Validate(b Body) error { return b.validate() }
+
+// speaksFor reports whether a host may write a body: what says something about
+// one host is written by that host.
+func speaksFor(writer NodeID, b Body) bool {
+	if b == nil { // of a tombstone
+		return true
+	}
+	host := b.speaker()
+	return host == "" || host == writer
+}
+
+// hostOf returns the host that an endpoint or use is on, "" of other bodies. Who forgets the host may delete them.
+func hostOf(b Body) NodeID {
+	if _, node := b.(Node); node || b == nil {
+		return ""
+	}
+	return b.speaker()
+}
+
+// decodeBody sets Body, Key and raw.
+func (r *Record) decodeBody(raw []byte) (err error) {
+	if len(raw) > maxBody {
+		return fmt.Errorf("body of %d bytes, at most %d", len(raw), maxBody)
+	}
+	if !r.Key.Kind.known() {
+		r.Body = opaque{r.Key, bytes.Clone(raw)}
+		return nil
+	}
+	r.Body, err = kinds[r.Key.Kind].decode(raw)
+	if err != nil {
+		return err
+	}
+	r.Key = r.Body.Key()
+	again := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(again)
+	again.Reset()
+	if err := encoding.MarshalToBuffer(r.Body, again); err != nil {
+		return err
+	}
+	if !bytes.Equal(again.Bytes(), raw) {
+		r.raw, r.more = bytes.Clone(raw), true
+	}
+	return nil
+}
+
+// buffers are for what is compared and thrown away.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+func decodeAs[T Body](raw []byte) (Body, error) {
+	var b T
+	err := decoding.Unmarshal(raw, &b)
+	return b, err
+}

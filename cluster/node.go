@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Node describes a host.
+type Node struct {
+	ID   NodeID `cbor:"1,keyasint,omitempty"`
+	Name string `cbor:"2,keyasint,omitempty"` // host name, for people
+	// VTEP is the underlay address that VXLAN packets to this host are sent to.
+	VTEP netip.Addr `cbor:"3,keyasint,omitzero"`
+	// Gossip is where the host's memberlist answers.
+	Gossip netip.AddrPort `cbor:"4,keyasint,omitzero"`
+	// VXLANPort is the UDP port of the VTEP; the same in the whole cluster.
+	VXLANPort uint16 `cbor:"5,keyasint,omitempty"`
+	// MTU of the underlay, bytes.
+	MTU int `cbor:"6,keyasint,omitempty"`
+	// Agent is the version of the agent's program.
+	Agent string `cbor:"7,keyasint,omitempty"`
+	// Datapath is "kernel" or "userspace".
+	Datapath string `cbor:"8,keyasint,omitempty"`
+	// Reaches are what the host reaches by itself, and so what none of its subnets may overlap
+	// there (package reach): of much, what matters most.
+	Reaches []Reach `cbor:"9,keyasint,omitempty"`
+	// Hellos says that the host sends hellos through the tunnel to all others, and how
+	// (package diagnose/probe): 0, not at all; 1.
+	Hellos uint8 `cbor:"13,keyasint,omitempty"`
+	// CIDR4 and CIDR6 are what the host's settings say that networks get their prefixes from, to be
+	// the same on all hosts; CIDR6 is invalid where no setting says it.
+	CIDR4 netip.Prefix `cbor:"14,keyasint,omitzero"`
+	CIDR6 netip.Prefix `cbor:"15,keyasint,omitzero"`
+	// Bind is the host's own address, where what is sent to VTEP and Gossip arrives, if it is another
+	// one, as behind NAT. Who reaches it without NAT must not send there in a host's name.
+	Bind netip.Addr `cbor:"16,keyasint,omitzero"`
+	// Enforces is up to which level the host enforces policies: 0, none; EnforcesV1.
+	Enforces uint8 `cbor:"17,keyasint,omitempty"`
+}
+
+// EnforcesV1 is the level of a host that enforces NetworkPolicy and ClusterNetworkPolicy, open connections included.
+const EnforcesV1 = 1
+
+// Reach is something that a host reaches by itself: a LAN, a route, a network of Docker.
+type Reach struct {
+	Prefix netip.Prefix `cbor:"1,keyasint,omitzero"`
+	// Kind is one of package reach; those that are not known yet count as the host's LANs.
+	Kind uint8 `cbor:"2,keyasint,omitempty"`
+	// Name says for people by what: an interface, a router, a network's name.
+	Name string `cbor:"3,keyasint,omitempty"`
+}
+
+// Limits of what a Node says that it reaches: so much fits into one broadcast.
+const (
+	MaxReaches   = 24
+	MaxReachName = 40
+)
+
+// Key names the record of a host.
+func (n Node) Key() Key { return Key{KindNode, string(n.ID)} }
+
+func (n Node) speaker() NodeID { return n.ID }
+
+func (n Node) validate() error {
+	return errors.Join(
+		host("ID", n.ID),
+		optional("name", n.Name),
+		unicast("VTEP", n.VTEP),
+		unicast("gossip address", n.Gossip.Addr()),
+		unicast("own address", n.Bind),
+		mtu(n.MTU),
+		optional("agent version", n.Agent),
+		optional("datapath", n.Datapath),
+		reaches(n.Reaches),
+	)
+}
+
+func reaches(list []Reach) (err error) {
+	if len(list) > maxEntries { // more than is written: who writes more is to be understood
+		return fmt.Errorf("%d things that the host reaches, at most %d", len(list), maxEntries)
+	}
+	for _, r := range list {
+		err = errors.Join(err, block("prefix that the host reaches", r.Prefix), optional("name of what the host reaches", r.Name))
+	}
+	return err
+}

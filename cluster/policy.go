@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// The scopes of policies.
+const (
+	ScopeNetwork = "network" // a NetworkPolicy, of one network
+	ScopeCluster = "cluster" // a ClusterNetworkPolicy, of all
+)
+
+// Policy is a network policy as a user wrote it. Any host may write any.
+type Policy struct {
+	Scope   string `cbor:"1,keyasint,omitempty"` // ScopeNetwork or ScopeCluster; a newer agent may know others
+	Network string `cbor:"2,keyasint,omitempty"` // Network.Name, which need not be there; "" if Scope is not ScopeNetwork
+	Name    string `cbor:"3,keyasint,omitempty"`
+	// Text is the policy in YAML. It is read by whoever enforces it: an agent may meet one that it cannot read.
+	Text string `cbor:"4,keyasint,omitempty"`
+	// Author is the name of the host where it was applied, for people.
+	Author string `cbor:"5,keyasint,omitempty"`
+	// Base has the version of what it replaced there, and of what that had replaced, and so on: the newest first,
+	// tombstones included, at most MaxBase. Of an edit that is not among them its author did not know.
+	Base []Edit `cbor:"6,keyasint,omitempty"`
+}
+
+// Key names the record of a policy.
+func (p Policy) Key() Key { return Key{KindPolicy, p.Scope + "/" + p.Network + "/" + p.Name} }
+
+func (Policy) speaker() NodeID { return "" }
+
+// MaxPolicyText is what the text of a policy may take, bytes: the rest of a body is for the others.
+const MaxPolicyText = maxBody - 1024
+
+func (p Policy) validate() error {
+	err := errors.Join(name("scope", p.Scope), optional("network", p.Network), name("name", p.Name), optional("author", p.Author))
+	if len(p.Base) > maxEntries { // more than is written: who writes more is to be understood
+		err = errors.Join(err, fmt.Errorf("%d edits before it, at most %d", len(p.Base), maxEntries))
+	}
+	for _, e := range p.Base {
+		err = errors.Join(err, host("host of an edit before it", e.Node))
+	}
+	switch {
+	case strings.Contains(p.Scope+p.Network+p.Name, "/"):
+		err = errors.Join(err, errors.New("its scope, its network and its name have no slashes"))
+	case len(p.Key().ID) > maxID:
+		err = errors.Join(err, fmt.Errorf("its network and its name have %d bytes, at most %d", len(p.Network)+len(p.Name), maxID-len(p.Scope)-2))
+	case p.Scope == ScopeNetwork && p.Network == "" || p.Scope == ScopeCluster && p.Network != "":
+		err = errors.Join(err, fmt.Errorf("scope %s with network %q", p.Scope, p.Network))
+	}
+	if len(p.Text) == 0 || len(p.Text) > MaxPolicyText || !utf8.ValidString(p.Text) {
+		err = errors.Join(err, fmt.Errorf("its text has %d bytes, at most %d of UTF-8", len(p.Text), MaxPolicyText))
+	}
+	return err
+}
+
+// Edit is the Version of an edit of a policy.
+type Edit struct {
+	_       struct{} `cbor:",toarray"`
+	Counter uint64
+	Node    NodeID
+}
+
+// MaxBase is how many edits before it a policy names: so many may be made while two hosts do not hear each other,
+// until the one that loses is not told any more.
+const MaxBase = 8
+
+// Over returns the policy as it is to be written over what a snapshot has under its key.
+func (p Policy) Over(s *Snapshot) Policy {
+	old, there := s.Record(p.Key())
+	if !there {
+		return p
+	}
+	p.Base = []Edit{{Counter: old.Version.Counter, Node: old.Version.Node}}
+	if was, live := old.Body.(Policy); live {
+		p.Base = append(p.Base, was.Base[:min(len(was.Base), MaxBase-1)]...)
+	}
+	return p
+}
+
+// lost says whether one of two records of a policy, which are the one that stays and the one that goes, is such
+// an edit: the winner does not name it among those before it, and names some that are older, or all.
+func lost(winner, loser *Record) (l Lost, is bool) {
+	p, live := winner.Body.(Policy)
+	if !live || winner.Version.Node == loser.Version.Node {
+		return l, false
+	}
+	for i, e := range p.Base {
+		order := Version{e.Counter, e.Node}.Compare(loser.Version)
+		if order == 0 || order > 0 && i == MaxBase-1 {
+			return l, false
+		}
+	}
+	return Lost{Edit: *kept(loser), Winner: *kept(winner)}, true
+}

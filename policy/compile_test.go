@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -10,24 +11,102 @@ import (
 
 // TestCompiledIsVerdict: what the switch is given means what Verdict says, known or not.
 func TestCompiledIsVerdict(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		w := drawWorld(t, rapid.Bool().Draw(t, "whole"))
-		c := w.Compile()
-		checkCompiled(t, c)
-		local := map[string]bool{}
-		for _, e := range w.Endpoints {
-			local[e.ID] = e.Local
+	for range 3 {
+		rapid.Check(t, compiledIsVerdict)
+	}
+}
+
+func compiledIsVerdict(t *rapid.T) {
+	w := drawWorld(t, rapid.Bool().Draw(t, "whole"))
+	c := w.Compile()
+	checkCompiled(t, c)
+	local := map[string]bool{}
+	for _, e := range w.Endpoints {
+		local[e.ID] = e.Local
+	}
+	connections(w, func(from, to Peer, proto uint8, port uint16) {
+		v := w.Verdict(from, to, proto, port)
+		if got := interpreted(c, from.Endpoint, to.Addr, Egress, proto, port); local[from.Endpoint] && got != v.Egress.Allowed {
+			t.Fatalf("from %v to %v %d/%d: egress %t, %+v\n%+v", from, to, port, proto, got, v.Egress, c)
 		}
-		connections(w, func(from, to Peer, proto uint8, port uint16) {
-			v := w.Verdict(from, to, proto, port)
-			if got := interpreted(c, from.Endpoint, to.Addr, Egress, proto, port); local[from.Endpoint] && got != v.Egress.Allowed {
-				t.Fatalf("from %v to %v %d/%d: egress %t, %+v\n%+v", from, to, port, proto, got, v.Egress, c)
-			}
-			if got := interpreted(c, to.Endpoint, from.Addr, Ingress, proto, port); local[to.Endpoint] && got != v.Ingress.Allowed {
-				t.Fatalf("from %v to %v %d/%d: ingress %t, %+v\n%+v", from, to, port, proto, got, v.Ingress, c)
-			}
-		})
+		if got := interpreted(c, to.Endpoint, from.Addr, Ingress, proto, port); local[to.Endpoint] && got != v.Ingress.Allowed {
+			t.Fatalf("from %v to %v %d/%d: ingress %t, %+v\n%+v", from, to, port, proto, got, v.Ingress, c)
+		}
 	})
+}
+
+// TestBaselineIsForTheUnisolated: what a NetworkPolicy isolates, no rule of the tier Baseline accepts.
+func TestBaselineIsForTheUnisolated(t *testing.T) {
+	all := []Set{{}}
+	w := shop(true, Policy{Key: Key{NetworkPolicy, "shop", "deny"}, Subject: Set{Network: "shop", Endpoints: is("app", "db")}, IsolatesIngress: true},
+		Policy{Key: Key{ClusterNetworkPolicy, "", "base"}, Tier: Baseline, Ingress: []Rule{
+			{Action: Accept, Peers: all, Ports: []Port{{Proto: TCP, From: 1, To: 9}}}, {Action: Drop, Peers: all, AnyPort: true},
+		}})
+	c := w.Compile()
+	for _, to := range w.Endpoints[:2] {
+		for _, port := range []uint16{5, 80} {
+			want := to.ID == "web" && port == 5
+			if got := interpreted(c, to.ID, netip.MustParseAddr("fd00::3"), Ingress, TCP, port); got != want {
+				t.Errorf("to %s, port %d: %t", to.ID, port, got)
+			}
+			if v := w.Verdict(Peer{Endpoint: "six"}, Peer{Endpoint: to.ID}, TCP, port); v.Allowed != want {
+				t.Errorf("to %s, port %d: %+v", to.ID, port, v)
+			}
+		}
+	}
+}
+
+// TestPrintsTellChanges: while a guard has the same print, everything passes that did, and nothing
+// else. So an open connection that was judged under a print needs no other judgement.
+func TestPrintsTellChanges(t *testing.T) {
+	same := 0
+	for range 3 {
+		rapid.Check(t, func(t *rapid.T) {
+			before := drawWorld(t, false)
+			after := before
+			after.Endpoints, after.Policies = slices.Clone(before.Endpoints), slices.Clone(before.Policies)
+			switch i := rapid.IntRange(0, len(after.Endpoints)-1).Draw(t, "changed"); rapid.IntRange(0, 3).Draw(t, "change") {
+			case 0:
+				after.Endpoints[i] = drawEndpoint(t, i, false)
+			case 1:
+				after.Endpoints = slices.Delete(after.Endpoints, i, i+1)
+			case 2:
+				after.Policies = append(after.Policies, drawPolicy(t, "new"))
+			case 3:
+				after.Policies = after.Policies[min(1, len(after.Policies)):]
+			}
+			a, b := before.Compile(), after.Compile()
+			connections(before, func(from, to Peer, proto uint8, port uint16) {
+				for _, d := range []Direction{Ingress, Egress} {
+					subject, peer := from, to
+					if d == Ingress {
+						subject, peer = to, from
+					}
+					if p := printOf(a, subject.Endpoint, d); p == 0 || p != printOf(b, subject.Endpoint, d) {
+						continue
+					}
+					same++
+					if interpreted(a, subject.Endpoint, peer.Addr, d, proto, port) != interpreted(b, subject.Endpoint, peer.Addr, d, proto, port) {
+						t.Fatalf("from %v to %v %d/%d, %s: the print is the same, the verdict is not\n%+v\n%+v", from, to, port, proto, d, a, b)
+					}
+				}
+			})
+		})
+	}
+	if same == 0 {
+		t.Error("no print stayed the same")
+	}
+}
+
+func printOf(c Compiled, endpoint string, d Direction) uint64 {
+	for _, g := range c.Guards {
+		if g.Endpoint == endpoint && d == Ingress {
+			return g.IngressPrint
+		} else if g.Endpoint == endpoint {
+			return g.EgressPrint
+		}
+	}
+	return 0
 }
 
 // checkCompiled: what is given to the switch keeps its own promises.

@@ -13,7 +13,7 @@ import (
 func drawLabels(t *rapid.T) map[string]string {
 	l := map[string]string{}
 	for _, k := range []string{"a", "b"} {
-		if v := rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, k); v != "" {
+		if v := rapid.SampledFrom([]string{"", "", "x", "x", "y", "z"}).Draw(t, k); v != "" {
 			l[k] = v
 		}
 	}
@@ -151,7 +151,7 @@ func drawEndpoint(t *rapid.T, i int, whole bool) Endpoint {
 		Labels: drawLabels(t), Ports: map[string]NamedPort{},
 	}
 	for _, n := range drawnNames {
-		if rapid.Bool().Draw(t, n) {
+		if rapid.IntRange(0, 2).Draw(t, n) == 0 {
 			e.Ports[n] = NamedPort{rapid.SampledFrom([]uint8{TCP, UDP}).Draw(t, "proto"), uint16(rapid.IntRange(1, 4).Draw(t, "port"))}
 		}
 	}

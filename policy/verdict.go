@@ -7,7 +7,8 @@ import (
 )
 
 // Peer is one end of a connection: an endpoint by its ID, or an address. An address that an endpoint
-// of the world has means that endpoint; an endpoint without an address, its first one.
+// of the world has means that endpoint; an endpoint without an address, its first one of the other
+// end's family.
 type Peer struct {
 	Endpoint string
 	Addr     netip.Addr
@@ -82,6 +83,7 @@ func (w World) Verdict(from, to Peer, proto uint8, port uint16) Verdict {
 	j := judge{world: &w, networks: knownNetworks(w.Networks), proto: proto, port: port}
 	source, sourceAddr := w.find(from)
 	dest, destAddr := w.find(to)
+	sourceAddr, destAddr = oneFamily(from, to, source, dest, sourceAddr, destAddr)
 	v := Verdict{
 		Egress:  j.decide(Egress, source, dest, destAddr, dest),
 		Ingress: j.decide(Ingress, dest, source, sourceAddr, dest),
@@ -110,6 +112,33 @@ func (w *World) find(p Peer) (*Endpoint, netip.Addr) {
 		}
 	}
 	return nil, p.Addr
+}
+
+// oneFamily chooses addresses of one family for ends that are endpoints without one.
+func oneFamily(from, to Peer, source, dest *Endpoint, a, b netip.Addr) (netip.Addr, netip.Addr) {
+	if a.Is4() == b.Is4() {
+		return a, b
+	}
+	if c, ok := source.like(b); ok && !from.Addr.IsValid() {
+		return c, b
+	}
+	if c, ok := dest.like(a); ok && !to.Addr.IsValid() {
+		return a, c
+	}
+	return a, b
+}
+
+// like is an address of the endpoint that is of the same family as another one.
+func (e *Endpoint) like(other netip.Addr) (netip.Addr, bool) {
+	if e == nil {
+		return other, false
+	}
+	for _, a := range e.Addrs {
+		if a.Is4() == other.Is4() {
+			return a, true
+		}
+	}
+	return other, false
 }
 
 // judge decides about one connection.

@@ -265,7 +265,17 @@ func TestPolicyOfPackets(t *testing.T) {
 	}
 	silent("a", "10.128.0.8")
 	silent("c", "10.128.0.8")
-	pings("", "10.128.0.8")     // the host itself
+	pings("", "10.128.0.8") // the host itself
+	for _, network := range []string{"tcp", "udp"} {
+		c, err := net.DialTimeout(network, "10.128.0.8:81", long)
+		if err == nil {
+			err = comesBack(c, long)
+			_ = c.Close()
+		}
+		if err != nil {
+			t.Errorf("the host's %s: %v", network, err)
+		}
+	}
 	silent("a", "198.51.100.9") // egress to the outside
 	pings("c", "198.51.100.9")  // who has no rules
 	r.enforce(r.policy("ab", 2, append(lets(1, 2, append(echo, tcp80, udp80)...), pipeline.PolicyRule{

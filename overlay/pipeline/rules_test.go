@@ -162,3 +162,27 @@ func TestNewReplica(t *testing.T) {
 		t.Errorf("%v %v", err, changes)
 	}
 }
+
+// BenchmarkNewReplica: a rule names 10,000 peers, and one more comes.
+func BenchmarkNewReplica(b *testing.B) {
+	in := policed(HeaderBits)
+	in.Policy.Classes = slices.Clone(in.Policy.Classes)
+	peers := make([]netip.Addr, 10000)
+	for i := range peers {
+		peers[i] = netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)})
+	}
+	var c Compiler
+	in.Policy.Classes[1].Addrs = peers
+	if _, _, err := c.Compile(in); err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	for b.Loop() {
+		n++
+		in.Policy.Classes = slices.Clone(in.Policy.Classes)
+		in.Policy.Classes[1].Addrs = append(slices.Clone(peers), netip.AddrFrom4([4]byte{10, 201, byte(n >> 8), byte(n)}))
+		if _, _, err := c.Compile(in); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

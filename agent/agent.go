@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
@@ -131,7 +130,7 @@ func (a *Agent) serve(ctx context.Context, own net.Listener) error {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	a.stopWork = stop
-	all.Go(func() error { return api.Serve(ctx, own, a.handlers()) })
+	all.Go(func() error { return serveOwn(ctx, a.cfg, own, a.handlers(), a.log) })
 	all.Go(func() error {
 		defer close(a.stopped)
 		return a.work(work)

@@ -173,7 +173,7 @@ func (c *cleaning) firewall(context.Context) {
 // sockets removes those that nobody answers on, and their directory.
 func (c *cleaning) sockets(context.Context) {
 	var gone []string
-	for _, path := range []string{c.cfg.PluginSocket, c.cfg.APISocket()} {
+	for _, path := range []string{c.cfg.PluginSocket, c.cfg.APISocket(), c.cfg.ReadSocket()} {
 		err := os.Remove(path)
 		switch {
 		case err == nil:

@@ -57,7 +57,7 @@ func (a *Agent) rest(ctx context.Context, open sockets, left identity.Left) erro
 	tasks, ctx := errgroup.WithContext(ctx)
 	wanted := make(chan struct{}, 1)
 	tasks.Go(func() error { return a.farewells().Serve(ctx, open.calls.Lend()) })
-	tasks.Go(func() error { return api.Serve(ctx, open.own.Lend(), a.restingHandlers(left, wanted)) })
+	tasks.Go(func() error { return serveOwn(ctx, a.cfg, open.own.Lend(), a.restingHandlers(left, wanted), a.log) })
 	tasks.Go(func() error {
 		select {
 		case <-ctx.Done():

@@ -57,7 +57,7 @@ func TestRest(t *testing.T) {
 			t.Errorf("%s: %s", route, body)
 		}
 	}
-	if text, err := api.NewClient(cfg.APISocket()).Join(t.Context()); err != nil || !strings.Contains(text.Text, "begins a cluster of its own") {
+	if text, err := api.NewClient(cfg.APISocket(), cfg.ReadSocket()).Join(t.Context()); err != nil || !strings.Contains(text.Text, "begins a cluster of its own") {
 		t.Errorf("join: %v, %v", text, err)
 	}
 	if err := <-done; !errors.Is(err, errWanted) {

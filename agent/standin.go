@@ -27,7 +27,7 @@ func Explain(ctx context.Context, cfg config.Config, version string, cause error
 	installed.Offer(cfg.State, log)
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return refusePlugin(cause, log).Serve(ctx, open.calls) })
-	tasks.Go(func() error { return api.Serve(ctx, open.own, refuseAPI(cfg, cause, version)) })
+	tasks.Go(func() error { return serveOwn(ctx, cfg, open.own, refuseAPI(cfg, cause, version), log) })
 	return tasks.Wait()
 }
 

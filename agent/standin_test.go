@@ -27,7 +27,7 @@ func TestExplain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Explain(ctx, cfg, "1", cause, slog.New(slog.DiscardHandler)) }()
-	cli := api.NewClient(cfg.APISocket())
+	cli := api.NewClient(cfg.APISocket(), cfg.ReadSocket())
 	eventually(t, "the agent's socket answers", func() bool { _, err := cli.Status(ctx); return err == nil })
 
 	askDocker(t, cfg.PluginSocket, map[string]string{

@@ -124,3 +124,49 @@ func TestNoAgent(t *testing.T) {
 		t.Errorf("status without an agent: %v", err)
 	}
 }
+
+// TestReadersChangeNothing: of all that an agent answers, who may only look gets what changes nothing and has
+// no key in it, and the others' reason otherwise.
+func TestReadersChangeNothing(t *testing.T) {
+	may := map[string]bool{"status": true, "nodes": true, "networks": true, "endpoints": true, "ring": true, "flows": true, "doctor": true, "ping": true}
+	asked := false
+	all := Handlers{
+		Status: func(context.Context) (Status, error) { return Status{}, nil },
+		Leave:  func(context.Context, LeaveRequest) (Done, error) { asked = true; return Done{}, nil },
+		Backup: func(context.Context, io.Writer) error { asked = true; return nil },
+		Nodes:  func(context.Context) ([]Node, error) { return nil, nil },
+	}
+	_, path := serve(t, all.Readers())
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	for _, route := range Routes() {
+		method, at, _ := strings.Cut(route, " ")
+		verb := strings.TrimPrefix(at, "/v1/")
+		if at == "/healthz" || at == "/metrics" || may[verb] {
+			continue
+		}
+		request, _ := http.NewRequest(method, "http://agent"+at, strings.NewReader("{}"))
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s", route, response.Status)
+		}
+	}
+	if asked {
+		t.Error("a handler for root was asked")
+	}
+	if _, err := NewClient(path).Nodes(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := NewClient(path).JoinCommand(t.Context()); err == nil || !strings.Contains(err.Error(), "that is for root") {
+		t.Errorf("join-command: %v", err)
+	}
+	absent := Handlers{Absent: &Error{http.StatusServiceUnavailable, "the agent does not run"}}
+	if got := absent.Readers().Absent.Error(); got != "the agent does not run" {
+		t.Errorf("an agent that cannot run: %s", got)
+	}
+}

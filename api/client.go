@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -21,13 +22,26 @@ type Client struct {
 	over   string // the host that it is asked by way of ssh; empty: this one
 	dial   func(context.Context) (net.Conn, error)
 	http   http.Client
+	// reader is set when the socket for readers was taken, which hangs up on who is none.
+	reader atomic.Bool
 }
 
-// NewClient does not connect yet.
-func NewClient(socket string) *Client {
-	c := &Client{socket: socket, dial: func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
+// NewClient does not connect yet. Who may not reach the socket takes another one, that of readers.
+func NewClient(socket string, readers ...string) *Client {
+	c := &Client{socket: socket}
+	c.dial = func(ctx context.Context) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+		for _, r := range readers {
+			if !errors.Is(err, fs.ErrPermission) {
+				break
+			}
+			if other, otherErr := new(net.Dialer).DialContext(ctx, "unix", r); otherErr == nil {
+				c.reader.Store(true)
+				return other, nil
+			}
+		}
+		return conn, err
+	}
 	c.http.Transport = c.transport()
 	return c
 }
@@ -196,15 +210,16 @@ func failure(response *http.Response) error {
 
 // explain says what an error of the connection means to the user.
 func (c *Client) explain(err error) error {
+	hungUp := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 	switch {
 	case c.over != "" && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the agent of %s does not answer in time, over ssh", c.over)
-	case c.over != "" && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
+	case c.over != "" && hungUp:
 		return fmt.Errorf("the agent of %s could not be asked over ssh: what is said above is why", c.over)
 	case c.over != "":
 		return fmt.Errorf("ask the agent of %s: %w", c.over, err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the agent's socket %s is for root: run this with sudo", c.socket)
+	case errors.Is(err, fs.ErrPermission), hungUp && c.reader.Load():
+		return fmt.Errorf("the agent's socket %s is for root, and to look for who may use Docker (its group): run this with sudo", c.socket)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no agent answers at %s: is it running? (systemctl status grapevine, or docker plugin ls)", c.socket)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -38,6 +38,18 @@ type Handlers struct {
 	Absent error
 }
 
+// Readers are the answers for who may look and not touch: nothing of them changes anything or has a key in it.
+func (h Handlers) Readers() Handlers {
+	r := Handlers{
+		Status: h.Status, Nodes: h.Nodes, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
+		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Absent: h.Absent,
+	}
+	if r.Absent == nil {
+		r.Absent = &Error{http.StatusForbidden, "that is for root: run this with sudo; without, you may look, and not change anything"}
+	}
+	return r
+}
+
 // Error is an error with the HTTP status to answer it by; a handler's other
 // errors are answered by 500.
 type Error struct {

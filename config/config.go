@@ -70,6 +70,8 @@ type Config struct {
 	Metrics netip.AddrPort
 	// MetricsTokenFile holds the token that it must show.
 	MetricsTokenFile string
+	// Group may look: its name or number, empty: that of Docker's socket.
+	Group string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 
@@ -79,6 +81,9 @@ type Config struct {
 // Shared lists the settings that must be the same on all hosts and are not the
 // default, as GRAPEVINE_X=value. The caller must not change the list.
 func (c Config) Shared() []string { return c.shared }
+
+// ReadSocket is the path of the one that answers who may look and not touch.
+func (c Config) ReadSocket() string { return filepath.Join(c.Run, "read.sock") }
 
 // APISocket is the path of the unix socket that the command line talks to.
 func (c Config) APISocket() string { return filepath.Join(c.Run, "grapevine.sock") }

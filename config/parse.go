@@ -179,6 +179,14 @@ func setName(c *Config, v string) error {
 	return nil
 }
 
+func setGroup(c *Config, v string) error {
+	if len(v) > 64 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r == '/' || r == ':' || r > '~' }) {
+		return fmt.Errorf("%q is no group: use the name or the number of one", v)
+	}
+	c.Group = v
+	return nil
+}
+
 func setMTU(c *Config, v string) error {
 	n, err := strconv.Atoi(v)
 	if err != nil || n != 0 && (n < 1330 || n > 65535) {

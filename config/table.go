@@ -152,6 +152,12 @@ var Table = []Setting{
 		set:  path(func(c *Config) *string { return &c.MetricsTokenFile }),
 	},
 	{
+		Name: "group",
+		Doc: "Group, by name or number (in the plugin by number), whose members may look (`status`, `ps`, `doctor`, ...) without sudo, by a second socket. " +
+			"Empty: that of Docker's socket, whose members are as good as root anyway; `root`: nobody else.",
+		set: setGroup,
+	},
+	{
 		Name: "log-level", Default: "info",
 		Doc: "Least severe messages to log: `debug`, `info`, `warn` or `error`.",
 		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),

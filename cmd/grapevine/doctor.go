@@ -96,7 +96,7 @@ func examine(c *cobra.Command) (d api.Diagnosis, ok bool) {
 		}
 		why, do = "the settings are wrong: "+oneLine(err.Error()), "mend them, and start the agent again ("+start+")"
 	}
-	d, err = api.NewClient(cfg.APISocket()).Doctor(ctx)
+	d, err = api.NewClient(cfg.APISocket(), cfg.ReadSocket()).Doctor(ctx)
 	switch {
 	case err == nil:
 		return d, true

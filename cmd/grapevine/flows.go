@@ -159,8 +159,8 @@ func objectName(f api.Flow, names map[string]string) string {
 	return dash(f.Object)
 }
 
-// showFlows leaves out what has counted nothing, but for all. On a terminal what a flow is for has less than
-// half of a line.
+// showFlows leaves out what has counted nothing, but for all. On a terminal what a flow is for has a third
+// of a line.
 func showFlows(w io.Writer, flows []api.Flow, names map[string]string, all bool) error {
 	return showFlowsOn(w, flows, names, all, screenOf(w))
 }
@@ -168,7 +168,7 @@ func showFlows(w io.Writer, flows []api.Flow, names map[string]string, all bool)
 func showFlowsOn(w io.Writer, flows []api.Flow, names map[string]string, all bool, on screen) error {
 	widest := 0
 	if on.columns > 0 {
-		widest = max(on.columns*2/5, 24)
+		widest = max(on.columns/3, 24)
 	}
 	shown, idle := []api.Flow{}, 0
 	for _, f := range flows {
@@ -179,7 +179,7 @@ func showFlowsOn(w io.Writer, flows []api.Flow, names map[string]string, all boo
 		shown = append(shown, f)
 	}
 	var text strings.Builder
-	err := table(&text, "STAGE\tPRIORITY\tPACKETS\tFOR\tMATCH\tACTIONS", func(row func(string, ...any)) {
+	err := table(&text, "STAGE\tPRIO\tPACKETS\tFOR\tMATCH\tACTIONS", func(row func(string, ...any)) {
 		for _, f := range shown {
 			stage := fmt.Sprintf("%d %s", f.Table, f.Stage)
 			row("%s\t%d\t%d\t%s\t%s\t%s", stage, f.Priority, f.Packets, clip(objectName(f, names), widest), clip(dash(f.Match), widest), f.Actions)

@@ -34,7 +34,7 @@ func newClient(c *cobra.Command) (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return api.NewClient(cfg.APISocket()), nil
+	return api.NewClient(cfg.APISocket(), cfg.ReadSocket()), nil
 }
 
 // remote is a host whose agent is asked by ssh.

@@ -27,10 +27,11 @@ const (
 	lookEvery = time.Second
 )
 
-// Socket is a net.Listener of a unix socket for root only. Whoever removes its file gets another one.
+// Socket is a net.Listener of a unix socket for root only, or for a group as well. Whoever removes its file gets another one.
 type Socket struct {
 	path  string
 	dir   fs.FileMode
+	group int // whose members reach it too; 0: nobody
 	conns chan net.Conn
 	done  chan struct{} // closed by Close
 	kept  chan struct{} // closed when keep has returned
@@ -47,11 +48,18 @@ type Socket struct {
 // dir. A socket that nobody answers on (its agent was killed) is replaced; of one that
 // is answered for three seconds the error is ErrAnswered.
 func Listen(ctx context.Context, path string, dir fs.FileMode) (*Socket, error) {
-	return listen(ctx, path, dir, answerWait)
+	return listen(ctx, path, dir, 0, answerWait)
 }
 
-func listen(ctx context.Context, path string, dir fs.FileMode, wait time.Duration) (*Socket, error) {
-	s := &Socket{path: path, dir: dir, conns: make(chan net.Conn), done: make(chan struct{}), kept: make(chan struct{})}
+// ListenGroup makes a socket that the members of a group reach as well. The kernel says who calls: to give
+// the socket to a group would take a capability that the agent has not. So its directory is everybody's to
+// pass through, and not to look into, and what else is in it must be root's by its own mode.
+func ListenGroup(ctx context.Context, path string, group int) (*Socket, error) {
+	return listen(ctx, path, 0o711, group, answerWait)
+}
+
+func listen(ctx context.Context, path string, dir fs.FileMode, group int, wait time.Duration) (*Socket, error) {
+	s := &Socket{path: path, dir: dir, group: group, conns: make(chan net.Conn), done: make(chan struct{}), kept: make(chan struct{})}
 	if err := awaitSilence(ctx, path, wait); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
@@ -75,7 +83,12 @@ func (s *Socket) open() error {
 	if err := os.MkdirAll(parent, s.dir); err != nil {
 		return fmt.Errorf("make the directory of socket %s: %w", s.path, err)
 	}
-	l, err := closed(parent, s.path)
+	if s.group != 0 {
+		if err := os.Chmod(parent, s.dir); err != nil {
+			return fmt.Errorf("let others than root reach socket %s: %w", s.path, err)
+		}
+	}
+	l, err := closed(parent, s.path, s.group != 0)
 	if err != nil {
 		return fmt.Errorf("open the agent's socket: %w; the agent must run as root, and the directory be writable", err)
 	}
@@ -97,19 +110,23 @@ func (s *Socket) open() error {
 
 // closed makes a socket in a directory for root only, whence it is moved to path: it is never open to
 // others, not for a moment.
-func closed(parent, path string) (*net.UnixListener, error) {
+func closed(parent, path string, others bool) (*net.UnixListener, error) {
 	room, err := os.MkdirTemp(parent, ".new-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(room)
-	at := filepath.Join(room, "s")
+	at := filepath.Join(room, filepath.Base(path)) // the name that `ss` shows
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: at})
 	if err != nil {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err = os.Chmod(at, 0o600); err == nil {
+	mode := os.FileMode(0o600)
+	if others { // whom accept looks at
+		mode = 0o666
+	}
+	if err = os.Chmod(at, mode); err == nil {
 		err = os.Rename(at, path)
 	}
 	if err != nil {
@@ -122,8 +139,11 @@ func closed(parent, path string) (*net.UnixListener, error) {
 // accept hands on who calls, until l is closed.
 func (s *Socket) accept(l *net.UnixListener) {
 	for {
-		c, err := l.Accept()
+		c, err := l.AcceptUnix()
 		switch {
+		case err == nil && s.group != 0 && !admitted(c, s.group):
+			_ = c.Close()
+			continue
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // there are too many open files: those who call wait

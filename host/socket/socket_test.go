@@ -3,11 +3,14 @@ package socket
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -50,7 +53,7 @@ func TestForRootOnly(t *testing.T) {
 func TestAnsweredIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.sock")
 	mustListen(t, path, 0o700)
-	if _, err := listen(t.Context(), path, 0o700, 3*answerEvery); !errors.Is(err, ErrAnswered) {
+	if _, err := listen(t.Context(), path, 0o700, 0, 3*answerEvery); !errors.Is(err, ErrAnswered) {
 		t.Errorf("a second agent on one socket: %v", err)
 	}
 }
@@ -94,7 +97,7 @@ func TestEndsWithContext(t *testing.T) {
 	mustListen(t, path, 0o700)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := listen(ctx, path, 0o700, time.Hour); !errors.Is(err, context.Canceled) {
+	if _, err := listen(ctx, path, 0o700, 0, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("told to stop: %v", err)
 	}
 }
@@ -195,4 +198,86 @@ func TestWhoCallsWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = got.Close()
+}
+
+// TestListenGroup: who is of the group is heard, by its first group or another one, and nobody else but root is;
+// also after the socket was put back.
+func TestListenGroup(t *testing.T) {
+	const group = 4711
+	if os.Geteuid() != 0 {
+		t.Skip("only root may call as others")
+	}
+	dir, err := os.MkdirTemp("/tmp", "socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "run", "read.sock")
+	l, err := ListenGroup(t.Context(), path, group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("hello"))
+			_ = c.Close()
+		}
+	}()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caller := filepath.Join(dir, "caller")
+	if err := os.WriteFile(caller, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		for _, tt := range []struct {
+			uid, gid uint32
+			groups   []uint32
+			want     string
+		}{{0, 0, nil, "hello"}, {65534, group, nil, "hello"}, {65534, 65534, []uint32{1, group, 2}, "hello"}, {65534, 65534, []uint32{1}, ""}, {65534, 0, nil, ""}} {
+			cmd := exec.Command(caller)
+			cmd.Dir, cmd.Env = dir, []string{"SOCKET_TEST_CALL=" + path}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tt.uid, Gid: tt.gid, Groups: tt.groups}}
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != tt.want {
+				t.Errorf("%d:%d %v: %q, %v", tt.uid, tt.gid, tt.groups, out, err)
+			}
+		}
+	}
+	check()
+	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.look(); err != nil {
+		t.Fatal(err)
+	}
+	check()
+}
+
+// TestMain is who calls, in a process that TestListenGroup starts as somebody else.
+func TestMain(m *testing.M) {
+	path := os.Getenv("SOCKET_TEST_CALL")
+	if path == "" {
+		os.Exit(m.Run())
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		fmt.Fprint(os.Stderr, err)
+		os.Exit(1)
+	}
+	_, _ = io.Copy(os.Stdout, c) // an end by reset says nothing
 }

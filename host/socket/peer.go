@@ -1,0 +1,41 @@
+package socket
+
+import (
+	"net"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// admitted reports whether the process that calls is root's or of a group, as it was when it called.
+func admitted(c *net.UnixConn, group int) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ok := false
+	_ = raw.Control(func(fd uintptr) {
+		who, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		ok = err == nil && (who.Uid == 0 || int(who.Gid) == group || slices.Contains(peerGroups(fd), uint32(group)))
+	})
+	return ok
+}
+
+// peerGroups are its other groups (SO_PEERGROUPS, Linux 4.13); none if the kernel does not say.
+func peerGroups(fd uintptr) []uint32 {
+	groups := make([]uint32, 64)
+	for range 2 {
+		size := uint32(len(groups) * 4)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
+		switch errno {
+		case 0:
+			return groups[:size/4]
+		case unix.ERANGE: // the kernel has said how many there are
+			groups = make([]uint32, size/4)
+		default:
+			return nil
+		}
+	}
+	return nil
+}

@@ -162,3 +162,20 @@ func BenchmarkChange(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkSync: a compiler is shown the whole world again, of which one container has changed.
+func BenchmarkSync(b *testing.B) {
+	w := workloads[0].world()
+	for i := range w.Endpoints {
+		w.Endpoints[i].Local = w.Endpoints[i].Host == "h0"
+	}
+	c := NewCompiler()
+	c.Sync(w)
+	begin := processor()
+	for b.Loop() {
+		w.Endpoints[0].Local = !w.Endpoints[0].Local
+		c.Sync(w)
+		c.Compile()
+	}
+	b.ReportMetric(float64((processor()-begin).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+}

@@ -34,6 +34,7 @@ type Compiler struct {
 	stale    []*kind           // whose class may be another now
 	idle     []*set            // that nothing may name any more; classes still may, until settled
 	restless bool              // chosen is to be put in order
+	round    int               // of Sync
 }
 
 // NewCompiler returns a compiler of an empty world.
@@ -49,18 +50,69 @@ func NewCompiler() *Compiler {
 // endpoint, and the classes that those name.
 func (w World) Compile() Compiled {
 	c := NewCompiler()
-	for _, n := range w.Networks {
-		c.PutNetwork(n)
-	}
-	for i := range w.Endpoints {
-		c.PutEndpoint(w.Endpoints[i])
-	}
-	c.SetRanges(w.Ranges)
-	for i := range w.Policies {
-		c.PutPolicy(w.Policies[i])
-	}
+	c.Sync(w)
 	return c.Compile()
 }
+
+// Sync makes the compiler's world another one. What is the same in both, costs next to nothing, if
+// it is the same in memory, and little if it is equal.
+func (c *Compiler) Sync(w World) {
+	c.round++
+	for i := range w.Networks {
+		c.putNetwork(&w.Networks[i]).round = c.round
+	}
+	for i := range w.Endpoints {
+		c.putEndpoint(&w.Endpoints[i]).round = c.round
+	}
+	for i := range w.Policies {
+		c.putPolicy(&w.Policies[i]).round = c.round
+	}
+	if !slices.EqualFunc(c.ranges, w.Ranges, func(m *member, r Range) bool { return m.Network == r.Network && m.ranges[0] == r.Prefix }) {
+		c.SetRanges(w.Ranges)
+	}
+	if len(c.policies) != len(w.Policies) {
+		for key, e := range c.policies {
+			if e.round != c.round {
+				c.DeletePolicy(key)
+			}
+		}
+	}
+	if len(c.endpoints) != len(w.Endpoints) {
+		for id, m := range c.endpoints {
+			if m.round != c.round {
+				c.DeleteEndpoint(id)
+			}
+		}
+	}
+	if len(c.networks) != len(w.Networks) { // those that endpoints name are among them
+		for name, n := range c.networks {
+			if n.declared && n.round != c.round {
+				c.DeleteNetwork(name)
+			}
+		}
+	}
+}
+
+// equal says whether two descriptions of an endpoint are.
+func (e *Endpoint) equal(other *Endpoint) bool {
+	return e.ID == other.ID && e.Network == other.Network && e.Host == other.Host && e.Local == other.Local && e.Known == other.Known &&
+		slices.Equal(e.Addrs, other.Addrs) && equalMaps(e.Labels, other.Labels) && equalMaps(e.Ports, other.Ports)
+}
+
+// equalMaps looks at the maps' contents only if they are two.
+func equalMaps[V comparable](a, b map[string]V) bool {
+	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer() || maps.Equal(a, b)
+}
+
+// equal says whether two policies are: at once, if their parts are the same in memory.
+func (p *Policy) equal(other *Policy) bool {
+	same := p.Key == other.Key && p.Author == other.Author && p.Version == other.Version && p.Tier == other.Tier && p.Priority == other.Priority &&
+		p.IsolatesIngress == other.IsolatesIngress && p.IsolatesEgress == other.IsolatesEgress && p.Subject.Network == other.Subject.Network
+	return same && (sameSlice(p.Ingress, other.Ingress) && sameSlice(p.Egress, other.Egress) && sameSlice(p.Subject.Networks, other.Subject.Networks) &&
+		sameSlice(p.Subject.Endpoints, other.Subject.Endpoints) || reflect.DeepEqual(p, other))
+}
+
+func sameSlice[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 type label struct{ key, value string }
 
@@ -70,6 +122,7 @@ type network struct {
 	labels   labels
 	declared bool
 	kinds    []*kind
+	round    int
 }
 
 // member is an endpoint, or a range of them.
@@ -77,6 +130,7 @@ type member struct {
 	Endpoint
 	ranges []netip.Prefix
 	kind   *kind
+	round  int
 }
 
 // kind are all endpoints of equal labels and ports on one network.
@@ -132,6 +186,7 @@ type entry struct {
 	subject        *set
 	rules          [3][]*prepared // by direction, if it is chosen
 	chosen, listed bool
+	round          int
 }
 
 // class are the kinds that no rule tells apart.
@@ -151,13 +206,16 @@ type class struct {
 }
 
 // PutNetwork adds a network, or says its labels anew.
-func (c *Compiler) PutNetwork(n Network) {
+func (c *Compiler) PutNetwork(n Network) { c.putNetwork(&n) }
+
+func (c *Compiler) putNetwork(n *Network) *network {
 	own := c.network(n.Name)
-	if own.declared && maps.Equal(own.labels.have, n.Labels) {
-		return
+	if own.declared && equalMaps(own.labels.have, n.Labels) {
+		return own
 	}
 	own.declared, own.labels = true, labels{n.Labels, true, n.Name}
 	c.relabelled(own)
+	return own
 }
 
 // DeleteNetwork removes a network. What endpoints still name it, its labels are not known.
@@ -212,16 +270,20 @@ func (c *Compiler) relabelled(n *network) {
 }
 
 // PutEndpoint adds an endpoint, or says anew what it is.
-func (c *Compiler) PutEndpoint(e Endpoint) {
-	if old, ok := c.endpoints[e.ID]; ok {
-		if reflect.DeepEqual(old.Endpoint, e) {
-			return
-		}
-		defer c.leave(old) // after the new one has come: a kind that stays is not matched twice
+func (c *Compiler) PutEndpoint(e Endpoint) { c.putEndpoint(&e) }
+
+func (c *Compiler) putEndpoint(e *Endpoint) *member {
+	old, ok := c.endpoints[e.ID]
+	if ok && old.equal(e) {
+		return old
 	}
-	m := &member{Endpoint: e}
+	m := &member{Endpoint: *e}
 	c.endpoints[e.ID] = m
 	c.enter(m)
+	if ok {
+		c.leave(old) // now that the new one is there: a kind that stays is not matched twice
+	}
+	return m
 }
 
 // DeleteEndpoint removes an endpoint.
@@ -586,14 +648,16 @@ func hash(s string) uint64 {
 }
 
 // PutPolicy adds a policy, or what it is now.
-func (c *Compiler) PutPolicy(p Policy) {
+func (c *Compiler) PutPolicy(p Policy) { c.putPolicy(&p) }
+
+func (c *Compiler) putPolicy(p *Policy) *entry {
 	if old, ok := c.policies[p.Key]; ok {
-		if reflect.DeepEqual(old.Policy, p) {
-			return
+		if old.equal(p) {
+			return old
 		}
 		c.DeletePolicy(p.Key)
 	}
-	e := &entry{Policy: p}
+	e := &entry{Policy: *p}
 	c.policies[p.Key] = e
 	s := c.set(p.Subject)
 	e.subject = s
@@ -612,6 +676,7 @@ func (c *Compiler) PutPolicy(p Policy) {
 	case len(s.subject.kinds) > 0:
 		c.choose(e)
 	}
+	return e
 }
 
 // DeletePolicy removes a policy.

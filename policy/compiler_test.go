@@ -13,7 +13,7 @@ import (
 // for the first time.
 func TestIncrementalIsWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := NewCompiler()
+		c, synced := NewCompiler(), NewCompiler()
 		networks, endpoints, policies := map[string]Network{}, map[string]Endpoint{}, map[Key]Policy{}
 		var ranges []Range
 		for step := range rapid.IntRange(1, 25).Draw(t, "steps") {
@@ -57,6 +57,10 @@ func TestIncrementalIsWhole(t *testing.T) {
 			}
 			if got, want := c.Compile(), w.Compile(); !equalCompiled(got, want) {
 				t.Fatalf("after step %d\n%+v\nat once\n%+v", step, got, want)
+			}
+			synced.Sync(w)
+			if got, want := synced.Compile(), w.Compile(); !equalCompiled(got, want) {
+				t.Fatalf("synced after step %d\n%+v\nat once\n%+v", step, got, want)
 			}
 		}
 		for id := range endpoints {

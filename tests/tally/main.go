@@ -39,7 +39,7 @@ type tier struct {
 
 var tiers = []tier{
 	{"unit", "packages by themselves", nil, 4 * time.Minute, false, ""},
-	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"./..."}, 3 * time.Minute, true, "tests/policy"},
+	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy"},
 	{"fuzz", "each fuzz test for a moment", []string{}, 2 * time.Minute, true, ""},
 	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "4", "./tests/lab", "./tests", "./tests/chaos"}, 10 * time.Minute, true, ""},
 	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true, ""},

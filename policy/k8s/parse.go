@@ -189,6 +189,7 @@ func (r *reader) networkPolicy(v at) (p policy.Policy) {
 	f := r.fields(v, "apiVersion", "kind", "metadata", "spec", "status")
 	p.Key = r.metadata(f["metadata"], v, true)
 	p.Kind = policy.NetworkPolicy
+	r.ranges = 0
 	r.need(v, f["spec"], "spec")
 	p.Subject.Network = p.Network
 	var s map[string]at
@@ -267,12 +268,17 @@ func (r *reader) block(v at) (b policy.Block) {
 	f := r.fields(v, "cidr", "except")
 	r.need(v, f["cidr"], "cidr")
 	b.Prefix = r.prefix(f["cidr"])
+	r.ranges++
 	for _, e := range r.list(f["except"], maxItems) {
 		p := r.prefix(e)
 		if r.err == nil && (p.Bits() <= b.Prefix.Bits() || !b.Prefix.Contains(p.Addr())) {
 			r.fail(e, "%s is no part of %s", p, b.Prefix)
 		}
 		b.Except = append(b.Except, p)
+		r.ranges += p.Bits() - b.Prefix.Bits() // so often is what is around it halved
+	}
+	if r.ranges > maxRanges {
+		r.fail(v, "with its exceptions the policy comes to %d ranges of addresses; at most %d are allowed", r.ranges, maxRanges)
 	}
 	return b
 }

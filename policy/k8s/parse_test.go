@@ -257,7 +257,12 @@ func TestHugeTexts(t *testing.T) {
 		fan.WriteString(",*r")
 	}
 	fan.WriteString("]}}\n")
+	var holes strings.Builder
+	for i := range 33 {
+		fmt.Fprintf(&holes, "'fd00::%x',", i)
+	}
 	for _, c := range []struct{ name, text, says string }{
+		{"exceptions", head + "  ingress: [{from: [{ipBlock: {cidr: '::/0', except: [" + strings.ReplaceAll(holes.String(), "',", "/128',") + "]}}]}]", "comes to 4225 ranges of addresses"},
 		{"10 MB", head + "  # " + strings.Repeat("x", 10<<20), "split it into texts of at most"},
 		{"a million labels", head + "  podSelector:\n    matchLabels:\n" + labels.String(), "split it into texts"},
 		{"thirty thousand labels", head + "  podSelector:\n    matchLabels:\n" + many.String(), "has 30000 entries; at most 4096"},

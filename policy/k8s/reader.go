@@ -17,6 +17,7 @@ const (
 	maxDocuments = 1000
 	maxDepth     = 32
 	maxNodes     = 200_000 // keys and values, those that aliases repeat each time
+	maxRanges    = 4096    // of addresses that the blocks of a policy come to, less their exceptions
 	maxItems     = 4096    // of a list or mapping for which the API says no bound
 )
 
@@ -34,6 +35,7 @@ func (v at) there() bool { return v.Node != nil && v.ShortTag() != "!!null" }
 type reader struct {
 	document int
 	nodes    int
+	ranges   int // of addresses, at most, that the policy's blocks come to
 	err      error
 	closed   bool  // what is not understood fails closed, and
 	unread   error // the first of it

@@ -482,7 +482,11 @@ func (r *reader) clusterRuleBody(v at, peers string) (rule policy.Rule) {
 			r.fail(f["name"], "has %d bytes; at most 100 are allowed", len(rule.Name))
 		}
 	}
-	rule.Action = actions[r.oneOf(f["action"], "Accept", "Deny", "Pass", "Reject")]
+	words := []string{"Accept", "Deny", "Pass"}
+	if r.closed {
+		words = append(words, "Reject") // of a later release, whose switch tells the sender: this one drops
+	}
+	rule.Action = actions[r.oneOf(f["action"], words...)]
 	from := r.list(f[peers], maxClusterItems)
 	if r.err == nil && len(from) == 0 {
 		r.fail(v, "%s is missing; write at least one item (namespaces: {} is all)", peers)

@@ -199,6 +199,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{cnp("egress: [{action: Deny}]"), "spec.egress[0]: to is missing"},
 		{cnp("egress: [{to: [{namespaces: {}}]}]"), "action is missing"},
 		{cnp("egress: [{action: Drop, to: [{namespaces: {}}]}]"), "must be Accept, Deny, Pass"},
+		{cnp("egress: [{action: Reject, to: [{namespaces: {}}]}]"), `"Reject" is not allowed`},
 		{cnp("ingress: [{action: Deny, from: [{networks: [10.0.0.0/8]}]}]"), "networks: unknown field; allowed here: namespaces, pods"},
 		{cpeer("{nodes: {}}"), "hosts cannot be selected"},
 		{cpeer("{domainNames: [a.b]}"), "names are not supported"},

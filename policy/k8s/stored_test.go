@@ -34,6 +34,7 @@ func TestStoredFailsClosed(t *testing.T) {
 		{"nothing new in a tier", clusterPolicy, "", "", func(*policy.Policy) {}},
 		{"a new peer of Pass", clusterPolicy, "from: [{pods", "from: [{new: {}}, {pods", func(p *policy.Policy) { p.Ingress = []policy.Rule{all} }},
 		{"a new peer of Deny", clusterPolicy, "to: [{", "to: [{new: {}}, {", func(p *policy.Policy) { p.Egress = []policy.Rule{all} }},
+		{"Reject", clusterPolicy, "action: Deny", "action: Reject", func(p *policy.Policy) { p.Egress[0].Action = policy.Reject }},
 		{"a new action", clusterPolicy, "action: Deny", "action: Ask", func(p *policy.Policy) { p.Egress = []policy.Rule{all} }},
 		{"a new peer of Accept", strings.Replace(clusterPolicy, "action: Deny", "action: Accept", 1), "to: [{", "to: [{new: {}}, {", func(p *policy.Policy) { p.Egress = nil }},
 		{"a new subject", clusterPolicy, "subject: {", "subject: {new: 1, ", func(p *policy.Policy) {
@@ -53,7 +54,7 @@ func TestStoredFailsClosed(t *testing.T) {
 			text = strings.Replace(c.text, c.from, c.to, 1)
 		}
 		got, err := Stored([]byte(text))
-		if (err == nil) != (text == c.text) {
+		if (err == nil) != (text == c.text || c.name == "Reject") {
 			t.Errorf("%s: the error is %v", c.name, err)
 		}
 		if len(got.Ingress)+len(want.Ingress) == 0 {

@@ -68,7 +68,7 @@ func (v view) poolsOf(n docker.Network, name string) bool {
 }
 
 // adopt makes a network that Docker has this agent's: as if Docker had just called for it.
-func (d *Driver) adopt(ctx context.Context, n docker.Network) error {
+func (d *networks) adopt(ctx context.Context, n docker.Network) error {
 	hostBits, err := ipam.ParseBits("hostsubnetlength", orZero(n.IPAMOptions["hostsubnetlength"]), 0, 24)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func orZero(s string) string {
 }
 
 // adoptPool asks for a subnet and its gateway, as Docker did once, and adds them to r.
-func (d *Driver) adoptPool(ctx context.Context, r *network.CreateNetworkRequest, p docker.IPAM, hostBits int) error {
+func (d *networks) adoptPool(ctx context.Context, r *network.CreateNetworkRequest, p docker.IPAM, hostBits int) error {
 	prefix, err := netip.ParsePrefix(p.Subnet)
 	if err != nil {
 		return fmt.Errorf("subnet: %w", err)
@@ -141,7 +141,7 @@ type refusal struct {
 }
 
 // adoptAll adopts networks, and notes which cannot be, and why, for status.
-func (d *Driver) adoptAll(ctx context.Context, list []docker.Network) (more bool) {
+func (d *networks) adoptAll(ctx context.Context, list []docker.Network) (more bool) {
 	refused := map[string]refusal{}
 	for _, n := range list {
 		before, again := d.refused[n.ID]

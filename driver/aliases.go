@@ -148,7 +148,7 @@ type Untold struct {
 }
 
 // Untold returns what there is of these. It waits for nothing.
-func (d *Driver) Untold() []Untold {
+func (d *mirror) Untold() []Untold {
 	if list := d.untold.Load(); list != nil {
 		return slices.Clone(*list)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -15,9 +16,21 @@ import (
 	"github.com/grapevine-net/grapevine/replica"
 )
 
+// applier changes what Docker has.
+type applier struct {
+	*core
+	*networks
+	*endpoints
+	remade    map[string]string // view.remade
+	looking   sync.Mutex        // held during a look; covers withdrawn
+	withdrawn bool              // the host is leaving: the watcher rests
+	// Since when changes in Docker are wanted, by ID or name, at the last look and at this one.
+	waited, waiting map[string]time.Time
+}
+
 // apply does what a plan says, and goes on after failures. Adopting and learning come first
 // and alone, as all else may look different then: more says to decide anew.
-func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
+func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 	if d.adoptAll(ctx, p.adopt) {
 		return true, nil
 	}
@@ -76,22 +89,8 @@ func (d *Driver) apply(ctx context.Context, p plan) (more bool, err error) {
 	return false, errors.Join(errs...)
 }
 
-// inDocker reports whether Docker has an endpoint that no container of its list is on: of
-// one that takes its time to start.
-func (d *Driver) inDocker(ctx context.Context, id string) (bool, error) {
-	e, ours := d.localEndpoint(id)
-	if !ours {
-		return false, nil
-	}
-	list, err := d.docker.Attached(ctx, e.Network)
-	if errors.Is(err, docker.ErrNotFound) {
-		return false, nil
-	}
-	return slices.ContainsFunc(list, func(c docker.Container) bool { return c.Networks[0].EndpointID == id }), err
-}
-
 // learn gives a local network the name that Docker has for it, if it can be now.
-func (d *Driver) learn(ctx context.Context, dn docker.Network) (learnt bool, err error) {
+func (d *networks) learn(ctx context.Context, dn docker.Network) (learnt bool, err error) {
 	if d.nameless(dn.ID) {
 		return false, nil
 	}
@@ -104,7 +103,7 @@ func (d *Driver) learn(ctx context.Context, dn docker.Network) (learnt bool, err
 
 // nameless reports whether a local network has its subnet from another host's network
 // whose own name is not known yet: whether both are one is to be seen.
-func (d *Driver) nameless(id string) bool {
+func (d *networks) nameless(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := d.local.networks[id]
@@ -115,7 +114,7 @@ func (d *Driver) nameless(id string) bool {
 // begunAs returns the name under which the cluster has a local network that is not
 // learnt: if it began as another host's without a name, the name that one has now. d.mu
 // is held.
-func (d *Driver) begunAs(n localNetwork) string {
+func (d *networks) begunAs(n localNetwork) string {
 	if n.Name == provisional+n.ID || !strings.HasPrefix(n.Name, provisional) {
 		return n.Name
 	}
@@ -125,7 +124,7 @@ func (d *Driver) begunAs(n localNetwork) string {
 	return "a network that another host has just given up"
 }
 
-func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
+func (d *networks) learnName(dn docker.Network) (conflict bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n, ok := d.local.networks[dn.ID]
@@ -166,34 +165,7 @@ func (d *Driver) learnName(dn docker.Network) (conflict bool, err error) {
 	return false, d.local.setNetwork(n)
 }
 
-// noteUse records that the network has containers here, and announces it again
-// if the cluster has deleted it meanwhile: with its subnets if it has endpoints, or is about
-// to get one (begins), or else if it is not outdated.
-func (d *Driver) noteUse(id string, begins bool) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n, ok := d.local.networks[id]
-	if !ok || n.Conflict != "" {
-		return nil
-	}
-	subnets := n.subnets(d.cfg.Self)
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
-		if !begins && !d.local.used(id) && followed(tx.Snapshot(), n) {
-			subnets = nil
-		}
-		if err := announce(tx, d.cfg.Self, n, subnets, false); err != nil {
-			return err
-		}
-		use(tx, d.cfg.Self, n.Name)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("note the use of network %s: %w", n.Name, err)
-	}
-	return nil
-}
-
-func (d *Driver) noteUnused(id string) error {
+func (d *applier) noteUnused(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n, ok := d.local.networks[id]
@@ -207,7 +179,7 @@ func (d *Driver) noteUnused(id string) error {
 	return err
 }
 
-func (d *Driver) noteNames(names []cluster.Endpoint) error {
+func (d *applier) noteNames(names []cluster.Endpoint) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -226,7 +198,7 @@ func (d *Driver) noteNames(names []cluster.Endpoint) error {
 	return err
 }
 
-func (d *Driver) retireAll(names []string) error {
+func (d *applier) retireAll(names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -244,7 +216,7 @@ func (d *Driver) retireAll(names []string) error {
 // createInDocker makes a network of the cluster in this host's Docker; if alone, only as
 // long as nobody else comes to Docker's API. Docker calls RequestPool and CreateNetwork of
 // this agent meanwhile: no lock is held.
-func (d *Driver) createInDocker(ctx context.Context, n docker.Network, alone bool) error {
+func (d *applier) createInDocker(ctx context.Context, n docker.Network, alone bool) error {
 	prefixes := prefixesOfPools(n.Pools)
 	c := &creation{Network: n, alone: alone}
 	d.mu.Lock()
@@ -286,28 +258,6 @@ func (d *Driver) createInDocker(ctx context.Context, n docker.Network, alone boo
 // listing it. It decides only how long this host's user goes first.
 const creationTime = 5 * time.Second
 
-// othersCreate reports whether anything but own is being made on this host: its name
-// nobody can tell before Docker lists it. If it is the one that the agent is about to
-// make, there may be two of that name afterwards (Docker before 25), and containers
-// cannot be put on either. d.mu is held.
-func (d *Driver) othersCreate(own *creation) bool {
-	since := d.cfg.Now().Add(-creationTime)
-	for _, n := range d.local.networks {
-		if !n.Learnt && n.Created.After(since) {
-			return true
-		}
-	}
-	for p, times := range d.alloc.Asked(since) {
-		if own != nil && d.ours.creating[p] == own {
-			times--
-		}
-		if _, made := d.local.withPrefix(p); !made && times > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 func prefixesOfPools(pools []docker.IPAM) (out []netip.Prefix) {
 	for _, p := range pools {
 		if prefix, err := netip.ParsePrefix(p.Subnet); err == nil {
@@ -319,7 +269,7 @@ func prefixesOfPools(pools []docker.IPAM) (out []netip.Prefix) {
 
 // removeInDocker removes a network that the cluster has deleted. If a container
 // has come onto it meanwhile, Docker refuses, and the network is announced again.
-func (d *Driver) removeInDocker(ctx context.Context, n docker.Network) error {
+func (d *applier) removeInDocker(ctx context.Context, n docker.Network) error {
 	d.mu.Lock()
 	if d.local.used(n.ID) {
 		d.mu.Unlock()
@@ -346,7 +296,7 @@ func (d *Driver) removeInDocker(ctx context.Context, n docker.Network) error {
 
 // refreshNotes notes what local networks are announced again with, if the cluster
 // deletes them while this host is cut off or begins to use them.
-func (d *Driver) refreshNotes(snap *cluster.Snapshot) error {
+func (d *applier) refreshNotes(snap *cluster.Snapshot) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
@@ -362,7 +312,7 @@ func (d *Driver) refreshNotes(snap *cluster.Snapshot) error {
 }
 
 // noteStores notes that Docker lists networks.
-func (d *Driver) noteStores(v view) error {
+func (d *applier) noteStores(v view) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
@@ -373,7 +323,7 @@ func (d *Driver) noteStores(v view) error {
 }
 
 // noteStore notes which of Docker's stores lists a network. d.mu is held.
-func (d *Driver) noteStore(id, store string) error {
+func (d *networks) noteStore(id, store string) error {
 	n, ours := d.local.networks[id]
 	if !ours || n.Store == store {
 		return nil

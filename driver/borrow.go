@@ -47,7 +47,7 @@ func (v view) borrowers() (list []Borrower) {
 }
 
 // Borrowers returns them as they were at the last look. It waits for nothing.
-func (d *Driver) Borrowers() []Borrower {
+func (d *mirror) Borrowers() []Borrower {
 	if list := d.borrowers.Load(); list != nil {
 		return slices.Clone(*list)
 	}
@@ -68,7 +68,7 @@ var errNotOurs = errors.New("its addresses are for networks of its own driver al
 // MayLease refuses an address of a subnet that is of no network of ours on this host. An exact one may
 // be an auxiliary address, which Docker asks for before it makes the network: it is refused once Docker
 // has listed the network with another driver.
-func (d *Driver) MayLease(p netip.Prefix, exact bool) error {
+func (d *mirror) MayLease(p netip.Prefix, exact bool) error {
 	if d.knows(p) {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (d *Driver) MayLease(p netip.Prefix, exact bool) error {
 }
 
 // knows reports whether a network of ours has a subnet, whatever its state.
-func (d *Driver) knows(p netip.Prefix) bool {
+func (d *mirror) knows(p netip.Prefix) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, list := range []map[string]localNetwork{d.local.networks, d.local.former} {

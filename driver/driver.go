@@ -17,8 +17,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -100,81 +98,25 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Driver answers the NetworkDriver calls. It is safe for concurrent use.
+// Driver answers the NetworkDriver calls. It is safe for concurrent use. It is its rooms: each names those that
+// it uses, and all have the core.
 type Driver struct {
-	cfg     Config
-	replica Replica
-	alloc   *ipam.Allocator
-	overlay Overlay
-	links   Links
-	ports   Ports
-	names   Resolver
-	docker  *docker.Client
-	wake    chan struct{} // capacity 1: something for the watcher to look at
-
-	inspector *inspector
-
-	// The watcher's own.
-	missing map[string]time.Time  // view.missing of the last look
-	strange map[string]time.Time  // view.strange of the last look
-	refused map[string]refusal    // networks that cannot be adopted, by Docker's ID
-	name    string                // of this managed plugin, "" until Docker has told
-	remade  map[string]string     // view.remade
-	again   bool                  // something was put off: look again soon
-	routed  map[string][]link.Via // see followSubnets, by sandbox
-	// Since when changes in Docker are wanted, by ID or name, at the last look and at this one.
-	waited, waiting map[string]time.Time
-
-	looking   sync.Mutex // held during a look; covers withdrawn
-	withdrawn bool       // the host is leaving: the watcher rests
-
-	// For people, who are not to wait for Docker, the disk or iptables.
-	strangers    atomic.Pointer[[]Stranger]   // for Strangers; the watcher's
-	portProblems atomic.Pointer[[]string]     // for PortProblems; publishing covers its writers
-	unstarted    atomic.Pointer[[]Unstarted]  // for Unstarted; that of revive
-	outdated     atomic.Pointer[[]Outdated]   // for Outdated; the watcher's
-	borrowers    atomic.Pointer[[]Borrower]   // for Borrowers; the watcher's
-	untold       atomic.Pointer[[]Untold]     // for Untold; the watcher's
-	unlabelled   atomic.Pointer[[]Unlabelled] // for Unlabelled; the watcher's
-
-	hears atomic.Bool // Docker tells us its events: it answers
-
-	taking     sync.Mutex               // held while a former network is taken up; taken before mu
-	publishing sync.Mutex               // held while published ports change; taken before mu
-	undeclared bool                     // ports did not get as far as to the packets
-	unheld     map[ports.Binding]string // what somebody else has besides, and who
-	slow       map[string]bool          // true: Docker had this endpoint when last asked, whose container is yet to start
-
-	mu    sync.Mutex // covers local, ours, told, unstored, what follows it, and the records that go with them
-	local *local
-	ours  ours
-	told  map[string][]link.Via // routes in replies to Join, by endpoint, until the watcher has seen them
-	// unstored are networks, by Docker's ID, that Docker has yet to list: it may fail to store them,
-	// and then removes them. true: the cluster had such a network before.
-	unstored map[string]bool
-	// removed are networks, by Docker's ID, whose end Docker has called for and which it lists.
-	removed      map[string]bool
-	userRemoved  map[string]time.Time // when a user removed a network here, by name: see justRemoved
-	deleteLost   time.Time            // view.deleteLost
-	dockerBegan  time.Time            // when Docker was last started
-	removeFailed time.Time            // view.removeFailed
+	*core
+	*publisher
+	*labels
+	*networks
+	*endpoints
+	*applier
+	*mirror
 }
 
-// ours are the changes that the watcher is just making in Docker, so that the
-// calls that come of them are not taken for the user's.
-type ours struct {
-	creating map[netip.Prefix]*creation // by each of its subnets
-	removing map[string]bool            // by Docker's ID
-}
-
-// creation is a network of the cluster on its way into this host's Docker.
-type creation struct {
-	docker.Network
-	// alone says that it is made only as long as no client comes to Docker's API.
-	alone bool
-	// off says that it is not made now, since it has left the cluster meanwhile, or since
-	// another one is being made on this host, which may be the same, or for alone.
-	off bool
+// rooms are a Driver's, with that core.
+func rooms(c *core) *Driver {
+	publisher, labels, networks := &publisher{core: c}, &labels{core: c}, &networks{core: c}
+	endpoints := &endpoints{c, publisher, labels, networks}
+	applier := &applier{core: c, networks: networks, endpoints: endpoints, remade: map[string]string{}}
+	mirror := &mirror{core: c, publisher: publisher, labels: labels, networks: networks, endpoints: endpoints, applier: applier, routed: map[string][]link.Via{}}
+	return &Driver{c, publisher, labels, networks, endpoints, applier, mirror}
 }
 
 // New returns a Driver with the networks and endpoints that db has. Of those that are
@@ -190,13 +132,13 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Por
 	if err != nil {
 		return nil, fmt.Errorf("driver: %w", err)
 	}
-	driver := &Driver{
+	driver := rooms(&core{
 		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, ports: p, names: names, docker: d,
 		wake: make(chan struct{}, 1), local: loc,
-		ours:   ours{creating: map[netip.Prefix]*creation{}, removing: map[string]bool{}},
-		routed: map[string][]link.Via{}, told: map[string][]link.Via{}, unstored: map[string]bool{},
-		removed: map[string]bool{}, remade: map[string]string{}, userRemoved: map[string]time.Time{},
-	}
+		ours: ours{creating: map[netip.Prefix]*creation{}, removing: map[string]bool{}},
+		told: map[string][]link.Via{}, unstored: map[string]bool{},
+		removed: map[string]bool{}, userRemoved: map[string]time.Time{},
+	})
 	driver.inspector = newInspector(d, driver.poke)
 	driver.undeclared = true
 	if err := driver.lookAtPorts(context.Background()); err != nil {
@@ -205,10 +147,5 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Por
 	return driver, nil
 }
 
-// poke makes the watcher look soon. It never blocks.
-func (d *Driver) poke() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
-}
+// Watch keeps Docker's networks and the cluster's the same, and published ports, until ctx ends.
+func (d *Driver) Watch(ctx context.Context) error { return d.mirror.Watch(ctx) }

@@ -13,10 +13,18 @@ import (
 	"github.com/grapevine-net/grapevine/replica"
 )
 
+// endpoints makes endpoints and ends them, and networks with them.
+type endpoints struct {
+	*core
+	*publisher
+	*labels
+	*networks
+}
+
 // CreateEndpoint implements NetworkDriver.CreateEndpoint: the address becomes
 // the endpoint's, and its record goes to the cluster, both durable on return. Of
 // the interface only what the request left open is returned, or Docker rolls back.
-func (d *Driver) CreateEndpoint(ctx context.Context, r *network.CreateEndpointRequest) (*network.CreateEndpointResponse, error) {
+func (d *endpoints) CreateEndpoint(ctx context.Context, r *network.CreateEndpointRequest) (*network.CreateEndpointResponse, error) {
 	if err := d.takeUp(ctx, r.NetworkID); err != nil {
 		return nil, err
 	}
@@ -38,7 +46,7 @@ func (d *Driver) CreateEndpoint(ctx context.Context, r *network.CreateEndpointRe
 }
 
 // bind makes all of the endpoint's addresses its own, or none.
-func (d *Driver) bind(e localEndpoint) error {
+func (d *endpoints) bind(e localEndpoint) error {
 	n, err := d.network(e.Network)
 	if err != nil {
 		return err
@@ -53,7 +61,7 @@ func (d *Driver) bind(e localEndpoint) error {
 }
 
 // parseEndpoint reads the request; given says that it has a MAC address.
-func (d *Driver) parseEndpoint(r *network.CreateEndpointRequest) (e localEndpoint, given bool, err error) {
+func (d *endpoints) parseEndpoint(r *network.CreateEndpointRequest) (e localEndpoint, given bool, err error) {
 	if err := checkEndpointID(r.EndpointID); err != nil {
 		return e, false, err
 	}
@@ -99,20 +107,6 @@ func (n localNetwork) address(text string, v6 bool) (subnet netip.Prefix, a neti
 	return subnet, p.Addr(), nil
 }
 
-// network returns a Docker network that can be used.
-func (d *Driver) network(id string) (localNetwork, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n, ok := d.local.networks[id]
-	switch {
-	case !ok:
-		return n, fmt.Errorf("network %.12s %w; see `grapevine status`, and try again", id, errUnknownNetwork)
-	case n.Conflict != "":
-		return n, errors.New(n.Conflict)
-	}
-	return n, nil
-}
-
 // macFor makes the MAC address that goes with an IPv4 address, as Docker does, or with
 // the end of an IPv6 address.
 func macFor(a netip.Addr) string {
@@ -120,7 +114,7 @@ func macFor(a netip.Addr) string {
 	return net.HardwareAddr(append([]byte{0x02, 0x42}, b[len(b)-4:]...)).String()
 }
 
-func (d *Driver) addEndpoint(e localEndpoint) error {
+func (d *endpoints) addEndpoint(e localEndpoint) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n, ok := d.local.networks[e.Network]
@@ -155,7 +149,7 @@ func (d *Driver) addEndpoint(e localEndpoint) error {
 // DeleteEndpoint implements NetworkDriver.DeleteEndpoint. Docker forgets the
 // endpoint whatever is returned: one whose end cannot be stored here is collected when it is
 // missing in Docker's lists. One that is gone is no error.
-func (d *Driver) DeleteEndpoint(ctx context.Context, r *network.DeleteEndpointRequest) (*Empty, error) {
+func (d *endpoints) DeleteEndpoint(ctx context.Context, r *network.DeleteEndpointRequest) (*Empty, error) {
 	err := d.removeEndpoint(ctx, r.EndpointID)
 	if err != nil {
 		d.mu.Lock()
@@ -165,7 +159,7 @@ func (d *Driver) DeleteEndpoint(ctx context.Context, r *network.DeleteEndpointRe
 	return &Empty{}, err
 }
 
-func (d *Driver) removeEndpoint(ctx context.Context, id string) error {
+func (d *endpoints) removeEndpoint(ctx context.Context, id string) error {
 	err := d.unplug(ctx, id)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,7 +179,7 @@ func (d *Driver) removeEndpoint(ctx context.Context, id string) error {
 
 // collectEndpoint removes an endpoint that Docker has forgotten, and its addresses
 // with it, which Docker will not release any more.
-func (d *Driver) collectEndpoint(ctx context.Context, id string) error {
+func (d *endpoints) collectEndpoint(ctx context.Context, id string) error {
 	d.mu.Lock()
 	addrs := d.local.endpoints[id].addrs()
 	d.mu.Unlock()
@@ -200,7 +194,7 @@ func (d *Driver) collectEndpoint(ctx context.Context, id string) error {
 }
 
 // EndpointInfo implements NetworkDriver.EndpointOperInfo.
-func (d *Driver) EndpointInfo(_ context.Context, r *network.InfoRequest) (*network.InfoResponse, error) {
+func (d *endpoints) EndpointInfo(_ context.Context, r *network.InfoRequest) (*network.InfoResponse, error) {
 	e, _, err := d.endpoint(r.NetworkID, r.EndpointID)
 	if err != nil {
 		return nil, err
@@ -211,18 +205,4 @@ func (d *Driver) EndpointInfo(_ context.Context, r *network.InfoRequest) (*netwo
 		value[map[bool]string{false: "address", true: "address6"}[a.Is6()]] = a.String()
 	}
 	return &network.InfoResponse{Value: value}, nil
-}
-
-func (d *Driver) endpoint(networkID, id string) (localEndpoint, localNetwork, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e, ok := d.local.endpoints[id]
-	n, known := d.local.networks[e.Network]
-	switch {
-	case !ok || !known || e.Network != networkID:
-		return e, n, fmt.Errorf("endpoint %.12s of network %.12s is not known to this agent; restart the container", id, networkID)
-	case n.Conflict != "":
-		return e, n, errors.New(n.Conflict)
-	}
-	return e, n, nil
 }

@@ -65,7 +65,7 @@ func (f Former) Save(db store.File) error {
 
 // takeUp makes a network of the host that this one was its own, if id is one: a container is
 // about to be on it, so whatever the cluster has of it. It is no error if it is none.
-func (d *Driver) takeUp(ctx context.Context, id string) error {
+func (d *networks) takeUp(ctx context.Context, id string) error {
 	d.taking.Lock()
 	defer d.taking.Unlock()
 	d.mu.Lock()
@@ -92,7 +92,7 @@ func (d *Driver) takeUp(ctx context.Context, id string) error {
 }
 
 // takeUpPrefix does that for the network that has a subnet, of which an address is asked for.
-func (d *Driver) takeUpPrefix(p netip.Prefix) error {
+func (d *networks) takeUpPrefix(p netip.Prefix) error {
 	d.mu.Lock()
 	var id string
 	for _, n := range d.local.former {
@@ -109,7 +109,7 @@ func (d *Driver) takeUpPrefix(p netip.Prefix) error {
 
 // takeUpKnown takes up those that the cluster has with the same subnets: they are there before
 // anybody asks for them. What cannot be is tried again when somebody does, or Docker lists it.
-func (d *Driver) takeUpKnown(ctx context.Context) {
+func (d *networks) takeUpKnown(ctx context.Context) {
 	snap := d.replica.Snapshot()
 	d.mu.Lock()
 	former := maps.Clone(d.local.former)
@@ -130,7 +130,7 @@ func (d *Driver) takeUpKnown(ctx context.Context) {
 }
 
 // dropFormer forgets those that have been taken up, and those that Docker does not have any more.
-func (d *Driver) dropFormer(v view) error {
+func (d *networks) dropFormer(v view) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var gone []string

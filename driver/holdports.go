@@ -13,14 +13,14 @@ import (
 // holder holds ports of the host for one call: what an endpoint has, in this call or
 // since another one, nobody else gets.
 type holder struct {
-	*Driver
+	*publisher
 	id    string                 // the endpoint that is served
 	own   map[ports.Binding]bool // what it has already, by single ports
 	fresh []ports.Binding
 }
 
-func (d *Driver) holder(e localEndpoint) *holder {
-	return &holder{Driver: d, id: e.ID, own: singles(e.Ports)}
+func (d *publisher) holder(e localEndpoint) *holder {
+	return &holder{publisher: d, id: e.ID, own: singles(e.Ports)}
 }
 
 func singles(list []ports.Binding) map[ports.Binding]bool {
@@ -62,7 +62,7 @@ func (h *holder) Hold(b ports.Binding) error {
 
 // inTheWay returns by endpoint what overlaps b, but for what another network of the same
 // container gives way with (yields).
-func (d *Driver) inTheWay(b ports.Binding) map[string][]ports.Binding {
+func (d *publisher) inTheWay(b ports.Binding) map[string][]ports.Binding {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[string][]ports.Binding{}
@@ -113,7 +113,7 @@ func (h *holder) Release(b ports.Binding) {
 // ended reports whether an endpoint's container has ended, as far as its interface shows:
 // it goes with the container's namespace, or is put back into the host's by Docker, where
 // it also is for a moment before the container starts.
-func (d *Driver) ended(id string) bool {
+func (d *publisher) ended(id string) bool {
 	e, _ := d.localEndpoint(id)
 	host, peer := ifnames(id)
 	return !d.links.Exists(host) || d.links.Exists(peer) && d.cfg.Now().Sub(e.Created) > d.cfg.Grace
@@ -122,7 +122,7 @@ func (d *Driver) ended(id string) bool {
 // starting returns the endpoints whose interface is still the host's and that Docker has
 // (true), or may have (false): on a busy host a container can take longer than any grace
 // to start. It waits for Docker, so nothing may wait for it.
-func (d *Driver) starting(ctx context.Context) map[string]bool {
+func (d *publisher) starting(ctx context.Context) map[string]bool {
 	out := map[string]bool{}
 	for id := range d.Published() {
 		if host, peer := ifnames(id); !d.links.Exists(host) || !d.links.Exists(peer) {
@@ -139,7 +139,7 @@ func (d *Driver) starting(ctx context.Context) map[string]bool {
 const portPause = 2 * time.Second
 
 // keepPorts looks after the ports until ctx ends.
-func (d *Driver) keepPorts(ctx context.Context) {
+func (d *publisher) keepPorts(ctx context.Context) {
 	for ctx.Err() == nil {
 		sleep(ctx, portPause)
 		if err := d.lookAtPorts(ctx); err != nil && ctx.Err() == nil {
@@ -150,7 +150,7 @@ func (d *Driver) keepPorts(ctx context.Context) {
 
 // lookAtPorts takes ports from endpoints whose interfaces are gone, holds what is not
 // held yet, and declares again what could not be declared.
-func (d *Driver) lookAtPorts(ctx context.Context) error {
+func (d *publisher) lookAtPorts(ctx context.Context) error {
 	starting := d.starting(ctx)
 	d.publishing.Lock()
 	defer d.publishing.Unlock()
@@ -178,7 +178,7 @@ func (d *Driver) lookAtPorts(ctx context.Context) error {
 
 // noteUnheld notes which ports others took while no agent ran. To find out who they are
 // takes its time.
-func (d *Driver) noteUnheld(unheld map[ports.Binding]error) {
+func (d *publisher) noteUnheld(unheld map[ports.Binding]error) {
 	if maps.EqualFunc(unheld, d.unheld, func(error, string) bool { return true }) {
 		return
 	}
@@ -193,7 +193,7 @@ func (d *Driver) noteUnheld(unheld map[ports.Binding]error) {
 
 // PortProblems says, for people, which published ports somebody else took while no agent
 // ran. It waits for nothing: publishing does, while another program has iptables' lock.
-func (d *Driver) PortProblems() []string {
+func (d *publisher) PortProblems() []string {
 	if list := d.portProblems.Load(); list != nil {
 		return slices.Clone(*list)
 	}

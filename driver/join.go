@@ -34,7 +34,7 @@ func ifnames(endpoint string) (host, peer string) {
 
 // Join implements NetworkDriver.Join: the container's interface is made, and is
 // in the switch with its flows in place on return.
-func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.JoinResponse, error) {
+func (d *endpoints) Join(ctx context.Context, r *network.JoinRequest) (*network.JoinResponse, error) {
 	e, n, err := d.endpoint(r.NetworkID, r.EndpointID)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (d *Driver) Join(ctx context.Context, r *network.JoinRequest) (*network.Joi
 	return reply, nil
 }
 
-func (d *Driver) setJoined(id string, joined bool, sandbox string) error {
+func (d *endpoints) setJoined(id string, joined bool, sandbox string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !joined {
@@ -103,7 +103,7 @@ func (d *Driver) setJoined(id string, joined bool, sandbox string) error {
 
 // Leave implements NetworkDriver.Leave. The pair goes with its host end, out of
 // the container too; an endpoint that is gone is no error.
-func (d *Driver) Leave(ctx context.Context, r *network.LeaveRequest) (*Empty, error) {
+func (d *endpoints) Leave(ctx context.Context, r *network.LeaveRequest) (*Empty, error) {
 	return &Empty{}, d.unplug(ctx, r.EndpointID)
 }
 
@@ -113,7 +113,7 @@ const detachPatience = 10 * time.Second
 
 // unplug takes an endpoint's ports and its port in the switch, and deletes its interface;
 // the resolver leaves its sandbox.
-func (d *Driver) unplug(ctx context.Context, id string) error {
+func (d *endpoints) unplug(ctx context.Context, id string) error {
 	if err := checkEndpointID(id); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (d *Driver) unplug(ctx context.Context, id string) error {
 // again, and the resolver into their sandboxes, after the agent or the switch was
 // started anew. Those that are gone with their containers are left for the watcher
 // to collect.
-func (d *Driver) restore(ctx context.Context) {
+func (d *endpoints) restore(ctx context.Context) {
 	d.mu.Lock()
 	var joined []string
 	for id, e := range d.local.endpoints {
@@ -152,7 +152,7 @@ func (d *Driver) restore(ctx context.Context) {
 
 // attachAgain puts an endpoint into the switch that is still joined, and has its interface: its
 // container may have gone meanwhile, and the watcher takes out what it left.
-func (d *Driver) attachAgain(ctx context.Context, id string) {
+func (d *endpoints) attachAgain(ctx context.Context, id string) {
 	host, _ := ifnames(id)
 	d.mu.Lock()
 	joined := d.local.endpoints[id].Joined

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"context"
 	"net/netip"
 )
 
@@ -11,7 +10,7 @@ import (
 
 // Keep announces the network of this host again that has the subnet p. It is no error if
 // there is none.
-func (d *Driver) Keep(p netip.Prefix) error {
+func (d *endpoints) Keep(p netip.Prefix) error {
 	if err := d.takeUpPrefix(p); err != nil {
 		return err
 	}
@@ -25,19 +24,4 @@ func (d *Driver) Keep(p netip.Prefix) error {
 		return err
 	}
 	return d.noteUse(n.ID, true)
-}
-
-// keeping does f, which fails if the network (by Docker's ID) is not in the cluster. After a
-// failure it announces the network and tries again.
-func (d *Driver) keeping(ctx context.Context, network string, f func() error) error {
-	const tries = 3
-	for try := 1; ; try++ {
-		err := f()
-		if err == nil || try == tries || ctx.Err() != nil {
-			return err
-		}
-		if err := d.noteUse(network, true); err != nil {
-			return err
-		}
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -14,6 +15,13 @@ import (
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/replica"
 )
+
+// labels learns those of containers.
+type labels struct {
+	*core
+	unlabelled atomic.Pointer[[]Unlabelled] // for Unlabelled; the watcher's
+	hears      atomic.Bool                  // Docker tells us its events: it answers
+}
 
 // Policies ask for containers' labels, which are fixed for a container's life and of which Docker tells a driver
 // nothing: the watcher reads them from Docker's list. A container's first packet is to be judged by them, so Join
@@ -58,7 +66,7 @@ func labelsOf(c docker.Container) map[string]string {
 type Unlabelled struct{ Container, Network string }
 
 // Unlabelled returns what there is of these. It waits for nothing.
-func (d *Driver) Unlabelled() []Unlabelled {
+func (d *labels) Unlabelled() []Unlabelled {
 	if list := d.unlabelled.Load(); list != nil {
 		return slices.Clone(*list)
 	}
@@ -89,7 +97,7 @@ func hasPolicies(snap *cluster.Snapshot) bool {
 
 // learnLabels writes the labels of a container that is about to start into its endpoint's record, if they can be
 // known in time and there are policies. What it does not learn the watcher does.
-func (d *Driver) learnLabels(ctx context.Context, e localEndpoint) error {
+func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	snap := d.replica.Snapshot()
 	if rec, live := cluster.Get[cluster.Endpoint](snap, e.ID); !live || rec.Labelled || !hasPolicies(snap) {
 		return nil
@@ -119,7 +127,7 @@ func (d *Driver) learnLabels(ctx context.Context, e localEndpoint) error {
 }
 
 // askLabels asks Docker for an endpoint's labels, if it is known to answer.
-func (d *Driver) askLabels(ctx context.Context, e localEndpoint) (map[string]string, error) {
+func (d *labels) askLabels(ctx context.Context, e localEndpoint) (map[string]string, error) {
 	if !d.hears.Load() {
 		return nil, errors.New("docker tells no events, and may not answer")
 	}
@@ -147,7 +155,7 @@ func (d *Driver) askLabels(ctx context.Context, e localEndpoint) (map[string]str
 
 // guessLabels returns an endpoint's labels if all containers that Docker had on its network have the same ones.
 // Their names differ: if there are several, nothing may ask for these.
-func (d *Driver) guessLabels(snap *cluster.Snapshot, e localEndpoint) (labels map[string]string, known bool) {
+func (d *labels) guessLabels(snap *cluster.Snapshot, e localEndpoint) (labels map[string]string, known bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	one := true
@@ -188,7 +196,7 @@ type noted struct {
 var containerBucket = store.NewBucket[noted]("driver/containers")
 
 // noteContainers notes the containers of a view, if there are policies.
-func (d *Driver) noteContainers(v view) error {
+func (d *labels) noteContainers(v view) error {
 	if !hasPolicies(v.snap) {
 		return nil
 	}

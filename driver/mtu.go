@@ -19,7 +19,7 @@ const (
 
 // followMTU keeps the MTU of running containers' interfaces what it is to be until ctx
 // ends. It needs neither Docker nor the switch.
-func (d *Driver) followMTU(ctx context.Context) {
+func (d *mirror) followMTU(ctx context.Context) {
 	set := map[string]int{} // by endpoint
 	for ctx.Err() == nil {
 		changed := d.replica.Watch()
@@ -38,7 +38,7 @@ func (d *Driver) followMTU(ctx context.Context) {
 
 // fitMTUs sets the MTUs that are not as in set, which it keeps, and reports whether all
 // could be set.
-func (d *Driver) fitMTUs(snap *cluster.Snapshot, set map[string]int) (all bool) {
+func (d *mirror) fitMTUs(snap *cluster.Snapshot, set map[string]int) (all bool) {
 	all = true
 	type pair struct{ id, network, sandbox string }
 	var joined []pair

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/docker/go-plugins-helpers/network"
 
@@ -15,11 +16,18 @@ import (
 	"github.com/grapevine-net/grapevine/replica"
 )
 
+// networks makes networks, and takes up those that are there.
+type networks struct {
+	*core
+	refused map[string]refusal // networks that cannot be adopted, by Docker's ID
+	taking  sync.Mutex         // held while a former network is taken up; taken before mu
+}
+
 // CreateNetwork implements NetworkDriver.CreateNetwork. If the network is known
 // in the cluster, by -o name= or by its subnet, it takes that one's VNID;
 // otherwise it gets one of its own, and is provisional until its name is known.
 // Docker does not call DeleteNetwork after an error: nothing is left then.
-func (d *Driver) CreateNetwork(ctx context.Context, r *network.CreateNetworkRequest) (*Empty, error) {
+func (d *networks) CreateNetwork(ctx context.Context, r *network.CreateNetworkRequest) (*Empty, error) {
 	if r.NetworkID == "" {
 		return nil, errors.New("network ID is empty")
 	}
@@ -93,7 +101,7 @@ func parsePools(r *network.CreateNetworkRequest, o networkOptions) ([]cluster.Su
 
 // fitsIPv6 refuses IPv6 subnets on a network whose MTU is too small for them: the
 // kernel would not give its interfaces IPv6 addresses.
-func (d *Driver) fitsIPv6(pools []cluster.Subnet, o networkOptions) error {
+func (d *networks) fitsIPv6(pools []cluster.Subnet, o networkOptions) error {
 	const least = 1280 // RFC 8200, 5
 	mtu := o.mtu
 	if mtu == 0 {
@@ -137,7 +145,7 @@ func parsePool(data *network.IPAMData, v6 bool) (cluster.Subnet, error) {
 // ownCreation returns what the agent is just making in Docker, if this call comes of
 // that, or else nil. It is an error if somebody else is making a network as well: the
 // agent makes its own later.
-func (d *Driver) ownCreation(p netip.Prefix, o networkOptions) (*creation, error) {
+func (d *networks) ownCreation(p netip.Prefix, o networkOptions) (*creation, error) {
 	if !o.replica {
 		return nil, nil
 	}
@@ -163,7 +171,7 @@ func (d *Driver) ownCreation(p netip.Prefix, o networkOptions) (*creation, error
 
 // nameFor returns the cluster's network that a new Docker network is part of,
 // and whether all is known of it that Docker tells later.
-func (d *Driver) nameFor(id string, pools []cluster.Subnet, o networkOptions, own *creation) (name string, learnt bool) {
+func (d *networks) nameFor(id string, pools []cluster.Subnet, o networkOptions, own *creation) (name string, learnt bool) {
 	if own != nil {
 		return own.Name, true
 	}
@@ -178,7 +186,7 @@ func (d *Driver) nameFor(id string, pools []cluster.Subnet, o networkOptions, ow
 
 // vnidFor returns the VNID of the network called name, and whether it was handed
 // out just now.
-func (d *Driver) vnidFor(ctx context.Context, name string, o networkOptions) (vnid uint32, fresh bool, err error) {
+func (d *networks) vnidFor(ctx context.Context, name string, o networkOptions) (vnid uint32, fresh bool, err error) {
 	n, known := cluster.Get[cluster.Network](d.replica.Snapshot(), name)
 	switch {
 	case known && o.hasVNID && o.vnid != n.VNID:
@@ -193,7 +201,7 @@ func (d *Driver) vnidFor(ctx context.Context, name string, o networkOptions) (vn
 }
 
 // addNetwork makes the network durable here and in the cluster.
-func (d *Driver) addNetwork(id, name string, learnt bool, vnid uint32, pools []cluster.Subnet, o networkOptions, own *creation) error {
+func (d *networks) addNetwork(id, name string, learnt bool, vnid uint32, pools []cluster.Subnet, o networkOptions, own *creation) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, again := d.local.networks[id]; again {
@@ -302,7 +310,7 @@ func (l *local) withPrefix(p netip.Prefix) (localNetwork, bool) {
 // collected when it is missing in Docker's lists. If the user asked for it, the network is to go on all hosts, as
 // soon as none has containers on it; not so if this agent did, or if Docker could not store what
 // was to be this host's part of a network that the cluster has.
-func (d *Driver) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequest) (*Empty, error) {
+func (d *endpoints) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequest) (*Empty, error) {
 	d.mu.Lock()
 	byUser := !d.ours.removing[r.NetworkID] && !d.unstored[r.NetworkID]
 	d.removed[r.NetworkID] = true
@@ -314,16 +322,9 @@ func (d *Driver) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequ
 	return &Empty{}, err
 }
 
-// noteRemoveFailed notes that a network may be listed by Docker no more, or only here.
-func (d *Driver) noteRemoveFailed() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.removeFailed = d.cfg.Now()
-}
-
 // removeNetwork ends this host's part in a network, with the endpoints that are
 // left over. It is no error if there is none.
-func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) error {
+func (d *endpoints) removeNetwork(ctx context.Context, id string, byUser bool) error {
 	var errs []error
 	for _, e := range d.endpointsOf(id) {
 		errs = append(errs, d.removeEndpoint(ctx, e))
@@ -365,15 +366,4 @@ func (d *Driver) removeNetwork(ctx context.Context, id string, byUser bool) erro
 	}
 	d.poke()
 	return errors.Join(append(errs, d.local.dropNetwork(id))...)
-}
-
-func (d *Driver) endpointsOf(network string) (ids []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for id, e := range d.local.endpoints {
-		if e.Network == network {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }

@@ -26,7 +26,7 @@ type Outdated struct {
 }
 
 // Here returns the names of the cluster's networks that this host's Docker has, as the cluster does.
-func (d *Driver) Here() map[string]bool {
+func (d *mirror) Here() map[string]bool {
 	outdated, snap := d.Outdated(), d.replica.Snapshot()
 	here := map[string]bool{}
 	d.mu.Lock()
@@ -48,7 +48,7 @@ func making(id string) string { return id[:min(12, len(id))] }
 
 // Outdated returns the networks of this host that are from before they were made anew. It
 // waits for nothing.
-func (d *Driver) Outdated() []Outdated {
+func (d *mirror) Outdated() []Outdated {
 	if list := d.outdated.Load(); list != nil {
 		return slices.Clone(*list)
 	}
@@ -196,7 +196,7 @@ func (v view) hasEndpoints(network string) bool {
 }
 
 // refreshMade notes of local networks that they are what the cluster has.
-func (d *Driver) refreshMade(v view) error {
+func (d *mirror) refreshMade(v view) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	outdated := v.seeOutdated()
@@ -218,18 +218,6 @@ func (d *Driver) refreshMade(v view) error {
 func followed(snap *cluster.Snapshot, n localNetwork) bool {
 	rec, live := cluster.Get[cluster.Network](snap, n.Name)
 	return live && !rec.Removed && rec.Made != n.Made
-}
-
-// mayBegin refuses the first container on a network that was made anew elsewhere without the
-// subnets that this host's has: that one is about to be replaced.
-func (d *Driver) mayBegin(n localNetwork) error {
-	snap := d.replica.Snapshot()
-	_, used := cluster.Get[cluster.Use](snap, cluster.Use{Network: n.Name, Host: d.cfg.Self}.Key().ID)
-	if used || !n.Learnt || !followed(snap, n) {
-		return nil
-	}
-	d.poke()
-	return fmt.Errorf("network %s was made anew on another host, and this host's, which has the subnet %s, is just being replaced; try again", n.Name, prefixList(n.Prefixes))
 }
 
 // dropOld deletes the subnets of a network that is made anew, but for those in keep, and those
@@ -277,19 +265,6 @@ func dropOrphans(tx *replica.Tx, self cluster.NodeID, n localNetwork) {
 // away: as long as the user may take to make it anew, which with it there would fail.
 const comeBack = 2 * time.Second
 
-// justRemoved reports whether that is so of a network, by name; then the watcher looks again soon.
-func (d *Driver) justRemoved(name string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	at, removed := d.userRemoved[name]
-	if removed && d.cfg.Now().Sub(at) < comeBack {
-		d.again = true
-		return true
-	}
-	delete(d.userRemoved, name)
-	return false
-}
-
 // withOld adds to the old subnets of a network those that are announced again though the network,
 // made anew, goes on without them.
 func withOld(snap *cluster.Snapshot, old []netip.Prefix, subnets []cluster.Subnet) []netip.Prefix {
@@ -319,27 +294,6 @@ func (v view) oldSubnets(n cluster.Network) (out []cluster.Subnet) {
 		}
 	}
 	return out
-}
-
-func (d *Driver) retireOld(list []cluster.Subnet) error {
-	if len(list) == 0 {
-		return nil
-	}
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
-		for _, s := range list {
-			n, live := cluster.Get[cluster.Network](tx.Snapshot(), s.Network)
-			if !live || !slices.Contains(n.Old, s.Prefix) || inhabited(tx.Snapshot(), n.Name, s.Prefix) {
-				continue
-			}
-			n.Old = without(n.Old, []netip.Prefix{s.Prefix})
-			_ = tx.Put(n) // Update reports it
-			if is, live := cluster.Get[cluster.Subnet](tx.Snapshot(), s.Prefix.String()); live && is.Network == n.Name {
-				tx.Delete(is.Key())
-			}
-		}
-		return nil
-	})
-	return err
 }
 
 func prefixesOfSubnets(list []cluster.Subnet) (out []netip.Prefix) {

@@ -6,12 +6,24 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/docker/go-plugins-helpers/network"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver/ports"
 )
+
+// publisher holds published ports, and declares them to who leads packets.
+type publisher struct {
+	*core
+	portProblems atomic.Pointer[[]string] // for PortProblems, which is not to wait; publishing covers its writers
+	publishing   sync.Mutex               // held while published ports change; taken before mu
+	undeclared   bool                     // ports did not get as far as to the packets
+	unheld       map[ports.Binding]string // what somebody else has besides, and who
+	slow         map[string]bool          // true: Docker had this endpoint when last asked, whose container is yet to start
+}
 
 // Ports are the ports of this host. All calls are idempotent. Publish declares all that
 // is published, and returns when packets go there; after an error it is as it was.
@@ -28,7 +40,7 @@ type Ports interface {
 // ProgramExternalConnectivity implements the call by which Docker hands over -p, for the
 // endpoint that has the container's default route. The ports are the container's on
 // return; a port that is taken is an error that says by whom.
-func (d *Driver) ProgramExternalConnectivity(ctx context.Context, r *network.ProgramExternalConnectivityRequest) (*Empty, error) {
+func (d *publisher) ProgramExternalConnectivity(ctx context.Context, r *network.ProgramExternalConnectivityRequest) (*Empty, error) {
 	reqs, err := ports.Parse(r.Options)
 	if err != nil {
 		return nil, err
@@ -46,13 +58,13 @@ const optNoCross = "com.docker.network.driver.private.no_proxy_6to4"
 
 // RevokeExternalConnectivity implements the call that comes before Leave, or when
 // another network becomes the one of the default route.
-func (d *Driver) RevokeExternalConnectivity(ctx context.Context, r *network.RevokeExternalConnectivityRequest) (*Empty, error) {
+func (d *publisher) RevokeExternalConnectivity(ctx context.Context, r *network.RevokeExternalConnectivityRequest) (*Empty, error) {
 	return &Empty{}, d.unpublish(ctx, r.EndpointID)
 }
 
 // publish gives an endpoint the ports asked for, and no others. cross: at IPv6 addresses of the
 // host as well, if the endpoint has IPv4 only.
-func (d *Driver) publish(ctx context.Context, id string, reqs []ports.Request, cross bool) error {
+func (d *publisher) publish(ctx context.Context, id string, reqs []ports.Request, cross bool) error {
 	d.publishing.Lock()
 	defer d.publishing.Unlock()
 	e, ok := d.localEndpoint(id)
@@ -80,13 +92,13 @@ func (d *Driver) publish(ctx context.Context, id string, reqs []ports.Request, c
 }
 
 // unpublish takes all ports from an endpoint; one that has none, or is gone, is no error.
-func (d *Driver) unpublish(ctx context.Context, id string) error {
+func (d *publisher) unpublish(ctx context.Context, id string) error {
 	d.publishing.Lock()
 	defer d.publishing.Unlock()
 	return d.unpublishLocked(ctx, id)
 }
 
-func (d *Driver) unpublishLocked(ctx context.Context, id string) error {
+func (d *publisher) unpublishLocked(ctx context.Context, id string) error {
 	e, _ := d.localEndpoint(id)
 	if len(e.Ports) == 0 {
 		return nil
@@ -100,14 +112,14 @@ func (d *Driver) unpublishLocked(ctx context.Context, id string) error {
 }
 
 // setPorts notes an endpoint's ports and declares all.
-func (d *Driver) setPorts(ctx context.Context, id string, list []ports.Binding) error {
+func (d *publisher) setPorts(ctx context.Context, id string, list []ports.Binding) error {
 	if err := d.notePorts(id, list); err != nil {
 		return err
 	}
 	return d.declare(ctx)
 }
 
-func (d *Driver) notePorts(id string, list []ports.Binding) error {
+func (d *publisher) notePorts(id string, list []ports.Binding) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e, ok := d.local.endpoints[id]
@@ -120,7 +132,7 @@ func (d *Driver) notePorts(id string, list []ports.Binding) error {
 
 // effective is what all endpoints have, but for what gives way: at IPv6 addresses, what leads to
 // a container's IPv4 address gives way to what leads to an IPv6 address of the same container.
-func (d *Driver) effective() (all []ports.Binding) {
+func (d *publisher) effective() (all []ports.Binding) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	direct := map[string][]ports.Binding{} // by sandbox
@@ -142,7 +154,7 @@ func (d *Driver) effective() (all []ports.Binding) {
 }
 
 // declare publishes what all endpoints have. What failed is tried again by keepPorts.
-func (d *Driver) declare(ctx context.Context) error {
+func (d *publisher) declare(ctx context.Context) error {
 	all := d.effective()
 	slices.SortFunc(all, ports.Binding.Compare)
 	err := d.ports.Publish(ctx, all)
@@ -152,7 +164,7 @@ func (d *Driver) declare(ctx context.Context) error {
 
 // shared returns the requests and addresses that are an endpoint's to serve: Engine 28 and
 // later have a network of the container each for IPv4 and IPv6, and hand over all -p to both.
-func (d *Driver) shared(e localEndpoint, reqs []ports.Request, cross bool) ([]ports.Request, []netip.Addr) {
+func (d *publisher) shared(e localEndpoint, reqs []ports.Request, cross bool) ([]ports.Request, []netip.Addr) {
 	four, six := d.siblingsServe(e)
 	to := slices.DeleteFunc(e.addrs(), func(a netip.Addr) bool { return a.Is4() && four || a.Is6() && six })
 	if len(to) == 0 {
@@ -165,7 +177,7 @@ func (d *Driver) shared(e localEndpoint, reqs []ports.Request, cross bool) ([]po
 }
 
 // siblingsServe says which families other endpoints of the same container serve.
-func (d *Driver) siblingsServe(e localEndpoint) (four, six bool) {
+func (d *publisher) siblingsServe(e localEndpoint) (four, six bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range d.local.endpoints {
@@ -181,7 +193,7 @@ func (d *Driver) siblingsServe(e localEndpoint) (four, six bool) {
 }
 
 // release lets go of what is in list and neither in but nor any endpoint's.
-func (d *Driver) release(list, but []ports.Binding) {
+func (d *publisher) release(list, but []ports.Binding) {
 	kept := singles(but)
 	others := map[ports.Binding]bool{} // as hosts' ports
 	for _, l := range d.Published() {
@@ -200,7 +212,7 @@ func (d *Driver) release(list, but []ports.Binding) {
 }
 
 // Published returns the ports of this host's endpoints by endpoint. They are the caller's.
-func (d *Driver) Published() map[string][]ports.Binding {
+func (d *publisher) Published() map[string][]ports.Binding {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[string][]ports.Binding{}
@@ -212,15 +224,8 @@ func (d *Driver) Published() map[string][]ports.Binding {
 	return out
 }
 
-func (d *Driver) localEndpoint(id string) (localEndpoint, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e, ok := d.local.endpoints[id]
-	return e, ok
-}
-
 // whose names an endpoint's container for people.
-func (d *Driver) whose(id string) string {
+func (d *publisher) whose(id string) string {
 	e, ok := cluster.Get[cluster.Endpoint](d.replica.Snapshot(), id)
 	if ok && e.Name != "" {
 		return "container " + e.Name

@@ -1,21 +1,18 @@
 package driver
 
 import (
-	"context"
-	"errors"
 	"net/netip"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/docker"
-	"github.com/grapevine-net/grapevine/replica"
 )
 
 // Look makes the watcher look soon: what this host can take may have changed.
-func (d *Driver) Look() { d.poke() }
+func (d *mirror) Look() { d.poke() }
 
 // seeReach passes on which networks of others Docker has, and fills in what this host
 // cannot take.
-func (d *Driver) seeReach(v *view) {
+func (d *mirror) seeReach(v *view) {
 	if d.cfg.Networks != nil {
 		d.cfg.Networks(v.others())
 	}
@@ -38,25 +35,6 @@ func (v view) others() (others, rivals []docker.Network) {
 		}
 	}
 	return others, rivals
-}
-
-// partWith ends the part that the containers of a network have in another one, with which
-// it was taken for one: they are not to be found there, nor to send there, any more.
-func (d *Driver) partWith(ctx context.Context, id string) (err error) {
-	endpoints := d.endpointsOf(id)
-	for _, e := range endpoints {
-		err = errors.Join(err, d.overlay.Detach(ctx, e))
-	}
-	if len(endpoints) == 0 {
-		return err
-	}
-	_, wrote := d.replica.Update(func(tx *replica.Tx) error {
-		for _, e := range endpoints {
-			tx.Delete(cluster.Endpoint{ID: e}.Key())
-		}
-		return nil
-	})
-	return errors.Join(err, wrote)
 }
 
 // subnetsOf are the subnets of the cluster's networks.

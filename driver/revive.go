@@ -32,7 +32,7 @@ const (
 type Unstarted struct{ Container, Why string }
 
 // Unstarted returns the containers of this host that the agent tries to start. It waits for nothing.
-func (d *Driver) Unstarted() []Unstarted {
+func (d *mirror) Unstarted() []Unstarted {
 	if list := d.unstarted.Load(); list != nil {
 		return slices.Clone(*list)
 	}
@@ -41,7 +41,7 @@ func (d *Driver) Unstarted() []Unstarted {
 
 // revive does that as soon as Docker answers, which it does not before it is done with its own
 // attempts; and until all run, or somebody has done something about them.
-func (d *Driver) revive(ctx context.Context) {
+func (d *mirror) revive(ctx context.Context) {
 	tried := map[string]bool{} // by ID: why they fail may be another reason later
 	pause, again := minRetry, revivePause
 	for ctx.Err() == nil {
@@ -63,7 +63,7 @@ func (d *Driver) revive(ctx context.Context) {
 }
 
 // noteUnstarted keeps what did not start for Unstarted, and logs what is new of it.
-func (d *Driver) noteUnstarted(failed []Unstarted) {
+func (d *mirror) noteUnstarted(failed []Unstarted) {
 	before := d.Unstarted()
 	for _, u := range failed {
 		if !slices.Contains(before, u) {
@@ -76,7 +76,7 @@ func (d *Driver) noteUnstarted(failed []Unstarted) {
 // stranded returns the containers that Docker could not start because it found no
 // agent, or because that refused, and those that could not start because their network namespace
 // is that of one of these. Which ones are it notes in tried: those are it until they run.
-func (d *Driver) stranded(ctx context.Context, tried map[string]bool) (stranded, within []docker.Container, err error) {
+func (d *mirror) stranded(ctx context.Context, tried map[string]bool) (stranded, within []docker.Container, err error) {
 	d.looking.Lock() // covers the driver's name
 	name, err := d.driverName(ctx)
 	d.looking.Unlock()
@@ -128,7 +128,7 @@ func (d *Driver) stranded(ctx context.Context, tried map[string]bool) (stranded,
 }
 
 // failed is why Docker failed to start a container that it was to start by itself.
-func (d *Driver) failed(ctx context.Context, c docker.Container) (string, error) {
+func (d *mirror) failed(ctx context.Context, c docker.Container) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	details, err := d.docker.Inspect(ctx, c.ID)
@@ -158,7 +158,7 @@ func missing(driver, socket string) func(failed string) bool {
 var refusedBy = regexp.MustCompile(`\b(remote: |(NetworkDriver|IpamDriver)\.[A-Z])`)
 
 // start starts containers, and returns those that did not when that is done.
-func (d *Driver) start(ctx context.Context, containers []docker.Container) (failed []Unstarted) {
+func (d *mirror) start(ctx context.Context, containers []docker.Container) (failed []Unstarted) {
 	var g errgroup.Group
 	g.SetLimit(reviveAtOnce)
 	errs := make([]error, len(containers))

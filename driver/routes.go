@@ -79,7 +79,7 @@ const settling = 2 * time.Second
 // followSubnets gives running containers the routes to subnets that their networks got
 // since they were started: Docker takes routes from Join only. What fails, as long as a
 // container is just being started, is tried again.
-func (d *Driver) followSubnets(snap *cluster.Snapshot) {
+func (d *mirror) followSubnets(snap *cluster.Snapshot) {
 	want, young := d.wantedRoutes(snap)
 	for sandbox, vias := range want {
 		if sameRoutes(vias, d.routed[sandbox]) {
@@ -110,7 +110,7 @@ func sameRoutes(a, b []link.Via) bool {
 // wantedRoutes returns the routes of each sandbox that containers of ours are in, and which
 // of these Docker may still be setting routes in. It takes over into d.routed what Docker
 // was told to set.
-func (d *Driver) wantedRoutes(snap *cluster.Snapshot) (want map[string][]link.Via, young map[string]bool) {
+func (d *mirror) wantedRoutes(snap *cluster.Snapshot) (want map[string][]link.Via, young map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	want, young = map[string][]link.Via{}, map[string]bool{}

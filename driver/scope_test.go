@@ -8,7 +8,7 @@ import (
 
 // What Swarm's managers ask of drivers of global scope is no success here.
 func TestLocalScope(t *testing.T) {
-	d := &Driver{}
+	d := rooms(&core{})
 	if _, err := d.AllocateNetwork(context.Background(), nil); !errors.Is(err, errLocalScope) {
 		t.Errorf("AllocateNetwork: %v", err)
 	}

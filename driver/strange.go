@@ -93,7 +93,7 @@ func (v view) listStrangers(refused map[string]refusal) (list []Stranger) {
 }
 
 // noteStrangers keeps what is strange for Strangers, and logs what is new of it.
-func (d *Driver) noteStrangers(v view) {
+func (d *mirror) noteStrangers(v view) {
 	list, before := v.listStrangers(d.refused), d.Strangers()
 	for _, s := range list {
 		if !slices.ContainsFunc(before, func(old Stranger) bool {
@@ -107,7 +107,7 @@ func (d *Driver) noteStrangers(v view) {
 
 // Strangers returns what this driver's networks in Docker have from before this host joined
 // the cluster as a new one. It waits for nothing.
-func (d *Driver) Strangers() []Stranger {
+func (d *mirror) Strangers() []Stranger {
 	if list := d.strangers.Load(); list != nil {
 		return slices.Clone(*list)
 	}

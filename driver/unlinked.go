@@ -15,7 +15,7 @@ type Unlinked struct {
 
 // Unlinked returns those of this host. Docker is asked only if there may be one; while it does
 // not say who they are, none is returned.
-func (d *Driver) Unlinked(ctx context.Context) (list []Unlinked) {
+func (d *mirror) Unlinked(ctx context.Context) (list []Unlinked) {
 	bare := map[string]bool{}
 	d.mu.Lock()
 	for id, e := range d.local.endpoints {

@@ -17,7 +17,7 @@ const (
 
 // mayWait reports whether a change of what has that ID or name was first wanted so short a
 // time ago that it waits for clients of Docker's API.
-func (d *Driver) mayWait(what string, limit time.Duration) bool {
+func (d *applier) mayWait(what string, limit time.Duration) bool {
 	now := d.cfg.Now()
 	since, known := d.waited[what]
 	if !known {
@@ -29,7 +29,7 @@ func (d *Driver) mayWait(what string, limit time.Duration) bool {
 
 // visited reports whether there is a client at Docker's API, as one of its client's methods counts
 // them; then the watcher looks again soon.
-func (d *Driver) visited(count func() int) bool {
+func (d *applier) visited(count func() int) bool {
 	if count() == 0 {
 		return false
 	}

@@ -4,16 +4,36 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"path/filepath"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/link"
 )
+
+// mirror keeps Docker's networks and the cluster's the same: it looks, and has the applier act.
+type mirror struct {
+	*core
+	*publisher
+	*labels
+	*networks
+	*endpoints
+	*applier
+
+	// The pointers are for people, who are not to wait for Docker, the disk or iptables.
+	missing   map[string]time.Time        // view.missing of the last look
+	strange   map[string]time.Time        // view.strange of the last look
+	routed    map[string][]link.Via       // see followSubnets, by sandbox
+	strangers atomic.Pointer[[]Stranger]  // for Strangers; the watcher's
+	unstarted atomic.Pointer[[]Unstarted] // for Unstarted; that of revive
+	outdated  atomic.Pointer[[]Outdated]  // for Outdated; the watcher's
+	borrowers atomic.Pointer[[]Borrower]  // for Borrowers; the watcher's
+	untold    atomic.Pointer[[]Untold]    // for Untold; the watcher's
+}
 
 // The watcher's pace.
 const (
@@ -46,7 +66,7 @@ const (
 // returns nil. Failures are logged and tried again: Docker may be down for as
 // long as it likes. It first puts the running containers back into the switch, and starts
 // those that Docker failed to start while there was no agent.
-func (d *Driver) Watch(ctx context.Context) error {
+func (d *mirror) Watch(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { d.restore(ctx); return nil })
 	g.Go(func() error { d.events(ctx); return nil })
@@ -59,7 +79,7 @@ func (d *Driver) Watch(ctx context.Context) error {
 }
 
 // events pokes at every event of Docker, over broken connections.
-func (d *Driver) events(ctx context.Context) {
+func (d *mirror) events(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := d.docker.Watch(ctx, func() {
 			d.hears.Store(true)
@@ -75,7 +95,7 @@ func (d *Driver) events(ctx context.Context) {
 
 // loop looks when poked, when the cluster has changed, while something is open,
 // and now and then.
-func (d *Driver) loop(ctx context.Context) {
+func (d *mirror) loop(ctx context.Context) {
 	var said string // the last failure, which is logged once
 	retry, coming := time.Duration(0), comingLook
 	for ctx.Err() == nil {
@@ -117,7 +137,7 @@ func (d *Driver) loop(ctx context.Context) {
 }
 
 // pause waits for a reason to look. told says that it was something that happened here.
-func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, seen *cluster.Snapshot, wait time.Duration) (told bool) {
+func (d *mirror) pause(ctx context.Context, changed <-chan struct{}, seen *cluster.Snapshot, wait time.Duration) (told bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -134,7 +154,7 @@ func (d *Driver) pause(ctx context.Context, changed <-chan struct{}, seen *clust
 
 // rest is the pause after a change of the cluster, since seen: others' endpoints come and go all the
 // time. told is as of pause.
-func (d *Driver) rest(ctx context.Context, seen *cluster.Snapshot) (told bool) {
+func (d *mirror) rest(ctx context.Context, seen *cluster.Snapshot) (told bool) {
 	end := time.NewTimer(clusterPause)
 	defer end.Stop()
 	for {
@@ -166,7 +186,7 @@ func networksChanged(snap, before *cluster.Snapshot) bool {
 
 // look lists what Docker has, decides and acts. open says that something is to
 // be looked at again soon.
-func (d *Driver) look(ctx context.Context) (open bool, err error) {
+func (d *mirror) look(ctx context.Context) (open bool, err error) {
 	d.looking.Lock()
 	defer d.looking.Unlock()
 	if d.withdrawn {
@@ -202,7 +222,7 @@ func (d *Driver) look(ctx context.Context) (open bool, err error) {
 
 // see makes a view. Docker's part comes first: what it lists, the records have.
 // What the driver has is noted before that: what came later may not be listed.
-func (d *Driver) see(ctx context.Context) (v view, err error) {
+func (d *mirror) see(ctx context.Context) (v view, err error) {
 	now := d.cfg.Now()
 	d.docker.Newcomers() // to have seen who is there when it matters
 	if v.networks, err = d.docker.Networks(ctx); err != nil {
@@ -249,7 +269,7 @@ func (d *Driver) see(ctx context.Context) (v view, err error) {
 
 // seeUnlisted finds endpoints that Docker has and its list of containers does not tell: if Docker
 // cannot write a container's state, to a full disk, it lists what was until it can.
-func (d *Driver) seeUnlisted(ctx context.Context, v *view) error {
+func (d *mirror) seeUnlisted(ctx context.Context, v *view) error {
 	asked := map[string]bool{}
 	for id, e := range v.endpoints {
 		since, missing := v.missing[id]
@@ -267,7 +287,7 @@ func (d *Driver) seeUnlisted(ctx context.Context, v *view) error {
 }
 
 // seeSelf fills in what this agent has.
-func (d *Driver) seeSelf(v *view) {
+func (d *mirror) seeSelf(v *view) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range v.networks {
@@ -284,7 +304,7 @@ func (d *Driver) seeSelf(v *view) {
 }
 
 // unnamed reports whether a network still waits for its name.
-func (d *Driver) unnamed() bool {
+func (d *mirror) unnamed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range d.local.networks {
@@ -297,7 +317,7 @@ func (d *Driver) unnamed() bool {
 
 // collect frees leases and pools that nothing stands behind. It comes after the
 // endpoints that Docker has forgotten were removed, so those left are Docker's.
-func (d *Driver) collect(v view) error {
+func (d *mirror) collect(v view) error {
 	d.mu.Lock()
 	alive := maps.Clone(d.local.endpoints)
 	d.mu.Unlock()
@@ -309,23 +329,6 @@ func (d *Driver) collect(v view) error {
 		d.cfg.Log.Info("freed addresses that nothing in docker has", "addresses", freed)
 	}
 	return err
-}
-
-// driverName returns the name by which this host's Docker knows the driver.
-func (d *Driver) driverName(ctx context.Context) (string, error) {
-	switch {
-	case d.cfg.DriverName != "":
-		return d.cfg.DriverName, nil
-	case d.cfg.PluginID == "":
-		return strings.TrimSuffix(filepath.Base(d.cfg.Socket), ".sock"), nil
-	case d.name == "":
-		p, err := d.docker.Plugin(ctx, d.cfg.PluginID)
-		if err != nil {
-			return "", err
-		}
-		d.name = p.Name
-	}
-	return d.name, nil
 }
 
 func sleep(ctx context.Context, t time.Duration) {

@@ -11,7 +11,7 @@ import (
 // Withdraw removes this driver's networks from the host's Docker while the cluster
 // keeps them: the host is about to leave. Those with containers attached stay, and
 // are returned by name. The watcher makes and removes nothing from then on.
-func (d *Driver) Withdraw(ctx context.Context) (kept []string, err error) {
+func (d *applier) Withdraw(ctx context.Context) (kept []string, err error) {
 	d.looking.Lock() // no look is under way
 	defer d.looking.Unlock()
 	d.withdrawn = true
@@ -37,7 +37,7 @@ func (d *Driver) Withdraw(ctx context.Context) (kept []string, err error) {
 }
 
 // has reports whether a network, by Docker's ID, is of this driver.
-func (d *Driver) has(id string) bool {
+func (d *applier) has(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, ok := d.local.networks[id]

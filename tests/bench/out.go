@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/xml"
 	"fmt"
@@ -44,20 +45,26 @@ func (b *bench) about(ctx context.Context) (string, error) {
 		b.rounds, b.seconds, runtime.NumCPU(), model, ask("uname", "-r"), docker, ovs, strings.Join(strings.Fields(string(load))[:3], " ")), nil
 }
 
-// write puts the table into the Markdown file, in place of the former one of this kind
+// write puts the tables into the Markdown file, in place of the former ones of this kind
 // of hosts, and the plot beside it.
 func (b *bench) write(file string) error {
-	plot := strings.TrimSuffix(filepath.Base(file), ".md") + "-" + b.kind + ".svg"
-	if err := os.WriteFile(filepath.Join(filepath.Dir(file), plot), []byte(b.svg()), 0o644); err != nil {
-		return err
-	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	text, err = between(text, b.kind, b.machine+"\n\n![grapevine with the fast path, against Docker's overlay]("+plot+")\n\n"+b.markdown())
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+	if tables := b.markdown(overlay); tables != "" {
+		plot := strings.TrimSuffix(filepath.Base(file), ".md") + "-" + b.kind + ".svg"
+		if err := os.WriteFile(filepath.Join(filepath.Dir(file), plot), []byte(b.svg()), 0o644); err != nil {
+			return err
+		}
+		if text, err = between(text, b.kind, b.machine+"\n\n![grapevine with the fast path, against Docker's overlay]("+plot+")\n\n"+tables); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	if tables := b.markdown(bridge); tables != "" {
+		if text, err = between(text, b.kind+" outside", b.machine+"\n\n"+tables); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
 	}
 	return os.WriteFile(file, text, 0o644)
 }
@@ -72,25 +79,37 @@ func between(text []byte, name, with string) ([]byte, error) {
 	return slices.Concat(text[:i+len(begin)], []byte(with), text[j:]), nil
 }
 
-// markdown is the tables, with what is wanted of the last column.
-func (b *bench) markdown() string {
+// markdown is the tables against a peer, with what is wanted of the first ratio.
+func (b *bench) markdown(peer string) string {
 	var out strings.Builder
-	for _, at := range b.tables {
-		fmt.Fprintf(&out, "| %s | underlay | Docker's overlay | grapevine | fast path off | direct | grapevine / overlay | wanted | | direct / overlay |\n|---|---|---|---|---|---|---|---|---|---|\n", at.name)
-		for _, f := range all() {
+	for _, at := range b.against(peer) {
+		columns, ratios := at.columns()
+		first, last := ratios[0], ratios[len(ratios)-1]
+		titles := map[string]string{overlay: "Docker's overlay", bridge: "Docker's bridge"}
+		fmt.Fprintf(&out, "| %s |", at.name)
+		for _, path := range columns {
+			fmt.Fprintf(&out, " %s |", cmp.Or(titles[path], path))
+		}
+		fmt.Fprintf(&out, " %s / %s | wanted | | %s / %s |\n|%s\n", first[0], first[1], last[0], last[1], strings.Repeat("---|", len(columns)+5))
+		for _, f := range at.rows() {
 			fmt.Fprintf(&out, "| %s |", f.name)
-			for _, path := range []string{underlay, overlay, grapevine, slow, direct} {
+			for _, path := range columns {
 				fmt.Fprintf(&out, " %s |", cell(b.samples.median(f.name, at.name+path), f.digits))
 			}
-			ratio, verdict := b.samples.ratio(f.name, at.name+grapevine, at.name+overlay), "missed"
+			ratio, verdict := b.samples.ratio(f.name, at.name+first[0], at.name+first[1]), "missed"
 			if f.reached(at.name, ratio) {
 				verdict = "reached"
 			}
-			fmt.Fprintf(&out, " %.2f | %s | %s | %s |\n", ratio, f.bound(at.name), verdict, cell(b.samples.ratio(f.name, at.name+direct, at.name+overlay), 2))
+			fmt.Fprintf(&out, " %.2f | %s | %s | %s |\n", ratio, f.bound(at.name), verdict, cell(b.samples.ratio(f.name, at.name+last[0], at.name+last[1]), 2))
 		}
 		out.WriteString("\n")
 	}
 	return out.String()
+}
+
+// against are the places whose figures are compared with the peer's.
+func (b *bench) against(peer string) []place {
+	return slices.DeleteFunc(slices.Clone(b.tables), func(at place) bool { return at.peer != peer })
 }
 
 // wanted is what a ratio to Docker's overlay is to be: at least, or of a cost at most.
@@ -130,7 +149,10 @@ func plotX(ratio float64) float64 {
 // to the most, a dot at the median, green where what is wanted is reached, and a tick at that.
 func (b *bench) svg() string {
 	var out strings.Builder
-	height := plotTop + (len(all())+1)*plotRow*len(b.tables) + 10
+	height := plotTop + 10
+	for _, at := range b.against(overlay) {
+		height += (len(at.rows()) + 1) * plotRow
+	}
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n", plotLeft+plotWide+60, height)
 	fmt.Fprintln(&out, `<rect width="100%" height="100%" fill="white"/>`)
 	fmt.Fprintln(&out, `<text x="4" y="14">grapevine / Docker's overlay: median of the rounds, least and most; tick: what is wanted</text>`)
@@ -139,10 +161,10 @@ func (b *bench) svg() string {
 			plotX(ratio), plotTop, height-10, map[bool]string{true: "#888", false: "#ddd"}[ratio == 1], plotX(ratio), plotTop-6, ratio)
 	}
 	y := plotTop
-	for _, at := range b.tables {
+	for _, at := range b.against(overlay) {
 		y += plotRow
 		fmt.Fprintf(&out, `<text x="4" y="%d" font-weight="bold">%s</text>`+"\n", y-6, at.name)
-		for _, f := range all() {
+		for _, f := range at.rows() {
 			y += plotRow
 			fmt.Fprintf(&out, `<text x="12" y="%d">`, y-6)
 			_ = xml.EscapeText(&out, []byte(f.name)) // to memory

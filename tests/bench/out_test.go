@@ -12,11 +12,11 @@ import (
 
 // The table takes the place of the former one, and says what is reached.
 func TestWrite(t *testing.T) {
-	b := &bench{options: options{kind: "namespace"}, samples: samples{}, tables: []place{{name: twoHosts}, {name: oneHost}}, machine: "A machine."}
-	for _, f := range all() {
-		for _, at := range b.tables {
+	b := &bench{options: options{kind: "namespace"}, samples: samples{}, tables: []place{{twoHosts, nil, overlay, figures}, {oneHost, nil, overlay, figures}, {outward, nil, bridge, toOutside}}, machine: "A machine."}
+	for _, at := range b.tables {
+		for _, f := range at.rows() {
 			for _, v := range []float64{1, 2, 4} {
-				b.samples.add(f.name, at.name+overlay, v)
+				b.samples.add(f.name, at.name+at.peer, v)
 				b.samples.add(f.name, at.name+grapevine, 1.1*v)
 				if at.name == twoHosts {
 					b.samples.add(f.name, at.name+direct, v/2)
@@ -25,7 +25,7 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "figures.md")
-	const begin, end = "Before.\n<!-- bench namespace: begin -->\n", "<!-- bench namespace: end -->\nAfter.\n"
+	const begin, end = "Before.\n<!-- bench namespace: begin -->\n", "<!-- bench namespace: end -->\n<!-- bench namespace outside: begin -->\nold\n<!-- bench namespace outside: end -->\nAfter.\n"
 	for range 2 {
 		if err := os.WriteFile(file, []byte(begin+"old\n"+end), 0o600); err != nil {
 			t.Fatal(err)
@@ -38,13 +38,14 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := string(text); !strings.HasPrefix(s, begin+"A machine.\n") || !strings.HasSuffix(s, "\n"+end) || strings.Contains(s, "old") {
+	if s := string(text); !strings.HasPrefix(s, begin+"A machine.\n") || !strings.HasSuffix(s, "\n<!-- bench namespace outside: end -->\nAfter.\n") || strings.Contains(s, "old") {
 		t.Error(s)
 	}
 	for _, want := range []string{
 		"| TCP, 1 stream (Gbit/s) | - | 2.00 | 2.20 | - | 1.00 | 1.10 | at least 1.05 | reached | 0.50 |",
 		"| UDP, 64 bytes (kpackets/s) | - | 2.0 | 2.2 | - | 1.0 | 1.10 | at least 1.20 | missed | 0.50 |",
 		"| round trip (ms) | - | 2.0000 | 2.2000 | - | - | 1.10 | at most 1.00 | missed | - |",
+		"| TCP, up (Gbit/s) | 2.00 | 2.20 | - | 1.10 | at least 1.00 | reached | - |",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no line %q in\n%s", want, text)

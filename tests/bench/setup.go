@@ -15,6 +15,7 @@ const (
 	overlay   = "overlay"
 	grapevine = "grapevine"
 	underlay  = "underlay"
+	bridge    = "bridge" // Docker's, to the outside
 )
 
 // path is one way between the two hosts: from where a client runs, and the
@@ -24,6 +25,7 @@ type path struct {
 	client runner
 	server runner
 	addr   netip.Addr
+	ports  int // is added to those of the servers: where they are published
 }
 
 // runner runs a program at one end of a path.
@@ -92,7 +94,7 @@ func (b *bench) setUp(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	b.paths = []path{{underlay, one.Exec, b.lab.Hosts[1].Exec, b.lab.Hosts[1].Addr()}}
+	b.paths = []path{{name: underlay, client: one.Exec, server: b.lab.Hosts[1].Exec, addr: b.lab.Hosts[1].Addr()}}
 	for _, network := range b.networks() {
 		p, err := b.containers(ctx, network)
 		if err != nil {
@@ -158,5 +160,5 @@ func (b *bench) containers(ctx context.Context, network string) (path, error) {
 		ends[i] = c
 	}
 	addr := ends[1].Addrs[network][0]
-	return path{network, ends[0].Exec, ends[1].Exec, addr}, ends[0].Reach(ctx, 30*time.Second*b.patience, addr)
+	return path{name: network, client: ends[0].Exec, server: ends[1].Exec, addr: addr}, ends[0].Reach(ctx, 30*time.Second*b.patience, addr)
 }

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 )
 
@@ -64,6 +65,18 @@ func (o *Outside) connect(ctx context.Context, w *Wire) error {
 // Exec runs a command on the outside machine and returns its standard output.
 func (o *Outside) Exec(ctx context.Context, argv ...string) (string, error) {
 	return o.box.run(ctx, request{Argv: argv})
+}
+
+// Program is Exec for what runs the lab's own program, which a host has in its share, as Rate does.
+func (o *Outside) Program(ctx context.Context, argv ...string) (string, error) {
+	own, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	for i := range argv {
+		argv[i] = strings.ReplaceAll(argv[i], labhost, own)
+	}
+	return o.Exec(ctx, argv...)
 }
 
 // Fetch gets an URL from the outside.

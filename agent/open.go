@@ -97,7 +97,7 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 		return err
 	}
 	a.plane, err = plane.New(plane.Config{
-		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Source: a.replica, Reach: a.reached, Log: log,
+		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names: plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.names.Hear},
 	})
 	if err != nil {
@@ -178,7 +178,7 @@ func (a *Agent) openMember() error {
 func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	return cluster.Node{
 		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Datapath: string(a.plane.Datapath()),
-		Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, Bind: behindNAT(a.cfg, a.underlay.Addr),
+		Enforces: a.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
 }
 

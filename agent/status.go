@@ -13,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/membership"
+	"github.com/grapevine-net/grapevine/policy/edit"
 )
 
 // statusPatience is how long status waits for the switch and for Docker, together.
@@ -44,7 +45,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	foreign, err := a.plane.Overlay().Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
 	s.Foreign = foreign
 	unlinked, notes := problems.Unlinked(ctx, a.driver, a.plane.OwnGone)
-	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), notes
+	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), append(notes, edit.Notes(snap)...)
 	if err != nil && ctx.Err() != nil {
 		s.Problems = append(s.Problems, a.plane.Hangs(statusPatience))
 	}

@@ -88,6 +88,10 @@ func (a *Agent) tasks() []Task {
 			Problems: func(context.Context, look) []api.Problem { return a.engine.Problems() }},
 		{Name: "docker", Run: a.driver.Watch, Doctor: "ports",
 			Problems: func(ctx context.Context, l look) []api.Problem { return a.driverProblems(ctx, l.snap) }},
+		{Name: "policy", Run: a.describeTracking,
+			Problems: func(_ context.Context, l look) []api.Problem {
+				return a.policies().Problems(l.snap)
+			}},
 		{Name: "names", Run: a.names.Run},
 		{Name: "systemd", Run: func(ctx context.Context) error {
 			a.plane.Guard().Wait(ctx)

@@ -171,6 +171,26 @@ func (c *Client) FastPath(ctx context.Context, r FastPathRequest) (Done, error) 
 	return call[Done](ctx, c, http.MethodPost, "fastpath", r)
 }
 
+// Policies lists the policies of the cluster.
+func (c *Client) Policies(ctx context.Context) (Policies, error) {
+	return call[Policies](ctx, c, http.MethodGet, "policies", nil)
+}
+
+// Apply writes policies.
+func (c *Client) Apply(ctx context.Context, r ApplyRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "policies/apply", r)
+}
+
+// DeletePolicy deletes a policy.
+func (c *Client) DeletePolicy(ctx context.Context, r DeletePolicyRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "policies/delete", r)
+}
+
+// Explain says whether policies let a connection through.
+func (c *Client) Explain(ctx context.Context, r ExplainRequest) (Explanation, error) {
+	return call[Explanation](ctx, c, http.MethodPost, "policies/explain", r)
+}
+
 func call[T any](ctx context.Context, c *Client, method, verb string, body any) (T, error) {
 	var value T
 	var sent io.Reader = http.NoBody

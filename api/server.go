@@ -12,28 +12,32 @@ import (
 )
 
 // maxBody bounds a request body, bytes.
-const maxBody = 64 << 10
+const maxBody = 8 << 20
 
 // Handlers are the agent's answers. Each may be called by several goroutines. One that is
 // nil is answered by Absent, and so is a path that none is for.
 type Handlers struct {
-	Status      func(context.Context) (Status, error)
-	Nodes       func(context.Context) ([]Node, error)
-	Networks    func(context.Context) ([]Network, error)
-	Endpoints   func(context.Context) ([]Endpoint, error)
-	Ring        func(context.Context) ([]Pool, error)
-	Flows       func(context.Context) ([]Flow, error)
-	Doctor      func(context.Context) (Diagnosis, error)
-	Ping        func(ctx context.Context, host string) (Ping, error)
-	JoinCommand func(context.Context) (JoinCommand, error)
-	Leave       func(context.Context, LeaveRequest) (Done, error)
-	Join        func(context.Context) (Done, error)
-	Forget      func(context.Context, ForgetRequest) (Done, error)
-	Keys        func(context.Context) ([]Key, error)
-	Backup      func(context.Context, io.Writer) error
-	ChangeKeys  func(context.Context, KeysRequest) (Done, error)
-	FastPath    func(context.Context, FastPathRequest) (Done, error)
-	Metrics     http.Handler // in Prometheus' text format
+	Status       func(context.Context) (Status, error)
+	Nodes        func(context.Context) ([]Node, error)
+	Networks     func(context.Context) ([]Network, error)
+	Endpoints    func(context.Context) ([]Endpoint, error)
+	Ring         func(context.Context) ([]Pool, error)
+	Flows        func(context.Context) ([]Flow, error)
+	Doctor       func(context.Context) (Diagnosis, error)
+	Ping         func(ctx context.Context, host string) (Ping, error)
+	JoinCommand  func(context.Context) (JoinCommand, error)
+	Leave        func(context.Context, LeaveRequest) (Done, error)
+	Join         func(context.Context) (Done, error)
+	Forget       func(context.Context, ForgetRequest) (Done, error)
+	Keys         func(context.Context) ([]Key, error)
+	Backup       func(context.Context, io.Writer) error
+	ChangeKeys   func(context.Context, KeysRequest) (Done, error)
+	FastPath     func(context.Context, FastPathRequest) (Done, error)
+	Policies     func(context.Context) (Policies, error)
+	Apply        func(context.Context, ApplyRequest) (Done, error)
+	DeletePolicy func(context.Context, DeletePolicyRequest) (Done, error)
+	Explain      func(context.Context, ExplainRequest) (Explanation, error)
+	Metrics      http.Handler // in Prometheus' text format
 	// Absent says why there is no such answer; nil: it is one of another version.
 	Absent error
 }
@@ -123,6 +127,10 @@ func (h Handlers) mux() *routes {
 	get(mux, "/v1/keys", h.Keys)
 	post(mux, "/v1/keys", h.ChangeKeys)
 	post(mux, "/v1/fastpath", h.FastPath)
+	get(mux, "/v1/policies", h.Policies)
+	post(mux, "/v1/policies/apply", h.Apply)
+	post(mux, "/v1/policies/delete", h.DeletePolicy)
+	post(mux, "/v1/policies/explain", h.Explain)
 	mux.handle("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if h.Metrics == nil {
 			mux.none(w, r)

@@ -40,8 +40,8 @@ type Lost struct{ Edit, Winner Record }
 // noteLost notes whether r, which has just come, and what is here under its key are such.
 func (s *State) noteLost(r *Record, isNew bool) {
 	old, there := s.cur.byKey.Get(r)
-	if r.Key.Kind != KindPolicy || !there || old.Version == r.Version {
-		return
+	if r.Key.Kind != KindPolicy || !there || old.Version == r.Version || !isNew && r.Version.Counter <= s.cur.Mark(r.Version.Node) {
+		return // it is no policy, or was told before
 	}
 	winner, loser := old, r
 	if isNew {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -68,16 +69,23 @@ type Edit struct {
 // until the one that loses is not told any more.
 const MaxBase = 8
 
-// Over returns the policy as it is to be written over what a snapshot has under its key.
-func (p Policy) Over(s *Snapshot) Policy {
+// Over returns the policy as it is to be written over what a snapshot has under its key. lost are edits of it
+// that its author knows to be lost.
+func (p Policy) Over(s *Snapshot, lost ...Version) Policy {
 	old, there := s.Record(p.Key())
 	if !there {
 		return p
 	}
 	p.Base = []Edit{{Counter: old.Version.Counter, Node: old.Version.Node}}
-	if was, live := old.Body.(Policy); live {
-		p.Base = append(p.Base, was.Base[:min(len(was.Base), MaxBase-1)]...)
+	for _, v := range lost {
+		p.Base = append(p.Base, Edit{Counter: v.Counter, Node: v.Node})
 	}
+	if was, live := old.Body.(Policy); live {
+		p.Base = append(p.Base, was.Base...)
+	}
+	slices.SortStableFunc(p.Base[1:], func(a, b Edit) int { return Version{b.Counter, b.Node}.Compare(Version{a.Counter, a.Node}) })
+	p.Base = slices.Compact(p.Base)
+	p.Base = p.Base[:min(len(p.Base), MaxBase)]
 	return p
 }
 

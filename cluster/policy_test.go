@@ -98,7 +98,13 @@ func TestLostEdits(t *testing.T) {
 	if got := lost(a, third); got != nil {
 		t.Errorf("the writer of the lost one, which was told: lost %v", got)
 	}
-	settled := edit(t, a, "settled")
+	settled := put(t, a, Policy{Scope: ScopeCluster, Name: "p", Text: "settled"}.Over(a.Snapshot(), other.Version))
+	if got := lost(New(id(6)), first, settled, other); got != nil {
+		t.Errorf("who was told of the loss: lost %v", got)
+	}
+	if got := lost(b, other); got != nil {
+		t.Errorf("said again: lost %v", got)
+	}
 	if got := lost(b, settled); got != nil {
 		t.Errorf("who had seen all: lost %v", got)
 	}

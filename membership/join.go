@@ -154,7 +154,7 @@ func (m *Member) DescribeAgain() error {
 	snap := m.replica.Snapshot()
 	was, there := cluster.Get[cluster.Node](snap, m.id.Node)
 	node := m.node(snap)
-	if !there || slices.Equal(was.Reaches, node.Reaches) {
+	if !there || slices.Equal(was.Reaches, node.Reaches) && was.Enforces == node.Enforces {
 		return nil
 	}
 	_, err := m.replica.Update(func(tx *replica.Tx) error {

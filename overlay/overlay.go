@@ -102,7 +102,11 @@ type Config struct {
 	InPlace func(context.Context) error
 	// Settled, if set, says whether ports of endpoints may be added; after InPlace they may.
 	Settled func() bool
-	Log     *slog.Logger // nil: slog.Default()
+	// CannotTrack says what the switch lacks to enforce policies; nil: nothing. It is asked once.
+	CannotTrack func(context.Context) (lacks []string, err error)
+	// Epochs keeps the epochs of policies' rules over restarts; nil: nothing does.
+	Epochs Epochs
+	Log    *slog.Logger // nil: slog.Default()
 }
 
 // Overlay is the loop and what others ask of it. Its methods may be called
@@ -125,6 +129,8 @@ type Overlay struct {
 	ended    chan struct{}   // closed and replaced when a pass ends
 	hurt     damage          // what others may have taken away, to be looked at
 	missing  []string        // what they have, and is not put back yet
+	lacking  string          // what the switch lacks to enforce policies
+	asked    chan struct{}   // closed when lacking is known
 	repairs  repairs
 }
 
@@ -152,7 +158,7 @@ func New(cfg Config, src Source) (*Overlay, error) {
 	}
 	return &Overlay{
 		cfg: cfg, src: src, log: cfg.Log, detached: map[string]bool{},
-		kick: make(chan struct{}, 1), event: make(chan struct{}, 1), damaged: make(chan struct{}, 1), ended: make(chan struct{}),
+		kick: make(chan struct{}, 1), event: make(chan struct{}, 1), damaged: make(chan struct{}, 1), ended: make(chan struct{}), asked: make(chan struct{}),
 	}, nil
 }
 
@@ -192,7 +198,10 @@ const (
 // loop runs passes. A failed pass is repeated soon: whole within two seconds of the
 // switch being back, by whatever it was lost.
 func (o *Overlay) loop(ctx context.Context) error {
-	r := &reconciler{cfg: o.cfg, log: o.log, behind: o.cfg.CaughtUp != nil}
+	r := &reconciler{cfg: o.cfg, log: o.log, behind: o.cfg.CaughtUp != nil, tracks: o.tracks}
+	if err := r.planAnew(); err != nil {
+		return err
+	}
 	why, failures := everything, 0
 	next := agenda{inspect: func(d damage) bool { return o.inspect(ctx, r, d) }}
 	for {

@@ -47,17 +47,25 @@ type plans struct {
 	ports    Ports
 	in       pipeline.Input
 	problems []Problem
+	// policies are what policies ask of the switch, unless it cannot enforce them (powerless).
+	policies  enforcer
+	powerless bool
 }
 
 // plan is Plan. What it returns is not to be changed.
 func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.TunnelMode, ports Ports) (pipeline.Input, []Problem) {
 	keys, known := snap.Since(m.snap)
+	var enforce pipeline.Policy
+	var judged bool // by other rules than before
+	if !m.powerless {
+		enforce, judged = m.policies.follow(snap, self)
+	}
 	switch {
 	case !known:
 		m.ground = newGround(snap, self, nil, nil)
 	case slices.ContainsFunc(keys, isGround):
 		m.ground = newGround(snap, self, m.ground, keys)
-	case mode == m.mode && ports.equal(m.ports) && !slices.ContainsFunc(keys, func(k cluster.Key) bool {
+	case !judged && mode == m.mode && ports.equal(m.ports) && !slices.ContainsFunc(keys, func(k cluster.Key) bool {
 		return concerns(m.snap, k, self) || concerns(snap, k, self)
 	}):
 		m.snap = snap
@@ -70,6 +78,11 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	}}
 	p.endpoints(ports.Endpoints)
 	p.neighbours()
+	p.in.Policy = enforce
+	for i := range p.in.Ports {
+		port := &p.in.Ports[i]
+		port.Plain = !m.policies.guarded[port.Endpoint]
+	}
 	m.snap, m.mode, m.ports, m.in, m.problems = snap, mode, ports, p.in, p.problems
 	return m.in, m.problems
 }
@@ -136,9 +149,6 @@ func (p *planner) port(e cluster.Endpoint, ofport uint32, taken map[netip.Addr]s
 		return pipeline.Port{}, fmt.Errorf("%q is no MAC of an interface", e.MAC)
 	}
 	port := pipeline.Port{OFPort: ofport, MAC: mac, VNID: n.VNID, Internal: n.Internal, Endpoint: e.ID}
-	// There is nothing yet that the flows alone could do to its packets. What comes to be
-	// (policy, services, mirrors, traces, limits) has its say here.
-	port.Plain = true
 	for _, a := range e.Addrs {
 		a = a.Unmap().WithZone("")
 		switch {

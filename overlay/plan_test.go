@@ -187,6 +187,7 @@ func TestPlanCompiles(t *testing.T) {
 			snap, ground := w.Snapshot(), again.ground
 			want, problems := Plan(snap, me, mode, ports)
 			got, gotProblems := again.plan(snap, me, mode, ports)
+			want.Policy.Guards, got.Policy.Guards = withoutEpochs(want.Policy.Guards), withoutEpochs(got.Policy.Guards)
 			if d := cmp.Diff(want, got, equalNet); d != "" || fmt.Sprint(problems) != fmt.Sprint(gotProblems) {
 				t.Fatalf("%v, want %v\n%s", gotProblems, problems, d)
 			}
@@ -203,7 +204,7 @@ func TestPlanCompiles(t *testing.T) {
 		}
 		for i := range rapid.IntRange(0, 25).Draw(t, "records") {
 			host := rapid.SampledFrom(ids).Draw(t, "host")
-			switch rapid.IntRange(0, 6).Draw(t, "kind") {
+			switch rapid.IntRange(0, 8).Draw(t, "kind") {
 			case 0:
 				w.by(host, node(host, netip.AddrFrom4([4]byte{192, 0, 2, 1 + byte4.Draw(t, "vtep")})))
 			case 1:
@@ -223,9 +224,14 @@ func TestPlanCompiles(t *testing.T) {
 				for _, b := range rapid.SliceOfN(byte4, 0, 2).Draw(t, "link-local") {
 					e.LinkLocal = append(e.LinkLocal, netip.AddrFrom4([4]byte{169, 254, 1, b}), netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: b}))
 				}
+				if e.Labelled = rapid.Bool().Draw(t, "labelled"); e.Labelled {
+					e.Labels = map[string]string{"app": rapid.SampledFrom([]string{"web", "db"}).Draw(t, "label")}
+				}
 				w.by(host, e)
 				ports.Endpoints = maps.Clone(ports.Endpoints)
 				ports.Endpoints[e.ID] = rapid.Uint32Range(0, 20).Draw(t, "port")
+			case 7, 8:
+				w.by(host, rapid.SampledFrom(somePolicies).Draw(t, "policy"))
 			case 5, 6:
 				var keys []cluster.Key
 				for r := range w.Snapshot().Records() {
@@ -246,6 +252,38 @@ func TestPlanCompiles(t *testing.T) {
 	if reused == 0 {
 		t.Error("nothing was ever made of an earlier plan")
 	}
+}
+
+// somePolicies are of all kinds, and among them is what cannot be read.
+var somePolicies = []cluster.Policy{
+	policyOf("p", dbFromWeb), policyOf("p", "{podSelector: {}}"), policyOf("q", "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.128.0.0/16}}]}]}"),
+	policyOf("q", "{what: {a: newer agent writes}}"),
+	{Scope: cluster.ScopeCluster, Name: "c", Text: `apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: c}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {namespaces: {}}
+  ingress:
+  - {action: Pass, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: web}}}}]}
+  - {action: Deny, from: [{namespaces: {}}]}
+`},
+	{Scope: cluster.ScopeCluster, Name: "c", Text: "newer"},
+}
+
+// withoutEpochs is for plans of which one has seen more than the other.
+func withoutEpochs(guards []pipeline.Guard) (out []pipeline.Guard) {
+	for _, g := range guards {
+		if g.Ingress {
+			g.IngressEpoch = 1
+		}
+		if g.Egress {
+			g.EgressEpoch = 1
+		}
+		out = append(out, g)
+	}
+	return out
 }
 
 // TestPlanLinkLocal: link-local addresses are known where their network has one, each

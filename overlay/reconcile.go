@@ -46,6 +46,8 @@ type reconciler struct {
 	reached    <-chan struct{} // as Config.Reach.Watch was then
 	gatewayMTU int             // as the switch was told
 
+	tracks func(context.Context) (can bool, err error) // see Overlay.tracks; nil: it can
+
 	again   []string // the bundle applied last
 	repeats int      // how often it was applied before
 	logged  string
@@ -110,6 +112,13 @@ func (r *reconciler) report(ctx context.Context, err error) {
 // switchFlows makes the flows those of snap. VTEPs are known to the tunnel before
 // flows use them and forgotten after.
 func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, why reason, res *result) error {
+	if r.tracks != nil {
+		can, err := r.tracks(ctx)
+		if err != nil {
+			return err
+		}
+		r.plans.powerless = !can
+	}
 	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
 	in.VXLANPort, in.GossipPort = r.cfg.VXLANPort, r.cfg.GossipPort
 	for _, p := range problems {
@@ -129,8 +138,11 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		}
 		changes = pipeline.Diff(have, want)
 		if len(changes.Modify)+len(changes.Delete) > 0 && r.behind {
-			return errBehind
+			return errors.Join(errBehind, r.planAnew()) // the epochs that it made are of no rules
 		}
+	}
+	if err := r.plans.policies.epochs.save(); err != nil {
+		r.log.Warn("an agent that is started anew may take connections for allowed that are not", "error", err)
 	}
 	vteps := make(map[uint32]netip.Addr, len(in.VTEPs))
 	for _, v := range in.VTEPs {
@@ -154,6 +166,15 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		res.attached[p.Endpoint] = true
 	}
 	return r.setVTEPs(ctx, vteps, ourChange)
+}
+
+// planAnew forgets what was planned, but for the epochs on the disk.
+func (r *reconciler) planAnew() error {
+	r.plans = plans{policies: enforcer{epochs: &epochs{store: r.cfg.Epochs}}}
+	if r.cfg.Epochs == nil {
+		return nil
+	}
+	return r.plans.policies.epochs.load()
 }
 
 // errBehind says that this host may know less than whoever made the flows.

@@ -73,6 +73,7 @@ type Replica struct {
 	wake    chan struct{}           // capacity 1: there is something to flush
 	refused refusals
 	doubts  doubts
+	lost    lost
 }
 
 // Option changes a Replica as Open makes it.

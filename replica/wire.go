@@ -57,6 +57,7 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	if whole {
 		r.caught()
 	}
+	r.lost.note(merged.Lost)
 	doubts := next.Doubts()
 	r.doubts.note(doubts, r.now())
 	err = errors.Join(bad, refused, incomplete)
@@ -113,6 +114,7 @@ func (r *Replica) mergeTogether(msgs, fresh [][]byte) bool {
 	if err != nil || r.commit(next, urgent(merged)) != nil {
 		return false
 	}
+	r.lost.note(merged.Lost)
 	r.doubts.note(next.Doubts(), r.now())
 	parts := make([][]cluster.Record, len(msgs))
 	for _, rec := range merged.News() {

@@ -23,6 +23,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/portreserve"
 	"github.com/grapevine-net/grapevine/host/proxy"
+	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/overlay"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/guard"
@@ -52,6 +53,7 @@ type Config struct {
 	Underlay link.Underlay
 	Source   Source
 	Reach    overlay.Reach
+	State    store.File
 	Names    Names
 	Log      *slog.Logger
 }
@@ -105,7 +107,7 @@ func New(c Config) (_ *Plane, err error) {
 		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: c.Underlay.MTU, Reach: c.Reach,
-		CaughtUp: p.caughtUp, Log: c.Log,
+		CaughtUp: p.caughtUp, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Log: c.Log,
 	}
 	p.told = c.Source.CaughtUp()
 	if c.Source.Snapshot().Ring().Len() == 0 {

@@ -1,0 +1,104 @@
+package api
+
+import "net/netip"
+
+// Policies are all policies of the cluster.
+type Policies struct {
+	Policies []Policy `json:"policies"`
+	// Notes say which hosts do not enforce them, and why.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Policy is a policy as it was applied last.
+type Policy struct {
+	Kind    string `json:"kind"` // NetworkPolicy or ClusterNetworkPolicy
+	Network string `json:"network,omitempty"`
+	Name    string `json:"name"`
+	Text    string `json:"text"`   // YAML
+	Author  string `json:"author"` // the host where it was applied
+	Version uint64 `json:"version"`
+	// Selects is how many endpoints it is about, and MaySelect how many of unknown labels it may be about.
+	Selects   int `json:"selects"`
+	MaySelect int `json:"maySelect,omitempty"`
+	// Notes say what somebody should know of it: that its network is not there, ...
+	Notes []string `json:"notes,omitempty"`
+	// Lost are edits in whose place this one is, and of which its author did not know.
+	Lost []LostEdit `json:"lost,omitempty"`
+}
+
+// LostEdit is an edit of a policy that was lost to one made at the same time. Without a Text it was a deletion.
+type LostEdit struct {
+	Author  string `json:"author"`
+	Version uint64 `json:"version"`
+	Text    string `json:"text,omitempty"`
+}
+
+// String is the policy as commands name it: NETWORK/NAME, or NAME of one of the cluster.
+func (p Policy) String() string {
+	if p.Network == "" {
+		return p.Name
+	}
+	return p.Network + "/" + p.Name
+}
+
+// ApplyRequest has policies in YAML: all of them are applied, or none.
+type ApplyRequest struct {
+	Text string `json:"text"`
+}
+
+// DeletePolicyRequest names a policy. Kind is as in YAML, in any case, and with short forms.
+type DeletePolicyRequest struct {
+	Kind    string `json:"kind"`
+	Network string `json:"network,omitempty"`
+	Name    string `json:"name"`
+}
+
+// ExplainRequest asks whether policies let a connection through. From and To are containers (NAME or NETWORK/NAME),
+// endpoints' IDs or addresses.
+type ExplainRequest struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Proto is tcp, udp, sctp or icmp; empty with Port 0: icmp, an echo request.
+	Proto string `json:"proto,omitempty"`
+	Port  uint16 `json:"port,omitempty"`
+}
+
+// Explanation says whether policies let a connection through, and why. It does not say whether anybody answers.
+type Explanation struct {
+	From    Peer     `json:"from"`
+	To      Peer     `json:"to"`
+	What    string   `json:"what"` // 5432/tcp
+	Allowed bool     `json:"allowed"`
+	Egress  Decision `json:"egress"`
+	Ingress Decision `json:"ingress"`
+	// Notes say what else keeps it from passing, or lets it pass all the same.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Peer is an end of a connection: an endpoint, or an address outside.
+type Peer struct {
+	Name    string     `json:"name,omitempty"`
+	Network string     `json:"network,omitempty"`
+	Host    string     `json:"host,omitempty"`
+	Addr    netip.Addr `json:"addr"`
+}
+
+// Decision is that of one direction.
+type Decision struct {
+	Allowed bool   `json:"allowed"`
+	Why     string `json:"why"`
+	// Rules are those that decided: "shop/db ingress[0]".
+	Rules []PolicyRule `json:"rules,omitempty"`
+	// Passed are Pass rules by which it came there.
+	Passed []PolicyRule `json:"passed,omitempty"`
+	// Unknown is what is not known, and counts as whatever is denied.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// PolicyRule is a rule of a policy, or the policy itself.
+type PolicyRule struct {
+	Rule    string `json:"rule"`
+	Action  string `json:"action"`
+	Author  string `json:"author"`
+	Version string `json:"version"`
+}

@@ -1,0 +1,309 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/policy"
+	"github.com/grapevine-net/grapevine/policy/worlds"
+)
+
+// Policies lists the policies by network and name, those of the cluster last. self is the host that is asked.
+func Policies(s *cluster.Snapshot, self cluster.NodeID) api.Policies {
+	w := worlds.Of(s, self)
+	out := api.Policies{Policies: []api.Policy{}}
+	unread := map[cluster.Key]error{}
+	for _, u := range w.Unread {
+		unread[u.Policy.Key()] = u.Err
+	}
+	read := map[cluster.Key]policy.Policy{}
+	for _, p := range w.Policies {
+		read[worlds.KeyOf(p.Key)] = p
+	}
+	for _, rec := range w.Records {
+		p, _ := rec.Body.(cluster.Policy)
+		one := api.Policy{Kind: kindOf(p), Network: p.Network, Name: p.Name, Text: p.Text, Author: p.Author, Version: rec.Version.Counter}
+		certain, possible := w.Selected(read[rec.Key].Subject)
+		one.Selects, one.MaySelect = len(certain), len(possible)
+		if err := unread[rec.Key]; err != nil {
+			one.Notes = append(one.Notes, fmt.Sprintf("this host's agent is too old for it, and denies what it does not understand: %v", err))
+		}
+		if _, there := cluster.Get[cluster.Network](s, p.Network); !there && p.Scope == cluster.ScopeNetwork {
+			one.Notes = append(one.Notes, "there is no network "+p.Network+": it selects nothing")
+		}
+		out.Policies = append(out.Policies, one)
+	}
+	slices.SortFunc(out.Policies, func(a, b api.Policy) int {
+		return cmp.Or(strings.Compare(b.Kind, a.Kind), strings.Compare(a.Network, b.Network), strings.Compare(a.Name, b.Name))
+	})
+	if len(out.Policies) > 0 {
+		for _, n := range Unenforced(s) {
+			out.Notes = append(out.Notes, "host "+n.Name+" does not enforce policies")
+		}
+	}
+	return out
+}
+
+// PolicyName is a policy as commands name it.
+func PolicyName(p cluster.Policy) string {
+	return api.Policy{Network: p.Network, Name: p.Name}.String()
+}
+
+// kindOf is the kind of a policy as YAML has it.
+func kindOf(p cluster.Policy) string {
+	switch p.Scope {
+	case cluster.ScopeNetwork:
+		return policy.NetworkPolicy.String()
+	case cluster.ScopeCluster:
+		return policy.ClusterNetworkPolicy.String()
+	}
+	return p.Scope
+}
+
+// Unenforced are the hosts that do not enforce policies, by name.
+func Unenforced(s *cluster.Snapshot) (list []cluster.Node) {
+	for n := range cluster.All[cluster.Node](s) {
+		if n.Enforces < cluster.EnforcesV1 {
+			list = append(list, n)
+		}
+	}
+	slices.SortFunc(list, func(a, b cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// protocols by their names.
+var protocols = map[string]uint8{"tcp": policy.TCP, "udp": policy.UDP, "sctp": policy.SCTP, "icmp": policy.ICMP}
+
+// Explain says whether policies let a connection through. Its errors are the user's.
+func Explain(s *cluster.Snapshot, self cluster.NodeID, r api.ExplainRequest) (api.Explanation, error) {
+	proto, port, what, err := protocolOf(r)
+	if err != nil {
+		return api.Explanation{}, err
+	}
+	from, to, err := pairOf(s, r.From, r.To)
+	if err != nil {
+		return api.Explanation{}, err
+	}
+	if proto == policy.ICMP && to.addr.Is6() {
+		const echo = 128
+		proto, port = policy.ICMPv6, echo
+	}
+	w := worlds.Of(s, self)
+	out := api.Explanation{From: from.body(s), To: to.body(s), What: what}
+	if len(w.Policies) == 0 {
+		out.Allowed, out.Notes = true, []string{"there are no policies"}
+		out.Egress, out.Ingress = api.Decision{Allowed: true, Why: "no policy isolates it"}, api.Decision{Allowed: true, Why: "no policy isolates it"}
+	} else {
+		v := w.Verdict(from.of(), to.of(), proto, port)
+		out.Allowed, out.Egress, out.Ingress = v.Allowed, decision(s, v.Egress), decision(s, v.Ingress)
+	}
+	for _, u := range w.Unread {
+		out.Notes = append(out.Notes, fmt.Sprintf("this host cannot read all of the policy %s, and takes it to deny what it cannot read", u.Policy.Key().ID))
+	}
+	for _, end := range []place{from, to} {
+		if n, known := cluster.Get[cluster.Node](s, string(end.host)); end.ID != "" && known && n.Enforces < cluster.EnforcesV1 && len(w.Policies) > 0 {
+			out.Notes = append(out.Notes, "host "+n.Name+" does not enforce policies: what they deny at "+end.name()+" passes")
+		}
+	}
+	if why := apart(s, from, to); why != "" {
+		out.Notes = append(out.Notes, why)
+	}
+	return out, nil
+}
+
+// apart says why two endpoints do not reach each other, whatever policies say.
+func apart(s *cluster.Snapshot, from, to place) string {
+	a, known := cluster.Get[cluster.Network](s, from.Network)
+	b, both := cluster.Get[cluster.Network](s, to.Network)
+	if !known || !both || a.VNID == b.VNID || a.VNID == 0 || b.VNID == 0 {
+		return ""
+	}
+	return fmt.Sprintf("nothing passes between the networks %s and %s, whatever policies say", a.Name, b.Name)
+}
+
+func protocolOf(r api.ExplainRequest) (proto uint8, port uint16, what string, err error) {
+	name := strings.ToLower(r.Proto)
+	if name == "" {
+		if name = "tcp"; r.Port == 0 {
+			name = "icmp"
+		}
+	}
+	proto, known := protocols[name]
+	switch {
+	case !known:
+		return 0, 0, "", fmt.Errorf("protocol %.40q is unknown: tcp, udp, sctp or icmp", r.Proto)
+	case proto == policy.ICMP && r.Port != 0:
+		return 0, 0, "", fmt.Errorf("icmp has no port: leave %d out", r.Port)
+	case proto == policy.ICMP:
+		const echo = 8
+		return proto, echo, "ping", nil
+	case r.Port == 0:
+		return 0, 0, "", fmt.Errorf("%s needs a port: TO:PORT/%s", name, name)
+	}
+	return proto, r.Port, fmt.Sprintf("port %d/%s", r.Port, name), nil
+}
+
+// place is an end of a connection: an endpoint, or an address that is none's.
+type place struct {
+	cluster.Endpoint
+	addr netip.Addr
+	host cluster.NodeID
+}
+
+func (p place) of() policy.Peer { return policy.Peer{Endpoint: p.ID, Addr: p.addr} }
+
+func (p place) name() string { return cmp.Or(p.Name, p.addr.String()) }
+
+func (p place) body(s *cluster.Snapshot) api.Peer {
+	out := api.Peer{Name: p.Name, Network: p.Network, Addr: p.addr}
+	if p.ID != "" {
+		out.Host = hostName(s, p.host)
+	}
+	return out
+}
+
+// pairOf finds both ends. A container may be on several networks: it is the one that the other end is on.
+func pairOf(s *cluster.Snapshot, from, to string) (a, b place, err error) {
+	as, err := placesOf(s, from)
+	if err != nil {
+		return a, b, err
+	}
+	bs, err := placesOf(s, to)
+	if err != nil {
+		return a, b, err
+	}
+	var pairs, near [][2]place
+	why := "have no addresses of one family"
+	for _, a := range as {
+		for _, b := range bs {
+			if a.ID != "" && a.ID == b.ID {
+				why = "are one container"
+				continue
+			}
+			if a.addr, b.addr = sameFamily(a, b); !a.addr.IsValid() || !b.addr.IsValid() {
+				continue
+			}
+			pairs = append(pairs, [2]place{a, b})
+			if a.Network == b.Network {
+				near = append(near, [2]place{a, b})
+			}
+		}
+	}
+	if len(near) > 0 {
+		pairs = near
+	}
+	switch len(pairs) {
+	case 0:
+		return a, b, fmt.Errorf("%s and %s %s", from, to, why)
+	case 1:
+		return pairs[0][0], pairs[0][1], nil
+	}
+	for i, text := range []string{from, to} {
+		var all []string
+		for _, p := range pairs {
+			if one := fmt.Sprintf("%s (%s, host %s)", p[i].addr, p[i].Network, hostName(s, p[i].host)); !slices.Contains(all, one) {
+				all = append(all, one)
+			}
+		}
+		if len(all) > 1 {
+			const shown = 5
+			slices.Sort(all)
+			return a, b, fmt.Errorf("there are several %s: name one by its address: %s", text, strings.Join(all[:min(shown, len(all))], ", "))
+		}
+	}
+	return pairs[0][0], pairs[0][1], nil
+}
+
+// sameFamily are addresses of both, IPv4 before IPv6; invalid if there are none.
+func sameFamily(a, b place) (x, y netip.Addr) {
+	all := func(p place) []netip.Addr {
+		if p.addr.IsValid() {
+			return []netip.Addr{p.addr}
+		}
+		return p.Addrs
+	}
+	for _, x := range all(a) {
+		for _, y := range all(b) {
+			if x.Is4() == y.Is4() {
+				return x, y
+			}
+		}
+	}
+	return netip.Addr{}, netip.Addr{}
+}
+
+// placesOf are the endpoints that a text may mean: an address, an endpoint's ID or the beginning of it, a
+// container's name, ID or alias, or one of these on a network (NETWORK/NAME).
+func placesOf(s *cluster.Snapshot, text string) (list []place, err error) {
+	addr, _ := netip.ParseAddr(text)
+	addr = addr.Unmap().WithZone("")
+	network, name, on := strings.Cut(text, "/")
+	if !on {
+		name = text
+	}
+	const shortest = 8 // digits of an ID
+	named, aliased := []place{}, []place{}
+	for e := range cluster.All[cluster.Endpoint](s) {
+		is := func(id string) bool { return len(name) >= shortest && strings.HasPrefix(id, name) }
+		at := place{Endpoint: e, host: e.Host}
+		switch {
+		case addr.IsValid() && slices.Contains(e.Addrs, addr):
+			at.addr = addr
+			list = append(list, at)
+		case addr.IsValid() || on && e.Network != network:
+		case e.Name == name || is(e.ID) || is(e.Container):
+			named = append(named, at)
+		case slices.Contains(e.AllAliases(), name):
+			aliased = append(aliased, at)
+		}
+	}
+	switch {
+	case len(list) > 0:
+		return list[:1], nil
+	case addr.IsValid():
+		return []place{{addr: addr}}, nil
+	case len(named) > 0:
+		return named, nil
+	case len(aliased) > 0:
+		return aliased, nil
+	case on:
+		return nil, fmt.Errorf("there is no container %s on a network %s: see `grapevine endpoints`", name, network)
+	}
+	return nil, fmt.Errorf("there is no container %s on a network of the cluster, and it is no address: see `grapevine endpoints`", text)
+}
+
+func decision(s *cluster.Snapshot, d policy.Decision) api.Decision {
+	out := api.Decision{Allowed: d.Allowed, Rules: rules(d.Rules), Passed: rules(d.Passed)}
+	for _, what := range d.Unknown { // "the labels of ID": people know it by its name
+		head, id, _ := strings.Cut(what, "labels of ")
+		if e, known := cluster.Get[cluster.Endpoint](s, id); known {
+			what = head + "labels of " + cmp.Or(e.Name, id)
+		}
+		out.Unknown = append(out.Unknown, what)
+	}
+	switch d.Reason {
+	case policy.Outside:
+		out.Why = "no container of the cluster: nothing to decide"
+	case policy.Unisolated:
+		out.Why = "no policy isolates it"
+	case policy.ByRule:
+		out.Why = "by a rule"
+	case policy.Isolated:
+		out.Why = "a policy isolates it, and none allows this"
+	case policy.PassUnsure:
+		out.Why = "it is not known whether a rule that passes on applies"
+	}
+	return out
+}
+
+func rules(refs []policy.Ref) (out []api.PolicyRule) {
+	for _, r := range refs {
+		out = append(out, api.PolicyRule{Rule: r.String(), Action: r.Action.String(), Author: r.Author, Version: r.Version})
+	}
+	return out
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+func newPolicy() *cobra.Command {
+	c := verb(&cobra.Command{
+		Use:   "policy",
+		Short: "Say who may talk to whom, and ask why",
+		Long: `Say which containers may talk to which, in the YAML of Kubernetes: NetworkPolicy, with a network's name
+for the namespace and containers' labels for those of pods, and ClusterNetworkPolicy. Every host may
+change every policy, and every host enforces it. docs/use/policy.md has recipes.`,
+		Example: `  grapevine policy apply -f db.yaml
+  grapevine policy list
+  grapevine policy explain web db:5432`,
+	}, patience, list((*api.Client).Policies), showPolicies)
+	c.AddCommand(newPolicyApply(), newPolicyDelete(), newPolicyGet(), newPolicyList(), newPolicyExplain())
+	return c
+}
+
+// maxPolicyText is what a text of policies may have, bytes.
+const maxPolicyText = 1 << 20
+
+func newPolicyApply() *cobra.Command {
+	var file string
+	c := verb(&cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Apply policies: all of a file, or none",
+		Long: `Apply the policies of a file of YAML, of one or more documents: all of them, or none. A policy that
+is there is replaced. What grapevine does not know or cannot enforce is an error that names it.
+It returns when this host enforces them; the others do so as soon as they hear of it.`,
+		Example: `  grapevine policy apply -f db.yaml
+  grapevine policy get | grapevine -H ssh://host7 policy apply -f -    # into another cluster`,
+		Args: noNames,
+	}, patience, func(ctx context.Context, c *api.Client, _ []string) (api.Done, error) {
+		text, err := readPolicies(file)
+		if err != nil {
+			return api.Done{}, err
+		}
+		return c.Apply(ctx, api.ApplyRequest{Text: text})
+	}, showDone)
+	c.Flags().StringVarP(&file, "filename", "f", "", "the file; - is the standard input")
+	return c
+}
+
+func readPolicies(file string) (string, error) {
+	if file == "" {
+		return "", errors.New("`grapevine policy apply` wants a file: -f FILE, or -f - for the standard input")
+	}
+	in := io.Reader(os.Stdin)
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return "", fmt.Errorf("read policies: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxPolicyText+1))
+	if err != nil {
+		return "", fmt.Errorf("read policies: %w", err)
+	}
+	if len(text) > maxPolicyText {
+		return "", fmt.Errorf("%s has more than %d bytes: split it", file, maxPolicyText)
+	}
+	return string(text), nil
+}
+
+// policyKinds are what the kinds may be called.
+var policyKinds = []string{"networkpolicy", "clusternetworkpolicy"}
+
+func newPolicyDelete() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "delete KIND NAME",
+		Short: "Delete a policy",
+		Long: `Delete a policy, on all hosts: a NetworkPolicy (or netpol) by NETWORK/NAME, a ClusterNetworkPolicy
+(or cnp) by NAME. What it alone denied passes from then on.`,
+		Example: `  grapevine policy delete netpol shop_default/db
+  grapevine policy delete cnp no-lan`,
+		Args:              kindAndName,
+		ValidArgsFunction: completePolicy,
+	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {
+		network, name, on := strings.Cut(args[1], "/")
+		if !on {
+			network, name = "", args[1]
+		}
+		return c.DeletePolicy(ctx, api.DeletePolicyRequest{Kind: args[0], Network: network, Name: name})
+	}, showDone)
+}
+
+func kindAndName(c *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("`%s` wants a kind and a name: `%s netpol NETWORK/NAME`, or `%s cnp NAME`", c.CommandPath(), c.CommandPath(), c.CommandPath())
+	}
+	return nil
+}
+
+func completePolicy(c *cobra.Command, args []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return policyKinds, cobra.ShellCompDirectiveNoFileComp
+	}
+	return complete(policyNames)(c, args, text)
+}
+
+func policyNames(ctx context.Context, c *api.Client) (map[string]string, error) {
+	all, err := c.Policies(ctx)
+	names := map[string]string{}
+	for _, p := range all.Policies {
+		names[p.String()] = p.Kind + ", applied on " + p.Author
+	}
+	return names, err
+}
+
+func newPolicyGet() *cobra.Command {
+	var lost bool
+	c := verb(&cobra.Command{
+		Use:   "get [NAME...]",
+		Short: "Print policies as YAML",
+		Long: `Print policies (NETWORK/NAME, or NAME of a ClusterNetworkPolicy) as YAML, all if none is named. With --lost: what
+edits had in them that were lost, since somebody on another host changed the policy at the same time.`,
+		Example: `  grapevine policy get shop_default/db
+  grapevine policy get > policies.yaml`,
+		Args:              named("a policy", 0, 0),
+		ValidArgsFunction: complete(policyNames),
+	}, patience, func(ctx context.Context, c *api.Client, names []string) ([]api.Policy, error) {
+		all, err := c.Policies(ctx)
+		if err != nil {
+			return nil, err
+		}
+		is := func(p api.Policy, name string) bool { return p.String() == name }
+		return pick("policy", all.Policies, names, is, api.Policy.String)
+	}, func(w io.Writer, list []api.Policy) error { return showPolicyTexts(w, list, lost) })
+	c.Flags().BoolVar(&lost, "lost", false, "edits that were lost, instead")
+	return c
+}
+
+func showPolicyTexts(w io.Writer, list []api.Policy, lost bool) error {
+	var texts []string
+	for _, p := range list {
+		if !lost {
+			texts = append(texts, p.Text)
+			continue
+		}
+		for _, l := range p.Lost {
+			text := "# " + p.String() + " was deleted"
+			if l.Text != "" {
+				text = "# " + p.String() + " was to be this"
+			}
+			texts = append(texts, fmt.Sprintf("%s, on host %s, version %d\n%s", text, l.Author, l.Version, l.Text))
+		}
+	}
+	_, err := io.WriteString(w, strings.Join(texts, "---\n"))
+	return err
+}
+
+func newPolicyList() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "list",
+		Short: "List the policies, and which hosts do not enforce them",
+		Example: `  grapevine policy list
+  grapevine policy list -o json | jq -r '.policies[] | select(.selects == 0) | .name'`,
+		Args: noNames,
+	}, patience, list((*api.Client).Policies), showPolicies)
+}
+
+func showPolicies(w io.Writer, all api.Policies) error {
+	err := table(w, "KIND\tNAME\tSELECTS\tAPPLIED ON\tVERSION\tNOTE", func(row func(string, ...any)) {
+		for _, p := range all.Policies {
+			selects := strconv.Itoa(p.Selects)
+			if p.MaySelect > 0 {
+				selects += fmt.Sprintf(" (and %d of unknown labels)", p.MaySelect)
+			}
+			notes := p.Notes
+			if len(p.Lost) > 0 {
+				notes = append(notes, "an edit of it was lost: grapevine policy get --lost "+p.String())
+			}
+			row("%s\t%s\t%s\t%s\t%d\t%s", p.Kind, p, selects, p.Author, p.Version, dash(strings.Join(notes, "; ")))
+		}
+	})
+	for _, n := range all.Notes {
+		fmt.Fprintln(w, n)
+	}
+	return err
+}
+
+func newPolicyExplain() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "explain FROM TO[:PORT[/PROTOCOL]]",
+		Short: "Say whether policies let a connection through, and why",
+		Long: `Say whether policies let a connection through, and which rules of which policies decide it, from any host.
+FROM and TO are containers (NAME or NETWORK/NAME), addresses or IDs. Without a port it is about a ping; the
+protocol is tcp, udp or sctp, tcp if none is said. What is not known counts as what would be denied.`,
+		Example: `  grapevine policy explain web db:5432
+  grapevine policy explain shop_default/web db:53/udp
+  grapevine policy explain 192.0.2.7 '[fd00::2]:80'`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("`%s` wants two ends: `grapevine policy %s`", c.CommandPath(), c.Use)
+			}
+			return nil
+		},
+		ValidArgsFunction: complete(containerNames),
+	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Explanation, error) {
+		r, err := explainRequest(args[0], args[1])
+		if err != nil {
+			return api.Explanation{}, err
+		}
+		return c.Explain(ctx, r)
+	}, showExplanation)
+}
+
+func containerNames(ctx context.Context, c *api.Client) (map[string]string, error) {
+	all, err := c.Endpoints(ctx)
+	names := map[string]string{}
+	for _, e := range all {
+		if e.Name != "" {
+			names[e.Name] = "on " + e.Network + ", host " + e.Host
+		}
+	}
+	return names, err
+}
+
+// explainRequest reads TO[:PORT[/PROTOCOL]]. An IPv6 address with a port is in brackets.
+func explainRequest(from, to string) (r api.ExplainRequest, err error) {
+	r = api.ExplainRequest{From: from, To: to}
+	at := strings.LastIndex(to, ":")
+	if at < 0 || strings.Count(to, ":") > 1 && !strings.Contains(to, "]:") {
+		r.To = strings.Trim(to, "[]")
+		return r, nil
+	}
+	port, proto, _ := strings.Cut(to[at+1:], "/")
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return r, fmt.Errorf("%.80q has no port from 1 to 65535 behind its colon: TO:PORT, TO:PORT/udp", to)
+	}
+	r.To, r.Port, r.Proto = strings.Trim(to[:at], "[]"), uint16(n), proto
+	return r, nil
+}
+
+func showExplanation(w io.Writer, e api.Explanation) error {
+	verdict := "denied"
+	if e.Allowed {
+		verdict = "allowed"
+	}
+	fmt.Fprintf(w, "%s to %s, %s: %s\n", peerWords(e.From), peerWords(e.To), e.What, verdict)
+	showDecision(w, "leaving "+peerName(e.From), e.Egress)
+	showDecision(w, "entering "+peerName(e.To), e.Ingress)
+	for _, n := range e.Notes {
+		fmt.Fprintln(w, n)
+	}
+	return nil
+}
+
+func peerName(p api.Peer) string {
+	if p.Name == "" {
+		return p.Addr.String()
+	}
+	return p.Name
+}
+
+func peerWords(p api.Peer) string {
+	if p.Host == "" {
+		return p.Addr.String()
+	}
+	return fmt.Sprintf("%s (%s on %s, host %s)", peerName(p), p.Addr, p.Network, p.Host)
+}
+
+func showDecision(w io.Writer, what string, d api.Decision) {
+	verdict := "denied"
+	if d.Allowed {
+		verdict = "allowed"
+	}
+	fmt.Fprintf(w, "  %s: %s: %s\n", what, verdict, d.Why)
+	for _, r := range d.Passed {
+		fmt.Fprintf(w, "    passed on by %s\n", ruleWords(r))
+	}
+	for _, r := range d.Rules {
+		fmt.Fprintf(w, "    %s\n", ruleWords(r))
+	}
+	for _, u := range d.Unknown {
+		fmt.Fprintf(w, "    not known: %s\n", u)
+	}
+}
+
+func ruleWords(r api.PolicyRule) string {
+	return fmt.Sprintf("%s (%s), applied on host %s, version %s", r.Rule, r.Action, r.Author, r.Version)
+}

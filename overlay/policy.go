@@ -1,0 +1,246 @@
+package overlay
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/policy"
+	"github.com/grapevine-net/grapevine/policy/worlds"
+)
+
+// enforcer makes one pipeline.Policy after the other, of one host. The zero value has made none. It is
+// made anew only when something of what policies are about has changed; where there are none it is zero.
+type enforcer struct {
+	world   worlds.Follower
+	epochs  *epochs
+	out     pipeline.Policy
+	guarded map[string]bool // endpoints
+}
+
+// follow returns what the switch is to enforce. It reports whether that may be another policy than the last one.
+func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipeline.Policy, changed bool) {
+	w, changed := p.world.Follow(snap, self)
+	if !changed {
+		return p.out, false
+	}
+	p.out, p.guarded = pipeline.Policy{}, nil
+	if p.epochs == nil {
+		p.epochs = &epochs{}
+	}
+	var c policy.Compiled
+	if len(w.Policies) > 0 {
+		c = w.Compile()
+	}
+	p.epochs.drop(c.Guards)
+	if len(c.Guards) == 0 {
+		return p.out, true
+	}
+	p.guarded = make(map[string]bool, len(c.Guards))
+	for _, g := range c.Guards {
+		e, there := cluster.Get[cluster.Endpoint](snap, g.Endpoint)
+		n, named := cluster.Get[cluster.Network](snap, e.Network)
+		if !there || !named || len(g.Addrs) == 0 || !g.Ingress && !g.Egress {
+			continue // without a network it has no port either
+		}
+		guard := pipeline.Guard{
+			Endpoint: g.Endpoint, Addrs: g.Addrs, LinkLocal: linkLocals(e), VNID: n.VNID, Ingress: g.Ingress, Egress: g.Egress,
+		}
+		if g.Ingress {
+			guard.IngressEpoch = p.epochs.of(g, pipeline.Ingress, g.IngressPrint)
+		}
+		if g.Egress {
+			guard.EgressEpoch = p.epochs.of(g, pipeline.Egress, g.EgressPrint)
+		}
+		p.out.Guards = append(p.out.Guards, guard)
+		p.guarded[g.Endpoint] = true
+	}
+	for _, cl := range c.Classes {
+		p.out.Classes = append(p.out.Classes, pipeline.Class{ID: cl.ID, Addrs: cl.Addrs, Ranges: cl.Ranges})
+	}
+	for _, r := range c.Rules {
+		p.out.Rules = append(p.out.Rules, pipelineRule(r))
+	}
+	return p.out, true
+}
+
+func pipelineRule(r policy.CompiledRule) pipeline.PolicyRule {
+	out := pipeline.PolicyRule{
+		ID: r.ID, Direction: pipeline.Ingress, Priority: r.Priority, Subjects: r.Subjects, AnyPeer: r.AnyPeer, Peers: r.Peers,
+		Blocks: r.Blocks, AnyPort: r.AnyPort, Label: r.Label,
+	}
+	if r.Direction == policy.Egress {
+		out.Direction = pipeline.Egress
+	}
+	out.Action = map[policy.Action]pipeline.Action{
+		policy.Accept: pipeline.Accept, policy.Drop: pipeline.Drop, policy.Reject: pipeline.Reject, policy.Pass: pipeline.Pass,
+	}[r.Action]
+	for _, q := range r.Ports {
+		out.Ports = append(out.Ports, pipeline.PortRange{Proto: q.Proto, From: q.From, To: q.To})
+	}
+	return out
+}
+
+// Enforces reports whether the switch can enforce policies, or else what it lacks for that. It waits until that is known;
+// if it is not in time, it is neither.
+func (o *Overlay) Enforces(ctx context.Context) (can bool, lacks string) {
+	if !closed(o.asked) {
+		select {
+		case <-o.asked:
+		case <-ctx.Done():
+			return false, ""
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lacking == "", o.lacking
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// tracks asks the switch, once, whether it can enforce policies.
+func (o *Overlay) tracks(ctx context.Context) (can bool, err error) {
+	if closed(o.asked) {
+		can, _ = o.Enforces(ctx)
+		return can, nil
+	}
+	var lacks []string
+	if o.cfg.CannotTrack != nil {
+		if lacks, err = o.cfg.CannotTrack(ctx); err != nil {
+			return false, err
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lacking = strings.Join(lacks, ", ")
+	close(o.asked)
+	if o.lacking != "" {
+		o.log.Info("the switch cannot enforce policies", "lacks", o.lacking)
+	}
+	return o.lacking == "", nil
+}
+
+// Epochs is where the epochs of rules are kept over restarts of the agent.
+type Epochs interface {
+	Load() ([]Epoch, error)
+	// Save makes these durable beside those of other addresses and directions.
+	Save([]Epoch) error
+}
+
+// Epoch is the number under which the switch has let connections of an address through, in one direction, by
+// rules with this print. The next rules get the next number: one that had let something through that these do
+// not comes again only after all the others.
+type Epoch struct {
+	Addr      netip.Addr
+	Direction pipeline.Direction
+	Print     uint64
+	Number    uint16
+	Past      bool // there are no rules now
+}
+
+// epochs numbers the rules of guards. They are kept by address, which is what the switch's connections have:
+// an endpoint that gets the address of a former one goes on where that one ended.
+type epochs struct {
+	store   Epochs // nil: none
+	known   map[epochKey]Epoch
+	unsaved map[epochKey]Epoch // part of known
+	failed  error              // why they are unsaved
+}
+
+type epochKey struct {
+	addr netip.Addr
+	dir  pipeline.Direction
+}
+
+// load reads what an agent before this one left.
+func (e *epochs) load() error {
+	list, err := e.store.Load()
+	for _, one := range list {
+		e.note(one)
+	}
+	clear(e.unsaved)
+	return err
+}
+
+func (e *epochs) note(one Epoch) {
+	if e.known == nil {
+		e.known, e.unsaved = map[epochKey]Epoch{}, map[epochKey]Epoch{}
+	}
+	at := epochKey{one.Addr, one.Direction}
+	e.known[at], e.unsaved[at] = one, one
+}
+
+// of is the epoch of a guard in a direction: the same as long as the rules are.
+func (e *epochs) of(g policy.Guard, d pipeline.Direction, print uint64) uint16 {
+	number, same := uint16(0), true
+	for i, a := range g.Addrs {
+		was, known := e.known[epochKey{a, d}]
+		same = same && known && !was.Past && was.Print == print && (i == 0 || was.Number == number)
+		number = max(number, was.Number)
+	}
+	if same {
+		return number
+	}
+	// Later than that of each of its addresses. Behind the last number comes the first, unless one of them has it.
+	for taken := true; taken; {
+		if number++; number == 0 {
+			number = 1
+		}
+		taken = slices.ContainsFunc(g.Addrs, func(a netip.Addr) bool { return e.known[epochKey{a, d}].Number == number })
+	}
+	for _, a := range g.Addrs {
+		e.note(Epoch{Addr: a, Direction: d, Print: print, Number: number})
+	}
+	return number
+}
+
+// drop notes that what is not guarded any more has no rules: it is judged anew when it has some again.
+func (e *epochs) drop(guards []policy.Guard) {
+	if len(e.known) == 0 {
+		return
+	}
+	guarded := map[epochKey]bool{}
+	for _, g := range guards {
+		for _, a := range g.Addrs {
+			if g.Ingress {
+				guarded[epochKey{a, pipeline.Ingress}] = true
+			}
+			if g.Egress {
+				guarded[epochKey{a, pipeline.Egress}] = true
+			}
+		}
+	}
+	for at, one := range e.known {
+		if !guarded[at] && !one.Past {
+			one.Past = true
+			e.note(one)
+		}
+	}
+}
+
+// save makes the epochs durable: before the switch has them, or an agent that is started anew may give the
+// same number to other rules. Where that fails, as on a full disk, they are in force all the same, and are tried again.
+func (e *epochs) save() error {
+	if e == nil || e.store == nil || len(e.unsaved) == 0 {
+		return nil
+	}
+	list := slices.SortedFunc(maps.Values(e.unsaved), func(a, b Epoch) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Direction, b.Direction))
+	})
+	if e.failed = e.store.Save(list); e.failed == nil {
+		clear(e.unsaved)
+	}
+	return e.failed
+}

@@ -1,0 +1,207 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/policy"
+)
+
+// policyOf makes the record of a policy whose text is one for a network.
+func policyOf(name, spec string) cluster.Policy {
+	return cluster.Policy{
+		Scope: cluster.ScopeNetwork, Network: "blue", Name: name,
+		Text: fmt.Sprintf("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {namespace: blue, name: %s}\nspec: %s\n", name, spec),
+	}
+}
+
+const dbFromWeb = "{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 5432}]}]}"
+
+func labelled(e cluster.Endpoint, labels ...string) cluster.Endpoint {
+	e.Labelled = true
+	for i := 0; i < len(labels); i += 2 {
+		if e.Labels == nil {
+			e.Labels = map[string]string{}
+		}
+		e.Labels[labels[i]] = labels[i+1]
+	}
+	return e
+}
+
+// memory keeps epochs as the disk does.
+type memory struct {
+	kept []Epoch
+	err  error
+}
+
+func (m *memory) Load() ([]Epoch, error) { return slices.Clone(m.kept), nil }
+
+func (m *memory) Save(list []Epoch) error {
+	if m.err != nil {
+		return m.err
+	}
+	for _, e := range list {
+		m.kept = append(slices.DeleteFunc(m.kept, func(o Epoch) bool { return o.Addr == e.Addr && o.Direction == e.Direction }), e)
+	}
+	return nil
+}
+
+// agent is what plans, from a start of the agent on.
+type agent struct {
+	t *testing.T
+	w *world
+	plans
+	disk  *memory
+	ports Ports
+}
+
+func (a *agent) start() {
+	r := reconciler{}
+	r.cfg.Epochs = a.disk
+	if err := r.planAnew(); err != nil {
+		a.t.Fatal(err)
+	}
+	a.plans = r.plans
+}
+
+// enforced is the plan's policy, with what is in force and on the disk.
+func (a *agent) enforced() pipeline.Input {
+	in, problems := a.plan(a.w.Snapshot(), me, pipeline.HeaderBits, a.ports)
+	if len(problems) > 0 {
+		a.t.Fatal(problems)
+	}
+	_ = a.policies.epochs.save()
+	if _, err := pipeline.Compile(in); err != nil {
+		a.t.Fatal(err)
+	}
+	return in
+}
+
+func TestPlanPolicies(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	w.put(network("blue", 5), subnet("10.128.0.0/22", "blue", "10.128.0.1"))
+	db, web := labelled(endpoint(me, 'a', "blue", "10.128.0.7"), "app", "db"), labelled(endpoint(other, 'b', "blue", "10.128.2.7"), "app", "web")
+	w.put(db)
+	w.by(other, web)
+	a := &agent{t: t, w: w, disk: &memory{}, ports: Ports{Endpoints: map[string]uint32{db.ID: 11}}}
+	a.start()
+	plain := func(in pipeline.Input) bool { return in.Ports[0].Plain }
+	if in := a.enforced(); len(in.Policy.Guards)+len(in.Policy.Rules) > 0 || !plain(in) {
+		t.Fatalf("without policies: %+v", in.Policy)
+	}
+
+	w.by(third, policyOf("db", dbFromWeb))
+	in := a.enforced()
+	if g := in.Policy.Guards; len(g) != 1 || g[0].Endpoint != db.ID || !g[0].Ingress || g[0].Egress || g[0].IngressEpoch != 1 || g[0].VNID != 5 || plain(in) {
+		t.Fatalf("guards %+v, plain %v", g, plain(in))
+	}
+	peers := func(in pipeline.Input) (addrs []netip.Addr) {
+		for _, c := range in.Policy.Classes {
+			for _, r := range in.Policy.Rules {
+				if slices.Contains(r.Peers, c.ID) {
+					addrs = append(addrs, c.Addrs...)
+				}
+			}
+		}
+		return addrs
+	}
+	if got := fmt.Sprint(peers(in)); got != "[10.128.2.7]" {
+		t.Errorf("peers %s", got)
+	}
+
+	// What says nothing about rules changes nothing.
+	web.Aliases = []string{"www"}
+	w.by(other, web)
+	again := a.enforced()
+	if &again.Policy.Guards[0] != &in.Policy.Guards[0] || len(a.disk.kept) != 1 {
+		t.Errorf("an alias makes a policy of its own; on the disk %v", a.disk.kept)
+	}
+
+	// Another agent goes on with the epoch, and one whose rules are others has the next one.
+	a.start()
+	if in := a.enforced(); in.Policy.Guards[0].IngressEpoch != 1 {
+		t.Errorf("after a start: epoch %d", in.Policy.Guards[0].IngressEpoch)
+	}
+	unknown := endpoint(third, 'c', "blue", "10.128.3.7")
+	w.by(third, unknown)
+	if in := a.enforced(); fmt.Sprint(peers(in)) != "[10.128.2.7]" {
+		t.Errorf("peers with one of unknown labels: %v", peers(in))
+	}
+	before := a.enforced().Policy.Guards[0].IngressEpoch
+	w.by(third, labelled(unknown, "app", "web"))
+	if in := a.enforced(); len(peers(in)) != 2 || in.Policy.Guards[0].IngressEpoch != before+1 {
+		t.Errorf("peers %v, epoch %d", peers(in), in.Policy.Guards[0].IngressEpoch)
+	}
+	a.start()
+	w.by(third, policyOf("db", "{podSelector: {matchLabels: {app: db}}}"))
+	if in := a.enforced(); in.Policy.Guards[0].IngressEpoch != before+2 || len(peers(in)) != 0 {
+		t.Errorf("narrowed while no agent ran: epoch %d, peers %v", in.Policy.Guards[0].IngressEpoch, peers(in))
+	}
+
+	// What had been let through under these rules before is not let through when they come back.
+	w.end(third, policyOf("db", dbFromWeb).Key())
+	if in := a.enforced(); len(in.Policy.Guards) != 0 || !plain(in) {
+		t.Errorf("deleted: %+v", in.Policy)
+	}
+	a.start()
+	w.by(third, policyOf("db", "{podSelector: {matchLabels: {app: db}}}"))
+	if in := a.enforced(); in.Policy.Guards[0].IngressEpoch != before+3 {
+		t.Errorf("back: epoch %d, want %d", in.Policy.Guards[0].IngressEpoch, before+3)
+	}
+
+	// One of which nothing is known has the rules that it may have.
+	w.put(endpoint(me, 'a', "blue", "10.128.0.7"))
+	if in := a.enforced(); len(in.Policy.Guards) != 1 {
+		t.Errorf("unknown: %+v", in.Policy)
+	}
+	// A host that cannot enforce policies leaves connections alone.
+	a.powerless, a.snap = true, nil
+	if in := a.enforced(); len(in.Policy.Guards) != 0 {
+		t.Errorf("powerless: %+v", in.Policy)
+	}
+}
+
+// TestEpochsComeLate: the number of an address comes again only after all others, whoever has the address.
+func TestEpochsComeLate(t *testing.T) {
+	disk := &memory{}
+	e := &epochs{store: disk}
+	four, six := addr("10.128.0.7"), addr("fd00::7")
+	guard := policy.Guard{Endpoint: "a", Addrs: []netip.Addr{four, six}, Ingress: true}
+	last := map[netip.Addr]uint16{}
+	for i := range 70_000 {
+		g := guard
+		if i%3 == 0 {
+			g.Addrs = g.Addrs[:1] // another endpoint, of which IPv6 knows nothing
+		}
+		n := e.of(g, pipeline.Ingress, uint64(i))
+		if again := e.of(g, pipeline.Ingress, uint64(i)); again != n {
+			t.Fatalf("the same rules have the numbers %d and %d", n, again)
+		}
+		for _, a := range g.Addrs {
+			if n == 0 || last[a] == n {
+				t.Fatalf("step %d: %s has number %d, after %d", i, a, n, last[a])
+			}
+			last[a] = n
+		}
+	}
+	if n := e.of(guard, pipeline.Egress, 1); n != 1 {
+		t.Errorf("the first of the other direction is %d", n)
+	}
+	disk.err = errors.New("the disk is full")
+	if e.save() == nil || len(disk.kept) != 0 {
+		t.Error("saved to a full disk")
+	}
+	disk.err = nil
+	if err := e.save(); err != nil || len(disk.kept) != 4 {
+		t.Errorf("%v, on the disk %v", err, disk.kept)
+	}
+	if err := e.save(); err != nil || len(e.unsaved) != 0 {
+		t.Errorf("%v, unsaved %v", err, e.unsaved)
+	}
+}

@@ -1,0 +1,265 @@
+// Package edit is what people do with policies: apply, delete, list and explain, on what this host knows. Any host may
+// change any policy.
+package edit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/view"
+	"github.com/grapevine-net/grapevine/api/words"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/policy"
+	"github.com/grapevine-net/grapevine/policy/k8s"
+	"github.com/grapevine-net/grapevine/policy/worlds"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Replica is the agent's copy of the cluster's state; *replica.Replica is one.
+type Replica interface {
+	Snapshot() *cluster.Snapshot
+	Update(func(*replica.Tx) error) (rev uint64, err error)
+	Lost() []cluster.Lost
+}
+
+// Desk is where policies are changed and looked at.
+type Desk struct {
+	Self    cluster.NodeID
+	Name    string // of this host
+	Replica Replica
+	// Enforced returns when this host's switch has what the state was at a revision.
+	Enforced func(ctx context.Context, rev uint64) error
+	// Lacks is what this host's switch lacks to enforce policies.
+	Lacks func() string
+	// Published reports whether labels with a key are told to other hosts.
+	Published func(key string) bool
+}
+
+// enforcing is how long a change waits for this host's switch to have it, before it returns.
+const enforcing = 5 * time.Second
+
+func wrong(status int, format string, args ...any) error {
+	return &api.Error{Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
+// Apply writes policies: all of the text, or none.
+func (d Desk) Apply(ctx context.Context, r api.ApplyRequest) (api.Done, error) {
+	list, err := k8s.Parse([]byte(r.Text))
+	if err != nil {
+		return api.Done{}, wrong(http.StatusBadRequest, "%v", err)
+	}
+	var all []cluster.Policy
+	for _, p := range list {
+		rec := cluster.Policy{Scope: cluster.ScopeNetwork, Network: p.Network, Name: p.Name, Author: d.Name, Text: string(k8s.Format(p))}
+		if p.Kind == policy.ClusterNetworkPolicy {
+			rec.Scope, rec.Network = cluster.ScopeCluster, ""
+		}
+		if err := d.check(p, rec); err != nil {
+			return api.Done{}, wrong(http.StatusBadRequest, "%s %s: %v", p.Kind, p.Key, err)
+		}
+		all = append(all, rec)
+	}
+	lost := map[cluster.Key][]cluster.Version{}
+	for _, l := range d.Replica.Lost() {
+		lost[l.Edit.Key] = append(lost[l.Edit.Key], l.Edit.Version)
+	}
+	var lines []string
+	rev, err := d.Replica.Update(func(tx *replica.Tx) error {
+		lines = nil
+		for i, rec := range all {
+			old, there := cluster.Get[cluster.Policy](tx.Snapshot(), rec.Key().ID)
+			what := "created"
+			switch {
+			case there && old.Text == rec.Text:
+				what = "unchanged"
+			case there:
+				what = "changed"
+			}
+			line := fmt.Sprintf("%s %s is %s", list[i].Kind, list[i].Key, what)
+			if _, known := cluster.Get[cluster.Network](tx.Snapshot(), rec.Network); !known && rec.Scope == cluster.ScopeNetwork {
+				line += "; there is no network " + rec.Network + ": it selects nothing"
+			}
+			if lines = append(lines, line); what != "unchanged" {
+				_ = tx.Put(rec.Over(tx.Snapshot(), lost[rec.Key()]...)) // Update reports it
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return api.Done{}, fmt.Errorf("apply: %w", err)
+	}
+	return d.done(ctx, rev, lines), nil
+}
+
+// check says why a policy cannot be applied.
+func (d Desk) check(p policy.Policy, rec cluster.Policy) error {
+	if strings.HasPrefix(rec.Network, cluster.ProvisionalPrefix) {
+		return fmt.Errorf("%s is no name of a network", rec.Network)
+	}
+	for _, key := range p.LabelKeys() {
+		if key != worlds.HostLabel && !d.Published(key) {
+			return fmt.Errorf("the label %s is told to no other host, so that nothing would be selected by it; of Compose's labels those of the project and of the service are", key)
+		}
+	}
+	return cluster.Validate(rec)
+}
+
+// done says what was done, once this host's switch has it.
+func (d Desk) done(ctx context.Context, rev uint64, lines []string) api.Done {
+	wait, cancel := context.WithTimeout(ctx, enforcing)
+	defer cancel()
+	if err := d.Enforced(wait, rev); err != nil {
+		lines = append(lines, "this host's switch does not have it yet: see `grapevine status`")
+	}
+	snap := d.Replica.Snapshot()
+	if names := unenforced(snap); len(names) > 0 {
+		lines = append(lines, words.Plural(len(names), "host")+" of the cluster enforce no policies: "+strings.Join(names, ", ")+"; see `grapevine status`")
+	}
+	return api.Done{Text: strings.Join(lines, "\n")}
+}
+
+func unenforced(snap *cluster.Snapshot) (names []string) {
+	for _, n := range view.Unenforced(snap) {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// Delete deletes a policy.
+func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, error) {
+	kind, err := kindOf(r.Kind)
+	if err != nil {
+		return api.Done{}, wrong(http.StatusBadRequest, "%v", err)
+	}
+	key := policy.Key{Kind: kind, Network: r.Network, Name: r.Name}
+	switch {
+	case r.Name == "":
+		return api.Done{}, wrong(http.StatusBadRequest, "it has no name")
+	case kind == policy.NetworkPolicy && r.Network == "":
+		return api.Done{}, wrong(http.StatusBadRequest, "a NetworkPolicy is named NETWORK/NAME: %.80q has no network", r.Name)
+	case kind == policy.ClusterNetworkPolicy && r.Network != "":
+		return api.Done{}, wrong(http.StatusBadRequest, "a ClusterNetworkPolicy is of no network: name it %.80q", r.Name)
+	}
+	found := false
+	rev, err := d.Replica.Update(func(tx *replica.Tx) error {
+		found = tx.Delete(worlds.KeyOf(key))
+		return nil
+	})
+	switch {
+	case err != nil:
+		return api.Done{}, fmt.Errorf("delete %s %s: %w", kind, key, err)
+	case !found:
+		return api.Done{}, wrong(http.StatusNotFound, "there is no %s %s: see `grapevine policy list`", kind, key)
+	}
+	return d.done(ctx, rev, []string{fmt.Sprintf("%s %s is deleted", kind, key)}), nil
+}
+
+// kinds are what people call the kinds, in lower case.
+var kinds = map[string]policy.Kind{
+	"networkpolicy": policy.NetworkPolicy, "networkpolicies": policy.NetworkPolicy, "netpol": policy.NetworkPolicy,
+	"clusternetworkpolicy": policy.ClusterNetworkPolicy, "clusternetworkpolicies": policy.ClusterNetworkPolicy, "cnp": policy.ClusterNetworkPolicy,
+}
+
+func kindOf(text string) (policy.Kind, error) {
+	if k, ok := kinds[strings.ToLower(text)]; ok {
+		return k, nil
+	}
+	return 0, fmt.Errorf("kind %.40q is unknown: NetworkPolicy (netpol) or ClusterNetworkPolicy (cnp)", text)
+}
+
+// List lists the policies, with edits that were lost.
+func (d Desk) List(context.Context) (api.Policies, error) {
+	out := view.Policies(d.Replica.Snapshot(), d.Self)
+	for _, l := range d.Replica.Lost() {
+		i := slices.IndexFunc(out.Policies, func(p api.Policy) bool { return keyOf(p) == l.Winner.Key })
+		if i < 0 {
+			continue
+		}
+		edit, live := l.Edit.Body.(cluster.Policy)
+		lost := api.LostEdit{Author: nameOf(d.Replica.Snapshot(), l.Edit.Version.Node), Version: l.Edit.Version.Counter}
+		if live {
+			lost.Text = edit.Text
+		}
+		out.Policies[i].Lost = append(out.Policies[i].Lost, lost)
+	}
+	return out, nil
+}
+
+func keyOf(p api.Policy) cluster.Key {
+	if p.Network == "" {
+		return cluster.Policy{Scope: cluster.ScopeCluster, Name: p.Name}.Key()
+	}
+	return cluster.Policy{Scope: cluster.ScopeNetwork, Network: p.Network, Name: p.Name}.Key()
+}
+
+func nameOf(snap *cluster.Snapshot, id cluster.NodeID) string {
+	if n, ok := cluster.Get[cluster.Node](snap, string(id)); ok {
+		return n.Name
+	}
+	return string(id)
+}
+
+// Explain says whether policies let a connection through.
+func (d Desk) Explain(_ context.Context, r api.ExplainRequest) (api.Explanation, error) {
+	e, err := view.Explain(d.Replica.Snapshot(), d.Self, r)
+	if err != nil {
+		return e, wrong(http.StatusBadRequest, "%v", err)
+	}
+	return e, nil
+}
+
+// Problems are what status says of policies.
+func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
+	w := worlds.Of(snap, d.Self)
+	if len(w.Records) == 0 {
+		return nil
+	}
+	for _, n := range view.Unenforced(snap) {
+		p := api.Problem{
+			Code: api.PolicyUnenforced,
+			What: "host " + n.Name + " does not enforce the cluster's policies: its agent is an older one (" + n.Agent + "), or its switch cannot track connections",
+			Do:   "upgrade its agent; if it is of this version, `grapevine status` there says what its switch lacks",
+		}
+		if n.ID == d.Self {
+			p.What = "this host does not enforce the cluster's policies: its switch lacks " + d.Lacks()
+			p.Do = "use another datapath (GRAPEVINE_DATAPATH=userspace), or a newer kernel"
+		}
+		list = append(list, p)
+	}
+	for _, u := range w.Unread {
+		list = append(list, api.Problem{
+			Code: api.PolicyUnread,
+			What: fmt.Sprintf("policy %s was applied by a newer agent, and this host denies what it does not understand of it: %v", u.Policy.Key().ID, u.Err),
+			Do:   "upgrade this host's agent",
+		})
+	}
+	for _, l := range d.Replica.Lost() {
+		winner, _ := l.Winner.Body.(cluster.Policy)
+		p := view.PolicyName(winner)
+		what := "an edit of policy %s on host %s was lost: host %s had changed it at the same time"
+		if l.Edit.Body == nil {
+			what = "policy %s, which was deleted on host %s, is there again: host %s had changed it at the same time"
+		}
+		list = append(list, api.Problem{
+			Code: api.PolicyLost,
+			What: fmt.Sprintf(what, p, nameOf(snap, l.Edit.Version.Node), nameOf(snap, l.Winner.Version.Node)),
+			Do:   "look at both (`grapevine policy get " + p + "`, and with --lost), and apply what it is to be",
+		})
+	}
+	return list
+}
+
+// Notes are what status says of policies that is no fault.
+func Notes(snap *cluster.Snapshot) (notes []string) {
+	for p := range cluster.All[cluster.Policy](snap) {
+		if _, there := cluster.Get[cluster.Network](snap, p.Network); !there && p.Scope == cluster.ScopeNetwork {
+			notes = append(notes, "policy "+view.PolicyName(p)+" selects nothing: there is no network "+p.Network)
+		}
+	}
+	return notes
+}

@@ -1,0 +1,231 @@
+package edit
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+const self = cluster.NodeID("00000000000000aa")
+
+// desk is one of a host with the network blue and two containers on it.
+func desk(t *testing.T) (Desk, *replica.Replica) {
+	t.Helper()
+	db, err := store.Open(filepath.Join(t.TempDir(), "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	r, err := replica.Open(db, self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Update(func(tx *replica.Tx) error {
+		for _, b := range []cluster.Body{
+			cluster.Node{ID: self, Name: "host1", Enforces: cluster.EnforcesV1}, cluster.Network{Name: "blue", VNID: 1},
+			cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.2")}, Labels: map[string]string{"app": "web"}, Labelled: true},
+			cluster.Endpoint{ID: "e2", Network: "blue", Host: self, Name: "db", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.3"), netip.MustParseAddr("fd00::3")}, Labels: map[string]string{"app": "db"}, Labelled: true},
+			cluster.Endpoint{ID: "e3", Network: "blue", Host: self, Name: "new", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.4")}},
+		} {
+			if err := tx.Put(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Desk{
+		Self: self, Name: "host1", Replica: r, Published: func(key string) bool { return key != "noise" },
+		Enforced: func(context.Context, uint64) error { return nil }, Lacks: func() string { return "CT zone" },
+	}, r
+}
+
+const head = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n"
+
+const db = head + "metadata: {name: db, namespace: blue}\nspec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 5432}]}]}\n"
+
+func apply(t *testing.T, d Desk, text string) string {
+	t.Helper()
+	done, err := d.Apply(context.Background(), api.ApplyRequest{Text: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done.Text
+}
+
+func count(t *testing.T, d Desk) int {
+	t.Helper()
+	all, err := d.List(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all.Policies)
+}
+
+func TestApply(t *testing.T) {
+	d, r := desk(t)
+	for _, c := range []struct{ text, want string }{
+		{db, "NetworkPolicy blue/db is created"},
+		{db, "NetworkPolicy blue/db is unchanged"},
+		{strings.ReplaceAll(db, "5432", "5433"), "NetworkPolicy blue/db is changed"},
+		{strings.ReplaceAll(db, "blue", "red"), "NetworkPolicy red/db is created; there is no network red: it selects nothing"},
+	} {
+		if got := apply(t, d, c.text); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+	if p, _ := cluster.Get[cluster.Policy](r.Snapshot(), "network/blue/db"); p.Author != "host1" || len(p.Base) != 1 || !strings.Contains(p.Text, "5433") {
+		t.Errorf("record %+v", p)
+	}
+	if notes := Notes(r.Snapshot()); len(notes) != 1 || !strings.Contains(notes[0], "red/db selects nothing") {
+		t.Errorf("notes %q", notes)
+	}
+	all, err := d.List(context.Background())
+	if err != nil || len(all.Policies) != 2 || all.Policies[0].Selects != 1 || all.Policies[0].MaySelect != 1 || all.Policies[1].Selects != 0 || len(all.Policies[1].Notes) != 1 {
+		t.Errorf("%v, %+v", err, all)
+	}
+}
+
+// What cannot be applied changes nothing, and the error names it.
+func TestApplyAllOrNothing(t *testing.T) {
+	d, r := desk(t)
+	rev := r.Snapshot().Rev()
+	large := db
+	for i := range 900 {
+		large = strings.Replace(large, "ingress: [", "ingress: [{from: [{podSelector: {matchLabels: {app: web"+strings.Repeat("x", i%50)+"}}}]}, ", 1)
+	}
+	for text, want := range map[string]string{
+		db + "---\n" + head + "metadata: {name: two, namespace: blue}\nspec: {podSelector: {}, colour: red}\n":     "colour",
+		db + "---\n" + strings.ReplaceAll(strings.ReplaceAll(db, "name: db", "name: two"), "app: web", "noise: x"): "label noise is told to no other host",
+		large: "at most",
+		"":    "no policy",
+		strings.ReplaceAll(db, "blue", "provisional/1"): "provisional",
+	} {
+		_, err := d.Apply(context.Background(), api.ApplyRequest{Text: text})
+		if refused, ok := errors.AsType[*api.Error](err); !ok || refused.Status != 400 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.300q: want %q in %.500v", text, want, err)
+		}
+	}
+	if r.Snapshot().Rev() != rev || count(t, d) != 0 {
+		t.Error("something was written")
+	}
+}
+
+func TestDelete(t *testing.T) {
+	d, _ := desk(t)
+	apply(t, d, db)
+	for _, c := range []struct {
+		r    api.DeletePolicyRequest
+		want string
+	}{
+		{api.DeletePolicyRequest{Kind: "pod", Name: "db"}, "kind"},
+		{api.DeletePolicyRequest{Kind: "netpol", Name: "db"}, "NETWORK/NAME"},
+		{api.DeletePolicyRequest{Kind: "cnp", Network: "blue", Name: "db"}, "of no network"},
+		{api.DeletePolicyRequest{Kind: "netpol", Network: "blue", Name: "web"}, "there is no NetworkPolicy blue/web"},
+	} {
+		if _, err := d.Delete(context.Background(), c.r); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.r, err)
+		}
+	}
+	done, err := d.Delete(context.Background(), api.DeletePolicyRequest{Kind: "NetworkPolicy", Network: "blue", Name: "db"})
+	if err != nil || done.Text != "NetworkPolicy blue/db is deleted" || count(t, d) != 0 {
+		t.Errorf("%q, %v", done.Text, err)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	d, r := desk(t)
+	explain := func(q api.ExplainRequest) (api.Explanation, error) { return d.Explain(context.Background(), q) }
+	if e, err := explain(api.ExplainRequest{From: "web", To: "db"}); err != nil || !e.Allowed || len(e.Notes) != 1 || e.What != "ping" {
+		t.Errorf("without policies: %v, %+v", err, e)
+	}
+	apply(t, d, db)
+	e, err := explain(api.ExplainRequest{From: "web", To: "blue/db", Port: 5432})
+	if err != nil || !e.Allowed || e.What != "port 5432/tcp" || len(e.Ingress.Rules) != 1 || e.Ingress.Rules[0].Rule != "blue/db ingress[0]" || e.Ingress.Rules[0].Author != "host1" {
+		t.Errorf("%v, %+v", err, e)
+	}
+	e, err = explain(api.ExplainRequest{From: "10.128.0.4", To: "db", Port: 5432})
+	if err != nil || e.Allowed || strings.Join(e.Ingress.Unknown, ", ") != "the labels of new" {
+		t.Errorf("%v, %+v", err, e)
+	}
+	if e, err := explain(api.ExplainRequest{From: "2001:db8::7", To: "fd00::3"}); err != nil || e.Allowed || e.From.Host != "" {
+		t.Errorf("%v, %+v", err, e)
+	}
+	for want, q := range map[string]api.ExplainRequest{
+		"no container nobody": {From: "nobody", To: "db"}, "protocol": {From: "web", To: "db", Proto: "gre"}, "needs a port": {From: "web", To: "db", Proto: "udp"},
+		"one container": {From: "db", To: "db"}, "of one family": {From: "198.51.100.7", To: "fd00::3"}, "on a network red": {From: "red/web", To: "db"},
+	} {
+		if _, err := explain(q); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	if _, err := r.Update(func(tx *replica.Tx) error {
+		return tx.Put(cluster.Endpoint{ID: "e4", Network: "blue", Host: self, Name: "db", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.9")}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := explain(api.ExplainRequest{From: "web", To: "db", Port: 5432}); err == nil || !strings.Contains(err.Error(), "there are several db: name one by its address: 10.128.0.3 (blue, host host1), 10.128.0.9") {
+		t.Errorf("of two: %v", err)
+	}
+}
+
+// TestProblems: status names hosts that do not enforce, what cannot be read, and edits that were lost.
+func TestProblems(t *testing.T) {
+	d, r := desk(t)
+	if p := d.Problems(r.Snapshot()); len(p) != 0 {
+		t.Errorf("without policies: %+v", p)
+	}
+	apply(t, d, db)
+	other := cluster.New("00000000000000bb")
+	say := func(b cluster.Body) {
+		t.Helper()
+		rec, _, err := other.Put(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Merge(cluster.Encode([]cluster.Record{rec})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(cluster.Node{ID: other.Self(), Name: "host2", Agent: "v0.1"})
+	say(cluster.Policy{Scope: cluster.ScopeNetwork, Network: "blue", Name: "later", Text: "newer"})
+	for range 20 {
+		say(cluster.Network{Name: "busy", VNID: uint32(time.Now().Nanosecond()%1000 + 2)})
+		say(cluster.Network{Name: "busy"})
+	}
+	say(cluster.Policy{Scope: cluster.ScopeNetwork, Network: "blue", Name: "db", Text: db + "# other"})
+	var codes []string
+	for _, p := range d.Problems(r.Snapshot()) {
+		codes = append(codes, string(p.Code)+": "+p.What)
+	}
+	text := strings.Join(codes, "\n")
+	for _, want := range []string{
+		"policy-unenforced: host host2", "policy-unread: policy network/blue/later",
+		"policy-lost: an edit of policy blue/db on host host1 was lost: host host2 had changed it at the same time",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("want %q in\n%s", want, text)
+		}
+	}
+	all, _ := d.List(context.Background())
+	if lost := all.Policies[0].Lost; len(lost) != 1 || !strings.Contains(lost[0].Text, "5432") || lost[0].Author != "host1" {
+		t.Errorf("lost %+v", lost)
+	}
+	apply(t, d, strings.ReplaceAll(db, "5432", "1"))
+	for _, p := range d.Problems(r.Snapshot()) {
+		if p.Code == api.PolicyLost {
+			t.Errorf("settled, and %s", p.What)
+		}
+	}
+}

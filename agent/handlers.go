@@ -17,7 +17,7 @@ func (a *Agent) handlers() api.Handlers {
 	return api.Handlers{
 		Status: a.status,
 		Nodes: func(context.Context) ([]api.Node, error) {
-			return a.member.Nodes(a.replica.Snapshot()), nil
+			return a.hellos.Paths(a.member.Nodes(a.replica.Snapshot())), nil
 		},
 		Networks: func(context.Context) ([]api.Network, error) {
 			snap := a.replica.Snapshot()

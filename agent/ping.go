@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -51,6 +52,9 @@ func pinged(to api.Node, pong probe.Pong, err error) api.Ping {
 		return p
 	case err != nil && !to.Alive:
 		p.Error = "it does not answer, as `grapevine status` says: " + err.Error()
+		return p
+	case errors.Is(err, syscall.ECONNREFUSED):
+		p.Error = fmt.Sprintf("its agent does not run: nothing listens at TCP %s", to.Gossip)
 		return p
 	case err != nil:
 		p.Error = fmt.Sprintf("it could not be asked, by TCP to %s: %v", to.Gossip, err)

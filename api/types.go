@@ -109,9 +109,12 @@ type Node struct {
 	Alive    bool           `json:"alive"`
 	Doubtful bool           `json:"doubtful"` // alive, but silent for a moment: it may be dead
 	Self     bool           `json:"self"`
-	Version  string         `json:"version"`
-	Datapath string         `json:"datapath"`
-	MTU      int            `json:"mtu"`
+	// Path is whether containers' packets pass to and from it: "ok", what is lost, or empty: it is too early to say,
+	// or it does not answer.
+	Path     string `json:"path,omitempty"`
+	Version  string `json:"version"`
+	Datapath string `json:"datapath"`
+	MTU      int    `json:"mtu"`
 	// VXLANPort is the UDP port of its VTEP.
 	VXLANPort uint16 `json:"vxlanPort"`
 	// CIDR4 and CIDR6 are its settings of these names; of CIDR6 there need be none.

@@ -130,7 +130,11 @@ func verdict(d api.Diagnosis) error {
 	return worst
 }
 
-// showDiagnosis prints the verdict first, then a line for each check.
+// doctorIndent is where the text of a check begins.
+const doctorIndent = 20
+
+// showDiagnosis prints the verdict first, then a line for each check, which a terminal has wrapped, and advice
+// about what is well at the end.
 func showDiagnosis(w io.Writer, d api.Diagnosis) error {
 	count := map[api.Verdict]int{}
 	for _, c := range d.Checks {
@@ -144,19 +148,33 @@ func showDiagnosis(w io.Writer, d api.Diagnosis) error {
 	default:
 		fmt.Fprintln(w, colour(w, green, fmt.Sprintf("All is well: %s.", words.Plural(len(d.Checks), "check"))))
 	}
+	on := screenOf(w)
+	var better []string
 	for _, c := range d.Checks {
 		mark := map[api.Verdict]string{api.OK: "ok", api.Wrong: "WRONG", api.Unknown: "unknown"}[c.Verdict]
 		line := fmt.Sprintf("%-7s  %-9s  %s", mark, c.Subject, oneLine(c.What))
+		if c.Code != "" {
+			line += fmt.Sprintf(" [%s]", c.Code)
+		}
 		switch {
 		case c.Do != "" && c.Verdict == api.OK:
-			line += "; better: " + oneLine(c.Do)
+			better = append(better, c.Subject+": "+oneLine(c.Do))
 		case c.Do != "":
 			line += "; to do: " + oneLine(c.Do)
 		}
+		line = on.hang(line, doctorIndent)
 		if c.Verdict == api.Wrong {
 			line = colour(w, red, line)
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	for i, line := range better {
+		if i == 0 {
+			fmt.Fprintln(w, "\nWell as it is, and could be better:")
+		}
+		if _, err := io.WriteString(w, on.wrap("  - ", line)); err != nil {
 			return err
 		}
 	}

@@ -34,9 +34,9 @@ func newNodes() *cobra.Command {
 }
 
 func showNodes(w io.Writer, nodes []api.Node) error {
-	return table(w, "NAME\tID\tVTEP\tSTATE\tDATAPATH\tMTU\tVERSION", func(row func(string, ...any)) {
+	return table(w, "NAME\tID\tVTEP\tSTATE\tPATH\tDATAPATH\tMTU\tVERSION", func(row func(string, ...any)) {
 		for _, n := range nodes {
-			row("%s\t%s\t%s\t%s\t%s\t%d\t%s", n.Name, n.ID, n.VTEP, nodeState(n), dash(n.Datapath), n.MTU, dash(n.Version))
+			row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", n.Name, n.ID, n.VTEP, nodeState(n), dash(n.Path), dash(n.Datapath), n.MTU, dash(n.Version))
 		}
 	})
 }

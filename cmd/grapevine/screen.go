@@ -46,6 +46,16 @@ func (s screen) wrap(indent, text string) string {
 	return s.cut(strings.Join(append(lines, line), "\n") + "\n")
 }
 
+// hang wraps a line whose text begins at a column, under which what follows stands.
+func (s screen) hang(line string, at int) string {
+	r := []rune(line)
+	if s.columns == 0 || len(r) <= s.columns || len(r) <= at {
+		return line
+	}
+	head := string(r[:at])
+	return strings.TrimSuffix(s.wrap(head, string(r[at:])), "\n")
+}
+
 // cut ends lines that are too long with a mark.
 func (s screen) cut(text string) string {
 	if s.columns == 0 {

@@ -315,6 +315,9 @@ func (h hostThing) show(w io.Writer) error {
 	return table(w, "host\t"+h.Name, func(row func(string, ...any)) {
 		row("id\t%s", h.ID)
 		row("state\t%s", nodeState(h.Node))
+		if h.Path != "" {
+			row("path\t%s", h.Path)
+		}
 		row("address\t%s, of VXLAN (UDP port %d)", h.VTEP, h.VXLANPort)
 		row("gossip\t%s", h.Gossip)
 		row("mtu\t%d, of the underlay", h.MTU)

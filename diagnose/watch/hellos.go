@@ -102,6 +102,37 @@ func (p *Hellos) Problems(nodes []api.Node) []api.Problem {
 	return pathProblems(p.now(), nodes, p.Settings.VXLANPort, time.Now())
 }
 
+// Paths adds to the hosts whether packets pass to and from them.
+func (p *Hellos) Paths(nodes []api.Node) []api.Node {
+	of := map[string]string{}
+	for _, v := range p.now() {
+		of[v.Host] = pathOf(v)
+	}
+	for i, n := range nodes {
+		if n.Alive && !n.Self {
+			nodes[i].Path = of[n.ID]
+		}
+	}
+	return nodes
+}
+
+// pathOf is a verdict in a word or two.
+func pathOf(v paths.Verdict) string {
+	switch in, out := v.In, v.Out; {
+	case in == paths.Nothing && out == paths.Nothing:
+		return "lost both ways"
+	case in == paths.Nothing:
+		return "lost to here"
+	case out == paths.Nothing:
+		return "lost to there"
+	case in == paths.Small || out == paths.Small:
+		return "large ones lost"
+	case in == paths.All && out == paths.All:
+		return "ok"
+	}
+	return ""
+}
+
 // pathProblems is pure. Hosts of which the same is to be said share a problem.
 func pathProblems(verdicts []paths.Verdict, nodes []api.Node, port uint16, now time.Time) (list []api.Problem) {
 	judged := 0

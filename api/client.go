@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os/exec"
 	"sync/atomic"
 	"syscall"
 )
@@ -230,7 +231,9 @@ func failure(response *http.Response) error {
 
 // explain says what an error of the connection means to the user.
 func (c *Client) explain(err error) error {
-	hungUp := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	var none *exec.Error // there is no ssh
+	// Who is hung up on sees one of many errors, of which net/http names not all.
+	hungUp := !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && !errors.As(err, &none)
 	switch {
 	case c.over != "" && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the agent of %s does not answer in time, over ssh", c.over)

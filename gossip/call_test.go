@@ -184,3 +184,35 @@ func TestCloseEndsCalls(t *testing.T) {
 		}
 	})
 }
+
+// TestAskedBeforeRun: who asks a host that is just starting, and listens already, is answered when that
+// runs, and does not wait until it gives the question up.
+func TestAskedBeforeRun(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		first := start(t, n, 0, nil)
+		first.state.put("known", "v")
+		late := &host{state: newToy(), id: hostID(1)}
+		tr, err := n.Listen(hostAddr(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		late.Gossip, err = New(Config{Node: late.id, Bind: hostAddr(1), Keys: [][]byte{testKey}, ClusterID: "alpha", Transport: tr, Log: quiet()}, late.state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		late.state.put("its own", "v")
+		if _, err := first.ml.Join([]string{hostAddr(1).String()}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // in which it is asked for what it has
+		late.Handle("echo", func(_ context.Context, _ string, body []byte) ([]byte, error) { return body, nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- late.Run(ctx) }()
+		within(t, time.Second, "what it has is fetched", func() bool { return first.state.get("its own") != "" })
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

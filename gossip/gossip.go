@@ -32,6 +32,7 @@ type Gossip struct {
 	started   time.Time
 	stats     counters
 	running   atomic.Bool
+	begun     chan struct{} // closed by Run
 	alive     atomic.Int32  // peers that answer
 	members   atomic.Uint64 // hash of them and us: see memberHash
 
@@ -91,7 +92,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 	g := &Gossip{
 		cfg: cfg, state: state, log: cfg.Log, started: time.Now(), runID: rand.Uint64(),
 		peers: map[string]*peer{}, newest: census{}, problems: map[string]problem{}, handlers: map[string]Handler{},
-		clusterKnown: make(chan struct{}),
+		clusterKnown: make(chan struct{}), begun: make(chan struct{}),
 		announce:     make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
 		rejoin: make(chan struct{}, 1), spread: make(chan int, 1), company: make(chan struct{}, 1),
 		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit), meet: make(chan summary),
@@ -138,6 +139,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 	if g.running.Swap(true) {
 		return errors.New("gossip: Run was called before")
 	}
+	close(g.begun)
 	for _, f := range []func(context.Context){
 		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.earlyLoop, g.compareLoop, g.fetchLoop, g.meetLoop, g.beatLoop, g.againLoop,
 	} {

@@ -49,19 +49,24 @@ func (g *Gossip) heardRequest(e envelope) {
 		g.stats.add(RefusedVersion, 1)
 		return
 	}
-	if !g.running.Load() { // handlers are still being set
-		g.stats.add(LostBusy, 1)
-		return
-	}
 	if e.from == g.self {
 		if r.method != methodProve {
+			return
+		}
+		if !g.running.Load() {
+			g.stats.add(LostBusy, 1)
 			return
 		}
 		g.suspectTwin(g.addr, twin{g.self, r.reply}) // it may be this host, at an address that it had
 	}
 	if g.serving.Add(1) > maxServing || !g.work.spawn(func(ctx context.Context) {
 		defer g.serving.Add(-1)
-		g.serve(ctx, e, r)
+		select {
+		case <-g.begun: // until then handlers are being set
+			g.serve(ctx, e, r)
+		case <-time.After(min(r.timeout, maxTimeout)):
+		case <-ctx.Done():
+		}
 	}) {
 		g.serving.Add(-1)
 		g.stats.add(LostBusy, 1)

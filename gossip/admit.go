@@ -55,11 +55,19 @@ func place[A netip.Addr | netip.AddrPort](addr A) string {
 
 // problem is why something was refused, and when last.
 type problem struct {
-	err  error
-	last time.Time
-	at   netip.AddrPort // of a host that is refused as a whole; looked at again (again.go)
-	gone int            // how often it was not found there, in a row
+	err    error
+	last   time.Time
+	at     netip.AddrPort // of a host that is refused as a whole; looked at again (again.go)
+	looked time.Time      // when last
+	gone   int            // how often it was not found there, in a row
 }
+
+// over reports whether it is no problem any more: for as long as somebody sends again what a host said
+// that has gone, it is remembered that it has.
+func (p problem) over() bool { return p.gone >= goneAfter }
+
+// fading reports whether nothing more was heard for so long that it is forgotten.
+func (p problem) fading(now time.Time) bool { return now.Sub(p.last) > problemMemory }
 
 // problemMemory is longer than the pause between two tries to reach a host
 // (foreignLimit).
@@ -82,7 +90,8 @@ func (g *Gossip) refuseAt(reason, key string, at netip.AddrPort, say func(at net
 	}
 	err := say(at)
 	if seen || len(g.problems) < maxProblems {
-		g.problems[key] = problem{err: err, last: time.Now(), at: at}
+		was.err, was.last, was.at = err, time.Now(), at
+		g.problems[key] = was
 	}
 	g.mu.Unlock()
 	if !seen {
@@ -115,8 +124,10 @@ func (g *Gossip) listProblems(which func(key string) bool) []string {
 		if !which(key) {
 			continue
 		}
-		if time.Since(p.last) > problemMemory {
+		if p.fading(time.Now()) {
 			delete(g.problems, key)
+		}
+		if p.fading(time.Now()) || p.over() {
 			continue
 		}
 		list = append(list, strings.TrimPrefix(p.err.Error(), refusedMark))

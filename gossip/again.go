@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -34,8 +35,8 @@ func (g *Gossip) againLoop(ctx context.Context) {
 	}
 }
 
-// toLookAt are the problems that are hosts at an address and were not seen for a while, some
-// of them.
+// toLookAt are the problems that are hosts at an address and were not looked at for a while, some
+// of them. That something is heard of one is no reason not to: anybody may have recorded it.
 func (g *Gossip) toLookAt(now time.Time) map[string]netip.AddrPort {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,8 +45,10 @@ func (g *Gossip) toLookAt(now time.Time) map[string]netip.AddrPort {
 		return found
 	}
 	for key, p := range g.problems {
-		if len(found) < lookAtOnce && p.at.IsValid() && now.Sub(p.last) >= lookAgain {
+		if len(found) < lookAtOnce && p.at.IsValid() && now.Sub(p.looked) >= lookAgain && !p.fading(now) {
 			found[key] = p.at
+			p.looked = now
+			g.problems[key] = p
 		}
 	}
 	return found
@@ -53,17 +56,20 @@ func (g *Gossip) toLookAt(now time.Time) map[string]netip.AddrPort {
 
 // lookAgain joins at the address: it is refused again, which is noted, or is no problem any more.
 func (g *Gossip) lookAgain(key string, at netip.AddrPort) {
-	began := time.Now()
 	err := g.joinAt(at)
+	refused := err != nil && strings.Contains(err.Error(), refusedMark)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p, there := g.problems[key]
-	if !there || !p.last.Before(began) {
+	switch {
+	case !there:
 		return
-	}
-	if p.gone++; p.gone >= goneAfter || err == nil {
-		delete(g.problems, key)
-		return
+	case err == nil:
+		p.gone = goneAfter
+	case refused:
+		p.gone = 0
+	case p.gone < goneAfter:
+		p.gone++
 	}
 	g.problems[key] = p
 }

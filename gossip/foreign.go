@@ -48,8 +48,10 @@ func (g *Gossip) Foreigners() (list []Foreign) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for key, p := range g.problems {
-		if time.Since(p.last) > problemMemory {
+		if p.fading(time.Now()) {
 			delete(g.problems, key)
+		}
+		if p.fading(time.Now()) || p.over() {
 			continue
 		}
 		var f Foreign

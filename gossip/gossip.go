@@ -93,7 +93,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 		cfg: cfg, state: state, log: cfg.Log, started: time.Now(), runID: rand.Uint64(),
 		peers: map[string]*peer{}, newest: census{}, problems: map[string]problem{}, handlers: map[string]Handler{},
 		clusterKnown: make(chan struct{}), begun: make(chan struct{}),
-		announce:     make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
+		announce: make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
 		rejoin: make(chan struct{}, 1), spread: make(chan int, 1), company: make(chan struct{}, 1),
 		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit), meet: make(chan summary),
 		seen: newRecent(seenLimit), epochs: newEpochs(), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),

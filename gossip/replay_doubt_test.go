@@ -76,6 +76,44 @@ func TestReplayOfDoubts(t *testing.T) {
 	})
 }
 
+// TestReplayOfAnotherCluster: of a host of another cluster that has gone, and whose words are sent again and
+// again, it is said for some seconds that it is there.
+func TestReplayOfAnotherCluster(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		var record tape
+		hosts := cluster(t, n, 2)
+		tr, err := n.Listen(hostAddr(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		odd := start(t, n, 2, func(c *Config) { c.Transport, c.ClusterID = recorder{tr, &record}, "beta" })
+		within(t, 10*time.Second, "it is named", func() bool { return len(hosts[0].Foreigners()) == 1 })
+		time.Sleep(10 * time.Second)
+		odd.stop()
+		time.Sleep(10 * time.Second)
+		hosts[0].stop()
+		hosts[0] = start(t, n, 0, nil) // it remembers nothing of that
+		within(t, 10*time.Second, "it is back", func() bool { return allSee(hosts, 1) })
+		attacker, err := n.Listen(hostAddr(9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said int
+		for i := range 60 {
+			record.play(t, attacker)
+			if len(hosts[0].Foreigners()) > 0 {
+				if said++; said > 15 {
+					t.Fatalf("in round %d it is still named", i)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if said == 0 || hosts[0].Stats()[RefusedCluster] < 60 {
+			t.Errorf("it was never named: nothing is shown; counted %v", hosts[0].Stats())
+		}
+	})
+}
+
 // TestReplayOfBeats: the beats of a host that is silent, sent again, do not make it heard.
 func TestReplayOfBeats(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {

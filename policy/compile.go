@@ -25,9 +25,11 @@ type rule struct {
 }
 
 // Compile makes of the world as it is now what this host's switch enforces. It is the same whatever
-// the world was before.
+// the world was before. What comes of it is not to be changed: it may come again.
 func (of *Compiler) Compile() Compiled {
-	of.settle()
+	if of.settle(); of.last != nil {
+		return *of.last
+	}
 	c := compilation{Compiler: of}
 	for _, cl := range c.classes {
 		cl.isolated, cl.denied, cl.prints = [3]bool{}, [3]bool{}, [3]uint64{}
@@ -35,7 +37,9 @@ func (of *Compiler) Compile() Compiled {
 	for _, d := range []Direction{Ingress, Egress} {
 		c.direction(d)
 	}
-	return c.output()
+	out := c.output()
+	of.last = &out
+	return out
 }
 
 // free is a number made of a hash that nothing else has.

@@ -35,6 +35,7 @@ type Compiler struct {
 	idle     []*set            // that nothing may name any more; classes still may, until settled
 	restless bool              // chosen is to be put in order
 	round    int               // of Sync
+	last     *Compiled         // nil: something of it has changed
 }
 
 // NewCompiler returns a compiler of an empty world.
@@ -318,6 +319,7 @@ func (c *Compiler) enter(m *member) {
 	}
 	m.kind = k
 	k.members = append(k.members, m)
+	c.changed(k)
 	if m.Local {
 		k.local++
 	}
@@ -327,17 +329,16 @@ func (c *Compiler) enter(m *member) {
 	case m.Local && k.local == 1:
 		c.matchSubjects(k)
 	}
-	k.class.changed()
 }
 
 // leave takes an endpoint out of its kind.
 func (c *Compiler) leave(m *member) {
 	k := m.kind
 	k.members = without1(k.members, m)
+	c.changed(k)
 	if m.Local {
 		k.local--
 	}
-	k.class.changed()
 	switch {
 	case len(k.members) == 0:
 		c.unmatch(k)
@@ -349,10 +350,13 @@ func (c *Compiler) leave(m *member) {
 	}
 }
 
-// changed says that a class has other members than it had.
-func (cl *class) changed() {
-	if cl != nil {
-		cl.compiled = nil
+// changed says that a kind has other members than it had.
+func (c *Compiler) changed(k *kind) {
+	if k.class != nil {
+		k.class.compiled = nil
+		c.last = nil
+	} else if c.ported[k] && len(c.names) > 0 { // rules may name addresses of no class
+		c.last = nil
 	}
 }
 
@@ -563,7 +567,7 @@ func (c *Compiler) settle() {
 	}
 	c.idle = nil
 	if c.restless {
-		c.restless = false
+		c.restless, c.last = false, nil
 		c.chosen = slices.DeleteFunc(c.chosen, func(e *entry) bool {
 			e.listed = e.chosen
 			return !e.chosen
@@ -575,13 +579,14 @@ func (c *Compiler) settle() {
 // classify puts a kind into its class.
 func (c *Compiler) classify(k *kind) {
 	h, has := c.classHash(k)
-	if k.class != nil && has && k.class.hash == h {
+	if k.class == nil && !has || k.class != nil && has && k.class.hash == h {
 		return
 	}
+	c.last = nil
 	if cl := k.class; cl != nil {
 		k.class = nil
 		cl.kinds = without1(cl.kinds, k)
-		cl.changed()
+		cl.compiled = nil
 		if len(cl.kinds) == 0 {
 			delete(c.classes, cl.hash)
 			for _, m := range cl.subject {
@@ -607,7 +612,7 @@ func (c *Compiler) classify(k *kind) {
 		}
 	}
 	cl.kinds = append(cl.kinds, k)
-	cl.changed()
+	cl.compiled = nil
 	k.class = cl
 }
 

@@ -118,7 +118,11 @@ func (o *Overlay) tracks(ctx context.Context) (can bool, err error) {
 	}
 	var lacks []string
 	if o.cfg.CannotTrack != nil {
-		if lacks, err = o.cfg.CannotTrack(ctx); err != nil {
+		lacks, err = o.cfg.CannotTrack(ctx)
+		switch {
+		case err != nil && strings.Contains(err.Error(), "not a valid command"):
+			lacks = []string{"a newer Open vSwitch"}
+		case err != nil: // to go on as if it could not would take rules away that are in force
 			return false, err
 		}
 	}

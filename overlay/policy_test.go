@@ -1,10 +1,13 @@
 package overlay
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -203,5 +206,32 @@ func TestEpochsComeLate(t *testing.T) {
 	}
 	if err := e.save(); err != nil || len(e.unsaved) != 0 {
 		t.Errorf("%v, unsaved %v", err, e.unsaved)
+	}
+}
+
+// TestEnforces: a switch that lacks something, or is too old to say, enforces nothing; of one that does not answer it is
+// not known, and nothing is done as if it were.
+func TestEnforces(t *testing.T) {
+	past, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, c := range []struct {
+		lacks string
+		err   error
+		can   bool
+		known bool
+	}{
+		{"", nil, true, true}, {"CT zone", nil, false, true},
+		{"", errors.New("\"dpif/show-dp-features\" is not a valid command"), false, true}, {"", errors.New("no answer"), false, false},
+	} {
+		o := &Overlay{log: slog.Default(), asked: make(chan struct{}), cfg: Config{CannotTrack: func(context.Context) ([]string, error) {
+			return strings.Fields(c.lacks), c.err
+		}}}
+		if can, lacks := o.Enforces(past); can || lacks != "" {
+			t.Errorf("before it was asked: %v, %q", can, lacks)
+		}
+		can, err := o.tracks(context.Background())
+		if again, lacks := o.Enforces(past); can != c.can || again != c.can || (err == nil) != c.known || c.known && (lacks == "") != c.can {
+			t.Errorf("%+v: %v, %v, then %v, %q", c, can, err, again, lacks)
+		}
 	}
 }

@@ -114,7 +114,7 @@ func (c *cleaning) daemons(ctx context.Context) {
 
 // bridge removes our bridge from the host's own Open vSwitch.
 func (c *cleaning) bridge(ctx context.Context) {
-	b := ovs.Bridge{Instance: ovs.NewInstance(ovs.DefaultSocket), Name: plane.BridgeName}
+	b := ovs.Bridge{Instance: ovs.NewInstance(ovs.DefaultSocket), Name: link.Bridge}
 	if b.Ping(ctx) != nil {
 		return
 	}
@@ -126,12 +126,12 @@ func (c *cleaning) bridge(ctx context.Context) {
 		c.failed("remove our bridge from the host's Open vSwitch", err)
 		return
 	}
-	c.removed("from the host's Open vSwitch", "bridge "+plane.BridgeName)
+	c.removed("from the host's Open vSwitch", "bridge "+link.Bridge)
 }
 
 // datapath removes the kernel's datapath, in which our bridge is, when no Open vSwitch runs.
 func (c *cleaning) datapath(context.Context) {
-	gone, err := ovs.RemoveOrphan(plane.BridgeName)
+	gone, err := ovs.RemoveOrphan(link.Bridge)
 	c.failed("remove the kernel's datapath", err)
 	c.removed("datapath", gone...)
 }
@@ -143,7 +143,7 @@ func (c *cleaning) devices(ctx context.Context) {
 	c.failed("list the interfaces", err)
 	c.failed("remove the tunnel", tunnel.New(tunnel.Config{}).Remove(ctx))
 	c.failed("remove containers' interfaces", plane.RemoveVeths())
-	for _, name := range []string{gateway.Port, plane.BridgeName} {
+	for _, name := range []string{gateway.Port, link.Bridge} {
 		if l, err := link.Get(name); err == nil && (l.Kind == "tuntap" || l.Kind == "tun") {
 			c.failed("remove an interface", link.Delete(name))
 		}

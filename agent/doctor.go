@@ -53,7 +53,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(a.checks(ctx, look{snap, nodes, gone})...)
 	add((<-host).Judge()...)
 	add(reached...)
-	links, _ := link.List("gv") // none to be had, none to complain of
+	links, _ := link.List(link.Ours) // none to be had, none to complain of
 	add(doctor.Interfaces(a.plane.InnerMTU(), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
 	add(doctor.KeySetting(a.installed.ID != "" && len(a.cfg.Keys) > 0, a.member.KeyKept(), a.installed.PluginName(ctx))...)

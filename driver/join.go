@@ -8,14 +8,12 @@ import (
 	"time"
 
 	"github.com/docker/go-plugins-helpers/network"
+
+	"github.com/grapevine-net/grapevine/host/link"
 )
 
-// Prefixes of interface names.
-const (
-	hostPrefix      = "gv"  // on the host
-	peerPrefix      = "gc"  // on its way into the container
-	containerPrefix = "eth" // in the container: Docker appends a number
-)
+// containerPrefix begins the interface's name in the container: Docker appends a number.
+const containerPrefix = "eth"
 
 // checkEndpointID refuses an ID that an interface cannot be named after: that of a shorter one may
 // be another's, as gv0 is.
@@ -28,8 +26,8 @@ func checkEndpointID(id string) error {
 
 // ifnames returns the names of the two ends of an endpoint's veth pair.
 func ifnames(endpoint string) (host, peer string) {
-	id := endpoint[:min(12, len(endpoint))]
-	return hostPrefix + id, peerPrefix + id
+	host = link.PortName(endpoint)
+	return host, link.Beside(link.PeerPrefix, host)
 }
 
 // Join implements NetworkDriver.Join: the container's interface is made, and is

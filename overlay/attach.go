@@ -4,20 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-)
 
-// PortName is the name of the host's side of an endpoint's veth: "gv" and the
-// first 12 digits of the endpoint's ID.
-func PortName(endpointID string) string {
-	return "gv" + endpointID[:min(12, len(endpointID))]
-}
+	"github.com/grapevine-net/grapevine/host/link"
+)
 
 // Attach makes the endpoint's interface a port of the bridge and returns when its
 // flows are in place. The endpoint's record must be written and the interface must
 // be there, and up. It blocks while the switch is down, until ctx is done.
 func (o *Overlay) Attach(ctx context.Context, endpointID, ifname string) error {
-	if ifname != PortName(endpointID) {
-		return fmt.Errorf("attach endpoint %s: its interface is named %s, not %s", endpointID, ifname, PortName(endpointID))
+	if ifname != link.PortName(endpointID) {
+		return fmt.Errorf("attach endpoint %s: its interface is named %s, not %s", endpointID, ifname, link.PortName(endpointID))
 	}
 	return o.change(ctx, endpointID, false, func(r result) error {
 		if r.attached[endpointID] {

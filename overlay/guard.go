@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/grapevine-net/grapevine/host/link"
@@ -87,22 +86,12 @@ func (o *ours) noteLink(c link.Change, d *damage) {
 		d.gateway, o.index = true, c.Index
 	case slices.Contains(o.tunnel, c.Name):
 		d.tunnel = true
-	case (c.Gone || !c.Up) && portOf(c.Name) != "":
+	case (c.Gone || !c.Up) && link.PortOf(c.Name) != "":
 		if d.ports == nil {
 			d.ports = map[string]bool{}
 		}
-		d.ports[portOf(c.Name)] = true
+		d.ports[link.PortOf(c.Name)] = true
 	}
-}
-
-// portOf is the port of the endpoint that an interface of ours belongs to: two letters and
-// the digits of PortName. "": it is no endpoint's.
-func portOf(name string) string {
-	if len(name) != len(PortName("123456789012")) || !slices.Contains([]string{"gv", "gh", "gx"}, name[:2]) ||
-		strings.Trim(name[2:], "0123456789abcdef") != "" {
-		return ""
-	}
-	return "gv" + name[2:]
 }
 
 // settle is how long the kernel's words are gathered, mendPause the time between two repairs,
@@ -258,7 +247,7 @@ func (r *reconciler) hurtPorts(d damage) (list []string) {
 	}
 	names := map[string]bool{}
 	for index := range d.interfaces {
-		names[portOf(link.Name(index))] = true
+		names[link.PortOf(link.Name(index))] = true
 	}
 	for name, p := range r.ports {
 		if p.Role == roleEndpoint && p.OFPort != 0 && (d.ports[name] || names[name]) {

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
@@ -123,12 +124,12 @@ func (h *host) start() {
 func (h *host) container(letter byte, network, address, gateway string) cluster.Endpoint {
 	h.t.Helper()
 	e := endpoint(me, letter, network, address)
-	ovstest.Container(h.t, string(letter), PortName(e.ID), macOf(letter), address+"/22", gateway)
+	ovstest.Container(h.t, string(letter), link.PortName(e.ID), macOf(letter), address+"/22", gateway)
 	h.put(e)
 	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
 	defer cancel()
 	began := time.Now()
-	if err := h.Attach(ctx, e.ID, PortName(e.ID)); err != nil {
+	if err := h.Attach(ctx, e.ID, link.PortName(e.ID)); err != nil {
 		h.t.Fatal(err)
 	}
 	h.t.Logf("attached %c in %v", letter, time.Since(began))
@@ -255,14 +256,14 @@ func TestContainersOnOneHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.unreached("b", "10.128.0.7")()
-		if err := h.Attach(t.Context(), a.ID, PortName(a.ID)); err != nil {
+		if err := h.Attach(t.Context(), a.ID, link.PortName(a.ID)); err != nil {
 			t.Fatal(err)
 		}
 		h.reaches("b", "10.128.0.7")
 	})
 	t.Run("down", func(t *testing.T) {
 		h.t = t
-		ovstest.Run(t, "ip", "link", "set", PortName(a.ID), "down")
+		ovstest.Run(t, "ip", "link", "set", link.PortName(a.ID), "down")
 		h.stop()
 		h.start() // a pass that looks at all devices
 		h.reaches("b", "10.128.0.7")
@@ -270,20 +271,20 @@ func TestContainersOnOneHost(t *testing.T) {
 	t.Run("not up yet", func(t *testing.T) {
 		h.t = t
 		e := endpoint(me, 'f', "blue", "10.128.0.15")
-		ovstest.Run(t, "ip", "link", "add", PortName(e.ID), "type", "veth", "peer", "name", "f-peer")
-		t.Cleanup(func() { ovstest.Run(t, "ip", "link", "del", PortName(e.ID)) })
+		ovstest.Run(t, "ip", "link", "add", link.PortName(e.ID), "type", "veth", "peer", "name", "f-peer")
+		t.Cleanup(func() { ovstest.Run(t, "ip", "link", "del", link.PortName(e.ID)) })
 		h.put(e)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		err := h.Pass(ctx) // somebody else's
-		if s, stateErr := h.bridge.State(ctx); err != nil || stateErr != nil || s.Ports[PortName(e.ID)].Name != "" {
-			t.Errorf("an interface that is not up is a port: %v %v %v", s.Ports[PortName(e.ID)], err, stateErr)
+		if s, stateErr := h.bridge.State(ctx); err != nil || stateErr != nil || s.Ports[link.PortName(e.ID)].Name != "" {
+			t.Errorf("an interface that is not up is a port: %v %v %v", s.Ports[link.PortName(e.ID)], err, stateErr)
 		}
-		if err := h.Attach(ctx, e.ID, PortName(e.ID)); err == nil || !strings.Contains(err.Error(), "is down") {
+		if err := h.Attach(ctx, e.ID, link.PortName(e.ID)); err == nil || !strings.Contains(err.Error(), "is down") {
 			t.Errorf("attach an interface that is down: %v", err)
 		}
-		ovstest.Run(t, "ip", "link", "set", PortName(e.ID), "up")
-		if err := h.Attach(ctx, e.ID, PortName(e.ID)); err != nil {
+		ovstest.Run(t, "ip", "link", "set", link.PortName(e.ID), "up")
+		if err := h.Attach(ctx, e.ID, link.PortName(e.ID)); err != nil {
 			t.Error(err)
 		}
 		if err := h.Detach(ctx, e.ID); err != nil {
@@ -297,12 +298,12 @@ func TestContainersOnOneHost(t *testing.T) {
 		if err := h.Wait(t.Context(), h.Snapshot().Rev()); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := h.bridge.State(t.Context()); err != nil || s.Ports[PortName(a.ID)].Name != "" {
+		if s, err := h.bridge.State(t.Context()); err != nil || s.Ports[link.PortName(a.ID)].Name != "" {
 			t.Errorf("the port is still there: %v %v", s.Ports, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if err := h.Attach(ctx, a.ID, PortName(a.ID)); err == nil || !strings.Contains(err.Error(), "no record") {
+		if err := h.Attach(ctx, a.ID, link.PortName(a.ID)); err == nil || !strings.Contains(err.Error(), "no record") {
 			t.Errorf("attach without a record: %v", err)
 		}
 	})
@@ -450,7 +451,7 @@ func TestRepair(t *testing.T) {
 		{"del-flows", run("ovs-ofctl", "del-flows", mgmt)},
 		{"a foreign flow", run("ovs-ofctl", "add-flow", mgmt, "table=0,priority=60000,actions=drop")},
 		{"a changed flow", run("ovs-ofctl", "-O", "OpenFlow14", "mod-flows", mgmt, "table=70,actions=drop")},
-		{"del-port", vsctl("del-port", PortName(a.ID))},
+		{"del-port", vsctl("del-port", link.PortName(a.ID))},
 		{"del-br", vsctl("del-br", "gvbr0")},
 		{"kill vswitchd", kill("ovs-vswitchd")},
 		{"kill ovsdb-server", kill("ovsdb-server")},
@@ -506,7 +507,7 @@ func TestRestart(t *testing.T) {
 	h.stop()
 	time.Sleep(200 * time.Millisecond)
 	h.start()
-	if err := h.Attach(t.Context(), a.ID, PortName(a.ID)); err != nil {
+	if err := h.Attach(t.Context(), a.ID, link.PortName(a.ID)); err != nil {
 		t.Error(err)
 	}
 	if err := pings.Wait(); err != nil || !strings.Contains(out.String(), " 200 received") {

@@ -113,7 +113,7 @@ func (r *reconciler) wantedPorts(snap *cluster.Snapshot, why reason, detached ma
 		add = append(add, ovs.PortSpec{Name: r.tunnel, Role: roleTunnel})
 	}
 	for _, e := range localEndpoints(snap, r.cfg.Self) {
-		name := PortName(e.ID)
+		name := link.PortName(e.ID)
 		port, there := r.ports[name]
 		if detached[e.ID] || (there && port.OFPort != 0 && port.Endpoint == e.ID) {
 			wanted[name] = !detached[e.ID]
@@ -217,7 +217,7 @@ func linksFor(why reason) (knownLinks, error) {
 	if why != everything {
 		return nil, nil
 	}
-	interfaces, err := link.List("gv")
+	interfaces, err := link.List(link.Ours)
 	if err != nil {
 		return nil, err
 	}

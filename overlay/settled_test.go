@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 )
 
@@ -15,7 +16,7 @@ func TestSettled(t *testing.T) {
 	a := h.container('a', "blue", "10.128.0.7", "10.128.0.1")
 	h.stop()
 	b := endpoint(me, 'b', "red", "10.129.0.8")
-	ovstest.Container(t, "b", PortName(b.ID), macOf('b'), "10.129.0.8/22", "10.129.0.1")
+	ovstest.Container(t, "b", link.PortName(b.ID), macOf('b'), "10.129.0.8/22", "10.129.0.1")
 	h.put(b)
 
 	var settled atomic.Bool
@@ -25,17 +26,17 @@ func TestSettled(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, there := state.Ports[PortName(a.ID)]; !there {
+		if _, there := state.Ports[link.PortName(a.ID)]; !there {
 			t.Error("a port that was there has gone")
 		}
-		if _, there := state.Ports[PortName(b.ID)]; there && !settled.Load() {
+		if _, there := state.Ports[link.PortName(b.ID)]; there && !settled.Load() {
 			t.Error("a port was added before the flows were in place")
 		}
 		settled.Store(true)
 		return nil
 	}
 	h.start()
-	if err := h.Attach(t.Context(), b.ID, PortName(b.ID)); err != nil {
+	if err := h.Attach(t.Context(), b.ID, link.PortName(b.ID)); err != nil {
 		t.Fatal(err)
 	}
 	if !settled.Load() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -302,7 +303,7 @@ func TestAttachMany(t *testing.T) {
 	errs := make(chan error, n)
 	for i := range n {
 		e := endpoint(me, byte('a'+i), "blue", fmt.Sprintf("10.128.0.%d", 10+i))
-		name := PortName(e.ID)
+		name := link.PortName(e.ID)
 		ovstest.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", fmt.Sprint("peer", i))
 		ovstest.Run(t, "ip", "link", "set", name, "up")
 		t.Cleanup(func() { ovstest.Run(t, "ip", "link", "del", name) })

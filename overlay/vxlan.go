@@ -22,7 +22,7 @@ type KernelTunnel struct {
 }
 
 // TunnelPort is the tunnel's port in the bridge.
-const TunnelPort = "gvtun"
+const TunnelPort = link.Tunnel
 
 // device is how Open vSwitch calls the interface that it makes for all of its VXLAN ports of
 // a UDP port.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
 )
 
@@ -317,7 +318,7 @@ func (f Firewall) allowIn(table string, p Packet) string {
 
 // gvIn is the interface if it is the gateway's.
 func gvIn(device string) string {
-	if strings.HasPrefix(device, "gv") {
+	if strings.HasPrefix(device, link.Ours) {
 		return device
 	}
 	return ""

@@ -282,10 +282,6 @@ func KeySetting(there, kept bool, plugin string) []api.Check {
 	return []api.Check{c}
 }
 
-// containerName is the length of the name of a container's interface in the host: "gv"
-// and 12 digits.
-const containerName = 14
-
 // Interfaces finds containers whose interfaces are larger than the tunnel's packets.
 func Interfaces(inner int, networks []api.Network, links []link.Link) (checks []api.Check) {
 	for _, n := range networks {
@@ -296,7 +292,7 @@ func Interfaces(inner int, networks []api.Network, links []link.Link) (checks []
 	}
 	stale := 0
 	for _, l := range links {
-		if len(l.Name) == containerName && strings.HasPrefix(l.Alias, "grapevine") && l.MTU > inner {
+		if link.PortOf(l.Name) == l.Name && strings.HasPrefix(l.Alias, "grapevine") && l.MTU > inner {
 			stale++
 		}
 	}

@@ -32,7 +32,7 @@ func GrowBuffers(pid int) error {
 	if err != nil {
 		return buffersError(pid, err)
 	}
-	ours, err := List("gv")
+	ours, err := List(Ours)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 // Port is the name of the gateway's interface and port.
-const Port = "gv0"
+const Port = link.Gateway
 
 // Gateway sets up gv0 in the network namespace of the calling thread.
 type Gateway struct {

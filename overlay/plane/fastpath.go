@@ -12,7 +12,6 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
-	"github.com/grapevine-net/grapevine/overlay"
 	"github.com/grapevine-net/grapevine/overlay/fastpath"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
@@ -32,14 +31,14 @@ type fastPath struct {
 func (p *Plane) newFastPath(source netip.Addr) *fastPath {
 	vxlanPort, underlay := p.cfg.Settings.VXLANPort, p.cfg.Underlay
 	cfg := fastpath.Config{
-		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: outerPrefix, Device: outer, Log: p.log, Source: source,
+		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: link.OuterPrefix, Device: outer, Log: p.log, Source: source,
 		Underlay: fastpath.Underlay{Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort},
 		Gateway:  gateway.Port,
 	}
 	if p.Bridge.Datapath == ovs.Kernel {
 		// Open vSwitch names its device by the port, and gives it no MTU to go by.
 		cfg.Tunnel, cfg.TunnelMTU = fmt.Sprintf("vxlan_sys_%d", vxlanPort), gateway.Port
-		cfg.Prefix, cfg.Device = portPrefix, overlay.PortName
+		cfg.Prefix, cfg.Device = link.PortPrefix, link.PortName
 		cfg.Gateway = "" // the module has it: no tap that a daemon reads
 	}
 	return &fastPath{path: fastpath.New(cfg), spare: p.Bridge.Datapath == ovs.Kernel, log: p.log}
@@ -113,7 +112,7 @@ func (f *fastPath) problems() (list []api.Problem) {
 // PurgeFastPath takes the programs of an agent that is gone from the underlay's devices and the gateway; those of
 // others go with them.
 func PurgeFastPath() error {
-	path := fastpath.New(fastpath.Config{Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Gateway: gateway.Port, Prefix: outerPrefix, Device: outer, Log: slog.New(slog.DiscardHandler)})
+	path := fastpath.New(fastpath.Config{Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Gateway: gateway.Port, Prefix: link.OuterPrefix, Device: outer, Log: slog.New(slog.DiscardHandler)})
 	if err := path.Stop(); !errors.Is(err, link.ErrNotFound) {
 		return err
 	}

@@ -23,7 +23,7 @@ func (g linkGuard) names(port string) []string {
 	if !g.userspace {
 		return []string{port}
 	}
-	return []string{port, beside(innerPrefix, port), beside(outerPrefix, port)}
+	return []string{port, link.Beside(link.InnerPrefix, port), link.Beside(link.OuterPrefix, port)}
 }
 
 // Missing implements overlay.Links.
@@ -61,7 +61,7 @@ func (g linkGuard) unprogrammed(port string) (names []string) {
 // Mend implements overlay.Links.
 func (g linkGuard) Mend(port string) error {
 	var errs []error
-	in, out := beside(innerPrefix, port), beside(outerPrefix, port)
+	in, out := link.Beside(link.InnerPrefix, port), link.Beside(link.OuterPrefix, port)
 	for _, name := range g.unprogrammed(port) {
 		switch name {
 		case port:

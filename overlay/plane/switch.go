@@ -11,11 +11,9 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
 )
-
-// BridgeName is our bridge in whichever Open vSwitch is used.
-const BridgeName = "gvbr0"
 
 // Switch is this host's Open vSwitch.
 type Switch struct {
@@ -42,7 +40,7 @@ func Choose(ctx context.Context, cfg config.Config, datapath ovs.Datapath, log *
 		}
 		instance = s.Embedded.Instance()
 	}
-	s.Bridge = &ovs.Bridge{Instance: instance, Name: BridgeName, Datapath: datapath}
+	s.Bridge = &ovs.Bridge{Instance: instance, Name: link.Bridge, Datapath: datapath}
 	return s, nil
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
-	"github.com/grapevine-net/grapevine/overlay"
 )
 
 // userspaceLinks are veth pairs for a switch that reads them by packet sockets. Such a
@@ -22,22 +21,12 @@ type userspaceLinks struct {
 	tso bool // the switch does segmentation and checksums for the containers
 }
 
-// Prefixes of an endpoint's interfaces; the digits after are the same.
-const (
-	portPrefix  = "gv" // the switch's port
-	outerPrefix = "gh" // the host's end of the container's veth
-	innerPrefix = "gx" // the other end of the switch's port
-)
-
-// beside is the name that goes with the port's.
-func beside(prefix, port string) string { return prefix + strings.TrimPrefix(port, portPrefix) }
-
 // outer is the host's end of an endpoint's veth.
-func outer(endpointID string) string { return beside(outerPrefix, overlay.PortName(endpointID)) }
+func outer(endpointID string) string { return link.Beside(link.OuterPrefix, link.PortName(endpointID)) }
 
 // Veth implements Links.
 func (l userspaceLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error {
-	out, in := beside(outerPrefix, host), beside(innerPrefix, host)
+	out, in := link.Beside(link.OuterPrefix, host), link.Beside(link.InnerPrefix, host)
 	if err := l.kernelLinks.Veth(out, peer, mac, mtu, alias); err != nil {
 		return err
 	}
@@ -57,7 +46,7 @@ func (l userspaceLinks) SetMTU(host, sandbox string, mtu int) error {
 		return err
 	}
 	set := []func() error{
-		func() error { return l.kernelLinks.SetMTU(beside(outerPrefix, host), sandbox, mtu) },
+		func() error { return l.kernelLinks.SetMTU(link.Beside(link.OuterPrefix, host), sandbox, mtu) },
 		func() error { return link.SetPairMTU(host, "", mtu) },
 	}
 	if mtu > now.MTU {
@@ -73,13 +62,13 @@ func (l userspaceLinks) SetMTU(host, sandbox string, mtu int) error {
 
 // Delete implements Links.
 func (l userspaceLinks) Delete(host string) error {
-	return errors.Join(l.kernelLinks.Delete(beside(outerPrefix, host)), l.kernelLinks.Delete(host))
+	return errors.Join(l.kernelLinks.Delete(link.Beside(link.OuterPrefix, host)), l.kernelLinks.Delete(host))
 }
 
 // Exists implements Links: a port whose container took its own pair with it is
 // as good as gone.
 func (l userspaceLinks) Exists(name string) bool {
-	if strings.HasPrefix(name, portPrefix) && l.kernelLinks.Exists(beside(innerPrefix, name)) && !l.kernelLinks.Exists(beside(outerPrefix, name)) {
+	if strings.HasPrefix(name, link.PortPrefix) && l.kernelLinks.Exists(link.Beside(link.InnerPrefix, name)) && !l.kernelLinks.Exists(link.Beside(link.OuterPrefix, name)) {
 		return false
 	}
 	return l.kernelLinks.Exists(name)
@@ -91,7 +80,7 @@ func (p *Plane) adoptLinks() {
 	if p.Bridge.Datapath != ovs.Userspace {
 		return
 	}
-	list, err := link.List(innerPrefix)
+	list, err := link.List(link.InnerPrefix)
 	for _, l := range list {
 		err = errors.Join(err, link.ForUserspace(l.Name, p.tso()))
 	}
@@ -107,14 +96,14 @@ func (p *Plane) OwnGone(endpoint string) bool {
 	if p.Bridge.Datapath != ovs.Userspace {
 		return false
 	}
-	_, err := link.Get(overlay.PortName(endpoint))
+	_, err := link.Get(link.PortName(endpoint))
 	return err != nil
 }
 
 // RemoveVeths deletes the interfaces of containers that are still attached.
 func RemoveVeths() error {
 	var errs []error
-	for _, prefix := range []string{portPrefix, outerPrefix} {
+	for _, prefix := range []string{link.PortPrefix, link.OuterPrefix} {
 		list, err := link.List(prefix)
 		errs = append(errs, err)
 		for _, l := range list {

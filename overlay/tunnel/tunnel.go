@@ -14,14 +14,15 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
 // Names of the tunnel's interfaces.
 const (
-	Port  = "gvtun"   // the port of the bridge
-	peer  = "gvtunx"  // its other end, where packets from the underlay go in
-	VXLAN = "gvvxlan" // the VXLAN device, a collect-metadata one
+	Port  = link.Tunnel     // the port of the bridge
+	peer  = link.TunnelPeer // its other end, where packets from the underlay go in
+	VXLAN = link.VXLAN      // the VXLAN device, a collect-metadata one
 )
 
 // Config says how packets travel.

@@ -118,7 +118,7 @@ func (d Desk) done(ctx context.Context, rev uint64, lines []string) api.Done {
 	}
 	snap := d.Replica.Snapshot()
 	if names := unenforced(snap); len(names) > 0 {
-		lines = append(lines, words.Plural(len(names), "host")+" of the cluster enforce no policies: "+strings.Join(names, ", ")+"; see `grapevine status`")
+		lines = append(lines, "policies are not enforced by "+words.Plural(len(names), "host")+" of the cluster: "+strings.Join(names, ", ")+"; see `grapevine status`")
 	}
 	return api.Done{Text: strings.Join(lines, "\n")}
 }

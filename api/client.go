@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/url"
 	"os/exec"
 	"sync/atomic"
 	"syscall"
@@ -67,76 +66,6 @@ func (c *Client) Dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// Status and the others call the handler of the same name.
-func (c *Client) Status(ctx context.Context) (Status, error) {
-	return call[Status](ctx, c, http.MethodGet, "status", nil)
-}
-
-// Nodes lists the hosts of the cluster.
-func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
-	return call[[]Node](ctx, c, http.MethodGet, "nodes", nil)
-}
-
-// Networks lists the networks of the cluster.
-func (c *Client) Networks(ctx context.Context) ([]Network, error) {
-	return call[[]Network](ctx, c, http.MethodGet, "networks", nil)
-}
-
-// Endpoints lists the containers' places in networks.
-func (c *Client) Endpoints(ctx context.Context) ([]Endpoint, error) {
-	return call[[]Endpoint](ctx, c, http.MethodGet, "endpoints", nil)
-}
-
-// Ring lists who owns which addresses.
-func (c *Client) Ring(ctx context.Context) ([]Pool, error) {
-	return call[[]Pool](ctx, c, http.MethodGet, "ring", nil)
-}
-
-// Flows lists the flows of the agent's switch.
-func (c *Client) Flows(ctx context.Context) ([]Flow, error) {
-	return call[[]Flow](ctx, c, http.MethodGet, "flows", nil)
-}
-
-// Doctor looks for what is wrong, which takes seconds where packets are lost.
-func (c *Client) Doctor(ctx context.Context) (Diagnosis, error) {
-	return call[Diagnosis](ctx, c, http.MethodGet, "doctor", nil)
-}
-
-// Ping sends another host, by its name, ID or address, an echo each way.
-func (c *Client) Ping(ctx context.Context, host string) (Ping, error) {
-	return call[Ping](ctx, c, http.MethodGet, "ping?host="+url.QueryEscape(host), nil)
-}
-
-// JoinCommand returns the lines that add a host; they contain the gossip key.
-func (c *Client) JoinCommand(ctx context.Context) (JoinCommand, error) {
-	return call[JoinCommand](ctx, c, http.MethodGet, "join-command", nil)
-}
-
-// Leave takes the agent's host out of the cluster; the agent ends after it.
-func (c *Client) Leave(ctx context.Context, r LeaveRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "leave", r)
-}
-
-// Join brings the agent's host back into a cluster, after it has left.
-func (c *Client) Join(ctx context.Context) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "join", JoinRequest{})
-}
-
-// Forget takes over what a dead host owns.
-func (c *Client) Forget(ctx context.Context, r ForgetRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "forget", r)
-}
-
-// Backup writes the state of the agent's host to w.
-func (c *Client) Backup(ctx context.Context, w io.Writer) error {
-	return c.stream(ctx, w, "v1/backup")
-}
-
-// Metrics writes what Prometheus would read to w.
-func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
-	return c.stream(ctx, w, "metrics")
-}
-
 // stream writes the body of an answer to w.
 func (c *Client) stream(ctx context.Context, w io.Writer, path string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/"+path, http.NoBody)
@@ -155,41 +84,6 @@ func (c *Client) stream(ctx context.Context, w io.Writer, path string) error {
 		return fmt.Errorf("read the agent's answer: %w", err)
 	}
 	return nil
-}
-
-// Keys lists the gossip keys of all hosts.
-func (c *Client) Keys(ctx context.Context) ([]Key, error) {
-	return call[[]Key](ctx, c, http.MethodGet, "keys", nil)
-}
-
-// ChangeKeys changes the gossip keys of all hosts.
-func (c *Client) ChangeKeys(ctx context.Context, r KeysRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "keys", r)
-}
-
-// FastPath switches the fast path of the agent's host until the agent's next start.
-func (c *Client) FastPath(ctx context.Context, r FastPathRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "fastpath", r)
-}
-
-// Policies lists the policies of the cluster.
-func (c *Client) Policies(ctx context.Context) (Policies, error) {
-	return call[Policies](ctx, c, http.MethodGet, "policies", nil)
-}
-
-// Apply writes policies.
-func (c *Client) Apply(ctx context.Context, r ApplyRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "policies/apply", r)
-}
-
-// DeletePolicy deletes a policy.
-func (c *Client) DeletePolicy(ctx context.Context, r DeletePolicyRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "policies/delete", r)
-}
-
-// Explain says whether policies let a connection through.
-func (c *Client) Explain(ctx context.Context, r ExplainRequest) (Explanation, error) {
-	return call[Explanation](ctx, c, http.MethodPost, "policies/explain", r)
 }
 
 func call[T any](ctx context.Context, c *Client, method, verb string, body any) (T, error) {

@@ -1,6 +1,10 @@
 package api
 
-import "net/netip"
+import (
+	"context"
+	"net/http"
+	"net/netip"
+)
 
 // Policies are all policies of the cluster.
 type Policies struct {
@@ -101,4 +105,31 @@ type PolicyRule struct {
 	Action  string `json:"action"`
 	Author  string `json:"author"`
 	Version string `json:"version"`
+}
+
+// Policies lists the policies of the cluster.
+func (c *Client) Policies(ctx context.Context) (Policies, error) {
+	return call[Policies](ctx, c, http.MethodGet, "policies", nil)
+}
+
+// Apply writes policies.
+func (c *Client) Apply(ctx context.Context, r ApplyRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "policies/apply", r)
+}
+
+// DeletePolicy deletes a policy.
+func (c *Client) DeletePolicy(ctx context.Context, r DeletePolicyRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "policies/delete", r)
+}
+
+// Explain says whether policies let a connection through.
+func (c *Client) Explain(ctx context.Context, r ExplainRequest) (Explanation, error) {
+	return call[Explanation](ctx, c, http.MethodPost, "policies/explain", r)
+}
+
+func (h Handlers) addPolicy(mux *routes) {
+	get(mux, "/v1/policies", h.Policies)
+	post(mux, "/v1/policies/apply", h.Apply)
+	post(mux, "/v1/policies/delete", h.DeletePolicy)
+	post(mux, "/v1/policies/explain", h.Explain)
 }

@@ -104,40 +104,12 @@ func Routes() []string { return Handlers{}.mux().patterns }
 func (h Handlers) mux() *routes {
 	mux := &routes{ServeMux: http.NewServeMux(), absent: h.Absent}
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
-	get(mux, "/v1/status", graded(h.Status))
-	get(mux, "/v1/nodes", h.Nodes)
-	get(mux, "/v1/networks", h.Networks)
-	get(mux, "/v1/endpoints", h.Endpoints)
-	get(mux, "/v1/ring", h.Ring)
-	get(mux, "/v1/flows", h.Flows)
-	get(mux, "/v1/doctor", h.Doctor)
-	mux.handle("GET /v1/ping", func(w http.ResponseWriter, r *http.Request) {
-		if h.Ping == nil {
-			mux.none(w, r)
-			return
-		}
-		value, err := h.Ping(r.Context(), r.URL.Query().Get("host"))
-		reply(w, value, err)
-	})
-	get(mux, "/v1/join-command", h.JoinCommand)
-	post(mux, "/v1/leave", h.Leave)
-	post(mux, "/v1/join", h.join())
-	post(mux, "/v1/forget", h.Forget)
-	mux.handle("GET /v1/backup", h.backup)
-	get(mux, "/v1/keys", h.Keys)
-	post(mux, "/v1/keys", h.ChangeKeys)
-	post(mux, "/v1/fastpath", h.FastPath)
-	get(mux, "/v1/policies", h.Policies)
-	post(mux, "/v1/policies/apply", h.Apply)
-	post(mux, "/v1/policies/delete", h.DeletePolicy)
-	post(mux, "/v1/policies/explain", h.Explain)
-	mux.handle("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		if h.Metrics == nil {
-			mux.none(w, r)
-			return
-		}
-		h.Metrics.ServeHTTP(w, r)
-	})
+	for _, add := range []func(*routes){
+		h.addStatus, h.addNodes, h.addNetworks, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
+		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics,
+	} {
+		add(mux)
+	}
 	mux.HandleFunc("/", mux.none)
 	return mux
 }
@@ -192,41 +164,6 @@ func graded(status func(context.Context) (Status, error)) func(context.Context) 
 		}
 		return s, err
 	}
-}
-
-// join takes no settings yet.
-func (h Handlers) join() func(context.Context, JoinRequest) (Done, error) {
-	if h.Join == nil {
-		return nil
-	}
-	return func(ctx context.Context, _ JoinRequest) (Done, error) { return h.Join(ctx) }
-}
-
-// backup answers with the bytes of a backup. After an error they end early.
-func (h Handlers) backup(w http.ResponseWriter, r *http.Request) {
-	if h.Backup == nil {
-		(&routes{absent: h.Absent}).none(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", "application/x-tar")
-	out := &counting{Writer: w}
-	switch err := h.Backup(r.Context(), out); {
-	case err != nil && out.n == 0:
-		reply(w, nil, err)
-	case err != nil:
-		panic(http.ErrAbortHandler) // so that the caller sees it
-	}
-}
-
-type counting struct {
-	io.Writer
-	n int
-}
-
-func (c *counting) Write(b []byte) (int, error) {
-	n, err := c.Writer.Write(b)
-	c.n += n
-	return n, err
 }
 
 // reply writes the value, or the error as {"error": "..."}.

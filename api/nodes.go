@@ -1,0 +1,38 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+)
+
+// Node is a host of the cluster.
+type Node struct {
+	ID       string         `json:"id"`
+	Name     string         `json:"name"`
+	VTEP     netip.Addr     `json:"vtep"`
+	Gossip   netip.AddrPort `json:"gossip"`
+	Alive    bool           `json:"alive"`
+	Doubtful bool           `json:"doubtful"` // alive, but silent for a moment: it may be dead
+	Self     bool           `json:"self"`
+	// Path is whether containers' packets pass to and from it: "ok", what is lost, or empty: it is too early to say,
+	// or it does not answer.
+	Path     string `json:"path,omitempty"`
+	Version  string `json:"version"`
+	Datapath string `json:"datapath"`
+	MTU      int    `json:"mtu"`
+	// VXLANPort is the UDP port of its VTEP.
+	VXLANPort uint16 `json:"vxlanPort"`
+	// CIDR4 and CIDR6 are its settings of these names; of CIDR6 there need be none.
+	CIDR4 netip.Prefix `json:"cidr4,omitzero"`
+	CIDR6 netip.Prefix `json:"cidr6,omitzero"`
+}
+
+// Nodes lists the hosts of the cluster.
+func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
+	return call[[]Node](ctx, c, http.MethodGet, "nodes", nil)
+}
+
+func (h Handlers) addNodes(mux *routes) {
+	get(mux, "/v1/nodes", h.Nodes)
+}

@@ -128,7 +128,7 @@ func TestNoAgent(t *testing.T) {
 // TestReadersChangeNothing: of all that an agent answers, who may only look gets what changes nothing and has
 // no key in it, and the others' reason otherwise.
 func TestReadersChangeNothing(t *testing.T) {
-	may := map[string]bool{"status": true, "nodes": true, "networks": true, "endpoints": true, "ring": true, "flows": true, "doctor": true, "ping": true}
+	may := map[string]bool{"status": true, "nodes": true, "networks": true, "endpoints": true, "ring": true, "flows": true, "doctor": true, "ping": true, "policies": true, "policies/explain": true}
 	asked := false
 	all := Handlers{
 		Status: func(context.Context) (Status, error) { return Status{}, nil },

@@ -46,7 +46,7 @@ type Handlers struct {
 func (h Handlers) Readers() Handlers {
 	r := Handlers{
 		Status: h.Status, Nodes: h.Nodes, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
-		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Absent: h.Absent,
+		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, Explain: h.Explain, Absent: h.Absent,
 	}
 	if r.Absent == nil {
 		r.Absent = &Error{http.StatusForbidden, "that is for root: run this with sudo; without, you may look, and not change anything"}

@@ -17,10 +17,11 @@ import (
 // enforcer makes one pipeline.Policy after the other, of one host. The zero value has made none. It is
 // made anew only when something of what policies are about has changed; where there are none it is zero.
 type enforcer struct {
-	world   worlds.Follower
-	epochs  *epochs
-	out     pipeline.Policy
-	guarded map[string]bool // endpoints
+	world    worlds.Follower
+	compiler *policy.Compiler // nil: there are no policies
+	epochs   *epochs
+	out      pipeline.Policy
+	guarded  map[string]bool // endpoints
 }
 
 // follow returns what the switch is to enforce. It reports whether that may be another policy than the last one.
@@ -35,7 +36,13 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipe
 	}
 	var c policy.Compiled
 	if len(w.Policies) > 0 {
-		c = w.Compile()
+		if p.compiler == nil {
+			p.compiler = policy.NewCompiler()
+		}
+		p.compiler.Sync(w.World)
+		c = p.compiler.Compile()
+	} else {
+		p.compiler = nil
 	}
 	p.epochs.drop(c.Guards)
 	if len(c.Guards) == 0 {

@@ -75,15 +75,13 @@ func TestLostEdits(t *testing.T) {
 		t.Errorf("one edit after the other: lost %v", got)
 	}
 	other := edit(t, a, "other") // a has not heard of second and third
-	want := []string{"other<third"}
 	for name, got := range map[string][]string{
 		"its writer": lost(a, second, third), "the winner": lost(b, other),
 		"a third host": lost(New(id(3)), first, third, other), "and later": lost(New(id(4)), other, third),
 	} {
+		want := []string{"other<third"}
 		if name == "its writer" { // second is of its version, and of the higher host: it wins for a moment
 			want = []string{"other<second"}
-		} else {
-			want = []string{"other<third"}
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: lost %v, want %v", name, got, want)

@@ -69,6 +69,11 @@ func (i *Instance) restored(ctx context.Context) error {
 	if _, err := i.command(ctx, nil, "ovs-dpctl", "del-flows", kernelDatapath); err != nil {
 		return err
 	}
+	// What ovs-vswitchd has put in since then went with them, and it would not put it in again for
+	// seconds, in which each packet goes through it, and none at all if it ended.
+	if _, err := i.Appctl(ctx, "revalidator/purge"); err != nil {
+		return err
+	}
 	_, err = c.transact(ctx, set(staleFlows))
 	return err
 }

@@ -143,6 +143,13 @@ func (o *Overlay) tracks(ctx context.Context) (can bool, err error) {
 	return o.lacking == "", nil
 }
 
+func anyPolicy(snap *cluster.Snapshot) bool {
+	for range cluster.All[cluster.Policy](snap) {
+		return true
+	}
+	return false
+}
+
 // Epochs is where the epochs of rules are kept over restarts of the agent.
 type Epochs interface {
 	Load() ([]Epoch, error)

@@ -114,7 +114,7 @@ func (r *reconciler) report(ctx context.Context, err error) {
 func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, why reason, res *result) error {
 	if r.tracks != nil {
 		can, err := r.tracks(ctx)
-		if err != nil {
+		if err != nil && anyPolicy(snap) {
 			return err
 		}
 		r.plans.powerless = !can

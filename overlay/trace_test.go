@@ -113,7 +113,7 @@ var tableLine = regexp.MustCompile(`(?m)^ *(\d+)\. .*cookie (0x[0-9a-f]+)`)
 // The packet is one argument of ofproto/trace, or a port and a frame.
 func verdict(t *testing.T, b *ovs.Bridge, in pipeline.Input, packet ...string) (string, string) {
 	t.Helper()
-	out, err := b.Appctl(t.Context(), append([]string{"ofproto/trace", b.Name}, packet...)...)
+	out, err := b.Appctl(t.Context(), "ofproto/trace", append([]string{b.Name}, packet...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

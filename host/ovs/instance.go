@@ -69,10 +69,20 @@ func (i *Instance) Ping(ctx context.Context) error {
 	return fmt.Errorf("the database server at %s has no %s database but %q", i.DB, dbName, dbs)
 }
 
-// Appctl runs a command of ovs-vswitchd (ovs-appctl) and returns what it printed.
-func (i *Instance) Appctl(ctx context.Context, args ...string) ([]byte, error) {
-	args = append([]string{"--timeout=5", "-t", "ovs-vswitchd"}, args...)
-	return i.command(ctx, nil, "ovs-appctl", args...)
+// Appctl runs a command of ovs-vswitchd as ovs-appctl does, and returns what that would print.
+// ovs-appctl itself takes the pid file of a process that it does not see, as in the managed
+// plugin the host's own, for a stale one, and deletes it.
+func (i *Instance) Appctl(ctx context.Context, command string, args ...string) ([]byte, error) {
+	c, err := i.control(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	defer c.close()
+	var said string
+	if err := c.call(ctx, command, append([]string{}, args...), &said); err != nil {
+		return nil, err
+	}
+	return []byte(said), nil
 }
 
 func (i *Instance) ofctl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {

@@ -168,7 +168,7 @@ func Agree(hosts []Facts) (wrong []string) {
 func shared(h Facts) map[string]string {
 	nodes := slices.Clone(h.Nodes)
 	for i := range nodes {
-		nodes[i].Self = false
+		nodes[i].Self, nodes[i].Path = false, "" // each host's own
 	}
 	ends := slices.Clone(h.Endpoints)
 	for i := range ends {

@@ -37,6 +37,7 @@ func cluster() []Facts {
 			Containers: []Container{{Name: ends[i].Name, Network: "blue", Addr: ends[i].Addrs[0]}},
 		}
 		h.Nodes[i].Self = true
+		h.Nodes[1-i].Path = "ok"
 		hosts = append(hosts, h)
 	}
 	return hosts

@@ -270,6 +270,10 @@ func (c policyPacket) judge(in pipeline.Input) effect {
 			out, into = into, out
 			c.Answer = !c.Answer
 		}
+		if c.Answer && (into.Egress || out.Ingress) { // as an answer it would pass these rules by
+			c.Src, c.Dst, c.From, c.To = c.Dst, c.Src, c.To, c.From
+			out, into, c.Answer = into, out, false
+		}
 	}
 	judged, mark, why := false, uint32(0), "nothing to judge"
 	if out.Egress {
@@ -397,7 +401,7 @@ func (w *tracer) judge(t *rapid.T, c policyPacket) (string, string) {
 	}
 	at := strings.LastIndex(answer.Result, "Datapath actions: ")
 	do := answer.Result[at:]
-	mark := noted.FindStringSubmatch(do)
+	mark := noted.FindStringSubmatch(answer.Result) // the packet goes on after that
 	switch {
 	case strings.Contains(do, "actions: drop"):
 		return "dropped", answer.Result

@@ -128,6 +128,14 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		r.log.Debug("record left out of the flows", "key", p.Key, "error", p.Err)
 	}
 	want, changes, err := r.compiler.Compile(in)
+	if err != nil && len(in.Policy.Rules) > 0 {
+		// Rules that the switch cannot have cut off those whom they are about, and nobody else.
+		for _, g := range in.Policy.Guards {
+			res.problems[g.Endpoint] = fmt.Errorf("the policies that select it come to more than a switch takes, and it is cut off until there are fewer (`grapevine policy list`): %w", err)
+		}
+		in.Policy.Rules = nil
+		want, changes, err = r.compiler.Compile(in)
+	}
 	if err != nil {
 		return err
 	}

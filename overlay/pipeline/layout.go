@@ -30,6 +30,7 @@ const (
 	IngressPolicy Stage = 90
 	IngressRules  Stage = 92
 	Commit        Stage = 95
+	Committed     Stage = 97
 	Output        Stage = 100
 )
 
@@ -61,6 +62,7 @@ var stages = []stageInfo{
 	{IngressPolicy, "ingress-policy", "rules above NetworkPolicies for what may be done to the connection's destination; its own host may"},
 	{IngressRules, "ingress-rules", "the other rules for it; what none matches is dropped"},
 	{Commit, "commit", "notes a connection that passed, with the epochs of the rules and their IDs"},
+	{Committed, "committed", "drops what connection tracking let go of unseen: fragments of other packets, that waited for their rest"},
 	{Output, "output", "sends the packet; into the tunnel with its source's VNID"},
 }
 

@@ -158,8 +158,10 @@ func (p Policy) validate() error {
 			if !b.IsValid() || b != b.Masked() {
 				fail("rule %q has block %s", r.Label, b)
 			}
+			named[fmt.Sprint(at, " block ", b)]++
 		}
 		for _, q := range r.Ports {
+			named[fmt.Sprint(at, " ports ", q)]++
 			switch q.Proto {
 			case protoTCP, protoUDP, protoSCTP:
 				if q.From > q.To {

@@ -161,6 +161,12 @@ func policyStages(c *compiler) {
 		c.add(Conntrack, 200, object{}, match{}.reg(regClass, classTunnel).ipSrc(r), goTo(EgressPolicy))
 	}
 	c.drop(Connection, 300, DropInvalid, match{}.ctState("+inv+trk"))
+	// The userspace datapath lets fragments whose rest never came go with whatever packet is at
+	// connection tracking next: they have that one's registers, were not looked at, and may be
+	// another network's.
+	c.drop(Connection, 300, DropInvalid, match{}.ctState("-trk"))
+	c.drop(Committed, 300, DropInvalid, match{}.ctState("-trk"))
+	c.pass(Committed)
 	c.midstream()
 	c.add(Connection, 0, object{}, match{}, load(regTracked, 1), goTo(EgressEpoch))
 	for _, s := range []Stage{EgressEpoch, IngressEpoch, SourceClass, DestClass} {
@@ -180,9 +186,9 @@ func policyStages(c *compiler) {
 	epochs := move(regEgressEpoch.whole(), "NXM_NX_CT_MARK[]")
 	out, in := move(regEgressRule.whole(), "NXM_NX_CT_LABEL[0..31]"), move(regIngressRule.whole(), "NXM_NX_CT_LABEL[32..63]")
 	commit := func(priority int, m match, notes ...string) {
-		act := fmt.Sprintf("ct(commit,zone=%d,exec(%s))", Zone, actions(notes...))
+		act := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", Committed, Zone, actions(notes...))
 		for _, f := range []family{ipv4, ipv6} { // ct wants to know that it is IP
-			c.add(Commit, priority, object{}, m.proto(f.proto), act, goTo(Output))
+			c.add(Commit, priority, object{}, m.proto(f.proto), act)
 		}
 	}
 	c.add(Commit, 300, object{}, match{}.ctState("+rel+trk"), goTo(Output))
@@ -191,13 +197,14 @@ func policyStages(c *compiler) {
 	commit(100, match{}.reg(regJudgeEgress, 1).reg(regJudgeIngress, 1), epochs, out, in)
 	commit(100, match{}.reg(regJudgeEgress, 1).reg(regJudgeIngress, 0), epochs, out)
 	commit(100, match{}.reg(regJudgeEgress, 0).reg(regJudgeIngress, 1), epochs, in)
-	c.pass(Commit)
+	c.add(Commit, 0, object{}, match{}, goTo(Output))
 }
 
 // midstream is for TCP that belongs to no connection and begins none: an endpoint has rules
 // only since now, or Open vSwitch has begun anew. Whose call it was, and so by whose rules it
 // is to be judged, the ports say: callers have those from 32768 on. A caller's packet makes
-// the connection known. What answers is judged by itself until then.
+// the connection known. What answers is judged by itself until then: only from and to endpoints
+// whose rules would let it pass as a call, so that no port gets a packet past rules.
 func (c *compiler) midstream() {
 	const high, low = "0x8000/0x8000", "0x0/0x8000"
 	for _, f := range []family{ipv4, ipv6} {
@@ -208,6 +215,19 @@ func (c *compiler) midstream() {
 		c.add(Connection, 200, object{}, ports(high, low), load(regTracked, 1), goTo(EgressEpoch))
 		c.add(Connection, 200, object{}, ports(low, high), load(regTracked, 1), load(regTurned, 1), goTo(EgressEpoch))
 		c.drop(Connection, 100, DropMidstream, lost)
+		for _, g := range c.in.Policy.Guards {
+			for _, a := range g.Addrs {
+				if familyOf(a) != f {
+					continue
+				}
+				if g.Egress {
+					c.add(Connection, 250, endpointObject(g.Endpoint), ports(low, high).with(fieldSrc, "%s=%s", f.src, prefixText(host(a))), load(regTracked, 1), goTo(EgressEpoch))
+				}
+				if g.Ingress {
+					c.add(Connection, 250, endpointObject(g.Endpoint), ports(low, high).with(fieldDst, "%s=%s", f.dst, prefixText(host(a))), load(regTracked, 1), goTo(EgressEpoch))
+				}
+			}
+		}
 	}
 }
 

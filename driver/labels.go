@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/docker"
-	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -105,10 +103,7 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	labels, err := d.askLabels(ctx, e)
 	if err != nil {
 		d.cfg.Log.Debug("a container's labels are not known yet", "endpoint", e.ID, "err", err)
-		var known bool
-		if labels, known = d.guessLabels(snap, e); !known {
-			return nil
-		}
+		return nil
 	}
 	if !cluster.LabelsFit(labels) {
 		return nil
@@ -151,111 +146,4 @@ func (d *labels) askLabels(ctx context.Context, e localEndpoint) (map[string]str
 		return nil, fmt.Errorf("docker does not list the container %s", name)
 	}
 	return labelsOf(list[at]), nil
-}
-
-// guessLabels returns an endpoint's labels if all containers that Docker had on its network have the same ones.
-// Their names differ: if there are several, nothing may ask for these.
-func (d *labels) guessLabels(snap *cluster.Snapshot, e localEndpoint) (labels map[string]string, known bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	one := true
-	for _, c := range d.local.containers {
-		if !slices.Contains(c.Networks, e.Network) {
-			continue
-		}
-		these := c.Labels
-		if labels != nil {
-			one = false
-			these, labels = maps.Clone(these), maps.Clone(labels)
-			delete(these, NameLabel)
-			delete(labels, NameLabel)
-		}
-		if labels != nil && !maps.Equal(labels, these) {
-			return nil, false
-		}
-		labels = these
-	}
-	if labels == nil || one {
-		return labels, labels != nil
-	}
-	for p := range cluster.All[cluster.Policy](snap) {
-		if strings.Contains(p.Text, NameLabel) {
-			return nil, false
-		}
-	}
-	return labels, true
-}
-
-// noted is what is kept of a container that is configured on networks of ours, running or not, for guessLabels.
-type noted struct {
-	ID       string
-	Labels   map[string]string
-	Networks []string // Docker's IDs
-}
-
-var containerBucket = store.NewBucket[noted]("driver/containers")
-
-// noteContainers notes the containers of a view, if there are policies.
-func (d *labels) noteContainers(v view) error {
-	if !hasPolicies(v.snap) {
-		return nil
-	}
-	ids := map[string]string{}
-	for _, n := range v.networks {
-		ids[n.Name] = n.ID
-	}
-	now := map[string]noted{}
-	for _, c := range v.containers {
-		n := noted{ID: c.ID, Labels: labelsOf(c)}
-		for _, at := range c.Networks {
-			id := at.NetworkID
-			if id == "" { // it never ran
-				id = ids[at.Network]
-			}
-			if _, ours := v.local[id]; ours {
-				n.Networks = append(n.Networks, id)
-			}
-		}
-		if slices.Sort(n.Networks); len(n.Networks) > 0 && c.Labels != nil {
-			now[c.ID] = n
-		}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.local.setContainers(now)
-}
-
-func (n noted) equal(o noted) bool {
-	return n.ID == o.ID && maps.Equal(n.Labels, o.Labels) && slices.Equal(n.Networks, o.Networks)
-}
-
-// setContainers makes these the noted containers, on the disk as well.
-func (l *local) setContainers(now map[string]noted) error {
-	if maps.EqualFunc(l.containers, now, noted.equal) {
-		return nil
-	}
-	err := l.db.Update(func(tx *store.Tx) error {
-		for id := range l.containers {
-			if _, still := now[id]; still {
-				continue
-			}
-			if err := containerBucket.Delete(tx, id); err != nil {
-				return err
-			}
-		}
-		for _, id := range sortedKeys(now) {
-			if l.containers[id].equal(now[id]) {
-				continue
-			}
-			if err := containerBucket.Put(tx, id, now[id]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("save the labels of containers: %w", err)
-	}
-	l.containers = now
-	return nil
 }

@@ -90,13 +90,11 @@ type local struct {
 	networks  map[string]localNetwork
 	former    map[string]localNetwork // of the host that this one was: see former.go
 	endpoints map[string]localEndpoint
-	// containers are those on our networks, by ID, as the watcher saw them last while there were policies.
-	containers map[string]noted
-	earlier    map[string]bool // networks and endpoints that were on the disk at the start: view.earlier
+	earlier   map[string]bool // networks and endpoints that were on the disk at the start: view.earlier
 }
 
 func openLocal(db store.File, now time.Time) (*local, error) {
-	l := &local{db: db, networks: map[string]localNetwork{}, former: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}, containers: map[string]noted{}, earlier: map[string]bool{}}
+	l := &local{db: db, networks: map[string]localNetwork{}, former: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}, earlier: map[string]bool{}}
 	err := db.View(func(tx *store.Tx) error {
 		if err := formerBucket.ForEach(tx, func(id string, n localNetwork) error { l.former[id] = n; return nil }); err != nil {
 			return err
@@ -110,9 +108,6 @@ func openLocal(db store.File, now time.Time) (*local, error) {
 			return nil
 		})
 		if err != nil {
-			return err
-		}
-		if err := containerBucket.ForEach(tx, func(id string, c noted) error { l.containers[id] = c; return nil }); err != nil {
 			return err
 		}
 		return endpointBucket.ForEach(tx, func(id string, e localEndpoint) error {

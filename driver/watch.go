@@ -200,7 +200,7 @@ func (d *mirror) look(ctx context.Context) (open bool, err error) {
 		return false, err
 	}
 	for range 3 {
-		if err := errors.Join(d.refreshNotes(v.snap), d.refreshMade(v), d.noteStores(v), d.noteContainers(v)); err != nil {
+		if err := errors.Join(d.refreshNotes(v.snap), d.refreshMade(v), d.noteStores(v)); err != nil {
 			return false, err
 		}
 		p := decide(v)

@@ -25,7 +25,9 @@ func TestReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := os.Chown(path, -1, 4711); err != nil {
+	if err := os.Chown(path, -1, 4711); err != nil && os.Getenv("CI") != "" {
+		t.Fatal(err)
+	} else if err != nil {
 		t.Skipf("only root may give a socket away: %v", err)
 	}
 	for mode, group := range map[os.FileMode]int{0o660: 4711, 0o600: 0, 0o640: 0} {

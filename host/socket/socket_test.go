@@ -204,7 +204,7 @@ func TestWhoCallsWaits(t *testing.T) {
 // also after the socket was put back.
 func TestListenGroup(t *testing.T) {
 	const group = 4711
-	if os.Geteuid() != 0 {
+	if os.Geteuid() != 0 && os.Getenv("CI") == "" {
 		t.Skip("only root may call as others")
 	}
 	dir, err := os.MkdirTemp("/tmp", "socket")

@@ -43,7 +43,7 @@ func setEthSrc(m net.HardwareAddr) string { return fmt.Sprintf("set_field:%s->et
 func setEthDst(m net.HardwareAddr) string { return fmt.Sprintf("set_field:%s->eth_dst", m) }
 
 func setTunDst(a netip.Addr) string {
-	return fmt.Sprintf("set_field:%s->%s", a, tunField(a, "dst"))
+	return fmt.Sprintf("set_field:%s->%s", addrText(a), tunField(a, "dst"))
 }
 
 func move(from, to string) string { return "move:" + from + "->" + to }

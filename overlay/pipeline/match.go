@@ -83,10 +83,12 @@ func (m match) arpSHA(mac net.HardwareAddr) match { return m.with(fieldARPSHA, "
 func (m match) port(p uint16) match               { return m.with(fieldPortDst, "tp_dst=%d", p) }
 func (m match) fragment() match                   { return m.with(fieldFrag, "nw_frag=yes") }
 func (m match) ipProto(p int) match               { return m.with(fieldNWProto, "nw_proto=%d", p) }
-func (m match) arpSPA(a netip.Addr) match         { return m.with(fieldSrc, "arp_spa=%s", a) }
+func (m match) arpSPA(a netip.Addr) match         { return m.with(fieldSrc, "arp_spa=%s", addrText(a)) }
 func (m match) arpTPA(p netip.Prefix) match       { return m.with(fieldDst, "arp_tpa=%s", prefixText(p)) }
 
-func (m match) tunSrc(a netip.Addr) match { return m.with(fieldTunSrc, "%s=%s", tunField(a, "src"), a) }
+func (m match) tunSrc(a netip.Addr) match {
+	return m.with(fieldTunSrc, "%s=%s", tunField(a, "src"), addrText(a))
+}
 
 // ipSrc and ipDst match an address range of either family.
 func (m match) ipSrc(p netip.Prefix) match {
@@ -151,9 +153,20 @@ func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 // prefixText leaves the length of a host's range out, as the switch does.
 func prefixText(p netip.Prefix) string {
 	if p.IsSingleIP() {
-		return p.Addr().String()
+		return addrText(p.Addr())
 	}
-	return p.String()
+	return addrText(p.Addr()) + "/" + strconv.Itoa(p.Bits())
+}
+
+// addrText is an address as the switch prints it, by the C library's inet_ntop: the last
+// four bytes of an IPv6 address of ::/96 are written as IPv4 (RFC 4291, 2.5.5.1), except
+// where they begin with two zero bytes. Any other text would be another flow at each look.
+func addrText(a netip.Addr) string {
+	b := a.As16()
+	if a.Is4() || [12]byte(b[:12]) != [12]byte{} || b[12] == 0 && b[13] == 0 {
+		return a.String()
+	}
+	return "::" + netip.AddrFrom4([4]byte(b[12:])).String()
 }
 
 // maskedText writes a value as C's %#x does: zero without a prefix.

@@ -113,7 +113,7 @@ func guardEndpoints(c *compiler) {
 			if a.Is4() {
 				accept(port.proto("arp").arpSPA(a).arpSHA(p.MAC))
 			} else {
-				accept(port.neighbour(neighbourSolicitation).with(fieldSrc, "ipv6_src=%s", a))
+				accept(port.neighbour(neighbourSolicitation).with(fieldSrc, "ipv6_src=%s", addrText(a)))
 			}
 		}
 		c.add(SpoofGuard, 100, o, port, drop)

@@ -24,7 +24,7 @@ type Compiler struct {
 // next call.
 func (c *Compiler) Compile(input Input) ([]Flow, Changes, error) {
 	before := *c
-	*c = Compiler{}
+	*c = Compiler{flows: before.flows} // of an input that is refused nothing is returned
 	in := objects{Input: input}
 	if err := in.validate(); err != nil {
 		return nil, Changes{}, fmt.Errorf("compile flows: %w", err)

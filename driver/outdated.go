@@ -92,7 +92,7 @@ func (v view) differs(rec cluster.Network, n localNetwork, dn docker.Network) st
 		return ""
 	}
 	if !v.hasPools(rec, n, dn) {
-		return "it has other subnets, gateways, ranges or reserved addresses"
+		return "it has other subnets, gateways, ranges or reserved addresses, or has them in another order"
 	}
 	if dn.Attachable != rec.Attachable {
 		return "one of the two is attachable"
@@ -135,7 +135,23 @@ func (v view) hasPools(rec cluster.Network, n localNetwork, dn docker.Network) b
 			own = append(own, s)
 		}
 	}
-	return !n.Replica || sameReserved(own, dn.Pools)
+	return !n.Replica || sameReserved(own, dn.Pools) && samePlaces(own, dn.Pools)
+}
+
+// samePlaces reports whether pools are in the order of the subnets' places: containers get their
+// addresses from the first. A network's record may come before what its subnets' say of that.
+func samePlaces(set []cluster.Subnet, pools []docker.IPAM) bool {
+	place := func(s cluster.Subnet) int {
+		return slices.IndexFunc(pools, func(p docker.IPAM) bool { return p.Subnet == poolOf(s).Subnet })
+	}
+	for _, a := range set {
+		for _, b := range set {
+			if a.Prefix.Addr().Is4() == b.Prefix.Addr().Is4() && a.Place < b.Place && place(b) >= 0 && place(a) > place(b) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // sameReserved compares ranges and auxiliary addresses, and gateways that were said: an engine may list

@@ -341,3 +341,37 @@ func TestDownAndUpWhileUsedElsewhere(t *testing.T) {
 		t.Errorf("another host's is outdated: %s", why)
 	}
 }
+
+// A network's record may come to a host before what the subnets' own say of their order.
+func TestPlacesComeLater(t *testing.T) {
+	e := newEngine(t)
+	first, second := netip.MustParsePrefix("10.97.4.0/24"), netip.MustParsePrefix("10.97.0.0/24")
+	e.write(func(tx *replica.Tx) {
+		_ = tx.Put(cluster.Network{Name: "two", VNID: 7, Made: "elsewhere"})
+		_ = tx.Put(cluster.Subnet{Prefix: first, Network: "two", Gateway: first.Addr().Next(), Home: elsewhere, Implied: true})
+		_ = tx.Put(cluster.Subnet{Prefix: second, Network: "two", Gateway: second.Addr().Next(), Home: elsewhere, Implied: true})
+	})
+	pools := func() (list []string) {
+		n, _ := e.named("two")
+		for _, c := range n.IPAM.Config {
+			list = append(list, c.Subnet)
+		}
+		return list
+	}
+	e.look()
+	e.look()
+	e.write(func(tx *replica.Tx) {
+		_ = tx.Put(cluster.Subnet{Prefix: second, Network: "two", Gateway: second.Addr().Next(), Home: elsewhere, Implied: true, Place: 1})
+	})
+	for range 3 {
+		e.look()
+	}
+	if got := pools(); !slices.Equal(got, []string{first.String(), second.String()}) {
+		t.Errorf("the subnets are %v", got)
+	}
+	made := e.ids("two")
+	e.look()
+	if again := e.ids("two"); !slices.Equal(again, made) {
+		t.Errorf("made again and again: %v, then %v", made, again)
+	}
+}

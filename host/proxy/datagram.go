@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"sync"
@@ -16,7 +17,7 @@ const idle = 90 * time.Second
 type client struct {
 	port
 	from  netip.AddrPort
-	index uint32 // of the interface that it came by
+	index uint32 // of the interface to answer by, for one with a link-local address
 	local netip.Addr
 }
 
@@ -52,8 +53,8 @@ func (s *Server) receive(p serving) {
 		if !found || err != nil {
 			return
 		}
-		c, ok := whose(p.port, from, oob[:on])
-		if !ok || s.refuse(c.from.Addr()) {
+		c, by, ok := whose(p.port, from, oob[:on])
+		if !ok || s.refuse(c.from.Addr(), by) {
 			continue
 		}
 		if conn := s.find(c, p.to); conn != nil {
@@ -62,16 +63,16 @@ func (s *Server) receive(p serving) {
 	}
 }
 
-// whose reads who sent a datagram, and to which address.
-func whose(p port, from unix.Sockaddr, oob []byte) (client, bool) {
+// whose reads who sent a datagram, to which address, and the index of the interface it came by.
+func whose(p port, from unix.Sockaddr, oob []byte) (c client, by int, ok bool) {
 	sa, ok := from.(*unix.SockaddrInet6)
 	if !ok {
-		return client{}, false
+		return c, 0, false
 	}
-	c := client{port: p, from: addrOf(sa)}
+	c = client{port: p, from: addrOf(sa)}
 	list, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
-		return c, false
+		return c, 0, false
 	}
 	for _, m := range list {
 		if m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo {
@@ -79,10 +80,10 @@ func whose(p port, from unix.Sockaddr, oob []byte) (client, bool) {
 			if c.from.Addr().IsLinkLocalUnicast() {
 				c.index = sa.ZoneId
 			}
-			return c, true
+			return c, int(binary.NativeEndian.Uint32(m.Data[16:])), true
 		}
 	}
-	return c, false
+	return c, 0, false
 }
 
 // find returns the socket by which the container sees a client; nil: none can be had.

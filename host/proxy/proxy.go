@@ -54,8 +54,9 @@ const Most = 4096
 // Server serves what Set declares. It is made by New.
 type Server struct {
 	sockets Sockets
-	// refuse says of a client's address that it may not get at ports of this host.
-	refuse func(netip.Addr) bool
+	// refuse says of a client, by its address and the interface that it came by, that it may not
+	// get at ports of this host.
+	refuse func(from netip.Addr, index int) bool
 	dial   func(network string, to netip.AddrPort) (net.Conn, error)
 	log    *slog.Logger
 	epoll  int
@@ -70,7 +71,7 @@ type Server struct {
 }
 
 // New returns a Server that serves nothing yet.
-func New(s Sockets, refuse func(netip.Addr) bool, log *slog.Logger) (*Server, error) {
+func New(s Sockets, refuse func(from netip.Addr, index int) bool, log *slog.Logger) (*Server, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("make an epoll for published ports: %w", err)

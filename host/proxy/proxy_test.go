@@ -27,6 +27,7 @@ type world struct {
 	held                  *portreserve.Sockets
 	server                *Server
 	refused               atomic.Pointer[netip.Addr]
+	shut                  atomic.Int64 // an interface's index
 }
 
 const (
@@ -41,7 +42,10 @@ func newWorld(t *testing.T) *world {
 	linktest.Wire(t, "c", w.host, w.container, []string{"10.128.0.1/22"}, []string{containerAddr + "/22"})
 	linktest.Wire(t, "eth0", w.host, w.away, []string{hostAddr + "/64", second + "/64", "fe80::1/64"}, []string{awayAddr + "/64", "fe80::2/64"})
 	var err error
-	w.server, err = New(w.held, func(a netip.Addr) bool { r := w.refused.Load(); return r != nil && *r == a }, slog.New(slog.DiscardHandler))
+	w.server, err = New(w.held, func(a netip.Addr, index int) bool {
+		r := w.refused.Load()
+		return r != nil && *r == a || index == int(w.shut.Load())
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,15 +174,18 @@ func (w *world) wants(ns *linktest.NS, network, addr, want string) {
 
 // linkLocal is the host's address on the wire, for away. Go remembers interfaces' names whatever
 // the namespace.
-func (w *world) linkLocal() (at string) {
-	w.away.Do(func() {
+func (w *world) linkLocal() string { return fmt.Sprintf("[fe80::1%%%d]:8080", w.eth0(w.away)) }
+
+// eth0 is the index of it there.
+func (w *world) eth0(ns *linktest.NS) (index int) {
+	ns.Do(func() {
 		i, err := netlink.LinkByName("eth0")
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		at = fmt.Sprintf("[fe80::1%%%d]:8080", i.Attrs().Index)
+		index = i.Attrs().Index
 	})
-	return at
+	return index
 }
 
 const answered = "hello from 10.128.0.1"
@@ -205,6 +212,15 @@ func TestServes(t *testing.T) {
 	if got, err := ask(w.away, "udp", "["+hostAddr+"]:8080", long[:60000], 5*time.Second); got != long[:60000]+" from 10.128.0.1" {
 		t.Errorf("of a datagram %d bytes came back: %v", len(got), err)
 	}
+	// Not by who comes by an interface that is shut, at whichever address.
+	w.shut.Store(int64(w.eth0(w.host)))
+	for _, network := range []string{"tcp", "udp"} {
+		w.wants(w.away, network, "["+hostAddr+"]:8080", "")
+		w.wants(w.away, network, "["+second+"]:8080", "")
+		w.wants(w.away, network, w.linkLocal(), "")
+		w.wants(w.host, network, "[::1]:8080", answered)
+	}
+	w.shut.Store(0)
 	// Not by who may not.
 	away := netip.MustParseAddr(awayAddr)
 	w.refused.Store(&away)

@@ -24,7 +24,7 @@ func (s *Server) accept(p serving) {
 		if !found || err != nil {
 			return // EAGAIN: that were all; or the port was given back meanwhile
 		}
-		if s.refuse(addrOf(from).Addr()) || !s.take() {
+		if s.refuse(addrOf(from).Addr(), arrival(client)) || !s.take() {
 			reset(client)
 			continue
 		}
@@ -33,6 +33,16 @@ func (s *Server) accept(p serving) {
 			s.stream(client, p.to)
 		}()
 	}
+}
+
+// arrival is the index of the interface by which a client of TCP came. Linux notes it where it has
+// that of multicast (tcp_v6_syn_recv_sock, for IPV6_2292PKTOPTIONS of RFC 2292).
+func arrival(client int) int {
+	index, err := unix.GetsockoptInt(client, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF)
+	if err != nil {
+		return 0
+	}
+	return index
 }
 
 func (s *Server) take() bool {

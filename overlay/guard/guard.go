@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -63,6 +65,8 @@ type Guard struct {
 	failed error
 	heard  bool // what Docker has is known
 	docker []bridge
+
+	closed atomic.Pointer[[]string] // of docker, those of internal networks
 }
 
 // notes are the guard's: what Forbid did, for which interfaces, and what Docker has told of its bridges.
@@ -106,7 +110,7 @@ func New(cfg Config) *Guard {
 	for _, family := range g.noted() {
 		g.nat.Forbidden(family == family6)
 	}
-	g.docker = g.remembered()
+	g.knows(g.remembered())
 	return g
 }
 
@@ -155,6 +159,25 @@ func (g *Guard) Set() error {
 	}
 	g.failed = err
 	return err
+}
+
+// Closed reports whether an interface, by its index, is a bridge of an internal network of Docker's,
+// as far as Docker has told. It does not block.
+func (g *Guard) Closed(index int) bool {
+	i, err := net.InterfaceByIndex(index)
+	return err == nil && slices.Contains(*g.closed.Load(), i.Name)
+}
+
+// knows takes over which bridges Docker has; the lock is held, or nobody else has the guard.
+func (g *Guard) knows(all []bridge) {
+	var closed []string
+	for _, b := range all {
+		if b.internal {
+			closed = append(closed, b.name)
+		}
+	}
+	g.docker = all
+	g.closed.Store(&closed)
 }
 
 // InPlace reports whether there are rules, if not the newest.
@@ -270,7 +293,8 @@ func (g *Guard) Listed(networks []docker.Network) {
 	now := bridgesOf(networks)
 	g.mu.Lock()
 	same := g.heard && slices.Equal(now, g.docker)
-	g.docker, g.heard = now, true
+	g.knows(now)
+	g.heard = true
 	g.mu.Unlock()
 	if same {
 		return

@@ -85,15 +85,15 @@ const catchUpPatience = 3 * time.Second
 // New puts the parts together; nothing is made on the host yet.
 func New(c Config) (_ *Plane, err error) {
 	p := &Plane{cfg: c, Switch: c.Switch, nat: nat.New(), log: c.Log, caughtUp: make(chan struct{})}
-	if p.proxy, err = proxy.New(&p.held, internalClients(c.Source), c.Log); err != nil {
-		return nil, err
-	}
 	s := c.Settings
 	p.gateway = gateway.New(string(c.Self))
 	p.guard = guard.New(guard.Config{
 		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{c.Underlay.Addr, s.Bind}, Underlay: c.Underlay.Interface,
 		Names: c.Names.Ports, Run: s.Run, Source: c.Source, NAT: p.nat, Log: c.Log,
 	})
+	if p.proxy, err = proxy.New(&p.held, strangers(c.Source, p.guard.Closed), c.Log); err != nil {
+		return nil, err
+	}
 	p.gateway.BeforeForwarding, p.gateway.WithoutIPv6 = p.guard.Forbid, p.guard.WithoutIPv6
 	source := p.vxlanSource()
 	forPrograms := source

@@ -85,13 +85,17 @@ func OpenPorts() ports.Choice {
 	return c
 }
 
-// internalClients says of addresses whether they are a container's of an internal network, which
-// has no way to this host's ports. Subnets are looked up once for each state of the cluster.
-func internalClients(source overlay.Source) func(netip.Addr) bool {
+// strangers says of clients of this host's ports whether they are a container of an internal network,
+// of grapevine's by its address or of Docker's by its bridge: these have no way to them. Subnets are
+// looked up once for each state of the cluster.
+func strangers(source overlay.Source, closed func(index int) bool) func(from netip.Addr, index int) bool {
 	var mu sync.Mutex
 	var rev uint64
 	var subnets []netip.Prefix
-	return func(from netip.Addr) bool {
+	return func(from netip.Addr, index int) bool {
+		if closed(index) {
+			return true
+		}
 		snap := source.Snapshot()
 		mu.Lock()
 		defer mu.Unlock()

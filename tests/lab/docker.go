@@ -57,6 +57,9 @@ func (h *Host) startDockerd(ctx context.Context) error {
 	if !h.lab.opts.Swarm {
 		argv = append(argv, "--live-restore")
 	}
+	if h.lab.opts.BridgeIPv6 {
+		argv = append(argv, "--ipv6", "--fixed-cidr-v6", "fd00:70::/64")
+	}
 	if h.lab.opts.Kind == Namespace {
 		// The machine's cgroups are shared: ours are found again, and removed.
 		argv = append(argv, "--cgroup-parent", "/"+h.cgroup())

@@ -56,6 +56,8 @@ type Options struct {
 	MTU int
 	// Swarm starts dockerd without live-restore, which swarm mode forbids.
 	Swarm bool
+	// BridgeIPv6 gives Docker's default bridge IPv6 as well.
+	BridgeIPv6 bool
 	// Progress is called with a line about each step, from several goroutines; nil: silent.
 	Progress func(string)
 }

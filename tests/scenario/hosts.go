@@ -28,7 +28,7 @@ var hostCommands = map[string]command{
 	"install":   install,
 }
 
-// hosts N [without agents] [with|without live-restore] [GRAPEVINE_X=...]: a lab of N
+// hosts N [without agents] [with|without live-restore] [with bridge-ipv6] [GRAPEVINE_X=...]: a lab of N
 // hosts, in one cluster. It sets $JOIN and $KEY to the settings of its agents.
 func hosts(ctx context.Context, s *state, args []string) (string, error) {
 	opts := s.opts
@@ -43,13 +43,15 @@ func hosts(ctx context.Context, s *state, args []string) (string, error) {
 			agents = with
 		case "live-restore":
 			opts.Swarm = !with
+		case "bridge-ipv6":
+			opts.BridgeIPv6 = with
 		default:
 			opts.Hosts = 0
 		}
 	}
 	opts.AgentEnv = slices.Concat(args, opts.AgentEnv) // of two the last one counts
 	if opts.Hosts < 1 || opts.Hosts > 9 || s.lab != nil {
-		return "", usageError("usage, once: hosts 1..9 [without agents] [with|without live-restore] [GRAPEVINE_X=...]")
+		return "", usageError("usage, once: hosts 1..9 [without agents] [with|without live-restore] [with bridge-ipv6] [GRAPEVINE_X=...]")
 	}
 	var err error
 	if s.lab, err = lab.New(ctx, opts); err != nil {

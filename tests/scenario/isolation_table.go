@@ -11,14 +11,14 @@ var Isolation = table(`
 | from \ to          | outside | host | bridge    | internal bridge | Swarm overlay | macvlan | grapevine | internal grapevine | global grapevine |
 |---|---|---|---|---|---|---|---|---|---|
 | outside            | -       | -    | -         | -               | -             | -       | published | no                 | published        |
-| host               | -       | -    | -         | -               | -             | -       | yes       | yes                | yes              |
+| host               | -       | -    | -         | -               | -             | -       | yes       | address            | yes              |
 | bridge             | -       | -    | -         | -               | -             | -       | published | no                 | published        |
 | internal bridge    | -       | -    | -         | -               | -             | -       | no        | no                 | no               |
 | Swarm overlay      | -       | -    | -         | -               | -             | -       | published | no                 | published        |
 | macvlan            | -       | -    | -         | -               | -             | -       | no        | no                 | no               |
 | grapevine          | yes     | yes  | published | no              | published     | no      | published | no                 | yes              |
 | internal grapevine | no      | no   | no        | no              | no            | no      | no        | -                  | address          |
-| global grapevine   | yes     | yes  | published | no              | published     | no      | yes       | yes                | -                |
+| global grapevine   | yes     | yes  | published | no              | published     | no      | yes       | address            | -                |
 `)
 
 // IsolationTable is cells by the kinds of who asks and who is asked.

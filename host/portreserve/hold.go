@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -75,6 +76,7 @@ func (s *Sockets) With(network string, at netip.AddrPort, f func(fd int) error) 
 // is a *TakenError, an address that is not this host's one that says so. A kernel without
 // SCTP has nobody else who could use such a port: that is no error.
 func (s *Sockets) Hold(network string, at netip.AddrPort) error {
+	firstStart()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := key{network, at}
@@ -181,6 +183,14 @@ func (s *Sockets) release(k key) {
 	}
 	delete(s.held, k)
 }
+
+// firstStart has package os make its first process, which is to see what the kernel can do. That one is
+// started without ForkLock: letGo could not keep it from having a copy of what it tries.
+var firstStart = sync.OnceFunc(func() {
+	if p, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = p.Release()
+	}
+})
 
 // forkPatience is how long a process may take, on a busy host, from its start to its exec.
 const forkPatience = time.Second

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -22,7 +23,9 @@ type publisher struct {
 	publishing   sync.Mutex               // held while published ports change; taken before mu
 	undeclared   bool                     // ports did not get as far as to the packets
 	unheld       map[ports.Binding]string // what somebody else has besides, and who
-	slow         map[string]bool          // true: Docker had this endpoint when last asked, whose container is yet to start
+	// moved is by sandbox what its container had on the network that was its way in before.
+	moved map[string][]ports.Binding
+	slow  map[string]bool // true: Docker had this endpoint when last asked, whose container is yet to start
 }
 
 // Ports are the ports of this host. All calls are idempotent. Publish declares all that
@@ -74,6 +77,7 @@ func (d *publisher) publish(ctx context.Context, id string, reqs []ports.Request
 	open := d.cfg.OpenPorts()
 	reqs, to := d.shared(e, reqs, cross)
 	open.Cross = open.Cross && cross
+	open.Before = d.moved[e.Sandbox]
 	got, err := ports.Assign(reqs, to, e.Ports, open, d.holder(e))
 	if err != nil {
 		return err
@@ -103,12 +107,32 @@ func (d *publisher) unpublishLocked(ctx context.Context, id string) error {
 	if len(e.Ports) == 0 {
 		return nil
 	}
+	d.remember(e)
 	err := d.setPorts(ctx, id, nil)
 	d.release(e.Ports, nil)
 	if err != nil {
 		return fmt.Errorf("withdraw the ports of endpoint %.12s: %w", id, err)
 	}
 	return nil
+}
+
+// remember notes what a container has whose way in may become another of its networks: a port that
+// Docker chose stays the same then. What is noted goes with the sandbox.
+func (d *publisher) remember(e localEndpoint) {
+	live := map[string]bool{}
+	d.mu.Lock()
+	for _, o := range d.local.endpoints {
+		live[o.Sandbox] = true
+	}
+	d.mu.Unlock()
+	maps.DeleteFunc(d.moved, func(sandbox string, _ []ports.Binding) bool { return !live[sandbox] })
+	if e.Sandbox == "" {
+		return
+	}
+	if d.moved == nil {
+		d.moved = map[string][]ports.Binding{}
+	}
+	d.moved[e.Sandbox] = e.Ports
 }
 
 // setPorts notes an endpoint's ports and declares all.

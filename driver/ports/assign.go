@@ -22,6 +22,17 @@ type Choice struct {
 	// Cross says that this host can answer at its IPv6 addresses, and ask a container that has
 	// IPv4 only.
 	Cross bool
+	// Before are bindings that the container had on another network: of their ports each that a
+	// request may have is tried first.
+	Before []Binding
+
+	before map[inside][]uint16 // the same, by the container's port
+}
+
+// inside is a container's port.
+type inside struct {
+	proto Proto
+	port  uint16
 }
 
 // Assign finds bindings for each request, in this order, to the container's addresses
@@ -38,6 +49,13 @@ func Assign(reqs []Request, to []netip.Addr, have []Binding, open Choice, h Hold
 		}
 	}
 	found := keep(reqs, want, have)
+	open.before = map[inside][]uint16{}
+	for _, run := range open.Before {
+		for b := range run.Each() {
+			at := inside{b.Proto, b.To.Port()}
+			open.before[at] = append(open.before[at], b.Host.Port())
+		}
+	}
 	var anew []Binding
 	for _, i := range order(reqs, Request.width) {
 		if found[i] != nil {
@@ -239,6 +257,11 @@ func (r Request) candidates(open Choice) iter.Seq[uint16] {
 		start = first + open.Start%(last-first+1)
 	}
 	return func(yield func(uint16) bool) {
+		for _, port := range open.before[inside{r.Proto, r.Port}] {
+			if r.allows(port) && !yield(port) {
+				return
+			}
+		}
 		n := int(last) - int(first) + 1
 		for i := range n {
 			if !yield(first + uint16((int(start-first)+i)%n)) {

@@ -54,9 +54,25 @@ func texts(list []Binding) string {
 // A request that leaves a choice takes no port that another one names, in any order.
 func TestNamedPortsFirst(t *testing.T) {
 	reqs := []Request{{TCP, 80, netip.Addr{}, 0, 0, 0}, {TCP, 81, netip.Addr{}, 8080, 8082, 0}, {TCP, 82, netip.Addr{}, 8080, 8080, 0}, {TCP, 83, netip.Addr{}, 8081, 8081, 0}}
-	got, err := Assign(reqs, []netip.Addr{c4}, nil, Choice{8080, 8089, 0, false}, &host{})
+	got, err := Assign(reqs, []netip.Addr{c4}, nil, Choice{First: 8080, Last: 8089}, &host{})
 	if want := "0.0.0.0:8083->80/tcp 0.0.0.0:8082->81/tcp 0.0.0.0:8080->82/tcp 0.0.0.0:8081->83/tcp"; texts(got) != want || err != nil {
 		t.Errorf("got %s, %v", texts(got), err)
+	}
+}
+
+// What the container had on another network it gets again, of the requests that may have it, if it
+// is still free.
+func TestBefore(t *testing.T) {
+	before := []Binding{{TCP, netip.MustParseAddrPort("0.0.0.0:40001"), netip.MustParseAddrPort("10.128.9.2:80"), 1}, {UDP, netip.MustParseAddrPort("0.0.0.0:40002"), netip.MustParseAddrPort("10.128.9.2:53"), 0}}
+	reqs := []Request{{TCP, 80, netip.Addr{}, 0, 0, 0}, {TCP, 81, netip.Addr{}, 0, 0, 0}, {TCP, 53, netip.Addr{}, 0, 0, 0}, {UDP, 53, netip.Addr{}, 9000, 9001, 0}}
+	h := &host{}
+	got, err := Assign(reqs, []netip.Addr{c4}, nil, Choice{First: 32768, Last: 60999, Before: before}, h)
+	if want := "0.0.0.0:40001->80/tcp 0.0.0.0:40002->81/tcp 0.0.0.0:40003->53/tcp 0.0.0.0:9000->53/udp"; texts(got) != want || err != nil {
+		t.Errorf("got %s, %v", texts(got), err)
+	}
+	got, err = Assign(reqs[:1], []netip.Addr{c4}, nil, Choice{First: 32768, Last: 60999, Before: before}, h)
+	if want := "0.0.0.0:32768->80/tcp"; texts(got) != want || err != nil {
+		t.Errorf("a port that is another's by now: got %s, %v", texts(got), err)
 	}
 }
 
@@ -85,7 +101,7 @@ func TestForms(t *testing.T) {
 			t.Errorf("-p %s: %v", tt.flag, err)
 			continue
 		}
-		got, err := Assign(reqs, tt.to, nil, Choice{32768, 60999, 7, false}, &host{})
+		got, err := Assign(reqs, tt.to, nil, Choice{First: 32768, Last: 60999, Start: 7}, &host{})
 		if texts(got) != tt.want || err != nil {
 			t.Errorf("-p %s to %v: %v, %v, want %s", tt.flag, tt.to, texts(got), err, tt.want)
 		}

@@ -47,7 +47,7 @@ func drawBody(t *rapid.T) Body {
 		return Endpoint{
 			ID: name, Network: name, Addrs: []netip.Addr{addr("a"), addr("b")}, MAC: "02:00:0a:01:00:05", Host: host,
 			Container: "c", Name: name, Aliases: rapid.SliceOfN(text, 0, 3).Draw(t, "aliases"),
-			Labels: texts.Draw(t, "labels"), Labelled: rapid.Bool().Draw(t, "labelled"),
+			Labels: texts.Draw(t, "labels"), Labelled: rapid.Bool().Draw(t, "labelled"), Besides: rapid.IntRange(0, 1).Draw(t, "besides"),
 		}
 	case KindUse:
 		return Use{Network: name, Host: host}
@@ -222,6 +222,8 @@ func TestValidateRefuses(t *testing.T) {
 		"MAC long":        epWith(func(e *Endpoint) { e.MAC = "02:00:00:00:fe:80:00:00" }),
 		"address none":    epWith(func(e *Endpoint) { e.Addrs = []netip.Addr{{}} }),
 		"many addresses":  epWith(func(e *Endpoint) { e.Addrs = make([]netip.Addr, maxAddrs+1) }),
+		"besides all":     epWith(func(e *Endpoint) { e.Addrs, e.Besides = []netip.Addr{netip.MustParseAddr("10.1.0.2")}, 1 }),
+		"besides less":    epWith(func(e *Endpoint) { e.Besides = -1 }),
 		"alias":           epWith(func(e *Endpoint) { e.Aliases = []string{""} }),
 		"host":            epWith(func(e *Endpoint) { e.Host = "0000000000000001 " }),
 		"labels":          Network{Name: "n", Labels: map[string]string{"a": strings.Repeat("x", maxText+1)}},

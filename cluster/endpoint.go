@@ -31,7 +31,13 @@ type Endpoint struct {
 	// says so; else its host has not heard them yet, or they are too large for a record, or its agent is an older one.
 	Labels   map[string]string `cbor:"12,keyasint,omitempty"`
 	Labelled bool              `cbor:"13,keyasint,omitempty"`
+	// Besides says how many of the Addrs, the last ones, the container's user has declared besides Docker's.
+	// No name has them: whether the container answers by them is its own business.
+	Besides int `cbor:"14,keyasint,omitempty"`
 }
+
+// Named are the addresses that the endpoint's names have.
+func (e Endpoint) Named() []netip.Addr { return e.Addrs[:max(0, len(e.Addrs)-max(0, e.Besides))] }
 
 // Key names the record of an endpoint.
 func (e Endpoint) Key() Key { return Key{KindEndpoint, e.ID} }
@@ -79,6 +85,9 @@ func (e Endpoint) validate() error {
 	if len(e.Addrs) > maxAddrs || len(e.LinkLocal) > maxAddrs || len(e.Aliases) > maxEntries {
 		return errors.Join(err, fmt.Errorf("%d addresses, %d link-local ones and %d aliases, at most %d, %d and %d",
 			len(e.Addrs), len(e.LinkLocal), len(e.Aliases), maxAddrs, maxAddrs, maxEntries))
+	}
+	if e.Besides < 0 || e.Besides > 0 && e.Besides >= len(e.Addrs) {
+		err = errors.Join(err, fmt.Errorf("%d of %d addresses are said to be besides Docker's", e.Besides, len(e.Addrs)))
 	}
 	for _, a := range e.LinkLocal {
 		if !a.IsLinkLocalUnicast() || a.Is4In6() || a.Zone() != "" {

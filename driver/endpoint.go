@@ -36,28 +36,36 @@ func (d *endpoints) CreateEndpoint(ctx context.Context, r *network.CreateEndpoin
 	if !given {
 		reply.Interface.MacAddress = e.MAC
 	}
-	if err := d.keeping(ctx, e.Network, func() error { return d.bind(e) }); err != nil {
+	if err := d.keeping(ctx, e.Network, func() error { return d.bind(ctx, e) }); err != nil {
 		return nil, err
 	}
 	if err := d.addEndpoint(e); err != nil {
-		return nil, errors.Join(err, d.alloc.Unbind(e.ID))
+		return nil, errors.Join(err, d.unbind(e))
 	}
 	return reply, nil
 }
 
 // bind makes all of the endpoint's addresses its own, or none.
-func (d *endpoints) bind(e localEndpoint) error {
+func (d *endpoints) bind(ctx context.Context, e localEndpoint) error {
 	n, err := d.network(e.Network)
 	if err != nil {
 		return err
 	}
-	for _, a := range e.addrs() {
+	if err := d.leaseBesides(ctx, n, e); err != nil {
+		return errors.Join(err, d.unbind(e))
+	}
+	for _, a := range e.all() {
 		p, _, _ := n.subnetOf(a)
 		if err := d.alloc.Bind(p, a, e.ID); err != nil {
-			return errors.Join(err, d.alloc.Unbind(e.ID))
+			return errors.Join(err, d.unbind(e))
 		}
 	}
 	return nil
+}
+
+// unbind makes none of its addresses the endpoint's. Docker gives those back that it asked for.
+func (d *endpoints) unbind(e localEndpoint) error {
+	return errors.Join(d.alloc.Unbind(e.ID), freeBesides(d.alloc, e))
 }
 
 // parseEndpoint reads the request; given says that it has a MAC address.
@@ -77,6 +85,12 @@ func (d *endpoints) parseEndpoint(r *network.CreateEndpointRequest) (e localEndp
 		return e, false, err
 	}
 	if e.Prefix6, e.Addr6, err = n.address(r.Interface.AddressIPv6, true); err != nil {
+		return e, false, err
+	}
+	if e.Besides, err = besides(r.Options); err != nil {
+		return e, false, err
+	}
+	if err := e.checkBesides(n); err != nil {
 		return e, false, err
 	}
 	e.MAC = macFor(e.addrs()[0])
@@ -132,9 +146,9 @@ func (d *endpoints) addEndpoint(e localEndpoint) error {
 			return err
 		}
 		use(tx, d.cfg.Self, n.Name)
-		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.addrs(), MAC: e.MAC, Host: d.cfg.Self}
+		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.all(), Besides: len(e.Besides), MAC: e.MAC, Host: d.cfg.Self}
 		if old, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live {
-			old.Network, old.Addrs, old.MAC = rec.Network, rec.Addrs, rec.MAC
+			old.Network, old.Addrs, old.Besides, old.MAC = rec.Network, rec.Addrs, rec.Besides, rec.MAC
 			rec = old
 		}
 		_ = tx.Put(rec) // Update reports it
@@ -163,7 +177,8 @@ func (d *endpoints) removeEndpoint(ctx context.Context, id string) error {
 	err := d.unplug(ctx, id)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, ok := d.local.endpoints[id]; ok {
+	e, ok := d.local.endpoints[id]
+	if ok {
 		_, uerr := d.replica.Update(func(tx *replica.Tx) error {
 			tx.Delete(cluster.Endpoint{ID: id}.Key())
 			return nil
@@ -174,7 +189,7 @@ func (d *endpoints) removeEndpoint(ctx context.Context, id string) error {
 		err = errors.Join(err, d.local.dropEndpoint(id))
 	}
 	d.poke()
-	return errors.Join(err, d.alloc.Unbind(id))
+	return errors.Join(err, d.alloc.Unbind(id), freeBesides(d.alloc, e))
 }
 
 // collectEndpoint removes an endpoint that Docker has forgotten, and its addresses

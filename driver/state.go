@@ -57,6 +57,8 @@ type localEndpoint struct {
 	Addr    netip.Addr
 	Prefix6 netip.Prefix // and IPv6's
 	Addr6   netip.Addr
+	// Besides are the addresses that its user has declared: see addresses.go.
+	Besides []netip.Addr
 	MAC     string
 	Joined  bool
 	// Sandbox is libnetwork's key of the container's network namespace, a path, while
@@ -67,7 +69,10 @@ type localEndpoint struct {
 	Created time.Time
 }
 
-// addrs are the endpoint's addresses, one of a family at most.
+// all are the endpoint's addresses: Docker's, and those besides.
+func (e localEndpoint) all() []netip.Addr { return append(e.addrs(), e.Besides...) }
+
+// addrs are the endpoint's addresses that Docker gave it, one of a family at most.
 func (e localEndpoint) addrs() (out []netip.Addr) {
 	for _, a := range []netip.Addr{e.Addr, e.Addr6} {
 		if a.IsValid() {

@@ -167,7 +167,7 @@ func addresses(all []*endpoint, turn int, hosts Hosts, want Standing) (addrs []n
 			continue
 		}
 		ok = true
-		for _, a := range e.addrs {
+		for _, a := range e.addrs[:e.named] {
 			if !slices.Contains(addrs, a) {
 				addrs = append(addrs, a)
 			}

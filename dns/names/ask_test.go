@@ -87,6 +87,21 @@ func TestNewestHolderOfAnAddress(t *testing.T) {
 	}
 }
 
+// Names have the addresses that Docker gave; those besides have the name all the same.
+func TestAddressesBesidesHaveNoName(t *testing.T) {
+	db := endpoint1(1, "blue", "db", "10.1.0.2")
+	besides := netip.MustParseAddr("10.1.0.99")
+	db.Addrs, db.Besides = append(db.Addrs, besides), 1
+	subnet := cluster.Subnet{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Network: "blue", Home: hostA}
+	v, _ := index(t, db, subnet).View(Asker{Addr: besides})
+	if got, found := v.Lookup("db", 0, nil); !found || !slices.Equal(got, db.Addrs[:1]) {
+		t.Errorf("db is %v", got)
+	}
+	if name, ours := v.Reverse(besides, nil); name != "db.blue" || !ours {
+		t.Errorf("%s is %q, %v", besides, name, ours)
+	}
+}
+
 // A hundred thousand endpoints are to be had cheaply.
 func TestSize(t *testing.T) {
 	s := big(t, 100_000)

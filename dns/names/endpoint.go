@@ -18,12 +18,13 @@ type endpoint struct {
 	host      cluster.NodeID
 	container string
 	addrs     []netip.Addr
+	named     int      // how many of them, the first ones, its names have
 	names     []string // in lower case, each once
 	label     string   // as it is to be shown in a PTR; "" if it has no name yet
 }
 
 func newEndpoint(b cluster.Endpoint, v cluster.Version, n *network) *endpoint {
-	e := &endpoint{id: b.ID, version: v, network: n, host: b.Host, container: b.Container, addrs: b.Addrs}
+	e := &endpoint{id: b.ID, version: v, network: n, host: b.Host, container: b.Container, addrs: b.Addrs, named: len(b.Named())}
 	short := b.Container
 	if len(short) > shortID {
 		short = short[:shortID]

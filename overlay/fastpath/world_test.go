@@ -100,7 +100,7 @@ func inputs() *rapid.Generator[pipeline.Input] {
 				OFPort: uint32(i + 3), MAC: macs[e], VNID: vnid.Draw(t, "VNID"), Endpoint: e,
 				Internal: rapid.Bool().Draw(t, "internal"), Plain: rapid.IntRange(0, 5).Draw(t, "plain") < 5,
 			}
-			for _, a := range rapid.SliceOfN(rapid.SampledFrom(numbers), 1, 2).Draw(t, "addresses of "+e) {
+			for _, a := range rapid.SliceOfN(rapid.SampledFrom(numbers), 1, 5).Draw(t, "addresses of "+e) {
 				if !taken[a] {
 					taken[a] = true
 					p.Addrs = append(p.Addrs, a)
@@ -171,7 +171,8 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 		return Packet{}, false
 	}
 	a, b := rapid.SampledFrom(in.Ports).Draw(t, "a"), rapid.SampledFrom(in.Ports).Draw(t, "b")
-	p := Packet{Src: a.Addrs[0], Dst: b.Addrs[0], Ifindex: device[a.Endpoint], MAC: [6]byte(a.MAC)}
+	mine, others := rapid.SampledFrom(a.Addrs).Draw(t, "a's"), rapid.SampledFrom(b.Addrs).Draw(t, "b's")
+	p := Packet{Src: mine, Dst: others, Ifindex: device[a.Endpoint], MAC: [6]byte(a.MAC)}
 	var there []pipeline.Route
 	for _, r := range in.Routes {
 		if r.VTEP.IsValid() && r.Prefix.Addr().Is4() == p.Src.Is4() {
@@ -188,7 +189,7 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 	case kind == "leaves":
 		p.Dst = rapid.SampledFrom(slices.Concat(elsewhere, gateways)).Draw(t, "to")
 	case kind == "enters":
-		p = Packet{Src: rapid.SampledFrom(slices.Concat(elsewhere, gateways)).Draw(t, "from"), Dst: a.Addrs[0], Gateway: true}
+		p = Packet{Src: rapid.SampledFrom(slices.Concat(elsewhere, gateways)).Draw(t, "from"), Dst: mine, Gateway: true}
 	case kind == "link-local": // from such an address, or to one, or both
 		from, to := append(slices.Clone(a.LinkLocal), a.Addrs...), append(slices.Clone(b.LinkLocal), b.Addrs...)
 		for _, n := range in.Neighbours {
@@ -201,7 +202,7 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 		r := rapid.SampledFrom(there).Draw(t, "range")
 		p.Dst = r.Prefix.Addr()
 		if kind == "in" {
-			p = Packet{Src: r.Prefix.Addr(), Dst: a.Addrs[0], From: r.VTEP, VNID: r.VNID}
+			p = Packet{Src: r.Prefix.Addr(), Dst: mine, From: r.VTEP, VNID: r.VNID}
 		}
 	}
 	return p, p.Src.Is4() == p.Dst.Is4()

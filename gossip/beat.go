@@ -92,11 +92,19 @@ func (g *Gossip) sendBeats(to, silent []nodeID) {
 
 // heardBeat takes a host's beat.
 func (g *Gossip) heardBeat(e envelope) {
+	now := time.Now()
+	if g.watch.isOld(e.body) {
+		// Refused, it is no replay: the agent of a host that went back to an older one says so for long.
+		if b, err := decodeBeat(append(make([]byte, 8), e.body...)); err == nil {
+			g.watch.hearOld(e.from, b.silent, now)
+			return
+		}
+	}
 	b, err := decodeBeat(e.body)
 	switch {
 	case err != nil:
 		g.stats.add(RefusedGarbage, 1)
-	case !g.watch.hear(e.from, b, time.Now()):
+	case !g.watch.hear(e.from, b, now):
 		g.stats.add(RefusedReplay, 1)
 	}
 }

@@ -128,6 +128,7 @@ type watch struct {
 	expired  time.Time            // when verdicts were last looked through for those to drop
 	number   uint64               // last one of this host's beats and verdicts
 	latest   map[saying]uint64    // highest number of each
+	lately   map[nodeID]uint64    // which of the numbers before the highest of a host's beats have come: bit n, the nth before
 	denied   map[nodeID]time.Time // when this host told last of whom that it does not doubt it
 }
 
@@ -152,7 +153,7 @@ type word struct {
 func newWatch(self nodeID, every time.Duration, run uint32) *watch {
 	return &watch{
 		self: self, beat: every, number: uint64(run) << 32, heard: map[nodeID]sign{}, verdicts: map[nodeID]map[nodeID]word{},
-		doubted: map[nodeID]bool{}, since: map[nodeID]time.Time{}, latest: map[saying]uint64{}, denied: map[nodeID]time.Time{},
+		doubted: map[nodeID]bool{}, since: map[nodeID]time.Time{}, latest: map[saying]uint64{}, lately: map[nodeID]uint64{}, denied: map[nodeID]time.Time{},
 	}
 }
 
@@ -183,8 +184,25 @@ func (w *watch) fresh(s saying, number uint64) bool {
 	if len(w.latest) >= maxLatest {
 		clear(w.latest)
 	}
+	if s.of == (nodeID{}) {
+		if len(w.lately) >= maxLatest {
+			clear(w.lately)
+		}
+		w.lately[s.by] = w.lately[s.by]<<min(number-w.latest[s], 64) | 1
+	}
 	w.latest[s] = number
 	return true
+}
+
+// late reports whether a beat is a little older than the last one, and whether it comes for the first time, with mu held.
+func (w *watch) late(s saying, number uint64) (late, first bool) {
+	behind := w.latest[s] - number
+	if _, known := w.latest[s]; !known || number > w.latest[s] || behind >= 64 {
+		return false, false
+	}
+	come := w.lately[s.by]
+	w.lately[s.by] = come | 1<<behind
+	return true, come&(1<<behind) == 0
 }
 
 // patience is how long a host may be silent: three beats may be lost, and the next be late.
@@ -222,15 +240,45 @@ func (w *watch) rank(id string) int {
 	return 0
 }
 
-// hear takes a beat, and reports whether it is later than those before.
+// hear takes a beat, and reports false of one that has come before, or may have. One that others have
+// overtaken on the way, or in memberlist, which hands on the last of those that wait first, is neither that
+// nor news.
 func (w *watch) hear(from nodeID, b beat, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.fresh(saying{by: from}, b.number) {
+	s := saying{by: from}
+	if late, first := w.late(s, b.number); late {
+		return first
+	}
+	if !w.fresh(s, b.number) {
 		return false
 	}
 	w.heard[from] = sign{now, b.silent}
 	return true
+}
+
+// hearOld takes the beat of an agent from before beats had numbers, which says so much and no more: nobody
+// can tell whether it has come before. It counts only of who has not said a number for as long as this host runs.
+func (w *watch) hearOld(from nodeID, silent []nodeID, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, numbered := w.latest[saying{by: from}]; numbered {
+		return false
+	}
+	w.heard[from] = sign{now, silent}
+	return true
+}
+
+// isOld reports whether the body of a beat is one without a number: it begins with a host, or with nothing.
+// A number that is the ID of a host of the ring is as likely as any other of 64 bits.
+func (w *watch) isOld(body []byte) bool {
+	if len(body) < len(nodeID{}) {
+		return len(body) == 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, host := slices.BinarySearchFunc(w.ring, nodeID(body), compareIDs)
+	return host
 }
 
 // forgive is for a watcher that was itself away: what it did not hear says nothing.

@@ -1,0 +1,67 @@
+package gossip
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestBeatsWithoutNumbers: in the middle of an upgrade from an agent whose beats are a list of hosts alone,
+// none of those is refused, and who says one is not silent, though another host is.
+func TestBeatsWithoutNumbers(t *testing.T) {
+	const every = 200 * time.Millisecond
+	self, older, gone := nodeID{1}, nodeID{2}, nodeID{3}
+	ring, now := []nodeID{self, older, gone}, time.Now()
+	g := &Gossip{watch: newWatch(self, every, 1)}
+	g.watch.round(ring, now)
+	say := func(from nodeID, silent ...nodeID) {
+		g.heardBeat(envelope{from: from, body: slices.Concat(bytesOf(silent)...)})
+	}
+	say(gone)
+	for range 100 {
+		now = now.Add(every)
+		g.watch.heard[gone] = sign{now.Add(-time.Minute), nil}
+		say(older, gone)
+		g.watch.round(ring, time.Now())
+	}
+	if n := g.stats.m[RefusedGarbage] + g.stats.m[RefusedReplay]; n > 0 {
+		t.Errorf("%d beats of an honest host are refused: %v", n, g.stats.m)
+	}
+	if !g.watch.doubts(gone) || g.watch.heard[older].silent == nil {
+		t.Errorf("what the older host says of another one is not heard: %v", g.watch.heard)
+	}
+	// It is upgraded: what it said before counts no more, whoever sends it again.
+	g.heardBeat(envelope{from: older, body: beat{number: 1 << 32}.encode()})
+	before := g.watch.heard[older]
+	say(older)
+	if got := g.watch.heard[older]; !got.at.Equal(before.at) {
+		t.Error("a beat from before the upgrade makes the host heard")
+	}
+}
+
+func bytesOf(ids []nodeID) (list [][]byte) {
+	for _, id := range ids {
+		list = append(list, id[:])
+	}
+	return list
+}
+
+// TestBeatsOvertakeEachOther: beats that come in another order, as memberlist hands them on when several wait, are no
+// replays; each that comes again is one; and none that is older than another one makes its host heard.
+func TestBeatsOvertakeEachOther(t *testing.T) {
+	from, now := nodeID{2}, time.Unix(1, 0)
+	w := newWatch(nodeID{1}, time.Second, 1)
+	for round := range 3 {
+		for i, n := range []uint64{1000, 1003, 1001, 1002, 1070, 1064, 2000, 1937} {
+			if got := w.hear(from, beat{number: n}, now.Add(time.Duration(i))); got != (round == 0) {
+				t.Errorf("round %d: beat %d is taken: %t", round, n, got)
+			}
+		}
+	}
+	if got := w.heard[from].at; !got.Equal(now.Add(6)) {
+		t.Errorf("heard last at %v", got)
+	}
+	if w.hear(from, beat{number: 1936}, now) {
+		t.Error("a beat from long before is taken")
+	}
+}

@@ -302,3 +302,40 @@ func TestReplay(t *testing.T) {
 		}
 	})
 }
+
+// TestReplayOfAcks: that a host answers, said to an earlier run of the one that asks, does not keep it alive.
+func TestReplayOfAcks(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		var record tape
+		begin := func(i int) *host {
+			return start(t, n, i, func(c *Config) {
+				tr, err := n.Listen(hostAddr(i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Transport, c.ClusterID = recorder{tr, &record}, "alpha"
+			})
+		}
+		hosts := []*host{begin(0), begin(1)}
+		within(t, 20*time.Second, "they see each other", func() bool { return allSee(hosts, 1) })
+		time.Sleep(2 * time.Minute)
+		hosts[0].stop()
+		hosts[0] = begin(0)
+		within(t, 20*time.Second, "they see each other", func() bool { return allSee(hosts, 1) })
+		hosts[1].stop()
+		record.mu.Lock()
+		old := tape{packets: slices.DeleteFunc(slices.Clone(record.packets), func(p taped) bool { return p.to != hostAddr(0).String() })}
+		record.mu.Unlock()
+		attacker, err := n.Listen(hostAddr(9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			old.playTo(t, attacker, hosts[0])
+			if m, ok := hosts[0].Member(hosts[1].id); ok && m.State != Alive {
+				return
+			}
+		}
+		t.Error("a host that is off is alive for as long as somebody sends again what it said")
+	})
+}

@@ -43,6 +43,9 @@ func (g *Gossip) listen() error {
 		_ = t.Shutdown()
 		return err
 	}
+	if !numberAcks(g.ml) {
+		g.log.Warn("the answers to an earlier run of this agent may be sent again: this memberlist is not known")
+	}
 	if g.addr = addrOf(g.ml.LocalNode()); g.addr.Addr().IsUnspecified() {
 		_ = g.ml.Shutdown()
 		return fmt.Errorf("peers cannot reach %v: set the address to advertise", g.addr)

@@ -36,7 +36,7 @@ type Client struct {
 	mu     sync.Mutex
 	cli    *client.Client         // nil: to be made at the next call
 	open   map[net.Conn]time.Time // connections, and since when
-	seen   map[string]time.Time   // when connections of anybody were first seen, by their inodes
+	seen   map[string]time.Time   // when connections of anybody were first seen, by the names of list
 	server net.Addr               // of the last one, nil before the first
 }
 

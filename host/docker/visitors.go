@@ -46,12 +46,12 @@ func (c *Client) visitors(age time.Duration) int {
 	}
 	list, now := c.list(), time.Now()
 	n, seen := len(list)-len(c.open), map[string]time.Time{}
-	for _, inode := range list {
-		seen[inode] = now
-		if first, known := c.seen[inode]; known {
-			seen[inode] = first
+	for _, name := range list {
+		seen[name] = now
+		if first, known := c.seen[name]; known {
+			seen[name] = first
 		}
-		if age > 0 && now.Sub(seen[inode]) >= age {
+		if age > 0 && now.Sub(seen[name]) >= age {
 			n--
 		}
 	}
@@ -64,21 +64,21 @@ func (c *Client) visitors(age time.Duration) int {
 	return max(0, n)
 }
 
-// list returns the inodes of all connections of the engine's API. c.mu is held.
-func (c *Client) list() (inodes []string) {
+// list names all connections of the engine's API, each by the same name as long as it is there. c.mu is held.
+func (c *Client) list() (names []string) {
 	ports := apiPorts
 	switch addr := c.server.(type) {
 	case *net.UnixAddr:
 		list, _ := os.ReadFile(unixSockets)
-		inodes = connections(string(list), addr.Name)
+		names = connections(string(list), addr.Name)
 	case *net.TCPAddr:
 		ports = append(slices.Clone(ports), uint16(addr.Port))
 	}
 	for _, file := range tcpSockets {
 		list, _ := os.ReadFile(file)
-		inodes = append(inodes, tcpConnections(string(list), ports)...)
+		names = append(names, tcpConnections(string(list), ports)...)
 	}
-	return inodes
+	return names
 }
 
 // connections lists the connections of the server at path, by their inodes.
@@ -93,8 +93,9 @@ func connections(list, path string) (inodes []string) {
 	return inodes
 }
 
-// tcpConnections lists what is connected to the ports.
-func tcpConnections(list string, ports []uint16) (inodes []string) {
+// tcpConnections lists what is connected to the ports, by both ends: one that the server has not accepted yet
+// has no inode, and gets one later.
+func tcpConnections(list string, ports []uint16) (ends []string) {
 	const established = "01" // TCP_ESTABLISHED
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)
@@ -103,10 +104,10 @@ func tcpConnections(list string, ports []uint16) (inodes []string) {
 		}
 		_, hex, _ := strings.Cut(f[1], ":")
 		if port, err := strconv.ParseUint(hex, 16, 16); err == nil && slices.Contains(ports, uint16(port)) {
-			inodes = append(inodes, "tcp "+f[9])
+			ends = append(ends, "tcp "+f[1]+" "+f[2])
 		}
 	}
-	return inodes
+	return ends
 }
 
 // connect opens a connection to the engine, and counts it until it is closed.

@@ -79,6 +79,49 @@ func visit(t *testing.T, network, addr string) {
 	}
 }
 
+// A connection stays one and the same when the server accepts it, and is another one than the next that waits.
+func TestVisitorsOfABusyServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dial := func() net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	c := New("tcp://" + l.Addr().String())
+	c.server = l.Addr()
+	accept := func() {
+		t.Helper()
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	want := func(when string, all, newcomers int) {
+		t.Helper()
+		if a, n := c.Visitors(), c.Newcomers(); a != all || n != newcomers {
+			t.Errorf("%s: %d newcomers of %d, not %d of %d", when, n, a, newcomers, all)
+		}
+	}
+	defer dial().Close()
+	want("one waits", 1, 1)
+	for name, at := range c.seen { // later
+		c.seen[name] = at.Add(-listens)
+	}
+	want("it has waited for long", 1, 0)
+	defer dial().Close()
+	want("another one waits", 2, 1)
+	accept()
+	want("the first is accepted", 2, 1)
+}
+
 func TestConnections(t *testing.T) {
 	const list = `Num       RefCount Protocol Flags    Type St Inode Path
 000000003c672c93: 00000002 00000000 00010000 0001 01 19733783 /var/run/docker.sock
@@ -96,11 +139,16 @@ func TestTCPConnections(t *testing.T) {
 	const list = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 00000000:0947 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 19 1 0 100 0 0 10 0
    1: 010200C0:0947 020200C0:B5B4 01 00000000:00000000 00:00000000 00000000     0        0 20 1 0 20 4 30 10 -1
+   5: 010200C0:0947 020200C0:B5BC 01 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1
    2: 010200C0:0947 020200C0:B5B6 06 00000000:00000000 03:00000D30 00000000     0        0 0 3 0
    3: 010200C0:B5B8 020200C0:0947 01 00000000:00000000 00:00000000 00000000     0        0 21 1 0 20 4 30 10 -1
    4: 0000000000000000FFFF0000010200C0:0948 0000000000000000FFFF0000020200C0:B5BA 01 00000000:00000000 00:00000000 00000000     0        0 22 1 0 20 4 30 10 -1
 `
-	if got := tcpConnections(list, apiPorts); !slices.Equal(got, []string{"tcp 20", "tcp 22"}) {
+	if got := tcpConnections(list, apiPorts); !slices.Equal(got, []string{
+		"tcp 010200C0:0947 020200C0:B5B4",
+		"tcp 010200C0:0947 020200C0:B5BC",
+		"tcp 0000000000000000FFFF0000010200C0:0948 0000000000000000FFFF0000020200C0:B5BA",
+	}) {
 		t.Errorf("connections %v", got)
 	}
 }

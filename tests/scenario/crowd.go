@@ -47,7 +47,7 @@ func crowd(ctx context.Context, s *state, args []string) (string, error) {
 		return said, fmt.Errorf("%d containers have only %d addresses", n, len(all))
 	}
 	for _, c := range crowded[:len(args[2:])] { // the first on every host
-		if err := c.Reach(ctx, 2*reachWithin*s.patience, all...); err != nil {
+		if err := c.Reach(ctx, 2*reachWithin*s.patience(), all...); err != nil {
 			return said, err
 		}
 	}

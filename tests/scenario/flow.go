@@ -21,6 +21,7 @@ var flowCommands map[string]command
 func init() {
 	flowCommands = map[string]command{
 		"eventually": eventually,
+		"idle":       idle,
 		"match":      match,
 		"together":   together,
 		"sleep":      sleep,
@@ -71,7 +72,7 @@ func eventually(ctx context.Context, s *state, args []string) (string, error) {
 	}
 	var out string
 	var wrong usageError
-	err = lab.Eventually(ctx, within*s.patience, func() error {
+	err = lab.Eventually(ctx, within*s.patience(), func() error {
 		var err error
 		if out, err = c(ctx, s, rest); errors.As(err, &wrong) {
 			return nil
@@ -134,7 +135,7 @@ func heard(ctx context.Context, s *state, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second*s.patience)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second*s.patience())
 	defer cancel()
 	at := make([]int64, n)
 	var hosts errgroup.Group

@@ -74,7 +74,7 @@ func hosts(ctx context.Context, s *state, args []string) (string, error) {
 func (s *state) joined(ctx context.Context, within time.Duration) error {
 	want := fmt.Sprintf("%d of %d alive", len(s.lab.Hosts), len(s.lab.Hosts))
 	return s.lab.Each(func(h *lab.Host) error {
-		return lab.Eventually(ctx, within*s.patience, func() error {
+		return lab.Eventually(ctx, within*s.patience(), func() error {
 			out, err := h.Grapevine(ctx, "status")
 			if err == nil && (!strings.Contains(out, want) || !strings.Contains(out, "All is well")) {
 				err = fmt.Errorf("grapevine status does not say %q and that all is well:\n%s", want, out)
@@ -169,7 +169,7 @@ func (s *state) network(ctx context.Context, args []string, verb string, within 
 		return "", usageError("usage: " + verb + " NETWORK HOST...")
 	}
 	return "", s.each(ctx, args[1:], func(h *lab.Host, ctx context.Context) error {
-		return lab.Eventually(ctx, within*s.patience, func() error { return holds(h) })
+		return lab.Eventually(ctx, within*s.patience(), func() error { return holds(h) })
 	})
 }
 

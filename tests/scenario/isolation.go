@@ -93,7 +93,7 @@ func isolate(ctx context.Context, s *state, args []string) (string, error) {
 		return "", s.isolation.make(ctx, h, true)
 	case "holds", "ours-holds":
 		s.isolation.ours = args[0] != "holds"
-		return s.isolation.holds(ctx, h, neighbour, 20*time.Second*s.patience)
+		return s.isolation.holds(ctx, h, neighbour, 20*time.Second*s.patience())
 	case "closed":
 		s.isolation.ours = true
 		return s.isolation.closed(ctx, h, neighbour)

@@ -48,7 +48,7 @@ func unresolved(ctx context.Context, s *state, args []string) (string, error) {
 }
 
 func (s *state) lookUp(ctx context.Context, from lab.Container, name string, want []netip.Addr) error {
-	return lab.Eventually(ctx, resolveWithin*s.patience, func() error {
+	return lab.Eventually(ctx, resolveWithin*s.patience(), func() error {
 		got, err := from.Lookup(ctx, name)
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func reverse(ctx context.Context, s *state, args []string) (string, error) {
 		return "", err
 	}
 	want := strings.Join(args[2:], "")
-	return "", lab.Eventually(ctx, resolveWithin*s.patience, func() error {
+	return "", lab.Eventually(ctx, resolveWithin*s.patience(), func() error {
 		got, err := from.LookupAddr(ctx, addrs[0])
 		if err == nil && strings.Join(got, " ") != want {
 			err = fmt.Errorf("in %s on %s the address %s has the names %v, want %q", from.Name, from.Host.Name, addrs[0], got, want)

@@ -117,7 +117,7 @@ func reach(ctx context.Context, s *state, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "", from.Reach(ctx, reachWithin*s.patience, to...)
+	return "", from.Reach(ctx, reachWithin*s.patience(), to...)
 }
 
 // unreachable HOST:CONTAINER TARGET...: none answers a ping for 1 s.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +16,8 @@ import (
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
 
-// Run runs scripts as parallel subtests, each with a lab of its own; opts says what
-// all of them have in common.
+// Run runs scripts as subtests, each with a lab of its own and as many at the same time as
+// -parallel says; opts says what all of them have in common.
 func Run(t *testing.T, opts lab.Options, files ...string) {
 	cmds := map[string]func(*testscript.TestScript, bool, []string){}
 	for name, c := range commands() {
@@ -23,12 +25,17 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 			ts.Value(stateKey{}).(*state).run(ts, c, neg, args)
 		}
 	}
-	testscript.Run(t, testscript.Params{
-		Files:     files,
+	all := &suite{script: script{t, newTurns()}}
+	defer all.running.Wait()
+	deadline, _ := t.Deadline()
+	testscript.RunT(all, testscript.Params{
+		Files:     idlesFirst(files, os.ReadFile),
+		Deadline:  deadline,
 		Cmds:      cmds,
 		Condition: func(name string) (bool, error) { return condition(opts, name) },
 		Setup: func(env *testscript.Env) error {
 			s := newState(t.Context(), opts)
+			s.places = all.places
 			env.Values[stateKey{}] = s
 			env.Setenv("image", lab.Image)
 			env.Setenv("outside", lab.OutsideAddr)
@@ -64,17 +71,27 @@ type stateKey struct{}
 type state struct {
 	ctx         context.Context
 	opts        lab.Options
+	places      *turns
 	lab         *lab.Lab
 	pings       map[string]*lab.Pinging
 	inventories map[string]string
 	isolation   *isolation
 	setenv      func(key, value string)
-	dir         string        // where the files of the script are
-	patience    time.Duration // factor of waiting times, by kind of host
+	dir         string // where the files of the script are
 }
 
 func newState(ctx context.Context, opts lab.Options) *state {
-	return &state{ctx: ctx, opts: opts, pings: map[string]*lab.Pinging{}, inventories: map[string]string{}, patience: opts.Patience()}
+	return &state{ctx: ctx, opts: opts, pings: map[string]*lab.Pinging{}, inventories: map[string]string{}}
+}
+
+// patience is a factor of waiting times: by kind of host, and more of it while more than crowded wait for each
+// processor, whoever they are. What is promised within five seconds is promised of a host that can run.
+func (s *state) patience() time.Duration {
+	const crowded, most = 4, 4
+	load, _ := os.ReadFile("/proc/loadavg")
+	var last float64
+	_, _ = fmt.Sscan(string(load), &last)
+	return s.opts.Patience() * time.Duration(min(max(last/float64(crowded*runtime.NumCPU()), 1), most))
 }
 
 func (s *state) close() error {

@@ -1,0 +1,113 @@
+package scenario
+
+import (
+	"context"
+	"flag"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// turns are the places where scripts run: as many at the same time as `go test -parallel` says, and one more
+// for each that idles.
+type turns struct {
+	mu    sync.Mutex
+	free  int        // negative while those that idled are back and nobody has ended yet
+	freed *sync.Cond // free has grown
+}
+
+func newTurns() *turns {
+	p := &turns{free: 1}
+	if f := flag.Lookup("test.parallel"); f != nil {
+		if n, ok := f.Value.(flag.Getter).Get().(int); ok {
+			p.free = n
+		}
+	}
+	p.freed = sync.NewCond(&p.mu)
+	return p
+}
+
+// wait takes a place when one is free.
+func (p *turns) wait() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.free <= 0 {
+		p.freed.Wait()
+	}
+	p.free--
+}
+
+// resume takes a place back at once: what a script does next may depend on when it does.
+func (p *turns) resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free--
+}
+
+func (p *turns) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free++
+	p.freed.Signal()
+}
+
+// idle COMMAND...: this waits long and does little meanwhile (Docker's own patience with a driver that is
+// gone, say), so that another script begins.
+func idle(ctx context.Context, s *state, args []string) (string, error) {
+	c, rest, err := parse(args)
+	if err != nil {
+		return "", err
+	}
+	s.places.leave()
+	defer s.places.resume()
+	return c(ctx, s, rest)
+}
+
+// suite is the test whose subtests are the scripts: in their order, each when there is a place.
+type suite struct {
+	script
+	running sync.WaitGroup
+}
+
+// Run begins a script, and returns.
+func (s *suite) Run(name string, f func(testscript.T)) {
+	s.places.wait()
+	s.running.Go(func() {
+		defer s.places.leave()
+		s.T.Run(name, func(t *testing.T) { f(&script{t, s.places}) })
+	})
+}
+
+// script is the test that one script is.
+type script struct {
+	*testing.T
+	places *turns
+}
+
+// Run implements testscript.T.
+func (s *script) Run(name string, f func(testscript.T)) {
+	s.T.Run(name, func(t *testing.T) { f(&script{t, s.places}) })
+}
+
+// Parallel does nothing: it is turns that says what runs at the same time. Package testing knows no order
+// and no one that waits.
+func (s *script) Parallel() {}
+
+// Verbose implements testscript.T.
+func (s *script) Verbose() bool { return testing.Verbose() }
+
+// idlesFirst puts scripts that idle before the others, each in their order: what waits longest is not to begin last.
+func idlesFirst(files []string, read func(string) ([]byte, error)) []string {
+	var first, then []string
+	for _, file := range files {
+		text, err := read(file)
+		if err == nil && strings.Contains(string(text), "\nidle ") {
+			first = append(first, file)
+		} else {
+			then = append(then, file)
+		}
+	}
+	return append(first, then...)
+}

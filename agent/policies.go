@@ -47,7 +47,7 @@ func (a *Agent) enforces(snap *cluster.Snapshot) uint8 {
 	can, lacks := a.plane.Overlay().Enforces(past())
 	switch {
 	case can:
-		return cluster.EnforcesV1
+		return cluster.EnforcesV2
 	case lacks != "":
 		return 0
 	}

@@ -139,7 +139,7 @@ var Kinds = []Kind{
 	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},
 	{LabelsUntold, Fault, "other hosts do not know the labels of a container, so policies do not apply as they are meant", "give it fewer or shorter ones"},
 	{PolicyUnenforced, Fault, "a host does not enforce the cluster's policies", "upgrade its agent; `grapevine status` there says what its switch lacks"},
-	{PolicyUnread, Fault, "a newer agent applied a policy of which this host does not understand a part, and denies it", "upgrade this host's agent"},
+	{PolicyUnread, Fault, "this host does not understand a part of a policy, of a newer agent, or a label of a container, and denies it", "upgrade this host's agent, or mend the label"},
 	{PolicyLost, Warning, "of two edits of a policy on two hosts at the same time one was lost", "`grapevine policy get` shows both: apply what it is to be"},
 	{InterfaceGone, Fault, "somebody on this host has deleted a container's interface", "`docker restart` it"},
 	{ContainerUnstarted, Fault, "a container that was to start with Docker could not", "`docker start` it; the agent tries again by itself"},

@@ -36,6 +36,18 @@ type Network struct {
 	Old []netip.Prefix `cbor:"9,keyasint,omitempty"`
 	// Attachable is Docker's word (--attachable), which means nothing here, and is told again.
 	Attachable bool `cbor:"10,keyasint,omitempty"`
+	// Labelled says that a container on it had a label that says who may talk to whom: so one whose labels are not known
+	// may have one. It stays. An older agent that writes the record leaves it out.
+	Labelled bool `cbor:"11,keyasint,omitempty"`
+}
+
+// IsolateOption is the option (-o) of a network whose members reach only those that are marked open.
+const IsolateOption = "isolate"
+
+// Isolated reports whether members reach only those that are marked open. What is not understood isolates.
+func (n Network) Isolated() bool {
+	v, there := n.Options[IsolateOption]
+	return there && v != "false"
 }
 
 // Provisional reports whether the network's name is not known yet.

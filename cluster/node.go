@@ -35,12 +35,16 @@ type Node struct {
 	// Bind is the host's own address, where what is sent to VTEP and Gossip arrives, if it is another
 	// one, as behind NAT. Who reaches it without NAT must not send there in a host's name.
 	Bind netip.Addr `cbor:"16,keyasint,omitzero"`
-	// Enforces is up to which level the host enforces policies: 0, none; EnforcesV1.
+	// Enforces is up to which level the host enforces policies: 0, none; EnforcesV1; EnforcesV2.
 	Enforces uint8 `cbor:"17,keyasint,omitempty"`
 }
 
-// EnforcesV1 is the level of a host that enforces NetworkPolicy and ClusterNetworkPolicy, open connections included.
-const EnforcesV1 = 1
+// The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of
+// EnforcesV2 what networks' option isolate and containers' labels say as well.
+const (
+	EnforcesV1 = 1
+	EnforcesV2 = 2
+)
 
 // Reach is something that a host reaches by itself: a LAN, a route, a network of Docker.
 type Reach struct {

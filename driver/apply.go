@@ -192,6 +192,7 @@ func (d *applier) noteNames(names []cluster.Endpoint) error {
 			rec.Container, rec.Name, rec.Aliases, rec.More, rec.LinkLocal, rec.Outdated = e.Container, e.Name, e.Aliases, e.More, e.LinkLocal, e.Outdated
 			rec.Labels, rec.Labelled = e.Labels, e.Labelled
 			_ = tx.Put(rec) // Update reports it
+			markLabelled(tx, rec)
 		}
 		return nil
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/policy/plain"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -23,7 +24,7 @@ type labels struct {
 
 // Policies ask for containers' labels, which are fixed for a container's life and of which Docker tells a driver
 // nothing: the watcher reads them from Docker's list. A container's first packet is to be judged by them, so Join
-// asks Docker as well where there are policies: for its network, which has the endpoint and the container's name,
+// asks Docker as well: for its network, which has the endpoint and the container's name,
 // and for the list, which has that name's labels. Both wait for no lock that Docker holds meanwhile. Where
 // Docker does not answer, as while it starts, what the watcher noted of the network's containers may say it.
 
@@ -87,17 +88,34 @@ func (v view) decideLabels(p *plan, now *cluster.Endpoint, rec cluster.Endpoint,
 
 // hasPolicies reports whether anybody could ask for labels.
 func hasPolicies(snap *cluster.Snapshot) bool {
+	for n := range cluster.All[cluster.Network](snap) {
+		if n.Isolated() || n.Labelled {
+			return true
+		}
+	}
 	for range cluster.All[cluster.Policy](snap) {
 		return true
 	}
 	return false
 }
 
+// markLabelled notes of a network that labels of its containers say who may talk to whom: those that are not known may.
+func markLabelled(tx *replica.Tx, e cluster.Endpoint) {
+	if !plain.Asks(e.Labels) {
+		return
+	}
+	if n, live := cluster.Get[cluster.Network](tx.Snapshot(), e.Network); live && !n.Labelled {
+		n.Labelled = true
+		_ = tx.Put(n) // Update reports it
+	}
+}
+
 // learnLabels writes the labels of a container that is about to start into its endpoint's record, if they can be
-// known in time and there are policies. What it does not learn the watcher does.
+// known in time, and there are policies or they are such themselves. What it does not learn the watcher does. A
+// container whose labels cannot be read as what they are meant to say does not start.
 func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	snap := d.replica.Snapshot()
-	if rec, live := cluster.Get[cluster.Endpoint](snap, e.ID); !live || rec.Labelled || !hasPolicies(snap) {
+	if rec, live := cluster.Get[cluster.Endpoint](snap, e.ID); !live || rec.Labelled {
 		return nil
 	}
 	labels, err := d.askLabels(ctx, e)
@@ -105,13 +123,17 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 		d.cfg.Log.Debug("a container's labels are not known yet", "endpoint", e.ID, "err", err)
 		return nil
 	}
-	if !cluster.LabelsFit(labels) {
+	if err := plain.Check(labels); err != nil {
+		return fmt.Errorf("container %s: %w", labels[NameLabel], err)
+	}
+	if !cluster.LabelsFit(labels) || !plain.Asks(labels) && !hasPolicies(snap) {
 		return nil
 	}
 	_, err = d.replica.Update(func(tx *replica.Tx) error {
 		if rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live && rec.Host == d.cfg.Self && !rec.Labelled {
 			rec.Labels, rec.Labelled = labels, true
 			_ = tx.Put(rec) // Update reports it
+			markLabelled(tx, rec)
 		}
 		return nil
 	})

@@ -54,6 +54,9 @@ func (d *networks) CreateNetwork(ctx context.Context, r *network.CreateNetworkRe
 		return nil, err
 	}
 	name, learnt := d.nameFor(r.NetworkID, pools, o, own)
+	if err := canIsolate(d.replica.Snapshot(), d.cfg.Self, name, o); err != nil {
+		return nil, err
+	}
 	vnid, fresh, err := d.vnidFor(ctx, name, o)
 	if err != nil {
 		return nil, err

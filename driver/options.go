@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/policy/plain"
 )
 
 // Keys of CreateNetwork's options that Docker sets itself.
@@ -40,6 +42,7 @@ type networkOptions struct {
 	prefixLen6 int
 	hostBits   int
 	internal   bool
+	isolate    bool
 	replica    bool // set by the agent when it makes a network of the cluster here
 }
 
@@ -61,8 +64,10 @@ var setters = map[string]func(*networkOptions, string) error{
 		o.hostBits, err = ipam.ParseBits("hostsubnetlength", v, 0, 24)
 		return
 	},
-	"encap":    setEncap,
-	optReplica: setReplica,
+	"encap": setEncap,
+
+	cluster.IsolateOption: setIsolate,
+	optReplica:            setReplica,
 }
 
 // parseOptions reads CreateNetwork's (or GwAllocCheck's) Options. Unknown -o
@@ -138,6 +143,14 @@ func setMTU(o *networkOptions, v string) error {
 
 func setReplica(o *networkOptions, _ string) error {
 	o.replica = true
+	return nil
+}
+
+func setIsolate(o *networkOptions, v string) error {
+	if v != "true" && v != "false" {
+		return fmt.Errorf("option isolate=%.60q: must be true or false; true makes a network whose members reach only those with the label %s=true", v, plain.OpenLabel)
+	}
+	o.isolate = v == "true"
 	return nil
 }
 

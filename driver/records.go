@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -58,7 +59,7 @@ func (n localNetwork) record() cluster.Network {
 // again is the record of a network that was to be removed, and that a user has made
 // anew, with what it was made with this time. Others may use it still: it keeps its VNID.
 func again(old, anew cluster.Network) cluster.Network {
-	anew.Name, anew.VNID = old.Name, old.VNID
+	anew.Name, anew.VNID, anew.Labelled = old.Name, old.VNID, old.Labelled
 	return anew
 }
 
@@ -136,6 +137,14 @@ func rename(tx *replica.Tx, self cluster.NodeID, old, name string, labels map[st
 		to.Labels = labels
 	default:
 		to.Old = without(to.Old, prefixesOf(tx.Snapshot(), old))
+		if from.Isolated() && !to.Isolated() { // two made it at the same moment, and one of them relies on it
+			to.Options = maps.Clone(to.Options)
+			if to.Options == nil {
+				to.Options = map[string]string{}
+			}
+			to.Options[cluster.IsolateOption] = "true"
+		}
+		to.Labelled = to.Labelled || from.Labelled
 	}
 	_ = tx.Put(to) // no write if nothing changes; Update reports errors
 	relabel(tx, name, labels, false)

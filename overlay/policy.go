@@ -144,6 +144,11 @@ func (o *Overlay) tracks(ctx context.Context) (can bool, err error) {
 }
 
 func anyPolicy(snap *cluster.Snapshot) bool {
+	for n := range cluster.All[cluster.Network](snap) {
+		if n.Isolated() || n.Labelled {
+			return true
+		}
+	}
 	for range cluster.All[cluster.Policy](snap) {
 		return true
 	}

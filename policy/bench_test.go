@@ -62,7 +62,7 @@ func is(key, value string) Selector { return Selector{{Key: key, Op: In, Values:
 
 func simple(network, name string, subject, from Selector) Policy {
 	return Policy{
-		Key: Key{NetworkPolicy, network, name}, Subject: Set{Network: network, Endpoints: subject}, IsolatesIngress: true,
+		Key: Key{Kind: NetworkPolicy, Network: network, Name: name}, Subject: Set{Network: network, Endpoints: subject}, IsolatesIngress: true,
 		Ingress: []Rule{{Action: Accept, Peers: []Set{{Network: network, Endpoints: from}}, AnyPort: true}},
 	}
 }
@@ -72,7 +72,7 @@ func namespaced(networks, apps, each int) (w World) {
 	for n := range networks {
 		name := fmt.Sprint("n", n)
 		w.Networks = append(w.Networks, Network{Name: name})
-		w.Policies = append(w.Policies, Policy{Key: Key{NetworkPolicy, name, "deny"}, Subject: Set{Network: name}, IsolatesIngress: true})
+		w.Policies = append(w.Policies, Policy{Key: Key{Kind: NetworkPolicy, Network: name, Name: "deny"}, Subject: Set{Network: name}, IsolatesIngress: true})
 		for a := range apps {
 			app := is("app", fmt.Sprint("app-", a))
 			w.Policies = append(w.Policies, simple(name, fmt.Sprint("app-", a), app, app))

@@ -149,7 +149,7 @@ func (c *compilation) tier(d Direction, t Tier, base, end int) {
 		made = append(made, r)
 	}
 	for _, p := range slices.Backward(c.chosen) {
-		if p.Kind != ClusterNetworkPolicy || p.Tier != t {
+		if !p.Kind.tiered() || p.Tier != t {
 			continue
 		}
 		for _, src := range slices.Backward(p.rules[d]) {
@@ -352,6 +352,7 @@ func (c *compilation) output() (out Compiled) {
 		return cmp.Or(cmp.Compare(a.Direction, b.Direction), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.text, b.text))
 	})
 	out.Classes = c.members()
+	others := c.others(&out)
 	used := map[uint32]bool{}
 	for _, r := range c.rules {
 		h := hash(r.text) + mix(uint64(r.Action))
@@ -362,6 +363,9 @@ func (c *compilation) output() (out Compiled) {
 		h += mix(uint64(r.Priority))
 		for _, cl := range r.peers {
 			h += mix(cl.hash + cl.print)
+			if len(cl.compiled.Ranges) > 0 {
+				h += others
+			}
 		}
 		for _, b := range r.Blocks {
 			h += hashPrefix(b)
@@ -403,6 +407,47 @@ func (c *compilation) members() (list []Class) {
 	}
 	slices.SortFunc(list, func(a, b Class) int { return cmp.Compare(a.ID, b.ID) })
 	return list
+}
+
+// others adds a class of those endpoints that are in the ranges of others but in none of the classes: no rule names
+// them, and by their addresses alone they would be taken for endpoints of which nothing is known. It returns the
+// print of all endpoints whose addresses the ranges have: who goes leaves his to the range.
+func (c *compilation) others(out *Compiled) (print uint64) {
+	var rest Class
+	seen := map[*network]bool{}
+	for _, cl := range c.classes {
+		if !cl.named || len(cl.compiled.Ranges) == 0 {
+			continue
+		}
+		for _, k := range cl.kinds {
+			if seen[k.network] || !slices.ContainsFunc(k.members, func(m *member) bool { return len(m.ranges) > 0 }) {
+				continue
+			}
+			seen[k.network] = true
+			for _, other := range k.network.kinds {
+				for _, m := range other.members {
+					if other.class == nil || !other.class.named {
+						rest.Addrs = append(rest.Addrs, m.Addrs...)
+					}
+					for _, a := range m.Addrs {
+						print += mix(hashPrefix(netip.PrefixFrom(a, a.BitLen())) + 2)
+					}
+				}
+			}
+		}
+	}
+	if c.ranged = len(seen) > 0; len(rest.Addrs) == 0 {
+		return print
+	}
+	slices.SortFunc(rest.Addrs, netip.Addr.Compare)
+	used := map[uint32]bool{}
+	for _, cl := range out.Classes {
+		used[cl.ID] = true
+	}
+	rest.ID = free(used, hash("others"))
+	out.Classes = append(out.Classes, rest)
+	slices.SortFunc(out.Classes, func(a, b Class) int { return cmp.Compare(a.ID, b.ID) })
+	return print
 }
 
 // compile says who is in a class, if that has changed.

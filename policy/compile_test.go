@@ -38,8 +38,8 @@ func compiledIsVerdict(t *rapid.T) {
 // TestBaselineIsForTheUnisolated: what a NetworkPolicy isolates, no rule of the tier Baseline accepts.
 func TestBaselineIsForTheUnisolated(t *testing.T) {
 	all := []Set{{}}
-	w := shop(true, Policy{Key: Key{NetworkPolicy, "shop", "deny"}, Subject: Set{Network: "shop", Endpoints: is("app", "db")}, IsolatesIngress: true},
-		Policy{Key: Key{ClusterNetworkPolicy, "", "base"}, Tier: Baseline, Ingress: []Rule{
+	w := shop(true, Policy{Key: Key{Kind: NetworkPolicy, Network: "shop", Name: "deny"}, Subject: Set{Network: "shop", Endpoints: is("app", "db")}, IsolatesIngress: true},
+		Policy{Key: Key{Kind: ClusterNetworkPolicy, Network: "", Name: "base"}, Tier: Baseline, Ingress: []Rule{
 			{Action: Accept, Peers: all, Ports: []Port{{Proto: TCP, From: 1, To: 9}}}, {Action: Drop, Peers: all, AnyPort: true},
 		}})
 	c := w.Compile()
@@ -169,7 +169,7 @@ func TestUnknownIsNeverMoreOpen(t *testing.T) {
 			e.Known, e.Labels, e.Ports = true, learnt.Labels, learnt.Ports
 		}
 		hidden := drawEndpoint(t, 10, true)
-		hidden.Network = "n0"
+		hidden.Network, hidden.Addrs = "n0", []netip.Addr{netip.MustParseAddr("10.0.0.10")}
 		after.Endpoints = append(after.Endpoints, hidden)
 		connections(before, func(from, to Peer, proto uint8, port uint16) {
 			if v := before.Verdict(from, to, proto, port); v.Allowed && !after.Verdict(from, to, proto, port).Allowed {

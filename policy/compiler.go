@@ -33,6 +33,7 @@ type Compiler struct {
 	names    map[string]int    // of ports, in chosen policies
 	stale    []*kind           // whose class may be another now
 	idle     []*set            // that nothing may name any more; classes still may, until settled
+	ranged   bool              // the last rules name ranges
 	restless bool              // chosen is to be put in order
 	round    int               // of Sync
 	last     *Compiled         // nil: something of it has changed
@@ -355,7 +356,7 @@ func (c *Compiler) changed(k *kind) {
 	if k.class != nil {
 		k.class.compiled = nil
 		c.last = nil
-	} else if c.ported[k] && len(c.names) > 0 { // rules may name addresses of no class
+	} else if c.ranged || c.ported[k] && len(c.names) > 0 { // addresses of no class may count as well
 		c.last = nil
 	}
 }
@@ -841,7 +842,10 @@ func (c *Compiler) prepare(e *entry, d Direction, i int) *prepared {
 	r := &prepared{Rule: &e.Policy.rules(d)[i], label: e.ref(d, i).String()}
 	b := append(make([]byte, 0, 128), byte(d))
 	b = appendText(b, e.subject.text)
-	if e.Kind == ClusterNetworkPolicy { // its place counts
+	if e.Kind.tiered() { // its place counts
+		if e.Kind != ClusterNetworkPolicy {
+			b = appendText(appendText(append(b, byte(e.Kind)), e.Network), e.Text)
+		}
 		b = append(appendText(b, e.Name), byte(i>>8), byte(i))
 	}
 	if !r.AnyPeer {

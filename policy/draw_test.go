@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"pgregory.net/rapid"
 )
@@ -66,7 +67,7 @@ func drawPorts(t *rapid.T, cluster bool) (list []Port) {
 func drawRules(t *rapid.T, p *Policy, actions []Action) (list []Rule) {
 	for range rapid.IntRange(0, 3).Draw(t, "rules") {
 		r := Rule{Action: rapid.SampledFrom(actions).Draw(t, "action")}
-		if r.AnyPeer = p.Kind == NetworkPolicy && rapid.IntRange(0, 3).Draw(t, "any peer") == 0; !r.AnyPeer {
+		if r.AnyPeer = p.Kind != ClusterNetworkPolicy && rapid.IntRange(0, 3).Draw(t, "any peer") == 0; !r.AnyPeer {
 			for range rapid.IntRange(1, 2).Draw(t, "peers") {
 				if rapid.IntRange(0, 3).Draw(t, "block") == 0 {
 					r.Blocks = append(r.Blocks, drawBlock(t))
@@ -92,7 +93,7 @@ func drawRules(t *rapid.T, p *Policy, actions []Action) (list []Rule) {
 func drawBlock(t *rapid.T) Block {
 	prefix := func(least int) netip.Prefix {
 		bits := rapid.IntRange(least, 32).Draw(t, "bits")
-		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(0, 15).Draw(t, "addr"))}), bits).Masked()
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "net")), byte(rapid.IntRange(0, 15).Draw(t, "addr"))}), bits).Masked()
 	}
 	b := Block{Prefix: prefix(28)}
 	for range rapid.IntRange(0, 2).Draw(t, "except") {
@@ -109,6 +110,10 @@ func drawPolicy(t *rapid.T, name string) Policy {
 		p.Kind, p.Tier = ClusterNetworkPolicy, rapid.SampledFrom([]Tier{Admin, Admin, Baseline}).Draw(t, "tier")
 		p.Priority = rapid.IntRange(0, 3).Draw(t, "priority")
 		p.Subject = Set{Networks: drawNetworkSelector(t), Endpoints: drawSelector(t)}
+		if rapid.IntRange(0, 2).Draw(t, "plain") == 0 {
+			p.Kind, p.Network = rapid.SampledFrom([]Kind{Isolate, Label, Label}).Draw(t, "kind"), "n0"
+			p.Text, p.Tier = rapid.SampledFrom([]string{"", "web"}).Draw(t, "text"), Admin
+		}
 		actions := []Action{Accept, Drop, Pass, Reject}
 		p.Ingress, p.Egress = drawRules(t, &p, actions), drawRules(t, &p, actions)
 		return p
@@ -136,10 +141,16 @@ func drawWorld(t *rapid.T, whole bool) (w World) {
 		w.Endpoints = append(w.Endpoints, drawEndpoint(t, i, whole))
 	}
 	if !whole {
-		w.Ranges = []Range{{Network: "n0", Prefix: netip.MustParsePrefix("10.0.0.10/31")}}
+		w.Ranges = []Range{{Network: "n0", Prefix: netip.MustParsePrefix("10.0.0.10/31")}, {Network: "n0", Prefix: netip.MustParsePrefix("10.0.0.0/29")}}
+		w.Ranges = w.Ranges[:rapid.IntRange(1, 2).Draw(t, "ranges")]
 	}
 	for i := range rapid.IntRange(0, 5).Draw(t, "policies") {
 		w.Policies = append(w.Policies, drawPolicy(t, fmt.Sprint("p", i)))
+		for _, r := range w.Policies[i].Egress {
+			if (r.AnyPeer || len(r.Blocks) > 0) && slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Name != "" }) {
+				w.Ranges = w.Ranges[:min(1, len(w.Ranges))] // the switch denies a little more: all of the range
+			}
+		}
 	}
 	return w
 }
@@ -149,6 +160,9 @@ func drawEndpoint(t *rapid.T, i int, whole bool) Endpoint {
 		ID: fmt.Sprint("e", i), Network: rapid.SampledFrom([]string{"n0", "n0", "n1", "n2"}).Draw(t, "network"), Known: whole || rapid.Bool().Draw(t, "known"),
 		Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}, Local: rapid.IntRange(0, 3).Draw(t, "local") > 0,
 		Labels: drawLabels(t), Ports: map[string]NamedPort{},
+	}
+	if e.Network != "n0" { // whose range has what others do not
+		e.Addrs[0] = netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})
 	}
 	for _, n := range drawnNames {
 		if rapid.IntRange(0, 2).Draw(t, n) == 0 {

@@ -65,7 +65,14 @@ type Kind uint8
 const (
 	NetworkPolicy Kind = iota + 1
 	ClusterNetworkPolicy
+	// Isolate and Label nobody writes as policies (package plain): they stand for an option of a network, and for a
+	// label of containers. They have tiers and priorities as ClusterNetworkPolicies do.
+	Isolate
+	Label
 )
+
+// tiered says whether policies of the kind have a tier, and rules of which the first one decides.
+func (k Kind) tiered() bool { return k >= ClusterNetworkPolicy }
 
 func (k Kind) String() string {
 	switch k {
@@ -73,6 +80,10 @@ func (k Kind) String() string {
 		return "NetworkPolicy"
 	case ClusterNetworkPolicy:
 		return "ClusterNetworkPolicy"
+	case Isolate:
+		return "isolate"
+	case Label:
+		return "label"
 	}
 	return "policy of an unknown kind"
 }
@@ -100,17 +111,23 @@ func (t Tier) String() string {
 type Key struct {
 	Kind          Kind
 	Network, Name string // no Network for a ClusterNetworkPolicy
+	Text          string // of a Label: what it says, since there may be several of one name
 }
 
 func (k Key) String() string {
-	if k.Kind == ClusterNetworkPolicy {
+	switch k.Kind {
+	case ClusterNetworkPolicy:
 		return k.Name
+	case Isolate:
+		return "isolate of network " + k.Network
+	case Label:
+		return "label " + k.Name
 	}
 	return k.Network + "/" + k.Name
 }
 
 func (k Key) compare(other Key) int {
-	return cmp.Or(cmp.Compare(k.Kind, other.Kind), cmp.Compare(k.Network, other.Network), cmp.Compare(k.Name, other.Name))
+	return cmp.Or(cmp.Compare(k.Kind, other.Kind), cmp.Compare(k.Network, other.Network), cmp.Compare(k.Name, other.Name), cmp.Compare(k.Text, other.Text))
 }
 
 // Policy is a policy, parsed.
@@ -118,7 +135,7 @@ type Policy struct {
 	Key
 	Author, Version string // who wrote it, and which writing of it: for explanations only
 
-	Tier     Tier // of a ClusterNetworkPolicy
+	Tier     Tier // of all but a NetworkPolicy
 	Priority int  // lower ones come first
 
 	Subject Set

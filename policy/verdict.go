@@ -58,6 +58,9 @@ type Ref struct {
 }
 
 func (r Ref) String() string {
+	if k := r.Policy.Kind; k == Isolate || k == Label {
+		return r.Policy.String() + ": " + r.Name
+	}
 	s := r.Policy.String() + " " + r.Direction.String()
 	if r.Rule >= 0 {
 		s += fmt.Sprintf("[%d]", r.Rule)
@@ -228,7 +231,7 @@ func (j *judge) decide(d Direction, subject, peer *Endpoint, peerAddr netip.Addr
 // tier are the policies of a tier, in their order.
 func (w *World) tier(t Tier) (list []*Policy) {
 	for i := range w.Policies {
-		if p := &w.Policies[i]; p.Kind == ClusterNetworkPolicy && p.Tier == t {
+		if p := &w.Policies[i]; p.Kind.tiered() && p.Tier == t {
 			list = append(list, p)
 		}
 	}

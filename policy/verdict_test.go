@@ -29,12 +29,12 @@ func shop(known bool, policies ...Policy) World {
 
 var (
 	onlyWeb = Policy{
-		Key: Key{NetworkPolicy, "shop", "db"}, Author: "h1", Version: "7", IsolatesIngress: true,
+		Key: Key{Kind: NetworkPolicy, Network: "shop", Name: "db"}, Author: "h1", Version: "7", IsolatesIngress: true,
 		Subject: Set{Network: "shop", Endpoints: is("app", "db")},
 		Ingress: []Rule{{Action: Accept, Peers: []Set{{Network: "shop", Endpoints: is("app", "web")}}, Ports: []Port{{Proto: TCP, Name: "sql"}}}},
 	}
 	passing = Policy{
-		Key: Key{ClusterNetworkPolicy, "", "guests"}, Tier: Admin, Priority: 5,
+		Key: Key{Kind: ClusterNetworkPolicy, Network: "", Name: "guests"}, Tier: Admin, Priority: 5,
 		Ingress: []Rule{
 			{Name: "own", Action: Pass, Peers: []Set{{Endpoints: is("app", "web")}}, AnyPort: true},
 			{Name: "others", Action: Drop, Peers: []Set{{}}, AnyPort: true},
@@ -91,7 +91,7 @@ func refs(list []Ref) string {
 // TestVerdictTakesOneFamily: who has no IPv4 address is asked by IPv6.
 func TestVerdictTakesOneFamily(t *testing.T) {
 	lan := Policy{
-		Key: Key{NetworkPolicy, "shop", "six"}, IsolatesIngress: true, Subject: Set{Network: "shop"},
+		Key: Key{Kind: NetworkPolicy, Network: "shop", Name: "six"}, IsolatesIngress: true, Subject: Set{Network: "shop"},
 		Ingress: []Rule{{Action: Accept, Blocks: []Block{{Prefix: netip.MustParsePrefix("fd00::/16")}}, AnyPort: true}},
 	}
 	w := shop(true, lan)

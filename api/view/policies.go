@@ -22,7 +22,7 @@ func Policies(s *cluster.Snapshot, self cluster.NodeID) api.Policies {
 		unread[u.Policy.Key()] = u.Err
 	}
 	read := map[cluster.Key]policy.Policy{}
-	for _, p := range w.Policies {
+	for _, p := range w.Policies[:len(w.Records)] {
 		read[worlds.KeyOf(p.Key)] = p
 	}
 	for _, rec := range w.Records {
@@ -41,10 +41,8 @@ func Policies(s *cluster.Snapshot, self cluster.NodeID) api.Policies {
 	slices.SortFunc(out.Policies, func(a, b api.Policy) int {
 		return cmp.Or(strings.Compare(b.Kind, a.Kind), strings.Compare(a.Network, b.Network), strings.Compare(a.Name, b.Name))
 	})
-	if len(out.Policies) > 0 {
-		for _, n := range Unenforced(s) {
-			out.Notes = append(out.Notes, "host "+n.Name+" does not enforce policies")
-		}
+	for _, n := range Unenforced(s, w.Level()) {
+		out.Notes = append(out.Notes, "host "+n.Name+" does not enforce policies")
 	}
 	return out
 }
@@ -65,10 +63,10 @@ func kindOf(p cluster.Policy) string {
 	return p.Scope
 }
 
-// Unenforced are the hosts that do not enforce policies, by name.
-func Unenforced(s *cluster.Snapshot) (list []cluster.Node) {
+// Unenforced are the hosts that do not enforce policies up to a level, by name.
+func Unenforced(s *cluster.Snapshot, level uint8) (list []cluster.Node) {
 	for n := range cluster.All[cluster.Node](s) {
-		if n.Enforces < cluster.EnforcesV1 {
+		if n.Enforces < level {
 			list = append(list, n)
 		}
 	}
@@ -106,7 +104,7 @@ func Explain(s *cluster.Snapshot, self cluster.NodeID, r api.ExplainRequest) (ap
 		out.Notes = append(out.Notes, fmt.Sprintf("this host cannot read all of the policy %s, and takes it to deny what it cannot read", u.Policy.Key().ID))
 	}
 	for _, end := range []place{from, to} {
-		if n, known := cluster.Get[cluster.Node](s, string(end.host)); end.ID != "" && known && n.Enforces < cluster.EnforcesV1 && len(w.Policies) > 0 {
+		if n, known := cluster.Get[cluster.Node](s, string(end.host)); end.ID != "" && known && n.Enforces < w.Level() {
 			out.Notes = append(out.Notes, "host "+n.Name+" does not enforce policies: what they deny at "+end.name()+" passes")
 		}
 	}

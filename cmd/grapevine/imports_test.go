@@ -27,7 +27,7 @@ var mayImport = map[string]string{
 	"diagnose/watch":         "api api/words cluster config diagnose/doctor diagnose/paths diagnose/probe gossip host/link host/nat overlay/gateway",
 	"dns":                    "cluster dns/names host/nft",
 	"dns/names":              "cluster",
-	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam replica",
+	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam policy/plain replica",
 	"driver/ports":           "",
 	"driver/problems":        "api cluster driver host/docker",
 	"gossip":                 "",
@@ -62,9 +62,10 @@ var mayImport = map[string]string{
 	"overlay/tunnel":         "host/link overlay/pipeline",
 	"overlay/tunnel/measure": "host/link overlay/tunnel",
 	"policy":                 "",
-	"policy/edit":            "api api/view api/words cluster policy policy/k8s policy/worlds replica",
+	"policy/edit":            "api api/view api/words cluster policy policy/k8s policy/plain policy/worlds replica",
 	"policy/k8s":             "policy",
-	"policy/worlds":          "cluster policy policy/k8s",
+	"policy/plain":           "policy",
+	"policy/worlds":          "cluster policy policy/k8s policy/plain",
 	"reach":                  "cluster host/link",
 	"reach/follow":           "api cluster host/docker overlay/gateway overlay/pipeline reach",
 	"replica":                "cluster host/store",
@@ -90,7 +91,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "overlay/pipeline", "policy", "policy/k8s", "ring"}
+var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

@@ -294,5 +294,8 @@ func showDecision(w io.Writer, what string, d api.Decision) {
 }
 
 func ruleWords(r api.PolicyRule) string {
+	if r.Author == "" { // an option's, or a label's
+		return fmt.Sprintf("%s (%s)", r.Rule, r.Action)
+	}
 	return fmt.Sprintf("%s (%s), applied on host %s, version %s", r.Rule, r.Action, r.Author, r.Version)
 }

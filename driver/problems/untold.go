@@ -32,6 +32,11 @@ func unlabelledProblem(u driver.Unlabelled) api.Problem {
 }
 
 func hasPolicies(snap *cluster.Snapshot) bool {
+	for n := range cluster.All[cluster.Network](snap) {
+		if n.Isolated() || n.Labelled {
+			return true
+		}
+	}
 	for range cluster.All[cluster.Policy](snap) {
 		return true
 	}

@@ -124,7 +124,7 @@ func (d Desk) done(ctx context.Context, rev uint64, lines []string) api.Done {
 }
 
 func unenforced(snap *cluster.Snapshot) (names []string) {
-	for _, n := range view.Unenforced(snap) {
+	for _, n := range view.Unenforced(snap, worlds.Of(snap, "").Level()) {
 		names = append(names, n.Name)
 	}
 	return names
@@ -216,10 +216,11 @@ func (d Desk) Explain(_ context.Context, r api.ExplainRequest) (api.Explanation,
 // Problems are what status says of policies.
 func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 	w := worlds.Of(snap, d.Self)
-	if len(w.Records) == 0 {
+	if w.Level() == 0 {
 		return nil
 	}
-	for _, n := range view.Unenforced(snap) {
+	list = append(list, d.misread(snap)...)
+	for _, n := range view.Unenforced(snap, w.Level()) {
 		p := api.Problem{
 			Code: api.PolicyUnenforced,
 			What: "host " + n.Name + " does not enforce the cluster's policies: its agent is an older one (" + n.Agent + "), or its switch cannot track connections",

@@ -13,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/policy"
 	"github.com/grapevine-net/grapevine/policy/k8s"
+	"github.com/grapevine-net/grapevine/policy/plain"
 )
 
 // HostLabel is a label that each endpoint has: the name of its host. Who signs the endpoint's record
@@ -26,6 +27,19 @@ type World struct {
 	Records []cluster.Record
 	// Unread are the policies that this agent cannot read.
 	Unread []Unread
+	// Plain says that options of networks or labels of containers are among the policies.
+	Plain bool
+}
+
+// Level is up to which level a host has to enforce policies, to enforce these.
+func (w World) Level() uint8 {
+	switch {
+	case w.Plain:
+		return cluster.EnforcesV2
+	case len(w.Records) > 0:
+		return cluster.EnforcesV1
+	}
+	return 0
 }
 
 // Unread is a policy that this agent cannot read, or parts of it: a newer one wrote it. What is not read
@@ -42,6 +56,7 @@ type Follower struct {
 	parsed    map[cluster.Key]parsed
 	names     map[cluster.NodeID]string // of hosts
 	endpoints map[string]policy.Endpoint
+	plain     plain.Maker
 }
 
 type parsed struct {
@@ -65,9 +80,10 @@ func (f *Follower) Follow(snap *cluster.Snapshot, self cluster.NodeID) (w World,
 	if known && !f.concerned(snap, self, keys) {
 		return f.world, false
 	}
-	had := len(f.world.Records) > 0
+	had := f.any()
 	f.read(snap)
-	if len(f.world.Records) == 0 {
+	isolated, marked, labelled := asking(snap)
+	if f.world.Plain = len(isolated) > 0 || labelled; !f.any() {
 		f.names, f.endpoints = nil, nil
 		return f.world, had || first
 	}
@@ -95,8 +111,30 @@ func (f *Follower) Follow(snap *cluster.Snapshot, self cluster.NodeID) (w World,
 		f.world.Endpoints = append(f.world.Endpoints, of)
 	}
 	f.endpoints = now
+	f.world.Policies = append(f.world.Policies, f.plain.Policies(isolated, marked, f.world.Endpoints)...)
 	f.world.Endpoints = apart(f.world.Endpoints)
 	return f.world, true
+}
+
+// any reports whether there are any policies.
+func (f *Follower) any() bool { return len(f.world.Records) > 0 || f.world.Plain }
+
+// asking are the networks that are isolated, those on which labels may ask for policies, and whether any do.
+func asking(snap *cluster.Snapshot) (isolated, marked []string, labelled bool) {
+	for n := range cluster.All[cluster.Network](snap) {
+		if n.Isolated() {
+			isolated = append(isolated, n.Name)
+		}
+		if n.Labelled {
+			marked, labelled = append(marked, n.Name), true
+		}
+	}
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		if plain.Asks(e.Labels) {
+			return isolated, marked, true
+		}
+	}
+	return isolated, marked, labelled
 }
 
 // concerned reports whether changed records change the world. It forgets the endpoints among them that
@@ -106,16 +144,20 @@ func (f *Follower) concerned(snap *cluster.Snapshot, self cluster.NodeID, keys [
 		switch k.Kind {
 		case cluster.KindPolicy:
 			yes = true
-		case cluster.KindNetwork, cluster.KindSubnet:
-			yes = yes || len(f.world.Records) > 0
+		case cluster.KindNetwork:
+			n, _ := cluster.Get[cluster.Network](snap, k.ID)
+			yes = yes || f.any() || n.Isolated() || n.Labelled
+		case cluster.KindSubnet:
+			yes = yes || f.any()
 		case cluster.KindNode:
-			yes = yes || len(f.world.Records) > 0 && !maps.Equal(f.names, namesOf(snap))
+			yes = yes || f.any() && !maps.Equal(f.names, namesOf(snap))
 		case cluster.KindEndpoint:
-			if len(f.world.Records) == 0 {
-				continue
-			}
 			was, had := f.endpoints[k.ID]
 			e, live := cluster.Get[cluster.Endpoint](snap, k.ID)
+			if !f.any() {
+				yes = yes || plain.Asks(e.Labels)
+				continue
+			}
 			if live && had && equal(was, f.endpoint(e, self)) {
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -106,7 +107,7 @@ func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 var again = []error{watch.ErrMoved, watch.ErrRenamed, membership.ErrForgotten, errLeft, errWanted, plane.ErrRival}
 
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets) error {
-	a := &Agent{cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), sockets: open, stopped: make(chan struct{}), gone: make(chan struct{})}
+	a := &Agent{watches: watches{helloRun: rand.Uint64() | 1}, cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), sockets: open, stopped: make(chan struct{}), gone: make(chan struct{})}
 	a.openMetrics()
 	if rested, err := a.restIfLeft(ctx, open); rested || err != nil {
 		return err

@@ -178,7 +178,7 @@ func (a *Agent) openMember() error {
 func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	return cluster.Node{
 		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Datapath: string(a.plane.Datapath()),
-		Enforces: a.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, Bind: behindNAT(a.cfg, a.underlay.Addr),
+		Enforces: a.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
 }
 

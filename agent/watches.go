@@ -6,6 +6,7 @@ import (
 
 // watches are what the agent goes on finding out, for status and doctor.
 type watches struct {
+	helloRun uint64 // there from the start
 	contacts *watch.Contacts
 	hellos   *watch.Hellos
 	firewall *watch.Firewall
@@ -21,7 +22,7 @@ func (a *Agent) openWatches() {
 		Self: a.self(), Settings: a.cfg, Underlay: a.underlay, Started: a.started, Gossip: a.gossip,
 		Snapshot: a.replica.Snapshot, Nodes: a.member.Nodes, CIDRs: a.member.CIDRs, Log: a.log,
 	}
-	a.contacts, a.hellos = &watch.Contacts{Host: h}, &watch.Hellos{Host: h}
+	a.contacts, a.hellos = &watch.Contacts{Host: h}, &watch.Hellos{Host: h, RunID: a.helloRun}
 	a.firewall = &watch.Firewall{Host: h, Hellos: a.hellos}
 	a.engine = &watch.Engine{Ping: a.docker.Ping}
 	a.silence = watch.Silence{Host: h, Contacts: a.contacts, Advice: a.member.ForgetAdvice}

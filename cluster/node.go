@@ -26,7 +26,7 @@ type Node struct {
 	// there (package reach): of much, what matters most.
 	Reaches []Reach `cbor:"9,keyasint,omitempty"`
 	// Hellos says that the host sends hellos through the tunnel to all others, and how
-	// (package diagnose/probe): 0, not at all; 1.
+	// (package diagnose/probe): 0, not at all; 1; 2, sealed.
 	Hellos uint8 `cbor:"13,keyasint,omitempty"`
 	// CIDR4 and CIDR6 are what the host's settings say that networks get their prefixes from, to be
 	// the same on all hosts; CIDR6 is invalid where no setting says it.
@@ -37,6 +37,9 @@ type Node struct {
 	Bind netip.Addr `cbor:"16,keyasint,omitzero"`
 	// Enforces is up to which level the host enforces policies: 0, none; EnforcesV1; EnforcesV2.
 	Enforces uint8 `cbor:"17,keyasint,omitempty"`
+	// HelloRun is a random number of this run of the agent: hellos from it and to it are sealed with that, so
+	// that those of an earlier one are none.
+	HelloRun uint64 `cbor:"18,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of

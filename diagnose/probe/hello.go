@@ -16,7 +16,8 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
-// A hello is a frame through the tunnel that nobody asks for and nobody answers:
+// A hello is a frame through the tunnel that nobody asks for and nobody answers. Hosts whose agent does not know
+// seals (seal.go) say and hear it without one:
 //
 //	"gvhello1" | sender's ID 8 | milliseconds to the next 4 | hears 1 | large 1 | zeros
 //
@@ -44,6 +45,11 @@ func decodeHello(b []byte) (h paths.Hello, ok bool) {
 	if len(b) < helloSize || string(b[:len(helloMagic)]) != helloMagic {
 		return h, false
 	}
+	return decodeHelloBody(b)
+}
+
+// decodeHelloBody reads what follows the first eight bytes, be it sealed or not.
+func decodeHelloBody(b []byte) (h paths.Hello, ok bool) {
 	b = b[len(helloMagic):]
 	h.From = hex.EncodeToString(b[:8])
 	h.Every = time.Duration(binary.BigEndian.Uint32(b[8:])) * time.Millisecond
@@ -52,7 +58,7 @@ func decodeHello(b []byte) (h paths.Hello, ok bool) {
 }
 
 // smallHello is the size of the frame that says hello beside the large one: what the smallest
-// Ethernet frame holds.
+// Ethernet frame holds, and a sealed hello has.
 const smallHello = 46
 
 // Hellos sends and hears hellos on the gateway port. Its methods are called by one goroutine;
@@ -61,6 +67,7 @@ type Hellos struct {
 	device string
 	take   func(paths.Hello)
 
+	seals  seals
 	frames *frames
 	index  int
 	mtu    int
@@ -92,13 +99,16 @@ func (h *Hellos) Ready() (anew bool, err error) {
 	h.frames, h.index = f, dev.Index
 	h.work.Go(func() {
 		f.all(func(b []byte) {
-			if hello, ok := decodeHello(b); ok {
+			if hello, ok := h.seals.read(b); ok {
 				h.take(hello)
 			}
 		})
 	})
 	return true, nil
 }
+
+// Know tells who says hello, and by what that is sealed. Until then nobody is heard.
+func (h *Hellos) Know(r Ring) { h.seals.know(r) }
 
 // Close ends hearing. Ready begins anew.
 func (h *Hellos) Close() {
@@ -107,16 +117,16 @@ func (h *Hellos) Close() {
 	h.work.Wait()
 }
 
-// Say says hello to the host of that VTEP, in a small frame and in one as large as a container's
+// Say says hello to a host, at that VTEP, in a small frame and in one as large as a container's
 // may be. What cannot be sent just now is as if lost.
-func (h *Hellos) Say(vtep netip.Addr, hello paths.Hello) error {
+func (h *Hellos) Say(to string, vtep netip.Addr, hello paths.Hello) error {
 	if h.frames == nil {
 		return errors.New("nobody can be said hello yet")
 	}
 	mac := pipeline.ProbeMAC(vtep.Unmap().WithZone(""))
 	for _, size := range []int{smallHello, h.mtu} {
 		hello.Large = size != smallHello
-		b, err := encodeHello(hello, size)
+		b, err := h.seals.write(to, hello, size)
 		if err != nil {
 			return err
 		}

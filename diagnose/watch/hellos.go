@@ -15,13 +15,14 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 
-// HellosVersion is that of the hellos that this agent sends.
-const HellosVersion = 1
+// HellosVersion is that of the hellos that this agent sends: sealed ones. 1 is without.
+const HellosVersion = 2
 
 // Hellos finds out whether packets get through the tunnel between this host and the others.
 // One goroutine owns its Table (Run); others read the verdicts.
 type Hellos struct {
 	Host
+	RunID uint64 // what this host's record says (cluster.Node.HelloRun)
 	latest[paths.Verdict]
 }
 
@@ -67,11 +68,14 @@ func (p *Hellos) Run(ctx context.Context) error {
 		}
 		last = now
 		if now.Sub(greeted) >= greetEvery {
-			vteps, greeted = p.greet(table, now), now
+			var ring probe.Ring
+			vteps, ring = p.greet(table, now)
+			greeted = now
+			hellos.Know(ring)
 		}
 		for id, h := range table.Due(now) {
 			if err == nil {
-				err = hellos.Say(vteps[id].VTEP, h)
+				err = hellos.Say(id, vteps[id].VTEP, h)
 			}
 		}
 		if err != nil {
@@ -81,20 +85,29 @@ func (p *Hellos) Run(ctx context.Context) error {
 	}
 }
 
-// greet tells the table who is to be heard, and returns all hosts.
-func (p *Hellos) greet(table *paths.Table, now time.Time) map[string]cluster.Node {
+// greet tells the table who is to be heard, and returns all hosts, and by what they are known.
+func (p *Hellos) greet(table *paths.Table, now time.Time) (map[string]cluster.Node, probe.Ring) {
 	nodes := map[string]cluster.Node{}
+	ring := probe.Ring{Self: string(p.Self), Run: p.RunID, Keys: p.Gossip.ListKeys(), Peers: map[string]uint64{}}
 	var hosts []paths.Host
 	for n := range cluster.All[cluster.Node](p.Snapshot()) {
 		nodes[string(n.ID)] = n
+		says := n.Hellos == 1 || n.Hellos >= 2 && n.HelloRun != 0
+		if says && n.ID != p.Self {
+			run := n.HelloRun
+			if n.Hellos == 1 {
+				run = 0
+			}
+			ring.Peers[string(n.ID)] = run
+		}
 		m, _ := p.Gossip.Member(string(n.ID))
 		hosts = append(hosts, paths.Host{
 			ID:    string(n.ID),
-			Sends: n.Hellos >= HellosVersion && m.State == gossip.Alive && !m.Doubtful && n.VTEP.Is4() == p.Underlay.Addr.Is4() && n.VXLANPort == p.Settings.VXLANPort,
+			Sends: says && m.State == gossip.Alive && !m.Doubtful && n.VTEP.Is4() == p.Underlay.Addr.Is4() && n.VXLANPort == p.Settings.VXLANPort,
 		})
 	}
 	table.Set(hosts, now)
-	return nodes
+	return nodes, ring
 }
 
 // Problems says which ways carry nothing, for people; nodes are all hosts.

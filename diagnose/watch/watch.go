@@ -23,6 +23,7 @@ type Gossip interface {
 	Alive() []string
 	Member(id string) (gossip.Member, bool)
 	Try(ctx context.Context, id string) gossip.Trial
+	ListKeys() [][]byte
 }
 
 // Host is this host and its cluster, as all watches see them.

@@ -1,10 +1,12 @@
 package driver
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -218,4 +220,30 @@ func TestEndsThatAreNotStored(t *testing.T) {
 	if n := len(e.rig.alloc.Leases()); n != 0 {
 		t.Errorf("%d leases", n)
 	}
+}
+
+// TestRemovalsFailWhileDockerIsLookedAt: that a network could not be removed is noted by Docker's calls while the
+// watcher reads it. Nothing is asked of the result: `make race` is what fails.
+func TestRemovalsFailWhileDockerIsLookedAt(t *testing.T) {
+	e := newEngine(t)
+	e.user("blue")
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		gone := strings.Repeat("9", 64)
+		for range 20 {
+			e.rig.mu.Lock()
+			err := e.rig.local.setEndpoint(localEndpoint{ID: "short", Network: gone})
+			e.rig.mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			if _, err := e.rig.DeleteNetwork(context.Background(), &network.DeleteNetworkRequest{NetworkID: gone}); err == nil {
+				t.Error("a network went with an endpoint that cannot")
+			}
+		}
+	})
+	for range 20 {
+		e.look()
+	}
+	calls.Wait()
 }

@@ -9,8 +9,12 @@ import (
 )
 
 // strangeAfter is how long something may be in Docker's lists and not be ours, or the other
-// way round: Docker lists it until a little after it has called us to remove it.
-const strangeAfter = 10 * time.Second
+// way round, before something is done about it: Docker lists it until a little after it has called
+// us to remove it. Named it is earlier, since that changes nothing.
+const (
+	strangeAfter = 10 * time.Second
+	namedAfter   = 5 * time.Second
+)
 
 // Stranger is a network of this driver with what Docker has there that this agent does not
 // know: it was made under another identity of this host, whose state is gone.
@@ -63,12 +67,25 @@ func (v view) unknown(n docker.Network) bool {
 }
 
 // overdue reports whether something is strange for longer than Docker may take.
-func (v view) overdue(id string) bool {
+func (v view) overdue(id string) bool { return v.strangeFor(id, strangeAfter) }
+
+// strangeFor reports whether something is strange for so long.
+func (v view) strangeFor(id string, d time.Duration) bool {
 	since, strange := v.strange[id]
-	return strange && v.now.Sub(since) > strangeAfter
+	return strange && v.now.Sub(since) >= d
 }
 
-// listStrangers are the strangers that are overdue.
+// untilNamed is how long it is from now until one of them is to be named, at most d.
+func untilNamed(strange map[string]time.Time, now time.Time, d time.Duration) time.Duration {
+	for _, since := range strange {
+		if rest := namedAfter - now.Sub(since); rest > 0 {
+			d = min(d, rest)
+		}
+	}
+	return d
+}
+
+// listStrangers are the strangers that are to be named.
 func (v view) listStrangers(refused map[string]refusal) (list []Stranger) {
 	for _, n := range v.networks {
 		_, known := v.local[n.ID]
@@ -78,12 +95,12 @@ func (v view) listStrangers(refused map[string]refusal) (list []Stranger) {
 		}
 		for _, c := range v.containers {
 			for _, at := range c.Networks {
-				if at.NetworkID == n.ID && (!known || v.overdue(at.EndpointID)) {
+				if at.NetworkID == n.ID && (!known || v.strangeFor(at.EndpointID, namedAfter)) {
 					s.Containers = append(s.Containers, c.Name)
 				}
 			}
 		}
-		if v.overdue(n.ID) || known && len(s.Containers) > 0 {
+		if v.strangeFor(n.ID, namedAfter) || known && len(s.Containers) > 0 {
 			slices.Sort(s.Containers)
 			list = append(list, s)
 		}

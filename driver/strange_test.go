@@ -29,7 +29,10 @@ func TestStrangers(t *testing.T) {
 	if got := v.listStrangers(nil); got != nil {
 		t.Errorf("at once, as while Docker removes it: %v", got)
 	}
-	v.now = now.Add(strangeAfter + time.Second)
+	if d := untilNamed(v.strange, now.Add(time.Second), time.Minute); d != namedAfter-time.Second {
+		t.Errorf("it is looked at again after %v, not when they are to be named", d)
+	}
+	v.now = now.Add(namedAfter)
 	v.strange = v.strangers(v.strange)
 	got := v.listStrangers(nil)
 	if len(got) != 2 || got[0].Network != "blue" || !got[0].Known || !slices.Equal(got[0].Containers, []string{"old"}) ||

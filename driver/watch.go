@@ -112,7 +112,7 @@ func (d *mirror) loop(ctx context.Context) {
 		}
 		wait := idleLook
 		if len(d.missing)+len(d.strange) > 0 {
-			wait = d.cfg.Grace / 4 // to see soon that it stays so
+			wait = untilNamed(d.strange, d.cfg.Now(), d.cfg.Grace/4) // to see soon that it stays so
 		}
 		switch {
 		case err != nil:

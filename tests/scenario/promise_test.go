@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 var quoted = regexp.MustCompile("`([^`]+)`")
@@ -38,8 +40,8 @@ func TestPromise(t *testing.T) {
 		case 1:
 			named++
 			words := quoted.FindStringSubmatch(cells[2])
-			if words == nil || !asksStatus(scenarioText(t, cells[3]), words[1]) {
-				t.Errorf("no scenario asks status for it:%s", line)
+			if words == nil || !asksStatus(scenarioText(t, cells[3]), words[1], patience(line)) {
+				t.Errorf("no scenario asks status for it, within %v: %s", patience(line), line)
 			}
 		case 2:
 			mended++
@@ -73,13 +75,33 @@ func scenarioText(t *testing.T, cell string) (text string) {
 	return text
 }
 
-// asksStatus: a match on what status prints, or on the output of the line before, has the words.
-func asksStatus(text, words string) bool {
+// patience is how long a scenario may wait for the words of a row: ten seconds, or what the row says.
+func patience(row string) time.Duration {
+	if said := within.FindStringSubmatch(row); said != nil {
+		seconds, _ := strconv.Atoi(said[1]) // digits
+		return time.Duration(seconds) * time.Second
+	}
+	return 10 * time.Second
+}
+
+var (
+	within  = regexp.MustCompile(`within (\d+) s\b`)
+	waiting = regexp.MustCompile(`^(?:\[[^\]]*\] *)?eventually (\S+) `)
+)
+
+// asksStatus: a match on what status prints, or on the output of the line before, has the words, and
+// waits for them no longer than that.
+func asksStatus(text, words string, most time.Duration) bool {
 	status := false
 	for line := range strings.Lines(text) {
 		command, _, _ := strings.Cut(line, "#")
 		if !strings.HasPrefix(command, "stdout") {
 			status = strings.Contains(command, "status")
+		}
+		if waits := waiting.FindStringSubmatch(line); waits != nil {
+			if d, err := time.ParseDuration(waits[1]); err != nil || d > most {
+				continue
+			}
 		}
 		if status && strings.Contains(line, words) && !strings.HasPrefix(line, "!") && !strings.Contains(line, " ! match") {
 			return true
@@ -146,8 +168,8 @@ func TestStatusPromise(t *testing.T) {
 		there[strings.TrimSpace(cells[1])] = true
 		shown(t, line, cells[4])
 		for _, words := range quoted.FindAllStringSubmatch(cells[3], -1) {
-			if !toldToRun.MatchString(words[1]) && !asksStatus(scenarioText(t, cells[4]), words[1]) {
-				t.Errorf("no scenario asks status for %q: %s", words[1], line)
+			if !toldToRun.MatchString(words[1]) && !asksStatus(scenarioText(t, cells[4]), words[1], patience(line)) {
+				t.Errorf("no scenario asks status for %q within %v: %s", words[1], patience(line), line)
 			}
 		}
 	}

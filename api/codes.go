@@ -75,6 +75,7 @@ const (
 	IdentityEarlier Code = "identity-earlier"
 
 	PortTaken          Code = "port-taken"
+	LimitFails         Code = "limit-fails"
 	AliasesUntold      Code = "aliases-untold"
 	LabelsUntold       Code = "labels-untold"
 	PolicyUnenforced   Code = "policy-unenforced"
@@ -136,6 +137,7 @@ var Kinds = []Kind{
 	{IdentityEarlier, Fault, "Docker has networks or containers from before this host joined as a new one", "`docker restart` them, or make them anew, as `status` says"},
 
 	{PortTaken, Warning, "a published port is another program's as well", "end the program, or publish another port"},
+	{LimitFails, Warning, "a container's bandwidth is not limited as it should be", "see which qdisc stands in the way, or `modprobe sch_tbf`"},
 	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},
 	{LabelsUntold, Fault, "other hosts do not know the labels of a container, so policies do not apply as they are meant", "give it fewer or shorter ones"},
 	{PolicyUnenforced, Fault, "a host does not enforce the cluster's policies", "upgrade its agent; `grapevine status` there says what its switch lacks"},

@@ -34,6 +34,9 @@ type Endpoint struct {
 	// Besides says how many of the Addrs, the last ones, the container's user has declared besides Docker's.
 	// No name has them: whether the container answers by them is its own business.
 	Besides int `cbor:"14,keyasint,omitempty"`
+	// Egress and Ingress limit what it sends and gets; 0: its network's options do ([Snapshot.Limits]).
+	Egress  Rate `cbor:"15,keyasint,omitempty"`
+	Ingress Rate `cbor:"16,keyasint,omitempty"`
 }
 
 // Named are the addresses that the endpoint's names have.

@@ -23,14 +23,8 @@ const optAddresses = "addresses"
 // maxBesides is how many addresses an endpoint may have besides Docker's.
 const maxBesides = 8
 
-// besides reads the addresses that an endpoint is to have besides Docker's. Docker passes the user's options
-// on beside its own, which have a dot in their names: what has none is the user's, and is to be known.
+// besides reads the addresses that an endpoint is to have besides Docker's.
 func besides(options map[string]any) (out []netip.Addr, err error) {
-	for key := range options {
-		if key != optAddresses && !strings.Contains(key, ".") {
-			return nil, fmt.Errorf("driver-opt %.60q of a container is unknown; known is %s", key, optAddresses)
-		}
-	}
 	text, given := options[optAddresses].(string)
 	if !given && options[optAddresses] != nil {
 		return nil, fmt.Errorf("driver-opt %s is a %T, not a string", optAddresses, options[optAddresses])

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -31,6 +32,9 @@ type core struct {
 	wake    chan struct{} // capacity 1: something for the watcher to look at
 
 	inspector *inspector
+
+	joined    chan struct{}            // capacity 1: an endpoint has joined its container
+	unlimited atomic.Pointer[[]string] // for Unlimited, which is not to wait
 
 	// The watcher's own.
 	name  string // of this managed plugin, "" until Docker has told

@@ -49,6 +49,8 @@ type Links interface {
 	Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error
 	// SetMTU changes the MTU of a pair whose peer is in the sandbox with that key.
 	SetMTU(host, sandbox string, mtu int) error
+	// Limit has such a pair carry no more than that in each direction.
+	Limit(host, sandbox string, limits link.Limits) error
 	Delete(host string) error
 	Exists(name string) bool
 	Routes(sandbox string, vias []link.Via) error
@@ -134,7 +136,7 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Por
 	}
 	driver := rooms(&core{
 		cfg: cfg, replica: r, alloc: alloc, overlay: o, links: l, ports: p, names: names, docker: d,
-		wake: make(chan struct{}, 1), local: loc,
+		wake: make(chan struct{}, 1), joined: make(chan struct{}, 1), local: loc,
 		ours: ours{creating: map[netip.Prefix]*creation{}, removing: map[string]bool{}},
 		told: map[string][]link.Via{}, unstored: map[string]bool{},
 		removed: map[string]bool{}, userRemoved: map[string]time.Time{},

@@ -87,7 +87,13 @@ func (d *endpoints) parseEndpoint(r *network.CreateEndpointRequest) (e localEndp
 	if e.Prefix6, e.Addr6, err = n.address(r.Interface.AddressIPv6, true); err != nil {
 		return e, false, err
 	}
+	if err := checkDriverOpts(r.Options); err != nil {
+		return e, false, err
+	}
 	if e.Besides, err = besides(r.Options); err != nil {
+		return e, false, err
+	}
+	if err := e.readLimits(r.Options); err != nil {
 		return e, false, err
 	}
 	if err := e.checkBesides(n); err != nil {
@@ -146,9 +152,9 @@ func (d *endpoints) addEndpoint(e localEndpoint) error {
 			return err
 		}
 		use(tx, d.cfg.Self, n.Name)
-		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.all(), Besides: len(e.Besides), MAC: e.MAC, Host: d.cfg.Self}
+		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.all(), Besides: len(e.Besides), MAC: e.MAC, Host: d.cfg.Self, Egress: e.Egress, Ingress: e.Ingress}
 		if old, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live {
-			old.Network, old.Addrs, old.Besides, old.MAC = rec.Network, rec.Addrs, rec.Besides, rec.MAC
+			old.Network, old.Addrs, old.Besides, old.MAC, old.Egress, old.Ingress = rec.Network, rec.Addrs, rec.Besides, rec.MAC, rec.Egress, rec.Ingress
 			rec = old
 		}
 		_ = tx.Put(rec) // Update reports it

@@ -32,6 +32,7 @@ const self = cluster.NodeID("00000000000000aa")
 type machine struct {
 	mu      sync.Mutex
 	links   map[string]string
+	limits  map[string]link.Limits
 	ports   map[string]string
 	inside  map[string]string      // the resolver's sandboxes, by endpoint
 	bound   map[ports.Binding]bool // of the host's ports
@@ -56,7 +57,7 @@ func (m *machine) Routes(sandbox string, vias []link.Via) error {
 }
 
 func newMachine() *machine {
-	return &machine{links: map[string]string{}, ports: map[string]string{}, inside: map[string]string{}, bound: map[ports.Binding]bool{}, routes: map[string][]link.Via{}}
+	return &machine{links: map[string]string{}, limits: map[string]link.Limits{}, ports: map[string]string{}, inside: map[string]string{}, bound: map[ports.Binding]bool{}, routes: map[string][]link.Via{}}
 }
 
 // resolver is the machine's resolver.
@@ -78,6 +79,16 @@ func (m *machine) Veth(host, peer string, mac net.HardwareAddr, mtu int, _ strin
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.links[host] = fmt.Sprintf("%s %s mtu %d", peer, mac, mtu)
+	return nil
+}
+
+func (m *machine) Limit(host, sandbox string, limits link.Limits) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, there := m.links[host]; !there || sandbox == "" {
+		return fmt.Errorf("no interface %s with a peer in %q", host, sandbox)
+	}
+	m.limits[host] = limits
 	return nil
 }
 

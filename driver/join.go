@@ -65,6 +65,10 @@ func (d *endpoints) Join(ctx context.Context, r *network.JoinRequest) (*network.
 	if r.SandboxKey != "" {
 		d.names.Attach(e.ID, r.SandboxKey)
 	}
+	select {
+	case d.joined <- struct{}{}:
+	default:
+	}
 	reply := &network.JoinResponse{InterfaceName: network.InterfaceName{SrcName: peer, DstPrefix: containerPrefix}}
 	for _, v := range vias {
 		const nextHop = 0 // libnetwork types.NEXTHOP

@@ -66,6 +66,8 @@ var setters = map[string]func(*networkOptions, string) error{
 	},
 	"encap": setEncap,
 
+	cluster.OptEgress:     setRate(cluster.OptEgress),
+	cluster.OptIngress:    setRate(cluster.OptIngress),
 	cluster.IsolateOption: setIsolate,
 	optReplica:            setReplica,
 }
@@ -152,6 +154,16 @@ func setIsolate(o *networkOptions, v string) error {
 	}
 	o.isolate = v == "true"
 	return nil
+}
+
+// setRate only judges: hosts read the network's options.
+func setRate(name string) func(*networkOptions, string) error {
+	return func(_ *networkOptions, v string) error {
+		if _, err := cluster.ParseRate(v); err != nil {
+			return fmt.Errorf("option %s: %w", name, err)
+		}
+		return nil
+	}
 }
 
 func setEncap(_ *networkOptions, v string) error {

@@ -11,7 +11,7 @@ func TestOptions(t *testing.T) {
 		`{}`: "",
 		`{"com.docker.network.generic":{"vnid":"16777215","mtu":"9000","encap":"vxlan","name":"blue","prefixlen":"24","hostsubnetlength":"6"}}`: "",
 		`{"com.docker.network.generic":{"com.docker.network.driver.mtu":"1400"},"com.docker.network.whatever":[1]}`:                             "",
-		`{"com.docker.network.generic":{"banana":"1"}}`:      "known are encap, hostsubnetlength, isolate, mtu, name, prefixlen, prefixlen6, vnid",
+		`{"com.docker.network.generic":{"banana":"1"}}`:      "known are egress, encap, hostsubnetlength, ingress, isolate, mtu, name, prefixlen, prefixlen6, vnid",
 		`{"com.docker.network.generic":{"vnid":"16777216"}}`: "between 0 and 16777215",
 		`{"com.docker.network.generic":{"isolate":"yes"}}`:   "must be true or false",
 		`{"com.docker.network.generic":{"vnid":"-1"}}`:       "between 0 and 16777215",

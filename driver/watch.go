@@ -74,6 +74,7 @@ func (d *mirror) Watch(ctx context.Context) error {
 	g.Go(func() error { d.revive(ctx); return nil })
 	g.Go(func() error { d.keepPorts(ctx); return nil })
 	g.Go(func() error { d.followMTU(ctx); return nil })
+	g.Go(func() error { d.followLimits(ctx); return nil })
 	g.Go(func() error { d.loop(ctx); return nil })
 	return g.Wait()
 }

@@ -81,10 +81,18 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	p.in.Policy = enforce
 	for i := range p.in.Ports {
 		port := &p.in.Ports[i]
-		port.Plain = !m.policies.guarded[port.Endpoint]
+		port.Plain = !m.policies.guarded[port.Endpoint] && !queued(snap, port.Endpoint)
 	}
 	m.snap, m.mode, m.ports, m.in, m.problems = snap, mode, ports, p.in, p.problems
 	return m.in, m.problems
+}
+
+// queued reports whether what an endpoint gets is limited: it waits where the switch sends it, at an
+// interface that the fast path passes by.
+func queued(snap *cluster.Snapshot, endpoint string) bool {
+	e, there := cluster.Get[cluster.Endpoint](snap, endpoint)
+	_, ingress := snap.Limits(e)
+	return there && ingress != 0
 }
 
 func (p Ports) equal(o Ports) bool {

@@ -15,7 +15,15 @@ func Of(d *driver.Driver, snap *cluster.Snapshot, self cluster.NodeID) []api.Pro
 	if d == nil {
 		return nil
 	}
-	return slices.Concat(ports(d), strangers(d), outdated(d, snap, self), unstarted(d), untold(d, snap), borrowers(d))
+	return slices.Concat(ports(d), strangers(d), outdated(d, snap, self), unstarted(d), untold(d, snap), borrowers(d), unlimited(d))
+}
+
+// unlimited are containers that are not kept to their limits.
+func unlimited(d *driver.Driver) (list []api.Problem) {
+	for _, p := range d.Unlimited() {
+		list = append(list, api.Problem{Code: api.LimitFails, What: "a container's bandwidth is not limited as it should be: " + p, Do: "`tc qdisc` in the container and on the host shows what is there; `modprobe sch_tbf` if the kernel has no token bucket"})
+	}
+	return list
 }
 
 // ports are published ports that are not ours alone.

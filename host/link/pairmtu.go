@@ -1,12 +1,9 @@
 package link
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 )
 
 // SetPairMTU sets the MTU, in bytes, of both ends of a veth pair: name, in this
@@ -34,39 +31,13 @@ func SetPairMTU(name, sandbox string, mtu int) error {
 
 // setPeerMTU sets the MTU of the veth whose other end is host.
 func setPeerMTU(host *netlink.LinkAttrs, sandbox string, mtu int) error {
-	h, here := &netlink.Handle{}, -1 // the ID of this namespace where the peer is
-	if host.NetNsID != -1 {
-		f, err := os.Open(sandbox)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if h, err = netlink.NewHandleAt(netns.NsHandle(f.Fd())); err != nil {
-			return fmt.Errorf("enter the sandbox: %w", err)
-		}
-		defer h.Close()
-		own, err := netns.Get()
-		if err != nil {
-			return fmt.Errorf("open this network namespace: %w", err)
-		}
-		defer own.Close()
-		if here, err = h.GetNetNsIdByFd(int(own)); err != nil {
-			return fmt.Errorf("find this network namespace from the sandbox: %w", err)
-		}
-	}
-	all, err := Dump(h.LinkList)
+	h, peer, done, err := peerIn(host, sandbox)
 	if err != nil {
-		return fmt.Errorf("list interfaces: %w", err)
+		return err
 	}
-	for _, l := range all {
-		a := l.Attrs()
-		if l.Type() != "veth" || a.ParentIndex != host.Index || a.Index != host.ParentIndex || a.NetNsID != here {
-			continue
-		}
-		if a.MTU == mtu {
-			return nil
-		}
-		return h.LinkSetMTU(l, mtu)
+	defer done()
+	if peer.Attrs().MTU == mtu {
+		return nil
 	}
-	return errors.New("its peer is not in the sandbox")
+	return h.LinkSetMTU(peer, mtu)
 }

@@ -12,6 +12,7 @@ import (
 type Links interface {
 	Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error
 	SetMTU(host, sandbox string, mtu int) error
+	Limit(host, sandbox string, limits link.Limits) error
 	Delete(host string) error
 	Exists(name string) bool
 	Routes(sandbox string, vias []link.Via) error
@@ -36,6 +37,11 @@ func (kernelLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias 
 // SetMTU implements Links.
 func (kernelLinks) SetMTU(host, sandbox string, mtu int) error {
 	return link.SetPairMTU(host, sandbox, mtu)
+}
+
+// Limit implements Links.
+func (kernelLinks) Limit(host, sandbox string, limits link.Limits) error {
+	return link.Limit(host, sandbox, limits)
 }
 
 // Delete implements Links.

@@ -60,6 +60,11 @@ func (l userspaceLinks) SetMTU(host, sandbox string, mtu int) error {
 	return nil
 }
 
+// Limit implements Links: the pair that the container has a part in is the outer one.
+func (l userspaceLinks) Limit(host, sandbox string, limits link.Limits) error {
+	return l.kernelLinks.Limit(link.Beside(link.OuterPrefix, host), sandbox, limits)
+}
+
 // Delete implements Links.
 func (l userspaceLinks) Delete(host string) error {
 	return errors.Join(l.kernelLinks.Delete(link.Beside(link.OuterPrefix, host)), l.kernelLinks.Delete(host))

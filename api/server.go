@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,8 +12,11 @@ import (
 	"time"
 )
 
-// maxBody bounds a request body, bytes.
-const maxBody = 8 << 20
+// maxBody bounds a request body, bytes, and maxQuestion one of who may look.
+const (
+	maxBody     = 8 << 20
+	maxQuestion = 64 << 10
+)
 
 // Handlers are the agent's answers. Each may be called by several goroutines. One that is
 // nil is answered by Absent, and so is a path that none is for.
@@ -40,13 +44,15 @@ type Handlers struct {
 	Metrics      http.Handler // in Prometheus' text format
 	// Absent says why there is no such answer; nil: it is one of another version.
 	Absent error
+
+	largest int64 // bytes of a request's body; 0: maxBody
 }
 
 // Readers are the answers for who may look and not touch: nothing of them changes anything or has a key in it.
 func (h Handlers) Readers() Handlers {
 	r := Handlers{
 		Status: h.Status, Nodes: h.Nodes, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
-		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, Explain: h.Explain, Absent: h.Absent,
+		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, Explain: h.Explain, Absent: h.Absent, largest: maxQuestion,
 	}
 	if r.Absent == nil {
 		r.Absent = &Error{http.StatusForbidden, "that is for root: run this with sudo; without, you may look, and not change anything"}
@@ -66,7 +72,7 @@ func (e *Error) Error() string { return e.Message }
 // Serve answers on the listener until ctx is done, gives calls in progress two
 // seconds to end, and closes the listener.
 func Serve(ctx context.Context, listener net.Listener, h Handlers) error {
-	server := &http.Server{Handler: h.mux(), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: h.mux(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -90,6 +96,7 @@ func Serve(ctx context.Context, listener net.Listener, h Handlers) error {
 type routes struct {
 	*http.ServeMux
 	absent   error
+	largest  int64 // bytes of a request's body
 	patterns []string
 }
 
@@ -102,7 +109,7 @@ func (r *routes) handle(pattern string, f http.HandlerFunc) {
 func Routes() []string { return Handlers{}.mux().patterns }
 
 func (h Handlers) mux() *routes {
-	mux := &routes{ServeMux: http.NewServeMux(), absent: h.Absent}
+	mux := &routes{ServeMux: http.NewServeMux(), absent: h.Absent, largest: cmp.Or(h.largest, maxBody)}
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	for _, add := range []func(*routes){
 		h.addStatus, h.addNodes, h.addNetworks, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
@@ -141,7 +148,7 @@ func post[Q, T any](mux *routes, path string, f func(context.Context, Q) (T, err
 			return
 		}
 		var request Q
-		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, mux.largest))
 		body.DisallowUnknownFields()
 		if err := body.Decode(&request); err != nil {
 			reply(w, nil, &Error{http.StatusBadRequest, fmt.Sprintf("body of %s: %v", path, err)})

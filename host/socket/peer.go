@@ -8,18 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// admitted reports whether the process that calls is root's or of a group, as it was when it called.
-func admitted(c *net.UnixConn, group int) bool {
+// admitted reports whether the process that calls is root's or of a group, as it was when it called, and whose it is.
+func admitted(c *net.UnixConn, group int) (user uint32, ok bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return false
+		return 0, false
 	}
-	ok := false
 	_ = raw.Control(func(fd uintptr) {
 		who, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		ok = err == nil && (who.Uid == 0 || int(who.Gid) == group || slices.Contains(peerGroups(fd), uint32(group)))
+		if err != nil {
+			return
+		}
+		user, ok = who.Uid, who.Uid == 0 || int(who.Gid) == group || slices.Contains(peerGroups(fd), uint32(group))
 	})
-	return ok
+	return user, ok
 }
 
 // peerGroups are its other groups (SO_PEERGROUPS, Linux 4.13); none if the kernel does not say.

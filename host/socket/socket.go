@@ -29,14 +29,15 @@ const (
 
 // Socket is a net.Listener of a unix socket for root only, or for a group as well. Whoever removes its file gets another one.
 type Socket struct {
-	path  string
-	dir   fs.FileMode
-	group int // whose members reach it too; 0: nobody
-	conns chan net.Conn
-	done  chan struct{} // closed by Close
-	kept  chan struct{} // closed when keep has returned
-	tasks sync.WaitGroup
-	close sync.Once
+	path   string
+	dir    fs.FileMode
+	group  int // whose members reach it too; 0: nobody
+	conns  chan net.Conn
+	done   chan struct{} // closed by Close
+	kept   chan struct{} // closed when keep has returned
+	tasks  sync.WaitGroup
+	guests guests // of a group's socket
+	close  sync.Once
 
 	mu      sync.Mutex
 	at      *net.UnixListener
@@ -139,11 +140,18 @@ func closed(parent, path string, others bool) (*net.UnixListener, error) {
 // accept hands on who calls, until l is closed.
 func (s *Socket) accept(l *net.UnixListener) {
 	for {
-		c, err := l.AcceptUnix()
+		var c net.Conn
+		caller, err := l.AcceptUnix()
 		switch {
-		case err == nil && s.group != 0 && !admitted(c, s.group):
-			_ = c.Close()
-			continue
+		case err == nil && s.group == 0:
+			c = caller
+		case err == nil:
+			user, ok := admitted(caller, s.group)
+			if !ok {
+				_ = caller.Close()
+				continue
+			}
+			c = s.guests.enter(caller, user)
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // there are too many open files: those who call wait

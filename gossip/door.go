@@ -83,7 +83,8 @@ func (g *Gossip) places() map[netip.Addr]struct{} {
 // not. It blocks until then.
 func (d *door) receive(c net.Conn, dialed bool) (frame []byte, opened bool, err error) {
 	addr := addressOf(c)
-	g := &guest{source: sourceOf(addr), evict: func() { abort(c) }}
+	conn := c // c becomes another one below, while others may evict this guest
+	g := &guest{source: sourceOf(addr), evict: func() { abort(conn) }}
 	if dialed || d.knows(addr) {
 		g.class = known
 	}

@@ -40,6 +40,7 @@ func (a *Agent) handlers() api.Handlers {
 		FastPath:     a.plane.SwitchFastPath,
 		Policies:     a.policies().List,
 		Apply:        a.policies().Apply,
+		Allow:        a.policies().Allow,
 		DeletePolicy: a.policies().Delete,
 		Explain:      a.policies().Explain,
 		Metrics:      a.exporter.Handler(),

@@ -57,6 +57,13 @@ type DeletePolicyRequest struct {
 	Name    string `json:"name"`
 }
 
+// AllowRequest lets From call To, a container or a Compose service that is there: NAME[:PORT[/PROTOCOL]], or
+// NETWORK/NAME[...]. From is as in the label grapevine.from, without a port.
+type AllowRequest struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
 // ExplainRequest asks whether policies let a connection through. From and To are containers (NAME or NETWORK/NAME),
 // endpoints' IDs or addresses.
 type ExplainRequest struct {
@@ -117,6 +124,11 @@ func (c *Client) Apply(ctx context.Context, r ApplyRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "policies/apply", r)
 }
 
+// Allow writes a policy that allows one thing.
+func (c *Client) Allow(ctx context.Context, r AllowRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "policies/allow", r)
+}
+
 // DeletePolicy deletes a policy.
 func (c *Client) DeletePolicy(ctx context.Context, r DeletePolicyRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "policies/delete", r)
@@ -130,6 +142,7 @@ func (c *Client) Explain(ctx context.Context, r ExplainRequest) (Explanation, er
 func (h Handlers) addPolicy(mux *routes) {
 	get(mux, "/v1/policies", h.Policies)
 	post(mux, "/v1/policies/apply", h.Apply)
+	post(mux, "/v1/policies/allow", h.Allow)
 	post(mux, "/v1/policies/delete", h.DeletePolicy)
 	post(mux, "/v1/policies/explain", h.Explain)
 }

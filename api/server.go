@@ -39,6 +39,7 @@ type Handlers struct {
 	FastPath     func(context.Context, FastPathRequest) (Done, error)
 	Policies     func(context.Context) (Policies, error)
 	Apply        func(context.Context, ApplyRequest) (Done, error)
+	Allow        func(context.Context, AllowRequest) (Done, error)
 	DeletePolicy func(context.Context, DeletePolicyRequest) (Done, error)
 	Explain      func(context.Context, ExplainRequest) (Explanation, error)
 	Metrics      http.Handler // in Prometheus' text format

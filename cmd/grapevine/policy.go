@@ -22,10 +22,11 @@ func newPolicy() *cobra.Command {
 for the namespace and containers' labels for those of pods, and ClusterNetworkPolicy. Every host may
 change every policy, and every host enforces it. docs/use/policy.md has recipes.`,
 		Example: `  grapevine policy apply -f db.yaml
+  grapevine policy allow web db:5432
   grapevine policy list
   grapevine policy explain web db:5432`,
 	}, patience, list((*api.Client).Policies), showPolicies)
-	c.AddCommand(newPolicyApply(), newPolicyDelete(), newPolicyGet(), newPolicyList(), newPolicyExplain())
+	c.AddCommand(newPolicyApply(), newPolicyAllow(), newPolicyDelete(), newPolicyGet(), newPolicyList(), newPolicyExplain())
 	return c
 }
 

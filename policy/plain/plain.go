@@ -160,7 +160,7 @@ func (o owner) selector() (s policy.Selector) {
 			s = append(s, isnt(l[0]))
 		}
 	}
-	if o.service == "" {
+	if o.name != "" || o.service == "" {
 		s = append(s, is(nameLabel, o.name))
 	}
 	return s

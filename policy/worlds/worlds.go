@@ -316,3 +316,12 @@ func apart(list []policy.Endpoint) []policy.Endpoint {
 	slices.SortFunc(list, func(a, b policy.Endpoint) int { return strings.Compare(a.ID, b.ID) })
 	return list
 }
+
+// Endpoints are those of a snapshot, whether there are policies or not.
+func Endpoints(snap *cluster.Snapshot) (list []policy.Endpoint) {
+	f := Follower{names: namesOf(snap)}
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		list = append(list, f.endpoint(e, ""))
+	}
+	return list
+}

@@ -18,6 +18,9 @@ type Endpoint struct {
 	MAC       string       `json:"mac"`
 	Host      string       `json:"host"` // name of the host
 	Here      bool         `json:"here"` // on the host that is asked
+	// Egress and Ingress limit what it sends and gets, as in 10mbit; empty: nothing does.
+	Egress  string `json:"egress,omitempty"`
+	Ingress string `json:"ingress,omitempty"`
 	// Ports are those published for it, as far as they are of the host that is asked.
 	Ports []Port `json:"ports,omitempty"`
 	// Aliases are the names that it answers to beside its own.

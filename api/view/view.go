@@ -68,6 +68,8 @@ func Endpoints(s *cluster.Snapshot) []api.Endpoint {
 			Addrs: e.Addrs, LinkLocal: e.LinkLocal, MAC: e.MAC, Host: hostName(s, e.Host),
 			Aliases: e.AllAliases(),
 		}
+		egress, ingress := s.Limits(e)
+		out.Egress, out.Ingress = egress.String(), ingress.String()
 		for i, n := range append([]string{e.Name}, e.AllAliases()...) {
 			if shared[[2]string{e.Network, n}] && (i == 0 || n != e.Name) {
 				out.Shared = append(out.Shared, n)

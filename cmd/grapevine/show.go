@@ -260,6 +260,12 @@ func (c containerThing) show(w io.Writer) error {
 			row("  address\t%s", dash(addresses(p.Endpoint)))
 			row("  mac\t%s", p.MAC)
 			row("  endpoint\t%s", shortID(p.ID))
+			if p.Egress != "" {
+				row("  sends at most\t%s", p.Egress)
+			}
+			if p.Ingress != "" {
+				row("  gets at most\t%s", p.Ingress)
+			}
 			if len(p.Aliases) > 0 {
 				row("  also called\t%s", several(p.Aliases))
 			}

@@ -204,7 +204,7 @@ func (c *compilation) bounded(made []*rule, base, end int) []*rule {
 // overlap says whether there may be a packet that both rules match.
 func overlap(a, b *rule) bool {
 	return slices.ContainsFunc(a.subjects, func(cl *class) bool { return slices.Contains(b.subjects, cl) }) &&
-		(a.AnyPeer || b.AnyPeer || len(a.Blocks) > 0 || len(b.Blocks) > 0 ||
+		(a.AnyPeer || b.AnyPeer || len(a.Blocks)+len(a.Domains) > 0 || len(b.Blocks)+len(b.Domains) > 0 ||
 			slices.ContainsFunc(a.peers, func(cl *class) bool { return slices.Contains(b.peers, cl) })) &&
 		(a.AnyPort || b.AnyPort || slices.ContainsFunc(a.Ports, func(p PortRange) bool {
 			return slices.ContainsFunc(b.Ports, func(q PortRange) bool {
@@ -222,7 +222,7 @@ func overlapAny(some, others []*rule) bool {
 // within says whether one of the rules is the same.
 func (r *rule) within(list []*rule) bool {
 	return slices.ContainsFunc(list, func(o *rule) bool {
-		return slices.Equal(r.subjects, o.subjects) && slices.Equal(r.peers, o.peers) && slices.Equal(r.Blocks, o.Blocks) && slices.Equal(r.Ports, o.Ports)
+		return slices.Equal(r.subjects, o.subjects) && slices.Equal(r.peers, o.peers) && slices.Equal(r.Blocks, o.Blocks) && slices.Equal(r.Domains, o.Domains) && slices.Equal(r.Ports, o.Ports)
 	})
 }
 
@@ -230,7 +230,7 @@ func (r *rule) within(list []*rule) bool {
 // or none, if it matches nothing. It matches what is at least so certain.
 func (c *compilation) make(p *entry, src *prepared, d Direction, least truth) (list []*rule) {
 	base := rule{CompiledRule: CompiledRule{
-		Direction: d, AnyPeer: src.AnyPeer, Blocks: src.blocks, AnyPort: src.AnyPort, Ports: src.ranges, Label: src.label,
+		Direction: d, AnyPeer: src.AnyPeer, Blocks: src.blocks, Domains: src.domains, AnyPort: src.AnyPort, Ports: src.ranges, Label: src.label,
 	}, text: src.text, policies: 1}
 	if base.subjects = atLeast(p.subject.subject.classes, least); len(base.subjects) == 0 {
 		return nil
@@ -243,7 +243,7 @@ func (c *compilation) make(p *entry, src *prepared, d Direction, least truth) (l
 		base.peers = slices.Compact(base.peers)
 	}
 	add := func(r rule) {
-		if len(r.subjects) > 0 && (r.AnyPeer || len(r.peers)+len(r.Blocks) > 0) && (r.AnyPort || len(r.Ports) > 0) {
+		if len(r.subjects) > 0 && (r.AnyPeer || len(r.peers)+len(r.Blocks)+len(r.Domains) > 0) && (r.AnyPort || len(r.Ports) > 0) {
 			list = append(list, &r)
 		}
 	}
@@ -294,7 +294,7 @@ func (c *compilation) named(base rule, src *prepared, least truth, add func(rule
 			one.subjects = slices.Compact(r.subjects) // two names may stand for the same
 		} else {
 			slices.SortFunc(r.Blocks, comparePrefix)
-			one.AnyPeer, one.peers, one.Blocks = false, slices.Compact(r.peers), slices.Compact(r.Blocks)
+			one.AnyPeer, one.peers, one.Blocks, one.Domains = false, slices.Compact(r.peers), slices.Compact(r.Blocks), nil
 		}
 		add(one)
 	}

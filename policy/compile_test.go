@@ -26,10 +26,10 @@ func compiledIsVerdict(t *rapid.T) {
 	}
 	connections(w, func(from, to Peer, proto uint8, port uint16) {
 		v := w.Verdict(from, to, proto, port)
-		if got := interpreted(c, from.Endpoint, to.Addr, Egress, proto, port); local[from.Endpoint] && got != v.Egress.Allowed {
+		if got := interpreted(c, w.Answers, from.Endpoint, to.Addr, Egress, proto, port); local[from.Endpoint] && got != v.Egress.Allowed {
 			t.Fatalf("from %v to %v %d/%d: egress %t, %+v\n%+v", from, to, port, proto, got, v.Egress, c)
 		}
-		if got := interpreted(c, to.Endpoint, from.Addr, Ingress, proto, port); local[to.Endpoint] && got != v.Ingress.Allowed {
+		if got := interpreted(c, w.Answers, to.Endpoint, from.Addr, Ingress, proto, port); local[to.Endpoint] && got != v.Ingress.Allowed {
 			t.Fatalf("from %v to %v %d/%d: ingress %t, %+v\n%+v", from, to, port, proto, got, v.Ingress, c)
 		}
 	})
@@ -46,7 +46,7 @@ func TestBaselineIsForTheUnisolated(t *testing.T) {
 	for _, to := range w.Endpoints[:2] {
 		for _, port := range []uint16{5, 80} {
 			want := to.ID == "web" && port == 5
-			if got := interpreted(c, to.ID, netip.MustParseAddr("fd00::3"), Ingress, TCP, port); got != want {
+			if got := interpreted(c, nil, to.ID, netip.MustParseAddr("fd00::3"), Ingress, TCP, port); got != want {
 				t.Errorf("to %s, port %d: %t", to.ID, port, got)
 			}
 			if v := w.Verdict(Peer{Endpoint: "six"}, Peer{Endpoint: to.ID}, TCP, port); v.Allowed != want {
@@ -86,7 +86,7 @@ func TestPrintsTellChanges(t *testing.T) {
 						continue
 					}
 					same++
-					if interpreted(a, subject.Endpoint, peer.Addr, d, proto, port) != interpreted(b, subject.Endpoint, peer.Addr, d, proto, port) {
+					if interpreted(a, nil, subject.Endpoint, peer.Addr, d, proto, port) != interpreted(b, nil, subject.Endpoint, peer.Addr, d, proto, port) {
 						t.Fatalf("from %v to %v %d/%d, %s: the print is the same, the verdict is not\n%+v\n%+v", from, to, port, proto, d, a, b)
 					}
 				}
@@ -124,7 +124,7 @@ func checkCompiled(t *rapid.T, c Compiled) {
 	}
 	actions := map[at]Action{}
 	for _, r := range c.Rules {
-		if rules[r.ID] || len(r.Subjects) == 0 || !r.AnyPeer && len(r.Peers)+len(r.Blocks) == 0 || !r.AnyPort && len(r.Ports) == 0 {
+		if rules[r.ID] || len(r.Subjects) == 0 || !r.AnyPeer && len(r.Peers)+len(r.Blocks)+len(r.Domains) == 0 || !r.AnyPort && len(r.Ports) == 0 {
 			t.Fatalf("rule %+v", r)
 		}
 		rules[r.ID] = true

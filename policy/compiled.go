@@ -48,9 +48,11 @@ type CompiledRule struct {
 	AnyPeer  bool
 	Peers    []uint32 // classes
 	Blocks   []netip.Prefix
-	AnyPort  bool
-	Ports    []PortRange
-	Label    string // which policy's it is: shop/db ingress[0]
+	// Domains are matched by the answers that a subject got: see Openings.
+	Domains []Domain
+	AnyPort bool
+	Ports   []PortRange
+	Label   string // which policy's it is: shop/db ingress[0]
 }
 
 // PortRange is a range of destination ports of a protocol.

@@ -830,12 +830,13 @@ func (c *Compiler) unrefer(s *set) {
 // prepared is a rule of a chosen policy.
 type prepared struct {
 	*Rule
-	peers  []*set
-	blocks []netip.Prefix
-	ranges []PortRange // of ports without names
-	named  bool        // and there are some with
-	text   string      // what makes it this rule, of whatever policy
-	label  string
+	peers   []*set
+	blocks  []netip.Prefix
+	domains []Domain
+	ranges  []PortRange // of ports without names
+	named   bool        // and there are some with
+	text    string      // what makes it this rule, of whatever policy
+	label   string
 }
 
 func (c *Compiler) prepare(e *entry, d Direction, i int) *prepared {
@@ -865,6 +866,10 @@ func (c *Compiler) prepare(e *entry, d Direction, i int) *prepared {
 		r.blocks = slices.Compact(r.blocks)
 		for _, p := range r.blocks {
 			b = appendText(b, p.String())
+		}
+		r.domains = slices.Compact(slices.Sorted(slices.Values(r.Domains)))
+		for _, d := range r.domains { // unlike any prefix
+			b = appendText(b, "by name "+string(d))
 		}
 	}
 	b = append(b, 1)

@@ -64,11 +64,15 @@ func drawPorts(t *rapid.T, cluster bool) (list []Port) {
 	return list
 }
 
-func drawRules(t *rapid.T, p *Policy, actions []Action) (list []Rule) {
+func drawRules(t *rapid.T, p *Policy, d Direction, actions []Action) (list []Rule) {
 	for range rapid.IntRange(0, 3).Draw(t, "rules") {
 		r := Rule{Action: rapid.SampledFrom(actions).Draw(t, "action")}
 		if r.AnyPeer = p.Kind != ClusterNetworkPolicy && rapid.IntRange(0, 3).Draw(t, "any peer") == 0; !r.AnyPeer {
 			for range rapid.IntRange(1, 2).Draw(t, "peers") {
+				if d == Egress && r.Action == Accept && rapid.IntRange(0, 4).Draw(t, "domain") == 0 {
+					r.Domains = append(r.Domains, rapid.SampledFrom([]Domain{"a.test", "b.test", "*.test", "*.b.test"}).Draw(t, "domain"))
+					continue
+				}
 				if rapid.IntRange(0, 3).Draw(t, "block") == 0 {
 					r.Blocks = append(r.Blocks, drawBlock(t))
 					continue
@@ -115,16 +119,16 @@ func drawPolicy(t *rapid.T, name string) Policy {
 			p.Text, p.Tier = rapid.SampledFrom([]string{"", "web"}).Draw(t, "text"), Admin
 		}
 		actions := []Action{Accept, Drop, Pass, Reject}
-		p.Ingress, p.Egress = drawRules(t, &p, actions), drawRules(t, &p, actions)
+		p.Ingress, p.Egress = drawRules(t, &p, Ingress, actions), drawRules(t, &p, Egress, actions)
 		return p
 	}
 	p.Kind, p.Network = NetworkPolicy, rapid.SampledFrom([]string{"n0", "n1", "n2"}).Draw(t, "network")
 	p.Subject = Set{Network: p.Network, Endpoints: drawSelector(t)}
 	if p.IsolatesIngress = rapid.Bool().Draw(t, "ingress"); p.IsolatesIngress {
-		p.Ingress = drawRules(t, &p, []Action{Accept})
+		p.Ingress = drawRules(t, &p, Ingress, []Action{Accept})
 	}
 	if p.IsolatesEgress = rapid.Bool().Draw(t, "egress"); p.IsolatesEgress {
-		p.Egress = drawRules(t, &p, []Action{Accept})
+		p.Egress = drawRules(t, &p, Egress, []Action{Accept})
 	}
 	return p
 }
@@ -152,6 +156,7 @@ func drawWorld(t *rapid.T, whole bool) (w World) {
 			}
 		}
 	}
+	w.Answers = drawAnswers(t, w)
 	return w
 }
 
@@ -170,6 +175,16 @@ func drawEndpoint(t *rapid.T, i int, whole bool) Endpoint {
 		}
 	}
 	return e
+}
+
+func drawAnswers(t *rapid.T, w World) (list []Answer) {
+	for range rapid.IntRange(0, 8).Draw(t, "answers") {
+		list = append(list, Answer{
+			Endpoint: rapid.SampledFrom(w.Endpoints).Draw(t, "endpoint").ID, Name: rapid.SampledFrom([]string{"a.test", "b.test", "c.b.test", "test"}).Draw(t, "name"),
+			Addr: netip.MustParseAddr(rapid.SampledFrom([]string{"192.0.2.1", "10.0.0.13", "10.0.0.2"}).Draw(t, "addr")), Past: rapid.IntRange(0, 2).Draw(t, "past") == 0,
+		})
+	}
+	return list
 }
 
 // connections calls for each connection in a drawn world.

@@ -14,6 +14,8 @@ type World struct {
 	// endpoint's may be an endpoint with any labels.
 	Ranges   []Range
 	Policies []Policy
+	// Answers are what local endpoints were told by name. Of others nothing is known here.
+	Answers []Answer
 }
 
 // Network stands for Kubernetes' namespace. One that endpoints name and that is missing has labels
@@ -222,6 +224,9 @@ type Rule struct {
 	AnyPeer bool
 	Peers   []Set
 	Blocks  []Block
+	// Domains are names: an address is a peer of who was told it when it asked for one of them. Only what accepts
+	// egress has any; as yet no text that is parsed does.
+	Domains []Domain
 	AnyPort bool
 	Ports   []Port
 }

@@ -12,6 +12,8 @@ import (
 type Peer struct {
 	Endpoint string
 	Addr     netip.Addr
+	// Name, in its canonical form, is instead of an address: whatever is told to who asks for it.
+	Name string
 }
 
 // Verdict is what policies say about a connection, and why.
@@ -33,6 +35,8 @@ type Decision struct {
 	Passed []Ref
 	// Unknown says what is not known and had a part in it, a line each.
 	Unknown []string
+	// Answers are those by which a rule of names accepted.
+	Answers []Answer
 }
 
 // Reason is what a decision rests on.
@@ -87,6 +91,7 @@ func (w World) Verdict(from, to Peer, proto uint8, port uint16) Verdict {
 	source, sourceAddr := w.find(from)
 	dest, destAddr := w.find(to)
 	sourceAddr, destAddr = oneFamily(from, to, source, dest, sourceAddr, destAddr)
+	j.name = to.Name
 	v := Verdict{
 		Egress:  j.decide(Egress, source, dest, destAddr, dest),
 		Ingress: j.decide(Ingress, dest, source, sourceAddr, dest),
@@ -150,6 +155,8 @@ type judge struct {
 	networks known
 	proto    uint8
 	port     uint16
+	name     string // of the destination, which has no address then
+	untold   bool   // an answer had a say that another host knows of
 }
 
 // decide goes through tiers and policies of one direction. dest is the connection's destination.
@@ -159,12 +166,15 @@ func (j *judge) decide(d Direction, subject, peer *Endpoint, peerAddr netip.Addr
 	}
 	decision := Decision{}
 	match := func(p *Policy, r *Rule) truth {
-		return min(p.Subject.matches(subject, j.networks), j.peerMatches(r, peer, peerAddr), j.portMatches(r, dest))
+		return min(p.Subject.matches(subject, j.networks), max(j.peerMatches(r, peer, peerAddr), j.nameMatches(r, d, subject, peerAddr)), j.portMatches(r, dest))
 	}
 	note := func(t truth) {
 		if t == maybe {
 			decision.noteUnknown(subject, j.networks)
 			decision.noteUnknown(peer, j.networks)
+			if untold := "what " + subject.ID + " was told by name"; j.untold && !slices.Contains(decision.Unknown, untold) {
+				decision.Unknown = append(decision.Unknown, untold)
+			}
 		}
 	}
 	// tier says whether a rule of the tier has decided.
@@ -178,6 +188,7 @@ func (j *judge) decide(d Direction, subject, peer *Endpoint, peerAddr netip.Addr
 				case m == no, m == maybe && r.Action == Accept:
 				case r.Action == Accept:
 					decision.Allowed, decision.Reason, decision.Rules = true, ByRule, []Ref{p.ref(d, i)}
+					decision.Answers = j.answers(r, subject, peerAddr)
 					return true
 				case r.Action == Pass && m == maybe && t == Admin:
 					decision.Reason, decision.Rules = PassUnsure, []Ref{p.ref(d, i)}
@@ -193,7 +204,7 @@ func (j *judge) decide(d Direction, subject, peer *Endpoint, peerAddr netip.Addr
 		}
 		return false
 	}
-	if tier(Admin) {
+	if j.untold = false; tier(Admin) {
 		return decision
 	}
 	var isolating, accepting []Ref
@@ -213,6 +224,7 @@ func (j *judge) decide(d Direction, subject, peer *Endpoint, peerAddr netip.Addr
 			note(m)
 			if m == yes {
 				accepting = append(accepting, p.ref(d, i))
+				decision.Answers = append(decision.Answers, j.answers(&p.rules(d)[i], subject, peerAddr)...)
 			}
 		}
 	}
@@ -264,6 +276,36 @@ func (j *judge) peerMatches(r *Rule, peer *Endpoint, addr netip.Addr) truth {
 		}
 	}
 	return result
+}
+
+// nameMatches says whether a peer is one by what the subject was told when it asked for a name.
+func (j *judge) nameMatches(r *Rule, d Direction, subject *Endpoint, addr netip.Addr) truth {
+	switch {
+	case d == Ingress || r.AnyPeer:
+		return no
+	case j.name != "" && r.matchesName(j.name):
+		return yes
+	case j.name != "" && len(r.Blocks) > 0:
+		return maybe
+	case j.name != "" || len(r.Domains) == 0:
+		return no
+	case !subject.Local:
+		j.untold = true
+		return maybe
+	case len(j.answers(r, subject, addr)) > 0:
+		return yes
+	}
+	return no
+}
+
+// answers are those by which an address is a peer of a rule.
+func (j *judge) answers(r *Rule, subject *Endpoint, addr netip.Addr) (list []Answer) {
+	for _, a := range j.world.Answers {
+		if a.Endpoint == subject.ID && a.Addr == addr && !a.Past && r.matchesName(a.Name) {
+			list = append(list, a)
+		}
+	}
+	return list
 }
 
 func (j *judge) portMatches(r *Rule, dest *Endpoint) truth {

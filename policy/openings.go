@@ -1,0 +1,119 @@
+package policy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// Opening is an address to which a local endpoint may connect, since it was told so when it asked for a name of an
+// egress rule's. Of one priority there is at most one between two addresses.
+type Opening struct {
+	Rule     uint32 // one of those that open it
+	Priority int
+	Endpoint string
+	From, To netip.Addr
+	Past     bool // only connections go on that are open
+	AnyPort  bool
+	Ports    []PortRange
+}
+
+// Openings are the addresses that answers open. They are in no guard's print: what comes and goes leaves connections as
+// they are.
+func (c Compiled) Openings(answers []Answer) (list []Opening) {
+	if len(answers) == 0 {
+		return nil
+	}
+	rules := c.byName()
+	if len(rules) == 0 {
+		return nil
+	}
+	classes := map[netip.Addr]uint32{}
+	for _, cl := range c.Classes {
+		for _, a := range cl.Addrs {
+			classes[a] = cl.ID
+		}
+	}
+	guards := map[string]Guard{}
+	for _, g := range c.Guards {
+		if g.Egress {
+			guards[g.Endpoint] = g
+		}
+	}
+	for _, a := range answers {
+		for _, from := range guards[a.Endpoint].Addrs {
+			for _, r := range rules {
+				if from.Is4() == a.Addr.Is4() && slices.Contains(r.Subjects, classes[from]) && slices.ContainsFunc(r.Domains, func(d Domain) bool { return d.Matches(a.Name) }) {
+					list = append(list, Opening{Rule: r.ID, Priority: r.Priority, Endpoint: a.Endpoint, From: from, To: a.Addr, Past: a.Past, AnyPort: r.AnyPort, Ports: r.Ports})
+				}
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Opening) int { return cmp.Or(a.compare(b), cmp.Compare(a.Rule, b.Rule)) })
+	return joined(list)
+}
+
+// compare says nothing of what two openings let through.
+func (o Opening) compare(p Opening) int {
+	past := 0
+	if o.Past != p.Past {
+		if past = 1; p.Past {
+			past = -1
+		}
+	}
+	return cmp.Or(cmp.Compare(o.Endpoint, p.Endpoint), o.From.Compare(p.From), o.To.Compare(p.To), cmp.Compare(o.Priority, p.Priority), past)
+}
+
+// joined has one opening for those between two addresses at one priority.
+func joined(list []Opening) (out []Opening) {
+	for _, o := range list {
+		if n := len(out) - 1; n >= 0 && out[n].compare(o) == 0 {
+			if out[n].AnyPort = out[n].AnyPort || o.AnyPort; out[n].AnyPort {
+				out[n].Ports = nil
+			} else {
+				out[n].Ports = compactPorts(slices.Concat(out[n].Ports, o.Ports))
+			}
+			continue
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+func (c Compiled) byName() (rules []CompiledRule) {
+	for _, r := range c.Rules {
+		if r.Direction == Egress && r.Action == Accept && len(r.Domains) > 0 {
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+// Named are the names that rules let local endpoints ask for, by endpoint.
+func (c Compiled) Named() map[string][]Domain {
+	rules := c.byName()
+	if len(rules) == 0 {
+		return nil
+	}
+	subjects := map[uint32][]Domain{}
+	for _, r := range rules {
+		for _, s := range r.Subjects {
+			subjects[s] = append(subjects[s], r.Domains...)
+		}
+	}
+	of := map[netip.Addr][]Domain{}
+	for _, cl := range c.Classes {
+		for _, a := range cl.Addrs {
+			if d := subjects[cl.ID]; len(d) > 0 {
+				of[a] = d
+			}
+		}
+	}
+	named := map[string][]Domain{}
+	for _, g := range c.Guards {
+		if len(g.Addrs) > 0 && g.Egress && len(of[g.Addrs[0]]) > 0 {
+			named[g.Endpoint] = of[g.Addrs[0]]
+		}
+	}
+	return named
+}

@@ -15,7 +15,7 @@ var mayImport = map[string]string{
 	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/metrics overlay/gateway overlay/guard overlay/plane overlay/tunnel policy/edit reach/follow replica",
-	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup",
+	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup observe/drops",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/worlds",
 	"api/words":              "",
@@ -52,7 +52,8 @@ var mayImport = map[string]string{
 	"membership":             "api api/view api/words cluster config gossip host/store ipam membership/backup membership/identity replica",
 	"membership/backup":      "host/store membership/identity",
 	"membership/identity":    "cluster host/store",
-	"observe/metrics":        "api overlay/pipeline",
+	"observe/drops":          "overlay/pipeline",
+	"observe/metrics":        "api observe/drops overlay/pipeline",
 	"overlay":                "cluster host/link host/ovs overlay/gateway overlay/pipeline policy policy/worlds",
 	"overlay/fastpath":       "host/link overlay/pipeline",
 	"overlay/gateway":        "host/link",
@@ -91,7 +92,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring"}
+var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

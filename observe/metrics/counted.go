@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/observe/drops"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
@@ -10,7 +11,7 @@ import (
 // is counted while a network is among the others stays theirs.
 type counted struct {
 	last    map[flowKey]count
-	drops   map[drop]count
+	drops   map[drops.Kind]count
 	traffic map[[2]string]count // by label and direction
 }
 
@@ -42,8 +43,8 @@ const (
 // changes nothing.
 func (c *counted) add(f Facts, label map[string]string) {
 	if c.drops == nil {
-		c.drops, c.traffic = map[drop]count{}, map[[2]string]count{}
-		for _, d := range dropKinds {
+		c.drops, c.traffic = map[drops.Kind]count{}, map[[2]string]count{}
+		for _, d := range drops.All() { // each is there from the start, with 0
 			c.drops[d] = count{}
 		}
 	}
@@ -65,7 +66,7 @@ func (c *counted) add(f Facts, label map[string]string) {
 		now[key] = n
 		more := n.since(c.last[key])
 		if fl.Actions == "drop" {
-			d := dropOf(fl)
+			d := drops.Of(fl.Cookie)
 			c.drops[d] = c.drops[d].plus(more)
 		} else if l, ok := labelOf[fl.Object]; ok {
 			if direction := directionOf(fl); direction != "" {
@@ -91,78 +92,4 @@ func directionOf(fl api.Flow) string {
 		return received
 	}
 	return ""
-}
-
-// drop is why packets were dropped, and what that says of their sender.
-type drop struct{ reason, class string }
-
-// The classes.
-const (
-	meant = "meant" // isolation at work
-	alien = "alien" // nobody honest sends these
-	noise = "noise" // every host has thousands
-)
-
-// reasons are the drops that belong to no object.
-var reasons = map[pipeline.Reason]drop{
-	pipeline.DropVLAN:          {"vlan", noise},
-	pipeline.DropUnknownVTEP:   {"unknown-vtep", alien},
-	pipeline.DropTunnelSource:  {"tunnel-source", alien},
-	pipeline.DropUnknownPort:   {"unknown-port", noise},
-	pipeline.DropLinkLocal:     {"link-local", noise},
-	pipeline.DropARP:           {"arp", noise},
-	pipeline.DropTransit:       {"no-endpoint", meant},
-	pipeline.DropMulticast:     {"multicast", noise},
-	pipeline.DropForgedTunnel:  {"forged-tunnel", alien},
-	pipeline.DropNoRoute:       {"no-route", meant},
-	pipeline.DropOtherNetwork:  {"other-network", meant},
-	pipeline.DropNoDestination: {"no-destination", noise},
-	pipeline.DropLoopback:      {"loopback", alien},
-	pipeline.DropND:            {"neighbour-discovery", noise},
-	pipeline.DropHostAddress:   {"host-address", alien},
-	pipeline.DropHidden:        {"hidden-tunnel", alien},
-	pipeline.DropGossip:        {"gossip-port", alien},
-	pipeline.DropInvalid:       {"no-connection", noise},
-	pipeline.DropMidstream:     {"unseen-connection", noise},
-	pipeline.DropEgress:        {"egress-policy", meant},
-	pipeline.DropIngress:       {"ingress-policy", meant},
-	pipeline.DropTwoClasses:    {"address-of-two", noise},
-}
-
-// Drops that belong to an object.
-var (
-	spoofed     = drop{"spoofed", alien}         // by a container, or of one by the gateway
-	wrongVTEP   = drop{"wrong-vtep", alien}      // a source in another host's range
-	denied      = drop{"policy-rule", meant}     // by a rule that denies; by none that accepts: egress-policy, ingress-policy
-	unowned     = drop{"no-such-address", noise} // an address of a network that nobody has, or its own question for its own
-	unknownDrop = drop{"unknown", noise}         // of an older or newer agent's flow
-)
-
-// dropKinds are all of them: each is there from the start, with 0.
-var dropKinds = func() []drop {
-	list := []drop{spoofed, wrongVTEP, denied, unowned, unknownDrop}
-	for _, d := range reasons {
-		list = append(list, d)
-	}
-	return list
-}()
-
-func dropOf(fl api.Flow) drop {
-	c := pipeline.ParseCookie(fl.Cookie)
-	switch {
-	case c.Kind == pipeline.KindDrop:
-		if d, ok := reasons[pipeline.Reason(c.Object)]; ok {
-			return d
-		}
-		return unknownDrop
-	case c.Stage == pipeline.SpoofGuard && c.Kind == pipeline.KindRoute:
-		return wrongVTEP
-	case c.Stage == pipeline.SpoofGuard:
-		return spoofed
-	case c.Kind == pipeline.KindRule:
-		return denied
-	case c.Stage == pipeline.Conntrack:
-		return reasons[pipeline.DropLinkLocal]
-	}
-	return unowned
 }

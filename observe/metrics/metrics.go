@@ -122,7 +122,7 @@ var (
 
 	switchUp    = gauge("switch_up", "Whether Open vSwitch answers.")
 	switchFlows = gauge("switch_flows", "OpenFlow flows, by stage.", "stage")
-	drops       = counter("drops_total", "Packets that the switch dropped. class is meant (isolation at work), alien (nobody honest sends these) or noise.", "reason", "class")
+	dropped     = counter("drops_total", "Packets that the switch dropped. class is meant (isolation at work), alien (nobody honest sends these) or noise.", "reason", "class")
 	lookups     = counter("datapath_lookups_total", "Packets that the kernel's datapath looked up: hit, missed, and lost of these before ovs-vswitchd took them.", "result")
 	fastPath    = gauge("fastpath_state", "1 for the state that the fast path is in.", "state")
 
@@ -265,7 +265,7 @@ func switchOf(f Facts, counted *counted, send sender) {
 		send(switchFlows, float64(n), s)
 	}
 	for d, n := range counted.drops {
-		send(drops, float64(n.packets), d.reason, d.class)
+		send(dropped, float64(n.packets), d.Reason, string(d.Class))
 	}
 	if k := f.Status.Kernel; k != nil {
 		send(lookups, float64(k.Hit), "hit")

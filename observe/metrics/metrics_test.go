@@ -109,21 +109,6 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestDropKinds: each reason that the pipeline has is one here.
-func TestDropKinds(t *testing.T) {
-	for r := pipeline.Reason(1); r.String() != "unknown reason"; r++ {
-		if _, ok := reasons[r]; !ok {
-			t.Errorf("no word for the drop %q", r)
-		}
-	}
-	if d := dropOf(api.Flow{Cookie: cookie(pipeline.SpoofGuard, pipeline.KindRoute, 1)}); d != wrongVTEP {
-		t.Errorf("a source in another host's range is %v", d)
-	}
-	if d := dropOf(api.Flow{Cookie: cookie(pipeline.Output, pipeline.KindDrop, 200)}); d != unknownDrop {
-		t.Errorf("a reason of another version is %v", d)
-	}
-}
-
 // TestNothingFalls: flows go with their containers and come anew, and a silent switch tells nothing.
 func TestNothingFalls(t *testing.T) {
 	f := facts()

@@ -1,0 +1,109 @@
+// Package drops says of the flows that drop packets which kind of drop they are: what is told of it, and
+// what is to be done about it. It is pure; the metrics and `grapevine drops` say the same by it.
+package drops
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// Class is what a drop says of its sender.
+type Class string
+
+// The classes.
+const (
+	Meant Class = "meant" // isolation at work
+	Alien Class = "alien" // nobody honest sends these
+	Noise Class = "noise" // every host has thousands
+)
+
+// Kind is a kind of drop. Reason is its name, which metrics have too and which stays the same.
+type Kind struct {
+	Reason string
+	Class  Class
+	// From and To say who sent such packets and where to, as far as the kind alone says it.
+	From, To string
+	Why, Do  string
+}
+
+// Drops that belong to no object, by their reasons. What is noise needs nobody to do anything.
+var reasons = map[pipeline.Reason]Kind{
+	pipeline.DropVLAN: {"vlan", Noise, "", "", "the frame has a VLAN tag", ""},
+	pipeline.DropUnknownVTEP: {"unknown-vtep", Alien, "a host of no cluster", "this host", "VXLAN came from an address that no host of the cluster has",
+		"if that is a host of yours: `grapevine nodes` there and here; else let a firewall keep it from UDP port 4789"},
+	pipeline.DropTunnelSource: {"tunnel-source", Alien, "another host", "", "a host sent what none of its containers can have sent: the source is in no range",
+		"on the other hosts: `grapevine drops` names a container that spoofs; `grapevine status` a host that knows less than this one"},
+	pipeline.DropUnknownPort: {"unknown-port", Noise, "", "", "it came by a port of the switch that no container has, as when one has just gone", ""},
+	pipeline.DropLinkLocal:   {"link-local", Noise, "containers", "link-local", "an address probe, a router solicitation or the like", ""},
+	pipeline.DropARP:         {"arp", Noise, "containers", "", "ARP about an address of no network", ""},
+	pipeline.DropTransit: {"no-endpoint", Meant, "another host", "no container here", "it came by the tunnel for a container that is not here: it has gone or moved",
+		"if the count goes on rising: `grapevine status` on both hosts"},
+	pipeline.DropMulticast: {"multicast", Noise, "containers", "multicast, broadcast", "a network carries no multicast and no broadcast", ""},
+	pipeline.DropForgedTunnel: {"forged-tunnel", Alien, "a container", "a host's VXLAN port", "a container sent VXLAN, which would look like this host's",
+		"find the container that sends VXLAN of its own: let it use a port other than the cluster's"},
+	pipeline.DropNoRoute: {"no-route", Meant, "containers", "outside", "the network is internal: nothing leads out of it",
+		"if it is to get out: attach the container to a network without --internal as well"},
+	pipeline.DropOtherNetwork: {"other-network", Meant, "containers", "another network", "the two are on different networks",
+		"if they are to meet: `docker network connect NETWORK CONTAINER`"},
+	pipeline.DropNoDestination: {"no-destination", Noise, "", "", "the place to which it goes is just coming or going", ""},
+	pipeline.DropLoopback:      {"loopback", Alien, "a container", "127.0.0.0/8, ::1", "the destination is a host's own loopback address", "find the container that sends to it: nobody honest does"},
+	pipeline.DropND:            {"neighbour-discovery", Noise, "containers", "", "neighbour discovery that asks for no address of a network", ""},
+	pipeline.DropHostAddress: {"host-address", Alien, "", "an address of hosts", "it has an address by which hosts speak to each other's containers, and which is another's",
+		"find the container that has such an address: nobody honest does"},
+	pipeline.DropHidden: {"hidden-tunnel", Alien, "a container", "a host", "a fragment or a tunnel to a host of the cluster, out of which VXLAN could come",
+		"large UDP to a host's own service is cut into fragments: let it be smaller; else find who sends it"},
+	pipeline.DropGossip:  {"gossip-port", Alien, "a container", "a host's gossip port", "a container spoke to the port by which hosts hear each other", "find the container that scans or attacks hosts"},
+	pipeline.DropInvalid: {"no-connection", Noise, "", "", "it fits no connection", ""},
+	pipeline.DropMidstream: {"unseen-connection", Noise, "", "", "TCP of a connection that nobody saw begin, and whose ports do not say who called whom",
+		""},
+	pipeline.DropEgress: {"egress-policy", Meant, "a container with rules", "", "no policy lets it be sent",
+		"`grapevine policy explain FROM TO:PORT` names the rules; `grapevine policy list` the policies"},
+	pipeline.DropIngress: {"ingress-policy", Meant, "", "a container with rules", "no policy lets it in",
+		"`grapevine policy explain FROM TO:PORT` names the rules; `grapevine policy list` the policies"},
+	pipeline.DropTwoClasses: {"address-of-two", Noise, "", "", "two containers of different labels have the address", ""},
+}
+
+// Drops that belong to an object.
+var (
+	Spoofed = Kind{"spoofed", Alien, "", "", "its source is not an address of the container that sent it", // or of one, by the gateway
+		"look what runs in the container: an address or a MAC was changed in it, or it routes for others"}
+	WrongVTEP = Kind{"wrong-vtep", Alien, "another host", "", "its source is in the range of another host than the one that sent it",
+		"`grapevine status` on all hosts: one knows less, or is not what it says"}
+	Denied = Kind{"policy-rule", Meant, "", "", "a rule of a policy denies it", "`grapevine policy explain FROM TO:PORT` says more of the rule"}
+	// Unowned is for an address of a network that nobody has, or a container's own question for its own.
+	Unowned = Kind{"no-such-address", Noise, "containers", "", "no container has the address", ""}
+	Unknown = Kind{"unknown", Noise, "", "", "this version does not know the reason: the agent is of another one", ""}
+)
+
+// All are all kinds, by their reasons.
+func All() []Kind {
+	list := []Kind{Spoofed, WrongVTEP, Denied, Unowned, Unknown}
+	for _, k := range reasons {
+		list = append(list, k)
+	}
+	slices.SortFunc(list, func(a, b Kind) int { return cmp.Compare(a.Reason, b.Reason) })
+	return list
+}
+
+// Of is the kind of a flow that drops, by its cookie.
+func Of(cookie uint64) Kind {
+	c := pipeline.ParseCookie(cookie)
+	switch {
+	case c.Kind == pipeline.KindDrop:
+		if k, ok := reasons[pipeline.Reason(c.Object)]; ok {
+			return k
+		}
+		return Unknown
+	case c.Stage == pipeline.SpoofGuard && c.Kind == pipeline.KindRoute:
+		return WrongVTEP
+	case c.Stage == pipeline.SpoofGuard:
+		return Spoofed
+	case c.Kind == pipeline.KindRule:
+		return Denied
+	case c.Stage == pipeline.Conntrack:
+		return reasons[pipeline.DropLinkLocal]
+	}
+	return Unowned
+}

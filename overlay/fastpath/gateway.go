@@ -28,8 +28,8 @@ func (c *configValue) open(g Gate, index uint32) {
 }
 
 // gateway is the index of the gateway's interface; 0: the switch carries to and from it. It does, too,
-// where somebody shapes what the interface sends: the program stands before that qdisc, and would
-// take the packets away from it.
+// where somebody shapes what the interface sends, or has XDP in its driver: the programs would
+// take the packets away from those.
 func (p *Path) gateway(in pipeline.Input) (uint32, error) {
 	if p.cfg.Gateway == "" || !gateOf(in).On {
 		return 0, nil
@@ -46,7 +46,7 @@ func (p *Path) gateway(in pipeline.Input) (uint32, error) {
 		return 0, err
 	}
 	if shaper != "" {
-		p.log.Debug("the switch carries to and from the gateway, which has a qdisc of somebody's", "qdisc", shaper)
+		p.log.Debug("the switch carries to and from the gateway, which has a qdisc or XDP of somebody's", "what", shaper)
 		return 0, nil
 	}
 	return uint32(l.Index), nil

@@ -359,6 +359,20 @@ func TestGatewayBesideOthers(t *testing.T) {
 			drops(what, func() { must(t, netlink.FilterAdd(filter)) }, func() { must(t, netlink.FilterDel(filter)) })
 		})
 	}
+	xdp, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1 /* XDP_DROP */), asm.Return()}})
+	must(t, err)
+	defer xdp.Close()
+	for what, mode := range map[string]int{"XDP of the driver": unix.XDP_FLAGS_DRV_MODE, "XDP of the kernel": unix.XDP_FLAGS_SKB_MODE} {
+		put := func(fd int) {
+			h.Do(func() {
+				l, err := netlink.LinkByName("gv0")
+				must(t, err)
+				must(t, netlink.LinkSetXdpFdWithFlags(l, fd, mode))
+			})
+			h.apply()
+		}
+		drops(what, func() { put(xdp.FD()) }, func() { put(-1) })
+	}
 	for what, do := range map[string][2]string{
 		"nftables, arriving": {"nft 'add table netdev x; add chain netdev x y { type filter hook ingress device gv0 priority 0; policy drop; }'", "nft delete table netdev x"},
 		"nftables, leaving":  {"nft 'add table netdev x; add chain netdev x y { type filter hook egress device gv0 priority 0; policy drop; }'", "nft delete table netdev x"},

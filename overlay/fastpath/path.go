@@ -155,7 +155,10 @@ func (p *Path) Narrow(_ context.Context, in pipeline.Input) error {
 		err = p.configure(closed)
 	}
 	if err == nil {
-		if locals := localsOf(in, p.endpoints(in, devices)); p.holds(in) {
+		devices, err = p.endpoints(in, devices)
+	}
+	if err == nil {
+		if locals := localsOf(in, devices); p.holds(in) {
 			err = p.tables.writeLocals(between(p.tables.held.Locals, locals))
 		} else {
 			p.held = nil
@@ -186,7 +189,11 @@ func (p *Path) widen(in pipeline.Input) error {
 	if err != nil {
 		return err
 	}
-	if locals := localsOf(in, p.endpoints(in, devices)); p.holds(in) {
+	endpoints, err := p.endpoints(in, devices)
+	if err != nil {
+		return err
+	}
+	if locals := localsOf(in, endpoints); p.holds(in) {
 		if err := p.tables.writeLocals(locals); err != nil {
 			return err
 		}
@@ -312,13 +319,20 @@ func (p *Path) devices() (map[string]uint32, error) {
 	return out, nil
 }
 
-// endpoints are the devices by endpoint.
-func (p *Path) endpoints(in pipeline.Input, devices map[string]uint32) map[string]uint32 {
+// endpoints are the devices by endpoint, but for those that somebody shapes: redirect_peer passes
+// the qdisc of the host's end by, the switch does not.
+func (p *Path) endpoints(in pipeline.Input, devices map[string]uint32) (map[string]uint32, error) {
+	shaped, err := link.Shapers()
+	if err != nil {
+		return nil, err
+	}
 	out := make(map[string]uint32, len(in.Ports))
 	for _, port := range in.Ports {
-		out[port.Endpoint] = devices[p.cfg.Device(port.Endpoint)]
+		if index := devices[p.cfg.Device(port.Endpoint)]; shaped[int(index)] == "" {
+			out[port.Endpoint] = index
+		}
 	}
-	return out
+	return out, nil
 }
 
 // attach puts the right program at the device, in place of a former agent's.

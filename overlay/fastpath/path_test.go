@@ -412,6 +412,61 @@ func TestTagged(t *testing.T) {
 	}
 }
 
+// The maps have IPv4 addresses as IPv6 ones (RFC 4291, 2.5.5.2). A packet of IPv6 that has such in its header is
+// not one of IPv4: the switch drops it, and the programs leave it to that.
+func TestMapped(t *testing.T) {
+	a, _ := twoHosts(t)
+	var s *linktest.Socket
+	a.container.Do(func() { s = linktest.Open(t, "gca") })
+	here, there, six := addrs("10.128.0.7")[0], addrs("10.128.1.7")[0], addrs("fd00:1::7")[0]
+	sent := func() uint64 {
+		c, err := a.path.Tally()
+		must(t, err)
+		return c.From[here].Packets + c.From[six].Packets
+	}
+	a.in.Ports[0].Addrs = append(a.in.Ports[0].Addrs, six)
+	a.apply()
+	for _, src := range []netip.Addr{here, six} {
+		for _, dst := range []netip.Addr{there, addrs("fd00:2::1")[0]} {
+			from, to := src.As16(), dst.As16()
+			s.Send(slices.Concat(pipeline.RouterMAC, macs["a"], []byte{0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64}, from[:], to[:], []byte{0, 80, 0, 80, 0, 8, 0, 0}))
+		}
+	}
+	before := sent()
+	s.Send(slices.Concat(pipeline.RouterMAC, macs["a"], []byte{8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0}, here.AsSlice(), there.AsSlice()))
+	ovstest.Eventually(t, 5*time.Second, func() error {
+		if n := sent(); n != before+1 {
+			return fmt.Errorf("%d packets were carried, want 1, that of IPv4", n-before)
+		}
+		return nil
+	})
+	if before != 0 {
+		t.Errorf("%d packets of IPv6 were carried as if they were of IPv4", before)
+	}
+}
+
+// What somebody lets a container receive, by a qdisc at the host's end of its veth, it receives no faster:
+// bpf_redirect_peer would pass that by.
+func TestShaped(t *testing.T) {
+	h := newHost(t, "10.128.0.7")
+	other := h.newContainer("b", "10.128.0.8")
+	h.in.Ports = append(h.in.Ports, pipeline.Port{MAC: macs["b"], Addrs: addrs("10.128.0.8"), VNID: 5, Endpoint: "b", Plain: true})
+	h.apply()
+	if n := h.ping("10.128.0.8", 56); n != 5 {
+		t.Fatalf("%d of 5 pings were answered", n)
+	}
+	run(t, h.NS, "tc qdisc add dev ghb root tbf rate 1gbit burst 100k latency 50ms")
+	h.apply()
+	if !silent(h.container, "10.128.0.8") || !silent(other, "10.128.0.7") {
+		t.Error("pings were answered past somebody's qdisc")
+	}
+	run(t, h.NS, "tc qdisc del dev ghb root")
+	h.apply()
+	if n := h.ping("10.128.0.8", 56); n != 5 {
+		t.Errorf("%d of 5 pings were answered without the qdisc", n)
+	}
+}
+
 // Open vSwitch may make its tunnel device anew: what the old one would have carried
 // goes on meanwhile.
 func TestTunnelIsGone(t *testing.T) {

@@ -179,6 +179,11 @@ static __always_inline int same(const struct addr *a, const struct addr *b)
 	return a->w[0] == b->w[0] && a->w[1] == b->w[1] && a->w[2] == b->w[2] && a->w[3] == b->w[3];
 }
 
+static __always_inline int is_ipv4(const struct addr *a)
+{
+	return !a->w[0] && !a->w[1] && a->w[2] == bpf_htonl(0xffff);
+}
+
 static __always_inline int same_mac(const __u16 *a, const __u16 *b)
 {
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2];
@@ -242,6 +247,9 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct headers *h)
 		return -1;
 	__builtin_memcpy(&h->src, &ip.saddr, sizeof(h->src));
 	__builtin_memcpy(&h->dst, &ip.daddr, sizeof(h->dst));
+	// Such an address would be taken for IPv4 by the maps.
+	if (is_ipv4(&h->src) || is_ipv4(&h->dst))
+		return -1;
 	h->protocol = ip.nexthdr;
 	h->fragment = 0;
 	h->tos = ip.priority << 4 | ip.flow_lbl[0] >> 4;
@@ -689,11 +697,6 @@ static __always_inline int enter(struct __sk_buff *skb, __u32 ifindex)
 static __always_inline int send(struct __sk_buff *skb, __u32 ifindex)
 {
 	return bpf_redirect(ifindex, 0);
-}
-
-static __always_inline int is_ipv4(const struct addr *a)
-{
-	return !a->w[0] && !a->w[1] && a->w[2] == bpf_htonl(0xffff);
 }
 
 static __always_inline int encapsulate(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep, int mtu)

@@ -439,7 +439,9 @@ func TestFlushed(t *testing.T) {
 			w.host.Do(func() { run(t, append([]string{"nft"}, how...)...) })
 		}
 		eventually(t, fmt.Sprint("the table is back after ", how), func() bool {
+			w.filter.mu.Lock() // Run has it too
 			whole, err := w.filter.with.whole()
+			w.filter.mu.Unlock()
 			return there() && whole && err == nil
 		})
 	}

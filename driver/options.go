@@ -24,6 +24,9 @@ const (
 // comes of it is told by that from a user's for the same network.
 const optReplica = "replica"
 
+// optEncrypted is Docker's spelling for overlay networks.
+const optEncrypted = "encrypted"
+
 // Range of MTUs of containers' interfaces: the least that IPv4 hosts must take
 // (RFC 791), and jumbo frames.
 const (
@@ -66,8 +69,10 @@ var setters = map[string]func(*networkOptions, string) error{
 	},
 	"encap": setEncap,
 
-	cluster.OptEgress:     setRate(cluster.OptEgress),
-	cluster.OptIngress:    setRate(cluster.OptIngress),
+	cluster.OptEgress:  setRate(cluster.OptEgress),
+	cluster.OptIngress: setRate(cluster.OptIngress),
+	optEncrypted:       setEncrypted,
+
 	cluster.IsolateOption: setIsolate,
 	optReplica:            setReplica,
 }
@@ -109,7 +114,7 @@ func parseOptions(all map[string]any) (networkOptions, error) {
 func knownOptions() []string {
 	var names []string
 	for name := range setters {
-		if name != optMTU && name != optReplica {
+		if name != optMTU && name != optReplica && name != optEncrypted {
 			names = append(names, name)
 		}
 	}
@@ -164,6 +169,13 @@ func setRate(name string) func(*networkOptions, string) error {
 		}
 		return nil
 	}
+}
+
+// setEncrypted refuses Docker's option of that name: a network that is said to be encrypted, and is not, is
+// worse than none. "false" is refused as well, since agents that do not know the option would refuse the network.
+func setEncrypted(_ *networkOptions, v string) error {
+	return fmt.Errorf("option encrypted=%.60q: this agent cannot encrypt a single network, and makes none that only seems to be encrypted; "+
+		"put the hosts into WireGuard and all networks are (docs/use/mesh.md), then leave the option out", v)
 }
 
 func setEncap(_ *networkOptions, v string) error {

@@ -29,6 +29,9 @@ const (
 	roleWitness = "witness" // see witness.go
 	roleFlood   = "flood"
 	roleSurvey  = "survey" // see survey.go
+
+	roleWireGuard = "wireguard" // see wireguard.go
+	roleOverhear  = "overhear"  // see overhear.go
 )
 
 const (
@@ -75,6 +78,10 @@ func Init() {
 		err = surveyMain(os.Args[1:])
 	case roleLoad:
 		err = loadMain(os.Args[1:])
+	case roleWireGuard:
+		err = wireguardMain(os.Args[1:])
+	case roleOverhear:
+		err = overhearMain(os.Args[1:])
 	default:
 		err = fmt.Errorf("unknown role %q", role)
 	}

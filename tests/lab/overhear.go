@@ -1,0 +1,100 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const overhearing = "overhear"
+
+// Overheard is what somebody on the wire has read.
+type Overheard struct {
+	Frames, Marked int // all, and those with the marker
+	Lost           int // that passed unread
+}
+
+// Overhear reads all frames that the host sends and receives on the wire, until Overheard, and looks
+// for the marker in them.
+func (h *Host) Overhear(ctx context.Context, marker string) error {
+	if err := h.Start(ctx, overhearing, []string{roleVar + "=" + roleOverhear}, labhost, "eth0", marker); err != nil {
+		return err
+	}
+	if _, err := h.Exec(ctx, "sh", "-c", "for n in $(seq 100); do grep -q listens "+filepath.Join(shareMount, "log", h.Name, overhearing+".log")+" && exit; sleep 0.1; done; exit 1"); err != nil {
+		return fmt.Errorf("%s: nobody listens on the wire: %w\n%s", h.Name, err, h.Log(overhearing, 5))
+	}
+	return nil
+}
+
+// Overheard ends Overhear.
+func (h *Host) Overheard(ctx context.Context) (o Overheard, err error) {
+	if err := h.Stop(ctx, overhearing, syscall.SIGTERM, 10*time.Second); err != nil {
+		return o, err
+	}
+	line := strings.TrimSpace(h.Log(overhearing, 1))
+	if _, err := fmt.Sscanf(line, "%d frames, %d with the marker, %d lost", &o.Frames, &o.Marked, &o.Lost); err != nil {
+		return o, fmt.Errorf("%s: who listens on the wire ended with: %s", h.Name, line)
+	}
+	return o, nil
+}
+
+func overhearMain(args []string) error {
+	if len(args) != 2 || args[1] == "" {
+		return errors.New("usage: INTERFACE MARKER")
+	}
+	dev, err := net.InterfaceByName(args[0])
+	if err != nil {
+		return err
+	}
+	all := uint16(unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8) // in the network's order
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000})
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: dev.Index}); err != nil {
+		return err
+	}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	fmt.Println("listens")
+	var o Overheard
+	frame, marker := make([]byte, 1<<17), []byte(args[1])
+	for ended := false; ; {
+		n, _, err := unix.Recvfrom(fd, frame, 0)
+		switch {
+		case err == nil:
+			o.Frames++
+			if bytes.Contains(frame[:n], marker) {
+				o.Marked++
+			}
+		case err == unix.EAGAIN && ended: // what came before the end has been read
+			stats, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("%d frames, %d with the marker, %d lost\n", o.Frames, o.Marked, stats.Drops)
+			return nil
+		case err != unix.EAGAIN && err != unix.EINTR:
+			return err
+		}
+		select {
+		case <-term:
+			// Nothing new is taken, or a busy wire would have no end.
+			ended = true
+			_ = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: unix.BPF_RET}})
+		default:
+		}
+	}
+}

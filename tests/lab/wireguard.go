@@ -1,0 +1,99 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdh"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+const (
+	wireguardDevice = "wg0"
+	wireguardPort   = 51820
+	wireguardMTU    = 1420
+)
+
+// WireGuardAddr is the host's address inside WireGuard.
+func (h *Host) WireGuardAddr() netip.Addr { return netip.AddrFrom4([4]byte{10, 99, 0, byte(h.n)}) }
+
+// StartWireGuard gives the host wg0, as somebody who knows nothing of grapevine would: WireGuard in
+// a process of its own (the kernel of a lab may have none), with the other hosts as peers.
+func (h *Host) StartWireGuard(ctx context.Context, all ...*Host) error {
+	argv := []string{labhost, h.end()}
+	for _, o := range all {
+		if o != h {
+			argv = append(argv, o.end())
+		}
+	}
+	if err := h.Start(ctx, "wireguard", []string{roleVar + "=" + roleWireGuard}, argv...); err != nil {
+		return err
+	}
+	until := fmt.Sprintf("for n in $(seq 100); do ip -4 addr show up dev %s 2>/dev/null | grep -q inet && exit; sleep 0.1; done; exit 1", wireguardDevice)
+	if _, err := h.Exec(ctx, "sh", "-c", until); err != nil {
+		return fmt.Errorf("%s has no WireGuard device: %w\n%s", h.Name, err, h.Log("wireguard", 10))
+	}
+	return nil
+}
+
+// end is WIRE=INSIDE, the host's addresses.
+func (h *Host) end() string { return h.Addr().String() + "=" + h.WireGuardAddr().String() }
+
+// wireguardMain is WireGuard of the host whose end is the first, until the device goes.
+func wireguardMain(args []string) error {
+	if len(args) == 0 {
+		return errors.New("usage: WIRE=INSIDE of this host, and of each peer")
+	}
+	wire, inside, _ := strings.Cut(args[0], "=")
+	key, err := wireguardKey(wire)
+	if err != nil {
+		return err
+	}
+	config := fmt.Sprintf("private_key=%x\nlisten_port=%d\n", key.Bytes(), wireguardPort)
+	for _, end := range args[1:] {
+		wire, inside, _ := strings.Cut(end, "=")
+		peer, err := wireguardKey(wire)
+		if err != nil {
+			return err
+		}
+		config += fmt.Sprintf("public_key=%x\nendpoint=%s:%d\nallowed_ip=%s/32\n", peer.PublicKey().Bytes(), wire, wireguardPort, inside)
+	}
+	t, err := tun.CreateTUN(wireguardDevice, wireguardMTU)
+	if err != nil {
+		return fmt.Errorf("make %s: %w", wireguardDevice, err)
+	}
+	d := device.NewDevice(t, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, ""))
+	defer d.Close()
+	if err := d.IpcSet(config); err != nil {
+		return err
+	}
+	ip := exec.Command("ip", "-batch", "-")
+	ip.Stdin = strings.NewReader(fmt.Sprintf("addr add %s/24 dev %[2]s\nlink set %[2]s up\n", inside, wireguardDevice))
+	if out, err := ip.CombinedOutput(); err != nil {
+		return fmt.Errorf("ip: %w: %s", err, bytes.TrimSpace(out))
+	}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	select {
+	case <-term:
+	case <-d.Wait():
+	}
+	return nil
+}
+
+// wireguardKey is the private key of a host of a lab: no secret, so that all know each other's.
+func wireguardKey(wire string) (*ecdh.PrivateKey, error) {
+	seed := sha256.Sum256([]byte("grapevine's lab, WireGuard of " + wire))
+	return ecdh.X25519().NewPrivateKey(seed[:])
+}

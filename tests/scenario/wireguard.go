@@ -1,0 +1,80 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+var wireguardCommands = map[string]command{
+	"wireguard": wireguard,
+	"overhear":  overhear,
+	"overheard": overheard,
+}
+
+func (s *state) hostsOf(names []string) (all []*lab.Host, err error) {
+	for _, name := range names {
+		h, err := s.host(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, h)
+	}
+	return all, nil
+}
+
+// wireguard HOST...: the hosts have wg0, with an address of 10.99.0.0/24, over which each reaches
+// each other one.
+func wireguard(ctx context.Context, s *state, args []string) (string, error) {
+	all, err := s.hostsOf(args)
+	if err != nil || len(all) < 2 {
+		return "", usageError("usage: wireguard HOST HOST...")
+	}
+	for _, h := range all {
+		if err := h.StartWireGuard(ctx, all...); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// overhear MARKER HOST...: somebody reads all that these hosts send and receive on the wire from
+// now on.
+func overhear(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) < 2 {
+		return "", usageError("usage: overhear MARKER HOST...")
+	}
+	all, err := s.hostsOf(args[1:])
+	if err != nil {
+		return "", err
+	}
+	for _, h := range all {
+		if err := h.Overhear(ctx, args[0]); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// overheard HOST...: end that, and say in how many frames of how many the marker was. One that
+// nobody could read is an error, and so is a wire without a frame: both prove nothing.
+func overheard(ctx context.Context, s *state, args []string) (string, error) {
+	all, err := s.hostsOf(args)
+	if err != nil || len(all) == 0 {
+		return "", usageError("usage, after overhear: overheard HOST...")
+	}
+	var said strings.Builder
+	for _, h := range all {
+		o, err := h.Overheard(ctx)
+		if err != nil {
+			return said.String(), err
+		}
+		fmt.Fprintf(&said, "%s: marker in %d frames of %d\n", h.Name, o.Marked, o.Frames)
+		if o.Frames == 0 || o.Lost > 0 {
+			return said.String(), usageError(fmt.Sprintf("%s: %d frames read, %d lost", h.Name, o.Frames, o.Lost))
+		}
+	}
+	return said.String(), nil
+}

@@ -120,6 +120,11 @@ func policyFor(port map[string]uint32) pipeline.Input {
 			in.Policy.Rules = append(in.Policy.Rules, r)
 		}
 	}
+	for _, past := range []bool{false, true} {
+		in.Policy.Openings = append(in.Policy.Openings,
+			pipeline.Opening{Rule: 4000000011, Priority: 10000, From: addr("10.128.0.7"), To: addr("198.51.100.9"), Past: past, Ports: ports[:4]},
+			pipeline.Opening{Rule: 4000000012, Priority: 10000, From: addr("fd00:1::7"), To: addr("2001:db8::9"), Past: past, AnyPort: true})
+	}
 	return in
 }
 
@@ -197,6 +202,23 @@ func policies() *rapid.Generator[pipeline.Policy] {
 				}), 1, 3).Draw(t, "ports")
 			}
 			p.Rules = append(p.Rules, r)
+		}
+		taken := map[string]bool{}
+		for range number("openings", 0, 6) {
+			o := pipeline.Opening{Rule: uint32(100 + len(p.Openings)), Priority: rapid.SampledFrom([]int{5, 10000, 10002}).Draw(t, "priority"), Past: number("past", 0, 2) == 0}
+			pair := rapid.SampledFrom([][2]string{{"10.128.0.7", "198.51.100.1"}, {"10.130.0.7", "198.51.100.1"}, {"fd00:1::7", "2001:db8::1"}, {"10.128.0.7", "10.128.2.10"}}).Draw(t, "pair")
+			o.From, o.To = addr(pair[0]), addr(pair[1])
+			if o.AnyPort = number("any port", 0, 1) == 0; !o.AnyPort {
+				o.Ports = rapid.SampledFrom([][]pipeline.PortRange{
+					{{Proto: 6, From: 80, To: 80}}, {{Proto: 6, From: 70, To: 90}, {Proto: 17, From: 53, To: 53}}, {{Proto: 132, From: 80, To: 443}},
+				}).Draw(t, "ports")
+			}
+			at := fmt.Sprint(o.Priority, o.From, o.To, o.Past)
+			if a := action[fmt.Sprint(pipeline.Egress, o.Priority)]; a > pipeline.Accept || taken[at] {
+				continue // of one priority is one action
+			}
+			taken[at] = true
+			p.Openings = append(p.Openings, o)
 		}
 		return p
 	})
@@ -344,6 +366,13 @@ func (c policyPacket) first(p pipeline.Policy, d pipeline.Direction) pipeline.Ac
 		subject, peer = c.Src, c.Dst
 	}
 	rules := slices.Clone(p.Rules)
+	for _, o := range p.Openings {
+		if open := c.State == "established" || c.State == "related"; d == pipeline.Egress && o.From == subject && o.To == peer && (open || !o.Past) {
+			rules = append(rules, pipeline.PolicyRule{
+				ID: o.Rule, Direction: d, Priority: o.Priority, Action: pipeline.Accept, Subjects: []uint32{class(subject)}, AnyPeer: true, AnyPort: o.AnyPort, Ports: o.Ports,
+			})
+		}
+	}
 	slices.SortStableFunc(rules, func(a, b pipeline.PolicyRule) int { return cmp.Compare(b.Priority, a.Priority) })
 	passed := false
 	for _, r := range rules {

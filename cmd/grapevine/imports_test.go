@@ -63,6 +63,7 @@ var mayImport = map[string]string{
 	"overlay/tunnel":         "host/link overlay/pipeline",
 	"overlay/tunnel/measure": "host/link overlay/tunnel",
 	"policy":                 "",
+	"policy/answers":         "policy",
 	"policy/edit":            "api api/view api/words cluster policy policy/k8s policy/plain policy/worlds replica",
 	"policy/k8s":             "policy",
 	"policy/plain":           "policy",

@@ -144,7 +144,7 @@ func rejoin(was string, less, plus []Flow) (string, bool) {
 // empty reports whether there are none.
 func (in objects) empty() bool {
 	return len(in.VTEPs)+len(in.Subnets)+len(in.Routes)+len(in.Ports)+len(in.Neighbours)+
-		len(in.Policy.Guards)+len(in.Policy.Rules)+len(in.members) == 0
+		len(in.Policy.Guards)+len(in.Policy.Rules)+len(in.Policy.Openings)+len(in.members) == 0
 }
 
 // lowest is the flow that comes first in two lists, of which one may be empty.
@@ -189,6 +189,7 @@ func differing(a, b objects) (gone, come objects, ok bool) {
 	gone.Neighbours, come.Neighbours = unlike(a.Neighbours, b.Neighbours, itself, func(n, o Neighbour) bool { return n == o && !moved[n.VTEP] })
 	gone.Policy.Guards, come.Policy.Guards = unlike(a.Policy.Guards, b.Policy.Guards, func(g Guard) string { return g.Endpoint }, Guard.equal)
 	gone.Policy.Rules, come.Policy.Rules = unlike(a.Policy.Rules, b.Policy.Rules, func(r PolicyRule) uint32 { return r.ID }, PolicyRule.equal)
+	gone.Policy.Openings, come.Policy.Openings = unlike(a.Policy.Openings, b.Policy.Openings, Opening.key, Opening.equal)
 	gone.members, come.members = unlike(a.members, b.members, itself, same)
 	return gone, come, true
 }
@@ -213,6 +214,18 @@ func (g Guard) equal(o Guard) bool {
 func (r PolicyRule) equal(o PolicyRule) bool {
 	return r.ID == o.ID && r.Direction == o.Direction && r.Priority == o.Priority && r.Action == o.Action && slices.Equal(r.Subjects, o.Subjects) &&
 		r.AnyPeer == o.AnyPeer && slices.Equal(r.Peers, o.Peers) && slices.Equal(r.Blocks, o.Blocks) && r.AnyPort == o.AnyPort && slices.Equal(r.Ports, o.Ports)
+}
+
+type openingKey struct {
+	priority int
+	from, to netip.Addr
+	past     bool
+}
+
+func (o Opening) key() openingKey { return openingKey{o.Priority, o.From, o.To, o.Past} }
+
+func (o Opening) equal(p Opening) bool {
+	return o.Rule == p.Rule && o.Priority == p.Priority && o.From == p.From && o.To == p.To && o.Past == p.Past && o.AnyPort == p.AnyPort && slices.Equal(o.Ports, p.Ports)
 }
 
 // unlike returns what of two lists has no equal in the other one. id is what equal

@@ -115,6 +115,13 @@ func genPolicy() *rapid.Generator[Policy] {
 			}
 			p.Rules = append(p.Rules, r)
 		}
+		for _, i := range few("openings") {
+			o := Opening{Rule: uint32(50 + number("rule", 1)), From: four(10, 128, 0, 10+i%2), To: four(192, 0, 2, i), Past: number("past", 1) == 0}
+			if o.AnyPort = number("any port", 1) == 0; !o.AnyPort {
+				o.Ports = rapid.SliceOfN(rapid.SampledFrom([]PortRange{{6, 80, 80}, {6, 70, 90}, {17, 0, 65535}}), 0, 3).Draw(t, "ports")
+			}
+			p.Openings = append(p.Openings, o)
+		}
 		return p
 	})
 }
@@ -181,9 +188,10 @@ func TestCompilerIsCompile(t *testing.T) {
 			next.Neighbours = oneOf(t, in.Neighbours, next.Neighbours, func(n Neighbour) any { return n.Addr })
 			if drawn := next.Policy; rapid.IntRange(0, 9).Draw(t, "policy") > 0 {
 				next.Policy = Policy{
-					Guards:  oneOf(t, in.Policy.Guards, drawn.Guards, func(g Guard) any { return g.Endpoint }),
-					Classes: oneOf(t, in.Policy.Classes, drawn.Classes, func(c Class) any { return c.ID }),
-					Rules:   oneOf(t, in.Policy.Rules, drawn.Rules, func(r PolicyRule) any { return r.ID }),
+					Guards:   oneOf(t, in.Policy.Guards, drawn.Guards, func(g Guard) any { return g.Endpoint }),
+					Classes:  oneOf(t, in.Policy.Classes, drawn.Classes, func(c Class) any { return c.ID }),
+					Rules:    oneOf(t, in.Policy.Rules, drawn.Rules, func(r PolicyRule) any { return r.ID }),
+					Openings: oneOf(t, in.Policy.Openings, drawn.Openings, func(o Opening) any { return o.key() }),
 				}
 			}
 			in = next
@@ -217,6 +225,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 	}
 	eachField(t, policyScene().Guards[0], Guard.equal)
 	eachField(t, policyScene().Rules[0], PolicyRule.equal, "Label")
+	eachField(t, Opening{Rule: 1, Priority: 1, From: netip.MustParseAddr("10.128.0.11"), To: netip.MustParseAddr("192.0.2.1"), Ports: []PortRange{{6, 80, 80}}}, Opening.equal)
 }
 
 // eachField fails if equal does not see a change of a field, but of some.
@@ -236,6 +245,8 @@ func eachField[T any](t *testing.T, v T, equal func(T, T) bool, unseen ...string
 			f.SetString(f.String() + "x")
 		case reflect.Int:
 			f.SetInt(f.Int() + 1)
+		case reflect.Struct: // an address
+			f.Set(reflect.ValueOf(f.Interface().(netip.Addr).Next()))
 		default:
 			f.SetUint(f.Uint() + 1)
 		}

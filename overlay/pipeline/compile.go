@@ -36,7 +36,7 @@ func ask(in objects, index map[netip.Addr]uint32) []Flow {
 	for _, stage := range []func(*compiler){
 		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours,
 		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardLinkLocal, forwardRanges, forwardOutside, guardHostPorts, probes,
-		checkVNIDs, emit, policyStages, policyHost, policyGuards, policyMembers, policyRules,
+		checkVNIDs, emit, policyStages, policyHost, policyGuards, policyMembers, policyRules, policyOpenings,
 	} {
 		stage(c)
 	}

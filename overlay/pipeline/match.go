@@ -116,6 +116,18 @@ func (m match) andDst(p netip.Prefix) match {
 	return m.with(fieldDst, "%s=%s", familyOf(p.Addr()).dst, prefixText(p))
 }
 
+// once drops conditions that are there twice.
+func (m match) once() match {
+	var terms []term
+	for _, t := range m.terms {
+		if !slices.Contains(terms, t) {
+			terms = append(terms, t)
+		}
+	}
+	m.terms = terms
+	return m
+}
+
 // String is the canonical text: fields in the switch's order, by commas.
 func (m match) String() string {
 	terms := slices.Clone(m.terms)

@@ -12,6 +12,8 @@ type Policy struct {
 	Guards  []Guard
 	Classes []Class
 	Rules   []PolicyRule
+	// Openings are addresses that rules accept for one endpoint alone.
+	Openings []Opening
 }
 
 // Guard is a local endpoint that rules speak about. A direction that is not set passes; in
@@ -79,6 +81,17 @@ type PolicyRule struct {
 	AnyPort   bool
 	Ports     []PortRange
 	Label     string // what people know it by
+}
+
+// Opening lets connections of one local address out to another address, at the place of a rule that accepts egress. No
+// two are of one priority, two addresses and Past.
+type Opening struct {
+	Rule     uint32 // whose ID connections are noted with
+	Priority int
+	From, To netip.Addr
+	Past     bool // only connections go on that are open
+	AnyPort  bool
+	Ports    []PortRange
 }
 
 // PortRange is ports of a connection's destination. For ICMP (1, 58) From is a type and To a
@@ -174,6 +187,12 @@ func (p Policy) validate() error {
 			default:
 				fail("rule %q has ports of protocol %d", r.Label, q.Proto)
 			}
+		}
+	}
+	for _, o := range p.Openings {
+		at := place{Egress, o.Priority}
+		if o.Rule == 0 || o.Priority < 0 || o.Priority > MaxPriority || decided[at] > Accept || !o.From.IsValid() || !o.To.IsValid() || o.From.Is4() != o.To.Is4() {
+			fail("opening of rule %d, priority %d, is from %s to %s", o.Rule, o.Priority, o.From, o.To)
 		}
 	}
 	for what, n := range named {

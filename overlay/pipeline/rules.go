@@ -89,7 +89,7 @@ func (p Policy) objects() (policed bool, list []member) {
 
 // same reports whether p and o are one policy, not just equal ones.
 func (p Policy) same(o Policy) bool {
-	return sameSlice(p.Guards, o.Guards) && sameSlice(p.Classes, o.Classes) && sameSlice(p.Rules, o.Rules)
+	return sameSlice(p.Openings, o.Openings) && sameSlice(p.Guards, o.Guards) && sameSlice(p.Classes, o.Classes) && sameSlice(p.Rules, o.Rules)
 }
 
 func sameSlice[T any](a, b []T) bool {
@@ -309,9 +309,14 @@ func (c *compiler) guard(d direction, o object, a netip.Addr, epoch uint16, end 
 
 // settled matches packets of connections that have passed, with this mark.
 func (m match) settled(mark, mask uint32) match {
-	m = m.with(fieldCTMark, "ct_mark=%s", maskedText(mark, mask))
+	return m.with(fieldCTMark, "ct_mark=%s", maskedText(mark, mask)).settledState()
+}
+
+// settledState makes of a match of what is tracked one of connections that have passed.
+func (m match) settledState() match {
+	m.terms = slices.Clone(m.terms)
 	i := slices.IndexFunc(m.terms, func(t term) bool { return t.field == fieldCTState })
-	m.terms[i].text = "ct_state=-new-inv+trk" // with has made m.terms its own
+	m.terms[i].text = "ct_state=-new-inv+trk"
 	return m
 }
 
@@ -408,6 +413,48 @@ func (r PolicyRule) peers(d direction, clause func(match)) {
 				clause(match{}.to(b, turned))
 			}
 		}
+	}
+}
+
+// policyOpenings makes a flow of each opening and range of ports. A rule of the same priority accepts, too, so that it
+// does not matter which of the two a packet meets.
+func policyOpenings(c *compiler) {
+	if !c.in.policed {
+		return
+	}
+	for _, o := range c.in.Policy.Openings {
+		at := egress.rest
+		if o.Priority > PriorityNetworkPolicy {
+			at = egress.first
+		}
+		began := len(c.flows)
+		emit := func(m match, turned bool) {
+			m = m.reg(egress.judge, 1).from(host(o.From), turned).ctAddr(host(o.To), !turned).once()
+			if o.Past {
+				m = m.settledState()
+			}
+			c.add(at, 100+o.Priority, ruleObject(o.Rule), m, load(egress.rule, o.Rule), goTo(egress.after))
+		}
+		for _, turned := range turns {
+			if turned && o.Past {
+				continue
+			}
+			if o.AnyPort {
+				emit(match{}, turned)
+			}
+		}
+		if !o.AnyPort {
+			PolicyRule{Ports: o.Ports}.ports(func(m match) {
+				turned := m.regs[regTurned.Num].value != 0
+				if family := familyOf(o.From).proto; slices.ContainsFunc(m.terms, func(t term) bool { return t.field == fieldProto && t.text != family }) || turned && o.Past {
+					return
+				}
+				emit(m, turned)
+			})
+		}
+		mine := c.flows[began:]
+		slices.SortFunc(mine, Flow.order)
+		c.flows = c.flows[:began+len(slices.Compact(mine))]
 	}
 }
 

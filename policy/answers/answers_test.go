@@ -1,0 +1,71 @@
+package answers
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestOpenForItsTime: an address is open from the answer on until its time to live and the grace are over, by whichever
+// name keeps it longest, and no moment longer; what has no room is not opened at all.
+func TestOpenForItsTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b Book
+		now := time.Unix(1000, 0)
+		want := map[string]time.Time{} // endpoint, name, address
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "later")) * time.Second)
+			e, name := fmt.Sprint("e", rapid.IntRange(0, 1).Draw(t, "endpoint")), fmt.Sprint("n", rapid.IntRange(0, 1).Draw(t, "name"))
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			case 0:
+				b.Drop(e)
+				for k := range want {
+					if k[:2] == e {
+						delete(want, k)
+					}
+				}
+			case 1: // too many
+				var many []Told
+				for i := range Most + 1 {
+					many = append(many, Told{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})})
+				}
+				if _, err := b.Note(e, name, many, now); err == nil {
+					t.Fatal("more is open than may be")
+				}
+			default:
+				told := Told{netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(0, 2).Draw(t, "addr"))}), time.Duration(rapid.IntRange(-1, 200).Draw(t, "ttl")) * time.Second}
+				k := fmt.Sprint(e, name, told.Addr)
+				fresh := !now.Before(want[k])
+				opens, err := b.Note(e, name, []Told{told}, now)
+				if err != nil || opens != fresh {
+					t.Fatalf("%s is to be opened: %t, %v", k, opens, err)
+				}
+				if until := now.Add(max(told.TTL, 0) + Grace); until.After(want[k]) {
+					want[k] = until
+				}
+			}
+			open := map[string]bool{}
+			list, _ := b.At(now)
+			for _, a := range list {
+				if !a.Past {
+					open[fmt.Sprint(a.Endpoint, a.Name, a.Addr)] = true
+				}
+			}
+			for k, until := range want {
+				if open[k] != now.Before(until) {
+					t.Fatalf("%s is open until %s; at %s it is: %t", k, until, now, open[k])
+				}
+				delete(open, k)
+			}
+			if len(open) > 0 {
+				t.Fatalf("open are %v", open)
+			}
+			if next := b.Next(); !next.IsZero() && !next.After(now) {
+				t.Fatalf("at %s the next thing is to be done at %s", now, next)
+			}
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+// traced is what keeps a connection from passing, as far as it was looked at.
+type traced struct {
+	api.Explanation
+	// Ping is a packet from this host to that of the other end and back, through the tunnel.
+	Ping *api.Ping `json:"ping,omitempty"`
+	// Verdict is the first line; Wrong says that it names something in the way, and Do what to do.
+	Verdict string `json:"verdict"`
+	Wrong   bool   `json:"wrong"`
+	Do      string `json:"do,omitempty"`
+	// NotTried is what was not looked at.
+	NotTried []string `json:"notTried"`
+}
+
+func newTrace() *cobra.Command {
+	return &cobra.Command{
+		Use:   "trace FROM TO[:PORT[/PROTOCOL]]",
+		Short: "Say what is in the way between two containers: networks, policies, hosts, the tunnel",
+		Long: `Say what is in the way from FROM to TO and back, and what to do. It looks at what ought to be, which the
+whole cluster knows (networks, policies, whether the hosts answer), and sends packets through the tunnel to the
+other end's host and back, if one of the two ends is on this host. FROM and TO are as for grapevine policy
+explain.
+
+It sends nothing from within a container, does not ask the switch what it would do with the packet, and does not
+know whether the other end listens; the output says so.
+
+Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be found out.`,
+		Example: `  grapevine trace web db:5432
+  grapevine trace db web -o json | jq -r .verdict`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return errors.New("`grapevine trace` wants two ends: `grapevine trace FROM TO:PORT`")
+			}
+			return nil
+		},
+		ValidArgsFunction: complete(containerNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			format, err := outputFormat(c)
+			if err != nil {
+				return err
+			}
+			client, err := newClient(c)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), 2*patience)
+			defer cancel()
+			t, err := traceOf(ctx, client, args[0], args[1])
+			if err != nil {
+				fmt.Fprintln(c.ErrOrStderr(), "grapevine:", err)
+				return errNotAsked
+			}
+			if format == "json" {
+				err = printJSON(c.OutOrStdout(), t)
+			} else {
+				err = showTrace(c.OutOrStdout(), t)
+			}
+			if t.Wrong {
+				return errors.Join(err, errSomethingWrong)
+			}
+			return err
+		},
+	}
+}
+
+// traceOf asks for all that the verdict is made of.
+func traceOf(ctx context.Context, c *api.Client, from, to string) (t traced, err error) {
+	r, err := explainRequest(from, to)
+	if err != nil {
+		return t, err
+	}
+	if t.Explanation, err = c.Explain(ctx, r); err != nil {
+		return t, err
+	}
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return t, err
+	}
+	other := farHost(t.Explanation, nodes)
+	if other != "" {
+		ping, err := c.Ping(ctx, other)
+		if err != nil {
+			return t, err
+		}
+		t.Ping = &ping
+	}
+	return judge(t, nodes), nil
+}
+
+// farHost is the host of one end, if the other end is on this host; else empty.
+func farHost(e api.Explanation, nodes []api.Node) string {
+	for _, n := range nodes {
+		switch {
+		case n.Self && n.Name == e.From.Host && e.To.Host != n.Name:
+			return e.To.Host
+		case n.Self && n.Name == e.To.Host && e.From.Host != n.Name:
+			return e.From.Host
+		}
+	}
+	return ""
+}
+
+// judge is pure: the first thing that is in the way.
+func judge(t traced, nodes []api.Node) traced {
+	from, to := peerName(t.From), peerName(t.To)
+	t.NotTried = []string{"a packet from within the container", "what the switch would do with it", "whether the other end listens"}
+	wrong := func(do, format string, args ...any) traced {
+		t.Wrong, t.Do, t.Verdict = true, do, fmt.Sprintf("%s does not reach %s: ", from, to)+fmt.Sprintf(format, args...)
+		return t
+	}
+	if t.From.Network != "" && t.To.Network != "" && t.From.Network != t.To.Network && !meet(t.Notes) {
+		return wrong(fmt.Sprintf("docker network connect %s %s, if they are to meet", t.To.Network, from), "the networks %s and %s do not meet", t.From.Network, t.To.Network)
+	}
+	for _, d := range []struct {
+		api.Decision
+		what string
+	}{{t.Egress, "leave " + from}, {t.Ingress, "enter " + to}} {
+		if !d.Allowed {
+			why := d.Why
+			for _, r := range d.Rules {
+				why += "; " + ruleWords(r)
+			}
+			return wrong("grapevine policy explain says more", "policies do not let it %s: %s", d.what, why)
+		}
+	}
+	for _, n := range nodes {
+		if !n.Self && !n.Alive && (n.Name == t.From.Host || n.Name == t.To.Host) {
+			return wrong("grapevine status", "the agent of host %s does not answer", n.Name)
+		}
+	}
+	switch {
+	case t.Ping == nil && t.From.Host != t.To.Host:
+		t.NotTried = append(t.NotTried, "the way between the hosts: run it on the host of one of the two ends")
+	case t.Ping == nil:
+	case t.Ping.Error != "":
+		return wrong("grapevine doctor", "host %s: %s", t.Ping.Host, t.Ping.Error)
+	case t.Ping.Tunnel.Lost != "":
+		return wrong("grapevine doctor, here and on "+t.Ping.Host, "a packet through the tunnel %s", t.Ping.Tunnel.Lost)
+	case t.Ping.Full.Lost != "":
+		return wrong("grapevine doctor, here and on "+t.Ping.Host, "a packet of %d bytes through the tunnel %s; small ones pass", t.Ping.Full.Bytes, t.Ping.Full.Lost)
+	}
+	t.Verdict = fmt.Sprintf("Nothing was found in the way from %s to %s.", from, to)
+	return t
+}
+
+// meet says whether nothing in the notes keeps two networks apart.
+func meet(notes []string) bool {
+	for _, n := range notes {
+		if len(n) > 15 && n[:15] == "nothing passes " {
+			return false
+		}
+	}
+	return true
+}
+
+func showTrace(w io.Writer, t traced) error {
+	fmt.Fprintln(w, t.Verdict)
+	if t.Do != "" {
+		fmt.Fprintln(w, "To do: "+t.Do)
+	}
+	fmt.Fprintln(w)
+	if err := showExplanation(w, t.Explanation); err != nil {
+		return err
+	}
+	if t.Ping != nil {
+		fmt.Fprintf(w, "  this host and %s: %s\n", t.Ping.Host, pingLine(*t.Ping))
+	}
+	for _, n := range t.NotTried {
+		fmt.Fprintln(w, "  not tried: "+n)
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+// TestJudge: the first thing in the way is in the verdict.
+func TestJudge(t *testing.T) {
+	nodes := []api.Node{{Name: "host1", Self: true, Alive: true}, {Name: "host2", Alive: true}}
+	whole := func() traced {
+		yes := api.Decision{Allowed: true}
+		return traced{Ping: &api.Ping{Host: "host2"}, Explanation: api.Explanation{Allowed: true, Egress: yes, Ingress: yes,
+			From: api.Peer{Name: "app", Network: "blue", Host: "host1"}, To: api.Peer{Name: "db", Network: "blue", Host: "host2"}}}
+	}
+	if got := farHost(whole().Explanation, nodes); got != "host2" {
+		t.Errorf("far host %q", got)
+	}
+	if got := judge(whole(), nodes); got.Wrong || !strings.HasPrefix(got.Verdict, "Nothing was found in the way") || len(got.NotTried) != 3 {
+		t.Errorf("%+v", got)
+	}
+	for want, break_ := range map[string]func(*traced){
+		"the networks blue and red do not meet": func(t *traced) {
+			t.To.Network, t.Notes = "red", []string{"nothing passes between the networks blue and red, whatever policies say"}
+		},
+		"do not let it enter db: denied; shop/db ingress[0] (Deny)": func(t *traced) {
+			t.Ingress = api.Decision{Why: "denied", Rules: []api.PolicyRule{{Rule: "shop/db ingress[0]", Action: "Deny"}}}
+		},
+		"through the tunnel did not arrive at host2": func(t *traced) { t.Ping.Tunnel.Lost = "did not arrive at host2" },
+		"of 1450 bytes through the tunnel":           func(t *traced) { t.Ping.Full = api.Echo{Bytes: 1450, Lost: "did not arrive at host2"} },
+	} {
+		x := whole()
+		break_(&x)
+		if got := judge(x, nodes); !got.Wrong || got.Do == "" || !strings.Contains(got.Verdict, want) {
+			t.Errorf("want %q: %+v", want, got)
+		}
+	}
+	nodes[1].Alive = false
+	if got := judge(whole(), nodes); !strings.Contains(got.Verdict, "the agent of host host2 does not answer") {
+		t.Errorf("%+v", got)
+	}
+}

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/grapevine-net/grapevine/host/nft"
@@ -121,6 +122,7 @@ type Filter struct {
 	inPlace bool
 	// failed is why the rules are not what they should be.
 	failed error
+	told   atomic.Pointer[told]
 	log    *slog.Logger
 }
 
@@ -156,6 +158,7 @@ func (f *Filter) Set(cfg Config) error {
 
 // apply makes the rules those of cfg; the lock is held.
 func (f *Filter) apply() error {
+	defer f.tell()
 	err := f.with.set(f.cfg)
 	if err != nil {
 		err = fmt.Errorf("set the rules of what may enter and leave %s: %w", f.cfg.Interface, err)
@@ -166,18 +169,31 @@ func (f *Filter) apply() error {
 	return err
 }
 
-// InPlace says whether there are rules, be they of the last Config or of one before.
-func (f *Filter) InPlace() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.inPlace
+// told is what InPlace and Trouble say: others wait for none of the programs of iptables, which wait for
+// their lock.
+type told struct {
+	inPlace bool
+	failed  error
 }
 
-// Trouble is why the rules are not what they should be; nil: they are.
+// tell is called with the lock held, when something may have changed.
+func (f *Filter) tell() { f.told.Store(&told{f.inPlace, f.failed}) }
+
+func (f *Filter) last() told {
+	if t := f.told.Load(); t != nil {
+		return *t
+	}
+	return told{}
+}
+
+// InPlace says whether there are rules, be they of the last Config or of one before. It does not block.
+func (f *Filter) InPlace() bool {
+	return f.last().inPlace
+}
+
+// Trouble is why the rules are not what they should be; nil: they are. It does not block.
 func (f *Filter) Trouble() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.failed
+	return f.last().failed
 }
 
 // retry is the pause after rules could not be put back.
@@ -205,6 +221,7 @@ func (f *Filter) Run(ctx context.Context) error {
 func (f *Filter) restore() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	defer f.tell()
 	if f.cfg.Interface == "" {
 		return nil
 	}
@@ -226,6 +243,7 @@ func (f *Filter) Remove() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cfg, f.inPlace, f.failed = Config{}, false, nil
+	f.tell()
 	return f.with.remove()
 }
 

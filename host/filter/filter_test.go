@@ -512,3 +512,38 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		}
 	}
 }
+
+// TestNobodyWaits: while rules are being set, which may wait for iptables' lock, a Filter says at
+// once how it is.
+func TestNobodyWaits(t *testing.T) {
+	w := waiting{begun: make(chan struct{}), end: make(chan struct{})}
+	f := &Filter{with: w, log: slog.New(slog.DiscardHandler)}
+	set := make(chan error)
+	go func() { set <- f.Set(config) }()
+	<-w.begun
+	said := make(chan bool)
+	go func() { said <- f.InPlace() || f.Trouble() != nil }()
+	select {
+	case wrong := <-said:
+		if wrong {
+			t.Error("rules are in place, or in trouble, before they are set")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits")
+	}
+	close(w.end)
+	if err := <-set; err != nil || !f.InPlace() {
+		t.Errorf("in place %v: %v", f.InPlace(), err)
+	}
+}
+
+type waiting struct {
+	backend
+	begun, end chan struct{}
+}
+
+func (w waiting) set(Config) error {
+	close(w.begun)
+	<-w.end
+	return nil
+}

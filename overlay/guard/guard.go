@@ -66,6 +66,7 @@ type Guard struct {
 	heard  bool // what Docker has is known
 	docker []bridge
 
+	set    atomic.Pointer[set]      // what Set came to last, for who is not to wait
 	closed atomic.Pointer[[]string] // of docker, those of internal networks
 }
 
@@ -144,10 +145,25 @@ func (g *Guard) remembered() (all []bridge) {
 	return all
 }
 
-// Set has the rules in place when it returns nil.
+// set is what came of a Set.
+type set struct {
+	filter *filter.Filter // nil: it could not be opened
+	failed error
+}
+
+func (g *Guard) last() set {
+	if s := g.set.Load(); s != nil {
+		return *s
+	}
+	return set{}
+}
+
+// Set has the rules in place when it returns nil. It waits for the lock of iptables where there is
+// no nftables.
 func (g *Guard) Set() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	defer func() { g.set.Store(&set{g.filter, g.failed}) }()
 	if g.filter == nil {
 		if g.filter, g.failed = filter.Open(g.log); g.failed != nil {
 			return g.failed
@@ -182,9 +198,8 @@ func (g *Guard) knows(all []bridge) {
 
 // InPlace reports whether there are rules, if not the newest.
 func (g *Guard) InPlace() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.filter != nil && g.filter.InPlace()
+	f := g.last().filter
+	return f != nil && f.InPlace()
 }
 
 // config is what the rules are to be; the lock is held.
@@ -420,14 +435,13 @@ func (g *Guard) watchBridges(ctx context.Context) {
 	}
 }
 
-// Problems are for status.
+// Problems are for status. It does not block.
 func (g *Guard) Problems() (list []api.Problem) {
 	if g == nil {
 		return nil // the switch was not made
 	}
-	g.mu.Lock()
-	err, f := g.failed, g.filter
-	g.mu.Unlock()
+	last := g.last()
+	err, f := last.failed, last.filter
 	if err == nil && f != nil {
 		err = f.Trouble()
 	}

@@ -81,16 +81,21 @@ func (c *Client) list() (names []string) {
 	return names
 }
 
-// connections lists the connections of the server at path, by their inodes.
-func connections(list, path string) (inodes []string) {
+// connections lists the connections of the server at path, by the kernel's addresses of their sockets: one
+// that the server has not accepted yet has no inode, and gets one later. Who may not see addresses
+// (kptr_restrict) goes by inodes.
+func connections(list, path string) (names []string) {
 	const connecting, connected = "02", "03" // SS_CONNECTING: the server has not accepted it yet
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)
 		if len(f) == 8 && (f[5] == connecting || f[5] == connected) && f[7] == path {
-			inodes = append(inodes, f[6])
+			if strings.Trim(f[0], "0:") == "" {
+				f[0] = f[6]
+			}
+			names = append(names, f[0])
 		}
 	}
-	return inodes
+	return names
 }
 
 // tcpConnections lists what is connected to the ports, by both ends: one that the server has not accepted yet

@@ -81,20 +81,26 @@ func visit(t *testing.T, network, addr string) {
 
 // A connection stays one and the same when the server accepts it, and is another one than the next that waits.
 func TestVisitorsOfABusyServer(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	for network, addr := range map[string]string{"unix": filepath.Join(t.TempDir(), "d.sock"), "tcp": "127.0.0.1:0"} {
+		t.Run(network, func(t *testing.T) { busy(t, network, addr) })
+	}
+}
+
+func busy(t *testing.T, network, addr string) {
+	l, err := net.Listen(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	dial := func() net.Conn {
 		t.Helper()
-		conn, err := net.Dial("tcp", l.Addr().String())
+		conn, err := net.Dial(network, l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return conn
 	}
-	c := New("tcp://" + l.Addr().String())
+	c := New(network + "://" + l.Addr().String())
 	c.server = l.Addr()
 	accept := func() {
 		t.Helper()
@@ -129,8 +135,10 @@ func TestConnections(t *testing.T) {
 0000000002f56373: 00000003 00000000 00000000 0001 03 20268955 /var/run/docker.sock
 00000000fb182a74: 00000003 00000000 00000000 0001 03 19735013 /run/docker/plugins/grapevine.sock
 00000000fb182a75: 00000003 00000000 00000000 0001 03 19735014
+0000000000000000: 00000003 00000000 00000000 0001 03 19735015 /var/run/docker.sock
+00000000fb182a76: 00000002 00000000 00000000 0001 02 0 /var/run/docker.sock
 `
-	if got := connections(list, "/var/run/docker.sock"); !slices.Equal(got, []string{"19735075", "20268955"}) {
+	if got := connections(list, "/var/run/docker.sock"); !slices.Equal(got, []string{"0000000096ffe7a4:", "0000000002f56373:", "19735015", "00000000fb182a76:"}) {
 		t.Errorf("connections %v", got)
 	}
 }

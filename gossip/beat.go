@@ -11,27 +11,33 @@ import (
 // protoBeats is the first version whose hosts beat.
 const protoBeats = 3
 
-// roundsPerBeat is how often it is looked who is silent.
+// roundsPerBeat is how often it is looked who is silent, while somebody may be.
 const roundsPerBeat = 4
 
 // beatLoop sends beats, and tells of whom none come.
 func (g *Gossip) beatLoop(ctx context.Context) {
 	every := g.cfg.Timing.Beat
-	t := time.NewTicker(every / roundsPerBeat)
+	next := time.Now().Add(every) // beat
+	t := time.NewTimer(every)
 	defer t.Stop()
 	var ring []nodeID
 	var version uint8
 	members, last := g.members.Load(), time.Now()
 	var before []nodeID
 	absent := absences{}
-	for n := 0; ; n++ {
+	for calm := true; ; calm = g.watch.calm(time.Now()) {
+		wait := max(time.Until(next), 0)
+		if !calm {
+			wait = min(wait, every/roundsPerBeat)
+		}
+		t.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 		}
 		now := time.Now()
-		if now.Sub(last) > every {
+		if now.Sub(last) > wait+every*3/4 {
 			g.watch.forgive(now)
 		}
 		last = now
@@ -41,8 +47,14 @@ func (g *Gossip) beatLoop(ctx context.Context) {
 		}
 		silent, tell := g.watch.round(ring, now)
 		// Who has just gone silent is told at once: another watcher waits for that.
-		if n%roundsPerBeat == 0 || !slices.Equal(silent, before) {
+		due := !now.Before(next)
+		if due || !slices.Equal(silent, before) {
 			g.sendBeats(following(ring, g.self, watchers), silent)
+		}
+		if due {
+			if next = next.Add(every); next.Before(now) {
+				next = now.Add(every)
+			}
 		}
 		before = silent
 		g.meetAbsent(absent, g.watch.unheard(), now)

@@ -138,6 +138,7 @@ func (g *Gossip) relay(k kind, b []byte) []byte {
 		return nil
 	}
 	g.out.queue.QueueBroadcast(message(sealed))
+	g.pace.hurry()
 	if over := g.out.queue.NumQueued() - outboxLimit; over > 0 {
 		g.out.queue.Prune(outboxLimit)
 		g.stats.add(LostQueueFull, uint64(over))

@@ -387,6 +387,22 @@ func (w *watch) round(ring []nodeID, now time.Time) (silent []nodeID, tell []ver
 	return silent, tell
 }
 
+// calm reports whether this host hears all that it watches, so that none of them can become silent before
+// the next beat, and doubts nobody.
+func (w *watch) calm(now time.Time) bool {
+	if len(w.unheard()) > 0 {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.heard {
+		if now.Sub(s.at) > w.patience()-2*w.beat {
+			return false
+		}
+	}
+	return len(w.doubted) == 0
+}
+
 // unheard are those that this host is to watch and hears nothing of, be it that it never did.
 func (w *watch) unheard() (list []nodeID) {
 	w.mu.Lock()

@@ -60,6 +60,7 @@ type Gossip struct {
 	company      chan struct{} // room for one: the first peer is there
 
 	out          outbox
+	pace         pace
 	mergeMu      sync.Mutex // one State.MergeAll at a time
 	seen         *recent
 	epochs       *epochs
@@ -111,6 +112,7 @@ func New(cfg Config, state State) (*Gossip, error) {
 		}
 	}
 	g.adopt(cfg.ClusterID)
+	g.pace.short = cfg.Timing.Gossip
 	g.out = newOutbox(func() int { return int(g.alive.Load()) + 1 })
 	if err := g.listen(); err != nil {
 		return nil, fmt.Errorf("gossip: listen on %v: %w%s", cfg.Bind, err, listenAdvice(err))

@@ -187,6 +187,7 @@ func (e events) NotifyLeave(n *memberlist.Node) { e.update(n, Dead) }
 
 func (e events) update(n *memberlist.Node, state MemberState) {
 	g := e.g
+	g.pace.hurry()
 	if n.Name == g.cfg.Node {
 		g.mu.Lock()
 		g.told = slices.Clone(n.Meta)

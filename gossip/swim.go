@@ -46,6 +46,9 @@ func (g *Gossip) listen() error {
 	if !numberAcks(g.ml) {
 		g.log.Warn("the answers to an earlier run of this agent may be sent again: this memberlist is not known")
 	}
+	if !g.pace.find(g.ml) {
+		g.log.Warn("this agent costs more at rest than it should: this memberlist is not known")
+	}
 	if g.addr = addrOf(g.ml.LocalNode()); g.addr.Addr().IsUnspecified() {
 		_ = g.ml.Shutdown()
 		return fmt.Errorf("peers cannot reach %v: set the address to advertise", g.addr)
@@ -56,8 +59,8 @@ func (g *Gossip) listen() error {
 	return nil
 }
 
-// swimConfig is memberlist's LAN configuration, tuned: gossip and push/pull twice
-// as often, since a round without news costs next to nothing; and a host that
+// swimConfig is memberlist's LAN configuration, tuned: push/pull twice as often; gossip
+// ten times, while there is news (pace); and a host that
 // comes back with another address is taken as soon as it is dead.
 func (g *Gossip) swimConfig(logger *log.Logger) *memberlist.Config {
 	mc := memberlist.DefaultLANConfig()
@@ -113,6 +116,9 @@ func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
 		if m = inVersion(version, m); m != nil {
 			msgs = append(msgs, m)
 		}
+	}
+	if len(msgs) == 0 {
+		d.g.pace.rest()
 	}
 	return msgs
 }

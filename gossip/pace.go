@@ -1,0 +1,66 @@
+package gossip
+
+import (
+	"reflect"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	// idleRounds times as long as with news is the time between memberlist's rounds of gossip without: that of its
+	// own LAN configuration. What it spreads without our knowing, a suspicion, waits for that.
+	idleRounds = 10
+	// newsRounds are the short rounds after the last news: enough for what memberlist itself spreads of it,
+	// each piece 16 times in the largest clusters and to 16 hosts a round.
+	newsRounds = 25
+)
+
+// pace is how often memberlist gossips: in short rounds while there is news, in long ones else. A round
+// without news sends nothing, but to wake fifty times a second was most of what an agent at rest cost. memberlist
+// has no setting for it that can change while it runs, so its ticker is set; its methods may be called concurrently.
+type pace struct {
+	short time.Duration
+
+	mu     sync.Mutex
+	ticker *time.Ticker // nil: memberlist's is not known, and it stays with short rounds
+	news   time.Time    // the last
+	long   bool
+}
+
+// find finds memberlist's ticker of gossip, which is its second one, behind that of its probes. Where a later
+// memberlist has none there, that is said by false, which fails the tests.
+func (p *pace) find(ml *memberlist.Memberlist) bool {
+	f := reflect.ValueOf(ml).Elem().FieldByName("tickers")
+	if !f.IsValid() || f.Type() != reflect.TypeFor[[]*time.Ticker]() || f.Len() != 2 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ticker = (*(*[]*time.Ticker)(unsafe.Pointer(f.UnsafeAddr())))[1]
+	p.news = time.Now() // what a host says of itself as it starts
+	return true
+}
+
+// hurry is called when there is news.
+func (p *pace) hurry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.news = time.Now()
+	if p.long {
+		p.ticker.Reset(p.short)
+		p.long = false
+	}
+}
+
+// rest is called when nothing is left to be sent.
+func (p *pace) rest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ticker != nil && !p.long && time.Since(p.news) > newsRounds*p.short {
+		p.ticker.Reset(idleRounds * p.short)
+		p.long = true
+	}
+}

@@ -43,7 +43,7 @@ func fuzzTests() (list []fuzzTest, err error) {
 const (
 	// fuzzFor is how long each fuzz test tries new inputs, after its corpus: those of the code
 	// (f.Add) and of its package's testdata/fuzz.
-	fuzzFor = 2 * time.Second
+	fuzzFor = time.Second
 	// fuzzAtOnce fuzz tests run beside each other, each with one worker.
 	fuzzAtOnce = 2
 )
@@ -98,7 +98,7 @@ func (t tier) fuzz(ctx context.Context, out io.Writer) (total counts, err error)
 // buildFuzz makes the test program of a package with the instruments, once for all its fuzz tests:
 // to link it takes longer than to fuzz.
 func buildFuzz(ctx context.Context, dir, program string) (said []byte, err error) {
-	return exec.CommandContext(ctx, "go", "test", "-c", "-vet", "off", "-fuzz", "Fuzz", "-o", program, dir).CombinedOutput()
+	return exec.CommandContext(ctx, "go", "test", "-c", "-vet", "off", "-ldflags", "-w", "-fuzz", "Fuzz", "-o", program, dir).CombinedOutput()
 }
 
 // record keeps what is written to it: by a program on its standard error, and by who reads the

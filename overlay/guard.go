@@ -155,7 +155,7 @@ func (o *Overlay) inspect(ctx context.Context, r *reconciler, d damage) (more bo
 	}
 	missing := r.missing(ctx, d)
 	if len(missing) == 0 {
-		o.setMissing(nil, nil)
+		o.setMissing(nil, known) // a pass has put it back
 		return false
 	}
 	o.setMissing(missing, nil)

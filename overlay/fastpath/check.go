@@ -7,7 +7,10 @@ import (
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
-// Lost names the devices whose program another one has taken away. The next Widen puts it
+// lost is in place of the index of a device whose program was taken away.
+const lost = 0
+
+// Lost names the devices whose program another one has taken away, until the next Widen puts it
 // back. Of what stands at the underlay it says nothing.
 func (p *Path) Lost() (names []string) {
 	p.mu.Lock()
@@ -22,11 +25,12 @@ func (p *Path) Lost() (names []string) {
 		case p.cfg.Gateway:
 			program, hook = gatewayProgram, link.Egress
 		}
-		if l, err := link.Get(name); err != nil || uint32(l.Index) != p.attached[name] {
+		index := p.attached[name]
+		if l, err := link.Get(name); err != nil || index != lost && uint32(l.Index) != index {
 			continue // gone, or another one: the next Widen sees that
 		}
 		if id, err := link.AttachedTC(name, hook, program); err == nil && id == 0 {
-			delete(p.attached, name)
+			p.attached[name] = lost
 			names = append(names, name)
 		}
 	}

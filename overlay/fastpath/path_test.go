@@ -288,6 +288,30 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// What somebody took away is lost until it is back, however often it is asked.
+func TestLost(t *testing.T) {
+	a, _ := twoHosts(t)
+	lost := func() (names []string) {
+		a.Do(func() { names = a.path.Lost() })
+		return names
+	}
+	for range 2 {
+		a.Do(func() { ovstest.Run(t, "tc", "qdisc", "del", "dev", "gha", "clsact") })
+		for range 2 {
+			if got := lost(); !slices.Equal(got, []string{"gha"}) {
+				t.Errorf("lost is %q", got)
+			}
+		}
+		a.apply()
+		if got := lost(); got != nil {
+			t.Errorf("after a pass %q is lost", got)
+		}
+		if n := a.programs(); n != 2 {
+			t.Errorf("%d programs are attached", n)
+		}
+	}
+}
+
 // The sender of what the tunnel, or the container at the other end, cannot take is told
 // so, and what it sends then gets through, in one piece or not.
 func TestTooBig(t *testing.T) {

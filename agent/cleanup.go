@@ -129,10 +129,14 @@ func (c *cleaning) bridge(ctx context.Context) {
 	c.removed("from the host's Open vSwitch", "bridge "+link.Bridge)
 }
 
-// datapath removes the kernel's datapath, in which our bridge is, when no Open vSwitch runs.
+// datapath removes the kernel's datapath, in which our bridge is, when no Open vSwitch runs, and the
+// userspace one's tap, when none has it.
 func (c *cleaning) datapath(context.Context) {
 	gone, err := ovs.RemoveOrphan(link.Bridge)
 	c.failed("remove the kernel's datapath", err)
+	c.removed("datapath", gone...)
+	gone, err = ovs.RemoveOrphanTap()
+	c.failed("remove the userspace datapath's tap", err)
 	c.removed("datapath", gone...)
 }
 

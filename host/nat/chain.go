@@ -102,7 +102,30 @@ func (c chain) remove(ipt *iptables.IPTables) error {
 			return c.wrap(err)
 		}
 	}
-	return c.wrap(ipt.ClearAndDeleteChain(c.table, c.name))
+	if err := ipt.ClearChain(c.table, c.name); err != nil {
+		return c.wrap(err)
+	}
+	err = ipt.DeleteChain(c.table, c.name)
+	if err != nil && c.leftTo(ipt) {
+		return nil
+	}
+	return c.wrap(err)
+}
+
+// leftTo reports whether a rule of somebody else's leads to the chain. The kernel keeps such a chain, and
+// the rule is not ours to remove: the empty chain does nothing.
+func (c chain) leftTo(ipt *iptables.IPTables) bool {
+	chains, err := ipt.ListChains(c.table)
+	if err != nil {
+		return false
+	}
+	for _, from := range chains {
+		rules, err := ipt.List(c.table, from)
+		if err == nil && slices.ContainsFunc(rules, func(r string) bool { return leads(Words(r), c.name) }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c chain) removeJump(ipt *iptables.IPTables, j jump) error {

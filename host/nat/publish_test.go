@@ -123,6 +123,39 @@ func TestPublishFails(t *testing.T) {
 // Whatever is published: one rule for each port, of its family only; connections of
 // containers get the gateway's address wherever a port is published, and nothing else
 // in the table depends on ports.
+// Somebody's own rule leads to a chain of ours, as for an address that is not this host's: the last port
+// goes all the same, and another one can come.
+func TestPublishBesideOthersJump(t *testing.T) {
+	for _, kind := range []string{"nft", "legacy"} {
+		t.Run(kind, func(t *testing.T) {
+			linktest.New(t).Do(func() {
+				useBackend(t, kind)
+				n := New()
+				if err := n.Set(ctx, full(v4)); err != nil {
+					t.Fatal(err)
+				}
+				p := port("tcp", "0.0.0.0:8080", "10.128.0.2:80")
+				publish(t, n, p)
+				run(t, "iptables", "-t", "nat", "-A", "PREROUTING", "-d", "192.0.2.77/32", "-m", "comment", "--comment", "a second address", "-j", Ports)
+				publish(t, n)
+				if got := lines(t, "iptables", "nat", Ports); got != "-N "+Ports+"\n" {
+					t.Errorf("without ports the chain is\n%s", got)
+				}
+				publish(t, n, p)
+				if got := lines(t, "iptables", "nat", Ports); !strings.Contains(got, "--to-destination 10.128.0.2:80") {
+					t.Errorf("with a port again the chain is\n%s", got)
+				}
+				if err := n.Remove(ctx); err != nil {
+					t.Error(err)
+				}
+				if got := lines(t, "iptables", "nat", Ports); got != "-N "+Ports+"\n" {
+					t.Errorf("what is left is\n%s", got)
+				}
+			})
+		})
+	}
+}
+
 func TestRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		published := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) Published {

@@ -156,7 +156,7 @@ func purge(ipt *iptables.IPTables, table string) (gone []string, err error) {
 		errs = append(errs, err)
 		for _, r := range rules {
 			spec, found := strings.CutPrefix(r, "-A "+c+" ")
-			if words := Words(spec); found && leads(words) {
+			if words := Words(spec); found && leads(words, ours) {
 				errs = append(errs, ipt.Delete(table, c, words...))
 			}
 		}
@@ -171,10 +171,10 @@ func purge(ipt *iptables.IPTables, table string) (gone []string, err error) {
 	return gone, errors.Join(errs...)
 }
 
-// leads says whether a rule leads to a chain of ours.
-func leads(words []string) bool {
+// leads says whether a rule leads to a chain whose name begins so.
+func leads(words []string, name string) bool {
 	for i, w := range words {
-		if (w == "-j" || w == "-g") && i+1 < len(words) && strings.HasPrefix(words[i+1], ours) {
+		if (w == "-j" || w == "-g") && i+1 < len(words) && strings.HasPrefix(words[i+1], name) {
 			return true
 		}
 	}

@@ -58,6 +58,42 @@ func RemoveOrphan(bridge string) (gone []string, err error) {
 	return []string{systemDatapath + " with " + bridge}, nil
 }
 
+// userspaceTap is the tap that an ovs-vswitchd with a datapath in userspace makes.
+const userspaceTap = "ovs-netdev"
+
+// RemoveOrphanTap removes the tap of the userspace datapath if no process has it, and returns its name: it
+// is a persistent one, which stays when a daemon ends while its database still has bridges, and which none
+// of another Open vSwitch has, since a network namespace has one.
+func RemoveOrphanTap() (gone []string, err error) {
+	l, err := netlink.LinkByName(userspaceTap)
+	if _, none := errors.AsType[netlink.LinkNotFoundError](err); none || err == nil && l.Type() != "tuntap" && l.Type() != "tun" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: %w", userspaceTap, err)
+	}
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/net/tun to remove interface %s: %w", userspaceTap, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	request, err := unix.NewIfreq(userspaceTap)
+	if err != nil {
+		return nil, err
+	}
+	request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+	// Who has it keeps it: the kernel gives it to no second one. With its last holder it goes.
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); errors.Is(err, unix.EBUSY) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("take interface %s: %w", userspaceTap, err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 0); err != nil {
+		return nil, fmt.Errorf("remove interface %s: %w", userspaceTap, err)
+	}
+	return []string{userspaceTap}, nil
+}
+
 // running reports whether a process of that name runs.
 func running(program string) bool {
 	files, _ := filepath.Glob("/proc/[0-9]*/comm") // the pattern is well formed

@@ -13,6 +13,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/policy/plain"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -60,7 +61,7 @@ func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 	for _, id := range p.unused {
 		errs = append(errs, d.noteUnused(id))
 	}
-	errs = append(errs, d.noteNames(p.names), d.retireAll(p.retire), d.retireOld(p.old))
+	errs = append(errs, d.noteNames(p.names), d.noteLabelled(p.labelled), d.retireAll(p.retire), d.retireOld(p.old))
 	for _, n := range p.remove {
 		errs = append(errs, d.removeInDocker(ctx, n))
 	}
@@ -192,7 +193,9 @@ func (d *applier) noteNames(names []cluster.Endpoint) error {
 			rec.Container, rec.Name, rec.Aliases, rec.More, rec.LinkLocal, rec.Outdated = e.Container, e.Name, e.Aliases, e.More, e.LinkLocal, e.Outdated
 			rec.Labels, rec.Labelled = e.Labels, e.Labelled
 			_ = tx.Put(rec) // Update reports it
-			markLabelled(tx, rec)
+			if plain.Asks(rec.Labels) {
+				markLabelled(tx, rec.Network)
+			}
 		}
 		return nil
 	})

@@ -81,6 +81,9 @@ func (v view) decideLabels(p *plan, now *cluster.Endpoint, rec cluster.Endpoint,
 	labels := labelsOf(c)
 	if !cluster.LabelsFit(labels) {
 		p.unlabelled = append(p.unlabelled, Unlabelled{Container: c.Name, Network: network})
+		if n, live := cluster.Get[cluster.Network](v.snap, network); live && !n.Labelled && plain.Asks(labels) {
+			p.labelled = append(p.labelled, network)
+		}
 		return
 	}
 	now.Labels, now.Labelled = labels, true
@@ -100,19 +103,31 @@ func hasPolicies(snap *cluster.Snapshot) bool {
 }
 
 // markLabelled notes of a network that labels of its containers say who may talk to whom: those that are not known may.
-func markLabelled(tx *replica.Tx, e cluster.Endpoint) {
-	if !plain.Asks(e.Labels) {
-		return
-	}
-	if n, live := cluster.Get[cluster.Network](tx.Snapshot(), e.Network); live && !n.Labelled {
+func markLabelled(tx *replica.Tx, network string) {
+	if n, live := cluster.Get[cluster.Network](tx.Snapshot(), network); live && !n.Labelled {
 		n.Labelled = true
 		_ = tx.Put(n) // Update reports it
 	}
 }
 
+// noteLabelled marks networks of containers whose labels ask for something, and have no room in a record.
+func (d *applier) noteLabelled(networks []string) error {
+	if len(networks) == 0 {
+		return nil
+	}
+	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		for _, name := range networks {
+			markLabelled(tx, name)
+		}
+		return nil
+	})
+	return err
+}
+
 // learnLabels writes the labels of a container that is about to start into its endpoint's record, if they can be
 // known in time, and there are policies or they are such themselves. What it does not learn the watcher does. A
-// container whose labels cannot be read as what they are meant to say does not start.
+// container whose labels cannot be read as what they are meant to say does not start, nor does one of which no host
+// could do what they say, since there are too many.
 func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	snap := d.replica.Snapshot()
 	if rec, live := cluster.Get[cluster.Endpoint](snap, e.ID); !live || rec.Labelled {
@@ -126,14 +141,24 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	if err := plain.Check(labels); err != nil {
 		return fmt.Errorf("container %s: %w", labels[NameLabel], err)
 	}
-	if !cluster.LabelsFit(labels) || !plain.Asks(labels) && !hasPolicies(snap) {
+	asks := plain.Asks(labels)
+	if !cluster.LabelsFit(labels) {
+		if asks {
+			return fmt.Errorf("container %s: nobody would do what its labels %s and %s say, since it has more labels than hosts can be told: give it fewer or shorter ones, %d and %d kB in all at most",
+				labels[NameLabel], plain.FromLabel, plain.ToLabel, cluster.MaxLabels, cluster.MaxLabelBytes/1024)
+		}
+		return nil
+	}
+	if !asks && !hasPolicies(snap) {
 		return nil
 	}
 	_, err = d.replica.Update(func(tx *replica.Tx) error {
 		if rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live && rec.Host == d.cfg.Self && !rec.Labelled {
 			rec.Labels, rec.Labelled = labels, true
 			_ = tx.Put(rec) // Update reports it
-			markLabelled(tx, rec)
+			if asks {
+				markLabelled(tx, rec.Network)
+			}
 		}
 		return nil
 	})

@@ -34,7 +34,15 @@ func (e *engine) labels(endpoint string) string {
 // starts is docker run as far as to the return of Join: Docker's list has the container without its endpoint.
 func (e *engine) starts(networkID, name string, labels map[string]string) (endpoint string) {
 	e.t.Helper()
-	endpoint, err := e.endpoint(networkID, name)
+	endpoint, err := e.join(networkID, name, labels)
+	check(e.t, err)
+	return endpoint
+}
+
+// join is starts, which may fail.
+func (e *engine) join(networkID, name string, labels map[string]string) (endpoint string, err error) {
+	e.t.Helper()
+	endpoint, err = e.endpoint(networkID, name)
 	check(e.t, err)
 	e.mu.Lock()
 	e.containers[name] = container.Summary{
@@ -44,8 +52,7 @@ func (e *engine) starts(networkID, name string, labels map[string]string) (endpo
 	e.starting = append(e.starting, endpoint)
 	e.mu.Unlock()
 	_, err = e.rig.Join(context.Background(), &network.JoinRequest{NetworkID: networkID, EndpointID: endpoint})
-	check(e.t, err)
-	return endpoint
+	return endpoint, err
 }
 
 // policy makes the cluster have one.
@@ -117,6 +124,38 @@ func TestTooManyLabels(t *testing.T) {
 	e.look()
 	if got := e.rig.Unlabelled(); e.labels(ep) != "unknown" || !slices.Equal(got, []Unlabelled{{"web", "blue"}}) {
 		t.Errorf("labels %s, unlabelled %v", e.labels(ep), got)
+	}
+}
+
+// Nor is one open whose labels say who may call it: it does not start, and where Docker did not tell in time, its
+// network is one on which what is not known waits.
+func TestTooManyLabelsThatAsk(t *testing.T) {
+	e := newEngine(t)
+	e.rig.hears.Store(true)
+	id := e.user("blue")
+	many := map[string]string{"grapevine.from": "none", "long": strings.Repeat("x", cluster.MaxLabelBytes)}
+	marked := func() bool {
+		n, _ := cluster.Get[cluster.Network](e.rig.replica.Snapshot(), "blue")
+		return n.Labelled
+	}
+	if _, err := e.join(id, "web", many); err == nil || !strings.Contains(err.Error(), "more labels than hosts can be told") || marked() {
+		t.Errorf("in Join: %v", err)
+	}
+	e.rig.hears.Store(false)
+	ep, err := e.join(id, "early", many)
+	check(t, err)
+	e.container(id, "early", ep)
+	e.mu.Lock()
+	c := e.containers["early"]
+	c.Labels = many
+	e.containers["early"] = c
+	e.mu.Unlock()
+	if e.look(); !marked() {
+		t.Error("the network of one that started before Docker answered is not marked")
+	}
+	rev := e.rig.replica.Snapshot().Rev()
+	if e.look(); e.rig.replica.Snapshot().Rev() != rev {
+		t.Error("a second look wrote something")
 	}
 }
 

@@ -78,6 +78,7 @@ type plan struct {
 	untold   []Untold
 	// unlabelled are containers whose labels do not fit into their endpoints' records.
 	unlabelled []Unlabelled
+	labelled   []string // networks of such as ask for something, to be marked
 }
 
 // decide is the whole of the watcher's rules. It is pure.
@@ -411,6 +412,7 @@ func (p *plan) sort() {
 	slices.SortFunc(p.untold, func(a, b Untold) int {
 		return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Network, b.Network))
 	})
+	slices.Sort(p.labelled)
 	slices.SortFunc(p.unlabelled, func(a, b Unlabelled) int {
 		return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Network, b.Network))
 	})

@@ -35,9 +35,9 @@ demo-clean: ## End the hosts that `make demo KEEP=1` left here
 	@go run ./tests/lab/cmd/lab clean -noted build/demo.kept
 
 .PHONY: test
-test: setup build trees ## All tests: unit, policy, fuzz, lab, plugin, engines, uml
+test: setup build trees ## All tests: unit, policy, fuzz, page (with scripts/setup page), lab, plugin, engines, uml
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) lab uml / unit policy fuzz plugin engines
+	@$(tally) lab uml / unit policy fuzz page plugin engines
 
 .PHONY: quick
 quick: ## What touches neither the host nor Docker, in seconds
@@ -59,6 +59,11 @@ test-uml: setup build ## Scenarios on kernels of their own (User-Mode Linux)
 test-qemu: build ## Scenarios on an ordinary kernel, with the fast path beside its openvswitch module (QEMU, no KVM)
 	@scripts/setup bench
 	@$(tally) qemu
+
+.PHONY: test-page
+test-page: ## The web page in Debian's Chromium (PICTURES=dir: leave what it showed there)
+	@scripts/setup page
+	@go build -o bin/tally ./tests/tally && CI=1 bin/tally page
 
 .PHONY: race
 race: setup ## The unit tests with the race detector

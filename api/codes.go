@@ -16,10 +16,10 @@ const (
 
 // Kind is a kind of problem.
 type Kind struct {
-	Code     Code
-	Severity Severity
-	Means    string // for people
-	Do       string // what comes first
+	Code     Code     `json:"code"`
+	Severity Severity `json:"severity"`
+	Means    string   `json:"means"` // for people
+	Do       string   `json:"do"`    // what comes first
 }
 
 // The codes, by what they are of: the agent, its place in the cluster, the ways to the others, this

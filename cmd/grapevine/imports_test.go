@@ -15,7 +15,7 @@ var mayImport = map[string]string{
 	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/metrics overlay/gateway overlay/guard overlay/plane overlay/tunnel policy/edit reach/follow replica",
-	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup observe/drops",
+	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup observe/drops ui",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/worlds",
 	"api/words":              "",
@@ -72,6 +72,7 @@ var mayImport = map[string]string{
 	"reach/follow":           "api cluster host/docker overlay/gateway overlay/pipeline reach",
 	"replica":                "cluster host/store",
 	"ring":                   "",
+	"ui":                     "",
 }
 
 // onlyIn are libraries of which one room, or a few, make what all others see.

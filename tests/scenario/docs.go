@@ -160,7 +160,7 @@ func (s *state) shell(ctx context.Context, host, text string) (string, error) {
 }
 
 // runsOn is a command that does not end by itself.
-var runsOn = regexp.MustCompile(`(?m)^ *grapevine agent`)
+var runsOn = regexp.MustCompile(`(?m)^ *grapevine (agent|ui)`)
 
 // examples HOST COMMAND...: run the examples that `grapevine COMMAND --help` has.
 func examples(ctx context.Context, s *state, args []string) (string, error) {
@@ -178,7 +178,7 @@ func examples(ctx context.Context, s *state, args []string) (string, error) {
 			return said.String(), fmt.Errorf("grapevine %s --help has no examples", verb)
 		}
 		text, _, _ = strings.Cut(text, "\n\n")
-		text = runsOn.ReplaceAllString(text, "timeout --preserve-status 3 grapevine agent")
+		text = runsOn.ReplaceAllString(text, "timeout --preserve-status 3 grapevine $1")
 		out, err := s.shell(ctx, args[0], text)
 		said.WriteString(out)
 		if err != nil {

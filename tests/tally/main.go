@@ -1,6 +1,6 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally unit|policy|fuzz|lab|plugin|engines|uml|qemu|all-engines ... [/ ...]
+//	tally unit|policy|fuzz|lab|plugin|engines|page|uml|qemu|all-engines ... [/ ...]
 //
 // Tiers behind a / run beside those before it: labs wait for most of their time, and the
 // processors are free for others. It prints what `go test` prints: a line for each package, and all that a failed
@@ -47,6 +47,7 @@ var tiers = []tier{
 	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "4", "./tests/lab", "./tests", "./tests/chaos"}, 10 * time.Minute, true, ""},
 	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true, ""},
 	{"engines", "the core of the scenarios on other releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines"}, 3 * time.Minute, true, ""},
+	{"page", "the web page in a browser", []string{"./tests/page"}, time.Minute, true, ""},
 	{"uml", "scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 5 * time.Minute, true, ""},
 	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true, ""},
 	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true, ""},
@@ -67,7 +68,7 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error) {
 	if len(names) == 0 {
-		return false, fmt.Errorf("usage: tally unit|policy|fuzz|lab|plugin|engines|uml|qemu|all-engines")
+		return false, fmt.Errorf("usage: tally unit|policy|fuzz|lab|plugin|engines|page|uml|qemu|all-engines")
 	}
 	lanes, err := lanesOf(names)
 	if err != nil {

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/ui"
+)
+
+func newUI() *cobra.Command {
+	port := uint16(0)
+	c := &cobra.Command{
+		Use:   "ui",
+		Short: "Show hosts, networks and containers as a page in the browser",
+		Long: `Show a page in the browser: whether all is well and what to do, which container is on which network
+and host, and what is in the way between two of them. The page only looks, and changes nothing.
+
+The command serves the page as long as it runs, on 127.0.0.1 alone. It prints an address that works
+once, within ten minutes; Enter prints another, for another browser, Ctrl-C ends it. From another machine:
+
+  ssh -t -L 7954:127.0.0.1:7954 nuc1 sudo grapevine ui     # then open what it prints
+  grapevine -H ssh://root@nuc1 ui                          # nothing listens on nuc1`,
+		Example: `  grapevine ui
+  grapevine ui --page-port=7955`,
+		Args: noNames,
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := newClient(c)
+			if err != nil {
+				return err
+			}
+			listener, err := new(net.ListenConfig).Listen(c.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+			if errors.Is(err, syscall.EADDRINUSE) {
+				return fmt.Errorf("serve the page at port %d: another program has it, or another `grapevine ui`: say --page-port=N, or --page-port=0 for any", port)
+			}
+			if err != nil {
+				return fmt.Errorf("serve the page: %w", err)
+			}
+			return serveUI(c.Context(), listener, ui.New(questions(client)), c.InOrStdin(), c.OutOrStdout())
+		},
+	}
+	c.Flags().Uint16Var(&port, "page-port", 7954, "the port of 127.0.0.1; 0: any that is free")
+	return c
+}
+
+// serveUI serves until ctx ends, and prints an address at first and for each line of in.
+func serveUI(ctx context.Context, listener net.Listener, s *ui.Server, in io.Reader, out io.Writer) error {
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	enter := make(chan struct{})
+	go func() { // it ends with the program: nothing wakes who reads a terminal
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			select {
+			case enter <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		if _, err := fmt.Fprintf(out, "Open http://%s/#%s\n      works once, within 10 minutes; Enter: another one; Ctrl-C ends the page\n", listener.Addr(), s.Token()); err != nil {
+			server.Close()
+			return errors.Join(err, notClosed(<-served))
+		}
+		select {
+		case <-enter:
+		case <-ctx.Done():
+			server.Close()
+			return notClosed(<-served)
+		case err := <-served:
+			return fmt.Errorf("serve the page: %w", err)
+		}
+	}
+}
+
+func notClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// questions are what the page may ask: each is answered by what a verb that only looks prints with -o json.
+func questions(c *api.Client) map[string]ui.Ask {
+	return map[string]ui.Ask{
+		"status": func(ctx context.Context, _ url.Values) (any, error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			s, err := c.Status(ctx)
+			if err != nil {
+				s = silentAgent(err)
+			}
+			s.Process = api.Process{} // it differs each time, and nobody asks the page for it
+			return s, nil
+		},
+		"nodes":     asked(c.Nodes),
+		"networks":  asked(c.Networks),
+		"endpoints": asked(c.Endpoints),
+		"ring":      asked(c.Ring),
+		"policies":  asked(c.Policies),
+		"doctor":    asked(c.Doctor),
+		"kinds":     asked(func(context.Context) ([]api.Kind, error) { return api.Kinds, nil }),
+		"drops": func(ctx context.Context, _ url.Values) (any, error) {
+			flows, err := c.Flows(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return droppedBy(flows, endpointNames(ctx, c), false), nil
+		},
+		"trace": func(ctx context.Context, q url.Values) (any, error) {
+			return traceOf(ctx, c, q.Get("from"), q.Get("to"))
+		},
+	}
+}
+
+// asked is a method of the client that takes no arguments.
+func asked[T any](method func(context.Context) (T, error)) ui.Ask {
+	return func(ctx context.Context, _ url.Values) (any, error) { return method(ctx) }
+}

@@ -1,0 +1,314 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/ui"
+)
+
+// hostile is a name that would be markup, if it were not text.
+const hostile = `<img src=x onerror=alert(0)>`
+
+// recorded are the answers in a file: {"status": ..., "nodes": ...}.
+func recorded(t *testing.T, file string) map[string]json.RawMessage {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answers map[string]json.RawMessage
+	if err := json.Unmarshal(data, &answers); err != nil {
+		t.Fatal(err)
+	}
+	answer(t, answers, "kinds", api.Kinds)
+	return answers
+}
+
+func answer(t *testing.T, answers map[string]json.RawMessage, name string, value any) {
+	t.Helper()
+	data, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers[name] = data
+}
+
+// serve serves the page with the answers, and is the address to open.
+func serve(t *testing.T, answers map[string]json.RawMessage) string {
+	t.Helper()
+	asks := map[string]ui.Ask{}
+	for name := range answers {
+		asks[name] = func(context.Context, url.Values) (any, error) { return answers[name], nil }
+	}
+	s := ui.New(asks)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: time.Second}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Close()
+		<-done
+	})
+	return fmt.Sprintf("http://%s/#%s", l.Addr(), s.Token())
+}
+
+// theBrowser is one for all tests: most of its time is its start.
+var theBrowser = sync.OnceValues(func() (*Browser, error) { return Start(context.Background()) })
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if _, err := exec.LookPath("chromium"); err == nil {
+		if b, err := theBrowser(); err == nil {
+			_ = b.Close()
+		}
+	}
+	os.Exit(code)
+}
+
+// browser is a tab of its own.
+func browser(t *testing.T) *Tab {
+	t.Helper()
+	if _, err := exec.LookPath("chromium"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("there is no chromium: run scripts/setup page")
+		}
+		t.Skip("there is no chromium: run scripts/setup page")
+	}
+	b, err := theBrowser()
+	must(t, err)
+	tab, err := b.Tab()
+	must(t, err)
+	return tab
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// picture leaves what the tab shows in $PICTURES, for people to look at.
+func picture(t *testing.T, b *Tab, name string) {
+	t.Helper()
+	dir := os.Getenv("PICTURES")
+	if dir == "" {
+		return
+	}
+	png, err := b.Picture()
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
+}
+
+// TestScreens: each screen of a recorded cluster shows what it is for, in light and dark, on a desk and a phone, and the
+// browser has nothing to complain about.
+func TestScreens(t *testing.T) {
+	answers := recorded(t, "cluster.json")
+	var endpoints []api.Endpoint
+	must(t, json.Unmarshal(answers["endpoints"], &endpoints))
+	app := endpoints[0]
+	for _, e := range endpoints {
+		if e.Name == "app" {
+			app = e
+		}
+	}
+	screens := []struct{ name, hash, says string }{
+		{"overview", "#/", "Not well: 1 problem"},
+		{"containers", "#/containers", "db"},
+		{"found", "#/containers?find=blue%20host2", "with blue host2"},
+		{"container", "#/container/" + app.Container, "answers to\napp, api"},
+		{"networks", "#/networks", "VNID"},
+		{"network", "#/network/blue", "gateway"},
+		{"hosts", "#/hosts", "host2"},
+		{"addresses", "#/addresses", "10.128"},
+		{"policies", "#/policies", "NetworkPolicy"},
+		{"trace", "#/trace?from=app&to=db%3A5432", "policies let it enter"},
+		{"doctor", "#/doctor", "What was looked at"},
+	}
+	b := browser(t)
+	must(t, b.Look(1440, 900, "light"))
+	must(t, b.Open(serve(t, answers)))
+	must(t, b.Until(`document.querySelector(".health")`))
+	for _, look := range []struct {
+		name   string
+		width  int
+		scheme string
+	}{{"desk", 1440, "light"}, {"phone", 390, "dark"}} {
+		must(t, b.Look(look.width, 900, look.scheme))
+		for _, s := range screens {
+			_, err := Eval[any](b, "location.hash = "+quoted(s.hash)+"; null")
+			must(t, err)
+			must(t, b.Until("document.querySelector('main').dataset.at === "+quoted(s.hash)))
+			text, err := Eval[string](b, "document.querySelector('main').innerText")
+			must(t, err)
+			if !strings.Contains(text, s.says) {
+				t.Errorf("%s on a %s: no %s in\n%s", s.name, look.name, s.says, text)
+			}
+			wide, err := Eval[bool](b, "document.documentElement.scrollWidth > innerWidth")
+			must(t, err)
+			if wide {
+				t.Errorf("%s on a %s: wider than the window", s.name, look.name)
+			}
+			picture(t, b, look.name+"-"+s.name)
+		}
+	}
+	for _, c := range b.Complaints() {
+		t.Error(c)
+	}
+}
+
+func quoted(text string) string {
+	data, _ := json.Marshal(text)
+	return string(data)
+}
+
+// TestNamesAreText: names of containers, networks and hosts are their owners' words, and nothing but text.
+func TestNamesAreText(t *testing.T) {
+	answers := recorded(t, "cluster.json")
+	for name, data := range answers {
+		answers[name] = json.RawMessage(strings.ReplaceAll(strings.ReplaceAll(string(data), `"app"`, quoted(hostile)), `"host2"`, quoted(hostile)))
+	}
+	b := browser(t)
+	must(t, b.Open(serve(t, answers)))
+	must(t, b.Until(`document.querySelector(".trellis")`))
+	for _, hash := range []string{"#/", "#/containers", "#/hosts", "#/policies", "#/addresses", "#/trace?from=a&to=b", "#/doctor"} {
+		_, err := Eval[any](b, "location.hash = "+quoted(hash)+"; null")
+		must(t, err)
+		must(t, b.Until(`document.querySelector("main").dataset.at === `+quoted(hash)))
+		n, err := Eval[int](b, `document.querySelectorAll("main img, main script").length`)
+		must(t, err)
+		if n > 0 {
+			t.Errorf("%s: a name has become %d elements", hash, n)
+		}
+	}
+	_, err := Eval[any](b, `location.hash = "#/containers"; null`)
+	must(t, err)
+	must(t, b.Until(`document.querySelector("main").dataset.at === "#/containers"`))
+	must(t, b.Until("document.querySelector('main').innerText.includes("+quoted(hostile)+")"))
+	for _, c := range b.Complaints() {
+		t.Error(c)
+	}
+}
+
+// TestTokenOnce: the address works once; a reload keeps the session, which nobody else has.
+func TestTokenOnce(t *testing.T) {
+	address := serve(t, recorded(t, "cluster.json"))
+	b := browser(t)
+	must(t, b.Open(address))
+	must(t, b.Until(`document.querySelector(".trellis")`))
+	hash, err := Eval[string](b, "location.hash + document.cookie")
+	must(t, err)
+	if hash != "#/" {
+		t.Errorf("the token is still to be seen: %s", hash)
+	}
+	must(t, b.Do("Page.reload", nil))
+	must(t, b.Until(`document.querySelector(".trellis")`))
+	other := browser(t)
+	must(t, other.Open(address))
+	must(t, other.Until(`document.querySelector("main").innerText.includes("was opened before")`))
+}
+
+// TestManyHosts: 24 hosts, 9 networks and 600 containers are drawn, and drawn again, without a stutter.
+func TestManyHosts(t *testing.T) {
+	answers := recorded(t, "cluster.json")
+	many(t, answers, 24, 9, 600)
+	b := browser(t)
+	must(t, b.Look(1440, 900, "dark"))
+	must(t, b.Open(serve(t, answers)))
+	must(t, b.Until(`document.querySelectorAll(".bunch").length > 100`))
+	picture(t, b, "many")
+	// A draw is timed thrice, since the machine may be doing something else at the moment.
+	for range 3 {
+		for _, hash := range []string{"#/containers", "#/hosts", "#/addresses", "#/containers?find=h07", "#/networks", "#/"} {
+			_, err := Eval[any](b, "window.draws = performance.getEntriesByName('draw').length; location.hash = "+quoted(hash)+"; null")
+			must(t, err)
+			must(t, b.Until("performance.getEntriesByName('draw').length > window.draws"))
+		}
+	}
+	times, err := Eval[map[string]float64](b, `performance.getEntriesByName("draw").reduce((all, e) => ({...all, [e.detail]: Math.min(e.duration, all[e.detail] ?? Infinity)}), {})`)
+	must(t, err)
+	t.Logf("milliseconds of a draw: %v", times)
+	if len(times) != 5 {
+		t.Errorf("%d screens were drawn, wanted 5", len(times))
+	}
+	for screen, ms := range times {
+		if ms > 100 {
+			t.Errorf("%q takes %.0f ms to draw", screen, ms)
+		}
+	}
+	elements, err := Eval[int](b, "document.querySelectorAll('*').length")
+	must(t, err)
+	if elements > 8000 {
+		t.Errorf("%d elements", elements)
+	}
+	must(t, b.Look(390, 844, "light"))
+	_, err = Eval[any](b, "location.hash = '#/'; null")
+	must(t, err)
+	must(t, b.Until(`document.querySelectorAll(".bunch").length > 100`))
+	picture(t, b, "many-phone")
+	for _, c := range b.Complaints() {
+		t.Error(c)
+	}
+}
+
+// many puts so many hosts, networks and containers into the answers.
+func many(t *testing.T, answers map[string]json.RawMessage, hosts, networks, containers int) {
+	t.Helper()
+	names := []string{"shop", "shop-db", "media", "iot", "ci", "auth", "mail", "lab", "ops"}
+	var nodes []api.Node
+	for i := range hosts {
+		nodes = append(nodes, api.Node{
+			ID: fmt.Sprintf("%016x", i), Name: fmt.Sprintf("h%02d", i+1), Alive: i != 9, Doubtful: i == 17, Self: i == 0, Path: "ok",
+			VTEP: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), Version: "1.4.0", Datapath: "kernel", MTU: 1500, VXLANPort: 4789,
+		})
+	}
+	nets := make([]api.Network, networks)
+	pools := make([]api.Pool, networks)
+	for i := range nets {
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 128, byte(4 * i), 0}), 22)
+		nets[i] = api.Network{Name: names[i%len(names)], VNID: uint32(i), Subnets: []api.Subnet{{Prefix: prefix, Gateway: prefix.Addr().Next()}}, Here: true}
+		pools[i] = api.Pool{Network: nets[i].Name, Prefix: prefix}
+		for j := range min(hosts, 16) {
+			block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 128, byte(4*i + j/4), byte(j % 4 * 64)}), 26)
+			pools[i].Shares = append(pools[i].Shares, api.Share{Host: nodes[j].Name, Node: nodes[j].ID, Blocks: []netip.Prefix{block}, Part: 1. / 16})
+		}
+	}
+	var endpoints []api.Endpoint
+	for i := range containers {
+		n, host := (i*i+i/7)%networks, (i*7+i/24)%hosts
+		if host == 9 || n == 4 && i%3 == 0 {
+			host = (i/5 + 10) % hosts
+		}
+		nets[n].Endpoints++
+		endpoints = append(endpoints, api.Endpoint{
+			ID: fmt.Sprintf("%064x", i), Container: fmt.Sprintf("%064x", i+1<<20), Name: fmt.Sprintf("%s-%d", nets[n].Name, i), Network: nets[n].Name,
+			Host: nodes[host].Name, Here: host == 0, MAC: "0a:58:0a:80:00:02", Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 128, byte(4*n + i%4), byte(i / 4)})},
+		})
+	}
+	for i := range nets {
+		for _, n := range nodes {
+			nets[i].Hosts = append(nets[i].Hosts, n.Name)
+		}
+	}
+	answer(t, answers, "nodes", nodes)
+	answer(t, answers, "networks", nets)
+	answer(t, answers, "endpoints", endpoints)
+	answer(t, answers, "ring", pools)
+}

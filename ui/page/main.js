@@ -1,0 +1,119 @@
+// One loop: see which screen the address is of, ask what it needs, draw it, wait.
+
+import { become, h, words } from "./dom.js";
+import { ask, enter, Refused } from "./net.js";
+import { menu, screens } from "./screens.js";
+
+const EVERY = 2000; // milliseconds between questions; a hidden tab asks nothing
+const main = document.getElementById("screen"), live = document.getElementById("live");
+let turn = 0, timer = 0;
+let drawn = { key: "", values: [] };
+
+/** where is what the address says. */
+function where() {
+  const [path, search] = location.hash.replace(/^#\/?/, "").split("?");
+  const [kind, ...rest] = path.split("/");
+  return { kind, name: decodeURIComponent(rest.join("/")), query: new URLSearchParams(search ?? "") };
+}
+
+function say(mark, text) {
+  become(live, h("span", { class: `live ${mark}`, id: "live", role: "status" }, text));
+}
+
+async function show(again = false) {
+  clearTimeout(timer);
+  const mine = ++turn;
+  const at = where(), screen = screens[at.kind] ?? screens[""];
+  nav(at.kind);
+  try {
+    if (!again && screen.once) say("", "asking");
+    const answers = await Promise.all(screen.needs.map((q) => (screen.lenient && q !== "status" && q !== "kinds" ? ask(q).catch((e) => (e.status === 401 || e.status === 0 ? Promise.reject(e) : undefined)) : ask(q))));
+    const question = screen.more?.(at);
+    const more = question ? await ask(question) : undefined;
+    if (mine !== turn) return;
+    draw(screen, { ...at, more }, [...answers, more]);
+    say("ok", "live");
+  } catch (e) {
+    if (mine !== turn) return;
+    if (!(e instanceof Refused)) throw e;
+    fail(e, again, screen);
+  }
+  if (!screen.once && !document.hidden) timer = setTimeout(() => show(true), EVERY);
+}
+
+/** draw draws what is not drawn yet. */
+function draw(screen, at, answers) {
+  const key = location.hash, width = main.clientWidth - 2 * parseFloat(getComputedStyle(main).paddingLeft);
+  const values = [...answers, width];
+  if (key === drawn.key && values.every((v, i) => v === drawn.values[i])) return;
+  const begin = performance.now();
+  const data = Object.fromEntries(screen.needs.map((q, i) => [q, answers[i]]));
+  const now = h("main", { id: "screen", tabindex: "-1", "data-at": key }, screen.draw(data, { ...at, width }));
+  if (drawn.key.split("?")[0] === key.split("?")[0]) become(main, now);
+  else {
+    main.replaceChildren(...now.childNodes);
+    main.dataset.at = key;
+    if (drawn.key) main.focus({ preventScroll: true }), window.scrollTo(0, 0);
+  }
+  drawn = { key, values };
+  document.title = `${at.name || screen.title || "grapevine"} · grapevine`;
+  performance.measure("draw", { start: begin, detail: at.kind });
+}
+
+function fail(e, again, screen) {
+  say("bad", e.status === 401 ? "not signed in" : "no answer");
+  if (again && e.status !== 401) return; // what was known stays on the screen
+  drawn = { key: "", values: [] };
+  main.replaceChildren(h("section.panel.health.bad", { role: "alert" }, h("div.verdict", {}, h("h1", {}, e.status === 401 ? "Open the address anew" : `No answer${screen.title ? ` for ${screen.title}` : ""}`), h("p", {}, words(e.message)))));
+}
+
+function nav(kind) {
+  become(document.getElementById("nav"), h("nav", { id: "nav", "aria-label": "Screens" }, menu.map((k) =>
+    h("a", { href: `#/${k}`, "aria-current": (k === kind || k === `${kind}s`) && "page" }, screens[k].title))));
+}
+
+document.addEventListener("submit", (e) => {
+  e.preventDefault();
+  const form = new FormData(e.target);
+  const go = e.target.dataset.do === "trace"
+    ? `#/trace?from=${encodeURIComponent(form.get("from").trim())}&to=${encodeURIComponent(form.get("to").trim())}`
+    : `#/containers?find=${encodeURIComponent(form.get("find").trim())}`;
+  if (location.hash === go) show();
+  else location.hash = go;
+});
+document.addEventListener("keydown", (e) => {
+  if (e.key !== "/" || e.ctrlKey || e.metaKey || e.target.closest("input, textarea")) return;
+  e.preventDefault();
+  document.querySelector("#find input").focus();
+});
+let typing = 0;
+document.querySelector("#find input").addEventListener("input", (e) => {
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    const text = e.target.value.trim();
+    if (!text && where().kind !== "containers") return;
+    history.replaceState(null, "", `#/containers${text ? `?find=${encodeURIComponent(text)}` : ""}`);
+    show();
+  }, 150);
+});
+window.addEventListener("hashchange", async () => {
+  if (!location.hash.startsWith("#/")) await begin();
+  else show();
+});
+let resized = 0;
+window.addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => show(true), 150);
+});
+document.addEventListener("visibilitychange", () => document.hidden || show(true));
+
+async function begin() {
+  try {
+    await enter();
+  } catch (e) {
+    if (!(e instanceof Refused)) throw e;
+    return fail(e, false, {});
+  }
+  return show();
+}
+begin();

@@ -1,0 +1,67 @@
+// What follows from the answers. Nothing here touches the page.
+
+export const short = (name) => (/^[0-9a-f]{64}$/.test(name) ? name.slice(0, 12) : name);
+export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+const order = new Intl.Collator("en", { numeric: true }).compare;
+export const by = (key) => (a, b) => order(key(a), key(b));
+
+/** state of a host: ok, warn or bad, and in words. */
+export function stateOf(node) {
+  if (!node) return { mark: "bad", text: "unknown" };
+  if (!node.alive) return { mark: "bad", text: "does not answer" };
+  if (node.doubtful) return { mark: "warn", text: "silent just now" };
+  if (node.path && node.path !== "ok") return { mark: "bad", text: node.path };
+  return { mark: "ok", text: node.self ? "this host" : "alive" };
+}
+
+/** containers are endpoints by container, each with its places in networks, by name. */
+export function containers(endpoints) {
+  const all = new Map();
+  for (const e of endpoints ?? []) {
+    const id = e.container || e.id;
+    if (!all.has(id)) all.set(id, { id, name: e.name || short(id).slice(0, 12), host: e.host, places: [] });
+    all.get(id).places.push(e);
+  }
+  const list = [...all.values()].sort(by((c) => c.name));
+  for (const c of list) c.places.sort(by((p) => p.network));
+  return list;
+}
+
+/** matches says whether a container has all words in its names, addresses, networks and hosts. */
+export function matches(c, words) {
+  const text = [c.name, c.id, c.host, ...c.places.flatMap((p) => [p.network, p.mac, ...p.addrs, ...(p.aliases ?? []), ...(p.ports ?? []).map(port)])].join("\n").toLowerCase();
+  return words.toLowerCase().split(/\s+/).every((w) => text.includes(w));
+}
+
+/** port is a published port as `docker ps` shows it. */
+export function port(p) {
+  if (!p.more) return `${p.host}->${p.container}/${p.proto}`;
+  const at = p.host.lastIndexOf(":");
+  return `${p.host}-${Number(p.host.slice(at + 1)) + p.more}->${p.container}-${p.container + p.more}/${p.proto}`;
+}
+
+/** hue of a network, 1 to 6: the same on all screens. */
+export function hue(networks, name) {
+  if (networks && !hues.has(networks)) hues.set(networks, new Map([...networks].sort(by((n) => n.name)).map((n, i) => [n.name, 1 + (i % 6)])));
+  return hues.get(networks)?.get(name) ?? 1;
+}
+const hues = new WeakMap(); // by answer
+
+/** number of an address, and how many bits it has. */
+export function number(address) {
+  if (!address.includes(":")) return [address.split(".").reduce((n, b) => (n << 8n) | BigInt(b), 0n), 32];
+  const [head, tail] = address.split("::").map((half) => half.split(":").filter(Boolean));
+  const all = tail ? [...head, ...Array(8 - head.length - tail.length).fill("0"), ...tail] : head;
+  return [all.reduce((n, group) => (n << 16n) | BigInt(`0x${group}`), 0n), 128];
+}
+
+/** within is where a prefix or an address lies in another prefix: [from, to] of 0 to 1; null: outside. */
+export function within(prefix, pool) {
+  const [base, bits] = number(pool.split("/")[0]);
+  const [first, its] = number(prefix.split("/")[0]);
+  const size = 1n << BigInt(bits - Number(pool.split("/")[1]));
+  const part = 1n << BigInt(its - Number(prefix.split("/")[1] ?? its));
+  if (bits !== its || first < base || first >= base + size) return null;
+  const share = (n) => Number((n * 1000000n) / size) / 1000000;
+  return [share(first - base), share(first - base + part)];
+}

@@ -1,0 +1,240 @@
+// The screens: each is made from the answers that it names in `needs`, and from the address.
+
+import { facts, h, panel, table, words } from "./dom.js";
+import { by, containers, hue, matches, plural, port, short, stateOf, within } from "./model.js";
+import { trellis } from "./trellis.js";
+
+const MOST = 300; // rows of a list; who wants more names what is wanted
+const to = (kind, id, text) => h("a", { href: `#/${kind}/${encodeURIComponent(id)}` }, text);
+const grape = (data, network) => h("i", { class: `grape n${hue(data.networks, network)}` });
+const network = (data, name) => [grape(data, name), to("network", name, short(name))];
+const hostLink = (data, name) => {
+  const n = data.nodes.find((n) => n.name === name);
+  return n ? to("host", n.id, name) : name;
+};
+const state = (node) => {
+  const { mark, text } = stateOf(node);
+  return h("span.state", { class: mark }, text);
+};
+const command = (text) => h("p.command", {}, "On the command line: ", h("code", {}, text));
+const several = (list) => list.flatMap((x, i) => (i ? [", ", x] : [x]));
+const none = (what) => [h("h1", {}, what), h("p", {}, "It may have gone. ", h("a", { href: "#/" }, "Back to all of it"), ".")];
+
+function health(data) {
+  const { status: s, kinds } = data;
+  const n = s.problems?.length ?? 0;
+  const bad = n > 0 && s.problems.some((p) => p.severity !== "warning");
+  return h("section.panel.health", { class: n === 0 ? "ok" : bad ? "bad" : "warn" },
+    h("div.verdict", {}, h("h1", {}, n === 0 ? "All is well" : `Not well: ${plural(n, "problem")}`), s.name && h("p.dim", {}, `as ${s.name} sees it`)),
+    s.node && h("div.counts", {}, [[`${s.hosts.part} of ${s.hosts.all}`, "hosts", "hosts"], [s.networks, "networks", "networks"], [data.endpoints ? containers(data.endpoints).length : s.endpoints.all, "containers", "containers"]]
+      .map(([count, what, where]) => h("a", { href: `#/${where}` }, h("b", {}, count), what))),
+    n > 0 && h("ol.problems", {}, s.problems.map((p) => {
+      const kind = kinds.find((k) => k.code === p.code);
+      return h("li", { class: p.severity }, h("b", {}, words(p.what)),
+        p.do && h("p", {}, "To do: ", words(p.do)),
+        h("details", {}, h("summary", {}, h("code", {}, p.code), p.severity === "warning" && " warning"),
+          kind && h("p", {}, `It means: ${kind.means}. What comes first: `, words(kind.do), ".")));
+    })),
+    s.notes?.length > 0 && h("ul.notes", {}, s.notes.map((t) => h("li", {}, words(t)))));
+}
+
+function drops({ drops: list }) {
+  const rows = (list ?? []).slice(0, 6), most = Math.max(1, ...rows.map((d) => d.packets));
+  return panel("Dropped by this host's switch",
+    rows.length === 0 && h("p.dim", {}, "Nothing that matters."),
+    rows.map((d) => h("div.bar", { class: d.class === "alien" && "alien", title: d.do || d.why },
+      h("span", {}, d.why, d.who && h("small", {}, ` ${d.who}`), d.whereTo && h("small", {}, ` to ${d.whereTo}`)), h("b", {}, d.packets.toLocaleString("en")),
+      h("progress", { max: most, value: d.packets, "aria-label": d.reason }))),
+    command("grapevine drops"));
+}
+
+const overview = {
+  title: "Overview", needs: ["status", "kinds", "nodes", "networks", "endpoints", "drops"], lenient: true,
+  draw(data, { query, width }) {
+    const ready = data.nodes && data.networks && data.endpoints;
+    return [health(data),
+      ready && data.networks.length === 0 && panel("No network yet", h("p", {}, "Make one, on any host: ", h("code", {}, `docker network create -d ${data.status.driver || "grapevine"} --ipam-driver ${data.status.driver || "grapevine"} blue`))),
+      ready && panel("Who is where", trellis(data, width - 34, Number(query.get("page") ?? 1))),
+      h("div.tiles", {}, ready && drops(data),
+        panel("This host", facts([
+          ["host", data.status.name], ["cluster", data.status.cluster], ["underlay", data.status.node && `${data.status.vtep}, MTU ${data.status.mtu}, VXLAN port ${data.status.vxlanPort}`],
+          ["switch", data.status.ovs && `${data.status.ovs} Open vSwitch, ${data.status.datapath} datapath`], ["fast path", data.status.fastPath],
+          ["names", data.status.node && `${plural(data.status.names.queries, "question")}, ${data.status.names.answered.toLocaleString("en")} answered here`], ["agent", data.status.version],
+        ]), h("p", {}, h("a.act", { href: "#/doctor" }, "Look for causes"), h("span.dim", {}, " takes seconds, sends packets to all hosts"))))];
+  },
+};
+
+const doctor = {
+  title: "Doctor", needs: ["doctor"], once: true,
+  draw({ doctor: d }) {
+    return [h("h1", {}, `What was looked at, on ${d.name}`), h("p.dim", {}, "What is wrong comes first."),
+      table(["", "what", "found", "to do"], d.checks.map((c) => h("tr", {}, h("td", {}, h("span.state", { class: { ok: "ok", wrong: "bad" }[c.verdict] ?? "warn" }, c.verdict)),
+        h("td", {}, c.check), h("td.text", {}, words(c.what), c.code && [" ", h("code", {}, c.code)]), h("td.text", {}, words(c.do ?? ""))))), command("grapevine doctor")];
+  },
+};
+
+const list = {
+  title: "Containers", needs: ["status", "nodes", "networks", "endpoints"],
+  draw(data, { query }) {
+    const wanted = query.get("find") ?? "";
+    const all = containers(data.endpoints), found = wanted ? all.filter((c) => matches(c, wanted)) : all;
+    return [h("h1", {}, wanted ? `${found.length} of ${plural(all.length, "container")} with ${wanted}` : plural(all.length, "container")),
+      wanted && h("p", {}, h("a", { href: "#/containers" }, "all")),
+      table(["container", "network", "address", "host", "ports"], found.slice(0, MOST).map((c) => [
+        to("container", c.id, c.name), h("div.lines", {}, c.places.map((p) => h("span", {}, network(data, p.network)))), h("div.lines.mono", {}, c.places.map((p) => h("span", {}, p.addrs.join(", ")))),
+        [hostLink(data, c.host), stateOf(data.nodes.find((n) => n.name === c.host)).mark !== "ok" && [" ", state(data.nodes.find((n) => n.name === c.host))]],
+        h("span.mono", {}, c.places.flatMap((p) => p.ports ?? []).map(port).join(" "))])),
+      found.length > MOST && h("p", {}, `${(found.length - MOST).toLocaleString("en")} more: find those that you want by a name, network, host or address.`), command("grapevine ps")];
+  },
+};
+
+const container = {
+  needs: ["status", "nodes", "networks", "endpoints", "policies"],
+  draw(data, { name }) {
+    const all = containers(data.endpoints), c = all.find((c) => c.id === name);
+    if (!c) return none("No such container");
+    const host = data.nodes.find((n) => n.name === c.host);
+    const neighbours = all.filter((o) => o !== c && o.places.some((p) => c.places.some((q) => q.network === p.network))).slice(0, 60);
+    const about = data.policies.policies.filter((p) => !p.network || c.places.some((q) => q.network === p.network));
+    return [h("h1", {}, c.name, " ", state(host)),
+      panel("", facts([["id", h("code", {}, c.id.slice(0, 12))], ["host", hostLink(data, c.host)]]),
+        c.places.map((p) => [h("h3", {}, network(data, p.network)), facts([
+          ["addresses", h("span.mono", {}, [...p.addrs, ...(p.link_local ?? [])].join(", "))], ["MAC", h("span.mono", {}, p.mac)],
+          ["answers to", several([c.name, ...(p.aliases ?? [])])], ["shared names", p.shared?.length && `containers of other hosts answer to ${p.shared.join(", ")} too`],
+          ["published ports", h("span.mono", {}, (p.ports ?? []).map(port).join(" ")).textContent || (p.here ? "none" : "its own host says")],
+          ["sends at most", p.egress], ["gets at most", p.ingress]])])),
+      panel("May it reach ...", tracer(data, { from: `${c.places[0].network}/${c.name}` }), h("p.dim", {}, "Policies, networks, hosts and the tunnel, both ways.")),
+      panel("Policies of its networks", about.length ? h("ul", {}, about.map((p) => h("li", {}, h("a", { href: "#/policies" }, p.network ? `${short(p.network)}/${p.name}` : p.name), ` ${p.kind}`))) : h("p.dim", {}, "None: all on its networks may talk to it.")),
+      panel("On the same networks", neighbours.length ? h("p.cloud", {}, neighbours.map((o) => [h("a.chip", { href: `#/trace?from=${encodeURIComponent(`${c.places[0].network}/${c.name}`)}&to=${encodeURIComponent(`${o.places[0].network}/${o.name}`)}` }, o.name), " "])) : h("p.dim", {}, "Nobody else.")),
+      command(`grapevine show ${c.name}`)];
+  },
+};
+
+const networks = {
+  title: "Networks", needs: ["status", "networks"],
+  draw(data) {
+    return [h("h1", {}, plural(data.networks.length, "network")),
+      table(["network", "VNID", "subnets", "containers", "hosts", ""], [...data.networks].sort(by((n) => n.name)).map((n) => [
+        network(data, n.name), n.vnid, h("span.mono", {}, n.subnets.map((s) => s.prefix).join(", ")), h("a", { href: `#/containers?find=${encodeURIComponent(short(n.name))}` }, n.endpoints),
+        n.hosts.length, several([n.vnid === 0 && "reaches all", n.internal && "internal", n.removed && "goes when unused", n.notes?.length && plural(n.notes.length, "note")].filter(Boolean))])), command("grapevine networks")];
+  },
+};
+
+const aNetwork = {
+  needs: ["status", "nodes", "networks", "endpoints", "ring"],
+  draw(data, { name }) {
+    const n = data.networks.find((n) => n.name === name);
+    if (!n) return none("No such network");
+    const on = containers(data.endpoints).filter((c) => c.places.some((p) => p.network === name));
+    return [h("h1", {}, grape(data, name), short(n.name)),
+      panel("", facts([["VNID", n.vnid === 0 ? "0: it reaches all networks, and they reach it" : n.vnid], ["subnets", n.subnets.map((s) => h("div", {}, h("span.mono", {}, s.prefix), ` gateway `, h("span.mono", {}, s.gateway)))],
+        ["internal", n.internal && "nothing leads out of it"], ["MTU", n.mtu], ["here", n.here ? "this host's Docker has it" : "this host's Docker has it not, or not yet"],
+        ["removed", n.removed && "it goes when no host uses it"], ["notes", n.notes?.join("; ")], ["hosts", several([...n.hosts].sort().map((x) => hostLink(data, x)))]])),
+      panel("Addresses", data.ring.filter((p) => p.network === name).map((p) => pool(data, p))),
+      panel(plural(on.length, "container"), h("p.cloud", {}, on.slice(0, MOST).map((c) => [h("a.chip", { href: `#/container/${c.id}` }, c.name), " "])), on.length > MOST && `and ${on.length - MOST} more`),
+      command(`grapevine show ${short(n.name)}`)];
+  },
+};
+
+const hosts = {
+  title: "Hosts", needs: ["status", "nodes", "networks", "endpoints"],
+  draw(data) {
+    const count = new Map();
+    for (const e of data.endpoints) count.set(e.host, (count.get(e.host) ?? 0) + 1);
+    return [h("h1", {}, plural(data.nodes.length, "host")), h("p.dim", {}, `The path is that between ${data.status.name} and the host: a packet of containers', both ways.`),
+      table(["host", "state", "path", "address", "MTU", "containers", "datapath", "agent"], [...data.nodes].sort(by((n) => n.name)).map((n) => [
+        to("host", n.id, n.name), state(n), n.self ? "" : n.path || "not known", h("span.mono", {}, n.vtep), n.mtu,
+        h("a", { href: `#/containers?find=${encodeURIComponent(n.name)}` }, count.get(n.name) ?? 0), n.datapath, n.version])), command("grapevine nodes")];
+  },
+};
+
+const aHost = {
+  needs: ["status", "nodes", "networks", "endpoints", "ring"],
+  draw(data, { name }) {
+    const n = data.nodes.find((n) => n.id === name);
+    if (!n) return none("No such host");
+    const on = containers(data.endpoints).filter((c) => c.host === n.name);
+    return [h("h1", {}, n.name, " ", state(n)),
+      panel("", facts([["id", h("code", {}, n.id)], ["path from here", n.self ? null : n.path || "not known"], ["address", h("span.mono", {}, `${n.vtep}, UDP port ${n.vxlanPort}`)], ["gossip", h("span.mono", {}, n.gossip)],
+        ["MTU", n.mtu], ["datapath", n.datapath], ["agent", n.version], ["networks", several(data.networks.filter((w) => w.hosts.includes(n.name)).map((w) => network(data, w.name)))]])),
+      panel("What it owns of the addresses", table(["of", "prefix", "part"], data.ring.flatMap((p) => p.shares.filter((s) => s.node === n.id).map((s) => [p.network ? network(data, p.network) : "the cluster", h("span.mono", {}, p.prefix), `${(100 * s.part).toFixed(1)}%`])))),
+      panel(plural(on.length, "container"), h("p.cloud", {}, on.slice(0, MOST).map((c) => [h("a.chip", { href: `#/container/${c.id}` }, c.name), " "]))),
+      command(`grapevine show ${n.name}`)];
+  },
+};
+
+/** pool is a bar of a prefix: who owns which part, and a line for each address that a container has. */
+function pool(data, p) {
+  const index = new Map([...data.nodes].sort(by((n) => n.name)).map((n, i) => [n.id, 1 + (i % 6)]));
+  const W = 1000;
+  const blocks = p.shares.flatMap((s) => s.blocks.map((b) => ({ s, at: within(b, p.prefix) })).filter((b) => b.at));
+  const leased = p.network ? data.endpoints.filter((e) => e.network === p.network).flatMap((e) => e.addrs.map((a) => within(a, p.prefix))).filter(Boolean) : [];
+  return h("figure.pool", {}, h("figcaption", {}, p.network ? network(data, p.network) : "the cluster", " ", h("span.mono", {}, p.prefix)),
+    h("svg:svg", { viewBox: `0 0 ${W} 26`, preserveAspectRatio: "none", role: "img", "aria-label": p.shares.map((s) => `${s.host} ${(100 * s.part).toFixed(1)}%`).join(", ") },
+      blocks.map((b) => h("svg:rect.share", { class: `n${index.get(b.s.node) ?? 6}`, x: b.at[0] * W, width: Math.max(0.6, (b.at[1] - b.at[0]) * W), height: 26 }, h("svg:title", {}, `${b.s.host}: ${b.s.blocks.join(", ")}`))),
+      leased.length > 0 && h("svg:path.leased", { d: leased.map(([x]) => `M${(x * W).toFixed(2)} 15v11`).join("") })),
+    h("p.legend", {}, p.shares.map((s) => h("span", {}, h("i", { class: `grape n${index.get(s.node) ?? 6}` }), `${s.host} ${(100 * s.part).toFixed(1)}%`))));
+}
+
+const addresses = {
+  title: "Addresses", needs: ["status", "nodes", "networks", "endpoints", "ring"],
+  draw(data) {
+    return [h("h1", {}, "Who owns which addresses"), h("p.dim", {}, "A host hands out what it owns, and nothing else. A line is an address that a container has."),
+      panel("", data.ring.map((p) => pool(data, p))), command("grapevine ring")];
+  },
+};
+
+const policies = {
+  title: "Policies", needs: ["status", "policies", "networks"],
+  draw(data) {
+    const { policies: all, notes } = data.policies;
+    return [h("h1", {}, all?.length ? plural(all.length, "polic").replace(/polic(s?)$/, (_, s) => (s ? "policies" : "policy")) : "No policies"),
+      !all?.length && h("p", {}, "All containers of a network may talk to each other. ", h("code", {}, "grapevine policy allow web db:5432"), " writes one; docs/use/policy.md has recipes."),
+      notes?.length > 0 && h("ul.notes", {}, notes.map((n) => h("li", {}, n))),
+      (all ?? []).map((p) => h("section.panel", {}, h("h2", {}, p.network ? [grape(data, p.network), `${short(p.network)}/`] : "", p.name, h("span.dim", {}, ` ${p.kind}`)),
+        facts([["is about", p.maySelect ? `${plural(p.selects, "container")}, and ${p.maySelect} of unknown labels` : plural(p.selects, "container")], ["applied on", `${p.author}, version ${p.version}`], ["notes", p.notes?.join("; ")],
+          ["lost", p.lost?.length && `an edit of it was lost: grapevine policy get --lost ${p.network ? `${p.network}/` : ""}${p.name}`]]),
+        h("details", {}, h("summary", {}, "YAML"), h("pre", {}, p.text)))),
+      panel("May one reach another?", tracer(data, {})), command("grapevine policy list")];
+  },
+};
+
+/** tracer asks for two ends. */
+function tracer(data, { from = "", to = "" }) {
+  const names = containers(data.endpoints).slice(0, 1000), times = new Map();
+  for (const c of names) times.set(c.name, (times.get(c.name) ?? 0) + 1);
+  return h("form.tracer", { "data-do": "trace" },
+    h("label", {}, "from ", h("input", { name: "from", value: from, required: true, placeholder: "web", list: names.length > 0 && "names", autocomplete: "off", spellcheck: "false" })),
+    h("label", {}, "to ", h("input", { name: "to", value: to, required: true, placeholder: "db:5432", list: names.length > 0 && "names", autocomplete: "off", spellcheck: "false" })),
+    h("button", {}, "Trace"),
+    names.length > 0 && h("datalist", { id: "names" }, names.map((c) => h("option", { value: c.places.length > 1 || times.get(c.name) > 1 ? `${c.places[0].network}/${c.name}` : c.name }))));
+}
+
+const peer = (data, p) => [h("b", {}, p.name || p.addr), p.host && h("small", {}, [` ${p.addr} on ${short(p.network)}, host `, p.host])];
+const rule = (r) => h("li", {}, h("code", {}, r.rule), ` ${r.action}`, r.author && `, applied on ${r.author}`);
+
+function decision(what, d) {
+  return h("li", { class: d.allowed ? "ok" : "bad" }, h("b", {}, what), h("p", {}, d.why),
+    h("ul", {}, (d.passed ?? []).map(rule), (d.rules ?? []).map(rule), (d.unknown ?? []).map((u) => h("li", {}, `not known: ${u}`))));
+}
+
+const echo = (name, e) => h("li", { class: e.lost ? "bad" : "ok" }, h("b", {}, name), h("p", {}, e.lost ? `${e.bytes} bytes ${e.lost}` : `${e.bytes} bytes, there and back in ${e.milliseconds.toFixed(2)} ms`));
+
+const trace = {
+  title: "Trace", needs: ["status", "networks", "endpoints"], once: true,
+  more: ({ query }) => (query.get("from") && query.get("to") ? `trace?from=${encodeURIComponent(query.get("from"))}&to=${encodeURIComponent(query.get("to"))}` : null),
+  draw(data, { query, more: t }) {
+    const from = query.get("from") ?? "", dest = query.get("to") ?? "";
+    const ping = t?.ping;
+    return [h("h1", {}, "What is in the way?"), panel("", tracer(data, { from, to: dest }), h("p.dim", {}, "A container, network/container or address; behind the second a port: db:5432, db:53/udp.")),
+      t && h("section.panel.health", { class: t.wrong ? "bad" : "ok" }, h("div.verdict", {}, h("h2", {}, t.verdict), t.do && h("p", {}, "To do: ", words(t.do)))),
+      t && panel("", h("p.ends", {}, peer(data, t.from), " → ", peer(data, t.to), h("span.chip", {}, t.what)),
+        h("ol.steps", {}, decision("policies let it leave", t.egress), decision("policies let it enter", t.ingress),
+          ping && (ping.error ? h("li.bad", {}, h("b", {}, `host ${ping.host}`), h("p", {}, ping.error)) : [echo(`underlay to ${ping.host}`, ping.underlay), echo(`tunnel to ${ping.host}`, ping.tunnel), echo("tunnel, full size", ping.full)])),
+        (t.notes ?? []).map((n) => h("p", {}, n)), h("p.dim", {}, `Not tried: ${t.notTried.join("; ")}.`), command(`grapevine trace ${from} ${dest}`))];
+  },
+};
+
+/** screens by the first word of the address; those with a title are in the menu. */
+export const screens = { "": overview, containers: list, networks, hosts, addresses, policies, trace, doctor, container, network: aNetwork, host: aHost };
+export const menu = ["", "containers", "networks", "hosts", "addresses", "policies", "trace"];

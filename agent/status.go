@@ -22,6 +22,7 @@ const statusPatience = 4 * time.Second
 // status answers GET /v1/status. It waits neither for the disk nor for anything that does:
 // what hangs is what it is to tell.
 func (a *Agent) status(ctx context.Context) (api.Status, error) {
+	hung := a.switchHangs(ctx)
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
 	snap := a.replica.Snapshot()
@@ -42,14 +43,26 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	s.Shared = view.Shared(snap)
 	s.Endpoints.Part = a.member.Attached()
 	s.Endpoints.All = len(view.Endpoints(snap))
-	foreign, err := a.plane.Overlay().Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
+	foreign, _ := a.plane.Overlay().Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
 	s.Foreign = foreign
 	unlinked, notes := problems.Unlinked(ctx, a.driver, a.plane.OwnGone)
 	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), append(notes, edit.Notes(snap)...)
-	if err != nil && ctx.Err() != nil {
-		s.Problems = append(s.Problems, a.plane.Hangs(statusPatience))
+	if p, hung := hung(); hung {
+		s.Problems = append(s.Problems, p)
 	}
 	return s, nil
+}
+
+// switchHangs begins to ask the switch for a sign of life, and returns what waits for the answer.
+func (a *Agent) switchHangs(ctx context.Context) func() (p api.Problem, hung bool) {
+	var p api.Problem
+	var hung bool
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		p, hung = a.plane.Hung(ctx)
+	}()
+	return func() (api.Problem, bool) { <-asked; return p, hung }
 }
 
 func process() api.Process {

@@ -122,7 +122,7 @@ var Kinds = []Kind{
 	{VXLANPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},
 
 	{SwitchFails, Fault, "the switch is not as it should be", "the agent goes on trying; its log says more"},
-	{SwitchHangs, Fault, "ovs-vswitchd does not answer", "`top`: is it busy? if it hangs, end it: the agent starts it again"},
+	{SwitchHangs, Fault, "ovs-vswitchd or ovsdb-server does not answer", "`top`: is it busy? if it hangs, end it: the agent starts it again"},
 	{SwitchDown, Fault, "a daemon of the agent's Open vSwitch does not come back, or cannot be reached", "mend what it says is in the way (`ls -l /run/grapevine/ovs`, `df /run`): it begins anew by itself"},
 	{SwitchRival, Fault, "this host's own Open vSwitch has the datapath", "GRAPEVINE_OVS=host"},
 	{GuardFails, Fault, "the rules of what may enter and leave the overlay could not be set", "load nf_tables, or give the agent CAP_NET_ADMIN"},

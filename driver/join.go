@@ -60,7 +60,10 @@ func (d *endpoints) Join(ctx context.Context, r *network.JoinRequest) (*network.
 		err = fmt.Errorf("attach endpoint %.12s to the switch: %w", e.ID, err)
 	}
 	if err = errors.Join(err, <-noted); err != nil {
-		return nil, errors.Join(err, d.unplug(context.WithoutCancel(ctx), e.ID))
+		if undo := d.unplug(context.WithoutCancel(ctx), e.ID); undo != nil {
+			d.cfg.Log.Warn("what a container that does not start has already is not undone yet", "endpoint", e.ID, "error", undo)
+		}
+		return nil, err
 	}
 	if r.SandboxKey != "" {
 		d.names.Attach(e.ID, r.SandboxKey)

@@ -10,7 +10,8 @@ import (
 
 // Attach makes the endpoint's interface a port of the bridge and returns when its
 // flows are in place. The endpoint's record must be written and the interface must
-// be there, and up. It blocks while the switch is down, until ctx is done.
+// be there, and up. It blocks while the switch is down, until ctx is done; of one that runs and
+// does not answer for ten seconds and more the error is a HangError.
 func (o *Overlay) Attach(ctx context.Context, endpointID, ifname string) error {
 	if ifname != link.PortName(endpointID) {
 		return fmt.Errorf("attach endpoint %s: its interface is named %s, not %s", endpointID, ifname, link.PortName(endpointID))
@@ -27,7 +28,7 @@ func (o *Overlay) Attach(ctx context.Context, endpointID, ifname string) error {
 }
 
 // Detach takes the endpoint's port out of the bridge, with its flows, and keeps it
-// out until Attach. An endpoint that is not attached is no error.
+// out until Attach. An endpoint that is not attached is no error. While the switch hangs it does not wait.
 func (o *Overlay) Detach(ctx context.Context, endpointID string) error {
 	return o.change(ctx, endpointID, true, func(r result) error {
 		if r.attached[endpointID] {
@@ -48,7 +49,10 @@ func (o *Overlay) change(ctx context.Context, endpointID string, detached bool, 
 	after := o.started
 	o.mu.Unlock()
 	poke(o.kick)
-	r, err := o.until(ctx, func(r result) bool { return r.pass > after && r.err == nil })
+	if hang := o.hanging(); detached && hang != nil {
+		return hang // the switch loses the port as soon as it answers
+	}
+	r, err := o.unlessItHangs(ctx, func(r result) bool { return r.pass > after && r.err == nil })
 	if err != nil {
 		return err
 	}
@@ -109,6 +113,9 @@ func (o *Overlay) pass(ctx context.Context, r *reconciler, why reason) error {
 	}
 	o.mu.Lock()
 	o.last = res
+	if res.err == nil {
+		o.hang = nil
+	}
 	close(o.ended)
 	o.ended = make(chan struct{})
 	o.mu.Unlock()

@@ -102,6 +102,9 @@ type Config struct {
 	InPlace func(context.Context) error
 	// Settled, if set, says whether ports of endpoints may be added; after InPlace they may.
 	Settled func() bool
+	// Answers, if set, asks the switch's daemons for a sign of life. Its error is of one that runs and gives
+	// none within seconds, and says what to do; a daemon that is down is no error.
+	Answers func(context.Context) error
 	// CannotTrack says what the switch lacks to enforce policies; nil: nothing. It is asked once.
 	CannotTrack func(context.Context) (lacks []string, err error)
 	// Epochs keeps the epochs of policies' rules over restarts; nil: nothing does.
@@ -132,6 +135,7 @@ type Overlay struct {
 	lacking  string          // what the switch lacks to enforce policies
 	asked    chan struct{}   // closed when lacking is known
 	repairs  repairs
+	hang     error // the switch did not answer; nil again after a pass
 }
 
 // result is what a pass achieved.

@@ -87,9 +87,9 @@ func (d daemon) lastWords(err error) error {
 	return err
 }
 
-// KillCommand ends ovs-vswitchd, of a host's shell, which may see other processes than the agent
+// KillCommand ends ovs-vswitchd or ovsdb-server, of a host's shell, which may see other processes than the agent
 // does; it ends no other Open vSwitch's. (Without the brackets it would end a sudo before it, too.)
-func (e *Embedded) KillCommand() string {
+func (e *Embedded) KillCommand(daemon string) string {
 	_, vswitchd := e.daemons()
-	return fmt.Sprintf("pkill -9 -f 'pidfile=%s/ovs-vswitchd[.]pid'", filepath.Dir(vswitchd.pidFile()))
+	return fmt.Sprintf("pkill -9 -f 'pidfile=%s/%s[.]pid'", filepath.Dir(vswitchd.pidFile()), daemon)
 }

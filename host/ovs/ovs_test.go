@@ -203,7 +203,7 @@ func TestKillCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine := pid(t, e, "ovs-vswitchd")
-	if said, err := exec.Command("sh", "-c", e.KillCommand()).CombinedOutput(); err != nil {
+	if said, err := exec.Command("sh", "-c", e.KillCommand("ovs-vswitchd")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
 	ovstest.Eventually(t, 10*time.Second, func() error {

@@ -97,18 +97,43 @@ func (s Switch) Kind() string {
 	return "host"
 }
 
-// Hangs is the problem of a switch that runs and answers nothing for so long. Only people can tell
-// whether it is busy: without ovs-vswitchd the fast path, or the kernel, carries what it knows only.
-func (s Switch) Hangs(d time.Duration) api.Problem {
-	p := api.Problem{
-		Code: api.SwitchHangs,
-		What: fmt.Sprintf("the switch: ovs-vswitchd has not answered within %v", d),
-		Do:   "look whether it is busy (top), or hangs; systemctl restart openvswitch-switch starts it again",
+// answerPatience is how long a daemon has for a sign of life.
+const answerPatience = 4 * time.Second
+
+// Hung is the problem of a daemon that runs and answers nothing for so long, as a process that was
+// stopped; hung is false where there is none, or one that is down. Only people can tell whether it is busy:
+// without ovs-vswitchd the fast path, or the kernel, carries what it knows only.
+func (s Switch) Hung(ctx context.Context) (p api.Problem, hung bool) {
+	silent := func(daemon string, ask func(context.Context) error) bool {
+		waiting, cancel := context.WithTimeout(ctx, answerPatience)
+		defer cancel()
+		// The socket's time may be over a moment before that of the context.
+		if err := ask(waiting); err == nil || waiting.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil {
+			return false
+		}
+		p = api.Problem{
+			Code: api.SwitchHangs,
+			What: fmt.Sprintf("the switch: %s has not answered within %v", daemon, answerPatience),
+			Do:   "look whether it is busy (top), or hangs; systemctl restart openvswitch-switch starts it again",
+		}
+		if s.Embedded != nil {
+			p.Do = "look whether it is busy (top), or hangs; " + s.Embedded.KillCommand(daemon) + " ends it, and no other Open vSwitch; the agent starts it again"
+		}
+		return true
 	}
-	if s.Embedded != nil {
-		p.Do = "look whether it is busy (top), or hangs; " + s.Embedded.KillCommand() + " ends it, and no other Open vSwitch; the agent starts it again"
+	hung = silent("ovsdb-server", s.Bridge.Ping) || silent("ovs-vswitchd", func(ctx context.Context) error {
+		_, err := s.Bridge.Appctl(ctx, "version")
+		return err
+	})
+	return p, hung
+}
+
+// Answers is the problem of Hung as an error, which says what to do.
+func (s Switch) Answers(ctx context.Context) error {
+	if p, hung := s.Hung(ctx); hung {
+		return fmt.Errorf("%s; %s", p.What, p.Do)
 	}
-	return p
+	return nil
 }
 
 // HandOver ends the agent's Open vSwitch, whose ports the host's takes over. The tasks have

@@ -51,6 +51,8 @@ type Links interface {
 	SetMTU(host, sandbox string, mtu int) error
 	// Limit has such a pair carry no more than that in each direction.
 	Limit(host, sandbox string, limits link.Limits) error
+	// Received is how many bytes the container has sent by such a pair.
+	Received(host string) (bytes uint64, err error)
 	Delete(host string) error
 	Exists(name string) bool
 	Routes(sandbox string, vias []link.Via) error

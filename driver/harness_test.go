@@ -30,16 +30,18 @@ const self = cluster.NodeID("00000000000000aa")
 // machine stands for the host's kernel and switch: it holds the interfaces and
 // ports that the driver made, and prints them.
 type machine struct {
-	mu      sync.Mutex
-	links   map[string]string
-	limits  map[string]link.Limits
-	ports   map[string]string
-	inside  map[string]string      // the resolver's sandboxes, by endpoint
-	bound   map[ports.Binding]bool // of the host's ports
-	led     []ports.Binding        // where packets go
-	foreign uint16                 // a port of another process
-	broken  error                  // what Publish returns
-	refuses error                  // what Attach returns
+	mu     sync.Mutex
+	links  map[string]string
+	limits map[string]link.Limits
+	// received is what containers have sent, by the host's end.
+	received map[string]uint64
+	ports    map[string]string
+	inside   map[string]string      // the resolver's sandboxes, by endpoint
+	bound    map[ports.Binding]bool // of the host's ports
+	led      []ports.Binding        // where packets go
+	foreign  uint16                 // a port of another process
+	broken   error                  // what Publish returns
+	refuses  error                  // what Attach returns
 	// attaching is called by Attach, if it is not nil; its error is Attach's.
 	attaching func() error
 	routes    map[string][]link.Via // by sandbox
@@ -57,7 +59,7 @@ func (m *machine) Routes(sandbox string, vias []link.Via) error {
 }
 
 func newMachine() *machine {
-	return &machine{links: map[string]string{}, limits: map[string]link.Limits{}, ports: map[string]string{}, inside: map[string]string{}, bound: map[ports.Binding]bool{}, routes: map[string][]link.Via{}}
+	return &machine{links: map[string]string{}, limits: map[string]link.Limits{}, received: map[string]uint64{}, ports: map[string]string{}, inside: map[string]string{}, bound: map[ports.Binding]bool{}, routes: map[string][]link.Via{}}
 }
 
 // resolver is the machine's resolver.
@@ -80,6 +82,12 @@ func (m *machine) Veth(host, peer string, mac net.HardwareAddr, mtu int, _ strin
 	defer m.mu.Unlock()
 	m.links[host] = fmt.Sprintf("%s %s mtu %d", peer, mac, mtu)
 	return nil
+}
+
+func (m *machine) Received(host string) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.received[host], nil
 }
 
 func (m *machine) Limit(host, sandbox string, limits link.Limits) error {

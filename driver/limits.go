@@ -42,6 +42,7 @@ const (
 // neither Docker nor the switch.
 func (d *mirror) followLimits(ctx context.Context) {
 	set := map[string]link.Limits{} // by endpoint
+	sent := sendings{}
 	retry, looked := limitRetry, time.Now()
 	for ctx.Err() == nil {
 		changed := d.replica.Watch()
@@ -50,12 +51,13 @@ func (d *mirror) followLimits(ctx context.Context) {
 			looked = time.Now()
 		}
 		failed := d.limit(d.replica.Snapshot(), set, look)
+		over := d.overLimits(sent, set, look)
 		switch {
 		case len(failed) == 0:
 			retry = limitRetry
-			d.unlimited.Store(nil)
+			d.unlimited.Store(&over)
 		case retry >= limitSaid:
-			said := slices.Sorted(maps.Values(failed))
+			said := append(slices.Sorted(maps.Values(failed)), over...)
 			d.unlimited.Store(&said)
 		default:
 			retry *= 2
@@ -103,6 +105,55 @@ func (d *mirror) limit(snap *cluster.Snapshot, set map[string]link.Limits, look 
 		set[id] = want
 	}
 	return failed
+}
+
+// sendings are what containers with an egress limit had sent at the last look, and whether that was too much, by
+// endpoint.
+type sendings map[string]sending
+
+type sending struct {
+	bytes, rate uint64
+	at          time.Time
+	over        string // for people; empty: no more than it may
+}
+
+// overLimits returns, for people, the containers that have sent more than they may since the last look: a
+// process in a container can pass by the queue at its interface (packet(7), PACKET_QDISC_BYPASS), or take it away again
+// and again. With look it asks the kernel, and otherwise says what it said.
+func (d *mirror) overLimits(sent sendings, set map[string]link.Limits, look bool) (over []string) {
+	if look {
+		maps.DeleteFunc(sent, func(id string, _ sending) bool { return set[id].Egress == 0 })
+		for id, l := range set {
+			host, _ := ifnames(id)
+			bytes, err := d.links.Received(host)
+			if l.Egress == 0 || err != nil {
+				continue
+			}
+			now, last := sending{bytes: bytes, rate: l.Egress, at: time.Now()}, sent[id]
+			if last.rate == now.rate && bytes >= last.bytes {
+				now.over = d.over(id, bytes-last.bytes, now.at.Sub(last.at), l.Egress)
+			}
+			sent[id] = now
+		}
+	}
+	for _, s := range sent {
+		if s.over != "" {
+			over = append(over, s.over)
+		}
+	}
+	slices.Sort(over)
+	return over
+}
+
+// over says that a container has sent so many bytes in that time, if its limit is clearly less.
+func (d *mirror) over(id string, bytes uint64, in time.Duration, limit uint64) string {
+	const clearly, queued = 1.2, 1 << 17 // what the bucket lets through at once is less
+	if float64(bytes) <= clearly*float64(limit)/8*in.Seconds()+queued {
+		return ""
+	}
+	e, _ := cluster.Get[cluster.Endpoint](d.replica.Snapshot(), id)
+	return fmt.Sprintf("%s on network %s sends %.0f Mbit/s and may send %v: a process in it passes the queue by, or takes it away; without NET_RAW and NET_ADMIN none can (--cap-drop)",
+		d.whose(id), e.Network, float64(bytes)*8/1e6/in.Seconds(), float64(limit)/1e6)
 }
 
 // Unlimited names, for people, the containers that are not kept to their limits, and why. It waits

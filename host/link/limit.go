@@ -41,6 +41,19 @@ func Limit(name, sandbox string, limits Limits) error {
 	return nil
 }
 
+// Received is how many bytes have come by a veth from its peer, past whatever queues there.
+func Received(name string) (uint64, error) {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("counters of %s: %w", name, mapErr(err))
+	}
+	s := l.Attrs().Statistics
+	if s == nil {
+		return 0, fmt.Errorf("counters of %s: the kernel tells none", name)
+	}
+	return s.RxBytes, nil
+}
+
 // shape gives an interface a bucket of that rate, or takes it away.
 func shape(h *netlink.Handle, l netlink.Link, rate uint64) error {
 	list, err := Dump(func() ([]netlink.Qdisc, error) { return h.QdiscList(l) })

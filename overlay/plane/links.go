@@ -13,6 +13,7 @@ type Links interface {
 	Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error
 	SetMTU(host, sandbox string, mtu int) error
 	Limit(host, sandbox string, limits link.Limits) error
+	Received(host string) (bytes uint64, err error)
 	Delete(host string) error
 	Exists(name string) bool
 	Routes(sandbox string, vias []link.Via) error
@@ -43,6 +44,8 @@ func (kernelLinks) SetMTU(host, sandbox string, mtu int) error {
 func (kernelLinks) Limit(host, sandbox string, limits link.Limits) error {
 	return link.Limit(host, sandbox, limits)
 }
+
+func (kernelLinks) Received(host string) (uint64, error) { return link.Received(host) }
 
 // Delete implements Links.
 func (kernelLinks) Delete(host string) error { return link.Delete(host) }

@@ -65,6 +65,10 @@ func (l userspaceLinks) Limit(host, sandbox string, limits link.Limits) error {
 	return l.kernelLinks.Limit(link.Beside(link.OuterPrefix, host), sandbox, limits)
 }
 
+func (l userspaceLinks) Received(host string) (uint64, error) {
+	return l.kernelLinks.Received(link.Beside(link.OuterPrefix, host))
+}
+
 // Delete implements Links.
 func (l userspaceLinks) Delete(host string) error {
 	return errors.Join(l.kernelLinks.Delete(link.Beside(link.OuterPrefix, host)), l.kernelLinks.Delete(host))

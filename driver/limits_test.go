@@ -1,0 +1,48 @@
+package driver
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/host/link"
+)
+
+// A container that sends more than it may is named, whatever it did with its queue; one whose limit has changed, or
+// whose counter began anew, is not.
+func TestOverLimits(t *testing.T) {
+	e := newEngine(t)
+	ep := e.run(e.user("blue"), "web")
+	host, _ := ifnames(ep)
+	e.look() // it has its name from Docker
+	const mbit = 1e6 / 8
+	sent, limit := sendings{}, link.Limits{Egress: 5e6}
+	look := func(bytes uint64) []string {
+		e.rig.machine.mu.Lock()
+		e.rig.machine.received[host] = bytes
+		e.rig.machine.mu.Unlock()
+		if s, seen := sent[ep]; seen {
+			s.at = time.Now().Add(-time.Second)
+			sent[ep] = s
+		}
+		return e.rig.overLimits(sent, map[string]link.Limits{ep: limit}, true)
+	}
+	for _, step := range []struct {
+		bytes uint64
+		limit uint64
+		over  bool
+	}{
+		{900 * mbit, 5e6, false}, {905 * mbit, 5e6, false}, {1400 * mbit, 5e6, true}, {1404 * mbit, 5e6, false},
+		{1500 * mbit, 2e6, false}, {5 * mbit, 2e6, false}, {6 * mbit, 2e6, false}, {16 * mbit, 2e6, true}, {900 * mbit, 0, false},
+	} {
+		limit.Egress = step.limit
+		got := look(step.bytes)
+		if said := slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "container web on network blue sends ") }); said != step.over {
+			t.Errorf("after %d bytes, with a limit of %d: %q", step.bytes, step.limit, got)
+		}
+		if again := e.rig.overLimits(sent, map[string]link.Limits{ep: limit}, false); !slices.Equal(again, got) {
+			t.Errorf("without a look: %q, not %q", again, got)
+		}
+	}
+}

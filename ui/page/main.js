@@ -11,9 +11,10 @@ let drawn = { key: "", values: [] };
 
 /** where is what the address says. */
 function where() {
-  const [path, search] = location.hash.replace(/^#\/?/, "").split("?");
+  const hash = location.hash;
+  const [path, search] = hash.replace(/^#\/?/, "").split("?");
   const [kind, ...rest] = path.split("/");
-  return { kind, name: decodeURIComponent(rest.join("/")), query: new URLSearchParams(search ?? "") };
+  return { hash, kind, name: decodeURIComponent(rest.join("/")), query: new URLSearchParams(search ?? "") };
 }
 
 function say(mark, text) {
@@ -30,7 +31,7 @@ async function show(again = false) {
     const answers = await Promise.all(screen.needs.map((q) => (screen.lenient && q !== "status" && q !== "kinds" ? ask(q).catch((e) => (e.status === 401 || e.status === 0 ? Promise.reject(e) : undefined)) : ask(q))));
     const question = screen.more?.(at);
     const more = question ? await ask(question) : undefined;
-    if (mine !== turn) return;
+    if (mine !== turn || at.hash !== location.hash) return; // another screen is wanted by now
     draw(screen, { ...at, more }, [...answers, more]);
     say("ok", "live");
   } catch (e) {
@@ -43,7 +44,7 @@ async function show(again = false) {
 
 /** draw draws what is not drawn yet. */
 function draw(screen, at, answers) {
-  const key = location.hash, width = main.clientWidth - 2 * parseFloat(getComputedStyle(main).paddingLeft);
+  const key = at.hash, width = main.clientWidth - 2 * parseFloat(getComputedStyle(main).paddingLeft);
   const values = [...answers, width];
   if (key === drawn.key && values.every((v, i) => v === drawn.values[i])) return;
   const begin = performance.now();

@@ -68,7 +68,7 @@ const doctor = {
   title: "Doctor", needs: ["doctor"], once: true,
   draw({ doctor: d }) {
     return [h("h1", {}, `What was looked at, on ${d.name}`), h("p.dim", {}, "What is wrong comes first."),
-      table(["", "what", "found", "to do"], d.checks.map((c) => h("tr", {}, h("td", {}, h("span.state", { class: { ok: "ok", wrong: "bad" }[c.verdict] ?? "warn" }, c.verdict)),
+      table(["verdict", "what", "found", "to do"], d.checks.map((c) => h("tr", {}, h("td", {}, h("span.state", { class: { ok: "ok", wrong: "bad" }[c.verdict] ?? "warn" }, c.verdict)),
         h("td", {}, c.check), h("td.text", {}, words(c.what), c.code && [" ", h("code", {}, c.code)]), h("td.text", {}, words(c.do ?? ""))))), command("grapevine doctor")];
   },
 };
@@ -94,18 +94,19 @@ const container = {
     const all = containers(data.endpoints), c = all.find((c) => c.id === name);
     if (!c) return none("No such container");
     const host = data.nodes.find((n) => n.name === c.host);
-    const neighbours = all.filter((o) => o !== c && o.places.some((p) => c.places.some((q) => q.network === p.network))).slice(0, 60);
+    const mine = new Set(c.places.map((p) => p.network));
+    const neighbours = all.filter((o) => o !== c).map((o) => [o, o.places.find((p) => mine.has(p.network))?.network]).filter(([, on]) => on).slice(0, 60);
     const about = data.policies.policies.filter((p) => !p.network || c.places.some((q) => q.network === p.network));
     return [h("h1", {}, c.name, " ", state(host)),
       panel("", facts([["id", h("code", {}, c.id.slice(0, 12))], ["host", hostLink(data, c.host)]]),
-        c.places.map((p) => [h("h3", {}, network(data, p.network)), facts([
+        c.places.map((p) => [h("h2.place", {}, network(data, p.network)), facts([
           ["addresses", h("span.mono", {}, [...p.addrs, ...(p.link_local ?? [])].join(", "))], ["MAC", h("span.mono", {}, p.mac)],
           ["answers to", several([c.name, ...(p.aliases ?? [])])], ["shared names", p.shared?.length && `containers of other hosts answer to ${p.shared.join(", ")} too`],
           ["published ports", h("span.mono", {}, (p.ports ?? []).map(port).join(" ")).textContent || (p.here ? "none" : "its own host says")],
           ["sends at most", p.egress], ["gets at most", p.ingress]])])),
       panel("May it reach ...", tracer(data, { from: `${c.places[0].network}/${c.name}` }), h("p.dim", {}, "Policies, networks, hosts and the tunnel, both ways.")),
       panel("Policies of its networks", about.length ? h("ul", {}, about.map((p) => h("li", {}, h("a", { href: "#/policies" }, p.network ? `${short(p.network)}/${p.name}` : p.name), ` ${p.kind}`))) : h("p.dim", {}, "None: all on its networks may talk to it.")),
-      panel("On the same networks", neighbours.length ? h("p.cloud", {}, neighbours.map((o) => [h("a.chip", { href: `#/trace?from=${encodeURIComponent(`${c.places[0].network}/${c.name}`)}&to=${encodeURIComponent(`${o.places[0].network}/${o.name}`)}` }, o.name), " "])) : h("p.dim", {}, "Nobody else.")),
+      panel("On the same networks: what is in the way to ...", neighbours.length ? h("p.cloud", {}, neighbours.map(([o, on]) => [h("a.chip", { href: `#/trace?from=${encodeURIComponent(`${on}/${c.name}`)}&to=${encodeURIComponent(`${on}/${o.name}`)}` }, grape(data, on), o.name), " "])) : h("p.dim", {}, "Nobody else.")),
       command(`grapevine show ${c.name}`)];
   },
 };
@@ -114,7 +115,7 @@ const networks = {
   title: "Networks", needs: ["status", "networks"],
   draw(data) {
     return [h("h1", {}, plural(data.networks.length, "network")),
-      table(["network", "VNID", "subnets", "containers", "hosts", ""], [...data.networks].sort(by((n) => n.name)).map((n) => [
+      table(["network", "VNID", "subnets", "containers", "hosts", "notes"], [...data.networks].sort(by((n) => n.name)).map((n) => [
         network(data, n.name), n.vnid, h("span.mono", {}, n.subnets.map((s) => s.prefix).join(", ")), h("a", { href: `#/containers?find=${encodeURIComponent(short(n.name))}` }, n.endpoints),
         n.hosts.length, several([n.vnid === 0 && "reaches all", n.internal && "internal", n.removed && "goes when unused", n.notes?.length && plural(n.notes.length, "note")].filter(Boolean))])), command("grapevine networks")];
   },

@@ -76,8 +76,7 @@ function post(host, x, column, H, named) {
   const { mark, text } = stateOf(host);
   const middle = x + column / 2;
   const under = [host.vtep, host.self ? "this host" : mark === "ok" ? host.datapath : clip(text, Math.floor(column / 6.3))];
-  return h("svg:a", { href: `#/host/${encodeURIComponent(host.id)}`, "aria-label": `host ${host.name}: ${text}` },
-    h("svg:title", {}, `${host.name}: ${text}`),
+  return h("svg:a", { href: `#/host/${encodeURIComponent(host.id)}` },
     h("svg:rect.post", { class: mark, x: x + 4, y: 4, width: column - 8, height: H - 8, rx: 9 }),
     named
       ? [h("svg:circle.dot", { class: mark, cx: x + 20, cy: 22, r: 4.5 }), h("svg:text.host", { x: x + 31, y: 26.5 }, clip(host.name, Math.floor((column - 40) / 8))),
@@ -94,8 +93,7 @@ function vine(data, { n, y, height }, W) {
     const x = LEFT + i * step, sway = i % 2 ? 7 : -7;
     d += `C${x + step / 3} ${middle + sway} ${x + (2 * step) / 3} ${middle + sway} ${x + step} ${middle}`;
   }
-  return h("svg:a", { class: `n${hue(data.networks, n.name)}`, href: `#/network/${encodeURIComponent(n.name)}`, "aria-label": `network ${short(n.name)}` },
-    h("svg:title", {}, `network ${n.name}`),
+  return h("svg:a", { class: `n${hue(data.networks, n.name)}`, href: `#/network/${encodeURIComponent(n.name)}` },
     h("svg:rect.band", { x: LEFT - 4, y, width: end - LEFT + 8, height, rx: 8 }),
     h("svg:path.vine", { d }),
     h("svg:text.netname", { x: 8, y: y + 19 }, clip(short(n.name), 15)),

@@ -54,7 +54,11 @@ func NewClientOver(host string, dial func(context.Context) (net.Conn, error)) *C
 }
 
 func (c *Client) transport() *http.Transport {
-	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) }}
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
+		// The web page asks this many things at once, every two seconds: by ssh each connection is a login.
+		MaxIdleConnsPerHost: 8,
+	}
 }
 
 // Dial connects to the agent, for who speaks HTTP to it himself.

@@ -111,7 +111,25 @@ func Explain(s *cluster.Snapshot, self cluster.NodeID, r api.ExplainRequest) (ap
 	if why := apart(s, from, to); why != "" {
 		out.Notes = append(out.Notes, why)
 	}
+	for _, end := range []place{from, to} {
+		if why := nobodys(s, end); why != "" {
+			out.Notes = append(out.Notes, why)
+		}
+	}
 	return out, nil
+}
+
+// nobodys says that an address of a network's subnets is no container's, and not the gateway's.
+func nobodys(s *cluster.Snapshot, p place) string {
+	if p.ID != "" {
+		return ""
+	}
+	for n := range cluster.All[cluster.Subnet](s) {
+		if n.Prefix.Contains(p.addr) && n.Gateway != p.addr {
+			return fmt.Sprintf("no container has the address %s of network %s", p.addr, n.Network)
+		}
+	}
+	return ""
 }
 
 // apart says why two endpoints do not reach each other, whatever policies say.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -122,6 +124,9 @@ func judge(t traced, nodes []api.Node) traced {
 	}
 	if t.From.Network != "" && t.To.Network != "" && t.From.Network != t.To.Network && !meet(t.Notes) {
 		return wrong(fmt.Sprintf("docker network connect %s %s, if they are to meet", t.To.Network, from), "the networks %s and %s do not meet", t.From.Network, t.To.Network)
+	}
+	if i := slices.IndexFunc(t.Notes, func(n string) bool { return strings.HasPrefix(n, "no container has ") }); i >= 0 {
+		return wrong("grapevine endpoints lists the addresses that there are", "%s", t.Notes[i])
 	}
 	for _, d := range []struct {
 		api.Decision

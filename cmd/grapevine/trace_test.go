@@ -25,6 +25,9 @@ func TestJudge(t *testing.T) {
 		"the networks blue and red do not meet": func(t *traced) {
 			t.To.Network, t.Notes = "red", []string{"nothing passes between the networks blue and red, whatever policies say"}
 		},
+		"no container has the address 10.1.2.9 of network blue": func(t *traced) {
+			t.To, t.Notes = api.Peer{}, []string{"there are no policies", "no container has the address 10.1.2.9 of network blue"}
+		},
 		"do not let it enter db: denied; shop/db ingress[0] (Deny)": func(t *traced) {
 			t.Ingress = api.Decision{Why: "denied", Rules: []api.PolicyRule{{Rule: "shop/db ingress[0]", Action: "Deny"}}}
 		},

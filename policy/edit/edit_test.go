@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +150,17 @@ func TestExplain(t *testing.T) {
 	explain := func(q api.ExplainRequest) (api.Explanation, error) { return d.Explain(context.Background(), q) }
 	if e, err := explain(api.ExplainRequest{From: "web", To: "db"}); err != nil || !e.Allowed || len(e.Notes) != 1 || e.What != "ping" {
 		t.Errorf("without policies: %v, %+v", err, e)
+	}
+	if _, err := r.Update(func(tx *replica.Tx) error {
+		return tx.Put(cluster.Subnet{Prefix: netip.MustParsePrefix("10.128.0.0/24"), Network: "blue", Gateway: netip.MustParseAddr("10.128.0.1"), Home: self})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for to, noted := range map[string]bool{"10.128.0.9": true, "10.128.0.3": false, "10.128.0.1": false, "10.129.0.9": false} {
+		e, err := explain(api.ExplainRequest{From: "web", To: to})
+		if err != nil || slices.Contains(e.Notes, "no container has the address "+to+" of network blue") != noted {
+			t.Errorf("to %s: %v, %q", to, err, e.Notes)
+		}
 	}
 	apply(t, d, db)
 	e, err := explain(api.ExplainRequest{From: "web", To: "blue/db", Port: 5432})

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -71,7 +72,7 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return a.plane.WrongSources(l.nodes) }},
 		{Name: "switch", Run: a.plane.Run, Doctor: "switch",
 			Problems: func(ctx context.Context, l look) []api.Problem {
-				return append(a.plane.Problems(ctx, l.gone.Endpoints), l.gone.Problems...)
+				return slices.Concat(a.plane.Problems(ctx, l.gone.Endpoints), l.gone.Problems, a.plane.AbsentSources(l.snap))
 			}},
 		{Name: "rival", Run: a.plane.WatchRival},
 		{Name: "forwarding", Doctor: "underlay",

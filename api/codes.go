@@ -76,6 +76,7 @@ const (
 
 	PortTaken          Code = "port-taken"
 	LimitFails         Code = "limit-fails"
+	SourceAbsent       Code = "source-absent"
 	AliasesUntold      Code = "aliases-untold"
 	LabelsUntold       Code = "labels-untold"
 	PolicyUnenforced   Code = "policy-unenforced"
@@ -137,6 +138,7 @@ var Kinds = []Kind{
 	{IdentityEarlier, Fault, "Docker has networks or containers from before this host joined as a new one", "`docker restart` them, or make them anew, as `status` says"},
 
 	{PortTaken, Warning, "a published port is another program's as well", "end the program, or publish another port"},
+	{SourceAbsent, Warning, "a network is to reach the outside from an address that this host does not have", "`ip addr add` it, or run the network's containers where it is"},
 	{LimitFails, Warning, "a container's bandwidth is not limited as it should be", "see which qdisc stands in the way, or `modprobe sch_tbf`"},
 	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},
 	{LabelsUntold, Fault, "other hosts do not know the labels of a container, so policies do not apply as they are meant", "give it fewer or shorter ones"},

@@ -71,7 +71,11 @@ var setters = map[string]func(*networkOptions, string) error{
 
 	cluster.OptEgress:  setRate(cluster.OptEgress),
 	cluster.OptIngress: setRate(cluster.OptIngress),
-	optEncrypted:       setEncrypted,
+
+	cluster.OptHostIPv4: setHostAddress(cluster.OptHostIPv4),
+	cluster.OptHostIPv6: setHostAddress(cluster.OptHostIPv6),
+
+	optEncrypted: setEncrypted,
 
 	cluster.IsolateOption: setIsolate,
 	optReplica:            setReplica,
@@ -168,6 +172,14 @@ func setRate(name string) func(*networkOptions, string) error {
 			return fmt.Errorf("option %s: %w", name, err)
 		}
 		return nil
+	}
+}
+
+// setHostAddress only judges: hosts read the network's options.
+func setHostAddress(name string) func(*networkOptions, string) error {
+	return func(_ *networkOptions, v string) error {
+		_, err := cluster.ParseHostAddress(name, v)
+		return err
 	}
 }
 

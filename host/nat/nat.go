@@ -36,6 +36,9 @@ type Config struct {
 	Hosts []netip.Prefix
 	// Internal are the subnets whose containers reach no published port.
 	Internal []netip.Prefix
+	// Sources are addresses from which subnets reach the outside, where this host has them; other
+	// subnets leave by whatever address the host takes.
+	Sources []Source
 	// Rules are further ones, where their family has any.
 	Rules []Rule
 }
@@ -67,6 +70,7 @@ type NAT struct {
 	open      map[iptables.Protocol]*iptables.IPTables
 	real      map[iptables.Protocol]string // the programs of open
 	left      bool                         // nothing that is to go is left in the other framework
+	here      map[netip.Addr]bool          // this host's addresses; nil: nobody wants to know
 	// modes is what each family's iptables works on.
 	modes map[iptables.Protocol]backend
 	// glance is how often Run looks whether anything changed (a system call or two).
@@ -97,14 +101,14 @@ func (n *NAT) Set(_ context.Context, cfg Config) error {
 		return nil
 	}
 	n.cfg, n.set = Config{
-		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Rules),
+		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Sources), slices.Clone(cfg.Rules),
 	}, true
 	return n.apply()
 }
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.CIDRs, d.CIDRs) && slices.Equal(c.Gateways, d.Gateways) &&
-		slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Rules, d.Rules)
+		slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Sources, d.Sources) && slices.Equal(c.Rules, d.Rules)
 }
 
 // Remove removes chains and jumps of both families. None there is no error.
@@ -133,7 +137,7 @@ func (n *NAT) Run(ctx context.Context, log *slog.Logger) error {
 			return ctx.Err()
 		case now := <-tick.C:
 			current, err := n.fingerprint()
-			if err == nil && current == seen && now.Sub(inspected) < inspect {
+			if err == nil && current == seen && now.Sub(inspected) < inspect && !n.moved(log) {
 				continue
 			}
 			if err := n.restore(); err != nil {
@@ -173,8 +177,20 @@ func (n *NAT) restore() error {
 	return n.apply()
 }
 
+// moved reports whether an address that is a source has come to this host or gone.
+func (n *NAT) moved(log *slog.Logger) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	news, err := n.lookHere()
+	if err != nil {
+		log.Warn("it is not known which source addresses this host has", "error", err)
+	}
+	return news
+}
+
 func (n *NAT) apply() error {
-	var errs []error
+	_, err := n.lookHere()
+	errs := []error{err}
 	for _, f := range families {
 		if chains, err := n.chains(f); err != nil {
 			errs = append(errs, err)
@@ -184,7 +200,7 @@ func (n *NAT) apply() error {
 			errs = append(errs, n.clear(f))
 		}
 	}
-	err := errors.Join(errs...)
+	err = errors.Join(errs...)
 	n.applied = err == nil
 	return err
 }
@@ -219,7 +235,7 @@ func (n *NAT) clear(f iptables.Protocol) error {
 		return err
 	}
 	var errs []error
-	for _, c := range slices.Backward(chainsFor(Config{Interface: "none", CIDRs: everything}, nil, f)) {
+	for _, c := range slices.Backward(chainsFor(Config{Interface: "none", CIDRs: everything}, nil, nil, f)) {
 		errs = append(errs, c.remove(ipt))
 	}
 	return errors.Join(errs...)

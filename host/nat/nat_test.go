@@ -145,7 +145,7 @@ func TestChainOfOtherRules(t *testing.T) {
 		run(t, "iptables", "-A", Forward, "-j", "ACCEPT")
 		set(t, New(), v4)
 		want := "-N " + Forward + "\n"
-		for _, r := range chainsFor(Config{Interface: "gv0", CIDRs: []netip.Prefix{v4}}, nil, iptables.ProtocolIPv4)[2].rules {
+		for _, r := range chainsFor(Config{Interface: "gv0", CIDRs: []netip.Prefix{v4}}, nil, nil, iptables.ProtocolIPv4)[2].rules {
 			want += "-A " + Forward + " " + r + "\n"
 		}
 		if got := lines(t, "iptables", "filter", Forward); got != want {

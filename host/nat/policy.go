@@ -62,7 +62,7 @@ func (n *NAT) Bridges(names []string) error {
 
 // chains are those of a family: chainsFor's, with what depends on Docker's.
 func (n *NAT) chains(f iptables.Protocol) ([]chain, error) {
-	chains := chainsFor(n.cfg, n.published, f)
+	chains := chainsFor(n.cfg, n.published, n.here, f)
 	if chains == nil {
 		return nil, nil
 	}

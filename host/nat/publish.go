@@ -52,7 +52,7 @@ func (n *NAT) Publish(_ context.Context, all []Published) error {
 func (n *NAT) applyPorts() error {
 	var errs []error
 	for _, f := range families {
-		chains := slices.DeleteFunc(chainsFor(n.cfg, n.published, f), func(c chain) bool {
+		chains := slices.DeleteFunc(chainsFor(n.cfg, n.published, n.here, f), func(c chain) bool {
 			return c.name != Ports && c.name != Hairpin && c.name != Postrouting
 		})
 		if len(chains) > 0 {

@@ -171,7 +171,7 @@ func TestRules(t *testing.T) {
 		cfg.Gateways = append(cfg.Gateways, netip.MustParsePrefix("10.128.4.1/22"), netip.MustParsePrefix("10.128.8.1/22"))
 		for _, f := range families {
 			chains := map[string][]string{}
-			for _, c := range chainsFor(cfg, published, f) {
+			for _, c := range chainsFor(cfg, published, nil, f) {
 				chains[c.name] = c.rules
 			}
 			subnets := map[netip.Prefix]bool{}
@@ -199,8 +199,8 @@ func TestRules(t *testing.T) {
 			if jumps := count(chains[Postrouting], Hairpin); (jumps > 0) != (of > 0) {
 				t.Fatalf("%d ports: %q", of, chains[Postrouting])
 			}
-			bare := chainsFor(cfg, nil, f)
-			for i, c := range chainsFor(cfg, published, f) {
+			bare := chainsFor(cfg, nil, nil, f)
+			for i, c := range chainsFor(cfg, published, nil, f) {
 				if c.table == "filter" && strings.Join(c.rules, "\n") != strings.Join(bare[i].rules, "\n") {
 					t.Fatalf("ports change %s", c.name)
 				}

@@ -21,14 +21,14 @@ const (
 
 // chainsFor returns the chains of a family, in an order in which they can be made; nil:
 // it needs none. A chain without rules is not to be there.
-func chainsFor(cfg Config, published []Published, f iptables.Protocol) []chain {
+func chainsFor(cfg Config, published []Published, here map[netip.Addr]bool, f iptables.Protocol) []chain {
 	sources := outermost(cfg.CIDRs, f)
 	if sources == nil {
 		return nil
 	}
 	gw := cfg.Interface
 	hairpin := hairpinRules(cfg, published, f)
-	var masquerade []string
+	masquerade := cfg.sourceRules(f, here)
 	for _, p := range sources {
 		masquerade = append(masquerade, fmt.Sprintf("-s %v ! -o %s -j MASQUERADE", p, gw))
 	}

@@ -12,13 +12,17 @@ import (
 
 // Allow applies a policy that lets one thing pass.
 func (d Desk) Allow(ctx context.Context, r api.AllowRequest) (api.Done, error) {
-	p, err := plain.Allow(r.From, r.To, worlds.Endpoints(d.Replica.Snapshot()))
+	endpoints := worlds.Endpoints(d.Replica.Snapshot())
+	p, err := plain.Allow(r.From, r.To, endpoints)
 	if err != nil {
 		return api.Done{}, wrong(http.StatusBadRequest, "%v", err)
 	}
 	done, err := d.Apply(ctx, api.ApplyRequest{Text: string(k8s.Format(p))})
 	if err == nil {
 		done.Text += "\n" + r.To + " takes calls of those alone that policies allow: see `grapevine policy list`"
+		if plain.Nobody(r.From, endpoints) {
+			done.Text += "\nthere is no " + r.From + " yet: if that is a mistake, `grapevine policy delete netpol " + p.Key.Network + "/" + p.Key.Name + "`"
+		}
 	}
 	return done, err
 }

@@ -48,6 +48,14 @@ func Allow(from, to string, endpoints []policy.Endpoint) (p policy.Policy, err e
 	}, nil
 }
 
+// Nobody reports whether from names a container or a service that none of the endpoints is, as far as their labels are known.
+func Nobody(from string, endpoints []policy.Endpoint) bool {
+	p, err := ParsePart(from)
+	return err == nil && p.name != "" && !slices.ContainsFunc(endpoints, func(e policy.Endpoint) bool {
+		return (p.network == "" || e.Network == p.network) && (!e.Known || e.Labels[nameLabel] == p.name || e.Labels[serviceLabel] == p.name)
+	})
+}
+
 // found is the one container or service of a name that there is.
 func (p Part) found(endpoints []policy.Endpoint) (o owner, network string, err error) {
 	type at struct {

@@ -94,7 +94,7 @@ func (m *machine) Limit(host, sandbox string, limits link.Limits) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, there := m.links[host]; !there || sandbox == "" {
-		return fmt.Errorf("no interface %s with a peer in %q", host, sandbox)
+		return fmt.Errorf("interface %s with a peer in %q: %w", host, sandbox, link.ErrNotFound)
 	}
 	m.limits[host] = limits
 	return nil

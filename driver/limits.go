@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,7 +98,10 @@ func (d *mirror) limit(snap *cluster.Snapshot, set map[string]link.Limits, look 
 			continue
 		}
 		host, _ := ifnames(id)
-		if err := d.links.Limit(host, sandbox, want); err != nil {
+		if err := d.links.Limit(host, sandbox, want); errors.Is(err, link.ErrNotFound) {
+			delete(set, id) // nothing passes; who deleted it is said elsewhere
+			continue
+		} else if err != nil {
 			delete(set, id)
 			failed[id] = fmt.Sprintf("%s on network %s: %v", d.whose(id), e.Network, err)
 			continue

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/replica"
 )
 
 // A container that sends more than it may is named, whatever it did with its queue; one whose limit has changed, or
@@ -43,6 +45,42 @@ func TestOverLimits(t *testing.T) {
 		}
 		if again := e.rig.overLimits(sent, map[string]link.Limits{ep: limit}, false); !slices.Equal(again, got) {
 			t.Errorf("without a look: %q, not %q", again, got)
+		}
+	}
+}
+
+// An interface that is gone, as a container may delete its own, has no limit that could fail; one that is back has it again.
+func TestLimitOfWhatIsGone(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	ep := e.run(id, "web")
+	host, _ := ifnames(ep)
+	_, err := e.rig.replica.Update(func(tx *replica.Tx) error {
+		rec, _ := cluster.Get[cluster.Endpoint](tx.Snapshot(), ep)
+		rec.Egress = 5e6
+		return tx.Put(rec)
+	})
+	check(t, err)
+	e.rig.mu.Lock()
+	local := e.rig.local.endpoints[ep]
+	local.Joined, local.Sandbox = true, "/var/run/docker/netns/web"
+	e.rig.local.endpoints[ep] = local
+	e.rig.mu.Unlock()
+	set := map[string]link.Limits{}
+	for _, step := range []struct {
+		what string
+		link string
+		set  int
+	}{{"there", "", 1}, {"gone", "-", 0}, {"back", "veth", 1}} {
+		e.rig.machine.mu.Lock()
+		if step.link == "-" {
+			delete(e.rig.machine.links, host)
+		} else if step.link != "" {
+			e.rig.machine.links[host] = step.link
+		}
+		e.rig.machine.mu.Unlock()
+		if failed := e.rig.limit(e.rig.replica.Snapshot(), set, true); len(failed) > 0 || len(set) != step.set {
+			t.Errorf("%s: failed %v, set %v", step.what, failed, set)
 		}
 	}
 }

@@ -41,7 +41,7 @@ type tier struct {
 }
 
 var tiers = []tier{
-	{"unit", "packages by themselves", []string{"-p", "4"}, 4 * time.Minute, false, ""},
+	{"unit", "packages by themselves", []string{}, 4 * time.Minute, false, ""},
 	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy"},
 	{"fuzz", "each fuzz test for a moment", []string{}, 2 * time.Minute, true, ""},
 	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "4", "./tests/lab", "./tests", "./tests/chaos"}, 10 * time.Minute, true, ""},

@@ -33,6 +33,7 @@ import (
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/membership/identity"
+	"github.com/grapevine-net/grapevine/observe/capture"
 	"github.com/grapevine-net/grapevine/observe/metrics"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/reach/follow"
@@ -72,6 +73,7 @@ type Agent struct {
 	watches
 	metricsPort *metrics.Port
 	exporter    *metrics.Exporter
+	captures    *capture.Desk
 }
 
 // GCPercent is how much garbage the agent lets come together, in percent of what is in

@@ -43,6 +43,7 @@ func (a *Agent) handlers() api.Handlers {
 		Allow:        a.policies().Allow,
 		DeletePolicy: a.policies().Delete,
 		Explain:      a.policies().Explain,
+		Capture:      a.captures.Capture,
 		Metrics:      a.exporter.Handler(),
 	}
 }

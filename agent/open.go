@@ -168,8 +168,11 @@ func (a *Agent) openMember() error {
 	if err != nil {
 		return err
 	}
-	for method, handler := range a.prober.Methods() {
-		a.gossip.Handle(method, handler)
+	a.openCapture()
+	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods()} {
+		for method, handler := range methods {
+			a.gossip.Handle(method, handler)
+		}
 	}
 	return nil
 }

@@ -85,6 +85,7 @@ func (a *Agent) tasks() []Task {
 			Problems: func(context.Context, look) []api.Problem { return a.sockets.problems() }},
 		{Name: "metrics", Run: a.metricsPort.Run,
 			Problems: func(context.Context, look) []api.Problem { return a.metricsPort.Problems() }},
+		{Name: "capture", Run: a.captures.Run},
 		{Name: "engine", Run: a.engine.Run,
 			Problems: func(context.Context, look) []api.Problem { return a.engine.Problems() }},
 		{Name: "docker", Run: a.driver.Watch, Doctor: "ports",

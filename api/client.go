@@ -92,30 +92,40 @@ func (c *Client) stream(ctx context.Context, w io.Writer, path string) error {
 
 func call[T any](ctx context.Context, c *Client, method, verb string, body any) (T, error) {
 	var value T
+	response, err := c.send(ctx, method, verb, body)
+	if err != nil {
+		return value, err
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(&value); err != nil {
+		return value, fmt.Errorf("read the agent's answer: %w", err)
+	}
+	return value, nil
+}
+
+// send asks, and returns an answer that is no error.
+func (c *Client) send(ctx context.Context, method, verb string, body any) (*http.Response, error) {
 	var sent io.Reader = http.NoBody
 	if body != nil {
 		data, err := json.Marshal(body)
 		if err != nil {
-			return value, fmt.Errorf("encode the request: %w", err)
+			return nil, fmt.Errorf("encode the request: %w", err)
 		}
 		sent = bytes.NewReader(data)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, "http://agent/v1/"+verb, sent)
 	if err != nil {
-		return value, fmt.Errorf("make the request: %w", err)
+		return nil, fmt.Errorf("make the request: %w", err)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return value, c.explain(err)
+		return nil, c.explain(err)
 	}
-	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return value, failure(response)
+		defer response.Body.Close()
+		return nil, failure(response)
 	}
-	if err := json.NewDecoder(response.Body).Decode(&value); err != nil {
-		return value, fmt.Errorf("read the agent's answer: %w", err)
-	}
-	return value, nil
+	return response, nil
 }
 
 // failure is the Error that the agent answered.

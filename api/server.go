@@ -42,6 +42,7 @@ type Handlers struct {
 	Allow        func(context.Context, AllowRequest) (Done, error)
 	DeletePolicy func(context.Context, DeletePolicyRequest) (Done, error)
 	Explain      func(context.Context, ExplainRequest) (Explanation, error)
+	Capture      func(context.Context, CaptureRequest, io.Writer) (CaptureEnd, error)
 	Metrics      http.Handler // in Prometheus' text format
 	// Absent says why there is no such answer; nil: it is one of another version.
 	Absent error
@@ -114,7 +115,7 @@ func (h Handlers) mux() *routes {
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	for _, add := range []func(*routes){
 		h.addStatus, h.addNodes, h.addNetworks, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
-		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics,
+		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture,
 	} {
 		add(mux)
 	}
@@ -149,15 +150,23 @@ func post[Q, T any](mux *routes, path string, f func(context.Context, Q) (T, err
 			return
 		}
 		var request Q
-		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, mux.largest))
-		body.DisallowUnknownFields()
-		if err := body.Decode(&request); err != nil {
-			reply(w, nil, &Error{http.StatusBadRequest, fmt.Sprintf("body of %s: %v", path, err)})
+		if !read(w, r, mux.largest, &request) {
 			return
 		}
 		value, err := f(r.Context(), request)
 		reply(w, value, err)
 	})
+}
+
+// read decodes a request's body, or answers what is wrong with it and returns false.
+func read(w http.ResponseWriter, r *http.Request, largest int64, into any) bool {
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, largest))
+	body.DisallowUnknownFields()
+	if err := body.Decode(into); err != nil {
+		reply(w, nil, &Error{http.StatusBadRequest, fmt.Sprintf("body of %s: %v", r.URL.Path, err)})
+		return false
+	}
+	return true
 }
 
 // graded adds to problems what follows from their codes.

@@ -72,6 +72,8 @@ type Config struct {
 	MetricsTokenFile string
 	// Group may look: its name or number, empty: that of Docker's socket.
 	Group string
+	// Capture is what other hosts get of this host's containers' packets: headers, full or off.
+	Capture string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 

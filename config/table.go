@@ -158,6 +158,12 @@ var Table = []Setting{
 		set: setGroup,
 	},
 	{
+		Name: "capture", Default: "headers",
+		Doc: "What other hosts of the cluster get of the packets of this host's containers (`grapevine capture`): `headers`, without what containers say to each other; `full`; or `off`. " +
+			"Root on this host always gets all.",
+		set: oneOf(func(c *Config) *string { return &c.Capture }, "headers", "full", "off"),
+	},
+	{
 		Name: "log-level", Default: "info",
 		Doc: "Least severe messages to log: `debug`, `info`, `warn` or `error`.",
 		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/grapevine-net/grapevine/host/netns"
 )
 
 // A container's questions to servers in the Internet are answered at the gateway if
@@ -62,7 +64,7 @@ func testGateway(t *testing.T, l *lab) {
 
 func TestCanRedirect(t *testing.T) {
 	l := newLab(t)
-	if err := inNamespace(l.namespace(l.host), CanRedirect); err != nil {
+	if err := netns.Do(l.namespace(l.host), CanRedirect); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("ip", "netns", "exec", l.host, "nft", "list", "tables").CombinedOutput()

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/dns/names"
+	"github.com/grapevine-net/grapevine/host/netns"
 )
 
 // Docker's own resolver, as the container's resolv.conf names it (moby:
@@ -76,7 +77,7 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 	defer ns.Close()
 	var f *front
 	var rule *redirect
-	err = inNamespace(ns, func() (err error) {
+	err = netns.Do(ns, func() (err error) {
 		if f, err = openFront(ctx, net.ListenConfig{}, "4", "127.0.0.11:0"); err != nil {
 			return err
 		}
@@ -117,7 +118,7 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 // that keeps its socket, as proxies do, would go on asking whom it has asked until it is silent for
 // two minutes, be that Docker, which does not know other hosts, or an agent that has gone.
 func (s *Server) forgetQuestions(ns *os.File, key string) {
-	err := inNamespace(ns, func() error {
+	err := netns.Do(ns, func() error {
 		if n, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count"); err == nil && string(n) == "0\n" {
 			return nil // as in every new one: all tables of the host would be gone through
 		}
@@ -175,7 +176,7 @@ func dialIn(ns *os.File) func(context.Context, string, string) (net.Conn, error)
 	}
 	from := map[string]net.Addr{"udp": &net.UDPAddr{IP: insideAddr}, "tcp": &net.TCPAddr{IP: insideAddr}}
 	return func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-		err = inNamespace(ns, func() (err error) {
+		err = netns.Do(ns, func() (err error) {
 			d := net.Dialer{Control: mark, LocalAddr: from[network]}
 			conn, err = d.DialContext(ctx, network, addr)
 			return err

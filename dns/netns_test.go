@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/grapevine-net/grapevine/host/netns"
 )
 
 // The tests below have a host, a container and the Internet, each a network
@@ -158,7 +160,7 @@ func (l *lab) serve(ns, addr string, handle dns.HandlerFunc) (udpPort, tcpPort i
 	l.Helper()
 	var udp net.PacketConn
 	var tcp net.Listener
-	err := inNamespace(l.namespace(ns), func() (err error) {
+	err := netns.Do(l.namespace(ns), func() (err error) {
 		if udp, err = net.ListenPacket("udp", addr); err == nil {
 			tcp, err = net.Listen("tcp", addr)
 		}
@@ -175,7 +177,7 @@ func (l *lab) serve(ns, addr string, handle dns.HandlerFunc) (udpPort, tcpPort i
 func (l *lab) ask(network, server, name string) string {
 	l.Helper()
 	var conn net.Conn
-	err := inNamespace(l.namespace(l.app), func() (err error) { conn, err = net.Dial(network, server); return err })
+	err := netns.Do(l.namespace(l.app), func() (err error) { conn, err = net.Dial(network, server); return err })
 	if err != nil {
 		return err.Error()
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/netns"
 )
 
 // ownTTL is the time to live, or hop limit, of what the resolver asks in a container's stead, by
@@ -66,7 +68,7 @@ func dialAs(key string, asker netip.Addr) func(context.Context, string, string) 
 			}
 			return err
 		}}
-		if err := inNamespace(ns, func() error { conn, err = d.DialContext(ctx, network, addr); return err }); err != nil {
+		if err := netns.Do(ns, func() error { conn, err = d.DialContext(ctx, network, addr); return err }); err != nil {
 			return nil, err
 		}
 		if network == "udp" {

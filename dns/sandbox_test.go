@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/grapevine-net/grapevine/host/netns"
 )
 
 // docker puts Docker's resolver into the container, as libnetwork does: a socket on
@@ -88,7 +90,7 @@ func TestSandboxOfAProgramThatKeepsItsSocket(t *testing.T) {
 	l := newLab(t)
 	l.docker()
 	var conn net.Conn
-	if err := inNamespace(l.namespace(l.app), func() (err error) { conn, err = net.Dial("udp", resolver); return err }); err != nil {
+	if err := netns.Do(l.namespace(l.app), func() (err error) { conn, err = net.Dial("udp", resolver); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })

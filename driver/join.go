@@ -169,3 +169,13 @@ func (d *endpoints) attachAgain(ctx context.Context, id string) {
 		d.cfg.Log.Info("endpoint not attached again", "endpoint", id, "err", err)
 	}
 }
+
+// Sandbox is the file of the network namespace that an endpoint of this host is in; "": it is in none.
+func (d *endpoints) Sandbox(endpointID string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e, ok := d.local.endpoints[endpointID]; ok && e.Joined {
+		return e.Sandbox
+	}
+	return ""
+}

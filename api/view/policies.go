@@ -253,6 +253,21 @@ func sameFamily(a, b place) (x, y netip.Addr) {
 	return netip.Addr{}, netip.Addr{}
 }
 
+// EndpointsOf are the endpoints that a text may mean, as placesOf says; that there is none is an error.
+func EndpointsOf(s *cluster.Snapshot, text string) (list []cluster.Endpoint, err error) {
+	places, err := placesOf(s, text)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range places {
+		if p.ID == "" {
+			return nil, fmt.Errorf("no container has the address %s: see `grapevine endpoints`", text)
+		}
+		list = append(list, p.Endpoint)
+	}
+	return list, nil
+}
+
 // placesOf are the endpoints that a text may mean: an address, an endpoint's ID or the beginning of it, a
 // container's name, ID or alias, or one of these on a network (NETWORK/NAME).
 func placesOf(s *cluster.Snapshot, text string) (list []place, err error) {

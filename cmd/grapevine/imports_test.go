@@ -14,8 +14,8 @@ const module = "github.com/grapevine-net/grapevine/"
 var mayImport = map[string]string{
 	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/metrics overlay/gateway overlay/guard overlay/plane overlay/tunnel policy/edit reach/follow replica",
-	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup observe/drops ui",
+		"membership/identity observe/capture host/packets observe/metrics overlay/gateway overlay/guard overlay/plane overlay/tunnel policy/edit reach/follow replica",
+	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup observe/drops observe/frames observe/pcapng ui",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/worlds",
 	"api/words":              "",
@@ -25,7 +25,7 @@ var mayImport = map[string]string{
 	"diagnose/paths":         "",
 	"diagnose/probe":         "diagnose/paths host/link overlay/pipeline",
 	"diagnose/watch":         "api api/words cluster config diagnose/doctor diagnose/paths diagnose/probe gossip host/link host/nat overlay/gateway",
-	"dns":                    "cluster dns/names host/nft",
+	"dns":                    "cluster dns/names host/netns host/nft",
 	"dns/names":              "cluster",
 	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam policy/plain replica",
 	"driver/ports":           "",
@@ -39,9 +39,11 @@ var mayImport = map[string]string{
 	"host/link":              "",
 	"host/link/linktest":     "",
 	"host/nat":               "",
+	"host/netns":             "",
 	"host/nft":               "",
 	"host/ovs":               "",
 	"host/ovs/ovstest":       "host/ovs",
+	"host/packets":           "host/netns",
 	"host/plugin":            "",
 	"host/portreserve":       "",
 	"host/proxy":             "",
@@ -52,8 +54,11 @@ var mayImport = map[string]string{
 	"membership":             "api api/view api/words cluster config gossip host/store ipam membership/backup membership/identity replica",
 	"membership/backup":      "host/store membership/identity",
 	"membership/identity":    "cluster host/store",
+	"observe/capture":        "api api/view cluster gossip host/packets observe/frames observe/pcapng",
 	"observe/drops":          "overlay/pipeline",
+	"observe/frames":         "",
 	"observe/metrics":        "api observe/drops overlay/pipeline",
+	"observe/pcapng":         "",
 	"overlay":                "cluster host/link host/ovs overlay/gateway overlay/pipeline policy policy/worlds",
 	"overlay/fastpath":       "host/link overlay/pipeline",
 	"overlay/gateway":        "host/link",
@@ -94,7 +99,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring"}
+var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

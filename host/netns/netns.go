@@ -1,4 +1,5 @@
-package dns
+// Package netns runs code in other network namespaces.
+package netns
 
 import (
 	"fmt"
@@ -8,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespace calls do on a thread that is in the network namespace ns, and waits:
+// Do calls do on a thread that is in the network namespace ns, and waits:
 // sockets made there stay there. do must not leave that to other goroutines.
-func inNamespace(ns *os.File, do func() error) error {
+func Do(ns *os.File, do func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()

@@ -87,11 +87,17 @@ func newState(ctx context.Context, opts lab.Options) *state {
 // patience is a factor of waiting times: by kind of host, and more of it while more than crowded wait for each
 // processor, whoever they are. What is promised within five seconds is promised of a host that can run.
 func (s *state) patience() time.Duration {
-	const crowded, most = 4, 4
-	load, _ := os.ReadFile("/proc/loadavg")
+	const most = 4
+	return time.Duration(float64(s.opts.Patience()) * min(max(load(), 1), most))
+}
+
+// load is how many run or wait for a processor, in terms of as many as make the machine crowded.
+func load() float64 {
+	const crowded = 4 // for each processor
+	text, _ := os.ReadFile("/proc/loadavg")
 	var last float64
-	_, _ = fmt.Sscan(string(load), &last)
-	return s.opts.Patience() * time.Duration(min(max(last/float64(crowded*runtime.NumCPU()), 1), most))
+	_, _ = fmt.Sscan(string(text), &last)
+	return last / float64(crowded*runtime.NumCPU())
 }
 
 func (s *state) close() error {

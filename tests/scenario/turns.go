@@ -6,37 +6,45 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
 // turns are the places where scripts run: as many at the same time as `go test -parallel` says, and one more
-// for each that idles.
+// for each that idles. While the machine is crowded another one begins only when nobody runs: on a slow one,
+// scripts beside each other would take each other's time, until what waits for the other waits in vain.
 type turns struct {
-	mu    sync.Mutex
-	free  int        // negative while those that idled are back and nobody has ended yet
-	freed *sync.Cond // free has grown
+	mu        sync.Mutex
+	all, free int // free is negative while those that idled are back and nobody has ended yet
+	crowded   func() bool
 }
 
 func newTurns() *turns {
-	p := &turns{free: 1}
+	all := 1
 	if f := flag.Lookup("test.parallel"); f != nil {
 		if n, ok := f.Value.(flag.Getter).Get().(int); ok {
-			p.free = n
+			all = n
 		}
 	}
-	p.freed = sync.NewCond(&p.mu)
-	return p
+	return &turns{all: all, free: all, crowded: func() bool { return load() > 1 }}
 }
 
 // wait takes a place when one is free.
 func (p *turns) wait() {
+	for !p.take() {
+		time.Sleep(500 * time.Millisecond)
+	}
+}
+
+func (p *turns) take() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.free <= 0 {
-		p.freed.Wait()
+	if p.free <= 0 || p.free < p.all && p.crowded() {
+		return false
 	}
 	p.free--
+	return true
 }
 
 // resume takes a place back at once: what a script does next may depend on when it does.
@@ -50,7 +58,6 @@ func (p *turns) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free++
-	p.freed.Signal()
 }
 
 // idle COMMAND...: this waits long and does little meanwhile (Docker's own patience with a driver that is

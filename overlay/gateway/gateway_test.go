@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -82,6 +83,9 @@ func TestEnsure(t *testing.T) {
 			t.Errorf("without gv0: %v", err)
 		}
 		addPort(t)
+		for end := time.Now().Add(10 * time.Second); strings.Contains(ip(t, "addr", "show", "eth0"), "tentative") && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond) // the link-local address becomes valid
+		}
 		before := ip(t, "addr", "show", "eth0") + ip(t, "route", "show", "dev", "eth0")
 		ok(t, os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("0"), 0))
 		ok(t, os.WriteFile("/proc/sys/net/ipv6/conf/eth0/accept_ra", []byte("1"), 0))

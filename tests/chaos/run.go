@@ -47,9 +47,9 @@ type run struct {
 	interrupted func() bool // what goes wrong from then on says nothing
 	lab         *lab.Lab
 	begin       time.Time
-	patience    time.Duration // everything may take so many times as long
-	struck      time.Time     // the first fault
-	removed     time.Time     // the witnesses
+	patience    func() time.Duration // everything may take so many times as long now
+	struck      time.Time            // the first fault
+	removed     time.Time            // the witnesses
 	before      map[string]verdict.Belongings
 
 	reading  sync.Mutex // guards the next
@@ -70,7 +70,7 @@ func chaos(ctx context.Context, s settings) (wrong []string, err error) {
 	}
 	r := &run{settings: s, interrupted: func() bool { return ctx.Err() != nil }, begin: time.Now(), witnesses: map[string]lab.WitnessAt{}}
 	opts := lab.Options{Hosts: s.hosts, Kind: s.kind, AgentEnv: append([]string{"GRAPEVINE_LOG_LEVEL=debug"}, s.env...)}
-	r.patience = opts.Patience()
+	r.patience = opts.Patience
 	if r.lab, err = lab.New(ctx, opts); err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.lab.StartAgents(ctx); err != nil {
 		return err
 	}
-	if err := r.settle(ctx, r.patience*time.Minute, r.disagreements); err != nil {
+	if err := r.settle(ctx, r.patience()*time.Minute, r.disagreements); err != nil {
 		return err
 	}
 	var err error
@@ -154,7 +154,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	if err := r.lab.Each(func(h *lab.Host) error {
 		for _, network := range networks {
-			if err := lab.Eventually(ctx, r.patience*time.Minute, func() error {
+			if err := lab.Eventually(ctx, r.patience()*time.Minute, func() error {
 				_, err := h.Docker(ctx, "network", "inspect", network)
 				return err
 			}); err != nil {
@@ -173,11 +173,11 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.settle(ctx, r.patience*time.Minute, r.allMet); err != nil {
+	if err := r.settle(ctx, r.patience()*time.Minute, r.allMet); err != nil {
 		return err
 	}
 	r.say("%d hosts, %d networks, %d witnesses; seed %d", r.hosts, len(networks), len(r.witnesses), r.seed)
-	return r.settle(ctx, r.patience*time.Minute, r.disagreements)
+	return r.settle(ctx, r.patience()*time.Minute, r.disagreements)
 }
 
 func networkCreate(name string) []string {
@@ -189,7 +189,7 @@ func networkCreate(name string) []string {
 func (r *run) witness(ctx context.Context, h *lab.Host) error {
 	at := map[string]lab.WitnessAt{}
 	for _, network := range networks {
-		if err := lab.Eventually(ctx, r.patience*30*time.Second, func() error {
+		if err := lab.Eventually(ctx, r.patience()*30*time.Second, func() error {
 			c, err := h.Container(ctx, network)
 			if err != nil {
 				return err
@@ -248,7 +248,7 @@ func (r *run) readAll(ctx context.Context) ([]verdict.Facts, error) {
 func (r *run) readOnce(ctx context.Context) (hosts []verdict.Facts, err error) {
 	answers := make([]*verdict.Facts, len(r.lab.Hosts))
 	err = r.lab.Each(func(h *lab.Host) error {
-		ctx, cancel := context.WithTimeout(ctx, r.patience*5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, r.patience()*5*time.Second)
 		defer cancel()
 		f, err := read(ctx, h)
 		if err == nil {
@@ -314,11 +314,11 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 		})
 	}
 	faults.Wait()
-	over := time.Now()
+	over, within := time.Now(), r.within*r.patience()
 	commands.Wait()
 	ended := time.Since(over)
 	var last error // that all but the last reading found
-	if err := r.settle(ctx, max(time.Second, r.within-time.Since(over)), func(ctx context.Context) error {
+	if err := r.settle(ctx, max(time.Second, within-time.Since(over)), func(ctx context.Context) error {
 		err := r.disagreements(ctx)
 		if err != nil {
 			last = err
@@ -333,10 +333,10 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 		r.say("         what the hosts last disagreed in: %v", last)
 		r.quoteLogs(ctx, last.Error())
 	}
-	if err := r.reach(ctx, max(time.Second, r.within-time.Since(over))); err != nil {
+	if err := r.reach(ctx, max(time.Second, within-time.Since(over))); err != nil {
 		r.violated(fmt.Sprint("round ", n), err.Error())
 	}
-	if err := r.settle(ctx, max(time.Second, r.within-time.Since(over)), r.allMet); err != nil {
+	if err := r.settle(ctx, max(time.Second, within-time.Since(over)), r.allMet); err != nil {
 		r.violated(fmt.Sprint("round ", n), err.Error())
 	}
 	r.say("         after the last fault commands ended in %.1f s, hosts agreed in %.1f s, all was reachable in %.1f s",
@@ -428,7 +428,7 @@ func (r *run) strike(ctx context.Context, s strike) (undo func() error) {
 func (r *run) command(ctx context.Context, c command) {
 	h := r.lab.Hosts[c.host]
 	for _, argv := range c.argv() {
-		ctx, cancel := context.WithTimeout(ctx, r.patience*time.Minute)
+		ctx, cancel := context.WithTimeout(ctx, r.patience()*time.Minute)
 		done := verdict.Command{Host: h.Name, Text: "docker " + strings.Join(argv, " "), From: time.Now()}
 		if _, done.Err = h.Docker(ctx, argv...); done.Err != nil && argv[0] != "run" && absent.MatchString(done.Err.Error()) {
 			done.Err = nil // it was never made, and that has been judged
@@ -549,7 +549,7 @@ func (r *run) cleanUp(ctx context.Context, rest []command) {
 // nothingLeft waits until no host has more than before.
 func (r *run) nothingLeft(ctx context.Context, where string, before map[string]verdict.Belongings) {
 	var left []string
-	err := lab.Eventually(ctx, r.patience*75*time.Second, func() error {
+	err := lab.Eventually(ctx, r.patience()*75*time.Second, func() error {
 		left = nil
 		all, err := r.belongings(ctx)
 		for host, b := range all {

@@ -6,8 +6,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -62,13 +64,26 @@ type Options struct {
 	Progress func(string)
 }
 
-// Patience is how many times as long everything may take as on namespace hosts on the
-// machine's own kernel: system calls are slow in UML, and a [Guest] is slow altogether.
+// Patience is how many times as long everything may take now as on namespace hosts on the machine's own
+// kernel: system calls are slow in UML, a [Guest] is slow altogether, and where more than make a crowd wait
+// for the processors, whoever they are, each takes longer by as much. What is promised within five seconds is
+// promised of a host that can run.
 func (o Options) Patience() time.Duration {
+	const most = 4 // times, of a crowd
+	kind := 1.0
 	if o.Kind == UML || InGuest() {
-		return 6
+		kind = 6
 	}
-	return 1
+	return time.Duration(math.Round(kind * min(max(Crowd(), 1), most)))
+}
+
+// Crowd is how many run or wait for a processor, over the last minute, in terms of as many as make a crowd.
+func Crowd() float64 {
+	const crowded = 4 // for each processor
+	text, _ := os.ReadFile("/proc/loadavg")
+	var load float64
+	_, _ = fmt.Sscan(string(text), &load)
+	return load / float64(crowded*runtime.NumCPU())
 }
 
 // Lab is a number of running Docker hosts on one wire.

@@ -27,8 +27,8 @@ const (
 	umlMemory  = "1G"
 	umlDisk    = 8 << 30 // bytes, sparse
 	umlModules = "/usr/lib/uml/modules"
-	umlPort    = 7 // TCP, of the server
-	umlBoot    = 60 * time.Second
+	umlPort    = 7                // TCP, of the server
+	umlBoot    = 10 * time.Second // with patience
 )
 
 func (m *umlMachine) server() *box   { return m.box }
@@ -134,13 +134,13 @@ func makeDisk(ctx context.Context, name string) error {
 func (m *umlMachine) dial(ctx context.Context) (net.Conn, error) {
 	at := net.JoinHostPort(hostAddr4(m.host.n), strconv.Itoa(umlPort))
 	return inNetns(m.host.lab.Wire.box.pid(), func() (net.Conn, error) {
-		return (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp4", at)
+		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "tcp4", at)
 	})
 }
 
 // awaitServer waits for the kernel to boot, or to panic.
 func (m *umlMachine) awaitServer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, umlBoot)
+	ctx, cancel := context.WithTimeout(ctx, umlBoot*m.host.lab.opts.Patience())
 	defer cancel()
 	for {
 		err := m.box.ready(ctx)

@@ -202,7 +202,7 @@ func (i *isolation) survey(ctx context.Context, h, neighbour *lab.Host) (map[str
 	var g errgroup.Group
 	for n, p := range i.there {
 		g.Go(func() (err error) {
-			const within = 1500 * time.Millisecond
+			within := lab.Options{}.Patience() * 1500 * time.Millisecond
 			switch c, there := containers[p.name]; {
 			case there:
 				said[n], err = c.Survey(ctx, within, addrs...)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -84,21 +83,8 @@ func newState(ctx context.Context, opts lab.Options) *state {
 	return &state{ctx: ctx, opts: opts, pings: map[string]*lab.Pinging{}, inventories: map[string]string{}}
 }
 
-// patience is a factor of waiting times: by kind of host, and more of it while more than crowded wait for each
-// processor, whoever they are. What is promised within five seconds is promised of a host that can run.
-func (s *state) patience() time.Duration {
-	const most = 4
-	return time.Duration(float64(s.opts.Patience()) * min(max(load(), 1), most))
-}
-
-// load is how many run or wait for a processor, in terms of as many as make the machine crowded.
-func load() float64 {
-	const crowded = 4 // for each processor
-	text, _ := os.ReadFile("/proc/loadavg")
-	var last float64
-	_, _ = fmt.Sscan(string(text), &last)
-	return last / float64(crowded*runtime.NumCPU())
-}
+// patience is a factor of waiting times.
+func (s *state) patience() time.Duration { return s.opts.Patience() }
 
 func (s *state) close() error {
 	if s.lab == nil {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/grapevine-net/grapevine/tests/lab"
 )
 
 // turns are the places where scripts run: as many at the same time as `go test -parallel` says, and one more
@@ -27,7 +29,7 @@ func newTurns() *turns {
 			all = n
 		}
 	}
-	return &turns{all: all, free: all, crowded: func() bool { return load() > 1 }}
+	return &turns{all: all, free: all, crowded: func() bool { return lab.Crowd() > 1 }}
 }
 
 // wait takes a place when one is free.

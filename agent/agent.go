@@ -84,8 +84,8 @@ const GCPercent = 50
 // Run runs an agent until ctx ends (nil) or it cannot go on (the error says why).
 // On return the switch still forwards, so that the next agent takes over without
 // a packet lost. When the host's underlay changes, the agent begins anew, and when the
-// cluster has forgotten this host, as a new one.
-func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
+// cluster has forgotten this host, as a new one. deputy is the command that runs [Deputise].
+func Run(ctx context.Context, cfg config.Config, version string, deputy []string, log *slog.Logger) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(GCPercent)
 	}
@@ -96,6 +96,7 @@ func Run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 	if err != nil {
 		return err
 	}
+	defer leaveDeputy(deputy, log)
 	defer open.close()
 	for {
 		err := run(ctx, cfg, version, log, open)

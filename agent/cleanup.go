@@ -40,6 +40,7 @@ type cleaning struct {
 // whatever has happened; it is refused while an agent runs. It returns what it has removed,
 // and what is still there.
 func Cleanup(ctx context.Context, cfg config.Config, purge bool) (did, kept []string, err error) {
+	dismissDeputy(ctx, cfg.PluginSocket)
 	release, err := nobodyRuns(cfg)
 	if err != nil {
 		return nil, nil, err

@@ -69,23 +69,29 @@ func (a *Agent) rest(ctx context.Context, open sockets, left identity.Left) erro
 	return tasks.Wait()
 }
 
+// makingCalls are those by which Docker wants something made, and removalCalls those of what goes.
+var (
+	makingCalls = map[plugin.Driver][]string{
+		plugin.Network: {"GwAllocCheck", "CreateNetwork", "CreateEndpoint", "EndpointOperInfo", "Join", "ProgramExternalConnectivity"},
+		plugin.IPAM:    {"RequestPool", "RequestAddress"},
+	}
+	removalCalls = map[plugin.Driver][]string{
+		plugin.Network: {"DeleteNetwork", "DeleteEndpoint", "Leave", "RevokeExternalConnectivity"},
+		plugin.IPAM:    {"ReleasePool", "ReleaseAddress"},
+	}
+)
+
 // farewells answers Docker: what it removes is gone, and nothing is made.
 func (a *Agent) farewells() *plugin.Server {
 	s := plugin.New(a.log.With("room", "plugin"))
 	err := errors.New("grapevine: this host has left the cluster: " + membership.BackByJoin)
 	describe(s)
-	for d, methods := range map[plugin.Driver][]string{
-		plugin.Network: {"GwAllocCheck", "CreateNetwork", "CreateEndpoint", "EndpointOperInfo", "Join", "ProgramExternalConnectivity"},
-		plugin.IPAM:    {"RequestPool", "RequestAddress"},
-	} {
+	for d, methods := range makingCalls {
 		for _, method := range methods {
 			plugin.Handle(s, d, method, func(context.Context, *struct{}) (*struct{}, error) { return nil, err })
 		}
 	}
-	for d, methods := range map[plugin.Driver][]string{
-		plugin.Network: {"DeleteNetwork", "DeleteEndpoint", "Leave", "RevokeExternalConnectivity"},
-		plugin.IPAM:    {"ReleasePool", "ReleaseAddress"},
-	} {
+	for d, methods := range removalCalls {
 		for _, method := range methods {
 			// An empty body, of a retry, is as good: there is nothing to find.
 			plugin.HandleNoBody(s, d, method, func(context.Context) (*driver.Empty, error) { return &driver.Empty{}, nil })

@@ -31,6 +31,7 @@ func (s sockets) problems() (list []api.Problem) {
 // openSockets makes both. Calls wait in them until somebody serves them. Two agents on
 // one host take Docker's calls away from each other, so the second one gets an error.
 func openSockets(ctx context.Context, cfg config.Config) (s sockets, err error) {
+	dismissDeputy(ctx, cfg.PluginSocket)
 	if s.calls, err = socket.Listen(ctx, cfg.PluginSocket, 0o755); err == nil {
 		if s.own, err = socket.Listen(ctx, cfg.APISocket(), 0o700); err != nil {
 			_ = s.calls.Close()

@@ -39,7 +39,7 @@ the configuration file.`,
 				return explain(c.Context(), config.Default(), err, 0)
 			}
 			log := newLog(cfg.LogLevel)
-			if err := agent.Run(c.Context(), cfg, programVersion(), log); err != nil {
+			if err := agent.Run(c.Context(), cfg, programVersion(), deputyCommand(cfg), log); err != nil {
 				return explain(c.Context(), cfg, fmt.Errorf("agent: %w", err), againAfter)
 			}
 			log.Info("agent stopped; the switch goes on")

@@ -2,7 +2,10 @@ package socket
 
 import (
 	"net"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -40,4 +43,22 @@ func peerGroups(fd uintptr) []uint32 {
 		}
 	}
 	return nil
+}
+
+// Peer is the name of the process that calls, as in /proc/PID/comm; "" if it is not known.
+func Peer(c *net.UnixConn) string {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return ""
+	}
+	name := ""
+	_ = raw.Control(func(fd uintptr) {
+		who, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			return
+		}
+		text, _ := os.ReadFile("/proc/" + strconv.Itoa(int(who.Pid)) + "/comm") // it may have gone
+		name = strings.TrimSpace(string(text))
+	})
+	return name
 }

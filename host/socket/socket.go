@@ -112,6 +112,15 @@ func (s *Socket) open() error {
 // closed makes a socket in a directory for root only, whence it is moved to path: it is never open to
 // others, not for a moment.
 func closed(parent, path string, others bool) (*net.UnixListener, error) {
+	return moved(parent, path, others, os.Rename)
+}
+
+// Claim makes a socket for root only where nothing is: if something is, the error is fs.ErrExist. It stays when the listener is closed.
+func Claim(path string) (*net.UnixListener, error) {
+	return moved(filepath.Dir(path), path, false, os.Link)
+}
+
+func moved(parent, path string, others bool, move func(from, to string) error) (*net.UnixListener, error) {
 	room, err := os.MkdirTemp(parent, ".new-")
 	if err != nil {
 		return nil, err
@@ -128,7 +137,7 @@ func closed(parent, path string, others bool) (*net.UnixListener, error) {
 		mode = 0o666
 	}
 	if err = os.Chmod(at, mode); err == nil {
-		err = os.Rename(at, path)
+		err = move(at, path)
 	}
 	if err != nil {
 		_ = l.Close()

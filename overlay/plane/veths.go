@@ -111,15 +111,30 @@ func (p *Plane) OwnGone(endpoint string) bool {
 
 // RemoveVeths deletes the interfaces of containers that are still attached.
 func RemoveVeths() error {
-	var errs []error
+	list, err := linksOfAlias("grapevine")
+	errs := []error{err}
+	for _, l := range list {
+		errs = append(errs, link.Delete(l.Name))
+	}
+	return errors.Join(errs...)
+}
+
+// AnyVeth reports whether there is an interface of a container.
+func AnyVeth() (bool, error) {
+	list, err := linksOfAlias("grapevine endpoint")
+	return len(list) > 0, err
+}
+
+// linksOfAlias are the interfaces of containers, and perhaps others of ours, whose alias begins so.
+func linksOfAlias(alias string) (all []link.Link, err error) {
 	for _, prefix := range []string{link.PortPrefix, link.OuterPrefix} {
-		list, err := link.List(prefix)
-		errs = append(errs, err)
+		list, fails := link.List(prefix)
+		err = errors.Join(err, fails)
 		for _, l := range list {
-			if strings.HasPrefix(l.Alias, "grapevine") {
-				errs = append(errs, link.Delete(l.Name))
+			if strings.HasPrefix(l.Alias, alias) {
+				all = append(all, l)
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return all, err
 }

@@ -90,6 +90,17 @@ func Run(ctx context.Context, cfg config.Config, version string, deputy []string
 		debug.SetGCPercent(GCPercent)
 	}
 	defer sweep(cfg)
+	err := lives(ctx, cfg, version, deputy, log)
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	// Whatever was under way when it was told to stop did not come to its end.
+	log.Info("the agent is stopped while it starts, or before all had ended", "err", err)
+	return nil
+}
+
+// lives are one life of the agent after the other.
+func lives(ctx context.Context, cfg config.Config, version string, deputy []string, log *slog.Logger) error {
 	// First of all the sockets: Docker kills a plugin that has none 9.5 s after its start. They
 	// stay while one life of the agent follows the other: who calls then waits.
 	open, err := openSockets(ctx, cfg)

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -99,6 +102,32 @@ func TestNoProblems(t *testing.T) {
 	})
 	if p := two.problems(t.Context(), look{snap: two.replica.Snapshot()}); len(p) != 0 {
 		t.Errorf("problems of a whole cluster: %v", p)
+	}
+}
+
+// TestStoppedWhileItStarts: an agent that is told to stop before it runs has done as it was told.
+func TestStoppedWhileItStarts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cfg := config.Config{State: dir, Run: dir, PluginSocket: filepath.Join(dir, "p.sock")}
+	other, err := net.Listen("unix", cfg.PluginSocket) // for whose end it waits
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, cfg, "1", nil, slog.New(slog.DiscardHandler)) }()
+	for range 3 { // it asks for a deputy, and then whether anybody is there
+		c, err := other.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("it ends with %v", err)
 	}
 }
 

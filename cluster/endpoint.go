@@ -37,6 +37,9 @@ type Endpoint struct {
 	// Egress and Ingress limit what it sends and gets; 0: its network's options do ([Snapshot.Limits]).
 	Egress  Rate `cbor:"15,keyasint,omitempty"`
 	Ingress Rate `cbor:"16,keyasint,omitempty"`
+	// Awaited says that the container started before Docker told its labels, which may say who may talk to it: until
+	// they are known its host lets nothing through, in either direction.
+	Awaited bool `cbor:"17,keyasint,omitempty"`
 }
 
 // Named are the addresses that the endpoint's names have.

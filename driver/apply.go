@@ -191,7 +191,7 @@ func (d *applier) noteNames(names []cluster.Endpoint) error {
 				continue
 			}
 			rec.Container, rec.Name, rec.Aliases, rec.More, rec.LinkLocal, rec.Outdated = e.Container, e.Name, e.Aliases, e.More, e.LinkLocal, e.Outdated
-			rec.Labels, rec.Labelled = e.Labels, e.Labelled
+			rec.Labels, rec.Labelled, rec.Awaited = e.Labels, e.Labelled, e.Awaited
 			_ = tx.Put(rec) // Update reports it
 			if plain.Asks(rec.Labels) {
 				markLabelled(tx, rec.Network)

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +76,7 @@ func (d *labels) Unlabelled() []Unlabelled {
 // decideLabels sets the labels of an endpoint's record, as it is to be, by its container.
 func (v view) decideLabels(p *plan, now *cluster.Endpoint, rec cluster.Endpoint, c docker.Container, network string) {
 	if c.Labels == nil { // it is not in the list
-		now.Labels, now.Labelled = rec.Labels, rec.Labelled
+		now.Labels, now.Labelled, now.Awaited = rec.Labels, rec.Labelled, rec.Awaited
 		return
 	}
 	labels := labelsOf(c)
@@ -87,6 +88,26 @@ func (v view) decideLabels(p *plan, now *cluster.Endpoint, rec cluster.Endpoint,
 		return
 	}
 	now.Labels, now.Labelled = labels, true
+}
+
+// decideAsking marks networks of containers that ask for something, also of those that have not started yet: one that
+// Docker starts with itself is not asked for its labels.
+func (v view) decideAsking(p *plan) {
+	ids := map[string]string{}
+	for _, n := range v.networks {
+		ids[n.Name] = n.ID
+	}
+	for _, c := range v.containers {
+		if !plain.Asks(c.Labels) {
+			continue
+		}
+		for _, at := range c.Networks {
+			local, ours := v.local[cmp.Or(at.NetworkID, ids[at.Network])]
+			if n, live := cluster.Get[cluster.Network](v.snap, local.Name); ours && live && !n.Labelled && !slices.Contains(p.labelled, n.Name) {
+				p.labelled = append(p.labelled, n.Name)
+			}
+		}
+	}
 }
 
 // hasPolicies reports whether anybody could ask for labels.
@@ -133,10 +154,13 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	if rec, live := cluster.Get[cluster.Endpoint](snap, e.ID); !live || rec.Labelled {
 		return nil
 	}
+	if !d.hears.Load() { // while Docker starts nobody asks: decisions.md says what holds then
+		return nil
+	}
 	labels, err := d.askLabels(ctx, e)
 	if err != nil {
-		d.cfg.Log.Debug("a container's labels are not known yet", "endpoint", e.ID, "err", err)
-		return nil
+		d.cfg.Log.Info("a container's labels are not known yet: until they are nothing passes from and to it", "endpoint", e.ID, "err", err)
+		return d.await(e)
 	}
 	if err := plain.Check(labels); err != nil {
 		return fmt.Errorf("container %s: %w", labels[NameLabel], err)
@@ -168,11 +192,23 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	return nil
 }
 
-// askLabels asks Docker for an endpoint's labels, if it is known to answer.
-func (d *labels) askLabels(ctx context.Context, e localEndpoint) (map[string]string, error) {
-	if !d.hears.Load() {
-		return nil, errors.New("docker tells no events, and may not answer")
+// await notes of an endpoint that it has labels that nobody knows yet. The watcher asks on.
+func (d *labels) await(e localEndpoint) error {
+	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		if rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live && rec.Host == d.cfg.Self && !rec.Labelled {
+			rec.Awaited = true
+			_ = tx.Put(rec) // Update reports it
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("note that the labels of endpoint %.12s are not known yet: %w", e.ID, err)
 	}
+	return nil
+}
+
+// askLabels asks Docker for an endpoint's labels.
+func (d *labels) askLabels(ctx context.Context, e localEndpoint) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askingFor)
 	defer cancel()
 	attached, err := d.docker.Attached(ctx, e.Network)

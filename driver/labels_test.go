@@ -21,7 +21,10 @@ import (
 // labels are those on record of an endpoint, "unknown" if they are not.
 func (e *engine) labels(endpoint string) string {
 	rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), endpoint)
-	if !rec.Labelled {
+	switch {
+	case rec.Awaited:
+		return "awaited"
+	case !rec.Labelled:
 		return "unknown"
 	}
 	var all []string
@@ -195,12 +198,63 @@ func TestLabelsWithoutDocker(t *testing.T) {
 	e.rig.hears.Store(true)
 	e.mu.Lock() // Docker hangs
 	defer e.mu.Unlock()
-	if got, took := join("db5"); got != "unknown" || took < askingFor || took > 10*askingFor {
+	if got, took := join("db5"); got != "awaited" || took < askingFor || took > 10*askingFor {
 		t.Errorf("where Docker hangs: %s, after %s", got, took)
 	}
 	e.rig.hears.Store(false)
 	if got, took := join("db6"); got != "unknown" || took > askingFor {
 		t.Errorf("where Docker is known to hang: %s, after %s", got, took)
+	}
+}
+
+// The first container of a network whose labels ask for something, and of which Docker does not tell in time, has them as soon as
+// the watcher has; until then nothing passes. So it is with labels that have no room in a record.
+func TestAwaited(t *testing.T) {
+	e := newEngine(t)
+	e.rig.hears.Store(true)
+	id := e.user("blue")
+	many := map[string]string{}
+	for i := range cluster.MaxLabels {
+		many[fmt.Sprint("l", i)] = "x"
+	}
+	for name, labels := range map[string]map[string]string{"db": {"grapevine.from": "web"}, "plain": {"tier": "db"}, "many": many} {
+		ep, err := e.endpoint(id, name)
+		check(t, err)
+		_, err = e.rig.Join(context.Background(), &network.JoinRequest{NetworkID: id, EndpointID: ep}) // Docker's lists have it later
+		check(t, err)
+		if got := e.labels(ep); got != "awaited" {
+			t.Errorf("%s, which Docker does not list: %s", name, got)
+		}
+		e.container(id, name, ep)
+		e.mu.Lock()
+		c := e.containers[name]
+		c.Labels = labels
+		e.containers[name] = c
+		e.mu.Unlock()
+		e.look()
+		if got := e.labels(ep); got == "awaited" || name != "many" && got == "unknown" {
+			t.Errorf("%s, which Docker lists: %s", name, got)
+		}
+	}
+}
+
+// A container whose labels ask for something marks its network before it starts for the first time, as it may do with Docker.
+func TestAskingBeforeTheStart(t *testing.T) {
+	e := newEngine(t)
+	id := e.user("blue")
+	e.container(id, "db", "")
+	e.mu.Lock()
+	c := e.containers["db"]
+	c.Labels, c.State = map[string]string{"grapevine.from": "web"}, "created"
+	e.containers["db"] = c
+	e.mu.Unlock()
+	e.look()
+	if n, _ := cluster.Get[cluster.Network](e.rig.replica.Snapshot(), "blue"); !n.Labelled {
+		t.Error("the network is not marked")
+	}
+	rev := e.rig.replica.Snapshot().Rev()
+	if e.look(); e.rig.replica.Snapshot().Rev() != rev {
+		t.Error("a second look wrote something")
 	}
 }
 

@@ -116,6 +116,7 @@ func decide(v view) plan {
 	}
 	v.decideAdopt(&p, used, names)
 	v.decideEndpoints(&p)
+	v.decideAsking(&p)
 	v.decideCluster(&p, names)
 	p.sort()
 	return p
@@ -314,7 +315,7 @@ func (v view) decideEndpoints(p *plan) {
 			p.untold = append(p.untold, Untold{Container: c.Name, Network: v.local[e.Network].Name, Aliases: left})
 		}
 		v.decideLabels(p, &now, rec, c, v.local[e.Network].Name)
-		if live && (rec.Container != now.Container || rec.Name != now.Name || !slices.Equal(rec.AllAliases(), now.AllAliases()) || !slices.Equal(rec.LinkLocal, now.LinkLocal) || rec.Outdated != now.Outdated ||
+		if live && (rec.Container != now.Container || rec.Name != now.Name || !slices.Equal(rec.AllAliases(), now.AllAliases()) || !slices.Equal(rec.LinkLocal, now.LinkLocal) || rec.Outdated != now.Outdated || rec.Awaited != now.Awaited ||
 			rec.Labelled != now.Labelled || !maps.Equal(rec.Labels, now.Labels)) {
 			p.names = append(p.names, now)
 		}

@@ -152,6 +152,11 @@ func anyPolicy(snap *cluster.Snapshot) bool {
 	for range cluster.All[cluster.Policy](snap) {
 		return true
 	}
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		if e.Awaited {
+			return true
+		}
+	}
 	return false
 }
 

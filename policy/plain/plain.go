@@ -190,3 +190,14 @@ func named(network, name string, by owner) []policy.Set {
 	}
 	return []policy.Set{{Network: network, Endpoints: service}, {Network: network, Endpoints: container}}
 }
+
+// Awaited denies everything to those that have a label with the value "true": they have started before anybody could
+// say which labels they have.
+func Awaited(label string) policy.Policy {
+	those := policy.Selector{{Key: label, Op: policy.In, Values: []string{"true"}}}
+	deny := []policy.Rule{{Name: "Docker has not told its labels yet", Action: policy.Drop, AnyPeer: true, AnyPort: true}}
+	return policy.Policy{
+		Key:  policy.Key{Kind: policy.Label, Name: "grapevine.from or grapevine.to, perhaps"},
+		Tier: policy.Admin, Priority: labelPriority, Subject: policy.Set{Endpoints: those}, Ingress: deny, Egress: deny,
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -19,6 +20,9 @@ import (
 // HostLabel is a label that each endpoint has: the name of its host. Who signs the endpoint's record
 // says it, and no container's own label does.
 const HostLabel = "grapevine.io/host"
+
+// awaitedLabel is one that each endpoint has whose labels are not known: whether nothing passes until they are.
+const awaitedLabel = "grapevine.io/awaited"
 
 // World is what a snapshot says.
 type World struct {
@@ -57,6 +61,7 @@ type Follower struct {
 	names     map[cluster.NodeID]string // of hosts
 	endpoints map[string]policy.Endpoint
 	plain     plain.Maker
+	awaited   bool // some endpoint's labels are: see cluster.Endpoint
 }
 
 type parsed struct {
@@ -82,7 +87,8 @@ func (f *Follower) Follow(snap *cluster.Snapshot, self cluster.NodeID) (w World,
 	}
 	had := f.any()
 	f.read(snap)
-	isolated, marked, labelled := asking(snap)
+	isolated, marked, labelled, awaited := asking(snap)
+	f.awaited = awaited
 	if f.world.Plain = len(isolated) > 0 || labelled; !f.any() {
 		f.names, f.endpoints = nil, nil
 		return f.world, had || first
@@ -112,15 +118,18 @@ func (f *Follower) Follow(snap *cluster.Snapshot, self cluster.NodeID) (w World,
 	}
 	f.endpoints = now
 	f.world.Policies = append(f.world.Policies, f.plain.Policies(isolated, marked, f.world.Endpoints)...)
+	if f.awaited {
+		f.world.Policies = append(f.world.Policies, plain.Awaited(awaitedLabel))
+	}
 	f.world.Endpoints = apart(f.world.Endpoints)
 	return f.world, true
 }
 
 // any reports whether there are any policies.
-func (f *Follower) any() bool { return len(f.world.Records) > 0 || f.world.Plain }
+func (f *Follower) any() bool { return len(f.world.Records) > 0 || f.world.Plain || f.awaited }
 
-// asking are the networks that are isolated, those on which labels may ask for policies, and whether any do.
-func asking(snap *cluster.Snapshot) (isolated, marked []string, labelled bool) {
+// asking are the networks that are isolated, those on which labels may ask for policies, and whether any do, or are awaited.
+func asking(snap *cluster.Snapshot) (isolated, marked []string, labelled, awaited bool) {
 	for n := range cluster.All[cluster.Network](snap) {
 		if n.Isolated() {
 			isolated = append(isolated, n.Name)
@@ -130,11 +139,9 @@ func asking(snap *cluster.Snapshot) (isolated, marked []string, labelled bool) {
 		}
 	}
 	for e := range cluster.All[cluster.Endpoint](snap) {
-		if plain.Asks(e.Labels) {
-			return isolated, marked, true
-		}
+		labelled, awaited = labelled || plain.Asks(e.Labels), awaited || e.Awaited
 	}
-	return isolated, marked, labelled
+	return isolated, marked, labelled, awaited
 }
 
 // concerned reports whether changed records change the world. It forgets the endpoints among them that
@@ -155,7 +162,7 @@ func (f *Follower) concerned(snap *cluster.Snapshot, self cluster.NodeID, keys [
 			was, had := f.endpoints[k.ID]
 			e, live := cluster.Get[cluster.Endpoint](snap, k.ID)
 			if !f.any() {
-				yes = yes || plain.Asks(e.Labels)
+				yes = yes || plain.Asks(e.Labels) || e.Awaited
 				continue
 			}
 			if live && had && equal(was, f.endpoint(e, self)) {
@@ -268,8 +275,11 @@ func (f *Follower) endpoint(e cluster.Endpoint, self cluster.NodeID) policy.Endp
 		}
 	}
 	out.Labels = map[string]string{HostLabel: f.names[e.Host]}
+	if !e.Labelled {
+		out.Labels[awaitedLabel] = strconv.FormatBool(e.Awaited)
+	}
 	for k, v := range e.Labels {
-		if k != HostLabel {
+		if k != HostLabel && k != awaitedLabel {
 			out.Labels[k] = v
 		}
 	}

@@ -105,6 +105,42 @@ func TestUnread(t *testing.T) {
 	}
 }
 
+// TestAwaited: of an endpoint whose labels its host waits for nothing passes in either direction, until it has them, wherever
+// nobody else has any policies; others are not asked.
+func TestAwaited(t *testing.T) {
+	s := cluster.New(me)
+	put(t, s, cluster.Network{Name: "blue"})
+	e := endpoint(me, "e1", "blue", "10.128.0.2")
+	e.Awaited = true
+	f := new(Follower)
+	allowed := func(from, to string) bool {
+		w, _ := f.Follow(s.Snapshot(), me)
+		return w.Verdict(policy.Peer{Endpoint: from}, policy.Peer{Endpoint: to}, policy.TCP, 80).Allowed
+	}
+	put(t, s, endpoint(me, "e2", "blue", "10.128.0.3")) // unknown, as with an older agent
+	put(t, s, endpoint(me, "e3", "blue", "10.128.0.4"))
+	if _, _ = f.Follow(s.Snapshot(), me); f.any() {
+		t.Fatal("there are policies where nobody waits")
+	}
+	put(t, s, e)
+	if allowed("e2", "e1") || allowed("e3", "e1") || allowed("e1", "e2") || !allowed("e2", "e3") || !allowed("e3", "e2") {
+		t.Error("not as it is to be while labels are awaited")
+	}
+	if w, _ := f.Follow(s.Snapshot(), me); w.Level() != 0 {
+		t.Errorf("level %d", w.Level())
+	}
+	e.Awaited, e.Labelled, e.Labels = false, true, map[string]string{"app": "db"}
+	put(t, s, e)
+	if w, changed := f.Follow(s.Snapshot(), me); !changed || len(w.Policies) != 0 || f.any() {
+		t.Errorf("afterwards: %+v, %v", w, changed)
+	}
+	e.Labels = map[string]string{"grapevine.io/name": "db", "grapevine.from": "web"}
+	put(t, s, e)
+	if allowed("e3", "e1") {
+		t.Error("not as the label says, when it is known")
+	}
+}
+
 // TestNameless: a network whose name is not known yet may have any policies.
 func TestNameless(t *testing.T) {
 	s := cluster.New(me)

@@ -27,6 +27,7 @@ type applier struct {
 	withdrawn bool              // the host is leaving: the watcher rests
 	// Since when changes in Docker are wanted, by ID or name, at the last look and at this one.
 	waited, waiting map[string]time.Time
+	answers         time.Duration // how long Docker took to list what it has
 }
 
 // apply does what a plan says, and goes on after failures. Adopting and learning come first
@@ -78,7 +79,7 @@ func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 		if d.justRemoved(n.Name) {
 			continue
 		}
-		alone := d.mayWait(n.Name, createWait)
+		alone := d.mayWait(n.Name, d.createWait())
 		if alone && d.visited(d.docker.Newcomers) {
 			continue
 		}

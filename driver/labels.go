@@ -93,10 +93,7 @@ func (v view) decideLabels(p *plan, now *cluster.Endpoint, rec cluster.Endpoint,
 // decideAsking marks networks of containers that ask for something, also of those that have not started yet: one that
 // Docker starts with itself is not asked for its labels.
 func (v view) decideAsking(p *plan) {
-	ids := map[string]string{}
-	for _, n := range v.networks {
-		ids[n.Name] = n.ID
-	}
+	ids := v.idsByName()
 	for _, c := range v.containers {
 		if !plain.Asks(c.Labels) {
 			continue

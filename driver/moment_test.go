@@ -5,12 +5,14 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	dockernet "github.com/docker/docker/api/types/network"
 	dockeripam "github.com/docker/go-plugins-helpers/ipam"
 	"github.com/docker/go-plugins-helpers/network"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/replica"
 )
@@ -142,6 +144,30 @@ func TestUsersNetworkStays(t *testing.T) {
 		}
 		if got := e.rig.records(); !strings.Contains(got, "use red/") || e.record("red").Removed {
 			t.Errorf("subnet %q: records are\n%s", subnet, got)
+		}
+	}
+}
+
+// A container that never ran, and so has a network's name alone, is to be on the user's of two.
+func TestNameOfTwo(t *testing.T) {
+	ours, users := docker.Network{ID: "a", Name: "red"}, docker.Network{ID: "b", Name: "red"}
+	for _, list := range [][]docker.Network{{ours, users}, {users, ours}} {
+		v := view{
+			networks:   list,
+			local:      map[string]localNetwork{"a": {ID: "a", Name: "red", Replica: true}, "b": {ID: "b", Name: "red"}},
+			containers: []docker.Container{{Name: "web", Networks: []docker.Attachment{{Network: "red"}}}},
+		}
+		if used := v.usedNetworks(); used["a"] || !used["b"] {
+			t.Errorf("in use of %v: %v", list, used)
+		}
+	}
+}
+
+// On a busy host, where Docker takes long to answer, a network waits longer for who may have missed it.
+func TestCreateWaitGrows(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{time.Millisecond: createWait, 100 * time.Millisecond: 2 * time.Second, time.Minute: vanishWait} {
+		if got := (&applier{answers: took}).createWait(); got != want {
+			t.Errorf("answers in %s: %s", took, got)
 		}
 	}
 }

@@ -236,10 +236,7 @@ func (v *view) attach(list []docker.Container) {
 // usedNetworks returns the IDs of the local networks that containers, running or
 // not, are configured on. A container that never ran has only the network's name.
 func (v view) usedNetworks() map[string]bool {
-	ids := map[string]string{}
-	for _, n := range v.networks {
-		ids[n.Name] = n.ID
-	}
+	ids := v.idsByName()
 	used := map[string]bool{}
 	for _, c := range v.containers {
 		for _, at := range c.Networks {
@@ -254,6 +251,18 @@ func (v view) usedNetworks() map[string]bool {
 		used[e.Network] = true
 	}
 	return used
+}
+
+// idsByName are Docker's networks. Of two with one name (Docker before 25) a container can be put on neither until one is
+// gone, and the agent's goes: the name is the user's.
+func (v view) idsByName() map[string]string {
+	ids := map[string]string{}
+	for _, n := range v.networks {
+		if _, taken := ids[n.Name]; !taken || !v.local[n.ID].Replica {
+			ids[n.Name] = n.ID
+		}
+	}
+	return ids
 }
 
 // decideUse keeps the records of a network that has containers here, and removes

@@ -13,7 +13,15 @@ import "time"
 const (
 	vanishWait = 5 * time.Second
 	createWait = time.Second // shorter: somebody wants to use it
+	// createAnswers is how many times as long as Docker takes to list what it has a client may take between looking and
+	// making: on a busy host all take longer.
+	createAnswers = 20
 )
+
+// createWait is the limit for a network that comes.
+func (d *applier) createWait() time.Duration {
+	return min(max(createWait, createAnswers*d.answers), vanishWait)
+}
 
 // mayWait reports whether a change of what has that ID or name was first wanted so short a
 // time ago that it waits for clients of Docker's API.

@@ -145,7 +145,9 @@ func (d *mirror) pause(ctx context.Context, changed <-chan struct{}, seen *clust
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-d.wake:
-		sleep(ctx, eventSettle)
+		if !d.unnamed() { // a network that has its name now may be there twice, and its user waits
+			sleep(ctx, eventSettle)
+		}
 		return true
 	case <-changed:
 		return d.rest(ctx, seen)
@@ -226,6 +228,7 @@ func (d *mirror) look(ctx context.Context) (open bool, err error) {
 func (d *mirror) see(ctx context.Context) (v view, err error) {
 	now := d.cfg.Now()
 	d.docker.Newcomers() // to have seen who is there when it matters
+	asked := time.Now()
 	if v.networks, err = d.docker.Networks(ctx); err != nil {
 		return v, err
 	}
@@ -235,6 +238,7 @@ func (d *mirror) see(ctx context.Context) (v view, err error) {
 	if v.containers, err = d.docker.Containers(ctx); err != nil {
 		return v, err
 	}
+	d.answers = time.Since(asked)
 	d.seeSelf(&v)
 	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
 	bare := func(id string) bool {

@@ -50,6 +50,10 @@ func Cleanup(ctx context.Context, cfg config.Config, purge bool) (did, kept []st
 	for _, step := range []func(context.Context){c.fastPath, c.daemons, c.bridge, c.datapath, c.devices, c.routing, c.firewall, c.sockets} {
 		step(ctx)
 	}
+	if left, there, err := identity.LoadLeft(cfg.State); err == nil && there && left.Remains != "" && len(c.errs) == 0 {
+		left.Remains = ""
+		c.failed("note that nothing remains", left.Save(cfg.State))
+	}
 	if purge {
 		c.state()
 	} else {

@@ -90,6 +90,15 @@ func TestCleanup(t *testing.T) {
 		if did, _, err := Cleanup(t.Context(), cfg, false); len(did) > 0 || err != nil {
 			t.Errorf("a second time: %v, %v", did, err)
 		}
+		if err := (identity.Left{Remains: "delete gvtun: device busy"}).Save(cfg.State); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Cleanup(t.Context(), cfg, false); err != nil {
+			t.Errorf("after a leave: %v", err)
+		}
+		if left, there, err := identity.LoadLeft(cfg.State); err != nil || !there || left.Remains != "" {
+			t.Errorf("the note of the leave: %+v, %v", left, err)
+		}
 		if _, _, err := Cleanup(t.Context(), cfg, true); err == nil || !strings.Contains(err.Error(), "not empty") {
 			t.Errorf("with a file of somebody's in the state directory: %v", err)
 		}

@@ -28,6 +28,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 	a.stopWork()
 	<-a.stopped
 	if err := a.demolish(ctx); err != nil {
+		err = errors.Join(err, a.member.NoteRemains(err))
 		return api.Done{}, fmt.Errorf("this host has left the cluster, but not everything is removed: %w; `grapevine cleanup` removes the rest when the agent is stopped", err)
 	}
 	return api.Done{Text: text}, nil

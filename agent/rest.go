@@ -113,14 +113,22 @@ func (a *Agent) restingHandlers(left identity.Left, wanted chan<- struct{}) api.
 	if !left.Since.IsZero() {
 		what += ", " + left.Since.Local().Format("2006-01-02 15:04")
 	}
+	problem := api.Problem{Code: api.HostLeft, What: what, Do: membership.BackByJoin + "; to remove grapevine from it: `grapevine leave` says how"}
+	if left.Remains != "" {
+		problem.What += ", and not everything that grapevine made here is removed: " + left.Remains
+		problem.Do = "stop the agent and run `grapevine cleanup`, which removes the rest; or " + membership.BackByJoin
+	}
 	return api.Handlers{
 		Status: func(context.Context) (api.Status, error) {
-			return api.Status{Version: a.version, Name: a.cfg.Name, Problems: []api.Problem{{Code: api.HostLeft, What: what, Do: membership.BackByJoin + "; to remove grapevine from it: `grapevine leave` says how"}}}, nil
+			return api.Status{Version: a.version, Name: a.cfg.Name, Problems: []api.Problem{problem}}, nil
 		},
 		Doctor: func(ctx context.Context) (api.Diagnosis, error) {
-			return Diagnose(ctx, a.cfg, a.version, what, membership.BackByJoin), nil
+			return Diagnose(ctx, a.cfg, a.version, problem.What, membership.BackByJoin), nil
 		},
 		Leave: func(ctx context.Context, _ api.LeaveRequest) (api.Done, error) {
+			if left.Remains != "" {
+				return api.Done{}, fmt.Errorf("%s; %s", problem.What, problem.Do)
+			}
 			return api.Done{Text: leftText + a.installed.Removal(ctx)}, nil
 		},
 		Join: func(context.Context) (api.Done, error) {

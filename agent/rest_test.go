@@ -68,6 +68,28 @@ func TestRest(t *testing.T) {
 	}
 }
 
+// TestRemains: status and leave of a host that has left say what of it is still there, until it is cleaned up.
+func TestRemains(t *testing.T) {
+	dir := t.TempDir()
+	cfg := config.Config{State: dir, Run: filepath.Join(dir, "run"), PluginSocket: filepath.Join(dir, "p.sock"), Docker: "unix://" + dir + "/none"}
+	a := &Agent{cfg: cfg, version: "1", log: slog.New(slog.DiscardHandler)}
+	if err := (identity.Left{Since: time.Now(), Settings: membership.Told(cfg, ""), Remains: "delete gvbr0: device busy"}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	left, _, err := membership.AtRest(cfg, "", a.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := a.restingHandlers(left, nil)
+	s, err := h.Status(t.Context())
+	if err != nil || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].What, "and not everything that grapevine made here is removed: delete gvbr0: device busy") || !strings.Contains(s.Problems[0].Do, "grapevine cleanup") {
+		t.Errorf("status: %+v, %v", s.Problems, err)
+	}
+	if _, err := h.Leave(t.Context(), api.LeaveRequest{}); err == nil || !strings.Contains(err.Error(), "delete gvbr0: device busy") {
+		t.Errorf("leave: %v", err)
+	}
+}
+
 // TestToldAnew: a host that has left rests as long as nobody tells it anything new.
 func TestToldAnew(t *testing.T) {
 	dir := t.TempDir()

@@ -91,6 +91,13 @@ func (m *Member) Erase() error {
 	return errors.Join(append(errs, m.noted)...)
 }
 
+// NoteRemains notes beside that this host has left why not everything that the agent made is removed: until somebody has
+// cleaned up, status says it.
+func (m *Member) NoteRemains(why error) error {
+	m.note.Remains = why.Error()
+	return m.note.Save(m.cfg.State)
+}
+
 // Attached counts the endpoints of this host.
 func (m *host) Attached() (n int) {
 	for e := range cluster.All[cluster.Endpoint](m.replica.Snapshot()) {

@@ -22,6 +22,8 @@ type Left struct {
 	Since   time.Time `json:"since"`
 	// Settings stands for what the agent was told then: see Told.
 	Settings string `json:"settings"`
+	// Remains is why not everything that the agent made is removed; "": it is.
+	Remains string `json:"remains,omitempty"`
 }
 
 // LeftFile is the name of the note's file in the state directory.

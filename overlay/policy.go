@@ -163,8 +163,8 @@ func anyPolicy(snap *cluster.Snapshot) bool {
 // Epochs is where the epochs of rules are kept over restarts of the agent.
 type Epochs interface {
 	Load() ([]Epoch, error)
-	// Save makes these durable beside those of other addresses and directions.
-	Save([]Epoch) error
+	// Save makes these durable beside those of other addresses and directions, and removes those that are gone.
+	Save(list, gone []Epoch) error
 }
 
 // Epoch is the number under which the switch has let connections of an address through, in one direction, by
@@ -178,13 +178,23 @@ type Epoch struct {
 	Past      bool // there are no rules now
 }
 
+// maxPast is how many numbers of addresses are kept that have no rules. Behind that go the lowest ones.
+const maxPast = 1024
+
+// highFloor is from which number on the floor is the lowest again: millions of containers later.
+const highFloor = 0xff00
+
 // epochs numbers the rules of guards. They are kept by address, which is what the switch's connections have:
 // an endpoint that gets the address of a former one goes on where that one ended.
 type epochs struct {
 	store   Epochs // nil: none
 	known   map[epochKey]Epoch
-	unsaved map[epochKey]Epoch // part of known
+	unsaved map[epochKey]Epoch // part of known, and the floor
+	gone    map[epochKey]Epoch // what is on the disk, and not known any more
 	failed  error              // why they are unsaved
+	// floor is no lower than any number that is not known any more: of an address of which nothing is
+	// known the first number is higher. On the disk it is that of no address.
+	floor uint16
 }
 
 type epochKey struct {
@@ -196,7 +206,11 @@ type epochKey struct {
 func (e *epochs) load() error {
 	list, err := e.store.Load()
 	for _, one := range list {
-		e.note(one)
+		if one.Addr.IsValid() {
+			e.note(one)
+		} else {
+			e.floor = one.Number
+		}
 	}
 	clear(e.unsaved)
 	return err
@@ -208,6 +222,7 @@ func (e *epochs) note(one Epoch) {
 	}
 	at := epochKey{one.Addr, one.Direction}
 	e.known[at], e.unsaved[at] = one, one
+	delete(e.gone, at)
 }
 
 // of is the epoch of a guard in a direction: the same as long as the rules are.
@@ -221,6 +236,7 @@ func (e *epochs) of(g policy.Guard, d pipeline.Direction, print uint64) uint16 {
 	if same {
 		return number
 	}
+	number = max(number, e.floor)
 	// Later than that of each of its addresses. Behind the last number comes the first, unless one of them has it.
 	for taken := true; taken; {
 		if number++; number == 0 {
@@ -256,6 +272,35 @@ func (e *epochs) drop(guards []policy.Guard) {
 			e.note(one)
 		}
 	}
+	e.forget()
+}
+
+// forget lets half of the numbers go that have no rules, if there are too many: containers come and go, and each may have
+// had an address of its own.
+func (e *epochs) forget() {
+	var past []epochKey
+	for at, one := range e.known {
+		if one.Past {
+			past = append(past, at)
+		}
+	}
+	if len(past) <= maxPast {
+		return
+	}
+	slices.SortFunc(past, func(a, b epochKey) int { return cmp.Compare(e.known[a].Number, e.known[b].Number) })
+	if e.gone == nil {
+		e.gone = map[epochKey]Epoch{}
+	}
+	for _, at := range past[:len(past)-maxPast/2] {
+		e.floor = max(e.floor, e.known[at].Number)
+		e.gone[at] = e.known[at]
+		delete(e.known, at)
+		delete(e.unsaved, at)
+	}
+	if e.floor >= highFloor {
+		e.floor = 0
+	}
+	e.unsaved[epochKey{}] = Epoch{Number: e.floor}
 }
 
 // save makes the epochs durable: before the switch has them, or an agent that is started anew may give the
@@ -267,8 +312,9 @@ func (e *epochs) save() error {
 	list := slices.SortedFunc(maps.Values(e.unsaved), func(a, b Epoch) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Direction, b.Direction))
 	})
-	if e.failed = e.store.Save(list); e.failed == nil {
+	if e.failed = e.store.Save(list, slices.Collect(maps.Values(e.gone))); e.failed == nil {
 		clear(e.unsaved)
+		clear(e.gone)
 	}
 	return e.failed
 }

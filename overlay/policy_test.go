@@ -44,9 +44,12 @@ type memory struct {
 
 func (m *memory) Load() ([]Epoch, error) { return slices.Clone(m.kept), nil }
 
-func (m *memory) Save(list []Epoch) error {
+func (m *memory) Save(list, gone []Epoch) error {
 	if m.err != nil {
 		return m.err
+	}
+	for _, e := range gone {
+		m.kept = slices.DeleteFunc(m.kept, func(o Epoch) bool { return o.Addr == e.Addr && o.Direction == e.Direction })
 	}
 	for _, e := range list {
 		m.kept = append(slices.DeleteFunc(m.kept, func(o Epoch) bool { return o.Addr == e.Addr && o.Direction == e.Direction }), e)
@@ -206,6 +209,43 @@ func TestEpochsComeLate(t *testing.T) {
 	}
 	if err := e.save(); err != nil || len(e.unsaved) != 0 {
 		t.Errorf("%v, unsaved %v", err, e.unsaved)
+	}
+}
+
+// TestEpochsAreBounded: addresses whose containers have gone are forgotten, in memory and on the disk, and none has the
+// same number again, over restarts too.
+func TestEpochsAreBounded(t *testing.T) {
+	disk := &memory{}
+	e := &epochs{store: disk}
+	steady := policy.Guard{Endpoint: "s", Addrs: []netip.Addr{addr("10.128.0.2")}, Ingress: true}
+	number := e.of(steady, pipeline.Ingress, 1)
+	last := map[netip.Addr]uint16{}
+	for i := range 12_000 {
+		a := netip.AddrFrom4([4]byte{10, 129, byte(i * 7919 % 4000 >> 8), byte(i * 7919 % 4000)})
+		g := policy.Guard{Endpoint: "g", Addrs: []netip.Addr{a}, Ingress: true}
+		n := e.of(g, pipeline.Ingress, 5)
+		if n == 0 || last[a] == n {
+			t.Fatalf("step %d: %s has the number %d, after %d", i, a, n, last[a])
+		}
+		last[a] = n
+		if e.of(steady, pipeline.Ingress, 1) != number {
+			t.Fatalf("step %d: that of the one that stays is another", i)
+		}
+		e.drop([]policy.Guard{steady})
+		if i%100 == 0 {
+			if err := e.save(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i%1000 == 0 {
+			e = &epochs{store: disk}
+			if err := e.load(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := e.save(); err != nil || len(e.known) > maxPast+2 || len(disk.kept) > maxPast+3 {
+		t.Errorf("%d are known, %d on the disk, %v", len(e.known), len(disk.kept), err)
 	}
 }
 

@@ -38,10 +38,16 @@ func (e epochs) Load() (list []overlay.Epoch, err error) {
 }
 
 // Save implements overlay.Epochs.
-func (e epochs) Save(list []overlay.Epoch) error {
+func (e epochs) Save(list, gone []overlay.Epoch) error {
+	key := func(one overlay.Epoch) string { return fmt.Sprintf("%d/%s", one.Direction, one.Addr) }
 	err := e.db.Update(func(tx *store.Tx) error {
+		for _, one := range gone {
+			if err := epochBucket.Delete(tx, key(one)); err != nil {
+				return err
+			}
+		}
 		for _, one := range list {
-			if err := epochBucket.Put(tx, fmt.Sprintf("%d/%s", one.Direction, one.Addr), epoch(one)); err != nil {
+			if err := epochBucket.Put(tx, key(one), epoch(one)); err != nil {
 				return err
 			}
 		}

@@ -57,9 +57,12 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add(doctor.Interfaces(a.plane.InnerMTU(), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
 	add(doctor.KeySetting(a.installed.ID != "" && len(a.cfg.Keys) > 0, a.member.KeyKept(), a.installed.PluginName(ctx))...)
+	var firewalls []doctor.Firewall
+	var packets [][]doctor.Packet
 	for _, v6 := range a.firewall.Families() {
-		add(doctor.LookAtFirewall(ctx, v6).Judge(a.firewall.Packets(nodes, v6, len(nodes)), proven(reached))...)
+		firewalls, packets = append(firewalls, doctor.LookAtFirewall(ctx, v6)), append(packets, a.firewall.Packets(nodes, v6, len(nodes)))
 	}
+	add(doctor.JudgeAll(firewalls, packets, proven(reached))...)
 	doctor.Sort(d.Checks)
 	return d, nil
 }

@@ -65,6 +65,14 @@ func TestExactAddressOfAnotherShare(t *testing.T) {
 	if err := b.Bind(p, want, "endpoint-2"); !errors.Is(err, ErrInUse) {
 		t.Errorf("second endpoint on one address: %v", err)
 	}
+	// When Docker has told the container's name, it is named.
+	_, err := b.replica.Update(func(tx *replica.Tx) error {
+		return tx.Put(cluster.Endpoint{ID: "endpoint-1", Network: "blue", Name: "db", Host: b.id, MAC: "02:42:0a:80:00:4d", Addrs: []netip.Addr{want}})
+	})
+	must(t, err)
+	if err := b.Bind(p, want, "endpoint-2"); err == nil || !strings.Contains(err.Error(), "in use by container db on network blue") {
+		t.Errorf("second endpoint on one address: %v", err)
+	}
 	// Docker's rollback of the second must not take it from the first.
 	must(t, b.Release(want))
 	if len(b.Leases()) != 1 {

@@ -173,7 +173,7 @@ func (a *giver) mayGive(block netip.Prefix) error {
 	}
 	for addr, l := range a.state.leases {
 		if block.Contains(addr) {
-			return fmt.Errorf("%s: %w there by endpoint %.12s", addr, ErrInUse, l.Endpoint)
+			return fmt.Errorf("%s: %w there by %s", addr, ErrInUse, a.holder(l))
 		}
 	}
 	for _, s := range a.subnets() {

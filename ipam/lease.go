@@ -147,12 +147,20 @@ func (a *leases) Bind(subnet netip.Prefix, addr netip.Addr, endpoint string) err
 	case ok && l.Endpoint == endpoint:
 		return nil
 	case ok && l.Endpoint != "":
-		return fmt.Errorf("address %s: %w by endpoint %.12s; give another one or remove that container", addr, ErrInUse, l.Endpoint)
+		return fmt.Errorf("address %s: %w by %s; give another one or remove that container", addr, ErrInUse, a.holder(l))
 	case !ok && !a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, single(addr)):
 		return fmt.Errorf("address %s has no lease on this host, nor is it in its share; run the command again", addr)
 	}
 	a.state.setLease(Lease{Addr: addr, Subnet: subnet, Endpoint: endpoint, Since: a.cfg.Now()})
 	return a.state.save(a.disk)
+}
+
+// holder is who has a lease, for people: the container, if Docker has told its name.
+func (a *core) holder(l Lease) string {
+	if e, _ := cluster.Get[cluster.Endpoint](a.replica.Snapshot(), l.Endpoint); e.Name != "" {
+		return "container " + e.Name + " on network " + e.Network
+	}
+	return fmt.Sprintf("endpoint %.12s", l.Endpoint)
 }
 
 // Unbind notes that an endpoint is gone. Its addresses stay leased until Release

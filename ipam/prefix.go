@@ -359,7 +359,7 @@ func (a *prefixes) Gateway(subnet netip.Prefix, want netip.Addr) (netip.Addr, er
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if l, ok := a.state.leases[want]; ok {
-		return want, fmt.Errorf("gateway %s: %w by endpoint %.12s", want, ErrInUse, l.Endpoint)
+		return want, fmt.Errorf("gateway %s: %w by %s", want, ErrInUse, a.holder(l))
 	}
 	p := a.state.pools[subnet]
 	p.Gateway = want

@@ -64,10 +64,10 @@ func droppedBy(flows []api.Flow, names map[string]string, noise bool) []dropped 
 			continue
 		}
 		d := dropped{f.Packets, f.Bytes, k.Class, k.Reason, k.From, k.To, k.Why, k.Do}
-		switch k {
-		case drops.Spoofed:
+		switch k.Reason {
+		case drops.Spoofed.Reason:
 			d.Who = strings.TrimPrefix(objectName(f, names), "endpoint ")
-		case drops.Denied:
+		case drops.Denied.Reason:
 			d.Why = "the policy's " + f.Object + " denies it"
 		}
 		if src := matched(f.Match, "nw_src", "ipv6_src", "arp_spa"); src != "" && k != drops.Spoofed {

@@ -249,6 +249,22 @@ func (f Firewall) Drops(packets []Packet) (list []Drop) {
 	return list
 }
 
+// JudgeAll is Judge of both families: what is to be said of both is said once, and that all is well only if it is.
+func JudgeAll(families []Firewall, packets [][]Packet, proven bool) (checks []api.Check) {
+	for i, f := range families {
+		for _, c := range f.Judge(packets[i], proven) {
+			if !slices.Contains(checks, c) {
+				checks = append(checks, c)
+			}
+		}
+	}
+	well := func(c api.Check) bool { return c.Verdict == api.OK }
+	if !slices.ContainsFunc(checks, func(c api.Check) bool { return !well(c) }) {
+		return checks
+	}
+	return slices.DeleteFunc(checks, well)
+}
+
 // Judge says what the rules do with the packets. proven: probes have shown that the
 // packets from and to other hosts get through, whatever the rules look like.
 func (f Firewall) Judge(packets []Packet, proven bool) []api.Check {

@@ -163,3 +163,17 @@ func TestMeant(t *testing.T) {
 		}
 	}
 }
+
+// TestBothFamilies: what is so of IPv4 and IPv6 is said once, and that all is well not beside what is not.
+func TestBothFamilies(t *testing.T) {
+	fine, broken := Firewall{}, Firewall{Err: errors.New("no iptables")}
+	for _, c := range []struct {
+		list []Firewall
+		want api.Verdict
+	}{{[]Firewall{fine, fine}, api.OK}, {[]Firewall{broken, broken}, api.Unknown}, {[]Firewall{fine, broken}, api.Unknown}} {
+		checks := JudgeAll(c.list, make([][]Packet, len(c.list)), false)
+		if len(checks) != 1 || checks[0].Verdict != c.want {
+			t.Errorf("%+v", checks)
+		}
+	}
+}

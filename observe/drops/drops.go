@@ -58,9 +58,9 @@ var reasons = map[pipeline.Reason]Kind{
 	pipeline.DropInvalid: {"no-connection", Noise, "", "", "it fits no connection", ""},
 	pipeline.DropMidstream: {"unseen-connection", Noise, "", "", "TCP of a connection that nobody saw begin, and whose ports do not say who called whom",
 		""},
-	pipeline.DropEgress: {"egress-policy", Meant, "a container with rules", "", "no policy lets it be sent",
+	pipeline.DropEgress: {"egress-policy", Meant, "a container with rules", "whom it calls", "no policy lets it be sent",
 		"`grapevine policy explain FROM TO:PORT` names the rules; `grapevine policy list` the policies"},
-	pipeline.DropIngress: {"ingress-policy", Meant, "", "a container with rules", "no policy lets it in",
+	pipeline.DropIngress: {"ingress-policy", Meant, "a caller", "a container with rules", "no policy lets it in",
 		"`grapevine policy explain FROM TO:PORT` names the rules; `grapevine policy list` the policies"},
 	pipeline.DropTwoClasses: {"address-of-two", Noise, "", "", "two containers of different labels have the address", ""},
 }
@@ -101,7 +101,14 @@ func Of(cookie uint64) Kind {
 	case c.Stage == pipeline.SpoofGuard:
 		return Spoofed
 	case c.Kind == pipeline.KindRule:
-		return Denied
+		k := Denied
+		switch c.Stage {
+		case pipeline.EgressRules:
+			k.From, k.To = "a container that it is about", "whom it calls"
+		case pipeline.IngressRules:
+			k.From, k.To = "a caller", "a container that it is about"
+		}
+		return k
 	case c.Stage == pipeline.Conntrack:
 		return reasons[pipeline.DropLinkLocal]
 	}

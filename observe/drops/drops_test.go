@@ -28,13 +28,26 @@ func TestKinds(t *testing.T) {
 		cookie(pipeline.SpoofGuard, pipeline.KindRoute, 1):                                   WrongVTEP,
 		cookie(pipeline.SpoofGuard, pipeline.KindEndpoint, 1):                                Spoofed,
 		cookie(pipeline.Output, pipeline.KindDrop, 200):                                      Unknown,
-		cookie(pipeline.IngressRules, pipeline.KindRule, 3):                                  Denied,
+		cookie(pipeline.Conntrack, pipeline.KindRule, 3):                                     Denied,
 		cookie(pipeline.Forwarding, pipeline.KindSubnet, 3):                                  Unowned,
 		cookie(pipeline.VNIDCheck, pipeline.KindDrop, uint64(pipeline.DropOtherNetwork)):     reasons[pipeline.DropOtherNetwork],
 		cookie(pipeline.Conntrack, pipeline.KindEndpoint, uint64(pipeline.DropOtherNetwork)): reasons[pipeline.DropLinkLocal],
 	} {
 		if k := Of(c); k != want {
 			t.Errorf("cookie %#x is %+v", c, k)
+		}
+	}
+}
+
+// TestDeniedBy: a rule says on which side of a connection it is.
+func TestDeniedBy(t *testing.T) {
+	for stage, want := range map[pipeline.Stage][2]string{
+		pipeline.EgressRules:  {"a container that it is about", "whom it calls"},
+		pipeline.IngressRules: {"a caller", "a container that it is about"},
+	} {
+		k := Of(pipeline.Cookie{Round: pipeline.Round, Stage: stage, Kind: pipeline.KindRule, Object: 3}.Pack())
+		if k.Reason != Denied.Reason || [2]string{k.From, k.To} != want {
+			t.Errorf("stage %s: %+v", stage, k)
 		}
 	}
 }

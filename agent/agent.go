@@ -36,6 +36,7 @@ import (
 	"github.com/grapevine-net/grapevine/observe/capture"
 	"github.com/grapevine-net/grapevine/observe/metrics"
 	"github.com/grapevine-net/grapevine/overlay/plane"
+	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/reach/follow"
 	"github.com/grapevine-net/grapevine/replica"
 )
@@ -57,6 +58,7 @@ type Agent struct {
 	gossip    *gossip.Gossip
 	prober    *probe.Prober
 	alloc     *ipam.Allocator
+	secure    *secure.Keeper // nil: nothing is encrypted
 	plane     *plane.Plane
 	names     *dns.Server
 	driver    *driver.Driver

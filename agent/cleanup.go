@@ -25,6 +25,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/guard"
 	"github.com/grapevine-net/grapevine/overlay/plane"
+	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
 
@@ -47,7 +48,7 @@ func Cleanup(ctx context.Context, cfg config.Config, purge bool) (did, kept []st
 	}
 	defer release()
 	c := &cleaning{cfg: cfg}
-	for _, step := range []func(context.Context){c.fastPath, c.daemons, c.bridge, c.datapath, c.devices, c.routing, c.firewall, c.sockets} {
+	for _, step := range []func(context.Context){c.fastPath, c.daemons, c.bridge, c.datapath, c.encryption, c.devices, c.routing, c.firewall, c.sockets} {
 		step(ctx)
 	}
 	if left, there, err := identity.LoadLeft(cfg.State); err == nil && there && left.Remains != "" && len(c.errs) == 0 {
@@ -145,6 +146,13 @@ func (c *cleaning) datapath(context.Context) {
 	c.removed("datapath", gone...)
 }
 
+// encryption removes the device that encrypted what went to other hosts, its process and its route.
+func (c *cleaning) encryption(context.Context) {
+	gone, err := secure.Purge(c.cfg.Run)
+	c.failed("remove what encrypts", err)
+	c.removed("encryption", gone...)
+}
+
 // devices removes the network interfaces.
 func (c *cleaning) devices(ctx context.Context) {
 	var gone []string
@@ -197,7 +205,7 @@ func (c *cleaning) sockets(context.Context) {
 
 // stateFiles are the names in the state directory that are ours, as patterns.
 var stateFiles = []string{
-	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", "iptables", ".*-*", installed.ProgramFile, filepath.Dir(installed.ProgramFile) + "/.new-*", filepath.Dir(installed.ProgramFile),
+	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", identity.WireGuardFile, "iptables", ".*-*", installed.ProgramFile, filepath.Dir(installed.ProgramFile) + "/.new-*", filepath.Dir(installed.ProgramFile),
 }
 
 // programLink is where docs/operate/install.md puts a link to the plugin's command line.

@@ -19,13 +19,16 @@ import (
 	"github.com/grapevine-net/grapevine/host/capability"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/installed"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/membership"
+	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/plane"
+	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/reach/follow"
 )
 
@@ -55,6 +58,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	}
 	a.installed.Offer()
 	if a.underlay, err = watch.WaitForUnderlay(ctx, a.cfg); err != nil {
+		return err
+	}
+	if err := a.openSecure(); err != nil {
 		return err
 	}
 	a.reached = a.newReached()
@@ -96,8 +102,11 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	if err != nil {
 		return err
 	}
+	if a.secure != nil {
+		a.secure.Follow(a.replica)
+	}
 	a.plane, err = plane.New(plane.Config{
-		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
+		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names: plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.names.Hear},
 	})
 	if err != nil {
@@ -179,10 +188,38 @@ func (a *Agent) openMember() error {
 
 // node is what this host says of itself.
 func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
-	return cluster.Node{
-		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.underlay.MTU, Datapath: string(a.plane.Datapath()),
+	n := cluster.Node{
+		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.wire().MTU, Datapath: string(a.plane.Datapath()),
 		Enforces: a.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
+	if a.secure != nil { // whoever does not encrypt has nowhere to send to
+		n.VTEP = netip.Addr{}
+		n.WireGuard, n.WireGuardAt = a.secure.Record()
+	}
+	return n
+}
+
+// openSecure reads the key of what encrypts, where that is asked for; nothing is made on the host yet.
+func (a *Agent) openSecure() error {
+	if !a.cfg.Encrypts() {
+		return nil
+	}
+	key, err := identity.LoadWireGuard(a.cfg.State)
+	if err != nil {
+		return err
+	}
+	a.secure = secure.New(secure.Config{
+		Self: a.self(), Key: key, Port: a.cfg.WireGuardPort, Underlay: a.underlay, Run: a.cfg.Run, Log: a.log.With("room", "secure"),
+	})
+	return nil
+}
+
+// wire is what VXLAN goes by: the underlay, or what encrypts.
+func (a *Agent) wire() link.Underlay {
+	if a.secure != nil {
+		return a.secure.Wire()
+	}
+	return a.underlay
 }
 
 // behindNAT is this host's own address if the others know it by another one; else it is invalid.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 )
 
@@ -21,7 +22,7 @@ func (a *Agent) ping(ctx context.Context, host string) (api.Ping, error) {
 	defer cancel()
 	var to api.Node
 	for _, n := range a.member.Nodes(a.replica.Snapshot()) {
-		if n.Name == host || n.ID == host || n.VTEP.String() == host {
+		if n.Name == host || n.ID == host || n.VTEP.String() == host || n.Underlay().String() == host {
 			to = n
 		}
 	}
@@ -40,7 +41,7 @@ func (a *Agent) innerMTUOf(n api.Node) int {
 	if n.MTU == 0 {
 		return a.plane.InnerMTU()
 	}
-	return n.MTU - (a.underlay.MTU - a.plane.InnerMTU())
+	return n.MTU - cluster.Overhead(n.VTEP)
 }
 
 // pinged is pure: what is said of a ping.

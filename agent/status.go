@@ -29,7 +29,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	nodes := a.member.Nodes(snap)
 	s := api.Status{
 		Version: a.version, Node: string(a.self()), Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: time.Now().Add(-time.Since(a.started)),
-		Driver: a.installed.DriverName(ctx), OVS: a.plane.Kind(), Datapath: string(a.plane.Datapath()), FastPath: a.plane.FastPath(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
+		Driver: a.installed.DriverName(ctx), OVS: a.plane.Kind(), Datapath: string(a.plane.Datapath()), FastPath: a.plane.FastPath(), Encryption: a.plane.Encryption(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
 		Aside: membership.SetAside(a.cfg.State), Names: a.resolver(), Leases: a.alloc.Held(), Process: process(),
 	}
@@ -90,4 +90,12 @@ func (a *Agent) differences(ctx context.Context, nodes []api.Node) []api.Problem
 		list = append(list, membership.Namesakes(nodes, a.installed.SetCommand(ctx, "GRAPEVINE_NAME=NAME"))...)
 	}
 	return list
+}
+
+// encrypted is what doctor says where what goes to other hosts is encrypted; "": it is not.
+func (a *Agent) encrypted() string {
+	if how := a.plane.Encryption(); how != "" {
+		return "what containers send to those of other hosts: " + how
+	}
+	return ""
 }

@@ -74,6 +74,8 @@ func (a *Agent) tasks() []Task {
 			Problems: func(ctx context.Context, l look) []api.Problem {
 				return slices.Concat(a.plane.Problems(ctx, l.gone.Endpoints), l.gone.Problems, a.plane.AbsentSources(l.snap))
 			}},
+		{Name: "encryption", Doctor: "encryption",
+			Problems: func(_ context.Context, l look) []api.Problem { return a.plane.EncryptionProblems(l.snap) }, Fine: a.encrypted()},
 		{Name: "rival", Run: a.plane.WatchRival},
 		{Name: "forwarding", Doctor: "underlay",
 			Problems: func(context.Context, look) []api.Problem { return watch.ForwardingOff(a.underlay.Interface) }},

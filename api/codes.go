@@ -58,6 +58,8 @@ const (
 	VXLANNarrow     Code = "vxlan-narrow"
 	VXLANSource     Code = "vxlan-source"
 	VXLANPortShared Code = "vxlan-port-shared"
+	EncryptionFails Code = "encryption-fails"
+	HostUnencrypted Code = "host-unencrypted"
 
 	SwitchFails     Code = "switch-fails"
 	SwitchHangs     Code = "switch-hangs"
@@ -121,6 +123,8 @@ var Kinds = []Kind{
 	{VXLANNarrow, Fault, "large packets of containers are lost between this host and another", "make the path carry them, or set GRAPEVINE_MTU on every host"},
 	{VXLANSource, Fault, "VXLAN packets leave this host with another source than its VTEP", "`ip route replace`, as `status` prints it, or GRAPEVINE_ADVERTISE"},
 	{VXLANPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},
+	{EncryptionFails, Fault, "what goes to other hosts cannot be encrypted, and is not sent", "it says what is missing; `/run/grapevine/wireguard.log` is the log of WireGuard's process"},
+	{HostUnencrypted, Fault, "of two hosts one encrypts and the other does not: they have no way to each other", "the same GRAPEVINE_ENCRYPTION on every host: [encryption.md](../use/encryption.md)"},
 
 	{SwitchFails, Fault, "the switch is not as it should be", "the agent goes on trying; its log says more"},
 	{SwitchHangs, Fault, "ovs-vswitchd or ovsdb-server does not answer", "`top`: is it busy? if it hangs, end it: the agent starts it again"},

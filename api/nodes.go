@@ -11,6 +11,7 @@ type Node struct {
 	ID       string         `json:"id"`
 	Name     string         `json:"name"`
 	VTEP     netip.Addr     `json:"vtep"`
+	Address  netip.Addr     `json:"address,omitzero"` // in the underlay, if the VTEP is inside WireGuard
 	Gossip   netip.AddrPort `json:"gossip"`
 	Alive    bool           `json:"alive"`
 	Doubtful bool           `json:"doubtful"` // alive, but silent for a moment: it may be dead
@@ -26,6 +27,16 @@ type Node struct {
 	// CIDR4 and CIDR6 are its settings of these names; of CIDR6 there need be none.
 	CIDR4 netip.Prefix `json:"cidr4,omitzero"`
 	CIDR6 netip.Prefix `json:"cidr6,omitzero"`
+	// Encrypts says that containers' packets to and from it are encrypted, or not sent and not taken.
+	Encrypts bool `json:"encrypts,omitempty"`
+}
+
+// Underlay is the host's address in the underlay.
+func (n Node) Underlay() netip.Addr {
+	if n.Address.IsValid() {
+		return n.Address
+	}
+	return n.VTEP
 }
 
 // Nodes lists the hosts of the cluster.

@@ -28,10 +28,12 @@ type Status struct {
 	OVS      string `json:"ovs"`      // host or embedded
 	Datapath string `json:"datapath"` // kernel or userspace
 	// Kernel is what the kernel's datapath counts, if that is the one.
-	Kernel    *KernelDatapath `json:"kernelDatapath,omitempty"`
-	FastPath  string          `json:"fastPath"` // on or direct, or "off: ", "rests: " or "on, not direct: " and why
-	MTU       int             `json:"mtu"`      // of the underlay, bytes
-	VXLANPort uint16          `json:"vxlanPort"`
+	Kernel   *KernelDatapath `json:"kernelDatapath,omitempty"`
+	FastPath string          `json:"fastPath"` // on or direct, or "off: ", "rests: " or "on, not direct: " and why
+	// Encryption is how what goes to other hosts is encrypted, and by what; empty: it is not.
+	Encryption string `json:"encryption,omitempty"`
+	MTU        int    `json:"mtu"` // of the underlay, bytes
+	VXLANPort  uint16 `json:"vxlanPort"`
 	// Aside are files of hosts that this one was before the cluster had forgotten them.
 	Aside []string `json:"aside,omitempty"`
 	// Refused counts gossip messages that were not accepted, by reason.

@@ -33,7 +33,7 @@ func (s *Snapshot) MTU(underlay int) int {
 		if n.MTU != 0 && (underlay == 0 || n.MTU < underlay) {
 			underlay = n.MTU
 		}
-		overhead = max(overhead, Overhead(n.VTEP))
+		overhead = max(overhead, Overhead(n.Tunnel()))
 	}
 	if underlay == 0 {
 		underlay = 1500

@@ -10,7 +10,8 @@ import (
 type Node struct {
 	ID   NodeID `cbor:"1,keyasint,omitempty"`
 	Name string `cbor:"2,keyasint,omitempty"` // host name, for people
-	// VTEP is the underlay address that VXLAN packets to this host are sent to.
+	// VTEP is the underlay address that VXLAN packets to this host are sent to in the clear. A host that encrypts
+	// has none: agents that do not know WireGuard send it nothing. See Tunnel.
 	VTEP netip.Addr `cbor:"3,keyasint,omitzero"`
 	// Gossip is where the host's memberlist answers.
 	Gossip netip.AddrPort `cbor:"4,keyasint,omitzero"`
@@ -40,6 +41,10 @@ type Node struct {
 	// HelloRun is a random number of this run of the agent: hellos from it and to it are sealed with that, so
 	// that those of an earlier one are none.
 	HelloRun uint64 `cbor:"18,keyasint,omitempty"`
+	// WireGuard is the host's public key, 32 bytes: packets to it are encrypted by that, or not sent. Empty: it does
+	// not encrypt. WireGuardAt is where it takes them (UDP).
+	WireGuard   []byte         `cbor:"19,keyasint,omitempty"`
+	WireGuardAt netip.AddrPort `cbor:"20,keyasint,omitzero"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of
@@ -80,6 +85,7 @@ func (n Node) validate() error {
 		optional("agent version", n.Agent),
 		optional("datapath", n.Datapath),
 		reaches(n.Reaches),
+		n.validateWireGuard(),
 	)
 }
 

@@ -55,6 +55,9 @@ type Config struct {
 	ForgetAfter time.Duration
 	// VXLANPort is the UDP port of the VTEPs, one for the whole cluster.
 	VXLANPort uint16
+	// Encryption is off or all; WireGuardPort is where this host takes what is encrypted for it (UDP).
+	Encryption    string
+	WireGuardPort uint16
 	// MTU of the underlay in bytes, 0: that of the interface of Advertise.
 	MTU int
 	// Replicate makes networks of other hosts in the local Docker.
@@ -83,6 +86,17 @@ type Config struct {
 // Shared lists the settings that must be the same on all hosts and are not the
 // default, as GRAPEVINE_X=value. The caller must not change the list.
 func (c Config) Shared() []string { return c.shared }
+
+// Encrypts says that nothing of containers is sent to other hosts, or taken from there, in the clear.
+func (c Config) Encrypts() bool { return c.Encryption == "all" }
+
+// TunnelPort is the UDP port by which what containers send comes from other hosts.
+func (c Config) TunnelPort() uint16 {
+	if c.Encrypts() {
+		return c.WireGuardPort
+	}
+	return c.VXLANPort
+}
 
 // ReadSocket is the path of the one that answers who may look and not touch.
 func (c Config) ReadSocket() string { return filepath.Join(c.Run, "read.sock") }

@@ -154,6 +154,9 @@ func (c *Config) check() error {
 	if c.Port == c.VXLANPort {
 		return fmt.Errorf("gossip (port) and VXLAN (vxlan-port) both want UDP port %d: change one of them on every host", c.Port)
 	}
+	if c.Encrypts() && (c.WireGuardPort == c.Port || c.WireGuardPort == c.VXLANPort) {
+		return fmt.Errorf("WireGuard (wireguard-port) wants UDP port %d, which gossip (port) or VXLAN (vxlan-port) has: change one of them", c.WireGuardPort)
+	}
 	if c.PrefixLen < c.CIDR4.Bits() {
 		return fmt.Errorf("a network's prefix of %d bits (prefixlen) does not fit into cidr4 %s: raise prefixlen or take a shorter cidr4", c.PrefixLen, c.CIDR4)
 	}

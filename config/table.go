@@ -126,8 +126,20 @@ var Table = []Setting{
 		set:    port(func(c *Config) *uint16 { return &c.VXLANPort }),
 	},
 	{
+		Name: "encryption", Default: "off",
+		Doc: "`all`: what containers send to those of other hosts goes through WireGuard, or not at all, and nothing that was not encrypted is taken (docs/use/encryption.md). " +
+			"The same on every host: one that encrypts and one that does not have no way to each other. `off`: VXLAN in the clear.",
+		Shared: true,
+		set:    oneOf(func(c *Config) *string { return &c.Encryption }, "off", "all"),
+	},
+	{
+		Name: "wireguard-port", Default: "7948",
+		Doc: "UDP port on which this host takes what is encrypted for it, with `encryption`. Behind NAT it must be forwarded from the same port.",
+		set: port(func(c *Config) *uint16 { return &c.WireGuardPort }),
+	},
+	{
 		Name: "mtu", Default: "0",
-		Doc: "MTU of the underlay in bytes; containers get 50 less (70 if a host's underlay address is IPv6). 0: that of the underlay's interface.",
+		Doc: "MTU of the underlay in bytes; containers get 50 less (70 if a host's underlay address is IPv6; 130 or 150 with `encryption`). 0: that of the underlay's interface.",
 		set: setMTU,
 	},
 	{

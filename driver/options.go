@@ -187,7 +187,7 @@ func setHostAddress(name string) func(*networkOptions, string) error {
 // worse than none. "false" is refused as well, since agents that do not know the option would refuse the network.
 func setEncrypted(_ *networkOptions, v string) error {
 	return fmt.Errorf("option encrypted=%.60q: this agent cannot encrypt a single network, and makes none that only seems to be encrypted; "+
-		"put the hosts into WireGuard and all networks are (docs/use/mesh.md), then leave the option out", v)
+		"set GRAPEVINE_ENCRYPTION=all on every host and all networks are (docs/use/encryption.md), then leave the option out", v)
 }
 
 func setEncap(_ *networkOptions, v string) error {

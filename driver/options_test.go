@@ -20,7 +20,7 @@ func TestOptions(t *testing.T) {
 		`{"com.docker.network.generic":{"vnid":7}}`:                                   "not a string",
 		`{"com.docker.network.generic":{"mtu":"9"}}`:                                  "between 576 and 9216",
 		`{"com.docker.network.generic":{"encap":"geneve"}}`:                           "vxlan is",
-		`{"com.docker.network.generic":{"encrypted":""}}`:                             "docs/use/mesh.md",
+		`{"com.docker.network.generic":{"encrypted":""}}`:                             "docs/use/encryption.md",
 		`{"com.docker.network.generic":{"encrypted":"true"}}`:                         "cannot encrypt a single network",
 		`{"com.docker.network.generic":{"encrypted":"1"}}`:                            "cannot encrypt a single network",
 		`{"com.docker.network.generic":{"encrypted":"false"}}`:                        "leave the option out",

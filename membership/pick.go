@@ -51,7 +51,7 @@ func describeNode(n api.Node) string {
 	if n.Self {
 		state = "this host"
 	}
-	return fmt.Sprintf("%s (%s, %s)", n.ID, n.VTEP, state)
+	return fmt.Sprintf("%s (%s, %s)", n.ID, n.Underlay(), state)
 }
 
 // forgetName is what to call a host in `grapevine forget`.

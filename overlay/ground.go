@@ -166,22 +166,24 @@ func (n *nets) part(snap *cluster.Snapshot) {
 }
 
 // newHosts finds the VTEPs of the other hosts. A host that claims this one's address
-// is an earlier life of it: nothing is sent there. old, if there is one, is how the
-// hosts were before.
+// is an earlier life of it: nothing is sent there, nor between a host that encrypts and one that does not. old,
+// if there is one, is how the hosts were before.
 func newHosts(snap *cluster.Snapshot, self cluster.NodeID, old *hosts) *hosts {
 	if old == nil {
 		old = &hosts{}
 	}
 	me, _ := cluster.Get[cluster.Node](snap, string(self))
-	h := &hosts{vtep: make(map[cluster.NodeID]netip.Addr, len(old.vtep)), self: me.VTEP.Unmap().WithZone("")}
+	h := &hosts{vtep: make(map[cluster.NodeID]netip.Addr, len(old.vtep)), self: me.Tunnel().Unmap().WithZone("")}
 	addrs := make([]netip.Addr, 0, len(old.vtep))
 	for n := range cluster.All[cluster.Node](snap) {
 		h.ids = append(h.ids, n.ID)
-		a := n.VTEP.Unmap().WithZone("")
+		a := n.Tunnel().Unmap().WithZone("")
 		switch {
-		case n.ID == self || a == me.VTEP.Unmap():
+		case n.ID == self || a == h.self:
+		case n.Encrypts() != me.Encrypts():
+			h.problems = append(h.problems, problem(n, "host %s: one of the two hosts encrypts, and the other one does not", n.Name))
 		case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
-			h.problems = append(h.problems, problem(n, "host %s: its VTEP %s is no address to send to", n.Name, n.VTEP))
+			h.problems = append(h.problems, problem(n, "host %s: its VTEP %s is no address to send to", n.Name, a))
 		default:
 			h.vtep[n.ID] = a
 			addrs = append(addrs, a)

@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"net"
@@ -372,5 +373,41 @@ func TestHostAddrs(t *testing.T) {
 	})
 	if both := hostAddrs([]cluster.NodeID{"00000000000000aa", "not a host"}); len(both) != 1 {
 		t.Errorf("got %v", both)
+	}
+}
+
+// Between a host that encrypts and one that does not there is no way, whichever of the two this one is.
+func TestNoWayInTheClear(t *testing.T) {
+	key := bytes.Repeat([]byte{1}, 32)
+	at := netip.MustParseAddrPort("192.0.2.1:7948")
+	nodes := func(selfEncrypts bool) *cluster.Snapshot {
+		s := cluster.New("1111111111111111")
+		me := cluster.Node{ID: "1111111111111111", VTEP: netip.MustParseAddr("192.0.2.1")}
+		if selfEncrypts {
+			me.VTEP, me.WireGuard, me.WireGuardAt = netip.Addr{}, key, at
+		}
+		if _, _, err := s.Put(me); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []cluster.Node{
+			{ID: "2222222222222222", VTEP: netip.MustParseAddr("192.0.2.2")},
+			{ID: "3333333333333333", WireGuard: key, WireGuardAt: at},
+		} {
+			other := cluster.New(n.ID)
+			r, _, err := other.Put(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Merge([]cluster.Record{r}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s.Snapshot()
+	}
+	for encrypts, want := range map[bool]string{false: "192.0.2.2", true: "fd67:7261:7065:1:3333:3333:3333:3333"} {
+		in, problems := Plan(nodes(encrypts), "1111111111111111", pipeline.Metadata, Ports{})
+		if len(in.VTEPs) != 1 || in.VTEPs[0].Addr.String() != want || len(problems) != 1 {
+			t.Errorf("encrypts %t: %+v, %v", encrypts, in.VTEPs, problems)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
@@ -49,7 +50,7 @@ func (k kernel) addrs(devs map[int]*netlink.LinkAttrs) (out []Addr, err error) {
 	for _, a := range list {
 		dev, known := devs[a.LinkIndex]
 		ip, ok := netip.AddrFromSlice(a.IP)
-		if !known || !ok || dev.Name == k.ours {
+		if !known || !ok || dev.Name == k.ours || dev.Name == link.WireGuard {
 			continue
 		}
 		ip = ip.Unmap()
@@ -85,7 +86,7 @@ func (k kernel) routes(family int, devs map[int]*netlink.LinkAttrs) (out []Route
 		if !tables[r.Table] || r.Dst == nil {
 			continue
 		}
-		if route, ok := routeOf(r, devs); ok && (route.Dev == "" || route.Dev != k.ours) {
+		if route, ok := routeOf(r, devs); ok && (route.Dev == "" || route.Dev != k.ours) && route.Prefix != cluster.SecureRange {
 			out = append(out, route)
 		}
 	}

@@ -200,7 +200,7 @@ func comparePrefix(a, b netip.Prefix) int {
 func Hosts(snap *cluster.Snapshot) (list []Thing) {
 	for n := range cluster.All[cluster.Node](snap) {
 		name := cmp.Or(n.Name, string(n.ID))
-		vtep, gossip := n.VTEP.Unmap(), n.Gossip.Addr().Unmap()
+		vtep, gossip := n.Address().Unmap(), n.Gossip.Addr().Unmap()
 		for _, a := range []netip.Addr{vtep, gossip} {
 			if a.IsValid() && (a == vtep || gossip != vtep) {
 				list = append(list, Thing{netip.PrefixFrom(a.WithZone(""), a.BitLen()), Host, name})

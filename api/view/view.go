@@ -19,11 +19,15 @@ func Nodes(s *cluster.Snapshot, self cluster.NodeID, answers func(cluster.NodeID
 	nodes := []api.Node{}
 	for n := range cluster.All[cluster.Node](s) {
 		alive, doubtful := answers(n.ID)
-		nodes = append(nodes, api.Node{
-			ID: string(n.ID), Name: n.Name, VTEP: n.VTEP, Gossip: n.Gossip,
+		node := api.Node{
+			ID: string(n.ID), Name: n.Name, VTEP: n.Tunnel(), Encrypts: n.Encrypts(), Gossip: n.Gossip,
 			Alive: n.ID == self || alive, Doubtful: n.ID != self && doubtful, Self: n.ID == self,
 			Version: n.Agent, Datapath: n.Datapath, MTU: n.MTU, VXLANPort: n.VXLANPort, CIDR4: n.CIDR4, CIDR6: n.CIDR6,
-		})
+		}
+		if n.Encrypts() {
+			node.Address = n.Address()
+		}
+		nodes = append(nodes, node)
 	}
 	slices.SortFunc(nodes, func(a, b api.Node) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	return nodes

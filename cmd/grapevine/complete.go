@@ -78,7 +78,7 @@ func hostNames(ctx context.Context, c *api.Client) (map[string]string, error) {
 	list, err := c.Nodes(ctx)
 	names := map[string]string{}
 	for _, n := range list {
-		names[n.Name] = nodeState(n) + ", " + n.VTEP.String()
+		names[n.Name] = nodeState(n) + ", " + n.Underlay().String()
 	}
 	return names, err
 }
@@ -89,7 +89,7 @@ func deadHosts(ctx context.Context, c *api.Client) (map[string]string, error) {
 	names := map[string]string{}
 	for _, n := range list {
 		if !n.Alive {
-			names[n.Name] = "does not answer, " + n.VTEP.String()
+			names[n.Name] = "does not answer, " + n.Underlay().String()
 		}
 	}
 	return names, err

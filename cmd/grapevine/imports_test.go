@@ -14,8 +14,8 @@ const module = "github.com/grapevine-net/grapevine/"
 var mayImport = map[string]string{
 	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/capture host/packets observe/metrics overlay/gateway overlay/guard overlay/plane overlay/tunnel policy/edit reach/follow replica",
-	"cmd/grapevine":          "agent api api/words config host/plugin host/store membership/backup observe/drops observe/frames observe/pcapng ui",
+		"membership/identity observe/capture host/packets observe/metrics overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/edit reach/follow replica",
+	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/worlds",
 	"api/words":              "",
@@ -50,6 +50,7 @@ var mayImport = map[string]string{
 	"host/socket":            "",
 	"host/store":             "",
 	"host/store/storetest":   "host/store replica",
+	"host/wireguard":         "host/link",
 	"ipam":                   "cluster host/plugin host/store reach replica ring",
 	"membership":             "api api/view api/words cluster config gossip host/store ipam membership/backup membership/identity replica",
 	"membership/backup":      "host/store membership/identity",
@@ -64,7 +65,8 @@ var mayImport = map[string]string{
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline",
 	"overlay/pipeline":       "",
-	"overlay/plane":          "api api/words cluster config driver/ports host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/tunnel",
+	"overlay/plane":          "api api/words cluster config driver/ports host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel",
+	"overlay/secure":         "api api/words cluster host/link host/wireguard",
 	"overlay/tunnel":         "host/link overlay/pipeline",
 	"overlay/tunnel/measure": "host/link overlay/tunnel",
 	"policy":                 "",

@@ -184,7 +184,7 @@ func poolsWhere(pools []api.Pool, is func(api.Pool, api.Share) bool) (list []api
 // address says what an address is; nil: it is a host's, and said so already.
 func (a all) address(addr netip.Addr) (list []thing) {
 	for _, n := range a.nodes {
-		if n.VTEP == addr {
+		if n.VTEP == addr || n.Underlay() == addr {
 			return nil
 		}
 	}
@@ -325,6 +325,9 @@ func (h hostThing) show(w io.Writer) error {
 			row("path\t%s", h.Path)
 		}
 		row("address\t%s, of VXLAN (UDP port %d)", h.VTEP, h.VXLANPort)
+		if h.Encrypts {
+			row("encryption\tall, to and from %s", h.Underlay())
+		}
 		row("gossip\t%s", h.Gossip)
 		row("mtu\t%d, of the underlay", h.MTU)
 		row("datapath\t%s", dash(h.Datapath))

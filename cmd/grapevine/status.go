@@ -125,6 +125,9 @@ func showFacts(w io.Writer, s api.Status) error {
 			row("driver\t%s: docker network create -d %s --ipam-driver %s NAME", s.Driver, s.Driver, s.Driver)
 		}
 		row("underlay\t%s, MTU %d, VXLAN port %d", s.VTEP, s.MTU, s.VXLANPort)
+		if s.Encryption != "" {
+			row("encryption\t%s", s.Encryption)
+		}
 		row("switch\t%s Open vSwitch, %s datapath", dash(s.OVS), dash(s.Datapath))
 		if k := s.Kernel; k != nil {
 			row("datapath\t%s, %s; %d packets found one, %d did not, %d of these were lost", words.Plural(int(k.Flows), "flow"), words.Plural(int(k.Masks), "mask"), k.Hit, k.Missed, k.Lost)

@@ -133,7 +133,7 @@ const shortest = 4
 func begins(id, word string) bool { return len(word) >= shortest && strings.HasPrefix(id, word) }
 
 func isHost(n api.Node, word string) bool {
-	return n.Name == word || begins(n.ID, word) || n.VTEP.String() == word
+	return n.Name == word || begins(n.ID, word) || n.VTEP.String() == word || n.Underlay().String() == word
 }
 
 // ofEndpoint reports whether a word means an endpoint: its container, its network, an address or its host.

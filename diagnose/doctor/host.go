@@ -239,11 +239,11 @@ func Duplicates(nodes []api.Node, endpoints []api.Endpoint) []api.Check {
 		if !n.Alive {
 			continue
 		}
-		if other, twice := vteps[n.VTEP]; twice {
+		if other, twice := vteps[n.Underlay()]; twice {
 			checks = append(checks, wrong("addresses", "set GRAPEVINE_ADVERTISE on each to an address of its own",
-				"the hosts %s and %s have the same underlay address %s", other, n.Name, n.VTEP))
+				"the hosts %s and %s have the same underlay address %s", other, n.Name, n.Underlay()))
 		}
-		vteps[n.VTEP] = n.Name
+		vteps[n.Underlay()] = n.Name
 	}
 	holders := map[netip.Addr]api.Endpoint{}
 	for _, e := range endpoints {

@@ -34,7 +34,7 @@ func (p *Prober) sendSome(node string, session uint64, kind Kind, sizes []int, c
 	var one func(size int) error
 	switch kind.way() {
 	case Gossip:
-		s, err := newDatagrams(self.VTEP, to.Gossip)
+		s, err := newDatagrams(self.Address, to.Gossip)
 		if err != nil {
 			return fmt.Errorf("send probes to %v: %w", to.Gossip, err)
 		}

@@ -40,8 +40,9 @@ type Peers interface {
 
 // Host is what probes to a host need to know of it.
 type Host struct {
-	VTEP   netip.Addr     // where the tunnel ends
-	Gossip netip.AddrPort // where its agent listens
+	VTEP    netip.Addr     // where the tunnel ends
+	Address netip.Addr     // in the underlay
+	Gossip  netip.AddrPort // where its agent listens
 }
 
 // Config is what a Prober needs.

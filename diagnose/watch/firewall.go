@@ -16,6 +16,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/paths"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
@@ -103,7 +104,7 @@ func (w *Firewall) hasIPv6() bool {
 // Families are the families of which rules matter: IPv6's, false and true.
 func (w *Firewall) Families() (list []bool) {
 	list = append(list, false)
-	if w.Underlay.Addr.Is6() || w.hasIPv6() {
+	if w.Underlay.Addr.Is6() || w.hasIPv6() || w.Settings.Encrypts() {
 		list = append(list, true)
 	}
 	return list
@@ -155,9 +156,10 @@ func (w *Firewall) problems(verdicts []paths.Verdict, nodes []api.Node) []api.Pr
 func heardVXLAN(verdicts []paths.Verdict, nodes []api.Node) map[netip.Addr]bool {
 	heard := map[netip.Addr]bool{}
 	for _, n := range nodes {
-		heard[n.VTEP] = slices.ContainsFunc(verdicts, func(v paths.Verdict) bool {
+		came := slices.ContainsFunc(verdicts, func(v paths.Verdict) bool {
 			return v.Host == n.ID && (v.In == paths.All || v.In == paths.Small)
 		})
+		heard[n.Underlay()], heard[n.VTEP] = came, came
 	}
 	return heard
 }
@@ -205,17 +207,38 @@ func (w *Firewall) Packets(nodes []api.Node, v6 bool, most int) (list []doctor.P
 	list = append(list,
 		doctor.Packet{Chain: "FORWARD", In: gateway.Port, Out: dev, Src: inside, Dst: world, Proto: "tcp", For: "what containers send to the outside" + suffix},
 		doctor.Packet{Chain: "FORWARD", In: dev, Out: gateway.Port, Src: world, Dst: inside, Proto: "tcp", DNAT: true, For: "what comes to containers' published ports" + suffix})
+	tunnel := "VXLAN"
+	if w.Settings.Encrypts() {
+		tunnel = "WireGuard"
+		list = append(list, w.inside(nodes, v6, most)...)
+	}
 	for _, n := range w.talkers(nodes, v6, most) {
 		for _, port := range []struct {
 			proto, what string
 			port        uint16
-		}{{"tcp", "gossip", w.Settings.Port}, {"udp", "gossip", w.Settings.Port}, {"udp", "VXLAN", w.Settings.VXLANPort}} {
-			p := doctor.Packet{Proto: port.proto, Port: port.port, Tunnel: port.what == "VXLAN"}
+		}{{"tcp", "gossip", w.Settings.Port}, {"udp", "gossip", w.Settings.Port}, {"udp", tunnel, w.Settings.TunnelPort()}} {
+			p := doctor.Packet{Proto: port.proto, Port: port.port, Tunnel: port.what == tunnel}
 			in, out := p, p
-			in.Chain, in.In, in.Src, in.Dst, in.For = "INPUT", dev, n.VTEP, own, port.what+" from "+n.Name
-			out.Chain, out.Out, out.Src, out.Dst, out.For = "OUTPUT", dev, own, n.VTEP, port.what+" to "+n.Name
+			in.Chain, in.In, in.Src, in.Dst, in.For = "INPUT", dev, n.Underlay(), own, port.what+" from "+n.Name
+			out.Chain, out.Out, out.Src, out.Dst, out.For = "OUTPUT", dev, own, n.Underlay(), port.what+" to "+n.Name
 			list = append(list, in, out)
 		}
+	}
+	return list
+}
+
+// inside are those that come out of WireGuard, by IPv6.
+func (w *Firewall) inside(nodes []api.Node, v6 bool, most int) (list []doctor.Packet) {
+	own := cluster.SecureVTEP(w.Self)
+	for _, n := range nodes {
+		if !v6 || n.Self || !n.Encrypts || len(list) >= 2*most {
+			continue
+		}
+		p := doctor.Packet{Proto: "udp", Port: w.Settings.VXLANPort, Tunnel: true}
+		in, out := p, p
+		in.Chain, in.In, in.Src, in.Dst, in.For = "INPUT", link.WireGuard, n.VTEP, own, "VXLAN out of WireGuard from "+n.Name
+		out.Chain, out.Out, out.Src, out.Dst, out.For = "OUTPUT", link.WireGuard, own, n.VTEP, "VXLAN into WireGuard to "+n.Name
+		list = append(list, in, out)
 	}
 	return list
 }
@@ -223,7 +246,7 @@ func (w *Firewall) Packets(nodes []api.Node, v6 bool, most int) (list []doctor.P
 // talkers are at most so many other hosts of a family: if none has been met, those to join.
 func (w *Firewall) talkers(nodes []api.Node, v6 bool, most int) (list []api.Node) {
 	for _, n := range nodes {
-		if !n.Self && n.VTEP.Is6() == v6 && w.Underlay.Addr.Is6() == v6 && len(list) < most {
+		if !n.Self && n.Underlay().Is6() == v6 && w.Underlay.Addr.Is6() == v6 && len(list) < most {
 			list = append(list, n)
 		}
 	}

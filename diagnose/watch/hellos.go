@@ -75,7 +75,7 @@ func (p *Hellos) Run(ctx context.Context) error {
 		}
 		for id, h := range table.Due(now) {
 			if err == nil {
-				err = hellos.Say(id, vteps[id].VTEP, h)
+				err = hellos.Say(id, vteps[id].Tunnel(), h)
 			}
 		}
 		if err != nil {
@@ -90,6 +90,7 @@ func (p *Hellos) greet(table *paths.Table, now time.Time) (map[string]cluster.No
 	nodes := map[string]cluster.Node{}
 	ring := probe.Ring{Self: string(p.Self), Run: p.RunID, Keys: p.Gossip.ListKeys(), Peers: map[string]uint64{}}
 	var hosts []paths.Host
+	me, _ := cluster.Get[cluster.Node](p.Snapshot(), string(p.Self))
 	for n := range cluster.All[cluster.Node](p.Snapshot()) {
 		nodes[string(n.ID)] = n
 		says := n.Hellos == 1 || n.Hellos >= 2 && n.HelloRun != 0
@@ -103,7 +104,7 @@ func (p *Hellos) greet(table *paths.Table, now time.Time) (map[string]cluster.No
 		m, _ := p.Gossip.Member(string(n.ID))
 		hosts = append(hosts, paths.Host{
 			ID:    string(n.ID),
-			Sends: says && m.State == gossip.Alive && !m.Doubtful && n.VTEP.Is4() == p.Underlay.Addr.Is4() && n.VXLANPort == p.Settings.VXLANPort,
+			Sends: says && m.State == gossip.Alive && !m.Doubtful && n.Encrypts() == me.Encrypts() && n.Address().Is4() == p.Underlay.Addr.Is4() && n.VXLANPort == p.Settings.VXLANPort,
 		})
 	}
 	table.Set(hosts, now)
@@ -112,7 +113,7 @@ func (p *Hellos) greet(table *paths.Table, now time.Time) (map[string]cluster.No
 
 // Problems says which ways carry nothing, for people; nodes are all hosts.
 func (p *Hellos) Problems(nodes []api.Node) []api.Problem {
-	return pathProblems(p.now(), nodes, p.Settings.VXLANPort, time.Now())
+	return pathProblems(p.now(), nodes, p.Settings.TunnelPort(), time.Now())
 }
 
 // Paths adds to the hosts whether packets pass to and from them.

@@ -44,7 +44,7 @@ func (w Silence) Problems(nodes []api.Node) []api.Problem {
 		}
 		others++
 		m, _ := w.Gossip.Member(n.ID)
-		s := silent{name: n.Name, vtep: n.VTEP, since: m.Since, dead: !n.Alive, do: w.Advice(cluster.NodeID(n.ID))}
+		s := silent{name: n.Name, vtep: n.Underlay(), since: m.Since, dead: !n.Alive, do: w.Advice(cluster.NodeID(n.ID))}
 		switch {
 		case n.Alive && (m.State != gossip.Alive || m.DoubtfulSince.IsZero() || now.Sub(m.DoubtfulSince) < doubtPatience):
 			continue

@@ -54,12 +54,17 @@ type Config struct {
 	// Behind are the own addresses of hosts behind NAT: they send from none of these, and who
 	// reaches one without NAT reaches the host.
 	Behind []netip.Addr
+	// Encrypted is the device that encrypts: VXLAN leaves and comes by it and by nothing else, and nothing else does by
+	// it. Secure are the addresses inside. "": this host does not encrypt.
+	Encrypted string
+	Secure    netip.Prefix
 }
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
-		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names)
+		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
+		c.Encrypted == d.Encrypted && c.Secure == d.Secure
 }
 
 // sorted is c with its lists in order, each thing once.
@@ -120,6 +125,7 @@ type Filter struct {
 	with    backend
 	cfg     Config
 	inPlace bool
+	strict  string // Config.Encrypted of the rules that are there
 	// failed is why the rules are not what they should be.
 	failed error
 	told   atomic.Pointer[told]
@@ -161,9 +167,10 @@ func (f *Filter) apply() error {
 	defer f.tell()
 	err := f.with.set(f.cfg)
 	if err != nil {
+		f.strict = ""
 		err = fmt.Errorf("set the rules of what may enter and leave %s: %w", f.cfg.Interface, err)
 	} else {
-		f.inPlace = true
+		f.inPlace, f.strict = true, f.cfg.Encrypted
 	}
 	f.failed = err
 	return err
@@ -173,11 +180,12 @@ func (f *Filter) apply() error {
 // their lock.
 type told struct {
 	inPlace bool
+	strict  string
 	failed  error
 }
 
 // tell is called with the lock held, when something may have changed.
-func (f *Filter) tell() { f.told.Store(&told{f.inPlace, f.failed}) }
+func (f *Filter) tell() { f.told.Store(&told{f.inPlace, f.strict, f.failed}) }
 
 func (f *Filter) last() told {
 	if t := f.told.Load(); t != nil {
@@ -189,6 +197,12 @@ func (f *Filter) last() told {
 // InPlace says whether there are rules, be they of the last Config or of one before. It does not block.
 func (f *Filter) InPlace() bool {
 	return f.last().inPlace
+}
+
+// Strict says whether the rules that are there keep VXLAN to the device that encrypts. It does not block.
+func (f *Filter) Strict(device string) bool {
+	last := f.last()
+	return device != "" && last.inPlace && last.strict == device
 }
 
 // Trouble is why the rules are not what they should be; nil: they are. It does not block.
@@ -228,7 +242,7 @@ func (f *Filter) restore() error {
 	whole, err := f.with.whole()
 	switch {
 	case err != nil:
-		f.failed = fmt.Errorf("look at the rules of what may enter and leave %s: %w", f.cfg.Interface, err)
+		f.failed, f.strict = fmt.Errorf("look at the rules of what may enter and leave %s: %w", f.cfg.Interface, err), ""
 		return f.failed
 	case whole && f.failed == nil:
 		return nil
@@ -242,7 +256,7 @@ func (f *Filter) restore() error {
 func (f *Filter) Remove() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.cfg, f.inPlace, f.failed = Config{}, false, nil
+	f.cfg, f.inPlace, f.strict, f.failed = Config{}, false, "", nil
 	f.tell()
 	return f.with.remove()
 }

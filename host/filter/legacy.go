@@ -64,6 +64,9 @@ func iptables(name, input string, args ...string) (string, error) {
 }
 
 func (l *legacy) set(cfg Config) error {
+	if cfg.Encrypted != "" {
+		return errNotStrict
+	}
 	for _, command := range l.commands {
 		v6 := command == "ip6tables"
 		if _, err := iptables(command+"-restore", script(cfg, v6, true), "--noflush"); err != nil {

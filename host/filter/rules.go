@@ -30,6 +30,7 @@ const (
 	own        = "own"
 	internal   = "internal"
 	hosts      = "hosts"
+	secure     = "secure"
 )
 
 // table makes the rules of a Config, as `nft list table inet grapevine` shows them; fib: the
@@ -47,10 +48,16 @@ func table(name string, cfg Config, fib bool) nft.Table {
 	for _, v6 := range []bool{false, true} {
 		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6))
 	}
+	if cfg.Encrypted != "" {
+		t.Sets = append(t.Sets, prefixSet(secure, []netip.Prefix{cfg.Secure}, true))
+	}
 	t.Chains = []nft.Chain{
 		{Name: "forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority, Rules: forward(cfg.Interface)},
 		{Name: "input", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority, Rules: input(cfg)},
 		{Name: "masqueraded", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT, Rules: masqueraded()},
+	}
+	if cfg.Encrypted != "" {
+		t.Chains = append(t.Chains, encrypted(cfg)...)
 	}
 	if fib {
 		t.Chains = append(t.Chains, nft.Chain{Name: "prerouting", Type: "filter", Hook: unix.NF_INET_PRE_ROUTING, Priority: beforeNAT, Rules: prerouting()})

@@ -10,6 +10,7 @@ const (
 	Tunnel     = "gvtun"   // the port of the bridge to other hosts
 	TunnelPeer = "gvtunx"  // its other end with the userspace datapath, where packets from the underlay go in
 	VXLAN      = "gvvxlan" // the VXLAN device of the userspace datapath
+	WireGuard  = "gvwg"    // the device that encrypts what goes to other hosts
 
 	// Prefixes of an endpoint's interfaces; the digits after are the same.
 	PortPrefix  = Ours // the switch's port

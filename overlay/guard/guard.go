@@ -44,6 +44,7 @@ type Config struct {
 	Own      []uint16     // ports of this host's VXLAN and agent
 	VTEPs    []netip.Addr // where this host is, and behind NAT where that leads to
 	Underlay string       // the interface
+	Encrypts bool         // VXLAN goes by link.WireGuard and by nothing else
 	Names    []uint16     // ports of the resolver
 	Run      string       // the directory of the notes
 	Source   Source
@@ -202,6 +203,12 @@ func (g *Guard) InPlace() bool {
 	return f != nil && f.InPlace()
 }
 
+// Strict reports whether the rules that are there let VXLAN leave and come encrypted only. It does not block.
+func (g *Guard) Strict() bool {
+	f := g.last().filter
+	return f != nil && f.Strict(link.WireGuard)
+}
+
 // config is what the rules are to be; the lock is held.
 func (g *Guard) config() (filter.Config, error) {
 	snap := g.cfg.Source.Snapshot()
@@ -209,11 +216,14 @@ func (g *Guard) config() (filter.Config, error) {
 		Interface: gateway.Port, Internal: snap.InternalSubnets(), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
 		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names,
 	}
+	if g.cfg.Encrypts {
+		cfg.Encrypted, cfg.Secure = link.WireGuard, cluster.SecureRange
+	}
 	for n := range cluster.All[cluster.Node](snap) {
 		if n.ID == g.cfg.Self {
 			continue
 		}
-		cfg.VTEPs = append(cfg.VTEPs, addressesOf(n.VTEP, n.Gossip.Addr())...)
+		cfg.VTEPs = append(cfg.VTEPs, addressesOf(n.Tunnel(), n.Address(), n.Gossip.Addr())...)
 		cfg.Behind = append(cfg.Behind, addressesOf(n.Bind)...)
 		if n.VXLANPort != 0 {
 			cfg.VXLANs = append(cfg.VXLANs, n.VXLANPort)
@@ -278,7 +288,7 @@ func (g *Guard) guests(dockers []string) (names []string, err error) {
 	for _, l := range list {
 		at := l.Attrs()
 		plugged := slices.Contains([]string{"bridge", "tuntap", "veth"}, l.Type()) && at.MasterIndex == 0
-		if plugged && at.Name != g.cfg.Underlay && at.Name != gateway.Port && !world[at.Index] && !slices.Contains(dockers, at.Name) {
+		if plugged && at.Name != g.cfg.Underlay && at.Name != gateway.Port && at.Name != link.WireGuard && !world[at.Index] && !slices.Contains(dockers, at.Name) {
 			names = append(names, at.Name)
 		}
 	}

@@ -29,7 +29,7 @@ type fastPath struct {
 }
 
 func (p *Plane) newFastPath(source netip.Addr) *fastPath {
-	vxlanPort, underlay := p.cfg.Settings.VXLANPort, p.cfg.Underlay
+	vxlanPort, underlay := p.cfg.Settings.VXLANPort, p.wire()
 	cfg := fastpath.Config{
 		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: link.OuterPrefix, Device: outer, Log: p.log, Source: source,
 		Underlay: fastpath.Underlay{Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort},

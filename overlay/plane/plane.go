@@ -28,6 +28,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/guard"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
 
@@ -51,6 +52,7 @@ type Config struct {
 	Switch   Switch
 	Self     cluster.NodeID
 	Underlay link.Underlay
+	Secure   *secure.Keeper // encrypts what goes to other hosts; nil: nothing does
 	Source   Source
 	Reach    overlay.Reach
 	State    store.File
@@ -87,8 +89,9 @@ func New(c Config) (_ *Plane, err error) {
 	p := &Plane{cfg: c, Switch: c.Switch, nat: nat.New(), log: c.Log, caughtUp: make(chan struct{})}
 	s := c.Settings
 	p.gateway = gateway.New(string(c.Self))
+	wire := p.wire()
 	p.guard = guard.New(guard.Config{
-		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{c.Underlay.Addr, s.Bind}, Underlay: c.Underlay.Interface,
+		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Encrypts: c.Secure != nil,
 		Names: c.Names.Ports, Run: s.Run, Source: c.Source, NAT: p.nat, Log: c.Log,
 	})
 	if p.proxy, err = proxy.New(&p.held, strangers(c.Source, p.guard.Closed), c.Log); err != nil {
@@ -106,7 +109,7 @@ func New(c Config) (_ *Plane, err error) {
 		Self: c.Self, Bridge: p.Bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source},
-		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: c.Underlay.MTU, Reach: c.Reach,
+		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
 		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Log: c.Log,
 	}
 	p.told = c.Source.CaughtUp()
@@ -126,6 +129,9 @@ func New(c Config) (_ *Plane, err error) {
 		cfg.Tunnel, cfg.Mode = p.tunnel, pipeline.HeaderBits
 		cfg.Opened = p.growBuffers
 	}
+	if c.Secure != nil {
+		cfg.Tunnel = secureTunnel{cfg.Tunnel, p}
+	}
 	p.fast = p.newFastPath(forPrograms)
 	cfg.Fast = p.fast.path
 	if p.overlay, err = overlay.New(cfg, c.Source); err != nil {
@@ -137,12 +143,21 @@ func New(c Config) (_ *Plane, err error) {
 // Adopt prepares what is there for this switch, which may be another one than it was made for:
 // containers' interfaces, and the programs of the fast path. It comes before Run.
 func (p *Plane) Adopt() {
+	p.beginSecure()
 	p.adoptLinks()
 	p.fast.set(p.cfg.Settings.FastPath)
 }
 
 // InnerMTU is the largest IP packet that the underlay carries for containers.
-func (p *Plane) InnerMTU() int { return p.cfg.Underlay.MTU - cluster.Overhead(p.cfg.Underlay.Addr) }
+func (p *Plane) InnerMTU() int { return p.wire().MTU - cluster.Overhead(p.wire().Addr) }
+
+// wire is what VXLAN goes by: the underlay, or what encrypts.
+func (p *Plane) wire() link.Underlay {
+	if p.cfg.Secure != nil {
+		return p.cfg.Secure.Wire()
+	}
+	return p.cfg.Underlay
+}
 
 // Overlay is the loop that keeps the switch.
 func (p *Plane) Overlay() *overlay.Overlay { return p.overlay }
@@ -180,6 +195,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	tasks.Go(func() error { return p.nat.Run(ctx, p.log) })
 	tasks.Go(func() error { return p.guard.Run(ctx) })
+	if p.cfg.Secure != nil {
+		tasks.Go(func() error { return p.cfg.Secure.Run(ctx) })
+	}
 	tasks.Go(func() error { return p.proxy.Run(ctx) })
 	tasks.Go(func() error { p.catchUp(ctx); return nil })
 	tasks.Go(func() error {
@@ -231,6 +249,9 @@ func (p *Plane) Teardown(ctx context.Context) error {
 	errs := []error{p.fast.path.Stop(), p.nat.Remove(ctx), p.gateway.Remove(), p.overlay.Teardown(ctx)}
 	if p.tunnel != nil {
 		errs = append(errs, p.tunnel.Remove(ctx))
+	}
+	if p.cfg.Secure != nil {
+		errs = append(errs, p.cfg.Secure.Remove())
 	}
 	errs = append(errs, p.guard.Remove()) // gv0 is gone
 	if p.Embedded != nil {

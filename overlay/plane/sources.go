@@ -16,7 +16,7 @@ import (
 // vxlanSource is this host's address that its VXLAN packets are sent from: the VTEP or, behind
 // NAT, the one that becomes it.
 func (p *Plane) vxlanSource() netip.Addr {
-	if own := p.cfg.Underlay.Addr.Unmap(); !p.cfg.Settings.Bind.IsValid() || hasAddress(own) {
+	if own := p.wire().Addr.Unmap(); p.cfg.Secure != nil || !p.cfg.Settings.Bind.IsValid() || hasAddress(own) {
 		return own
 	}
 	return p.cfg.Settings.Bind.Unmap()
@@ -32,7 +32,7 @@ func hasAddress(addr netip.Addr) bool {
 // this host's VTEP, by which the others know it: they drop them. The kernel is asked, if it is it
 // that chooses.
 func (p *Plane) WrongSources(nodes []api.Node) []api.Problem {
-	own := p.cfg.Underlay.Addr
+	own := p.wire().Addr
 	if !p.choosesSource() || !hasAddress(own) {
 		return nil // behind NAT it is not this host's, or it is gone
 	}

@@ -12,6 +12,7 @@ var wireguardCommands = map[string]command{
 	"wireguard": wireguard,
 	"overhear":  overhear,
 	"overheard": overheard,
+	"inside":    inside,
 }
 
 func (s *state) hostsOf(names []string) (all []*lab.Host, err error) {
@@ -77,4 +78,26 @@ func overheard(ctx context.Context, s *state, args []string) (string, error) {
 		}
 	}
 	return said.String(), nil
+}
+
+// inside VAR HOST: the variable is the address that the host has inside grapevine's own WireGuard.
+func inside(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) != 2 {
+		return "", usageError("usage: inside VAR HOST")
+	}
+	h, err := s.host(args[1])
+	if err != nil {
+		return "", err
+	}
+	out, err := h.Exec(ctx, "ip", "-6", "-o", "addr", "show", "dev", "gvwg", "scope", "global")
+	if err != nil {
+		return "", err
+	}
+	for _, word := range strings.Fields(out) {
+		if addr, isPrefix := strings.CutSuffix(word, "/128"); isPrefix {
+			s.setenv(args[0], addr)
+			return "", nil
+		}
+	}
+	return "", fmt.Errorf("%s has no address inside WireGuard: %s", h.Name, out)
 }

@@ -1,0 +1,15 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/host/wireguard"
+)
+
+// newWireGuardDevice is the process that encrypts where the kernel does not; the agent starts it.
+func newWireGuardDevice() *cobra.Command {
+	return &cobra.Command{
+		Use: wireguard.Verb + " SOCKET MTU", Short: "Be the device that encrypts, for the agent", Hidden: true,
+		RunE: func(c *cobra.Command, args []string) error { return wireguard.Serve(c.Context(), args) },
+	}
+}

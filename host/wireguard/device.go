@@ -1,0 +1,291 @@
+// Package wireguard is the agent's hand on WireGuard: this host's key, and one device, gvwg, whose only peers are
+// the other hosts. The device is the kernel's where it has WireGuard, and else a process of its own that outlives
+// the agent, as Open vSwitch's daemons do. It has one address, and a route to those of all hosts; behind that stands
+// a route that leads nowhere, so that with the device gone nothing takes another way.
+package wireguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/link"
+)
+
+// The kinds of devices.
+const (
+	Kernel    = "kernel"
+	Userspace = "userspace"
+)
+
+// Verb is the one of this program by which a device's process begins (Serve): not for people.
+const Verb = "wireguard-device"
+
+// Overhead is what WireGuard adds to an IP packet between hosts at such addresses: its header and tag, UDP, IP.
+func Overhead(endpoint netip.Addr) int {
+	if endpoint.Unmap().Is4() {
+		return 32 + 8 + 20
+	}
+	return 32 + 8 + 40
+}
+
+// MinMTU is the least MTU of the device: it carries IPv6 (RFC 8200, 5).
+const MinMTU = 1280
+
+// Device is how gvwg is to be. Its methods work in the network namespace of the calling thread.
+type Device struct {
+	Run   string       // the directory of the process's socket and log
+	MTU   int          // bytes, of IP packets inside
+	Addr  netip.Addr   // this host's, inside
+	Range netip.Prefix // all hosts'
+}
+
+func (d Device) socket() string { return filepath.Join(d.Run, "wireguard.sock") }
+func (d Device) log() string    { return filepath.Join(d.Run, "wireguard.log") }
+
+// Ensure makes the device, with its address and routes, where anything of that is missing, and returns its kind. The
+// route that leads nowhere comes first.
+func (d Device) Ensure(ctx context.Context) (kind string, err error) {
+	if err := d.nowhere(); err != nil {
+		return "", err
+	}
+	kind, err = d.there()
+	if err == nil && kind == "" {
+		kind, err = d.create(ctx)
+	}
+	if err != nil {
+		return "", err
+	}
+	return kind, d.dress()
+}
+
+// there is the kind of the device, "" if there is none that can be used.
+func (d Device) there() (kind string, err error) {
+	l, err := link.Get(link.WireGuard)
+	switch {
+	case errors.Is(err, link.ErrNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	case l.Kind == "wireguard":
+		return Kernel, nil
+	case l.Kind != "tuntap" && l.Kind != "tun":
+		return "", fmt.Errorf("%s is a %s of somebody else's: remove or rename it", l.Name, l.Kind)
+	}
+	if _, err := ask(d.socket(), "get=1\n"); err == nil {
+		return Userspace, nil
+	}
+	return "", link.Delete(link.WireGuard) // its process ends with it
+}
+
+func (d Device) create(ctx context.Context) (kind string, err error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = link.WireGuard
+	err = netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs})
+	switch {
+	case err == nil:
+		return Kernel, nil
+	case !errors.Is(err, unix.EOPNOTSUPP):
+		return "", fmt.Errorf("make %s: %w", link.WireGuard, err)
+	}
+	if err := d.start(); err != nil {
+		return "", fmt.Errorf("begin WireGuard in a process, as this kernel has none: %w", err)
+	}
+	for end := time.Now().Add(patience); ; {
+		if _, err := ask(d.socket(), "get=1\n"); err == nil {
+			return Userspace, nil
+		}
+		if ctx.Err() != nil || time.Now().After(end) {
+			return "", fmt.Errorf("the process of WireGuard, which this kernel does not have, makes no device: %s says why: `modprobe tun` if /dev/net/tun is missing", d.log())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// start runs the process in a session of its own, so that no signal to the agent's group reaches it.
+func (d Device) start() error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(d.log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(program, Verb, d.socket(), fmt.Sprint(d.MTU))
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // at the agent's end init does
+	return nil
+}
+
+// dress gives the device what it needs and has not.
+func (d Device) dress() error {
+	l, err := netlink.LinkByName(link.WireGuard)
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", link.WireGuard, err)
+	}
+	if l.Attrs().MTU != d.MTU {
+		if err := netlink.LinkSetMTU(l, d.MTU); err != nil {
+			return fmt.Errorf("set the MTU of %s to %d: %w", link.WireGuard, d.MTU, err)
+		}
+	}
+	if err := allowIPv6(); err != nil {
+		return err
+	}
+	if l.Attrs().Flags&net.FlagUp == 0 {
+		if err := link.NoIPv6Address(link.WireGuard); err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(l); err != nil {
+			return fmt.Errorf("set up %s: %w", link.WireGuard, err)
+		}
+	}
+	return d.lead(l)
+}
+
+// lead gives the device its address and the route to all hosts', if it has them not.
+func (d Device) lead(l netlink.Link) error {
+	addrs, err := link.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_V6) })
+	if err != nil {
+		return fmt.Errorf("list the addresses of %s: %w", link.WireGuard, err)
+	}
+	whole := netip.PrefixFrom(d.Addr, d.Addr.BitLen())
+	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IPNet.String() == whole.String() }) {
+		if err := netlink.AddrReplace(l, &netlink.Addr{IPNet: ipNet(whole), Flags: unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_NODAD}); err != nil {
+			return fmt.Errorf("give %s its address %v: %w", link.WireGuard, d.Addr, err)
+		}
+	}
+	err = d.route(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(d.Range), Type: unix.RTN_UNICAST, Priority: metric})
+	if err != nil {
+		return fmt.Errorf("lead %v to %s: %w", d.Range, link.WireGuard, err)
+	}
+	return nil
+}
+
+// route makes a route, if it is not there.
+func (d Device) route(want *netlink.Route) error {
+	have, err := link.Dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V6, want, netlink.RT_FILTER_DST)
+	})
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(have, func(r netlink.Route) bool {
+		return r.Type == want.Type && r.Priority == want.Priority && (want.LinkIndex == 0 || r.LinkIndex == want.LinkIndex)
+	}) {
+		return nil
+	}
+	return netlink.RouteReplace(want)
+}
+
+// Metrics of the two routes.
+const (
+	metric = 64
+	last   = 1<<31 - 1
+)
+
+// nowhere makes the route that all take when the device is gone.
+func (d Device) nowhere() error {
+	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
+		return errors.New("this host has no IPv6 (ipv6.disable=1), which hosts that encrypt have inside WireGuard: boot it without that")
+	}
+	route := nowhere(d.Range)
+	if err := d.route(&route); err != nil {
+		return fmt.Errorf("let %v lead nowhere without %s: %w", d.Range, link.WireGuard, err)
+	}
+	return nil
+}
+
+func nowhere(to netip.Prefix) netlink.Route {
+	return netlink.Route{Dst: ipNet(to), Type: unix.RTN_UNREACHABLE, Priority: last}
+}
+
+// allowIPv6 turns on IPv6 on the device, where it is off by default.
+func allowIPv6() error {
+	const file = "/proc/sys/net/ipv6/conf/" + link.WireGuard + "/disable_ipv6"
+	if text, err := os.ReadFile(file); err == nil && len(text) > 0 && text[0] == '0' {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte("0"), 0); err != nil {
+		return fmt.Errorf("turn on IPv6 on %s: %w", link.WireGuard, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// State is what a device of that kind has.
+func (d Device) State(kind string) (s State, err error) {
+	if kind == Kernel {
+		s, err = kernelState()
+	} else {
+		s, err = userspaceState(d.socket())
+	}
+	if err != nil {
+		return s, fmt.Errorf("look at the peers of %s: %w", link.WireGuard, err)
+	}
+	return s, nil
+}
+
+// Set changes what a device of that kind has.
+func (d Device) Set(kind string, c Change) error {
+	if c.Empty() {
+		return nil
+	}
+	set := setKernel
+	if kind != Kernel {
+		set = func(c Change) error { return setUserspace(d.socket(), c) }
+	}
+	if err := set(c); err != nil {
+		return fmt.Errorf("set the key, the port or the peers of %s: %w", link.WireGuard, err)
+	}
+	return nil
+}
+
+// Remove removes the device, its process and its routes, and returns what there was.
+func (d Device) Remove() (gone []string, err error) {
+	var errs []error
+	l, err := link.Get(link.WireGuard)
+	switch {
+	case errors.Is(err, link.ErrNotFound):
+	case err != nil:
+		errs = append(errs, err)
+	case l.Kind == "wireguard" || l.Kind == "tuntap" || l.Kind == "tun":
+		if err := link.Delete(link.WireGuard); err != nil {
+			errs = append(errs, err)
+		} else {
+			gone = append(gone, "interface "+link.WireGuard)
+		}
+	}
+	route := nowhere(d.Range)
+	switch err := netlink.RouteDel(&route); {
+	case err == nil:
+		gone = append(gone, fmt.Sprintf("unreachable route to %v", d.Range))
+	case !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.ENODEV):
+		errs = append(errs, fmt.Errorf("remove the unreachable route to %v: %w", d.Range, err))
+	}
+	for _, file := range []string{d.socket(), d.log()} {
+		if err := os.Remove(file); err == nil {
+			gone = append(gone, file)
+		}
+	}
+	return gone, errors.Join(errs...)
+}

@@ -1,0 +1,21 @@
+package wireguard
+
+import (
+	"crypto/ecdh"
+	"encoding/base64"
+)
+
+// Key is a key of WireGuard (X25519, RFC 7748).
+type Key [32]byte
+
+// String is the key as wg(8) writes it.
+func (k Key) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
+
+// Public is the public key of a private one.
+func (k Key) Public() Key {
+	private, err := ecdh.X25519().NewPrivateKey(k[:])
+	if err != nil {
+		panic(err) // 32 bytes are one
+	}
+	return Key(private.PublicKey().Bytes())
+}

@@ -1,0 +1,61 @@
+package wireguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/grapevine-net/grapevine/host/link"
+)
+
+// Serve is the process of a device: it makes gvwg and answers on a socket who tells it its key and its peers, until
+// the device is deleted or ctx ends.
+func Serve(ctx context.Context, args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("usage: %s SOCKET MTU: the agent starts it, nobody else", Verb)
+	}
+	mtu, err := strconv.Atoi(args[1])
+	if err != nil || mtu < MinMTU {
+		return fmt.Errorf("%q is no MTU of %s: it is at least %d", args[1], link.WireGuard, MinMTU)
+	}
+	t, err := tun.CreateTUN(link.WireGuard, mtu)
+	if err != nil {
+		return fmt.Errorf("make %s: %w", link.WireGuard, err)
+	}
+	d := device.NewDevice(t, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, link.WireGuard+": "))
+	defer d.Close()
+	// Of another process, which has no device any more: this one has its name.
+	if err := os.Remove(args[0]); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("make the socket of %s: %w", link.WireGuard, err)
+	}
+	syscall.Umask(0o077) // the private key can be read there
+	l, err := net.Listen("unix", args[0])
+	if err != nil {
+		return fmt.Errorf("make the socket of %s: %w", link.WireGuard, err)
+	}
+	defer l.Close()
+	go answer(l, d)
+	select {
+	case <-ctx.Done():
+	case <-d.Wait():
+	}
+	return nil
+}
+
+func answer(l net.Listener, d *device.Device) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go d.IpcHandle(c)
+	}
+}

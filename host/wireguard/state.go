@@ -1,0 +1,75 @@
+package wireguard
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Peer is another host, as a device has it.
+type Peer struct {
+	Key      Key
+	Endpoint netip.AddrPort // where it is sent to; WireGuard follows a peer that moves
+	Inside   netip.Prefix   // the only addresses that it may have inside
+	// Handshake is when the last one was; zero: there was none.
+	Handshake time.Time
+}
+
+// State is what a device has.
+type State struct {
+	Private Key
+	Port    uint16
+	Peers   []Peer
+}
+
+// Change is what makes one State of another.
+type Change struct {
+	Private *Key
+	Port    *uint16
+	Set     []Peer // new or otherwise than they are; without an Endpoint that one stays
+	Remove  []Key
+}
+
+// Empty says that nothing changes.
+func (c Change) Empty() bool {
+	return c.Private == nil && c.Port == nil && len(c.Set)+len(c.Remove) == 0
+}
+
+// fresh is how old the last handshake is at most with a peer that can be reached: WireGuard makes a new one every two
+// minutes while something is sent.
+const fresh = 3 * time.Minute
+
+// Diff returns what makes the device's State the one that is wanted. said is where the peers were said to be last;
+// where a peer answers, and nobody has said anything else since, it is where WireGuard has found it, behind NAT or
+// moved, and stays there.
+func Diff(have, want State, said map[Key]netip.AddrPort, now time.Time) (c Change) {
+	if have.Private != want.Private {
+		c.Private = &want.Private
+	}
+	if have.Port != want.Port {
+		c.Port = &want.Port
+	}
+	at := map[Key]Peer{}
+	for _, p := range have.Peers {
+		at[p.Key] = p
+	}
+	for _, p := range want.Peers {
+		old, there := at[p.Key]
+		delete(at, p.Key)
+		heard := now.Sub(old.Handshake) < fresh
+		last, known := said[p.Key]
+		stays := there && (old.Endpoint == p.Endpoint || known && last == p.Endpoint && heard || !known && heard)
+		if there && stays && old.Inside == p.Inside {
+			continue
+		}
+		if stays {
+			p.Endpoint = netip.AddrPort{}
+		}
+		c.Set = append(c.Set, p)
+	}
+	c.Remove = slices.SortedFunc(maps.Keys(at), func(a, b Key) int { return slices.Compare(a[:], b[:]) })
+	slices.SortFunc(c.Set, func(a, b Peer) int { return cmp.Compare(a.Key.String(), b.Key.String()) })
+	return c
+}

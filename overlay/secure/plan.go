@@ -1,0 +1,73 @@
+package secure
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/wireguard"
+)
+
+// Peers are the other hosts that encrypt, by their own signed records: each may have its own address inside, and no
+// other. It is pure. Of two that name the same key the one has it that comes first; own is this host's, which nobody
+// else has.
+func Peers(snap *cluster.Snapshot, self cluster.NodeID, own wireguard.Key) (list []wireguard.Peer) {
+	taken := map[wireguard.Key]bool{own: true}
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.ID == self || len(n.WireGuard) != cluster.WireGuardKeySize || !n.WireGuardAt.IsValid() || n.WireGuardAt.Port() == 0 {
+			continue
+		}
+		key, inside := wireguard.Key(n.WireGuard), cluster.SecureVTEP(n.ID)
+		if taken[key] || !inside.IsValid() {
+			continue
+		}
+		taken[key] = true
+		at := netip.AddrPortFrom(n.WireGuardAt.Addr().Unmap(), n.WireGuardAt.Port())
+		list = append(list, wireguard.Peer{Key: key, Endpoint: at, Inside: netip.PrefixFrom(inside, inside.BitLen())})
+	}
+	slices.SortFunc(list, func(a, b wireguard.Peer) int { return bytes.Compare(a.Key[:], b.Key[:]) })
+	return list
+}
+
+// Unlike are the hosts to which this one has no way, since one of the two encrypts and the other does not. It is
+// pure, and for hosts that do not encrypt as well.
+func Unlike(snap *cluster.Snapshot, self cluster.NodeID, encrypts bool) (list []api.Problem) {
+	var names []string
+	others := 0
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.ID == self {
+			continue
+		}
+		if others++; n.Encrypts() != encrypts {
+			names = append(names, cmp.Or(n.Name, string(n.ID)))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	hosts, does := words.SomeHosts(names, others), "does not encrypt"
+	if len(names) > 1 {
+		does = "do not encrypt"
+	}
+	p := api.Problem{
+		Code: api.HostUnencrypted,
+		What: fmt.Sprintf("%s %s what containers send, and this host takes and sends nothing in the clear: nothing passes between their containers and this host's", hosts, does),
+		Do:   "set GRAPEVINE_ENCRYPTION=all there as well, with an agent that knows it, or `off` on every host",
+	}
+	if !encrypts {
+		p.What = fmt.Sprintf("this host does not encrypt what containers send, and %s take and send nothing in the clear: nothing passes between their containers and this host's", hosts)
+		if len(names) == 1 {
+			p.What = fmt.Sprintf("this host does not encrypt what containers send, and %s takes and sends nothing in the clear: nothing passes between its containers and this host's", hosts)
+		}
+		p.Do = "set GRAPEVINE_ENCRYPTION=all on this host as well, or `off` on every host"
+	} else if len(names) == 1 {
+		p.What = fmt.Sprintf("%s %s what containers send, and this host takes and sends nothing in the clear: nothing passes between its containers and this host's", hosts, does)
+	}
+	return []api.Problem{p}
+}

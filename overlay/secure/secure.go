@@ -1,0 +1,245 @@
+// Package secure keeps the device that encrypts what the switch sends to other hosts (package host/wireguard) in step
+// with the cluster. VXLAN goes between addresses inside WireGuard, one a host, so that flows, tunnel and fast path know
+// nothing of it; that nothing goes another way, package overlay/guard sees to.
+package secure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/wireguard"
+)
+
+// Source is where snapshots come from (package replica). The channel is closed at the change after the call; it is
+// taken before the snapshot.
+type Source interface {
+	Snapshot() *cluster.Snapshot
+	Watch() <-chan struct{}
+}
+
+// Config is what a Keeper works with.
+type Config struct {
+	Self     cluster.NodeID
+	Key      wireguard.Key
+	Port     uint16
+	Underlay link.Underlay // what is encrypted goes by it
+	Run      string        // the directory of sockets
+	Log      *slog.Logger
+}
+
+// Keeper is the one who makes the device and tells it its peers.
+type Keeper struct {
+	cfg    Config
+	device wireguard.Device
+	source Source
+	poke   chan struct{} // capacity 1: the device may have changed
+
+	mu     sync.Mutex
+	said   map[wireguard.Key]netip.AddrPort // where peers were said to be
+	kind   string
+	failed error
+	since  time.Time // since when all is as it should be
+	logged string
+}
+
+// New makes nothing yet.
+func New(cfg Config) *Keeper {
+	u := cfg.Underlay
+	return &Keeper{
+		cfg: cfg, poke: make(chan struct{}, 1), said: map[wireguard.Key]netip.AddrPort{}, failed: errors.New("it is not there yet"),
+		device: wireguard.Device{Run: cfg.Run, MTU: u.MTU - wireguard.Overhead(u.Addr), Addr: cluster.SecureVTEP(cfg.Self), Range: cluster.SecureRange},
+	}
+}
+
+// Wire is what the switch has for its underlay.
+func (k *Keeper) Wire() link.Underlay {
+	return link.Underlay{Interface: link.WireGuard, Addr: k.device.Addr, MTU: k.device.MTU}
+}
+
+// Record is what this host says of itself for the others to encrypt to it.
+func (k *Keeper) Record() (public []byte, at netip.AddrPort) {
+	key := k.cfg.Key.Public()
+	return key[:], netip.AddrPortFrom(k.cfg.Underlay.Addr.Unmap(), k.cfg.Port)
+}
+
+// Follow says where the other hosts' records are. It comes before the other methods.
+func (k *Keeper) Follow(source Source) { k.source = source }
+
+// Ensure has the device in place when it returns nil, with the peers that are known now.
+func (k *Keeper) Ensure(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := k.ensure(ctx)
+	switch {
+	case err == nil && k.failed != nil:
+		k.since = time.Now()
+	case err != nil && ctx.Err() == nil && err.Error() != k.logged:
+		k.cfg.Log.Warn("encryption is not as it should be, trying again; nothing is sent in the clear", "err", err)
+	}
+	if k.logged = ""; err != nil {
+		k.logged = err.Error()
+	}
+	k.failed = err
+	return err
+}
+
+func (k *Keeper) ensure(ctx context.Context) error {
+	if k.device.MTU < wireguard.MinMTU {
+		return fmt.Errorf("the underlay's MTU of %d bytes leaves %s %d, and it needs %d: GRAPEVINE_MTU of at least %d, and an underlay that carries it",
+			k.cfg.Underlay.MTU, link.WireGuard, k.device.MTU, wireguard.MinMTU, wireguard.MinMTU+wireguard.Overhead(k.cfg.Underlay.Addr))
+	}
+	kind, err := k.device.Ensure(ctx)
+	if err != nil {
+		return err
+	}
+	have, err := k.device.State(kind)
+	if err != nil {
+		return err
+	}
+	want := wireguard.State{Private: k.cfg.Key, Port: k.cfg.Port, Peers: Peers(k.source.Snapshot(), k.cfg.Self, k.cfg.Key.Public())}
+	if err := k.device.Set(kind, wireguard.Diff(have, want, k.said, time.Now())); err != nil {
+		return err
+	}
+	k.kind = kind
+	clear(k.said)
+	for _, p := range want.Peers {
+		k.said[p.Key] = p.Endpoint
+	}
+	return nil
+}
+
+// The pauses between two looks at the device: after the cluster has changed, and when nothing has been heard.
+const (
+	pause = 100 * time.Millisecond
+	rest  = 5 * time.Second
+	retry = time.Second
+)
+
+// Run keeps the device until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error { k.watch(ctx); return ctx.Err() })
+	tasks.Go(func() error {
+		for ctx.Err() == nil {
+			changed, wait := k.source.Watch(), rest
+			if k.Ensure(ctx) != nil {
+				wait = retry
+			}
+			select {
+			case <-ctx.Done():
+			case <-k.poke:
+			case <-changed:
+				sleep(ctx, pause)
+			case <-time.After(wait):
+			}
+		}
+		return ctx.Err()
+	})
+	return tasks.Wait()
+}
+
+// watch pokes when the device changes or goes, and when routes or addresses do.
+func (k *Keeper) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		links, routes := make(chan netlink.LinkUpdate), make(chan netlink.RouteUpdate)
+		some, stop := context.WithCancel(ctx)
+		err := errors.Join(
+			netlink.LinkSubscribeWithOptions(links, some.Done(), netlink.LinkSubscribeOptions{ErrorCallback: func(error) { stop() }}),
+			netlink.RouteSubscribeWithOptions(routes, some.Done(), netlink.RouteSubscribeOptions{ErrorCallback: func(error) { stop() }}))
+		for links != nil && routes != nil && err == nil {
+			select {
+			case u, open := <-links:
+				if !open {
+					links = nil
+				} else if u.Attrs().Name == link.WireGuard {
+					k.look()
+				}
+			case u, open := <-routes:
+				if !open {
+					routes = nil
+				} else if u.Type == unix.RTM_DELROUTE && u.Dst != nil && u.Dst.String() == cluster.SecureRange.String() {
+					k.look()
+				}
+			}
+		}
+		stop()
+		go drain(links)
+		go drain(routes)
+		k.look()
+		sleep(ctx, retry)
+	}
+}
+
+// drain lets a subscription end.
+func drain[T any](updates <-chan T) {
+	if updates == nil {
+		return
+	}
+	for range updates {
+	}
+}
+
+func (k *Keeper) look() {
+	select {
+	case k.poke <- struct{}{}:
+	default:
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// Problems are for status.
+func (k *Keeper) Problems() []api.Problem {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.failed == nil {
+		return nil
+	}
+	return []api.Problem{{
+		Code: api.EncryptionFails,
+		What: "what goes to other hosts cannot be encrypted, and is not sent: " + k.failed.Error(),
+		Do:   "mend that: the agent goes on trying; containers of this host reach each other meanwhile",
+	}}
+}
+
+// State is one line for people.
+func (k *Keeper) State() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.failed != nil {
+		return "all, and does not work: nothing is sent to other hosts"
+	}
+	by := "the kernel's WireGuard"
+	if k.kind == wireguard.Userspace {
+		by = "wireguard-go, a process of its own"
+	}
+	return fmt.Sprintf("all, by %s (%s, UDP port %d), since %s", by, link.WireGuard, k.cfg.Port, k.since.UTC().Format(time.DateTime))
+}
+
+// Remove removes the device.
+func (k *Keeper) Remove() error {
+	_, err := k.device.Remove()
+	return err
+}
+
+// Purge removes what an agent that is gone has left, and returns what that was.
+func Purge(run string) ([]string, error) {
+	return wireguard.Device{Run: run, Range: cluster.SecureRange}.Remove()
+}

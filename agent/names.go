@@ -12,6 +12,7 @@ import (
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/policy/answers"
 )
 
 // unmetGrace is how long after the agent's start a host that gossip has not met
@@ -25,7 +26,7 @@ func (a *Agent) openNames() (rules []nat.Rule) {
 	if err != nil {
 		log.Warn("names are answered at the gateway only; while the agent does not run, containers' questions rest", "error", err)
 	}
-	a.names = dns.New(dns.Config{Source: a.replica, Hosts: a.standing, Device: gateway.Port, Redirect: err == nil, Log: log})
+	a.names = dns.New(dns.Config{Source: a.replica, Hosts: a.standing, Device: gateway.Port, Redirect: err == nil, Gate: gate{a}, Log: log})
 	for _, r := range dns.Rules(gateway.Port, dns.DefaultPort, err != nil) {
 		rules = append(rules, nat.Rule(r))
 	}
@@ -68,4 +69,19 @@ func (a *Agent) watchName(ctx context.Context) error {
 		return nil
 	}
 	return watch.Name(ctx, a.cfg.Name, a.log)
+}
+
+// gate opens in the switch what containers may reach by name alone.
+type gate struct{ *Agent }
+
+// Covers implements dns.Gate.
+func (g gate) Covers(endpoint, name string) bool { return g.plane.Overlay().Covers(endpoint, name) }
+
+// Open implements dns.Gate.
+func (g gate) Open(ctx context.Context, endpoint, name string, list []dns.Told) error {
+	told := make([]answers.Told, len(list))
+	for i, t := range list {
+		told[i] = answers.Told(t)
+	}
+	return g.plane.Overlay().Open(ctx, endpoint, name, told)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"time"
 )
 
 // Policies are all policies of the cluster.
@@ -65,7 +66,7 @@ type AllowRequest struct {
 }
 
 // ExplainRequest asks whether policies let a connection through. From and To are containers (NAME or NETWORK/NAME),
-// endpoints' IDs or addresses.
+// endpoints' IDs or addresses; To may be a name of DNS as well.
 type ExplainRequest struct {
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -104,6 +105,15 @@ type Decision struct {
 	Passed []PolicyRule `json:"passed,omitempty"`
 	// Unknown is what is not known, and counts as whatever is denied.
 	Unknown []string `json:"unknown,omitempty"`
+	// Told are the names that the container was told the address for, by which a rule lets it there.
+	Told []ToldName `json:"told,omitempty"`
+}
+
+// ToldName is a name that a container asked for. Until Until it may begin connections to the address.
+type ToldName struct {
+	Name  string    `json:"name"`
+	Asked time.Time `json:"asked"`
+	Until time.Time `json:"until"`
 }
 
 // PolicyRule is a rule of a policy, or the policy itself.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -44,6 +43,8 @@ type Config struct {
 	Redirect bool
 	// ResolvConf names the host's servers; empty: /etc/resolv.conf.
 	ResolvConf string
+	// Gate opens what containers may reach by name alone; nil: nobody does.
+	Gate Gate
 	// Log gets what cannot be told to anybody else. nil: slog.Default().
 	Log *slog.Logger
 }
@@ -154,7 +155,11 @@ func (s *Server) overload(q *question) []byte {
 }
 
 func (s *Server) remoteEntered(ctx context.Context, q *question) []byte {
-	r := q.route()
+	g := s.gated(q)
+	r := s.hostRoute()
+	if len(g.endpoints) == 0 {
+		r = q.route()
+	}
 	if r.denied != nil {
 		s.counts.refused.Add(1)
 		return refuse(q.wire, dns.RcodeRefused)
@@ -164,6 +169,13 @@ func (s *Server) remoteEntered(ctx context.Context, q *question) []byte {
 		s.counts.failed.Add(1)
 		s.cfg.Log.Debug("no server answered", "asker", q.asker, "error", err)
 		return refuse(q.wire, rcodeServFail)
+	}
+	if len(g.endpoints) > 0 {
+		if err := s.open(ctx, g, wire); err != nil {
+			s.counts.failed.Add(1)
+			s.cfg.Log.Warn("a name is not answered, since what it has cannot be opened", "asker", q.asker, "name", g.name, "error", err)
+			return refuse(q.wire, rcodeServFail)
+		}
 	}
 	s.counts.forwarded.Add(1)
 	return wire
@@ -177,8 +189,7 @@ func (s *Server) toOriginal(network string, client, local netip.AddrPort) route 
 	if err == nil && dst.Addr() != local.Addr() && !s.ours(dst.Addr()) {
 		return s.toServer(client.Addr(), dst)
 	}
-	var d net.Dialer
-	return route{servers: s.hostServers(), dial: d.DialContext, budget: budget, resend: resendAfter}
+	return s.hostRoute()
 }
 
 // hostServers are the host's servers, without those that would be ourselves.

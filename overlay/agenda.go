@@ -64,6 +64,9 @@ func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) 
 			return ourChange
 		case <-calmed:
 			return ourChange
+		case <-at(o.told.next()):
+			o.told.expire(time.Now())
+			return ourChange
 		case <-changed:
 			changed, calmed = nil, time.After(min(calm, pause))
 		case <-o.event:

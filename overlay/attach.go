@@ -107,9 +107,9 @@ func (o *Overlay) pass(ctx context.Context, r *reconciler, why reason) error {
 	r.caughtUp()
 	snap := o.src.Snapshot()
 	res, err := r.reconcile(ctx, snap, why, o.isDetached(snap))
-	res.pass = number
+	res.pass, res.placed = number, number
 	if res.err != nil {
-		res.rev, res.attached, res.input = o.last.rev, o.last.attached, o.last.input // only this goroutine writes last
+		res.rev, res.attached, res.input, res.placed = o.last.rev, o.last.attached, o.last.input, o.last.placed // only this goroutine writes last
 	}
 	o.mu.Lock()
 	o.last = res

@@ -109,7 +109,11 @@ type Config struct {
 	CannotTrack func(context.Context) (lacks []string, err error)
 	// Epochs keeps the epochs of policies' rules over restarts; nil: nothing does.
 	Epochs Epochs
-	Log    *slog.Logger // nil: slog.Default()
+	// Told keeps what containers were told by name over restarts; nil: nothing does.
+	Told Told
+	// Near, if set, says what an address is that this host has or reaches without a router; else nothing. No name opens it.
+	Near func(netip.Addr) string
+	Log  *slog.Logger // nil: slog.Default()
 }
 
 // Overlay is the loop and what others ask of it. Its methods may be called
@@ -122,6 +126,7 @@ type Overlay struct {
 	kick  chan struct{} // somebody waits for the next pass
 	event chan struct{} // the switch may have changed: heard says how
 	heard heard
+	told  *told
 	// damaged: the kernel tells of changes that hurt says.
 	damaged chan struct{}
 
@@ -141,6 +146,7 @@ type Overlay struct {
 // result is what a pass achieved.
 type result struct {
 	pass     uint64
+	placed   uint64           // the last pass that put its flows in place
 	err      error            // why the flows are not in place
 	rest     error            // what else is wrong: tunnel, gateway, broken ports
 	rev      uint64           // of the snapshot whose flows are in place
@@ -163,6 +169,7 @@ func New(cfg Config, src Source) (*Overlay, error) {
 	return &Overlay{
 		cfg: cfg, src: src, log: cfg.Log, detached: map[string]bool{},
 		kick: make(chan struct{}, 1), event: make(chan struct{}, 1), damaged: make(chan struct{}, 1), ended: make(chan struct{}), asked: make(chan struct{}),
+		told: newTold(),
 	}, nil
 }
 
@@ -172,6 +179,10 @@ func (o *Overlay) Run(ctx context.Context) error {
 	g.Go(func() error { return o.cfg.Bridge.Watch(ctx, o.hear) })
 	if w := o.openWatch(); w != nil {
 		g.Go(func() error { return o.watchHost(ctx, w) })
+	}
+	o.recall()
+	if o.cfg.Told != nil {
+		g.Go(func() error { o.keepTold(ctx); return nil })
 	}
 	g.Go(func() error { return o.loop(ctx) })
 	if err := g.Wait(); !errors.Is(err, context.Canceled) {
@@ -202,7 +213,7 @@ const (
 // loop runs passes. A failed pass is repeated soon: whole within two seconds of the
 // switch being back, by whatever it was lost.
 func (o *Overlay) loop(ctx context.Context) error {
-	r := &reconciler{cfg: o.cfg, log: o.log, behind: o.cfg.CaughtUp != nil, tracks: o.tracks}
+	r := &reconciler{cfg: o.cfg, log: o.log, behind: o.cfg.CaughtUp != nil, tracks: o.tracks, told: o.told}
 	if err := r.planAnew(); err != nil {
 		return err
 	}

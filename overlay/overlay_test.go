@@ -77,6 +77,8 @@ type host struct {
 	// settled and inPlace are Config's of the next start.
 	settled func() bool
 	inPlace func(context.Context) error
+	told    Told
+	near    func(netip.Addr) string
 	*Overlay
 	stop func()
 }
@@ -102,7 +104,7 @@ func (h *host) start() {
 		Log:  slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Self: me, Bridge: h.bridge, Tunnel: h.tunnel, Mode: pipeline.HeaderBits, VXLANPort: 4789,
 		Gateway: gateway.New(string(me)), MTU: 1500, Fast: h.fast, CaughtUp: h.caughtUp,
-		Settled: h.settled, InPlace: h.inPlace,
+		Settled: h.settled, InPlace: h.inPlace, Told: h.told, Near: h.near,
 	}, h.world)
 	if err != nil {
 		h.t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -20,6 +21,8 @@ type enforcer struct {
 	world    worlds.Follower
 	compiler *policy.Compiler // nil: there are no policies
 	epochs   *epochs
+	told     *told // nil: nothing by name
+	compiled policy.Compiled
 	out      pipeline.Policy
 	guarded  map[string]bool // endpoints
 }
@@ -27,8 +30,12 @@ type enforcer struct {
 // follow returns what the switch is to enforce. It reports whether that may be another policy than the last one.
 func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipeline.Policy, changed bool) {
 	w, changed := p.world.Follow(snap, self)
+	answers, more := p.told.at(snap, self, time.Now())
 	if !changed {
-		return p.out, false
+		if more {
+			p.open(snap, answers)
+		}
+		return p.out, more
 	}
 	p.out, p.guarded = pipeline.Policy{}, nil
 	if p.epochs == nil {
@@ -44,6 +51,8 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipe
 	} else {
 		p.compiler = nil
 	}
+	p.compiled = c
+	p.told.name(c.Named())
 	p.epochs.drop(c.Guards)
 	if len(c.Guards) == 0 {
 		return p.out, true
@@ -73,7 +82,22 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipe
 	for _, r := range c.Rules {
 		p.out.Rules = append(p.out.Rules, pipelineRule(r))
 	}
+	p.open(snap, answers)
 	return p.out, true
+}
+
+// open makes openings of what endpoints were told.
+func (p *enforcer) open(snap *cluster.Snapshot, answers []policy.Answer) {
+	p.out.Openings = nil
+	for _, o := range p.compiled.Openings(open(snap, answers)) {
+		p.out.Openings = append(p.out.Openings, pipeline.Opening{
+			Rule: o.Rule, Priority: o.Priority, Action: actions[o.Action], From: o.From, To: o.To, Past: o.Past, AnyPort: o.AnyPort, Ports: pipelinePorts(o.Ports),
+		})
+	}
+}
+
+var actions = map[policy.Action]pipeline.Action{
+	policy.Accept: pipeline.Accept, policy.Drop: pipeline.Drop, policy.Reject: pipeline.Reject, policy.Pass: pipeline.Pass,
 }
 
 func pipelineRule(r policy.CompiledRule) pipeline.PolicyRule {
@@ -84,11 +108,13 @@ func pipelineRule(r policy.CompiledRule) pipeline.PolicyRule {
 	if r.Direction == policy.Egress {
 		out.Direction = pipeline.Egress
 	}
-	out.Action = map[policy.Action]pipeline.Action{
-		policy.Accept: pipeline.Accept, policy.Drop: pipeline.Drop, policy.Reject: pipeline.Reject, policy.Pass: pipeline.Pass,
-	}[r.Action]
-	for _, q := range r.Ports {
-		out.Ports = append(out.Ports, pipeline.PortRange{Proto: q.Proto, From: q.From, To: q.To})
+	out.Action, out.Ports = actions[r.Action], pipelinePorts(r.Ports)
+	return out
+}
+
+func pipelinePorts(ports []policy.PortRange) (out []pipeline.PortRange) {
+	for _, q := range ports {
+		out = append(out, pipeline.PortRange{Proto: q.Proto, From: q.From, To: q.To})
 	}
 	return out
 }

@@ -122,8 +122,8 @@ func policyFor(port map[string]uint32) pipeline.Input {
 	}
 	for _, past := range []bool{false, true} {
 		in.Policy.Openings = append(in.Policy.Openings,
-			pipeline.Opening{Rule: 4000000011, Priority: 10000, From: addr("10.128.0.7"), To: addr("198.51.100.9"), Past: past, Ports: ports[:4]},
-			pipeline.Opening{Rule: 4000000012, Priority: 10000, From: addr("fd00:1::7"), To: addr("2001:db8::9"), Past: past, AnyPort: true})
+			pipeline.Opening{Rule: 4000000011, Priority: 10000, Action: pipeline.Accept, From: addr("10.128.0.7"), To: addr("198.51.100.9"), Past: past, Ports: ports[:4]},
+			pipeline.Opening{Rule: 4000000012, Priority: 19999, Action: pipeline.Pass, From: addr("fd00:1::7"), To: addr("2001:db8::9"), Past: past, AnyPort: true})
 	}
 	return in
 }
@@ -213,9 +213,16 @@ func policies() *rapid.Generator[pipeline.Policy] {
 					{{Proto: 6, From: 80, To: 80}}, {{Proto: 6, From: 70, To: 90}, {Proto: 17, From: 53, To: 53}}, {{Proto: 132, From: 80, To: 443}},
 				}).Draw(t, "ports")
 			}
-			at := fmt.Sprint(o.Priority, o.From, o.To, o.Past)
-			if a := action[fmt.Sprint(pipeline.Egress, o.Priority)]; a > pipeline.Accept || taken[at] {
-				continue // of one priority is one action
+			at, place := fmt.Sprint(o.Priority, o.From, o.To, o.Past), fmt.Sprint(pipeline.Egress, o.Priority)
+			if o.Action = action[place]; o.Action == 0 { // of one priority is one action
+				o.Action = rapid.SampledFrom([]pipeline.Action{pipeline.Accept, pipeline.Drop, pipeline.Pass}[:2+number("may pass", 0, 1)]).Draw(t, "action")
+				if o.Action == pipeline.Pass && o.Priority <= pipeline.PriorityNetworkPolicy {
+					o.Action = pipeline.Accept
+				}
+				action[place] = o.Action
+			}
+			if taken[at] {
+				continue
 			}
 			taken[at] = true
 			p.Openings = append(p.Openings, o)
@@ -369,7 +376,7 @@ func (c policyPacket) first(p pipeline.Policy, d pipeline.Direction) pipeline.Ac
 	for _, o := range p.Openings {
 		if open := c.State == "established" || c.State == "related"; d == pipeline.Egress && o.From == subject && o.To == peer && (open || !o.Past) {
 			rules = append(rules, pipeline.PolicyRule{
-				ID: o.Rule, Direction: d, Priority: o.Priority, Action: pipeline.Accept, Subjects: []uint32{class(subject)}, AnyPeer: true, AnyPort: o.AnyPort, Ports: o.Ports,
+				ID: o.Rule, Direction: d, Priority: o.Priority, Action: o.Action, Subjects: []uint32{class(subject)}, AnyPeer: true, AnyPort: o.AnyPort, Ports: o.Ports,
 			})
 		}
 	}

@@ -47,6 +47,7 @@ type reconciler struct {
 	gatewayMTU int             // as the switch was told
 
 	tracks func(context.Context) (can bool, err error) // see Overlay.tracks; nil: it can
+	told   *told                                       // nil: nothing by name
 
 	again   []string // the bundle applied last
 	repeats int      // how often it was applied before
@@ -133,7 +134,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		for _, g := range in.Policy.Guards {
 			res.problems[g.Endpoint] = fmt.Errorf("the policies that select it come to more than a switch takes, and it is cut off until there are fewer (`grapevine policy list`): %w", err)
 		}
-		in.Policy.Rules = nil
+		in.Policy.Rules, in.Policy.Openings = nil, nil
 		want, changes, err = r.compiler.Compile(in)
 	}
 	if err != nil {
@@ -178,7 +179,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 
 // planAnew forgets what was planned, but for the epochs on the disk.
 func (r *reconciler) planAnew() error {
-	r.plans = plans{policies: enforcer{epochs: &epochs{store: r.cfg.Epochs}}}
+	r.plans = plans{policies: enforcer{epochs: &epochs{store: r.cfg.Epochs}, told: r.told}}
 	if r.cfg.Epochs == nil {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -56,4 +57,50 @@ type Answer struct {
 	// Asked is when it was told last, Until when it is closed: new connections may begin before, and go on after.
 	Asked, Until time.Time
 	Past         bool // it is closed
+}
+
+// NamesOf are the names by which rules let an endpoint reach others, as far as it is certain.
+func (w World) NamesOf(endpoint string) (list []Domain) {
+	e, _ := w.find(Peer{Endpoint: endpoint})
+	if e == nil {
+		return nil
+	}
+	networks := knownNetworks(w.Networks)
+	for i := range w.Policies {
+		p := &w.Policies[i]
+		for _, r := range p.Egress {
+			if len(r.Domains) > 0 && (r.Action == Accept || r.Action == Pass) && p.Subject.matches(e, networks) == yes {
+				list = append(list, r.Domains...)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// never are addresses that no name opens, whoever has it: what is near the container itself, or nobody's.
+var never = []struct{ prefix, is string }{
+	{"127.0.0.0/8", "loopback"}, {"::1/128", "loopback"}, {"169.254.0.0/16", "link-local"}, {"fe80::/10", "link-local"}, {"224.0.0.0/4", "multicast"}, {"ff00::/8", "multicast"},
+	{"0.0.0.0/8", "no host's"}, {"240.0.0.0/4", "no host's"}, {"::/96", "no host's"}, {"::ffff:0:0/96", "no host's"},
+}
+
+// NeverByName says what an address is that no name opens, or nothing.
+func NeverByName(a netip.Addr) (is string) {
+	for _, n := range never {
+		if netip.MustParsePrefix(n.prefix).Contains(a) {
+			return n.is
+		}
+	}
+	return ""
+}
+
+// translated are addresses of IPv6 that lead to one of IPv4, which they end with (RFC 6052).
+var translated = netip.MustParsePrefix("64:ff9b::/96")
+
+// Untranslated is the address to which one leads.
+func Untranslated(a netip.Addr) netip.Addr {
+	if b := a.As16(); translated.Contains(a) {
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return a
 }

@@ -69,7 +69,7 @@ func drawRules(t *rapid.T, p *Policy, d Direction, actions []Action) (list []Rul
 		r := Rule{Action: rapid.SampledFrom(actions).Draw(t, "action")}
 		if r.AnyPeer = p.Kind != ClusterNetworkPolicy && rapid.IntRange(0, 3).Draw(t, "any peer") == 0; !r.AnyPeer {
 			for range rapid.IntRange(1, 2).Draw(t, "peers") {
-				if d == Egress && r.Action == Accept && rapid.IntRange(0, 4).Draw(t, "domain") == 0 {
+				if d == Egress && rapid.IntRange(0, 4).Draw(t, "domain") == 0 {
 					r.Domains = append(r.Domains, rapid.SampledFrom([]Domain{"a.test", "b.test", "*.test", "*.b.test"}).Draw(t, "domain"))
 					continue
 				}

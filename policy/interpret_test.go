@@ -18,7 +18,7 @@ func interpreted(c Compiled, answers []Answer, subject string, peer netip.Addr, 
 	for _, o := range c.Openings(answers) {
 		if o.Endpoint == subject && !o.Past {
 			rules = append(rules, CompiledRule{
-				Direction: Egress, Priority: o.Priority, Action: Accept, Subjects: []uint32{own},
+				Direction: Egress, Priority: o.Priority, Action: o.Action, Subjects: []uint32{own},
 				Blocks: []netip.Prefix{netip.PrefixFrom(o.To, o.To.BitLen())}, AnyPort: o.AnyPort, Ports: o.Ports,
 			})
 		}

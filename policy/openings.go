@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// Opening is an address to which a local endpoint may connect, since it was told so when it asked for a name of an
-// egress rule's. Of one priority there is at most one between two addresses.
+// Opening is an address that an egress rule of names is about, since a local endpoint was told it when it asked for one of
+// these. Of one priority there is at most one between two addresses.
 type Opening struct {
-	Rule     uint32 // one of those that open it
+	Rule     uint32 // one of those that name it
 	Priority int
+	Action   Action // of all rules of this priority
 	Endpoint string
 	From, To netip.Addr
 	Past     bool // only connections go on that are open
@@ -24,7 +25,7 @@ func (c Compiled) Openings(answers []Answer) (list []Opening) {
 	if len(answers) == 0 {
 		return nil
 	}
-	rules := c.byName()
+	rules := c.byName(Accept, Pass, Drop, Reject)
 	if len(rules) == 0 {
 		return nil
 	}
@@ -43,8 +44,11 @@ func (c Compiled) Openings(answers []Answer) (list []Opening) {
 	for _, a := range answers {
 		for _, from := range guards[a.Endpoint].Addrs {
 			for _, r := range rules {
+				if a.Past && r.Action != Accept && r.Action != Pass {
+					continue
+				}
 				if from.Is4() == a.Addr.Is4() && slices.Contains(r.Subjects, classes[from]) && slices.ContainsFunc(r.Domains, func(d Domain) bool { return d.Matches(a.Name) }) {
-					list = append(list, Opening{Rule: r.ID, Priority: r.Priority, Endpoint: a.Endpoint, From: from, To: a.Addr, Past: a.Past, AnyPort: r.AnyPort, Ports: r.Ports})
+					list = append(list, Opening{Rule: r.ID, Priority: r.Priority, Action: r.Action, Endpoint: a.Endpoint, From: from, To: a.Addr, Past: a.Past, AnyPort: r.AnyPort, Ports: r.Ports})
 				}
 			}
 		}
@@ -80,18 +84,19 @@ func joined(list []Opening) (out []Opening) {
 	return out
 }
 
-func (c Compiled) byName() (rules []CompiledRule) {
+// byName are the rules of names that do one of these.
+func (c Compiled) byName(actions ...Action) (rules []CompiledRule) {
 	for _, r := range c.Rules {
-		if r.Direction == Egress && r.Action == Accept && len(r.Domains) > 0 {
+		if r.Direction == Egress && slices.Contains(actions, r.Action) && len(r.Domains) > 0 {
 			rules = append(rules, r)
 		}
 	}
 	return rules
 }
 
-// Named are the names that rules let local endpoints ask for, by endpoint.
+// Named are the names by which rules let local endpoints reach others, by endpoint.
 func (c Compiled) Named() map[string][]Domain {
-	rules := c.byName()
+	rules := c.byName(Accept, Pass)
 	if len(rules) == 0 {
 		return nil
 	}

@@ -224,8 +224,7 @@ type Rule struct {
 	AnyPeer bool
 	Peers   []Set
 	Blocks  []Block
-	// Domains are names: an address is a peer of who was told it when it asked for one of them. Only what accepts
-	// egress has any; as yet no text that is parsed does.
+	// Domains are names: an address is a peer of who was told it when it asked for one of them. Only egress has any.
 	Domains []Domain
 	AnyPort bool
 	Ports   []Port

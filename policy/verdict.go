@@ -157,6 +157,7 @@ type judge struct {
 	port     uint16
 	name     string // of the destination, which has no address then
 	untold   bool   // an answer had a say that another host knows of
+	unnamed  bool   // an address of the name had a say
 }
 
 // decide goes through tiers and policies of one direction. dest is the connection's destination.
@@ -175,6 +176,9 @@ func (j *judge) decide(d Direction, subject, peer *Endpoint, peerAddr netip.Addr
 			if untold := "what " + subject.ID + " was told by name"; j.untold && !slices.Contains(decision.Unknown, untold) {
 				decision.Unknown = append(decision.Unknown, untold)
 			}
+			if unnamed := "which addresses " + j.name + " has"; j.unnamed && !slices.Contains(decision.Unknown, unnamed) {
+				decision.Unknown = append(decision.Unknown, unnamed)
+			}
 		}
 	}
 	// tier says whether a rule of the tier has decided.
@@ -188,13 +192,14 @@ func (j *judge) decide(d Direction, subject, peer *Endpoint, peerAddr netip.Addr
 				case m == no, m == maybe && r.Action == Accept:
 				case r.Action == Accept:
 					decision.Allowed, decision.Reason, decision.Rules = true, ByRule, []Ref{p.ref(d, i)}
-					decision.Answers = j.answers(r, subject, peerAddr)
+					decision.Answers = append(decision.Answers, j.answers(r, subject, peerAddr)...)
 					return true
 				case r.Action == Pass && m == maybe && t == Admin:
 					decision.Reason, decision.Rules = PassUnsure, []Ref{p.ref(d, i)}
 					return true
 				case r.Action == Pass && m == yes:
 					decision.Passed = append(decision.Passed, p.ref(d, i))
+					decision.Answers = append(decision.Answers, j.answers(r, subject, peerAddr)...)
 					return false
 				case r.Action == Drop || r.Action == Reject:
 					decision.Reason, decision.Rules = ByRule, []Ref{p.ref(d, i)}
@@ -204,7 +209,7 @@ func (j *judge) decide(d Direction, subject, peer *Endpoint, peerAddr netip.Addr
 		}
 		return false
 	}
-	if j.untold = false; tier(Admin) {
+	if j.untold, j.unnamed = false, false; tier(Admin) {
 		return decision
 	}
 	var isolating, accepting []Ref
@@ -286,6 +291,7 @@ func (j *judge) nameMatches(r *Rule, d Direction, subject *Endpoint, addr netip.
 	case j.name != "" && r.matchesName(j.name):
 		return yes
 	case j.name != "" && len(r.Blocks) > 0:
+		j.unnamed = true
 		return maybe
 	case j.name != "" || len(r.Domains) == 0:
 		return no

@@ -77,8 +77,9 @@ func Unenforced(s *cluster.Snapshot, level uint8) (list []cluster.Node) {
 // protocols by their names.
 var protocols = map[string]uint8{"tcp": policy.TCP, "udp": policy.UDP, "sctp": policy.SCTP, "icmp": policy.ICMP}
 
-// Explain says whether policies let a connection through. Its errors are the user's.
-func Explain(s *cluster.Snapshot, self cluster.NodeID, r api.ExplainRequest) (api.Explanation, error) {
+// Explain says whether policies let a connection through. told is what this host's containers were told by name. Its
+// errors are the user's.
+func Explain(s *cluster.Snapshot, self cluster.NodeID, told []policy.Answer, r api.ExplainRequest) (api.Explanation, error) {
 	proto, port, what, err := protocolOf(r)
 	if err != nil {
 		return api.Explanation{}, err
@@ -92,6 +93,7 @@ func Explain(s *cluster.Snapshot, self cluster.NodeID, r api.ExplainRequest) (ap
 		proto, port = policy.ICMPv6, echo
 	}
 	w := worlds.Of(s, self)
+	w.Answers = told
 	out := api.Explanation{From: from.body(s), To: to.body(s), What: what}
 	if len(w.Policies) == 0 {
 		out.Allowed, out.Notes = true, []string{"there are no policies"}
@@ -108,6 +110,9 @@ func Explain(s *cluster.Snapshot, self cluster.NodeID, r api.ExplainRequest) (ap
 			out.Notes = append(out.Notes, "host "+n.Name+" does not enforce policies: what they deny at "+end.name()+" passes")
 		}
 	}
+	if names := w.NamesOf(from.ID); len(names) > 0 && to.ID == "" && to.domain == "" && !out.Egress.Allowed && from.host == self {
+		out.Notes = append(out.Notes, fmt.Sprintf("%s reaches some others by name alone (%s), and it was not told %s for one of these by its host's resolver of late", from.name(), domains(names), to.addr))
+	}
 	if why := apart(s, from, to); why != "" {
 		out.Notes = append(out.Notes, why)
 	}
@@ -119,9 +124,22 @@ func Explain(s *cluster.Snapshot, self cluster.NodeID, r api.ExplainRequest) (ap
 	return out, nil
 }
 
+// domains are some of a list of names, for people.
+func domains(names []policy.Domain) string {
+	const shown = 5
+	var texts []string
+	for _, d := range names[:min(shown, len(names))] {
+		texts = append(texts, string(d))
+	}
+	if len(names) > shown {
+		texts = append(texts, "...")
+	}
+	return strings.Join(texts, ", ")
+}
+
 // nobodys says that an address of a network's subnets is no container's, and not the gateway's.
 func nobodys(s *cluster.Snapshot, p place) string {
-	if p.ID != "" {
+	if p.ID != "" || p.domain != "" {
 		return ""
 	}
 	for n := range cluster.All[cluster.Subnet](s) {
@@ -164,19 +182,22 @@ func protocolOf(r api.ExplainRequest) (proto uint8, port uint16, what string, er
 	return proto, r.Port, fmt.Sprintf("port %d/%s", r.Port, name), nil
 }
 
-// place is an end of a connection: an endpoint, or an address that is none's.
+// place is an end of a connection: an endpoint, or an address that is none's, or a name of DNS.
 type place struct {
 	cluster.Endpoint
-	addr netip.Addr
-	host cluster.NodeID
+	addr   netip.Addr
+	host   cluster.NodeID
+	domain policy.Domain
 }
 
-func (p place) of() policy.Peer { return policy.Peer{Endpoint: p.ID, Addr: p.addr} }
+func (p place) of() policy.Peer {
+	return policy.Peer{Endpoint: p.ID, Addr: p.addr, Name: string(p.domain)}
+}
 
 func (p place) name() string { return cmp.Or(p.Name, p.addr.String()) }
 
 func (p place) body(s *cluster.Snapshot) api.Peer {
-	out := api.Peer{Name: p.Name, Network: p.Network, Addr: p.addr}
+	out := api.Peer{Name: cmp.Or(p.Name, string(p.domain)), Network: p.Network, Addr: p.addr}
 	if p.ID != "" {
 		out.Host = hostName(s, p.host)
 	}
@@ -191,7 +212,11 @@ func pairOf(s *cluster.Snapshot, from, to string) (a, b place, err error) {
 	}
 	bs, err := placesOf(s, to)
 	if err != nil {
-		return a, b, err
+		domain, none := policy.ParseDomain(to)
+		if none != nil || strings.Contains(to, "*") {
+			return a, b, err
+		}
+		bs = []place{{domain: domain}}
 	}
 	var pairs, near [][2]place
 	why := "have no addresses of one family"
@@ -199,6 +224,11 @@ func pairOf(s *cluster.Snapshot, from, to string) (a, b place, err error) {
 		for _, b := range bs {
 			if a.ID != "" && a.ID == b.ID {
 				why = "are one container"
+				continue
+			}
+			if b.domain != "" && len(a.Addrs) > 0 {
+				a.addr = a.Addrs[0]
+				pairs = append(pairs, [2]place{a, b})
 				continue
 			}
 			if a.addr, b.addr = sameFamily(a, b); !a.addr.IsValid() || !b.addr.IsValid() {
@@ -315,7 +345,14 @@ func decision(s *cluster.Snapshot, d policy.Decision) api.Decision {
 		if e, known := cluster.Get[cluster.Endpoint](s, id); known {
 			what = head + "labels of " + cmp.Or(e.Name, id)
 		}
+		id, told := strings.CutSuffix(strings.TrimPrefix(what, "what "), " was told by name")
+		if e, known := cluster.Get[cluster.Endpoint](s, id); told && known {
+			what = fmt.Sprintf("what %s was told by name: only its host knows, %s", cmp.Or(e.Name, id), hostName(s, e.Host))
+		}
 		out.Unknown = append(out.Unknown, what)
+	}
+	for _, a := range d.Answers {
+		out.Told = append(out.Told, api.ToldName{Name: a.Name, Asked: a.Asked, Until: a.Until})
 	}
 	switch d.Reason {
 	case policy.Outside:

@@ -14,7 +14,7 @@ const module = "github.com/grapevine-net/grapevine/"
 var mayImport = map[string]string{
 	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/capture host/packets observe/metrics overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/edit reach/follow replica",
+		"membership/identity observe/capture host/packets observe/metrics overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/worlds",
@@ -60,12 +60,12 @@ var mayImport = map[string]string{
 	"observe/frames":         "",
 	"observe/metrics":        "api observe/drops overlay/pipeline",
 	"observe/pcapng":         "",
-	"overlay":                "cluster host/link host/ovs overlay/gateway overlay/pipeline policy policy/worlds",
+	"overlay":                "cluster host/link host/ovs overlay/gateway overlay/pipeline policy policy/answers policy/worlds",
 	"overlay/fastpath":       "host/link overlay/pipeline",
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline",
 	"overlay/pipeline":       "",
-	"overlay/plane":          "api api/words cluster config driver/ports host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel",
+	"overlay/plane":          "api api/words cluster config driver/ports host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel policy",
 	"overlay/secure":         "api api/words cluster host/link host/wireguard",
 	"overlay/tunnel":         "host/link overlay/pipeline",
 	"overlay/tunnel/measure": "host/link overlay/tunnel",

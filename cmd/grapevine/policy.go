@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -200,10 +201,12 @@ func newPolicyExplain() *cobra.Command {
 		Use:   "explain FROM TO[:PORT[/PROTOCOL]]",
 		Short: "Say whether policies let a connection through, and why",
 		Long: `Say whether policies let a connection through, and which rules of which policies decide it, from any host.
-FROM and TO are containers (NAME or NETWORK/NAME), addresses or IDs. Without a port it is about a ping; the
-protocol is tcp, udp or sctp, tcp if none is said. What is not known counts as what would be denied.`,
+FROM and TO are containers (NAME or NETWORK/NAME), addresses or IDs; TO may be a name outside, as api.github.com.
+Without a port it is about a ping; the protocol is tcp, udp or sctp, tcp if none is said. What is not known counts as
+what would be denied; which addresses a container was told by name only its own host knows.`,
 		Example: `  grapevine policy explain web db:5432
   grapevine policy explain shop_default/web db:53/udp
+  grapevine policy explain job api.github.com:443
   grapevine policy explain 192.0.2.7 '[fd00::2]:80'`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -264,7 +267,7 @@ func showExplanation(w io.Writer, e api.Explanation) error {
 }
 
 func peerName(p api.Peer) string {
-	if p.Name == "" {
+	if p.Name == "" && p.Addr.IsValid() {
 		return p.Addr.String()
 	}
 	return p.Name
@@ -272,7 +275,7 @@ func peerName(p api.Peer) string {
 
 func peerWords(p api.Peer) string {
 	if p.Host == "" {
-		return p.Addr.String()
+		return peerName(p)
 	}
 	return fmt.Sprintf("%s (%s on %s, host %s)", peerName(p), p.Addr, p.Network, p.Host)
 }
@@ -288,6 +291,9 @@ func showDecision(w io.Writer, what string, d api.Decision) {
 	}
 	for _, r := range d.Rules {
 		fmt.Fprintf(w, "    %s\n", ruleWords(r))
+	}
+	for _, t := range d.Told {
+		fmt.Fprintf(w, "    told so when it asked for %s at %s; new connections may begin until %s\n", t.Name, t.Asked.Format(time.TimeOnly), t.Until.Format(time.DateTime))
 	}
 	for _, u := range d.Unknown {
 		fmt.Fprintf(w, "    not known: %s\n", u)

@@ -59,7 +59,7 @@ var reasons = map[pipeline.Reason]Kind{
 	pipeline.DropMidstream: {"unseen-connection", Noise, "", "", "TCP of a connection that nobody saw begin, and whose ports do not say who called whom",
 		""},
 	pipeline.DropEgress: {"egress-policy", Meant, "a container with rules", "whom it calls", "no policy lets it be sent",
-		"`grapevine policy explain FROM TO:PORT` names the rules; `grapevine policy list` the policies"},
+		"`grapevine policy explain FROM TO:PORT` names the rules, and says whether a name has opened the address; `grapevine policy list` the policies"},
 	pipeline.DropIngress: {"ingress-policy", Meant, "a caller", "a container with rules", "no policy lets it in",
 		"`grapevine policy explain FROM TO:PORT` names the rules; `grapevine policy list` the policies"},
 	pipeline.DropTwoClasses: {"address-of-two", Noise, "", "", "two containers of different labels have the address", ""},
@@ -71,7 +71,7 @@ var (
 		"look what runs in the container: an address or a MAC was changed in it, or it routes for others"}
 	WrongVTEP = Kind{"wrong-vtep", Alien, "another host", "", "its source is in the range of another host than the one that sent it",
 		"`grapevine status` on all hosts: one knows less, or is not what it says"}
-	Denied = Kind{"policy-rule", Meant, "", "", "a rule of a policy denies it", "`grapevine policy explain FROM TO:PORT` says more of the rule"}
+	Denied = Kind{"policy-rule", Meant, "", "", "a rule of a policy denies it", "`grapevine policy explain FROM TO:PORT` says more of the rule, and whether a name has opened the address"}
 	// Unowned is for an address of a network that nobody has, or a container's own question for its own.
 	Unowned = Kind{"no-such-address", Noise, "containers", "", "no container has the address", ""}
 	Unknown = Kind{"unknown", Noise, "", "", "this version does not know the reason: the agent is of another one", ""}

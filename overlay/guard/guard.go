@@ -185,6 +185,17 @@ func (g *Guard) Closed(index int) bool {
 	return err == nil && slices.Contains(*g.closed.Load(), i.Name)
 }
 
+// IsDockers reports whether an interface, by its index, is a bridge of Docker's.
+func (g *Guard) IsDockers(index int) bool {
+	i, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return dockers.MatchString(i.Name) || slices.ContainsFunc(g.docker, func(b bridge) bool { return b.name == i.Name })
+}
+
 // knows takes over which bridges Docker has; the lock is held, or nobody else has the guard.
 func (g *Guard) knows(all []bridge) {
 	var closed []string

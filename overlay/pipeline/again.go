@@ -225,7 +225,7 @@ type openingKey struct {
 func (o Opening) key() openingKey { return openingKey{o.Priority, o.From, o.To, o.Past} }
 
 func (o Opening) equal(p Opening) bool {
-	return o.Rule == p.Rule && o.Priority == p.Priority && o.From == p.From && o.To == p.To && o.Past == p.Past && o.AnyPort == p.AnyPort && slices.Equal(o.Ports, p.Ports)
+	return o.Rule == p.Rule && o.Priority == p.Priority && o.Action == p.Action && o.From == p.From && o.To == p.To && o.Past == p.Past && o.AnyPort == p.AnyPort && slices.Equal(o.Ports, p.Ports)
 }
 
 // unlike returns what of two lists has no equal in the other one. id is what equal

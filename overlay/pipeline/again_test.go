@@ -116,7 +116,7 @@ func genPolicy() *rapid.Generator[Policy] {
 			p.Rules = append(p.Rules, r)
 		}
 		for _, i := range few("openings") {
-			o := Opening{Rule: uint32(50 + number("rule", 1)), From: four(10, 128, 0, 10+i%2), To: four(192, 0, 2, i), Past: number("past", 1) == 0}
+			o := Opening{Rule: uint32(50 + number("rule", 1)), Action: Accept, From: four(10, 128, 0, 10+i%2), To: four(192, 0, 2, i), Past: number("past", 1) == 0}
 			if o.AnyPort = number("any port", 1) == 0; !o.AnyPort {
 				o.Ports = rapid.SliceOfN(rapid.SampledFrom([]PortRange{{6, 80, 80}, {6, 70, 90}, {17, 0, 65535}}), 0, 3).Draw(t, "ports")
 			}

@@ -12,7 +12,7 @@ type Policy struct {
 	Guards  []Guard
 	Classes []Class
 	Rules   []PolicyRule
-	// Openings are addresses that rules accept for one endpoint alone.
+	// Openings are addresses that rules are about for one endpoint alone.
 	Openings []Opening
 }
 
@@ -83,11 +83,12 @@ type PolicyRule struct {
 	Label     string // what people know it by
 }
 
-// Opening lets connections of one local address out to another address, at the place of a rule that accepts egress. No
-// two are of one priority, two addresses and Past.
+// Opening is about connections of one local address to another address, at the place of an egress rule, and does with
+// them what it does. No two are of one priority, two addresses and Past.
 type Opening struct {
 	Rule     uint32 // whose ID connections are noted with
 	Priority int
+	Action   Action // of all rules of this priority
 	From, To netip.Addr
 	Past     bool // only connections go on that are open
 	AnyPort  bool
@@ -191,9 +192,11 @@ func (p Policy) validate() error {
 	}
 	for _, o := range p.Openings {
 		at := place{Egress, o.Priority}
-		if o.Rule == 0 || o.Priority < 0 || o.Priority > MaxPriority || decided[at] > Accept || !o.From.IsValid() || !o.To.IsValid() || o.From.Is4() != o.To.Is4() {
-			fail("opening of rule %d, priority %d, is from %s to %s", o.Rule, o.Priority, o.From, o.To)
+		other := decided[at] != 0 && decided[at] != o.Action
+		if o.Rule == 0 || o.Priority < 0 || o.Priority > MaxPriority || o.Action < Accept || o.Action > Pass || o.Action == Pass && o.Priority <= PriorityNetworkPolicy || other || !o.From.IsValid() || !o.To.IsValid() || o.From.Is4() != o.To.Is4() {
+			fail("opening of rule %d, priority %d, action %d, is from %s to %s", o.Rule, o.Priority, o.Action, o.From, o.To)
 		}
+		decided[at] = o.Action
 	}
 	for what, n := range named {
 		if n > maxConjunctions {

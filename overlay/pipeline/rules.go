@@ -391,14 +391,18 @@ func (c *compiler) rule(r PolicyRule) {
 			c.add(at, priority, object{}, m, fmt.Sprintf("%s%d,%d/%d)", conjunction, r.ID, i+1, len(dims)))
 		})
 	}
-	act := []string{drop}
-	switch r.Action {
+	c.add(at, priority, ruleObject(r.ID), match{}.with(fieldConjID, "conj_id=%d", r.ID), d.does(r.Action, r.ID)...)
+}
+
+// does is what a rule does with what it matches.
+func (d direction) does(a Action, rule uint32) []string {
+	switch a {
 	case Accept:
-		act = []string{load(d.rule, r.ID), goTo(d.after)}
+		return []string{load(d.rule, rule), goTo(d.after)}
 	case Pass:
-		act = []string{goTo(d.rest)}
+		return []string{goTo(d.rest)}
 	}
-	c.add(at, priority, ruleObject(r.ID), match{}.with(fieldConjID, "conj_id=%d", r.ID), act...)
+	return []string{drop}
 }
 
 func (r PolicyRule) peers(d direction, clause func(match)) {
@@ -416,7 +420,7 @@ func (r PolicyRule) peers(d direction, clause func(match)) {
 	}
 }
 
-// policyOpenings makes a flow of each opening and range of ports. A rule of the same priority accepts, too, so that it
+// policyOpenings makes a flow of each opening and range of ports. A rule of the same priority does the same, so that it
 // does not matter which of the two a packet meets.
 func policyOpenings(c *compiler) {
 	if !c.in.policed {
@@ -433,7 +437,7 @@ func policyOpenings(c *compiler) {
 			if o.Past {
 				m = m.settledState()
 			}
-			c.add(at, 100+o.Priority, ruleObject(o.Rule), m, load(egress.rule, o.Rule), goTo(egress.after))
+			c.add(at, 100+o.Priority, ruleObject(o.Rule), m, egress.does(o.Action, o.Rule)...)
 		}
 		for _, turned := range turns {
 			if turned && o.Past {

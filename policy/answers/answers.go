@@ -5,6 +5,7 @@ package answers
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -120,6 +121,27 @@ func (b *Book) Expire(now time.Time) {
 func (b *Book) Drop(endpoint string) {
 	b.changed = b.changed || len(b.told[endpoint]) > 0
 	delete(b.told, endpoint)
+}
+
+// Endpoints are those that were told something.
+func (b *Book) Endpoints() []string { return slices.Collect(maps.Keys(b.told)) }
+
+// Restore takes up what another Book listed, perhaps by a clock that went differently.
+func (b *Book) Restore(list []policy.Answer, now time.Time) {
+	for _, a := range list {
+		if last := now.Add(maxLife + Grace); a.Until.After(last) {
+			a.Until = last
+		}
+		if b.told == nil {
+			b.told = map[string]map[at]policy.Answer{}
+		}
+		if b.told[a.Endpoint] == nil {
+			b.told[a.Endpoint] = map[at]policy.Answer{}
+		}
+		b.told[a.Endpoint][at{a.Name, a.Addr}] = a
+		b.changed = true
+	}
+	b.Expire(now)
 }
 
 // At is what has been told, in an order of its own, and whether what is open may differ from what it was at the last

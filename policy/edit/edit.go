@@ -36,6 +36,8 @@ type Desk struct {
 	Enforced func(ctx context.Context, rev uint64) error
 	// Lacks is what this host's switch lacks to enforce policies.
 	Lacks func() string
+	// Told is what this host's containers were told by name; nil: nothing.
+	Told func() []policy.Answer
 	// Published reports whether labels with a key are told to other hosts.
 	Published func(key string) bool
 }
@@ -206,7 +208,11 @@ func nameOf(snap *cluster.Snapshot, id cluster.NodeID) string {
 
 // Explain says whether policies let a connection through.
 func (d Desk) Explain(_ context.Context, r api.ExplainRequest) (api.Explanation, error) {
-	e, err := view.Explain(d.Replica.Snapshot(), d.Self, r)
+	var told []policy.Answer
+	if d.Told != nil {
+		told = d.Told()
+	}
+	e, err := view.Explain(d.Replica.Snapshot(), d.Self, told, r)
 	if err != nil {
 		return e, wrong(http.StatusBadRequest, "%v", err)
 	}

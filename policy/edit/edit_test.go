@@ -13,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/policy"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -55,6 +56,9 @@ func desk(t *testing.T) (Desk, *replica.Replica) {
 const head = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n"
 
 const db = head + "metadata: {name: db, namespace: blue}\nspec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 5432}]}]}\n"
+
+const names = "apiVersion: policy.networking.k8s.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: names}\n" +
+	"spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, to: [{domainNames: [api.example.com, '*.pypi.org']}]}, {action: Deny, to: [{networks: [0.0.0.0/0]}]}]}\n"
 
 func apply(t *testing.T, d Desk, text string) string {
 	t.Helper()
@@ -170,6 +174,28 @@ func TestExplain(t *testing.T) {
 	e, err = explain(api.ExplainRequest{From: "10.128.0.4", To: "db", Port: 5432})
 	if err != nil || e.Allowed || strings.Join(e.Ingress.Unknown, ", ") != "the labels of new" {
 		t.Errorf("%v, %+v", err, e)
+	}
+	if e, err := explain(api.ExplainRequest{From: "web", To: "api.example.com", Port: 443}); err != nil || !e.Allowed || e.To.Name != "api.example.com" || e.To.Addr.IsValid() {
+		t.Errorf("%v, %+v", err, e)
+	}
+	apply(t, d, names)
+	d.Told = func() []policy.Answer {
+		return []policy.Answer{{Endpoint: "e1", Name: "api.example.com", Addr: netip.MustParseAddr("192.0.2.1")}}
+	}
+	for to, want := range map[string]struct {
+		allowed bool
+		note    string
+	}{
+		"api.example.com": {true, ""}, "pypi.org": {false, ""}, "192.0.2.1": {true, ""},
+		"192.0.2.2": {false, "web reaches some others by name alone (*.pypi.org, api.example.com), and it was not told 192.0.2.2 for one of these by its host's resolver of late"},
+	} {
+		e, err := explain(api.ExplainRequest{From: "web", To: to, Port: 443})
+		if err != nil || e.Allowed != want.allowed || strings.Join(e.Notes, "") != want.note || (to == "192.0.2.1") != (len(e.Egress.Told) == 1) {
+			t.Errorf("%s: %v, %+v", to, err, e)
+		}
+	}
+	if _, err := d.Delete(context.Background(), api.DeletePolicyRequest{Kind: "cnp", Name: "names"}); err != nil {
+		t.Fatal(err)
 	}
 	if e, err := explain(api.ExplainRequest{From: "2001:db8::7", To: "fd00::3"}); err != nil || e.Allowed || e.From.Host != "" {
 		t.Errorf("%v, %+v", err, e)

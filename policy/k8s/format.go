@@ -154,7 +154,7 @@ func clusterRules(rules []policy.Rule, peers string) (list []any) {
 		if r.Name != "" {
 			o["name"] = r.Name
 		}
-		var who, ports, networks []any
+		var who, ports, networks, names []any
 		for _, s := range r.Peers {
 			who = append(who, clusterSet(s))
 		}
@@ -163,6 +163,12 @@ func clusterRules(rules []policy.Rule, peers string) (list []any) {
 		}
 		for part := range slices.Chunk(networks, maxClusterItems) {
 			who = append(who, object{"networks": part})
+		}
+		for _, d := range r.Domains {
+			names = append(names, string(d))
+		}
+		for part := range slices.Chunk(names, maxClusterItems) {
+			who = append(who, object{"domainNames": part})
 		}
 		for _, p := range r.Ports {
 			ports = append(ports, clusterPort(p))

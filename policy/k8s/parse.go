@@ -501,8 +501,8 @@ func (r *reader) clusterRuleBody(v at, peers string) (rule policy.Rule) {
 	rule.AnyPort = len(protos) == 0
 	for _, proto := range protos {
 		port := r.clusterPort(proto)
-		if r.err == nil && port.Name != "" && len(rule.Blocks) > 0 {
-			r.fail(proto, "networks have no named ports; write the number")
+		if r.err == nil && port.Name != "" && len(rule.Blocks)+len(rule.Domains) > 0 {
+			r.fail(proto, "networks and domainNames have no named ports; write the number")
 		}
 		rule.Ports = append(rule.Ports, port)
 	}
@@ -517,11 +517,9 @@ func (r *reader) clusterPeer(v at, to bool, rule *policy.Rule) {
 		f = r.fields(v, "namespaces", "pods")
 	}
 	if nodes := f["nodes"]; nodes.there() {
-		r.fail(nodes, "hosts cannot be selected; allowed here: namespaces, pods, networks")
+		r.fail(nodes, "hosts cannot be selected; allowed here: namespaces, pods, networks, domainNames")
 	}
-	if names := f["domainNames"]; names.there() {
-		r.fail(names, "names are not supported; allowed here: namespaces, pods, networks")
-	}
+	r.domains(f["domainNames"], rule)
 	set, ok := r.clusterSet(v, f)
 	if ok {
 		rule.Peers = append(rule.Peers, set)
@@ -536,6 +534,24 @@ func (r *reader) clusterPeer(v at, to bool, rule *policy.Rule) {
 			r.fail(n, "%.80q has bits behind its length; write %s", n.Value, p)
 		}
 		rule.Blocks = append(rule.Blocks, policy.Block{Prefix: p})
+	}
+}
+
+// domains reads names of DNS. As the API has it, only rules that accept have any.
+func (r *reader) domains(v at, rule *policy.Rule) {
+	if r.err == nil && v.there() && rule.Action != policy.Accept {
+		r.fail(v, "is for rules that Accept: whoever is told an address by another name would pass by one that denies; deny networks")
+	}
+	if r.err == nil && v.there() && len(v.Content) == 0 {
+		r.fail(v, "is an empty list; write at least one name")
+	}
+	for _, n := range r.list(v, maxClusterItems) {
+		text := r.text(n)
+		d, err := policy.ParseDomain(text)
+		if r.err == nil && err != nil {
+			r.fail(n, "%v", err)
+		}
+		rule.Domains = append(rule.Domains, d)
 	}
 }
 

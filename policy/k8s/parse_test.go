@@ -59,8 +59,24 @@ spec:
     - udp: {destinationPort: {range: {start: 1, end: 1024}}}
 `
 
+// accepting is a policy that accepts what it would deny.
+func accepting(text string) string { return strings.Replace(text, "action: Deny", "action: Accept", 1) }
+
+const namesPolicy = `
+apiVersion: policy.networking.k8s.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: names}
+spec:
+  tier: Admin
+  priority: 10
+  subject: {namespaces: {}}
+  egress:
+  - action: Accept
+    to: [{domainNames: [API.github.com., "*.pypi.org"]}, {networks: [192.0.2.0/24]}]
+`
+
 func TestParse(t *testing.T) {
-	list, err := Parse([]byte(networkPolicy + "---\n" + clusterPolicy))
+	list, err := Parse([]byte(networkPolicy + "---\n" + clusterPolicy + "---\n" + namesPolicy))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +104,11 @@ func TestParse(t *testing.T) {
 			Action: policy.Drop, Peers: []policy.Set{{}},
 			Blocks: []policy.Block{{Prefix: netip.MustParsePrefix("10.0.0.0/8")}, {Prefix: netip.MustParsePrefix("fd00::/8")}},
 			Ports:  []policy.Port{{Proto: policy.TCP, From: 22, To: 22}, {Proto: policy.UDP, From: 1, To: 1024}},
+		}},
+	}, {
+		Key: policy.Key{Kind: policy.ClusterNetworkPolicy, Name: "names"}, Tier: policy.Admin, Priority: 10,
+		Egress: []policy.Rule{{
+			Action: policy.Accept, Domains: []policy.Domain{"api.github.com", "*.pypi.org"}, Blocks: []policy.Block{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}, AnyPort: true,
 		}},
 	}}
 	for i := range want {
@@ -202,7 +223,12 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{cnp("egress: [{action: Reject, to: [{namespaces: {}}]}]"), `"Reject" is not allowed`},
 		{cnp("ingress: [{action: Deny, from: [{networks: [10.0.0.0/8]}]}]"), "networks: unknown field; allowed here: namespaces, pods"},
 		{cpeer("{nodes: {}}"), "hosts cannot be selected"},
-		{cpeer("{domainNames: [a.b]}"), "names are not supported"},
+		{cpeer("{domainNames: [a.b]}"), "is for rules that Accept"},
+		{accepting(cpeer("{domainNames: []}")), "is an empty list; write at least one name"},
+		{accepting(cpeer("{domainNames: ['*']}")), "is no name with a dot in it"},
+		{accepting(cpeer("{domainNames: ['a.*.b']}")), "is no name with a dot in it"},
+		{accepting(cpeer("{domainNames: [192.0.2.1]}")), "is no name with a dot in it"},
+		{accepting(cpeer("{domainNames: [a.b], networks: [10.0.0.0/8]}")), "has 2 of its fields"},
 		{cpeer("{networks: []}"), "is an empty list"},
 		{cpeer("{networks: [10.0.0.1/8]}"), "write 10.0.0.0/8"},
 		{cpeer("{pods: {namespaceSelector: {}}}"), "podSelector is missing"},
@@ -212,7 +238,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{crule("protocols: [{tcp: {destinationPort: {number: 1, range: {start: 1, end: 2}}}}]"), "either number or range"},
 		{crule("protocols: [{tcp: {destinationPort: {range: {start: 2, end: 2}}}}]"), "from 3 to 65535"},
 		{crule("protocols: [{icmp: {}}]"), "unknown field; allowed here: tcp, udp, sctp, destinationNamedPort"},
-		{cnp("egress: [{action: Deny, to: [{networks: [10.0.0.0/8]}], protocols: [{destinationNamedPort: web}]}]"), "networks have no named ports"},
+		{cnp("egress: [{action: Deny, to: [{networks: [10.0.0.0/8]}], protocols: [{destinationNamedPort: web}]}]"), "domainNames have no named ports"},
 		{crule("name: " + strings.Repeat("x", 101)), "at most 100"},
 		{cnp("egress: [" + strings.Repeat("{action: Deny, to: [{namespaces: {}}]},", 26) + "]"), "has 26 items; at most 25"},
 		{np("{}") + "\n---\n" + np("{}"), "NetworkPolicy b/a is in document 1 already"},

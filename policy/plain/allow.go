@@ -18,6 +18,9 @@ func Allow(from, to string, endpoints []policy.Endpoint) (p policy.Policy, err e
 	if err != nil {
 		return p, err
 	}
+	if err := callers([]Part{source}); err != nil {
+		return p, err
+	}
 	if len(source.ports) > 0 {
 		return p, fmt.Errorf("%.80q: the port is that of whom it calls; write it behind that", from)
 	}

@@ -35,6 +35,8 @@ type who struct {
 	key, value string // of a label
 	network    string // "": that of whom the part is about
 	name       string // of a Compose service or a container
+	// domain is a name of DNS as well, if it can be one. Without a container's name it is that alone.
+	domain policy.Domain
 }
 
 // internet are the addresses that are neither private nor set aside for something else (RFC 6890).
@@ -98,7 +100,28 @@ func ParsePart(text string) (p Part, err error) {
 	if p.who, err = parseWho(name); err != nil {
 		return p, err
 	}
+	if p.name == "" && p.domain != "" && len(p.ports) > 0 && p.ports[0].Name != "" {
+		return p, fmt.Errorf("%.80q: what is outside has no names of ports (%s); write the number", text, policy.PortsLabel)
+	}
 	return p, nil
+}
+
+// callers says what is wrong with a list of those who call: names of DNS say whom one calls.
+func callers(parts []Part) error {
+	for _, p := range parts {
+		if p.name == "" && p.domain != "" {
+			return fmt.Errorf("%.80q says by which names somebody is called, not who calls; write addresses, or internet", p.Text)
+		}
+	}
+	return nil
+}
+
+// parseLabel reads one of the two labels.
+func parseLabel(label, text string) (parts []Part, err error) {
+	if parts, err = Parse(text); err == nil && label == FromLabel {
+		err = callers(parts)
+	}
+	return parts, err
 }
 
 func parseWho(text string) (w who, err error) {
@@ -130,8 +153,11 @@ func parseWho(text string) (w who, err error) {
 		w.network, w.name = network, name
 	case containerName.MatchString(text):
 		w.name = text
+		w.domain, _ = policy.ParseDomain(text)
 	default:
-		return w, fmt.Errorf("%.80q is nobody's name; write the name of a Compose service or a container, NETWORK/NAME, KEY=VALUE of a label, an address, a prefix, internet or any", text)
+		if w.domain, err = policy.ParseDomain(text); err != nil || !strings.HasPrefix(text, "*.") {
+			return who{}, fmt.Errorf("%.80q is nobody's name; write the name of a Compose service or a container, NETWORK/NAME, KEY=VALUE of a label, an address, a prefix, a name as api.github.com or *.pypi.org, internet or any", text)
+		}
 	}
 	return w, nil
 }
@@ -174,7 +200,7 @@ func Check(labels map[string]string) error {
 	var errs []error
 	for _, label := range []string{FromLabel, ToLabel} {
 		if text, there := labels[label]; there {
-			if _, err := Parse(text); err != nil {
+			if _, err := parseLabel(label, text); err != nil {
 				errs = append(errs, fmt.Errorf("label %s: %w", label, err))
 			}
 		}

@@ -125,10 +125,17 @@ func (g group) policy() policy.Policy {
 		Tier: policy.Admin, Priority: labelPriority,
 		Subject: policy.Set{Network: g.network, Endpoints: append(g.selector(), is(g.label, g.text))},
 	}
-	parts, err := Parse(g.text)
+	parts, err := parseLabel(g.label, g.text)
+	if err != nil {
+		parts = nil
+	}
 	var rules []policy.Rule
 	for _, part := range parts {
-		rules = append(rules, part.rule(policy.Pass, g.network, g.owner))
+		r := part.rule(policy.Pass, g.network, g.owner)
+		if part.domain != "" && g.label == ToLabel {
+			r.Domains = []policy.Domain{part.domain}
+		}
+		rules = append(rules, r)
 	}
 	last := policy.Rule{Name: "nobody else", Action: policy.Drop, AnyPeer: true, AnyPort: true}
 	if err != nil {

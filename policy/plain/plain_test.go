@@ -15,6 +15,7 @@ func TestParse(t *testing.T) {
 	for _, good := range []string{
 		"none", "any", "web", "web:80", "web:80, job:8000-8099/udp", "shop_default/web:http", "tier=front:5432", "192.0.2.0/24:80", "192.0.2.7",
 		"fd00::/64", "[fd00::/64]:80/sctp", "internet:443", "fd00::7", "a.b:dns/udp",
+		"api.github.com:443", "*.pypi.org", "*.pypi.org:443, web:80",
 	} {
 		if _, err := Parse(good); err != nil {
 			t.Errorf("%q: %v", good, err)
@@ -29,7 +30,9 @@ func TestParse(t *testing.T) {
 		"web:9-8":                            "is no port",
 		"web:80/icmp":                        "write /tcp, /udp or /sctp",
 		"web, none":                          "stands alone",
-		"*.pypi.org":                         "is nobody's name",
+		"*":                                  "is nobody's name",
+		"a.*.org":                            "is nobody's name",
+		"*.pypi.org:https":                   "write the number",
 		"web db":                             "is nobody's name",
 		"=x":                                 "is nobody's name",
 		"192.0.2.7/24":                       "write 192.0.2.0/24",
@@ -151,12 +154,46 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// TestNames: a label names domains. By an address that the container was told for one of them it passes, at the port
+// of the label, and a NetworkPolicy may still deny it; who calls has no such name.
+func TestNames(t *testing.T) {
+	w := world(nil, nil, endpoint(1, "blue", named1("job", ToLabel, "api.example.com:443, *.pypi.org, db:5432")), endpoint(2, "blue", named1("db")), endpoint(3, "blue", named1("free")))
+	told := func(name, addr string) {
+		for _, e := range []string{"e1", "e3"} {
+			w.Answers = append(w.Answers, policy.Answer{Endpoint: e, Name: name, Addr: netip.MustParseAddr(addr)})
+		}
+	}
+	told("api.example.com", "192.0.2.1")
+	told("files.pypi.org", "192.0.2.2")
+	told("pypi.org", "192.0.2.3")
+	verdicts(t, w, map[string]bool{
+		"job 192.0.2.1 443": true, "job 192.0.2.1 80": false, "job 192.0.2.2 80": true, "job 192.0.2.3 443": false, "job 192.0.2.4 443": false, "job db 5432": true, "free 192.0.2.4 80": true,
+	})
+	v := w.Verdict(policy.Peer{Endpoint: "e1"}, policy.Peer{Addr: netip.MustParseAddr("192.0.2.1")}, policy.TCP, 443)
+	if len(v.Egress.Passed) != 1 || v.Egress.Passed[0].String() != "label grapevine.to of job: api.example.com:443" || len(v.Egress.Answers) != 1 || v.Egress.Answers[0].Name != "api.example.com" {
+		t.Errorf("%+v", v.Egress)
+	}
+	if named := w.Compile().Named(); fmt.Sprint(named) != "map[e1:[api.example.com *.pypi.org]]" {
+		t.Errorf("names %v", named)
+	}
+	w.Policies = append(w.Policies, policy.Policy{
+		Key: policy.Key{Kind: policy.NetworkPolicy, Network: "blue", Name: "none"}, Subject: policy.Set{Network: "blue"}, IsolatesEgress: true,
+	})
+	verdicts(t, w, map[string]bool{"job 192.0.2.1 443": false})
+	if err := Check(map[string]string{FromLabel: "web, *.pypi.org"}); err == nil || !strings.Contains(err.Error(), "not who calls") {
+		t.Error(err)
+	}
+	if _, err := Allow("*.pypi.org", "db", w.Endpoints); err == nil || !strings.Contains(err.Error(), "not who calls") {
+		t.Error(err)
+	}
+}
+
 // TestUnknownIsNotMoreOpen: what passes while the labels of a container are not known passes whatever they are.
 func TestUnknownIsNotMoreOpen(t *testing.T) {
 	labels := func(t *rapid.T, name string) map[string]string {
 		l := named1(rapid.SampledFrom([]string{"a", "b"}).Draw(t, name))
 		for key, values := range map[string][]string{
-			FromLabel: {"", "", "", "a", "b:80", "none", "bad!", "any:80"}, ToLabel: {"", "", "", "a:80", "b", "10.0.0.0/30"}, OpenLabel: {"", "true", "false"},
+			FromLabel: {"", "", "", "a", "b:80", "none", "bad!", "any:80"}, ToLabel: {"", "", "", "a:80", "b", "10.0.0.0/30", "a.test"}, OpenLabel: {"", "true", "false"},
 			projectLabel: {"", "p"}, serviceLabel: {"", "a"},
 		} {
 			if v := rapid.SampledFrom(values).Draw(t, name+" "+key); v != "" {

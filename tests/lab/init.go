@@ -25,6 +25,7 @@ const (
 	roleAsk    = "ask"    // asks a name server
 	roleLoad   = "load"   // asks one again and again
 	roleRate   = "rate"   // transactions and connections a second
+	roleRace   = "race"   // connects as soon as a name is answered
 
 	roleWitness = "witness" // see witness.go
 	roleFlood   = "flood"
@@ -68,6 +69,8 @@ func Init() {
 		err = namesMain(os.Args[1:])
 	case roleRate:
 		err = rateMain(os.Args[1:])
+	case roleRace:
+		err = raceMain(os.Args[1:])
 	case roleAsk:
 		err = askMain(os.Args[1:])
 	case roleWitness:

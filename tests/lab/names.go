@@ -15,8 +15,43 @@ import (
 )
 
 // OutsideName is a name that the outside's name server, the one of all hosts, knows:
-// it has the address OutsideAddr. It knows no other.
+// it has the address OutsideAddr. Beside it it knows what spelled knows.
 const OutsideName = "outside.example"
+
+// spelled are names that say their address: 192-0-2-1.addr.example, and whatever is before that, has 192.0.2.1; an
+// address of IPv6 has hyphens for its colons. alias.192-0-2-1.addr.example is an alias of an alias of
+// 192-0-2-1.cdn.example, which has it. Nothing of them may be kept (TTL 0), but for long.192-0-2-1.addr.example.
+func spelled(ask dns.Question) (records []dns.RR, known bool) {
+	labels := dns.SplitDomainName(strings.ToLower(ask.Name))
+	n := len(labels)
+	if n < 3 || labels[n-1] != "example" || labels[n-2] != "addr" && labels[n-2] != "cdn" {
+		return nil, false
+	}
+	addr, err := netip.ParseAddr(strings.ReplaceAll(labels[n-3], "-", "."))
+	if err != nil {
+		addr, err = netip.ParseAddr(strings.ReplaceAll(labels[n-3], "-", ":"))
+	}
+	if err != nil {
+		return nil, false
+	}
+	name, ttl := ask.Name, uint32(0)
+	if labels[0] == "long" {
+		ttl = 600
+	}
+	if labels[0] == "alias" {
+		for _, target := range []string{"b." + labels[n-3] + ".cdn.example.", labels[n-3] + ".cdn.example."} {
+			records = append(records, &dns.CNAME{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeCNAME, Class: dns.ClassINET}, Target: target})
+			name = target
+		}
+	}
+	switch {
+	case addr.Is4() && ask.Qtype == dns.TypeA:
+		records = append(records, &dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: ttl}, A: addr.AsSlice()})
+	case addr.Is6() && ask.Qtype == dns.TypeAAAA:
+		records = append(records, &dns.AAAA{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeAAAA, Class: dns.ClassINET, Ttl: ttl}, AAAA: addr.AsSlice()})
+	}
+	return records, true
+}
 
 // namesMain serves one name with one address, over UDP and TCP, for as long as the box
 // lives: namesMain LISTEN [NAME ADDRESS]; OutsideName, if there is none.
@@ -34,7 +69,10 @@ func namesMain(args []string) error {
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		r := new(dns.Msg).SetReply(q)
 		ask := q.Question[0]
+		records, known := spelled(ask)
 		switch {
+		case known && args[1] == OutsideName:
+			r.Answer = records
 		case !strings.EqualFold(ask.Name, dns.Fqdn(args[1])):
 			r.Rcode = dns.RcodeNameError
 		case ask.Qtype == dns.TypeA:

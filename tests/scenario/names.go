@@ -16,6 +16,7 @@ var nameCommands = map[string]command{
 	"unresolved": unresolved,
 	"reverse":    reverse,
 	"dig":        dig,
+	"race":       race,
 }
 
 // resolveWithin is how long after `docker run` a name may take to be known.
@@ -91,4 +92,16 @@ func dig(ctx context.Context, s *state, args []string) (string, error) {
 		return "", err
 	}
 	return from.Dig(ctx, args[1:]...)
+}
+
+// race HOST:CONTAINER FIRST COUNT: it asks for names of so many addresses and connects to each as soon as it is told.
+func race(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) != 3 {
+		return "", usageError("usage: race HOST:CONTAINER FIRST COUNT")
+	}
+	from, err := s.container(ctx, args[0])
+	if err != nil {
+		return "", err
+	}
+	return from.Race(ctx, args[1], args[2])
 }

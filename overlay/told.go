@@ -1,0 +1,234 @@
+package overlay
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/policy"
+	"github.com/grapevine-net/grapevine/policy/answers"
+)
+
+// Rules may name domains. The resolver knows who asks: before an answer leaves, its addresses are open in the switch to
+// the container that asked, and to it alone. They are closed when their time is over; connections that are open go on.
+
+// told is what local containers were told by name. The resolver notes it, and waits until the switch knows; the loop reads it.
+type told struct {
+	mu    sync.Mutex
+	book  answers.Book
+	named map[string][]policy.Domain // by endpoint: what its rules name
+	after uint64                     // passes that began up to this one may know less than the book
+	due   time.Time                  // when something is to be closed or forgotten; zero: nothing is
+	edits uint64                     // of the book, for who saves it
+	saved chan struct{}              // capacity 1: there are edits to save
+	said  map[string]bool            // what was logged of addresses that no name opens
+}
+
+func newTold() *told { return &told{saved: make(chan struct{}, 1), said: map[string]bool{}} }
+
+// edit changes the book. A saver hears of it.
+func (t *told) edit(do func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	do()
+	t.due = t.book.Next()
+	t.edits++
+	poke(t.saved)
+}
+
+// next is when edit closes or forgets something.
+func (t *told) next() time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.due
+}
+
+func (t *told) expire(now time.Time) { t.edit(func() { t.book.Expire(now) }) }
+
+// at is what has been told to endpoints that are here, and whether it may be something else than at the last call.
+func (t *told) at(snap *cluster.Snapshot, self cluster.NodeID, now time.Time) (list []policy.Answer, changed bool) {
+	if t == nil {
+		return nil, false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range t.book.Endpoints() {
+		if e, live := cluster.Get[cluster.Endpoint](snap, id); !live || e.Host != self {
+			t.book.Drop(id)
+		}
+	}
+	list, changed = t.book.At(now)
+	t.due = t.book.Next()
+	return list, changed
+}
+
+// name says what the rules of local endpoints name.
+func (t *told) name(named map[string][]policy.Domain) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.named = named
+}
+
+// Covers reports whether rules let a local endpoint reach others by this name, which is in its canonical form.
+func (o *Overlay) Covers(endpoint, name string) bool {
+	o.told.mu.Lock()
+	defer o.told.mu.Unlock()
+	return slices.ContainsFunc(o.told.named[endpoint], func(d policy.Domain) bool { return d.Matches(name) })
+}
+
+// Open returns when the addresses that an endpoint is about to be told by a name are open to it in the switch, as far as
+// rules that name it say so. Those that no name opens are left out.
+func (o *Overlay) Open(ctx context.Context, endpoint, name string, list []answers.Told) error {
+	if list = o.openable(name, list); len(list) == 0 {
+		return nil
+	}
+	var opens bool
+	var after uint64
+	var err error
+	o.told.edit(func() {
+		opens, err = o.told.book.Note(endpoint, name, list, time.Now())
+		if err == nil && opens {
+			o.told.after = o.begun()
+		}
+		after = o.told.after
+	})
+	if err != nil {
+		return fmt.Errorf("open what endpoint %.12s is told for %s: %w", endpoint, name, err)
+	}
+	if opens {
+		poke(o.kick)
+	}
+	if _, err := o.until(ctx, func(r result) bool { return r.placed > after }); err != nil {
+		return fmt.Errorf("open what endpoint %.12s is told for %s: %w", endpoint, name, err)
+	}
+	return nil
+}
+
+// begun is the last pass that has.
+func (o *Overlay) begun() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.started
+}
+
+// openable is a list without the addresses that no name opens.
+func (o *Overlay) openable(name string, list []answers.Told) (out []answers.Told) {
+	snap := o.src.Snapshot()
+	for _, one := range list {
+		why := closedToNames(snap, one.Addr)
+		if why == "" && o.cfg.Near != nil {
+			why = o.cfg.Near(policy.Untranslated(one.Addr))
+		}
+		if why == "" {
+			out = append(out, one)
+			continue
+		}
+		o.told.mu.Lock()
+		text := name + " " + one.Addr.String()
+		said := o.told.said[text]
+		if len(o.told.said) > 100 {
+			clear(o.told.said)
+		}
+		o.told.said[text] = true
+		o.told.mu.Unlock()
+		if !said {
+			o.log.Warn("a name has an address that no name opens: it stays closed", "name", name, "addr", one.Addr, "is", why)
+		}
+	}
+	return out
+}
+
+// closedToNames says why no name opens an address, or nothing: who has a name may give it any address, and so that of
+// something inside.
+func closedToNames(snap *cluster.Snapshot, a netip.Addr) string {
+	a = policy.Untranslated(a)
+	if why := policy.NeverByName(a); why != "" {
+		return why
+	}
+	for _, r := range pipeline.HostRanges {
+		if r.Contains(a) {
+			return "an address of hosts"
+		}
+	}
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if s.Prefix.Contains(a) {
+			return "in the subnet of network " + s.Network
+		}
+	}
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.VTEP.Unmap().WithZone("") == a || n.Bind.Unmap().WithZone("") == a {
+			return "host " + n.Name
+		}
+	}
+	return ""
+}
+
+// open are those of a list that have not become something inside since.
+func open(snap *cluster.Snapshot, list []policy.Answer) []policy.Answer {
+	return slices.DeleteFunc(list, func(a policy.Answer) bool { return closedToNames(snap, a.Addr) != "" })
+}
+
+// Answers are what local endpoints have been told by names that their rules named, as far as it opens anything.
+func (o *Overlay) Answers() []policy.Answer {
+	o.told.mu.Lock()
+	list := o.told.book.List(time.Now())
+	o.told.mu.Unlock()
+	return open(o.src.Snapshot(), list)
+}
+
+// Told keeps over restarts of the agent what containers were told by name.
+type Told interface {
+	Load() ([]policy.Answer, error)
+	// Save makes these what is kept, and no others.
+	Save([]policy.Answer) error
+}
+
+// savePause is how long edits gather until they are saved. An agent that is killed meanwhile has forgotten them: what
+// they opened is closed, until the container asks again.
+const savePause = 2 * time.Second
+
+// recall reads what an agent before this one left.
+func (o *Overlay) recall() {
+	if o.cfg.Told == nil {
+		return
+	}
+	list, err := o.cfg.Told.Load()
+	if err != nil {
+		o.log.Warn("what containers were told by name is not known any more: it is closed until they ask again", "error", err)
+	}
+	o.told.edit(func() { o.told.book.Restore(list, time.Now()) })
+}
+
+// keepTold saves what containers were told, until ctx is done.
+func (o *Overlay) keepTold(ctx context.Context) {
+	for last := uint64(0); ; sleep(ctx, savePause) {
+		select {
+		case <-ctx.Done():
+		case <-o.told.saved:
+		}
+		o.told.mu.Lock()
+		list, edits := o.told.book.List(time.Now()), o.told.edits
+		o.told.mu.Unlock()
+		if edits != last {
+			if err := o.cfg.Told.Save(list); err != nil {
+				o.log.Warn("an agent that is started anew may close what containers were told by name, until they ask again", "error", err)
+			} else {
+				last = edits
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}

@@ -22,7 +22,7 @@ func (a *Agent) openWatches() {
 		Self: a.self(), Settings: a.cfg, Underlay: a.underlay, Started: a.started, Gossip: a.gossip,
 		Snapshot: a.replica.Snapshot, Nodes: a.member.Nodes, CIDRs: a.member.CIDRs, Log: a.log,
 	}
-	a.contacts, a.hellos = &watch.Contacts{Host: h}, &watch.Hellos{Host: h, RunID: a.helloRun}
+	a.contacts, a.hellos = &watch.Contacts{Host: h}, &watch.Hellos{Host: h, RunID: a.helloRun, Leaving: a.member.Leaving}
 	a.firewall = &watch.Firewall{Host: h, Hellos: a.hellos}
 	a.engine = &watch.Engine{Ping: a.docker.Ping}
 	a.silence = watch.Silence{Host: h, Contacts: a.contacts, Advice: a.member.ForgetAdvice}

@@ -42,6 +42,9 @@ func AtRest(cfg config.Config, managed string, log *slog.Logger) (identity.Left,
 	return left, true, nil
 }
 
+// Leaving says that this host is about to tell the others that it leaves, or has.
+func (m *Member) Leaving() bool { return m.leaving.Load() }
+
 // Left says that this host has left the cluster.
 func (m *Member) Left() bool { return m.left.Load() }
 

@@ -124,8 +124,7 @@ func (t *Table) Set(hosts []Host, now time.Time) {
 		p := t.peers[id]
 		if p == nil {
 			p = &peer{expected: now.Add(first)}
-			// Their turns are spread, and stay so. Who has just come has to be known there first,
-			// or what it says is a stranger's.
+			// Their turns are spread, and stay so.
 			p.next = now.Add(nearEvery + t.every(near[id])*time.Duration(turn)/time.Duration(len(ring)))
 			t.peers[id] = p
 		}
@@ -154,7 +153,9 @@ func (t *Table) Forgive(now time.Time) {
 func (t *Table) Due(now time.Time) map[string]Hello {
 	due := map[string]Hello{}
 	for id, p := range t.peers {
-		if now.Before(p.next) {
+		// Who has just come has to be known there first, or what it says is a stranger's: it is when it is
+		// heard from there, or after a while that a busy host may take.
+		if now.Before(p.next) || p.small.IsZero() && now.Before(p.expected) {
 			continue
 		}
 		every := t.every(p.near)

@@ -230,3 +230,26 @@ func TestMany(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstHello: who has just come is said nothing until it is heard, since this host may be a stranger there, or for three seconds.
+func TestFirstHello(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	said := func(heard bool) (after time.Duration) {
+		table := New("a")
+		table.Set([]Host{{ID: "a", Sends: true}, {ID: "b", Sends: true}}, now)
+		for ; ; after += 100 * time.Millisecond {
+			if heard && after == 2*time.Second {
+				table.Hear(Hello{From: "b", Every: nearEvery}, now.Add(after))
+			}
+			if len(table.Due(now.Add(after))) > 0 {
+				return after
+			}
+		}
+	}
+	if got := said(false); got != first {
+		t.Errorf("one that is not heard is said hello after %s", got)
+	}
+	if got := said(true); got != 2*time.Second {
+		t.Errorf("one that is heard after two seconds is said hello after %s", got)
+	}
+}

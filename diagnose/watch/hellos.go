@@ -22,7 +22,8 @@ const HellosVersion = 2
 // One goroutine owns its Table (Run); others read the verdicts.
 type Hellos struct {
 	Host
-	RunID uint64 // what this host's record says (cluster.Node.HelloRun)
+	RunID   uint64      // what this host's record says (cluster.Node.HelloRun)
+	Leaving func() bool // nobody is said hello any more
 	latest[paths.Verdict]
 }
 
@@ -74,7 +75,7 @@ func (p *Hellos) Run(ctx context.Context) error {
 			hellos.Know(ring)
 		}
 		for id, h := range table.Due(now) {
-			if err == nil {
+			if err == nil && !p.Leaving() { // who has left is a stranger
 				err = hellos.Say(id, vteps[id].Tunnel(), h)
 			}
 		}

@@ -184,7 +184,9 @@ func (c *cleaning) firewall(context.Context) {
 	c.failed("remove rules of iptables", err)
 	more, err := guard.Purge(c.cfg.Run)
 	c.failed("remove what decides what may enter and leave the overlay", err)
-	c.removed("rules", append(gone, more...)...)
+	empty, err := plane.TablesIn(c.cfg.Run).Clear()
+	c.failed("remove empty tables of iptables", err)
+	c.removed("rules", slices.Concat(gone, more, empty)...)
 }
 
 // sockets removes those that nobody answers on, and their directory.

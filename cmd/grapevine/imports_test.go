@@ -38,7 +38,7 @@ var mayImport = map[string]string{
 	"host/installed":         "api config host/docker host/plugin",
 	"host/link":              "",
 	"host/link/linktest":     "",
-	"host/nat":               "",
+	"host/nat":               "host/nft",
 	"host/netns":             "",
 	"host/nft":               "",
 	"host/ovs":               "",

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,10 +50,18 @@ func open() (int, error) {
 func (c *Conn) Close() { c.close.Do(func() { _ = unix.Close(c.fd) }) }
 
 // Do does all of the messages, or nothing.
-func (c *Conn) Do(messages [][]byte) error {
+func (c *Conn) Do(messages [][]byte) error { return c.do(mark(unix.NFNL_MSG_BATCH_BEGIN), messages) }
+
+// DoAt is Do if the rules of this namespace are still of that generation; else the error is ERESTART.
+func (c *Conn) DoAt(generation uint32, messages [][]byte) error {
+	body := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
+	body = append(body, nl.NewRtAttr(unix.NFNL_BATCH_GENID, be32(generation)).Serialize()...)
+	return c.do(message(unix.NFNL_MSG_BATCH_BEGIN, 0, body), messages)
+}
+
+func (c *Conn) do(batch []byte, messages [][]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	batch := mark(unix.NFNL_MSG_BATCH_BEGIN)
 	for _, m := range messages {
 		batch = append(batch, m...)
 	}
@@ -118,6 +128,36 @@ func split(b []byte) (messages [][]byte) {
 		b = b[min((length+3)&^3, len(b)):]
 	}
 	return messages
+}
+
+// Empty reports whether a table that is there has nothing in it but base chains that accept.
+func Empty(t Table) (bool, error) {
+	empty := true
+	for _, what := range []struct {
+		get  uint16
+		mine func(attrs []byte) bool // is of this kind nothing
+	}{
+		{unix.NFT_MSG_GETCHAIN, func(attrs []byte) bool {
+			policy := attribute(attrs, unix.NFTA_CHAIN_POLICY)
+			return attribute(attrs, unix.NFTA_CHAIN_HOOK) != nil && len(policy) == 4 && binary.BigEndian.Uint32(policy) == 1 // NF_ACCEPT
+		}},
+		{unix.NFT_MSG_GETRULE, nil}, {unix.NFT_MSG_GETSET, nil}, {unix.NFT_MSG_GETOBJ, nil}, {unix.NFT_MSG_GETFLOWTABLE, nil},
+	} {
+		req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|int(what.get), unix.NLM_F_DUMP)
+		req.AddData(&nl.Nfgenmsg{NfgenFamily: t.Family, Version: nl.NFNETLINK_V0})
+		replies, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+		if err != nil {
+			return false, err
+		}
+		const tableName = 1 // NFTA_CHAIN_TABLE, NFTA_RULE_TABLE, ...: of each kind the first attribute
+		for _, r := range replies {
+			attrs := r[min(len(r), nl.SizeofNfgenmsg):]
+			if string(bytes.TrimRight(attribute(attrs, tableName), "\x00")) == t.Name {
+				empty = empty && what.mine != nil && what.mine(attrs)
+			}
+		}
+	}
+	return empty, nil
 }
 
 // Handles are the numbers of the rules that a table has, in order: within a table, each

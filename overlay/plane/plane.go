@@ -94,6 +94,11 @@ func New(c Config) (_ *Plane, err error) {
 		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Encrypts: c.Secure != nil,
 		Names: c.Names.Ports, Run: s.Run, Source: c.Source, NAT: p.nat, Log: c.Log,
 	})
+	if s.Run != "" {
+		if err := p.tables().Note(); err != nil {
+			c.Log.Warn("empty tables of iptables may be left when grapevine is removed", "error", err)
+		}
+	}
 	if p.proxy, err = proxy.New(&p.held, strangers(c.Source, p.guard.Closed), c.Log); err != nil {
 		return nil, err
 	}
@@ -244,6 +249,11 @@ func (p *Plane) Close() error {
 	return errors.Join(errs...)
 }
 
+func (p *Plane) tables() nat.Tables { return TablesIn(p.cfg.Settings.Run) }
+
+// TablesIn notes in the agent's directory of sockets which tables of iptables there were not.
+func TablesIn(run string) nat.Tables { return nat.Tables(filepath.Join(run, "iptables-tables")) }
+
 // Teardown removes what Run leaves. Run has returned.
 func (p *Plane) Teardown(ctx context.Context) error {
 	errs := []error{p.fast.path.Stop(), p.nat.Remove(ctx), p.gateway.Remove(), p.overlay.Teardown(ctx)}
@@ -254,6 +264,8 @@ func (p *Plane) Teardown(ctx context.Context) error {
 		errs = append(errs, p.cfg.Secure.Remove())
 	}
 	errs = append(errs, p.guard.Remove()) // gv0 is gone
+	_, err := p.tables().Clear()
+	errs = append(errs, err)
 	if p.Embedded != nil {
 		errs = append(errs, p.Embedded.Stop(ctx), os.RemoveAll(p.Embedded.RunDir), os.RemoveAll(p.Embedded.StateDir))
 	}

@@ -76,6 +76,12 @@ func (d *networks) CreateNetwork(ctx context.Context, r *network.CreateNetworkRe
 	return &Empty{}, nil
 }
 
+// errOtherIPAM says what to do by hand, in Compose, and in a swarm, which drops the --ipam-driver that it is given.
+var errOtherIPAM = errors.New("the network's addresses come from another IPAM driver, which does not know the other hosts; " +
+	"add --ipam-driver with the same name as -d (in Compose: ipam: driver:); " +
+	"for Swarm's services: docker network create --config-only --ipam-driver NAME addresses (on each host), " +
+	"docker network create -d NAME --scope swarm --config-from addresses NETWORK (on a manager)")
+
 // parsePools reads the subnets that Docker got from its IPAM driver, which must
 // be ours.
 func parsePools(r *network.CreateNetworkRequest, o networkOptions) ([]cluster.Subnet, error) {
@@ -85,7 +91,7 @@ func parsePools(r *network.CreateNetworkRequest, o networkOptions) ([]cluster.Su
 			return nil, errors.New("an entry of IPv4Data or IPv6Data is null")
 		}
 		if data.AddressSpace != ipam.AddressSpace {
-			return nil, errors.New("the network's addresses come from another IPAM driver, which does not know the other hosts; add --ipam-driver with the same name as -d (in Compose: ipam: driver:)")
+			return nil, errOtherIPAM
 		}
 		s, err := parsePool(data, i >= len(r.IPv4Data))
 		if err != nil {

@@ -60,10 +60,18 @@ func ended(c docker.Container) bool {
 	return slices.Contains([]string{"created", "exited", "dead", "removing"}, c.State)
 }
 
-// unknown says of a network of Docker's that it is our driver's and not this agent's.
+// unknown says of a network of Docker's that it is our driver's and not this agent's. A swarm's is made on a host
+// when its first task comes: without a container it is only listed.
 func (v view) unknown(n docker.Network) bool {
 	_, known := v.local[n.ID]
-	return !known && v.driver != "" && n.Driver == v.driver
+	return !known && v.driver != "" && n.Driver == v.driver && (!n.Swarm || v.inhabited(n.ID))
+}
+
+// inhabited reports whether a container of this host is on a network.
+func (v view) inhabited(network string) bool {
+	return slices.ContainsFunc(v.containers, func(c docker.Container) bool {
+		return slices.ContainsFunc(c.Networks, func(at docker.Attachment) bool { return at.NetworkID == network })
+	})
 }
 
 // overdue reports whether something is strange for longer than Docker may take.

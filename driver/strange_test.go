@@ -16,6 +16,7 @@ func TestStrangers(t *testing.T) {
 		endpoints: map[string]localEndpoint{"e1": {}},
 		networks: []docker.Network{
 			{ID: "1", Name: "blue", Driver: "grapevine"}, {ID: "2", Name: "red", Driver: "grapevine"}, {ID: "3", Name: "bridge", Driver: "bridge"},
+			{ID: "4", Name: "shop", Driver: "grapevine", Swarm: true}, // listed by a manager that has no task on it
 		},
 		containers: []docker.Container{
 			{Name: "app", Networks: []docker.Attachment{{NetworkID: "1", EndpointID: "e1"}}},

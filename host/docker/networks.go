@@ -23,7 +23,9 @@ type Network struct {
 	Internal         bool
 	Attachable       bool
 	// ConfigOnly networks are drafts of others (--config-only): nothing is on them.
-	ConfigOnly      bool
+	ConfigOnly bool
+	// Swarm networks are of the whole swarm (--scope swarm). Its managers list them where nothing of them is yet.
+	Swarm           bool
 	Options, Labels map[string]string
 	IPAMDriver      string
 	IPAMOptions     map[string]string
@@ -45,7 +47,7 @@ func (c *Client) Networks(ctx context.Context) ([]Network, error) {
 
 func fromDocker(n network.Summary) Network {
 	out := Network{
-		ID: n.ID, Name: n.Name, Driver: n.Driver, Internal: n.Internal, Attachable: n.Attachable, ConfigOnly: n.ConfigOnly,
+		ID: n.ID, Name: n.Name, Driver: n.Driver, Internal: n.Internal, Attachable: n.Attachable, ConfigOnly: n.ConfigOnly, Swarm: n.Scope == "swarm",
 		Options: n.Options, Labels: n.Labels,
 		IPAMDriver: n.IPAM.Driver, IPAMOptions: n.IPAM.Options,
 	}

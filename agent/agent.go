@@ -35,6 +35,7 @@ import (
 	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/observe/capture"
 	"github.com/grapevine-net/grapevine/observe/metrics"
+	"github.com/grapevine-net/grapevine/observe/traffic"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/reach/follow"
@@ -76,6 +77,7 @@ type Agent struct {
 	metricsPort *metrics.Port
 	exporter    *metrics.Exporter
 	captures    *capture.Desk
+	traffic     *traffic.Desk
 }
 
 // GCPercent is how much garbage the agent lets come together, in percent of what is in

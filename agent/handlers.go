@@ -44,6 +44,7 @@ func (a *Agent) handlers() api.Handlers {
 		DeletePolicy: a.policies().Delete,
 		Explain:      a.policies().Explain,
 		Capture:      a.captures.Capture,
+		Traffic:      a.traffic.Traffic,
 		Metrics:      a.exporter.Handler(),
 	}
 }

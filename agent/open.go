@@ -178,7 +178,8 @@ func (a *Agent) openMember() error {
 		return err
 	}
 	a.openCapture()
-	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods()} {
+	a.openTraffic()
+	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods(), a.traffic.Methods()} {
 		for method, handler := range methods {
 			a.gossip.Handle(method, handler)
 		}

@@ -88,6 +88,7 @@ func (a *Agent) tasks() []Task {
 		{Name: "metrics", Run: a.metricsPort.Run,
 			Problems: func(context.Context, look) []api.Problem { return a.metricsPort.Problems() }},
 		{Name: "capture", Run: a.captures.Run},
+		{Name: "traffic", Run: a.traffic.Run},
 		{Name: "engine", Run: a.engine.Run,
 			Problems: func(context.Context, look) []api.Problem { return a.engine.Problems() }},
 		{Name: "docker", Run: a.driver.Watch, Doctor: "ports",

@@ -77,6 +77,8 @@ type Config struct {
 	Group string
 	// Capture is what other hosts get of this host's containers' packets: headers, full or off.
 	Capture string
+	// Traffic says whether is counted who talks to whom: auto, on or off.
+	Traffic string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 

@@ -176,6 +176,12 @@ var Table = []Setting{
 		set: oneOf(func(c *Config) *string { return &c.Capture }, "headers", "full", "off"),
 	},
 	{
+		Name: "traffic", Default: "auto",
+		Doc: "Count who talks to whom (`grapevine traffic`): `on`; `off`; or `auto`, from the first question on until an hour after the last, " +
+			"if the kernel compiles BPF programs (JIT).",
+		set: oneOf(func(c *Config) *string { return &c.Traffic }, "auto", "on", "off"),
+	},
+	{
 		Name: "log-level", Default: "info",
 		Doc: "Least severe messages to log: `debug`, `info`, `warn` or `error`.",
 		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),

@@ -14,7 +14,7 @@ const module = "github.com/grapevine-net/grapevine/"
 var mayImport = map[string]string{
 	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/capture host/packets observe/metrics overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow replica",
+		"membership/identity observe/capture observe/traffic host/packets observe/metrics overlay/counter overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/worlds",
@@ -60,7 +60,9 @@ var mayImport = map[string]string{
 	"observe/frames":         "",
 	"observe/metrics":        "api observe/drops overlay/pipeline",
 	"observe/pcapng":         "",
+	"observe/traffic":        "api cluster gossip host/link overlay/counter",
 	"overlay":                "cluster host/link host/ovs overlay/gateway overlay/pipeline policy policy/answers policy/worlds",
+	"overlay/counter":        "host/link",
 	"overlay/fastpath":       "host/link overlay/pipeline",
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline",
@@ -92,7 +94,7 @@ var onlyIn = map[string]string{
 	"github.com/coreos/go-iptables":                "host/nat",
 	"github.com/digitalocean/go-openvswitch":       "host/ovs",
 	"github.com/prometheus/":                       "observe/metrics",
-	"github.com/cilium/ebpf":                       "host/link overlay/fastpath overlay/tunnel",
+	"github.com/cilium/ebpf":                       "host/link overlay/counter overlay/fastpath overlay/tunnel",
 	"github.com/miekg/dns":                         "dns",
 	"github.com/spf13/cobra":                       "cmd/grapevine",
 	"github.com/spf13/pflag":                       "cmd/grapevine config",

@@ -70,6 +70,11 @@ func AttachTC(ifname string, hook Hook, turn Turn, prog *ebpf.Program, name stri
 	if err != nil {
 		return fmt.Errorf("attach %s to %s: %w", name, ifname, mapErr(err))
 	}
+	if have[turn] == nil {
+		if err := raise(l, hook, turn); err != nil {
+			return err
+		}
+	}
 	delete(have, turn)
 	return detach(ifname, have, name)
 }

@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Traffic is who talks to whom.
+type Traffic struct {
+	Hosts       []TrafficHost `json:"hosts"` // that counted
+	Connections []Connection  `json:"connections"`
+}
+
+// TrafficHost is how a host counted.
+type TrafficHost struct {
+	Name  string    `json:"name"`
+	Since time.Time `json:"since,omitzero"`
+	// Lost are packets of connections that there was no room for.
+	Lost uint64 `json:"lost"`
+	// Left are directions of connections that were left out of its answer: the oldest.
+	Left int `json:"left,omitempty"`
+	// Error says why it counts nothing, or could not be asked.
+	Error string `json:"error,omitempty"`
+}
+
+// Connection is one of TCP or SCTP, or what two ports or identifiers said to each other by other protocols.
+type Connection struct {
+	First time.Time  `json:"first"`
+	Last  time.Time  `json:"last"`
+	From  TrafficEnd `json:"from"`
+	To    TrafficEnd `json:"to"`
+	Proto string     `json:"proto"` // tcp, udp, sctp, icmp or a number
+	// State is opening, open, closed, reset, refused or unanswered; of what has no connections sent, answered or unanswered.
+	State   string `json:"state"`
+	Packets uint64 `json:"packets"` // from From, as its host's network stack sent them
+	Bytes   uint64 `json:"bytes"`
+	// BackPackets and BackBytes are from To. On one host they are counted where To is on it, or outside.
+	BackPackets uint64 `json:"backPackets"`
+	BackBytes   uint64 `json:"backBytes"`
+}
+
+// TrafficEnd is an end of a connection: a container, a host, or an address outside.
+type TrafficEnd struct {
+	Name    string     `json:"name,omitempty"`
+	Network string     `json:"network,omitempty"`
+	Host    string     `json:"host,omitempty"`
+	Addr    netip.Addr `json:"addr"`
+	Port    uint16     `json:"port,omitempty"`
+}
+
+// Traffic says who talks to whom on the agent's host, or on all. Where nothing is counted yet, it begins to be.
+func (c *Client) Traffic(ctx context.Context, all bool) (Traffic, error) {
+	return call[Traffic](ctx, c, http.MethodGet, "traffic?"+url.Values{"all": {strconv.FormatBool(all)}}.Encode(), nil)
+}
+
+func (h Handlers) addTraffic(mux *routes) {
+	mux.handle("GET /v1/traffic", func(w http.ResponseWriter, r *http.Request) {
+		if h.Traffic == nil {
+			mux.none(w, r)
+			return
+		}
+		value, err := h.Traffic(r.Context(), r.URL.Query().Get("all") == "true")
+		reply(w, value, err)
+	})
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
+)
+
+// wanted says which connections are asked for; of what is empty, all are.
+type wanted struct {
+	ends       []string // containers' names or addresses: the connection has all of them
+	network    string
+	port       uint16
+	unanswered bool
+	outside    bool
+}
+
+func newTraffic() *cobra.Command {
+	var all, follow bool
+	var w wanted
+	most := 0
+	c := verb(&cobra.Command{
+		Use:   "traffic [NAME [NAME]]",
+		Short: "Say who talks to whom: containers, ports, bytes, and whether anybody answers",
+		Long: `Say who talks to whom on this host, or with --all on all hosts: each connection, the newest first, with what
+went each way and how it stands. A NAME is a container or an address: its connections alone; of two NAMEs, those between them.
+
+What containers send is counted in the kernel, each packet once, with the fast path and without. Counting begins with the first
+question and ends an hour after the last (GRAPEVINE_TRAFFIC=on: it always runs). BACK is known of ends on this host and outside the
+cluster, and with --all of all. The last line says since when, and how many packets were not counted: there is room for 16384
+directions of connections at once.
+
+STATE: opening, open, closed, reset; refused: nobody listens there; unanswered: nothing came back for 3 s, as when a firewall
+drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
+		Example: `  grapevine traffic
+  grapevine traffic web db --all
+  grapevine traffic --unanswered                # a firewall, there or on the way?
+  grapevine traffic --all -o json | jq '[.connections[].bytes] | add'
+  timeout --preserve-status 3 grapevine traffic -f     # as it happens; else Ctrl-C ends it`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 2 {
+				return fmt.Errorf("`grapevine traffic` takes the names of two ends, not %d", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: complete(containerNames),
+	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Traffic, error) {
+		w.ends = args
+		t, err := c.Traffic(ctx, all)
+		t.Connections = w.of(t.Connections)
+		return t, err
+	}, func(out io.Writer, t api.Traffic) error { return showTraffic(out, t, most) })
+	once := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if !follow {
+			return once(c, args)
+		}
+		client, err := newClient(c)
+		if err != nil {
+			return err
+		}
+		w.ends = args
+		return followTraffic(c.Context(), client, c.OutOrStdout(), all, w)
+	}
+	c.Flags().BoolVarP(&all, "all", "a", false, "on all hosts")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "say it as it happens, a line for each change")
+	c.Flags().StringVar(&w.network, "network", "", "of containers on this network alone")
+	c.Flags().Uint16Var(&w.port, "port", 0, "to this port alone")
+	c.Flags().BoolVar(&w.unanswered, "unanswered", false, "what nobody answered, or refused, alone")
+	c.Flags().BoolVar(&w.outside, "outside", false, "with the hosts and the outside alone")
+	c.Flags().IntVar(&most, "most", 50, "so many lines; 0: all")
+	return watched(c)
+}
+
+func (w wanted) of(list []api.Connection) []api.Connection {
+	out := []api.Connection{}
+	for _, c := range list {
+		is := func(e api.TrafficEnd, name string) bool {
+			return e.Name == name || e.Addr.String() == name || e.Network+"/"+e.Name == name
+		}
+		switch {
+		case len(w.ends) == 1 && !is(c.From, w.ends[0]) && !is(c.To, w.ends[0]):
+		case len(w.ends) == 2 && !(is(c.From, w.ends[0]) && is(c.To, w.ends[1])) && !(is(c.From, w.ends[1]) && is(c.To, w.ends[0])):
+		case w.network != "" && c.From.Network != w.network && c.To.Network != w.network:
+		case w.port != 0 && c.To.Port != w.port:
+		case w.unanswered && c.State != "unanswered" && c.State != "refused":
+		case w.outside && c.From.Host != "" && c.To.Host != "":
+		default:
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func trafficEnd(e api.TrafficEnd, port bool) string {
+	text := e.Name
+	switch {
+	case e.Host != "":
+		text += "@" + e.Host
+	case text == "":
+		text = e.Addr.String()
+	}
+	if port && e.Port != 0 {
+		if e.Name == "" {
+			return net.JoinHostPort(text, strconv.Itoa(int(e.Port)))
+		}
+		text += ":" + strconv.Itoa(int(e.Port))
+	}
+	return text
+}
+
+// trafficNetworks are those of the ends.
+func trafficNetworks(c api.Connection) string {
+	list := slices.Compact([]string{c.From.Network, c.To.Network})
+	for i, n := range list {
+		if n == "" {
+			list[i] = "outside"
+		}
+	}
+	return strings.Join(list, ">")
+}
+
+func trafficBytes(packets, bytes uint64) string {
+	const kilo = 1000
+	switch {
+	case packets == 0:
+		return "-"
+	case bytes < kilo:
+		return fmt.Sprintf("%d B", bytes)
+	case bytes < kilo*kilo:
+		return fmt.Sprintf("%.1f kB", float64(bytes)/kilo)
+	case bytes < kilo*kilo*kilo:
+		return fmt.Sprintf("%.1f MB", float64(bytes)/kilo/kilo)
+	}
+	return fmt.Sprintf("%.1f GB", float64(bytes)/kilo/kilo/kilo)
+}
+
+// connectionCells are a row of the table.
+func connectionCells(c api.Connection) []any {
+	to := trafficEnd(c.To, c.Proto != "icmp") + "/" + c.Proto
+	return []any{c.First.Local().Format("15:04:05"), trafficEnd(c.From, false), to, trafficNetworks(c), c.State, c.Packets, trafficBytes(c.Packets, c.Bytes), c.BackPackets, trafficBytes(c.BackPackets, c.BackBytes)}
+}
+
+func showTraffic(w io.Writer, t api.Traffic, most int) error {
+	list := t.Connections
+	if most > 0 && len(list) > most {
+		list = list[:most]
+	}
+	var text strings.Builder
+	err := table(&text, "TIME\tFROM\tTO\tNETWORK\tSTATE\tPACKETS\tBYTES\tBACK\tBYTES", func(row func(string, ...any)) {
+		for _, c := range list {
+			row("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s", connectionCells(c)...)
+		}
+	})
+	if err == nil {
+		_, err = io.WriteString(w, screenOf(w).cut(text.String()))
+	}
+	if err == nil && len(list) < len(t.Connections) {
+		_, err = fmt.Fprintf(w, "... and %d more (--most 0: all)\n", len(t.Connections)-len(list))
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(w, "-- "+countedBy(t))
+	}
+	return err
+}
+
+// countedBy says who counted, since when, and what was not counted.
+func countedBy(t api.Traffic) string {
+	var since time.Time
+	var lost uint64
+	var counted, not []string
+	left := 0
+	for _, h := range t.Hosts {
+		if h.Error != "" {
+			not = append(not, h.Name+": "+h.Error)
+			continue
+		}
+		counted = append(counted, h.Name)
+		lost, left = lost+h.Lost, left+h.Left
+		if h.Since.After(since) {
+			since = h.Since
+		}
+	}
+	text := "counted on no host"
+	if len(counted) > 0 {
+		text = "counted on " + words.SomeHosts(counted, len(t.Hosts))
+	}
+	if !since.IsZero() {
+		text += " since " + since.Local().Format("15:04:05")
+	}
+	text += fmt.Sprintf("; %s lost", words.Plural(int(lost), "packet"))
+	if lost > 0 {
+		text += ", of more connections at once than there is room for"
+	}
+	if left > 0 {
+		text += fmt.Sprintf("; the oldest %d counts were left out", left)
+	}
+	for _, n := range not {
+		text += "; not counted on " + n
+	}
+	return text
+}
+
+// followTraffic prints each connection when it comes, and when its state changes, until ctx ends.
+func followTraffic(ctx context.Context, client *api.Client, w io.Writer, all bool, want wanted) error {
+	type key struct {
+		from, to api.TrafficEnd
+		proto    string
+	}
+	states := map[key]string{}
+	said := ""
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		asked, cancel := context.WithTimeout(ctx, patience)
+		t, err := client.Traffic(asked, all)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		list := want.of(t.Connections)
+		slices.Reverse(list)
+		now := make(map[key]string, len(list))
+		for _, c := range list {
+			k := key{c.From, c.To, c.Proto}
+			k.from.Name, k.to.Name = "", "" // may be known later
+			now[k] = c.State
+			if states[k] == c.State {
+				continue
+			}
+			cells := connectionCells(c)
+			if _, err := fmt.Fprintf(w, "%s  %-24s %-32s %-12s %-10s %d, %s  < %d, %s\n", cells...); err != nil {
+				return err
+			}
+		}
+		states = now
+		if by := countedBy(t); by != said && (said == "" || strings.Contains(by, "lost, of") || strings.Contains(by, "not counted on")) {
+			said = by
+			if _, err := fmt.Fprintln(w, "-- "+by); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}

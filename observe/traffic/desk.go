@@ -1,0 +1,368 @@
+// Package traffic says who talks to whom: it makes connections of what package counter counts on this host, and
+// of what other hosts say that they have counted.
+package traffic
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/overlay/counter"
+)
+
+// Counter is *counter.Counter.
+type Counter interface {
+	Start() error
+	Follow() error
+	Runs() bool
+	Compiled() bool
+	Read() (map[counter.Half]counter.Count, counter.Lost, error)
+	Take(counter.Half) (counter.Count, error)
+	Stop() error
+	Close() error
+}
+
+// Config of a Desk.
+type Config struct {
+	Self     cluster.NodeID
+	Snapshot func() *cluster.Snapshot
+	// Alive are the other hosts that answer, by ID; Call asks one (gossip.Gossip).
+	Alive func() []string
+	Call  func(ctx context.Context, node, method string, body []byte) ([]byte, error)
+	// Counter counts; Mode is auto (from the first question on, until nobody has asked for a while), on or off.
+	Counter Counter
+	Mode    string
+	Log     *slog.Logger
+}
+
+const (
+	watched   = time.Second     // how often is counted while somebody asks
+	unwatched = 5 * time.Second // and while nobody does
+	interest  = 10 * time.Second
+	patience  = time.Hour // how long is counted, in mode auto, after the last question
+	warmUp    = 1500 * time.Millisecond
+)
+
+// Desk is where people and other hosts ask who talks to whom.
+type Desk struct {
+	cfg Config
+
+	mu    sync.Mutex
+	on    bool
+	since time.Time
+	asked time.Time
+	lost  counter.Lost
+	first counter.Lost // of before since
+	err   error        // why nothing is counted
+	table table
+	named struct {
+		of  *cluster.Snapshot
+		who map[netip.Addr]Who
+	}
+	wake chan struct{}
+}
+
+// New makes a Desk.
+func New(cfg Config) *Desk { return &Desk{cfg: cfg, wake: make(chan struct{}, 1)} }
+
+// Run counts, when it is to, until ctx ends. The kernel goes on then, for the next agent.
+func (d *Desk) Run(ctx context.Context) error {
+	switch {
+	case d.cfg.Mode == "off":
+		if d.cfg.Counter.Runs() {
+			_ = d.cfg.Counter.Stop()
+		}
+	case d.cfg.Mode == "on", d.cfg.Counter.Runs():
+		d.begin()
+	}
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		_ = d.cfg.Counter.Close()
+		d.on = false
+	}()
+	for ctx.Err() == nil {
+		if !d.isOn() {
+			select {
+			case <-ctx.Done():
+			case <-d.wake:
+			}
+			continue
+		}
+		d.count(ctx)
+	}
+	return nil
+}
+
+func (d *Desk) isOn() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.on
+}
+
+// begin begins to count, if that is not done yet.
+func (d *Desk) begin() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = time.Now()
+	if d.on {
+		return
+	}
+	d.err = d.cfg.Counter.Start()
+	if d.err == nil && d.cfg.Mode == "auto" && !d.cfg.Counter.Compiled() {
+		d.err = errors.Join(errors.New("this kernel has no JIT compiler for BPF, or it is off (sysctl net.core.bpf_jit_enable=1 turns it on); GRAPEVINE_TRAFFIC=on counts all the same"), d.cfg.Counter.Stop())
+	}
+	if d.err != nil {
+		d.cfg.Log.Warn("who talks to whom is not counted", "err", d.err)
+		return
+	}
+	d.on, d.since, d.table = true, time.Now(), table{}
+	_, d.first, _ = d.cfg.Counter.Read()
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// count looks again and again until nobody wants to know, and follows the interfaces that come.
+func (d *Desk) count(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if w, err := link.OpenWatch(link.LinkChange); err == nil {
+		defer w.Close()
+		go func() {
+			_ = w.Run(ctx, func(c link.Change) {
+				if !c.Gone {
+					d.follow()
+				}
+			})
+		}()
+	}
+	for {
+		d.look()
+		d.mu.Lock()
+		silent := time.Since(d.asked)
+		d.mu.Unlock()
+		pause := unwatched
+		switch {
+		case silent < interest:
+			pause = watched
+		case d.cfg.Mode == "auto" && silent > patience:
+			d.stop()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (d *Desk) follow() {
+	if err := d.cfg.Counter.Follow(); err != nil {
+		d.cfg.Log.Debug("count at a new interface", "err", err) // it may have gone; the next look tries again
+	}
+}
+
+func (d *Desk) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.cfg.Counter.Stop(); err != nil {
+		d.cfg.Log.Warn("end counting who talks to whom", "err", err)
+	}
+	d.on, d.table = false, table{}
+}
+
+// look reads what the kernel has counted, and removes there what has ended.
+func (d *Desk) look() {
+	d.follow()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.on {
+		return
+	}
+	counts, lost, err := d.cfg.Counter.Read()
+	if d.err = err; err != nil {
+		return
+	}
+	d.lost = lost
+	for _, h := range d.table.update(counts, d.who(), time.Now()) {
+		c, err := d.cfg.Counter.Take(h)
+		if err != nil {
+			d.err = err
+			return
+		}
+		d.table.end(h, c)
+	}
+}
+
+// who finds names of addresses. The caller has d.mu.
+func (d *Desk) who() func(netip.Addr) Who {
+	snap := d.cfg.Snapshot()
+	if d.named.of != snap {
+		d.named.of, d.named.who = snap, whoIn(snap)
+	}
+	return func(a netip.Addr) Who { return d.named.who[a] }
+}
+
+// whoIn is pure: who has which address.
+func whoIn(snap *cluster.Snapshot) map[netip.Addr]Who {
+	who := map[netip.Addr]Who{}
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if s.Gateway.IsValid() {
+			who[s.Gateway] = Who{Name: "gateway", Network: s.Network}
+		}
+	}
+	hosts := map[cluster.NodeID]string{}
+	for n := range cluster.All[cluster.Node](snap) {
+		hosts[n.ID] = n.Name
+		who[n.VTEP.Unmap()] = Who{Name: n.Name}
+	}
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		for _, a := range e.Addrs {
+			who[a] = Who{cmp.Or(e.Name, fmt.Sprintf("%.12s", cmp.Or(e.Container, e.ID))), e.Network, cmp.Or(hosts[e.Host], string(e.Host))}
+		}
+	}
+	return who
+}
+
+// answer is what a host says to another one.
+type answer struct {
+	Since   time.Time `cbor:"1,keyasint"`
+	Lost    uint64    `cbor:"2,keyasint,omitempty"`
+	Left    int       `cbor:"3,keyasint,omitempty"`
+	Error   string    `cbor:"4,keyasint,omitempty"`
+	Records []Record  `cbor:"5,keyasint,omitempty"`
+}
+
+// here is what this host has counted.
+func (d *Desk) here(ctx context.Context) (a answer, err error) {
+	if d.cfg.Mode == "off" {
+		return a, errors.New("it is off: set GRAPEVINE_TRAFFIC=auto")
+	}
+	fresh := !d.isOn()
+	d.begin()
+	if fresh && d.isOn() {
+		select {
+		case <-time.After(warmUp):
+		case <-ctx.Done():
+			return a, ctx.Err()
+		}
+	}
+	d.look()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil {
+		return a, d.err
+	}
+	return answer{Since: d.since, Lost: d.lost.Packets - d.first.Packets, Records: d.table.records()}, nil
+}
+
+const method = "traffic.list"
+
+// maxRecords bounds an answer between hosts.
+const maxRecords = 3000
+
+// Methods answer other hosts.
+func (d *Desk) Methods() map[string]func(ctx context.Context, from string, body []byte) ([]byte, error) {
+	return map[string]func(context.Context, string, []byte) ([]byte, error){
+		method: func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+			a, err := d.here(ctx)
+			if err != nil {
+				a.Error = err.Error()
+			}
+			if n := len(a.Records) - maxRecords; n > 0 {
+				a.Left, a.Records = n, a.Records[:maxRecords]
+			}
+			return cbor.Marshal(a)
+		},
+	}
+}
+
+// callPatience bounds a question to another host.
+const callPatience = 5 * time.Second
+
+// Traffic is who talks to whom on this host, or on all.
+func (d *Desk) Traffic(ctx context.Context, all bool) (api.Traffic, error) {
+	snap := d.cfg.Snapshot()
+	ids := []string{string(d.cfg.Self)}
+	if all {
+		ids = append(ids, d.cfg.Alive()...)
+	}
+	answers := make([]answer, len(ids))
+	var asking sync.WaitGroup
+	places := make(chan struct{}, 64) // at once
+	for i, id := range ids {
+		asking.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			var err error
+			if i == 0 {
+				answers[i], err = d.here(ctx)
+			} else {
+				answers[i], err = d.there(ctx, id)
+			}
+			if err != nil {
+				answers[i].Error = err.Error()
+			}
+		})
+	}
+	asking.Wait()
+	if !all && answers[0].Error != "" {
+		return api.Traffic{}, errors.New("count who talks to whom: " + answers[0].Error)
+	}
+	t := api.Traffic{}
+	var records []Record
+	whole := all
+	for i, a := range answers {
+		name := ids[i]
+		if n, ok := cluster.Get[cluster.Node](snap, ids[i]); ok {
+			name = n.Name
+		}
+		t.Hosts = append(t.Hosts, api.TrafficHost{Name: name, Since: a.Since, Lost: a.Lost, Left: a.Left, Error: a.Error})
+		records = append(records, a.Records...)
+		whole = whole && a.Error == "" && a.Left == 0
+	}
+	for n := range cluster.All[cluster.Node](snap) {
+		if all && !slices.Contains(ids, string(n.ID)) {
+			t.Hosts, whole = append(t.Hosts, api.TrafficHost{Name: n.Name, Error: "it does not answer"}), false
+		}
+	}
+	t.Connections = Join(records, whole, time.Now())
+	return t, nil
+}
+
+// there asks another host.
+func (d *Desk) there(ctx context.Context, id string) (a answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	defer cancel()
+	reply, err := d.cfg.Call(ctx, id, method, nil)
+	if there, ok := errors.AsType[*gossip.RemoteError](err); ok {
+		if strings.HasPrefix(there.Text, "unknown method") {
+			return a, errors.New("its agent is older, and does not count")
+		}
+		return a, errors.New(there.Text)
+	}
+	if err != nil {
+		return a, err
+	}
+	if err := cbor.Unmarshal(reply, &a); err != nil {
+		return a, fmt.Errorf("read its answer: %w", err)
+	}
+	return a, nil
+}

@@ -1,0 +1,263 @@
+package traffic
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/overlay/counter"
+)
+
+// Record is what is known of one direction of a connection. Hosts tell each other records.
+type Record struct {
+	Half  counter.Half  `cbor:"1,keyasint"`
+	Count counter.Count `cbor:"2,keyasint"`
+	Src   Who           `cbor:"3,keyasint"`
+	Dst   Who           `cbor:"4,keyasint"`
+}
+
+// Who has an address: a container, a host, the outside.
+type Who struct {
+	Name    string `cbor:"1,keyasint,omitempty"`
+	Network string `cbor:"2,keyasint,omitempty"` // of a container
+	Host    string `cbor:"3,keyasint,omitempty"` // of a container
+}
+
+// maxPast bounds what is kept of connections that have ended.
+const maxPast = 8192
+
+// table is what one host has counted: now, and of late.
+type table struct {
+	live map[counter.Half]Record
+	past []Record // the oldest first
+}
+
+// update takes what the kernel has counted so far, and returns the halves that have ended: they are to be taken out of the
+// kernel, and given to end.
+func (t *table) update(counts map[counter.Half]counter.Count, who func(netip.Addr) Who, now time.Time) (ended []counter.Half) {
+	live := make(map[counter.Half]Record, len(counts))
+	full := len(counts) > counter.Room*3/4
+	for h, c := range counts {
+		if noise(h) {
+			if now.Sub(c.Last) > afterEnd {
+				ended = append(ended, h)
+			}
+			continue
+		}
+		r := Record{h, c, who(h.Src), who(h.Dst)}
+		if was, ok := t.live[h]; ok { // who is gone keeps his name
+			r.Src, r.Dst = known(r.Src, was.Src), known(r.Dst, was.Dst)
+		}
+		live[h] = r
+		back, answered := counts[h.Back()]
+		if over(h, c, back, answered, full, now) {
+			ended = append(ended, h)
+		}
+	}
+	t.live = live
+	return ended
+}
+
+// noise is what every container says to all, and nobody asks for.
+func noise(h counter.Half) bool {
+	return h.Dst.IsMulticast() || h.Src.IsLinkLocalUnicast() || h.Dst.IsLinkLocalUnicast() || h.Src.IsUnspecified() || h.Dst == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+func known(now, was Who) Who {
+	if now == (Who{}) {
+		return was
+	}
+	return now
+}
+
+// end moves a half from now to of late.
+func (t *table) end(h counter.Half, c counter.Count) {
+	r, ok := t.live[h]
+	if !ok {
+		return
+	}
+	delete(t.live, h)
+	if c.Packets > 0 {
+		r.Count = c
+	}
+	t.past = append(t.past, r)
+	if len(t.past) > maxPast {
+		t.past = append([]Record(nil), t.past[len(t.past)-maxPast*3/4:]...)
+	}
+}
+
+// records are all that is known, the newest first.
+func (t *table) records() []Record {
+	list := slices.Clone(t.past)
+	for _, r := range t.live {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b Record) int { return b.Count.Last.Compare(a.Count.Last) })
+	return list
+}
+
+// Flags of TCP.
+const (
+	fin = 1 << iota
+	syn
+	rst
+	_
+	ack
+)
+
+// How long a half is silent before it counts as ended.
+const (
+	afterEnd   = 5 * time.Second  // of a connection that was closed, reset or never answered
+	afterWord  = 30 * time.Second // of what has no connections
+	afterTCP   = 5 * time.Minute
+	whenCrowd  = 2 * time.Second // of anything, if there is little room
+	unanswered = 3 * time.Second
+)
+
+// over reports whether a half has ended.
+func over(h counter.Half, c, back counter.Count, answered, full bool, now time.Time) bool {
+	idle := now.Sub(c.Last)
+	if answered {
+		idle = min(idle, now.Sub(back.Last))
+	}
+	switch {
+	case full:
+		return idle > whenCrowd
+	case h.Proto != tcp:
+		return idle > afterWord
+	case (c.Flags|back.Flags)&rst != 0, c.Flags&back.Flags&fin != 0, c.Flags&ack == 0 && !answered:
+		return idle > afterEnd
+	}
+	return idle > afterTCP
+}
+
+const (
+	icmp   = 1
+	tcp    = 6
+	udp    = 17
+	icmpv6 = 58
+	sctp   = 132
+)
+
+// Join makes connections of the records of one host or of several, the newest first. whole says that all hosts were
+// asked that could have counted an answer.
+func Join(records []Record, whole bool, now time.Time) []api.Connection {
+	all := map[counter.Half]Record{}
+	for _, r := range records {
+		if was, ok := all[r.Half]; ok {
+			r = merge(was, r)
+		}
+		all[r.Half] = r
+	}
+	list := []api.Connection{}
+	for h, r := range all {
+		back, answered := all[h.Back()]
+		if answered && !opens(r, back) && h != h.Back() {
+			continue // it is listed by its other half
+		}
+		if !answered && !opens(r, Record{Half: h.Back()}) { // the first packets were not counted here
+			r, back, answered = Record{Half: h.Back(), Src: r.Dst, Dst: r.Src}, r, true
+		}
+		c := api.Connection{
+			First: r.Count.First, Last: r.Count.Last, From: end(r.Half.Src, r.Half.SrcPort, r.Src), To: end(r.Half.Dst, r.Half.DstPort, r.Dst),
+			Proto: protocol(h.Proto), Packets: r.Count.Packets, Bytes: r.Count.Bytes, BackPackets: back.Count.Packets, BackBytes: back.Count.Bytes,
+		}
+		if r.Count.Packets == 0 || answered && back.Count.First.Before(c.First) {
+			c.First = back.Count.First
+		}
+		if back.Count.Last.After(c.Last) {
+			c.Last = back.Count.Last
+		}
+		c.State = state(r, back, answered, whole || r.Dst.Host == "" || r.Dst.Host == r.Src.Host, now)
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b api.Connection) int {
+		return cmp.Or(b.Last.Compare(a.Last), a.From.Addr.Compare(b.From.Addr), cmp.Compare(a.From.Port, b.From.Port))
+	})
+	return list
+}
+
+// merge is two counts of the same half: it was idle between, or its port was used again.
+func merge(a, b Record) Record {
+	if b.Count.First.Before(a.Count.First) {
+		a, b = b, a
+	}
+	a.Src, a.Dst = known(b.Src, a.Src), known(b.Dst, a.Dst)
+	a.Count.Packets, a.Count.Bytes = a.Count.Packets+b.Count.Packets, a.Count.Bytes+b.Count.Bytes
+	a.Count.Flags |= b.Count.Flags
+	if b.Count.Last.After(a.Count.Last) {
+		a.Count.Last = b.Count.Last
+	}
+	return a
+}
+
+// opens reports whether a half is the one that began, as far as can be known.
+func opens(r, back Record) bool {
+	h := r.Half
+	if h.Proto == tcp {
+		began := func(r Record) bool { return r.Count.Opened&(syn|ack) == syn }
+		if a, b := began(r), began(back); a != b {
+			return a
+		}
+	}
+	if (h.Proto == icmp || h.Proto == icmpv6) && r.Count.Opened != back.Count.Opened {
+		return r.Count.Opened == 1 || back.Count.Packets == 0 && h.SrcPort == 0
+	}
+	const ephemeral = 32768 // where Linux takes the ports of who calls from
+	if a, b := h.SrcPort >= ephemeral, h.DstPort >= ephemeral; a != b {
+		return a
+	}
+	if back.Count.Packets == 0 {
+		return true
+	}
+	return cmp.Or(r.Count.First.Compare(back.Count.First), h.Src.Compare(h.Dst), cmp.Compare(h.SrcPort, h.DstPort)) <= 0
+}
+
+// state says how a connection stands. heard says that an answer would have been counted.
+func state(r, back Record, answered, heard bool, now time.Time) string {
+	there, here := r.Count.Flags, back.Count.Flags
+	old := now.Sub(r.Count.First) > unanswered
+	if r.Half.Proto != tcp {
+		switch {
+		case answered:
+			return "answered"
+		case heard && old:
+			return "unanswered"
+		}
+		return "sent"
+	}
+	switch {
+	case here&rst != 0 && there&ack == 0 && r.Count.Packets > 0:
+		return "refused"
+	case (there|here)&rst != 0:
+		return "reset"
+	case there&here&fin != 0, !heard && !answered && there&fin != 0:
+		return "closed"
+	case there&ack != 0, r.Count.Packets == 0:
+		return "open"
+	case old && !answered && (heard || r.Count.Packets > 1): // who was refused does not ask again
+		return "unanswered"
+	}
+	return "opening"
+}
+
+func end(a netip.Addr, port uint16, w Who) api.TrafficEnd {
+	return api.TrafficEnd{Addr: a, Port: port, Name: w.Name, Network: w.Network, Host: w.Host}
+}
+
+func protocol(n uint8) string {
+	switch n {
+	case tcp:
+		return "tcp"
+	case udp:
+		return "udp"
+	case sctp:
+		return "sctp"
+	case icmp, icmpv6:
+		return "icmp"
+	}
+	return strconv.Itoa(int(n))
+}

@@ -1,0 +1,230 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/counter"
+)
+
+var (
+	app, db = netip.MustParseAddr("10.128.0.2"), netip.MustParseAddr("10.128.1.2")
+	out     = netip.MustParseAddr("203.0.113.9")
+	now     = time.Unix(1_000_000, 0)
+)
+
+// half is what one end sent to the other: so many packets, seconds ago the first and the last.
+func half(from, to netip.Addr, sport, dport uint16, proto, flags, opened uint8, packets uint64, first, last int) Record {
+	return Record{
+		Half:  counter.Half{Src: from, Dst: to, SrcPort: sport, DstPort: dport, Proto: proto},
+		Count: counter.Count{Packets: packets, Bytes: 100 * packets, First: now.Add(-time.Duration(first) * time.Second), Last: now.Add(-time.Duration(last) * time.Second), Flags: flags, Opened: opened},
+		Src:   whos[from], Dst: whos[to],
+	}
+}
+
+var whos = map[netip.Addr]Who{app: {"app", "blue", "host1"}, db: {"db", "blue", "host2"}}
+
+// TestStates: how a connection stands, by both halves and by one alone, where the other is counted on another host.
+func TestStates(t *testing.T) {
+	there := func(flags uint8, packets uint64, first, last int) Record {
+		return half(app, db, 40000, 5432, tcp, flags, syn, packets, first, last)
+	}
+	back := func(flags uint8) Record {
+		return half(db, app, 5432, 40000, tcp, flags, syn|ack, 2, 9, 1)
+	}
+	word := func(to netip.Addr, proto uint8, first int) Record {
+		return half(app, to, 40000, 53, proto, 0, 0, 1, first, first)
+	}
+	for _, tt := range []struct {
+		records    []Record
+		alone, all string
+	}{
+		{[]Record{there(syn|ack, 3, 9, 1), back(syn | ack)}, "open", "open"},
+		{[]Record{there(syn|ack|fin, 3, 9, 1), back(syn | ack)}, "open", "open"},
+		{[]Record{there(syn|ack|fin, 3, 9, 1), back(syn | ack | fin)}, "closed", "closed"},
+		{[]Record{there(syn|ack|rst, 3, 9, 1), back(syn | ack)}, "reset", "reset"},
+		{[]Record{there(syn, 1, 9, 9), back(rst | ack)}, "refused", "refused"},
+		{[]Record{there(syn, 3, 9, 1)}, "unanswered", "unanswered"},
+		{[]Record{there(syn, 1, 9, 9)}, "opening", "unanswered"}, // alone: it may have been refused
+		{[]Record{there(syn, 1, 1, 1)}, "opening", "opening"},
+		{[]Record{there(syn|ack, 9, 9, 1)}, "open", "open"},
+		{[]Record{there(syn|ack|fin, 9, 9, 1)}, "closed", "open"},
+		{[]Record{back(syn | ack)}, "open", "open"}, // the callee's host alone
+		{[]Record{word(db, udp, 9)}, "sent", "unanswered"},
+		{[]Record{word(db, udp, 1)}, "sent", "sent"},
+		{[]Record{word(out, udp, 9)}, "unanswered", "unanswered"}, // an answer would come by this host's gv0
+		{[]Record{word(out, udp, 9), half(out, app, 53, 40000, udp, 0, 0, 1, 8, 8)}, "answered", "answered"},
+		{[]Record{half(app, db, 7, 7, icmp, 1, 1, 5, 9, 1), half(db, app, 7, 7, icmp, 0, 0, 5, 9, 1)}, "answered", "answered"},
+		{[]Record{half(app, out, 7, 7, icmp, 1, 1, 5, 9, 1)}, "unanswered", "unanswered"},
+	} {
+		for whole, want := range map[bool]string{false: tt.alone, true: tt.all} {
+			for range 4 { // in any order of the map
+				list := Join(tt.records, whole, now)
+				if len(list) != 1 || list[0].State != want || list[0].From.Addr != app {
+					t.Fatalf("%+v, all hosts asked: %v: %+v, want %s, from app", tt.records, whole, list, want)
+				}
+			}
+		}
+	}
+}
+
+// TestJoin: what went each way is told once, from whom it began, with both ends' names, and nothing is counted twice or left out.
+func TestJoin(t *testing.T) {
+	list := Join([]Record{
+		half(db, app, 5432, 40000, tcp, syn|ack, syn|ack, 7, 9, 1), half(app, db, 40000, 5432, tcp, syn|ack, syn, 5, 10, 2),
+		half(app, db, 40000, 5432, tcp, ack, ack, 4, 5, 0), // it was idle between, and counted anew
+		half(app, app, 9, 9, udp, 0, 0, 3, 9, 9),           // to itself
+	}, true, now)
+	if len(list) != 2 {
+		t.Fatalf("%+v", list)
+	}
+	want := api.Connection{
+		First: now.Add(-10 * time.Second), Last: now, Proto: "tcp", State: "open", Packets: 9, Bytes: 900, BackPackets: 7, BackBytes: 700,
+		From: api.TrafficEnd{Name: "app", Network: "blue", Host: "host1", Addr: app, Port: 40000}, To: api.TrafficEnd{Name: "db", Network: "blue", Host: "host2", Addr: db, Port: 5432},
+	}
+	if list[0] != want {
+		t.Errorf("%+v\nwant\n%+v", list[0], want)
+	}
+}
+
+// TestTable: what has ended makes room in the kernel and is remembered, bounded; who is gone keeps his name.
+func TestTable(t *testing.T) {
+	var table table
+	counts := map[counter.Half]counter.Count{}
+	add := func(r Record) counter.Half { counts[r.Half] = r.Count; return r.Half }
+	idle := add(half(app, db, 1, 80, tcp, syn|ack, syn, 9, 200, 100))
+	closed := add(half(app, db, 2, 80, tcp, syn|ack|fin, syn, 9, 20, 6))
+	add(half(db, app, 80, 2, tcp, syn|ack|fin, syn|ack, 9, 20, 6))
+	add(half(app, db, 3, 80, udp, 0, 0, 1, 29, 29))
+	spoken := add(half(app, db, 4, 80, udp, 0, 0, 1, 99, 31))
+	multicast := add(half(app, netip.MustParseAddr("ff02::16"), 0, 0, 58, 0, 0, 1, 9, 9))
+	ended := map[counter.Half]bool{}
+	for _, h := range table.update(counts, func(a netip.Addr) Who { return whos[a] }, now) {
+		ended[h] = true
+		table.end(h, counts[h])
+		delete(counts, h)
+	}
+	if len(ended) != 4 || !ended[closed] || !ended[closed.Back()] || !ended[spoken] || !ended[multicast] || len(table.records()) != 5 {
+		t.Errorf("ended: %+v; records %+v", ended, table.records())
+	}
+	table.update(counts, func(netip.Addr) Who { return Who{} }, now) // all containers have gone
+	if r := table.live[idle]; r.Src.Name != "app" || r.Dst.Name != "db" {
+		t.Errorf("%+v", r)
+	}
+	// A scan fills the room: what is silent for two seconds goes.
+	for port := range counter.Room {
+		add(half(app, db, 50000, uint16(port+1), tcp, syn, syn, 1, 3, 3))
+	}
+	if n := len(table.update(counts, func(netip.Addr) Who { return Who{} }, now)); n < counter.Room {
+		t.Errorf("%d have ended", n)
+	}
+	for h, c := range counts {
+		table.end(h, c)
+	}
+	for range 3 * maxPast {
+		table.past = append(table.past, Record{})
+		table.live[idle] = Record{}
+		table.end(idle, counter.Count{})
+	}
+	if len(table.past) > maxPast {
+		t.Errorf("%d are remembered", len(table.past))
+	}
+}
+
+// kernel is a Counter that counts what a test says.
+type kernel struct {
+	counts map[counter.Half]counter.Count
+	lost   counter.Lost
+	err    error
+}
+
+func (k *kernel) Start() error   { return k.err }
+func (k *kernel) Follow() error  { return nil }
+func (k *kernel) Runs() bool     { return k.err == nil }
+func (k *kernel) Compiled() bool { return true }
+func (k *kernel) Stop() error    { return nil }
+func (k *kernel) Close() error   { return nil }
+func (k *kernel) Read() (map[counter.Half]counter.Count, counter.Lost, error) {
+	return k.counts, k.lost, nil
+}
+func (k *kernel) Take(h counter.Half) (counter.Count, error) { return k.counts[h], nil }
+
+// TestAll: the halves of several hosts come together; of a host that cannot say anything it is said why.
+func TestAll(t *testing.T) {
+	hosts := []cluster.NodeID{"000000000000000a", "000000000000000b", "000000000000000c", "000000000000000d"}
+	states := cluster.New(hosts[0])
+	for i, id := range hosts {
+		s := cluster.New(id)
+		if i == 0 {
+			s = states
+		}
+		if _, _, err := s.Put(cluster.Node{ID: id, Name: fmt.Sprintf("host%d", i+1), VTEP: netip.MustParseAddr("192.0.2.1")}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			continue
+		}
+		var recs []cluster.Record
+		for r := range s.Snapshot().Records() {
+			recs = append(recs, r)
+		}
+		if _, err := states.Merge(recs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snap := states.Snapshot()
+	desks := map[string]*Desk{}
+	for i, id := range hosts[:3] {
+		k := &kernel{counts: map[counter.Half]counter.Count{}, lost: counter.Lost{Packets: uint64(i)}}
+		mode := "on"
+		switch i {
+		case 0:
+			r := half(app, db, 40000, 5432, tcp, syn|ack, syn, 5, 2, 1)
+			r.Count.First, r.Count.Last = time.Now().Add(-2*time.Second), time.Now()
+			k.counts[r.Half] = r.Count
+		case 1:
+			r := half(db, app, 5432, 40000, tcp, syn|ack, syn|ack, 7, 2, 1)
+			r.Count.First, r.Count.Last = time.Now().Add(-2*time.Second), time.Now()
+			k.counts[r.Half] = r.Count
+		case 2:
+			mode = "off"
+		}
+		desks[string(id)] = New(Config{
+			Self: id, Mode: mode, Counter: k, Snapshot: func() *cluster.Snapshot { return snap }, Log: slog.New(slog.DiscardHandler),
+			Alive: func() []string { return []string{string(hosts[1]), string(hosts[2])} },
+			Call: func(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+				d := desks[node]
+				if d == nil {
+					return nil, errors.New("it is gone")
+				}
+				return d.Methods()[method](ctx, "", body)
+			},
+		})
+	}
+	all, err := desks[string(hosts[0])].Traffic(t.Context(), true)
+	if err != nil || len(all.Connections) != 1 || all.Connections[0].Packets != 5 || all.Connections[0].BackPackets != 7 || all.Connections[0].State != "open" {
+		t.Errorf("%v, %+v", err, all)
+	}
+	said := ""
+	for _, h := range all.Hosts {
+		said += h.Name + ": " + h.Error + "\n"
+	}
+	if want := "host1: \nhost2: \nhost3: it is off: set GRAPEVINE_TRAFFIC=auto\nhost4: it does not answer\n"; said != want {
+		t.Errorf("%s\nwant\n%s", said, want)
+	}
+	alone, err := desks[string(hosts[0])].Traffic(t.Context(), false)
+	if err != nil || len(alone.Connections) != 1 || alone.Connections[0].BackPackets != 0 || alone.Connections[0].State != "open" {
+		t.Errorf("%v, %+v", err, alone)
+	}
+	if _, err := desks[string(hosts[2])].Traffic(t.Context(), false); err == nil || !strings.Contains(err.Error(), "it is off") {
+		t.Errorf("off: %v", err)
+	}
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gv_count counts what containers send, by connection: at the ingress of the host's end of each container's
+// veth, and what the host and the outside send to them, at the egress of gv0. It stands in front of the fast path
+// and of Open vSwitch, so that each packet is counted once, by whomever it is carried then. Its answer is always
+// "go on": it can come and go under traffic.
+//
+// An entry is one direction of a connection. A full map counts nothing new: what is not counted is counted as
+// lost. Package counter reads the map and removes what has ended.
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define MAX_HALVES 16384
+
+struct addr {
+	__u32 w[4]; // network order; IPv4 as ::ffff:a.b.c.d
+};
+
+struct half {
+	struct addr src, dst;
+	__be16 sport, dport; // of ICMP's echoes: both are the identifier
+	__u8 protocol, unused[3];
+};
+
+struct count {
+	__u64 packets, bytes;
+	__u64 first, last; // nanoseconds since the host started
+	__u32 ifindex;
+	__u8 flags;  // all that TCP's had; of ICMP 1: it was an echo request
+	__u8 opened; // those of the first packet
+	__u8 unused[2];
+};
+
+struct lost {
+	__u64 packets, bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_HALVES);
+	__type(key, struct half);
+	__type(value, struct count);
+} gv_halves SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lost);
+} gv_uncounted SEC(".maps");
+
+enum { ECHO_REPLY = 0, ECHO = 8, ECHO6 = 128, ECHO_REPLY6 = 129 };
+
+// transport reads the ports; what has none, or is not all there, has 0.
+static __always_inline __u8 transport(struct __sk_buff *skb, struct half *h, __u32 at)
+{
+	__u8 flags = 0;
+
+	switch (h->protocol) {
+	case IPPROTO_TCP:
+		if (bpf_skb_load_bytes(skb, at + 13, &flags, 1))
+			return 0;
+	case IPPROTO_UDP: // falls through
+	case IPPROTO_SCTP:
+		bpf_skb_load_bytes(skb, at, &h->sport, 4);
+		return flags;
+	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		if (bpf_skb_load_bytes(skb, at, &flags, 1))
+			return 0;
+		if (flags != (h->protocol == IPPROTO_ICMP ? ECHO : ECHO6) && flags != (h->protocol == IPPROTO_ICMP ? ECHO_REPLY : ECHO_REPLY6))
+			return 0;
+		bpf_skb_load_bytes(skb, at + 4, &h->sport, 2);
+		h->dport = h->sport;
+		return flags == ECHO || flags == ECHO6;
+	}
+	return 0;
+}
+
+SEC("tc")
+int gv_count(struct __sk_buff *skb)
+{
+	struct half h = {};
+	struct count *c, fresh = {};
+	struct lost *l;
+	__u64 now;
+	__u32 zero = 0;
+	__u8 flags = 0;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl < 5)
+			return TC_ACT_UNSPEC;
+		h.src = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.saddr } };
+		h.dst = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.daddr } };
+		h.protocol = ip.protocol;
+		if (!(ip.frag_off & bpf_htons(0x1fff)))
+			flags = transport(skb, &h, ETH_HLEN + ip.ihl * 4);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
+			return TC_ACT_UNSPEC;
+		__builtin_memcpy(&h.src, &ip.saddr, sizeof(h.src));
+		__builtin_memcpy(&h.dst, &ip.daddr, sizeof(h.dst));
+		h.protocol = ip.nexthdr;
+		flags = transport(skb, &h, ETH_HLEN + sizeof(ip));
+	} else {
+		return TC_ACT_UNSPEC;
+	}
+	now = bpf_ktime_get_ns();
+	c = bpf_map_lookup_elem(&gv_halves, &h);
+	if (!c) {
+		fresh.first = fresh.last = now;
+		fresh.ifindex = skb->ifindex;
+		fresh.opened = flags;
+		// Another processor may be quicker: then there is one.
+		bpf_map_update_elem(&gv_halves, &h, &fresh, BPF_NOEXIST);
+		c = bpf_map_lookup_elem(&gv_halves, &h);
+	}
+	if (!c) {
+		l = bpf_map_lookup_elem(&gv_uncounted, &zero);
+		if (l) {
+			l->packets++;
+			l->bytes += skb->len;
+		}
+		return TC_ACT_UNSPEC;
+	}
+	__sync_fetch_and_add(&c->packets, 1);
+	__sync_fetch_and_add(&c->bytes, skb->len);
+	c->last = now;
+	if ((c->flags | flags) != c->flags)
+		c->flags |= flags;
+	return TC_ACT_UNSPEC;
+}
+
+char _license[] SEC("license") = "GPL";

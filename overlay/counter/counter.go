@@ -1,0 +1,308 @@
+package counter
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/link"
+)
+
+// Half is one direction of a connection.
+type Half struct {
+	Src, Dst         netip.Addr
+	SrcPort, DstPort uint16 // of ICMP's echoes both are the identifier; of other ICMP, and of later fragments, 0
+	Proto            uint8
+}
+
+// Back is the other direction.
+func (h Half) Back() Half { return Half{h.Dst, h.Src, h.DstPort, h.SrcPort, h.Proto} }
+
+// Count is what was counted of a Half.
+type Count struct {
+	Packets, Bytes uint64
+	First, Last    time.Time
+	// Flags are all that TCP's had, Opened those of the first packet. Of ICMP 1 is an echo request.
+	Flags, Opened uint8
+}
+
+// Lost is what there was no room for.
+type Lost struct{ Packets, Bytes uint64 }
+
+// Room is how many halves are counted at once.
+const Room = 16384
+
+// wireHalf, wireCount are the map's key and value.
+type wireHalf struct {
+	Src, Dst         [16]byte
+	SrcPort, DstPort [2]byte
+	Proto            uint8
+	_                [3]byte
+}
+
+type wireCount struct {
+	Packets, Bytes, First, Last uint64
+	Ifindex                     uint32
+	Flags, Opened               uint8
+	_                           [2]byte
+}
+
+type wireLost struct{ Packets, Bytes uint64 }
+
+// Counter is this host's. Its methods may be called concurrently.
+type Counter struct {
+	gateway string
+
+	mu   sync.Mutex
+	objs *bpfObjects // nil: off
+}
+
+// New returns a Counter that is off, for containers' veths and the gateway's interface.
+func New(gateway string) *Counter { return &Counter{gateway: gateway} }
+
+// place is where the program stands.
+type place struct {
+	name string
+	hook link.Hook
+	turn link.Turn
+}
+
+// places are those that there are now.
+func (c *Counter) places() ([]place, error) {
+	all, err := link.List("")
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for _, l := range all {
+		names[l.Name] = true
+	}
+	var list []place
+	for name := range names {
+		switch port := link.PortOf(name); {
+		case name == c.gateway:
+			list = append(list, place{name, link.Egress, link.Last})
+		case port == "":
+		case strings.HasPrefix(name, link.OuterPrefix), name == port && !names[link.Beside(link.OuterPrefix, port)]:
+			list = append(list, place{name, link.Ingress, link.First})
+		}
+	}
+	return list, nil
+}
+
+// Start begins to count, or goes on where a former agent did.
+func (c *Counter) Start() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.objs != nil {
+		return nil
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return fmt.Errorf("raise the limit of locked memory: %w", err)
+	}
+	spec, err := loadBpf()
+	if err != nil {
+		return fmt.Errorf("read the counting program: %w", err)
+	}
+	places, err := c.places()
+	if err != nil {
+		return err
+	}
+	old := map[string]*ebpf.Map{}
+	defer func() {
+		for _, m := range old {
+			_ = m.Close()
+		}
+	}()
+	for _, p := range places {
+		id, _, err := link.Front(p.name, p.hook, p.turn)
+		if err == nil && id != 0 && len(old) == 0 {
+			err = link.AdoptMaps(id, spec, old)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	objs := new(bpfObjects)
+	if err := spec.LoadAndAssign(objs, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
+		return fmt.Errorf("load the counting program (needs Linux 5.8 with CONFIG_BPF_SYSCALL, and CAP_BPF and CAP_NET_ADMIN): %w", err)
+	}
+	c.objs = objs
+	if err := c.attach(places, true); err != nil {
+		return errors.Join(err, c.unload())
+	}
+	return nil
+}
+
+// Runs reports whether a former agent's program counts, or this one's.
+func (c *Counter) Runs() bool {
+	places, err := c.places()
+	for _, p := range places {
+		if id, _, err := link.Front(p.name, p.hook, p.turn); err == nil && id != 0 {
+			return true
+		}
+	}
+	return err != nil
+}
+
+// Follow counts at the interfaces that have come since. It does nothing while the Counter is off.
+func (c *Counter) Follow() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.objs == nil {
+		return nil
+	}
+	places, err := c.places()
+	if err != nil {
+		return err
+	}
+	return c.attach(places, false)
+}
+
+// attach puts the program where it is not, or, anew, everywhere.
+func (c *Counter) attach(places []place, anew bool) error {
+	var errs []error
+	for _, p := range places {
+		if id, first, err := link.Front(p.name, p.hook, p.turn); err == nil && id != 0 && first && !anew {
+			continue
+		}
+		if err := link.AttachFront(p.name, p.hook, p.turn, c.objs.GvCount, bpfProgGvCount); err != nil && !errors.Is(err, link.ErrNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Stop ends the counting, also that of a former agent, and forgets what was counted.
+func (c *Counter) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	places, err := c.places()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range places {
+		errs = append(errs, link.DetachFront(p.name, p.hook, p.turn))
+	}
+	return errors.Join(append(errs, c.unload())...)
+}
+
+// Close lets go of program and counts; attached as they are, they go on.
+func (c *Counter) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unload()
+}
+
+func (c *Counter) unload() error {
+	if c.objs == nil {
+		return nil
+	}
+	err := c.objs.Close()
+	c.objs = nil
+	return err
+}
+
+// Compiled reports whether the kernel compiled the program; interpreted it costs more than it is worth.
+func (c *Counter) Compiled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.objs == nil {
+		return false
+	}
+	info, err := c.objs.GvCount.Info()
+	if err != nil {
+		return false
+	}
+	size, err := info.JitedSize()
+	return err == nil && size > 0
+}
+
+// Read returns what was counted so far; nothing while the Counter is off.
+func (c *Counter) Read() (map[Half]Count, Lost, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := map[Half]Count{}
+	if c.objs == nil {
+		return counts, Lost{}, nil
+	}
+	since, err := boot()
+	if err != nil {
+		return nil, Lost{}, err
+	}
+	const batch = 4096
+	keys, values := make([]wireHalf, batch), make([]wireCount, batch)
+	for cursor, done := new(ebpf.MapBatchCursor), false; !done; {
+		n, err := c.objs.GvHalves.BatchLookup(cursor, keys, values, nil)
+		if done = errors.Is(err, ebpf.ErrKeyNotExist); err != nil && !done {
+			return nil, Lost{}, fmt.Errorf("read what was counted: %w", err)
+		}
+		for i := range n {
+			counts[keys[i].half()] = values[i].count(since)
+		}
+	}
+	var each []wireLost
+	if err := c.objs.GvUncounted.Lookup(uint32(0), &each); err != nil {
+		return nil, Lost{}, fmt.Errorf("read what was not counted: %w", err)
+	}
+	var lost Lost
+	for _, l := range each {
+		lost.Packets, lost.Bytes = lost.Packets+l.Packets, lost.Bytes+l.Bytes
+	}
+	return counts, lost, nil
+}
+
+// Take removes a half, and returns what was counted of it until then.
+func (c *Counter) Take(h Half) (Count, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.objs == nil {
+		return Count{}, nil
+	}
+	since, err := boot()
+	if err != nil {
+		return Count{}, err
+	}
+	key, value := h.wire(), wireCount{}
+	err = c.objs.GvHalves.LookupAndDelete(key, &value)
+	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) { // before Linux 5.14
+		if err = c.objs.GvHalves.Lookup(key, &value); err == nil {
+			err = c.objs.GvHalves.Delete(key)
+		}
+	}
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return Count{}, fmt.Errorf("end a count: %w", err)
+	}
+	return value.count(since), nil
+}
+
+// boot is when the clock of the kernel's programs was 0.
+func boot() (time.Time, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return time.Time{}, fmt.Errorf("read the kernel's clock: %w", err)
+	}
+	return time.Now().Add(-time.Duration(now.Nano())), nil
+}
+
+func (w wireHalf) half() Half {
+	port := func(b [2]byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
+	return Half{netip.AddrFrom16(w.Src).Unmap(), netip.AddrFrom16(w.Dst).Unmap(), port(w.SrcPort), port(w.DstPort), w.Proto}
+}
+
+func (h Half) wire() wireHalf {
+	port := func(n uint16) [2]byte { return [2]byte{byte(n >> 8), byte(n)} }
+	return wireHalf{Src: h.Src.As16(), Dst: h.Dst.As16(), SrcPort: port(h.SrcPort), DstPort: port(h.DstPort), Proto: h.Proto}
+}
+
+func (w wireCount) count(since time.Time) Count {
+	return Count{w.Packets, w.Bytes, since.Add(time.Duration(w.First)), since.Add(time.Duration(w.Last)), w.Flags, w.Opened}
+}

@@ -119,6 +119,9 @@ func questions(c *api.Client) map[string]ui.Ask {
 			}
 			return droppedBy(flows, endpointNames(ctx, c), false), nil
 		},
+		"traffic": func(ctx context.Context, q url.Values) (any, error) {
+			return c.Traffic(ctx, q.Get("all") == "true")
+		},
 		"trace": func(ctx context.Context, q url.Values) (any, error) {
 			return traceOf(ctx, c, q.Get("from"), q.Get("to"))
 		},

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -117,6 +118,9 @@ func TestUIAsksReadersOnly(t *testing.T) {
 		Flows:     func(context.Context) ([]api.Flow, error) { return nil, nil },
 		Policies:  func(context.Context) (api.Policies, error) { return api.Policies{Policies: []api.Policy{}}, nil },
 		Doctor:    func(context.Context) (api.Diagnosis, error) { return api.Diagnosis{Name: "host1"}, nil },
+		Traffic: func(_ context.Context, all bool) (api.Traffic, error) {
+			return api.Traffic{Hosts: []api.TrafficHost{{Name: "all hosts: " + strconv.FormatBool(all)}}}, nil
+		},
 		Explain: func(_ context.Context, r api.ExplainRequest) (api.Explanation, error) {
 			return api.Explanation{From: api.Peer{Name: r.From, Host: "host1"}, To: api.Peer{Name: r.To, Host: "host1"}, What: "5432/tcp", Egress: api.Decision{Allowed: true}, Ingress: api.Decision{Allowed: true}}, nil
 		},
@@ -131,7 +135,7 @@ func TestUIAsksReadersOnly(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	for question, want := range map[string]string{"nodes": `"name":"host1"`, "trace?from=app&to=db%3A5432": "Nothing was found in the way from app to db.", "kinds": `"code":"host-silent"`} {
+	for question, want := range map[string]string{"nodes": `"name":"host1"`, "trace?from=app&to=db%3A5432": "Nothing was found in the way from app to db.", "kinds": `"code":"host-silent"`, "traffic": "all hosts: false", "traffic?all=true": "all hosts: true"} {
 		if _, body := ask(question); !strings.Contains(body, want) {
 			t.Errorf("%s: no %s in %s", question, want, body)
 		}

@@ -36,6 +36,17 @@ func recorded(t *testing.T, file string) map[string]json.RawMessage {
 		t.Fatal(err)
 	}
 	answer(t, answers, "kinds", api.Kinds)
+	end := func(name, host, network, at string, port uint16) api.TrafficEnd {
+		return api.TrafficEnd{Name: name, Host: host, Network: network, Addr: netip.MustParseAddr(at), Port: port}
+	}
+	began := time.Unix(1_750_000_000, 0)
+	answer(t, answers, "traffic", api.Traffic{
+		Hosts: []api.TrafficHost{{Name: "host1", Since: began, Lost: 7}, {Name: "host2", Error: "its agent is older, and does not count"}},
+		Connections: []api.Connection{
+			{First: began, Last: began, From: end("app", "host1", "blue", "10.128.0.2", 40000), To: end("db", "host2", "blue", "10.128.1.2", 5432), Proto: "tcp", State: "open", Packets: 9, Bytes: 1234567, BackPackets: 8, BackBytes: 800},
+			{First: began, Last: began, From: end("app", "host1", "blue", "10.128.0.2", 40001), To: end("", "", "", "2001:db8::9", 443), Proto: "tcp", State: "unanswered", Packets: 3, Bytes: 222},
+		},
+	})
 	return answers
 }
 
@@ -147,6 +158,8 @@ func TestScreens(t *testing.T) {
 		{"hosts", "#/hosts", "host2"},
 		{"addresses", "#/addresses", "10.128"},
 		{"policies", "#/policies", "NetworkPolicy"},
+		{"traffic", "#/traffic?all=true", "db:5432/tcp"},
+		{"traffic without an answer", "#/traffic?all=true&only=unanswered", "1 connection without an answer"},
 		{"trace", "#/trace?from=app&to=db%3A5432", "policies let it enter"},
 		{"doctor", "#/doctor", "What was looked at"},
 	}
@@ -196,7 +209,7 @@ func TestNamesAreText(t *testing.T) {
 	b := browser(t)
 	must(t, b.Open(serve(t, answers)))
 	must(t, b.Until(`document.querySelector(".trellis")`))
-	for _, hash := range []string{"#/", "#/containers", "#/hosts", "#/policies", "#/addresses", "#/trace?from=a&to=b", "#/doctor"} {
+	for _, hash := range []string{"#/", "#/containers", "#/hosts", "#/policies", "#/addresses", "#/traffic", "#/trace?from=a&to=b", "#/doctor"} {
 		_, err := Eval[any](b, "location.hash = "+quoted(hash)+"; null")
 		must(t, err)
 		must(t, b.Until(`document.querySelector("main").dataset.at === `+quoted(hash)))

@@ -40,6 +40,22 @@ export function port(p) {
   return `${p.host}-${Number(p.host.slice(at + 1)) + p.more}->${p.container}-${p.container + p.more}/${p.proto}`;
 }
 
+/** bytes as people read them. */
+export function bytes(n) {
+  for (const unit of ["B", "kB", "MB", "GB"]) {
+    if (n < 1000 || unit === "GB") return `${unit === "B" ? n : n.toFixed(1)} ${unit}`;
+    n /= 1000;
+  }
+}
+
+/** counted says who counted the traffic, since when, and what was not counted. */
+export function counted(traffic) {
+  const who = traffic.hosts.filter((x) => !x.error), lost = who.reduce((n, x) => n + x.lost, 0), left = who.reduce((n, x) => n + (x.left ?? 0), 0);
+  const since = who.map((x) => x.since).sort().at(-1);
+  return [`Counted on ${plural(who.length, "host")}${since ? ` since ${new Date(since).toLocaleTimeString()}` : ""}; ${plural(lost, "packet")} lost${lost ? ", of more connections at once than there is room for" : ""}.`,
+    ...(left ? [`The oldest ${left.toLocaleString("en")} counts were left out.`] : []), ...traffic.hosts.filter((x) => x.error).map((x) => `Not counted on ${x.name}: ${x.error}.`)];
+}
+
 /** hue of a network, 1 to 6: the same on all screens. */
 export function hue(networks, name) {
   if (networks && !hues.has(networks)) hues.set(networks, new Map([...networks].sort(by((n) => n.name)).map((n, i) => [n.name, 1 + (i % 6)])));

@@ -1,7 +1,7 @@
 // The screens: each is made from the answers that it names in `needs`, and from the address.
 
 import { facts, h, panel, table, words } from "./dom.js";
-import { by, containers, hue, matches, plural, port, short, stateOf, within } from "./model.js";
+import { by, bytes, containers, counted, hue, matches, plural, port, short, stateOf, within } from "./model.js";
 import { trellis } from "./trellis.js";
 
 const MOST = 300; // rows of a list; who wants more names what is wanted
@@ -236,6 +236,31 @@ const trace = {
   },
 };
 
+/** talker is an end of a connection. */
+function talker(data, e, proto) {
+  const at = data.endpoints.find((x) => x.addrs.includes(e.addr));
+  const name = e.name || (proto && e.port && e.addr.includes(":") ? `[${e.addr}]` : e.addr), text = proto ? `${name}${e.port && proto !== "icmp" ? `:${e.port}` : ""}/${proto}` : name;
+  return [at ? to("container", at.container || at.id, text) : text, e.host && h("small", {}, ` ${e.host}`)];
+}
+
+const traffic = {
+  title: "Traffic", needs: ["status", "networks", "endpoints"],
+  more: ({ query }) => `traffic?all=${query.get("all") === "true"}`,
+  draw(data, { query, more: t }) {
+    const all = query.get("all") === "true", only = query.get("only") === "unanswered";
+    const found = only ? t.connections.filter((c) => c.state === "unanswered" || c.state === "refused") : t.connections;
+    const chip = (text, all, only, here) => [h("a.chip", { href: `#/traffic?all=${all}${only ? "&only=unanswered" : ""}`, "aria-current": here && "true" }, text), " "];
+    const mark = (state) => ({ unanswered: "bad", refused: "bad", reset: "warn", open: "ok", answered: "ok" })[state];
+    return [h("h1", {}, plural(found.length, "connection"), only && " without an answer"),
+      h("p.cloud", {}, chip(`host ${data.status.name}`, false, only, !all), chip("all hosts", true, only, all), chip("all connections", all, false, !only), chip("without an answer", all, true, only)),
+      table(["from", "to", "network", "state", "sent", "came back", "began"], found.slice(0, MOST).map((c) => [
+        talker(data, c.from), talker(data, c.to, c.proto), h("div.lines", {}, [...new Set([c.from.network, c.to.network])].map((n) => h("span", {}, n ? network(data, n) : "outside"))), h("span.state", { class: mark(c.state) }, c.state),
+        h("span.mono", { title: plural(c.packets, "packet") }, bytes(c.bytes)), h("span.mono", { title: plural(c.backPackets, "packet") }, c.backPackets ? bytes(c.backBytes) : "-"), h("span.mono", {}, new Date(c.first).toLocaleTimeString())])),
+      found.length > MOST && h("p", {}, `${(found.length - MOST).toLocaleString("en")} more.`),
+      counted(t).map((line) => h("p.dim", {}, line)), command(`grapevine traffic${all ? " --all" : ""}${only ? " --unanswered" : ""}`)];
+  },
+};
+
 /** screens by the first word of the address; those with a title are in the menu. */
-export const screens = { "": overview, containers: list, networks, hosts, addresses, policies, trace, doctor, container, network: aNetwork, host: aHost };
-export const menu = ["", "containers", "networks", "hosts", "addresses", "policies", "trace"];
+export const screens = { "": overview, containers: list, networks, hosts, addresses, policies, traffic, trace, doctor, container, network: aNetwork, host: aHost };
+export const menu = ["", "containers", "networks", "hosts", "addresses", "policies", "traffic", "trace"];

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/wireguard"
@@ -230,7 +231,8 @@ func (k *Keeper) State() string {
 	if k.kind == wireguard.Userspace {
 		by = "wireguard-go, a process of its own"
 	}
-	return fmt.Sprintf("all, by %s (%s, UDP port %d), since %s", by, link.WireGuard, k.cfg.Port, k.since.UTC().Format(time.DateTime))
+	return fmt.Sprintf("all, by %s (%s, UDP port %d), with %s, since %s",
+		by, link.WireGuard, k.cfg.Port, words.Plural(len(k.said), "other host"), k.since.UTC().Format(time.DateTime))
 }
 
 // Remove removes the device.

@@ -40,6 +40,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/reach/follow"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/service/inside"
 )
 
 // Agent is a host's agent. Run makes one.
@@ -62,6 +63,8 @@ type Agent struct {
 	secure    *secure.Keeper // nil: nothing is encrypted
 	plane     *plane.Plane
 	names     *dns.Server
+	services  *inside.Room
+	unserved  string // why this kernel cannot lead connections to services; "": it can
 	driver    *driver.Driver
 	plugin    *plugin.Server
 	docker    *docker.Client

@@ -22,11 +22,13 @@ const unmetGrace = 15 * time.Second
 // openNames makes the resolver, and returns the rules of iptables that it needs.
 func (a *Agent) openNames() (rules []nat.Rule) {
 	log := a.log.With("room", "dns")
+	a.openServices()
 	err := dns.CanRedirect()
 	if err != nil {
 		log.Warn("names are answered at the gateway only; while the agent does not run, containers' questions rest", "error", err)
 	}
-	a.names = dns.New(dns.Config{Source: a.replica, Hosts: a.standing, Device: gateway.Port, Redirect: err == nil, Gate: gate{a}, Log: log})
+	a.names = dns.New(dns.Config{Source: a.replica, Hosts: a.standing, Device: gateway.Port, Redirect: err == nil, Gate: gate{a}, Services: a.unserved == "", Log: log})
+	a.services = a.newServices(a.names)
 	for _, r := range dns.Rules(gateway.Port, dns.DefaultPort, err != nil) {
 		rules = append(rules, nat.Rule(r))
 	}

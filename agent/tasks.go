@@ -98,6 +98,8 @@ func (a *Agent) tasks() []Task {
 				return a.policies().Problems(l.snap)
 			}},
 		{Name: "names", Run: a.names.Run},
+		{Name: "services", Run: a.services.Run,
+			Problems: func(_ context.Context, l look) []api.Problem { return a.serviceProblems(l.snap) }},
 		{Name: "systemd", Run: func(ctx context.Context) error {
 			a.plane.Guard().Wait(ctx)
 			a.ready()

@@ -78,6 +78,7 @@ const (
 
 	PortTaken          Code = "port-taken"
 	LimitFails         Code = "limit-fails"
+	ServicesFail       Code = "services-fail"
 	SourceAbsent       Code = "source-absent"
 	AliasesUntold      Code = "aliases-untold"
 	LabelsUntold       Code = "labels-untold"
@@ -143,6 +144,7 @@ var Kinds = []Kind{
 
 	{PortTaken, Warning, "a published port is another program's as well", "end the program, or publish another port"},
 	{SourceAbsent, Warning, "a network is to reach the outside from an address that this host does not have", "`ip addr add` it, or run the network's containers where it is"},
+	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules"},
 	{LimitFails, Warning, "a container's bandwidth is not limited as it should be", "see which qdisc stands in the way, or `modprobe sch_tbf`"},
 	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},
 	{LabelsUntold, Fault, "other hosts do not know the labels of a container, so policies do not apply as they are meant", "give it fewer or shorter ones"},

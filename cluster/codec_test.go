@@ -27,7 +27,7 @@ func drawBody(t *rapid.T) Body {
 	texts := rapid.MapOfN(text, rapid.String(), 0, 3)
 	host := id(rapid.IntRange(0, 9).Draw(t, "host"))
 	name := text.Draw(t, "name")
-	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy, KindService}).Draw(t, "kind") {
 	case KindNode:
 		gossip := netip.AddrPortFrom(addr("gossip"), rapid.Uint16().Draw(t, "port"))
 		return Node{ID: host, Name: name, VTEP: addr("vtep"), Gossip: gossip, VXLANPort: 4789, MTU: 1500, Agent: "v1", Datapath: "kernel"}
@@ -53,6 +53,8 @@ func drawBody(t *rapid.T) Body {
 		return Use{Network: name, Host: host}
 	case KindPolicy:
 		return Policy{Scope: ScopeNetwork, Network: "blue", Name: strings.ReplaceAll(name, "/", "-"), Text: "kind: " + name, Author: "host1", Base: []Edit{{Counter: 5, Node: host}}}
+	case KindService:
+		return Service{Network: "blue", Name: strings.ReplaceAll(name, "/", "-"), Select: name, Addrs: []netip.Addr{addr("vip")}, Ports: []ServicePort{{Proto: "udp", Port: 53, Target: 5353}}, Affinity: rapid.Bool().Draw(t, "affinity"), Author: "host1"}
 	}
 	return Claim{Block: netip.PrefixFrom(addr("block"), rapid.IntRange(0, 32).Draw(t, "bits")).Masked(), Owner: host}
 }

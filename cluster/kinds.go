@@ -18,6 +18,7 @@ const (
 	KindUse      Kind = 5 // "host H has containers on network N", written by H
 	KindClaim    Kind = 6 // one per block of the ring, written by who gave it away
 	KindPolicy   Kind = 8 // one per scope, network and name, many writers (7 was never written)
+	KindService  Kind = 9 // one per network and name, many writers
 )
 
 // kinds say of each kind what the records of that kind have in common. A new kind is a row here, its number above, and
@@ -26,7 +27,7 @@ var kinds = [...]struct {
 	name   string // for people
 	decode func(raw []byte) (Body, error)
 	// lasting: tombstones stay for good. A host that has been away brings back what it still has: of a Node that would
-	// be a forgotten host, of a policy a rule that somebody has taken back.
+	// be a forgotten host, of a policy a rule that somebody has taken back, of a service an address that others have.
 	lasting bool
 	// urgent: this host may need it before it hears of it again, so that it has to be on the disk: who owns what,
 	// networks, for which Docker asks as soon as it starts, and what its containers may then do.
@@ -39,6 +40,7 @@ var kinds = [...]struct {
 	KindUse:      {name: "use", decode: decodeAs[Use]},
 	KindClaim:    {name: "claim", decode: decodeAs[Claim], urgent: true},
 	KindPolicy:   {name: "policy", decode: decodeAs[Policy], lasting: true, urgent: true},
+	KindService:  {name: "service", decode: decodeAs[Service], lasting: true, urgent: true},
 }
 
 // known reports whether this agent knows what records of a kind say.
@@ -58,7 +60,7 @@ func (k Kind) String() string {
 }
 
 // Key identifies a record. ID is the node ID, network name, prefix, endpoint
-// ID, "network/host", block or "scope/network/name", by kind.
+// ID, "network/host", block, "scope/network/name" or "network/name", by kind.
 type Key struct {
 	Kind Kind
 	ID   string
@@ -68,7 +70,7 @@ type Key struct {
 func (k Key) String() string { return fmt.Sprintf("%s %.80q", k.Kind, k.ID) }
 
 // Body is the content of a live record: Node, Network, Subnet, Endpoint, Use,
-// Claim or Policy, by value. The numbers in the field tags are wire format: append only.
+// Claim, Policy or Service, by value. The numbers in the field tags are wire format: append only.
 type Body interface {
 	Key() Key
 	// validate returns nil if it keeps to the limits of this package and makes sense by itself.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -36,10 +35,6 @@ const bypassMark = 0x67760035
 
 // sandboxAsker begins the key of an asker inside a sandbox.
 const sandboxAsker = "sandbox "
-
-// lookForSandbox is how often a sandbox that is to come is looked for. Before
-// Engine 28 it comes after Join, and the container's program starts some 50 ms later.
-const lookForSandbox = 5 * time.Millisecond
 
 // stayIn serves a sandbox until ctx is done. What fails is tried again: an agent of
 // another version may still be in there, about to leave. A kernel that cannot redirect
@@ -70,7 +65,7 @@ func (s *Server) stayIn(ctx context.Context, key string, a *attachment) {
 }
 
 func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) error {
-	ns, err := waitForNamespace(ctx, key)
+	ns, err := netns.Wait(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -136,26 +131,6 @@ type askingDocker struct{}
 func (askingDocker) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	to, _ := netip.AddrFromSlice(f.Forward.DstIP.To4())
 	return f.Forward.Protocol == unix.IPPROTO_UDP && netip.AddrPortFrom(to, f.Forward.DstPort) == dockersResolver
-}
-
-// waitForNamespace opens the file once it is a network namespace: Docker makes an
-// empty file first and mounts the namespace on it.
-func waitForNamespace(ctx context.Context, key string) (*os.File, error) {
-	pause := lookForSandbox
-	for tries := 0; ; tries++ {
-		if tries == 2000 { // ten seconds: a container made and not started
-			pause *= 40
-		}
-		var fs unix.Statfs_t
-		if unix.Statfs(key, &fs) == nil && (fs.Type == unix.NSFS_MAGIC || strings.HasPrefix(key, "/proc/")) {
-			return os.Open(key)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
-		}
-	}
 }
 
 // insideAddr is the source of questions to Docker's resolver. Programs ask from 127.0.0.1, and where

@@ -41,6 +41,9 @@ type Config struct {
 	// the process: then questions are not lost while there is none. See CanRedirect.
 	// Otherwise Rules has rules for that, and nothing is served inside sandboxes.
 	Redirect bool
+	// Services says that containers' connections to the addresses of services are led to their replicas here. Else
+	// nobody is told these: a service's name is that of its replicas.
+	Services bool
 	// ResolvConf names the host's servers; empty: /etc/resolv.conf.
 	ResolvConf string
 	// Gate opens what containers may reach by name alone; nil: nobody does.
@@ -74,8 +77,12 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	index := names.New()
+	if !cfg.Services {
+		index.Unserved()
+	}
 	return &Server{
-		cfg: cfg, index: names.New(), forward: newForwarder(), conns: newCrowd(maxTCP, maxTCPPerAsker), look: make(chan struct{}, 1), sandboxes: map[string]*attachment{}, leaving: map[string]chan struct{}{},
+		cfg: cfg, index: index, forward: newForwarder(), conns: newCrowd(maxTCP, maxTCPPerAsker), look: make(chan struct{}, 1), sandboxes: map[string]*attachment{}, leaving: map[string]chan struct{}{},
 		host: resolvConf{path: cmp.Or(cfg.ResolvConf, "/etc/resolv.conf")},
 	}
 }

@@ -90,8 +90,13 @@ func use(tx *replica.Tx, self cluster.NodeID, network string) {
 	}
 }
 
-// retire deletes a network and its subnets.
+// retire deletes a network, its subnets, and its services, which have addresses of these.
 func retire(tx *replica.Tx, network string) {
+	for s := range cluster.All[cluster.Service](tx.Snapshot()) {
+		if s.Network == network {
+			tx.Delete(s.Key())
+		}
+	}
 	for s := range cluster.All[cluster.Subnet](tx.Snapshot()) {
 		if s.Network == network {
 			tx.Delete(s.Key())

@@ -191,7 +191,7 @@ func (a *core) taken(p netip.Prefix) []netip.Prefix {
 			out = append(out, reserved(s)...)
 		}
 	}
-	return out
+	return append(out, ofServices(a.replica.Snapshot(), p)...)
 }
 
 // occupied is what networks, pools and leases use, in address order without overlaps. a.mu is held.

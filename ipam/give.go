@@ -171,6 +171,11 @@ func (a *giver) mayGive(block netip.Prefix) error {
 		}
 		return a.lends(page)
 	}
+	if block.IsSingleIP() {
+		if err := ofService(a.replica.Snapshot(), block.Addr()); err != nil {
+			return err
+		}
+	}
 	for addr, l := range a.state.leases {
 		if block.Contains(addr) {
 			return fmt.Errorf("%s: %w there by %s", addr, ErrInUse, a.holder(l))

@@ -89,6 +89,9 @@ func (a *leases) lease(sub cluster.Subnet, limit netip.Prefix, want netip.Addr) 
 		return netip.Addr{}, err
 	}
 	if want.IsValid() {
+		if err := ofService(a.replica.Snapshot(), want); err != nil {
+			return netip.Addr{}, err
+		}
 		if !a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, single(want)) {
 			return netip.Addr{}, errShort
 		}
@@ -148,6 +151,8 @@ func (a *leases) Bind(subnet netip.Prefix, addr netip.Addr, endpoint string) err
 		return nil
 	case ok && l.Endpoint != "":
 		return fmt.Errorf("address %s: %w by %s; give another one or remove that container", addr, ErrInUse, a.holder(l))
+	case !ok && ofService(a.replica.Snapshot(), addr) != nil:
+		return ofService(a.replica.Snapshot(), addr)
 	case !ok && !a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, single(addr)):
 		return fmt.Errorf("address %s has no lease on this host, nor is it in its share; run the command again", addr)
 	}

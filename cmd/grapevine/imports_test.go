@@ -12,7 +12,8 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
+	"agent": "service service/edit service/inside " +
+		"api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/capture observe/traffic host/packets observe/metrics overlay/counter overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui",
@@ -81,6 +82,9 @@ var mayImport = map[string]string{
 	"reach/follow":           "api cluster host/docker overlay/gateway overlay/pipeline reach",
 	"replica":                "cluster host/store",
 	"ring":                   "",
+	"service":                "cluster",
+	"service/edit":           "api cluster replica service",
+	"service/inside":         "cluster host/netns host/nft service",
 	"ui":                     "",
 }
 
@@ -103,7 +107,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring"}
+var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring", "service"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

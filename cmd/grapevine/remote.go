@@ -30,7 +30,7 @@ func newClient(c *cobra.Command) (*api.Client, error) {
 		}
 		return api.NewClientOver(r.host, r.dial), nil
 	}
-	cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
+	cfg, err := config.Load(c.InheritedFlags(), os.Environ(), os.ReadFile) // a verb's own --port is no setting
 	if err != nil {
 		return nil, err
 	}

@@ -121,6 +121,7 @@ func (v View) Networks() []string {
 }
 
 // Lookup returns the addresses of a name, all of one network and of both families,
+// those of a service if there is one of that name, and of tasks.SERVICE those of its replicas,
 // at most Limit, beginning at the turn-th if there are more; false if the asker
 // sees no such name. Endpoints on hosts that are gone do not exist; those on hosts in
 // doubt are left out if the name has others on that network.
@@ -150,7 +151,18 @@ func (v View) Lookup(name string, turn int, hosts Hosts) ([]netip.Addr, bool) {
 	return nil, false
 }
 
+// replicas begins the name of what is behind a service, as in Swarm.
+const replicas = "tasks."
+
 func (n *network) lookup(name string, turn int, hosts Hosts) ([]netip.Addr, bool) {
+	if addrs := n.addresses(n.services[name]); len(addrs) > 0 {
+		return addrs, true
+	}
+	if of, ok := strings.CutPrefix(name, replicas); ok && n.services[of].Select != "" {
+		if _, own := n.names[name]; !own {
+			name = Canonical(n.services[of].Select)
+		}
+	}
 	s := n.names[name]
 	all := s.all()
 	if addrs, ok := addresses(all, turn, hosts, Answers); ok {
@@ -195,6 +207,13 @@ func (v View) Reverse(addr netip.Addr, hosts Hosts) (name string, ours bool) {
 	}
 	if newest != nil {
 		return newest.fullName(), true
+	}
+	for _, n := range v.networks {
+		for _, s := range n.services {
+			if slices.Contains(n.addresses(s), addr) {
+				return s.Name + "." + s.Network, true
+			}
+		}
 	}
 	return "", slices.ContainsFunc(v.networks, func(n *network) bool {
 		return slices.ContainsFunc(n.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 )
@@ -166,4 +167,46 @@ func BenchmarkLookup(b *testing.B) {
 			b.Fatal("db is not known")
 		}
 	}
+}
+
+// A service's name has its own addresses, while these are its network's, where connections to them are led; else it
+// has its replicas', as tasks.NAME always has.
+func TestServices(t *testing.T) {
+	vip := netip.MustParseAddr("10.1.0.9")
+	s := cluster.New(hostA)
+	x, without := New(), New()
+	without.Unserved()
+	check := func(x *Index, name, want string) {
+		t.Helper()
+		x.Advance(s.Snapshot())
+		v, _ := x.View(Asker{Addr: netip.MustParseAddr("10.1.0.2")})
+		got, _ := v.Lookup(name, 0, nil)
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: %v, want %s", name, got, want)
+		}
+	}
+	subnet := cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24")}
+	web := cluster.Service{Network: "blue", Name: "Web", Select: "app", Addrs: []netip.Addr{vip}, Ports: []cluster.ServicePort{{Proto: "tcp", Port: 80, Target: 80}}}
+	for _, b := range []cluster.Body{endpoint1(1, "blue", "client", "10.1.0.2"), endpoint1(2, "blue", "a", "10.1.0.3", "app", "web"), subnet, web} {
+		if _, _, err := s.Put(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(x, "web", "[10.1.0.9]")
+	check(x, "web.blue", "[10.1.0.9]")
+	check(x, "tasks.WEB", "[10.1.0.3]")
+	check(x, "app", "[10.1.0.3]")
+	check(without, "web", "[10.1.0.3]")
+	v, _ := x.View(Asker{Addr: netip.MustParseAddr("10.1.0.2")})
+	if name, ours := v.Reverse(vip, nil); name != "Web.blue" || !ours {
+		t.Errorf("the address is %q, %v", name, ours)
+	}
+	s.Delete(subnet.Key(), time.Unix(9, 0))
+	check(x, "web", "[10.1.0.3]") // the network was made anew
+	if _, _, err := s.Put(subnet); err != nil {
+		t.Fatal(err)
+	}
+	check(x, "web", "[10.1.0.9]")
+	s.Delete(web.Key(), time.Unix(9, 0))
+	check(x, "web", "[10.1.0.3]")
 }

@@ -23,6 +23,8 @@ type Index struct {
 	networks  map[string]*network
 	subnets   map[string]cluster.Subnet // by their keys
 	gateways  map[netip.Addr]int        // subnets that have it
+	// unserved: names of services are those of their replicas alone.
+	unserved bool
 }
 
 // sandbox is a container on its host. One that is restored elsewhere with the
@@ -40,6 +42,7 @@ type network struct {
 	prefixes  []netip.Prefix
 	// known: there is a record of the network itself.
 	known, internal bool
+	services        map[string]cluster.Service // by name in lower case
 }
 
 // New returns an empty Index.
@@ -49,6 +52,10 @@ func New() *Index {
 		networks: map[string]*network{}, subnets: map[string]cluster.Subnet{}, gateways: map[netip.Addr]int{},
 	}
 }
+
+// Unserved has the index know no addresses of services: where a container's connections to them are led nowhere, their
+// names are their replicas'. It is called before Advance.
+func (x *Index) Unserved() { x.unserved = true }
 
 // Advance brings the index up to a snapshot, which must not be older than the one
 // before and of the same State. Only one goroutine may call it at a time. Those
@@ -76,6 +83,8 @@ func (x *Index) apply(r cluster.Record) {
 		x.putEndpoint(r)
 	case cluster.KindSubnet:
 		x.putSubnet(r)
+	case cluster.KindService:
+		x.putService(r)
 	case cluster.KindNetwork:
 		body, live := r.Body.(cluster.Network)
 		n := x.network(r.Key.ID)
@@ -144,6 +153,33 @@ func (x *Index) putSubnet(r cluster.Record) {
 	}
 }
 
+func (x *Index) putService(r cluster.Record) {
+	if x.unserved {
+		return
+	}
+	on, name, _ := strings.Cut(r.Key.ID, "/")
+	n := x.network(on)
+	if body, live := r.Body.(cluster.Service); live {
+		if n.services == nil {
+			n.services = map[string]cluster.Service{}
+		}
+		n.services[Canonical(name)] = body
+	} else {
+		delete(n.services, Canonical(name))
+	}
+	x.drop(n)
+}
+
+// addresses are those of a service that are of the network as it is now.
+func (n *network) addresses(s cluster.Service) (addrs []netip.Addr) {
+	for _, a := range s.Addrs {
+		if slices.ContainsFunc(n.prefixes, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
 func (x *Index) countGateway(a netip.Addr, by int) {
 	if !a.IsValid() {
 		return
@@ -166,7 +202,7 @@ func (x *Index) network(name string) *network {
 
 // drop forgets a network of which nothing is left.
 func (x *Index) drop(n *network) {
-	if !n.known && n.endpoints == 0 && len(n.prefixes) == 0 {
+	if !n.known && n.endpoints == 0 && len(n.prefixes) == 0 && len(n.services) == 0 {
 		delete(x.networks, n.name)
 	}
 }

@@ -24,6 +24,8 @@ type Attachment struct {
 type Container struct {
 	ID, Name string
 	State    string // created, running, paused, restarting, removing, exited or dead
+	// Unready says that it is paused, or has a HEALTHCHECK which does not say that it is healthy.
+	Unready bool
 	// Labels are nil where Docker did not tell them, as where it lists a network's containers.
 	Labels   map[string]string
 	Networks []Attachment
@@ -46,7 +48,10 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 }
 
 func containerOf(s container.Summary) Container {
-	out := Container{ID: s.ID, State: s.State, Labels: s.Labels}
+	out := Container{ID: s.ID, State: s.State, Labels: s.Labels, Unready: s.State == "paused"}
+	for _, words := range []string{"(unhealthy)", "(health: starting)"} { // Docker's list has it in words for people alone
+		out.Unready = out.Unready || strings.HasSuffix(s.Status, words)
+	}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
@@ -151,7 +156,7 @@ func (c *Client) Watch(ctx context.Context, changed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	args := filters.NewArgs(filters.Arg("type", "network"), filters.Arg("type", "container"))
-	for _, e := range []string{"create", "connect", "disconnect", "destroy", "remove", "rename", "start", "die"} {
+	for _, e := range []string{"create", "connect", "disconnect", "destroy", "remove", "rename", "start", "die", "pause", "unpause", "health_status"} {
 		args.Add("event", e)
 	}
 	msgs, errs := cli.Events(ctx, events.ListOptions{Filters: args})

@@ -61,6 +61,8 @@ func TestLists(t *testing.T) {
 		"GET /networks": text(200, `[{"Name":"blue","Id":"n1","Driver":"grapevine:latest","Internal":true,"IPAM":{"Driver":"grapevine:latest",
 			"Config":[{"Subnet":"10.1.0.0/24","Gateway":"10.1.0.1","AuxiliaryAddresses":{"x":"10.1.0.9"}}]}}]`),
 		"GET /containers/json": text(200, `[{"Id":"c1","Names":["/other/link","/web"],"NetworkSettings":{"Networks":{"blue":{"NetworkID":"n1","EndpointID":"e1"},"none":null}}},
+			{"Id":"c3","Names":["/sick"],"State":"running","Status":"Up 2 minutes (unhealthy)"},{"Id":"c4","Names":["/new"],"Status":"Up 1 second (health: starting)"},
+			{"Id":"c5","Names":["/paused"],"State":"paused","Status":"Up 2 minutes (Paused)"},{"Id":"c6","Names":["/well"],"State":"running","Status":"Up 2 minutes (healthy)"},
 			{"Id":"c2","Names":[],"State":"exited","HostConfig":{"NetworkMode":"container:c1"},"NetworkSettings":null}]`),
 		"GET /plugins/0123/json": text(200, `{"Id":"0123","Name":"grapevine:latest","PluginReference":"example.org/grapevine/grapevine:1"}`),
 	})
@@ -70,8 +72,9 @@ func TestLists(t *testing.T) {
 		t.Errorf("networks: %+v, %v", nets, err)
 	}
 	list, err := c.Containers(t.Context())
-	if err != nil || len(list) != 2 || list[0].Name != "web" || len(list[0].Networks) != 1 || list[0].Networks[0] != (Attachment{"blue", "n1", "e1"}) ||
-		list[0].Within != "" || list[1].Within != "c1" || list[1].State != "exited" {
+	if err != nil || len(list) != 6 || list[0].Name != "web" || len(list[0].Networks) != 1 || list[0].Networks[0] != (Attachment{"blue", "n1", "e1"}) ||
+		list[0].Within != "" || list[5].Within != "c1" || list[5].State != "exited" ||
+		list[0].Unready || !list[1].Unready || !list[2].Unready || !list[3].Unready || list[4].Unready {
 		t.Errorf("containers: %+v, %v", list, err)
 	}
 	p, err := c.Plugin(t.Context(), "0123")

@@ -23,8 +23,11 @@ func expr(name string, attrs ...*nl.RtAttr) Expr {
 }
 
 // Meta loads a property of the packet (unix.NFT_META_...) into register 1.
-func Meta(key uint32) Expr {
-	return expr("meta", nl.NewRtAttr(unix.NFTA_META_KEY, be32(key)), nl.NewRtAttr(unix.NFTA_META_DREG, be32(unix.NFT_REG_1)))
+func Meta(key uint32) Expr { return MetaTo(unix.NFT_REG_1, key) }
+
+// MetaTo is Meta into another register.
+func MetaTo(register, key uint32) Expr {
+	return expr("meta", nl.NewRtAttr(unix.NFTA_META_KEY, be32(key)), nl.NewRtAttr(unix.NFTA_META_DREG, be32(register)))
 }
 
 // CT loads what conntrack has of the packet's connection (unix.NFT_CT_...) into register 1.
@@ -58,8 +61,13 @@ func WayBack() Expr {
 
 // Payload loads bytes of a header (unix.NFT_PAYLOAD_...) into register 1.
 func Payload(base, offset, length uint32) Expr {
+	return PayloadTo(unix.NFT_REG_1, base, offset, length)
+}
+
+// PayloadTo is Payload into another register.
+func PayloadTo(register, base, offset, length uint32) Expr {
 	return expr("payload",
-		nl.NewRtAttr(unix.NFTA_PAYLOAD_DREG, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_PAYLOAD_BASE, be32(base)),
+		nl.NewRtAttr(unix.NFTA_PAYLOAD_DREG, be32(register)), nl.NewRtAttr(unix.NFTA_PAYLOAD_BASE, be32(base)),
 		nl.NewRtAttr(unix.NFTA_PAYLOAD_OFFSET, be32(offset)), nl.NewRtAttr(unix.NFTA_PAYLOAD_LEN, be32(length)))
 }
 
@@ -90,6 +98,18 @@ func In(set string, not bool) Expr {
 	return expr("lookup", text(unix.NFTA_LOOKUP_SET, set), nl.NewRtAttr(unix.NFTA_LOOKUP_SREG, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_LOOKUP_FLAGS, be32(flags)))
 }
 
+// Random leaves a number below n in a register, another one each time.
+func Random(register, n uint32) Expr {
+	return expr("numgen",
+		nl.NewRtAttr(unix.NFTA_NG_DREG, be32(register)), nl.NewRtAttr(unix.NFTA_NG_MODULUS, be32(n)), nl.NewRtAttr(unix.NFTA_NG_TYPE, be32(unix.NFT_NG_RANDOM)))
+}
+
+// Look leaves in a register what a map has for the value in register 1 and behind it, and ends the rule for packets
+// for which it has nothing.
+func Look(set string, register uint32) Expr {
+	return expr("lookup", text(unix.NFTA_LOOKUP_SET, set), nl.NewRtAttr(unix.NFTA_LOOKUP_SREG, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_LOOKUP_DREG, be32(register)))
+}
+
 // Immediate leaves a value in a register.
 func Immediate(register uint32, value []byte) Expr {
 	return expr("immediate", nl.NewRtAttr(unix.NFTA_IMMEDIATE_DREG, be32(register)), data(unix.NFTA_IMMEDIATE_DATA, value))
@@ -117,12 +137,31 @@ func Redirect() Expr {
 }
 
 // DNAT4 leads the packet to the IPv4 address in register 1 and the port in register 2.
-func DNAT4() Expr {
-	return expr("nat",
+func DNAT4() Expr { return DNAT(false, unix.NFT_REG_2) }
+
+// DNAT leads the packet to the address in register 1 and the port in another register; 0: to the port that it is for.
+func DNAT(v6 bool, port uint32) Expr {
+	family := uint32(unix.AF_INET)
+	if v6 {
+		family = unix.AF_INET6
+	}
+	attrs := []*nl.RtAttr{
 		nl.NewRtAttr(unix.NFTA_NAT_TYPE, be32(unix.NFT_NAT_DNAT)),
-		nl.NewRtAttr(unix.NFTA_NAT_FAMILY, be32(unix.AF_INET)),
+		nl.NewRtAttr(unix.NFTA_NAT_FAMILY, be32(family)),
 		nl.NewRtAttr(unix.NFTA_NAT_REG_ADDR_MIN, be32(unix.NFT_REG_1)),
-		nl.NewRtAttr(unix.NFTA_NAT_REG_PROTO_MIN, be32(unix.NFT_REG_2)))
+	}
+	if port != 0 {
+		attrs = append(attrs, nl.NewRtAttr(unix.NFTA_NAT_REG_PROTO_MIN, be32(port)))
+	}
+	return expr("nat", attrs...)
+}
+
+// Refuse ends the packet, and tells who sent it that nobody is at that port: by a reset of TCP, or by ICMP or ICMPv6.
+func Refuse(tcp bool) Expr {
+	if tcp {
+		return expr("reject", nl.NewRtAttr(unix.NFTA_REJECT_TYPE, be32(unix.NFT_REJECT_TCP_RST)), nl.NewRtAttr(unix.NFTA_REJECT_ICMP_CODE, []byte{0}))
+	}
+	return expr("reject", nl.NewRtAttr(unix.NFTA_REJECT_TYPE, be32(unix.NFT_REJECT_ICMPX_UNREACH)), nl.NewRtAttr(unix.NFTA_REJECT_ICMP_CODE, []byte{unix.NFT_REJECT_ICMPX_PORT_UNREACH}))
 }
 
 // Name is an interface's, as Meta has it.

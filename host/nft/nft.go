@@ -48,14 +48,28 @@ type Set struct {
 	// it (nil: there is none).
 	Interval bool
 	Values   [][]byte
+	// Data, of a map (Map), has what each of the Values leads to; DataType and DataLength are as Type and Length.
+	Data                 [][]byte
+	DataType, DataLength uint32
+}
+
+// Concat is the type of values that are joined, each padded to four bytes.
+func Concat(types ...uint32) (joined uint32) {
+	const bits = 6 // of a type
+	for _, t := range types {
+		joined = joined<<bits | t
+	}
+	return joined
 }
 
 // Types of sets: how nft(8) prints their values (its include/datatype.h).
 const (
-	TypeIPv4 = 7
-	TypeIPv6 = 8
-	TypePort = 13
-	TypeName = 41
+	TypeIPv4  = 7
+	TypeIPv6  = 8
+	TypeProto = 12
+	TypePort  = 13
+	TypeMark  = 19
+	TypeName  = 41
 )
 
 // ownerFlag is NFT_TABLE_F_OWNER.
@@ -108,37 +122,55 @@ func (t Table) rule(chain string, r Rule) []*nl.RtAttr {
 	return attrs
 }
 
-// elements is how many values go into one message, whose attributes have 16 bits for
+// perMessage is how many values go into one message, whose attributes have 16 bits for
 // their length.
-const elements = 500
+const perMessage = 500
 
 func (t Table) set(s Set, id uint32) [][]byte {
 	flags := uint32(0)
 	if s.Interval {
 		flags = unix.NFT_SET_INTERVAL
 	}
+	if s.DataLength > 0 {
+		flags |= unix.NFT_SET_MAP
+	}
 	attrs := []*nl.RtAttr{
 		text(unix.NFTA_SET_TABLE, t.Name), text(unix.NFTA_SET_NAME, s.Name), nl.NewRtAttr(unix.NFTA_SET_ID, be32(id)),
 		nl.NewRtAttr(unix.NFTA_SET_FLAGS, be32(flags)), nl.NewRtAttr(unix.NFTA_SET_KEY_TYPE, be32(s.Type)), nl.NewRtAttr(unix.NFTA_SET_KEY_LEN, be32(s.Length)),
 	}
+	if s.DataLength > 0 {
+		attrs = append(attrs, nl.NewRtAttr(unix.NFTA_SET_DATA_TYPE, be32(s.DataType)), nl.NewRtAttr(unix.NFTA_SET_DATA_LEN, be32(s.DataLength)))
+	}
 	if s.Type == TypeName { // nft(8) prints names of this byte order only: NFTNL_UDATA_SET_KEYBYTEORDER, the host's
 		attrs = append(attrs, nl.NewRtAttr(unix.NFTA_SET_USERDATA, binary.NativeEndian.AppendUint32([]byte{0, 4}, 1)))
 	}
-	batch := [][]byte{t.message(unix.NFT_MSG_NEWSET, attrs...)}
-	for from := 0; from < len(s.Values); from += elements {
+	return append([][]byte{t.message(unix.NFT_MSG_NEWSET, attrs...)}, t.elements(unix.NFT_MSG_NEWSETELEM, s, nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET_ID, be32(id)))...)
+}
+
+// Add are the messages that add the values of a set to what the table has of it.
+func (t Table) Add(s Set) [][]byte { return t.elements(unix.NFT_MSG_NEWSETELEM, s) }
+
+// Take are the messages that take them out.
+func (t Table) Take(s Set) [][]byte { return t.elements(unix.NFT_MSG_DELSETELEM, s) }
+
+func (t Table) elements(kind uint16, s Set, more ...*nl.RtAttr) (batch [][]byte) {
+	for from := 0; from < len(s.Values); from += perMessage {
 		list := nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_ELEMENTS|unix.NLA_F_NESTED, nil)
-		for i := from; i < min(from+elements, len(s.Values)); i++ {
+		for i := from; i < min(from+perMessage, len(s.Values)); i++ {
 			if s.Values[i] == nil {
 				continue
 			}
 			e := list.AddRtAttr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, nil)
 			e.AddChild(data(unix.NFTA_SET_ELEM_KEY, s.Values[i]))
+			if s.DataLength > 0 {
+				e.AddChild(data(unix.NFTA_SET_ELEM_DATA, s.Data[i]))
+			}
 			if s.Interval && i%2 == 1 {
 				e.AddRtAttr(unix.NFTA_SET_ELEM_FLAGS, be32(unix.NFT_SET_ELEM_INTERVAL_END))
 			}
 		}
-		batch = append(batch, t.message(unix.NFT_MSG_NEWSETELEM,
-			text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name), text(unix.NFTA_SET_ELEM_LIST_SET, s.Name), nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET_ID, be32(id)), list))
+		attrs := append([]*nl.RtAttr{text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name), text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)}, more...)
+		batch = append(batch, t.message(kind, append(attrs, list)...))
 	}
 	return batch
 }

@@ -44,6 +44,9 @@ func New(t testing.TB) *NS {
 	return n
 }
 
+// Key is a file by which the namespace can be opened, for as long as the test runs.
+func (n *NS) Key() string { return fmt.Sprintf("/proc/self/fd/%d", n.fd) }
+
 // Do runs f in the namespace, on the calling goroutine: f may call t.Fatal. What f
 // starts in goroutines of its own is not in the namespace.
 func (n *NS) Do(f func()) {

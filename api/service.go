@@ -1,0 +1,73 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+)
+
+// Service is a name of a network with addresses of its own, behind which are containers.
+type Service struct {
+	Network string       `json:"network"`
+	Name    string       `json:"name"`
+	Addrs   []netip.Addr `json:"addrs"`
+	Ports   []string     `json:"ports"` // 80:8080/tcp
+	// Select is a name that its replicas have, Labels what they all have.
+	Select   string            `json:"select,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Affinity bool              `json:"affinity,omitempty"`
+	Author   string            `json:"author"` // the host where it was made
+	Replicas []Replica         `json:"replicas"`
+	// Notes say what somebody should know of it.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// String is the service as commands name it.
+func (s Service) String() string { return s.Network + "/" + s.Name }
+
+// Replica is a container behind a service.
+type Replica struct {
+	Endpoint string       `json:"endpoint"`
+	Name     string       `json:"name"`
+	Host     string       `json:"host"`
+	Addrs    []netip.Addr `json:"addrs"`
+	// In: it gets new connections. Else Why says why not.
+	In  bool   `json:"in"`
+	Why string `json:"why,omitempty"`
+}
+
+// CreateServiceRequest makes a service. Without Select and Labels its replicas are those that have its name.
+type CreateServiceRequest struct {
+	Network  string            `json:"network"`
+	Name     string            `json:"name"`
+	Ports    []string          `json:"ports"`
+	Select   string            `json:"select,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Affinity bool              `json:"affinity,omitempty"`
+}
+
+// RemoveServiceRequest names a service, by NETWORK/NAME, or NAME if one network only has it.
+type RemoveServiceRequest struct {
+	Name string `json:"name"`
+}
+
+// Services lists the services of the cluster.
+func (c *Client) Services(ctx context.Context) ([]Service, error) {
+	return call[[]Service](ctx, c, http.MethodGet, "services", nil)
+}
+
+// CreateService makes a service.
+func (c *Client) CreateService(ctx context.Context, r CreateServiceRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "services/create", r)
+}
+
+// RemoveService removes a service.
+func (c *Client) RemoveService(ctx context.Context, r RemoveServiceRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "services/remove", r)
+}
+
+func (h Handlers) addService(mux *routes) {
+	get(mux, "/v1/services", h.Services)
+	post(mux, "/v1/services/create", h.NewService)
+	post(mux, "/v1/services/remove", h.DropService)
+}

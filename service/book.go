@@ -1,0 +1,258 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+// Standing says what is known of a host.
+type Standing int
+
+// The standings of a host.
+const (
+	Answers  Standing = iota
+	Doubtful          // it has been silent for a moment, and may be dead
+	Gone              // it is dead, or has left
+)
+
+// Hosts says how a host stands; nil: all answer.
+type Hosts func(cluster.NodeID) Standing
+
+// Book is the services of one moment, and who is behind them. It follows the cluster by Advance, and the hosts by
+// Look, at a cost in proportion to what has changed. It is for one goroutine at a time. Use NewBook.
+type Book struct {
+	begun     bool // there was a service
+	seen      cluster.Digest
+	rev       uint64
+	networks  map[string]*network
+	endpoints map[string]*replica
+	subnets   map[string]cluster.Subnet
+	stand     map[cluster.NodeID]Standing // of hosts that have endpoints on networks with services
+}
+
+type network struct {
+	rev      uint64 // Book.rev at its last change
+	services map[string]cluster.Service
+	replicas map[string]*replica
+	prefixes []netip.Prefix
+	fronts   map[Front]Back // nil: to be made anew
+}
+
+// replica is an endpoint that may be one. The body is the record's, of which there is no second one in memory.
+type replica struct {
+	network string
+	host    cluster.NodeID
+	body    cluster.Body
+}
+
+func (r *replica) endpoint() cluster.Endpoint {
+	e, _ := r.body.(cluster.Endpoint)
+	return e
+}
+
+// NewBook returns a Book of a cluster without services.
+func NewBook() *Book {
+	return &Book{networks: map[string]*network{}, endpoints: map[string]*replica{}, subnets: map[string]cluster.Subnet{}, stand: map[cluster.NodeID]Standing{}}
+}
+
+// Advance brings the book up to a snapshot, which must not be older than the one before and of the same State. Until
+// there is a first service it costs nothing.
+func (b *Book) Advance(s *cluster.Snapshot) {
+	for range cluster.All[cluster.Service](s) {
+		b.begun = true
+		break
+	}
+	if !b.begun {
+		return
+	}
+	for r := range s.Missing(b.seen) {
+		switch r.Key.Kind {
+		case cluster.KindEndpoint:
+			b.putEndpoint(r)
+		case cluster.KindSubnet:
+			b.putSubnet(r)
+		case cluster.KindService:
+			b.putService(r)
+		}
+	}
+	b.seen = s.Digest()
+}
+
+// Services returns how many there are.
+func (b *Book) Services() (n int) {
+	for _, net := range b.networks {
+		n += len(net.services)
+	}
+	return n
+}
+
+func (b *Book) network(name string) *network {
+	n := b.networks[name]
+	if n == nil {
+		n = &network{services: map[string]cluster.Service{}, replicas: map[string]*replica{}}
+		b.networks[name] = n
+	}
+	return n
+}
+
+// changed notes that what is known of a network has changed.
+func (b *Book) changed(name string) {
+	n := b.networks[name]
+	b.rev++
+	n.rev, n.fronts = b.rev, nil
+	if len(n.services) == 0 && len(n.replicas) == 0 && len(n.prefixes) == 0 {
+		delete(b.networks, name)
+	}
+}
+
+func (b *Book) putEndpoint(r cluster.Record) {
+	if old := b.endpoints[r.Key.ID]; old != nil {
+		delete(b.endpoints, r.Key.ID)
+		delete(b.networks[old.network].replicas, r.Key.ID)
+		b.changed(old.network)
+	}
+	e, live := r.Body.(cluster.Endpoint)
+	if !live {
+		return
+	}
+	p := &replica{network: e.Network, host: e.Host, body: r.Body}
+	b.endpoints[r.Key.ID] = p
+	b.network(e.Network).replicas[r.Key.ID] = p
+	b.changed(e.Network)
+}
+
+func (b *Book) putSubnet(r cluster.Record) {
+	if old, ok := b.subnets[r.Key.ID]; ok {
+		delete(b.subnets, r.Key.ID)
+		n := b.networks[old.Network]
+		n.prefixes = slices.DeleteFunc(n.prefixes, func(p netip.Prefix) bool { return p == old.Prefix })
+		b.changed(old.Network)
+	}
+	if s, live := r.Body.(cluster.Subnet); live {
+		b.subnets[r.Key.ID] = s
+		n := b.network(s.Network)
+		n.prefixes = append(n.prefixes, s.Prefix)
+		b.changed(s.Network)
+	}
+}
+
+func (b *Book) putService(r cluster.Record) {
+	name, service, _ := strings.Cut(r.Key.ID, "/")
+	n := b.network(name)
+	if s, live := r.Body.(cluster.Service); live {
+		n.services[service] = s
+	} else {
+		delete(n.services, service)
+	}
+	b.changed(name)
+}
+
+// Look asks how the hosts stand that have endpoints on networks with services, and reports whether that differs from
+// the last time.
+func (b *Book) Look(hosts Hosts) (differs bool) {
+	now := map[cluster.NodeID]Standing{}
+	for name, n := range b.networks {
+		if len(n.services) == 0 {
+			continue
+		}
+		other := false
+		for _, r := range n.replicas {
+			if _, known := now[r.host]; !known && hosts != nil {
+				now[r.host] = hosts(r.host)
+			}
+			other = other || b.stand[r.host] != now[r.host]
+		}
+		if other {
+			b.changed(name)
+			differs = true
+		}
+	}
+	b.stand = now
+	return differs
+}
+
+// selects reports whether a service is to have an endpoint behind it.
+func selects(s cluster.Service, e cluster.Endpoint) bool {
+	is := func(name string) bool { return strings.EqualFold(name, s.Select) }
+	if s.Select != "" && !is(e.Name) && !slices.ContainsFunc(e.Aliases, is) && !slices.ContainsFunc(e.More, is) {
+		return false
+	}
+	if len(s.Labels) > 0 && !e.Labelled {
+		return false
+	}
+	for k, v := range s.Labels {
+		if e.Labels[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Replica is a container behind a service.
+type Replica struct {
+	cluster.Endpoint
+	Standing Standing // of its host
+	// In says that new connections are led to it.
+	In bool
+}
+
+// replicas returns the containers behind a service, by ID. New connections are led to those that are ready, on hosts
+// that answer; if there are none, to those on hosts in doubt; and only if nobody is ready, to the others: they may
+// serve, and nobody else does.
+func (b *Book) replicas(n *network, s cluster.Service) (list []Replica) {
+	best := 0
+	grade := func(r Replica) int {
+		switch {
+		case r.Standing == Gone:
+			return 0
+		case r.Unready:
+			return 1
+		case r.Standing == Doubtful:
+			return 2
+		}
+		return 3
+	}
+	for _, r := range n.replicas {
+		if e := r.endpoint(); selects(s, e) {
+			one := Replica{Endpoint: e, Standing: b.stand[r.host]}
+			list, best = append(list, one), max(best, grade(one))
+		}
+	}
+	for i, r := range list {
+		list[i].In = best > 0 && grade(r) == best
+	}
+	slices.SortFunc(list, func(a, b Replica) int { return strings.Compare(a.ID, b.ID) })
+	return list
+}
+
+// Listed is a service, and what is known of it.
+type Listed struct {
+	cluster.Service
+	// Void says that it has no address on its network any more.
+	Void     bool
+	Replicas []Replica
+}
+
+// List returns all services by network and name.
+func (b *Book) List() (list []Listed) {
+	for _, n := range b.networks {
+		for _, s := range n.services {
+			list = append(list, Listed{Service: s, Void: len(n.addrs(s)) == 0, Replicas: b.replicas(n, s)})
+		}
+	}
+	slices.SortFunc(list, func(a, b Listed) int { return strings.Compare(a.Key().ID, b.Key().ID) })
+	return list
+}
+
+// addrs are the addresses of a service on its network as that is now.
+func (n *network) addrs(s cluster.Service) (addrs []netip.Addr) {
+	for _, a := range s.Addrs {
+		if slices.ContainsFunc(n.prefixes, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}

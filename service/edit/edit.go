@@ -1,0 +1,265 @@
+// Package edit is what people do with services: create, list and remove, on what this host knows. Any host may change
+// any service.
+package edit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/service"
+)
+
+// Replica is the agent's copy of the cluster's state; *replica.Replica is one.
+type Replica interface {
+	Snapshot() *cluster.Snapshot
+	Update(func(*replica.Tx) error) (rev uint64, err error)
+}
+
+// Desk is where services are changed and looked at.
+type Desk struct {
+	Name    string // of this host
+	Replica Replica
+	// Addresses leases an address of each subnet and calls write with them; what it has not written is free again
+	// (ipam.Allocator.ServiceAddresses).
+	Addresses func(ctx context.Context, subnets []netip.Prefix, write func([]netip.Addr) error) error
+	// Published reports whether labels with a key are told to other hosts.
+	Published func(key string) bool
+	Hosts     service.Hosts
+	// Lacks is what this host's kernel lacks to lead connections to services, "" if nothing.
+	Lacks string
+}
+
+func wrong(status int, format string, args ...any) error {
+	return &api.Error{Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
+// Create makes a service. It leases its addresses out of the network's.
+func (d Desk) Create(ctx context.Context, r api.CreateServiceRequest) (api.Done, error) {
+	s, err := d.read(r)
+	if err != nil {
+		return api.Done{}, wrong(http.StatusBadRequest, "service %.80s: %v", r.Name, err)
+	}
+	subnets, err := d.free(d.Replica.Snapshot(), s)
+	if err != nil {
+		return api.Done{}, err
+	}
+	err = d.Addresses(ctx, subnets, func(addrs []netip.Addr) error {
+		s.Addrs = addrs
+		if err := cluster.Validate(s); err != nil {
+			return wrong(http.StatusBadRequest, "service %.80s: %v", r.Name, err)
+		}
+		_, err := d.Replica.Update(func(tx *replica.Tx) error {
+			if _, err := d.free(tx.Snapshot(), s); err != nil {
+				return err // somebody made one meanwhile
+			}
+			return tx.Put(s)
+		})
+		return err
+	})
+	switch _, said := errors.AsType[*api.Error](err); {
+	case said:
+		return api.Done{}, err
+	case err != nil:
+		return api.Done{}, fmt.Errorf("create service %s of network %s: %w", s.Name, s.Network, err)
+	}
+	lines := []string{fmt.Sprintf("service %s of network %s has the address %s", s.Name, s.Network, texts(s.Addrs))}
+	if listed, ok := d.find(s.Network + "/" + s.Name); ok && len(listed.Replicas) == 0 {
+		lines = append(lines, "no container is behind it yet: it has those "+selection(s))
+	}
+	if d.Lacks != "" {
+		lines = append(lines, "containers of this host get the replicas' own addresses instead: "+d.Lacks)
+	}
+	return api.Done{Text: strings.Join(lines, "\n")}, nil
+}
+
+// read returns the service that is asked for, without addresses.
+func (d Desk) read(r api.CreateServiceRequest) (s cluster.Service, err error) {
+	s = cluster.Service{Network: r.Network, Name: r.Name, Select: r.Select, Labels: r.Labels, Affinity: r.Affinity, Author: d.Name}
+	switch {
+	case r.Name == "":
+		return s, errors.New("it has no name")
+	case strings.ContainsAny(r.Name, "/. \t"):
+		return s, errors.New("its name has a dot, a slash or a space in it: give another one")
+	case r.Network == "":
+		return s, errors.New("it is of no network: add --network NAME")
+	case len(r.Ports) == 0:
+		return s, errors.New("it has no port: add --port PORT:TARGET, where TARGET is the port of its containers")
+	}
+	if s.Select == "" && len(s.Labels) == 0 {
+		s.Select = s.Name
+	}
+	for key := range s.Labels {
+		if !d.Published(key) {
+			return s, fmt.Errorf("the label %s is told to no other host, so that nothing would be selected by it; of Compose's labels those of the project and of the service are", key)
+		}
+	}
+	for _, text := range r.Ports {
+		p, err := service.ParsePort(text)
+		if err != nil {
+			return s, err
+		}
+		if slices.ContainsFunc(s.Ports, func(o cluster.ServicePort) bool { return o.Proto == p.Proto && o.Port == p.Port }) {
+			return s, fmt.Errorf("port %d/%s is there twice: name it once", p.Port, p.Proto)
+		}
+		s.Ports = append(s.Ports, p)
+	}
+	return s, nil
+}
+
+// free returns a subnet of each family that the network has. It is an error if there is no such network, or if it has
+// such a service. One that has no address on the network any more is none: the network was made anew.
+func (d Desk) free(snap *cluster.Snapshot, s cluster.Service) (subnets []netip.Prefix, err error) {
+	n, there := cluster.Get[cluster.Network](snap, s.Network)
+	if !there || n.Removed {
+		return nil, wrong(http.StatusNotFound, "service %.80s: there is no network %.80s: see `grapevine networks`", s.Name, s.Network)
+	}
+	old, had := cluster.Get[cluster.Service](snap, s.Key().ID)
+	for sub := range cluster.All[cluster.Subnet](snap) {
+		if sub.Network != s.Network || slices.Contains(n.Old, sub.Prefix) {
+			continue
+		}
+		if had && slices.ContainsFunc(old.Addrs, sub.Prefix.Contains) {
+			return nil, wrong(http.StatusConflict, "network %s has a service %s already: give another name, or remove it first: grapevine service remove %s/%s", s.Network, s.Name, s.Network, s.Name)
+		}
+		if !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Addr().Is4() == sub.Prefix.Addr().Is4() }) {
+			subnets = append(subnets, sub.Prefix)
+		}
+	}
+	if len(subnets) == 0 {
+		return nil, wrong(http.StatusNotFound, "service %.80s: this host knows no subnet of network %.80s yet: try again", s.Name, s.Network)
+	}
+	slices.SortFunc(subnets, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	return subnets, nil
+}
+
+// Remove removes a service. Its addresses are free then.
+func (d Desk) Remove(_ context.Context, r api.RemoveServiceRequest) (api.Done, error) {
+	s, ok := d.find(r.Name)
+	if !ok {
+		return api.Done{}, d.unknown(r.Name)
+	}
+	_, err := d.Replica.Update(func(tx *replica.Tx) error {
+		tx.Delete(s.Key())
+		return nil
+	})
+	if err != nil {
+		return api.Done{}, fmt.Errorf("remove service %s: %w", r.Name, err)
+	}
+	return api.Done{Text: fmt.Sprintf("service %s of network %s is removed", s.Name, s.Network)}, nil
+}
+
+// find returns the service NETWORK/NAME, or the only one NAME.
+func (d Desk) find(name string) (s service.Listed, ok bool) {
+	for _, one := range d.listed() {
+		if name == one.Network+"/"+one.Name {
+			return one, true
+		}
+		if name == one.Name {
+			if ok {
+				return s, false // two networks have one
+			}
+			s, ok = one, true
+		}
+	}
+	return s, ok
+}
+
+func (d Desk) unknown(name string) error {
+	var names []string
+	for _, s := range d.listed() {
+		if s.Name == name {
+			names = append(names, s.Network+"/"+s.Name)
+		}
+	}
+	if len(names) > 1 {
+		return wrong(http.StatusConflict, "several networks have a service %.80s: name one of %s", name, strings.Join(names, ", "))
+	}
+	return wrong(http.StatusNotFound, "there is no service %.160s: see `grapevine service list`", name)
+}
+
+func (d Desk) listed() []service.Listed {
+	b := service.NewBook()
+	b.Advance(d.Replica.Snapshot())
+	b.Look(d.Hosts)
+	return b.List()
+}
+
+// List lists the services.
+func (d Desk) List(context.Context) ([]api.Service, error) {
+	snap := d.Replica.Snapshot()
+	list := []api.Service{}
+	for _, s := range d.listed() {
+		one := api.Service{Network: s.Network, Name: s.Name, Addrs: s.Addrs, Select: s.Select, Labels: s.Labels, Affinity: s.Affinity, Author: s.Author, Replicas: []api.Replica{}}
+		for _, p := range s.Ports {
+			one.Ports = append(one.Ports, service.PortText(p))
+		}
+		for _, r := range s.Replicas {
+			one.Replicas = append(one.Replicas, api.Replica{Endpoint: r.ID, Name: r.Name, Host: hostName(snap, r.Host), Addrs: r.Named(), In: r.In, Why: why(r)})
+		}
+		switch {
+		case s.Void:
+			one.Notes = append(one.Notes, fmt.Sprintf("its address is not of the network any more: grapevine service remove %s, and create it again", one))
+		case len(s.Replicas) == 0:
+			one.Notes = append(one.Notes, "no container is behind it: it has those "+selection(s.Service))
+		}
+		if d.Lacks != "" {
+			one.Notes = append(one.Notes, "containers of this host get the replicas' own addresses instead: "+d.Lacks)
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// why says why a replica gets no new connections.
+func why(r service.Replica) string {
+	switch {
+	case r.Standing == service.Gone:
+		return "its host does not answer"
+	case r.In:
+		return ""
+	case r.Unready:
+		return "it is paused, or not healthy"
+	case r.Standing == service.Doubtful:
+		return "its host is in doubt"
+	}
+	return ""
+}
+
+func hostName(snap *cluster.Snapshot, id cluster.NodeID) string {
+	if n, ok := cluster.Get[cluster.Node](snap, string(id)); ok {
+		return n.Name
+	}
+	return string(id)
+}
+
+func selection(s cluster.Service) string {
+	var all []string
+	if s.Select != "" {
+		all = append(all, "with the name or the alias "+s.Select)
+	}
+	var labels []string
+	for k, v := range s.Labels {
+		labels = append(labels, k+"="+v)
+	}
+	slices.Sort(labels)
+	if len(labels) > 0 {
+		all = append(all, "with the label "+strings.Join(labels, " and "))
+	}
+	return strings.Join(all, " and ")
+}
+
+func texts(addrs []netip.Addr) string {
+	var list []string
+	for _, a := range addrs {
+		list = append(list, a.String())
+	}
+	return strings.Join(list, " and ")
+}

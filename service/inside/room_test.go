@@ -1,0 +1,440 @@
+package inside
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+	"github.com/grapevine-net/grapevine/host/netns"
+	"github.com/grapevine-net/grapevine/service"
+)
+
+const (
+	self  = cluster.NodeID("00000000000000aa")
+	other = cluster.NodeID("00000000000000bb")
+)
+
+// source is what the agent knows.
+type source struct {
+	t       *testing.T
+	mu      sync.Mutex
+	state   *cluster.State
+	changed chan struct{}
+}
+
+func (s *source) Snapshot() *cluster.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Snapshot()
+}
+
+func (s *source) Watch() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+func (s *source) put(bodies ...cluster.Body) {
+	s.write(func(b cluster.Body) { s.do(s.state.Put(b)) }, bodies)
+}
+func (s *source) do(_ cluster.Record, _ bool, err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+func (s *source) del(bodies ...cluster.Body) {
+	s.write(func(b cluster.Body) { s.state.Delete(b.Key(), time.Unix(100, 0)) }, bodies)
+}
+
+func (s *source) write(one func(cluster.Body), bodies []cluster.Body) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range bodies {
+		one(b)
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// next notes what it is told.
+type next struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (n *next) Attach(endpoint, _ string) { n.note("+" + endpoint) }
+func (n *next) Detach(endpoint string)    { n.note("-" + endpoint) }
+func (n *next) note(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, what)
+}
+func (n *next) told() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.list)
+}
+
+func endpoint(id string, addrs ...string) cluster.Endpoint {
+	e := cluster.Endpoint{ID: id, Network: "blue", Host: self, Name: id, Aliases: []string{"app"}}
+	if id == "client" {
+		e.Aliases = nil
+	}
+	for _, a := range addrs {
+		e.Addrs = append(e.Addrs, netip.MustParseAddr(a))
+	}
+	return e
+}
+
+// town is a container client, and two replicas of a service, all with both families.
+type town struct {
+	*source
+	t               *testing.T
+	client, servers *linktest.NS
+	next            *next
+	stand           map[cluster.NodeID]service.Standing
+	room            *Room
+	stop            func()
+}
+
+var (
+	web = cluster.Service{
+		Network: "blue", Name: "web", Select: "app",
+		Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.9"), netip.MustParseAddr("fd00::9")},
+		Ports: []cluster.ServicePort{{Proto: "tcp", Port: 80, Target: 8080}, {Proto: "udp", Port: 53, Target: 8080}},
+	}
+	one = endpoint("one", "10.1.0.11", "fd00::11")
+	two = endpoint("two", "10.1.0.12", "fd00::12")
+)
+
+func newTown(t *testing.T) *town {
+	if err := Can(); err != nil {
+		t.Fatalf("this kernel cannot do what is tested: %v", err)
+	}
+	w := &town{t: t, source: &source{t: t, state: cluster.New(self), changed: make(chan struct{})}, client: linktest.New(t), servers: linktest.New(t), next: &next{}, stand: map[cluster.NodeID]service.Standing{}}
+	linktest.Wire(t, "eth0", w.client, w.servers, []string{"10.1.0.2/24", "fd00::2/64"}, []string{"10.1.0.11/24", "10.1.0.12/24", "fd00::11/64", "fd00::12/64"})
+	for _, a := range []string{"10.1.0.11", "10.1.0.12", "fd00::11", "fd00::12"} {
+		w.servers.Do(func() { w.serve(a) })
+	}
+	w.put(
+		cluster.Network{Name: "blue", VNID: 1}, cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24")},
+		cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("fd00::/64")}, endpoint("client", "10.1.0.2", "fd00::2"), one, two,
+	)
+	w.begin(0)
+	return w
+}
+
+// begin starts an agent, which has been there for a while.
+func (w *town) begin(age time.Duration) {
+	w.room = New(Config{Source: w.source, Next: w.next, Log: slog.New(slog.DiscardHandler), Hosts: func(id cluster.NodeID) service.Standing {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.stand[id]
+	}})
+	w.room.begun = w.room.begun.Add(-age)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = w.room.Run(ctx) }()
+	w.stop = sync.OnceFunc(func() { cancel(); <-ended })
+	w.t.Cleanup(w.stop)
+}
+
+// serve answers at an address with it and the client's, by TCP and UDP, until the test ends.
+func (w *town) serve(addr string) {
+	l, err := net.Listen("tcp", net.JoinHostPort(addr, "8080"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p, err := net.ListenPacket("udp", net.JoinHostPort(addr, "8080"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { l.Close(); p.Close() })
+	say := func(client net.Addr) []byte {
+		host, _, _ := net.SplitHostPort(client.String())
+		return []byte(addr + " saw " + host + "\n")
+	}
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			go func() {
+				defer c.Close()
+				for b := make([]byte, 1); ; {
+					if _, err := c.Read(b); err != nil {
+						return
+					}
+					_, _ = c.Write(say(c.RemoteAddr()))
+				}
+			}()
+		}
+	}()
+	go func() {
+		b := make([]byte, 10)
+		for _, from, err := p.ReadFrom(b); err == nil; _, from, err = p.ReadFrom(b) {
+			_, _ = p.WriteTo(say(from), from)
+		}
+	}()
+}
+
+func (w *town) dial(network, addr string) (c net.Conn, err error) {
+	w.client.Do(func() { c, err = (&net.Dialer{Timeout: 5 * time.Second}).Dial(network, addr) })
+	return c, err
+}
+
+// ask says something on a connection, and returns the answer.
+func ask(c net.Conn) (string, error) {
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	if _, err := c.Write([]byte("x")); err != nil {
+		return "", err
+	}
+	b := make([]byte, 100)
+	n, err := c.Read(b)
+	return string(b[:n]), err
+}
+
+// answers are those of many connections.
+func (w *town) answers(network, addr string) map[string]int {
+	w.t.Helper()
+	said := map[string]int{}
+	for range 60 {
+		c, err := w.dial(network, addr)
+		if err != nil {
+			w.t.Fatalf("%s: %v", addr, err)
+		}
+		a, err := ask(c)
+		c.Close()
+		if err != nil {
+			w.t.Fatalf("%s: %v", addr, err)
+		}
+		said[a]++
+	}
+	return said
+}
+
+// eventually waits until something is so.
+func (w *town) eventually(what string, is func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("it does not become so: %s; failed: %v", what, w.room.Failed())
+		}
+	}
+}
+
+// rules are the table's, in nft's words.
+func (w *town) rules() string {
+	var out []byte
+	w.client.Do(func() { out, _ = exec.Command("nft", "list", "ruleset").CombinedOutput() })
+	return string(out)
+}
+
+func (w *town) attached() {
+	w.t.Helper()
+	w.room.Attach("client", w.client.Key())
+	n := len(w.next.told())
+	w.eventually("it is attached", func() bool { told := w.next.told(); return len(told) >= max(n, 1) && told[len(told)-1] == "+client" })
+}
+
+func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// TestBalance: a client's connections to a service go to all replicas, by both families and protocols, which see the
+// client's own address. What is no port of it is refused, and so is all when there is no replica.
+func TestBalance(t *testing.T) {
+	w := newTown(t)
+	w.put(web)
+	w.attached() // what is attached has the rules
+	for family, at := range map[string]string{"10.1.0.1": "10.1.0.9", "fd00::1": "fd00::9"} {
+		client := strings.TrimSuffix(family, "1") + "2"
+		for network, port := range map[string]string{"tcp": "80", "udp": "53"} {
+			said := w.answers(network, net.JoinHostPort(at, port))
+			a, b := said[family+"1 saw "+client+"\n"], said[family+"2 saw "+client+"\n"]
+			if len(said) != 2 || a < 10 || b < 10 { // 60 coins that fall so one time in 10^7
+				t.Errorf("%s %s: %v", network, at, said)
+			}
+		}
+		if _, err := w.dial("tcp", net.JoinHostPort(at, "81")); !refused(err) {
+			t.Errorf("another port of %s: %v", at, err)
+		}
+		w.client.Do(func() {
+			if out, err := exec.Command("ping", "-c", "1", "-W", "5", at).CombinedOutput(); err != nil {
+				t.Errorf("ping: %v: %s", err, out)
+			}
+		})
+	}
+	w.del(one)
+	w.eventually("only two is there", func() bool { return len(w.answers("tcp", "10.1.0.9:80")) == 1 })
+	w.del(two)
+	w.eventually("nobody is there", func() bool {
+		_, err := w.dial("tcp", "[fd00::9]:80")
+		_, err4 := w.dial("tcp", "10.1.0.9:80")
+		return refused(err) && refused(err4)
+	})
+	w.put(two)
+	w.eventually("two is back", func() bool { _, err := w.dial("tcp", "10.1.0.9:80"); return err == nil })
+	w.del(web)
+	w.eventually("nothing is left", func() bool { return !strings.Contains(w.rules(), tableName) })
+}
+
+// TestChange: a datagram's way and a connection's follow what becomes of their replica.
+func TestChange(t *testing.T) {
+	w := newTown(t)
+	w.put(web)
+	w.attached()
+	var udp, tcp net.Conn
+	w.eventually("both are led to one", func() bool {
+		for _, c := range []*net.Conn{&udp, &tcp} {
+			if *c != nil {
+				(*c).Close()
+			}
+		}
+		udp, _ = w.dial("udp", "10.1.0.9:53")
+		tcp, _ = w.dial("tcp", "10.1.0.9:80")
+		u, _ := ask(udp)
+		c, _ := ask(tcp)
+		return strings.HasPrefix(u, "10.1.0.11") && strings.HasPrefix(c, "10.1.0.11")
+	})
+	defer udp.Close()
+	defer tcp.Close()
+	// One that gets nothing new keeps what is open.
+	rest := one
+	rest.Unready = true
+	w.put(rest)
+	w.eventually("datagrams go to two", func() bool { a, _ := ask(udp); return strings.HasPrefix(a, "10.1.0.12") })
+	if a, err := ask(tcp); !strings.HasPrefix(a, "10.1.0.11") {
+		t.Errorf("the open connection: %q, %v", a, err)
+	}
+	if said := w.answers("tcp", "10.1.0.9:80"); len(said) != 1 || said["10.1.0.12 saw 10.1.0.2\n"] == 0 {
+		t.Errorf("new connections: %v", said)
+	}
+	// Of one that is gone they end, and do not hang.
+	w.del(one)
+	w.eventually("the connection has ended", func() bool {
+		_, err := ask(tcp)
+		return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF)
+	})
+	// A host in doubt gets nothing new, unless there is nobody else.
+	far := one
+	far.ID, far.Host = "far", other
+	theirs := cluster.New(other)
+	rec, _, err := theirs.Put(far)
+	if err == nil {
+		w.mu.Lock()
+		_, err = w.state.Merge([]cluster.Record{rec})
+		close(w.changed)
+		w.changed = make(chan struct{})
+		w.mu.Unlock()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("far is in", func() bool { return len(w.answers("tcp", "10.1.0.9:80")) == 2 })
+	w.hosts(other, service.Doubtful)
+	w.eventually("far is out", func() bool { return len(w.answers("tcp", "10.1.0.9:80")) == 1 })
+	w.del(two)
+	w.eventually("far is all there is", func() bool { return w.answers("tcp", "10.1.0.9:80")["10.1.0.11 saw 10.1.0.2\n"] == 60 })
+	w.hosts(other, service.Gone)
+	w.eventually("nobody is there", func() bool { _, err := w.dial("tcp", "10.1.0.9:80"); return refused(err) })
+}
+
+func (w *town) hosts(id cluster.NodeID, s service.Standing) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stand[id] = s
+}
+
+// TestRestart: the rules outlive the agent. The next one leaves them alone until it may know better, and then makes
+// them what they should be, also where a container that may administer its namespace has flushed or taken them.
+func TestRestart(t *testing.T) {
+	w := newTown(t)
+	w.put(web)
+	w.attached()
+	tcp, err := w.dial("tcp", "10.1.0.9:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	w.stop()
+	if said := w.answers("tcp", "10.1.0.9:80"); len(said) != 2 {
+		t.Errorf("without an agent: %v", said)
+	}
+	w.del(one, two) // what a new agent has not heard again yet
+	w.begin(0)
+	w.attached()
+	if said := w.answers("tcp", "10.1.0.9:80"); len(said) != 2 {
+		t.Errorf("with one that has not heard all yet: %v", said)
+	}
+	w.put(one, two)
+	w.stop()
+	w.begin(time.Hour)
+	w.attached()
+	if said := w.answers("tcp", "10.1.0.9:80"); len(said) != 2 {
+		t.Errorf("with the next one: %v", said)
+	}
+	if a, err := ask(tcp); err != nil {
+		t.Errorf("the open connection: %q, %v", a, err)
+	}
+	for _, harm := range []string{"flush ruleset", "delete table inet " + tableName, "flush map inet " + tableName + " replicas4"} {
+		w.client.Do(func() {
+			if out, err := exec.Command("nft", harm).CombinedOutput(); err != nil {
+				t.Fatalf("nft %s: %v: %s", harm, err, out)
+			}
+		})
+		w.del(one) // any change mends it
+		w.eventually("two is in after "+harm, func() bool { c, err := w.dial("tcp", "10.1.0.9:80"); return err == nil && c.Close() == nil })
+		w.put(one)
+		w.eventually("both are in after "+harm, func() bool { return len(w.answers("tcp", "10.1.0.9:80")) == 2 })
+	}
+	w.room.Detach("client")
+	w.eventually("a container that has left the network has no rules", func() bool { return !strings.Contains(w.rules(), tableName) })
+	if told := w.next.told(); told[len(told)-1] != "-client" {
+		t.Errorf("told %v", told)
+	}
+}
+
+// BenchmarkThousand is a change of one of a thousand services with ten replicas each, in one sandbox.
+func BenchmarkThousand(b *testing.B) {
+	n := linktest.New(b)
+	ns, err := netns.Open(n.Key())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer ns.Close()
+	table := service.Table{}
+	back := func(i, replicas int) (back service.Back) {
+		for r := range replicas {
+			back.To = append(back.To, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(r)}), 80))
+		}
+		return back
+	}
+	for i := range 1000 {
+		table[service.Front{Addr: netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)}), Proto: service.TCP, Port: 80}] = back(i, 10)
+	}
+	r, s := New(Config{Log: slog.New(slog.DiscardHandler)}), &sandbox{}
+	r.begun = time.Time{}
+	if err := netns.Do(ns, func() error { return r.change(s, table) }); err != nil {
+		b.Fatal(err)
+	}
+	for i := 0; b.Loop(); i++ {
+		now := service.Table{}
+		for f, t := range s.has {
+			now[f] = t
+		}
+		now[service.Front{Addr: netip.AddrFrom4([4]byte{10, 200, 0, 7}), Proto: service.TCP, Port: 80}] = back(7, 9+i%2)
+		if err := netns.Do(ns, func() error { return r.change(s, now) }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -65,7 +65,7 @@ container's host says who asked.`,
 				_, err = fmt.Fprintln(c.ErrOrStderr(), "grapevine: "+captured(end))
 			}
 			if end.Error != "" {
-				return errors.New(end.Error)
+				return errors.New(words.Printable(end.Error))
 			}
 			return err
 		},
@@ -92,7 +92,7 @@ func captured(end api.CaptureEnd) string {
 	if end.Cut != "" {
 		text += "; " + end.Cut
 	}
-	return text
+	return words.Printable(text)
 }
 
 // captureTo writes the packets to a file, to the standard output (-) or, line by line, to people.
@@ -186,8 +186,8 @@ func packetLine(r *pcapng.Reader, p pcapng.Packet) string {
 	where := ""
 	if len(r.Interfaces) > 1 && int(p.Interface) < len(r.Interfaces) {
 		_, network, _ := strings.Cut(r.Interfaces[p.Interface].Name, "/")
-		where = network + "  "
+		where = words.Printable(network) + "  "
 	}
-	what := frames.Read(p.Data).Describe(func(a netip.Addr) string { return r.Names[a] })
+	what := frames.Read(p.Data).Describe(func(a netip.Addr) string { return words.Printable(r.Names[a]) })
 	return fmt.Sprintf("%s  %s  %s%s  %d bytes", p.At.Format("15:04:05.000000"), way, where, what, p.Length)
 }

@@ -103,10 +103,10 @@ func (w wanted) of(list []api.Connection) []api.Connection {
 }
 
 func trafficEnd(e api.TrafficEnd, port bool) string {
-	text := e.Name
+	text := words.Printable(e.Name)
 	switch {
 	case e.Host != "":
-		text += "@" + e.Host
+		text += "@" + words.Printable(e.Host)
 	case text == "":
 		text = e.Addr.String()
 	}
@@ -127,7 +127,7 @@ func trafficNetworks(c api.Connection) string {
 			list[i] = "outside"
 		}
 	}
-	return strings.Join(list, ">")
+	return words.Printable(strings.Join(list, ">"))
 }
 
 func trafficBytes(packets, bytes uint64) string {
@@ -182,7 +182,7 @@ func countedBy(t api.Traffic) string {
 	left := 0
 	for _, h := range t.Hosts {
 		if h.Error != "" {
-			not = append(not, h.Name+": "+h.Error)
+			not = append(not, words.Printable(h.Name+": "+h.Error))
 			continue
 		}
 		counted = append(counted, h.Name)

@@ -151,3 +151,15 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+func FuzzRead(f *testing.F) {
+	f.Add(append(make([]byte, 12), 0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 44, 64))
+	f.Add(append(make([]byte, 12), 8, 0, 0x4f, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		frame := Read(b)
+		if frame.Headers < 0 || frame.Headers > len(b) {
+			t.Errorf("%d bytes of headers of %d", frame.Headers, len(b))
+		}
+		frame.Describe(func(netip.Addr) string { return "" })
+	})
+}

@@ -364,5 +364,6 @@ func (d *Desk) there(ctx context.Context, id string) (a answer, err error) {
 	if err := cbor.Unmarshal(reply, &a); err != nil {
 		return a, fmt.Errorf("read its answer: %w", err)
 	}
+	a.Records = a.Records[:min(len(a.Records), maxRecords)]
 	return a, nil
 }

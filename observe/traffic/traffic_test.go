@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -227,4 +228,43 @@ func TestAll(t *testing.T) {
 	if _, err := desks[string(hosts[2])].Traffic(t.Context(), false); err == nil || !strings.Contains(err.Error(), "it is off") {
 		t.Errorf("off: %v", err)
 	}
+}
+
+// TestMemory: as many connections as there is room for, a port scan's worth that have ended, and somebody who asks for
+// all of it take less than 40 MB.
+func TestMemory(t *testing.T) {
+	k := &kernel{counts: map[counter.Half]counter.Count{}}
+	for i := range counter.Room {
+		r := half(app, db, uint16(i%60000), uint16(i/60000+1), tcp, syn, syn, 1, 0, 0)
+		r.Count.Last = time.Now()
+		k.counts[r.Half] = r.Count
+	}
+	d := New(Config{Mode: "on", Counter: k, Snapshot: cluster.New("000000000000000a").Snapshot, Log: slog.New(slog.DiscardHandler)})
+	used := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := used()
+	d.begin()
+	d.look()
+	for i := range 60000 {
+		d.table.past = append(d.table.past, half(app, db, uint16(i), 1, tcp, syn, syn, 1, 9, 9))
+		d.table.end(counter.Half{}, counter.Count{})
+		d.table.live[counter.Half{}] = Record{}
+	}
+	d.look()
+	all, err := d.Traffic(t.Context(), false)
+	after := used()
+	if err != nil || len(all.Connections) < counter.Room {
+		t.Errorf("%v, %d connections", err, len(all.Connections))
+	}
+	if took := (after - before) / 1_000_000; took > 40 {
+		t.Errorf("%d MB", took)
+	} else {
+		t.Logf("%d MB, with %d connections in the answer", took, len(all.Connections))
+	}
+	runtime.KeepAlive(all)
+	runtime.KeepAlive(d)
 }

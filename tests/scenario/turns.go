@@ -29,7 +29,8 @@ func newTurns() *turns {
 			all = n
 		}
 	}
-	return &turns{all: all, free: all, crowded: func() bool { return lab.Crowd() > 1 }}
+	const tooMany = 1.5 // crowds: the processors are busy with fewer, and what has just ended still counts for a minute
+	return &turns{all: all, free: all, crowded: func() bool { return lab.Crowd() > tooMany }}
 }
 
 // wait takes a place when one is free.

@@ -103,9 +103,9 @@ func Of(cookie uint64) Kind {
 	case c.Kind == pipeline.KindRule:
 		k := Denied
 		switch c.Stage {
-		case pipeline.EgressRules:
+		case pipeline.EgressPolicy, pipeline.EgressRules:
 			k.From, k.To = "a container that it is about", "whom it calls"
-		case pipeline.IngressRules:
+		case pipeline.IngressPolicy, pipeline.IngressRules:
 			k.From, k.To = "a caller", "a container that it is about"
 		}
 		return k

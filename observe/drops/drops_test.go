@@ -42,8 +42,10 @@ func TestKinds(t *testing.T) {
 // TestDeniedBy: a rule says on which side of a connection it is.
 func TestDeniedBy(t *testing.T) {
 	for stage, want := range map[pipeline.Stage][2]string{
-		pipeline.EgressRules:  {"a container that it is about", "whom it calls"},
-		pipeline.IngressRules: {"a caller", "a container that it is about"},
+		pipeline.EgressPolicy:  {"a container that it is about", "whom it calls"},
+		pipeline.EgressRules:   {"a container that it is about", "whom it calls"},
+		pipeline.IngressPolicy: {"a caller", "a container that it is about"},
+		pipeline.IngressRules:  {"a caller", "a container that it is about"},
 	} {
 		k := Of(pipeline.Cookie{Round: pipeline.Round, Stage: stage, Kind: pipeline.KindRule, Object: 3}.Pack())
 		if k.Reason != Denied.Reason || [2]string{k.From, k.To} != want {

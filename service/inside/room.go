@@ -53,10 +53,11 @@ const (
 
 // Room keeps the rules in the sandboxes of this host's containers. Use New.
 type Room struct {
-	cfg   Config
-	begun time.Time
-	wake  chan struct{} // capacity 1
-	wait  sync.WaitGroup
+	cfg    Config
+	begun  time.Time
+	settle time.Duration
+	wake   chan struct{} // capacity 1
+	wait   sync.WaitGroup
 
 	mu        sync.Mutex
 	run       context.Context // nil: Run was not called yet, or is over
@@ -85,7 +86,7 @@ type sandbox struct {
 
 // New returns a Room. Nothing is done before Run.
 func New(cfg Config) *Room {
-	return &Room{cfg: cfg, begun: time.Now(), wake: make(chan struct{}, 1), book: service.NewBook(), sandboxes: map[string]*sandbox{}}
+	return &Room{cfg: cfg, begun: time.Now(), settle: settling, wake: make(chan struct{}, 1), book: service.NewBook(), sandboxes: map[string]*sandbox{}}
 }
 
 // Attach has a container's connections led where they should go. key is the file of its network namespace, which may
@@ -212,7 +213,7 @@ func (r *Room) Run(ctx context.Context) error {
 		r.bring(s)
 	}
 	r.mu.Unlock()
-	settled := time.AfterFunc(settling, r.poke)
+	settled := time.AfterFunc(r.settle, r.poke)
 	defer settled.Stop()
 	for ctx.Err() == nil {
 		changed := r.cfg.Source.Watch()
@@ -339,7 +340,7 @@ func (r *Room) change(s *sandbox, want service.Table) error {
 		return err
 	}
 	defer conn.Close()
-	if !s.known && time.Since(r.begun) < settling {
+	if !s.known && time.Since(r.begun) < r.settle {
 		if rules, err := conn.Handles(nft.Table{Name: tableName, Family: nft.Inet}); err == nil && len(rules) > 0 {
 			return nil
 		}

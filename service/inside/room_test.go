@@ -134,18 +134,18 @@ func newTown(t *testing.T) *town {
 		cluster.Network{Name: "blue", VNID: 1}, cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24")},
 		cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("fd00::/64")}, endpoint("client", "10.1.0.2", "fd00::2"), one, two,
 	)
-	w.begin(0)
+	w.begin(settling)
 	return w
 }
 
-// begin starts an agent, which has been there for a while.
-func (w *town) begin(age time.Duration) {
+// begin starts an agent, which leaves the rules of an earlier one alone for so long.
+func (w *town) begin(settle time.Duration) {
 	w.room = New(Config{Source: w.source, Next: w.next, Log: slog.New(slog.DiscardHandler), Hosts: func(id cluster.NodeID) service.Standing {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.stand[id]
 	}})
-	w.room.begun = w.room.begun.Add(-age)
+	w.room.settle = settle
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = w.room.Run(ctx) }()
@@ -371,14 +371,14 @@ func TestRestart(t *testing.T) {
 		t.Errorf("without an agent: %v", said)
 	}
 	w.del(one, two) // what a new agent has not heard again yet
-	w.begin(0)
+	w.begin(time.Hour)
 	w.attached()
 	if said := w.answers("tcp", "10.1.0.9:80"); len(said) != 2 {
 		t.Errorf("with one that has not heard all yet: %v", said)
 	}
 	w.put(one, two)
 	w.stop()
-	w.begin(time.Hour)
+	w.begin(0)
 	w.attached()
 	if said := w.answers("tcp", "10.1.0.9:80"); len(said) != 2 {
 		t.Errorf("with the next one: %v", said)

@@ -301,8 +301,8 @@ func TestNobodyReads(t *testing.T) {
 		t.Errorf("why: %s", s.Why)
 	}
 	s.release()
-	if w.b.running != 0 {
-		t.Errorf("%d still run", w.b.running)
+	if n := w.b.held(); n != 0 {
+		t.Errorf("%d still run", n)
 	}
 }
 
@@ -316,10 +316,17 @@ func TestClientGoes(t *testing.T) {
 			t.Error(err)
 		}
 		<-w.tap.gone
-		if w.a.running+w.b.running+len(w.b.others) != 0 {
-			t.Errorf("%s: %d and %d run, %d of others", container, w.a.running, w.b.running, len(w.b.others))
+		if a, b := w.a.held(), w.b.held(); a+b != 0 {
+			t.Errorf("%s: %d and %d are held", container, a, b)
 		}
 	}
+}
+
+// held are the places for captures that are taken, and the sessions that are kept.
+func (d *Desk) held() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.running + len(d.others)
 }
 
 func TestRefused(t *testing.T) {
@@ -341,8 +348,8 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", r, err, want)
 		}
 	}
-	if w.a.running+w.b.running != 0 {
-		t.Errorf("%d and %d still run", w.a.running, w.b.running)
+	if a, b := w.a.held(), w.b.held(); a+b != 0 {
+		t.Errorf("%d and %d still run", a, b)
 	}
 	for range maxSessions {
 		if _, err := w.a.enter(); err != nil {

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,9 @@ var errNotStrict = errors.New("this kernel has no nf_tables, without which nothi
 // device: what is forwarded into it would come out as VXLAN of this host.
 func encrypted(cfg Config) []nft.Chain {
 	by, notBy := exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.Equal(nft.Name(cfg.Encrypted))}, exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.NotEqual(nft.Name(cfg.Encrypted))}
+	fromSecure := append(isFamily(true), nft.Addr(true, false), nft.In(family(secure, true), false))
+	begunSecure := exprs{nft.CTOriginal(unix.NFT_CT_SRC_IP6), nft.In(family(secure, true), false)}
+	wire := slices.Concat(notTo(cfg.Encrypted), notTo("lo"))
 	toSecure := append(isFamily(true), nft.Addr(true, true), nft.In(family(secure, true), false))
 	return []nft.Chain{
 		{Name: "encrypted-in", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority - 1, Rules: []nft.Rule{
@@ -32,6 +36,8 @@ func encrypted(cfg Config) []nft.Chain {
 		}},
 		{Name: "encrypted-last", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT + 1, Rules: []nft.Rule{
 			drop("nothing to the hosts inside goes another way", notTo(cfg.Encrypted), toSecure),
+			drop("nor from this one inside, whatever NAT makes of where to", wire, fromSecure),
+			drop("and of where from", wire, begunSecure),
 		}},
 	}
 }

@@ -80,6 +80,25 @@ func TestEncrypted(t *testing.T) {
 	check("a way into the device", wire, "fd67::2", "4790", 20, false)
 	check("a way out of the device", inside, "fd00:9::2", "80", 0, false)
 
+	// Others' NAT, which comes between the chain of what is sent and the way that it goes.
+	nat := func(rule ...string) {
+		host.Do(func() {
+			run(t, "nft", "add table ip6 others; flush table ip6 others; add chain ip6 others out { type nat hook output priority -100; }; add chain ip6 others post { type nat hook postrouting priority 100; }")
+			for _, r := range rule {
+				run(t, "nft", "add rule ip6 others "+r)
+			}
+		})
+	}
+	elsewhere := "out ip6 daddr fd67::2 udp dport 4789 dnat to [fd00:9::2]:4790"
+	set(plain)
+	nat(elsewhere)
+	check("without the rules VXLAN goes where NAT says", host, "fd67::2", "4789", 20, true)
+	set(cfg)
+	check("VXLAN where others' NAT says", host, "fd67::2", "4789", 20, false)
+	nat(elsewhere, "post oifname eth0 masquerade")
+	check("VXLAN where others' NAT says, in another name", host, "fd67::2", "4789", 20, false)
+	host.Do(func() { run(t, "nft", "delete table ip6 others") })
+
 	host.Do(func() {
 		run(t, "ip", "link", "set", "gvwg", "down")
 		run(t, "ip", "-6", "route", "add", "fd67::2/128", "via", "fd00:9::2")

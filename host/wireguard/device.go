@@ -86,7 +86,7 @@ func (d Device) there() (kind string, err error) {
 	if _, err := ask(d.socket(), "get=1\n"); err == nil {
 		return Userspace, nil
 	}
-	return "", link.Delete(link.WireGuard) // its process ends with it
+	return "", errors.Join(finish(d.socket()), link.Delete(link.WireGuard)) // a process that does not hang ends with it
 }
 
 func (d Device) create(ctx context.Context) (kind string, err error) {

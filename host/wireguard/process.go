@@ -16,6 +16,9 @@ import (
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
+// comm is how ps(1) and pkill(1) call the process.
+const comm = "grapevine-wg"
+
 // Serve is the process of a device: it makes gvwg and answers on a socket who tells it its key and its peers, until
 // the device is deleted or ctx ends.
 func Serve(ctx context.Context, args []string) error {
@@ -26,6 +29,7 @@ func Serve(ctx context.Context, args []string) error {
 	if err != nil || mtu < MinMTU {
 		return fmt.Errorf("%q is no MTU of %s: it is at least %d", args[1], link.WireGuard, MinMTU)
 	}
+	_ = os.WriteFile("/proc/self/comm", []byte(comm), 0) // for people: it is no agent
 	t, err := tun.CreateTUN(link.WireGuard, mtu)
 	if err != nil {
 		return fmt.Errorf("make %s: %w", link.WireGuard, err)

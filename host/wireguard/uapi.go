@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,34 @@ func ask(socket, request string) (lines []string, err error) {
 		lines = append(lines, line)
 	}
 	return nil, errors.New("the process ends its answer too early")
+}
+
+// finish kills the process that is to answer on a socket, and hangs: it would keep the port. None there is no error.
+func finish(socket string) error {
+	c, err := net.DialTimeout("unix", socket, patience)
+	if err != nil {
+		return nil //nolint:nilerr // nobody listens
+	}
+	defer c.Close()
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return err
+	}
+	if failed != nil {
+		return fmt.Errorf("find the process of WireGuard that hangs: %w", failed)
+	}
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", peer.Pid)); err != nil || strings.TrimSpace(string(name)) != comm {
+		return nil //nolint:nilerr // it is gone, or somebody else's
+	}
+	if err := unix.Kill(int(peer.Pid), unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end the process of WireGuard that hangs: %w", err)
+	}
+	return nil
 }
 
 func userspaceState(socket string) (State, error) {

@@ -47,9 +47,12 @@ type Keeper struct {
 	source Source
 	poke   chan struct{} // capacity 1: the device may have changed
 
-	mu     sync.Mutex
-	said   map[wireguard.Key]netip.AddrPort // where peers were said to be
+	ensuring sync.Mutex
+	said     map[wireguard.Key]netip.AddrPort // where peers were said to be
+
+	mu     sync.Mutex // of what is told; nothing waits for the device with it
 	kind   string
+	peers  int
 	failed error
 	since  time.Time // since when all is as it should be
 	logged string
@@ -80,9 +83,12 @@ func (k *Keeper) Follow(source Source) { k.source = source }
 
 // Ensure has the device in place when it returns nil, with the peers that are known now.
 func (k *Keeper) Ensure(ctx context.Context) error {
+	k.ensuring.Lock()
+	defer k.ensuring.Unlock()
+	kind, err := k.ensure(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err := k.ensure(ctx)
+	k.kind, k.peers = kind, len(k.said)
 	switch {
 	case err == nil && k.failed != nil:
 		k.since = time.Now()
@@ -96,29 +102,27 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	return err
 }
 
-func (k *Keeper) ensure(ctx context.Context) error {
+func (k *Keeper) ensure(ctx context.Context) (kind string, err error) {
 	if k.device.MTU < wireguard.MinMTU {
-		return fmt.Errorf("the underlay's MTU of %d bytes leaves %s %d, and it needs %d: GRAPEVINE_MTU of at least %d, and an underlay that carries it",
+		return "", fmt.Errorf("the underlay's MTU of %d bytes leaves %s %d, and it needs %d: GRAPEVINE_MTU of at least %d, and an underlay that carries it",
 			k.cfg.Underlay.MTU, link.WireGuard, k.device.MTU, wireguard.MinMTU, wireguard.MinMTU+wireguard.Overhead(k.cfg.Underlay.Addr))
 	}
-	kind, err := k.device.Ensure(ctx)
-	if err != nil {
-		return err
+	if kind, err = k.device.Ensure(ctx); err != nil {
+		return "", err
 	}
 	have, err := k.device.State(kind)
 	if err != nil {
-		return err
+		return "", err
 	}
 	want := wireguard.State{Private: k.cfg.Key, Port: k.cfg.Port, Peers: Peers(k.source.Snapshot(), k.cfg.Self, k.cfg.Key.Public())}
 	if err := k.device.Set(kind, wireguard.Diff(have, want, k.said, time.Now())); err != nil {
-		return err
+		return "", err
 	}
-	k.kind = kind
 	clear(k.said)
 	for _, p := range want.Peers {
 		k.said[p.Key] = p.Endpoint
 	}
-	return nil
+	return kind, nil
 }
 
 // The pauses between two looks at the device: after the cluster has changed, and when nothing has been heard.
@@ -232,7 +236,7 @@ func (k *Keeper) State() string {
 		by = "wireguard-go, a process of its own"
 	}
 	return fmt.Sprintf("all, by %s (%s, UDP port %d), with %s, since %s",
-		by, link.WireGuard, k.cfg.Port, words.Plural(len(k.said), "other host"), k.since.UTC().Format(time.DateTime))
+		by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime))
 }
 
 // Remove removes the device.

@@ -224,7 +224,7 @@ func state(r, back Record, answered, heard bool, now time.Time) string {
 		switch {
 		case answered:
 			return "answered"
-		case heard && old:
+		case heard && old && asks(r):
 			return "unanswered"
 		}
 		return "sent"
@@ -242,6 +242,17 @@ func state(r, back Record, answered, heard bool, now time.Time) string {
 		return "unanswered"
 	}
 	return "opening"
+}
+
+// asks reports whether what has no connections wants an answer: errors of ICMP, later fragments and tunnels do not.
+func asks(r Record) bool {
+	switch r.Half.Proto {
+	case udp, sctp:
+		return r.Half.SrcPort != 0
+	case icmp, icmpv6:
+		return r.Count.Opened == 1
+	}
+	return false
 }
 
 func end(a netip.Addr, port uint16, w Who) api.TrafficEnd {

@@ -65,6 +65,9 @@ func TestStates(t *testing.T) {
 		{[]Record{word(out, udp, 9), half(out, app, 53, 40000, udp, 0, 0, 1, 8, 8)}, "answered", "answered"},
 		{[]Record{half(app, db, 7, 7, icmp, 1, 1, 5, 9, 1), half(db, app, 7, 7, icmp, 0, 0, 5, 9, 1)}, "answered", "answered"},
 		{[]Record{half(app, out, 7, 7, icmp, 1, 1, 5, 9, 1)}, "unanswered", "unanswered"},
+		{[]Record{half(app, out, 0, 0, icmp, 0, 0, 1, 9, 9)}, "sent", "sent"}, // an error of ICMP
+		{[]Record{half(app, out, 0, 0, udp, 0, 0, 1, 9, 9)}, "sent", "sent"},  // later fragments
+		{[]Record{half(app, out, 0, 0, 47, 0, 0, 1, 9, 9)}, "sent", "sent"},
 	} {
 		for whole, want := range map[bool]string{false: tt.alone, true: tt.all} {
 			for range 4 { // in any order of the map

@@ -43,6 +43,7 @@ func (a *Agent) handlers() api.Handlers {
 		FastPath:     a.plane.SwitchFastPath,
 		Policies:     a.policies().List,
 		Apply:        a.policies().Apply,
+		Try:          a.policies().Try,
 		Allow:        a.policies().Allow,
 		DeletePolicy: a.policies().Delete,
 		Explain:      a.policies().Explain,

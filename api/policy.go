@@ -116,6 +116,23 @@ type ToldName struct {
 	Until time.Time `json:"until"`
 }
 
+// Trial is what would change if policies were applied.
+type Trial struct {
+	Changes []TrialChange `json:"changes"`
+	Asked   int           `json:"asked"` // connections that were asked for
+	Notes   []string      `json:"notes,omitempty"`
+}
+
+// TrialChange is what would pass, or not pass any more, between two ends.
+type TrialChange struct {
+	From    Peer     `json:"from"`
+	To      Peer     `json:"to"`
+	What    []string `json:"what"` // port 5432/tcp, other ports, ping
+	Allowed bool     `json:"allowed"`
+	// Rules are those that would decide so.
+	Rules []PolicyRule `json:"rules,omitempty"`
+}
+
 // PolicyRule is a rule of a policy, or the policy itself.
 type PolicyRule struct {
 	Rule    string `json:"rule"`
@@ -132,6 +149,11 @@ func (c *Client) Policies(ctx context.Context) (Policies, error) {
 // Apply writes policies.
 func (c *Client) Apply(ctx context.Context, r ApplyRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "policies/apply", r)
+}
+
+// Try says what would change if policies were applied.
+func (c *Client) Try(ctx context.Context, r ApplyRequest) (Trial, error) {
+	return call[Trial](ctx, c, http.MethodPost, "policies/try", r)
 }
 
 // Allow writes a policy that allows one thing.
@@ -152,6 +174,7 @@ func (c *Client) Explain(ctx context.Context, r ExplainRequest) (Explanation, er
 func (h Handlers) addPolicy(mux *routes) {
 	get(mux, "/v1/policies", h.Policies)
 	post(mux, "/v1/policies/apply", h.Apply)
+	post(mux, "/v1/policies/try", h.Try)
 	post(mux, "/v1/policies/allow", h.Allow)
 	post(mux, "/v1/policies/delete", h.DeletePolicy)
 	post(mux, "/v1/policies/explain", h.Explain)

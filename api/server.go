@@ -42,6 +42,7 @@ type Handlers struct {
 	FastPath     func(context.Context, FastPathRequest) (Done, error)
 	Policies     func(context.Context) (Policies, error)
 	Apply        func(context.Context, ApplyRequest) (Done, error)
+	Try          func(context.Context, ApplyRequest) (Trial, error)
 	Allow        func(context.Context, AllowRequest) (Done, error)
 	DeletePolicy func(context.Context, DeletePolicyRequest) (Done, error)
 	Explain      func(context.Context, ExplainRequest) (Explanation, error)

@@ -167,8 +167,10 @@ func closedToNames(snap *cluster.Snapshot, a netip.Addr) string {
 		}
 	}
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.VTEP.Unmap().WithZone("") == a || n.Bind.Unmap().WithZone("") == a {
-			return "host " + n.Name
+		for _, own := range []netip.Addr{n.VTEP, n.Bind, n.Gossip.Addr(), n.WireGuardAt.Addr()} {
+			if own.Unmap().WithZone("") == a {
+				return "host " + n.Name
+			}
 		}
 	}
 	return ""

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,7 +26,7 @@ change every policy, and every host enforces it. docs/use/policy.md has recipes.
   grapevine policy list
   grapevine policy explain web db:5432`,
 	}, patience, list((*api.Client).Policies), showPolicies)
-	c.AddCommand(newPolicyApply(), newPolicyAllow(), newPolicyDelete(), newPolicyGet(), newPolicyList(), newPolicyExplain())
+	c.AddCommand(newPolicyApply(), newPolicyTry(), newPolicyAllow(), newPolicyDelete(), newPolicyGet(), newPolicyList(), newPolicyExplain())
 	return c
 }
 
@@ -46,7 +45,7 @@ It returns when this host enforces them; the others do so as soon as they hear o
   grapevine policy get | grapevine -H ssh://host7 policy apply -f -    # into another cluster`,
 		Args: noNames,
 	}, patience, func(ctx context.Context, c *api.Client, _ []string) (api.Done, error) {
-		text, err := readPolicies(file)
+		text, err := readPolicies("apply", file)
 		if err != nil {
 			return api.Done{}, err
 		}
@@ -56,9 +55,9 @@ It returns when this host enforces them; the others do so as soon as they hear o
 	return c
 }
 
-func readPolicies(file string) (string, error) {
+func readPolicies(verb, file string) (string, error) {
 	if file == "" {
-		return "", errors.New("`grapevine policy apply` wants a file: -f FILE, or -f - for the standard input")
+		return "", fmt.Errorf("`grapevine policy %s` wants a file: -f FILE, or -f - for the standard input", verb)
 	}
 	in := io.Reader(os.Stdin)
 	if file != "-" {

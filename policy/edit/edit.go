@@ -51,20 +51,9 @@ func wrong(status int, format string, args ...any) error {
 
 // Apply writes policies: all of the text, or none.
 func (d Desk) Apply(ctx context.Context, r api.ApplyRequest) (api.Done, error) {
-	list, err := k8s.Parse([]byte(r.Text))
+	list, all, err := d.read(r.Text)
 	if err != nil {
-		return api.Done{}, wrong(http.StatusBadRequest, "%v", err)
-	}
-	var all []cluster.Policy
-	for _, p := range list {
-		rec := cluster.Policy{Scope: cluster.ScopeNetwork, Network: p.Network, Name: p.Name, Author: d.Name, Text: string(k8s.Format(p))}
-		if p.Kind == policy.ClusterNetworkPolicy {
-			rec.Scope, rec.Network = cluster.ScopeCluster, ""
-		}
-		if err := d.check(p, rec); err != nil {
-			return api.Done{}, wrong(http.StatusBadRequest, "%s %s: %v", p.Kind, p.Key, err)
-		}
-		all = append(all, rec)
+		return api.Done{}, err
 	}
 	lost := map[cluster.Key][]cluster.Version{}
 	for _, l := range d.Replica.Lost() {
@@ -96,6 +85,40 @@ func (d Desk) Apply(ctx context.Context, r api.ApplyRequest) (api.Done, error) {
 		return api.Done{}, fmt.Errorf("apply: %w", err)
 	}
 	return d.done(ctx, rev, lines), nil
+}
+
+// read reads policies and their records. Its errors are the user's.
+func (d Desk) read(text string) (list []policy.Policy, all []cluster.Policy, err error) {
+	if list, err = k8s.Parse([]byte(text)); err != nil {
+		return nil, nil, wrong(http.StatusBadRequest, "%v", err)
+	}
+	for _, p := range list {
+		rec := cluster.Policy{Scope: cluster.ScopeNetwork, Network: p.Network, Name: p.Name, Author: d.Name, Text: string(k8s.Format(p))}
+		if p.Kind == policy.ClusterNetworkPolicy {
+			rec.Scope, rec.Network = cluster.ScopeCluster, ""
+		}
+		if err := d.check(p, rec); err != nil {
+			return nil, nil, wrong(http.StatusBadRequest, "%s %s: %v", p.Kind, p.Key, err)
+		}
+		all = append(all, rec)
+	}
+	return list, all, nil
+}
+
+// Try says what would change if policies were applied. It writes nothing.
+func (d Desk) Try(_ context.Context, r api.ApplyRequest) (api.Trial, error) {
+	list, _, err := d.read(r.Text)
+	if err != nil {
+		return api.Trial{}, err
+	}
+	return view.Try(d.Replica.Snapshot(), d.Self, d.told(), list), nil
+}
+
+func (d Desk) told() []policy.Answer {
+	if d.Told == nil {
+		return nil
+	}
+	return d.Told()
 }
 
 // check says why a policy cannot be applied.
@@ -208,11 +231,7 @@ func nameOf(snap *cluster.Snapshot, id cluster.NodeID) string {
 
 // Explain says whether policies let a connection through.
 func (d Desk) Explain(_ context.Context, r api.ExplainRequest) (api.Explanation, error) {
-	var told []policy.Answer
-	if d.Told != nil {
-		told = d.Told()
-	}
-	e, err := view.Explain(d.Replica.Snapshot(), d.Self, told, r)
+	e, err := view.Explain(d.Replica.Snapshot(), d.Self, d.told(), r)
 	if err != nil {
 		return e, wrong(http.StatusBadRequest, "%v", err)
 	}

@@ -1,8 +1,10 @@
 package edit
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -215,6 +217,43 @@ func TestExplain(t *testing.T) {
 	}
 	if _, err := explain(api.ExplainRequest{From: "web", To: "db", Port: 5432}); err == nil || !strings.Contains(err.Error(), "there are several db: name one by its address: 10.128.0.3 (blue, host host1), 10.128.0.9") {
 		t.Errorf("of two: %v", err)
+	}
+}
+
+// TestTry: it is said what would change, by whom, and nothing is written.
+func TestTry(t *testing.T) {
+	d, _ := desk(t)
+	try := func(text string) api.Trial {
+		t.Helper()
+		tried, err := d.Try(context.Background(), api.ApplyRequest{Text: text})
+		if err != nil || count(t, d) != 0 {
+			t.Fatal(err, count(t, d))
+		}
+		return tried
+	}
+	said := func(tried api.Trial) (lines []string) {
+		for _, c := range tried.Changes {
+			to := c.To.Name
+			if to == "" {
+				to = c.To.Addr.String()
+			}
+			lines = append(lines, fmt.Sprintf("%s to %s: %s: %t", cmp.Or(c.From.Name, c.From.Addr.String()), to, strings.Join(c.What, ", "), c.Allowed))
+		}
+		return lines
+	}
+	got := said(try(db))
+	for _, line := range []string{
+		"web to db: other ports, ping: false", "new to db: port 5432/tcp, other ports, ping: false", "203.0.113.1 to db: port 5432/tcp, other ports, ping: false",
+	} {
+		if !slices.Contains(got, line) {
+			t.Errorf("%q is not among %q", line, got)
+		}
+	}
+	if tried := try(strings.Replace(db, "app: db", "app: none", 1)); len(tried.Notes) != 1 || !strings.Contains(tried.Notes[0], "may select 1 more, whose labels are not known yet") {
+		t.Errorf("%q", tried.Notes)
+	}
+	if _, err := d.Try(context.Background(), api.ApplyRequest{Text: "kind: Nothing"}); err == nil {
+		t.Error("a text that is no policy is tried")
 	}
 }
 

@@ -62,6 +62,7 @@ type Follower struct {
 	endpoints map[string]policy.Endpoint
 	plain     plain.Maker
 	awaited   bool // some endpoint's labels are: see cluster.Endpoint
+	always    bool // a world is made even where there are no policies
 }
 
 type parsed struct {
@@ -73,6 +74,12 @@ type parsed struct {
 // Of is the world of one snapshot.
 func Of(snap *cluster.Snapshot, self cluster.NodeID) World {
 	w, _ := new(Follower).Follow(snap, self)
+	return w
+}
+
+// Whole is the world of one snapshot, whether there are policies or not.
+func Whole(snap *cluster.Snapshot, self cluster.NodeID) World {
+	w, _ := (&Follower{always: true}).Follow(snap, self)
 	return w
 }
 
@@ -126,7 +133,9 @@ func (f *Follower) Follow(snap *cluster.Snapshot, self cluster.NodeID) (w World,
 }
 
 // any reports whether there are any policies.
-func (f *Follower) any() bool { return len(f.world.Records) > 0 || f.world.Plain || f.awaited }
+func (f *Follower) any() bool {
+	return f.always || len(f.world.Records) > 0 || f.world.Plain || f.awaited
+}
 
 // asking are the networks that are isolated, those on which labels may ask for policies, and whether any do, or are awaited.
 func asking(snap *cluster.Snapshot) (isolated, marked []string, labelled, awaited bool) {

@@ -180,7 +180,7 @@ func (s *Server) remoteEntered(ctx context.Context, q *question) []byte {
 	if len(g.endpoints) > 0 {
 		if err := s.open(ctx, g, wire); err != nil {
 			s.counts.failed.Add(1)
-			s.cfg.Log.Warn("a name is not answered, since what it has cannot be opened", "asker", q.asker, "name", g.name, "error", err)
+			s.cfg.Log.Debug("a name is not answered, since what it has cannot be opened", "asker", q.asker, "name", g.name, "error", err)
 			return refuse(q.wire, rcodeServFail)
 		}
 	}

@@ -3,6 +3,7 @@ package overlay
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -26,10 +27,30 @@ type told struct {
 	due   time.Time                  // when something is to be closed or forgotten; zero: nothing is
 	edits uint64                     // of the book, for who saves it
 	saved chan struct{}              // capacity 1: there are edits to save
-	said  map[string]bool            // what was logged of addresses that no name opens
+	said  map[string]time.Time       // when the log last said something of an endpoint
 }
 
-func newTold() *told { return &told{saved: make(chan struct{}, 1), said: map[string]bool{}} }
+func newTold() *told { return &told{saved: make(chan struct{}, 1), said: map[string]time.Time{}} }
+
+// saidAgain is how long the log says nothing of the same kind about an endpoint again, and saidOf of how many it says
+// something in that time: a container can make any number of questions fail.
+const (
+	saidAgain = time.Minute
+	saidOf    = 16
+)
+
+// say reports whether the log may say something now, of that kind, about an endpoint.
+func (t *told) say(kind, endpoint string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.said, func(_ string, at time.Time) bool { return now.Sub(at) >= saidAgain })
+	key := kind + " " + endpoint
+	if _, said := t.said[key]; said || len(t.said) >= saidOf {
+		return false
+	}
+	t.said[key] = now
+	return true
+}
 
 // edit changes the book. A saver hears of it.
 func (t *told) edit(do func()) {
@@ -90,9 +111,17 @@ func (o *Overlay) Covers(endpoint, name string) bool {
 // Open returns when the addresses that an endpoint is about to be told by a name are open to it in the switch, as far as
 // rules that name it say so. Those that no name opens are left out.
 func (o *Overlay) Open(ctx context.Context, endpoint, name string, list []answers.Told) error {
-	if list = o.openable(name, list); len(list) == 0 {
+	if list = o.openable(endpoint, name, list); len(list) == 0 {
 		return nil
 	}
+	err := o.openAll(ctx, endpoint, name, list)
+	if err != nil && ctx.Err() != context.Canceled && o.told.say("fails", endpoint, time.Now()) {
+		o.log.Warn("a name is not answered, since what it has cannot be opened; so it may be with other names of this container", "endpoint", endpoint, "name", name, "error", err)
+	}
+	return err
+}
+
+func (o *Overlay) openAll(ctx context.Context, endpoint, name string, list []answers.Told) error {
 	var opens bool
 	var after uint64
 	var err error
@@ -123,7 +152,7 @@ func (o *Overlay) begun() uint64 {
 }
 
 // openable is a list without the addresses that no name opens.
-func (o *Overlay) openable(name string, list []answers.Told) (out []answers.Told) {
+func (o *Overlay) openable(endpoint, name string, list []answers.Told) (out []answers.Told) {
 	snap := o.src.Snapshot()
 	for _, one := range list {
 		why := closedToNames(snap, one.Addr)
@@ -134,16 +163,8 @@ func (o *Overlay) openable(name string, list []answers.Told) (out []answers.Told
 			out = append(out, one)
 			continue
 		}
-		o.told.mu.Lock()
-		text := name + " " + one.Addr.String()
-		said := o.told.said[text]
-		if len(o.told.said) > 100 {
-			clear(o.told.said)
-		}
-		o.told.said[text] = true
-		o.told.mu.Unlock()
-		if !said {
-			o.log.Warn("a name has an address that no name opens: it stays closed", "name", name, "addr", one.Addr, "is", why)
+		if o.told.say("closed", endpoint, time.Now()) {
+			o.log.Warn("a name has an address that no name opens: it stays closed; so may others of this container", "endpoint", endpoint, "name", name, "addr", one.Addr, "is", why)
 		}
 	}
 	return out

@@ -22,6 +22,9 @@ const (
 	remembered = 24 * time.Hour
 	// Most is how many names with an address a container can have open at one time.
 	Most = 512
+	// AtOnce is how many answers with new addresses a container can have at once, and PerSecond how many more it can in a
+	// second: each of them changes the switch, for all who wait for that.
+	AtOnce, PerSecond = 128, 8
 )
 
 // Told is an address of an answer.
@@ -33,7 +36,38 @@ type Told struct {
 // Book has what endpoints were told. The zero value has nothing.
 type Book struct {
 	told    map[string]map[at]policy.Answer // by endpoint
+	pace    map[string]pace                 // by endpoint: of those that had new addresses not long ago
 	changed bool
+}
+
+// pace is how many answers with new addresses an endpoint can have.
+type pace struct {
+	left float64
+	at   time.Time
+}
+
+// later is p at a later time, and whether nothing is known of it then.
+func (p pace) later(now time.Time) (pace, bool) {
+	p.left = min(p.left+PerSecond*max(now.Sub(p.at), 0).Seconds(), AtOnce)
+	p.at = now
+	return p, p.left == AtOnce
+}
+
+// may takes one answer with new addresses from what an endpoint can have, if there is one.
+func (b *Book) may(endpoint string, now time.Time) bool {
+	p, known := b.pace[endpoint]
+	if !known {
+		p = pace{AtOnce, now}
+	}
+	if p, _ = p.later(now); p.left < 1 {
+		return false
+	}
+	p.left--
+	if b.pace == nil {
+		b.pace = map[string]pace{}
+	}
+	b.pace[endpoint] = p
+	return true
 }
 
 type at struct {
@@ -60,6 +94,9 @@ func (b *Book) Note(endpoint, name string, list []Told, now time.Time) (opens bo
 	}
 	if open+len(fresh) > Most {
 		return false, fmt.Errorf("the container was told %d addresses by name that are open, and at most %d can be at one time", open, Most)
+	}
+	if len(fresh) > 0 && !b.may(endpoint, now) {
+		return false, fmt.Errorf("the container asks for new names too fast: %d at once can be opened, and %d a second after that", AtOnce, PerSecond)
 	}
 	if of == nil {
 		if b.told == nil {
@@ -99,6 +136,7 @@ func (b *Book) room(of map[at]policy.Answer) {
 
 // Expire closes what is to be closed.
 func (b *Book) Expire(now time.Time) {
+	maps.DeleteFunc(b.pace, func(_ string, p pace) bool { _, full := p.later(now); return full })
 	for endpoint, of := range b.told {
 		for k, a := range of {
 			switch {

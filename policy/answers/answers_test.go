@@ -69,3 +69,40 @@ func TestOpenForItsTime(t *testing.T) {
 		}
 	})
 }
+
+// New addresses change the switch, which all wait for: a container has so many answers with such at once, and then so
+// many a second. What it knows already, and what others are told, is not held up.
+func TestTooFast(t *testing.T) {
+	var b Book
+	now := time.Unix(1000, 0)
+	n := 0
+	ask := func(endpoint string, name int) error {
+		_, err := b.Note(endpoint, fmt.Sprintf("n%d.example", name), []Told{{netip.AddrFrom4([4]byte{198, 51, byte(name >> 8), byte(name)}), time.Hour}}, now)
+		return err
+	}
+	upTo := func(want int) {
+		t.Helper()
+		for range want {
+			if err := ask("e", n); err != nil {
+				t.Fatalf("name %d: %v", n, err)
+			}
+			n++
+		}
+		if ask("e", n) == nil {
+			t.Errorf("after %d names there is one more", n)
+		}
+	}
+	upTo(AtOnce)
+	if err := ask("e", 0); err != nil {
+		t.Errorf("what it knows: %v", err)
+	}
+	if err := ask("other", 0); err != nil {
+		t.Errorf("another container: %v", err)
+	}
+	now = now.Add(time.Second)
+	upTo(PerSecond)
+	now = now.Add(time.Hour)
+	if b.Expire(now); len(b.pace) != 0 {
+		t.Errorf("of %d endpoints it is still known how fast they were", len(b.pace))
+	}
+}

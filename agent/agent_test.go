@@ -70,6 +70,7 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.services = a.newServices(nil)
 	a.openWatches()
 	tasks, ctx := errgroup.WithContext(t.Context())
 	for _, run := range a.member.Tasks() {

@@ -118,6 +118,7 @@ func docs(ctx context.Context, s *state, args []string) (string, error) {
 			}
 			b.Text = strings.ReplaceAll(b.Text, was, is)
 		}
+		b.Text = page.ReplaceAllString(b.Text, "timeout --preserve-status 3 grapevine ui")
 		out, err := s.doc(ctx, args[0], b)
 		said.WriteString(out)
 		if err != nil {
@@ -161,6 +162,9 @@ func (s *state) shell(ctx context.Context, host, text string) (string, error) {
 
 // runsOn is a command that does not end by itself.
 var runsOn = regexp.MustCompile(`(?m)^ *grapevine (agent|ui)`)
+
+// page is the one of these that a document may have among commands that end.
+var page = regexp.MustCompile(`(?m)^ *grapevine ui\b`)
 
 // examples HOST COMMAND...: run the examples that `grapevine COMMAND --help` has.
 func examples(ctx context.Context, s *state, args []string) (string, error) {

@@ -13,7 +13,7 @@ import (
 // TestTables: of the tables that were not there before the agent the empty ones go with its rules, and those alone: what was there, or
 // has somebody's rule, chain, policy or set in it, stays.
 func TestTables(t *testing.T) {
-	if _, err := Generation(); err != nil {
+	if _, err := Generation(); err != nil && os.Getenv("CI") == "" {
 		t.Skipf("no nf_tables: %v", err)
 	}
 	linktest.New(t).Do(func() {

@@ -8,17 +8,21 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
 // source is what a package declares, test files left out.
 type source struct {
-	funcs map[string]*ast.FuncType // "Name", or "Type.Name"
-	types map[string][]string      // with what they embed of the package
+	funcs   map[string]*ast.FuncType // "Name", or "Type.Name"
+	types   map[string][]string      // with what they embed
+	methods map[string][]string      // of interfaces
+	imports map[string]string        // packages of this module, by the name that files know them by
 }
 
 // sources are this module's packages, by their directories.
@@ -26,23 +30,23 @@ func sources(t *testing.T) map[string]source {
 	t.Helper()
 	out := map[string]source{}
 	root := filepath.Join("..", "..")
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != root || d.Name() == "build" || d.Name() == "testdata") {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != root || d.Name() == "build" || d.Name() == "testdata") {
 			return fs.SkipDir
 		}
-		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+		if d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
-		dir, _ := filepath.Rel(root, filepath.Dir(path))
+		dir, _ := filepath.Rel(root, filepath.Dir(name))
 		if _, ok := out[dir]; !ok {
-			out[dir] = source{map[string]*ast.FuncType{}, map[string][]string{}}
+			out[dir] = source{map[string]*ast.FuncType{}, map[string][]string{}, map[string][]string{}, map[string]string{}}
 		}
 		out[dir].declare(file)
 		return nil
@@ -54,35 +58,62 @@ func sources(t *testing.T) map[string]source {
 }
 
 func (s source) declare(file *ast.File) {
+	for _, i := range file.Imports {
+		p, _ := strconv.Unquote(i.Path.Value)
+		if p, ours := strings.CutPrefix(p, module); ours {
+			name := path.Base(p)
+			if i.Name != nil {
+				name = i.Name.Name
+			}
+			s.imports[name] = p
+		}
+	}
 	for _, d := range file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
 			name := d.Name.Name
 			if d.Recv != nil {
-				name = strings.TrimPrefix(text(d.Recv.List[0].Type), "*") + "." + name
+				name = typeOf(d.Recv.List[0].Type) + "." + name
 			}
 			s.funcs[name] = d.Type
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
 				if t, ok := spec.(*ast.TypeSpec); ok {
-					s.types[t.Name.Name] = embedded(t)
+					s.types[t.Name.Name], s.methods[t.Name.Name] = members(t)
 				}
 			}
 		}
 	}
 }
 
-func embedded(t *ast.TypeSpec) (names []string) {
-	s, ok := t.Type.(*ast.StructType)
-	if !ok {
-		return nil
+// typeOf names a type: that of a pointer's target, without its parameters.
+func typeOf(e ast.Expr) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(text(e), "*"), "[")
+	return name
+}
+
+// members are what a struct or an interface embeds, and the methods of an interface.
+func members(t *ast.TypeSpec) (embedded, methods []string) {
+	var fields *ast.FieldList
+	switch of := t.Type.(type) {
+	case *ast.StructType:
+		fields = of.Fields
+	case *ast.InterfaceType:
+		fields = of.Methods
+		for _, f := range fields.List {
+			for _, n := range f.Names {
+				methods = append(methods, n.Name)
+			}
+		}
+	default:
+		return nil, nil
 	}
-	for _, f := range s.Fields.List {
+	for _, f := range fields.List {
 		if len(f.Names) == 0 {
-			names = append(names, strings.TrimPrefix(text(f.Type), "*"))
+			embedded = append(embedded, typeOf(f.Type))
 		}
 	}
-	return names
+	return embedded, methods
 }
 
 // find returns a function, or a method that a type has of its own or of what it embeds.

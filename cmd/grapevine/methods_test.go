@@ -1,0 +1,91 @@
+package main
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mostMethods is how many methods a type may have, its own and those of what it embeds. A type with more is
+// several that share a lock: each of them gets a type, its part of the state, and a name.
+const mostMethods = 40
+
+// moreMethods are types that have more, and how many. A number here only falls: a type that has grown is cut, and one
+// that has shrunk gets its new number, or loses its line.
+var moreMethods = map[string]int{
+	"agent/Agent":        58,
+	"agent/gate":         60,
+	"cluster/State":      46,
+	"driver/Driver":      138,
+	"driver/applier":     95,
+	"driver/endpoints":   81,
+	"driver/holder":      42,
+	"driver/mirror":      132,
+	"gossip/Gossip":      125,
+	"ipam/Allocator":     150,
+	"ipam/collector":     57,
+	"ipam/commons":       53,
+	"ipam/forgetter":     53,
+	"ipam/giver":         62,
+	"ipam/homing":        61,
+	"ipam/leases":        41,
+	"ipam/prefixes":      89,
+	"membership/Member":  79,
+	"policy/compilation": 49,
+	"tests/lab/Host":     54,
+}
+
+// TestMethods: no type does everything.
+func TestMethods(t *testing.T) {
+	pkgs := sources(t)
+	found := map[string]bool{}
+	for dir, s := range pkgs {
+		for name := range s.types {
+			typ := path.Join(dir, name)
+			n, may := len(methodsOf(pkgs, dir, name, nil)), moreMethods[typ]
+			found[typ] = true
+			switch {
+			case may > 0 && n <= mostMethods:
+				t.Errorf("%s has %d methods: it needs no line in moreMethods any more", typ, n)
+			case may > 0 && n < may:
+				t.Errorf("%s has %d methods: write that in moreMethods, in place of %d", typ, n, may)
+			case n > max(may, mostMethods):
+				t.Errorf("%s has %d methods, and may have %d: give some of what it does to a type of their own", typ, n, max(may, mostMethods))
+			}
+		}
+	}
+	for typ := range moreMethods {
+		if !found[typ] {
+			t.Errorf("moreMethods has %s, which is not there", typ)
+		}
+	}
+}
+
+// methodsOf are the methods of a type, with those of types of this module that it embeds.
+func methodsOf(pkgs map[string]source, dir, name string, seen []string) map[string]bool {
+	out, typ := map[string]bool{}, path.Join(dir, name)
+	if slices.Contains(seen, typ) {
+		return out
+	}
+	for f := range pkgs[dir].funcs {
+		if of, method, ok := strings.Cut(f, "."); ok && of == name {
+			out[method] = true
+		}
+	}
+	for _, m := range pkgs[dir].methods[name] {
+		out[m] = true
+	}
+	for _, e := range pkgs[dir].types[name] {
+		room, other, foreign := strings.Cut(e, ".")
+		if !foreign {
+			room, other = dir, e
+		} else {
+			room = pkgs[dir].imports[room]
+		}
+		for m := range methodsOf(pkgs, room, other, append(seen, typ)) {
+			out[m] = true
+		}
+	}
+	return out
+}

@@ -26,10 +26,12 @@ func encrypted(cfg Config) []nft.Chain {
 			drop("no VXLAN is taken that was not encrypted", notBy, udpTo(cfg.VXLAN)),
 			drop("nor is it hidden in fragments", notBy, isFamily(true), nested()),
 			drop("hosts send each other nothing else there", by, exprs{nft.Meta(unix.NFT_META_L4PROTO), nft.In(transports, false), nft.DestinationPort(), nft.NotEqual(nft.Port(cfg.VXLAN))}),
+			asContainer(false), asContainer(true),
 		}},
 		{Name: "encrypted-forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority - 1, Rules: []nft.Rule{
 			drop("nobody sends in this host's name", to(cfg.Encrypted)),
 			drop("nor is this host a way for others", by),
+			asContainer(false), asContainer(true),
 		}},
 		{Name: "encrypted-out", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT, Priority: priority - 1, Rules: []nft.Rule{
 			drop("no VXLAN leaves in the clear", notTo(cfg.Encrypted), toVXLAN()),
@@ -38,6 +40,20 @@ func encrypted(cfg Config) []nft.Chain {
 			drop("nothing to the hosts inside goes another way", notTo(cfg.Encrypted), toSecure),
 			drop("nor from this one inside, whatever NAT makes of where to", wire, fromSecure),
 			drop("and of where from", wire, begunSecure),
+			toContainer(cfg.Interface, false), toContainer(cfg.Interface, true),
 		}},
 	}
+}
+
+// toContainer drops what is for a container and leaves otherwise than by the gateway: where that, its route or its
+// rule is not there, the kernel takes another way, in the clear.
+func toContainer(gateway string, v6 bool) nft.Rule {
+	return drop("what is for containers goes by the gateway or not at all", notTo(gateway), notTo("lo"), src{v6, cluster, true}.in())
+}
+
+// asContainer drops what claims a container's address and comes from elsewhere. By a bridge of Docker's comes what a
+// container says that is on both networks.
+func asContainer(v6 bool) nft.Rule {
+	elsewhere := exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.In(containers, true), nft.Meta(unix.NFT_META_IIFNAME), nft.NotEqual(nft.Name("lo"))}
+	return drop("nobody elsewhere sends in a container's name", elsewhere, src{v6, cluster, false}.in())
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
@@ -113,4 +114,146 @@ func TestEncrypted(t *testing.T) {
 		}
 		f.Close()
 	})
+}
+
+// What is for containers leaves by gv0 or not at all, be there a route or none, and what claims to be of containers has
+// come by it.
+func TestEncryptedGateway(t *testing.T) {
+	host, wire, web, plain := linktest.New(t), linktest.New(t), linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "eth0", host, wire, []string{"10.9.0.1/24", "fd00:9::1/64"}, []string{"10.9.0.2/24", "fd00:9::2/64"})
+	behind := func(bridge, name string, ns *linktest.NS, at, of []string, via ...string) {
+		linktest.Wire(t, name, host, ns, nil, of)
+		host.Do(func() {
+			run(t, "ip", "link", "add", bridge, "type", "bridge")
+			linktest.Up(t, bridge, at...)
+			run(t, "ip", "link", "set", name, "master", bridge)
+		})
+		for _, v := range via {
+			ns.Do(func() { run(t, "ip", "route", "add", "default", "via", v) })
+		}
+	}
+	behind("gv0", "web", web, []string{"10.77.0.1/24", "fd00:77::1/64"}, []string{"10.77.0.2/24", "fd00:77::2/64"}, "10.77.0.1", "fd00:77::1")
+	behind(plainBridge, "plain", plain, []string{"10.7.0.1/24", "fd00:7::1/64"}, []string{"10.7.0.2/24", "fd00:7::2/64"}, "10.7.0.1", "fd00:7::1")
+	host.Do(func() {
+		run(t, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.eth0.rp_filter=0", "net.ipv4.conf."+plainBridge+".rp_filter=0")
+		run(t, "ip", "route", "add", "default", "via", "10.9.0.2")
+		run(t, "ip", "route", "add", "default", "via", "fd00:9::2")
+	})
+	wire.Do(func() { // a thief, and the containers of other hosts
+		for _, a := range []string{"10.77.0.3/32", "10.78.0.3/32", "fd00:77::3/128", "fd00:78::3/128"} {
+			run(t, "ip", "addr", "add", a, "dev", "lo")
+		}
+		for to, via := range map[string]string{"10.7.0.0/24": "10.9.0.1", "fd00:7::/64": "fd00:9::1"} {
+			run(t, "ip", "route", "add", to, "via", via)
+		}
+	})
+	serve(t, wire)
+	serve(t, web)
+
+	cfg := config
+	cfg.Cluster = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("10.76.0.0/14"), netip.MustParsePrefix("fd00:77::/64"), netip.MustParsePrefix("fd00:78::/64")}
+	var f *Filter
+	set := func(encrypted string) {
+		host.Do(func() {
+			var err error
+			if f == nil {
+				if f, err = Open(slog.New(slog.DiscardHandler)); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(f.Close)
+			}
+			cfg.Encrypted, cfg.Secure = encrypted, netip.Prefix{}
+			if encrypted != "" {
+				cfg.Secure = netip.MustParsePrefix("fd67::/64")
+			}
+			if err := f.Set(cfg); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	passes := func(what string, passes func() bool, want bool) {
+		t.Helper()
+		if want {
+			eventually(t, what, passes)
+		} else if passes() {
+			t.Errorf("%s passes", what)
+		}
+	}
+	reach := func(addr string) func() bool {
+		return func() bool { return reaches(host, net.JoinHostPort(addr, "80"), 0) }
+	}
+	claim := func(from, to string, ns *linktest.NS) func() bool {
+		var l net.PacketConn
+		ns.Do(func() {
+			var err error
+			if l, err = net.ListenPacket("udp", net.JoinHostPort(to, "0")); err != nil {
+				t.Fatal(err)
+			}
+		})
+		t.Cleanup(func() { l.Close() })
+		sent := byte(0)
+		return func() bool {
+			sent++
+			wire.Do(func() {
+				d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}
+				if c, err := d.Dial("udp", l.LocalAddr().String()); err != nil {
+					t.Error(err)
+				} else {
+					_, _ = c.Write([]byte{sent})
+					c.Close()
+				}
+			})
+			_ = l.SetReadDeadline(time.Now().Add(400 * time.Millisecond))
+			for got := make([]byte, 1); ; { // those that come late are of before
+				if _, _, err := l.ReadFrom(got); err != nil || got[0] == sent {
+					return err == nil
+				}
+			}
+		}
+	}
+	type claimed struct {
+		what    string
+		arrives func() bool
+	}
+	var claims []claimed
+	for _, from := range []string{"10.77.0.3", "10.78.0.3"} {
+		claims = append(claims, claimed{from + " to the host", claim(from, "10.9.0.1", host)}, claimed{from + " to a container of Docker's", claim(from, "10.7.0.2", plain)})
+	}
+	for _, from := range []string{"fd00:77::3", "fd00:78::3"} {
+		claims = append(claims, claimed{from + " to the host", claim(from, "fd00:9::1", host)}, claimed{from + " to a container of Docker's", claim(from, "fd00:7::2", plain)})
+	}
+	honest := []claimed{{"the wire's own to the host", claim("10.9.0.2", "10.9.0.1", host)}, {"the wire's own to a container of Docker's", claim("fd00:9::2", "fd00:7::2", plain)}}
+	check := func(rules string, want bool) {
+		t.Helper()
+		for _, a := range []string{"10.78.0.3", "fd00:78::3"} {
+			passes("another way to "+a+rules, reach(a), want)
+		}
+		for _, c := range claims {
+			passes(c.what+rules, c.arrives, want)
+		}
+		for _, c := range honest {
+			passes(c.what+rules, c.arrives, true)
+		}
+		for _, a := range []string{"10.77.0.2", "fd00:77::2", "10.9.0.2", "fd00:9::2"} {
+			passes(a+rules, reach(a), true)
+		}
+	}
+	set("")
+	check(", without encryption", true)
+	set("gvwg")
+	check(", with encryption", false)
+
+	// Without gv0 the kernel takes another way to what was behind it.
+	wire.Do(func() {
+		run(t, "ip", "addr", "add", "10.77.0.2/32", "dev", "lo")
+		run(t, "ip", "addr", "add", "fd00:77::2/128", "dev", "lo")
+	})
+	host.Do(func() { run(t, "ip", "link", "del", "gv0") })
+	for _, a := range []string{"10.77.0.2", "fd00:77::2"} {
+		passes("without gv0 "+a, reach(a), false)
+	}
+	set("")
+	for _, a := range []string{"10.77.0.2", "fd00:77::2"} {
+		passes("without gv0 and encryption "+a, reach(a), true)
+	}
 }

@@ -58,13 +58,16 @@ type Config struct {
 	// it. Secure are the addresses inside. "": this host does not encrypt.
 	Encrypted string
 	Secure    netip.Prefix
+	// Cluster are the addresses of containers, and those at which hosts speak to them: of a host that encrypts nothing
+	// goes to them but by Interface, nor is taken from them by other ways.
+	Cluster []netip.Prefix
 }
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
-		c.Encrypted == d.Encrypted && c.Secure == d.Secure
+		c.Encrypted == d.Encrypted && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster)
 }
 
 // sorted is c with its lists in order, each thing once.
@@ -72,7 +75,7 @@ func (c Config) sorted() Config {
 	c.Bridges, c.Closed, c.Ports = ordered(c.Bridges), ordered(c.Closed), ordered(c.Ports)
 	c.Guests, c.VXLANs, c.Names = ordered(c.Guests), ordered(c.VXLANs), ordered(c.Names)
 	c.VTEPs, c.Behind, c.Own = distinct(c.VTEPs), distinct(c.Behind), distinct(c.Own)
-	c.Internal, c.Hosts = outermost(c.Internal), outermost(c.Hosts)
+	c.Internal, c.Hosts, c.Cluster = outermost(c.Internal), outermost(c.Hosts), outermost(c.Cluster)
 	return c
 }
 

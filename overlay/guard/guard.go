@@ -38,6 +38,13 @@ type Source interface {
 	Watch() <-chan struct{}
 }
 
+// Reach knows which addresses lead to containers from this host, and nowhere else. Watch's channel is closed when Ours
+// would say something else of the same snapshot; it is taken before.
+type Reach interface {
+	Watch() <-chan struct{}
+	Ours(*cluster.Snapshot) []netip.Prefix
+}
+
 // Config is what a Guard works with.
 type Config struct {
 	Self     cluster.NodeID
@@ -48,6 +55,7 @@ type Config struct {
 	Names    []uint16     // ports of the resolver
 	Run      string       // the directory of the notes
 	Source   Source
+	Reach    Reach // asked by a host that encrypts
 	NAT      *nat.NAT
 	Log      *slog.Logger
 }
@@ -228,7 +236,7 @@ func (g *Guard) config() (filter.Config, error) {
 		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names,
 	}
 	if g.cfg.Encrypts {
-		cfg.Encrypted, cfg.Secure = link.WireGuard, cluster.SecureRange
+		cfg.Encrypted, cfg.Secure, cfg.Cluster = link.WireGuard, cluster.SecureRange, g.cfg.Reach.Ours(snap)
 	}
 	for n := range cluster.All[cluster.Node](snap) {
 		if n.ID == g.cfg.Self {
@@ -398,6 +406,10 @@ func (g *Guard) Run(ctx context.Context) error {
 	tasks.Go(func() error {
 		for first := true; ctx.Err() == nil; first = false {
 			changed := g.cfg.Source.Watch()
+			var reached <-chan struct{}
+			if g.cfg.Encrypts {
+				reached = g.cfg.Reach.Watch()
+			}
 			if err := g.Set(); err != nil {
 				g.log.Warn("what may enter and leave the overlay", "err", err)
 			}
@@ -407,6 +419,7 @@ func (g *Guard) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 			case <-g.poke:
+			case <-reached:
 			case <-changed:
 				sleepOr(ctx, guardPause, g.poke)
 			case <-time.After(5 * time.Second): // and when something failed

@@ -46,6 +46,12 @@ type Names struct {
 	Hear  func(context.Context) // returns when the resolver hears the gateway
 }
 
+// Reach is what this host reaches by itself, and by the overlay.
+type Reach interface {
+	overlay.Reach
+	guard.Reach
+}
+
 // Config is what a Plane works with.
 type Config struct {
 	Settings config.Config
@@ -54,7 +60,7 @@ type Config struct {
 	Underlay link.Underlay
 	Secure   *secure.Keeper // encrypts what goes to other hosts; nil: nothing does
 	Source   Source
-	Reach    overlay.Reach
+	Reach    Reach
 	State    store.File
 	Names    Names
 	Log      *slog.Logger
@@ -92,7 +98,7 @@ func New(c Config) (_ *Plane, err error) {
 	wire := p.wire()
 	p.guard = guard.New(guard.Config{
 		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Encrypts: c.Secure != nil,
-		Names: c.Names.Ports, Run: s.Run, Source: c.Source, NAT: p.nat, Log: c.Log,
+		Names: c.Names.Ports, Run: s.Run, Source: c.Source, Reach: c.Reach, NAT: p.nat, Log: c.Log,
 	})
 	if s.Run != "" {
 		if err := p.tables().Note(); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
 	"github.com/grapevine-net/grapevine/reach"
 )
 
@@ -93,6 +94,19 @@ func (r *Follower) Judge(snap *cluster.Snapshot) (barred map[netip.Prefix]bool, 
 		barred[p] = true
 	}
 	return barred, m.Clear(r.cfg.CIDR4)
+}
+
+// Ours are the addresses that lead to containers from here, and nowhere else: the subnets and the hosts' ranges that this
+// host can take, and what of the cluster's ranges has nothing of this host's in it.
+func (r *Follower) Ours(snap *cluster.Snapshot) (list []netip.Prefix) {
+	barred, _ := r.Judge(snap)
+	for _, p := range slices.Concat(snap.Subnets(), pipeline.HostRanges) {
+		if !barred[p] {
+			list = append(list, p)
+		}
+	}
+	m := r.model(snap)
+	return append(list, m.Clear(m.CIDRs...)...)
 }
 
 // Barred says why this host cannot take subnets, for the driver.

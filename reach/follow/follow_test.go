@@ -1,0 +1,50 @@
+package follow
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+)
+
+// TestOurs: what this host reaches by itself is not the cluster's, nor is a range of the cluster that has such a thing
+// in it, but its other subnets are.
+func TestOurs(t *testing.T) {
+	const self = cluster.NodeID("1111111111111111")
+	state := cluster.New(self)
+	for _, p := range []string{"10.128.0.0/22", "10.128.4.0/22", "10.7.0.0/24", "fd00:1::/64"} {
+		if _, _, err := state.Put(cluster.Subnet{Prefix: netip.MustParsePrefix(p), Network: p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours := func(addrs ...string) (list []string) {
+		host, wire := linktest.New(t), linktest.New(t)
+		linktest.Wire(t, "eth0", host, wire, addrs, nil)
+		host.Do(func() {
+			f := New(Config{Self: self, Log: slog.New(slog.DiscardHandler), CIDR4: netip.MustParsePrefix("10.128.0.0/14"), CIDRs: func() []netip.Prefix {
+				return []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14"), netip.MustParsePrefix("fd00::/48")}
+			}})
+			if err := f.Open(); err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			for _, p := range f.Ours(state.Snapshot()) {
+				list = append(list, p.String())
+			}
+		})
+		slices.Sort(list)
+		return list
+	}
+	for _, tt := range []struct{ addrs, want []string }{
+		{[]string{"192.0.2.1/24"}, []string{"10.128.0.0/14", "10.128.0.0/22", "10.128.4.0/22", "10.7.0.0/24", "240.0.0.0/5", "fd00:1::/64", "fd00::/48", "fd67:7261:7065::/64"}},
+		{[]string{"10.128.5.1/24"}, []string{"10.128.0.0/22", "10.7.0.0/24", "240.0.0.0/5", "fd00:1::/64", "fd00::/48", "fd67:7261:7065::/64"}},
+		{[]string{"10.7.0.9/16", "fd00:1::9/64"}, []string{"10.128.0.0/14", "10.128.0.0/22", "10.128.4.0/22", "240.0.0.0/5", "fd00::/48", "fd67:7261:7065::/64"}},
+	} {
+		if got := ours(tt.addrs...); !slices.Equal(got, tt.want) {
+			t.Errorf("with %v: %v, want %v", tt.addrs, got, tt.want)
+		}
+	}
+}

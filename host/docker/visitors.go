@@ -74,6 +74,9 @@ func (c *Client) list() (names []string) {
 	case *net.TCPAddr:
 		ports = append(slices.Clone(ports), uint16(addr.Port))
 	}
+	if !served(ports) {
+		return names
+	}
 	for _, file := range tcpSockets {
 		list, _ := os.ReadFile(file)
 		names = append(names, tcpConnections(string(list), ports)...)

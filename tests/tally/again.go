@@ -60,6 +60,7 @@ func again(ctx context.Context, out io.Writer, total counts) (counts, error) {
 		cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", "5m", "-run", f.pattern(), f.pkg)
 		cmd.Dir = f.module()
 		c, err := tier{verbose: true}.events(cmd, out)
+		total.cpu += c.cpu
 		if err != nil {
 			return total, err
 		}
@@ -79,5 +80,5 @@ func (c counts) passedAgain(list []failure) counts {
 	for _, f := range list {
 		shaky = append(shaky, "shaky: "+f.pkg+" "+f.test+" failed beside others and passes alone; above is what it said")
 	}
-	return counts{passed: c.passed + c.failed, shaky: shaky}
+	return counts{passed: c.passed + c.failed, shaky: shaky, cpu: c.cpu}
 }

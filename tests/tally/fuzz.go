@@ -70,7 +70,10 @@ func (t tier) fuzz(ctx context.Context, out io.Writer) (total counts, err error)
 	for dir, tests := range byDir {
 		tasks.Go(func() error {
 			program := filepath.Join(tmp, strings.ReplaceAll(dir, "/", "_"))
-			said, err := buildFuzz(ctx, dir, program)
+			said, cpu, err := t.buildFuzz(ctx, dir, program)
+			mu.Lock()
+			total.cpu += cpu
+			mu.Unlock()
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()
@@ -97,8 +100,11 @@ func (t tier) fuzz(ctx context.Context, out io.Writer) (total counts, err error)
 
 // buildFuzz makes the test program of a package with the instruments, once for all its fuzz tests:
 // to link it takes longer than to fuzz.
-func buildFuzz(ctx context.Context, dir, program string) (said []byte, err error) {
-	return exec.CommandContext(ctx, "go", "test", "-c", "-vet", "off", "-ldflags", "-w", "-fuzz", "Fuzz", "-o", program, dir).CombinedOutput()
+func (t tier) buildFuzz(ctx context.Context, dir, program string) (said []byte, cpu time.Duration, err error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet", "off", "-ldflags", "-w", "-fuzz", "Fuzz", "-o", program, dir)
+	t.meter.join(cmd)
+	said, err = cmd.CombinedOutput()
+	return said, spent(cmd), err
 }
 
 // record keeps what is written to it: by a program on its standard error, and by who reads the
@@ -121,6 +127,7 @@ func (t tier) fuzzOne(ctx context.Context, f fuzzTest, program string) (c counts
 	if err != nil {
 		return c, nil, err
 	}
+	var before time.Duration
 	for range 2 {
 		cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", f.dir, program,
 			"-test.v=test2json", "-test.paniconexit0", "-test.timeout", (3 * t.budget).String(), "-test.run", "^$", "-test.fuzz", "^"+f.name+"$",
@@ -128,6 +135,8 @@ func (t tier) fuzzOne(ctx context.Context, f fuzzTest, program string) (c counts
 		cmd.Dir = f.dir
 		var out record
 		c, err = t.events(cmd, &out)
+		c.cpu += before
+		before = c.cpu
 		said = out.buf.Bytes()
 		if c.failed == 0 || !bytes.Contains(said, []byte("context deadline exceeded")) || bytes.Contains(said, []byte("Failing input")) {
 			break

@@ -32,7 +32,7 @@ func lanesOf(names []string) (lanes [][]tier, err error) {
 }
 
 // runLanes runs all lanes to their ends and returns what they counted, and a line for each tier
-// with its time beside its budget, in the order in which they are named.
+// with its time beside its budget and the processors' time, in the order in which they are named.
 func runLanes(ctx context.Context, out io.Writer, lanes [][]tier) (total counts, times string, err error) {
 	counted, took := make([]counts, len(lanes)), make([]strings.Builder, len(lanes))
 	tasks, ctx := errgroup.WithContext(ctx)
@@ -46,7 +46,7 @@ func runLanes(ctx context.Context, out io.Writer, lanes [][]tier) (total counts,
 					return fmt.Errorf("tier %s: %w", t.name, err)
 				}
 				counted[i].add(c)
-				fmt.Fprintf(&took[i], "%-7s %s of %s, %s\n", t.name, time.Since(begin).Round(time.Second), t.budget, c)
+				fmt.Fprintf(&took[i], "%-7s %s of %s, processors %s, %s\n", t.name, time.Since(begin).Round(time.Second), t.budget, c.cpu.Round(time.Second), c)
 			}
 			return nil
 		})

@@ -5,8 +5,8 @@
 // Tiers behind a / run beside those before it: labs wait for most of their time, and the
 // processors are free for others. It prints what `go test` prints: a line for each package, and all that a failed
 // test said; where a test takes long, a line for each that passed as well. At the
-// end come what failed once more, a line each, the time of each tier beside its budget
-// and, as the last line, how many tests passed and failed. It fails if a test did, or a
+// end come what failed once more, a line each, the time of each tier beside its budget, the
+// processors' time that it took, which is what it costs the tiers beside it, and, as the last line, how many tests passed and failed. It fails if a test did, or a
 // package that does not build. Up to three failed tests are run once more, alone: if all of them
 // pass, they are named as shaky, and nothing has failed.
 package main
@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -37,19 +38,20 @@ type tier struct {
 	verbose bool // name each test that passes
 	// module is the directory of the module that the packages are of, if it is one of its own.
 	module string
+	meter  meter
 }
 
 var tiers = []tier{
-	{"unit", "packages by themselves", []string{}, 4 * time.Minute, false, ""},
-	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy"},
-	{"fuzz", "each fuzz test for a moment", []string{}, 2 * time.Minute, true, ""},
-	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "4", "./tests/lab", "./tests", "./tests/chaos"}, 10 * time.Minute, true, ""},
-	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true, ""},
-	{"engines", "the core of the scenarios on other releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines"}, 3 * time.Minute, true, ""},
-	{"page", "the web page in a browser", []string{"./tests/page"}, time.Minute, true, ""},
-	{"uml", "scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 5 * time.Minute, true, ""},
-	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true, ""},
-	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true, ""},
+	{"unit", "packages by themselves", []string{}, 4 * time.Minute, false, "", meter{}},
+	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy", meter{}},
+	{"fuzz", "each fuzz test for a moment", []string{}, 2 * time.Minute, true, "", meter{}},
+	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "4", "./tests/lab", "./tests", "./tests/chaos"}, 10 * time.Minute, true, "", meter{}},
+	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true, "", meter{}},
+	{"engines", "the core of the scenarios on other releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines"}, 3 * time.Minute, true, "", meter{}},
+	{"page", "the web page in a browser", []string{"./tests/page"}, time.Minute, true, "", meter{}},
+	{"uml", "scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 5 * time.Minute, true, "", meter{}},
+	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true, "", meter{}},
+	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true, "", meter{}},
 }
 
 func main() {
@@ -88,7 +90,9 @@ func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error
 	for _, s := range total.shaky {
 		fmt.Fprintf(out, "\n%s", s)
 	}
-	fmt.Fprintf(out, "\n%sall     %s\n%s\n", times, time.Since(begin).Round(time.Second), total)
+	took := time.Since(begin)
+	fmt.Fprintf(out, "\n%sall     %s, processors %s of %s\n%s\n", times, took.Round(time.Second),
+		total.cpu.Round(time.Second), (time.Duration(runtime.NumCPU()) * took).Round(time.Second), total)
 	return total.failed == 0, nil
 }
 
@@ -101,8 +105,16 @@ func find(name string) (tier, bool) {
 	return tier{}, false
 }
 
-// run runs the tests of a tier.
+// run runs the tests of a tier, and counts what they take.
 func (t tier) run(ctx context.Context, out io.Writer) (counts, error) {
+	t.meter = newMeter(t.name)
+	defer t.meter.close()
+	c, err := t.tests(ctx, out)
+	c.cpu = max(c.cpu, t.meter.spent())
+	return c, err
+}
+
+func (t tier) tests(ctx context.Context, out io.Writer) (counts, error) {
 	if t.name == "fuzz" {
 		return t.fuzz(ctx, out)
 	}
@@ -151,13 +163,17 @@ func (t tier) events(cmd *exec.Cmd, out io.Writer) (counts, error) {
 	if err != nil {
 		return counts{}, err
 	}
+	args := cmd.Args
+	t.meter.join(cmd)
 	if err := cmd.Start(); err != nil {
 		return counts{}, err
 	}
 	c, readErr := tally(pipe, out, t.verbose)
-	if err := cmd.Wait(); err != nil && c.failed == 0 {
+	err = cmd.Wait()
+	c.cpu = spent(cmd)
+	if err != nil && c.failed == 0 {
 		c.failed++ // it failed in a way that its events do not show
-		fmt.Fprintf(out, "FAIL\t%s: %v\n", strings.Join(cmd.Args, " "), err)
+		fmt.Fprintf(out, "FAIL\t%s: %v\n", strings.Join(args, " "), err)
 	}
 	return c, readErr
 }

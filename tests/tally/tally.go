@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // counts are tests, subtests included. A package that fails without a failed test
@@ -20,6 +21,8 @@ type counts struct {
 	failures []string
 	// shaky has a line for each that failed at first.
 	shaky []string
+	// cpu is the processors' time that they took: of all processes that somebody waited for.
+	cpu time.Duration
 }
 
 // timeOver is how the line of a test ends that was ended.
@@ -29,6 +32,7 @@ func (c *counts) add(d counts) {
 	c.passed += d.passed
 	c.failed += d.failed
 	c.failures = append(c.failures, d.failures...)
+	c.cpu += d.cpu
 }
 
 func (c counts) String() string { return fmt.Sprintf("%d passed, %d failed", c.passed, c.failed) }

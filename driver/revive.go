@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -106,7 +107,7 @@ func (d *mirror) stranded(ctx context.Context, tried map[string]bool) (stranded,
 			return nil, nil, err
 		}
 		onOurs := slices.ContainsFunc(c.Networks, func(at docker.Attachment) bool { return ours[at.NetworkID] || ours[at.Network] })
-		if missed(failed) || onOurs && refusedBy.MatchString(failed) || failed != "" && tried[c.ID] {
+		if missed(failed) || onOurs && refusedBy().MatchString(failed) || failed != "" && tried[c.ID] {
 			tried[c.ID] = true
 			ids[c.ID], ids[c.Name] = true, true
 			stranded = append(stranded, c)
@@ -155,7 +156,7 @@ func missing(driver, socket string) func(failed string) bool {
 }
 
 // refusedBy matches an error of Docker's that a driver, which is no part of it, returned.
-var refusedBy = regexp.MustCompile(`\b(remote: |(NetworkDriver|IpamDriver)\.[A-Z])`)
+var refusedBy = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\b(remote: |(NetworkDriver|IpamDriver)\.[A-Z])`) })
 
 // start starts containers, and returns those that did not when that is done.
 func (d *mirror) start(ctx context.Context, containers []docker.Container) (failed []Unstarted) {

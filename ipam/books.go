@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"net/netip"
+	"sync"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/ring"
@@ -30,7 +31,9 @@ var (
 )
 
 // outside is what the commons may hold: what a --subnet can be.
-var outside = append(ring.Subtract([]netip.Prefix{everything[0]}, []netip.Prefix{ring.VNIDs, netip.MustParsePrefix("224.0.0.0/3")}), pages, ulas)
+var outside = sync.OnceValue(func() []netip.Prefix {
+	return append(ring.Subtract([]netip.Prefix{everything[0]}, []netip.Prefix{ring.VNIDs, netip.MustParsePrefix("224.0.0.0/3")}), pages, ulas)
+})
 
 // pageOf is the page of a block of outside.
 func pageOf(p netip.Prefix) netip.Prefix {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -37,17 +38,24 @@ type commons struct {
 // So who has three lines knows that nobody has the numbers, or claims them over what it has
 // not heard of: its version is above that of the claim by which they came back, since that
 // one was known to who lent the lines.
-var Commons, commonsWord = func() (cluster.NodeID, []byte) {
-	seed := sha256.Sum256([]byte("grapevine commons"))
-	key := ed25519.NewKeyFromSeed(seed[:]) // everybody has it
-	id := cluster.HostID(cluster.Public(key))
-	s := cluster.New(id)
+const Commons cluster.NodeID = "91bbaa37d60965c3"
+
+// commonsWord is the commons' word that they have left, signed by the commons' key.
+var commonsWord = sync.OnceValue(func() []byte {
+	key := commonsKey()
+	s := cluster.New(cluster.HostID(cluster.Public(key)))
 	if err := s.SignWith(key); err != nil {
 		panic(err) // of constants
 	}
-	r, _ := s.Delete(cluster.Node{ID: id}.Key(), time.Unix(1, 0))
-	return id, cluster.Encode([]cluster.Record{r})
-}()
+	r, _ := s.Delete(cluster.Node{ID: Commons}.Key(), time.Unix(1, 0))
+	return cluster.Encode([]cluster.Record{r})
+})
+
+// commonsKey is the commons' key, which everybody has.
+func commonsKey() ed25519.PrivateKey {
+	seed := sha256.Sum256([]byte("grapevine commons"))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
 
 // Alone reports whether no other host has any IPv4 address: self has them all, but for what is in
 // the commons.
@@ -95,7 +103,7 @@ func (a *commons) sayCommons(begin bool) error {
 	if !begin {
 		return nil
 	}
-	if _, err := a.replica.Merge(commonsWord); err != nil {
+	if _, err := a.replica.Merge(commonsWord()); err != nil {
 		return fmt.Errorf("make the commons known: %w", err)
 	}
 	return nil
@@ -115,7 +123,7 @@ func (a *commons) surplusLocked() []netip.Prefix {
 	}
 	snap := a.replica.Snapshot()
 	var owned []netip.Prefix
-	for _, p := range outside {
+	for _, p := range outside() {
 		owned = append(owned, snap.Ring().Owned(a.cfg.Self, p)...)
 	}
 	if len(owned) == 0 {
@@ -212,7 +220,7 @@ func (a *commons) bookFor(to cluster.NodeID, whole netip.Prefix) ([]netip.Prefix
 		return nil, errors.New("has no book to spare")
 	}
 	var held []netip.Prefix
-	for _, p := range slices.Concat(ring.Subtract(outside, append(r.Owned(Commons, everything[0]), append(r.Owned(Commons, everything[1]), a.cfg.CIDRs()...)...)), taken(r), a.collecting) {
+	for _, p := range slices.Concat(ring.Subtract(outside(), append(r.Owned(Commons, everything[0]), append(r.Owned(Commons, everything[1]), a.cfg.CIDRs()...)...)), taken(r), a.collecting) {
 		held = append(held, inBook(book, pageOf(p)))
 	}
 	blocks := ring.Subtract(r.Owned(a.cfg.Self, whole), held)

@@ -362,3 +362,10 @@ func TestCommonsNeverTwice(t *testing.T) {
 func diff(a, b []ring.Claim) []ring.Claim {
 	return slices.DeleteFunc(slices.Clone(a), func(c ring.Claim) bool { return slices.Contains(b, c) })
 }
+
+// TestCommonsOfOneKey: the commons' ID is written down, and is that of their key.
+func TestCommonsOfOneKey(t *testing.T) {
+	if id := cluster.HostID(cluster.Public(commonsKey())); id != Commons {
+		t.Errorf("the commons' key is that of %s, not of %s", id, Commons)
+	}
+}

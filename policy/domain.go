@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -13,7 +14,9 @@ import (
 // all names below that one, and not itself.
 type Domain string
 
-var domainName = regexp.MustCompile(`^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var domainName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+})
 
 // maxDomain is how long a name of DNS can be.
 const maxDomain = 253
@@ -22,7 +25,7 @@ const maxDomain = 253
 func ParseDomain(text string) (Domain, error) {
 	d := CanonicalName(text)
 	_, err := netip.ParseAddr(d)
-	if len(d) > maxDomain || !domainName.MatchString(d) || err == nil {
+	if len(d) > maxDomain || !domainName().MatchString(d) || err == nil {
 		return "", fmt.Errorf("%.80q is no name with a dot in it, as api.github.com is, or *.pypi.org for all names below one", text)
 	}
 	return Domain(d), nil

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // PortsLabel is the label of a container that names its ports: web=8080/tcp, dns=53/udp.
@@ -13,7 +14,7 @@ const PortsLabel = "grapevine.ports"
 // maxNamedPorts is how many ports a container can name.
 const maxNamedPorts = 64
 
-var portName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var portName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 
 // protocols are those that policies name.
 var protocols = map[string]uint8{"tcp": TCP, "udp": UDP, "sctp": SCTP}
@@ -37,7 +38,7 @@ func ParsePorts(label string) (map[string]NamedPort, error) {
 		if !ok || err != nil || n == 0 || !known {
 			return nil, fmt.Errorf("label %s: %.80q is no named port; write NAME=PORT/tcp, /udp or /sctp, with commas between", PortsLabel, part)
 		}
-		if !portName.MatchString(name) {
+		if !portName().MatchString(name) {
 			return nil, fmt.Errorf("label %s: %.80q is no name of a port; take up to 63 lower case letters, digits and hyphens", PortsLabel, name)
 		}
 		if _, twice := ports[name]; twice {

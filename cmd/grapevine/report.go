@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -166,14 +167,16 @@ func secrets(c *cobra.Command) (list []string) {
 const leftOut = "(left out)"
 
 // aSecret is what looks like one that this host may not know: another host's, or an old one.
-var aSecret = regexp.MustCompile(`(GRAPEVINE_KEY["']?[=:] *["']?|--key[= ]|Bearer )[\w+/=,-]{8,}|\b[A-Za-z0-9+/]{43}=|\b[A-Za-z0-9+/]{22}==`)
+var aSecret = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(GRAPEVINE_KEY["']?[=:] *["']?|--key[= ]|Bearer )[\w+/=,-]{8,}|\b[A-Za-z0-9+/]{43}=|\b[A-Za-z0-9+/]{22}==`)
+})
 
 // redact leaves out what is secret.
 func redact(text []byte, secrets []string) []byte {
 	for _, s := range secrets {
 		text = bytes.ReplaceAll(text, []byte(s), []byte(leftOut))
 	}
-	return aSecret.ReplaceAll(text, []byte("${1}"+leftOut))
+	return aSecret().ReplaceAll(text, []byte("${1}"+leftOut))
 }
 
 // writeReport makes the file, for its owner alone.

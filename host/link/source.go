@@ -5,7 +5,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/rlimit"
 )
 
 // sizeWithSource is that of struct bpf_tunnel_key up to the source, which is its last member.
@@ -14,9 +13,7 @@ const sizeWithSource = 44
 // TunnelSource reports whether a program can say from which address the kernel is to send what
 // it encapsulates (Linux 5.19): the kernel is asked, by a program that says it of one packet.
 func TunnelSource() (bool, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return false, fmt.Errorf("raise the limit of locked memory: %w", err)
-	}
+	RaiseMemlock()
 	code := asm.Instructions{asm.Mov.Imm(asm.R0, 0)}
 	for at := int16(-48); at < 0; at += 8 {
 		code = append(code, asm.StoreMem(asm.RFP, at, asm.R0, asm.DWord))

@@ -6,7 +6,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -180,9 +179,7 @@ func Splice(from, to string) error {
 // attachCode loads a program of a few instructions and gives it the second turn of what
 // arrives on the interface.
 func attachCode(ifname, name string, code asm.Instructions) error {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("raise the limit of locked memory: %w", err)
-	}
+	RaiseMemlock()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: code})
 	if err != nil {
 		return fmt.Errorf("load %s: %w", name, err)

@@ -6,13 +6,14 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // socketDir is where a managed plugin's own socket has to be, and where Docker
 // mounts a directory for it.
 const socketDir = "/run/docker/plugins"
 
-var idForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var idForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 
 // ManagedID is the ID by which Docker knows this process as a managed plugin; ""
 // if it is none.
@@ -33,7 +34,7 @@ func managedID(mountinfo string) string {
 		if len(f) < 5 || f[4] != socketDir {
 			continue
 		}
-		if id := path.Base(f[3]); idForm.MatchString(id) {
+		if id := path.Base(f[3]); idForm().MatchString(id) {
 			return id
 		}
 	}

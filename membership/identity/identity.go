@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync"
 
 	"github.com/grapevine-net/grapevine/cluster"
 )
@@ -48,8 +49,8 @@ func (id Identity) Private() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(
 const File = "identity.json"
 
 var (
-	nodeForm    = regexp.MustCompile(`^[0-9a-f]{16}$`)
-	clusterForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
+	nodeForm    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{16}$`) })
+	clusterForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{32}$`) })
 )
 
 // Load reads the identity in directory dir. At the first start it makes dir
@@ -66,7 +67,7 @@ func Load(dir string) (Identity, error) {
 	}
 	var id Identity
 	err = unseal(data, &id)
-	if err == nil && nodeForm.MatchString(id.Node) && id.Key == nil {
+	if err == nil && nodeForm().MatchString(id.Node) && id.Key == nil {
 		return Identity{}, fmt.Errorf("%s has no key to sign with: an agent from before the first release made it; "+
 			"`grapevine forget` this host on another one, if there are others, and remove %s to join as a new host", name, dir)
 	}
@@ -104,7 +105,7 @@ func (id Identity) Anew() Identity {
 
 // good reports whether the parts are well formed and belong together.
 func (id Identity) good() bool {
-	return len(id.Key) == ed25519.SeedSize && (id.Cluster == "" || clusterForm.MatchString(id.Cluster)) &&
+	return len(id.Key) == ed25519.SeedSize && (id.Cluster == "" || clusterForm().MatchString(id.Cluster)) &&
 		string(cluster.HostID(cluster.Public(id.Private()))) == id.Node
 }
 

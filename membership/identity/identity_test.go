@@ -20,7 +20,7 @@ import (
 func TestLoadKeepsTheNode(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	first, err := Load(dir)
-	if err != nil || !nodeForm.MatchString(first.Node) || first.Cluster != "" {
+	if err != nil || !nodeForm().MatchString(first.Node) || first.Cluster != "" {
 		t.Fatalf("first start: %+v, %v", first, err)
 	}
 	first.Cluster = NewCluster()

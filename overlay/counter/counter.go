@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/host/link"
@@ -104,9 +103,7 @@ func (c *Counter) Start() error {
 	if c.objs != nil {
 		return nil
 	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("raise the limit of locked memory: %w", err)
-	}
+	link.RaiseMemlock()
 	spec, err := loadBpf()
 	if err != nil {
 		return fmt.Errorf("read the counting program: %w", err)

@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -365,9 +364,7 @@ func (p *Path) load() error {
 	if p.objs != nil {
 		return nil
 	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("raise the limit of locked memory: %w", err)
-	}
+	link.RaiseMemlock()
 	spec, err := loadBpf()
 	if err != nil {
 		return fmt.Errorf("read the fast path's programs: %w", err)

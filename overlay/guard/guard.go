@@ -201,7 +201,7 @@ func (g *Guard) IsDockers(index int) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return dockers.MatchString(i.Name) || slices.ContainsFunc(g.docker, func(b bridge) bool { return b.name == i.Name })
+	return dockers().MatchString(i.Name) || slices.ContainsFunc(g.docker, func(b bridge) bool { return b.name == i.Name })
 }
 
 // knows takes over which bridges Docker has; the lock is held, or nobody else has the guard.
@@ -268,7 +268,7 @@ func (g *Guard) config() (filter.Config, error) {
 }
 
 // dockers are the names that Docker gives its bridges by itself.
-var dockers = regexp.MustCompile(`^(docker0|docker_gwbridge|br-[0-9a-f]{12})$`)
+var dockers = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(docker0|docker_gwbridge|br-[0-9a-f]{12})$`) })
 
 // bridges are this host's that are Docker's by their names, known before Docker tells of
 // them. Until it has told, any other bridge may be one of its, but that to the world.
@@ -285,7 +285,7 @@ func (g *Guard) bridges() (out []bridge, err error) {
 	}
 	for _, l := range list {
 		name := l.Attrs().Name
-		if l.Type() == "bridge" && (dockers.MatchString(name) || !g.heard && name != g.cfg.Underlay && !world[l.Attrs().Index]) {
+		if l.Type() == "bridge" && (dockers().MatchString(name) || !g.heard && name != g.cfg.Underlay && !world[l.Attrs().Index]) {
 			out = append(out, bridge{name: name})
 		}
 	}

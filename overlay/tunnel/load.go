@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/grapevine-net/grapevine/host/link"
 )
@@ -26,9 +25,7 @@ func (t *Tunnel) load() error {
 	if t.objs != nil {
 		return nil
 	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("raise the limit of locked memory: %w", err)
-	}
+	link.RaiseMemlock()
 	spec, err := loadBpf()
 	if err != nil {
 		return fmt.Errorf("read the tunnel's programs: %w", err)

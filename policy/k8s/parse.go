@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -146,9 +147,11 @@ func (r *reader) field(v at, name string) (f at) {
 }
 
 var (
-	policyName  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
-	networkName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
-	portName    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	policyName = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+	})
+	networkName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`) })
+	portName    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 )
 
 // metadata reads a policy's name, and its network if it is on one. Labels, annotations and what the
@@ -162,13 +165,13 @@ func (r *reader) metadata(v at, parent at, network bool) (key policy.Key) {
 	r.need(parent, v, "metadata")
 	r.need(v, f["name"], "name")
 	key.Name = r.text(f["name"])
-	if r.err == nil && (len(key.Name) > 253 || !policyName.MatchString(key.Name)) {
+	if r.err == nil && (len(key.Name) > 253 || !policyName().MatchString(key.Name)) {
 		r.fail(f["name"], "%.80q is no name; take lower case letters, digits, hyphens and dots, at most 253", key.Name)
 	}
 	if network {
 		r.need(v, f["namespace"], "namespace (the network's name)")
 		key.Network = r.text(f["namespace"])
-		if r.err == nil && (len(key.Network) > 253 || !networkName.MatchString(key.Network)) {
+		if r.err == nil && (len(key.Network) > 253 || !networkName().MatchString(key.Network)) {
 			r.fail(f["namespace"], "%.80q is no name of a network", key.Network)
 		}
 	}
@@ -325,7 +328,7 @@ func (r *reader) networkPort(v at) (p policy.Port) {
 
 func (r *reader) portName(v at) string {
 	s := r.text(v)
-	if r.err == nil && (!portName.MatchString(s) || !strings.ContainsFunc(s, func(c rune) bool { return c >= 'a' && c <= 'z' })) {
+	if r.err == nil && (!portName().MatchString(s) || !strings.ContainsFunc(s, func(c rune) bool { return c >= 'a' && c <= 'z' })) {
 		r.fail(v, "%.80q is no name of a port; take lower case letters, digits and hyphens, or a number without quotes", s)
 	}
 	return s

@@ -6,11 +6,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/grapevine-net/grapevine/policy"
 )
 
-var notInNames = regexp.MustCompile(`[^a-z0-9.]+`)
+var notInNames = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^a-z0-9.]+`) })
 
 // Allow is the policy that lets from call to, one of the endpoints: a container or a service, and a port.
 func Allow(from, to string, endpoints []policy.Endpoint) (p policy.Policy, err error) {
@@ -42,7 +43,7 @@ func Allow(from, to string, endpoints []policy.Endpoint) (p policy.Policy, err e
 			r.Ports[i].Proto = policy.TCP // NetworkPolicies have no ports of any protocol
 		}
 	}
-	name := strings.Trim(notInNames.ReplaceAllString(strings.ToLower("allow-"+from+"-"+to), "-"), "-.")
+	name := strings.Trim(notInNames().ReplaceAllString(strings.ToLower("allow-"+from+"-"+to), "-"), "-.")
 	const most = 200
 	name = strings.Trim(strings.ReplaceAll(name[:min(len(name), most)], "..", "."), "-.")
 	return policy.Policy{

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/grapevine-net/grapevine/policy"
 )
@@ -53,8 +54,8 @@ func prefixes(texts string) (list []netip.Prefix) {
 }
 
 var (
-	containerName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
-	portName      = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	containerName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`) })
+	portName      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 	protocols     = map[string]uint8{"tcp": policy.TCP, "udp": policy.UDP, "sctp": policy.SCTP}
 )
 
@@ -149,9 +150,9 @@ func parseWho(text string) (w who, err error) {
 		w.key, w.value = key, value
 	case on && isAddr(network):
 		return w, fmt.Errorf("%.80q is no prefix", text)
-	case on && containerName.MatchString(network) && containerName.MatchString(name):
+	case on && containerName().MatchString(network) && containerName().MatchString(name):
 		w.network, w.name = network, name
-	case containerName.MatchString(text):
+	case containerName().MatchString(text):
 		w.name = text
 		w.domain, _ = policy.ParseDomain(text)
 	default:
@@ -184,7 +185,7 @@ func parsePort(text string) (p policy.Port, err error) {
 	switch {
 	case errFrom == nil && errTo == nil && from > 0 && from <= to:
 		p.From, p.To = uint16(from), uint16(to)
-	case portName.MatchString(number) && strings.Trim(number, "0123456789-") != "":
+	case portName().MatchString(number) && strings.Trim(number, "0123456789-") != "":
 		if p.Name = number; !said {
 			p.Proto = 0
 		}

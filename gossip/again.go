@@ -2,8 +2,6 @@ package gossip
 
 import (
 	"context"
-	"net/netip"
-	"strings"
 	"time"
 )
 
@@ -26,52 +24,16 @@ func (g *Gossip) againLoop(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		for key, at := range g.toLookAt(time.Now()) {
-			g.lookAgain(key, at)
+		if g.presence.leaves() {
+			continue
+		}
+		for key, at := range g.refusals.toLookAt(time.Now()) {
+			g.refusals.looked(key, g.joinAt(at))
 			if ctx.Err() != nil {
 				return
 			}
 		}
 	}
-}
-
-// toLookAt are the problems that are hosts at an address and were not looked at for a while, some
-// of them. That something is heard of one is no reason not to: anybody may have recorded it.
-func (g *Gossip) toLookAt(now time.Time) map[string]netip.AddrPort {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	found := map[string]netip.AddrPort{}
-	if g.leaving {
-		return found
-	}
-	for key, p := range g.problems {
-		if len(found) < lookAtOnce && p.at.IsValid() && now.Sub(p.looked) >= lookAgain && !p.fading(now) {
-			found[key] = p.at
-			p.looked = now
-			g.problems[key] = p
-		}
-	}
-	return found
-}
-
-// lookAgain joins at the address: it is refused again, which is noted, or is no problem any more.
-func (g *Gossip) lookAgain(key string, at netip.AddrPort) {
-	err := g.joinAt(at)
-	refused := err != nil && strings.Contains(err.Error(), refusedMark)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p, there := g.problems[key]
-	switch {
-	case !there:
-		return
-	case err == nil:
-		p.gone = goneAfter
-	case refused:
-		p.gone = 0
-	case p.gone < goneAfter:
-		p.gone++
-	}
-	g.problems[key] = p
 }
 
 // noKey is memberlist's word for another encryption key, of which there is only the text.

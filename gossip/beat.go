@@ -22,7 +22,7 @@ func (g *Gossip) beatLoop(ctx context.Context) {
 	defer t.Stop()
 	var ring []nodeID
 	var version uint8
-	members, last := g.members.Load(), time.Now()
+	members, last := g.roster.members.Load(), time.Now()
 	var before []nodeID
 	absent := absences{}
 	for calm := true; ; calm = g.watch.calm(time.Now()) {
@@ -42,7 +42,7 @@ func (g *Gossip) beatLoop(ctx context.Context) {
 		}
 		last = now
 		// Who was upgraded is the same member as before.
-		if m, v := g.members.Load(), g.writes(); m != members || v != version {
+		if m, v := g.roster.members.Load(), g.roster.spoken.writes(); m != members || v != version {
 			ring, members, version = g.beatRing(v), m, v
 		}
 		silent, tell := g.watch.round(ring, now)
@@ -69,29 +69,20 @@ func (g *Gossip) beatLoop(ctx context.Context) {
 // nobody is watched: a verdict could not be passed on, and who is older shows people a
 // message that is newer than itself.
 func (g *Gossip) beatRing(version uint8) []nodeID {
-	ring := []nodeID{g.self}
 	if version < protoBeats {
-		return ring
+		return []nodeID{g.self}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for id, p := range g.peers {
-		if n, err := parseNode(id); err == nil && p.reachable() {
-			ring = append(ring, n)
-		}
-	}
-	slices.SortFunc(ring, compareIDs)
-	return ring
+	return g.roster.ring()
 }
 
 func (g *Gossip) sendBeats(to, silent []nodeID) {
 	var nodes []*memberlist.Node
 	for _, id := range to {
-		if n := g.nodeOf(id.String()); n != nil {
+		if n := g.roster.nodeOf(id.String()); n != nil {
 			nodes = append(nodes, n)
 		}
 	}
-	if g.writes() < protoBeats { // since the ring was made
+	if g.roster.spoken.writes() < protoBeats { // since the ring was made
 		return
 	}
 	sealed := g.sealAs(protoBeats, kindBeat, g.watch.say(silent).encode())
@@ -138,7 +129,7 @@ func (g *Gossip) heardDoubt(b []byte) {
 
 // relayDoubt passes a verdict on, if all know what that is.
 func (g *Gossip) relayDoubt(b []byte) []byte {
-	if g.writes() < protoBeats {
+	if g.roster.spoken.writes() < protoBeats {
 		return nil
 	}
 	return g.relay(kindDoubt, b)

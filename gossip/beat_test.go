@@ -12,7 +12,7 @@ func TestBeatsWithoutNumbers(t *testing.T) {
 	const every = 200 * time.Millisecond
 	self, older, gone := nodeID{1}, nodeID{2}, nodeID{3}
 	ring, now := []nodeID{self, older, gone}, time.Now()
-	g := &Gossip{watch: newWatch(self, every, 1)}
+	g := &Gossip{core: &core{}, watch: newWatch(self, every, 1)}
 	g.watch.round(ring, now)
 	say := func(from nodeID, silent ...nodeID) {
 		g.heardBeat(envelope{from: from, body: slices.Concat(bytesOf(silent)...)})

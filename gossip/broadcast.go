@@ -74,8 +74,8 @@ func (g *Gossip) eagerly(sealed []byte) {
 	if sealed == nil || g.out.queue.NumQueued() >= eagerBelow {
 		return
 	}
-	peers := g.pick(eagerPeers)
-	if sealed = inVersion(g.writes(), sealed); sealed == nil {
+	peers := g.roster.pick(eagerPeers)
+	if sealed = inVersion(g.roster.spoken.writes(), sealed); sealed == nil {
 		return
 	}
 	for _, n := range peers {
@@ -89,12 +89,21 @@ func (g *Gossip) eagerly(sealed []byte) {
 func (g *Gossip) keepEarly(b []byte) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.cluster != "" && g.alive.Load() > 0 {
+	if g.ClusterID() != "" && g.roster.alive.Load() > 0 {
 		return false
 	}
 	g.early = append(g.early, bytes.Clone(b))
 	g.early = g.early[max(0, len(g.early)-earlyLimit):]
 	return true
+}
+
+// hasCompany wakes earlyLoop if a peer is there, and something was kept for it.
+func (g *Gossip) hasCompany() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.early) > 0 && g.roster.alive.Load() > 0 {
+		poke(g.company)
+	}
 }
 
 // earlyLoop broadcasts what was kept for the first peer: what a host says of itself as it
@@ -119,7 +128,7 @@ func (g *Gossip) earlyLoop(ctx context.Context) {
 // relay queues a message for gossip, which is sent in the version that is written then. It returns
 // what was queued, nil if nothing was or if it is a large one.
 func (g *Gossip) relay(k kind, b []byte) []byte {
-	if g.ClusterID() == "" || g.alive.Load() == 0 || len(b) == 0 {
+	if g.ClusterID() == "" || g.roster.alive.Load() == 0 || len(b) == 0 {
 		return nil
 	}
 	if len(b) > MaxBody {
@@ -153,8 +162,8 @@ func (g *Gossip) bulkLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case b := <-g.out.bulk:
-			peers := g.pick(bulkPeers)
-			b = inVersion(g.writes(), b)
+			peers := g.roster.pick(bulkPeers)
+			b = inVersion(g.roster.spoken.writes(), b)
 			for _, n := range peers {
 				if err := g.ml.SendReliable(n, b); err != nil {
 					g.log.Debug("send delta", "host", n.Name, "bytes", len(b), "err", err)

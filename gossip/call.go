@@ -138,11 +138,11 @@ func (g *Gossip) callOnce(ctx context.Context, node, method string, body []byte)
 		}
 		return result, nil
 	}
-	to, err := g.find(node)
+	to, err := g.roster.find(node)
 	if err != nil {
 		return nil, wrap(err)
 	}
-	return g.callNode(ctx, to, g.writes(), method, body)
+	return g.callNode(ctx, to, g.roster.spoken.writes(), method, body)
 }
 
 // callNode asks once, and returns errBusy (wrapped) if the host is.
@@ -160,7 +160,7 @@ func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, version uint
 		case len(o.body) != 8:
 			return nil, wrap(errBusy)
 		}
-		g.setEpoch(to.Name, binary.BigEndian.Uint64(o.body))
+		g.roster.setEpoch(to.Name, binary.BigEndian.Uint64(o.body))
 		version = max(version, protoEpochs) // as the host itself does
 	}
 	return nil, wrap(errBusy)
@@ -177,7 +177,7 @@ func (g *Gossip) ask(ctx context.Context, to *memberlist.Node, version uint8, me
 	}
 	id, w := g.calls.open(to.Name)
 	defer g.calls.close(id)
-	r := request{id, g.epochOf(to.Name), timeout, g.addr, method, body}
+	r := request{id, g.roster.epochOf(to.Name), timeout, g.addr, method, body}
 	failed := make(chan error, 1)
 	ok := g.work.spawn(func(context.Context) {
 		if err := g.sendReliable(ctx, to, g.sealAs(version, kindRequest, r.encode(version))); err != nil {
@@ -199,24 +199,6 @@ func (g *Gossip) ask(ctx context.Context, to *memberlist.Node, version uint8, me
 	}
 }
 
-// epochOf is what is known of a host's epoch, 0 if nothing is.
-func (g *Gossip) epochOf(id string) uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.peers[id]; p != nil {
-		return p.epoch
-	}
-	return 0
-}
-
-func (g *Gossip) setEpoch(id string, epoch uint64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.peers[id]; p != nil {
-		p.epoch = epoch
-	}
-}
-
 // sendTries is how often a stream is opened that nobody answers.
 const sendTries = 3
 
@@ -231,44 +213,6 @@ func (g *Gossip) sendReliable(ctx context.Context, to *memberlist.Node, b []byte
 		}
 	}
 	return err
-}
-
-// find returns how to reach a host, or why it cannot be reached.
-func (g *Gossip) find(id string) (*memberlist.Node, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.peers[id]
-	switch {
-	case g.cluster == "":
-		return nil, fmt.Errorf("%w: this host is in no cluster yet", ErrUnreachable)
-	case p == nil:
-		return nil, fmt.Errorf("%w: no such host in the cluster", ErrUnreachable)
-	case p.foreign:
-		return nil, fmt.Errorf("%w: it belongs to another cluster", ErrUnreachable)
-	case p.State != Alive:
-		return nil, fmt.Errorf("%w: it is %s (last at %v)", ErrUnreachable, p.State, p.Addr)
-	}
-	return p.node(), nil
-}
-
-// nodeOf is find for those who do not mind: nil if it cannot be reached.
-func (g *Gossip) nodeOf(id string) *memberlist.Node {
-	n, _ := g.find(id)
-	return n
-}
-
-// pick returns up to k random hosts that can be reached.
-func (g *Gossip) pick(k int) []*memberlist.Node {
-	var nodes []*memberlist.Node
-	for _, id := range g.Alive() {
-		if len(nodes) == k {
-			break
-		}
-		if n := g.nodeOf(id); n != nil {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes
 }
 
 func (g *Gossip) heardResponse(from string, b []byte) {

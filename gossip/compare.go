@@ -30,7 +30,7 @@ func (g *Gossip) sum() []byte {
 	return h[:16]
 }
 
-func (g *Gossip) summary() summary { return summary{g.sum(), g.members.Load(), g.addr} }
+func (g *Gossip) summary() summary { return summary{g.sum(), g.roster.members.Load(), g.addr} }
 
 // heardSum takes a peer's summary. In a push/pull both sides get the other's, and
 // their members have just been merged.
@@ -43,7 +43,7 @@ func (g *Gossip) heardSum(from string, b []byte, pushPull bool) {
 		g.hint(hint{from: from, sum: s.state})
 	default:
 		g.hint(hint{from: from, sum: s.state, mutual: true, after: grace})
-		if s.members != g.members.Load() {
+		if s.members != g.roster.members.Load() {
 			select {
 			case g.meet <- s:
 			default: // one at a time
@@ -81,7 +81,7 @@ func (g *Gossip) compareLoop(ctx context.Context) {
 			t.Reset(jitter(g.cfg.Timing.Digest))
 		case peers = <-g.spread:
 		}
-		nodes := g.pick(peers)
+		nodes := g.roster.pick(peers)
 		if len(nodes) == 0 {
 			continue
 		}
@@ -105,17 +105,17 @@ func (g *Gossip) fetchLoop(ctx context.Context) {
 		case h = <-g.hints:
 		}
 		if h.sum != nil && bytes.Equal(h.sum, g.sum()) {
-			g.fetched(h.from, func(p *peer) { p.sync.reset() })
+			g.roster.fetched(h.from, func(p *peer) { p.sync.reset() })
 			g.state.Agreed()
 			continue
 		}
-		if !g.claimFetch(h.from) {
+		if !g.roster.claimFetch(h.from) {
 			continue
 		}
 		select {
 		case slots <- struct{}{}:
 		default:
-			g.fetched(h.from, nil)
+			g.roster.fetched(h.from, nil)
 			continue
 		}
 		ok := g.work.spawn(func(ctx context.Context) {
@@ -124,31 +124,6 @@ func (g *Gossip) fetchLoop(ctx context.Context) {
 		})
 		if !ok {
 			return
-		}
-	}
-}
-
-// claimFetch marks the one fetch that there may be from a peer, if it is due.
-func (g *Gossip) claimFetch(id string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.peers[id]
-	if !p.reachable() || p.pulling || !p.sync.due(time.Now()) {
-		return false
-	}
-	p.pulling = true
-	return true
-}
-
-// fetched ends what claimFetch began, and then changes the peer.
-func (g *Gossip) fetched(id string, change func(*peer)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.peers[id]; p != nil {
-		if change != nil {
-			change(p)
-		} else {
-			p.pulling = false
 		}
 	}
 }
@@ -162,7 +137,7 @@ func (g *Gossip) fetchOn(ctx context.Context, h hint) {
 			g.state.Agreed()
 		}
 		if over || agreed {
-			g.fetched(h.from, nil)
+			g.roster.fetched(h.from, nil)
 			return
 		}
 	}
@@ -172,7 +147,7 @@ func (g *Gossip) fetchOn(ctx context.Context, h hint) {
 	if err != nil {
 		g.log.Debug("fetch", "host", h.from, "err", err)
 	}
-	g.fetched(h.from, func(p *peer) {
+	g.roster.fetched(h.from, func(p *peer) {
 		p.pulling = false
 		// Digests that differ and yet nothing new: one of us refuses what the other
 		// says, or is not done yet. Ask less and less often.

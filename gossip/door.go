@@ -50,7 +50,7 @@ func (d *door) knows(a netip.Addr) bool {
 		return true
 	}
 	if d.peers == nil || now.Sub(d.looked) > peersFresh {
-		d.peers, d.looked = d.g.places(), now
+		d.peers, d.looked = d.g.roster.places(), now
 	}
 	_, ok := d.peers[a]
 	return ok
@@ -63,19 +63,6 @@ func (d *door) trust(a netip.Addr) {
 		clear(d.trusted) // they show the key again, with their next message
 	}
 	d.trusted[a] = time.Now()
-}
-
-// places are the addresses of the cluster's hosts.
-func (g *Gossip) places() map[netip.Addr]struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	all := make(map[netip.Addr]struct{}, len(g.peers))
-	for _, p := range g.peers {
-		if !p.foreign {
-			all[p.Addr.Addr().Unmap()] = struct{}{}
-		}
-	}
-	return all
 }
 
 // receive reads the message of a stream, within what its sender is allowed, and returns what
@@ -107,7 +94,7 @@ func (d *door) receive(c net.Conn, dialed bool) (frame []byte, opened bool, err 
 		return nil, false, errCrowded
 	case !whole:
 		return frame, false, nil
-	case !d.opener.opensFrame(d.g.keyring.GetKeys(), frame):
+	case !d.opener.opensFrame(d.g.keyring.opening(), frame):
 		return stub(frame), false, nil
 	}
 	d.trust(addr)

@@ -106,7 +106,7 @@ func FuzzKnown(f *testing.F) {
 					t.Errorf("%+v is a member of %+v", m, known)
 				}
 			}
-			for _, p := range h.Gossip.known() {
+			for _, p := range h.roster.known() {
 				if !slices.Contains(known, p) {
 					t.Errorf("%+v was not in %+v", p, known)
 				}

@@ -1,13 +1,12 @@
 package gossip
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,45 +18,30 @@ import (
 
 // Gossip is a host's part in the cluster. New makes one.
 type Gossip struct {
-	cfg       Config
-	self      nodeID
+	*core
 	state     State
-	log       *slog.Logger
 	ml        *memberlist.Memberlist
 	judge     *logWriter
 	door      *door
 	transport *transport
-	addr      netip.AddrPort // advertised
-	runID     uint64         // random: this run of the agent, of which a copy is another
-	started   time.Time
-	stats     counters
+	runID     uint64 // random: this run of the agent, of which a copy is another
 	running   atomic.Bool
 	begun     chan struct{} // closed by Run
-	alive     atomic.Int32  // peers that answer
-	members   atomic.Uint64 // hash of them and us: see memberHash
 
-	keyMu   sync.Mutex // changes of the keyring: one at a time
-	keyring *memberlist.Keyring
+	keyring  *keyring
+	presence *presence
+	roster   *roster
+	refusals *refusals
 
-	mu        sync.Mutex // guards the next block; no call of memberlist under it
-	cluster   string
-	told      []byte // our meta as memberlist has it
-	leaving   bool
-	peers     map[string]*peer
-	newest    census // of the peers that answer
-	gone      gone
-	problems  map[string]problem
+	mu        sync.Mutex     // guards the next block; no call of memberlist under it
 	clone     netip.AddrPort // who else has our ID
 	cloneSeen time.Time
 	handlers  map[string]Handler
 	early     [][]byte // broadcasts that wait for the first peer
 
-	clusterKnown chan struct{} // closed when cluster is set
-	announce     chan struct{} // room for one: our meta has changed
-	saveKnown    chan struct{} // room for one: the peers have changed
-	rejoin       chan struct{} // room for one: dial lost peers now
-	spread       chan int      // room for one: compare digests now, with as many peers
-	company      chan struct{} // room for one: the first peer is there
+	rejoin  chan struct{} // room for one: dial lost peers now
+	spread  chan int      // room for one: compare digests now, with as many peers
+	company chan struct{} // room for one: the first peer is there
 
 	out          outbox
 	pace         pace
@@ -76,10 +60,6 @@ type Gossip struct {
 	calls   callTable
 	slots   chan struct{} // of running handlers
 	serving atomic.Int32  // requests in any stage
-
-	node nodeLock
-	down bool // guarded by node
-	work tasks
 }
 
 // New listens for peers, and answers them at memberlist's level; everything else
@@ -90,30 +70,30 @@ func New(cfg Config, state State) (*Gossip, error) {
 		return nil, err
 	}
 	cfg.setDefaults()
+	self, err := parseNode(cfg.Node)
+	if err != nil {
+		return nil, fmt.Errorf("gossip: %w", err)
+	}
+	c := &core{cfg: cfg, self: self, log: cfg.Log, started: time.Now(), work: newTasks()}
 	g := &Gossip{
-		cfg: cfg, state: state, log: cfg.Log, started: time.Now(), runID: rand.Uint64(),
-		peers: map[string]*peer{}, newest: census{}, problems: map[string]problem{}, handlers: map[string]Handler{},
-		clusterKnown: make(chan struct{}), begun: make(chan struct{}),
-		announce: make(chan struct{}, 1), saveKnown: make(chan struct{}, 1),
+		core: c, state: state, runID: rand.Uint64(), judge: newLogWriter(c.log, &c.stats),
+		handlers: map[string]Handler{}, begun: make(chan struct{}),
 		rejoin: make(chan struct{}, 1), spread: make(chan int, 1), company: make(chan struct{}, 1),
 		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit), meet: make(chan summary),
-		seen: newRecent(seenLimit), epochs: newEpochs(), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(), work: newTasks(),
-		node: make(nodeLock, 1), twins: twins{looks: map[twin]time.Time{}}, silences: silences{of: map[string]time.Time{}},
+		seen: newRecent(seenLimit), epochs: newEpochs(), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(),
+		twins: twins{looks: map[twin]time.Time{}}, silences: silences{of: map[string]time.Time{}},
 	}
-	var err error
-	if g.self, err = parseNode(cfg.Node); err != nil {
+	if g.keyring, err = newKeyring(cfg.Keys); err != nil {
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
 	g.door = newDoor(g)
 	g.watch = newWatch(g.self, cfg.Timing.Beat, cfg.Run)
-	for _, p := range cfg.Known {
-		if _, err := parseNode(p.ID); err == nil && p.ID != cfg.Node && p.Addr.IsValid() {
-			g.peers[p.ID] = &peer{Member: Member{ID: p.ID, Addr: p.Addr, State: Dead, Since: g.started}}
-		}
-	}
-	g.adopt(cfg.ClusterID)
+	g.presence = newPresence(c, g.epochs, func() { poke(g.rejoin) })
+	g.roster = newRoster(c, g.presence, g.watch)
+	g.refusals = newRefusals(c, &g.judge.strangers)
+	g.presence.adopt(cfg.ClusterID)
 	g.pace.short = cfg.Timing.Gossip
-	g.out = newOutbox(func() int { return int(g.alive.Load()) + 1 })
+	g.out = newOutbox(func() int { return int(g.roster.alive.Load()) + 1 })
 	if err := g.listen(); err != nil {
 		return nil, fmt.Errorf("gossip: listen on %v: %w%s", cfg.Bind, err, listenAdvice(err))
 	}
@@ -143,7 +123,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 	}
 	close(g.begun)
 	for _, f := range []func(context.Context){
-		g.joinLoop, g.announceLoop, g.saveLoop, g.mergeLoop, g.bulkLoop, g.earlyLoop, g.compareLoop, g.fetchLoop, g.meetLoop, g.beatLoop, g.againLoop,
+		g.joinLoop, g.presence.announceLoop, g.roster.saveLoop, g.mergeLoop, g.bulkLoop, g.earlyLoop, g.compareLoop, g.fetchLoop, g.meetLoop, g.beatLoop, g.againLoop,
 	} {
 		if !g.work.spawn(f) {
 			return errors.New("gossip: Run after Close")
@@ -161,10 +141,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 // handlers and waits for them. Calling it again does nothing.
 func (g *Gossip) Close() error {
 	g.work.cancel()
-	g.node.lock()
-	g.down = true
-	err := g.ml.Shutdown()
-	g.node.unlock()
+	err := g.presence.end()
 	g.work.wait()
 	if err != nil {
 		return fmt.Errorf("gossip: close: %w", err)
@@ -177,79 +154,76 @@ func (g *Gossip) Close() error {
 // which the caller sees to first. It blocks until that has been sent, a few
 // hundred milliseconds, or ctx ends. The host stays able to answer calls until
 // Run ends; it cannot come back but with a new Gossip.
-func (g *Gossip) Leave(ctx context.Context) error {
-	g.mu.Lock()
-	again := g.leaving
-	g.leaving = true
-	g.mu.Unlock()
-	if again {
-		return nil
-	}
-	limit := 5 * time.Second
-	if t, ok := ctx.Deadline(); ok {
-		limit = max(time.Until(t), time.Millisecond)
-	}
-	g.node.lock()
-	defer g.node.unlock()
-	if g.down {
-		return nil
-	}
-	// First the flag that tells those of version 2 a leave from a death, then the leave itself.
-	g.publish(limit / 4)
-	if err := g.ml.Leave(limit / 2); err != nil {
-		return fmt.Errorf("gossip: leave: %w", err)
-	}
-	return nil
-}
+func (g *Gossip) Leave(ctx context.Context) error { return g.presence.leave(ctx) }
 
 // Depart tells the peers that this host ends here, and will be back at another address:
 // they take it for dead at once, and its new address as soon as they hear of it. It
 // blocks until that has been sent, at most a second. Close and a new Gossip come next.
-func (g *Gossip) Depart(ctx context.Context) error {
-	g.node.lock()
-	defer g.node.unlock()
-	if g.down || ctx.Err() != nil {
+func (g *Gossip) Depart(ctx context.Context) error { return g.presence.depart(ctx) }
+
+// ClusterID returns the ID of the cluster this host is in, "" if none yet.
+func (g *Gossip) ClusterID() string { return g.presence.clusterID() }
+
+// SetClusterID makes this host the seed of a new cluster. It is an error if the
+// host is in another one already.
+func (g *Gossip) SetClusterID(id string) error { return g.presence.seed(id) }
+
+// ClusterKnown waits until the host is in a cluster, and returns its ID.
+func (g *Gossip) ClusterKnown(ctx context.Context) (string, error) { return g.presence.await(ctx) }
+
+// Members lists this host and every other one seen, sorted by ID.
+func (g *Gossip) Members() []Member {
+	own := Member{ID: g.cfg.Node, Name: g.cfg.Name, Addr: g.addr, State: Alive, Since: g.started, Self: true}
+	if g.presence.leaves() {
+		own.State = Left
+	}
+	list := append(g.roster.list(), own)
+	slices.SortFunc(list, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
+	return list
+}
+
+// Member returns another host, as Members lists it; false: it has not been seen.
+func (g *Gossip) Member(id string) (Member, bool) { return g.roster.get(id) }
+
+// Alive lists the IDs of the other hosts that answer, in random order, those in doubt last.
+func (g *Gossip) Alive() []string { return g.roster.answering() }
+
+// Forget drops a host that is not alive from what is remembered: it is not
+// dialled again, and Members does not list it. If it comes back it is met anew.
+func (g *Gossip) Forget(id string) { g.roster.forget(id) }
+
+// Problems returns what keeps hosts apart, for people: each host of another
+// version, and each ID that two hosts have. A problem goes when
+// that host is admitted, or was not seen for problemMemory: a host that has only
+// changed its address looks like two for a moment.
+func (g *Gossip) Problems() []string { return g.refusals.Problems() }
+
+// Suspects returns which hosts send what the State refuses, and why, for people.
+func (g *Gossip) Suspects() []string { return g.refusals.suspects() }
+
+// Foreigners lists the hosts of other clusters that this one has met of late, by address.
+func (g *Gossip) Foreigners() []Foreign { return g.refusals.foreigners() }
+
+// Strangers lists who has spoken, or answered, of late with a gossip key that this host does
+// not have. A host that is a member by now is none, whatever it said before.
+func (g *Gossip) Strangers() []Stranger {
+	list := g.judge.strangers.list(time.Now())
+	if len(list) == 0 {
 		return nil
 	}
-	if err := g.ml.Leave(time.Second); err != nil {
-		return fmt.Errorf("gossip: depart: %w", err)
-	}
-	return nil
+	return g.roster.without(list)
 }
 
-// publish tells the peers our meta, and waits for limit at most until it has been sent.
-// memberlist says nothing, but for that wait, where it refutes what another host says of us
-// at the same moment; then it is told once more. The caller holds node.
-func (g *Gossip) publish(limit time.Duration) {
-	for range 2 {
-		if err := g.ml.UpdateNode(limit); err != nil {
-			g.log.Debug("announce", "err", err)
-		}
-		g.mu.Lock()
-		told := bytes.Equal(g.told, g.nodeMeta())
-		g.mu.Unlock()
-		if told {
-			return
-		}
-	}
-	poke(g.announce)
-}
+// InstallKey adds a key that decrypts. Rotation over a cluster is: install the
+// new key on every host, then use it on every host, then remove the old one.
+func (g *Gossip) InstallKey(key []byte) error { return g.keyring.install(key) }
 
-// announceLoop tells the peers when our meta has changed.
-func (g *Gossip) announceLoop(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.announce:
-		}
-		g.node.lock()
-		g.mu.Lock()
-		leaving := g.leaving
-		g.mu.Unlock()
-		if !g.down && !leaving { // memberlist may have forgotten a node that left
-			g.publish(500 * time.Millisecond)
-		}
-		g.node.unlock()
-	}
-}
+// UseKey makes an installed key the one that encrypts.
+func (g *Gossip) UseKey(key []byte) error { return g.keyring.use(key) }
+
+// RemoveKey takes a key off the ring. The key in use cannot be removed; one that
+// is not there already is removed.
+func (g *Gossip) RemoveKey(key []byte) error { return g.keyring.remove(key) }
+
+// ListKeys returns copies of the keys, the one in use first.
+func (g *Gossip) ListKeys() [][]byte { return g.keyring.list() }

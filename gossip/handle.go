@@ -76,7 +76,7 @@ func (g *Gossip) heardRequest(e envelope) {
 // caller is where the response goes: to the host as we know it, or, if the word
 // of it has not reached us yet, where it says it is.
 func (g *Gossip) caller(from string, r request) *memberlist.Node {
-	if n := g.nodeOf(from); n != nil {
+	if n := g.roster.nodeOf(from); n != nil {
 		return n
 	}
 	return &memberlist.Node{Name: from, Addr: net.IP(r.reply.Addr().AsSlice()), Port: r.reply.Port()}
@@ -85,7 +85,7 @@ func (g *Gossip) caller(from string, r request) *memberlist.Node {
 // serve runs a request and sends the response, in no newer version than the request's:
 // the caller need not be a member that is known here yet.
 func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
-	from, version := g.caller(e.from.String(), r), min(e.version, g.writes())
+	from, version := g.caller(e.from.String(), r), min(e.version, g.roster.spoken.writes())
 	ctx, cancel := context.WithTimeout(ctx, min(r.timeout, maxTimeout))
 	defer cancel()
 	var result []byte
@@ -134,7 +134,7 @@ func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
 // whose requests name no epoch, one without is taken for one of this epoch.
 func (g *Gossip) admit(e envelope, r request) standing {
 	epoch := r.epoch
-	if e.version < protoEpochs && g.writes() < protoEpochs {
+	if e.version < protoEpochs && g.roster.spoken.writes() < protoEpochs {
 		epoch = g.epochs.current()
 	}
 	return g.epochs.admit(epoch, servedCall{e.from, r.id})

@@ -26,7 +26,7 @@ type target struct {
 	id    string // "": not known
 	name  string // as configured; "": addr
 	addr  netip.AddrPort
-	retry *backoff // guarded by Gossip.mu
+	retry *backoff // nil: the roster has it; else guarded by Gossip.mu
 }
 
 // joinLoop dials lost peers for ever: that is what heals a healed partition.
@@ -80,10 +80,10 @@ func (g *Gossip) seeds() []*target {
 
 // dialRound dials a few of those that are due and waits for them.
 func (g *Gossip) dialRound(seeds []*target) {
-	g.noteLeft()
+	g.roster.noteLeft()
 	due := g.due(seeds, time.Now())
 	limit := dialAtOnce
-	if g.alive.Load() == 0 {
+	if g.roster.alive.Load() == 0 {
 		limit = 8 // alone: there is nothing better to do
 	}
 	results := make(chan struct{}, limit)
@@ -103,22 +103,12 @@ func (g *Gossip) dialRound(seeds []*target) {
 
 // due lists the targets to dial now, in random order.
 func (g *Gossip) due(seeds []*target, now time.Time) []*target {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.leaving {
+	if g.presence.leaves() {
 		return nil
 	}
-	var list []*target
-	met := map[netip.AddrPort]bool{g.addr: true, g.cfg.Bind: true}
-	for _, p := range g.peers {
-		met[p.Addr] = met[p.Addr] || p.State == Alive
-	}
-	for id, p := range g.peers {
-		// Another may live where a dead one was: a host that was installed anew.
-		if p.State == Dead && !p.foreign && p.retry.due(now) && !met[p.Addr] {
-			list = append(list, &target{id: id, addr: p.Addr, retry: &p.retry})
-		}
-	}
+	list, met := g.roster.lost(now)
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for _, s := range seeds {
 		if s.retry.due(now) && !met[s.addr] {
 			list = append(list, s)
@@ -134,13 +124,11 @@ func (g *Gossip) dial(ctx context.Context, t *target) {
 	if err == nil {
 		err = g.joinAt(t.addr)
 	}
-	limit := rejoinLimit * time.Duration(1+g.alive.Load()/8)
+	limit := rejoinLimit * time.Duration(1+g.roster.alive.Load()/8)
 	if err != nil && strings.Contains(err.Error(), refusedMark) {
 		limit = foreignLimit
 	}
-	g.mu.Lock()
-	t.retry.failed(time.Now(), rejoinFirst, limit) // after a success it is no longer lost
-	g.mu.Unlock()
+	g.dialled(t, limit)
 	if err != nil {
 		g.log.Debug("join", "host", t.id, "name", t.name, "addr", t.addr, "err", err)
 		if strings.Contains(err.Error(), noKey) {
@@ -154,13 +142,24 @@ func (g *Gossip) dial(ctx context.Context, t *target) {
 	g.judge.strangers.known(t.addr.Addr())
 }
 
+// dialled notes that a target was dialled. After a success it is no longer lost.
+func (g *Gossip) dialled(t *target, limit time.Duration) {
+	if t.retry == nil {
+		g.roster.dialled(t.id, time.Now(), limit)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.retry.failed(time.Now(), rejoinFirst, limit)
+}
+
 // joinAt exchanges the membership with a host. While this one is alone nothing else brings
 // it further, and where packets are lost the opening of a stream may take seconds: then it
 // does not wait for one to fail before it opens the next. The first to end counts.
 func (g *Gossip) joinAt(addr netip.AddrPort) error {
 	results := make(chan error, alongside)
 	for n := 0; ; {
-		if n == 0 || n < alongside && g.alive.Load() == 0 {
+		if n == 0 || n < alongside && g.roster.alive.Load() == 0 {
 			n++
 			if !g.work.spawn(func(context.Context) {
 				_, err := g.ml.Join([]string{addr.String()})
@@ -208,20 +207,4 @@ func (g *Gossip) setAddr(t *target, a netip.AddrPort) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t.addr = a
-}
-
-// saveLoop gives the caller the peers to remember when they have changed.
-func (g *Gossip) saveLoop(ctx context.Context) {
-	if g.cfg.SaveKnown == nil {
-		return
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.saveKnown:
-		}
-		sleep(ctx, saveEvery) // more will change; the last state is saved even at the end
-		g.cfg.SaveKnown(g.known())
-	}
 }

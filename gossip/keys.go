@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -29,33 +30,43 @@ func CheckKey(key []byte) error {
 // FormatKey writes a key in base64, as the setting GRAPEVINE_KEY has it.
 func FormatKey(key []byte) string { return base64.StdEncoding.EncodeToString(key) }
 
-// InstallKey adds a key that decrypts. Rotation over a cluster is: install the
-// new key on every host, then use it on every host, then remove the old one.
-func (g *Gossip) InstallKey(key []byte) error {
-	g.keyMu.Lock()
-	defer g.keyMu.Unlock()
-	if err := g.keyring.AddKey(bytes.Clone(key)); err != nil {
+// keyring are the keys that decrypt gossip, of which one encrypts. It changes one at a time.
+type keyring struct {
+	mu   sync.Mutex
+	keys *memberlist.Keyring
+}
+
+// newKeyring takes the keys that decrypt, of which the first encrypts.
+func newKeyring(keys [][]byte) (*keyring, error) {
+	list, err := memberlist.NewKeyring(keys, keys[0])
+	if err != nil {
+		return nil, err
+	}
+	return &keyring{keys: list}, nil
+}
+
+func (r *keyring) install(key []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.keys.AddKey(bytes.Clone(key)); err != nil {
 		return fmt.Errorf("install key: %w", err)
 	}
 	return nil
 }
 
-// UseKey makes an installed key the one that encrypts.
-func (g *Gossip) UseKey(key []byte) error {
-	g.keyMu.Lock()
-	defer g.keyMu.Unlock()
-	if err := g.keyring.UseKey(key); err != nil {
+func (r *keyring) use(key []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.keys.UseKey(key); err != nil {
 		return fmt.Errorf("use key: %w: install it first", err)
 	}
 	return nil
 }
 
-// RemoveKey takes a key off the ring. The key in use cannot be removed; one that
-// is not there already is removed.
-func (g *Gossip) RemoveKey(key []byte) error {
-	g.keyMu.Lock()
-	defer g.keyMu.Unlock()
-	keys := g.keyring.GetKeys()
+func (r *keyring) remove(key []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keys := r.keys.GetKeys()
 	at := slices.IndexFunc(keys, func(k []byte) bool { return bytes.Equal(k, key) })
 	if at < 0 {
 		return nil
@@ -67,20 +78,23 @@ func (g *Gossip) RemoveKey(key []byte) error {
 	// read, unless the key is the last. Rotate it there. For a few nanoseconds a
 	// key after it encrypts: at worst one packet is lost on a host without it.
 	for _, after := range append(slices.Clone(keys[at+1:]), keys[0]) {
-		if err := g.keyring.UseKey(after); err != nil {
+		if err := r.keys.UseKey(after); err != nil {
 			return fmt.Errorf("remove key: %w", err)
 		}
 	}
-	return g.keyring.RemoveKey(key)
+	return r.keys.RemoveKey(key)
 }
 
-// ListKeys returns copies of the keys, the one in use first.
-func (g *Gossip) ListKeys() [][]byte {
-	g.keyMu.Lock()
-	defer g.keyMu.Unlock()
+// list returns copies of the keys, the one that encrypts first.
+func (r *keyring) list() [][]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var keys [][]byte
-	for _, k := range g.keyring.GetKeys() {
+	for _, k := range r.keys.GetKeys() {
 		keys = append(keys, bytes.Clone(k))
 	}
 	return keys
 }
+
+// opening are the keys that decrypt, not to be written to.
+func (r *keyring) opening() [][]byte { return r.keys.GetKeys() }

@@ -27,9 +27,9 @@ type logWriter struct {
 
 const logEvery = 30 * time.Second
 
-// refusals say what memberlist's messages mean; the first that matches counts.
+// meanings say what memberlist's messages mean; the first that matches counts.
 // Tested against memberlist itself: an update that rewords them fails.
-var refusals = []struct{ text, reason string }{
+var meanings = []struct{ text, reason string }{
 	{"no installed keys could decrypt", RefusedKey},
 	{"remote state is not encrypted", RefusedPlain},
 	{"handler queue full", LostQueueFull},
@@ -65,7 +65,7 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	text = strings.TrimPrefix(text, "memberlist: ")
 	refused := ""
 	if level == "ERR" || level == "ERROR" || level == "WARN" {
-		for _, r := range refusals {
+		for _, r := range meanings {
 			if strings.Contains(text, r.text) {
 				refused = r.reason
 				w.stats.add(refused, 1)

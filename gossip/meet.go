@@ -65,10 +65,10 @@ func (g *Gossip) meetLoop(ctx context.Context) {
 			return
 		case s = <-g.meet:
 		}
-		if !next.due(time.Now()) || !sleep(ctx, grace) || s.members == g.members.Load() {
+		if !next.due(time.Now()) || !sleep(ctx, grace) || s.members == g.roster.members.Load() {
 			continue
 		}
-		before := g.members.Load()
+		before := g.roster.members.Load()
 		limit := 30 * g.cfg.Timing.Digest
 		retry := tried.of(before^s.members, time.Now(), limit)
 		if !retry.due(time.Now()) {
@@ -130,7 +130,7 @@ func (g *Gossip) meetAbsent(absent absences, unheard []nodeID, now time.Time) {
 			a.retry.failed(now, first, limit) // who has just come has a moment to be heard
 			absent[id] = a
 		}
-		addr := g.lastAddr(id.String())
+		addr := g.roster.lastAddr(id.String())
 		if !a.retry.due(now) || !addr.IsValid() || a.meeting.Swap(true) {
 			continue
 		}

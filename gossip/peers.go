@@ -1,9 +1,13 @@
 package gossip
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -34,7 +38,7 @@ type Member struct {
 	DoubtfulSince time.Time
 }
 
-// peer is what is known of another host. Gossip.mu guards it.
+// peer is what is known of another host. roster.mu guards it.
 type peer struct {
 	Member
 	newest  uint8  // version that it speaks
@@ -45,113 +49,373 @@ type peer struct {
 	pulling bool
 }
 
-// Members lists this host and every other one seen, sorted by ID.
-func (g *Gossip) Members() []Member {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	list := []Member{{
-		ID: g.cfg.Node, Name: g.cfg.Name, Addr: g.addr, State: Alive, Since: g.started,
-		Self: true,
-	}}
-	if g.leaving {
-		list[0].State = Left
-	}
-	for _, p := range g.peers {
-		if !p.foreign {
-			list = append(list, g.member(p))
-		}
-	}
-	slices.SortFunc(list, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
-	return list
-}
-
-// Member returns another host, as Members lists it; false: it has not been seen.
-func (g *Gossip) Member(id string) (Member, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.peers[id]
-	if p == nil || p.foreign {
-		return Member{}, false
-	}
-	return g.member(p), true
-}
-
-// member is a copy for callers, with mu held.
-func (g *Gossip) member(p *peer) Member {
-	m := p.Member
-	if m.Doubtful = p.reachable() && g.doubts(p.ID); m.Doubtful {
-		if n, err := parseNode(p.ID); err == nil {
-			m.DoubtfulSince = g.watch.doubtedSince(n)
-		}
-	}
-	return m
-}
-
-// doubts reports whether a host is in doubt.
-func (g *Gossip) doubts(id string) bool {
-	n, err := parseNode(id)
-	return err == nil && g.watch.doubts(n)
-}
-
-// Alive lists the IDs of the other hosts that answer, in random order, those in doubt last.
-func (g *Gossip) Alive() []string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var ids []string
-	for id, p := range g.peers {
-		if p.reachable() {
-			ids = append(ids, id)
-		}
-	}
-	shuffle(ids)
-	g.watch.last(ids)
-	return ids
-}
-
 func (p *peer) reachable() bool { return p != nil && p.State == Alive && !p.foreign }
+
+// speaks is the newest version of a peer that answers; 0: it does not.
+func (p *peer) speaks() uint8 {
+	if !p.reachable() {
+		return 0
+	}
+	return p.newest
+}
 
 // node is the peer as memberlist wants it for sending.
 func (p *peer) node() *memberlist.Node {
 	return &memberlist.Node{Name: p.ID, Addr: p.Addr.Addr().AsSlice(), Port: p.Addr.Port()}
 }
 
-// Forget drops a host that is not alive from what is remembered: it is not
-// dialled again, and Members does not list it. If it comes back it is met anew.
-func (g *Gossip) Forget(id string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.peers[id]; p != nil && !p.reachable() {
-		delete(g.peers, id)
-		g.knownChanged()
+// roster is what is known of the other hosts.
+type roster struct {
+	*core
+	presence *presence
+	watch    *watch
+	spoken   spoken        // has a lock of its own, taken after mu
+	alive    atomic.Int32  // peers that answer
+	members  atomic.Uint64 // hash of them and us: see memberHash
+	save     chan struct{} // room for one: the peers have changed
+
+	mu    sync.Mutex // no call of memberlist under it
+	peers map[string]*peer
+}
+
+// newRoster remembers the peers of an earlier run.
+func newRoster(c *core, own *presence, w *watch) *roster {
+	r := &roster{
+		core: c, presence: own, watch: w, spoken: spoken{max: c.cfg.speaks.max, newest: census{}},
+		save: make(chan struct{}, 1), peers: map[string]*peer{},
+	}
+	for _, p := range c.cfg.Known {
+		if _, err := parseNode(p.ID); err == nil && p.ID != c.cfg.Node && p.Addr.IsValid() {
+			r.peers[p.ID] = &peer{Member: Member{ID: p.ID, Addr: p.Addr, State: Dead, Since: c.started}}
+		}
+	}
+	return r
+}
+
+// list is all peers, for callers.
+func (r *roster) list() (list []Member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.peers {
+		if !p.foreign {
+			list = append(list, r.member(p))
+		}
+	}
+	return list
+}
+
+// get is one of list.
+func (r *roster) get(id string) (Member, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[id]
+	if p == nil || p.foreign {
+		return Member{}, false
+	}
+	return r.member(p), true
+}
+
+// member is a copy for callers, with mu held.
+func (r *roster) member(p *peer) Member {
+	m := p.Member
+	if m.Doubtful = p.reachable() && r.doubts(p.ID); m.Doubtful {
+		if n, err := parseNode(p.ID); err == nil {
+			m.DoubtfulSince = r.watch.doubtedSince(n)
+		}
+	}
+	return m
+}
+
+// doubts reports whether a host is in doubt.
+func (r *roster) doubts(id string) bool {
+	n, err := parseNode(id)
+	return err == nil && r.watch.doubts(n)
+}
+
+// answering is Gossip.Alive.
+func (r *roster) answering() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ids []string
+	for id, p := range r.peers {
+		if p.reachable() {
+			ids = append(ids, id)
+		}
+	}
+	shuffle(ids)
+	r.watch.last(ids)
+	return ids
+}
+
+// forget is Gossip.Forget.
+func (r *roster) forget(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.peers[id]; p != nil && !p.reachable() {
+		delete(r.peers, id)
+		poke(r.save)
 	}
 }
 
 // change changes a peer, with mu held, and keeps count of those that answer.
-func (g *Gossip) change(p *peer, f func()) {
-	members := g.members.Load()
-	was, newest := p.reachable(), p.newest
+func (r *roster) change(p *peer, f func()) {
+	members := r.members.Load()
+	was, spoke := p.reachable(), p.speaks()
 	if was {
-		g.alive.Add(-1)
-		g.newest.add(p, -1)
+		r.alive.Add(-1)
 		members ^= memberHash(p.ID, p.Addr)
 	}
 	f()
 	if p.reachable() {
-		g.alive.Add(1)
-		g.newest.add(p, 1)
+		r.alive.Add(1)
 		members ^= memberHash(p.ID, p.Addr)
-	} else if was && newest < g.cfg.speaks.max {
-		g.gone.add(newest, time.Now())
 	}
-	g.members.Store(members)
+	r.spoken.change(spoke, p.speaks(), time.Now())
+	r.members.Store(members)
+}
+
+// countOwn counts this host, at its address, among the members.
+func (r *roster) countOwn() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.members.Store(r.members.Load() ^ memberHash(r.cfg.Node, r.addr))
+}
+
+// update takes what memberlist says of a host, and reports what that changed.
+func (r *roster) update(id string, addr netip.AddrPort, state MemberState, meta nodeMeta) (changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[id]
+	if p == nil {
+		p = &peer{}
+		r.peers[id] = p
+	}
+	before, moved := p.State, p.Addr != addr
+	p.Name = meta.name
+	r.change(p, func() { p.ID, p.Addr, p.State, p.newest = id, addr, state, meta.speaks.max })
+	p.epoch = meta.epoch
+	if before != state {
+		p.Since = time.Now()
+		p.retry.reset()
+		p.sync.reset()
+	}
+	if before != state || moved {
+		poke(r.save)
+	}
+	return before != state
+}
+
+// setForeign notes whether a host that is known says it is of another cluster.
+func (r *roster) setForeign(id string, foreign bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.peers[id]; p != nil {
+		r.change(p, func() { p.foreign = foreign })
+	}
+}
+
+// hasLeft says that a host has gone for good: it is an old word that it is alive, which is
+// late, or which somebody has recorded. memberlist itself forgets the dead.
+func (r *roster) hasLeft(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.peers[id].reachable() && r.cfg.Left(id)
+}
+
+// noteLeft notes which of the dead have left: of one whose word of it came after its end it
+// is known only now.
+func (r *roster) noteLeft() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, p := range r.peers {
+		if p.State == Dead && r.cfg.Left(id) {
+			r.change(p, func() { p.State, p.Since = Left, time.Now() })
+			poke(r.save)
+		}
+	}
+}
+
+// find returns how to reach a host, or why it cannot be reached.
+func (r *roster) find(id string) (*memberlist.Node, error) {
+	if r.presence.clusterID() == "" {
+		return nil, fmt.Errorf("%w: this host is in no cluster yet", ErrUnreachable)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[id]
+	switch {
+	case p == nil:
+		return nil, fmt.Errorf("%w: no such host in the cluster", ErrUnreachable)
+	case p.foreign:
+		return nil, fmt.Errorf("%w: it belongs to another cluster", ErrUnreachable)
+	case p.State != Alive:
+		return nil, fmt.Errorf("%w: it is %s (last at %v)", ErrUnreachable, p.State, p.Addr)
+	}
+	return p.node(), nil
+}
+
+// nodeOf is find for those who do not mind: nil if it cannot be reached.
+func (r *roster) nodeOf(id string) *memberlist.Node {
+	n, _ := r.find(id)
+	return n
+}
+
+// pick returns up to k random hosts that can be reached.
+func (r *roster) pick(k int) []*memberlist.Node {
+	var nodes []*memberlist.Node
+	for _, id := range r.answering() {
+		if len(nodes) == k {
+			break
+		}
+		if n := r.nodeOf(id); n != nil {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// ring are the hosts that answer, and this one, sorted.
+func (r *roster) ring() []nodeID {
+	ring := []nodeID{r.self}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, p := range r.peers {
+		if n, err := parseNode(id); err == nil && p.reachable() {
+			ring = append(ring, n)
+		}
+	}
+	slices.SortFunc(ring, compareIDs)
+	return ring
+}
+
+// lastAddr is where a host was last, invalid if it is not known.
+func (r *roster) lastAddr(id string) (a netip.AddrPort) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.peers[id]; p != nil {
+		a = p.Addr
+	}
+	return a
+}
+
+// places are the addresses of the cluster's hosts.
+func (r *roster) places() map[netip.Addr]struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[netip.Addr]struct{}, len(r.peers))
+	for _, p := range r.peers {
+		if !p.foreign {
+			all[p.Addr.Addr().Unmap()] = struct{}{}
+		}
+	}
+	return all
+}
+
+// without leaves out of strangers those that are members by now.
+func (r *roster) without(list []Stranger) []Stranger {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.peers {
+		if p.State == Alive {
+			list = slices.DeleteFunc(list, func(s Stranger) bool { return s.Addr == p.Addr.Addr().Unmap() })
+		}
+	}
+	return list
+}
+
+func (r *roster) isForeign(id string) bool {
+	if id == "" {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[id]
+	return p != nil && p.foreign
+}
+
+// speaksSince reports whether a host is known to speak a version.
+func (r *roster) speaksSince(id string, version uint8) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[id]
+	return p != nil && p.newest >= version
+}
+
+// epochOf is what is known of a host's epoch, 0 if nothing is.
+func (r *roster) epochOf(id string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.peers[id]; p != nil {
+		return p.epoch
+	}
+	return 0
+}
+
+func (r *roster) setEpoch(id string, epoch uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.peers[id]; p != nil {
+		p.epoch = epoch
+	}
+}
+
+// claimFetch marks the one fetch that there may be from a peer, if it is due.
+func (r *roster) claimFetch(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[id]
+	if !p.reachable() || p.pulling || !p.sync.due(time.Now()) {
+		return false
+	}
+	p.pulling = true
+	return true
+}
+
+// fetched ends what claimFetch began, and then changes the peer.
+func (r *roster) fetched(id string, change func(*peer)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.peers[id]; p != nil {
+		if change != nil {
+			change(p)
+		} else {
+			p.pulling = false
+		}
+	}
+}
+
+// lost are the dead that may be dialled now, and met where some host answers.
+func (r *roster) lost(now time.Time) (list []*target, met map[netip.AddrPort]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	met = map[netip.AddrPort]bool{r.addr: true, r.cfg.Bind: true}
+	for _, p := range r.peers {
+		met[p.Addr] = met[p.Addr] || p.State == Alive
+	}
+	for id, p := range r.peers {
+		// Another may live where a dead one was: a host that was installed anew.
+		if p.State == Dead && !p.foreign && p.retry.due(now) && !met[p.Addr] {
+			list = append(list, &target{id: id, addr: p.Addr})
+		}
+	}
+	return list, met
+}
+
+// dialled notes that a peer was dialled: after a success it is no longer lost.
+func (r *roster) dialled(id string, now time.Time, limit time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.peers[id]; p != nil {
+		p.retry.failed(now, rejoinFirst, limit)
+	}
 }
 
 // known lists the peers to remember: all but those that left.
-func (g *Gossip) known() []Peer {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (r *roster) known() []Peer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var list []Peer
-	for _, p := range g.peers {
+	for _, p := range r.peers {
 		if p.State != Left && !p.foreign {
 			list = append(list, Peer{p.ID, p.Addr})
 		}
@@ -160,8 +424,21 @@ func (g *Gossip) known() []Peer {
 	return list
 }
 
-// knownChanged wakes the goroutine that saves the peers.
-func (g *Gossip) knownChanged() { poke(g.saveKnown) }
+// saveLoop gives the caller the peers to remember when they have changed.
+func (r *roster) saveLoop(ctx context.Context) {
+	if r.cfg.SaveKnown == nil {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.save:
+		}
+		sleep(ctx, saveEvery) // more will change; the last state is saved even at the end
+		r.cfg.SaveKnown(r.known())
+	}
+}
 
 // poke wakes the reader of a channel with room for one, without blocking.
 func poke(ch chan struct{}) {
@@ -189,9 +466,7 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 	g := e.g
 	g.pace.hurry()
 	if n.Name == g.cfg.Node {
-		g.mu.Lock()
-		g.told = slices.Clone(n.Meta)
-		g.mu.Unlock()
+		g.presence.heard(n.Meta)
 		return
 	}
 	meta, err := decodeMeta(n.Meta, n.Name)
@@ -202,32 +477,12 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 		state = Left
 	}
 	addr := addrOf(n)
-	g.mu.Lock()
-	p := g.peers[n.Name]
-	if p == nil {
-		p = &peer{}
-		g.peers[n.Name] = p
-	}
-	before, moved := p.State, p.Addr != addr
-	p.Name = meta.name
-	g.change(p, func() { p.ID, p.Addr, p.State, p.newest = n.Name, addr, state, meta.speaks.max })
-	p.epoch = meta.epoch
-	if before != state {
-		p.Since = time.Now()
-		p.retry.reset()
-		p.sync.reset()
-		delete(g.problems, "conflict "+n.Name+" "+addr.String())
-	}
-	if before != state || moved {
-		g.knownChanged()
-	}
-	if len(g.early) > 0 && g.alive.Load() > 0 {
-		poke(g.company)
-	}
-	g.mu.Unlock()
-	if before == state {
+	changed := g.roster.update(n.Name, addr, state, meta)
+	g.hasCompany()
+	if !changed {
 		return
 	}
+	g.refusals.settle("conflict " + n.Name + " " + addr.String())
 	g.log.Info("host is "+string(state), "host", n.Name, "name", meta.name, "addr", addr)
 	if state != Alive {
 		g.calls.fail(n.Name, state)
@@ -247,14 +502,4 @@ func (e events) NotifyConflict(existing, other *memberlist.Node) {
 func addrOf(n *memberlist.Node) netip.AddrPort {
 	a, _ := netip.AddrFromSlice(n.Addr)
 	return netip.AddrPortFrom(a.Unmap(), n.Port)
-}
-
-// lastAddr is where a host was last, invalid if it is not known.
-func (g *Gossip) lastAddr(id string) (a netip.AddrPort) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.peers[id]; p != nil {
-		a = p.Addr
-	}
-	return a
 }

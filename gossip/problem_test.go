@@ -11,7 +11,7 @@ import (
 // TestProblemsFade: what is not seen again is no problem any more; what is, is.
 func TestProblemsFade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &Gossip{problems: map[string]problem{}, log: slog.New(slog.DiscardHandler)}
+		g := newRefusals(&core{log: slog.New(slog.DiscardHandler)}, nil)
 		g.refuse(RefusedClone, "once", errors.New("once"))
 		g.refuse(RefusedClone, "often", errors.New("often"))
 		time.Sleep(problemMemory - time.Second)

@@ -96,7 +96,7 @@ func (g *Gossip) Present(ctx context.Context, node string, at ...netip.AddrPort)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	at = append(slices.Clone(at), g.lastAddr(node))
+	at = append(slices.Clone(at), g.roster.lastAddr(node))
 	slices.SortFunc(at, netip.AddrPort.Compare)
 	at = slices.Compact(at)
 	answers := make(chan bool, len(at))

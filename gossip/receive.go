@@ -32,7 +32,7 @@ func (g *Gossip) receive(b []byte, pushPull bool) {
 		return
 	case e.cluster != ours:
 		id := e.from.String()
-		_ = g.refuseForeign(Foreign{ID: id, Cluster: e.cluster}, g.lastAddr(id), ours)
+		_ = g.refusals.refuseForeign(Foreign{ID: id, Cluster: e.cluster}, g.roster.lastAddr(id), ours)
 		return
 	}
 	e.body = append([]byte(nil), e.body...)
@@ -125,7 +125,7 @@ func (g *Gossip) merge(batch []delta) (fresh [][]byte, errs []error) {
 	for i, err := range errs {
 		if err != nil && !local(err) {
 			from := batch[i].from
-			_ = g.refuse(RefusedMerge, suspect+from, fmt.Errorf(refusedMark+"of what host %s%s sends: %w", from, place(g.lastAddr(from)), shorten(err)))
+			_ = g.refusals.refuse(RefusedMerge, suspect+from, fmt.Errorf(refusedMark+"of what host %s%s sends: %w", from, place(g.roster.lastAddr(from)), shorten(err)))
 		}
 	}
 	return fresh, errs

@@ -312,7 +312,7 @@ func TestIdleStreamsAreBounded(t *testing.T) {
 func TestBadMessagesFromInside(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {
 		hosts := cluster(t, n, 2)
-		from, to := hosts[0], hosts[0].nodeOf(hosts[1].id)
+		from, to := hosts[0], hosts[0].roster.nodeOf(hosts[1].id)
 		envelope := func(k kind, body string) []byte {
 			return envelope{protoMax, k, "alpha", from.self, []byte(body)}.encode()
 		}

@@ -24,7 +24,7 @@ func (s *screen) pass(b []byte) bool {
 	if g := s.t.g; g.cfg.Datagram != nil && g.cfg.Datagram(b) {
 		return false
 	}
-	if s.t.g.door.opener.opens(s.t.g.keyring.GetKeys(), b, nil, s.scratch) {
+	if s.t.g.door.opener.opens(s.t.g.keyring.opening(), b, nil, s.scratch) {
 		return true
 	}
 	if now := time.Now(); now.Sub(s.second) > time.Second {

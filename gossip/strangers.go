@@ -78,20 +78,3 @@ func (s *strangers) list(now time.Time) (list []Stranger) {
 
 // strangerInsists is how long somebody has to speak to be one.
 const strangerInsists = time.Second
-
-// Strangers lists who has spoken, or answered, of late with a gossip key that this host does
-// not have. A host that is a member by now is none, whatever it said before.
-func (g *Gossip) Strangers() []Stranger {
-	list := g.judge.strangers.list(time.Now())
-	if len(list) == 0 {
-		return nil
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, p := range g.peers {
-		if p.State == Alive {
-			list = slices.DeleteFunc(list, func(s Stranger) bool { return s.Addr == p.Addr.Addr().Unmap() })
-		}
-	}
-	return list
-}

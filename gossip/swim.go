@@ -17,12 +17,6 @@ const streamTimeout = 10 * time.Second
 
 // listen makes the memberlist, which answers from then on.
 func (g *Gossip) listen() error {
-	keyring, err := memberlist.NewKeyring(g.cfg.Keys, g.cfg.Keys[0])
-	if err != nil {
-		return err
-	}
-	g.keyring = keyring
-	g.judge = newLogWriter(g.log, &g.stats)
 	logger := log.New(g.judge, "", 0)
 	mc := g.swimConfig(logger)
 	inner := g.cfg.Transport
@@ -39,10 +33,12 @@ func (g *Gossip) listen() error {
 	}
 	t := newTransport(g, inner)
 	mc.Transport, g.transport = t, t
+	var err error
 	if g.ml, err = memberlist.Create(mc); err != nil {
 		_ = t.Shutdown()
 		return err
 	}
+	g.presence.ml = g.ml
 	if !numberAcks(g.ml) {
 		g.log.Warn("the answers to an earlier run of this agent may be sent again: this memberlist is not known")
 	}
@@ -53,9 +49,7 @@ func (g *Gossip) listen() error {
 		_ = g.ml.Shutdown()
 		return fmt.Errorf("peers cannot reach %v: set the address to advertise", g.addr)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.members.Store(g.members.Load() ^ memberHash(g.cfg.Node, g.addr))
+	g.roster.countOwn()
 	return nil
 }
 
@@ -86,7 +80,7 @@ func (g *Gossip) swimConfig(logger *log.Logger) *memberlist.Config {
 	mc.DeadNodeReclaimTime = time.Second
 	// Payloads are small and packed by their owners; LZW costs more than it saves.
 	mc.EnableCompression = false
-	mc.Keyring = g.keyring
+	mc.Keyring = g.keyring.keys
 	mc.Logger = logger
 	mc.Delegate, mc.Events, mc.Conflict = delegate{g}, events{g}, events{g}
 	mc.Alive, mc.Merge = admission{g}, admission{g}
@@ -97,21 +91,12 @@ func (g *Gossip) swimConfig(logger *log.Logger) *memberlist.Config {
 type delegate struct{ g *Gossip }
 
 // NodeMeta implements memberlist.Delegate.
-func (d delegate) NodeMeta(int) []byte {
-	d.g.mu.Lock()
-	defer d.g.mu.Unlock()
-	return d.g.nodeMeta()
-}
-
-// nodeMeta is what this host tells of itself, with mu held.
-func (g *Gossip) nodeMeta() []byte {
-	return nodeMeta{leaving: g.leaving, speaks: g.cfg.speaks, node: g.self, cluster: g.cluster, name: g.cfg.Name, epoch: g.epochs.current()}.encode()
-}
+func (d delegate) NodeMeta(int) []byte { return d.g.presence.nodeMeta() }
 
 // GetBroadcasts implements memberlist.Delegate.
 func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	var msgs [][]byte
-	version := d.g.spreads()
+	version := d.g.roster.spoken.spreads()
 	for _, m := range d.g.out.queue.GetBroadcasts(overhead, limit) {
 		if m = inVersion(version, m); m != nil {
 			msgs = append(msgs, m)

@@ -163,7 +163,7 @@ func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
 // WriteToAddress implements memberlist.NodeAwareTransport.
 func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
-	if t.g.isForeign(a.Name) {
+	if t.g.roster.isForeign(a.Name) {
 		return time.Now(), nil // as if lost: memberlist will find the host dead
 	}
 	return t.WriteTo(b, a.Addr)
@@ -171,7 +171,7 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	if t.g.isForeign(a.Name) {
+	if t.g.roster.isForeign(a.Name) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: net.UnknownNetworkError("host of another cluster")}
 	}
 	return t.DialTimeout(a.Addr, timeout)
@@ -252,14 +252,4 @@ func (t *transport) Shutdown() error {
 	}
 	t.work.wait()
 	return err
-}
-
-func (g *Gossip) isForeign(id string) bool {
-	if id == "" {
-		return false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.peers[id]
-	return p != nil && p.foreign
 }

@@ -31,11 +31,11 @@ var errNoPacket = errors.New("no packet was answered")
 func (g *Gossip) Try(ctx context.Context, node string) Trial {
 	ctx, cancel := context.WithTimeout(ctx, tryPatience)
 	defer cancel()
-	to, err := g.find(node)
+	to, err := g.roster.find(node)
 	if err != nil {
 		return Trial{Call: err, Packet: err}
 	}
-	if !g.knowsProofs(node) {
+	if !g.roster.speaksSince(node, protoEpochs) {
 		return Trial{}
 	}
 	begin := func(f func() error) <-chan error {
@@ -78,14 +78,6 @@ func (g *Gossip) tryCall(ctx context.Context, to *memberlist.Node) error {
 		return nil
 	}
 	return err
-}
-
-// knowsProofs reports whether a host knows what tryCall asks.
-func (g *Gossip) knowsProofs(id string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.peers[id]
-	return p != nil && p.newest >= protoEpochs
 }
 
 func (g *Gossip) tryDial(to *memberlist.Node) error {

@@ -115,5 +115,5 @@ func (g *Gossip) look(ctx context.Context, known netip.AddrPort, t twin, first b
 		g.mu.Unlock()
 	}
 	id := t.id.String()
-	_ = g.refuse(RefusedClone, "conflict "+id+" "+t.at.String(), cloneError(id, known, t.at))
+	_ = g.refusals.refuse(RefusedClone, "conflict "+id+" "+t.at.String(), cloneError(id, known, t.at))
 }

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -15,9 +16,32 @@ func (v versions) String() string { return fmt.Sprintf("%d to %d", v.min, v.max)
 // census counts the members that answer by the newest version that they speak.
 type census map[uint8]int
 
-func (c census) add(p *peer, n int) {
-	if c[p.newest] += n; c[p.newest] == 0 {
-		delete(c, p.newest)
+func (c census) add(newest uint8, n int) {
+	if c[newest] += n; c[newest] == 0 {
+		delete(c, newest)
+	}
+}
+
+// spoken is which versions the members speak that answer.
+type spoken struct {
+	max uint8 // the newest of this host
+
+	mu     sync.Mutex
+	newest census // of the members that answer
+	gone   gone
+}
+
+// change takes a member from what it was to what it is; 0: it does not answer.
+func (s *spoken) change(was, is uint8, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if was != 0 {
+		s.newest.add(was, -1)
+	}
+	if is != 0 {
+		s.newest.add(is, 1)
+	} else if was != 0 && was < s.max {
+		s.gone.add(was, now)
 	}
 }
 
@@ -28,16 +52,16 @@ func (c census) add(p *peer, n int) {
 //
 // Who was not met yet may be of any version. He gets nothing but push/pulls (LocalState) and requests
 // for a proof (prove), in the oldest form, and answers in the form of his question.
-func (g *Gossip) writes() uint8 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.written()
+func (s *spoken) writes() uint8 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written()
 }
 
 // written is writes with mu held.
-func (g *Gossip) written() uint8 {
-	v := g.cfg.speaks.max
-	for newest := range g.newest {
+func (s *spoken) written() uint8 {
+	v := s.max
+	for newest := range s.newest {
 		v = min(v, newest)
 	}
 	return v
@@ -45,12 +69,12 @@ func (g *Gossip) written() uint8 {
 
 // spreads is the version that this host writes to all: memberlist tells what is new also those who
 // have just ceased to answer.
-func (g *Gossip) spreads() uint8 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	v := g.written()
-	if time.Since(g.gone.last) < goneMemory {
-		v = min(v, g.gone.newest)
+func (s *spoken) spreads() uint8 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.written()
+	if time.Since(s.gone.last) < goneMemory {
+		v = min(v, s.gone.newest)
 	}
 	return v
 }
@@ -72,7 +96,7 @@ func (o *gone) add(newest uint8, now time.Time) {
 }
 
 // seal makes an envelope of this host, for members.
-func (g *Gossip) seal(k kind, body []byte) []byte { return g.sealAs(g.writes(), k, body) }
+func (g *Gossip) seal(k kind, body []byte) []byte { return g.sealAs(g.roster.spoken.writes(), k, body) }
 
 func (g *Gossip) sealAs(version uint8, k kind, body []byte) []byte {
 	return envelope{version, k, g.ClusterID(), g.self, body}.encode()

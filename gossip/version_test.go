@@ -72,7 +72,7 @@ func upgradeHostByHost(t *testing.T, older, newer versions) {
 				want = newer.max
 			}
 			for _, h := range hosts {
-				if got := h.writes(); got != min(want, h.cfg.speaks.max) {
+				if got := h.roster.spoken.writes(); got != min(want, h.cfg.speaks.max) {
 					t.Errorf("%d newer: host %s writes version %d, want %d", i+1, h.id, got, want)
 				}
 			}
@@ -92,13 +92,13 @@ func TestNewerAnswersWhoIsNotKnownYet(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {
 		hosts := []*host{startAs(t, n, 0, newer), startAs(t, n, 1, older)}
 		understand(t, hosts, "both")
-		g := hosts[0].Gossip
+		g := hosts[0].roster
 		g.mu.Lock()
 		p := g.peers[hosts[1].id]
 		g.change(p, func() { p.State = Dead })
 		delete(g.peers, hosts[1].id)
 		g.mu.Unlock()
-		if v := g.writes(); v != newer.max {
+		if v := g.spoken.writes(); v != newer.max {
 			t.Fatalf("alone it writes %d", v)
 		}
 		if _, err := hosts[1].Call(seconds(t, 1), hosts[0].id, "echo", nil); err != nil {
@@ -118,7 +118,7 @@ func TestCallsOfTheOlderVersion(t *testing.T) {
 		g := hosts[1].Gossip
 		for _, version := range []uint8{protoEpochs - 1, protoEpochs} {
 			r := request{7, 0, time.Second, g.addr, "count", nil}
-			if err := g.ml.SendReliable(g.nodeOf(hosts[0].id), g.sealAs(version, kindRequest, r.encode(version))); err != nil {
+			if err := g.ml.SendReliable(g.roster.nodeOf(hosts[0].id), g.sealAs(version, kindRequest, r.encode(version))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -127,7 +127,7 @@ func TestCallsOfTheOlderVersion(t *testing.T) {
 			t.Errorf("calls without the epoch ran %d times", n)
 		}
 		// Who does not know yet that all are newer is told the epoch, and asks again.
-		to := g.nodeOf(hosts[0].id)
+		to := g.roster.nodeOf(hosts[0].id)
 		if _, err := g.callNode(seconds(t, 5), to, protoEpochs-1, "count", nil); err != nil || ran.Load() != 1 {
 			t.Errorf("a call of the older version: %v, %d ran", err, ran.Load())
 		}

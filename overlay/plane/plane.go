@@ -135,6 +135,7 @@ func New(c Config) (_ *Plane, err error) {
 	if p.Embedded != nil {
 		cfg.InPlace, cfg.Settled = p.Embedded.FlowsInPlace, p.Embedded.Settled
 	}
+	cfg.InPlace = p.endSecure(cfg.InPlace)
 	if p.Bridge.Datapath == ovs.Userspace {
 		p.tunnel = tunnel.New(tunnel.Config{UDPPort: s.VXLANPort, MTU: p.InnerMTU(), TSO: p.tso(), Source: forPrograms})
 		cfg.Tunnel, cfg.Mode = p.tunnel, pipeline.HeaderBits
@@ -266,8 +267,8 @@ func (p *Plane) Teardown(ctx context.Context) error {
 	if p.tunnel != nil {
 		errs = append(errs, p.tunnel.Remove(ctx))
 	}
-	if p.cfg.Secure != nil {
-		errs = append(errs, p.cfg.Secure.Remove())
+	if _, err := secure.Purge(p.cfg.Settings.Run); err != nil { // also what an agent has left that encrypted
+		errs = append(errs, err)
 	}
 	errs = append(errs, p.guard.Remove()) // gv0 is gone
 	_, err := p.tables().Clear()

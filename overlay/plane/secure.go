@@ -80,13 +80,10 @@ func (p *Plane) EncryptionProblems(snap *cluster.Snapshot) (list []api.Problem) 
 	return slices.Concat(list, secure.Unlike(snap, p.cfg.Self, p.cfg.Secure != nil))
 }
 
-// beginSecure takes away what an agent has left that was told otherwise: what encrypts, or programs of a fast path
-// that sends and takes VXLAN beside the rules that are to keep it encrypted.
+// beginSecure takes away what an agent has left that did not encrypt: programs of a fast path that sends and takes VXLAN
+// beside the rules that are to keep it encrypted. What one has left that did is taken away by endSecure.
 func (p *Plane) beginSecure() {
 	if p.cfg.Secure == nil {
-		if gone, err := secure.Purge(p.cfg.Settings.Run); err != nil || len(gone) > 0 {
-			p.log.Info("nothing is encrypted any more: GRAPEVINE_ENCRYPTION is off", "removed", gone, "err", err)
-		}
 		return
 	}
 	if _, err := link.Get(link.WireGuard); !errors.Is(err, link.ErrNotFound) {
@@ -94,5 +91,29 @@ func (p *Plane) beginSecure() {
 	}
 	if err := p.fast.path.Stop(); err != nil && !errors.Is(err, link.ErrNotFound) {
 		p.log.Warn("remove the fast path of an agent that did not encrypt", "err", err)
+	}
+}
+
+// endSecure returns what the overlay is to call when its flows are in place. On a host that does not encrypt any more
+// that takes away what did: as long as flows send to addresses inside, the kernel would send that to its router.
+func (p *Plane) endSecure(inPlace func(context.Context) error) func(context.Context) error {
+	if p.cfg.Secure != nil {
+		return inPlace
+	}
+	ended := false
+	return func(ctx context.Context) error {
+		if inPlace != nil {
+			if err := inPlace(ctx); err != nil {
+				return err
+			}
+		}
+		if ended {
+			return nil
+		}
+		gone, err := secure.Purge(p.cfg.Settings.Run)
+		if ended = err == nil; !ended || len(gone) > 0 {
+			p.log.Info("nothing is encrypted any more: GRAPEVINE_ENCRYPTION is off", "removed", gone, "err", err)
+		}
+		return nil
 	}
 }

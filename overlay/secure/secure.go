@@ -239,12 +239,6 @@ func (k *Keeper) State() string {
 		by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime))
 }
 
-// Remove removes the device.
-func (k *Keeper) Remove() error {
-	_, err := k.device.Remove()
-	return err
-}
-
 // Purge removes what an agent that is gone has left, and returns what that was.
 func Purge(run string) ([]string, error) {
 	return wireguard.Device{Run: run, Range: cluster.SecureRange}.Remove()

@@ -96,7 +96,7 @@ func (g *Gossip) sendBeats(to, silent []nodeID) {
 // heardBeat takes a host's beat.
 func (g *Gossip) heardBeat(e envelope) {
 	now := time.Now()
-	if g.watch.isOld(e.body) {
+	if isOld(e.body, g.roster.knows) {
 		// Refused, it is no replay: the agent of a host that went back to an older one says so for long.
 		if b, err := decodeBeat(append(make([]byte, 8), e.body...)); err == nil {
 			g.watch.hearOld(e.from, b.silent, now)

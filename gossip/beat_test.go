@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/grapevine-net/grapevine/gossip/memnet"
 )
 
 // TestBeatsWithoutNumbers: in the middle of an upgrade from an agent whose beats are a list of hosts alone,
@@ -12,11 +14,14 @@ func TestBeatsWithoutNumbers(t *testing.T) {
 	const every = 200 * time.Millisecond
 	self, older, gone := nodeID{1}, nodeID{2}, nodeID{3}
 	ring, now := []nodeID{self, older, gone}, time.Now()
-	g := &Gossip{core: &core{}, watch: newWatch(self, every, 1)}
-	g.watch.round(ring, now)
+	c := &core{self: self}
+	g := &Gossip{core: c, watch: newWatch(self, every, 1), roster: &roster{core: c, peers: map[string]*peer{older.String(): {}, gone.String(): {}}}}
 	say := func(from nodeID, silent ...nodeID) {
 		g.heardBeat(envelope{from: from, body: slices.Concat(bytesOf(silent)...)})
 	}
+	say(older, gone) // before the first round
+	say(older, self)
+	g.watch.round(ring, now)
 	say(gone)
 	for range 100 {
 		now = now.Add(every)
@@ -64,4 +69,33 @@ func TestBeatsOvertakeEachOther(t *testing.T) {
 	if w.hear(from, beat{number: 1936}, now) {
 		t.Error("a beat from long before is taken")
 	}
+}
+
+// TestNumbersThatBeginAnew: a host whose disk and clock were set back to those of long ago, so that its beats have
+// lower numbers than before, is heard all the same once it has proven to be there.
+func TestNumbersThatBeginAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		hosts := cluster(t, n, 3)
+		time.Sleep(5 * time.Second)
+		hosts[2].stop()
+		hosts[2] = start(t, n, 2, func(c *Config) { c.Run = 1 })
+		within(t, 20*time.Second, "all hosts see each other", func() bool { return allSee(hosts, 2) })
+		heard := func() bool {
+			for _, h := range hosts[:2] {
+				h.watch.mu.Lock()
+				_, ok := h.watch.heard[hosts[2].self]
+				low := h.watch.latest[saying{by: hosts[2].self}] < 1<<33
+				h.watch.mu.Unlock()
+				if m, _ := h.Member(hosts[2].id); !ok || !low || m.Doubtful {
+					return false
+				}
+			}
+			return true
+		}
+		within(t, 20*time.Second, "it is heard", heard)
+		time.Sleep(10 * time.Second)
+		if !heard() {
+			t.Error("it is not heard for long")
+		}
+	})
 }

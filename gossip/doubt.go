@@ -270,15 +270,29 @@ func (w *watch) hearOld(from nodeID, silent []nodeID, now time.Time) bool {
 }
 
 // isOld reports whether the body of a beat is one without a number: it begins with a host, or with nothing.
-// A number that is the ID of a host of the ring is as likely as any other of 64 bits.
-func (w *watch) isOld(body []byte) bool {
+// A number that is the ID of a host that is known is as likely as any other of 64 bits.
+func isOld(body []byte, known func(nodeID) bool) bool {
 	if len(body) < len(nodeID{}) {
 		return len(body) == 0
 	}
+	return known(nodeID(body))
+}
+
+// refuses reports whether numbers of a host were heard, so that lower ones are refused.
+func (w *watch) refuses(host nodeID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, host := slices.BinarySearchFunc(w.ring, nodeID(body), compareIDs)
-	return host
+	_, known := w.latest[saying{by: host}]
+	return known
+}
+
+// anew forgets the numbers of a host that has just proven to be there: it may count from an earlier one than
+// before, as when its disk and its clock are those of a copy from long ago.
+func (w *watch) anew(host nodeID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.latest, func(s saying, _ uint64) bool { return s.by == host })
+	delete(w.lately, host)
 }
 
 // forgive is for a watcher that was itself away: what it did not hear says nothing.

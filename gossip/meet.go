@@ -115,7 +115,8 @@ type absence struct {
 // meetAbsent does a push/pull with hosts that are taken for alive and of which this one, who
 // watches them, hears nothing. Such a host may have been started anew and know nobody: it
 // sends its beats to no one, and as all take it for alive no one dials it. If it is dead, that
-// fails until memberlist says so.
+// fails until memberlist says so. One of which beats came before is asked to prove that it is there:
+// its numbers may have begun anew, so that what it says is refused.
 func (g *Gossip) meetAbsent(absent absences, unheard []nodeID, now time.Time) {
 	for id := range absent {
 		if !slices.Contains(unheard, id) {
@@ -135,8 +136,13 @@ func (g *Gossip) meetAbsent(absent absences, unheard []nodeID, now time.Time) {
 			continue
 		}
 		a.retry.failed(now, first, limit)
-		if !g.work.spawn(func(context.Context) {
+		if !g.work.spawn(func(ctx context.Context) {
 			defer a.meeting.Store(false)
+			if g.watch.refuses(id) {
+				if _, there := g.whoIs(ctx, id, addr, proofPatience); there {
+					g.watch.anew(id)
+				}
+			}
 			if _, err := g.ml.Join([]string{addr.String()}); err != nil {
 				g.log.Debug("meet a host that is not heard", "host", id, "addr", addr, "err", err)
 			}

@@ -92,6 +92,13 @@ func newRoster(c *core, own *presence, w *watch) *roster {
 	return r
 }
 
+// knows reports whether an ID is this host's or a peer's, be it one of an earlier run.
+func (r *roster) knows(id nodeID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return id == r.self || r.peers[id.String()] != nil
+}
+
 // list is all peers, for callers.
 func (r *roster) list() (list []Member) {
 	r.mu.Lock()

@@ -28,6 +28,8 @@ const (
 	// a host is heard for the first time, which may have to make its tunnel yet.
 	late  = 500 * time.Millisecond
 	first = 3 * time.Second
+	// shy is how long a host that is not heard is said nothing.
+	shy = 5 * time.Second
 )
 
 // Heard says what of a host's hellos arrives.
@@ -73,6 +75,7 @@ type Table struct {
 type peer struct {
 	near     bool
 	expected time.Time // since when it is to be heard
+	came     time.Time // when it was declared
 	small    time.Time // when it was heard; zero: never
 	large    time.Time
 	every    time.Duration // as it says
@@ -123,7 +126,7 @@ func (t *Table) Set(hosts []Host, now time.Time) {
 		turn++
 		p := t.peers[id]
 		if p == nil {
-			p = &peer{expected: now.Add(first)}
+			p = &peer{came: now, expected: now.Add(first)}
 			// Their turns are spread, and stay so.
 			p.next = now.Add(nearEvery + t.every(near[id])*time.Duration(turn)/time.Duration(len(ring)))
 			t.peers[id] = p
@@ -155,7 +158,7 @@ func (t *Table) Due(now time.Time) map[string]Hello {
 	for id, p := range t.peers {
 		// Who has just come has to be known there first, or what it says is a stranger's: it is when it is
 		// heard from there, or after a while that a busy host may take.
-		if now.Before(p.next) || p.small.IsZero() && now.Before(p.expected) {
+		if now.Before(p.next) || p.small.IsZero() && now.Before(p.came.Add(shy)) {
 			continue
 		}
 		every := t.every(p.near)

@@ -231,7 +231,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// TestFirstHello: who has just come is said nothing until it is heard, since this host may be a stranger there, or for three seconds.
+// TestFirstHello: who has just come is said nothing until it is heard, since this host may be a stranger there, or for five seconds.
 func TestFirstHello(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	said := func(heard bool) (after time.Duration) {
@@ -246,7 +246,7 @@ func TestFirstHello(t *testing.T) {
 			}
 		}
 	}
-	if got := said(false); got != first {
+	if got := said(false); got != shy {
 		t.Errorf("one that is not heard is said hello after %s", got)
 	}
 	if got := said(true); got != 2*time.Second {

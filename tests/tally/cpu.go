@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -53,7 +55,8 @@ func (m meter) spent() time.Duration {
 	return time.Duration(ns)
 }
 
-// close removes the cgroup, and those that programs made in it, unless somebody is left in them.
+// close removes the cgroup, and those that programs made in it, unless somebody is left in them: who is about to end
+// has a moment for it.
 func (m meter) close() {
 	if m.dir == "" {
 		return
@@ -66,6 +69,11 @@ func (m meter) close() {
 		return nil
 	})
 	for i := len(dirs) - 1; i >= 0; i-- {
-		_ = os.Remove(dirs[i])
+		for range 100 {
+			if !errors.Is(os.Remove(dirs[i]), syscall.EBUSY) {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-iptables/iptables"
@@ -52,8 +53,8 @@ type Rule struct {
 }
 
 // NAT keeps the rules of one network namespace. Its methods may be called
-// concurrently; they block while another program holds the lock of iptables, for at
-// most five seconds.
+// concurrently; they block while another program holds the lock of iptables, for five seconds
+// at each program that they run, and while another method does. Absent alone does not.
 type NAT struct {
 	mu  sync.Mutex
 	cfg Config
@@ -71,6 +72,7 @@ type NAT struct {
 	real      map[iptables.Protocol]string // the programs of open
 	left      bool                         // nothing that is to go is left in the other framework
 	here      map[netip.Addr]bool          // this host's addresses; nil: nobody wants to know
+	absent    atomic.Pointer[[]netip.Addr] // see Absent
 	// modes is what each family's iptables works on.
 	modes map[iptables.Protocol]backend
 	// glance is how often Run looks whether anything changed (a system call or two).
@@ -116,6 +118,7 @@ func (n *NAT) Remove(context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.set = false
+	n.noteAbsent()
 	return errors.Join(n.clear(iptables.ProtocolIPv4), n.clear(iptables.ProtocolIPv6))
 }
 

@@ -26,22 +26,32 @@ func (cfg Config) sourceRules(f iptables.Protocol, here map[netip.Addr]bool) (ru
 	return rules
 }
 
-// Absent are the addresses of the declared sources that this host does not have, in order.
-func (n *NAT) Absent() (list []netip.Addr) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// Absent are the addresses of the declared sources that this host did not have when that was looked at last, in
+// order. It does not wait for iptables' lock, as others do: status asks.
+func (n *NAT) Absent() []netip.Addr {
+	if list := n.absent.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// noteAbsent notes what Absent returns, with mu held.
+func (n *NAT) noteAbsent() {
+	var list []netip.Addr
 	for _, s := range n.cfg.Sources {
 		if n.set && !n.here[s.Address] {
 			list = append(list, s.Address)
 		}
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
-	return slices.Compact(list)
+	list = slices.Compact(list)
+	n.absent.Store(&list)
 }
 
 // lookHere looks which of the sources this host has, with mu held, and reports whether that is news. It costs nothing
 // where there are none. A look that fails changes nothing.
 func (n *NAT) lookHere() (news bool, err error) {
+	defer n.noteAbsent()
 	if len(n.cfg.Sources) == 0 {
 		news, n.here = n.here != nil, nil
 		return news, nil

@@ -68,3 +68,25 @@ func eventually(t *testing.T, f func() bool) {
 		}
 	}
 }
+
+// TestAbsentDoesNotWait: who asks what is absent has an answer while another method waits for iptables' lock.
+func TestAbsentDoesNotWait(t *testing.T) {
+	n := New()
+	source := netip.MustParseAddr("192.0.2.25")
+	n.mu.Lock() // what waits holds it
+	defer n.mu.Unlock()
+	n.cfg.Sources, n.set = []Source{{netip.MustParsePrefix("10.128.4.0/22"), source}}, true
+	if _, err := n.lookHere(); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan []netip.Addr, 1)
+	go func() { told <- n.Absent() }()
+	select {
+	case got := <-told:
+		if !slices.Equal(got, []netip.Addr{source}) {
+			t.Errorf("absent are %v", got)
+		}
+	case <-time.After(time.Minute):
+		t.Error("what is absent is not told while iptables' lock is waited for")
+	}
+}

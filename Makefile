@@ -2,6 +2,8 @@
 
 SHELL := /bin/bash
 export CGO_ENABLED = 0
+# The same for all that compiles: what was compiled with -trimpath is compiled once more without.
+export GOFLAGS := -trimpath $(filter-out -trimpath,$(shell go env GOFLAGS 2>/dev/null))
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 20s
 SEED ?= 1

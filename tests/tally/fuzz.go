@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -46,65 +48,88 @@ const (
 	fuzzFor = time.Second
 	// fuzzAtOnce fuzz tests run beside each other, each with one worker.
 	fuzzAtOnce = 2
+	// fuzzTurns is in how many parts the packages with fuzz tests take turns, one each hour: a run has one part.
+	// All of them, with the instruments that tell where an input leads, are for `make fuzz`: to compile everything once
+	// more for the instruments takes longer than to fuzz. Each run has all corpora, in the tier unit.
+	fuzzTurns = 3
 )
 
-// fuzz runs each fuzz test for a moment, with the instruments that tell where an input leads. One
-// that finds something leaves it in its package's testdata, to be kept with what mends it.
+// inTurn are the fuzz tests of the part whose turn it is, by their directories, each directory in one part.
+func inTurn(list []fuzzTest, turn int) map[string][]fuzzTest {
+	byDir := map[string][]fuzzTest{}
+	for _, f := range list {
+		byDir[f.dir] = append(byDir[f.dir], f)
+	}
+	for i, dir := range slices.Sorted(maps.Keys(byDir)) {
+		if i%fuzzTurns != turn {
+			delete(byDir, dir)
+		}
+	}
+	return byDir
+}
+
+// fuzz runs the fuzz tests whose turn it is, each for a moment. One that finds something leaves it in its package's
+// testdata, to be kept with what mends it.
 func (t tier) fuzz(ctx context.Context, out io.Writer) (total counts, err error) {
 	list, err := fuzzTests()
 	if err != nil {
 		return total, fmt.Errorf("look for fuzz tests: %w", err)
 	}
+	turn := int(time.Now().Unix() / 3600 % fuzzTurns)
+	byDir := inTurn(list, turn)
+	dirs := slices.Sorted(maps.Keys(byDir))
+	fmt.Fprintf(out, "fuzz: part %d of %d, which take turns by the hour (make fuzz: all): %s\n", turn+1, fuzzTurns, strings.Join(dirs, " "))
 	tmp, err := os.MkdirTemp("", "fuzz")
 	if err != nil {
 		return total, err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
-	byDir := map[string][]fuzzTest{}
-	for _, f := range list {
-		byDir[f.dir] = append(byDir[f.dir], f)
+	said, cpu, err := t.buildFuzz(ctx, tmp, dirs)
+	if err != nil {
+		fmt.Fprintf(out, "%sFAIL\tfuzz tests [build failed]: %v\n", said, err)
+		return counts{failed: 1, failures: []string{"fuzz tests"}, cpu: cpu}, ctx.Err()
 	}
+	total.cpu = cpu
 	var mu sync.Mutex // covers out and total
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.SetLimit(fuzzAtOnce)
-	for dir, tests := range byDir {
-		tasks.Go(func() error {
-			program := filepath.Join(tmp, strings.ReplaceAll(dir, "/", "_"))
-			said, cpu, err := t.buildFuzz(ctx, dir, program)
-			mu.Lock()
-			total.cpu += cpu
-			mu.Unlock()
-			if err != nil {
+	for _, dir := range dirs {
+		for _, f := range byDir[dir] {
+			tasks.Go(func() error {
+				c, said, err := t.fuzzOne(ctx, f, fuzzProgram(tmp, dir))
 				mu.Lock()
 				defer mu.Unlock()
-				fmt.Fprintf(out, "%sFAIL\t%s [build failed]\n", said, dir)
-				total.add(counts{failed: 1, failures: []string{dir}})
-				return ctx.Err()
-			}
-			for _, f := range tests {
-				c, said, err := t.fuzzOne(ctx, f, program)
-				mu.Lock()
 				total.add(c)
 				_, _ = out.Write(said)
-				mu.Unlock()
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+				return err
+			})
+		}
 	}
 	err = tasks.Wait()
 	return total, err
 }
 
-// buildFuzz makes the test program of a package with the instruments, once for all its fuzz tests:
-// to link it takes longer than to fuzz.
-func (t tier) buildFuzz(ctx context.Context, dir, program string) (said []byte, cpu time.Duration, err error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet", "off", "-ldflags", "-w", "-fuzz", "Fuzz", "-o", program, dir)
-	t.meter.join(cmd)
-	said, err = cmd.CombinedOutput()
-	return said, spent(cmd), err
+// fuzzProgram is where buildFuzz puts a directory's test program.
+func fuzzProgram(tmp, dir string) string {
+	return filepath.Join(tmp, strings.ReplaceAll(dir, "/", "_"), filepath.Base(dir)+".test")
+}
+
+// buildFuzz makes the packages' test programs, of what the tier unit has compiled.
+func (t tier) buildFuzz(ctx context.Context, tmp string, dirs []string) (said []byte, cpu time.Duration, err error) {
+	for _, dir := range dirs {
+		program := fuzzProgram(tmp, dir)
+		if err := os.Mkdir(filepath.Dir(program), 0o755); err != nil {
+			return nil, cpu, err
+		}
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet", "off", "-ldflags", "-w", "-o", program, dir)
+		t.meter.join(cmd)
+		said, err = cmd.CombinedOutput()
+		cpu += spent(cmd)
+		if err != nil {
+			return said, cpu, err
+		}
+	}
+	return nil, cpu, nil
 }
 
 // record keeps what is written to it: by a program on its standard error, and by who reads the

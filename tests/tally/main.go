@@ -44,7 +44,7 @@ type tier struct {
 var tiers = []tier{
 	{"unit", "packages by themselves", []string{}, 4 * time.Minute, false, "", meter{}},
 	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy", meter{}},
-	{"fuzz", "each fuzz test for a moment", []string{}, 2 * time.Minute, true, "", meter{}},
+	{"fuzz", "a third of the fuzz tests, each for a moment", []string{}, time.Minute, true, "", meter{}},
 	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "4", "./tests/lab", "./tests", "./tests/chaos"}, 10 * time.Minute, true, "", meter{}},
 	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true, "", meter{}},
 	{"engines", "the core of the scenarios on other releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines"}, 3 * time.Minute, true, "", meter{}},

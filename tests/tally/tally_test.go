@@ -123,3 +123,31 @@ func TestAgainRuns(t *testing.T) {
 		t.Errorf("a test that does not run: %+v, %v", c, err)
 	}
 }
+
+// TestFuzzTestsTakeTurns: each is in one part, and those of a package in the same.
+func TestFuzzTestsTakeTurns(t *testing.T) {
+	t.Chdir("../..")
+	list, err := fuzzTests()
+	if err != nil || len(list) < 2*fuzzTurns {
+		t.Fatalf("found %v: %v", list, err)
+	}
+	seen := map[fuzzTest]int{}
+	for turn := range fuzzTurns {
+		part := inTurn(list, turn)
+		if len(part) == 0 {
+			t.Errorf("part %d has nothing", turn)
+		}
+		for dir, tests := range part {
+			for _, f := range tests {
+				if seen[f]++; f.dir != dir {
+					t.Errorf("%v is among those of %s", f, dir)
+				}
+			}
+		}
+	}
+	for _, f := range list {
+		if seen[f] != 1 {
+			t.Errorf("%v is in %d parts", f, seen[f])
+		}
+	}
+}

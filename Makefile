@@ -81,7 +81,7 @@ bench: build ## Throughput, round trips and docker run against Docker's overlay,
 
 .PHONY: sim
 sim: ## Clusters of up to 1,000 hosts in one process and virtual time: docs/measurements/simulation.md
-	go test ./tests/sim -count=1 -v -timeout 0 -args -hosts 12,100,1000 -loss 0,5,20 -catch-up 1000 \
+	go test ./tests/sim -count=1 -v -timeout 0 -args -hosts 12,100,1000 -loss 0,5,20 -partition 10m -truth 50 -catch-up 1000 \
 	  -dir /dev/shm -out "$$PWD/docs/measurements/simulation.md"
 
 .PHONY: chaos

@@ -21,9 +21,9 @@ import (
 
 var (
 	sizes  = flag.String("hosts", "12", "sizes of clusters, separated by commas")
-	losses = flag.String("loss", "0,5", "shares of packets that are lost, in percent")
+	losses = flag.String("loss", "5", "shares of packets that are lost, in percent")
 	seed   = flag.Uint64("seed", 1, "of everything that is left to chance")
-	apart  = flag.Duration("partition", 10*time.Minute, "how long the partition lasts")
+	apart  = flag.Duration("partition", 3*time.Minute, "how long the partition lasts")
 	rest   = flag.Duration("rest", usualRest, "how long nothing happens, while bytes are counted")
 	nets   = flag.Int("networks", 0, "networks that are made one after the other; half of them are deleted again. 0: 10, or 2 of large clusters")
 	churn  = flag.Duration("churn", 0, "how long the churn lasts. 0: 20 s, or 5 s of large clusters")

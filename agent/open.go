@@ -170,7 +170,7 @@ func (a *Agent) newReached() *follow.Follower {
 func (a *Agent) openMember() error {
 	a.prober = probe.New(probe.Config{Peers: caller{a}, Self: string(a.self()), Find: a.findHost, Device: gateway.Port})
 	err := a.member.Open(membership.Host{
-		Addr: a.underlay.Addr, Describe: a.node, Reach: func() ipam.Reach { return a.reached.Now() },
+		Addr: a.underlay.Addr, Describe: a.node, Reach: func() ipam.Reach { return a.reached.Now() }, Own: func() []netip.Addr { return a.reached.Own() },
 		Gossip: func(c *gossip.Config) { c.Datagram = a.prober.Datagram },
 	})
 	a.db, a.replica, a.gossip, a.alloc = a.member.DB(), a.member.Replica(), a.member.Gossip(), a.member.Allocator()

@@ -19,6 +19,8 @@ const (
 	KindClaim    Kind = 6 // one per block of the ring, written by who gave it away
 	KindPolicy   Kind = 8 // one per scope, network and name, many writers (7 was never written)
 	KindService  Kind = 9 // one per network and name, many writers
+	// KindAddresses is one per host, written by that host.
+	KindAddresses Kind = 10
 )
 
 // kinds say of each kind what the records of that kind have in common. A new kind is a row here, its number above, and
@@ -41,6 +43,8 @@ var kinds = [...]struct {
 	KindClaim:    {name: "claim", decode: decodeAs[Claim], urgent: true},
 	KindPolicy:   {name: "policy", decode: decodeAs[Policy], lasting: true, urgent: true},
 	KindService:  {name: "service", decode: decodeAs[Service], lasting: true, urgent: true},
+
+	KindAddresses: {name: "addresses", decode: decodeAs[Addresses]},
 }
 
 // known reports whether this agent knows what records of a kind say.
@@ -60,7 +64,7 @@ func (k Kind) String() string {
 }
 
 // Key identifies a record. ID is the node ID, network name, prefix, endpoint
-// ID, "network/host", block, "scope/network/name" or "network/name", by kind.
+// ID, "network/host", block, "scope/network/name", "network/name" or a node ID, by kind.
 type Key struct {
 	Kind Kind
 	ID   string
@@ -70,7 +74,7 @@ type Key struct {
 func (k Key) String() string { return fmt.Sprintf("%s %.80q", k.Kind, k.ID) }
 
 // Body is the content of a live record: Node, Network, Subnet, Endpoint, Use,
-// Claim, Policy or Service, by value. The numbers in the field tags are wire format: append only.
+// Claim, Policy, Service or Addresses, by value. The numbers in the field tags are wire format: append only.
 type Body interface {
 	Key() Key
 	// validate returns nil if it keeps to the limits of this package and makes sense by itself.

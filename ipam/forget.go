@@ -457,6 +457,9 @@ func recordsOf(snap *cluster.Snapshot, id cluster.NodeID) []cluster.Key {
 	for u := range cluster.Written[cluster.Use](snap, id) {
 		keys = append(keys, u.Key())
 	}
+	if a, there := cluster.Get[cluster.Addresses](snap, string(id)); there {
+		keys = append(keys, a.Key())
+	}
 	return keys
 }
 

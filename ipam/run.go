@@ -67,7 +67,7 @@ func (a *Allocator) concerned(before, now *cluster.Snapshot) bool {
 	keys, known := now.Since(before)
 	return !known || slices.ContainsFunc(keys, func(k cluster.Key) bool {
 		rec, _ := now.Record(k)
-		return k.Kind != cluster.KindEndpoint && k.Kind != cluster.KindUse || rec.Version.Node == a.cfg.Self
+		return k.Kind != cluster.KindEndpoint && k.Kind != cluster.KindUse && k.Kind != cluster.KindAddresses || rec.Version.Node == a.cfg.Self
 	})
 }
 

@@ -26,6 +26,14 @@ func testForget(t *testing.T) {
 			return h.replica.Settled() && snap.Ring().OwnsAll(dead.Self(), clusterRange) && len(h.gossip.Alive()) == 2 && known == 3
 		})
 	}
+	if err := dead.DescribeAgain(); err != nil {
+		t.Fatal(err)
+	}
+	tells := func(h *testHost) bool {
+		told, there := cluster.Get[cluster.Addresses](h.replica.Snapshot(), dead.id.Node)
+		return there && len(told.List) == 1 && told.List[0] == address(1).Addr()
+	}
+	eventually(t, "all know its addresses", func() bool { return tells(heir) && tells(other) })
 	dead.stop()
 	for _, h := range []*testHost{heir, other} {
 		eventually(t, "the host is missed", func() bool { return len(h.gossip.Alive()) == 1 })
@@ -37,6 +45,7 @@ func testForget(t *testing.T) {
 		snap := other.replica.Snapshot()
 		return snap.Ring().OwnsAll(heir.Self(), clusterRange) && snap.Tombstone(cluster.Node{ID: dead.Self()}.Key()) && len(other.replica.Doubts()) == 0
 	})
+	eventually(t, "its addresses are nobody's", func() bool { return !tells(heir) && !tells(other) && len(other.replica.Doubts()) == 0 })
 	back := newHost(t, 1, dir, 2).start()
 	eventually(t, "the forgotten one hears of it", func() bool { return back.replica.Trouble() != nil })
 	if !heir.replica.Snapshot().Ring().OwnsAll(heir.Self(), clusterRange) || !other.replica.Snapshot().Ring().OwnsAll(heir.Self(), clusterRange) {

@@ -148,20 +148,35 @@ func (m *Member) describe() error {
 	return err
 }
 
-// DescribeAgain writes the Node record again if it has changed, unless this host has none
-// (any more): as one that leaves.
+// DescribeAgain writes the Node record, and that of this host's addresses, again if they have changed, unless this host has
+// none (any more): as one that leaves.
 func (m *Member) DescribeAgain() error {
 	snap := m.replica.Snapshot()
 	was, there := cluster.Get[cluster.Node](snap, m.id.Node)
-	node := m.node(snap)
-	if !there || slices.Equal(was.Reaches, node.Reaches) && was.Enforces == node.Enforces {
+	if !there {
+		return nil
+	}
+	var news []cluster.Body
+	if node := m.node(snap); !slices.Equal(was.Reaches, node.Reaches) || was.Enforces != node.Enforces {
+		news = append(news, node)
+	}
+	had, _ := cluster.Get[cluster.Addresses](snap, m.id.Node)
+	if own := m.to.Own(); own != nil && !slices.Equal(had.List, own) {
+		news = append(news, cluster.Addresses{Host: m.Self(), List: own})
+	}
+	if len(news) == 0 {
 		return nil
 	}
 	_, err := m.replica.Update(func(tx *replica.Tx) error {
 		if _, there := cluster.Get[cluster.Node](tx.Snapshot(), m.id.Node); !there || m.leaving.Load() {
 			return nil
 		}
-		return tx.Put(node)
+		for _, b := range news {
+			if err := tx.Put(b); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return err
 }

@@ -151,6 +151,9 @@ func (m *Member) farewell(ctx context.Context) error {
 				keys = append(keys, u.Key())
 			}
 		}
+		if a, there := cluster.Get[cluster.Addresses](tx.Snapshot(), string(self)); there {
+			keys = append(keys, a.Key())
+		}
 		keys = append(keys, cluster.Node{ID: self}.Key())
 		for _, k := range keys {
 			tx.Delete(k)

@@ -51,6 +51,7 @@ type Host struct {
 	Gossip   func(*gossip.Config)                 // how gossip listens, beyond the settings
 	Describe func(*cluster.Snapshot) cluster.Node // this host's record; its ID, name and address are filled in
 	Reach    func() ipam.Reach                    // what this host reaches by itself
+	Own      func() []netip.Addr                  // all its own addresses, sorted, as many as it may tell; nil: not known
 }
 
 // host is what all parts of membership work with.

@@ -120,6 +120,7 @@ func newHost(t *testing.T, n int, dir string, join ...int) *testHost {
 	t.Cleanup(func() { h.stop() })
 	if err := m.Open(Host{
 		Addr: address(n).Addr(), Describe: describe(n),
+		Own:    func() []netip.Addr { return []netip.Addr{address(n).Addr()} },
 		Gossip: func(c *gossip.Config) { c.Transport = end },
 	}); err != nil {
 		t.Fatal(err)

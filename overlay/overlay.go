@@ -169,7 +169,7 @@ func New(cfg Config, src Source) (*Overlay, error) {
 	return &Overlay{
 		cfg: cfg, src: src, log: cfg.Log, detached: map[string]bool{},
 		kick: make(chan struct{}, 1), event: make(chan struct{}, 1), damaged: make(chan struct{}, 1), ended: make(chan struct{}), asked: make(chan struct{}),
-		told: newTold(),
+		told: newTold(cfg),
 	}, nil
 }
 

@@ -79,6 +79,7 @@ type host struct {
 	inPlace func(context.Context) error
 	told    Told
 	near    func(netip.Addr) string
+	reach   Reach
 	*Overlay
 	stop func()
 }
@@ -104,7 +105,7 @@ func (h *host) start() {
 		Log:  slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Self: me, Bridge: h.bridge, Tunnel: h.tunnel, Mode: pipeline.HeaderBits, VXLANPort: 4789,
 		Gateway: gateway.New(string(me)), MTU: 1500, Fast: h.fast, CaughtUp: h.caughtUp,
-		Settled: h.settled, InPlace: h.inPlace, Told: h.told, Near: h.near,
+		Settled: h.settled, InPlace: h.inPlace, Told: h.told, Near: h.near, Reach: h.reach,
 	}, h.world)
 	if err != nil {
 		h.t.Fatal(err)

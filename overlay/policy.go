@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -32,10 +33,12 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipe
 	w, changed := p.world.Follow(snap, self)
 	answers, more := p.told.at(snap, self, time.Now())
 	if !changed {
-		if more {
-			p.open(snap, answers)
+		if !more {
+			return p.out, false
 		}
-		return p.out, more
+		before := p.out.Openings
+		p.open(answers)
+		return p.out, !reflect.DeepEqual(before, p.out.Openings)
 	}
 	p.out, p.guarded = pipeline.Policy{}, nil
 	if p.epochs == nil {
@@ -82,14 +85,14 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipe
 	for _, r := range c.Rules {
 		p.out.Rules = append(p.out.Rules, pipelineRule(r))
 	}
-	p.open(snap, answers)
+	p.open(answers)
 	return p.out, true
 }
 
 // open makes openings of what endpoints were told.
-func (p *enforcer) open(snap *cluster.Snapshot, answers []policy.Answer) {
+func (p *enforcer) open(answers []policy.Answer) {
 	p.out.Openings = nil
-	for _, o := range p.compiled.Openings(open(snap, answers)) {
+	for _, o := range p.compiled.Openings(answers) {
 		p.out.Openings = append(p.out.Openings, pipeline.Opening{
 			Rule: o.Rule, Priority: o.Priority, Action: actions[o.Action], From: o.From, To: o.To, Past: o.Past, AnyPort: o.AnyPort, Ports: pipelinePorts(o.Ports),
 		})

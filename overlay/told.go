@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/overlay/pipeline"
 	"github.com/grapevine-net/grapevine/policy"
 	"github.com/grapevine-net/grapevine/policy/answers"
 )
@@ -28,9 +27,73 @@ type told struct {
 	edits uint64                     // of the book, for who saves it
 	saved chan struct{}              // capacity 1: there are edits to save
 	said  map[string]time.Time       // when the log last said something of an endpoint
+
+	inside  inside
+	near    func(netip.Addr) string // Config.Near
+	watch   func() <-chan struct{}  // Config.Reach's Watch
+	reached <-chan struct{}         // as it was when beside was made
+	beside  map[netip.Addr]string   // what near said
+	anew    uint64                  // rises when an address that is open may be inside now
+	seen    uint64                  // anew, as the loop has seen it
 }
 
-func newTold() *told { return &told{saved: make(chan struct{}, 1), said: map[string]time.Time{}} }
+func newTold(cfg Config) *told {
+	t := &told{saved: make(chan struct{}, 1), said: map[string]time.Time{}, near: cfg.Near}
+	if cfg.Reach != nil {
+		t.watch = cfg.Reach.Watch
+	}
+	return t
+}
+
+// look follows what is inside; mu is held.
+func (t *told) look(snap *cluster.Snapshot) {
+	if t.watch != nil {
+		if now := t.watch(); now != t.reached {
+			t.reached = now
+			t.forgetBeside()
+		}
+	}
+	if t.inside.follow(snap) {
+		t.anew++
+	}
+}
+
+func (t *told) forgetBeside() {
+	clear(t.beside)
+	t.anew++
+}
+
+// lookAgain has the next pass look at what this host has, whoever told of it or not.
+func (t *told) lookAgain() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forgetBeside()
+}
+
+// closed says why no name opens an address, or nothing; mu is held, and look was called.
+func (t *told) closed(a netip.Addr) string {
+	if why := t.inside.is(a); why != "" || t.near == nil {
+		return why
+	}
+	a = policy.Untranslated(a)
+	why, known := t.beside[a]
+	if !known {
+		if t.beside == nil {
+			t.beside = map[netip.Addr]string{}
+		}
+		why = t.near(a)
+		t.beside[a] = why
+	}
+	return why
+}
+
+// open are those of a list that have not become something inside since; mu is held, and look was called.
+func (t *told) open(list []policy.Answer) []policy.Answer {
+	return slices.DeleteFunc(list, func(a policy.Answer) bool { return t.closed(a.Addr) != "" })
+}
 
 // saidAgain is how long the log says nothing of the same kind about an endpoint again, and saidOf of how many it says
 // something in that time: a container can make any number of questions fail.
@@ -74,7 +137,7 @@ func (t *told) next() time.Time {
 
 func (t *told) expire(now time.Time) { t.edit(func() { t.book.Expire(now) }) }
 
-// at is what has been told to endpoints that are here, and whether it may be something else than at the last call.
+// at is what is open to endpoints that are here, and whether it may be something else than at the last call.
 func (t *told) at(snap *cluster.Snapshot, self cluster.NodeID, now time.Time) (list []policy.Answer, changed bool) {
 	if t == nil {
 		return nil, false
@@ -86,9 +149,12 @@ func (t *told) at(snap *cluster.Snapshot, self cluster.NodeID, now time.Time) (l
 			t.book.Drop(id)
 		}
 	}
+	t.look(snap)
 	list, changed = t.book.At(now)
 	t.due = t.book.Next()
-	return list, changed
+	changed = changed || t.anew != t.seen && len(list) > 0
+	t.seen = t.anew
+	return t.open(list), changed
 }
 
 // name says what the rules of local endpoints name.
@@ -155,10 +221,7 @@ func (o *Overlay) begun() uint64 {
 func (o *Overlay) openable(endpoint, name string, list []answers.Told) (out []answers.Told) {
 	snap := o.src.Snapshot()
 	for _, one := range list {
-		why := closedToNames(snap, one.Addr)
-		if why == "" && o.cfg.Near != nil {
-			why = o.cfg.Near(policy.Untranslated(one.Addr))
-		}
+		why := o.told.why(snap, one.Addr)
 		if why == "" {
 			out = append(out, one)
 			continue
@@ -170,44 +233,22 @@ func (o *Overlay) openable(endpoint, name string, list []answers.Told) (out []an
 	return out
 }
 
-// closedToNames says why no name opens an address, or nothing: who has a name may give it any address, and so that of
-// something inside.
-func closedToNames(snap *cluster.Snapshot, a netip.Addr) string {
-	a = policy.Untranslated(a)
-	if why := policy.NeverByName(a); why != "" {
-		return why
-	}
-	for _, r := range pipeline.HostRanges {
-		if r.Contains(a) {
-			return "an address of hosts"
-		}
-	}
-	for s := range cluster.All[cluster.Subnet](snap) {
-		if s.Prefix.Contains(a) {
-			return "in the subnet of network " + s.Network
-		}
-	}
-	for n := range cluster.All[cluster.Node](snap) {
-		for _, own := range []netip.Addr{n.VTEP, n.Bind, n.Gossip.Addr(), n.WireGuardAt.Addr()} {
-			if own.Unmap().WithZone("") == a {
-				return "host " + n.Name
-			}
-		}
-	}
-	return ""
-}
-
-// open are those of a list that have not become something inside since.
-func open(snap *cluster.Snapshot, list []policy.Answer) []policy.Answer {
-	return slices.DeleteFunc(list, func(a policy.Answer) bool { return closedToNames(snap, a.Addr) != "" })
+// why says why no name opens an address, or nothing.
+func (t *told) why(snap *cluster.Snapshot, a netip.Addr) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.look(snap)
+	delete(t.beside, policy.Untranslated(a)) // it is asked now
+	defer delete(t.beside, policy.Untranslated(a))
+	return t.closed(a)
 }
 
 // Answers are what local endpoints have been told by names that their rules named, as far as it opens anything.
 func (o *Overlay) Answers() []policy.Answer {
 	o.told.mu.Lock()
-	list := o.told.book.List(time.Now())
-	o.told.mu.Unlock()
-	return open(o.src.Snapshot(), list)
+	defer o.told.mu.Unlock()
+	o.told.look(o.src.Snapshot())
+	return o.told.open(o.told.book.List(time.Now()))
 }
 
 // Told keeps over restarts of the agent what containers were told by name.

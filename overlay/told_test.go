@@ -125,7 +125,8 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	is("10.128.0.8", "")
-	open(b, "api.example.com", "198.51.100.1", "127.0.0.1", "::1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "255.255.255.255", "240.0.0.1", "10.128.0.7", "10.129.0.1", "192.0.2.1", "192.0.2.2", "172.17.0.1",
+	h.put(cluster.Addresses{Host: me, List: []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8::9")}})
+	open(b, "api.example.com", "203.0.113.9", "2001:db8::9", "fd67:7261:7065:1::7", "198.51.100.1", "127.0.0.1", "::1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "255.255.255.255", "240.0.0.1", "10.128.0.7", "10.129.0.1", "192.0.2.1", "192.0.2.2", "172.17.0.1",
 		"64:ff9b::a80:7", "::ffff:10.128.0.7", "fe80::1", "ff02::1")
 	is("10.128.0.8", "198.51.100.1")
 
@@ -164,5 +165,74 @@ func TestOpen(t *testing.T) {
 	}
 	if list := h.Answers(); len(list) > 0 {
 		t.Errorf("of containers that have gone is known %v", list)
+	}
+}
+
+// changing is what a host reaches, and tells when that changes.
+type changing struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+func (c *changing) Watch() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ch
+}
+
+func (c *changing) change() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.ch)
+	c.ch = make(chan struct{})
+}
+
+func (*changing) Judge(*cluster.Snapshot) (map[netip.Prefix]bool, []netip.Prefix) { return nil, nil }
+
+// TestClosedSinceInside: what a name opened is closed as soon as it is something inside, long before its time is over: a
+// new address of another host, one of this host, a new subnet. Nobody asks for a name meanwhile.
+func TestClosedSinceInside(t *testing.T) {
+	h := newHost(t)
+	h.stop()
+	here := &changing{ch: make(chan struct{})}
+	var own sync.Map
+	h.near = func(a netip.Addr) string {
+		if _, is := own.Load(a); is {
+			return "this host's own"
+		}
+		return ""
+	}
+	h.reach = here
+	h.start()
+	a := h.job('a', "10.128.0.7", "api.example.com:443")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	list := told1("198.51.100.1", "198.51.100.2", "198.51.100.3", "203.0.113.7")
+	for i := range list {
+		list[i].TTL = time.Hour
+	}
+	if err := h.Open(ctx, a.ID, "api.example.com", list); err != nil {
+		t.Fatal(err)
+	}
+	closes := func(what, want string) {
+		t.Helper()
+		var got string
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if got = h.openings("10.128.0.7"); got == want {
+				return
+			}
+		}
+		t.Fatalf("%s: open are %q, want %q", what, got, want)
+	}
+	closes("told", "198.51.100.1, 198.51.100.2, 198.51.100.3, 203.0.113.7")
+	h.put(cluster.Addresses{Host: me, List: []netip.Addr{netip.MustParseAddr("198.51.100.2")}})
+	closes("a host's new address", "198.51.100.1, 198.51.100.3, 203.0.113.7")
+	h.put(network("new", 9), subnet("203.0.113.0/24", "new", "203.0.113.1"))
+	closes("a new subnet", "198.51.100.1, 198.51.100.3")
+	own.Store(netip.MustParseAddr("198.51.100.3"), true)
+	here.change()
+	closes("this host's new address", "198.51.100.1")
+	if list := h.Answers(); len(list) != 1 {
+		t.Errorf("open are %v", list)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/grapevine-net/grapevine/cluster"
 )
 
 // Addr is an address of an interface, with the length of its prefix.
@@ -61,6 +63,19 @@ func (f Facts) Things() []Thing {
 	}
 	slices.SortFunc(list, compareThing)
 	return list
+}
+
+// Own are all addresses that the host has itself, but for those that every host has: as many as a record of the cluster
+// has room for, sorted.
+func (f Facts) Own() (list []netip.Addr) {
+	for _, a := range f.Addrs {
+		if one := a.Prefix.Addr(); !one.IsLoopback() && !one.IsLinkLocalUnicast() {
+			list = append(list, one)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	list = slices.Compact(list)
+	return list[:min(len(list), cluster.MaxAddresses)]
 }
 
 func (r Route) thing() Thing {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -26,7 +27,8 @@ type Watcher struct {
 	mu      sync.Mutex
 	facts   Facts
 	things  []Thing
-	changed chan struct{} // closed, and replaced, when things change
+	own     []netip.Addr
+	changed chan struct{} // closed, and replaced, when things or own change
 }
 
 // Open reads what the host of the calling thread has, but for the interface ours and the
@@ -129,9 +131,9 @@ func (w *Watcher) SetDocker(things []Thing) {
 }
 
 func (w *Watcher) set(f Facts) {
-	before := w.things
-	w.facts, w.things = f, f.Things()
-	if !slices.Equal(before, w.things) {
+	before, had := w.things, w.own
+	w.facts, w.things, w.own = f, f.Things(), f.Own()
+	if !slices.Equal(before, w.things) || !slices.Equal(had, w.own) {
 		close(w.changed)
 		w.changed = make(chan struct{})
 	}
@@ -144,7 +146,14 @@ func (w *Watcher) Things() []Thing {
 	return w.things
 }
 
-// Watch returns a channel that is closed when the things change; it is taken before Things.
+// Own are this host's addresses (Facts.Own). They are not to be changed.
+func (w *Watcher) Own() []netip.Addr {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.own
+}
+
+// Watch returns a channel that is closed when the things or the addresses change; it is taken before these.
 func (w *Watcher) Watch() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -84,4 +84,20 @@ func TestWatcher(t *testing.T) {
 	has("192.0.2.0/24 on eth0", "10.77.0.0/16 on eth0")
 	ip("rule del fwmark 7", "addr add 10.5.5.5/32 dev eth0", "addr add 10.6.6.6/24 dev eth0 noprefixroute")
 	has("192.0.2.0/24 on eth0", "10.5.5.5/32 on eth0", "10.6.6.6/32 on eth0")
+
+	// Another address of a prefix that it has is heard of too.
+	for changed, added := w.Watch(), false; !slices.Contains(w.Own(), netip.MustParseAddr("192.0.2.77")); changed = w.Watch() {
+		if !added {
+			ip("addr add 192.0.2.77/24 dev eth0")
+			added = true
+		}
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Second):
+			t.Fatal("not told of an address of its own")
+		}
+	}
+	if got := fmt.Sprint(w.Own()); got != "[10.5.5.5 10.6.6.6 192.0.2.1 192.0.2.77]" { // not the cluster's, nor fe80::
+		t.Errorf("its own addresses are %s", got)
+	}
 }

@@ -80,6 +80,14 @@ func (r *Follower) things() []reach.Thing {
 	return r.Things()
 }
 
+// Own are this host's own addresses; nil while that is not looked at.
+func (r *Follower) Own() []netip.Addr {
+	if r == nil || r.Watcher == nil {
+		return nil
+	}
+	return r.Watcher.Own()
+}
+
 // Now is what is known now, for the allocator.
 func (r *Follower) Now() reach.Model { return r.model(r.cfg.Snapshot()) }
 

@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"net/netip"
 	"strings"
@@ -123,7 +124,7 @@ func addressesOf(m *dns.Msg, name string) (list []Told) {
 		}
 		add := func(ip net.IP) {
 			if a, ok := netip.AddrFromSlice(ip); ok {
-				list = append(list, Told{a, time.Duration(h.Ttl) * time.Second})
+				list = append(list, Told{a, lifetime(h.Ttl)})
 			}
 		}
 		switch r := rr.(type) {
@@ -138,6 +139,14 @@ func addressesOf(m *dns.Msg, name string) (list []Told) {
 		}
 	}
 	return list
+}
+
+// lifetime is a time to live: one with the highest bit set is 0 (RFC 2181 section 8).
+func lifetime(ttl uint32) time.Duration {
+	if ttl > math.MaxInt32 {
+		return 0
+	}
+	return time.Duration(ttl) * time.Second
 }
 
 // hints are the addresses that go with a service.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -115,6 +117,16 @@ func TestGateIsForExternalNetworks(t *testing.T) {
 	}
 	src.put(t, cluster.Network{Name: "blue", VNID: 1, Internal: true})
 	until(t, func() bool { return ask(t, "udp", f.addrOf("udp"), "api.example.com", dns.TypeA) == "REFUSED" })
+}
+
+// TestLifetime: a time to live with the highest bit set is none.
+func TestLifetime(t *testing.T) {
+	for ttl, want := range map[uint32]time.Duration{0: 0, 60: time.Minute, math.MaxInt32: math.MaxInt32 * time.Second, math.MaxInt32 + 1: 0, math.MaxUint32: 0} {
+		m := dns.Msg{Answer: []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: "api.example.com.", Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: ttl}, A: net.IPv4(192, 0, 2, 1)}}}
+		if list := addressesOf(&m, "api.example.com"); len(list) != 1 || list[0].TTL != want {
+			t.Errorf("time to live %d: %v, want %s", ttl, list, want)
+		}
+	}
 }
 
 // FuzzAddressesOf: whatever an answer has, what is opened is an address of it.

@@ -54,7 +54,6 @@ func (i *inside) follow(snap *cluster.Snapshot) (changed bool) {
 
 // is says what an address is that no name opens, or nothing.
 func (i *inside) is(a netip.Addr) string {
-	a = policy.Untranslated(a)
 	if why := policy.NeverByName(a); why != "" {
 		return why
 	}

@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -75,10 +76,19 @@ func (t *told) lookAgain() {
 
 // closed says why no name opens an address, or nothing; mu is held, and look was called.
 func (t *told) closed(a netip.Addr) string {
-	if why := t.inside.is(a); why != "" || t.near == nil {
-		return why
+	for _, to := range policy.Behind(a) {
+		if why := cmp.Or(t.inside.is(to), t.isBeside(to)); why != "" {
+			return why
+		}
 	}
-	a = policy.Untranslated(a)
+	return ""
+}
+
+// isBeside is what Config.Near says, or has said since this host last changed; mu is held.
+func (t *told) isBeside(a netip.Addr) string {
+	if t.near == nil {
+		return ""
+	}
 	why, known := t.beside[a]
 	if !known {
 		if t.beside == nil {
@@ -238,8 +248,13 @@ func (t *told) why(snap *cluster.Snapshot, a netip.Addr) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.look(snap)
-	delete(t.beside, policy.Untranslated(a)) // it is asked now
-	defer delete(t.beside, policy.Untranslated(a))
+	fresh := func() {
+		for _, to := range policy.Behind(a) {
+			delete(t.beside, to)
+		}
+	}
+	fresh()
+	defer fresh()
 	return t.closed(a)
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // Domain is a name of DNS as rules name it, in lower case and without a dot at its end: one name, or with *. before it
@@ -21,11 +22,24 @@ var domainName = sync.OnceValue(func() *regexp.Regexp {
 // maxDomain is how long a name of DNS can be.
 const maxDomain = 253
 
+// isNumber reports whether a last label makes an address, or nothing, of a name (RFC 3696 section 2; WHATWG URL: ends in a number).
+func isNumber(label string) bool {
+	if hex, is := strings.CutPrefix(label, "0x"); is {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return label != "" && strings.Trim(label, "0123456789") == ""
+}
+
 // ParseDomain reads a Domain.
 func ParseDomain(text string) (Domain, error) {
 	d := CanonicalName(text)
-	_, err := netip.ParseAddr(d)
-	if len(d) > maxDomain || !domainName().MatchString(d) || err == nil {
+	last := d[strings.LastIndex(d, ".")+1:]
+	switch {
+	case strings.ContainsFunc(d, func(r rune) bool { return r >= utf8.RuneSelf }):
+		return "", fmt.Errorf("%.80q has letters that DNS has not; write the name as DNS has it, which begins with xn--", text)
+	case strings.Contains(d, ".") && isNumber(last):
+		return "", fmt.Errorf("%.80q is no name of DNS, since it ends in a number; write an address, or a prefix as 192.0.2.0/24", text)
+	case len(d) > maxDomain || !domainName().MatchString(d):
 		return "", fmt.Errorf("%.80q is no name with a dot in it, as api.github.com is, or *.pypi.org for all names below one", text)
 	}
 	return Domain(d), nil
@@ -81,29 +95,52 @@ func (w World) NamesOf(endpoint string) (list []Domain) {
 	return slices.Compact(list)
 }
 
-// never are addresses that no name opens, whoever has it: what is near the container itself, or nobody's.
-var never = []struct{ prefix, is string }{
-	{"127.0.0.0/8", "loopback"}, {"::1/128", "loopback"}, {"169.254.0.0/16", "link-local"}, {"fe80::/10", "link-local"}, {"224.0.0.0/4", "multicast"}, {"ff00::/8", "multicast"},
-	{"0.0.0.0/8", "no host's"}, {"240.0.0.0/4", "no host's"}, {"::/96", "no host's"}, {"::ffff:0:0/96", "no host's"},
+// never are addresses that no name opens, whoever has it: what is near the container itself, or nobody's, or leads to an
+// address of IPv4 by a way that has been given up (RFC 7526).
+var never = []struct {
+	prefix netip.Prefix
+	is     string
+}{
+	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"}, {netip.MustParsePrefix("::1/128"), "loopback"},
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"}, {netip.MustParsePrefix("fe80::/10"), "link-local"}, {netip.MustParsePrefix("fec0::/10"), "site-local"},
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"}, {netip.MustParsePrefix("ff00::/8"), "multicast"},
+	{netip.MustParsePrefix("0.0.0.0/8"), "no host's"}, {netip.MustParsePrefix("240.0.0.0/4"), "no host's"}, {netip.MustParsePrefix("::/96"), "no host's"}, {netip.MustParsePrefix("::ffff:0:0/96"), "no host's"},
+	{netip.MustParsePrefix("2002::/16"), "of 6to4"},
 }
 
 // NeverByName says what an address is that no name opens, or nothing.
 func NeverByName(a netip.Addr) (is string) {
 	for _, n := range never {
-		if netip.MustParsePrefix(n.prefix).Contains(a) {
+		if n.prefix.Contains(a) {
 			return n.is
 		}
 	}
 	return ""
 }
 
-// translated are addresses of IPv6 that lead to one of IPv4, which they end with (RFC 6052).
-var translated = netip.MustParsePrefix("64:ff9b::/96")
+// Addresses of IPv6 that lead to one of IPv4: of the first kind by what they end with (RFC 6052), of the second by what
+// whoever translates has chosen (RFC 8215): 32 bits at the end, or at one of the lengths of RFC 6052.
+var (
+	translated = netip.MustParsePrefix("64:ff9b::/96")
+	locally    = netip.MustParsePrefix("64:ff9b:1::/48")
+)
 
-// Untranslated is the address to which one leads.
-func Untranslated(a netip.Addr) netip.Addr {
-	if b := a.As16(); translated.Contains(a) {
-		return netip.AddrFrom4([4]byte(b[12:]))
+// Behind are an address, and those to which it may lead.
+func Behind(a netip.Addr) []netip.Addr {
+	b, list := a.As16(), []netip.Addr{a}
+	add := func(at ...int) {
+		if b[at[0]] != 0 { // 0.0.0.0/8 is what another reading has
+			list = append(list, netip.AddrFrom4([4]byte{b[at[0]], b[at[1]], b[at[2]], b[at[3]]}))
+		}
 	}
-	return a
+	switch {
+	case translated.Contains(a):
+		add(12, 13, 14, 15)
+	case locally.Contains(a):
+		add(12, 13, 14, 15)
+		add(6, 7, 9, 10)
+		add(7, 9, 10, 11)
+		add(9, 10, 11, 12)
+	}
+	return list
 }

@@ -227,7 +227,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{accepting(cpeer("{domainNames: []}")), "is an empty list; write at least one name"},
 		{accepting(cpeer("{domainNames: ['*']}")), "is no name with a dot in it"},
 		{accepting(cpeer("{domainNames: ['a.*.b']}")), "is no name with a dot in it"},
-		{accepting(cpeer("{domainNames: [192.0.2.1]}")), "is no name with a dot in it"},
+		{accepting(cpeer("{domainNames: [192.0.2.1]}")), "ends in a number"},
 		{accepting(cpeer("{domainNames: [a.b], networks: [10.0.0.0/8]}")), "has 2 of its fields"},
 		{cpeer("{networks: []}"), "is an empty list"},
 		{cpeer("{networks: [10.0.0.1/8]}"), "write 10.0.0.0/8"},

@@ -156,7 +156,7 @@ func parseWho(text string) (w who, err error) {
 		w.name = text
 		w.domain, _ = policy.ParseDomain(text)
 	default:
-		if w.domain, err = policy.ParseDomain(text); err != nil || !strings.HasPrefix(text, "*.") {
+		if w.domain, err = policy.ParseDomain(text); err != nil {
 			return who{}, fmt.Errorf("%.80q is nobody's name; write the name of a Compose service or a container, NETWORK/NAME, KEY=VALUE of a label, an address, a prefix, a name as api.github.com or *.pypi.org, internet or any", text)
 		}
 	}

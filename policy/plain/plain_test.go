@@ -180,6 +180,11 @@ func TestNames(t *testing.T) {
 		Key: policy.Key{Kind: policy.NetworkPolicy, Network: "blue", Name: "none"}, Subject: policy.Set{Network: "blue"}, IsolatesEgress: true,
 	})
 	verdicts(t, w, map[string]bool{"job 192.0.2.1 443": false})
+	for text, want := range map[string]string{"_sip._tcp.example.com:443": "", "1.2.3": "", "*.1.2.3": "nobody's name", "_sip": "nobody's name"} { // 1.2.3 can be a container's name
+		if err := Check(map[string]string{ToLabel: text}); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("label %q: %v, want %q", text, err, want)
+		}
+	}
 	if err := Check(map[string]string{FromLabel: "web, *.pypi.org"}); err == nil || !strings.Contains(err.Error(), "not who calls") {
 		t.Error(err)
 	}

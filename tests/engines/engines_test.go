@@ -11,12 +11,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 	"github.com/grapevine-net/grapevine/tests/scenario"
 )
 
 var all = flag.Bool("all", false, "every scenario, with and without live-restore, and on the machine's own Docker too, instead of the core")
+
+// byTurns is for a run of all tests, of which the processors' time is short.
+var byTurns = flag.Bool("turns", false, "each scenario of the core on one of the engines: which one, takes turns by the hour")
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
@@ -47,7 +51,12 @@ func TestEngines(t *testing.T) {
 	if *all {
 		engines, ways, files = []string{"machine", "trixie", "forky"}, []string{"live-restore", "ending"}, every(t)
 	}
-	for _, engine := range engines {
+	turn := int(time.Now().Unix() / 3600)
+	for i, engine := range engines {
+		files := files
+		if *byTurns && !*all {
+			files = share(files, len(engines), (i+turn)%len(engines))
+		}
 		t.Run(engine, func(t *testing.T) {
 			opts := options(t, engine)
 			for _, directory := range slices.Sorted(maps.Keys(files)) {
@@ -60,10 +69,55 @@ func TestEngines(t *testing.T) {
 					if *all && directory == "scenarios" {
 						of = append(slices.Clone(of), wide)
 					}
+					if len(of) == 0 {
+						continue
+					}
 					t.Run(directory+"/"+way, func(t *testing.T) { scenario.Run(t, opts, of...) })
 				}
 			}
 		})
+	}
+}
+
+// share is one of n parts of the scenarios, which together are all of them: every nth one, in the order of their
+// directories and names.
+func share(files map[string][]string, n, part int) map[string][]string {
+	shared := map[string][]string{}
+	i := 0
+	for _, directory := range slices.Sorted(maps.Keys(files)) {
+		shared[directory] = nil
+		for _, file := range slices.Sorted(slices.Values(files[directory])) {
+			if i%n == part {
+				shared[directory] = append(shared[directory], file)
+			}
+			i++
+		}
+	}
+	return shared
+}
+
+// TestShare: each scenario of the core is in one part, and each part has some.
+func TestShare(t *testing.T) {
+	const parts = 2
+	seen := map[string]int{}
+	for part := range parts {
+		n := 0
+		for _, files := range share(core, parts, part) {
+			for _, file := range files {
+				seen[file]++
+				n++
+			}
+		}
+		if n == 0 {
+			t.Errorf("part %d has nothing", part)
+		}
+	}
+	for _, files := range core {
+		for _, file := range files {
+			if seen[file] != 1 {
+				t.Errorf("%s is in %d parts", file, seen[file])
+			}
+		}
 	}
 }
 

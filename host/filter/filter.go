@@ -337,7 +337,7 @@ func (t *tables) whole() (bool, error) {
 	if t.owned && !t.twice {
 		t.own()
 	}
-	handles, err := t.conn.Handles(table(lasting, Config{}, t.fib))
+	handles, err := t.conn.Handles(nft.Table{Name: lasting, Family: nft.Inet})
 	return err == nil && len(handles) > 0 && slices.Equal(handles, t.handles), err
 }
 

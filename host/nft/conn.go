@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
@@ -19,6 +21,7 @@ type Conn struct {
 	mu    sync.Mutex
 	fd    int
 	close sync.Once
+	buf   []byte // of receive
 }
 
 // Dial opens a Conn in the calling thread's namespace.
@@ -98,22 +101,24 @@ func (c *Conn) acknowledged(n int) (failed error) {
 }
 
 func (c *Conn) drain() {
-	buf := make([]byte, 1<<16)
+	var head [unix.NLMSG_HDRLEN]byte
 	for {
-		if _, _, err := unix.Recvfrom(c.fd, buf, unix.MSG_DONTWAIT); err != nil {
+		if _, _, err := unix.Recvfrom(c.fd, head[:], unix.MSG_DONTWAIT); err != nil {
 			return
 		}
 	}
 }
 
-// receive returns the messages of one datagram.
+// receive returns the messages of one datagram, which are there until the next one. c.mu is held.
 func (c *Conn) receive() ([][]byte, error) {
-	buf := make([]byte, 1<<16)
-	n, _, err := unix.Recvfrom(c.fd, buf, 0)
+	if c.buf == nil {
+		c.buf = make([]byte, 1<<16)
+	}
+	n, _, err := unix.Recvfrom(c.fd, c.buf, 0)
 	if err != nil {
 		return nil, err
 	}
-	return split(buf[:n]), nil
+	return split(c.buf[:n]), nil
 }
 
 // split cuts a datagram into its messages, of which each has room for a number behind
@@ -229,8 +234,8 @@ func attribute(attrs []byte, kind int) []byte {
 
 // Watch is a socket that hears of every change of the namespace's nftables.
 type Watch struct {
-	fd    int
-	close sync.Once
+	file *os.File
+	raw  syscall.RawConn
 }
 
 // NewWatch opens a Watch in the calling thread's namespace.
@@ -239,35 +244,42 @@ func NewWatch() (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (groupNFTables - 1)})
-	if err == nil {
-		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}) // how long Wait may overlook its context
-	}
+	err = errors.Join(unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (groupNFTables - 1)}), unix.SetNonblock(fd, true))
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("watch the changes of nftables: %w", err)
 	}
-	return &Watch{fd: fd}, nil
+	w := &Watch{file: os.NewFile(uintptr(fd), "nftables")}
+	w.raw, err = w.file.SyscallConn()
+	return w, err
 }
 
-// Wait returns when something has changed, when ctx is done, or after a second.
+// lookAgain is how long Wait waits at most: the kernel tells of every change, or that it could not.
+const lookAgain = 5 * time.Second
+
+// Wait returns when something has changed, when ctx is done, or after lookAgain.
 func (w *Watch) Wait(ctx context.Context) error {
-	buf := make([]byte, 1<<16)
-	for end := time.Now().Add(time.Second); ctx.Err() == nil && time.Now().Before(end); {
-		_, _, err := unix.Recvfrom(w.fd, buf, 0)
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-			continue
+	_ = w.file.SetReadDeadline(time.Now().Add(lookAgain))
+	defer context.AfterFunc(ctx, func() { _ = w.file.SetReadDeadline(time.Unix(1, 0)) })()
+	var failed error
+	err := w.raw.Read(func(fd uintptr) bool {
+		var head [unix.NLMSG_HDRLEN]byte // what has changed does not matter
+		for some := false; ; some = true {
+			switch _, _, err := unix.Recvfrom(int(fd), head[:], unix.MSG_DONTWAIT); err {
+			case nil, unix.EINTR, unix.ENOBUFS: // ENOBUFS: there were too many changes for the socket
+			case unix.EAGAIN:
+				return some // all of it at once
+			default:
+				failed = err
+				return true
+			}
 		}
-		for err == nil { // all of it at once
-			_, _, err = unix.Recvfrom(w.fd, buf, unix.MSG_DONTWAIT)
-		}
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOBUFS) {
-			return nil // ENOBUFS: there were too many changes for the socket
-		}
-		return err
+	})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
 	}
-	return nil
+	return errors.Join(failed, err)
 }
 
 // Close ends it. Nobody may wait any more.
-func (w *Watch) Close() { w.close.Do(func() { _ = unix.Close(w.fd) }) }
+func (w *Watch) Close() { _ = w.file.Close() }

@@ -189,11 +189,26 @@ func (s *Server) untilGone(ctx context.Context, dev *net.Interface) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		// Not net.InterfaceByName: that reads all interfaces, one for each container.
-		if now, err := netlink.LinkByName(dev.Name); err != nil || now.Attrs().Index != dev.Index {
+		if index, err := deviceIndex(dev.Name); err != nil || index != dev.Index {
 			return errGone
 		}
 	}
+}
+
+// deviceIndex is the index of an interface. Not net.InterfaceByName: that reads all interfaces, one for each
+// container; and netlink tells a page about the one.
+func deviceIndex(name string) (int, error) {
+	r, err := unix.NewIfreq(name)
+	if err != nil {
+		return 0, err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	err = unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, r)
+	return int(r.Uint32()), err
 }
 
 func bindTo(device string) func(network, address string, c syscall.RawConn) error {

@@ -82,7 +82,7 @@ func NewHellos(device string, take func(paths.Hello)) *Hellos {
 // Ready reports whether hellos can be sent and heard, and opens what is needed; anew: not until
 // now. The error says why they cannot.
 func (h *Hellos) Ready() (anew bool, err error) {
-	dev, err := link.Get(h.device)
+	dev, err := link.Glance(h.device)
 	if err != nil || !dev.Up {
 		h.Close()
 		return false, errors.Join(err, fmt.Errorf("%s is not up", h.device))

@@ -83,7 +83,7 @@ func (m *Member) Depart(ctx context.Context, managed string) {
 // that there is room. All tasks have ended.
 func (m *Member) Erase() error {
 	errs := []error{m.db.Close()}
-	for _, name := range []string{stateFile, "identity.json", "key", "keyring.json", "iptables"} {
+	for _, name := range []string{stateFile, "identity.json", "key", "keyring.json", identity.WireGuardFile, "iptables"} {
 		if err := os.Remove(filepath.Join(m.cfg.State, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove this host's state: %w", err))
 		}

@@ -153,6 +153,12 @@ func rejoinSteps(dir string, old identity.Identity, carry func(*store.DB) (func(
 			return errors.Join(os.Rename(state, kept), store.SyncDir(dir))
 		},
 		func() error { return errors.Join(os.Rename(fresh, state), store.SyncDir(dir)) },
+		func() error { // a key that somebody may have is no new host's
+			if err := os.Remove(filepath.Join(dir, identity.WireGuardFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			return store.SyncDir(dir)
+		},
 		func() error { return old.Anew().Save(dir) },
 	}
 }

@@ -147,6 +147,9 @@ func spentState(t *testing.T, dir string) identity.Identity {
 	if err == nil {
 		err = errors.Join(putPeers(db, []gossip.Peer{{ID: "0123456789abcdef"}}), db.Close(), id.Save(dir))
 	}
+	if err == nil {
+		_, err = identity.LoadWireGuard(dir)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +162,9 @@ func isAnew(t *testing.T, dir string, old identity.Identity) {
 	id, err := identity.Load(dir)
 	if err != nil || id.Node == old.Node || id.Cluster != old.Cluster || id.Forgotten != "" || id.Former != old.Node || whole(dir) != nil {
 		t.Fatalf("it is %+v, %v, %v", id, err, whole(dir))
+	}
+	if _, err := os.Stat(filepath.Join(dir, identity.WireGuardFile)); err == nil {
+		t.Error("it has the WireGuard key of the host that was forgotten")
 	}
 	was := filepath.Join(dir, "was")
 	for _, name := range []string{identity.File, stateFile} {

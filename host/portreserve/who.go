@@ -105,6 +105,11 @@ func user(network string, at netip.AddrPort) string {
 	return process("/proc", inodes)
 }
 
+// User names the process that has a port, at whichever address, for people; "" if it cannot be seen.
+func User(network string, port uint16) string {
+	return user(network, netip.AddrPortFrom(netip.IPv6Unspecified(), port))
+}
+
 // inTheWay reports whether a socket could be what keeps at from being bound.
 func inTheWay(s socket, at netip.AddrPort) bool {
 	a, b := s.local.Addr().Unmap(), at.Addr()

@@ -171,6 +171,14 @@ func (d Device) lead(l netlink.Link) error {
 			return fmt.Errorf("give %s its address %v: %w", link.WireGuard, d.Addr, err)
 		}
 	}
+	// A host that was forgotten had another one, in whose name it would go on sending.
+	for _, a := range addrs {
+		if had, _ := netip.AddrFromSlice(a.IP); had != d.Addr && d.Range.Contains(had) {
+			if err := netlink.AddrDel(l, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+				return fmt.Errorf("take the former address %v from %s: %w", had, link.WireGuard, err)
+			}
+		}
+	}
 	err = d.route(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(d.Range), Type: unix.RTN_UNICAST, Priority: metric})
 	if err != nil {
 		return fmt.Errorf("lead %v to %s: %w", d.Range, link.WireGuard, err)

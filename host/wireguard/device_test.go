@@ -133,6 +133,13 @@ func TestDevice(t *testing.T) {
 		}
 	}
 
+	// The address of a host that was forgotten and joins again.
+	a.run("ip", "addr", "add", "fd67:1::9/128", "dev", "gvwg")
+	a.ensure(b)
+	if got := a.run("ip", "addr", "show", "gvwg"); strings.Contains(got, "fd67:1::9/") || !strings.Contains(got, "fd67:1::1/") {
+		t.Errorf("the addresses: %s", got)
+	}
+
 	a.run("ip", "link", "set", "gvwg", "down")
 	a.ensure(b)
 	if !a.says(b) {

@@ -22,6 +22,8 @@ type Underlay struct {
 	Device string
 	VTEP   netip.Addr
 	Port   uint16 // of VXLAN
+	// Encrypted: Device encrypts what it is given, which programs at a NIC would pass by.
+	Encrypted bool
 }
 
 // directly makes packets between hosts direct in c, with the program at the NIC, or says
@@ -31,6 +33,9 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 		return nil
 	}
 	u := p.cfg.Underlay
+	if u.Encrypted {
+		return errors.New("what goes to other hosts is encrypted (GRAPEVINE_ENCRYPTION=all), which it would pass by")
+	}
 	nic, err := plainNIC(u)
 	if err != nil {
 		return err

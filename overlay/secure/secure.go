@@ -4,6 +4,7 @@
 package secure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/portreserve"
 	"github.com/grapevine-net/grapevine/host/wireguard"
 )
 
@@ -86,6 +88,9 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	k.ensuring.Lock()
 	defer k.ensuring.Unlock()
 	kind, err := k.ensure(ctx)
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = k.taken(err)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.kind, k.peers = kind, len(k.said)
@@ -100,6 +105,12 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	}
 	k.failed = err
 	return err
+}
+
+// taken says who has the port.
+func (k *Keeper) taken(err error) error {
+	by := cmp.Or(portreserve.User("udp", k.cfg.Port), "somebody whose process cannot be seen")
+	return fmt.Errorf("UDP port %d is taken, by %s: end that, or set GRAPEVINE_WIREGUARD_PORT to another port on this host: %w", k.cfg.Port, by, err)
 }
 
 func (k *Keeper) ensure(ctx context.Context) (kind string, err error) {

@@ -1,0 +1,58 @@
+package secure
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+	"github.com/grapevine-net/grapevine/host/wireguard"
+)
+
+// The test's own program is the process of WireGuard, where the kernel has none.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == wireguard.Verb {
+		if err := wireguard.Serve(context.Background(), os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+type still struct{ snap *cluster.Snapshot }
+
+func (s still) Snapshot() *cluster.Snapshot { return s.snap }
+func (s still) Watch() <-chan struct{}      { return nil }
+
+// TestPortTaken: who has WireGuard's port is named, with the port; when it is free, all is well.
+func TestPortTaken(t *testing.T) {
+	linktest.New(t).Do(func() {
+		k := New(Config{
+			Self: one, Key: wireguard.Key{1}, Port: 7948, Run: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+			Underlay: link.Underlay{Interface: "lo", Addr: netip.MustParseAddr("192.0.2.1"), MTU: 1500},
+		})
+		k.Follow(still{snapshot(t)})
+		defer func() { _, _ = Purge(k.cfg.Run) }()
+		taker, err := net.ListenPacket("udp", ":7948")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = k.Ensure(t.Context())
+		taker.Close()
+		if want := fmt.Sprintf("(process %d)", os.Getpid()); err == nil || !strings.Contains(err.Error(), "UDP port 7948 is taken, by ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want the port and %s", err, want)
+		}
+		if err := k.Ensure(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

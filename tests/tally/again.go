@@ -11,7 +11,7 @@ import (
 
 // fewFailures is how many failed tests are run once more. More than these are no accident of
 // what ran beside them.
-const fewFailures = 3
+const fewFailures = 6
 
 // failure is a failed test, by its package and its name with those of the tests around it.
 type failure struct{ pkg, test string }

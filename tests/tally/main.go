@@ -7,7 +7,7 @@
 // test said; where a test takes long, a line for each that passed as well. At the
 // end come what failed once more, a line each, the time of each tier beside its budget, the
 // processors' time that it took, which is what it costs the tiers beside it, and, as the last line, how many tests passed and failed. It fails if a test did, or a
-// package that does not build. Up to three failed tests are run once more, alone: if all of them
+// package that does not build. Up to six failed tests are run once more, alone: if all of them
 // pass, they are named as shaky, and nothing has failed.
 package main
 

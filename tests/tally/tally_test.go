@@ -99,7 +99,7 @@ func TestOnceMore(t *testing.T) {
 		t.Errorf("without a second run they count as %+v", none)
 	}
 	for _, failures := range [][]string{
-		{"m/a TestOne", "m/a TestTwo", "m/a TestThree", "m/a TestFour"}, // no accident
+		{"m/a TestOne", "m/a TestTwo", "m/a TestThree", "m/a TestFour", "m/a TestFive", "m/a TestSix", "m/a TestSeven"}, // no accident
 		{"m/a"}, // does not build
 		{"m/a FuzzOne x: found"},
 		{"m/a TestSlow" + timeOver},

@@ -29,17 +29,6 @@ func cloneError(id string, a, b netip.AddrPort) error {
 // elsewhere: longer than the pause between two push/pulls.
 const cloneMemory = time.Minute
 
-// Clone returns the address at which another host has proved within the last minute that it
-// has this host's ID and key, and whether there is one.
-func (g *Gossip) Clone() (at netip.AddrPort, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.clone, !g.cloneSeen.IsZero() && time.Since(g.cloneSeen) < cloneMemory
-}
-
-// CloneSought reports whether it is being found out just now whether there is a Clone.
-func (g *Gossip) CloneSought() bool { return g.twins.looking(g.self) }
-
 // admission decides which hosts may be members: memberlist's alive and merge
 // delegate.
 type admission struct{ g *Gossip }

@@ -15,7 +15,7 @@ const (
 )
 
 // againLoop looks at hosts that are refused.
-func (g *Gossip) againLoop(ctx context.Context) {
+func (d *dialer) againLoop(ctx context.Context) {
 	t := time.NewTicker(lookAgain)
 	defer t.Stop()
 	for {
@@ -24,11 +24,11 @@ func (g *Gossip) againLoop(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if g.presence.leaves() {
+		if d.presence.leaves() {
 			continue
 		}
-		for key, at := range g.refusals.toLookAt(time.Now()) {
-			g.refusals.looked(key, g.joinAt(at))
+		for key, at := range d.refusals.toLookAt(time.Now()) {
+			d.refusals.looked(key, d.joinAt(at))
 			if ctx.Err() != nil {
 				return
 			}

@@ -15,7 +15,7 @@ func TestBeatsWithoutNumbers(t *testing.T) {
 	self, older, gone := nodeID{1}, nodeID{2}, nodeID{3}
 	ring, now := []nodeID{self, older, gone}, time.Now()
 	c := &core{self: self}
-	g := &Gossip{core: c, watch: newWatch(self, every, 1), roster: &roster{core: c, peers: map[string]*peer{older.String(): {}, gone.String(): {}}}}
+	g := &beater{core: c, watch: newWatch(self, every, 1), roster: &roster{core: c, peers: map[string]*peer{older.String(): {}, gone.String(): {}}}}
 	say := func(from nodeID, silent ...nodeID) {
 		g.heardBeat(envelope{from: from, body: slices.Concat(bytesOf(silent)...)})
 	}

@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"context"
+	"sync"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -18,12 +19,6 @@ const (
 	incomingBytes = 64 << 20 // and their bytes
 	seenLimit     = 4096     // hashes of recent deltas
 )
-
-// delta is a received message for State.Merge.
-type delta struct {
-	from string
-	body []byte
-}
 
 // outbox holds what is to be spread.
 type outbox struct {
@@ -57,118 +52,151 @@ func (m message) Finished()                             {}
 // UniqueBroadcast saves memberlist the search for what it replaces.
 func (m message) UniqueBroadcast() {}
 
-// Broadcast spreads a message for the peers' State.Merge. It does not block and
-// may lose it; anti-entropy mends that, if the State has what it says. Messages of
-// up to MaxBroadcast bytes travel best. While no peer is there to hear them the last
-// ones are kept for the first that comes.
-func (g *Gossip) Broadcast(b []byte) {
-	if g.keepEarly(b) {
+// spreader sends what is new to others.
+type spreader struct {
+	*core
+	presence *presence
+	roster   *roster
+	post     *post
+	pace     *pace
+	out      outbox
+	seen     *recent       // deltas
+	company  chan struct{} // room for one: the first peer is there
+
+	mu    sync.Mutex
+	early [][]byte // broadcasts that wait for the first peer
+}
+
+func newSpreader(c *core, own *presence, r *roster, p *post) *spreader {
+	return &spreader{
+		core: c, presence: own, roster: r, post: p, pace: &pace{short: c.cfg.Timing.Gossip}, seen: newRecent(seenLimit),
+		out: newOutbox(func() int { return int(r.alive.Load()) + 1 }), company: make(chan struct{}, 1),
+	}
+}
+
+// broadcast is Gossip.Broadcast.
+func (s *spreader) broadcast(b []byte) {
+	if s.keepEarly(b) {
 		return
 	}
-	g.eagerly(g.relay(kindDelta, b))
+	s.eagerly(s.relay(kindDelta, b))
 }
 
 // eagerly sends what relay has queued to a few peers now, not at the next tick; a burst
 // can wait for that.
-func (g *Gossip) eagerly(sealed []byte) {
-	if sealed == nil || g.out.queue.NumQueued() >= eagerBelow {
+func (s *spreader) eagerly(sealed []byte) {
+	if sealed == nil || s.out.queue.NumQueued() >= eagerBelow {
 		return
 	}
-	peers := g.roster.pick(eagerPeers)
-	if sealed = inVersion(g.roster.spoken.writes(), sealed); sealed == nil {
+	peers := s.roster.pick(eagerPeers)
+	if sealed = inVersion(s.post.writes(), sealed); sealed == nil {
 		return
 	}
 	for _, n := range peers {
-		if err := g.ml.SendBestEffort(n, sealed); err != nil {
-			g.log.Debug("send at once", "host", n.Name, "err", err)
+		if err := s.post.packet(n, sealed); err != nil {
+			s.log.Debug("send at once", "host", n.Name, "err", err)
 		}
 	}
 }
 
 // keepEarly keeps a message if nobody could hear it.
-func (g *Gossip) keepEarly(b []byte) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.ClusterID() != "" && g.roster.alive.Load() > 0 {
+func (s *spreader) keepEarly(b []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.presence.clusterID() != "" && s.roster.alive.Load() > 0 {
 		return false
 	}
-	g.early = append(g.early, bytes.Clone(b))
-	g.early = g.early[max(0, len(g.early)-earlyLimit):]
+	s.early = append(s.early, bytes.Clone(b))
+	s.early = s.early[max(0, len(s.early)-earlyLimit):]
 	return true
 }
 
 // hasCompany wakes earlyLoop if a peer is there, and something was kept for it.
-func (g *Gossip) hasCompany() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.early) > 0 && g.roster.alive.Load() > 0 {
-		poke(g.company)
+func (s *spreader) hasCompany() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.early) > 0 && s.roster.alive.Load() > 0 {
+		poke(s.company)
 	}
 }
 
 // earlyLoop broadcasts what was kept for the first peer: what a host says of itself as it
 // starts would else be known to the others only when they compare, up to a second later.
-func (g *Gossip) earlyLoop(ctx context.Context) {
+func (s *spreader) earlyLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-g.company:
+		case <-s.company:
 		}
-		g.mu.Lock()
-		early := g.early
-		g.early = nil
-		g.mu.Unlock()
+		s.mu.Lock()
+		early := s.early
+		s.early = nil
+		s.mu.Unlock()
 		for _, b := range early {
-			g.Broadcast(b)
+			s.broadcast(b)
 		}
 	}
 }
 
 // relay queues a message for gossip, which is sent in the version that is written then. It returns
 // what was queued, nil if nothing was or if it is a large one.
-func (g *Gossip) relay(k kind, b []byte) []byte {
-	if g.ClusterID() == "" || g.roster.alive.Load() == 0 || len(b) == 0 {
+func (s *spreader) relay(k kind, b []byte) []byte {
+	if s.presence.clusterID() == "" || s.roster.alive.Load() == 0 || len(b) == 0 {
 		return nil
 	}
 	if len(b) > MaxBody {
-		g.stats.add(RefusedSize, 1)
-		g.log.Error("broadcast is too large: it will spread by anti-entropy only", "bytes", len(b), "limit", MaxBody)
+		s.stats.add(RefusedSize, 1)
+		s.log.Error("broadcast is too large: it will spread by anti-entropy only", "bytes", len(b), "limit", MaxBody)
 		return nil
 	}
-	g.seen.add(b)
-	sealed := g.seal(k, b)
+	s.seen.add(b)
+	sealed := s.post.seal(k, b)
 	if len(b) > MaxBroadcast {
 		select {
-		case g.out.bulk <- sealed:
+		case s.out.bulk <- sealed:
 		default:
-			g.stats.add(LostQueueFull, 1)
+			s.stats.add(LostQueueFull, 1)
 		}
 		return nil
 	}
-	g.out.queue.QueueBroadcast(message(sealed))
-	g.pace.hurry()
-	if over := g.out.queue.NumQueued() - outboxLimit; over > 0 {
-		g.out.queue.Prune(outboxLimit)
-		g.stats.add(LostQueueFull, uint64(over))
+	s.out.queue.QueueBroadcast(message(sealed))
+	s.pace.hurry()
+	if over := s.out.queue.NumQueued() - outboxLimit; over > 0 {
+		s.out.queue.Prune(outboxLimit)
+		s.stats.add(LostQueueFull, uint64(over))
 	}
 	return sealed
 }
 
 // bulkLoop sends large deltas to a few peers, reliably.
-func (g *Gossip) bulkLoop(ctx context.Context) {
+func (s *spreader) bulkLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case b := <-g.out.bulk:
-			peers := g.roster.pick(bulkPeers)
-			b = inVersion(g.roster.spoken.writes(), b)
+		case b := <-s.out.bulk:
+			peers := s.roster.pick(bulkPeers)
+			b = inVersion(s.post.writes(), b)
 			for _, n := range peers {
-				if err := g.ml.SendReliable(n, b); err != nil {
-					g.log.Debug("send delta", "host", n.Name, "bytes", len(b), "err", err)
+				if err := s.post.ml.SendReliable(n, b); err != nil {
+					s.log.Debug("send delta", "host", n.Name, "bytes", len(b), "err", err)
 				}
 			}
 		}
 	}
+}
+
+// waiting is what memberlist sends next of what is new, to all.
+func (s *spreader) waiting(overhead, limit int) (msgs [][]byte) {
+	version := s.roster.spoken.spreads()
+	for _, m := range s.out.queue.GetBroadcasts(overhead, limit) {
+		if m = inVersion(version, m); m != nil {
+			msgs = append(msgs, m)
+		}
+	}
+	if len(msgs) == 0 {
+		s.pace.rest()
+	}
+	return msgs
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
@@ -98,22 +97,24 @@ func (t *callTable) fail(node string, state MemberState) {
 	}
 }
 
-// Call asks a host to run the handler of a method, and returns what it returns:
-// its result, or a *RemoteError with its error's text. It blocks until then, until
-// ctx ends (default: 30 s) or until the host is found dead. A host that is known
-// to be dead, or not known, is an error at once (ErrUnreachable). While the host
-// has too many calls at once, Call asks again. The handler runs at most once; after
-// an error that is not a RemoteError it may have run. A call to this host itself
-// runs in place. Bodies have at most MaxBody bytes and must not be changed
-// afterwards.
-func (g *Gossip) Call(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+// caller asks other hosts.
+type caller struct {
+	*core
+	roster *roster
+	post   *post
+	run    func(ctx context.Context, method string, body []byte) ([]byte, error) // a handler of this host's own
+	calls  callTable
+}
+
+// call is Gossip.Call.
+func (c *caller) call(ctx context.Context, node, method string, body []byte) ([]byte, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 	}
 	for {
-		result, err := g.callOnce(ctx, node, method, body)
+		result, err := c.once(ctx, node, method, body)
 		if !errors.Is(err, errBusy) {
 			return result, err
 		}
@@ -123,7 +124,7 @@ func (g *Gossip) Call(ctx context.Context, node, method string, body []byte) ([]
 	}
 }
 
-func (g *Gossip) callOnce(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+func (c *caller) once(ctx context.Context, node, method string, body []byte) ([]byte, error) {
 	wrap := func(err error) error { return fmt.Errorf("call %s on host %s: %w", method, node, err) }
 	if len(body) > MaxBody {
 		return nil, wrap(fmt.Errorf("request of %d bytes: at most %d", len(body), MaxBody))
@@ -131,25 +132,25 @@ func (g *Gossip) callOnce(ctx context.Context, node, method string, body []byte)
 	if len(method) > 255 {
 		return nil, wrap(fmt.Errorf("method of %d bytes: at most 255", len(method)))
 	}
-	if node == g.cfg.Node {
-		result, err := g.run(ctx, g.handler(method), node, method, body)
+	if node == c.cfg.Node {
+		result, err := c.run(ctx, method, body)
 		if err != nil {
 			return nil, wrap(err)
 		}
 		return result, nil
 	}
-	to, err := g.roster.find(node)
+	to, err := c.roster.find(node)
 	if err != nil {
 		return nil, wrap(err)
 	}
-	return g.callNode(ctx, to, g.roster.spoken.writes(), method, body)
+	return c.node(ctx, to, c.post.writes(), method, body)
 }
 
-// callNode asks once, and returns errBusy (wrapped) if the host is.
-func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, version uint8, method string, body []byte) ([]byte, error) {
+// node asks once, and returns errBusy (wrapped) if the host is.
+func (c *caller) node(ctx context.Context, to *memberlist.Node, version uint8, method string, body []byte) ([]byte, error) {
 	wrap := func(err error) error { return fmt.Errorf("call %s on host %s: %w", method, to.Name, err) }
 	for range staleTries {
-		o, err := g.ask(ctx, to, version, method, body)
+		o, err := c.ask(ctx, to, version, method, body)
 		switch {
 		case err != nil:
 			return nil, wrap(err)
@@ -160,8 +161,8 @@ func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, version uint
 		case len(o.body) != 8:
 			return nil, wrap(errBusy)
 		}
-		g.roster.setEpoch(to.Name, binary.BigEndian.Uint64(o.body))
-		version = max(version, protoEpochs) // as the host itself does
+		c.roster.setEpoch(to.Name, binary.BigEndian.Uint64(o.body))
+		version = min(max(version, protoEpochs), c.cfg.speaks.max) // as the host itself does
 	}
 	return nil, wrap(errBusy)
 }
@@ -170,17 +171,17 @@ func (g *Gossip) callNode(ctx context.Context, to *memberlist.Node, version uint
 const staleTries = 3
 
 // ask sends a request and waits for the response.
-func (g *Gossip) ask(ctx context.Context, to *memberlist.Node, version uint8, method string, body []byte) (response, error) {
+func (c *caller) ask(ctx context.Context, to *memberlist.Node, version uint8, method string, body []byte) (response, error) {
 	timeout := callTimeout
 	if t, ok := ctx.Deadline(); ok {
 		timeout = time.Until(t)
 	}
-	id, w := g.calls.open(to.Name)
-	defer g.calls.close(id)
-	r := request{id, g.roster.epochOf(to.Name), timeout, g.addr, method, body}
+	id, w := c.calls.open(to.Name)
+	defer c.calls.close(id)
+	r := request{id, c.roster.epochOf(to.Name), timeout, c.addr, method, body}
 	failed := make(chan error, 1)
-	ok := g.work.spawn(func(context.Context) {
-		if err := g.sendReliable(ctx, to, g.sealAs(version, kindRequest, r.encode(version))); err != nil {
+	ok := c.work.spawn(func(context.Context) {
+		if err := c.post.sendReliable(ctx, to, c.post.sealAs(version, kindRequest, r.encode(version))); err != nil {
 			failed <- err
 		}
 	})
@@ -190,7 +191,7 @@ func (g *Gossip) ask(ctx context.Context, to *memberlist.Node, version uint8, me
 	select {
 	case <-ctx.Done():
 		return response{}, ctx.Err()
-	case <-g.work.ctx.Done():
+	case <-c.work.ctx.Done():
 		return response{}, errClosed
 	case err := <-failed:
 		return response{}, err
@@ -199,27 +200,11 @@ func (g *Gossip) ask(ctx context.Context, to *memberlist.Node, version uint8, me
 	}
 }
 
-// sendTries is how often a stream is opened that nobody answers.
-const sendTries = 3
-
-// sendReliable is memberlist's SendReliable, and tries again where no stream came about:
-// the packets that open one may be lost, and what then is never said its reader would wait
-// for as long as for a slow one. A message whose stream was not whole has not been taken.
-func (g *Gossip) sendReliable(ctx context.Context, to *memberlist.Node, b []byte) (err error) {
-	for range sendTries {
-		var late net.Error
-		if err = g.ml.SendReliable(to, b); err == nil || ctx.Err() != nil || !errors.As(err, &late) || !late.Timeout() {
-			return err
-		}
-	}
-	return err
-}
-
-func (g *Gossip) heardResponse(from string, b []byte) {
+func (c *caller) heard(from string, b []byte) {
 	r, err := decodeResponse(b)
 	if err != nil {
-		g.stats.add(RefusedGarbage, 1)
+		c.stats.add(RefusedGarbage, 1)
 		return
 	}
-	g.calls.answer(from, r) // a late one is no news
+	c.calls.answer(from, r) // a late one is no news
 }

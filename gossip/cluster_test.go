@@ -200,7 +200,7 @@ func TestMetaIsTold(t *testing.T) {
 			other := start(t, net, 3, nil)
 			within(t, 5*time.Second, "a new host knows it as "+name, func() bool {
 				m, ok := other.Member(h.id)
-				return ok && m.Name == name && m.Addr == hostAddr(2) && other.roster.epochOf(h.id) == h.epochs.current()
+				return ok && m.Name == name && m.Addr == hostAddr(2) && other.roster.epochOf(h.id) == h.server.epochs.current()
 			})
 			other.stop()
 		}

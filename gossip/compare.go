@@ -24,53 +24,62 @@ type hint struct {
 	after  time.Duration // wait this long and compare again
 }
 
+// comparer finds out who knows something else than this host, and has it fetched.
+type comparer struct {
+	*core
+	state   State
+	roster  *roster
+	post    *post
+	meeter  *meeter
+	fetcher *fetcher
+	hints   chan hint
+	spread  chan int // room for one: compare now, with as many peers
+}
+
 // sum is a hash of our digest.
-func (g *Gossip) sum() []byte {
-	h := sha256.Sum256(g.state.Digest())
+func (c *comparer) sum() []byte {
+	h := sha256.Sum256(c.state.Digest())
 	return h[:16]
 }
 
-func (g *Gossip) summary() summary { return summary{g.sum(), g.roster.members.Load(), g.addr} }
+func (c *comparer) summary() summary { return summary{c.sum(), c.roster.members.Load(), c.addr} }
 
-// heardSum takes a peer's summary. In a push/pull both sides get the other's, and
+// heard takes a peer's summary. In a push/pull both sides get the other's, and
 // their members have just been merged.
-func (g *Gossip) heardSum(from string, b []byte, pushPull bool) {
+func (c *comparer) heard(from string, b []byte, pushPull bool) {
 	s, err := decodeSummary(b)
 	switch {
 	case err != nil:
-		g.stats.add(RefusedGarbage, 1)
+		c.stats.add(RefusedGarbage, 1)
 	case pushPull:
-		g.hint(hint{from: from, sum: s.state})
+		c.hint(hint{from: from, sum: s.state})
 	default:
-		g.hint(hint{from: from, sum: s.state, mutual: true, after: grace})
-		if s.members != g.roster.members.Load() {
-			select {
-			case g.meet <- s:
-			default: // one at a time
-			}
+		c.hint(hint{from: from, sum: s.state, mutual: true, after: grace})
+		if s.members != c.roster.members.Load() {
+			c.meeter.offer(s)
 		}
 	}
 }
 
-func (g *Gossip) hint(h hint) {
+func (c *comparer) hint(h hint) {
 	select {
-	case g.hints <- h:
+	case c.hints <- h:
 	default: // the next comparison comes in a second
 	}
 }
 
-// compareWith has compareLoop ask some peers at once.
-func (g *Gossip) compareWith(peers int) {
+// ask has compareLoop ask some peers at once.
+func (c *comparer) ask(peers int) {
 	select {
-	case g.spread <- peers:
+	case c.spread <- peers:
 	default: // it is about to
 	}
 }
 
 // compareLoop sends a summary to a random peer about once a second, and to a few
 // more when asked: a packet of a hundred bytes, answered only if they differ.
-func (g *Gossip) compareLoop(ctx context.Context) {
-	t := time.NewTimer(jitter(g.cfg.Timing.Digest))
+func (c *comparer) compareLoop(ctx context.Context) {
+	t := time.NewTimer(jitter(c.cfg.Timing.Digest))
 	defer t.Stop()
 	for {
 		peers := 1
@@ -78,49 +87,49 @@ func (g *Gossip) compareLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			t.Reset(jitter(g.cfg.Timing.Digest))
-		case peers = <-g.spread:
+			t.Reset(jitter(c.cfg.Timing.Digest))
+		case peers = <-c.spread:
 		}
-		nodes := g.roster.pick(peers)
+		nodes := c.roster.pick(peers)
 		if len(nodes) == 0 {
 			continue
 		}
-		sum := g.seal(kindSum, g.summary().encode())
+		sum := c.post.seal(kindSum, c.summary().encode())
 		for _, n := range nodes {
-			if err := g.ml.SendBestEffort(n, sum); err != nil {
-				g.log.Debug("compare digests", "host", n.Name, "err", err)
+			if err := c.post.packet(n, sum); err != nil {
+				c.log.Debug("compare digests", "host", n.Name, "err", err)
 			}
 		}
 	}
 }
 
 // fetchLoop starts a fetch for each hint that holds.
-func (g *Gossip) fetchLoop(ctx context.Context) {
+func (c *comparer) fetchLoop(ctx context.Context) {
 	slots := make(chan struct{}, fetchers)
 	for {
 		var h hint
 		select {
 		case <-ctx.Done():
 			return
-		case h = <-g.hints:
+		case h = <-c.hints:
 		}
-		if h.sum != nil && bytes.Equal(h.sum, g.sum()) {
-			g.roster.fetched(h.from, func(p *peer) { p.sync.reset() })
-			g.state.Agreed()
+		if h.sum != nil && bytes.Equal(h.sum, c.sum()) {
+			c.roster.fetched(h.from, func(p *peer) { p.sync.reset() })
+			c.state.Agreed()
 			continue
 		}
-		if !g.roster.claimFetch(h.from) {
+		if !c.roster.claimFetch(h.from) {
 			continue
 		}
 		select {
 		case slots <- struct{}{}:
 		default:
-			g.roster.fetched(h.from, nil)
+			c.roster.fetched(h.from, nil)
 			continue
 		}
-		ok := g.work.spawn(func(ctx context.Context) {
+		ok := c.work.spawn(func(ctx context.Context) {
 			defer func() { <-slots }()
-			g.fetchOn(ctx, h)
+			c.fetchOn(ctx, h)
 		})
 		if !ok {
 			return
@@ -129,35 +138,35 @@ func (g *Gossip) fetchLoop(ctx context.Context) {
 }
 
 // fetchOn fetches from the peer of a hint, unless the difference has gone.
-func (g *Gossip) fetchOn(ctx context.Context, h hint) {
+func (c *comparer) fetchOn(ctx context.Context, h hint) {
 	if h.after > 0 {
 		over := !sleep(ctx, h.after)
-		agreed := bytes.Equal(h.sum, g.sum())
+		agreed := bytes.Equal(h.sum, c.sum())
 		if agreed {
-			g.state.Agreed()
+			c.state.Agreed()
 		}
 		if over || agreed {
-			g.roster.fetched(h.from, nil)
+			c.roster.fetched(h.from, nil)
 			return
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	fresh, err := g.fetch(ctx, h.from, h.mutual)
+	fresh, err := c.fetcher.fetch(ctx, h.from, h.mutual)
 	if err != nil {
-		g.log.Debug("fetch", "host", h.from, "err", err)
+		c.log.Debug("fetch", "host", h.from, "err", err)
 	}
-	g.roster.fetched(h.from, func(p *peer) {
+	c.roster.fetched(h.from, func(p *peer) {
 		p.pulling = false
 		// Digests that differ and yet nothing new: one of us refuses what the other
 		// says, or is not done yet. Ask less and less often.
 		if err == nil && fresh {
 			p.sync.reset()
 		} else {
-			p.sync.failed(time.Now(), g.cfg.Timing.Digest/2, 30*g.cfg.Timing.Digest)
+			p.sync.failed(time.Now(), c.cfg.Timing.Digest/2, 30*c.cfg.Timing.Digest)
 		}
 	})
 	if fresh {
-		g.compareWith(spreadPeers)
+		c.ask(spreadPeers)
 	}
 }

@@ -23,7 +23,9 @@ const (
 // door is where streams come in: it reads the message of each, and lets those through to
 // memberlist that a key opens.
 type door struct {
-	g        *Gossip
+	*core
+	roster   *roster
+	keyring  *keyring
 	guests   *guests
 	opener   *opener
 	refusals chan struct{}
@@ -34,9 +36,9 @@ type door struct {
 	looked  time.Time
 }
 
-func newDoor(g *Gossip) *door {
+func newDoor(c *core, r *roster, k *keyring) *door {
 	return &door{
-		g: g, guests: newGuests(), opener: newOpener(), refusals: make(chan struct{}, maxRefusals),
+		core: c, roster: r, keyring: k, guests: newGuests(), opener: newOpener(), refusals: make(chan struct{}, maxRefusals),
 		trusted: map[netip.Addr]time.Time{},
 	}
 }
@@ -50,7 +52,7 @@ func (d *door) knows(a netip.Addr) bool {
 		return true
 	}
 	if d.peers == nil || now.Sub(d.looked) > peersFresh {
-		d.peers, d.looked = d.g.roster.places(), now
+		d.peers, d.looked = d.roster.places(), now
 	}
 	_, ok := d.peers[a]
 	return ok
@@ -77,7 +79,7 @@ func (d *door) receive(c net.Conn, dialed bool) (frame []byte, opened bool, err 
 	}
 	may := allowances[g.class]
 	if d.guests.enter(g) {
-		d.g.stats.add(LostBusy, 1)
+		d.stats.add(LostBusy, 1)
 	}
 	defer d.guests.leave(g)
 	if !dialed { // who dials has set a deadline of its own
@@ -90,11 +92,11 @@ func (d *door) receive(c net.Conn, dialed bool) (frame []byte, opened bool, err 
 	case err != nil:
 		return nil, false, err
 	case !whole && len(frame) == frameHead && may.frame < maxFrame:
-		d.g.stats.add(RefusedSize, 1)
+		d.stats.add(RefusedSize, 1)
 		return nil, false, errCrowded
 	case !whole:
 		return frame, false, nil
-	case !d.opener.opensFrame(d.g.keyring.opening(), frame):
+	case !d.opener.opensFrame(d.keyring.opening(), frame):
 		return stub(frame), false, nil
 	}
 	d.trust(addr)
@@ -121,10 +123,10 @@ func (h *headed) Read(b []byte) (int, error) {
 // at work for are bounded, too: beyond that they wait, since a burst of calls is over in
 // milliseconds, and only if that lasts is one closed.
 func (t *transport) admit(ctx context.Context, s *stream) {
-	frame, opened, err := t.g.door.receive(s.Conn, false)
+	frame, opened, err := t.door.receive(s.Conn, false)
 	if err != nil {
 		if !errors.Is(err, io.EOF) { // who opens a stream and says nothing harms nobody
-			t.g.log.Debug("a stream ends before its message does", "from", s.RemoteAddr(), "err", err)
+			t.door.log.Debug("a stream ends before its message does", "from", s.RemoteAddr(), "err", err)
 		}
 		abort(s.Conn)
 		_ = s.Close()
@@ -133,11 +135,11 @@ func (t *transport) admit(ctx context.Context, s *stream) {
 	s.rest, s.loaded = frame, true
 	slots, patience := t.slots, streamWait
 	if !opened {
-		slots, patience = t.g.door.refusals, 0
+		slots, patience = t.door.refusals, 0
 	}
 	if !take(ctx, slots, patience) {
 		_ = s.Close()
-		t.g.stats.add(LostBusy, 1)
+		t.door.stats.add(LostBusy, 1)
 		return
 	}
 	s.slots = slots

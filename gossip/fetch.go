@@ -54,27 +54,38 @@ func newSessionTable() sessionTable {
 	return sessionTable{&sync.Mutex{}, map[uint64]*session{}, make(chan struct{}, servings)}
 }
 
+// fetcher gets from others what they know and this host does not, and gives it to them.
+type fetcher struct {
+	*core
+	state    State
+	caller   *caller
+	merger   *merger
+	spreader *spreader
+	hint     func(hint) // of a host that is to be fetched from
+	sessions sessionTable
+}
+
 // fetch gets from a peer what we lack and reports whether any of it was new. With
 // mutual the peer fetches from us afterwards, if our digest differs from its own.
-func (g *Gossip) fetch(ctx context.Context, from string, mutual bool) (fresh bool, err error) {
+func (f *fetcher) fetch(ctx context.Context, from string, mutual bool) (fresh bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	id, s := rand.Uint64(), &session{from: from}
 	s.idle = time.AfterFunc(fetchIdle, func() { cancel(errIdle) })
 	defer s.idle.Stop()
-	g.sessions.mu.Lock()
-	g.sessions.open[id] = s
-	g.sessions.mu.Unlock()
+	f.sessions.mu.Lock()
+	f.sessions.open[id] = s
+	f.sessions.mu.Unlock()
 	defer func() {
-		g.sessions.mu.Lock()
-		delete(g.sessions.open, id)
-		g.sessions.mu.Unlock()
+		f.sessions.mu.Lock()
+		delete(f.sessions.open, id)
+		f.sessions.mu.Unlock()
 	}()
 	body := append(binary.BigEndian.AppendUint64(nil, id), 0)
 	if mutual {
 		body[8] = 1
 	}
-	reply, err := g.callOnce(ctx, from, methodFetch, append(body, g.state.Digest()...))
+	reply, err := f.caller.once(ctx, from, methodFetch, append(body, f.state.Digest()...))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && (len(reply) != 4 || binary.BigEndian.Uint32(reply) != s.next) {
@@ -84,65 +95,65 @@ func (g *Gossip) fetch(ctx context.Context, from string, mutual bool) (fresh boo
 }
 
 // serveFetch is the other side of fetch. The chunks are of the given version.
-func (g *Gossip) serveFetch(ctx context.Context, from *memberlist.Node, version uint8, body []byte) ([]byte, error) {
+func (f *fetcher) serveFetch(ctx context.Context, from *memberlist.Node, version uint8, body []byte) ([]byte, error) {
 	if len(body) < 9 {
 		return nil, errShort
 	}
 	select {
-	case g.sessions.serving <- struct{}{}:
-		defer func() { <-g.sessions.serving }()
+	case f.sessions.serving <- struct{}{}:
+		defer func() { <-f.sessions.serving }()
 	default:
-		g.stats.add(LostBusy, 1)
+		f.stats.add(LostBusy, 1)
 		return nil, errBusy
 	}
 	digest := body[9:]
-	if bytes.Equal(digest, g.state.Digest()) {
+	if bytes.Equal(digest, f.state.Digest()) {
 		return make([]byte, 4), nil
 	}
 	number := uint32(0)
-	next, stop := iter.Pull(g.state.Missing(digest, chunkSize))
+	next, stop := iter.Pull(f.state.Missing(digest, chunkSize))
 	defer stop()
 	for chunk, ok := next(); ok; number++ {
 		msg := append([]byte(nil), body[:8]...)
 		msg = append(binary.BigEndian.AppendUint32(msg, number), chunk...)
 		sent := make(chan error, 1)
-		go func() { sent <- g.sendChunk(ctx, from, version, msg) }()
+		go func() { sent <- f.sendChunk(ctx, from, version, msg) }()
 		chunk, ok = next() // while the peer merges
 		if err := <-sent; err != nil {
 			return nil, fmt.Errorf("chunk %d: %w", number, err)
 		}
 	}
 	if body[8] == 1 {
-		g.hint(hint{from: from.Name})
+		f.hint(hint{from: from.Name})
 	}
 	return binary.BigEndian.AppendUint32(nil, number), nil
 }
 
-func (g *Gossip) sendChunk(ctx context.Context, to *memberlist.Node, version uint8, msg []byte) error {
+func (f *fetcher) sendChunk(ctx context.Context, to *memberlist.Node, version uint8, msg []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
 	defer cancel()
-	_, err := g.callNode(ctx, to, version, methodChunk, msg)
+	_, err := f.caller.node(ctx, to, version, methodChunk, msg)
 	return err
 }
 
 // serveChunk merges a chunk that we are waiting for. What is new in it is passed
 // on if it is small: it may be a single lost broadcast. A long difference is left
 // to the other hosts' own comparisons.
-func (g *Gossip) serveChunk(from string, body []byte) ([]byte, error) {
+func (f *fetcher) serveChunk(from string, body []byte) ([]byte, error) {
 	if len(body) < 12 {
 		return nil, errShort
 	}
-	g.sessions.mu.Lock()
-	s := g.sessions.open[binary.BigEndian.Uint64(body)]
-	g.sessions.mu.Unlock()
+	f.sessions.mu.Lock()
+	s := f.sessions.open[binary.BigEndian.Uint64(body)]
+	f.sessions.mu.Unlock()
 	if s == nil || s.from != from {
-		g.stats.add(RefusedCall, 1)
+		f.stats.add(RefusedCall, 1)
 		return nil, errors.New("no fetch waits for this chunk")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if number := binary.BigEndian.Uint32(body[8:]); number != s.next {
-		g.stats.add(RefusedCall, 1)
+		f.stats.add(RefusedCall, 1)
 		return nil, fmt.Errorf("chunk %d out of turn: %d is next", number, s.next)
 	}
 	s.next++
@@ -150,12 +161,12 @@ func (g *Gossip) serveChunk(from string, body []byte) ([]byte, error) {
 	defer s.idle.Reset(fetchIdle)
 	// An error is counted and logged, and the fetch goes on: one record that is
 	// refused must not keep the others away.
-	fresh, _ := g.merge([]delta{{s.from, body[12:]}})
+	fresh, _ := f.merger.merge([]delta{{s.from, body[12:]}})
 	if len(fresh[0]) > 0 {
 		s.fresh = true
 	}
 	if len(fresh[0]) <= MaxBroadcast {
-		g.relay(kindDelta, fresh[0])
+		f.spreader.relay(kindDelta, fresh[0])
 	}
 	return nil, nil
 }

@@ -37,7 +37,7 @@ func TestFirstMessages(t *testing.T) {
 		bubble(t, func(t *testing.T, n *memnet.Network) {
 			hosts := []*host{startAs(t, n, 0, both), startAs(t, n, 1, old)}
 			within(t, 20*time.Second, "both see each other", func() bool { return allSee(hosts, 1) })
-			hosts[0].sendBeats([]nodeID{id(hosts[1])}, nil)
+			hosts[0].beater.send([]nodeID{id(hosts[1])}, nil)
 			understood(t, hosts[1])
 		})
 	})
@@ -53,7 +53,7 @@ func TestFirstMessages(t *testing.T) {
 			for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 				for i, h := range hosts {
 					h.Broadcast(h.state.put(fmt.Sprint("small ", i), time.Now().String()))
-					h.relayDoubt(verdict{id(h), id(hosts[1-i]), uint64(time.Now().UnixNano()), false}.encode())
+					h.beater.relayDoubt(verdict{id(h), id(hosts[1-i]), uint64(time.Now().UnixNano()), false}.encode())
 				}
 			}
 			within(t, 20*time.Second, "both that can see each other", func() bool { return allSee([]*host{hosts[0], older}, 2) })

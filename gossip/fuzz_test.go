@@ -47,16 +47,16 @@ func FuzzFetch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s := &session{from: hostID(1), idle: time.NewTimer(time.Hour)}
 		defer s.idle.Stop()
-		g.sessions.mu.Lock()
-		g.sessions.open[id] = s
-		g.sessions.mu.Unlock()
-		if _, err := g.serveChunk(hostID(2), body); err == nil || s.next != 0 {
+		g.fetcher.sessions.mu.Lock()
+		g.fetcher.sessions.open[id] = s
+		g.fetcher.sessions.mu.Unlock()
+		if _, err := g.fetcher.serveChunk(hostID(2), body); err == nil || s.next != 0 {
 			t.Errorf("%x is taken from a host that was not asked", body)
 		}
-		if _, err := g.serveChunk(hostID(1), body); (err == nil) != (s.next == 1) {
+		if _, err := g.fetcher.serveChunk(hostID(1), body); (err == nil) != (s.next == 1) {
 			t.Errorf("%x: %v, and %d is next", body, err, s.next)
 		}
-		_, _ = g.serveFetch(gone, &memberlist.Node{Name: hostID(1), Addr: net.IPv4(10, 0, 0, 2), Port: DefaultPort}, protoMax, body)
+		_, _ = g.fetcher.serveFetch(gone, &memberlist.Node{Name: hostID(1), Addr: net.IPv4(10, 0, 0, 2), Port: DefaultPort}, protoMax, body)
 		if state.get("own") != "y" {
 			t.Error("an entry is lost")
 		}

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,50 +15,39 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Gossip is a host's part in the cluster. New makes one.
+// Gossip is a host's part in the cluster. New makes one. It is its rooms, each of which has a state
+// and a lock of its own.
 type Gossip struct {
 	*core
-	state     State
-	ml        *memberlist.Memberlist
-	judge     *logWriter
-	door      *door
-	transport *transport
-	runID     uint64 // random: this run of the agent, of which a copy is another
-	running   atomic.Bool
-	begun     chan struct{} // closed by Run
+	ml      *memberlist.Memberlist
+	judge   *logWriter
+	running atomic.Bool
 
-	keyring  *keyring
-	presence *presence
-	roster   *roster
-	refusals *refusals
+	// Who is there.
+	presence *presence // this host
+	roster   *roster   // the others
+	watch    *watch    // who is in doubt
+	refusals *refusals // who is kept out, and why
+	twins    *twins    // who is there twice
+	prover   *prover
 
-	mu        sync.Mutex     // guards the next block; no call of memberlist under it
-	clone     netip.AddrPort // who else has our ID
-	cloneSeen time.Time
-	handlers  map[string]Handler
-	early     [][]byte // broadcasts that wait for the first peer
+	// What comes and goes.
+	keyring *keyring
+	door    *door
+	inbox   *inbox
+	post    *post
 
-	rejoin  chan struct{} // room for one: dial lost peers now
-	spread  chan int      // room for one: compare digests now, with as many peers
-	company chan struct{} // room for one: the first peer is there
-
-	out          outbox
-	pace         pace
-	mergeMu      sync.Mutex // one State.MergeAll at a time
-	seen         *recent
-	epochs       *epochs
-	incoming     chan delta
-	incomingHeld atomic.Int64 // bytes in incoming
-	hints        chan hint
-	meet         chan summary
-	sessions     sessionTable
-	watch        *watch
-	twins        twins
-	silences     silences
-
-	calls   callTable
-	slots   chan struct{} // of running handlers
-	serving atomic.Int32  // requests in any stage
+	// What hosts do with each other.
+	spreader *spreader
+	merger   *merger
+	comparer *comparer
+	fetcher  *fetcher
+	caller   *caller
+	server   *server
+	dialer   *dialer
+	meeter   *meeter
+	beater   *beater
+	trier    *trier
 }
 
 // New listens for peers, and answers them at memberlist's level; everything else
@@ -75,29 +63,54 @@ func New(cfg Config, state State) (*Gossip, error) {
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
 	c := &core{cfg: cfg, self: self, log: cfg.Log, started: time.Now(), work: newTasks()}
-	g := &Gossip{
-		core: c, state: state, runID: rand.Uint64(), judge: newLogWriter(c.log, &c.stats),
-		handlers: map[string]Handler{}, begun: make(chan struct{}),
-		rejoin: make(chan struct{}, 1), spread: make(chan int, 1), company: make(chan struct{}, 1),
-		incoming: make(chan delta, incomingLimit), hints: make(chan hint, hintLimit), meet: make(chan summary),
-		seen: newRecent(seenLimit), epochs: newEpochs(), slots: make(chan struct{}, maxHandlers), calls: newCallTable(), sessions: newSessionTable(),
-		twins: twins{looks: map[twin]time.Time{}}, silences: silences{of: map[string]time.Time{}},
-	}
+	g := &Gossip{core: c, judge: newLogWriter(c.log, &c.stats), watch: newWatch(self, cfg.Timing.Beat, cfg.Run)}
 	if g.keyring, err = newKeyring(cfg.Keys); err != nil {
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
-	g.door = newDoor(g)
-	g.watch = newWatch(g.self, cfg.Timing.Beat, cfg.Run)
-	g.presence = newPresence(c, g.epochs, func() { poke(g.rejoin) })
-	g.roster = newRoster(c, g.presence, g.watch)
-	g.refusals = newRefusals(c, &g.judge.strangers)
+	g.furnish(state)
 	g.presence.adopt(cfg.ClusterID)
-	g.pace.short = cfg.Timing.Gossip
-	g.out = newOutbox(func() int { return int(g.roster.alive.Load()) + 1 })
 	if err := g.listen(); err != nil {
 		return nil, fmt.Errorf("gossip: listen on %v: %w%s", cfg.Bind, err, listenAdvice(err))
 	}
 	return g, nil
+}
+
+// furnish makes the rooms.
+func (g *Gossip) furnish(state State) {
+	c, served, dial := g.core, newEpochs(), make(chan struct{}, 1)
+	g.presence = newPresence(c, served, func() { poke(dial) })
+	g.roster = newRoster(c, g.presence, g.watch)
+	g.refusals = newRefusals(c, &g.judge.strangers)
+	g.post = &post{core: c, presence: g.presence, roster: g.roster}
+	g.door = newDoor(c, g.roster, g.keyring)
+
+	g.caller = &caller{core: c, roster: g.roster, post: g.post, calls: newCallTable()}
+	g.prover = &prover{core: c, roster: g.roster, caller: g.caller, run: rand.Uint64(), silences: silences{of: map[string]time.Time{}}}
+	g.twins = &twins{core: c, prover: g.prover, refusals: g.refusals, looks: map[twin]time.Time{}}
+	g.trier = &trier{core: c, roster: g.roster, post: g.post, caller: g.caller}
+	g.dialer = &dialer{core: c, presence: g.presence, roster: g.roster, refusals: g.refusals, post: g.post, now: dial}
+	g.meeter = &meeter{core: c, watch: g.watch, roster: g.roster, prover: g.prover, post: g.post, others: make(chan summary)}
+
+	g.spreader = newSpreader(c, g.presence, g.roster, g.post)
+	g.beater = &beater{core: c, watch: g.watch, roster: g.roster, post: g.post, meeter: g.meeter, spreader: g.spreader}
+	g.merger = &merger{core: c, state: state, roster: g.roster, refusals: g.refusals, spreader: g.spreader, incoming: make(chan delta, incomingLimit)}
+	g.fetcher = &fetcher{core: c, state: state, caller: g.caller, merger: g.merger, spreader: g.spreader, sessions: newSessionTable()}
+	g.comparer = &comparer{
+		core: c, state: state, roster: g.roster, post: g.post, meeter: g.meeter, fetcher: g.fetcher,
+		hints: make(chan hint, hintLimit), spread: make(chan int, 1),
+	}
+	g.merger.compare, g.fetcher.hint = g.comparer.ask, g.comparer.hint
+	g.server = &server{
+		core: c, roster: g.roster, post: g.post, prover: g.prover, twins: g.twins, fetcher: g.fetcher, epochs: served,
+		begun: make(chan struct{}), slots: make(chan struct{}, maxHandlers), handlers: map[string]Handler{},
+	}
+	g.caller.run = func(ctx context.Context, method string, body []byte) ([]byte, error) {
+		return g.server.run(ctx, c.cfg.Node, method, body)
+	}
+	g.inbox = &inbox{
+		core: c, presence: g.presence, roster: g.roster, refusals: g.refusals,
+		merger: g.merger, comparer: g.comparer, beater: g.beater, server: g.server, caller: g.caller,
+	}
 }
 
 // listenAdvice says what to do about an address that cannot be listened on.
@@ -121,9 +134,10 @@ func (g *Gossip) Run(ctx context.Context) error {
 	if g.running.Swap(true) {
 		return errors.New("gossip: Run was called before")
 	}
-	close(g.begun)
+	close(g.server.begun)
 	for _, f := range []func(context.Context){
-		g.joinLoop, g.presence.announceLoop, g.roster.saveLoop, g.mergeLoop, g.bulkLoop, g.earlyLoop, g.compareLoop, g.fetchLoop, g.meetLoop, g.beatLoop, g.againLoop,
+		g.dialer.loop, g.dialer.againLoop, g.presence.announceLoop, g.roster.saveLoop, g.merger.loop, g.spreader.bulkLoop, g.spreader.earlyLoop,
+		g.comparer.compareLoop, g.comparer.fetchLoop, g.meeter.loop, g.beater.loop,
 	} {
 		if !g.work.spawn(f) {
 			return errors.New("gossip: Run after Close")
@@ -161,6 +175,29 @@ func (g *Gossip) Leave(ctx context.Context) error { return g.presence.leave(ctx)
 // blocks until that has been sent, at most a second. Close and a new Gossip come next.
 func (g *Gossip) Depart(ctx context.Context) error { return g.presence.depart(ctx) }
 
+// Broadcast spreads a message for the peers' State.Merge. It does not block and
+// may lose it; anti-entropy mends that, if the State has what it says. Messages of
+// up to MaxBroadcast bytes travel best. While no peer is there to hear them the last
+// ones are kept for the first that comes.
+func (g *Gossip) Broadcast(b []byte) { g.spreader.broadcast(b) }
+
+// Call asks a host to run the handler of a method, and returns what it returns:
+// its result, or a *RemoteError with its error's text. It blocks until then, until
+// ctx ends (default: 30 s) or until the host is found dead. A host that is known
+// to be dead, or not known, is an error at once (ErrUnreachable). While the host
+// has too many calls at once, Call asks again. The handler runs at most once; after
+// an error that is not a RemoteError it may have run. A call to this host itself
+// runs in place. Bodies have at most MaxBody bytes and must not be changed
+// afterwards.
+func (g *Gossip) Call(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+	return g.caller.call(ctx, node, method, body)
+}
+
+// Handle sets the handler of a method, replacing an earlier one. Methods that
+// begin with "gossip." are this package's own. A panic in a handler is counted,
+// logged and returned to the caller as an error.
+func (g *Gossip) Handle(method string, h Handler) { g.server.handle(method, h) }
+
 // ClusterID returns the ID of the cluster this host is in, "" if none yet.
 func (g *Gossip) ClusterID() string { return g.presence.clusterID() }
 
@@ -191,6 +228,30 @@ func (g *Gossip) Alive() []string { return g.roster.answering() }
 // Forget drops a host that is not alive from what is remembered: it is not
 // dialled again, and Members does not list it. If it comes back it is met anew.
 func (g *Gossip) Forget(id string) { g.roster.forget(id) }
+
+// Try finds out in two seconds whether both streams and packets go to a host that is alive and
+// come back. memberlist is content with either, and an agent needs both. Of a host of an older
+// version it says that they do.
+func (g *Gossip) Try(ctx context.Context, node string) Trial { return g.trier.try(ctx, node) }
+
+// Present asks where a host was last, and at other addresses, whether it is there, and reports
+// whether it proves that before ctx ends. It blocks for two seconds if there is no answer.
+// Hosts of version 2 do not know how.
+func (g *Gossip) Present(ctx context.Context, node string, at ...netip.AddrPort) bool {
+	return g.prover.present(ctx, node, at...)
+}
+
+// Silent reports whether a host was asked lately, as Present does, and has not proved that it
+// is there. If it was not, it is asked in the background: who wants to know asks again. It
+// does not block.
+func (g *Gossip) Silent(node string, at ...netip.AddrPort) bool { return g.prover.silent(node, at...) }
+
+// Clone returns the address at which another host has proved within the last minute that it
+// has this host's ID and key, and whether there is one.
+func (g *Gossip) Clone() (at netip.AddrPort, ok bool) { return g.twins.clone() }
+
+// CloneSought reports whether it is being found out just now whether there is a Clone.
+func (g *Gossip) CloneSought() bool { return g.twins.looking(g.self) }
 
 // Problems returns what keeps hosts apart, for people: each host of another
 // version, and each ID that two hosts have. A problem goes when

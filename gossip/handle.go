@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -23,60 +25,86 @@ const (
 // the caller's patience or with Gossip. It must not change body, nor keep it.
 type Handler func(ctx context.Context, from string, body []byte) ([]byte, error)
 
-// Handle sets the handler of a method, replacing an earlier one. Methods that
-// begin with "gossip." are this package's own. A panic in a handler is counted,
-// logged and returned to the caller as an error.
-func (g *Gossip) Handle(method string, h Handler) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.handlers[method] = h
+// server answers what other hosts ask.
+type server struct {
+	*core
+	roster  *roster
+	post    *post
+	prover  *prover
+	twins   *twins
+	fetcher *fetcher
+	epochs  *epochs
+	begun   chan struct{} // closed when this host runs
+
+	slots   chan struct{} // of running handlers
+	serving atomic.Int32  // requests in any stage
+
+	mu       sync.Mutex
+	handlers map[string]Handler
 }
 
-func (g *Gossip) handler(method string) Handler {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.handlers[method]
+// handle is Gossip.Handle.
+func (s *server) handle(method string, h Handler) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handlers[method] = h
 }
 
-// heardRequest starts a goroutine for a request, if there are not too many.
-func (g *Gossip) heardRequest(e envelope) {
+func (s *server) handler(method string) Handler {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.handlers[method]
+}
+
+// heard starts a goroutine for a request, if there are not too many.
+func (s *server) heard(e envelope) {
 	r, err := decodeRequest(e.version, e.body)
 	if err != nil {
-		g.stats.add(RefusedGarbage, 1)
+		s.stats.add(RefusedGarbage, 1)
 		return
 	}
-	if e.version < g.cfg.speaks.min && r.method != methodProve {
-		g.stats.add(RefusedVersion, 1)
+	if e.version < s.cfg.speaks.min && r.method != methodProve {
+		s.stats.add(RefusedVersion, 1)
 		return
 	}
-	if e.from == g.self {
+	if e.from == s.self {
 		if r.method != methodProve {
 			return
 		}
-		if !g.running.Load() {
-			g.stats.add(LostBusy, 1)
+		if !s.runs() {
+			s.stats.add(LostBusy, 1)
 			return
 		}
-		g.suspectTwin(g.addr, twin{g.self, r.reply}) // it may be this host, at an address that it had
+		s.twins.suspect(s.addr, twin{s.self, r.reply}) // it may be this host, at an address that it had
 	}
-	if g.serving.Add(1) > maxServing || !g.work.spawn(func(ctx context.Context) {
-		defer g.serving.Add(-1)
+	if s.serving.Add(1) > maxServing || !s.work.spawn(func(ctx context.Context) {
+		defer s.serving.Add(-1)
 		select {
-		case <-g.begun: // until then handlers are being set
-			g.serve(ctx, e, r)
+		case <-s.begun: // until then handlers are being set
+			s.serve(ctx, e, r)
 		case <-time.After(min(r.timeout, maxTimeout)):
 		case <-ctx.Done():
 		}
 	}) {
-		g.serving.Add(-1)
-		g.stats.add(LostBusy, 1)
+		s.serving.Add(-1)
+		s.stats.add(LostBusy, 1)
+	}
+}
+
+// runs reports whether this host runs: until then handlers are being set.
+func (s *server) runs() bool {
+	select {
+	case <-s.begun:
+		return true
+	default:
+		return false
 	}
 }
 
 // caller is where the response goes: to the host as we know it, or, if the word
 // of it has not reached us yet, where it says it is.
-func (g *Gossip) caller(from string, r request) *memberlist.Node {
-	if n := g.roster.nodeOf(from); n != nil {
+func (s *server) caller(from string, r request) *memberlist.Node {
+	if n := s.roster.nodeOf(from); n != nil {
 		return n
 	}
 	return &memberlist.Node{Name: from, Addr: net.IP(r.reply.Addr().AsSlice()), Port: r.reply.Port()}
@@ -84,30 +112,30 @@ func (g *Gossip) caller(from string, r request) *memberlist.Node {
 
 // serve runs a request and sends the response, in no newer version than the request's:
 // the caller need not be a member that is known here yet.
-func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
-	from, version := g.caller(e.from.String(), r), min(e.version, g.roster.spoken.writes())
+func (s *server) serve(ctx context.Context, e envelope, r request) {
+	from, version := s.caller(e.from.String(), r), min(e.version, s.post.writes())
 	ctx, cancel := context.WithTimeout(ctx, min(r.timeout, maxTimeout))
 	defer cancel()
 	var result []byte
 	var err error
 	switch r.method {
 	case methodProve:
-		result, err = g.serveProve(r.body)
+		result, err = s.prover.serve(r.body)
 	case methodChunk:
-		result, err = g.serveChunk(from.Name, r.body)
+		result, err = s.fetcher.serveChunk(from.Name, r.body)
 	default:
-		switch g.admit(e, r) {
+		switch s.admit(e, r) {
 		case standingServed:
-			g.stats.add(RefusedReplay, 1)
+			s.stats.add(RefusedReplay, 1)
 			return
 		case standingStale:
-			err = staleError(g.epochs.current())
+			err = staleError(s.epochs.current())
 		case standingFresh:
 			if r.method == methodFetch {
-				result, err = g.serveFetch(ctx, from, version, r.body)
+				result, err = s.fetcher.serveFetch(ctx, from, version, r.body)
 				break
 			}
-			result, err = g.run(ctx, g.handler(r.method), from.Name, r.method, r.body)
+			result, err = s.run(ctx, from.Name, r.method, r.body)
 		}
 	}
 	if err == nil && len(result) > MaxBody {
@@ -124,20 +152,20 @@ func (g *Gossip) serve(ctx context.Context, e envelope, r request) {
 		text := err.Error()
 		reply = response{r.id, statusError, []byte(text[:min(len(text), maxErrText)])}
 	}
-	if err := g.sendReliable(ctx, from, g.sealAs(version, kindResponse, reply.encode())); err != nil {
-		g.log.Debug("respond", "host", from.Name, "method", r.method, "err", err)
+	if err := s.post.sendReliable(ctx, from, s.post.sealAs(version, kindResponse, reply.encode())); err != nil {
+		s.log.Debug("respond", "host", from.Name, "method", r.method, "err", err)
 	}
 }
 
 // admit judges a request of another host. Chunks and proofs are not judged: of the former only
 // those that are waited for are taken, and of the latter nothing comes. While there are hosts
 // whose requests name no epoch, one without is taken for one of this epoch.
-func (g *Gossip) admit(e envelope, r request) standing {
+func (s *server) admit(e envelope, r request) standing {
 	epoch := r.epoch
-	if e.version < protoEpochs && g.roster.spoken.writes() < protoEpochs {
-		epoch = g.epochs.current()
+	if e.version < protoEpochs && s.post.writes() < protoEpochs {
+		epoch = s.epochs.current()
 	}
-	return g.epochs.admit(epoch, servedCall{e.from, r.id})
+	return s.epochs.admit(epoch, servedCall{e.from, r.id})
 }
 
 // staleError says that a request is of another epoch than this, the current one.
@@ -146,22 +174,23 @@ type staleError uint64
 func (e staleError) Error() string { return "the request is of an earlier time" }
 
 // run calls a handler, if there is one and a slot for it.
-func (g *Gossip) run(ctx context.Context, h Handler, from, method string, body []byte) (result []byte, err error) {
+func (s *server) run(ctx context.Context, from, method string, body []byte) (result []byte, err error) {
+	h := s.handler(method)
 	if h == nil {
-		g.stats.add(RefusedCall, 1)
+		s.stats.add(RefusedCall, 1)
 		return nil, fmt.Errorf("unknown method %.64q: is this host's agent older?", method)
 	}
 	select {
-	case g.slots <- struct{}{}:
-		defer func() { <-g.slots }()
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
 	default:
-		g.stats.add(LostBusy, 1)
+		s.stats.add(LostBusy, 1)
 		return nil, errBusy
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			g.stats.add(HandlerPanic, 1)
-			g.log.Error("handler panicked", "method", method, "from", from, "panic", p, "stack", string(debug.Stack()))
+			s.stats.add(HandlerPanic, 1)
+			s.log.Error("handler panicked", "method", method, "from", from, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("handler panicked: %v", p)
 		}
 	}()

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -26,19 +27,30 @@ type target struct {
 	id    string // "": not known
 	name  string // as configured; "": addr
 	addr  netip.AddrPort
-	retry *backoff // nil: the roster has it; else guarded by Gossip.mu
+	retry *backoff // nil: the roster has it; else guarded by dialer.mu
 }
 
-// joinLoop dials lost peers for ever: that is what heals a healed partition.
+// dialer looks for hosts that are lost, or not met yet.
+type dialer struct {
+	*core
+	presence *presence
+	roster   *roster
+	refusals *refusals
+	post     *post
+	now      chan struct{} // room for one: dial now
+	mu       sync.Mutex    // guards the targets of Config.Join
+}
+
+// loop dials lost peers for ever: that is what heals a healed partition.
 // Each host dials few at a time; whichever of a side gets through brings all.
-func (g *Gossip) joinLoop(ctx context.Context) {
-	seeds := g.seeds()
+func (d *dialer) loop(ctx context.Context) {
+	seeds := d.seeds()
 	t := time.NewTimer(0)
 	defer t.Stop()
 	done := make(chan struct{}, 1)
 	round := func() bool {
-		return g.work.spawn(func(ctx context.Context) {
-			g.dialRound(seeds)
+		return d.work.spawn(func(ctx context.Context) {
+			d.round(seeds)
 			done <- struct{}{}
 		})
 	}
@@ -51,15 +63,15 @@ func (g *Gossip) joinLoop(ctx context.Context) {
 			if !again {
 				continue
 			}
-		case <-g.rejoin: // our standing has changed: all deserve a try at once
-			g.mu.Lock()
+		case <-d.now: // our standing has changed: all deserve a try at once
+			d.mu.Lock()
 			for _, s := range seeds {
 				s.retry.reset()
 			}
-			g.mu.Unlock()
+			d.mu.Unlock()
 			again = true
 		case <-t.C:
-			t.Reset(jitter(g.cfg.Timing.Rejoin))
+			t.Reset(jitter(d.cfg.Timing.Rejoin))
 		}
 		if !busy {
 			busy, again = round(), false
@@ -68,9 +80,9 @@ func (g *Gossip) joinLoop(ctx context.Context) {
 }
 
 // seeds are the targets of Config.Join.
-func (g *Gossip) seeds() []*target {
+func (d *dialer) seeds() []*target {
 	var list []*target
-	for _, name := range g.cfg.Join {
+	for _, name := range d.cfg.Join {
 		if name = strings.TrimSpace(name); name != "" {
 			list = append(list, &target{name: name, retry: &backoff{}})
 		}
@@ -78,19 +90,19 @@ func (g *Gossip) seeds() []*target {
 	return list
 }
 
-// dialRound dials a few of those that are due and waits for them.
-func (g *Gossip) dialRound(seeds []*target) {
-	g.roster.noteLeft()
-	due := g.due(seeds, time.Now())
+// round dials a few of those that are due and waits for them.
+func (d *dialer) round(seeds []*target) {
+	d.roster.noteLeft()
+	due := d.due(seeds, time.Now())
 	limit := dialAtOnce
-	if g.roster.alive.Load() == 0 {
+	if d.roster.alive.Load() == 0 {
 		limit = 8 // alone: there is nothing better to do
 	}
 	results := make(chan struct{}, limit)
 	running := 0
 	for _, t := range due[:min(len(due), limit)] {
-		if g.work.spawn(func(ctx context.Context) {
-			g.dial(ctx, t)
+		if d.work.spawn(func(ctx context.Context) {
+			d.dial(ctx, t)
 			results <- struct{}{}
 		}) {
 			running++
@@ -102,13 +114,13 @@ func (g *Gossip) dialRound(seeds []*target) {
 }
 
 // due lists the targets to dial now, in random order.
-func (g *Gossip) due(seeds []*target, now time.Time) []*target {
-	if g.presence.leaves() {
+func (d *dialer) due(seeds []*target, now time.Time) []*target {
+	if d.presence.leaves() {
 		return nil
 	}
-	list, met := g.roster.lost(now)
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	list, met := d.roster.lost(now)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, s := range seeds {
 		if s.retry.due(now) && !met[s.addr] {
 			list = append(list, s)
@@ -119,51 +131,50 @@ func (g *Gossip) due(seeds []*target, now time.Time) []*target {
 }
 
 // dial tries one target and notes the result.
-func (g *Gossip) dial(ctx context.Context, t *target) {
-	err := g.resolve(ctx, t)
+func (d *dialer) dial(ctx context.Context, t *target) {
+	err := d.resolve(ctx, t)
 	if err == nil {
-		err = g.joinAt(t.addr)
+		err = d.joinAt(t.addr)
 	}
-	limit := rejoinLimit * time.Duration(1+g.roster.alive.Load()/8)
+	limit := rejoinLimit * time.Duration(1+d.roster.alive.Load()/8)
 	if err != nil && strings.Contains(err.Error(), refusedMark) {
 		limit = foreignLimit
 	}
-	g.dialled(t, limit)
+	d.dialled(t, limit)
 	if err != nil {
-		g.log.Debug("join", "host", t.id, "name", t.name, "addr", t.addr, "err", err)
+		d.log.Debug("join", "host", t.id, "name", t.name, "addr", t.addr, "err", err)
 		if strings.Contains(err.Error(), noKey) {
-			g.stats.add(RefusedKey, 1)
-			if g.judge.strangers.heard(t.addr.Addr(), time.Now()) {
-				g.log.Warn("the host there has another gossip key", "addr", t.addr, "reason", RefusedKey)
+			d.stats.add(RefusedKey, 1)
+			if d.refusals.strangers.heard(t.addr.Addr(), time.Now()) {
+				d.log.Warn("the host there has another gossip key", "addr", t.addr, "reason", RefusedKey)
 			}
 		}
 		return
 	}
-	g.judge.strangers.known(t.addr.Addr())
+	d.refusals.strangers.known(t.addr.Addr())
 }
 
 // dialled notes that a target was dialled. After a success it is no longer lost.
-func (g *Gossip) dialled(t *target, limit time.Duration) {
+func (d *dialer) dialled(t *target, limit time.Duration) {
 	if t.retry == nil {
-		g.roster.dialled(t.id, time.Now(), limit)
+		d.roster.dialled(t.id, time.Now(), limit)
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	t.retry.failed(time.Now(), rejoinFirst, limit)
 }
 
 // joinAt exchanges the membership with a host. While this one is alone nothing else brings
 // it further, and where packets are lost the opening of a stream may take seconds: then it
 // does not wait for one to fail before it opens the next. The first to end counts.
-func (g *Gossip) joinAt(addr netip.AddrPort) error {
+func (d *dialer) joinAt(addr netip.AddrPort) error {
 	results := make(chan error, alongside)
 	for n := 0; ; {
-		if n == 0 || n < alongside && g.roster.alive.Load() == 0 {
+		if n == 0 || n < alongside && d.roster.alive.Load() == 0 {
 			n++
-			if !g.work.spawn(func(context.Context) {
-				_, err := g.ml.Join([]string{addr.String()})
-				results <- err
+			if !d.work.spawn(func(context.Context) {
+				results <- d.post.exchange(addr)
 			}) {
 				return context.Canceled
 			}
@@ -177,11 +188,11 @@ func (g *Gossip) joinAt(addr netip.AddrPort) error {
 }
 
 // resolve finds the address of a configured host, each time anew: it may move.
-func (g *Gossip) resolve(ctx context.Context, t *target) error {
+func (d *dialer) resolve(ctx context.Context, t *target) error {
 	if t.name == "" {
 		return nil
 	}
-	host, port := t.name, g.cfg.Bind.Port()
+	host, port := t.name, d.cfg.Bind.Port()
 	if h, p, err := net.SplitHostPort(t.name); err == nil {
 		n, err := strconv.ParseUint(p, 10, 16)
 		if err != nil {
@@ -190,7 +201,7 @@ func (g *Gossip) resolve(ctx context.Context, t *target) error {
 		host, port = h, uint16(n)
 	}
 	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
-		g.setAddr(t, netip.AddrPortFrom(a.Unmap(), port))
+		d.setAddr(t, netip.AddrPortFrom(a.Unmap(), port))
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -199,12 +210,12 @@ func (g *Gossip) resolve(ctx context.Context, t *target) error {
 	if err != nil {
 		return fmt.Errorf("join %s: %w", t.name, err)
 	}
-	g.setAddr(t, netip.AddrPortFrom(found[rand.IntN(len(found))].Unmap(), port))
+	d.setAddr(t, netip.AddrPortFrom(found[rand.IntN(len(found))].Unmap(), port))
 	return nil
 }
 
-func (g *Gossip) setAddr(t *target, a netip.AddrPort) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (d *dialer) setAddr(t *target, a netip.AddrPort) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	t.addr = a
 }

@@ -89,7 +89,7 @@ func TestDialAlongside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr := newTransport(g, inner)
+		tr := newTransport(g.door, inner)
 		var mu sync.Mutex
 		dials, closed := 0, 0
 		tr.dialer = func(ctx context.Context, _ string) (net.Conn, error) {

@@ -48,14 +48,32 @@ func memberHash(id string, addr netip.AddrPort) uint64 {
 	return h.Sum64()
 }
 
-// meetLoop does a push/pull with a peer that sees other members than we do.
+// meeter exchanges the members with hosts that see others, or that are not heard.
+type meeter struct {
+	*core
+	watch  *watch
+	roster *roster
+	prover *prover
+	post   *post
+	others chan summary // of hosts that see other members
+}
+
+// offer has loop meet the sender of a summary, if it has nothing else to do.
+func (m *meeter) offer(s summary) {
+	select {
+	case m.others <- s:
+	default: // one at a time
+	}
+}
+
+// loop does a push/pull with a peer that sees other members than we do.
 // memberlist's gossip may miss a host, above all while a cluster forms, and its
 // own push/pull comes every fifteen seconds or less. It also meets hosts that we
 // have not heard of, though they have of us.
 //
 // A difference that this did not mend is left alone for longer and longer, since there are
 // peers that see others for good; but another difference is news.
-func (g *Gossip) meetLoop(ctx context.Context) {
+func (m *meeter) loop(ctx context.Context) {
 	var next backoff
 	tried := differences{}
 	for {
@@ -63,23 +81,23 @@ func (g *Gossip) meetLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case s = <-g.meet:
+		case s = <-m.others:
 		}
-		if !next.due(time.Now()) || !sleep(ctx, grace) || s.members == g.roster.members.Load() {
+		if !next.due(time.Now()) || !sleep(ctx, grace) || s.members == m.roster.members.Load() {
 			continue
 		}
-		before := g.roster.members.Load()
-		limit := 30 * g.cfg.Timing.Digest
+		before := m.roster.members.Load()
+		limit := 30 * m.cfg.Timing.Digest
 		retry := tried.of(before^s.members, time.Now(), limit)
 		if !retry.due(time.Now()) {
 			continue
 		}
-		if _, err := g.ml.Join([]string{s.addr.String()}); err != nil {
-			g.log.Debug("compare members", "addr", s.addr, "err", err)
+		if err := m.post.exchange(s.addr); err != nil {
+			m.log.Debug("compare members", "addr", s.addr, "err", err)
 		}
-		retry.failed(time.Now(), g.cfg.Timing.Digest/2, limit)
+		retry.failed(time.Now(), m.cfg.Timing.Digest/2, limit)
 		next.reset()
-		next.failed(time.Now(), g.cfg.Timing.Digest/2, g.cfg.Timing.Digest/2)
+		next.failed(time.Now(), m.cfg.Timing.Digest/2, m.cfg.Timing.Digest/2)
 	}
 }
 
@@ -112,39 +130,39 @@ type absence struct {
 	meeting atomic.Bool
 }
 
-// meetAbsent does a push/pull with hosts that are taken for alive and of which this one, who
+// absent does a push/pull with hosts that are taken for alive and of which this one, who
 // watches them, hears nothing. Such a host may have been started anew and know nobody: it
 // sends its beats to no one, and as all take it for alive no one dials it. If it is dead, that
 // fails until memberlist says so. One of which beats came before is asked to prove that it is there:
 // its numbers may have begun anew, so that what it says is refused.
-func (g *Gossip) meetAbsent(absent absences, unheard []nodeID, now time.Time) {
-	for id := range absent {
+func (m *meeter) absent(met absences, unheard []nodeID, now time.Time) {
+	for id := range met {
 		if !slices.Contains(unheard, id) {
-			delete(absent, id)
+			delete(met, id)
 		}
 	}
-	first, limit := g.cfg.Timing.Digest/2, 30*g.cfg.Timing.Digest
+	first, limit := m.cfg.Timing.Digest/2, 30*m.cfg.Timing.Digest
 	for _, id := range unheard {
-		a := absent[id]
+		a := met[id]
 		if a == nil {
 			a = &absence{}
 			a.retry.failed(now, first, limit) // who has just come has a moment to be heard
-			absent[id] = a
+			met[id] = a
 		}
-		addr := g.roster.lastAddr(id.String())
+		addr := m.roster.lastAddr(id.String())
 		if !a.retry.due(now) || !addr.IsValid() || a.meeting.Swap(true) {
 			continue
 		}
 		a.retry.failed(now, first, limit)
-		if !g.work.spawn(func(ctx context.Context) {
+		if !m.work.spawn(func(ctx context.Context) {
 			defer a.meeting.Store(false)
-			if g.watch.refuses(id) {
-				if _, there := g.whoIs(ctx, id, addr, proofPatience); there {
-					g.watch.anew(id)
+			if m.watch.refuses(id) {
+				if _, there := m.prover.whoIs(ctx, id, addr, proofPatience); there {
+					m.watch.anew(id)
 				}
 			}
-			if _, err := g.ml.Join([]string{addr.String()}); err != nil {
-				g.log.Debug("meet a host that is not heard", "host", id, "addr", addr, "err", err)
+			if err := m.post.exchange(addr); err != nil {
+				m.log.Debug("meet a host that is not heard", "host", id, "addr", addr, "err", err)
 			}
 		}) {
 			return

@@ -13,11 +13,11 @@ func TestRest(t *testing.T) {
 		hosts := cluster(t, net, 30)
 		atRest := func() (n int) {
 			for _, h := range hosts {
-				h.pace.mu.Lock()
-				if h.pace.long && h.watch.calm(time.Now()) {
+				h.spreader.pace.mu.Lock()
+				if h.spreader.pace.long && h.watch.calm(time.Now()) {
 					n++
 				}
-				h.pace.mu.Unlock()
+				h.spreader.pace.mu.Unlock()
 			}
 			return n
 		}

@@ -471,7 +471,7 @@ func (e events) NotifyLeave(n *memberlist.Node) { e.update(n, Dead) }
 
 func (e events) update(n *memberlist.Node, state MemberState) {
 	g := e.g
-	g.pace.hurry()
+	g.spreader.pace.hurry()
 	if n.Name == g.cfg.Node {
 		g.presence.heard(n.Meta)
 		return
@@ -485,14 +485,14 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 	}
 	addr := addrOf(n)
 	changed := g.roster.update(n.Name, addr, state, meta)
-	g.hasCompany()
+	g.spreader.hasCompany()
 	if !changed {
 		return
 	}
 	g.refusals.settle("conflict " + n.Name + " " + addr.String())
 	g.log.Info("host is "+string(state), "host", n.Name, "name", meta.name, "addr", addr)
 	if state != Alive {
-		g.calls.fail(n.Name, state)
+		g.caller.calls.fail(n.Name, state)
 	}
 }
 
@@ -502,7 +502,7 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 func (e events) NotifyConflict(existing, other *memberlist.Node) {
 	g := e.g
 	if id, err := parseNode(existing.Name); err == nil {
-		g.suspectTwin(addrOf(existing), twin{id, addrOf(other)})
+		g.twins.suspect(addrOf(existing), twin{id, addrOf(other)})
 	}
 }
 

@@ -41,29 +41,38 @@ func statement(challenge, run []byte) []byte {
 	return bytes.Join([][]byte{[]byte("grapevine is here\x00"), challenge, run}, nil)
 }
 
-// serveProve answers methodProve. Anybody may have it proved: nothing is done for it.
-func (g *Gossip) serveProve(challenge []byte) ([]byte, error) {
-	if len(challenge) != nonceSize+len(g.self) {
+// prover proves that this host is there, and asks others to.
+type prover struct {
+	*core
+	roster   *roster
+	caller   *caller
+	run      uint64 // random: this run of the agent, of which a copy is another
+	silences silences
+}
+
+// serve answers methodProve. Anybody may have it proved: nothing is done for it.
+func (p *prover) serve(challenge []byte) ([]byte, error) {
+	if len(challenge) != nonceSize+len(p.self) {
 		return nil, errShort
 	}
-	if nodeID(challenge[nonceSize:]) != g.self {
-		return nil, fmt.Errorf("this is host %s", g.self)
+	if nodeID(challenge[nonceSize:]) != p.self {
+		return nil, fmt.Errorf("this is host %s", p.self)
 	}
-	run := binary.BigEndian.AppendUint64(nil, g.runID)
-	return append(run, g.cfg.Sign(statement(challenge, run))...), nil
+	run := binary.BigEndian.AppendUint64(nil, p.run)
+	return append(run, p.cfg.Sign(statement(challenge, run))...), nil
 }
 
 // prove asks once whether a host is at an address, and returns the run that is.
-func (g *Gossip) prove(ctx context.Context, id nodeID, at netip.AddrPort) (run uint64, err error) {
+func (p *prover) prove(ctx context.Context, id nodeID, at netip.AddrPort) (run uint64, err error) {
 	challenge := make([]byte, nonceSize, nonceSize+len(id))
 	_, _ = rand.Read(challenge) // never fails
 	challenge = append(challenge, id[:]...)
 	to := &memberlist.Node{Name: id.String(), Addr: at.Addr().AsSlice(), Port: at.Port()}
-	reply, err := g.callNode(ctx, to, protoProof, methodProve, challenge)
+	reply, err := p.caller.node(ctx, to, protoProof, methodProve, challenge)
 	if err != nil {
 		return 0, err
 	}
-	if len(reply) < 8 || !g.cfg.Signed(to.Name, statement(challenge, reply[:8]), reply[8:]) {
+	if len(reply) < 8 || !p.cfg.Signed(to.Name, statement(challenge, reply[:8]), reply[8:]) {
 		return 0, errors.New("the answer is not signed by the host")
 	}
 	return binary.BigEndian.Uint64(reply), nil
@@ -71,39 +80,37 @@ func (g *Gossip) prove(ctx context.Context, id nodeID, at netip.AddrPort) (run u
 
 // whoIs is prove, again and again for as long as is said: that memberlist hears meanwhile
 // that the host is dead ends a call, and is no answer.
-func (g *Gossip) whoIs(ctx context.Context, id nodeID, at netip.AddrPort, patience time.Duration) (run uint64, ok bool) {
+func (p *prover) whoIs(ctx context.Context, id nodeID, at netip.AddrPort, patience time.Duration) (run uint64, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		run, err := g.prove(ctx, id, at)
+		run, err := p.prove(ctx, id, at)
 		if err == nil {
 			return run, true
 		}
-		g.log.Debug("no proof", "host", id, "addr", at, "err", err)
+		p.log.Debug("no proof", "host", id, "addr", at, "err", err)
 		if !sleep(ctx, proofAgain) {
 			return 0, false
 		}
 	}
 }
 
-// Present asks where a host was last, and at other addresses, whether it is there, and reports
-// whether it proves that before ctx ends. It blocks for two seconds if there is no answer.
-// Hosts of version 2 do not know how.
-func (g *Gossip) Present(ctx context.Context, node string, at ...netip.AddrPort) bool {
+// present is Gossip.Present.
+func (p *prover) present(ctx context.Context, node string, at ...netip.AddrPort) bool {
 	id, err := parseNode(node)
 	if err != nil {
 		return false
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	at = append(slices.Clone(at), g.roster.lastAddr(node))
+	at = append(slices.Clone(at), p.roster.lastAddr(node))
 	slices.SortFunc(at, netip.AddrPort.Compare)
 	at = slices.Compact(at)
 	answers := make(chan bool, len(at))
 	running := 0
 	for _, a := range at {
-		if a.IsValid() && g.work.spawn(func(context.Context) {
-			_, ok := g.whoIs(ctx, id, a, proofPatience)
+		if a.IsValid() && p.work.spawn(func(context.Context) {
+			_, ok := p.whoIs(ctx, id, a, proofPatience)
 			answers <- ok
 		}) {
 			running++
@@ -126,11 +133,9 @@ type silences struct {
 	of map[string]time.Time
 }
 
-// Silent reports whether a host was asked lately, as Present does, and has not proved that it
-// is there. If it was not, it is asked in the background: who wants to know asks again. It
-// does not block.
-func (g *Gossip) Silent(node string, at ...netip.AddrPort) bool {
-	s := &g.silences
+// silent is Gossip.Silent.
+func (p *prover) silent(node string, at ...netip.AddrPort) bool {
+	s := &p.silences
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since, known := s.of[node]
@@ -141,11 +146,11 @@ func (g *Gossip) Silent(node string, at ...netip.AddrPort) bool {
 		clear(s.of)
 	}
 	s.of[node] = time.Time{}
-	if !g.work.spawn(func(ctx context.Context) {
-		present := g.Present(ctx, node, at...)
+	if !p.work.spawn(func(ctx context.Context) {
+		there := p.present(ctx, node, at...)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.of[node] = time.Now(); present || ctx.Err() != nil {
+		if s.of[node] = time.Now(); there || ctx.Err() != nil {
 			delete(s.of, node)
 		}
 	}) {

@@ -333,7 +333,7 @@ func TestBadMessagesFromInside(t *testing.T) {
 			{envelope(kindDelta, "not json"), RefusedMerge},
 			{envelope(kindDelta, `{"panic":{}}`), HandlerPanic},
 			{envelope(kindDelta, strings.Repeat("x", 20<<20)), RefusedSize},
-			{from.seal(kindRequest, request{1, 0, time.Second, from.addr, methodChunk, make([]byte, 12)}.encode(protoMax)), RefusedCall},
+			{from.post.seal(kindRequest, request{1, 0, time.Second, from.addr, methodChunk, make([]byte, 12)}.encode(protoMax)), RefusedCall},
 		} {
 			before := hosts[1].Stats()[c.reason]
 			_ = from.ml.SendReliable(to, c.msg)
@@ -393,14 +393,14 @@ func TestFloodIsBoundedAndMended(t *testing.T) {
 		for i := range 3 * outboxLimit {
 			hosts[0].Broadcast(hosts[0].state.put(strings.Repeat("k", 100)+string(rune('0'+i)), "v"))
 		}
-		if q := hosts[0].out.queue.NumQueued(); q > outboxLimit {
+		if q := hosts[0].spreader.out.queue.NumQueued(); q > outboxLimit {
 			t.Errorf("%d queued", q)
 		}
 		if hosts[0].Stats()[LostQueueFull] == 0 {
 			t.Error("drops are not counted")
 		}
 		within(t, 10*time.Second, "digests are equal", func() bool {
-			return bytes.Equal(hosts[0].sum(), hosts[1].sum()) && bytes.Equal(hosts[0].sum(), hosts[2].sum())
+			return bytes.Equal(hosts[0].comparer.sum(), hosts[1].comparer.sum()) && bytes.Equal(hosts[0].comparer.sum(), hosts[2].comparer.sum())
 		})
 	})
 }

@@ -257,7 +257,7 @@ func TestReplay(t *testing.T) {
 		within(t, 5*time.Second, "both know the last word", allHave(rest, "k", "the last"))
 		time.Sleep(5 * time.Second)
 
-		ran, sums := calls[0].Load(), [][]byte{rest[0].sum(), rest[1].sum()}
+		ran, sums := calls[0].Load(), [][]byte{rest[0].comparer.sum(), rest[1].comparer.sum()}
 		attacker, err := n.Listen(hostAddr(9))
 		if err != nil {
 			t.Fatal(err)
@@ -282,7 +282,7 @@ func TestReplay(t *testing.T) {
 				if slices.Contains(alive, rest[1-i].id) {
 					met[i] = time.Now()
 				}
-				if time.Since(met[i]) > time.Second || !slices.Equal(h.sum(), sums[i]) {
+				if time.Since(met[i]) > time.Second || !slices.Equal(h.comparer.sum(), sums[i]) {
 					t.Fatalf("host %s sees %v, and knows %q", h.id, alive, h.state.get("k"))
 				}
 				if i == 0 && slices.Contains(alive, hosts[2].id) {

@@ -20,7 +20,7 @@ func newTestScreen(t testing.TB) *screen {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = g.Close() })
-	return newScreen(&transport{g: g})
+	return newScreen(g.door)
 }
 
 // Of a flood of packets that no key opens memberlist sees a few, which it complains of, and

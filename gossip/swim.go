@@ -31,18 +31,18 @@ func (g *Gossip) listen() error {
 	if mc.AdvertisePort == 0 {
 		mc.AdvertisePort = mc.BindPort
 	}
-	t := newTransport(g, inner)
-	mc.Transport, g.transport = t, t
+	t := newTransport(g.door, inner)
+	mc.Transport, g.trier.transport = t, t
 	var err error
 	if g.ml, err = memberlist.Create(mc); err != nil {
 		_ = t.Shutdown()
 		return err
 	}
-	g.presence.ml = g.ml
+	g.presence.ml, g.post.ml = g.ml, g.ml
 	if !numberAcks(g.ml) {
 		g.log.Warn("the answers to an earlier run of this agent may be sent again: this memberlist is not known")
 	}
-	if !g.pace.find(g.ml) {
+	if !g.spreader.pace.find(g.ml) {
 		g.log.Warn("this agent costs more at rest than it should: this memberlist is not known")
 	}
 	if g.addr = addrOf(g.ml.LocalNode()); g.addr.Addr().IsUnspecified() {
@@ -95,17 +95,7 @@ func (d delegate) NodeMeta(int) []byte { return d.g.presence.nodeMeta() }
 
 // GetBroadcasts implements memberlist.Delegate.
 func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
-	var msgs [][]byte
-	version := d.g.roster.spoken.spreads()
-	for _, m := range d.g.out.queue.GetBroadcasts(overhead, limit) {
-		if m = inVersion(version, m); m != nil {
-			msgs = append(msgs, m)
-		}
-	}
-	if len(msgs) == 0 {
-		d.g.pace.rest()
-	}
-	return msgs
+	return d.g.spreader.waiting(overhead, limit)
 }
 
 // LocalState implements memberlist.Delegate: a push/pull carries the hash of our
@@ -115,11 +105,11 @@ func (d delegate) LocalState(bool) []byte {
 	if d.g.ClusterID() == "" {
 		return nil
 	}
-	return d.g.sealAs(d.g.cfg.speaks.min, kindSum, d.g.summary().encode())
+	return d.g.post.sealAs(d.g.cfg.speaks.min, kindSum, d.g.comparer.summary().encode())
 }
 
 // MergeRemoteState implements memberlist.Delegate.
-func (d delegate) MergeRemoteState(b []byte, _ bool) { d.g.receive(b, true) }
+func (d delegate) MergeRemoteState(b []byte, _ bool) { d.g.inbox.receive(b, true) }
 
 // NotifyMsg implements memberlist.Delegate.
-func (d delegate) NotifyMsg(b []byte) { d.g.receive(b, false) }
+func (d delegate) NotifyMsg(b []byte) { d.g.inbox.receive(b, false) }

@@ -25,7 +25,8 @@ const (
 // waits on one.
 type transport struct {
 	memberlist.Transport
-	g       *Gossip
+	door    *door
+	roster  *roster
 	dialer  func(ctx context.Context, addr string) (net.Conn, error) // nil: Transport's
 	streams chan net.Conn
 	packets chan *memberlist.Packet // nil: Transport's
@@ -48,9 +49,9 @@ type stream struct {
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-func newTransport(g *Gossip, inner memberlist.Transport) *transport {
+func newTransport(d *door, inner memberlist.Transport) *transport {
 	t := &transport{
-		Transport: inner, g: g, streams: make(chan net.Conn), slots: make(chan struct{}, maxStreams),
+		Transport: inner, door: d, roster: d.roster, streams: make(chan net.Conn), slots: make(chan struct{}, maxStreams),
 		work: newTasks(), open: map[*stream]struct{}{},
 	}
 	t.work.spawn(t.accept)
@@ -58,8 +59,8 @@ func newTransport(g *Gossip, inner memberlist.Transport) *transport {
 		t.dialer = func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
 		}
-		s.start(newScreen(t).pass)
-	} else if g.cfg.Datagram != nil {
+		s.start(newScreen(d).pass)
+	} else if d.cfg.Datagram != nil {
 		t.packets = make(chan *memberlist.Packet)
 		t.work.spawn(t.sift)
 	}
@@ -81,7 +82,7 @@ func (t *transport) sift(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case p := <-t.Transport.PacketCh():
-			if t.g.cfg.Datagram(p.Buf) {
+			if t.door.cfg.Datagram(p.Buf) {
 				continue
 			}
 			select {
@@ -143,7 +144,7 @@ func (s *stream) Close() error {
 // shown there yet that he has the key, either.
 func (s *stream) Read(b []byte) (int, error) {
 	if !s.loaded {
-		frame, _, err := s.t.g.door.receive(s.Conn, true)
+		frame, _, err := s.t.door.receive(s.Conn, true)
 		if err != nil {
 			return 0, err
 		}
@@ -163,7 +164,7 @@ func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
 // WriteToAddress implements memberlist.NodeAwareTransport.
 func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
-	if t.g.roster.isForeign(a.Name) {
+	if t.roster.isForeign(a.Name) {
 		return time.Now(), nil // as if lost: memberlist will find the host dead
 	}
 	return t.WriteTo(b, a.Addr)
@@ -171,7 +172,7 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	if t.g.roster.isForeign(a.Name) {
+	if t.roster.isForeign(a.Name) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: net.UnknownNetworkError("host of another cluster")}
 	}
 	return t.DialTimeout(a.Addr, timeout)

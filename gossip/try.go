@@ -25,33 +25,40 @@ type Trial struct {
 
 var errNoPacket = errors.New("no packet was answered")
 
-// Try finds out in two seconds whether both streams and packets go to a host that is alive and
-// come back. memberlist is content with either, and an agent needs both. Of a host of an older
-// version it says that they do.
-func (g *Gossip) Try(ctx context.Context, node string) Trial {
+// trier finds out what passes to a host.
+type trier struct {
+	*core
+	roster    *roster
+	post      *post
+	caller    *caller
+	transport *transport
+}
+
+// try is Gossip.Try.
+func (r *trier) try(ctx context.Context, node string) Trial {
 	ctx, cancel := context.WithTimeout(ctx, tryPatience)
 	defer cancel()
-	to, err := g.roster.find(node)
+	to, err := r.roster.find(node)
 	if err != nil {
 		return Trial{Call: err, Packet: err}
 	}
-	if !g.roster.speaksSince(node, protoEpochs) {
+	if !r.roster.speaksSince(node, protoEpochs) {
 		return Trial{}
 	}
 	begin := func(f func() error) <-chan error {
 		result := make(chan error, 1)
-		if !g.work.spawn(func(context.Context) { result <- f() }) {
+		if !r.work.spawn(func(context.Context) { result <- f() }) {
 			result <- errClosed
 		}
 		return result
 	}
-	packet := begin(func() error { return g.tryPackets(ctx, to) })
-	call := begin(func() error { return g.tryCall(ctx, to) })
+	packet := begin(func() error { return r.packets(ctx, to) })
+	call := begin(func() error { return r.call(ctx, to) })
 	var t Trial
 	select {
 	case t.Call = <-call:
 	case <-time.After(tryDial):
-		dial := begin(func() error { return g.tryDial(to) })
+		dial := begin(func() error { return r.dial(to) })
 		if t.Call = <-call; t.Call != nil {
 			t.Dial = <-dial
 		}
@@ -64,15 +71,15 @@ func (g *Gossip) Try(ctx context.Context, node string) Trial {
 	return t
 }
 
-// tryCall has the host say that it is there: nothing is done for it, and anybody knows how.
-func (g *Gossip) tryCall(ctx context.Context, to *memberlist.Node) error {
+// call has the host say that it is there: nothing is done for it, and anybody knows how.
+func (r *trier) call(ctx context.Context, to *memberlist.Node) error {
 	id, err := parseNode(to.Name)
 	if err != nil {
 		return err
 	}
 	challenge := make([]byte, nonceSize, nonceSize+len(id))
 	_, _ = rand.Read(challenge) // never fails
-	_, err = g.callNode(ctx, to, protoProof, methodProve, append(challenge, id[:]...))
+	_, err = r.caller.node(ctx, to, protoProof, methodProve, append(challenge, id[:]...))
 	var answer *RemoteError
 	if errors.As(err, &answer) || errors.Is(err, errBusy) {
 		return nil
@@ -80,17 +87,17 @@ func (g *Gossip) tryCall(ctx context.Context, to *memberlist.Node) error {
 	return err
 }
 
-func (g *Gossip) tryDial(to *memberlist.Node) error {
-	c, err := g.transport.DialTimeout(to.FullAddress().Addr, tryPatience-2*tryDial)
+func (r *trier) dial(to *memberlist.Node) error {
+	c, err := r.transport.DialTimeout(to.FullAddress().Addr, tryPatience-2*tryDial)
 	if err != nil {
 		return err
 	}
 	return c.Close()
 }
 
-func (g *Gossip) tryPackets(ctx context.Context, to *memberlist.Node) error {
+func (r *trier) packets(ctx context.Context, to *memberlist.Node) error {
 	for range tryPings {
-		if _, err := g.ml.Ping(to.Name, &net.UDPAddr{IP: to.Addr, Port: int(to.Port)}); err == nil {
+		if _, err := r.post.ml.Ping(to.Name, &net.UDPAddr{IP: to.Addr, Port: int(to.Port)}); err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {

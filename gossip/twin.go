@@ -20,10 +20,23 @@ const (
 	maxTwins  = 16              // of one ID that are remembered, for cloneMemory
 )
 
-// twins remembers when a look at each ended; the zero time: it goes on.
+// twins finds out which hosts there are twice.
 type twins struct {
+	*core
+	prover   *prover
+	refusals *refusals
+
 	mu    sync.Mutex
-	looks map[twin]time.Time
+	looks map[twin]time.Time // when a look at each ended; the zero time: it goes on
+	own   netip.AddrPort     // who else has our ID
+	met   time.Time          // when it was last
+}
+
+// clone is Gossip.Clone.
+func (s *twins) clone() (at netip.AddrPort, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.own, !s.met.IsZero() && time.Since(s.met) < cloneMemory
 }
 
 // begin reports whether it is time to look at a twin, and whether that is news, and notes it.
@@ -71,49 +84,49 @@ func (s *twins) looking(id nodeID) bool {
 	return false
 }
 
-// suspectTwin looks in the background whether a host that is known to be at one address is at
+// suspect looks in the background whether a host that is known to be at one address is at
 // another one as well. It does not block.
-func (g *Gossip) suspectTwin(known netip.AddrPort, t twin) {
+func (s *twins) suspect(known netip.AddrPort, t twin) {
 	if !t.at.IsValid() || t.at == known {
 		return
 	}
-	first, ok := g.twins.begin(t, time.Now())
+	first, ok := s.begin(t, time.Now())
 	if !ok {
 		return
 	}
-	if !g.work.spawn(func(ctx context.Context) {
-		defer func() { g.twins.end(t, time.Now()) }()
-		g.look(ctx, known, t, first)
+	if !s.work.spawn(func(ctx context.Context) {
+		defer func() { s.end(t, time.Now()) }()
+		s.look(ctx, known, t, first)
 	}) {
-		g.twins.end(t, time.Now())
+		s.end(t, time.Now())
 	}
 }
 
 // look finds out which it is: two hosts are two runs of one ID that both prove to have its
 // key. This host itself is one of its own.
-func (g *Gossip) look(ctx context.Context, known netip.AddrPort, t twin, first bool) {
-	run, there := g.whoIs(ctx, t.id, t.at, proofPatience)
+func (s *twins) look(ctx context.Context, known netip.AddrPort, t twin, first bool) {
+	run, there := s.prover.whoIs(ctx, t.id, t.at, proofPatience)
 	if !there {
-		g.stats.add(RefusedReplay, 1)
+		s.stats.add(RefusedReplay, 1)
 		if first {
-			g.log.Info("a host is said to be at another address, where it is not: an old word", "host", t.id, "addr", known, "not", t.at)
+			s.log.Info("a host is said to be at another address, where it is not: an old word", "host", t.id, "addr", known, "not", t.at)
 		}
 		return
 	}
-	other := g.runID
-	if t.id != g.self {
-		if other, there = g.whoIs(ctx, t.id, known, proofPatience); !there {
+	other := s.prover.run
+	if t.id != s.self {
+		if other, there = s.prover.whoIs(ctx, t.id, known, proofPatience); !there {
 			return // it has moved
 		}
 	}
 	if run == other {
 		return // one host with two addresses
 	}
-	if t.id == g.self {
-		g.mu.Lock()
-		g.clone, g.cloneSeen = t.at, time.Now()
-		g.mu.Unlock()
+	if t.id == s.self {
+		s.mu.Lock()
+		s.own, s.met = t.at, time.Now()
+		s.mu.Unlock()
 	}
 	id := t.id.String()
-	_ = g.refusals.refuse(RefusedClone, "conflict "+id+" "+t.at.String(), cloneError(id, known, t.at))
+	_ = s.refusals.refuse(RefusedClone, "conflict "+id+" "+t.at.String(), cloneError(id, known, t.at))
 }

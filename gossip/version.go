@@ -94,10 +94,3 @@ func (o *gone) add(newest uint8, now time.Time) {
 	}
 	o.last = now
 }
-
-// seal makes an envelope of this host, for members.
-func (g *Gossip) seal(k kind, body []byte) []byte { return g.sealAs(g.roster.spoken.writes(), k, body) }
-
-func (g *Gossip) sealAs(version uint8, k kind, body []byte) []byte {
-	return envelope{version, k, g.ClusterID(), g.self, body}.encode()
-}

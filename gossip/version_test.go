@@ -118,7 +118,7 @@ func TestCallsOfTheOlderVersion(t *testing.T) {
 		g := hosts[1].Gossip
 		for _, version := range []uint8{protoEpochs - 1, protoEpochs} {
 			r := request{7, 0, time.Second, g.addr, "count", nil}
-			if err := g.ml.SendReliable(g.roster.nodeOf(hosts[0].id), g.sealAs(version, kindRequest, r.encode(version))); err != nil {
+			if err := g.ml.SendReliable(g.roster.nodeOf(hosts[0].id), g.post.sealAs(version, kindRequest, r.encode(version))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -128,7 +128,7 @@ func TestCallsOfTheOlderVersion(t *testing.T) {
 		}
 		// Who does not know yet that all are newer is told the epoch, and asks again.
 		to := g.roster.nodeOf(hosts[0].id)
-		if _, err := g.callNode(seconds(t, 5), to, protoEpochs-1, "count", nil); err != nil || ran.Load() != 1 {
+		if _, err := g.caller.node(seconds(t, 5), to, protoEpochs-1, "count", nil); err != nil || ran.Load() != 1 {
 			t.Errorf("a call of the older version: %v, %d ran", err, ran.Load())
 		}
 	})

@@ -22,7 +22,6 @@ var moreMethods = map[string]int{
 	"driver/endpoints":   81,
 	"driver/holder":      42,
 	"driver/mirror":      132,
-	"gossip/Gossip":      94,
 	"ipam/Allocator":     150,
 	"ipam/collector":     57,
 	"ipam/commons":       53,

@@ -65,39 +65,49 @@ func (c *Conn) DoAt(generation uint32, messages [][]byte) error {
 func (c *Conn) do(batch []byte, messages [][]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	last := len(batch)
 	for _, m := range messages {
+		last = len(batch)
 		batch = append(batch, m...)
+		acknowledge(batch[last:], false)
+	}
+	if len(messages) > 0 {
+		acknowledge(batch[last:], true)
 	}
 	batch = append(batch, mark(unix.NFNL_MSG_BATCH_END)...)
-	if err := unix.Sendto(c.fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(c.fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil || len(messages) == 0 {
 		return err
 	}
-	return c.acknowledged(len(messages))
+	return c.acknowledged()
 }
 
-// acknowledged reads as many acknowledgements. A batch that failed has an error for each
-// message that did: the first one counts, and what is left is read away.
-func (c *Conn) acknowledged(n int) (failed error) {
-	for n > 0 {
+// acknowledge says in a message whether the kernel is to acknowledge it. An error it tells in any case.
+func acknowledge(m []byte, is bool) {
+	flags := binary.NativeEndian.Uint16(m[6:]) &^ unix.NLM_F_ACK
+	if is {
+		flags |= unix.NLM_F_ACK
+	}
+	binary.NativeEndian.PutUint16(m[6:], flags)
+}
+
+// acknowledged reads the acknowledgement of a batch's last message: the kernel tells of its messages in their order,
+// after the last one. A batch that failed has an error for each message that did: the first one counts, and what is left
+// is read away.
+func (c *Conn) acknowledged() error {
+	for {
 		messages, err := c.receive()
-		switch {
-		case failed != nil && err != nil:
-			return failed // the kernel does not acknowledge what it has not done
-		case err != nil:
+		if err != nil {
 			return err
 		}
-		for _, m := range messages {
-			n--
-			if code := int32(binary.NativeEndian.Uint32(m[unix.NLMSG_HDRLEN:])); code != 0 && failed == nil {
-				failed = unix.Errno(-code)
-				n = 0
-			}
+		if len(messages) == 0 {
+			continue
 		}
+		if code := int32(binary.NativeEndian.Uint32(messages[0][unix.NLMSG_HDRLEN:])); code != 0 {
+			c.drain()
+			return unix.Errno(-code)
+		}
+		return nil
 	}
-	if failed != nil {
-		c.drain()
-	}
-	return failed
 }
 
 func (c *Conn) drain() {

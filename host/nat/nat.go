@@ -119,7 +119,7 @@ func (n *NAT) Remove(context.Context) error {
 	defer n.mu.Unlock()
 	n.set = false
 	n.noteAbsent()
-	return errors.Join(n.clear(iptables.ProtocolIPv4), n.clear(iptables.ProtocolIPv6))
+	return errors.Join(n.clear(iptables.ProtocolIPv4, look(iptables.ProtocolIPv4)), n.clear(iptables.ProtocolIPv6, look(iptables.ProtocolIPv6)))
 }
 
 // inspect is how often Run looks at the rules themselves, by several processes, lest
@@ -195,12 +195,13 @@ func (n *NAT) apply() error {
 	_, err := n.lookHere()
 	errs := []error{err}
 	for _, f := range families {
-		if chains, err := n.chains(f); err != nil {
+		have := look(f)
+		if chains, err := n.chains(f, have); err != nil {
 			errs = append(errs, err)
 		} else if chains != nil {
-			errs = append(errs, n.applyChains(f, chains))
+			errs = append(errs, n.applyChains(f, chains, have))
 		} else {
-			errs = append(errs, n.clear(f))
+			errs = append(errs, n.clear(f, have))
 		}
 	}
 	err = errors.Join(errs...)
@@ -208,20 +209,20 @@ func (n *NAT) apply() error {
 	return err
 }
 
-// applyChains makes chains of a family. What others lead to comes first, and goes last.
-func (n *NAT) applyChains(f iptables.Protocol, chains []chain) error {
+// applyChains makes chains of a family that are not as they should be. What others lead to comes first, and goes last.
+func (n *NAT) applyChains(f iptables.Protocol, chains []chain, have saved) error {
 	ipt, err := n.tables(f)
 	if err != nil {
 		return err
 	}
-	errs := []error{n.keepPolicy(f, ipt)}
+	errs := []error{n.keepPolicy(f, ipt, have)}
 	for _, c := range chains {
-		if len(c.rules) > 0 {
+		if len(c.rules) > 0 && !have.has(c) {
 			errs = append(errs, c.ensure(ipt))
 		}
 	}
 	for _, c := range slices.Backward(chains) {
-		if len(c.rules) == 0 {
+		if len(c.rules) == 0 && !have.lacks(c) {
 			errs = append(errs, c.remove(ipt))
 		}
 	}
@@ -229,7 +230,7 @@ func (n *NAT) applyChains(f iptables.Protocol, chains []chain) error {
 }
 
 // clear removes what we have in a family.
-func (n *NAT) clear(f iptables.Protocol) error {
+func (n *NAT) clear(f iptables.Protocol, have saved) error {
 	ipt, err := n.tables(f)
 	if errors.Is(err, errNoIPTables) {
 		return nil // then there are no rules of ours either
@@ -239,7 +240,9 @@ func (n *NAT) clear(f iptables.Protocol) error {
 	}
 	var errs []error
 	for _, c := range slices.Backward(chainsFor(Config{Interface: "none", CIDRs: everything}, nil, nil, f)) {
-		errs = append(errs, c.remove(ipt))
+		if !have.lacks(c) {
+			errs = append(errs, c.remove(ipt))
+		}
 	}
 	return errors.Join(errs...)
 }

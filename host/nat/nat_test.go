@@ -325,7 +325,7 @@ exit 3
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	if err := New().clear(iptables.ProtocolIPv6); err != nil {
+	if err := New().clear(iptables.ProtocolIPv6, nil); err != nil {
 		t.Error(err)
 	}
 	// IPv4 has its rules all the same, and it is said what is missing.
@@ -341,7 +341,7 @@ exit 3
 	if err := os.WriteFile(filepath.Join(dir, "ip6tables"), []byte(strings.ReplaceAll(program, "can't initialize", "is afraid of")), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := New().clear(iptables.ProtocolIPv6); err == nil {
+	if err := New().clear(iptables.ProtocolIPv6, nil); err == nil {
 		t.Error("another failure of ip6tables is no error")
 	}
 }

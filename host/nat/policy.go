@@ -61,7 +61,7 @@ func (n *NAT) Bridges(names []string) error {
 }
 
 // chains are those of a family: chainsFor's, with what depends on Docker's.
-func (n *NAT) chains(f iptables.Protocol) ([]chain, error) {
+func (n *NAT) chains(f iptables.Protocol, have saved) ([]chain, error) {
 	chains := chainsFor(n.cfg, n.published, n.here, f)
 	if chains == nil {
 		return nil, nil
@@ -71,7 +71,7 @@ func (n *NAT) chains(f iptables.Protocol) ([]chain, error) {
 		return nil, err
 	}
 	if n.forbidden[f] && len(n.bridges) > 0 {
-		switch there, err := ipt.ChainExists("filter", "DOCKER"); {
+		switch there, err := have.exists(ipt, "filter", "DOCKER"); {
 		case err != nil:
 			return nil, err
 		case !there:
@@ -113,11 +113,11 @@ func (n *NAT) policy(f iptables.Protocol, policy string) error {
 // has only chosen the other framework (update-alternatives). What the former one drops stays dropped, and
 // a policy in this one would stop what others' rules in the former let pass. Once the former has lost its
 // rules as well, the policy is this one's.
-func (n *NAT) keepPolicy(f iptables.Protocol, ipt *iptables.IPTables) error {
+func (n *NAT) keepPolicy(f iptables.Protocol, ipt *iptables.IPTables, have saved) error {
 	if !n.forbidden[f] {
 		return nil
 	}
-	there, err := ipt.ChainExists("filter", Forward)
+	there, err := have.exists(ipt, "filter", Forward)
 	if err != nil || there && !n.elsewhere[f] {
 		return err
 	}

@@ -56,7 +56,7 @@ func (n *NAT) applyPorts() error {
 			return c.name != Ports && c.name != Hairpin && c.name != Postrouting
 		})
 		if len(chains) > 0 {
-			errs = append(errs, n.applyChains(f, chains))
+			errs = append(errs, n.applyChains(f, chains, look(f)))
 		}
 	}
 	return errors.Join(errs...)

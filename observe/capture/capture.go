@@ -54,7 +54,7 @@ type Desk struct {
 
 	mu      sync.Mutex
 	life    context.Context // nil: Run has not begun
-	running int
+	running map[string]int  // by the host that asks; "": people here
 	others  map[seat]*session
 }
 
@@ -65,7 +65,9 @@ type seat struct {
 }
 
 // New makes a Desk.
-func New(cfg Config) *Desk { return &Desk{cfg: cfg, others: map[seat]*session{}} }
+func New(cfg Config) *Desk {
+	return &Desk{cfg: cfg, others: map[seat]*session{}, running: map[string]int{}}
+}
 
 // Run lets captures go on until ctx ends.
 func (d *Desk) Run(ctx context.Context) error {
@@ -104,7 +106,7 @@ func (d *Desk) Capture(ctx context.Context, r api.CaptureRequest, w io.Writer) (
 	}
 	var from source
 	if host == d.cfg.Self {
-		s, err := d.begin(o, "this host", false)
+		s, err := d.begin(o, "", false)
 		if err != nil {
 			return api.CaptureEnd{}, fmt.Errorf("capture the packets of %s: %w", r.Container, err)
 		}
@@ -205,12 +207,17 @@ func whose(snap *cluster.Snapshot, e cluster.Endpoint) string {
 
 const (
 	maxSessions  = 8  // on one host at once
+	maxOthers    = 6  // of these, those of other hosts: people here always have some
+	maxOfHost    = 3  // and those of one other host
 	maxEndpoints = 32 // of a container
 )
 
-// begin begins a capture on this host.
-func (d *Desk) begin(o order, asker string, cut bool) (*session, error) {
-	snap := d.cfg.Snapshot()
+// begin begins a capture on this host, for another host or (empty) for people here.
+func (d *Desk) begin(o order, host string, cut bool) (*session, error) {
+	snap, asker := d.cfg.Snapshot(), "this host"
+	if host != "" {
+		asker = "host " + hostName(snap, cluster.NodeID(host))
+	}
 	filter, err := o.filter().Program()
 	if err != nil {
 		return nil, err
@@ -218,7 +225,7 @@ func (d *Desk) begin(o order, asker string, cut bool) (*session, error) {
 	if len(o.Endpoints) == 0 || len(o.Endpoints) > maxEndpoints {
 		return nil, fmt.Errorf("%d networks of a container: at most %d", len(o.Endpoints), maxEndpoints)
 	}
-	life, err := d.enter()
+	life, err := d.enter(host)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +234,7 @@ func (d *Desk) begin(o order, asker string, cut bool) (*session, error) {
 		for _, t := range taps {
 			_ = t.Close()
 		}
-		d.leave()
+		d.leave(host)
 		return nil, err
 	}
 	var places []pcapng.Interface
@@ -251,7 +258,7 @@ func (d *Desk) begin(o order, asker string, cut bool) (*session, error) {
 	s.release = sync.OnceFunc(func() {
 		s.end("")
 		close(s.released)
-		d.leave()
+		d.leave(host)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		log.Info("packets of a container are captured no longer", "packets", s.Packets, "why", cmp.Or(s.Why, "the asker has gone"))
@@ -259,24 +266,35 @@ func (d *Desk) begin(o order, asker string, cut bool) (*session, error) {
 	return s, nil
 }
 
-// enter takes one of the places for captures.
-func (d *Desk) enter() (context.Context, error) {
+// enter takes one of the places for captures, for another host or (empty) for people here.
+func (d *Desk) enter(host string) (context.Context, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.life == nil || d.life.Err() != nil {
 		return nil, errors.New("its agent is starting, or stops: try again")
 	}
-	if d.running >= maxSessions {
-		return nil, fmt.Errorf("%d captures run on its host already: end one of them first", d.running)
+	all := 0
+	for _, n := range d.running {
+		all += n
 	}
-	d.running++
+	switch others := all - d.running[""]; {
+	case all >= maxSessions:
+		return nil, fmt.Errorf("%d captures run on its host already: end one of them first", all)
+	case host != "" && d.running[host] >= maxOfHost:
+		return nil, fmt.Errorf("%d captures run there that were begun on this host, at most %d can: end one of them first, or run this there", d.running[host], maxOfHost)
+	case host != "" && others >= maxOthers:
+		return nil, fmt.Errorf("%d captures run there that other hosts began, at most %d can: end one of them first, or run this there", others, maxOthers)
+	}
+	d.running[host]++
 	return d.life, nil
 }
 
-func (d *Desk) leave() {
+func (d *Desk) leave(host string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.running--
+	if d.running[host]--; d.running[host] == 0 {
+		delete(d.running, host)
+	}
 }
 
 // place is an interface as the capture has it.

@@ -290,7 +290,7 @@ func TestConsent(t *testing.T) {
 // TestNobodyReads: what another host has asked for and forgotten ends by itself.
 func TestNobodyReads(t *testing.T) {
 	w := newWorld(t, "full")
-	s, err := w.b.begin(order{Endpoints: []string{strings.Repeat("b", 64)}}, "host host1", false)
+	s, err := w.b.begin(order{Endpoints: []string{strings.Repeat("b", 64)}}, string(hostA), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestClientGoes(t *testing.T) {
 func (d *Desk) held() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.running + len(d.others)
+	return len(d.running) + len(d.others)
 }
 
 func TestRefused(t *testing.T) {
@@ -352,11 +352,39 @@ func TestRefused(t *testing.T) {
 		t.Errorf("%d and %d still run", a, b)
 	}
 	for range maxSessions {
-		if _, err := w.a.enter(); err != nil {
+		if _, err := w.a.enter(""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := w.a.Capture(t.Context(), api.CaptureRequest{Container: "app"}, io.Discard); err == nil || !strings.Contains(err.Error(), "end one of them first") {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
+// TestOneHostIsNotAll: a host that asks for all captures that there can be has three, and those that ask have six: others,
+// and people here, capture beside them. What has ended counts no longer.
+func TestOneHostIsNotAll(t *testing.T) {
+	w := newWorld(t, "full")
+	d := w.b
+	takes := func(host string, want int) {
+		t.Helper()
+		for n := 0; ; n++ {
+			if _, err := d.enter(host); err != nil {
+				if n != want {
+					t.Errorf("host %q has %d captures, want %d: %v", host, n, want, err)
+				}
+				return
+			}
+		}
+	}
+	takes("thief", maxOfHost)
+	takes("another", maxOthers-maxOfHost)
+	takes("third", 0)
+	d.leave("another")
+	takes("third", 1)
+	takes("", maxSessions-maxOthers)
+	_, err := w.a.Capture(t.Context(), api.CaptureRequest{Container: "db"}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "end one of them first") {
 		t.Errorf("one too many: %v", err)
 	}
 }

@@ -114,7 +114,11 @@ func lives(ctx context.Context, cfg config.Config, version string, deputy []stri
 	if err != nil {
 		return err
 	}
-	defer leaveDeputy(deputy, log)
+	defer func() {
+		if open.deputy || open.served.Load() {
+			leaveDeputy(deputy, log)
+		}
+	}()
 	defer open.close()
 	for {
 		err := run(ctx, cfg, version, log, open)
@@ -138,6 +142,7 @@ func run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 	if err != nil {
 		return err
 	}
+	open.served.Store(true)
 	err = a.serve(ctx, open.own.Lend())
 	if errors.Is(err, plane.ErrRival) {
 		err = errors.Join(err, a.plane.HandOver(context.WithoutCancel(ctx)))

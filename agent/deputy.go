@@ -37,11 +37,15 @@ const (
 	// agentProgram is the name of processes that call and hang up without a word, to see whether an agent runs: agents of
 	// versions that do not say giveWay.
 	agentProgram = "grapevine"
-	// pathEvery is how often a deputy looks whether its socket can still be reached.
+	// pathEvery is how often a deputy looks whether its socket can still be reached, and whether containers are attached.
 	pathEvery = 5 * time.Second
+	// lonely is how long it stays when no container is attached any more: who removes containers removes their networks
+	// next.
+	lonely = time.Minute
 )
 
-// leaveDeputy has command, which runs [Deputise], answer Docker from now on, if Docker may call while no agent runs.
+// leaveDeputy has command, which runs [Deputise], answer Docker from now on, if Docker may call while no agent runs. An
+// agent that never was of use to Docker leaves none, unless it took one's place.
 func leaveDeputy(command []string, log *slog.Logger) {
 	attached, err := plane.AnyVeth()
 	if id, managed := plugin.ManagedID(); err != nil || !attached || len(command) == 0 || managed != nil || id != "" {
@@ -73,13 +77,20 @@ func Deputise(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("answer Docker in an agent's place: %w", err)
 	}
-	return deputise(ctx, l, path, began, agentProgram)
+	return deputise(ctx, l, path, began, vigil{agents: agentProgram, attached: plane.AnyVeth, every: pathEvery, lonely: lonely})
 }
 
-func deputise(ctx context.Context, l *net.UnixListener, path string, began time.Time, agents string) error {
+// vigil is what a deputy goes by.
+type vigil struct {
+	agents        string               // the name of agents' processes
+	attached      func() (bool, error) // whether any container is
+	every, lonely time.Duration
+}
+
+func deputise(ctx context.Context, l *net.UnixListener, path string, began time.Time, v vigil) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	d := &deputy{UnixListener: l, agents: agents, over: cancel, open: map[net.Conn]struct{}{}}
+	d := &deputy{UnixListener: l, agents: v.agents, over: cancel, open: map[net.Conn]struct{}{}}
 	defer d.close() // those whom it has not answered call again, and reach the agent
 	made, err := os.Lstat(path)
 	if err != nil {
@@ -87,9 +98,9 @@ func deputise(ctx context.Context, l *net.UnixListener, path string, began time.
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- d.server(began).Serve(context.WithoutCancel(ctx), d) }()
-	look := time.NewTicker(pathEvery)
+	look := time.NewTicker(v.every)
 	defer look.Stop()
-	for {
+	for needed := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -98,6 +109,11 @@ func deputise(ctx context.Context, l *net.UnixListener, path string, began time.
 		case <-look.C:
 			is, err := os.Lstat(path)
 			if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(made, is) {
+				return nil
+			}
+			if attached, err := v.attached(); attached || err != nil {
+				needed = time.Now()
+			} else if time.Since(needed) >= v.lonely {
 				return nil
 			}
 		}
@@ -209,8 +225,9 @@ func dismissDeputy(ctx context.Context, path string) bool {
 		return false
 	}
 	response, err := client.Do(request)
-	if err != nil {
-		return true // it has hung up, or nobody is there: awaiting silence is for whoever listens next
+	if err != nil { // it has hung up, or nobody is there: awaiting silence is for whoever listens next
+		dial, is := errors.AsType[*net.OpError](err)
+		return !is || dial.Op != "dial"
 	}
 	_ = response.Body.Close()
 	return response.StatusCode == http.StatusOK

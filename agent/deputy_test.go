@@ -5,14 +5,18 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
 	"github.com/grapevine-net/grapevine/host/socket"
 )
 
@@ -31,7 +35,10 @@ func deputyOf(t *testing.T, path string, ago time.Duration) (done chan error) {
 		t.Fatal(err)
 	}
 	done = make(chan error, 1)
-	go func() { done <- deputise(t.Context(), l, path, time.Now().Add(-ago), strings.TrimSpace(string(me))) }()
+	attached := func() (bool, error) { return true, nil }
+	go func() {
+		done <- deputise(t.Context(), l, path, time.Now().Add(-ago), vigil{agents: strings.TrimSpace(string(me)), attached: attached, every: pathEvery, lonely: lonely})
+	}()
 	return done
 }
 
@@ -101,4 +108,89 @@ func TestDeputyGivesWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDeputyGoesWithTheLastContainer: it stays while containers are attached, or while that cannot be known, and goes when
+// there are none.
+func TestDeputyGoesWithTheLastContainer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.sock")
+	l, err := socket.Claim(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const looks = 20
+	n := 0
+	err = deputise(t.Context(), l, path, time.Now(), vigil{every: time.Millisecond, attached: func() (bool, error) {
+		n++
+		if n == looks/2 {
+			return false, errors.New("the kernel does not say")
+		}
+		return n < looks, nil
+	}})
+	if err != nil || n != looks {
+		t.Errorf("it has gone after %d looks, want %d: %v", n, looks, err)
+	}
+	if _, err := net.Dial("unix", path); err == nil {
+		t.Error("it answers still")
+	}
+}
+
+// TestDismissed: an agent knows whether it has taken a deputy's place.
+func TestDismissed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.sock")
+	if dismissDeputy(t.Context(), path) {
+		t.Error("nobody was there")
+	}
+	done := deputyOf(t, path, time.Hour)
+	if !dismissDeputy(t.Context(), path) {
+		t.Error("a deputy was there")
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if dismissDeputy(t.Context(), path) {
+		t.Error("it has gone")
+	}
+}
+
+// TestFailedAgentLeavesNoDeputy: an agent that does not get as far as to serve leaves a deputy only where it took one's
+// place: a second one, with a socket of its own, would leave one for good.
+func TestFailedAgentLeavesNoDeputy(t *testing.T) {
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state") // a file is no directory
+	if err := os.WriteFile(state, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fail := func(name string) (mark string) {
+		t.Helper()
+		mark = filepath.Join(dir, name)
+		cfg := config.Config{PluginSocket: filepath.Join(dir, name+".sock"), Run: dir, State: state}
+		if name == "successor" {
+			deputyOf(t, cfg.PluginSocket, time.Hour)
+		}
+		if err := Run(t.Context(), cfg, "1", []string{"touch", mark}, slog.New(slog.DiscardHandler)); err == nil {
+			t.Fatal("it has begun")
+		}
+		return mark
+	}
+	ns := linktest.New(t)
+	ns.Do(func() {
+		port := link.PortName(strings.Repeat("a", 64))
+		if out, err := exec.Command("sh", "-c", "ip link add "+port+" type veth peer name p && ip link set "+port+" alias 'grapevine endpoint "+strings.Repeat("a", 64)+"'").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		second, successor := fail("second"), fail("successor")
+		there := func(path string) bool {
+			_, err := os.Stat(path)
+			return err == nil
+		}
+		for end := time.Now().Add(time.Minute); !there(successor); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("one that took a deputy's place leaves none")
+			}
+		}
+		if there(second) {
+			t.Error("an agent that failed at its start left a deputy")
+		}
+	})
 }

@@ -49,6 +49,7 @@ func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err 
 	a.installed.Offer()
 	a.log.Info("this host has left its cluster; "+membership.BackByJoin, "since", left.Since)
 	a.ready()
+	open.served.Store(true)
 	return true, a.rest(ctx, open, left)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
@@ -11,7 +12,11 @@ import (
 )
 
 // sockets are those that an agent answers on: Docker's calls, and the command line.
-type sockets struct{ calls, own *socket.Socket }
+type sockets struct {
+	calls, own *socket.Socket
+	deputy     bool         // a deputy has given way to this agent
+	served     *atomic.Bool // this agent has served
+}
 
 // problems are for status.
 func (s sockets) problems() (list []api.Problem) {
@@ -31,7 +36,7 @@ func (s sockets) problems() (list []api.Problem) {
 // openSockets makes both. Calls wait in them until somebody serves them. Two agents on
 // one host take Docker's calls away from each other, so the second one gets an error.
 func openSockets(ctx context.Context, cfg config.Config) (s sockets, err error) {
-	dismissDeputy(ctx, cfg.PluginSocket)
+	s.deputy, s.served = dismissDeputy(ctx, cfg.PluginSocket), new(atomic.Bool)
 	if s.calls, err = socket.Listen(ctx, cfg.PluginSocket, 0o755); err == nil {
 		if s.own, err = socket.Listen(ctx, cfg.APISocket(), 0o700); err != nil {
 			_ = s.calls.Close()

@@ -12,7 +12,7 @@ import (
 // policies is what people do with policies here.
 func (a *Agent) policies() edit.Desk {
 	return edit.Desk{
-		Self: a.self(), Name: a.cfg.Name, Replica: a.replica, Enforced: a.plane.Overlay().Wait, Published: driver.Published, Told: a.plane.Overlay().Answers,
+		Self: a.self(), Name: a.cfg.Name, Replica: a.replica, Enforced: a.plane.Overlay().Wait, Published: driver.Published, Told: a.plane.Overlay().Answers, Full: a.plane.Overlay().FullByName,
 		Lacks: func() string {
 			_, lacks := a.plane.Overlay().Enforces(past())
 			return lacks

@@ -36,6 +36,48 @@ type told struct {
 	beside  map[netip.Addr]string   // what near said
 	anew    uint64                  // rises when an address that is open may be inside now
 	seen    uint64                  // anew, as the loop has seen it
+	of      *cluster.Snapshot       // of which the loop has seen who is here
+	list    []policy.Answer         // what is open, as the loop has seen it; not to be changed
+	turns   map[string]*turn        // by endpoint: whose answers wait for the switch
+}
+
+// turn is how many answers of one endpoint wait for the switch.
+type turn struct {
+	places chan struct{}
+	users  int
+}
+
+// abreast is how many answers of one container wait for the switch at the same time. Its others wait for these: a pass
+// has so many of each container, and whoever asks for much waits for itself.
+const abreast = 4
+
+// turn returns when an answer of an endpoint may be opened. done has the next one begin.
+func (t *told) turn(ctx context.Context, endpoint string) (done func(), err error) {
+	t.mu.Lock()
+	if t.turns == nil {
+		t.turns = map[string]*turn{}
+	}
+	own := t.turns[endpoint]
+	if own == nil {
+		own = &turn{places: make(chan struct{}, abreast)}
+		t.turns[endpoint] = own
+	}
+	own.users++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if own.users--; own.users == 0 {
+			delete(t.turns, endpoint)
+		}
+	}
+	select {
+	case own.places <- struct{}{}:
+		return func() { <-own.places; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("%d answers of this container wait for the switch: %w", abreast, ctx.Err())
+	}
 }
 
 func newTold(cfg Config) *told {
@@ -154,17 +196,24 @@ func (t *told) at(snap *cluster.Snapshot, self cluster.NodeID, now time.Time) (l
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, id := range t.book.Endpoints() {
-		if e, live := cluster.Get[cluster.Endpoint](snap, id); !live || e.Host != self {
-			t.book.Drop(id)
+	if snap != t.of {
+		t.of = snap
+		for _, id := range t.book.Endpoints() {
+			if e, live := cluster.Get[cluster.Endpoint](snap, id); !live || e.Host != self {
+				t.book.Drop(id)
+			}
 		}
 	}
 	t.look(snap)
-	list, changed = t.book.At(now)
+	t.book.Expire(now)
 	t.due = t.book.Next()
-	changed = changed || t.anew != t.seen && len(list) > 0
-	t.seen = t.anew
-	return t.open(list), changed
+	if !t.book.Changed() && t.anew == t.seen {
+		return t.list, false
+	}
+	list, changed = t.book.At(now)
+	changed = changed || len(list) > 0
+	t.seen, t.list = t.anew, t.open(list)
+	return t.list, changed
 }
 
 // name says what the rules of local endpoints name.
@@ -190,7 +239,11 @@ func (o *Overlay) Open(ctx context.Context, endpoint, name string, list []answer
 	if list = o.openable(endpoint, name, list); len(list) == 0 {
 		return nil
 	}
-	err := o.openAll(ctx, endpoint, name, list)
+	done, err := o.told.turn(ctx, endpoint)
+	if err == nil {
+		err = o.openAll(ctx, endpoint, name, list)
+		done()
+	}
 	if err != nil && ctx.Err() != context.Canceled && o.told.say("fails", endpoint, time.Now()) {
 		o.log.Warn("a name is not answered, since what it has cannot be opened; so it may be with other names of this container", "endpoint", endpoint, "name", name, "error", err)
 	}
@@ -264,6 +317,18 @@ func (o *Overlay) Answers() []policy.Answer {
 	defer o.told.mu.Unlock()
 	o.told.look(o.src.Snapshot())
 	return o.told.open(o.told.book.List(time.Now()))
+}
+
+// FullByName is who was refused addresses by name within the last minute, having as many as it may or asking too fast, and
+// how many each has open.
+func (o *Overlay) FullByName() map[string]int {
+	o.told.mu.Lock()
+	defer o.told.mu.Unlock()
+	full := map[string]int{}
+	for _, endpoint := range o.told.book.Full(time.Now()) {
+		full[endpoint] = o.told.book.Open(endpoint)
+	}
+	return full
 }
 
 // Told keeps over restarts of the agent what containers were told by name.

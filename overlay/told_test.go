@@ -236,3 +236,47 @@ func TestClosedSinceInside(t *testing.T) {
 		t.Errorf("open are %v", list)
 	}
 }
+
+// TestTurns: of one container so many answers wait for the switch at the same time, and its others for these; another
+// container's do not. Whoever gives up takes no place.
+func TestTurns(t *testing.T) {
+	o := newTold(Config{})
+	var done []func()
+	for range abreast {
+		end, err := o.turn(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done = append(done, end)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := o.turn(over, "a"); err == nil {
+		t.Error("one more does not wait")
+	}
+	other, err := o.turn(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := make(chan func())
+	go func() {
+		end, err := o.turn(t.Context(), "a")
+		if err != nil {
+			t.Error(err)
+		}
+		next <- end
+	}()
+	select {
+	case <-next:
+		t.Error("it has not waited")
+	default:
+	}
+	done[0]()
+	done[0] = <-next
+	for _, end := range append(done, other) {
+		end()
+	}
+	if len(o.turns) > 0 {
+		t.Errorf("nobody waits, and known are %d", len(o.turns))
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/policy"
+	"github.com/grapevine-net/grapevine/policy/answers"
 	"github.com/grapevine-net/grapevine/policy/worlds"
 )
 
@@ -110,7 +111,17 @@ func Explain(s *cluster.Snapshot, self cluster.NodeID, told []policy.Answer, r a
 			out.Notes = append(out.Notes, "host "+n.Name+" does not enforce policies: what they deny at "+end.name()+" passes")
 		}
 	}
-	if names := w.NamesOf(from.ID); len(names) > 0 && to.ID == "" && to.domain == "" && !out.Egress.Allowed && from.host == self {
+	names := w.NamesOf(from.ID)
+	if len(names) > 0 && to.ID == "" && from.host == self {
+		open := 0
+		for _, a := range told {
+			if a.Endpoint == from.ID && !a.Past {
+				open++
+			}
+		}
+		out.Notes = append(out.Notes, fmt.Sprintf("%s can have %d addresses open by name, each counted for each of its names, and has %d", from.name(), answers.Most, open))
+	}
+	if len(names) > 0 && to.ID == "" && to.domain == "" && !out.Egress.Allowed && from.host == self {
 		out.Notes = append(out.Notes, fmt.Sprintf("%s reaches some others by name alone (%s), and it was not told %s for one of these by its host's resolver of late", from.name(), domains(names), to.addr))
 	}
 	if why := apart(s, from, to); why != "" {

@@ -3,6 +3,7 @@ package answers
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,6 +67,27 @@ func TestOpenForItsTime(t *testing.T) {
 			if next := b.Next(); !next.IsZero() && !next.After(now) {
 				t.Fatalf("at %s the next thing is to be done at %s", now, next)
 			}
+			var first time.Time
+			opened := map[string]int{}
+			for _, a := range list {
+				when := a.Until
+				if a.Past {
+					when = when.Add(remembered)
+				} else {
+					opened[a.Endpoint]++
+				}
+				if first.IsZero() || when.Before(first) {
+					first = when
+				}
+			}
+			if !b.Next().Equal(first) {
+				t.Fatalf("the next thing is to be done at %s, and not at %s", first, b.Next())
+			}
+			for _, e := range []string{"e0", "e1"} {
+				if b.Open(e) != opened[e] {
+					t.Fatalf("%s has %d open, and not %d", e, opened[e], b.Open(e))
+				}
+			}
 		}
 	})
 }
@@ -104,5 +126,62 @@ func TestTooFast(t *testing.T) {
 	now = now.Add(time.Hour)
 	if b.Expire(now); len(b.pace) != 0 {
 		t.Errorf("of %d endpoints it is still known how fast they were", len(b.pace))
+	}
+}
+
+// TestFull: who is refused an answer, since it has as many as it may or asks too fast, is named for a minute.
+func TestFull(t *testing.T) {
+	var b Book
+	now := time.Unix(1000, 0)
+	var many []Told
+	for i := range Most {
+		many = append(many, Told{netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), time.Hour})
+	}
+	if _, err := b.Note("full", "a.example", many, now); err != nil || b.Open("full") != Most {
+		t.Fatalf("%d are open: %v", b.Open("full"), err)
+	}
+	if full := b.Full(now); len(full) > 0 {
+		t.Errorf("nothing was refused, and full are %v", full)
+	}
+	// The same address by another name is another one.
+	if _, err := b.Note("full", "b.example", many[:1], now); err == nil {
+		t.Error("one more is open")
+	}
+	for n := 0; ; n++ {
+		if _, err := b.Note("fast", fmt.Sprintf("n%d.example", n), many[:1], now); err != nil {
+			break
+		}
+	}
+	if full := b.Full(now.Add(saidFor - time.Second)); !slices.Equal(full, []string{"fast", "full"}) {
+		t.Errorf("full are %v", full)
+	}
+	b.Drop("fast")
+	if full := b.Full(now); !slices.Equal(full, []string{"full"}) {
+		t.Errorf("full are %v", full)
+	}
+	if full := b.Full(now.Add(saidFor)); len(full) > 0 {
+		t.Errorf("after a minute full are %v", full)
+	}
+}
+
+// BenchmarkNote is what an answer costs beside a hundred containers that have as many as they may.
+func BenchmarkNote(b *testing.B) {
+	var book Book
+	now := time.Unix(1000, 0)
+	for c := range 100 {
+		var many []Told
+		for i := range Most {
+			many = append(many, Told{netip.AddrFrom4([4]byte{198, byte(c), byte(i >> 8), byte(i)}), time.Hour})
+		}
+		if _, err := book.Note(fmt.Sprint("c", c), "a.example", many, now); err != nil {
+			b.Fatal(err)
+		}
+	}
+	one := []Told{{netip.MustParseAddr("192.0.2.1"), time.Minute}}
+	for b.Loop() {
+		if _, err := book.Note("job", "a.example", one, now); err != nil {
+			b.Fatal(err)
+		}
+		book.Next()
 	}
 }

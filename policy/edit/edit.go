@@ -38,6 +38,8 @@ type Desk struct {
 	Lacks func() string
 	// Told is what this host's containers were told by name; nil: nothing.
 	Told func() []policy.Answer
+	// Full is who of this host's containers was refused addresses by name of late, and how many each has open; nil: nobody.
+	Full func() map[string]int
 	// Published reports whether labels with a key are told to other hosts.
 	Published func(key string) bool
 }
@@ -245,6 +247,7 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		return nil
 	}
 	list = append(list, d.misread(snap)...)
+	list = append(list, d.full(snap)...)
 	for _, n := range view.Unenforced(snap, w.Level()) {
 		p := api.Problem{
 			Code: api.PolicyUnenforced,

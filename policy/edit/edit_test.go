@@ -182,8 +182,13 @@ func TestExplain(t *testing.T) {
 	}
 	apply(t, d, names)
 	d.Told = func() []policy.Answer {
-		return []policy.Answer{{Endpoint: "e1", Name: "api.example.com", Addr: netip.MustParseAddr("192.0.2.1")}}
+		return []policy.Answer{
+			{Endpoint: "e1", Name: "api.example.com", Addr: netip.MustParseAddr("192.0.2.1")}, {Endpoint: "e1", Name: "a.pypi.org", Addr: netip.MustParseAddr("192.0.2.3")},
+			{Endpoint: "e1", Name: "b.pypi.org", Addr: netip.MustParseAddr("192.0.2.3")}, {Endpoint: "e1", Name: "api.example.com", Addr: netip.MustParseAddr("192.0.2.4"), Past: true},
+			{Endpoint: "e2", Name: "api.example.com", Addr: netip.MustParseAddr("192.0.2.1")},
+		}
 	}
+	const counts = "web can have 512 addresses open by name, each counted for each of its names, and has 3"
 	for to, want := range map[string]struct {
 		allowed bool
 		note    string
@@ -192,7 +197,7 @@ func TestExplain(t *testing.T) {
 		"192.0.2.2": {false, "web reaches some others by name alone (*.pypi.org, api.example.com), and it was not told 192.0.2.2 for one of these by its host's resolver of late"},
 	} {
 		e, err := explain(api.ExplainRequest{From: "web", To: to, Port: 443})
-		if err != nil || e.Allowed != want.allowed || strings.Join(e.Notes, "") != want.note || (to == "192.0.2.1") != (len(e.Egress.Told) == 1) {
+		if err != nil || e.Allowed != want.allowed || strings.Join(e.Notes, "") != counts+want.note || (to == "192.0.2.1") != (len(e.Egress.Told) == 1) {
 			t.Errorf("%s: %v, %+v", to, err, e)
 		}
 	}

@@ -119,15 +119,15 @@ func (s *State) merge(r *Record) (isNew bool, dropped []*Record, err error) {
 	isNew = s.supersedes(r)
 	s.noteLost(r, isNew)
 	if isNew {
-		if s.usurps(r) {
+		if s.cur.usurps(r) {
 			return false, nil, refuse(*r, ErrForged, errors.New("deletes what another host wrote"))
 		}
 		if c, ok := r.claim(); ok && s.robs(c) {
-			s.hold(r)
+			s.held.hold(r)
 			return false, nil, refuse(*r, ErrOwned, fmt.Errorf("given to %s", c.Owner))
 		}
-		if !s.warranted(r) {
-			s.hold(r)
+		if !s.rights.warranted(s.cur, r) {
+			s.held.hold(r)
 			return false, nil, nil
 		}
 		r = kept(r)
@@ -219,7 +219,7 @@ func (s *State) Complete(d Digest) error {
 			s.raise(node, counter)
 		}
 	}
-	s.settled = s.settled || len(errs) == 0
+	s.rights.settled = s.rights.settled || len(errs) == 0
 	return errors.Join(errs...)
 }
 
@@ -227,7 +227,7 @@ func (s *State) Complete(d Digest) error {
 // further over what had come too early.
 func (s *State) heard(r *Record) {
 	node := r.Version.Node
-	s.release(r.Version) // what was refused may be acceptable now
+	s.held.release(r.Version) // what was refused may be acceptable now
 	if r.Prev <= s.cur.Mark(node) {
 		s.raise(node, r.Version.Counter)
 	}
@@ -248,7 +248,7 @@ func (s *State) raise(node NodeID, counter uint64) {
 		counter = max(counter, r.Version.Counter)
 		return true
 	})
-	if low, ok := s.lowest(node); ok {
+	if low, ok := s.held.lowest(node); ok {
 		counter = min(counter, low-1)
 	}
 	if counter > mark {

@@ -44,7 +44,7 @@ func (s *State) SignWith(key ed25519.PrivateKey) error {
 	if id := HostID(public); id != s.self {
 		return fmt.Errorf("the key is that of host %s, not of %s", id, s.self)
 	}
-	s.key, s.public = key, &public
+	s.signing = signing{key, &public}
 	return nil
 }
 
@@ -67,8 +67,14 @@ func Signed(by NodeID, b, signature []byte) bool {
 // word keeps other bytes apart from records.
 func word(b []byte) []byte { return append([]byte("grapevine word\x00"), b...) }
 
+// signing signs what this host writes (SignWith); without a key nothing does.
+type signing struct {
+	key    ed25519.PrivateKey
+	public *PublicKey
+}
+
 // sign signs an own record, if this host has a key.
-func (s *State) sign(r *Record) {
+func (s signing) sign(r *Record) {
 	if s.key == nil {
 		return
 	}

@@ -66,7 +66,7 @@ func TestSignatures(t *testing.T) {
 	resigned := func(r Record, f func(*Record)) Record { // by b, which has no key but its own
 		f(&r)
 		r.sig = nil
-		b.sign(&r)
+		b.signing.sign(&r)
 		return r
 	}
 	for name, r := range map[string]Record{
@@ -81,7 +81,7 @@ func TestSignatures(t *testing.T) {
 		"swapped":          change(endpoint, func(r *Record) { r.sig = claim.sig }),
 		"by another host":  resigned(endpoint, func(*Record) {}),
 		"gift by another":  resigned(claim, func(r *Record) { r.Body = Claim{Block: space, Owner: b.Self()} }),
-		"key of another":   change(resigned(endpoint, func(*Record) {}), func(r *Record) { r.sig.key = a.public }),
+		"key of another":   change(resigned(endpoint, func(*Record) {}), func(r *Record) { r.sig.key = a.signing.public }),
 		"a bit of it":      change(endpoint, func(r *Record) { r.sig = &signature{r.sig.key, r.sig.sum}; r.sig.sum[3] ^= 1 }),
 		"a bit of the end": change(endpoint, func(r *Record) { r.sig = &signature{r.sig.key, r.sig.sum}; r.sig.sum[40] ^= 1 }),
 	} {
@@ -151,7 +151,7 @@ func TestMessageHasKeysOnce(t *testing.T) {
 	recs := []Record{put(t, a, Network{Name: "1"}), put(t, b, Network{Name: "2"}), put(t, a, Network{Name: "3"})}
 	msg := Encode(recs)
 	for _, s := range []*State{a, b} {
-		if n := bytes.Count(msg, s.public[:]); n != 1 {
+		if n := bytes.Count(msg, s.signing.public[:]); n != 1 {
 			t.Errorf("%s: its key is in the message %d times", s.Self(), n)
 		}
 	}
@@ -185,7 +185,7 @@ func BenchmarkVerify(b *testing.B) {
 	b.Run("Sign", func(b *testing.B) {
 		s := signer(b, 1)
 		for b.Loop() {
-			s.sign(&recs[0])
+			s.signing.sign(&recs[0])
 		}
 	})
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,21 +30,10 @@ type State struct {
 	cur  *Snapshot // owned by this State alone
 	pub  *Snapshot // what Snapshot returned last, while it is still true
 	// clock is the highest counter seen.
-	clock uint64
-	// held has what this host does not believe, or not yet, by writer and counter.
-	// Others may want it, or more may come that proves it: the mark stays below.
-	held map[NodeID]map[uint64]*Record
-	// settled says that this host has heard a whole answer, or begun the cluster:
-	// from then on it believes claims only from who owns the numbers.
-	settled bool
-	// forgets says whether a host may forget another one (Judge); nil: any may.
-	forgets func(heir, dead NodeID) bool
-	// promised says whether this host has promised a host's numbers to another one
-	// (Judge); nil: none.
-	promised func(dead NodeID) bool
-	// key signs what this host writes (SignWith); nil: nothing does.
-	key    ed25519.PrivateKey
-	public *PublicKey
+	clock   uint64
+	held    pending
+	rights  rights
+	signing signing
 	// pivot is where to look in a tree; it saves each look-up one of its own.
 	pivot Record
 	lost  []Lost // seen by the Merge under way
@@ -54,7 +42,7 @@ type State struct {
 }
 
 // New returns the empty state of a host.
-func New(self NodeID) *State { return &State{self: self, cur: newTrees()} }
+func New(self NodeID) *State { return &State{self: self, cur: newTrees(), rights: rights{self: self}} }
 
 // Restore returns a State with records and marks that this host has written to
 // its disk before. It fails if they cannot be from one State of self.
@@ -91,7 +79,7 @@ func (s *State) Self() NodeID { return s.self }
 // Clone returns a copy, in constant time, that changes independently.
 func (s *State) Clone() *State {
 	c := *s
-	c.cur, c.held, c.touched = s.cur.clone(), cloneHeld(s.held), slices.Clip(s.touched)
+	c.cur, c.held, c.touched = s.cur.clone(), s.held.clone(), slices.Clip(s.touched)
 	return &c
 }
 
@@ -143,10 +131,10 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 		return old, false, nil
 	}
 	if c, ok := r.claim(); ok {
-		s.settled = s.settled || s.cur.ring.Len() == 0
+		s.rights.settled = s.rights.settled || s.cur.ring.Len() == 0
 		r.titles = s.titles(c)
 	}
-	s.sign(&r)
+	s.signing.sign(&r)
 	s.write(&r)
 	return r, true, nil
 }
@@ -165,7 +153,7 @@ func (s *State) Delete(k Key, now time.Time) (Record, bool) {
 	if host := hostOf(old.Body); host != s.self {
 		r.of = host
 	}
-	s.sign(&r)
+	s.signing.sign(&r)
 	s.write(&r)
 	return r, true
 }

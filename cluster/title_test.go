@@ -108,7 +108,7 @@ func TestTitles(t *testing.T) {
 		r.titles = slices.Clone(r.titles)
 		spoil(&r)
 		r.Key, r.sig = r.Body.Key(), nil
-		last.sign(&r)
+		last.signing.sign(&r)
 		at := signer(t, 4)
 		merge(t, at, wire(t, put(t, signer(t, 1), Claim{Block: space, Owner: hosts[0].Self()})))
 		at.Settle()
@@ -164,7 +164,7 @@ func TestTombstonesOfOthers(t *testing.T) {
 		said, _ := thief.Delete(body.Key(), time.Unix(1, 0))
 		alone := said // as if it were the thief's own
 		alone.of, alone.sig = "", nil
-		thief.sign(&alone)
+		thief.signing.sign(&alone)
 		for name, r := range map[string]Record{"said": said, "alone": alone} {
 			for order, recs := range [][]Record{{live, r}, {r, live}} {
 				at := other.Clone()

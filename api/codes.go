@@ -133,7 +133,7 @@ var Kinds = []Kind{
 	{SwitchDown, Fault, "a daemon of the agent's Open vSwitch does not come back, or cannot be reached", "mend what it says is in the way (`ls -l /run/grapevine/ovs`, `df /run`): it begins anew by itself"},
 	{SwitchRival, Fault, "this host's own Open vSwitch has the datapath", "GRAPEVINE_OVS=host"},
 	{GuardFails, Fault, "the rules of what may enter and leave the overlay could not be set", "load nf_tables, or give the agent CAP_NET_ADMIN"},
-	{FirewallDrops, Fault, "this host's firewall drops what grapevine needs", "let it pass: `status` names the rule and the command"},
+	{FirewallDrops, Fault, "this host's firewall drops what grapevine needs, or its NAT leads it elsewhere", "let it pass: `status` names the rule and the command"},
 	{ForwardingOff, Fault, "forwarding is off on the underlay's interface", "`sysctl -w`, as `status` prints it"},
 	{RouteTaken, Fault, "a routing rule of another program leads containers' packets elsewhere", "`ip rule add`, as `status` prints it"},
 	{FastPathOff, Warning, "the fast path that was asked for is off, rests, or is not direct", "nothing is lost, the switch carries all, slower: GRAPEVINE_FASTPATH=auto"},

@@ -79,7 +79,7 @@ var mayImport = map[string]string{
 	"policy/plain":           "policy",
 	"policy/worlds":          "cluster policy policy/k8s policy/plain",
 	"reach":                  "cluster host/link",
-	"reach/follow":           "api cluster host/docker overlay/gateway overlay/pipeline reach",
+	"reach/follow":           "api cluster host/docker host/link overlay/gateway overlay/pipeline reach",
 	"replica":                "cluster host/store",
 	"ring":                   "",
 	"service":                "cluster",

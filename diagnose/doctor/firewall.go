@@ -90,6 +90,8 @@ func (w *walk) through(chain string) (verdict, by string) {
 			return "ACCEPT", rule
 		case "DROP", "REJECT":
 			return "DROP", rule
+		case "DNAT", "REDIRECT", "NETMAP":
+			return elsewhere, rule
 		case "RETURN":
 			return "", ""
 		}
@@ -99,6 +101,26 @@ func (w *walk) through(chain string) (verdict, by string) {
 		}
 	}
 	return "", ""
+}
+
+// elsewhere is the verdict of rules that give a packet another destination.
+const elsewhere = "elsewhere"
+
+// natHook is where the rules are that may do that.
+func (p Packet) natHook() string {
+	if p.Chain == "INPUT" {
+		return "PREROUTING"
+	}
+	return p.Chain
+}
+
+// led returns the rule of a table of NAT that leads the packet elsewhere, as dropped does.
+func (t tables) led(p Packet) (by string, sure bool) {
+	w := walk{tables: t, packet: p, seen: map[string]bool{}}
+	if verdict, by := w.through(p.natHook()); verdict == elsewhere {
+		return by, !w.unsure
+	}
+	return "", true
 }
 
 // match is whether a rule is about a packet.
@@ -134,7 +156,9 @@ func (p Packet) matches(rule string) (target string, matches match) {
 		var holds bool
 		switch option {
 		case "-j", "-g":
-			target = value
+			if target = value; slices.Contains([]string{"DNAT", "REDIRECT", "NETMAP"}, target) {
+				return target, matches // what follows says where to
+			}
 			continue
 		case "-m", "--comment", "--reject-with":
 			continue
@@ -214,6 +238,8 @@ type Firewall struct {
 	// it could not be had.
 	Saved []string
 	Err   error
+	// NAT is the same of the table nat, as far as there are rules.
+	NAT []string
 	// NFT is the output of `nft list ruleset`, empty if there is no nft.
 	NFT string
 }
@@ -227,6 +253,8 @@ type Drop struct {
 	NFT  bool // by a table of nftables' own
 	// Meant: by DOCKER-USER, or by a chain that it leads to, as with ufw-docker.
 	Meant bool
+	// Led: it is not dropped, but given another destination. What is under way is not, and shows nothing.
+	Led bool
 }
 
 // Drops are those of the packets that the rules drop.
@@ -239,8 +267,19 @@ func (f Firewall) Drops(packets []Packet) (list []Drop) {
 			}
 		}
 	}
+	for _, saved := range f.NAT {
+		t := parseTables(saved)
+		for _, p := range packets {
+			if by, sure := t.led(p); p.Tunnel && by != "" {
+				list = append(list, Drop{Packet: p, By: by, Do: p.leave(), Sure: sure, Led: true})
+			}
+		}
+	}
 	for _, t := range nftTables(f.NFT) {
 		for _, p := range packets {
+			if by, sure := t.led(p); p.Tunnel && by != "" && (len(f.NAT) == 0 || t.name != "ip nat" && t.name != "ip6 nat") {
+				list = append(list, Drop{Packet: p, By: by, Do: p.leaveIn(t.name), Sure: sure, NFT: true, Led: true})
+			}
 			if by, sure := t.dropped(p); by != "" {
 				list = append(list, Drop{Packet: p, By: by, Do: f.allowIn(t.name, p), Sure: sure, NFT: true})
 			}
@@ -274,11 +313,15 @@ func (f Firewall) Judge(packets []Packet, proven bool) []api.Check {
 	var checks []api.Check
 	said := map[string]bool{}
 	for _, d := range f.Drops(packets) {
-		if said[d.By+d.port()] || d.NFT && !d.Sure || d.NFT && proven && d.Chain != "FORWARD" {
+		if said[d.By+d.port()] || (d.NFT || d.Led) && !d.Sure || d.NFT && proven && d.Chain != "FORWARD" && !d.Led {
 			continue
 		}
 		said[d.By+d.port()] = true
-		checks = append(checks, wrong("firewall", d.Do, "%s would be dropped by %s", d.Packet, d.By))
+		happens := "dropped"
+		if d.Led {
+			happens = "led elsewhere"
+		}
+		checks = append(checks, wrong("firewall", d.Do, "%s would be %s by %s", d.Packet, happens, d.By))
 	}
 	if checks == nil {
 		return []api.Check{ok("firewall", "no rule drops gossip, VXLAN or what containers send out")}
@@ -296,6 +339,34 @@ func (p Packet) String() string {
 	return fmt.Sprintf("%s (%s port %d)", p.For, strings.ToUpper(p.Proto), p.Port)
 }
 
+// leave is how to keep a rule of iptables' NAT from a packet: what is under way keeps to what the rules said when it began.
+func (p Packet) leave() string {
+	return fmt.Sprintf("take the rule away, or put this before it, and where your rules are kept: %s -t nat -I %s -p %s --dport %d -j ACCEPT; then conntrack -D -p %s --dport %d",
+		p.iptables(), p.natHook(), p.Proto, p.Port, p.Proto, p.Port)
+}
+
+func (p Packet) leaveIn(table string) string {
+	return fmt.Sprintf("take the rule away, or put `%s dport %d accept` before it in table %s; then conntrack -D -p %s --dport %d", p.Proto, p.Port, table, p.Proto, p.Port)
+}
+
+func (p Packet) iptables() string {
+	if p.Src.Is6() {
+		return "ip6tables"
+	}
+	return "iptables"
+}
+
+// by is the interface, if it is one of grapevine's own, as options of a rule.
+func (p Packet) by() string {
+	switch {
+	case gvIn(p.In) != "":
+		return " -i " + p.In
+	case gvIn(p.Out) != "":
+		return " -o " + p.Out
+	}
+	return ""
+}
+
 // allow is how to let a packet in with what manages this firewall.
 func (f Firewall) allow(p Packet) string {
 	all := strings.Join(f.Saved, "")
@@ -306,15 +377,20 @@ func (f Firewall) allow(p Packet) string {
 			way = "-i"
 		}
 		return "put an ACCEPT for " + way + " gv0 before it (the agent's own jump, GRAPEVINE-FORWARD, comes behind DOCKER-USER), or, if that is as it is meant to be, leave it"
+	case strings.Contains(all, ":ufw-") && p.Chain == "INPUT" && gvIn(p.In) != "":
+		return fmt.Sprintf("ufw allow in on %s to any port %d proto %s", p.In, p.Port, p.Proto)
 	case strings.Contains(all, ":ufw-") && p.Chain == "INPUT":
 		return fmt.Sprintf("ufw allow %d/%s", p.Port, p.Proto)
 	case strings.Contains(f.NFT, "table inet firewalld") && p.Chain == "INPUT":
 		return firewalldPort(p)
 	}
-	return fmt.Sprintf("iptables -I %s -p %s --dport %d -j ACCEPT, and the same where your rules are kept", p.Chain, p.Proto, p.Port)
+	return fmt.Sprintf("%s -I %s%s -p %s --dport %d -j ACCEPT, and the same where your rules are kept", p.iptables(), p.Chain, p.by(), p.Proto, p.Port)
 }
 
 func firewalldPort(p Packet) string {
+	if gvIn(p.In) != "" { // its only other rules are grapevine's own, which let nothing else in
+		return fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", p.In)
+	}
 	return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", p.Port, p.Proto)
 }
 
@@ -329,7 +405,14 @@ func (f Firewall) allowIn(table string, p Packet) string {
 	case p.Chain == "FORWARD":
 		return fmt.Sprintf("accept iifname %s and oifname %s in its forward chain", device, device)
 	}
-	return fmt.Sprintf("accept %s dport %d in its %s chain", p.Proto, p.Port, strings.ToLower(p.Chain))
+	by := ""
+	switch {
+	case gvIn(p.In) != "":
+		by = "iifname " + p.In + " "
+	case gvIn(p.Out) != "":
+		by = "oifname " + p.Out + " "
+	}
+	return fmt.Sprintf("accept %s%s dport %d in its %s chain", by, p.Proto, p.Port, strings.ToLower(p.Chain))
 }
 
 // gvIn is the interface if it is the gateway's.

@@ -177,3 +177,66 @@ func TestBothFamilies(t *testing.T) {
 		}
 	}
 }
+
+// TestLed: rules of NAT that give VXLAN another destination are named, whatever gets through still.
+func TestLed(t *testing.T) {
+	in, out := packets()[2], packets()[3]
+	in.Tunnel, out.Tunnel = true, true
+	inside := Packet{Chain: "OUTPUT", Out: "gvwg", Src: addr("fd67::1"), Dst: addr("fd67::2"), Proto: "udp", Port: 4789, Tunnel: true, For: "VXLAN into WireGuard to h2"}
+	saved := func(rules string) Firewall { return Firewall{NAT: []string{"*nat\n:OUTPUT ACCEPT [0:0]\n" + rules}} }
+	table := func(name, hook, rules string) Firewall {
+		return Firewall{NFT: "table " + name + " {\n chain c {\n type nat hook " + hook + " priority -100; policy accept;\n" + rules + "\n }\n}\n"}
+	}
+	const docker = "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n-A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER\n-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE\n-A DOCKER -i docker0 -j RETURN\n"
+	for _, tt := range []struct {
+		firewall Firewall
+		packet   Packet
+		want     string // "": nothing does; else part of what to do
+	}{
+		{saved(docker), in, ""},
+		{saved(docker), out, ""},
+		{saved(docker + "-A DOCKER ! -i docker0 -p tcp -m tcp --dport 4789 -j DNAT --to-destination 172.17.0.2:80\n"), in, ""},
+		{saved(docker + "-A DOCKER ! -i docker0 -p udp -m udp --dport 4789 -j DNAT --to-destination 172.17.0.2:80\n"), in, "iptables -t nat -I PREROUTING -p udp --dport 4789 -j ACCEPT"},
+		{saved("-A OUTPUT -p udp -m udp --dport 4000:5000 -j REDIRECT --to-ports 9\n"), out, "iptables -t nat -I OUTPUT -p udp --dport 4789 -j ACCEPT"},
+		{saved("-A OUTPUT -p udp -m udp --dport 4789 -j ACCEPT\n-A OUTPUT -p udp -j REDIRECT --to-ports 9\n"), out, ""},
+		{saved("-A OUTPUT -p udp -m owner --uid-owner 7 -j REDIRECT --to-ports 9\n"), out, ""},
+		{saved("-A OUTPUT -o gvwg -p udp -j DNAT --to-destination [fd67::9]:4789\n"), inside, "ip6tables -t nat -I OUTPUT -p udp --dport 4789 -j ACCEPT"},
+		{table("inet mine", "output", "udp dport 4789 dnat ip to 192.0.2.9:4790"), out, "put `udp dport 4789 accept` before it in table inet mine"},
+		{table("inet mine", "prerouting", "udp dport 4789 counter packets 3 bytes 180 redirect to :9"), in, "conntrack -D -p udp --dport 4789"},
+		{table("ip mine", "output", "udp dport 4789 dnat to 192.0.2.9"), inside, ""},
+		{table("ip6 mine", "output", "meta mark 0x1 dnat to fd67::9"), inside, ""},
+		{table("ip6 mine", "output", "udp dport 4789 accept\nmeta l4proto udp dnat to fd67::9"), inside, ""},
+		{table("ip6 mine", "postrouting", "oifname \"gvwg\" masquerade"), inside, ""},
+		{table("ip6 mine", "prerouting", "udp dport 4789 dnat to fd67::9"), inside, ""},
+	} {
+		tt.firewall.Saved = []string{"*filter\n:OUTPUT ACCEPT [0:0]\n"}
+		got := ""
+		for _, c := range tt.firewall.Judge([]Packet{tt.packet}, true) {
+			if c.Verdict != api.OK {
+				got = c.What + c.Do
+			}
+		}
+		if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) || got != "" && !strings.Contains(got, tt.packet.For+" (UDP port 4789) would be led elsewhere by ") {
+			t.Errorf("%+v\n%+v\n%q, want %q", tt.firewall, tt.packet, got, tt.want)
+		}
+	}
+}
+
+// TestFamilysAdvice: what comes out of WireGuard is let in there, by the program of its family.
+func TestFamilysAdvice(t *testing.T) {
+	inside := Packet{Chain: "INPUT", In: "gvwg", Src: addr("fd67::2"), Dst: addr("fd67::1"), Proto: "udp", Port: 4789, Tunnel: true}
+	shut := "*filter\n:INPUT DROP [0:0]\n"
+	for _, tt := range []struct {
+		firewall Firewall
+		want     string
+	}{
+		{Firewall{Saved: []string{shut}}, "ip6tables -I INPUT -i gvwg -p udp --dport 4789 -j ACCEPT, "},
+		{Firewall{Saved: []string{shut + ":ufw-user-input - [0:0]\n"}}, "ufw allow in on gvwg to any port 4789 proto udp"},
+		{Firewall{Saved: []string{shut}, NFT: "table inet firewalld {\n}\n"}, "--zone=trusted --add-interface=gvwg"},
+		{Firewall{NFT: "table inet mine {\n chain c {\n type filter hook input priority 0; policy drop;\n }\n}\n"}, "accept iifname gvwg udp dport 4789 in its input chain"},
+	} {
+		if drops := tt.firewall.Drops([]Packet{inside}); len(drops) != 1 || !strings.Contains(drops[0].Do, tt.want) {
+			t.Errorf("%+v, want %q", drops, tt.want)
+		}
+	}
+}

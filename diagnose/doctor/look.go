@@ -181,7 +181,7 @@ func taken(cfg config.Config) (list []string) {
 	return list
 }
 
-// LookAtFirewall reads the rules of a family's filter table, and nftables'.
+// LookAtFirewall reads the rules of a family's tables filter and nat, and nftables'.
 func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 	programs := []string{"iptables-save", "iptables-legacy-save", "iptables-nft-save"}
 	names := "/proc/net/ip_tables_names"
@@ -208,6 +208,14 @@ func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 	}
 	if len(f.Saved) > 0 {
 		f.Err = nil
+	}
+	for _, program := range programs[1:] {
+		if strings.Contains(program, "legacy") && !strings.Contains(string(legacy), "nat") {
+			continue
+		}
+		if text, err := output(ctx, program, "-t", "nat"); err == nil && strings.Contains(text, "\n-A ") {
+			f.NAT = append(f.NAT, withoutComments(text))
+		}
 	}
 	f.NFT, _ = output(ctx, "nft", "list", "ruleset") // no nft, no rules of its own that matter
 	return f

@@ -18,6 +18,7 @@ type nftTable struct {
 type nftBase struct {
 	chain, hook string
 	drop        bool // its policy
+	nat         bool // it leads packets elsewhere, and drops none
 }
 
 // nftTables reads `nft list ruleset`. What iptables-nft keeps is left out, which iptables-save
@@ -40,8 +41,8 @@ func nftTables(text string) (list []nftTable) {
 			chain = ""
 		case chain == "":
 		case words[0] == "type" && slices.Contains(words, "hook"):
-			if at := slices.Index(words, "hook") + 1; words[1] == "filter" && at < len(words) {
-				table.bases = append(table.bases, nftBase{chain, words[at], strings.Contains(line, "policy drop")})
+			if at := slices.Index(words, "hook") + 1; (words[1] == "filter" || words[1] == "nat") && at < len(words) {
+				table.bases = append(table.bases, nftBase{chain, words[at], strings.Contains(line, "policy drop"), words[1] == "nat"})
 			}
 		default: // a long set goes over several lines
 			rule = strings.TrimSpace(rule + " " + line)
@@ -56,13 +57,36 @@ func nftTables(text string) (list []nftTable) {
 	})
 }
 
-// dropped returns what drops the packet, for people, and whether that is sure.
-func (t nftTable) dropped(p Packet) (by string, sure bool) {
-	if family, _, _ := strings.Cut(t.name, " "); family == "ip" && !p.Src.Is4() || family == "ip6" && p.Src.Is4() {
+// otherFamily says that the table has nothing to do with the packet.
+func (t nftTable) otherFamily(p Packet) bool {
+	family, _, _ := strings.Cut(t.name, " ")
+	return family == "ip" && !p.Src.Is4() || family == "ip6" && p.Src.Is4()
+}
+
+// led returns what gives the packet another destination, as dropped does.
+func (t nftTable) led(p Packet) (by string, sure bool) {
+	if t.otherFamily(p) {
 		return "", true
 	}
 	for _, b := range t.bases {
-		if !strings.EqualFold(b.hook, p.Chain) {
+		if !b.nat || !strings.EqualFold(b.hook, p.natHook()) {
+			continue
+		}
+		w := nftWalk{nftTable: t, packet: p, seen: map[string]bool{}}
+		if verdict, rule := w.through(b.chain); verdict == elsewhere {
+			return "nft's table " + t.name + ", chain " + b.chain + ": " + rule, !w.unsure
+		}
+	}
+	return "", true
+}
+
+// dropped returns what drops the packet, for people, and whether that is sure.
+func (t nftTable) dropped(p Packet) (by string, sure bool) {
+	if t.otherFamily(p) {
+		return "", true
+	}
+	for _, b := range t.bases {
+		if b.nat || !strings.EqualFold(b.hook, p.Chain) {
 			continue
 		}
 		w := nftWalk{nftTable: t, packet: p, seen: map[string]bool{}}
@@ -100,7 +124,7 @@ func (w *nftWalk) through(chain string) (verdict, by string) {
 			continue
 		}
 		switch does {
-		case "accept", "drop":
+		case "accept", "drop", elsewhere:
 			return does, rule
 		case "return":
 			return "", ""
@@ -128,6 +152,10 @@ func (p Packet) inNFT(rule string) (does, where string, matches match) {
 			return word, "", matches
 		case "reject":
 			return "drop", "", matches
+		case "dnat", "redirect":
+			return elsewhere, "", matches
+		case "snat", "masquerade":
+			return "accept", "", matches
 		case "jump", "goto":
 			return word, strings.Join(words[:min(len(words), 1)], ""), matches
 		case "counter":
@@ -157,7 +185,7 @@ func (p Packet) inNFT(rule string) (does, where string, matches match) {
 // nextVerdict is where in words the verdict begins.
 func nextVerdict(words []string) int {
 	i := slices.IndexFunc(words, func(w string) bool {
-		return slices.Contains([]string{"accept", "drop", "return", "reject", "jump", "goto"}, w)
+		return slices.Contains([]string{"accept", "drop", "return", "reject", "jump", "goto", "dnat", "redirect", "snat", "masquerade"}, w)
 	})
 	if i < 0 {
 		return len(words)

@@ -170,7 +170,7 @@ func firewallProblems(drops []doctor.Drop, heard map[netip.Addr]bool) (list []ap
 	var order []string
 	found := map[string][]doctor.Drop{}
 	for _, d := range drops {
-		if !d.Sure || d.Meant || d.Chain == "INPUT" && d.Proto == "udp" && heard[d.Src] && d.Tunnel {
+		if !d.Sure || d.Meant || d.Chain == "INPUT" && d.Proto == "udp" && heard[d.Src] && d.Tunnel && !d.Led {
 			continue
 		}
 		key := fmt.Sprint(d.By, d.Chain, d.Proto, d.Port, d.DNAT)
@@ -184,7 +184,11 @@ func firewallProblems(drops []doctor.Drop, heard map[netip.Addr]bool) (list []ap
 		if more := len(found[key]) - 1; more > 0 {
 			also = fmt.Sprintf(", and of %s", words.Plural(more, "more host"))
 		}
-		list = append(list, api.Problem{Code: api.FirewallDrops, What: fmt.Sprintf("this host's firewall drops %s%s: %s", d.Packet, also, d.By), Do: d.Do})
+		what := fmt.Sprintf("this host's firewall drops %s%s: %s", d.Packet, also, d.By)
+		if d.Led {
+			what = fmt.Sprintf("a rule of this host's NAT leads %s%s elsewhere, though what is under way is not led, and seems well: %s", d.Packet, also, d.By)
+		}
+		list = append(list, api.Problem{Code: api.FirewallDrops, What: what, Do: d.Do})
 	}
 	return list
 }

@@ -43,6 +43,11 @@ func TestFirewallProblems(t *testing.T) {
 			[]paths.Verdict{{Host: "a", In: paths.All}, {Host: "b", In: paths.Nothing}},
 			[]string{"this host's firewall drops VXLAN from h2 (UDP port 4789): the policy of INPUT, DROP"},
 		},
+		{
+			[]doctor.Drop{{Packet: vxlan(one, "h1"), By: "-A PREROUTING -p udp -j REDIRECT", Do: "do", Sure: true, Led: true}},
+			[]paths.Verdict{{Host: "a", In: paths.All}},
+			[]string{"a rule of this host's NAT leads VXLAN from h1 (UDP port 4789) elsewhere, though what is under way is not led, and seems well: -A PREROUTING -p udp -j REDIRECT"},
+		},
 	} {
 		var w Firewall
 		w.set(tt.drops, begin)

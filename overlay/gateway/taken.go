@@ -44,11 +44,11 @@ const maxAsked = 512
 // rule or route is not there, Missing says.
 func TakenBefore(subnets []netip.Prefix, dev string) (list []Taken) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		rules := rulesBefore(family)
+		rules := rulesBefore(family, Table, priority)
 		if len(rules) == 0 {
 			continue
 		}
-		asker := asker{rules, family, dev, addrOf(dev, family)}
+		asker := asker{rules, family, dev, addrOf(dev, family), Table, Port}
 		asked := 0
 		for _, s := range subnets {
 			if s.Addr().Is4() != (family == unix.AF_INET) {
@@ -68,6 +68,19 @@ func TakenBefore(subnets []netip.Prefix, dev string) (list []Taken) {
 	return list
 }
 
+// priorityOfMain is that of the rule by which the kernel looks up the main table.
+const priorityOfMain = 32766
+
+// TakenFromMain is TakenBefore of what the host itself sends to an IPv6 prefix that the main table leads to an interface.
+func TakenFromMain(to netip.Prefix, dev string) []Taken {
+	rules := rulesBefore(unix.AF_INET6, unix.RT_TABLE_MAIN, priorityOfMain)
+	asker := asker{rules: rules, family: unix.AF_INET6, table: unix.RT_TABLE_MAIN, leads: dev}
+	if t, taken := asker.ask(to, FromHost); taken && len(rules) > 0 {
+		return add(nil, t, to, FromHost)
+	}
+	return nil
+}
+
 func add(list []Taken, t Taken, s netip.Prefix, way Way) []Taken {
 	i := slices.IndexFunc(list, func(o Taken) bool { return o.Rule == t.Rule && o.At == t.At && o.V6 == t.V6 })
 	if i < 0 {
@@ -82,15 +95,15 @@ func add(list []Taken, t Taken, s netip.Prefix, way Way) []Taken {
 	return list
 }
 
-// rulesBefore are those of a family that are looked at before ours, in their order, but for
-// the kernel's first one (local) and ones that lead to our table.
-func rulesBefore(family int) (list []netlink.Rule) {
+// rulesBefore are those of a family that are looked at before the one of a table, in their order, but for
+// the kernel's first one (local) and ones that lead to the table.
+func rulesBefore(family, table, priority int) (list []netlink.Rule) {
 	all, err := link.Dump(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
 	if err != nil {
 		return nil
 	}
 	for _, r := range all {
-		if r.Table == Table && r.Src == nil && r.Dst == nil && r.IifName == "" && r.Mark == 0 {
+		if r.Table == table && r.Src == nil && r.Dst == nil && r.IifName == "" && r.Mark == 0 {
 			break // ours, or one that the administrator has put before the others
 		}
 		if r.Priority < priority && r.Table != unix.RT_TABLE_LOCAL {
@@ -121,6 +134,8 @@ type asker struct {
 	family int
 	dev    string
 	addr   netip.Addr
+	table  int    // where the route is that is wanted
+	leads  string // the interface that it leads to
 }
 
 func (a asker) ask(subnet netip.Prefix, way Way) (t Taken, taken bool) {
@@ -146,7 +161,7 @@ func (a asker) ask(subnet netip.Prefix, way Way) (t Taken, taken bool) {
 	table, leads := 0, ""
 	if err == nil && len(routes) > 0 {
 		r := routes[0]
-		if r.Table == Table || r.Type == unix.RTN_LOCAL || link.Name(r.LinkIndex) == Port {
+		if r.Table == a.table || r.Type == unix.RTN_LOCAL || link.Name(r.LinkIndex) == a.leads {
 			return t, false
 		}
 		table, leads = r.Table, leadsTo(r)

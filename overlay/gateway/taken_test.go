@@ -88,3 +88,42 @@ func TestTakenBefore(t *testing.T) {
 		is("31999: not fwmark 0xca6c lookup 51820 leads to tailscale0: " + all + " [0 1 2]")
 	})
 }
+
+// What leads VTEPs inside WireGuard elsewhere is named, and what status tells to do takes them back.
+func TestTakenFromMain(t *testing.T) {
+	host, wire := linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "gvwg", host, wire, []string{"fd67:1::1/128"}, nil)
+	linktest.Wire(t, "tailscale0", host, wire, []string{"fd64::1/64"}, nil)
+	host.Do(func() {
+		is := func(want string) {
+			t.Helper()
+			got := ""
+			for _, x := range TakenFromMain(prefixes("fd67:1::/64")[0], "gvwg") {
+				got += fmt.Sprintf("%d: %s leads %s", x.At, x.Rule, x.Leads)
+			}
+			if got != want {
+				t.Errorf("taken: %q, want %q", got, want)
+			}
+		}
+		run := func(lines ...string) {
+			t.Helper()
+			for _, l := range lines {
+				ip(t, strings.Fields(l)...)
+			}
+		}
+		run("-6 route add fd67:1::/64 dev gvwg metric 64", "-6 route add unreachable fd67:1::/64 metric 2147483647")
+		is("")
+		run("-6 route add default dev tailscale0 table 52")
+		is("")
+		run("-6 rule add priority 5270 lookup 52")
+		is("5270: lookup 52 leads to tailscale0")
+		run("-6 rule add priority 5269 to fd67:1::/64 lookup main")
+		is("")
+		run("-6 rule del priority 5269", "-6 rule add priority 5269 lookup main suppress_prefixlength 0") // as wg-quick does
+		is("")
+		run("-6 rule del priority 5269", "-6 rule del priority 5270", "-6 rule add priority 5270 to fd67:1::/64 prohibit")
+		is("5270: to fd67:1::/64 prohibit leads nowhere")
+		run("-6 rule del priority 5270", "link del gvwg")
+		is("")
+	})
+}

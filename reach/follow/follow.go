@@ -273,7 +273,7 @@ const maxFindings = 10
 // Problems are the subnets that hosts cannot take, the ranges of hosts' own addresses, and routing rules
 // that come before grapevine's.
 func (r *Follower) Problems(snap *cluster.Snapshot) []api.Problem {
-	return slices.Concat(r.findingProblems(snap), r.hostRangeProblems(snap), r.routesTaken(snap))
+	return slices.Concat(r.findingProblems(snap), r.hostRangeProblems(snap), r.routesTaken(snap), r.secureTaken(snap))
 }
 
 // findingProblems are the subnets that hosts cannot take, and why.

@@ -33,7 +33,7 @@ func (a *Agent) handlers() api.Handlers {
 		JoinCommand:  a.joinCommand,
 		Leave:        a.leave,
 		Join:         a.join,
-		Forget:       a.member.Forget,
+		Forget:       a.member.Forgetter.Forget,
 		Services:     a.serviceDesk().List,
 		NewService:   a.serviceDesk().Create,
 		DropService:  a.serviceDesk().Remove,

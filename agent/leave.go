@@ -12,11 +12,11 @@ import (
 // leave takes this host out of the cluster; package api says what that means.
 // A step that fails leaves the host able to try again.
 func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error) {
-	if a.member.Left() {
+	if a.member.Leaver.Left() {
 		return api.Done{Text: leftText + a.installed.Removal(ctx)}, nil
 	}
 	text := ""
-	err := a.member.Leave(ctx, r.Force, func(ctx context.Context) {
+	err := a.member.Leaver.Leave(ctx, r.Force, func(ctx context.Context) {
 		trouble := a.withdraw(ctx)
 		text = leftText + a.installed.Removal(ctx) + trouble
 	})
@@ -24,11 +24,11 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 		return api.Done{}, err
 	}
 	defer close(a.gone)
-	a.member.Depart(ctx, a.installed.ID)
+	a.member.Leaver.Depart(ctx, a.installed.ID)
 	a.stopWork()
 	<-a.stopped
 	if err := a.demolish(ctx); err != nil {
-		err = errors.Join(err, a.member.NoteRemains(err))
+		err = errors.Join(err, a.member.Leaver.NoteRemains(err))
 		return api.Done{}, fmt.Errorf("this host has left the cluster, but not everything is removed: %w; `grapevine cleanup` removes the rest when the agent is stopped", err)
 	}
 	return api.Done{Text: text}, nil
@@ -37,7 +37,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 // demolish removes the switch, the devices, the iptables rules and the state. The note that
 // this host has left stays, and the command line. All tasks have ended.
 func (a *Agent) demolish(ctx context.Context) error {
-	return errors.Join(a.plane.Teardown(ctx), a.member.Erase())
+	return errors.Join(a.plane.Teardown(ctx), a.member.Leaver.Erase())
 }
 
 const leftText = "This host has left the cluster, and stays out of it, over reboots too: " + membership.BackByJoin + ".\n"

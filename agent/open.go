@@ -161,7 +161,7 @@ func (a *Agent) newReached() *follow.Follower {
 	return follow.New(follow.Config{
 		Self: a.self(), CIDR4: a.cfg.CIDR4, Underlay: a.underlay.Interface, Started: a.started,
 		Snapshot: func() *cluster.Snapshot { return a.replica.Snapshot() }, Watch: func() <-chan struct{} { return a.replica.Watch() },
-		CIDRs: a.member.CIDRs, Proven: a.member.WaitProven, Describe: a.member.DescribeAgain, Pools: a.docker.Pools, Look: func() { a.driver.Look() },
+		CIDRs: a.member.CIDRs, Proven: a.member.Quarantine.WaitProven, Describe: a.member.Joiner.DescribeAgain, Pools: a.docker.Pools, Look: func() { a.driver.Look() },
 		Log: a.log,
 	})
 }

@@ -31,7 +31,7 @@ func past() context.Context {
 func (a *Agent) describeTracking(ctx context.Context) error {
 	a.plane.Overlay().Enforces(ctx)
 	for ctx.Err() == nil {
-		if err := a.member.DescribeAgain(); err == nil {
+		if err := a.member.Joiner.DescribeAgain(); err == nil {
 			break
 		}
 		select { // the disk takes nothing: again

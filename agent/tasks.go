@@ -44,7 +44,7 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return a.member.Problems(l.snap) },
 			Fine:     fmt.Sprintf("%s runs version %s, up %s", a.cfg.Name, a.version, time.Since(a.started).Round(time.Second))},
 		{Name: "disk", Run: member["disk"], Doctor: "agent",
-			Problems: func(context.Context, look) []api.Problem { return a.member.DiskProblems() }},
+			Problems: func(context.Context, look) []api.Problem { return a.member.Disk.Problems() }},
 		{Name: "keys", Run: member["keys"], Doctor: "key",
 			Problems: func(ctx context.Context, _ look) []api.Problem {
 				return membership.Strangers(a.gossip, a.cfg.Port, func() string { return a.installed.SetCommand(ctx, "GRAPEVINE_KEY=KEY") })
@@ -53,7 +53,7 @@ func (a *Agent) tasks() []Task {
 		{Name: "gossip", Run: member["gossip"], Doctor: "agent",
 			Problems: func(context.Context, look) []api.Problem { return a.member.Refused() }},
 		{Name: "replica", Run: member["replica"],
-			Problems: func(_ context.Context, l look) []api.Problem { return a.member.Suspicions(l.snap) }},
+			Problems: func(_ context.Context, l look) []api.Problem { return a.member.Forgetter.Suspicions(l.snap) }},
 		{Name: "broadcast", Run: member["broadcast"]},
 		{Name: "restored", Run: member["restored"]},
 		{Name: "moved", Run: member["moved"]},
@@ -111,7 +111,7 @@ func (a *Agent) tasks() []Task {
 
 // problems lists what is wrong with all tasks.
 func (a *Agent) problems(ctx context.Context, l look) []api.Problem {
-	if a.member.Left() {
+	if a.member.Leaver.Left() {
 		return []api.Problem{{Code: api.HostLeft, What: "this host has left the cluster", Do: membership.BackByJoin}}
 	}
 	list := []api.Problem{}
@@ -154,7 +154,7 @@ func (a *Agent) work(ctx context.Context) error {
 func (a *Agent) servePlugin(ctx context.Context) error {
 	calls := a.sockets.calls.Lend()
 	a.plane.Guard().Wait(ctx)
-	a.member.WaitMoved(ctx)
-	a.member.WaitRejoined(ctx)
+	a.member.Quarantine.WaitMoved(ctx)
+	a.member.Rejoiner.WaitRejoined(ctx)
 	return a.plugin.Serve(ctx, calls)
 }

@@ -14,7 +14,7 @@ import (
 
 // autoForget takes over from hosts that have not answered for the set time, if this is
 // the host that may.
-func (m *forgetter) autoForget(ctx context.Context) error {
+func (m *Forgetter) autoForget(ctx context.Context) error {
 	limit := m.cfg.ForgetAfter
 	if limit == 0 {
 		return nil
@@ -69,7 +69,7 @@ func silentFor(limit time.Duration, hosts []cluster.NodeID, members []gossip.Mem
 }
 
 // ForgetAdvice is what may be done about a host that does not answer.
-func (m *forgetter) ForgetAdvice(id cluster.NodeID) string {
+func (m *Forgetter) ForgetAdvice(id cluster.NodeID) string {
 	do := "start it; if it is gone for good: grapevine forget " + forgetName(m.Nodes(m.replica.Snapshot()), id)
 	coordinator := m.alloc.Coordinator()
 	if m.cfg.ForgetAfter == 0 || coordinator == id || coordinator == "" {

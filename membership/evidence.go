@@ -11,7 +11,7 @@ import (
 // promised so, as every host that was there then has; or, where it was not asked,
 // dead does not answer: gossip alone, where any host can say that another one is dead, is
 // not enough.
-func (m *forgetter) mayForget(heir, dead cluster.NodeID) bool {
+func (m *Forgetter) mayForget(heir, dead cluster.NodeID) bool {
 	if m.alloc == nil || m.gossip == nil {
 		return false // later
 	}
@@ -21,14 +21,14 @@ func (m *forgetter) mayForget(heir, dead cluster.NodeID) bool {
 }
 
 // promisedAway says whether another host takes over, or took over, from dead.
-func (m *forgetter) promisedAway(dead cluster.NodeID) bool {
+func (m *Forgetter) promisedAway(dead cluster.NodeID) bool {
 	return m.alloc != nil && m.alloc.PromisedAway(dead)
 }
 
 const suspectAdvice = "see `grapevine status` there; if it says that all is well, its agent is broken or its key is stolen: stop it for good and `grapevine forget` it"
 
 // Suspicions names the hosts that say what is not theirs to say.
-func (m *forgetter) Suspicions(snap *cluster.Snapshot) (list []api.Problem) {
+func (m *Forgetter) Suspicions(snap *cluster.Snapshot) (list []api.Problem) {
 	add := func(format string, args ...any) {
 		list = append(list, api.Problem{Code: api.HostSuspect, What: fmt.Sprintf(format, args...), Do: suspectAdvice})
 	}

@@ -42,7 +42,7 @@ func testThief(t *testing.T) {
 		eventually(t, "what is forged is counted", func() bool { return h.replica.Refused()["record-forged"] > 0 })
 		eventually(t, "the thief is named", func() bool {
 			var said []string
-			for _, p := range h.Suspicions(h.replica.Snapshot()) {
+			for _, p := range h.Forgetter.Suspicions(h.replica.Snapshot()) {
 				said = append(said, p.What)
 			}
 			return strings.Contains(strings.Join(said, "\n"), thief.id.Node)

@@ -119,7 +119,7 @@ func testFakedDeath(t *testing.T) {
 		t.Error("it is believed that the host has left")
 	}
 	for _, h := range []*testHost{thief, other} {
-		_, err := h.Forget(t.Context(), api.ForgetRequest{Hosts: []string{owner.id.Node}})
+		_, err := h.Forgetter.Forget(t.Context(), api.ForgetRequest{Hosts: []string{owner.id.Node}})
 		if err == nil || !strings.Contains(err.Error(), "is alive") {
 			t.Errorf("%s forgets a host that is alive: %v", h.cfg.Name, err)
 		}

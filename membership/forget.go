@@ -12,14 +12,14 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 )
 
-// forgetter forgets hosts that are gone for good, and judges what others say of that.
-type forgetter struct {
+// Forgetter forgets hosts that are gone for good, and judges what others say of that.
+type Forgetter struct {
 	*host
-	*quarantine
+	quarantine *Quarantine
 }
 
 // Forget takes over from hosts that are gone for good.
-func (m *forgetter) Forget(ctx context.Context, r api.ForgetRequest) (api.Done, error) {
+func (m *Forgetter) Forget(ctx context.Context, r api.ForgetRequest) (api.Done, error) {
 	nodes := m.Nodes(m.replica.Snapshot())
 	var dead []cluster.NodeID
 	for _, name := range r.Hosts {
@@ -40,7 +40,7 @@ func (m *forgetter) Forget(ctx context.Context, r api.ForgetRequest) (api.Done, 
 }
 
 // dropPeers no longer dials hosts that are forgotten.
-func (m *forgetter) dropPeers(forgotten []cluster.NodeID) {
+func (m *Forgetter) dropPeers(forgotten []cluster.NodeID) {
 	for _, id := range forgotten {
 		m.gossip.Forget(string(id))
 	}
@@ -60,7 +60,7 @@ const missedPatience = 15 * time.Second
 // pickDead is pickHost for who is to be forgotten. Gossip may be behind for some seconds: a host that was set up
 // anew is in the records before it was met, and the one before it counts as alive until it was missed. So hosts of
 // one name are asked to prove that they are there, and gossip is waited for.
-func (m *forgetter) pickDead(ctx context.Context, nodes []api.Node, name string) (cluster.NodeID, error) {
+func (m *Forgetter) pickDead(ctx context.Context, nodes []api.Node, name string) (cluster.NodeID, error) {
 	nodes, same := m.askNamesakes(ctx, nodes, name)
 	id, err := pickHost(nodes, name)
 	if err != nil || len(same) < 2 {
@@ -79,7 +79,7 @@ func (m *forgetter) pickDead(ctx context.Context, nodes []api.Node, name string)
 }
 
 // agrees reports whether gossip has of each host what it has proved.
-func (m *forgetter) agrees(nodes []api.Node) bool {
+func (m *Forgetter) agrees(nodes []api.Node) bool {
 	for _, n := range nodes {
 		if !n.Self && m.Answers(cluster.NodeID(n.ID)) != n.Alive {
 			return false
@@ -89,7 +89,7 @@ func (m *forgetter) agrees(nodes []api.Node) bool {
 }
 
 // askNamesakes returns nodes, and those called name, with what these have proved just now if they are several.
-func (m *forgetter) askNamesakes(ctx context.Context, nodes []api.Node, name string) (all, same []api.Node) {
+func (m *Forgetter) askNamesakes(ctx context.Context, nodes []api.Node, name string) (all, same []api.Node) {
 	var at []int
 	for i, n := range nodes {
 		if n.Name == name {

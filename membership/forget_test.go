@@ -26,7 +26,7 @@ func testForget(t *testing.T) {
 			return h.replica.Settled() && snap.Ring().OwnsAll(dead.Self(), clusterRange) && len(h.gossip.Alive()) == 2 && known == 3
 		})
 	}
-	if err := dead.DescribeAgain(); err != nil {
+	if err := dead.Joiner.DescribeAgain(); err != nil {
 		t.Fatal(err)
 	}
 	tells := func(h *testHost) bool {
@@ -38,7 +38,7 @@ func testForget(t *testing.T) {
 	for _, h := range []*testHost{heir, other} {
 		eventually(t, "the host is missed", func() bool { return len(h.gossip.Alive()) == 1 })
 	}
-	if _, err := heir.Forget(t.Context(), api.ForgetRequest{Hosts: []string{dead.id.Node}}); err != nil {
+	if _, err := heir.Forgetter.Forget(t.Context(), api.ForgetRequest{Hosts: []string{dead.id.Node}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the other one believes it", func() bool {

@@ -18,10 +18,16 @@ import (
 // there is a cluster: then this host has lost its state, and must not begin another.
 const seedPatience = 3 * time.Second
 
+// Joiner makes this host part of a cluster, and describes it there.
+type Joiner struct {
+	*host
+	quarantine *Quarantine
+}
+
 // join makes this host part of a cluster, which it begins if that is its
 // role, and keeps its Node record as it should be.
-func (m *Member) join(ctx context.Context) error {
-	if !m.WaitProven(ctx) {
+func (m *Joiner) join(ctx context.Context) error {
+	if !m.quarantine.WaitProven(ctx) {
 		return nil
 	}
 	// A host that was forgotten keeps running, so that status can say what to do.
@@ -49,7 +55,7 @@ func (m *Member) join(ctx context.Context) error {
 // seedAlone begins a cluster if no other host is named that could be part of one.
 // It comes before gossip listens, so that a host that is told to be alone is not
 // taken in by one that still looks for it.
-func (m *Member) seedAlone() error {
+func (m *Joiner) seedAlone() error {
 	if m.role != identity.Seed || len(m.cfg.Join) > 1 {
 		return nil
 	}
@@ -59,7 +65,7 @@ func (m *Member) seedAlone() error {
 
 // begin makes this host the owner of everything in a cluster of a new ID, durably.
 // A host that dies after the ring and before the ID is mended by resumeSeed.
-func (m *Member) begin() error {
+func (m *Joiner) begin() error {
 	if err := ipam.Seed(m.replica, m.Self()); err != nil {
 		return err
 	}
@@ -72,7 +78,7 @@ func (m *Member) begin() error {
 
 // seed begins a cluster, unless another host turns out to be part of one. The
 // ring and the cluster's ID are durable before any other host hears of them.
-func (m *Member) seed(ctx context.Context) error {
+func (m *Joiner) seed(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, seedPatience)
 	defer cancel()
 	if id, err := m.gossip.ClusterKnown(wait); err == nil {
@@ -96,7 +102,7 @@ func (m *Member) seed(ctx context.Context) error {
 // knows more than a seed is part of a cluster, and begins no other: its identity was
 // lost, or it was killed after others told it their records and before the ID was on
 // the disk. Then one of them tells the ID.
-func (m *Member) resumeSeed() error {
+func (m *Joiner) resumeSeed() error {
 	if m.id.Cluster != "" {
 		return nil
 	}
@@ -131,7 +137,7 @@ func begun(snap *cluster.Snapshot, self cluster.NodeID) bool {
 }
 
 // setCluster makes the cluster's ID part of this host's identity, durably.
-func (m *Member) setCluster(id string) error {
+func (m *Joiner) setCluster(id string) error {
 	next := m.id
 	next.Cluster = id
 	if err := next.Save(m.cfg.State); err != nil {
@@ -142,7 +148,7 @@ func (m *Member) setCluster(id string) error {
 }
 
 // describe writes this host's Node record.
-func (m *Member) describe() error {
+func (m *Joiner) describe() error {
 	node := m.node(m.replica.Snapshot())
 	_, err := m.replica.Update(func(tx *replica.Tx) error { return tx.Put(node) })
 	return err
@@ -150,7 +156,7 @@ func (m *Member) describe() error {
 
 // DescribeAgain writes the Node record, and that of this host's addresses, again if they have changed, unless this host has
 // none (any more): as one that leaves.
-func (m *Member) DescribeAgain() error {
+func (m *Joiner) DescribeAgain() error {
 	snap := m.replica.Snapshot()
 	was, there := cluster.Get[cluster.Node](snap, m.id.Node)
 	if !there {
@@ -182,7 +188,7 @@ func (m *Member) DescribeAgain() error {
 }
 
 // node is what the cluster is told of this host.
-func (m *Member) node(snap *cluster.Snapshot) cluster.Node {
+func (m *Joiner) node(snap *cluster.Snapshot) cluster.Node {
 	n := m.to.Describe(snap)
 	n.ID, n.Name, n.Gossip, n.Agent, n.CIDR4, n.CIDR6 = m.Self(), m.cfg.Name, m.gossip.Addr(), m.cfg.Version, m.cfg.CIDR4, m.cfg.CIDR6
 	return n

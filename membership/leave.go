@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -42,15 +43,23 @@ func AtRest(cfg config.Config, managed string, log *slog.Logger) (identity.Left,
 	return left, true, nil
 }
 
+// Leaver takes this host out of its cluster.
+type Leaver struct {
+	*host
+	left  atomic.Bool
+	note  identity.Left // that this host has left; noted is why it is not on the disk
+	noted error
+}
+
 // Leaving says that this host is about to tell the others that it leaves, or has.
-func (m *Member) Leaving() bool { return m.leaving.Load() }
+func (m *Leaver) Leaving() bool { return m.leaving.Load() }
 
 // Left says that this host has left the cluster.
-func (m *Member) Left() bool { return m.left.Load() }
+func (m *Leaver) Left() bool { return m.left.Load() }
 
 // Leave gives away all that this host has, withdraws what it offers, and tells another host
 // that it leaves. A step that fails leaves the host able to try again.
-func (m *Member) Leave(ctx context.Context, force bool, withdraw func(context.Context)) error {
+func (m *Leaver) Leave(ctx context.Context, force bool, withdraw func(context.Context)) error {
 	if here := occupants(m.replica.Snapshot(), m.Self()); len(here) > 0 && !force {
 		return &api.Error{Status: http.StatusConflict, Message: attachedText(here) + ": stop or disconnect them first, or leave with --force"}
 	}
@@ -67,7 +76,7 @@ func (m *Member) Leave(ctx context.Context, force bool, withdraw func(context.Co
 }
 
 // Depart follows Leave: this host notes on its disk that it has left, and is gone.
-func (m *Member) Depart(ctx context.Context, managed string) {
+func (m *Leaver) Depart(ctx context.Context, managed string) {
 	m.note = identity.Left{
 		Node: m.id.Node, Cluster: m.gossip.ClusterID(), Since: time.Now().UTC().Truncate(time.Second), Settings: Told(m.cfg.Config, managed),
 	}
@@ -81,7 +90,7 @@ func (m *Member) Depart(ctx context.Context, managed string) {
 // Erase removes the state, with a gossip key that is in the state directory. The note that
 // this host has left stays; if it was not taken, as by a disk that is full, it is written now
 // that there is room. All tasks have ended.
-func (m *Member) Erase() error {
+func (m *Leaver) Erase() error {
 	errs := []error{m.db.Close()}
 	for _, name := range []string{stateFile, "identity.json", "key", "keyring.json", identity.WireGuardFile, "iptables"} {
 		if err := os.Remove(filepath.Join(m.cfg.State, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -96,7 +105,7 @@ func (m *Member) Erase() error {
 
 // NoteRemains notes beside that this host has left why not everything that the agent made is removed: until somebody has
 // cleaned up, status says it.
-func (m *Member) NoteRemains(why error) error {
+func (m *Leaver) NoteRemains(why error) error {
 	m.note.Remains = why.Error()
 	return m.note.Save(m.cfg.State)
 }
@@ -114,7 +123,7 @@ func (m *host) Attached() (n int) {
 // giveAway hands all that this host owns to another one. With force, leases in
 // use are dropped, and that nobody is there to take it is no error: then the
 // others must forget this host.
-func (m *Member) giveAway(ctx context.Context, force bool) error {
+func (m *Leaver) giveAway(ctx context.Context, force bool) error {
 	if force {
 		for _, l := range m.alloc.Leases() {
 			err := m.alloc.Unbind(l.Endpoint)
@@ -136,7 +145,7 @@ func (m *Member) giveAway(ctx context.Context, force bool) error {
 
 // farewell deletes this host's records, the Node record last, and sees to it
 // that another host, if one is there, has this on its disk.
-func (m *Member) farewell(ctx context.Context) error {
+func (m *Leaver) farewell(ctx context.Context) error {
 	self := m.Self()
 	var keys []cluster.Key
 	_, err := m.replica.Update(func(tx *replica.Tx) error {
@@ -173,7 +182,7 @@ func (m *Member) farewell(ctx context.Context) error {
 }
 
 // tellOne calls one peer after the other until one has the message on its disk.
-func (m *Member) tellOne(ctx context.Context, message []byte) error {
+func (m *Leaver) tellOne(ctx context.Context, message []byte) error {
 	var errs []error
 	for _, peer := range m.gossip.Alive() {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -191,7 +200,7 @@ func (m *Member) tellOne(ctx context.Context, message []byte) error {
 }
 
 // hearFarewell is the other side of tellOne.
-func (m *Member) hearFarewell(ctx context.Context, _ string, message []byte) ([]byte, error) {
+func (m *Leaver) hearFarewell(ctx context.Context, _ string, message []byte) ([]byte, error) {
 	fresh, err := m.replica.Merge(message)
 	if len(fresh) > 0 {
 		m.gossip.Broadcast(fresh)

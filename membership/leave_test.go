@@ -15,10 +15,10 @@ func testLeftOnAFullDisk(t *testing.T) {
 	dir := smallDisk(t, "16m")
 	h := newHost(t, 1, dir, 1)
 	fill(t, dir)
-	if h.Depart(t.Context(), ""); h.noted == nil {
+	if h.Leaver.Depart(t.Context(), ""); h.Leaver.noted == nil {
 		t.Fatal("the disk is not full")
 	}
-	if err := h.Erase(); err != nil {
+	if err := h.Leaver.Erase(); err != nil {
 		t.Error(err)
 	}
 	left, there, err := identity.LoadLeft(dir)
@@ -35,7 +35,7 @@ func testLeaveWithoutAnEnd(t *testing.T) {
 	two := newHost(t, 2, t.TempDir(), 1, 2).run()
 	eventually(t, "host2 joins", func() bool { return two.member() && len(one.gossip.Alive()) == 1 })
 	one.stop()
-	if err := two.giveAway(t.Context(), false); err == nil || !two.alloc.Leaving() {
+	if err := two.Leaver.giveAway(t.Context(), false); err == nil || !two.alloc.Leaving() {
 		t.Fatalf("it leaves, though its heir has just ended: %v", err)
 	}
 	if _, err := two.alloc.VNID(t.Context()); err == nil {

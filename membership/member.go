@@ -60,6 +60,7 @@ type host struct {
 	log     *slog.Logger
 	id      identity.Identity
 	role    identity.Role
+	to      Host
 	db      *store.DB
 	replica *replica.Replica
 	gossip  *gossip.Gossip
@@ -67,26 +68,28 @@ type host struct {
 	leaving atomic.Bool // by its own will: that its records go is no reason to join anew
 }
 
-// Member is this host as a part of its cluster.
+// Member is this host as a part of its cluster. What it does there its parts do, each with a state of its own.
 type Member struct {
 	*host
-	*quarantine
-	*rejoin
-	*forgetter
-	Keys    *Keys
-	to      Host
+	Keys       *Keys
+	Joiner     *Joiner
+	Leaver     *Leaver
+	Forgetter  *Forgetter
+	Quarantine *Quarantine
+	Rejoiner   *Rejoiner
+	Disk       *Disk
+
 	release func() // lets go of the state directory
-	left    atomic.Bool
-	note    identity.Left // that this host has left; noted is why it is not on the disk
-	noted   error
-	keyKept bool                  // the gossip key of the settings is in the key file, too
-	room    atomic.Pointer[error] // see watchDisk
+	keyKept bool   // the gossip key of the settings is in the key file, too
 }
 
 func newMember(cfg Config) *Member {
 	h := &host{cfg: cfg, log: cfg.Log}
-	q := &quarantine{host: h}
-	return &Member{host: h, quarantine: q, rejoin: &rejoin{host: h}, forgetter: &forgetter{host: h, quarantine: q}, Keys: &Keys{host: h}}
+	q := &Quarantine{host: h}
+	return &Member{
+		host: h, Keys: &Keys{host: h}, Joiner: &Joiner{host: h, quarantine: q}, Leaver: &Leaver{host: h},
+		Forgetter: &Forgetter{host: h, quarantine: q}, Quarantine: q, Rejoiner: &Rejoiner{host: h}, Disk: &Disk{host: h},
+	}
 }
 
 // Identify takes the state directory, and finds out who this host is and what it is to do
@@ -113,7 +116,7 @@ func (m *Member) identify() (err error) {
 	if err != nil {
 		return err
 	}
-	m.unproven.Store(m.id.Restored)
+	m.Quarantine.unproven.Store(m.id.Restored)
 	// Behind NAT this host knows itself by the address outside, as the others do.
 	m.role = identity.Decide(m.id, append(own, m.cfg.Advertise.Addr()), m.cfg.Join)
 	keys, err := identity.Keys(m.role, m.cfg.Keys, m.cfg.KeyFile, config.ParseKeys)
@@ -145,10 +148,10 @@ func (m *Member) Open(to Host) (err error) {
 	if m.db, err = store.Open(filepath.Join(m.cfg.State, stateFile)); err != nil {
 		return err
 	}
-	if m.replica, err = replica.Open(m.db, m.Self(), replica.Signed(m.id.Private()), replica.Judged(m.mayForget, m.promisedAway), replica.Gated(m.gate)); err != nil {
+	if m.replica, err = replica.Open(m.db, m.Self(), replica.Signed(m.id.Private()), replica.Judged(m.Forgetter.mayForget, m.Forgetter.promisedAway), replica.Gated(m.Quarantine.gate)); err != nil {
 		return err
 	}
-	for _, step := range []func() error{m.behind, m.resumeSeed, m.seedAlone, m.openGossip, m.openIPAM} {
+	for _, step := range []func() error{m.behind, m.Joiner.resumeSeed, m.Joiner.seedAlone, m.openGossip, m.openIPAM} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -179,14 +182,14 @@ func (m *Member) Tasks() map[string]func(context.Context) error {
 		"replica":    m.replica.Run,
 		"broadcast":  m.broadcast,
 		"keys":       m.Keys.catchUpKeys,
-		"restored":   m.proveRestored,
-		"moved":      m.proveMoved,
-		"forgotten":  m.watchForgotten,
-		"reap":       m.reap,
-		"membership": m.join,
-		"disk":       m.watchDisk,
+		"restored":   m.Quarantine.proveRestored,
+		"moved":      m.Quarantine.proveMoved,
+		"forgotten":  m.Rejoiner.watchForgotten,
+		"reap":       m.Forgetter.reap,
+		"membership": m.Joiner.join,
+		"disk":       m.Disk.watch,
 		"ipam":       m.alloc.Run,
-		"autoforget": m.autoForget,
+		"autoforget": m.Forgetter.autoForget,
 	}
 }
 
@@ -280,7 +283,7 @@ func (m *Member) behind() error {
 		return err
 	}
 	m.id = next
-	m.unproven.Store(true)
+	m.Quarantine.unproven.Store(true)
 	return nil
 }
 
@@ -381,9 +384,9 @@ func (m *Member) openGossip() (err error) {
 		return err
 	}
 	was, described := cluster.Get[cluster.Node](m.replica.Snapshot(), m.id.Node)
-	m.elsewhere.Store(described && was.Gossip != m.gossip.Addr())
+	m.Quarantine.elsewhere.Store(described && was.Gossip != m.gossip.Addr())
 	for method, handler := range map[string]gossip.Handler{
-		methodFarewell: m.hearFarewell, methodKeys: m.Keys.serveKeys, methodRecall: m.recall, methodForgotten: m.serveForgotten,
+		methodFarewell: m.Leaver.hearFarewell, methodKeys: m.Keys.serveKeys, methodRecall: m.Quarantine.recall, methodForgotten: m.Rejoiner.serveForgotten,
 	} {
 		m.gossip.Handle(method, handler)
 	}
@@ -414,7 +417,7 @@ func (m *Member) openIPAM() (err error) {
 		Self: m.Self(), CIDRs: m.CIDRs, Bits: m.cfg.PrefixLen, HostBits: m.cfg.HostSubnetLength,
 		Sign:    func(b []byte) []byte { return cluster.Sign(m.id.Private(), b) },
 		Present: m.present, Signed: cluster.Signed,
-		Reach: m.to.Reach, Halt: m.Quarantined, Now: time.Now, Age: m.db.Age, Log: m.log.With("room", "ipam"),
+		Reach: m.to.Reach, Halt: m.Quarantine.Quarantined, Now: time.Now, Age: m.db.Age, Log: m.log.With("room", "ipam"),
 	}, m.replica, m.gossip, ipam.StoreDisk{DB: m.db})
 	if err != nil {
 		return err

@@ -268,10 +268,10 @@ func testLeaveGivesEverythingAway(t *testing.T) {
 	eventually(t, "both know both", func() bool {
 		return len(one.gossip.Alive()) == 1 && len(two.gossip.Alive()) == 1 && len(one.Nodes(one.replica.Snapshot())) == 2 && two.member()
 	})
-	if err := one.giveAway(t.Context(), false); err != nil {
+	if err := one.Leaver.giveAway(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if err := one.farewell(t.Context()); err != nil {
+	if err := one.Leaver.farewell(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// All of this is on host2's disk now, not only on its way.
@@ -344,7 +344,7 @@ func testNoSecondCluster(t *testing.T, commons bool) {
 		if a.replica, err = replica.Open(a.db, a.Self()); err != nil {
 			t.Fatal(err)
 		}
-		err = a.resumeSeed()
+		err = a.Joiner.resumeSeed()
 		if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, identity.File)) || !strings.Contains(err.Error(), "grapevine restore") || a.id.Cluster != "" {
 			t.Errorf("%v: %v, cluster %q", role, err, a.id.Cluster)
 		}

@@ -13,7 +13,7 @@ const movePatience = 3 * time.Second
 // has moved or is a copy: then what it writes would draw the other one's traffic here. The
 // first host that it meets knows of the other address, and whoever is there proves whether
 // it is the other one. Where there is none, it goes on.
-func (m *quarantine) proveMoved(ctx context.Context) error {
+func (m *Quarantine) proveMoved(ctx context.Context) error {
 	const look = 50 * time.Millisecond
 	end := time.Now().Add(movePatience)
 	for met := false; m.elsewhere.Load(); {
@@ -31,8 +31,8 @@ func (m *quarantine) proveMoved(ctx context.Context) error {
 	return nil
 }
 
-// waitMoved lets Docker's calls wait until proveMoved knows, rather than fail for it.
-func (m *quarantine) WaitMoved(ctx context.Context) {
+// WaitMoved lets Docker's calls wait until proveMoved knows, rather than fail for it.
+func (m *Quarantine) WaitMoved(ctx context.Context) {
 	for end := time.Now().Add(movePatience); m.elsewhere.Load() && time.Now().Before(end) && ctx.Err() == nil; {
 		if _, cloned := m.gossip.Clone(); cloned {
 			return

@@ -29,11 +29,11 @@ func testForgetNamesake(t *testing.T) {
 		t.Fatalf("gossip alone: %s, %v", id, err) // what it was before
 	}
 	for range 2 {
-		if id, err := one.pickDead(t.Context(), nodes, "host2"); err != nil || id != gone {
+		if id, err := one.Forgetter.pickDead(t.Context(), nodes, "host2"); err != nil || id != gone {
 			t.Fatalf("picked %s, %v; want %s", id, err, gone)
 		}
 	}
-	if id, err := one.pickDead(t.Context(), []api.Node{nodes[0]}, nodes[0].Name); err != nil || string(id) != nodes[0].ID {
+	if id, err := one.Forgetter.pickDead(t.Context(), []api.Node{nodes[0]}, nodes[0].Name); err != nil || string(id) != nodes[0].ID {
 		t.Errorf("the only one of its name: %s, %v", id, err)
 	}
 }

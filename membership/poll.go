@@ -21,7 +21,7 @@ import (
 // byte, 1 if so.
 const methodForgotten = "agent.forgotten"
 
-func (m *rejoin) serveForgotten(_ context.Context, from string, _ []byte) ([]byte, error) {
+func (m *Rejoiner) serveForgotten(_ context.Context, from string, _ []byte) ([]byte, error) {
 	if m.replica.Snapshot().Tombstone(cluster.Node{ID: cluster.NodeID(from)}.Key()) {
 		return []byte{1}, nil
 	}
@@ -57,7 +57,7 @@ const (
 
 // forgottenForSure reports whether the cluster has forgotten this host, and keeps for status
 // what the others say.
-func (m *rejoin) forgottenForSure(ctx context.Context) bool {
+func (m *Rejoiner) forgottenForSure(ctx context.Context) bool {
 	heir, told := forgottenBy(m.replica.Snapshot(), m.Self())
 	if !told {
 		return true // by its own word
@@ -72,7 +72,7 @@ func (m *rejoin) forgottenForSure(ctx context.Context) bool {
 }
 
 // askForgotten asks all other hosts whether heir is right that this one is forgotten.
-func (m *rejoin) askForgotten(ctx context.Context, heir cluster.NodeID) poll {
+func (m *Rejoiner) askForgotten(ctx context.Context, heir cluster.NodeID) poll {
 	v := poll{heir: heir}
 	var mu sync.Mutex
 	var asking errgroup.Group

@@ -32,7 +32,7 @@ func testForgottenBySaySoOfOne(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
-	if err := victim.watchForgotten(ctx); errors.Is(err, ErrForgotten) {
+	if err := victim.Rejoiner.watchForgotten(ctx); errors.Is(err, ErrForgotten) {
 		t.Errorf("one host's word, which host2 denies (its tombstone there: %v), ended the identity", other.replica.Snapshot().Tombstone(cluster.Node{ID: victim.Self()}.Key()))
 	}
 }
@@ -54,7 +54,7 @@ func testGhost(t *testing.T) {
 	for _, h := range []*testHost{heir, other} {
 		eventually(t, "missed", func() bool { return len(h.gossip.Alive()) == 1 })
 	}
-	if _, err := heir.Forget(t.Context(), api.ForgetRequest{Hosts: []string{dead.id.Node}}); err != nil {
+	if _, err := heir.Forgetter.Forget(t.Context(), api.ForgetRequest{Hosts: []string{dead.id.Node}}); err != nil {
 		t.Fatal(err)
 	}
 	back := newHost(t, 1, dir)
@@ -64,7 +64,7 @@ func testGhost(t *testing.T) {
 		t.Fatal(err)
 	}
 	back.start()
-	if err := back.watchForgotten(t.Context()); !errors.Is(err, ErrForgotten) {
+	if err := back.Rejoiner.watchForgotten(t.Context()); !errors.Is(err, ErrForgotten) {
 		t.Fatal(err)
 	}
 	for _, h := range []*testHost{heir, other} {

@@ -1,20 +1,14 @@
 package membership
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/membership/identity"
 )
-
-// writePatience is how long a disk may take for what the agent writes to it: a slow card is no problem.
-const writePatience = 3 * time.Second
 
 // Problems are those of this host's place in its cluster.
 func (m *Member) Problems(snap *cluster.Snapshot) (list []api.Problem) {
@@ -26,11 +20,11 @@ func (m *Member) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		add(api.LeaveHalf, "run `grapevine leave` again; to stay, restart the agent. Until then this host makes no networks and hands out no addresses",
 			"this host is leaving its cluster, and `grapevine leave` has not come to its end")
 	case errors.Is(err, cluster.ErrForgotten):
-		if why := m.spent.Load(); why != nil {
+		if why := m.Rejoiner.spent.Load(); why != nil {
 			add(api.HostForgotten, "this host hands out nothing until then, and then joins as a new one by itself", "the cluster has forgotten this host, and its state cannot be set aside: %v", *why)
 			break
 		}
-		if v := m.poll.Load(); v != nil && !v.proven() {
+		if v := m.Rejoiner.poll.Load(); v != nil && !v.proven() {
 			list = append(list, v.problem(snap, m.cfg.State))
 			break
 		}
@@ -39,7 +33,7 @@ func (m *Member) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		add(api.StateOld, "stop the agent, `grapevine forget` this host on another one, and start it again: it joins as a new host",
 			"this host's state is older than what the others know of it: %v", err)
 	}
-	if m.unproven.Load() && m.replica.Trouble() == nil {
+	if m.Quarantine.unproven.Load() && m.replica.Trouble() == nil {
 		add(api.StateUnproven, "start the hosts that do not answer; `grapevine forget`, on another host, those that are gone for good. If there is none, or all were restored, nobody can say: stop the agent, move "+m.cfg.State+" away, and `grapevine restore --alone` on one of them. Until then this host hands out nothing",
 			"this host was restored from a backup, or its state file was damaged, and it waits for every other host to say that nothing is missing in it")
 	}
@@ -53,44 +47,6 @@ func (m *Member) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 			do = "give this host the cluster's gossip key, as said below"
 		}
 		add(api.ClusterWaits, do, "%s", what)
-	}
-	return list
-}
-
-// lookAtDisk is how often it is looked whether the disk has room.
-const lookAtDisk = 3 * time.Second
-
-// watchDisk keeps in mind whether the disk has room, which only a write would tell otherwise. Who
-// asks for the status does not wait for a disk that hangs.
-func (m *Member) watchDisk(ctx context.Context) error {
-	for {
-		err := store.Room(m.cfg.State)
-		m.room.Store(&err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(lookAtDisk):
-		}
-	}
-}
-
-// DiskProblems are those of the disk under this host's state.
-func (m *Member) DiskProblems() (list []api.Problem) {
-	add := func(code api.Code, do, format string, args ...any) {
-		list = append(list, api.Problem{Code: code, What: fmt.Sprintf(format, args...), Do: do})
-	}
-	const unwritten = "until then this host makes no new networks or containers, and does not learn what others make"
-	if err := m.replica.Unwritten(); err != nil {
-		add(api.DiskFails, unwritten, "this host's state cannot be written: %v", err)
-	} else if room := m.room.Load(); room != nil && *room != nil {
-		code, do := api.DiskFull, unwritten
-		if tight := (*store.RoomError)(nil); errors.As(*room, &tight) && tight.Nearly {
-			code, do = api.DiskNearlyFull, "once it is full, this host makes no new networks or containers, and does not learn what others make"
-		}
-		add(code, do, "%v", *room)
-	}
-	if since := m.db.Writing(); since > writePatience {
-		add(api.DiskHangs, "look at what the kernel says of the disk (dmesg); "+unwritten, "this host's disk has not taken a write to %s for %v", m.db.Path(), since.Round(time.Second))
 	}
 	return list
 }

@@ -13,9 +13,9 @@ var (
 	errElsewhere = errors.New("it has another address than before, and is not sure yet that it is not a copy of a host that is still there")
 )
 
-// quarantine keeps a host from handing out anything while it may be another one than it
+// Quarantine keeps a host from handing out anything while it may be another one than it
 // takes itself for.
-type quarantine struct {
+type Quarantine struct {
 	*host
 	unproven  atomic.Bool // restored from a backup, and not sure yet that nothing is missing
 	elsewhere atomic.Bool // not where its Node record says, and not sure yet that nobody else is there
@@ -23,7 +23,7 @@ type quarantine struct {
 
 // Quarantined says why this host must hand out nothing at present: what it takes for its
 // own may be another one's.
-func (m *quarantine) Quarantined() error {
+func (m *Quarantine) Quarantined() error {
 	if err := m.replica.Trouble(); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (m *quarantine) Quarantined() error {
 }
 
 // unsure says why this host may not be the one that its state is of, nil if it is.
-func (m *quarantine) unsure() error {
+func (m *Quarantine) unsure() error {
 	switch {
 	case m.unproven.Load():
 		return errUnproven
@@ -46,7 +46,7 @@ func (m *quarantine) unsure() error {
 
 // gate says why this host must write no records: what it writes would have the
 // versions of writes that it may have forgotten.
-func (m *quarantine) gate() error {
+func (m *Quarantine) gate() error {
 	if err := m.unsure(); err != nil {
 		return fmt.Errorf("%w: wait until `grapevine status` says that all is well", err)
 	}
@@ -54,7 +54,7 @@ func (m *quarantine) gate() error {
 }
 
 // WaitProven returns when this host may write, and false if ctx ends first.
-func (m *quarantine) WaitProven(ctx context.Context) bool {
+func (m *Quarantine) WaitProven(ctx context.Context) bool {
 	for m.unsure() != nil {
 		select {
 		case <-ctx.Done():

@@ -57,7 +57,7 @@ func testClone(t *testing.T) {
 	})
 	clone := newHost(t, 3, filepath.Join(copied, "state"), 1, 2).run()
 	for _, h := range []*testHost{two, clone} {
-		eventually(t, "both know", func() bool { return h.Quarantined() != nil && h.whats() != "" })
+		eventually(t, "both know", func() bool { return h.Quarantine.Quarantined() != nil && h.whats() != "" })
 		if _, err := h.alloc.VNID(ctx); err == nil || !strings.Contains(err.Error(), "hands out no addresses") {
 			t.Errorf("a doubled host hands out a VNID: %v", err)
 		}
@@ -125,7 +125,7 @@ func testRestore(t *testing.T) {
 		t.Errorf("alone: %v; problems: %s", err, good.whats())
 	}
 	two = newHost(t, 2, two.cfg.State, 1, 2).start()
-	eventually(t, "the recent backup is good", func() bool { return good.Quarantined() == nil && good.member() })
+	eventually(t, "the recent backup is good", func() bool { return good.Quarantine.Quarantined() == nil && good.member() })
 	if _, err := good.alloc.VNID(ctx); err != nil {
 		t.Error(err)
 	}
@@ -213,17 +213,17 @@ func testLastUpdateMayBeMissing(t *testing.T) {
 	}
 	staysHalted(t, 2*time.Second, two.run())
 	newHost(t, 1, one.cfg.State, 1, 2).run()
-	eventually(t, "it goes on", func() bool { return two.Quarantined() == nil })
+	eventually(t, "it goes on", func() bool { return two.Quarantine.Quarantined() == nil })
 
 	three := newHost(t, 3, t.TempDir(), 3).run()
 	eventually(t, "it begins a cluster", three.member)
 	three.stop()
 	rot(t, three.cfg.State)
 	three = newHost(t, 3, three.cfg.State, 3).run()
-	if three.Quarantined() == nil {
+	if three.Quarantine.Quarantined() == nil {
 		t.Error("it asks nobody")
 	}
-	eventually(t, "it goes on", func() bool { return three.Quarantined() == nil })
+	eventually(t, "it goes on", func() bool { return three.Quarantine.Quarantined() == nil })
 }
 
 // TestDamageIsNamed: what makes no sense in the state file is refused with its name and a way out.

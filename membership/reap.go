@@ -14,10 +14,10 @@ const reapPause = 300 * time.Millisecond
 // reap deletes what forgotten hosts wrote of their containers while they were cut off: it
 // comes when they are reached again, and who took over from them has not seen it. Else the
 // names would lead to addresses that are others', and the networks would be in use for ever.
-func (m *forgetter) reap(ctx context.Context) error {
+func (m *Forgetter) reap(ctx context.Context) error {
 	for {
 		changed := m.replica.Watch()
-		if keys := remains(m.replica.Snapshot(), m.Self(), m.alloc.Coordinator()); len(keys) > 0 && m.Quarantined() == nil {
+		if keys := remains(m.replica.Snapshot(), m.Self(), m.alloc.Coordinator()); len(keys) > 0 && m.quarantine.Quarantined() == nil {
 			_, err := m.replica.Update(func(tx *replica.Tx) error {
 				for _, k := range keys {
 					tx.Delete(k)

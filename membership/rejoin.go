@@ -29,8 +29,8 @@ var ErrForgotten = errors.New("the cluster has forgotten this host")
 // aside is in the names of the files of a host that was forgotten.
 const aside = ".forgotten-"
 
-// rejoin is the end of an identity, and what a host waits for before it.
-type rejoin struct {
+// Rejoiner is the end of an identity, and what a host waits for before it.
+type Rejoiner struct {
 	*host
 	poll  atomic.Pointer[poll]  // of the others, if one says that this host is forgotten
 	spent atomic.Pointer[error] // why the state of this host, which is forgotten, cannot be set aside
@@ -42,7 +42,7 @@ const asideRetry = 2 * time.Second
 // watchForgotten returns ErrForgotten when the records say that this host was forgotten, the
 // other hosts agree, and that is noted for startAnew. While they do not agree, or the note
 // cannot be written, it stays what it is, which hands out nothing, and says why.
-func (m *rejoin) watchForgotten(ctx context.Context) error {
+func (m *Rejoiner) watchForgotten(ctx context.Context) error {
 	said, pause := "", pollPause
 	for {
 		changed := m.replica.Watch()
@@ -78,7 +78,7 @@ func (m *rejoin) watchForgotten(ctx context.Context) error {
 }
 
 // goodbye spares the others to look for a host that does not come back.
-func (m *rejoin) goodbye(ctx context.Context) {
+func (m *Rejoiner) goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := m.gossip.Leave(ctx); err != nil {
@@ -191,7 +191,7 @@ const anewPatience = 10 * time.Second
 // WaitRejoined lets Docker's calls wait while a host that was forgotten, and is a new one now, has
 // not heard of the networks that it had: at its start Docker asks for their subnets, and
 // some releases end for good when they are refused.
-func (m *rejoin) WaitRejoined(ctx context.Context) {
+func (m *Rejoiner) WaitRejoined(ctx context.Context) {
 	if m.id.Former == "" || m.replica.Settled() {
 		return
 	}

@@ -48,14 +48,14 @@ func testForgottenJoinsAnew(t *testing.T) {
 		}
 		one.stop()
 		eventually(t, "the host is missed", func() bool { return len(two.gossip.Alive()) == 0 })
-		if _, err := two.Forget(t.Context(), api.ForgetRequest{Hosts: []string{was.Node}}); err != nil {
+		if _, err := two.Forgetter.Forget(t.Context(), api.ForgetRequest{Hosts: []string{was.Node}}); err != nil {
 			t.Fatal(err)
 		}
 		back := newHost(t, 1, dir, 1).run()
 		if back.id.Node != was.Node {
 			t.Fatalf("before it heard of it, it is %s", back.id.Node)
 		}
-		if err := back.watchForgotten(t.Context()); !errors.Is(err, ErrForgotten) {
+		if err := back.Rejoiner.watchForgotten(t.Context()); !errors.Is(err, ErrForgotten) {
 			t.Fatal(err)
 		}
 		back.stop()
@@ -109,11 +109,11 @@ func testOldStateJoinsAnew(t *testing.T) {
 	}
 	late.stop()
 	eventually(t, "the host is missed", func() bool { return len(one.gossip.Alive()) == 0 })
-	if _, err := one.Forget(t.Context(), api.ForgetRequest{Hosts: []string{two.id.Node}}); err != nil {
+	if _, err := one.Forgetter.Forget(t.Context(), api.ForgetRequest{Hosts: []string{two.id.Node}}); err != nil {
 		t.Fatal(err)
 	}
 	late = newHost(t, 2, old, 1, 2).run()
-	if err := late.watchForgotten(t.Context()); !errors.Is(err, ErrForgotten) {
+	if err := late.Rejoiner.watchForgotten(t.Context()); !errors.Is(err, ErrForgotten) {
 		t.Error(err)
 	}
 }
@@ -125,12 +125,12 @@ func testOwnLeaveIsNoReason(t *testing.T) {
 	one := newHost(t, 1, t.TempDir(), 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
 	one.leaving.Store(true)
-	if err := one.farewell(t.Context()); err != nil {
+	if err := one.Leaver.farewell(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if err := one.watchForgotten(ctx); err != nil || len(SetAside(one.cfg.State)) != 0 {
+	if err := one.Rejoiner.watchForgotten(ctx); err != nil || len(SetAside(one.cfg.State)) != 0 {
 		t.Errorf("%v, %v", err, SetAside(one.cfg.State))
 	}
 }
@@ -288,12 +288,12 @@ func testForgottenOnAFullDisk(t *testing.T) {
 	dir := smallDisk(t, "16m")
 	one := newHost(t, 1, dir, 1).run()
 	eventually(t, "host1 begins a cluster", one.member)
-	if err := one.farewell(t.Context()); err != nil { // in the place of another host
+	if err := one.Leaver.farewell(t.Context()); err != nil { // in the place of another host
 		t.Fatal(err)
 	}
 	free := fill(t, dir)
 	ended := make(chan error, 1)
-	go func() { ended <- one.watchForgotten(t.Context()) }()
+	go func() { ended <- one.Rejoiner.watchForgotten(t.Context()) }()
 	eventually(t, "it says so", func() bool {
 		return strings.Contains(one.whats(), filepath.Join(dir, identity.File)) && strings.Contains(one.whats(), "make room")
 	})

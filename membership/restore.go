@@ -24,7 +24,7 @@ func (m *Member) Backup(_ context.Context, w io.Writer) error {
 const methodRecall = "agent.recall"
 
 // recall answers methodRecall, to an agent of before the list with the counter alone.
-func (m *quarantine) recall(_ context.Context, from string, body []byte) ([]byte, error) {
+func (m *Quarantine) recall(_ context.Context, from string, body []byte) ([]byte, error) {
 	snap := m.replica.Snapshot()
 	if snap.Tombstone(cluster.Node{ID: cluster.NodeID(from)}.Key()) {
 		return nil, cluster.ErrForgotten
@@ -86,7 +86,7 @@ const alonePatience = 5 * time.Second
 // heard more of this host than the backup has. If none has, the backup is as good
 // as what was lost. If one has, this host must join as a new one. What a host says that was
 // restored itself proves nothing: of what both have lost neither knows.
-func (m *quarantine) proveRestored(ctx context.Context) error {
+func (m *Quarantine) proveRestored(ctx context.Context) error {
 	if !m.unproven.Load() {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (m *quarantine) proveRestored(ctx context.Context) error {
 // this host has heard of all hosts that others know, since there may be some since the
 // backup, and not all that answered are new, and know only what it has told them itself: those
 // own nothing.
-func (m *quarantine) vouched(answers map[cluster.NodeID]recollection) bool {
+func (m *Quarantine) vouched(answers map[cluster.NodeID]recollection) bool {
 	snap := m.replica.Snapshot()
 	for _, r := range answers {
 		if r.old {
@@ -158,7 +158,7 @@ func (m *quarantine) vouched(answers map[cluster.NodeID]recollection) bool {
 	return false
 }
 
-func (m *quarantine) askRecall(ctx context.Context, id cluster.NodeID) (r recollection, err error) {
+func (m *Quarantine) askRecall(ctx context.Context, id cluster.NodeID) (r recollection, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	b, err := m.gossip.Call(ctx, string(id), methodRecall, []byte{1})

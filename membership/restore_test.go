@@ -37,7 +37,7 @@ func staysHalted(t *testing.T, d time.Duration, hosts ...*testHost) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, h := range hosts {
-			if h.Quarantined() == nil {
+			if h.Quarantine.Quarantined() == nil {
 				t.Fatalf("%s goes on", h.cfg.Name)
 			}
 		}
@@ -89,7 +89,7 @@ func testRestoreTogether(t *testing.T) {
 			switch {
 			case h.replica.Trouble() != nil:
 				lost++
-			case h.Quarantined() != nil:
+			case h.Quarantine.Quarantined() != nil:
 				return false
 			}
 		}
@@ -136,15 +136,15 @@ func testRestoreForgotten(t *testing.T) {
 	}
 	eventually(t, "all is told", func() bool { return bytes.Equal(dead.replica.Digest(), heir.replica.Digest()) })
 	tar := dead.backUp(t)
-	if _, err := heir.recall(t.Context(), dead.id.Node, nil); err != nil {
+	if _, err := heir.Quarantine.recall(t.Context(), dead.id.Node, nil); err != nil {
 		t.Fatal(err)
 	}
 	dead.stop()
 	eventually(t, "the host is missed", func() bool { return len(heir.gossip.Alive()) == 0 })
-	if _, err := heir.Forget(t.Context(), api.ForgetRequest{Hosts: []string{dead.id.Node}}); err != nil {
+	if _, err := heir.Forgetter.Forget(t.Context(), api.ForgetRequest{Hosts: []string{dead.id.Node}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := heir.recall(t.Context(), dead.id.Node, nil); err == nil || !strings.Contains(err.Error(), "forgotten") {
+	if _, err := heir.Quarantine.recall(t.Context(), dead.id.Node, nil); err == nil || !strings.Contains(err.Error(), "forgotten") {
 		t.Errorf("the heir vouches for whom it has forgotten: %v", err)
 	}
 	back := restoreAs(t, 1, tar, 2)
@@ -161,7 +161,7 @@ func testRestoreElsewhere(t *testing.T) {
 	other := restoreAs(t, 3, two.backUp(t), 1, 2)
 	staysHalted(t, 4*time.Second, other)
 	eventually(t, "it knows why", func() bool { return other.whats() != "" })
-	if id, err := identity.Load(other.cfg.State); err != nil || !id.Restored && other.Quarantined() == nil {
+	if id, err := identity.Load(other.cfg.State); err != nil || !id.Restored && other.Quarantine.Quarantined() == nil {
 		t.Errorf("%+v, %v", id, err)
 	}
 }
@@ -181,12 +181,12 @@ func testRestoreAlone(t *testing.T) {
 	for _, p := range asks.Problems(asks.replica.Snapshot()) {
 		advice += p.Do
 	}
-	if asks.Quarantined() == nil || !strings.Contains(advice, "restore --alone") {
-		t.Errorf("it goes on, or does not say how: %v, %q", asks.Quarantined(), advice)
+	if asks.Quarantine.Quarantined() == nil || !strings.Contains(advice, "restore --alone") {
+		t.Errorf("it goes on, or does not say how: %v, %q", asks.Quarantine.Quarantined(), advice)
 	}
 	asks.stop()
 	h := restored(t, tar, true, 1, 1)
-	eventually(t, "it goes on", func() bool { return h.Quarantined() == nil })
+	eventually(t, "it goes on", func() bool { return h.Quarantine.Quarantined() == nil })
 	if _, err := h.alloc.VNID(t.Context()); err != nil {
 		t.Error(err)
 	}

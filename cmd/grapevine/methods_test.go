@@ -29,7 +29,6 @@ var moreMethods = map[string]int{
 	"ipam/homing":        61,
 	"ipam/leases":        41,
 	"ipam/prefixes":      89,
-	"membership/Member":  79,
 	"policy/compilation": 49,
 	"tests/lab/Host":     54,
 }

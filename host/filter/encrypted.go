@@ -32,6 +32,7 @@ func encrypted(cfg Config) []nft.Chain {
 			drop("nobody sends in this host's name", to(cfg.Encrypted)),
 			drop("nor is this host a way for others", by),
 			asContainer(false), asContainer(true),
+			toRanges(cfg.Interface, false), toRanges(cfg.Interface, true),
 		}},
 		{Name: "encrypted-out", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT, Priority: priority - 1, Rules: []nft.Rule{
 			drop("no VXLAN leaves in the clear", notTo(cfg.Encrypted), toVXLAN()),
@@ -56,4 +57,9 @@ func toContainer(gateway string, v6 bool) nft.Rule {
 func asContainer(v6 bool) nft.Rule {
 	elsewhere := exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.In(containers, true), nft.Meta(unix.NFT_META_IIFNAME), nft.NotEqual(nft.Name("lo"))}
 	return drop("nobody elsewhere sends in a container's name", elsewhere, src{v6, cluster, false}.in())
+}
+
+// toRanges drops what containers send to the cluster's ranges and no container has: it may have one tomorrow.
+func toRanges(gateway string, v6 bool) nft.Rule {
+	return drop("what containers send to the cluster's ranges stays here", from(gateway), notTo(gateway), src{v6, ranges, true}.in())
 }

@@ -139,11 +139,11 @@ func TestEncryptedGateway(t *testing.T) {
 		run(t, "ip", "route", "add", "default", "via", "10.9.0.2")
 		run(t, "ip", "route", "add", "default", "via", "fd00:9::2")
 	})
-	wire.Do(func() { // a thief, and the containers of other hosts
-		for _, a := range []string{"10.77.0.3/32", "10.78.0.3/32", "fd00:77::3/128", "fd00:78::3/128"} {
+	wire.Do(func() { // a thief, the containers of other hosts, and a machine in the cluster's range
+		for _, a := range []string{"10.77.0.3/32", "10.78.0.3/32", "10.79.0.3/32", "fd00:77::3/128", "fd00:78::3/128", "fd00:79::3/128"} {
 			run(t, "ip", "addr", "add", a, "dev", "lo")
 		}
-		for to, via := range map[string]string{"10.7.0.0/24": "10.9.0.1", "fd00:7::/64": "fd00:9::1"} {
+		for to, via := range map[string]string{"10.7.0.0/24": "10.9.0.1", "fd00:7::/64": "fd00:9::1", "10.77.0.0/24": "10.9.0.1", "fd00:77::/64": "fd00:9::1"} {
 			run(t, "ip", "route", "add", to, "via", via)
 		}
 	})
@@ -151,7 +151,8 @@ func TestEncryptedGateway(t *testing.T) {
 	serve(t, web)
 
 	cfg := config
-	cfg.Cluster = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("10.76.0.0/14"), netip.MustParsePrefix("fd00:77::/64"), netip.MustParsePrefix("fd00:78::/64")}
+	cfg.Cluster = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("10.78.0.0/24"), netip.MustParsePrefix("fd00:77::/64"), netip.MustParsePrefix("fd00:78::/64")}
+	cfg.Ranges = []netip.Prefix{netip.MustParsePrefix("10.76.0.0/14"), netip.MustParsePrefix("fd00:78::/31")}
 	var f *Filter
 	set := func(encrypted string) {
 		host.Do(func() {
@@ -222,11 +223,16 @@ func TestEncryptedGateway(t *testing.T) {
 	for _, from := range []string{"fd00:77::3", "fd00:78::3"} {
 		claims = append(claims, claimed{from + " to the host", claim(from, "fd00:9::1", host)}, claimed{from + " to a container of Docker's", claim(from, "fd00:7::2", plain)})
 	}
-	honest := []claimed{{"the wire's own to the host", claim("10.9.0.2", "10.9.0.1", host)}, {"the wire's own to a container of Docker's", claim("fd00:9::2", "fd00:7::2", plain)}}
+	honest := []claimed{{"the wire's own to the host", claim("10.9.0.2", "10.9.0.1", host)}, {"the wire's own to a container of Docker's", claim("fd00:9::2", "fd00:7::2", plain)},
+		{"a machine in the cluster's range to the host", claim("10.79.0.3", "10.9.0.1", host)}, {"one of IPv6 to the host", claim("fd00:79::3", "fd00:9::1", host)}}
 	check := func(rules string, want bool) {
 		t.Helper()
 		for _, a := range []string{"10.78.0.3", "fd00:78::3"} {
 			passes("another way to "+a+rules, reach(a), want)
+		}
+		for _, a := range []string{"10.79.0.3", "fd00:79::3"} {
+			passes("the host to "+a+rules, reach(a), true)
+			passes("a container to "+a+rules, func() bool { return reaches(web, net.JoinHostPort(a, "80"), 0) }, want)
 		}
 		for _, c := range claims {
 			passes(c.what+rules, c.arrives, want)

@@ -61,13 +61,16 @@ type Config struct {
 	// Cluster are the addresses of containers, and those at which hosts speak to them: of a host that encrypts nothing
 	// goes to them but by Interface, nor is taken from them by other ways.
 	Cluster []netip.Prefix
+	// Ranges are those from which the cluster takes its subnets: of a host that encrypts, containers send nothing that is
+	// for them to the outside. Others may be there, machines behind a router or hosts to come, and the host speaks to them.
+	Ranges []netip.Prefix
 }
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
-		c.Encrypted == d.Encrypted && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster)
+		c.Encrypted == d.Encrypted && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges)
 }
 
 // sorted is c with its lists in order, each thing once.
@@ -75,7 +78,7 @@ func (c Config) sorted() Config {
 	c.Bridges, c.Closed, c.Ports = ordered(c.Bridges), ordered(c.Closed), ordered(c.Ports)
 	c.Guests, c.VXLANs, c.Names = ordered(c.Guests), ordered(c.VXLANs), ordered(c.Names)
 	c.VTEPs, c.Behind, c.Own = distinct(c.VTEPs), distinct(c.Behind), distinct(c.Own)
-	c.Internal, c.Hosts, c.Cluster = outermost(c.Internal), outermost(c.Hosts), outermost(c.Cluster)
+	c.Internal, c.Hosts, c.Cluster, c.Ranges = outermost(c.Internal), outermost(c.Hosts), outermost(c.Cluster), outermost(c.Ranges)
 	return c
 }
 

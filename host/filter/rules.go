@@ -32,6 +32,7 @@ const (
 	hosts      = "hosts"
 	secure     = "secure"
 	cluster    = "cluster"
+	ranges     = "ranges"
 )
 
 // table makes the rules of a Config, as `nft list table inet grapevine` shows them; fib: the
@@ -50,7 +51,8 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6))
 	}
 	if cfg.Encrypted != "" {
-		t.Sets = append(t.Sets, prefixSet(secure, []netip.Prefix{cfg.Secure}, true), prefixSet(cluster, cfg.Cluster, false), prefixSet(cluster, cfg.Cluster, true))
+		t.Sets = append(t.Sets, prefixSet(secure, []netip.Prefix{cfg.Secure}, true), prefixSet(cluster, cfg.Cluster, false), prefixSet(cluster, cfg.Cluster, true),
+			prefixSet(ranges, cfg.Ranges, false), prefixSet(ranges, cfg.Ranges, true))
 	}
 	t.Chains = []nft.Chain{
 		{Name: "forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority, Rules: forward(cfg.Interface)},

@@ -38,11 +38,11 @@ type Source interface {
 	Watch() <-chan struct{}
 }
 
-// Reach knows which addresses lead to containers from this host, and nowhere else. Watch's channel is closed when Ours
-// would say something else of the same snapshot; it is taken before.
+// Reach knows which addresses lead to containers from this host, and nowhere else, and from which ranges others are taken.
+// Watch's channel is closed when Ours would say something else of the same snapshot; it is taken before.
 type Reach interface {
 	Watch() <-chan struct{}
-	Ours(*cluster.Snapshot) []netip.Prefix
+	Ours(*cluster.Snapshot) (containers, ranges []netip.Prefix)
 }
 
 // Config is what a Guard works with.
@@ -236,7 +236,8 @@ func (g *Guard) config() (filter.Config, error) {
 		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names,
 	}
 	if g.cfg.Encrypts {
-		cfg.Encrypted, cfg.Secure, cfg.Cluster = link.WireGuard, cluster.SecureRange, g.cfg.Reach.Ours(snap)
+		cfg.Encrypted, cfg.Secure = link.WireGuard, cluster.SecureRange
+		cfg.Cluster, cfg.Ranges = g.cfg.Reach.Ours(snap)
 	}
 	for n := range cluster.All[cluster.Node](snap) {
 		if n.ID == g.cfg.Self {

@@ -105,16 +105,17 @@ func (r *Follower) Judge(snap *cluster.Snapshot) (barred map[netip.Prefix]bool, 
 }
 
 // Ours are the addresses that lead to containers from here, and nowhere else: the subnets and the hosts' ranges that this
-// host can take, and what of the cluster's ranges has nothing of this host's in it.
-func (r *Follower) Ours(snap *cluster.Snapshot) (list []netip.Prefix) {
+// host can take; and those of the cluster's ranges that have nothing of this host's in them, nor the address of a host that
+// is known. Behind a router there may be more: a host that is to join, or who administers this one.
+func (r *Follower) Ours(snap *cluster.Snapshot) (containers, ranges []netip.Prefix) {
 	barred, _ := r.Judge(snap)
 	for _, p := range slices.Concat(snap.Subnets(), pipeline.HostRanges) {
 		if !barred[p] {
-			list = append(list, p)
+			containers = append(containers, p)
 		}
 	}
 	m := r.model(snap)
-	return append(list, m.Clear(m.CIDRs...)...)
+	return containers, m.Clear(m.CIDRs...)
 }
 
 // Barred says why this host cannot take subnets, for the driver.

@@ -26,6 +26,12 @@ func TestGlance(t *testing.T) {
 				t.Errorf("Glance: %+v, %v; Get: %+v", got, err, want)
 			}
 		}
+		if got := NameOf(d.Attrs().Index); got != "d0" {
+			t.Errorf("the name of d0: %q", got)
+		}
+		if got := NameOf(999999); got != "" {
+			t.Errorf("the name of an interface that is not there: %q", got)
+		}
 		for _, name := range []string{"none", "a-name-of-sixteen"} {
 			if got, err := Glance(name); err == nil {
 				t.Errorf("%s: %+v", name, got)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -77,6 +76,7 @@ type Guard struct {
 
 	set    atomic.Pointer[set]      // what Set came to last, for who is not to wait
 	closed atomic.Pointer[[]string] // of docker, those of internal networks
+	named  atomic.Pointer[[]string] // the names of docker
 }
 
 // notes are the guard's: what Forbid did, for which interfaces, and what Docker has told of its bridges.
@@ -189,31 +189,28 @@ func (g *Guard) Set() error {
 // Closed reports whether an interface, by its index, is a bridge of an internal network of Docker's,
 // as far as Docker has told. It does not block.
 func (g *Guard) Closed(index int) bool {
-	i, err := net.InterfaceByIndex(index)
-	return err == nil && slices.Contains(*g.closed.Load(), i.Name)
+	return slices.Contains(*g.closed.Load(), link.NameOf(index))
 }
 
-// IsDockers reports whether an interface, by its index, is a bridge of Docker's.
+// IsDockers reports whether an interface, by its index, is a bridge of Docker's, as far as Docker has told. It does not
+// block: who asks opens names to containers, and Set may wait for iptables' lock.
 func (g *Guard) IsDockers(index int) bool {
-	i, err := net.InterfaceByIndex(index)
-	if err != nil {
-		return false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return dockers().MatchString(i.Name) || slices.ContainsFunc(g.docker, func(b bridge) bool { return b.name == i.Name })
+	name := link.NameOf(index)
+	return dockers().MatchString(name) || slices.Contains(*g.named.Load(), name)
 }
 
 // knows takes over which bridges Docker has; the lock is held, or nobody else has the guard.
 func (g *Guard) knows(all []bridge) {
-	var closed []string
+	var closed, named []string
 	for _, b := range all {
+		named = append(named, b.name)
 		if b.internal {
 			closed = append(closed, b.name)
 		}
 	}
 	g.docker = all
 	g.closed.Store(&closed)
+	g.named.Store(&named)
 }
 
 // InPlace reports whether there are rules, if not the newest.

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
 // TestBridges: which bridges are Docker's, and which of internal networks, the next agent
@@ -53,4 +56,30 @@ func TestBridges(t *testing.T) {
 	if all := (&Guard{notes: notesIn(run)}).remembered(); all != nil {
 		t.Errorf("after it was taken back: %v", all)
 	}
+}
+
+// TestIsDockers: while the rules are being set, which may wait for iptables' lock, nobody waits to be told which bridges
+// are Docker's.
+func TestIsDockers(t *testing.T) {
+	linktest.New(t).Do(func() {
+		g := New(Config{Run: t.TempDir()})
+		g.knows([]bridge{{name: "mine"}})
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for name, want := range map[string]bool{"mine": true, "docker0": true, "br-0123456789ab": true, "other": false} {
+			if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
+				t.Fatal(err)
+			}
+			l, err := netlink.LinkByName(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := g.IsDockers(l.Attrs().Index); got != want {
+				t.Errorf("%s is Docker's: %v", name, got)
+			}
+		}
+		if g.IsDockers(999999) {
+			t.Error("an interface that is not there is Docker's")
+		}
+	})
 }

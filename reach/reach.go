@@ -196,14 +196,15 @@ func comparePrefix(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// Hosts are the addresses of the cluster's hosts: where VXLAN packets and gossip go.
+// Hosts are the addresses of the cluster's hosts: where VXLAN packets and gossip go, inside WireGuard and outside.
 func Hosts(snap *cluster.Snapshot) (list []Thing) {
 	for n := range cluster.All[cluster.Node](snap) {
 		name := cmp.Or(n.Name, string(n.ID))
-		vtep, gossip := n.Address().Unmap(), n.Gossip.Addr().Unmap()
-		for _, a := range []netip.Addr{vtep, gossip} {
-			if a.IsValid() && (a == vtep || gossip != vtep) {
-				list = append(list, Thing{netip.PrefixFrom(a.WithZone(""), a.BitLen()), Host, name})
+		var all []netip.Addr
+		for _, a := range []netip.Addr{n.Address(), n.Gossip.Addr(), n.Tunnel()} {
+			if a = a.Unmap().WithZone(""); a.IsValid() && !slices.Contains(all, a) {
+				all = append(all, a)
+				list = append(list, Thing{netip.PrefixFrom(a, a.BitLen()), Host, name})
 			}
 		}
 	}

@@ -217,6 +217,21 @@ func TestHostsAddresses(t *testing.T) {
 	}
 }
 
+// A network where hosts have their VTEPs inside WireGuard would take all that they send each other.
+func TestNoNetworkInsideWireGuard(t *testing.T) {
+	state := cluster.New("1111111111111111")
+	node := cluster.Node{ID: "1111111111111111", Name: "host1", WireGuard: make([]byte, cluster.WireGuardKeySize), WireGuardAt: netip.MustParseAddrPort("192.0.2.1:7948")}
+	if _, _, err := state.Put(node); err != nil {
+		t.Fatal(err)
+	}
+	for _, self := range []cluster.NodeID{"1111111111111111", "2222222222222222"} {
+		barred := Model{Self: self, Snap: state.Snapshot()}.Barred(prefixes("fd67:7261:7065:1::/64", "fd67:7261:7065::/48", "fd67:7261:7065:2::/64", "192.0.2.0/24"), false)
+		if len(barred) != 3 || barred[netip.MustParsePrefix("fd67:7261:7065:2::/64")] != nil {
+			t.Errorf("barred on %s are %v", self, barred)
+		}
+	}
+}
+
 // What does not fit into a record is what matters least.
 func TestRecordIsBounded(t *testing.T) {
 	things := []Thing{{netip.MustParsePrefix("10.128.9.0/24"), Routed, "via " + strings.Repeat("long\x07", 20)}, {netip.MustParsePrefix("172.30.0.0/16"), Docker, "plain"}}

@@ -184,6 +184,7 @@ func (o *Overlay) Run(ctx context.Context) error {
 	if o.cfg.Told != nil {
 		g.Go(func() error { o.keepTold(ctx); return nil })
 	}
+	g.Go(func() error { o.watchBeside(ctx); return nil })
 	g.Go(func() error { return o.loop(ctx) })
 	if err := g.Wait(); !errors.Is(err, context.Canceled) {
 		return err

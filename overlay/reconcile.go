@@ -120,9 +120,6 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		}
 		r.plans.powerless = !can
 	}
-	if why == everything {
-		r.told.lookAgain()
-	}
 	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
 	in.VXLANPort, in.GossipPort = r.cfg.VXLANPort, r.cfg.GossipPort
 	for _, p := range problems {

@@ -29,16 +29,14 @@ type told struct {
 	saved chan struct{}              // capacity 1: there are edits to save
 	said  map[string]time.Time       // when the log last said something of an endpoint
 
-	inside  inside
-	near    func(netip.Addr) string // Config.Near
-	watch   func() <-chan struct{}  // Config.Reach's Watch
-	reached <-chan struct{}         // as it was when beside was made
-	beside  map[netip.Addr]string   // what near said
-	anew    uint64                  // rises when an address that is open may be inside now
-	seen    uint64                  // anew, as the loop has seen it
-	of      *cluster.Snapshot       // of which the loop has seen who is here
-	list    []policy.Answer         // what is open, as the loop has seen it; not to be changed
-	turns   map[string]*turn        // by endpoint: whose answers wait for the switch
+	inside inside
+	near   func(netip.Addr) string // Config.Near; nil: nothing is
+	beside map[netip.Addr]string   // what near has said of addresses that were opened: of those that it said something of
+	anew   uint64                  // rises when an address that is open may be inside now
+	seen   uint64                  // anew, as the loop has seen it
+	of     *cluster.Snapshot       // of which the loop has seen who is here
+	list   []policy.Answer         // what is open, as the loop has seen it; not to be changed
+	turns  map[string]*turn        // by endpoint: whose answers wait for the switch
 }
 
 // turn is how many answers of one endpoint wait for the switch.
@@ -81,65 +79,74 @@ func (t *told) turn(ctx context.Context, endpoint string) (done func(), err erro
 }
 
 func newTold(cfg Config) *told {
-	t := &told{saved: make(chan struct{}, 1), said: map[string]time.Time{}, near: cfg.Near}
-	if cfg.Reach != nil {
-		t.watch = cfg.Reach.Watch
-	}
-	return t
+	return &told{saved: make(chan struct{}, 1), said: map[string]time.Time{}, near: cfg.Near}
 }
 
 // look follows what is inside; mu is held.
 func (t *told) look(snap *cluster.Snapshot) {
-	if t.watch != nil {
-		if now := t.watch(); now != t.reached {
-			t.reached = now
-			t.forgetBeside()
-		}
-	}
 	if t.inside.follow(snap) {
 		t.anew++
 	}
 }
 
-func (t *told) forgetBeside() {
-	clear(t.beside)
-	t.anew++
-}
-
-// lookAgain has the next pass look at what this host has, whoever told of it or not.
-func (t *told) lookAgain() {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.forgetBeside()
-}
-
 // closed says why no name opens an address, or nothing; mu is held, and look was called.
 func (t *told) closed(a netip.Addr) string {
 	for _, to := range policy.Behind(a) {
-		if why := cmp.Or(t.inside.is(to), t.isBeside(to)); why != "" {
+		if why := cmp.Or(t.inside.is(to), t.beside[to]); why != "" {
 			return why
 		}
 	}
 	return ""
 }
 
-// isBeside is what Config.Near says, or has said since this host last changed; mu is held.
-func (t *told) isBeside(a netip.Addr) string {
+// lookBeside asks of all addresses that are open whether this host has them now, and reports whether that is another answer
+// than before. The kernel is asked of each, so that nobody waits for it meanwhile.
+func (t *told) lookBeside(ctx context.Context) (changed bool) {
 	if t.near == nil {
-		return ""
+		return false
 	}
-	why, known := t.beside[a]
-	if !known {
-		if t.beside == nil {
-			t.beside = map[netip.Addr]string{}
+	t.mu.Lock()
+	ask := map[netip.Addr]bool{}
+	for _, a := range t.book.List(time.Now()) {
+		for _, to := range policy.Behind(a.Addr) {
+			ask[to] = true
 		}
-		why = t.near(a)
-		t.beside[a] = why
 	}
-	return why
+	t.mu.Unlock()
+	beside := map[netip.Addr]string{}
+	for a := range ask {
+		if ctx.Err() != nil {
+			return false
+		}
+		if why := t.near(a); why != "" {
+			beside[a] = why
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if changed = !maps.Equal(beside, t.beside); changed {
+		t.beside = beside
+		t.anew++
+	}
+	return changed
+}
+
+// watchBeside has a pass close what this host has come to have, until ctx is done.
+func (o *Overlay) watchBeside(ctx context.Context) {
+	for ctx.Err() == nil {
+		var reached <-chan struct{}
+		if o.cfg.Reach != nil {
+			reached = o.cfg.Reach.Watch()
+		}
+		if o.told.lookBeside(ctx) {
+			poke(o.kick)
+		}
+		select {
+		case <-ctx.Done():
+		case <-reached:
+		case <-time.After(slowTimer): // what is Docker's of it may have been known later
+		}
+	}
 }
 
 // open are those of a list that have not become something inside since; mu is held, and look was called.
@@ -299,16 +306,16 @@ func (o *Overlay) openable(endpoint, name string, list []answers.Told) (out []an
 // why says why no name opens an address, or nothing.
 func (t *told) why(snap *cluster.Snapshot, a netip.Addr) string {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.look(snap)
-	fresh := func() {
-		for _, to := range policy.Behind(a) {
-			delete(t.beside, to)
-		}
+	why := t.closed(a)
+	t.mu.Unlock()
+	if why != "" || t.near == nil {
+		return why
 	}
-	fresh()
-	defer fresh()
-	return t.closed(a)
+	for _, to := range policy.Behind(a) {
+		why = cmp.Or(why, t.near(to))
+	}
+	return why
 }
 
 // Answers are what local endpoints have been told by names that their rules named, as far as it opens anything.

@@ -196,8 +196,17 @@ func TestClosedSinceInside(t *testing.T) {
 	h.stop()
 	here := &changing{ch: make(chan struct{})}
 	var own sync.Map
+	asked, hangs := make(chan struct{}, 1), make(chan struct{})
 	h.near = func(a netip.Addr) string {
-		if _, is := own.Load(a); is {
+		why, is := own.Load(a)
+		if why == "hangs" {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			<-hangs
+		}
+		if is {
 			return "this host's own"
 		}
 		return ""
@@ -235,6 +244,16 @@ func TestClosedSinceInside(t *testing.T) {
 	if list := h.Answers(); len(list) != 1 {
 		t.Errorf("open are %v", list)
 	}
+
+	// However long the kernel takes to say what this host has: nobody waits for that.
+	own.Store(netip.MustParseAddr("198.51.100.1"), "hangs")
+	here.change()
+	<-asked
+	if err := h.Open(ctx, a.ID, "api.example.com", told1("198.51.100.9")); err != nil {
+		t.Errorf("another address, while the kernel takes its time: %v", err)
+	}
+	close(hangs)
+	closes("at last", "198.51.100.9")
 }
 
 // TestTurns: of one container so many answers wait for the switch at the same time, and its others for these; another

@@ -249,6 +249,31 @@ func TestEncryptedGateway(t *testing.T) {
 	set("gvwg")
 	check(", with encryption", false)
 
+	// What was dropped is counted, also past rules that are made anew.
+	counted := func() (n uint64) {
+		host.Do(func() {
+			list, err := f.Refused()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range list {
+				if c.Chain == "encrypted-in" && c.Comment == "nobody elsewhere sends in a container's name" {
+					n += c.Packets
+				}
+			}
+		})
+		return n
+	}
+	was := counted()
+	if was < 4 { // two of each family, to the host
+		t.Errorf("%d forged packets are counted", was)
+	}
+	cfg.Ports = append(cfg.Ports, 4999)
+	set("gvwg")
+	if now := counted(); now < was {
+		t.Errorf("after rules were made anew %d are counted, not %d", now, was)
+	}
+
 	// Without gv0 the kernel takes another way to what was behind it.
 	wire.Do(func() {
 		run(t, "ip", "addr", "add", "10.77.0.2/32", "dev", "lo")

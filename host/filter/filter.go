@@ -258,6 +258,19 @@ func (f *Filter) restore() error {
 	return f.apply()
 }
 
+// Refused is what a rule that is about encryption has dropped, since it came to be.
+type Refused = nft.Count
+
+// Refused are those that have dropped anything.
+func (f *Filter) Refused() ([]Refused, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if t, is := f.with.(*tables); is {
+		return t.refused()
+	}
+	return nil, nil
+}
+
 // Remove removes the rules. None there is no error.
 func (f *Filter) Remove() error {
 	f.mu.Lock()
@@ -280,6 +293,38 @@ type tables struct {
 	fib         bool // this kernel has the expression fib
 	cfg         Config
 	handles     []uint64
+	before      []Refused // by rules that were replaced
+}
+
+// counted is what the rules of a table have dropped for encryption's sake.
+func (t *tables) counted(name string) (list []Refused, err error) {
+	all, err := t.conn.Counts(table(name, Config{}, t.fib))
+	for _, c := range all {
+		if strings.HasPrefix(c.Chain, "encrypted-") && c.Packets > 0 {
+			list = append(list, c)
+		}
+	}
+	return list, err
+}
+
+// refused is what they have dropped in all: a packet is dropped by either table.
+func (t *tables) refused() ([]Refused, error) {
+	stays, err := t.counted(lasting)
+	mine, errMine := t.counted(ours)
+	return sum(t.before, stays, mine), errors.Join(err, errMine)
+}
+
+// sum adds what rules of one chain and comment have dropped.
+func sum(lists ...[]Refused) (all []Refused) {
+	for _, c := range slices.Concat(lists...) {
+		i := slices.IndexFunc(all, func(o Refused) bool { return o.Chain == c.Chain && o.Comment == c.Comment })
+		if i < 0 {
+			all = append(all, c)
+			continue
+		}
+		all[i].Packets, all[i].Bytes = all[i].Packets+c.Packets, all[i].Bytes+c.Bytes
+	}
+	return all
 }
 
 // Names of the tables.
@@ -318,7 +363,11 @@ func openTables() (t *tables, err error) {
 func (t *tables) own() {
 	mine := table(ours, t.cfg, t.fib)
 	mine.Owned = true
+	had, _ := t.counted(ours)
 	err := t.owner.Do(mine.Anew())
+	if err == nil {
+		t.before = sum(t.before, had)
+	}
 	t.twice, t.owned = err == nil, !unsupported(err)
 }
 
@@ -328,9 +377,11 @@ func (t *tables) set(cfg Config) error {
 		t.own()
 	}
 	stays := table(lasting, cfg, t.fib)
+	had, _ := t.counted(lasting)
 	if err := t.conn.Do(stays.Anew()); err != nil {
 		return fmt.Errorf("make nftables table %s: %w", lasting, err)
 	}
+	t.before = sum(t.before, had)
 	var err error
 	t.handles, err = t.conn.Handles(stays)
 	return err

@@ -178,18 +178,77 @@ func Empty(t Table) (bool, error) {
 // Handles are the numbers of the rules that a table has, in order: within a table, each
 // rule that is added or replaced gets another one. A table that is not there has none.
 func (c *Conn) Handles(t Table) (handles []uint64, err error) {
+	rules, err := c.rules(t)
+	for _, attrs := range rules {
+		if h := attribute(attrs, unix.NFTA_RULE_HANDLE); len(h) == 8 {
+			handles = append(handles, binary.BigEndian.Uint64(h))
+		}
+	}
+	return handles, err
+}
+
+// Count is what the counter of a rule has.
+type Count struct {
+	Chain, Comment string
+	Packets, Bytes uint64
+}
+
+// Counts are those of a table's rules that have a counter, in order. A table that is not there has none.
+func (c *Conn) Counts(t Table) (list []Count, err error) {
+	rules, err := c.rules(t)
+	for _, attrs := range rules {
+		counter := counterOf(attribute(attrs, unix.NFTA_RULE_EXPRESSIONS))
+		bytes, packets := attribute(counter, unix.NFTA_COUNTER_BYTES), attribute(counter, unix.NFTA_COUNTER_PACKETS)
+		if len(bytes) != 8 || len(packets) != 8 {
+			continue
+		}
+		list = append(list, Count{
+			Chain: string(trimmed(attribute(attrs, unix.NFTA_RULE_CHAIN))), Comment: commentOf(attribute(attrs, unix.NFTA_RULE_USERDATA)),
+			Packets: binary.BigEndian.Uint64(packets), Bytes: binary.BigEndian.Uint64(bytes),
+		})
+	}
+	return list, err
+}
+
+func trimmed(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
+
+// counterOf is what a counter among a rule's expressions says; nil: there is none.
+func counterOf(exprs []byte) []byte {
+	for len(exprs) >= 4 {
+		length := int(binary.NativeEndian.Uint16(exprs))
+		if length < 4 || length > len(exprs) {
+			return nil
+		}
+		if e := exprs[4:length]; string(trimmed(attribute(e, unix.NFTA_EXPR_NAME))) == "counter" {
+			return attribute(e, unix.NFTA_EXPR_DATA)
+		}
+		exprs = exprs[min((length+3)&^3, len(exprs)):]
+	}
+	return nil
+}
+
+// commentOf is the comment in a rule's data for programs: type 0, a length, text.
+func commentOf(data []byte) string {
+	if len(data) < 2 || data[0] != 0 || int(data[1]) > len(data)-2 {
+		return ""
+	}
+	return string(trimmed(data[2 : 2+int(data[1])]))
+}
+
+// rules are the attributes of a table's rules, in order.
+func (c *Conn) rules(t Table) (list [][]byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	body := []byte{t.Family, unix.NFNETLINK_V0, 0, 0}
 	body = append(body, text(unix.NFTA_RULE_TABLE, t.Name).Serialize()...)
 	req := message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, body)
 	for range 5 {
-		handles, err = c.dump(req)
+		list, err = c.dump(req)
 		if !errors.Is(err, errChanged) {
 			break
 		}
 	}
-	return handles, err
+	return list, err
 }
 
 // groupNFTables is NFNLGRP_NFTABLES.
@@ -197,7 +256,7 @@ const groupNFTables = 7
 
 var errChanged = errors.New("the rules changed while they were read")
 
-func (c *Conn) dump(req []byte) (handles []uint64, err error) {
+func (c *Conn) dump(req []byte) (rules [][]byte, err error) {
 	if err := unix.Sendto(c.fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, err
 	}
@@ -217,11 +276,9 @@ func (c *Conn) dump(req []byte) (handles []uint64, err error) {
 				if changed {
 					return nil, errChanged
 				}
-				return handles, nil
+				return rules, nil
 			}
-			if h := attribute(m[unix.NLMSG_HDRLEN+4:], unix.NFTA_RULE_HANDLE); len(h) == 8 {
-				handles = append(handles, binary.BigEndian.Uint64(h))
-			}
+			rules = append(rules, bytes.Clone(m[unix.NLMSG_HDRLEN+4:]))
 		}
 	}
 }

@@ -49,6 +49,9 @@ func TestConn(t *testing.T) {
 				t.Errorf("rules %v, %v", h, err)
 			}
 		}
+		if n, err := c.Counts(drops); len(n) != 1 || err != nil || n[0].Comment != "for people" || n[0].Chain != drops.Chains[0].Name || n[0].Packets != 0 {
+			t.Errorf("counts %+v, %v", n, err)
+		}
 		out, err := exec.Command("nft", "list", "table", "inet", "t").CombinedOutput()
 		if err != nil || !strings.Contains(string(out), `iifname "gv0" counter packets 0 bytes 0 drop comment "for people"`) {
 			t.Errorf("nft: %s, %v", out, err)

@@ -62,6 +62,10 @@ var reasons = map[pipeline.Reason]Kind{
 		"`grapevine policy explain FROM TO:PORT` names the rules, and says whether a name has opened the address; `grapevine policy list` the policies"},
 	pipeline.DropIngress: {"ingress-policy", Meant, "a caller", "a container with rules", "no policy lets it in",
 		"`grapevine policy explain FROM TO:PORT` names the rules; `grapevine policy list` the policies"},
+	pipeline.DropForgedClear: {"forged-in-the-clear", Alien, "somebody on the wire", "this host", "it is VXLAN that was not encrypted, or claims a container's address, and this host encrypts",
+		"a host of yours that does not encrypt: `grapevine status` names it; else find who on the network sends it"},
+	pipeline.DropClear: {"in-the-clear", Meant, "this host", "other hosts", "it would have left this host in the clear",
+		"if the count goes on rising: `grapevine status` says what is wrong with WireGuard or gv0"},
 	pipeline.DropTwoClasses: {"address-of-two", Noise, "", "", "two containers of different labels have the address", ""},
 }
 

@@ -225,6 +225,19 @@ func (g *Guard) Strict() bool {
 	return f != nil && f.Strict(link.WireGuard)
 }
 
+// Refused is what rules have dropped so that nothing passes in the clear. It waits for rules that are being set.
+func (g *Guard) Refused() []filter.Refused {
+	f := g.last().filter
+	if f == nil || !g.cfg.Encrypts {
+		return nil
+	}
+	list, err := f.Refused()
+	if err != nil {
+		g.log.Debug("ask what was dropped in the clear", "err", err)
+	}
+	return list
+}
+
 // config is what the rules are to be; the lock is held.
 func (g *Guard) config() (filter.Config, error) {
 	snap := g.cfg.Source.Snapshot()

@@ -195,6 +195,9 @@ const (
 	DropEgress        Reason = 20
 	DropIngress       Reason = 21
 	DropTwoClasses    Reason = 22
+	// Of no flow: rules of nftables drop these, beside the switch.
+	DropForgedClear Reason = 23
+	DropClear       Reason = 24
 )
 
 var reasons = []struct {
@@ -223,7 +226,12 @@ var reasons = []struct {
 	{DropEgress, "no rule lets the endpoint send it"},
 	{DropIngress, "no rule lets the endpoint be sent it"},
 	{DropTwoClasses, "between an endpoint with rules and an address that two endpoints of different labels have"},
+	{DropForgedClear, "on a host that encrypts, by nftables: came in the clear"},
+	{DropClear, "on a host that encrypts, by nftables: would have left in the clear"},
 }
+
+// Cookie is that of a drop that is no flow of the switch.
+func (r Reason) Cookie() uint64 { return r.object().cookie(0, 0) }
 
 // String explains the reason in a few words.
 func (r Reason) String() string {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/host/ovs"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
 // Flows answers GET /v1/flows.
@@ -21,8 +22,25 @@ func (p *Plane) Flows(ctx context.Context) ([]api.Flow, error) {
 			Object: f.Object, Cookie: f.Cookie, Packets: f.Packets, Bytes: f.Bytes,
 		})
 	}
-	return flows, nil
+	return append(flows, p.refused()...), nil
 }
+
+// refused are the rules that have dropped what was in the clear, as flows of no table: they are nftables'.
+func (p *Plane) refused() (flows []api.Flow) {
+	for _, r := range p.guard.Refused() {
+		reason := pipeline.DropForgedClear
+		if r.Chain == "encrypted-out" || r.Chain == "encrypted-last" {
+			reason = pipeline.DropClear
+		}
+		flows = append(flows, api.Flow{
+			Table: nftables, Stage: r.Chain, Match: r.Comment, Actions: "drop", Cookie: reason.Cookie(), Packets: r.Packets, Bytes: r.Bytes,
+		})
+	}
+	return flows
+}
+
+// nftables is a number of no table of the switch.
+const nftables = 255
 
 // Problems says what keeps the switch from being as it should be. gone are endpoints whose interfaces
 // are somebody else's problem.

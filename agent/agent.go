@@ -20,7 +20,6 @@ import (
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
-	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/gossip"
@@ -40,7 +39,6 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/reach/follow"
 	"github.com/grapevine-net/grapevine/replica"
-	"github.com/grapevine-net/grapevine/service/inside"
 )
 
 // Agent is a host's agent. Run makes one.
@@ -62,9 +60,7 @@ type Agent struct {
 	alloc     *ipam.Allocator
 	secure    *secure.Keeper // nil: nothing is encrypted
 	plane     *plane.Plane
-	names     *dns.Server
-	services  *inside.Room
-	unserved  string // why this kernel cannot lead connections to services; "": it can
+	naming    *naming
 	driver    *driver.Driver
 	plugin    *plugin.Server
 	docker    *docker.Client

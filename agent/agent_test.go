@@ -70,7 +70,8 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.services = a.newServices(nil)
+	a.naming = newNaming(a)
+	a.naming.lead(nil)
 	a.openWatches()
 	tasks, ctx := errgroup.WithContext(t.Context())
 	for _, run := range a.member.Tasks() {

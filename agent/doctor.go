@@ -86,7 +86,9 @@ func (c caller) Call(ctx context.Context, node, method string, body []byte) ([]b
 }
 
 // findHost tells the prober where a host is.
-func (a *Agent) findHost(id string) (probe.Host, bool) {
-	n, found := cluster.Get[cluster.Node](a.replica.Snapshot(), id)
-	return probe.Host{VTEP: n.Tunnel(), Address: n.Address(), Gossip: netip.AddrPortFrom(n.Gossip.Addr().Unmap(), n.Gossip.Port())}, found
+func findHost(snapshot func() *cluster.Snapshot) func(id string) (probe.Host, bool) {
+	return func(id string) (probe.Host, bool) {
+		n, found := cluster.Get[cluster.Node](snapshot(), id)
+		return probe.Host{VTEP: n.Tunnel(), Address: n.Address(), Gossip: netip.AddrPortFrom(n.Gossip.Addr().Unmap(), n.Gossip.Port())}, found
+	}
 }

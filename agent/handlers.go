@@ -14,6 +14,7 @@ import (
 )
 
 func (a *Agent) handlers() api.Handlers {
+	services, policies := a.naming.desk(a.alloc), policing{a}.desk()
 	return api.Handlers{
 		Status: a.status,
 		Nodes: func(context.Context) ([]api.Node, error) {
@@ -29,24 +30,24 @@ func (a *Agent) handlers() api.Handlers {
 		},
 		Flows:        a.plane.Flows,
 		Doctor:       a.doctor,
-		Ping:         a.ping,
+		Ping:         pinger{a}.ping,
 		JoinCommand:  a.joinCommand,
 		Leave:        a.leave,
 		Join:         a.join,
 		Forget:       a.member.Forgetter.Forget,
-		Services:     a.serviceDesk().List,
-		NewService:   a.serviceDesk().Create,
-		DropService:  a.serviceDesk().Remove,
+		Services:     services.List,
+		NewService:   services.Create,
+		DropService:  services.Remove,
 		Keys:         a.member.Keys.List,
 		Backup:       a.member.Backup,
 		ChangeKeys:   a.member.Keys.Change,
 		FastPath:     a.plane.SwitchFastPath,
-		Policies:     a.policies().List,
-		Apply:        a.policies().Apply,
-		Try:          a.policies().Try,
-		Allow:        a.policies().Allow,
-		DeletePolicy: a.policies().Delete,
-		Explain:      a.policies().Explain,
+		Policies:     policies.List,
+		Apply:        policies.Apply,
+		Try:          policies.Try,
+		Allow:        policies.Allow,
+		DeletePolicy: policies.Delete,
+		Explain:      policies.Explain,
 		Capture:      a.captures.Capture,
 		Traffic:      a.traffic.Traffic,
 		Metrics:      a.exporter.Handler(),

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -13,22 +14,44 @@ import (
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/policy/answers"
+	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/service/inside"
 )
 
 // unmetGrace is how long after the agent's start a host that gossip has not met
 // yet counts as alive: the names in its snapshot are of use at once.
 const unmetGrace = 15 * time.Second
 
-// openNames makes the resolver, and returns the rules of iptables that it needs.
-func (a *Agent) openNames() (rules []nat.Rule) {
-	log := a.log.With("room", "dns")
-	a.openServices()
+// naming is where containers' names lead: to the resolver's answers, and to services.
+type naming struct {
+	host     string // this one's name
+	self     cluster.NodeID
+	started  time.Time
+	gossip   *gossip.Gossip
+	replica  *replica.Replica
+	log      *slog.Logger
+	resolver *dns.Server
+	services *inside.Room
+	unserved string // why this kernel cannot lead connections to services; "": it can
+}
+
+func newNaming(a *Agent) *naming {
+	return &naming{host: a.cfg.Name, self: a.self(), started: a.started, gossip: a.gossip, replica: a.replica, log: a.log}
+}
+
+// open makes the resolver, and returns the rules of iptables that it needs.
+func (n *naming) open(opens dns.Gate) (rules []nat.Rule) {
+	log := n.log.With("room", "dns")
+	if err := inside.Can(); err != nil {
+		n.unserved = err.Error()
+		n.log.Warn("names of services have their replicas' own addresses here", "error", err)
+	}
 	err := dns.CanRedirect()
 	if err != nil {
 		log.Warn("names are answered at the gateway only; while the agent does not run, containers' questions rest", "error", err)
 	}
-	a.names = dns.New(dns.Config{Source: a.replica, Hosts: a.standing, Device: gateway.Port, Redirect: err == nil, Gate: gate{a}, Services: a.unserved == "", Log: log})
-	a.services = a.newServices(a.names)
+	n.resolver = dns.New(dns.Config{Source: n.replica, Hosts: n.standing, Device: gateway.Port, Redirect: err == nil, Gate: opens, Services: n.unserved == "", Log: log})
+	n.lead(n.resolver)
 	for _, r := range dns.Rules(gateway.Port, dns.DefaultPort, err != nil) {
 		rules = append(rules, nat.Rule(r))
 	}
@@ -37,12 +60,12 @@ func (a *Agent) openNames() (rules []nat.Rule) {
 
 // standing is how a host stands, for the names of its containers: gone if it answered
 // earlier, or, once all have had the time to, if it does not.
-func (a *Agent) standing(id cluster.NodeID) names.Standing {
-	if id == a.self() {
+func (n *naming) standing(id cluster.NodeID) names.Standing {
+	if id == n.self {
 		return names.Answers
 	}
-	m, known := a.gossip.Member(string(id))
-	return standingOf(m, known, time.Since(a.started) > unmetGrace)
+	m, known := n.gossip.Member(string(id))
+	return standingOf(m, known, time.Since(n.started) > unmetGrace)
 }
 
 // standingOf is the standing of a member, if it is known; late: all have had the time to answer.
@@ -56,9 +79,9 @@ func standingOf(m gossip.Member, known, late bool) names.Standing {
 	return names.Gone
 }
 
-// resolver is what status says of the resolver.
-func (a *Agent) resolver() api.Resolver {
-	s := a.names.Stats()
+// stats is what status says of the resolver.
+func (n *naming) stats() api.Resolver {
+	s := n.resolver.Stats()
 	return api.Resolver{
 		Queries: s.Queries, Answered: s.Answered, Forwarded: s.Forwarded, Failed: s.Failed, Refused: s.Refused,
 		Inside: s.Inside, Outside: s.Outside,
@@ -74,10 +97,12 @@ func (a *Agent) watchName(ctx context.Context) error {
 }
 
 // gate opens in the switch what containers may reach by name alone.
-type gate struct{ *Agent }
+type gate struct{ agent *Agent }
 
 // Covers implements dns.Gate.
-func (g gate) Covers(endpoint, name string) bool { return g.plane.Overlay().Covers(endpoint, name) }
+func (g gate) Covers(endpoint, name string) bool {
+	return g.agent.plane.Overlay().Covers(endpoint, name)
+}
 
 // Open implements dns.Gate.
 func (g gate) Open(ctx context.Context, endpoint, name string, list []dns.Told) error {
@@ -85,5 +110,5 @@ func (g gate) Open(ctx context.Context, endpoint, name string, list []dns.Told) 
 	for i, t := range list {
 		told[i] = answers.Told(t)
 	}
-	return g.plane.Overlay().Open(ctx, endpoint, name, told)
+	return g.agent.plane.Overlay().Open(ctx, endpoint, name, told)
 }

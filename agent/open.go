@@ -70,7 +70,8 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openMember(); err != nil {
 		return err
 	}
-	if err := a.openPlane(ctx, datapath, a.openNames()); err != nil {
+	a.naming = newNaming(a)
+	if err := a.openPlane(ctx, datapath, a.naming.open(gate{a})); err != nil {
 		return err
 	}
 	a.openWatches()
@@ -107,7 +108,7 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	}
 	a.plane, err = plane.New(plane.Config{
 		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
-		Names: plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.names.Hear},
+		Names: plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
 	})
 	if err != nil {
 		return err
@@ -168,7 +169,7 @@ func (a *Agent) newReached() *follow.Follower {
 
 // openMember opens what makes this host part of a cluster.
 func (a *Agent) openMember() error {
-	a.prober = probe.New(probe.Config{Peers: caller{a}, Self: string(a.self()), Find: a.findHost, Device: gateway.Port})
+	a.prober = probe.New(probe.Config{Peers: caller{a}, Self: string(a.self()), Find: findHost(func() *cluster.Snapshot { return a.replica.Snapshot() }), Device: gateway.Port})
 	err := a.member.Open(membership.Host{
 		Addr: a.underlay.Addr, Describe: a.node, Reach: func() ipam.Reach { return a.reached.Now() }, Own: func() []netip.Addr { return a.reached.Own() },
 		Gossip: func(c *gossip.Config) { c.Datagram = a.prober.Datagram },
@@ -191,7 +192,7 @@ func (a *Agent) openMember() error {
 func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	n := cluster.Node{
 		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.wire().MTU, Datapath: string(a.plane.Datapath()),
-		Enforces: a.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Bind: behindNAT(a.cfg, a.underlay.Addr),
+		Enforces: policing{a}.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
 	if a.secure != nil { // whoever does not encrypt has nowhere to send to
 		n.VTEP = netip.Addr{}

@@ -16,8 +16,12 @@ import (
 // pingPatience bounds one ping: the call, and what comes back.
 const pingPatience = 8 * time.Second
 
+// pinger pings other hosts.
+type pinger struct{ agent *Agent }
+
 // ping answers GET /v1/ping.
-func (a *Agent) ping(ctx context.Context, host string) (api.Ping, error) {
+func (p pinger) ping(ctx context.Context, host string) (api.Ping, error) {
+	a := p.agent
 	ctx, cancel := context.WithTimeout(ctx, pingPatience)
 	defer cancel()
 	var to api.Node
@@ -32,14 +36,14 @@ func (a *Agent) ping(ctx context.Context, host string) (api.Ping, error) {
 	case to.Self:
 		return api.Ping{}, &api.Error{Status: http.StatusBadRequest, Message: host + " is this host: name another one"}
 	}
-	pong, err := a.prober.Ping(ctx, to.ID, min(a.plane.InnerMTU(), a.innerMTUOf(to)))
+	pong, err := a.prober.Ping(ctx, to.ID, min(a.plane.InnerMTU(), p.innerMTUOf(to)))
 	return pinged(to, pong, err), nil
 }
 
 // innerMTUOf is the MTU of containers on another host.
-func (a *Agent) innerMTUOf(n api.Node) int {
+func (p pinger) innerMTUOf(n api.Node) int {
 	if n.MTU == 0 {
-		return a.plane.InnerMTU()
+		return p.agent.plane.InnerMTU()
 	}
 	return n.MTU - cluster.Overhead(n.VTEP)
 }

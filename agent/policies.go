@@ -9,8 +9,12 @@ import (
 	"github.com/grapevine-net/grapevine/policy/edit"
 )
 
-// policies is what people do with policies here.
-func (a *Agent) policies() edit.Desk {
+// policing is what this host does about policies.
+type policing struct{ agent *Agent }
+
+// desk is what people do with policies here.
+func (p policing) desk() edit.Desk {
+	a := p.agent
 	return edit.Desk{
 		Self: a.self(), Name: a.cfg.Name, Replica: a.replica, Enforced: a.plane.Overlay().Wait, Published: driver.Published, Told: a.plane.Overlay().Answers, Full: a.plane.Overlay().FullByName,
 		Lacks: func() string {
@@ -27,11 +31,11 @@ func past() context.Context {
 	return ctx
 }
 
-// describeTracking tells the others whether this host enforces policies, as soon as that is known.
-func (a *Agent) describeTracking(ctx context.Context) error {
-	a.plane.Overlay().Enforces(ctx)
+// tell tells the others whether this host enforces policies, as soon as that is known.
+func (p policing) tell(ctx context.Context) error {
+	p.agent.plane.Overlay().Enforces(ctx)
 	for ctx.Err() == nil {
-		if err := a.member.Joiner.DescribeAgain(); err == nil {
+		if err := p.agent.member.Joiner.DescribeAgain(); err == nil {
 			break
 		}
 		select { // the disk takes nothing: again
@@ -43,14 +47,14 @@ func (a *Agent) describeTracking(ctx context.Context) error {
 }
 
 // enforces is up to which level this host enforces policies; until that is known, as before.
-func (a *Agent) enforces(snap *cluster.Snapshot) uint8 {
-	can, lacks := a.plane.Overlay().Enforces(past())
+func (p policing) enforces(snap *cluster.Snapshot) uint8 {
+	can, lacks := p.agent.plane.Overlay().Enforces(past())
 	switch {
 	case can:
 		return cluster.EnforcesV2
 	case lacks != "":
 		return 0
 	}
-	was, _ := cluster.Get[cluster.Node](snap, string(a.self()))
+	was, _ := cluster.Get[cluster.Node](snap, string(p.agent.self()))
 	return was.Enforces
 }

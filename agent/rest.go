@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
+	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/installed"
@@ -50,15 +52,24 @@ func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err 
 	a.log.Info("this host has left its cluster; "+membership.BackByJoin, "since", left.Since)
 	a.ready()
 	open.served.Store(true)
-	return true, a.rest(ctx, open, left)
+	return true, (&resting{a.cfg, a.version, a.log, a.installed, left}).run(ctx, open)
 }
 
-// rest answers until ctx ends (nil) or the host is wanted again.
-func (a *Agent) rest(ctx context.Context, open sockets, left identity.Left) error {
+// resting is the agent of a host that has left.
+type resting struct {
+	cfg       config.Config
+	version   string
+	log       *slog.Logger
+	installed *installed.Agent
+	left      identity.Left
+}
+
+// run answers until ctx ends (nil) or the host is wanted again.
+func (r *resting) run(ctx context.Context, open sockets) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	wanted := make(chan struct{}, 1)
-	tasks.Go(func() error { return a.farewells().Serve(ctx, open.calls.Lend()) })
-	tasks.Go(func() error { return serveOwn(ctx, a.cfg, open.own.Lend(), a.restingHandlers(left, wanted), a.log) })
+	tasks.Go(func() error { return r.farewells().Serve(ctx, open.calls.Lend()) })
+	tasks.Go(func() error { return serveOwn(ctx, r.cfg, open.own.Lend(), r.handlers(wanted), r.log) })
 	tasks.Go(func() error {
 		select {
 		case <-ctx.Done():
@@ -83,8 +94,8 @@ var (
 )
 
 // farewells answers Docker: what it removes is gone, and nothing is made.
-func (a *Agent) farewells() *plugin.Server {
-	s := plugin.New(a.log.With("room", "plugin"))
+func (r *resting) farewells() *plugin.Server {
+	s := plugin.New(r.log.With("room", "plugin"))
 	err := errors.New("grapevine: this host has left the cluster: " + membership.BackByJoin)
 	describe(s)
 	for d, methods := range makingCalls {
@@ -108,39 +119,39 @@ func describe(s *plugin.Server) {
 	plugin.HandleNoBody(s, plugin.IPAM, "GetDefaultAddressSpaces", new(ipam.Driver).GetDefaultAddressSpaces)
 }
 
-// restingHandlers answer the command line.
-func (a *Agent) restingHandlers(left identity.Left, wanted chan<- struct{}) api.Handlers {
+// handlers answer the command line.
+func (r *resting) handlers(wanted chan<- struct{}) api.Handlers {
 	what := "this host has left the cluster"
-	if !left.Since.IsZero() {
-		what += ", " + left.Since.Local().Format("2006-01-02 15:04")
+	if !r.left.Since.IsZero() {
+		what += ", " + r.left.Since.Local().Format("2006-01-02 15:04")
 	}
 	problem := api.Problem{Code: api.HostLeft, What: what, Do: membership.BackByJoin + "; to remove grapevine from it: `grapevine leave` says how"}
-	if left.Remains != "" {
-		problem.What += ", and not everything that grapevine made here is removed: " + left.Remains
+	if r.left.Remains != "" {
+		problem.What += ", and not everything that grapevine made here is removed: " + r.left.Remains
 		problem.Do = "stop the agent and run `grapevine cleanup`, which removes the rest; or " + membership.BackByJoin
 	}
 	return api.Handlers{
 		Status: func(context.Context) (api.Status, error) {
-			return api.Status{Version: a.version, Name: a.cfg.Name, Problems: []api.Problem{problem}}, nil
+			return api.Status{Version: r.version, Name: r.cfg.Name, Problems: []api.Problem{problem}}, nil
 		},
 		Doctor: func(ctx context.Context) (api.Diagnosis, error) {
-			return Diagnose(ctx, a.cfg, a.version, problem.What, membership.BackByJoin), nil
+			return Diagnose(ctx, r.cfg, r.version, problem.What, membership.BackByJoin), nil
 		},
 		Leave: func(ctx context.Context, _ api.LeaveRequest) (api.Done, error) {
-			if left.Remains != "" {
+			if r.left.Remains != "" {
 				return api.Done{}, fmt.Errorf("%s; %s", problem.What, problem.Do)
 			}
-			return api.Done{Text: leftText + a.installed.Removal(ctx)}, nil
+			return api.Done{Text: leftText + r.installed.Removal(ctx)}, nil
 		},
 		Join: func(context.Context) (api.Done, error) {
-			if err := identity.RemoveLeft(a.cfg.State); err != nil {
+			if err := identity.RemoveLeft(r.cfg.State); err != nil {
 				return api.Done{}, err
 			}
 			select {
 			case wanted <- struct{}{}:
 			default: // by another call
 			}
-			return api.Done{Text: joinText(a.cfg.Join)}, nil
+			return api.Done{Text: joinText(r.cfg.Join)}, nil
 		},
 		Absent: &api.Error{Status: http.StatusServiceUnavailable, Message: what + ": " + membership.BackByJoin},
 	}

@@ -80,7 +80,7 @@ func TestRemains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := a.restingHandlers(left, nil)
+	h := (&resting{a.cfg, a.version, a.log, a.installed, left}).handlers(nil)
 	s, err := h.Status(t.Context())
 	if err != nil || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].What, "and not everything that grapevine made here is removed: delete gvbr0: device busy") || !strings.Contains(s.Problems[0].Do, "grapevine cleanup") {
 		t.Errorf("status: %+v, %v", s.Problems, err)

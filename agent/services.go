@@ -11,27 +11,20 @@ import (
 	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/dns/names"
 	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/service"
 	"github.com/grapevine-net/grapevine/service/edit"
 	"github.com/grapevine-net/grapevine/service/inside"
 )
 
-// openServices finds out whether this kernel can lead containers' connections to services.
-func (a *Agent) openServices() {
-	if err := inside.Can(); err != nil {
-		a.unserved = err.Error()
-		a.log.Warn("names of services have their replicas' own addresses here", "error", err)
-	}
-}
-
-// newServices makes what leads containers' connections to services, before names tells anybody of these.
-func (a *Agent) newServices(next *dns.Server) *inside.Room {
-	return inside.New(inside.Config{Source: a.replica, Hosts: a.serving, Next: next, Off: a.unserved != "", Log: a.log.With("room", "services")})
+// lead makes what leads containers' connections to services, before the resolver tells anybody of these.
+func (n *naming) lead(next *dns.Server) {
+	n.services = inside.New(inside.Config{Source: n.replica, Hosts: n.serving, Next: next, Off: n.unserved != "", Log: n.log.With("room", "services")})
 }
 
 // serving is how a host stands, for the replicas that it has.
-func (a *Agent) serving(id cluster.NodeID) service.Standing {
-	switch a.standing(id) {
+func (n *naming) serving(id cluster.NodeID) service.Standing {
+	switch n.standing(id) {
 	case names.Answers:
 		return service.Answers
 	case names.Doubtful:
@@ -40,14 +33,14 @@ func (a *Agent) serving(id cluster.NodeID) service.Standing {
 	return service.Gone
 }
 
-// serviceDesk is what people do with services here.
-func (a *Agent) serviceDesk() edit.Desk {
-	return edit.Desk{Name: a.cfg.Name, Replica: a.replica, Addresses: a.alloc.ServiceAddresses, Published: driver.Published, Hosts: a.serving, Lacks: a.unserved}
+// desk is what people do with services here.
+func (n *naming) desk(alloc *ipam.Allocator) edit.Desk {
+	return edit.Desk{Name: n.host, Replica: n.replica, Addresses: alloc.ServiceAddresses, Published: driver.Published, Hosts: n.serving, Lacks: n.unserved}
 }
 
-// serviceProblems says which containers' connections to services do not go where they should.
-func (a *Agent) serviceProblems(snap *cluster.Snapshot) []api.Problem {
-	failed := a.services.Failed()
+// problems says which containers' connections to services do not go where they should.
+func (n *naming) problems(snap *cluster.Snapshot) []api.Problem {
+	failed := n.services.Failed()
 	if len(failed) == 0 {
 		return nil
 	}

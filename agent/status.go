@@ -13,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/membership"
+	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/policy/edit"
 )
 
@@ -22,7 +23,7 @@ const statusPatience = 4 * time.Second
 // status answers GET /v1/status. It waits neither for the disk nor for anything that does:
 // what hangs is what it is to tell.
 func (a *Agent) status(ctx context.Context) (api.Status, error) {
-	hung := a.switchHangs(ctx)
+	hung := switchHangs(ctx, a.plane)
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
 	snap := a.replica.Snapshot()
@@ -31,7 +32,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 		Version: a.version, Node: string(a.self()), Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: time.Now().Add(-time.Since(a.started)),
 		Driver: a.installed.DriverName(ctx), OVS: a.plane.Kind(), Datapath: string(a.plane.Datapath()), FastPath: a.plane.FastPath(), Encryption: a.plane.Encryption(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
-		Aside: membership.SetAside(a.cfg.State), Names: a.resolver(), Leases: a.alloc.Held(), Process: process(),
+		Aside: membership.SetAside(a.cfg.State), Names: a.naming.stats(), Leases: a.alloc.Held(), Process: process(),
 	}
 	for _, n := range nodes {
 		if n.Alive {
@@ -54,13 +55,13 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 }
 
 // switchHangs begins to ask the switch for a sign of life, and returns what waits for the answer.
-func (a *Agent) switchHangs(ctx context.Context) func() (p api.Problem, hung bool) {
+func switchHangs(ctx context.Context, of *plane.Plane) func() (p api.Problem, hung bool) {
 	var p api.Problem
 	var hung bool
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		p, hung = a.plane.Hung(ctx)
+		p, hung = of.Hung(ctx)
 	}()
 	return func() (api.Problem, bool) { <-asked; return p, hung }
 }
@@ -93,8 +94,8 @@ func (a *Agent) differences(ctx context.Context, nodes []api.Node) []api.Problem
 }
 
 // encrypted is what doctor says where what goes to other hosts is encrypted; "": it is not.
-func (a *Agent) encrypted() string {
-	if how := a.plane.Encryption(); how != "" {
+func encrypted(how string) string {
+	if how != "" {
 		return "what containers send to those of other hosts: " + how
 	}
 	return ""

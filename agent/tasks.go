@@ -75,7 +75,7 @@ func (a *Agent) tasks() []Task {
 				return slices.Concat(a.plane.Problems(ctx, l.gone.Endpoints), l.gone.Problems, a.plane.AbsentSources(l.snap))
 			}},
 		{Name: "encryption", Doctor: "encryption",
-			Problems: func(_ context.Context, l look) []api.Problem { return a.plane.EncryptionProblems(l.snap) }, Fine: a.encrypted()},
+			Problems: func(_ context.Context, l look) []api.Problem { return a.plane.EncryptionProblems(l.snap) }, Fine: encrypted(a.plane.Encryption())},
 		{Name: "rival", Run: a.plane.WatchRival},
 		{Name: "forwarding", Doctor: "underlay",
 			Problems: func(context.Context, look) []api.Problem { return watch.ForwardingOff(a.underlay.Interface) }},
@@ -93,13 +93,13 @@ func (a *Agent) tasks() []Task {
 			Problems: func(context.Context, look) []api.Problem { return a.engine.Problems() }},
 		{Name: "docker", Run: a.driver.Watch, Doctor: "ports",
 			Problems: func(ctx context.Context, l look) []api.Problem { return a.driverProblems(ctx, l.snap) }},
-		{Name: "policy", Run: a.describeTracking,
+		{Name: "policy", Run: policing{a}.tell,
 			Problems: func(_ context.Context, l look) []api.Problem {
-				return a.policies().Problems(l.snap)
+				return policing{a}.desk().Problems(l.snap)
 			}},
-		{Name: "names", Run: a.names.Run},
-		{Name: "services", Run: a.services.Run,
-			Problems: func(_ context.Context, l look) []api.Problem { return a.serviceProblems(l.snap) }},
+		{Name: "names", Run: a.naming.resolver.Run},
+		{Name: "services", Run: a.naming.services.Run,
+			Problems: func(_ context.Context, l look) []api.Problem { return a.naming.problems(l.snap) }},
 		{Name: "systemd", Run: func(ctx context.Context) error {
 			a.plane.Guard().Wait(ctx)
 			a.ready()

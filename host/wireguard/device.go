@@ -224,6 +224,12 @@ func nowhere(to netip.Prefix) netlink.Route {
 	return netlink.Route{Dst: ipNet(to), Type: unix.RTN_UNREACHABLE, Priority: last}
 }
 
+// noRoute reports whether a route could not be removed since there is none; of a host without IPv6 (ipv6.disable=1) the
+// kernel says that it knows nothing of removing routes.
+func noRoute(err error) bool {
+	return slices.ContainsFunc([]unix.Errno{unix.ESRCH, unix.ENODEV, unix.EAFNOSUPPORT, unix.EOPNOTSUPP}, func(e unix.Errno) bool { return errors.Is(err, e) })
+}
+
 // allowIPv6 turns on IPv6 on the device, where it is off by default.
 func allowIPv6() error {
 	const file = "/proc/sys/net/ipv6/conf/" + link.WireGuard + "/disable_ipv6"
@@ -287,7 +293,7 @@ func (d Device) Remove() (gone []string, err error) {
 	switch err := netlink.RouteDel(&route); {
 	case err == nil:
 		gone = append(gone, fmt.Sprintf("unreachable route to %v", d.Range))
-	case !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.ENODEV):
+	case !noRoute(err):
 		errs = append(errs, fmt.Errorf("remove the unreachable route to %v: %w", d.Range, err))
 	}
 	for _, file := range []string{d.socket(), d.log()} {

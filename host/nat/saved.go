@@ -35,6 +35,8 @@ func parseSaved(text string) saved {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		switch words := strings.SplitN(line, " ", 3); {
+		case strings.HasPrefix(line, "#") && strings.Contains(line, "incompatible"):
+			return nil // somebody's nft put something into a table that iptables does not tell
 		case strings.HasPrefix(line, "*"):
 			table = map[string][]string{}
 			s[line[1:]] = table

@@ -83,6 +83,21 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// TestClearNothing: to remove our chains of a family that has no tables makes none.
+func TestClearNothing(t *testing.T) {
+	useBackend(t, "nft")
+	linktest.New(t).Do(func() {
+		n := New()
+		set(t, n, v4) // and IPv6 is cleared
+		if have := look(iptables.ProtocolIPv6); have == nil || len(have) != 0 {
+			t.Errorf("IPv6 has %v", have)
+		}
+	})
+	if have := parseSaved("# Table `nat' is incompatible, use 'nft' tool.\n*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n"); have != nil {
+		t.Errorf("of what cannot be told: %v", have)
+	}
+}
+
 // TestLookElsewhere: an iptables-save of another framework than iptables tells nothing.
 func TestLookElsewhere(t *testing.T) {
 	useBackend(t, "legacy")

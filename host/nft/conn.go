@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -65,6 +66,11 @@ func (c *Conn) DoAt(generation uint32, messages [][]byte) error {
 func (c *Conn) do(batch []byte, messages [][]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	length := unix.NLMSG_HDRLEN + 4 // the end's
+	for _, m := range messages {
+		length += len(m)
+	}
+	batch = slices.Grow(batch, length)
 	last := len(batch)
 	for _, m := range messages {
 		last = len(batch)

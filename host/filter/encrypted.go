@@ -32,6 +32,8 @@ func encrypted(cfg Config) []nft.Chain {
 			drop("nobody sends in this host's name", to(cfg.Encrypted)),
 			drop("nor is this host a way for others", by),
 			asContainer(false), asContainer(true),
+		}},
+		{Name: "encrypted-away", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority - 1, Rules: []nft.Rule{
 			toRanges(cfg.Interface, false), toRanges(cfg.Interface, true),
 		}},
 		{Name: "encrypted-out", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT, Priority: priority - 1, Rules: []nft.Rule{

@@ -256,10 +256,15 @@ func TestEncryptedGateway(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			away := false
 			for _, c := range list {
+				away = away || c.Chain == "encrypted-away" && c.Packets > 0
 				if c.Chain == "encrypted-in" && c.Comment == "nobody elsewhere sends in a container's name" {
 					n += c.Packets
 				}
+			}
+			if !away {
+				t.Errorf("what the container sent to the cluster's range is not counted as what leaves: %v", list)
 			}
 		})
 		return n

@@ -240,3 +240,12 @@ func TestFamilysAdvice(t *testing.T) {
 		}
 	}
 }
+
+// TestReadTwice: the same rules, read while packets come, are the same.
+func TestReadTwice(t *testing.T) {
+	one := rulesOnly("# Generated\n*filter\n:INPUT DROP [1:60]\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n")
+	two := rulesOnly("# Generated later\n*filter\n:INPUT DROP [2:120]\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n")
+	if one != two || parseTables(one).policy["INPUT"] != "DROP" || len(parseTables(one).rules["INPUT"]) != 1 {
+		t.Errorf("%q and %q", one, two)
+	}
+}

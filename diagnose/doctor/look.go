@@ -202,7 +202,7 @@ func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 			f.Err = errors.Join(f.Err, err)
 			continue
 		}
-		if text = withoutComments(text); !slices.Contains(f.Saved, text) {
+		if text = rulesOnly(text); !slices.Contains(f.Saved, text) {
 			f.Saved = append(f.Saved, text)
 		}
 	}
@@ -214,19 +214,26 @@ func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 			continue
 		}
 		if text, err := output(ctx, program, "-t", "nat"); err == nil && strings.Contains(text, "\n-A ") {
-			f.NAT = append(f.NAT, withoutComments(text))
+			f.NAT = append(f.NAT, rulesOnly(text))
 		}
 	}
 	f.NFT, _ = output(ctx, "nft", "list", "ruleset") // no nft, no rules of its own that matter
 	return f
 }
 
-func withoutComments(text string) string {
+// rulesOnly leaves out comments, and what chains have counted: two programs that read the same rules one after the other
+// are to say the same.
+func rulesOnly(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "#") {
-			b.WriteString(line)
+		if strings.HasPrefix(line, "#") {
+			continue
 		}
+		if strings.HasPrefix(line, ":") {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " [")
+			line += "\n"
+		}
+		b.WriteString(line)
 	}
 	return b.String()
 }

@@ -395,7 +395,15 @@ func (t *tables) whole() (bool, error) {
 	return err == nil && len(handles) > 0 && slices.Equal(handles, t.handles), err
 }
 
-func (t *tables) wait(ctx context.Context) error { return t.watch.Wait(ctx) }
+// wait looks again after a while, though the kernel tells of every change, or that it could not; and soon while the
+// agent before this one has not ended, of whose table that goes nobody tells.
+func (t *tables) wait(ctx context.Context) error {
+	most := 5 * time.Second
+	if t.owned && !t.twice {
+		most = time.Second
+	}
+	return t.watch.Wait(ctx, most)
+}
 
 func (t *tables) remove() error {
 	var errs []error

@@ -327,12 +327,9 @@ func NewWatch() (*Watch, error) {
 	return w, err
 }
 
-// lookAgain is how long Wait waits at most: the kernel tells of every change, or that it could not.
-const lookAgain = 5 * time.Second
-
-// Wait returns when something has changed, when ctx is done, or after lookAgain.
-func (w *Watch) Wait(ctx context.Context) error {
-	_ = w.file.SetReadDeadline(time.Now().Add(lookAgain))
+// Wait returns when something has changed, when ctx is done, or when most is over.
+func (w *Watch) Wait(ctx context.Context, most time.Duration) error {
+	_ = w.file.SetReadDeadline(time.Now().Add(most))
 	defer context.AfterFunc(ctx, func() { _ = w.file.SetReadDeadline(time.Unix(1, 0)) })()
 	var failed error
 	err := w.raw.Read(func(fd uintptr) bool {

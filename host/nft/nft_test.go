@@ -76,13 +76,13 @@ func TestWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		if err := w.Wait(t.Context()); err != nil || time.Since(begin) > 900*time.Millisecond {
+		if err := w.Wait(t.Context(), 5*time.Second); err != nil || time.Since(begin) > 900*time.Millisecond {
 			t.Errorf("after a change: %v, in %v", err, time.Since(begin))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		begin = time.Now()
-		if err := w.Wait(ctx); err != nil || time.Since(begin) > 900*time.Millisecond {
+		if err := w.Wait(ctx, 5*time.Second); err != nil || time.Since(begin) > 900*time.Millisecond {
 			t.Errorf("at its end: %v, in %v", err, time.Since(begin))
 		}
 	})

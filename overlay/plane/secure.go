@@ -100,7 +100,7 @@ func (p *Plane) endSecure(inPlace func(context.Context) error) func(context.Cont
 	if p.cfg.Secure != nil {
 		return inPlace
 	}
-	ended := false
+	ended, said := false, ""
 	return func(ctx context.Context) error {
 		if inPlace != nil {
 			if err := inPlace(ctx); err != nil {
@@ -111,8 +111,12 @@ func (p *Plane) endSecure(inPlace func(context.Context) error) func(context.Cont
 			return nil
 		}
 		gone, err := secure.Purge(p.cfg.Settings.Run)
-		if ended = err == nil; !ended || len(gone) > 0 {
-			p.log.Info("nothing is encrypted any more: GRAPEVINE_ENCRYPTION is off", "removed", gone, "err", err)
+		if len(gone) > 0 {
+			p.log.Info("nothing is encrypted any more: GRAPEVINE_ENCRYPTION is off", "removed", gone)
+		}
+		if ended = err == nil; err != nil && err.Error() != said {
+			said = err.Error()
+			p.log.Warn("remove what has encrypted: GRAPEVINE_ENCRYPTION is off", "err", err)
 		}
 		return nil
 	}

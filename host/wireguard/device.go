@@ -99,6 +99,10 @@ func (d Device) create(ctx context.Context) (kind string, err error) {
 	case !errors.Is(err, unix.EOPNOTSUPP):
 		return "", fmt.Errorf("make %s: %w", link.WireGuard, err)
 	}
+	// The process of a device that is gone answers there for a moment yet.
+	if err := os.Remove(d.socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("make room for the socket of %s: %w", link.WireGuard, err)
+	}
 	if err := d.start(); err != nil {
 		return "", fmt.Errorf("begin WireGuard in a process, as this kernel has none: %w", err)
 	}

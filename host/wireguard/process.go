@@ -46,6 +46,7 @@ func Serve(ctx context.Context, args []string) error {
 		return fmt.Errorf("make the socket of %s: %w", link.WireGuard, err)
 	}
 	defer l.Close()
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // when this process ends the name may be that of the next one
 	go answer(l, d)
 	select {
 	case <-ctx.Done():

@@ -175,7 +175,6 @@ func (s *State) Digest() Digest { return s.Snapshot().Digest() }
 
 // write applies an own record, which has the highest version of all.
 func (s *State) write(r *Record) {
-	s.clock = r.Version.Counter
 	s.apply(r)
 	s.setMark(s.self, r.Version.Counter)
 }
@@ -184,6 +183,7 @@ func (s *State) write(r *Record) {
 // records that it removed under other keys.
 func (s *State) apply(r *Record) (gone []*Record) {
 	s.changed()
+	s.clock = max(s.clock, r.Version.Counter) // also of what was held: an own word on it is to be later
 	s.cur.rev++
 	s.cur.note(r.Key)
 	s.touched = append(s.touched, r.Key)

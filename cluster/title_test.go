@@ -118,6 +118,30 @@ func TestTitles(t *testing.T) {
 	}
 }
 
+// TestWordsAfterWhatWasHeld: what a host writes after a claim that it had to wait with is later than that, on all hosts.
+func TestWordsAfterWhatWasHeld(t *testing.T) {
+	hosts := settle(t, 3)
+	first := put(t, hosts[0], Claim{Block: lower, Owner: hosts[1].Self()})
+	merge(t, hosts[1], wire(t, first))
+	put(t, hosts[1], Network{Name: "blue"}) // two words later
+	second := put(t, hosts[1], Claim{Block: lower, Owner: hosts[2].Self()})
+	second.titles, second.sig = nil, nil
+	hosts[1].signing.sign(&second)
+	if merge(t, hosts[2], wire(t, second)); len(hosts[2].Doubts()) != 1 {
+		t.Fatalf("it is not held: %v", hosts[2].Doubts())
+	}
+	if merge(t, hosts[2], wire(t, first)); !owns(hosts[2], hosts[2], lower) {
+		t.Fatal("it is not believed when what it stands on has come")
+	}
+	back := put(t, hosts[2], Claim{Block: lower, Owner: hosts[1].Self()})
+	if back.Version.Counter <= second.Version.Counter {
+		t.Errorf("the claim after %v has version %v", second.Version, back.Version)
+	}
+	if merge(t, hosts[1], wire(t, back)); !owns(hosts[1], hosts[1], lower) {
+		t.Error("who gets the numbers back does not know")
+	}
+}
+
 // TestTakeoverNeedsTheTombstone and is believed, late, when that comes.
 func TestTakeoverNeedsTheTombstone(t *testing.T) {
 	hosts := settle(t, 4)

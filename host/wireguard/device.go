@@ -99,7 +99,10 @@ func (d Device) create(ctx context.Context) (kind string, err error) {
 	case !errors.Is(err, unix.EOPNOTSUPP):
 		return "", fmt.Errorf("make %s: %w", link.WireGuard, err)
 	}
-	// The process of a device that is gone answers there for a moment yet.
+	// The process of a device that is gone answers there for a moment yet, and has the port.
+	if err := finish(d.socket()); err != nil {
+		return "", err
+	}
 	if err := os.Remove(d.socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("make room for the socket of %s: %w", link.WireGuard, err)
 	}

@@ -72,6 +72,10 @@ func finish(socket string) error {
 	if err := unix.Kill(int(peer.Pid), unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("end the process of WireGuard that hangs: %w", err)
 	}
+	// The next one is to have its port.
+	for end := time.Now().Add(patience); unix.Kill(int(peer.Pid), 0) == nil && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
 	return nil
 }
 

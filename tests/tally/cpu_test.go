@@ -31,8 +31,12 @@ func TestEventsCountTheProcessorsTime(t *testing.T) {
 
 // TestMeter counts what nobody waits for: a daemon, whose parent has ended before it.
 func TestMeter(t *testing.T) {
-	if _, err := os.Stat(cpuacct); err != nil || os.Getuid() != 0 {
-		t.Skip("no cgroups that count the processors' time, or not root")
+	// Machines with cgroups of version 2 alone have none, in CI too: there tally says what was waited for, and no more.
+	if _, err := os.Stat(cpuacct); err != nil {
+		t.Skip("no cgroups that count the processors' time: ", err)
+	}
+	if os.Getuid() != 0 && os.Getenv("CI") == "" {
+		t.Skip("only root may make a cgroup")
 	}
 	m := newMeter("test")
 	defer m.close()

@@ -38,9 +38,9 @@ demo-clean: ## End the hosts that `make demo KEEP=1` left here
 
 # What comes last in the second lane may still run beside uml, whose kernels are slow: what waits for nobody.
 .PHONY: test
-test: setup build trees ## All tests: lab, uml, plugin, engines, page (with scripts/setup page), unit, policy, fuzz
+test: setup build trees ## All tests: lab, half of uml, plugin, engines, chaos, page (with scripts/setup page), unit, policy, fuzz
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) lab uml / plugin engines page unit policy fuzz
+	@$(tally) lab uml / plugin engines chaos page unit policy fuzz
 
 .PHONY: quick
 quick: ## What touches neither the host nor Docker, in seconds
@@ -50,7 +50,7 @@ quick: ## What touches neither the host nor Docker, in seconds
 test-unit: setup build ## The packages by themselves
 	@$(tally) unit policy fuzz
 test-lab: setup build ## Scenarios on Docker hosts made of namespaces
-	@$(tally) lab
+	@$(tally) lab chaos
 test-plugin: setup build ## Scenarios with the managed plugin
 	@scripts/build-plugin --directory build/plugin
 	@$(tally) plugin
@@ -58,7 +58,7 @@ test-engines: setup build trees ## All scenarios on all releases of Docker, with
 	@scripts/build-plugin --directory build/plugin
 	@$(tally) all-engines
 test-uml: setup build ## Scenarios on kernels of their own (User-Mode Linux)
-	@$(tally) uml
+	@$(tally) all-uml
 test-qemu: build ## Scenarios on an ordinary kernel, with the fast path beside its openvswitch module (QEMU, no KVM)
 	@scripts/setup bench
 	@$(tally) qemu

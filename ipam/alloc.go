@@ -86,17 +86,17 @@ type Config struct {
 // for concurrent use. It is its rooms: each has a file, and names those that it uses. What all
 // of them have is the core.
 type Allocator struct {
-	*core
-	*asker
-	*leases
-	*commons
-	*giver
-	*leaver
-	*forgetter
-	*homing
-	*collector
-	*prefixes
-	*vnids
+	core      *core
+	asker     *asker
+	leases    *leases
+	commons   *commons
+	giver     *giver
+	leaver    *leaver
+	forgetter *forgetter
+	homing    *homing
+	collector *collector
+	prefixes  *prefixes
+	vnids     *vnids
 }
 
 // ErrNoSpace is wrapped by the errors that say that nothing was free here or

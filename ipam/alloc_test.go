@@ -370,7 +370,7 @@ func TestSharesGoHome(t *testing.T) {
 	w.spread()
 	a.deleteSubnet(p)
 	w.spread()
-	must(t, b.sendHome())
+	must(t, b.homing.sendHome())
 	w.spread()
 	if a.replica.Snapshot().Ring().OwnsAll(a.id, p) {
 		t.Fatal("the share went home with an address still leased")
@@ -378,7 +378,7 @@ func TestSharesGoHome(t *testing.T) {
 	must(t, b.Release(addr))
 	b.restart()
 	w.spread()
-	must(t, b.sendHome())
+	must(t, b.homing.sendHome())
 	w.spread()
 	if !a.replica.Snapshot().Ring().OwnsAll(a.id, p) {
 		t.Error("the share did not go home")
@@ -431,12 +431,12 @@ func TestVNIDs(t *testing.T) {
 	must(t, a.VNIDExact(ctx, 4711, "blue"))
 	// It rests after its network is gone, and is free after that.
 	_ = get(b.replica.Update(func(tx *replica.Tx) error { tx.Delete(cluster.Network{Name: "blue"}.Key()); return nil }))(t)
-	must(t, b.restVNIDs())
+	must(t, b.vnids.restVNIDs())
 	if err := b.VNIDExact(ctx, 4711, "green"); err == nil {
 		t.Error("VNID handed out again at once")
 	}
 	w.now = w.now.Add(2 * vnidRest)
-	must(t, b.restVNIDs())
+	must(t, b.vnids.restVNIDs())
 	must(t, b.VNIDExact(ctx, 4711, "green"))
 	w.unique(t)
 }
@@ -623,9 +623,9 @@ func TestSubnetThatWasJustGiven(t *testing.T) {
 	w.spread()
 	b.retire("blue", p)
 	w.gossip(b, a) // of the end, not of the gift
-	b.mu.Lock()
-	_, err := b.claim(a.cfg.Self, p)
-	b.mu.Unlock()
+	b.core.mu.Lock()
+	_, err := b.core.claim(a.core.cfg.Self, p)
+	b.core.mu.Unlock()
 	must(t, err)
 	heard := make(chan struct{})
 	go func() {
@@ -657,7 +657,7 @@ func TestSubnetMadeAnewAtOnce(t *testing.T) {
 			defer close(heard)
 			time.Sleep(50 * time.Millisecond) // long enough for the first try
 			w.gossip(b, a)
-			if err := a.sendHome(); err != nil {
+			if err := a.homing.sendHome(); err != nil {
 				t.Error(err)
 			}
 			w.gossip(a, b)

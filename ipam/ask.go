@@ -16,7 +16,7 @@ import (
 
 // asker asks other hosts for numbers.
 type asker struct {
-	*core
+	core    *core
 	flights flights
 	backoff backoff
 	// lent are the claims by which lines of books came here, for what is taken out of the commons.
@@ -33,7 +33,7 @@ const maxPeers = 8
 // more asks peers for numbers of a subnet: the address want, or some of limit.
 // Requests for one subnet wait for each other, as what one gets serves many.
 func (a *asker) more(ctx context.Context, sub cluster.Subnet, limit netip.Prefix, want netip.Addr) error {
-	g := askGive{Kind: giveShare, Within: limit, Subnet: sub.Prefix, HostBits: sub.HostBits, Need: true, Live: a.versionOf(sub)}
+	g := askGive{Kind: giveShare, Within: limit, Subnet: sub.Prefix, HostBits: sub.HostBits, Need: true, Live: a.core.versionOf(sub)}
 	if want.IsValid() {
 		g = askGive{Kind: giveExact, Within: single(want)}
 	}
@@ -47,16 +47,16 @@ func (a *asker) more(ctx context.Context, sub cluster.Subnet, limit netip.Prefix
 
 // hasFree reports whether a lease would succeed without asking.
 func (a *asker) hasFree(sub cluster.Subnet, limit netip.Prefix, want netip.Addr) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	if want.IsValid() {
-		return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, single(want))
+		return a.core.replica.Snapshot().Ring().OwnsAll(a.core.cfg.Self, single(want))
 	}
-	share, err := a.share(sub, limit)
+	share, err := a.core.share(sub, limit)
 	if err != nil {
 		return false
 	}
-	return len(ring.Subtract(share, a.taken(sub.Prefix))) > 0
+	return len(ring.Subtract(share, a.core.taken(sub.Prefix))) > 0
 }
 
 // ask asks one peer after the other, the likeliest first, until one has given
@@ -65,7 +65,7 @@ func (a *asker) hasFree(sub cluster.Subnet, limit netip.Prefix, want netip.Addr)
 func (a *asker) ask(ctx context.Context, g askGive) error {
 	var said []string
 	var passing bool
-	asked := map[cluster.NodeID]bool{a.cfg.Self: true}
+	asked := map[cluster.NodeID]bool{a.core.cfg.Self: true}
 	for len(asked) <= maxPeers {
 		// Sorted anew each time: a refusal may have brought newer claims.
 		peer, ok := a.likeliest(g, asked)
@@ -78,12 +78,12 @@ func (a *asker) ask(ctx context.Context, g askGive) error {
 			return nil
 		}
 		if errors.Is(err, errBegun) {
-			return fmt.Errorf("asked for %s; host %s: %w", g, a.name(peer), err)
+			return fmt.Errorf("asked for %s; host %s: %w", g, a.core.name(peer), err)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("ask host %s for %s: %w", a.name(peer), g, ctx.Err())
+			return fmt.Errorf("ask host %s for %s: %w", a.core.name(peer), g, ctx.Err())
 		}
-		said = append(said, fmt.Sprintf("host %s: %v", a.name(peer), err))
+		said = append(said, fmt.Sprintf("host %s: %v", a.core.name(peer), err))
 		passing = passing || errors.Is(err, errCollecting)
 	}
 	if passing {
@@ -100,7 +100,7 @@ func (e passingError) Unwrap() error      { return e.error }
 
 // refused words the failure of ask.
 func (a *asker) refused(g askGive, said []string) error {
-	counts := a.replica.Snapshot().Ring().Counts(g.Within)
+	counts := a.core.replica.Snapshot().Ring().Counts(g.Within)
 	if len(said) > 0 {
 		if g.Kind == giveExact && g.Within.IsSingleIP() && !ring.VNIDs.Contains(g.Within.Addr()) {
 			return fmt.Errorf("%w: %s is for another host to give: %s", ErrNoSpace, g.Within.Addr(), strings.Join(said, "; "))
@@ -110,7 +110,7 @@ func (a *asker) refused(g askGive, said []string) error {
 	if len(counts) == 0 {
 		return fmt.Errorf("%w: this host has not reached its cluster yet, which owns %s; see `grapevine status`", ErrNoSpace, g.Within)
 	}
-	if len(counts) == 1 && counts[a.cfg.Self] > 0 {
+	if len(counts) == 1 && counts[a.core.cfg.Self] > 0 {
 		return fmt.Errorf("%w: %s is owned by this host alone and used up; remove what is not needed, or make a larger one", ErrNoSpace, g.Within)
 	}
 	return a.unavailable(g, counts)
@@ -120,16 +120,16 @@ func (a *asker) refused(g askGive, said []string) error {
 // and have nothing left.
 func (a *asker) unavailable(g askGive, counts map[cluster.NodeID]uint64) error {
 	var silent, full []string
-	alive := a.peers.Alive()
+	alive := a.core.peers.Alive()
 	for o := range counts {
 		switch {
 		case o == Commons:
-		case o == a.cfg.Self:
+		case o == a.core.cfg.Self:
 			full = append(full, "this host")
-		case slices.Contains(alive, string(o)) && a.heir(o) == "":
-			full = append(full, a.name(o))
+		case slices.Contains(alive, string(o)) && a.core.heir(o) == "":
+			full = append(full, a.core.name(o))
 		default:
-			silent = append(silent, a.name(o))
+			silent = append(silent, a.core.name(o))
 		}
 	}
 	slices.Sort(silent)
@@ -164,7 +164,7 @@ func (g askGive) least() int64 {
 // likeliest returns the peer that answers, was not asked yet, and has the most
 // numbers of g.Within free by what is known here.
 func (a *asker) likeliest(g askGive, asked map[cluster.NodeID]bool) (cluster.NodeID, bool) {
-	snap := a.replica.Snapshot()
+	snap := a.core.replica.Snapshot()
 	free := map[cluster.NodeID]int64{}
 	for o, n := range snap.Ring().Counts(g.Within) {
 		free[o] = int64(min(n, 1<<62))
@@ -181,8 +181,8 @@ func (a *asker) likeliest(g askGive, asked map[cluster.NodeID]bool) (cluster.Nod
 		}
 	}
 	var peers []cluster.NodeID
-	for _, id := range a.peers.Alive() {
-		if id := cluster.NodeID(id); !asked[id] && free[id] >= g.least() && a.heir(id) == "" {
+	for _, id := range a.core.peers.Alive() {
+		if id := cluster.NodeID(id); !asked[id] && free[id] >= g.least() && a.core.heir(id) == "" {
 			peers = append(peers, id)
 		}
 	}
@@ -201,7 +201,7 @@ func (a *asker) askPeer(ctx context.Context, peer cluster.NodeID, g askGive) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	b, err := a.peers.Call(ctx, string(peer), methodGive, body)
+	b, err := a.core.peers.Call(ctx, string(peer), methodGive, body)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return errSilent
 	}
@@ -231,10 +231,10 @@ func (a *asker) askPeer(ctx context.Context, peer cluster.NodeID, g askGive) err
 
 // noteLent notes by which claims this host has a line of a book that it has just been lent.
 func (a *asker) noteLent(line netip.Prefix) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for c := range a.replica.Snapshot().Ring().Within(line) {
-		if c.Owner == a.cfg.Self && c.Version.By != a.cfg.Self && within(c.Block, line) {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	for c := range a.core.replica.Snapshot().Ring().Within(line) {
+		if c.Owner == a.core.cfg.Self && c.Version.By != a.core.cfg.Self && within(c.Block, line) {
 			a.lent[cluster.Version{Counter: c.Version.Counter, Node: c.Version.By}] = true
 		}
 	}
@@ -246,12 +246,12 @@ func (a *asker) accept(from cluster.NodeID, claims []byte) error {
 	if len(claims) == 0 {
 		return nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if heir, promised := a.state.promises[from]; promised {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if heir, promised := a.core.state.promises[from]; promised {
 		return fmt.Errorf("host %s is being forgotten, host %s takes over its ranges", from, heir)
 	}
-	if _, err := a.replica.Merge(claims); err != nil {
+	if _, err := a.core.replica.Merge(claims); err != nil {
 		return fmt.Errorf("claims from host %s: %w", from, err)
 	}
 	return nil
@@ -259,13 +259,13 @@ func (a *asker) accept(from cluster.NodeID, claims []byte) error {
 
 func (a *asker) fetch(ctx context.Context, g askGive) {
 	key := g.String()
-	a.backoff.forget(a.cfg.Now())
-	if !a.backoff.ready(key, a.cfg.Now()) || ctx.Err() != nil {
+	a.backoff.forget(a.core.cfg.Now())
+	if !a.backoff.ready(key, a.core.cfg.Now()) || ctx.Err() != nil {
 		return
 	}
 	if err := a.ask(ctx, g); err != nil {
-		a.cfg.Log.Debug("nothing to stock up with", "want", g, "err", err)
-		a.backoff.failed(key, a.cfg.Now())
+		a.core.cfg.Log.Debug("nothing to stock up with", "want", g, "err", err)
+		a.backoff.failed(key, a.core.cfg.Now())
 		return
 	}
 	a.backoff.worked(key)

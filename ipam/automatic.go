@@ -9,8 +9,8 @@ import (
 const automatics = 256
 
 func (a *prefixes) noteAutomatic(p netip.Prefix) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	a.automatic = append(a.automatic, p)
 	if len(a.automatic) > automatics {
 		a.automatic = a.automatic[1:]
@@ -18,15 +18,15 @@ func (a *prefixes) noteAutomatic(p netip.Prefix) {
 }
 
 func (a *prefixes) noteChosen(p netip.Prefix) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	a.automatic = slices.DeleteFunc(a.automatic, func(q netip.Prefix) bool { return p == q })
 }
 
-// Automatic reports whether Docker has asked for a pool without a subnet, not long ago, and got p.
-func (a *prefixes) Automatic(p netip.Prefix) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// isAutomatic is Allocator.Automatic.
+func (a *prefixes) isAutomatic(p netip.Prefix) bool {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	return slices.Contains(a.automatic, p)
 }
 
@@ -36,10 +36,10 @@ const mostHeld = 64
 // held counts the pools that Docker got without choosing, and has neither made networks of nor given
 // back. It asks on, and keeps what it got, as long as it refuses that.
 func (a *prefixes) held() (n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	for _, p := range a.automatic {
-		if _, reserved := a.state.pools[p]; reserved {
+		if _, reserved := a.core.state.pools[p]; reserved {
 			n++
 		}
 	}

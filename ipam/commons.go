@@ -21,8 +21,8 @@ import (
 
 // commons has what is nobody's until most hosts lend their lines of its book.
 type commons struct {
-	*core
-	*asker
+	core       *core
+	asker      *asker
 	collecting []netip.Prefix          // what is being taken out
 	modern     map[cluster.NodeID]bool // the hosts that know of it; belongs to Run
 }
@@ -69,29 +69,29 @@ func (a *commons) openCommons(ctx context.Context) error {
 	if err := a.sayCommons(false); err != nil {
 		return err
 	}
-	if a.Leaving() || len(a.surplus()) == 0 || !a.allKnowCommons(ctx) {
+	if a.core.leaving() || len(a.surplus()) == 0 || !a.allKnowCommons(ctx) {
 		return nil
 	}
 	if err := a.sayCommons(true); err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.mayHandOut(); err != nil || a.beginning > 0 {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if err := a.core.mayHandOut(); err != nil || a.core.beginning > 0 {
 		return nil // another time
 	}
 	blocks := a.surplusLocked()
 	if len(blocks) == 0 {
 		return nil
 	}
-	_, err := a.claim(Commons, blocks...)
+	_, err := a.core.claim(Commons, blocks...)
 	return err
 }
 
 // sayCommons makes sure that what the commons are is in this host's state, and so with the
 // others, from when there are any: it need not have been on the disk when the power went.
 func (a *commons) sayCommons(begin bool) error {
-	snap := a.replica.Snapshot()
+	snap := a.core.replica.Snapshot()
 	if snap.Tombstone(cluster.Node{ID: Commons}.Key()) {
 		return nil
 	}
@@ -103,33 +103,33 @@ func (a *commons) sayCommons(begin bool) error {
 	if !begin {
 		return nil
 	}
-	if _, err := a.replica.Merge(commonsWord()); err != nil {
+	if _, err := a.core.replica.Merge(commonsWord()); err != nil {
 		return fmt.Errorf("make the commons known: %w", err)
 	}
 	return nil
 }
 
 func (a *commons) surplus() []netip.Prefix {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	return a.surplusLocked()
 }
 
 // surplusLocked is what this host owns outside, from before there were commons.
 func (a *commons) surplusLocked() []netip.Prefix {
-	cidrs := a.cfg.CIDRs()
+	cidrs := a.core.cfg.CIDRs()
 	if len(ofFamily(cidrs, 4)) == 0 || len(ofFamily(cidrs, 6)) == 0 {
 		return nil // what is outside is not known yet
 	}
-	snap := a.replica.Snapshot()
+	snap := a.core.replica.Snapshot()
 	var owned []netip.Prefix
 	for _, p := range outside() {
-		owned = append(owned, snap.Ring().Owned(a.cfg.Self, p)...)
+		owned = append(owned, snap.Ring().Owned(a.core.cfg.Self, p)...)
 	}
 	if len(owned) == 0 {
 		return nil
 	}
-	return ring.Subtract(owned, slices.Concat(cidrs, a.occupied(snap), taken(snap.Ring())))
+	return ring.Subtract(owned, slices.Concat(cidrs, a.core.occupied(snap), taken(snap.Ring())))
 }
 
 // taken are the blocks that hosts have out of the commons, in address order.
@@ -152,38 +152,38 @@ func taken(r *ring.Ring) (out []netip.Prefix) {
 // allKnowCommons asks the other hosts, each until it has said so.
 func (a *commons) allKnowCommons(ctx context.Context) bool {
 	const key = "commons"
-	if !a.backoff.ready(key, a.cfg.Now()) {
+	if !a.asker.backoff.ready(key, a.core.cfg.Now()) {
 		return false
 	}
-	for n := range cluster.All[cluster.Node](a.replica.Snapshot()) {
-		if n.ID == a.cfg.Self || a.modern[n.ID] {
+	for n := range cluster.All[cluster.Node](a.core.replica.Snapshot()) {
+		if n.ID == a.core.cfg.Self || a.modern[n.ID] {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		_, err := a.peers.Call(ctx, string(n.ID), methodBooks, []byte{1})
+		_, err := a.core.peers.Call(ctx, string(n.ID), methodBooks, []byte{1})
 		cancel()
 		if err != nil { // older, or not there
-			a.backoff.failed(key, a.cfg.Now())
+			a.asker.backoff.failed(key, a.core.cfg.Now())
 			return false
 		}
 		a.modern[n.ID] = true
 	}
-	a.backoff.worked(key)
+	a.asker.backoff.worked(key)
 	return true
 }
 
 // spreadBooks asks for a book where another host keeps two more than this one.
 func (a *commons) spreadBooks(ctx context.Context) {
-	if a.Leaving() {
+	if a.core.leaving() {
 		return
 	}
 	kept := map[cluster.NodeID][]int{}
-	r := a.replica.Snapshot().Ring()
+	r := a.core.replica.Snapshot().Ring()
 	for book := range books {
 		kept[keeper(r, book)] = append(kept[keeper(r, book)], book)
 	}
-	for _, id := range a.peers.Alive() {
-		if peer := cluster.NodeID(id); len(kept[peer]) >= len(kept[a.cfg.Self])+2 {
+	for _, id := range a.core.peers.Alive() {
+		if peer := cluster.NodeID(id); len(kept[peer]) >= len(kept[a.core.cfg.Self])+2 {
 			last := kept[peer][len(kept[peer])-1]
 			a.fetchFrom(ctx, peer, askGive{Kind: giveBook, Within: inBook(last, pages)})
 			return
@@ -194,15 +194,15 @@ func (a *commons) spreadBooks(ctx context.Context) {
 // fetchFrom is fetch from one peer.
 func (a *commons) fetchFrom(ctx context.Context, peer cluster.NodeID, g askGive) {
 	key := g.String() + string(peer)
-	if !a.backoff.ready(key, a.cfg.Now()) || ctx.Err() != nil {
+	if !a.asker.backoff.ready(key, a.core.cfg.Now()) || ctx.Err() != nil {
 		return
 	}
-	if err := a.askPeer(ctx, peer, g); err != nil {
-		a.cfg.Log.Debug("a book is not to be had", "host", peer, "err", err)
-		a.backoff.failed(key, a.cfg.Now())
+	if err := a.asker.askPeer(ctx, peer, g); err != nil {
+		a.core.cfg.Log.Debug("a book is not to be had", "host", peer, "err", err)
+		a.asker.backoff.failed(key, a.core.cfg.Now())
 		return
 	}
-	a.backoff.worked(key)
+	a.asker.backoff.worked(key)
 }
 
 // bookFor returns the blocks of a whole book for a peer that keeps fewer. a.mu is held.
@@ -211,19 +211,19 @@ func (a *commons) bookFor(to cluster.NodeID, whole netip.Prefix) ([]netip.Prefix
 	if !ok || page != pages {
 		return nil, fmt.Errorf("%s is not a book", whole)
 	}
-	r := a.replica.Snapshot().Ring()
+	r := a.core.replica.Snapshot().Ring()
 	kept := map[cluster.NodeID]int{}
 	for b := range books {
 		kept[keeper(r, b)]++
 	}
-	if keeper(r, book) != a.cfg.Self || kept[a.cfg.Self] < kept[to]+2 {
+	if keeper(r, book) != a.core.cfg.Self || kept[a.core.cfg.Self] < kept[to]+2 {
 		return nil, errors.New("has no book to spare")
 	}
 	var held []netip.Prefix
-	for _, p := range slices.Concat(ring.Subtract(outside(), append(r.Owned(Commons, everything[0]), append(r.Owned(Commons, everything[1]), a.cfg.CIDRs()...)...)), taken(r), a.collecting) {
+	for _, p := range slices.Concat(ring.Subtract(outside(), append(r.Owned(Commons, everything[0]), append(r.Owned(Commons, everything[1]), a.core.cfg.CIDRs()...)...)), taken(r), a.collecting) {
 		held = append(held, inBook(book, pageOf(p)))
 	}
-	blocks := ring.Subtract(r.Owned(a.cfg.Self, whole), held)
+	blocks := ring.Subtract(r.Owned(a.core.cfg.Self, whole), held)
 	if len(blocks) > maxAtOnce || !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Addr() == whole.Addr() }) {
 		return nil, fmt.Errorf("keeps a book of which too much is lent (%d parts are left)", len(blocks))
 	}
@@ -235,14 +235,14 @@ func (a *commons) lends(page netip.Prefix) error {
 	if page.Bits() == pages.Bits() {
 		return errors.New("gives no book as a line")
 	}
-	r := a.replica.Snapshot().Ring()
+	r := a.core.replica.Snapshot().Ring()
 	for _, p := range realOf(page) {
 		for _, c := range a.collecting {
 			if c.Overlaps(p) {
 				return fmt.Errorf("%w: it is making a network of %s", errCollecting, c)
 			}
 		}
-		for _, s := range a.subnets() {
+		for _, s := range a.core.subnets() {
 			if s.Prefix.Overlaps(p) {
 				return fmt.Errorf("%s overlaps the subnet %s of %s", p, s.Prefix, describe(s))
 			}
@@ -257,9 +257,9 @@ func (a *commons) lends(page netip.Prefix) error {
 // ownersOf names the hosts that own parts of p, for people.
 func (a *commons) ownersOf(p netip.Prefix) string {
 	var names []string
-	for o := range a.replica.Snapshot().Ring().Counts(p) {
+	for o := range a.core.replica.Snapshot().Ring().Counts(p) {
 		if o != Commons {
-			names = append(names, a.name(o))
+			names = append(names, a.core.name(o))
 		}
 	}
 	slices.Sort(names)
@@ -275,7 +275,7 @@ var errCollecting = errors.New("ask again")
 func (a *commons) understood(snap *cluster.Snapshot, line netip.Prefix) bool {
 	for c := range snap.Ring().Within(line) {
 		v := cluster.Version{Counter: c.Version.Counter, Node: c.Version.By}
-		if c.Owner == a.cfg.Self && c.Version.By != a.cfg.Self && !a.lent[v] && snap.Mark(c.Version.By) < c.Version.Counter {
+		if c.Owner == a.core.cfg.Self && c.Version.By != a.core.cfg.Self && !a.asker.lent[v] && snap.Mark(c.Version.By) < c.Version.Counter {
 			return false
 		}
 	}
@@ -284,23 +284,23 @@ func (a *commons) understood(snap *cluster.Snapshot, line netip.Prefix) bool {
 
 // takeCommons makes p, which is the commons', this host's own if it has most of its lines. a.mu is held.
 func (a *commons) takeCommons(p netip.Prefix) (took bool, lacking []int, err error) {
-	if err := a.mayHandOut(); err != nil {
+	if err := a.core.mayHandOut(); err != nil {
 		return false, nil, err
 	}
-	snap := a.replica.Snapshot()
+	snap := a.core.replica.Snapshot()
 	for book := range books {
-		if line := inBook(book, pageOf(p)); !snap.Ring().OwnsAll(a.cfg.Self, line) || !a.understood(snap, line) {
+		if line := inBook(book, pageOf(p)); !snap.Ring().OwnsAll(a.core.cfg.Self, line) || !a.understood(snap, line) {
 			lacking = append(lacking, book)
 		}
 	}
 	if len(lacking) > books-majority {
 		return false, lacking, nil
 	}
-	_, err = a.replica.Update(func(tx *replica.Tx) error {
+	_, err = a.core.replica.Update(func(tx *replica.Tx) error {
 		if !tx.Snapshot().Ring().OwnsAll(Commons, p) {
 			return fmt.Errorf("%s is not free any more", p)
 		}
-		return tx.Put(cluster.Claim{Block: p, Owner: a.cfg.Self})
+		return tx.Put(cluster.Claim{Block: p, Owner: a.core.cfg.Self})
 	})
 	return err == nil, nil, err
 }
@@ -309,8 +309,8 @@ func (a *commons) takeCommons(p netip.Prefix) (took bool, lacking []int, err err
 func (a *commons) obtainCommons(ctx context.Context, p netip.Prefix) error {
 	const tries = 4
 	for try := 1; ; try++ {
-		enough := func() bool { return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, p) }
-		err := a.flights.do(ctx, "commons "+p.String(), enough, func() error { return a.tryCommons(ctx, p) })
+		enough := func() bool { return a.core.replica.Snapshot().Ring().OwnsAll(a.core.cfg.Self, p) }
+		err := a.asker.flights.do(ctx, "commons "+p.String(), enough, func() error { return a.tryCommons(ctx, p) })
 		if err == nil {
 			return nil
 		}
@@ -334,9 +334,9 @@ func (a *commons) tryCommons(ctx context.Context, p netip.Prefix) error {
 	var said []string
 	var busy error
 	for round := 0; ; round++ {
-		a.mu.Lock()
+		a.core.mu.Lock()
 		took, lacking, err := a.takeCommons(p)
-		a.mu.Unlock()
+		a.core.mu.Unlock()
 		if took || err != nil {
 			return err
 		}
@@ -356,9 +356,9 @@ func (a *commons) tryCommons(ctx context.Context, p netip.Prefix) error {
 			if err != nil {
 				said = append(said, err.Error())
 			}
-			a.mu.Lock()
+			a.core.mu.Lock()
 			took, _, err = a.takeCommons(p)
-			a.mu.Unlock()
+			a.core.mu.Unlock()
 			if took || err != nil {
 				return err
 			}
@@ -378,7 +378,7 @@ func (a *commons) tryCommons(ctx context.Context, p netip.Prefix) error {
 
 // surestFirst sorts books by their keepers: those that do not seem to answer come last.
 func (a *commons) surestFirst(list []int) {
-	r, alive := a.replica.Snapshot().Ring(), a.peers.Alive() // those in doubt are last
+	r, alive := a.core.replica.Snapshot().Ring(), a.core.peers.Alive() // those in doubt are last
 	place := func(book int) int {
 		i := slices.Index(alive, string(keeper(r, book)))
 		if i < 0 {
@@ -392,7 +392,7 @@ func (a *commons) surestFirst(list []int) {
 // awaitWord waits a moment for what others have said and has not come yet.
 func (a *commons) awaitWord(ctx context.Context) bool {
 	select {
-	case <-a.replica.Watch():
+	case <-a.core.replica.Watch():
 	case <-time.After(300 * time.Millisecond):
 	case <-ctx.Done():
 		return false
@@ -403,12 +403,12 @@ func (a *commons) awaitWord(ctx context.Context) bool {
 // collects notes that this host is after p, and so keeps what it gets, until what it
 // returns is called.
 func (a *commons) collects(p netip.Prefix) (done func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	a.collecting = append(a.collecting, p)
 	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
+		a.core.mu.Lock()
+		defer a.core.mu.Unlock()
 		i := slices.Index(a.collecting, p)
 		a.collecting = slices.Delete(a.collecting, i, i+1)
 	}
@@ -416,17 +416,17 @@ func (a *commons) collects(p netip.Prefix) (done func()) {
 
 // obtainLine asks the owners of a line for it.
 func (a *commons) obtainLine(ctx context.Context, line netip.Prefix) error {
-	r := a.replica.Snapshot().Ring()
+	r := a.core.replica.Snapshot().Ring()
 	for owner := range r.Counts(line) {
-		if owner == a.cfg.Self {
+		if owner == a.core.cfg.Self {
 			continue
 		}
-		if !slices.Contains(a.peers.Alive(), string(owner)) || a.heir(owner) != "" {
-			return fmt.Errorf("host %s does not answer", a.name(owner))
+		if !slices.Contains(a.core.peers.Alive(), string(owner)) || a.core.heir(owner) != "" {
+			return fmt.Errorf("host %s does not answer", a.core.name(owner))
 		}
 		for _, piece := range r.Owned(owner, line) {
-			if err := a.askPeer(ctx, owner, askGive{Kind: giveExact, Within: piece}); err != nil {
-				return fmt.Errorf("host %s: %w", a.name(owner), err)
+			if err := a.asker.askPeer(ctx, owner, askGive{Kind: giveExact, Within: piece}); err != nil {
+				return fmt.Errorf("host %s: %w", a.core.name(owner), err)
 			}
 		}
 	}
@@ -435,14 +435,14 @@ func (a *commons) obtainLine(ctx context.Context, line netip.Prefix) error {
 
 // giveLinesBack gives lines back at once that were lent for nothing: the numbers did not come here.
 func (a *commons) giveLinesBack(p netip.Prefix) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	return a.returnLines(p)
 }
 
 // returnLines gives the lines of p to those who keep the books, if it is in the commons. a.mu is held.
 func (a *commons) returnLines(p netip.Prefix) error {
-	snap := a.replica.Snapshot()
+	snap := a.core.replica.Snapshot()
 	for book := range books {
 		for _, c := range a.collecting {
 			if pageOf(c).Overlaps(pageOf(p)) {
@@ -450,11 +450,11 @@ func (a *commons) returnLines(p netip.Prefix) error {
 			}
 		}
 		home := keeper(snap.Ring(), book)
-		blocks := snap.Ring().Owned(a.cfg.Self, inBook(book, pageOf(p)))
-		if _, ok := a.heirOf(snap, home); !ok || home == a.cfg.Self || len(blocks) == 0 || !a.commonsHas(snap.Ring(), pageOf(p)) {
+		blocks := snap.Ring().Owned(a.core.cfg.Self, inBook(book, pageOf(p)))
+		if _, ok := a.core.heirOf(snap, home); !ok || home == a.core.cfg.Self || len(blocks) == 0 || !a.commonsHas(snap.Ring(), pageOf(p)) {
 			continue
 		}
-		if _, err := a.claim(home, blocks...); err != nil {
+		if _, err := a.core.claim(home, blocks...); err != nil {
 			return err
 		}
 	}

@@ -22,9 +22,9 @@ func (w *world) open() {
 		for _, h := range w.hosts {
 			if !h.down {
 				h.stockUp(ctx)
-				must(w.t, h.openCommons(ctx))
-				h.backoff = backoff{}
-				h.spreadBooks(ctx)
+				must(w.t, h.commons.openCommons(ctx))
+				h.asker.backoff = backoff{}
+				h.commons.spreadBooks(ctx)
 			}
 			w.spread()
 		}
@@ -249,13 +249,13 @@ func TestCommonsNeverTwice(t *testing.T) {
 					must(t, at.Release(rapid.SampledFrom(l).Draw(rt, "lease").Addr))
 				}
 			},
-			"home":  func(*rapid.T) { must(t, h().sendHome()) },
+			"home":  func(*rapid.T) { must(t, h().homing.sendHome()) },
 			"stock": func(*rapid.T) { h().stockUp(ctx) },
-			"open":  func(*rapid.T) { must(t, h().openCommons(ctx)) },
+			"open":  func(*rapid.T) { must(t, h().commons.openCommons(ctx)) },
 			"book": func(*rapid.T) {
 				at := h()
-				at.backoff = backoff{}
-				at.spreadBooks(ctx)
+				at.asker.backoff = backoff{}
+				at.commons.spreadBooks(ctx)
 			},
 			"gossip": func(*rapid.T) { w.gossip(h(), h()) },
 			"trickle": func(rt *rapid.T) {
@@ -287,7 +287,7 @@ func TestCommonsNeverTwice(t *testing.T) {
 					return
 				}
 				if at.Leave(ctx) != nil {
-					if at.arrested.Load() { // it has given all away, and was not told that this has arrived
+					if at.core.arrested.Load() { // it has given all away, and was not told that this has arrived
 						nets = slices.DeleteFunc(nets, func(n net) bool { return n.at == at })
 					}
 					return
@@ -326,7 +326,7 @@ func TestCommonsNeverTwice(t *testing.T) {
 		w.heal()
 		for _, o := range w.hosts {
 			if !o.down {
-				must(t, o.openCommons(ctx))
+				must(t, o.commons.openCommons(ctx))
 			}
 		}
 		w.spread()

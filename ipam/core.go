@@ -83,9 +83,8 @@ func (a *core) mayHave(to cluster.NodeID) error {
 	return nil
 }
 
-// Leaving reports whether this host has begun to leave, and so hands out nothing. It does not wait
-// for the disk.
-func (a *core) Leaving() bool { return a.arrested.Load() }
+// leaving is Allocator.Leaving.
+func (a *core) leaving() bool { return a.arrested.Load() }
 
 // going reports whether a host is about to leave. a.mu is held.
 func (a *core) going(id cluster.NodeID) bool { return a.cfg.Now().Before(a.goes[id]) }

@@ -76,7 +76,7 @@ func (d *Driver) GetDefaultAddressSpaces(context.Context) (*dockeripam.AddressSp
 // RequestPool implements IpamDriver.RequestPool: --subnet, --ip-range and
 // --ipam-opt of docker network create.
 func (d *Driver) RequestPool(ctx context.Context, r *dockeripam.RequestPoolRequest) (*dockeripam.RequestPoolResponse, error) {
-	o, err := parseOptions(r.Options, options{bits: d.alloc.cfg.Bits, bits6: Bits6})
+	o, err := parseOptions(r.Options, options{bits: d.alloc.core.cfg.Bits, bits6: Bits6})
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (d *Driver) RequestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 	if err != nil {
 		return nil, err
 	}
-	d.alloc.noteAsked(id.Prefix)
+	d.alloc.prefixes.noteAsked(id.Prefix)
 	return &dockeripam.RequestPoolResponse{PoolID: id.String(), Pool: id.Prefix.String(), Data: map[string]string{}}, nil
 }
 
@@ -95,7 +95,7 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 			return PoolID{}, fmt.Errorf("IP range %.60q needs a subnet: give --subnet as well", r.SubPool)
 		}
 		if !chosen {
-			o.hostBits = d.alloc.cfg.HostBits
+			o.hostBits = d.alloc.core.cfg.HostBits
 		}
 		family, bits, room := 4, o.bits, 32-o.bits
 		if r.V6 {
@@ -104,13 +104,13 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 		if chosen && o.hostBits > 0 && (o.hostBits < 2 || o.hostBits > room) {
 			return PoolID{}, fmt.Errorf("hostsubnetlength=%d does not fit into a /%d; it must be between 2 and %d", o.hostBits, bits, room)
 		}
-		held := d.alloc.held()
+		held := d.alloc.prefixes.held()
 		if held >= mostHeld { // the range is the other hosts' as well
 			return PoolID{}, refusedByDocker(held)
 		}
 		prefix, err := d.alloc.Prefix(ctx, family, bits, min(o.hostBits, room))
 		if err == nil {
-			d.alloc.noteAutomatic(prefix)
+			d.alloc.prefixes.noteAutomatic(prefix)
 		} else if held > 1 && errors.Is(err, ErrNoSpace) {
 			err = fmt.Errorf("%w; or else: %w", err, refusedByDocker(held))
 		}
@@ -138,7 +138,7 @@ func (d *Driver) requestPool(ctx context.Context, r *dockeripam.RequestPoolReque
 	if err != nil {
 		return id, err
 	}
-	d.alloc.noteChosen(prefix)
+	d.alloc.prefixes.noteChosen(prefix)
 	return id, d.alloc.Pool(ctx, id, o.hostBits)
 }
 

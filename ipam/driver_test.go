@@ -93,7 +93,7 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%+v: %+v", c, got)
 		}
 	}
-	if len(d.alloc.state.pools) != 0 || len(d.alloc.Leases()) != 0 {
+	if len(d.alloc.core.state.pools) != 0 || len(d.alloc.Leases()) != 0 {
 		t.Error("bad requests have changed something")
 	}
 }

@@ -19,8 +19,8 @@ import (
 
 // forgetter takes over from hosts that are gone, with the promise of all others.
 type forgetter struct {
-	*core
-	*asker
+	core  *core
+	asker *asker
 	// promised has the durable promises: dead host -> heir. Promised reads it
 	// without mu, under which the replica may be asking.
 	promised sync.Map
@@ -34,20 +34,10 @@ var everything = []netip.Prefix{
 	netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 }
 
-// Takeover makes this host the owner of all that hosts own that are gone for
-// good, and deletes their Node, Endpoint and Use records. They must not be alive
-// now, and can never come back under their identity.
-//
-// It is safe because every other host of the cluster must first promise, durably,
-// to take nothing from the dead any more, and to let no other host take over from
-// them; each sends along what it knows. So all that the dead ever gave away, but what
-// nobody has heard of, which nobody will believe then, is known here before the rest is
-// claimed. If one host cannot promise, nothing is
-// changed and the error says which and why: bring that host back, or name it as
-// dead as well. Repeating it after success is no error.
-func (a *forgetter) Takeover(ctx context.Context, dead ...cluster.NodeID) error {
-	if a.cfg.Halt != nil {
-		if err := a.cfg.Halt(); err != nil {
+// takeover is Allocator.Takeover.
+func (a *forgetter) takeover(ctx context.Context, dead ...cluster.NodeID) error {
+	if a.core.cfg.Halt != nil {
+		if err := a.core.cfg.Halt(); err != nil {
 			return fmt.Errorf("forget: not on this host now: %w; see `grapevine status`", err)
 		}
 	}
@@ -81,12 +71,12 @@ func (a *forgetter) promiseSelf(ctx context.Context, dead []cluster.NodeID) (att
 	if err := a.absent(ctx, dead); err != nil {
 		return 0, err
 	}
-	a.mu.Lock()
+	a.core.mu.Lock()
 	// It rises though the clock goes back, and though the state is one from a backup.
-	attempt = max(uint64(a.cfg.Now().UnixNano()), a.state.attempts[a.cfg.Self]+1)
-	a.state.setAttempt(a.cfg.Self, attempt) // with the promise it is saved
-	a.mu.Unlock()
-	return attempt, a.promise(a.cfg.Self, dead, attempt)
+	attempt = max(uint64(a.core.cfg.Now().UnixNano()), a.core.state.attempts[a.core.cfg.Self]+1)
+	a.core.state.setAttempt(a.core.cfg.Self, attempt) // with the promise it is saved
+	a.core.mu.Unlock()
+	return attempt, a.promise(a.core.cfg.Self, dead, attempt)
 }
 
 // absent asks hosts that gossip takes for dead to prove that they are there, and is an error
@@ -95,8 +85,8 @@ func (a *forgetter) absent(ctx context.Context, dead []cluster.NodeID) error {
 	asks, ctx := errgroup.WithContext(ctx)
 	for _, d := range dead {
 		asks.Go(func() error {
-			if d != a.cfg.Self && a.cfg.Present(ctx, d) {
-				return fmt.Errorf("host %s is alive: host %s has just asked it; run `grapevine leave` there, or stop it for good first", a.name(d), a.name(a.cfg.Self))
+			if d != a.core.cfg.Self && a.core.cfg.Present(ctx, d) {
+				return fmt.Errorf("host %s is alive: host %s has just asked it; run `grapevine leave` there, or stop it for good first", a.core.name(d), a.core.name(a.core.cfg.Self))
 			}
 			return nil
 		})
@@ -111,43 +101,39 @@ var coordinatorVNID = single(ring.VNIDAddr(0))
 // ErrNotCoordinator says that it is another host that may take over unasked.
 var ErrNotCoordinator = errors.New("another host decides that")
 
-// Coordinator returns the one host that may take over from others unasked, "" before the ring
-// is known: the cluster's first, or who took over from it when it left or was forgotten.
-func (a *forgetter) Coordinator() cluster.NodeID {
-	c, _ := a.replica.Snapshot().Ring().Owner(coordinatorVNID.Addr())
+// coordinator is Allocator.Coordinator.
+func (a *forgetter) coordinator() cluster.NodeID {
+	c, _ := a.core.replica.Snapshot().Ring().Owner(coordinatorVNID.Addr())
 	return c.Owner
 }
 
-// TakeoverUnasked is Takeover where no person vouches that the silent hosts are gone: they
-// may be alive behind a cut, with as good a reason to forget this side. So only the coordinator
-// does it, which is on one side (else the error is ErrNotCoordinator), and only if it keeps more
-// than half of all hosts, lest a coordinator that is cut off alone forgets the cluster.
-func (a *forgetter) TakeoverUnasked(ctx context.Context, silent ...cluster.NodeID) error {
-	if a.Coordinator() != a.cfg.Self {
+// takeoverUnasked is Allocator.TakeoverUnasked.
+func (a *forgetter) takeoverUnasked(ctx context.Context, silent ...cluster.NodeID) error {
+	if a.coordinator() != a.core.cfg.Self {
 		return ErrNotCoordinator
 	}
 	all := 0
-	for range cluster.All[cluster.Node](a.replica.Snapshot()) {
+	for range cluster.All[cluster.Node](a.core.replica.Snapshot()) {
 		all++
 	}
 	if 2*len(silent) >= all {
 		return fmt.Errorf("forget: %d of %d hosts do not answer, and without a person's word more than half must be left", len(silent), all)
 	}
-	return a.Takeover(ctx, silent...)
+	return a.takeover(ctx, silent...)
 }
 
 // voters returns the hosts whose promise is needed, all others than the dead, as
 // far as they are known here: those of the records, and those that answer, whose record
 // may not be here yet.
 func (a *forgetter) voters(dead []cluster.NodeID) (others []cluster.NodeID, err error) {
-	snap := a.replica.Snapshot()
-	alive := a.peers.Alive()
+	snap := a.core.replica.Snapshot()
+	alive := a.core.peers.Alive()
 	for _, d := range dead {
 		switch {
-		case d == a.cfg.Self:
+		case d == a.core.cfg.Self:
 			return nil, errors.New("forget: this is the host itself; use `grapevine leave` to take it out of the cluster")
 		case slices.Contains(alive, string(d)):
-			return nil, fmt.Errorf("forget: host %s is alive; run `grapevine leave` there, or stop it for good first", a.name(d))
+			return nil, fmt.Errorf("forget: host %s is alive; run `grapevine leave` there, or stop it for good first", a.core.name(d))
 		}
 		_, known := snap.Record(cluster.Node{ID: d}.Key())
 		if !known && snap.Ring().Counts(everything[0])[d] == 0 {
@@ -155,11 +141,11 @@ func (a *forgetter) voters(dead []cluster.NodeID) (others []cluster.NodeID, err 
 		}
 	}
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.ID == a.cfg.Self || slices.Contains(dead, n.ID) {
+		if n.ID == a.core.cfg.Self || slices.Contains(dead, n.ID) {
 			continue
 		}
 		if !slices.Contains(alive, string(n.ID)) {
-			return nil, fmt.Errorf("forget: host %s does not answer, and every host must agree; bring it back, or forget it in the same command", a.name(n.ID))
+			return nil, fmt.Errorf("forget: host %s does not answer, and every host must agree; bring it back, or forget it in the same command", a.core.name(n.ID))
 		}
 		others = append(others, n.ID)
 	}
@@ -173,36 +159,36 @@ func (a *forgetter) voters(dead []cluster.NodeID) (others []cluster.NodeID, err 
 
 // promise notes that heir may take over from the dead, durably, or says why not.
 func (a *forgetter) promise(heir cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
-	alive := a.peers.Alive()
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	alive := a.core.peers.Alive()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	// A promise to an heir that is gone itself binds no more: what it took over is
 	// taken over from it now.
 	gone := func(heir cluster.NodeID) bool {
-		return slices.Contains(dead, heir) || a.replica.Snapshot().Tombstone(cluster.Node{ID: heir}.Key())
+		return slices.Contains(dead, heir) || a.core.replica.Snapshot().Tombstone(cluster.Node{ID: heir}.Key())
 	}
 	if attempt <= a.withdrawn[heir] {
-		return fmt.Errorf("host %s has withdrawn this request", a.name(heir))
+		return fmt.Errorf("host %s has withdrawn this request", a.core.name(heir))
 	}
 	for _, d := range dead {
-		other, promised := a.state.promises[d]
+		other, promised := a.core.state.promises[d]
 		switch {
-		case d == a.cfg.Self:
+		case d == a.core.cfg.Self:
 			return errors.New("that host is me, and I am alive")
 		case !d.Valid() || d == Commons:
 			return fmt.Errorf("%.40q is not a host ID", string(d))
 		case slices.Contains(alive, string(d)):
-			return fmt.Errorf("host %s is alive for host %s", a.name(d), a.name(a.cfg.Self))
+			return fmt.Errorf("host %s is alive for host %s", a.core.name(d), a.core.name(a.core.cfg.Self))
 		case promised && other != heir && !gone(other):
-			return fmt.Errorf("host %s is being forgotten, or was, at host %s; do it there", a.name(d), a.name(other))
-		case promised && other == heir && attempt < a.state.attempts[d]:
-			return fmt.Errorf("host %s asks to forget host %s by a request from before its last one", a.name(heir), a.name(d))
+			return fmt.Errorf("host %s is being forgotten, or was, at host %s; do it there", a.core.name(d), a.core.name(other))
+		case promised && other == heir && attempt < a.core.state.attempts[d]:
+			return fmt.Errorf("host %s asks to forget host %s by a request from before its last one", a.core.name(heir), a.core.name(d))
 		}
 	}
 	for _, d := range dead {
-		a.state.setPromise(d, heir, attempt)
+		a.core.state.setPromise(d, heir, attempt)
 	}
-	if err := a.state.save(a.disk); err != nil {
+	if err := a.core.state.save(a.core.disk); err != nil {
 		return err
 	}
 	for _, d := range dead {
@@ -211,22 +197,19 @@ func (a *forgetter) promise(heir cluster.NodeID, dead []cluster.NodeID, attempt 
 	return nil
 }
 
-// MayForget reports whether this host believes that heir has forgotten dead: it has promised
-// heir so, and nobody else who is still there; or, where it was not asked, dead is silent. It
-// does not block, if silent does not.
-func (a *forgetter) MayForget(heir, dead cluster.NodeID, silent func() bool) bool {
+// mayForget is Allocator.MayForget.
+func (a *forgetter) mayForget(heir, dead cluster.NodeID, silent func() bool) bool {
 	to, ok := a.promised.Load(dead)
-	if ok && to != heir && a.replica.Snapshot().Tombstone(cluster.Node{ID: to.(cluster.NodeID)}.Key()) {
+	if ok && to != heir && a.core.replica.Snapshot().Tombstone(cluster.Node{ID: to.(cluster.NodeID)}.Key()) {
 		ok = false
 	}
 	return ok && to == heir || !ok && silent()
 }
 
-// PromisedAway reports whether this host has promised that another one may take over
-// from dead. It does not block.
-func (a *forgetter) PromisedAway(dead cluster.NodeID) bool {
+// promisedAway is Allocator.PromisedAway.
+func (a *forgetter) promisedAway(dead cluster.NodeID) bool {
 	to, ok := a.promised.Load(dead)
-	return ok && to != a.cfg.Self
+	return ok && to != a.core.cfg.Self
 }
 
 // forgetTimeout bounds a forget call: the promiser asks the dead first.
@@ -243,7 +226,7 @@ func (a *forgetter) askPromises(ctx context.Context, peers, dead []cluster.NodeI
 	for _, peer := range peers {
 		asks.Go(func() error {
 			if err := a.askPromise(ctx, peer, dead, attempt); err != nil {
-				return fmt.Errorf("forget: host %s does not agree: %w", a.name(peer), err)
+				return fmt.Errorf("forget: host %s does not agree: %w", a.core.name(peer), err)
 			}
 			return nil
 		})
@@ -263,15 +246,15 @@ func (a *forgetter) askPromise(ctx context.Context, peer cluster.NodeID, dead []
 	case reply.Refused != "":
 		return errors.New(reply.Refused)
 	}
-	word := forgetWord{Heir: a.cfg.Self, Promiser: peer, Dead: dead, Attempt: attempt, Promised: true, Claims: reply.Claims}
+	word := forgetWord{Heir: a.core.cfg.Self, Promiser: peer, Dead: dead, Attempt: attempt, Promised: true, Claims: reply.Claims}
 	if err := a.checkWord(peer, word, reply.Signature); err != nil {
 		return err
 	}
-	return a.accept(peer, reply.Claims)
+	return a.asker.accept(peer, reply.Claims)
 }
 
 func (a *forgetter) callForget(ctx context.Context, peer cluster.NodeID, ask askForget) (reply []byte, err error) {
-	ask.Signature, err = a.signWord(forgetWord{Heir: a.cfg.Self, Promiser: peer, Dead: ask.Dead, Attempt: ask.Attempt, Withdraw: ask.Withdraw})
+	ask.Signature, err = a.signWord(forgetWord{Heir: a.core.cfg.Self, Promiser: peer, Dead: ask.Dead, Attempt: ask.Attempt, Withdraw: ask.Withdraw})
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +264,7 @@ func (a *forgetter) callForget(ctx context.Context, peer cluster.NodeID, ask ask
 	}
 	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
-	return a.peers.Call(ctx, string(peer), methodForget, body)
+	return a.core.peers.Call(ctx, string(peer), methodForget, body)
 }
 
 func (w forgetWord) bytes() ([]byte, error) {
@@ -294,7 +277,7 @@ func (a *forgetter) signWord(w forgetWord) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.cfg.Sign(b), nil
+	return a.core.cfg.Sign(b), nil
 }
 
 // checkWord is an error if a word is not by a host.
@@ -303,8 +286,8 @@ func (a *forgetter) checkWord(by cluster.NodeID, w forgetWord, signature []byte)
 	if err != nil {
 		return err
 	}
-	if !a.cfg.Signed(by, b, signature) {
-		return fmt.Errorf("the word of host %s is not signed by it: upgrade it, if its agent is older than that of host %s", a.name(by), a.name(a.cfg.Self))
+	if !a.core.cfg.Signed(by, b, signature) {
+		return fmt.Errorf("the word of host %s is not signed by it: upgrade it, if its agent is older than that of host %s", a.core.name(by), a.core.name(a.core.cfg.Self))
 	}
 	return nil
 }
@@ -319,7 +302,7 @@ func (a *forgetter) serveForget(ctx context.Context, from string, body []byte) (
 	if !heir.Valid() || len(ask.Dead) == 0 {
 		return nil, errors.New("malformed request to forget hosts")
 	}
-	word := forgetWord{Heir: heir, Promiser: a.cfg.Self, Dead: ask.Dead, Attempt: ask.Attempt, Withdraw: ask.Withdraw}
+	word := forgetWord{Heir: heir, Promiser: a.core.cfg.Self, Dead: ask.Dead, Attempt: ask.Attempt, Withdraw: ask.Withdraw}
 	if err := a.checkWord(heir, word, ask.Signature); err != nil {
 		return nil, err
 	}
@@ -350,9 +333,9 @@ func (a *forgetter) consent(ctx context.Context, heir cluster.NodeID, ask askFor
 
 // mayInherit refuses heirs that were forgotten and have not heard of it.
 func (a *forgetter) mayInherit(heir cluster.NodeID) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.mayHave(heir)
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	return a.core.mayHave(heir)
 }
 
 // testimony returns the claims that this host owns, and those it knows of the
@@ -361,7 +344,7 @@ func (a *forgetter) mayInherit(heir cluster.NodeID) error {
 // whoever owns them now: none may reach the heir later than its own claims. It names
 // the hosts, too, since one that the heir has not heard of has to promise as well.
 func (a *forgetter) testimony(dead []cluster.NodeID) []cluster.Record {
-	snap := a.replica.Snapshot()
+	snap := a.core.replica.Snapshot()
 	var recs []cluster.Record
 	for n := range cluster.All[cluster.Node](snap) {
 		if r, ok := snap.Record(n.Key()); ok {
@@ -369,7 +352,7 @@ func (a *forgetter) testimony(dead []cluster.NodeID) []cluster.Record {
 		}
 	}
 	for c := range snap.Ring().Claims() {
-		if c.Owner != a.cfg.Self && !slices.Contains(dead, c.Owner) && !slices.Contains(dead, c.Version.By) {
+		if c.Owner != a.core.cfg.Self && !slices.Contains(dead, c.Owner) && !slices.Contains(dead, c.Version.By) {
 			continue
 		}
 		if r, ok := snap.Record(cluster.Claim{Block: c.Block}.Key()); ok {
@@ -385,11 +368,11 @@ func (a *forgetter) testimony(dead []cluster.NodeID) []cluster.Record {
 func (a *forgetter) withdraw(ctx context.Context, asked, dead []cluster.NodeID, attempt uint64) {
 	for _, peer := range asked {
 		if _, err := a.callForget(ctx, peer, askForget{Dead: dead, Attempt: attempt, Withdraw: true}); err != nil {
-			a.cfg.Log.Warn("host was not told that a host is not forgotten after all", "host", a.name(peer), "err", err)
+			a.core.cfg.Log.Warn("host was not told that a host is not forgotten after all", "host", a.core.name(peer), "err", err)
 		}
 	}
-	if err := a.unpromise(a.cfg.Self, dead, attempt); err != nil {
-		a.cfg.Log.Warn("withdraw forget", "err", err)
+	if err := a.unpromise(a.core.cfg.Self, dead, attempt); err != nil {
+		a.core.cfg.Log.Warn("withdraw forget", "err", err)
 	}
 }
 
@@ -399,34 +382,34 @@ const maxWithdrawn = 1 << 12
 // unpromise takes back promises to heir that an attempt of its has got; others stay. What the cluster has
 // forgotten already stays forgotten.
 func (a *forgetter) unpromise(heir cluster.NodeID, dead []cluster.NodeID, attempt uint64) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	if a.withdrawn[heir] = max(a.withdrawn[heir], attempt); len(a.withdrawn) > maxWithdrawn {
 		clear(a.withdrawn)
 	}
 	for _, d := range dead {
-		if a.state.promises[d] == heir && a.state.attempts[d] == attempt && !a.replica.Snapshot().Tombstone(cluster.Node{ID: d}.Key()) {
-			a.state.dropPromise(d)
+		if a.core.state.promises[d] == heir && a.core.state.attempts[d] == attempt && !a.core.replica.Snapshot().Tombstone(cluster.Node{ID: d}.Key()) {
+			a.core.state.dropPromise(d)
 			a.promised.Delete(d)
 		}
 	}
-	return a.state.save(a.disk)
+	return a.core.state.save(a.core.disk)
 }
 
 // inherit claims what the dead own, for whom it came from or for this host, and deletes their
 // records, in one write.
 func (a *forgetter) inherit(dead []cluster.NodeID) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, err := a.replica.Update(func(tx *replica.Tx) error {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	_, err := a.core.replica.Update(func(tx *replica.Tx) error {
 		snap := tx.Snapshot()
 		for _, d := range dead {
 			// What it may have taken out of the commons, unheard: it had most of the lines.
 			for _, block := range mightTake(snap.Ring(), d) {
-				_ = tx.Put(cluster.Claim{Block: block, Owner: a.cfg.Self}) // Update reports it
+				_ = tx.Put(cluster.Claim{Block: block, Owner: a.core.cfg.Self}) // Update reports it
 			}
-			owned := homes(tx.Snapshot().Ring(), d, a.cfg.Self, func(id cluster.NodeID) bool {
-				return id == a.cfg.Self || !slices.Contains(dead, id) && a.isThere(snap, id)
+			owned := homes(tx.Snapshot().Ring(), d, a.core.cfg.Self, func(id cluster.NodeID) bool {
+				return id == a.core.cfg.Self || !slices.Contains(dead, id) && a.core.isThere(snap, id)
 			})
 			for _, to := range slices.Sorted(maps.Keys(owned)) {
 				for _, block := range owned[to] {
@@ -444,7 +427,7 @@ func (a *forgetter) inherit(dead []cluster.NodeID) error {
 	if err != nil {
 		return fmt.Errorf("take over the ranges of %v: %w", dead, err)
 	}
-	a.cfg.Log.Info("took over the ranges of forgotten hosts", "hosts", dead)
+	a.core.cfg.Log.Info("took over the ranges of forgotten hosts", "hosts", dead)
 	return nil
 }
 

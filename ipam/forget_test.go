@@ -45,10 +45,10 @@ func TestTakeover(t *testing.T) {
 	w.unique(t)
 	// What the dead gives away now is not believed.
 	a.down = false
-	if err := c.askPeer(ctx, a.id, askGive{Kind: giveShare, Within: p}); err == nil || !strings.Contains(err.Error(), "being forgotten") {
+	if err := c.asker.askPeer(ctx, a.id, askGive{Kind: giveShare, Within: p}); err == nil || !strings.Contains(err.Error(), "being forgotten") {
 		t.Errorf("took a share from the dead: %v", err)
 	}
-	if err := a.askPeer(ctx, b.id, askGive{Kind: giveShare, Within: p}); err == nil || !strings.Contains(err.Error(), "was forgotten") {
+	if err := a.asker.askPeer(ctx, b.id, askGive{Kind: giveShare, Within: p}); err == nil || !strings.Contains(err.Error(), "was forgotten") {
 		t.Errorf("gave the dead a share: %v", err)
 	}
 }
@@ -73,17 +73,17 @@ func TestTwoHeirs(t *testing.T) {
 	a, b, c, d := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
 	a.down = true
 	// b has the promise of d, but not of c, which is cut off from it after that.
-	must(t, b.promise(b.id, []cluster.NodeID{a.id}, 1))
-	must(t, b.askPromise(ctx, d.id, []cluster.NodeID{a.id}, 1))
+	must(t, b.forgetter.promise(b.id, []cluster.NodeID{a.id}, 1))
+	must(t, b.forgetter.askPromise(ctx, d.id, []cluster.NodeID{a.id}, 1))
 	err := c.Takeover(ctx, a.id)
 	if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
 		t.Fatalf("two heirs: %v", err)
 	}
-	if c.heir(a.id) != "" || d.heir(a.id) != b.id || b.heir(a.id) != b.id {
-		t.Errorf("promises after a refusal: %q %q %q", b.heir(a.id), c.heir(a.id), d.heir(a.id))
+	if c.core.heir(a.id) != "" || d.core.heir(a.id) != b.id || b.core.heir(a.id) != b.id {
+		t.Errorf("promises after a refusal: %q %q %q", b.core.heir(a.id), c.core.heir(a.id), d.core.heir(a.id))
 	}
 	d.restart() // a promise is durable
-	if d.heir(a.id) != b.id {
+	if d.core.heir(a.id) != b.id {
 		t.Error("the promise was lost")
 	}
 	must(t, b.Takeover(ctx, a.id))
@@ -118,7 +118,7 @@ func TestWithdrawnAfterFailure(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is alive for host h3") {
 		t.Fatalf("took over from a host that others see: %v", err)
 	}
-	if b.heir(a.id) != "" || c.heir(a.id) != "" {
+	if b.core.heir(a.id) != "" || c.core.heir(a.id) != "" {
 		t.Error("promises are left")
 	}
 }
@@ -145,19 +145,19 @@ func TestForgetInAnothersName(t *testing.T) {
 	if err := b.Takeover(ctx, a.id); err == nil || !strings.Contains(err.Error(), "not signed by it") {
 		t.Fatalf("a promise that is not signed: %v", err)
 	}
-	if len(recorded) != 2 || c.heir(a.id) != "" {
-		t.Fatalf("%d calls, and the heir is %q", len(recorded), c.heir(a.id))
+	if len(recorded) != 2 || c.core.heir(a.id) != "" {
+		t.Fatalf("%d calls, and the heir is %q", len(recorded), c.core.heir(a.id))
 	}
-	if reply, _ := c.serveForget(ctx, string(b.id), recorded[0]); c.heir(a.id) != "" {
+	if reply, _ := c.forgetter.serveForget(ctx, string(b.id), recorded[0]); c.core.heir(a.id) != "" {
 		t.Errorf("what was taken back is promised again: %s", reply)
 	}
 	w.fakes = nil
-	attempt := get(b.promiseSelf(ctx, dead))(t)
-	must(t, b.askPromise(ctx, c.id, dead, attempt))
+	attempt := get(b.forgetter.promiseSelf(ctx, dead))(t)
+	must(t, b.forgetter.askPromise(ctx, c.id, dead, attempt))
 	forged := askForget{Dead: dead, Attempt: attempt, Withdraw: true}
-	forged.Signature = get(d.signWord(forgetWord{Heir: b.id, Promiser: c.id, Dead: dead, Attempt: attempt, Withdraw: true}))(t)
+	forged.Signature = get(d.forgetter.signWord(forgetWord{Heir: b.id, Promiser: c.id, Dead: dead, Attempt: attempt, Withdraw: true}))(t)
 	for what, body := range map[string][]byte{"unsigned": get(encode(askForget{Dead: dead, Attempt: attempt, Withdraw: true}))(t), "another's": get(encode(forged))(t), "recorded": recorded[1]} {
-		if _, err := c.serveForget(ctx, string(b.id), body); c.heir(a.id) != b.id {
+		if _, err := c.forgetter.serveForget(ctx, string(b.id), body); c.core.heir(a.id) != b.id {
 			t.Fatalf("%s: a promise was taken back: %v", what, err)
 		}
 	}
@@ -173,9 +173,9 @@ func TestOnlyTheHeirForgets(t *testing.T) {
 	a, b, c, thief := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
 	a.down = true
 	dead := []cluster.NodeID{a.id}
-	attempt := get(b.promiseSelf(ctx, dead))(t)
-	must(t, b.askPromise(ctx, c.id, dead, attempt))
-	must(t, thief.inherit(dead))
+	attempt := get(b.forgetter.promiseSelf(ctx, dead))(t)
+	must(t, b.forgetter.askPromise(ctx, c.id, dead, attempt))
+	must(t, thief.forgetter.inherit(dead))
 	w.gossip(thief, c)
 	w.gossip(thief, b)
 	for _, h := range []*host{b, c} {
@@ -184,7 +184,7 @@ func TestOnlyTheHeirForgets(t *testing.T) {
 			t.Errorf("%s believes who was promised nothing: %v", h.id, snap.Ring().Counts(everything[0]))
 		}
 	}
-	must(t, b.inherit(dead))
+	must(t, b.forgetter.inherit(dead))
 	w.gossip(b, c)
 	if !c.replica.Snapshot().Ring().OwnsAll(b.id, everything[0]) {
 		t.Errorf("the heir has not got all: %v", c.replica.Snapshot().Ring().Counts(everything[0]))
@@ -196,11 +196,11 @@ func TestPresentIsNotForgotten(t *testing.T) {
 	w := newWorld(t, 3)
 	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
 	a.down = true
-	c.cfg.Present = func(_ context.Context, id cluster.NodeID) bool { return id == a.id }
+	c.core.cfg.Present = func(_ context.Context, id cluster.NodeID) bool { return id == a.id }
 	if err := b.Takeover(ctx, a.id); err == nil || !strings.Contains(err.Error(), "is alive: host h3") {
 		t.Errorf("forgot a host that is there: %v", err)
 	}
-	if b.heir(a.id) != "" || c.heir(a.id) != "" {
+	if b.core.heir(a.id) != "" || c.core.heir(a.id) != "" {
 		t.Error("promises are left")
 	}
 }
@@ -217,7 +217,7 @@ func TestForgottenForgetsNobody(t *testing.T) {
 		t.Errorf("a forgotten host forgets another one: %v", err)
 	}
 	for _, h := range w.hosts[2:] {
-		if h.heir(heir.id) != "" {
+		if h.core.heir(heir.id) != "" {
 			t.Errorf("%s has promised so", h.id)
 		}
 	}
@@ -331,7 +331,7 @@ func TestVNIDsRestAtTheHeir(t *testing.T) {
 			_ = get(gone.replica.Update(func(tx *replica.Tx) error { return tx.Put(key) }))(t)
 			w.spread()
 			for _, h := range w.hosts {
-				must(t, h.restVNIDs())
+				must(t, h.vnids.restVNIDs())
 			}
 			_ = get(gone.replica.Update(func(tx *replica.Tx) error { tx.Delete(key.Key()); return nil }))(t)
 			w.spread()
@@ -339,14 +339,14 @@ func TestVNIDsRestAtTheHeir(t *testing.T) {
 			w.spread()
 			for _, h := range w.hosts[1:] {
 				h.restart()
-				must(t, h.restVNIDs())
+				must(t, h.vnids.restVNIDs())
 				if err := h.VNIDExact(ctx, v, "blue"); err == nil {
 					t.Errorf("%s hands VNID %d out again at once", h.id, v)
 				}
 			}
 			w.now = w.now.Add(2 * vnidRest)
 			for _, h := range w.hosts[1:] {
-				must(t, h.restVNIDs())
+				must(t, h.vnids.restVNIDs())
 			}
 			must(t, w.hosts[1].VNIDExact(ctx, v, "blue"))
 		})

@@ -13,8 +13,8 @@ import (
 
 // giver gives to hosts that ask.
 type giver struct {
-	*core
-	*commons
+	core    *core
+	commons *commons
 }
 
 // serveGive gives ownership to a peer, durably before the reply. A reply that is
@@ -51,43 +51,43 @@ func (a *giver) serveGive(_ context.Context, from string, body []byte) ([]byte, 
 // piece of one: that is for a pool of somebody who has not heard of it yet. An address
 // alone is not.
 func (a *giver) isSubnet(g askGive) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	blocks := []netip.Prefix{g.Within}
 	if _, page, ok := bookOf(g.Within); ok {
 		blocks = realOf(page)
 	}
-	return g.Kind == giveExact && !g.Within.IsSingleIP() && slices.ContainsFunc(a.subnets(), func(s cluster.Subnet) bool {
+	return g.Kind == giveExact && !g.Within.IsSingleIP() && slices.ContainsFunc(a.core.subnets(), func(s cluster.Subnet) bool {
 		return slices.ContainsFunc(blocks, func(p netip.Prefix) bool { return s.Prefix.Bits() <= p.Bits() && s.Prefix.Overlaps(p) })
 	})
 }
 
 // give writes the claim that makes to the owner of what it asks for, and returns it.
 func (a *giver) give(to cluster.NodeID, g askGive) ([]cluster.Record, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.mayHave(to); err != nil {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if err := a.core.mayHave(to); err != nil {
 		return nil, err
 	}
-	if err := a.mayHandOut(); err != nil {
+	if err := a.core.mayHandOut(); err != nil {
 		return nil, err
 	}
 	blocks, err := a.pick(to, g)
 	if err != nil {
 		return nil, err
 	}
-	recs, err := a.claim(to, blocks...)
+	recs, err := a.core.claim(to, blocks...)
 	if err != nil {
 		return nil, err
 	}
-	a.cfg.Log.Info("gave a range away", "range", blocks[0], "to", to)
+	a.core.cfg.Log.Info("gave a range away", "range", blocks[0], "to", to)
 	return recs, nil
 }
 
 // pick picks the blocks to give. a.mu is held.
 func (a *giver) pick(to cluster.NodeID, g askGive) ([]netip.Prefix, error) {
 	if g.Kind == giveBook {
-		return a.bookFor(to, g.Within)
+		return a.commons.bookFor(to, g.Within)
 	}
 	block, err := a.choose(g)
 	return []netip.Prefix{block}, err
@@ -102,18 +102,18 @@ func (a *giver) choose(g askGive) (netip.Prefix, error) {
 		return netip.Prefix{}, fmt.Errorf("knows that the network of %s was removed", g.Subnet)
 	case g.HostBits > 0:
 		sub := cluster.Subnet{Prefix: g.Subnet, HostBits: g.HostBits}
-		if slot, ok := a.nextSlot(a.replica.Snapshot().Ring(), sub, g.Within); ok {
+		if slot, ok := a.core.nextSlot(a.core.replica.Snapshot().Ring(), sub, g.Within); ok {
 			return slot, nil
 		}
-		if slot, ok := a.spareSlot(a.replica.Snapshot().Ring(), sub, g.Within); ok {
+		if slot, ok := a.core.spareSlot(a.core.replica.Snapshot().Ring(), sub, g.Within); ok {
 			return slot, nil
 		}
 		return netip.Prefix{}, errors.New("has no host subnet left there")
 	}
-	unit, free := g.Unit, a.unused(g.Within)
+	unit, free := g.Unit, a.core.unused(g.Within)
 	if g.Kind == giveShare {
 		unit = g.Within.Addr().BitLen()
-		free = ring.Subtract(a.replica.Snapshot().Ring().Owned(a.cfg.Self, g.Within), a.taken(g.Within))
+		free = ring.Subtract(a.core.replica.Snapshot().Ring().Owned(a.core.cfg.Self, g.Within), a.core.taken(g.Within))
 	}
 	block, ok := ring.Donation(free, unit)
 	if !ok && g.Need {
@@ -138,50 +138,50 @@ func lacks(free []netip.Prefix, unit int) error {
 
 // endedSince reports whether a subnet is known to have ended after a version of it.
 func (a *giver) endedSince(p netip.Prefix, live uint64) bool {
-	if _, made := a.state.pools[p]; made {
+	if _, made := a.core.state.pools[p]; made {
 		return false
 	}
-	rec, ok := a.replica.Snapshot().Record(cluster.Subnet{Prefix: p}.Key())
+	rec, ok := a.core.replica.Snapshot().Record(cluster.Subnet{Prefix: p}.Key())
 	return ok && rec.Deleted != 0 && rec.Version.Counter > live
 }
 
 // gave reports whether the peer owns the very block that it asks for, by what is known here: it
 // has given it to this host, which will hear of that.
 func (a *giver) gave(peer cluster.NodeID, g askGive) bool {
-	return g.Kind == giveExact && a.replica.Snapshot().Ring().OwnsAll(peer, g.Within)
+	return g.Kind == giveExact && a.core.replica.Snapshot().Ring().OwnsAll(peer, g.Within)
 }
 
 // mayGive says why a block must not be given, if so. a.mu is held.
 func (a *giver) mayGive(block netip.Prefix) error {
-	if c, ok := a.replica.Snapshot().Ring().Owner(block.Addr()); ok && c.Owner != a.cfg.Self {
+	if c, ok := a.core.replica.Snapshot().Ring().Owner(block.Addr()); ok && c.Owner != a.core.cfg.Self {
 		return fmt.Errorf("does not own %s: host %s does", block, c.Owner)
 	}
-	if !a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, block) {
+	if !a.core.replica.Snapshot().Ring().OwnsAll(a.core.cfg.Self, block) {
 		return fmt.Errorf("does not own all of %s", block)
 	}
 	if v, ok := ring.AddrVNID(block.Addr()); ok && block.IsSingleIP() {
-		if !inside(block, a.unused(block)) {
+		if !inside(block, a.core.unused(block)) {
 			return fmt.Errorf("VNID %d: %w there", v, ErrInUse)
 		}
 		return nil
 	}
 	if _, page, ok := bookOf(block); ok {
-		if !a.understood(a.replica.Snapshot(), block) {
+		if !a.commons.understood(a.core.replica.Snapshot(), block) {
 			return fmt.Errorf("%w: has not heard all yet that concerns %s", errCollecting, block)
 		}
-		return a.lends(page)
+		return a.commons.lends(page)
 	}
 	if block.IsSingleIP() {
-		if err := ofService(a.replica.Snapshot(), block.Addr()); err != nil {
+		if err := ofService(a.core.replica.Snapshot(), block.Addr()); err != nil {
 			return err
 		}
 	}
-	for addr, l := range a.state.leases {
+	for addr, l := range a.core.state.leases {
 		if block.Contains(addr) {
-			return fmt.Errorf("%s: %w there by %s", addr, ErrInUse, a.holder(l))
+			return fmt.Errorf("%s: %w there by %s", addr, ErrInUse, a.core.holder(l))
 		}
 	}
-	for _, s := range a.subnets() {
+	for _, s := range a.core.subnets() {
 		if !s.Prefix.Overlaps(block) {
 			continue
 		}
@@ -201,7 +201,7 @@ const maxKnown = 256
 // known returns the claims about p that this host knows, so that an asker whose
 // ring is behind finds the right host to ask.
 func (a *giver) known(p netip.Prefix) []cluster.Record {
-	snap := a.replica.Snapshot()
+	snap := a.core.replica.Snapshot()
 	var recs []cluster.Record
 	for c := range snap.Ring().Within(p) {
 		if r, ok := snap.Record(cluster.Claim{Block: c.Block}.Key()); ok && len(recs) < maxKnown {

@@ -283,7 +283,7 @@ func (w *world) unique(t interface{ Fatalf(string, ...any) }) {
 				t.Fatalf("%s is leased at %s, which does not own it", l.Addr, h.id)
 			}
 		}
-		for v := range h.state.vnids {
+		for v := range h.core.state.vnids {
 			if o, twice := vnids[v]; twice {
 				t.Fatalf("VNID %d is handed out at %s and %s", v, o, h.id)
 			}

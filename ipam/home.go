@@ -14,8 +14,8 @@ import (
 
 // homing sends home what is of no use here any more.
 type homing struct {
-	*core
-	*commons
+	core    *core
+	commons *commons
 }
 
 // Shares of networks that are gone go home. Which claims are such shares, and whose they
@@ -29,12 +29,12 @@ type homing struct {
 
 // sendHome gives strays back in which nothing is leased.
 func (a *homing) sendHome() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	a.dropCursors()
-	if a.arrested.Load() || a.beginning > 0 {
+	if a.core.arrested.Load() || a.core.beginning > 0 {
 		// What is being collected for a new network is no stray.
-		return a.state.save(a.disk)
+		return a.core.state.save(a.core.disk)
 	}
 	homes := map[cluster.NodeID][]netip.Prefix{}
 	for _, s := range a.strays() {
@@ -43,19 +43,19 @@ func (a *homing) sendHome() error {
 	for _, home := range slices.Sorted(maps.Keys(homes)) {
 		blocks := ring.Union(homes[home])
 		blocks = blocks[:min(len(blocks), maxAtOnce)]
-		if _, err := a.claim(home, blocks...); err != nil {
+		if _, err := a.core.claim(home, blocks...); err != nil {
 			return fmt.Errorf("shares of networks that are gone: %w", err)
 		}
-		a.cfg.Log.Info("gave shares of networks that are gone back", "ranges", len(blocks), "first", blocks[0], "to", a.name(home))
+		a.core.cfg.Log.Info("gave shares of networks that are gone back", "ranges", len(blocks), "first", blocks[0], "to", a.core.name(home))
 		if home == Commons {
 			for _, p := range blocks {
-				if err := a.returnLines(p); err != nil {
+				if err := a.commons.returnLines(p); err != nil {
 					return fmt.Errorf("books: %w", err)
 				}
 			}
 		}
 	}
-	return a.state.save(a.disk)
+	return a.core.state.save(a.core.disk)
 }
 
 // maxAtOnce bounds the claims of one write.
@@ -69,14 +69,14 @@ type stray struct {
 
 // strays finds all strays. a.mu is held.
 func (a *homing) strays() (out []stray) {
-	snap := a.replica.Snapshot()
-	used, gone := a.occupied(snap), goneLengths(snap)
+	snap := a.core.replica.Snapshot()
+	used, gone := a.core.occupied(snap), goneLengths(snap)
 	var open []ring.Claim // the claims around the next one, the narrowest last
 	for c := range snap.Ring().Claims() {
 		for len(open) > 0 && !within(c.Block, open[len(open)-1].Block) {
 			open = open[:len(open)-1]
 		}
-		if c.Owner == a.cfg.Self && len(open) > 0 && !used.overlaps(c.Block) {
+		if c.Owner == a.core.cfg.Self && len(open) > 0 && !used.overlaps(c.Block) {
 			if s, ok := a.strayOf(snap, gone, c, open); ok {
 				out = append(out, s)
 			}
@@ -96,19 +96,19 @@ func (a *homing) strayOf(snap *cluster.Snapshot, gone lengths, c ring.Claim, aro
 	switch {
 	case isLine:
 		// A line of a book goes to who keeps the book, once the numbers are back in the commons.
-		if page.Bits() == pages.Bits() || !a.commonsHas(snap.Ring(), page) {
+		if page.Bits() == pages.Bits() || !a.commons.commonsHas(snap.Ring(), page) {
 			return s, false
 		}
-		s.home, ok = a.heirOf(snap, keeper(snap.Ring(), book))
+		s.home, ok = a.core.heirOf(snap, keeper(snap.Ring(), book))
 	case common >= 0 && common == len(around)-1:
 		// This host took it out of the commons, and puts it back when it is whole again.
-		s.blocks, s.home, ok = []netip.Prefix{c.Block}, Commons, snap.Ring().OwnsAll(a.cfg.Self, c.Block)
+		s.blocks, s.home, ok = []netip.Prefix{c.Block}, Commons, snap.Ring().OwnsAll(a.core.cfg.Self, c.Block)
 	case common >= 0:
-		s.home, ok = a.heirOf(snap, around[common+1].Owner)
+		s.home, ok = a.core.heirOf(snap, around[common+1].Owner)
 	default:
 		s.home, ok = a.homeOf(snap, gone, c, around)
 	}
-	if !ok || s.home == a.cfg.Self {
+	if !ok || s.home == a.core.cfg.Self {
 		return s, false
 	}
 	if s.blocks == nil {
@@ -127,7 +127,7 @@ func (a *homing) homeOf(snap *cluster.Snapshot, gone lengths, c ring.Claim, arou
 		if !a.stock(snap, gone, d.Block) {
 			continue
 		}
-		if home, ok := a.heirOf(snap, d.Owner); ok {
+		if home, ok := a.core.heirOf(snap, d.Owner); ok {
 			return home, true
 		}
 	}
@@ -143,7 +143,7 @@ func (a *homing) stock(snap *cluster.Snapshot, gone lengths, b netip.Prefix) boo
 	if b.Addr().Is6() {
 		family = 6
 	}
-	cidrs := ofFamily(a.cfg.CIDRs(), family)
+	cidrs := ofFamily(a.core.cfg.CIDRs(), family)
 	if len(cidrs) == 0 {
 		return true // not known yet
 	}
@@ -166,7 +166,7 @@ func (a *homing) usualBits(cidr netip.Prefix) int {
 	if cidr.Addr().Is6() {
 		return max(Bits6, cidr.Bits())
 	}
-	return max(a.cfg.Bits, cidr.Bits())
+	return max(a.core.cfg.Bits, cidr.Bits())
 }
 
 // partOfGone reports whether b is a part of a subnet that is known to be gone.
@@ -219,19 +219,20 @@ func (s blockSet) overlaps(p netip.Prefix) bool {
 
 // dropCursors forgets where the next address comes from in subnets that are gone. a.mu is held.
 func (a *homing) dropCursors() {
-	snap, cidrs := a.replica.Snapshot(), a.cfg.CIDRs()
-	for v := range a.lent { // what others said before is known by now, or the claim is gone
+	snap, cidrs := a.core.replica.Snapshot(), a.core.cfg.CIDRs()
+	for v := range a.commons. // what others said before is known by now, or the claim is gone
+					asker.lent {
 		if snap.Mark(v.Node) >= v.Counter {
-			delete(a.lent, v)
+			delete(a.commons.asker.lent, v)
 		}
 	}
-	if len(a.state.cursors) < 64 {
+	if len(a.core.state.cursors) < 64 {
 		return
 	}
-	for p := range a.state.cursors {
+	for p := range a.core.state.cursors {
 		_, live := cluster.Get[cluster.Subnet](snap, p.String())
-		if _, pool := a.state.pools[p]; !live && !pool && p != ring.VNIDs && !slices.Contains(cidrs, p) {
-			a.state.dropCursor(p)
+		if _, pool := a.core.state.pools[p]; !live && !pool && p != ring.VNIDs && !slices.Contains(cidrs, p) {
+			a.core.state.dropCursor(p)
 		}
 	}
 }
@@ -246,7 +247,7 @@ func (a *homing) join(tx *replica.Tx, block netip.Prefix) {
 			inside++
 		}
 	}
-	if inside > 0 && r.OwnsAll(a.cfg.Self, block) {
-		_ = tx.Put(cluster.Claim{Block: block, Owner: a.cfg.Self}) // Update reports it
+	if inside > 0 && r.OwnsAll(a.core.cfg.Self, block) {
+		_ = tx.Put(cluster.Claim{Block: block, Owner: a.core.cfg.Self}) // Update reports it
 	}
 }

@@ -65,7 +65,7 @@ func TestKilledAtEveryWrite(t *testing.T) {
 				h.deleteSubnet(s.net)
 			}
 			s.spread()
-			return errors.Join(s.hosts[0].sendHome(), s.hosts[1].sendHome(), s.hosts[2].sendHome())
+			return errors.Join(s.hosts[0].homing.sendHome(), s.hosts[1].homing.sendHome(), s.hosts[2].homing.sendHome())
 		},
 		"a host leaves": func(s *scene) error { return s.hosts[2].Leave(ctx) },
 		"a host is forgotten": func(s *scene) error {

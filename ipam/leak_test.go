@@ -48,7 +48,7 @@ func (w *world) homecoming() {
 	for range 2 * len(w.hosts) {
 		w.spread()
 		for _, h := range w.hosts {
-			must(w.t, h.sendHome())
+			must(w.t, h.homing.sendHome())
 		}
 	}
 	w.spread()
@@ -57,7 +57,7 @@ func (w *world) homecoming() {
 // owners is what each host owns of the cluster's ranges.
 func (w *world) owners() (s string) {
 	r := w.hosts[0].replica.Snapshot().Ring()
-	for _, cidr := range w.hosts[0].cfg.CIDRs() {
+	for _, cidr := range w.hosts[0].core.cfg.CIDRs() {
 		for _, h := range w.hosts {
 			s += fmt.Sprintf("%s of %s: %v\n", h.id, cidr, r.Owned(h.id, cidr))
 		}
@@ -67,10 +67,10 @@ func (w *world) owners() (s string) {
 
 // pieces are blocks that a host owns in which no usual network fits.
 func (w *world) pieces() (s string) {
-	for _, cidr := range w.hosts[0].cfg.CIDRs() {
+	for _, cidr := range w.hosts[0].core.cfg.CIDRs() {
 		for _, h := range w.hosts {
 			for _, b := range w.hosts[0].replica.Snapshot().Ring().Owned(h.id, cidr) {
-				if b.Bits() > h.usualBits(cidr) {
+				if b.Bits() > h.homing.usualBits(cidr) {
 					s += fmt.Sprintf("%s -> %s\n", b, h.id)
 				}
 			}
@@ -149,7 +149,7 @@ func TestSharesComeHomeInAnyOrder(t *testing.T) {
 				at.retire(n.name, n.p)
 			},
 			"stock":   func(*rapid.T) { h().stockUp(ctx) },
-			"home":    func(*rapid.T) { must(t, h().sendHome()) },
+			"home":    func(*rapid.T) { must(t, h().homing.sendHome()) },
 			"gossip":  func(*rapid.T) { w.gossip(h(), h()) },
 			"trickle": func(rt *rapid.T) { w.trickle(h(), h(), rapid.IntRange(1, 6).Draw(rt, "records"), shuffle) },
 			"address": func(rt *rapid.T) {
@@ -171,7 +171,7 @@ func TestSharesComeHomeInAnyOrder(t *testing.T) {
 			for _, l := range h.Leases() {
 				must(t, h.Release(l.Addr))
 			}
-			for p := range h.state.pools {
+			for p := range h.core.state.pools {
 				must(t, h.PoolDone(p))
 			}
 		}
@@ -221,7 +221,7 @@ func TestSoakOfNetworks(t *testing.T) {
 		if rnd.IntN(4) == 0 {
 			w.spread()
 		}
-		must(t, w.hosts[rnd.IntN(3)].sendHome())
+		must(t, w.hosts[rnd.IntN(3)].homing.sendHome())
 	}
 	w.homecoming()
 	if left := w.pieces(); left != "" {
@@ -234,8 +234,8 @@ func TestSoakOfNetworks(t *testing.T) {
 		t.Errorf("%d claims for 256 prefixes", n)
 	}
 	for _, h := range w.hosts {
-		if len(h.state.leases)+len(h.state.pools) > 0 || len(h.state.cursors) > 64 || len(h.backoff.until) > 1000 {
-			t.Errorf("%s: %d leases, %d pools, %d cursors, %d tries", h.id, len(h.state.leases), len(h.state.pools), len(h.state.cursors), len(h.backoff.until))
+		if len(h.core.state.leases)+len(h.core.state.pools) > 0 || len(h.core.state.cursors) > 64 || len(h.asker.backoff.until) > 1000 {
+			t.Errorf("%s: %d leases, %d pools, %d cursors, %d tries", h.id, len(h.core.state.leases), len(h.core.state.pools), len(h.core.state.cursors), len(h.asker.backoff.until))
 		}
 	}
 	_ = get(w.hosts[2].Prefix(ctx, 4, 17, 0))(t) // half of all, as at first
@@ -253,9 +253,9 @@ func TestLeakedSharesComeBack(t *testing.T) {
 	}
 	give := func(from, to *host, blocks ...string) {
 		for _, block := range blocks {
-			from.mu.Lock()
-			_ = get(from.claim(to.id, netip.MustParsePrefix(block)))(t)
-			from.mu.Unlock()
+			from.core.mu.Lock()
+			_ = get(from.core.claim(to.id, netip.MustParsePrefix(block)))(t)
+			from.core.mu.Unlock()
 		}
 		w.spread()
 	}

@@ -14,15 +14,12 @@ import (
 
 // leaver gives all away when this host leaves.
 type leaver struct {
-	*core
-	*asker
+	core  *core
+	asker *asker
 }
 
-// Leave gives all that this host owns back to whom it came from, or to the peer with the
-// least, which confirms that it is on its disk, and hands out nothing from then on. It is an error,
-// and nothing happens, while addresses are leased, or if no peer answers and the
-// host is not the only one. Repeating it is no error. It blocks for seconds at most.
-func (a *leaver) Leave(ctx context.Context) error {
+// leave is Allocator.Leave.
+func (a *leaver) leave(ctx context.Context) error {
 	heir, err := a.leaveTo()
 	if err != nil {
 		return fmt.Errorf("leave the cluster: %w", err)
@@ -36,23 +33,23 @@ func (a *leaver) Leave(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if _, err := a.peers.Call(ctx, string(heir), methodTake, cluster.Encode(recs)); err != nil {
-		return fmt.Errorf("leave the cluster: give this host's ranges to host %s: %w; run it again", a.name(heir), err)
+	if _, err := a.core.peers.Call(ctx, string(heir), methodTake, cluster.Encode(recs)); err != nil {
+		return fmt.Errorf("leave the cluster: give this host's ranges to host %s: %w; run it again", a.core.name(heir), err)
 	}
 	return nil
 }
 
 // leaveTo picks the heir, "" if this host is the only one.
 func (a *leaver) leaveTo() (cluster.NodeID, error) {
-	snap := a.replica.Snapshot()
-	alive := a.peers.Alive()
+	snap := a.core.replica.Snapshot()
+	alive := a.core.peers.Alive()
 	others := 0
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.ID != a.cfg.Self {
+		if n.ID != a.core.cfg.Self {
 			others++
 		}
 	}
-	alive = slices.DeleteFunc(slices.Clone(alive), func(id string) bool { return a.heir(cluster.NodeID(id)) != "" })
+	alive = slices.DeleteFunc(slices.Clone(alive), func(id string) bool { return a.core.heir(cluster.NodeID(id)) != "" })
 	switch {
 	case others == 0:
 		return "", nil
@@ -69,24 +66,24 @@ func (a *leaver) leaveTo() (cluster.NodeID, error) {
 // giveAll stops handing out and claims everything for the heir. A second call
 // gives again what the first may not have delivered.
 func (a *leaver) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if n := len(a.state.leases); n > 0 {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if n := len(a.core.state.leases); n > 0 {
 		return nil, fmt.Errorf("%d addresses are in use here; remove the containers from grapevine's networks first", n)
 	}
-	a.arrested.Store(true)
-	alive := a.peers.Alive()
-	may := func(id cluster.NodeID) bool { return slices.Contains(alive, string(id)) && a.mayHave(id) == nil }
-	owned := homes(a.replica.Snapshot().Ring(), a.cfg.Self, heir, may)
+	a.core.arrested.Store(true)
+	alive := a.core.peers.Alive()
+	may := func(id cluster.NodeID) bool { return slices.Contains(alive, string(id)) && a.core.mayHave(id) == nil }
+	owned := homes(a.core.replica.Snapshot().Ring(), a.core.cfg.Self, heir, may)
 	for _, to := range slices.Sorted(maps.Keys(owned)) {
-		if _, err := a.claim(to, owned[to]...); err != nil {
+		if _, err := a.core.claim(to, owned[to]...); err != nil {
 			return nil, err
 		}
 	}
 	var recs []cluster.Record
-	snap := a.replica.Snapshot()
+	snap := a.core.replica.Snapshot()
 	for c := range snap.Ring().Claims() {
-		if rec, ok := snap.Record(cluster.Claim{Block: c.Block}.Key()); ok && rec.Version.Node == a.cfg.Self {
+		if rec, ok := snap.Record(cluster.Claim{Block: c.Block}.Key()); ok && rec.Version.Node == a.core.cfg.Self {
 			recs = append(recs, rec)
 		}
 	}
@@ -95,8 +92,8 @@ func (a *leaver) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
 
 // serveTake is the heir's side of Leave.
 func (a *leaver) serveTake(_ context.Context, from string, body []byte) ([]byte, error) {
-	a.goesNow(cluster.NodeID(from))
-	return nil, a.accept(cluster.NodeID(from), body)
+	a.core.goesNow(cluster.NodeID(from))
+	return nil, a.asker.accept(cluster.NodeID(from), body)
 }
 
 // farewell is how long a host may take from giving all away to its last word. What it is

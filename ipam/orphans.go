@@ -13,8 +13,8 @@ import (
 
 // collector takes what belongs to hosts that are gone.
 type collector struct {
-	*core
-	*forgetter
+	core      *core
+	forgetter *forgetter
 }
 
 // A host that leaves gives all away, but what another one gives it in that moment, as a
@@ -30,15 +30,15 @@ func (a *collector) takeOrphans(ctx context.Context) error {
 		return err
 	}
 	key := fmt.Sprint("orphans ", gone)
-	if len(gone) == 0 || !a.backoff.ready(key, a.cfg.Now()) {
+	if len(gone) == 0 || !a.forgetter.asker.backoff.ready(key, a.core.cfg.Now()) {
 		return nil
 	}
-	if err := a.Takeover(ctx, gone...); err != nil {
-		a.backoff.failed(key, a.cfg.Now())
+	if err := a.forgetter.takeover(ctx, gone...); err != nil {
+		a.forgetter.asker.backoff.failed(key, a.core.cfg.Now())
 		return err
 	}
-	a.backoff.worked(key)
-	a.cfg.Log.Info("took over what hosts still owned that have left", "hosts", gone)
+	a.forgetter.asker.backoff.worked(key)
+	a.core.cfg.Log.Info("took over what hosts still owned that have left", "hosts", gone)
 	return nil
 }
 
@@ -46,10 +46,10 @@ func (a *collector) takeOrphans(ctx context.Context) error {
 // they did not give on, and those of whose numbers the giver is gone as well, and it is for
 // this host to take over.
 func (a *collector) orphans() (mine []orphan, gone []cluster.NodeID) {
-	snap := a.replica.Snapshot()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.arrested.Load() {
+	snap := a.core.replica.Snapshot()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if a.core.arrested.Load() {
 		return nil, nil
 	}
 	left := map[cluster.NodeID]bool{}
@@ -63,10 +63,10 @@ func (a *collector) orphans() (mine []orphan, gone []cluster.NodeID) {
 			continue
 		}
 		own := ownPart(snap.Ring(), c)
-		_, promised := a.state.promises[c.Owner]
+		_, promised := a.core.state.promises[c.Owner]
 		switch {
 		case len(own) == 0:
-		case c.Version.By == a.cfg.Self:
+		case c.Version.By == a.core.cfg.Self:
 			if snap.Left(c.Owner) && !promised && heardOut(snap, c.Owner) {
 				mine = append(mine, orphan{c, own})
 			}
@@ -93,10 +93,10 @@ func heardOut(snap *cluster.Snapshot, id cluster.NodeID) bool {
 // decides reports whether it is for this host to take over from one that is gone: its heir,
 // or where there is none, since it left by its own word, the coordinator. a.mu is held.
 func (a *collector) decides(snap *cluster.Snapshot, gone cluster.NodeID) bool {
-	if heir, ok := a.heirOf(snap, gone); ok {
-		return heir == a.cfg.Self
+	if heir, ok := a.core.heirOf(snap, gone); ok {
+		return heir == a.core.cfg.Self
 	}
-	return a.Coordinator() == a.cfg.Self
+	return a.forgetter.coordinator() == a.core.cfg.Self
 }
 
 // takeBack claims orphans.
@@ -104,21 +104,21 @@ func (a *collector) takeBack(list []orphan) error {
 	if len(list) == 0 {
 		return nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.mayHandOut(); err != nil {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if err := a.core.mayHandOut(); err != nil {
 		return nil // another time
 	}
 	n := 0
-	_, err := a.replica.Update(func(tx *replica.Tx) error {
+	_, err := a.core.replica.Update(func(tx *replica.Tx) error {
 		n = 0
 		for _, o := range list {
-			if _, promised := a.state.promises[o.claim.Owner]; promised {
+			if _, promised := a.core.state.promises[o.claim.Owner]; promised {
 				continue
 			}
 			for _, b := range o.blocks {
 				if n < maxAtOnce && tx.Snapshot().Ring().OwnsAll(o.claim.Owner, b) {
-					_ = tx.Put(cluster.Claim{Block: b, Owner: a.cfg.Self}) // Update reports it
+					_ = tx.Put(cluster.Claim{Block: b, Owner: a.core.cfg.Self}) // Update reports it
 					n++
 				}
 			}
@@ -129,7 +129,7 @@ func (a *collector) takeBack(list []orphan) error {
 		return fmt.Errorf("take back what was given to a host as it left: %w", err)
 	}
 	if n > 0 {
-		a.cfg.Log.Info("took back what was given to hosts as they left", "ranges", n, "first", list[0].claim.Block, "host", list[0].claim.Owner)
+		a.core.cfg.Log.Info("took back what was given to hosts as they left", "ranges", n, "first", list[0].claim.Block, "host", list[0].claim.Owner)
 	}
 	return nil
 }

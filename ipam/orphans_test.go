@@ -58,7 +58,7 @@ func TestGiftToWhoLeaves(t *testing.T) {
 			w.gossip(goes, coordinator)
 			goes.down = true
 			if giverGoes == nil {
-				must(t, giver.takeOrphans(ctx)) // it has not heard that the one has left
+				must(t, giver.collector.takeOrphans(ctx)) // it has not heard that the one has left
 				if giver.replica.Snapshot().Ring().OwnsAll(giver.id, gift) {
 					t.Fatal("it takes back what it gave to a host that is there")
 				}
@@ -71,7 +71,7 @@ func TestGiftToWhoLeaves(t *testing.T) {
 					if h.down {
 						continue
 					}
-					must(t, h.takeOrphans(ctx))
+					must(t, h.collector.takeOrphans(ctx))
 				}
 			}
 			w.spread()
@@ -102,12 +102,12 @@ func TestOrphansAreWaitedFor(t *testing.T) {
 	goes.deleteKey(cluster.Node{ID: goes.id}.Key())
 	rec, _ := goes.replica.Snapshot().Record(cluster.Node{ID: goes.id}.Key())
 	_ = get(coordinator.replica.Merge(cluster.Encode([]cluster.Record{rec})))(t)
-	must(t, coordinator.takeOrphans(ctx))
+	must(t, coordinator.collector.takeOrphans(ctx))
 	if coordinator.replica.Snapshot().Ring().OwnsAll(coordinator.id, netip.MustParsePrefix("10.128.7.0/25")) {
 		t.Error("it took what another one may have, and has")
 	}
 	w.spread()
-	must(t, coordinator.takeOrphans(ctx))
+	must(t, coordinator.collector.takeOrphans(ctx))
 	w.spread()
 	if left := w.ownerless(coordinator); len(left) > 0 || !other.replica.Snapshot().Ring().OwnsAll(other.id, netip.MustParsePrefix("10.128.7.0/25")) {
 		t.Errorf("nobody's: %v\n%s", left, w.claims(netip.MustParseAddr("10.128.7.1")))
@@ -116,9 +116,9 @@ func TestOrphansAreWaitedFor(t *testing.T) {
 
 // give gives a block away, unasked.
 func (h *host) give(to cluster.NodeID, block string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_ = get(h.claim(to, netip.MustParsePrefix(block)))(h.w.t)
+	h.core.mu.Lock()
+	defer h.core.mu.Unlock()
+	_ = get(h.core.claim(to, netip.MustParsePrefix(block)))(h.w.t)
 }
 
 // TestGuestsLeaveNoPieces: hosts come, get their shares and addresses, and go, by their own word or by
@@ -152,7 +152,7 @@ func TestGuestsLeaveNoPieces(t *testing.T) {
 			w.spread()
 			owned := func() (s string) {
 				r := w.hosts[0].replica.Snapshot().Ring()
-				for _, in := range append(w.hosts[0].cfg.CIDRs(), p, ring.VNIDs) {
+				for _, in := range append(w.hosts[0].core.cfg.CIDRs(), p, ring.VNIDs) {
 					for _, h := range w.hosts {
 						s += fmt.Sprintf("%s of %s: %v\n", h.id, in, r.Owned(h.id, in))
 					}
@@ -193,11 +193,11 @@ func TestLeaverGetsNothingBack(t *testing.T) {
 	w.spread()
 	must(t, a.Leave(ctx))
 	for range 2 {
-		must(t, b.sendHome())
+		must(t, b.homing.sendHome())
 		b.stockUp(ctx)
-		b.spreadBooks(ctx)
-		a.spreadBooks(ctx)
-		_ = a.askPeer(ctx, b.id, askGive{Kind: giveSpace, Within: clusterCIDR, Unit: 24, Need: true}) // was under way
+		b.commons.spreadBooks(ctx)
+		a.commons.spreadBooks(ctx)
+		_ = a.asker.askPeer(ctx, b.id, askGive{Kind: giveSpace, Within: clusterCIDR, Unit: 24, Need: true}) // was under way
 	}
 	for _, all := range everything {
 		if n := b.replica.Snapshot().Ring().Counts(all)[a.id]; n != 0 {
@@ -214,7 +214,7 @@ func TestWhoHasLeftHandsOutNothing(t *testing.T) {
 	giver, heir, goes := w.hosts[0], w.hosts[1], w.hosts[2]
 	blue := w.network(giver, "blue", 0)
 	w.spread()
-	gifts := []netip.Prefix{netip.MustParsePrefix("10.128.7.0/24"), ring.Subtract([]netip.Prefix{blue}, giver.taken(blue))[0], netip.PrefixFrom(ring.VNIDAddr(4096), 24)}
+	gifts := []netip.Prefix{netip.MustParsePrefix("10.128.7.0/24"), ring.Subtract([]netip.Prefix{blue}, giver.core.taken(blue))[0], netip.PrefixFrom(ring.VNIDAddr(4096), 24)}
 	heir.down = true
 	must(t, goes.Leave(ctx))
 	heir.down = false
@@ -261,7 +261,7 @@ func TestWhoHasLeftHandsOutNothing(t *testing.T) {
 	refuses("started again")
 	w.gossip(goes, giver)
 	goes.down = true
-	must(t, giver.takeOrphans(ctx))
+	must(t, giver.collector.takeOrphans(ctx))
 	for _, p := range gifts {
 		if !giver.replica.Snapshot().Ring().OwnsAll(giver.id, p) {
 			t.Errorf("%s is not its giver's again:\n%s", p, w.claims(p.Addr()))

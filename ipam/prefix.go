@@ -17,22 +17,18 @@ import (
 
 // prefixes has prefixes for networks.
 type prefixes struct {
-	*core
-	*asker
-	*commons
-	*homing
+	core      *core
+	asker     *asker
+	commons   *commons
+	homing    *homing
 	asked     map[netip.Prefix][]time.Time // see Asked
 	automatic []netip.Prefix               // the last ones that Docker got without choosing: see Automatic
 }
 
-// Prefix finds a prefix of the given length for a new network in the cluster's
-// CIDRs of a family (4 or 6): owned by this host, used by no network, and
-// overlapping nothing that a host has. It is reserved, durably, until the network's
-// Subnet record is written, PoolDone or Collect. It may ask peers for space, for
-// some seconds at most.
-func (a *prefixes) Prefix(ctx context.Context, family, bits, hostBits int) (netip.Prefix, error) {
+// prefix is Allocator.Prefix.
+func (a *prefixes) prefix(ctx context.Context, family, bits, hostBits int) (netip.Prefix, error) {
 	var errs []error
-	cidrs := a.cfg.CIDRs()
+	cidrs := a.core.cfg.CIDRs()
 	for _, cidr := range ofFamily(cidrs, family) {
 		if cidr.Bits() > bits {
 			continue
@@ -84,7 +80,7 @@ func (a *prefixes) prefixIn(ctx context.Context, in room, bits, hostBits int) (n
 			return p, fmt.Errorf("%w in %s after asking %d times: others took it; try again", ErrNoSpace, in.cidr, try)
 		}
 		enough := func() bool { return a.hasPrefix(in, bits) }
-		err = a.flights.do(ctx, "space "+in.cidr.String(), enough, func() error {
+		err = a.asker.flights.do(ctx, "space "+in.cidr.String(), enough, func() error {
 			return a.askRoom(ctx, in, bits)
 		})
 		if err != nil {
@@ -99,9 +95,9 @@ func (a *prefixes) prefixIn(ctx context.Context, in room, bits, hostBits int) (n
 // begins counts a request that collects numbers for a new network, until what it returns is called.
 func (a *prefixes) begins() (done func()) {
 	count := func(n int) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.beginning += n
+		a.core.mu.Lock()
+		defer a.core.mu.Unlock()
+		a.core.beginning += n
 	}
 	count(1)
 	return func() { count(-1) }
@@ -122,7 +118,7 @@ func (a *prefixes) collectPrefix(ctx context.Context, cidr netip.Prefix, bits, h
 		if err == nil {
 			return p, true
 		}
-		a.cfg.Log.Debug("a prefix in parts is not to be had", "prefix", p, "err", err)
+		a.core.cfg.Log.Debug("a prefix in parts is not to be had", "prefix", p, "err", err)
 		avoid = append(slices.Clip(avoid), p)
 	}
 	return netip.Prefix{}, false
@@ -130,37 +126,37 @@ func (a *prefixes) collectPrefix(ctx context.Context, cidr netip.Prefix, bits, h
 
 // reachable returns what hosts that answer, and this one, own of p and no network uses.
 func (a *prefixes) reachable(p netip.Prefix) []netip.Prefix {
-	r := a.replica.Snapshot().Ring()
-	all := append(r.Owned(a.cfg.Self, p), r.Owned(Commons, p)...)
-	for _, id := range a.peers.Alive() {
-		if peer := cluster.NodeID(id); a.heir(peer) == "" {
+	r := a.core.replica.Snapshot().Ring()
+	all := append(r.Owned(a.core.cfg.Self, p), r.Owned(Commons, p)...)
+	for _, id := range a.core.peers.Alive() {
+		if peer := cluster.NodeID(id); a.core.heir(peer) == "" {
 			all = append(all, r.Owned(peer, p)...)
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return ring.Subtract(all, a.occupied(a.replica.Snapshot()))
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	return ring.Subtract(all, a.core.occupied(a.core.replica.Snapshot()))
 }
 
 // hasPrefix reports whether reservePrefix would find one.
 func (a *prefixes) hasPrefix(in room, bits int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, ok := next(ring.Subtract(a.unused(in.cidr), in.avoid), bits, netip.Addr{})
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	_, ok := next(ring.Subtract(a.core.unused(in.cidr), in.avoid), bits, netip.Addr{})
 	return ok
 }
 
 func (a *prefixes) reservePrefix(in room, bits, hostBits int) (netip.Prefix, error) {
 	cidr := in.cidr
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.mayHandOut(); err != nil {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if err := a.core.mayHandOut(); err != nil {
 		return netip.Prefix{}, err
 	}
 	// A prefix of a deleted network is used again only when this host owns all of
 	// it: then every host that had a share has given it back, knowing that the
 	// network is gone. The cursor makes that as late as can be.
-	free := ring.Subtract(a.unused(cidr), in.avoid)
+	free := ring.Subtract(a.core.unused(cidr), in.avoid)
 	p, ok := next(free, bits, a.cursor(free, bits, cidr))
 	if !ok {
 		return p, errShort
@@ -168,9 +164,9 @@ func (a *prefixes) reservePrefix(in room, bits, hostBits int) (netip.Prefix, err
 	if err := a.whole(p); err != nil {
 		return p, err
 	}
-	a.state.setCursor(cidr, last(p))
-	a.state.setPool(pool{Prefix: p, HostBits: uint8(hostBits), Since: a.cfg.Now()})
-	return p, a.state.save(a.disk)
+	a.core.state.setCursor(cidr, last(p))
+	a.core.state.setPool(pool{Prefix: p, HostBits: uint8(hostBits), Since: a.core.cfg.Now()})
+	return p, a.core.state.save(a.core.disk)
 }
 
 // rounds is, as a power of two, how many prefixes are used before one is used again: each
@@ -179,7 +175,7 @@ const rounds = 12
 
 // cursor is where the search for a prefix begins. a.mu is held.
 func (a *prefixes) cursor(free []netip.Prefix, bits int, cidr netip.Prefix) netip.Addr {
-	at := a.state.cursors[cidr]
+	at := a.core.state.cursors[cidr]
 	from, ok := next(free, bits, netip.Addr{})
 	if round := bits - rounds; ok && round > cidr.Bits() && !netip.PrefixFrom(from.Addr(), round).Masked().Contains(at) {
 		return netip.Addr{}
@@ -190,8 +186,8 @@ func (a *prefixes) cursor(free []netip.Prefix, bits int, cidr netip.Prefix) neti
 // whole makes one claim of p, if what this host owns there came in pieces: others route
 // claim by claim. a.mu is held.
 func (a *prefixes) whole(p netip.Prefix) error {
-	_, err := a.replica.Update(func(tx *replica.Tx) error {
-		a.join(tx, p)
+	_, err := a.core.replica.Update(func(tx *replica.Tx) error {
+		a.homing.join(tx, p)
 		return nil
 	})
 	if err != nil {
@@ -200,15 +196,11 @@ func (a *prefixes) whole(p netip.Prefix) error {
 	return nil
 }
 
-// Pool makes p available to this host as the prefix of a network: it is a subnet
-// of the cluster already, or all of it becomes this host's, asked of its owners if
-// need be, and is reserved as Prefix does. Overlapping another subnet, or what this host
-// or, if it is new, any host reaches by itself, is an error that names both. Repeating it
-// is no error.
-func (a *prefixes) Pool(ctx context.Context, id PoolID, hostBits int) error {
+// pool is Allocator.Pool.
+func (a *prefixes) pool(ctx context.Context, id PoolID, hostBits int) error {
 	p := id.Prefix
-	_, joined := cluster.Get[cluster.Subnet](a.replica.Snapshot(), p.String())
-	if why := a.cfg.Reach().Barred([]netip.Prefix{p}, !joined)[p]; why != nil {
+	_, joined := cluster.Get[cluster.Subnet](a.core.replica.Snapshot(), p.String())
+	if why := a.core.cfg.Reach().Barred([]netip.Prefix{p}, !joined)[p]; why != nil {
 		return fmt.Errorf("subnet %s cannot be a network's: %w, and nothing is taken away from a host that it reaches by itself; choose another one, or leave --subnet out to be given one", p, why)
 	}
 	// A host for which p is a network's may be making it, or may not have heard yet that it
@@ -216,10 +208,10 @@ func (a *prefixes) Pool(ctx context.Context, id PoolID, hostBits int) error {
 	patience, cancel := context.WithTimeout(ctx, beginning)
 	defer cancel()
 	for {
-		before := a.replica.Snapshot().Ring().Counts(p)
+		before := a.core.replica.Snapshot().Ring().Counts(p)
 		err := a.obtain(ctx, id, hostBits)
 		begun, passing := errors.Is(err, errBegun), errors.Is(err, errCollecting)
-		if err == nil || !begun && !passing && maps.Equal(before, a.replica.Snapshot().Ring().Counts(p)) {
+		if err == nil || !begun && !passing && maps.Equal(before, a.core.replica.Snapshot().Ring().Counts(p)) {
 			return err
 		}
 		if (begun || passing) && a.awaitSubnet(patience, p) {
@@ -249,12 +241,12 @@ func (a *prefixes) obtain(ctx context.Context, id PoolID, hostBits int) error {
 }
 
 func (a *prefixes) obtainPiece(ctx context.Context, piece netip.Prefix) error {
-	if a.replica.Snapshot().Ring().OwnsAll(Commons, piece) {
-		return a.obtainCommons(ctx, piece)
+	if a.core.replica.Snapshot().Ring().OwnsAll(Commons, piece) {
+		return a.commons.obtainCommons(ctx, piece)
 	}
-	enough := func() bool { return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, piece) }
-	return a.flights.do(ctx, "exact "+piece.String(), enough, func() error {
-		return a.ask(ctx, askGive{Kind: giveExact, Within: piece})
+	enough := func() bool { return a.core.replica.Snapshot().Ring().OwnsAll(a.core.cfg.Self, piece) }
+	return a.asker.flights.do(ctx, "exact "+piece.String(), enough, func() error {
+		return a.asker.ask(ctx, askGive{Kind: giveExact, Within: piece})
 	})
 }
 
@@ -270,8 +262,8 @@ func (a *prefixes) awaitSubnet(ctx context.Context, p netip.Prefix) bool {
 	ctx, cancel := context.WithTimeout(ctx, askAgain)
 	defer cancel()
 	for {
-		changed := a.replica.Watch()
-		if _, live := cluster.Get[cluster.Subnet](a.replica.Snapshot(), p.String()); live {
+		changed := a.core.replica.Watch()
+		if _, live := cluster.Get[cluster.Subnet](a.core.replica.Snapshot(), p.String()); live {
 			return true
 		}
 		select {
@@ -286,14 +278,14 @@ func (a *prefixes) awaitSubnet(ctx context.Context, p netip.Prefix) bool {
 // other hosts own.
 func (a *prefixes) reservePool(id PoolID, hostBits int) (missing []netip.Prefix, err error) {
 	p := id.Prefix
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, s := range a.subnets() {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	for _, s := range a.core.subnets() {
 		if s.Prefix != p && s.Prefix.Overlaps(p) {
 			return nil, fmt.Errorf("subnet %s overlaps the subnet %s of %s; choose another one, or give exactly that one to join it", p, s.Prefix, describe(s))
 		}
 	}
-	snap := a.replica.Snapshot()
+	snap := a.core.replica.Snapshot()
 	if s, ok := cluster.Get[cluster.Subnet](snap, p.String()); ok {
 		if hostBits != 0 && int(s.HostBits) != hostBits {
 			return nil, fmt.Errorf("subnet %s exists with hostsubnetlength=%d in network %s; leave the option out to join it", p, s.HostBits, s.Network)
@@ -304,15 +296,15 @@ func (a *prefixes) reservePool(id PoolID, hostBits int) (missing []netip.Prefix,
 	if r.Len() == 0 {
 		return nil, fmt.Errorf("subnet %s: %w: this host has not reached its cluster yet; see `grapevine status`", p, ErrNoSpace)
 	}
-	if !r.OwnsAll(a.cfg.Self, p) {
+	if !r.OwnsAll(a.core.cfg.Self, p) {
 		for o := range r.Counts(p) {
-			if o != a.cfg.Self {
+			if o != a.core.cfg.Self {
 				missing = append(missing, r.Owned(o, p)...)
 			}
 		}
 		return missing, nil
 	}
-	for addr, l := range a.state.leases {
+	for addr, l := range a.core.state.leases {
 		if p.Contains(addr) && l.Subnet != p {
 			return nil, fmt.Errorf("subnet %s: %s in it is still leased from the subnet %s; remove that container, or wait", p, addr, l.Subnet)
 		}
@@ -320,16 +312,16 @@ func (a *prefixes) reservePool(id PoolID, hostBits int) (missing []netip.Prefix,
 	if err := a.whole(p); err != nil {
 		return nil, err
 	}
-	q := a.state.pools[p] // asked for again, it keeps what it was given since
-	q.Prefix, q.Since = p, a.cfg.Now()
+	q := a.core.state.pools[p] // asked for again, it keeps what it was given since
+	q.Prefix, q.Since = p, a.core.cfg.Now()
 	if hostBits != 0 {
 		q.HostBits = uint8(hostBits)
 	}
 	if id.Range.IsValid() {
 		q.Range = id.Range
 	}
-	a.state.setPool(q)
-	return nil, a.state.save(a.disk)
+	a.core.state.setPool(q)
+	return nil, a.core.state.save(a.core.disk)
 }
 
 func describe(s cluster.Subnet) string {
@@ -339,11 +331,9 @@ func describe(s cluster.Subnet) string {
 	return "network " + s.Network
 }
 
-// Gateway fixes the gateway address of a subnet that is being created, and
-// returns it: want, or if that is invalid the first address. An existing subnet
-// keeps its own: another one is an error.
-func (a *prefixes) Gateway(subnet netip.Prefix, want netip.Addr) (netip.Addr, error) {
-	sub, ok := a.subnet(subnet)
+// gateway is Allocator.Gateway.
+func (a *prefixes) gateway(subnet netip.Prefix, want netip.Addr) (netip.Addr, error) {
+	sub, ok := a.core.subnet(subnet)
 	switch {
 	case !ok:
 		return want, fmt.Errorf("gateway of %s: this is no subnet of the cluster, nor was it asked for; create the network again", subnet)
@@ -356,24 +346,24 @@ func (a *prefixes) Gateway(subnet netip.Prefix, want netip.Addr) (netip.Addr, er
 	case sub.Network != "":
 		return want, fmt.Errorf("subnet %s of network %s has the gateway %s; leave --gateway out to join it", subnet, sub.Network, sub.Gateway)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if l, ok := a.state.leases[want]; ok {
-		return want, fmt.Errorf("gateway %s: %w by %s", want, ErrInUse, a.holder(l))
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if l, ok := a.core.state.leases[want]; ok {
+		return want, fmt.Errorf("gateway %s: %w by %s", want, ErrInUse, a.core.holder(l))
 	}
-	p := a.state.pools[subnet]
+	p := a.core.state.pools[subnet]
 	p.Gateway = want
-	a.state.setPool(p)
-	return want, a.state.save(a.disk)
+	a.core.state.setPool(p)
+	return want, a.core.state.save(a.core.disk)
 }
 
-// Subnet returns the subnet that p is or, if it was only asked for yet, will be.
-func (a *prefixes) Subnet(p netip.Prefix) (cluster.Subnet, bool) { return a.subnet(p) }
+// subnet is Allocator.Subnet.
+func (a *prefixes) subnet(p netip.Prefix) (cluster.Subnet, bool) { return a.core.subnet(p) }
 
-// Unasked forgets the last time at which Docker asked for p: nothing comes of it.
-func (a *prefixes) Unasked(p netip.Prefix) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// unasked is Allocator.Unasked.
+func (a *prefixes) unasked(p netip.Prefix) {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	if times := a.asked[p]; len(times) > 0 {
 		a.asked[p] = times[:len(times)-1]
 	}
@@ -381,9 +371,9 @@ func (a *prefixes) Unasked(p netip.Prefix) {
 
 // noteAsked remembers that Docker has asked for a pool, for Asked.
 func (a *prefixes) noteAsked(p netip.Prefix) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := a.cfg.Now()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	now := a.core.cfg.Now()
 	for q, times := range a.asked {
 		times = slices.DeleteFunc(times, func(t time.Time) bool { return now.Sub(t) > time.Minute })
 		if a.asked[q] = times; len(times) == 0 {
@@ -393,11 +383,10 @@ func (a *prefixes) noteAsked(p netip.Prefix) {
 	a.asked[p] = append(a.asked[p], now)
 }
 
-// Asked returns the pools that Docker has asked for after a time, not longer ago than a
-// minute, and how often each, for networks that are not made yet.
-func (a *prefixes) Asked(since time.Time) map[netip.Prefix]int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// askedSince is Allocator.Asked.
+func (a *prefixes) askedSince(since time.Time) map[netip.Prefix]int {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	out := map[netip.Prefix]int{}
 	for p, times := range a.asked {
 		for _, t := range times {
@@ -409,17 +398,16 @@ func (a *prefixes) Asked(since time.Time) map[netip.Prefix]int {
 	return out
 }
 
-// PoolDone ends the reservation of Prefix and Pool: the Subnet record exists, or
-// the network will not be made. It is no error if there is none.
-func (a *prefixes) PoolDone(p netip.Prefix) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// poolDone is Allocator.PoolDone.
+func (a *prefixes) poolDone(p netip.Prefix) error {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	if times := a.asked[p]; len(times) > 0 {
 		a.asked[p] = times[1:]
 	}
-	if _, ok := a.state.pools[p]; !ok {
+	if _, ok := a.core.state.pools[p]; !ok {
 		return nil
 	}
-	a.state.dropPool(p)
-	return a.state.save(a.disk)
+	a.core.state.dropPool(p)
+	return a.core.state.save(a.core.disk)
 }

@@ -86,7 +86,7 @@ func TestNothingTwice(t *testing.T) {
 			},
 			"vnid":   func(*rapid.T) { _, _ = h().VNID(ctx) },
 			"exactv": func(rt *rapid.T) { _ = h().VNIDExact(ctx, uint32(rapid.IntRange(1, 9).Draw(rt, "vnid")), "x") },
-			"home":   func(*rapid.T) { must(t, h().sendHome()) },
+			"home":   func(*rapid.T) { must(t, h().homing.sendHome()) },
 			"stock":  func(*rapid.T) { h().stockUp(ctx) },
 			"gossip": func(*rapid.T) { w.gossip(h(), h()) },
 			"cut": func(*rapid.T) {

@@ -23,7 +23,7 @@ type room struct {
 // roomIn returns where in cidr a /bits can be. That there is nowhere is an error that names
 // what is in the way: it is no use to ask peers then, whatever they give.
 func (a *prefixes) roomIn(cidr netip.Prefix, bits int) (room, error) {
-	taken := a.cfg.Reach().Avoid(cidr)
+	taken := a.core.cfg.Reach().Avoid(cidr)
 	in := roomBeside(cidr, bits, taken)
 	if len(in.parts) == 0 {
 		in = roomBeside(cidr, bits, slices.DeleteFunc(slices.Clone(taken), func(t reach.Taken) bool { return t.Soft }))
@@ -52,7 +52,7 @@ const maxParts = 8
 // askRoom asks peers for a /bits, and for nothing that no network could have.
 func (a *prefixes) askRoom(ctx context.Context, in room, bits int) (err error) {
 	for _, p := range in.parts[:min(len(in.parts), maxParts)] {
-		err = a.ask(ctx, askGive{Kind: giveSpace, Within: p, Unit: bits, Need: true})
+		err = a.asker.ask(ctx, askGive{Kind: giveSpace, Within: p, Unit: bits, Need: true})
 		if !errors.Is(err, ErrNoSpace) {
 			return err
 		}
@@ -70,15 +70,15 @@ func (a *prefixes) stockRoom(ctx context.Context, cidr netip.Prefix, bits int) {
 		if a.hasPrefix(in, bits) {
 			return
 		}
-		a.fetch(ctx, askGive{Kind: giveSpace, Within: p, Unit: bits})
+		a.asker.fetch(ctx, askGive{Kind: giveSpace, Within: p, Unit: bits})
 	}
 }
 
 // barred are the subnets of the cluster that this host cannot take.
 func (a *prefixes) barred() map[netip.Prefix]error {
 	var all []netip.Prefix
-	for s := range cluster.All[cluster.Subnet](a.replica.Snapshot()) {
+	for s := range cluster.All[cluster.Subnet](a.core.replica.Snapshot()) {
 		all = append(all, s.Prefix)
 	}
-	return a.cfg.Reach().Barred(all, false)
+	return a.core.cfg.Reach().Barred(all, false)
 }

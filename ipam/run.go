@@ -26,24 +26,24 @@ func (a *Allocator) Run(ctx context.Context) error {
 	defer regular.Stop()
 	var seen *cluster.Snapshot
 	for due := true; ; {
-		changed, snap := a.replica.Watch(), a.replica.Snapshot()
+		changed, snap := a.core.replica.Watch(), a.core.replica.Snapshot()
 		if due || a.concerned(seen, snap) {
-			if err := a.restVNIDs(); err != nil {
-				a.cfg.Log.Warn("renew the leases of VNIDs", "err", err)
+			if err := a.vnids.restVNIDs(); err != nil {
+				a.core.cfg.Log.Warn("renew the leases of VNIDs", "err", err)
 			}
 			if due || a.newStrays(seen, snap) {
-				if err := a.takeOrphans(ctx); err != nil {
-					a.cfg.Log.Warn("take over what hosts still own that are gone", "err", err)
+				if err := a.collector.takeOrphans(ctx); err != nil {
+					a.core.cfg.Log.Warn("take over what hosts still own that are gone", "err", err)
 				}
-				if err := a.sendHome(); err != nil {
-					a.cfg.Log.Warn("give shares of deleted subnets back", "err", err)
+				if err := a.homing.sendHome(); err != nil {
+					a.core.cfg.Log.Warn("give shares of deleted subnets back", "err", err)
 				}
 			}
 			a.stockUp(ctx)
-			if err := a.openCommons(ctx); err != nil {
-				a.cfg.Log.Warn("open the commons", "err", err)
+			if err := a.commons.openCommons(ctx); err != nil {
+				a.core.cfg.Log.Warn("open the commons", "err", err)
 			}
-			a.spreadBooks(ctx)
+			a.commons.spreadBooks(ctx)
 		}
 		seen, due = snap, false
 		select {
@@ -67,29 +67,29 @@ func (a *Allocator) concerned(before, now *cluster.Snapshot) bool {
 	keys, known := now.Since(before)
 	return !known || slices.ContainsFunc(keys, func(k cluster.Key) bool {
 		rec, _ := now.Record(k)
-		return k.Kind != cluster.KindEndpoint && k.Kind != cluster.KindUse && k.Kind != cluster.KindAddresses || rec.Version.Node == a.cfg.Self
+		return k.Kind != cluster.KindEndpoint && k.Kind != cluster.KindUse && k.Kind != cluster.KindAddresses || rec.Version.Node == a.core.cfg.Self
 	})
 }
 
 // stockUp asks for what this host lacks, unless it was refused lately.
 func (a *Allocator) stockUp(ctx context.Context) {
-	if a.Leaving() || a.replica.Snapshot().Ring().Len() == 0 {
+	if a.Leaving() || a.core.replica.Snapshot().Ring().Len() == 0 {
 		return
 	}
-	for _, cidr := range a.cfg.CIDRs() {
-		a.stockRoom(ctx, cidr, a.usualBits(cidr))
+	for _, cidr := range a.core.cfg.CIDRs() {
+		a.prefixes.stockRoom(ctx, cidr, a.homing.usualBits(cidr))
 	}
-	if !a.hasVNID() {
-		a.fetch(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen()})
+	if !a.vnids.hasVNID() {
+		a.asker.fetch(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen()})
 	}
-	barred := a.barred()
-	for s := range cluster.All[cluster.Subnet](a.replica.Snapshot()) {
+	barred := a.prefixes.barred()
+	for s := range cluster.All[cluster.Subnet](a.core.replica.Snapshot()) {
 		if barred[s.Prefix] != nil {
 			continue // no container here can have any of it
 		}
 		limit := leasable(s)
-		if !a.hasFree(s, limit, netip.Addr{}) {
-			a.fetch(ctx, askGive{Kind: giveShare, Within: limit, Subnet: s.Prefix, HostBits: s.HostBits, Live: a.versionOf(s)})
+		if !a.asker.hasFree(s, limit, netip.Addr{}) {
+			a.asker.fetch(ctx, askGive{Kind: giveShare, Within: limit, Subnet: s.Prefix, HostBits: s.HostBits, Live: a.core.versionOf(s)})
 		}
 	}
 }
@@ -101,16 +101,16 @@ func (a *Allocator) newStrays(before, now *cluster.Snapshot) bool {
 	return !known || slices.ContainsFunc(keys, func(k cluster.Key) bool {
 		rec, _ := now.Record(k)
 		c, isClaim := rec.Body.(cluster.Claim)
-		return isClaim && c.Owner == a.cfg.Self || (k.Kind == cluster.KindSubnet || k.Kind == cluster.KindNode) && rec.Deleted != 0
+		return isClaim && c.Owner == a.core.cfg.Self || (k.Kind == cluster.KindSubnet || k.Kind == cluster.KindNode) && rec.Deleted != 0
 	})
 }
 
 // Methods returns the calls that peers make, for gossip.Handle to serve.
 func (a *Allocator) Methods() map[string]func(ctx context.Context, from string, body []byte) ([]byte, error) {
 	return map[string]func(context.Context, string, []byte) ([]byte, error){
-		methodGive:   a.serveGive,
-		methodForget: a.serveForget,
-		methodTake:   a.serveTake,
+		methodGive:   a.giver.serveGive,
+		methodForget: a.forgetter.serveForget,
+		methodTake:   a.leaver.serveTake,
 		methodBooks:  func(context.Context, string, []byte) ([]byte, error) { return []byte{1}, nil },
 	}
 }

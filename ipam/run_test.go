@@ -68,7 +68,9 @@ func TestStockUpOfMoreHostsThanNetworks(t *testing.T) {
 	if w.calls.Load() > 0 {
 		t.Errorf("%d calls for what nobody has", w.calls.Load())
 	}
-	poor := slices.IndexFunc(w.hosts, func(h *host) bool { return !h.hasPrefix(room{cidr: netip.MustParsePrefix("10.128.0.0/16")}, 17) })
+	poor := slices.IndexFunc(w.hosts, func(h *host) bool {
+		return !h.prefixes.hasPrefix(room{cidr: netip.MustParsePrefix("10.128.0.0/16")}, 17)
+	})
 	_ = get(w.hosts[poor].Prefix(ctx, 4, 17, 0))(t) // who needs one gets it all the same
 }
 
@@ -82,7 +84,7 @@ func TestRefusalBringsClaimsToWhoNeedsThem(t *testing.T) {
 		t.Run(fmt.Sprintf("need=%v", need), func(t *testing.T) {
 			space := netip.MustParsePrefix("10.128.0.0/16")
 			body := get(encode(askGive{Kind: giveSpace, Within: space, Unit: 17, Need: need}))(t)
-			reply := get(decode[replyGive](get(w.hosts[0].serveGive(ctx, string(w.hosts[1].id), body))(t)))(t)
+			reply := get(decode[replyGive](get(w.hosts[0].giver.serveGive(ctx, string(w.hosts[1].id), body))(t)))(t)
 			if reply.Refused == "" || (len(reply.Claims) > 0) != need {
 				t.Errorf("refused with %q and %d bytes of claims", reply.Refused, len(reply.Claims))
 			}

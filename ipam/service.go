@@ -19,7 +19,7 @@ func (a *Allocator) ServiceAddresses(ctx context.Context, subnets []netip.Prefix
 	defer func() {
 		for _, addr := range addrs {
 			if err := a.Release(addr); err != nil {
-				a.cfg.Log.Warn("an address that was leased for a service is free later", "address", addr, "err", err)
+				a.core.cfg.Log.Warn("an address that was leased for a service is free later", "address", addr, "err", err)
 			}
 		}
 	}()

@@ -35,9 +35,8 @@ func (a *core) share(sub cluster.Subnet, limit netip.Prefix) ([]netip.Prefix, er
 	return append(begun, clip([]netip.Prefix{slot}, limit)...), nil
 }
 
-// Begin begins the first host subnet of s, if it has any, on the host that creates it:
-// before the others hear of s and ask for theirs.
-func (a *core) Begin(s cluster.Subnet) error {
+// begin is Allocator.Begin.
+func (a *core) begin(s cluster.Subnet) error {
 	if s.HostBits == 0 {
 		return nil
 	}

@@ -53,7 +53,7 @@ func (w *world) goes(g *host, dead bool) {
 	w.hosts = slices.DeleteFunc(w.hosts, func(h *host) bool { return h == g })
 	w.spread()
 	for _, h := range w.hosts {
-		must(w.t, h.takeOrphans(ctx))
+		must(w.t, h.collector.takeOrphans(ctx))
 	}
 	w.spread()
 	must(w.t, g.db.Close())
@@ -80,7 +80,7 @@ func (w *world) hour() {
 	w.spread()
 	for _, h := range w.hosts {
 		must(w.t, h.replica.Expire())
-		must(w.t, h.restVNIDs())
+		must(w.t, h.vnids.restVNIDs())
 		must(w.t, h.replica.Flush(ctx))
 	}
 }
@@ -106,7 +106,7 @@ func (h *host) remains() (r remains) {
 			r.live++
 		}
 	}
-	r.vnids, r.digest = len(h.state.seen), len(h.replica.Digest())
+	r.vnids, r.digest = len(h.core.state.seen), len(h.replica.Digest())
 	if info, err := os.Stat(h.path); err == nil {
 		r.file = info.Size()
 	}
@@ -157,7 +157,7 @@ func TestSoak(t *testing.T) {
 		h, name := w.hosts[rnd.IntN(len(w.hosts))], fmt.Sprintf("ci%d", networks)
 		p := get(h.Prefix(ctx, 4, 24, 0))(t)
 		h.announceVNID(name, p, get(h.VNID(ctx))(t))
-		must(t, h.restVNIDs())
+		must(t, h.vnids.restVNIDs())
 		for range rnd.IntN(4) {
 			containers++
 			o := w.hosts[rnd.IntN(len(w.hosts))]
@@ -178,7 +178,7 @@ func TestSoak(t *testing.T) {
 		if rnd.IntN(4) == 0 {
 			w.spread()
 		}
-		must(t, w.hosts[rnd.IntN(len(w.hosts))].sendHome())
+		must(t, w.hosts[rnd.IntN(len(w.hosts))].homing.sendHome())
 	}
 	if guest != nil {
 		w.goes(guest, false)
@@ -207,8 +207,8 @@ func TestSoak(t *testing.T) {
 		t.Errorf("before: %v; after: %v", before, after)
 	}
 	for _, h := range w.hosts {
-		if len(h.state.leases)+len(h.state.pools)+len(h.state.vnids) > 0 || len(h.state.cursors) > 64 || len(h.backoff.until) > 1000 {
-			t.Errorf("%s: %d leases, %d pools, %d VNIDs, %d cursors, %d tries", h.id, len(h.state.leases), len(h.state.pools), len(h.state.vnids), len(h.state.cursors), len(h.backoff.until))
+		if len(h.core.state.leases)+len(h.core.state.pools)+len(h.core.state.vnids) > 0 || len(h.core.state.cursors) > 64 || len(h.asker.backoff.until) > 1000 {
+			t.Errorf("%s: %d leases, %d pools, %d VNIDs, %d cursors, %d tries", h.id, len(h.core.state.leases), len(h.core.state.pools), len(h.core.state.vnids), len(h.core.state.cursors), len(h.asker.backoff.until))
 		}
 	}
 	_ = get(w.hosts[2].Prefix(ctx, 4, 17, 0))(t) // half of all, as at first
@@ -246,7 +246,7 @@ func TestSoakOfHosts(t *testing.T) {
 	t.Logf("before: %v", before)
 	t.Logf("after %d hosts: %v", *soak/10, after)
 	for _, h := range w.hosts {
-		t.Logf("%s: %d promises, %d attempts, %d withdrawn", h.id, len(h.state.promises), len(h.state.attempts), len(h.withdrawn))
+		t.Logf("%s: %d promises, %d attempts, %d withdrawn", h.id, len(h.core.state.promises), len(h.core.state.attempts), len(h.forgetter.withdrawn))
 	}
 	if now := w.owners(); now != owners {
 		t.Errorf("before:\n%safter:\n%s", owners, now)

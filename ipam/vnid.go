@@ -13,8 +13,8 @@ import (
 
 // vnids hands out VNIDs.
 type vnids struct {
-	*core
-	*asker
+	core  *core
+	asker *asker
 	// nextRest is the age of the state file from which on it is looked again which VNIDs have rested.
 	nextRest time.Duration
 }
@@ -27,9 +27,8 @@ const vnidRest = 72 * time.Hour
 // restEvery is how often it is looked which of them have rested.
 const restEvery = time.Hour
 
-// VNID hands out a VNID that no network has or had lately, durably. It may ask
-// peers, for some seconds at most.
-func (a *vnids) VNID(ctx context.Context) (uint32, error) {
+// vnid is Allocator.VNID.
+func (a *vnids) vnid(ctx context.Context) (uint32, error) {
 	for try := 0; ; try++ {
 		v, err := a.nextVNID()
 		if !errors.Is(err, errShort) {
@@ -45,14 +44,14 @@ func (a *vnids) VNID(ctx context.Context) (uint32, error) {
 }
 
 func (a *vnids) moreVNIDs(ctx context.Context) error {
-	return a.flights.do(ctx, "vnids", a.hasVNID, func() error {
-		return a.ask(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen(), Need: true})
+	return a.asker.flights.do(ctx, "vnids", a.hasVNID, func() error {
+		return a.asker.ask(ctx, askGive{Kind: giveSpace, Within: ring.VNIDs, Unit: ring.VNIDs.Addr().BitLen(), Need: true})
 	})
 }
 
 func (a *vnids) hasVNID() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
 	_, ok := a.freeVNID()
 	return ok
 }
@@ -60,18 +59,18 @@ func (a *vnids) hasVNID() bool {
 // freeVNID is the next one that this host owns and nobody has or had lately. Those that rest
 // may be a hundred thousand, so they are looked up, not listed. a.mu is held.
 func (a *vnids) freeVNID() (netip.Addr, bool) {
-	snap := a.replica.Snapshot()
+	snap := a.core.replica.Snapshot()
 	live := map[uint32]bool{0: true} // 0 is never handed out: many networks may have it
 	for n := range cluster.All[cluster.Network](snap) {
 		live[n.VNID] = true
 	}
 	free := func(addr netip.Addr) bool {
 		v, _ := ring.AddrVNID(addr)
-		_, leased := a.state.vnids[v]
-		_, seen := a.state.seen[v]
+		_, leased := a.core.state.vnids[v]
+		_, seen := a.core.state.seen[v]
 		return !live[v] && !leased && !seen
 	}
-	cursor, owned := a.state.cursors[ring.VNIDs], snap.Ring().Owned(a.cfg.Self, ring.VNIDs)
+	cursor, owned := a.core.state.cursors[ring.VNIDs], snap.Ring().Owned(a.core.cfg.Self, ring.VNIDs)
 	for _, from := range []netip.Addr{cursor, {}} { // behind the cursor, else from the start
 		for _, b := range owned {
 			for addr := b.Addr(); b.Contains(addr); addr = addr.Next() {
@@ -92,9 +91,9 @@ func (a *vnids) freeVNID() (netip.Addr, bool) {
 }
 
 func (a *vnids) nextVNID() (uint32, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.mayHandOut(); err != nil {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if err := a.core.mayHandOut(); err != nil {
 		return 0, err
 	}
 	addr, ok := a.freeVNID()
@@ -102,15 +101,13 @@ func (a *vnids) nextVNID() (uint32, error) {
 		return 0, errShort
 	}
 	v, _ := ring.AddrVNID(addr)
-	a.state.setCursor(ring.VNIDs, addr)
-	a.state.setVNID(vnidLease{VNID: v, Since: a.cfg.Now(), Age: a.cfg.Age()})
-	return v, a.state.save(a.disk)
+	a.core.state.setCursor(ring.VNIDs, addr)
+	a.core.state.setVNID(vnidLease{VNID: v, Since: a.core.cfg.Now(), Age: a.core.cfg.Age()})
+	return v, a.core.state.save(a.core.disk)
 }
 
-// VNIDExact hands out the VNID v, durably, for the network called name: 0, which
-// any number of networks may have, or one that no other network has. It may ask
-// the owner.
-func (a *vnids) VNIDExact(ctx context.Context, v uint32, name string) error {
+// vnidExact is Allocator.VNIDExact.
+func (a *vnids) vnidExact(ctx context.Context, v uint32, name string) error {
 	addr := ring.VNIDAddr(v)
 	if !addr.IsValid() {
 		return fmt.Errorf("VNID %d is above %d", v, 1<<24-1)
@@ -118,7 +115,7 @@ func (a *vnids) VNIDExact(ctx context.Context, v uint32, name string) error {
 	if v == 0 {
 		return nil
 	}
-	for n := range cluster.All[cluster.Network](a.replica.Snapshot()) {
+	for n := range cluster.All[cluster.Network](a.core.replica.Snapshot()) {
 		if n.VNID == v && n.Name != name {
 			return fmt.Errorf("VNID %d: %w by network %s; choose another one, or leave the option out", v, ErrInUse, n.Name)
 		}
@@ -126,35 +123,34 @@ func (a *vnids) VNIDExact(ctx context.Context, v uint32, name string) error {
 			return nil
 		}
 	}
-	enough := func() bool { return a.replica.Snapshot().Ring().OwnsAll(a.cfg.Self, single(addr)) }
-	err := a.flights.do(ctx, "exact "+addr.String(), enough, func() error {
-		return a.ask(ctx, askGive{Kind: giveExact, Within: single(addr)})
+	enough := func() bool { return a.core.replica.Snapshot().Ring().OwnsAll(a.core.cfg.Self, single(addr)) }
+	err := a.asker.flights.do(ctx, "exact "+addr.String(), enough, func() error {
+		return a.asker.ask(ctx, askGive{Kind: giveExact, Within: single(addr)})
 	})
 	if err != nil {
 		return fmt.Errorf("VNID %d: %w", v, err)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.mayHandOut(); err != nil {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if err := a.core.mayHandOut(); err != nil {
 		return err
 	}
-	if !inside(single(addr), a.unused(single(addr))) {
+	if !inside(single(addr), a.core.unused(single(addr))) {
 		return fmt.Errorf("VNID %d: %w by a network that is being created or was deleted less than %s ago; choose another one", v, ErrInUse, vnidRest)
 	}
-	a.state.setVNID(vnidLease{VNID: v, Since: a.cfg.Now(), Age: a.cfg.Age()})
-	return a.state.save(a.disk)
+	a.core.state.setVNID(vnidLease{VNID: v, Since: a.core.cfg.Now(), Age: a.core.cfg.Age()})
+	return a.core.state.save(a.core.disk)
 }
 
-// ReleaseVNID takes back a VNID that no record has ever carried: its network was
-// not made. Others become free by themselves, vnidRest after their network went.
-func (a *vnids) ReleaseVNID(v uint32) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, ok := a.state.vnids[v]; !ok {
+// releaseVNID is Allocator.ReleaseVNID.
+func (a *vnids) releaseVNID(v uint32) error {
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	if _, ok := a.core.state.vnids[v]; !ok {
 		return nil
 	}
-	a.state.dropVNID(v)
-	return a.state.save(a.disk)
+	a.core.state.dropVNID(v)
+	return a.core.state.save(a.core.disk)
 }
 
 // restVNIDs renews the leases of VNIDs that networks have, about once a day, and
@@ -162,34 +158,34 @@ func (a *vnids) ReleaseVNID(v uint32) error {
 // have handed out: whoever takes over from a host knows which ones rest.
 func (a *vnids) restVNIDs() error {
 	live := map[uint32]bool{}
-	for n := range cluster.All[cluster.Network](a.replica.Snapshot()) {
+	for n := range cluster.All[cluster.Network](a.core.replica.Snapshot()) {
 		live[n.VNID] = true
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := a.cfg.Age()
+	a.core.mu.Lock()
+	defer a.core.mu.Unlock()
+	now := a.core.cfg.Age()
 	for v := range live {
-		if l, leased := a.state.vnids[v]; leased && now-l.Age > vnidRest/3 {
-			l.Since, l.Age = a.cfg.Now(), now
-			a.state.setVNID(l)
+		if l, leased := a.core.state.vnids[v]; leased && now-l.Age > vnidRest/3 {
+			l.Since, l.Age = a.core.cfg.Now(), now
+			a.core.state.setVNID(l)
 		}
-		if at, known := a.state.seen[v]; v != 0 && (!known || now-at > vnidRest/3) {
-			a.state.setSeen(v, now)
+		if at, known := a.core.state.seen[v]; v != 0 && (!known || now-at > vnidRest/3) {
+			a.core.state.setSeen(v, now)
 		}
 	}
 	if now < a.nextRest { // those that rest may be a hundred thousand, and this comes with each change
-		return a.state.save(a.disk)
+		return a.core.state.save(a.core.disk)
 	}
 	a.nextRest = now + restEvery
-	for v, l := range a.state.vnids {
+	for v, l := range a.core.state.vnids {
 		if !live[v] && now-l.Age > vnidRest+vnidRest/3 {
-			a.state.dropVNID(v)
+			a.core.state.dropVNID(v)
 		}
 	}
-	for v, at := range a.state.seen {
+	for v, at := range a.core.state.seen {
 		if !live[v] && now-at > vnidRest+vnidRest/3 {
-			a.state.dropSeen(v)
+			a.core.state.dropSeen(v)
 		}
 	}
-	return a.state.save(a.disk)
+	return a.core.state.save(a.core.disk)
 }

@@ -354,7 +354,8 @@ func TestCommonsNeverTwice(t *testing.T) {
 		}
 	})
 	t.Logf("%d networks, %d of them with hosts out of reach, %d removed, %d hosts gone", began, apart, back, gone)
-	if began == 0 || apart == 0 || gone == 0 || back == 0 {
+	// A short run is a fifth of one, and may see no network begun with hosts out of reach.
+	if !testing.Short() && (began == 0 || apart == 0 || gone == 0 || back == 0) {
 		t.Error("this proves nothing")
 	}
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/observe/capture"
 	"github.com/grapevine-net/grapevine/observe/metrics"
+	"github.com/grapevine-net/grapevine/observe/trace"
 	"github.com/grapevine-net/grapevine/observe/traffic"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
@@ -76,6 +77,7 @@ type Agent struct {
 	metricsPort *metrics.Port
 	exporter    *metrics.Exporter
 	captures    *capture.Desk
+	traces      *trace.Desk
 	traffic     *traffic.Desk
 }
 

@@ -48,6 +48,7 @@ func (a *Agent) handlers() api.Handlers {
 		Allow:        policies.Allow,
 		DeletePolicy: policies.Delete,
 		Explain:      policies.Explain,
+		Trace:        a.traces.Trace,
 		Capture:      a.captures.Capture,
 		Traffic:      a.traffic.Traffic,
 		Metrics:      a.exporter.Handler(),

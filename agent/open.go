@@ -180,7 +180,8 @@ func (a *Agent) openMember() error {
 	}
 	a.openCapture()
 	a.openTraffic()
-	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods(), a.traffic.Methods()} {
+	a.openTrace()
+	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods(), a.traffic.Methods(), a.traces.Methods()} {
 		for method, handler := range methods {
 			a.gossip.Handle(method, handler)
 		}

@@ -18,6 +18,8 @@ type traced struct {
 	api.Explanation
 	// Ping is a packet from this host to that of the other end and back, through the tunnel.
 	Ping *api.Ping `json:"ping,omitempty"`
+	// Would is what the switches and fast paths would do with a packet, there and back.
+	Would *api.Trace `json:"would,omitempty"`
 	// Verdict is the first line; Wrong says that it names something in the way, and Do what to do.
 	Verdict string `json:"verdict"`
 	Wrong   bool   `json:"wrong"`
@@ -27,19 +29,24 @@ type traced struct {
 }
 
 func newTrace() *cobra.Command {
-	return &cobra.Command{
+	var flows bool
+	c := &cobra.Command{
 		Use:   "trace FROM TO[:PORT[/PROTOCOL]]",
-		Short: "Say what is in the way between two containers: networks, policies, hosts, the tunnel",
+		Short: "Say what is in the way between two containers: networks, policies, hosts, switches, the tunnel",
 		Long: `Say what is in the way from FROM to TO and back, and what to do. It looks at what ought to be, which the
-whole cluster knows (networks, policies, whether the hosts answer), and sends packets through the tunnel to the
-other end's host and back, if one of the two ends is on this host. FROM and TO are as for grapevine policy
-explain.
+whole cluster knows (networks, policies, whether the hosts answer). It asks the switch and the fast path of each
+host on the way what they would do with the packet, and with the answer to it. And it sends packets through the
+tunnel to the other end's host and back, if one of the two ends is on this host. FROM and TO are as for grapevine
+policy explain; one of them may be an address outside.
 
-It sends nothing from within a container, does not ask the switch what it would do with the packet, and does not
-know whether the other end listens; the output says so.
+Where these differ, the first line says so: a flow that somebody changed, an entry of the fast path that is stale,
+a firewall that drops what the switch has let pass.
+
+It sends nothing from within a container, and does not know whether the other end listens; the output says so.
 
 Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be found out.`,
 		Example: `  grapevine trace web db:5432
+  grapevine trace web 192.0.2.80:443 --flows
   grapevine trace db web -o json | jq -r .verdict`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -67,7 +74,7 @@ Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be 
 			if format == "json" {
 				err = printJSON(c.OutOrStdout(), t)
 			} else {
-				err = showTrace(c.OutOrStdout(), t)
+				err = showTrace(c.OutOrStdout(), t, flows)
 			}
 			if t.Wrong {
 				return errors.Join(err, errSomethingWrong)
@@ -75,6 +82,8 @@ Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be 
 			return err
 		},
 	}
+	c.Flags().BoolVar(&flows, "flows", false, "every flow of the switches that matches")
+	return c
 }
 
 // traceOf asks for all that the verdict is made of.
@@ -86,6 +95,7 @@ func traceOf(ctx context.Context, c *api.Client, from, to string) (t traced, err
 	if t.Explanation, err = c.Explain(ctx, r); err != nil {
 		return t, err
 	}
+	would, wouldErr := c.Trace(ctx, api.TraceRequest(r))
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return t, err
@@ -98,7 +108,14 @@ func traceOf(ctx context.Context, c *api.Client, from, to string) (t traced, err
 		}
 		t.Ping = &ping
 	}
-	return judge(t, nodes), nil
+	if wouldErr == nil {
+		t.Would = &would
+	}
+	t = judge(t, nodes)
+	if wouldErr != nil {
+		t.NotTried = append(t.NotTried, "what the switches would do: "+wouldErr.Error())
+	}
+	return t, nil
 }
 
 // farHost is the host of one end, if the other end is on this host; else empty.
@@ -117,7 +134,7 @@ func farHost(e api.Explanation, nodes []api.Node) string {
 // judge is pure: the first thing that is in the way.
 func judge(t traced, nodes []api.Node) traced {
 	from, to := peerName(t.From), peerName(t.To)
-	t.NotTried = []string{"a packet from within the container", "what the switch would do with it", "whether the other end listens"}
+	t.NotTried = []string{"a packet from within the container", "whether the other end listens"}
 	wrong := func(do, format string, args ...any) traced {
 		t.Wrong, t.Do, t.Verdict = true, do, fmt.Sprintf("%s does not reach %s: ", from, to)+fmt.Sprintf(format, args...)
 		return t
@@ -145,8 +162,11 @@ func judge(t traced, nodes []api.Node) traced {
 			return wrong("grapevine status", "the agent of host %s does not answer", n.Name)
 		}
 	}
+	if what, do := inTheWay(t.Would); what != "" {
+		return wrong(do, "%s", what)
+	}
 	switch {
-	case t.Ping == nil && t.From.Host != t.To.Host:
+	case t.Ping == nil && t.From.Host != t.To.Host && t.From.Host != "" && t.To.Host != "":
 		t.NotTried = append(t.NotTried, "the way between the hosts: run it on the host of one of the two ends")
 	case t.Ping == nil:
 	case t.Ping.Error != "":
@@ -170,7 +190,7 @@ func meet(notes []string) bool {
 	return true
 }
 
-func showTrace(w io.Writer, t traced) error {
+func showTrace(w io.Writer, t traced, flows bool) error {
 	fmt.Fprintln(w, t.Verdict)
 	if t.Do != "" {
 		fmt.Fprintln(w, "To do: "+t.Do)
@@ -178,6 +198,9 @@ func showTrace(w io.Writer, t traced) error {
 	fmt.Fprintln(w)
 	if err := showExplanation(w, t.Explanation); err != nil {
 		return err
+	}
+	if t.Would != nil {
+		showWould(w, *t.Would, flows)
 	}
 	if t.Ping != nil {
 		fmt.Fprintf(w, "  this host and %s: %s\n", t.Ping.Host, pingLine(*t.Ping))

@@ -18,7 +18,7 @@ func TestJudge(t *testing.T) {
 	if got := farHost(whole().Explanation, nodes); got != "host2" {
 		t.Errorf("far host %q", got)
 	}
-	if got := judge(whole(), nodes); got.Wrong || !strings.HasPrefix(got.Verdict, "Nothing was found in the way") || len(got.NotTried) != 3 {
+	if got := judge(whole(), nodes); got.Wrong || !strings.HasPrefix(got.Verdict, "Nothing was found in the way") || len(got.NotTried) != 2 {
 		t.Errorf("%+v", got)
 	}
 	for want, break_ := range map[string]func(*traced){
@@ -33,6 +33,12 @@ func TestJudge(t *testing.T) {
 		},
 		"through the tunnel did not arrive at host2": func(t *traced) { t.Ping.Tunnel.Lost = "did not arrive at host2" },
 		"of 1450 bytes through the tunnel":           func(t *traced) { t.Ping.Full = api.Echo{Bytes: 1450, Lost: "did not arrive at host2"} },
+		"it ought to, but the switch of host host2 would have the packet dropped at forwarding: range 10.1.0.0/24": func(t *traced) {
+			t.Would = &api.Trace{There: []api.TraceHop{{Host: "host1", End: "host", Where: "host2"}, {Host: "host2", End: "dropped", Steps: []api.TraceStep{{Stage: "forwarding", Object: "range 10.1.0.0/24"}}}}}
+		},
+		"the fast path of host host1 takes the answer to host 192.0.2.99, its switch to container app": func(t *traced) {
+			t.Would = &api.Trace{Back: []api.TraceHop{{Host: "host2", End: "host", Where: "host1", FastPath: "carries"}, {Host: "host1", End: "container", Where: "app", FastPath: "differs", FastTo: "to host 192.0.2.99"}}}
+		},
 	} {
 		x := whole()
 		break_(&x)

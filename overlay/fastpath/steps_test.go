@@ -54,9 +54,9 @@ func TestSteps(t *testing.T) {
 			}
 		}
 		middle := Between(old, young)
-		walk(t, &now, middle, func() { allow("narrow", old) })
+		stepwise(t, &now, middle, func() { allow("narrow", old) })
 		allow("flows change", old, young)
-		walk(t, &now, young, func() { allow("widen", young) })
+		stepwise(t, &now, young, func() { allow("widen", young) })
 		if !maps.Equal(now.Locals, young.Locals) || !maps.Equal(now.Ranges, young.Ranges) || now.Gate != young.Gate {
 			t.Fatalf("in the end the maps hold %+v, not %+v", now, young)
 		}
@@ -66,8 +66,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// walk writes want into now as tables.write does, in some order, and stops between any two writes.
-func walk(t *rapid.T, now *Contents, want Contents, look func()) {
+// stepwise writes want into now as tables.write does, in some order, and stops between any two writes.
+func stepwise(t *rapid.T, now *Contents, want Contents, look func()) {
 	sets, deletes := []func(){func() { now.Gate = want.Gate }}, []func(){}
 	for _, a := range slices.SortedFunc(maps.Keys(want.Locals), netip.Addr.Compare) {
 		sets = append(sets, func() { now.Locals[a] = want.Locals[a] })

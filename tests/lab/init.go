@@ -30,6 +30,7 @@ const (
 	roleWitness = "witness" // see witness.go
 	roleFlood   = "flood"
 	roleSurvey  = "survey" // see survey.go
+	roleStale   = "stale"  // see stale.go
 
 	roleWireGuard = "wireguard" // see wireguard.go
 	roleOverhear  = "overhear"  // see overhear.go
@@ -79,6 +80,8 @@ func Init() {
 		err = floodMain(os.Args[1:])
 	case roleSurvey:
 		err = surveyMain(os.Args[1:])
+	case roleStale:
+		err = staleMain(os.Args[1:])
 	case roleLoad:
 		err = loadMain(os.Args[1:])
 	case roleWireGuard:

@@ -1,0 +1,73 @@
+package overlay
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/overlay/walk"
+)
+
+// TestWalk: what the switch says of a packet is read as it does it, in both tunnel modes; of a flow that
+// somebody deleted or put there, too.
+func TestWalk(t *testing.T) {
+	for _, mode := range []pipeline.TunnelMode{pipeline.Metadata, pipeline.HeaderBits} {
+		t.Run(map[pipeline.TunnelMode]string{pipeline.Metadata: "metadata", pipeline.HeaderBits: "header bits"}[mode], func(t *testing.T) {
+			b, port := sceneSwitch(t, mode)
+			o := &Overlay{cfg: Config{Bridge: b}, last: result{input: scene(mode, port)}}
+			from := func(endpoint, src, dst string) walk.Packet {
+				return walk.Packet{Src: addr(src), Dst: addr(dst), Proto: walk.TCP, From: 61001, To: 80, Endpoint: endpoint}
+			}
+			tunnel := func(vtep string, vnid uint32, src, dst string) walk.Packet {
+				return walk.Packet{Src: addr(src), Dst: addr(dst), Proto: walk.ICMP, Reply: true, VTEP: addr(vtep), VNID: vnid}
+			}
+			check := func(what string, p walk.Packet, want string) {
+				t.Helper()
+				path, err := o.Walk(t.Context(), p)
+				got := path.End.String()
+				if path.End.Dropped() {
+					got = fmt.Sprintf("%s: %s", path.Last().Stage, path.Last().Object)
+				}
+				if err != nil || got != want {
+					t.Errorf("%s: %q, %v, want %q", what, got, err, want)
+				}
+			}
+			check("to another host", from("a", "10.128.0.7", "10.128.2.9"), "to VTEP 192.0.2.2 with VNID 5")
+			check("to a host behind IPv6", from("a", "10.128.0.7", "10.128.3.9"), "to VTEP 2001:db8::3 with VNID 5")
+			check("IPv6", from("a", "fd00:1::7", "fd00:1::2:9"), "to VTEP 192.0.2.2 with VNID 5")
+			check("to a global network", from("a", "10.128.0.7", "10.130.0.7"), "to endpoint g")
+			check("to the gateway", from("a", "10.128.0.7", "10.128.0.1"), "to the gateway")
+			check("to the outside", from("a", "10.128.0.7", "198.51.100.1"), "to the gateway")
+			check("from the outside", walk.Packet{Src: addr("198.51.100.1"), Dst: addr("10.128.0.7"), Proto: walk.UDP, From: 53, To: 61001, Reply: true}, "to endpoint a")
+			check("other network", from("a", "10.128.0.7", "10.129.0.7"), "vnid-check: drop: "+pipeline.DropOtherNetwork.String())
+			check("spoofed", from("a", "10.128.0.8", "10.128.2.9"), "spoof-guard: endpoint a")
+			check("from another host", tunnel("192.0.2.2", 5, "10.128.2.9", "10.128.0.7"), "to endpoint a")
+			check("from another VTEP", tunnel("2001:db8::3", 5, "10.128.2.9", "10.128.0.7"), "spoof-guard: range 10.128.2.0/24")
+			check("from another host, IPv6", walk.Packet{Src: addr("fd00:1::2:9"), Dst: addr("fd00:1::7"), Proto: walk.ICMPv6, VTEP: addr("192.0.2.2"), VNID: 5}, "to endpoint a")
+
+			change := func(f pipeline.Flow, delete bool) {
+				t.Helper()
+				c := pipeline.Changes{Add: []pipeline.Flow{f}}
+				if delete {
+					c = pipeline.Changes{Delete: []pipeline.Flow{f}}
+				}
+				if err := b.ApplyBundle(t.Context(), c.Lines()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			flows, err := pipeline.Compile(scene(mode, port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range flows {
+				if pipeline.Stage(f.Table) == pipeline.Forwarding && f.Match == "ip,nw_dst=10.128.2.0/24" {
+					change(f, true)
+					check("a range's flow is deleted", from("a", "10.128.0.7", "10.128.2.9"), "forwarding: range 10.128.0.0/22")
+					change(f, false)
+				}
+			}
+			change(pipeline.Flow{Table: uint8(pipeline.VNIDCheck), Priority: 999, Match: "ip,nw_dst=10.128.2.9", Actions: "drop"}, false)
+			check("somebody's own flow", from("a", "10.128.0.7", "10.128.2.9"), "vnid-check: a flow that is none of grapevine's")
+		})
+	}
+}

@@ -24,6 +24,10 @@ build: ## The program: bin/grapevine
 build-all: ## The program for amd64 and arm64: bin/grapevine-amd64, bin/grapevine-arm64
 	@for arch in amd64 arm64; do GOARCH=$$arch go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/grapevine-$$arch ./cmd/grapevine || exit 1; done
 
+.PHONY: release
+release: build build-all ## For amd64 and arm64: the program, and the plugin laid out (build/plugin-amd64, build/plugin-arm64) for `docker plugin create`
+	@for arch in amd64 arm64; do scripts/build-plugin --arch $$arch --directory build/plugin-$$arch || exit 1; done
+
 .PHONY: demo
 demo: ## Three Docker hosts on this machine, one network over them (KEEP=1: leave them running)
 	@scripts/setup demo

@@ -84,6 +84,7 @@ var mayImport = map[string]string{
 	"reach/follow":           "api cluster host/docker host/link overlay/gateway overlay/pipeline reach",
 	"replica":                "cluster host/store",
 	"ring":                   "",
+	"scripts/layout":         "",
 	"service":                "cluster",
 	"service/edit":           "api cluster replica service",
 	"service/inside":         "cluster host/netns host/nft service",

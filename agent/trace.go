@@ -2,9 +2,15 @@ package agent
 
 import (
 	"context"
+	"errors"
+
+	"golang.org/x/net/bpf"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/packets"
+	"github.com/grapevine-net/grapevine/observe/frames"
 	"github.com/grapevine-net/grapevine/observe/trace"
 	"github.com/grapevine-net/grapevine/overlay/walk"
 )
@@ -21,5 +27,38 @@ func (a *Agent) openTrace() {
 		Explain: func(ctx context.Context, r api.ExplainRequest) (api.Explanation, error) {
 			return policing{a}.desk().Explain(ctx, r)
 		},
+		Wires: trace.Wires{
+			Container: func(endpoint string, filter []bpf.RawInstruction) (trace.Tap, string, error) {
+				tap, place, err := a.openTap(endpoint, filter)
+				return tap, place.Name, err
+			},
+			Underlay: wire{a}.open, VXLANPort: a.cfg.VXLANPort, Send: wire{a}.send, Closed: a.cfg.Capture == "off", Log: a.log,
+		},
 	})
+}
+
+// wire is where packets leave this host, or one of its containers.
+type wire struct{ agent *Agent }
+
+// open reads what goes to other hosts and comes from there.
+func (w wire) open(filter []bpf.RawInstruction) (trace.Tap, string, error) {
+	if w.agent.plane.Encryption() != "" {
+		return nil, "", errors.New("what leaves it is encrypted")
+	}
+	name := w.agent.underlay.Interface
+	l, err := link.Get(name)
+	if err != nil {
+		return nil, name, err
+	}
+	tap, err := packets.Open("/proc/self/ns/net", l.Index, filter)
+	return tap, name, err
+}
+
+// send sends a packet as a program in the container would.
+func (w wire) send(endpoint string, p frames.Probe) error {
+	sandbox := w.agent.driver.Sandbox(endpoint)
+	if sandbox == "" {
+		return errors.New("it does not run: start it first")
+	}
+	return packets.Send(sandbox, p.Src, p.Dst, p.Proto, p.Body())
 }

@@ -60,7 +60,7 @@ type Handlers struct {
 func (h Handlers) Readers() Handlers {
 	r := Handlers{
 		Status: h.Status, Nodes: h.Nodes, Services: h.Services, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
-		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, Explain: h.Explain, Trace: h.Trace, Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
+		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, Explain: h.Explain, Trace: dryTrace(h.Trace), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
 	}
 	if r.Absent == nil {
 		r.Absent = &Error{http.StatusForbidden, "that is for root: run this with sudo; without, you may look, and not change anything"}

@@ -11,14 +11,41 @@ type TraceRequest struct {
 	To    string `json:"to"`
 	Proto string `json:"proto,omitempty"`
 	Port  uint16 `json:"port,omitempty"`
+	// Dry: no real packet is sent.
+	Dry bool `json:"dry,omitempty"`
 }
 
 // Trace is what the switches and fast paths of both ends' hosts would do with the first packet of a connection, and
-// with the answer to it.
+// with the answer to it; and what became of a real one.
 type Trace struct {
 	There []TraceHop `json:"there"`
 	// Back is there if the packet arrives.
 	Back []TraceHop `json:"back,omitempty"`
+	// Packet is a real one; nil: none was asked for.
+	Packet *TracePacket `json:"packet,omitempty"`
+}
+
+// TracePacket is a packet that was sent from within a container, as a program there would.
+type TracePacket struct {
+	What string `json:"what"` // "TCP SYN"
+	// Error says why none was sent; then there is nothing else.
+	Error string `json:"error,omitempty"`
+	// Points are where it was looked for, and then the answer, in the order in which they pass.
+	Points []TracePoint `json:"points,omitempty"`
+	// Answer is "open" (TCP: somebody listens), "refused" (nobody does), "echo", "datagram", "unreachable" (somebody
+	// says so), or empty: nothing came back.
+	Answer       string   `json:"answer,omitempty"`
+	Milliseconds float64  `json:"milliseconds,omitempty"` // until the answer
+	Notes        []string `json:"notes,omitempty"`
+}
+
+// TracePoint is a place where packets were looked for. A packet that was seen further on was here.
+type TracePoint struct {
+	Host      string `json:"host"`
+	Container string `json:"container,omitempty"` // inside its sandbox; empty: where VXLAN leaves and enters the host
+	Place     string `json:"place"`               // the interface
+	Back      bool   `json:"back,omitempty"`
+	Seen      bool   `json:"seen"`
 }
 
 // TraceHop is a packet's way through a host.
@@ -47,6 +74,17 @@ type TraceStep struct {
 // Trace asks the hosts of both ends.
 func (c *Client) Trace(ctx context.Context, r TraceRequest) (Trace, error) {
 	return call[Trace](ctx, c, http.MethodPost, "trace", r)
+}
+
+// dryTrace is a trace for who may look and not touch.
+func dryTrace(trace func(context.Context, TraceRequest) (Trace, error)) func(context.Context, TraceRequest) (Trace, error) {
+	if trace == nil {
+		return nil
+	}
+	return func(ctx context.Context, r TraceRequest) (Trace, error) {
+		r.Dry = true
+		return trace(ctx, r)
+	}
 }
 
 func (h Handlers) addTrace(mux *routes) { post(mux, "/v1/trace", h.Trace) }

@@ -171,7 +171,7 @@ var Table = []Setting{
 	},
 	{
 		Name: "capture", Default: "headers",
-		Doc: "What other hosts of the cluster get of the packets of this host's containers (`grapevine capture`): `headers`, without what containers say to each other; `full`; or `off`. " +
+		Doc: "What other hosts of the cluster get of the packets of this host's containers (`grapevine capture`): `headers`, without what containers say to each other; `full`; or `off`, with which no packet of `grapevine trace` of theirs enters or leaves them either. " +
 			"Root on this host always gets all.",
 		set: oneOf(func(c *Config) *string { return &c.Capture }, "headers", "full", "off"),
 	},

@@ -29,24 +29,29 @@ type traced struct {
 }
 
 func newTrace() *cobra.Command {
-	var flows bool
+	var flows, dry bool
 	c := &cobra.Command{
 		Use:   "trace FROM TO[:PORT[/PROTOCOL]]",
 		Short: "Say what is in the way between two containers: networks, policies, hosts, switches, the tunnel",
 		Long: `Say what is in the way from FROM to TO and back, and what to do. It looks at what ought to be, which the
 whole cluster knows (networks, policies, whether the hosts answer). It asks the switch and the fast path of each
-host on the way what they would do with the packet, and with the answer to it. And it sends packets through the
-tunnel to the other end's host and back, if one of the two ends is on this host. FROM and TO are as for grapevine
-policy explain; one of them may be an address outside.
+host on the way what they would do with the packet, and with the answer to it. And it sends a real one from within
+the container FROM, as a program there would, and looks where it comes by: at both containers' interfaces, and where
+VXLAN leaves one host and enters the other. FROM and TO are as for grapevine policy explain; one of them may be an
+address outside.
 
 Where these differ, the first line says so: a flow that somebody changed, an entry of the fast path that is stale,
-a firewall that drops what the switch has let pass.
+a firewall that drops what the switch has let pass, and where.
 
-It sends nothing from within a container, and does not know whether the other end listens; the output says so.
+The packet is one that begins nothing: TCP's SYN, which the container's own kernel resets at once when it is
+answered, an ICMP echo request, or an empty datagram; it is sent again once if nothing comes back. --dry sends none;
+neither does it for those who may look and not touch. A host with GRAPEVINE_CAPTURE=off lets nobody else send from,
+and look into, its containers.
 
 Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be found out.`,
-		Example: `  grapevine trace web db:5432
-  grapevine trace web 192.0.2.80:443 --flows
+		Example: `  grapevine trace web db
+  grapevine trace web db:80
+  grapevine trace web 192.0.2.80:443 --dry --flows
   grapevine trace db web -o json | jq -r .verdict`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -66,7 +71,7 @@ Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be 
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), 2*patience)
 			defer cancel()
-			t, err := traceOf(ctx, client, args[0], args[1])
+			t, err := traceOf(ctx, client, args[0], args[1], dry)
 			if err != nil {
 				fmt.Fprintln(c.ErrOrStderr(), "grapevine:", err)
 				return errNotAsked
@@ -83,11 +88,12 @@ Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be 
 		},
 	}
 	c.Flags().BoolVar(&flows, "flows", false, "every flow of the switches that matches")
+	c.Flags().BoolVar(&dry, "dry", false, "send no packet from within the container")
 	return c
 }
 
 // traceOf asks for all that the verdict is made of.
-func traceOf(ctx context.Context, c *api.Client, from, to string) (t traced, err error) {
+func traceOf(ctx context.Context, c *api.Client, from, to string, dry bool) (t traced, err error) {
 	r, err := explainRequest(from, to)
 	if err != nil {
 		return t, err
@@ -95,7 +101,7 @@ func traceOf(ctx context.Context, c *api.Client, from, to string) (t traced, err
 	if t.Explanation, err = c.Explain(ctx, r); err != nil {
 		return t, err
 	}
-	would, wouldErr := c.Trace(ctx, api.TraceRequest(r))
+	would, wouldErr := c.Trace(ctx, api.TraceRequest{From: r.From, To: r.To, Proto: r.Proto, Port: r.Port, Dry: dry})
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return t, err
@@ -134,13 +140,24 @@ func farHost(e api.Explanation, nodes []api.Node) string {
 // judge is pure: the first thing that is in the way.
 func judge(t traced, nodes []api.Node) traced {
 	from, to := peerName(t.From), peerName(t.To)
-	t.NotTried = []string{"a packet from within the container", "whether the other end listens"}
+	packet := packetOf(t.Would)
+	if packet == nil {
+		t.NotTried = []string{"a packet from within the container", "whether the other end listens"}
+	} else if packet.Error != "" {
+		t.NotTried = []string{"a packet from within the container: " + packet.Error}
+	}
 	wrong := func(do, format string, args ...any) traced {
 		t.Wrong, t.Do, t.Verdict = true, do, fmt.Sprintf("%s does not reach %s: ", from, to)+fmt.Sprintf(format, args...)
 		return t
 	}
+	denied := func(do, format string, args ...any) traced {
+		if packet != nil && packet.Answer != "" && packet.Answer != "unreachable" {
+			format += "; yet a real packet was answered: report this"
+		}
+		return wrong(do, format, args...)
+	}
 	if t.From.Network != "" && t.To.Network != "" && t.From.Network != t.To.Network && !meet(t.Notes) {
-		return wrong(fmt.Sprintf("docker network connect %s %s, if they are to meet", t.To.Network, from), "the networks %s and %s do not meet", t.From.Network, t.To.Network)
+		return denied(fmt.Sprintf("docker network connect %s %s, if they are to meet", t.To.Network, from), "the networks %s and %s do not meet", t.From.Network, t.To.Network)
 	}
 	if i := slices.IndexFunc(t.Notes, func(n string) bool { return strings.HasPrefix(n, "no container has ") }); i >= 0 {
 		return wrong("grapevine endpoints lists the addresses that there are", "%s", t.Notes[i])
@@ -154,7 +171,7 @@ func judge(t traced, nodes []api.Node) traced {
 			for _, r := range d.Rules {
 				why += "; " + ruleWords(r)
 			}
-			return wrong("grapevine policy explain says more", "policies do not let it %s: %s", d.what, why)
+			return denied("grapevine policy explain says more", "policies do not let it %s: %s", d.what, why)
 		}
 	}
 	for _, n := range nodes {
@@ -163,6 +180,9 @@ func judge(t traced, nodes []api.Node) traced {
 		}
 	}
 	if what, do := inTheWay(t.Would); what != "" {
+		return wrong(do, "%s", what)
+	}
+	if what, do := lostAt(packet, to); what != "" {
 		return wrong(do, "%s", what)
 	}
 	switch {
@@ -175,6 +195,10 @@ func judge(t traced, nodes []api.Node) traced {
 		return wrong("grapevine doctor, here and on "+t.Ping.Host, "a packet through the tunnel %s", t.Ping.Tunnel.Lost)
 	case t.Ping.Full.Lost != "":
 		return wrong("grapevine doctor, here and on "+t.Ping.Host, "a packet of %d bytes through the tunnel %s; small ones pass", t.Ping.Full.Bytes, t.Ping.Full.Lost)
+	}
+	if answered := answeredWords(packet, to); answered != "" {
+		t.Verdict = fmt.Sprintf("%s reaches %s, %s.", from, to, answered)
+		return t
 	}
 	t.Verdict = fmt.Sprintf("Nothing was found in the way from %s to %s.", from, to)
 	return t
@@ -201,6 +225,9 @@ func showTrace(w io.Writer, t traced, flows bool) error {
 	}
 	if t.Would != nil {
 		showWould(w, *t.Would, flows)
+		if t.Would.Packet != nil {
+			showDoes(w, *t.Would.Packet)
+		}
 	}
 	if t.Ping != nil {
 		fmt.Fprintf(w, "  this host and %s: %s\n", t.Ping.Host, pingLine(*t.Ping))

@@ -123,7 +123,7 @@ func questions(c *api.Client) map[string]ui.Ask {
 			return c.Traffic(ctx, q.Get("all") == "true")
 		},
 		"trace": func(ctx context.Context, q url.Values) (any, error) {
-			return traceOf(ctx, c, q.Get("from"), q.Get("to"))
+			return traceOf(ctx, c, q.Get("from"), q.Get("to"), true)
 		},
 	}
 }

@@ -38,29 +38,36 @@ type Config struct {
 	Walk func(context.Context, walk.Packet) (walk.Path, error)
 	// Explain finds both ends, and says what ought to be.
 	Explain func(context.Context, api.ExplainRequest) (api.Explanation, error)
+	// Wires are for a real packet.
+	Wires Wires
 }
 
 // Desk is where traces are asked for.
-type Desk struct{ cfg Config }
+type Desk struct {
+	cfg  Config
+	runs *runs
+}
 
 // New makes a Desk.
-func New(cfg Config) *Desk { return &Desk{cfg} }
+func New(cfg Config) *Desk {
+	return &Desk{cfg, &runs{wires: cfg.Wires, snap: cfg.Snapshot, self: cfg.Self, all: map[seat]*run{}}}
+}
 
 // Methods answer other hosts.
 func (d *Desk) Methods() map[string]func(ctx context.Context, from string, body []byte) ([]byte, error) {
-	return map[string]func(context.Context, string, []byte) ([]byte, error){
-		methodStep: func(ctx context.Context, _ string, body []byte) ([]byte, error) {
-			var p walk.Packet
-			if err := cbor.Unmarshal(body, &p); err != nil {
-				return nil, fmt.Errorf("read the packet: %w", err)
-			}
-			path, err := d.cfg.Walk(ctx, p)
-			if err != nil {
-				return nil, err
-			}
-			return cbor.Marshal(path)
-		},
+	methods := d.runs.methods()
+	methods[methodStep] = func(ctx context.Context, _ string, body []byte) ([]byte, error) {
+		var p walk.Packet
+		if err := cbor.Unmarshal(body, &p); err != nil {
+			return nil, fmt.Errorf("read the packet: %w", err)
+		}
+		path, err := d.cfg.Walk(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		return cbor.Marshal(path)
 	}
+	return methods
 }
 
 // Trace answers POST /v1/trace.
@@ -78,6 +85,9 @@ func (d *Desk) Trace(ctx context.Context, r api.TraceRequest) (api.Trace, error)
 		back.Endpoint = end.endpoint
 		out.Back, _ = d.follow(ctx, snap, end.host, back)
 	}
+	if !r.Dry {
+		out.Packet = d.does(ctx, snap, c)
+	}
 	return out, nil
 }
 
@@ -86,6 +96,7 @@ type connection struct {
 	packet   walk.Packet
 	from, to cluster.Endpoint // empty: none
 	start    cluster.NodeID   // the host where the packet comes in
+	source   uint16           // port, or of ICMP the identifier
 }
 
 var protocols = map[string]uint8{"tcp": walk.TCP, "udp": walk.UDP, "sctp": walk.SCTP, "icmp": walk.ICMP}
@@ -94,7 +105,7 @@ var protocols = map[string]uint8{"tcp": walk.TCP, "udp": walk.UDP, "sctp": walk.
 const firstPort = 61000
 
 func (d *Desk) connection(ctx context.Context, snap *cluster.Snapshot, r api.TraceRequest) (c connection, err error) {
-	e, err := d.cfg.Explain(ctx, api.ExplainRequest(r))
+	e, err := d.cfg.Explain(ctx, api.ExplainRequest{From: r.From, To: r.To, Proto: r.Proto, Port: r.Port})
 	if err != nil {
 		return c, err
 	}
@@ -109,7 +120,8 @@ func (d *Desk) connection(ctx context.Context, snap *cluster.Snapshot, r api.Tra
 		}
 	}
 	c.packet = walk.Packet{Src: e.From.Addr, Dst: e.To.Addr, Proto: protocols[proto], To: r.Port, Endpoint: c.from.ID}
-	if c.packet.From = uint16(firstPort + rand.IntN(4000)); c.packet.Proto == walk.ICMP {
+	c.source = uint16(firstPort + rand.IntN(4000))
+	if c.packet.From = c.source; c.packet.Proto == walk.ICMP {
 		c.packet.From = 0
 		if c.packet.Src.Is6() {
 			c.packet.Proto = walk.ICMPv6

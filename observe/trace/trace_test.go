@@ -31,7 +31,7 @@ var (
 type world struct {
 	snap   *cluster.Snapshot
 	answer func(on cluster.NodeID, p walk.Packet) (walk.Path, error)
-	a      *Desk
+	a, b   *Desk
 	asked  []string
 }
 
@@ -86,12 +86,12 @@ func newWorld(t *testing.T) *world {
 			},
 		})
 	}
-	b2 := desk(hostB, nil)
+	w.b = desk(hostB, nil)
 	w.a = desk(hostA, func(ctx context.Context, node, method string, body []byte) ([]byte, error) {
 		if node != string(hostB) {
 			return nil, errors.New("unreachable")
 		}
-		return b2.Methods()[method](ctx, string(hostA), body)
+		return w.b.Methods()[method](ctx, string(hostA), body)
 	})
 	return w
 }
@@ -155,7 +155,7 @@ func TestTrace(t *testing.T) {
 	} {
 		w := newWorld(t)
 		w.answer = c.answer
-		got, err := w.a.Trace(t.Context(), api.TraceRequest{From: c.from, To: c.to, Port: 80})
+		got, err := w.a.Trace(t.Context(), api.TraceRequest{From: c.from, To: c.to, Port: 80, Dry: true})
 		if there, back := summary(got.There), summary(got.Back); err != nil || there != c.there || back != c.back {
 			t.Errorf("%s: there %q, back %q, %v\nwant  %q, %q", c.what, there, back, err, c.there, c.back)
 		}
@@ -176,7 +176,7 @@ func TestTrace(t *testing.T) {
 	w.answer = whole
 	for _, to := range []string{"name.example", "198.51.100.7"} {
 		var refused *api.Error
-		if _, err := w.a.Trace(t.Context(), api.TraceRequest{From: "203.0.113.1", To: to, Port: 80}); !errors.As(err, &refused) {
+		if _, err := w.a.Trace(t.Context(), api.TraceRequest{From: "203.0.113.1", To: to, Port: 80, Dry: true}); !errors.As(err, &refused) {
 			t.Errorf("to %s: %v", to, err)
 		}
 	}

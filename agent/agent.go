@@ -63,6 +63,7 @@ type Agent struct {
 	plane     *plane.Plane
 	naming    *naming
 	driver    *driver.Driver
+	clients   *clientele
 	plugin    *plugin.Server
 	docker    *docker.Client
 	sockets   sockets

@@ -71,6 +71,7 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 		t.Fatal(err)
 	}
 	a.naming = newNaming(a)
+	a.clients = newClientele(a)
 	a.naming.lead(nil)
 	a.openWatches()
 	tasks, ctx := errgroup.WithContext(t.Context())

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api/words"
+	"github.com/grapevine-net/grapevine/clients/sandbox"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/link"
@@ -48,7 +49,7 @@ func Cleanup(ctx context.Context, cfg config.Config, purge bool) (did, kept []st
 	}
 	defer release()
 	c := &cleaning{cfg: cfg}
-	for _, step := range []func(context.Context){c.fastPath, c.daemons, c.bridge, c.datapath, c.encryption, c.devices, c.routing, c.firewall, c.sockets} {
+	for _, step := range []func(context.Context){c.fastPath, c.daemons, c.bridge, c.datapath, c.encryption, c.clients, c.devices, c.routing, c.firewall, c.sockets} {
 		step(ctx)
 	}
 	if left, there, err := identity.LoadLeft(cfg.State); err == nil && there && left.Remains != "" && len(c.errs) == 0 {
@@ -153,6 +154,13 @@ func (c *cleaning) encryption(context.Context) {
 	c.removed("encryption", gone...)
 }
 
+// clients ends the sandbox by which clients came, with its process.
+func (c *cleaning) clients(context.Context) {
+	gone, err := sandbox.Purge(c.cfg.Run)
+	c.failed("remove what lets clients in", err)
+	c.removed("clients", gone...)
+}
+
 // devices removes the network interfaces.
 func (c *cleaning) devices(ctx context.Context) {
 	var gone []string
@@ -207,7 +215,7 @@ func (c *cleaning) sockets(context.Context) {
 
 // stateFiles are the names in the state directory that are ours, as patterns.
 var stateFiles = []string{
-	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", identity.WireGuardFile, "iptables", ".*-*", installed.ProgramFile, filepath.Dir(installed.ProgramFile) + "/.new-*", filepath.Dir(installed.ProgramFile),
+	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", identity.WireGuardFile, identity.ClientsFile, "iptables", ".*-*", installed.ProgramFile, filepath.Dir(installed.ProgramFile) + "/.new-*", filepath.Dir(installed.ProgramFile),
 }
 
 // programLink is where docs/operate/install.md puts a link to the plugin's command line.

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *Agent) handlers() api.Handlers {
-	services, policies := a.naming.desk(a.alloc), policing{a}.desk()
+	services, policies, clients := a.naming.desk(a.alloc), policing{a}.desk(), a.clients.desk()
 	return api.Handlers{
 		Status: a.status,
 		Nodes: func(context.Context) ([]api.Node, error) {
@@ -38,6 +38,9 @@ func (a *Agent) handlers() api.Handlers {
 		Services:     services.List,
 		NewService:   services.Create,
 		DropService:  services.Remove,
+		Clients:      clients.List,
+		NewClient:    clients.Add,
+		DropClient:   clients.Remove,
 		Keys:         a.member.Keys.List,
 		Backup:       a.member.Backup,
 		ChangeKeys:   a.member.Keys.Change,

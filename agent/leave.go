@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/clients/sandbox"
 	"github.com/grapevine-net/grapevine/membership"
 )
 
@@ -37,7 +38,8 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 // demolish removes the switch, the devices, the iptables rules and the state. The note that
 // this host has left stays, and the command line. All tasks have ended.
 func (a *Agent) demolish(ctx context.Context) error {
-	return errors.Join(a.plane.Teardown(ctx), a.member.Leaver.Erase())
+	_, err := sandbox.Purge(a.cfg.Run)
+	return errors.Join(err, a.plane.Teardown(ctx), a.member.Leaver.Erase())
 }
 
 const leftText = "This host has left the cluster, and stays out of it, over reboots too: " + membership.BackByJoin + ".\n"

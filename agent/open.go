@@ -74,6 +74,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openPlane(ctx, datapath, a.naming.open(gate{a})); err != nil {
 		return err
 	}
+	a.clients = newClientele(a)
 	a.openWatches()
 	return a.openDriver()
 }

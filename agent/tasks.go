@@ -76,6 +76,8 @@ func (a *Agent) tasks() []Task {
 			}},
 		{Name: "encryption", Doctor: "encryption",
 			Problems: func(_ context.Context, l look) []api.Problem { return a.plane.EncryptionProblems(l.snap) }, Fine: encrypted(a.plane.Encryption())},
+		{Name: "clients", Run: a.clients.run, Doctor: "clients",
+			Problems: func(_ context.Context, l look) []api.Problem { return a.clients.problems(l) }, Fine: a.clients.State()},
 		{Name: "rival", Run: a.plane.WatchRival},
 		{Name: "forwarding", Doctor: "underlay",
 			Problems: func(context.Context, look) []api.Problem { return watch.ForwardingOff(a.underlay.Interface) }},

@@ -60,6 +60,8 @@ const (
 	VXLANPortShared Code = "vxlan-port-shared"
 	EncryptionFails Code = "encryption-fails"
 	HostUnencrypted Code = "host-unencrypted"
+	ClientsFail     Code = "clients-fail"
+	ClientLost      Code = "client-lost"
 
 	SwitchFails     Code = "switch-fails"
 	SwitchHangs     Code = "switch-hangs"
@@ -127,6 +129,8 @@ var Kinds = []Kind{
 	{VXLANPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},
 	{EncryptionFails, Fault, "what goes to other hosts cannot be encrypted, and is not sent", "it says what is missing; `/run/grapevine/wireguard.log` is the log of WireGuard's process"},
 	{HostUnencrypted, Fault, "of two hosts one encrypts and the other does not: they have no way to each other", "the same GRAPEVINE_ENCRYPTION on every host: [encryption.md](../use/encryption.md)"},
+	{ClientsFail, Fault, "clients of WireGuard that were added here are not let in, or not all of them", "it says what is wrong; `/run/grapevine/clients.log` is the log of WireGuard's process: [clients.md](../use/clients.md)"},
+	{ClientLost, Warning, "the network of a client of WireGuard is gone, or was made anew", "`grapevine client remove` the client, and add it to another network: [clients.md](../use/clients.md)"},
 
 	{SwitchFails, Fault, "the switch is not as it should be", "the agent goes on trying; its log says more"},
 	{SwitchHangs, Fault, "ovs-vswitchd or ovsdb-server does not answer", "`top`: is it busy? if it hangs, end it: the agent starts it again"},

@@ -36,6 +36,9 @@ type Handlers struct {
 	Services     func(context.Context) ([]Service, error)
 	NewService   func(context.Context, CreateServiceRequest) (Done, error)
 	DropService  func(context.Context, RemoveServiceRequest) (Done, error)
+	Clients      func(context.Context) ([]NetworkClient, error)
+	NewClient    func(context.Context, AddClientRequest) (AddedClient, error)
+	DropClient   func(context.Context, RemoveClientRequest) (Done, error)
 	Keys         func(context.Context) ([]Key, error)
 	Backup       func(context.Context, io.Writer) error
 	ChangeKeys   func(context.Context, KeysRequest) (Done, error)
@@ -59,7 +62,8 @@ type Handlers struct {
 // Readers are the answers for who may look and not touch: nothing of them changes anything or has a key in it.
 func (h Handlers) Readers() Handlers {
 	r := Handlers{
-		Status: h.Status, Nodes: h.Nodes, Services: h.Services, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
+		Clients: h.Clients,
+		Status:  h.Status, Nodes: h.Nodes, Services: h.Services, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
 		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, Explain: h.Explain, Trace: dryTrace(h.Trace), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
 	}
 	if r.Absent == nil {
@@ -120,7 +124,7 @@ func (h Handlers) mux() *routes {
 	mux := &routes{ServeMux: http.NewServeMux(), absent: h.Absent, largest: cmp.Or(h.largest, maxBody)}
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	for _, add := range []func(*routes){
-		h.addStatus, h.addNodes, h.addNetworks, h.addService, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
+		h.addStatus, h.addNodes, h.addNetworks, h.addService, h.addClients, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
 		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture, h.addTraffic, h.addTrace,
 	} {
 		add(mux)

@@ -43,6 +43,8 @@ type Endpoint struct {
 	// Unready says that it is to get no new connections of services (Service): its container is paused, or its
 	// HEALTHCHECK does not say that it is healthy.
 	Unready bool `cbor:"18,keyasint,omitempty"`
+	// Client is the public key of WireGuard of the device that it is; of a container it is empty.
+	Client []byte `cbor:"19,keyasint,omitempty"`
 }
 
 // Named are the addresses that the endpoint's names have.
@@ -89,7 +91,7 @@ func (e Endpoint) WithAliases(all []string) (with Endpoint, left []string) {
 func (e Endpoint) validate() error {
 	err := errors.Join(
 		name("ID", e.ID), name("network", e.Network), host("host", e.Host),
-		optional("container", e.Container), optional("name", e.Name), mac(e.MAC), texts("labels", e.Labels),
+		optional("container", e.Container), optional("name", e.Name), mac(e.MAC), texts("labels", e.Labels), e.validateClient(),
 	)
 	if len(e.Addrs) > maxAddrs || len(e.LinkLocal) > maxAddrs || len(e.Aliases) > maxEntries {
 		return errors.Join(err, fmt.Errorf("%d addresses, %d link-local ones and %d aliases, at most %d, %d and %d",

@@ -58,6 +58,8 @@ type Config struct {
 	// Encryption is off or all; WireGuardPort is where this host takes what is encrypted for it (UDP).
 	Encryption    string
 	WireGuardPort uint16
+	// ClientPort is where this host lets clients in (UDP), if it has any.
+	ClientPort uint16
 	// MTU of the underlay in bytes, 0: that of the interface of Advertise.
 	MTU int
 	// Replicate makes networks of other hosts in the local Docker.

@@ -157,6 +157,9 @@ func (c *Config) check() error {
 	if c.Encrypts() && (c.WireGuardPort == c.Port || c.WireGuardPort == c.VXLANPort) {
 		return fmt.Errorf("WireGuard (wireguard-port) wants UDP port %d, which gossip (port) or VXLAN (vxlan-port) has: change one of them", c.WireGuardPort)
 	}
+	if c.ClientPort == c.Port || c.ClientPort == c.VXLANPort || c.Encrypts() && c.ClientPort == c.WireGuardPort {
+		return fmt.Errorf("clients (client-port) want UDP port %d, which gossip (port), VXLAN (vxlan-port) or WireGuard (wireguard-port) has: change one of them", c.ClientPort)
+	}
 	if c.PrefixLen < c.CIDR4.Bits() {
 		return fmt.Errorf("a network's prefix of %d bits (prefixlen) does not fit into cidr4 %s: raise prefixlen or take a shorter cidr4", c.PrefixLen, c.CIDR4)
 	}

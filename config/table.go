@@ -138,6 +138,11 @@ var Table = []Setting{
 		set: port(func(c *Config) *uint16 { return &c.WireGuardPort }),
 	},
 	{
+		Name: "client-port", Default: "7949",
+		Doc: "UDP port by which clients come that were added at this host (docs/use/clients.md). Without any nobody listens there.",
+		set: port(func(c *Config) *uint16 { return &c.ClientPort }),
+	},
+	{
 		Name: "mtu", Default: "0",
 		Doc: "MTU of the underlay in bytes; containers get 50 less (70 if a host's underlay address is IPv6; 130 or 150 with `encryption`). 0: that of the underlay's interface.",
 		set: setMTU,

@@ -328,12 +328,19 @@ func (d *mirror) collect(v view) error {
 	d.mu.Unlock()
 	freed, err := d.alloc.Collect(v.now.Add(-v.grace), borrowed(v.borrowers()), func(id string) bool {
 		_, ok := alive[id]
-		return ok
+		return ok || isClient(d.replica.Snapshot(), id)
 	})
 	if len(freed) > 0 {
 		d.cfg.Log.Info("freed addresses that nothing in docker has", "addresses", freed)
 	}
 	return err
+}
+
+// isClient reports whether an endpoint is no container, of which Docker could know: a client has its addresses for as
+// long as it has a record.
+func isClient(snap *cluster.Snapshot, id string) bool {
+	e, there := cluster.Get[cluster.Endpoint](snap, id)
+	return there && e.IsClient()
 }
 
 func sleep(ctx context.Context, t time.Duration) {

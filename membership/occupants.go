@@ -19,7 +19,11 @@ func occupants(snap *cluster.Snapshot, host cluster.NodeID) (names []string) {
 		}
 		if id := cmp.Or(e.Container, e.Name, e.ID); !seen[id] {
 			seen[id] = true
-			names = append(names, cmp.Or(e.Name, fmt.Sprintf("endpoint %.12s", e.ID)))
+			name := cmp.Or(e.Name, fmt.Sprintf("endpoint %.12s", e.ID))
+			if e.IsClient() {
+				name = fmt.Sprintf("client %s: `grapevine client remove %s`", name, name)
+			}
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)

@@ -13,19 +13,22 @@ const module = "github.com/grapevine-net/grapevine/"
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
 	"agent": "service service/edit service/inside " +
-		"api api/view api/words cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
+		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/capture observe/frames observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/worlds",
 	"api/words":              "",
+	"clients":                "cluster",
+	"clients/edit":           "api clients cluster replica",
+	"clients/sandbox":        "api api/words clients cluster host/link host/portreserve host/wireguard overlay/pipeline",
 	"cluster":                "ring",
 	"config":                 "",
 	"diagnose/doctor":        "api api/words config diagnose/probe dns host/docker host/link host/nat host/ovs reach",
 	"diagnose/paths":         "",
 	"diagnose/probe":         "diagnose/paths host/link overlay/pipeline",
-	"diagnose/watch":         "api api/words cluster config diagnose/doctor diagnose/paths diagnose/probe gossip host/link host/nat overlay/gateway",
+	"diagnose/watch":         "api api/words clients cluster config diagnose/doctor diagnose/paths diagnose/probe gossip host/link host/nat overlay/gateway",
 	"dns":                    "cluster dns/names host/netns host/nft",
 	"dns/names":              "cluster",
 	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam policy/plain replica",
@@ -51,7 +54,7 @@ var mayImport = map[string]string{
 	"host/socket":            "",
 	"host/store":             "",
 	"host/store/storetest":   "host/store replica",
-	"host/wireguard":         "host/link",
+	"host/wireguard":         "host/link host/netns",
 	"ipam":                   "cluster host/plugin host/store reach replica ring",
 	"membership":             "api api/view api/words cluster config gossip host/store ipam membership/backup membership/identity replica",
 	"membership/backup":      "host/store membership/identity",
@@ -104,13 +107,14 @@ var onlyIn = map[string]string{
 	"github.com/cilium/ebpf":                       "host/link overlay/counter overlay/fastpath overlay/tunnel",
 	"github.com/miekg/dns":                         "dns",
 	"github.com/spf13/cobra":                       "cmd/grapevine",
+	"rsc.io/qr":                                    "cmd/grapevine",
 	"github.com/spf13/pflag":                       "cmd/grapevine config",
 	"go.etcd.io/bbolt":                             "host/store",
 	"go.yaml.in/yaml":                              "policy/k8s",
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring", "service"}
+var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring", "service"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

@@ -67,7 +67,7 @@ who may use Docker as well), or, with -H, that of another host by ssh.`,
 		{"See:", []*cobra.Command{
 			newStatus(), newDoctor(), newPing(), newPS(), newShow(), newNodes(), newNetworks(), newEndpoints(), newRing(), newFlows(), newDrops(), newTrace(), newTraffic(), newCapture(), newUI(), newMetrics(), newWait(), newReport(),
 		}},
-		{"Change:", []*cobra.Command{newPolicy(), newService(), newFastPath(), newKeys(), newForget(), newLeave(), newJoin()}},
+		{"Change:", []*cobra.Command{newPolicy(), newService(), newClientVerb(), newFastPath(), newKeys(), newForget(), newLeave(), newJoin()}},
 		{"Set up:", []*cobra.Command{
 			newJoinCommand(), newAgent(), newBackup(), newRestore(), newCleanup(), newCompletion(), newVersion(),
 		}},
@@ -78,7 +78,7 @@ who may use Docker as well), or, with -H, that of another host by ssh.`,
 			root.AddCommand(v)
 		}
 	}
-	root.AddCommand(newDialStdio(), newDeputy(), newWireGuardDevice())
+	root.AddCommand(newDialStdio(), newDeputy(), newWireGuardDevice(), newWireGuardSandbox())
 	root.SetHelpCommandGroupID("Set up:")
 	root.CompletionOptions.DisableDefaultCmd = true // ours has examples
 	return root

@@ -13,3 +13,11 @@ func newWireGuardDevice() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error { return wireguard.Serve(c.Context(), args) },
 	}
 }
+
+// newWireGuardSandbox is the process whose network namespace has the device by which clients come; the agent starts it.
+func newWireGuardSandbox() *cobra.Command {
+	return &cobra.Command{
+		Use: wireguard.SandboxVerb + " SOCKET", Short: "Be the sandbox by which clients come, for the agent", Hidden: true,
+		RunE: func(c *cobra.Command, args []string) error { return wireguard.ServeSandbox(c.Context(), args) },
+	}
+}

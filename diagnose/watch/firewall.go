@@ -13,6 +13,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
+	"github.com/grapevine-net/grapevine/clients"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/paths"
@@ -78,7 +79,7 @@ func (w *Firewall) subjects() string {
 	for range cluster.All[cluster.Node](w.Snapshot()) {
 		hosts++
 	}
-	return fmt.Sprint(" ", w.hasIPv6(), hosts)
+	return fmt.Sprint(" ", w.hasIPv6(), hosts, w.letsClientsIn())
 }
 
 // firewallPrint changes with any change of the rules that the kernel tells; "" and the time
@@ -100,6 +101,9 @@ func firewallPrint() string {
 func (w *Firewall) hasIPv6() bool {
 	return slices.ContainsFunc(w.Snapshot().Subnets(), func(p netip.Prefix) bool { return p.Addr().Is6() })
 }
+
+// letsClientsIn reports whether clients were added at this host.
+func (w *Firewall) letsClientsIn() bool { return len(clients.On(w.Snapshot(), w.Self)) > 0 }
 
 // Families are the families of which rules matter: IPv6's, false and true.
 func (w *Firewall) Families() (list []bool) {
@@ -211,6 +215,9 @@ func (w *Firewall) Packets(nodes []api.Node, v6 bool, most int) (list []doctor.P
 	list = append(list,
 		doctor.Packet{Chain: "FORWARD", In: gateway.Port, Out: dev, Src: inside, Dst: world, Proto: "tcp", For: "what containers send to the outside" + suffix},
 		doctor.Packet{Chain: "FORWARD", In: dev, Out: gateway.Port, Src: world, Dst: inside, Proto: "tcp", DNAT: true, For: "what comes to containers' published ports" + suffix})
+	if own.Is6() == v6 && w.letsClientsIn() {
+		list = append(list, doctor.Packet{Chain: "INPUT", In: dev, Src: world, Dst: own, Proto: "udp", Port: w.Settings.ClientPort, For: "WireGuard of clients"})
+	}
 	tunnel := "VXLAN"
 	if w.Settings.Encrypts() {
 		tunnel = "WireGuard"

@@ -12,6 +12,8 @@ const (
 	VXLAN      = "gvvxlan" // the VXLAN device of the userspace datapath
 	WireGuard  = "gvwg"    // the device that encrypts what goes to other hosts
 
+	Clients = "gvwgc" // the device by which clients come, in a sandbox of its own
+
 	// Prefixes of an endpoint's interfaces; the digits after are the same.
 	PortPrefix  = Ours // the switch's port
 	OuterPrefix = "gh" // the host's end of the container's veth, if that is no port of the switch

@@ -10,13 +10,15 @@ import (
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
-func kernelState() (s State, err error) {
+func kernelState() (State, error) { return kernelStateOf(link.WireGuard) }
+
+func kernelStateOf(name string) (s State, err error) {
 	c, err := wgctrl.New()
 	if err != nil {
 		return s, err
 	}
 	defer c.Close()
-	d, err := c.Device(link.WireGuard)
+	d, err := c.Device(name)
 	if err != nil {
 		return s, err
 	}
@@ -27,23 +29,25 @@ func kernelState() (s State, err error) {
 			at := p.Endpoint.AddrPort()
 			one.Endpoint = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 		}
-		if len(p.AllowedIPs) == 1 { // of others none are ours
-			inside, _ := netip.AddrFromSlice(p.AllowedIPs[0].IP)
-			bits, _ := p.AllowedIPs[0].Mask.Size()
-			one.Inside = netip.PrefixFrom(inside, bits)
+		for _, allowed := range p.AllowedIPs {
+			inside, _ := netip.AddrFromSlice(allowed.IP)
+			bits, _ := allowed.Mask.Size()
+			one.allow(netip.PrefixFrom(inside, bits))
 		}
 		s.Peers = append(s.Peers, one)
 	}
 	return s, nil
 }
 
-func setKernel(change Change) error {
+func setKernel(change Change) error { return setKernelOf(link.WireGuard, change) }
+
+func setKernelOf(name string, change Change) error {
 	c, err := wgctrl.New()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return c.ConfigureDevice(link.WireGuard, kernelConfig(change))
+	return c.ConfigureDevice(name, kernelConfig(change))
 }
 
 func kernelConfig(c Change) (cfg wgtypes.Config) {
@@ -59,9 +63,10 @@ func kernelConfig(c Change) (cfg wgtypes.Config) {
 		cfg.Peers = append(cfg.Peers, wgtypes.PeerConfig{PublicKey: wgtypes.Key(k), Remove: true})
 	}
 	for _, p := range c.Set {
-		one := wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.Key), ReplaceAllowedIPs: true, AllowedIPs: []net.IPNet{{
-			IP: p.Inside.Addr().AsSlice(), Mask: net.CIDRMask(p.Inside.Bits(), p.Inside.Addr().BitLen()),
-		}}}
+		one := wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.Key), ReplaceAllowedIPs: true}
+		for _, inside := range p.allowed() {
+			one.AllowedIPs = append(one.AllowedIPs, *ipNet(inside))
+		}
 		if p.Endpoint.IsValid() {
 			one.Endpoint = net.UDPAddrFromAddrPort(p.Endpoint)
 		}

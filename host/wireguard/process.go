@@ -61,6 +61,10 @@ func answer(l net.Listener, d *device.Device) {
 		if err != nil {
 			return
 		}
+		if d == nil { // the kernel's device answers by itself
+			c.Close()
+			continue
+		}
 		go d.IpcHandle(c)
 	}
 }

@@ -13,8 +13,34 @@ type Peer struct {
 	Key      Key
 	Endpoint netip.AddrPort // where it is sent to; WireGuard follows a peer that moves
 	Inside   netip.Prefix   // the only addresses that it may have inside
+	Also     netip.Prefix   // besides; invalid: no others
 	// Handshake is when the last one was; zero: there was none.
 	Handshake time.Time
+}
+
+// allowed are Inside and Also.
+func (p Peer) allowed() []netip.Prefix {
+	if !p.Also.IsValid() {
+		return []netip.Prefix{p.Inside}
+	}
+	return []netip.Prefix{p.Inside, p.Also}
+}
+
+// allow notes what a device lets a peer have. More than two are none that we would give it.
+func (p *Peer) allow(more netip.Prefix) {
+	switch {
+	case !p.Inside.IsValid():
+		p.Inside = more
+	case !p.Also.IsValid() && p.Inside != more:
+		p.Also = more
+	default:
+		p.Also = netip.PrefixFrom(more.Addr(), 0)
+	}
+}
+
+// lets reports whether two may have the same addresses, in whatever order a device tells them.
+func (p Peer) lets(o Peer) bool {
+	return p.Inside == o.Inside && p.Also == o.Also || p.Inside == o.Also && p.Also == o.Inside
 }
 
 // State is what a device has.
@@ -61,7 +87,7 @@ func Diff(have, want State, said map[Key]netip.AddrPort, now time.Time) (c Chang
 		heard := now.Sub(old.Handshake) < fresh
 		last, known := said[p.Key]
 		stays := there && (old.Endpoint == p.Endpoint || known && last == p.Endpoint && heard || !known && heard)
-		if there && stays && old.Inside == p.Inside {
+		if there && stays && old.lets(p) {
 			continue
 		}
 		if stays {

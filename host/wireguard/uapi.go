@@ -49,34 +49,47 @@ func ask(socket, request string) (lines []string, err error) {
 
 // finish kills the process that is to answer on a socket, and hangs: it would keep the port. None there is no error.
 func finish(socket string) error {
+	pid, err := listener(socket)
+	if err != nil {
+		return nil //nolint:nilerr // nobody listens, or somebody else
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end the process of WireGuard: %w", err)
+	}
+	// The next one is to have its port.
+	for end := time.Now().Add(patience); unix.Kill(pid, 0) == nil && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
+}
+
+// listener is the process of WireGuard that listens on a socket; it is an error if none does.
+func listener(socket string) (pid int, err error) {
 	c, err := net.DialTimeout("unix", socket, patience)
 	if err != nil {
-		return nil //nolint:nilerr // nobody listens
+		return 0, err
 	}
 	defer c.Close()
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var peer *unix.Ucred
 	var failed error
 	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
+		return 0, err
 	}
 	if failed != nil {
-		return fmt.Errorf("find the process of WireGuard that hangs: %w", failed)
+		return 0, fmt.Errorf("find the process that listens on %s: %w", socket, failed)
 	}
-	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", peer.Pid)); err != nil || strings.TrimSpace(string(name)) != comm {
-		return nil //nolint:nilerr // it is gone, or somebody else's
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", peer.Pid))
+	if err != nil {
+		return 0, err
 	}
-	if err := unix.Kill(int(peer.Pid), unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("end the process of WireGuard that hangs: %w", err)
+	if strings.TrimSpace(string(name)) != comm {
+		return 0, fmt.Errorf("%s is of another program, %s", socket, strings.TrimSpace(string(name)))
 	}
-	// The next one is to have its port.
-	for end := time.Now().Add(patience); unix.Kill(int(peer.Pid), 0) == nil && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	return nil
+	return int(peer.Pid), nil
 }
 
 func userspaceState(socket string) (State, error) {
@@ -111,11 +124,10 @@ func parse(lines []string) (s State, err error) {
 			p.Endpoint, bad = netip.ParseAddrPort(value)
 			p.Endpoint = netip.AddrPortFrom(p.Endpoint.Addr().Unmap(), p.Endpoint.Port())
 		case "allowed_ip":
-			if p.Inside.IsValid() {
-				p.Inside = netip.Prefix{} // others as well: none that we would give it
-				continue
+			var inside netip.Prefix
+			if inside, bad = netip.ParsePrefix(value); bad == nil {
+				p.allow(inside)
 			}
-			p.Inside, bad = netip.ParsePrefix(value)
 		case "last_handshake_time_sec":
 			var n int64
 			if n, bad = strconv.ParseInt(value, 10, 64); n > 0 {
@@ -156,7 +168,10 @@ func request(c Change) string {
 		if p.Endpoint.IsValid() {
 			fmt.Fprintf(&b, "endpoint=%v\n", p.Endpoint)
 		}
-		fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%v\n", p.Inside)
+		b.WriteString("replace_allowed_ips=true\n")
+		for _, inside := range p.allowed() {
+			fmt.Fprintf(&b, "allowed_ip=%v\n", inside)
+		}
 	}
 	return b.String()
 }

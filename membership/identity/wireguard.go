@@ -15,11 +15,22 @@ import (
 // WireGuardFile is the name of the file with this host's private key of WireGuard in the state directory.
 const WireGuardFile = "wireguard.key"
 
+// ClientsFile is the name of the file with the private key that it has for clients of WireGuard, which are no hosts.
+const ClientsFile = "clients.key"
+
 // LoadWireGuard reads this host's private key of WireGuard (X25519) in the state directory. At the first start it makes
 // one, for root's eyes only (0600), which is durable on return. A damaged one is an error, and not replaced: the other
 // hosts know it.
 func LoadWireGuard(dir string) (key [32]byte, err error) {
-	name := filepath.Join(dir, WireGuardFile)
+	return loadKey(filepath.Join(dir, WireGuardFile))
+}
+
+// LoadClients reads the one that this host has for clients, likewise: they know it.
+func LoadClients(dir string) (key [32]byte, err error) {
+	return loadKey(filepath.Join(dir, ClientsFile))
+}
+
+func loadKey(name string) (key [32]byte, err error) {
 	text, err := os.ReadFile(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

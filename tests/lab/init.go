@@ -33,6 +33,7 @@ const (
 	roleStale   = "stale"  // see stale.go
 
 	roleWireGuard = "wireguard" // see wireguard.go
+	roleLaptop    = "laptop"    // see laptop.go
 	roleOverhear  = "overhear"  // see overhear.go
 )
 
@@ -86,6 +87,8 @@ func Init() {
 		err = loadMain(os.Args[1:])
 	case roleWireGuard:
 		err = wireguardMain(os.Args[1:])
+	case roleLaptop:
+		err = laptopMain(os.Args[1:])
 	case roleOverhear:
 		err = overhearMain(os.Args[1:])
 	default:

@@ -3,6 +3,8 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
@@ -10,6 +12,7 @@ import (
 
 var wireguardCommands = map[string]command{
 	"wireguard": wireguard,
+	"laptop":    laptop,
 	"overhear":  overhear,
 	"overheard": overheard,
 	"inside":    inside,
@@ -39,6 +42,22 @@ func wireguard(ctx context.Context, s *state, args []string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// laptop HOST FILE: the host, on which no agent runs, has wg0 as the file says, which `grapevine client add` has printed.
+func laptop(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) != 2 {
+		return "", usageError("usage: laptop HOST FILE")
+	}
+	h, err := s.host(args[0])
+	if err != nil {
+		return "", err
+	}
+	file, err := os.ReadFile(filepath.Join(s.dir, args[1]))
+	if err != nil {
+		return "", usageError(err.Error())
+	}
+	return "", lab.StartLaptop(ctx, h, string(file))
 }
 
 // overhear MARKER HOST...: somebody reads all that these hosts send and receive on the wire from

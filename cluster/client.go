@@ -1,0 +1,16 @@
+package cluster
+
+import "fmt"
+
+// ClientLabel is a label that the endpoints of clients have, with the client's name: policies may ask for it.
+const ClientLabel = "grapevine.client"
+
+// IsClient says that the endpoint is no container, but a device that comes by WireGuard (grapevine client).
+func (e Endpoint) IsClient() bool { return len(e.Client) > 0 }
+
+func (e Endpoint) validateClient() error {
+	if len(e.Client) != 0 && len(e.Client) != WireGuardKeySize {
+		return fmt.Errorf("a client's key of %d bytes, not %d", len(e.Client), WireGuardKeySize)
+	}
+	return nil
+}

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *Agent) handlers() api.Handlers {
-	services, policies, clients := a.naming.desk(a.alloc), policing{a}.desk(), a.clients.desk()
+	services, policies, clients, networks := a.naming.desk(a.alloc), policing{a}.desk(), a.clients.desk(), realms(a)
 	return api.Handlers{
 		Status: a.status,
 		Nodes: func(context.Context) ([]api.Node, error) {
@@ -24,6 +24,7 @@ func (a *Agent) handlers() api.Handlers {
 			snap := a.replica.Snapshot()
 			return a.here(a.reached.Note(view.Networks(snap), snap)), nil
 		},
+		Realm:     networks.Change,
 		Endpoints: a.endpoints,
 		Ring: func(context.Context) ([]api.Pool, error) {
 			return view.Pools(a.replica.Snapshot(), a.member.CIDRs()...), nil

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"runtime"
 	"runtime/metrics"
+	"slices"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -15,6 +16,7 @@ import (
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/policy/edit"
+	"github.com/grapevine-net/grapevine/realm"
 )
 
 // statusPatience is how long status waits for the switch and for Docker, together.
@@ -47,7 +49,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	foreign, _ := a.plane.Overlay().Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
 	s.Foreign = foreign
 	unlinked, notes := problems.Unlinked(ctx, a.driver, a.plane.OwnGone)
-	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), append(notes, edit.Notes(snap)...)
+	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), slices.Concat(notes, edit.Notes(snap), realm.Notes(snap))
 	if p, hung := hung(); hung {
 		s.Problems = append(s.Problems, p)
 	}

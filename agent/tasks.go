@@ -99,6 +99,8 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem {
 				return policing{a}.desk().Problems(l.snap)
 			}},
+		{Name: "realms",
+			Problems: func(_ context.Context, l look) []api.Problem { return realms(a).Problems(l.snap) }},
 		{Name: "names", Run: a.naming.resolver.Run},
 		{Name: "services", Run: a.naming.services.Run,
 			Problems: func(_ context.Context, l look) []api.Problem { return a.naming.problems(l.snap) }},

@@ -87,6 +87,8 @@ const (
 	PolicyUnenforced   Code = "policy-unenforced"
 	PolicyUnread       Code = "policy-unread"
 	PolicyLost         Code = "policy-lost"
+	NetworksApart      Code = "networks-apart"
+	NetworkWordLost    Code = "network-word-lost"
 	NamesFull          Code = "names-full"
 	InterfaceGone      Code = "interface-gone"
 	ContainerUnstarted Code = "container-unstarted"
@@ -156,6 +158,8 @@ var Kinds = []Kind{
 	{PolicyUnenforced, Fault, "a host does not enforce the cluster's policies", "upgrade its agent; `grapevine status` there says what its switch lacks"},
 	{PolicyUnread, Fault, "this host does not understand a part of a policy, of a newer agent, or a label of a container, and denies it", "upgrade this host's agent, or mend the label"},
 	{PolicyLost, Warning, "of two edits of a policy on two hosts at the same time one was lost", "`grapevine policy get` shows both: apply what it is to be"},
+	{NetworksApart, Fault, "a host of an older agent keeps networks apart that are one (`grapevine network join`)", "upgrade its agent"},
+	{NetworkWordLost, Warning, "two hosts said at the same time what a network is one with, and one of the two was lost", "say again what it is to be: `grapevine network join`, `isolate` or `global`"},
 	{NamesFull, Warning, "a container that reaches others by name has as many addresses open as it may, or asks for new ones too fast: new names fail there", "find out what it asks for (`grapevine capture NAME --port 53`); one that needs so many is to have prefixes, or `internet`"},
 	{InterfaceGone, Fault, "somebody on this host has deleted a container's interface", "`docker restart` it"},
 	{ContainerUnstarted, Fault, "a container that was to start with Docker could not", "`docker start` it; the agent tries again by itself"},

@@ -17,6 +17,10 @@ type Network struct {
 	MTU       int      `json:"mtu,omitempty"` // of its containers, 0: from the underlay
 	Removed   bool     `json:"removed"`       // goes when no host uses it any more
 	Here      bool     `json:"here"`          // this host's Docker has it, as the cluster does
+	// With are the networks that it is one with (`grapevine network join`). Global: it reaches all, and they reach it
+	// (`grapevine network global`), whatever its VNID.
+	With   []string `json:"with,omitempty"`
+	Global bool     `json:"global,omitempty"`
 	// Notes say which hosts cannot take its subnets, and why.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -32,6 +36,25 @@ func (c *Client) Networks(ctx context.Context) ([]Network, error) {
 	return call[[]Network](ctx, c, http.MethodGet, "networks", nil)
 }
 
+// What can be done with networks.
+const (
+	RealmJoin    = "join"    // they become one with each other, and with what one of them was one with
+	RealmIsolate = "isolate" // each is by itself
+	RealmGlobal  = "global"  // each reaches all networks, and they reach it
+)
+
+// RealmRequest says which networks are one from now on.
+type RealmRequest struct {
+	Do       string   `json:"do"`
+	Networks []string `json:"networks"`
+}
+
+// ChangeRealm says which networks are one.
+func (c *Client) ChangeRealm(ctx context.Context, r RealmRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "networks/realm", r)
+}
+
 func (h Handlers) addNetworks(mux *routes) {
 	get(mux, "/v1/networks", h.Networks)
+	post(mux, "/v1/networks/realm", h.Realm)
 }

@@ -24,6 +24,7 @@ type Handlers struct {
 	Status       func(context.Context) (Status, error)
 	Nodes        func(context.Context) ([]Node, error)
 	Networks     func(context.Context) ([]Network, error)
+	Realm        func(context.Context, RealmRequest) (Done, error)
 	Endpoints    func(context.Context) ([]Endpoint, error)
 	Ring         func(context.Context) ([]Pool, error)
 	Flows        func(context.Context) ([]Flow, error)

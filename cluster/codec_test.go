@@ -27,7 +27,7 @@ func drawBody(t *rapid.T) Body {
 	texts := rapid.MapOfN(text, rapid.String(), 0, 3)
 	host := id(rapid.IntRange(0, 9).Draw(t, "host"))
 	name := text.Draw(t, "name")
-	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy, KindService, KindAddresses}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy, KindService, KindAddresses, KindRealm}).Draw(t, "kind") {
 	case KindNode:
 		gossip := netip.AddrPortFrom(addr("gossip"), rapid.Uint16().Draw(t, "port"))
 		return Node{ID: host, Name: name, VTEP: addr("vtep"), Gossip: gossip, VXLANPort: 4789, MTU: 1500, Agent: "v1", Datapath: "kernel"}
@@ -53,6 +53,12 @@ func drawBody(t *rapid.T) Body {
 		return Use{Network: name, Host: host}
 	case KindAddresses:
 		return Addresses{Host: host, List: []netip.Addr{addr("first"), addr("second")}}
+	case KindRealm:
+		r := Realm{Network: name, VNID: rapid.Uint32Range(0, maxVNID).Draw(t, "vnid"), Made: "x", Global: rapid.Bool().Draw(t, "global"), Author: "host1", Base: []Edit{{Counter: 5, Node: host}}}
+		if !r.Global {
+			r.With = "0123"
+		}
+		return r
 	case KindPolicy:
 		return Policy{Scope: ScopeNetwork, Network: "blue", Name: strings.ReplaceAll(name, "/", "-"), Text: "kind: " + name, Author: "host1", Base: []Edit{{Counter: 5, Node: host}}}
 	case KindService:

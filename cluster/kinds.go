@@ -21,6 +21,7 @@ const (
 	KindService  Kind = 9 // one per network and name, many writers
 	// KindAddresses is one per host, written by that host.
 	KindAddresses Kind = 10
+	KindRealm     Kind = 11 // one per network name, many writers
 )
 
 // kinds say of each kind what the records of that kind have in common. A new kind is a row here, its number above, and
@@ -34,6 +35,8 @@ var kinds = [...]struct {
 	// urgent: this host may need it before it hears of it again, so that it has to be on the disk: who owns what,
 	// networks, for which Docker asks as soon as it starts, and what its containers may then do.
 	urgent bool
+	// descends: its bodies say which edits they were made over (edited), so that one that is lost can be told.
+	descends bool
 }{
 	KindNode:     {name: "node", decode: decodeAs[Node], lasting: true},
 	KindNetwork:  {name: "network", decode: decodeAs[Network], urgent: true},
@@ -41,16 +44,19 @@ var kinds = [...]struct {
 	KindEndpoint: {name: "endpoint", decode: decodeEndpoint},
 	KindUse:      {name: "use", decode: decodeAs[Use]},
 	KindClaim:    {name: "claim", decode: decodeAs[Claim], urgent: true},
-	KindPolicy:   {name: "policy", decode: decodeAs[Policy], lasting: true, urgent: true},
+	KindPolicy:   {name: "policy", decode: decodeAs[Policy], lasting: true, urgent: true, descends: true},
 	KindService:  {name: "service", decode: decodeAs[Service], lasting: true, urgent: true},
 
 	KindAddresses: {name: "addresses", decode: decodeAs[Addresses]},
+	KindRealm:     {name: "realm", decode: decodeAs[Realm], urgent: true, descends: true},
 }
 
 // known reports whether this agent knows what records of a kind say.
 func (k Kind) known() bool { return int(k) < len(kinds) && kinds[k].decode != nil }
 
 func (k Kind) lasting() bool { return k.known() && kinds[k].lasting }
+
+func (k Kind) descends() bool { return k.known() && kinds[k].descends }
 
 // Urgent reports whether a record of a kind has to be on the disk before others hear that it is here.
 func (k Kind) Urgent() bool { return k.known() && kinds[k].urgent }
@@ -64,7 +70,7 @@ func (k Kind) String() string {
 }
 
 // Key identifies a record. ID is the node ID, network name, prefix, endpoint
-// ID, "network/host", block, "scope/network/name", "network/name" or a node ID, by kind.
+// ID, "network/host", block, "scope/network/name", "network/name", a node ID or a network name, by kind.
 type Key struct {
 	Kind Kind
 	ID   string
@@ -74,7 +80,7 @@ type Key struct {
 func (k Key) String() string { return fmt.Sprintf("%s %.80q", k.Kind, k.ID) }
 
 // Body is the content of a live record: Node, Network, Subnet, Endpoint, Use,
-// Claim, Policy, Service or Addresses, by value. The numbers in the field tags are wire format: append only.
+// Claim, Policy, Service, Addresses or Realm, by value. The numbers in the field tags are wire format: append only.
 type Body interface {
 	Key() Key
 	// validate returns nil if it keeps to the limits of this package and makes sense by itself.

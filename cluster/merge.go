@@ -29,19 +29,19 @@ type Merged struct {
 	// next words of their writers: who has heard a later one waits for them, to know that
 	// nothing is missing in between.
 	Stale []Record
-	// Lost are edits of policies that others overruled without having seen them.
+	// Lost are edits of policies and realms that others overruled without having seen them.
 	Lost []Lost
 }
 
-// Lost is an edit of a policy, or its deletion, in whose place another one is that was made without
+// Lost is an edit of a policy or a realm, or its deletion, in whose place another one is that was made without
 // knowledge of it: on another host, at the same time.
 type Lost struct{ Edit, Winner Record }
 
 // noteLost notes whether r, which has just come, and what is here under its key are such.
 func (s *State) noteLost(r *Record, isNew bool) {
 	old, there := s.cur.byKey.Get(r)
-	if r.Key.Kind != KindPolicy || !there || old.Version == r.Version || !isNew && r.Version.Counter <= s.cur.Mark(r.Version.Node) {
-		return // it is no policy, or was told before
+	if !r.Key.Kind.descends() || !there || old.Version == r.Version || !isNew && r.Version.Counter <= s.cur.Mark(r.Version.Node) {
+		return // nobody wants to know, or it was told before
 	}
 	winner, loser := old, r
 	if isNew {

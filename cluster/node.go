@@ -45,6 +45,8 @@ type Node struct {
 	// not encrypt. WireGuardAt is where it takes them (UDP).
 	WireGuard   []byte         `cbor:"19,keyasint,omitempty"`
 	WireGuardAt netip.AddrPort `cbor:"20,keyasint,omitzero"`
+	// Realms says that the agent knows which networks are one (Realm). One that does not keeps them apart.
+	Realms bool `cbor:"21,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of

@@ -3,7 +3,6 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -38,12 +37,7 @@ const MaxPolicyText = maxBody - 1024
 
 func (p Policy) validate() error {
 	err := errors.Join(name("scope", p.Scope), optional("network", p.Network), name("name", p.Name), optional("author", p.Author))
-	if len(p.Base) > maxEntries { // more than is written: who writes more is to be understood
-		err = errors.Join(err, fmt.Errorf("%d edits before it, at most %d", len(p.Base), maxEntries))
-	}
-	for _, e := range p.Base {
-		err = errors.Join(err, host("host of an edit before it", e.Node))
-	}
+	err = errors.Join(err, edits(p.Base))
 	switch {
 	case strings.Contains(p.Scope+p.Network+p.Name, "/"):
 		err = errors.Join(err, errors.New("its scope, its network and its name have no slashes"))
@@ -58,49 +52,11 @@ func (p Policy) validate() error {
 	return err
 }
 
-// Edit is the Version of an edit of a policy.
-type Edit struct {
-	_       struct{} `cbor:",toarray"`
-	Counter uint64
-	Node    NodeID
-}
-
-// MaxBase is how many edits before it a policy names: so many may be made while two hosts do not hear each other,
-// until the one that loses is not told any more.
-const MaxBase = 8
+func (p Policy) base() []Edit { return p.Base }
 
 // Over returns the policy as it is to be written over what a snapshot has under its key. lost are edits of it
 // that its author knows to be lost.
 func (p Policy) Over(s *Snapshot, lost ...Version) Policy {
-	old, there := s.Record(p.Key())
-	if !there {
-		return p
-	}
-	p.Base = []Edit{{Counter: old.Version.Counter, Node: old.Version.Node}}
-	for _, v := range lost {
-		p.Base = append(p.Base, Edit{Counter: v.Counter, Node: v.Node})
-	}
-	if was, live := old.Body.(Policy); live {
-		p.Base = append(p.Base, was.Base...)
-	}
-	slices.SortStableFunc(p.Base[1:], func(a, b Edit) int { return Version{b.Counter, b.Node}.Compare(Version{a.Counter, a.Node}) })
-	p.Base = slices.Compact(p.Base)
-	p.Base = p.Base[:min(len(p.Base), MaxBase)]
+	p.Base = over(s, p.Key(), lost)
 	return p
-}
-
-// lost says whether one of two records of a policy, which are the one that stays and the one that goes, is such
-// an edit: the winner does not name it among those before it, and names some that are older, or all.
-func lost(winner, loser *Record) (l Lost, is bool) {
-	p, live := winner.Body.(Policy)
-	if !live || winner.Version.Node == loser.Version.Node {
-		return l, false
-	}
-	for i, e := range p.Base {
-		order := Version{e.Counter, e.Node}.Compare(loser.Version)
-		if order == 0 || order > 0 && i == MaxBase-1 {
-			return l, false
-		}
-	}
-	return Lost{Edit: *kept(loser), Winner: *kept(winner)}, true
 }

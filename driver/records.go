@@ -90,7 +90,7 @@ func use(tx *replica.Tx, self cluster.NodeID, network string) {
 	}
 }
 
-// retire deletes a network, its subnets, and its services, which have addresses of these.
+// retire deletes a network, its subnets, its services, which have addresses of these, and what it is one with.
 func retire(tx *replica.Tx, network string) {
 	for s := range cluster.All[cluster.Service](tx.Snapshot()) {
 		if s.Network == network {
@@ -102,6 +102,7 @@ func retire(tx *replica.Tx, network string) {
 			tx.Delete(s.Key())
 		}
 	}
+	tx.Delete(cluster.Realm{Network: network}.Key())
 	tx.Delete(cluster.Network{Name: network}.Key())
 }
 

@@ -32,44 +32,55 @@ func routesTo(prefixes []netip.Prefix, n localNetwork, e localEndpoint) (out []l
 }
 
 // privileged lead from a container that is on internal networks only, and so has no default
-// route, to the networks of VNID 0, which reach all others: by the first of its endpoints, since
-// there is one route to a prefix. Whoever has a default route of ours has the way already; a
-// second one would change the address that others see him by.
-func (l *local) privileged(zero []cluster.Subnet, sandbox string) []link.Via {
-	var first localEndpoint
+// route, to other networks that its own reach: those that reach all, and those that one of its own is one with. It is
+// by the first of its endpoints that reaches a network, since there is one route to a prefix. Whoever has a default
+// route of ours has the way already; a second one would change the address that others see him by.
+func (l *local) privileged(met func(network string) []cluster.Subnet, sandbox string) (out []link.Via) {
+	var endpoints []localEndpoint
+	own := map[string]bool{}
 	for _, id := range sortedKeys(l.endpoints) {
 		e := l.endpoints[id]
 		if e.Sandbox != sandbox || sandbox == "" || !e.Joined {
 			continue
 		}
-		if n := l.networks[e.Network]; !n.Internal || n.Conflict != "" {
+		n := l.networks[e.Network]
+		if !n.Internal || n.Conflict != "" {
 			return nil
 		}
-		if first.ID == "" {
-			first = e
+		endpoints, own[n.Name] = append(endpoints, e), true
+	}
+	there := map[netip.Prefix]bool{}
+	for _, e := range endpoints {
+		n := l.networks[e.Network]
+		var prefixes []netip.Prefix
+		for _, s := range met(n.Name) {
+			if !own[s.Network] && !there[s.Prefix] {
+				prefixes = append(prefixes, s.Prefix)
+			}
 		}
-	}
-	if first.ID == "" {
-		return nil
-	}
-	n := l.networks[first.Network]
-	var prefixes []netip.Prefix
-	for _, s := range zero {
-		if s.Network != n.Name {
-			prefixes = append(prefixes, s.Prefix)
-		}
-	}
-	return routesTo(prefixes, n, first)
-}
-
-// privilegedSubnets are those of networks that have VNID 0.
-func privilegedSubnets(snap *cluster.Snapshot) (out []cluster.Subnet) {
-	for s := range cluster.All[cluster.Subnet](snap) {
-		if n, ok := cluster.Get[cluster.Network](snap, s.Network); ok && n.VNID == 0 && !n.Provisional() {
-			out = append(out, s)
+		for _, via := range routesTo(prefixes, n, e) {
+			out, there[via.Prefix] = append(out, via), true
 		}
 	}
 	return out
+}
+
+// metBy are the subnets of the other networks that a network reaches.
+func metBy(snap *cluster.Snapshot) func(network string) []cluster.Subnet {
+	realms := snap.Realms()
+	return func(network string) (out []cluster.Subnet) {
+		from, ok := cluster.Get[cluster.Network](snap, network)
+		if !ok {
+			return nil
+		}
+		for s := range cluster.All[cluster.Subnet](snap) {
+			to, ok := cluster.Get[cluster.Network](snap, s.Network)
+			if ok && to.Name != network && !to.Provisional() && realms.Meet(from, to) {
+				out = append(out, s)
+			}
+		}
+		return out
+	}
 }
 
 // settling is how long Docker takes at most from Join to setting the routes of its reply:
@@ -123,9 +134,9 @@ func (d *mirror) wantedRoutes(snap *cluster.Snapshot) (want map[string][]link.Vi
 			delete(d.told, id)
 		}
 	}
-	zero := privilegedSubnets(snap)
+	met := metBy(snap)
 	for sandbox := range want {
-		want[sandbox] = append(want[sandbox], d.local.privileged(zero, sandbox)...)
+		want[sandbox] = append(want[sandbox], d.local.privileged(met, sandbox)...)
 	}
 	return want, young
 }

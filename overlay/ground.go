@@ -24,6 +24,7 @@ type ground struct {
 type nets struct {
 	network  map[string]cluster.Network
 	left     map[string]error // networks that are left out, and why
+	realm    map[string]pipeline.Realm
 	subnet   []cluster.Subnet // the narrow ones first
 	subnets  []pipeline.Subnet
 	overlap  bool // some subnets do
@@ -50,7 +51,7 @@ type share struct {
 // isGround reports whether a record belongs to the ground.
 func isGround(k cluster.Key) bool {
 	switch k.Kind {
-	case cluster.KindNode, cluster.KindNetwork, cluster.KindSubnet, cluster.KindClaim:
+	case cluster.KindNode, cluster.KindNetwork, cluster.KindSubnet, cluster.KindClaim, cluster.KindRealm:
 		return true
 	}
 	return false
@@ -67,7 +68,7 @@ func newGround(snap *cluster.Snapshot, self cluster.NodeID, old *ground, changed
 	if old != nil {
 		g.nets, g.hosts, known = old.nets, old.hosts, old.sharesBut(changed)
 	}
-	if has(cluster.KindNetwork) || has(cluster.KindSubnet) {
+	if has(cluster.KindNetwork) || has(cluster.KindSubnet) || has(cluster.KindRealm) {
 		g.nets = newNets(snap)
 	}
 	if has(cluster.KindNode) {
@@ -111,6 +112,7 @@ func newNets(snap *cluster.Snapshot) *nets {
 		n.network[net.Name] = net
 	}
 	n.part(snap)
+	n.realm = realms(n.network, snap.Realms())
 	for s := range cluster.All[cluster.Subnet](snap) {
 		of, there := n.network[s.Network]
 		switch {
@@ -124,7 +126,7 @@ func newNets(snap *cluster.Snapshot) *nets {
 			s.Gateway = netip.Addr{}
 		}
 		n.subnet = append(n.subnet, s)
-		n.subnets = append(n.subnets, pipeline.Subnet{Prefix: s.Prefix, VNID: of.VNID, Gateway: s.Gateway})
+		n.subnets = append(n.subnets, pipeline.Subnet{Prefix: s.Prefix, VNID: of.VNID, Realm: n.realm[of.Name], Gateway: s.Gateway})
 	}
 	slices.SortFunc(n.subnet, func(a, b cluster.Subnet) int { return comparePrefix(a.Prefix, b.Prefix) })
 	for i := range n.subnet { // of those that overlap, two stand side by side
@@ -228,7 +230,7 @@ func (g *ground) route() {
 	seen := map[netip.Prefix]bool{}
 	g.routes = make([]pipeline.Route, 0, size)
 	for _, s := range g.subnet {
-		vnid := g.network[s.Network].VNID
+		vnid, realm := g.network[s.Network].VNID, g.realm[s.Network]
 		for _, part := range g.shares[s.Prefix] {
 			if g.overlap {
 				if seen[part.prefix] {
@@ -236,7 +238,7 @@ func (g *ground) route() {
 				}
 				seen[part.prefix] = true
 			}
-			g.routes = append(g.routes, pipeline.Route{Prefix: part.prefix, VNID: vnid, VTEP: g.vtep[part.owner]})
+			g.routes = append(g.routes, pipeline.Route{Prefix: part.prefix, VNID: vnid, Realm: realm, VTEP: g.vtep[part.owner]})
 		}
 	}
 }

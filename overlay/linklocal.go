@@ -53,7 +53,7 @@ func (p *planner) neighbours() {
 			if mine := port[e.ID]; mine != nil {
 				mine.LinkLocal = append(mine.LinkLocal, a)
 			} else if vtep := p.vtep[e.Host]; vtep.IsValid() {
-				p.in.Neighbours = append(p.in.Neighbours, pipeline.Neighbour{Addr: a, VNID: vnid, VTEP: vtep})
+				p.in.Neighbours = append(p.in.Neighbours, pipeline.Neighbour{Addr: a, VNID: vnid, Realm: p.realm[e.Network], VTEP: vtep})
 			}
 		}
 	}

@@ -156,7 +156,7 @@ func (p *planner) port(e cluster.Endpoint, ofport uint32, taken map[netip.Addr]s
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
 		return pipeline.Port{}, fmt.Errorf("%q is no MAC of an interface", e.MAC)
 	}
-	port := pipeline.Port{OFPort: ofport, MAC: mac, VNID: n.VNID, Internal: n.Internal, Endpoint: e.ID}
+	port := pipeline.Port{OFPort: ofport, MAC: mac, VNID: n.VNID, Realm: p.realm[n.Name], Internal: n.Internal, Endpoint: e.ID}
 	for _, a := range e.Addrs {
 		a = a.Unmap().WithZone("")
 		switch {

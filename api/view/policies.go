@@ -165,10 +165,10 @@ func nobodys(s *cluster.Snapshot, p place) string {
 func apart(s *cluster.Snapshot, from, to place) string {
 	a, known := cluster.Get[cluster.Network](s, from.Network)
 	b, both := cluster.Get[cluster.Network](s, to.Network)
-	if !known || !both || a.VNID == b.VNID || a.VNID == 0 || b.VNID == 0 {
+	if !known || !both || s.Realms().Meet(a, b) {
 		return ""
 	}
-	return fmt.Sprintf("nothing passes between the networks %s and %s, whatever policies say", a.Name, b.Name)
+	return fmt.Sprintf("nothing passes between the networks %s and %s, whatever policies say: `grapevine network join %s %s` makes them one", a.Name, b.Name, a.Name, b.Name)
 }
 
 func protocolOf(r api.ExplainRequest) (proto uint8, port uint16, what string, err error) {

@@ -47,13 +47,14 @@ func Networks(s *cluster.Snapshot) []api.Network {
 	for e := range cluster.All[cluster.Endpoint](s) {
 		endpoints[e.Network]++
 	}
-	networks := []api.Network{}
+	networks, realms := []api.Network{}, s.Realms()
 	for n := range cluster.All[cluster.Network](s) {
 		slices.Sort(hosts[n.Name])
 		slices.SortFunc(subnets[n.Name], func(a, b api.Subnet) int { return comparePrefix(a.Prefix, b.Prefix) })
 		networks = append(networks, api.Network{
 			Name: n.Name, VNID: n.VNID, Subnets: append([]api.Subnet{}, subnets[n.Name]...), Hosts: append([]string{}, hosts[n.Name]...),
 			Endpoints: endpoints[n.Name], Internal: n.Internal, MTU: n.MTU, Removed: n.Removed,
+			With: realms.With(n.Name), Global: realms[n.Name].Global,
 		})
 	}
 	return networks

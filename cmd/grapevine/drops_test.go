@@ -30,7 +30,7 @@ func TestDrops(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	at := -1
-	for _, want := range []string{"4         spoofed", "2         wrong-vtep      10.128.2.0/24", "11        other-network", "7         policy-rule     a caller", "a container that it is about", "shop/db ingress[0] denies it", "\nother-network: if they are to meet: `docker network connect"} {
+	for _, want := range []string{"4         spoofed", "2         wrong-vtep      10.128.2.0/24", "11        other-network", "7         policy-rule     a caller", "a container that it is about", "shop/db ingress[0] denies it", "\nother-network: if they are to meet: `grapevine network join"} {
 		i := strings.Index(out, want)
 		if i < at || i < 0 {
 			t.Errorf("no %q, or not in its place:\n%s", want, out)

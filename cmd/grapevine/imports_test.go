@@ -15,7 +15,7 @@ var mayImport = map[string]string{
 	"agent": "service service/edit service/inside " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/capture observe/frames observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow replica",
+		"membership/identity observe/capture observe/frames observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/worlds",
@@ -85,6 +85,7 @@ var mayImport = map[string]string{
 	"policy/worlds":          "cluster policy policy/k8s policy/plain",
 	"reach":                  "cluster host/link",
 	"reach/follow":           "api cluster host/docker host/link overlay/gateway overlay/pipeline reach",
+	"realm":                  "api cluster replica",
 	"replica":                "cluster host/store",
 	"ring":                   "",
 	"scripts/layout":         "",

@@ -85,6 +85,12 @@ func showNetworks(w io.Writer, networks []api.Network) error {
 			if n.Internal {
 				notes = append(notes, "internal")
 			}
+			if n.Global {
+				notes = append(notes, "global")
+			}
+			if len(n.With) > 0 {
+				notes = append(notes, "one with "+strings.Join(n.With, " and "))
+			}
 			if n.Removed {
 				notes = append(notes, "removed: goes when no host uses it")
 			}

@@ -286,6 +286,12 @@ func (n networkThing) show(w io.Writer) error {
 			vnid = "0: it reaches all networks, and they reach it"
 		}
 		row("vnid\t%s", vnid)
+		if n.Global {
+			row("global\tit reaches all networks, and they reach it")
+		}
+		if len(n.With) > 0 {
+			row("one with\t%s", several(n.With))
+		}
 		for _, s := range n.Subnets {
 			row("subnet\t%s, gateway %s", s.Prefix, s.Gateway)
 		}

@@ -157,7 +157,7 @@ func judge(t traced, nodes []api.Node) traced {
 		return wrong(do, format, args...)
 	}
 	if t.From.Network != "" && t.To.Network != "" && t.From.Network != t.To.Network && !meet(t.Notes) {
-		return denied(fmt.Sprintf("docker network connect %s %s, if they are to meet", t.To.Network, from), "the networks %s and %s do not meet", t.From.Network, t.To.Network)
+		return denied(fmt.Sprintf("grapevine network join %s %s, or docker network connect %s %s, if they are to meet", t.From.Network, t.To.Network, t.To.Network, from), "the networks %s and %s do not meet", t.From.Network, t.To.Network)
 	}
 	if i := slices.IndexFunc(t.Notes, func(n string) bool { return strings.HasPrefix(n, "no container has ") }); i >= 0 {
 		return wrong("grapevine endpoints lists the addresses that there are", "%s", t.Notes[i])

@@ -46,7 +46,7 @@ var reasons = map[pipeline.Reason]Kind{
 	pipeline.DropNoRoute: {"no-route", Meant, "containers", "outside", "the network is internal: nothing leads out of it",
 		"if it is to get out: attach the container to a network without --internal as well"},
 	pipeline.DropOtherNetwork: {"other-network", Meant, "containers", "another network", "the two are on different networks",
-		"if they are to meet: `docker network connect NETWORK CONTAINER`"},
+		"if they are to meet: `grapevine network join NETWORK NETWORK`, or `docker network connect NETWORK CONTAINER`"},
 	pipeline.DropNoDestination: {"no-destination", Noise, "", "", "the place to which it goes is just coming or going", ""},
 	pipeline.DropLoopback:      {"loopback", Alien, "a container", "127.0.0.0/8, ::1", "the destination is a host's own loopback address", "find the container that sends to it: nobody honest does"},
 	pipeline.DropND:            {"neighbour-discovery", Noise, "containers", "", "neighbour discovery that asks for no address of a network", ""},

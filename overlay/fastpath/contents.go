@@ -17,13 +17,15 @@ type Local struct {
 	// Router is the gateway of the address, which tells the container what is too big;
 	// invalid: the destination does.
 	Router netip.Addr
+	Realm  pipeline.Realm
 }
 
 // Range is what the programs know of a range of addresses that is not this host's.
 // Its zero value says: the switch decides.
 type Range struct {
-	VTEP netip.Addr // who has it
-	VNID uint32
+	VTEP  netip.Addr // who has it
+	VNID  uint32
+	Realm pipeline.Realm
 	// To says that the gateway takes what is for it, if VTEP is invalid, and From that the
 	// gateway may send from it.
 	To   To
@@ -93,7 +95,7 @@ func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local
 	for _, p := range in.Ports {
 		l := Local{}
 		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && p.Plain {
-			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Outside: !p.Internal}
+			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Realm: p.Realm, Outside: !p.Internal}
 		}
 		for _, a := range p.Addrs {
 			locals[a] = Local{}
@@ -118,7 +120,7 @@ func rangesOf(in pipeline.Input) map[netip.Prefix]Range {
 	for _, r := range in.Routes {
 		ranges[r.Prefix] = Range{}
 		if known[r.VTEP] {
-			ranges[r.Prefix] = Range{VTEP: r.VTEP, VNID: r.VNID}
+			ranges[r.Prefix] = Range{VTEP: r.VTEP, VNID: r.VNID, Realm: r.Realm}
 		}
 	}
 	// No range of IPv6, however wide, says anything about IPv4: they share a map.

@@ -26,6 +26,7 @@ func TestSteps(t *testing.T) {
 			after = before
 			after.Ports = slices.Clone(before.Ports)
 			after.Routes = slices.Clone(before.Routes)
+			after.Subnets, after.Neighbours = slices.Clone(before.Subnets), slices.Clone(before.Neighbours)
 			after.GossipPort = rapid.SampledFrom([]uint16{0, gossipPort}).Draw(t, "gossip port")
 			for i := range after.Ports {
 				after.Ports[i].Internal = rapid.Bool().Draw(t, "internal")
@@ -34,6 +35,7 @@ func TestSteps(t *testing.T) {
 			for i := range after.Routes {
 				after.Routes[i].VTEP = rapid.SampledFrom(vteps).Draw(t, "VTEP")
 			}
+			realm(&after, rapid.SampledFrom(realms).Draw(t, "realms"))
 		}
 		old, young := Compile(before, devices), Compile(after, devices)
 		list := rapid.SliceOfN(packets(after, devices), 20, 20).Draw(t, "packets")
@@ -118,7 +120,7 @@ func TestCompile(t *testing.T) {
 	c := Compile(in, map[string]uint32{"a": 11, "b": 12})
 	mac := [6]byte(macs["a"])
 	for text, want := range map[string]Local{
-		"10.128.0.2": {11, mac, 5, true, addrs("10.128.3.1")[0]}, "fd00:1::2": {11, mac, 5, true, netip.Addr{}},
+		"10.128.0.2": {11, mac, 5, true, addrs("10.128.3.1")[0], 0}, "fd00:1::2": {11, mac, 5, true, netip.Addr{}, 0},
 		"10.128.0.3": {}, // nobody said that it is plain
 		"10.128.0.4": {}, // its device is not known
 	} {

@@ -21,6 +21,7 @@ type (
 		MAC            [6]byte
 		Outside        uint16
 		Slot, VNIDSlot uint32
+		Realm          pipeline.Realm
 		Router         address // zero: none
 	}
 
@@ -34,6 +35,8 @@ type (
 		VNID, Slot uint32
 		To, From   uint8
 		_          uint16
+		Realm      pipeline.Realm
+		VNIDSlot   uint32 // 0: that of the destination's VNID, which is the same
 	}
 
 	configValue struct {
@@ -85,7 +88,7 @@ func (t *tables) read() error {
 	it := t.locals.Iterate()
 	for it.Next(&a, &l) {
 		addr := netip.AddrFrom16(a).Unmap()
-		t.held.Locals[addr] = Local{l.Ifindex, l.MAC, l.VNID, l.Outside != 0, l.Router.addr()}
+		t.held.Locals[addr] = Local{l.Ifindex, l.MAC, l.VNID, l.Outside != 0, l.Router.addr(), l.Realm}
 		t.slots.adopt(addr, l.Slot)
 		if l.Ifindex != 0 && l.VNID != 0 {
 			t.slots.adopt(l.VNID, l.VNIDSlot)
@@ -99,7 +102,10 @@ func (t *tables) read() error {
 	it = t.ranges.Iterate()
 	for it.Next(&k, &r) {
 		p := k.prefix()
-		held := Range{r.VTEP.addr(), r.VNID, To(r.To), r.From != 0}
+		held := Range{r.VTEP.addr(), r.VNID, r.Realm, To(r.To), r.From != 0}
+		if r.VNIDSlot != 0 {
+			t.slots.adopt(r.VNID, r.VNIDSlot)
+		}
 		t.held.Ranges[p] = held
 		t.slots.adopt(slotOf(p, held), r.Slot)
 	}
@@ -181,21 +187,38 @@ func (t *tables) removeLocals(want map[netip.Addr]Local) error {
 	return nil
 }
 
-// forgetVNIDs releases the slots of VNIDs that no address has any more.
+// forgetVNIDs releases the slots of VNIDs that no address has any more, and no range that counts them.
 func (t *tables) forgetVNIDs() {
 	used := map[uint32]bool{}
 	for _, l := range t.held.Locals {
 		used[l.VNID] = true
 	}
-	for k := range t.slots.of {
-		if v, isVNID := k.(uint32); isVNID && !used[v] {
-			t.slots.release(v)
+	unused := func() (list []uint32) {
+		for k := range t.slots.of {
+			if v, isVNID := k.(uint32); isVNID && !used[v] {
+				list = append(list, v)
+			}
 		}
+		return list
+	}
+	if len(unused()) == 0 {
+		return // as nearly always: the ranges are many
+	}
+	for _, r := range t.held.Ranges {
+		if r.counts() {
+			used[r.VNID] = true
+		}
+	}
+	for _, v := range unused() {
+		t.slots.release(v)
 	}
 }
 
+// counts reports whether what comes from a range may be for another VNID, so that it is counted by the range's.
+func (r Range) counts() bool { return r.VTEP.IsValid() && r.Realm != 0 && r.VNID != 0 }
+
 func (t *tables) setLocal(a netip.Addr, l Local) error {
-	value := localValue{Ifindex: l.Ifindex, VNID: l.VNID, MAC: l.MAC, Router: addressOf(l.Router)}
+	value := localValue{Ifindex: l.Ifindex, VNID: l.VNID, MAC: l.MAC, Realm: l.Realm, Router: addressOf(l.Router)}
 	if l.Outside {
 		value.Outside = 1
 	}
@@ -216,13 +239,18 @@ func (t *tables) setLocal(a netip.Addr, l Local) error {
 }
 
 func (t *tables) setRange(p netip.Prefix, r Range) error {
-	value := rangeValue{VTEP: addressOf(r.VTEP), VNID: r.VNID, To: uint8(r.To)}
+	value := rangeValue{VTEP: addressOf(r.VTEP), VNID: r.VNID, To: uint8(r.To), Realm: r.Realm}
 	if r.From {
 		value.From = 1
 	}
 	var err error
 	if value.Slot, err = t.slot(slotOf(p, r)); err != nil {
 		return err
+	}
+	if r.counts() {
+		if value.VNIDSlot, err = t.slot(r.VNID); err != nil {
+			return err
+		}
 	}
 	if err := t.put(t.ranges, keyOf(p), value); err != nil {
 		return fmt.Errorf("put range %s into the fast path: %w", p, err)

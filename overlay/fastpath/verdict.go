@@ -1,6 +1,10 @@
 package fastpath
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
 
 // Packet is what a verdict depends on. From is the VTEP that a packet came from, with
 // the VNID of its tunnel header, or invalid for a packet that came from the container
@@ -36,20 +40,22 @@ func (c Contents) Verdict(p Packet) Verdict {
 		}
 		return Verdict{}
 	}
-	vnid := p.VNID
+	vnid, realm := p.VNID, pipeline.Realm(0)
 	if p.From.IsValid() {
-		if r := c.lookup(p.Src); r.VTEP != p.From || r.VNID != vnid {
+		r := c.lookup(p.Src)
+		if r.VTEP != p.From || r.VNID != vnid {
 			return Verdict{}
 		}
+		realm = r.Realm
 	} else {
 		src := c.Locals[p.Src]
 		if src.Ifindex == 0 || src.Ifindex != p.Ifindex || src.MAC != p.MAC {
 			return Verdict{}
 		}
-		vnid = src.VNID
+		vnid, realm = src.VNID, src.Realm
 	}
 	if dst, here := c.Locals[p.Dst]; here || p.From.IsValid() {
-		if dst.Ifindex == 0 || dst.Ifindex == p.Ifindex || !reachable(vnid, dst.VNID) {
+		if dst.Ifindex == 0 || dst.Ifindex == p.Ifindex || !reachable(realm.Number(vnid), dst.Realm.Number(dst.VNID)) {
 			return Verdict{}
 		}
 		return Verdict{Ifindex: dst.Ifindex, MAC: dst.MAC}
@@ -61,7 +67,7 @@ func (c Contents) Verdict(p Packet) Verdict {
 		}
 		return Verdict{}
 	}
-	if !r.VTEP.IsValid() || !reachable(vnid, r.VNID) {
+	if !r.VTEP.IsValid() || !reachable(realm.Number(vnid), r.Realm.Number(r.VNID)) {
 		return Verdict{}
 	}
 	return Verdict{VTEP: r.VTEP, VNID: vnid}

@@ -46,6 +46,27 @@ func prefixes(s ...string) (out []netip.Prefix) {
 	return out
 }
 
+// realms are those that VNIDs may have, the most often of one each.
+var realms = []map[uint32]pipeline.Realm{
+	nil, nil, {5: 5, 6: 5}, {5: 5, 6: 5}, {5: pipeline.Everywhere}, {6: pipeline.Everywhere}, {5: pipeline.Everywhere, 6: pipeline.Everywhere},
+}
+
+// realm gives all objects the realms of their VNIDs.
+func realm(in *pipeline.Input, of map[uint32]pipeline.Realm) {
+	for i, s := range in.Subnets {
+		in.Subnets[i].Realm = of[s.VNID]
+	}
+	for i, r := range in.Routes {
+		in.Routes[i].Realm = of[r.VNID]
+	}
+	for i, p := range in.Ports {
+		in.Ports[i].Realm = of[p.VNID]
+	}
+	for i, n := range in.Neighbours {
+		in.Neighbours[i].Realm = of[n.VNID]
+	}
+}
+
 // inputs draws what the cluster may know, sound or silly, that compiles to flows.
 func inputs() *rapid.Generator[pipeline.Input] {
 	return rapid.Custom(func(t *rapid.T) pipeline.Input {
@@ -123,6 +144,7 @@ func inputs() *rapid.Generator[pipeline.Input] {
 				in.Neighbours = append(in.Neighbours, pipeline.Neighbour{Addr: a, VNID: n, VTEP: v})
 			}
 		}
+		realm(&in, rapid.SampledFrom(realms).Draw(t, "realms"))
 		return in
 	}).Filter(func(in pipeline.Input) bool {
 		_, err := pipeline.Compile(in)

@@ -197,7 +197,7 @@ func TestCompilerIsCompile(t *testing.T) {
 			in = next
 		}
 	})
-	if followed == 0 || joined == 0 {
+	if !testing.Short() && (followed == 0 || joined == 0) { // of a fifth of the inputs there may be none
 		t.Errorf("%d inputs were compiled by what differs, of %d the conjunctions of a flow", followed, joined)
 	}
 }
@@ -213,15 +213,15 @@ func TestEqualSeesEveryField(t *testing.T) {
 	p := scene(Metadata).Ports[0]
 	for i, change := range []func(*Port){
 		func(p *Port) { p.OFPort++ }, func(p *Port) { p.MAC = nil }, func(p *Port) { p.Addrs = nil }, func(p *Port) { p.LinkLocal = nil },
-		func(p *Port) { p.VNID++ }, func(p *Port) { p.Internal = !p.Internal }, func(p *Port) { p.Endpoint += "x" }, func(p *Port) { p.Plain = !p.Plain },
+		func(p *Port) { p.VNID++ }, func(p *Port) { p.Internal = !p.Internal }, func(p *Port) { p.Endpoint += "x" }, func(p *Port) { p.Plain = !p.Plain }, func(p *Port) { p.Realm++ },
 	} {
 		o := p
 		if change(&o); p.equal(o) || !p.equal(p) {
 			t.Errorf("%d: %v and %v", i, p, o)
 		}
 	}
-	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 3 || p != 8 {
-		t.Errorf("a VTEP has %d fields and a Port %d, and 3 and 8 of them are compared", v, p)
+	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 3 || p != 9 {
+		t.Errorf("a VTEP has %d fields and a Port %d, and 3 and 9 of them are compared", v, p)
 	}
 	eachField(t, policyScene().Guards[0], Guard.equal)
 	eachField(t, policyScene().Rules[0], PolicyRule.equal, "Label")

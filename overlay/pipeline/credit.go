@@ -15,7 +15,7 @@ type Tally struct {
 	Into, OutOf          map[netip.Prefix]Count // sent into the tunnel to a range, and come out of it from one
 	ToGateway            map[netip.Prefix]Count // sent to the gateway for a range
 	FromGateway          map[netip.Prefix]Count // delivered from the gateway, sent from a range
-	VNIDs                map[uint32]Count       // between ends of equal VNIDs
+	VNIDs                map[uint32]Count       // sent with a VNID to its own realm, or everywhere if that is its realm
 	FromVNID0, OnlyToOf0 Count                  // or the sender, or the receiver alone, has VNID 0
 }
 
@@ -66,8 +66,16 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 	}
 	add(VNIDCheck, 200, match{}.reg(regSrcVNID, 0), t.FromVNID0)
 	add(VNIDCheck, 190, match{}.reg(regDstVNID, 0), t.OnlyToOf0)
+	realm := map[uint32]Realm{}
+	for _, s := range in.Subnets {
+		realm[s.VNID] = s.Realm
+	}
+	for _, p := range in.Ports {
+		realm[p.VNID] = p.Realm
+	}
 	for v, n := range t.VNIDs {
-		add(VNIDCheck, 100, match{}.reg(regSrcVNID, v).reg(regDstVNID, v), n)
+		priority, m := sameRealm(v, realm[v])
+		add(VNIDCheck, priority, m, n)
 	}
 	out := make([]Count, len(flows))
 	for i, f := range flows {

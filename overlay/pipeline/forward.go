@@ -23,7 +23,7 @@ func forwardLocal(c *compiler) {
 
 // toEndpoint is the way to an endpoint of this host.
 func toEndpoint(p Port) []string {
-	return []string{load(regDstVNID, p.VNID), load(regOutPort, p.OFPort), setEthSrc(RouterMAC), setEthDst(p.MAC), goTo(VNIDCheck)}
+	return []string{load(regDstVNID, p.Realm.Number(p.VNID)), load(regOutPort, p.OFPort), setEthSrc(RouterMAC), setEthDst(p.MAC), goTo(VNIDCheck)}
 }
 
 // forwardRanges sends to other hosts by the longest range; what is within a
@@ -36,7 +36,7 @@ func forwardRanges(c *compiler) {
 	for _, r := range c.in.Routes {
 		m, o, priority := match{}.ipDst(r.Prefix), routeObject(r.Prefix), byLength(r.Prefix, 1)
 		if i, ok := c.index[r.VTEP]; ok && c.in.TunnelPort != 0 {
-			c.add(Forwarding, priority, o, m, load(regDstVNID, r.VNID), load(regOutPort, c.in.TunnelPort),
+			c.add(Forwarding, priority, o, m, load(regDstVNID, r.Realm.Number(r.VNID)), load(regOutPort, c.in.TunnelPort),
 				c.toVTEP(r.VTEP, i), goTo(VNIDCheck))
 			continue
 		}
@@ -115,24 +115,34 @@ func guardHostPorts(c *compiler) {
 	c.pass(HostGuard)
 }
 
-// checkVNIDs lets a packet on if both ends are of one network or one of them
-// is privileged.
+// checkVNIDs lets a packet on if both ends are of one network, or of networks that are one, or one of them
+// is privileged. Of the source there is the VNID, of the destination its realm's number: so a network has one flow
+// here, however many it is one with.
 func checkVNIDs(c *compiler) {
 	next := goTo(VNIDCheck.next())
 	c.add(VNIDCheck, 200, vnidObject(0), match{}.reg(regSrcVNID, 0), next)
 	c.add(VNIDCheck, 190, vnidObject(0), match{}.reg(regDstVNID, 0), next)
-	equal := func(vnid uint32) {
+	let := func(vnid uint32, r Realm) {
 		if vnid != 0 {
-			c.add(VNIDCheck, 100, vnidObject(vnid), match{}.reg(regSrcVNID, vnid).reg(regDstVNID, vnid), next)
+			priority, m := sameRealm(vnid, r)
+			c.add(VNIDCheck, priority, vnidObject(vnid), m, next)
 		}
 	}
 	for _, s := range c.in.Subnets {
-		equal(s.VNID)
+		let(s.VNID, s.Realm)
 	}
 	for _, p := range c.in.Ports {
-		equal(p.VNID)
+		let(p.VNID, p.Realm)
 	}
 	c.drop(VNIDCheck, 0, DropOtherNetwork, match{})
+}
+
+// sameRealm is the flow for what a VNID that is not 0 sends: to its realm, or everywhere.
+func sameRealm(vnid uint32, r Realm) (priority int, m match) {
+	if to := r.Number(vnid); to != 0 {
+		return 100, match{}.reg(regSrcVNID, vnid).reg(regDstVNID, to)
+	}
+	return 200, match{}.reg(regSrcVNID, vnid)
 }
 
 // emit sends the packet out. Into the tunnel it takes its source's VNID, which

@@ -70,27 +70,51 @@ type VTEP struct {
 	Host  []netip.Addr
 }
 
+// Realm is the number of networks that reach each other whatever their VNIDs: the lowest VNID of them. 0 is a
+// network by itself, which has its VNID for a number. The objects of one VNID have the same. It is this host's own
+// affair: in the tunnel there is the VNID.
+type Realm uint32
+
+// Everywhere is the realm of a network that reaches all, and that all reach, though its VNID is not 0.
+const Everywhere Realm = 1<<32 - 1
+
+// Number is what a packet's two ends are compared by: that of the realm of a network with a VNID. 0 is privileged.
+func (r Realm) Number(vnid uint32) uint32 {
+	switch {
+	case r == 0 || vnid == 0:
+		return vnid
+	case r == Everywhere:
+		return 0
+	}
+	return uint32(r)
+}
+
+func (r Realm) valid() bool { return r <= MaxVNID || r == Everywhere }
+
 // Subnet is a prefix of a network. Gateway is invalid if there is none.
 type Subnet struct {
 	Prefix  netip.Prefix
 	VNID    uint32
 	Gateway netip.Addr
+	Realm   Realm
 }
 
 // Route says who has a range of a subnet. VTEP is invalid if nothing of it is
 // reachable through the tunnel: the range is this host's own, or its host is not
-// known. The longest prefix counts. VNID is the subnet's.
+// known. The longest prefix counts. VNID and Realm are the subnet's.
 type Route struct {
 	Prefix netip.Prefix
 	VNID   uint32
 	VTEP   netip.Addr
+	Realm  Realm
 }
 
 // Neighbour is a link-local address of an endpoint of another host.
 type Neighbour struct {
-	Addr netip.Addr
-	VNID uint32
-	VTEP netip.Addr
+	Addr  netip.Addr
+	VNID  uint32
+	VTEP  netip.Addr
+	Realm Realm
 }
 
 // Port is a local endpoint. LinkLocal are the link-local addresses by which others of its
@@ -108,6 +132,7 @@ type Port struct {
 	Endpoint  string
 
 	Plain bool
+	Realm Realm
 }
 
 // validate says what makes in impossible to compile; flows that would collide
@@ -127,22 +152,22 @@ func (in Input) validate() error {
 		}
 	}
 	for _, s := range in.Subnets {
-		if !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked() || s.VNID > MaxVNID {
+		if !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked() || s.VNID > MaxVNID || !s.Realm.valid() {
 			fail("subnet %s of VNID %d is not a prefix of a network", s.Prefix, s.VNID)
 		}
 	}
 	for _, r := range in.Routes {
-		if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || r.VNID > MaxVNID {
+		if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || r.VNID > MaxVNID || !r.Realm.valid() {
 			fail("range %s of VNID %d is not a range of a network", r.Prefix, r.VNID)
 		}
 	}
 	for _, p := range in.Ports {
-		if p.OFPort == 0 || len(p.MAC) != 6 || p.VNID > MaxVNID {
+		if p.OFPort == 0 || len(p.MAC) != 6 || p.VNID > MaxVNID || !p.Realm.valid() {
 			fail("endpoint %s has port %d, MAC %q, VNID %d", p.Endpoint, p.OFPort, p.MAC, p.VNID)
 		}
 	}
 	for _, n := range in.Neighbours {
-		if !n.Addr.IsLinkLocalUnicast() || n.VNID > MaxVNID {
+		if !n.Addr.IsLinkLocalUnicast() || n.VNID > MaxVNID || !n.Realm.valid() {
 			fail("neighbour %s of VNID %d has no link-local address", n.Addr, n.VNID)
 		}
 	}

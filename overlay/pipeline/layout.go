@@ -56,9 +56,9 @@ var stages = []stageInfo{
 	{EgressPolicy, "egress-policy", "rules above NetworkPolicies for what the connection's source may do"},
 	{EgressRules, "egress-rules", "the other rules for it; what none matches is dropped"},
 	{Service, "service", "empty"},
-	{Forwarding, "forwarding", "by destination range: loads the destination's VNID and the port or the tunnel destination"},
+	{Forwarding, "forwarding", "by destination range: loads the destination's realm and the port or the tunnel destination"},
 	{HostGuard, "host-guard", "what endpoints send to hosts of the cluster: neither VXLAN, nor what may hide it, nor gossip"},
-	{VNIDCheck, "vnid-check", "source and destination VNID are equal, or one of them is 0"},
+	{VNIDCheck, "vnid-check", "the source's VNID and the destination's are equal, or of one realm (`grapevine network join`), or one of them is 0, or reaches all (`grapevine network global`)"},
 	{IngressPolicy, "ingress-policy", "rules above NetworkPolicies for what may be done to the connection's destination; its own host may"},
 	{IngressRules, "ingress-rules", "the other rules for it; what none matches is dropped"},
 	{Commit, "commit", "notes a connection that passed, with the epochs of the rules and their IDs"},
@@ -104,7 +104,7 @@ type register struct {
 // The registers. They are zero when a packet enters the switch.
 var (
 	regSrcVNID  = register{0, 0, 32, "source VNID", "VNID of the sender; 0 is privileged (gateway, global networks)"}
-	regDstVNID  = register{1, 0, 32, "destination VNID", "VNID of the destination range"}
+	regDstVNID  = register{1, 0, 32, "destination VNID", "number of the realm of the destination range: its VNID, if its network is one with no other; 0 is privileged"}
 	regOutPort  = register{2, 0, 32, "output port", "OpenFlow port that the output stage sends to"}
 	regClass    = register{3, 0, 32, "class", "where the packet came from: 1 endpoint, 2 gateway, 3 tunnel"}
 	regVTEP     = register{4, 0, 32, "VTEP index", "tunnel packets: the VTEP it came from; then the one it goes to"}

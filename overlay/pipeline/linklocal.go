@@ -67,7 +67,7 @@ func forwardLinkLocal(c *compiler) {
 	for _, n := range c.in.Neighbours {
 		if i, ok := c.index[n.VTEP]; ok && c.in.TunnelPort != 0 {
 			c.add(Forwarding, 2750, vtepObject(n.VTEP), to(n.VNID, n.Addr).reg(regClass, classEndpoint),
-				load(regDstVNID, n.VNID), load(regOutPort, c.in.TunnelPort), c.toVTEP(n.VTEP, i), goTo(VNIDCheck))
+				load(regDstVNID, n.Realm.Number(n.VNID)), load(regOutPort, c.in.TunnelPort), c.toVTEP(n.VTEP, i), goTo(VNIDCheck))
 		}
 	}
 }

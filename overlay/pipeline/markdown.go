@@ -198,8 +198,8 @@ func example(mode TunnelMode) Input {
 		GatewayMAC: net.HardwareAddr{0x02, 0x67, 0x76, 0, 0, 2}, VXLANPort: 4789,
 		VTEPs: []VTEP{{Addr: netip.MustParseAddr("192.0.2.2"), Index: 0xc0000202}},
 		Subnets: []Subnet{
-			{netip.MustParsePrefix("10.128.0.0/22"), 5, netip.MustParseAddr("10.128.0.1")},
-			{netip.MustParsePrefix("fd12::/64"), 5, netip.MustParseAddr("fd12::1")},
+			{Prefix: netip.MustParsePrefix("10.128.0.0/22"), VNID: 5, Gateway: netip.MustParseAddr("10.128.0.1")},
+			{Prefix: netip.MustParsePrefix("fd12::/64"), VNID: 5, Gateway: netip.MustParseAddr("fd12::1")},
 		},
 		Routes: []Route{
 			{Prefix: netip.MustParsePrefix("10.128.0.0/23"), VNID: 5},

@@ -62,29 +62,29 @@ func scene(mode TunnelMode) Input {
 		Host:  addrs("240.1.0.1", "fd67:7261:7065::1"),
 		VTEPs: []VTEP{{addr("192.0.2.2"), 2, addrs("240.1.0.2", "fd67:7261:7065::2")}, {Addr: addr("192.0.2.3"), Index: 3}},
 		Subnets: []Subnet{
-			{prefix("10.128.0.0/22"), 5, addr("10.128.0.1")},
-			{prefix("10.129.0.0/22"), 6, netip.Addr{}},
-			{prefix("10.130.0.0/22"), 0, addr("10.130.0.1")},
-			{prefix("fd00:1::/64"), 5, addr("fd00:1::1")},
+			{prefix("10.128.0.0/22"), 5, addr("10.128.0.1"), 0},
+			{prefix("10.129.0.0/22"), 6, netip.Addr{}, 0},
+			{prefix("10.130.0.0/22"), 0, addr("10.130.0.1"), 0},
+			{prefix("fd00:1::/64"), 5, addr("fd00:1::1"), 0},
 		},
 		Routes: []Route{
-			{prefix("10.128.0.0/22"), 5, addr("192.0.2.2")},
-			{prefix("10.128.0.0/24"), 5, netip.Addr{}},
-			{prefix("10.128.2.0/24"), 5, addr("192.0.2.3")},
-			{prefix("10.129.2.0/24"), 6, addr("192.0.2.3")},
-			{prefix("10.130.2.0/24"), 0, addr("192.0.2.3")},
-			{prefix("fd00:1::8000:0/97"), 5, addr("192.0.2.2")},
+			{prefix("10.128.0.0/22"), 5, addr("192.0.2.2"), 0},
+			{prefix("10.128.0.0/24"), 5, netip.Addr{}, 0},
+			{prefix("10.128.2.0/24"), 5, addr("192.0.2.3"), 0},
+			{prefix("10.129.2.0/24"), 6, addr("192.0.2.3"), 0},
+			{prefix("10.130.2.0/24"), 0, addr("192.0.2.3"), 0},
+			{prefix("fd00:1::8000:0/97"), 5, addr("192.0.2.2"), 0},
 		},
 		Ports: []Port{
-			{11, mac(11), addrs("10.128.0.11", "fd00:1::11"), addrs("169.254.1.11", "fe80::11"), 5, false, "blue", false},
-			{12, mac(12), addrs("10.129.0.12"), nil, 6, true, "red", false},
-			{13, mac(13), addrs("10.130.0.13"), nil, 0, false, "global", false},
+			{11, mac(11), addrs("10.128.0.11", "fd00:1::11"), addrs("169.254.1.11", "fe80::11"), 5, false, "blue", false, 0},
+			{12, mac(12), addrs("10.129.0.12"), nil, 6, true, "red", false, 0},
+			{13, mac(13), addrs("10.130.0.13"), nil, 0, false, "global", false, 0},
 		},
-		Neighbours: []Neighbour{{addr("169.254.1.12"), 5, addr("192.0.2.2")}, {addr("fe80::12"), 5, addr("192.0.2.3")}},
+		Neighbours: []Neighbour{{addr("169.254.1.12"), 5, addr("192.0.2.2"), 0}, {addr("fe80::12"), 5, addr("192.0.2.3"), 0}},
 	}
 	if mode == Metadata {
 		in.VTEPs = append(in.VTEPs, VTEP{Addr: addr("2001:db8::4"), Index: 4})
-		in.Routes = append(in.Routes, Route{prefix("10.128.3.0/24"), 5, addr("2001:db8::4")})
+		in.Routes = append(in.Routes, Route{prefix("10.128.3.0/24"), 5, addr("2001:db8::4"), 0})
 	}
 	return in
 }

@@ -268,7 +268,10 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		})
 	}
 	for _, l := range d.Replica.Lost() {
-		winner, _ := l.Winner.Body.(cluster.Policy)
+		winner, is := l.Winner.Body.(cluster.Policy)
+		if !is {
+			continue
+		}
 		p := view.PolicyName(winner)
 		what := "an edit of policy %s on host %s was lost: host %s had changed it at the same time"
 		if l.Edit.Body == nil {

@@ -34,7 +34,7 @@ type account struct {
 var kinds = map[cluster.Kind]string{
 	cluster.KindNode: "nodes", cluster.KindNetwork: "networks", cluster.KindSubnet: "subnets",
 	cluster.KindEndpoint: "endpoints", cluster.KindUse: "uses", cluster.KindClaim: "claims",
-	cluster.KindPolicy: "policies", cluster.KindService: "services", cluster.KindAddresses: "addresses",
+	cluster.KindPolicy: "policies", cluster.KindService: "services", cluster.KindAddresses: "addresses", cluster.KindRealm: "realms",
 }
 
 // tombstones is how many there are of all kinds.

@@ -55,7 +55,8 @@ struct local {
 	__u16 mac[3];
 	__u16 outside;	 // 1: it may leave the cluster
 	__u32 slot;	 // of gv_counters, for this address
-	__u32 vnid_slot; // and for packets between equal VNIDs
+	__u32 vnid_slot; // and for packets of its VNID to its realm
+	__u32 realm;	 // 0: the VNID
 	struct addr router; // of this address, for what it is told; zero: there is none
 };
 
@@ -71,7 +72,11 @@ struct range {
 	__u8 to;   // 0: the switch decides, unless another host has it; else it is the gateway's
 	__u8 from; // 1: the gateway may send from here
 	__u16 unused;
+	__u32 realm;
+	__u32 vnid_slot; // 0: that of the destination's VNID
 };
+
+#define EVERYWHERE 0xffffffff // of realm: all
 
 // Values of range.to: what the flows would look at before the gateway gets a packet.
 enum { TO_GATEWAY = 1, TO_HOST, TO_OUTSIDE };
@@ -291,11 +296,21 @@ static __always_inline int exceeded(struct __sk_buff *skb, __u32 ifindex)
 	return ret > 0 ? (int)mtu : ret;
 }
 
-// check returns the slot of the VNID's counter; negative: the two may not meet.
-static __always_inline __s64 check(__u32 from, __u32 to, __u32 slot)
+// number is that of a network's realm (pipeline.Realm); 0: it reaches all.
+static __always_inline __u32 number(__u32 vnid, __u32 realm)
 {
-	if (!from)
+	if (!realm || !vnid)
+		return vnid;
+	return realm == EVERYWHERE ? 0 : realm;
+}
+
+// check returns the slot of the counter of a VNID with the number from; negative: it and who has the number to may not meet.
+static __always_inline __s64 check(__u32 vnid, __u32 from, __u32 to, __u32 slot)
+{
+	if (!vnid)
 		return SLOT_FROM_ZERO;
+	if (!from)
+		return slot;
 	if (!to)
 		return SLOT_TO_ZERO;
 	return from == to ? (__s64)slot : -1; // the cast: or -1 would be a slot, too
@@ -339,7 +354,7 @@ static __always_inline int arrive(const struct headers *h, const struct addr *vt
 	a->dst = bpf_map_lookup_elem(&gv_locals, &h->dst);
 	if (!a->dst || !a->dst->ifindex)
 		return -1;
-	a->vnid_slot = check(vnid, a->dst->vnid, a->dst->vnid_slot);
+	a->vnid_slot = check(vnid, number(vnid, a->from->realm), number(a->dst->vnid, a->dst->realm), a->from->vnid_slot ?: a->dst->vnid_slot);
 	return a->vnid_slot < 0 ? -1 : 0;
 }
 
@@ -818,7 +833,7 @@ static __always_inline int leave(struct __sk_buff *skb, const struct config *c, 
 	// Open vSwitch makes the gateway anew when it starts again: until we know it, go on.
 	if (!c->gateway || !may_leave(skb, c, h, src, to->to) || exceeded(skb, c->gateway))
 		return GO_ON;
-	count_all(skb->len, src->slot, 0, to->slot, 0, check(src->vnid, 0, 0));
+	count_all(skb->len, src->slot, 0, to->slot, 0, check(src->vnid, number(src->vnid, src->realm), 0, src->vnid_slot));
 	if (set_ethernet(skb, c->gateway_mac, skb->protocol))
 		return TC_ACT_SHOT; // no memory
 	return enter(skb, c->gateway);
@@ -842,7 +857,7 @@ int gv_endpoint(struct __sk_buff *skb)
 		return GO_ON;
 	dst = bpf_map_lookup_elem(&gv_locals, &h.dst);
 	if (dst) {
-		vnid_slot = check(src->vnid, dst->vnid, src->vnid_slot);
+		vnid_slot = check(src->vnid, number(src->vnid, src->realm), number(dst->vnid, dst->realm), src->vnid_slot);
 		if (!dst->ifindex || dst->ifindex == skb->ifindex || vnid_slot < 0)
 			return GO_ON;
 		mtu = exceeded(skb, dst->ifindex);
@@ -854,7 +869,7 @@ int gv_endpoint(struct __sk_buff *skb)
 			return leave(skb, c, &h, src, to);
 		if (zero(&to->vtep))
 			return GO_ON;
-		vnid_slot = check(src->vnid, to->vnid, src->vnid_slot);
+		vnid_slot = check(src->vnid, number(src->vnid, src->realm), number(to->vnid, to->realm), src->vnid_slot);
 		if (vnid_slot < 0)
 			return GO_ON;
 		mtu = exceeded(skb, c->tunnel_mtu);

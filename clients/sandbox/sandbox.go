@@ -43,6 +43,7 @@ type Switch interface {
 type Links interface {
 	Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error
 	SetMTU(host, sandbox string, mtu int) error
+	Limit(host, sandbox string, limits link.Limits) error
 	Delete(host string) error
 	Exists(name string) bool
 }
@@ -66,7 +67,7 @@ type Keeper struct {
 	box wireguard.Sandbox
 
 	ensuring sync.Mutex
-	attached map[string]int // by the endpoint's ID, with the MTU that its interfaces have: done by this agent
+	attached map[string]fit // by the endpoint's ID: done by this agent
 	ended    bool           // there is no client, and nothing left of any
 
 	mu     sync.Mutex // of what is told; nothing waits for the device with it
@@ -79,7 +80,7 @@ type Keeper struct {
 
 // New makes nothing yet.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, box: wireguard.Sandbox{Run: cfg.Run}, attached: map[string]int{}, peers: map[wireguard.Key]wireguard.Peer{}}
+	return &Keeper{cfg: cfg, box: wireguard.Sandbox{Run: cfg.Run}, attached: map[string]fit{}, peers: map[wireguard.Key]wireguard.Peer{}}
 }
 
 // Public is the key that this host has for clients.
@@ -232,13 +233,20 @@ func names(id string) (host, peer string) {
 	return host, link.Beside(link.PeerPrefix, host)
 }
 
+// fit is how a client's interfaces are.
+type fit struct {
+	mtu    int
+	limits link.Limits
+}
+
 // admit gives a client its way into the switch.
 func (k *Keeper) admit(ctx context.Context, r *wireguard.Room, c clients.Client) (wireguard.Way, error) {
 	host, peer := names(c.ID)
-	mtu, way := k.cfg.MTU(c.Network), wireguard.Way{Port: peer, Addrs: c.Addrs}
+	want := fit{k.cfg.MTU(c.Network), link.Limits{Egress: uint64(c.Egress), Ingress: uint64(c.Ingress)}}
+	way := wireguard.Way{Port: peer, Addrs: c.Addrs}
 	if !k.cfg.Links.Exists(host) || !r.Has(peer) {
 		delete(k.attached, c.ID)
-		if err := k.cfg.Links.Veth(host, peer, c.MAC, mtu, alias+c.Name); err != nil {
+		if err := k.cfg.Links.Veth(host, peer, c.MAC, want.mtu, alias+c.Name); err != nil {
 			return way, err
 		}
 		if err := r.Take(peer); err != nil {
@@ -246,8 +254,13 @@ func (k *Keeper) admit(ctx context.Context, r *wireguard.Room, c clients.Client)
 		}
 	}
 	had, attached := k.attached[c.ID]
-	if had != mtu {
-		if err := k.cfg.Links.SetMTU(host, r.Path, mtu); err != nil {
+	if had.mtu != want.mtu {
+		if err := k.cfg.Links.SetMTU(host, r.Path, want.mtu); err != nil {
+			return way, err
+		}
+	}
+	if !attached || had.limits != want.limits {
+		if err := k.cfg.Links.Limit(host, r.Path, want.limits); err != nil {
 			return way, err
 		}
 	}
@@ -258,7 +271,7 @@ func (k *Keeper) admit(ctx context.Context, r *wireguard.Room, c clients.Client)
 			return way, err
 		}
 	}
-	k.attached[c.ID] = mtu
+	k.attached[c.ID] = want
 	return way, nil
 }
 

@@ -44,6 +44,7 @@ func (h Hosts) standing(id cluster.NodeID) Standing {
 type View struct {
 	x        *Index
 	networks []*network // the one that the question came through first, then by name
+	direct   bool       // names of services are those of their replicas
 }
 
 // View returns what the asker may know; false if no container is known by that
@@ -87,6 +88,7 @@ func byAge(a, b *endpoint) int {
 // include adds the networks of the container whose endpoint e is.
 func (v *View) include(e *endpoint) {
 	v.add(e.network)
+	v.direct = v.direct || e.client
 	if e.container == "" {
 		return // Docker has not yet told which container it is
 	}
@@ -121,8 +123,8 @@ func (v View) Networks() []string {
 }
 
 // Lookup returns the addresses of a name, all of one network and of both families,
-// those of a service if there is one of that name, and of tasks.SERVICE those of its replicas,
-// at most Limit, beginning at the turn-th if there are more; false if the asker
+// those of a service if there is one of that name, and of tasks.SERVICE those of its replicas (to a client, also of
+// SERVICE), at most Limit, beginning at the turn-th if there are more; false if the asker
 // sees no such name. Endpoints on hosts that are gone do not exist; those on hosts in
 // doubt are left out if the name has others on that network.
 //
@@ -134,7 +136,7 @@ func (v View) Lookup(name string, turn int, hosts Hosts) ([]netip.Addr, bool) {
 	v.x.mu.RLock()
 	defer v.x.mu.RUnlock()
 	for _, n := range v.networks {
-		if addrs, ok := n.lookup(name, turn, hosts); ok {
+		if addrs, ok := n.lookup(name, v.direct, turn, hosts); ok {
 			return addrs, true
 		}
 	}
@@ -143,7 +145,7 @@ func (v View) Lookup(name string, turn int, hosts Hosts) ([]netip.Addr, bool) {
 			if n.lower != name[dot+1:] {
 				continue
 			}
-			if addrs, ok := n.lookup(name[:dot], turn, hosts); ok {
+			if addrs, ok := n.lookup(name[:dot], v.direct, turn, hosts); ok {
 				return addrs, true
 			}
 		}
@@ -154,11 +156,15 @@ func (v View) Lookup(name string, turn int, hosts Hosts) ([]netip.Addr, bool) {
 // replicas begins the name of what is behind a service, as in Swarm.
 const replicas = "tasks."
 
-func (n *network) lookup(name string, turn int, hosts Hosts) ([]netip.Addr, bool) {
+func (n *network) lookup(name string, direct bool, turn int, hosts Hosts) ([]netip.Addr, bool) {
+	of, ok := strings.CutPrefix(name, replicas)
 	if addrs := n.addresses(n.services[name]); len(addrs) > 0 {
-		return addrs, true
+		if !direct {
+			return addrs, true
+		}
+		of, ok = name, true
 	}
-	if of, ok := strings.CutPrefix(name, replicas); ok && n.services[of].Select != "" {
+	if ok && n.services[of].Select != "" {
 		if _, own := n.names[name]; !own {
 			name = Canonical(n.services[of].Select)
 		}

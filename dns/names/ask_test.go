@@ -197,6 +197,18 @@ func TestServices(t *testing.T) {
 	check(x, "tasks.WEB", "[10.1.0.3]")
 	check(x, "app", "[10.1.0.3]")
 	check(without, "web", "[10.1.0.3]")
+	laptop := endpoint1(1, "blue", "client", "10.1.0.2")
+	laptop.Client = make([]byte, cluster.WireGuardKeySize)
+	for _, asker := range []struct {
+		is   cluster.Endpoint
+		want string
+	}{{laptop, "[10.1.0.3]"}, {endpoint1(1, "blue", "client", "10.1.0.2"), "[10.1.0.9]"}} {
+		if _, _, err := s.Put(asker.is); err != nil {
+			t.Fatal(err)
+		}
+		check(x, "web", asker.want)
+		check(x, "tasks.web", "[10.1.0.3]")
+	}
 	v, _ := x.View(Asker{Addr: netip.MustParseAddr("10.1.0.2")})
 	if name, ours := v.Reverse(vip, nil); name != "Web.blue" || !ours {
 		t.Errorf("the address is %q, %v", name, ours)

@@ -17,6 +17,7 @@ type endpoint struct {
 	network   *network
 	host      cluster.NodeID
 	container string
+	client    bool // no sandbox of its own, where connections to services could be led
 	addrs     []netip.Addr
 	named     int      // how many of them, the first ones, its names have
 	names     []string // in lower case, each once
@@ -24,7 +25,7 @@ type endpoint struct {
 }
 
 func newEndpoint(b cluster.Endpoint, v cluster.Version, n *network) *endpoint {
-	e := &endpoint{id: b.ID, version: v, network: n, host: b.Host, container: b.Container, addrs: b.Addrs, named: len(b.Named())}
+	e := &endpoint{id: b.ID, version: v, network: n, host: b.Host, container: b.Container, client: b.IsClient(), addrs: b.Addrs, named: len(b.Named())}
 	short := b.Container
 	if len(short) > shortID {
 		short = short[:shortID]

@@ -15,7 +15,7 @@ type Standing int
 const (
 	Answers  Standing = iota
 	Doubtful          // it has been silent for a moment, and may be dead
-	Gone              // it is dead, or has left
+	Gone              // no agent answers: the host is off, or its agent alone
 )
 
 // Hosts says how a host stands; nil: all answer.
@@ -184,7 +184,7 @@ func selects(s cluster.Service, e cluster.Endpoint) bool {
 		return false
 	}
 	for k, v := range s.Labels {
-		if e.Labels[k] != v {
+		if has, labelled := e.Labels[k]; !labelled || has != v {
 			return false
 		}
 	}
@@ -200,20 +200,20 @@ type Replica struct {
 }
 
 // replicas returns the containers behind a service, by ID. New connections are led to those that are ready, on hosts
-// that answer; if there are none, to those on hosts in doubt; and only if nobody is ready, to the others: they may
-// serve, and nobody else does.
+// that answer; if there are none, to those on hosts in doubt; if nobody is ready, to the others; and last to those on
+// hosts of which no agent answers, since containers outlive agents: they may serve, and nobody else does.
 func (b *Book) replicas(n *network, s cluster.Service) (list []Replica) {
 	best := 0
 	grade := func(r Replica) int {
 		switch {
 		case r.Standing == Gone:
-			return 0
-		case r.Unready:
 			return 1
-		case r.Standing == Doubtful:
+		case r.Unready:
 			return 2
+		case r.Standing == Doubtful:
+			return 3
 		}
-		return 3
+		return 4
 	}
 	for _, r := range n.replicas {
 		if e := r.endpoint(); selects(s, e) {

@@ -71,7 +71,7 @@ func (b *Book) fronts(n *network) map[Front]Back {
 			var in, there []netip.Addr
 			for _, r := range replicas {
 				at := slices.IndexFunc(r.Named(), func(a netip.Addr) bool { return a.Is4() == vip.Is4() })
-				if at < 0 || r.Standing == Gone {
+				if at < 0 {
 					continue
 				}
 				there = append(there, r.Addrs[at])

@@ -100,6 +100,11 @@ func TestWhoIsIn(t *testing.T) {
 	check("who is in doubt comes before who is not ready", "[13]")
 	w.stand[there] = Gone
 	check("nobody is ready", "[12]")
+	two.Network = "red"
+	w.put(two)
+	check("nobody but on a host whose agent is gone", "[13]")
+	two.Network = "blue"
+	w.put(two)
 	if got := w.to(Front{vip, ICMP, 0}, "client"); got != "[12]" {
 		t.Errorf("pings: %s", got)
 	}
@@ -112,6 +117,12 @@ func TestWhoIsIn(t *testing.T) {
 	two.Labels, two.Labelled = map[string]string{"tier": "web", "x": "y"}, true
 	w.put(two)
 	check("by labels", "[12]")
+	s.Labels = map[string]string{"app": ""}
+	w.put(s)
+	check("by a label without a value, which nobody has", "[]")
+	two.Labels["app"] = ""
+	w.put(two)
+	check("and which one has", "[12]")
 	// A network that was made anew with other subnets has no such service.
 	w.del(cluster.Subnet{Prefix: netip.MustParsePrefix("10.1.0.0/16")})
 	check("the network has no such address", "none")

@@ -1,8 +1,6 @@
 package nat
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -10,8 +8,9 @@ import (
 	"unsafe"
 
 	"github.com/coreos/go-iptables/iptables"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/nft"
 )
 
 func command(f iptables.Protocol) string {
@@ -105,27 +104,14 @@ func (n *NAT) mode(f iptables.Protocol) (backend, error) {
 	return m, nil
 }
 
-// Generation returns the number of the nf_tables ruleset of this namespace, which the
-// kernel raises at every commit (NFT_MSG_GETGEN of linux/netfilter/nf_tables.h).
+// Generation returns the number of the nf_tables ruleset of this namespace (nft.Conn.Generation).
 func Generation() (uint32, error) {
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, unix.NLM_F_ACK)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
-	replies, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+	conn, err := nft.Dial()
 	if err != nil {
-		return 0, fmt.Errorf("ask for the nf_tables generation: %w", err)
+		return 0, err
 	}
-	for _, r := range replies {
-		attrs, err := nl.ParseRouteAttr(r[min(len(r), nl.SizeofNfgenmsg):])
-		if err != nil {
-			return 0, fmt.Errorf("read the nf_tables generation: %w", err)
-		}
-		for _, a := range attrs {
-			if a.Attr.Type&^unix.NLA_F_NET_BYTEORDER == unix.NFTA_GEN_ID && len(a.Value) == 4 {
-				return binary.BigEndian.Uint32(a.Value), nil
-			}
-		}
-	}
-	return 0, errors.New("the kernel tells no nf_tables generation")
+	defer conn.Close()
+	return conn.Generation()
 }
 
 // getInfo is struct ipt_getinfo and struct ip6t_getinfo.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 	"sync"
@@ -220,17 +221,25 @@ func trimmed(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
 
 // counterOf is what a counter among a rule's expressions says; nil: there is none.
 func counterOf(exprs []byte) []byte {
-	for len(exprs) >= 4 {
-		length := int(binary.NativeEndian.Uint16(exprs))
-		if length < 4 || length > len(exprs) {
-			return nil
-		}
-		if e := exprs[4:length]; string(trimmed(attribute(e, unix.NFTA_EXPR_NAME))) == "counter" {
+	for e := range attributes(exprs) {
+		if string(trimmed(attribute(e, unix.NFTA_EXPR_NAME))) == "counter" {
 			return attribute(e, unix.NFTA_EXPR_DATA)
 		}
-		exprs = exprs[min((length+3)&^3, len(exprs)):]
 	}
 	return nil
+}
+
+// attributes are the values of a list of attributes.
+func attributes(list []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(list) >= 4 {
+			length := int(binary.NativeEndian.Uint16(list))
+			if length < 4 || length > len(list) || !yield(list[4:length]) {
+				return
+			}
+			list = list[min((length+3)&^3, len(list)):]
+		}
+	}
 }
 
 // commentOf is the comment in a rule's data for programs: type 0, a length, text.
@@ -262,6 +271,7 @@ const groupNFTables = 7
 
 var errChanged = errors.New("the rules changed while they were read")
 
+// dump returns the attributes of what the kernel has of it; with errChanged, of what it told. c.mu is held.
 func (c *Conn) dump(req []byte) (rules [][]byte, err error) {
 	if err := unix.Sendto(c.fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, err
@@ -280,7 +290,7 @@ func (c *Conn) dump(req []byte) (rules [][]byte, err error) {
 					return nil, unix.Errno(-code)
 				}
 				if changed {
-					return nil, errChanged
+					return rules, errChanged
 				}
 				return rules, nil
 			}

@@ -80,6 +80,9 @@ func (d Desk) Create(ctx context.Context, r api.CreateServiceRequest) (api.Done,
 	return api.Done{Text: strings.Join(lines, "\n")}, nil
 }
 
+// longestName is how long a label of DNS may be (RFC 1035, 2.3.4).
+const longestName = 63
+
 // read returns the service that is asked for, without addresses.
 func (d Desk) read(r api.CreateServiceRequest) (s cluster.Service, err error) {
 	s = cluster.Service{Network: r.Network, Name: r.Name, Select: r.Select, Labels: r.Labels, Affinity: r.Affinity, Author: d.Name}
@@ -88,6 +91,10 @@ func (d Desk) read(r api.CreateServiceRequest) (s cluster.Service, err error) {
 		return s, errors.New("it has no name")
 	case strings.ContainsAny(r.Name, "/. \t"):
 		return s, errors.New("its name has a dot, a slash or a space in it: give another one")
+	case len(r.Name) > longestName:
+		return s, fmt.Errorf("its name has %d letters, and one of DNS %d at most: give a shorter one", len(r.Name), longestName)
+	case strings.EqualFold(r.Name, "localhost"):
+		return s, errors.New("localhost is each container's name for itself: give another name")
 	case r.Network == "":
 		return s, errors.New("it is of no network: add --network NAME")
 	case len(r.Ports) == 0:
@@ -121,13 +128,13 @@ func (d Desk) free(snap *cluster.Snapshot, s cluster.Service) (subnets []netip.P
 	if !there || n.Removed {
 		return nil, wrong(http.StatusNotFound, "service %.80s: there is no network %.80s: see `grapevine networks`", s.Name, s.Network)
 	}
-	old, had := cluster.Get[cluster.Service](snap, s.Key().ID)
+	old, had := alike(snap, s)
 	for sub := range cluster.All[cluster.Subnet](snap) {
 		if sub.Network != s.Network || slices.Contains(n.Old, sub.Prefix) {
 			continue
 		}
 		if had && slices.ContainsFunc(old.Addrs, sub.Prefix.Contains) {
-			return nil, wrong(http.StatusConflict, "network %s has a service %s already: give another name, or remove it first: grapevine service remove %s/%s", s.Network, s.Name, s.Network, s.Name)
+			return nil, wrong(http.StatusConflict, "network %s has a service %s already: give another name, or remove it first: grapevine service remove %s/%s", s.Network, old.Name, s.Network, old.Name)
 		}
 		if !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Addr().Is4() == sub.Prefix.Addr().Is4() }) {
 			subnets = append(subnets, sub.Prefix)
@@ -138,6 +145,16 @@ func (d Desk) free(snap *cluster.Snapshot, s cluster.Service) (subnets []netip.P
 	}
 	slices.SortFunc(subnets, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	return subnets, nil
+}
+
+// alike returns the service of that name on that network, in capital letters or small ones: DNS does not tell them apart.
+func alike(snap *cluster.Snapshot, s cluster.Service) (cluster.Service, bool) {
+	for o := range cluster.All[cluster.Service](snap) {
+		if o.Network == s.Network && strings.EqualFold(o.Name, s.Name) {
+			return o, true
+		}
+	}
+	return cluster.Service{}, false
 }
 
 // Remove removes a service. Its addresses are free then.
@@ -204,11 +221,8 @@ func (d Desk) List(context.Context) ([]api.Service, error) {
 		for _, r := range s.Replicas {
 			one.Replicas = append(one.Replicas, api.Replica{Endpoint: r.ID, Name: r.Name, Host: hostName(snap, r.Host), Addrs: r.Named(), In: r.In, Why: why(r)})
 		}
-		switch {
-		case s.Void:
-			one.Notes = append(one.Notes, fmt.Sprintf("its address is not of the network any more: grapevine service remove %s, and create it again", one))
-		case len(s.Replicas) == 0:
-			one.Notes = append(one.Notes, "no container is behind it: it has those "+selection(s.Service))
+		if note := d.note(snap, s); note != "" {
+			one.Notes = append(one.Notes, note)
 		}
 		if d.Lacks != "" {
 			one.Notes = append(one.Notes, "containers of this host get the replicas' own addresses instead: "+d.Lacks)
@@ -218,11 +232,44 @@ func (d Desk) List(context.Context) ([]api.Service, error) {
 	return list, nil
 }
 
+// note says what is the matter with a service that leads nowhere, "" if it leads somewhere.
+func (d Desk) note(snap *cluster.Snapshot, s service.Listed) string {
+	n, there := cluster.Get[cluster.Network](snap, s.Network)
+	switch {
+	case s.Void && (!there || n.Removed):
+		return fmt.Sprintf("its network is gone: grapevine service remove %s", s.Key().ID)
+	case s.Void:
+		return fmt.Sprintf("its address is not of the network any more: grapevine service remove %s, and create it again", s.Key().ID)
+	case len(s.Replicas) == 0:
+		return "no container is behind it: it has those " + selection(s.Service)
+	case !slices.ContainsFunc(s.Replicas, func(r service.Replica) bool { return r.Standing != service.Gone }):
+		return "no host of its containers answers: connections are led there all the same"
+	}
+	return ""
+}
+
+// mostNotes is how many services status names that lead nowhere.
+const mostNotes = 5
+
+// Notes are what status says of services that lead nowhere.
+func (d Desk) Notes() (notes []string) {
+	snap := d.Replica.Snapshot()
+	for _, s := range d.listed() {
+		if note := d.note(snap, s); note != "" {
+			notes = append(notes, "service "+s.Key().ID+": "+note)
+		}
+	}
+	if more := len(notes) - mostNotes; more > 0 {
+		notes = append(notes[:mostNotes], fmt.Sprintf("%d services more lead nowhere: grapevine service list", more))
+	}
+	return notes
+}
+
 // why says why a replica gets no new connections.
 func why(r service.Replica) string {
 	switch {
 	case r.Standing == service.Gone:
-		return "its host does not answer"
+		return "its host does not answer, or its agent alone"
 	case r.In:
 		return ""
 	case r.Unready:

@@ -64,6 +64,7 @@ func TestDesk(t *testing.T) {
 	for want, change := range map[string]func(*api.CreateServiceRequest){
 		"no name": func(r *api.CreateServiceRequest) { r.Name = "" }, "a dot, a slash": func(r *api.CreateServiceRequest) { r.Name = "a/b" },
 		"no network": func(r *api.CreateServiceRequest) { r.Network = "" }, "there is no network green": func(r *api.CreateServiceRequest) { r.Network = "green" },
+		"has 64 letters": func(r *api.CreateServiceRequest) { r.Name = strings.Repeat("a", 64) }, "name for itself": func(r *api.CreateServiceRequest) { r.Name = "Localhost" },
 		"no port": func(r *api.CreateServiceRequest) { r.Ports = nil }, "is there twice": func(r *api.CreateServiceRequest) { r.Ports = []string{"80", "80:1"} },
 		"told to no other host": func(r *api.CreateServiceRequest) { r.Labels = map[string]string{"com.docker.x": "y"} },
 	} {
@@ -82,6 +83,11 @@ func TestDesk(t *testing.T) {
 	}
 	if _, err := d.Create(ctx, good); err == nil || !strings.Contains(err.Error(), "grapevine service remove blue/web") {
 		t.Errorf("made twice: %v", err)
+	}
+	shouted := good
+	shouted.Name = "WEB"
+	if _, err := d.Create(ctx, shouted); err == nil || !strings.Contains(err.Error(), "has a service web already") {
+		t.Errorf("made in capitals: %v", err)
 	}
 	other := good
 	other.Network = "red"
@@ -105,6 +111,9 @@ func TestDesk(t *testing.T) {
 	}
 	if list, _ = d.List(ctx); len(list) != 2 || len(list[1].Notes) != 1 || !strings.Contains(list[1].Notes[0], "grapevine service remove red/web") {
 		t.Errorf("listed %+v", list)
+	}
+	if notes := d.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "service red/web: its address is not of the network any more") {
+		t.Errorf("notes: %q", notes)
 	}
 	if done, err := d.Create(ctx, other); err != nil || !strings.Contains(done.Text, "has the address 10.3.0.2\n") {
 		t.Errorf("made anew: %q, %v", done.Text, err)

@@ -38,12 +38,12 @@ func loses(from, to service.Table) bool {
 // datagram would be led where the one before was led, and so would each try to connect. A connection of TCP that is
 // open stays with a replica that is there, if it gets no new ones too. One to a replica that is gone is led to another
 // one, which ends it: its client hears at once that it is over.
-func forget(from, to service.Table) error {
+func forget(services []netip.Addr, to service.Table) error {
 	if n, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count"); err == nil && string(n) == "0\n" {
 		return nil // all tables of the host would be gone through
 	}
 	ours := map[netip.Addr]bool{}
-	for _, a := range append(from.Addrs(), to.Addrs()...) {
+	for _, a := range append(services, to.Addrs()...) {
 		ours[a] = true
 	}
 	if len(ours) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -49,6 +50,9 @@ const (
 	settling = 3 * time.Second
 	// again is how long what failed is left alone.
 	again = 5 * time.Second
+	// trust is for how long rules are taken for what they were: who may administer a container's network can change
+	// them. They are looked at when some were not for twice as long, and then all that were not for as long.
+	trust = 4 * time.Second
 )
 
 // Room keeps the rules in the sandboxes of this host's containers. Use New.
@@ -56,6 +60,7 @@ type Room struct {
 	cfg    Config
 	begun  time.Time
 	settle time.Duration
+	trust  time.Duration
 	wake   chan struct{} // capacity 1
 	wait   sync.WaitGroup
 
@@ -82,11 +87,14 @@ type sandbox struct {
 	rev   uint64
 	of    []string
 	retry time.Time
+	// generation is that of the namespace's nf_tables when the rules were known, looked is when they were.
+	generation uint32
+	looked     time.Time
 }
 
 // New returns a Room. Nothing is done before Run.
 func New(cfg Config) *Room {
-	return &Room{cfg: cfg, begun: time.Now(), settle: settling, wake: make(chan struct{}, 1), book: service.NewBook(), sandboxes: map[string]*sandbox{}}
+	return &Room{cfg: cfg, begun: time.Now(), settle: settling, trust: trust, wake: make(chan struct{}, 1), book: service.NewBook(), sandboxes: map[string]*sandbox{}}
 }
 
 // Attach has a container's connections led where they should go. key is the file of its network namespace, which may
@@ -232,10 +240,11 @@ func (r *Room) pause(ctx context.Context, changed <-chan struct{}) {
 	for {
 		var ask <-chan time.Time
 		r.mu.Lock()
-		if r.book.Services() > 0 {
+		services := r.book.Services()
+		r.mu.Unlock()
+		if services > 0 || r.owes(0) {
 			ask = time.After(beat)
 		}
-		r.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return
@@ -248,7 +257,7 @@ func (r *Room) pause(ctx context.Context, changed <-chan struct{}) {
 			r.mu.Lock()
 			differs := r.book.Look(r.cfg.Hosts)
 			r.mu.Unlock()
-			if differs || r.owes() {
+			if differs || r.owes(2*r.trust) {
 				return
 			}
 		}
@@ -262,17 +271,20 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// owes reports whether something that failed is to be tried again.
-func (r *Room) owes() bool {
-	for _, s := range r.all() {
+// owes reports whether something that failed is to be tried again, or rules were not looked at for that long; 0: whether
+// it failed at all.
+func (r *Room) owes(unseen time.Duration) bool {
+	return slices.ContainsFunc(r.all(), func(s *sandbox) bool {
 		s.work.Lock()
-		due := !s.retry.IsZero() && time.Now().After(s.retry)
-		s.work.Unlock()
-		if due {
-			return true
+		defer s.work.Unlock()
+		switch {
+		case unseen == 0:
+			return !s.retry.IsZero()
+		case !s.retry.IsZero():
+			return time.Now().After(s.retry)
 		}
-	}
-	return false
+		return len(s.has) > 0 && time.Since(s.looked) > unseen
+	})
 }
 
 func (r *Room) all() (list []*sandbox) {
@@ -315,7 +327,8 @@ func (r *Room) refresh(s *sandbox, ns *os.File) {
 	of := s.endpoints
 	want, rev := r.book.Table(of)
 	r.mu.Unlock()
-	if s.known && s.rev == rev && slices.Equal(s.of, of) || time.Now().Before(s.retry) {
+	same := s.known && s.rev == rev && slices.Equal(s.of, of)
+	if same && (len(s.has) == 0 || time.Since(s.looked) < r.trust) || time.Now().Before(s.retry) {
 		return
 	}
 	err := netns.Do(ns, func() error { return r.change(s, want) })
@@ -345,26 +358,51 @@ func (r *Room) change(s *sandbox, want service.Table) error {
 			return nil
 		}
 	}
-	switch {
-	case s.known && len(s.has) == 0 && len(want) == 0:
+	if s.known && len(s.has) == 0 && len(want) == 0 {
 		return nil
-	case s.known && len(s.has) > 0 && len(want) > 0:
+	}
+	now, err := conn.Generation()
+	if err != nil {
+		return err
+	}
+	was, table, intact := s.has.Addrs(), nft.Table{Name: tableName, Family: nft.Inet}, s.known && s.generation == now
+	switch {
+	case intact && len(service.Changes(s.has, want)) == 0:
+		s.looked = time.Now()
+		return nil
+	case intact && len(s.has) > 0 && len(want) > 0:
 		err = conn.Do(differences(s.has, want))
-		if err == nil {
-			break
+	default: // none are ours yet, or somebody who may administer the namespace has been there
+		if was, err = led(conn, table, was); err == nil {
+			err = conn.Do(whole(want))
 		}
-		fallthrough // who may administer the namespace has changed them
-	default:
-		err = conn.Do(whole(want))
 	}
 	if err != nil {
 		return fmt.Errorf("set the rules of table inet %s: %w", tableName, err)
 	}
 	if !s.known || loses(s.has, want) {
-		if err := forget(s.has, want); err != nil {
+		if err := forget(was, want); err != nil {
 			r.cfg.Log.Debug("what was led to replicas that are gone may go there for two minutes more", "sandbox", s.key, "error", err)
 		}
 	}
-	s.known, s.has = true, want
+	// Of a change that another made meanwhile the number is not this one: then they are written once more.
+	s.known, s.has, s.generation, s.looked = true, want, now+1, time.Now()
 	return nil
+}
+
+// led are the addresses that services had, and those that a table in the namespace leads: an earlier agent made it,
+// and what it led is not known otherwise.
+func led(conn *nft.Conn, table nft.Table, addrs []netip.Addr) ([]netip.Addr, error) {
+	for _, f := range families {
+		keys, err := conn.Elements(table, f.addresses)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range keys {
+			if a, ok := netip.AddrFromSlice(key); ok {
+				addrs = append(addrs, a)
+			}
+		}
+	}
+	return addrs, nil
 }

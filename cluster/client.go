@@ -1,6 +1,9 @@
 package cluster
 
-import "fmt"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // ClientLabel is a label that the endpoints of clients have, with the client's name: policies may ask for it.
 const ClientLabel = "grapevine.client"
@@ -13,4 +16,18 @@ func (e Endpoint) validateClient() error {
 		return fmt.Errorf("a client's key of %d bytes, not %d", len(e.Client), WireGuardKeySize)
 	}
 	return nil
+}
+
+// Closed are those whose packets have no way out of their networks by a host: of internal networks, and the addresses of
+// the clients that come in there.
+func (s *Snapshot) Closed(host NodeID) []netip.Prefix {
+	list := s.InternalSubnets()
+	for e := range Written[Endpoint](s, host) {
+		if e.IsClient() && e.Host == host {
+			for _, a := range e.Addrs {
+				list = append(list, netip.PrefixFrom(a, a.BitLen()))
+			}
+		}
+	}
+	return list
 }

@@ -47,6 +47,7 @@ type plans struct {
 	ports    Ports
 	in       pipeline.Input
 	problems []Problem
+	closed   []netip.Prefix // addresses of clients that come in by this host
 	// policies are what policies ask of the switch, unless it cannot enforce them (powerless).
 	policies  enforcer
 	powerless bool
@@ -77,6 +78,7 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 		VTEP: m.ground.self, Host: m.ground.host, VTEPs: m.ground.vteps, Subnets: m.ground.subnets, Routes: m.ground.routes,
 	}}
 	p.endpoints(ports.Endpoints)
+	m.closed = closedTo(p.local)
 	p.neighbours()
 	p.in.Policy = enforce
 	for i := range p.in.Ports {
@@ -156,7 +158,7 @@ func (p *planner) port(e cluster.Endpoint, ofport uint32, taken map[netip.Addr]s
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
 		return pipeline.Port{}, fmt.Errorf("%q is no MAC of an interface", e.MAC)
 	}
-	port := pipeline.Port{OFPort: ofport, MAC: mac, VNID: n.VNID, Realm: p.realm[n.Name], Internal: n.Internal, Endpoint: e.ID}
+	port := pipeline.Port{OFPort: ofport, MAC: mac, VNID: n.VNID, Realm: p.realm[n.Name], Internal: n.Internal || e.IsClient(), Endpoint: e.ID}
 	for _, a := range e.Addrs {
 		a = a.Unmap().WithZone("")
 		switch {
@@ -174,6 +176,19 @@ func (p *planner) port(e cluster.Endpoint, ofport uint32, taken map[netip.Addr]s
 		taken[a] = "endpoint " + e.ID
 	}
 	return port, nil
+}
+
+// closedTo are the addresses of clients. A container of a network that is not internal reaches the outside and its host; a
+// client reaches its network.
+func closedTo(local []cluster.Endpoint) (list []netip.Prefix) {
+	for _, e := range local {
+		if e.IsClient() {
+			for _, a := range e.Addrs {
+				list = append(list, netip.PrefixFrom(a, a.BitLen()))
+			}
+		}
+	}
+	return list
 }
 
 // localEndpoints are the endpoints of host self by ID.

@@ -411,3 +411,30 @@ func TestNoWayInTheClear(t *testing.T) {
 		}
 	}
 }
+
+// TestClientIsClosed: a client has no way out of its network, whatever that is; what is known of it beside the flows changes
+// with it.
+func TestClientIsClosed(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	w.put(network("blue", 5), subnet("10.128.0.0/22", "blue", "10.128.0.1"))
+	app, laptop := endpoint(me, 'a', "blue", "10.128.0.7"), endpoint(me, 'b', "blue", "10.128.0.8")
+	laptop.Client = make([]byte, cluster.WireGuardKeySize)
+	w.put(app, laptop)
+	m := &plans{}
+	look := func(want string) {
+		t.Helper()
+		in, _ := m.plan(w.Snapshot(), me, pipeline.HeaderBits, Ports{Tunnel: 1, Gateway: 2, Endpoints: map[string]uint32{app.ID: 11, laptop.ID: 12}})
+		got := fmt.Sprint(m.closed, w.Snapshot().Closed(me))
+		for _, p := range in.Ports {
+			got += fmt.Sprint(" ", p.OFPort, p.Internal)
+		}
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	look("[10.128.0.8/32] [10.128.0.8/32] 11 false 12 true")
+	laptop.Client = nil
+	w.put(laptop)
+	look("[] [] 11 false 12 false")
+}

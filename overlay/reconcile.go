@@ -280,7 +280,7 @@ func (r *reconciler) ensureGateway(ctx context.Context, snap *cluster.Snapshot, 
 		return nil
 	}
 	reached := r.watchReach()
-	if !look && r.gatewayFor != nil && r.gatewayFor == r.plans.ground && reached == r.reached {
+	if !look && r.gatewayFor != nil && r.gatewayFor == r.plans.ground && reached == r.reached && slices.Equal(r.gateway.Closed, r.plans.closed) {
 		return nil
 	}
 	var barred map[netip.Prefix]bool
@@ -289,6 +289,7 @@ func (r *reconciler) ensureGateway(ctx context.Context, snap *cluster.Snapshot, 
 		barred, clear = r.cfg.Reach.Judge(snap)
 	}
 	cfg := gatewayOf(snap, in, barred, clear, r.cfg.MTU)
+	cfg.Closed = r.plans.closed
 	if !look && r.gatewayFor != nil && reflect.DeepEqual(cfg, r.gateway) {
 		r.gatewayFor, r.reached = r.plans.ground, reached
 		return nil

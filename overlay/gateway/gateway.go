@@ -58,6 +58,8 @@ type Config struct {
 	Host, Remote, Own []netip.Prefix
 	// Subnets are those in use that this host can take: what is routed here, and nothing else.
 	Subnets []netip.Prefix
+	// Closed are clients' addresses, which NAT leads to no port of this host's.
+	Closed []netip.Prefix
 	// CIDRs are what NAT is about, and no routes: the subnets and, where this host has nothing
 	// of its own in them, the cluster's ranges.
 	CIDRs []netip.Prefix

@@ -242,7 +242,7 @@ func (g *Guard) Refused() []filter.Refused {
 func (g *Guard) config() (filter.Config, error) {
 	snap := g.cfg.Source.Snapshot()
 	cfg := filter.Config{
-		Interface: gateway.Port, Internal: snap.InternalSubnets(), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
+		Interface: gateway.Port, Internal: snap.Closed(g.cfg.Self), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
 		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names,
 	}
 	if g.cfg.Encrypts {

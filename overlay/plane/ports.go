@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/portreserve"
@@ -88,7 +89,7 @@ func OpenPorts() ports.Choice {
 // strangers says of clients of this host's ports whether they are a container of an internal network,
 // of grapevine's by its address or of Docker's by its bridge: these have no way to them. Subnets are
 // looked up once for each state of the cluster.
-func strangers(source overlay.Source, closed func(index int) bool) func(from netip.Addr, index int) bool {
+func strangers(source overlay.Source, self cluster.NodeID, closed func(index int) bool) func(from netip.Addr, index int) bool {
 	var mu sync.Mutex
 	var rev uint64
 	var subnets []netip.Prefix
@@ -100,7 +101,7 @@ func strangers(source overlay.Source, closed func(index int) bool) func(from net
 		mu.Lock()
 		defer mu.Unlock()
 		if snap.Rev() != rev {
-			rev, subnets = snap.Rev(), snap.InternalSubnets()
+			rev, subnets = snap.Rev(), snap.Closed(self)
 		}
 		return slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Contains(from) })
 	}

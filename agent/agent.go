@@ -33,6 +33,7 @@ import (
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/observe/capture"
+	"github.com/grapevine-net/grapevine/observe/ipfix"
 	"github.com/grapevine-net/grapevine/observe/metrics"
 	"github.com/grapevine-net/grapevine/observe/trace"
 	"github.com/grapevine-net/grapevine/observe/traffic"
@@ -80,6 +81,7 @@ type Agent struct {
 	captures    *capture.Desk
 	traces      *trace.Desk
 	traffic     *traffic.Desk
+	flows       *ipfix.Exporter
 }
 
 // GCPercent is how much garbage the agent lets come together, in percent of what is in

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"encoding/binary"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/observe/ipfix"
 	"github.com/grapevine-net/grapevine/observe/traffic"
 	"github.com/grapevine-net/grapevine/overlay/counter"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
@@ -11,8 +13,20 @@ import (
 
 // openTraffic makes the desk where is asked who talks to whom.
 func (a *Agent) openTraffic() {
+	self := cluster.SecureVTEP(a.self()).As16()
+	a.flows = ipfix.New(ipfix.Config{
+		Collector: a.cfg.IPFIX, Domain: binary.BigEndian.Uint32(self[12:]), Log: a.log,
+		VNID: func(network string) uint32 {
+			n, _ := cluster.Get[cluster.Network](a.replica.Snapshot(), network)
+			return n.VNID
+		},
+	})
+	mode := a.cfg.Traffic
+	if a.cfg.IPFIX != "" && mode == "auto" {
+		mode = "on"
+	}
 	a.traffic = traffic.New(traffic.Config{
-		Self: a.self(), Mode: a.cfg.Traffic, Counter: counter.New(gateway.Port), Log: a.log,
+		Self: a.self(), Mode: mode, Export: a.flows.Look, Counter: counter.New(gateway.Port), Log: a.log,
 		Snapshot: func() *cluster.Snapshot { return a.replica.Snapshot() },
 		Alive:    func() []string { return a.gossip.Alive() },
 		Call: func(ctx context.Context, node, method string, body []byte) ([]byte, error) {

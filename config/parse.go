@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -228,4 +229,16 @@ func cidr(v string) (netip.Prefix, error) {
 		return p, fmt.Errorf("host bits are set")
 	}
 	return p, err
+}
+
+func setIPFIX(c *Config, v string) error {
+	if v == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(v)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 {
+		return fmt.Errorf("%.80q is not HOST:PORT, as flows.example:4739 or [2001:db8::7]:4739", v)
+	}
+	c.IPFIX = v
+	return nil
 }

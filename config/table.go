@@ -187,6 +187,12 @@ var Table = []Setting{
 		set: oneOf(func(c *Config) *string { return &c.Traffic }, "auto", "on", "off"),
 	},
 	{
+		Name: "ipfix",
+		Doc: "Collector of IPFIX (`HOST:PORT`, UDP) that is told what this host's containers send to whom. It counts always then, as with `GRAPEVINE_TRAFFIC=on`; with `off` there is nothing to tell. Empty: nobody is told anything. " +
+			"See docs/use/packets.md.",
+		set: setIPFIX,
+	},
+	{
 		Name: "log-level", Default: "info",
 		Doc: "Least severe messages to log: `debug`, `info`, `warn` or `error`.",
 		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),

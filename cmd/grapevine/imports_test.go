@@ -15,7 +15,7 @@ var mayImport = map[string]string{
 	"agent": "service service/edit service/inside " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/capture observe/frames observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
+		"membership/identity observe/capture observe/frames observe/ipfix observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/worlds",
@@ -62,6 +62,7 @@ var mayImport = map[string]string{
 	"observe/capture":        "api api/view cluster gossip host/packets observe/frames observe/pcapng",
 	"observe/drops":          "overlay/pipeline",
 	"observe/frames":         "",
+	"observe/ipfix":          "observe/traffic overlay/counter",
 	"observe/metrics":        "api observe/drops overlay/pipeline",
 	"observe/pcapng":         "",
 	"observe/trace":          "api cluster gossip host/packets observe/frames overlay/walk",

@@ -45,7 +45,9 @@ type Config struct {
 	// Counter counts; Mode is auto (from the first question on, until nobody has asked for a while), on or off.
 	Counter Counter
 	Mode    string
-	Log     *slog.Logger
+	// Export, if set, hears at each look what is counted, and what has ended since. It must be quick.
+	Export func(live map[counter.Half]Record, ended []Record, now time.Time)
+	Log    *slog.Logger
 }
 
 const (
@@ -201,13 +203,20 @@ func (d *Desk) look() {
 		return
 	}
 	d.lost = lost
-	for _, h := range d.table.update(counts, d.who(), time.Now()) {
+	now := time.Now()
+	var ended []Record
+	for _, h := range d.table.update(counts, d.who(), now) {
 		c, err := d.cfg.Counter.Take(h)
 		if err != nil {
 			d.err = err
-			return
+			break
 		}
-		d.table.end(h, c)
+		if r, was := d.table.end(h, c); was {
+			ended = append(ended, r)
+		}
+	}
+	if d.cfg.Export != nil {
+		d.cfg.Export(d.table.live, ended, now)
 	}
 }
 

@@ -73,11 +73,10 @@ func known(now, was Who) Who {
 	return now
 }
 
-// end moves a half from now to of late.
-func (t *table) end(h counter.Half, c counter.Count) {
-	r, ok := t.live[h]
-	if !ok {
-		return
+// end moves a half from now to of late, and returns what is known of it.
+func (t *table) end(h counter.Half, c counter.Count) (r Record, ok bool) {
+	if r, ok = t.live[h]; !ok {
+		return r, false
 	}
 	delete(t.live, h)
 	if c.Packets > 0 {
@@ -87,6 +86,7 @@ func (t *table) end(h counter.Half, c counter.Count) {
 	if len(t.past) > maxPast {
 		t.past = append([]Record(nil), t.past[len(t.past)-maxPast*3/4:]...)
 	}
+	return r, true
 }
 
 // records are all that is known, the newest first.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -21,6 +22,8 @@ type oracle struct {
 	networks map[string]map[string]string
 	cluster  []api.ClusterNetworkPolicy
 	network  []networkingv1.NetworkPolicy
+	told     map[string][]string // names for which an endpoint was told the address outside
+	named    *int                // how often a rule by name matched
 }
 
 type connection struct {
@@ -31,6 +34,21 @@ type connection struct {
 }
 
 func (o *oracle) allows(c connection) bool { return o.direction(c, true) && o.direction(c, false) }
+
+// byName reports whether the connection's source was told the address outside for one of the names.
+func (o *oracle) byName(names []api.DomainName, c connection) bool {
+	matches := c.to == nil && slices.ContainsFunc(names, func(want api.DomainName) bool {
+		text := strings.ToLower(strings.TrimSuffix(string(want), "."))
+		return slices.ContainsFunc(o.told[c.from.ID], func(name string) bool {
+			below, any := strings.CutPrefix(text, "*")
+			return name == text || any && strings.HasSuffix(name, below)
+		})
+	})
+	if matches {
+		*o.named++
+	}
+	return matches
+}
 
 func (o *oracle) direction(c connection, ingress bool) bool {
 	subject := c.from
@@ -95,7 +113,7 @@ func (o *oracle) tier(c connection, ingress bool, subject *policy.Endpoint, t ap
 		} else {
 			for _, r := range p.Spec.Egress {
 				if action == "" && clusterPorts(r.Protocols, c) && slices.ContainsFunc(r.To, func(t api.ClusterNetworkPolicyEgressPeer) bool {
-					return o.set(t.Namespaces, t.Pods, c.to) || slices.ContainsFunc(t.Networks, func(n api.CIDR) bool { return netip.MustParsePrefix(string(n)).Contains(c.toAddr) })
+					return o.set(t.Namespaces, t.Pods, c.to) || o.byName(t.DomainNames, c) || slices.ContainsFunc(t.Networks, func(n api.CIDR) bool { return netip.MustParsePrefix(string(n)).Contains(c.toAddr) })
 				}) {
 					action = r.Action
 				}

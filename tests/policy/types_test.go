@@ -22,9 +22,10 @@ import (
 // TestDrawnPolicies: policies of the API's own types mean the same to the oracle, which reads the
 // types, and to package policy, which reads their YAML; and so does what it writes of them.
 func TestDrawnPolicies(t *testing.T) {
+	byName := 0 // connections of which a rule by name is said to match
 	rapid.Check(t, func(t *rapid.T) {
 		var w policy.World
-		o := oracle{networks: map[string]map[string]string{}}
+		o := oracle{networks: map[string]map[string]string{}, told: map[string][]string{}, named: &byName}
 		for i := range 3 {
 			name := fmt.Sprint("n", i)
 			w.Networks = append(w.Networks, policy.Network{Name: name, Labels: drawLabels(t)})
@@ -44,6 +45,12 @@ func TestDrawnPolicies(t *testing.T) {
 				}
 			}
 			w.Endpoints = append(w.Endpoints, e)
+			for _, name := range some(t, 1, 3, func(t *rapid.T) string {
+				return rapid.SampledFrom([]string{"example.com", "x.example.com", "a.b.example.com", "notexample.com"}).Draw(t, "told")
+			}) {
+				w.Answers = append(w.Answers, policy.Answer{Endpoint: e.ID, Name: name, Addr: addrOf(nil)})
+				o.told[e.ID] = append(o.told[e.ID], name)
+			}
 		}
 		for i := range rapid.IntRange(1, 4).Draw(t, "policies") {
 			var object any
@@ -90,6 +97,10 @@ func TestDrawnPolicies(t *testing.T) {
 			}
 		}
 	})
+	t.Logf("rules by name matched %d times", byName)
+	if byName == 0 && !testing.Short() {
+		t.Error("no rule by name matched: the test shows little")
+	}
 }
 
 func addrOf(e *policy.Endpoint) netip.Addr {
@@ -253,8 +264,15 @@ func drawCluster(t *rapid.T, name string) (p api.ClusterNetworkPolicy) {
 		})}
 	})
 	p.Spec.Egress = some(t, 0, 3, func(t *rapid.T) api.ClusterNetworkPolicyEgressRule {
-		ports := named
-		return api.ClusterNetworkPolicyEgressRule{Action: actions.Draw(t, "action"), To: some(t, 1, 2, func(t *rapid.T) (p api.ClusterNetworkPolicyEgressPeer) {
+		ports, action := named, actions.Draw(t, "action")
+		return api.ClusterNetworkPolicyEgressRule{Action: action, To: some(t, 1, 2, func(t *rapid.T) (p api.ClusterNetworkPolicyEgressPeer) {
+			if action == "Accept" && rapid.Bool().Draw(t, "names") {
+				ports = protocol // nor have names
+				p.DomainNames = some(t, 1, 2, func(t *rapid.T) api.DomainName {
+					return rapid.SampledFrom([]api.DomainName{"example.com", "*.example.com", "X.Example.com.", "*.b.example.com"}).Draw(t, "name")
+				})
+				return p
+			}
 			if rapid.IntRange(0, 2).Draw(t, "networks") == 0 {
 				ports = protocol // networks have no named ports
 				p.Networks = some(t, 1, 2, func(t *rapid.T) api.CIDR { return api.CIDR(drawPrefix(t, 28).Masked().String()) })

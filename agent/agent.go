@@ -54,22 +54,24 @@ type Agent struct {
 	underlay link.Underlay
 	reached  *follow.Follower
 
-	member    *membership.Member // has the next four
-	db        *store.DB
-	replica   *replica.Replica
-	gossip    *gossip.Gossip
-	prober    *probe.Prober
-	alloc     *ipam.Allocator
-	secure    *secure.Keeper // nil: nothing is encrypted
-	plane     *plane.Plane
-	naming    *naming
-	driver    *driver.Driver
-	clients   *clientele
-	plugin    *plugin.Server
-	docker    *docker.Client
-	sockets   sockets
-	swarm     problems.Swarm
-	installed *installed.Agent
+	member  *membership.Member // has the next four
+	db      *store.DB
+	replica *replica.Replica
+	gossip  *gossip.Gossip
+	prober  *probe.Prober
+	alloc   *ipam.Allocator
+	secure  *secure.Keeper // nil: nothing is encrypted, which cannotEncrypt says why
+	// cannotEncrypt is why this host has no part in encrypted networks.
+	cannotEncrypt error
+	plane         *plane.Plane
+	naming        *naming
+	driver        *driver.Driver
+	clients       *clientele
+	plugin        *plugin.Server
+	docker        *docker.Client
+	sockets       sockets
+	swarm         problems.Swarm
+	installed     *installed.Agent
 
 	// stopWork ends all tasks but the API; stopped is closed when they have ended.
 	stopWork context.CancelFunc

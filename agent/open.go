@@ -108,7 +108,7 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 		a.secure.Follow(a.replica)
 	}
 	a.plane, err = plane.New(plane.Config{
-		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
+		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names: plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
 	})
 	if err != nil {
@@ -196,31 +196,41 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.wire().MTU, Datapath: string(a.plane.Datapath()),
 		Enforces: policing{a}.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Realms: true, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
-	if a.secure != nil { // whoever does not encrypt has nowhere to send to
+	n.KnowsEncrypted = true
+	switch {
+	case a.secure == nil:
+	case a.secure.All(): // whoever does not encrypt has nowhere to send to
 		n.VTEP = netip.Addr{}
 		n.WireGuard, n.WireGuardAt = a.secure.Record()
+	default:
+		n.NetworksKey, n.WireGuardAt = a.secure.Record()
 	}
 	return n
 }
 
-// openSecure reads the key of what encrypts, where that is asked for; nothing is made on the host yet.
+// openSecure reads the key of what encrypts, where anything may have to be; nothing is made on the host yet. A host that
+// cannot encrypt has no part in encrypted networks, and does all else.
 func (a *Agent) openSecure() error {
-	if !a.cfg.Encrypts() {
+	if a.cannotEncrypt = plane.CannotEncrypt(a.cfg, a.underlay); a.cannotEncrypt != nil {
 		return nil
 	}
 	key, err := identity.LoadWireGuard(a.cfg.State)
-	if err != nil {
+	switch {
+	case err != nil && a.cfg.Encrypts():
 		return err
+	case err != nil:
+		a.cannotEncrypt = err
+		return nil
 	}
 	a.secure = secure.New(secure.Config{
-		Self: a.self(), Key: key, Port: a.cfg.WireGuardPort, Underlay: a.underlay, Run: a.cfg.Run, Log: a.log.With("room", "secure"),
+		Self: a.self(), Key: key, Port: a.cfg.WireGuardPort, All: a.cfg.Encrypts(), Underlay: a.underlay, Run: a.cfg.Run, Log: a.log.With("room", "secure"),
 	})
 	return nil
 }
 
 // wire is what VXLAN goes by: the underlay, or what encrypts.
 func (a *Agent) wire() link.Underlay {
-	if a.secure != nil {
+	if a.secure.All() {
 		return a.secure.Wire()
 	}
 	return a.underlay

@@ -130,7 +130,7 @@ var Kinds = []Kind{
 	{VXLANSource, Fault, "VXLAN packets leave this host with another source than its VTEP", "`ip route replace`, as `status` prints it, or GRAPEVINE_ADVERTISE"},
 	{VXLANPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},
 	{EncryptionFails, Fault, "what goes to other hosts cannot be encrypted, and is not sent", "it says what is missing; `/run/grapevine/wireguard.log` is the log of WireGuard's process"},
-	{HostUnencrypted, Fault, "of two hosts one encrypts and the other does not: they have no way to each other", "the same GRAPEVINE_ENCRYPTION on every host: [encryption.md](../use/encryption.md)"},
+	{HostUnencrypted, Fault, "of two hosts one encrypts and the other does not or cannot: they have no way to each other, or none in encrypted networks", "the same GRAPEVINE_ENCRYPTION on every host, and what it says that one lacks: [encryption.md](../use/encryption.md)"},
 	{ClientsFail, Fault, "clients of WireGuard that were added here are not let in, or not all of them", "it says what is wrong; `/run/grapevine/clients.log` is the log of WireGuard's process: [clients.md](../use/clients.md)"},
 	{ClientLost, Warning, "the network of a client of WireGuard is gone, or was made anew", "`grapevine client remove` the client, and add it to another network: [clients.md](../use/clients.md)"},
 

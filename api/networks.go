@@ -14,9 +14,10 @@ type Network struct {
 	Hosts     []string `json:"hosts"` // names of the hosts with containers on it
 	Endpoints int      `json:"endpoints"`
 	Internal  bool     `json:"internal"`
-	MTU       int      `json:"mtu,omitempty"` // of its containers, 0: from the underlay
-	Removed   bool     `json:"removed"`       // goes when no host uses it any more
-	Here      bool     `json:"here"`          // this host's Docker has it, as the cluster does
+	Encrypted bool     `json:"encrypted,omitempty"` // between hosts, or not sent and not taken
+	MTU       int      `json:"mtu,omitempty"`       // of its containers, 0: from the underlay
+	Removed   bool     `json:"removed"`             // goes when no host uses it any more
+	Here      bool     `json:"here"`                // this host's Docker has it, as the cluster does
 	// With are the networks that it is one with (`grapevine network join`). Global: it reaches all, and they reach it
 	// (`grapevine network global`), whatever its VNID.
 	With   []string `json:"with,omitempty"`

@@ -29,6 +29,8 @@ type Node struct {
 	CIDR6 netip.Prefix `json:"cidr6,omitzero"`
 	// Encrypts says that containers' packets to and from it are encrypted, or not sent and not taken.
 	Encrypts bool `json:"encrypts,omitempty"`
+	// EncryptsNetworks says that those of encrypted networks are.
+	EncryptsNetworks bool `json:"encryptsNetworks,omitempty"`
 }
 
 // Underlay is the host's address in the underlay.

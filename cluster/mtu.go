@@ -41,11 +41,41 @@ func (s *Snapshot) MTU(underlay int) int {
 	return max(underlay-overhead, MinMTU)
 }
 
+// WireGuardOverhead is what WireGuard adds to an IP packet between hosts at such addresses.
+func WireGuardOverhead(host netip.Addr) int {
+	if host.Is6() && !host.Is4In6() {
+		return 32 + 8 + 40
+	}
+	return 32 + 8 + 20
+}
+
+// EncryptedMTU is MTU of an encrypted network, whose packets go through WireGuard, and in it by VXLAN over IPv6.
+func (s *Snapshot) EncryptedMTU(underlay int) int {
+	least := s.MTU(underlay)
+	for n := range All[Node](s) {
+		inside := n.MTU
+		if !n.Encrypts() { // who does counts it in
+			inside -= WireGuardOverhead(n.Address())
+		}
+		if n.MTU != 0 {
+			least = min(least, inside-overhead6)
+		}
+	}
+	return max(least, MinMTU)
+}
+
 // NetworkMTU returns the MTU of containers' interfaces on a network: what it was created
 // with, but no more than MTU.
 func (s *Snapshot) NetworkMTU(network string, underlay int) int {
 	mtu := s.MTU(underlay)
-	if n, ok := Get[Network](s, network); ok && n.MTU != 0 {
+	n, ok := Get[Network](s, network)
+	if !ok {
+		return mtu
+	}
+	if n.Encrypted() {
+		mtu = s.EncryptedMTU(underlay)
+	}
+	if n.MTU != 0 {
 		return min(n.MTU, mtu)
 	}
 	return mtu

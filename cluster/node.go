@@ -47,6 +47,10 @@ type Node struct {
 	WireGuardAt netip.AddrPort `cbor:"20,keyasint,omitzero"`
 	// Realms says that the agent knows which networks are one (Realm). One that does not keeps them apart.
 	Realms bool `cbor:"21,keyasint,omitempty"`
+	// NetworksKey is the key of a host that encrypts what encrypted networks send, and nothing else: it has a VTEP as
+	// well. See SecureKey. KnowsEncrypted says that its agent knows of such networks, whether it can encrypt or not.
+	NetworksKey    []byte `cbor:"23,keyasint,omitempty"`
+	KnowsEncrypted bool   `cbor:"22,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of

@@ -44,9 +44,44 @@ func (n Node) Address() netip.Addr {
 	return n.VTEP
 }
 
+// SecureKey is the host's public key of WireGuard, nil if it has none: of one that encrypts all, or only what encrypted
+// networks send.
+func (n Node) SecureKey() []byte {
+	key := n.WireGuard
+	if len(key) == 0 {
+		key = n.NetworksKey
+	}
+	if len(key) != WireGuardKeySize {
+		return nil
+	}
+	return key
+}
+
+// EncryptedOption is the option (-o) of a network that is encrypted, in Docker's spelling for overlay networks.
+const EncryptedOption = "encrypted"
+
+// Encrypted reports whether nothing that the network's containers and others send each other is on a wire in the clear,
+// or taken from there. As with Docker's overlay, that the option is there says it, whatever its value.
+func (n Network) Encrypted() bool {
+	_, there := n.Options[EncryptedOption]
+	return there
+}
+
+// Encrypted reports whether the cluster has a network that is encrypted.
+func (s *Snapshot) Encrypted() bool {
+	for n := range All[Network](s) {
+		if n.Encrypted() {
+			return true
+		}
+	}
+	return false
+}
+
 func (n Node) validateWireGuard() error {
-	if len(n.WireGuard) != 0 && len(n.WireGuard) != WireGuardKeySize {
-		return fmt.Errorf("WireGuard key of %d bytes, not %d", len(n.WireGuard), WireGuardKeySize)
+	for _, key := range [][]byte{n.WireGuard, n.NetworksKey} {
+		if len(key) != 0 && len(key) != WireGuardKeySize {
+			return fmt.Errorf("WireGuard key of %d bytes, not %d", len(key), WireGuardKeySize)
+		}
 	}
 	return unicast("address of WireGuard", n.WireGuardAt.Addr())
 }

@@ -42,3 +42,30 @@ func TestMTUOfHostsThatEncrypt(t *testing.T) {
 		t.Errorf("MTU %d, want 1370", got)
 	}
 }
+
+// A host may have a key for encrypted networks only: then its VTEP in the clear stays what all else goes to. An encrypted
+// network alone pays for it with its MTU.
+func TestEncryptedNetwork(t *testing.T) {
+	s := New("0123456789abcdef")
+	n := Node{ID: "0123456789abcdef", MTU: 1500, VTEP: netip.MustParseAddr("192.0.2.1"), NetworksKey: bytes.Repeat([]byte{1}, 32), WireGuardAt: netip.MustParseAddrPort("192.0.2.1:7948")}
+	if n.Encrypts() || n.Tunnel() != n.VTEP || len(n.SecureKey()) != 32 {
+		t.Errorf("%+v", n)
+	}
+	for _, b := range []Body{n, Network{Name: "plain"}, Network{Name: "blue", Options: map[string]string{"encrypted": ""}}, Network{Name: "small", MTU: 1000, Options: map[string]string{"encrypted": "true"}}} {
+		if _, _, err := s.Put(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snap := s.Snapshot()
+	for network, want := range map[string]int{"plain": 1450, "blue": 1370, "small": 1000} {
+		if got := snap.NetworkMTU(network, 1500); got != want {
+			t.Errorf("network %s: MTU %d, want %d", network, got, want)
+		}
+	}
+	if !snap.Encrypted() || New("0123456789abcdef").Snapshot().Encrypted() {
+		t.Error("whether there is an encrypted network")
+	}
+	if Validate(Node{ID: n.ID, NetworksKey: []byte{1}}) == nil {
+		t.Error("a key of one byte is accepted")
+	}
+}

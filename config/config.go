@@ -55,7 +55,7 @@ type Config struct {
 	ForgetAfter time.Duration
 	// VXLANPort is the UDP port of the VTEPs, one for the whole cluster.
 	VXLANPort uint16
-	// Encryption is off or all; WireGuardPort is where this host takes what is encrypted for it (UDP).
+	// Encryption is off, networks (those that are said to be) or all; WireGuardPort is where this host takes what is encrypted for it (UDP).
 	Encryption    string
 	WireGuardPort uint16
 	// ClientPort is where this host lets clients in (UDP), if it has any.

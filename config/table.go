@@ -126,11 +126,12 @@ var Table = []Setting{
 		set:    port(func(c *Config) *uint16 { return &c.VXLANPort }),
 	},
 	{
-		Name: "encryption", Default: "off",
-		Doc: "`all`: what containers send to those of other hosts goes through WireGuard, or not at all, and nothing that was not encrypted is taken (docs/use/encryption.md). " +
-			"The same on every host: one that encrypts and one that does not have no way to each other. `off`: VXLAN in the clear.",
+		Name: "encryption", Default: "networks",
+		Doc: "`networks`: what containers of networks made with `-o encrypted` and others send each other goes through WireGuard between hosts, or not at all, and nothing of it that was not encrypted is taken " +
+			"(docs/use/encryption.md); all else is VXLAN in the clear. `all`: the same for all networks, on every host: one that encrypts all and one that does not have no way to each other. " +
+			"`off`: this host has no part in encrypted networks.",
 		Shared: true,
-		set:    oneOf(func(c *Config) *string { return &c.Encryption }, "off", "all"),
+		set:    oneOf(func(c *Config) *string { return &c.Encryption }, "networks", "all", "off"),
 	},
 	{
 		Name: "wireguard-port", Default: "7948",
@@ -144,7 +145,7 @@ var Table = []Setting{
 	},
 	{
 		Name: "mtu", Default: "0",
-		Doc: "MTU of the underlay in bytes; containers get 50 less (70 if a host's underlay address is IPv6; 130 or 150 with `encryption`). 0: that of the underlay's interface.",
+		Doc: "MTU of the underlay in bytes; containers get 50 less (70 if a host's underlay address is IPv6; 130 or 150 less where it is encrypted). 0: that of the underlay's interface.",
 		set: setMTU,
 	},
 	{

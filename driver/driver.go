@@ -98,8 +98,10 @@ type Config struct {
 	Networks func(others, rivals []docker.Network)
 	// Barred says why this host cannot take subnets; nil: it can take all.
 	Barred func(subnets []netip.Prefix) map[netip.Prefix]error
-	Now    func() time.Time
-	Log    *slog.Logger
+	// CannotEncrypt is why this host has no part in encrypted networks; nil: it can have.
+	CannotEncrypt error
+	Now           func() time.Time
+	Log           *slog.Logger
 }
 
 // Driver answers the NetworkDriver calls. It is safe for concurrent use. It is its rooms: each names those that

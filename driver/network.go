@@ -54,6 +54,9 @@ func (d *networks) CreateNetwork(ctx context.Context, r *network.CreateNetworkRe
 		return nil, err
 	}
 	name, learnt := d.nameFor(r.NetworkID, pools, o, own)
+	if err := canEncrypt(d.replica.Snapshot(), d.cfg.Self, d.cfg.CannotEncrypt, name, o); err != nil {
+		return nil, err
+	}
 	if err := canIsolate(d.replica.Snapshot(), d.cfg.Self, name, o); err != nil {
 		return nil, err
 	}
@@ -115,6 +118,9 @@ func (d *networks) fitsIPv6(pools []cluster.Subnet, o networkOptions) error {
 	mtu := o.mtu
 	if mtu == 0 {
 		mtu = d.replica.Snapshot().MTU(d.cfg.MTU)
+		if o.encrypted {
+			mtu = d.replica.Snapshot().EncryptedMTU(d.cfg.MTU)
+		}
 	}
 	for _, p := range pools {
 		if p.Prefix.Addr().Is6() && mtu < least {

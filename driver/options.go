@@ -24,9 +24,6 @@ const (
 // comes of it is told by that from a user's for the same network.
 const optReplica = "replica"
 
-// optEncrypted is Docker's spelling for overlay networks.
-const optEncrypted = "encrypted"
-
 // Range of MTUs of containers' interfaces: the least that IPv4 hosts must take
 // (RFC 791), and jumbo frames.
 const (
@@ -46,6 +43,7 @@ type networkOptions struct {
 	hostBits   int
 	internal   bool
 	isolate    bool
+	encrypted  bool
 	replica    bool // set by the agent when it makes a network of the cluster here
 }
 
@@ -75,10 +73,9 @@ var setters = map[string]func(*networkOptions, string) error{
 	cluster.OptHostIPv4: setHostAddress(cluster.OptHostIPv4),
 	cluster.OptHostIPv6: setHostAddress(cluster.OptHostIPv6),
 
-	optEncrypted: setEncrypted,
-
-	cluster.IsolateOption: setIsolate,
-	optReplica:            setReplica,
+	cluster.EncryptedOption: setEncrypted,
+	cluster.IsolateOption:   setIsolate,
+	optReplica:              setReplica,
 }
 
 // parseOptions reads CreateNetwork's (or GwAllocCheck's) Options. Unknown -o
@@ -118,7 +115,7 @@ func parseOptions(all map[string]any) (networkOptions, error) {
 func knownOptions() []string {
 	var names []string
 	for name := range setters {
-		if name != optMTU && name != optReplica && name != optEncrypted {
+		if name != optMTU && name != optReplica {
 			names = append(names, name)
 		}
 	}
@@ -183,11 +180,14 @@ func setHostAddress(name string) func(*networkOptions, string) error {
 	}
 }
 
-// setEncrypted refuses Docker's option of that name: a network that is said to be encrypted, and is not, is
-// worse than none. "false" is refused as well, since agents that do not know the option would refuse the network.
-func setEncrypted(_ *networkOptions, v string) error {
-	return fmt.Errorf("option encrypted=%.60q: this agent cannot encrypt a single network, and makes none that only seems to be encrypted; "+
-		"set GRAPEVINE_ENCRYPTION=all on every host and all networks are (docs/use/encryption.md), then leave the option out", v)
+// setEncrypted takes Docker's option of that name. Docker's overlay encrypts whatever its value is; so that nobody believes
+// that "false" does not, it is refused.
+func setEncrypted(o *networkOptions, v string) error {
+	if v != "" && v != "true" {
+		return fmt.Errorf("option encrypted=%.60q: must be true, or have no value; leave it out for a network that is not encrypted (docs/use/encryption.md)", v)
+	}
+	o.encrypted = true
+	return nil
 }
 
 func setEncap(_ *networkOptions, v string) error {

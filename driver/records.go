@@ -143,6 +143,13 @@ func rename(tx *replica.Tx, self cluster.NodeID, old, name string, labels map[st
 		to.Labels = labels
 	default:
 		to.Old = without(to.Old, prefixesOf(tx.Snapshot(), old))
+		if from.Encrypted() && !to.Encrypted() { // as with isolation
+			to.Options = maps.Clone(to.Options)
+			if to.Options == nil {
+				to.Options = map[string]string{}
+			}
+			to.Options[cluster.EncryptedOption] = ""
+		}
 		if from.Isolated() && !to.Isolated() { // two made it at the same moment, and one of them relies on it
 			to.Options = maps.Clone(to.Options)
 			if to.Options == nil {

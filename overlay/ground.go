@@ -23,6 +23,7 @@ type ground struct {
 // nets is what follows from the networks and subnets.
 type nets struct {
 	network  map[string]cluster.Network
+	secret   []uint32         // the numbers of those that are encrypted
 	left     map[string]error // networks that are left out, and why
 	realm    map[string]pipeline.Realm
 	subnet   []cluster.Subnet // the narrow ones first
@@ -35,6 +36,7 @@ type nets struct {
 type hosts struct {
 	ids      []cluster.NodeID // in order
 	vtep     map[cluster.NodeID]netip.Addr
+	secure   map[cluster.NodeID]netip.Addr // what is of encrypted networks goes there, or nowhere
 	vteps    []pipeline.VTEP
 	addrs    map[cluster.NodeID][]netip.Addr // to speak to each other's containers from
 	host     []netip.Addr                    // of them, this host's
@@ -59,7 +61,9 @@ func isGround(k cluster.Key) bool {
 
 // newGround reads a snapshot, but for what the changed keys leave as it was in an old
 // ground, if there is one.
-func newGround(snap *cluster.Snapshot, self cluster.NodeID, old *ground, changed []cluster.Key) *ground {
+//
+// exposed says that nothing would keep what is of encrypted networks from going in the clear: it has no way then.
+func newGround(snap *cluster.Snapshot, self cluster.NodeID, exposed bool, old *ground, changed []cluster.Key) *ground {
 	has := func(kind cluster.Kind) bool {
 		return old == nil || slices.ContainsFunc(changed, func(k cluster.Key) bool { return k.Kind == kind })
 	}
@@ -71,8 +75,8 @@ func newGround(snap *cluster.Snapshot, self cluster.NodeID, old *ground, changed
 	if has(cluster.KindNetwork) || has(cluster.KindSubnet) || has(cluster.KindRealm) {
 		g.nets = newNets(snap)
 	}
-	if has(cluster.KindNode) {
-		g.hosts = newHosts(snap, self, g.hosts)
+	if secured := len(g.secret) > 0 && !exposed; has(cluster.KindNode) || secured != (g.secure != nil) {
+		g.hosts = newHosts(snap, self, secured, g.hosts)
 	}
 	g.share(snap, known)
 	g.route()
@@ -113,6 +117,13 @@ func newNets(snap *cluster.Snapshot) *nets {
 	}
 	n.part(snap)
 	n.realm = realms(n.network, snap.Realms())
+	for _, net := range n.network {
+		if net.Encrypted() {
+			n.secret = append(n.secret, n.realm[net.Name].Number(net.VNID))
+		}
+	}
+	slices.Sort(n.secret)
+	n.secret = slices.Compact(n.secret)
 	for s := range cluster.All[cluster.Subnet](snap) {
 		of, there := n.network[s.Network]
 		switch {
@@ -126,7 +137,7 @@ func newNets(snap *cluster.Snapshot) *nets {
 			s.Gateway = netip.Addr{}
 		}
 		n.subnet = append(n.subnet, s)
-		n.subnets = append(n.subnets, pipeline.Subnet{Prefix: s.Prefix, VNID: of.VNID, Realm: n.realm[of.Name], Gateway: s.Gateway})
+		n.subnets = append(n.subnets, pipeline.Subnet{Prefix: s.Prefix, VNID: of.VNID, Realm: n.realm[of.Name], Gateway: s.Gateway, Encrypted: of.Encrypted()})
 	}
 	slices.SortFunc(n.subnet, func(a, b cluster.Subnet) int { return comparePrefix(a.Prefix, b.Prefix) })
 	for i := range n.subnet { // of those that overlap, two stand side by side
@@ -168,15 +179,19 @@ func (n *nets) part(snap *cluster.Snapshot) {
 }
 
 // newHosts finds the VTEPs of the other hosts. A host that claims this one's address
-// is an earlier life of it: nothing is sent there, nor between a host that encrypts and one that does not. old,
-// if there is one, is how the hosts were before.
-func newHosts(snap *cluster.Snapshot, self cluster.NodeID, old *hosts) *hosts {
+// is an earlier life of it: nothing is sent there, nor between a host that encrypts all and one that does not. secured
+// asks for those inside what encrypts as well, which hosts without a key have not. old, if there is one, is how the hosts
+// were before.
+func newHosts(snap *cluster.Snapshot, self cluster.NodeID, secured bool, old *hosts) *hosts {
 	if old == nil {
 		old = &hosts{}
 	}
 	me, _ := cluster.Get[cluster.Node](snap, string(self))
 	h := &hosts{vtep: make(map[cluster.NodeID]netip.Addr, len(old.vtep)), self: me.Tunnel().Unmap().WithZone("")}
 	addrs := make([]netip.Addr, 0, len(old.vtep))
+	if secured {
+		h.secure = map[cluster.NodeID]netip.Addr{}
+	}
 	for n := range cluster.All[cluster.Node](snap) {
 		h.ids = append(h.ids, n.ID)
 		a := n.Tunnel().Unmap().WithZone("")
@@ -189,6 +204,10 @@ func newHosts(snap *cluster.Snapshot, self cluster.NodeID, old *hosts) *hosts {
 		default:
 			h.vtep[n.ID] = a
 			addrs = append(addrs, a)
+		}
+		if inside := cluster.SecureVTEP(n.ID); secured && n.ID != self && inside.IsValid() && len(n.SecureKey()) > 0 && len(me.SecureKey()) > 0 {
+			h.secure[n.ID] = inside
+			addrs = append(addrs, inside)
 		}
 	}
 	h.vteps = vtepsOf(addrs)
@@ -204,6 +223,12 @@ func newHosts(snap *cluster.Snapshot, self cluster.NodeID, old *hosts) *hosts {
 		if i, ok := at[h.vtep[id]]; ok {
 			h.vteps[i].Host = append(slices.Clip(h.addrs[id]), h.vteps[i].Host...)
 		}
+		if i, ok := at[h.secure[id]]; ok && h.secure[id] != h.vtep[id] {
+			h.vteps[i].Host, h.vteps[i].Beside = h.addrs[id], true
+		}
+	}
+	for i, v := range h.vteps {
+		h.vteps[i].Secure = cluster.SecureRange.Contains(v.Addr)
 	}
 	return h
 }
@@ -230,7 +255,7 @@ func (g *ground) route() {
 	seen := map[netip.Prefix]bool{}
 	g.routes = make([]pipeline.Route, 0, size)
 	for _, s := range g.subnet {
-		vnid, realm := g.network[s.Network].VNID, g.realm[s.Network]
+		network, realm := g.network[s.Network], g.realm[s.Network]
 		for _, part := range g.shares[s.Prefix] {
 			if g.overlap {
 				if seen[part.prefix] {
@@ -238,7 +263,11 @@ func (g *ground) route() {
 				}
 				seen[part.prefix] = true
 			}
-			g.routes = append(g.routes, pipeline.Route{Prefix: part.prefix, VNID: vnid, Realm: realm, VTEP: g.vtep[part.owner]})
+			vtep, secure := g.vtep[part.owner], g.secure[part.owner]
+			if network.Encrypted() {
+				vtep = secure
+			}
+			g.routes = append(g.routes, pipeline.Route{Prefix: part.prefix, VNID: network.VNID, Realm: realm, VTEP: vtep, Secure: secure})
 		}
 	}
 }

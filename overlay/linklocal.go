@@ -52,11 +52,19 @@ func (p *planner) neighbours() {
 			taken[at] = e.ID
 			if mine := port[e.ID]; mine != nil {
 				mine.LinkLocal = append(mine.LinkLocal, a)
-			} else if vtep := p.vtep[e.Host]; vtep.IsValid() {
+			} else if vtep := p.way(e); vtep.IsValid() {
 				p.in.Neighbours = append(p.in.Neighbours, pipeline.Neighbour{Addr: a, VNID: vnid, Realm: p.realm[e.Network], VTEP: vtep})
 			}
 		}
 	}
+}
+
+// way is the VTEP of another host's endpoint.
+func (p *planner) way(e cluster.Endpoint) netip.Addr {
+	if p.network[e.Network].Encrypted() {
+		return p.secure[e.Host]
+	}
+	return p.vtep[e.Host]
 }
 
 // linkLocals are an endpoint's link-local addresses: those that it was given and, with one

@@ -109,6 +109,9 @@ type Config struct {
 	CannotTrack func(context.Context) (lacks []string, err error)
 	// Epochs keeps the epochs of policies' rules over restarts; nil: nothing does.
 	Epochs Epochs
+	// Sealed, if set, says whether what goes to the VTEPs inside what encrypts cannot go in the clear: until it says so,
+	// encrypted networks have no way to other hosts. It is asked in every pass while there is such a network.
+	Sealed func() bool
 	// Told keeps what containers were told by name over restarts; nil: nothing does.
 	Told Told
 	// Near, if set, says what an address is that this host has or reaches without a router; else nothing. No name opens it.

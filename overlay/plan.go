@@ -51,6 +51,8 @@ type plans struct {
 	// policies are what policies ask of the switch, unless it cannot enforce them (powerless).
 	policies  enforcer
 	powerless bool
+	// exposed: nothing of encrypted networks goes to other hosts, since it would go in the clear.
+	exposed, wasExposed bool
 }
 
 // plan is Plan. What it returns is not to be changed.
@@ -63,9 +65,9 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	}
 	switch {
 	case !known:
-		m.ground = newGround(snap, self, nil, nil)
-	case slices.ContainsFunc(keys, isGround):
-		m.ground = newGround(snap, self, m.ground, keys)
+		m.ground = newGround(snap, self, m.exposed, nil, nil)
+	case slices.ContainsFunc(keys, isGround) || m.exposed != m.wasExposed:
+		m.ground = newGround(snap, self, m.exposed, m.ground, keys)
 	case !judged && mode == m.mode && ports.equal(m.ports) && !slices.ContainsFunc(keys, func(k cluster.Key) bool {
 		return concerns(m.snap, k, self) || concerns(snap, k, self)
 	}):
@@ -75,7 +77,7 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	p := &planner{ground: m.ground, snap: snap, self: self, local: localEndpoints(snap, self), problems: m.ground.problems(), in: pipeline.Input{
 		Round: pipeline.Round, Tunnel: mode,
 		TunnelPort: ports.Tunnel, GatewayPort: ports.Gateway, GatewayMAC: ports.GatewayMAC,
-		VTEP: m.ground.self, Host: m.ground.host, VTEPs: m.ground.vteps, Subnets: m.ground.subnets, Routes: m.ground.routes,
+		VTEP: m.ground.self, Host: m.ground.host, VTEPs: m.ground.vteps, Subnets: m.ground.subnets, Routes: m.ground.routes, Encrypted: m.ground.secret,
 	}}
 	p.endpoints(ports.Endpoints)
 	m.closed = closedTo(p.local)
@@ -85,7 +87,7 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 		port := &p.in.Ports[i]
 		port.Plain = !m.policies.guarded[port.Endpoint] && !queued(snap, port.Endpoint)
 	}
-	m.snap, m.mode, m.ports, m.in, m.problems = snap, mode, ports, p.in, p.problems
+	m.snap, m.mode, m.ports, m.in, m.problems, m.wasExposed = snap, mode, ports, p.in, p.problems, m.exposed
 	return m.in, m.problems
 }
 
@@ -158,7 +160,7 @@ func (p *planner) port(e cluster.Endpoint, ofport uint32, taken map[netip.Addr]s
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
 		return pipeline.Port{}, fmt.Errorf("%q is no MAC of an interface", e.MAC)
 	}
-	port := pipeline.Port{OFPort: ofport, MAC: mac, VNID: n.VNID, Realm: p.realm[n.Name], Internal: n.Internal || e.IsClient(), Endpoint: e.ID}
+	port := pipeline.Port{OFPort: ofport, MAC: mac, VNID: n.VNID, Realm: p.realm[n.Name], Internal: n.Internal || e.IsClient(), Encrypted: n.Encrypted(), Endpoint: e.ID}
 	for _, a := range e.Addrs {
 		a = a.Unmap().WithZone("")
 		switch {

@@ -120,6 +120,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		}
 		r.plans.powerless = !can
 	}
+	r.seal(ctx, snap)
 	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
 	in.VXLANPort, in.GossipPort = r.cfg.VXLANPort, r.cfg.GossipPort
 	for _, p := range problems {
@@ -175,6 +176,20 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		res.attached[p.Endpoint] = true
 	}
 	return r.setVTEPs(ctx, vteps, ourChange)
+}
+
+// seal asks, before anything of an encrypted network has a way, whether it can go in the clear. The tunnel, which may be
+// bound to this host's address outside, is made ready for those inside.
+func (r *reconciler) seal(ctx context.Context, snap *cluster.Snapshot) {
+	was := r.plans.exposed
+	r.plans.exposed = r.cfg.Sealed != nil && !(snap.Encrypted() && r.cfg.Sealed())
+	if !was || r.plans.exposed || r.tunnel == "" {
+		return
+	}
+	if err := r.ensureTunnel(ctx); err != nil {
+		r.log.Warn("encrypted networks have no way to other hosts yet", "error", err)
+		r.plans.exposed = true
+	}
 }
 
 // planAnew forgets what was planned, but for the epochs on the disk.
@@ -344,10 +359,16 @@ func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, barred map[netip.Prefi
 			}
 		}
 	}
+	encrypted := snap.EncryptedMTU(underlay)
 	for s := range cluster.All[cluster.Subnet](snap) {
 		// As Snapshot.NetworkMTU has it, which looks at all hosts each time.
-		if n, ok := cluster.Get[cluster.Network](snap, s.Network); ok && n.MTU != 0 && n.MTU < cfg.MTU {
-			cfg.MTUs[s.Prefix] = n.MTU
+		n, ok := cluster.Get[cluster.Network](snap, s.Network)
+		mtu := n.MTU
+		if ok && n.Encrypted() && (mtu == 0 || encrypted < mtu) {
+			mtu = encrypted
+		}
+		if mtu != 0 && mtu < cfg.MTU {
+			cfg.MTUs[s.Prefix] = mtu
 		}
 	}
 	for _, list := range []*[]netip.Prefix{&cfg.Addrs, &cfg.Subnets, &cfg.CIDRs, &cfg.Remote, &cfg.Own} {

@@ -19,6 +19,9 @@ type KernelTunnel struct {
 	Bridge  *ovs.Bridge
 	UDPPort uint16
 	Source  netip.Addr // this host's address that packets are sent from, and the only one that they may come to; invalid: any
+	// Inside, if set, says whether packets go to other hosts' VTEPs inside what encrypts as well, from and to another address
+	// than Source: the kernel chooses it then.
+	Inside func() bool
 }
 
 // TunnelPort is the tunnel's port in the bridge.
@@ -37,7 +40,7 @@ func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
 	want := ovs.PortSpec{Name: TunnelPort, Type: "vxlan", Role: roleTunnel, Options: map[string]string{
 		"remote_ip": "flow", "key": "flow", "dst_port": strconv.FormatUint(uint64(t.UDPPort), 10),
 	}}
-	if t.Source.IsValid() {
+	if t.Source.IsValid() && (t.Inside == nil || !t.Inside()) {
 		want.Options["local_ip"] = t.Source.String()
 	}
 	state, err := t.Bridge.State(ctx)

@@ -20,7 +20,7 @@ func Nodes(s *cluster.Snapshot, self cluster.NodeID, answers func(cluster.NodeID
 	for n := range cluster.All[cluster.Node](s) {
 		alive, doubtful := answers(n.ID)
 		node := api.Node{
-			ID: string(n.ID), Name: n.Name, VTEP: n.Tunnel(), Encrypts: n.Encrypts(), Gossip: n.Gossip,
+			ID: string(n.ID), Name: n.Name, VTEP: n.Tunnel(), Encrypts: n.Encrypts(), EncryptsNetworks: n.SecureKey() != nil, Gossip: n.Gossip,
 			Alive: n.ID == self || alive, Doubtful: n.ID != self && doubtful, Self: n.ID == self,
 			Version: n.Agent, Datapath: n.Datapath, MTU: n.MTU, VXLANPort: n.VXLANPort, CIDR4: n.CIDR4, CIDR6: n.CIDR6,
 		}
@@ -53,7 +53,7 @@ func Networks(s *cluster.Snapshot) []api.Network {
 		slices.SortFunc(subnets[n.Name], func(a, b api.Subnet) int { return comparePrefix(a.Prefix, b.Prefix) })
 		networks = append(networks, api.Network{
 			Name: n.Name, VNID: n.VNID, Subnets: append([]api.Subnet{}, subnets[n.Name]...), Hosts: append([]string{}, hosts[n.Name]...),
-			Endpoints: endpoints[n.Name], Internal: n.Internal, MTU: n.MTU, Removed: n.Removed,
+			Endpoints: endpoints[n.Name], Internal: n.Internal, Encrypted: n.Encrypted(), MTU: n.MTU, Removed: n.Removed,
 			With: realms.With(n.Name), Global: realms[n.Name].Global,
 		})
 	}

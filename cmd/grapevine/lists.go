@@ -91,6 +91,9 @@ func showNetworks(w io.Writer, networks []api.Network) error {
 			if len(n.With) > 0 {
 				notes = append(notes, "one with "+strings.Join(n.With, " and "))
 			}
+			if n.Encrypted {
+				notes = append(notes, "encrypted")
+			}
 			if n.Removed {
 				notes = append(notes, "removed: goes when no host uses it")
 			}

@@ -298,6 +298,9 @@ func (n networkThing) show(w io.Writer) error {
 		if n.Internal {
 			row("internal\tnothing leads out of it")
 		}
+		if n.Encrypted {
+			row("encrypted\tbetween hosts it passes through WireGuard, or not at all")
+		}
 		if n.MTU > 0 {
 			row("mtu\t%d", n.MTU)
 		}
@@ -333,6 +336,8 @@ func (h hostThing) show(w io.Writer) error {
 		row("address\t%s, of VXLAN (UDP port %d)", h.VTEP, h.VXLANPort)
 		if h.Encrypts {
 			row("encryption\tall, to and from %s", h.Underlay())
+		} else if h.EncryptsNetworks {
+			row("encryption\tof encrypted networks, where there are any")
 		}
 		row("gossip\t%s", h.Gossip)
 		row("mtu\t%d, of the underlay", h.MTU)

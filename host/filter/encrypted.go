@@ -12,6 +12,8 @@ import (
 // errNotStrict is what a kernel without nf_tables answers: rules of iptables, which others flush, are no promise.
 var errNotStrict = errors.New("this kernel has no nf_tables, without which nothing keeps VXLAN in the clear from leaving this host: load that module, or set GRAPEVINE_ENCRYPTION=off on every host")
 
+var errNoTables = errors.New("this kernel has no nf_tables, without which nothing keeps VXLAN in the clear from leaving this host; load that module")
+
 // encrypted are the chains of a host that encrypts. What the switch sends leaves by the device that does, and what it
 // is given has come by that, whatever addresses it has: addresses prove nothing. Nor does anybody else use the
 // device: what is forwarded into it would come out as VXLAN of this host.
@@ -21,10 +23,18 @@ func encrypted(cfg Config) []nft.Chain {
 	begunSecure := exprs{nft.CTOriginal(unix.NFT_CT_SRC_IP6), nft.In(family(secure, true), false)}
 	wire := slices.Concat(notTo(cfg.Encrypted), notTo("lo"))
 	toSecure := append(isFamily(true), nft.Addr(true, true), nft.In(family(secure, true), false))
+	anywhere, ofNetworks := exprs(nil), []exprs{nil, nil}
+	if cfg.Partly { // of a packet that does not claim to have come from inside nothing is taken for an encrypted network
+		anywhere, ofNetworks = fromSecure, []exprs{{nft.Addr(false, false), nft.In(family(cluster, false), false)}, {nft.Addr(true, false), nft.In(family(cluster, true), false)}}
+	}
+	out := nft.Chain{Name: "encrypted-out", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT, Priority: priority - 1}
+	if !cfg.Partly {
+		out.Rules = []nft.Rule{drop("no VXLAN leaves in the clear", notTo(cfg.Encrypted), toVXLAN())}
+	}
 	return []nft.Chain{
 		{Name: "encrypted-in", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority - 1, Rules: []nft.Rule{
-			drop("no VXLAN is taken that was not encrypted", notBy, udpTo(cfg.VXLAN)),
-			drop("nor is it hidden in fragments", notBy, isFamily(true), nested()),
+			drop("no VXLAN is taken that was not encrypted", notBy, anywhere, udpTo(cfg.VXLAN)),
+			drop("nor is it hidden in fragments", notBy, anywhere, isFamily(true), nested()),
 			drop("hosts send each other nothing else there", by, exprs{nft.Meta(unix.NFT_META_L4PROTO), nft.In(transports, false), nft.DestinationPort(), nft.NotEqual(nft.Port(cfg.VXLAN))}),
 			asContainer(false), asContainer(true),
 		}},
@@ -34,11 +44,9 @@ func encrypted(cfg Config) []nft.Chain {
 			asContainer(false), asContainer(true),
 		}},
 		{Name: "encrypted-away", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority - 1, Rules: []nft.Rule{
-			toRanges(cfg.Interface, false), toRanges(cfg.Interface, true),
+			toRanges(cfg.Interface, false, ofNetworks[0]), toRanges(cfg.Interface, true, ofNetworks[1]),
 		}},
-		{Name: "encrypted-out", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT, Priority: priority - 1, Rules: []nft.Rule{
-			drop("no VXLAN leaves in the clear", notTo(cfg.Encrypted), toVXLAN()),
-		}},
+		out,
 		{Name: "encrypted-last", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT + 1, Rules: []nft.Rule{
 			drop("nothing to the hosts inside goes another way", notTo(cfg.Encrypted), toSecure),
 			drop("nor from this one inside, whatever NAT makes of where to", wire, fromSecure),
@@ -62,6 +70,6 @@ func asContainer(v6 bool) nft.Rule {
 }
 
 // toRanges drops what containers send to the cluster's ranges and no container has: it may have one tomorrow.
-func toRanges(gateway string, v6 bool) nft.Rule {
-	return drop("what containers send to the cluster's ranges stays here", from(gateway), notTo(gateway), src{v6, ranges, true}.in())
+func toRanges(gateway string, v6 bool, of exprs) nft.Rule {
+	return drop("what containers send to the cluster's ranges stays here", from(gateway), notTo(gateway), src{v6, ranges, true}.in(), of)
 }

@@ -293,3 +293,68 @@ func TestEncryptedGateway(t *testing.T) {
 		passes("without gv0 and encryption "+a, reach(a), true)
 	}
 }
+
+// Where only encrypted networks are, VXLAN in the clear passes as ever, but none that claims an address inside, nor to one.
+func TestPartlyEncrypted(t *testing.T) {
+	host, wire, inside := linktest.New(t), linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "eth0", host, wire, []string{"10.9.0.1/24", "fd00:9::1/64"}, []string{"10.9.0.2/24", "fd00:9::2/64"})
+	linktest.Wire(t, "gvwg", host, inside, []string{"fd67::1/64"}, []string{"fd67::2/64"})
+	serve(t, host, "[fd67::1]", "[fd00:9::1]", "10.9.0.1")
+	serve(t, wire)
+	wire.Do(func() {
+		linktest.Up(t, "lo", "fd67::9/128")
+		run(t, "ip", "-6", "route", "add", "fd67::1/128", "via", "fd00:9::1", "src", "fd67::9")
+	})
+	host.Do(func() { run(t, "ip", "-6", "route", "add", "fd67::9/128", "via", "fd00:9::2") })
+	cfg := config
+	cfg.Encrypted, cfg.Secure, cfg.Partly = "gvwg", netip.MustParsePrefix("fd67::/64"), true
+	cfg.VTEPs, cfg.Own = parse("fd67::9", "fd67::2", "10.9.0.2", "fd00:9::2"), parse("fd67::1", "10.9.0.1", "fd00:9::1")
+	host.Do(func() {
+		f, err := Open(slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		open := cfg
+		open.Encrypted, open.Secure = "", netip.Prefix{}
+		for _, rules := range []Config{open, cfg} {
+			if err := f.Set(rules); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range []struct {
+				what string
+				from *linktest.NS
+				to   string
+				udp  int
+				want bool
+			}{
+				{"VXLAN in the clear", wire, "10.9.0.1:4789", 20, true},
+				{"VXLAN in the clear by IPv6", wire, "[fd00:9::1]:4789", 20, true},
+				{"VXLAN in the clear out", host, "10.9.0.2:4789", 20, true},
+				{"VXLAN by the device", inside, "[fd67::1]:4789", 20, true},
+				{"VXLAN in the clear that claims an address inside", wire, "[fd67::1]:4789", 20, rules.Encrypted == ""},
+				{"it, in fragments", wire, "[fd67::1]:4789", 4000, rules.Encrypted == ""},
+				{"others by the device", inside, "[fd67::1]:4790", 20, rules.Encrypted == ""},
+			} {
+				if c.want {
+					eventually(t, c.what, func() bool { return reaches(c.from, c.to, c.udp) })
+				} else if reaches(c.from, c.to, c.udp) {
+					t.Errorf("%s passes", c.what)
+				}
+			}
+		}
+		if !f.Strict("gvwg") {
+			t.Error("it is not strict")
+		}
+		if err := f.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func parse(list ...string) (out []netip.Addr) {
+	for _, a := range list {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}

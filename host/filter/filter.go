@@ -58,6 +58,10 @@ type Config struct {
 	// it. Secure are the addresses inside. "": this host does not encrypt.
 	Encrypted string
 	Secure    netip.Prefix
+	// Partly says that only encrypted networks' packets are: what has an address inside leaves and comes by Encrypted and
+	// by nothing else, other VXLAN as ever. Cluster are encrypted networks' addresses then, and Ranges those that their
+	// containers send nothing to the outside for.
+	Partly bool
 	// Cluster are the addresses of containers, and those at which hosts speak to them: of a host that encrypts nothing
 	// goes to them but by Interface, nor is taken from them by other ways.
 	Cluster []netip.Prefix
@@ -70,7 +74,7 @@ func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
-		c.Encrypted == d.Encrypted && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges)
+		c.Encrypted == d.Encrypted && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges)
 }
 
 // sorted is c with its lists in order, each thing once.
@@ -150,6 +154,16 @@ func Open(log *slog.Logger) (*Filter, error) {
 	}
 	log.Info("this kernel has no nf_tables: what containers may reach is decided in iptables' table mangle", "error", err)
 	return &Filter{with: old, log: log}, nil
+}
+
+// CanBeStrict is why nothing can be kept from passing in the clear in the namespace of the calling thread; nil: it can.
+func CanBeStrict() error {
+	t, err := openTables()
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNoTables, err)
+	}
+	t.close()
+	return nil
 }
 
 // Set declares the whole state, and has it in place when it returns nil. To declare the

@@ -66,6 +66,8 @@ var reasons = map[pipeline.Reason]Kind{
 		"a host of yours that does not encrypt: `grapevine status` names it; else find who on the network sends it"},
 	pipeline.DropClear: {"in-the-clear", Meant, "this host", "other hosts", "it would have left this host in the clear",
 		"if the count goes on rising: `grapevine status` says what is wrong with WireGuard or gv0"},
+	pipeline.DropNotEncrypted: {"not-encrypted", Alien, "", "", "it is for an encrypted network and came in the clear, or is of one and would have left so",
+		"a host that cannot encrypt: `grapevine status` names it; else find who on the network sends it"},
 	pipeline.DropTwoClasses: {"address-of-two", Noise, "", "", "two containers of different labels have the address", ""},
 }
 

@@ -34,7 +34,7 @@ import (
 // direct they do the same, with other hosts by way of VXLAN headers of their own.
 func TestAgree(t *testing.T) {
 	w := newJudges(t)
-	carried, answered, direct, guarded, toGateway, fromGateway, all := 0, 0, 0, 0, 0, 0, 0
+	carried, answered, direct, guarded, toGateway, fromGateway, secret, all := 0, 0, 0, 0, 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		contents := Compile(in, w.device)
@@ -55,6 +55,9 @@ func TestAgree(t *testing.T) {
 			must(t, err)
 			if w.direct(t, p, frame, got, mtu, out, less(tally, w.last)) {
 				direct++
+			}
+			if len(in.Encrypted) > 0 {
+				secret += w.strict(t, in, p, frame, got, mtu)
 			}
 			if got == (Verdict{}) {
 				if !bytes.Equal(frame, out) {
@@ -103,11 +106,59 @@ func TestAgree(t *testing.T) {
 	if guarded == 0 {
 		t.Error("no packet was to or from an endpoint with rules")
 	}
-	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered", carried, all, direct, toGateway, fromGateway, answered)
+	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered; %d from or to an encrypted network crossed the tunnel", carried, all, direct, toGateway, fromGateway, answered, secret)
 	t.Log(sums)
-	if carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/400 {
+	if carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/400 || secret == 0 {
 		t.Error(sums + ": the test shows little")
 	}
+}
+
+// strict says that programs and switch send what is of an encrypted network, or for one, to a VTEP inside or to no other
+// host, and take nothing else for one. It returns 1 if such a packet crosses the tunnel.
+func (w *judges) strict(t *rapid.T, in pipeline.Input, p Packet, frame []byte, got Verdict, mtu int) int {
+	if len(frame) < 54 || frame[12] != 8 && frame[12] != 0x86 || frame[13] == 6 {
+		return 0
+	}
+	src, dst := addresses(frame)
+	within := func(a netip.Addr, ports bool) bool { // what came by the tunnel is judged by ranges alone
+		longest, yes := -1, false
+		for _, s := range in.Subnets {
+			if ports && s.Prefix.Contains(a) && s.Prefix.Bits() > longest {
+				longest, yes = s.Prefix.Bits(), s.Encrypted
+			}
+		}
+		for _, r := range in.Routes {
+			if r.Prefix.Contains(a) && r.Prefix.Bits() >= longest {
+				longest, yes = r.Prefix.Bits(), r.VTEP == inside
+			}
+		}
+		for _, port := range in.Ports {
+			if ports && slices.Contains(port.Addrs, a) {
+				yes = port.Encrypted
+			}
+		}
+		return yes
+	}
+	// What the host forwards is of a network by its subnet.
+	secret := p.Gateway && slices.ContainsFunc(in.Subnets, func(s pipeline.Subnet) bool { return s.Encrypted && s.Prefix.Contains(src) }) || !p.Gateway && within(src, !p.From.IsValid())
+	if !secret && !within(dst, true) {
+		return 0
+	}
+	switched, trace := w.ovs(t, in, p, frame)
+	for by, v := range map[string]Verdict{"the program": got, "Open vSwitch": switched} {
+		sent := v.VTEP.IsValid() && v.VTEP != inside
+		if mtu != 0 && by == "the program" && p.From == v.VTEP {
+			sent = false // an answer to who sent it
+		}
+		taken := p.From.IsValid() && p.From != inside && v.Ifindex != 0
+		if sent || taken {
+			t.Fatalf("%v:\n%x\nis of an encrypted network or for one, and is carried in the clear by %s: %+v\n%s", p, frame, by, v, trace)
+		}
+	}
+	if switched.VTEP == inside || p.From == inside && switched.Ifindex != 0 {
+		return 1
+	}
+	return 0
 }
 
 // judges are the programs and a switch with the same ports.

@@ -94,7 +94,9 @@ func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local
 	}
 	for _, p := range in.Ports {
 		l := Local{}
-		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && p.Plain {
+		// One that speaks to all networks and is encrypted speaks to some by another way than others do.
+		alike := !p.Encrypted || p.Realm.Number(p.VNID) != 0
+		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && p.Plain && alike {
 			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Realm: p.Realm, Outside: !p.Internal}
 		}
 		for _, a := range p.Addrs {
@@ -119,7 +121,8 @@ func rangesOf(in pipeline.Input) map[netip.Prefix]Range {
 	}
 	for _, r := range in.Routes {
 		ranges[r.Prefix] = Range{}
-		if known[r.VTEP] {
+		// What an encrypted network may meet has another VTEP for that than for others.
+		if alike := r.VTEP == r.Secure || !in.MeetsEncrypted(r.VNID, r.Realm); known[r.VTEP] && alike {
 			ranges[r.Prefix] = Range{VTEP: r.VTEP, VNID: r.VNID, Realm: r.Realm}
 		}
 	}
@@ -212,12 +215,12 @@ func (n nest) covers(p netip.Prefix) bool {
 
 // routed is what the ranges of an input are made of.
 func routed(in pipeline.Input) pipeline.Input {
-	return pipeline.Input{TunnelPort: in.TunnelPort, GatewayPort: in.GatewayPort, VTEP: in.VTEP, VTEPs: slices.Clone(in.VTEPs), Subnets: slices.Clone(in.Subnets), Routes: slices.Clone(in.Routes)}
+	return pipeline.Input{TunnelPort: in.TunnelPort, GatewayPort: in.GatewayPort, Encrypted: in.Encrypted, VTEP: in.VTEP, VTEPs: slices.Clone(in.VTEPs), Subnets: slices.Clone(in.Subnets), Routes: slices.Clone(in.Routes)}
 }
 
 // sameRanges reports whether two inputs have the same ranges.
 func sameRanges(a, b pipeline.Input) bool {
-	return a.TunnelPort == b.TunnelPort && a.GatewayPort == b.GatewayPort && a.VTEP == b.VTEP && slices.Equal(a.Subnets, b.Subnets) && slices.Equal(a.Routes, b.Routes) &&
+	return a.TunnelPort == b.TunnelPort && a.GatewayPort == b.GatewayPort && slices.Equal(a.Encrypted, b.Encrypted) && a.VTEP == b.VTEP && slices.Equal(a.Subnets, b.Subnets) && slices.Equal(a.Routes, b.Routes) &&
 		slices.EqualFunc(a.VTEPs, b.VTEPs, func(v, o pipeline.VTEP) bool { return v.Addr == o.Addr })
 }
 

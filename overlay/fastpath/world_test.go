@@ -17,6 +17,7 @@ func TestMain(m *testing.M) { ovstest.Main(m) }
 // The small world that random inputs and packets are drawn from, so that they meet.
 var (
 	vteps     = addrs("192.0.2.2", "192.0.2.3", "2001:db8::4")
+	inside    = netip.MustParseAddr("fd67:7261:7065:1::2") // where the first of them takes what is encrypted
 	vnids     = []uint32{5, 5, 5, 0, 6}
 	hosts     = [][]netip.Addr{addrs("240.0.0.2", "fd67:7261:7065::2"), addrs("240.0.0.3"), nil}
 	endpoints = []string{"a", "b", "c", "d"}
@@ -79,10 +80,20 @@ func inputs() *rapid.Generator[pipeline.Input] {
 				in.VTEPs = append(in.VTEPs, pipeline.VTEP{Addr: v, Index: uint32(i + 1), Host: hosts[i]})
 			}
 		}
+		secret := rapid.IntRange(0, 2).Draw(t, "encryption") == 0
+		if secret && rapid.IntRange(0, 9).Draw(t, "knows "+inside.String()) > 0 {
+			in.VTEPs = append(in.VTEPs, pipeline.VTEP{Addr: inside, Index: 9, Host: hosts[0], Secure: true, Beside: true})
+		}
+		six := rapid.Bool().Draw(t, "the network of VNID 6 is encrypted")
+		// Of VNID 0 there may be several.
+		encrypted := func(vnid uint32) bool {
+			return secret && (vnid == 6 && six || vnid == 0 && rapid.Bool().Draw(t, "encrypted"))
+		}
 		taken := map[netip.Addr]bool{}
 		vnid := rapid.SampledFrom(vnids)
 		for _, p := range rapid.SliceOfDistinct(rapid.SampledFrom(subnets), rapid.ID).Draw(t, "subnets") {
 			s := pipeline.Subnet{Prefix: p, VNID: vnid.Draw(t, "VNID")}
+			s.Encrypted = encrypted(s.VNID)
 			if g := p.Addr().Next(); rapid.Bool().Draw(t, "gateway") && !taken[g] {
 				s.Gateway, taken[g] = g, true
 			}
@@ -99,6 +110,12 @@ func inputs() *rapid.Generator[pipeline.Input] {
 			r := pipeline.Route{Prefix: p, VNID: vnid.Draw(t, "VNID")}
 			if rapid.IntRange(0, 3).Draw(t, "remote") < 3 {
 				r.VTEP = rapid.SampledFrom(vteps).Draw(t, "VTEP")
+			}
+			if secret && r.VTEP == vteps[0] {
+				r.Secure = inside
+			}
+			if encrypted(r.VNID) {
+				r.VTEP = r.Secure
 			}
 			in.Routes = append(in.Routes, r)
 		}
@@ -121,6 +138,7 @@ func inputs() *rapid.Generator[pipeline.Input] {
 				OFPort: uint32(i + 3), MAC: macs[e], VNID: vnid.Draw(t, "VNID"), Endpoint: e,
 				Internal: rapid.Bool().Draw(t, "internal"), Plain: rapid.IntRange(0, 5).Draw(t, "plain") < 5,
 			}
+			p.Encrypted = encrypted(p.VNID)
 			for _, a := range rapid.SliceOfN(rapid.SampledFrom(numbers), 1, 5).Draw(t, "addresses of "+e) {
 				if !taken[a] {
 					taken[a] = true
@@ -144,7 +162,19 @@ func inputs() *rapid.Generator[pipeline.Input] {
 				in.Neighbours = append(in.Neighbours, pipeline.Neighbour{Addr: a, VNID: n, VTEP: v})
 			}
 		}
-		realm(&in, rapid.SampledFrom(realms).Draw(t, "realms"))
+		of := rapid.SampledFrom(realms).Draw(t, "realms")
+		realm(&in, of)
+		// The flows of a VNID are its subnets' and ports': without any it is in no realm, as no range is without a subnet.
+		in.Routes = slices.DeleteFunc(in.Routes, func(r pipeline.Route) bool {
+			return r.Realm != 0 && !slices.ContainsFunc(in.Subnets, func(s pipeline.Subnet) bool { return s.VNID == r.VNID }) &&
+				!slices.ContainsFunc(in.Ports, func(p pipeline.Port) bool { return p.VNID == r.VNID })
+		})
+		if secret {
+			in.Encrypted = []uint32{0}
+		}
+		if secret && six {
+			in.Encrypted = append(in.Encrypted, of[6].Number(6))
+		}
 		return in
 	}).Filter(func(in pipeline.Input) bool {
 		_, err := pipeline.Compile(in)
@@ -168,7 +198,7 @@ func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packe
 			return p
 		}
 		if rapid.Bool().Draw(t, "from the tunnel") {
-			p.From = rapid.SampledFrom(vteps).Draw(t, "VTEP")
+			p.From = rapid.SampledFrom(append(vteps, inside)).Draw(t, "VTEP")
 			p.VNID = rapid.SampledFrom(vnids).Draw(t, "VNID")
 			return p
 		}
@@ -188,7 +218,7 @@ func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packe
 
 // aimed draws a packet that is likely to be carried, which few random ones are.
 func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, bool) {
-	kind := rapid.SampledFrom([]string{"any", "local", "out", "in", "another's", "link-local", "leaves", "leaves", "enters"}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]string{"any", "local", "out", "out", "in", "in", "another's", "link-local", "leaves", "leaves", "enters"}).Draw(t, "kind")
 	if kind == "any" || len(in.Ports) == 0 {
 		return Packet{}, false
 	}
@@ -200,6 +230,9 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 		if r.VTEP.IsValid() && r.Prefix.Addr().Is4() == p.Src.Is4() {
 			there = append(there, r)
 		}
+	}
+	if secret := slices.DeleteFunc(slices.Clone(there), func(r pipeline.Route) bool { return r.VTEP != inside }); len(secret) > 0 && rapid.Bool().Draw(t, "encrypted") {
+		there = secret
 	}
 	var gateways []netip.Addr
 	for _, s := range in.Subnets {
@@ -225,6 +258,9 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 		p.Dst = r.Prefix.Addr()
 		if kind == "in" {
 			p = Packet{Src: r.Prefix.Addr(), Dst: mine, From: r.VTEP, VNID: r.VNID}
+			if r.Secure.IsValid() && rapid.IntRange(0, 3).Draw(t, "by the other VTEP") == 0 {
+				p.From = map[bool]netip.Addr{true: vteps[0], false: inside}[r.VTEP == inside]
+			}
 		}
 	}
 	return p, p.Src.Is4() == p.Dst.Is4()

@@ -51,10 +51,11 @@ type Config struct {
 	VTEPs    []netip.Addr // where this host is, and behind NAT where that leads to
 	Underlay string       // the interface
 	Encrypts bool         // VXLAN goes by link.WireGuard and by nothing else
+	Networks bool         // that of encrypted networks does, where there are any
 	Names    []uint16     // ports of the resolver
 	Run      string       // the directory of the notes
 	Source   Source
-	Reach    Reach // asked by a host that encrypts
+	Reach    Reach // asked by a host that encrypts anything
 	NAT      *nat.NAT
 	Log      *slog.Logger
 }
@@ -228,7 +229,7 @@ func (g *Guard) Strict() bool {
 // Refused is what rules have dropped so that nothing passes in the clear. It waits for rules that are being set.
 func (g *Guard) Refused() []filter.Refused {
 	f := g.last().filter
-	if f == nil || !g.cfg.Encrypts {
+	if f == nil || !g.cfg.Encrypts && !g.cfg.Networks {
 		return nil
 	}
 	list, err := f.Refused()
@@ -249,11 +250,20 @@ func (g *Guard) config() (filter.Config, error) {
 		cfg.Encrypted, cfg.Secure = link.WireGuard, cluster.SecureRange
 		cfg.Cluster, cfg.Ranges = g.cfg.Reach.Ours(snap)
 	}
+	if g.cfg.Networks && snap.Encrypted() {
+		cfg.Encrypted, cfg.Secure, cfg.Partly = link.WireGuard, cluster.SecureRange, true
+		cfg.Cluster, cfg.Ranges = g.cfg.Reach.Ours(snap)
+		cfg.Cluster = ofEncrypted(snap, cfg.Cluster)
+		cfg.Own = append(slices.Clone(cfg.Own), cluster.SecureVTEP(g.cfg.Self))
+	}
 	for n := range cluster.All[cluster.Node](snap) {
 		if n.ID == g.cfg.Self {
 			continue
 		}
 		cfg.VTEPs = append(cfg.VTEPs, addressesOf(n.Tunnel(), n.Address(), n.Gossip.Addr())...)
+		if inside := cluster.SecureVTEP(n.ID); cfg.Partly && inside.IsValid() {
+			cfg.VTEPs = append(cfg.VTEPs, inside)
+		}
 		cfg.Behind = append(cfg.Behind, addressesOf(n.Bind)...)
 		if n.VXLANPort != 0 {
 			cfg.VXLANs = append(cfg.VXLANs, n.VXLANPort)
@@ -276,6 +286,21 @@ func (g *Guard) config() (filter.Config, error) {
 	}
 	cfg.Guests, err = g.guests(cfg.Bridges)
 	return cfg, err
+}
+
+// ofEncrypted leaves of containers' addresses those of encrypted networks, and those from which hosts speak to containers.
+func ofEncrypted(snap *cluster.Snapshot, all []netip.Prefix) (out []netip.Prefix) {
+	clear := map[netip.Prefix]bool{}
+	for s := range cluster.All[cluster.Subnet](snap) {
+		n, _ := cluster.Get[cluster.Network](snap, s.Network)
+		clear[s.Prefix] = !n.Encrypted()
+	}
+	for _, p := range all {
+		if !clear[p] {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // dockers are the names that Docker gives its bridges by itself.
@@ -418,7 +443,7 @@ func (g *Guard) Run(ctx context.Context) error {
 		for first := true; ctx.Err() == nil; first = false {
 			changed := g.cfg.Source.Watch()
 			var reached <-chan struct{}
-			if g.cfg.Encrypts {
+			if g.cfg.Encrypts || g.cfg.Networks {
 				reached = g.cfg.Reach.Watch()
 			}
 			if err := g.Set(); err != nil {
@@ -646,3 +671,6 @@ func (g *Guard) Close() {
 		g.filter.Close()
 	}
 }
+
+// CanBeStrict is why nothing can be kept from passing in the clear on this host; nil: it can.
+func CanBeStrict() error { return filter.CanBeStrict() }

@@ -185,7 +185,7 @@ func differing(a, b objects) (gone, come objects, ok bool) {
 	for _, v := range slices.Concat(gone.VTEPs, come.VTEPs) {
 		moved[v.Addr] = before[v.Addr] != after[v.Addr]
 	}
-	gone.Routes, come.Routes = unlike(a.Routes, b.Routes, itself, func(r, o Route) bool { return r == o && !moved[r.VTEP] })
+	gone.Routes, come.Routes = unlike(a.Routes, b.Routes, itself, func(r, o Route) bool { return r == o && !moved[r.VTEP] && !moved[r.Secure] })
 	gone.Neighbours, come.Neighbours = unlike(a.Neighbours, b.Neighbours, itself, func(n, o Neighbour) bool { return n == o && !moved[n.VTEP] })
 	gone.Policy.Guards, come.Policy.Guards = unlike(a.Policy.Guards, b.Policy.Guards, func(g Guard) string { return g.Endpoint }, Guard.equal)
 	gone.Policy.Rules, come.Policy.Rules = unlike(a.Policy.Rules, b.Policy.Rules, func(r PolicyRule) uint32 { return r.ID }, PolicyRule.equal)
@@ -197,12 +197,12 @@ func differing(a, b objects) (gone, come objects, ok bool) {
 func itself[T any](v T) T            { return v }
 func same[T comparable](a, b T) bool { return a == b }
 func (v VTEP) equal(o VTEP) bool {
-	return v.Addr == o.Addr && v.Index == o.Index && slices.Equal(v.Host, o.Host)
+	return v.Addr == o.Addr && v.Index == o.Index && v.Secure == o.Secure && v.Beside == o.Beside && slices.Equal(v.Host, o.Host)
 }
 
 func (p Port) equal(o Port) bool {
 	return p.OFPort == o.OFPort && slices.Equal(p.MAC, o.MAC) && slices.Equal(p.Addrs, o.Addrs) && slices.Equal(p.LinkLocal, o.LinkLocal) &&
-		p.VNID == o.VNID && p.Realm == o.Realm && p.Internal == o.Internal && p.Endpoint == o.Endpoint && p.Plain == o.Plain
+		p.VNID == o.VNID && p.Realm == o.Realm && p.Internal == o.Internal && p.Encrypted == o.Encrypted && p.Endpoint == o.Endpoint && p.Plain == o.Plain
 }
 
 func (g Guard) equal(o Guard) bool {

@@ -28,10 +28,16 @@ func genInput() *rapid.Generator[Input] {
 			Round: Round, Tunnel: rapid.SampledFrom([]TunnelMode{Metadata, Metadata, Metadata, HeaderBits}).Draw(t, "mode"),
 			TunnelPort: 1, GatewayPort: uint32(min(2, 2*number("gateway", 9))), GatewayMAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Host: addrs("240.1.0.1"),
 		}
+		if number("encryption", 3) > 0 {
+			in.Encrypted = []uint32{1}
+		}
 		for _, i := range few("VTEPs") {
 			v := VTEP{Addr: vtep(i), Index: uint32(1 + 10*i + number("index", 1))}
 			if number("known", 2) > 0 {
 				v.Host = []netip.Addr{four(240, 1, 0, 2+i)}
+			}
+			if i == 4 { // the first one's other VTEP
+				v.Secure, v.Beside, v.Host = true, true, []netip.Addr{four(240, 1, 0, 2)}
 			}
 			in.VTEPs = append(in.VTEPs, v)
 		}
@@ -40,12 +46,16 @@ func genInput() *rapid.Generator[Input] {
 			if number("has a gateway", 2) > 0 {
 				s.Gateway = four(10, 128+i/2, 0, 1)
 			}
+			s.Encrypted = in.Encrypted != nil && number("encrypted", 2) == 0
 			in.Subnets = append(in.Subnets, s)
 		}
 		for _, i := range few("routes") {
 			r := Route{Prefix: netip.PrefixFrom(four(10, 128+i, 0, 0), 24), VNID: uint32(number("vnid", 2))}
 			if behind := number("behind", 5); behind < 5 {
 				r.VTEP = vtep(behind)
+			}
+			if in.Encrypted != nil && number("secure", 1) == 0 {
+				r.Secure = vtep(4)
 			}
 			in.Routes = append(in.Routes, r)
 		}
@@ -56,6 +66,7 @@ func genInput() *rapid.Generator[Input] {
 				p.LinkLocal = []netip.Addr{four(169, 254, 0, i)}
 			}
 			p.Internal = number("internal", 3) == 0
+			p.Encrypted = in.Encrypted != nil && number("encrypted", 2) == 0
 			in.Ports = append(in.Ports, p)
 		}
 		for _, i := range few("neighbours") {
@@ -205,7 +216,7 @@ func TestCompilerIsCompile(t *testing.T) {
 // TestEqualSeesEveryField: who adds a field to what is compared by hand comes by here.
 func TestEqualSeesEveryField(t *testing.T) {
 	a := VTEP{Addr: netip.MustParseAddr("192.0.2.2"), Index: 2, Host: addrs("240.1.0.2")}
-	for i, b := range []VTEP{{netip.MustParseAddr("192.0.2.3"), 2, a.Host}, {a.Addr, 3, a.Host}, {a.Addr, 2, nil}} {
+	for i, b := range []VTEP{{Addr: netip.MustParseAddr("192.0.2.3"), Index: 2, Host: a.Host}, {Addr: a.Addr, Index: 3, Host: a.Host}, {Addr: a.Addr, Index: 2}, {Addr: a.Addr, Index: 2, Host: a.Host, Secure: true}, {Addr: a.Addr, Index: 2, Host: a.Host, Beside: true}} {
 		if a.equal(b) || !b.equal(b) {
 			t.Errorf("%d: %v and %v", i, a, b)
 		}
@@ -213,15 +224,15 @@ func TestEqualSeesEveryField(t *testing.T) {
 	p := scene(Metadata).Ports[0]
 	for i, change := range []func(*Port){
 		func(p *Port) { p.OFPort++ }, func(p *Port) { p.MAC = nil }, func(p *Port) { p.Addrs = nil }, func(p *Port) { p.LinkLocal = nil },
-		func(p *Port) { p.VNID++ }, func(p *Port) { p.Internal = !p.Internal }, func(p *Port) { p.Endpoint += "x" }, func(p *Port) { p.Plain = !p.Plain }, func(p *Port) { p.Realm++ },
+		func(p *Port) { p.VNID++ }, func(p *Port) { p.Internal = !p.Internal }, func(p *Port) { p.Endpoint += "x" }, func(p *Port) { p.Plain = !p.Plain }, func(p *Port) { p.Realm++ }, func(p *Port) { p.Encrypted = !p.Encrypted },
 	} {
 		o := p
 		if change(&o); p.equal(o) || !p.equal(p) {
 			t.Errorf("%d: %v and %v", i, p, o)
 		}
 	}
-	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 3 || p != 9 {
-		t.Errorf("a VTEP has %d fields and a Port %d, and 3 and 9 of them are compared", v, p)
+	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 5 || p != 10 {
+		t.Errorf("a VTEP has %d fields and a Port %d, and 5 and 10 of them are compared", v, p)
 	}
 	eachField(t, policyScene().Guards[0], Guard.equal)
 	eachField(t, policyScene().Rules[0], PolicyRule.equal, "Label")

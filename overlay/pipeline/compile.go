@@ -35,7 +35,7 @@ func ask(in objects, index map[netip.Addr]uint32) []Flow {
 	c := &compiler{in: in, index: index}
 	for _, stage := range []func(*compiler){
 		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours,
-		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardLinkLocal, forwardRanges, forwardOutside, guardHostPorts, probes,
+		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardLinkLocal, forwardRanges, forwardEncrypted, forwardOutside, guardHostPorts, probes,
 		checkVNIDs, emit, policyStages, policyHost, policyGuards, policyMembers, policyRules, policyOpenings,
 	} {
 		stage(c)
@@ -89,9 +89,9 @@ func passThrough(c *compiler) {
 	c.add(IngressPolicy, 0, object{}, match{}, goTo(Output))
 }
 
-// byLength orders ranges by prefix length, the longest first, with room for two
-// flows per length: base + 2*length + extra (0 or 1).
-func byLength(p netip.Prefix, extra int) int { return 1000 + 2*p.Bits() + extra }
+// byLength orders ranges by prefix length, the longest first, with room for three
+// flows per length: base + 3*length + extra (0, 1 or 2).
+func byLength(p netip.Prefix, extra int) int { return 1000 + 3*p.Bits() + extra }
 
 // unite leaves one flow for each key, and says how often more it was asked for. It fails
 // if objects ask for different actions, but for conjunctions, of which the flow has all. Of

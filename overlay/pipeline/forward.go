@@ -44,6 +44,41 @@ func forwardRanges(c *compiler) {
 	}
 }
 
+// forwardEncrypted has what is of an encrypted network leave encrypted or not at all, also for a range of a network
+// that is not, and takes nothing else from other hosts for it.
+func forwardEncrypted(c *compiler) {
+	if len(c.in.Encrypted) == 0 {
+		return
+	}
+	secure, clear := match{}.reg(regSecure, 1), match{}.reg(regClass, classTunnel).reg(regSecure, 0)
+	for _, p := range c.in.Ports {
+		for _, a := range p.Addrs {
+			if p.Encrypted {
+				c.drop(Forwarding, 3300, DropNotEncrypted, clear.ipDst(host(a)))
+			}
+		}
+	}
+	for _, r := range HostRanges {
+		for _, s := range c.in.Subnets {
+			if s.Encrypted && s.Prefix.Addr().Is4() == r.Addr().Is4() {
+				c.drop(Forwarding, 3300, DropNotEncrypted, clear.ipSrc(r).andDst(s.Prefix))
+			}
+		}
+		c.drop(Forwarding, 2760, DropNotEncrypted, secure.reg(regClass, classGateway).ipDst(r))
+	}
+	for _, r := range c.in.Routes {
+		if !r.clear() {
+			continue
+		}
+		m, o, priority := secure.ipDst(r.Prefix), routeObject(r.Prefix), byLength(r.Prefix, 2)
+		if i, ok := c.index[r.Secure]; ok && c.in.TunnelPort != 0 {
+			c.add(Forwarding, priority, o, m, load(regDstVNID, r.Realm.Number(r.VNID)), load(regOutPort, c.in.TunnelPort), c.toVTEP(r.Secure, i), goTo(VNIDCheck))
+			continue
+		}
+		c.drop(Forwarding, priority, DropNotEncrypted, m)
+	}
+}
+
 // toVTEP keeps the tunnel's destination until the output stage.
 func (c *compiler) toVTEP(a netip.Addr, index uint32) string {
 	if c.in.Tunnel == HeaderBits {

@@ -28,7 +28,11 @@ func guardHosts(c *compiler) {
 		// Containers' answers, and errors that their gateway has for us.
 		for _, s := range c.in.Subnets {
 			if s.Prefix.Addr().Is4() == a.Is4() {
-				c.add(SpoofGuard, 1400, subnetObject(s.Prefix), tunnel.ipSrc(s.Prefix).andDst(host(a)), goTo(SpoofGuard.next()))
+				answer := tunnel.ipSrc(s.Prefix).andDst(host(a))
+				if s.Encrypted {
+					answer = answer.reg(regSecure, 1)
+				}
+				c.add(SpoofGuard, 1400, subnetObject(s.Prefix), answer, goTo(SpoofGuard.next()))
 			}
 		}
 		c.add(SpoofGuard, 240, object{}, gateway.ipSrc(host(a)), goTo(SpoofGuard.next()))
@@ -38,7 +42,11 @@ func guardHosts(c *compiler) {
 		for _, s := range c.in.Subnets {
 			if s.Prefix.Addr().Is4() == r.Addr().Is4() {
 				// What this host's containers answer another host.
-				c.add(SpoofGuard, 215, subnetObject(s.Prefix), gateway.ipSrc(s.Prefix).andDst(r), goTo(SpoofGuard.next()))
+				priority := 215
+				if s.Encrypted { // also of two that overlap
+					priority = 216
+				}
+				c.add(SpoofGuard, priority, subnetObject(s.Prefix), gateway.ipSrc(s.Prefix).andDst(r), s.secured(goTo(SpoofGuard.next()))...)
 			}
 		}
 	}
@@ -77,12 +85,20 @@ func forwardHosts(c *compiler) {
 	}
 	for _, v := range c.in.VTEPs {
 		for _, a := range v.Host {
-			if c.in.TunnelPort != 0 {
-				c.add(Forwarding, 2750, vtepObject(v.Addr), match{}.reg(regClass, classGateway).ipDst(host(a)),
-					load(regDstVNID, 0), load(regOutPort, c.in.TunnelPort), c.toVTEP(v.Addr, v.Index), goTo(VNIDCheck))
+			to := match{}.reg(regClass, classGateway).ipDst(host(a))
+			if c.in.TunnelPort != 0 && !v.Beside {
+				c.add(Forwarding, 2750, vtepObject(v.Addr), to, c.hostBehind(v)...)
+			}
+			if c.in.TunnelPort != 0 && v.Secure && len(c.in.Encrypted) > 0 {
+				c.add(Forwarding, 2770, vtepObject(v.Addr), to.reg(regSecure, 1), c.hostBehind(v)...)
 			}
 		}
 	}
+}
+
+// hostBehind is the way to the host that has a VTEP, for its own addresses.
+func (c *compiler) hostBehind(v VTEP) []string {
+	return []string{load(regDstVNID, 0), load(regOutPort, c.in.TunnelPort), c.toVTEP(v.Addr, v.Index), goTo(VNIDCheck)}
 }
 
 // toGateway is the way to the gateway port.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 )
 
 // RouterMAC is the one MAC that containers know their neighbours and their
@@ -55,6 +56,8 @@ type Input struct {
 	Subnets []Subnet
 	Routes  []Route
 	Ports   []Port
+	// Encrypted are the numbers (Realm.Number) of encrypted networks, of which there may be none.
+	Encrypted []uint32
 	// Neighbours are the link-local addresses of other hosts' endpoints, on networks where
 	// this host has an endpoint with one.
 	Neighbours []Neighbour
@@ -62,12 +65,20 @@ type Input struct {
 	Policy Policy
 }
 
+// MeetsEncrypted reports whether what is of a network may be for an encrypted one, or from it.
+func (in Input) MeetsEncrypted(vnid uint32, r Realm) bool {
+	number := r.Number(vnid)
+	return len(in.Encrypted) > 0 && (number == 0 || slices.Contains(in.Encrypted, number))
+}
+
 // VTEP is a remote tunnel end, with an index that is its own on this host (not 0).
-// Host are its host's addresses in HostRanges.
+// Host are its host's addresses in HostRanges. Secure says that it is inside what encrypts, Beside that what is of no
+// encrypted network does not go there: its host has another VTEP for that, or none.
 type VTEP struct {
-	Addr  netip.Addr
-	Index uint32
-	Host  []netip.Addr
+	Addr           netip.Addr
+	Index          uint32
+	Host           []netip.Addr
+	Secure, Beside bool
 }
 
 // Realm is the number of networks that reach each other whatever their VNIDs: the lowest VNID of them. 0 is a
@@ -91,23 +102,29 @@ func (r Realm) Number(vnid uint32) uint32 {
 
 func (r Realm) valid() bool { return r <= MaxVNID || r == Everywhere }
 
-// Subnet is a prefix of a network. Gateway is invalid if there is none.
+// Subnet is a prefix of a network, which may be an encrypted one. Gateway is invalid if there is none.
 type Subnet struct {
 	Prefix  netip.Prefix
 	VNID    uint32
 	Gateway netip.Addr
 	Realm   Realm
+
+	Encrypted bool
 }
 
 // Route says who has a range of a subnet. VTEP is invalid if nothing of it is
 // reachable through the tunnel: the range is this host's own, or its host is not
-// known. The longest prefix counts. VNID and Realm are the subnet's.
+// known. The longest prefix counts. VNID and Realm are the subnet's. Secure is the VTEP that packets from encrypted networks go to,
+// and that those of the range may come from as well, invalid if there is none: of a range of an encrypted network it is VTEP.
 type Route struct {
-	Prefix netip.Prefix
-	VNID   uint32
-	VTEP   netip.Addr
-	Realm  Realm
+	Prefix       netip.Prefix
+	VNID         uint32
+	Realm        Realm
+	VTEP, Secure netip.Addr
 }
+
+// clear reports whether what is of no encrypted network goes another way to the range than what is.
+func (r Route) clear() bool { return r.VTEP != r.Secure }
 
 // Neighbour is a link-local address of an endpoint of another host.
 type Neighbour struct {
@@ -129,6 +146,7 @@ type Port struct {
 	LinkLocal []netip.Addr
 	VNID      uint32
 	Internal  bool
+	Encrypted bool // its network is
 	Endpoint  string
 
 	Plain bool

@@ -121,11 +121,12 @@ var (
 	regTracked      = register{13, 0, 1, "tracked", "1: the connection was looked up"}
 	regJudgeEgress  = register{13, 1, 1, "judge egress", "1: the rules of its source are to be asked"}
 	regJudgeIngress = register{13, 2, 1, "judge ingress", "1: those of its destination are"}
+	regSecure       = register{13, 4, 1, "secure", "1: the packet came encrypted, or is of an encrypted network: it goes to other hosts encrypted or not at all"}
 	regTurned       = register{13, 3, 1, "turned", "1: the packet seems to answer a connection that nobody saw begin, so that its destination is the connection's source"}
 )
 
 var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch, regHost,
-	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned}
+	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure}
 
 // Values of regClass.
 const (
@@ -198,6 +199,8 @@ const (
 	// Of no flow: rules of nftables drop these, beside the switch.
 	DropForgedClear Reason = 23
 	DropClear       Reason = 24
+	// Of the switch again.
+	DropNotEncrypted Reason = 25
 )
 
 var reasons = []struct {
@@ -228,6 +231,7 @@ var reasons = []struct {
 	{DropTwoClasses, "between an endpoint with rules and an address that two endpoints of different labels have"},
 	{DropForgedClear, "on a host that encrypts, by nftables: came in the clear"},
 	{DropClear, "on a host that encrypts, by nftables: would have left in the clear"},
+	{DropNotEncrypted, "came in the clear to an encrypted network, or would have left it so"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

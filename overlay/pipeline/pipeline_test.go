@@ -60,32 +60,52 @@ func scene(mode TunnelMode) Input {
 		Round: Round, Tunnel: mode, TunnelPort: 1, GatewayPort: 2, GatewayMAC: mac(2), VXLANPort: 4789,
 		GossipPort: 7947, VTEP: addr("192.0.2.1"),
 		Host:  addrs("240.1.0.1", "fd67:7261:7065::1"),
-		VTEPs: []VTEP{{addr("192.0.2.2"), 2, addrs("240.1.0.2", "fd67:7261:7065::2")}, {Addr: addr("192.0.2.3"), Index: 3}},
+		VTEPs: []VTEP{{Addr: addr("192.0.2.2"), Index: 2, Host: addrs("240.1.0.2", "fd67:7261:7065::2")}, {Addr: addr("192.0.2.3"), Index: 3}},
 		Subnets: []Subnet{
-			{prefix("10.128.0.0/22"), 5, addr("10.128.0.1"), 0},
-			{prefix("10.129.0.0/22"), 6, netip.Addr{}, 0},
-			{prefix("10.130.0.0/22"), 0, addr("10.130.0.1"), 0},
-			{prefix("fd00:1::/64"), 5, addr("fd00:1::1"), 0},
+			{Prefix: prefix("10.128.0.0/22"), VNID: 5, Gateway: addr("10.128.0.1")},
+			{Prefix: prefix("10.129.0.0/22"), VNID: 6},
+			{Prefix: prefix("10.130.0.0/22"), VNID: 0, Gateway: addr("10.130.0.1")},
+			{Prefix: prefix("fd00:1::/64"), VNID: 5, Gateway: addr("fd00:1::1")},
 		},
 		Routes: []Route{
-			{prefix("10.128.0.0/22"), 5, addr("192.0.2.2"), 0},
-			{prefix("10.128.0.0/24"), 5, netip.Addr{}, 0},
-			{prefix("10.128.2.0/24"), 5, addr("192.0.2.3"), 0},
-			{prefix("10.129.2.0/24"), 6, addr("192.0.2.3"), 0},
-			{prefix("10.130.2.0/24"), 0, addr("192.0.2.3"), 0},
-			{prefix("fd00:1::8000:0/97"), 5, addr("192.0.2.2"), 0},
+			{Prefix: prefix("10.128.0.0/22"), VNID: 5, VTEP: addr("192.0.2.2")},
+			{Prefix: prefix("10.128.0.0/24"), VNID: 5},
+			{Prefix: prefix("10.128.2.0/24"), VNID: 5, VTEP: addr("192.0.2.3")},
+			{Prefix: prefix("10.129.2.0/24"), VNID: 6, VTEP: addr("192.0.2.3")},
+			{Prefix: prefix("10.130.2.0/24"), VNID: 0, VTEP: addr("192.0.2.3")},
+			{Prefix: prefix("fd00:1::8000:0/97"), VNID: 5, VTEP: addr("192.0.2.2")},
 		},
 		Ports: []Port{
-			{11, mac(11), addrs("10.128.0.11", "fd00:1::11"), addrs("169.254.1.11", "fe80::11"), 5, false, "blue", false, 0},
-			{12, mac(12), addrs("10.129.0.12"), nil, 6, true, "red", false, 0},
-			{13, mac(13), addrs("10.130.0.13"), nil, 0, false, "global", false, 0},
+			{OFPort: 11, MAC: mac(11), Addrs: addrs("10.128.0.11", "fd00:1::11"), LinkLocal: addrs("169.254.1.11", "fe80::11"), VNID: 5, Endpoint: "blue"},
+			{OFPort: 12, MAC: mac(12), Addrs: addrs("10.129.0.12"), VNID: 6, Internal: true, Endpoint: "red"},
+			{OFPort: 13, MAC: mac(13), Addrs: addrs("10.130.0.13"), VNID: 0, Endpoint: "global"},
 		},
 		Neighbours: []Neighbour{{addr("169.254.1.12"), 5, addr("192.0.2.2"), 0}, {addr("fe80::12"), 5, addr("192.0.2.3"), 0}},
 	}
 	if mode == Metadata {
 		in.VTEPs = append(in.VTEPs, VTEP{Addr: addr("2001:db8::4"), Index: 4})
-		in.Routes = append(in.Routes, Route{prefix("10.128.3.0/24"), 5, addr("2001:db8::4"), 0})
+		in.Routes = append(in.Routes, Route{Prefix: prefix("10.128.3.0/24"), VNID: 5, VTEP: addr("2001:db8::4")})
 	}
+	return in
+}
+
+// secret is the scene with a network beside it that is encrypted, on this host and on one that has a VTEP inside beside its
+// other one; the third host has none.
+func secret(mode TunnelMode) Input {
+	in, inside := scene(mode), netip.MustParseAddr("fd67:7261:7065:1::2")
+	in.Encrypted = []uint32{7}
+	in.VTEPs = append(in.VTEPs, VTEP{Addr: inside, Index: 5, Host: in.VTEPs[0].Host, Secure: true, Beside: true})
+	for i := range in.Routes {
+		if in.Routes[i].VTEP == in.VTEPs[0].Addr {
+			in.Routes[i].Secure = inside
+		}
+	}
+	in.Subnets = append(in.Subnets, Subnet{Prefix: netip.MustParsePrefix("10.131.0.0/22"), VNID: 7, Gateway: netip.MustParseAddr("10.131.0.1"), Encrypted: true})
+	in.Routes = append(in.Routes,
+		Route{Prefix: netip.MustParsePrefix("10.131.0.0/24"), VNID: 7},
+		Route{Prefix: netip.MustParsePrefix("10.131.1.0/24"), VNID: 7, VTEP: inside, Secure: inside},
+		Route{Prefix: netip.MustParsePrefix("10.131.2.0/24"), VNID: 7})
+	in.Ports = append(in.Ports, Port{OFPort: 14, MAC: net.HardwareAddr{2, 0x42, 0, 0, 0, 14}, Addrs: addrs("10.131.0.14"), VNID: 7, Encrypted: true, Endpoint: "secret"})
 	return in
 }
 
@@ -94,7 +114,7 @@ func TestGoldenFlows(t *testing.T) {
 	alone.TunnelPort, alone.GatewayPort, alone.VTEPs = 0, 0, nil
 	for name, in := range map[string]Input{
 		"metadata": scene(Metadata), "headerbits": scene(HeaderBits), "alone": alone,
-		"empty": {Round: Round, Tunnel: Metadata},
+		"encrypted": secret(HeaderBits), "empty": {Round: Round, Tunnel: Metadata},
 	} {
 		flows, err := Compile(in)
 		if err != nil {

@@ -26,8 +26,11 @@ func tunnelSource(c *compiler) {
 		if c.in.Tunnel == HeaderBits {
 			vnid = "NXM_OF_ETH_SRC[0..23]"
 		}
-		c.add(TunnelSource, 100, vtepObject(v.Addr), c.fromVTEP(v),
-			load(regVTEP, v.Index), move(vnid, regSrcVNID.bits(24)), goTo(SpoofGuard))
+		act := []string{load(regVTEP, v.Index), move(vnid, regSrcVNID.bits(24))}
+		if v.Secure {
+			act = append(act, load(regSecure, 1))
+		}
+		c.add(TunnelSource, 100, vtepObject(v.Addr), c.fromVTEP(v), append(act, goTo(SpoofGuard))...)
 	}
 	c.drop(TunnelSource, 0, DropUnknownVTEP, match{})
 }
@@ -53,9 +56,15 @@ func guardTunnel(c *compiler) {
 	tunnel := match{}.reg(regClass, classTunnel)
 	for _, r := range c.in.Routes {
 		src := tunnel.ipSrc(r.Prefix)
-		if i, ok := c.index[r.VTEP]; ok {
-			c.add(SpoofGuard, byLength(r.Prefix, 1), routeObject(r.Prefix),
-				src.reg(regVTEP, i).reg(regSrcVNID, r.VNID), goTo(SpoofGuard.next()))
+		from := []netip.Addr{r.VTEP}
+		if r.clear() { // what it sends to an encrypted network comes from there
+			from = append(from, r.Secure)
+		}
+		for _, vtep := range from {
+			if i, ok := c.index[vtep]; ok {
+				c.add(SpoofGuard, byLength(r.Prefix, 1), routeObject(r.Prefix),
+					src.reg(regVTEP, i).reg(regSrcVNID, r.VNID), goTo(SpoofGuard.next()))
+			}
 		}
 		c.add(SpoofGuard, byLength(r.Prefix, 0), routeObject(r.Prefix), src, drop)
 	}
@@ -72,11 +81,19 @@ func guardGateway(c *compiler) {
 	gateway := match{}.reg(regClass, classGateway)
 	for _, s := range c.in.Subnets {
 		if s.Gateway.IsValid() {
-			c.add(SpoofGuard, 220, subnetObject(s.Prefix), gateway.ipSrc(host(s.Gateway)), goTo(SpoofGuard.next()))
+			c.add(SpoofGuard, 220, subnetObject(s.Prefix), gateway.ipSrc(host(s.Gateway)), s.secured(goTo(SpoofGuard.next()))...)
 		}
 		c.add(SpoofGuard, 210, subnetObject(s.Prefix), gateway.ipSrc(s.Prefix), drop)
 	}
 	c.add(SpoofGuard, 200, object{}, gateway, goTo(SpoofGuard.next()))
+}
+
+// secured are actions, and before them what says that the packet is of the subnet's network, if that is encrypted.
+func (s Subnet) secured(act ...string) []string {
+	if s.Encrypted {
+		return append([]string{load(regSecure, 1)}, act...)
+	}
+	return act
 }
 
 // guardEndpoints ties each endpoint to its port, MAC and addresses, in IP and
@@ -95,6 +112,9 @@ func guardEndpoints(c *compiler) {
 			act := []string{load(regSrcVNID, p.VNID)}
 			if p.Internal {
 				act = append(act, load(regInternal, 1))
+			}
+			if p.Encrypted {
+				act = append(act, load(regSecure, 1))
 			}
 			c.add(SpoofGuard, 300, o, m.ethSrc(p.MAC), append(act, goTo(SpoofGuard.next()))...)
 		}

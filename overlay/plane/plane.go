@@ -58,7 +58,8 @@ type Config struct {
 	Switch   Switch
 	Self     cluster.NodeID
 	Underlay link.Underlay
-	Secure   *secure.Keeper // encrypts what goes to other hosts; nil: nothing does
+	Secure   *secure.Keeper // encrypts what goes to other hosts, or what encrypted networks send; nil: nothing does
+	Cannot   error          // why, if Secure is nil
 	Source   Source
 	Reach    Reach
 	State    store.File
@@ -97,7 +98,7 @@ func New(c Config) (_ *Plane, err error) {
 	p.gateway = gateway.New(string(c.Self))
 	wire := p.wire()
 	p.guard = guard.New(guard.Config{
-		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Encrypts: c.Secure != nil,
+		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Encrypts: c.Secure.All(), Networks: c.Secure != nil && !c.Secure.All(),
 		Names: c.Names.Ports, Run: s.Run, Source: c.Source, Reach: c.Reach, NAT: p.nat, Log: c.Log,
 	})
 	if s.Run != "" {
@@ -116,9 +117,10 @@ func New(c Config) (_ *Plane, err error) {
 		c.Log.Info("this kernel chooses the source of VXLAN packets by the route (it takes no other before Linux 5.19)", "err", why)
 		forPrograms = netip.Addr{}
 	}
+	sealed := seal{c.Secure, p.guard, c.Log}
 	cfg := overlay.Config{
 		Self: c.Self, Bridge: p.Bridge, Mode: pipeline.Metadata,
-		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source},
+		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source, Inside: sealed.open},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
 		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Log: c.Log,
@@ -141,7 +143,9 @@ func New(c Config) (_ *Plane, err error) {
 		cfg.Tunnel, cfg.Mode = p.tunnel, pipeline.HeaderBits
 		cfg.Opened = p.growBuffers
 	}
-	if c.Secure != nil {
+	if !p.cfg.Secure.All() {
+		cfg.Sealed = sealed.closed
+	} else {
 		cfg.Tunnel = secureTunnel{cfg.Tunnel, p}
 	}
 	p.fast = p.newFastPath(forPrograms)
@@ -165,7 +169,7 @@ func (p *Plane) InnerMTU() int { return p.wire().MTU - cluster.Overhead(p.wire()
 
 // wire is what VXLAN goes by: the underlay, or what encrypts.
 func (p *Plane) wire() link.Underlay {
-	if p.cfg.Secure != nil {
+	if p.cfg.Secure.All() {
 		return p.cfg.Secure.Wire()
 	}
 	return p.cfg.Underlay
@@ -196,6 +200,9 @@ func (p *Plane) growBuffers() {
 // sent. Open vSwitch tells the kernel's own datapath.
 func (p *Plane) choosesSource() bool {
 	on, _ := p.fast.path.On()
+	if p.Bridge.Datapath == ovs.Kernel && (seal{p.cfg.Secure, p.guard, p.log}).open() {
+		return true
+	}
 	return !p.bound && (on || p.Bridge.Datapath == ovs.Userspace)
 }
 

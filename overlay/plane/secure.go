@@ -5,14 +5,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay"
+	"github.com/grapevine-net/grapevine/overlay/guard"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 )
+
+// seal is what keeps encrypted networks' packets from the clear, on a host that encrypts those alone.
+type seal struct {
+	*secure.Keeper // nil: it cannot
+	guard          *guard.Guard
+	log            *slog.Logger
+}
+
+// open reports whether something goes to VTEPs inside WireGuard, beside those outside.
+func (s seal) open() bool { return s.Partly() && s.guard.Strict() }
+
+// closed reports whether the rules are there that keep what is for the VTEPs inside from leaving in the clear, and what
+// came so from being taken for theirs. They are set if they are not, before anything is sent there. That the device is
+// there is no condition: without it nothing leaves.
+func (s seal) closed() bool {
+	if s.Keeper == nil {
+		return false
+	}
+	if !s.guard.Strict() {
+		if err := s.guard.Set(); err != nil {
+			s.log.Warn("encrypted networks have no way to other hosts", "error", err)
+		}
+	}
+	return s.guard.Strict()
+}
 
 // secureTunnel is the tunnel of a host that encrypts: there is none but with the rules that keep VXLAN in the clear
 // from leaving and from being taken. That the device is there is no condition: without it nothing leaves.
@@ -61,10 +88,13 @@ func (t secureTunnel) Missing(ctx context.Context) []string {
 	return t.Tunnel.(damageable).Missing(ctx)
 }
 
-// Encryption is how what goes to other hosts is encrypted, as api.Status has it; "": it is not.
+// Encryption is how what goes to other hosts is encrypted, as api.Status has it; "": nothing is.
 func (p *Plane) Encryption() string {
-	if p.cfg.Secure == nil {
+	if p.cfg.Secure == nil || !p.cfg.Secure.Wanted() {
 		return ""
+	}
+	if !p.guard.Strict() && !p.cfg.Secure.All() {
+		return "encrypted networks, and the rules that keep their packets from passing in the clear are not there: nothing of that is sent to other hosts"
 	}
 	if !p.guard.Strict() {
 		return "all, and the rules that keep VXLAN in the clear from passing are not there: nothing is sent to other hosts"
@@ -77,16 +107,17 @@ func (p *Plane) EncryptionProblems(snap *cluster.Snapshot) (list []api.Problem) 
 	if p.cfg.Secure != nil {
 		list = p.cfg.Secure.Problems()
 	}
-	return slices.Concat(list, secure.Unlike(snap, p.cfg.Self, p.cfg.Secure != nil))
+	return slices.Concat(list, secure.Unlike(snap, p.cfg.Self, p.cfg.Secure.All()), secure.Without(snap, p.cfg.Self, p.cfg.Cannot))
 }
 
 // beginSecure takes away what an agent has left that did not encrypt: programs of a fast path that sends and takes VXLAN
 // beside the rules that are to keep it encrypted. What one has left that did is taken away by endSecure.
 func (p *Plane) beginSecure() {
-	if p.cfg.Secure == nil {
+	if !p.cfg.Secure.All() {
 		return
 	}
-	if _, err := link.Get(link.WireGuard); !errors.Is(err, link.ErrNotFound) {
+	was, _ := cluster.Get[cluster.Node](p.cfg.Source.Snapshot(), string(p.cfg.Self))
+	if _, err := link.Get(link.WireGuard); was.Encrypts() && !errors.Is(err, link.ErrNotFound) {
 		return // it was told the same
 	}
 	if err := p.fast.path.Stop(); err != nil && !errors.Is(err, link.ErrNotFound) {
@@ -97,7 +128,7 @@ func (p *Plane) beginSecure() {
 // endSecure returns what the overlay is to call when its flows are in place. On a host that does not encrypt any more
 // that takes away what did: as long as flows send to addresses inside, the kernel would send that to its router.
 func (p *Plane) endSecure(inPlace func(context.Context) error) func(context.Context) error {
-	if p.cfg.Secure != nil {
+	if p.cfg.Secure.All() {
 		return inPlace
 	}
 	ended, said := false, ""
@@ -107,16 +138,17 @@ func (p *Plane) endSecure(inPlace func(context.Context) error) func(context.Cont
 				return err
 			}
 		}
-		if ended {
+		if ended || p.cfg.Secure != nil && p.cfg.Secure.Wanted() {
+			ended = true // what is wanted now, the next agent may have to take away
 			return nil
 		}
 		gone, err := secure.Purge(p.cfg.Settings.Run)
 		if len(gone) > 0 {
-			p.log.Info("nothing is encrypted any more: GRAPEVINE_ENCRYPTION is off", "removed", gone)
+			p.log.Info("nothing is encrypted any more", "removed", gone)
 		}
 		if ended = err == nil; err != nil && err.Error() != said {
 			said = err.Error()
-			p.log.Warn("remove what has encrypted: GRAPEVINE_ENCRYPTION is off", "err", err)
+			p.log.Warn("remove what has encrypted", "err", err)
 		}
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 // vxlanSource is this host's address that its VXLAN packets are sent from: the VTEP or, behind
 // NAT, the one that becomes it.
 func (p *Plane) vxlanSource() netip.Addr {
-	if own := p.wire().Addr.Unmap(); p.cfg.Secure != nil || !p.cfg.Settings.Bind.IsValid() || hasAddress(own) {
+	if own := p.wire().Addr.Unmap(); p.cfg.Secure.All() || !p.cfg.Settings.Bind.IsValid() || hasAddress(own) {
 		return own
 	}
 	return p.cfg.Settings.Bind.Unmap()

@@ -13,16 +13,16 @@ import (
 	"github.com/grapevine-net/grapevine/host/wireguard"
 )
 
-// Peers are the other hosts that encrypt, by their own signed records: each may have its own address inside, and no
+// Peers are the other hosts that encrypt, all or what encrypted networks send, by their own signed records: each may have its own address inside, and no
 // other. It is pure. Of two that name the same key the one has it that comes first; own is this host's, which nobody
 // else has.
 func Peers(snap *cluster.Snapshot, self cluster.NodeID, own wireguard.Key) (list []wireguard.Peer) {
 	taken := map[wireguard.Key]bool{own: true}
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.ID == self || len(n.WireGuard) != cluster.WireGuardKeySize || !n.WireGuardAt.IsValid() || n.WireGuardAt.Port() == 0 {
+		if n.ID == self || n.SecureKey() == nil || !n.WireGuardAt.IsValid() || n.WireGuardAt.Port() == 0 {
 			continue
 		}
-		key, inside := wireguard.Key(n.WireGuard), cluster.SecureVTEP(n.ID)
+		key, inside := wireguard.Key(n.SecureKey()), cluster.SecureVTEP(n.ID)
 		if taken[key] || !inside.IsValid() {
 			continue
 		}
@@ -70,4 +70,48 @@ func Unlike(snap *cluster.Snapshot, self cluster.NodeID, encrypts bool) (list []
 		p.What = fmt.Sprintf("%s %s what containers send, and this host takes and sends nothing in the clear: nothing passes between its containers and this host's", hosts, does)
 	}
 	return []api.Problem{p}
+}
+
+// Without are the hosts that cannot take part in encrypted networks, of which there are some, and this host if it
+// cannot, for a reason. It is pure.
+func Without(snap *cluster.Snapshot, self cluster.NodeID, cannot error) (list []api.Problem) {
+	var networks, names []string
+	for n := range cluster.All[cluster.Network](snap) {
+		if n.Encrypted() {
+			networks = append(networks, n.Name)
+		}
+	}
+	if len(networks) == 0 {
+		return nil
+	}
+	slices.Sort(networks)
+	of := fmt.Sprintf("network %s is encrypted", networks[0])
+	if more := len(networks) - 1; more > 0 {
+		of = fmt.Sprintf("network %s and %s are encrypted", networks[0], words.Plural(more, "other"))
+	}
+	if cannot != nil {
+		return []api.Problem{{
+			Code: api.HostUnencrypted,
+			What: fmt.Sprintf("%s, and this host cannot encrypt: nothing passes between it and other hosts there, nor does Docker here get it: %v", of, cannot),
+			Do:   "mend that and start the agent again",
+		}}
+	}
+	others := 0
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.ID == self {
+			continue
+		}
+		if others++; n.SecureKey() == nil {
+			names = append(names, cmp.Or(n.Name, string(n.ID)))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	return []api.Problem{{
+		Code: api.HostUnencrypted,
+		What: fmt.Sprintf("%s, and %s cannot encrypt: nothing of that passes between there and this host", of, words.SomeHosts(names, others)),
+		Do:   "`grapevine status` there says why: GRAPEVINE_ENCRYPTION=off, or something that it lacks; or its agent is older than encrypted networks",
+	}}
 }

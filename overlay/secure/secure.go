@@ -37,6 +37,7 @@ type Config struct {
 	Self     cluster.NodeID
 	Key      wireguard.Key
 	Port     uint16
+	All      bool          // all that goes to other hosts is encrypted; else what encrypted networks send, where there are any
 	Underlay link.Underlay // what is encrypted goes by it
 	Run      string        // the directory of sockets
 	Log      *slog.Logger
@@ -68,6 +69,15 @@ func New(cfg Config) *Keeper {
 		device: wireguard.Device{Run: cfg.Run, MTU: u.MTU - wireguard.Overhead(u.Addr), Addr: cluster.SecureVTEP(cfg.Self), Range: cluster.SecureRange},
 	}
 }
+
+// All reports whether all that goes to other hosts is encrypted.
+func (k *Keeper) All() bool { return k != nil && k.cfg.All }
+
+// Partly reports whether what encrypted networks send is encrypted, and nothing else, and there is such a network.
+func (k *Keeper) Partly() bool { return k != nil && !k.cfg.All && k.Wanted() }
+
+// Wanted reports whether there is anything to be encrypted.
+func (k *Keeper) Wanted() bool { return k.cfg.All || k.source.Snapshot().Encrypted() }
 
 // Wire is what the switch has for its underlay.
 func (k *Keeper) Wire() link.Underlay {
@@ -113,10 +123,19 @@ func (k *Keeper) taken(err error) error {
 	return fmt.Errorf("UDP port %d is taken, by %s: end that, or set GRAPEVINE_WIREGUARD_PORT to another port on this host: %w", k.cfg.Port, by, err)
 }
 
+// Fits is why an underlay is too narrow for the device; nil: it is not.
+func Fits(u link.Underlay) error {
+	over := wireguard.Overhead(u.Addr)
+	if u.MTU-over < wireguard.MinMTU {
+		return fmt.Errorf("the underlay's MTU of %d bytes leaves %s %d, and it needs %d: GRAPEVINE_MTU of at least %d, and an underlay that carries it",
+			u.MTU, link.WireGuard, u.MTU-over, wireguard.MinMTU, wireguard.MinMTU+over)
+	}
+	return nil
+}
+
 func (k *Keeper) ensure(ctx context.Context) (kind string, err error) {
-	if k.device.MTU < wireguard.MinMTU {
-		return "", fmt.Errorf("the underlay's MTU of %d bytes leaves %s %d, and it needs %d: GRAPEVINE_MTU of at least %d, and an underlay that carries it",
-			k.cfg.Underlay.MTU, link.WireGuard, k.device.MTU, wireguard.MinMTU, wireguard.MinMTU+wireguard.Overhead(k.cfg.Underlay.Addr))
+	if err := Fits(k.cfg.Underlay); err != nil {
+		return "", err
 	}
 	if kind, err = k.device.Ensure(ctx); err != nil {
 		return "", err
@@ -143,8 +162,15 @@ const (
 	retry = time.Second
 )
 
-// Run keeps the device until ctx ends.
+// Run keeps the device, once it is wanted, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
+	for changed := k.source.Watch(); !k.Wanted(); changed = k.source.Watch() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { k.watch(ctx); return ctx.Err() })
 	tasks.Go(func() error {
@@ -225,12 +251,16 @@ func sleep(ctx context.Context, d time.Duration) {
 func (k *Keeper) Problems() []api.Problem {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.failed == nil {
+	if k.failed == nil || !k.Wanted() {
 		return nil
+	}
+	what := "what goes to other hosts"
+	if !k.cfg.All {
+		what = "what encrypted networks send to other hosts"
 	}
 	return []api.Problem{{
 		Code: api.EncryptionFails,
-		What: "what goes to other hosts cannot be encrypted, and is not sent: " + k.failed.Error(),
+		What: what + " cannot be encrypted, and is not sent: " + k.failed.Error(),
 		Do:   "mend that: the agent goes on trying; containers of this host reach each other meanwhile",
 	}}
 }
@@ -239,15 +269,19 @@ func (k *Keeper) Problems() []api.Problem {
 func (k *Keeper) State() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	what := "all"
+	if !k.cfg.All {
+		what = "encrypted networks"
+	}
 	if k.failed != nil {
-		return "all, and does not work: nothing is sent to other hosts"
+		return what + ", and does not work: nothing of that is sent to other hosts"
 	}
 	by := "the kernel's WireGuard"
 	if k.kind == wireguard.Userspace {
 		by = "wireguard-go, a process of its own"
 	}
-	return fmt.Sprintf("all, by %s (%s, UDP port %d), with %s, since %s",
-		by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime))
+	return fmt.Sprintf("%s, by %s (%s, UDP port %d), with %s, since %s",
+		what, by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime))
 }
 
 // Purge removes what an agent that is gone has left, and returns what that was.

@@ -45,13 +45,13 @@ func (r *Follower) routesTaken(snap *cluster.Snapshot) (list []api.Problem) {
 
 // secureTaken names the routing rule that leads elsewhere what is for the VTEPs inside WireGuard, which the main table has.
 func (r *Follower) secureTaken(snap *cluster.Snapshot) (list []api.Problem) {
-	if self, _ := cluster.Get[cluster.Node](snap, string(r.cfg.Self)); !self.Encrypts() {
+	if self, _ := cluster.Get[cluster.Node](snap, string(r.cfg.Self)); !self.Encrypts() && (self.SecureKey() == nil || !snap.Encrypted()) {
 		return nil
 	}
 	for _, t := range gateway.TakenFromMain(cluster.SecureRange, link.WireGuard) {
 		list = append(list, api.Problem{
 			Code: api.RouteTaken,
-			What: fmt.Sprintf("the routing rule %d (%s) comes before that of the main table and leads %s elsewhere (%s), where hosts that encrypt have their VTEPs: nothing is sent to other hosts, since it would go in the clear", t.At, t.Rule, cluster.SecureRange, t.Leads),
+			What: fmt.Sprintf("the routing rule %d (%s) comes before that of the main table and leads %s elsewhere (%s), where hosts that encrypt have their VTEPs: nothing of what is to be encrypted is sent to other hosts, since it would go in the clear", t.At, t.Rule, cluster.SecureRange, t.Leads),
 			Do:   fmt.Sprintf("`ip -6 rule add priority %d to %s lookup main` puts the route to %s before it until the next boot; for good, have whatever makes the rule leave this prefix out", max(t.At-1, 1), cluster.SecureRange, link.WireGuard),
 		})
 	}

@@ -117,7 +117,7 @@ const networks = {
     return [h("h1", {}, plural(data.networks.length, "network")),
       table(["network", "VNID", "subnets", "containers", "hosts", "notes"], [...data.networks].sort(by((n) => n.name)).map((n) => [
         network(data, n.name), n.vnid, h("span.mono", {}, n.subnets.map((s) => s.prefix).join(", ")), h("a", { href: `#/containers?find=${encodeURIComponent(short(n.name))}` }, n.endpoints),
-        n.hosts.length, several([n.vnid === 0 && "reaches all", n.internal && "internal", n.removed && "goes when unused", n.notes?.length && plural(n.notes.length, "note")].filter(Boolean))])), command("grapevine networks")];
+        n.hosts.length, several([n.vnid === 0 && "reaches all", n.internal && "internal", n.encrypted && "encrypted", n.removed && "goes when unused", n.notes?.length && plural(n.notes.length, "note")].filter(Boolean))])), command("grapevine networks")];
   },
 };
 
@@ -129,7 +129,7 @@ const aNetwork = {
     const on = containers(data.endpoints).filter((c) => c.places.some((p) => p.network === name));
     return [h("h1", {}, grape(data, name), short(n.name)),
       panel("", facts([["VNID", n.vnid === 0 ? "0: it reaches all networks, and they reach it" : n.vnid], ["subnets", n.subnets.map((s) => h("div", {}, h("span.mono", {}, s.prefix), ` gateway `, h("span.mono", {}, s.gateway)))],
-        ["internal", n.internal && "nothing leads out of it"], ["MTU", n.mtu], ["here", n.here ? "this host's Docker has it" : "this host's Docker has it not, or not yet"],
+        ["internal", n.internal && "nothing leads out of it"], ["encrypted", n.encrypted && "between hosts it passes through WireGuard, or not at all"], ["MTU", n.mtu], ["here", n.here ? "this host's Docker has it" : "this host's Docker has it not, or not yet"],
         ["removed", n.removed && "it goes when no host uses it"], ["notes", n.notes?.join("; ")], ["hosts", several([...n.hosts].sort().map((x) => hostLink(data, x)))]])),
       panel("Addresses", data.ring.filter((p) => p.network === name).map((p) => pool(data, p))),
       panel(plural(on.length, "container"), h("p.cloud", {}, on.slice(0, MOST).map((c) => [h("a.chip", { href: `#/container/${c.id}` }, c.name), " "])), on.length > MOST && `and ${on.length - MOST} more`),

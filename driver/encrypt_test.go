@@ -1,0 +1,63 @@
+package driver
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+// TestCanEncrypt: an encrypted network is made by a host that can encrypt, while no older agent would take part in the clear;
+// one that is there is joined as it is.
+func TestCanEncrypt(t *testing.T) {
+	const self, other = cluster.NodeID("1111111111111111"), cluster.NodeID("2222222222222222")
+	snapshot := func(n cluster.Node, networks ...cluster.Network) *cluster.Snapshot {
+		theirs, mine := cluster.New(other), cluster.New(self)
+		r, _, err := theirs.Put(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mine.Merge([]cluster.Record{r}); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range networks {
+			if _, _, err := mine.Put(n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return mine.Snapshot()
+	}
+	knows := cluster.Node{ID: other, Name: "host2", KnowsEncrypted: true}
+	older := cluster.Node{ID: other, Name: "host2", Agent: "1.0"}
+	all := cluster.Node{ID: other, Name: "host2", WireGuard: bytes.Repeat([]byte{1}, 32)}
+	secret := cluster.Network{Name: "blue", VNID: 5, Options: map[string]string{"encrypted": ""}}
+	clear := cluster.Network{Name: "blue", VNID: 5}
+	gone := clear
+	gone.Removed = true
+	wants, joins, replica := networkOptions{encrypted: true}, networkOptions{}, networkOptions{encrypted: true, replica: true}
+	for name, tt := range map[string]struct {
+		snap   *cluster.Snapshot
+		cannot error
+		o      networkOptions
+		want   string
+	}{
+		"all know it":                      {snapshot(knows), nil, wants, ""},
+		"one encrypts all":                 {snapshot(all), nil, wants, ""},
+		"one is older":                     {snapshot(older), nil, wants, "older agent do not know encrypted networks, and send what is for them in the clear: host2 (1.0)"},
+		"one has come that is older":       {snapshot(older, secret), nil, replica, ""},
+		"this host cannot":                 {snapshot(knows), errors.New("no nf_tables"), wants, "cannot encrypt: no nf_tables"},
+		"this host cannot, and is told to": {snapshot(knows, secret), errors.New("no nf_tables"), replica, "cannot encrypt: no nf_tables"},
+		"this host cannot, and joins":      {snapshot(knows, secret), errors.New("no nf_tables"), joins, "cannot encrypt: no nf_tables"},
+		"another network":                  {snapshot(older, clear), errors.New("no nf_tables"), joins, ""},
+		"it is there":                      {snapshot(knows, secret), nil, joins, ""},
+		"it is there in the clear":         {snapshot(knows, clear), nil, wants, "has a network blue that is not encrypted"},
+		"it was":                           {snapshot(knows, gone), nil, wants, ""},
+	} {
+		err := canEncrypt(tt.snap, self, tt.cannot, "blue", tt.o)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}

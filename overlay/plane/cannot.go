@@ -1,0 +1,36 @@
+package plane
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/overlay/guard"
+	"github.com/grapevine-net/grapevine/overlay/secure"
+)
+
+// CannotEncrypt is why a host with such settings and such an underlay encrypts nothing; nil: it can. One that is to encrypt all
+// says what it lacks when it does.
+func CannotEncrypt(cfg config.Config, underlay link.Underlay) error {
+	if cfg.Encrypts() {
+		return nil
+	}
+	if cfg.Encryption == "off" {
+		return errors.New("GRAPEVINE_ENCRYPTION is off on this host; leave it out, or set it to networks or all")
+	}
+	if cfg.WireGuardPort == cfg.Port || cfg.WireGuardPort == cfg.VXLANPort {
+		return fmt.Errorf("WireGuard wants UDP port %d, which gossip or VXLAN has; set GRAPEVINE_WIREGUARD_PORT to another one", cfg.WireGuardPort)
+	}
+	if !underlay.Addr.Unmap().Is4() {
+		return fmt.Errorf("a host whose underlay address is of IPv6 (%s) encrypts all networks or none; set GRAPEVINE_ENCRYPTION=all on every host", underlay.Addr)
+	}
+	if err := secure.Fits(underlay); err != nil {
+		return err
+	}
+	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
+		return errors.New("its kernel has no IPv6, in which hosts speak inside WireGuard; boot it without ipv6.disable=1")
+	}
+	return guard.CanBeStrict()
+}

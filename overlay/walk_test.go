@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -69,5 +70,55 @@ func TestWalk(t *testing.T) {
 			change(pipeline.Flow{Table: uint8(pipeline.VNIDCheck), Priority: 999, Match: "ip,nw_dst=10.128.2.9", Actions: "drop"}, false)
 			check("somebody's own flow", from("a", "10.128.0.7", "10.128.2.9"), "vnid-check: a flow that is none of grapevine's")
 		})
+	}
+}
+
+// TestWalkPolicy: of a connection that rules let begin, the switch lets the answer back, as it will when connection
+// tracking knows of it; what they do not let begin ends at them.
+func TestWalkPolicy(t *testing.T) {
+	b, port := sceneSwitch(t, pipeline.HeaderBits)
+	in := scene(pipeline.HeaderBits, port)
+	before, err := pipeline.Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Policy = pipeline.Policy{
+		Guards:  []pipeline.Guard{{Endpoint: "a", Addrs: in.Ports[0].Addrs, VNID: 5, Ingress: true, Egress: true, IngressEpoch: 3, EgressEpoch: 4}},
+		Classes: []pipeline.Class{{ID: 1, Addrs: in.Ports[0].Addrs}, {ID: 2, Addrs: []netip.Addr{addr("10.128.2.9")}}},
+		Rules: []pipeline.PolicyRule{{
+			ID: 7, Direction: pipeline.Egress, Subjects: []uint32{1}, Action: pipeline.Accept, Priority: 10000, Peers: []uint32{2},
+			Ports: []pipeline.PortRange{{Proto: walk.TCP, From: 80, To: 80}},
+		}},
+	}
+	after, err := pipeline.Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.ApplyBundle(t.Context(), pipeline.Diff(before, after).Lines()); err != nil {
+		t.Fatal(err)
+	}
+	o := &Overlay{cfg: Config{Bridge: b}, last: result{input: in}}
+	a, db := addr("10.128.0.7"), addr("10.128.2.9")
+	out := func(port uint16) walk.Packet {
+		return walk.Packet{Src: a, Dst: db, Proto: walk.TCP, From: 61001, To: port, Endpoint: "a"}
+	}
+	back := out(80).Back()
+	back.VTEP, back.VNID = addr("192.0.2.2"), 5
+	begins := walk.Packet{Src: db, Dst: a, Proto: walk.TCP, From: 61001, To: 80, VTEP: back.VTEP, VNID: 5}
+	for what, c := range map[string]struct {
+		walk.Packet
+		end, stage string
+	}{
+		"allowed":       {out(80), "to VTEP 192.0.2.2 with VNID 5", "output"},
+		"another port":  {out(81), "dropped", "egress-rules"},
+		"its answer":    {back, "to endpoint a", "output"},
+		"no answer":     {begins, "dropped", "ingress-rules"},
+		"a ping of it":  {walk.Packet{Src: a, Dst: db, Proto: walk.ICMP, Endpoint: "a"}, "dropped", "egress-rules"},
+		"from the host": {walk.Packet{Src: addr("10.128.0.1"), Dst: a, Proto: walk.TCP, From: 61001, To: 80}, "to endpoint a", "output"},
+	} {
+		path, err := o.Walk(t.Context(), c.Packet)
+		if err != nil || path.End.String() != c.end || path.Last().Stage != c.stage {
+			t.Errorf("%s: %s at %s, %v, want %s at %s", what, path.End, path.Last().Stage, err, c.end, c.stage)
+		}
 	}
 }

@@ -74,6 +74,7 @@ func TestProbe(t *testing.T) {
 				{"SYN-ACK", packet(dst, src, protoTCP, tcp(80, 61001, tcpSYN|tcpACK)), protoTCP, true, Accepted, true},
 				{"RST", packet(dst, src, protoTCP, tcp(80, 61001, tcpRST|tcpACK)), protoTCP, true, Refused, true},
 				{"our kernel's RST", packet(src, dst, protoTCP, tcp(61001, 80, tcpRST)), protoTCP, false, None, true},
+				{"ACK of something else", packet(dst, src, protoTCP, tcp(80, 61001, tcpACK)), protoTCP, false, None, true},
 				{"SYN-ACK for another", packet(dst, src, protoTCP, tcp(80, 61002, tcpSYN|tcpACK)), protoTCP, false, None, false},
 				{"datagram", packet(dst, src, protoUDP, []byte{0, 80, 0xee, 0x49, 0, 9, 0, 0, 1}), protoUDP, true, Replied, true},
 				{"echo", packet(dst, src, icmp, echoes(reply, 61001)), icmp, true, Echoed, true},

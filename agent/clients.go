@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/clients/edit"
@@ -15,6 +16,7 @@ import (
 type clientele struct {
 	*sandbox.Keeper
 	agent *Agent
+	ready atomic.Bool // see run
 }
 
 // newClientele makes it; nothing is made on the host before there is a client.
@@ -32,6 +34,24 @@ func (c *clientele) networkMTU(network string) int {
 	return c.agent.replica.Snapshot().NetworkMTU(network, c.agent.wire().MTU)
 }
 
+// Ensure is the Keeper's, once this host may let anybody in: of a copied state nobody is.
+func (c *clientele) Ensure(ctx context.Context) error {
+	if !c.ready.Load() {
+		return errNotReady
+	}
+	return c.Keeper.Ensure(ctx)
+}
+
+var errNotReady = errors.New("this host lets no clients in yet: `grapevine status` says what it waits for")
+
+// Failed is the Keeper's.
+func (c *clientele) Failed(endpointID string) error {
+	if !c.ready.Load() {
+		return errNotReady
+	}
+	return c.Keeper.Failed(endpointID)
+}
+
 // desk is what people do with clients here.
 func (c *clientele) desk() edit.Desk {
 	a := c.agent
@@ -45,6 +65,7 @@ func (c *clientele) run(ctx context.Context) error {
 	c.agent.plane.Guard().Wait(ctx)
 	c.agent.member.Quarantine.WaitMoved(ctx)
 	c.agent.member.Rejoiner.WaitRejoined(ctx)
+	c.ready.Store(true)
 	if err := c.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -58,7 +58,7 @@ func (w wire) open(filter []bpf.RawInstruction) (trace.Tap, string, error) {
 func (w wire) send(endpoint string, p frames.Probe) error {
 	sandbox := w.agent.driver.Sandbox(endpoint)
 	if sandbox == "" {
-		return errors.New("it does not run: start it first")
+		return errors.New("it does not run: start it first (of a client none can be sent)")
 	}
 	return packets.Send(sandbox, p.Src, p.Dst, p.Proto, p.Body())
 }

@@ -53,6 +53,9 @@ func Lost(snap *cluster.Snapshot, e cluster.Endpoint) string {
 	if !there || n.Removed {
 		return fmt.Sprintf("network %s is removed", e.Network)
 	}
+	if n.Made != e.Made {
+		return fmt.Sprintf("network %s was made anew", e.Network)
+	}
 	subnets := Subnets(snap, n)
 	for _, a := range e.Addrs {
 		if !slices.ContainsFunc(subnets, func(s cluster.Subnet) bool { return s.Prefix.Contains(a) }) {

@@ -89,6 +89,10 @@ func TestOn(t *testing.T) {
 	want("one two", "astray far one two", map[string]string{"astray": "network green is removed"})
 	put(cluster.Network{Name: "red", VNID: 2, Removed: true})
 	want("one", "astray far one two", map[string]string{"astray": "is removed", "two": "network red is removed"})
+	put(cluster.Network{Name: "blue", VNID: 1, Made: "again"}) // with the same subnets
+	want("", "astray far one two", map[string]string{"astray": "is removed", "two": "is removed", "one": "made anew", "far": "made anew"})
+	put(cluster.Network{Name: "blue", VNID: 1})
+	want("one", "astray far one two", map[string]string{"astray": "is removed", "two": "is removed"})
 	state.Delete(subnet("blue", "10.1.0.0/24").Key(), time.Unix(9, 0))
 	put(subnet("blue", "10.4.0.0/24"))
 	want("", "astray far one two", map[string]string{"astray": "is removed", "two": "is removed", "one": "made anew", "far": "made anew"})

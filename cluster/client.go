@@ -15,7 +15,7 @@ func (e Endpoint) validateClient() error {
 	if len(e.Client) != 0 && len(e.Client) != WireGuardKeySize {
 		return fmt.Errorf("a client's key of %d bytes, not %d", len(e.Client), WireGuardKeySize)
 	}
-	return nil
+	return optional("making", e.Made)
 }
 
 // Closed are those whose packets have no way out of their networks by a host: of internal networks, and the addresses of

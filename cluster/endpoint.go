@@ -45,6 +45,8 @@ type Endpoint struct {
 	Unready bool `cbor:"18,keyasint,omitempty"`
 	// Client is the public key of WireGuard of the device that it is; of a container it is empty.
 	Client []byte `cbor:"19,keyasint,omitempty"`
+	// Made is the Network.Made of a client's network: in one that was made anew it is nobody.
+	Made string `cbor:"20,keyasint,omitempty"`
 }
 
 // Named are the addresses that the endpoint's names have.

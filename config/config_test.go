@@ -131,6 +131,7 @@ func TestRefused(t *testing.T) {
 		{"GRAPEVINE_PORT=0", "is not a port"},
 		{"GRAPEVINE_PORT=65536", "is not a port"},
 		{"GRAPEVINE_PORT=4789", "both want UDP port 4789"},
+		{"GRAPEVINE_CLIENT_PORT=7947", "clients (client-port) want UDP port 7947"},
 		{"GRAPEVINE_NAME=a b", "is not a host name"},
 		{"GRAPEVINE_CIDR4=10.128.0.1/14", "host bits zero"},
 		{"GRAPEVINE_CIDR4=fd00::/48", "is not an IPv4 prefix"},

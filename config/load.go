@@ -149,6 +149,8 @@ func unquote(v string) string {
 	return v
 }
 
+const defaultClientPort = 7949
+
 // check finds contradictions between settings and fills in what depends on others.
 func (c *Config) check() error {
 	if c.Port == c.VXLANPort {
@@ -157,7 +159,8 @@ func (c *Config) check() error {
 	if c.Encrypts() && (c.WireGuardPort == c.Port || c.WireGuardPort == c.VXLANPort) {
 		return fmt.Errorf("WireGuard (wireguard-port) wants UDP port %d, which gossip (port) or VXLAN (vxlan-port) has: change one of them", c.WireGuardPort)
 	}
-	if c.ClientPort == c.Port || c.ClientPort == c.VXLANPort || c.Encrypts() && c.ClientPort == c.WireGuardPort {
+	// That of the default is no contradiction before there is a client, and the error is told then.
+	if c.ClientPort != defaultClientPort && (c.ClientPort == c.Port || c.ClientPort == c.VXLANPort || c.Encrypts() && c.ClientPort == c.WireGuardPort) {
 		return fmt.Errorf("clients (client-port) want UDP port %d, which gossip (port), VXLAN (vxlan-port) or WireGuard (wireguard-port) has: change one of them", c.ClientPort)
 	}
 	if c.PrefixLen < c.CIDR4.Bits() {

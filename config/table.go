@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -139,7 +140,7 @@ var Table = []Setting{
 		set: port(func(c *Config) *uint16 { return &c.WireGuardPort }),
 	},
 	{
-		Name: "client-port", Default: "7949",
+		Name: "client-port", Default: strconv.Itoa(defaultClientPort),
 		Doc: "UDP port by which clients come that were added at this host (docs/use/clients.md). Without any nobody listens there.",
 		set: port(func(c *Config) *uint16 { return &c.ClientPort }),
 	},

@@ -114,7 +114,7 @@ func idle(snap *cluster.Snapshot, network string) bool {
 		}
 	}
 	for e := range cluster.All[cluster.Endpoint](snap) {
-		if e.Network == network {
+		if e.Network == network && !e.IsClient() {
 			return false
 		}
 	}

@@ -42,6 +42,10 @@ type Door interface {
 	Ensure(context.Context) error
 	// Public is the key that it has for clients.
 	Public() ([cluster.WireGuardKeySize]byte, error)
+	// Failed says why a client is not let in, nil if it is.
+	Failed(endpointID string) error
+	// Look looks at who may be let in now, which Lets tells then.
+	Look()
 	// Lets reports whether whoever has that key may be let in, when it was heard last, and where; zero: never.
 	Lets(key []byte) (may bool, seen time.Time, at netip.AddrPort)
 }
@@ -112,6 +116,8 @@ func (d Desk) make(ctx context.Context, e *cluster.Endpoint, subnets []cluster.S
 		}
 	}
 	e.MAC = clients.MAC(e.Addrs[0]).String()
+	n, _ := cluster.Get[cluster.Network](d.Replica.Snapshot(), e.Network)
+	e.Made = n.Made
 	_, err := d.Replica.Update(func(tx *replica.Tx) error {
 		if _, err := d.free(tx.Snapshot(), *e); err != nil {
 			return err // somebody made one meanwhile
@@ -124,7 +130,8 @@ func (d Desk) make(ctx context.Context, e *cluster.Endpoint, subnets []cluster.S
 	if err != nil {
 		return err
 	}
-	if err := d.Door.Ensure(ctx); err != nil {
+	_ = d.Door.Ensure(ctx) // others may not come in; status says so
+	if err := d.Door.Failed(e.ID); err != nil {
 		return fmt.Errorf("add client %s to network %s: %w", e.Name, e.Network, err)
 	}
 	return nil
@@ -142,6 +149,7 @@ func (d Desk) end(ctx context.Context, e cluster.Endpoint) error {
 		return err
 	}
 	_ = d.Door.Ensure(ctx) // it says by itself what is wrong with others
+	d.Door.Look()
 	if may, _, _ := d.Door.Lets(e.Client); may {
 		return nil // the addresses are free once it is let in no more: the driver collects them
 	}
@@ -242,6 +250,7 @@ func hostName(snap *cluster.Snapshot, id cluster.NodeID) string {
 // List lists the clients of the cluster. When one was seen its own host knows.
 func (d Desk) List(context.Context) ([]api.NetworkClient, error) {
 	snap := d.Replica.Snapshot()
+	d.Door.Look()
 	list := []api.NetworkClient{}
 	for _, e := range clients.All(snap) {
 		c := api.NetworkClient{

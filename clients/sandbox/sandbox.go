@@ -75,12 +75,13 @@ type Keeper struct {
 	kind   string
 	peers  map[wireguard.Key]wireguard.Peer // that the device had last
 	failed error
+	let    map[string]error // by the endpoints' IDs: what was wrong with each client at the last try
 	logged string
 }
 
 // New makes nothing yet.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, box: wireguard.Sandbox{Run: cfg.Run}, attached: map[string]fit{}, peers: map[wireguard.Key]wireguard.Peer{}}
+	return &Keeper{cfg: cfg, box: wireguard.Sandbox{Run: cfg.Run}, attached: map[string]fit{}, let: map[string]error{}, peers: map[wireguard.Key]wireguard.Peer{}}
 }
 
 // Public is the key that this host has for clients.
@@ -89,17 +90,26 @@ func (k *Keeper) Public() ([32]byte, error) {
 	return wireguard.Key(key).Public(), err
 }
 
-// Lets reports whether whoever has a key may be let in, when it was heard last, and where.
+// Lets reports whether whoever has a key might be let in at the last look, when it was heard last, and where.
 func (k *Keeper) Lets(key []byte) (may bool, seen time.Time, at netip.AddrPort) {
-	k.look()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p, may := k.peers[wireguard.Key(key)]
 	return may, p.Handshake, p.Endpoint
 }
 
-// look notes what the device has, if it answers.
-func (k *Keeper) look() {
+// Failed says why a client is not let in, nil if it is.
+func (k *Keeper) Failed(endpointID string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err, tried := k.let[endpointID]; tried {
+		return err
+	}
+	return cmp.Or(k.failed, errors.New("it is not let in yet"))
+}
+
+// Look notes what the device has, if it answers.
+func (k *Keeper) Look() {
 	r, err := k.box.Open()
 	if err != nil {
 		return
@@ -130,8 +140,8 @@ func (k *Keeper) Room(endpointID string) string {
 	return k.room
 }
 
-// patience is how long the switch may take to have a client's interface.
-const patience = 10 * time.Second
+// patience is how long the switch may take to have all clients' interfaces: whoever is to go waits for it.
+const patience = 5 * time.Second
 
 // Ensure returns when those clients are let in that there are now, and nobody else.
 func (k *Keeper) Ensure(ctx context.Context) error {
@@ -155,6 +165,9 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 }
 
 func (k *Keeper) ensure(ctx context.Context) error {
+	k.mu.Lock()
+	clear(k.let)
+	k.mu.Unlock()
 	list := clients.On(k.cfg.Source.Snapshot(), k.cfg.Self)
 	if len(list) == 0 {
 		if !k.ended {
@@ -185,22 +198,34 @@ func (k *Keeper) ensure(ctx context.Context) error {
 		return err
 	}
 	errs := []error{k.drop(list)}
+	let := map[string]error{}
 	var ways []wireguard.Way
+	switchPatience, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for _, c := range list {
-		way, err := k.admit(ctx, r, c)
+		way, err := k.admit(switchPatience, r, c)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("let client %s in: %w", c.Name, err))
-			continue
+			err = fmt.Errorf("let client %s in: %w", c.Name, err)
 		}
-		ways = append(ways, way)
+		// One that came in before goes on while the switch does not answer.
+		if r.Has(way.Port) {
+			ways = append(ways, way)
+		}
+		errs, let[c.ID] = append(errs, err), err
 	}
-	errs = append(errs, r.Lead(ways, pipeline.RouterMAC))
+	led := r.Lead(ways, pipeline.RouterMAC)
 	change.Remove = nil
-	errs = append(errs, r.Set(change))
+	set := r.Set(change)
 	if have, err = r.State(); err == nil {
 		k.note(r, have)
 	}
-	return errors.Join(append(errs, err)...)
+	all := errors.Join(set, err)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range list {
+		k.let[c.ID] = errors.Join(let[c.ID], led.Of(c.Addrs), all)
+	}
+	return errors.Join(append(errs, led.All(), all)...)
 }
 
 // peers are the device's: where they are it finds out by itself.

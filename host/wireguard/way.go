@@ -3,6 +3,7 @@ package wireguard
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -64,8 +65,28 @@ func (r *Room) Take(name string) error {
 	return nil
 }
 
-// Lead has clients' packets go these ways, and no others; the switch is at that MAC address. All interfaces are there.
-func (r *Room) Lead(ways []Way, sw net.HardwareAddr) error {
+// Led is what came of Lead: what is wrong with the ways of some addresses, and with all.
+type Led struct {
+	addrs map[netip.Addr]error
+	all   error
+}
+
+// Of says what is wrong with the ways of these addresses, nil if nothing.
+func (l Led) Of(addrs []netip.Addr) error {
+	errs := []error{l.all}
+	for _, a := range addrs {
+		errs = append(errs, l.addrs[a])
+	}
+	return errors.Join(errs...)
+}
+
+// All says all that is wrong, nil if nothing is.
+func (l Led) All() error { return l.Of(slices.SortedFunc(maps.Keys(l.addrs), netip.Addr.Compare)) }
+
+// Lead has clients' packets go these ways, and no others; the switch is at that MAC address. One that cannot be set
+// keeps no other from it, nor those from their ends that are no more.
+func (r *Room) Lead(ways []Way, sw net.HardwareAddr) (led Led) {
+	led.addrs = map[netip.Addr]error{}
 	err := netns.Do(r.File, func() error {
 		own, err := netlink.LinkByName(link.Clients)
 		if err != nil {
@@ -76,25 +97,30 @@ func (r *Room) Lead(ways []Way, sw net.HardwareAddr) error {
 		}
 		back := map[netip.Addr]bool{}
 		from := map[netip.Addr]int{}
+		there := families()
 		for _, w := range ways {
-			l, err := netlink.LinkByName(w.Port)
-			if err != nil {
-				return fmt.Errorf("%s: %w", w.Port, err)
-			}
-			table := tableBase + l.Attrs().Index
+			l, gone := netlink.LinkByName(w.Port)
 			for _, a := range w.Addrs {
-				if err := way(l, own, a, table, sw); err != nil {
-					return fmt.Errorf("of %v by %s: %w", a, w.Port, err)
+				err := gone
+				switch {
+				case !slices.Contains(there, familyOf(a)):
+					continue // the kernel was started without IPv6
+				case err == nil:
+					table := tableBase + l.Attrs().Index
+					back[a], from[a] = true, table
+					err = way(l, own, a, table, sw)
 				}
-				back[a], from[a] = true, table
+				if err != nil {
+					led.addrs[a] = fmt.Errorf("lead %v by %s in the sandbox of %s: %w", a, w.Port, link.Clients, err)
+				}
 			}
 		}
 		return errors.Join(dropRules(from), dropRoutes(own, back))
 	})
 	if err != nil {
-		return fmt.Errorf("set clients' ways in the sandbox of %s: %w", link.Clients, err)
+		led.all = fmt.Errorf("set clients' ways in the sandbox of %s: %w", link.Clients, err)
 	}
-	return nil
+	return led
 }
 
 func familyOf(a netip.Addr) int {

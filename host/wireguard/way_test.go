@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,8 +64,16 @@ func TestLead(t *testing.T) {
 			{[]Way{two}, "nowhere nowhere gctwo gctwo nowhere nowhere gvwgc"},
 			{nil, "nowhere nowhere nowhere nowhere nowhere nowhere nowhere"},
 		} {
-			if err := r.Lead(step.ways, sw); err != nil {
-				t.Fatal(err)
+			// One whose interface is gone keeps no other from its way.
+			lost := Way{Port: "gcgone", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.7")}}
+			led := r.Lead(slices.Concat([]Way{lost}, step.ways), sw)
+			for _, w := range step.ways {
+				if err := led.Of(w.Addrs); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := led.Of(lost.Addrs); err == nil || led.All() == nil {
+				t.Errorf("an interface that is not there: %v, %v", err, led.All())
 			}
 			got := fmt.Sprint(
 				way("10.128.0.2", "10.128.0.3", link.Clients), " ", way("fd00::2", "2001:db8::1", link.Clients), " ",

@@ -51,6 +51,9 @@ func lostAt(p *api.TracePacket, to string) (what, do string) {
 		return "", "" // it arrived, and few answer to nothing
 	case at.Back != next.Back:
 		return fmt.Sprintf("%s arrives in %s, which does not answer", packet, at.Container), "look for a firewall inside of it, or whether it is paused"
+	case at.Container != "" && next.Container != "" && at.Host != next.Host:
+		return fmt.Sprintf("%s leaves %s on host %s, and is lost before it is in %s on host %s: on one of the two hosts, or between them", packet, at.Container, at.Host, next.Container, next.Host),
+			fmt.Sprintf("grapevine doctor on host %s and on host %s", at.Host, next.Host)
 	case at.Container == "" && next.Container == "":
 		return fmt.Sprintf("%s leaves host %s by %s in VXLAN, and does not come to %s of host %s", packet, at.Host, at.Place, next.Place, next.Host),
 			fmt.Sprintf("something between the two hosts drops it: let UDP pass to the port of VXLAN from host %s to host %s", at.Host, next.Host)

@@ -42,6 +42,7 @@ func TestLostAt(t *testing.T) {
 		{seen(6, "TCP SYN", both(there...)), "the answer leaves host host2 by ens4 in VXLAN, and does not come to ens3 of host host1"},
 		{seen(7, "TCP SYN", both(there...)), "the answer comes to host host1 at ens3 in VXLAN, and is dropped there before it is in app"},
 		{seen(1, "TCP SYN", both(near...)), "the packet leaves app, and host host1 drops it before it is in db"},
+		{seen(1, "TCP SYN", both(there[0], there[3])), "the packet leaves app on host host1, and is lost before it is in db on host host2"},
 		{seen(1, "TCP SYN", both(near[0])), "the packet leaves app by eth0, and nothing comes back"},
 		{&api.TracePacket{Answer: "refused", Points: both(near...)}, "nobody listens at that port"},
 		{&api.TracePacket{Answer: "unreachable", Points: both(near...)}, "answers that it cannot be reached"},

@@ -287,6 +287,8 @@ func (d *Desk) does(ctx context.Context, snap *cluster.Snapshot, c connection) *
 	case c.to.ID == "":
 	case c.to.Host == c.from.Host:
 		orders[0].Points = append(orders[0].Points, c.to.ID)
+	case encrypted(snap, c.from) || encrypted(snap, c.to): // nobody sees it between the hosts
+		orders = append([]*errand{{host: c.to.Host, order: order{ID: id, Probe: p, Points: []string{c.to.ID}}}}, orders...)
 	default:
 		orders[0].Points = append(orders[0].Points, "")
 		orders = append([]*errand{{host: c.to.Host, order: order{ID: id, Probe: p, Points: []string{"", c.to.ID}}}}, orders...)
@@ -320,6 +322,12 @@ func (d *Desk) does(ctx context.Context, snap *cluster.Snapshot, c connection) *
 		out.Milliseconds = max(0.001, float64(sender.sent.Took.Microseconds())/1000)
 	}
 	return out
+}
+
+// encrypted says that what the endpoint's network sends is encrypted between hosts.
+func encrypted(snap *cluster.Snapshot, e cluster.Endpoint) bool {
+	n, _ := cluster.Get[cluster.Network](snap, e.Network)
+	return n.Encrypted()
 }
 
 // errand is what a host does for a packet.

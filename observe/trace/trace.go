@@ -178,7 +178,10 @@ func (d *Desk) follow(ctx context.Context, snap *cluster.Snapshot, at cluster.No
 			return hops, end
 		}
 		self, _ := cluster.Get[cluster.Node](snap, string(at))
-		p.Endpoint, p.VNID, p.VTEP = "", path.End.VNID, self.Tunnel()
+		p.Endpoint, p.VNID, p.VTEP = "", path.End.VNID, self.VTEP
+		if cluster.SecureRange.Contains(path.End.VTEP) { // it goes inside WireGuard
+			p.VTEP = cluster.SecureVTEP(at)
+		}
 		at = next.ID
 	}
 	return hops, end
@@ -270,7 +273,7 @@ func hostName(snap *cluster.Snapshot, id cluster.NodeID) string {
 // hostAt is the host of a VTEP.
 func hostAt(snap *cluster.Snapshot, vtep netip.Addr) (cluster.Node, bool) {
 	for n := range cluster.All[cluster.Node](snap) {
-		if vtep.IsValid() && n.Tunnel() == vtep {
+		if vtep.IsValid() && (n.VTEP == vtep || cluster.SecureVTEP(n.ID) == vtep) {
 			return n, true
 		}
 	}

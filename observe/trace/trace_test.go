@@ -172,6 +172,19 @@ func TestTrace(t *testing.T) {
 			}
 		}
 	}
+	// Inside WireGuard hosts have other VTEPs.
+	s := newWorld(t)
+	s.answer = func(on cluster.NodeID, p walk.Packet) (walk.Path, error) {
+		path, err := whole(on, p)
+		if path.End.VTEP.IsValid() {
+			path.End.VTEP = cluster.SecureVTEP(map[netip.Addr]cluster.NodeID{vtepA: hostA, vtepB: hostB}[path.End.VTEP])
+		}
+		return path, err
+	}
+	got, err := s.a.Trace(t.Context(), api.TraceRequest{From: "app", To: "db", Port: 80, Dry: true})
+	if there := summary(got.There); err != nil || there != "host1: host host2; host2: container db" || !strings.Contains(s.asked[1], "vtep "+cluster.SecureVTEP(hostA).String()) {
+		t.Errorf("inside WireGuard: %s, %v, %q", there, err, s.asked)
+	}
 	w := newWorld(t)
 	w.answer = whole
 	for _, to := range []string{"name.example", "198.51.100.7"} {

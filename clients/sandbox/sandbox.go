@@ -148,10 +148,6 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	k.ensuring.Lock()
 	defer k.ensuring.Unlock()
 	err := k.ensure(ctx)
-	if errors.Is(err, unix.EADDRINUSE) {
-		by := cmp.Or(portreserve.User("udp", k.cfg.Port), "somebody whose process cannot be seen")
-		err = fmt.Errorf("UDP port %d is taken, by %s: end that, or set GRAPEVINE_CLIENT_PORT to another port on this host, and tell it to the clients: %w", k.cfg.Port, by, err)
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil && ctx.Err() == nil && err.Error() != k.logged {
@@ -219,13 +215,22 @@ func (k *Keeper) ensure(ctx context.Context) error {
 	if have, err = r.State(); err == nil {
 		k.note(r, have)
 	}
-	all := errors.Join(set, err)
+	all := errors.Join(k.told(set), err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range list {
 		k.let[c.ID] = errors.Join(let[c.ID], led.Of(c.Addrs), all)
 	}
 	return errors.Join(append(errs, led.All(), all)...)
+}
+
+// told says of a port that is taken by whom, and what to do.
+func (k *Keeper) told(err error) error {
+	if !errors.Is(err, unix.EADDRINUSE) {
+		return err
+	}
+	by := cmp.Or(portreserve.User("udp", k.cfg.Port), "somebody whose process cannot be seen")
+	return fmt.Errorf("UDP port %d is taken, by %s: end that, or set GRAPEVINE_CLIENT_PORT to another port on this host, and tell it to the clients: %w", k.cfg.Port, by, err)
 }
 
 // peers are the device's: where they are it finds out by itself.

@@ -29,6 +29,9 @@ const SandboxVerb = "wireguard-sandbox"
 // WireGuard's own packets, since nobody in the sandbox could tell its sender.
 const sandboxMTU = 65000
 
+// beginning is how long a process may take to have its device: on a busy host it waits for the kernel's module too.
+const beginning = 10 * time.Second
+
 // Sandbox is a network namespace with one device, gvwgc, whose peers are no hosts of the cluster. It is that of a
 // process, which outlives the agent. Encrypted packets come and go by the host's own namespace; what is in them enters
 // this one, and nothing of the host is there.
@@ -64,7 +67,7 @@ func (s Sandbox) Ensure(ctx context.Context) (*Room, error) {
 	if err := s.start(); err != nil {
 		return nil, fmt.Errorf("begin the process of %s: %w", link.Clients, err)
 	}
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(beginning); ; {
 		r, err := s.Open()
 		if err == nil {
 			return r, nil

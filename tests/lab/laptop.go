@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
@@ -21,6 +22,13 @@ import (
 // StartLaptop gives a host, on which no agent runs, wg0 as a file for wg-quick(8) says, by a stock WireGuard in a
 // process of its own that knows nothing else.
 func StartLaptop(ctx context.Context, h *Host, file string) error {
+	running, err := h.Running(ctx, roleLaptop)
+	if err == nil && running {
+		err = h.Stop(ctx, roleLaptop, syscall.SIGTERM, 10*time.Second)
+	}
+	if err != nil {
+		return err
+	}
 	if err := h.Start(ctx, roleLaptop, []string{roleVar + "=" + roleLaptop}, labhost, file); err != nil {
 		return err
 	}

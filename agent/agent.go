@@ -22,6 +22,7 @@ import (
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/driver/problems"
+	"github.com/grapevine-net/grapevine/egress/hold"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/installed"
@@ -65,6 +66,7 @@ type Agent struct {
 	cannotEncrypt error
 	plane         *plane.Plane
 	naming        *naming
+	egress        *hold.Keeper
 	driver        *driver.Driver
 	clients       *clientele
 	plugin        *plugin.Server

@@ -16,6 +16,7 @@ import (
 	"github.com/grapevine-net/grapevine/clients/sandbox"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/installed"
+	"github.com/grapevine-net/grapevine/host/lan"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/ovs"
@@ -49,7 +50,7 @@ func Cleanup(ctx context.Context, cfg config.Config, purge bool) (did, kept []st
 	}
 	defer release()
 	c := &cleaning{cfg: cfg}
-	for _, step := range []func(context.Context){c.fastPath, c.daemons, c.bridge, c.datapath, c.encryption, c.clients, c.devices, c.routing, c.firewall, c.sockets} {
+	for _, step := range []func(context.Context){c.fastPath, c.daemons, c.bridge, c.datapath, c.encryption, c.clients, c.addresses, c.devices, c.routing, c.firewall, c.sockets} {
 		step(ctx)
 	}
 	if left, there, err := identity.LoadLeft(cfg.State); err == nil && there && left.Remains != "" && len(c.errs) == 0 {
@@ -159,6 +160,13 @@ func (c *cleaning) clients(context.Context) {
 	gone, err := sandbox.Purge(c.cfg.Run)
 	c.failed("remove what lets clients in", err)
 	c.removed("clients", gone...)
+}
+
+// addresses removes those that this host held for containers of all hosts.
+func (c *cleaning) addresses(context.Context) {
+	gone, err := lan.Purge()
+	c.failed("remove addresses of egresses", err)
+	c.removed("addresses", gone...)
 }
 
 // devices removes the network interfaces.

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *Agent) handlers() api.Handlers {
-	services, policies, clients, networks := a.naming.desk(a.alloc), policing{a}.desk(), a.clients.desk(), realms(a)
+	services, policies, clients, networks, egresses := a.naming.desk(a.alloc), policing{a}.desk(), a.clients.desk(), realms(a), leaving{a}.desk()
 	return api.Handlers{
 		Status: a.status,
 		Nodes: func(context.Context) ([]api.Node, error) {
@@ -42,6 +42,9 @@ func (a *Agent) handlers() api.Handlers {
 		Clients:      clients.List,
 		NewClient:    clients.Add,
 		DropClient:   clients.Remove,
+		Egresses:     egresses.List,
+		NewEgress:    egresses.Create,
+		DropEgress:   egresses.Remove,
 		Keys:         a.member.Keys.List,
 		Backup:       a.member.Backup,
 		ChangeKeys:   a.member.Keys.Change,
@@ -50,7 +53,6 @@ func (a *Agent) handlers() api.Handlers {
 		Apply:        policies.Apply,
 		Try:          policies.Try,
 		Allow:        policies.Allow,
-		Learn:        policies.Learn,
 		DeletePolicy: policies.Delete,
 		Explain:      policies.Explain,
 		Trace:        a.traces.Trace,

@@ -71,6 +71,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.naming = newNaming(a)
+	a.egress = leaving{a}.keeper()
 	if err := a.openPlane(ctx, datapath, a.naming.open(gate{a})); err != nil {
 		return err
 	}
@@ -109,7 +110,8 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	}
 	a.plane, err = plane.New(plane.Config{
 		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
-		Names: plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
+		Names:  plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
+		Egress: a.egress,
 	})
 	if err != nil {
 		return err

@@ -82,6 +82,9 @@ const (
 	LimitFails         Code = "limit-fails"
 	ServicesFail       Code = "services-fail"
 	SourceAbsent       Code = "source-absent"
+	EgressUnheld       Code = "egress-unheld"
+	EgressTaken        Code = "egress-taken"
+	EgressUnfit        Code = "egress-unfit"
 	AliasesUntold      Code = "aliases-untold"
 	LabelsUntold       Code = "labels-untold"
 	PolicyUnenforced   Code = "policy-unenforced"
@@ -151,6 +154,9 @@ var Kinds = []Kind{
 
 	{PortTaken, Warning, "a published port is another program's as well", "end the program, or publish another port"},
 	{SourceAbsent, Warning, "a network is to reach the outside from an address that this host does not have", "`ip addr add` it, or run the network's containers where it is"},
+	{EgressUnheld, Fault, "no host holds an egress address, so its networks' containers do not reach the outside", "start one of its gateways; `status` there says why it does not take the address: [egress.md](../use/egress.md)"},
+	{EgressTaken, Fault, "an egress address is another machine's, or given to a host that does not hold it", "take it away there, or create the egress with another one"},
+	{EgressUnfit, Warning, "a host that is to be a gateway of an egress cannot hold its address", "give it an interface in the address' subnet, or name other gateways"},
 	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules"},
 	{LimitFails, Warning, "a container's bandwidth is not limited as it should be", "see which qdisc stands in the way, or `modprobe sch_tbf`"},
 	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},

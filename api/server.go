@@ -40,6 +40,9 @@ type Handlers struct {
 	Clients      func(context.Context) ([]NetworkClient, error)
 	NewClient    func(context.Context, AddClientRequest) (AddedClient, error)
 	DropClient   func(context.Context, RemoveClientRequest) (Done, error)
+	Egresses     func(context.Context) ([]Egress, error)
+	NewEgress    func(context.Context, CreateEgressRequest) (Done, error)
+	DropEgress   func(context.Context, RemoveEgressRequest) (Done, error)
 	Keys         func(context.Context) ([]Key, error)
 	Backup       func(context.Context, io.Writer) error
 	ChangeKeys   func(context.Context, KeysRequest) (Done, error)
@@ -48,7 +51,6 @@ type Handlers struct {
 	Apply        func(context.Context, ApplyRequest) (Done, error)
 	Try          func(context.Context, ApplyRequest) (Trial, error)
 	Allow        func(context.Context, AllowRequest) (Done, error)
-	Learn        func(ctx context.Context, network string) (Learned, error)
 	DeletePolicy func(context.Context, DeletePolicyRequest) (Done, error)
 	Explain      func(context.Context, ExplainRequest) (Explanation, error)
 	Trace        func(context.Context, TraceRequest) (Trace, error)
@@ -65,8 +67,8 @@ type Handlers struct {
 func (h Handlers) Readers() Handlers {
 	r := Handlers{
 		Clients: h.Clients,
-		Status:  h.Status, Nodes: h.Nodes, Services: h.Services, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
-		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, Explain: h.Explain, Learn: h.Learn, Trace: dryTrace(h.Trace), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
+		Status:  h.Status, Nodes: h.Nodes, Services: h.Services, Egresses: h.Egresses, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
+		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, Explain: h.Explain, Trace: dryTrace(h.Trace), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
 	}
 	if r.Absent == nil {
 		r.Absent = &Error{http.StatusForbidden, "that is for root: run this with sudo; without, you may look, and not change anything"}
@@ -126,7 +128,7 @@ func (h Handlers) mux() *routes {
 	mux := &routes{ServeMux: http.NewServeMux(), absent: h.Absent, largest: cmp.Or(h.largest, maxBody)}
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	for _, add := range []func(*routes){
-		h.addStatus, h.addNodes, h.addNetworks, h.addService, h.addClients, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
+		h.addStatus, h.addNodes, h.addNetworks, h.addService, h.addEgress, h.addClients, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
 		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture, h.addTraffic, h.addTrace,
 	} {
 		add(mux)

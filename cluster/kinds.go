@@ -22,6 +22,9 @@ const (
 	// KindAddresses is one per host, written by that host.
 	KindAddresses Kind = 10
 	KindRealm     Kind = 11 // one per network name, many writers
+	KindEgress    Kind = 12 // one per name, many writers
+	// KindEgressHolder is one per egress, written by whoever holds its addresses.
+	KindEgressHolder Kind = 13
 )
 
 // kinds say of each kind what the records of that kind have in common. A new kind is a row here, its number above, and
@@ -30,7 +33,7 @@ var kinds = [...]struct {
 	name   string // for people
 	decode func(raw []byte) (Body, error)
 	// lasting: tombstones stay for good. A host that has been away brings back what it still has: of a Node that would
-	// be a forgotten host, of a policy a rule that somebody has taken back, of a service an address that others have.
+	// be a forgotten host, of a policy a rule that somebody has taken back, of a service or an egress an address that others have.
 	lasting bool
 	// urgent: this host may need it before it hears of it again, so that it has to be on the disk: who owns what,
 	// networks, for which Docker asks as soon as it starts, and what its containers may then do.
@@ -47,8 +50,10 @@ var kinds = [...]struct {
 	KindPolicy:   {name: "policy", decode: decodeAs[Policy], lasting: true, urgent: true, descends: true},
 	KindService:  {name: "service", decode: decodeAs[Service], lasting: true, urgent: true},
 
-	KindAddresses: {name: "addresses", decode: decodeAs[Addresses]},
-	KindRealm:     {name: "realm", decode: decodeAs[Realm], urgent: true, descends: true},
+	KindAddresses:    {name: "addresses", decode: decodeAs[Addresses]},
+	KindRealm:        {name: "realm", decode: decodeAs[Realm], urgent: true, descends: true},
+	KindEgress:       {name: "egress", decode: decodeAs[Egress], lasting: true, urgent: true},
+	KindEgressHolder: {name: "egress holder", decode: decodeAs[EgressHolder], urgent: true},
 }
 
 // known reports whether this agent knows what records of a kind say.
@@ -70,7 +75,7 @@ func (k Kind) String() string {
 }
 
 // Key identifies a record. ID is the node ID, network name, prefix, endpoint
-// ID, "network/host", block, "scope/network/name", "network/name", a node ID or a network name, by kind.
+// ID, "network/host", block, "scope/network/name", "network/name", a node ID, a network name or a name, by kind.
 type Key struct {
 	Kind Kind
 	ID   string
@@ -80,7 +85,7 @@ type Key struct {
 func (k Key) String() string { return fmt.Sprintf("%s %.80q", k.Kind, k.ID) }
 
 // Body is the content of a live record: Node, Network, Subnet, Endpoint, Use,
-// Claim, Policy, Service, Addresses or Realm, by value. The numbers in the field tags are wire format: append only.
+// Claim, Policy, Service, Addresses, Realm, Egress or EgressHolder, by value. The numbers in the field tags are wire format: append only.
 type Body interface {
 	Key() Key
 	// validate returns nil if it keeps to the limits of this package and makes sense by itself.

@@ -12,7 +12,7 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "service service/edit service/inside " +
+	"agent": "service service/edit service/inside egress/edit egress/hold host/lan " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/capture observe/frames observe/ipfix observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
@@ -34,12 +34,16 @@ var mayImport = map[string]string{
 	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam policy/plain replica",
 	"driver/ports":           "",
 	"driver/problems":        "api cluster driver host/docker",
+	"egress":                 "cluster",
+	"egress/edit":            "api cluster egress egress/hold replica",
+	"egress/hold":            "cluster egress host/lan host/nat replica",
 	"gossip":                 "",
 	"gossip/memnet":          "",
 	"host/capability":        "",
 	"host/docker":            "",
 	"host/filter":            "host/nat host/nft",
 	"host/installed":         "api config host/docker host/plugin",
+	"host/lan":               "host/link",
 	"host/link":              "",
 	"host/link/linktest":     "",
 	"host/nat":               "host/nft",
@@ -67,22 +71,21 @@ var mayImport = map[string]string{
 	"observe/pcapng":         "",
 	"observe/trace":          "api cluster gossip host/packets observe/frames overlay/walk",
 	"observe/traffic":        "api cluster gossip host/link overlay/counter",
-	"overlay":                "cluster host/link host/ovs overlay/gateway overlay/pipeline overlay/walk policy policy/answers policy/worlds",
+	"overlay":                "cluster egress host/link host/ovs overlay/gateway overlay/pipeline overlay/walk policy policy/answers policy/worlds",
 	"overlay/counter":        "host/link",
 	"overlay/fastpath":       "host/link overlay/pipeline overlay/walk",
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline",
 	"overlay/pipeline":       "",
-	"overlay/plane":          "api api/words cluster config driver/ports host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel policy",
+	"overlay/plane":          "api api/words cluster config driver/ports host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel policy",
 	"overlay/secure":         "api api/words cluster host/link host/portreserve host/wireguard",
 	"overlay/tunnel":         "host/link overlay/pipeline",
 	"overlay/tunnel/measure": "host/link overlay/tunnel",
 	"overlay/walk":           "overlay/pipeline",
 	"policy":                 "",
 	"policy/answers":         "policy",
-	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/k8s policy/learn policy/plain policy/worlds replica",
+	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/k8s policy/plain policy/worlds replica",
 	"policy/k8s":             "policy",
-	"policy/learn":           "policy policy/plain",
 	"policy/plain":           "policy",
 	"policy/worlds":          "cluster policy policy/k8s policy/plain",
 	"reach":                  "cluster host/link",
@@ -117,7 +120,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/learn", "policy/plain", "ring", "service"}
+var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring", "service"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

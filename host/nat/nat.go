@@ -42,6 +42,8 @@ type Config struct {
 	Sources []Source
 	// Rules are further ones, where their family has any.
 	Rules []Rule
+	// served is what Serve declared.
+	served []Source
 }
 
 // Rule is a rule for a chain of ours, which is jumped to from a built-in one: PREROUTING
@@ -103,7 +105,7 @@ func (n *NAT) Set(_ context.Context, cfg Config) error {
 		return nil
 	}
 	n.cfg, n.set = Config{
-		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Sources), slices.Clone(cfg.Rules),
+		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Sources), slices.Clone(cfg.Rules), n.cfg.served,
 	}, true
 	return n.apply()
 }

@@ -28,7 +28,7 @@ func chainsFor(cfg Config, published []Published, here map[netip.Addr]bool, f ip
 	}
 	gw := cfg.Interface
 	hairpin := hairpinRules(cfg, published, f)
-	masquerade := cfg.sourceRules(f, here)
+	masquerade := append(cfg.servedRules(f), cfg.sourceRules(f, here)...)
 	for _, p := range sources {
 		masquerade = append(masquerade, fmt.Sprintf("-s %v ! -o %s -j MASQUERADE", p, gw))
 	}

@@ -45,6 +45,8 @@ var reasons = map[pipeline.Reason]Kind{
 		"find the container that sends VXLAN of its own: let it use a port other than the cluster's"},
 	pipeline.DropNoRoute: {"no-route", Meant, "containers", "outside", "the network is internal: nothing leads out of it",
 		"if it is to get out: attach the container to a network without --internal as well"},
+	pipeline.DropNoEgress: {"no-egress", Meant, "containers", "outside", "their network has an egress address, which no host holds now, or which is of the other family",
+		"`grapevine egress list` and `grapevine status` say which gateway is to hold it, and why none does"},
 	pipeline.DropOtherNetwork: {"other-network", Meant, "containers", "another network", "the two are on different networks",
 		"if they are to meet: `grapevine network join NETWORK NETWORK`, or `docker network connect NETWORK CONTAINER`"},
 	pipeline.DropNoDestination: {"no-destination", Noise, "", "", "the place to which it goes is just coming or going", ""},

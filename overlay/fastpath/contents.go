@@ -13,7 +13,7 @@ type Local struct {
 	Ifindex uint32  // the host's end of the container's veth
 	MAC     [6]byte // the container's
 	VNID    uint32
-	Outside bool // it may leave the cluster
+	Outside bool // it may leave the cluster, by this host
 	// Router is the gateway of the address, which tells the container what is too big;
 	// invalid: the destination does.
 	Router netip.Addr
@@ -92,12 +92,16 @@ func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local
 			gateways[s.VNID] = append(others, s)
 		}
 	}
+	elsewhere := map[uint32]bool{} // VNIDs of networks that do not leave as others do
+	for _, e := range in.Exits {
+		elsewhere[e.VNID] = true
+	}
 	for _, p := range in.Ports {
 		l := Local{}
 		// One that speaks to all networks and is encrypted speaks to some by another way than others do.
 		alike := !p.Encrypted || p.Realm.Number(p.VNID) != 0
 		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && p.Plain && alike {
-			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Realm: p.Realm, Outside: !p.Internal}
+			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Realm: p.Realm, Outside: !p.Internal && !elsewhere[p.VNID]}
 		}
 		for _, a := range p.Addrs {
 			locals[a] = Local{}

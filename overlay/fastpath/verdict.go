@@ -35,7 +35,8 @@ type Verdict struct {
 // Verdict is what bpf/fastpath.c does, in Go: for tests, and to read first.
 func (c Contents) Verdict(p Packet) Verdict {
 	if p.Gateway {
-		if dst := c.Locals[p.Dst]; dst.Ifindex != 0 && c.Gate.On && c.lookup(p.Src).From {
+		from := c.lookup(p.Src)
+		if dst := c.Locals[p.Dst]; dst.Ifindex != 0 && c.Gate.On && from.From && (dst.Outside || from.To == ToGateway) {
 			return Verdict{Ifindex: dst.Ifindex, MAC: dst.MAC}
 		}
 		return Verdict{}

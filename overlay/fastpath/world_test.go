@@ -156,6 +156,19 @@ func inputs() *rapid.Generator[pipeline.Input] {
 				}
 			}
 		}
+		for _, vnid := range []uint32{5, 6} {
+			if rapid.IntRange(0, 5).Draw(t, "exit") > 0 {
+				continue
+			}
+			e := pipeline.Exit{VNID: vnid, V4: rapid.Bool().Draw(t, "exit of IPv4"), V6: rapid.Bool().Draw(t, "exit of IPv6"), Track: rapid.Bool().Draw(t, "exit tracks")}
+			switch i := rapid.IntRange(-2, len(in.VTEPs)-1).Draw(t, "exit by"); {
+			case i == -1:
+				e.Here = true
+			case i >= 0:
+				e.VTEP, e.Index = in.VTEPs[i].Addr, in.VTEPs[i].Index
+			}
+			in.Exits = append(in.Exits, e)
+		}
 		for _, v := range vteps {
 			n := vnid.Draw(t, "VNID")
 			for _, a := range linkLocals(n, "link-local addresses behind "+v.String(), 2) {

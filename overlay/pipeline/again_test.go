@@ -72,6 +72,16 @@ func genInput() *rapid.Generator[Input] {
 		for _, i := range few("neighbours") {
 			in.Neighbours = append(in.Neighbours, Neighbour{Addr: four(169, 254, 1, i), VNID: uint32(number("vnid", 2)), VTEP: vtep(i)})
 		}
+		for vnid := 1; vnid <= number("exits", 2); vnid++ {
+			e := Exit{VNID: uint32(vnid), V4: number("v4", 3) > 0, V6: number("v6", 1) > 0, Track: number("tracks", 1) > 0}
+			switch i := number("exit", 2); {
+			case i == 0:
+				e.Here = true
+			case len(in.VTEPs) > 0:
+				e.VTEP, e.Index = in.VTEPs[0].Addr, in.VTEPs[0].Index
+			}
+			in.Exits = append(in.Exits, e)
+		}
 		if number("policy", 2) > 0 {
 			in.Policy = genPolicy().Draw(t, "policy")
 		}
@@ -191,6 +201,9 @@ func TestCompilerIsCompile(t *testing.T) {
 			}
 			if rapid.IntRange(0, 9).Draw(t, "gateway") > 0 {
 				next.GatewayPort = in.GatewayPort
+			}
+			if rapid.IntRange(0, 9).Draw(t, "exits") > 0 {
+				next.Exits = in.Exits
 			}
 			next.VTEPs = oneOf(t, in.VTEPs, next.VTEPs, func(v VTEP) any { return v.Addr })
 			next.Subnets = oneOf(t, in.Subnets, next.Subnets, func(s Subnet) any { return s.Prefix })

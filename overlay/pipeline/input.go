@@ -63,6 +63,8 @@ type Input struct {
 	Neighbours []Neighbour
 	// Policy is what rules say about Ports, besides their networks.
 	Policy Policy
+	// Exits say of networks by which host their endpoints reach the outside, one of a network; others do by their own.
+	Exits []Exit
 }
 
 // MeetsEncrypted reports whether what is of a network may be for an encrypted one, or from it.
@@ -182,6 +184,11 @@ func (in Input) validate() error {
 	for _, p := range in.Ports {
 		if p.OFPort == 0 || len(p.MAC) != 6 || p.VNID > MaxVNID || !p.Realm.valid() {
 			fail("endpoint %s has port %d, MAC %q, VNID %d", p.Endpoint, p.OFPort, p.MAC, p.VNID)
+		}
+	}
+	for _, e := range in.Exits {
+		if e.VNID == 0 || e.VNID > MaxVNID || e.VTEP.IsValid() == (e.Index == 0) || e.Here && e.VTEP.IsValid() {
+			fail("egress of VNID %d goes to VTEP %s with index %d", e.VNID, e.VTEP, e.Index)
 		}
 	}
 	for _, n := range in.Neighbours {

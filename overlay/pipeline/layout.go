@@ -25,6 +25,7 @@ const (
 	EgressRules   Stage = 55
 	Service       Stage = 60
 	Forwarding    Stage = 70
+	ExitWay       Stage = 72
 	HostGuard     Stage = 75
 	VNIDCheck     Stage = 80
 	IngressPolicy Stage = 90
@@ -57,6 +58,7 @@ var stages = []stageInfo{
 	{EgressRules, "egress-rules", "the other rules for it; what none matches is dropped"},
 	{Service, "service", "empty"},
 	{Forwarding, "forwarding", "by destination range: loads the destination's realm and the port or the tunnel destination"},
+	{ExitWay, "exit-way", "what endpoints of a network with an egress address send to the outside: answers to who came in by this host leave here, all else by the host that holds the address"},
 	{HostGuard, "host-guard", "what endpoints send to hosts of the cluster: neither VXLAN, nor what may hide it, nor gossip"},
 	{VNIDCheck, "vnid-check", "the source's VNID and the destination's are equal, or of one realm (`grapevine network join`), or one of them is 0, or reaches all (`grapevine network global`)"},
 	{IngressPolicy, "ingress-policy", "rules above NetworkPolicies for what may be done to the connection's destination; its own host may"},
@@ -201,6 +203,8 @@ const (
 	DropClear       Reason = 24
 	// Of the switch again.
 	DropNotEncrypted Reason = 25
+
+	DropNoEgress Reason = 26
 )
 
 var reasons = []struct {
@@ -232,6 +236,7 @@ var reasons = []struct {
 	{DropForgedClear, "on a host that encrypts, by nftables: came in the clear"},
 	{DropClear, "on a host that encrypts, by nftables: would have left in the clear"},
 	{DropNotEncrypted, "came in the clear to an encrypted network, or would have left it so"},
+	{DropNoEgress, "of a network with an egress address, to the outside, and no host holds the address"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

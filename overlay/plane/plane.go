@@ -18,6 +18,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/lan"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/ovs"
@@ -64,7 +65,17 @@ type Config struct {
 	Reach    Reach
 	State    store.File
 	Names    Names
+	Egress   Egress
 	Log      *slog.Logger
+}
+
+// Egress holds addresses from which networks reach the outside (package egress/hold).
+type Egress interface {
+	// Begin comes before the first flow changes: serve declares by which addresses subnets leave, placed returns when
+	// the switch heeds what Serves says.
+	Begin(serve func([]nat.Source) error, placed func(context.Context) error)
+	Serves(name string) bool
+	Run(context.Context) error
 }
 
 // Plane is this host's Open vSwitch and the overlay in it.
@@ -86,6 +97,13 @@ type Plane struct {
 	caughtUp chan struct{}   // closed then too, or after catchUpPatience
 }
 
+// noEgress holds nothing.
+type noEgress struct{}
+
+func (noEgress) Begin(func([]nat.Source) error, func(context.Context) error) {}
+func (noEgress) Serves(string) bool                                          { return false }
+func (noEgress) Run(context.Context) error                                   { return nil }
+
 // catchUpPatience is how long a switch that forwards is left as it is until another host has
 // told what this one may have forgotten: long enough to open a few streams where packets are
 // lost, and no longer, since new containers wait for it where there is no other host.
@@ -93,6 +111,9 @@ const catchUpPatience = 3 * time.Second
 
 // New puts the parts together; nothing is made on the host yet.
 func New(c Config) (_ *Plane, err error) {
+	if c.Egress == nil {
+		c.Egress = noEgress{}
+	}
 	p := &Plane{cfg: c, Switch: c.Switch, nat: nat.New(), log: c.Log, caughtUp: make(chan struct{})}
 	s := c.Settings
 	p.gateway = gateway.New(string(c.Self))
@@ -123,7 +144,7 @@ func New(c Config) (_ *Plane, err error) {
 		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source, Inside: sealed.open},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
-		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Log: c.Log,
+		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Serves, Log: c.Log,
 	}
 	p.told = c.Source.CaughtUp()
 	if c.Source.Snapshot().Ring().Len() == 0 {
@@ -153,6 +174,7 @@ func New(c Config) (_ *Plane, err error) {
 	if p.overlay, err = overlay.New(cfg, c.Source); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
+	c.Egress.Begin(p.nat.Serve, p.overlay.Pass)
 	return p, nil
 }
 
@@ -218,6 +240,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		tasks.Go(func() error { return p.cfg.Secure.Run(ctx) })
 	}
 	tasks.Go(func() error { return p.proxy.Run(ctx) })
+	tasks.Go(func() error { return p.cfg.Egress.Run(ctx) })
 	tasks.Go(func() error { p.catchUp(ctx); return nil })
 	tasks.Go(func() error {
 		p.await(ctx)
@@ -270,7 +293,8 @@ func TablesIn(run string) nat.Tables { return nat.Tables(filepath.Join(run, "ipt
 
 // Teardown removes what Run leaves. Run has returned.
 func (p *Plane) Teardown(ctx context.Context) error {
-	errs := []error{p.fast.path.Stop(), p.nat.Remove(ctx), p.gateway.Remove(), p.overlay.Teardown(ctx)}
+	_, err := lan.Purge()
+	errs := []error{err, p.fast.path.Stop(), p.nat.Remove(ctx), p.gateway.Remove(), p.overlay.Teardown(ctx)}
 	if p.tunnel != nil {
 		errs = append(errs, p.tunnel.Remove(ctx))
 	}
@@ -278,7 +302,7 @@ func (p *Plane) Teardown(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, p.guard.Remove()) // gv0 is gone
-	_, err := p.tables().Clear()
+	_, err = p.tables().Clear()
 	errs = append(errs, err)
 	if p.Embedded != nil {
 		errs = append(errs, p.Embedded.Stop(ctx), os.RemoveAll(p.Embedded.RunDir), os.RemoveAll(p.Embedded.StateDir))

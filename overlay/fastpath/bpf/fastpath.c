@@ -53,7 +53,7 @@ struct local {
 	__u32 ifindex; // host's end of the container's veth; 0: the switch decides
 	__u32 vnid;
 	__u16 mac[3];
-	__u16 outside;	 // 1: it may leave the cluster
+	__u16 outside;	 // 1: it may leave the cluster, by this host
 	__u32 slot;	 // of gv_counters, for this address
 	__u32 vnid_slot; // and for packets of its VNID to its realm
 	__u32 realm;	 // 0: the VNID
@@ -974,6 +974,9 @@ int gv_deliver(struct __sk_buff *skb)
 		return GO_ON;
 	dst = bpf_map_lookup_elem(&gv_locals, &h.dst);
 	if (!dst || !dst->ifindex || exceeded(skb, dst->ifindex))
+		return GO_ON;
+	// The switch notes what comes in from outside to who leaves by another host.
+	if (!dst->outside && from->to != TO_GATEWAY)
 		return GO_ON;
 	count_all(skb->len, from->slot, 1, dst->slot, 1, SLOT_FROM_ZERO);
 	if (set_ethernet(skb, dst->mac, skb->protocol))

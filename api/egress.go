@@ -1,0 +1,63 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+)
+
+// Egress is an address from which all that networks send to the outside leaves, by one of several hosts.
+type Egress struct {
+	Name     string          `json:"name"`
+	Networks []string        `json:"networks"`
+	Addrs    []netip.Addr    `json:"addrs"`
+	Gateways []EgressGateway `json:"gateways"` // in the order in which they take it
+	Quorum   bool            `json:"quorum,omitempty"`
+	// Holder is the name of the host that holds it; "": nobody does, and nothing of its networks leaves.
+	Holder string `json:"holder,omitempty"`
+	Author string `json:"author"` // the host where it was made
+	// Notes say what somebody should know of it.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// EgressGateway is a host that may hold an egress address.
+type EgressGateway struct {
+	Host  string `json:"host"`
+	Known bool   `json:"known"` // there is such a host
+	Alive bool   `json:"alive"` // it answers
+}
+
+// CreateEgressRequest makes an egress. Without Gateways all hosts are.
+type CreateEgressRequest struct {
+	Name     string   `json:"name"`
+	Networks []string `json:"networks"`
+	Address  string   `json:"address"`
+	Gateways []string `json:"gateways,omitempty"`
+	Quorum   bool     `json:"quorum,omitempty"`
+}
+
+// RemoveEgressRequest names an egress.
+type RemoveEgressRequest struct {
+	Name string `json:"name"`
+}
+
+// Egresses lists the egresses of the cluster.
+func (c *Client) Egresses(ctx context.Context) ([]Egress, error) {
+	return call[[]Egress](ctx, c, http.MethodGet, "egresses", nil)
+}
+
+// CreateEgress makes an egress.
+func CreateEgress(ctx context.Context, c *Client, r CreateEgressRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "egresses/create", r)
+}
+
+// RemoveEgress removes an egress.
+func RemoveEgress(ctx context.Context, c *Client, r RemoveEgressRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "egresses/remove", r)
+}
+
+func (h Handlers) addEgress(mux *routes) {
+	get(mux, "/v1/egresses", h.Egresses)
+	post(mux, "/v1/egresses/create", h.NewEgress)
+	post(mux, "/v1/egresses/remove", h.DropEgress)
+}

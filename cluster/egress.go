@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Egress is an address from which all that networks send to the outside leaves, from whichever host it comes: by one of
+// several gateways, which holds the address (EgressHolder). Any host may write any.
+type Egress struct {
+	Name     string       `cbor:"1,keyasint,omitempty"`
+	Networks []string     `cbor:"2,keyasint,omitempty"` // Network.Name
+	Addrs    []netip.Addr `cbor:"3,keyasint,omitempty"` // at most one of a family
+	// Gateways are the names of the hosts that may hold the address, which a host keeps when it joins anew; none: all.
+	Gateways []string `cbor:"4,keyasint,omitempty"`
+	// Quorum has nobody hold it who does not see more than half of the gateways.
+	Quorum bool `cbor:"5,keyasint,omitempty"`
+	// Author is the name of the host where it was made, for people.
+	Author string `cbor:"6,keyasint,omitempty"`
+}
+
+// Key names the record of an egress.
+func (e Egress) Key() Key { return Key{KindEgress, e.Name} }
+
+func (Egress) speaker() NodeID { return "" }
+
+// MaxEgressGateways and MaxEgressNetworks are how many an egress may have.
+const (
+	MaxEgressGateways = 64
+	MaxEgressNetworks = 64
+)
+
+func (e Egress) validate() error {
+	err := errors.Join(name("name", e.Name), optional("author", e.Author))
+	if strings.Contains(e.Name, "/") || len(e.Name) > maxID {
+		err = errors.Join(err, fmt.Errorf("its name has a slash in it, or more than %d bytes", maxID))
+	}
+	if len(e.Networks) == 0 || len(e.Networks) > MaxEgressNetworks {
+		err = errors.Join(err, fmt.Errorf("%d networks, from 1 to %d", len(e.Networks), MaxEgressNetworks))
+	}
+	if len(e.Gateways) > MaxEgressGateways {
+		err = errors.Join(err, fmt.Errorf("%d gateways, at most %d", len(e.Gateways), MaxEgressGateways))
+	}
+	for _, n := range e.Networks {
+		err = errors.Join(err, name("network", n))
+	}
+	for _, g := range e.Gateways {
+		err = errors.Join(err, name("gateway", g))
+	}
+	if len(e.Addrs) == 0 || len(e.Addrs) > 2 || len(e.Addrs) == 2 && e.Addrs[0].Is4() == e.Addrs[1].Is4() {
+		err = errors.Join(err, errors.New("it has one address, or one of each family"))
+	}
+	for _, a := range e.Addrs {
+		if !a.IsValid() {
+			err = errors.Join(err, errors.New("an empty address"))
+		}
+		err = errors.Join(err, unicast("address", a))
+	}
+	return err
+}
+
+// Addr returns its address of a family; invalid: it has none.
+func (e Egress) Addr(v6 bool) netip.Addr {
+	i := slices.IndexFunc(e.Addrs, func(a netip.Addr) bool { return a.Is6() == v6 })
+	if i < 0 {
+		return netip.Addr{}
+	}
+	return e.Addrs[i]
+}
+
+// EgressHolder says which host holds an egress' addresses, since it took them. Its holder writes it; whoever takes
+// them over writes over it, and who reads another host's name in it has lost them.
+type EgressHolder struct {
+	Egress string `cbor:"1,keyasint,omitempty"` // Egress.Name
+	Host   NodeID `cbor:"2,keyasint,omitempty"` // "": nobody
+	// MAC is that of the interface where the holder has it: who finds it in use, while the holder is silent, knows
+	// whether it is the holder's own.
+	MAC string `cbor:"3,keyasint,omitempty"`
+}
+
+// Key names the record of a holder.
+func (h EgressHolder) Key() Key { return Key{KindEgressHolder, h.Egress} }
+
+func (EgressHolder) speaker() NodeID { return "" }
+
+func (h EgressHolder) validate() error {
+	err := errors.Join(name("egress", h.Egress), mac(h.MAC))
+	if h.Host != "" {
+		err = errors.Join(err, host("holder", h.Host))
+	}
+	return err
+}

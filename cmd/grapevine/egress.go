@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+func newEgress() *cobra.Command {
+	c := verb(&cobra.Command{
+		Use:   "egress",
+		Short: "Give networks one address for the outside, held by one of several hosts",
+		Long: `An egress is an address of the hosts' LAN. All that containers of its networks send to the outside, from
+whichever hosts, leaves with it: by the gateway that holds it. If that host dies, another gateway takes it within
+about two seconds. Without one that holds it nothing of those networks leaves. docs/use/egress.md has more.`,
+		Example: `  grapevine egress create mail --network blue --address 192.0.2.25 --gateways host1,host2
+  grapevine egress list
+  grapevine egress show mail
+  grapevine egress remove mail`,
+	}, patience, list((*api.Client).Egresses), showEgresses)
+	c.AddCommand(newEgressCreate(), newEgressList(), newEgressShow(), newEgressRemove())
+	return c
+}
+
+func newEgressCreate() *cobra.Command {
+	var r api.CreateEgressRequest
+	c := verb(&cobra.Command{
+		Use:   "create NAME --network NETWORK --address ADDRESS [--gateways HOST,HOST...]",
+		Short: "Create an egress",
+		Long: `Create an egress: an IPv4 address from which all that containers of a network send to the outside leaves. The
+address is free on the LAN of the gateways, and within the subnet of an interface of theirs. The gateway that holds it
+adds it there, and takes it away when it is another one's; where an administrator has given it to a host, it is taken
+as it is, and stays. What containers send to each other, and to hosts of the cluster, goes as ever.`,
+		Example: `  grapevine egress create mail --network blue --address 192.0.2.25
+  grapevine egress create mail --network blue --address 192.0.2.25 --gateways host1,host2,host3 --quorum`,
+		Args: named("an egress", 1, 1),
+	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
+		r.Name = names[0]
+		return api.CreateEgress(ctx, c, r)
+	}, showDone)
+	f := c.Flags()
+	f.StringArrayVar(&r.Networks, "network", nil, "a network whose containers leave by it; may be said several times")
+	f.StringVar(&r.Address, "address", "", "the address")
+	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name (default: all hosts)")
+	f.BoolVar(&r.Quorum, "quorum", false, "only a host that sees more than half of the gateways holds it: in a partition at most one does")
+	return c
+}
+
+func newEgressList() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "list",
+		Short: "List the egresses",
+		Example: `  grapevine egress list
+  grapevine egress list -o json | jq -r '.[] | select(.holder == null) | .name'`,
+		Args: noNames,
+	}, patience, list((*api.Client).Egresses), showEgresses)
+}
+
+func showEgresses(w io.Writer, all []api.Egress) error {
+	return table(w, "EGRESS\tADDRESS\tNETWORKS\tHOLDER\tNOTE", func(row func(string, ...any)) {
+		for _, e := range all {
+			row("%s\t%s\t%s\t%s\t%s", e.Name, egressAddrs(e.Addrs), strings.Join(e.Networks, " "), dash(e.Holder), dash(strings.Join(e.Notes, "; ")))
+		}
+	})
+}
+
+func egressAddrs(addrs []netip.Addr) string { return addrTexts(api.Service{Addrs: addrs}) }
+
+func newEgressShow() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:   "show NAME...",
+		Short: "Show who holds an egress, and who may",
+		Long:  `Show egresses: who holds the address, and the gateways in the order in which they take it. Names are those of the hosts.`,
+		Example: `  grapevine egress show mail
+  grapevine egress show mail -o json`,
+		Args:              named("an egress", 1, 0),
+		ValidArgsFunction: complete(egressNames),
+	}, patience, func(ctx context.Context, c *api.Client, names []string) ([]api.Egress, error) {
+		all, err := c.Egresses(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return pick("egress", all, names, func(e api.Egress, name string) bool { return e.Name == name }, func(e api.Egress) string { return e.Name })
+	}, showEgressDetails)
+}
+
+func egressNames(ctx context.Context, c *api.Client) (map[string]string, error) {
+	all, err := c.Egresses(ctx)
+	names := map[string]string{}
+	for _, e := range all {
+		names[e.Name] = egressAddrs(e.Addrs)
+	}
+	return names, err
+}
+
+func showEgressDetails(w io.Writer, list []api.Egress) error {
+	var errs []error
+	for i, e := range list {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		quorum := ""
+		if e.Quorum {
+			quorum = ", only with a quorum"
+		}
+		fmt.Fprintf(w, "%s: %s for %s%s, created on host %s\n", e.Name, egressAddrs(e.Addrs), strings.Join(e.Networks, ", "), quorum, e.Author)
+		if e.Holder == "" {
+			fmt.Fprintln(w, "held by nobody")
+		} else {
+			fmt.Fprintf(w, "held by host %s\n", e.Holder)
+		}
+		for _, n := range e.Notes {
+			fmt.Fprintln(w, n)
+		}
+		errs = append(errs, table(w, "GATEWAY\tHOLDS IT\tANSWERS", func(row func(string, ...any)) {
+			for _, g := range e.Gateways {
+				holds, answers := "-", "yes"
+				if g.Host == e.Holder {
+					holds = "yes"
+				}
+				switch {
+				case !g.Known:
+					answers = "there is no such host"
+				case !g.Alive:
+					answers = "no"
+				}
+				row("%s\t%s\t%s", g.Host, holds, answers)
+			}
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+func newEgressRemove() *cobra.Command {
+	return verb(&cobra.Command{
+		Use:               "remove NAME",
+		Short:             "Remove an egress",
+		Long:              `Remove an egress. Its networks' containers leave by the addresses of their own hosts again; open connections to the outside end.`,
+		Example:           `  grapevine egress remove mail`,
+		Args:              named("an egress", 1, 1),
+		ValidArgsFunction: complete(egressNames),
+	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
+		return api.RemoveEgress(ctx, c, api.RemoveEgressRequest{Name: names[0]})
+	}, showDone)
+}

@@ -1,0 +1,193 @@
+// Package edit is what people do with egresses: create, list and remove, on what this host knows. Any host may change
+// any egress.
+package edit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/egress"
+	"github.com/grapevine-net/grapevine/egress/hold"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Replica is the agent's copy of the cluster's state; *replica.Replica is one.
+type Replica interface {
+	Snapshot() *cluster.Snapshot
+	Update(func(*replica.Tx) error) (rev uint64, err error)
+}
+
+// Desk is where egresses are changed and looked at.
+type Desk struct {
+	Self    cluster.NodeID
+	Name    string // of this host
+	Replica Replica
+	Alive   func(cluster.NodeID) bool
+	Notes   func() map[string]hold.Note // of this host, by egress
+}
+
+func wrong(status int, format string, args ...any) error {
+	return &api.Error{Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
+// Create makes an egress.
+func (d Desk) Create(_ context.Context, r api.CreateEgressRequest) (api.Done, error) {
+	e, err := d.read(r)
+	if err == nil {
+		err = cluster.Validate(e)
+	}
+	if err != nil {
+		return api.Done{}, wrong(http.StatusBadRequest, "egress %.80s: %v", r.Name, err)
+	}
+	_, err = d.Replica.Update(func(tx *replica.Tx) error {
+		if err := fits(tx.Snapshot(), e); err != nil {
+			return err
+		}
+		return tx.Put(e)
+	})
+	switch _, said := errors.AsType[*api.Error](err); {
+	case said:
+		return api.Done{}, err
+	case err != nil:
+		return api.Done{}, fmt.Errorf("create egress %s: %w", e.Name, err)
+	}
+	lines := []string{fmt.Sprintf("containers of %s reach the outside from %v, as soon as a gateway holds it: `grapevine egress show %s`", networks(e), e.Addrs[0], e.Name)}
+	for _, s := range d.sixes(e) {
+		lines = append(lines, fmt.Sprintf("what they send by IPv6 does not leave any more: network %s has the subnet %v, and the egress no IPv6 address", s.Network, s.Prefix))
+	}
+	return api.Done{Text: strings.Join(lines, "\n")}, nil
+}
+
+// read returns the egress that is asked for.
+func (d Desk) read(r api.CreateEgressRequest) (e cluster.Egress, err error) {
+	e = cluster.Egress{Name: r.Name, Networks: slices.Compact(slices.Sorted(slices.Values(r.Networks))), Gateways: slices.Compact(slices.Sorted(slices.Values(r.Gateways))), Quorum: r.Quorum, Author: d.Name}
+	switch {
+	case r.Name == "":
+		return e, errors.New("it has no name")
+	case strings.ContainsAny(r.Name, "/ \t"):
+		return e, errors.New("its name has a slash or a space in it: give another one")
+	case len(r.Networks) == 0:
+		return e, errors.New("it is of no network: add --network NAME")
+	case r.Address == "":
+		return e, errors.New("it has no address: add --address ADDRESS, which is free and in a subnet of its gateways' interfaces")
+	}
+	a, err := netip.ParseAddr(r.Address)
+	switch {
+	case err != nil:
+		return e, fmt.Errorf("%.60q is no address: give one like 192.0.2.25, without a prefix length", r.Address)
+	case a.Is6():
+		return e, fmt.Errorf("%v is an IPv6 address, and an egress has an IPv4 one only, so far", a)
+	case !a.IsGlobalUnicast():
+		return e, fmt.Errorf("%v is no address that a machine can have on a LAN: give another one", a)
+	}
+	e.Addrs = []netip.Addr{a}
+	return e, nil
+}
+
+// fits is an error if what is known speaks against an egress.
+func fits(snap *cluster.Snapshot, e cluster.Egress) error {
+	for o := range cluster.All[cluster.Egress](snap) {
+		switch both := slices.IndexFunc(e.Networks, func(n string) bool { return slices.Contains(o.Networks, n) }); {
+		case o.Name == e.Name:
+			return wrong(http.StatusConflict, "there is an egress %s already: give another name, or remove it first: grapevine egress remove %s", e.Name, e.Name)
+		case o.Addr(false) == e.Addr(false):
+			return wrong(http.StatusConflict, "egress %.80s: egress %s has the address %v: have that one for all of the networks, by --network several times", e.Name, o.Name, o.Addr(false))
+		case both >= 0:
+			return wrong(http.StatusConflict, "egress %.80s: network %s has the egress %s already: remove that first: grapevine egress remove %s", e.Name, e.Networks[both], o.Name, o.Name)
+		}
+	}
+	for _, name := range e.Networks {
+		n, there := cluster.Get[cluster.Network](snap, name)
+		switch {
+		case !there || n.Removed:
+			return wrong(http.StatusNotFound, "egress %.80s: there is no network %.80s: see `grapevine networks`", e.Name, name)
+		case n.Internal:
+			return wrong(http.StatusBadRequest, "egress %.80s: network %s is internal, and its containers reach nothing outside: name another one", e.Name, name)
+		case n.Encrypted():
+			return wrong(http.StatusBadRequest, "egress %.80s: network %s is encrypted by itself, and an egress has no encrypted way for one network alone, so far: encrypt all (GRAPEVINE_ENCRYPTION=all), or name another one", e.Name, name)
+		case n.VNID == 0:
+			return wrong(http.StatusBadRequest, "egress %.80s: network %s is of all (VNID 0), and its containers leave by their own hosts: name another one", e.Name, name)
+		}
+	}
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if s.Prefix.Contains(e.Addrs[0]) {
+			return wrong(http.StatusBadRequest, "egress %.80s: %v is in the subnet of network %s, and not an address of a LAN: give one that is in a subnet of its gateways' interfaces", e.Name, e.Addrs[0], s.Network)
+		}
+	}
+	var known []string
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.VTEP == e.Addrs[0] {
+			return wrong(http.StatusBadRequest, "egress %.80s: %v is how the others know host %s, and cannot move: give another one", e.Name, e.Addrs[0], n.Name)
+		}
+		known = append(known, n.Name)
+	}
+	for _, g := range e.Gateways {
+		if !slices.Contains(known, g) {
+			return wrong(http.StatusNotFound, "egress %.80s: there is no host %.80s: see `grapevine nodes`", e.Name, g)
+		}
+	}
+	return nil
+}
+
+// sixes are the IPv6 subnets of its networks, if it has no address of that family.
+func (d Desk) sixes(e cluster.Egress) (list []cluster.Subnet) {
+	for s := range cluster.All[cluster.Subnet](d.Replica.Snapshot()) {
+		if s.Prefix.Addr().Is6() && !e.Addr(true).IsValid() && slices.Contains(e.Networks, s.Network) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Remove removes an egress: its networks' containers reach the outside from their own hosts' addresses again.
+func (d Desk) Remove(_ context.Context, r api.RemoveEgressRequest) (api.Done, error) {
+	e, ok := cluster.Get[cluster.Egress](d.Replica.Snapshot(), r.Name)
+	if !ok {
+		return api.Done{}, wrong(http.StatusNotFound, "there is no egress %.80s: see `grapevine egress list`", r.Name)
+	}
+	_, err := d.Replica.Update(func(tx *replica.Tx) error {
+		tx.Delete(e.Key())
+		tx.Delete(cluster.EgressHolder{Egress: e.Name}.Key())
+		return nil
+	})
+	if err != nil {
+		return api.Done{}, fmt.Errorf("remove egress %s: %w", e.Name, err)
+	}
+	return api.Done{Text: fmt.Sprintf("egress %s is removed: containers of %s reach the outside from the addresses of their own hosts", e.Name, networks(e))}, nil
+}
+
+func networks(e cluster.Egress) string {
+	if len(e.Networks) == 1 {
+		return "network " + e.Networks[0]
+	}
+	return "networks " + strings.Join(e.Networks, ", ")
+}
+
+// List lists the egresses.
+func (d Desk) List(context.Context) ([]api.Egress, error) {
+	snap := d.Replica.Snapshot()
+	list := []api.Egress{}
+	for _, l := range egress.All(snap) {
+		one := api.Egress{Name: l.Name, Networks: l.Networks, Addrs: l.Addrs, Quorum: l.Quorum, Author: l.Author, Gateways: []api.EgressGateway{}}
+		gateways := egress.Gateways(snap, l.Egress, d.Alive)
+		for _, g := range gateways {
+			one.Gateways = append(one.Gateways, api.EgressGateway{Host: g.Name, Known: true, Alive: g.Alive})
+		}
+		for _, name := range l.Gateways {
+			if !slices.ContainsFunc(gateways, func(g egress.Gateway) bool { return g.Name == name }) {
+				one.Gateways = append(one.Gateways, api.EgressGateway{Host: name})
+			}
+		}
+		st := d.state(snap, l)
+		one.Holder, one.Notes = st.holder, st.notes
+		list = append(list, one)
+	}
+	return list, nil
+}

@@ -1,0 +1,123 @@
+package edit
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/egress"
+	"github.com/grapevine-net/grapevine/egress/hold"
+)
+
+// state is how an egress stands, as this host sees it.
+type state struct {
+	holder string // its name; "": nobody
+	notes  []string
+	note   hold.Note // what is in the way of this host's holding it
+}
+
+func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
+	s.note = d.Notes()[l.Name]
+	gateways := egress.Gateways(snap, l.Egress, d.Alive)
+	h, _ := cluster.Get[cluster.EgressHolder](snap, l.Name)
+	say := func(format string, a ...any) { s.notes = append(s.notes, fmt.Sprintf(format, a...)) }
+	c := egress.Case{Self: d.Self, Egress: l.Egress, Gateways: gateways, Holder: h.Host}
+	if n, ok := cluster.Get[cluster.Node](snap, string(h.Host)); ok {
+		s.holder = n.Name
+	}
+	switch {
+	case l.Twice:
+		s.holder = ""
+		say("another egress has its address, and comes first by its name: remove one of the two")
+	case l.Quorum && !c.Quorum():
+		s.holder = ""
+		say("not more than half of its gateways answer this host, and it wants a quorum")
+	case s.holder == "":
+		say("no host holds its address: what its networks send to the outside is dropped")
+	case !d.Alive(h.Host):
+		say("host %s, which holds its address, does not answer", s.holder)
+	}
+	for _, n := range l.Taken {
+		say("network %s has another egress, which comes first by its name", n)
+	}
+	switch n := s.note; {
+	case n.Silent:
+		say("the host that held it still answers for it (%s), without its agent: nobody takes it from there", n.Occupied)
+	case n.Occupied != nil:
+		say("another machine on this host's LAN, %s, has its address", n.Occupied)
+	case n.Unfit:
+		say("this host has no interface in a subnet of its address")
+	case n.Twice:
+		say("this host has its address, which nobody but an administrator has given it")
+	case n.Err != nil:
+		say("on this host: %v", n.Err)
+	}
+	return s
+}
+
+// Problems says what is wrong with egresses that concern this host: it is a gateway, or has containers of theirs.
+func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
+	for _, l := range egress.All(snap) {
+		s := d.state(snap, l)
+		address := l.Addr(false)
+		switch n := s.note; {
+		case n.Occupied != nil && !n.Silent:
+			list = append(list, api.Problem{
+				Code: api.EgressTaken,
+				What: fmt.Sprintf("this host cannot hold %v for egress %s: another machine on its LAN, %s, has that address", address, l.Name, n.Occupied),
+				Do:   "find that machine (`ip neigh`, the switch's table) and give it another address, or create the egress with another one",
+			})
+			continue
+		case n.Silent: // it does its work all the same
+			continue
+		case n.Twice:
+			list = append(list, api.Problem{
+				Code: api.EgressTaken,
+				What: fmt.Sprintf("this host has the address %v of egress %s, which host %s holds: the LAN sees it twice", address, l.Name, s.holder),
+				Do:   fmt.Sprintf("`ip addr del %v/%d dev NIC`, and take it out of this host's network configuration", address, address.BitLen()),
+			})
+		case n.Unfit && len(l.Gateways) > 0:
+			list = append(list, api.Problem{
+				Code: api.EgressUnfit,
+				What: fmt.Sprintf("this host is to be a gateway of egress %s, and has no interface in a subnet of %v", l.Name, address),
+				Do:   "give it one, or create the egress with other --gateways",
+			})
+		}
+		if !l.Twice && s.holder != "" && d.holds(snap, l) || !d.concerns(snap, l) {
+			continue
+		}
+		do := "do not"
+		if s.holder != "" {
+			do = "may not"
+		}
+		list = append(list, api.Problem{
+			Code: api.EgressUnheld,
+			What: fmt.Sprintf("containers of %s %s reach the outside from %v, by egress %s: %s", networks(l.Egress), do, address, l.Name, strings.Join(s.notes, "; ")),
+			Do:   "start one of its gateways; on each, `grapevine status` says what is in the way: `grapevine egress show " + l.Name + "`",
+		})
+	}
+	return list
+}
+
+// holds reports whether the host by the record does hold an egress, as far as this one knows.
+func (d Desk) holds(snap *cluster.Snapshot, l egress.Listed) bool {
+	h, _ := cluster.Get[cluster.EgressHolder](snap, l.Name)
+	return d.Alive(h.Host) && (h.Host != d.Self || !d.Notes()[l.Name].Any())
+}
+
+func (d Desk) concerns(snap *cluster.Snapshot, l egress.Listed) bool {
+	for _, g := range egress.Gateways(snap, l.Egress, d.Alive) {
+		if g.ID == d.Self {
+			return true
+		}
+	}
+	for e := range cluster.Written[cluster.Endpoint](snap, d.Self) {
+		for _, n := range l.Networks {
+			if e.Network == n {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,440 @@
+// Package hold keeps this host's part of the cluster's egress addresses: it takes what nobody holds, adds it to the
+// interface of its subnet, tells the LAN and the cluster, and lets go of what is another host's. Which host is to do
+// what is package egress'.
+package hold
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/egress"
+	"github.com/grapevine-net/grapevine/host/lan"
+	"github.com/grapevine-net/grapevine/host/nat"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Replica is the agent's copy of the cluster's state; *replica.Replica is one.
+type Replica interface {
+	Snapshot() *cluster.Snapshot
+	Watch() (changed <-chan struct{})
+	CaughtUp() <-chan struct{}
+	Update(func(*replica.Tx) error) (rev uint64, err error)
+}
+
+// Config is what a Keeper works with.
+type Config struct {
+	Self    cluster.NodeID
+	Replica Replica
+	// Alive reports whether a host answers, without doubt.
+	Alive func(cluster.NodeID) bool
+	// Serve declares by which addresses subnets leave here (nat.NAT.Serve); Placed returns when the switch heeds what
+	// Serves says (overlay.Overlay.Pass).
+	Serve  func([]nat.Source) error
+	Placed func(context.Context) error
+	LAN    LAN // nil: this host's
+	Log    *slog.Logger
+}
+
+// LAN is where addresses are held; package host/lan is one.
+type LAN interface {
+	Find(netip.Addr) (lan.Place, error)
+	Add(nic string, a netip.Addr) error
+	Remove(netip.Addr) error
+	Ours() ([]netip.Addr, error)
+	Probe(ctx context.Context, nic string, a netip.Addr) (net.HardwareAddr, error)
+	Announce(nic string, a netip.Addr) error
+}
+
+type hostLAN struct{}
+
+func (hostLAN) Find(a netip.Addr) (lan.Place, error)    { return lan.Find(a) }
+func (hostLAN) Add(nic string, a netip.Addr) error      { return lan.Add(nic, a) }
+func (hostLAN) Remove(a netip.Addr) error               { return lan.Remove(a) }
+func (hostLAN) Ours() ([]netip.Addr, error)             { return lan.Ours() }
+func (hostLAN) Announce(nic string, a netip.Addr) error { return lan.Announce(nic, a) }
+func (hostLAN) Probe(ctx context.Context, nic string, a netip.Addr) (net.HardwareAddr, error) {
+	return lan.Probe(ctx, nic, a)
+}
+
+// Keeper holds addresses. Its methods may be called concurrently; Begin comes first.
+type Keeper struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+
+	mu     sync.Mutex
+	serves map[string]bool // egresses by name: address and NAT are in place
+	notes  map[string]Note
+
+	// Of Run's goroutine, and of one for each egress while it takes.
+	held    map[string]*held
+	sources []nat.Source // that Serve was told last
+}
+
+// held is what is remembered of an egress from one round to the next.
+type held struct {
+	since    time.Time // this host is to take it, if its turn comes; zero: it is not
+	again    time.Time // before that nothing is tried
+	announce time.Time // when the LAN is told next
+	pause    time.Duration
+	alive    []bool // of the gateways, when the LAN was told last
+}
+
+// Note says what is in the way of this host's holding an address.
+type Note struct {
+	Occupied net.HardwareAddr // another machine's, that has it
+	Silent   bool             // it is that of the holder, whose agent does not answer
+	Unfit    bool             // no interface is in its subnet
+	Twice    bool             // an administrator has given it to this host, and another host holds it
+	Err      error
+}
+
+// Any reports whether something is.
+func (n Note) Any() bool { return n.Occupied != nil || n.Unfit || n.Twice || n.Err != nil }
+
+// Times.
+const (
+	tick       = 100 * time.Millisecond
+	turn       = time.Second     // for each host that is to take an address first, and does not
+	turns      = 5               // at most
+	patience   = 3 * time.Second // after the start, without a word of another host
+	retry      = time.Second     // after a try that failed
+	reannounce = 30 * time.Second
+)
+
+// New returns a Keeper; nothing happens before Begin.
+func New(cfg Config) *Keeper {
+	if cfg.LAN == nil {
+		cfg.LAN = hostLAN{}
+	}
+	return &Keeper{cfg: cfg, log: cfg.Log, started: time.Now(), serves: map[string]bool{}, notes: map[string]Note{}, held: map[string]*held{}}
+}
+
+// Begin goes on with what an agent before this one has left: while that was gone, the host has carried packets.
+func (k *Keeper) Begin(serve func([]nat.Source) error, placed func(context.Context) error) {
+	k.cfg.Serve, k.cfg.Placed = serve, placed
+	snap := k.cfg.Replica.Snapshot()
+	for _, c := range k.cases(snap) {
+		if p, err := k.cfg.LAN.Find(address(c)); err == nil && p.Here && c.Holder == k.cfg.Self && !c.Twice {
+			k.serves[c.Egress.Name] = true
+		}
+	}
+	if err := k.tellNAT(snap); err != nil {
+		k.log.Warn("addresses for the outside", "error", err)
+	}
+}
+
+// Serves reports whether this host is ready to be the way to the outside of an egress. The record says whether it is.
+func (k *Keeper) Serves(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.serves[name]
+}
+
+// Notes says what is in the way of this host's holding addresses, by the egress' name.
+func (k *Keeper) Notes() map[string]Note {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	notes := map[string]Note{}
+	for name, n := range k.notes {
+		notes[name] = n
+	}
+	return notes
+}
+
+func (k *Keeper) cases(snap *cluster.Snapshot) []egress.Case {
+	return egress.Cases(snap, k.cfg.Self, k.cfg.Alive)
+}
+
+// address is the one that an egress has: of IPv4, so far.
+func address(c egress.Case) netip.Addr { return c.Egress.Addr(false) }
+
+// Run holds and lets go until ctx is done, and leaves what it holds.
+func (k *Keeper) Run(ctx context.Context) error {
+	for {
+		changed := k.cfg.Replica.Watch()
+		busy := k.round(ctx, k.cfg.Replica.Snapshot(), time.Now())
+		var again <-chan time.Time
+		if busy {
+			again = time.After(tick)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+		case <-changed:
+			select { // changes come in crowds
+			case <-ctx.Done():
+				return nil
+			case <-time.After(tick / 10):
+			}
+		}
+	}
+}
+
+// round does what is to be done now, and reports whether there is something to look after.
+func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Time) (busy bool) {
+	cases := k.cases(snap)
+	names := map[string]bool{}
+	var all errgroup.Group
+	for _, c := range cases {
+		names[c.Egress.Name] = true
+		h := k.held[c.Egress.Name]
+		if h == nil {
+			h = &held{}
+			k.held[c.Egress.Name] = h
+		}
+		all.Go(func() error { k.one(ctx, c, h, now); return nil })
+	}
+	_ = all.Wait() // what fails is noted
+	k.forget(names)
+	if err := k.settle(ctx, snap, cases); err != nil && ctx.Err() == nil {
+		k.log.Warn("addresses for the outside", "error", err)
+	}
+	return len(cases) > 0 || len(k.sources) > 0
+}
+
+// forget drops what is remembered of egresses that there are no more.
+func (k *Keeper) forget(names map[string]bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name := range k.held {
+		if !names[name] {
+			delete(k.held, name)
+			delete(k.serves, name)
+			delete(k.notes, name)
+		}
+	}
+}
+
+// one does what is to be done about one egress.
+func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, now time.Time) {
+	p, err := k.cfg.LAN.Find(address(c))
+	if err != nil || !address(c).IsValid() {
+		k.note(c, Note{Err: err})
+		return
+	}
+	c.Has = p.Ours || k.Serves(c.Egress.Name)
+	verdict, nth := c.Judge()
+	if verdict != egress.Take {
+		h.since = time.Time{}
+	}
+	switch {
+	case verdict == egress.Leave:
+		if p.Ours {
+			err = k.cfg.LAN.Remove(address(c))
+			k.log.Info("the address of an egress is another host's, or not to be held here", "egress", c.Egress.Name, "address", address(c), "error", err)
+		}
+		k.serve(c, false)
+		k.note(c, Note{Twice: p.Here && !p.Ours && c.Holder != "" && c.Holder != k.cfg.Self, Err: err})
+	case verdict == egress.Hold && p.Here && k.Serves(c.Egress.Name):
+		k.note(c, Note{})
+		k.tell(c, h, p, now)
+	case !k.caughtUp(now) || now.Before(h.again): // later
+	case p.NIC == "":
+		k.serve(c, false)
+		k.note(c, Note{Unfit: true})
+		if verdict == egress.Hold {
+			k.record(c, cluster.EgressHolder{Egress: c.Egress.Name})
+		}
+	case verdict == egress.Take && !p.Here && !h.turn(nth, now): // others come first
+	default:
+		if n := k.take(ctx, c, p); n != nil {
+			h.again = now.Add(retry)
+			k.note(c, *n)
+			return
+		}
+		k.note(c, Note{})
+		h.announce, h.pause = time.Time{}, 0
+		k.tell(c, h, p, now)
+	}
+}
+
+// turn reports whether the nth has its turn, of those that are to take it.
+func (h *held) turn(nth int, now time.Time) bool {
+	if h.since.IsZero() {
+		h.since = now
+	}
+	return now.Sub(h.since) >= time.Duration(min(nth, turns))*turn
+}
+
+// caughtUp reports whether this host knows what the others do, or has waited for it.
+func (k *Keeper) caughtUp(now time.Time) bool {
+	select {
+	case <-k.cfg.Replica.CaughtUp():
+		return true
+	default:
+		return now.Sub(k.started) > patience
+	}
+}
+
+// take makes this host the holder: nobody else has the address; NAT is in place before the record leads others here. It
+// returns what is in the way, if something is.
+func (k *Keeper) take(ctx context.Context, c egress.Case, p lan.Place) *Note {
+	a := address(c)
+	if !p.Here || c.Holder != k.cfg.Self {
+		who, err := k.cfg.LAN.Probe(ctx, p.NIC, a)
+		if err != nil {
+			return &Note{Err: err}
+		}
+		if who != nil {
+			h, _ := cluster.Get[cluster.EgressHolder](k.cfg.Replica.Snapshot(), c.Egress.Name)
+			return &Note{Occupied: who, Silent: c.Holder != "" && h.MAC == who.String()}
+		}
+	}
+	if !p.Here {
+		if err := k.cfg.LAN.Add(p.NIC, a); err != nil {
+			return &Note{Err: err}
+		}
+	}
+	k.serve(c, true)
+	err := k.tellNAT(k.cfg.Replica.Snapshot())
+	if err == nil {
+		err = k.record(c, cluster.EgressHolder{Egress: c.Egress.Name, Host: k.cfg.Self, MAC: p.MAC.String()})
+	}
+	if err != nil {
+		k.serve(c, false)
+		if !p.Here {
+			err = errors.Join(err, k.cfg.LAN.Remove(a))
+		}
+		return &Note{Err: err}
+	}
+	if err := k.placed(ctx); err != nil {
+		k.log.Warn("the switch does not lead an egress out yet", "egress", c.Egress.Name, "error", err)
+	}
+	k.log.Info("this host holds the address of an egress", "egress", c.Egress.Name, "address", a, "interface", p.NIC)
+	return nil
+}
+
+var errMoved = errors.New("somebody else was faster")
+
+// record writes who holds an egress, unless that is another one by now than when it was judged.
+func (k *Keeper) record(c egress.Case, h cluster.EgressHolder) error {
+	_, err := k.cfg.Replica.Update(func(tx *replica.Tx) error {
+		snap := tx.Snapshot()
+		had, _ := cluster.Get[cluster.EgressHolder](snap, c.Egress.Name)
+		if _, there := cluster.Get[cluster.Egress](snap, c.Egress.Name); !there || had.Host != c.Holder {
+			return errMoved
+		}
+		if had == h {
+			return nil
+		}
+		return tx.Put(h)
+	})
+	return err
+}
+
+// tell tells the LAN that the address is here: some times at first, and when gateways come back, among which may be
+// one that had it meanwhile.
+func (k *Keeper) tell(c egress.Case, h *held, p lan.Place, now time.Time) {
+	var alive []bool
+	for _, g := range c.Gateways {
+		alive = append(alive, g.Alive)
+	}
+	if !slices.Equal(alive, h.alive) {
+		h.announce, h.pause, h.alive = time.Time{}, 0, alive
+	}
+	if now.Before(h.announce) {
+		return
+	}
+	if err := k.cfg.LAN.Announce(p.NIC, address(c)); err != nil {
+		k.note(c, Note{Err: err})
+	}
+	h.pause = min(max(tick, 2*h.pause), reannounce)
+	h.announce = now.Add(h.pause)
+}
+
+func (k *Keeper) serve(c egress.Case, yes bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if delete(k.serves, c.Egress.Name); yes {
+		k.serves[c.Egress.Name] = true
+	}
+}
+
+func (k *Keeper) note(c egress.Case, n Note) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.notes[c.Egress.Name] = n
+}
+
+// tellNAT declares the sources of what is served.
+func (k *Keeper) tellNAT(snap *cluster.Snapshot) error {
+	want := k.wanted(snap)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := slices.Clone(k.sources)
+	for _, s := range want {
+		if !slices.Contains(all, s) {
+			// Of one subnet there is one source.
+			all = slices.DeleteFunc(all, func(o nat.Source) bool { return o.Subnet == s.Subnet })
+			all = append(all, s)
+		}
+	}
+	return k.setNAT(all)
+}
+
+// setNAT is called with mu held.
+func (k *Keeper) setNAT(all []nat.Source) error {
+	slices.SortFunc(all, func(a, b nat.Source) int { return a.Subnet.Compare(b.Subnet) })
+	if slices.Equal(all, k.sources) {
+		return nil // it does not wait for iptables each time
+	}
+	err := k.cfg.Serve(all)
+	if err == nil {
+		k.sources = all
+	}
+	return err
+}
+
+// wanted are the sources of what is served.
+func (k *Keeper) wanted(snap *cluster.Snapshot) (list []nat.Source) {
+	for _, e := range egress.All(snap) {
+		if !k.Serves(e.Name) {
+			continue
+		}
+		for s := range cluster.All[cluster.Subnet](snap) {
+			if a := e.Addr(s.Prefix.Addr().Is6()); a.IsValid() && slices.Contains(e.Networks, s.Network) && !slices.Contains(e.Taken, s.Network) {
+				list = append(list, nat.Source{Subnet: s.Prefix, Address: a})
+			}
+		}
+	}
+	return list
+}
+
+// placed returns when the switch heeds what is served.
+func (k *Keeper) placed(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return k.cfg.Placed(ctx)
+}
+
+// settle makes NAT, and addresses that are nobody's any more, follow. What is served no more leaves the switch before
+// its rule goes: nothing leaves by another address in between.
+func (k *Keeper) settle(ctx context.Context, snap *cluster.Snapshot, cases []egress.Case) error {
+	err := k.tellNAT(snap)
+	want := k.wanted(snap)
+	if gone := slices.ContainsFunc(k.sources, func(s nat.Source) bool { return !slices.Contains(want, s) }); gone && err == nil {
+		if err = k.placed(ctx); err == nil {
+			k.mu.Lock()
+			err = k.setNAT(want)
+			k.mu.Unlock()
+		}
+	}
+	ours, more := k.cfg.LAN.Ours()
+	for _, a := range ours {
+		if !slices.ContainsFunc(cases, func(c egress.Case) bool { return address(c) == a }) {
+			more = errors.Join(more, k.cfg.LAN.Remove(a))
+		}
+	}
+	return errors.Join(err, more)
+}

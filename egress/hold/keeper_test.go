@@ -1,0 +1,250 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/lan"
+	"github.com/grapevine-net/grapevine/host/nat"
+	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+const self, other = cluster.NodeID("0000000000000001"), cluster.NodeID("0000000000000002")
+
+var (
+	mail    = netip.MustParseAddr("192.0.2.25")
+	subnet  = netip.MustParsePrefix("10.128.4.0/22")
+	ownMAC  = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	itsMAC  = net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	strange = net.HardwareAddr{2, 0, 0, 0, 0, 9}
+)
+
+// world is a keeper on a LAN, and what it does, in order.
+type world struct {
+	t     *testing.T
+	k     *Keeper
+	r     *replica.Replica
+	now   time.Time
+	dead  map[cluster.NodeID]bool
+	place lan.Place
+	who   net.HardwareAddr // that answers for the address
+	did   []string
+	fails error // of NAT
+}
+
+func (w *world) Find(netip.Addr) (lan.Place, error) { return w.place, nil }
+func (w *world) Announce(string, netip.Addr) error  { w.did = append(w.did, "announce"); return nil }
+func (w *world) Probe(context.Context, string, netip.Addr) (net.HardwareAddr, error) {
+	w.did = append(w.did, "probe")
+	return w.who, nil
+}
+
+func (w *world) Add(string, netip.Addr) error {
+	w.did, w.place.Here, w.place.Ours = append(w.did, "add"), true, true
+	return nil
+}
+
+func (w *world) Remove(netip.Addr) error {
+	w.did, w.place.Here, w.place.Ours = append(w.did, "remove"), false, false
+	return nil
+}
+
+func (w *world) Ours() (list []netip.Addr, err error) {
+	if w.place.Ours {
+		list = append(list, mail)
+	}
+	return list, nil
+}
+
+func (w *world) serve(sources []nat.Source) error {
+	if w.fails != nil {
+		return w.fails
+	}
+	w.did = append(w.did, fmt.Sprint("nat ", len(sources)))
+	return nil
+}
+
+// placed says what the switch would do now.
+func (w *world) placed(context.Context) error {
+	h, _ := cluster.Get[cluster.EgressHolder](w.r.Snapshot(), "mail")
+	w.did = append(w.did, fmt.Sprintf("flows of %.1s, %v", strings.TrimLeft(string(h.Host), "0"), w.k.Serves("mail")))
+	return nil
+}
+
+func newWorld(t *testing.T, gateways ...string) *world {
+	db, err := store.Open(filepath.Join(t.TempDir(), "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	w := &world{t: t, dead: map[cluster.NodeID]bool{}, place: lan.Place{NIC: "eth0", MAC: ownMAC}}
+	if w.r, err = replica.Open(db, self); err != nil {
+		t.Fatal(err)
+	}
+	w.put(cluster.Network{Name: "blue", VNID: 5}, cluster.Subnet{Prefix: subnet, Network: "blue"}, cluster.Node{ID: self, Name: "host1"},
+		cluster.Egress{Name: "mail", Networks: []string{"blue"}, Addrs: []netip.Addr{mail}, Gateways: gateways})
+	w.k = New(Config{Self: self, Replica: w.r, Alive: func(id cluster.NodeID) bool { return !w.dead[id] }, LAN: w, Log: slog.New(slog.DiscardHandler)})
+	w.now = w.k.started.Add(patience + 1)
+	w.k.Begin(w.serve, w.placed)
+	w.did = nil
+	return w
+}
+
+func (w *world) put(bodies ...cluster.Body) {
+	w.t.Helper()
+	_, err := w.r.Update(func(tx *replica.Tx) error {
+		for _, b := range bodies {
+			if err := tx.Put(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) round() string {
+	w.did = nil
+	w.k.round(w.t.Context(), w.r.Snapshot(), w.now)
+	w.now = w.now.Add(tick)
+	return strings.Join(slices.DeleteFunc(w.did, func(s string) bool { return s == "announce" }), "; ")
+}
+
+func (w *world) holder() cluster.NodeID {
+	h, _ := cluster.Get[cluster.EgressHolder](w.r.Snapshot(), "mail")
+	return h.Host
+}
+
+// TestOrder: NAT is in place before the record and the flows lead anybody here, and goes after the flows have.
+func TestOrder(t *testing.T) {
+	w := newWorld(t, "host1")
+	if got, want := w.round(), "probe; add; nat 1; flows of 1, true"; got != want {
+		t.Errorf("taking it: %s; want %s", got, want)
+	}
+	if n := w.k.Notes()["mail"]; w.holder() != self || n.Any() {
+		t.Errorf("%s holds it, %+v", w.holder(), n)
+	}
+	if got := w.round(); got != "" {
+		t.Errorf("holding it: %s", got)
+	}
+	// Another host has it by the record now, as after a partition.
+	w.put(cluster.EgressHolder{Egress: "mail", Host: other, MAC: itsMAC.String()}, cluster.Node{ID: self, Name: "host2"})
+	if got, want := w.round(), "remove; flows of 2, false; nat 0"; got != want {
+		t.Errorf("lost: %s; want %s", got, want)
+	}
+	if w.place.Here {
+		t.Error("it has the address yet")
+	}
+	// It is removed altogether.
+	w.put(cluster.EgressHolder{Egress: "mail"}, cluster.Node{ID: self, Name: "host1"})
+	w.now = w.now.Add(time.Minute)
+	if w.round(); !w.place.Here || w.holder() != self {
+		t.Fatal("it does not take it again")
+	}
+	if _, err := w.r.Update(func(tx *replica.Tx) error { tx.Delete(cluster.Egress{Name: "mail"}.Key()); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.round(), "flows of 1, false; nat 0; remove"; got != want {
+		t.Errorf("of no egress: %s; want %s", got, want)
+	}
+}
+
+// TestTakes: what another machine answers for is not taken, least of all from a holder whose agent alone is dead.
+func TestTakes(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.who = strange
+	if got := w.round(); got != "probe" {
+		t.Errorf("occupied: %s", got)
+	}
+	if n := w.k.Notes()["mail"]; n.Occupied.String() != strange.String() || n.Silent || w.holder() != "" {
+		t.Errorf("occupied: %+v", n)
+	}
+	w.dead[other] = true
+	w.who = itsMAC
+	w.put(cluster.EgressHolder{Egress: "mail", Host: other, MAC: itsMAC.String()})
+	w.now = w.now.Add(retry)
+	if w.round(); !w.k.Notes()["mail"].Silent || w.place.Here || w.holder() != other {
+		t.Errorf("taken from a host that lives: %+v", w.k.Notes()["mail"])
+	}
+	w.who = nil
+	w.now = w.now.Add(retry)
+	if w.round(); !w.place.Here || w.holder() != self {
+		t.Error("not taken from a host that is dead")
+	}
+	// An administrator takes it away: it comes back.
+	w.place.Here, w.place.Ours = false, false
+	if w.round(); !w.place.Here || !w.k.Serves("mail") {
+		t.Error("it does not come back")
+	}
+	// The interface goes: others may have it.
+	w.place = lan.Place{}
+	if w.round(); w.holder() != "" || w.k.Serves("mail") || !w.k.Notes()["mail"].Unfit {
+		t.Errorf("held by %q without an interface: %+v", w.holder(), w.k.Notes()["mail"])
+	}
+}
+
+// TestLost: after a partition the holder that reads another's name lets go, also while that one is in doubt here, and
+// does not take the address back from it.
+func TestLost(t *testing.T) {
+	w := newWorld(t, "host1")
+	if w.round(); w.holder() != self {
+		t.Fatal("it does not take it")
+	}
+	w.dead[other] = true
+	w.put(cluster.EgressHolder{Egress: "mail", Host: other, MAC: itsMAC.String()})
+	if got, want := w.round(), "remove; flows of 2, false; nat 0"; got != want {
+		t.Errorf("lost: %s; want %s", got, want)
+	}
+	w.who = itsMAC
+	if got := w.round(); got != "probe" || w.holder() != other || w.place.Here {
+		t.Errorf("then: %s, and %s holds it", got, w.holder())
+	}
+}
+
+// TestAdministrators: an address that an administrator has given to this host is taken as it is, and stays.
+func TestAdministrators(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.place.Here = true
+	if got := w.round(); got != "probe; nat 1; flows of 1, true" {
+		t.Errorf("taking it: %s", got)
+	}
+	w.put(cluster.EgressHolder{Egress: "mail", Host: other}, cluster.Node{ID: self, Name: "host2"})
+	if got := w.round(); strings.Contains(got, "remove") || !w.place.Here || !w.k.Notes()["mail"].Twice {
+		t.Errorf("lost: %s, %+v", got, w.k.Notes()["mail"])
+	}
+}
+
+// TestBegin: the next agent of a holder goes on at once; of one that was off, or without NAT, not.
+func TestBegin(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.put(cluster.EgressHolder{Egress: "mail", Host: self})
+	for _, here := range []bool{false, true} {
+		w.place.Here = here
+		next := New(w.k.cfg)
+		if next.Begin(w.serve, w.placed); next.Serves("mail") != here {
+			t.Errorf("the address is here: %v, and it serves: %v", here, next.Serves("mail"))
+		}
+		next.started = w.now
+		if next.round(t.Context(), w.r.Snapshot(), w.now); !here && w.place.Here {
+			t.Error("it takes the address before it knows what the others do")
+		}
+	}
+	w = newWorld(t, "host1")
+	w.fails = errors.New("no iptables")
+	if w.round(); w.holder() != "" || w.place.Here || w.k.Serves("mail") {
+		t.Errorf("it holds the address without NAT: %q, %+v", w.holder(), w.place)
+	}
+}

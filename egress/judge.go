@@ -1,0 +1,154 @@
+package egress
+
+import (
+	"cmp"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
+)
+
+// Gateway is a host that may hold an address.
+type Gateway struct {
+	ID    cluster.NodeID
+	Name  string
+	Alive bool // as this host sees it
+}
+
+// Gateways returns the hosts that may hold an egress, in the order in which they take it (the highest of a hash of
+// both first, so that several addresses spread over them, and that all hosts agree).
+func Gateways(snap *cluster.Snapshot, e cluster.Egress, alive func(cluster.NodeID) bool) (list []Gateway) {
+	for n := range cluster.All[cluster.Node](snap) {
+		if len(e.Gateways) == 0 || slices.Contains(e.Gateways, n.Name) {
+			list = append(list, Gateway{n.ID, n.Name, alive(n.ID)})
+		}
+	}
+	weight := func(g Gateway) uint64 {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(e.Name + "/" + string(g.ID))) // never fails
+		return mix(h.Sum64())
+	}
+	slices.SortFunc(list, func(a, b Gateway) int { return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.ID, b.ID)) })
+	return list
+}
+
+// mix spreads the last bytes' difference over all bits (the finalizer of MurmurHash3).
+func mix(h uint64) uint64 {
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// Verdict is what this host is to do about an egress.
+type Verdict int
+
+// The verdicts.
+const (
+	Leave Verdict = iota // another host holds it, or is to: this one has it no more, at once
+	Hold                 // this host holds it
+	Take                 // nobody does: this host takes it when its turn comes, if it can
+)
+
+// Case is what a verdict depends on.
+type Case struct {
+	Self     cluster.NodeID
+	Egress   cluster.Egress
+	Gateways []Gateway      // in their order
+	Holder   cluster.NodeID // by the record; "": nobody
+	Has      bool           // this host has the address from when it held it
+	Twice    bool           // another egress has its address, and comes first
+}
+
+// Judge says what this host is to do, and in which turn it takes: 0 at once, others later, if those before it cannot.
+//
+// A holder keeps the address for as long as it lives: it is only taken from who is in doubt, dead or no gateway. So
+// who comes back leaves it where it is. Of two that hold it after a partition the one has lost that reads the other's
+// name in the record, whose later version is the same for all.
+func (c Case) Judge() (v Verdict, turn int) {
+	i := slices.IndexFunc(c.Gateways, func(g Gateway) bool { return g.ID == c.Self })
+	if i < 0 || c.Twice || c.Egress.Quorum && !c.Quorum() {
+		return Leave, 0
+	}
+	switch {
+	case c.Holder == c.Self:
+		return Hold, 0
+	case c.Has && c.Holder != "": // whether that one is alive or not: it has taken it
+		return Leave, 0
+	}
+	for j, g := range c.Gateways {
+		switch {
+		case g.ID == c.Holder && g.Alive:
+			return Leave, 0
+		case j < i && g.Alive:
+			turn++
+		}
+	}
+	return Take, turn
+}
+
+// Quorum reports whether more than half of the gateways are alive.
+func (c Case) Quorum() bool {
+	alive := 0
+	for _, g := range c.Gateways {
+		if g.Alive {
+			alive++
+		}
+	}
+	return 2*alive > max(len(c.Gateways), len(c.Egress.Gateways))
+}
+
+// Cases are those of all egresses, by name.
+func Cases(snap *cluster.Snapshot, self cluster.NodeID, alive func(cluster.NodeID) bool) (list []Case) {
+	for _, e := range All(snap) {
+		c := Case{Self: self, Egress: e.Egress, Gateways: Gateways(snap, e.Egress, alive), Twice: e.Twice}
+		h, _ := cluster.Get[cluster.EgressHolder](snap, e.Name)
+		c.Holder = h.Host
+		list = append(list, c)
+	}
+	return list
+}
+
+// Listed is an egress among the others.
+type Listed struct {
+	cluster.Egress
+	// Twice: one that comes before has its address. Taken are those of its networks that one before has.
+	Twice bool
+	Taken []string
+}
+
+// All returns all egresses by name. Of two that contradict each other, which two hosts made at the same time, the first
+// by name counts, for all hosts alike.
+func All(snap *cluster.Snapshot) (list []Listed) {
+	var all []cluster.Egress
+	for e := range cluster.All[cluster.Egress](snap) {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b cluster.Egress) int { return cmp.Compare(a.Name, b.Name) })
+	network, address := map[string]bool{}, map[netip.Addr]bool{}
+	for _, e := range all {
+		l := Listed{Egress: e}
+		for _, a := range e.Addrs {
+			l.Twice = l.Twice || address[a]
+			address[a] = true
+		}
+		for _, n := range e.Networks {
+			if network[n] {
+				l.Taken = append(l.Taken, n)
+			}
+			network[n] = true
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// Of returns the egress of a network, and whether there is one.
+func Of(snap *cluster.Snapshot, network string) (Listed, bool) {
+	for _, e := range All(snap) {
+		if slices.Contains(e.Networks, network) {
+			return e, true
+		}
+	}
+	return Listed{}, false
+}

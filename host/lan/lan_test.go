@@ -1,0 +1,106 @@
+package lan
+
+import (
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+)
+
+var mail = netip.MustParseAddr("192.0.2.25")
+
+func ip(t *testing.T, args string) {
+	t.Helper()
+	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", args, err, out)
+	}
+}
+
+// TestAddress: an address comes to the interface with the narrowest subnet that has it, with a mark by which it is ours
+// to remove. An administrator's stays.
+func TestAddress(t *testing.T) {
+	linktest.New(t).Do(func() {
+		if p, err := Find(mail); err != nil || p.NIC != "" {
+			t.Errorf("found %+v, %v, on a host without a LAN", p, err)
+		}
+		const long = "enx0123456789ab"
+		for nic, subnet := range map[string]string{"wide": "192.0.0.0/16", long: "192.0.2.1/24"} {
+			ip(t, "link add "+nic+" type veth peer name "+nic[:3])
+			ip(t, "addr add "+subnet+" dev "+nic)
+			ip(t, "link set "+nic+" up")
+			ip(t, "link set "+nic[:3]+" up")
+		}
+		if p, err := Find(mail); err != nil || p.NIC != long || p.Here {
+			t.Errorf("found %+v, %v", p, err)
+		}
+		for range 2 { // again is no error
+			if err := Add(long, mail); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if p, err := Find(mail); err != nil || p.NIC != long || !p.Here || !p.Ours {
+			t.Errorf("added: %+v, %v", p, err)
+		}
+		if all, err := Ours(); err != nil || !slices.Equal(all, []netip.Addr{mail}) {
+			t.Errorf("ours are %v, %v", all, err)
+		}
+		if err := Remove(mail); err != nil {
+			t.Fatal(err)
+		}
+		ip(t, "addr add 192.0.2.25/32 dev wide")
+		if p, err := Find(mail); err != nil || p.NIC != "wide" || !p.Here || p.Ours {
+			t.Errorf("an administrator's: %+v, %v", p, err)
+		}
+		if gone, err := Purge(); err != nil || len(gone) != 0 {
+			t.Errorf("purged %v, %v", gone, err)
+		}
+		if p, _ := Find(mail); !p.Here {
+			t.Error("an administrator's address is removed")
+		}
+	})
+}
+
+// TestProbe: who has an address answers, and nobody else; our own does not count.
+func TestProbe(t *testing.T) {
+	here, there := linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "eth0", here, there, []string{"192.0.2.25/24"}, []string{"192.0.2.2/24"})
+	there.Do(func() { ip(t, "link set eth0 address 02:00:00:00:00:02") })
+	here.Do(func() {
+		if who, err := Probe(t.Context(), "eth0", mail); err != nil || who != nil {
+			t.Errorf("%v answers, %v; only this host has it", who, err)
+		}
+		if who, err := Probe(t.Context(), "eth0", netip.MustParseAddr("192.0.2.2")); err != nil || who.String() != "02:00:00:00:00:02" {
+			t.Errorf("%v answers, %v", who, err)
+		}
+	})
+	// Others take to whom they were told.
+	there.Do(func() { ip(t, "neigh replace 192.0.2.25 lladdr 02:00:00:00:00:99 dev eth0 nud stale") })
+	here.Do(func() {
+		if err := Announce("eth0", mail); err != nil {
+			t.Error(err)
+		}
+	})
+	there.Do(func() {
+		out, err := exec.Command("ip", "neigh", "show", "192.0.2.25").CombinedOutput()
+		if err != nil || strings.Contains(string(out), "00:99") {
+			t.Errorf("still %s, %v", out, err)
+		}
+	})
+}
+
+func FuzzHolder(f *testing.F) {
+	frame := append([]byte("\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x02\x08\x06\x00\x01\x08\x00\x06\x04\x00\x02\x02\x00\x00\x00\x00\x02"), 192, 0, 2, 25)
+	frame = append(frame, make([]byte, 28)...)
+	if holder(frame, mail).String() != "02:00:00:00:00:02" {
+		f.Fatal("an answer is not read")
+	}
+	f.Add(frame)
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if who := holder(frame, mail); who != nil && len(who) != 6 {
+			t.Errorf("%v", who)
+		}
+	})
+}

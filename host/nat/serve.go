@@ -1,0 +1,73 @@
+package nat
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/coreos/go-iptables/iptables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// servedRules come before all others: what is served leaves by its address, whether this host has it now or not.
+// Without it no answer comes back, and nothing leaves by another one.
+func (cfg Config) servedRules(f iptables.Protocol) (rules []string) {
+	for _, s := range cfg.served {
+		if is(f, s.Address) && is(f, s.Subnet.Addr()) {
+			rules = append(rules, fmt.Sprintf("-s %v ! -o %s -j SNAT --to-source %v", s.Subnet.Masked(), cfg.Interface, s.Address))
+		}
+	}
+	return rules
+}
+
+// Serve declares by which addresses subnets leave, whoever of the cluster has a container in them, and has what leaves
+// by another address now begin anew. It is in force on return, or from the first Set on.
+func (n *NAT) Serve(sources []Source) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	old := n.cfg.served
+	if slices.Equal(old, sources) && (n.applied || !n.set) {
+		return nil
+	}
+	n.cfg.served = slices.Clone(sources)
+	if !n.set {
+		return nil
+	}
+	if err := n.apply(); err != nil {
+		return err
+	}
+	var moved servedBefore
+	for _, s := range slices.Concat(old, sources) {
+		if slices.Contains(old, s) != slices.Contains(sources, s) {
+			moved = append(moved, s.Subnet)
+		}
+	}
+	return moved.forget()
+}
+
+// servedBefore are subnets that leave by another address from now on. It matches what conntrack knows of them.
+type servedBefore []netip.Prefix
+
+// MatchConntrackFlow implements netlink.CustomConntrackFilter.
+func (s servedBefore) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	from, translated := tuple(flow.Forward.SrcIP, 0).Addr(), tuple(flow.Reverse.DstIP, 0).Addr()
+	return from != translated && slices.ContainsFunc(s, func(p netip.Prefix) bool { return p.Contains(from) })
+}
+
+// forget makes conntrack forget them: the address of a connection is chosen once. Without its netlink interface
+// connections that are open end by their own timeouts: no error.
+func (s servedBefore) forget() error {
+	var errs []error
+	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+		if !slices.ContainsFunc(s, func(p netip.Prefix) bool { return p.Addr().Is4() == (family == unix.AF_INET) }) {
+			continue
+		}
+		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, s)
+		if err != nil && !errors.Is(err, unix.EPROTONOSUPPORT) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			errs = append(errs, fmt.Errorf("have connections that leave by another address end: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,38 @@
+package nat
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+)
+
+// TestServe: what is served leaves by its address from before the first rule that masquerades, whether this host has
+// it or not; a Set in between keeps it, and it goes when it is served no more.
+func TestServe(t *testing.T) {
+	linktest.New(t).Do(func() {
+		n := New()
+		served := []Source{{netip.MustParsePrefix("10.128.4.0/22"), netip.MustParseAddr("192.0.2.25")}}
+		if err := n.Serve(served); err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{Interface: "gv0", CIDRs: []netip.Prefix{v4}, Sources: []Source{{served[0].Subnet, netip.MustParseAddr("127.0.0.1")}}}
+		for range 2 {
+			if err := n.Set(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+			want := "-N " + Postrouting + "\n-A " + Postrouting + " -s 10.128.4.0/22 ! -o gv0 -j SNAT --to-source 192.0.2.25\n"
+			if got := lines(t, "iptables", "nat", Postrouting); !strings.HasPrefix(got, want) {
+				t.Errorf("rules\n%s, want first\n%s", got, want)
+			}
+			cfg.Internal = []netip.Prefix{netip.MustParsePrefix("10.128.8.0/22")}
+		}
+		if err := n.Serve(nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := lines(t, "iptables", "nat", Postrouting); strings.Contains(got, "192.0.2.25") {
+			t.Errorf("served no more, and there is\n%s", got)
+		}
+	})
+}

@@ -1,0 +1,112 @@
+package overlay
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// TestExit: Open vSwitch's own verdicts on what leaves by another host, in both datapaths' form.
+func TestExit(t *testing.T) {
+	for _, mode := range []pipeline.TunnelMode{pipeline.Metadata, pipeline.HeaderBits} {
+		t.Run(map[pipeline.TunnelMode]string{pipeline.Metadata: "metadata", pipeline.HeaderBits: "header bits"}[mode], func(t *testing.T) {
+			b, port := sceneSwitch(t, mode)
+			flows, err := pipeline.Compile(scene(mode, port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave := func(e pipeline.Exit) pipeline.Input {
+				t.Helper()
+				in := scene(mode, port)
+				e.VNID, e.V4 = 5, true
+				in.Exits = []pipeline.Exit{e}
+				next, err := pipeline.Compile(in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := b.ApplyBundle(t.Context(), pipeline.Diff(flows, next).Lines()); err != nil {
+					t.Fatal(err)
+				}
+				var got []pipeline.Flow
+				have, err := b.DumpFlows(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range have {
+					got = append(got, pipelineFlow(f))
+				}
+				pipeline.Sort(got)
+				if d := cmp.Diff(next, got); d != "" {
+					t.Fatalf("the switch gives flows back in another spelling:\n%s", d)
+				}
+				flows = next
+				return in
+			}
+			from := func(name, mac, src, dst string) string {
+				return fmt.Sprintf("in_port=%d,dl_src=02:42:00:00:00:%s,dl_dst=%s,icmp,nw_src=%s,nw_dst=%s,nw_ttl=64", port[name], mac, pipeline.RouterMAC, src, dst)
+			}
+			from6 := fmt.Sprintf("in_port=%d,dl_src=02:42:00:00:00:61,dl_dst=%s,icmp6,ipv6_src=fd00:1::7,ipv6_dst=2001:db8::1,nw_ttl=64", port["gva"], pipeline.RouterMAC)
+			tunnel := func(vnid, vtep uint32, rest string) string {
+				if mode == pipeline.HeaderBits {
+					src, dst := headerBits(vnid, vtep)
+					return fmt.Sprintf("in_port=%d,dl_src=%s,dl_dst=%s,%s", port["gvtun"], src, dst, rest)
+				}
+				source := map[uint32]string{2: "tun_src=192.0.2.2", 3: "tun_ipv6_src=2001:db8::3"}[vtep]
+				return fmt.Sprintf("in_port=%d,tun_id=%d,%s,%s", port["gvtun"], vnid, source, rest)
+			}
+			ip := func(src, dst string) string { return fmt.Sprintf("icmp,nw_src=%s,nw_dst=%s,nw_ttl=64", src, dst) }
+			to := func(name string) string { return fmt.Sprintf("output:%d", port[name]) }
+			out := from("gva", "61", "10.128.0.7", "198.51.100.1")
+			type packet struct{ name, packet, want string }
+			check := func(what string, in pipeline.Input, list ...packet) {
+				t.Helper()
+				for _, c := range list {
+					if got, trace := verdict(t, b, in, c.packet); got != c.want {
+						t.Errorf("%s: %s: %s, want %s\n%s", what, c.name, got, c.want, trace)
+					}
+				}
+			}
+			none := "drop: " + pipeline.DropNoEgress.String()
+			noSource, transit := "spoof-guard: drop: "+pipeline.DropTunnelSource.String(), "forwarding: drop: "+pipeline.DropTransit.String()
+			answer := func(vnid, vtep uint32, src, dst string) string { return tunnel(vnid, vtep, ip(src, dst)) }
+
+			check("by another host", leave(pipeline.Exit{VTEP: addr("192.0.2.2"), Index: 2}),
+				packet{"out", out, to("gvtun")},
+				packet{"of the other family", from6, "forwarding: " + none},
+				packet{"to a host of the cluster", from("gva", "61", "10.128.0.7", "192.0.2.2"), to("gv0")},
+				packet{"to its gateway", from("gva", "61", "10.128.0.7", "10.128.0.1"), to("gv0")},
+				packet{"within the network", from("gva", "61", "10.128.0.7", "10.128.2.9"), to("gvtun")},
+				packet{"of another network", from("gvg", "67", "10.130.0.7", "198.51.100.1"), to("gv0")},
+				packet{"the answer", answer(0, 2, "198.51.100.1", "10.128.0.7"), to("gva")},
+				packet{"an answer by a host that is not its gateway", answer(0, 3, "198.51.100.1", "10.128.0.7"), noSource},
+				packet{"an answer with a VNID", answer(5, 2, "198.51.100.1", "10.128.0.7"), noSource},
+				packet{"an answer to another network", answer(0, 2, "198.51.100.1", "10.130.0.7"), noSource},
+				packet{"an answer in a container's name", answer(0, 2, "10.128.3.9", "10.128.0.7"), "spoof-guard: range 10.128.3.0/24"},
+				packet{"in the name of a subnet without that range", answer(0, 2, "10.129.0.9", "10.128.0.7"), noSource},
+				packet{"in a gateway's name", answer(0, 2, "10.130.0.1", "10.128.0.7"), noSource},
+				packet{"in a host's name", answer(0, 2, "240.1.0.9", "10.128.0.7"), noSource},
+				packet{"what others send to the outside here", answer(5, 2, "10.128.2.9", "198.51.100.1"), transit},
+			)
+			check("by nobody", leave(pipeline.Exit{}),
+				packet{"out", out, "forwarding: " + none},
+				packet{"an answer", answer(0, 2, "198.51.100.1", "10.128.0.7"), noSource},
+				packet{"from outside by this host", from("gv0", "02", "198.51.100.1", "10.128.0.7"), to("gva")},
+			)
+			check("by this host", leave(pipeline.Exit{Here: true}),
+				packet{"out", out, to("gv0")},
+				packet{"of the other family", from6, "forwarding: " + none},
+				packet{"from another host", answer(5, 2, "10.128.2.9", "198.51.100.1"), to("gv0")},
+				packet{"of another network", answer(6, 2, "10.129.2.9", "198.51.100.1"), transit},
+				packet{"with another host's source", answer(5, 3, "10.128.2.9", "198.51.100.1"), "spoof-guard: range 10.128.2.0/24"},
+				packet{"to a container that is not here", answer(5, 2, "10.128.2.9", "10.130.2.8"), transit},
+				packet{"to a host's own address", answer(5, 2, "10.128.2.9", "240.1.0.9"), transit},
+				packet{"to all", answer(5, 2, "10.128.2.9", "224.0.0.9"), transit},
+				packet{"VXLAN", tunnel(5, 2, "udp,nw_src=10.128.2.9,nw_dst=198.51.100.1,nw_ttl=64,udp_dst=4789"), "forwarding: drop: " + pipeline.DropForgedTunnel.String()},
+				packet{"the answer", from("gv0", "02", "198.51.100.1", "10.128.2.9"), to("gvtun")},
+			)
+		})
+	}
+}

@@ -1,0 +1,154 @@
+package pipeline
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Exit says from which host a network's endpoints reach the outside: all of them, from all hosts, by the
+// address of that one. Without a host that has it nothing of theirs leaves, and nothing leaves with
+// another address. Hosts of the cluster are spoken to as ever.
+type Exit struct {
+	VNID uint32
+	// VTEP is the gateway's, and Index the one that it has here (VTEP.Index). VTEP is invalid if the gateway is this
+	// host (Here), or if there is none.
+	VTEP  netip.Addr
+	Index uint32
+	Here  bool
+	// Track says that the switch can track connections, and so knows answers to who came in by this host, as by
+	// published ports, from what is sent out: those leave as they came.
+	Track bool
+	// V4 and V6 say of which families there is an address; of the other one nothing leaves.
+	V4, V6 bool
+}
+
+func (e Exit) has(f family) bool { return f == ipv4 && e.V4 || f == ipv6 && e.V6 }
+
+// remote reports whether the gateway is another host that can be reached.
+func (e Exit) remote(c *compiler) bool { return e.VTEP.IsValid() && c.in.TunnelPort != 0 }
+
+// tracks reports whether the switch is to tell answers from what is sent out.
+func (e Exit) tracks(c *compiler) bool { return e.Track && c.in.GatewayPort != 0 }
+
+// here reports whether this host is the gateway, and has a way out.
+func (e Exit) here(c *compiler) bool { return e.Here && c.in.GatewayPort != 0 }
+
+// exitZone is of connection tracking, for what comes in from outside to endpoints that leave by another host.
+const exitZone = 0x6777
+
+// exitOut leads what endpoints send to the outside to their gateway, before it would leave here
+// (forwardOutside), and behind what looks for hosts of the cluster.
+func exitOut(c *compiler) {
+	tracked := false
+	for _, e := range c.in.Exits {
+		for _, f := range []family{ipv4, ipv6} {
+			m := match{}.reg(regClass, classEndpoint).reg(regInternal, 0).reg(regSrcVNID, e.VNID).proto(f.proto)
+			if e.here(c) && e.has(f) {
+				c.add(Forwarding, 120, vnidObject(e.VNID), m, c.toGateway()...)
+				continue
+			}
+			s, priority := Forwarding, 120
+			if e.tracks(c) {
+				tracked = true
+				c.add(Forwarding, 120, vnidObject(e.VNID), m, fmt.Sprintf("ct(table=%d,zone=%d)", ExitWay, exitZone))
+				c.add(ExitWay, 200, vnidObject(e.VNID), m.ctState("+rpl+trk"), c.toGateway()...)
+				s, priority = ExitWay, 100
+			}
+			if e.remote(c) && e.has(f) {
+				c.add(s, priority, vnidObject(e.VNID), m, load(regDstVNID, 0), load(regOutPort, c.in.TunnelPort), c.toVTEP(e.VTEP, e.Index), goTo(VNIDCheck))
+			} else {
+				c.drop(s, priority, DropNoEgress, m)
+			}
+		}
+	}
+	if tracked {
+		c.drop(ExitWay, 0, DropNoEgress, match{})
+	}
+}
+
+// exitIn lets in, at the gateway, what other hosts' endpoints of such a network send to the outside: nothing
+// that is for the cluster, and nothing that could not leave their own host. Who they are tunnelSource and
+// guardTunnel have seen.
+func exitIn(c *compiler) {
+	tunnel := match{}.reg(regClass, classTunnel)
+	for _, e := range c.in.Exits {
+		if !e.here(c) {
+			continue
+		}
+		for _, f := range []family{ipv4, ipv6} {
+			if e.has(f) {
+				c.add(Forwarding, 2910, vnidObject(e.VNID), tunnel.reg(regSrcVNID, e.VNID).proto(f.proto), c.toGateway()...)
+			}
+		}
+	}
+	if !c.someExit(Exit.here) {
+		return
+	}
+	for _, p := range c.ofCluster() {
+		c.drop(Forwarding, 2950, DropTransit, tunnel.ipDst(p))
+	}
+	for _, p := range notOutside {
+		c.drop(Forwarding, 2950, DropTransit, tunnel.ipDst(p))
+	}
+	if c.in.VXLANPort != 0 {
+		for _, f := range []family{ipv4, ipv6} {
+			c.drop(Forwarding, 2940, DropForgedTunnel, tunnel.proto(f.udp).port(c.in.VXLANPort))
+		}
+	}
+}
+
+// exitAnswers lets in what the outside answers such endpoints, by their gateway: only from its VTEP, with
+// VNID 0, as all that gateways send, and only from addresses that nobody in the cluster has. It notes who comes
+// in by this host.
+func exitAnswers(c *compiler) {
+	tunnel := match{}.reg(regClass, classTunnel)
+	for _, e := range c.in.Exits {
+		for _, p := range c.in.Ports {
+			if p.VNID != e.VNID || p.Internal {
+				continue
+			}
+			for _, a := range p.Addrs {
+				if e.tracks(c) && !(e.here(c) && e.has(familyOf(a))) {
+					commit := fmt.Sprintf("ct(commit,zone=%d)", exitZone)
+					c.add(Forwarding, 3050, endpointObject(p.Endpoint), match{}.reg(regClass, classGateway).ipDst(host(a)), append([]string{commit}, toEndpoint(p)...)...)
+				}
+				if e.remote(c) && e.has(familyOf(a)) {
+					c.add(SpoofGuard, 405, vnidObject(e.VNID), tunnel.reg(regVTEP, e.Index).reg(regSrcVNID, 0).ipDst(host(a)), goTo(SpoofGuard.next()))
+				}
+			}
+		}
+	}
+	if !c.someExit(Exit.remote) {
+		return
+	}
+	for _, p := range c.ofCluster() {
+		c.drop(SpoofGuard, 408, DropTunnelSource, tunnel.ipSrc(p))
+	}
+	for _, p := range notOutside {
+		c.drop(SpoofGuard, 408, DropTunnelSource, tunnel.ipSrc(p))
+	}
+}
+
+// notOutside is what nobody outside has for an address, beside what is the cluster's.
+var notOutside = []netip.Prefix{
+	HostRanges[0], HostRanges[1],
+	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"), netip.MustParsePrefix("ff00::/8"),
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
+}
+
+// ofCluster are the subnets of the cluster.
+func (c *compiler) ofCluster() (list []netip.Prefix) {
+	for _, s := range c.in.Subnets {
+		list = append(list, s.Prefix)
+	}
+	return list
+}
+
+func (c *compiler) someExit(is func(Exit, *compiler) bool) bool {
+	for _, e := range c.in.Exits {
+		if is(e, c) {
+			return true
+		}
+	}
+	return false
+}

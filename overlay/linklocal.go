@@ -43,6 +43,8 @@ func (p *planner) neighbours() {
 			switch has := taken[at]; {
 			case !here[vnid] || has == e.ID:
 				continue
+			case vnid == 0 && p.network[e.Network].Encrypted():
+				continue // others of VNID 0, which are not encrypted, would be its neighbours
 			case has != "" && e.Host == p.self:
 				p.problem(e, "endpoint %s: its link-local address %s is that of endpoint %s as well", e.ID, a, has)
 				continue

@@ -171,6 +171,9 @@ func inputs() *rapid.Generator[pipeline.Input] {
 		}
 		for _, v := range vteps {
 			n := vnid.Draw(t, "VNID")
+			if secret && (n == 0 || n == 6 && six) {
+				v = inside // as Plan has it
+			}
 			for _, a := range linkLocals(n, "link-local addresses behind "+v.String(), 2) {
 				in.Neighbours = append(in.Neighbours, pipeline.Neighbour{Addr: a, VNID: n, VTEP: v})
 			}
@@ -242,6 +245,16 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 	for _, r := range in.Routes {
 		if r.VTEP.IsValid() && r.Prefix.Addr().Is4() == p.Src.Is4() {
 			there = append(there, r)
+		}
+	}
+	// Of an encrypted network, and to one that it meets and that is not.
+	if p.Src.Is4() == p.Dst.Is4() && len(in.Encrypted) > 0 && kind == "out" && rapid.Bool().Draw(t, "meets") {
+		for _, port := range in.Ports {
+			for _, r := range there {
+				if port.Encrypted && port.Plain && r.VTEP != inside && in.MeetsEncrypted(r.VNID, r.Realm) && port.Addrs[0].Is4() == r.Prefix.Addr().Is4() {
+					return Packet{Src: port.Addrs[0], Dst: r.Prefix.Addr(), Ifindex: device[port.Endpoint], MAC: [6]byte(port.MAC)}, true
+				}
+			}
 		}
 	}
 	if secret := slices.DeleteFunc(slices.Clone(there), func(r pipeline.Route) bool { return r.VTEP != inside }); len(secret) > 0 && rapid.Bool().Draw(t, "encrypted") {

@@ -159,7 +159,7 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 		d.cfg.Log.Info("a container's labels are not known yet: until they are nothing passes from and to it", "endpoint", e.ID, "err", err)
 		return d.await(e)
 	}
-	if err := plain.Check(labels); err != nil {
+	if err := errors.Join(plain.Check(labels), plain.Misspelt(labels)); err != nil {
 		return fmt.Errorf("container %s: %w", labels[NameLabel], err)
 	}
 	asks := plain.Asks(labels)

@@ -309,6 +309,16 @@ func EndpointsOf(s *cluster.Snapshot, text string) (list []cluster.Endpoint, err
 	return list, nil
 }
 
+// ofService is an error that says what to name in place of a service; nil: there is none such.
+func ofService(s *cluster.Snapshot, is func(cluster.Service) bool) error {
+	for v := range cluster.All[cluster.Service](s) {
+		if is(v) {
+			return fmt.Errorf("this is service %s of network %s, which leads to a container in the container that connects: name one of those that `grapevine service show %s` lists, with the port that it has there", v.Name, v.Network, v.Key().ID)
+		}
+	}
+	return nil
+}
+
 // placesOf are the endpoints that a text may mean: an address, an endpoint's ID or the beginning of it, a
 // container's name, ID or alias, or one of these on a network (NETWORK/NAME).
 func placesOf(s *cluster.Snapshot, text string) (list []place, err error) {
@@ -338,12 +348,19 @@ func placesOf(s *cluster.Snapshot, text string) (list []place, err error) {
 	case len(list) > 0:
 		return list[:1], nil
 	case addr.IsValid():
+		if err := ofService(s, func(v cluster.Service) bool { return slices.Contains(v.Addrs, addr) }); err != nil {
+			return nil, err
+		}
 		return []place{{addr: addr}}, nil
 	case len(named) > 0:
 		return named, nil
 	case len(aliased) > 0:
 		return aliased, nil
-	case on:
+	}
+	if err := ofService(s, func(v cluster.Service) bool { return v.Name == name && (!on || v.Network == network) }); err != nil {
+		return nil, err
+	}
+	if on {
 		return nil, fmt.Errorf("there is no container %s on a network %s: see `grapevine endpoints`", name, network)
 	}
 	return nil, fmt.Errorf("there is no container %s on a network of the cluster, and it is no address: see `grapevine endpoints`", text)

@@ -168,6 +168,17 @@ func TestExplain(t *testing.T) {
 			t.Errorf("to %s: %v, %q", to, err, e.Notes)
 		}
 	}
+	// A service is no end of a connection: where it leads is chosen in the container that connects.
+	if _, err := r.Update(func(tx *replica.Tx) error {
+		return tx.Put(cluster.Service{Network: "blue", Name: "shop", Select: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.77")}, Ports: []cluster.ServicePort{{Proto: "tcp", Port: 80, Target: 80}}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"shop", "blue/shop", "10.128.0.77"} {
+		if _, err := explain(api.ExplainRequest{From: "web", To: to, Port: 80}); err == nil || !strings.Contains(err.Error(), "service shop of network blue") {
+			t.Errorf("to %s: %v", to, err)
+		}
+	}
 	apply(t, d, db)
 	e, err := explain(api.ExplainRequest{From: "web", To: "blue/db", Port: 5432})
 	if err != nil || !e.Allowed || e.What != "port 5432/tcp" || len(e.Ingress.Rules) != 1 || e.Ingress.Rules[0].Rule != "blue/db ingress[0]" || e.Ingress.Rules[0].Author != "host1" {

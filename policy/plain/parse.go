@@ -3,8 +3,10 @@ package plain
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -208,6 +210,23 @@ func Check(labels map[string]string) error {
 	}
 	if text, there := labels[OpenLabel]; there && text != "true" && text != "false" {
 		errs = append(errs, fmt.Errorf("label %s: %.80q is neither true nor false", OpenLabel, text))
+	}
+	return errors.Join(errs...)
+}
+
+// ours begins the labels of containers that grapevine reads; those of foreign begin what is no matter of a user's.
+const ours, foreign = "grapevine.", "grapevine.io/"
+
+// Misspelt says which labels of a container look as if they were to be read here, and are not: nobody would do what
+// they say.
+func Misspelt(labels map[string]string) error {
+	known := []string{FromLabel, ToLabel, OpenLabel, policy.PortsLabel}
+	var errs []error
+	for _, label := range slices.Sorted(maps.Keys(labels)) {
+		low := strings.ToLower(label)
+		if strings.HasPrefix(low, ours) && !strings.HasPrefix(low, foreign) && !slices.Contains(known, label) {
+			errs = append(errs, fmt.Errorf("label %.80q: a container has none of that name; there are %s", label, strings.Join(known, ", ")))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -235,3 +235,16 @@ func TestUnknownIsNotMoreOpen(t *testing.T) {
 		t.Error("nothing passed: the test shows nothing")
 	}
 }
+
+// TestMisspelt: what looks like a label of ours is one.
+func TestMisspelt(t *testing.T) {
+	good := map[string]string{FromLabel: "web", ToLabel: "db", OpenLabel: "true", policy.PortsLabel: "http=80", "grapevine.io/name": "db", "grapevine": "x", "com.example.grapevine.form": "x"}
+	if err := Misspelt(good); err != nil {
+		t.Error(err)
+	}
+	for _, label := range []string{"grapevine.form", "grapevine.From", "GRAPEVINE.to", "grapevine.client", "grapevine."} {
+		if err := Misspelt(map[string]string{label: "none"}); err == nil || !strings.Contains(err.Error(), "there are grapevine.from, grapevine.to") {
+			t.Errorf("%s: %v", label, err)
+		}
+	}
+}

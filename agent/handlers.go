@@ -53,6 +53,7 @@ func (a *Agent) handlers() api.Handlers {
 		Apply:        policies.Apply,
 		Try:          policies.Try,
 		Allow:        policies.Allow,
+		Learn:        policies.Learn,
 		DeletePolicy: policies.Delete,
 		Explain:      policies.Explain,
 		Trace:        a.traces.Trace,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"time"
 )
 
@@ -171,7 +172,28 @@ func (c *Client) Explain(ctx context.Context, r ExplainRequest) (Explanation, er
 	return call[Explanation](ctx, c, http.MethodPost, "policies/explain", r)
 }
 
+// Learned are policies that let through what was seen, and nothing else.
+type Learned struct {
+	Text     string   `json:"text"` // YAML, with the notes as comments; no policy if nothing was seen
+	Policies int      `json:"policies"`
+	Seen     int      `json:"seen"` // connections that they let through
+	Notes    []string `json:"notes,omitempty"`
+}
+
+// Learn makes policies of what was seen on a network, on all hosts.
+func (c *Client) Learn(ctx context.Context, network string) (Learned, error) {
+	return call[Learned](ctx, c, http.MethodGet, "policies/learn?"+url.Values{"network": {network}}.Encode(), nil)
+}
+
 func (h Handlers) addPolicy(mux *routes) {
+	mux.handle("GET /v1/policies/learn", func(w http.ResponseWriter, r *http.Request) {
+		if h.Learn == nil {
+			mux.none(w, r)
+			return
+		}
+		value, err := h.Learn(r.Context(), r.URL.Query().Get("network"))
+		reply(w, value, err)
+	})
 	get(mux, "/v1/policies", h.Policies)
 	post(mux, "/v1/policies/apply", h.Apply)
 	post(mux, "/v1/policies/try", h.Try)

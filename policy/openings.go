@@ -29,16 +29,20 @@ func (c Compiled) Openings(answers []Answer) (list []Opening) {
 	if len(rules) == 0 {
 		return nil
 	}
-	classes := map[netip.Addr]uint32{}
-	for _, cl := range c.Classes {
-		for _, a := range cl.Addrs {
-			classes[a] = cl.ID
-		}
-	}
-	guards := map[string]Guard{}
+	guards, classes := map[string]Guard{}, map[netip.Addr]uint32{} // of these alone: others in rules may be many
 	for _, g := range c.Guards {
 		if g.Egress {
 			guards[g.Endpoint] = g
+			for _, a := range g.Addrs {
+				classes[a] = 0
+			}
+		}
+	}
+	for _, cl := range c.Classes {
+		for _, a := range cl.Addrs {
+			if _, ours := classes[a]; ours {
+				classes[a] = cl.ID
+			}
 		}
 	}
 	for _, a := range answers {

@@ -84,8 +84,9 @@ var mayImport = map[string]string{
 	"overlay/walk":           "overlay/pipeline",
 	"policy":                 "",
 	"policy/answers":         "policy",
-	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/k8s policy/plain policy/worlds replica",
+	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/k8s policy/learn policy/plain policy/worlds replica",
 	"policy/k8s":             "policy",
+	"policy/learn":           "policy policy/plain",
 	"policy/plain":           "policy",
 	"policy/worlds":          "cluster policy policy/k8s policy/plain",
 	"reach":                  "cluster host/link",
@@ -120,7 +121,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/plain", "ring", "service"}
+var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/learn", "policy/plain", "ring", "service"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

@@ -26,7 +26,7 @@ change every policy, and every host enforces it. docs/use/policy.md has recipes.
   grapevine policy list
   grapevine policy explain web db:5432`,
 	}, patience, list((*api.Client).Policies), showPolicies)
-	c.AddCommand(newPolicyApply(), newPolicyTry(), newPolicyAllow(), newPolicyDelete(), newPolicyGet(), newPolicyList(), newPolicyExplain())
+	c.AddCommand(newPolicyApply(), newPolicyTry(), newPolicyLearn(), newPolicyAllow(), newPolicyDelete(), newPolicyGet(), newPolicyList(), newPolicyExplain())
 	return c
 }
 

@@ -40,6 +40,8 @@ type Desk struct {
 	Told func() []policy.Answer
 	// Full is who of this host's containers was refused addresses by name of late, and how many each has open; nil: nobody.
 	Full func() map[string]int
+	// Traffic is who talks to whom, on this host or on all.
+	Traffic func(ctx context.Context, all bool) (api.Traffic, error)
 	// Published reports whether labels with a key are told to other hosts.
 	Published func(key string) bool
 }

@@ -43,20 +43,24 @@ func Allow(from, to string, endpoints []policy.Endpoint) (p policy.Policy, err e
 			r.Ports[i].Proto = policy.TCP // NetworkPolicies have no ports of any protocol
 		}
 	}
-	name := strings.Trim(notInNames().ReplaceAllString(strings.ToLower("allow-"+from+"-"+to), "-"), "-.")
-	const most = 200
-	name = strings.Trim(strings.ReplaceAll(name[:min(len(name), most)], "..", "."), "-.")
 	return policy.Policy{
-		Key:     policy.Key{Kind: policy.NetworkPolicy, Network: network, Name: name},
+		Key:     policy.Key{Kind: policy.NetworkPolicy, Network: network, Name: PolicyName("allow-" + from + "-" + to)},
 		Subject: policy.Set{Network: network, Endpoints: subject.selector()}, IsolatesIngress: true, Ingress: []policy.Rule{r},
 	}, nil
+}
+
+// PolicyName is a text as a policy may be called.
+func PolicyName(text string) string {
+	name := strings.Trim(notInNames().ReplaceAllString(strings.ToLower(text), "-"), "-.")
+	const most = 200
+	return strings.Trim(strings.ReplaceAll(name[:min(len(name), most)], "..", "."), "-.")
 }
 
 // Nobody reports whether from names a container or a service that none of the endpoints is, as far as their labels are known.
 func Nobody(from string, endpoints []policy.Endpoint) bool {
 	p, err := ParsePart(from)
 	return err == nil && p.name != "" && !slices.ContainsFunc(endpoints, func(e policy.Endpoint) bool {
-		return (p.network == "" || e.Network == p.network) && (!e.Known || e.Labels[nameLabel] == p.name || e.Labels[serviceLabel] == p.name)
+		return (p.network == "" || e.Network == p.network) && (!e.Known || e.Labels[NameLabel] == p.name || e.Labels[ServiceLabel] == p.name)
 	})
 }
 
@@ -75,7 +79,7 @@ func (p Part) found(endpoints []policy.Endpoint) (o owner, network string, err e
 		unknown = unknown || !e.Known
 		one := at{ownerOf(e.Labels), e.Network}
 		is := one.service == p.name
-		if !is && e.Labels[nameLabel] == p.name {
+		if !is && e.Labels[NameLabel] == p.name {
 			is, one.owner = true, owner{one.project, one.service, p.name}
 		}
 		if is && e.Known && !slices.Contains(all, one) {

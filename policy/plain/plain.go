@@ -23,9 +23,9 @@ const (
 
 // Labels of Docker's and of package driver.
 const (
-	projectLabel = "com.docker.compose.project"
-	serviceLabel = "com.docker.compose.service"
-	nameLabel    = "grapevine.io/name"
+	ProjectLabel = "com.docker.compose.project"
+	ServiceLabel = "com.docker.compose.service"
+	NameLabel    = "grapevine.io/name"
 )
 
 // Asks reports whether labels of a container say who may talk to whom.
@@ -52,9 +52,9 @@ type group struct {
 type owner struct{ project, service, name string }
 
 func ownerOf(labels map[string]string) owner {
-	o := owner{project: labels[projectLabel], service: labels[serviceLabel]}
+	o := owner{project: labels[ProjectLabel], service: labels[ServiceLabel]}
 	if o.service == "" {
-		o.name = labels[nameLabel]
+		o.name = labels[NameLabel]
 	}
 	return o
 }
@@ -160,7 +160,7 @@ func isnt(key string) policy.Requirement {
 
 // selector selects who has this owner.
 func (o owner) selector() (s policy.Selector) {
-	for _, l := range [2][2]string{{projectLabel, o.project}, {serviceLabel, o.service}} {
+	for _, l := range [2][2]string{{ProjectLabel, o.project}, {ServiceLabel, o.service}} {
 		if l[1] != "" {
 			s = append(s, is(l[0], l[1]))
 		} else {
@@ -168,7 +168,7 @@ func (o owner) selector() (s policy.Selector) {
 		}
 	}
 	if o.name != "" || o.service == "" {
-		s = append(s, is(nameLabel, o.name))
+		s = append(s, is(NameLabel, o.name))
 	}
 	return s
 }
@@ -191,9 +191,9 @@ func (p Part) rule(action policy.Action, network string, by owner) policy.Rule {
 // named are those that a name means: the Compose service in the project of who says it, and containers of that
 // name that are in no project. Who is in no project himself, or speaks of another network, means any service and container.
 func named(network, name string, by owner) []policy.Set {
-	service, container := policy.Selector{is(serviceLabel, name)}, policy.Selector{is(nameLabel, name)}
+	service, container := policy.Selector{is(ServiceLabel, name)}, policy.Selector{is(NameLabel, name)}
 	if by.project != "" {
-		service, container = append(service, is(projectLabel, by.project)), append(container, isnt(projectLabel))
+		service, container = append(service, is(ProjectLabel, by.project)), append(container, isnt(ProjectLabel))
 	}
 	return []policy.Set{{Network: network, Endpoints: service}, {Network: network, Endpoints: container}}
 }

@@ -69,7 +69,7 @@ func world(isolated, labelled []string, endpoints ...policy.Endpoint) policy.Wor
 }
 
 func named1(name string, more ...string) map[string]string {
-	l := map[string]string{nameLabel: name}
+	l := map[string]string{NameLabel: name}
 	for i := 0; i+1 < len(more); i += 2 {
 		l[more[i]] = more[i+1]
 	}
@@ -84,7 +84,7 @@ func verdicts(t *testing.T, w policy.World, cases map[string]bool) {
 			return policy.Peer{Addr: a}
 		}
 		for _, e := range w.Endpoints {
-			if e.Labels[nameLabel] == text || e.ID == text {
+			if e.Labels[NameLabel] == text || e.ID == text {
 				if v6 {
 					return policy.Peer{Endpoint: e.ID, Addr: e.Addrs[1]}
 				}
@@ -130,7 +130,7 @@ func TestIsolate(t *testing.T) {
 
 func TestLabels(t *testing.T) {
 	compose := func(name, project, service string, more ...string) map[string]string {
-		return named1(name, append([]string{projectLabel, project, serviceLabel, service}, more...)...)
+		return named1(name, append([]string{ProjectLabel, project, ServiceLabel, service}, more...)...)
 	}
 	w := world(nil, nil,
 		endpoint(1, "blue", compose("db", "shop", "sql", FromLabel, "web:5432, 192.0.2.0/24, tier=back:1-9")), endpoint(2, "blue", compose("x", "shop", "web")),
@@ -199,7 +199,7 @@ func TestUnknownIsNotMoreOpen(t *testing.T) {
 		l := named1(rapid.SampledFrom([]string{"a", "b"}).Draw(t, name))
 		for key, values := range map[string][]string{
 			FromLabel: {"", "", "", "a", "b:80", "none", "bad!", "any:80"}, ToLabel: {"", "", "", "a:80", "b", "10.0.0.0/30", "a.test"}, OpenLabel: {"", "true", "false"},
-			projectLabel: {"", "p"}, serviceLabel: {"", "a"},
+			ProjectLabel: {"", "p"}, ServiceLabel: {"", "a"},
 		} {
 			if v := rapid.SampledFrom(values).Draw(t, name+" "+key); v != "" {
 				l[key] = v

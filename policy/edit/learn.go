@@ -1,0 +1,77 @@
+package edit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/policy"
+	"github.com/grapevine-net/grapevine/policy/k8s"
+	"github.com/grapevine-net/grapevine/policy/learn"
+	"github.com/grapevine-net/grapevine/policy/worlds"
+)
+
+// Learn makes policies of what was seen on a network: they let just that pass. It writes nothing.
+func (d Desk) Learn(ctx context.Context, network string) (api.Learned, error) {
+	snap := d.Replica.Snapshot()
+	if n, there := cluster.Get[cluster.Network](snap, network); !there || n.Provisional() {
+		return api.Learned{}, wrong(http.StatusNotFound, "there is no network %.80s: see `grapevine networks`", network)
+	}
+	t, err := d.Traffic(ctx, true)
+	if err != nil {
+		return api.Learned{}, err
+	}
+	learned := learn.Of(learn.Seen{Network: network, Endpoints: worlds.Endpoints(snap), Connections: seen(t.Connections), Host: hosts(snap)})
+	out := api.Learned{Policies: len(learned.Policies), Seen: learned.Seen}
+	for _, h := range t.Hosts {
+		switch {
+		case h.Error != "":
+			out.Notes = append(out.Notes, fmt.Sprintf("what containers of host %s did is not in it: %s", h.Name, h.Error))
+		case h.Left > 0 || h.Lost > 0:
+			out.Notes = append(out.Notes, fmt.Sprintf("some of what containers of host %s did is not in it: there was no room", h.Name))
+		}
+		if h.Error == "" && !h.Since.IsZero() {
+			out.Notes = append(out.Notes, fmt.Sprintf("host %s counts since %s", h.Name, h.Since.Format("2006-01-02 15:04:05 MST")))
+		}
+	}
+	out.Notes = append(out.Notes, learned.Notes...)
+	out.Text = fmt.Sprintf("# Of %s seen on network %s. Read it, and `grapevine policy try` it, before you apply it.\n", words.Plural(learned.Seen, "connection"), network) +
+		learn.Comment(out.Notes)
+	if len(learned.Policies) > 0 {
+		out.Text += string(k8s.FormatAll(learned.Policies))
+	}
+	return out, nil
+}
+
+// seen is what the counting of packets knows, as package learn takes it.
+func seen(list []api.Connection) (out []learn.Connection) {
+	protocols := map[string]uint8{"tcp": policy.TCP, "udp": policy.UDP, "sctp": policy.SCTP, "icmp": policy.ICMP}
+	for _, c := range list {
+		one := learn.Connection{From: learnEnd(c.From), To: learnEnd(c.To), Proto: protocols[c.Proto], Port: c.To.Port}
+		switch c.State {
+		case "refused", "unanswered":
+			one.Failed = c.State
+		case "opening":
+			one.Failed = "not answered yet"
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+func learnEnd(e api.TrafficEnd) learn.End {
+	return learn.End{Addr: e.Addr, Container: e.Host != "", Name: e.Name}
+}
+
+// hosts says of an address whether hosts speak to containers by it: a gateway's.
+func hosts(snap *cluster.Snapshot) func(netip.Addr) bool {
+	gateways := map[netip.Addr]bool{}
+	for s := range cluster.All[cluster.Subnet](snap) {
+		gateways[s.Gateway] = s.Gateway.IsValid()
+	}
+	return func(a netip.Addr) bool { return gateways[a] }
+}

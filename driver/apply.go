@@ -62,7 +62,7 @@ func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 	for _, id := range p.unused {
 		errs = append(errs, d.noteUnused(id))
 	}
-	errs = append(errs, d.noteNames(p.names), d.noteLabelled(p.labelled), d.retireAll(p.retire), d.retireOld(p.old))
+	errs = append(errs, d.noteNames(p.names), d.noteLabelled(p.labelled), d.keepEncrypted(p.encrypted), d.retireAll(p.retire), d.retireOld(p.old))
 	for _, n := range p.remove {
 		errs = append(errs, d.removeInDocker(ctx, n))
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/docker"
 )
 
 // TestCanEncrypt: an encrypted network is made by a host that can encrypt, while no older agent would take part in the clear;
@@ -58,6 +59,40 @@ func TestCanEncrypt(t *testing.T) {
 		err := canEncrypt(tt.snap, self, tt.cannot, "blue", tt.o)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+// TestStaysEncrypted: a network that a host relies on is not made one in the clear by another host that makes it anew, or that
+// made it at the same moment without the option.
+func TestStaysEncrypted(t *testing.T) {
+	secret := cluster.Network{Name: "blue", VNID: 5, Options: map[string]string{"encrypted": ""}, Removed: true}
+	if n := again(secret, cluster.Network{Name: "blue", VNID: 9, Options: map[string]string{"mtu": "1400"}}); !n.Encrypted() || n.VNID != 5 || n.Options["mtu"] != "1400" {
+		t.Errorf("made anew while others use it: %+v", n)
+	}
+	for _, tt := range []struct {
+		name    string
+		options map[string]string // in the cluster
+		used    bool
+		want    int
+	}{
+		{"in the clear by another host", nil, true, 1},
+		{"as it is", map[string]string{"encrypted": ""}, true, 0},
+		{"nobody here relies on it", nil, false, 0},
+	} {
+		state := cluster.New("1111111111111111")
+		if _, _, err := state.Put(cluster.Network{Name: "blue", VNID: 5, Options: tt.options}); err != nil {
+			t.Fatal(err)
+		}
+		v := view{
+			snap: state.Snapshot(), self: "1111111111111111", networks: []docker.Network{{ID: "a", Name: "blue"}},
+			local: map[string]localNetwork{"a": {ID: "a", Name: "blue", Learnt: true, Options: map[string]string{"encrypted": ""}}},
+		}
+		if tt.used {
+			v.containers = []docker.Container{{Name: "web", Networks: []docker.Attachment{{Network: "blue", NetworkID: "a"}}}}
+		}
+		if p := decide(v); len(p.encrypted) != tt.want {
+			t.Errorf("%s: %v is written", tt.name, p.encrypted)
 		}
 	}
 }

@@ -79,6 +79,7 @@ type plan struct {
 	// unlabelled are containers whose labels do not fit into their endpoints' records.
 	unlabelled []Unlabelled
 	labelled   []string // networks of such as ask for something, to be marked
+	encrypted  []string // networks that are so for who made them here, and not in the cluster
 }
 
 // decide is the whole of the watcher's rules. It is pure.
@@ -268,7 +269,10 @@ func (v view) idsByName() map[string]string {
 // decideUse keeps the records of a network that has containers here, and removes
 // the Docker network of one that has none and is gone from the cluster.
 func (v view) decideUse(p *plan, n localNetwork, dn docker.Network, used bool) {
-	_, live := cluster.Get[cluster.Network](v.snap, n.Name)
+	rec, live := cluster.Get[cluster.Network](v.snap, n.Name)
+	if used && live && n.record().Encrypted() && !rec.Encrypted() && v.outdated[n.ID] == "" {
+		p.encrypted = append(p.encrypted, n.Name)
+	}
 	_, noted := cluster.Get[cluster.Use](v.snap, cluster.Use{Network: n.Name, Host: v.self}.Key().ID)
 	switch {
 	case used && (!live || !noted || !v.subnetsLive(n) && (v.outdated[n.ID] == "" || v.hasEndpoints(n.ID))):
@@ -423,6 +427,7 @@ func (p *plan) sort() {
 		return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Network, b.Network))
 	})
 	slices.Sort(p.labelled)
+	slices.Sort(p.encrypted)
 	slices.SortFunc(p.unlabelled, func(a, b Unlabelled) int {
 		return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Network, b.Network))
 	})

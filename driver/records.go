@@ -57,10 +57,42 @@ func (n localNetwork) record() cluster.Network {
 }
 
 // again is the record of a network that was to be removed, and that a user has made
-// anew, with what it was made with this time. Others may use it still: it keeps its VNID.
+// anew, with what it was made with this time. Others may use it still: it keeps its VNID, and stays encrypted.
 func again(old, anew cluster.Network) cluster.Network {
 	anew.Name, anew.VNID, anew.Labelled = old.Name, old.VNID, old.Labelled
+	if old.Encrypted() {
+		anew = encrypted(anew)
+	}
 	return anew
+}
+
+// encrypted is a network with that option.
+func encrypted(n cluster.Network) cluster.Network {
+	if n.Encrypted() {
+		return n
+	}
+	if n.Options = maps.Clone(n.Options); n.Options == nil {
+		n.Options = map[string]string{}
+	}
+	n.Options[cluster.EncryptedOption] = ""
+	return n
+}
+
+// keepEncrypted writes of networks that this host made, and has containers on, that they are encrypted: another one may have
+// made them at the same moment, without, where neither heard of the other.
+func (d *applier) keepEncrypted(networks []string) error {
+	if len(networks) == 0 {
+		return nil
+	}
+	_, err := d.replica.Update(func(tx *replica.Tx) error {
+		for _, name := range networks {
+			if n, live := cluster.Get[cluster.Network](tx.Snapshot(), name); live {
+				_ = tx.Put(encrypted(n)) // Update reports it
+			}
+		}
+		return nil
+	})
+	return err
 }
 
 // subnets are the records of a network's own subnets, to announce them again.
@@ -143,12 +175,8 @@ func rename(tx *replica.Tx, self cluster.NodeID, old, name string, labels map[st
 		to.Labels = labels
 	default:
 		to.Old = without(to.Old, prefixesOf(tx.Snapshot(), old))
-		if from.Encrypted() && !to.Encrypted() { // as with isolation
-			to.Options = maps.Clone(to.Options)
-			if to.Options == nil {
-				to.Options = map[string]string{}
-			}
-			to.Options[cluster.EncryptedOption] = ""
+		if from.Encrypted() { // as with isolation
+			to = encrypted(to)
 		}
 		if from.Isolated() && !to.Isolated() { // two made it at the same moment, and one of them relies on it
 			to.Options = maps.Clone(to.Options)

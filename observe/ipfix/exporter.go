@@ -174,6 +174,7 @@ func (e *Exporter) Run(ctx context.Context) error {
 			tried = time.Now()
 			var d net.Dialer
 			conn, err = d.DialContext(ctx, "udp", e.cfg.Collector)
+			encoder.templated = time.Time{} // those of another port's session are not this one's (RFC 7011, 8.4)
 		}
 		for i, message := range encoder.Messages(flows, time.Now()) {
 			if conn == nil {

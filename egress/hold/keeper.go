@@ -287,8 +287,10 @@ func (k *Keeper) take(ctx context.Context, c egress.Case, p lan.Place) *Note {
 			return &Note{Err: err}
 		}
 		if who != nil {
-			h, _ := cluster.Get[cluster.EgressHolder](k.cfg.Replica.Snapshot(), c.Egress.Name)
-			return &Note{Occupied: who, Silent: c.Holder != "" && h.MAC == who.String()}
+			snap := k.cfg.Replica.Snapshot()
+			h, _ := cluster.Get[cluster.EgressHolder](snap, c.Egress.Name)
+			_, member := cluster.Get[cluster.Node](snap, string(c.Holder)) // one that was forgotten carries nothing any more
+			return &Note{Occupied: who, Silent: member && h.MAC == who.String()}
 		}
 	}
 	if !p.Here {

@@ -176,6 +176,17 @@ func TestTakes(t *testing.T) {
 	w.who = itsMAC
 	w.put(cluster.EgressHolder{Egress: "mail", Host: other, MAC: itsMAC.String()})
 	w.now = w.now.Add(retry)
+	if w.round(); w.k.Notes()["mail"].Silent {
+		t.Error("of a host that was forgotten nothing is said")
+	}
+	rec, _, err := cluster.New(other).Put(cluster.Node{ID: other, Name: "host2"})
+	if err == nil {
+		_, err = w.r.Merge(cluster.Encode([]cluster.Record{rec}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.now = w.now.Add(retry)
 	if w.round(); !w.k.Notes()["mail"].Silent || w.place.Here || w.holder() != other {
 		t.Errorf("taken from a host that lives: %+v", w.k.Notes()["mail"])
 	}

@@ -61,7 +61,7 @@ func (e localEndpoint) checkBesides(n localNetwork) error {
 func (d *endpoints) leaseBesides(ctx context.Context, n localNetwork, e localEndpoint) error {
 	for _, a := range e.Besides {
 		p, _, _ := n.subnetOf(a)
-		if _, err := d.alloc.Address(ctx, p, netip.Prefix{}, a); err != nil {
+		if _, err := d.core.alloc.Address(ctx, p, netip.Prefix{}, a); err != nil {
 			return fmt.Errorf("driver-opt %s: %w", optAddresses, err)
 		}
 	}

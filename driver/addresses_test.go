@@ -68,9 +68,9 @@ func TestAddressesBesides(t *testing.T) {
 	if _, err := e.attached(id, "b", "10.128.0.10/22", "", map[string]any{"adresses": "10.128.1.3"}); err == nil || !strings.Contains(err.Error(), "known are addresses, egress, ingress") {
 		t.Errorf("an unknown option: %v", err)
 	}
-	check(t, e.rig.alloc.Release(netip.MustParseAddr("10.128.0.10"))) // as Docker does after a refusal
+	check(t, e.rig.core.alloc.Release(netip.MustParseAddr("10.128.0.10"))) // as Docker does after a refusal
 	held := func() (out []string) {
-		for _, l := range e.rig.alloc.Leases() {
+		for _, l := range e.rig.core.alloc.Leases() {
 			out = append(out, l.Addr.String()+" "+l.Endpoint[:min(1, len(l.Endpoint))])
 		}
 		return out
@@ -88,7 +88,7 @@ func TestAddressesBesides(t *testing.T) {
 	next, err := e.attached(id, "c", "10.128.0.11/22", "", map[string]any{optAddresses: "10.128.1.2"})
 	check(t, err)
 	// One that Docker forgot gives all back.
-	check(t, e.rig.collectEndpoint(context.Background(), next))
+	check(t, e.rig.endpoints.collectEndpoint(context.Background(), next))
 	e.rig.now = e.rig.now.Add(time.Hour)
 	e.look()
 	if got := held(); len(got) != 0 {

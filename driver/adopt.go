@@ -109,14 +109,14 @@ func (d *networks) adoptPool(ctx context.Context, r *network.CreateNetworkReques
 			return fmt.Errorf("range of %s: %w", prefix, err)
 		}
 	}
-	if err := d.alloc.Pool(ctx, id, hostBits); err != nil {
+	if err := d.core.alloc.Pool(ctx, id, hostBits); err != nil {
 		return err
 	}
 	data := &network.IPAMData{AddressSpace: ipam.AddressSpace, Pool: prefix.String(), AuxAddresses: map[string]any{}}
 	if text, _, _ := strings.Cut(p.Gateway, "/"); text != "" { // some engines add the length
 		gateway, err := netip.ParseAddr(text)
 		if err == nil {
-			gateway, err = d.alloc.Gateway(prefix, gateway)
+			gateway, err = d.core.alloc.Gateway(prefix, gateway)
 		}
 		if err != nil {
 			return err
@@ -145,19 +145,19 @@ func (d *networks) adoptAll(ctx context.Context, list []docker.Network) (more bo
 	refused := map[string]refusal{}
 	for _, n := range list {
 		before, again := d.refused[n.ID]
-		if again && d.cfg.Now().Sub(before.at) < idleLook {
+		if again && d.core.cfg.Now().Sub(before.at) < idleLook {
 			refused[n.ID] = before
 			continue
 		}
 		err := d.adopt(ctx, n)
 		if err == nil {
-			d.cfg.Log.Info("a network from before this host was a new one goes on", "network", n.Name)
+			d.core.cfg.Log.Info("a network from before this host was a new one goes on", "network", n.Name)
 			more = true
 			continue
 		}
-		refused[n.ID] = refusal{err, d.cfg.Now()}
+		refused[n.ID] = refusal{err, d.core.cfg.Now()}
 		if !again || before.err.Error() != err.Error() {
-			d.cfg.Log.Warn("a network from before this host was a new one cannot go on", "network", n.Name, "err", err)
+			d.core.cfg.Log.Warn("a network from before this host was a new one cannot go on", "network", n.Name, "err", err)
 		}
 	}
 	d.refused = refused

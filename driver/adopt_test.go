@@ -47,25 +47,25 @@ func TestFormerNetworksGoOn(t *testing.T) {
 		retire(tx, "green")
 		retire(tx, "red")
 	})
-	for id := range e.rig.local.endpoints {
-		check(t, e.rig.alloc.Unbind(id))
-		check(t, e.rig.local.dropEndpoint(id))
+	for id := range e.rig.core.local.endpoints {
+		check(t, e.rig.core.alloc.Unbind(id))
+		check(t, e.rig.core.local.dropEndpoint(id))
 	}
-	for _, l := range e.rig.alloc.Leases() {
-		check(t, e.rig.alloc.Release(l.Addr))
+	for _, l := range e.rig.core.alloc.Leases() {
+		check(t, e.rig.core.alloc.Release(l.Addr))
 	}
-	for id := range e.rig.local.networks {
-		check(t, e.rig.local.dropNetwork(id))
+	for id := range e.rig.core.local.networks {
+		check(t, e.rig.core.local.dropNetwork(id))
 	}
 	e.rig.reopen()
-	e.rig.cfg.DriverName, e.rig.cfg.Former = "grapevine:latest", true
+	e.rig.core.cfg.DriverName, e.rig.core.cfg.Former = "grapevine:latest", true
 
 	e.look()
-	if n, ok := e.rig.local.networks[ids["blue"]]; !ok || n.Name != "blue" || n.MTU != 1400 || !slices.Equal(n.Gateways, []netip.Addr{netip.MustParseAddr("10.129.0.9")}) {
+	if n, ok := e.rig.core.local.networks[ids["blue"]]; !ok || n.Name != "blue" || n.MTU != 1400 || !slices.Equal(n.Gateways, []netip.Addr{netip.MustParseAddr("10.129.0.9")}) {
 		t.Fatalf("blue, which the cluster has, is not taken on: %+v", n)
 	}
-	if len(e.rig.local.networks) != 1 || len(e.rig.Strangers()) != 0 {
-		t.Fatalf("at once: %v, strangers %v", e.rig.local.networks, e.rig.Strangers())
+	if len(e.rig.core.local.networks) != 1 || len(e.rig.Strangers()) != 0 {
+		t.Fatalf("at once: %v, strangers %v", e.rig.core.local.networks, e.rig.Strangers())
 	}
 	e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
 	e.look()
@@ -106,8 +106,8 @@ func TestRemovedIsNotAdopted(t *testing.T) {
 		e.look()
 		e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
 	}
-	if len(e.rig.local.networks) != 0 {
-		t.Errorf("networks: %v", e.rig.local.networks)
+	if len(e.rig.core.local.networks) != 0 {
+		t.Errorf("networks: %v", e.rig.core.local.networks)
 	}
 }
 
@@ -121,13 +121,13 @@ func TestAnotherClustersNetworks(t *testing.T) {
 	check(t, err)
 	e.look()
 	e.write(func(tx *replica.Tx) { retire(tx, "blue") })
-	check(t, e.rig.local.dropNetwork(id))
+	check(t, e.rig.core.local.dropNetwork(id))
 	for range 3 {
 		e.look()
 		e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
 	}
-	if got := e.rig.Strangers(); len(got) != 1 || got[0].Known || len(e.rig.local.networks) != 0 {
-		t.Errorf("strangers %+v, networks %v", got, e.rig.local.networks)
+	if got := e.rig.Strangers(); len(got) != 1 || got[0].Known || len(e.rig.core.local.networks) != 0 {
+		t.Errorf("strangers %+v, networks %v", got, e.rig.core.local.networks)
 	}
 	e.want()
 }
@@ -161,10 +161,10 @@ func TestHalfRemovedNetworks(t *testing.T) {
 			e.full = true
 			for range 4 { // it waits for clients of Docker's
 				e.rig.now = e.rig.now.Add(forgottenAfter)
-				_, _ = e.rig.look(t.Context())
+				_, _ = e.rig.mirror.look(t.Context())
 			}
 			e.full = false
-			if _, known := e.rig.local.networks[half.ID]; known {
+			if _, known := e.rig.core.local.networks[half.ID]; known {
 				t.Fatal("the agent has what docker does not list")
 			}
 			meanwhile(e)
@@ -177,8 +177,8 @@ func TestHalfRemovedNetworks(t *testing.T) {
 			if _, there := e.networks[half.ID]; there || len(e.rig.Strangers()) > 0 {
 				t.Errorf("docker has it %v, strangers %v", there, e.rig.Strangers())
 			}
-			if _, there := e.named("red"); there != (len(e.rig.local.networks) == 1) {
-				t.Errorf("docker has another one: %v, the agent: %v", there, e.rig.local.networks)
+			if _, there := e.named("red"); there != (len(e.rig.core.local.networks) == 1) {
+				t.Errorf("docker has another one: %v, the agent: %v", there, e.rig.core.local.networks)
 			}
 			e.want(strings.Split(records, "\n")...)
 		})
@@ -199,7 +199,7 @@ func TestEndsThatAreNotStored(t *testing.T) {
 	e.rig.life.Over = true
 	for range 4 { // it waits for clients of Docker's
 		e.rig.now = e.rig.now.Add(time.Second)
-		_, _ = e.rig.look(t.Context())
+		_, _ = e.rig.mirror.look(t.Context())
 	}
 	if _, there := e.named("red"); there {
 		t.Fatal("docker still has the network")
@@ -212,12 +212,12 @@ func TestEndsThatAreNotStored(t *testing.T) {
 	e.red(false) // somebody has made it again
 	for range 5 {
 		e.rig.now = e.rig.now.Add(time.Second)
-		_, _ = e.rig.look(t.Context())
+		_, _ = e.rig.mirror.look(t.Context())
 	}
 	if _, there := e.named("red"); !there {
 		t.Error("the network that was made again is not in docker")
 	}
-	if n := len(e.rig.alloc.Leases()); n != 0 {
+	if n := len(e.rig.core.alloc.Leases()); n != 0 {
 		t.Errorf("%d leases", n)
 	}
 }
@@ -231,9 +231,9 @@ func TestRemovalsFailWhileDockerIsLookedAt(t *testing.T) {
 	calls.Go(func() {
 		gone := strings.Repeat("9", 64)
 		for range 20 {
-			e.rig.mu.Lock()
-			err := e.rig.local.setEndpoint(localEndpoint{ID: "short", Network: gone})
-			e.rig.mu.Unlock()
+			e.rig.core.mu.Lock()
+			err := e.rig.core.local.setEndpoint(localEndpoint{ID: "short", Network: gone})
+			e.rig.core.mu.Unlock()
 			if err != nil {
 				t.Error(err)
 			}

@@ -147,7 +147,7 @@ type Untold struct {
 	Aliases            []string
 }
 
-// Untold returns what there is of these. It waits for nothing.
+// Untold is Driver.Untold.
 func (d *mirror) Untold() []Untold {
 	if list := d.untold.Load(); list != nil {
 		return slices.Clone(*list)

@@ -14,7 +14,7 @@ import (
 func (e *engine) inspecting() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { e.rig.inspector.run(ctx); close(done) }()
+	go func() { e.rig.core.inspector.run(ctx); close(done) }()
 	e.t.Cleanup(func() { cancel(); <-done })
 }
 
@@ -29,7 +29,7 @@ func (e *engine) becomes(endpoint, want string) {
 	e.t.Helper()
 	for e.look(); e.names(endpoint) != want; e.look() {
 		select {
-		case <-e.rig.wake:
+		case <-e.rig.core.wake:
 		case <-time.After(5 * time.Second):
 			e.t.Fatalf("the names are %q, want %q", e.names(endpoint), want)
 		}
@@ -57,8 +57,8 @@ func TestAliases(t *testing.T) {
 	}
 
 	// A new agent keeps what is on record until it knows better.
-	e.rig.inspector.known = map[string]inspected{}
-	e.rig.inspector.ctx = nil
+	e.rig.core.inspector.known = map[string]inspected{}
+	e.rig.core.inspector.ctx = nil
 	e.look()
 	if got := e.names(ep); got != "web db sql" {
 		t.Errorf("after a restart: %q", got)
@@ -101,7 +101,7 @@ func TestInspectionWaitsAlone(t *testing.T) {
 	e.stop(id, "web", ep)
 	e.rm("web")
 	e.look()
-	if n := len(e.rig.inspector.known); n != 0 {
+	if n := len(e.rig.core.inspector.known); n != 0 {
 		t.Errorf("%d endpoints still known", n)
 	}
 }

@@ -19,9 +19,9 @@ import (
 
 // applier changes what Docker has.
 type applier struct {
-	*core
-	*networks
-	*endpoints
+	core      *core
+	networks  *networks
+	endpoints *endpoints
 	remade    map[string]string // view.remade
 	looking   sync.Mutex        // held during a look; covers withdrawn
 	withdrawn bool              // the host is leaving: the watcher rests
@@ -33,41 +33,41 @@ type applier struct {
 // apply does what a plan says, and goes on after failures. Adopting and learning come first
 // and alone, as all else may look different then: more says to decide anew.
 func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
-	if d.adoptAll(ctx, p.adopt) {
+	if d.networks.adoptAll(ctx, p.adopt) {
 		return true, nil
 	}
 	var errs []error
 	for _, n := range p.learn {
-		learnt, err := d.learn(ctx, n)
+		learnt, err := d.networks.learn(ctx, n)
 		more, errs = more || learnt, append(errs, err)
 	}
 	if err := errors.Join(errs...); more || err != nil {
 		return err == nil, err
 	}
 	for _, id := range p.lostEPs {
-		if has, err := d.inDocker(ctx, id); has || err != nil {
+		if has, err := d.core.inDocker(ctx, id); has || err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		d.cfg.Log.Info("collecting an endpoint that docker has forgotten", "endpoint", id)
-		errs = append(errs, d.collectEndpoint(ctx, id))
+		d.core.cfg.Log.Info("collecting an endpoint that docker has forgotten", "endpoint", id)
+		errs = append(errs, d.endpoints.collectEndpoint(ctx, id))
 	}
 	for _, id := range p.lost {
-		d.cfg.Log.Info("collecting a network that docker has forgotten", "network", id, "removed without us", p.unseen[id])
-		errs = append(errs, d.removeNetwork(ctx, id, p.unseen[id]))
+		d.core.cfg.Log.Info("collecting a network that docker has forgotten", "network", id, "removed without us", p.unseen[id])
+		errs = append(errs, d.endpoints.removeNetwork(ctx, id, p.unseen[id]))
 	}
 	for _, id := range p.uses {
-		errs = append(errs, d.noteUse(id, false))
+		errs = append(errs, d.core.noteUse(id, false))
 	}
 	for _, id := range p.unused {
 		errs = append(errs, d.noteUnused(id))
 	}
-	errs = append(errs, d.noteNames(p.names), d.noteLabelled(p.labelled), d.keepEncrypted(p.encrypted), d.retireAll(p.retire), d.retireOld(p.old))
+	errs = append(errs, d.noteNames(p.names), d.noteLabelled(p.labelled), d.keepEncrypted(p.encrypted), d.retireAll(p.retire), d.core.retireOld(p.old))
 	for _, n := range p.remove {
 		errs = append(errs, d.removeInDocker(ctx, n))
 	}
 	for _, n := range p.vanish {
-		if d.mayWait(n.ID, vanishWait) && d.visited(d.docker.Visitors) {
+		if d.mayWait(n.ID, vanishWait) && d.visited(d.core.docker.Visitors) {
 			continue
 		}
 		errs = append(errs, d.removeInDocker(ctx, n))
@@ -76,11 +76,11 @@ func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 		}
 	}
 	for _, n := range p.create {
-		if d.justRemoved(n.Name) {
+		if d.core.justRemoved(n.Name) {
 			continue
 		}
 		alone := d.mayWait(n.Name, d.createWait())
-		if alone && d.visited(d.docker.Newcomers) {
+		if alone && d.visited(d.core.docker.Newcomers) {
 			continue
 		}
 		errs = append(errs, d.createInDocker(ctx, n, alone))
@@ -100,15 +100,15 @@ func (d *networks) learn(ctx context.Context, dn docker.Network) (learnt bool, e
 	if err != nil || !conflict {
 		return true, err
 	}
-	return true, d.partWith(ctx, dn.ID)
+	return true, d.core.partWith(ctx, dn.ID)
 }
 
 // nameless reports whether a local network has its subnet from another host's network
 // whose own name is not known yet: whether both are one is to be seen.
 func (d *networks) nameless(id string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := d.local.networks[id]
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	n := d.core.local.networks[id]
 	begun := d.begunAs(n)
 	return strings.HasPrefix(begun, provisional) && begun != provisional+id
 }
@@ -120,16 +120,16 @@ func (d *networks) begunAs(n localNetwork) string {
 	if n.Name == provisional+n.ID || !strings.HasPrefix(n.Name, provisional) {
 		return n.Name
 	}
-	if s, live := cluster.Get[cluster.Subnet](d.replica.Snapshot(), n.Prefixes[0].String()); live {
+	if s, live := cluster.Get[cluster.Subnet](d.core.replica.Snapshot(), n.Prefixes[0].String()); live {
 		return s.Network
 	}
 	return "a network that another host has just given up"
 }
 
 func (d *networks) learnName(dn docker.Network) (conflict bool, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n, ok := d.local.networks[dn.ID]
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	n, ok := d.core.local.networks[dn.ID]
 	if !ok || n.Learnt {
 		return false, nil
 	}
@@ -137,19 +137,19 @@ func (d *networks) learnName(dn docker.Network) (conflict bool, err error) {
 	begun := d.begunAs(n)
 	var left []string
 	if dn.Labels, left = cluster.FitLabels(dn.Labels); len(left) > 0 {
-		d.cfg.Log.Warn("labels are too long, or too many, for the other hosts: the network has them here alone", "network", dn.Name, "labels", left)
+		d.core.cfg.Log.Warn("labels are too long, or too many, for the other hosts: the network has them here alone", "network", dn.Name, "labels", left)
 	}
 	n.Name, n.Learnt, n.Labels = name, true, dn.Labels
 	if begun != name && begun != provisional+dn.ID {
 		n.Name = provisional + n.ID // it has no other's name, nor a part in that one's life
 		n.Conflict = fmt.Sprintf("network %s has the subnet %s of network %s, which is another one; remove it and create it with a subnet of its own, or with none given", dn.Name, prefixList(n.Prefixes), begun)
-		d.cfg.Log.Error("network cannot be used", "why", n.Conflict)
-		return true, d.local.setNetwork(n)
+		d.core.cfg.Log.Error("network cannot be used", "why", n.Conflict)
+		return true, d.core.local.setNetwork(n)
 	}
 	n.Subnets = slices.Clone(n.Subnets)
-	_, err = d.replica.Update(func(tx *replica.Tx) error {
+	_, err = d.core.replica.Update(func(tx *replica.Tx) error {
 		if old != n.Name {
-			rename(tx, d.cfg.Self, old, n.Name, dn.Labels, n.Automatic)
+			rename(tx, d.core.cfg.Self, old, n.Name, dn.Labels, n.Automatic)
 		} else {
 			rec, _ := cluster.Get[cluster.Network](tx.Snapshot(), n.Name)
 			relabel(tx, n.Name, dn.Labels, rec.Made == making(dn.ID))
@@ -163,19 +163,19 @@ func (d *networks) learnName(dn docker.Network) (conflict bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("name network %s: %w", name, err)
 	}
-	d.cfg.Log.Info("network has its name", "network", n.Name, "vnid", n.VNID, "subnets", n.Prefixes)
-	return false, d.local.setNetwork(n)
+	d.core.cfg.Log.Info("network has its name", "network", n.Name, "vnid", n.VNID, "subnets", n.Prefixes)
+	return false, d.core.local.setNetwork(n)
 }
 
 func (d *applier) noteUnused(id string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n, ok := d.local.networks[id]
-	if !ok || d.local.usedName(n.Name) {
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	n, ok := d.core.local.networks[id]
+	if !ok || d.core.local.usedName(n.Name) {
 		return nil
 	}
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
-		tx.Delete(cluster.Use{Network: n.Name, Host: d.cfg.Self}.Key())
+	_, err := d.core.replica.Update(func(tx *replica.Tx) error {
+		tx.Delete(cluster.Use{Network: n.Name, Host: d.core.cfg.Self}.Key())
 		return nil
 	})
 	return err
@@ -185,10 +185,10 @@ func (d *applier) noteNames(names []cluster.Endpoint) error {
 	if len(names) == 0 {
 		return nil
 	}
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
+	_, err := d.core.replica.Update(func(tx *replica.Tx) error {
 		for _, e := range names {
 			rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID)
-			if !live || rec.Host != d.cfg.Self {
+			if !live || rec.Host != d.core.cfg.Self {
 				continue
 			}
 			rec.Container, rec.Name, rec.Aliases, rec.More, rec.LinkLocal, rec.Outdated = e.Container, e.Name, e.Aliases, e.More, e.LinkLocal, e.Outdated
@@ -207,7 +207,7 @@ func (d *applier) retireAll(names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
+	_, err := d.core.replica.Update(func(tx *replica.Tx) error {
 		for _, name := range names {
 			if n, live := cluster.Get[cluster.Network](tx.Snapshot(), name); live && n.Removed && idle(tx.Snapshot(), name) {
 				retire(tx, name)
@@ -224,13 +224,13 @@ func (d *applier) retireAll(names []string) error {
 func (d *applier) createInDocker(ctx context.Context, n docker.Network, alone bool) error {
 	prefixes := prefixesOfPools(n.Pools)
 	c := &creation{Network: n, alone: alone}
-	d.mu.Lock()
-	if c.off = d.othersCreate(nil); !c.off {
+	d.core.mu.Lock()
+	if c.off = d.core.othersCreate(nil); !c.off {
 		for _, p := range prefixes {
-			d.ours.creating[p] = c
+			d.core.ours.creating[p] = c
 		}
 	}
-	d.mu.Unlock()
+	d.core.mu.Unlock()
 	var id string
 	var err error
 	if !c.off {
@@ -239,22 +239,22 @@ func (d *applier) createInDocker(ctx context.Context, n docker.Network, alone bo
 			n.Options = map[string]string{}
 		}
 		n.Options[optReplica] = "true"
-		id, err = d.docker.CreateNetwork(ctx, n)
+		id, err = d.core.docker.CreateNetwork(ctx, n)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.unstored, id) // if there is an ID, Docker has stored it
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	delete(d.core.unstored, id) // if there is an ID, Docker has stored it
 	for _, p := range prefixes {
-		delete(d.ours.creating, p)
+		delete(d.core.ours.creating, p)
 	}
 	switch {
 	case c.off:
-		d.again = true
+		d.core.again = true
 	case errors.Is(err, docker.ErrConflict):
 	case err != nil:
 		return fmt.Errorf("make network %s of the cluster here: %w", n.Name, err)
 	default:
-		d.cfg.Log.Info("network of the cluster is here too", "network", n.Name)
+		d.core.cfg.Log.Info("network of the cluster is here too", "network", n.Name)
 	}
 	return nil
 }
@@ -275,42 +275,42 @@ func prefixesOfPools(pools []docker.IPAM) (out []netip.Prefix) {
 // removeInDocker removes a network that the cluster has deleted. If a container
 // has come onto it meanwhile, Docker refuses, and the network is announced again.
 func (d *applier) removeInDocker(ctx context.Context, n docker.Network) error {
-	d.mu.Lock()
-	if d.local.used(n.ID) {
-		d.mu.Unlock()
+	d.core.mu.Lock()
+	if d.core.local.used(n.ID) {
+		d.core.mu.Unlock()
 		return nil
 	}
-	d.ours.removing[n.ID] = true
+	d.core.ours.removing[n.ID] = true
 	// Should this agent end before Docker has called, the next one shall not take it for a user's doing.
-	if err := d.noteStore(n.ID, ""); err != nil {
-		d.cfg.Log.Debug("a removal is not noted", "network", n.Name, "err", err) // on a full disk: it goes on
+	if err := d.networks.noteStore(n.ID, ""); err != nil {
+		d.core.cfg.Log.Debug("a removal is not noted", "network", n.Name, "err", err) // on a full disk: it goes on
 	}
-	d.mu.Unlock()
+	d.core.mu.Unlock()
 	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.ours.removing, n.ID)
+		d.core.mu.Lock()
+		defer d.core.mu.Unlock()
+		delete(d.core.ours.removing, n.ID)
 	}()
-	if err := d.docker.RemoveNetwork(ctx, n.ID); err != nil && !errors.Is(err, docker.ErrConflict) {
-		d.noteRemoveFailed()
+	if err := d.core.docker.RemoveNetwork(ctx, n.ID); err != nil && !errors.Is(err, docker.ErrConflict) {
+		d.core.noteRemoveFailed()
 		return fmt.Errorf("remove network %s from docker: %w", n.Name, err)
 	}
-	d.cfg.Log.Info("removed network from docker", "network", n.Name)
+	d.core.cfg.Log.Info("removed network from docker", "network", n.Name)
 	return nil
 }
 
 // refreshNotes notes what local networks are announced again with, if the cluster
 // deletes them while this host is cut off or begins to use them.
 func (d *applier) refreshNotes(snap *cluster.Snapshot) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
 	var errs []error
-	for _, id := range sortedKeys(d.local.networks) {
-		n := d.local.networks[id]
+	for _, id := range sortedKeys(d.core.local.networks) {
+		n := d.core.local.networks[id]
 		rec, live := cluster.Get[cluster.Network](snap, n.Name)
 		if live && (rec.VNID != n.VNID || rec.MTU != n.MTU || rec.Attachable != n.Attachable || !maps.Equal(rec.Labels, n.Labels)) {
 			n.VNID, n.MTU, n.Attachable, n.Labels = rec.VNID, rec.MTU, rec.Attachable, rec.Labels
-			errs = append(errs, d.local.setNetwork(n))
+			errs = append(errs, d.core.local.setNetwork(n))
 		}
 	}
 	return errors.Join(errs...)
@@ -318,23 +318,23 @@ func (d *applier) refreshNotes(snap *cluster.Snapshot) error {
 
 // noteStores notes that Docker lists networks.
 func (d *applier) noteStores(v view) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
 	var errs []error
 	for _, dn := range v.networks {
-		errs = append(errs, d.noteStore(dn.ID, v.store()))
+		errs = append(errs, d.networks.noteStore(dn.ID, v.store()))
 	}
 	return errors.Join(errs...)
 }
 
 // noteStore notes which of Docker's stores lists a network. d.mu is held.
 func (d *networks) noteStore(id, store string) error {
-	n, ours := d.local.networks[id]
+	n, ours := d.core.local.networks[id]
 	if !ours || n.Store == store {
 		return nil
 	}
 	n.Store = store
-	return d.local.setNetwork(n)
+	return d.core.local.setNetwork(n)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -46,7 +46,7 @@ func (v view) borrowers() (list []Borrower) {
 	return list
 }
 
-// Borrowers returns them as they were at the last look. It waits for nothing.
+// Borrowers is Driver.Borrowers.
 func (d *mirror) Borrowers() []Borrower {
 	if list := d.borrowers.Load(); list != nil {
 		return slices.Clone(*list)
@@ -65,9 +65,7 @@ func borrowed(list []Borrower) (all []netip.Prefix) {
 // errNotOurs is in the errors about addresses for networks of other drivers.
 var errNotOurs = errors.New("its addresses are for networks of its own driver alone")
 
-// MayLease refuses an address of a subnet that is of no network of ours on this host. An exact one may
-// be an auxiliary address, which Docker asks for before it makes the network: it is refused once Docker
-// has listed the network with another driver.
+// MayLease is Driver.MayLease.
 func (d *mirror) MayLease(p netip.Prefix, exact bool) error {
 	if d.knows(p) {
 		return nil
@@ -85,9 +83,9 @@ func (d *mirror) MayLease(p netip.Prefix, exact bool) error {
 
 // knows reports whether a network of ours has a subnet, whatever its state.
 func (d *mirror) knows(p netip.Prefix) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, list := range []map[string]localNetwork{d.local.networks, d.local.former} {
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	for _, list := range []map[string]localNetwork{d.core.local.networks, d.core.local.former} {
 		for _, n := range list {
 			if slices.Contains(n.Prefixes, p) {
 				return true

@@ -26,7 +26,7 @@ func TestBorrower(t *testing.T) {
 	_, err = e.rig.ipam.RequestAddress(ctx, &dockeripam.RequestAddressRequest{PoolID: pool.PoolID, Options: gateway})
 	check(t, err)
 	prefix := netip.MustParsePrefix(pool.Pool)
-	_, err = e.rig.alloc.Address(ctx, prefix, netip.Prefix{}, netip.Addr{}) // an older agent gave it
+	_, err = e.rig.core.alloc.Address(ctx, prefix, netip.Prefix{}, netip.Addr{}) // an older agent gave it
 	check(t, err)
 	ask := func(addr string) error {
 		_, err := e.rig.ipam.RequestAddress(ctx, &dockeripam.RequestAddressRequest{PoolID: pool.PoolID, Address: addr})
@@ -54,10 +54,10 @@ func TestBorrower(t *testing.T) {
 	if len(list) != 1 || list[0].Network != "web" || !slices.Equal(list[0].Containers, []string{"old"}) {
 		t.Errorf("named are %+v", list)
 	}
-	if n := len(e.rig.alloc.Leases()); n != 2 {
+	if n := len(e.rig.core.alloc.Leases()); n != 2 {
 		t.Errorf("%d addresses are kept, not 2", n)
 	}
-	if _, there := e.rig.alloc.Subnet(prefix); !there {
+	if _, there := e.rig.core.alloc.Subnet(prefix); !there {
 		t.Error("the pool is freed")
 	}
 	delete(e.networks, "1")
@@ -66,7 +66,7 @@ func TestBorrower(t *testing.T) {
 		e.look()
 		e.rig.now = e.rig.now.Add(time.Minute)
 	}
-	if n := len(e.rig.alloc.Leases()); n != 0 || len(e.rig.Borrowers()) != 0 {
+	if n := len(e.rig.core.alloc.Leases()); n != 0 || len(e.rig.Borrowers()) != 0 {
 		t.Errorf("%d addresses are held after its end", n)
 	}
 }

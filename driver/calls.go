@@ -59,10 +59,10 @@ func (d *Driver) callLost(method string) {
 	if method != string(plugin.Network)+".DeleteEndpoint" {
 		return
 	}
-	d.mu.Lock()
-	d.deleteLost = d.cfg.Now()
-	d.mu.Unlock()
-	d.poke()
+	d.core.mu.Lock()
+	d.core.deleteLost = d.core.cfg.Now()
+	d.core.mu.Unlock()
+	d.core.poke()
 }
 
 // nothing accepts a call that needs no action: those of Swarm managers, which a
@@ -71,10 +71,10 @@ func nothing[Req any](context.Context, *Req) (*Empty, error) { return &Empty{}, 
 
 // getCapabilities is a Docker's first call: what the one before it had not stored is forgotten.
 func (d *Driver) getCapabilities(ctx context.Context) (*Capabilities, error) {
-	d.mu.Lock()
-	d.dockerBegan = d.cfg.Now()
-	d.mu.Unlock()
-	d.poke()
+	d.core.mu.Lock()
+	d.core.dockerBegan = d.core.cfg.Now()
+	d.core.mu.Unlock()
+	d.core.poke()
 	return GetCapabilities(ctx)
 }
 

@@ -28,7 +28,7 @@ func (e *engine) led() string {
 // all ports over to both.
 func TestCrossGivesWay(t *testing.T) {
 	e := newEngine(t)
-	e.rig.cfg.OpenPorts = func() ports.Choice { return ports.Choice{First: 32768, Last: 60999, Cross: true} }
+	e.rig.core.cfg.OpenPorts = func() ports.Choice { return ports.Choice{First: 32768, Last: 60999, Cross: true} }
 	blue, dual := e.user("blue"), e.dual("dual")
 	four := e.run(blue, "web")
 	check(t, e.program(blue, four, 8080))
@@ -42,7 +42,7 @@ func TestCrossGivesWay(t *testing.T) {
 		_, err := e.rig.Join(t.Context(), &network.JoinRequest{NetworkID: n, EndpointID: id, SandboxKey: "/var/run/docker/netns/web"})
 		check(t, err)
 	}
-	l, _ := e.rig.localEndpoint(both)
+	l, _ := e.rig.core.localEndpoint(both)
 	for range 2 {
 		check(t, e.program(dual, both, 8080))
 		if got, want := e.led(), fmt.Sprintf("0.0.0.0:8080 to 10.128.0.2, [::]:8080 to %s", l.Addr6); got != want {
@@ -50,7 +50,7 @@ func TestCrossGivesWay(t *testing.T) {
 		}
 	}
 	for range 2 {
-		check(t, e.rig.unpublish(t.Context(), both))
+		check(t, e.rig.publisher.unpublish(t.Context(), both))
 		if got := e.led(); got != crossing {
 			t.Errorf("after that network: %s", got)
 		}
@@ -66,7 +66,7 @@ func TestCrossGivesWay(t *testing.T) {
 	if got := e.led(); got != "0.0.0.0:8080 to 10.128.0.2" {
 		t.Errorf("asked to leave IPv6 alone: %s", got)
 	}
-	check(t, e.rig.unpublish(t.Context(), four))
+	check(t, e.rig.publisher.unpublish(t.Context(), four))
 	check(t, e.program(dual, both, 8080))
 	if got, want := e.led(), fmt.Sprintf("0.0.0.0:8080 to %s, [::]:8080 to %s", l.Addr, l.Addr6); got != want {
 		t.Errorf("the other network alone: %s, want %s", got, want)

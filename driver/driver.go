@@ -107,13 +107,13 @@ type Config struct {
 // Driver answers the NetworkDriver calls. It is safe for concurrent use. It is its rooms: each names those that
 // it uses, and all have the core.
 type Driver struct {
-	*core
-	*publisher
-	*labels
-	*networks
-	*endpoints
-	*applier
-	*mirror
+	core      *core
+	publisher *publisher
+	labels    *labels
+	networks  *networks
+	endpoints *endpoints
+	applier   *applier
+	mirror    *mirror
 }
 
 // rooms are a Driver's, with that core.
@@ -145,13 +145,10 @@ func New(cfg Config, r Replica, alloc *ipam.Allocator, o Overlay, l Links, p Por
 		told: map[string][]link.Via{}, unstored: map[string]bool{},
 		removed: map[string]bool{}, userRemoved: map[string]time.Time{},
 	})
-	driver.inspector = newInspector(d, driver.poke)
-	driver.undeclared = true
-	if err := driver.lookAtPorts(context.Background()); err != nil {
+	driver.core.inspector = newInspector(d, driver.core.poke)
+	driver.publisher.undeclared = true
+	if err := driver.publisher.lookAtPorts(context.Background()); err != nil {
 		return nil, fmt.Errorf("driver: %w", err)
 	}
 	return driver, nil
 }
-
-// Watch keeps Docker's networks and the cluster's the same, and published ports, until ctx ends.
-func (d *Driver) Watch(ctx context.Context) error { return d.mirror.Watch(ctx) }

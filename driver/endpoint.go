@@ -15,17 +15,15 @@ import (
 
 // endpoints makes endpoints and ends them, and networks with them.
 type endpoints struct {
-	*core
-	*publisher
-	*labels
-	*networks
+	core      *core
+	publisher *publisher
+	labels    *labels
+	networks  *networks
 }
 
-// CreateEndpoint implements NetworkDriver.CreateEndpoint: the address becomes
-// the endpoint's, and its record goes to the cluster, both durable on return. Of
-// the interface only what the request left open is returned, or Docker rolls back.
+// CreateEndpoint is Driver.CreateEndpoint.
 func (d *endpoints) CreateEndpoint(ctx context.Context, r *network.CreateEndpointRequest) (*network.CreateEndpointResponse, error) {
-	if err := d.takeUp(ctx, r.NetworkID); err != nil {
+	if err := d.networks.takeUp(ctx, r.NetworkID); err != nil {
 		return nil, err
 	}
 	e, given, err := d.parseEndpoint(r)
@@ -36,7 +34,7 @@ func (d *endpoints) CreateEndpoint(ctx context.Context, r *network.CreateEndpoin
 	if !given {
 		reply.Interface.MacAddress = e.MAC
 	}
-	if err := d.keeping(ctx, e.Network, func() error { return d.bind(ctx, e) }); err != nil {
+	if err := d.core.keeping(ctx, e.Network, func() error { return d.bind(ctx, e) }); err != nil {
 		return nil, err
 	}
 	if err := d.addEndpoint(e); err != nil {
@@ -47,7 +45,7 @@ func (d *endpoints) CreateEndpoint(ctx context.Context, r *network.CreateEndpoin
 
 // bind makes all of the endpoint's addresses its own, or none.
 func (d *endpoints) bind(ctx context.Context, e localEndpoint) error {
-	n, err := d.network(e.Network)
+	n, err := d.core.network(e.Network)
 	if err != nil {
 		return err
 	}
@@ -56,7 +54,7 @@ func (d *endpoints) bind(ctx context.Context, e localEndpoint) error {
 	}
 	for _, a := range e.all() {
 		p, _, _ := n.subnetOf(a)
-		if err := d.alloc.Bind(p, a, e.ID); err != nil {
+		if err := d.core.alloc.Bind(p, a, e.ID); err != nil {
 			return errors.Join(err, d.unbind(e))
 		}
 	}
@@ -65,7 +63,7 @@ func (d *endpoints) bind(ctx context.Context, e localEndpoint) error {
 
 // unbind makes none of its addresses the endpoint's. Docker gives those back that it asked for.
 func (d *endpoints) unbind(e localEndpoint) error {
-	return errors.Join(d.alloc.Unbind(e.ID), freeBesides(d.alloc, e))
+	return errors.Join(d.core.alloc.Unbind(e.ID), freeBesides(d.core.alloc, e))
 }
 
 // parseEndpoint reads the request; given says that it has a MAC address.
@@ -73,14 +71,14 @@ func (d *endpoints) parseEndpoint(r *network.CreateEndpointRequest) (e localEndp
 	if err := checkEndpointID(r.EndpointID); err != nil {
 		return e, false, err
 	}
-	n, err := d.network(r.NetworkID)
+	n, err := d.core.network(r.NetworkID)
 	if err != nil {
 		return e, false, err
 	}
 	if r.Interface == nil || r.Interface.Address == "" && r.Interface.AddressIPv6 == "" {
 		return e, false, errors.New("the endpoint has no address; the network's IPAM driver must be grapevine's")
 	}
-	e = localEndpoint{ID: r.EndpointID, Network: n.ID, Created: d.cfg.Now()}
+	e = localEndpoint{ID: r.EndpointID, Network: n.ID, Created: d.core.cfg.Now()}
 	if e.Prefix, e.Addr, err = n.address(r.Interface.Address, false); err != nil {
 		return e, false, err
 	}
@@ -135,24 +133,24 @@ func macFor(a netip.Addr) string {
 }
 
 func (d *endpoints) addEndpoint(e localEndpoint) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n, ok := d.local.networks[e.Network]
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	n, ok := d.core.local.networks[e.Network]
 	if !ok {
 		return fmt.Errorf("network %.12s was removed meanwhile", e.Network)
 	}
-	if old, again := d.local.endpoints[e.ID]; again {
+	if old, again := d.core.local.endpoints[e.ID]; again {
 		e.Joined, e.Sandbox, e.Ports, e.Created = old.Joined, old.Sandbox, old.Ports, old.Created
 	}
-	if err := d.local.setEndpoint(e); err != nil {
+	if err := d.core.local.setEndpoint(e); err != nil {
 		return err
 	}
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
-		if err := announce(tx, d.cfg.Self, n, n.subnets(d.cfg.Self), false); err != nil {
+	_, err := d.core.replica.Update(func(tx *replica.Tx) error {
+		if err := announce(tx, d.core.cfg.Self, n, n.subnets(d.core.cfg.Self), false); err != nil {
 			return err
 		}
-		use(tx, d.cfg.Self, n.Name)
-		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.all(), Besides: len(e.Besides), MAC: e.MAC, Host: d.cfg.Self, Egress: e.Egress, Ingress: e.Ingress}
+		use(tx, d.core.cfg.Self, n.Name)
+		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.all(), Besides: len(e.Besides), MAC: e.MAC, Host: d.core.cfg.Self, Egress: e.Egress, Ingress: e.Ingress}
 		if old, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live {
 			old.Network, old.Addrs, old.Besides, old.MAC, old.Egress, old.Ingress = rec.Network, rec.Addrs, rec.Besides, rec.MAC, rec.Egress, rec.Ingress
 			rec = old
@@ -161,62 +159,60 @@ func (d *endpoints) addEndpoint(e localEndpoint) error {
 		return nil
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("announce endpoint %.12s: %w", e.ID, err), d.local.dropEndpoint(e.ID))
+		return errors.Join(fmt.Errorf("announce endpoint %.12s: %w", e.ID, err), d.core.local.dropEndpoint(e.ID))
 	}
 	return nil
 }
 
-// DeleteEndpoint implements NetworkDriver.DeleteEndpoint. Docker forgets the
-// endpoint whatever is returned: one whose end cannot be stored here is collected when it is
-// missing in Docker's lists. One that is gone is no error.
+// DeleteEndpoint is Driver.DeleteEndpoint.
 func (d *endpoints) DeleteEndpoint(ctx context.Context, r *network.DeleteEndpointRequest) (*Empty, error) {
 	err := d.removeEndpoint(ctx, r.EndpointID)
 	if err != nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.deleteLost = d.cfg.Now()
+		d.core.mu.Lock()
+		defer d.core.mu.Unlock()
+		d.core.deleteLost = d.core.cfg.Now()
 	}
 	return &Empty{}, err
 }
 
 func (d *endpoints) removeEndpoint(ctx context.Context, id string) error {
 	err := d.unplug(ctx, id)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e, ok := d.local.endpoints[id]
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	e, ok := d.core.local.endpoints[id]
 	if ok {
-		_, uerr := d.replica.Update(func(tx *replica.Tx) error {
+		_, uerr := d.core.replica.Update(func(tx *replica.Tx) error {
 			tx.Delete(cluster.Endpoint{ID: id}.Key())
 			return nil
 		})
 		if uerr != nil {
 			return errors.Join(err, fmt.Errorf("withdraw endpoint %.12s: %w", id, uerr))
 		}
-		err = errors.Join(err, d.local.dropEndpoint(id))
+		err = errors.Join(err, d.core.local.dropEndpoint(id))
 	}
-	d.poke()
-	return errors.Join(err, d.alloc.Unbind(id), freeBesides(d.alloc, e))
+	d.core.poke()
+	return errors.Join(err, d.core.alloc.Unbind(id), freeBesides(d.core.alloc, e))
 }
 
 // collectEndpoint removes an endpoint that Docker has forgotten, and its addresses
 // with it, which Docker will not release any more.
 func (d *endpoints) collectEndpoint(ctx context.Context, id string) error {
-	d.mu.Lock()
-	addrs := d.local.endpoints[id].addrs()
-	d.mu.Unlock()
+	d.core.mu.Lock()
+	addrs := d.core.local.endpoints[id].addrs()
+	d.core.mu.Unlock()
 	err := d.removeEndpoint(ctx, id)
 	if err != nil {
 		return err
 	}
 	for _, a := range addrs {
-		err = errors.Join(err, d.alloc.Release(a))
+		err = errors.Join(err, d.core.alloc.Release(a))
 	}
 	return err
 }
 
-// EndpointInfo implements NetworkDriver.EndpointOperInfo.
+// EndpointInfo is Driver.EndpointInfo.
 func (d *endpoints) EndpointInfo(_ context.Context, r *network.InfoRequest) (*network.InfoResponse, error) {
-	e, _, err := d.endpoint(r.NetworkID, r.EndpointID)
+	e, _, err := d.core.endpoint(r.NetworkID, r.EndpointID)
 	if err != nil {
 		return nil, err
 	}

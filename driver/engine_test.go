@@ -56,7 +56,7 @@ func newEngine(t *testing.T) *engine {
 	go func() { _ = srv.Serve(l) }()
 	t.Cleanup(func() { _ = srv.Close() })
 	e.rig = newRig(t, e.host)
-	e.rig.cfg.DriverName = "grapevine:latest"
+	e.rig.core.cfg.DriverName = "grapevine:latest"
 	return e
 }
 
@@ -286,7 +286,7 @@ func (e *engine) start(networkID, name string) (endpoint string, err error) {
 // endpoint makes one which is not joined yet.
 func (e *engine) endpoint(networkID, name string) (endpoint string, err error) {
 	ctx := context.Background()
-	n := e.rig.local.networks[networkID]
+	n := e.rig.core.local.networks[networkID]
 	face := &network.EndpointInterface{}
 	for _, p := range n.Prefixes {
 		addr, err := e.rig.ipam.RequestAddress(ctx, &dockeripam.RequestAddressRequest{PoolID: ipam.PoolID{Prefix: p}.String()})

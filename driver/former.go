@@ -68,10 +68,10 @@ func (f Former) Save(db store.File) error {
 func (d *networks) takeUp(ctx context.Context, id string) error {
 	d.taking.Lock()
 	defer d.taking.Unlock()
-	d.mu.Lock()
-	n, former := d.local.former[id]
-	_, known := d.local.networks[id]
-	d.mu.Unlock()
+	d.core.mu.Lock()
+	n, former := d.core.local.former[id]
+	_, known := d.core.local.networks[id]
+	d.core.mu.Unlock()
 	if known || !former {
 		return nil
 	}
@@ -86,21 +86,21 @@ func (d *networks) takeUp(ctx context.Context, id string) error {
 	if err := d.adopt(ctx, dn); err != nil {
 		return fmt.Errorf("network %s, which this host had before it was forgotten, cannot go on: %w", n.Name, err)
 	}
-	d.cfg.Log.Info("a network from before this host was a new one goes on", "network", n.Name)
+	d.core.cfg.Log.Info("a network from before this host was a new one goes on", "network", n.Name)
 	_, err := d.learn(ctx, dn)
 	return err
 }
 
 // takeUpPrefix does that for the network that has a subnet, of which an address is asked for.
 func (d *networks) takeUpPrefix(p netip.Prefix) error {
-	d.mu.Lock()
+	d.core.mu.Lock()
 	var id string
-	for _, n := range d.local.former {
+	for _, n := range d.core.local.former {
 		if slices.Contains(n.Prefixes, p) {
 			id = n.ID
 		}
 	}
-	d.mu.Unlock()
+	d.core.mu.Unlock()
 	if id == "" {
 		return nil
 	}
@@ -110,10 +110,10 @@ func (d *networks) takeUpPrefix(p netip.Prefix) error {
 // takeUpKnown takes up those that the cluster has with the same subnets: they are there before
 // anybody asks for them. What cannot be is tried again when somebody does, or Docker lists it.
 func (d *networks) takeUpKnown(ctx context.Context) {
-	snap := d.replica.Snapshot()
-	d.mu.Lock()
-	former := maps.Clone(d.local.former)
-	d.mu.Unlock()
+	snap := d.core.replica.Snapshot()
+	d.core.mu.Lock()
+	former := maps.Clone(d.core.local.former)
+	d.core.mu.Unlock()
 	for _, id := range sortedKeys(former) {
 		n := former[id]
 		rec, live := cluster.Get[cluster.Network](snap, n.Name)
@@ -124,18 +124,18 @@ func (d *networks) takeUpKnown(ctx context.Context) {
 			continue
 		}
 		if err := d.takeUp(ctx, id); err != nil {
-			d.cfg.Log.Debug("take up a network from before", "network", n.Name, "err", err)
+			d.core.cfg.Log.Debug("take up a network from before", "network", n.Name, "err", err)
 		}
 	}
 }
 
 // dropFormer forgets those that have been taken up, and those that Docker does not have any more.
 func (d *networks) dropFormer(v view) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
 	var gone []string
-	for id := range d.local.former {
-		_, taken := d.local.networks[id]
+	for id := range d.core.local.former {
+		_, taken := d.core.local.networks[id]
 		if taken || !slices.ContainsFunc(v.networks, func(n docker.Network) bool { return n.ID == id }) {
 			gone = append(gone, id)
 		}
@@ -143,7 +143,7 @@ func (d *networks) dropFormer(v view) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	err := d.local.db.Update(func(tx *store.Tx) error {
+	err := d.core.local.db.Update(func(tx *store.Tx) error {
 		for _, id := range gone {
 			if err := formerBucket.Delete(tx, id); err != nil {
 				return err
@@ -155,7 +155,7 @@ func (d *networks) dropFormer(v view) error {
 		return fmt.Errorf("forget what this host had before: %w", err)
 	}
 	for _, id := range gone {
-		delete(d.local.former, id)
+		delete(d.core.local.former, id)
 	}
 	return nil
 }

@@ -28,15 +28,15 @@ func TestFormerNetworksAtBoot(t *testing.T) {
 		ids[name] = id
 	}
 	e.look()
-	had, err := FormerNetworks(e.rig.local.db)
+	had, err := FormerNetworks(e.rig.core.local.db)
 	check(t, err)
 	e.write(func(tx *replica.Tx) { retire(tx, "red"); retire(tx, "gone") }) // while this host was off
-	for id := range e.rig.local.networks {
-		check(t, e.rig.local.dropNetwork(id))
+	for id := range e.rig.core.local.networks {
+		check(t, e.rig.core.local.dropNetwork(id))
 	}
-	check(t, had.Save(e.rig.local.db))
+	check(t, had.Save(e.rig.core.local.db))
 	e.rig.reopen()
-	e.rig.cfg.Former = true
+	e.rig.core.cfg.Former = true
 	for name, subnet := range map[string]string{"blue": "10.129.0.0/24", "red": "10.129.2.0/24"} {
 		id := ipam.PoolID{Prefix: netip.MustParsePrefix(subnet)}
 		addr, err := e.rig.ipam.RequestAddress(context.Background(), &dockeripam.RequestAddressRequest{PoolID: id.String()})
@@ -49,14 +49,14 @@ func TestFormerNetworksAtBoot(t *testing.T) {
 			t.Errorf("%s is %+v", name, rec)
 		}
 	}
-	if n := e.rig.local.networks[ids["red"]]; n.Name != "red" || !n.Learnt {
+	if n := e.rig.core.local.networks[ids["red"]]; n.Name != "red" || !n.Learnt {
 		t.Errorf("red is %+v", n)
 	}
-	e.rig.cfg.DriverName = "grapevine:latest"
+	e.rig.core.cfg.DriverName = "grapevine:latest"
 	delete(e.networks, ids["gone"])
 	e.look()
-	if again, err := FormerNetworks(e.rig.local.db); err != nil || len(e.rig.local.former) != 0 || len(again.networks) != 2 {
-		t.Errorf("left of what was: %v, %v, %v", e.rig.local.former, again, err)
+	if again, err := FormerNetworks(e.rig.core.local.db); err != nil || len(e.rig.core.local.former) != 0 || len(again.networks) != 2 {
+		t.Errorf("left of what was: %v, %v, %v", e.rig.core.local.former, again, err)
 	}
 }
 
@@ -65,13 +65,13 @@ func TestFormerNetworksTheClusterHas(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("blue")
 	e.look()
-	had, err := FormerNetworks(e.rig.local.db)
+	had, err := FormerNetworks(e.rig.core.local.db)
 	check(t, err)
-	check(t, e.rig.local.dropNetwork(id))
-	check(t, had.Save(e.rig.local.db))
+	check(t, e.rig.core.local.dropNetwork(id))
+	check(t, had.Save(e.rig.core.local.db))
 	e.rig.reopen()
-	e.rig.takeUpKnown(context.Background())
-	if n := e.rig.local.networks[id]; n.Name != "blue" || !n.Learnt {
+	e.rig.networks.takeUpKnown(context.Background())
+	if n := e.rig.core.local.networks[id]; n.Name != "blue" || !n.Learnt {
 		t.Errorf("it is %+v", n)
 	}
 	if _, live := cluster.Get[cluster.Network](e.rig.replica.Snapshot(), "blue"); !live {

@@ -82,10 +82,10 @@ func FuzzRequests(f *testing.F) {
 
 // all prints all that calls of Docker change.
 func (g *rig) all() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	local, _ := json.Marshal([]any{g.local.networks, g.local.endpoints})
-	return fmt.Sprintf("%s\n%s\n%s\n%v", g.records(), g.machine, local, g.alloc.Leases())
+	g.core.mu.Lock()
+	defer g.core.mu.Unlock()
+	local, _ := json.Marshal([]any{g.core.local.networks, g.core.local.endpoints})
+	return fmt.Sprintf("%s\n%s\n%s\n%v", g.records(), g.machine, local, g.core.alloc.Leases())
 }
 
 // FuzzState: whatever is stored of networks and endpoints, the driver starts with it or says
@@ -116,7 +116,7 @@ func FuzzState(f *testing.F) {
 			return
 		}
 		g := newRig(t, "unix:///nonexistent")
-		if g.local, err = openLocal(db, time.Now()); err != nil {
+		if g.core.local, err = openLocal(db, time.Now()); err != nil {
 			return
 		}
 		post := servePlugin(t, g)

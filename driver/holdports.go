@@ -13,10 +13,10 @@ import (
 // holder holds ports of the host for one call: what an endpoint has, in this call or
 // since another one, nobody else gets.
 type holder struct {
-	*publisher
-	id    string                 // the endpoint that is served
-	own   map[ports.Binding]bool // what it has already, by single ports
-	fresh []ports.Binding
+	publisher *publisher
+	id        string                 // the endpoint that is served
+	own       map[ports.Binding]bool // what it has already, by single ports
+	fresh     []ports.Binding
 }
 
 func (d *publisher) holder(e localEndpoint) *holder {
@@ -35,22 +35,22 @@ func singles(list []ports.Binding) map[ports.Binding]bool {
 
 // Hold implements ports.Holder.
 func (h *holder) Hold(b ports.Binding) error {
-	for id, list := range h.inTheWay(b) {
+	for id, list := range h.publisher.inTheWay(b) {
 		if id == h.id && h.has(b, list) {
 			continue
 		}
-		if host, _ := ifnames(id); !h.ended(id) || h.slow[id] && h.links.Exists(host) {
-			return &ports.TakenError{Binding: b, By: func() string { return h.whose(id) }}
+		if host, _ := ifnames(id); !h.publisher.ended(id) || h.publisher.slow[id] && h.publisher.core.links.Exists(host) {
+			return &ports.TakenError{Binding: b, By: func() string { return h.publisher.whose(id) }}
 		}
 		// Its container ended unnoticed.
-		if err := h.unpublishLocked(context.Background(), id); err != nil {
+		if err := h.publisher.unpublishLocked(context.Background(), id); err != nil {
 			return err
 		}
 	}
 	if slices.ContainsFunc(h.fresh, b.Overlaps) {
 		return &ports.TakenError{Binding: b, By: func() string { return "another -p of the same container" }}
 	}
-	if err := h.ports.Hold(b); err != nil {
+	if err := h.publisher.core.ports.Hold(b); err != nil {
 		return err
 	}
 	h.fresh = append(h.fresh, b)
@@ -63,12 +63,12 @@ func (h *holder) Hold(b ports.Binding) error {
 // inTheWay returns by endpoint what overlaps b, but for what another network of the same
 // container gives way with (yields).
 func (d *publisher) inTheWay(b ports.Binding) map[string][]ports.Binding {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
 	out := map[string][]ports.Binding{}
-	for id, e := range d.local.endpoints {
+	for id, e := range d.core.local.endpoints {
 		for _, o := range e.Ports {
-			if b.Overlaps(o) && (!d.local.siblings(b, e) || b.Crosses() == o.Crosses()) {
+			if b.Overlaps(o) && (!d.core.local.siblings(b, e) || b.Crosses() == o.Crosses()) {
 				out[id] = append(out[id], o)
 			}
 		}
@@ -105,7 +105,7 @@ func (h *holder) Release(b ports.Binding) {
 	h.fresh = slices.DeleteFunc(h.fresh, func(f ports.Binding) bool { return f == b })
 	for one := range b.Each() {
 		if !h.own[one] {
-			h.ports.Release(one)
+			h.publisher.core.ports.Release(one)
 		}
 	}
 }
@@ -114,9 +114,9 @@ func (h *holder) Release(b ports.Binding) {
 // it goes with the container's namespace, or is put back into the host's by Docker, where
 // it also is for a moment before the container starts.
 func (d *publisher) ended(id string) bool {
-	e, _ := d.localEndpoint(id)
+	e, _ := d.core.localEndpoint(id)
 	host, peer := ifnames(id)
-	return !d.links.Exists(host) || d.links.Exists(peer) && d.cfg.Now().Sub(e.Created) > d.cfg.Grace
+	return !d.core.links.Exists(host) || d.core.links.Exists(peer) && d.core.cfg.Now().Sub(e.Created) > d.core.cfg.Grace
 }
 
 // starting returns the endpoints whose interface is still the host's and that Docker has
@@ -125,10 +125,10 @@ func (d *publisher) ended(id string) bool {
 func (d *publisher) starting(ctx context.Context) map[string]bool {
 	out := map[string]bool{}
 	for id := range d.Published() {
-		if host, peer := ifnames(id); !d.links.Exists(host) || !d.links.Exists(peer) {
+		if host, peer := ifnames(id); !d.core.links.Exists(host) || !d.core.links.Exists(peer) {
 			continue
 		}
-		if has, err := d.inDocker(ctx, id); has || err != nil {
+		if has, err := d.core.inDocker(ctx, id); has || err != nil {
 			out[id] = err == nil
 		}
 	}
@@ -143,7 +143,7 @@ func (d *publisher) keepPorts(ctx context.Context) {
 	for ctx.Err() == nil {
 		sleep(ctx, portPause)
 		if err := d.lookAtPorts(ctx); err != nil && ctx.Err() == nil {
-			d.cfg.Log.Warn("published ports", "err", err)
+			d.core.cfg.Log.Warn("published ports", "err", err)
 		}
 	}
 }
@@ -159,12 +159,12 @@ func (d *publisher) lookAtPorts(ctx context.Context) error {
 	unheld := map[ports.Binding]error{}
 	for id, list := range d.Published() {
 		if _, may := starting[id]; d.ended(id) && !may {
-			d.cfg.Log.Info("ports of a container that is gone are free", "endpoint", id, "ports", list)
+			d.core.cfg.Log.Info("ports of a container that is gone are free", "endpoint", id, "ports", list)
 			errs = append(errs, d.unpublishLocked(ctx, id))
 			continue
 		}
 		for _, b := range list {
-			if err := d.ports.Hold(b); err != nil {
+			if err := d.core.ports.Hold(b); err != nil {
 				unheld[b] = err
 			}
 		}
@@ -185,14 +185,13 @@ func (d *publisher) noteUnheld(unheld map[ports.Binding]error) {
 	d.unheld = map[ports.Binding]string{}
 	for b, err := range unheld {
 		d.unheld[b] = err.Error()
-		d.cfg.Log.Warn("somebody else uses a published port too; the container gets what comes for it", "err", d.unheld[b])
+		d.core.cfg.Log.Warn("somebody else uses a published port too; the container gets what comes for it", "err", d.unheld[b])
 	}
 	list := slices.Sorted(maps.Values(d.unheld))
 	d.portProblems.Store(&list)
 }
 
-// PortProblems says, for people, which published ports somebody else took while no agent
-// ran. It waits for nothing: publishing does, while another program has iptables' lock.
+// PortProblems is Driver.PortProblems.
 func (d *publisher) PortProblems() []string {
 	if list := d.portProblems.Load(); list != nil {
 		return slices.Clone(*list)

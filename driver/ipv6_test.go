@@ -54,7 +54,7 @@ func TestBothFamilies(t *testing.T) {
 	e.look()
 	e.rig.now = e.rig.now.Add(time.Hour)
 	e.look()
-	if l := e.rig.alloc.Leases(); len(l) != 0 {
+	if l := e.rig.core.alloc.Leases(); len(l) != 0 {
 		t.Errorf("left over: %v", l)
 	}
 }
@@ -71,7 +71,7 @@ func TestOneOfTwoAddressesTaken(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "fd12:3456:789a::2: in use") {
 		t.Errorf("an address in use: %v", err)
 	}
-	for _, l := range e.rig.alloc.Leases() {
+	for _, l := range e.rig.core.alloc.Leases() {
 		if l.Endpoint == strings.Repeat("e", 64) {
 			t.Errorf("%v is left", l)
 		}
@@ -100,7 +100,7 @@ func TestFamiliesOfAReplica(t *testing.T) {
 func TestIPv6Alone(t *testing.T) {
 	e := newEngine(t)
 	ctx := context.Background()
-	prefix, err := e.rig.alloc.Prefix(ctx, 6, ipam.Bits6, 0)
+	prefix, err := e.rig.core.alloc.Prefix(ctx, 6, ipam.Bits6, 0)
 	check(t, err)
 	id := strings.Repeat("6", 64)
 	data := &network.IPAMData{AddressSpace: ipam.AddressSpace, Pool: prefix.String(), Gateway: "fd12:3456:789a::1/64"}

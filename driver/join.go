@@ -30,10 +30,9 @@ func ifnames(endpoint string) (host, peer string) {
 	return host, link.Beside(link.PeerPrefix, host)
 }
 
-// Join implements NetworkDriver.Join: the container's interface is made, and is
-// in the switch with its flows in place on return.
+// Join is Driver.Join.
 func (d *endpoints) Join(ctx context.Context, r *network.JoinRequest) (*network.JoinResponse, error) {
-	e, n, err := d.endpoint(r.NetworkID, r.EndpointID)
+	e, n, err := d.core.endpoint(r.NetworkID, r.EndpointID)
 	if err != nil {
 		return nil, err
 	}
@@ -41,35 +40,35 @@ func (d *endpoints) Join(ctx context.Context, r *network.JoinRequest) (*network.
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %.12s: %w", e.ID, err)
 	}
-	snap := d.replica.Snapshot()
+	snap := d.core.replica.Snapshot()
 	host, peer := ifnames(e.ID)
 	learnt := make(chan error, 1)
-	go func() { learnt <- d.learnLabels(ctx, e) }() // Docker and the disk, and the kernel meanwhile
-	err = d.links.Veth(host, peer, mac, snap.NetworkMTU(n.Name, d.cfg.MTU), "grapevine endpoint "+e.ID[:12])
+	go func() { learnt <- d.labels.learnLabels(ctx, e) }() // Docker and the disk, and the kernel meanwhile
+	err = d.core.links.Veth(host, peer, mac, snap.NetworkMTU(n.Name, d.core.cfg.MTU), "grapevine endpoint "+e.ID[:12])
 	if err := errors.Join(err, <-learnt); err != nil {
 		return nil, err
 	}
 	vias := routes(snap, n, e)
-	d.mu.Lock()
-	d.told[e.ID] = vias
-	d.mu.Unlock()
+	d.core.mu.Lock()
+	d.core.told[e.ID] = vias
+	d.core.mu.Unlock()
 	noted := make(chan error, 1)
 	go func() { noted <- d.setJoined(e.ID, true, r.SandboxKey) }() // the disk, and the switch meanwhile
-	err = d.keeping(ctx, e.Network, func() error { return d.overlay.Attach(ctx, e.ID, host) })
+	err = d.core.keeping(ctx, e.Network, func() error { return d.core.overlay.Attach(ctx, e.ID, host) })
 	if err != nil {
 		err = fmt.Errorf("attach endpoint %.12s to the switch: %w", e.ID, err)
 	}
 	if err = errors.Join(err, <-noted); err != nil {
 		if undo := d.unplug(context.WithoutCancel(ctx), e.ID); undo != nil {
-			d.cfg.Log.Warn("what a container that does not start has already is not undone yet", "endpoint", e.ID, "error", undo)
+			d.core.cfg.Log.Warn("what a container that does not start has already is not undone yet", "endpoint", e.ID, "error", undo)
 		}
 		return nil, err
 	}
 	if r.SandboxKey != "" {
-		d.names.Attach(e.ID, r.SandboxKey)
+		d.core.names.Attach(e.ID, r.SandboxKey)
 	}
 	select {
-	case d.joined <- struct{}{}:
+	case d.core.joined <- struct{}{}:
 	default:
 	}
 	reply := &network.JoinResponse{InterfaceName: network.InterfaceName{SrcName: peer, DstPrefix: containerPrefix}}
@@ -93,21 +92,20 @@ func (d *endpoints) Join(ctx context.Context, r *network.JoinRequest) (*network.
 }
 
 func (d *endpoints) setJoined(id string, joined bool, sandbox string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
 	if !joined {
-		delete(d.told, id)
+		delete(d.core.told, id)
 	}
-	e, ok := d.local.endpoints[id]
+	e, ok := d.core.local.endpoints[id]
 	if !ok || e.Joined == joined && e.Sandbox == sandbox {
 		return nil
 	}
 	e.Joined, e.Sandbox = joined, sandbox
-	return d.local.setEndpoint(e)
+	return d.core.local.setEndpoint(e)
 }
 
-// Leave implements NetworkDriver.Leave. The pair goes with its host end, out of
-// the container too; an endpoint that is gone is no error.
+// Leave is Driver.Leave.
 func (d *endpoints) Leave(ctx context.Context, r *network.LeaveRequest) (*Empty, error) {
 	return &Empty{}, d.unplug(ctx, r.EndpointID)
 }
@@ -122,15 +120,15 @@ func (d *endpoints) unplug(ctx context.Context, id string) error {
 	if err := checkEndpointID(id); err != nil {
 		return err
 	}
-	errs := []error{d.unpublish(ctx, id)}
+	errs := []error{d.publisher.unpublish(ctx, id)}
 	detach, cancel := context.WithTimeout(ctx, detachPatience)
 	defer cancel()
-	if err := d.overlay.Detach(detach, id); err != nil {
+	if err := d.core.overlay.Detach(detach, id); err != nil {
 		errs = append(errs, fmt.Errorf("take endpoint %.12s out of the switch: %w", id, err))
 	}
 	host, _ := ifnames(id)
-	errs = append(errs, d.links.Delete(host), d.setJoined(id, false, ""))
-	d.names.Detach(id) // last: restore attaches what is noted as joined
+	errs = append(errs, d.core.links.Delete(host), d.setJoined(id, false, ""))
+	d.core.names.Detach(id) // last: restore attaches what is noted as joined
 	return errors.Join(errs...)
 }
 
@@ -139,17 +137,17 @@ func (d *endpoints) unplug(ctx context.Context, id string) error {
 // started anew. Those that are gone with their containers are left for the watcher
 // to collect.
 func (d *endpoints) restore(ctx context.Context) {
-	d.mu.Lock()
+	d.core.mu.Lock()
 	var joined []string
-	for id, e := range d.local.endpoints {
+	for id, e := range d.core.local.endpoints {
 		if e.Joined {
 			joined = append(joined, id)
 		}
 		if e.Sandbox != "" {
-			d.names.Attach(id, e.Sandbox)
+			d.core.names.Attach(id, e.Sandbox)
 		}
 	}
-	d.mu.Unlock()
+	d.core.mu.Unlock()
 	for _, id := range joined {
 		d.attachAgain(ctx, id)
 	}
@@ -159,22 +157,22 @@ func (d *endpoints) restore(ctx context.Context) {
 // container may have gone meanwhile, and the watcher takes out what it left.
 func (d *endpoints) attachAgain(ctx context.Context, id string) {
 	host, _ := ifnames(id)
-	d.mu.Lock()
-	joined := d.local.endpoints[id].Joined
-	d.mu.Unlock()
-	if !joined || !d.links.Exists(host) {
+	d.core.mu.Lock()
+	joined := d.core.local.endpoints[id].Joined
+	d.core.mu.Unlock()
+	if !joined || !d.core.links.Exists(host) {
 		return
 	}
-	if err := d.overlay.Attach(ctx, id, host); err != nil && ctx.Err() == nil {
-		d.cfg.Log.Info("endpoint not attached again", "endpoint", id, "err", err)
+	if err := d.core.overlay.Attach(ctx, id, host); err != nil && ctx.Err() == nil {
+		d.core.cfg.Log.Info("endpoint not attached again", "endpoint", id, "err", err)
 	}
 }
 
-// Sandbox is the file of the network namespace that an endpoint of this host is in; "": it is in none.
+// Sandbox is Driver.Sandbox.
 func (d *endpoints) Sandbox(endpointID string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if e, ok := d.local.endpoints[endpointID]; ok && e.Joined {
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	if e, ok := d.core.local.endpoints[endpointID]; ok && e.Joined {
 		return e.Sandbox
 	}
 	return ""

@@ -34,9 +34,9 @@ func TestResolverInTheSandbox(t *testing.T) {
 		t.Fatalf("joined, and the machine has\n%s", e.rig.machine)
 	}
 	e.rig.machine.inside = map[string]string{} // the agent was killed
-	e.rig.local, err = openLocal(e.rig.local.db, e.rig.now)
+	e.rig.core.local, err = openLocal(e.rig.core.local.db, e.rig.now)
 	check(t, err)
-	e.rig.restore(context.Background())
+	e.rig.endpoints.restore(context.Background())
 	if !inside() {
 		t.Fatalf("restored, and the machine has\n%s", e.rig.machine)
 	}
@@ -45,7 +45,7 @@ func TestResolverInTheSandbox(t *testing.T) {
 	if inside() {
 		t.Fatal("the container has left, the resolver has not")
 	}
-	e.rig.restore(context.Background())
+	e.rig.endpoints.restore(context.Background())
 	if inside() {
 		t.Fatal("the resolver is back where the container has left")
 	}
@@ -58,11 +58,11 @@ func TestClockSetBack(t *testing.T) {
 	e.rig.now = e.rig.now.Add(-50 * 8766 * time.Hour)
 	e.rig.reopen()
 	e.rig.now = e.rig.now.Add(creationTime + time.Second)
-	got, _ := e.rig.localEndpoint(ep)
+	got, _ := e.rig.core.localEndpoint(ep)
 	if age := e.rig.now.Sub(got.Created); age < settling {
 		t.Errorf("the endpoint's age is %s", age)
 	}
-	for _, n := range e.rig.local.networks {
+	for _, n := range e.rig.core.local.networks {
 		if age := e.rig.now.Sub(n.Created); age < creationTime {
 			t.Errorf("the network's age is %s", age)
 		}
@@ -79,16 +79,16 @@ func TestMTUFollows(t *testing.T) {
 	set := map[string]int{}
 	node := cluster.Node{ID: self, VTEP: netip.MustParseAddr("192.0.2.1")}
 	for _, c := range []struct{ underlay, want int }{{9000, 8950}, {1400, 1350}, {1500, 1450}} {
-		node.MTU, e.rig.cfg.MTU = c.underlay, c.underlay
+		node.MTU, e.rig.core.cfg.MTU = c.underlay, c.underlay
 		_, err := e.rig.replica.Update(func(tx *replica.Tx) error { return tx.Put(node) })
 		check(t, err)
-		if !e.rig.fitMTUs(e.rig.replica.Snapshot(), set) || !strings.Contains(e.rig.machine.String(), fmt.Sprintf("mtu %d", c.want)) {
+		if !e.rig.mirror.fitMTUs(e.rig.replica.Snapshot(), set) || !strings.Contains(e.rig.machine.String(), fmt.Sprintf("mtu %d", c.want)) {
 			t.Fatalf("underlay %d: want MTU %d, the machine has\n%s", c.underlay, c.want, e.rig.machine)
 		}
 	}
 	_, err = e.rig.Leave(context.Background(), &network.LeaveRequest{NetworkID: id, EndpointID: ep})
 	check(t, err)
-	if !e.rig.fitMTUs(e.rig.replica.Snapshot(), set) || len(set) != 0 {
+	if !e.rig.mirror.fitMTUs(e.rig.replica.Snapshot(), set) || len(set) != 0 {
 		t.Errorf("after it has left: %v", set)
 	}
 }

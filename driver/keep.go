@@ -8,20 +8,19 @@ import (
 // has not heard of that yet. Docker has the network still, so its user must not notice: the
 // network is announced again, and whoever ends it after that has heard.
 
-// Keep announces the network of this host again that has the subnet p. It is no error if
-// there is none.
+// Keep is Driver.Keep.
 func (d *endpoints) Keep(p netip.Prefix) error {
-	if err := d.takeUpPrefix(p); err != nil {
+	if err := d.networks.takeUpPrefix(p); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	n, ok := d.local.withPrefix(p)
-	d.mu.Unlock()
+	d.core.mu.Lock()
+	n, ok := d.core.local.withPrefix(p)
+	d.core.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	if err := d.mayBegin(n); err != nil {
+	if err := d.core.mayBegin(n); err != nil {
 		return err
 	}
-	return d.noteUse(n.ID, true)
+	return d.core.noteUse(n.ID, true)
 }

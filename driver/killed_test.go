@@ -23,7 +23,7 @@ func (e *engine) day() error {
 	if err != nil {
 		return err
 	}
-	if _, err := e.rig.look(ctx); err != nil {
+	if _, err := e.rig.mirror.look(ctx); err != nil {
 		return err
 	}
 	web, err := e.start(id, "web")
@@ -33,7 +33,7 @@ func (e *engine) day() error {
 	if _, err := e.start(id, "db"); err != nil {
 		return err
 	}
-	if _, err := e.rig.look(ctx); err != nil {
+	if _, err := e.rig.mirror.look(ctx); err != nil {
 		return err
 	}
 	green, err := e.create(dockernet.CreateRequest{Name: "green", CreateOptions: dockernet.CreateOptions{
@@ -46,7 +46,7 @@ func (e *engine) day() error {
 	if err != nil {
 		return err
 	}
-	if _, err := e.rig.look(ctx); err != nil {
+	if _, err := e.rig.mirror.look(ctx); err != nil {
 		return err
 	}
 	if err := e.end(id, "web", web); err != nil {
@@ -55,13 +55,13 @@ func (e *engine) day() error {
 	if err := e.end(green, "job", job); err != nil {
 		return err
 	}
-	if _, err := e.rig.look(ctx); err != nil {
+	if _, err := e.rig.mirror.look(ctx); err != nil {
 		return err
 	}
 	if err := e.delete(green); err != nil {
 		return err
 	}
-	_, err = e.rig.look(ctx)
+	_, err = e.rig.mirror.look(ctx)
 	return err
 }
 
@@ -69,7 +69,7 @@ func (e *engine) day() error {
 // the driver says of it.
 func (e *engine) end(networkID, name, endpoint string) error {
 	ctx := context.Background()
-	addr := e.rig.local.endpoints[endpoint].Addr
+	addr := e.rig.core.local.endpoints[endpoint].Addr
 	e.rm(name)
 	if _, err := e.rig.Leave(ctx, &network.LeaveRequest{NetworkID: networkID, EndpointID: endpoint}); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (e *engine) end(networkID, name, endpoint string) error {
 	if _, err := e.rig.DeleteEndpoint(ctx, &network.DeleteEndpointRequest{NetworkID: networkID, EndpointID: endpoint}); err != nil {
 		return err
 	}
-	return e.rig.alloc.Release(addr)
+	return e.rig.core.alloc.Release(addr)
 }
 
 // delete is docker network rm, after which Docker still has a network that the driver does not
@@ -99,7 +99,7 @@ func (e *engine) delete(id string) error {
 // settle lets all that waits for Docker's lists have its time.
 func (e *engine) settle() {
 	for range 6 {
-		e.rig.now = e.rig.now.Add(e.rig.cfg.Grace + time.Second)
+		e.rig.now = e.rig.now.Add(e.rig.core.cfg.Grace + time.Second)
 		e.look()
 	}
 }
@@ -145,7 +145,7 @@ func killedIn(t *testing.T, life storetest.Life, power bool) bool {
 		}
 	}
 	e.rig.restart()
-	e.rig.cfg.DriverName = "grapevine:latest"
+	e.rig.core.cfg.DriverName = "grapevine:latest"
 	e.look()
 	e.settle()
 
@@ -157,16 +157,16 @@ func killedIn(t *testing.T, life storetest.Life, power bool) bool {
 			}
 		}
 	}
-	for id, n := range e.rig.local.networks {
+	for id, n := range e.rig.core.local.networks {
 		if docker, ok := e.networks[id]; !ok || n.Name != docker.Name || n.Conflict != "" {
 			t.Errorf("docker does not have network %+v", n)
 		}
 	}
 	var leased []netip.Addr
-	for _, l := range e.rig.alloc.Leases() {
+	for _, l := range e.rig.core.alloc.Leases() {
 		leased = append(leased, l.Addr)
 	}
-	for id, ep := range e.rig.local.endpoints {
+	for id, ep := range e.rig.core.local.endpoints {
 		if running[id] != ep.Network || !ep.Joined || !slices.Contains(leased, ep.Addr) {
 			t.Errorf("endpoint %+v; of docker's %v, leased %v", ep, running, leased)
 		}
@@ -174,12 +174,12 @@ func killedIn(t *testing.T, life storetest.Life, power bool) bool {
 	for id, n := range e.networks {
 		// Of one that a user was deleting the driver may have nothing more: it is named.
 		named := slices.ContainsFunc(e.rig.Strangers(), func(s Stranger) bool { return s.Network == n.Name })
-		if _, ok := e.rig.local.networks[id]; !ok && (id != e.undeleted || !named) {
+		if _, ok := e.rig.core.local.networks[id]; !ok && (id != e.undeleted || !named) {
 			t.Errorf("the driver does not have network %s; strangers %v", n.Name, e.rig.Strangers())
 		}
 	}
-	if len(e.rig.local.endpoints) != len(running) || len(leased) != len(running) {
-		t.Errorf("docker has the endpoints %v\nthe driver %v\nleases %v", running, e.rig.local.endpoints, leased)
+	if len(e.rig.core.local.endpoints) != len(running) || len(leased) != len(running) {
+		t.Errorf("docker has the endpoints %v\nthe driver %v\nleases %v", running, e.rig.core.local.endpoints, leased)
 	}
 	said := 0
 	for ep := range cluster.All[cluster.Endpoint](e.rig.replica.Snapshot()) {
@@ -209,11 +209,11 @@ func killedIn(t *testing.T, life storetest.Life, power bool) bool {
 	if got := e.rig.machine.String(); got != "" {
 		t.Errorf("the machine still has\n%s", got)
 	}
-	if got := e.rig.alloc.Leases(); len(got) != 0 {
+	if got := e.rig.core.alloc.Leases(); len(got) != 0 {
 		t.Errorf("leases are left: %v", got)
 	}
-	if len(e.rig.local.networks)+len(e.rig.local.endpoints) != 0 {
-		t.Errorf("left: %v, %v", e.rig.local.networks, e.rig.local.endpoints)
+	if len(e.rig.core.local.networks)+len(e.rig.core.local.endpoints) != 0 {
+		t.Errorf("left: %v, %v", e.rig.core.local.networks, e.rig.core.local.endpoints)
 	}
 	return true
 }

@@ -18,7 +18,7 @@ import (
 
 // labels learns those of containers.
 type labels struct {
-	*core
+	core       *core
 	unlabelled atomic.Pointer[[]Unlabelled] // for Unlabelled; the watcher's
 	hears      atomic.Bool                  // Docker tells us its events: it answers
 }
@@ -65,7 +65,7 @@ func labelsOf(c docker.Container) map[string]string {
 // Unlabelled is a container whose labels the other hosts are not told, since they have no room in a record.
 type Unlabelled struct{ Container, Network string }
 
-// Unlabelled returns what there is of these. It waits for nothing.
+// Unlabelled is Driver.Unlabelled.
 func (d *labels) Unlabelled() []Unlabelled {
 	if list := d.unlabelled.Load(); list != nil {
 		return slices.Clone(*list)
@@ -133,7 +133,7 @@ func (d *applier) noteLabelled(networks []string) error {
 	if len(networks) == 0 {
 		return nil
 	}
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
+	_, err := d.core.replica.Update(func(tx *replica.Tx) error {
 		for _, name := range networks {
 			markLabelled(tx, name)
 		}
@@ -147,7 +147,7 @@ func (d *applier) noteLabelled(networks []string) error {
 // container whose labels cannot be read as what they are meant to say does not start, nor does one of which no host
 // could do what they say, since there are too many.
 func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
-	snap := d.replica.Snapshot()
+	snap := d.core.replica.Snapshot()
 	if rec, live := cluster.Get[cluster.Endpoint](snap, e.ID); !live || rec.Labelled {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	}
 	labels, err := d.askLabels(ctx, e)
 	if err != nil {
-		d.cfg.Log.Info("a container's labels are not known yet: until they are nothing passes from and to it", "endpoint", e.ID, "err", err)
+		d.core.cfg.Log.Info("a container's labels are not known yet: until they are nothing passes from and to it", "endpoint", e.ID, "err", err)
 		return d.await(e)
 	}
 	if err := errors.Join(plain.Check(labels), plain.Misspelt(labels)); err != nil {
@@ -173,8 +173,8 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	if !asks && !hasPolicies(snap) {
 		return nil
 	}
-	_, err = d.replica.Update(func(tx *replica.Tx) error {
-		if rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live && rec.Host == d.cfg.Self && !rec.Labelled {
+	_, err = d.core.replica.Update(func(tx *replica.Tx) error {
+		if rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live && rec.Host == d.core.cfg.Self && !rec.Labelled {
 			rec.Labels, rec.Labelled = labels, true
 			_ = tx.Put(rec) // Update reports it
 			if asks {
@@ -191,8 +191,8 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 
 // await notes of an endpoint that it has labels that nobody knows yet. The watcher asks on.
 func (d *labels) await(e localEndpoint) error {
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
-		if rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live && rec.Host == d.cfg.Self && !rec.Labelled {
+	_, err := d.core.replica.Update(func(tx *replica.Tx) error {
+		if rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live && rec.Host == d.core.cfg.Self && !rec.Labelled {
 			rec.Awaited = true
 			_ = tx.Put(rec) // Update reports it
 		}
@@ -208,7 +208,7 @@ func (d *labels) await(e localEndpoint) error {
 func (d *labels) askLabels(ctx context.Context, e localEndpoint) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askingFor)
 	defer cancel()
-	attached, err := d.docker.Attached(ctx, e.Network)
+	attached, err := d.core.docker.Attached(ctx, e.Network)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (d *labels) askLabels(ctx context.Context, e localEndpoint) (map[string]str
 	if at < 0 {
 		return nil, errors.New("docker does not list the endpoint")
 	}
-	list, err := d.docker.Containers(ctx)
+	list, err := d.core.docker.Containers(ctx)
 	if err != nil {
 		return nil, err
 	}

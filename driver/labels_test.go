@@ -78,7 +78,7 @@ func TestLabels(t *testing.T) {
 	if e.look(); e.labels(ep) != web {
 		t.Errorf("after a look: %s", e.labels(ep))
 	}
-	e.rig.hears.Store(true)
+	e.rig.labels.hears.Store(true)
 	mine := map[string]string{"tier": "db", "com.docker.compose.project.config_files": "x", "grapevine.io/host": "liar"}
 	if got := e.labels(e.starts(id, "early", mine)); got != "unknown" {
 		t.Errorf("in Join, where no policy is: %s", got)
@@ -108,7 +108,7 @@ func TestLabels(t *testing.T) {
 func TestTooManyLabels(t *testing.T) {
 	e := newEngine(t)
 	e.policy("x")
-	e.rig.hears.Store(true)
+	e.rig.labels.hears.Store(true)
 	id := e.user("blue")
 	many := map[string]string{}
 	for i := range cluster.MaxLabels {
@@ -134,7 +134,7 @@ func TestTooManyLabels(t *testing.T) {
 // network is one on which what is not known waits.
 func TestTooManyLabelsThatAsk(t *testing.T) {
 	e := newEngine(t)
-	e.rig.hears.Store(true)
+	e.rig.labels.hears.Store(true)
 	id := e.user("blue")
 	many := map[string]string{"grapevine.from": "none", "long": strings.Repeat("x", cluster.MaxLabelBytes)}
 	marked := func() bool {
@@ -144,7 +144,7 @@ func TestTooManyLabelsThatAsk(t *testing.T) {
 	if _, err := e.join(id, "web", many); err == nil || !strings.Contains(err.Error(), "more labels than hosts can be told") || marked() {
 		t.Errorf("in Join: %v", err)
 	}
-	e.rig.hears.Store(false)
+	e.rig.labels.hears.Store(false)
 	ep, err := e.join(id, "early", many)
 	check(t, err)
 	e.container(id, "early", ep)
@@ -186,7 +186,7 @@ func TestLabelsWithoutDocker(t *testing.T) {
 	e.policy("x")
 	ended("db1", map[string]string{"tier": "db"})
 	e.rig.reopen() // another agent
-	e.rig.docker = docker.New("unix:///nowhere")
+	e.rig.core.docker = docker.New("unix:///nowhere")
 	if got, _ := join("db1"); got != "unknown" {
 		t.Errorf("of a container that is alone on its network, as far as was known: %s", got)
 	}
@@ -194,14 +194,14 @@ func TestLabelsWithoutDocker(t *testing.T) {
 		t.Errorf("of one that came while no agent ran: %s", got)
 	}
 
-	e.rig.docker = docker.New(e.host)
-	e.rig.hears.Store(true)
+	e.rig.core.docker = docker.New(e.host)
+	e.rig.labels.hears.Store(true)
 	e.mu.Lock() // Docker hangs
 	defer e.mu.Unlock()
 	if got, took := join("db5"); got != "awaited" || took < askingFor || took > 10*askingFor {
 		t.Errorf("where Docker hangs: %s, after %s", got, took)
 	}
-	e.rig.hears.Store(false)
+	e.rig.labels.hears.Store(false)
 	if got, took := join("db6"); got != "unknown" || took > askingFor {
 		t.Errorf("where Docker is known to hang: %s, after %s", got, took)
 	}
@@ -211,7 +211,7 @@ func TestLabelsWithoutDocker(t *testing.T) {
 // the watcher has; until then nothing passes. So it is with labels that have no room in a record.
 func TestAwaited(t *testing.T) {
 	e := newEngine(t)
-	e.rig.hears.Store(true)
+	e.rig.labels.hears.Store(true)
 	id := e.user("blue")
 	many := map[string]string{}
 	for i := range cluster.MaxLabels {

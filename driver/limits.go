@@ -46,20 +46,20 @@ func (d *mirror) followLimits(ctx context.Context) {
 	sent := sendings{}
 	retry, looked := limitRetry, time.Now()
 	for ctx.Err() == nil {
-		changed := d.replica.Watch()
+		changed := d.core.replica.Watch()
 		look := time.Since(looked) >= limitLook
 		if look {
 			looked = time.Now()
 		}
-		failed := d.limit(d.replica.Snapshot(), set, look)
+		failed := d.limit(d.core.replica.Snapshot(), set, look)
 		over := d.overLimits(sent, set, look)
 		switch {
 		case len(failed) == 0:
 			retry = limitRetry
-			d.unlimited.Store(&over)
+			d.core.unlimited.Store(&over)
 		case retry >= limitSaid:
 			said := append(slices.Sorted(maps.Values(failed)), over...)
-			d.unlimited.Store(&said)
+			d.core.unlimited.Store(&said)
 		default:
 			retry *= 2
 		}
@@ -70,7 +70,7 @@ func (d *mirror) followLimits(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
-		case <-d.joined:
+		case <-d.core.joined:
 			retry = limitRetry
 		case <-changed:
 			sleep(ctx, limitRetry)
@@ -82,13 +82,13 @@ func (d *mirror) followLimits(ctx context.Context) {
 // returns what could not be set, for people, by endpoint.
 func (d *mirror) limit(snap *cluster.Snapshot, set map[string]link.Limits, look bool) map[string]string {
 	failed, sandboxes := map[string]string{}, map[string]string{}
-	d.mu.Lock()
-	for id, e := range d.local.endpoints {
+	d.core.mu.Lock()
+	for id, e := range d.core.local.endpoints {
 		if e.Joined && e.Sandbox != "" {
 			sandboxes[id] = e.Sandbox
 		}
 	}
-	d.mu.Unlock()
+	d.core.mu.Unlock()
 	maps.DeleteFunc(set, func(id string, _ link.Limits) bool { return sandboxes[id] == "" })
 	for id, sandbox := range sandboxes {
 		e, _ := cluster.Get[cluster.Endpoint](snap, id)
@@ -98,12 +98,12 @@ func (d *mirror) limit(snap *cluster.Snapshot, set map[string]link.Limits, look 
 			continue
 		}
 		host, _ := ifnames(id)
-		if err := d.links.Limit(host, sandbox, want); errors.Is(err, link.ErrNotFound) {
+		if err := d.core.links.Limit(host, sandbox, want); errors.Is(err, link.ErrNotFound) {
 			delete(set, id) // nothing passes; who deleted it is said elsewhere
 			continue
 		} else if err != nil {
 			delete(set, id)
-			failed[id] = fmt.Sprintf("%s on network %s: %v", d.whose(id), e.Network, err)
+			failed[id] = fmt.Sprintf("%s on network %s: %v", d.publisher.whose(id), e.Network, err)
 			continue
 		}
 		set[id] = want
@@ -129,7 +129,7 @@ func (d *mirror) overLimits(sent sendings, set map[string]link.Limits, look bool
 		maps.DeleteFunc(sent, func(id string, _ sending) bool { return set[id].Egress == 0 })
 		for id, l := range set {
 			host, _ := ifnames(id)
-			bytes, err := d.links.Received(host)
+			bytes, err := d.core.links.Received(host)
 			if l.Egress == 0 || err != nil {
 				continue
 			}
@@ -155,13 +155,12 @@ func (d *mirror) over(id string, bytes uint64, in time.Duration, limit uint64) s
 	if float64(bytes) <= clearly*float64(limit)/8*in.Seconds()+queued {
 		return ""
 	}
-	e, _ := cluster.Get[cluster.Endpoint](d.replica.Snapshot(), id)
+	e, _ := cluster.Get[cluster.Endpoint](d.core.replica.Snapshot(), id)
 	return fmt.Sprintf("%s on network %s sends %.0f Mbit/s and may send %v: a process in it passes the queue by, or takes it away; without NET_RAW and NET_ADMIN none can (--cap-drop)",
-		d.whose(id), e.Network, float64(bytes)*8/1e6/in.Seconds(), float64(limit)/1e6)
+		d.publisher.whose(id), e.Network, float64(bytes)*8/1e6/in.Seconds(), float64(limit)/1e6)
 }
 
-// Unlimited names, for people, the containers that are not kept to their limits, and why. It waits
-// for nothing.
+// Unlimited is Driver.Unlimited.
 func (d *core) Unlimited() []string {
 	if list := d.unlimited.Load(); list != nil {
 		return slices.Clone(*list)

@@ -28,7 +28,7 @@ func TestOverLimits(t *testing.T) {
 			s.at = time.Now().Add(-time.Second)
 			sent[ep] = s
 		}
-		return e.rig.overLimits(sent, map[string]link.Limits{ep: limit}, true)
+		return e.rig.mirror.overLimits(sent, map[string]link.Limits{ep: limit}, true)
 	}
 	for _, step := range []struct {
 		bytes uint64
@@ -43,7 +43,7 @@ func TestOverLimits(t *testing.T) {
 		if said := slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "container web on network blue sends ") }); said != step.over {
 			t.Errorf("after %d bytes, with a limit of %d: %q", step.bytes, step.limit, got)
 		}
-		if again := e.rig.overLimits(sent, map[string]link.Limits{ep: limit}, false); !slices.Equal(again, got) {
+		if again := e.rig.mirror.overLimits(sent, map[string]link.Limits{ep: limit}, false); !slices.Equal(again, got) {
 			t.Errorf("without a look: %q, not %q", again, got)
 		}
 	}
@@ -61,11 +61,11 @@ func TestLimitOfWhatIsGone(t *testing.T) {
 		return tx.Put(rec)
 	})
 	check(t, err)
-	e.rig.mu.Lock()
-	local := e.rig.local.endpoints[ep]
+	e.rig.core.mu.Lock()
+	local := e.rig.core.local.endpoints[ep]
 	local.Joined, local.Sandbox = true, "/var/run/docker/netns/web"
-	e.rig.local.endpoints[ep] = local
-	e.rig.mu.Unlock()
+	e.rig.core.local.endpoints[ep] = local
+	e.rig.core.mu.Unlock()
 	set := map[string]link.Limits{}
 	for _, step := range []struct {
 		what string
@@ -79,7 +79,7 @@ func TestLimitOfWhatIsGone(t *testing.T) {
 			e.rig.machine.links[host] = step.link
 		}
 		e.rig.machine.mu.Unlock()
-		if failed := e.rig.limit(e.rig.replica.Snapshot(), set, true); len(failed) > 0 || len(set) != step.set {
+		if failed := e.rig.mirror.limit(e.rig.replica.Snapshot(), set, true); len(failed) > 0 || len(set) != step.set {
 			t.Errorf("%s: failed %v, set %v", step.what, failed, set)
 		}
 	}

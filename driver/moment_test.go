@@ -63,7 +63,7 @@ func TestNetworkDockerCannotStore(t *testing.T) {
 	e := newEngine(t)
 	e.red(false)
 	e.full = true
-	if _, err := e.rig.look(t.Context()); err == nil {
+	if _, err := e.rig.mirror.look(t.Context()); err == nil {
 		t.Error("nothing is said of a network that docker cannot store")
 	}
 	red := dockernet.CreateRequest{Name: "red", CreateOptions: dockernet.CreateOptions{
@@ -113,7 +113,7 @@ func TestUserGoesFirst(t *testing.T) {
 			e := newEngine(t)
 			e.red(false)
 			begin(e)
-			open, err := e.rig.look(context.Background())
+			open, err := e.rig.mirror.look(context.Background())
 			if ids := e.ids("red"); err != nil || !open || len(ids) != 0 {
 				t.Errorf("asked for %q %s: %d networks, open %v, %v", subnet, when, len(ids), open, err)
 			}
@@ -201,13 +201,13 @@ func TestSubnetBegunElsewhere(t *testing.T) {
 	}})
 	check(t, err)
 	e.run(id, "web")
-	if open, err := e.rig.look(context.Background()); err != nil || !open {
+	if open, err := e.rig.mirror.look(context.Background()); err != nil || !open {
 		t.Errorf("while it has no name: open %v, %v", open, err)
 	}
 	begun("red")
 	e.write(func(tx *replica.Tx) { tx.Delete(cluster.Network{Name: provisional + "there"}.Key()) })
 	e.look()
-	if n := e.rig.local.networks[id]; n.Name != "red" || n.Conflict != "" {
+	if n := e.rig.core.local.networks[id]; n.Name != "red" || n.Conflict != "" {
 		t.Errorf("it is %+v", n)
 	}
 	if got := e.rig.records(); !strings.Contains(got, "on red [10.9.0.2]") || !strings.Contains(got, "use red/") || strings.Contains(got, provisional) {
@@ -228,7 +228,7 @@ func TestRoutesToNewSubnets(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("blue")
 	e.look()
-	check(t, e.rig.setJoined(e.run(id, "web"), true, "/sandbox"))
+	check(t, e.rig.endpoints.setJoined(e.run(id, "web"), true, "/sandbox"))
 	put := func() {
 		e.write(func(tx *replica.Tx) {
 			_ = tx.Put(cluster.Subnet{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Network: "blue", Gateway: netip.MustParseAddr("10.9.0.1"), Home: self})
@@ -236,11 +236,11 @@ func TestRoutesToNewSubnets(t *testing.T) {
 	}
 	put()
 	e.rig.machine.absent = true
-	if open, err := e.rig.look(context.Background()); err != nil || !open {
+	if open, err := e.rig.mirror.look(context.Background()); err != nil || !open {
 		t.Errorf("while Docker may be setting routes: open %v, %v", open, err)
 	}
 	e.rig.now = e.rig.now.Add(settling)
-	if open, err := e.rig.look(context.Background()); err != nil || !open {
+	if open, err := e.rig.mirror.look(context.Background()); err != nil || !open {
 		t.Errorf("while there is no sandbox: open %v, %v", open, err)
 	}
 	e.rig.machine.absent = false

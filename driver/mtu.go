@@ -22,9 +22,9 @@ const (
 func (d *mirror) followMTU(ctx context.Context) {
 	set := map[string]int{} // by endpoint
 	for ctx.Err() == nil {
-		changed := d.replica.Watch()
+		changed := d.core.replica.Watch()
 		retry := time.Hour
-		if !d.fitMTUs(d.replica.Snapshot(), set) {
+		if !d.fitMTUs(d.core.replica.Snapshot(), set) {
 			retry = mtuRetry
 		}
 		select {
@@ -42,24 +42,24 @@ func (d *mirror) fitMTUs(snap *cluster.Snapshot, set map[string]int) (all bool) 
 	all = true
 	type pair struct{ id, network, sandbox string }
 	var joined []pair
-	d.mu.Lock()
-	for id, e := range d.local.endpoints {
+	d.core.mu.Lock()
+	for id, e := range d.core.local.endpoints {
 		if e.Joined && e.Sandbox != "" {
-			joined = append(joined, pair{id, d.local.networks[e.Network].Name, e.Sandbox})
+			joined = append(joined, pair{id, d.core.local.networks[e.Network].Name, e.Sandbox})
 		}
 	}
-	d.mu.Unlock()
+	d.core.mu.Unlock()
 	known := map[string]int{}
 	for _, e := range joined {
-		want := snap.NetworkMTU(e.network, d.cfg.MTU)
+		want := snap.NetworkMTU(e.network, d.core.cfg.MTU)
 		if set[e.id] == want {
 			known[e.id] = want
 			continue
 		}
 		host, _ := ifnames(e.id)
-		if err := d.links.SetMTU(host, e.sandbox, want); err != nil {
+		if err := d.core.links.SetMTU(host, e.sandbox, want); err != nil {
 			// It may be just coming or going.
-			d.cfg.Log.Debug("set the MTU of a container", "endpoint", e.id, "err", err)
+			d.core.cfg.Log.Debug("set the MTU of a container", "endpoint", e.id, "err", err)
 			all = false
 			continue
 		}

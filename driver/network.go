@@ -18,15 +18,12 @@ import (
 
 // networks makes networks, and takes up those that are there.
 type networks struct {
-	*core
+	core    *core
 	refused map[string]refusal // networks that cannot be adopted, by Docker's ID
 	taking  sync.Mutex         // held while a former network is taken up; taken before mu
 }
 
-// CreateNetwork implements NetworkDriver.CreateNetwork. If the network is known
-// in the cluster, by -o name= or by its subnet, it takes that one's VNID;
-// otherwise it gets one of its own, and is provisional until its name is known.
-// Docker does not call DeleteNetwork after an error: nothing is left then.
+// CreateNetwork is Driver.CreateNetwork.
 func (d *networks) CreateNetwork(ctx context.Context, r *network.CreateNetworkRequest) (*Empty, error) {
 	if r.NetworkID == "" {
 		return nil, errors.New("network ID is empty")
@@ -45,7 +42,7 @@ func (d *networks) CreateNetwork(ctx context.Context, r *network.CreateNetworkRe
 	for _, p := range pools {
 		// Again: the reservation may be gone, if a second creation with the same
 		// subnet failed meanwhile and released it.
-		if err := d.alloc.Pool(ctx, ipam.PoolID{Prefix: p.Prefix}, 0); err != nil {
+		if err := d.core.alloc.Pool(ctx, ipam.PoolID{Prefix: p.Prefix}, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -54,10 +51,10 @@ func (d *networks) CreateNetwork(ctx context.Context, r *network.CreateNetworkRe
 		return nil, err
 	}
 	name, learnt := d.nameFor(r.NetworkID, pools, o, own)
-	if err := canEncrypt(d.replica.Snapshot(), d.cfg.Self, d.cfg.CannotEncrypt, name, o); err != nil {
+	if err := canEncrypt(d.core.replica.Snapshot(), d.core.cfg.Self, d.core.cfg.CannotEncrypt, name, o); err != nil {
 		return nil, err
 	}
-	if err := canIsolate(d.replica.Snapshot(), d.cfg.Self, name, o); err != nil {
+	if err := canIsolate(d.core.replica.Snapshot(), d.core.cfg.Self, name, o); err != nil {
 		return nil, err
 	}
 	vnid, fresh, err := d.vnidFor(ctx, name, o)
@@ -66,16 +63,16 @@ func (d *networks) CreateNetwork(ctx context.Context, r *network.CreateNetworkRe
 	}
 	if err := d.addNetwork(r.NetworkID, name, learnt, vnid, pools, o, own); err != nil {
 		if fresh {
-			err = errors.Join(err, d.alloc.ReleaseVNID(vnid))
+			err = errors.Join(err, d.core.alloc.ReleaseVNID(vnid))
 		}
 		return nil, err
 	}
 	for _, p := range pools {
-		if err := d.alloc.PoolDone(p.Prefix); err != nil {
-			d.cfg.Log.Warn("end the reservation of a subnet", "subnet", p.Prefix, "err", err)
+		if err := d.core.alloc.PoolDone(p.Prefix); err != nil {
+			d.core.cfg.Log.Warn("end the reservation of a subnet", "subnet", p.Prefix, "err", err)
 		}
 	}
-	d.poke()
+	d.core.poke()
 	return &Empty{}, nil
 }
 
@@ -117,9 +114,9 @@ func (d *networks) fitsIPv6(pools []cluster.Subnet, o networkOptions) error {
 	const least = 1280 // RFC 8200, 5
 	mtu := o.mtu
 	if mtu == 0 {
-		mtu = d.replica.Snapshot().MTU(d.cfg.MTU)
+		mtu = d.core.replica.Snapshot().MTU(d.core.cfg.MTU)
 		if o.encrypted {
-			mtu = d.replica.Snapshot().EncryptedMTU(d.cfg.MTU)
+			mtu = d.core.replica.Snapshot().EncryptedMTU(d.core.cfg.MTU)
 		}
 	}
 	for _, p := range pools {
@@ -164,20 +161,20 @@ func (d *networks) ownCreation(p netip.Prefix, o networkOptions) (*creation, err
 	if !o.replica {
 		return nil, nil
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	c := d.ours.creating[p]
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	c := d.core.ours.creating[p]
 	if c == nil {
 		return nil, fmt.Errorf("option %s marks what the agent makes; leave it out", optReplica)
 	}
-	if _, made := d.local.withPrefix(p); made || d.othersCreate(c) {
+	if _, made := d.core.local.withPrefix(p); made || d.core.othersCreate(c) {
 		c.off = true
 		return nil, fmt.Errorf("network %s is not made now, since another one is being made on this host", c.Name)
 	}
-	if c.alone && d.docker.Newcomers() > 0 {
+	if c.alone && d.core.docker.Newcomers() > 0 {
 		c.off = true
 		for _, p := range prefixesOfPools(c.Pools) {
-			d.alloc.Unasked(p)
+			d.core.alloc.Unasked(p)
 		}
 		return nil, fmt.Errorf("network %s is not made now, since somebody is at docker's API", c.Name)
 	}
@@ -193,7 +190,7 @@ func (d *networks) nameFor(id string, pools []cluster.Subnet, o networkOptions, 
 	if o.name != "" {
 		return o.name, false
 	}
-	if s, ok := cluster.Get[cluster.Subnet](d.replica.Snapshot(), pools[0].Prefix.String()); ok {
+	if s, ok := cluster.Get[cluster.Subnet](d.core.replica.Snapshot(), pools[0].Prefix.String()); ok {
 		return s.Network, false
 	}
 	return provisional + id, false
@@ -202,31 +199,31 @@ func (d *networks) nameFor(id string, pools []cluster.Subnet, o networkOptions, 
 // vnidFor returns the VNID of the network called name, and whether it was handed
 // out just now.
 func (d *networks) vnidFor(ctx context.Context, name string, o networkOptions) (vnid uint32, fresh bool, err error) {
-	n, known := cluster.Get[cluster.Network](d.replica.Snapshot(), name)
+	n, known := cluster.Get[cluster.Network](d.core.replica.Snapshot(), name)
 	switch {
 	case known && o.hasVNID && o.vnid != n.VNID:
 		return 0, false, fmt.Errorf("option vnid=%d: network %s has the VNID %d; leave the option out to join it", o.vnid, name, n.VNID)
 	case known:
 		return n.VNID, false, nil
 	case o.hasVNID:
-		return o.vnid, o.vnid != 0, d.alloc.VNIDExact(ctx, o.vnid, name)
+		return o.vnid, o.vnid != 0, d.core.alloc.VNIDExact(ctx, o.vnid, name)
 	}
-	vnid, err = d.alloc.VNID(ctx)
+	vnid, err = d.core.alloc.VNID(ctx)
 	return vnid, true, err
 }
 
 // addNetwork makes the network durable here and in the cluster.
 func (d *networks) addNetwork(id, name string, learnt bool, vnid uint32, pools []cluster.Subnet, o networkOptions, own *creation) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, again := d.local.networks[id]; again {
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	if _, again := d.core.local.networks[id]; again {
 		return nil
 	}
 	n := localNetwork{
-		ID: id, Name: name, Learnt: learnt, Internal: o.internal, Options: o.given, VNID: vnid, MTU: o.mtu, Created: d.cfg.Now(),
+		ID: id, Name: name, Learnt: learnt, Internal: o.internal, Options: o.given, VNID: vnid, MTU: o.mtu, Created: d.core.cfg.Now(),
 	}
-	n.Made, n.Automatic = making(id), d.alloc.Automatic(pools[0].Prefix)
-	if rec, live := cluster.Get[cluster.Network](d.replica.Snapshot(), name); live && !rec.Removed {
+	n.Made, n.Automatic = making(id), d.core.alloc.Automatic(pools[0].Prefix)
+	if rec, live := cluster.Get[cluster.Network](d.core.replica.Snapshot(), name); live && !rec.Removed {
 		n.Made = rec.Made
 	}
 	if own != nil {
@@ -236,34 +233,34 @@ func (d *networks) addNetwork(id, name string, learnt bool, vnid uint32, pools [
 		// If a user makes what the agent has made at the same moment, the agent's goes.
 		// Had that one been there longer, Docker itself would have refused its name: then this
 		// is another network.
-		if other, ok := d.local.withPrefix(p.Prefix); ok && (!other.Replica || d.local.used(other.ID) || d.cfg.Now().Sub(other.Created) > creationTime) {
+		if other, ok := d.core.local.withPrefix(p.Prefix); ok && (!other.Replica || d.core.local.used(other.ID) || d.core.cfg.Now().Sub(other.Created) > creationTime) {
 			return fmt.Errorf("subnet %s is used by network %s (%.12s) of this host; choose another one", p.Prefix, other.Name, other.ID)
 		}
-		full, _ := d.alloc.Subnet(p.Prefix)
+		full, _ := d.core.alloc.Subnet(p.Prefix)
 		if pools[i] = merged(full, p, o); own == nil {
 			pools[i].Place = place(pools, i)
 		}
-		if err := d.alloc.Begin(pools[i]); err != nil {
+		if err := d.core.alloc.Begin(pools[i]); err != nil {
 			return err
 		}
 		n.Prefixes, n.Gateways = append(n.Prefixes, p.Prefix), append(n.Gateways, pools[i].Gateway)
 		n.Subnets = append(n.Subnets, pools[i])
 	}
 	// The local note first: what is in the cluster but not noted, nobody collects.
-	if err := d.local.setNetwork(n); err != nil {
+	if err := d.core.local.setNetwork(n); err != nil {
 		return err
 	}
-	_, joined := cluster.Get[cluster.Network](d.replica.Snapshot(), name)
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
+	_, joined := cluster.Get[cluster.Network](d.core.replica.Snapshot(), name)
+	_, err := d.core.replica.Update(func(tx *replica.Tx) error {
 		if own != nil {
 			return own.still(tx)
 		}
-		return announce(tx, d.cfg.Self, n, pools, true)
+		return announce(tx, d.core.cfg.Self, n, pools, true)
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("announce network %s: %w", name, err), d.local.dropNetwork(id))
+		return errors.Join(fmt.Errorf("announce network %s: %w", name, err), d.core.local.dropNetwork(id))
 	}
-	d.unstored[id] = joined
+	d.core.unstored[id] = joined
 	return nil
 }
 
@@ -320,19 +317,15 @@ func (l *local) withPrefix(p netip.Prefix) (localNetwork, bool) {
 	return localNetwork{}, false
 }
 
-// DeleteNetwork implements NetworkDriver.DeleteNetwork. Docker forgets the
-// network whatever is returned: one whose end cannot be stored here, as on a full disk, is
-// collected when it is missing in Docker's lists. If the user asked for it, the network is to go on all hosts, as
-// soon as none has containers on it; not so if this agent did, or if Docker could not store what
-// was to be this host's part of a network that the cluster has.
+// DeleteNetwork is Driver.DeleteNetwork.
 func (d *endpoints) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequest) (*Empty, error) {
-	d.mu.Lock()
-	byUser := !d.ours.removing[r.NetworkID] && !d.unstored[r.NetworkID]
-	d.removed[r.NetworkID] = true
-	d.mu.Unlock()
+	d.core.mu.Lock()
+	byUser := !d.core.ours.removing[r.NetworkID] && !d.core.unstored[r.NetworkID]
+	d.core.removed[r.NetworkID] = true
+	d.core.mu.Unlock()
 	err := d.removeNetwork(ctx, r.NetworkID, byUser)
 	if err != nil {
-		d.noteRemoveFailed()
+		d.core.noteRemoveFailed()
 	}
 	return &Empty{}, err
 }
@@ -341,35 +334,35 @@ func (d *endpoints) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkR
 // left over. It is no error if there is none.
 func (d *endpoints) removeNetwork(ctx context.Context, id string, byUser bool) error {
 	var errs []error
-	for _, e := range d.endpointsOf(id) {
+	for _, e := range d.core.endpointsOf(id) {
 		errs = append(errs, d.removeEndpoint(ctx, e))
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.unstored, id)
-	n, ok := d.local.networks[id]
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	delete(d.core.unstored, id)
+	n, ok := d.core.local.networks[id]
 	if !ok {
 		return errors.Join(errs...)
 	}
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
-		if n.Conflict != "" || d.local.named(n.Name, id) {
+	_, err := d.core.replica.Update(func(tx *replica.Tx) error {
+		if n.Conflict != "" || d.core.local.named(n.Name, id) {
 			return nil // the other one goes on
 		}
-		tx.Delete(cluster.Use{Network: n.Name, Host: d.cfg.Self}.Key())
+		tx.Delete(cluster.Use{Network: n.Name, Host: d.core.cfg.Self}.Key())
 		if n.Name == provisional+id {
 			retire(tx, n.Name)
 			return nil
 		}
 		rec, live := cluster.Get[cluster.Network](tx.Snapshot(), n.Name)
 		if !live {
-			dropOrphans(tx, d.cfg.Self, n)
+			dropOrphans(tx, d.core.cfg.Self, n)
 		}
 		if live && byUser && n.Conflict == "" && !rec.Removed {
 			rec.Removed = true
 			_ = tx.Put(rec) // Update reports it
 		}
 		if live && byUser && n.Conflict == "" {
-			d.userRemoved[n.Name] = d.cfg.Now()
+			d.core.userRemoved[n.Name] = d.core.cfg.Now()
 			if dropUnused(tx, n); idle(tx.Snapshot(), n.Name) {
 				retire(tx, n.Name) // at once: the user's next command may make it anew
 			}
@@ -379,6 +372,6 @@ func (d *endpoints) removeNetwork(ctx context.Context, id string, byUser bool) e
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("remove network %s: %w", n.Name, err))...)
 	}
-	d.poke()
-	return errors.Join(append(errs, d.local.dropNetwork(id))...)
+	d.core.poke()
+	return errors.Join(append(errs, d.core.local.dropNetwork(id))...)
 }

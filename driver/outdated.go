@@ -25,14 +25,14 @@ type Outdated struct {
 	Containers []string // that are on it, running or not
 }
 
-// Here returns the names of the cluster's networks that this host's Docker has, as the cluster does.
+// Here is Driver.Here.
 func (d *mirror) Here() map[string]bool {
-	outdated, snap := d.Outdated(), d.replica.Snapshot()
+	outdated, snap := d.Outdated(), d.core.replica.Snapshot()
 	here := map[string]bool{}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for id, n := range d.local.networks {
-		_, unstored := d.unstored[id]
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	for id, n := range d.core.local.networks {
+		_, unstored := d.core.unstored[id]
 		if n.Learnt && n.Conflict == "" && !unstored && !followed(snap, n) {
 			here[n.Name] = true
 		}
@@ -46,8 +46,7 @@ func (d *mirror) Here() map[string]bool {
 // making is what a network's record says of its making, for one that Docker made as id.
 func making(id string) string { return id[:min(12, len(id))] }
 
-// Outdated returns the networks of this host that are from before they were made anew. It
-// waits for nothing.
+// Outdated is Driver.Outdated.
 func (d *mirror) Outdated() []Outdated {
 	if list := d.outdated.Load(); list != nil {
 		return slices.Clone(*list)
@@ -213,17 +212,17 @@ func (v view) hasEndpoints(network string) bool {
 
 // refreshMade notes of local networks that they are what the cluster has.
 func (d *mirror) refreshMade(v view) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
 	outdated := v.seeOutdated()
 	for _, dn := range v.networks {
-		n, ours := d.local.networks[dn.ID]
+		n, ours := d.core.local.networks[dn.ID]
 		rec, live := cluster.Get[cluster.Network](v.snap, n.Name)
 		if !ours || !live || !n.Learnt || rec.Removed || outdated[dn.ID] != "" || n.Made == rec.Made {
 			continue
 		}
 		n.Made = rec.Made
-		if err := d.local.setNetwork(n); err != nil {
+		if err := d.core.local.setNetwork(n); err != nil {
 			return err
 		}
 	}

@@ -213,7 +213,7 @@ func TestFirstContainerOnWhatIsReplaced(t *testing.T) {
 // Where the agent makes nothing in Docker it is named, also if nothing is on it.
 func TestMadeAnewWithoutReplication(t *testing.T) {
 	e := newEngine(t)
-	e.rig.cfg.Replicate = false
+	e.rig.core.cfg.Replicate = false
 	id := e.user("red")
 	e.look()
 	e.write(func(tx *replica.Tx) {

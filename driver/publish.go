@@ -18,7 +18,7 @@ import (
 
 // publisher holds published ports, and declares them to who leads packets.
 type publisher struct {
-	*core
+	core         *core
 	portProblems atomic.Pointer[[]string] // for PortProblems, which is not to wait; publishing covers its writers
 	publishing   sync.Mutex               // held while published ports change; taken before mu
 	undeclared   bool                     // ports did not get as far as to the packets
@@ -40,15 +40,13 @@ type Ports interface {
 // revokes it, or the container leaves its network, or its interface is gone, whichever
 // is seen first; the calls may never come.
 
-// ProgramExternalConnectivity implements the call by which Docker hands over -p, for the
-// endpoint that has the container's default route. The ports are the container's on
-// return; a port that is taken is an error that says by whom.
+// ProgramExternalConnectivity is Driver.ProgramExternalConnectivity.
 func (d *publisher) ProgramExternalConnectivity(ctx context.Context, r *network.ProgramExternalConnectivityRequest) (*Empty, error) {
 	reqs, err := ports.Parse(r.Options)
 	if err != nil {
 		return nil, err
 	}
-	e, _, err := d.endpoint(r.NetworkID, r.EndpointID)
+	e, _, err := d.core.endpoint(r.NetworkID, r.EndpointID)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +57,7 @@ func (d *publisher) ProgramExternalConnectivity(ctx context.Context, r *network.
 // way in by IPv6 (libnetwork netlabel.NoProxy6To4).
 const optNoCross = "com.docker.network.driver.private.no_proxy_6to4"
 
-// RevokeExternalConnectivity implements the call that comes before Leave, or when
-// another network becomes the one of the default route.
+// RevokeExternalConnectivity is Driver.RevokeExternalConnectivity.
 func (d *publisher) RevokeExternalConnectivity(ctx context.Context, r *network.RevokeExternalConnectivityRequest) (*Empty, error) {
 	return &Empty{}, d.unpublish(ctx, r.EndpointID)
 }
@@ -70,11 +67,11 @@ func (d *publisher) RevokeExternalConnectivity(ctx context.Context, r *network.R
 func (d *publisher) publish(ctx context.Context, id string, reqs []ports.Request, cross bool) error {
 	d.publishing.Lock()
 	defer d.publishing.Unlock()
-	e, ok := d.localEndpoint(id)
+	e, ok := d.core.localEndpoint(id)
 	if !ok {
 		return fmt.Errorf("publish ports: endpoint %.12s was removed meanwhile", id)
 	}
-	open := d.cfg.OpenPorts()
+	open := d.core.cfg.OpenPorts()
 	reqs, to := d.shared(e, reqs, cross)
 	open.Cross = open.Cross && cross
 	open.Before = d.moved[e.Sandbox]
@@ -103,7 +100,7 @@ func (d *publisher) unpublish(ctx context.Context, id string) error {
 }
 
 func (d *publisher) unpublishLocked(ctx context.Context, id string) error {
-	e, _ := d.localEndpoint(id)
+	e, _ := d.core.localEndpoint(id)
 	if len(e.Ports) == 0 {
 		return nil
 	}
@@ -120,11 +117,11 @@ func (d *publisher) unpublishLocked(ctx context.Context, id string) error {
 // Docker chose stays the same then. What is noted goes with the sandbox.
 func (d *publisher) remember(e localEndpoint) {
 	live := map[string]bool{}
-	d.mu.Lock()
-	for _, o := range d.local.endpoints {
+	d.core.mu.Lock()
+	for _, o := range d.core.local.endpoints {
 		live[o.Sandbox] = true
 	}
-	d.mu.Unlock()
+	d.core.mu.Unlock()
 	maps.DeleteFunc(d.moved, func(sandbox string, _ []ports.Binding) bool { return !live[sandbox] })
 	if e.Sandbox == "" {
 		return
@@ -144,30 +141,30 @@ func (d *publisher) setPorts(ctx context.Context, id string, list []ports.Bindin
 }
 
 func (d *publisher) notePorts(id string, list []ports.Binding) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e, ok := d.local.endpoints[id]
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	e, ok := d.core.local.endpoints[id]
 	if !ok {
 		return nil
 	}
 	e.Ports = list
-	return d.local.setEndpoint(e)
+	return d.core.local.setEndpoint(e)
 }
 
 // effective is what all endpoints have, but for what gives way: at IPv6 addresses, what leads to
 // a container's IPv4 address gives way to what leads to an IPv6 address of the same container.
 func (d *publisher) effective() (all []ports.Binding) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
 	direct := map[string][]ports.Binding{} // by sandbox
-	for _, e := range d.local.endpoints {
+	for _, e := range d.core.local.endpoints {
 		for _, b := range e.Ports {
 			if !b.Crosses() && b.To.Addr().Is6() && e.Sandbox != "" {
 				direct[e.Sandbox] = append(direct[e.Sandbox], b)
 			}
 		}
 	}
-	for _, e := range d.local.endpoints {
+	for _, e := range d.core.local.endpoints {
 		for _, b := range e.Ports {
 			if !b.Crosses() || !slices.ContainsFunc(direct[e.Sandbox], b.Overlaps) {
 				all = append(all, b)
@@ -181,7 +178,7 @@ func (d *publisher) effective() (all []ports.Binding) {
 func (d *publisher) declare(ctx context.Context) error {
 	all := d.effective()
 	slices.SortFunc(all, ports.Binding.Compare)
-	err := d.ports.Publish(ctx, all)
+	err := d.core.ports.Publish(ctx, all)
 	d.undeclared = err != nil
 	return err
 }
@@ -202,9 +199,9 @@ func (d *publisher) shared(e localEndpoint, reqs []ports.Request, cross bool) ([
 
 // siblingsServe says which families other endpoints of the same container serve.
 func (d *publisher) siblingsServe(e localEndpoint) (four, six bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, o := range d.local.endpoints {
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	for _, o := range d.core.local.endpoints {
 		if o.ID == e.ID || o.Sandbox == "" || o.Sandbox != e.Sandbox {
 			continue
 		}
@@ -230,17 +227,17 @@ func (d *publisher) release(list, but []ports.Binding) {
 		at := b
 		at.To = netip.AddrPort{}
 		if !kept[b] && !others[at] {
-			d.ports.Release(b)
+			d.core.ports.Release(b)
 		}
 	}
 }
 
-// Published returns the ports of this host's endpoints by endpoint. They are the caller's.
+// Published is Driver.Published.
 func (d *publisher) Published() map[string][]ports.Binding {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
 	out := map[string][]ports.Binding{}
-	for id, e := range d.local.endpoints {
+	for id, e := range d.core.local.endpoints {
 		if len(e.Ports) > 0 {
 			out[id] = slices.Clone(e.Ports)
 		}
@@ -250,7 +247,7 @@ func (d *publisher) Published() map[string][]ports.Binding {
 
 // whose names an endpoint's container for people.
 func (d *publisher) whose(id string) string {
-	e, ok := cluster.Get[cluster.Endpoint](d.replica.Snapshot(), id)
+	e, ok := cluster.Get[cluster.Endpoint](d.core.replica.Snapshot(), id)
 	if ok && e.Name != "" {
 		return "container " + e.Name
 	}

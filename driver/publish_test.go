@@ -143,16 +143,16 @@ func TestPortsEnd(t *testing.T) {
 		"unseen": func(e *engine, _, ep string) {
 			host, _ := ifnames(ep)
 			check(e.t, e.rig.machine.Delete(host))
-			check(e.t, e.rig.lookAtPorts(e.t.Context()))
+			check(e.t, e.rig.publisher.lookAtPorts(e.t.Context()))
 		},
 		"back on the host": func(e *engine, id, ep string) {
 			_, peer := ifnames(ep)
 			e.rig.machine.links[peer] = "down"
-			check(e.t, e.rig.lookAtPorts(e.t.Context()))
+			check(e.t, e.rig.publisher.lookAtPorts(e.t.Context()))
 			e.wantPorts("8080:10.128.0.2") // about to start, for all one knows
 			e.rig.now = e.rig.now.Add(time.Minute)
 			e.starting = []string{ep} // on a slow host this takes its time
-			check(e.t, e.rig.lookAtPorts(e.t.Context()))
+			check(e.t, e.rig.publisher.lookAtPorts(e.t.Context()))
 			e.wantPorts("8080:10.128.0.2")
 			next := e.run(id, strings.Repeat("b", 64))
 			if err := e.program(id, next, 8080); err == nil || !strings.Contains(err.Error(), "in use by") {
@@ -160,7 +160,7 @@ func TestPortsEnd(t *testing.T) {
 			}
 			e.wantPorts("8080:10.128.0.2")
 			e.starting = nil
-			check(e.t, e.rig.lookAtPorts(e.t.Context()))
+			check(e.t, e.rig.publisher.lookAtPorts(e.t.Context()))
 		},
 		"unseen, and somebody wants the port": func(e *engine, id, ep string) {
 			host, _ := ifnames(ep)
@@ -203,7 +203,7 @@ func TestPortsOutliveTheAgent(t *testing.T) {
 		t.Errorf("the machine has\n%s", e.rig.machine)
 	}
 	e.rig.machine.foreign = 0
-	check(t, e.rig.lookAtPorts(t.Context()))
+	check(t, e.rig.publisher.lookAtPorts(t.Context()))
 	if got := e.rig.PortProblems(); len(got) != 0 {
 		t.Errorf("problems after they are gone: %q", got)
 	}
@@ -227,10 +227,10 @@ func TestRulesFail(t *testing.T) {
 	e.rig.machine.broken = nil
 	check(t, e.program(id, ep, 8080))
 	e.rig.machine.broken = errors.New("iptables is broken")
-	if err := e.rig.unpublish(t.Context(), ep); err == nil {
+	if err := e.rig.publisher.unpublish(t.Context(), ep); err == nil {
 		t.Error("no error though the rules are still there")
 	}
 	e.rig.machine.broken = nil
-	check(t, e.rig.lookAtPorts(t.Context()))
+	check(t, e.rig.publisher.lookAtPorts(t.Context()))
 	e.wantPorts()
 }

@@ -7,17 +7,17 @@ import (
 	"github.com/grapevine-net/grapevine/host/docker"
 )
 
-// Look makes the watcher look soon: what this host can take may have changed.
-func (d *mirror) Look() { d.poke() }
+// Look is Driver.Look.
+func (d *mirror) Look() { d.core.poke() }
 
 // seeReach passes on which networks of others Docker has, and fills in what this host
 // cannot take.
 func (d *mirror) seeReach(v *view) {
-	if d.cfg.Networks != nil {
-		d.cfg.Networks(v.others())
+	if d.core.cfg.Networks != nil {
+		d.core.cfg.Networks(v.others())
 	}
-	if d.cfg.Barred != nil {
-		v.barred = d.cfg.Barred(subnetsOf(v.snap))
+	if d.core.cfg.Barred != nil {
+		v.barred = d.core.cfg.Barred(subnetsOf(v.snap))
 	}
 }
 

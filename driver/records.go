@@ -84,7 +84,7 @@ func (d *applier) keepEncrypted(networks []string) error {
 	if len(networks) == 0 {
 		return nil
 	}
-	_, err := d.replica.Update(func(tx *replica.Tx) error {
+	_, err := d.core.replica.Update(func(tx *replica.Tx) error {
 		for _, name := range networks {
 			if n, live := cluster.Get[cluster.Network](tx.Snapshot(), name); live {
 				_ = tx.Put(encrypted(n)) // Update reports it

@@ -36,7 +36,7 @@ func TestEngine(t *testing.T) {
 		}
 		if path == "/NetworkDriver.CreateNetwork" && want == "200 {}" {
 			_, id, _ := strings.Cut(body, `"NetworkID":"`)
-			_, err := g.learnName(docker.Network{ID: id[:64], Name: names[0]})
+			_, err := g.networks.learnName(docker.Network{ID: id[:64], Name: names[0]})
 			check(t, err)
 			names = names[1:]
 		}
@@ -44,7 +44,7 @@ func TestEngine(t *testing.T) {
 	if got := g.machine.String(); got != "" {
 		t.Errorf("left over:\n%s", got)
 	}
-	if n := len(g.alloc.Leases()); n != 0 {
+	if n := len(g.core.alloc.Leases()); n != 0 {
 		t.Errorf("%d leases left over", n)
 	}
 	if got := g.records(); got != "" {

@@ -32,7 +32,7 @@ const (
 // not there, and that still does not run.
 type Unstarted struct{ Container, Why string }
 
-// Unstarted returns the containers of this host that the agent tries to start. It waits for nothing.
+// Unstarted is Driver.Unstarted.
 func (d *mirror) Unstarted() []Unstarted {
 	if list := d.unstarted.Load(); list != nil {
 		return slices.Clone(*list)
@@ -68,7 +68,7 @@ func (d *mirror) noteUnstarted(failed []Unstarted) {
 	before := d.Unstarted()
 	for _, u := range failed {
 		if !slices.Contains(before, u) {
-			d.cfg.Log.Warn("a container that Docker was not able to start by itself cannot be started yet", "container", u.Container, "err", u.Why)
+			d.core.cfg.Log.Warn("a container that Docker was not able to start by itself cannot be started yet", "container", u.Container, "err", u.Why)
 		}
 	}
 	d.unstarted.Store(&failed)
@@ -78,17 +78,17 @@ func (d *mirror) noteUnstarted(failed []Unstarted) {
 // agent, or because that refused, and those that could not start because their network namespace
 // is that of one of these. Which ones are it notes in tried: those are it until they run.
 func (d *mirror) stranded(ctx context.Context, tried map[string]bool) (stranded, within []docker.Container, err error) {
-	d.looking.Lock() // covers the driver's name
-	name, err := d.driverName(ctx)
-	d.looking.Unlock()
+	d.applier.looking.Lock() // covers the driver's name
+	name, err := d.core.driverName(ctx)
+	d.applier.looking.Unlock()
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err := d.docker.Containers(ctx)
+	all, err := d.core.docker.Containers(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	networks, err := d.docker.Networks(ctx)
+	networks, err := d.core.docker.Networks(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,7 +96,7 @@ func (d *mirror) stranded(ctx context.Context, tried map[string]bool) (stranded,
 	for _, n := range networks {
 		ours[n.ID], ours[n.Name] = n.Driver == name, n.Driver == name
 	}
-	missed := missing(name, d.cfg.Socket)
+	missed := missing(name, d.core.cfg.Socket)
 	ids := map[string]bool{}
 	for _, c := range all {
 		if c.State != "exited" || len(c.Networks) == 0 {
@@ -132,7 +132,7 @@ func (d *mirror) stranded(ctx context.Context, tried map[string]bool) (stranded,
 func (d *mirror) failed(ctx context.Context, c docker.Container) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	details, err := d.docker.Inspect(ctx, c.ID)
+	details, err := d.core.docker.Inspect(ctx, c.ID)
 	if errors.Is(err, docker.ErrNotFound) || err == nil && !details.Restarts {
 		return "", nil
 	}
@@ -165,7 +165,7 @@ func (d *mirror) start(ctx context.Context, containers []docker.Container) (fail
 	errs := make([]error, len(containers))
 	for i, c := range containers {
 		g.Go(func() error {
-			errs[i] = d.docker.Start(ctx, c.ID)
+			errs[i] = d.core.docker.Start(ctx, c.ID)
 			return nil
 		})
 	}
@@ -173,7 +173,7 @@ func (d *mirror) start(ctx context.Context, containers []docker.Container) (fail
 	for i, c := range containers {
 		switch {
 		case errs[i] == nil:
-			d.cfg.Log.Info("started a container that Docker had not been able to start without this driver", "container", c.Name)
+			d.core.cfg.Log.Info("started a container that Docker had not been able to start without this driver", "container", c.Name)
 		case !errors.Is(errs[i], docker.ErrNotFound) && ctx.Err() == nil:
 			failed = append(failed, Unstarted{Container: c.Name, Why: errs[i].Error()})
 		}

@@ -60,7 +60,7 @@ func TestRevive(t *testing.T) {
 	add("up", "running", "")
 	add("side", "exited", "cdb")
 	add("apart", "exited", "cother")
-	e.rig.revive(context.Background())
+	e.rig.mirror.revive(context.Background())
 	if want := []string{"db", "side"}; !slices.Equal(e.started, want) {
 		t.Errorf("started %v, want %v", e.started, want)
 	}
@@ -80,7 +80,7 @@ func TestReviveUntilItRuns(t *testing.T) {
 	e.refusals = map[string]int{"db": 1}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { e.rig.revive(ctx); close(done) }()
+	go func() { e.rig.mirror.revive(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
 	for len(e.rig.Unstarted()) == 0 {
 		select {

@@ -17,7 +17,7 @@ import (
 func TestRival(t *testing.T) {
 	e := newEngine(t)
 	var rivals []docker.Network
-	e.rig.cfg.Networks = func(_, r []docker.Network) { rivals = r }
+	e.rig.core.cfg.Networks = func(_, r []docker.Network) { rivals = r }
 	e.red(false)
 	e.look()
 	e.look()
@@ -39,7 +39,7 @@ func TestRival(t *testing.T) {
 	if n, there := e.named("red"); !there || n.ID != red.ID {
 		t.Errorf("the first network is %v, %v", n, there)
 	}
-	if n := e.rig.local.networks[id]; n.Conflict == "" || n.Name == "red" {
+	if n := e.rig.core.local.networks[id]; n.Conflict == "" || n.Name == "red" {
 		t.Errorf("the second one is %+v", n)
 	}
 	if _, live := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), ep); live {

@@ -97,12 +97,12 @@ func (d *mirror) followSubnets(snap *cluster.Snapshot) {
 			continue
 		}
 		if young[sandbox] {
-			d.again = true
+			d.core.again = true
 			continue
 		}
-		if err := d.links.Routes(sandbox, vias); err != nil {
-			d.cfg.Log.Debug("a container lacks routes to new subnets of its network; tried again", "err", err)
-			d.again = true
+		if err := d.core.links.Routes(sandbox, vias); err != nil {
+			d.core.cfg.Log.Debug("a container lacks routes to new subnets of its network; tried again", "err", err)
+			d.core.again = true
 			continue
 		}
 		d.routed[sandbox] = vias
@@ -122,21 +122,21 @@ func sameRoutes(a, b []link.Via) bool {
 // of these Docker may still be setting routes in. It takes over into d.routed what Docker
 // was told to set.
 func (d *mirror) wantedRoutes(snap *cluster.Snapshot) (want map[string][]link.Via, young map[string]bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
 	want, young = map[string][]link.Via{}, map[string]bool{}
-	for _, id := range sortedKeys(d.local.endpoints) {
-		e := d.local.endpoints[id]
-		if n := d.local.networks[e.Network]; e.Joined && e.Sandbox != "" && n.Conflict == "" {
+	for _, id := range sortedKeys(d.core.local.endpoints) {
+		e := d.core.local.endpoints[id]
+		if n := d.core.local.networks[e.Network]; e.Joined && e.Sandbox != "" && n.Conflict == "" {
 			want[e.Sandbox] = append(want[e.Sandbox], routes(snap, n, e)...)
-			young[e.Sandbox] = young[e.Sandbox] || d.cfg.Now().Sub(e.Created) < settling
-			d.routed[e.Sandbox] = append(d.routed[e.Sandbox], d.told[id]...)
-			delete(d.told, id)
+			young[e.Sandbox] = young[e.Sandbox] || d.core.cfg.Now().Sub(e.Created) < settling
+			d.routed[e.Sandbox] = append(d.routed[e.Sandbox], d.core.told[id]...)
+			delete(d.core.told, id)
 		}
 	}
 	met := metBy(snap)
 	for sandbox := range want {
-		want[sandbox] = append(want[sandbox], d.local.privileged(met, sandbox)...)
+		want[sandbox] = append(want[sandbox], d.core.local.privileged(met, sandbox)...)
 	}
 	return want, young
 }

@@ -119,19 +119,18 @@ func (v view) listStrangers(refused map[string]refusal) (list []Stranger) {
 
 // noteStrangers keeps what is strange for Strangers, and logs what is new of it.
 func (d *mirror) noteStrangers(v view) {
-	list, before := v.listStrangers(d.refused), d.Strangers()
+	list, before := v.listStrangers(d.networks.refused), d.Strangers()
 	for _, s := range list {
 		if !slices.ContainsFunc(before, func(old Stranger) bool {
 			return s.Network == old.Network && s.Known == old.Known && slices.Equal(s.Containers, old.Containers)
 		}) {
-			d.cfg.Log.Warn("docker has something from before this host joined the cluster as a new one", "network", s.Network, "containers", s.Containers)
+			d.core.cfg.Log.Warn("docker has something from before this host joined the cluster as a new one", "network", s.Network, "containers", s.Containers)
 		}
 	}
 	d.strangers.Store(&list)
 }
 
-// Strangers returns what this driver's networks in Docker have from before this host joined
-// the cluster as a new one. It waits for nothing.
+// Strangers is Driver.Strangers.
 func (d *mirror) Strangers() []Stranger {
 	if list := d.strangers.Load(); list != nil {
 		return slices.Clone(*list)

@@ -13,21 +13,20 @@ type Unlinked struct {
 	MayItself bool
 }
 
-// Unlinked returns those of this host. Docker is asked only if there may be one; while it does
-// not say who they are, none is returned.
+// Unlinked is Driver.Unlinked.
 func (d *mirror) Unlinked(ctx context.Context) (list []Unlinked) {
 	bare := map[string]bool{}
-	d.mu.Lock()
-	for id, e := range d.local.endpoints {
-		if host, _ := ifnames(id); e.Joined && !d.links.Exists(host) {
+	d.core.mu.Lock()
+	for id, e := range d.core.local.endpoints {
+		if host, _ := ifnames(id); e.Joined && !d.core.links.Exists(host) {
 			bare[id] = true
 		}
 	}
-	d.mu.Unlock()
+	d.core.mu.Unlock()
 	if len(bare) == 0 {
 		return nil
 	}
-	containers, err := d.docker.Containers(ctx)
+	containers, err := d.core.docker.Containers(ctx)
 	if err != nil {
 		return nil
 	}
@@ -37,7 +36,7 @@ func (d *mirror) Unlinked(ctx context.Context) (list []Unlinked) {
 				continue
 			}
 			u := Unlinked{Container: c.Name, Network: at.Network, Endpoint: at.EndpointID}
-			if details, err := d.docker.Inspect(ctx, c.ID); err == nil {
+			if details, err := d.core.docker.Inspect(ctx, c.ID); err == nil {
 				u.MayItself = details.NetAdmin
 			}
 			list = append(list, u)

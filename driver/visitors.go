@@ -26,7 +26,7 @@ func (d *applier) createWait() time.Duration {
 // mayWait reports whether a change of what has that ID or name was first wanted so short a
 // time ago that it waits for clients of Docker's API.
 func (d *applier) mayWait(what string, limit time.Duration) bool {
-	now := d.cfg.Now()
+	now := d.core.cfg.Now()
 	since, known := d.waited[what]
 	if !known {
 		since = now
@@ -41,6 +41,6 @@ func (d *applier) visited(count func() int) bool {
 	if count() == 0 {
 		return false
 	}
-	d.again = true
+	d.core.again = true
 	return true
 }

@@ -24,7 +24,7 @@ func (e *engine) come() (leave func()) {
 	check(e.t, err)
 	return func() {
 		_ = conn.Close()
-		for e.rig.docker.Visitors() > 0 { // until the engine has seen it
+		for e.rig.core.docker.Visitors() > 0 { // until the engine has seen it
 			check(e.t, e.t.Context().Err())
 		}
 	}
@@ -33,7 +33,7 @@ func (e *engine) come() (leave func()) {
 // waits lets the watcher look, and wants it to look again soon.
 func (e *engine) waits(what string) {
 	e.t.Helper()
-	if open, err := e.rig.look(context.Background()); err != nil || !open {
+	if open, err := e.rig.mirror.look(context.Background()); err != nil || !open {
 		e.t.Errorf("%s: open %v, %v", what, open, err)
 	}
 }
@@ -98,7 +98,7 @@ func TestEndedWhileStarting(t *testing.T) {
 	e.look()
 	n, _ := e.named("red")
 	e.write(func(tx *replica.Tx) { retire(tx, "red") })
-	check(t, e.rig.Keep(e.rig.local.networks[n.ID].Prefixes[0])) // by RequestAddress
+	check(t, e.rig.Keep(e.rig.core.local.networks[n.ID].Prefixes[0])) // by RequestAddress
 	if e.record("red").VNID != 7 {
 		t.Fatalf("it is not kept:\n%s", e.rig.records())
 	}

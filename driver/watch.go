@@ -17,12 +17,12 @@ import (
 
 // mirror keeps Docker's networks and the cluster's the same: it looks, and has the applier act.
 type mirror struct {
-	*core
-	*publisher
-	*labels
-	*networks
-	*endpoints
-	*applier
+	core      *core
+	publisher *publisher
+	labels    *labels
+	networks  *networks
+	endpoints *endpoints
+	applier   *applier
 
 	// The pointers are for people, who are not to wait for Docker, the disk or iptables.
 	missing   map[string]time.Time        // view.missing of the last look
@@ -62,17 +62,14 @@ const (
 	idleLook = 30 * time.Second
 )
 
-// Watch keeps Docker's networks and the cluster's the same until ctx ends, then
-// returns nil. Failures are logged and tried again: Docker may be down for as
-// long as it likes. It first puts the running containers back into the switch, and starts
-// those that Docker failed to start while there was no agent.
+// Watch is Driver.Watch.
 func (d *mirror) Watch(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { d.restore(ctx); return nil })
+	g.Go(func() error { d.endpoints.restore(ctx); return nil })
 	g.Go(func() error { d.events(ctx); return nil })
-	g.Go(func() error { d.inspector.run(ctx); return nil })
+	g.Go(func() error { d.core.inspector.run(ctx); return nil })
 	g.Go(func() error { d.revive(ctx); return nil })
-	g.Go(func() error { d.keepPorts(ctx); return nil })
+	g.Go(func() error { d.publisher.keepPorts(ctx); return nil })
 	g.Go(func() error { d.followMTU(ctx); return nil })
 	g.Go(func() error { d.followLimits(ctx); return nil })
 	g.Go(func() error { d.loop(ctx); return nil })
@@ -82,13 +79,13 @@ func (d *mirror) Watch(ctx context.Context) error {
 // events pokes at every event of Docker, over broken connections.
 func (d *mirror) events(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := d.docker.Watch(ctx, func() {
-			d.hears.Store(true)
-			d.poke()
+		err := d.core.docker.Watch(ctx, func() {
+			d.labels.hears.Store(true)
+			d.core.poke()
 		})
-		d.hears.Store(false)
+		d.labels.hears.Store(false)
 		if err != nil {
-			d.cfg.Log.Debug("docker's events", "err", err)
+			d.core.cfg.Log.Debug("docker's events", "err", err)
 		}
 		sleep(ctx, time.Second)
 	}
@@ -100,20 +97,20 @@ func (d *mirror) loop(ctx context.Context) {
 	var said string // the last failure, which is logged once
 	retry, coming := time.Duration(0), comingLook
 	for ctx.Err() == nil {
-		changed, seen := d.replica.Watch(), d.replica.Snapshot()
+		changed, seen := d.core.replica.Watch(), d.core.replica.Snapshot()
 		open, err := d.look(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil && err.Error() != said:
 			said = err.Error()
-			d.cfg.Log.Warn("docker and the cluster differ", "err", err)
+			d.core.cfg.Log.Warn("docker and the cluster differ", "err", err)
 		case err == nil:
 			said = ""
 		}
 		wait := idleLook
 		if len(d.missing)+len(d.strange) > 0 {
-			wait = untilNamed(d.strange, d.cfg.Now(), d.cfg.Grace/4) // to see soon that it stays so
+			wait = untilNamed(d.strange, d.core.cfg.Now(), d.core.cfg.Grace/4) // to see soon that it stays so
 		}
 		switch {
 		case err != nil:
@@ -126,7 +123,7 @@ func (d *mirror) loop(ctx context.Context) {
 			retry = 0
 		}
 		for _, since := range d.missing {
-			if d.cfg.Now().Sub(since) < comingFor {
+			if d.core.cfg.Now().Sub(since) < comingFor {
 				wait = min(wait, coming)
 			}
 		}
@@ -144,7 +141,7 @@ func (d *mirror) pause(ctx context.Context, changed <-chan struct{}, seen *clust
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-	case <-d.wake:
+	case <-d.core.wake:
 		if !d.unnamed() { // a network that has its name now may be there twice, and its user waits
 			sleep(ctx, eventSettle)
 		}
@@ -161,8 +158,8 @@ func (d *mirror) rest(ctx context.Context, seen *cluster.Snapshot) (told bool) {
 	end := time.NewTimer(clusterPause)
 	defer end.Stop()
 	for {
-		changed := d.replica.Watch()
-		if networksChanged(d.replica.Snapshot(), seen) {
+		changed := d.core.replica.Watch()
+		if networksChanged(d.core.replica.Snapshot(), seen) {
 			changed = nil
 			end.Reset(networkPause)
 		}
@@ -171,7 +168,7 @@ func (d *mirror) rest(ctx context.Context, seen *cluster.Snapshot) (told bool) {
 			return false
 		case <-end.C:
 			return false
-		case <-d.wake:
+		case <-d.core.wake:
 			return true
 		case <-changed:
 		}
@@ -190,27 +187,27 @@ func networksChanged(snap, before *cluster.Snapshot) bool {
 // look lists what Docker has, decides and acts. open says that something is to
 // be looked at again soon.
 func (d *mirror) look(ctx context.Context) (open bool, err error) {
-	d.looking.Lock()
-	defer d.looking.Unlock()
-	if d.withdrawn {
+	d.applier.looking.Lock()
+	defer d.applier.looking.Unlock()
+	if d.applier.withdrawn {
 		return false, nil
 	}
-	d.takeUpKnown(ctx) // it needs nothing of Docker, which may not answer yet
-	d.again = false
-	d.waited, d.waiting = d.waiting, map[string]time.Time{}
+	d.networks.takeUpKnown(ctx) // it needs nothing of Docker, which may not answer yet
+	d.core.again = false
+	d.applier.waited, d.applier.waiting = d.applier.waiting, map[string]time.Time{}
 	v, err := d.see(ctx)
 	if err != nil {
 		return false, err
 	}
 	for range 3 {
-		if err := errors.Join(d.refreshNotes(v.snap), d.refreshMade(v), d.noteStores(v)); err != nil {
+		if err := errors.Join(d.applier.refreshNotes(v.snap), d.refreshMade(v), d.applier.noteStores(v)); err != nil {
 			return false, err
 		}
 		p := decide(v)
 		d.outdated.Store(&p.outdated)
 		d.untold.Store(&p.untold)
-		d.unlabelled.Store(&p.unlabelled)
-		more, err := d.apply(ctx, p)
+		d.labels.unlabelled.Store(&p.unlabelled)
+		more, err := d.applier.apply(ctx, p)
 		if err != nil {
 			return false, err
 		}
@@ -219,51 +216,51 @@ func (d *mirror) look(ctx context.Context) (open bool, err error) {
 		}
 		d.seeSelf(&v)
 	}
-	d.followSubnets(d.replica.Snapshot())
-	return d.again || d.unnamed(), d.collect(v)
+	d.followSubnets(d.core.replica.Snapshot())
+	return d.core.again || d.unnamed(), d.collect(v)
 }
 
 // see makes a view. Docker's part comes first: what it lists, the records have.
 // What the driver has is noted before that: what came later may not be listed.
 func (d *mirror) see(ctx context.Context) (v view, err error) {
-	now := d.cfg.Now()
-	d.docker.Newcomers() // to have seen who is there when it matters
+	now := d.core.cfg.Now()
+	d.core.docker.Newcomers() // to have seen who is there when it matters
 	asked := time.Now()
-	if v.networks, err = d.docker.Networks(ctx); err != nil {
+	if v.networks, err = d.core.docker.Networks(ctx); err != nil {
 		return v, err
 	}
-	if d.cfg.Listed != nil {
-		d.cfg.Listed(v.networks)
+	if d.core.cfg.Listed != nil {
+		d.core.cfg.Listed(v.networks)
 	}
-	if v.containers, err = d.docker.Containers(ctx); err != nil {
+	if v.containers, err = d.core.docker.Containers(ctx); err != nil {
 		return v, err
 	}
-	d.answers = time.Since(asked)
+	d.applier.answers = time.Since(asked)
 	d.seeSelf(&v)
-	v.self, v.now, v.grace, v.replicate = d.cfg.Self, now, d.cfg.Grace, d.cfg.Replicate
+	v.self, v.now, v.grace, v.replicate = d.core.cfg.Self, now, d.core.cfg.Grace, d.core.cfg.Replicate
 	bare := func(id string) bool {
 		host, _ := ifnames(id)
 		_, ours := v.endpoints[id]
-		return ours && !d.links.Exists(host)
+		return ours && !d.core.links.Exists(host)
 	}
 	d.missing = v.stillMissing(d.missing, bare)
 	v.missing, v.unplugged = maps.Clone(d.missing), map[string]bool{}
 	for id := range v.missing {
 		v.unplugged[id] = v.endpoints[id].Joined && bare(id)
 	}
-	if err := d.dropFormer(v); err != nil {
+	if err := d.networks.dropFormer(v); err != nil {
 		return v, err
 	}
 	if err := d.seeUnlisted(ctx, &v); err != nil {
 		return v, err
 	}
-	v.inspected = d.inspector.ask(v.containers, v.endpoints)
-	if v.driver, err = d.driverName(ctx); err != nil {
+	v.inspected = d.core.inspector.ask(v.containers, v.endpoints)
+	if v.driver, err = d.core.driverName(ctx); err != nil {
 		return v, err
 	}
-	v.remade = maps.Clone(d.remade)
+	v.remade = maps.Clone(d.applier.remade)
 	d.seeReach(&v)
-	v.former, v.settled = d.cfg.Former, d.cfg.Settled == nil || d.cfg.Settled()
+	v.former, v.settled = d.core.cfg.Former, d.core.cfg.Settled == nil || d.core.cfg.Settled()
 	d.strange = v.strangers(d.strange)
 	v.strange = d.strange
 	d.noteStrangers(v)
@@ -282,7 +279,7 @@ func (d *mirror) seeUnlisted(ctx context.Context, v *view) error {
 			continue
 		}
 		asked[e.Network] = true
-		list, err := d.docker.Attached(ctx, e.Network)
+		list, err := d.core.docker.Attached(ctx, e.Network)
 		if err != nil && !errors.Is(err, docker.ErrNotFound) {
 			return err
 		}
@@ -293,26 +290,26 @@ func (d *mirror) seeUnlisted(ctx context.Context, v *view) error {
 
 // seeSelf fills in what this agent has.
 func (d *mirror) seeSelf(v *view) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
 	for _, n := range v.networks {
-		delete(d.unstored, n.ID)
+		delete(d.core.unstored, n.ID)
 	}
-	v.local, v.endpoints = maps.Clone(d.local.networks), maps.Clone(d.local.endpoints)
-	v.earlier = d.local.earlier
-	v.deleteLost, v.removeFailed, v.dockerBegan = d.deleteLost, d.removeFailed, d.dockerBegan
-	maps.DeleteFunc(d.removed, func(id string, _ bool) bool {
+	v.local, v.endpoints = maps.Clone(d.core.local.networks), maps.Clone(d.core.local.endpoints)
+	v.earlier = d.core.local.earlier
+	v.deleteLost, v.removeFailed, v.dockerBegan = d.core.deleteLost, d.core.removeFailed, d.core.dockerBegan
+	maps.DeleteFunc(d.core.removed, func(id string, _ bool) bool {
 		return !slices.ContainsFunc(v.networks, func(n docker.Network) bool { return n.ID == id })
 	})
-	v.removed = maps.Clone(d.removed)
-	v.snap = d.replica.Snapshot()
+	v.removed = maps.Clone(d.core.removed)
+	v.snap = d.core.replica.Snapshot()
 }
 
 // unnamed reports whether a network still waits for its name.
 func (d *mirror) unnamed() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, n := range d.local.networks {
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	for _, n := range d.core.local.networks {
 		if !n.Learnt {
 			return true
 		}
@@ -323,15 +320,15 @@ func (d *mirror) unnamed() bool {
 // collect frees leases and pools that nothing stands behind. It comes after the
 // endpoints that Docker has forgotten were removed, so those left are Docker's.
 func (d *mirror) collect(v view) error {
-	d.mu.Lock()
-	alive := maps.Clone(d.local.endpoints)
-	d.mu.Unlock()
-	freed, err := d.alloc.Collect(v.now.Add(-v.grace), borrowed(v.borrowers()), func(id string) bool {
+	d.core.mu.Lock()
+	alive := maps.Clone(d.core.local.endpoints)
+	d.core.mu.Unlock()
+	freed, err := d.core.alloc.Collect(v.now.Add(-v.grace), borrowed(v.borrowers()), func(id string) bool {
 		_, ok := alive[id]
-		return ok || isClient(d.replica.Snapshot(), id)
+		return ok || isClient(d.core.replica.Snapshot(), id)
 	})
 	if len(freed) > 0 {
-		d.cfg.Log.Info("freed addresses that nothing in docker has", "addresses", freed)
+		d.core.cfg.Log.Info("freed addresses that nothing in docker has", "addresses", freed)
 	}
 	return err
 }

@@ -18,7 +18,7 @@ import (
 // look lets the watcher look once.
 func (e *engine) look() {
 	e.t.Helper()
-	if _, err := e.rig.look(context.Background()); err != nil {
+	if _, err := e.rig.mirror.look(context.Background()); err != nil {
 		e.t.Fatal(err)
 	}
 }
@@ -145,8 +145,8 @@ func TestReplicaLooksTheSame(t *testing.T) {
 	}
 	// It is announced again as it was.
 	e.write(func(tx *replica.Tx) { retire(tx, "blue") })
-	for _, n := range e.rig.local.networks {
-		check(t, e.rig.noteUse(n.ID, true))
+	for _, n := range e.rig.core.local.networks {
+		check(t, e.rig.core.noteUse(n.ID, true))
 	}
 	rec, _ = cluster.Get[cluster.Network](e.rig.replica.Snapshot(), "blue")
 	again, _ := view{snap: e.rig.replica.Snapshot(), driver: "d"}.replica(rec)
@@ -172,8 +172,8 @@ func TestNamedByOptionLooksTheSame(t *testing.T) {
 	if s, _ := cluster.Get[cluster.Subnet](e.rig.replica.Snapshot(), "10.7.0.0/24"); !rec.Attachable || rec.Labels["l"] != "v" || !s.Implied {
 		t.Errorf("it is %+v, %+v", rec, s)
 	}
-	for id := range e.rig.local.networks {
-		if n := e.rig.local.networks[id]; !n.Learnt || n.Name != "blue" || n.Conflict != "" {
+	for id := range e.rig.core.local.networks {
+		if n := e.rig.core.local.networks[id]; !n.Learnt || n.Name != "blue" || n.Conflict != "" {
 			t.Errorf("here it is %+v", n)
 		}
 	}
@@ -191,16 +191,16 @@ func TestNetworkRemovedWithoutAgent(t *testing.T) {
 			case "wiped":
 				e.store = "2"
 			case "replaced":
-				e.rig.mu.Lock()
-				check(t, e.rig.noteStore(id, ""))
-				e.rig.mu.Unlock()
+				e.rig.core.mu.Lock()
+				check(t, e.rig.networks.noteStore(id, ""))
+				e.rig.core.mu.Unlock()
 			case "made anew elsewhere":
 				e.write(func(tx *replica.Tx) { n := e.record("blue"); n.Made = "elsewhere"; _ = tx.Put(n) })
 			}
 			e.rig.restart()
-			e.rig.cfg.DriverName = "grapevine:latest"
+			e.rig.core.cfg.DriverName = "grapevine:latest"
 			delete(e.networks, id)
-			for _, after := range []time.Duration{0, forgottenAfter + time.Second, e.rig.cfg.Grace, time.Minute, createWait, createWait} {
+			for _, after := range []time.Duration{0, forgottenAfter + time.Second, e.rig.core.cfg.Grace, time.Minute, createWait, createWait} {
 				e.rig.now = e.rig.now.Add(after)
 				e.look()
 			}
@@ -246,7 +246,7 @@ func TestRemovedWhileUsedElsewhere(t *testing.T) {
 
 func TestReplicateOff(t *testing.T) {
 	e := newEngine(t)
-	e.rig.cfg.Replicate = false
+	e.rig.core.cfg.Replicate = false
 	e.red(false)
 	id := e.user("blue")
 	e.look()
@@ -264,7 +264,7 @@ func TestNameInTheWay(t *testing.T) {
 	e := newEngine(t)
 	e.networks["x"] = dockernet.Inspect{ID: "x", Name: "red", Driver: "bridge"}
 	e.red(false)
-	if _, err := e.rig.look(context.Background()); err == nil || !strings.Contains(err.Error(), "with driver bridge; rename or remove it") {
+	if _, err := e.rig.mirror.look(context.Background()); err == nil || !strings.Contains(err.Error(), "with driver bridge; rename or remove it") {
 		t.Errorf("a bridge of that name: %v", err)
 	}
 }
@@ -293,7 +293,7 @@ func TestNameKnownLate(t *testing.T) {
 // The subnet of another network must not be a door into it.
 func TestSubnetOfAnotherNetwork(t *testing.T) {
 	e := newEngine(t)
-	e.rig.cfg.Replicate = false
+	e.rig.core.cfg.Replicate = false
 	e.red(false)
 	id, err := e.create(dockernet.CreateRequest{Name: "green", CreateOptions: dockernet.CreateOptions{
 		IPAM: &dockernet.IPAM{Config: []dockernet.IPAMConfig{{Subnet: "10.9.0.0/24"}}},
@@ -322,11 +322,11 @@ func TestGarbage(t *testing.T) {
 	e.look()
 	e.rig.now = e.rig.now.Add(2 * time.Minute)
 	e.look()
-	if n := len(e.rig.alloc.Leases()); n != 1 {
+	if n := len(e.rig.core.alloc.Leases()); n != 1 {
 		t.Fatalf("%d leases while the container starts", n)
 	}
 	e.starting = nil // Docker has forgotten it, and has not told
-	if n := len(e.rig.alloc.Leases()); n != 1 {
+	if n := len(e.rig.core.alloc.Leases()); n != 1 {
 		t.Fatalf("%d leases at once", n)
 	}
 	e.rig.now = e.rig.now.Add(2 * time.Minute)
@@ -334,7 +334,7 @@ func TestGarbage(t *testing.T) {
 	e.rig.now = e.rig.now.Add(2 * time.Minute)
 	e.look()
 	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1")
-	if n := len(e.rig.alloc.Leases()); n != 0 || e.rig.machine.String() != "" {
+	if n := len(e.rig.core.alloc.Leases()); n != 0 || e.rig.machine.String() != "" {
 		t.Errorf("%d leases and\n%s", n, e.rig.machine)
 	}
 }
@@ -351,7 +351,7 @@ func TestLostDelete(t *testing.T) {
 	e.look()
 	e.rig.now = e.rig.now.Add(2 * forgottenAfter)
 	e.look()
-	if n := len(e.rig.alloc.Leases()); n != 1 {
+	if n := len(e.rig.core.alloc.Leases()); n != 1 {
 		t.Fatalf("%d leases before anything was lost", n)
 	}
 	if got := post("/NetworkDriver.DeleteEndpoint", ""); !strings.HasPrefix(got, "400") {
@@ -359,7 +359,7 @@ func TestLostDelete(t *testing.T) {
 	}
 	e.rig.now = e.rig.now.Add(time.Second)
 	e.look()
-	if n := len(e.rig.alloc.Leases()); n != 0 {
+	if n := len(e.rig.core.alloc.Leases()); n != 0 {
 		t.Errorf("%d leases", n)
 	}
 }
@@ -408,12 +408,12 @@ func TestLostEndpoint(t *testing.T) {
 func (e *engine) wantForgotten() {
 	e.t.Helper()
 	e.look()
-	if n := len(e.rig.alloc.Leases()); n != 1 {
+	if n := len(e.rig.core.alloc.Leases()); n != 1 {
 		e.t.Errorf("%d leases at once: Docker may be about to list it", n)
 	}
 	e.rig.now = e.rig.now.Add(2 * forgottenAfter)
 	e.look()
-	if n := len(e.rig.alloc.Leases()); n != 0 {
+	if n := len(e.rig.core.alloc.Leases()); n != 0 {
 		e.t.Errorf("%d leases", n)
 	}
 }
@@ -433,14 +433,14 @@ func TestRemovedWithoutAgent(t *testing.T) {
 	e.starting = []string{left} // Docker has its endpoint, and is to call for its end
 	e.container(id, "job", "")
 	e.rig.restart()
-	e.rig.cfg.DriverName = "grapevine:latest"
+	e.rig.core.cfg.DriverName = "grapevine:latest"
 	e.look()
 	for ep, want := range map[string]bool{gone: false, left: true, stopped: false, stays: true, coming: true} {
 		if _, live := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), ep); live != want {
 			t.Errorf("it is %v that endpoint %s has a record", live, strings.TrimSpace(ep))
 		}
 	}
-	if n := len(e.rig.alloc.Leases()); n != 3 {
+	if n := len(e.rig.core.alloc.Leases()); n != 3 {
 		t.Errorf("%d leases", n)
 	}
 }
@@ -490,7 +490,7 @@ func TestEndpointOfAnEndedContainer(t *testing.T) {
 		e.look()
 		e.rig.now = e.rig.now.Add(time.Hour)
 		e.look()
-		if n := len(e.rig.alloc.Leases()); n != 1 {
+		if n := len(e.rig.core.alloc.Leases()); n != 1 {
 			t.Fatalf("%d leases: %s", n, why)
 		}
 	}
@@ -505,7 +505,7 @@ func TestEndpointOfAnEndedContainer(t *testing.T) {
 	e.look()
 	e.rig.now = e.rig.now.Add(2 * forgottenAfter)
 	e.look()
-	if n := len(e.rig.alloc.Leases()); n != 0 {
+	if n := len(e.rig.core.alloc.Leases()); n != 0 {
 		t.Errorf("%d leases", n)
 	}
 	e.want("network blue vnid 1", "subnet 10.128.0.0/22 of blue gateway 10.128.0.1", "use blue/"+string(self))

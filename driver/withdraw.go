@@ -8,14 +8,12 @@ import (
 	"github.com/grapevine-net/grapevine/host/docker"
 )
 
-// Withdraw removes this driver's networks from the host's Docker while the cluster
-// keeps them: the host is about to leave. Those with containers attached stay, and
-// are returned by name. The watcher makes and removes nothing from then on.
+// Withdraw is Driver.Withdraw.
 func (d *applier) Withdraw(ctx context.Context) (kept []string, err error) {
 	d.looking.Lock() // no look is under way
 	defer d.looking.Unlock()
 	d.withdrawn = true
-	networks, err := d.docker.Networks(ctx)
+	networks, err := d.core.docker.Networks(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find this driver's networks in docker: %w", err)
 	}
@@ -38,8 +36,8 @@ func (d *applier) Withdraw(ctx context.Context) (kept []string, err error) {
 
 // has reports whether a network, by Docker's ID, is of this driver.
 func (d *applier) has(id string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, ok := d.local.networks[id]
+	d.core.mu.Lock()
+	defer d.core.mu.Unlock()
+	_, ok := d.core.local.networks[id]
 	return ok
 }

@@ -14,11 +14,6 @@ const mostMethods = 40
 // moreMethods are types that have more, and how many. A number here only falls: a type that has grown is cut, and one
 // that has shrunk gets its new number, or loses its line.
 var moreMethods = map[string]int{
-	"driver/Driver":      138,
-	"driver/applier":     95,
-	"driver/endpoints":   81,
-	"driver/holder":      42,
-	"driver/mirror":      132,
 	"policy/compilation": 49,
 	"tests/lab/Host":     54,
 }

@@ -38,6 +38,11 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 	case !d.Alive(h.Host):
 		say("host %s, which holds its address, does not answer", s.holder)
 	}
+	for _, name := range l.Networks {
+		if n, ok := cluster.Get[cluster.Network](snap, name); ok && n.VNID == 0 {
+			say("network %s was made anew, with VNID 0: its containers leave by their own hosts", name)
+		}
+	}
 	for _, n := range l.Taken {
 		say("network %s has another egress, which comes first by its name", n)
 	}

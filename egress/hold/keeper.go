@@ -76,7 +76,9 @@ type Keeper struct {
 	notes  map[string]Note
 
 	// Of Run's goroutine, and of one for each egress while it takes.
-	held    map[string]*held
+	held map[string]*held
+
+	nat     sync.Mutex   // of the NAT, for which Serve may wait long: nobody who asks what is served waits with it
 	sources []nat.Source // that Serve was told last
 }
 
@@ -372,8 +374,8 @@ func (k *Keeper) note(c egress.Case, n Note) {
 // tellNAT declares the sources of what is served.
 func (k *Keeper) tellNAT(snap *cluster.Snapshot) error {
 	want := k.wanted(snap)
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.nat.Lock()
+	defer k.nat.Unlock()
 	all := slices.Clone(k.sources)
 	for _, s := range want {
 		if !slices.Contains(all, s) {
@@ -385,7 +387,7 @@ func (k *Keeper) tellNAT(snap *cluster.Snapshot) error {
 	return k.setNAT(all)
 }
 
-// setNAT is called with mu held.
+// setNAT is called with nat held.
 func (k *Keeper) setNAT(all []nat.Source) error {
 	slices.SortFunc(all, func(a, b nat.Source) int { return a.Subnet.Compare(b.Subnet) })
 	if slices.Equal(all, k.sources) {
@@ -425,11 +427,14 @@ func (k *Keeper) placed(ctx context.Context) error {
 func (k *Keeper) settle(ctx context.Context, snap *cluster.Snapshot, cases []egress.Case) error {
 	err := k.tellNAT(snap)
 	want := k.wanted(snap)
-	if gone := slices.ContainsFunc(k.sources, func(s nat.Source) bool { return !slices.Contains(want, s) }); gone && err == nil {
+	k.nat.Lock()
+	gone := slices.ContainsFunc(k.sources, func(s nat.Source) bool { return !slices.Contains(want, s) })
+	k.nat.Unlock()
+	if gone && err == nil {
 		if err = k.placed(ctx); err == nil {
-			k.mu.Lock()
+			k.nat.Lock()
 			err = k.setNAT(want)
-			k.mu.Unlock()
+			k.nat.Unlock()
 		}
 	}
 	ours, more := k.cfg.LAN.Ours()

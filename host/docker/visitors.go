@@ -81,7 +81,9 @@ func (c *Client) list() (names []string) {
 		list, _ := os.ReadFile(file)
 		names = append(names, tcpConnections(string(list), ports)...)
 	}
-	return names
+	// The kernel tells of a connection twice now and then, while others come and go between two reads.
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // connections lists the connections of the server at path, by the kernel's addresses of their sockets: one

@@ -89,11 +89,13 @@ type seen struct {
 // run is a packet that this host watches for.
 type run struct {
 	order
-	taps     []Tap
 	answered chan struct{} // closed when an answer has come to the first point
 
-	mu   sync.Mutex
-	list []sighting
+	mu    sync.Mutex
+	taps  []Tap
+	list  []sighting
+	sent  bool // its one packet
+	ended bool // no tap is opened any more
 }
 
 // seat is a run of a host, by the number that it has there.
@@ -149,8 +151,15 @@ func (r *runs) watch(at seat, o order) (w watched, err error) {
 			continue
 		}
 		run.mu.Lock()
-		run.taps = append(run.taps, tap)
+		ended := run.ended // who asked did not wait for the answer
+		if !ended {
+			run.taps = append(run.taps, tap)
+		}
 		run.mu.Unlock()
+		if ended {
+			_ = tap.Close()
+			return w, errors.New("the trace is over")
+		}
 		go run.look(i, endpoint == "", tap)
 	}
 	return w, nil
@@ -211,6 +220,13 @@ func (r *runs) send(ctx context.Context, at seat) (seen, error) {
 	if run == nil || run.From == "" {
 		return seen{}, errors.New("there is no such packet to send")
 	}
+	run.mu.Lock()
+	sent := run.sent
+	run.sent = true
+	run.mu.Unlock()
+	if sent {
+		return seen{}, errors.New("the packet was sent already: one is, of each trace")
+	}
 	for range tries {
 		began := time.Now()
 		if err := r.wires.Send(run.From, run.Probe); err != nil {
@@ -238,6 +254,7 @@ func (r *runs) end(at seat) (s seen) {
 	}
 	run.mu.Lock()
 	defer run.mu.Unlock()
+	run.ended = true
 	for _, t := range run.taps {
 		_ = t.Close()
 	}

@@ -143,3 +143,34 @@ func TestDoes(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestEndedWhileItBegins: a host that ends a trace before this one has begun to look leaves no tap here; nor does it have more
+// than one packet sent.
+func TestEndedWhileItBegins(t *testing.T) {
+	w := newWorld(t)
+	at, o := seat{string(hostB), 1}, order{Points: []string{appID}, From: appID, Probe: frames.Probe{Src: appAt, Dst: dbAt, Proto: 6}}
+	tap := &line{from: make(chan []byte), gone: make(chan struct{})}
+	sent := 0
+	wires := Wires{Log: slog.New(slog.DiscardHandler), Send: func(string, frames.Probe) error { sent++; return errors.New("no") }}
+	wires.Container = func(string, []bpf.RawInstruction) (Tap, string, error) { w.a.runs.end(at); return tap, "eth0", nil }
+	w.a.runs.wires = wires
+	if _, err := w.a.runs.watch(at, o); err == nil {
+		t.Error("it is watched though it is over")
+	}
+	select {
+	case <-tap.gone:
+	default:
+		t.Error("a tap is left")
+	}
+	wires.Container = func(string, []bpf.RawInstruction) (Tap, string, error) { return tap, "eth0", nil }
+	w.a.runs.wires = wires
+	if _, err := w.a.runs.watch(at, o); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		_, _ = w.a.runs.send(t.Context(), at)
+	}
+	if w.a.runs.end(at); sent != 1 {
+		t.Errorf("%d packets were sent", sent)
+	}
+}

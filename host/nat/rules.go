@@ -32,7 +32,7 @@ func chainsFor(cfg Config, published []Published, here map[netip.Addr]bool, f ip
 	for _, p := range sources {
 		masquerade = append(masquerade, fmt.Sprintf("-s %v ! -o %s -j MASQUERADE", p, gw))
 	}
-	var forward []string
+	forward := cfg.untranslated(f)
 	for _, p := range outermost(cfg.Hosts, f) {
 		// What this host itself sends from there goes to other hosts as it is.
 		if hairpin != nil {

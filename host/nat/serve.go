@@ -22,6 +22,17 @@ func (cfg Config) servedRules(f iptables.Protocol) (rules []string) {
 	return rules
 }
 
+// untranslated stops what conntrack makes nothing of, such as what comes late to a connection that has ended: no rule
+// of the table nat sees it, so that it would leave with the container's own address.
+func (cfg Config) untranslated(f iptables.Protocol) (rules []string) {
+	for _, s := range cfg.served {
+		if is(f, s.Address) && is(f, s.Subnet.Addr()) {
+			rules = append(rules, fmt.Sprintf("-s %v -i %s ! -o %[2]s -m conntrack --ctstate INVALID -j DROP", s.Subnet.Masked(), cfg.Interface))
+		}
+	}
+	return rules
+}
+
 // Serve declares by which addresses subnets leave, whoever of the cluster has a container in them, and has what leaves
 // by another address now begin anew. It is in force on return, or from the first Set on.
 func (n *NAT) Serve(sources []Source) error {

@@ -26,13 +26,19 @@ func TestServe(t *testing.T) {
 			if got := lines(t, "iptables", "nat", Postrouting); !strings.HasPrefix(got, want) {
 				t.Errorf("rules\n%s, want first\n%s", got, want)
 			}
+			want = "-N " + Forward + "\n-A " + Forward + " -s 10.128.4.0/22 -i gv0 ! -o gv0 -m conntrack --ctstate INVALID -j DROP\n"
+			if got := lines(t, "iptables", "filter", Forward); !strings.HasPrefix(got, want) {
+				t.Errorf("rules\n%s, want first\n%s", got, want)
+			}
 			cfg.Internal = []netip.Prefix{netip.MustParsePrefix("10.128.8.0/22")}
 		}
 		if err := n.Serve(nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := lines(t, "iptables", "nat", Postrouting); strings.Contains(got, "192.0.2.25") {
-			t.Errorf("served no more, and there is\n%s", got)
+		for table, chain := range map[string]string{"nat": Postrouting, "filter": Forward} {
+			if got := lines(t, "iptables", table, chain); strings.Contains(got, "192.0.2.25") || strings.Contains(got, "INVALID") {
+				t.Errorf("served no more, and there is\n%s", got)
+			}
 		}
 	})
 }

@@ -139,8 +139,14 @@ func (w *judges) strict(t *rapid.T, in pipeline.Input, p Packet, frame []byte, g
 		}
 		return yes
 	}
-	// What the host forwards is of a network by its subnet.
-	secret := p.Gateway && slices.ContainsFunc(in.Subnets, func(s pipeline.Subnet) bool { return s.Encrypted && s.Prefix.Contains(src) }) || !p.Gateway && within(src, !p.From.IsValid())
+	// What the host forwards is of a network by its subnet: of those that are drawn inside each other, the smallest.
+	longest, bySubnet := -1, false
+	for _, s := range in.Subnets {
+		if s.Prefix.Contains(src) && s.Prefix.Bits() > longest {
+			longest, bySubnet = s.Prefix.Bits(), s.Encrypted
+		}
+	}
+	secret := p.Gateway && bySubnet || !p.Gateway && within(src, !p.From.IsValid())
 	if !secret && !within(dst, true) {
 		return 0
 	}

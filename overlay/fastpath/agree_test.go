@@ -122,6 +122,11 @@ func (w *judges) strict(t *rapid.T, in pipeline.Input, p Packet, frame []byte, g
 	src, dst := addresses(frame)
 	within := func(a netip.Addr, ports bool) bool { // what came by the tunnel is judged by ranges alone
 		longest, yes := -1, false
+		if a.IsLinkLocalUnicast() { // of no subnet, though one may be drawn there: the network of who sends it counts
+			return slices.ContainsFunc(in.Ports, func(port pipeline.Port) bool {
+				return port.Encrypted && w.device[port.Endpoint] == p.Ifindex && slices.Contains(port.LinkLocal, a)
+			})
+		}
 		for _, s := range in.Subnets {
 			if ports && s.Prefix.Contains(a) && s.Prefix.Bits() > longest {
 				longest, yes = s.Prefix.Bits(), s.Encrypted

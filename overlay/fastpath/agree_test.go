@@ -144,9 +144,14 @@ func (w *judges) strict(t *rapid.T, in pipeline.Input, p Packet, frame []byte, g
 		}
 		return yes
 	}
-	// What the host forwards is of a network by its subnet: of those that are drawn inside each other, the smallest.
+	// What the host forwards is of a network by its subnet: of those that are drawn inside each other, the smallest; and
+	// a gateway's own address is of its own.
 	longest, bySubnet := -1, false
 	for _, s := range in.Subnets {
+		if s.Gateway == src {
+			bySubnet = s.Encrypted
+			break
+		}
 		if s.Prefix.Contains(src) && s.Prefix.Bits() > longest {
 			longest, bySubnet = s.Prefix.Bits(), s.Encrypted
 		}

@@ -108,7 +108,8 @@ func TestAgree(t *testing.T) {
 	}
 	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered; %d from or to an encrypted network crossed the tunnel", carried, all, direct, toGateway, fromGateway, answered, secret)
 	t.Log(sums)
-	if carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/400 || secret == 0 {
+	// A short run, of a fifth of the draws, may show little.
+	if !testing.Short() && (carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/400 || secret == 0) {
 		t.Error(sums + ": the test shows little")
 	}
 }

@@ -32,7 +32,7 @@ func (p pinger) ping(ctx context.Context, host string) (api.Ping, error) {
 	}
 	switch {
 	case to.ID == "":
-		return api.Ping{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no host %s: `grapevine nodes` lists them", host)}
+		return api.Ping{}, api.Errorf(http.StatusNotFound, "there is no host %s: `grapevine nodes` lists them", host)
 	case to.Self:
 		return api.Ping{}, &api.Error{Status: http.StatusBadRequest, Message: host + " is this host: name another one"}
 	}

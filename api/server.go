@@ -86,6 +86,11 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
+// Errorf is an Error.
+func Errorf(status int, format string, args ...any) error {
+	return &Error{Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
 // Serve answers on the listener until ctx is done, gives calls in progress two
 // seconds to end, and closes the listener.
 func Serve(ctx context.Context, listener net.Listener, h Handlers) error {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"iter"
@@ -104,6 +105,12 @@ func (s *Snapshot) Known(recs []Record) (known []bool) {
 		known[i] = ok && r.Version == recs[i].Version && r.Equal(recs[i])
 	}
 	return known
+}
+
+// HostName is the name of a host, for people: its ID while its record is not there.
+func (s *Snapshot) HostName(id NodeID) string {
+	n, _ := Get[Node](s, string(id))
+	return cmp.Or(n.Name, string(id))
 }
 
 // Left reports whether a host has deleted its own Node record: it has gone for good.

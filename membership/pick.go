@@ -29,7 +29,7 @@ func pickHost(nodes []api.Node, name string) (cluster.NodeID, error) {
 	}
 	switch {
 	case len(called) == 0:
-		return "", &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host is called %q: `grapevine nodes` lists them", name)}
+		return "", api.Errorf(http.StatusNotFound, "no host is called %q: `grapevine nodes` lists them", name)
 	case len(called) == 1:
 		return cluster.NodeID(called[0].ID), nil
 	case len(dead) == 1:
@@ -39,7 +39,7 @@ func pickHost(nodes []api.Node, name string) (cluster.NodeID, error) {
 	for _, n := range called {
 		ids = append(ids, describeNode(n))
 	}
-	return "", &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%d hosts are called %q: use the ID of one: %s", len(called), name, words.Listed(ids))}
+	return "", api.Errorf(http.StatusConflict, "%d hosts are called %q: use the ID of one: %s", len(called), name, words.Listed(ids))
 }
 
 // describeNode tells a host from others of its name.

@@ -36,17 +36,13 @@ type Desk struct {
 // enforcing is how long a change waits for this host's switch to have it, before it returns.
 const enforcing = 5 * time.Second
 
-func wrong(status int, format string, args ...any) error {
-	return &api.Error{Status: status, Message: fmt.Sprintf(format, args...)}
-}
-
 // Change does what is asked for: of all networks, or of none.
 func (d Desk) Change(ctx context.Context, r api.RealmRequest) (api.Done, error) {
 	decide, known := map[string]func(*cluster.Snapshot, []cluster.Network) (cluster.Realm, error){
 		api.RealmJoin: joined, api.RealmIsolate: isolated, api.RealmGlobal: global,
 	}[r.Do]
 	if !known {
-		return api.Done{}, wrong(http.StatusBadRequest, "what is to be done with networks is %.40q: it is %s, %s or %s", r.Do, api.RealmJoin, api.RealmIsolate, api.RealmGlobal)
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "what is to be done with networks is %.40q: it is %s, %s or %s", r.Do, api.RealmJoin, api.RealmIsolate, api.RealmGlobal)
 	}
 	lost := map[cluster.Key][]cluster.Version{}
 	for _, l := range d.Replica.Lost() {
@@ -94,16 +90,16 @@ func networks(snap *cluster.Snapshot, names []string) (list []cluster.Network, e
 		n, there := cluster.Get[cluster.Network](snap, name)
 		switch {
 		case !there || n.Provisional():
-			return nil, wrong(http.StatusNotFound, "there is no network %.80s: see `grapevine networks`", name)
+			return nil, api.Errorf(http.StatusNotFound, "there is no network %.80s: see `grapevine networks`", name)
 		case n.VNID == 0:
-			return nil, wrong(http.StatusConflict, "network %s was made to reach all others (-o vnid=0), and stays so: make it anew without that", name)
+			return nil, api.Errorf(http.StatusConflict, "network %s was made to reach all others (-o vnid=0), and stays so: make it anew without that", name)
 		case slices.Contains(names[:i], name):
-			return nil, wrong(http.StatusBadRequest, "network %s is named twice", name)
+			return nil, api.Errorf(http.StatusBadRequest, "network %s is named twice", name)
 		}
 		list = append(list, n)
 	}
 	if len(list) == 0 {
-		return nil, wrong(http.StatusBadRequest, "no network is named")
+		return nil, api.Errorf(http.StatusBadRequest, "no network is named")
 	}
 	return list, nil
 }
@@ -111,16 +107,16 @@ func networks(snap *cluster.Snapshot, names []string) (list []cluster.Network, e
 // joined is the realm that networks are to be of: that of those which have one, or a new one.
 func joined(snap *cluster.Snapshot, list []cluster.Network) (to cluster.Realm, err error) {
 	if len(list) < 2 {
-		return to, wrong(http.StatusBadRequest, "name the networks that are to be one, two or more")
+		return to, api.Errorf(http.StatusBadRequest, "name the networks that are to be one, two or more")
 	}
 	all, first := snap.Realms(), ""
 	for _, n := range list {
 		r := all[n.Name]
 		switch {
 		case r.Global:
-			return to, wrong(http.StatusConflict, "network %s reaches all others already: `grapevine network isolate %s` ends that, and then it can be joined", n.Name, n.Name)
+			return to, api.Errorf(http.StatusConflict, "network %s reaches all others already: `grapevine network isolate %s` ends that, and then it can be joined", n.Name, n.Name)
 		case r.With != "" && to.With != "" && r.With != to.With:
-			return to, wrong(http.StatusConflict, "network %s is joined with %s, and network %s with %s: name all of them after `grapevine network isolate` of the ones, or the others",
+			return to, api.Errorf(http.StatusConflict, "network %s is joined with %s, and network %s with %s: name all of them after `grapevine network isolate` of the ones, or the others",
 				first, strings.Join(all.With(first), " and "), n.Name, strings.Join(all.With(n.Name), " and "))
 		case r.With != "":
 			to.With, first = r.With, n.Name
@@ -199,7 +195,7 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		}
 		list = append(list, api.Problem{
 			Code: api.NetworkWordLost,
-			What: fmt.Sprintf("what host %s said of network %s (%s) was lost: host %s said something else at the same time", edit.Author, edit.Network, word(edit), nameOf(snap, l.Winner.Version.Node)),
+			What: fmt.Sprintf("what host %s said of network %s (%s) was lost: host %s said something else at the same time", edit.Author, edit.Network, word(edit), snap.HostName(l.Winner.Version.Node)),
 			Do:   "say again what it is to be: grapevine network join, isolate or global",
 		})
 	}
@@ -226,11 +222,4 @@ func Notes(snap *cluster.Snapshot) (notes []string) {
 		}
 	}
 	return notes
-}
-
-func nameOf(snap *cluster.Snapshot, id cluster.NodeID) string {
-	if n, ok := cluster.Get[cluster.Node](snap, string(id)); ok {
-		return n.Name
-	}
-	return string(id)
 }

@@ -210,7 +210,7 @@ func (p place) name() string { return cmp.Or(p.Name, p.addr.String()) }
 func (p place) body(s *cluster.Snapshot) api.Peer {
 	out := api.Peer{Name: cmp.Or(p.Name, string(p.domain)), Network: p.Network, Addr: p.addr}
 	if p.ID != "" {
-		out.Host = hostName(s, p.host)
+		out.Host = s.HostName(p.host)
 	}
 	return out
 }
@@ -263,7 +263,7 @@ func pairOf(s *cluster.Snapshot, from, to string) (a, b place, err error) {
 	for i, text := range []string{from, to} {
 		var all []string
 		for _, p := range pairs {
-			if one := fmt.Sprintf("%s (%s, host %s)", p[i].addr, p[i].Network, hostName(s, p[i].host)); !slices.Contains(all, one) {
+			if one := fmt.Sprintf("%s (%s, host %s)", p[i].addr, p[i].Network, s.HostName(p[i].host)); !slices.Contains(all, one) {
 				all = append(all, one)
 			}
 		}
@@ -375,7 +375,7 @@ func decision(s *cluster.Snapshot, d policy.Decision) api.Decision {
 		}
 		id, told := strings.CutSuffix(strings.TrimPrefix(what, "what "), " was told by name")
 		if e, known := cluster.Get[cluster.Endpoint](s, id); told && known {
-			what = fmt.Sprintf("what %s was told by name: only its host knows, %s", cmp.Or(e.Name, id), hostName(s, e.Host))
+			what = fmt.Sprintf("what %s was told by name: only its host knows, %s", cmp.Or(e.Name, id), s.HostName(e.Host))
 		}
 		out.Unknown = append(out.Unknown, what)
 	}

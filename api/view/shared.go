@@ -20,7 +20,7 @@ func Shared(s *cluster.Snapshot) []api.SharedName {
 				continue
 			}
 			if host == "" {
-				host = hostName(s, e.Host)
+				host = s.HostName(e.Host)
 			}
 			if k := (key{e.Network, n}); !slices.Contains(hosts[k], host) {
 				hosts[k] = append(hosts[k], host)

@@ -41,7 +41,7 @@ func Networks(s *cluster.Snapshot) []api.Network {
 	}
 	hosts := map[string][]string{}
 	for u := range cluster.All[cluster.Use](s) {
-		hosts[u.Network] = append(hosts[u.Network], hostName(s, u.Host))
+		hosts[u.Network] = append(hosts[u.Network], s.HostName(u.Host))
 	}
 	endpoints := map[string]int{}
 	for e := range cluster.All[cluster.Endpoint](s) {
@@ -70,7 +70,7 @@ func Endpoints(s *cluster.Snapshot) []api.Endpoint {
 	for e := range cluster.All[cluster.Endpoint](s) {
 		out := api.Endpoint{
 			ID: e.ID, Network: e.Network, Name: e.Name, Container: e.Container,
-			Addrs: e.Addrs, LinkLocal: e.LinkLocal, MAC: e.MAC, Host: hostName(s, e.Host),
+			Addrs: e.Addrs, LinkLocal: e.LinkLocal, MAC: e.MAC, Host: s.HostName(e.Host),
 			Aliases: e.AllAliases(),
 		}
 		egress, ingress := s.Limits(e)
@@ -118,7 +118,7 @@ func pool(s *cluster.Snapshot, network string, prefix netip.Prefix) api.Pool {
 	p := api.Pool{Network: network, Prefix: prefix, Shares: []api.Share{}}
 	for owner := range maps.Keys(parts) {
 		p.Shares = append(p.Shares, api.Share{
-			Host: hostName(s, owner), Node: string(owner),
+			Host: s.HostName(owner), Node: string(owner),
 			Blocks: ring.Owned(owner, prefix), Part: parts[owner] / total,
 		})
 	}
@@ -133,14 +133,6 @@ func size(blocks []netip.Prefix, of netip.Prefix) (sum float64) {
 		sum += math.Ldexp(1, of.Bits()-b.Bits())
 	}
 	return sum
-}
-
-// hostName is the name of a host, or its ID while its record is not there.
-func hostName(s *cluster.Snapshot, id cluster.NodeID) string {
-	if n, ok := cluster.Get[cluster.Node](s, string(id)); ok && n.Name != "" {
-		return n.Name
-	}
-	return string(id)
 }
 
 func comparePrefix(a, b netip.Prefix) int {

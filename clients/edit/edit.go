@@ -60,10 +60,6 @@ type Desk struct {
 	MTU       func(network string) int
 }
 
-func wrong(status int, format string, args ...any) error {
-	return &api.Error{Status: status, Message: fmt.Sprintf(format, args...)}
-}
-
 // names are what a client may be called: what a host may in DNS.
 var names = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
@@ -71,7 +67,7 @@ var names = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 func (d Desk) Add(ctx context.Context, r api.AddClientRequest) (api.AddedClient, error) {
 	e, err := d.read(r)
 	if err != nil {
-		return api.AddedClient{}, wrong(http.StatusBadRequest, "add client %.80s: %v", r.Name, err)
+		return api.AddedClient{}, api.Errorf(http.StatusBadRequest, "add client %.80s: %v", r.Name, err)
 	}
 	subnets, err := d.free(d.Replica.Snapshot(), e)
 	if err != nil {
@@ -213,20 +209,20 @@ func cutPort(at string) (host, port string, ok bool) {
 func (d Desk) free(snap *cluster.Snapshot, e cluster.Endpoint) (subnets []cluster.Subnet, err error) {
 	n, there := cluster.Get[cluster.Network](snap, e.Network)
 	if !there || n.Removed {
-		return nil, wrong(http.StatusNotFound, "add client %s: there is no network %.80s: see `grapevine networks`", e.Name, e.Network)
+		return nil, api.Errorf(http.StatusNotFound, "add client %s: there is no network %.80s: see `grapevine networks`", e.Name, e.Network)
 	}
 	for _, o := range clients.All(snap) {
 		switch {
 		case o.ID == e.ID:
 		case o.Name == e.Name:
-			return nil, wrong(http.StatusConflict, "add client %s: there is one of that name, on network %s, added at host %s: give another name, or remove it there: grapevine client remove %s", e.Name, o.Network, hostName(snap, o.Host), o.Name)
+			return nil, api.Errorf(http.StatusConflict, "add client %s: there is one of that name, on network %s, added at host %s: give another name, or remove it there: grapevine client remove %s", e.Name, o.Network, snap.HostName(o.Host), o.Name)
 		case slices.Equal(o.Client, e.Client):
-			return nil, wrong(http.StatusConflict, "add client %s: client %s has that public key: a client has one of its own for each network", e.Name, o.Name)
+			return nil, api.Errorf(http.StatusConflict, "add client %s: client %s has that public key: a client has one of its own for each network", e.Name, o.Name)
 		}
 	}
 	for o := range cluster.All[cluster.Endpoint](snap) {
 		if o.Network == e.Network && o.ID != e.ID && (o.Name == e.Name || slices.Contains(o.AllAliases(), e.Name)) {
-			return nil, wrong(http.StatusConflict, "add client %s: a container on network %s has that name, on host %s: give another one", e.Name, e.Network, hostName(snap, o.Host))
+			return nil, api.Errorf(http.StatusConflict, "add client %s: a container on network %s has that name, on host %s: give another one", e.Name, e.Network, snap.HostName(o.Host))
 		}
 	}
 	for _, s := range clients.Subnets(snap, n) {
@@ -235,16 +231,9 @@ func (d Desk) free(snap *cluster.Snapshot, e cluster.Endpoint) (subnets []cluste
 		}
 	}
 	if len(subnets) == 0 {
-		return nil, wrong(http.StatusNotFound, "add client %s: this host knows no subnet of network %.80s yet: try again", e.Name, e.Network)
+		return nil, api.Errorf(http.StatusNotFound, "add client %s: this host knows no subnet of network %.80s yet: try again", e.Name, e.Network)
 	}
 	return subnets, nil
-}
-
-func hostName(snap *cluster.Snapshot, id cluster.NodeID) string {
-	if n, ok := cluster.Get[cluster.Node](snap, string(id)); ok {
-		return n.Name
-	}
-	return string(id)
 }
 
 // List lists the clients of the cluster. When one was seen its own host knows.
@@ -254,7 +243,7 @@ func (d Desk) List(context.Context) ([]api.NetworkClient, error) {
 	list := []api.NetworkClient{}
 	for _, e := range clients.All(snap) {
 		c := api.NetworkClient{
-			Name: e.Name, Network: e.Network, Host: hostName(snap, e.Host), Here: e.Host == d.Self, Addrs: e.Addrs,
+			Name: e.Name, Network: e.Network, Host: snap.HostName(e.Host), Here: e.Host == d.Self, Addrs: e.Addrs,
 			Key: base64.StdEncoding.EncodeToString(e.Client), Lost: clients.Lost(snap, e),
 		}
 		if c.Here {
@@ -270,12 +259,12 @@ func (d Desk) Remove(ctx context.Context, r api.RemoveClientRequest) (api.Done, 
 	snap := d.Replica.Snapshot()
 	all := slices.DeleteFunc(clients.All(snap), func(e cluster.Endpoint) bool { return e.Name != r.Name })
 	if len(all) == 0 {
-		return api.Done{}, wrong(http.StatusNotFound, "remove client %.80s: there is none of that name: see `grapevine client list`", r.Name)
+		return api.Done{}, api.Errorf(http.StatusNotFound, "remove client %.80s: there is none of that name: see `grapevine client list`", r.Name)
 	}
 	at := slices.IndexFunc(all, func(e cluster.Endpoint) bool { return e.Host == d.Self })
 	if at < 0 {
-		host := hostName(snap, all[0].Host)
-		return api.Done{}, wrong(http.StatusConflict, "remove client %s: it was added at host %s, which lets it in: run this there (grapevine -H ssh://root@%s client remove %s); if that host is gone for good, `grapevine forget %s`", r.Name, host, host, r.Name, host)
+		host := snap.HostName(all[0].Host)
+		return api.Done{}, api.Errorf(http.StatusConflict, "remove client %s: it was added at host %s, which lets it in: run this there (grapevine -H ssh://root@%s client remove %s); if that host is gone for good, `grapevine forget %s`", r.Name, host, host, r.Name, host)
 	}
 	e := all[at]
 	if err := d.end(ctx, e); err != nil {

@@ -33,10 +33,6 @@ type Desk struct {
 	Notes   func() map[string]hold.Note // of this host, by egress
 }
 
-func wrong(status int, format string, args ...any) error {
-	return &api.Error{Status: status, Message: fmt.Sprintf(format, args...)}
-}
-
 // Create makes an egress.
 func (d Desk) Create(_ context.Context, r api.CreateEgressRequest) (api.Done, error) {
 	e, err := d.read(r)
@@ -44,7 +40,7 @@ func (d Desk) Create(_ context.Context, r api.CreateEgressRequest) (api.Done, er
 		err = cluster.Validate(e)
 	}
 	if err != nil {
-		return api.Done{}, wrong(http.StatusBadRequest, "egress %.80s: %v", r.Name, err)
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "egress %.80s: %v", r.Name, err)
 	}
 	_, err = d.Replica.Update(func(tx *replica.Tx) error {
 		if err := fits(tx.Snapshot(), e); err != nil {
@@ -96,41 +92,41 @@ func fits(snap *cluster.Snapshot, e cluster.Egress) error {
 	for o := range cluster.All[cluster.Egress](snap) {
 		switch both := slices.IndexFunc(e.Networks, func(n string) bool { return slices.Contains(o.Networks, n) }); {
 		case o.Name == e.Name:
-			return wrong(http.StatusConflict, "there is an egress %s already: give another name, or remove it first: grapevine egress remove %s", e.Name, e.Name)
+			return api.Errorf(http.StatusConflict, "there is an egress %s already: give another name, or remove it first: grapevine egress remove %s", e.Name, e.Name)
 		case o.Addr(false) == e.Addr(false):
-			return wrong(http.StatusConflict, "egress %.80s: egress %s has the address %v: have that one for all of the networks, by --network several times", e.Name, o.Name, o.Addr(false))
+			return api.Errorf(http.StatusConflict, "egress %.80s: egress %s has the address %v: have that one for all of the networks, by --network several times", e.Name, o.Name, o.Addr(false))
 		case both >= 0:
-			return wrong(http.StatusConflict, "egress %.80s: network %s has the egress %s already: remove that first: grapevine egress remove %s", e.Name, e.Networks[both], o.Name, o.Name)
+			return api.Errorf(http.StatusConflict, "egress %.80s: network %s has the egress %s already: remove that first: grapevine egress remove %s", e.Name, e.Networks[both], o.Name, o.Name)
 		}
 	}
 	for _, name := range e.Networks {
 		n, there := cluster.Get[cluster.Network](snap, name)
 		switch {
 		case !there || n.Removed:
-			return wrong(http.StatusNotFound, "egress %.80s: there is no network %.80s: see `grapevine networks`", e.Name, name)
+			return api.Errorf(http.StatusNotFound, "egress %.80s: there is no network %.80s: see `grapevine networks`", e.Name, name)
 		case n.Internal:
-			return wrong(http.StatusBadRequest, "egress %.80s: network %s is internal, and its containers reach nothing outside: name another one", e.Name, name)
+			return api.Errorf(http.StatusBadRequest, "egress %.80s: network %s is internal, and its containers reach nothing outside: name another one", e.Name, name)
 		case n.Encrypted():
-			return wrong(http.StatusBadRequest, "egress %.80s: network %s is encrypted by itself, and an egress has no encrypted way for one network alone, so far: encrypt all (GRAPEVINE_ENCRYPTION=all), or name another one", e.Name, name)
+			return api.Errorf(http.StatusBadRequest, "egress %.80s: network %s is encrypted by itself, and an egress has no encrypted way for one network alone, so far: encrypt all (GRAPEVINE_ENCRYPTION=all), or name another one", e.Name, name)
 		case n.VNID == 0:
-			return wrong(http.StatusBadRequest, "egress %.80s: network %s is of all (VNID 0), and its containers leave by their own hosts: name another one", e.Name, name)
+			return api.Errorf(http.StatusBadRequest, "egress %.80s: network %s is of all (VNID 0), and its containers leave by their own hosts: name another one", e.Name, name)
 		}
 	}
 	for s := range cluster.All[cluster.Subnet](snap) {
 		if s.Prefix.Contains(e.Addrs[0]) {
-			return wrong(http.StatusBadRequest, "egress %.80s: %v is in the subnet of network %s, and not an address of a LAN: give one that is in a subnet of its gateways' interfaces", e.Name, e.Addrs[0], s.Network)
+			return api.Errorf(http.StatusBadRequest, "egress %.80s: %v is in the subnet of network %s, and not an address of a LAN: give one that is in a subnet of its gateways' interfaces", e.Name, e.Addrs[0], s.Network)
 		}
 	}
 	var known []string
 	for n := range cluster.All[cluster.Node](snap) {
 		if n.VTEP == e.Addrs[0] {
-			return wrong(http.StatusBadRequest, "egress %.80s: %v is how the others know host %s, and cannot move: give another one", e.Name, e.Addrs[0], n.Name)
+			return api.Errorf(http.StatusBadRequest, "egress %.80s: %v is how the others know host %s, and cannot move: give another one", e.Name, e.Addrs[0], n.Name)
 		}
 		known = append(known, n.Name)
 	}
 	for _, g := range e.Gateways {
 		if !slices.Contains(known, g) {
-			return wrong(http.StatusNotFound, "egress %.80s: there is no host %.80s: see `grapevine nodes`", e.Name, g)
+			return api.Errorf(http.StatusNotFound, "egress %.80s: there is no host %.80s: see `grapevine nodes`", e.Name, g)
 		}
 	}
 	return nil
@@ -150,7 +146,7 @@ func (d Desk) sixes(e cluster.Egress) (list []cluster.Subnet) {
 func (d Desk) Remove(_ context.Context, r api.RemoveEgressRequest) (api.Done, error) {
 	e, ok := cluster.Get[cluster.Egress](d.Replica.Snapshot(), r.Name)
 	if !ok {
-		return api.Done{}, wrong(http.StatusNotFound, "there is no egress %.80s: see `grapevine egress list`", r.Name)
+		return api.Done{}, api.Errorf(http.StatusNotFound, "there is no egress %.80s: see `grapevine egress list`", r.Name)
 	}
 	_, err := d.Replica.Update(func(tx *replica.Tx) error {
 		tx.Delete(e.Key())

@@ -94,7 +94,7 @@ func (o order) filter() frames.Filter {
 }
 
 func wrong(format string, args ...any) error {
-	return &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...)}
+	return api.Errorf(http.StatusBadRequest, format, args...)
 }
 
 // Capture writes what is asked for to w, until it ends or ctx does.
@@ -113,7 +113,7 @@ func (d *Desk) Capture(ctx context.Context, r api.CaptureRequest, w io.Writer) (
 		from = local{s}
 	} else {
 		if from, err = d.beginThere(ctx, host, o); err != nil {
-			return api.CaptureEnd{}, fmt.Errorf("capture the packets of %s on host %s: %w", r.Container, hostName(snap, host), err)
+			return api.CaptureEnd{}, fmt.Errorf("capture the packets of %s on host %s: %w", r.Container, snap.HostName(host), err)
 		}
 	}
 	defer from.close()
@@ -196,13 +196,8 @@ func addressesOf(snap *cluster.Snapshot, text string) (list []netip.Addr, err er
 	return list, err
 }
 
-func hostName(snap *cluster.Snapshot, id cluster.NodeID) string {
-	n, _ := cluster.Get[cluster.Node](snap, string(id))
-	return cmp.Or(n.Name, string(id))
-}
-
 func whose(snap *cluster.Snapshot, e cluster.Endpoint) string {
-	return fmt.Sprintf("%.12s on host %s", cmp.Or(e.Container, e.ID), hostName(snap, e.Host))
+	return fmt.Sprintf("%.12s on host %s", cmp.Or(e.Container, e.ID), snap.HostName(e.Host))
 }
 
 const (
@@ -216,7 +211,7 @@ const (
 func (d *Desk) begin(o order, host string, cut bool) (*session, error) {
 	snap, asker := d.cfg.Snapshot(), "this host"
 	if host != "" {
-		asker = "host " + hostName(snap, cluster.NodeID(host))
+		asker = "host " + snap.HostName(cluster.NodeID(host))
 	}
 	filter, err := o.filter().Program()
 	if err != nil {
@@ -299,7 +294,7 @@ func (d *Desk) leave(host string) {
 
 // place is an interface as the capture has it.
 func (d *Desk) place(snap *cluster.Snapshot, e cluster.Endpoint, p Place, several bool) pcapng.Interface {
-	i := pcapng.Interface{Name: cmp.Or(e.Name, e.ID[:12]) + "@" + hostName(snap, e.Host), MAC: p.MAC, Snap: packets.Snap}
+	i := pcapng.Interface{Name: cmp.Or(e.Name, e.ID[:12]) + "@" + snap.HostName(e.Host), MAC: p.MAC, Snap: packets.Snap}
 	if several {
 		i.Name += "/" + e.Network
 	}
@@ -316,7 +311,7 @@ func (d *Desk) place(snap *cluster.Snapshot, e cluster.Endpoint, p Place, severa
 func head(snap *cluster.Snapshot, cfg Config, name string, endpoints []cluster.Endpoint, places []pcapng.Interface) []byte {
 	b := pcapng.Section{
 		Application: "grapevine " + cfg.Version, OS: runtime.GOOS,
-		Comment: fmt.Sprintf("packets of container %s on host %s, inside its sandbox", name, hostName(snap, cfg.Self)),
+		Comment: fmt.Sprintf("packets of container %s on host %s, inside its sandbox", name, snap.HostName(cfg.Self)),
 	}.Append(nil)
 	for _, p := range places {
 		b = p.Append(b)

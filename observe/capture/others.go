@@ -74,7 +74,7 @@ func (d *Desk) serve(f func(context.Context, seat, question) (answer, error)) fu
 
 func (d *Desk) start(_ context.Context, at seat, q question) (answer, error) {
 	if d.cfg.Consent == "off" {
-		asker := "host " + hostName(d.cfg.Snapshot(), cluster.NodeID(at.node))
+		asker := "host " + d.cfg.Snapshot().HostName(cluster.NodeID(at.node))
 		d.cfg.Log.Warn("another host asked for packets of a container, and gets none", "asked by", asker)
 		return answer{}, errors.New("its packets are for root there alone (GRAPEVINE_CAPTURE=off): run this there, or by -H")
 	}

@@ -141,7 +141,7 @@ func (r *runs) watch(at seat, o order) (w watched, err error) {
 	r.mu.Unlock()
 	time.AfterFunc(longest, func() { r.end(at) })
 	if at.node != string(r.self) {
-		r.wires.Log.Info("a packet of containers here is traced", "asked by", hostName(snap, cluster.NodeID(at.node)), "from", o.Probe.Src, "to", o.Probe.Dst)
+		r.wires.Log.Info("a packet of containers here is traced", "asked by", snap.HostName(cluster.NodeID(at.node)), "from", o.Probe.Src, "to", o.Probe.Dst)
 	}
 	for i, endpoint := range o.Points {
 		tap, name, err := r.open(endpoint, o.Probe)
@@ -313,7 +313,7 @@ func (d *Desk) does(ctx context.Context, snap *cluster.Snapshot, c connection) *
 	for _, e := range orders {
 		if err := d.tell(ctx, e, methodWatch, &e.watched); err != nil {
 			e.failed = err
-			out.Notes = append(out.Notes, fmt.Sprintf("not watched: host %s: %v", hostName(snap, e.host), err))
+			out.Notes = append(out.Notes, fmt.Sprintf("not watched: host %s: %v", snap.HostName(e.host), err))
 		}
 	}
 	sender := orders[len(orders)-1]
@@ -326,7 +326,7 @@ func (d *Desk) does(ctx context.Context, snap *cluster.Snapshot, c connection) *
 		if e.failed == nil {
 			if err := d.tell(ctx, e, methodSeen, &e.seen); err != nil {
 				e.failed = err
-				out.Notes = append(out.Notes, fmt.Sprintf("host %s: %v", hostName(snap, e.host), err))
+				out.Notes = append(out.Notes, fmt.Sprintf("host %s: %v", snap.HostName(e.host), err))
 			}
 		}
 	}
@@ -396,7 +396,7 @@ func points(snap *cluster.Snapshot, orders []*errand) (list []api.TracePoint, an
 			if i >= len(e.watched.Names) || e.watched.Lacking[i] != "" {
 				continue
 			}
-			at := api.TracePoint{Host: hostName(snap, e.host), Place: e.watched.Names[i], Container: ""}
+			at := api.TracePoint{Host: snap.HostName(e.host), Place: e.watched.Names[i], Container: ""}
 			if endpoint != "" {
 				at.Container = containerName(snap, endpoint)
 			}
@@ -412,7 +412,7 @@ func points(snap *cluster.Snapshot, orders []*errand) (list []api.TracePoint, an
 	for _, e := range orders {
 		for _, s := range e.seen.Sightings {
 			for i := range back {
-				if s.Back && back[i].Host == hostName(snap, e.host) && back[i].Place == e.watched.Names[s.Point] && (back[i].Container == "") == (e.Points[s.Point] == "") {
+				if s.Back && back[i].Host == snap.HostName(e.host) && back[i].Place == e.watched.Names[s.Point] && (back[i].Container == "") == (e.Points[s.Point] == "") {
 					if e.Points[s.Point] == "" || back[i].Container == containerName(snap, e.Points[s.Point]) {
 						back[i].Seen = true
 					}

@@ -133,7 +133,7 @@ func (d *Desk) connection(ctx context.Context, snap *cluster.Snapshot, r api.Tra
 	case c.to.ID != "":
 		c.start = c.to.Host // it comes in by that host's gateway
 	default:
-		return c, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("trace a packet: neither %s nor %s is a container's address: name a container", r.From, r.To)}
+		return c, api.Errorf(http.StatusBadRequest, "trace a packet: neither %s nor %s is a container's address: name a container", r.From, r.To)
 	}
 	return c, nil
 }
@@ -163,7 +163,7 @@ const mostHops = 3
 // follow takes a packet from host to host.
 func (d *Desk) follow(ctx context.Context, snap *cluster.Snapshot, at cluster.NodeID, p walk.Packet) (hops []api.TraceHop, end arrival) {
 	for len(hops) < mostHops {
-		hop := api.TraceHop{Host: hostName(snap, at)}
+		hop := api.TraceHop{Host: snap.HostName(at)}
 		path, err := d.step(ctx, at, p)
 		if err != nil {
 			hop.Error = err.Error()
@@ -263,11 +263,6 @@ func called(snap *cluster.Snapshot, object string) string {
 func containerName(snap *cluster.Snapshot, endpoint string) string {
 	e, _ := cluster.Get[cluster.Endpoint](snap, endpoint)
 	return cmp.Or(e.Name, fmt.Sprintf("%.12s", endpoint))
-}
-
-func hostName(snap *cluster.Snapshot, id cluster.NodeID) string {
-	n, _ := cluster.Get[cluster.Node](snap, string(id))
-	return cmp.Or(n.Name, string(id))
 }
 
 // hostAt is the host of a VTEP.

@@ -127,7 +127,7 @@ func (p *Plane) SwitchFastPath(ctx context.Context, r api.FastPathRequest) (api.
 	switch r.Mode {
 	case "auto", "on", "off", "direct":
 	default:
-		return api.Done{}, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the fast path cannot be %q: say auto, on, off or direct", r.Mode)}
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "the fast path cannot be %q: say auto, on, off or direct", r.Mode)
 	}
 	p.fast.set(r.Mode)
 	if err := p.overlay.Pass(ctx); err != nil {

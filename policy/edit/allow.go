@@ -15,7 +15,7 @@ func (d Desk) Allow(ctx context.Context, r api.AllowRequest) (api.Done, error) {
 	endpoints := worlds.Endpoints(d.Replica.Snapshot())
 	p, err := plain.Allow(r.From, r.To, endpoints)
 	if err != nil {
-		return api.Done{}, wrong(http.StatusBadRequest, "%v", err)
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "%v", err)
 	}
 	done, err := d.Apply(ctx, api.ApplyRequest{Text: string(k8s.Format(p))})
 	if err == nil {

@@ -49,10 +49,6 @@ type Desk struct {
 // enforcing is how long a change waits for this host's switch to have it, before it returns.
 const enforcing = 5 * time.Second
 
-func wrong(status int, format string, args ...any) error {
-	return &api.Error{Status: status, Message: fmt.Sprintf(format, args...)}
-}
-
 // Apply writes policies: all of the text, or none.
 func (d Desk) Apply(ctx context.Context, r api.ApplyRequest) (api.Done, error) {
 	list, all, err := d.read(r.Text)
@@ -94,7 +90,7 @@ func (d Desk) Apply(ctx context.Context, r api.ApplyRequest) (api.Done, error) {
 // read reads policies and their records. Its errors are the user's.
 func (d Desk) read(text string) (list []policy.Policy, all []cluster.Policy, err error) {
 	if list, err = k8s.Parse([]byte(text)); err != nil {
-		return nil, nil, wrong(http.StatusBadRequest, "%v", err)
+		return nil, nil, api.Errorf(http.StatusBadRequest, "%v", err)
 	}
 	for _, p := range list {
 		rec := cluster.Policy{Scope: cluster.ScopeNetwork, Network: p.Network, Name: p.Name, Author: d.Name, Text: string(k8s.Format(p))}
@@ -102,7 +98,7 @@ func (d Desk) read(text string) (list []policy.Policy, all []cluster.Policy, err
 			rec.Scope, rec.Network = cluster.ScopeCluster, ""
 		}
 		if err := d.check(p, rec); err != nil {
-			return nil, nil, wrong(http.StatusBadRequest, "%s %s: %v", p.Kind, p.Key, err)
+			return nil, nil, api.Errorf(http.StatusBadRequest, "%s %s: %v", p.Kind, p.Key, err)
 		}
 		all = append(all, rec)
 	}
@@ -163,16 +159,16 @@ func unenforced(snap *cluster.Snapshot) (names []string) {
 func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, error) {
 	kind, err := kindOf(r.Kind)
 	if err != nil {
-		return api.Done{}, wrong(http.StatusBadRequest, "%v", err)
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "%v", err)
 	}
 	key := policy.Key{Kind: kind, Network: r.Network, Name: r.Name}
 	switch {
 	case r.Name == "":
-		return api.Done{}, wrong(http.StatusBadRequest, "it has no name")
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "it has no name")
 	case kind == policy.NetworkPolicy && r.Network == "":
-		return api.Done{}, wrong(http.StatusBadRequest, "a NetworkPolicy is named NETWORK/NAME: %.80q has no network", r.Name)
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "a NetworkPolicy is named NETWORK/NAME: %.80q has no network", r.Name)
 	case kind == policy.ClusterNetworkPolicy && r.Network != "":
-		return api.Done{}, wrong(http.StatusBadRequest, "a ClusterNetworkPolicy is of no network: name it %.80q", r.Name)
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "a ClusterNetworkPolicy is of no network: name it %.80q", r.Name)
 	}
 	found := false
 	rev, err := d.Replica.Update(func(tx *replica.Tx) error {
@@ -183,7 +179,7 @@ func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, 
 	case err != nil:
 		return api.Done{}, fmt.Errorf("delete %s %s: %w", kind, key, err)
 	case !found:
-		return api.Done{}, wrong(http.StatusNotFound, "there is no %s %s: see `grapevine policy list`", kind, key)
+		return api.Done{}, api.Errorf(http.StatusNotFound, "there is no %s %s: see `grapevine policy list`", kind, key)
 	}
 	return d.done(ctx, rev, []string{fmt.Sprintf("%s %s is deleted", kind, key)}), nil
 }
@@ -210,7 +206,7 @@ func (d Desk) List(context.Context) (api.Policies, error) {
 			continue
 		}
 		edit, live := l.Edit.Body.(cluster.Policy)
-		lost := api.LostEdit{Author: nameOf(d.Replica.Snapshot(), l.Edit.Version.Node), Version: l.Edit.Version.Counter}
+		lost := api.LostEdit{Author: d.Replica.Snapshot().HostName(l.Edit.Version.Node), Version: l.Edit.Version.Counter}
 		if live {
 			lost.Text = edit.Text
 		}
@@ -226,18 +222,11 @@ func keyOf(p api.Policy) cluster.Key {
 	return cluster.Policy{Scope: cluster.ScopeNetwork, Network: p.Network, Name: p.Name}.Key()
 }
 
-func nameOf(snap *cluster.Snapshot, id cluster.NodeID) string {
-	if n, ok := cluster.Get[cluster.Node](snap, string(id)); ok {
-		return n.Name
-	}
-	return string(id)
-}
-
 // Explain says whether policies let a connection through.
 func (d Desk) Explain(_ context.Context, r api.ExplainRequest) (api.Explanation, error) {
 	e, err := view.Explain(d.Replica.Snapshot(), d.Self, d.told(), r)
 	if err != nil {
-		return e, wrong(http.StatusBadRequest, "%v", err)
+		return e, api.Errorf(http.StatusBadRequest, "%v", err)
 	}
 	return e, nil
 }
@@ -281,7 +270,7 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		}
 		list = append(list, api.Problem{
 			Code: api.PolicyLost,
-			What: fmt.Sprintf(what, p, nameOf(snap, l.Edit.Version.Node), nameOf(snap, l.Winner.Version.Node)),
+			What: fmt.Sprintf(what, p, snap.HostName(l.Edit.Version.Node), snap.HostName(l.Winner.Version.Node)),
 			Do:   "look at both (`grapevine policy get " + p + "`, and with --lost), and apply what it is to be",
 		})
 	}

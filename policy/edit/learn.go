@@ -19,7 +19,7 @@ import (
 func (d Desk) Learn(ctx context.Context, network string) (api.Learned, error) {
 	snap := d.Replica.Snapshot()
 	if n, there := cluster.Get[cluster.Network](snap, network); !there || n.Provisional() {
-		return api.Learned{}, wrong(http.StatusNotFound, "there is no network %.80s: see `grapevine networks`", network)
+		return api.Learned{}, api.Errorf(http.StatusNotFound, "there is no network %.80s: see `grapevine networks`", network)
 	}
 	t, err := d.Traffic(ctx, true)
 	if err != nil {

@@ -37,15 +37,11 @@ type Desk struct {
 	Lacks string
 }
 
-func wrong(status int, format string, args ...any) error {
-	return &api.Error{Status: status, Message: fmt.Sprintf(format, args...)}
-}
-
 // Create makes a service. It leases its addresses out of the network's.
 func (d Desk) Create(ctx context.Context, r api.CreateServiceRequest) (api.Done, error) {
 	s, err := d.read(r)
 	if err != nil {
-		return api.Done{}, wrong(http.StatusBadRequest, "service %.80s: %v", r.Name, err)
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "service %.80s: %v", r.Name, err)
 	}
 	subnets, err := d.free(d.Replica.Snapshot(), s)
 	if err != nil {
@@ -54,7 +50,7 @@ func (d Desk) Create(ctx context.Context, r api.CreateServiceRequest) (api.Done,
 	err = d.Addresses(ctx, subnets, func(addrs []netip.Addr) error {
 		s.Addrs = addrs
 		if err := cluster.Validate(s); err != nil {
-			return wrong(http.StatusBadRequest, "service %.80s: %v", r.Name, err)
+			return api.Errorf(http.StatusBadRequest, "service %.80s: %v", r.Name, err)
 		}
 		_, err := d.Replica.Update(func(tx *replica.Tx) error {
 			if _, err := d.free(tx.Snapshot(), s); err != nil {
@@ -126,7 +122,7 @@ func (d Desk) read(r api.CreateServiceRequest) (s cluster.Service, err error) {
 func (d Desk) free(snap *cluster.Snapshot, s cluster.Service) (subnets []netip.Prefix, err error) {
 	n, there := cluster.Get[cluster.Network](snap, s.Network)
 	if !there || n.Removed {
-		return nil, wrong(http.StatusNotFound, "service %.80s: there is no network %.80s: see `grapevine networks`", s.Name, s.Network)
+		return nil, api.Errorf(http.StatusNotFound, "service %.80s: there is no network %.80s: see `grapevine networks`", s.Name, s.Network)
 	}
 	old, had := alike(snap, s)
 	for sub := range cluster.All[cluster.Subnet](snap) {
@@ -134,14 +130,14 @@ func (d Desk) free(snap *cluster.Snapshot, s cluster.Service) (subnets []netip.P
 			continue
 		}
 		if had && slices.ContainsFunc(old.Addrs, sub.Prefix.Contains) {
-			return nil, wrong(http.StatusConflict, "network %s has a service %s already: give another name, or remove it first: grapevine service remove %s/%s", s.Network, old.Name, s.Network, old.Name)
+			return nil, api.Errorf(http.StatusConflict, "network %s has a service %s already: give another name, or remove it first: grapevine service remove %s/%s", s.Network, old.Name, s.Network, old.Name)
 		}
 		if !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Addr().Is4() == sub.Prefix.Addr().Is4() }) {
 			subnets = append(subnets, sub.Prefix)
 		}
 	}
 	if len(subnets) == 0 {
-		return nil, wrong(http.StatusNotFound, "service %.80s: this host knows no subnet of network %.80s yet: try again", s.Name, s.Network)
+		return nil, api.Errorf(http.StatusNotFound, "service %.80s: this host knows no subnet of network %.80s yet: try again", s.Name, s.Network)
 	}
 	slices.SortFunc(subnets, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	return subnets, nil
@@ -197,9 +193,9 @@ func (d Desk) unknown(name string) error {
 		}
 	}
 	if len(names) > 1 {
-		return wrong(http.StatusConflict, "several networks have a service %.80s: name one of %s", name, strings.Join(names, ", "))
+		return api.Errorf(http.StatusConflict, "several networks have a service %.80s: name one of %s", name, strings.Join(names, ", "))
 	}
-	return wrong(http.StatusNotFound, "there is no service %.160s: see `grapevine service list`", name)
+	return api.Errorf(http.StatusNotFound, "there is no service %.160s: see `grapevine service list`", name)
 }
 
 func (d Desk) listed() []service.Listed {
@@ -219,7 +215,7 @@ func (d Desk) List(context.Context) ([]api.Service, error) {
 			one.Ports = append(one.Ports, service.PortText(p))
 		}
 		for _, r := range s.Replicas {
-			one.Replicas = append(one.Replicas, api.Replica{Endpoint: r.ID, Name: r.Name, Host: hostName(snap, r.Host), Addrs: r.Named(), In: r.In, Why: why(r)})
+			one.Replicas = append(one.Replicas, api.Replica{Endpoint: r.ID, Name: r.Name, Host: snap.HostName(r.Host), Addrs: r.Named(), In: r.In, Why: why(r)})
 		}
 		if note := d.note(snap, s); note != "" {
 			one.Notes = append(one.Notes, note)
@@ -278,13 +274,6 @@ func why(r service.Replica) string {
 		return "its host is in doubt"
 	}
 	return ""
-}
-
-func hostName(snap *cluster.Snapshot, id cluster.NodeID) string {
-	if n, ok := cluster.Get[cluster.Node](snap, string(id)); ok {
-		return n.Name
-	}
-	return string(id)
 }
 
 func selection(s cluster.Service) string {

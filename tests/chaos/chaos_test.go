@@ -1,12 +1,14 @@
 package main
 
 import (
+	"flag"
 	"reflect"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
+	"github.com/grapevine-net/grapevine/tests/turns"
 )
 
 func TestMain(m *testing.M) { lab.Main(m) }
@@ -16,8 +18,15 @@ var shortRuns = []uint64{39, 128}
 
 const shortRounds = 3
 
+// byTurns is for a run of all tests, of which the processors' time is short.
+var byTurns = flag.Bool("turns", false, "one of the short runs: which, takes turns by the hour")
+
 func TestChaos(t *testing.T) {
-	for _, seed := range shortRuns {
+	seeds := shortRuns
+	if *byTurns {
+		seeds = turns.Part(seeds, len(seeds), turns.Of(len(seeds)))
+	}
+	for _, seed := range seeds {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			wrong, err := chaos(t.Context(), settings{seed: seed, hosts: 4, rounds: shortRounds, churn: 4, within: 30 * time.Second, bear: 5, out: t.Output()})
 			if err != nil {

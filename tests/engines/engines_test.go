@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 	"github.com/grapevine-net/grapevine/tests/scenario"
+	"github.com/grapevine-net/grapevine/tests/turns"
 )
 
 var all = flag.Bool("all", false, "every scenario, with and without live-restore, and on the machine's own Docker too, instead of the core")
@@ -51,11 +51,10 @@ func TestEngines(t *testing.T) {
 	if *all {
 		engines, ways, files = []string{"machine", "trixie", "forky"}, []string{"live-restore", "ending"}, every(t)
 	}
-	turn := int(time.Now().Unix() / 3600)
 	for i, engine := range engines {
 		files := files
 		if *byTurns && !*all {
-			files = share(files, len(engines), (i+turn)%len(engines))
+			files = share(files, len(engines), (i+turns.Of(len(engines)))%len(engines))
 		}
 		t.Run(engine, func(t *testing.T) {
 			opts := options(t, engine)
@@ -79,19 +78,14 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// share is one of n parts of the scenarios, which together are all of them: every nth one, in the order of their
-// directories and names.
+// share is one of n parts of the scenarios.
 func share(files map[string][]string, n, part int) map[string][]string {
 	shared := map[string][]string{}
 	i := 0
 	for _, directory := range slices.Sorted(maps.Keys(files)) {
-		shared[directory] = nil
-		for _, file := range slices.Sorted(slices.Values(files[directory])) {
-			if i%n == part {
-				shared[directory] = append(shared[directory], file)
-			}
-			i++
-		}
+		list := slices.Sorted(slices.Values(files[directory]))
+		shared[directory] = turns.Part(list, n, ((part-i)%n+n)%n)
+		i += len(list)
 	}
 	return shared
 }

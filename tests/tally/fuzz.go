@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/grapevine-net/grapevine/tests/turns"
 )
 
 // fuzzTest is a fuzz test in the package of a directory.
@@ -60,12 +62,11 @@ func inTurn(list []fuzzTest, turn int) map[string][]fuzzTest {
 	for _, f := range list {
 		byDir[f.dir] = append(byDir[f.dir], f)
 	}
-	for i, dir := range slices.Sorted(maps.Keys(byDir)) {
-		if i%fuzzTurns != turn {
-			delete(byDir, dir)
-		}
+	some := map[string][]fuzzTest{}
+	for _, dir := range turns.Part(slices.Sorted(maps.Keys(byDir)), fuzzTurns, turn) {
+		some[dir] = byDir[dir]
 	}
-	return byDir
+	return some
 }
 
 // fuzz runs the fuzz tests whose turn it is, each for a moment. One that finds something leaves it in its package's
@@ -75,7 +76,7 @@ func (t tier) fuzz(ctx context.Context, out io.Writer) (total counts, err error)
 	if err != nil {
 		return total, fmt.Errorf("look for fuzz tests: %w", err)
 	}
-	turn := int(time.Now().Unix() / 3600 % fuzzTurns)
+	turn := turns.Of(fuzzTurns)
 	byDir := inTurn(list, turn)
 	dirs := slices.Sorted(maps.Keys(byDir))
 	fmt.Fprintf(out, "fuzz: part %d of %d, which take turns by the hour (make fuzz: all): %s\n", turn+1, fuzzTurns, strings.Join(dirs, " "))

@@ -1,6 +1,6 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally unit|policy|fuzz|lab|chaos|plugin|engines|page|uml|qemu|all-uml|all-engines ... [/ ...]
+//	tally unit|policy|fuzz|lab|chaos|plugin|engines|page|uml|qemu|all-chaos|all-uml|all-engines ... [/ ...]
 //
 // Tiers behind a / run beside those before it: labs wait for most of their time, and the
 // processors are free for others. It prints what `go test` prints: a line for each package, and all that a failed
@@ -46,12 +46,13 @@ var tiers = []tier{
 	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy", meter{}},
 	{"fuzz", "a third of the fuzz tests, each for a moment", []string{}, time.Minute, true, "", meter{}},
 	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "4", "./tests/lab", "./tests"}, 10 * time.Minute, true, "", meter{}},
-	{"chaos", "containers come and go while faults strike", []string{"./tests/chaos"}, 3 * time.Minute, true, "", meter{}},
+	{"chaos", "containers come and go while faults strike, a run of two by turns of an hour", []string{"./tests/chaos", "-turns"}, 2 * time.Minute, true, "", meter{}},
 	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true, "", meter{}},
 	{"engines", "the core of the scenarios, each on one of the other releases of Docker, which take turns by the hour", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"page", "the web page in a browser", []string{"./tests/page"}, time.Minute, true, "", meter{}},
-	{"uml", "half of the scenarios on kernels of their own, by turns of an hour", []string{"-p", "1", "-parallel", "1", "./tests/uml", "-turns"}, 5 * time.Minute, true, "", meter{}},
+	{"uml", "a third of the scenarios on kernels of their own, by turns of an hour", []string{"-p", "1", "-parallel", "1", "./tests/uml", "-turns"}, 4 * time.Minute, true, "", meter{}},
 	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true, "", meter{}},
+	{"all-chaos", "containers come and go while faults strike", []string{"./tests/chaos"}, 4 * time.Minute, true, "", meter{}},
 	{"all-uml", "all scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 12 * time.Minute, true, "", meter{}},
 	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true, "", meter{}},
 }
@@ -71,7 +72,7 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error) {
 	if len(names) == 0 {
-		return false, fmt.Errorf("usage: tally unit|policy|fuzz|lab|chaos|plugin|engines|page|uml|qemu|all-uml|all-engines")
+		return false, fmt.Errorf("usage: tally unit|policy|fuzz|lab|chaos|plugin|engines|page|uml|qemu|all-chaos|all-uml|all-engines")
 	}
 	lanes, err := lanesOf(names)
 	if err != nil {

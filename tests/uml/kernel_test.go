@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
+	"github.com/grapevine-net/grapevine/tests/turns"
 )
 
 // Each host has a kernel of its own with the openvswitch module, and a disk that
 // keeps what was synced, and only that, when the power goes.
 func TestKernelAndDisk(t *testing.T) {
-	if *byTurns && turn() == 0 {
-		t.Skip("not in this half: the scenarios of this hour take longer than the others")
+	if *byTurns && turns.Of(thirds) != 2 {
+		t.Skip("not in this third: the scenarios of this hour take longer than the others")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

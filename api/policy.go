@@ -122,6 +122,32 @@ type Trial struct {
 	Changes []TrialChange `json:"changes"`
 	Asked   int           `json:"asked"` // connections that were asked for
 	Notes   []string      `json:"notes,omitempty"`
+	// Seen is what would have become of connections that were seen, on all hosts; an older agent does not say.
+	Seen *Replay `json:"seen,omitempty"`
+}
+
+// Replay is what would change for connections that were seen: those that are open, and those that have ended of late.
+type Replay struct {
+	Judged  int            `json:"judged"`         // connections
+	Gone    int            `json:"gone,omitempty"` // left out: one of their containers has gone, or is another one now
+	Left    int            `json:"left,omitempty"` // left out: there were too many
+	Changes []ReplayChange `json:"changes"`
+	// Notes say since when which host counts, and what is not in it.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// ReplayChange are the connections of two ends at one port that would be cut, or (Allowed) that nothing came of and that
+// would pass.
+type ReplayChange struct {
+	From        Peer   `json:"from"`
+	To          Peer   `json:"to"`
+	What        string `json:"what"` // port 5432/tcp, ping
+	Connections int    `json:"connections"`
+	Open        int    `json:"open"` // of these
+	Allowed     bool   `json:"allowed"`
+	// Unless are names by which it would pass: for which name the address was asked is not known.
+	Unless []string     `json:"unless,omitempty"`
+	Rules  []PolicyRule `json:"rules,omitempty"`
 }
 
 // TrialChange is what would pass, or not pass any more, between two ends.

@@ -70,7 +70,7 @@ func same(a, b api.TrialChange) bool {
 }
 
 func attempted(c policy.Change) string {
-	if c.Proto == policy.ICMP {
+	if c.Proto == policy.ICMP || c.Proto == policy.ICMPv6 {
 		return "ping"
 	}
 	if c.Other {

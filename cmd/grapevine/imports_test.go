@@ -18,7 +18,7 @@ var mayImport = map[string]string{
 		"membership/identity observe/capture observe/frames observe/ipfix observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui",
 	"api":                    "",
-	"api/view":               "api cluster policy policy/answers policy/worlds",
+	"api/view":               "api cluster policy policy/answers policy/learn policy/replay policy/worlds",
 	"api/words":              "",
 	"clients":                "cluster",
 	"clients/edit":           "api clients cluster replica",
@@ -88,6 +88,7 @@ var mayImport = map[string]string{
 	"policy/k8s":             "policy",
 	"policy/learn":           "policy policy/plain",
 	"policy/plain":           "policy",
+	"policy/replay":          "policy policy/learn",
 	"policy/worlds":          "cluster policy policy/k8s policy/plain",
 	"reach":                  "cluster host/link",
 	"reach/follow":           "api cluster host/docker host/link overlay/gateway overlay/pipeline reach",
@@ -121,7 +122,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/learn", "policy/plain", "ring", "service"}
+var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "ring", "service"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -14,29 +15,43 @@ import (
 
 func newPolicyTry() *cobra.Command {
 	var file string
+	input := sync.OnceValues(func() (string, error) { return readPolicies("try", "-") }) // --watch asks again
 	c := verb(&cobra.Command{
 		Use:   "try -f FILE",
 		Short: "Say what would change if policies were applied, and change nothing",
 		Long: `Say what would pass, or not pass any more, if the policies of a file were applied, and change nothing.
 It asks for connections of the containers that the policies select: with the other containers of their
 network, and with the outside; at the ports that the policies name, at one of TCP that they do not (other
-ports), and for a ping. It asks policies alone, as they are known here now, and not who talks to whom.`,
+ports), and for a ping. It asks policies alone, as they are known here now.
+
+Then it says which connections would be cut of those that were seen on all hosts: those that are open, and those that ended of late, as
+` + "`grapevine traffic --all`" + ` lists them. Counting begins with the first question (GRAPEVINE_TRAFFIC=on: it always does), so ask again later,
+or with --watch: what is enforced stays as it is.`,
 		Example: `  grapevine policy try -f db.yaml
+  grapevine policy try -f db.yaml --watch
   grapevine policy get | grapevine -H ssh://host7 policy try -f -    # in another cluster`,
 		Args: noNames,
 	}, patience, func(ctx context.Context, c *api.Client, _ []string) (api.Trial, error) {
-		text, err := readPolicies("try", file)
+		text, err := "", error(nil)
+		if file == "-" {
+			text, err = input()
+		} else {
+			text, err = readPolicies("try", file)
+		}
 		if err != nil {
 			return api.Trial{}, err
 		}
 		return c.Try(ctx, api.ApplyRequest{Text: text})
 	}, showTrial)
 	c.Flags().StringVarP(&file, "filename", "f", "", "the file; - is the standard input")
-	return c
+	return watched(c)
 }
 
 // mostShown is how many changes are shown; all are in JSON.
 const mostShown = 50
+
+// mostNames is how many names a line has.
+const mostNames = 4
 
 func showTrial(w io.Writer, t api.Trial) error {
 	for _, c := range t.Changes[:min(mostShown, len(t.Changes))] {
@@ -59,5 +74,63 @@ func showTrial(w io.Writer, t api.Trial) error {
 	for _, n := range t.Notes {
 		fmt.Fprintln(w, n)
 	}
+	if t.Seen != nil {
+		showReplay(w, *t.Seen)
+	}
 	return nil
+}
+
+// showReplay says what would have become of connections that were seen.
+func showReplay(w io.Writer, r api.Replay) {
+	cut, open, unsure, through := 0, 0, 0, 0
+	for _, c := range r.Changes {
+		switch {
+		case c.Allowed:
+			through += c.Connections
+		case len(c.Unless) > 0:
+			unsure += c.Connections
+		default:
+			cut, open = cut+c.Connections, open+c.Open
+		}
+	}
+	fmt.Fprintf(w, "\nOf %s seen on all hosts, %d would be cut", words.Plural(r.Judged, "connection"), cut)
+	if open > 0 {
+		fmt.Fprintf(w, ", of which %d open", open)
+	}
+	if unsure > 0 {
+		fmt.Fprintf(w, ", and %d unless it is by a name that is let through", unsure)
+	}
+	if through > 0 {
+		fmt.Fprintf(w, "; %d that failed would pass", through)
+	}
+	fmt.Fprintln(w, ".")
+	for _, c := range r.Changes[:min(mostShown, len(r.Changes))] {
+		verdict := "would be cut"
+		switch {
+		case c.Allowed:
+			verdict = "failed, would pass"
+		case len(c.Unless) > 0:
+			verdict += ", unless it was told for " + strings.Join(c.Unless[:min(mostNames, len(c.Unless))], ", ")
+		}
+		count := words.Plural(c.Connections, "connection")
+		if c.Open > 0 {
+			count += fmt.Sprintf(" (%d open)", c.Open)
+		}
+		fmt.Fprintf(w, "%s to %s: %s: %s: %s\n", peerWords(c.From), peerWords(c.To), c.What, count, verdict)
+		for _, r := range c.Rules {
+			fmt.Fprintf(w, "    %s (%s)\n", r.Rule, r.Action)
+		}
+	}
+	if more := len(r.Changes) - mostShown; more > 0 {
+		fmt.Fprintf(w, "... and %s (all: -o json)\n", words.Plural(more, "more pair"))
+	}
+	if r.Gone > 0 {
+		fmt.Fprintf(w, "Left out: %s of containers that have gone.\n", words.Plural(r.Gone, "connection"))
+	}
+	if r.Left > 0 {
+		fmt.Fprintf(w, "Left out: %s, since there are too many to ask for.\n", words.Plural(r.Left, "connection"))
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(w, n)
+	}
 }

@@ -105,13 +105,16 @@ func (d Desk) read(text string) (list []policy.Policy, all []cluster.Policy, err
 	return list, all, nil
 }
 
-// Try says what would change if policies were applied. It writes nothing.
-func (d Desk) Try(_ context.Context, r api.ApplyRequest) (api.Trial, error) {
+// Try says what would change if policies were applied, and who of those that were seen would be cut. It writes nothing.
+func (d Desk) Try(ctx context.Context, r api.ApplyRequest) (api.Trial, error) {
 	list, _, err := d.read(r.Text)
 	if err != nil {
 		return api.Trial{}, err
 	}
-	return view.Try(d.Replica.Snapshot(), d.Self, d.told(), list), nil
+	snap := d.Replica.Snapshot()
+	out := view.Try(snap, d.Self, d.told(), list)
+	out.Seen, err = d.replay(ctx, snap, list)
+	return out, err
 }
 
 func (d Desk) told() []policy.Answer {

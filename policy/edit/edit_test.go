@@ -52,6 +52,7 @@ func desk(t *testing.T) (Desk, *replica.Replica) {
 	return Desk{
 		Self: self, Name: "host1", Replica: r, Published: func(key string) bool { return key != "noise" },
 		Enforced: func(context.Context, uint64) error { return nil }, Lacks: func() string { return "CT zone" },
+		Traffic: func(context.Context, bool) (api.Traffic, error) { return api.Traffic{}, nil },
 	}, r
 }
 
@@ -238,7 +239,7 @@ func TestExplain(t *testing.T) {
 
 // TestTry: it is said what would change, by whom, and nothing is written.
 func TestTry(t *testing.T) {
-	d, _ := desk(t)
+	d, r := desk(t)
 	try := func(text string) api.Trial {
 		t.Helper()
 		tried, err := d.Try(context.Background(), api.ApplyRequest{Text: text})
@@ -267,6 +268,34 @@ func TestTry(t *testing.T) {
 	}
 	if tried := try(strings.Replace(db, "app: db", "app: none", 1)); len(tried.Notes) != 1 || !strings.Contains(tried.Notes[0], "may select 1 more, whose labels are not known yet") {
 		t.Errorf("%q", tried.Notes)
+	}
+	// Who of those that were seen would be cut; the switch and the state stay as they are.
+	end := func(addr, name string, port uint16) api.TrafficEnd {
+		return api.TrafficEnd{Addr: netip.MustParseAddr(addr), Name: name, Network: "blue", Host: "host1", Port: port}
+	}
+	d.Traffic = func(_ context.Context, all bool) (api.Traffic, error) {
+		if !all {
+			t.Error("one host alone is asked")
+		}
+		return api.Traffic{
+			Hosts: []api.TrafficHost{{Name: "host1", Since: time.Unix(0, 0)}, {Name: "host2", Error: "it does not answer"}},
+			Connections: []api.Connection{
+				{From: end("10.128.0.2", "", 40000), To: end("10.128.0.3", "", 5432), Proto: "tcp", State: "open"},
+				{From: end("10.128.0.2", "", 40001), To: end("10.128.0.3", "", 80), Proto: "tcp", State: "open"},
+				{From: end("10.128.0.2", "", 40002), To: end("10.128.0.3", "", 80), Proto: "tcp", State: "closed"},
+			},
+		}, nil
+	}
+	rev := r.Snapshot().Rev()
+	tried := try(db)
+	if len(tried.Seen.Changes) != 1 || tried.Seen.Judged != 3 || r.Snapshot().Rev() != rev {
+		t.Fatalf("%+v", tried.Seen)
+	}
+	if c := tried.Seen.Changes[0]; c.From.Name != "web" || c.To.Host != "host1" || c.What != "port 80/tcp" || c.Connections != 2 || c.Open != 1 || c.Allowed || c.Rules[0].Rule != "blue/db ingress" {
+		t.Errorf("%+v", c)
+	}
+	if notes := strings.Join(tried.Seen.Notes, "\n"); !strings.Contains(notes, "what containers of host host2 did is not in it: it does not answer") || !strings.Contains(notes, "host host1 counts since") {
+		t.Errorf("notes %q", notes)
 	}
 	if _, err := d.Try(context.Background(), api.ApplyRequest{Text: "kind: Nothing"}); err == nil {
 		t.Error("a text that is no policy is tried")

@@ -27,24 +27,29 @@ func (d Desk) Learn(ctx context.Context, network string) (api.Learned, error) {
 	}
 	learned := learn.Of(learn.Seen{Network: network, Endpoints: worlds.Endpoints(snap), Connections: seen(t.Connections), Host: hosts(snap)})
 	out := api.Learned{Policies: len(learned.Policies), Seen: learned.Seen}
-	for _, h := range t.Hosts {
-		switch {
-		case h.Error != "":
-			out.Notes = append(out.Notes, fmt.Sprintf("what containers of host %s did is not in it: %s", h.Name, h.Error))
-		case h.Left > 0 || h.Lost > 0:
-			out.Notes = append(out.Notes, fmt.Sprintf("some of what containers of host %s did is not in it: there was no room", h.Name))
-		}
-		if h.Error == "" && !h.Since.IsZero() {
-			out.Notes = append(out.Notes, fmt.Sprintf("host %s counts since %s", h.Name, h.Since.Format("2006-01-02 15:04:05 MST")))
-		}
-	}
-	out.Notes = append(out.Notes, learned.Notes...)
+	out.Notes = append(counted(t), learned.Notes...)
 	out.Text = fmt.Sprintf("# Of %s seen on network %s. Read it, and `grapevine policy try` it, before you apply it.\n", words.Plural(learned.Seen, "connection"), network) +
 		learn.Comment(out.Notes)
 	if len(learned.Policies) > 0 {
 		out.Text += string(k8s.FormatAll(learned.Policies))
 	}
 	return out, nil
+}
+
+// counted says since when which host counts, and what is not in it.
+func counted(t api.Traffic) (notes []string) {
+	for _, h := range t.Hosts {
+		switch {
+		case h.Error != "":
+			notes = append(notes, fmt.Sprintf("what containers of host %s did is not in it: %s", h.Name, h.Error))
+		case h.Left > 0 || h.Lost > 0:
+			notes = append(notes, fmt.Sprintf("some of what containers of host %s did is not in it: there was no room", h.Name))
+		}
+		if h.Error == "" && !h.Since.IsZero() {
+			notes = append(notes, fmt.Sprintf("host %s counts since %s", h.Name, h.Since.Format("2006-01-02 15:04:05 MST")))
+		}
+	}
+	return notes
 }
 
 // seen is what the counting of packets knows, as package learn takes it.
@@ -57,6 +62,8 @@ func seen(list []api.Connection) (out []learn.Connection) {
 			one.Failed = c.State
 		case "opening":
 			one.Failed = "not answered yet"
+		case "open":
+			one.Open = true
 		}
 		out = append(out, one)
 	}

@@ -26,6 +26,7 @@ type Connection struct {
 	Proto    uint8
 	Port     uint16
 	Failed   string
+	Open     bool // it had not ended
 }
 
 // Seen is what there is to learn from.
@@ -48,12 +49,7 @@ type Learned struct {
 // Of makes a NetworkPolicy for each service of Compose on the network, and each container of none, that had a
 // connection. It lets through what was seen, and isolates in both directions.
 func Of(s Seen) Learned {
-	l := &learner{Seen: s, at: map[netip.Addr]policy.Endpoint{}, groups: map[string]*group{}, notes: map[string]bool{}}
-	for _, e := range s.Endpoints {
-		for _, a := range e.Addrs {
-			l.at[a] = e
-		}
-	}
+	l := &learner{Seen: s, at: HoldersOf(s.Endpoints), groups: map[string]*group{}, notes: map[string]bool{}}
 	out := Learned{}
 	for _, c := range s.Connections {
 		if l.take(c) {
@@ -79,7 +75,7 @@ func Of(s Seen) Learned {
 
 type learner struct {
 	Seen
-	at     map[netip.Addr]policy.Endpoint
+	at     Holders
 	groups map[string]*group
 	notes  map[string]bool
 }
@@ -103,8 +99,8 @@ func (l *learner) note(format string, args ...any) { l.notes[fmt.Sprintf(format,
 
 // take adds a connection to the policies of its ends, if it is one of the network's that can be let through.
 func (l *learner) take(c Connection) bool {
-	from, gone1 := l.end(c.From)
-	to, gone2 := l.end(c.To)
+	from, gone1 := l.at.Of(c.From)
+	to, gone2 := l.at.Of(c.To)
 	if from.Network != l.Network && to.Network != l.Network {
 		return false
 	}
@@ -132,19 +128,33 @@ func (l *learner) take(c Connection) bool {
 		l.group(to).in.add(l.peer(from, c.From.Addr), port)
 		some = true
 	}
-	if from.Network == l.Network && (to.ID != "" || c.Port != dns || !l.Host(c.To.Addr)) {
+	if from.Network == l.Network && (to.ID != "" || c.Port != ResolverPort || !l.Host(c.To.Addr)) {
 		l.group(from).out.add(l.peer(to, c.To.Addr), port)
 		some = true
 	}
 	return some
 }
 
-// dns is the port of a host's resolver, which containers may always ask.
-const dns = 53
+// ResolverPort is that of a host's resolver, which containers may always ask.
+const ResolverPort = 53
 
-// end is the endpoint that an end is of now, if it is a container's. gone: it was another one's.
-func (l *learner) end(e End) (now policy.Endpoint, gone bool) {
-	now, there := l.at[e.Addr]
+// Holders are endpoints by their addresses.
+type Holders map[netip.Addr]policy.Endpoint
+
+// HoldersOf are those of a list.
+func HoldersOf(list []policy.Endpoint) Holders {
+	h := Holders{}
+	for _, e := range list {
+		for _, a := range e.Addrs {
+			h[a] = e
+		}
+	}
+	return h
+}
+
+// Of is the endpoint that an end is of now, if it is a container's. gone: it was another one's.
+func (h Holders) Of(e End) (now policy.Endpoint, gone bool) {
+	now, there := h[e.Addr]
 	if !there {
 		return policy.Endpoint{}, e.Container
 	}

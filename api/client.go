@@ -57,7 +57,7 @@ func (c *Client) transport() *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
 		// The web page asks this many things at once, every two seconds: by ssh each connection is a login.
-		MaxIdleConnsPerHost: 8,
+		MaxIdleConnsPerHost: 12,
 	}
 }
 

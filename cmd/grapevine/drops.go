@@ -24,6 +24,10 @@ type dropped struct {
 	WhereTo string      `json:"whereTo,omitempty"`
 	Why     string      `json:"why"`
 	Do      string      `json:"do,omitempty"`
+	// Rule is that of the policy that denies it: shop/db ingress[0].
+	Rule string `json:"rule,omitempty"`
+	// Endpoint is the ID of that of Who, if it is one.
+	Endpoint string `json:"endpoint,omitempty"`
 }
 
 func newDrops() *cobra.Command {
@@ -63,12 +67,14 @@ func droppedBy(flows []api.Flow, names map[string]string, noise bool) []dropped 
 		if k.Class == drops.Noise && !noise {
 			continue
 		}
-		d := dropped{f.Packets, f.Bytes, k.Class, k.Reason, k.From, k.To, k.Why, k.Do}
+		d := dropped{Packets: f.Packets, Bytes: f.Bytes, Class: k.Class, Reason: k.Reason, Who: k.From, WhereTo: k.To, Why: k.Why, Do: k.Do}
 		switch k.Reason {
 		case drops.Spoofed.Reason:
 			d.Who = strings.TrimPrefix(objectName(f, names), "endpoint ")
+			d.Endpoint = strings.TrimPrefix(f.Object, "endpoint ")
 		case drops.Denied.Reason:
 			d.Why = "the policy's " + f.Object + " denies it"
+			d.Rule = strings.TrimPrefix(f.Object, "rule ")
 		}
 		if src := matched(f.Match, "nw_src", "ipv6_src", "arp_spa"); src != "" && k != drops.Spoofed {
 			d.Who = src

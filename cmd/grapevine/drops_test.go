@@ -43,7 +43,7 @@ func TestDrops(t *testing.T) {
 	if out, err := run(t, h, "drops", "--all"); err != nil || !strings.Contains(out, "224.0.0.0/4") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := run(t, h, "drops", "-o", "json"); err != nil || !strings.Contains(out, `"who": "app"`) {
+	if out, err := run(t, h, "drops", "-o", "json"); err != nil || !strings.Contains(out, `"who": "app"`) || !strings.Contains(out, `"endpoint": "ffff`) || !strings.Contains(out, `"rule": "shop/db ingress[0]"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	flows = flows[:1]

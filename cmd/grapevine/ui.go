@@ -110,6 +110,9 @@ func questions(c *api.Client) map[string]ui.Ask {
 		"endpoints": asked(c.Endpoints),
 		"ring":      asked(c.Ring),
 		"policies":  asked(c.Policies),
+		"services":  asked(c.Services),
+		"clients":   asked(c.NetworkClients),
+		"egresses":  asked(c.Egresses),
 		"doctor":    asked(c.Doctor),
 		"kinds":     asked(func(context.Context) ([]api.Kind, error) { return api.Kinds, nil }),
 		"drops": func(ctx context.Context, _ url.Values) (any, error) {

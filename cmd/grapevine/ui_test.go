@@ -117,7 +117,12 @@ func TestUIAsksReadersOnly(t *testing.T) {
 		Ring:      func(context.Context) ([]api.Pool, error) { return []api.Pool{{Network: "blue"}}, nil },
 		Flows:     func(context.Context) ([]api.Flow, error) { return nil, nil },
 		Policies:  func(context.Context) (api.Policies, error) { return api.Policies{Policies: []api.Policy{}}, nil },
-		Doctor:    func(context.Context) (api.Diagnosis, error) { return api.Diagnosis{Name: "host1"}, nil },
+		Services: func(context.Context) ([]api.Service, error) {
+			return []api.Service{{Network: "blue", Name: "web"}}, nil
+		},
+		Clients:  func(context.Context) ([]api.NetworkClient, error) { return []api.NetworkClient{{Name: "laptop"}}, nil },
+		Egresses: func(context.Context) ([]api.Egress, error) { return []api.Egress{{Name: "mail"}}, nil },
+		Doctor:   func(context.Context) (api.Diagnosis, error) { return api.Diagnosis{Name: "host1"}, nil },
 		Traffic: func(_ context.Context, all bool) (api.Traffic, error) {
 			return api.Traffic{Hosts: []api.TrafficHost{{Name: "all hosts: " + strconv.FormatBool(all)}}}, nil
 		},
@@ -135,7 +140,7 @@ func TestUIAsksReadersOnly(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	for question, want := range map[string]string{"nodes": `"name":"host1"`, "trace?from=app&to=db%3A5432": "Nothing was found in the way from app to db.", "kinds": `"code":"host-silent"`, "traffic": "all hosts: false", "traffic?all=true": "all hosts: true"} {
+	for question, want := range map[string]string{"nodes": `"name":"host1"`, "trace?from=app&to=db%3A5432": "Nothing was found in the way from app to db.", "kinds": `"code":"host-silent"`, "services": `"name":"web"`, "clients": `"name":"laptop"`, "egresses": `"name":"mail"`, "traffic": "all hosts: false", "traffic?all=true": "all hosts: true"} {
 		if _, body := ask(question); !strings.Contains(body, want) {
 			t.Errorf("%s: no %s in %s", question, want, body)
 		}

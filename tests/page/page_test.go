@@ -24,41 +24,6 @@ import (
 // hostile is a name that would be markup, if it were not text.
 const hostile = `<img src=x onerror=alert(0)>`
 
-// recorded are the answers in a file: {"status": ..., "nodes": ...}.
-func recorded(t *testing.T, file string) map[string]json.RawMessage {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var answers map[string]json.RawMessage
-	if err := json.Unmarshal(data, &answers); err != nil {
-		t.Fatal(err)
-	}
-	answer(t, answers, "kinds", api.Kinds)
-	end := func(name, host, network, at string, port uint16) api.TrafficEnd {
-		return api.TrafficEnd{Name: name, Host: host, Network: network, Addr: netip.MustParseAddr(at), Port: port}
-	}
-	began := time.Unix(1_750_000_000, 0)
-	answer(t, answers, "traffic", api.Traffic{
-		Hosts: []api.TrafficHost{{Name: "host1", Since: began, Lost: 7}, {Name: "host2", Error: "its agent is older, and does not count"}},
-		Connections: []api.Connection{
-			{First: began, Last: began, From: end("app", "host1", "blue", "10.128.0.2", 40000), To: end("db", "host2", "blue", "10.128.1.2", 5432), Proto: "tcp", State: "open", Packets: 9, Bytes: 1234567, BackPackets: 8, BackBytes: 800},
-			{First: began, Last: began, From: end("app", "host1", "blue", "10.128.0.2", 40001), To: end("", "", "", "2001:db8::9", 443), Proto: "tcp", State: "unanswered", Packets: 3, Bytes: 222},
-		},
-	})
-	return answers
-}
-
-func answer(t *testing.T, answers map[string]json.RawMessage, name string, value any) {
-	t.Helper()
-	data, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answers[name] = data
-}
-
 // serve serves the page with the answers, and is the address to open.
 func serve(t *testing.T, answers map[string]json.RawMessage) string {
 	t.Helper()
@@ -137,7 +102,7 @@ func picture(t *testing.T, b *Tab, name string) {
 }
 
 // TestScreens: each screen of a recorded cluster shows what it is for, in light and dark, on a desk and a phone, and the
-// browser has nothing to complain about.
+// browser has nothing to complain about, and neither has axe-core.
 func TestScreens(t *testing.T) {
 	answers := recorded(t, "cluster.json")
 	var endpoints []api.Endpoint
@@ -151,7 +116,7 @@ func TestScreens(t *testing.T) {
 	screens := []struct{ name, hash, says string }{
 		{"overview", "#/", "Not well: 1 problem"},
 		{"containers", "#/containers", "db"},
-		{"found", "#/containers?find=blue%20host2", "with blue host2"},
+		{"found", "#/containers?find=blue", "with blue"},
 		{"container", "#/container/" + app.Container, "answers to\napp, api"},
 		{"networks", "#/networks", "VNID"},
 		{"network", "#/network/blue", "gateway"},
@@ -162,16 +127,29 @@ func TestScreens(t *testing.T) {
 		{"traffic without an answer", "#/traffic?all=true&only=unanswered", "1 connection without an answer"},
 		{"trace", "#/trace?from=app&to=db%3A5432", "policies let it enter"},
 		{"doctor", "#/doctor", "What was looked at"},
+		{"services", "#/services", "2 of 3 replicas"},
+		{"service", "#/service/blue%2Fweb", "its healthcheck says unhealthy"},
+		{"in and out", "#/edges", "from 203.0.113.9:41002"},
+		{"drops", "#/drops", "worker (10.128.0.3) → db (10.128.1.1)"},
+		{"policy", "#/policy/blue%2Fdb", "What its rules deny"},
+	}
+	also := map[string][]string{
+		"overview":  {"blue/web", "comes in at host1", "leaves as 192.0.2.25", "worker (10.128.0.3) → db (10.128.1.1)"},
+		"container": {"Services it is behind", "2 of 3 replicas"},
+		"network":   {"blue/web", "laptop"},
+		"found":     {"service web"},
 	}
 	b := browser(t)
 	must(t, b.Look(1440, 900, "light"))
 	must(t, b.Open(serve(t, answers)))
 	must(t, b.Until(`document.querySelector(".health")`))
+	prepareAxe(t, b)
 	for _, look := range []struct {
 		name   string
 		width  int
 		scheme string
-	}{{"desk", 1440, "light"}, {"phone", 390, "dark"}} {
+		rules  []string // what may differ from the first look
+	}{{"desk", 1440, "light", nil}, {"phone", 390, "dark", []string{"color-contrast", "scrollable-region-focusable"}}} {
 		must(t, b.Look(look.width, 900, look.scheme))
 		for _, s := range screens {
 			_, err := Eval[any](b, "location.hash = "+quoted(s.hash)+"; null")
@@ -179,8 +157,13 @@ func TestScreens(t *testing.T) {
 			must(t, b.Until("document.querySelector('main').dataset.at === "+quoted(s.hash)))
 			text, err := Eval[string](b, "document.querySelector('main').innerText")
 			must(t, err)
-			if !strings.Contains(text, s.says) {
-				t.Errorf("%s on a %s: no %s in\n%s", s.name, look.name, s.says, text)
+			for _, says := range append(also[s.name], s.says) {
+				if !strings.Contains(text, says) {
+					t.Errorf("%s on a %s: no %s in\n%s", s.name, look.name, says, text)
+				}
+			}
+			for _, v := range violations(t, b, look.rules...) {
+				t.Errorf("%s on a %s: %s", s.name, look.name, v)
 			}
 			wide, err := Eval[bool](b, "document.documentElement.scrollWidth > innerWidth")
 			must(t, err)
@@ -204,12 +187,16 @@ func quoted(text string) string {
 func TestNamesAreText(t *testing.T) {
 	answers := recorded(t, "cluster.json")
 	for name, data := range answers {
-		answers[name] = json.RawMessage(strings.ReplaceAll(strings.ReplaceAll(string(data), `"app"`, quoted(hostile)), `"host2"`, quoted(hostile)))
+		text := string(data)
+		for _, own := range []string{"app", "host2", "web", "laptop", "mail", "worker"} {
+			text = strings.ReplaceAll(text, quoted(own), quoted(hostile))
+		}
+		answers[name] = json.RawMessage(text)
 	}
 	b := browser(t)
 	must(t, b.Open(serve(t, answers)))
 	must(t, b.Until(`document.querySelector(".trellis")`))
-	for _, hash := range []string{"#/", "#/containers", "#/hosts", "#/policies", "#/addresses", "#/traffic", "#/trace?from=a&to=b", "#/doctor"} {
+	for _, hash := range []string{"#/", "#/containers", "#/hosts", "#/policies", "#/addresses", "#/traffic", "#/services", "#/edges", "#/drops", "#/trace?from=a&to=b", "#/doctor"} {
 		_, err := Eval[any](b, "location.hash = "+quoted(hash)+"; null")
 		must(t, err)
 		must(t, b.Until(`document.querySelector("main").dataset.at === `+quoted(hash)))

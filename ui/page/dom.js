@@ -46,7 +46,7 @@ export function words(text) {
 
 /** table is rows of cells under headings; a row is an element or a list of cells. */
 export function table(headings, rows, attributes = {}) {
-  return h("div.wide", {}, h("table", attributes,
+  return h("div.wide", { tabindex: "0", role: "group", "aria-label": "table" }, h("table", attributes,
     h("thead", {}, h("tr", {}, headings.map((t) => h("th", { scope: "col" }, t)))),
     h("tbody", {}, rows.map((row) => (row instanceof Node ? row : h("tr", {}, row.map((cell) => h("td", {}, cell))))))));
 }

@@ -5,6 +5,7 @@ import { ask, enter, Refused } from "./net.js";
 import { menu, screens } from "./screens.js";
 
 const EVERY = 2000; // milliseconds between questions; a hidden tab asks nothing
+const part = { drops: "traffic", policy: "policies" }; // of which entry of the menu a screen is
 const main = document.getElementById("screen"), live = document.getElementById("live");
 let turn = 0, timer = 0;
 let drawn = { key: "", values: [] };
@@ -28,7 +29,7 @@ async function show(again = false) {
   nav(at.kind);
   try {
     if (!again && screen.once) say("", "asking");
-    const answers = await Promise.all(screen.needs.map((q) => (screen.lenient && q !== "status" && q !== "kinds" ? ask(q).catch((e) => (e.status === 401 || e.status === 0 ? Promise.reject(e) : undefined)) : ask(q))));
+    const answers = await Promise.all(screen.needs.map((q) => (q.endsWith("?") ? ask(q.slice(0, -1)).catch((e) => (e.status === 401 || e.status === 0 ? Promise.reject(e) : undefined)) : ask(q))));
     const question = screen.more?.(at);
     const more = question ? await ask(question) : undefined;
     if (mine !== turn || at.hash !== location.hash) return; // another screen is wanted by now
@@ -48,7 +49,7 @@ function draw(screen, at, answers) {
   const values = [...answers, width];
   if (key === drawn.key && values.every((v, i) => v === drawn.values[i])) return;
   const begin = performance.now();
-  const data = Object.fromEntries(screen.needs.map((q, i) => [q, answers[i]]));
+  const data = Object.fromEntries(screen.needs.map((q, i) => [q.replace("?", ""), answers[i]]));
   const now = h("main", { id: "screen", tabindex: "-1", "data-at": key }, screen.draw(data, { ...at, width }));
   if (drawn.key.split("?")[0] === key.split("?")[0]) become(main, now);
   else {
@@ -70,7 +71,7 @@ function fail(e, again, screen) {
 
 function nav(kind) {
   become(document.getElementById("nav"), h("nav", { id: "nav", "aria-label": "Screens" }, menu.map((k) =>
-    h("a", { href: `#/${k}`, "aria-current": (k === kind || k === `${kind}s`) && "page" }, screens[k].title))));
+    h("a", { href: `#/${k}`, "aria-current": (k === kind || k === `${kind}s` || k === part[kind]) && "page" }, screens[k].title))));
 }
 
 document.addEventListener("submit", (e) => {

@@ -40,6 +40,9 @@ export function port(p) {
   return `${p.host}-${Number(p.host.slice(at + 1)) + p.more}->${p.container}-${p.container + p.more}/${p.proto}`;
 }
 
+/** policyOf a rule is its policy: "shop/db ingress[0]" is of shop/db. Not all rules are of one that has a name. */
+export const policyOf = (rule) => /^(\S+) (?:in|e)gress\b/.exec(rule)?.[1];
+
 /** bytes as people read them. */
 export function bytes(n) {
   for (const unit of ["B", "kB", "MB", "GB"]) {

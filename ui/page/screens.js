@@ -1,24 +1,13 @@
-// The screens: each is made from the answers that it names in `needs`, and from the address.
+// The screens: each is made from the answers that it names in `needs` (behind "?" of those that it can do without), and
+// from the address.
 
+import { dropped, drops, dropsOf } from "./dropped.js";
+import { inAndOut, waysOf } from "./edges.js";
 import { facts, h, panel, table, words } from "./dom.js";
-import { by, bytes, containers, counted, hue, matches, plural, port, short, stateOf, within } from "./model.js";
+import { by, bytes, containers, counted, matches, plural, policyOf, port, short, stateOf, within } from "./model.js";
+import { command, grape, hostLink, MOST, network, none, several, state, to } from "./parts.js";
+import { service, services, servicesOf } from "./services.js";
 import { trellis } from "./trellis.js";
-
-const MOST = 300; // rows of a list; who wants more names what is wanted
-const to = (kind, id, text) => h("a", { href: `#/${kind}/${encodeURIComponent(id)}` }, text);
-const grape = (data, network) => h("i", { class: `grape n${hue(data.networks, network)}` });
-const network = (data, name) => [grape(data, name), to("network", name, short(name))];
-const hostLink = (data, name) => {
-  const n = data.nodes.find((n) => n.name === name);
-  return n ? to("host", n.id, name) : name;
-};
-const state = (node) => {
-  const { mark, text } = stateOf(node);
-  return h("span.state", { class: mark }, text);
-};
-const command = (text) => h("p.command", {}, "On the command line: ", h("code", {}, text));
-const several = (list) => list.flatMap((x, i) => (i ? [", ", x] : [x]));
-const none = (what) => [h("h1", {}, what), h("p", {}, "It may have gone. ", h("a", { href: "#/" }, "Back to all of it"), ".")];
 
 function health(data) {
   const { status: s, kinds } = data;
@@ -38,24 +27,14 @@ function health(data) {
     s.notes?.length > 0 && h("ul.notes", {}, s.notes.map((t) => h("li", {}, words(t)))));
 }
 
-function drops({ drops: list }) {
-  const rows = (list ?? []).slice(0, 6), most = Math.max(1, ...rows.map((d) => d.packets));
-  return panel("Dropped by this host's switch",
-    rows.length === 0 && h("p.dim", {}, "Nothing that matters."),
-    rows.map((d) => h("div.bar", { class: d.class === "alien" && "alien", title: d.do || d.why },
-      h("span", {}, d.why, d.who && h("small", {}, ` ${d.who}`), d.whereTo && h("small", {}, ` to ${d.whereTo}`)), h("b", {}, d.packets.toLocaleString("en")),
-      h("progress", { max: most, value: d.packets, "aria-label": d.reason }))),
-    command("grapevine drops"));
-}
-
 const overview = {
-  title: "Overview", needs: ["status", "kinds", "nodes", "networks", "endpoints", "drops"], lenient: true,
+  title: "Overview", needs: ["status", "kinds", "nodes?", "networks?", "endpoints?", "drops?", "services?", "clients?", "egresses?"],
   draw(data, { query, width }) {
     const ready = data.nodes && data.networks && data.endpoints;
     return [health(data),
       ready && data.networks.length === 0 && panel("No network yet", h("p", {}, "Make one, on any host: ", h("code", {}, `docker network create -d ${data.status.driver || "grapevine"} --ipam-driver ${data.status.driver || "grapevine"} blue`))),
       ready && panel("Who is where", trellis(data, width - 34, Number(query.get("page") ?? 1))),
-      h("div.tiles", {}, ready && drops(data),
+      h("div.tiles", {}, ready && servicesOf(data, data.services), ready && waysOf(data, data.clients, data.egresses), ready && drops(data),
         panel("This host", facts([
           ["host", data.status.name], ["cluster", data.status.cluster], ["underlay", data.status.node && `${data.status.vtep}, MTU ${data.status.mtu}, VXLAN port ${data.status.vxlanPort}`],
           ["switch", data.status.ovs && `${data.status.ovs} Open vSwitch, ${data.status.datapath} datapath`], ["fast path", data.status.fastPath],
@@ -74,12 +53,13 @@ const doctor = {
 };
 
 const list = {
-  title: "Containers", needs: ["status", "nodes", "networks", "endpoints"],
+  title: "Containers", needs: ["status", "nodes", "networks", "endpoints", "services?", "clients?"],
   draw(data, { query }) {
     const wanted = query.get("find") ?? "";
     const all = containers(data.endpoints), found = wanted ? all.filter((c) => matches(c, wanted)) : all;
     return [h("h1", {}, wanted ? `${found.length} of ${plural(all.length, "container")} with ${wanted}` : plural(all.length, "container")),
       wanted && h("p", {}, h("a", { href: "#/containers" }, "all")),
+      wanted && besides(data, wanted.toLowerCase().split(/\s+/)),
       table(["container", "network", "address", "host", "ports"], found.slice(0, MOST).map((c) => [
         to("container", c.id, c.name), h("div.lines", {}, c.places.map((p) => h("span", {}, network(data, p.network)))), h("div.lines.mono", {}, c.places.map((p) => h("span", {}, p.addrs.join(", ")))),
         [hostLink(data, c.host), stateOf(data.nodes.find((n) => n.name === c.host)).mark !== "ok" && [" ", state(data.nodes.find((n) => n.name === c.host))]],
@@ -88,14 +68,23 @@ const list = {
   },
 };
 
+/** besides are services and clients that are found beside containers. */
+function besides(data, wanted) {
+  const has = (...text) => wanted.every((w) => text.join("\n").toLowerCase().includes(w));
+  const found = [...(data.services ?? []).filter((s) => has(s.network, s.name, s.addrs, s.ports)).map((s) => [s.network, `#/service/${encodeURIComponent(`${s.network}/${s.name}`)}`, `service ${s.name}`]),
+    ...(data.clients ?? []).filter((c) => has(c.network, c.name, c.addrs, c.host)).map((c) => [c.network, "#/edges", `client ${c.name}`])];
+  return found.length > 0 && h("p.cloud", {}, found.slice(0, 40).map(([on, href, text]) => [h("a.chip", { href }, grape(data, on), text), " "]));
+}
+
 const container = {
-  needs: ["status", "nodes", "networks", "endpoints", "policies"],
+  needs: ["status", "nodes", "networks", "endpoints", "policies", "drops?", "services?"],
   draw(data, { name }) {
     const all = containers(data.endpoints), c = all.find((c) => c.id === name);
     if (!c) return none("No such container");
     const host = data.nodes.find((n) => n.name === c.host);
     const mine = new Set(c.places.map((p) => p.network));
     const neighbours = all.filter((o) => o !== c).map((o) => [o, o.places.find((p) => mine.has(p.network))?.network]).filter(([, on]) => on).slice(0, 60);
+    const lost = dropsOf(data, c);
     const about = data.policies.policies.filter((p) => !p.network || c.places.some((q) => q.network === p.network));
     return [h("h1", {}, c.name, " ", state(host)),
       panel("", facts([["id", h("code", {}, c.id.slice(0, 12))], ["host", hostLink(data, c.host)]]),
@@ -105,9 +94,10 @@ const container = {
           ["published ports", h("span.mono", {}, (p.ports ?? []).map(port).join(" ")).textContent || (p.here ? "none" : "its own host says")],
           ["sends at most", p.egress], ["gets at most", p.ingress]])])),
       panel("May it reach ...", tracer(data, { from: `${c.places[0].network}/${c.name}` }), h("p.dim", {}, "Policies, networks, hosts and the tunnel, both ways.")),
-      panel("Policies of its networks", about.length ? h("ul", {}, about.map((p) => h("li", {}, h("a", { href: "#/policies" }, p.network ? `${short(p.network)}/${p.name}` : p.name), ` ${p.kind}`))) : h("p.dim", {}, "None: all on its networks may talk to it.")),
+      panel("Policies of its networks", about.length ? h("ul", {}, about.map((p) => h("li", {}, to("policy", policyId(p), p.network ? `${short(p.network)}/${p.name}` : p.name), h("span.dim", {}, ` ${p.kind}`)))) : h("p.dim", {}, "None: all on its networks may talk to it.")),
       panel("On the same networks: what is in the way to ...", neighbours.length ? h("p.cloud", {}, neighbours.map(([o, on]) => [h("a.chip", { href: `#/trace?from=${encodeURIComponent(`${on}/${c.name}`)}&to=${encodeURIComponent(`${on}/${o.name}`)}` }, grape(data, on), o.name), " "])) : h("p.dim", {}, "Nobody else.")),
-      command(`grapevine show ${c.name}`)];
+      servicesOf(data, (data.services ?? []).filter((s) => s.replicas?.some((r) => c.places.some((p) => p.id === r.endpoint))), "Services it is behind"),
+      lost.length > 0 && drops(data, lost, `Of its packets ${data.status.name}'s switch drops`), command(`grapevine show ${c.name}`)];
   },
 };
 
@@ -122,7 +112,7 @@ const networks = {
 };
 
 const aNetwork = {
-  needs: ["status", "nodes", "networks", "endpoints", "ring"],
+  needs: ["status", "nodes", "networks", "endpoints", "ring", "services?", "clients?", "egresses?"],
   draw(data, { name }) {
     const n = data.networks.find((n) => n.name === name);
     if (!n) return none("No such network");
@@ -131,6 +121,8 @@ const aNetwork = {
       panel("", facts([["VNID", n.vnid === 0 ? "0: it reaches all networks, and they reach it" : n.vnid], ["subnets", n.subnets.map((s) => h("div", {}, h("span.mono", {}, s.prefix), ` gateway `, h("span.mono", {}, s.gateway)))],
         ["internal", n.internal && "nothing leads out of it"], ["encrypted", n.encrypted && "between hosts it passes through WireGuard, or not at all"], ["MTU", n.mtu], ["here", n.here ? "this host's Docker has it" : "this host's Docker has it not, or not yet"],
         ["removed", n.removed && "it goes when no host uses it"], ["notes", n.notes?.join("; ")], ["hosts", several([...n.hosts].sort().map((x) => hostLink(data, x)))]])),
+      servicesOf(data, data.services?.filter((s) => s.network === name)),
+      waysOf(data, data.clients?.filter((c) => c.network === name), data.egresses?.filter((e) => e.networks.includes(name))),
       panel("Addresses", data.ring.filter((p) => p.network === name).map((p) => pool(data, p))),
       panel(plural(on.length, "container"), h("p.cloud", {}, on.slice(0, MOST).map((c) => [h("a.chip", { href: `#/container/${c.id}` }, c.name), " "])), on.length > MOST && `and ${on.length - MOST} more`),
       command(`grapevine show ${short(n.name)}`)];
@@ -150,7 +142,7 @@ const hosts = {
 };
 
 const aHost = {
-  needs: ["status", "nodes", "networks", "endpoints", "ring"],
+  needs: ["status", "nodes", "networks", "endpoints", "ring", "clients?", "egresses?"],
   draw(data, { name }) {
     const n = data.nodes.find((n) => n.id === name);
     if (!n) return none("No such host");
@@ -158,6 +150,7 @@ const aHost = {
     return [h("h1", {}, n.name, " ", state(n)),
       panel("", facts([["id", h("code", {}, n.id)], ["path from here", n.self ? null : n.path || "not known"], ["address", h("span.mono", {}, `${n.vtep}, UDP port ${n.vxlanPort}`)], ["gossip", h("span.mono", {}, n.gossip)],
         ["MTU", n.mtu], ["datapath", n.datapath], ["agent", n.version], ["networks", several(data.networks.filter((w) => w.hosts.includes(n.name)).map((w) => network(data, w.name)))]])),
+      waysOf(data, data.clients?.filter((c) => c.host === n.name), data.egresses?.filter((e) => e.holder === n.name)),
       panel("What it owns of the addresses", table(["of", "prefix", "part"], data.ring.flatMap((p) => p.shares.filter((s) => s.node === n.id).map((s) => [p.network ? network(data, p.network) : "the cluster", h("span.mono", {}, p.prefix), `${(100 * s.part).toFixed(1)}%`])))),
       panel(plural(on.length, "container"), h("p.cloud", {}, on.slice(0, MOST).map((c) => [h("a.chip", { href: `#/container/${c.id}` }, c.name), " "]))),
       command(`grapevine show ${n.name}`)];
@@ -185,17 +178,33 @@ const addresses = {
   },
 };
 
+const policyId = (p) => (p.network ? `${p.network}/${p.name}` : p.name);
+
+function onePolicy(data, p, open = false) {
+  return h("section.panel", {}, h("h2", {}, p.network && grape(data, p.network), to("policy", policyId(p), p.network ? `${short(p.network)}/${p.name}` : p.name), h("span.dim", {}, ` ${p.kind}`)),
+    facts([["is about", p.maySelect ? `${plural(p.selects, "container")}, and ${p.maySelect} of unknown labels` : plural(p.selects, "container")], ["applied on", `${p.author}, version ${p.version}`], ["notes", p.notes?.join("; ")],
+      ["lost", p.lost?.length && `an edit of it was lost: grapevine policy get --lost ${policyId(p)}`]]),
+    h("details", { open }, h("summary", {}, "YAML"), h("pre", { tabindex: "0" }, p.text)));
+}
+
+const policy = {
+  needs: ["status", "policies", "networks", "endpoints", "drops?"],
+  draw(data, { name }) {
+    const p = data.policies.policies.find((p) => policyId(p) === name);
+    if (!p) return none("No such policy");
+    const denied = (data.drops ?? []).filter((d) => d.rule && policyOf(d.rule) === name);
+    return [h("h1", {}, "Policy ", name), onePolicy(data, p, true), drops(data, denied, "What its rules deny"), panel("May one reach another?", tracer(data, {})), command(`grapevine policy get ${name}`)];
+  },
+};
+
 const policies = {
-  title: "Policies", needs: ["status", "policies", "networks"],
+  title: "Policies", needs: ["status", "policies", "networks", "endpoints"],
   draw(data) {
     const { policies: all, notes } = data.policies;
     return [h("h1", {}, all?.length ? plural(all.length, "polic").replace(/polic(s?)$/, (_, s) => (s ? "policies" : "policy")) : "No policies"),
       !all?.length && h("p", {}, "All containers of a network may talk to each other. ", h("code", {}, "grapevine policy allow web db:5432"), " writes one; docs/use/policy.md has recipes."),
       notes?.length > 0 && h("ul.notes", {}, notes.map((n) => h("li", {}, n))),
-      (all ?? []).map((p) => h("section.panel", {}, h("h2", {}, p.network ? [grape(data, p.network), `${short(p.network)}/`] : "", p.name, h("span.dim", {}, ` ${p.kind}`)),
-        facts([["is about", p.maySelect ? `${plural(p.selects, "container")}, and ${p.maySelect} of unknown labels` : plural(p.selects, "container")], ["applied on", `${p.author}, version ${p.version}`], ["notes", p.notes?.join("; ")],
-          ["lost", p.lost?.length && `an edit of it was lost: grapevine policy get --lost ${p.network ? `${p.network}/` : ""}${p.name}`]]),
-        h("details", {}, h("summary", {}, "YAML"), h("pre", {}, p.text)))),
+      (all ?? []).map((p) => onePolicy(data, p)),
       panel("May one reach another?", tracer(data, {})), command("grapevine policy list")];
   },
 };
@@ -212,7 +221,7 @@ function tracer(data, { from = "", to = "" }) {
 }
 
 const peer = (data, p) => [h("b", {}, p.name || p.addr), p.host && h("small", {}, [` ${p.addr} on ${short(p.network)}, host `, p.host])];
-const rule = (r) => h("li", {}, h("code", {}, r.rule), ` ${r.action}`, r.author && `, applied on ${r.author}`);
+const rule = (r) => h("li", {}, h("code", {}, policyOf(r.rule) ? to("policy", policyOf(r.rule), r.rule) : r.rule), ` ${r.action}`, r.author && `, applied on ${r.author}`);
 
 function decision(what, d) {
   return h("li", { class: d.allowed ? "ok" : "bad" }, h("b", {}, what), h("p", {}, d.why),
@@ -252,7 +261,7 @@ const traffic = {
     const chip = (text, all, only, here) => [h("a.chip", { href: `#/traffic?all=${all}${only ? "&only=unanswered" : ""}`, "aria-current": here && "true" }, text), " "];
     const mark = (state) => ({ unanswered: "bad", refused: "bad", reset: "warn", open: "ok", answered: "ok" })[state];
     return [h("h1", {}, plural(found.length, "connection"), only && " without an answer"),
-      h("p.cloud", {}, chip(`host ${data.status.name}`, false, only, !all), chip("all hosts", true, only, all), chip("all connections", all, false, !only), chip("without an answer", all, true, only)),
+      h("p.cloud", {}, chip(`host ${data.status.name}`, false, only, !all), chip("all hosts", true, only, all), chip("all connections", all, false, !only), chip("without an answer", all, true, only), h("a.chip", { href: "#/drops" }, "dropped by the switch")),
       table(["from", "to", "network", "state", "sent", "came back", "began"], found.slice(0, MOST).map((c) => [
         talker(data, c.from), talker(data, c.to, c.proto), h("div.lines", {}, [...new Set([c.from.network, c.to.network])].map((n) => h("span", {}, n ? network(data, n) : "outside"))), h("span.state", { class: mark(c.state) }, c.state),
         h("span.mono", { title: plural(c.packets, "packet") }, bytes(c.bytes)), h("span.mono", { title: plural(c.backPackets, "packet") }, c.backPackets ? bytes(c.backBytes) : "-"), h("span.mono", {}, new Date(c.first).toLocaleTimeString())])),
@@ -261,6 +270,6 @@ const traffic = {
   },
 };
 
-/** screens by the first word of the address; those with a title are in the menu. */
-export const screens = { "": overview, containers: list, networks, hosts, addresses, policies, traffic, trace, doctor, container, network: aNetwork, host: aHost };
-export const menu = ["", "containers", "networks", "hosts", "addresses", "policies", "traffic", "trace"];
+/** screens by the first word of the address; those with a title may be in the menu. */
+export const screens = { "": overview, containers: list, networks, services, edges: inAndOut, hosts, addresses, policies, traffic, drops: dropped, trace, doctor, container, network: aNetwork, service, policy, host: aHost };
+export const menu = ["", "containers", "services", "networks", "edges", "hosts", "addresses", "policies", "traffic", "trace"];

@@ -12,14 +12,15 @@ export function trellis(data, width, page = 1) {
   const pages = Math.max(1, Math.ceil(all.length / MOST_HOSTS));
   const hosts = all.slice((page - 1) * MOST_HOSTS, page * MOST_HOSTS);
   const networks = [...data.networks].sort((a, b) => b.endpoints - a.endpoints).slice(0, MOST_NETWORKS).sort(by((n) => n.name));
-  const cells = cellsOf(data.endpoints);
   const named = hosts.length <= MOST_NAMED;
+  const cells = cellsOf(data.endpoints, named ? data.clients ?? [] : []);
+  const leaves = new Map((data.egresses ?? []).flatMap((e) => e.networks.map((n) => [n, e])));
   const column = Math.max(named ? 150 : 34, Math.floor((width - LEFT - 16) / Math.max(1, hosts.length)));
   const W = LEFT + hosts.length * column + 8;
   let y = HEAD;
   const rows = networks.map((n) => {
     const cell = hosts.map((host) => layout(cells.get(`${host.name}\n${n.name}`) ?? [], column, named));
-    const height = Math.max(named ? 52 : 44, ...cell.map((c) => c.height + 16));
+    const height = Math.max(named ? 52 : 44, leaves.has(n.name) ? 56 : 0, ...cell.map((c) => c.height + 16));
     const row = { n, y, height, cell };
     y += height + GAP;
     return row;
@@ -29,16 +30,16 @@ export function trellis(data, width, page = 1) {
   return [
     h("div.wide", {}, h("svg:svg.trellis", { width: W, height: H, viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Networks as rows, hosts as columns" },
       hosts.map((host, i) => post(host, LEFT + i * column, column, H, named)),
-      rows.map((r) => vine(data, r, W)),
+      rows.map((r) => vine(data, r, W, leaves.get(r.n.name))),
       rows.map((r) => h("svg:g", { class: `n${hue(data.networks, r.n.name)}` }, r.cell.map((c, i) => grapes(c, r, hosts[i], LEFT + i * column, column)))))),
-    h("p.legend", {}, "A row is a network, a column a host. ",
+    h("p.legend", {}, "A row is a network, a column a host. ", named && data.clients?.length > 0 && "A dashed one is a laptop or a phone. ",
       pages > 1 && [...Array(pages).keys()].map((i) => h("a.chip", { href: `#/?page=${i + 1}`, "aria-current": i + 1 === page && "true" }, `hosts ${i * MOST_HOSTS + 1} to ${Math.min((i + 1) * MOST_HOSTS, all.length)}`)),
       fewer > 0 && h("a", { href: "#/networks" }, `and ${plural(fewer, "network")} more`)),
   ];
 }
 
-/** cellsOf are the containers by host and network. */
-function cellsOf(endpoints) {
+/** cellsOf are the containers and clients by host and network. */
+function cellsOf(endpoints, clients) {
   const cells = new Map();
   for (const c of containers(endpoints)) {
     for (const p of c.places) {
@@ -46,6 +47,10 @@ function cellsOf(endpoints) {
       if (!cells.has(key)) cells.set(key, []);
       cells.get(key).push(c);
     }
+  }
+  for (const c of clients) {
+    const key = `${c.host}\n${c.network}`;
+    cells.set(key, [...(cells.get(key) ?? []), { ...c, client: true }]);
   }
   return cells;
 }
@@ -86,9 +91,9 @@ function post(host, x, column, H, named) {
         host.self && h("svg:text.tag.mid", { x: middle, y: 50 }, "here"), mark !== "ok" && h("svg:text.small.mid", { x: middle, y: 50, class: mark }, mark === "bad" ? "gone" : "?")]);
 }
 
-function vine(data, { n, y, height }, W) {
+function vine(data, { n, y, height }, W, egress) {
   const middle = y + height / 2, end = W - 8, step = (end - LEFT) / 4;
-  let d = `M8 ${y + height + 1}C70 ${y + height + 1} 104 ${middle} ${LEFT} ${middle}`;
+  let d = `M8 ${y + height + 1}C92 ${y + height + 1} 108 ${middle} ${LEFT} ${middle}`;
   for (let i = 0; i < 4; i++) {
     const x = LEFT + i * step, sway = i % 2 ? 7 : -7;
     d += `C${x + step / 3} ${middle + sway} ${x + (2 * step) / 3} ${middle + sway} ${x + step} ${middle}`;
@@ -97,14 +102,15 @@ function vine(data, { n, y, height }, W) {
     h("svg:rect.band", { x: LEFT - 4, y, width: end - LEFT + 8, height, rx: 8 }),
     h("svg:path.vine", { d }),
     h("svg:text.netname", { x: 8, y: y + 19 }, clip(short(n.name), 15)),
-    h("svg:text.small", { x: 8, y: y + 34 }, n.vnid === 0 ? "VNID 0, reaches all" : `VNID ${n.vnid}${n.internal ? ", internal" : ""}`));
+    h("svg:text.small", { x: 8, y: y + 34 }, n.vnid === 0 ? "VNID 0, reaches all" : `VNID ${n.vnid}${n.internal ? ", internal" : ""}`),
+    egress && h("svg:text.small", { x: 8, y: y + 48, class: !egress.holder && "bad" }, egress.holder ? `leaves as ${egress.addrs?.[0]}` : "leaves not: no egress"));
 }
 
 function grapes(cell, row, host, x, column) {
   if (!cell.list.length) return null;
   const top = row.y + (row.height - cell.height) / 2;
   if (cell.pills) {
-    return cell.pills.map((p) => h("svg:a.grape", { href: `#/container/${p.c.id}`, transform: `translate(${x + 10 + p.x} ${top + p.y})`, "aria-label": `container ${p.c.name} on ${short(row.n.name)}, host ${host.name}` },
+    return cell.pills.map((p) => h("svg:a.grape", { class: p.c.client && "client", href: p.c.client ? "#/edges" : `#/container/${p.c.id}`, transform: `translate(${x + 10 + p.x} ${top + p.y})`, "aria-label": `${p.c.client ? "client" : "container"} ${p.c.name} on ${short(row.n.name)}, host ${host.name}` },
       h("svg:title", {}, p.c.name),
       h("svg:rect", { y: 3, width: p.w, height: 24, rx: 12 }), h("svg:circle", { cx: 12, cy: 15, r: 4 }), h("svg:text", { x: 21, y: 19 }, p.name)));
   }

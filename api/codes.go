@@ -85,6 +85,7 @@ const (
 	EgressUnheld       Code = "egress-unheld"
 	EgressTaken        Code = "egress-taken"
 	EgressUnfit        Code = "egress-unfit"
+	EgressPassedBy     Code = "egress-passed-by"
 	AliasesUntold      Code = "aliases-untold"
 	LabelsUntold       Code = "labels-untold"
 	PolicyUnenforced   Code = "policy-unenforced"
@@ -157,6 +158,7 @@ var Kinds = []Kind{
 	{EgressUnheld, Fault, "no host holds an egress address, so its networks' containers do not reach the outside", "start one of its gateways; `status` there says why it does not take the address: [egress.md](../use/egress.md)"},
 	{EgressTaken, Fault, "an egress address is another machine's, or given to a host that does not hold it", "take it away there, or create the egress with another one"},
 	{EgressUnfit, Warning, "a host that is to be a gateway of an egress cannot hold its address", "give it an interface in the address' subnet, or name other gateways"},
+	{EgressPassedBy, Fault, "containers of a network that has an egress address leave by their own hosts", "create the network anew without `-o vnid=0`, or remove the egress"},
 	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules"},
 	{LimitFails, Warning, "a container's bandwidth is not limited as it should be", "see which qdisc stands in the way, or `modprobe sch_tbf`"},
 	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},

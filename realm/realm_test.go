@@ -2,15 +2,13 @@ package realm
 
 import (
 	"context"
-	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/replica/replicatest"
 )
 
 const self = cluster.NodeID("00000000000000aa")
@@ -18,32 +16,9 @@ const self = cluster.NodeID("00000000000000aa")
 // desk is one of a host with the networks blue, red, green and grey, and zero of VNID 0.
 func desk(t *testing.T) (Desk, *replica.Replica) {
 	t.Helper()
-	db, err := store.Open(filepath.Join(t.TempDir(), "state.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	r, err := replica.Open(db, self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, r, cluster.Node{ID: self, Name: "host1", Agent: "v2", Realms: true}, cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "red", VNID: 2},
+	r := replicatest.New(t, self, cluster.Node{ID: self, Name: "host1", Agent: "v2", Realms: true}, cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "red", VNID: 2},
 		cluster.Network{Name: "green", VNID: 3}, cluster.Network{Name: "grey", VNID: 4}, cluster.Network{Name: "zero"})
 	return Desk{Name: "host1", Replica: r, Enforced: func(context.Context, uint64) error { return nil }}, r
-}
-
-func write(t *testing.T, r *replica.Replica, bodies ...cluster.Body) {
-	t.Helper()
-	_, err := r.Update(func(tx *replica.Tx) error {
-		var errs []error
-		for _, b := range bodies {
-			errs = append(errs, tx.Put(b))
-		}
-		return errors.Join(errs...)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestChange: what is said is done, what cannot be is an error and changes nothing.
@@ -85,7 +60,7 @@ func TestChange(t *testing.T) {
 func TestSaid(t *testing.T) {
 	d, r := desk(t)
 	ctx := context.Background()
-	write(t, r, cluster.Network{Name: "blue", VNID: 1, Made: "x"})
+	replicatest.Put(t, r, cluster.Network{Name: "blue", VNID: 1, Made: "x"})
 	join := api.RealmRequest{Do: api.RealmJoin, Networks: []string{"blue", "red"}}
 	if _, err := d.Change(ctx, join); err != nil {
 		t.Fatal(err)
@@ -129,7 +104,7 @@ func TestSaid(t *testing.T) {
 	if notes := Notes(r.Snapshot()); len(notes) != 0 {
 		t.Errorf("%q", notes)
 	}
-	write(t, r, cluster.Network{Name: "blue", VNID: 1, Made: "y"})
+	replicatest.Put(t, r, cluster.Network{Name: "blue", VNID: 1, Made: "y"})
 	if notes := Notes(r.Snapshot()); len(notes) != 1 || !strings.Contains(notes[0], "network blue was made anew since `grapevine network join`") {
 		t.Errorf("%q", notes)
 	}

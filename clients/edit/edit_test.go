@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +12,8 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/clients"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/replica/replicatest"
 )
 
 const self = cluster.NodeID("00000000000000aa")
@@ -85,32 +84,13 @@ func (d *door) Lets(key []byte) (bool, time.Time, netip.AddrPort) {
 
 func desk(t *testing.T) (Desk, *door, *addresses) {
 	t.Helper()
-	db, err := store.Open(filepath.Join(t.TempDir(), "state.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	r, err := replica.Open(db, self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = r.Update(func(tx *replica.Tx) error {
-		for _, b := range []cluster.Body{
-			cluster.Node{ID: self, Name: "host1"}, cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "gone", VNID: 2, Removed: true},
-			cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Gateway: netip.MustParseAddr("10.1.0.1")},
-			cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Gateway: netip.MustParseAddr("10.9.0.1")},
-			cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("fd00::/64"), Gateway: netip.MustParseAddr("fd00::1")},
-			cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Aliases: []string{"www"}, Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.250")}},
-		} {
-			if err := tx.Put(b); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replicatest.New(t, self,
+		cluster.Node{ID: self, Name: "host1"}, cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "gone", VNID: 2, Removed: true},
+		cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Gateway: netip.MustParseAddr("10.1.0.1")},
+		cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Gateway: netip.MustParseAddr("10.9.0.1")},
+		cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("fd00::/64"), Gateway: netip.MustParseAddr("fd00::1")},
+		cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Aliases: []string{"www"}, Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.250")}},
+	)
 	d, a := &door{r: r, in: map[string]bool{}}, &addresses{leased: map[netip.Addr]string{}, last: 1}
 	return Desk{Self: self, Replica: r, Addresses: a, Door: d, At: netip.MustParseAddrPort("192.0.2.1:7949"), MTU: func(string) int { return 1450 }}, d, a
 }

@@ -94,6 +94,7 @@ var mayImport = map[string]string{
 	"reach/follow":           "api cluster host/docker host/link overlay/gateway overlay/pipeline reach",
 	"realm":                  "api cluster replica",
 	"replica":                "cluster host/store",
+	"replica/replicatest":    "cluster host/store replica",
 	"ring":                   "",
 	"scripts/layout":         "",
 	"service":                "cluster",

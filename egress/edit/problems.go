@@ -38,10 +38,8 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 	case !d.Alive(h.Host):
 		say("host %s, which holds its address, does not answer", s.holder)
 	}
-	for _, name := range l.Networks {
-		if n, ok := cluster.Get[cluster.Network](snap, name); ok && n.VNID == 0 {
-			say("network %s was made anew, with VNID 0: its containers leave by their own hosts", name)
-		}
+	for _, name := range ofAll(snap, l) {
+		say("network %s was made anew, with VNID 0: its containers leave by their own hosts", name)
 	}
 	for _, n := range l.Taken {
 		say("network %s has another egress, which comes first by its name", n)
@@ -66,6 +64,13 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 	for _, l := range egress.All(snap) {
 		s := d.state(snap, l)
 		address := l.Addr(false)
+		if names := ofAll(snap, l); len(names) > 0 && d.concerns(snap, l) {
+			list = append(list, api.Problem{
+				Code: api.EgressPassedBy,
+				What: fmt.Sprintf("containers of %s reach the outside from their own hosts' addresses, and not from %v, by egress %s: it was created anew with VNID 0", networks(cluster.Egress{Networks: names}), address, l.Name),
+				Do:   "create it anew without `-o vnid=0`, or remove the egress: grapevine egress remove " + l.Name,
+			})
+		}
 		switch n := s.note; {
 		case n.Occupied != nil && !n.Silent:
 			list = append(list, api.Problem{
@@ -103,6 +108,16 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		})
 	}
 	return list
+}
+
+// ofAll are the networks of an egress that are of VNID 0 by now: Create refuses such.
+func ofAll(snap *cluster.Snapshot, l egress.Listed) (names []string) {
+	for _, name := range l.Networks {
+		if n, ok := cluster.Get[cluster.Network](snap, name); ok && n.VNID == 0 {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // holds reports whether the host by the record does hold an egress, as far as this one knows.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,8 +15,8 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/lan"
 	"github.com/grapevine-net/grapevine/host/nat"
-	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/replica/replicatest"
 )
 
 const self, other = cluster.NodeID("0000000000000001"), cluster.NodeID("0000000000000002")
@@ -83,16 +82,8 @@ func (w *world) placed(context.Context) error {
 }
 
 func newWorld(t *testing.T, gateways ...string) *world {
-	db, err := store.Open(filepath.Join(t.TempDir(), "state.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
 	w := &world{t: t, dead: map[cluster.NodeID]bool{}, place: lan.Place{NIC: "eth0", MAC: ownMAC}}
-	if w.r, err = replica.Open(db, self); err != nil {
-		t.Fatal(err)
-	}
-	w.put(cluster.Network{Name: "blue", VNID: 5}, cluster.Subnet{Prefix: subnet, Network: "blue"}, cluster.Node{ID: self, Name: "host1"},
+	w.r = replicatest.New(t, self, cluster.Network{Name: "blue", VNID: 5}, cluster.Subnet{Prefix: subnet, Network: "blue"}, cluster.Node{ID: self, Name: "host1"},
 		cluster.Egress{Name: "mail", Networks: []string{"blue"}, Addrs: []netip.Addr{mail}, Gateways: gateways})
 	w.k = New(Config{Self: self, Replica: w.r, Alive: func(id cluster.NodeID) bool { return !w.dead[id] }, LAN: w, Log: slog.New(slog.DiscardHandler)})
 	w.now = w.k.started.Add(patience + 1)
@@ -103,17 +94,7 @@ func newWorld(t *testing.T, gateways ...string) *world {
 
 func (w *world) put(bodies ...cluster.Body) {
 	w.t.Helper()
-	_, err := w.r.Update(func(tx *replica.Tx) error {
-		for _, b := range bodies {
-			if err := tx.Put(b); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	replicatest.Put(w.t, w.r, bodies...)
 }
 
 func (w *world) round() string {
@@ -179,13 +160,7 @@ func TestTakes(t *testing.T) {
 	if w.round(); w.k.Notes()["mail"].Silent {
 		t.Error("of a host that was forgotten nothing is said")
 	}
-	rec, _, err := cluster.New(other).Put(cluster.Node{ID: other, Name: "host2"})
-	if err == nil {
-		_, err = w.r.Merge(cluster.Encode([]cluster.Record{rec}))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2"})
 	w.now = w.now.Add(retry)
 	if w.round(); !w.k.Notes()["mail"].Silent || w.place.Here || w.holder() != other {
 		t.Errorf("taken from a host that lives: %+v", w.k.Notes()["mail"])

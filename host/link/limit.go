@@ -84,10 +84,16 @@ func shape(h *netlink.Handle, l netlink.Link, rate uint64) error {
 		return nil
 	case rate == 0:
 		return h.QdiscDel(ours)
-	case ours != nil && ours.Rate == bytes:
+	case ours != nil && same(ours, want):
 		return nil
 	}
 	return h.QdiscReplace(want)
+}
+
+// same reports whether a bucket is as another one is to be. The kernel counts in nanoseconds, and tells in ticks of 64
+// of them, rounded.
+func same(had, want *netlink.Tbf) bool {
+	return had.Rate == want.Rate && had.Limit == want.Limit && max(had.Buffer, want.Buffer)-min(had.Buffer, want.Buffer) <= 1
 }
 
 // burst is the size of the bucket in bytes.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,49 @@ func TestLimit(t *testing.T) {
 			t.Error("no error for a sandbox that does not have the peer")
 		}
 	})
+}
+
+// bucket is the token bucket of an interface, and how many bytes have passed it.
+func bucket(t *testing.T, name string) (tbf *netlink.Tbf, passed uint64) {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	ok(t, err)
+	list, err := netlink.QdiscList(l)
+	ok(t, err)
+	for _, q := range list {
+		if tbf, is := q.(*netlink.Tbf); is {
+			return tbf, tbf.Statistics.Basic.Bytes
+		}
+	}
+	t.Fatalf("%s has no bucket: %v", name, list)
+	return nil, 0
+}
+
+// A bucket that is as it should be stays, with what it has counted. One of that rate and another size, which somebody
+// has set by hand, does not.
+func TestLimitAsItWas(t *testing.T) {
+	host, box := linktest.New(t), linktest.New(t)
+	sandbox := fmt.Sprintf("/proc/self/fd/%d", box.FD())
+	linktest.Wire(t, "gv0123", host, box, []string{"10.9.0.1/24"}, []string{"10.9.0.2/24"})
+	for _, rate := range []uint64{1e6, 12345678, 1e9} {
+		host.Do(func() {
+			ok(t, Limit("gv0123", sandbox, Limits{Ingress: rate}))
+			_ = exec.Command("ping", "-c", "1", "-W", "1", "10.9.0.2").Run()
+			was, passed := bucket(t, "gv0123")
+			ok(t, Limit("gv0123", sandbox, Limits{Ingress: rate}))
+			if _, now := bucket(t, "gv0123"); passed == 0 || now < passed {
+				t.Errorf("%d bit/s: %d bytes had passed the bucket, and now %d", rate, passed, now)
+			}
+			for _, change := range []netlink.Tbf{{Limit: was.Limit, Buffer: 4 * was.Buffer}, {Limit: 4 * was.Limit, Buffer: was.Buffer}} {
+				change.QdiscAttrs, change.Rate = netlink.QdiscAttrs{LinkIndex: was.LinkIndex, Handle: was.Handle, Parent: was.Parent}, was.Rate
+				ok(t, netlink.QdiscReplace(&change))
+				ok(t, Limit("gv0123", sandbox, Limits{Ingress: rate}))
+				if now, _ := bucket(t, "gv0123"); now.Limit != was.Limit || now.Buffer != was.Buffer {
+					t.Errorf("%d bit/s: limit %d, burst %d ticks, and %d, %d before somebody changed it", rate, now.Limit, now.Buffer, was.Limit, was.Buffer)
+				}
+			}
+		})
+	}
 }
 
 // carried is how many bits a second of TCP arrive.

@@ -369,3 +369,58 @@ func TestOtherHosts(t *testing.T) {
 		t.Errorf("from outside: %q", said)
 	}
 }
+
+// What is served leaves by its address or not at all: conntrack makes nothing of some packets of a container, and the
+// table nat never sees these.
+func TestServedOrNothing(t *testing.T) {
+	const served = "10.9.0.25"
+	w := newWorld(t)
+	w.host.Do(func() {
+		run(t, "ip", "addr", "add", served+"/32", "dev", "eth0")
+		if err := w.nat.Serve([]Source{{netip.MustParsePrefix("10.128.0.0/22"), netip.MustParseAddr(served)}}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	var seen *linktest.Socket
+	w.away.Do(func() { seen = linktest.Open(t, "eth0") })
+	defer seen.Close()
+	send := func(network string, payload []byte) {
+		w.web.Do(func() {
+			c, err := net.Dial(network, awayAddr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_, _ = c.Write(payload) // the kernel says of the one before that nobody listens
+		})
+	}
+	tcp := func(flags byte) []byte {
+		p := make([]byte, 20)
+		binary.BigEndian.PutUint16(p, 5000+uint16(flags))
+		binary.BigEndian.PutUint16(p[2:], 9)
+		p[12], p[13], p[14] = 5<<4, flags, 0x20
+		return p // conntrack does not look at the checksum of what it forwards
+	}
+	const fin, syn, rst, psh, ack = 1, 2, 4, 8, 16
+	for _, flags := range []byte{syn | fin, syn | rst, 0, fin, fin | psh, rst, rst | ack, syn | ack} {
+		send("ip4:tcp", tcp(flags))
+	}
+	send("ip4:icmp", []byte{0, 0, 0xff, 0xff, 0, 0, 0, 0})                  // the answer to nothing
+	send("ip4:icmp", append([]byte{3, 1, 0xfc, 0xfe}, make([]byte, 28)...)) // an error about nothing
+	send("ip4:udp", []byte{19, 136, 0, 9, 0, 9, 0, 0, 1})
+	from := map[string]int{}
+	for from[served+" 17"] == 0 { // which is last
+		frame := seen.Receive(5 * time.Second)
+		if frame == nil {
+			t.Fatalf("the datagram did not leave; seen: %v", from)
+		}
+		if len(frame) >= 34 && frame[12] == 8 && frame[13] == 0 {
+			from[fmt.Sprint(netip.AddrFrom4([4]byte(frame[26:30])), " ", frame[23])]++
+		}
+	}
+	for who := range from {
+		if !strings.HasPrefix(who, served+" ") && !strings.HasPrefix(who, awayAddr+" ") {
+			t.Errorf("a packet has left as %s; of all: %v", who, from)
+		}
+	}
+}

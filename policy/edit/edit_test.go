@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +13,9 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/policy"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/replica/replicatest"
 )
 
 const self = cluster.NodeID("00000000000000aa")
@@ -24,31 +23,12 @@ const self = cluster.NodeID("00000000000000aa")
 // desk is one of a host with the network blue and two containers on it.
 func desk(t *testing.T) (Desk, *replica.Replica) {
 	t.Helper()
-	db, err := store.Open(filepath.Join(t.TempDir(), "state.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	r, err := replica.Open(db, self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = r.Update(func(tx *replica.Tx) error {
-		for _, b := range []cluster.Body{
-			cluster.Node{ID: self, Name: "host1", Enforces: cluster.EnforcesV1}, cluster.Network{Name: "blue", VNID: 1},
-			cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.2")}, Labels: map[string]string{"app": "web"}, Labelled: true},
-			cluster.Endpoint{ID: "e2", Network: "blue", Host: self, Name: "db", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.3"), netip.MustParseAddr("fd00::3")}, Labels: map[string]string{"app": "db"}, Labelled: true},
-			cluster.Endpoint{ID: "e3", Network: "blue", Host: self, Name: "new", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.4")}},
-		} {
-			if err := tx.Put(b); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replicatest.New(t, self,
+		cluster.Node{ID: self, Name: "host1", Enforces: cluster.EnforcesV1}, cluster.Network{Name: "blue", VNID: 1},
+		cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.2")}, Labels: map[string]string{"app": "web"}, Labelled: true},
+		cluster.Endpoint{ID: "e2", Network: "blue", Host: self, Name: "db", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.3"), netip.MustParseAddr("fd00::3")}, Labels: map[string]string{"app": "db"}, Labelled: true},
+		cluster.Endpoint{ID: "e3", Network: "blue", Host: self, Name: "new", Addrs: []netip.Addr{netip.MustParseAddr("10.128.0.4")}},
+	)
 	return Desk{
 		Self: self, Name: "host1", Replica: r, Published: func(key string) bool { return key != "noise" },
 		Enforced: func(context.Context, uint64) error { return nil }, Lacks: func() string { return "CT zone" },

@@ -3,14 +3,13 @@ package edit
 import (
 	"context"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/replica/replicatest"
 )
 
 const self = cluster.NodeID("00000000000000aa")
@@ -18,31 +17,12 @@ const self = cluster.NodeID("00000000000000aa")
 // desk is one of a host with the networks blue, of both families, and red, and a container web on each.
 func desk(t *testing.T) (Desk, *replica.Replica) {
 	t.Helper()
-	db, err := store.Open(filepath.Join(t.TempDir(), "state.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	r, err := replica.Open(db, self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = r.Update(func(tx *replica.Tx) error {
-		for _, b := range []cluster.Body{
-			cluster.Node{ID: self, Name: "host1"}, cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "red", VNID: 2},
-			cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24")}, cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("fd00::/64")},
-			cluster.Subnet{Network: "red", Prefix: netip.MustParsePrefix("10.2.0.0/24")},
-			cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.3")}},
-		} {
-			if err := tx.Put(b); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replicatest.New(t, self,
+		cluster.Node{ID: self, Name: "host1"}, cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "red", VNID: 2},
+		cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24")}, cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("fd00::/64")},
+		cluster.Subnet{Network: "red", Prefix: netip.MustParsePrefix("10.2.0.0/24")},
+		cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.3")}},
+	)
 	return Desk{
 		Name: "host1", Replica: r, Published: func(key string) bool { return !strings.HasPrefix(key, "com.docker.") },
 		Addresses: func(_ context.Context, subnets []netip.Prefix, write func([]netip.Addr) error) error {

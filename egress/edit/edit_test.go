@@ -1,0 +1,125 @@
+package edit
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/egress/hold"
+	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/replica/replicatest"
+)
+
+const (
+	self  = cluster.NodeID("00000000000000aa")
+	other = cluster.NodeID("00000000000000bb")
+)
+
+// world is a host with a container of network blue, and another host.
+type world struct {
+	Desk
+	r     *replica.Replica
+	dead  map[cluster.NodeID]bool
+	notes map[string]hold.Note
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{dead: map[cluster.NodeID]bool{}, notes: map[string]hold.Note{}}
+	w.r = replicatest.New(t, self,
+		cluster.Node{ID: self, Name: "host1", VTEP: netip.MustParseAddr("192.0.2.1")},
+		cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "red", VNID: 2}, cluster.Network{Name: "zero"}, cluster.Network{Name: "vault", VNID: 3, Internal: true},
+		cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24")}, cluster.Subnet{Network: "red", Prefix: netip.MustParsePrefix("fd00::/64")},
+		cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.3")}})
+	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2", VTEP: netip.MustParseAddr("192.0.2.2")})
+	w.Desk = Desk{
+		Self: self, Name: "host1", Replica: w.r, Notes: func() map[string]hold.Note { return w.notes },
+		Alive: func(id cluster.NodeID) bool { return !w.dead[id] },
+	}
+	return w
+}
+
+// TestCreate: what cannot be is an error that says why, and changes nothing.
+func TestCreate(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct{ name, networks, address, gateways, want string }{
+		{"", "blue", "192.0.2.25", "", "it has no name"},
+		{"a b", "blue", "192.0.2.25", "", "a slash or a space"},
+		{"mail", "", "192.0.2.25", "", "add --network NAME"},
+		{"mail", "blue", "", "", "add --address ADDRESS"},
+		{"mail", "blue", "192.0.2.25/24", "", "without a prefix length"},
+		{"mail", "blue", "127.0.0.1", "", "no address that a machine can have on a LAN"},
+		{"mail", "green", "192.0.2.25", "", "there is no network green"},
+		{"mail", "vault", "192.0.2.25", "", "network vault is internal"},
+		{"mail", "zero", "192.0.2.25", "", "of all (VNID 0)"},
+		{"mail", "blue", "10.1.0.9", "", "in the subnet of network blue"},
+		{"mail", "blue", "192.0.2.2", "", "how the others know host host2"},
+		{"mail", "blue", "192.0.2.25", "host9", "there is no host host9"},
+		{"mail", "blue", "192.0.2.25", "host2", ""},
+		{"mail", "red", "192.0.2.26", "", "there is an egress mail already"},
+		{"post", "red", "192.0.2.25", "", "egress mail has the address 192.0.2.25"},
+		{"post", "blue red", "192.0.2.26", "", "network blue has the egress mail already"},
+		{"post", "red", "192.0.2.26", "", ""},
+	} {
+		before := w.r.Snapshot().Rev()
+		done, err := w.Create(context.Background(), api.CreateEgressRequest{Name: c.name, Networks: strings.Fields(c.networks), Address: c.address, Gateways: strings.Fields(c.gateways)})
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%v: %v", c, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%v: %v, %v", c, done, err)
+		case err != nil && w.r.Snapshot().Rev() != before:
+			t.Errorf("%v: refused, and the state has changed", c)
+		}
+	}
+	if done, err := w.Remove(context.Background(), api.RemoveEgressRequest{Name: "post"}); err != nil || !strings.Contains(done.Text, "egress post is removed") {
+		t.Errorf("remove: %v, %v", done, err)
+	}
+	if list, err := w.List(context.Background()); err != nil || len(list) != 1 || list[0].Name != "mail" || len(list[0].Gateways) != 1 || !list[0].Gateways[0].Known {
+		t.Errorf("listed: %+v, %v", list, err)
+	}
+}
+
+// TestProblems: status says of an egress that concerns this host what a user would call broken, and nothing else.
+func TestProblems(t *testing.T) {
+	held := func(by cluster.NodeID) cluster.Body { return cluster.EgressHolder{Egress: "mail", Host: by} }
+	mail := cluster.Egress{Name: "mail", Networks: []string{"blue"}, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.25")}, Gateways: []string{"host2"}}
+	ours := mail
+	ours.Gateways = []string{"host1", "host2"}
+	quorum := ours
+	quorum.Quorum = true
+	elsewhere := mail
+	elsewhere.Networks = []string{"red"}
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 9}
+	for name, c := range map[string]struct {
+		put  []cluster.Body
+		dead bool // the other host
+		note hold.Note
+		want string
+	}{
+		"held":            {put: []cluster.Body{mail, held(other)}},
+		"of others":       {put: []cluster.Body{elsewhere}},
+		"held by nobody":  {put: []cluster.Body{mail}, want: "egress-unheld: containers of network blue do not reach the outside from 192.0.2.25"},
+		"its holder died": {put: []cluster.Body{mail, held(other)}, dead: true, want: "egress-unheld: containers of network blue may not reach"},
+		"no quorum":       {put: []cluster.Body{quorum, held(self)}, dead: true, want: "not more than half of its gateways answer"},
+		"occupied":        {put: []cluster.Body{ours}, note: hold.Note{Occupied: mac}, want: "egress-taken: this host cannot hold 192.0.2.25"},
+		"unfit":           {put: []cluster.Body{ours, held(other)}, note: hold.Note{Unfit: true}, want: "egress-unfit: this host is to be a gateway"},
+		"twice":           {put: []cluster.Body{ours, held(other)}, note: hold.Note{Twice: true}, want: "the LAN sees it twice"},
+		"VNID 0":          {put: []cluster.Body{mail, held(other), cluster.Network{Name: "blue"}}, want: "egress-passed-by: containers of network blue reach the outside from their own hosts' addresses"},
+	} {
+		w := newWorld(t)
+		w.dead[other], w.notes["mail"] = c.dead, c.note
+		replicatest.Put(t, w.r, c.put...)
+		var said []string
+		for _, p := range w.Problems(w.r.Snapshot()) {
+			said = append(said, fmt.Sprintf("%s: %s", p.Code, p.What))
+		}
+		if text := strings.Join(said, "\n"); c.want == "" && text != "" || !strings.Contains(text, c.want) {
+			t.Errorf("%s: status says %q, want %q", name, text, c.want)
+		}
+	}
+}

@@ -104,7 +104,7 @@ var faults = []fault{
 		return l.Wire.Slow(ctx, on[0].Name, slowKbit)
 	}, func(ctx context.Context, l *lab.Lab, on []*lab.Host) error { return l.Wire.Slow(ctx, on[0].Name, 0) }},
 	{"gossip-flooded", 2, false, false, func(ctx context.Context, _ *lab.Lab, on []*lab.Host) error {
-		return on[1].Flood(ctx, fmt.Sprint(on[0].Addr(), ":7947"), floodFor)
+		return lab.Flood(ctx, on[1], fmt.Sprint(on[0].Addr(), ":7947"), floodFor)
 	}, nothing},
 }
 

@@ -495,7 +495,7 @@ func (r *run) bearable(s lab.Sighting) bool { return s.Kind == "lost" && s.N <= 
 func (r *run) sightings() (seen []lab.Sighting) {
 	for _, h := range r.lab.Hosts {
 		for _, network := range networks {
-			list, err := h.Sightings(network)
+			list, err := lab.Sightings(h, network)
 			if err != nil {
 				list = []lab.Sighting{{Kind: "reset", By: network + "/" + h.Name, To: "?/?", Until: time.Now(), Why: err.Error()}}
 			}
@@ -525,7 +525,7 @@ func (r *run) cleanUp(ctx context.Context, rest []command) {
 	r.judge(0)
 	for _, h := range r.lab.Hosts {
 		for _, network := range networks {
-			if err := h.StopWitness(ctx, network); err != nil {
+			if err := lab.StopWitness(ctx, h, network); err != nil {
 				r.violated("at the end", err.Error())
 			}
 		}

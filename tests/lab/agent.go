@@ -24,7 +24,7 @@ func (h *Host) StartAgent(ctx context.Context, env ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Start(ctx, "agent", append(h.agentEnv(), env...), "setpriv", "--bounding-set="+bounds, "grapevine", "agent"); err != nil {
+	if err := h.Start(ctx, "agent", append(agentEnv(h), env...), "setpriv", "--bounding-set="+bounds, "grapevine", "agent"); err != nil {
 		return err
 	}
 	return h.await(ctx, "agent", pluginSocket, "/Plugin.Activate", agentWait*h.lab.opts.Patience())
@@ -49,7 +49,7 @@ func capabilityBounds() (string, error) {
 	return "", errors.New("scripts/grapevine.service has no CapabilityBoundingSet")
 }
 
-func (h *Host) agentEnv() []string { return append(h.lab.Settings(), h.lab.opts.AgentEnv...) }
+func agentEnv(h *Host) []string { return append(h.lab.Settings(), h.lab.opts.AgentEnv...) }
 
 // Settings are those that an agent of this lab needs: GRAPEVINE_JOIN=... and
 // GRAPEVINE_KEY=...

@@ -31,13 +31,13 @@ func (h *Host) FillDisk() error {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("look at a host's disk: %w", err)
 	}
-	return h.resizeDisk(fmt.Sprintf("size=%d", (st.Blocks-st.Bfree)*uint64(st.Bsize)))
+	return resizeDisk(h, fmt.Sprintf("size=%d", (st.Blocks-st.Bfree)*uint64(st.Bsize)))
 }
 
 // FreeDisk gives the disk its space back.
-func (h *Host) FreeDisk() error { return h.resizeDisk("size=50%") }
+func (h *Host) FreeDisk() error { return resizeDisk(h, "size=50%") }
 
-func (h *Host) resizeDisk(size string) error {
+func resizeDisk(h *Host, size string) error {
 	if err := unix.Mount("", h.lab.sub(h.Name, "disk"), "", unix.MS_REMOUNT, size); err != nil {
 		return fmt.Errorf("change the size of %s's disk: %w", h.Name, err)
 	}

@@ -27,7 +27,7 @@ disabled_plugins = [
 `
 
 // startContainerd starts containerd as a service of its own, as distributions do.
-func (h *Host) startContainerd(ctx context.Context) error {
+func startContainerd(ctx context.Context, h *Host) error {
 	if running, err := h.Running(ctx, "containerd"); err != nil || running {
 		return err
 	}
@@ -43,14 +43,14 @@ func (h *Host) startContainerd(ctx context.Context) error {
 // StartDocker starts dockerd (and before it containerd, unless it runs) and waits
 // until it answers.
 func (h *Host) StartDocker(ctx context.Context) error {
-	if err := h.startDockerd(ctx); err != nil {
+	if err := startDockerd(ctx, h); err != nil {
 		return err
 	}
 	return h.AwaitDocker(ctx)
 }
 
-func (h *Host) startDockerd(ctx context.Context) error {
-	if err := h.startContainerd(ctx); err != nil {
+func startDockerd(ctx context.Context, h *Host) error {
+	if err := startContainerd(ctx, h); err != nil {
 		return err
 	}
 	argv := []string{"dockerd", "--containerd", containerdSocket, "--insecure-registry", Registry}
@@ -71,13 +71,13 @@ func (h *Host) startDockerd(ctx context.Context) error {
 func (h *Host) AwaitDocker(ctx context.Context) error {
 	err := h.await(ctx, "dockerd", dockerSocket, "/_ping", dockerWait)
 	if err != nil {
-		err = errors.Join(err, fmt.Errorf("dockerd's goroutines:\n%s", h.dockerStacks(ctx, "libnetwork")))
+		err = errors.Join(err, fmt.Errorf("dockerd's goroutines:\n%s", dockerStacks(ctx, h, "libnetwork")))
 	}
 	return err
 }
 
 // dockerStacks lets dockerd write its stacks to a file, and returns those with a function.
-func (h *Host) dockerStacks(ctx context.Context, function string) string {
+func dockerStacks(ctx context.Context, h *Host, function string) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := h.Stop(ctx, "dockerd", syscall.SIGUSR1, time.Second); err == nil {
@@ -100,7 +100,7 @@ func (h *Host) KillDocker(ctx context.Context) error {
 	return h.Stop(ctx, "dockerd", syscall.SIGKILL, 5*time.Second)
 }
 
-func (h *Host) loadImage(ctx context.Context) error {
+func loadImage(ctx context.Context, h *Host) error {
 	_, err := h.Docker(ctx, "load", "--quiet", "--input", shareMount+"/image.tar")
 	return err
 }

@@ -77,7 +77,7 @@ func (h *Host) BootDockerFirst(ctx context.Context) error {
 	if err := h.machine.boot(ctx); err != nil {
 		return fmt.Errorf("boot: %w", err)
 	}
-	return h.startDockerd(ctx)
+	return startDockerd(ctx, h)
 }
 
 // PowerOff ends all of the host's processes at once and keeps its disk.

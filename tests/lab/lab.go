@@ -158,7 +158,7 @@ func (l *Lab) build(ctx context.Context) error {
 		if err := h.Boot(ctx); err != nil {
 			return err
 		}
-		return h.loadImage(ctx)
+		return loadImage(ctx, h)
 	})
 }
 

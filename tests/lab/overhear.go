@@ -24,9 +24,9 @@ type Overheard struct {
 	Lost           int // that passed unread
 }
 
-// Overhear reads all frames that the host sends and receives on the wire, until Overheard, and looks
+// Overhear reads all frames that the host sends and receives on the wire, until HeardBy, and looks
 // for the marker in them.
-func (h *Host) Overhear(ctx context.Context, marker string) error {
+func Overhear(ctx context.Context, h *Host, marker string) error {
 	if err := h.Start(ctx, overhearing, []string{roleVar + "=" + roleOverhear}, labhost, "eth0", marker); err != nil {
 		return err
 	}
@@ -36,8 +36,8 @@ func (h *Host) Overhear(ctx context.Context, marker string) error {
 	return nil
 }
 
-// Overheard ends Overhear.
-func (h *Host) Overheard(ctx context.Context) (o Overheard, err error) {
+// HeardBy ends Overhear, and says what the host has heard.
+func HeardBy(ctx context.Context, h *Host) (o Overheard, err error) {
 	if err := h.Stop(ctx, overhearing, syscall.SIGTERM, 10*time.Second); err != nil {
 		return o, err
 	}

@@ -10,7 +10,7 @@ import (
 // an agent with GRAPEVINE_OVS=host. The database is on the host's disk.
 func (h *Host) StartOVS(ctx context.Context) error {
 	if h.lab.opts.Kind == UML {
-		if err := h.awaitUptime(ctx, 11*time.Second); err != nil {
+		if err := awaitUptime(ctx, h, 11*time.Second); err != nil {
 			return err
 		}
 	}
@@ -27,7 +27,7 @@ func (h *Host) StopOVS(ctx context.Context) error {
 
 // awaitUptime waits until the kernel has run for so long: Open vSwitch 3.1 takes
 // the number of CPUs for 0 in the first 10 s, and loses every upcall then.
-func (h *Host) awaitUptime(ctx context.Context, least time.Duration) error {
+func awaitUptime(ctx context.Context, h *Host, least time.Duration) error {
 	var up float64
 	text, err := h.Exec(ctx, "cat", "/proc/uptime")
 	if err != nil {

@@ -17,13 +17,13 @@ func (l *Lab) Stuck() string {
 	_ = l.Each(func(h *Host) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		said[h.n-1] = h.stuck(ctx)
+		said[h.n-1] = stuck(ctx, h)
 		return nil
 	})
 	return strings.Join(said, "")
 }
 
-func (h *Host) stuck(ctx context.Context) string {
+func stuck(ctx context.Context, h *Host) string {
 	if h.machine.server() == nil {
 		return "\n--- " + h.Name + " is off"
 	}
@@ -40,7 +40,7 @@ func (h *Host) stuck(ctx context.Context) string {
 		said, err = h.blocked(ctx)
 		tell("what its kernel blocks", said, err)
 	}
-	tell("what dockerd does for those who asked", h.dockerStacks(ctx, "net/http.(*conn).serve"), nil)
+	tell("what dockerd does for those who asked", dockerStacks(ctx, h, "net/http.(*conn).serve"), nil)
 	if err = h.Stop(ctx, "agent", syscall.SIGQUIT, time.Second); err == nil {
 		said, err = h.WholeLog("agent")
 	}

@@ -15,7 +15,7 @@ import (
 // an address of the host of the container to, with a datagram in each that seems to be from an
 // address of the network that both are on. It returns how many of them arrived in the
 // container, where nobody waits for them. No agent is asked.
-func (h *Host) ForgeVXLAN(ctx context.Context, container string, at netip.Addr, n int, vnid uint32, from netip.Addr, network string, to Container) (arrived int, err error) {
+func ForgeVXLAN(ctx context.Context, h *Host, container string, at netip.Addr, n int, vnid uint32, from netip.Addr, network string, to Container) (arrived int, err error) {
 	mac, err := net.ParseMAC(to.MACs[network])
 	if err != nil || len(to.Addrs[network]) == 0 {
 		return 0, fmt.Errorf("%s on %s is not on %s: %w", to.Name, to.Host.Name, network, err)

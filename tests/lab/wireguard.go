@@ -31,10 +31,10 @@ func (h *Host) WireGuardAddr() netip.Addr { return netip.AddrFrom4([4]byte{10, 9
 // StartWireGuard gives the host wg0, as somebody who knows nothing of grapevine would: WireGuard in
 // a process of its own (the kernel of a lab may have none), with the other hosts as peers.
 func (h *Host) StartWireGuard(ctx context.Context, all ...*Host) error {
-	argv := []string{labhost, h.end()}
+	argv := []string{labhost, end(h)}
 	for _, o := range all {
 		if o != h {
-			argv = append(argv, o.end())
+			argv = append(argv, end(o))
 		}
 	}
 	if err := h.Start(ctx, "wireguard", []string{roleVar + "=" + roleWireGuard}, argv...); err != nil {
@@ -48,7 +48,7 @@ func (h *Host) StartWireGuard(ctx context.Context, all ...*Host) error {
 }
 
 // end is WIRE=INSIDE, the host's addresses.
-func (h *Host) end() string { return h.Addr().String() + "=" + h.WireGuardAddr().String() }
+func end(h *Host) string { return h.Addr().String() + "=" + h.WireGuardAddr().String() }
 
 // wireguardMain is WireGuard of the host whose end is the first, until the device goes.
 func wireguardMain(args []string) error {

@@ -84,7 +84,7 @@ func (l *Lab) SetWitnesses(all map[string]WitnessAt) error {
 
 // Sightings returns all that the witnesses of a network on the host have seen so far:
 // losses when they have ended.
-func (h *Host) Sightings(network string) (list []Sighting, err error) {
+func Sightings(h *Host, network string) (list []Sighting, err error) {
 	text, err := os.ReadFile(filepath.Join(h.logDir(), "witness-"+network+".log"))
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (h *Host) Sightings(network string) (list []Sighting, err error) {
 }
 
 // StopWitness ends the witness of a network on the host.
-func (h *Host) StopWitness(ctx context.Context, network string) error {
+func StopWitness(ctx context.Context, h *Host, network string) error {
 	return h.Stop(ctx, "witness-"+network, syscall.SIGTERM, 10*time.Second)
 }
 
@@ -389,8 +389,8 @@ func echoes(ctx context.Context, conn net.Conn) (last time.Time, err error) {
 	return last, ctx.Err()
 }
 
-// Flood sends garbage to a UDP and TCP port, a thousand times a second, for so long.
-func (h *Host) Flood(ctx context.Context, to string, during time.Duration) error {
+// Flood has the host send garbage to a UDP and TCP port, a thousand times a second, for so long.
+func Flood(ctx context.Context, h *Host, to string, during time.Duration) error {
 	_, err := h.machine.server().run(ctx, request{
 		Argv: []string{labhost, "-for", during.String(), to}, Env: []string{roleVar + "=" + roleFlood},
 	})

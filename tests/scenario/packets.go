@@ -264,7 +264,7 @@ func forge(ctx context.Context, s *state, args []string) (string, error) {
 	}
 	for network, addrs := range from.Addrs {
 		if len(to.Addrs[network]) > 0 {
-			arrived, err := h.ForgeVXLAN(ctx, container, at, packets, uint32(vnid), addrs[0], network, to)
+			arrived, err := lab.ForgeVXLAN(ctx, h, container, at, packets, uint32(vnid), addrs[0], network, to)
 			return fmt.Sprintf("%d of %d arrived\n", arrived, packets), err
 		}
 	}

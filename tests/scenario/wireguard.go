@@ -71,7 +71,7 @@ func overhear(ctx context.Context, s *state, args []string) (string, error) {
 		return "", err
 	}
 	for _, h := range all {
-		if err := h.Overhear(ctx, args[0]); err != nil {
+		if err := lab.Overhear(ctx, h, args[0]); err != nil {
 			return "", err
 		}
 	}
@@ -87,7 +87,7 @@ func overheard(ctx context.Context, s *state, args []string) (string, error) {
 	}
 	var said strings.Builder
 	for _, h := range all {
-		o, err := h.Overheard(ctx)
+		o, err := lab.HeardBy(ctx, h)
 		if err != nil {
 			return said.String(), err
 		}

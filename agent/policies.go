@@ -51,7 +51,7 @@ func (p policing) enforces(snap *cluster.Snapshot) uint8 {
 	can, lacks := p.agent.plane.Overlay().Enforces(past())
 	switch {
 	case can:
-		return cluster.EnforcesV2
+		return cluster.EnforcesV3
 	case lacks != "":
 		return 0
 	}

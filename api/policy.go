@@ -17,7 +17,7 @@ type Policies struct {
 
 // Policy is a policy as it was applied last.
 type Policy struct {
-	Kind    string `json:"kind"` // NetworkPolicy or ClusterNetworkPolicy
+	Kind    string `json:"kind"` // NetworkPolicy, ClusterNetworkPolicy or EgressNetworkPolicy
 	Network string `json:"network,omitempty"`
 	Name    string `json:"name"`
 	Text    string `json:"text"`   // YAML

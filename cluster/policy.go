@@ -13,6 +13,10 @@ const (
 	ScopeCluster = "cluster" // a ClusterNetworkPolicy, of all
 )
 
+// EgressPolicyName is the name of the record of a network's EgressNetworkPolicy, of which it has one at most: no policy
+// has it, since theirs are in lower case.
+const EgressPolicyName = "EgressNetworkPolicy"
+
 // Policy is a network policy as a user wrote it. Any host may write any.
 type Policy struct {
 	Scope   string `cbor:"1,keyasint,omitempty"` // ScopeNetwork or ScopeCluster; a newer agent may know others

@@ -115,7 +115,7 @@ func drawPolicy(t *rapid.T, name string) Policy {
 		p.Priority = rapid.IntRange(0, 3).Draw(t, "priority")
 		p.Subject = Set{Networks: drawNetworkSelector(t), Endpoints: drawSelector(t)}
 		if rapid.IntRange(0, 2).Draw(t, "plain") == 0 {
-			p.Kind, p.Network = rapid.SampledFrom([]Kind{Isolate, Label, Label}).Draw(t, "kind"), "n0"
+			p.Kind, p.Network = rapid.SampledFrom([]Kind{Isolate, Label, Label, EgressNetworkPolicy}).Draw(t, "kind"), "n0"
 			p.Text, p.Tier = rapid.SampledFrom([]string{"", "web"}).Draw(t, "text"), Admin
 		}
 		actions := []Action{Accept, Drop, Pass, Reject}

@@ -71,6 +71,9 @@ const (
 	// label of containers. They have tiers and priorities as ClusterNetworkPolicies do.
 	Isolate
 	Label
+	// EgressNetworkPolicy is OpenShift's: what the containers of a network may reach outside the cluster. As it is written its
+	// rules accept or drop, in order; package firewall makes policies with a tier of it, which are what is enforced.
+	EgressNetworkPolicy
 )
 
 // tiered says whether policies of the kind have a tier, and rules of which the first one decides.
@@ -86,6 +89,8 @@ func (k Kind) String() string {
 		return "isolate"
 	case Label:
 		return "label"
+	case EgressNetworkPolicy:
+		return "EgressNetworkPolicy"
 	}
 	return "policy of an unknown kind"
 }
@@ -224,6 +229,8 @@ type Rule struct {
 	AnyPeer bool
 	Peers   []Set
 	Blocks  []Block
+	// Within says that Blocks are the cluster's own addresses, to which no name leads.
+	Within bool
 	// Domains are names: an address is a peer of who was told it when it asked for one of them. Only egress has any.
 	Domains []Domain
 	AnyPort bool

@@ -154,6 +154,9 @@ func outsideOf(policies []Policy) (list []Peer) {
 	for _, p := range policies {
 		for _, r := range slices.Concat(p.Ingress, p.Egress) {
 			for _, b := range r.Blocks {
+				if r.Within {
+					continue
+				}
 				if a := b.Prefix.Addr(); b.Prefix.Bits() > 0 && a.Is4() {
 					if b.Prefix.Bits() < a.BitLen() {
 						a = a.Next()

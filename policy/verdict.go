@@ -65,6 +65,9 @@ func (r Ref) String() string {
 	if k := r.Policy.Kind; k == Isolate || k == Label {
 		return r.Policy.String() + ": " + r.Name
 	}
+	if r.Policy.Kind == EgressNetworkPolicy { // its rules are in other places than they were written at
+		return r.Policy.String() + " " + r.Name
+	}
 	s := r.Policy.String() + " " + r.Direction.String()
 	if r.Rule >= 0 {
 		s += fmt.Sprintf("[%d]", r.Rule)
@@ -290,7 +293,7 @@ func (j *judge) nameMatches(r *Rule, d Direction, subject *Endpoint, addr netip.
 		return no
 	case j.name != "" && r.matchesName(j.name):
 		return yes
-	case j.name != "" && len(r.Blocks) > 0:
+	case j.name != "" && len(r.Blocks) > 0 && !r.Within:
 		j.unnamed = true
 		return maybe
 	case j.name != "" || len(r.Domains) == 0:

@@ -28,8 +28,12 @@ func Policies(s *cluster.Snapshot, self cluster.NodeID) api.Policies {
 	}
 	for _, rec := range w.Records {
 		p, _ := rec.Body.(cluster.Policy)
-		one := api.Policy{Kind: kindOf(p), Network: p.Network, Name: p.Name, Text: p.Text, Author: p.Author, Version: rec.Version.Counter}
-		certain, possible := w.Selected(read[rec.Key].Subject)
+		one := api.Policy{Kind: kindOf(p), Network: p.Network, Name: worlds.NameOf(p), Text: p.Text, Author: p.Author, Version: rec.Version.Counter}
+		subject := read[rec.Key].Subject
+		if one.Kind == policy.EgressNetworkPolicy.String() { // of which there are two, by labels
+			subject = policy.Set{Network: p.Network}
+		}
+		certain, possible := w.Selected(subject)
 		one.Selects, one.MaySelect = len(certain), len(possible)
 		if err := unread[rec.Key]; err != nil {
 			one.Notes = append(one.Notes, fmt.Sprintf("this host's agent is too old for it, and denies what it does not understand: %v", err))
@@ -50,15 +54,17 @@ func Policies(s *cluster.Snapshot, self cluster.NodeID) api.Policies {
 
 // PolicyName is a policy as commands name it.
 func PolicyName(p cluster.Policy) string {
-	return api.Policy{Network: p.Network, Name: p.Name}.String()
+	return api.Policy{Network: p.Network, Name: worlds.NameOf(p)}.String()
 }
 
 // kindOf is the kind of a policy as YAML has it.
 func kindOf(p cluster.Policy) string {
-	switch p.Scope {
-	case cluster.ScopeNetwork:
+	switch {
+	case p.Scope == cluster.ScopeNetwork && p.Name == cluster.EgressPolicyName:
+		return policy.EgressNetworkPolicy.String()
+	case p.Scope == cluster.ScopeNetwork:
 		return policy.NetworkPolicy.String()
-	case cluster.ScopeCluster:
+	case p.Scope == cluster.ScopeCluster:
 		return policy.ClusterNetworkPolicy.String()
 	}
 	return p.Scope

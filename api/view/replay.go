@@ -16,7 +16,11 @@ import (
 func Replay(s *cluster.Snapshot, self cluster.NodeID, told []policy.Answer, list []policy.Policy, seen []learn.Connection, host func(netip.Addr) bool) api.Replay {
 	w := worlds.Whole(s, self)
 	w.Answers = told
-	a := replay.Question{Before: w.World, After: w.With(list...), Connections: seen, Host: host, Most: mostAsked(w.World)}.Ask()
+	var ready []policy.Policy
+	for _, p := range list {
+		ready = append(ready, w.Ready(p)...)
+	}
+	a := replay.Question{Before: w.World, After: w.With(ready...), Connections: seen, Host: host, Most: mostAsked(w.World)}.Ask()
 	out := api.Replay{Judged: a.Judged, Gone: a.Gone, Left: a.Left, Changes: []api.ReplayChange{}}
 	for _, p := range a.Pairs {
 		one := api.ReplayChange{

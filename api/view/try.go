@@ -21,10 +21,13 @@ func Try(s *cluster.Snapshot, self cluster.NodeID, told []policy.Answer, list []
 	w := worlds.Whole(s, self)
 	w.Answers = told
 	var keys []policy.Key
+	var ready []policy.Policy
 	for _, p := range list {
-		keys = append(keys, p.Key)
+		for _, r := range w.Ready(p) {
+			keys, ready = append(keys, r.Key), append(ready, r)
+		}
 	}
-	t := policy.Trial{Before: w.World, After: w.With(list...), Most: mostAsked(w.World)}
+	t := policy.Trial{Before: w.World, After: w.With(ready...), Most: mostAsked(w.World)}
 	t.Run(keys...)
 	out := api.Trial{Changes: []api.TrialChange{}, Asked: t.Asked}
 	for _, c := range t.Changes {

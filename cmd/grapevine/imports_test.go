@@ -85,11 +85,12 @@ var mayImport = map[string]string{
 	"policy":                 "",
 	"policy/answers":         "policy",
 	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/k8s policy/learn policy/plain policy/worlds replica",
+	"policy/firewall":        "policy policy/plain",
 	"policy/k8s":             "policy",
 	"policy/learn":           "policy policy/plain",
 	"policy/plain":           "policy",
 	"policy/replay":          "policy policy/learn",
-	"policy/worlds":          "cluster policy policy/k8s policy/plain",
+	"policy/worlds":          "cluster policy policy/firewall policy/k8s policy/plain",
 	"reach":                  "cluster host/link",
 	"reach/follow":           "api cluster host/docker host/link overlay/gateway overlay/pipeline reach",
 	"realm":                  "api cluster replica",
@@ -123,7 +124,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "ring", "service"}
+var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "ring", "service"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

@@ -19,8 +19,8 @@ func newPolicy() *cobra.Command {
 		Use:   "policy",
 		Short: "Say who may talk to whom, and ask why",
 		Long: `Say which containers may talk to which, in the YAML of Kubernetes: NetworkPolicy, with a network's name
-for the namespace and containers' labels for those of pods, and ClusterNetworkPolicy. Every host may
-change every policy, and every host enforces it. docs/use/policy.md has recipes.`,
+for the namespace and containers' labels for those of pods, and ClusterNetworkPolicy; and OpenShift's
+EgressNetworkPolicy, of what a network's containers reach outside. Every host may change every policy, and every host enforces it. docs/use/policy.md has recipes.`,
 		Example: `  grapevine policy apply -f db.yaml
   grapevine policy allow web db:5432
   grapevine policy list
@@ -79,14 +79,14 @@ func readPolicies(verb, file string) (string, error) {
 }
 
 // policyKinds are what the kinds may be called.
-var policyKinds = []string{"networkpolicy", "clusternetworkpolicy"}
+var policyKinds = []string{"networkpolicy", "clusternetworkpolicy", "egressnetworkpolicy"}
 
 func newPolicyDelete() *cobra.Command {
 	return verb(&cobra.Command{
 		Use:   "delete KIND NAME",
 		Short: "Delete a policy",
-		Long: `Delete a policy, on all hosts: a NetworkPolicy (or netpol) by NETWORK/NAME, a ClusterNetworkPolicy
-(or cnp) by NAME. What it alone denied passes from then on.`,
+		Long: `Delete a policy, on all hosts: a NetworkPolicy (or netpol) and an EgressNetworkPolicy (or enp) by NETWORK/NAME, a
+ClusterNetworkPolicy (or cnp) by NAME. What it alone denied passes from then on.`,
 		Example: `  grapevine policy delete netpol shop_default/db
   grapevine policy delete cnp no-lan`,
 		Args:              kindAndName,

@@ -4,6 +4,7 @@ package edit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -71,7 +72,7 @@ func (d Desk) Apply(ctx context.Context, r api.ApplyRequest) (api.Done, error) {
 			case there:
 				what = "changed"
 			}
-			line := fmt.Sprintf("%s %s is %s", list[i].Kind, list[i].Key, what)
+			line := fmt.Sprintf("%s %s is %s", list[i].Kind, list[i].Key, what) + oneFamily(list[i])
 			if _, known := cluster.Get[cluster.Network](tx.Snapshot(), rec.Network); !known && rec.Scope == cluster.ScopeNetwork {
 				line += "; there is no network " + rec.Network + ": it selects nothing"
 			}
@@ -93,11 +94,9 @@ func (d Desk) read(text string) (list []policy.Policy, all []cluster.Policy, err
 		return nil, nil, api.Errorf(http.StatusBadRequest, "%v", err)
 	}
 	for _, p := range list {
-		rec := cluster.Policy{Scope: cluster.ScopeNetwork, Network: p.Network, Name: p.Name, Author: d.Name, Text: string(k8s.Format(p))}
-		if p.Kind == policy.ClusterNetworkPolicy {
-			rec.Scope, rec.Network = cluster.ScopeCluster, ""
-		}
-		if err := d.check(p, rec); err != nil {
+		rec := worlds.RecordOf(p.Key)
+		rec.Author, rec.Text = d.Name, string(k8s.Format(p))
+		if err := errors.Join(d.check(p, rec), d.canFence(p)); err != nil {
 			return nil, nil, api.Errorf(http.StatusBadRequest, "%s %s: %v", p.Kind, p.Key, err)
 		}
 		all = append(all, rec)
@@ -168,14 +167,15 @@ func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, 
 	switch {
 	case r.Name == "":
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "it has no name")
-	case kind == policy.NetworkPolicy && r.Network == "":
-		return api.Done{}, api.Errorf(http.StatusBadRequest, "a NetworkPolicy is named NETWORK/NAME: %.80q has no network", r.Name)
+	case kind != policy.ClusterNetworkPolicy && r.Network == "":
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "a policy of this kind is named NETWORK/NAME: %.80q has no network", r.Name)
 	case kind == policy.ClusterNetworkPolicy && r.Network != "":
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "a ClusterNetworkPolicy is of no network: name it %.80q", r.Name)
 	}
 	found := false
 	rev, err := d.Replica.Update(func(tx *replica.Tx) error {
-		found = tx.Delete(worlds.KeyOf(key))
+		was, there := cluster.Get[cluster.Policy](tx.Snapshot(), worlds.KeyOf(key).ID)
+		found = there && worlds.NameOf(was) == r.Name && tx.Delete(worlds.KeyOf(key))
 		return nil
 	})
 	switch {
@@ -191,13 +191,14 @@ func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, 
 var kinds = map[string]policy.Kind{
 	"networkpolicy": policy.NetworkPolicy, "networkpolicies": policy.NetworkPolicy, "netpol": policy.NetworkPolicy,
 	"clusternetworkpolicy": policy.ClusterNetworkPolicy, "clusternetworkpolicies": policy.ClusterNetworkPolicy, "cnp": policy.ClusterNetworkPolicy,
+	"egressnetworkpolicy": policy.EgressNetworkPolicy, "egressnetworkpolicies": policy.EgressNetworkPolicy, "enp": policy.EgressNetworkPolicy,
 }
 
 func kindOf(text string) (policy.Kind, error) {
 	if k, ok := kinds[strings.ToLower(text)]; ok {
 		return k, nil
 	}
-	return 0, fmt.Errorf("kind %.40q is unknown: NetworkPolicy (netpol) or ClusterNetworkPolicy (cnp)", text)
+	return 0, fmt.Errorf("kind %.40q is unknown: NetworkPolicy (netpol), ClusterNetworkPolicy (cnp) or EgressNetworkPolicy (enp)", text)
 }
 
 // List lists the policies, with edits that were lost.
@@ -219,10 +220,11 @@ func (d Desk) List(context.Context) (api.Policies, error) {
 }
 
 func keyOf(p api.Policy) cluster.Key {
-	if p.Network == "" {
-		return cluster.Policy{Scope: cluster.ScopeCluster, Name: p.Name}.Key()
+	kind, err := kindOf(p.Kind)
+	if err != nil {
+		return cluster.Key{} // a newer agent's
 	}
-	return cluster.Policy{Scope: cluster.ScopeNetwork, Network: p.Network, Name: p.Name}.Key()
+	return worlds.KeyOf(policy.Key{Kind: kind, Network: p.Network, Name: p.Name})
 }
 
 // Explain says whether policies let a connection through.

@@ -16,9 +16,12 @@ type object = map[string]any
 // Format writes a policy as YAML, such that Parse reads it as the same.
 func Format(p policy.Policy) []byte {
 	o := object{"kind": p.Kind.String()}
-	if p.Kind == policy.NetworkPolicy {
+	switch p.Kind {
+	case policy.NetworkPolicy:
 		o["apiVersion"], o["metadata"], o["spec"] = networkingV1, object{"namespace": p.Network, "name": p.Name}, networkSpec(p)
-	} else {
+	case policy.EgressNetworkPolicy:
+		o["apiVersion"], o["metadata"], o["spec"] = openshiftV1, object{"namespace": p.Network, "name": p.Name}, egressSpec(p)
+	default:
 		o["apiVersion"], o["metadata"], o["spec"] = clusterBeta, object{"name": p.Name}, clusterSpec(p)
 	}
 	var b bytes.Buffer

@@ -23,6 +23,7 @@ const (
 	networkingV1 = "networking.k8s.io/v1"
 	clusterAlpha = "policy.networking.k8s.io/v1alpha2"
 	clusterBeta  = "policy.networking.k8s.io/v1beta1"
+	openshiftV1  = "network.openshift.io/v1"
 )
 
 // Parse reads the policies of a text: one or more documents, or lists (kind: List) of them.
@@ -54,7 +55,7 @@ func Parse(text []byte) (list []policy.Policy, err error) {
 		}
 	}
 	if len(list) == 0 {
-		return nil, errors.New("the text has no policy; write a NetworkPolicy or a ClusterNetworkPolicy")
+		return nil, errors.New("the text has no policy; write a NetworkPolicy, a ClusterNetworkPolicy or an EgressNetworkPolicy")
 	}
 	return list, nil
 }
@@ -104,7 +105,7 @@ func (r *reader) object(v at, depth int) (list []policy.Policy) {
 		return nil
 	}
 	switch {
-	case kind == "List" && version == "v1", (kind == "NetworkPolicyList" || kind == "ClusterNetworkPolicyList") && depth == 0:
+	case kind == "List" && version == "v1", (kind == "NetworkPolicyList" || kind == "ClusterNetworkPolicyList" || kind == "EgressNetworkPolicyList") && depth == 0:
 		if depth > 0 {
 			r.fail(v, "is a list in a list; write the policies in one")
 			return nil
@@ -118,11 +119,13 @@ func (r *reader) object(v at, depth int) (list []policy.Policy) {
 		return []policy.Policy{r.networkPolicy(v)}
 	case kind == "ClusterNetworkPolicy" && (version == clusterAlpha || version == clusterBeta):
 		return []policy.Policy{r.clusterPolicy(v)}
+	case kind == "EgressNetworkPolicy" && version == openshiftV1:
+		return []policy.Policy{r.egressPolicy(v)}
 	case kind == "AdminNetworkPolicy" || kind == "BaselineAdminNetworkPolicy":
 		r.fail(v, "%s is not supported; write a ClusterNetworkPolicy (%s), which follows it", kind, clusterBeta)
 	default:
-		r.fail(v, "kind %.80q of apiVersion %.80q is not supported; allowed: NetworkPolicy of %s, ClusterNetworkPolicy of %s or %s",
-			kind, version, networkingV1, clusterBeta, clusterAlpha)
+		r.fail(v, "kind %.80q of apiVersion %.80q is not supported; allowed: NetworkPolicy of %s, ClusterNetworkPolicy of %s or %s, EgressNetworkPolicy of %s",
+			kind, version, networkingV1, clusterBeta, clusterAlpha, openshiftV1)
 	}
 	return nil
 }
@@ -540,22 +543,27 @@ func (r *reader) clusterPeer(v at, to bool, rule *policy.Rule) {
 	}
 }
 
-// domains reads names of DNS. As the API has it, only rules that accept have any.
+// domains reads names of DNS.
 func (r *reader) domains(v at, rule *policy.Rule) {
-	if r.err == nil && v.there() && rule.Action != policy.Accept {
-		r.fail(v, "is for rules that Accept: whoever is told an address by another name would pass by one that denies; deny networks")
-	}
 	if r.err == nil && v.there() && len(v.Content) == 0 {
 		r.fail(v, "is an empty list; write at least one name")
 	}
 	for _, n := range r.list(v, maxClusterItems) {
-		text := r.text(n)
-		d, err := policy.ParseDomain(text)
-		if r.err == nil && err != nil {
-			r.fail(n, "%v", err)
-		}
-		rule.Domains = append(rule.Domains, d)
+		r.domain(n, rule)
 	}
+}
+
+// domain reads a name of DNS. As Kubernetes' API has it, only rules that accept have any.
+func (r *reader) domain(v at, rule *policy.Rule) {
+	if r.err == nil && rule.Action != policy.Accept {
+		r.fail(v, "is for rules that Accept (of an EgressNetworkPolicy: Allow): whoever is told an address by another name would pass by one that denies; deny networks")
+	}
+	text := r.text(v)
+	d, err := policy.ParseDomain(text)
+	if r.err == nil && err != nil {
+		r.fail(v, "%v", err)
+	}
+	rule.Domains = append(rule.Domains, d)
 }
 
 // clusterPort reads a protocol and its port.

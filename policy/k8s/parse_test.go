@@ -314,6 +314,7 @@ func TestHugeTexts(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(networkPolicy))
 	f.Add([]byte(clusterPolicy))
+	f.Add([]byte(egressPolicy))
 	f.Add([]byte("kind: List\napiVersion: v1\nitems: [{}]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if p, err := Stored(text); err != nil && p.Kind != 0 && p.Name == "" {

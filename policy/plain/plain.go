@@ -15,9 +15,10 @@ import (
 )
 
 // The places behind all ClusterNetworkPolicies of the tier, which have priorities up to 1000. What
-// isolation denies no label passes on.
+// isolation denies no label passes on. FirewallPriority is that of package firewall, which knows of labels.
 const (
 	isolatePriority = 1001 + iota
+	FirewallPriority
 	labelPriority
 )
 

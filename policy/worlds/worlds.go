@@ -31,6 +31,8 @@ type World struct {
 	Records []cluster.Record
 	// Unread are the policies that this agent cannot read.
 	Unread []Unread
+	// Fenced says that an EgressNetworkPolicy is among the policies.
+	Fenced bool
 	// Plain says that options of networks or labels of containers are among the policies.
 	Plain bool
 }
@@ -38,6 +40,8 @@ type World struct {
 // Level is up to which level a host has to enforce policies, to enforce these.
 func (w World) Level() uint8 {
 	switch {
+	case w.Fenced:
+		return cluster.EnforcesV3
 	case w.Plain:
 		return cluster.EnforcesV2
 	case len(w.Records) > 0:
@@ -124,6 +128,7 @@ func (f *Follower) Follow(snap *cluster.Snapshot, self cluster.NodeID) (w World,
 		f.world.Endpoints = append(f.world.Endpoints, of)
 	}
 	f.endpoints = now
+	f.world.fence()
 	f.world.Policies = append(f.world.Policies, f.plain.Policies(isolated, marked, f.world.Endpoints)...)
 	if f.awaited {
 		f.world.Policies = append(f.world.Policies, plain.Awaited(awaitedLabel))
@@ -234,12 +239,17 @@ func parse(p cluster.Policy, v cluster.Version) parsed {
 }
 
 // KeyOf is the key of a policy's record.
-func KeyOf(k policy.Key) cluster.Key {
-	p := cluster.Policy{Scope: cluster.ScopeNetwork, Network: k.Network, Name: k.Name}
-	if k.Kind == policy.ClusterNetworkPolicy {
-		p = cluster.Policy{Scope: cluster.ScopeCluster, Name: k.Name}
+func KeyOf(k policy.Key) cluster.Key { return RecordOf(k).Key() }
+
+// RecordOf is a policy's record, but for what is in it.
+func RecordOf(k policy.Key) cluster.Policy {
+	switch k.Kind {
+	case policy.ClusterNetworkPolicy:
+		return cluster.Policy{Scope: cluster.ScopeCluster, Name: k.Name}
+	case policy.EgressNetworkPolicy:
+		return cluster.Policy{Scope: cluster.ScopeNetwork, Network: k.Network, Name: cluster.EgressPolicyName}
 	}
-	return p.Key()
+	return cluster.Policy{Scope: cluster.ScopeNetwork, Network: k.Network, Name: k.Name}
 }
 
 // any selects all endpoints of all networks.

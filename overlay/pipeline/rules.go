@@ -161,6 +161,10 @@ func policyStages(c *compiler) {
 		c.add(Conntrack, 200, object{}, match{}.reg(regClass, classTunnel).ipSrc(r), goTo(EgressPolicy))
 	}
 	c.drop(Connection, 300, DropInvalid, match{}.ctState("+inv+trk"))
+	// Open vSwitch takes protocol 0 of a connection for a sign that there is none: no match of its addresses sees it.
+	for _, f := range []family{ipv4, ipv6} {
+		c.drop(Connection, 300, DropInvalid, match{}.proto(f.proto).ipProto(0))
+	}
 	// The userspace datapath lets fragments whose rest never came go with whatever packet is at
 	// connection tracking next: they have that one's registers, were not looked at, and may be
 	// another network's.

@@ -28,8 +28,8 @@ func (d Desk) Learn(ctx context.Context, network string) (api.Learned, error) {
 	learned := learn.Of(learn.Seen{Network: network, Endpoints: worlds.Endpoints(snap), Connections: seen(t.Connections), Host: hosts(snap)})
 	out := api.Learned{Policies: len(learned.Policies), Seen: learned.Seen}
 	out.Notes = append(counted(t), learned.Notes...)
-	out.Text = fmt.Sprintf("# Of %s seen on network %s. Read it, and `grapevine policy try` it, before you apply it.\n", words.Plural(learned.Seen, "connection"), network) +
-		learn.Comment(out.Notes)
+	out.Text = learn.Comment(append([]string{fmt.Sprintf("Of %s seen on network %s. Read it, and `grapevine policy try` it, before you apply it.",
+		words.Plural(learned.Seen, "connection"), network)}, out.Notes...))
 	if len(learned.Policies) > 0 {
 		out.Text += string(k8s.FormatAll(learned.Policies))
 	}

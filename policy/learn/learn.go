@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/grapevine-net/grapevine/policy"
 	"github.com/grapevine-net/grapevine/policy/plain"
@@ -242,11 +243,17 @@ func (p peers) rules() (list []policy.Rule) {
 	return list
 }
 
-// Comment is notes as comments of YAML.
+// Comment is notes as comments of YAML, a line each, of what can be printed alone: they name what containers are called
+// by whoever made them, and YAML takes U+0085 and U+2028, too, for the end of a line and of a comment.
 func Comment(notes []string) string {
 	var b strings.Builder
 	for _, n := range notes {
-		b.WriteString("# " + strings.NewReplacer("\n", " ", "\r", " ").Replace(n) + "\n")
+		b.WriteString("# " + strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) {
+				return ' '
+			}
+			return r
+		}, n) + "\n")
 	}
 	return b.String()
 }

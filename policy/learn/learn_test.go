@@ -120,3 +120,15 @@ func TestJustThat(t *testing.T) {
 		}
 	}
 }
+
+// TestComment: whatever a container is called, the notes about it are comments, and nothing that a terminal heeds.
+func TestComment(t *testing.T) {
+	const open = "kind: NetworkPolicy\napiVersion: networking.k8s.io/v1\nmetadata: {name: open, namespace: blue}\nspec: {podSelector: {}, ingress: [{}]}"
+	for _, end := range []string{"\n", "\r", "\r\n", "\u0085", "\u2028", "\u2029", "\v", "\f", "\x00"} {
+		note := "container a" + end + "---" + end + strings.ReplaceAll(open, "\n", end) + end + "---" + end + "# \x1b[2J"
+		text := Comment([]string{note})
+		if list, err := k8s.Parse([]byte(text)); len(list) > 0 || strings.ContainsAny(text, "\x1b\u0085\u2028\u2029\v\f\x00\r") || strings.Count(text, "\n") != 1 {
+			t.Errorf("%q: %q is read as %v, %v", end, text, list, err)
+		}
+	}
+}

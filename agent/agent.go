@@ -69,6 +69,7 @@ type Agent struct {
 	egress        *hold.Keeper
 	driver        *driver.Driver
 	clients       *clientele
+	edge          *edge // nil: this host has Docker, and no driver else
 	plugin        *plugin.Server
 	docker        *docker.Client
 	sockets       sockets

@@ -27,7 +27,7 @@ func (a *Agent) openCapture() {
 
 // openTap reads the packets at the container's end of an endpoint.
 func (a *Agent) openTap(endpoint string, filter []bpf.RawInstruction) (capture.Tap, capture.Place, error) {
-	sandbox := cmp.Or(a.driver.Sandbox(endpoint), a.clients.Room(endpoint))
+	sandbox := cmp.Or(sandboxOf(a.driver, endpoint), a.clients.Room(endpoint))
 	if sandbox == "" {
 		return nil, capture.Place{}, errors.New("it does not run: start it first")
 	}

@@ -34,6 +34,13 @@ func (a *Agent) openDriver() (err error) {
 	return nil
 }
 
+// lookAtDocker has the driver look what it can make now.
+func lookAtDocker(d *driver.Driver) {
+	if d != nil {
+		d.Look()
+	}
+}
+
 func (a *Agent) driverProblems(ctx context.Context, snap *cluster.Snapshot) []api.Problem {
 	return append(a.swarm.Problems(ctx, a.cfg.VXLANPort), problems.Of(a.driver, snap, a.self())...)
 }

@@ -90,7 +90,10 @@ func hostAt(at netip.AddrPort, port uint16) string {
 func (a *Agent) endpoints(context.Context) ([]api.Endpoint, error) {
 	snap := a.replica.Snapshot()
 	list := view.Endpoints(snap)
-	published := a.driver.Published()
+	var published map[string][]ports.Binding
+	if a.driver != nil {
+		published = a.driver.Published()
+	}
 	for i, e := range list {
 		where, _ := cluster.Get[cluster.Endpoint](snap, e.ID)
 		list[i].Here = where.Host == a.self()

@@ -46,6 +46,9 @@ const leftText = "This host has left the cluster, and stays out of it, over rebo
 
 // withdraw removes our networks from Docker, and says what hinders it.
 func (a *Agent) withdraw(ctx context.Context) string {
+	if a.driver == nil {
+		return ""
+	}
 	if _, err := a.driver.Withdraw(ctx); err != nil {
 		return fmt.Sprintf("\nIts networks are still in Docker (%v): remove them with `docker network rm`.", err)
 	}

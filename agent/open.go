@@ -17,7 +17,6 @@ import (
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/capability"
-	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
@@ -51,7 +50,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.docker = docker.New(a.cfg.Docker)
+	a.docker = engineOf(a.cfg)
 	a.swarm.Docker = a.docker
 	if a.installed, err = installed.Find(a.cfg, a.docker, a.log); err != nil {
 		return err
@@ -77,6 +76,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	}
 	a.clients = newClientele(a)
 	a.openWatches()
+	if a.cfg.Edge() {
+		return openEdge(a)
+	}
 	return a.openDriver()
 }
 
@@ -165,7 +167,7 @@ func (a *Agent) newReached() *follow.Follower {
 	return follow.New(follow.Config{
 		Self: a.self(), CIDR4: a.cfg.CIDR4, Underlay: a.underlay.Interface, Started: a.started,
 		Snapshot: func() *cluster.Snapshot { return a.replica.Snapshot() }, Watch: func() <-chan struct{} { return a.replica.Watch() },
-		CIDRs: a.member.CIDRs, Proven: a.member.Quarantine.WaitProven, Describe: a.member.Joiner.DescribeAgain, Pools: a.docker.Pools, Look: func() { a.driver.Look() },
+		CIDRs: a.member.CIDRs, Proven: a.member.Quarantine.WaitProven, Describe: a.member.Joiner.DescribeAgain, Pools: poolsOf(a.docker), Look: func() { lookAtDocker(a.driver) },
 		Log: a.log,
 	})
 }
@@ -198,7 +200,7 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.wire().MTU, Datapath: string(a.plane.Datapath()),
 		Enforces: policing{a}.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Realms: true, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
-	n.KnowsEncrypted = true
+	n.KnowsEncrypted, n.Edge = true, a.cfg.Edge()
 	switch {
 	case a.secure == nil:
 	case a.secure.All(): // whoever does not encrypt has nowhere to send to

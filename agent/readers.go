@@ -68,6 +68,9 @@ func readers(cfg config.Config) (int, error) {
 		}
 		return strconv.Atoi(g.Gid)
 	}
+	if cfg.Edge() {
+		return 0, nil
+	}
 	st, err := os.Stat(strings.TrimPrefix(cfg.Docker, "unix://"))
 	if err != nil {
 		return 0, nil // Docker's is not there yet

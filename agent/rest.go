@@ -14,7 +14,6 @@ import (
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/driver"
-	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/plugin"
 	"github.com/grapevine-net/grapevine/host/store"
@@ -36,7 +35,7 @@ var (
 
 // restIfLeft rests if this host has left. nil: it has not.
 func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err error) {
-	if a.installed, err = installed.Find(a.cfg, docker.New(a.cfg.Docker), a.log); err != nil {
+	if a.installed, err = installed.Find(a.cfg, engineOf(a.cfg), a.log); err != nil {
 		return false, err
 	}
 	left, rest, err := membership.AtRest(a.cfg, a.installed.ID, a.log)
@@ -68,7 +67,9 @@ type resting struct {
 func (r *resting) run(ctx context.Context, open sockets) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	wanted := make(chan struct{}, 1)
-	tasks.Go(func() error { return r.farewells().Serve(ctx, open.calls.Lend()) })
+	if open.calls != nil {
+		tasks.Go(func() error { return r.farewells().Serve(ctx, open.calls.Lend()) })
+	}
 	tasks.Go(func() error { return serveOwn(ctx, r.cfg, open.own.Lend(), r.handlers(wanted), r.log) })
 	tasks.Go(func() error {
 		select {

@@ -34,12 +34,16 @@ func (s sockets) problems() (list []api.Problem) {
 }
 
 // openSockets makes both. Calls wait in them until somebody serves them. Two agents on
-// one host take Docker's calls away from each other, so the second one gets an error.
+// one host take Docker's calls away from each other, so the second one gets an error. A host without Docker has
+// no calls.
 func openSockets(ctx context.Context, cfg config.Config) (s sockets, err error) {
 	s.deputy, s.served = dismissDeputy(ctx, cfg.PluginSocket), new(atomic.Bool)
-	if s.calls, err = socket.Listen(ctx, cfg.PluginSocket, 0o755); err == nil {
+	if !cfg.Edge() {
+		s.calls, err = socket.Listen(ctx, cfg.PluginSocket, 0o755)
+	}
+	if err == nil {
 		if s.own, err = socket.Listen(ctx, cfg.APISocket(), 0o700); err != nil {
-			_ = s.calls.Close()
+			s.closeCalls()
 		}
 	}
 	if errors.Is(err, socket.ErrAnswered) {
@@ -49,6 +53,12 @@ func openSockets(ctx context.Context, cfg config.Config) (s sockets, err error) 
 }
 
 func (s sockets) close() {
-	_ = s.calls.Close()
+	s.closeCalls()
 	_ = s.own.Close()
+}
+
+func (s sockets) closeCalls() {
+	if s.calls != nil {
+		_ = s.calls.Close()
+	}
 }

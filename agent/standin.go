@@ -26,7 +26,9 @@ func Explain(ctx context.Context, cfg config.Config, version string, cause error
 	defer open.close()
 	installed.Offer(cfg.State, log)
 	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.Go(func() error { return refusePlugin(cause, log).Serve(ctx, open.calls) })
+	if open.calls != nil {
+		tasks.Go(func() error { return refusePlugin(cause, log).Serve(ctx, open.calls) })
+	}
 	tasks.Go(func() error { return serveOwn(ctx, cfg, open.own, refuseAPI(cfg, cause, version), log) })
 	return tasks.Wait()
 }

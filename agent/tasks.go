@@ -113,7 +113,7 @@ func (a *Agent) tasks() []Task {
 			return nil
 		}},
 	}
-	return list
+	return a.edge.tasks(list)
 }
 
 // problems lists what is wrong with all tasks.

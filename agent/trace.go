@@ -56,7 +56,7 @@ func (w wire) open(filter []bpf.RawInstruction) (trace.Tap, string, error) {
 
 // send sends a packet as a program in the container would.
 func (w wire) send(endpoint string, p frames.Probe) error {
-	sandbox := w.agent.driver.Sandbox(endpoint)
+	sandbox := sandboxOf(w.agent.driver, endpoint)
 	if sandbox == "" {
 		return errors.New("it does not run: start it first (of a client none can be sent)")
 	}

@@ -24,7 +24,9 @@ func (a *Agent) openWatches() {
 	}
 	a.contacts, a.hellos = &watch.Contacts{Host: h}, &watch.Hellos{Host: h, RunID: a.helloRun, Leaving: a.member.Leaver.Leaving}
 	a.firewall = &watch.Firewall{Host: h, Hellos: a.hellos}
-	a.engine = &watch.Engine{Ping: a.docker.Ping}
+	if !a.cfg.Edge() {
+		a.engine = &watch.Engine{Ping: a.docker.Ping}
+	}
 	a.silence = watch.Silence{Host: h, Contacts: a.contacts, Advice: a.member.Forgetter.ForgetAdvice}
 	a.moves = watch.Moves{Host: h, Depart: a.gossip.Depart}
 	a.probes = watch.Probes{Host: h, Prober: a.prober, InnerMTU: a.plane.InnerMTU}

@@ -82,6 +82,8 @@ const (
 	LimitFails         Code = "limit-fails"
 	ServicesFail       Code = "services-fail"
 	SourceAbsent       Code = "source-absent"
+	EdgeHadDocker      Code = "edge-had-docker"
+	EdgeNames          Code = "edge-names"
 	EgressUnheld       Code = "egress-unheld"
 	EgressTaken        Code = "egress-taken"
 	EgressUnfit        Code = "egress-unfit"
@@ -155,6 +157,8 @@ var Kinds = []Kind{
 
 	{PortTaken, Warning, "a published port is another program's as well", "end the program, or publish another port"},
 	{SourceAbsent, Warning, "a network is to reach the outside from an address that this host does not have", "`ip addr add` it, or run the network's containers where it is"},
+	{EdgeHadDocker, Fault, "a host without Docker (GRAPEVINE_DOCKER=none) still has endpoints from when it had Docker", "`grapevine leave --force`, then `grapevine join`: [edge.md](../use/edge.md)"},
+	{EdgeNames, Warning, "programs of a host without Docker cannot ask for containers by name", "what `status` says; another resolver may listen on all addresses: [edge.md](../use/edge.md)"},
 	{EgressUnheld, Fault, "no host holds an egress address, so its networks' containers do not reach the outside", "start one of its gateways; `status` there says why it does not take the address: [egress.md](../use/egress.md)"},
 	{EgressTaken, Fault, "an egress address is another machine's, or given to a host that does not hold it", "take it away there, or create the egress with another one"},
 	{EgressUnfit, Warning, "a host that is to be a gateway of an egress cannot hold its address", "give it an interface in the address' subnet, or name other gateways"},

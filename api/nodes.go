@@ -31,6 +31,8 @@ type Node struct {
 	Encrypts bool `json:"encrypts,omitempty"`
 	// EncryptsNetworks says that those of encrypted networks are.
 	EncryptsNetworks bool `json:"encryptsNetworks,omitempty"`
+	// Edge says that it has no Docker, and takes no share of any subnet.
+	Edge bool `json:"edge,omitempty"`
 }
 
 // Underlay is the host's address in the underlay.

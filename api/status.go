@@ -42,11 +42,21 @@ type Status struct {
 	// as long as the switch has its flows, or in userspace the tunnel's device is there.
 	Foreign uint64   `json:"foreign"`
 	Names   Resolver `json:"names"`
+	// Edge is there on a host without Docker.
+	Edge *Edge `json:"edge,omitempty"`
 	// Shared are the names that containers of more than one host answer to.
 	Shared []SharedName `json:"shared,omitempty"`
 	// Leases are the addresses that this host has handed out.
 	Leases  int     `json:"leases"`
 	Process Process `json:"process"`
+}
+
+// Edge is what a host without Docker reaches.
+type Edge struct {
+	Networks []string `json:"networks"` // of those that it is told, the ones that there are
+	// Server is where its programs can ask for containers by name; Split says that systemd-resolved asks there.
+	Server netip.Addr `json:"server"`
+	Split  bool       `json:"split"`
 }
 
 // KernelDatapath is what Open vSwitch's datapath in the kernel counts since it was made, for all bridges of the host.

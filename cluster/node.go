@@ -51,6 +51,8 @@ type Node struct {
 	// well. See SecureKey. KnowsEncrypted says that its agent knows of such networks, whether it can encrypt or not.
 	NetworksKey    []byte `cbor:"23,keyasint,omitempty"`
 	KnowsEncrypted bool   `cbor:"22,keyasint,omitempty"`
+	// Edge says that the host has no Docker, and is not to be given numbers while others are there.
+	Edge bool `cbor:"24,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of

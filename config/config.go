@@ -11,6 +11,7 @@ package config
 import (
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -64,8 +65,10 @@ type Config struct {
 	MTU int
 	// Replicate makes networks of other hosts in the local Docker.
 	Replicate bool
-	// Docker is the URL of the Docker API: unix:///path.
-	Docker string
+	// Docker is the URL of the Docker API, unix:///path, or "none": this is an edge host (see Edge). Networks are those
+	// that such a host reaches, by name; "all" is all of them.
+	Docker   string
+	Networks []string
 	// State, Run and PluginSocket are absolute paths: the directory that outlives
 	// reboots, the one of sockets, and the socket Docker calls.
 	State, Run, PluginSocket string
@@ -92,6 +95,20 @@ type Config struct {
 // Shared lists the settings that must be the same on all hosts and are not the
 // default, as GRAPEVINE_X=value. The caller must not change the list.
 func (c Config) Shared() []string { return c.shared }
+
+// Edge says that this host has no Docker: it reaches the containers of some networks, and takes no share of any.
+func (c Config) Edge() bool { return c.Docker == noDocker }
+
+// Reaches reports whether this host has a way to the containers of a network. All but an edge host have one to all.
+func (c Config) Reaches(network string) bool {
+	return !c.Edge() || slices.Contains(c.Networks, AllNetworks) || slices.Contains(c.Networks, network)
+}
+
+// The words of the settings docker and networks.
+const (
+	noDocker    = "none"
+	AllNetworks = "all"
+)
 
 // Encrypts says that nothing of containers is sent to other hosts, or taken from there, in the clear.
 func (c Config) Encrypts() bool { return c.Encryption == "all" }

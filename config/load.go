@@ -163,6 +163,14 @@ func (c *Config) check() error {
 	if c.ClientPort != defaultClientPort && (c.ClientPort == c.Port || c.ClientPort == c.VXLANPort || c.Encrypts() && c.ClientPort == c.WireGuardPort) {
 		return fmt.Errorf("clients (client-port) want UDP port %d, which gossip (port), VXLAN (vxlan-port) or WireGuard (wireguard-port) has: change one of them", c.ClientPort)
 	}
+	switch {
+	case !c.Edge() && len(c.Networks) > 0:
+		return fmt.Errorf("this host is to reach the networks %s (networks), which is for a host without Docker: a host with Docker reaches all; take networks away, or set docker to none", strings.Join(c.Networks, ", "))
+	case c.Edge() && len(c.Networks) == 0:
+		return errors.New("this host has no Docker (docker is none), and is told of no network to reach: set networks to their names, such as blue,red, or to all")
+	case c.Edge() && len(c.Join) == 0:
+		return errors.New("this host has no Docker (docker is none), and so begins no cluster: set join to the addresses of hosts that have it")
+	}
 	if c.PrefixLen < c.CIDR4.Bits() {
 		return fmt.Errorf("a network's prefix of %d bits (prefixlen) does not fit into cidr4 %s: raise prefixlen or take a shorter cidr4", c.PrefixLen, c.CIDR4)
 	}

@@ -198,10 +198,24 @@ func setMTU(c *Config, v string) error {
 }
 
 func setDocker(c *Config, v string) error {
-	if !strings.HasPrefix(v, "unix:///") {
-		return fmt.Errorf("%q is not the URL of a unix socket: use unix:///var/run/docker.sock", v)
+	if v != noDocker && !strings.HasPrefix(v, "unix:///") {
+		return fmt.Errorf("%q is not the URL of a unix socket: use unix:///var/run/docker.sock, or none on a host without Docker", v)
 	}
 	c.Docker = v
+	return nil
+}
+
+func setNetworks(c *Config, v string) error {
+	c.Networks = nil
+	for item := range strings.SplitSeq(v, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		if strings.ContainsFunc(item, func(r rune) bool { return r <= ' ' || r == '/' }) {
+			return fmt.Errorf("%q is not a network's name: use names as `grapevine networks` prints them, separated by commas, or all", item)
+		}
+		c.Networks = append(c.Networks, item)
+	}
 	return nil
 }
 

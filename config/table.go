@@ -14,8 +14,8 @@ type Setting struct {
 	Default string
 	// Doc is one or two sentences for --help and docs/use/options.md.
 	Doc string
-	// Fixed settings are paths that the managed plugin's mounts decide: they are
-	// not in its env list.
+	// Fixed settings are not in the managed plugin's env list: its mounts decide them, or
+	// they are for hosts without Docker.
 	Fixed bool
 	// Shared settings must be the same on all hosts.
 	Shared bool
@@ -201,8 +201,14 @@ var Table = []Setting{
 	},
 	{
 		Name: "docker", Default: "unix:///var/run/docker.sock", Fixed: true,
-		Doc: "Docker API to learn names from and to make networks in.",
+		Doc: "Docker API to learn names from and to make networks in. `none`: this host has no Docker. It reaches the containers of the networks in `networks`, by name too, " +
+			"and takes no share of any subnet (docs/use/edge.md).",
 		set: setDocker,
+	},
+	{
+		Name: "networks", Fixed: true,
+		Doc: "Networks that a host without Docker (`docker`) reaches, separated by commas, or `all`. Empty: a host with Docker reaches all, and needs it so.",
+		set: setNetworks,
 	},
 	{
 		Name: "state", Default: "/var/lib/grapevine", Fixed: true,

@@ -58,9 +58,10 @@ func respond(q *question, x *names.Index, hosts names.Hosts) ([]byte, verdict) {
 
 // pass forwards what may leave. From the gateway nothing does for an asker whom
 // nobody knows, or all of whose networks are internal, not even a question. From
-// inside a sandbox everything goes to Docker's resolver, which keeps rules of its own.
+// inside a sandbox everything goes to Docker's resolver, which keeps rules of its own, and the
+// host's own questions may go to its servers.
 func (q *question) pass(v names.View, known bool) ([]byte, verdict) {
-	if !q.inside && (!known || !v.External()) {
+	if !q.inside && q.who.Networks == nil && (!known || !v.External()) {
 		return refuse(q.wire, dns.RcodeRefused), refused
 	}
 	return nil, forward

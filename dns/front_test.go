@@ -285,3 +285,46 @@ func BenchmarkRespond(b *testing.B) {
 		}
 	}
 }
+
+// TestHostAsks: programs of a host that is on no network know the names of the networks that it is told, and no others; what
+// is none goes to the host's other servers.
+func TestHostAsks(t *testing.T) {
+	state := town(t)
+	other := upstream(t, tells("192.0.2.1"))
+	at := netip.MustParseAddrPort("127.0.0.79:0")
+	f, err := openFront(t.Context(), net.ListenConfig{}, "4", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{
+		Source: newSource(state), Device: "gvn-none", Log: slog.New(slog.DiscardHandler),
+		Host: &Host{At: at, Networks: func(network string) bool { return network == "blue" }},
+	})
+	s.index.Advance(state.Snapshot())
+	f.identify = func(q *question, client, local netip.AddrPort) {
+		s.atHost(q, client, local)
+		q.route = func() route { return direct(other) }
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := s.serve(ctx, f); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		ended.Wait()
+	})
+	for name, want := range map[string]string{
+		"db": "NOERROR 10.1.0.3", "db.blue": "NOERROR 10.1.0.3", "example.com": "NOERROR 192.0.2.1",
+		"loner": "NOERROR 192.0.2.1", "loner.secret": "NOERROR 192.0.2.1", "hidden": "NOERROR 192.0.2.1", // as nobody's here
+	} {
+		if got := ask(t, "udp", f.addrOf("udp"), name, dns.TypeA); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	if !s.cfg.Host.asks(at.Addr()) || !s.cfg.Host.asks(netip.MustParseAddr("127.0.0.53")) || s.cfg.Host.asks(netip.MustParseAddr("127.0.0.1")) {
+		t.Error("it would ask itself, or systemd-resolved, which asks it")
+	}
+}

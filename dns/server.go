@@ -46,6 +46,8 @@ type Config struct {
 	Services bool
 	// ResolvConf names the host's servers; empty: /etc/resolv.conf.
 	ResolvConf string
+	// Host, if set, has the host's own programs ask as well.
+	Host *Host
 	// Gate opens what containers may reach by name alone; nil: nobody does.
 	Gate Gate
 	// Log gets what cannot be told to anybody else. nil: slog.Default().
@@ -61,6 +63,7 @@ type Server struct {
 	counts  counts
 	conns   *crowd // connections over TCP
 	heard   heard
+	own     hostFront
 	look    chan struct{} // capacity 1: the gateway's device may be another one
 
 	mu        sync.Mutex
@@ -96,6 +99,9 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.follow(ctx); return nil })
 	g.Go(func() error { s.listen(ctx); return nil })
 	g.Go(func() error { s.runSandboxes(ctx); return nil })
+	if s.cfg.Host != nil {
+		g.Go(func() error { s.listenHost(ctx); return nil })
+	}
 	return g.Wait()
 }
 
@@ -202,7 +208,7 @@ func (s *Server) toOriginal(network string, client, local netip.AddrPort) route 
 // hostServers are the host's servers, without those that would be ourselves.
 func (s *Server) hostServers() (servers []netip.AddrPort) {
 	for _, a := range s.host.get(time.Now()) {
-		if !s.ours(a.Addr()) {
+		if !s.ours(a.Addr()) && !s.cfg.Host.asks(a.Addr()) {
 			servers = append(servers, a)
 		}
 	}

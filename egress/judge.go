@@ -20,7 +20,7 @@ type Gateway struct {
 // both first, so that several addresses spread over them, and that all hosts agree).
 func Gateways(snap *cluster.Snapshot, e cluster.Egress, alive func(cluster.NodeID) bool) (list []Gateway) {
 	for n := range cluster.All[cluster.Node](snap) {
-		if len(e.Gateways) == 0 || slices.Contains(e.Gateways, n.Name) {
+		if !n.Edge && (len(e.Gateways) == 0 || slices.Contains(e.Gateways, n.Name)) { // an edge host forwards nothing
 			list = append(list, Gateway{n.ID, n.Name, alive(n.ID)})
 		}
 	}

@@ -89,11 +89,22 @@ func TestGateways(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	edge, _, err := cluster.New(id(5)).Put(cluster.Node{ID: id(5), Name: "edge", Edge: true})
+	if err == nil {
+		_, err = s.Merge([]cluster.Record{edge})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	alive := func(cluster.NodeID) bool { return true }
 	e := mail
 	e.Gateways = []string{"host9"}
 	if got := Gateways(s.Snapshot(), e, alive); len(got) != 0 {
 		t.Errorf("%v are gateways", got)
+	}
+	e.Gateways = nil
+	if got := Gateways(s.Snapshot(), e, alive); len(got) != 4 {
+		t.Errorf("of four hosts with Docker and one without %v are gateways", got)
 	}
 	e.Gateways = []string{"host1", "host9"}
 	if got := Gateways(s.Snapshot(), e, alive); len(got) != 1 || got[0].Name != "host1" || !got[0].Alive {

@@ -69,6 +69,8 @@ type Config struct {
 	// Halt says why this host must hand out nothing at present, nil if it may; Halt
 	// itself may be nil. It must not block.
 	Halt func() error
+	// Edge says that this host is to own nothing: it asks for nothing, and gives away what it has.
+	Edge bool
 	// Present asks a host that does not seem to answer to prove that it is there, and says
 	// whether it did; nil: none does. It may block for seconds.
 	Present func(ctx context.Context, id cluster.NodeID) bool

@@ -59,6 +59,9 @@ func (a *Allocator) PromisedAway(dead cluster.NodeID) bool {
 // an auxiliary address, which needs no lease. If this host's share has nothing
 // free it asks its peers, for some seconds at most.
 func (a *Allocator) Address(ctx context.Context, subnet, limit netip.Prefix, want netip.Addr) (netip.Addr, error) {
+	if err := a.core.mayLease(); err != nil {
+		return netip.Addr{}, err
+	}
 	return a.leases.address(ctx, subnet, limit, want)
 }
 
@@ -120,6 +123,9 @@ func (a *Allocator) Leaving() bool {
 // Subnet record is written, PoolDone or Collect. It may ask peers for space, for
 // some seconds at most.
 func (a *Allocator) Prefix(ctx context.Context, family, bits, hostBits int) (netip.Prefix, error) {
+	if err := a.core.mayLease(); err != nil {
+		return netip.Prefix{}, err
+	}
 	return a.prefixes.prefix(ctx, family, bits, hostBits)
 }
 
@@ -129,6 +135,9 @@ func (a *Allocator) Prefix(ctx context.Context, family, bits, hostBits int) (net
 // or, if it is new, any host reaches by itself, is an error that names both. Repeating it
 // is no error.
 func (a *Allocator) Pool(ctx context.Context, id PoolID, hostBits int) error {
+	if err := a.core.mayLease(); err != nil {
+		return err
+	}
 	return a.prefixes.pool(ctx, id, hostBits)
 }
 
@@ -175,6 +184,9 @@ func (a *Allocator) Begin(s cluster.Subnet) error {
 // VNID hands out a VNID that no network has or had lately, durably. It may ask
 // peers, for some seconds at most.
 func (a *Allocator) VNID(ctx context.Context) (uint32, error) {
+	if err := a.core.mayLease(); err != nil {
+		return 0, err
+	}
 	return a.vnids.vnid(ctx)
 }
 
@@ -182,6 +194,9 @@ func (a *Allocator) VNID(ctx context.Context) (uint32, error) {
 // any number of networks may have, or one that no other network has. It may ask
 // the owner.
 func (a *Allocator) VNIDExact(ctx context.Context, v uint32, name string) error {
+	if err := a.core.mayLease(); err != nil {
+		return err
+	}
 	return a.vnids.vnidExact(ctx, v, name)
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -56,6 +55,9 @@ func (a *leaver) leaveTo() (cluster.NodeID, error) {
 	case len(alive) == 0:
 		return "", errors.New("no other host answers to take over this host's ranges; try again, or `grapevine forget` it from another host later")
 	}
+	if some := takers(snap, alive); len(some) > 0 {
+		alive = some
+	}
 	owned := snap.Ring().Counts(everything[0])
 	heir := slices.MinFunc(alive, func(x, y string) int {
 		return cmp.Or(cmp.Compare(owned[cluster.NodeID(x)], owned[cluster.NodeID(y)]), cmp.Compare(x, y))
@@ -72,13 +74,8 @@ func (a *leaver) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
 		return nil, fmt.Errorf("%d addresses are in use here; remove the containers from grapevine's networks first", n)
 	}
 	a.core.arrested.Store(true)
-	alive := a.core.peers.Alive()
-	may := func(id cluster.NodeID) bool { return slices.Contains(alive, string(id)) && a.core.mayHave(id) == nil }
-	owned := homes(a.core.replica.Snapshot().Ring(), a.core.cfg.Self, heir, may)
-	for _, to := range slices.Sorted(maps.Keys(owned)) {
-		if _, err := a.core.claim(to, owned[to]...); err != nil {
-			return nil, err
-		}
+	if _, err := a.claimHome(heir, nil); err != nil {
+		return nil, err
 	}
 	var recs []cluster.Record
 	snap := a.core.replica.Snapshot()

@@ -39,11 +39,13 @@ func (a *Allocator) Run(ctx context.Context) error {
 					a.core.cfg.Log.Warn("give shares of deleted subnets back", "err", err)
 				}
 			}
-			a.stockUp(ctx)
-			if err := a.commons.openCommons(ctx); err != nil {
-				a.core.cfg.Log.Warn("open the commons", "err", err)
+			if a.core.cfg.Edge {
+				if err := a.leaver.shed(); err != nil {
+					a.core.cfg.Log.Warn("this host takes no share of any subnet, and has one", "err", err)
+				}
+			} else {
+				a.supply(ctx)
 			}
-			a.commons.spreadBooks(ctx)
 		}
 		seen, due = snap, false
 		select {
@@ -59,6 +61,15 @@ func (a *Allocator) Run(ctx context.Context) error {
 		case <-time.After(settle):
 		}
 	}
+}
+
+// supply has this host have what it is to have.
+func (a *Allocator) supply(ctx context.Context) {
+	a.stockUp(ctx)
+	if err := a.commons.openCommons(ctx); err != nil {
+		a.core.cfg.Log.Warn("open the commons", "err", err)
+	}
+	a.commons.spreadBooks(ctx)
 }
 
 // concerned reports whether anything that Run acts on is different in now: all but what

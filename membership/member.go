@@ -119,6 +119,9 @@ func (m *Member) identify() (err error) {
 	m.Quarantine.unproven.Store(m.id.Restored)
 	// Behind NAT this host knows itself by the address outside, as the others do.
 	m.role = identity.Decide(m.id, append(own, m.cfg.Advertise.Addr()), m.cfg.Join)
+	if m.role == identity.Seed && m.cfg.Edge() {
+		return errors.New("this host has no Docker (GRAPEVINE_DOCKER=none), and so begins no cluster: let GRAPEVINE_JOIN begin with the address of a host that has it")
+	}
 	keys, err := identity.Keys(m.role, m.cfg.Keys, m.cfg.KeyFile, config.ParseKeys)
 	if err != nil {
 		return err
@@ -417,7 +420,7 @@ func (m *Member) openIPAM() (err error) {
 		Self: m.Self(), CIDRs: m.CIDRs, Bits: m.cfg.PrefixLen, HostBits: m.cfg.HostSubnetLength,
 		Sign:    func(b []byte) []byte { return cluster.Sign(m.id.Private(), b) },
 		Present: m.present, Signed: cluster.Signed,
-		Reach: m.to.Reach, Halt: m.Quarantine.Quarantined, Now: time.Now, Age: m.db.Age, Log: m.log.With("room", "ipam"),
+		Reach: m.to.Reach, Halt: m.Quarantine.Quarantined, Edge: m.cfg.Edge(), Now: time.Now, Age: m.db.Age, Log: m.log.With("room", "ipam"),
 	}, m.replica, m.gossip, ipam.StoreDisk{DB: m.db})
 	if err != nil {
 		return err

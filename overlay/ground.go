@@ -28,7 +28,8 @@ type nets struct {
 	realm    map[string]pipeline.Realm
 	subnet   []cluster.Subnet // the narrow ones first
 	subnets  []pipeline.Subnet
-	overlap  bool // some subnets do
+	overlap  bool            // some subnets do
+	shut     map[string]bool // networks that this host is not to reach
 	problems []Problem
 }
 
@@ -63,7 +64,8 @@ func isGround(k cluster.Key) bool {
 // ground, if there is one.
 //
 // exposed says that nothing would keep what is of encrypted networks from going in the clear: it has no way then.
-func newGround(snap *cluster.Snapshot, self cluster.NodeID, exposed bool, old *ground, changed []cluster.Key) *ground {
+// reaches says which networks this host is to reach; nil: all.
+func newGround(snap *cluster.Snapshot, self cluster.NodeID, exposed bool, reaches func(network string) bool, old *ground, changed []cluster.Key) *ground {
 	has := func(kind cluster.Kind) bool {
 		return old == nil || slices.ContainsFunc(changed, func(k cluster.Key) bool { return k.Kind == kind })
 	}
@@ -73,7 +75,7 @@ func newGround(snap *cluster.Snapshot, self cluster.NodeID, exposed bool, old *g
 		g.nets, g.hosts, known = old.nets, old.hosts, old.sharesBut(changed)
 	}
 	if has(cluster.KindNetwork) || has(cluster.KindSubnet) || has(cluster.KindRealm) {
-		g.nets = newNets(snap)
+		g.nets = newNets(snap, reaches)
 	}
 	if secured := len(g.secret) > 0 && !exposed; has(cluster.KindNode) || secured != (g.secure != nil) {
 		g.hosts = newHosts(snap, self, secured, g.hosts)
@@ -106,14 +108,17 @@ func problem(b cluster.Body, format string, a ...any) Problem {
 	return Problem{b.Key(), fmt.Errorf(format, a...)}
 }
 
-func newNets(snap *cluster.Snapshot) *nets {
-	n := &nets{network: map[string]cluster.Network{}, left: map[string]error{}}
+func newNets(snap *cluster.Snapshot, reaches func(network string) bool) *nets {
+	n := &nets{network: map[string]cluster.Network{}, left: map[string]error{}, shut: map[string]bool{}}
 	for net := range cluster.All[cluster.Network](snap) {
 		if net.VNID > pipeline.MaxVNID {
 			n.problems = append(n.problems, problem(net, "network %s: VNID %d does not fit in 24 bits", net.Name, net.VNID))
 			continue
 		}
 		n.network[net.Name] = net
+		if reaches != nil && !reaches(net.Name) {
+			n.shut[net.Name] = true
+		}
 	}
 	n.part(snap)
 	n.realm = realms(n.network, snap.Realms())
@@ -137,7 +142,7 @@ func newNets(snap *cluster.Snapshot) *nets {
 			s.Gateway = netip.Addr{}
 		}
 		n.subnet = append(n.subnet, s)
-		n.subnets = append(n.subnets, pipeline.Subnet{Prefix: s.Prefix, VNID: of.VNID, Realm: n.realm[of.Name], Gateway: s.Gateway, Encrypted: of.Encrypted()})
+		n.subnets = append(n.subnets, pipeline.Subnet{Prefix: s.Prefix, VNID: of.VNID, Realm: n.realm[of.Name], Gateway: s.Gateway, Encrypted: of.Encrypted(), Shut: n.shut[of.Name]})
 	}
 	slices.SortFunc(n.subnet, func(a, b cluster.Subnet) int { return comparePrefix(a.Prefix, b.Prefix) })
 	for i := range n.subnet { // of those that overlap, two stand side by side
@@ -255,6 +260,9 @@ func (g *ground) route() {
 	seen := map[netip.Prefix]bool{}
 	g.routes = make([]pipeline.Route, 0, size)
 	for _, s := range g.subnet {
+		if g.shut[s.Network] {
+			continue
+		}
 		network, realm := g.network[s.Network], g.realm[s.Network]
 		for _, part := range g.shares[s.Prefix] {
 			if g.overlap {

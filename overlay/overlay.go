@@ -90,6 +90,8 @@ type Config struct {
 	// Reach says which subnets this host can take: others have no routes and no gateway
 	// here. nil: it can take all.
 	Reach Reach
+	// Reaches says which networks this host is to have a way to; nil: all.
+	Reaches func(network string) bool
 	// Opened, if set, is called when the switch may have opened devices anew. It must
 	// be quick.
 	Opened func()

@@ -53,6 +53,7 @@ type plans struct {
 	powerless bool
 	// exposed: nothing of encrypted networks goes to other hosts, since it would go in the clear.
 	exposed, wasExposed bool
+	reaches             func(network string) bool // this host is to; nil: all
 }
 
 // plan is Plan. What it returns is not to be changed.
@@ -65,9 +66,9 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	}
 	switch {
 	case !known:
-		m.ground = newGround(snap, self, m.exposed, nil, nil)
+		m.ground = newGround(snap, self, m.exposed, m.reaches, nil, nil)
 	case slices.ContainsFunc(keys, isGround) || m.exposed != m.wasExposed:
-		m.ground = newGround(snap, self, m.exposed, m.ground, keys)
+		m.ground = newGround(snap, self, m.exposed, m.reaches, m.ground, keys)
 	case !judged && mode == m.mode && ports.equal(m.ports) && !slices.ContainsFunc(keys, func(k cluster.Key) bool {
 		return concerns(m.snap, k, self) || concerns(snap, k, self)
 	}):

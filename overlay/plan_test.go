@@ -438,3 +438,37 @@ func TestClientIsClosed(t *testing.T) {
 	w.put(laptop)
 	look("[] [] 11 false 12 false")
 }
+
+// TestPlanOfSomeNetworks: a host that is told which networks it reaches has no way to the others, and takes nothing from there.
+func TestPlanOfSomeNetworks(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	w.put(network("blue", 5), network("red", 6), subnet("10.128.0.0/22", "blue", "10.128.0.1"), subnet("10.129.0.0/22", "red", "10.129.0.1"))
+	w.put(cluster.Claim{Block: prefix("10.129.2.0/24"), Owner: other})
+	flows := func(reaches func(string) bool) (to, from int) {
+		m := &plans{reaches: reaches}
+		in, _ := m.plan(w.Snapshot(), me, pipeline.Metadata, Ports{Tunnel: 1, Gateway: 2, GatewayMAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}})
+		list, err := pipeline.Compile(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			if strings.Contains(f.Match, "nw_dst=10.129.") && strings.Contains(f.Actions, "tun_dst") {
+				to++
+			}
+			if strings.Contains(f.Match, "nw_src=10.129.") && strings.Contains(f.Match, "nw_dst="+in.Host[0].String()) {
+				from++
+			}
+		}
+		return to, from
+	}
+	if to, from := flows(nil); to == 0 || from == 0 {
+		t.Fatalf("a host with Docker has %d ways to red, and takes %d answers from there", to, from)
+	}
+	if to, from := flows(func(name string) bool { return name == "red" }); to == 0 || from == 0 {
+		t.Errorf("told of red: %d ways there, %d answers", to, from)
+	}
+	if to, from := flows(func(name string) bool { return name == "blue" }); to+from > 0 {
+		t.Errorf("not told of red: %d ways there, %d answers", to, from)
+	}
+}

@@ -195,7 +195,7 @@ func (r *reconciler) seal(ctx context.Context, snap *cluster.Snapshot) {
 
 // planAnew forgets what was planned, but for the epochs on the disk.
 func (r *reconciler) planAnew() error {
-	r.plans = plans{policies: enforcer{epochs: &epochs{store: r.cfg.Epochs}, told: r.told}}
+	r.plans = plans{policies: enforcer{epochs: &epochs{store: r.cfg.Epochs}, told: r.told}, reaches: r.cfg.Reaches}
 	if r.cfg.Epochs == nil {
 		return nil
 	}

@@ -14,7 +14,7 @@ const module = "github.com/grapevine-net/grapevine/"
 var mayImport = map[string]string{
 	"agent": "service service/edit service/inside egress/edit egress/hold host/lan " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
-		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam membership membership/backup " +
+		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/capture observe/frames observe/ipfix observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui",
 	"api":                    "",
@@ -55,6 +55,7 @@ var mayImport = map[string]string{
 	"host/plugin":            "",
 	"host/portreserve":       "",
 	"host/proxy":             "",
+	"host/resolved":          "",
 	"host/socket":            "",
 	"host/store":             "",
 	"host/store/storetest":   "host/store replica",

@@ -36,9 +36,17 @@ func newNodes() *cobra.Command {
 func showNodes(w io.Writer, nodes []api.Node) error {
 	return table(w, "NAME\tID\tVTEP\tSTATE\tPATH\tDATAPATH\tMTU\tVERSION", func(row func(string, ...any)) {
 		for _, n := range nodes {
-			row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", n.Name, n.ID, n.VTEP, nodeState(n), dash(n.Path), dash(n.Datapath), n.MTU, dash(n.Version))
+			row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", n.Name, n.ID, n.VTEP, nodeState(n), dash(n.Path), datapath(n), n.MTU, dash(n.Version))
 		}
 	})
+}
+
+// datapath says of a host without Docker that it is one.
+func datapath(n api.Node) string {
+	if n.Edge {
+		return dash(n.Datapath) + ", edge"
+	}
+	return dash(n.Datapath)
 }
 
 func nodeState(n api.Node) string {

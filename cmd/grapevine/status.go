@@ -124,6 +124,10 @@ func showFacts(w io.Writer, s api.Status) error {
 		if s.Driver != "" {
 			row("driver\t%s: docker network create -d %s --ipam-driver %s NAME", s.Driver, s.Driver, s.Driver)
 		}
+		if s.Edge != nil {
+			row("reaches\t%s (no Docker here: GRAPEVINE_NETWORKS)", dash(strings.Join(s.Edge.Networks, ", ")))
+			row("resolver\t%s", edgeResolver(*s.Edge))
+		}
 		row("underlay\t%s, MTU %d, VXLAN port %d", s.VTEP, s.MTU, s.VXLANPort)
 		if s.Encryption != "" {
 			row("encryption\t%s", s.Encryption)
@@ -159,6 +163,14 @@ func refusal(reason string) string {
 		return "another gossip key"
 	}
 	return reason
+}
+
+// edgeResolver says how programs of a host without Docker know containers' names.
+func edgeResolver(e api.Edge) string {
+	if e.Split {
+		return "systemd-resolved asks the agent about names of these networks (resolvectl status gv0)"
+	}
+	return fmt.Sprintf("nameserver %s, first in /etc/resolv.conf, has containers' names; it asks the others there about all else", e.Server)
 }
 
 func names(r api.Resolver) string {

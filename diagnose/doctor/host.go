@@ -76,6 +76,9 @@ func (h Host) Judge() []api.Check {
 	for _, port := range h.Taken {
 		checks = append(checks, wrong("ports", "stop the program that has it (`ss -lntup` names it), or set another port, the same on every host", "%s is another program's", port))
 	}
+	if h.Config.Edge() {
+		return checks
+	}
 	return append(checks, h.docker()...)
 }
 

@@ -44,7 +44,9 @@ func Look(ctx context.Context, cfg config.Config, agent *Agent, device string, t
 		w.Close()
 	}
 	h.Switch = lookAtSwitch(ctx, cfg, agent, h.Kernel)
-	h.Docker = lookAtDocker(ctx, cfg, agent)
+	if !cfg.Edge() {
+		h.Docker = lookAtDocker(ctx, cfg, agent)
+	}
 	if agent == nil {
 		h.Taken = taken(cfg)
 	}

@@ -212,9 +212,11 @@ func (w *Firewall) Packets(nodes []api.Node, v6 bool, most int) (list []doctor.P
 		}
 	}
 	suffix := map[bool]string{true: " by IPv6"}[v6]
-	list = append(list,
-		doctor.Packet{Chain: "FORWARD", In: gateway.Port, Out: dev, Src: inside, Dst: world, Proto: "tcp", For: "what containers send to the outside" + suffix},
-		doctor.Packet{Chain: "FORWARD", In: dev, Out: gateway.Port, Src: world, Dst: inside, Proto: "tcp", DNAT: true, For: "what comes to containers' published ports" + suffix})
+	if !w.Settings.Edge() { // which has no containers
+		list = append(list,
+			doctor.Packet{Chain: "FORWARD", In: gateway.Port, Out: dev, Src: inside, Dst: world, Proto: "tcp", For: "what containers send to the outside" + suffix},
+			doctor.Packet{Chain: "FORWARD", In: dev, Out: gateway.Port, Src: world, Dst: inside, Proto: "tcp", DNAT: true, For: "what comes to containers' published ports" + suffix})
+	}
 	if own.Is6() == v6 && w.letsClientsIn() {
 		list = append(list, doctor.Packet{Chain: "INPUT", In: dev, Src: world, Dst: own, Proto: "udp", Port: w.Settings.ClientPort, For: "WireGuard of clients"})
 	}

@@ -14,10 +14,12 @@ import (
 const Limit = 256
 
 // Asker says who asks: by the address its question came from, or, where the
-// question was taken inside its sandbox, by the IDs of its endpoints.
+// question was taken inside its sandbox, by the IDs of its endpoints. A host that is on
+// no network may ask about some: Networks says which, and is nil for all others.
 type Asker struct {
 	Addr      netip.Addr
 	Endpoints []string
+	Networks  func(network string) bool
 }
 
 // Standing says what is known of a host.
@@ -53,6 +55,16 @@ func (x *Index) View(a Asker) (View, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	v := View{x: x}
+	if a.Networks != nil {
+		v.direct = true // no connection of its own is led to a service's replicas
+		for _, n := range x.networks {
+			if n.known && !strings.HasPrefix(n.name, provisional) && a.Networks(n.name) {
+				v.add(n)
+			}
+		}
+		slices.SortFunc(v.networks, func(a, b *network) int { return cmp.Compare(a.name, b.name) })
+		return v, true
+	}
 	if s, ok := x.addrs[a.Addr.Unmap()]; ok {
 		v.include(slices.MaxFunc(s.all(), byAge))
 	}

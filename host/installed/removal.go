@@ -56,6 +56,9 @@ func (a *Agent) inDocker(ctx context.Context, name string) (containers, networks
 
 // DriverName is what Docker knows the drivers by, "" if it does not say.
 func (a *Agent) DriverName(ctx context.Context) string {
+	if a.docker == nil {
+		return ""
+	}
 	if a.ID == "" {
 		return a.serviceName()
 	}

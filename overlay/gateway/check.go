@@ -36,7 +36,7 @@ func (g *Gateway) Missing(cfg Config) []string {
 	if err != nil {
 		return nil
 	}
-	list := append(g.deviceMissing(l, cfg.MTU), wrongSysctls(want.hasV6())...)
+	list := append(g.deviceMissing(l, cfg.MTU), g.wrongSysctls(want.hasV6())...)
 	list = append(list, missingRules(want.hasV6())...)
 	have, err := read(l)
 	if err != nil {
@@ -57,7 +57,7 @@ func (g *Gateway) WrongSwitches(cfg Config) []string {
 	if err != nil {
 		return nil
 	}
-	return wrongSysctls(want.hasV6())
+	return g.wrongSysctls(want.hasV6())
 }
 
 func several[T any](format, things string, list []T) []string {
@@ -87,9 +87,12 @@ func (g *Gateway) deviceMissing(l netlink.Link, mtu int) (list []string) {
 
 // wrongSysctls are those that have another value than they need. One that is not there is
 // none: gv0 may be about to go.
-func wrongSysctls(v6 bool) (list []string) {
-	all := append([]sysctl{forwarding4}, append(sysctls(v6), forwards(v6)...)...)
-	if v6 {
+func (g *Gateway) wrongSysctls(v6 bool) (list []string) {
+	all := sysctls(v6)
+	if !g.Edge {
+		all = append(append([]sysctl{forwarding4}, all...), forwards(v6)...)
+	}
+	if v6 && !g.Edge {
 		all = append(all, forwarding6)
 	}
 	for _, s := range all {

@@ -34,6 +34,8 @@ type Gateway struct {
 	BeforeForwarding func(v6 bool, learning []string) error
 	// WithoutIPv6, if it is not nil, is called by Ensure when there is nothing of IPv6 (any more).
 	WithoutIPv6 func() error
+	// Edge says that nobody but this host itself sends by gv0: forwarding stays as it is.
+	Edge bool
 
 	mac net.HardwareAddr
 }

@@ -124,6 +124,9 @@ func (g *Gateway) setSysctls(v6 bool) error {
 			return err
 		}
 	}
+	if g.Edge {
+		return nil
+	}
 	if err := g.forward(v6); err != nil {
 		return err
 	}

@@ -31,6 +31,10 @@ func toEndpoint(p Port) []string {
 // or the range.
 func forwardRanges(c *compiler) {
 	for _, s := range c.in.Subnets {
+		if s.Shut {
+			c.drop(Forwarding, byLength(s.Prefix, 0), DropShut, match{}.ipDst(s.Prefix))
+			continue
+		}
 		c.add(Forwarding, byLength(s.Prefix, 0), subnetObject(s.Prefix), match{}.ipDst(s.Prefix), drop)
 	}
 	for _, r := range c.in.Routes {

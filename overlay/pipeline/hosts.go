@@ -27,7 +27,7 @@ func guardHosts(c *compiler) {
 	for _, a := range c.in.Host {
 		// Containers' answers, and errors that their gateway has for us.
 		for _, s := range c.in.Subnets {
-			if s.Prefix.Addr().Is4() == a.Is4() {
+			if s.Prefix.Addr().Is4() == a.Is4() && !s.Shut {
 				answer := tunnel.ipSrc(s.Prefix).andDst(host(a))
 				if s.Encrypted {
 					answer = answer.reg(regSecure, 1)

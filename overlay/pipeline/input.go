@@ -112,6 +112,8 @@ type Subnet struct {
 	Realm   Realm
 
 	Encrypted bool
+	// Shut says that this host is to have no part in the network: no way there, and none from there.
+	Shut bool
 }
 
 // Route says who has a range of a subnet. VTEP is invalid if nothing of it is

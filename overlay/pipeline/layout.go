@@ -205,6 +205,7 @@ const (
 	DropNotEncrypted Reason = 25
 
 	DropNoEgress Reason = 26
+	DropShut     Reason = 27
 )
 
 var reasons = []struct {
@@ -236,6 +237,7 @@ var reasons = []struct {
 	{DropForgedClear, "on a host that encrypts, by nftables: came in the clear"},
 	{DropClear, "on a host that encrypts, by nftables: would have left in the clear"},
 	{DropNotEncrypted, "came in the clear to an encrypted network, or would have left it so"},
+	{DropShut, "to a network that this host, which has no Docker, is not told to reach"},
 	{DropNoEgress, "of a network with an egress address, to the outside, and no host holds the address"},
 }
 

@@ -117,6 +117,7 @@ func New(c Config) (_ *Plane, err error) {
 	p := &Plane{cfg: c, Switch: c.Switch, nat: nat.New(), log: c.Log, caughtUp: make(chan struct{})}
 	s := c.Settings
 	p.gateway = gateway.New(string(c.Self))
+	p.gateway.Edge = s.Edge()
 	wire := p.wire()
 	p.guard = guard.New(guard.Config{
 		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Encrypts: c.Secure.All(), Networks: c.Secure != nil && !c.Secure.All(),
@@ -153,6 +154,9 @@ func New(c Config) (_ *Plane, err error) {
 		told := make(chan struct{})
 		close(told)
 		p.told = told
+	}
+	if s.Edge() {
+		cfg.Reaches = s.Reaches
 	}
 	cfg.Links = p.linkGuard()
 	if p.Embedded != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -13,10 +14,14 @@ import (
 
 const (
 	pluginSocket = "/run/docker/plugins/grapevine.sock"
+	ownSocket    = "/run/grapevine/grapevine.sock"
 	agentWait    = 30 * time.Second
 )
 
-// StartAgent starts `grapevine agent` and waits until it answers Docker; env is
+// withoutDocker is the setting of a host that has none.
+const withoutDocker = "GRAPEVINE_DOCKER=none"
+
+// StartAgent starts `grapevine agent` and waits until it answers Docker, or where there is none the command line; env is
 // added to the lab's settings (NAME=value), and wins over them.
 func (h *Host) StartAgent(ctx context.Context, env ...string) error {
 	h.enabled, h.extraEnv = true, env
@@ -26,6 +31,9 @@ func (h *Host) StartAgent(ctx context.Context, env ...string) error {
 	}
 	if err := h.Start(ctx, "agent", append(agentEnv(h), env...), "setpriv", "--bounding-set="+bounds, "grapevine", "agent"); err != nil {
 		return err
+	}
+	if slices.Contains(env, withoutDocker) {
+		return h.await(ctx, "agent", ownSocket, "/v1/status", agentWait*h.lab.opts.Patience())
 	}
 	return h.await(ctx, "agent", pluginSocket, "/Plugin.Activate", agentWait*h.lab.opts.Patience())
 }

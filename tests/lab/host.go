@@ -50,7 +50,8 @@ func (h *Host) Addr() netip.Addr { return netip.MustParseAddr(hostAddr4(h.n)) }
 func (h *Host) Addr6() netip.Addr { return netip.MustParseAddr(hostAddr6(h.n)) }
 
 // Boot starts the host with the disk it had: the agent, if it ran when the power
-// went off, then Docker, as their services order it. It returns when Docker answers.
+// went off, then Docker, as their services order it. It returns when Docker answers. A host whose agent ran as that of
+// one without Docker has none.
 func (h *Host) Boot(ctx context.Context) error {
 	begin := time.Now()
 	if err := os.MkdirAll(h.logDir(), 0o755); err != nil {
@@ -63,6 +64,9 @@ func (h *Host) Boot(ctx context.Context) error {
 		if err := h.StartAgent(ctx, h.extraEnv...); err != nil {
 			return err
 		}
+	}
+	if h.enabled && slices.Contains(h.extraEnv, withoutDocker) {
+		return nil
 	}
 	if err := h.StartDocker(ctx); err != nil {
 		return err

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +59,9 @@ drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Traffic, error) {
 		w.ends = args
 		t, err := c.Traffic(ctx, all)
+		if err == nil {
+			err = w.known(ctx, c, t.Connections)
+		}
 		t.Connections = w.of(t.Connections)
 		return t, err
 	}, func(out io.Writer, t api.Traffic) error { return showTraffic(out, t, most) })
@@ -85,9 +90,7 @@ drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
 func (w wanted) of(list []api.Connection) []api.Connection {
 	out := []api.Connection{}
 	for _, c := range list {
-		is := func(e api.TrafficEnd, name string) bool {
-			return e.Name == name || e.Addr.String() == name || e.Network+"/"+e.Name == name
-		}
+		is := isEnd
 		switch {
 		case len(w.ends) == 1 && !is(c.From, w.ends[0]) && !is(c.To, w.ends[0]):
 		case len(w.ends) == 2 && !(is(c.From, w.ends[0]) && is(c.To, w.ends[1])) && !(is(c.From, w.ends[1]) && is(c.To, w.ends[0])):
@@ -100,6 +103,54 @@ func (w wanted) of(list []api.Connection) []api.Connection {
 		}
 	}
 	return out
+}
+
+// known says of a name that it is nobody's: who asks for it would wait for ever. What was seen had its name.
+func (w wanted) known(ctx context.Context, client *api.Client, seen []api.Connection) error {
+	strange := slices.DeleteFunc(slices.Clone(w.ends), func(name string) bool {
+		if addr, err := netip.ParseAddr(name); err == nil && addr.IsValid() {
+			return true
+		}
+		return slices.ContainsFunc(seen, func(c api.Connection) bool { return isEnd(c.From, name) || isEnd(c.To, name) })
+	})
+	if len(strange) == 0 && w.network == "" {
+		return nil
+	}
+	nodes, err := client.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	endpoints, err := client.Endpoints(ctx)
+	if err != nil {
+		return err
+	}
+	networks, err := client.Networks(ctx)
+	if err != nil {
+		return err
+	}
+	var names, called []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	for _, e := range endpoints {
+		if e.Name != "" {
+			names, called = append(names, e.Name), append(called, e.Network+"/"+e.Name)
+		}
+	}
+	for _, name := range strange {
+		if !slices.Contains(names, name) && !slices.Contains(called, name) {
+			return unknown("container or host", name, names)
+		}
+	}
+	if w.network == "" {
+		return nil
+	}
+	_, err = pick("network", networks, []string{w.network}, func(n api.Network, name string) bool { return n.Name == name }, func(n api.Network) string { return n.Name })
+	return err
+}
+
+func isEnd(e api.TrafficEnd, name string) bool {
+	return e.Name == name || e.Addr.String() == name || e.Network+"/"+e.Name == name
 }
 
 func trafficEnd(e api.TrafficEnd, port bool) string {
@@ -178,11 +229,12 @@ func showTraffic(w io.Writer, t api.Traffic, most int) error {
 func countedBy(t api.Traffic) string {
 	var since time.Time
 	var lost uint64
-	var counted, not []string
+	var counted []string
+	not := map[string][]string{} // hosts, by why
 	left := 0
 	for _, h := range t.Hosts {
 		if h.Error != "" {
-			not = append(not, words.Printable(h.Name+": "+h.Error))
+			not[h.Error] = append(not[h.Error], words.Printable(h.Name))
 			continue
 		}
 		counted = append(counted, h.Name)
@@ -205,8 +257,8 @@ func countedBy(t api.Traffic) string {
 	if left > 0 {
 		text += fmt.Sprintf("; the oldest %d counts were left out", left)
 	}
-	for _, n := range not {
-		text += "; not counted on " + n
+	for _, why := range slices.Sorted(maps.Keys(not)) {
+		text += "; not counted on " + words.SomeHosts(not[why], len(t.Hosts)) + ": " + words.Printable(why)
 	}
 	return text
 }
@@ -229,6 +281,9 @@ func followTraffic(ctx context.Context, client *api.Client, w io.Writer, all boo
 			return nil
 		}
 		if err != nil {
+			return err
+		}
+		if err := want.known(ctx, client, t.Connections); err != nil && said == "" {
 			return err
 		}
 		list := want.of(t.Connections)

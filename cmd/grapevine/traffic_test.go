@@ -29,7 +29,24 @@ func someTraffic(all bool) api.Traffic {
 }
 
 func TestTraffic(t *testing.T) {
-	h := &api.Handlers{Traffic: func(_ context.Context, all bool) (api.Traffic, error) { return someTraffic(all), nil }}
+	h := vineyard()
+	h.Traffic = func(_ context.Context, all bool) (api.Traffic, error) { return someTraffic(all), nil }
+	endpoints := h.Endpoints
+	h.Endpoints = func(ctx context.Context) ([]api.Endpoint, error) {
+		list, err := endpoints(ctx)
+		return append(list, api.Endpoint{ID: strings.Repeat("c", 64), Name: "cache", Network: "blue"}), err
+	}
+	for line, want := range map[string]string{
+		"traffic ghost":          "there is no container or host ghost: ",
+		"traffic web dbb":        "there is no container or host dbb: did you mean db?",
+		"traffic red/cache":      "there is no container or host red/cache: ",
+		"traffic --network reed": "there is no network reed: did you mean red?",
+		"traffic -f ghost":       "there is no container or host ghost: ",
+	} {
+		if out, err := run(t, h, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+	}
 	const head = "TIME       FROM"
 	for line, want := range map[string]string{
 		"traffic": `TIME       FROM             TO                      NETWORK        STATE        PACKETS   BYTES    BACK   BYTES
@@ -38,13 +55,14 @@ func TestTraffic(t *testing.T) {
 12:04:05   evil?[2J@host3   db@host2/icmp           red>blue       answered     1         98 B     0      -
 -- counted on host host1 since 12:04:05; 0 packets lost
 `,
-		"traffic --all --most 1":         "\n... and 2 more (--most 0: all)\n-- counted on hosts host1 and host2 since 12:05:05; 7 packets lost, of more connections at once than there is room for; the oldest 3 counts were left out; not counted on host3: it does not answer\n",
+		"traffic --all --most 1":         "\n... and 2 more (--most 0: all)\n-- counted on hosts host1 and host2 since 12:05:05; 7 packets lost, of more connections at once than there is room for; the oldest 3 counts were left out; not counted on host host3: it does not answer\n",
 		"traffic db web":                 "db@host2:5432/tcp",
 		"traffic 2001:db8::9":            "unanswered",
 		"traffic blue/web --port 443":    "unanswered",
 		"traffic --network red":          "answered",
 		"traffic --unanswered --outside": "unanswered",
-		"traffic ghost":                  "-- counted on host host1",
+		"traffic cache":                  "-- counted on host host1", // it is there, and silent
+		"traffic 10.128.0.77":            "-- counted on host host1",
 	} {
 		out, err := run(t, h, strings.Fields(line)...)
 		if err != nil || !strings.HasPrefix(out, head[:4]) || !strings.Contains(out, want) {

@@ -10,15 +10,11 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/fxamacker/cbor/v2"
-
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/counter"
 )
@@ -250,15 +246,6 @@ func whoIn(snap *cluster.Snapshot) map[netip.Addr]Who {
 	return who
 }
 
-// answer is what a host says to another one.
-type answer struct {
-	Since   time.Time `cbor:"1,keyasint"`
-	Lost    uint64    `cbor:"2,keyasint,omitempty"`
-	Left    int       `cbor:"3,keyasint,omitempty"`
-	Error   string    `cbor:"4,keyasint,omitempty"`
-	Records []Record  `cbor:"5,keyasint,omitempty"`
-}
-
 // here is what this host has counted.
 func (d *Desk) here(ctx context.Context) (a answer, err error) {
 	if d.cfg.Mode == "off" {
@@ -282,30 +269,6 @@ func (d *Desk) here(ctx context.Context) (a answer, err error) {
 	return answer{Since: d.since, Lost: d.lost.Packets - d.first.Packets, Records: d.table.records()}, nil
 }
 
-const method = "traffic.list"
-
-// maxRecords bounds an answer between hosts.
-const maxRecords = 3000
-
-// Methods answer other hosts.
-func (d *Desk) Methods() map[string]func(ctx context.Context, from string, body []byte) ([]byte, error) {
-	return map[string]func(context.Context, string, []byte) ([]byte, error){
-		method: func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
-			a, err := d.here(ctx)
-			if err != nil {
-				a.Error = err.Error()
-			}
-			if n := len(a.Records) - maxRecords; n > 0 {
-				a.Left, a.Records = n, a.Records[:maxRecords]
-			}
-			return cbor.Marshal(a)
-		},
-	}
-}
-
-// callPatience bounds a question to another host.
-const callPatience = 5 * time.Second
-
 // Traffic is who talks to whom on this host, or on all.
 func (d *Desk) Traffic(ctx context.Context, all bool) (api.Traffic, error) {
 	snap := d.cfg.Snapshot()
@@ -316,6 +279,7 @@ func (d *Desk) Traffic(ctx context.Context, all bool) (api.Traffic, error) {
 	answers := make([]answer, len(ids))
 	var asking sync.WaitGroup
 	places := make(chan struct{}, 64) // at once
+	most := shareOf(len(ids))
 	for i, id := range ids {
 		asking.Go(func() {
 			places <- struct{}{}
@@ -324,7 +288,7 @@ func (d *Desk) Traffic(ctx context.Context, all bool) (api.Traffic, error) {
 			if i == 0 {
 				answers[i], err = d.here(ctx)
 			} else {
-				answers[i], err = d.there(ctx, id)
+				answers[i], err = d.there(ctx, id, most)
 			}
 			if err != nil {
 				answers[i].Error = err.Error()
@@ -354,25 +318,4 @@ func (d *Desk) Traffic(ctx context.Context, all bool) (api.Traffic, error) {
 	}
 	t.Connections = Join(records, whole, time.Now())
 	return t, nil
-}
-
-// there asks another host.
-func (d *Desk) there(ctx context.Context, id string) (a answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
-	defer cancel()
-	reply, err := d.cfg.Call(ctx, id, method, nil)
-	if there, ok := errors.AsType[*gossip.RemoteError](err); ok {
-		if strings.HasPrefix(there.Text, "unknown method") {
-			return a, errors.New("its agent is older, and does not count")
-		}
-		return a, errors.New(there.Text)
-	}
-	if err != nil {
-		return a, err
-	}
-	if err := cbor.Unmarshal(reply, &a); err != nil {
-		return a, fmt.Errorf("read its answer: %w", err)
-	}
-	a.Records = a.Records[:min(len(a.Records), maxRecords)]
-	return a, nil
 }

@@ -2,14 +2,18 @@ package traffic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fxamacker/cbor/v2"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
@@ -163,7 +167,7 @@ func (k *kernel) Take(h counter.Half) (counter.Count, error) { return k.counts[h
 
 // TestAll: the halves of several hosts come together; of a host that cannot say anything it is said why.
 func TestAll(t *testing.T) {
-	hosts := []cluster.NodeID{"000000000000000a", "000000000000000b", "000000000000000c", "000000000000000d"}
+	hosts := []cluster.NodeID{"000000000000000a", "000000000000000b", "000000000000000c", "000000000000000d", "000000000000000e"}
 	states := cluster.New(hosts[0])
 	for i, id := range hosts {
 		s := cluster.New(id)
@@ -203,11 +207,11 @@ func TestAll(t *testing.T) {
 		}
 		desks[string(id)] = New(Config{
 			Self: id, Mode: mode, Counter: k, Snapshot: func() *cluster.Snapshot { return snap }, Log: slog.New(slog.DiscardHandler),
-			Alive: func() []string { return []string{string(hosts[1]), string(hosts[2])} },
+			Alive: func() []string { return []string{string(hosts[1]), string(hosts[2]), string(hosts[4])} },
 			Call: func(ctx context.Context, node, method string, body []byte) ([]byte, error) {
 				d := desks[node]
 				if d == nil {
-					return nil, errors.New("it is gone")
+					return nil, fmt.Errorf("call traffic.list on host 00aa: %w", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
 				}
 				return d.Methods()[method](ctx, "", body)
 			},
@@ -221,7 +225,7 @@ func TestAll(t *testing.T) {
 	for _, h := range all.Hosts {
 		said += h.Name + ": " + h.Error + "\n"
 	}
-	if want := "host1: \nhost2: \nhost3: it is off: set GRAPEVINE_TRAFFIC=auto\nhost4: it does not answer\n"; said != want {
+	if want := "host1: \nhost2: \nhost3: it is off: set GRAPEVINE_TRAFFIC=auto\nhost5: its agent could not be asked (connection refused): `grapevine status` says whether it is there, `grapevine doctor` what keeps it away\nhost4: it does not answer\n"; said != want {
 		t.Errorf("%s\nwant\n%s", said, want)
 	}
 	alone, err := desks[string(hosts[0])].Traffic(t.Context(), false)
@@ -230,6 +234,40 @@ func TestAll(t *testing.T) {
 	}
 	if _, err := desks[string(hosts[2])].Traffic(t.Context(), false); err == nil || !strings.Contains(err.Error(), "it is off") {
 		t.Errorf("off: %v", err)
+	}
+}
+
+// TestShare: however many hosts there are, what they all answer is bounded, and each says its newest; an agent before
+// this one asks for nothing, and gets what it is used to.
+func TestShare(t *testing.T) {
+	for _, hosts := range []int{1, 3, 20, 100, 1000} {
+		if each := shareOf(hosts); each < leastRecords || each > maxRecords || each*hosts > max(maxAll, maxRecords) {
+			t.Errorf("%d hosts are asked for %d each", hosts, each)
+		}
+	}
+	k := &kernel{counts: map[counter.Half]counter.Count{}}
+	for i := range 200 {
+		r := half(app, db, uint16(i), 1, tcp, syn, syn, 1, 0, 0)
+		r.Count.First = time.Now().Add(-time.Duration(i) * time.Millisecond)
+		r.Count.Last = r.Count.First
+		k.counts[r.Half] = r.Count
+	}
+	d := New(Config{Mode: "on", Counter: k, Snapshot: cluster.New("000000000000000a").Snapshot, Log: slog.New(slog.DiscardHandler)})
+	for _, c := range []struct {
+		body       []byte
+		most, left int
+	}{{nil, 200, 0}, {[]byte{0xa1, 0x01, 0x18, 60}, 60, 140}, {[]byte{0xa1, 0x01, 0x19, 0xff, 0xff}, 200, 0}} {
+		reply, err := d.Methods()[method](t.Context(), "", c.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a answer
+		if err := cbor.Unmarshal(reply, &a); err != nil {
+			t.Fatal(err)
+		}
+		if len(a.Records) != c.most || a.Left != c.left || a.Records[0].Half.SrcPort != 0 {
+			t.Errorf("asked with %x: %d records, %d left out, the first from port %d", c.body, len(a.Records), a.Left, a.Records[0].Half.SrcPort)
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ var mayImport = map[string]string{
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/capture observe/frames observe/ipfix observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
-	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui",
+	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/learn policy/replay policy/worlds",
 	"api/words":              "",
@@ -103,6 +103,7 @@ var mayImport = map[string]string{
 	"service/edit":           "api cluster replica service",
 	"service/inside":         "cluster host/netns host/nft service",
 	"ui":                     "",
+	"ui/needs":               "api ui",
 }
 
 // onlyIn are libraries of which one room, or a few, make what all others see.

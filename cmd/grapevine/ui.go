@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/ui"
+	"github.com/grapevine-net/grapevine/ui/needs"
 )
 
 func newUI() *cobra.Command {
@@ -94,7 +96,7 @@ func notClosed(err error) error {
 
 // questions are what the page may ask: each is answered by what a verb that only looks prints with -o json.
 func questions(c *api.Client) map[string]ui.Ask {
-	return map[string]ui.Ask{
+	asks := map[string]ui.Ask{
 		"status": func(ctx context.Context, _ url.Values) (any, error) {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
@@ -105,30 +107,57 @@ func questions(c *api.Client) map[string]ui.Ask {
 			s.Process = api.Process{} // it differs each time, and nobody asks the page for it
 			return s, nil
 		},
-		"nodes":     asked(c.Nodes),
-		"networks":  asked(c.Networks),
-		"endpoints": asked(c.Endpoints),
-		"ring":      asked(c.Ring),
-		"policies":  asked(c.Policies),
-		"services":  asked(c.Services),
-		"clients":   asked(c.NetworkClients),
-		"egresses":  asked(c.Egresses),
-		"doctor":    asked(c.Doctor),
-		"kinds":     asked(func(context.Context) ([]api.Kind, error) { return api.Kinds, nil }),
+		"ring":     asked(c.Ring),
+		"policies": asked(c.Policies),
+		"services": asked(c.Services),
+		"clients":  asked(c.NetworkClients),
+		"egresses": asked(c.Egresses),
+		"doctor":   asked(c.Doctor),
+		"kinds":    asked(func(context.Context) ([]api.Kind, error) { return api.Kinds, nil }),
 		"drops": func(ctx context.Context, _ url.Values) (any, error) {
 			flows, err := c.Flows(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return droppedBy(flows, endpointNames(ctx, c), false), nil
+			endpoints, err := c.Endpoints(ctx)
+			return droppedEnds(flows, endpoints), err
 		},
 		"traffic": func(ctx context.Context, q url.Values) (any, error) {
-			return c.Traffic(ctx, q.Get("all") == "true")
+			t, err := c.Traffic(ctx, q.Get("all") == "true")
+			return needs.TrafficOf(t, q.Get("only") == "unanswered"), err
 		},
 		"trace": func(ctx context.Context, q url.Values) (any, error) {
 			return traceOf(ctx, c, q.Get("from"), q.Get("to"), true)
 		},
 	}
+	maps.Copy(asks, needs.Lists{Nodes: c.Nodes, Networks: c.Networks, Endpoints: c.Endpoints}.Asks())
+	return asks
+}
+
+// droppedEnd is what was dropped, with the names of its ends where they are addresses of containers.
+type droppedEnd struct {
+	dropped
+	WhoIs     string `json:"whoIs,omitempty"`
+	WhereToIs string `json:"whereToIs,omitempty"`
+}
+
+func droppedEnds(flows []api.Flow, endpoints []api.Endpoint) []droppedEnd {
+	names, at := map[string]string{}, map[string]string{}
+	for _, e := range endpoints {
+		names[e.ID] = e.Name
+		for _, a := range e.Addrs {
+			at[a.String()] = e.Name
+		}
+	}
+	list := []droppedEnd{}
+	for _, d := range droppedBy(flows, names, false) {
+		one := droppedEnd{d, at[d.Who], at[d.WhereTo]}
+		if names[d.Endpoint] != "" {
+			one.WhoIs = d.Who
+		}
+		list = append(list, one)
+	}
+	return list
 }
 
 // asked is a method of the client that takes no arguments.

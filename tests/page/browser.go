@@ -185,8 +185,8 @@ func call[T any](b *Tab, method string, params any) (value T, err error) {
 			return value, fmt.Errorf("%s: %s", method, m.Error.Message)
 		}
 		return value, json.Unmarshal(m.Result, &value)
-	case <-time.After(20 * time.Second):
-		return value, fmt.Errorf("%s: no answer from the browser in 20 s", method)
+	case <-time.After(patience):
+		return value, fmt.Errorf("%s: no answer from the browser in %v", method, patience)
 	}
 }
 
@@ -221,16 +221,19 @@ func Eval[T any](b *Tab, expression string) (value T, err error) {
 	return value, json.Unmarshal(r.Result.Value, &value)
 }
 
-// Until waits until an expression is true, 10 s.
+// patience bounds all waiting: beside other tests a browser takes long.
+const patience = 90 * time.Second
+
+// Until waits until an expression is true.
 func (b *Tab) Until(expression string) error {
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		ok, err := Eval[bool](b, "!!("+expression+")")
 		if err == nil && ok {
 			return nil
 		}
 		if time.Now().After(end) {
 			text, _ := Eval[string](b, "document.body?.innerText ?? location.href")
-			return fmt.Errorf("%s is not so in 10 s (%v); the page says:\n%s", expression, err, text)
+			return fmt.Errorf("%s is not so in %v (%v); the page says:\n%s\nand the browser %q", expression, patience, err, text, b.Complaints())
 		}
 	}
 }

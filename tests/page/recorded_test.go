@@ -1,14 +1,18 @@
 package page
 
 import (
+	"context"
 	"encoding/json"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/ui"
+	"github.com/grapevine-net/grapevine/ui/needs"
 )
 
 // recorded are the answers in a file: {"status": ..., "nodes": ...}.
@@ -69,11 +73,32 @@ func outside(t *testing.T, answers map[string]json.RawMessage) {
 	must(t, json.Unmarshal(answers["drops"], &drops))
 	worker := replica("worker", "")
 	drops = append(drops,
-		map[string]any{"packets": 4, "class": "alien", "reason": "spoofed", "who": "worker", "endpoint": worker.Endpoint, "why": "its source is not an address of the container that sent it",
+		map[string]any{"packets": 4, "class": "alien", "reason": "spoofed", "who": "worker", "whoIs": "worker", "endpoint": worker.Endpoint, "why": "its source is not an address of the container that sent it",
 			"do": "look what runs in the container: an address or a MAC was changed in it, or it routes for others"},
-		map[string]any{"packets": 7, "class": "meant", "reason": "policy-rule", "who": worker.Addrs[0], "whereTo": "10.128.1.1", "why": "the policy's rule blue/db ingress[1] denies it", "rule": "blue/db ingress[1]",
+		map[string]any{"packets": 7, "class": "meant", "reason": "policy-rule", "who": worker.Addrs[0], "whoIs": "worker", "whereTo": "10.128.1.1", "whereToIs": "db", "why": "the policy's rule blue/db ingress[1] denies it", "rule": "blue/db ingress[1]",
 			"do": "`grapevine policy explain FROM TO:PORT` says more of the rule, and whether a name has opened the address"})
 	answer(t, answers, "drops", drops)
+}
+
+// lists are what an agent lists, as recorded; endpoints may be made when they are asked for.
+func lists(answers map[string]json.RawMessage, endpoints ui.Ask) needs.Lists {
+	l := needs.Lists{Nodes: listed[api.Node](answers, "nodes"), Networks: listed[api.Network](answers, "networks"), Endpoints: listed[api.Endpoint](answers, "endpoints")}
+	if endpoints != nil {
+		l.Endpoints = func(ctx context.Context) ([]api.Endpoint, error) {
+			value, err := endpoints(ctx, nil)
+			list, _ := value.([]api.Endpoint)
+			return list, err
+		}
+	}
+	return l
+}
+
+func listed[T any](answers map[string]json.RawMessage, name string) func(context.Context) ([]T, error) {
+	once := sync.OnceValues(func() (list []T, err error) {
+		err = json.Unmarshal(answers[name], &list)
+		return list, err
+	})
+	return func(context.Context) ([]T, error) { return once() }
 }
 
 func answer(t *testing.T, answers map[string]json.RawMessage, name string, value any) {

@@ -6,6 +6,7 @@ import { command, hostLink, network, several, state, to } from "./parts.js";
 
 const hostState = (data, name) => {
   const node = data.nodes.find((n) => n.name === name);
+  if (!node) return name;
   return [hostLink(data, name), stateOf(node).mark !== "ok" && [" ", state(node)]];
 };
 
@@ -28,10 +29,10 @@ export function waysOf(data, clients = [], egresses = [], title = "In and out") 
 }
 
 export const inAndOut = {
-  title: "In and out", needs: ["status", "nodes", "networks", "endpoints", "clients?", "egresses?"],
+  title: "In and out", needs: ["status", "nodes", "networks", "containers?published", "?clients", "?egresses"],
   draw(data) {
     const clients = [...(data.clients ?? [])].sort(by((c) => c.name)), egresses = [...(data.egresses ?? [])].sort(by((e) => e.name));
-    const published = containers(data.endpoints.filter((e) => e.ports?.length));
+    const published = containers(data.containers.endpoints.filter((e) => e.ports?.length));
     return [h("h1", {}, "In and out"), h("p.dim", {}, "Who comes in from outside, and with which address networks leave."),
       panel("Clients: laptops and phones", clients.length
         ? table(["client", "network", "address", "comes in at", "heard"], clients.map((c) => [c.name, network(data, c.network), h("span.mono", {}, (c.addrs ?? []).join(", ")), hostState(data, c.host), heard(c)]))

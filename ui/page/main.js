@@ -5,6 +5,7 @@ import { ask, enter, Refused } from "./net.js";
 import { menu, screens } from "./screens.js";
 
 const EVERY = 2000; // milliseconds between questions; a hidden tab asks nothing
+const REST = 4; // and so many times as long as the last answers took
 const part = { drops: "traffic", policy: "policies" }; // of which entry of the menu a screen is
 const main = document.getElementById("screen"), live = document.getElementById("live");
 let turn = 0, timer = 0;
@@ -25,31 +26,32 @@ function say(mark, text) {
 async function show(again = false) {
   clearTimeout(timer);
   const mine = ++turn;
-  const at = where(), screen = screens[at.kind] ?? screens[""];
+  const at = where(), screen = screens[at.kind] ?? screens[""], began = performance.now();
   nav(at.kind);
   try {
     if (!again && screen.once) say("", "asking");
-    const answers = await Promise.all(screen.needs.map((q) => (q.endsWith("?") ? ask(q.slice(0, -1)).catch((e) => (e.status === 401 || e.status === 0 ? Promise.reject(e) : undefined)) : ask(q))));
+    const asked = screen.needs.map((q) => (typeof q === "function" ? q(at) : q));
+    const answers = await Promise.all(asked.map((q) => (q.startsWith("?") ? ask(q.slice(1)).catch((e) => (e.status === 401 || e.status === 0 ? Promise.reject(e) : undefined)) : ask(q))));
     const question = screen.more?.(at);
     const more = question ? await ask(question) : undefined;
     if (mine !== turn || at.hash !== location.hash) return; // another screen is wanted by now
-    draw(screen, { ...at, more }, [...answers, more]);
+    draw(screen, { ...at, more }, asked, [...answers, more]);
     say("ok", "live");
   } catch (e) {
     if (mine !== turn) return;
     if (!(e instanceof Refused)) throw e;
     fail(e, again, screen);
   }
-  if (!screen.once && !document.hidden) timer = setTimeout(() => show(true), EVERY);
+  if (!screen.once && !document.hidden) timer = setTimeout(() => show(true), Math.max(EVERY, REST * (performance.now() - began)));
 }
 
 /** draw draws what is not drawn yet. */
-function draw(screen, at, answers) {
+function draw(screen, at, asked, answers) {
   const key = at.hash, width = main.clientWidth - 2 * parseFloat(getComputedStyle(main).paddingLeft);
   const values = [...answers, width];
   if (key === drawn.key && values.every((v, i) => v === drawn.values[i])) return;
   const begin = performance.now();
-  const data = Object.fromEntries(screen.needs.map((q, i) => [q.replace("?", ""), answers[i]]));
+  const data = Object.fromEntries(asked.map((q, i) => [q.replace(/^\?/, "").split("?")[0], answers[i]]));
   const now = h("main", { id: "screen", tabindex: "-1", "data-at": key }, screen.draw(data, { ...at, width }));
   if (drawn.key.split("?")[0] === key.split("?")[0]) become(main, now);
   else {

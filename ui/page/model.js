@@ -27,12 +27,6 @@ export function containers(endpoints) {
   return list;
 }
 
-/** matches says whether a container has all words in its names, addresses, networks and hosts. */
-export function matches(c, words) {
-  const text = [c.name, c.id, c.host, ...c.places.flatMap((p) => [p.network, p.mac, ...p.addrs, ...(p.aliases ?? []), ...(p.ports ?? []).map(port)])].join("\n").toLowerCase();
-  return words.toLowerCase().split(/\s+/).every((w) => text.includes(w));
-}
-
 /** port is a published port as `docker ps` shows it. */
 export function port(p) {
   if (!p.more) return `${p.host}->${p.container}/${p.proto}`;
@@ -51,12 +45,19 @@ export function bytes(n) {
   }
 }
 
+/** silent are hosts that counted nothing, together with those of the same reason. */
+function silent(hosts) {
+  const by = new Map();
+  for (const x of hosts) by.set(x.error, [...(by.get(x.error) ?? []), x.name]);
+  return [...by].map(([why, names]) => `Not counted on ${names.slice(0, 5).join(", ")}${names.length > 5 ? ` and ${plural(names.length - 5, "other host")}` : ""}: ${why}.`);
+}
+
 /** counted says who counted the traffic, since when, and what was not counted. */
 export function counted(traffic) {
   const who = traffic.hosts.filter((x) => !x.error), lost = who.reduce((n, x) => n + x.lost, 0), left = who.reduce((n, x) => n + (x.left ?? 0), 0);
   const since = who.map((x) => x.since).sort().at(-1);
   return [`Counted on ${plural(who.length, "host")}${since ? ` since ${new Date(since).toLocaleTimeString()}` : ""}; ${plural(lost, "packet")} lost${lost ? ", of more connections at once than there is room for" : ""}.`,
-    ...(left ? [`The oldest ${left.toLocaleString("en")} counts were left out.`] : []), ...traffic.hosts.filter((x) => x.error).map((x) => `Not counted on ${x.name}: ${x.error}.`)];
+    ...(left ? [`The oldest ${left.toLocaleString("en")} counts were left out.`] : []), ...silent(traffic.hosts.filter((x) => x.error))];
 }
 
 /** hue of a network, 1 to 6: the same on all screens. */

@@ -38,6 +38,10 @@ async function say(path, request, have, question) {
   if (response.status === 304 && have) return have.value;
   const value = await response.json().catch(() => ({}));
   if (!response.ok) throw new Refused(response.status, value.error ?? `the answer is ${response.status}`);
-  if (question) known.set(question, { tag: response.headers.get("ETag"), value });
+  if (question) {
+    known.delete(question);
+    known.set(question, { tag: response.headers.get("ETag"), value });
+    if (known.size > 40) known.delete(known.keys().next().value); // each search is a question of its own
+  }
   return value;
 }

@@ -18,3 +18,9 @@ export const state = (node) => {
 export const command = (text) => h("p.command", {}, "On the command line: ", h("code", {}, text));
 export const several = (list) => list.flatMap((x, i) => (i ? [", ", x] : [x]));
 export const none = (what) => [h("h1", {}, what), h("p", {}, "It may have gone. ", h("a", { href: "#/" }, "Back to all of it"), ".")];
+
+/** ask is a question with what it is about; what is empty is left out. */
+export const ask = (question, about) => {
+  const q = new URLSearchParams(Object.entries(about).filter(([, value]) => value != null && value !== "")).toString();
+  return q ? `${question}?${q}` : question;
+};

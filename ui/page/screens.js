@@ -1,11 +1,11 @@
-// The screens: each is made from the answers that it names in `needs` (behind "?" of those that it can do without), and
-// from the address.
+// The screens: each is made from the answers that it names in `needs` ("?" before those that it can do without; a function
+// makes one of the address), and from the address. A screen asks for what it shows, and not for all that there is.
 
 import { dropped, drops, dropsOf } from "./dropped.js";
 import { inAndOut, waysOf } from "./edges.js";
 import { facts, h, panel, table, words } from "./dom.js";
-import { by, bytes, containers, counted, matches, plural, policyOf, port, short, stateOf, within } from "./model.js";
-import { command, grape, hostLink, MOST, network, none, several, state, to } from "./parts.js";
+import { by, bytes, containers, counted, plural, policyOf, port, short, stateOf, within } from "./model.js";
+import { ask, command, grape, hostLink, MOST, network, none, several, state, to } from "./parts.js";
 import { service, services, servicesOf } from "./services.js";
 import { trellis } from "./trellis.js";
 
@@ -15,7 +15,7 @@ function health(data) {
   const bad = n > 0 && s.problems.some((p) => p.severity !== "warning");
   return h("section.panel.health", { class: n === 0 ? "ok" : bad ? "bad" : "warn" },
     h("div.verdict", {}, h("h1", {}, n === 0 ? "All is well" : `Not well: ${plural(n, "problem")}`), s.name && h("p.dim", {}, `as ${s.name} sees it`)),
-    s.node && h("div.counts", {}, [[`${s.hosts.part} of ${s.hosts.all}`, "hosts", "hosts"], [s.networks, "networks", "networks"], [data.endpoints ? containers(data.endpoints).length : s.endpoints.all, "containers", "containers"]]
+    s.node && h("div.counts", {}, [[`${s.hosts.part} of ${s.hosts.all}`, "hosts", "hosts"], [s.networks, "networks", "networks"], [data.map ? data.map.containers : s.endpoints.all, "containers", "containers"]]
       .map(([count, what, where]) => h("a", { href: `#/${where}` }, h("b", {}, count), what))),
     n > 0 && h("ol.problems", {}, s.problems.map((p) => {
       const kind = kinds.find((k) => k.code === p.code);
@@ -28,12 +28,13 @@ function health(data) {
 }
 
 const overview = {
-  title: "Overview", needs: ["status", "kinds", "nodes?", "networks?", "endpoints?", "drops?", "services?", "clients?", "egresses?"],
-  draw(data, { query, width }) {
-    const ready = data.nodes && data.networks && data.endpoints;
+  title: "Overview", needs: ["status", "kinds", ({ query }) => `?map?page=${Number(query.get("page") ?? 1)}`, "?networks", "?drops", "?services", "?clients", "?egresses"],
+  draw(data, { width }) {
+    const ready = data.map && data.networks;
+    if (ready) data.nodes = data.map.hosts;
     return [health(data),
       ready && data.networks.length === 0 && panel("No network yet", h("p", {}, "Make one, on any host: ", h("code", {}, `docker network create -d ${data.status.driver || "grapevine"} --ipam-driver ${data.status.driver || "grapevine"} blue`))),
-      ready && panel("Who is where", trellis(data, width - 34, Number(query.get("page") ?? 1))),
+      ready && panel("Who is where", trellis(data, width - 34)),
       h("div.tiles", {}, ready && servicesOf(data, data.services), ready && waysOf(data, data.clients, data.egresses), ready && drops(data),
         panel("This host", facts([
           ["host", data.status.name], ["cluster", data.status.cluster], ["underlay", data.status.node && `${data.status.vtep}, MTU ${data.status.mtu}, VXLAN port ${data.status.vxlanPort}`],
@@ -53,18 +54,18 @@ const doctor = {
 };
 
 const list = {
-  title: "Containers", needs: ["status", "nodes", "networks", "endpoints", "services?", "clients?"],
+  title: "Containers", needs: ["status", "nodes", "networks", ({ query }) => ask("containers", { find: query.get("find") }), "?services", "?clients"],
   draw(data, { query }) {
     const wanted = query.get("find") ?? "";
-    const all = containers(data.endpoints), found = wanted ? all.filter((c) => matches(c, wanted)) : all;
-    return [h("h1", {}, wanted ? `${found.length} of ${plural(all.length, "container")} with ${wanted}` : plural(all.length, "container")),
+    const { all, found, endpoints } = data.containers, some = containers(endpoints);
+    return [h("h1", {}, wanted ? `${found} of ${plural(all, "container")} with ${wanted}` : plural(all, "container")),
       wanted && h("p", {}, h("a", { href: "#/containers" }, "all")),
       wanted && besides(data, wanted.toLowerCase().split(/\s+/)),
-      table(["container", "network", "address", "host", "ports"], found.slice(0, MOST).map((c) => [
+      table(["container", "network", "address", "host", "ports"], some.map((c) => [
         to("container", c.id, c.name), h("div.lines", {}, c.places.map((p) => h("span", {}, network(data, p.network)))), h("div.lines.mono", {}, c.places.map((p) => h("span", {}, p.addrs.join(", ")))),
         [hostLink(data, c.host), stateOf(data.nodes.find((n) => n.name === c.host)).mark !== "ok" && [" ", state(data.nodes.find((n) => n.name === c.host))]],
         h("span.mono", {}, c.places.flatMap((p) => p.ports ?? []).map(port).join(" "))])),
-      found.length > MOST && h("p", {}, `${(found.length - MOST).toLocaleString("en")} more: find those that you want by a name, network, host or address.`), command("grapevine ps")];
+      found > some.length && h("p", {}, `${(found - some.length).toLocaleString("en")} more: find those that you want by a name, network, host or address.`), command("grapevine ps")];
   },
 };
 
@@ -77,13 +78,11 @@ function besides(data, wanted) {
 }
 
 const container = {
-  needs: ["status", "nodes", "networks", "endpoints", "policies", "drops?", "services?"],
-  draw(data, { name }) {
-    const all = containers(data.endpoints), c = all.find((c) => c.id === name);
+  needs: ["status", "nodes", "networks", "names", ({ name }) => ask("container", { id: name }), "policies", "?drops", "?services"],
+  draw(data) {
+    const [c] = containers(data.container.endpoints), neighbours = data.container.neighbours ?? [];
     if (!c) return none("No such container");
     const host = data.nodes.find((n) => n.name === c.host);
-    const mine = new Set(c.places.map((p) => p.network));
-    const neighbours = all.filter((o) => o !== c).map((o) => [o, o.places.find((p) => mine.has(p.network))?.network]).filter(([, on]) => on).slice(0, 60);
     const lost = dropsOf(data, c);
     const about = data.policies.policies.filter((p) => !p.network || c.places.some((q) => q.network === p.network));
     return [h("h1", {}, c.name, " ", state(host)),
@@ -95,7 +94,7 @@ const container = {
           ["sends at most", p.egress], ["gets at most", p.ingress]])])),
       panel("May it reach ...", tracer(data, { from: `${c.places[0].network}/${c.name}` }), h("p.dim", {}, "Policies, networks, hosts and the tunnel, both ways.")),
       panel("Policies of its networks", about.length ? h("ul", {}, about.map((p) => h("li", {}, to("policy", policyId(p), p.network ? `${short(p.network)}/${p.name}` : p.name), h("span.dim", {}, ` ${p.kind}`)))) : h("p.dim", {}, "None: all on its networks may talk to it.")),
-      panel("On the same networks: what is in the way to ...", neighbours.length ? h("p.cloud", {}, neighbours.map(([o, on]) => [h("a.chip", { href: `#/trace?from=${encodeURIComponent(`${on}/${c.name}`)}&to=${encodeURIComponent(`${on}/${o.name}`)}` }, grape(data, on), o.name), " "])) : h("p.dim", {}, "Nobody else.")),
+      panel("On the same networks: what is in the way to ...", neighbours.length ? h("p.cloud", {}, neighbours.map((o) => [h("a.chip", { href: `#/trace?from=${encodeURIComponent(`${o.network}/${c.name}`)}&to=${encodeURIComponent(`${o.network}/${o.name}`)}` }, grape(data, o.network), o.name), " "])) : h("p.dim", {}, "Nobody else.")),
       servicesOf(data, (data.services ?? []).filter((s) => s.replicas?.some((r) => c.places.some((p) => p.id === r.endpoint))), "Services it is behind"),
       lost.length > 0 && drops(data, lost, `Of its packets ${data.status.name}'s switch drops`), command(`grapevine show ${c.name}`)];
   },
@@ -107,74 +106,89 @@ const networks = {
     return [h("h1", {}, plural(data.networks.length, "network")),
       table(["network", "VNID", "subnets", "containers", "hosts", "notes"], [...data.networks].sort(by((n) => n.name)).map((n) => [
         network(data, n.name), n.vnid, h("span.mono", {}, n.subnets.map((s) => s.prefix).join(", ")), h("a", { href: `#/containers?find=${encodeURIComponent(short(n.name))}` }, n.endpoints),
-        n.hosts.length, several([n.vnid === 0 && "reaches all", n.internal && "internal", n.encrypted && "encrypted", n.removed && "goes when unused", n.notes?.length && plural(n.notes.length, "note")].filter(Boolean))])), command("grapevine networks")];
+        n.hostCount, several([n.vnid === 0 && "reaches all", n.internal && "internal", n.encrypted && "encrypted", n.removed && "goes when unused", n.notes?.length && plural(n.notes.length, "note")].filter(Boolean))])), command("grapevine networks")];
   },
 };
 
+/** cloud is containers, some by name. */
+function cloud({ found, endpoints }) {
+  const some = containers(endpoints);
+  return panel(plural(found, "container"), h("p.cloud", {}, some.map((c) => [h("a.chip", { href: `#/container/${c.id}` }, c.name), " "])), found > some.length && `and ${(found - some.length).toLocaleString("en")} more`);
+}
+
 const aNetwork = {
-  needs: ["status", "nodes", "networks", "endpoints", "ring", "services?", "clients?", "egresses?"],
+  needs: ["status", "nodes", "networks", ({ name }) => ask("containers", { network: name }), ({ name }) => ask("leased", { network: name }), "ring", "?services", "?clients", "?egresses"],
   draw(data, { name }) {
     const n = data.networks.find((n) => n.name === name);
     if (!n) return none("No such network");
-    const on = containers(data.endpoints).filter((c) => c.places.some((p) => p.network === name));
     return [h("h1", {}, grape(data, name), short(n.name)),
       panel("", facts([["VNID", n.vnid === 0 ? "0: it reaches all networks, and they reach it" : n.vnid], ["subnets", n.subnets.map((s) => h("div", {}, h("span.mono", {}, s.prefix), ` gateway `, h("span.mono", {}, s.gateway)))],
         ["internal", n.internal && "nothing leads out of it"], ["encrypted", n.encrypted && "between hosts it passes through WireGuard, or not at all"], ["MTU", n.mtu], ["here", n.here ? "this host's Docker has it" : "this host's Docker has it not, or not yet"],
-        ["removed", n.removed && "it goes when no host uses it"], ["notes", n.notes?.join("; ")], ["hosts", several([...n.hosts].sort().map((x) => hostLink(data, x)))]])),
+        ["removed", n.removed && "it goes when no host uses it"], ["notes", n.notes?.join("; ")], ["hosts", [several([...n.hosts].sort().map((x) => hostLink(data, x))), n.hostCount > n.hosts.length && ` and ${n.hostCount - n.hosts.length} more`]]])),
       servicesOf(data, data.services?.filter((s) => s.network === name)),
       waysOf(data, data.clients?.filter((c) => c.network === name), data.egresses?.filter((e) => e.networks.includes(name))),
       panel("Addresses", data.ring.filter((p) => p.network === name).map((p) => pool(data, p))),
-      panel(plural(on.length, "container"), h("p.cloud", {}, on.slice(0, MOST).map((c) => [h("a.chip", { href: `#/container/${c.id}` }, c.name), " "])), on.length > MOST && `and ${on.length - MOST} more`),
+      cloud(data.containers),
       command(`grapevine show ${short(n.name)}`)];
   },
 };
 
 const hosts = {
-  title: "Hosts", needs: ["status", "nodes", "networks", "endpoints"],
-  draw(data) {
-    const count = new Map();
-    for (const e of data.endpoints) count.set(e.host, (count.get(e.host) ?? 0) + 1);
-    return [h("h1", {}, plural(data.nodes.length, "host")), h("p.dim", {}, `The path is that between ${data.status.name} and the host: a packet of containers', both ways.`),
-      table(["host", "state", "path", "address", "MTU", "containers", "datapath", "agent"], [...data.nodes].sort(by((n) => n.name)).map((n) => [
+  title: "Hosts", needs: ["status", "nodes", "counts"],
+  draw(data, { query }) {
+    const wanted = query.get("find") ?? "", sick = (n) => (stateOf(n).mark === "ok" ? 1 : 0);
+    const found = data.nodes.filter((n) => `${n.name}\n${n.vtep}\n${n.version}`.toLowerCase().includes(wanted.toLowerCase())).sort((a, b) => sick(a) - sick(b) || by((n) => n.name)(a, b));
+    return [h("h1", {}, wanted ? `${found.length} of ${plural(data.nodes.length, "host")} with ${wanted}` : plural(data.nodes.length, "host")), h("p.dim", {}, `The path is that between ${data.status.name} and the host: a packet of containers', both ways. What is not well comes first.`),
+      table(["host", "state", "path", "address", "MTU", "containers", "datapath", "agent"], found.slice(0, MOST).map((n) => [
         to("host", n.id, n.name), state(n), n.self ? "" : n.path || "not known", h("span.mono", {}, n.vtep), n.mtu,
-        h("a", { href: `#/containers?find=${encodeURIComponent(n.name)}` }, count.get(n.name) ?? 0), n.datapath, n.version])), command("grapevine nodes")];
+        h("a", { href: `#/containers?find=${encodeURIComponent(n.name)}` }, data.counts[n.name] ?? 0), n.datapath, n.version])),
+      found.length > MOST && h("p", {}, `${(found.length - MOST).toLocaleString("en")} more.`), command("grapevine nodes")];
   },
 };
 
 const aHost = {
-  needs: ["status", "nodes", "networks", "endpoints", "ring", "clients?", "egresses?"],
+  needs: ["status", "nodes", "networks", "ring", ({ name }) => ask("containers", { hostid: name }), "?clients", "?egresses"],
   draw(data, { name }) {
     const n = data.nodes.find((n) => n.id === name);
     if (!n) return none("No such host");
-    const on = containers(data.endpoints).filter((c) => c.host === n.name);
     return [h("h1", {}, n.name, " ", state(n)),
       panel("", facts([["id", h("code", {}, n.id)], ["path from here", n.self ? null : n.path || "not known"], ["address", h("span.mono", {}, `${n.vtep}, UDP port ${n.vxlanPort}`)], ["gossip", h("span.mono", {}, n.gossip)],
-        ["MTU", n.mtu], ["datapath", n.datapath], ["agent", n.version], ["networks", several(data.networks.filter((w) => w.hosts.includes(n.name)).map((w) => network(data, w.name)))]])),
+        ["MTU", n.mtu], ["datapath", n.datapath], ["agent", n.version], ["networks", several([...new Set(data.containers.endpoints.map((e) => e.network))].sort().map((w) => network(data, w)))]])),
       waysOf(data, data.clients?.filter((c) => c.host === n.name), data.egresses?.filter((e) => e.holder === n.name)),
       panel("What it owns of the addresses", table(["of", "prefix", "part"], data.ring.flatMap((p) => p.shares.filter((s) => s.node === n.id).map((s) => [p.network ? network(data, p.network) : "the cluster", h("span.mono", {}, p.prefix), `${(100 * s.part).toFixed(1)}%`])))),
-      panel(plural(on.length, "container"), h("p.cloud", {}, on.slice(0, MOST).map((c) => [h("a.chip", { href: `#/container/${c.id}` }, c.name), " "]))),
+      cloud(data.containers),
       command(`grapevine show ${n.name}`)];
   },
 };
 
-/** pool is a bar of a prefix: who owns which part, and a line for each address that a container has. */
+const OWNERS = 24; // of a prefix, each with its name; the rest are drawn together
+
+/** pool is a bar of a prefix: who owns which part, and a line where containers have addresses. */
 function pool(data, p) {
   const index = new Map([...data.nodes].sort(by((n) => n.name)).map((n, i) => [n.id, 1 + (i % 6)]));
-  const W = 1000;
-  const blocks = p.shares.flatMap((s) => s.blocks.map((b) => ({ s, at: within(b, p.prefix) })).filter((b) => b.at));
-  const leased = p.network ? data.endpoints.filter((e) => e.network === p.network).flatMap((e) => e.addrs.map((a) => within(a, p.prefix))).filter(Boolean) : [];
+  const W = 1000, all = [...p.shares].sort((a, b) => b.part - a.part), named = all.slice(0, OWNERS), others = all.slice(OWNERS);
+  const blocks = (shares) => shares.flatMap((s) => s.blocks.map((b) => ({ s, at: within(b, p.prefix) })).filter((b) => b.at));
+  const together = new Map(); // by colour
+  for (const { s, at: [from, end] } of blocks(others)) {
+    const n = index.get(s.node) ?? 6;
+    together.set(n, `${together.get(n) ?? ""}M${(from * W).toFixed(2)} 0h${Math.max(0.6, (end - from) * W).toFixed(2)}v26h-${Math.max(0.6, (end - from) * W).toFixed(2)}z`);
+  }
+  const at = data.leased.find((l) => l.prefix === p.prefix && p.network)?.at ?? [];
   return h("figure.pool", {}, h("figcaption", {}, p.network ? network(data, p.network) : "the cluster", " ", h("span.mono", {}, p.prefix)),
-    h("svg:svg", { viewBox: `0 0 ${W} 26`, preserveAspectRatio: "none", role: "img", "aria-label": p.shares.map((s) => `${s.host} ${(100 * s.part).toFixed(1)}%`).join(", ") },
-      blocks.map((b) => h("svg:rect.share", { class: `n${index.get(b.s.node) ?? 6}`, x: b.at[0] * W, width: Math.max(0.6, (b.at[1] - b.at[0]) * W), height: 26 }, h("svg:title", {}, `${b.s.host}: ${b.s.blocks.join(", ")}`))),
-      leased.length > 0 && h("svg:path.leased", { d: leased.map(([x]) => `M${(x * W).toFixed(2)} 15v11`).join("") })),
-    h("p.legend", {}, p.shares.map((s) => h("span", {}, h("i", { class: `grape n${index.get(s.node) ?? 6}` }), `${s.host} ${(100 * s.part).toFixed(1)}%`))));
+    h("svg:svg", { viewBox: `0 0 ${W} 26`, preserveAspectRatio: "none", role: "img", "aria-label": named.map((s) => `${s.host} ${(100 * s.part).toFixed(1)}%`).join(", ") },
+      blocks(named).map((b) => h("svg:rect.share", { class: `n${index.get(b.s.node) ?? 6}`, x: b.at[0] * W, width: Math.max(0.6, (b.at[1] - b.at[0]) * W), height: 26 }, h("svg:title", {}, `${b.s.host}: ${b.s.blocks.join(", ")}`))),
+      [...together].map(([n, d]) => h("svg:path.share", { class: `n${n}`, d })),
+      at.length > 0 && h("svg:path.leased", { d: at.map((x) => `M${((x * W) / 1000).toFixed(2)} 15v11`).join("") })),
+    h("p.legend", {}, named.map((s) => h("span", {}, h("i", { class: `grape n${index.get(s.node) ?? 6}` }), `${s.host} ${(100 * s.part).toFixed(1)}%`)),
+      others.length > 0 && h("span", {}, `and ${plural(others.length, "host")} with ${(100 * others.reduce((n, s) => n + s.part, 0)).toFixed(1)}%`)));
 }
 
+const POOLS = 20; // on one screen
 const addresses = {
-  title: "Addresses", needs: ["status", "nodes", "networks", "endpoints", "ring"],
+  title: "Addresses", needs: ["status", "nodes", "networks", "leased", "ring"],
   draw(data) {
-    return [h("h1", {}, "Who owns which addresses"), h("p.dim", {}, "A host hands out what it owns, and nothing else. A line is an address that a container has."),
-      panel("", data.ring.map((p) => pool(data, p))), command("grapevine ring")];
+    return [h("h1", {}, "Who owns which addresses"), h("p.dim", {}, "A host hands out what it owns, and nothing else. A line is where containers have addresses."),
+      panel("", data.ring.slice(0, POOLS).map((p) => pool(data, p)), data.ring.length > POOLS && h("p", {}, `${data.ring.length - POOLS} more: each network's screen has its own.`)), command("grapevine ring")];
   },
 };
 
@@ -188,7 +202,7 @@ function onePolicy(data, p, open = false) {
 }
 
 const policy = {
-  needs: ["status", "policies", "networks", "endpoints", "drops?"],
+  needs: ["status", "policies", "networks", "names", "?drops"],
   draw(data, { name }) {
     const p = data.policies.policies.find((p) => policyId(p) === name);
     if (!p) return none("No such policy");
@@ -198,7 +212,7 @@ const policy = {
 };
 
 const policies = {
-  title: "Policies", needs: ["status", "policies", "networks", "endpoints"],
+  title: "Policies", needs: ["status", "policies", "networks", "names"],
   draw(data) {
     const { policies: all, notes } = data.policies;
     return [h("h1", {}, all?.length ? plural(all.length, "polic").replace(/polic(s?)$/, (_, s) => (s ? "policies" : "policy")) : "No policies"),
@@ -211,13 +225,12 @@ const policies = {
 
 /** tracer asks for two ends. */
 function tracer(data, { from = "", to = "" }) {
-  const names = containers(data.endpoints).slice(0, 1000), times = new Map();
-  for (const c of names) times.set(c.name, (times.get(c.name) ?? 0) + 1);
+  const names = data.names ?? [];
   return h("form.tracer", { "data-do": "trace" },
     h("label", {}, "from ", h("input", { name: "from", value: from, required: true, placeholder: "web", list: names.length > 0 && "names", autocomplete: "off", spellcheck: "false" })),
     h("label", {}, "to ", h("input", { name: "to", value: to, required: true, placeholder: "db:5432", list: names.length > 0 && "names", autocomplete: "off", spellcheck: "false" })),
     h("button", {}, "Trace"),
-    names.length > 0 && h("datalist", { id: "names" }, names.map((c) => h("option", { value: c.places.length > 1 || times.get(c.name) > 1 ? `${c.places[0].network}/${c.name}` : c.name }))));
+    names.length > 0 && h("datalist", { id: "names" }, names.map((value) => h("option", { value }))));
 }
 
 const peer = (data, p) => [h("b", {}, p.name || p.addr), p.host && h("small", {}, [` ${p.addr} on ${short(p.network)}, host `, p.host])];
@@ -231,7 +244,7 @@ function decision(what, d) {
 const echo = (name, e) => h("li", { class: e.lost ? "bad" : "ok" }, h("b", {}, name), h("p", {}, e.lost ? `${e.bytes} bytes ${e.lost}` : `${e.bytes} bytes, there and back in ${e.milliseconds.toFixed(2)} ms`));
 
 const trace = {
-  title: "Trace", needs: ["status", "networks", "endpoints"], once: true,
+  title: "Trace", needs: ["status", "networks", "names"], once: true,
   more: ({ query }) => (query.get("from") && query.get("to") ? `trace?from=${encodeURIComponent(query.get("from"))}&to=${encodeURIComponent(query.get("to"))}` : null),
   draw(data, { query, more: t }) {
     const from = query.get("from") ?? "", dest = query.get("to") ?? "";
@@ -246,26 +259,24 @@ const trace = {
 };
 
 /** talker is an end of a connection. */
-function talker(data, e, proto) {
-  const at = data.endpoints.find((x) => x.addrs.includes(e.addr));
+function talker(e, proto) {
   const name = e.name || (proto && e.port && e.addr.includes(":") ? `[${e.addr}]` : e.addr), text = proto ? `${name}${e.port && proto !== "icmp" ? `:${e.port}` : ""}/${proto}` : name;
-  return [at ? to("container", at.container || at.id, text) : text, e.host && h("small", {}, ` ${e.host}`)];
+  return [e.network ? to("container", e.addr, text) : text, e.host && h("small", {}, ` ${e.host}`)];
 }
 
 const traffic = {
-  title: "Traffic", needs: ["status", "networks", "endpoints"],
-  more: ({ query }) => `traffic?all=${query.get("all") === "true"}`,
+  title: "Traffic", needs: ["status", "networks"],
+  more: ({ query }) => ask("traffic", { all: query.get("all") === "true", only: query.get("only") }),
   draw(data, { query, more: t }) {
     const all = query.get("all") === "true", only = query.get("only") === "unanswered";
-    const found = only ? t.connections.filter((c) => c.state === "unanswered" || c.state === "refused") : t.connections;
     const chip = (text, all, only, here) => [h("a.chip", { href: `#/traffic?all=${all}${only ? "&only=unanswered" : ""}`, "aria-current": here && "true" }, text), " "];
     const mark = (state) => ({ unanswered: "bad", refused: "bad", reset: "warn", open: "ok", answered: "ok" })[state];
-    return [h("h1", {}, plural(found.length, "connection"), only && " without an answer"),
+    return [h("h1", {}, plural(t.found, "connection"), only && " without an answer"),
       h("p.cloud", {}, chip(`host ${data.status.name}`, false, only, !all), chip("all hosts", true, only, all), chip("all connections", all, false, !only), chip("without an answer", all, true, only), h("a.chip", { href: "#/drops" }, "dropped by the switch")),
-      table(["from", "to", "network", "state", "sent", "came back", "began"], found.slice(0, MOST).map((c) => [
-        talker(data, c.from), talker(data, c.to, c.proto), h("div.lines", {}, [...new Set([c.from.network, c.to.network])].map((n) => h("span", {}, n ? network(data, n) : "outside"))), h("span.state", { class: mark(c.state) }, c.state),
+      table(["from", "to", "network", "state", "sent", "came back", "began"], t.connections.map((c) => [
+        talker(c.from), talker(c.to, c.proto), h("div.lines", {}, [...new Set([c.from.network, c.to.network])].map((n) => h("span", {}, n ? network(data, n) : "outside"))), h("span.state", { class: mark(c.state) }, c.state),
         h("span.mono", { title: plural(c.packets, "packet") }, bytes(c.bytes)), h("span.mono", { title: plural(c.backPackets, "packet") }, c.backPackets ? bytes(c.backBytes) : "-"), h("span.mono", {}, new Date(c.first).toLocaleTimeString())])),
-      found.length > MOST && h("p", {}, `${(found.length - MOST).toLocaleString("en")} more.`),
+      t.found > t.connections.length && h("p", {}, `${(t.found - t.connections.length).toLocaleString("en")} more.`),
       counted(t).map((line) => h("p.dim", {}, line)), command(`grapevine traffic${all ? " --all" : ""}${only ? " --unanswered" : ""}`)];
   },
 };

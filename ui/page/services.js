@@ -43,20 +43,19 @@ export const services = {
 };
 
 export const service = {
-  needs: ["status", "nodes", "networks", "endpoints", "services"],
+  needs: ["status", "nodes", "networks", "services"],
   draw(data, { name }) {
     const s = data.services.find((s) => idOf(s) === name);
     if (!s) return none("No such service");
     const { mark, text } = healthOf(s);
-    const behind = (r) => data.endpoints.find((e) => e.id === r.endpoint);
     const labels = Object.entries(s.labels ?? {}).map(([k, v]) => `${k}=${v}`);
     return [h("h1", {}, s.name, " ", h("span.state", { class: mark }, text)),
       panel("", facts([["network", network(data, s.network)], ["addresses", h("span.mono", {}, (s.addrs ?? []).join(", "))], ["ports", h("span.mono", {}, s.ports.join(", "))],
         ["its replicas are", several([s.select && `what is called ${s.select}`, labels.length && `what has ${labels.join(", ")}`, !s.select && !labels.length && `what is called ${s.name}`].filter(Boolean))],
         ["affinity", s.affinity && "each container stays with one replica"], ["made on", s.author], ["notes", s.notes?.join("; ")]])),
       panel(text, s.replicas?.length ? table(["container", "new connections", "host", "address"], [...s.replicas].sort(by((r) => `${r.name} ${r.host}`)).map((r) => {
-        const at = behind(r), node = data.nodes.find((n) => n.name === r.host);
-        return [at ? to("container", at.container || at.id, r.name) : r.name, h("span.state", { class: r.in ? "ok" : "bad" }, r.in ? "gets them" : r.why || "none"),
+        const node = data.nodes.find((n) => n.name === r.host);
+        return [to("container", r.endpoint, r.name), h("span.state", { class: r.in ? "ok" : "bad" }, r.in ? "gets them" : r.why || "none"),
           [hostLink(data, r.host), stateOf(node).mark !== "ok" && [" ", state(node)]], h("span.mono", {}, lines(r.addrs))];
       })) : h("p.dim", {}, `Nothing on ${short(s.network)} has that name or those labels: connections are refused.`)),
       command(`grapevine service show ${idOf(s)}`)];

@@ -2,24 +2,22 @@
 // It is drawn the same for everyone who looks, and never moves by itself.
 
 import { h } from "./dom.js";
-import { by, containers, hue, plural, short, stateOf } from "./model.js";
+import { by, hue, plural, short, stateOf } from "./model.js";
 
 const LEFT = 132, HEAD = 74, GAP = 8, LINE = 30, MOST_HOSTS = 24, MOST_NETWORKS = 40, MOST_NAMED = 8;
 
 /** draw is the trellis of what is known, in so many pixels of width. */
-export function trellis(data, width, page = 1) {
-  const all = [...data.nodes].sort(by((n) => n.name));
-  const pages = Math.max(1, Math.ceil(all.length / MOST_HOSTS));
-  const hosts = all.slice((page - 1) * MOST_HOSTS, page * MOST_HOSTS);
+export function trellis(data, width) {
+  const { hosts, page, pages, all } = data.map;
   const networks = [...data.networks].sort((a, b) => b.endpoints - a.endpoints).slice(0, MOST_NETWORKS).sort(by((n) => n.name));
   const named = hosts.length <= MOST_NAMED;
-  const cells = cellsOf(data.endpoints, named ? data.clients ?? [] : []);
+  const cells = cellsOf(data.map.cells, named ? data.clients ?? [] : []);
   const leaves = new Map((data.egresses ?? []).flatMap((e) => e.networks.map((n) => [n, e])));
   const column = Math.max(named ? 150 : 34, Math.floor((width - LEFT - 16) / Math.max(1, hosts.length)));
   const W = LEFT + hosts.length * column + 8;
   let y = HEAD;
   const rows = networks.map((n) => {
-    const cell = hosts.map((host) => layout(cells.get(`${host.name}\n${n.name}`) ?? [], column, named));
+    const cell = hosts.map((host) => layout(cells.get(`${host.name}\n${n.name}`) ?? { list: [], count: 0 }, column, named));
     const height = Math.max(named ? 52 : 44, leaves.has(n.name) ? 56 : 0, ...cell.map((c) => c.height + 16));
     const row = { n, y, height, cell };
     y += height + GAP;
@@ -33,24 +31,18 @@ export function trellis(data, width, page = 1) {
       rows.map((r) => vine(data, r, W, leaves.get(r.n.name))),
       rows.map((r) => h("svg:g", { class: `n${hue(data.networks, r.n.name)}` }, r.cell.map((c, i) => grapes(c, r, hosts[i], LEFT + i * column, column)))))),
     h("p.legend", {}, "A row is a network, a column a host. ", named && data.clients?.length > 0 && "A dashed one is a laptop or a phone. ",
-      pages > 1 && [...Array(pages).keys()].map((i) => h("a.chip", { href: `#/?page=${i + 1}`, "aria-current": i + 1 === page && "true" }, `hosts ${i * MOST_HOSTS + 1} to ${Math.min((i + 1) * MOST_HOSTS, all.length)}`)),
+      pages > 1 && [...Array(pages).keys()].map((i) => h("a.chip", { href: `#/?page=${i + 1}`, "aria-current": i + 1 === page && "true" }, `hosts ${i * MOST_HOSTS + 1} to ${Math.min((i + 1) * MOST_HOSTS, all)}`)),
       fewer > 0 && h("a", { href: "#/networks" }, `and ${plural(fewer, "network")} more`)),
   ];
 }
 
-/** cellsOf are the containers and clients by host and network. */
-function cellsOf(endpoints, clients) {
-  const cells = new Map();
-  for (const c of containers(endpoints)) {
-    for (const p of c.places) {
-      const key = `${p.host}\n${p.network}`;
-      if (!cells.has(key)) cells.set(key, []);
-      cells.get(key).push(c);
-    }
-  }
+/** cellsOf are the containers and clients by host and network, and how many there are. */
+function cellsOf(counted, clients) {
+  const cells = new Map((counted ?? []).map((c) => [`${c.host}\n${c.network}`, { list: c.containers, count: c.count }]));
   for (const c of clients) {
     const key = `${c.host}\n${c.network}`;
-    cells.set(key, [...(cells.get(key) ?? []), { ...c, client: true }]);
+    const { list, count } = cells.get(key) ?? { list: [], count: 0 };
+    cells.set(key, { list: [...list, { ...c, client: true }], count: count + 1 });
   }
   return cells;
 }
@@ -58,12 +50,12 @@ function cellsOf(endpoints, clients) {
 const clip = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 /** layout places the grapes of a cell: with names in lines, else as a bunch. */
-function layout(list, column, named) {
+function layout({ list, count }, column, named) {
   const room = column - 16;
-  if (!named || list.length > 12) {
+  if (!named || count > 12) {
     const across = Math.max(2, Math.min(6, Math.floor((column - 8) / 9)));
     const most = across * 3;
-    return { list, across, bunch: Math.min(list.length, most), more: list.length > most, height: Math.ceil(Math.min(list.length, most) / across) * 9 + (list.length > most ? 14 : 0) };
+    return { list, count, across, bunch: Math.min(count, most), more: count > most, height: Math.ceil(Math.min(count, most) / across) * 9 + (count > most ? 14 : 0) };
   }
   let x = 0, line = 0;
   const pills = list.map((c) => {
@@ -74,7 +66,7 @@ function layout(list, column, named) {
     x += w + 6;
     return pill;
   });
-  return { list, pills, height: (line + 1) * LINE };
+  return { list, count, pills, height: (line + 1) * LINE };
 }
 
 function post(host, x, column, H, named) {
@@ -107,7 +99,7 @@ function vine(data, { n, y, height }, W, egress) {
 }
 
 function grapes(cell, row, host, x, column) {
-  if (!cell.list.length) return null;
+  if (!cell.count) return null;
   const top = row.y + (row.height - cell.height) / 2;
   if (cell.pills) {
     return cell.pills.map((p) => h("svg:a.grape", { class: p.c.client && "client", href: p.c.client ? "#/edges" : `#/container/${p.c.id}`, transform: `translate(${x + 10 + p.x} ${top + p.y})`, "aria-label": `${p.c.client ? "client" : "container"} ${p.c.name} on ${short(row.n.name)}, host ${host.name}` },
@@ -121,9 +113,9 @@ function grapes(cell, row, host, x, column) {
     const cx = x + column / 2 + ((i % cell.across) - (inLine - 1) / 2) * size;
     d += `M${cx - 3.6} ${top + 5 + line * size}a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0`;
   }
-  const count = plural(cell.list.length, "container");
+  const count = plural(cell.count, "container"), names = cell.list.map((c) => c.name).join(", ");
   return h("svg:a.bunch", { href: `#/containers?find=${encodeURIComponent(`${host.name} ${short(row.n.name)}`)}`, "aria-label": `${count} on ${short(row.n.name)}, host ${host.name}` },
-    h("svg:title", {}, `${count}: ${clip(cell.list.map((c) => c.name).join(", "), 300)}`),
+    h("svg:title", {}, `${count}: ${clip(names, 300)}${cell.count > cell.list.length ? ", ..." : ""}`),
     h("svg:rect.area", { x: x + 6, y: row.y + 2, width: column - 12, height: row.height - 4 }), h("svg:path", { d }),
-    cell.more && h("svg:text.small.mid", { x: x + column / 2, y: top + cell.height - 2 }, cell.list.length));
+    cell.more && h("svg:text.small.mid", { x: x + column / 2, y: top + cell.height - 2 }, cell.count));
 }

@@ -84,7 +84,7 @@ type Config struct {
 	Capture string
 	// Traffic says whether is counted who talks to whom: auto, on or off.
 	Traffic string
-	// IPFIX is the collector that is told who talks to whom, HOST:PORT; empty: none.
+	// IPFIX is the collector that is told who talks to whom: HOST:PORT, by UDP, or tcp://HOST:PORT; empty: none.
 	IPFIX string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string

@@ -249,10 +249,14 @@ func setIPFIX(c *Config, v string) error {
 	if v == "" {
 		return nil
 	}
-	host, port, err := net.SplitHostPort(v)
+	at, tcp := strings.CutPrefix(v, "tcp://")
+	at = strings.TrimPrefix(at, "udp://")
+	host, port, err := net.SplitHostPort(at)
 	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 {
-		return fmt.Errorf("%.80q is not HOST:PORT, as flows.example:4739 or [2001:db8::7]:4739", v)
+		return fmt.Errorf("%.80q is not HOST:PORT or tcp://HOST:PORT, as flows.example:4739 or tcp://[2001:db8::7]:4739", v)
 	}
-	c.IPFIX = v
+	if c.IPFIX = at; tcp {
+		c.IPFIX = "tcp://" + at
+	}
 	return nil
 }

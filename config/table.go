@@ -190,7 +190,7 @@ var Table = []Setting{
 	},
 	{
 		Name: "ipfix",
-		Doc: "Collector of IPFIX (`HOST:PORT`, UDP) that is told what this host's containers send to whom. It counts always then, as with `GRAPEVINE_TRAFFIC=on`; with `off` there is nothing to tell. Empty: nobody is told anything. " +
+		Doc: "Collector of IPFIX (`HOST:PORT` by UDP, `tcp://HOST:PORT`) that is told what this host's containers send to whom. It counts always then, as with `GRAPEVINE_TRAFFIC=on`; with `off` there is nothing to tell. Empty: nobody is told anything. " +
 			"See docs/use/packets.md.",
 		set: setIPFIX,
 	},

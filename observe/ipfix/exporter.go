@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // Config of an Exporter.
 type Config struct {
-	Collector string // HOST:PORT, UDP; empty: nobody is told anything
+	Collector string // HOST:PORT, by UDP, or tcp://HOST:PORT; empty: nobody is told anything
 	Domain    uint32 // of this host
 	// VNID is that of a network.
 	VNID func(network string) uint32
@@ -43,6 +44,7 @@ type told struct {
 type Exporter struct {
 	cfg  Config
 	wake chan struct{}
+	anew time.Duration
 
 	mu      sync.Mutex
 	begun   bool
@@ -53,7 +55,7 @@ type Exporter struct {
 
 // New makes an Exporter.
 func New(cfg Config) *Exporter {
-	return &Exporter{cfg: cfg, wake: make(chan struct{}, 1), told: map[counter.Half]told{}}
+	return &Exporter{cfg: cfg, wake: make(chan struct{}, 1), anew: anew, told: map[counter.Half]told{}}
 }
 
 // Look hears what is counted, and what has ended since the last time. It does not block.
@@ -145,10 +147,13 @@ func placeOf(w traffic.Who) Place {
 	return Place{Network: w.Network, Container: w.Name, Host: w.Host}
 }
 
-// Run sends what waits, until ctx ends. What cannot be sent is gone, as UDP is.
+// Run sends what waits, until ctx ends. What cannot be sent by UDP is gone.
 func (e *Exporter) Run(ctx context.Context) error {
 	if e.cfg.Collector == "" {
 		return nil
+	}
+	if collector, is := strings.CutPrefix(e.cfg.Collector, "tcp://"); is {
+		return e.stream(ctx, collector)
 	}
 	encoder := Encoder{Domain: e.cfg.Domain}
 	var conn net.Conn
@@ -170,7 +175,7 @@ func (e *Exporter) Run(ctx context.Context) error {
 			e.cfg.Log.Warn("flows were not told to the collector: there were too many at once", "flows", lost)
 		}
 		var err error
-		if conn == nil && time.Since(tried) >= anew {
+		if conn == nil && time.Since(tried) >= e.anew {
 			tried = time.Now()
 			var d net.Dialer
 			conn, err = d.DialContext(ctx, "udp", e.cfg.Collector)

@@ -110,6 +110,7 @@ func kind(f Flow) uint8 {
 // Encoder makes messages of one observation domain.
 type Encoder struct {
 	Domain    uint32
+	Once      bool   // templates are sent once: nothing is lost on the way
 	sequence  uint32 // data records sent before the next message
 	templated time.Time
 }
@@ -125,7 +126,7 @@ const (
 
 // Messages are the flows, behind the templates if those are due.
 func (e *Encoder) Messages(flows []Flow, now time.Time) (list [][]byte) {
-	if e.templated.IsZero() || now.Sub(e.templated) >= again {
+	if e.templated.IsZero() || !e.Once && now.Sub(e.templated) >= again {
 		e.templated = now
 		set := template(template(nil, template4, fields(false)), template6, fields(true))
 		list = append(list, e.message(now, 2, set, 0))

@@ -81,7 +81,7 @@ type Keeper struct {
 
 // New makes nothing yet.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, box: wireguard.Sandbox{Run: cfg.Run}, attached: map[string]fit{}, let: map[string]error{}, peers: map[wireguard.Key]wireguard.Peer{}}
+	return &Keeper{cfg: cfg, box: wireguard.Sandbox{Run: cfg.Run}, attached: map[string]fit{}, peers: map[wireguard.Key]wireguard.Peer{}}
 }
 
 // Public is the key that this host has for clients.
@@ -147,9 +147,10 @@ const patience = 5 * time.Second
 func (k *Keeper) Ensure(ctx context.Context) error {
 	k.ensuring.Lock()
 	defer k.ensuring.Unlock()
-	err := k.ensure(ctx)
+	let, err := k.ensure(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.let = let // at once: who asks meanwhile is told of the last try
 	if err != nil && ctx.Err() == nil && err.Error() != k.logged {
 		k.cfg.Log.Warn("clients are not let in as they should be, trying again", "err", err)
 	}
@@ -160,41 +161,39 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	return err
 }
 
-func (k *Keeper) ensure(ctx context.Context) error {
-	k.mu.Lock()
-	clear(k.let)
-	k.mu.Unlock()
+// ensure returns what is wrong with each client that it came to, by the endpoint's ID.
+func (k *Keeper) ensure(ctx context.Context) (let map[string]error, err error) {
 	list := clients.On(k.cfg.Source.Snapshot(), k.cfg.Self)
 	if len(list) == 0 {
 		if !k.ended {
 			err := k.end()
 			k.ended = err == nil
-			return err
+			return nil, err
 		}
-		return nil
+		return nil, nil
 	}
 	k.ended = false
 	key, err := k.cfg.Key()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r, err := k.box.Ensure(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer r.Close()
 	have, err := r.State()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	k.note(r, have)
 	change := wireguard.Diff(have, wireguard.State{Private: key, Port: k.cfg.Port, Peers: peers(list, have)}, nil, time.Now())
 	// First those go who are clients no more; whoever is one comes in when his way is there.
 	if err := r.Set(wireguard.Change{Remove: change.Remove}); err != nil {
-		return err
+		return nil, err
 	}
 	errs := []error{k.drop(list)}
-	let := map[string]error{}
+	let = map[string]error{}
 	var ways []wireguard.Way
 	switchPatience, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -216,12 +215,10 @@ func (k *Keeper) ensure(ctx context.Context) error {
 		k.note(r, have)
 	}
 	all := errors.Join(k.told(set), err)
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, c := range list {
-		k.let[c.ID] = errors.Join(let[c.ID], led.Of(c.Addrs), all)
+		let[c.ID] = errors.Join(let[c.ID], led.Of(c.Addrs), all)
 	}
-	return errors.Join(append(errs, led.All(), all)...)
+	return let, errors.Join(append(errs, led.All(), all)...)
 }
 
 // told says of a port that is taken by whom, and what to do.

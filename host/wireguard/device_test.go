@@ -17,12 +17,14 @@ import (
 
 // The test's own program is the process of WireGuard, where the kernel has none.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == Verb {
-		if err := Serve(context.Background(), os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for verb, serve := range map[string]func(context.Context, []string) error{Verb: Serve, SandboxVerb: ServeSandbox} {
+		if len(os.Args) > 1 && os.Args[1] == verb {
+			if err := serve(context.Background(), os.Args[2:]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }

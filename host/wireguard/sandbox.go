@@ -61,6 +61,9 @@ func (s Sandbox) Ensure(ctx context.Context) (*Room, error) {
 	if err := finish(s.socket()); err != nil {
 		return nil, err
 	}
+	if _, err := endStrays(SandboxVerb, s.socket()); err != nil { // the next one is to have their port
+		return nil, err
+	}
 	if err := os.Remove(s.socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("make room for the socket of %s: %w", link.Clients, err)
 	}
@@ -141,6 +144,10 @@ func (s Sandbox) Remove() (gone []string, err error) {
 		gone = append(gone, "interface "+link.Clients)
 	}
 	err = finish(s.socket())
+	strays, more := endStrays(SandboxVerb, s.socket())
+	if err = errors.Join(err, more); strays > 0 && gone == nil {
+		gone = append(gone, "interface "+link.Clients)
+	}
 	for _, file := range []string{s.socket(), s.log()} {
 		if err := os.Remove(file); err == nil {
 			gone = append(gone, file)

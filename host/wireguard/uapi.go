@@ -53,14 +53,7 @@ func finish(socket string) error {
 	if err != nil {
 		return nil //nolint:nilerr // nobody listens, or somebody else
 	}
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("end the process of WireGuard: %w", err)
-	}
-	// The next one is to have its port.
-	for end := time.Now().Add(patience); unix.Kill(pid, 0) == nil && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	return nil
+	return kill(pid) // the next one is to have its port
 }
 
 // listener is the process of WireGuard that listens on a socket; it is an error if none does.

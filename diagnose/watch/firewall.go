@@ -237,6 +237,26 @@ func (w *Firewall) Packets(nodes []api.Node, v6 bool, most int) (list []doctor.P
 			list = append(list, in, out)
 		}
 	}
+	return append(list, w.encrypted(nodes, v6, most)...)
+}
+
+// encrypted are those by which encrypted networks go, beside what is in the clear.
+func (w *Firewall) encrypted(nodes []api.Node, v6 bool, most int) (list []doctor.Packet) {
+	snap := w.Snapshot()
+	me, _ := cluster.Get[cluster.Node](snap, string(w.Self))
+	if w.Settings.Encrypts() || me.SecureKey() == nil || !snap.Encrypted() {
+		return nil
+	}
+	own, dev := w.Underlay.Addr, w.Underlay.Interface
+	for _, n := range w.talkers(nodes, v6, most) {
+		node, _ := cluster.Get[cluster.Node](snap, n.ID)
+		if node.SecureKey() == nil {
+			continue
+		}
+		list = append(list,
+			doctor.Packet{Chain: "INPUT", In: dev, Src: n.Underlay(), Dst: own, Proto: "udp", Port: w.Settings.WireGuardPort, For: "WireGuard of encrypted networks from " + n.Name},
+			doctor.Packet{Chain: "OUTPUT", Out: dev, Src: own, Dst: n.Underlay(), Proto: "udp", Port: node.WireGuardAt.Port(), For: "WireGuard of encrypted networks to " + n.Name})
+	}
 	return list
 }
 

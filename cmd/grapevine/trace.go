@@ -106,6 +106,15 @@ func traceOf(ctx context.Context, c *api.Client, from, to string, dry bool) (t t
 	if err != nil {
 		return t, err
 	}
+	if t.To.Host == "" {
+		endpoints, err := c.Endpoints(ctx)
+		if err != nil {
+			return t, err
+		}
+		if note := hostNote(t.Explanation, nodes, endpoints); note != "" {
+			t.Notes = append(t.Notes, note)
+		}
+	}
 	other := farHost(t.Explanation, nodes)
 	if other != "" {
 		ping, err := c.Ping(ctx, other)

@@ -33,6 +33,7 @@ import (
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/membership/identity"
+	"github.com/grapevine-net/grapevine/multicast"
 	"github.com/grapevine-net/grapevine/observe/capture"
 	"github.com/grapevine-net/grapevine/observe/ipfix"
 	"github.com/grapevine-net/grapevine/observe/metrics"
@@ -66,6 +67,7 @@ type Agent struct {
 	cannotEncrypt error
 	plane         *plane.Plane
 	naming        *naming
+	groups        *multicast.Room
 	egress        *hold.Keeper
 	driver        *driver.Driver
 	clients       *clientele

@@ -73,6 +73,7 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 	a.naming = newNaming(a)
 	a.clients = newClientele(a)
 	a.naming.lead(nil)
+	a.groups = newGroups(a)
 	a.openWatches()
 	tasks, ctx := errgroup.WithContext(t.Context())
 	for _, run := range a.member.Tasks() {

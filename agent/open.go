@@ -75,6 +75,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.clients = newClientele(a)
+	a.groups = newGroups(a)
 	a.openWatches()
 	if a.cfg.Edge() {
 		return openEdge(a)

@@ -105,6 +105,8 @@ func (a *Agent) tasks() []Task {
 		{Name: "names", Run: a.naming.resolver.Run},
 		{Name: "services", Run: a.naming.services.Run,
 			Problems: func(_ context.Context, l look) []api.Problem { return a.naming.problems(l.snap) }},
+		{Name: "multicast", Run: a.groups.Run,
+			Problems: func(_ context.Context, l look) []api.Problem { return a.groups.Problems(l.snap) }},
 		{Name: "egress",
 			Problems: func(_ context.Context, l look) []api.Problem { return leaving{a}.desk().Problems(l.snap) }},
 		{Name: "systemd", Run: func(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -43,6 +44,7 @@ type networkOptions struct {
 	hostBits   int
 	internal   bool
 	isolate    bool
+	multicast  bool
 	encrypted  bool
 	replica    bool // set by the agent when it makes a network of the cluster here
 }
@@ -75,6 +77,7 @@ var setters = map[string]func(*networkOptions, string) error{
 
 	cluster.EncryptedOption: setEncrypted,
 	cluster.IsolateOption:   setIsolate,
+	cluster.MulticastOption: setMulticast,
 	optReplica:              setReplica,
 }
 
@@ -108,6 +111,9 @@ func parseOptions(all map[string]any) (networkOptions, error) {
 		if key != optReplica {
 			o.given[key] = value
 		}
+	}
+	if o.multicast && o.hasVNID && o.vnid == 0 {
+		return o, errors.New("options vnid=0 and multicast=on: a network that reaches all others carries no multicast; leave out one of the two")
 	}
 	return o, nil
 }
@@ -159,6 +165,14 @@ func setIsolate(o *networkOptions, v string) error {
 		return fmt.Errorf("option isolate=%.60q: must be true or false; true makes a network whose members reach only those with the label %s=true", v, plain.OpenLabel)
 	}
 	o.isolate = v == "true"
+	return nil
+}
+
+func setMulticast(o *networkOptions, v string) error {
+	if v != "on" && v != "off" {
+		return fmt.Errorf("option multicast=%.60q: must be on or off; on makes a network that carries multicast and broadcast (docs/use/multicast.md)", v)
+	}
+	o.multicast = v == "on"
 	return nil
 }
 

@@ -64,6 +64,9 @@ func remains(snap *cluster.Snapshot, self, coordinator cluster.NodeID) (keys []c
 		for u := range cluster.Written[cluster.Use](snap, dead) {
 			keys = append(keys, u.Key())
 		}
+		for l := range cluster.Written[cluster.Listen](snap, dead) {
+			keys = append(keys, l.Key())
+		}
 		if a, there := cluster.Get[cluster.Addresses](snap, r.Key.ID); there {
 			keys = append(keys, a.Key())
 		}

@@ -20,7 +20,7 @@ type linkPlace struct {
 // other hosts' endpoints on the same networks. Where two have one address, which users may
 // ask for, the lower endpoint ID has it, on all hosts.
 func (p *planner) neighbours() {
-	if !slices.ContainsFunc(p.local, func(e cluster.Endpoint) bool { return len(e.LinkLocal) > 0 }) {
+	if !slices.ContainsFunc(p.local, func(e cluster.Endpoint) bool { return len(linkLocals(e, p.network[e.Network])) > 0 }) {
 		return // nobody here has such a neighbour, and the others' endpoints are many
 	}
 	port, here := map[string]*pipeline.Port{}, map[uint32]bool{}
@@ -29,7 +29,7 @@ func (p *planner) neighbours() {
 		port[p.in.Ports[i].Endpoint] = &p.in.Ports[i]
 	}
 	for e := range cluster.All[cluster.Endpoint](p.snap) {
-		if n, known := p.network[e.Network]; known && len(e.LinkLocal) > 0 {
+		if n, known := p.network[e.Network]; known && len(linkLocals(e, n)) > 0 {
 			all = append(all, e)
 			here[n.VNID] = here[n.VNID] || port[e.ID] != nil
 		}
@@ -38,7 +38,7 @@ func (p *planner) neighbours() {
 	taken := map[linkPlace]string{}
 	for _, e := range all {
 		vnid := p.network[e.Network].VNID
-		for _, a := range linkLocals(e) {
+		for _, a := range linkLocals(e, p.network[e.Network]) {
 			at := linkPlace{vnid, a}
 			switch has := taken[at]; {
 			case !here[vnid] || has == e.ID:
@@ -55,7 +55,7 @@ func (p *planner) neighbours() {
 			if mine := port[e.ID]; mine != nil {
 				mine.LinkLocal = append(mine.LinkLocal, a)
 			} else if vtep := p.way(e); vtep.IsValid() {
-				p.in.Neighbours = append(p.in.Neighbours, pipeline.Neighbour{Addr: a, VNID: vnid, Realm: p.realm[e.Network], VTEP: vtep})
+				p.in.Neighbours = append(p.in.Neighbours, pipeline.Neighbour{Addr: a, VNID: vnid, Realm: p.realm[e.Network], VTEP: vtep, Multicast: p.network[e.Network].Multicast()})
 			}
 		}
 	}
@@ -70,11 +70,16 @@ func (p *planner) way(e cluster.Endpoint) netip.Addr {
 }
 
 // linkLocals are an endpoint's link-local addresses: those that it was given and, with one
-// of IPv6 among them, the one that its kernel makes of the MAC, which it speaks from as well.
-func linkLocals(e cluster.Endpoint) []netip.Addr {
+// of IPv6 among them, the one that its kernel makes of the MAC, which it speaks from as well: so it does on a network that
+// carries multicast, to groups.
+func linkLocals(e cluster.Endpoint, n cluster.Network) []netip.Addr {
+	if len(e.LinkLocal) == 0 && !n.Multicast() {
+		return nil // the way of nearly all
+	}
+	speaks := n.Multicast() && !e.IsClient() && slices.ContainsFunc(e.Addrs, netip.Addr.Is6)
 	out := slices.DeleteFunc(slices.Clone(e.LinkLocal), func(a netip.Addr) bool { return !a.IsLinkLocalUnicast() || a.Is4In6() })
 	mac, err := net.ParseMAC(e.MAC)
-	if err == nil && len(mac) == 6 && slices.ContainsFunc(out, netip.Addr.Is6) {
+	if err == nil && len(mac) == 6 && (speaks || slices.ContainsFunc(out, netip.Addr.Is6)) && !slices.Contains(out, pipeline.LinkLocal(mac)) {
 		out = append(out, pipeline.LinkLocal(mac))
 	}
 	return out

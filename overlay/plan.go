@@ -84,6 +84,7 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	m.closed = closedTo(p.local)
 	p.neighbours()
 	p.in.Policy = enforce
+	p.groups()
 	for i := range p.in.Ports {
 		port := &p.in.Ports[i]
 		port.Plain = !m.policies.guarded[port.Endpoint] && !queued(snap, port.Endpoint)
@@ -105,13 +106,22 @@ func (p Ports) equal(o Ports) bool {
 }
 
 // concerns reports whether a record, if it is an endpoint's, has a say in the flows of a
-// host: it is on this host, or is a neighbour by a link-local address.
+// host: it is on this host, is a neighbour by a link-local address, or may get multicast.
 func concerns(snap *cluster.Snapshot, k cluster.Key, self cluster.NodeID) bool {
-	if k.Kind != cluster.KindEndpoint {
-		return false
+	switch k.Kind {
+	case cluster.KindListen:
+		return true
+	case cluster.KindEndpoint:
+		e, there := cluster.Get[cluster.Endpoint](snap, k.ID)
+		return there && (e.Host == self || len(e.LinkLocal) > 0 || carries(snap, e))
 	}
-	e, there := cluster.Get[cluster.Endpoint](snap, k.ID)
-	return there && (e.Host == self || len(e.LinkLocal) > 0)
+	return false
+}
+
+// carries reports whether an endpoint's network carries multicast.
+func carries(snap *cluster.Snapshot, e cluster.Endpoint) bool {
+	n, _ := cluster.Get[cluster.Network](snap, e.Network)
+	return n.Multicast()
 }
 
 // planner adds to the ground what is this host's own.
@@ -161,7 +171,7 @@ func (p *planner) port(e cluster.Endpoint, ofport uint32, taken map[netip.Addr]s
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
 		return pipeline.Port{}, fmt.Errorf("%q is no MAC of an interface", e.MAC)
 	}
-	port := pipeline.Port{OFPort: ofport, MAC: mac, VNID: n.VNID, Realm: p.realm[n.Name], Internal: n.Internal || e.IsClient(), Encrypted: n.Encrypted(), Endpoint: e.ID}
+	port := pipeline.Port{OFPort: ofport, MAC: mac, VNID: n.VNID, Realm: p.realm[n.Name], Internal: n.Internal || e.IsClient(), Encrypted: n.Encrypted(), Multicast: n.Multicast(), Endpoint: e.ID}
 	for _, a := range e.Addrs {
 		a = a.Unmap().WithZone("")
 		switch {

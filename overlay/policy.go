@@ -68,7 +68,7 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipe
 			continue // without a network it has no port either
 		}
 		guard := pipeline.Guard{
-			Endpoint: g.Endpoint, Addrs: g.Addrs, LinkLocal: linkLocals(e), VNID: n.VNID, Ingress: g.Ingress, Egress: g.Egress,
+			Endpoint: g.Endpoint, Addrs: g.Addrs, LinkLocal: linkLocals(e, n), VNID: n.VNID, Ingress: g.Ingress, Egress: g.Egress,
 		}
 		if g.Ingress {
 			guard.IngressEpoch = p.epochs.of(g, pipeline.Ingress, g.IngressPrint)

@@ -46,11 +46,17 @@ func scene(mode pipeline.TunnelMode, port map[string]uint32) pipeline.Input {
 			{Prefix: prefix("fd00:1::2:0/112"), VNID: 5, VTEP: addr("192.0.2.2")},
 		},
 		Ports: []pipeline.Port{
-			{OFPort: port["gva"], MAC: mac('a'), Addrs: addrs("10.128.0.7", "fd00:1::7"), LinkLocal: addrs("169.254.1.1", "fe80::a1"), VNID: 5, Endpoint: "a"},
+			{OFPort: port["gva"], MAC: mac('a'), Addrs: addrs("10.128.0.7", "fd00:1::7"), LinkLocal: addrs("169.254.1.1", "fe80::a1"), VNID: 5, Multicast: true, Endpoint: "a"},
 			{OFPort: port["gvc"], MAC: mac('c'), Addrs: addrs("10.129.0.7"), VNID: 6, Internal: true, Endpoint: "c"},
 			{OFPort: port["gvg"], MAC: mac('g'), Addrs: addrs("10.130.0.7"), VNID: 0, Endpoint: "g"},
 		},
-		Neighbours: []pipeline.Neighbour{{Addr: addr("169.254.1.2"), VNID: 5, VTEP: addr("192.0.2.2")}, {Addr: addr("fe80::2"), VNID: 5, VTEP: addr("192.0.2.2")}},
+		Neighbours: []pipeline.Neighbour{{Addr: addr("169.254.1.2"), VNID: 5, VTEP: addr("192.0.2.2")}, {Addr: addr("fe80::2"), VNID: 5, VTEP: addr("192.0.2.2"), Multicast: true}},
+		Groups: []pipeline.Group{
+			{VNID: 5, Addr: addr("239.1.2.3"), Ports: []uint32{port["gva"]}, VTEPs: addrs("192.0.2.2", "2001:db8::3")},
+			{VNID: 5, Addr: addr("239.1.2.4"), VTEPs: addrs("192.0.2.2")},
+			{VNID: 5, Addr: addr("10.128.3.255"), Ports: []uint32{port["gva"]}, VTEPs: addrs("192.0.2.2")},
+			{VNID: 5, Addr: addr("ff02::fb"), Ports: []uint32{port["gva"]}, VTEPs: addrs("192.0.2.2")},
+		},
 	}
 }
 
@@ -163,6 +169,8 @@ func TestTrace(t *testing.T) {
 			to := func(name string) string { return fmt.Sprintf("output:%d", port[name]) }
 			ip := func(src, dst string) string { return fmt.Sprintf("icmp,nw_src=%s,nw_dst=%s,nw_ttl=64", src, dst) }
 			ip6 := func(src, dst string) string { return fmt.Sprintf("icmp6,ipv6_src=%s,ipv6_dst=%s,nw_ttl=64", src, dst) }
+			udp := func(src, dst string) string { return fmt.Sprintf("udp,nw_src=%s,nw_dst=%s,nw_ttl=1", src, dst) }
+			udp6 := func(src, dst string) string { return fmt.Sprintf("udp6,ipv6_src=%s,ipv6_dst=%s,nw_ttl=1", src, dst) }
 			ask := func(sha, spa, tpa string) string {
 				return fmt.Sprintf("arp,arp_op=1,arp_sha=02:42:00:00:00:%s,arp_spa=%s,arp_tpa=%s", sha, spa, tpa)
 			}
@@ -176,8 +184,10 @@ func TestTrace(t *testing.T) {
 			noND := "arp-responder: drop: " + pipeline.DropND.String()
 			// What the packet must pass by is in the trace.
 			remote, remote6 := "set_field:192.0.2.2->tun_dst", "set_field:2001:db8::3->tun_ipv6_dst"
+			copy1, copy2 := remote, remote6
 			if mode == pipeline.HeaderBits {
 				remote, remote6 = "set_field:0x2->reg4", "set_field:0x3->reg4"
+				copy1, copy2 = "set_field:02:01:00:00:00:02->eth_dst", "set_field:02:01:00:00:00:03->eth_dst"
 			}
 			for _, c := range []struct{ name, packet, want, passes string }{
 				{"to another host", a(ip("10.128.0.7", "10.128.2.9")), to("gvtun"), remote},
@@ -210,7 +220,26 @@ func TestTrace(t *testing.T) {
 				{"the answer to that", from("gv0", "02", ip("10.128.0.7", "240.1.0.2")), to("gvtun"), remote},
 				{"from another host by IPv6", tunnel(0, 2, ip6("fd67:7261:7065::2", "fd00:1::7")), to("gv0"), ""},
 				{"ARP of the host about another one", from("gv0", "02", ask("02", "240.1.0.1", "240.1.0.2")), "IN_PORT", ""},
+				{"to a group", a(udp("10.128.0.7", "239.1.2.3")), to("gvtun"), copy1},
+				{"to a group, the second copy", a(udp("10.128.0.7", "239.1.2.3")), to("gvtun"), copy2},
+				{"to a group, its own copy", a(udp("10.128.0.7", "239.1.2.3")), to("gvtun"), "skipping output to input port"},
+				{"to a group from a link-local address", a(udp6("fe80::a1", "ff02::fb")), to("gvtun"), copy1},
+				{"broadcast", a(udp("10.128.0.7", "10.128.3.255")), to("gvtun"), copy1},
+				{"to a group from another host", tunnel(5, 2, udp("10.128.2.9", "239.1.2.3")), to("gva"), "set_field:01:00:5e:01:02:03->eth_dst"},
+				{"broadcast from another host", tunnel(5, 2, udp("10.128.2.9", "10.128.3.255")), to("gva"), "set_field:ff:ff:ff:ff:ff:ff->eth_dst"},
+				{"to a group from a link-local address elsewhere", tunnel(5, 2, udp6("fe80::2", "ff02::fb")), to("gva"), "set_field:33:33:00:00:00:fb->eth_dst"},
 
+				{"to a group by a neighbour's address", tunnel(5, 3, udp6("fe80::2", "ff02::fb")), "spoof-guard: drop: " + pipeline.DropTunnelSource.String(), ""},
+				{"to a group by another's address", a(udp("10.128.0.8", "239.1.2.3")), "spoof-guard: endpoint a", ""},
+				{"to a group by another's link-local address", a(udp6("fe80::2", "ff02::fb")), "spoof-guard: drop: " + pipeline.DropLinkLocal.String(), ""},
+				{"to a group without members here from another host", tunnel(5, 2, udp("10.128.2.9", "239.1.2.4")), "forwarding: drop: " + pipeline.DropTransit.String(), ""},
+				{"to a group of another network", from("gvc", "63", udp("10.129.0.7", "239.1.2.3")), "forwarding: drop: " + pipeline.DropMulticast.String(), ""},
+				{"to a group from a global network", from("gvg", "67", udp("10.130.0.7", "239.1.2.3")), "forwarding: drop: " + pipeline.DropMulticast.String(), ""},
+				{"to a group from the host", from("gv0", "02", udp("198.51.100.2", "239.1.2.3")), "forwarding: drop: " + pipeline.DropMulticast.String(), ""},
+				{"to a group of another network from another host", tunnel(6, 2, udp("10.129.2.9", "239.1.2.3")), "forwarding: drop: " + pipeline.DropTransit.String(), ""},
+				{"ICMP to a group", a(ip("10.128.0.7", "239.1.2.3")), "forwarding: drop: " + pipeline.DropMulticast.String(), ""},
+				{"IGMP", a("ip,nw_proto=2,nw_src=10.128.0.7,nw_dst=239.1.2.3,nw_ttl=1"), "forwarding: drop: " + pipeline.DropMulticast.String(), ""},
+				{"MLD", a("icmp6,ipv6_src=fe80::a1,ipv6_dst=ff02::fb,nw_ttl=1,icmpv6_type=131,icmpv6_code=0"), "forwarding: drop: " + pipeline.DropMulticast.String(), ""},
 				{"host by another's address", tunnel(0, 3, ip("240.1.0.2", "10.128.0.7")), "spoof-guard: drop: " + pipeline.DropTunnelSource.String(), ""},
 				{"host with a VNID", tunnel(5, 2, ip("240.1.0.2", "10.128.0.7")), "spoof-guard: drop: " + pipeline.DropTunnelSource.String(), ""},
 				{"host to the outside", tunnel(0, 2, ip("240.1.0.2", "198.51.100.1")), "forwarding: drop: " + pipeline.DropTransit.String(), ""},

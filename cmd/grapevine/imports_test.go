@@ -12,7 +12,7 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "service service/edit service/inside egress/edit egress/hold host/lan " +
+	"agent": "multicast service service/edit service/inside egress/edit egress/hold host/lan " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/capture observe/frames observe/ipfix observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
@@ -64,6 +64,7 @@ var mayImport = map[string]string{
 	"membership":             "api api/view api/words cluster config gossip host/store ipam membership/backup membership/identity replica",
 	"membership/backup":      "host/store membership/identity",
 	"membership/identity":    "cluster host/store",
+	"multicast":              "api cluster host/link host/netns replica",
 	"observe/capture":        "api api/view cluster gossip host/packets observe/frames observe/pcapng",
 	"observe/drops":          "overlay/pipeline",
 	"observe/frames":         "",

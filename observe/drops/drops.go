@@ -40,7 +40,7 @@ var reasons = map[pipeline.Reason]Kind{
 	pipeline.DropARP:         {"arp", Noise, "containers", "", "ARP about an address of no network", ""},
 	pipeline.DropTransit: {"no-endpoint", Meant, "another host", "no container here", "it came by the tunnel for a container that is not here: it has gone or moved",
 		"if the count goes on rising: `grapevine status` on both hosts"},
-	pipeline.DropMulticast: {"multicast", Noise, "containers", "multicast, broadcast", "a network carries no multicast and no broadcast", ""},
+	pipeline.DropMulticast: {"multicast", Noise, "containers", "multicast, broadcast", "nobody is a member of the group, or the network carries no multicast and no broadcast (`-o multicast=on`)", ""},
 	pipeline.DropForgedTunnel: {"forged-tunnel", Alien, "a container", "a host's VXLAN port", "a container sent VXLAN, which would look like this host's",
 		"find the container that sends VXLAN of its own: let it use a port other than the cluster's"},
 	pipeline.DropNoRoute: {"no-route", Meant, "containers", "outside", "the network is internal: nothing leads out of it",

@@ -143,7 +143,7 @@ func rejoin(was string, less, plus []Flow) (string, bool) {
 
 // empty reports whether there are none.
 func (in objects) empty() bool {
-	return len(in.VTEPs)+len(in.Subnets)+len(in.Routes)+len(in.Ports)+len(in.Neighbours)+
+	return len(in.Groups)+len(in.VTEPs)+len(in.Subnets)+len(in.Routes)+len(in.Ports)+len(in.Neighbours)+
 		len(in.Policy.Guards)+len(in.Policy.Rules)+len(in.Policy.Openings)+len(in.members) == 0
 }
 
@@ -171,6 +171,7 @@ func differing(a, b objects) (gone, come objects, ok bool) {
 	gone, come = a, b
 	for _, in := range []*objects{&gone, &come} {
 		in.VTEPs, in.Subnets, in.Routes, in.Ports, in.Neighbours = nil, nil, nil, nil, nil
+		in.Groups = nil
 		in.Policy, in.members = Policy{}, nil
 	}
 	if !reflect.DeepEqual(gone, come) {
@@ -187,6 +188,9 @@ func differing(a, b objects) (gone, come objects, ok bool) {
 	}
 	gone.Routes, come.Routes = unlike(a.Routes, b.Routes, itself, func(r, o Route) bool { return r == o && !moved[r.VTEP] && !moved[r.Secure] })
 	gone.Neighbours, come.Neighbours = unlike(a.Neighbours, b.Neighbours, itself, func(n, o Neighbour) bool { return n == o && !moved[n.VTEP] })
+	gone.Groups, come.Groups = unlike(a.Groups, b.Groups, Group.key, func(g, o Group) bool {
+		return g.equal(o) && !slices.ContainsFunc(g.VTEPs, func(v netip.Addr) bool { return moved[v] })
+	})
 	gone.Policy.Guards, come.Policy.Guards = unlike(a.Policy.Guards, b.Policy.Guards, func(g Guard) string { return g.Endpoint }, Guard.equal)
 	gone.Policy.Rules, come.Policy.Rules = unlike(a.Policy.Rules, b.Policy.Rules, func(r PolicyRule) uint32 { return r.ID }, PolicyRule.equal)
 	gone.Policy.Openings, come.Policy.Openings = unlike(a.Policy.Openings, b.Policy.Openings, Opening.key, Opening.equal)
@@ -202,7 +206,7 @@ func (v VTEP) equal(o VTEP) bool {
 
 func (p Port) equal(o Port) bool {
 	return p.OFPort == o.OFPort && slices.Equal(p.MAC, o.MAC) && slices.Equal(p.Addrs, o.Addrs) && slices.Equal(p.LinkLocal, o.LinkLocal) &&
-		p.VNID == o.VNID && p.Realm == o.Realm && p.Internal == o.Internal && p.Encrypted == o.Encrypted && p.Endpoint == o.Endpoint && p.Plain == o.Plain
+		p.VNID == o.VNID && p.Realm == o.Realm && p.Internal == o.Internal && p.Encrypted == o.Encrypted && p.Multicast == o.Multicast && p.Endpoint == o.Endpoint && p.Plain == o.Plain
 }
 
 func (g Guard) equal(o Guard) bool {

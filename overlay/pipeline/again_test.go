@@ -67,10 +67,25 @@ func genInput() *rapid.Generator[Input] {
 			}
 			p.Internal = number("internal", 3) == 0
 			p.Encrypted = in.Encrypted != nil && number("encrypted", 2) == 0
+			p.Multicast = number("multicast", 1) > 0
 			in.Ports = append(in.Ports, p)
 		}
 		for _, i := range few("neighbours") {
-			in.Neighbours = append(in.Neighbours, Neighbour{Addr: four(169, 254, 1, i), VNID: uint32(number("vnid", 2)), VTEP: vtep(i)})
+			in.Neighbours = append(in.Neighbours, Neighbour{Addr: four(169, 254, 1, i), VNID: uint32(number("vnid", 2)), VTEP: vtep(i), Multicast: number("multicast", 1) > 0})
+			in.Neighbours = append(in.Neighbours, Neighbour{Addr: netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: byte(i)}), VNID: uint32(number("vnid", 2)), VTEP: vtep(i), Multicast: number("multicast", 1) > 0})
+		}
+		for _, i := range few("groups") {
+			g := Group{VNID: 1 + uint32(number("vnid", 1)), Addr: four(239, 1, 1, i), Encrypted: in.Encrypted != nil && number("encrypted", 2) == 0}
+			if number("group of IPv6", 2) == 0 {
+				g.Addr = netip.AddrFrom16([16]byte{0: 0xff, 1: 2, 15: byte(i)})
+			}
+			for _, j := range few("members") {
+				g.Ports = append(g.Ports, uint32(10+j))
+			}
+			for _, j := range few("hosts with members") {
+				g.VTEPs = append(g.VTEPs, vtep(j))
+			}
+			in.Groups = append(in.Groups, g)
 		}
 		for vnid := 1; vnid <= number("exits", 2); vnid++ {
 			e := Exit{VNID: uint32(vnid), V4: number("v4", 3) > 0, V6: number("v6", 1) > 0, Track: number("tracks", 1) > 0}
@@ -238,15 +253,17 @@ func TestEqualSeesEveryField(t *testing.T) {
 	for i, change := range []func(*Port){
 		func(p *Port) { p.OFPort++ }, func(p *Port) { p.MAC = nil }, func(p *Port) { p.Addrs = nil }, func(p *Port) { p.LinkLocal = nil },
 		func(p *Port) { p.VNID++ }, func(p *Port) { p.Internal = !p.Internal }, func(p *Port) { p.Endpoint += "x" }, func(p *Port) { p.Plain = !p.Plain }, func(p *Port) { p.Realm++ }, func(p *Port) { p.Encrypted = !p.Encrypted },
+		func(p *Port) { p.Multicast = !p.Multicast },
 	} {
 		o := p
 		if change(&o); p.equal(o) || !p.equal(p) {
 			t.Errorf("%d: %v and %v", i, p, o)
 		}
 	}
-	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 5 || p != 10 {
-		t.Errorf("a VTEP has %d fields and a Port %d, and 5 and 10 of them are compared", v, p)
+	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 5 || p != 11 {
+		t.Errorf("a VTEP has %d fields and a Port %d, and 5 and 11 of them are compared", v, p)
 	}
+	eachField(t, scene(Metadata).Groups[0], Group.equal)
 	eachField(t, policyScene().Guards[0], Guard.equal)
 	eachField(t, policyScene().Rules[0], PolicyRule.equal, "Label")
 	eachField(t, Opening{Rule: 1, Priority: 1, From: netip.MustParseAddr("10.128.0.11"), To: netip.MustParseAddr("192.0.2.1"), Ports: []PortRange{{6, 80, 80}}}, Opening.equal)

@@ -197,16 +197,20 @@ func emit(c *compiler) {
 }
 
 func (c *compiler) encapsulate() []string {
-	vnid := regSrcVNID.bits(24)
 	if c.in.Tunnel == Metadata {
-		return []string{
-			setEthSrc(RouterMAC), setEthDst(RouterMAC),
-			move(vnid, "NXM_NX_TUN_ID[0..23]"), output(c.in.TunnelPort),
-		}
+		return append(c.carryVNID(), output(c.in.TunnelPort))
 	}
-	return []string{
-		"set_field:02:00:00:00:00:00->eth_src", move(vnid, "NXM_OF_ETH_SRC[0..23]"),
+	return append(c.carryVNID(),
 		"set_field:02:01:00:00:00:00->eth_dst", move(regVTEP.bits(32), "NXM_OF_ETH_DST[0..31]"),
 		output(c.in.TunnelPort),
+	)
+}
+
+// carryVNID has the packet carry its source's VNID in the tunnel, and no MAC of a container's.
+func (c *compiler) carryVNID() []string {
+	vnid := regSrcVNID.bits(24)
+	if c.in.Tunnel == Metadata {
+		return []string{setEthSrc(RouterMAC), setEthDst(RouterMAC), move(vnid, "NXM_NX_TUN_ID[0..23]")}
 	}
+	return []string{"set_field:02:00:00:00:00:00->eth_src", move(vnid, "NXM_OF_ETH_SRC[0..23]")}
 }

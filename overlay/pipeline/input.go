@@ -63,6 +63,8 @@ type Input struct {
 	Neighbours []Neighbour
 	// Policy is what rules say about Ports, besides their networks.
 	Policy Policy
+	// Groups are the multicast groups and broadcast addresses that somebody gets, of networks that carry multicast.
+	Groups []Group
 	// Exits say of networks by which host their endpoints reach the outside, one of a network; others do by their own.
 	Exits []Exit
 }
@@ -136,6 +138,8 @@ type Neighbour struct {
 	VNID  uint32
 	VTEP  netip.Addr
 	Realm Realm
+	// Multicast says that it may send to groups: its network carries multicast.
+	Multicast bool
 }
 
 // Port is a local endpoint. LinkLocal are the link-local addresses by which others of its
@@ -151,6 +155,7 @@ type Port struct {
 	VNID      uint32
 	Internal  bool
 	Encrypted bool // its network is
+	Multicast bool // its network carries multicast
 	Endpoint  string
 
 	Plain bool
@@ -191,6 +196,11 @@ func (in Input) validate() error {
 	for _, e := range in.Exits {
 		if e.VNID == 0 || e.VNID > MaxVNID || e.VTEP.IsValid() == (e.Index == 0) || e.Here && e.VTEP.IsValid() {
 			fail("egress of VNID %d goes to VTEP %s with index %d", e.VNID, e.VTEP, e.Index)
+		}
+	}
+	for _, g := range in.Groups {
+		if !IsGroup(g.Addr) || g.VNID == 0 || g.VNID > MaxVNID || slices.Contains(g.Ports, 0) {
+			fail("group %s of VNID %d, ports %d, is none", g.Addr, g.VNID, g.Ports)
 		}
 	}
 	for _, n := range in.Neighbours {

@@ -219,7 +219,7 @@ var reasons = []struct {
 	{DropLinkLocal, "link-local or unspecified source of an endpoint: address probe (DAD), router solicitation, MLD report; or to a link-local address that nobody on its network has"},
 	{DropARP, "ARP that is no request for a known prefix"},
 	{DropTransit, "tunnel packet for no endpoint of this host"},
-	{DropMulticast, "multicast or broadcast destination"},
+	{DropMulticast, "multicast or broadcast destination of which nobody gets packets, or not UDP"},
 	{DropForgedTunnel, "VXLAN packet of an endpoint to the outside, which NAT would make look like this host's"},
 	{DropNoRoute, "destination outside the cluster, not from an endpoint that may leave it"},
 	{DropOtherNetwork, "source and destination are on different networks"},

@@ -76,11 +76,16 @@ func scene(mode TunnelMode) Input {
 			{Prefix: prefix("fd00:1::8000:0/97"), VNID: 5, VTEP: addr("192.0.2.2")},
 		},
 		Ports: []Port{
-			{OFPort: 11, MAC: mac(11), Addrs: addrs("10.128.0.11", "fd00:1::11"), LinkLocal: addrs("169.254.1.11", "fe80::11"), VNID: 5, Endpoint: "blue"},
+			{OFPort: 11, MAC: mac(11), Addrs: addrs("10.128.0.11", "fd00:1::11"), LinkLocal: addrs("169.254.1.11", "fe80::11"), VNID: 5, Multicast: true, Endpoint: "blue"},
 			{OFPort: 12, MAC: mac(12), Addrs: addrs("10.129.0.12"), VNID: 6, Internal: true, Endpoint: "red"},
 			{OFPort: 13, MAC: mac(13), Addrs: addrs("10.130.0.13"), VNID: 0, Endpoint: "global"},
 		},
-		Neighbours: []Neighbour{{addr("169.254.1.12"), 5, addr("192.0.2.2"), 0}, {addr("fe80::12"), 5, addr("192.0.2.3"), 0}},
+		Neighbours: []Neighbour{{addr("169.254.1.12"), 5, addr("192.0.2.2"), 0, false}, {addr("fe80::12"), 5, addr("192.0.2.3"), 0, true}},
+		Groups: []Group{
+			{VNID: 5, Addr: addr("224.0.0.251"), Ports: []uint32{11}, VTEPs: addrs("192.0.2.2", "192.0.2.3")},
+			{VNID: 5, Addr: addr("255.255.255.255"), Ports: []uint32{11}},
+			{VNID: 5, Addr: addr("ff02::fb"), VTEPs: addrs("192.0.2.3")},
+		},
 	}
 	if mode == Metadata {
 		in.VTEPs = append(in.VTEPs, VTEP{Addr: addr("2001:db8::4"), Index: 4})
@@ -106,6 +111,7 @@ func secret(mode TunnelMode) Input {
 		Route{Prefix: netip.MustParsePrefix("10.131.1.0/24"), VNID: 7, VTEP: inside, Secure: inside},
 		Route{Prefix: netip.MustParsePrefix("10.131.2.0/24"), VNID: 7})
 	in.Ports = append(in.Ports, Port{OFPort: 14, MAC: net.HardwareAddr{2, 0x42, 0, 0, 0, 14}, Addrs: addrs("10.131.0.14"), VNID: 7, Encrypted: true, Endpoint: "secret"})
+	in.Groups = append(in.Groups, Group{VNID: 7, Addr: netip.MustParseAddr("239.1.2.3"), Ports: []uint32{14}, VTEPs: []netip.Addr{inside}, Encrypted: true})
 	return in
 }
 
@@ -155,7 +161,7 @@ func TestFlowCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := 65 + 6*(len(in.VTEPs)+len(in.Subnets)+len(in.Routes)) + 9*len(in.Ports) + 5*2 + 3*len(in.Neighbours) + 2
+	most := 65 + 6*(len(in.VTEPs)+len(in.Subnets)+len(in.Routes)) + 9*len(in.Ports) + 5*2 + 3*len(in.Neighbours) + 2 + 2*len(in.Groups) + 2
 	if len(flows) > most {
 		t.Errorf("%d flows, want at most %d", len(flows), most)
 	}

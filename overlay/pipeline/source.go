@@ -135,6 +135,9 @@ func guardEndpoints(c *compiler) {
 			} else {
 				accept(port.neighbour(neighbourSolicitation).with(fieldSrc, "ipv6_src=%s", addrText(a)))
 			}
+			if p.Multicast && a.Is6() {
+				accept(port.ipSrc(host(a)).andDst(groups6))
+			}
 		}
 		c.add(SpoofGuard, 100, o, port, drop)
 	}

@@ -18,6 +18,7 @@ var packetCommands = map[string]command{
 	"unreachable": unreachable,
 	"mesh":        mesh,
 	"fetch":       fetch,
+	"cast":        cast,
 	"pinging":     pinging,
 	"pinged":      pinged,
 	"address":     address,
@@ -269,4 +270,16 @@ func forge(ctx context.Context, s *state, args []string) (string, error) {
 		}
 	}
 	return "", usageError(args[2] + " and " + args[3] + " are on no network together")
+}
+
+// cast HOST:CONTAINER send TO LABEL COUNT, spoof FROM TO LABEL COUNT, report GROUP COUNT: it sends to multicast groups or broadcast addresses.
+func cast(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) < 2 {
+		return "", usageError("usage: cast HOST:CONTAINER send|spoof|report ...")
+	}
+	from, err := s.container(ctx, args[0])
+	if err != nil {
+		return "", err
+	}
+	return from.Cast(ctx, args[1:]...)
 }

@@ -1,0 +1,301 @@
+package lab
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// castDevice is the interface by which a container is on its network.
+const castDevice = "eth0"
+
+// castMain sends to multicast groups and broadcast addresses, and hears what comes. A TO is ADDRESS:PORT.
+//
+//	hear TO...            is a member of each, and prints what comes
+//	tap                   prints all UDP that comes for a group or a broadcast address, member or not
+//	send TO LABEL COUNT   sends that many datagrams, a millisecond apart
+//	spoof FROM TO LABEL COUNT   the same, with the source address FROM (IPv4)
+//	report GROUP COUNT    says by IGMP that somebody is a member, who is not
+//	join COUNT            is a member of that many IPv6 groups, and says when it is
+//	blast TO TIME         sends 64 bytes as fast as it can, and prints how many went
+//	count TO TIME         counts what comes until nothing has for a second
+func castMain(args []string) error {
+	usage := errors.New("usage: hear|tap|send|spoof|report|join|blast|count ...")
+	if len(args) == 0 {
+		return usage
+	}
+	switch verb, rest := args[0], args[1:]; {
+	case verb == "hear":
+		return castHear(rest)
+	case verb == "tap":
+		return castTap()
+	case verb == "send" && len(rest) == 3:
+		return castSend(rest[0], rest[1], rest[2])
+	case verb == "spoof" && len(rest) == 4:
+		return castSpoof(rest[0], rest[1], rest[2], rest[3])
+	case verb == "report" && len(rest) == 2:
+		return castReport(rest[0], rest[1])
+	case verb == "join" && len(rest) == 1:
+		return castJoin(rest[0])
+	}
+	return usage
+}
+
+// Cast sends from the container, as castMain says.
+func (c Container) Cast(ctx context.Context, args ...string) (string, error) {
+	out, err := c.exec(ctx, []string{roleVar + "=" + roleCast}, append([]string{labhost}, args...))
+	if err != nil {
+		return "", fmt.Errorf("in %s on %s: %w", c.Name, c.Host.Name, err)
+	}
+	return out, nil
+}
+
+// castSocket is a UDP socket of an address' family on the container's interface.
+func castSocket(at netip.Addr) (fd, index int, err error) {
+	family := unix.AF_INET
+	if at.Is6() {
+		family = unix.AF_INET6
+	}
+	dev, err := net.InterfaceByName(castDevice)
+	if err != nil {
+		return 0, 0, err
+	}
+	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	err = errors.Join(unix.BindToDevice(fd, castDevice), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	if at.Is6() {
+		err = errors.Join(err, unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1), unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0))
+	} else {
+		err = errors.Join(err, unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 0))
+	}
+	return fd, dev.Index, err
+}
+
+func castSockaddr(to netip.AddrPort, index int) unix.Sockaddr {
+	if to.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	sa := &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	if to.Addr().IsLinkLocalMulticast() {
+		sa.ZoneId = uint32(index)
+	}
+	return sa
+}
+
+func castMember(fd, index int, group netip.Addr) error {
+	switch {
+	case !group.IsMulticast():
+		return nil
+	case group.Is4():
+		return unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{Multiaddr: group.As4(), Ifindex: int32(index)})
+	}
+	return unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(index)})
+}
+
+// castHear prints "GROUP SOURCE TEXT" of each datagram.
+func castHear(groups []string) error {
+	var hearers sync.WaitGroup
+	for _, text := range groups {
+		to, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return err
+		}
+		fd, index, err := castSocket(to.Addr())
+		if err == nil {
+			err = unix.Bind(fd, castSockaddr(to, index))
+		}
+		if err == nil {
+			err = castMember(fd, index, to.Addr())
+		}
+		if err != nil {
+			return fmt.Errorf("hear %s: %w", to, err)
+		}
+		hearers.Go(func() {
+			buf := make([]byte, 2000)
+			for {
+				n, from, err := unix.Recvfrom(fd, buf, 0)
+				if err == nil {
+					fmt.Println(to.Addr(), castSource(from), string(buf[:n]))
+				}
+			}
+		})
+	}
+	fmt.Println("hearing")
+	hearers.Wait()
+	return nil
+}
+
+func castSource(from unix.Sockaddr) netip.Addr {
+	switch sa := from.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(sa.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(sa.Addr)
+	}
+	return netip.Addr{}
+}
+
+// castTap prints "GROUP SOURCE TEXT" of each frame.
+func castTap() error {
+	dev, err := net.InterfaceByName(castDevice)
+	if err != nil {
+		return err
+	}
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, all)
+	if err != nil {
+		return err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: dev.Index}); err != nil {
+		return err
+	}
+	fmt.Println("hearing")
+	buf := make([]byte, 2000)
+	for {
+		n, from, err := unix.Recvfrom(fd, buf, 0)
+		if sa, ok := from.(*unix.SockaddrLinklayer); err != nil || !ok || sa.Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		switch b := buf[:n]; {
+		case n > 28 && b[0] == 0x45 && b[9] == unix.IPPROTO_UDP && (b[16] >= 224 || b[19] == 255):
+			fmt.Println(netip.AddrFrom4([4]byte(b[16:20])), netip.AddrFrom4([4]byte(b[12:16])), string(b[28:]))
+		case n > 48 && b[0]>>4 == 6 && b[6] == unix.IPPROTO_UDP && b[24] == 0xff:
+			fmt.Println(netip.AddrFrom16([16]byte(b[24:40])), netip.AddrFrom16([16]byte(b[8:24])), string(b[48:]))
+		}
+	}
+}
+
+func castSend(dst, label, count string) error {
+	to, err := netip.ParseAddrPort(dst)
+	if err != nil {
+		return err
+	}
+	fd, index, err := castSocket(to.Addr())
+	if err != nil {
+		return err
+	}
+	return castTimes(count, func(i int) error {
+		return unix.Sendto(fd, fmt.Appendf(nil, "%s %d", label, i), 0, castSockaddr(to, index))
+	})
+}
+
+// castTimes does it so many times, a millisecond apart.
+func castTimes(count string, do func(int) error) error {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		if err := do(i); err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// castRaw is a socket that sends IPv4 packets with headers as they are given.
+func castRaw() (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
+	if err != nil {
+		return 0, err
+	}
+	return fd, unix.BindToDevice(fd, castDevice)
+}
+
+func castPacket(from, to netip.Addr, proto byte, payload []byte) []byte {
+	p := make([]byte, 20, 20+len(payload))
+	p[0], p[8], p[9] = 0x45, 1, proto
+	binary.BigEndian.PutUint16(p[2:], uint16(20+len(payload)))
+	src, dst := from.As4(), to.As4()
+	copy(p[12:], src[:])
+	copy(p[16:], dst[:])
+	return append(p, payload...)
+}
+
+func castSpoof(src, dst, label, count string) error {
+	from, err := netip.ParseAddr(src)
+	if err != nil {
+		return err
+	}
+	to, err := netip.ParseAddrPort(dst)
+	if err != nil {
+		return err
+	}
+	fd, err := castRaw()
+	if err != nil {
+		return err
+	}
+	return castTimes(count, func(i int) error {
+		text := fmt.Sprintf("%s %d", label, i)
+		udp := binary.BigEndian.AppendUint16(nil, to.Port())
+		udp = binary.BigEndian.AppendUint16(udp, to.Port())
+		udp = binary.BigEndian.AppendUint16(udp, uint16(8+len(text)))
+		udp = append(append(udp, 0, 0), text...) // no checksum
+		return unix.Sendto(fd, castPacket(from, to.Addr(), unix.IPPROTO_UDP, udp), 0, &unix.SockaddrInet4{Addr: to.Addr().As4()})
+	})
+}
+
+// castReport sends reports of IGMPv2 (RFC 2236) from the container's own address.
+func castReport(group, count string) error {
+	to, err := netip.ParseAddr(group)
+	if err != nil {
+		return err
+	}
+	dev, err := net.InterfaceByName(castDevice)
+	if err != nil {
+		return err
+	}
+	addrs, err := dev.Addrs()
+	if err != nil || len(addrs) == 0 {
+		return fmt.Errorf("find the address of %s: %w", castDevice, err)
+	}
+	own, err := netip.ParsePrefix(addrs[0].String())
+	if err != nil {
+		return err
+	}
+	fd, err := castRaw()
+	if err != nil {
+		return err
+	}
+	b := to.As4()
+	igmp := append([]byte{0x16, 0, 0, 0}, b[:]...)
+	sum := uint32(0x1600) + uint32(binary.BigEndian.Uint16(b[:])) + uint32(binary.BigEndian.Uint16(b[2:]))
+	binary.BigEndian.PutUint16(igmp[2:], ^uint16(sum+sum>>16))
+	return castTimes(count, func(int) error {
+		return unix.Sendto(fd, castPacket(own.Addr(), to, unix.IPPROTO_IGMP, igmp), 0, &unix.SockaddrInet4{Addr: b})
+	})
+}
+
+// castJoin joins ff05::1:0:0 and the ones after it, some on each socket, and stays.
+func castJoin(count string) error {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return err
+	}
+	group, fd, index := netip.MustParseAddr("ff05::1:0:0"), 0, 0
+	for i := range n {
+		if i%100 == 0 {
+			if fd, index, err = castSocket(group); err != nil {
+				return err
+			}
+		}
+		if err := castMember(fd, index, group); err != nil {
+			return fmt.Errorf("join %s, after %d others: %w", group, i, err)
+		}
+		group = group.Next()
+	}
+	fmt.Fprintln(os.Stdout, "joined", n)
+	select {}
+}

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,8 +25,8 @@ const castDevice = "eth0"
 //	spoof FROM TO LABEL COUNT   the same, with the source address FROM (IPv4)
 //	report GROUP COUNT    says by IGMP that somebody is a member, who is not
 //	join COUNT            is a member of that many IPv6 groups, and says when it is
-//	blast TO TIME         sends 64 bytes as fast as it can, and prints how many went
-//	count TO TIME         counts what comes until nothing has for a second
+//	blast TO TIME         sends 64 bytes as fast as it can, and prints how many a second went
+//	count TO TIME         prints how many a second come within that time of the first one; then again, after a second without any
 func castMain(args []string) error {
 	usage := errors.New("usage: hear|tap|send|spoof|report|join|blast|count ...")
 	if len(args) == 0 {
@@ -44,6 +43,10 @@ func castMain(args []string) error {
 		return castSpoof(rest[0], rest[1], rest[2], rest[3])
 	case verb == "report" && len(rest) == 2:
 		return castReport(rest[0], rest[1])
+	case verb == "blast" && len(rest) == 2:
+		return castBlast(rest[0], rest[1])
+	case verb == "count" && len(rest) == 2:
+		return castCount(rest[0], rest[1])
 	case verb == "join" && len(rest) == 1:
 		return castJoin(rest[0])
 	}
@@ -103,36 +106,104 @@ func castMember(fd, index int, group netip.Addr) error {
 	return unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(index)})
 }
 
-// castHear prints "GROUP SOURCE TEXT" of each datagram.
+// castEar is a socket that hears what comes for TO, as a member if that is a group.
+func castEar(to netip.AddrPort) (fd int, err error) {
+	fd, index, err := castSocket(to.Addr())
+	if err == nil {
+		err = unix.Bind(fd, castSockaddr(to, index))
+	}
+	if err == nil {
+		err = castMember(fd, index, to.Addr())
+	}
+	if err != nil {
+		return 0, fmt.Errorf("hear %s: %w", to, err)
+	}
+	return fd, nil
+}
+
+func castBlast(dst, during string) error {
+	to, err := netip.ParseAddrPort(dst)
+	if err != nil {
+		return err
+	}
+	long, err := time.ParseDuration(during)
+	if err != nil {
+		return err
+	}
+	fd, index, err := castSocket(to.Addr())
+	if err != nil {
+		return err
+	}
+	n, text, at, begin := 0, make([]byte, 64), castSockaddr(to, index), time.Now()
+	for time.Since(begin) < long {
+		if err := unix.Sendto(fd, text, 0, at); err == nil { // a full queue is no end
+			n++
+		}
+	}
+	fmt.Printf("sent %.0f a second\n", float64(n)/time.Since(begin).Seconds())
+	return nil
+}
+
+func castCount(dst, during string) error {
+	to, err := netip.ParseAddrPort(dst)
+	if err != nil {
+		return err
+	}
+	long, err := time.ParseDuration(during)
+	if err != nil {
+		return err
+	}
+	fd, err := castEar(to)
+	if err != nil {
+		return err
+	}
+	second := unix.NsecToTimeval(int64(time.Second))
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &second); err != nil {
+		return err
+	}
+	fmt.Println("hearing")
+	n, buf := 0, make([]byte, 2000)
+	var begin time.Time
+	for {
+		_, _, err := unix.Recvfrom(fd, buf, 0)
+		switch {
+		case err == nil && begin.IsZero():
+			begin = time.Now()
+		case err == nil && time.Since(begin) < long:
+			n++
+		case errors.Is(err, unix.EAGAIN) && n > 0:
+			fmt.Printf("%.0f a second\n", float64(n)/long.Seconds())
+			n, begin = 0, time.Time{}
+		}
+	}
+}
+
+// castHear prints "GROUP SOURCE TEXT" of each datagram. While whoever reads that is slow, the socket is read on.
 func castHear(groups []string) error {
-	var hearers sync.WaitGroup
+	heard := make(chan string, 100000)
 	for _, text := range groups {
 		to, err := netip.ParseAddrPort(text)
 		if err != nil {
 			return err
 		}
-		fd, index, err := castSocket(to.Addr())
-		if err == nil {
-			err = unix.Bind(fd, castSockaddr(to, index))
-		}
-		if err == nil {
-			err = castMember(fd, index, to.Addr())
-		}
+		fd, err := castEar(to)
 		if err != nil {
-			return fmt.Errorf("hear %s: %w", to, err)
+			return err
 		}
-		hearers.Go(func() {
+		go func() {
 			buf := make([]byte, 2000)
 			for {
 				n, from, err := unix.Recvfrom(fd, buf, 0)
 				if err == nil {
-					fmt.Println(to.Addr(), castSource(from), string(buf[:n]))
+					heard <- fmt.Sprintln(to.Addr(), castSource(from), string(buf[:n]))
 				}
 			}
-		})
+		}()
 	}
 	fmt.Println("hearing")
-	hearers.Wait()
+	for line := range heard {
+		fmt.Print(line)
+	}
 	return nil
 }
 

@@ -272,7 +272,7 @@ func forge(ctx context.Context, s *state, args []string) (string, error) {
 	return "", usageError(args[2] + " and " + args[3] + " are on no network together")
 }
 
-// cast HOST:CONTAINER send TO LABEL COUNT, spoof FROM TO LABEL COUNT, report GROUP COUNT: it sends to multicast groups or broadcast addresses.
+// cast HOST:CONTAINER send TO LABEL COUNT, spoof FROM TO LABEL COUNT, report GROUP COUNT, blast TO TIME: it sends to multicast groups or broadcast addresses.
 func cast(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 2 {
 		return "", usageError("usage: cast HOST:CONTAINER send|spoof|report ...")

@@ -47,6 +47,11 @@ func (r Realm) Over(s *Snapshot, lost ...Version) Realm {
 	return r
 }
 
+// Same reports whether both say the same, whoever said it and over what.
+func (r Realm) Same(o Realm) bool {
+	return r.Network == o.Network && r.VNID == o.VNID && r.Made == o.Made && r.With == o.With && r.Global == o.Global
+}
+
 // Applies reports whether it is about this network, and not one of that name from before. One of VNID 0
 // reaches all whatever is said.
 func (r Realm) Applies(n Network) bool {

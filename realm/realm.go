@@ -3,7 +3,7 @@ package realm
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -64,14 +64,8 @@ func (d Desk) Change(ctx context.Context, r api.RealmRequest) (api.Done, error) 
 			to := to
 			to.Network, to.VNID, to.Made, to.Author = n.Name, n.VNID, n.Made, d.Name
 			names = append(names, n.Name)
-			was, said := cluster.Get[cluster.Realm](snap, n.Name)
-			same := to.With == "" && !to.Global
-			if said {
-				same = was.Applies(n) && was.With == to.With && was.Global == to.Global
-			}
-			if !same || len(lost[to.Key()]) > 0 {
-				_ = tx.Put(to.Over(snap, lost[to.Key()]...)) // Update reports it
-			}
+			// Also where it is so already: another host may say something else now, and one of the two is lost.
+			_ = tx.Put(to.Over(snap, lost[to.Key()]...)) // Update reports it
 		}
 		return nil
 	})
@@ -123,11 +117,29 @@ func joined(snap *cluster.Snapshot, list []cluster.Network) (to cluster.Realm, e
 		}
 	}
 	if to.With == "" {
-		number := make([]byte, 8)
-		_, _ = rand.Read(number) // it does not fail
-		to.With = hex.EncodeToString(number)
+		to.With = number(snap, list)
 	}
 	return to, nil
+}
+
+// number is that of a new realm: the same on two hosts that join the same networks before they hear of each other, and no
+// other realm's, also of one that has a single network left.
+func number(snap *cluster.Snapshot, list []cluster.Network) string {
+	var names []string
+	for _, n := range list {
+		names = append(names, fmt.Sprintf("%s %d %s", n.Name, n.VNID, n.Made))
+	}
+	slices.Sort(names)
+	taken := map[string]bool{}
+	for r := range cluster.All[cluster.Realm](snap) {
+		taken[r.With] = true
+	}
+	for i := 0; ; i++ {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%d %q", i, names))
+		if with := hex.EncodeToString(sum[:8]); !taken[with] {
+			return with
+		}
+	}
 }
 
 func isolated(*cluster.Snapshot, []cluster.Network) (to cluster.Realm, err error) { return to, nil }
@@ -190,7 +202,7 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 	}
 	for _, l := range d.Replica.Lost() {
 		edit, is := l.Edit.Body.(cluster.Realm)
-		if !is {
+		if winner, live := l.Winner.Body.(cluster.Realm); !is || live && edit.Same(winner) {
 			continue
 		}
 		list = append(list, api.Problem{

@@ -2,6 +2,8 @@ package realm
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,5 +112,73 @@ func TestSaid(t *testing.T) {
 	}
 	if _, err := d.Change(ctx, api.RealmRequest{Do: api.RealmIsolate, Networks: []string{"blue"}}); err != nil || len(Notes(r.Snapshot())) != 0 {
 		t.Errorf("%v, %q", err, Notes(r.Snapshot()))
+	}
+}
+
+// TestAtOnce: of what two hosts say before they hear of each other something holds on both, and what is lost is named. What
+// both say alike is not lost.
+func TestAtOnce(t *testing.T) {
+	for _, c := range []struct{ before, one, two, together, lost string }{
+		{"", "join blue red", "isolate blue", "", "blue"},
+		{"", "isolate blue red", "join red green", "", "red"},
+		{"join blue red", "isolate blue", "join blue green", "", "blue"},
+		{"join blue red", "join red blue", "isolate red", "", "red"},
+		{"", "join blue red", "join red blue", "blue red", ""},
+		{"join blue red", "isolate blue red", "isolate red blue", "", ""},
+		{"", "global blue", "global blue", "", ""},
+		{"", "global blue", "isolate blue", "", "blue"},
+	} {
+		var desks []Desk
+		var replicas []*replica.Replica
+		for i, id := range []cluster.NodeID{self, "00000000000000bb"} {
+			r := replicatest.New(t, id, cluster.Node{ID: id, Name: fmt.Sprint("host", i+1), Realms: true})
+			desks, replicas = append(desks, Desk{Name: fmt.Sprint("host", i+1), Replica: r, Enforced: func(context.Context, uint64) error { return nil }}), append(replicas, r)
+		}
+		replicatest.Put(t, replicas[0], cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "red", VNID: 2}, cluster.Network{Name: "green", VNID: 3})
+		meet := func() {
+			t.Helper()
+			for i := range 4 {
+				from, to := replicas[i%2], replicas[(i+1)%2]
+				for msg := range from.Missing(to.Digest(), 1<<16) {
+					if _, err := to.Merge(msg); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		say := func(d Desk, what string) {
+			t.Helper()
+			words := strings.Fields(what)
+			if len(words) == 0 {
+				return
+			}
+			if _, err := d.Change(context.Background(), api.RealmRequest{Do: words[0], Networks: words[1:]}); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		meet()
+		say(desks[0], c.before)
+		meet()
+		say(desks[0], c.one)
+		say(desks[1], c.two)
+		meet()
+		var named, standing [2]string
+		for i, r := range replicas {
+			snap := r.Snapshot()
+			for _, p := range desks[i].Problems(snap) {
+				named[i] += string(p.Code) + " " + p.What + "; "
+			}
+			all := snap.Realms()
+			standing[i] = fmt.Sprint(Standing(all, "blue"), ", ", Standing(all, "red"), ", ", Standing(all, "green"))
+			if words := strings.Fields(c.together); len(words) > 0 && !slices.Contains(all.With(words[0]), words[1]) {
+				t.Errorf("%s; %s: networks %s are apart: %s", c.one, c.two, c.together, standing[i])
+			}
+		}
+		if standing[0] != standing[1] {
+			t.Errorf("%s; %s: one host has %s, the other %s", c.one, c.two, standing[0], standing[1])
+		}
+		if lost := named[0] + named[1]; c.lost == "" && lost != "" || c.lost != "" && !strings.Contains(lost, "of network "+c.lost) {
+			t.Errorf("%s; %s: want that network %q is named, and %q is; %s", c.one, c.two, c.lost, lost, standing[0])
+		}
 	}
 }

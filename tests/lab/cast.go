@@ -368,5 +368,7 @@ func castJoin(count string) error {
 		group = group.Next()
 	}
 	fmt.Fprintln(os.Stdout, "joined", n)
-	select {}
+	for {
+		time.Sleep(time.Hour) // not select {}: nobody else runs here, and the runtime would end it
+	}
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/membership"
+	"github.com/grapevine-net/grapevine/overlay/secure"
 )
 
 func (a *Agent) handlers() api.Handlers {
@@ -47,7 +49,7 @@ func (a *Agent) handlers() api.Handlers {
 		DropEgress:   egresses.Remove,
 		Keys:         a.member.Keys.List,
 		Backup:       a.member.Backup,
-		ChangeKeys:   a.member.Keys.Change,
+		ChangeKeys:   keys{a.member.Keys, a.secure}.change,
 		FastPath:     a.plane.SwitchFastPath,
 		Policies:     policies.List,
 		Apply:        policies.Apply,
@@ -61,6 +63,20 @@ func (a *Agent) handlers() api.Handlers {
 		Traffic:      a.traffic.Traffic,
 		Metrics:      a.exporter.Handler(),
 	}
+}
+
+// keys are those of all hosts.
+type keys struct {
+	gossip    *membership.Keys
+	wireguard *secure.Keeper // nil: this host encrypts nothing
+}
+
+// change changes those of gossip or of WireGuard.
+func (k keys) change(ctx context.Context, r api.KeysRequest) (api.Done, error) {
+	if r.Verb == api.KeysWireGuard {
+		return k.wireguard.Change(ctx)
+	}
+	return k.gossip.Change(ctx, r)
 }
 
 // joinListLength is how many hosts a join command names: enough that one is there.

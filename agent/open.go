@@ -206,9 +206,9 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	case a.secure == nil:
 	case a.secure.All(): // whoever does not encrypt has nowhere to send to
 		n.VTEP = netip.Addr{}
-		n.WireGuard, n.WireGuardAt = a.secure.Record()
+		n.WireGuard, n.WireGuardAt, n.Turn = a.secure.Record(snap)
 	default:
-		n.NetworksKey, n.WireGuardAt = a.secure.Record()
+		n.NetworksKey, n.WireGuardAt, n.Turn = a.secure.Record(snap)
 	}
 	return n
 }
@@ -228,7 +228,8 @@ func (a *Agent) openSecure() error {
 		return nil
 	}
 	a.secure = secure.New(secure.Config{
-		Self: a.self(), Key: key, Port: a.cfg.WireGuardPort, All: a.cfg.Encrypts(), Underlay: a.underlay, Run: a.cfg.Run, Log: a.log.With("room", "secure"),
+		Self: a.self(), Key: key, Port: a.cfg.WireGuardPort, Second: a.cfg.SecondWireGuardPort(), Keys: identity.WireGuardKeys{Dir: a.cfg.State},
+		Tell: func() error { return a.member.Joiner.DescribeAgain() }, All: a.cfg.Encrypts(), Underlay: a.underlay, Run: a.cfg.Run, Log: a.log.With("room", "secure"),
 	})
 	return nil
 }

@@ -16,9 +16,12 @@ type Key struct {
 // KeysRequest changes the gossip keys of all hosts. Key is a fingerprint or the
 // key itself; empty, with install, a new one is made.
 type KeysRequest struct {
-	Verb string `json:"verb"` // "install", "use" or "remove"
+	Verb string `json:"verb"` // "install", "use" or "remove"; or KeysWireGuard
 	Key  string `json:"key,omitempty"`
 }
+
+// KeysWireGuard is the verb that changes the keys of WireGuard of all hosts.
+const KeysWireGuard = "wireguard"
 
 // Keys lists the gossip keys of all hosts.
 func (c *Client) Keys(ctx context.Context) ([]Key, error) {

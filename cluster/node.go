@@ -53,6 +53,8 @@ type Node struct {
 	KnowsEncrypted bool   `cbor:"22,keyasint,omitempty"`
 	// Edge says that the host has no Docker, and is not to be given numbers while others are there.
 	Edge bool `cbor:"24,keyasint,omitempty"`
+	// Turn is where the host is in changing its keys of WireGuard; see KeyTurn.
+	Turn KeyTurn `cbor:"25,keyasint,omitzero"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -57,6 +59,20 @@ func (n Node) SecureKey() []byte {
 	return key
 }
 
+// KeyTurn is where a host is in changing its keys of WireGuard, which all hosts do together (package overlay/secure). Its
+// zero value is that of an agent that does not know how.
+type KeyTurn struct {
+	At uint64 `cbor:"1,keyasint,omitempty"` // counts the steps
+	// Second is the public key of the device that stands in, empty: there is none; SecondAt is where it takes packets (UDP).
+	Second   []byte         `cbor:"2,keyasint,omitempty"`
+	SecondAt netip.AddrPort `cbor:"3,keyasint,omitzero"`
+}
+
+// Equal reports whether two say the same.
+func (t KeyTurn) Equal(o KeyTurn) bool {
+	return t.At == o.At && t.SecondAt == o.SecondAt && bytes.Equal(t.Second, o.Second)
+}
+
 // EncryptedOption is the option (-o) of a network that is encrypted, in Docker's spelling for overlay networks.
 const EncryptedOption = "encrypted"
 
@@ -78,10 +94,10 @@ func (s *Snapshot) Encrypted() bool {
 }
 
 func (n Node) validateWireGuard() error {
-	for _, key := range [][]byte{n.WireGuard, n.NetworksKey} {
+	for _, key := range [][]byte{n.WireGuard, n.NetworksKey, n.Turn.Second} {
 		if len(key) != 0 && len(key) != WireGuardKeySize {
 			return fmt.Errorf("WireGuard key of %d bytes, not %d", len(key), WireGuardKeySize)
 		}
 	}
-	return unicast("address of WireGuard", n.WireGuardAt.Addr())
+	return errors.Join(unicast("address of WireGuard", n.WireGuardAt.Addr()), unicast("second address of WireGuard", n.Turn.SecondAt.Addr()))
 }

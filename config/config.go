@@ -121,6 +121,16 @@ func (c Config) TunnelPort() uint16 {
 	return c.VXLANPort
 }
 
+// SecondWireGuardPort is where this host takes what is encrypted for it as well while keys change: 7950, unless another setting
+// has that.
+func (c Config) SecondWireGuardPort() uint16 {
+	for port := c.WireGuardPort + 2; ; port++ {
+		if port != 0 && port != c.Port && port != c.VXLANPort && port != c.ClientPort && port != c.WireGuardPort {
+			return port
+		}
+	}
+}
+
 // ReadSocket is the path of the one that answers who may look and not touch.
 func (c Config) ReadSocket() string { return filepath.Join(c.Run, "read.sock") }
 

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -163,7 +164,8 @@ func (m *Joiner) DescribeAgain() error {
 		return nil
 	}
 	var news []cluster.Body
-	if node := m.node(snap); !slices.Equal(was.Reaches, node.Reaches) || was.Enforces != node.Enforces {
+	if node := m.node(snap); !slices.Equal(was.Reaches, node.Reaches) || was.Enforces != node.Enforces ||
+		!was.Turn.Equal(node.Turn) || !bytes.Equal(was.SecureKey(), node.SecureKey()) {
 		news = append(news, node)
 	}
 	had, _ := cluster.Get[cluster.Addresses](snap, m.id.Node)

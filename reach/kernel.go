@@ -50,7 +50,7 @@ func (k kernel) addrs(devs map[int]*netlink.LinkAttrs) (out []Addr, err error) {
 	for _, a := range list {
 		dev, known := devs[a.LinkIndex]
 		ip, ok := netip.AddrFromSlice(a.IP)
-		if !known || !ok || dev.Name == k.ours || dev.Name == link.WireGuard {
+		if !known || !ok || dev.Name == k.ours || dev.Name == link.WireGuard || dev.Name == link.WireGuard2 {
 			continue
 		}
 		ip = ip.Unmap()

@@ -9,7 +9,7 @@ import (
 // newWireGuardDevice is the process that encrypts where the kernel does not; the agent starts it.
 func newWireGuardDevice() *cobra.Command {
 	return &cobra.Command{
-		Use: wireguard.Verb + " SOCKET MTU", Short: "Be the device that encrypts, for the agent", Hidden: true,
+		Use: wireguard.Verb + " SOCKET MTU NAME", Short: "Be the device that encrypts, for the agent", Hidden: true,
 		RunE: func(c *cobra.Command, args []string) error { return wireguard.Serve(c.Context(), args) },
 	}
 }

@@ -18,18 +18,19 @@ var errNoTables = errors.New("this kernel has no nf_tables, without which nothin
 // is given has come by that, whatever addresses it has: addresses prove nothing. Nor does anybody else use the
 // device: what is forwarded into it would come out as VXLAN of this host.
 func encrypted(cfg Config) []nft.Chain {
-	by, notBy := exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.Equal(nft.Name(cfg.Encrypted))}, exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.NotEqual(nft.Name(cfg.Encrypted))}
+	by, notBy := in(encrypting), exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.In(encrypting, true)}
+	elsewhere := exprs{nft.Meta(unix.NFT_META_OIFNAME), nft.In(encrypting, true)}
 	fromSecure := append(isFamily(true), nft.Addr(true, false), nft.In(family(secure, true), false))
 	begunSecure := exprs{nft.CTOriginal(unix.NFT_CT_SRC_IP6), nft.In(family(secure, true), false)}
-	wire := slices.Concat(notTo(cfg.Encrypted), notTo("lo"))
+	wire := slices.Concat(elsewhere, notTo("lo"))
 	toSecure := append(isFamily(true), nft.Addr(true, true), nft.In(family(secure, true), false))
 	anywhere, ofNetworks := exprs(nil), []exprs{nil, nil}
 	if cfg.Partly { // of a packet that does not claim to have come from inside nothing is taken for an encrypted network
 		anywhere, ofNetworks = fromSecure, []exprs{{nft.Addr(false, false), nft.In(family(cluster, false), false)}, {nft.Addr(true, false), nft.In(family(cluster, true), false)}}
 	}
-	out := nft.Chain{Name: "encrypted-out", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT, Priority: priority - 1}
+	sent := nft.Chain{Name: "encrypted-out", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT, Priority: priority - 1}
 	if !cfg.Partly {
-		out.Rules = []nft.Rule{drop("no VXLAN leaves in the clear", notTo(cfg.Encrypted), toVXLAN())}
+		sent.Rules = []nft.Rule{drop("no VXLAN leaves in the clear", elsewhere, toVXLAN())}
 	}
 	return []nft.Chain{
 		{Name: "encrypted-in", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority - 1, Rules: []nft.Rule{
@@ -39,16 +40,16 @@ func encrypted(cfg Config) []nft.Chain {
 			asContainer(false), asContainer(true),
 		}},
 		{Name: "encrypted-forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority - 1, Rules: []nft.Rule{
-			drop("nobody sends in this host's name", to(cfg.Encrypted)),
+			drop("nobody sends in this host's name", out(encrypting)),
 			drop("nor is this host a way for others", by),
 			asContainer(false), asContainer(true),
 		}},
 		{Name: "encrypted-away", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority - 1, Rules: []nft.Rule{
 			toRanges(cfg.Interface, false, ofNetworks[0]), toRanges(cfg.Interface, true, ofNetworks[1]),
 		}},
-		out,
+		sent,
 		{Name: "encrypted-last", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT + 1, Rules: []nft.Rule{
-			drop("nothing to the hosts inside goes another way", notTo(cfg.Encrypted), toSecure),
+			drop("nothing to the hosts inside goes another way", elsewhere, toSecure),
 			drop("nor from this one inside, whatever NAT makes of where to", wire, fromSecure),
 			drop("and of where from", wire, begunSecure),
 			toContainer(cfg.Interface, false), toContainer(cfg.Interface, true),

@@ -81,6 +81,17 @@ func TestEncrypted(t *testing.T) {
 	check("a way into the device", wire, "fd67::2", "4790", 20, false)
 	check("a way out of the device", inside, "fd00:9::2", "80", 0, false)
 
+	// The device that stands in while keys change is that as well.
+	turning := cfg
+	turning.Encrypted, turning.Second = "former", "gvwg"
+	set(turning)
+	check("VXLAN by the wire, while keys change", wire, "fd67::1", "4789", 20, false)
+	check("VXLAN by the second device", inside, "fd67::1", "4789", 20, true)
+	check("others by the second device", inside, "fd67::1", "4790", 20, false)
+	check("VXLAN out by the wire, while keys change", host, "10.9.0.2", "4789", 20, false)
+	check("a way into the second device", wire, "fd67::2", "4790", 20, false)
+	set(cfg)
+
 	// Others' NAT, which comes between the chain of what is sent and the way that it goes.
 	nat := func(rule ...string) {
 		host.Do(func() {

@@ -58,6 +58,8 @@ type Config struct {
 	// it. Secure are the addresses inside. "": this host does not encrypt.
 	Encrypted string
 	Secure    netip.Prefix
+	// Second is the device that stands in for Encrypted while keys change.
+	Second string
 	// Partly says that only encrypted networks' packets are: what has an address inside leaves and comes by Encrypted and
 	// by nothing else, other VXLAN as ever. Cluster are encrypted networks' addresses then, and Ranges those that their
 	// containers send nothing to the outside for.
@@ -74,7 +76,7 @@ func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
-		c.Encrypted == d.Encrypted && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges)
+		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges)
 }
 
 // sorted is c with its lists in order, each thing once.

@@ -31,6 +31,7 @@ const (
 	internal   = "internal"
 	hosts      = "hosts"
 	secure     = "secure"
+	encrypting = "encrypting" // the devices that do
 	cluster    = "cluster"
 	ranges     = "ranges"
 )
@@ -51,7 +52,7 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6))
 	}
 	if cfg.Encrypted != "" {
-		t.Sets = append(t.Sets, prefixSet(secure, []netip.Prefix{cfg.Secure}, true), prefixSet(cluster, cfg.Cluster, false), prefixSet(cluster, cfg.Cluster, true),
+		t.Sets = append(t.Sets, names(encrypting, slices.DeleteFunc([]string{cfg.Encrypted, cfg.Second}, func(name string) bool { return name == "" })), prefixSet(secure, []netip.Prefix{cfg.Secure}, true), prefixSet(cluster, cfg.Cluster, false), prefixSet(cluster, cfg.Cluster, true),
 			prefixSet(ranges, cfg.Ranges, false), prefixSet(ranges, cfg.Ranges, true))
 	}
 	t.Chains = []nft.Chain{

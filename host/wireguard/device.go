@@ -1,5 +1,5 @@
 // Package wireguard is the agent's hand on WireGuard: this host's key, and one device, gvwg, whose only peers are
-// the other hosts. The device is the kernel's where it has WireGuard, and else a process of its own that outlives
+// the other hosts, and a second one, gvwg2, while keys change. The device is the kernel's where it has WireGuard, and else a process of its own that outlives
 // the agent, as Open vSwitch's daemons do. It has one address, and a route to those of all hosts; behind that stands
 // a route that leads nowhere, so that with the device gone nothing takes another way.
 package wireguard
@@ -43,16 +43,26 @@ func Overhead(endpoint netip.Addr) int {
 // MinMTU is the least MTU of the device: it carries IPv6 (RFC 8200, 5).
 const MinMTU = 1280
 
-// Device is how gvwg is to be. Its methods work in the network namespace of the calling thread.
+// Device is how gvwg or gvwg2 is to be. Its methods work in the network namespace of the calling thread.
 type Device struct {
+	Name  string       // link.WireGuard or link.WireGuard2
 	Run   string       // the directory of the process's socket and log
 	MTU   int          // bytes, of IP packets inside
 	Addr  netip.Addr   // this host's, inside
 	Range netip.Prefix // all hosts'
+	// Metric is that of its route to Range: of two devices the lesser is taken.
+	Metric int
 }
 
-func (d Device) socket() string { return filepath.Join(d.Run, "wireguard.sock") }
-func (d Device) log() string    { return filepath.Join(d.Run, "wireguard.log") }
+func (d Device) socket() string { return filepath.Join(d.Run, d.file()+".sock") }
+func (d Device) log() string    { return filepath.Join(d.Run, d.file()+".log") }
+
+func (d Device) file() string {
+	if d.Name == link.WireGuard2 {
+		return "wireguard-second"
+	}
+	return "wireguard"
+}
 
 // Ensure makes the device, with its address and routes, where anything of that is missing, and returns its kind. The
 // route that leads nowhere comes first.
@@ -72,7 +82,7 @@ func (d Device) Ensure(ctx context.Context) (kind string, err error) {
 
 // there is the kind of the device, "" if there is none that can be used.
 func (d Device) there() (kind string, err error) {
-	l, err := link.Get(link.WireGuard)
+	l, err := link.Get(d.Name)
 	switch {
 	case errors.Is(err, link.ErrNotFound):
 		return "", nil
@@ -86,25 +96,25 @@ func (d Device) there() (kind string, err error) {
 	if _, err := ask(d.socket(), "get=1\n"); err == nil {
 		return Userspace, nil
 	}
-	return "", errors.Join(finish(d.socket()), link.Delete(link.WireGuard)) // a process that does not hang ends with it
+	return "", errors.Join(finish(d.socket()), link.Delete(d.Name)) // a process that does not hang ends with it
 }
 
 func (d Device) create(ctx context.Context) (kind string, err error) {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = link.WireGuard
+	attrs.Name = d.Name
 	err = netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs})
 	switch {
 	case err == nil:
 		return Kernel, nil
 	case !errors.Is(err, unix.EOPNOTSUPP):
-		return "", fmt.Errorf("make %s: %w", link.WireGuard, err)
+		return "", fmt.Errorf("make %s: %w", d.Name, err)
 	}
 	// The process of a device that is gone answers there for a moment yet, and has the port.
 	if err := finish(d.socket()); err != nil {
 		return "", err
 	}
 	if err := os.Remove(d.socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("make room for the socket of %s: %w", link.WireGuard, err)
+		return "", fmt.Errorf("make room for the socket of %s: %w", d.Name, err)
 	}
 	if err := d.start(); err != nil {
 		return "", fmt.Errorf("begin WireGuard in a process, as this kernel has none: %w", err)
@@ -131,7 +141,7 @@ func (d Device) start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(program, Verb, d.socket(), fmt.Sprint(d.MTU))
+	cmd := exec.Command(program, Verb, d.socket(), fmt.Sprint(d.MTU), d.Name)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -143,20 +153,20 @@ func (d Device) start() error {
 
 // dress gives the device what it needs and has not.
 func (d Device) dress() error {
-	l, err := netlink.LinkByName(link.WireGuard)
+	l, err := netlink.LinkByName(d.Name)
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", link.WireGuard, err)
+		return fmt.Errorf("look at %s: %w", d.Name, err)
 	}
 	if l.Attrs().MTU != d.MTU {
 		if err := netlink.LinkSetMTU(l, d.MTU); err != nil {
-			return fmt.Errorf("set the MTU of %s to %d: %w", link.WireGuard, d.MTU, err)
+			return fmt.Errorf("set the MTU of %s to %d: %w", d.Name, d.MTU, err)
 		}
 	}
-	if err := allowIPv6(); err != nil {
+	if err := allowIPv6(d.Name); err != nil {
 		return err
 	}
 	if l.Attrs().Flags&net.FlagUp == 0 {
-		if err := link.NoIPv6Address(link.WireGuard); err != nil {
+		if err := link.NoIPv6Address(d.Name); err != nil {
 			return err
 		}
 		if err := netlink.LinkSetUp(l); err != nil {
@@ -170,25 +180,47 @@ func (d Device) dress() error {
 func (d Device) lead(l netlink.Link) error {
 	addrs, err := link.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_V6) })
 	if err != nil {
-		return fmt.Errorf("list the addresses of %s: %w", link.WireGuard, err)
+		return fmt.Errorf("list the addresses of %s: %w", d.Name, err)
 	}
 	whole := netip.PrefixFrom(d.Addr, d.Addr.BitLen())
 	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IPNet.String() == whole.String() }) {
 		if err := netlink.AddrReplace(l, &netlink.Addr{IPNet: ipNet(whole), Flags: unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_NODAD}); err != nil {
-			return fmt.Errorf("give %s its address %v: %w", link.WireGuard, d.Addr, err)
+			return fmt.Errorf("give %s its address %v: %w", d.Name, d.Addr, err)
 		}
 	}
 	// A host that was forgotten had another one, in whose name it would go on sending.
 	for _, a := range addrs {
 		if had, _ := netip.AddrFromSlice(a.IP); had != d.Addr && d.Range.Contains(had) {
 			if err := netlink.AddrDel(l, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-				return fmt.Errorf("take the former address %v from %s: %w", had, link.WireGuard, err)
+				return fmt.Errorf("take the former address %v from %s: %w", had, d.Name, err)
 			}
 		}
 	}
-	err = d.route(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(d.Range), Type: unix.RTN_UNICAST, Priority: metric})
+	want := netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(d.Range), Type: unix.RTN_UNICAST, Priority: d.Metric}
+	if err := d.route(&want); err != nil {
+		return fmt.Errorf("lead %v to %s: %w", d.Range, d.Name, err)
+	}
+	if err := d.unlead(want); err != nil {
+		return fmt.Errorf("end the former route of %v to %s: %w", d.Range, d.Name, err)
+	}
+	return nil
+}
+
+// unlead removes the device's routes with other metrics than the one that is wanted, which is there.
+func (d Device) unlead(want netlink.Route) error {
+	have, err := link.Dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V6, &want, netlink.RT_FILTER_DST|netlink.RT_FILTER_OIF)
+	})
 	if err != nil {
-		return fmt.Errorf("lead %v to %s: %w", d.Range, link.WireGuard, err)
+		return err
+	}
+	for _, r := range have {
+		if r.Type != want.Type || r.Priority == want.Priority {
+			continue
+		}
+		if err := netlink.RouteDel(&r); err != nil && !noRoute(err) {
+			return err
+		}
 	}
 	return nil
 }
@@ -209,10 +241,13 @@ func (d Device) route(want *netlink.Route) error {
 	return netlink.RouteReplace(want)
 }
 
-// Metrics of the two routes.
+// Metrics of the routes to all hosts: of gvwg always; of gvwg2 while hosts are still sent to by gvwg, and when they are
+// not. To change the metric of one changes the way of all packets at once, and there is a way at any moment.
 const (
-	metric = 64
-	last   = 1<<31 - 1
+	First  = 64
+	Behind = 65
+	Before = 63
+	last   = 1<<31 - 1 // the one that leads nowhere
 )
 
 // nowhere makes the route that all take when the device is gone.
@@ -222,7 +257,7 @@ func (d Device) nowhere() error {
 	}
 	route := nowhere(d.Range)
 	if err := d.route(&route); err != nil {
-		return fmt.Errorf("let %v lead nowhere without %s: %w", d.Range, link.WireGuard, err)
+		return fmt.Errorf("let %v lead nowhere without %s: %w", d.Range, d.Name, err)
 	}
 	return nil
 }
@@ -238,13 +273,13 @@ func noRoute(err error) bool {
 }
 
 // allowIPv6 turns on IPv6 on the device, where it is off by default.
-func allowIPv6() error {
-	const file = "/proc/sys/net/ipv6/conf/" + link.WireGuard + "/disable_ipv6"
+func allowIPv6(name string) error {
+	file := "/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6"
 	if text, err := os.ReadFile(file); err == nil && len(text) > 0 && text[0] == '0' {
 		return nil
 	}
 	if err := os.WriteFile(file, []byte("0"), 0); err != nil {
-		return fmt.Errorf("turn on IPv6 on %s: %w", link.WireGuard, err)
+		return fmt.Errorf("turn on IPv6 on %s: %w", name, err)
 	}
 	return nil
 }
@@ -256,12 +291,12 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // State is what a device of that kind has.
 func (d Device) State(kind string) (s State, err error) {
 	if kind == Kernel {
-		s, err = kernelState()
+		s, err = kernelStateOf(d.Name)
 	} else {
 		s, err = userspaceState(d.socket())
 	}
 	if err != nil {
-		return s, fmt.Errorf("look at the peers of %s: %w", link.WireGuard, err)
+		return s, fmt.Errorf("look at the peers of %s: %w", d.Name, err)
 	}
 	return s, nil
 }
@@ -271,37 +306,44 @@ func (d Device) Set(kind string, c Change) error {
 	if c.Empty() {
 		return nil
 	}
-	set := setKernel
+	set := func(c Change) error { return setKernelOf(d.Name, c) }
 	if kind != Kernel {
 		set = func(c Change) error { return setUserspace(d.socket(), c) }
 	}
 	if err := set(c); err != nil {
-		return fmt.Errorf("set the key, the port or the peers of %s: %w", link.WireGuard, err)
+		return fmt.Errorf("set the key, the port or the peers of %s: %w", d.Name, err)
 	}
 	return nil
 }
 
 // Remove removes the device, its process and its routes, and returns what there was.
 func (d Device) Remove() (gone []string, err error) {
-	var errs []error
-	l, err := link.Get(link.WireGuard)
-	switch {
-	case errors.Is(err, link.ErrNotFound):
-	case err != nil:
-		errs = append(errs, err)
-	case l.Kind == "wireguard" || l.Kind == "tuntap" || l.Kind == "tun":
-		if err := link.Delete(link.WireGuard); err != nil {
-			errs = append(errs, err)
-		} else {
-			gone = append(gone, "interface "+link.WireGuard)
-		}
-	}
+	gone, err = d.Drop()
+	errs := []error{err}
 	route := nowhere(d.Range)
 	switch err := netlink.RouteDel(&route); {
 	case err == nil:
 		gone = append(gone, fmt.Sprintf("unreachable route to %v", d.Range))
 	case !noRoute(err):
 		errs = append(errs, fmt.Errorf("remove the unreachable route to %v: %w", d.Range, err))
+	}
+	return gone, errors.Join(errs...)
+}
+
+// Drop removes the device and its process, but for the route that leads nowhere, and returns what there was.
+func (d Device) Drop() (gone []string, err error) {
+	var errs []error
+	l, err := link.Get(d.Name)
+	switch {
+	case errors.Is(err, link.ErrNotFound):
+	case err != nil:
+		errs = append(errs, err)
+	case l.Kind == "wireguard" || l.Kind == "tuntap" || l.Kind == "tun":
+		if err := link.Delete(d.Name); err != nil {
+			errs = append(errs, err)
+		} else {
+			gone = append(gone, "interface "+d.Name)
+		}
 	}
 	for _, file := range []string{d.socket(), d.log()} {
 		if err := os.Remove(file); err == nil {

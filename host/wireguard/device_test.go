@@ -35,12 +35,13 @@ type end struct {
 	t      *testing.T
 	device Device
 	key    Key
+	port   uint16
 	said   map[Key]netip.AddrPort
 }
 
 func newEnd(t *testing.T, n byte) *end {
-	e := &end{NS: linktest.New(t), t: t, key: Key{0: 8 * n, 5: 77, 31: 64}, device: Device{
-		Run: t.TempDir(), MTU: 1400, Addr: netip.MustParseAddr(fmt.Sprintf("fd67:1::%d", n)), Range: netip.MustParsePrefix("fd67:1::/64"),
+	e := &end{NS: linktest.New(t), t: t, port: 7948, key: Key{0: 8 * n, 5: 77, 31: 64}, device: Device{
+		Name: link.WireGuard, Metric: First, Run: t.TempDir(), MTU: 1400, Addr: netip.MustParseAddr(fmt.Sprintf("fd67:1::%d", n)), Range: netip.MustParsePrefix("fd67:1::/64"),
 	}}
 	t.Cleanup(func() { e.Do(func() { _, _ = e.device.Remove() }) })
 	return e
@@ -49,9 +50,9 @@ func newEnd(t *testing.T, n byte) *end {
 // ensure has the device in place, with these peers, and returns what had to be changed.
 func (e *end) ensure(peers ...*end) (kind string, c Change) {
 	e.t.Helper()
-	want := State{Private: e.key, Port: 7948}
+	want := State{Private: e.key, Port: e.port}
 	for _, p := range peers {
-		at := netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:7948", p.device.Addr.As16()[15]))
+		at := netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:%d", p.device.Addr.As16()[15], p.port))
 		want.Peers = append(want.Peers, Peer{Key: p.key.Public(), Endpoint: at, Inside: netip.PrefixFrom(p.device.Addr, 128)})
 	}
 	e.Do(func() {

@@ -6,11 +6,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
-
-	"github.com/grapevine-net/grapevine/host/link"
 )
-
-func kernelState() (State, error) { return kernelStateOf(link.WireGuard) }
 
 func kernelStateOf(name string) (s State, err error) {
 	c, err := wgctrl.New()
@@ -24,7 +20,7 @@ func kernelStateOf(name string) (s State, err error) {
 	}
 	s.Private, s.Port = Key(d.PrivateKey), uint16(d.ListenPort)
 	for _, p := range d.Peers {
-		one := Peer{Key: Key(p.PublicKey), Handshake: p.LastHandshakeTime}
+		one := Peer{Key: Key(p.PublicKey), Handshake: p.LastHandshakeTime, Keepalive: p.PersistentKeepaliveInterval}
 		if p.Endpoint != nil {
 			at := p.Endpoint.AddrPort()
 			one.Endpoint = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
@@ -38,8 +34,6 @@ func kernelStateOf(name string) (s State, err error) {
 	}
 	return s, nil
 }
-
-func setKernel(change Change) error { return setKernelOf(link.WireGuard, change) }
 
 func setKernelOf(name string, change Change) error {
 	c, err := wgctrl.New()
@@ -62,8 +56,11 @@ func kernelConfig(c Change) (cfg wgtypes.Config) {
 	for _, k := range c.Remove {
 		cfg.Peers = append(cfg.Peers, wgtypes.PeerConfig{PublicKey: wgtypes.Key(k), Remove: true})
 	}
+	for _, p := range c.Keep {
+		cfg.Peers = append(cfg.Peers, wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.Key), UpdateOnly: true, PersistentKeepaliveInterval: &p.Keepalive})
+	}
 	for _, p := range c.Set {
-		one := wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.Key), ReplaceAllowedIPs: true}
+		one := wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.Key), ReplaceAllowedIPs: true, PersistentKeepaliveInterval: &p.Keepalive}
 		for _, inside := range p.allowed() {
 			one.AllowedIPs = append(one.AllowedIPs, *ipNet(inside))
 		}

@@ -12,38 +12,37 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
-
-	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // comm is how ps(1) and pkill(1) call the process.
 const comm = "grapevine-wg"
 
-// Serve is the process of a device: it makes gvwg and answers on a socket who tells it its key and its peers, until
+// Serve is the process of a device: it makes that and answers on a socket who tells it its key and its peers, until
 // the device is deleted or ctx ends.
 func Serve(ctx context.Context, args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("usage: %s SOCKET MTU: the agent starts it, nobody else", Verb)
+	if len(args) != 3 {
+		return fmt.Errorf("usage: %s SOCKET MTU NAME: the agent starts it, nobody else", Verb)
 	}
+	name := args[2]
 	mtu, err := strconv.Atoi(args[1])
 	if err != nil || mtu < MinMTU {
-		return fmt.Errorf("%q is no MTU of %s: it is at least %d", args[1], link.WireGuard, MinMTU)
+		return fmt.Errorf("%q is no MTU of %s: it is at least %d", args[1], name, MinMTU)
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(comm), 0) // for people: it is no agent
-	t, err := tun.CreateTUN(link.WireGuard, mtu)
+	t, err := tun.CreateTUN(name, mtu)
 	if err != nil {
-		return fmt.Errorf("make %s: %w", link.WireGuard, err)
+		return fmt.Errorf("make %s: %w", name, err)
 	}
-	d := device.NewDevice(t, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, link.WireGuard+": "))
+	d := device.NewDevice(t, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, name+": "))
 	defer d.Close()
 	// Of another process, which has no device any more: this one has its name.
 	if err := os.Remove(args[0]); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("make the socket of %s: %w", link.WireGuard, err)
+		return fmt.Errorf("make the socket of %s: %w", name, err)
 	}
 	syscall.Umask(0o077) // the private key can be read there
 	l, err := net.Listen("unix", args[0])
 	if err != nil {
-		return fmt.Errorf("make the socket of %s: %w", link.WireGuard, err)
+		return fmt.Errorf("make the socket of %s: %w", name, err)
 	}
 	defer l.Close()
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // when this process ends the name may be that of the next one

@@ -14,6 +14,8 @@ type Peer struct {
 	Endpoint netip.AddrPort // where it is sent to; WireGuard follows a peer that moves
 	Inside   netip.Prefix   // the only addresses that it may have inside
 	Also     netip.Prefix   // besides; invalid: no others
+	// Keepalive is how often it is sent something, so that there is a session without anything to be sent; 0: never.
+	Keepalive time.Duration
 	// Handshake is when the last one was; zero: there was none.
 	Handshake time.Time
 }
@@ -55,12 +57,13 @@ type Change struct {
 	Private *Key
 	Port    *uint16
 	Set     []Peer // new or otherwise than they are; without an Endpoint that one stays
+	Keep    []Peer // of these Keepalive alone: to give a peer the same addresses again would lose what comes at that moment
 	Remove  []Key
 }
 
 // Empty says that nothing changes.
 func (c Change) Empty() bool {
-	return c.Private == nil && c.Port == nil && len(c.Set)+len(c.Remove) == 0
+	return c.Private == nil && c.Port == nil && len(c.Set)+len(c.Keep)+len(c.Remove) == 0
 }
 
 // fresh is how old the last handshake is at most with a peer that can be reached: WireGuard makes a new one every two
@@ -71,7 +74,7 @@ const fresh = 3 * time.Minute
 // where a peer answers, and nobody has said anything else since, it is where WireGuard has found it, behind NAT or
 // moved, and stays there.
 func Diff(have, want State, said map[Key]netip.AddrPort, now time.Time) (c Change) {
-	if have.Private != want.Private {
+	if have.Private != want.Private && have.Private != want.Private.Clamped() { // the kernel's ends all sessions if it is told what it has
 		c.Private = &want.Private
 	}
 	if have.Port != want.Port {
@@ -88,6 +91,9 @@ func Diff(have, want State, said map[Key]netip.AddrPort, now time.Time) (c Chang
 		last, known := said[p.Key]
 		stays := there && (old.Endpoint == p.Endpoint || known && last == p.Endpoint && heard || !known && heard)
 		if there && stays && old.lets(p) {
+			if old.Keepalive != p.Keepalive {
+				c.Keep = append(c.Keep, Peer{Key: p.Key, Keepalive: p.Keepalive})
+			}
 			continue
 		}
 		if stays {

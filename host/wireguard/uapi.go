@@ -121,6 +121,10 @@ func parse(lines []string) (s State, err error) {
 			if inside, bad = netip.ParsePrefix(value); bad == nil {
 				p.allow(inside)
 			}
+		case "persistent_keepalive_interval":
+			var n uint64
+			n, bad = strconv.ParseUint(value, 10, 16)
+			p.Keepalive = time.Duration(n) * time.Second
 		case "last_handshake_time_sec":
 			var n int64
 			if n, bad = strconv.ParseInt(value, 10, 64); n > 0 {
@@ -156,12 +160,15 @@ func request(c Change) string {
 	for _, k := range c.Remove {
 		fmt.Fprintf(&b, "public_key=%x\nremove=true\n", k[:])
 	}
+	for _, p := range c.Keep {
+		fmt.Fprintf(&b, "public_key=%x\nupdate_only=true\npersistent_keepalive_interval=%d\n", p.Key[:], int(p.Keepalive.Seconds()))
+	}
 	for _, p := range c.Set {
 		fmt.Fprintf(&b, "public_key=%x\n", p.Key[:])
 		if p.Endpoint.IsValid() {
 			fmt.Fprintf(&b, "endpoint=%v\n", p.Endpoint)
 		}
-		b.WriteString("replace_allowed_ips=true\n")
+		fmt.Fprintf(&b, "persistent_keepalive_interval=%d\nreplace_allowed_ips=true\n", int(p.Keepalive.Seconds()))
 		for _, inside := range p.allowed() {
 			fmt.Fprintf(&b, "allowed_ip=%v\n", inside)
 		}

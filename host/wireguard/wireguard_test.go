@@ -61,6 +61,10 @@ func TestDiff(t *testing.T) {
 			t.Errorf("%s: %+v", tt.name, got)
 		}
 	}
+	whole := Key{0: 0xff, 31: 0xff}
+	if c := Diff(State{Private: whole.Clamped(), Port: 1}, State{Private: whole, Port: 1}, nil, now); !c.Empty() || whole.Public() != whole.Clamped().Public() {
+		t.Errorf("a key that the device has is set again: %+v", c)
+	}
 	if c := Diff(State{}, State{Private: Key{1}, Port: 7948}, nil, now); *c.Private != (Key{1}) || *c.Port != 7948 {
 		t.Errorf("%+v", c)
 	}

@@ -15,6 +15,9 @@ import (
 // WireGuardFile is the name of the file with this host's private key of WireGuard in the state directory.
 const WireGuardFile = "wireguard.key"
 
+// SecondFile is the name of the file with the one that it has besides while keys change.
+const SecondFile = "wireguard-second.key"
+
 // ClientsFile is the name of the file with the private key that it has for clients of WireGuard, which are no hosts.
 const ClientsFile = "clients.key"
 
@@ -23,6 +26,31 @@ const ClientsFile = "clients.key"
 // hosts know it.
 func LoadWireGuard(dir string) (key [32]byte, err error) {
 	return loadKey(filepath.Join(dir, WireGuardFile))
+}
+
+// WireGuardKeys are this host's keys of WireGuard in a state directory, for who changes them.
+type WireGuardKeys struct{ Dir string }
+
+// Renew puts a new key in the place of the one that LoadWireGuard reads. It is durable on return.
+func (k WireGuardKeys) Renew() ([32]byte, error) {
+	return createWireGuard(filepath.Join(k.Dir, WireGuardFile))
+}
+
+// Second reads the key that stands in while keys change, and makes one if there is none.
+func (k WireGuardKeys) Second() ([32]byte, error) { return loadKey(filepath.Join(k.Dir, SecondFile)) }
+
+// HasSecond reports whether there is one.
+func (k WireGuardKeys) HasSecond() bool {
+	_, err := os.Stat(filepath.Join(k.Dir, SecondFile))
+	return err == nil
+}
+
+// Drop removes it.
+func (k WireGuardKeys) Drop() error {
+	if err := os.Remove(filepath.Join(k.Dir, SecondFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the WireGuard key that stood in: %w", err)
+	}
+	return nil
 }
 
 // LoadClients reads the one that this host has for clients, likewise: they know it.

@@ -247,11 +247,11 @@ func (g *Guard) config() (filter.Config, error) {
 		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names,
 	}
 	if g.cfg.Encrypts {
-		cfg.Encrypted, cfg.Secure = link.WireGuard, cluster.SecureRange
+		cfg.Encrypted, cfg.Second, cfg.Secure = link.WireGuard, link.WireGuard2, cluster.SecureRange
 		cfg.Cluster, cfg.Ranges = g.cfg.Reach.Ours(snap)
 	}
 	if g.cfg.Networks && snap.Encrypted() {
-		cfg.Encrypted, cfg.Secure, cfg.Partly = link.WireGuard, cluster.SecureRange, true
+		cfg.Encrypted, cfg.Second, cfg.Secure, cfg.Partly = link.WireGuard, link.WireGuard2, cluster.SecureRange, true
 		cfg.Cluster, cfg.Ranges = g.cfg.Reach.Ours(snap)
 		cfg.Cluster = ofEncrypted(snap, cfg.Cluster)
 		cfg.Own = append(slices.Clone(cfg.Own), cluster.SecureVTEP(g.cfg.Self))
@@ -343,7 +343,7 @@ func (g *Guard) guests(dockers []string) (names []string, err error) {
 	for _, l := range list {
 		at := l.Attrs()
 		plugged := slices.Contains([]string{"bridge", "tuntap", "veth"}, l.Type()) && at.MasterIndex == 0
-		if plugged && at.Name != g.cfg.Underlay && at.Name != gateway.Port && at.Name != link.WireGuard && !world[at.Index] && !slices.Contains(dockers, at.Name) {
+		if plugged && at.Name != g.cfg.Underlay && at.Name != gateway.Port && at.Name != link.WireGuard && at.Name != link.WireGuard2 && !world[at.Index] && !slices.Contains(dockers, at.Name) {
 			names = append(names, at.Name)
 		}
 	}

@@ -17,17 +17,27 @@ import (
 // other. It is pure. Of two that name the same key the one has it that comes first; own is this host's, which nobody
 // else has.
 func Peers(snap *cluster.Snapshot, self cluster.NodeID, own wireguard.Key) (list []wireguard.Peer) {
+	return peers(snap, self, own, func(n cluster.Node) ([]byte, netip.AddrPort) { return n.SecureKey(), n.WireGuardAt })
+}
+
+// Seconds are those of the device that stands in while keys change.
+func Seconds(snap *cluster.Snapshot, self cluster.NodeID, own wireguard.Key) (list []wireguard.Peer) {
+	return peers(snap, self, own, func(n cluster.Node) ([]byte, netip.AddrPort) { return n.Turn.Second, n.Turn.SecondAt })
+}
+
+func peers(snap *cluster.Snapshot, self cluster.NodeID, own wireguard.Key, of func(cluster.Node) ([]byte, netip.AddrPort)) (list []wireguard.Peer) {
 	taken := map[wireguard.Key]bool{own: true}
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.ID == self || n.SecureKey() == nil || !n.WireGuardAt.IsValid() || n.WireGuardAt.Port() == 0 {
+		raw, at := of(n)
+		if n.ID == self || n.SecureKey() == nil || len(raw) != cluster.WireGuardKeySize || !at.IsValid() || at.Port() == 0 {
 			continue
 		}
-		key, inside := wireguard.Key(n.SecureKey()), cluster.SecureVTEP(n.ID)
+		key, inside := wireguard.Key(raw), cluster.SecureVTEP(n.ID)
 		if taken[key] || !inside.IsValid() {
 			continue
 		}
 		taken[key] = true
-		at := netip.AddrPortFrom(n.WireGuardAt.Addr().Unmap(), n.WireGuardAt.Port())
+		at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 		list = append(list, wireguard.Peer{Key: key, Endpoint: at, Inside: netip.PrefixFrom(inside, inside.BitLen())})
 	}
 	slices.SortFunc(list, func(a, b wireguard.Peer) int { return bytes.Compare(a.Key[:], b.Key[:]) })

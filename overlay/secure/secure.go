@@ -37,10 +37,21 @@ type Config struct {
 	Self     cluster.NodeID
 	Key      wireguard.Key
 	Port     uint16
+	Second   uint16        // the port of the device that stands in while keys change
+	Keys     Keys          // changes the key
+	Tell     func() error  // writes this host's record again, if it has changed
 	All      bool          // all that goes to other hosts is encrypted; else what encrypted networks send, where there are any
 	Underlay link.Underlay // what is encrypted goes by it
 	Run      string        // the directory of sockets
 	Log      *slog.Logger
+}
+
+// Keys are this host's keys on its disk (identity.WireGuardKeys).
+type Keys interface {
+	Renew() ([32]byte, error)
+	Second() ([32]byte, error)
+	HasSecond() bool
+	Drop() error
 }
 
 // Keeper is the one who makes the device and tells it its peers.
@@ -49,11 +60,18 @@ type Keeper struct {
 	device wireguard.Device
 	source Source
 	poke   chan struct{} // capacity 1: the device may have changed
+	resume sync.Once
 
 	ensuring sync.Mutex
-	said     map[wireguard.Key]netip.AddrPort // where peers were said to be
+	said     [2]map[wireguard.Key]netip.AddrPort // where peers were said to be, by device
+	now      held
+	heard    [2]map[cluster.NodeID]bool
+	since2   time.Time // since when all are where they are to be before something goes
 
 	mu     sync.Mutex // of what is told; nothing waits for the device with it
+	told   held       // what this host's record says
+	order  bool       // keys are to change
+	waits  string     // for what, while they do
 	kind   string
 	peers  int
 	failed error
@@ -65,8 +83,8 @@ type Keeper struct {
 func New(cfg Config) *Keeper {
 	u := cfg.Underlay
 	return &Keeper{
-		cfg: cfg, poke: make(chan struct{}, 1), said: map[wireguard.Key]netip.AddrPort{}, failed: errors.New("it is not there yet"),
-		device: wireguard.Device{Run: cfg.Run, MTU: u.MTU - wireguard.Overhead(u.Addr), Addr: cluster.SecureVTEP(cfg.Self), Range: cluster.SecureRange},
+		cfg: cfg, poke: make(chan struct{}, 1), failed: errors.New("it is not there yet"),
+		device: wireguard.Device{Name: link.WireGuard, Metric: wireguard.First, Run: cfg.Run, MTU: u.MTU - wireguard.Overhead(u.Addr), Addr: cluster.SecureVTEP(cfg.Self), Range: cluster.SecureRange},
 	}
 }
 
@@ -85,9 +103,19 @@ func (k *Keeper) Wire() link.Underlay {
 }
 
 // Record is what this host says of itself for the others to encrypt to it.
-func (k *Keeper) Record() (public []byte, at netip.AddrPort) {
-	key := k.cfg.Key.Public()
-	return key[:], netip.AddrPortFrom(k.cfg.Underlay.Addr.Unmap(), k.cfg.Port)
+// The snapshot has what it said before.
+func (k *Keeper) Record(snap *cluster.Snapshot) (public []byte, at netip.AddrPort, turn cluster.KeyTurn) {
+	k.begin(snap)
+	k.mu.Lock()
+	told := k.told
+	k.mu.Unlock()
+	key, here := told.first.Public(), k.cfg.Underlay.Addr.Unmap()
+	turn.At = told.turn
+	if told.two {
+		second := told.second.Public()
+		turn.Second, turn.SecondAt = second[:], netip.AddrPortFrom(here, k.cfg.Second)
+	}
+	return key[:], netip.AddrPortFrom(here, k.cfg.Port), turn
 }
 
 // Follow says where the other hosts' records are. It comes before the other methods.
@@ -103,7 +131,7 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.kind, k.peers = kind, len(k.said)
+	k.kind, k.peers = kind, len(k.said[0])
 	switch {
 	case err == nil && k.failed != nil:
 		k.since = time.Now()
@@ -137,21 +165,38 @@ func (k *Keeper) ensure(ctx context.Context) (kind string, err error) {
 	if err := Fits(k.cfg.Underlay); err != nil {
 		return "", err
 	}
-	if kind, err = k.device.Ensure(ctx); err != nil {
+	snap := k.source.Snapshot()
+	k.begin(snap)
+	want := wireguard.State{Private: k.now.first, Port: k.cfg.Port, Peers: Peers(snap, k.cfg.Self, k.now.first.Public())}
+	if k.now.step() == renewed {
+		keepAlive(want.Peers)
+	}
+	if kind, err = k.set(ctx, 0, k.device, want); err != nil {
 		return "", err
 	}
-	have, err := k.device.State(kind)
+	if err := k.ensureSecond(ctx, snap); err != nil && k.now.step() >= moved {
+		return "", err
+	}
+	return kind, nil
+}
+
+// set has one of the two devices as it is to be, and notes who was heard there.
+func (k *Keeper) set(ctx context.Context, which int, d wireguard.Device, want wireguard.State) (kind string, err error) {
+	if kind, err = d.Ensure(ctx); err != nil {
+		return "", err
+	}
+	have, err := d.State(kind)
 	if err != nil {
 		return "", err
 	}
-	want := wireguard.State{Private: k.cfg.Key, Port: k.cfg.Port, Peers: Peers(k.source.Snapshot(), k.cfg.Self, k.cfg.Key.Public())}
-	if err := k.device.Set(kind, wireguard.Diff(have, want, k.said, time.Now())); err != nil {
+	if err := d.Set(kind, wireguard.Diff(have, want, k.said[which], time.Now())); err != nil {
 		return "", err
 	}
-	clear(k.said)
+	k.said[which] = map[wireguard.Key]netip.AddrPort{}
 	for _, p := range want.Peers {
-		k.said[p.Key] = p.Endpoint
+		k.said[which][p.Key] = p.Endpoint
 	}
+	k.heard[which] = heardOf(have, want)
 	return kind, nil
 }
 
@@ -178,6 +223,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 			changed, wait := k.source.Watch(), rest
 			if k.Ensure(ctx) != nil {
 				wait = retry
+			} else if k.advance(ctx) {
+				wait = pause
 			}
 			select {
 			case <-ctx.Done():
@@ -205,7 +252,7 @@ func (k *Keeper) watch(ctx context.Context) {
 			case u, open := <-links:
 				if !open {
 					links = nil
-				} else if u.Attrs().Name == link.WireGuard {
+				} else if name := u.Attrs().Name; name == link.WireGuard || name == link.WireGuard2 {
 					k.look()
 				}
 			case u, open := <-routes:
@@ -280,11 +327,17 @@ func (k *Keeper) State() string {
 	if k.kind == wireguard.Userspace {
 		by = "wireguard-go, a process of its own"
 	}
-	return fmt.Sprintf("%s, by %s (%s, UDP port %d), with %s, since %s",
-		what, by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime))
+	changing := ""
+	if k.waits != "" {
+		changing = "; its keys are being changed, which waits for " + k.waits
+	}
+	return fmt.Sprintf("%s, by %s (%s, UDP port %d), with %s, since %s%s",
+		what, by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime), changing)
 }
 
 // Purge removes what an agent that is gone has left, and returns what that was.
 func Purge(run string) ([]string, error) {
-	return wireguard.Device{Run: run, Range: cluster.SecureRange}.Remove()
+	second, err2 := wireguard.Device{Name: link.WireGuard2, Run: run}.Drop()
+	gone, err := wireguard.Device{Name: link.WireGuard, Run: run, Range: cluster.SecureRange}.Remove()
+	return append(gone, second...), errors.Join(err, err2)
 }

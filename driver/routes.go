@@ -65,10 +65,11 @@ func (l *local) privileged(met func(network string) []cluster.Subnet, sandbox st
 	return out
 }
 
-// metBy are the subnets of the other networks that a network reaches.
+// metBy are the subnets of the other networks that a network reaches, found once for each network that is asked for.
 func metBy(snap *cluster.Snapshot) func(network string) []cluster.Subnet {
 	realms := snap.Realms()
-	return func(network string) (out []cluster.Subnet) {
+	known := map[string][]cluster.Subnet{}
+	find := func(network string) (out []cluster.Subnet) {
 		from, ok := cluster.Get[cluster.Network](snap, network)
 		if !ok {
 			return nil
@@ -80,6 +81,14 @@ func metBy(snap *cluster.Snapshot) func(network string) []cluster.Subnet {
 			}
 		}
 		return out
+	}
+	return func(network string) []cluster.Subnet {
+		list, ok := known[network]
+		if !ok {
+			list = find(network)
+			known[network] = list
+		}
+		return list
 	}
 }
 

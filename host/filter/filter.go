@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/nft"
 )
 
@@ -70,13 +71,16 @@ type Config struct {
 	// Ranges are those from which the cluster takes its subnets: of a host that encrypts, containers send nothing that is
 	// for them to the outside. Others may be there, machines behind a router or hosts to come, and the host speaks to them.
 	Ranges []netip.Prefix
+	// Served are subnets that reach the outside from one address, or not at all.
+	Served []nat.Source
 }
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
-		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges)
+		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) &&
+		slices.Equal(c.Served, d.Served)
 }
 
 // sorted is c with its lists in order, each thing once.
@@ -85,6 +89,7 @@ func (c Config) sorted() Config {
 	c.Guests, c.VXLANs, c.Names = ordered(c.Guests), ordered(c.VXLANs), ordered(c.Names)
 	c.VTEPs, c.Behind, c.Own = distinct(c.VTEPs), distinct(c.Behind), distinct(c.Own)
 	c.Internal, c.Hosts, c.Cluster, c.Ranges = outermost(c.Internal), outermost(c.Hosts), outermost(c.Cluster), outermost(c.Ranges)
+	c.Served = slices.SortedFunc(slices.Values(c.Served), func(a, b nat.Source) int { return a.Subnet.Compare(b.Subnet) })
 	return c
 }
 

@@ -60,6 +60,9 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		{Name: "input", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority, Rules: input(cfg)},
 		{Name: "masqueraded", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT, Rules: masqueraded()},
 	}
+	if len(cfg.Served) > 0 {
+		t.Chains = append(t.Chains, served(cfg))
+	}
 	if cfg.Encrypted != "" {
 		t.Chains = append(t.Chains, encrypted(cfg)...)
 	}

@@ -20,15 +20,18 @@ type chain struct {
 }
 
 // jump leads from a built-in chain to one of ours: all packets, or those that match. Its
-// place is behind the jump to another chain, if that is there.
-type jump struct{ from, match, behind string }
+// place is behind the jump to another chain, if that is there; or it is to stay first.
+type jump struct {
+	from, match, behind string
+	first               bool
+}
 
 func (j jump) spec(to string) []string {
 	return append(Words(j.match), "-j", to)
 }
 
 // ensure makes chain, rules and jumps what they should be; rules change all at once. A
-// jump is put first, but left where it is if other programs have put theirs before it.
+// jump is put first, but left where it is if other programs have put theirs before it, unless it is to stay first.
 func (c chain) ensure(ipt *iptables.IPTables) error {
 	have, err := c.list(ipt)
 	if noTable(err) {

@@ -22,15 +22,9 @@ func forget(added, removed []Published) error {
 	if len(f.added)+len(f.removed) == 0 {
 		return nil
 	}
-	local, err := net.InterfaceAddrs()
-	if err != nil {
-		return fmt.Errorf("list this host's addresses: %w", err)
-	}
-	f.local = map[netip.Addr]bool{}
-	for _, a := range local {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			f.local[p.Addr().Unmap()] = true
-		}
+	var err error
+	if f.local, err = localAddrs(); err != nil {
+		return err
 	}
 	for family := range families4and6(append(f.added, f.removed...)) {
 		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
@@ -39,6 +33,21 @@ func forget(added, removed []Published) error {
 		}
 	}
 	return nil
+}
+
+// localAddrs are this host's addresses.
+func localAddrs() (map[netip.Addr]bool, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list this host's addresses: %w", err)
+	}
+	local := map[netip.Addr]bool{}
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			local[p.Addr().Unmap()] = true
+		}
+	}
+	return local, nil
 }
 
 func lasting(all []Published) (out []Published) {

@@ -195,16 +195,20 @@ func (n *NAT) moved(log *slog.Logger) bool {
 
 func (n *NAT) apply() error {
 	_, err := n.lookHere()
-	errs := []error{err}
+	errs, repaired := []error{err}, false
 	for _, f := range families {
 		have := look(f)
 		if chains, err := n.chains(f, have); err != nil {
 			errs = append(errs, err)
 		} else if chains != nil {
+			repaired = repaired || slices.ContainsFunc(chains, func(c chain) bool { return c.name == Postrouting && !have.has(c) })
 			errs = append(errs, n.applyChains(f, chains, have))
 		} else {
 			errs = append(errs, n.clear(f, have))
 		}
+	}
+	if repaired {
+		errs = append(errs, n.cfg.forgetStrays())
 	}
 	err = errors.Join(errs...)
 	n.applied = err == nil

@@ -150,7 +150,7 @@ const dockerUser = "DOCKER-USER"
 // put puts the jump into its place: first, or behind the one to another chain, so that
 // what that drops is not accepted before. It is added before an earlier one is removed.
 func (c chain) put(ipt *iptables.IPTables, j jump) error {
-	if j.behind == "" {
+	if j.behind == "" && !j.first {
 		return ipt.InsertUnique(c.table, j.from, 1, j.spec(c.name)...)
 	}
 	lines, err := ipt.List(c.table, j.from)
@@ -159,11 +159,14 @@ func (c chain) put(ipt *iptables.IPTables, j jump) error {
 	}
 	rules := chain{name: j.from}.parse(lines)
 	ours, other := slices.Index(rules, "-j "+c.name), slices.Index(rules, "-j "+j.behind)
-	if ours > other {
+	if j.first && ours == 0 || !j.first && ours > other {
 		return nil
 	}
 	if err := ipt.Insert(c.table, j.from, other+2, j.spec(c.name)...); err != nil || ours < 0 {
 		return err
+	}
+	if j.first {
+		ours++ // the one that is new is before it
 	}
 	return ipt.Delete(c.table, j.from, strconv.Itoa(ours+1))
 }

@@ -47,7 +47,8 @@ func chainsFor(cfg Config, published []Published, here map[netip.Addr]bool, f ip
 	}
 	return []chain{
 		{"nat", Hairpin, nil, hairpin},
-		{"nat", Postrouting, []jump{{from: "POSTROUTING"}}, masquerade},
+		// What others masquerade first would leave by another address than it is to.
+		{"nat", Postrouting, []jump{{from: "POSTROUTING", first: len(cfg.servedRules(f)) > 0}}, masquerade},
 		{"filter", Forward, []jump{{from: "FORWARD", behind: dockerUser}}, append(forward,
 			// Answers, and published ports.
 			"-o "+gw+" -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT",

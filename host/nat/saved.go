@@ -67,6 +67,9 @@ func (s saved) has(c chain) bool {
 // leads reports whether it is known that the jump is in its place.
 func (s saved) leads(c chain, j jump) bool {
 	from := s[c.table][j.from]
+	if j.first {
+		return len(from) > 0 && from[0] == "-j "+c.name
+	}
 	if j.behind != "" {
 		return slices.Index(from, "-j "+c.name) > slices.Index(from, "-j "+j.behind)
 	}

@@ -67,15 +67,49 @@ func (s servedBefore) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return from != translated && slices.ContainsFunc(s, func(p netip.Prefix) bool { return p.Contains(from) })
 }
 
-// forget makes conntrack forget them: the address of a connection is chosen once. Without its netlink interface
-// connections that are open end by their own timeouts: no error.
-func (s servedBefore) forget() error {
+func (s servedBefore) forget() error { return endAll(s, s) }
+
+// strays are connections of what is served that leave by another address than it is to: they began while our rules
+// were not there, or behind another program's. It matches what conntrack knows of them.
+type strays struct {
+	served []Source
+	here   map[netip.Addr]bool // this host's addresses: who speaks to them leaves by none
+	inside []netip.Prefix      // nor does who speaks to a container
+}
+
+// MatchConntrackFlow implements netlink.CustomConntrackFilter.
+func (s strays) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	from, translated, to := tuple(flow.Forward.SrcIP, 0).Addr(), tuple(flow.Reverse.DstIP, 0).Addr(), tuple(flow.Reverse.SrcIP, 0).Addr()
+	return slices.ContainsFunc(s.served, func(o Source) bool { return o.Subnet.Contains(from) && o.Address != translated }) &&
+		!s.here[to] && !slices.ContainsFunc(s.inside, func(p netip.Prefix) bool { return p.Contains(to) })
+}
+
+// forgetStrays has them begin anew.
+func (cfg Config) forgetStrays() error {
+	if len(cfg.served) == 0 {
+		return nil
+	}
+	here, err := localAddrs()
+	if err != nil {
+		return err
+	}
+	s := strays{cfg.served, here, slices.Concat(cfg.CIDRs, cfg.Hosts)}
+	var subnets []netip.Prefix
+	for _, o := range cfg.served {
+		subnets = append(subnets, o.Subnet)
+	}
+	return endAll(subnets, s)
+}
+
+// endAll makes conntrack forget what of these subnets a filter matches: the address of a connection is chosen once.
+// Without its netlink interface connections that are open end by their own timeouts: no error.
+func endAll(subnets []netip.Prefix, which netlink.CustomConntrackFilter) error {
 	var errs []error
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		if !slices.ContainsFunc(s, func(p netip.Prefix) bool { return p.Addr().Is4() == (family == unix.AF_INET) }) {
+		if !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Addr().Is4() == (family == unix.AF_INET) }) {
 			continue
 		}
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, s)
+		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, which)
 		if err != nil && !errors.Is(err, unix.EPROTONOSUPPORT) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			errs = append(errs, fmt.Errorf("have connections that leave by another address end: %w", err))
 		}

@@ -1,9 +1,12 @@
 package nat
 
 import (
+	"errors"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
@@ -41,4 +44,81 @@ func TestServe(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestServeRepaired: what began while another program's rules were first, or while ours were not there, leaves by its
+// address after the repair, and whom the host itself serves goes on.
+func TestServeRepaired(t *testing.T) {
+	for _, kind := range []string{"nft", "legacy"} {
+		t.Run(kind, func(t *testing.T) {
+			useBackend(t, kind)
+			const served = "10.9.0.25"
+			w := newWorld(t)
+			w.host.Do(func() {
+				run(t, "ip", "addr", "add", served+"/32", "dev", "eth0")
+				if err := w.nat.Serve([]Source{{netip.MustParsePrefix("10.128.0.0/22"), netip.MustParseAddr(served)}}); err != nil {
+					t.Fatal(err)
+				}
+			})
+			var local, remote net.PacketConn
+			var err, err2 error
+			w.host.Do(func() { local, err = net.ListenPacket("udp4", gateway4.Addr().String()+":99") })
+			w.away.Do(func() { remote, err2 = net.ListenPacket("udp4", ":99") })
+			if err := errors.Join(err, err2); err != nil {
+				t.Fatal(err)
+			}
+			defer local.Close()
+			defer remote.Close()
+			seen := func(at net.PacketConn) string {
+				t.Helper()
+				_ = at.SetReadDeadline(time.Now().Add(5 * time.Second))
+				_, from, err := at.ReadFrom(make([]byte, 100))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return from.(*net.UDPAddr).IP.String()
+			}
+			begin := func(to string) net.Conn {
+				var c net.Conn
+				w.web.Do(func() { c, err = net.Dial("udp4", to) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Close() })
+				return c
+			}
+			for disturb, other := range map[string]string{"-I POSTROUTING -o eth0 -j MASQUERADE": hostAddr, "-F": webAddr} {
+				w.host.Do(func() { run(t, append([]string{"iptables", "-t", "nat"}, strings.Fields(disturb)...)...) })
+				out, in := begin(awayAddr+":99"), begin(gateway4.Addr().String()+":99")
+				_, _ = out.Write([]byte("x"))
+				_, _ = in.Write([]byte("x"))
+				if got := seen(remote); got != other {
+					t.Fatalf("%s: it leaves as %s, not as %s: nothing is disturbed", disturb, got, other)
+				}
+				seen(local)
+				w.host.Do(func() {
+					if err := w.nat.restore(); err != nil {
+						t.Fatal(err)
+					}
+				})
+				_, _ = out.Write([]byte("x"))
+				if got := seen(remote); got != served {
+					t.Errorf("after %s and its repair it leaves as %s", disturb, got)
+				}
+				_, _ = in.Write([]byte("x"))
+				if got := seen(local); got != webAddr {
+					t.Errorf("the host sees %s", got)
+				}
+			}
+			w.host.Do(func() {
+				before, _ := w.nat.fingerprint()
+				if err := w.nat.restore(); err != nil {
+					t.Fatal(err)
+				}
+				if now, _ := w.nat.fingerprint(); now != before {
+					t.Error("rules that were right were written again")
+				}
+			})
+		})
+	}
 }

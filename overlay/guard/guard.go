@@ -74,6 +74,7 @@ type Guard struct {
 	failed error
 	heard  bool // what Docker has is known
 	docker []bridge
+	served []nat.Source
 
 	set    atomic.Pointer[set]      // what Set came to last, for who is not to wait
 	closed atomic.Pointer[[]string] // of docker, those of internal networks
@@ -187,6 +188,18 @@ func (g *Guard) Set() error {
 	return err
 }
 
+// Serve declares by which addresses subnets reach the outside here: nothing of them leaves with another one when it
+// returns nil, or from the first Set on.
+func (g *Guard) Serve(sources []nat.Source) error {
+	g.mu.Lock()
+	g.served = slices.Clone(sources)
+	g.mu.Unlock()
+	if g.set.Load() == nil {
+		return nil
+	}
+	return g.Set()
+}
+
 // Closed reports whether an interface, by its index, is a bridge of an internal network of Docker's,
 // as far as Docker has told. It does not block.
 func (g *Guard) Closed(index int) bool {
@@ -244,7 +257,7 @@ func (g *Guard) config() (filter.Config, error) {
 	snap := g.cfg.Source.Snapshot()
 	cfg := filter.Config{
 		Interface: gateway.Port, Internal: snap.Closed(g.cfg.Self), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
-		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names,
+		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served,
 	}
 	if g.cfg.Encrypts {
 		cfg.Encrypted, cfg.Second, cfg.Secure = link.WireGuard, link.WireGuard2, cluster.SecureRange

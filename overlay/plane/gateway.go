@@ -51,6 +51,14 @@ func sources(snap *cluster.Snapshot) (list []nat.Source) {
 	return list
 }
 
+// serve has nothing of these subnets leave with another address before it has them leave with theirs.
+func serve(g *guard.Guard, n *nat.NAT, sources []nat.Source) error {
+	if err := g.Serve(sources); err != nil {
+		return err
+	}
+	return n.Serve(sources)
+}
+
 // AbsentSources are networks with containers here that are to reach the outside from an address that this host
 // does not have.
 func (p *Plane) AbsentSources(snap *cluster.Snapshot) (list []api.Problem) {

@@ -178,7 +178,7 @@ func New(c Config) (_ *Plane, err error) {
 	if p.overlay, err = overlay.New(cfg, c.Source); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	c.Egress.Begin(p.nat.Serve, p.overlay.Pass)
+	c.Egress.Begin(func(s []nat.Source) error { return serve(p.guard, p.nat, s) }, p.overlay.Pass)
 	return p, nil
 }
 
@@ -298,7 +298,8 @@ func TablesIn(run string) nat.Tables { return nat.Tables(filepath.Join(run, "ipt
 // Teardown removes what Run leaves. Run has returned.
 func (p *Plane) Teardown(ctx context.Context) error {
 	_, err := lan.Purge()
-	errs := []error{err, p.fast.path.Stop(), p.nat.Remove(ctx), p.gateway.Remove(), p.overlay.Teardown(ctx)}
+	errs := []error{err, p.fast.path.Stop(), p.gateway.Remove(), p.overlay.Teardown(ctx)}
+	errs = append(errs, p.nat.Remove(ctx)) // nothing leaves any more that it would translate
 	if p.tunnel != nil {
 		errs = append(errs, p.tunnel.Remove(ctx))
 	}

@@ -1,0 +1,91 @@
+package filter
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+	"github.com/grapevine-net/grapevine/host/nat"
+)
+
+// TestServed: what has an egress leaves with its address or not at all, whatever NAT there is: another program's that
+// comes first, none, or none after `nft flush ruleset`. Who goes on sending leaves with the address once NAT is right.
+func TestServed(t *testing.T) {
+	w := newWorld(t, func() (*Filter, error) { return Open(slog.New(slog.DiscardHandler)) })
+	if _, is := w.filter.with.(*tables); !is {
+		t.Fatal("this kernel has no nf_tables")
+	}
+	cfg := config
+	cfg.Served = []nat.Source{{Subnet: netip.MustParsePrefix("10.128.0.0/22"), Address: netip.MustParseAddr("10.9.0.77")}}
+	w.host.Do(func() {
+		if err := w.filter.Set(cfg); err != nil {
+			t.Fatal(err)
+		}
+	})
+	var seen *linktest.Socket
+	w.at["away"].Do(func() { seen = linktest.Open(t, "away") })
+	defer seen.Close()
+	send := func(from int) {
+		w.at["web"].Do(func() {
+			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{Port: from}}).Dial("udp4", w.addr["away"]+":9")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_, _ = c.Write([]byte("x"))
+		})
+	}
+	// leaves is the address with which a datagram leaves; "": it does not, and that of plain does, which has no egress.
+	leaves := func(port int) (from string) {
+		t.Helper()
+		send(port)
+		w.at["plain"].Do(func() {
+			c, err := net.Dial("udp4", w.addr["away"]+":10")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_, _ = c.Write([]byte("y"))
+		})
+		for {
+			f := seen.Receive(5 * time.Second)
+			switch {
+			case f == nil:
+				t.Fatal("not even the other network's datagram leaves")
+			case len(f) < 38 || f[12] != 8 || f[13] != 0 || f[23] != 17:
+			case f[37] == 9:
+				from = fmt.Sprint(netip.AddrFrom4([4]byte(f[26:30])))
+			case f[37] == 10:
+				return from
+			}
+		}
+	}
+	if got := leaves(5000); got != "" {
+		t.Errorf("behind another program's MASQUERADE it leaves as %s", got)
+	}
+	w.host.Do(func() {
+		run(t, "iptables", "-t", "nat", "-I", "POSTROUTING", "-s", "10.128.0.0/22", "!", "-o", "gv0", "-j", "SNAT", "--to-source", "10.9.0.77")
+	})
+	if got := leaves(5000); got != "10.9.0.77" {
+		t.Errorf("once NAT is right it leaves as %q", got)
+	}
+	if !reaches(w.at["away"], "10.9.0.1:8080", 0) {
+		t.Error("who comes in by a published port gets no answer")
+	}
+	w.host.Do(func() {
+		run(t, "iptables", "-t", "nat", "-F")
+	})
+	if got := leaves(5001); got != "" {
+		t.Errorf("without NAT it leaves as %s", got)
+	}
+	w.host.Do(func() { run(t, "nft", "flush", "ruleset") })
+	if with := w.filter.with.(*tables); with.owned {
+		if got := leaves(5002); got != "" {
+			t.Errorf("after a flush of everything it leaves as %s", got)
+		}
+	}
+}

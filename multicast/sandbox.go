@@ -22,10 +22,10 @@ const (
 
 // sandbox is what tells the groups of an endpoint. Its files belong to the sandbox's network namespace, wherever they are read.
 type sandbox struct {
-	endpoint   string
-	key        string // the file of the namespace
-	igmp, mld  *os.File
-	due, began time.Time
+	endpoint  string
+	key       string // the file of the namespace
+	igmp, mld *os.File
+	due       time.Time
 }
 
 // open opens the files of a sandbox; nil: it is not there yet.

@@ -28,7 +28,7 @@ const castDevice = "eth0"
 //	blast TO TIME         sends 64 bytes as fast as it can, and prints how many a second went
 //	count TO TIME         prints how many a second come within that time of the first one; then again, after a second without any
 func castMain(args []string) error {
-	usage := errors.New("usage: hear|tap|send|spoof|report|join|blast|count ...")
+	usage := errors.New("give hear, tap, send, spoof, report, join, blast or count, and what it takes")
 	if len(args) == 0 {
 		return usage
 	}

@@ -43,6 +43,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/reach/follow"
 	"github.com/grapevine-net/grapevine/replica"
+	exposed "github.com/grapevine-net/grapevine/service/expose/hold"
 )
 
 // Agent is a host's agent. Run makes one.
@@ -69,6 +70,7 @@ type Agent struct {
 	naming        *naming
 	groups        *multicast.Room
 	egress        *hold.Keeper
+	exposes       *exposed.Room
 	driver        *driver.Driver
 	clients       *clientele
 	edge          *edge // nil: this host has Docker, and no driver else

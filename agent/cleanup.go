@@ -29,6 +29,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
+	exposed "github.com/grapevine-net/grapevine/service/expose/hold"
 )
 
 // cleaning is a clean-up under way: what it has done, and what it could not do.
@@ -200,9 +201,11 @@ func (c *cleaning) firewall(context.Context) {
 	c.failed("remove rules of iptables", err)
 	more, err := guard.Purge(c.cfg.Run)
 	c.failed("remove what decides what may enter and leave the overlay", err)
+	led, err := exposed.Purge()
+	c.failed("remove the rules of exposed ports", err)
 	empty, err := plane.TablesIn(c.cfg.Run).Clear()
 	c.failed("remove empty tables of iptables", err)
-	c.removed("rules", slices.Concat(gone, more, empty)...)
+	c.removed("rules", slices.Concat(gone, more, led, empty)...)
 }
 
 // sockets removes those that nobody answers on, and their directory.

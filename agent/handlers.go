@@ -41,6 +41,7 @@ func (a *Agent) handlers() api.Handlers {
 		Services:     services.List,
 		NewService:   services.Create,
 		DropService:  services.Remove,
+		Expose:       services.Expose,
 		Clients:      clients.List,
 		NewClient:    clients.Add,
 		DropClient:   clients.Remove,

@@ -8,6 +8,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/clients/sandbox"
 	"github.com/grapevine-net/grapevine/membership"
+	exposed "github.com/grapevine-net/grapevine/service/expose/hold"
 )
 
 // leave takes this host out of the cluster; package api says what that means.
@@ -39,7 +40,8 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 // this host has left stays, and the command line. All tasks have ended.
 func (a *Agent) demolish(ctx context.Context) error {
 	_, err := sandbox.Purge(a.cfg.Run)
-	return errors.Join(err, a.plane.Teardown(ctx), a.member.Leaver.Erase())
+	_, more := exposed.Purge()
+	return errors.Join(err, more, a.plane.Teardown(ctx), a.member.Leaver.Erase())
 }
 
 const leftText = "This host has left the cluster, and stays out of it, over reboots too: " + membership.BackByJoin + ".\n"

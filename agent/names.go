@@ -34,11 +34,12 @@ type naming struct {
 	conf     string    // where the servers are that they ask else, "": as ever
 	resolver *dns.Server
 	services *inside.Room
-	unserved string // why this kernel cannot lead connections to services; "": it can
+	reserved map[string]string // ports that no service has of all hosts
+	unserved string            // why this kernel cannot lead connections to services; "": it can
 }
 
 func newNaming(a *Agent) *naming {
-	return &naming{host: a.cfg.Name, self: a.self(), started: a.started, gossip: a.gossip, replica: a.replica, log: a.log, own: hostNames(a.cfg), conf: resolvConf(a.cfg)}
+	return &naming{host: a.cfg.Name, self: a.self(), started: a.started, gossip: a.gossip, replica: a.replica, log: a.log, own: hostNames(a.cfg), conf: resolvConf(a.cfg), reserved: reserved(a)}
 }
 
 // open makes the resolver, and returns the rules of iptables that it needs.

@@ -71,6 +71,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	}
 	a.naming = newNaming(a)
 	a.egress = leaving{a}.keeper()
+	a.exposes = exposing{a}.room()
 	if err := a.openPlane(ctx, datapath, a.naming.open(gate{a})); err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	a.plane, err = plane.New(plane.Config{
 		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names:  plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
-		Egress: a.egress,
+		Egress: a.egress, Exposed: a.exposes.Holder,
 	})
 	if err != nil {
 		return err
@@ -202,6 +203,7 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 		Enforces: policing{a}.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Realms: true, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
 	n.KnowsEncrypted, n.Edge = true, a.cfg.Edge()
+	n.Exposes = n.Enforces > 0 // both need a switch that tracks connections
 	switch {
 	case a.secure == nil:
 	case a.secure.All(): // whoever does not encrypt has nowhere to send to

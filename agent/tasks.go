@@ -107,6 +107,8 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return a.naming.problems(l.snap) }},
 		{Name: "multicast", Run: a.groups.Run,
 			Problems: func(_ context.Context, l look) []api.Problem { return a.groups.Problems(l.snap) }},
+		{Name: "expose", Run: a.exposes.Run,
+			Problems: func(_ context.Context, l look) []api.Problem { return exposing{a}.problems(l.snap) }},
 		{Name: "egress",
 			Problems: func(_ context.Context, l look) []api.Problem { return leaving{a}.desk().Problems(l.snap) }},
 		{Name: "systemd", Run: func(ctx context.Context) error {

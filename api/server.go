@@ -37,6 +37,7 @@ type Handlers struct {
 	Services     func(context.Context) ([]Service, error)
 	NewService   func(context.Context, CreateServiceRequest) (Done, error)
 	DropService  func(context.Context, RemoveServiceRequest) (Done, error)
+	Expose       func(context.Context, ExposeRequest) (Done, error)
 	Clients      func(context.Context) ([]NetworkClient, error)
 	NewClient    func(context.Context, AddClientRequest) (AddedClient, error)
 	DropClient   func(context.Context, RemoveClientRequest) (Done, error)

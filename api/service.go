@@ -16,8 +16,10 @@ type Service struct {
 	Select   string            `json:"select,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 	Affinity bool              `json:"affinity,omitempty"`
-	Author   string            `json:"author"` // the host where it was made
-	Replicas []Replica         `json:"replicas"`
+	// Exposed are ports of all hosts that lead to it, as Ports: the hosts' port, and the service's.
+	Exposed  []string  `json:"exposed,omitempty"`
+	Author   string    `json:"author"` // the host where it was made
+	Replicas []Replica `json:"replicas"`
 	// Notes say what somebody should know of it.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -51,6 +53,18 @@ type RemoveServiceRequest struct {
 	Name string `json:"name"`
 }
 
+// ExposeRequest has all hosts of the cluster lead ports of theirs to a service, or no more (Not; without ports: none).
+type ExposeRequest struct {
+	Name  string   `json:"name"`
+	Ports []string `json:"ports"` // 443, 8443:443, 53/udp: the hosts' port, and the service's if it is another one
+	Not   bool     `json:"not,omitempty"`
+}
+
+// Expose exposes ports of a service, or takes that back.
+func Expose(ctx context.Context, c *Client, r ExposeRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "services/expose", r)
+}
+
 // Services lists the services of the cluster.
 func (c *Client) Services(ctx context.Context) ([]Service, error) {
 	return call[[]Service](ctx, c, http.MethodGet, "services", nil)
@@ -70,4 +84,5 @@ func (h Handlers) addService(mux *routes) {
 	get(mux, "/v1/services", h.Services)
 	post(mux, "/v1/services/create", h.NewService)
 	post(mux, "/v1/services/remove", h.DropService)
+	post(mux, "/v1/services/expose", h.Expose)
 }

@@ -55,6 +55,9 @@ type Node struct {
 	Edge bool `cbor:"24,keyasint,omitempty"`
 	// Turn is where the host is in changing its keys of WireGuard; see KeyTurn.
 	Turn KeyTurn `cbor:"25,keyasint,omitzero"`
+	// Exposes says that the host's containers answer who comes from outside by another host, by that host (Service.Exposed):
+	// its agent knows how, and its switch tracks connections.
+	Exposes bool `cbor:"26,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of

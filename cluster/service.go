@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -23,6 +24,8 @@ type Service struct {
 	Affinity bool `cbor:"7,keyasint,omitempty"`
 	// Author is the name of the host where it was made, for people.
 	Author string `cbor:"8,keyasint,omitempty"`
+	// Exposed are ports of all hosts, which lead to ports of its addresses (Target), also from outside.
+	Exposed []ServicePort `cbor:"9,keyasint,omitempty"`
 }
 
 // ServicePort leads a port of a service's addresses to one of its replicas.
@@ -65,7 +68,10 @@ func (s Service) validate() error {
 	if len(s.Ports) == 0 || len(s.Ports) > MaxServicePorts {
 		err = errors.Join(err, fmt.Errorf("%d ports, from 1 to %d", len(s.Ports), MaxServicePorts))
 	}
-	for _, p := range s.Ports {
+	if len(s.Exposed) > MaxServicePorts {
+		err = errors.Join(err, fmt.Errorf("%d exposed ports, at most %d", len(s.Exposed), MaxServicePorts))
+	}
+	for _, p := range slices.Concat(s.Ports, s.Exposed) {
 		err = errors.Join(err, name("protocol", p.Proto))
 		if p.Port == 0 || p.Target == 0 {
 			err = errors.Join(err, fmt.Errorf("port %d to %d: a port is from 1 to 65535", p.Port, p.Target))

@@ -14,6 +14,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/policy/plain"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/service/expose"
 )
 
 // labels learns those of containers.
@@ -159,7 +160,7 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 		d.core.cfg.Log.Info("a container's labels are not known yet: until they are nothing passes from and to it", "endpoint", e.ID, "err", err)
 		return d.await(e)
 	}
-	if err := errors.Join(plain.Check(labels), plain.Misspelt(labels)); err != nil {
+	if err := errors.Join(plain.Check(labels), expose.Check(labels), plain.Misspelt(labels)); err != nil {
 		return fmt.Errorf("container %s: %w", labels[NameLabel], err)
 	}
 	asks := plain.Asks(labels)

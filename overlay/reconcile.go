@@ -124,6 +124,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
 	in.VXLANPort, in.GossipPort = r.cfg.VXLANPort, r.cfg.GossipPort
 	in.Exits = exitsOf(snap, r.cfg.Self, r.plans.ground, r.cfg.Egress, !r.plans.powerless)
+	in.Exposed = exposedOf(snap, r.plans.ground, !r.plans.powerless)
 	for _, p := range problems {
 		if p.Key.Kind == cluster.KindEndpoint {
 			res.problems[p.Key.ID] = p.Err

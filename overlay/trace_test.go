@@ -123,16 +123,20 @@ func verdict(t *testing.T, b *ovs.Bridge, in pipeline.Input, packet ...string) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, _, _ := strings.Cut(string(out), "\nFinal flow:")
+	all := string(out)
+	if i := strings.LastIndex(all, "\nrecirc("); i >= 0 { // behind connection tracking
+		all = all[i:]
+	}
+	text, _, _ := strings.Cut(all, "\nFinal flow:")
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	last := strings.TrimSpace(lines[len(lines)-1])
 	if last == "drop" {
-		all := tableLine.FindAllStringSubmatch(text, -1)
-		if len(all) == 0 {
+		lines := tableLine.FindAllStringSubmatch(text, -1)
+		if len(lines) == 0 {
 			t.Fatalf("no flow in %s", text)
 		}
 		var table, cookie uint64
-		if _, err := fmt.Sscan(all[len(all)-1][1]+" "+all[len(all)-1][2], &table, &cookie); err != nil {
+		if _, err := fmt.Sscan(lines[len(lines)-1][1]+" "+lines[len(lines)-1][2], &table, &cookie); err != nil {
 			t.Fatal(err)
 		}
 		return pipeline.Stage(table).String() + ": " + pipeline.NewNames(in).Describe(cookie), text

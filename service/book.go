@@ -174,8 +174,8 @@ func (b *Book) Look(hosts Hosts) (differs bool) {
 	return differs
 }
 
-// selects reports whether a service is to have an endpoint behind it.
-func selects(s cluster.Service, e cluster.Endpoint) bool {
+// Selects reports whether a service is to have an endpoint behind it, of those on its network.
+func Selects(s cluster.Service, e cluster.Endpoint) bool {
 	is := func(name string) bool { return strings.EqualFold(name, s.Select) }
 	if s.Select != "" && !is(e.Name) && !slices.ContainsFunc(e.Aliases, is) && !slices.ContainsFunc(e.More, is) {
 		return false
@@ -199,10 +199,20 @@ type Replica struct {
 	In bool
 }
 
-// replicas returns the containers behind a service, by ID. New connections are led to those that are ready, on hosts
-// that answer; if there are none, to those on hosts in doubt; if nobody is ready, to the others; and last to those on
-// hosts of which no agent answers, since containers outlive agents: they may serve, and nobody else does.
+// replicas returns the containers behind a service, by ID.
 func (b *Book) replicas(n *network, s cluster.Service) (list []Replica) {
+	for _, r := range n.replicas {
+		if e := r.endpoint(); Selects(s, e) {
+			list = append(list, Replica{Endpoint: e, Standing: b.stand[r.host]})
+		}
+	}
+	return Choose(list)
+}
+
+// Choose says of the replicas of one service which get new connections, and puts them in order by ID: those that are
+// ready, on hosts that answer; if there are none, those on hosts in doubt; if nobody is ready, the others; and last those
+// on hosts of which no agent answers, since containers outlive agents: they may serve, and nobody else does.
+func Choose(list []Replica) []Replica {
 	best := 0
 	grade := func(r Replica) int {
 		switch {
@@ -215,11 +225,8 @@ func (b *Book) replicas(n *network, s cluster.Service) (list []Replica) {
 		}
 		return 4
 	}
-	for _, r := range n.replicas {
-		if e := r.endpoint(); selects(s, e) {
-			one := Replica{Endpoint: e, Standing: b.stand[r.host]}
-			list, best = append(list, one), max(best, grade(one))
-		}
+	for _, r := range list {
+		best = max(best, grade(r))
 	}
 	for i, r := range list {
 		list[i].In = best > 0 && grade(r) == best

@@ -12,7 +12,7 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "multicast service service/edit service/inside egress/edit egress/hold host/lan " +
+	"agent": "multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/capture observe/frames observe/ipfix observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
@@ -31,7 +31,7 @@ var mayImport = map[string]string{
 	"diagnose/watch":         "api api/words clients cluster config diagnose/doctor diagnose/paths diagnose/probe gossip host/link host/nat overlay/gateway",
 	"dns":                    "cluster dns/names host/netns host/nft",
 	"dns/names":              "cluster",
-	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam policy/plain replica",
+	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam policy/plain replica service/expose",
 	"driver/ports":           "",
 	"driver/problems":        "api cluster driver host/docker",
 	"egress":                 "cluster",
@@ -73,7 +73,7 @@ var mayImport = map[string]string{
 	"observe/pcapng":         "",
 	"observe/trace":          "api cluster gossip host/packets observe/frames overlay/walk",
 	"observe/traffic":        "api cluster gossip host/link overlay/counter",
-	"overlay":                "cluster egress host/link host/ovs overlay/gateway overlay/pipeline overlay/walk policy policy/answers policy/worlds",
+	"overlay":                "cluster egress host/link host/ovs overlay/gateway overlay/pipeline overlay/walk policy policy/answers policy/worlds service/expose",
 	"overlay/counter":        "host/link",
 	"overlay/fastpath":       "host/link overlay/pipeline overlay/walk",
 	"overlay/gateway":        "host/link",
@@ -101,7 +101,9 @@ var mayImport = map[string]string{
 	"ring":                   "",
 	"scripts/layout":         "",
 	"service":                "cluster",
-	"service/edit":           "api cluster replica service",
+	"service/edit":           "api cluster replica service service/expose",
+	"service/expose":         "cluster service",
+	"service/expose/hold":    "cluster host/nft host/portreserve service service/expose",
 	"service/inside":         "cluster host/netns host/nft service",
 	"ui":                     "",
 	"ui/needs":               "api ui",
@@ -127,7 +129,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "ring", "service"}
+var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "ring", "service", "service/expose"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

@@ -24,9 +24,10 @@ nothing is in the way of the packets, and a replica sees its client's address. d
 		Example: `  grapevine service create web --network blue --port 80:8080
   grapevine service list
   grapevine service show web
+  grapevine service expose web 443
   grapevine service remove web`,
 	}, patience, list((*api.Client).Services), showServices)
-	c.AddCommand(newServiceCreate(), newServiceList(), newServiceShow(), newServiceRemove())
+	c.AddCommand(newServiceCreate(), newServiceList(), newServiceShow(), newServiceExpose(), newServiceUnexpose(), newServiceRemove())
 	return c
 }
 
@@ -143,6 +144,9 @@ func showServiceDetails(w io.Writer, list []api.Service) error {
 			of = append(of, "each client stays with one")
 		}
 		fmt.Fprintf(w, "replicas by %s\n", strings.Join(of, ", "))
+		if len(s.Exposed) > 0 {
+			fmt.Fprintf(w, "exposed on all hosts: %s\n", strings.Join(s.Exposed, " "))
+		}
 		for _, n := range s.Notes {
 			fmt.Fprintln(w, n)
 		}

@@ -96,6 +96,10 @@ func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local
 	for _, e := range in.Exits {
 		elsewhere[e.VNID] = true
 	}
+	exposed := map[netip.Addr]bool{} // the switch notes by which host the outside comes to these
+	for _, x := range in.Exposed {
+		exposed[x.Addr] = true
+	}
 	for _, p := range in.Ports {
 		l := Local{}
 		// One that speaks to all networks and is encrypted speaks to some by another way than others do.
@@ -106,8 +110,9 @@ func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local
 		for _, a := range p.Addrs {
 			locals[a] = Local{}
 			if l.Ifindex != 0 && !a.IsLinkLocalUnicast() { // a subnet may be of such
-				l.Router = router(gateways[p.VNID], a)
-				locals[a] = l
+				one := l
+				one.Router, one.Outside = router(gateways[p.VNID], a), l.Outside && !exposed[a]
+				locals[a] = one
 			}
 		}
 	}

@@ -39,18 +39,24 @@ const exitZone = 0x6777
 // exitOut leads what endpoints send to the outside to their gateway, before it would leave here
 // (forwardOutside), and behind what looks for hosts of the cluster.
 func exitOut(c *compiler) {
+	for _, s := range c.outward() {
+		c.exitFrom(s)
+	}
+}
+
+func (c *compiler) exitFrom(way Stage) {
 	tracked := false
 	for _, e := range c.in.Exits {
 		for _, f := range []family{ipv4, ipv6} {
 			m := match{}.reg(regClass, classEndpoint).reg(regInternal, 0).reg(regSrcVNID, e.VNID).proto(f.proto)
 			if e.here(c) && e.has(f) {
-				c.add(Forwarding, 120, vnidObject(e.VNID), m, c.toGateway()...)
+				c.add(way, 120, vnidObject(e.VNID), m, c.toGateway()...)
 				continue
 			}
-			s, priority := Forwarding, 120
+			s, priority := way, 120
 			if e.tracks(c) {
 				tracked = true
-				c.add(Forwarding, 120, vnidObject(e.VNID), m, fmt.Sprintf("ct(table=%d,zone=%d)", ExitWay, exitZone))
+				c.add(way, 120, vnidObject(e.VNID), m, fmt.Sprintf("ct(table=%d,zone=%d)", ExitWay, exitZone))
 				c.add(ExitWay, 200, vnidObject(e.VNID), m.ctState("+rpl+trk"), c.toGateway()...)
 				s, priority = ExitWay, 100
 			}
@@ -84,17 +90,7 @@ func exitIn(c *compiler) {
 	if !c.someExit(Exit.here) {
 		return
 	}
-	for _, p := range c.ofCluster() {
-		c.drop(Forwarding, 2950, DropTransit, tunnel.ipDst(p))
-	}
-	for _, p := range notOutside {
-		c.drop(Forwarding, 2950, DropTransit, tunnel.ipDst(p))
-	}
-	if c.in.VXLANPort != 0 {
-		for _, f := range []family{ipv4, ipv6} {
-			c.drop(Forwarding, 2940, DropForgedTunnel, tunnel.proto(f.udp).port(c.in.VXLANPort))
-		}
-	}
+	c.intoOutside(tunnel)
 }
 
 // exitAnswers lets in what the outside answers such endpoints, by their gateway: only from its VTEP, with
@@ -121,12 +117,7 @@ func exitAnswers(c *compiler) {
 	if !c.someExit(Exit.remote) {
 		return
 	}
-	for _, p := range c.ofCluster() {
-		c.drop(SpoofGuard, 408, DropTunnelSource, tunnel.ipSrc(p))
-	}
-	for _, p := range notOutside {
-		c.drop(SpoofGuard, 408, DropTunnelSource, tunnel.ipSrc(p))
-	}
+	c.notOfCluster(SpoofGuard, 408, DropTunnelSource, func(p netip.Prefix) match { return tunnel.ipSrc(p) })
 }
 
 // notOutside is what nobody outside has for an address, beside what is the cluster's.

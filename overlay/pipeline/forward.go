@@ -105,14 +105,16 @@ func forwardOutside(c *compiler) {
 				c.add(Forwarding, 2700, subnetObject(s.Prefix), endpoint.ipDst(host(s.Gateway)), toHost...)
 			}
 		}
-		for _, f := range []family{ipv4, ipv6} {
-			c.add(Forwarding, 100, object{}, outside.proto(f.proto), c.toGateway()...)
-		}
-		for _, v := range c.in.VTEPs {
-			c.add(Forwarding, 150, vtepObject(v.Addr), outside.ipDst(host(v.Addr)), append([]string{load(regHost, 1)}, toHost...)...)
-		}
-		if c.in.VTEP.IsValid() {
-			c.add(Forwarding, 140, object{}, outside.ipDst(host(c.in.VTEP)), toHost...)
+		for _, s := range c.outward() {
+			for _, f := range []family{ipv4, ipv6} {
+				c.add(s, 100, object{}, outside.proto(f.proto), c.toGateway()...)
+			}
+			for _, v := range c.in.VTEPs {
+				c.add(s, 150, vtepObject(v.Addr), outside.ipDst(host(v.Addr)), append([]string{load(regHost, 1)}, toHost...)...)
+			}
+			if c.in.VTEP.IsValid() {
+				c.add(s, 140, object{}, outside.ipDst(host(c.in.VTEP)), toHost...)
+			}
 		}
 	}
 	if c.in.VXLANPort != 0 {
@@ -120,7 +122,17 @@ func forwardOutside(c *compiler) {
 			c.drop(Forwarding, 200, DropForgedTunnel, endpoint.proto(f.udp).port(c.in.VXLANPort))
 		}
 	}
-	c.drop(Forwarding, 0, DropNoRoute, match{})
+	for _, s := range c.outward() {
+		c.drop(s, 0, DropNoRoute, match{})
+	}
+}
+
+// outward are the stages at which what endpoints send to the outside is led there.
+func (c *compiler) outward() []Stage {
+	if len(c.in.Exposed) > 0 {
+		return []Stage{Forwarding, ExposeBack}
+	}
+	return []Stage{Forwarding}
 }
 
 // tunnels are the IP protocols in which an IP packet travels that a host may take out: IP in IP

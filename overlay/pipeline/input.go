@@ -67,6 +67,8 @@ type Input struct {
 	Groups []Group
 	// Exits say of networks by which host their endpoints reach the outside, one of a network; others do by their own.
 	Exits []Exit
+	// Exposed are the ports, of all hosts' endpoints, that the outside reaches by every host.
+	Exposed []Exposed
 }
 
 // MeetsEncrypted reports whether what is of a network may be for an encrypted one, or from it.
@@ -201,6 +203,11 @@ func (in Input) validate() error {
 	for _, g := range in.Groups {
 		if !IsGroup(g.Addr) || g.VNID == 0 || g.VNID > MaxVNID || slices.Contains(g.Ports, 0) {
 			fail("group %s of VNID %d, ports %d, is none", g.Addr, g.VNID, g.Ports)
+		}
+	}
+	for _, x := range in.Exposed {
+		if !x.Addr.IsValid() || x.Port == 0 || x.VNID > MaxVNID {
+			fail("exposed port %d of %s has VNID %d", x.Port, x.Addr, x.VNID)
 		}
 	}
 	for _, n := range in.Neighbours {

@@ -25,7 +25,10 @@ const (
 	EgressRules   Stage = 55
 	Service       Stage = 60
 	Forwarding    Stage = 70
+	ExposeBack    Stage = 71
 	ExitWay       Stage = 72
+	ExposeIn      Stage = 73
+	ExposeNoted   Stage = 74
 	HostGuard     Stage = 75
 	VNIDCheck     Stage = 80
 	IngressPolicy Stage = 90
@@ -58,7 +61,10 @@ var stages = []stageInfo{
 	{EgressRules, "egress-rules", "the other rules for it; what none matches is dropped"},
 	{Service, "service", "empty"},
 	{Forwarding, "forwarding", "by destination range: loads the destination's realm and the port or the tunnel destination"},
+	{ExposeBack, "expose-back", "what may be an exposed port's answer: to the host by which the client came, or as other packets to the outside"},
 	{ExitWay, "exit-way", "what endpoints of a network with an egress address send to the outside: answers to who came in by this host leave here, all else by the host that holds the address"},
+	{ExposeIn, "expose-in", "from outside to an exposed port of an endpoint here: notes by which host the connection came"},
+	{ExposeNoted, "expose-noted", "the same, when that is noted: to the endpoint"},
 	{HostGuard, "host-guard", "what endpoints send to hosts of the cluster: neither VXLAN, nor what may hide it, nor gossip"},
 	{VNIDCheck, "vnid-check", "the source's VNID and the destination's are equal, or of one realm (`grapevine network join`), or one of them is 0, or reaches all (`grapevine network global`)"},
 	{IngressPolicy, "ingress-policy", "rules above NetworkPolicies for what may be done to the connection's destination; its own host may"},
@@ -124,11 +130,12 @@ var (
 	regJudgeEgress  = register{13, 1, 1, "judge egress", "1: the rules of its source are to be asked"}
 	regJudgeIngress = register{13, 2, 1, "judge ingress", "1: those of its destination are"}
 	regSecure       = register{13, 4, 1, "secure", "1: the packet came encrypted, or is of an encrypted network: it goes to other hosts encrypted or not at all"}
+	regOutside      = register{13, 5, 1, "outside", "1: from outside the cluster, by another host, to an exposed port"}
 	regTurned       = register{13, 3, 1, "turned", "1: the packet seems to answer a connection that nobody saw begin, so that its destination is the connection's source"}
 )
 
 var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch, regHost,
-	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure}
+	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside}
 
 // Values of regClass.
 const (
@@ -204,8 +211,9 @@ const (
 	// Of the switch again.
 	DropNotEncrypted Reason = 25
 
-	DropNoEgress Reason = 26
-	DropShut     Reason = 27
+	DropNoEgress   Reason = 26
+	DropShut       Reason = 27
+	DropNotExposed Reason = 28
 )
 
 var reasons = []struct {
@@ -239,6 +247,7 @@ var reasons = []struct {
 	{DropNotEncrypted, "came in the clear to an encrypted network, or would have left it so"},
 	{DropShut, "to a network that this host, which has no Docker, is not told to reach"},
 	{DropNoEgress, "of a network with an egress address, to the outside, and no host holds the address"},
+	{DropNotExposed, "from outside, by another host, and fits no connection to an exposed port"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

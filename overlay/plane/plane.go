@@ -66,7 +66,9 @@ type Config struct {
 	State    store.File
 	Names    Names
 	Egress   Egress
-	Log      *slog.Logger
+	// Exposed names what this host holds a port for, for all hosts of the cluster, "" if it does not.
+	Exposed func(proto string, port uint16) string
+	Log     *slog.Logger
 }
 
 // Egress holds addresses from which networks reach the outside (package egress/hold).

@@ -25,17 +25,24 @@ type HostPorts struct {
 	sockets *portreserve.Sockets
 	nat     *nat.NAT
 	proxy   *proxy.Server
+	exposed func(proto string, port uint16) string // Config.Exposed
 	log     *slog.Logger
 }
 
 // Ports are this host's, for the driver.
-func (p *Plane) Ports() HostPorts { return HostPorts{&p.held, p.nat, p.proxy, p.log} }
+func (p *Plane) Ports() HostPorts { return HostPorts{&p.held, p.nat, p.proxy, p.cfg.Exposed, p.log} }
 
 // Hold implements driver.Ports.
 func (h HostPorts) Hold(b ports.Binding) error {
 	err := h.sockets.HoldRun(b.Proto.String(), b.Host, b.More)
 	if taken, ok := errors.AsType[*portreserve.TakenError](err); ok {
-		return &ports.TakenError{Binding: b.Nth(taken.Behind(b.Host.Port())), By: taken.By}
+		at := b.Nth(taken.Behind(b.Host.Port()))
+		if h.exposed != nil {
+			if who := h.exposed(b.Proto.String(), at.Host.Port()); who != "" {
+				return &ports.TakenError{Binding: at, By: func() string { return who + ", which is exposed on all hosts" }}
+			}
+		}
+		return &ports.TakenError{Binding: at, By: taken.By}
 	}
 	return err
 }

@@ -214,13 +214,16 @@ func Check(labels map[string]string) error {
 	return errors.Join(errs...)
 }
 
+// exposeLabel is package service/expose's.
+const exposeLabel = "grapevine.expose"
+
 // ours begins the labels of containers that grapevine reads; those of foreign begin what is no matter of a user's.
 const ours, foreign = "grapevine.", "grapevine.io/"
 
 // Misspelt says which labels of a container look as if they were to be read here, and are not: nobody would do what
 // they say.
 func Misspelt(labels map[string]string) error {
-	known := []string{FromLabel, ToLabel, OpenLabel, policy.PortsLabel}
+	known := []string{FromLabel, ToLabel, OpenLabel, policy.PortsLabel, exposeLabel}
 	var errs []error
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
 		low := strings.ToLower(label)

@@ -238,7 +238,7 @@ func TestUnknownIsNotMoreOpen(t *testing.T) {
 
 // TestMisspelt: what looks like a label of ours is one.
 func TestMisspelt(t *testing.T) {
-	good := map[string]string{FromLabel: "web", ToLabel: "db", OpenLabel: "true", policy.PortsLabel: "http=80", "grapevine.io/name": "db", "grapevine": "x", "com.example.grapevine.form": "x"}
+	good := map[string]string{FromLabel: "web", ToLabel: "db", OpenLabel: "true", policy.PortsLabel: "http=80", "grapevine.expose": "443", "grapevine.io/name": "db", "grapevine": "x", "com.example.grapevine.form": "x"}
 	if err := Misspelt(good); err != nil {
 		t.Error(err)
 	}

@@ -33,6 +33,8 @@ type Desk struct {
 	// Published reports whether labels with a key are told to other hosts.
 	Published func(key string) bool
 	Hosts     service.Hosts
+	// Reserved are ports that all hosts have for themselves, as 4789/udp, and what for.
+	Reserved map[string]string
 	// Lacks is what this host's kernel lacks to lead connections to services, "" if nothing.
 	Lacks string
 }
@@ -213,6 +215,9 @@ func (d Desk) List(context.Context) ([]api.Service, error) {
 		one := api.Service{Network: s.Network, Name: s.Name, Addrs: s.Addrs, Select: s.Select, Labels: s.Labels, Affinity: s.Affinity, Author: s.Author, Replicas: []api.Replica{}}
 		for _, p := range s.Ports {
 			one.Ports = append(one.Ports, service.PortText(p))
+		}
+		for _, p := range s.Exposed {
+			one.Exposed = append(one.Exposed, service.PortText(p))
 		}
 		for _, r := range s.Replicas {
 			one.Replicas = append(one.Replicas, api.Replica{Endpoint: r.ID, Name: r.Name, Host: snap.HostName(r.Host), Addrs: r.Named(), In: r.In, Why: why(r)})

@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/service/expose"
+	"github.com/grapevine-net/grapevine/service/expose/hold"
+)
+
+// exposing is what this host does about ports that all hosts of the cluster have.
+type exposing struct{ agent *Agent }
+
+// room makes what leads them here.
+func (e exposing) room() *hold.Room {
+	a := e.agent
+	return hold.New(hold.Config{
+		Self: a.self(), Gateway: gateway.Port, Source: a.replica, Stand: a.naming.serving, Publishes: e.publishes, Off: a.naming.unserved != "", Log: a.log.With("room", "expose"),
+	})
+}
+
+// publishes names the container on this host that has a port by -p, "" if none has.
+func (e exposing) publishes(proto string, port uint16) string {
+	if e.agent.driver == nil { // it is not open yet
+		return ""
+	}
+	for id, list := range e.agent.driver.Published() {
+		for _, b := range list {
+			if b.Proto.String() == proto && port >= b.Host.Port() && port-b.Host.Port() <= b.More {
+				return "container " + e.container(id) + " (-p)"
+			}
+		}
+	}
+	return ""
+}
+
+func (e exposing) container(endpoint string) string {
+	if r, ok := cluster.Get[cluster.Endpoint](e.agent.replica.Snapshot(), endpoint); ok && r.Name != "" {
+		return r.Name
+	}
+	return endpoint
+}
+
+// reserved are ports that a service cannot have.
+func reserved(a *Agent) map[string]string {
+	return map[string]string{
+		fmt.Sprintf("%d/tcp", a.cfg.Port):          "where hosts hear each other",
+		fmt.Sprintf("%d/udp", a.cfg.Port):          "where hosts hear each other",
+		fmt.Sprintf("%d/udp", a.cfg.VXLANPort):     "where what containers send comes from other hosts",
+		fmt.Sprintf("%d/udp", a.cfg.WireGuardPort): "where encrypted packets come from other hosts",
+	}
+}
+
+// problems says which exposed ports this host does not answer, and which lead nowhere.
+func (e exposing) problems(snap *cluster.Snapshot) (list []api.Problem) {
+	for _, n := range e.agent.exposes.Notes() {
+		what := fmt.Sprintf("this host does not answer port %s for %s: ", n.Text(), n.Name)
+		switch {
+		case n.By != "":
+			what += n.By + " has it"
+		default:
+			what += n.Err.Error()
+		}
+		list = append(list, api.Problem{Code: api.ExposeTaken, What: what, Do: "end who has the port here, or expose another one; the other hosts answer it"})
+	}
+	if err := e.agent.exposes.Err(); err != nil {
+		list = append(list, api.Problem{Code: api.ExposeFails, What: "exposed ports do not lead where they should: " + err.Error(), Do: "see the agent's log; it tries again by itself"})
+	}
+	for _, x := range expose.All(snap) {
+		switch {
+		case x.Loses != "":
+			list = append(list, api.Problem{Code: api.ExposeFails, What: fmt.Sprintf("port %s of all hosts does not lead to %s, since %s has it", x.Text(), x.Name(), x.Loses), Do: "expose one of the two by another port"})
+		case x.Closed:
+			list = append(list, api.Problem{Code: api.ExposeFails, What: fmt.Sprintf("port %s of all hosts does not lead to %s: the network is internal, and has no way to the outside", x.Text(), x.Name()), Do: "put the containers on another network"})
+		}
+	}
+	for at := range cluster.All[cluster.Endpoint](snap) {
+		if text := at.Labels[expose.Label]; text != "" && at.Host == e.agent.self() {
+			if _, err := expose.Parse(text); err != nil {
+				list = append(list, api.Problem{Code: api.ExposeFails, What: fmt.Sprintf("the label %s of container %s cannot be read: %v", expose.Label, at.Name, err), Do: "make the container anew with a label as 443, 8443:443 or 53/udp"})
+			}
+		}
+	}
+	return list
+}

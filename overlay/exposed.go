@@ -1,0 +1,32 @@
+package overlay
+
+import (
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/service/expose"
+)
+
+// exposedOf are the ports of containers, here and elsewhere, that the outside reaches by every host. track says whether
+// the switch tracks connections: one that does not cannot have answers go back by another host.
+func exposedOf(snap *cluster.Snapshot, g *ground, track bool) (list []pipeline.Exposed) {
+	if !track {
+		return nil
+	}
+	seen := map[pipeline.Exposed]bool{}
+	for _, e := range expose.All(snap) {
+		n, known := g.network[e.Network]
+		if e.Loses != "" || e.Closed || !known {
+			continue
+		}
+		for _, r := range e.Replicas {
+			for _, a := range r.Named() {
+				x := pipeline.Exposed{Addr: a, UDP: e.UDP, Port: e.Target, VNID: n.VNID}
+				if !seen[x] { // two ports of hosts may lead to one
+					seen[x] = true
+					list = append(list, x)
+				}
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,191 @@
+package pipeline
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Exposed is a port of an endpoint, here or elsewhere, that the outside reaches by every host of the cluster. Whichever
+// host a client speaks to puts the endpoint's address in the place of its own and leaves the client's as it is. So the
+// answer has to go back by that host, which alone can undo this.
+//
+// It does without a word between hosts: the endpoint's host tracks such connections in a zone of its own, and notes with
+// each by which VTEP it came.
+type Exposed struct {
+	Addr netip.Addr
+	UDP  bool // else TCP
+	Port uint16
+	VNID uint32
+}
+
+// exposeZone is of connection tracking, for what comes from outside to exposed ports.
+const exposeZone = 0x6778
+
+func (x Exposed) family() family { return familyOf(x.Addr) }
+
+// proto is x's protocol as a match has it.
+func (x Exposed) proto(m match) match {
+	if f := x.family(); x.UDP {
+		return m.proto(f.udp)
+	}
+	return m.proto(x.family().tcp)
+}
+
+func (x Exposed) toPort(m match) match {
+	return x.proto(m).with(fieldDst, "%s=%s", x.family().dst, prefixText(host(x.Addr))).port(x.Port)
+}
+
+func (x Exposed) fromPort(m match) match {
+	return x.proto(m).with(fieldSrc, "%s=%s", x.family().src, prefixText(host(x.Addr))).with(fieldPortSrc, "tp_src=%d", x.Port)
+}
+
+// errors are the types of ICMP messages that tell the sender of a packet what became of it (RFC 792; RFC 4443, 3).
+func (f family) errors() []int {
+	if f == ipv4 {
+		return []int{3, 11, 12}
+	}
+	return []int{1, 2, 3, 4}
+}
+
+// icmpError matches one of a family, from or to an address.
+func (m match) icmpError(a netip.Addr, kind int, source bool) match {
+	f, name := familyOf(a), "icmp"
+	if a.Is6() {
+		name = "icmp6"
+	}
+	m = m.proto(name).with(fieldPortDst, "icmp_type=%d", kind)
+	if source {
+		return m.with(fieldSrc, "%s=%s", f.src, prefixText(host(a)))
+	}
+	return m.with(fieldDst, "%s=%s", f.dst, prefixText(host(a)))
+}
+
+// exposedHere calls f for each port of this host's endpoints that is exposed.
+func (c *compiler) exposedHere(f func(x Exposed, p Port)) {
+	for _, x := range c.in.Exposed {
+		for _, p := range c.in.Ports {
+			for _, a := range p.Addrs {
+				if a == x.Addr && !p.Internal {
+					f(x, p)
+				}
+			}
+		}
+	}
+}
+
+// exposeIn lets in what the outside sends to exposed ports of this host's endpoints, by this host or by another one:
+// of the latter nothing else, and nothing that claims to be of the cluster.
+func exposeIn(c *compiler) {
+	tunnel, gateway := match{}.reg(regClass, classTunnel), match{}.reg(regClass, classGateway)
+	look := fmt.Sprintf("ct(table=%d,zone=%d)", ExposeIn, exposeZone)
+	c.exposedHere(func(x Exposed, p Port) {
+		o, here, f := endpointObject(p.Endpoint), host(x.Addr), x.family()
+		accept := func(m match) { c.add(SpoofGuard, 406, o, m, load(regOutside, 1), goTo(SpoofGuard.next())) }
+		accept(x.toPort(tunnel.reg(regSrcVNID, 0)))
+		// Of fragments the first one has the port. Without it the others, which connection tracking holds, get no further.
+		accept(tunnel.reg(regSrcVNID, 0).ipDst(here).with(fieldFrag, "nw_frag=later"))
+		for _, kind := range f.errors() {
+			accept(tunnel.reg(regSrcVNID, 0).icmpError(x.Addr, kind, false))
+		}
+		c.add(Forwarding, 3060, o, tunnel.reg(regOutside, 1).ipDst(here), look)
+		c.add(Forwarding, 3060, o, x.toPort(gateway), look)
+		c.add(Forwarding, 3060, o, gateway.ipDst(here).fragment(), look)
+
+		// The VTEP's index is 0 of what this host's gateway sent.
+		// What policies are to see of the connection is there only behind a table of connection tracking's own.
+		note := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", ExposeNoted, exposeZone, move(regVTEP.bits(32), "NXM_NX_CT_MARK[]"))
+		to := toEndpoint(p)
+		c.add(ExposeNoted, 100, o, match{}.ipDst(here).ctState("+trk"), to...)
+		if x.UDP {
+			// A client that speaks to several hosts from one port is answered by the one that it spoke to last.
+			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("-inv+trk"), note)
+		} else {
+			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("+new-inv+trk"), note)
+			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("-new-inv+trk"), to...)
+		}
+		for _, kind := range f.errors() {
+			c.add(ExposeIn, 190, o, match{}.icmpError(x.Addr, kind, false).ctState("+rel-inv+trk"), to...)
+		}
+		c.add(ExposeIn, 180, o, match{}.ipDst(here).with(fieldFrag, "nw_frag=later").ctState("-inv+trk"), to...)
+		c.add(ExposeIn, 100, o, gateway.ipDst(here).ctState("-inv+trk"), to...)
+	})
+	if len(c.in.Exposed) == 0 {
+		return
+	}
+	c.drop(ExposeIn, 0, DropNotExposed, match{})
+	c.drop(ExposeNoted, 0, DropNotExposed, match{})
+	c.notOfCluster(SpoofGuard, 408, DropTunnelSource, func(p netip.Prefix) match { return tunnel.ipSrc(p) })
+}
+
+// notOfCluster drops what has an address that nobody outside has.
+func (c *compiler) notOfCluster(s Stage, priority int, why Reason, with func(netip.Prefix) match) {
+	for _, p := range c.ofCluster() {
+		c.drop(s, priority, why, with(p))
+	}
+	for _, p := range notOutside {
+		c.drop(s, priority, why, with(p))
+	}
+}
+
+// exposeBack leads the answers of exposed ports to the host by which the client came, before anything else could lead
+// them out here. All else goes on as it would.
+func exposeBack(c *compiler) {
+	if len(c.in.Exposed) == 0 {
+		return
+	}
+	look := fmt.Sprintf("ct(table=%d,zone=%d)", ExposeBack, exposeZone)
+	c.exposedHere(func(x Exposed, p Port) {
+		o, endpoint := endpointObject(p.Endpoint), match{}.reg(regClass, classEndpoint)
+		c.add(Forwarding, 170, o, x.fromPort(endpoint), look)
+		c.add(Forwarding, 170, o, endpoint.ipSrc(host(x.Addr)).fragment(), look)
+		for _, kind := range x.family().errors() {
+			c.add(Forwarding, 170, o, endpoint.icmpError(x.Addr, kind, true), look)
+		}
+	})
+	c.drop(ExposeBack, 300, DropInvalid, match{}.ctState("-trk"))
+	for _, f := range []family{ipv4, ipv6} {
+		for _, v := range c.in.VTEPs {
+			if c.in.TunnelPort != 0 {
+				c.add(ExposeBack, 250, vtepObject(v.Addr), cameBy(f, v.Index), load(regDstVNID, 0), load(regOutPort, c.in.TunnelPort), c.toVTEP(v.Addr, v.Index), goTo(VNIDCheck))
+			}
+		}
+		if c.in.GatewayPort != 0 {
+			c.add(ExposeBack, 250, object{}, cameBy(f, 0), c.toGateway()...)
+		}
+		// The host by which it came is not there any more.
+		c.drop(ExposeBack, 240, DropNoRoute, match{}.proto(f.proto).ctState("+rpl+trk"))
+	}
+}
+
+// cameBy matches answers of connections that came by a VTEP.
+func cameBy(f family, index uint32) match {
+	return match{}.proto(f.proto).ctState("+rpl-inv+trk").with(fieldCTMark, "ct_mark=%s", hexText(index))
+}
+
+// exposeOut leads out, at the host by which the client came, what other hosts' exposed ports answer. NAT knows the
+// connection.
+func exposeOut(c *compiler) {
+	if len(c.in.Exposed) == 0 || c.in.GatewayPort == 0 {
+		return
+	}
+	tunnel := match{}.reg(regClass, classTunnel)
+	for _, x := range c.in.Exposed {
+		o, m := vnidObject(x.VNID), tunnel.reg(regSrcVNID, x.VNID)
+		c.add(Forwarding, 2915, o, x.fromPort(m), c.toGateway()...)
+		c.add(Forwarding, 2915, o, m.ipSrc(host(x.Addr)).with(fieldFrag, "nw_frag=later"), c.toGateway()...)
+		for _, kind := range x.family().errors() {
+			c.add(Forwarding, 2915, o, m.icmpError(x.Addr, kind, true), c.toGateway()...)
+		}
+	}
+	c.intoOutside(tunnel)
+}
+
+// intoOutside drops what other hosts send to the outside by this one, and is for the cluster, or could not leave their own.
+func (c *compiler) intoOutside(tunnel match) {
+	c.notOfCluster(Forwarding, 2950, DropTransit, func(p netip.Prefix) match { return tunnel.ipDst(p) })
+	if c.in.VXLANPort != 0 {
+		for _, f := range []family{ipv4, ipv6} {
+			c.drop(Forwarding, 2940, DropForgedTunnel, tunnel.proto(f.udp).port(c.in.VXLANPort))
+		}
+	}
+}

@@ -46,20 +46,24 @@ type Config struct {
 
 // LAN is where addresses are held; package host/lan is one.
 type LAN interface {
-	Find(netip.Addr) (lan.Place, error)
+	Look() (View, error)
 	Add(nic string, a netip.Addr) error
 	Remove(netip.Addr) error
-	Ours() ([]netip.Addr, error)
 	Probe(ctx context.Context, nic string, a netip.Addr) (net.HardwareAddr, error)
 	Announce(nic string, a netip.Addr) error
 }
 
+// View is what the host's interfaces have at one moment; lan.View is one.
+type View interface {
+	Find(netip.Addr) lan.Place
+	Ours() []netip.Addr
+}
+
 type hostLAN struct{}
 
-func (hostLAN) Find(a netip.Addr) (lan.Place, error)    { return lan.Find(a) }
+func (hostLAN) Look() (View, error)                     { return lan.Look() }
 func (hostLAN) Add(nic string, a netip.Addr) error      { return lan.Add(nic, a) }
 func (hostLAN) Remove(a netip.Addr) error               { return lan.Remove(a) }
-func (hostLAN) Ours() ([]netip.Addr, error)             { return lan.Ours() }
 func (hostLAN) Announce(nic string, a netip.Addr) error { return lan.Announce(nic, a) }
 func (hostLAN) Probe(ctx context.Context, nic string, a netip.Addr) (net.HardwareAddr, error) {
 	return lan.Probe(ctx, nic, a)
@@ -77,9 +81,18 @@ type Keeper struct {
 
 	// Of Run's goroutine, and of one for each egress while it takes.
 	held map[string]*held
+	seen seen
 
 	nat     sync.Mutex   // of the NAT, for which Serve may wait long: nobody who asks what is served waits with it
 	sources []nat.Source // that Serve was told last
+}
+
+// seen is what the last round was about.
+type seen struct {
+	snap  *cluster.Snapshot
+	alive []bool    // the cluster's hosts
+	due   time.Time // of the next round, if nothing changes before
+	busy  bool      // there is something to look after
 }
 
 // held is what is remembered of an egress from one round to the next.
@@ -88,7 +101,8 @@ type held struct {
 	again    time.Time // before that nothing is tried
 	announce time.Time // when the LAN is told next
 	pause    time.Duration
-	alive    []bool // of the gateways, when the LAN was told last
+	alive    []bool        // of the gateways, when the LAN was told last
+	next     time.Duration // until it is looked at again
 }
 
 // Note says what is in the way of this host's holding an address.
@@ -111,6 +125,7 @@ const (
 	patience   = 3 * time.Second // after the start, without a word of another host
 	retry      = time.Second     // after a try that failed
 	reannounce = 30 * time.Second
+	idle       = time.Second // between rounds while nothing is to be taken
 )
 
 // New returns a Keeper; nothing happens before Begin.
@@ -125,8 +140,9 @@ func New(cfg Config) *Keeper {
 func (k *Keeper) Begin(serve func([]nat.Source) error, placed func(context.Context) error) {
 	k.cfg.Serve, k.cfg.Placed = serve, placed
 	snap := k.cfg.Replica.Snapshot()
+	view, err := k.cfg.LAN.Look()
 	for _, c := range k.cases(snap) {
-		if p, err := k.cfg.LAN.Find(address(c)); err == nil && p.Here && c.Holder == k.cfg.Self && !c.Twice {
+		if err == nil && view.Find(address(c)).Here && c.Holder == k.cfg.Self && !c.Twice {
 			k.serves[c.Egress.Name] = true
 		}
 	}
@@ -164,7 +180,7 @@ func address(c egress.Case) netip.Addr { return c.Egress.Addr(false) }
 func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		changed := k.cfg.Replica.Watch()
-		busy := k.round(ctx, k.cfg.Replica.Snapshot(), time.Now())
+		busy := k.step(ctx, k.cfg.Replica.Snapshot(), time.Now())
 		var again <-chan time.Time
 		if busy {
 			again = time.After(tick)
@@ -183,9 +199,31 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// round does what is to be done now, and reports whether there is something to look after.
-func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Time) (busy bool) {
+// step has a round if one is due, or if the records or who answers have changed since the last one. It reports whether
+// there is something to look after.
+func (k *Keeper) step(ctx context.Context, snap *cluster.Snapshot, now time.Time) (busy bool) {
+	var alive []bool
+	for n := range cluster.All[cluster.Node](snap) {
+		alive = append(alive, k.cfg.Alive(n.ID))
+	}
+	if snap != k.seen.snap || !slices.Equal(alive, k.seen.alive) || k.seen.busy && !now.Before(k.seen.due) {
+		next, busy := k.round(ctx, snap, now)
+		k.seen = seen{snap, alive, now.Add(next), busy}
+	}
+	return k.seen.busy
+}
+
+// round does what is to be done now, and returns when the next one is due, if there is something to look after.
+func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Time) (next time.Duration, busy bool) {
 	cases := k.cases(snap)
+	view, err := k.cfg.LAN.Look()
+	if err != nil {
+		for _, c := range cases {
+			k.note(c, Note{Err: err})
+		}
+		return idle, true
+	}
+	next = idle
 	names := map[string]bool{}
 	var all errgroup.Group
 	for _, c := range cases {
@@ -195,14 +233,18 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 			h = &held{}
 			k.held[c.Egress.Name] = h
 		}
-		all.Go(func() error { k.one(ctx, c, h, now); return nil })
+		all.Go(func() error { h.next = k.one(ctx, c, h, view.Find(address(c)), now); return nil })
 	}
 	_ = all.Wait() // what fails is noted
 	k.forget(names)
-	if err := k.settle(ctx, snap, cases); err != nil && ctx.Err() == nil {
-		k.log.Warn("addresses for the outside", "error", err)
+	for _, h := range k.held {
+		next = min(next, h.next)
 	}
-	return len(cases) > 0 || len(k.sources) > 0
+	if err := k.settle(ctx, snap, cases, view); err != nil && ctx.Err() == nil {
+		k.log.Warn("addresses for the outside", "error", err)
+		next = tick
+	}
+	return next, len(cases) > 0 || len(k.sources) > 0
 }
 
 // forget drops what is remembered of egresses that there are no more.
@@ -218,12 +260,11 @@ func (k *Keeper) forget(names map[string]bool) {
 	}
 }
 
-// one does what is to be done about one egress.
-func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, now time.Time) {
-	p, err := k.cfg.LAN.Find(address(c))
-	if err != nil || !address(c).IsValid() {
-		k.note(c, Note{Err: err})
-		return
+// one does what is to be done about one egress, and returns when it is to be looked at again.
+func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p lan.Place, now time.Time) (next time.Duration) {
+	if !address(c).IsValid() {
+		k.note(c, Note{})
+		return idle
 	}
 	c.Has = p.Ours || k.Serves(c.Egress.Name)
 	verdict, nth := c.Judge()
@@ -232,6 +273,7 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, now time.Time)
 	}
 	switch {
 	case verdict == egress.Leave:
+		var err error
 		if p.Ours {
 			err = k.cfg.LAN.Remove(address(c))
 			k.log.Info("the address of an egress is another host's, or not to be held here", "egress", c.Egress.Name, "address", address(c), "error", err)
@@ -240,8 +282,11 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, now time.Time)
 		k.note(c, Note{Twice: p.Here && !p.Ours && c.Holder != "" && c.Holder != k.cfg.Self, Err: err})
 	case verdict == egress.Hold && p.Here && k.Serves(c.Egress.Name):
 		k.note(c, Note{})
-		k.tell(c, h, p, now)
-	case !k.caughtUp(now) || now.Before(h.again): // later
+		return k.tell(c, h, p, now)
+	case !k.caughtUp(now):
+		return tick
+	case now.Before(h.again):
+		return h.again.Sub(now)
 	case p.NIC == "":
 		k.serve(c, false)
 		k.note(c, Note{Unfit: true})
@@ -249,16 +294,18 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, now time.Time)
 			k.record(c, cluster.EgressHolder{Egress: c.Egress.Name})
 		}
 	case verdict == egress.Take && !p.Here && !h.turn(nth, now): // others come first
+		return tick
 	default:
 		if n := k.take(ctx, c, p); n != nil {
 			h.again = now.Add(retry)
 			k.note(c, *n)
-			return
+			return retry
 		}
 		k.note(c, Note{})
 		h.announce, h.pause = time.Time{}, 0
-		k.tell(c, h, p, now)
+		return k.tell(c, h, p, now)
 	}
+	return idle
 }
 
 // turn reports whether the nth has its turn, of those that are to take it.
@@ -338,8 +385,8 @@ func (k *Keeper) record(c egress.Case, h cluster.EgressHolder) error {
 }
 
 // tell tells the LAN that the address is here: some times at first, and when gateways come back, among which may be
-// one that had it meanwhile.
-func (k *Keeper) tell(c egress.Case, h *held, p lan.Place, now time.Time) {
+// one that had it meanwhile. It returns when it is to be told again, or looked at.
+func (k *Keeper) tell(c egress.Case, h *held, p lan.Place, now time.Time) (next time.Duration) {
 	var alive []bool
 	for _, g := range c.Gateways {
 		alive = append(alive, g.Alive)
@@ -348,13 +395,14 @@ func (k *Keeper) tell(c egress.Case, h *held, p lan.Place, now time.Time) {
 		h.announce, h.pause, h.alive = time.Time{}, 0, alive
 	}
 	if now.Before(h.announce) {
-		return
+		return min(idle, h.announce.Sub(now))
 	}
 	if err := k.cfg.LAN.Announce(p.NIC, address(c)); err != nil {
 		k.note(c, Note{Err: err})
 	}
 	h.pause = min(max(tick, 2*h.pause), reannounce)
 	h.announce = now.Add(h.pause)
+	return min(idle, h.pause)
 }
 
 func (k *Keeper) serve(c egress.Case, yes bool) {
@@ -424,7 +472,7 @@ func (k *Keeper) placed(ctx context.Context) error {
 
 // settle makes NAT, and addresses that are nobody's any more, follow. What is served no more leaves the switch before
 // its rule goes: nothing leaves by another address in between.
-func (k *Keeper) settle(ctx context.Context, snap *cluster.Snapshot, cases []egress.Case) error {
+func (k *Keeper) settle(ctx context.Context, snap *cluster.Snapshot, cases []egress.Case, view View) error {
 	err := k.tellNAT(snap)
 	want := k.wanted(snap)
 	k.nat.Lock()
@@ -437,8 +485,8 @@ func (k *Keeper) settle(ctx context.Context, snap *cluster.Snapshot, cases []egr
 			k.nat.Unlock()
 		}
 	}
-	ours, more := k.cfg.LAN.Ours()
-	for _, a := range ours {
+	var more error
+	for _, a := range view.Ours() {
 		if !slices.ContainsFunc(cases, func(c egress.Case) bool { return address(c) == a }) {
 			more = errors.Join(more, k.cfg.LAN.Remove(a))
 		}

@@ -39,11 +39,13 @@ type world struct {
 	place lan.Place
 	who   net.HardwareAddr // that answers for the address
 	did   []string
+	looks int   // at the LAN
 	fails error // of NAT
 }
 
-func (w *world) Find(netip.Addr) (lan.Place, error) { return w.place, nil }
-func (w *world) Announce(string, netip.Addr) error  { w.did = append(w.did, "announce"); return nil }
+func (w *world) Look() (View, error)               { w.looks++; return w, nil }
+func (w *world) Find(netip.Addr) lan.Place         { return w.place }
+func (w *world) Announce(string, netip.Addr) error { w.did = append(w.did, "announce"); return nil }
 func (w *world) Probe(context.Context, string, netip.Addr) (net.HardwareAddr, error) {
 	w.did = append(w.did, "probe")
 	return w.who, nil
@@ -59,11 +61,11 @@ func (w *world) Remove(netip.Addr) error {
 	return nil
 }
 
-func (w *world) Ours() (list []netip.Addr, err error) {
+func (w *world) Ours() (list []netip.Addr) {
 	if w.place.Ours {
 		list = append(list, mail)
 	}
-	return list, nil
+	return list
 }
 
 func (w *world) serve(sources []nat.Source) error {
@@ -224,7 +226,8 @@ func TestBegin(t *testing.T) {
 			t.Errorf("the address is here: %v, and it serves: %v", here, next.Serves("mail"))
 		}
 		next.started = w.now
-		if next.round(t.Context(), w.r.Snapshot(), w.now); !here && w.place.Here {
+		next.round(t.Context(), w.r.Snapshot(), w.now)
+		if !here && w.place.Here {
 			t.Error("it takes the address before it knows what the others do")
 		}
 	}
@@ -232,5 +235,31 @@ func TestBegin(t *testing.T) {
 	w.fails = errors.New("no iptables")
 	if w.round(); w.holder() != "" || w.place.Here || w.k.Serves("mail") {
 		t.Errorf("it holds the address without NAT: %q, %+v", w.holder(), w.place)
+	}
+}
+
+// TestRest: while nothing is to be done the LAN is looked at once a second for all egresses, and at once when a host
+// falls silent.
+func TestRest(t *testing.T) {
+	w := newWorld(t, "host2")
+	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2"})
+	w.put(cluster.EgressHolder{Egress: "mail", Host: other}, cluster.Egress{Name: "post", Networks: []string{"red"}, Addrs: []netip.Addr{mail.Next()}, Gateways: []string{"host2"}})
+	const seconds = 20
+	steps := func() (looks int) {
+		w.looks = 0
+		for range seconds * int(time.Second/tick) {
+			if !w.k.step(t.Context(), w.r.Snapshot(), w.now) {
+				t.Error("nothing is to be looked after")
+			}
+			w.now = w.now.Add(tick)
+		}
+		return w.looks
+	}
+	if n := steps(); n != seconds {
+		t.Errorf("in %d seconds %d looks at the LAN", seconds, n)
+	}
+	w.looks, w.dead[other] = 0, true
+	if w.k.step(t.Context(), w.r.Snapshot(), w.now); w.looks != 1 {
+		t.Errorf("a host falls silent: %d looks", w.looks)
 	}
 }

@@ -30,37 +30,53 @@ type Place struct {
 	Here, Ours bool
 }
 
-// Find says what this host has of an address.
-func Find(a netip.Addr) (Place, error) {
+// View is what this host's interfaces have, at one moment.
+type View struct {
+	addrs []netlink.Addr
+	links map[int]*netlink.LinkAttrs // those that have addresses
+}
+
+// Look looks at this host's interfaces.
+func Look() (View, error) {
 	all, err := addresses()
-	if err != nil {
-		return Place{}, err
-	}
-	var p Place
-	index, bits := 0, -1
+	v := View{all, map[int]*netlink.LinkAttrs{}}
 	for _, have := range all {
-		prefix, ok := prefixOf(have)
-		switch {
-		case ok && prefix.Addr() == a:
-			p.Here, p.Ours, index, bits = true, strings.HasSuffix(have.Label, mark), have.LinkIndex, 200
-		case ok && prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !strings.HasSuffix(have.Label, mark):
-			if name := link.Name(have.LinkIndex); name != link.Gateway && name != "" {
-				index, bits = have.LinkIndex, prefix.Bits()
-			}
+		if _, known := v.links[have.LinkIndex]; known {
+			continue
+		}
+		l, err := netlink.LinkByIndex(have.LinkIndex)
+		switch _, gone := errors.AsType[netlink.LinkNotFoundError](err); {
+		case gone: // since then
+		case err != nil:
+			return View{}, fmt.Errorf("look at the interface of address %v: %w", have.IPNet, err)
+		default:
+			v.links[have.LinkIndex] = l.Attrs()
 		}
 	}
-	if index == 0 {
-		return p, nil
+	return v, err
+}
+
+// Find says what this host has of an address.
+func (v View) Find(a netip.Addr) Place {
+	var p Place
+	var at *netlink.LinkAttrs
+	bits := -1
+	for _, have := range v.addrs {
+		prefix, ok := prefixOf(have)
+		l := v.links[have.LinkIndex]
+		switch {
+		case !ok || l == nil:
+		case prefix.Addr() == a:
+			p.Here, p.Ours, at, bits = true, strings.HasSuffix(have.Label, mark), l, 200
+		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !strings.HasSuffix(have.Label, mark) && l.Name != link.Gateway:
+			at, bits = l, prefix.Bits()
+		}
 	}
-	l, err := netlink.LinkByIndex(index)
-	if err != nil {
-		return Place{}, fmt.Errorf("look at the interface of address %v: %w", a, err)
+	if at == nil || at.Flags&net.FlagUp == 0 && !p.Here {
+		return Place{}
 	}
-	p.NIC, p.MAC = l.Attrs().Name, l.Attrs().HardwareAddr
-	if l.Attrs().Flags&net.FlagUp == 0 && !p.Here {
-		return Place{}, nil
-	}
-	return p, nil
+	p.NIC, p.MAC = at.Name, at.HardwareAddr
+	return p
 }
 
 func addresses() ([]netlink.Addr, error) {
@@ -110,14 +126,13 @@ func Remove(a netip.Addr) error {
 func Purge() ([]string, error) { return remove(func(netip.Addr) bool { return true }) }
 
 // Ours are all addresses that have our mark.
-func Ours() (list []netip.Addr, err error) {
-	all, err := addresses()
-	for _, have := range all {
+func (v View) Ours() (list []netip.Addr) {
+	for _, have := range v.addrs {
 		if p, ok := prefixOf(have); ok && strings.HasSuffix(have.Label, mark) {
 			list = append(list, p.Addr())
 		}
 	}
-	return list, err
+	return list
 }
 
 func remove(which func(netip.Addr) bool) (gone []string, err error) {

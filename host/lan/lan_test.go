@@ -19,11 +19,16 @@ func ip(t *testing.T, args string) {
 	}
 }
 
+func find(a netip.Addr) (Place, error) {
+	v, err := Look()
+	return v.Find(a), err
+}
+
 // TestAddress: an address comes to the interface with the narrowest subnet that has it, with a mark by which it is ours
 // to remove. An administrator's stays.
 func TestAddress(t *testing.T) {
 	linktest.New(t).Do(func() {
-		if p, err := Find(mail); err != nil || p.NIC != "" {
+		if p, err := find(mail); err != nil || p.NIC != "" {
 			t.Errorf("found %+v, %v, on a host without a LAN", p, err)
 		}
 		const long = "enx0123456789ab"
@@ -33,7 +38,7 @@ func TestAddress(t *testing.T) {
 			ip(t, "link set "+nic+" up")
 			ip(t, "link set "+nic[:3]+" up")
 		}
-		if p, err := Find(mail); err != nil || p.NIC != long || p.Here {
+		if p, err := find(mail); err != nil || p.NIC != long || p.Here {
 			t.Errorf("found %+v, %v", p, err)
 		}
 		for range 2 { // again is no error
@@ -41,23 +46,23 @@ func TestAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if p, err := Find(mail); err != nil || p.NIC != long || !p.Here || !p.Ours {
+		if p, err := find(mail); err != nil || p.NIC != long || !p.Here || !p.Ours {
 			t.Errorf("added: %+v, %v", p, err)
 		}
-		if all, err := Ours(); err != nil || !slices.Equal(all, []netip.Addr{mail}) {
-			t.Errorf("ours are %v, %v", all, err)
+		if v, err := Look(); err != nil || !slices.Equal(v.Ours(), []netip.Addr{mail}) {
+			t.Errorf("ours are %v, %v", v.Ours(), err)
 		}
 		if err := Remove(mail); err != nil {
 			t.Fatal(err)
 		}
 		ip(t, "addr add 192.0.2.25/32 dev wide")
-		if p, err := Find(mail); err != nil || p.NIC != "wide" || !p.Here || p.Ours {
+		if p, err := find(mail); err != nil || p.NIC != "wide" || !p.Here || p.Ours {
 			t.Errorf("an administrator's: %+v, %v", p, err)
 		}
 		if gone, err := Purge(); err != nil || len(gone) != 0 {
 			t.Errorf("purged %v, %v", gone, err)
 		}
-		if p, _ := Find(mail); !p.Here {
+		if p, _ := find(mail); !p.Here {
 			t.Error("an administrator's address is removed")
 		}
 	})

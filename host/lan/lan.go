@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -60,23 +62,35 @@ func Look() (View, error) {
 func (v View) Find(a netip.Addr) Place {
 	var p Place
 	var at *netlink.LinkAttrs
+	var within netip.Prefix
 	bits := -1
 	for _, have := range v.addrs {
 		prefix, ok := prefixOf(have)
 		l := v.links[have.LinkIndex]
 		switch {
-		case !ok || l == nil:
+		case !ok || l == nil || l.Name == link.Gateway || dockers().MatchString(l.Name):
 		case prefix.Addr() == a:
 			p.Here, p.Ours, at, bits = true, strings.HasSuffix(have.Label, mark), l, 200
-		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !strings.HasSuffix(have.Label, mark) && l.Name != link.Gateway:
-			at, bits = l, prefix.Bits()
+		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !strings.HasSuffix(have.Label, mark):
+			at, bits, within = l, prefix.Bits(), prefix
 		}
 	}
 	if at == nil || at.Flags&net.FlagUp == 0 && !p.Here {
 		return Place{}
 	}
+	if !p.Here && reserved(within, a) {
+		return Place{}
+	}
 	p.NIC, p.MAC = at.Name, at.HardwareAddr
 	return p
+}
+
+// dockers are bridges that Docker names by itself: behind them are containers, and no LAN that other hosts share.
+var dockers = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(docker0|docker_gwbridge|br-[0-9a-f]{12})$`) })
+
+// reserved reports whether an address is the first or last of a subnet, which no machine has.
+func reserved(p netip.Prefix, a netip.Addr) bool {
+	return p.Bits() < a.BitLen()-1 && (!p.Contains(a.Prev()) || !p.Contains(a.Next()))
 }
 
 func addresses() ([]netlink.Addr, error) {

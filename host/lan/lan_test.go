@@ -68,6 +68,25 @@ func TestAddress(t *testing.T) {
 	})
 }
 
+// TestNoLAN: what no machine can have on a LAN has no place: a subnet's first and last address, and Docker's bridges.
+func TestNoLAN(t *testing.T) {
+	linktest.New(t).Do(func() {
+		for nic, subnet := range map[string]string{"eth0": "192.0.2.1/24", "docker0": "172.17.0.1/16", "br-0123456789ab": "172.18.0.1/16", "eth1": "198.51.100.0/31"} {
+			ip(t, "link add "+nic+" type bridge")
+			ip(t, "addr add "+subnet+" dev "+nic)
+			ip(t, "link set "+nic+" up")
+		}
+		for addr, nic := range map[string]string{
+			"192.0.2.0": "", "192.0.2.255": "", "192.0.2.254": "eth0", "192.0.2.1": "eth0", "198.51.100.1": "eth1",
+			"172.17.0.1": "", "172.17.0.9": "", "172.18.0.9": "",
+		} {
+			if p, err := find(netip.MustParseAddr(addr)); err != nil || p.NIC != nic {
+				t.Errorf("%s is found at %+v, %v; want %q", addr, p, err, nic)
+			}
+		}
+	})
+}
+
 // TestProbe: who has an address answers, and nobody else; our own does not count.
 func TestProbe(t *testing.T) {
 	here, there := linktest.New(t), linktest.New(t)

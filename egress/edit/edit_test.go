@@ -107,6 +107,7 @@ func TestProblems(t *testing.T) {
 		"its holder died": {put: []cluster.Body{mail, held(other)}, dead: true, want: "egress-unheld: containers of network blue may not reach"},
 		"no quorum":       {put: []cluster.Body{quorum, held(self)}, dead: true, want: "not more than half of its gateways answer"},
 		"occupied":        {put: []cluster.Body{ours}, note: hold.Note{Occupied: mac}, want: "egress-taken: this host cannot hold 192.0.2.25"},
+		"rival":           {put: []cluster.Body{ours, held(self)}, note: hold.Note{Rival: mac}, want: "egress-taken: this host holds 192.0.2.25 for egress mail, and another machine on its LAN, 02:00:00:00:00:09, has"},
 		"unfit":           {put: []cluster.Body{ours, held(other)}, note: hold.Note{Unfit: true}, want: "egress-unfit: this host is to be a gateway"},
 		"twice":           {put: []cluster.Body{ours, held(other)}, note: hold.Note{Twice: true}, want: "the LAN sees it twice"},
 		"VNID 0":          {put: []cluster.Body{mail, held(other), cluster.Network{Name: "blue"}}, want: "egress-passed-by: containers of network blue reach the outside from their own hosts' addresses"},

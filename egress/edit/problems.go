@@ -49,8 +49,10 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 		say("the host that held it still answers for it (%s), without its agent: nobody takes it from there", n.Occupied)
 	case n.Occupied != nil:
 		say("another machine on this host's LAN, %s, has its address", n.Occupied)
+	case n.Rival != nil:
+		say("another machine on this host's LAN, %s, has its address as well", n.Rival)
 	case n.Unfit:
-		say("this host has no interface in a subnet of its address")
+		say("this host has no interface on a LAN in whose subnet its address can be a machine's")
 	case n.Twice:
 		say("this host has its address, which nobody but an administrator has given it")
 	case n.Err != nil:
@@ -81,6 +83,12 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 			continue
 		case n.Silent: // it does its work all the same
 			continue
+		case n.Rival != nil:
+			list = append(list, api.Problem{
+				Code: api.EgressTaken,
+				What: fmt.Sprintf("this host holds %v for egress %s, and another machine on its LAN, %s, has that address as well: answers from the outside go to the one or to the other", address, l.Name, n.Rival),
+				Do:   "find that machine (`ip neigh`, the switch's table) and give it another address, or create the egress with another one",
+			})
 		case n.Twice:
 			list = append(list, api.Problem{
 				Code: api.EgressTaken,
@@ -90,7 +98,7 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		case n.Unfit && len(l.Gateways) > 0:
 			list = append(list, api.Problem{
 				Code: api.EgressUnfit,
-				What: fmt.Sprintf("this host is to be a gateway of egress %s, and has no interface in a subnet of %v", l.Name, address),
+				What: fmt.Sprintf("this host is to be a gateway of egress %s, and has no interface on a LAN in whose subnet %v can be a machine's address", l.Name, address),
 				Do:   "give it one, or create the egress with other --gateways",
 			})
 		}

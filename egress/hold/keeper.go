@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -101,8 +102,10 @@ type held struct {
 	again    time.Time // before that nothing is tried
 	announce time.Time // when the LAN is told next
 	pause    time.Duration
-	alive    []bool        // of the gateways, when the LAN was told last
-	next     time.Duration // until it is looked at again
+	alive    []bool                           // of the gateways, when the LAN was told last
+	next     time.Duration                    // until it is looked at again
+	rival    atomic.Pointer[net.HardwareAddr] // that answered last for what this host holds
+	asking   atomic.Bool                      // whether somebody else has it
 }
 
 // Note says what is in the way of this host's holding an address.
@@ -110,6 +113,7 @@ type Note struct {
 	Occupied net.HardwareAddr // another machine's, that has it
 	Silent   bool             // it is that of the holder, whose agent does not answer
 	Unfit    bool             // no interface is in its subnet
+	Rival    net.HardwareAddr // another machine's, that has it as well while this host holds it
 	Twice    bool             // an administrator has given it to this host, and another host holds it
 	Err      error
 }
@@ -125,7 +129,8 @@ const (
 	patience   = 3 * time.Second // after the start, without a word of another host
 	retry      = time.Second     // after a try that failed
 	reannounce = 30 * time.Second
-	idle       = time.Second // between rounds while nothing is to be taken
+	settled    = 3 * time.Second // a pause between announcements from which on it is asked who else has the address
+	idle       = time.Second     // between rounds while nothing is to be taken
 )
 
 // New returns a Keeper; nothing happens before Begin.
@@ -281,8 +286,12 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p lan.Place, n
 		k.serve(c, false)
 		k.note(c, Note{Twice: p.Here && !p.Ours && c.Holder != "" && c.Holder != k.cfg.Self, Err: err})
 	case verdict == egress.Hold && p.Here && k.Serves(c.Egress.Name):
-		k.note(c, Note{})
-		return k.tell(c, h, p, now)
+		var n Note
+		if who := h.rival.Load(); who != nil {
+			n.Rival = *who
+		}
+		k.note(c, n)
+		return k.tell(ctx, c, h, p, now)
 	case !k.caughtUp(now):
 		return tick
 	case now.Before(h.again):
@@ -303,7 +312,8 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p lan.Place, n
 		}
 		k.note(c, Note{})
 		h.announce, h.pause = time.Time{}, 0
-		return k.tell(c, h, p, now)
+		h.rival.Store(nil)
+		return k.tell(ctx, c, h, p, now)
 	}
 	return idle
 }
@@ -386,7 +396,7 @@ func (k *Keeper) record(c egress.Case, h cluster.EgressHolder) error {
 
 // tell tells the LAN that the address is here: some times at first, and when gateways come back, among which may be
 // one that had it meanwhile. It returns when it is to be told again, or looked at.
-func (k *Keeper) tell(c egress.Case, h *held, p lan.Place, now time.Time) (next time.Duration) {
+func (k *Keeper) tell(ctx context.Context, c egress.Case, h *held, p lan.Place, now time.Time) (next time.Duration) {
 	var alive []bool
 	for _, g := range c.Gateways {
 		alive = append(alive, g.Alive)
@@ -400,9 +410,28 @@ func (k *Keeper) tell(c egress.Case, h *held, p lan.Place, now time.Time) (next 
 	if err := k.cfg.LAN.Announce(p.NIC, address(c)); err != nil {
 		k.note(c, Note{Err: err})
 	}
+	if h.pause >= settled && h.asking.CompareAndSwap(false, true) {
+		go k.ask(ctx, c, h, p)
+	}
 	h.pause = min(max(tick, 2*h.pause), reannounce)
 	h.announce = now.Add(h.pause)
 	return min(idle, h.pause)
+}
+
+// ask asks whether another machine has what this host holds, as one may that came to the LAN later.
+func (k *Keeper) ask(ctx context.Context, c egress.Case, h *held, p lan.Place) {
+	defer h.asking.Store(false)
+	who, err := k.cfg.LAN.Probe(ctx, p.NIC, address(c))
+	switch had := h.rival.Load(); {
+	case err != nil:
+		k.log.Debug("ask who else has the address of an egress", "egress", c.Egress.Name, "error", err)
+	case who == nil:
+		h.rival.Store(nil)
+	default:
+		if h.rival.Store(&who); had == nil {
+			k.log.Warn("another machine has the address of an egress that this host holds", "egress", c.Egress.Name, "address", address(c), "mac", who)
+		}
+	}
 }
 
 func (k *Keeper) serve(c egress.Case, yes bool) {

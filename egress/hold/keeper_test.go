@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +40,7 @@ type world struct {
 	dead  map[cluster.NodeID]bool
 	place lan.Place
 	who   net.HardwareAddr // that answers for the address
+	mu    sync.Mutex       // of did: it is also asked beside the rounds
 	did   []string
 	looks int   // at the LAN
 	fails error // of NAT
@@ -45,19 +48,21 @@ type world struct {
 
 func (w *world) Look() (View, error)               { w.looks++; return w, nil }
 func (w *world) Find(netip.Addr) lan.Place         { return w.place }
-func (w *world) Announce(string, netip.Addr) error { w.did = append(w.did, "announce"); return nil }
+func (w *world) Announce(string, netip.Addr) error { w.does("announce"); return nil }
 func (w *world) Probe(context.Context, string, netip.Addr) (net.HardwareAddr, error) {
-	w.did = append(w.did, "probe")
+	w.does("probe")
 	return w.who, nil
 }
 
 func (w *world) Add(string, netip.Addr) error {
-	w.did, w.place.Here, w.place.Ours = append(w.did, "add"), true, true
+	w.does("add")
+	w.place.Here, w.place.Ours = true, true
 	return nil
 }
 
 func (w *world) Remove(netip.Addr) error {
-	w.did, w.place.Here, w.place.Ours = append(w.did, "remove"), false, false
+	w.does("remove")
+	w.place.Here, w.place.Ours = false, false
 	return nil
 }
 
@@ -72,14 +77,14 @@ func (w *world) serve(sources []nat.Source) error {
 	if w.fails != nil {
 		return w.fails
 	}
-	w.did = append(w.did, fmt.Sprint("nat ", len(sources)))
+	w.does(fmt.Sprint("nat ", len(sources)))
 	return nil
 }
 
 // placed says what the switch would do now.
 func (w *world) placed(context.Context) error {
 	h, _ := cluster.Get[cluster.EgressHolder](w.r.Snapshot(), "mail")
-	w.did = append(w.did, fmt.Sprintf("flows of %.1s, %v", strings.TrimLeft(string(h.Host), "0"), w.k.Serves("mail")))
+	w.does(fmt.Sprintf("flows of %.1s, %v", strings.TrimLeft(string(h.Host), "0"), w.k.Serves("mail")))
 	return nil
 }
 
@@ -99,10 +104,20 @@ func (w *world) put(bodies ...cluster.Body) {
 	replicatest.Put(w.t, w.r, bodies...)
 }
 
+func (w *world) does(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.did = append(w.did, what)
+}
+
 func (w *world) round() string {
+	w.mu.Lock()
 	w.did = nil
+	w.mu.Unlock()
 	w.k.round(w.t.Context(), w.r.Snapshot(), w.now)
 	w.now = w.now.Add(tick)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return strings.Join(slices.DeleteFunc(w.did, func(s string) bool { return s == "announce" }), "; ")
 }
 
@@ -261,5 +276,26 @@ func TestRest(t *testing.T) {
 	w.looks, w.dead[other] = 0, true
 	if w.k.step(t.Context(), w.r.Snapshot(), w.now); w.looks != 1 {
 		t.Errorf("a host falls silent: %d looks", w.looks)
+	}
+}
+
+// TestRival: another machine that takes the address later is seen, and that it is gone.
+func TestRival(t *testing.T) {
+	w := newWorld(t, "host1")
+	if w.round(); w.holder() != self {
+		t.Fatal("it does not take it")
+	}
+	for _, who := range []net.HardwareAddr{strange, nil} {
+		w.who = who
+		for range 15 { // told ever less often
+			w.now = w.now.Add(reannounce)
+			w.round()
+			for h := w.k.held["mail"]; h.asking.Load(); {
+				runtime.Gosched()
+			}
+		}
+		if n := w.k.Notes()["mail"]; n.Rival.String() != who.String() || n.Any() || w.holder() != self || !w.k.Serves("mail") {
+			t.Errorf("%v answers: %+v", who, n)
+		}
 	}
 }

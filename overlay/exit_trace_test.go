@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,6 +91,37 @@ func TestExit(t *testing.T) {
 				packet{"in a host's name", answer(0, 2, "240.1.0.9", "10.128.0.7"), noSource},
 				packet{"what others send to the outside here", answer(5, 2, "10.128.2.9", "198.51.100.1"), transit},
 			)
+			// A published port of a container with rules, by its own host: the rules see whose connection it is.
+			in := scene(mode, port)
+			in.Exits = []pipeline.Exit{{VNID: 5, V4: true, VTEP: addr("192.0.2.2"), Index: 2, Track: true}}
+			for _, lets := range []string{"198.51.100.0/24", "203.0.113.0/24"} {
+				in.Policy = pipeline.Policy{
+					Guards:  []pipeline.Guard{{Endpoint: "a", Addrs: []netip.Addr{addr("10.128.0.7")}, Ingress: true, IngressEpoch: 1}},
+					Classes: []pipeline.Class{{ID: 1, Addrs: []netip.Addr{addr("10.128.0.7")}}},
+					Rules: []pipeline.PolicyRule{{
+						ID: 1, Direction: pipeline.Ingress, Priority: pipeline.PriorityNetworkPolicy, Action: pipeline.Accept, Subjects: []uint32{1},
+						Blocks: []netip.Prefix{prefix(lets)}, AnyPort: true,
+					}},
+				}
+				next, err := pipeline.Compile(in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := b.ApplyBundle(t.Context(), pipeline.Diff(flows, next).Lines()); err != nil {
+					t.Fatal(err)
+				}
+				flows = next
+				want := to("gva")
+				if lets == "203.0.113.0/24" {
+					want = "ingress-rules: drop: " + pipeline.DropIngress.String()
+				}
+				tuple := "tcp,ct_state=0x21,ct_nw_src=198.51.100.1,ct_nw_dst=10.128.0.7,ct_nw_proto=6,ct_tp_src=40000,ct_tp_dst=80,"
+				packet := fmt.Sprintf("%sin_port=%d,dl_src=02:42:00:00:00:02,dl_dst=%s,nw_src=198.51.100.1,nw_dst=10.128.0.7,nw_ttl=64,tp_src=40000,tp_dst=80,tcp_flags=syn", tuple, port["gv0"], pipeline.RouterMAC)
+				if got, trace := verdict(t, b, in, packet, "--ct-next", "trk,new", "--ct-next", "trk,new", "--ct-next", "trk,new"); got != want {
+					t.Errorf("a published port, with a rule for %s: %s, want %s\n%s", lets, got, want, trace)
+				}
+			}
+
 			check("by nobody", leave(pipeline.Exit{}),
 				packet{"out", out, "forwarding: " + none},
 				packet{"an answer", answer(0, 2, "198.51.100.1", "10.128.0.7"), noSource},

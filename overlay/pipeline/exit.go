@@ -105,8 +105,8 @@ func exitAnswers(c *compiler) {
 			}
 			for _, a := range p.Addrs {
 				if e.tracks(c) && !(e.here(c) && e.has(familyOf(a))) {
-					commit := fmt.Sprintf("ct(commit,zone=%d)", exitZone)
-					c.add(Forwarding, 3050, endpointObject(p.Endpoint), match{}.reg(regClass, classGateway).ipDst(host(a)), append([]string{commit}, toEndpoint(p)...)...)
+					c.add(Forwarding, 3050, endpointObject(p.Endpoint), match{}.reg(regClass, classGateway).ipDst(host(a)), fmt.Sprintf("ct(commit,table=%d,zone=%d)", Noted, exitZone))
+					c.noted(p, a)
 				}
 				if e.remote(c) && e.has(familyOf(a)) {
 					c.add(SpoofGuard, 405, vnidObject(e.VNID), tunnel.reg(regVTEP, e.Index).reg(regSrcVNID, 0).ipDst(host(a)), goTo(SpoofGuard.next()))

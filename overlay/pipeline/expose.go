@@ -92,10 +92,9 @@ func exposeIn(c *compiler) {
 		c.add(Forwarding, 3060, o, gateway.ipDst(here).fragment(), look)
 
 		// The VTEP's index is 0 of what this host's gateway sent.
-		// What policies are to see of the connection is there only behind a table of connection tracking's own.
-		note := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", ExposeNoted, exposeZone, move(regVTEP.bits(32), "NXM_NX_CT_MARK[]"))
+		note := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", Noted, exposeZone, move(regVTEP.bits(32), "NXM_NX_CT_MARK[]"))
 		to := toEndpoint(p)
-		c.add(ExposeNoted, 100, o, match{}.ipDst(here).ctState("+trk"), to...)
+		c.noted(p, x.Addr)
 		if x.UDP {
 			// A client that speaks to several hosts from one port is answered by the one that it spoke to last.
 			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("-inv+trk"), note)
@@ -113,8 +112,14 @@ func exposeIn(c *compiler) {
 		return
 	}
 	c.drop(ExposeIn, 0, DropNotExposed, match{})
-	c.drop(ExposeNoted, 0, DropNotExposed, match{})
 	c.notOfCluster(SpoofGuard, 408, DropTunnelSource, func(p netip.Prefix) match { return tunnel.ipSrc(p) })
+}
+
+// noted leads what comes from outside on to an endpoint, once connection tracking has noted how it came. What policies are
+// to see of the connection is there only behind a table of that look's own: without one Open vSwitch forgets it.
+func (c *compiler) noted(p Port, a netip.Addr) {
+	c.add(Noted, 100, endpointObject(p.Endpoint), match{}.ipDst(host(a)).ctState("+trk"), toEndpoint(p)...)
+	c.drop(Noted, 0, DropNotExposed, match{})
 }
 
 // notOfCluster drops what has an address that nobody outside has.

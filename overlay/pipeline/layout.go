@@ -28,7 +28,7 @@ const (
 	ExposeBack    Stage = 71
 	ExitWay       Stage = 72
 	ExposeIn      Stage = 73
-	ExposeNoted   Stage = 74
+	Noted         Stage = 74
 	HostGuard     Stage = 75
 	VNIDCheck     Stage = 80
 	IngressPolicy Stage = 90
@@ -64,7 +64,7 @@ var stages = []stageInfo{
 	{ExposeBack, "expose-back", "what may be an exposed port's answer: to the host by which the client came, or as other packets to the outside"},
 	{ExitWay, "exit-way", "what endpoints of a network with an egress address send to the outside: answers to who came in by this host leave here, all else by the host that holds the address"},
 	{ExposeIn, "expose-in", "from outside to an exposed port of an endpoint here: notes by which host the connection came"},
-	{ExposeNoted, "expose-noted", "the same, when that is noted: to the endpoint"},
+	{Noted, "noted", "from outside to an endpoint here, when it is noted by which host the connection came: to the endpoint"},
 	{HostGuard, "host-guard", "what endpoints send to hosts of the cluster: neither VXLAN, nor what may hide it, nor gossip"},
 	{VNIDCheck, "vnid-check", "the source's VNID and the destination's are equal, or of one realm (`grapevine network join`), or one of them is 0, or reaches all (`grapevine network global`)"},
 	{IngressPolicy, "ingress-policy", "rules above NetworkPolicies for what may be done to the connection's destination; its own host may"},

@@ -59,6 +59,7 @@ func (p *planner) groups() {
 			delete(ports, g.Endpoint)
 		}
 	}
+	told := map[cluster.NodeID]int{} // a host that means harm tells more than others let it
 	for e := range cluster.All[cluster.Endpoint](p.snap) {
 		q := parties[e.Network]
 		if q == nil || e.IsClient() {
@@ -66,7 +67,9 @@ func (p *planner) groups() {
 		}
 		groups := q.all
 		if l, there := cluster.Get[cluster.Listen](p.snap, cluster.Listen{Endpoint: e.ID, Host: e.Host}.Key().ID); there {
-			groups = slices.Concat(groups, l.Groups[:min(len(l.Groups), cluster.MaxGroups)])
+			of := l.Groups[:min(len(l.Groups), cluster.MaxGroups, cluster.MaxHostGroups-told[e.Host])]
+			told[e.Host] += len(of)
+			groups = slices.Concat(groups, of)
 		}
 		for _, a := range groups {
 			if port := ports[e.ID]; port != 0 {
@@ -94,7 +97,7 @@ func (p *planner) party(name string) *party {
 			continue
 		}
 		families[s.Prefix.Addr().Is6()] = true
-		if last := lastOf(s.Prefix); last.IsValid() {
+		if last := pipeline.Broadcast(s.Prefix); last.IsValid() {
 			q.all = append(q.all, last)
 		}
 	}
@@ -102,18 +105,6 @@ func (p *planner) party(name string) *party {
 		q.all = append(q.all, everyone[six]...)
 	}
 	return q
-}
-
-// lastOf is the broadcast address of a subnet; invalid: it has none.
-func lastOf(p netip.Prefix) netip.Addr {
-	if !p.Addr().Is4() || p.Bits() > 30 { // RFC 3021
-		return netip.Addr{}
-	}
-	b := p.Addr().As4()
-	for i := p.Bits(); i < 32; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	return netip.AddrFrom4(b)
 }
 
 func (p *planner) group(q *party, a netip.Addr, at *audience) pipeline.Group {

@@ -163,6 +163,11 @@ func rangesOf(in pipeline.Input) map[netip.Prefix]Range {
 		}
 		ranges[n] = Range{}
 	}
+	for _, s := range in.Subnets {
+		if last := pipeline.Broadcast(s.Prefix); last.IsValid() {
+			ranges[netip.PrefixFrom(last, 32)] = Range{} // all of a network may get it, wherever they are
+		}
+	}
 	return ranges
 }
 

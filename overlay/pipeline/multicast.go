@@ -36,6 +36,18 @@ var groups6 = netip.MustParsePrefix("ff00::/8")
 // IsGroup reports whether an address can be a Group's. What is broadcast to a subnet only its prefix says.
 func IsGroup(a netip.Addr) bool { return a.IsMulticast() && !a.Is4In6() || a.Is4() }
 
+// Broadcast is the broadcast address of a subnet; invalid: it has none (RFC 3021).
+func Broadcast(p netip.Prefix) netip.Addr {
+	if !p.Addr().Is4() || p.Bits() > 30 {
+		return netip.Addr{}
+	}
+	b := p.Addr().As4()
+	for i := p.Bits(); i < 32; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	return netip.AddrFrom4(b)
+}
+
 // groupMAC is where frames for the group go (RFC 1112, 6.4; RFC 2464, 7).
 func groupMAC(a netip.Addr) net.HardwareAddr {
 	switch b := a.As16(); {
@@ -71,6 +83,10 @@ func forwardGroups(c *compiler) {
 		}
 		if act := append(local, c.replicate(g)...); len(act) > 0 {
 			c.add(Forwarding, 3100, vnidObject(g.VNID), to.reg(regClass, classEndpoint), act...)
+			// Elsewhere what follows a first fragment that rules drop is held at Commit, where this does not come.
+			if c.in.policed && f == ipv4 {
+				c.drop(Forwarding, 3110, DropEgress, to.reg(regClass, classEndpoint).reg(regJudgeEgress, 1).with(fieldFrag, "nw_frag=later"))
+			}
 		}
 	}
 }
@@ -80,6 +96,7 @@ func (c *compiler) replicate(g Group) (act []string) {
 	if c.in.TunnelPort == 0 {
 		return nil
 	}
+	was4 := false
 	for _, a := range g.VTEPs {
 		i, ok := c.index[a]
 		if !ok {
@@ -91,6 +108,10 @@ func (c *compiler) replicate(g Group) (act []string) {
 		if c.in.Tunnel == HeaderBits {
 			act = append(act, setEthDst(vtepMAC(i)))
 		} else {
+			if was4 && a.Is6() { // the kernel takes no packet to addresses of both families
+				act = append(act, setTunDst(netip.IPv4Unspecified()))
+			}
+			was4 = a.Is4()
 			act = append(act, setTunDst(a))
 		}
 		act = append(act, output(c.in.TunnelPort))

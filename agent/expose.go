@@ -16,9 +16,19 @@ type exposing struct{ agent *Agent }
 // room makes what leads them here.
 func (e exposing) room() *hold.Room {
 	a := e.agent
+	kept := reserved(a)
 	return hold.New(hold.Config{
+		Heed: e.heed(), Reserved: func(p expose.Port) string { return kept[p.Text()] },
 		Self: a.self(), Gateway: gateway.Port, Source: a.replica, Stand: a.naming.serving, Publishes: e.publishes, Off: a.naming.unserved != "", Log: a.log.With("room", "expose"),
 	})
+}
+
+// heed says which exposures this host answers. One without Docker is no way in for others.
+func (e exposing) heed() expose.Heed {
+	if e.agent.cfg.Edge() {
+		return expose.Nothing
+	}
+	return expose.Heed(e.agent.cfg.Expose)
 }
 
 // publishes names the container on this host that has a port by -p, "" if none has.
@@ -45,12 +55,18 @@ func (e exposing) container(endpoint string) string {
 
 // reserved are ports that a service cannot have.
 func reserved(a *Agent) map[string]string {
-	return map[string]string{
-		fmt.Sprintf("%d/tcp", a.cfg.Port):          "where hosts hear each other",
-		fmt.Sprintf("%d/udp", a.cfg.Port):          "where hosts hear each other",
-		fmt.Sprintf("%d/udp", a.cfg.VXLANPort):     "where what containers send comes from other hosts",
-		fmt.Sprintf("%d/udp", a.cfg.WireGuardPort): "where encrypted packets come from other hosts",
+	all := map[string]string{
+		fmt.Sprintf("%d/tcp", a.cfg.Port):                  "where hosts hear each other",
+		fmt.Sprintf("%d/udp", a.cfg.Port):                  "where hosts hear each other",
+		fmt.Sprintf("%d/udp", a.cfg.VXLANPort):             "where what containers send comes from other hosts",
+		fmt.Sprintf("%d/udp", a.cfg.WireGuardPort):         "where encrypted packets come from other hosts",
+		fmt.Sprintf("%d/udp", a.cfg.SecondWireGuardPort()): "where encrypted packets come from other hosts while keys change",
+		fmt.Sprintf("%d/udp", a.cfg.ClientPort):            "where clients come in",
 	}
+	if a.cfg.Metrics.IsValid() {
+		all[fmt.Sprintf("%d/tcp", a.cfg.Metrics.Port())] = "where metrics are read"
+	}
+	return all
 }
 
 // problems says which exposed ports this host does not answer, and which lead nowhere.
@@ -70,6 +86,7 @@ func (e exposing) problems(snap *cluster.Snapshot) (list []api.Problem) {
 	}
 	for _, x := range expose.All(snap) {
 		switch {
+		case !e.heed().Heeds(x):
 		case x.Loses != "":
 			list = append(list, api.Problem{Code: api.ExposeFails, What: fmt.Sprintf("port %s of all hosts does not lead to %s, since %s has it", x.Text(), x.Name(), x.Loses), Do: "expose one of the two by another port"})
 		case x.Closed:
@@ -78,6 +95,12 @@ func (e exposing) problems(snap *cluster.Snapshot) (list []api.Problem) {
 	}
 	for at := range cluster.All[cluster.Endpoint](snap) {
 		if text := at.Labels[expose.Label]; text != "" && at.Host == e.agent.self() {
+			if e.heed() != expose.Labels {
+				list = append(list, api.Problem{
+					Code: api.ExposeTaken, What: fmt.Sprintf("container %s asks by its label %s for ports of all hosts, and this host gives none to labels", at.Name, expose.Label),
+					Do: "set GRAPEVINE_EXPOSE=labels on the hosts that are to heed such labels, or have a service: `grapevine service expose`",
+				})
+			}
 			if _, err := expose.Parse(text); err != nil {
 				list = append(list, api.Problem{Code: api.ExposeFails, What: fmt.Sprintf("the label %s of container %s cannot be read: %v", expose.Label, at.Name, err), Do: "make the container anew with a label as 443, 8443:443 or 53/udp"})
 			}

@@ -93,11 +93,17 @@ func (s *Snapshot) Encrypted() bool {
 	return false
 }
 
+// maxTurn is more than hosts come to by changing keys: one that means harm cannot have the others' turns overflow.
+const maxTurn = 1 << 40
+
 func (n Node) validateWireGuard() error {
 	for _, key := range [][]byte{n.WireGuard, n.NetworksKey, n.Turn.Second} {
 		if len(key) != 0 && len(key) != WireGuardKeySize {
 			return fmt.Errorf("WireGuard key of %d bytes, not %d", len(key), WireGuardKeySize)
 		}
+	}
+	if n.Turn.At > maxTurn {
+		return fmt.Errorf("turn %d of WireGuard keys, at most %d", n.Turn.At, uint64(maxTurn))
 	}
 	return errors.Join(unicast("address of WireGuard", n.WireGuardAt.Addr()), unicast("second address of WireGuard", n.Turn.SecondAt.Addr()))
 }

@@ -82,6 +82,7 @@ type Config struct {
 	Group string
 	// Capture is what other hosts get of this host's containers' packets: headers, full or off.
 	Capture string
+	Expose  string // which ports that all hosts answer this one does: services, labels or off
 	// Traffic says whether is counted who talks to whom: auto, on or off.
 	Traffic string
 	// IPFIX is the collector that is told who talks to whom: HOST:PORT, by UDP, or tcp://HOST:PORT; empty: none.

@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 		KeyFile: "/var/lib/grapevine/key", MetricsTokenFile: "/var/lib/grapevine/metrics-token", Port: 7947, CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22,
 		OVS: "auto", Datapath: "auto", FastPath: "auto", VXLANPort: 4789, Encryption: "networks", WireGuardPort: 7948, ClientPort: 7949, Replicate: true, Docker: "unix:///var/run/docker.sock",
 		State: "/var/lib/grapevine", Run: "/run/grapevine", PluginSocket: "/run/docker/plugins/grapevine.sock",
-		DriverName: "auto", Capture: "headers", Traffic: "auto", LogLevel: "info",
+		DriverName: "auto", Capture: "headers", Expose: "services", Traffic: "auto", LogLevel: "info",
 	}
 	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 		t.Error(d)

@@ -183,6 +183,12 @@ var Table = []Setting{
 		set: oneOf(func(c *Config) *string { return &c.Capture }, "headers", "full", "off"),
 	},
 	{
+		Name: "expose", Default: "services",
+		Doc: "Ports of this host that lead to containers because all hosts answer them: of `services` that somebody exposed (`grapevine service expose`); by `labels` of containers as well (`grapevine.expose`), so that whoever may start a container on one host takes " +
+			"ports of this one; or `off`, none.",
+		set: oneOf(func(c *Config) *string { return &c.Expose }, "services", "labels", "off"),
+	},
+	{
 		Name: "traffic", Default: "auto",
 		Doc: "Count who talks to whom (`grapevine traffic`): `on`; `off`; or `auto`, from the first question on until an hour after the last, " +
 			"if the kernel compiles BPF programs (JIT).",

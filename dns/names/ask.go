@@ -47,6 +47,7 @@ type View struct {
 	x        *Index
 	networks []*network // the one that the question came through first, then by name
 	direct   bool       // names of services are those of their replicas
+	told     bool       // the asker is a host's own program: names that have dots may be anybody's
 }
 
 // View returns what the asker may know; false if no container is known by that
@@ -56,6 +57,7 @@ func (x *Index) View(a Asker) (View, bool) {
 	defer x.mu.RUnlock()
 	v := View{x: x}
 	if a.Networks != nil {
+		v.told = true
 		v.direct = true // no connection of its own is led to a service's replicas
 		for _, n := range x.networks {
 			if n.known && !strings.HasPrefix(n.name, provisional) && a.Networks(n.name) {
@@ -147,7 +149,12 @@ func (v View) Lookup(name string, turn int, hosts Hosts) ([]netip.Addr, bool) {
 	name = Canonical(name)
 	v.x.mu.RLock()
 	defer v.x.mu.RUnlock()
+	// Whoever starts a container may have it called github.com; other containers of its network believe that, as Docker has
+	// it, and a host does not.
 	for _, n := range v.networks {
+		if v.told && strings.Contains(name, ".") {
+			break
+		}
 		if addrs, ok := n.lookup(name, v.direct, turn, hosts); ok {
 			return addrs, true
 		}

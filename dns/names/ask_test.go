@@ -222,3 +222,19 @@ func TestServices(t *testing.T) {
 	s.Delete(web.Key(), time.Unix(9, 0))
 	check(x, "web", "[10.1.0.3]")
 }
+
+// A host's own programs hear of no name with dots but NAME.NETWORK, whatever a container is called.
+func TestHostsProgramsAreNotMisled(t *testing.T) {
+	liar := endpoint1(1, "blue", "liar", "10.1.0.66")
+	liar.Aliases = []string{"github.com", "com", "blue"}
+	x := index(t, cluster.Network{Name: "blue", VNID: 1}, liar, endpoint1(2, "blue", "web", "10.1.0.2"))
+	v, ok := x.View(Asker{Networks: func(string) bool { return true }})
+	if !ok {
+		t.Fatal("a host is told nothing")
+	}
+	for name, want := range map[string]bool{"web.": true, "web.blue.": true, "github.com.": false, "api.github.com.": false, "com.": true} {
+		if got, found := v.Lookup(name, 0, nil); found != want {
+			t.Errorf("%s: %v, %v", name, got, found)
+		}
+	}
+}

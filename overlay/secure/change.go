@@ -108,11 +108,14 @@ func (k *Keeper) advance(ctx context.Context) (more bool) {
 	if k.cfg.Keys == nil {
 		return false
 	}
-	others, _ := turners(k.source.Snapshot(), k.cfg.Self)
+	others, older := turners(k.source.Snapshot(), k.cfg.Self)
 	k.mu.Lock()
 	ordered := k.order
 	k.mu.Unlock()
 	turn, waits := next(k.now.turn, ordered, others, k.heard)
+	if len(older) > 0 && k.now.turn%steps == begun && turn != k.now.turn { // a host that came, or went back to an older agent, has no second device
+		turn, waits = k.now.turn, namesOf(older)
+	}
 	if k.now.step() == steady && k.now.two && turn == k.now.turn {
 		if waits = behind(turn, others); len(waits) == 0 {
 			if k.landed() {

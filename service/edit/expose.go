@@ -73,7 +73,8 @@ func (d Desk) show(snap *cluster.Snapshot, s *cluster.Service, ports []string) (
 			return "", api.Errorf(http.StatusConflict, "expose service %s: port %d/%s of all hosts is %s: take another one, as in 1%04d:%d", at, x.Port, x.Proto, why, x.Port%10000, x.Target)
 		}
 		for _, e := range expose.All(snap) {
-			if e.Port == (expose.Port{UDP: x.Proto == "udp", Port: x.Port}) && (e.Network != s.Network || e.Service != s.Name) {
+			// What labels ask for comes after services.
+			if e.Service != "" && e.Port == (expose.Port{UDP: x.Proto == "udp", Port: x.Port}) && (e.Network != s.Network || e.Service != s.Name) {
 				return "", api.Errorf(http.StatusConflict, "expose service %s: port %s of all hosts leads to %s already: take another one, or end that first", at, e.Text(), e.Name())
 			}
 		}

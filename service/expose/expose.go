@@ -14,6 +14,9 @@ import (
 	"github.com/grapevine-net/grapevine/service"
 )
 
+// maxPorts are those of one container's label.
+const maxPorts = 16
+
 // Label of a container names ports of it that all hosts have: PORT[:TARGET][/PROTOCOL], several by commas, TARGET being the
 // container's. All containers of a network with the same one are behind it.
 const Label = "grapevine.expose"
@@ -80,6 +83,21 @@ func (e Exposure) labelled() int {
 		return 1
 	}
 	return 0
+}
+
+// Heed says which exposures a host answers: its setting GRAPEVINE_EXPOSE.
+type Heed string
+
+// The settings.
+const (
+	Services Heed = "services"
+	Labels   Heed = "labels" // and services'
+	Nothing  Heed = "off"
+)
+
+// Heeds reports whether a host answers one.
+func (h Heed) Heeds(e Exposure) bool {
+	return h == Labels || h == Services && e.Service != ""
 }
 
 func ofServices(snap *cluster.Snapshot) (list []Exposure) {
@@ -171,6 +189,9 @@ func Parse(text string) (ports []cluster.ServicePort, err error) {
 		if !slices.Contains(ports, p) {
 			ports = append(ports, p)
 		}
+	}
+	if len(ports) > maxPorts {
+		return nil, fmt.Errorf("%d ports, and all hosts give a container %d at most", len(ports), maxPorts)
 	}
 	return ports, nil
 }

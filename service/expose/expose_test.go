@@ -152,3 +152,23 @@ func TestChoose(t *testing.T) {
 		t.Errorf("of an internal network: %v", b)
 	}
 }
+
+// TestHeed: labels are heeded where a host says so, and have no more ports than a container is given.
+func TestHeed(t *testing.T) {
+	byService, byLabel := Exposure{Service: "web"}, Exposure{}
+	for h, want := range map[Heed][2]bool{Services: {true, false}, Labels: {true, true}, Nothing: {}, "": {}} {
+		if got := [2]bool{h.Heeds(byService), h.Heeds(byLabel)}; got != want {
+			t.Errorf("%q heeds %v, want %v", h, got, want)
+		}
+	}
+	var ports []string
+	for i := range maxPorts + 1 {
+		ports = append(ports, fmt.Sprint(8000+i))
+	}
+	if _, err := Parse(strings.Join(ports[1:], ",")); err != nil {
+		t.Error(err)
+	}
+	if _, err := Parse(strings.Join(ports, ",")); err == nil {
+		t.Error("a label with too many ports is read")
+	}
+}

@@ -39,6 +39,10 @@ type Config struct {
 	Stand service.Hosts
 	// Publishes names who has published a port on this host (-p), "" if nobody has.
 	Publishes func(proto string, port uint16) string
+	// Heed says which exposures this host answers.
+	Heed expose.Heed
+	// Reserved says what a port of this host is for, "" if it is for nothing: such a one is nobody's.
+	Reserved func(expose.Port) string
 	// Off: this kernel cannot do it.
 	Off bool
 	Log *slog.Logger
@@ -139,7 +143,7 @@ func (r *Room) Run(ctx context.Context) error {
 func (r *Room) round(now time.Time) (busy bool) {
 	snap := r.cfg.Source.Snapshot()
 	if !r.seen || snap.Rev() != r.rev {
-		r.list, r.rev, r.seen = expose.All(snap), snap.Rev(), true
+		r.list, r.rev, r.seen = slices.DeleteFunc(expose.All(snap), func(e expose.Exposure) bool { return !r.cfg.Heed.Heeds(e) }), snap.Rev(), true
 		r.answers = map[cluster.NodeID]bool{}
 		for n := range cluster.All[cluster.Node](snap) {
 			r.answers[n.ID] = n.Exposes
@@ -250,6 +254,11 @@ type published struct{ by string }
 func (p *published) Error() string { return "it is published by " + p.by }
 
 func (r *Room) take(e expose.Exposure) error {
+	if r.cfg.Reserved != nil {
+		if why := r.cfg.Reserved(e.Port); why != "" {
+			return fmt.Errorf("on this host it is %s", why)
+		}
+	}
 	if r.cfg.Publishes != nil {
 		if who := r.cfg.Publishes(e.Proto(), e.Port.Port); who != "" {
 			return &published{who}

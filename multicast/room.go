@@ -145,7 +145,7 @@ func (r *Room) pass(now time.Time) bool {
 		}
 	}
 	r.report(errs)
-	return len(keys) > 0
+	return len(keys) > 0 || len(told) > 0 // of endpoints that are gone, too: that is to be taken back
 }
 
 // carries reports whether an endpoint's network carries multicast.

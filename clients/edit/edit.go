@@ -77,6 +77,9 @@ func (d Desk) Add(ctx context.Context, r api.AddClientRequest) (api.AddedClient,
 	if err != nil {
 		return api.AddedClient{}, fmt.Errorf("add client %s: %w", e.Name, err)
 	}
+	if slices.Equal(e.Client, public[:]) {
+		return api.AddedClient{}, api.Errorf(http.StatusBadRequest, "add client %s: that public key is this host's own: give the client's, or none, and it gets one", e.Name)
+	}
 	if err := d.make(ctx, &e, subnets); err != nil {
 		return api.AddedClient{}, errors.Join(err, d.end(context.WithoutCancel(ctx), e))
 	}
@@ -167,6 +170,9 @@ func (d Desk) read(r api.AddClientRequest) (e cluster.Endpoint, err error) {
 	key, err := base64.StdEncoding.DecodeString(r.PublicKey)
 	if err != nil || len(key) != cluster.WireGuardKeySize {
 		return e, fmt.Errorf("%.60q is no public key of WireGuard: give what `wg pubkey` says, 44 characters", r.PublicKey)
+	}
+	if slices.Equal(key, make([]byte, cluster.WireGuardKeySize)) {
+		return e, errors.New("a public key of zeros alone is nobody's: give what `wg pubkey` says")
 	}
 	if r.Endpoint != "" {
 		if err := checkEndpoint(r.Endpoint); err != nil {

@@ -105,6 +105,9 @@ func TestDesk(t *testing.T) {
 	for want, change := range map[string]func(*api.AddClientRequest){
 		"small letters": func(r *api.AddClientRequest) { r.Name = "My laptop" }, "no network": func(r *api.AddClientRequest) { r.Network = "" },
 		"there is no network green": func(r *api.AddClientRequest) { r.Network = "green" }, "there is no network gone": func(r *api.AddClientRequest) { r.Network = "gone" },
+		"of zeros alone": func(r *api.AddClientRequest) { r.PublicKey = key(0) }, "this host's own": func(r *api.AddClientRequest) {
+			r.PublicKey = base64.StdEncoding.EncodeToString(append([]byte{1}, make([]byte, 31)...))
+		},
 		"no public key": func(r *api.AddClientRequest) { r.PublicKey = "AAAA" }, "is not HOST:PORT": func(r *api.AddClientRequest) { r.Endpoint = "2001:db8::1:7949" },
 		"is not HOST:PORT, as":                      func(r *api.AddClientRequest) { r.Endpoint = "vpn:1\nPostUp = rm" },
 		"a container on network blue has that name": func(r *api.AddClientRequest) { r.Name = "web" }, "on host host1": func(r *api.AddClientRequest) { r.Name = "www" },

@@ -86,7 +86,7 @@ var mayImport = map[string]string{
 	"overlay/walk":           "overlay/pipeline",
 	"policy":                 "",
 	"policy/answers":         "policy",
-	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/k8s policy/learn policy/plain policy/worlds replica",
+	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/firewall policy/k8s policy/learn policy/plain policy/worlds replica",
 	"policy/firewall":        "policy policy/plain",
 	"policy/k8s":             "policy",
 	"policy/learn":           "policy policy/plain",

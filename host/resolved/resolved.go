@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -34,9 +35,14 @@ func Runs() bool {
 	return err == nil
 }
 
+// domain is what it takes for a domain, and for nothing else: "~." would have it ask for all names there are, a dash begins an
+// option, and of one name that is none it refuses all.
+var domain = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`)
+
 // Set has it ask a server about names of the domains, and the names without a dot in them too, as long as the interface is
 // there. It does nothing where that is so already.
 func Set(ctx context.Context, device string, server netip.Addr, domains []string) error {
+	domains = slices.DeleteFunc(slices.Clone(domains), func(d string) bool { return !domain.MatchString(d) })
 	for _, c := range calls(device, server, domains) {
 		have, err := run(ctx, c[0], device)
 		if err != nil {

@@ -3,6 +3,7 @@ package resolved
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -34,6 +35,18 @@ func TestTold(t *testing.T) {
 		}
 		if told(text, append(want, "green")) {
 			t.Errorf("%q is %q and green", text, want)
+		}
+	}
+}
+
+// TestDomain: what is no name of DNS is told to nobody.
+func TestDomain(t *testing.T) {
+	for name, want := range map[string]bool{
+		"blue": true, "shop_default": true, "a.b-c": true, "7": true, "": false, "~.": false, "~com": false, "-p": false, "a b": false, "a..b": false, ".": false,
+		"blue.": false, "gr\u00fcn": false, strings.Repeat("a", 64): false, strings.Repeat("a", 63): true, "a\nb": false,
+	} {
+		if domain.MatchString(name) != want {
+			t.Errorf("%q is a domain: %v", name, !want)
 		}
 	}
 }

@@ -269,8 +269,17 @@ func (d *Desk) here(ctx context.Context) (a answer, err error) {
 	return answer{Since: d.since, Lost: d.lost.Packets - d.first.Packets, Records: d.table.records()}, nil
 }
 
-// Traffic is who talks to whom on this host, or on all.
+// Traffic is who talks to whom on this host, or on all: of many hosts the newest of each, as much as somebody may look at.
 func (d *Desk) Traffic(ctx context.Context, all bool) (api.Traffic, error) {
+	return d.traffic(ctx, all, shareOf)
+}
+
+// Whole is Traffic with all that each host tells: what is learned of it is to lack nothing.
+func (d *Desk) Whole(ctx context.Context, all bool) (api.Traffic, error) {
+	return d.traffic(ctx, all, func(int) int { return maxRecords })
+}
+
+func (d *Desk) traffic(ctx context.Context, all bool, share func(hosts int) int) (api.Traffic, error) {
 	snap := d.cfg.Snapshot()
 	ids := []string{string(d.cfg.Self)}
 	if all {
@@ -279,7 +288,7 @@ func (d *Desk) Traffic(ctx context.Context, all bool) (api.Traffic, error) {
 	answers := make([]answer, len(ids))
 	var asking sync.WaitGroup
 	places := make(chan struct{}, 64) // at once
-	most := shareOf(len(ids))
+	most := share(len(ids))
 	for i, id := range ids {
 		asking.Go(func() {
 			places <- struct{}{}

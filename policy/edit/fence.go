@@ -8,8 +8,12 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/policy"
+	"github.com/grapevine-net/grapevine/policy/firewall"
 	"github.com/grapevine-net/grapevine/policy/worlds"
 )
+
+// maxDenied is as of the exceptions of a NetworkPolicy.
+const maxDenied = 4096
 
 // canFence says why an EgressNetworkPolicy cannot be applied. A network has one, as in OpenShift: of two nobody could say which
 // rules come first.
@@ -21,6 +25,9 @@ func (d Desk) canFence(p policy.Policy) error {
 	was, there := cluster.Get[cluster.Policy](snap, worlds.KeyOf(p.Key).ID)
 	if name := worlds.NameOf(was); there && name != p.Name {
 		return fmt.Errorf("network %s has an EgressNetworkPolicy already, %s; give this one its name, or `grapevine policy delete enp %s/%s` first", p.Network, name, p.Network, name)
+	}
+	if n := firewall.Cost(p); n > maxDenied {
+		return fmt.Errorf("what its Deny rules leave to deny after the rules before them comes to %d ranges of addresses, and may to %d: name fewer and wider ones, or put what is denied first", n, maxDenied)
 	}
 	mine, _ := cluster.Get[cluster.Node](snap, string(d.Self))
 	var older []string

@@ -43,7 +43,7 @@ func counted(t api.Traffic) (notes []string) {
 		case h.Error != "":
 			notes = append(notes, fmt.Sprintf("what containers of host %s did is not in it: %s", h.Name, h.Error))
 		case h.Left > 0 || h.Lost > 0:
-			notes = append(notes, fmt.Sprintf("some of what containers of host %s did is not in it: there was no room", h.Name))
+			notes = append(notes, fmt.Sprintf("some of what containers of host %s did is not in it: it was too much to keep, or to tell", h.Name))
 		}
 		if h.Error == "" && !h.Since.IsZero() {
 			notes = append(notes, fmt.Sprintf("host %s counts since %s", h.Name, h.Since.Format("2006-01-02 15:04:05 MST")))

@@ -34,6 +34,20 @@ func Policies(p policy.Policy, ranges []netip.Prefix, labelled bool) []policy.Po
 	return out
 }
 
+// Cost is how many ranges of addresses it comes to at most that a policy's rules deny where containers have labels: an exception
+// cuts a range as often as it is shorter.
+func Cost(p policy.Policy) (ranges int) {
+	for _, r := range denying(p, nil).Egress {
+		for _, b := range r.Blocks {
+			ranges++
+			for _, e := range b.Except {
+				ranges += max(0, e.Bits()-b.Prefix.Bits())
+			}
+		}
+	}
+	return ranges
+}
+
 // behind is a policy in its place, for those of the network that have the label grapevine.to, or have it not.
 func behind(p policy.Policy, op policy.Op) policy.Policy {
 	p.Tier, p.Priority, p.Egress = policy.Admin, plain.FirewallPriority, nil
@@ -60,29 +74,37 @@ func whole(p policy.Policy, ranges []netip.Prefix) policy.Policy {
 	return out
 }
 
-// denying has what the rules deny, less what those before them let pass by address.
+// denying has what the rules deny, less what those before them decide by address.
 func denying(p policy.Policy, ranges []netip.Prefix) policy.Policy {
 	out := behind(p, policy.Exists)
 	out.Text = "those with " + plain.ToLabel
-	passed := slices.Clone(ranges)
+	decided := slices.Clone(ranges)
 	for i, r := range p.Egress {
 		if r.Action == policy.Accept {
 			for _, b := range r.Blocks {
-				passed = append(passed, b.Prefix)
+				decided = append(decided, b.Prefix)
 			}
 			continue
 		}
 		deny := policy.Rule{Name: title(i, r), Action: policy.Drop, AnyPort: true}
 		for _, b := range r.Blocks {
+			if slices.ContainsFunc(decided, func(e netip.Prefix) bool { return e.Bits() <= b.Prefix.Bits() && e.Overlaps(b.Prefix) }) {
+				continue // all of it
+			}
 			b.Except = nil
-			for _, e := range passed {
+			for _, e := range decided {
 				if e.Overlaps(b.Prefix) {
 					b.Except = append(b.Except, e)
 				}
 			}
 			deny.Blocks = append(deny.Blocks, b)
 		}
-		out.Egress = append(out.Egress, deny)
+		for _, b := range r.Blocks {
+			decided = append(decided, b.Prefix)
+		}
+		if len(deny.Blocks) > 0 { // without one it would be about all
+			out.Egress = append(out.Egress, deny)
+		}
 	}
 	return out
 }

@@ -143,3 +143,30 @@ func TestFirewall(t *testing.T) {
 		t.Error("nothing was cut: the test shows nothing")
 	}
 }
+
+// TestCost: a Deny that is said again comes to nothing more, and what many exceptions come to is counted.
+func TestCost(t *testing.T) {
+	all := netip.MustParsePrefix("0.0.0.0/0")
+	rule := func(action policy.Action, prefixes ...netip.Prefix) policy.Rule {
+		r := policy.Rule{Action: action}
+		for _, p := range prefixes {
+			r.Blocks = append(r.Blocks, policy.Block{Prefix: p})
+		}
+		return r
+	}
+	p := policy.Policy{}
+	for i := range 150 {
+		p.Egress = append(p.Egress, rule(policy.Accept, netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), 32)))
+	}
+	p.Egress = append(p.Egress, rule(policy.Drop, all))
+	once := Cost(p)
+	for range 60 {
+		p.Egress = append(p.Egress, rule(policy.Drop, all))
+	}
+	if got := Cost(p); once < 150 || once > 150*32+1 || got != once {
+		t.Errorf("150 exceptions come to %d ranges, and with 60 Denys of the same to %d", once, got)
+	}
+	if got := len(Policies(p, nil, true)[1].Egress); got != 1 {
+		t.Errorf("what is denied once is denied by %d rules", got)
+	}
+}

@@ -30,6 +30,8 @@ type TracePacket struct {
 	What string `json:"what"` // "TCP SYN"
 	// Error says why none was sent; then there is nothing else.
 	Error string `json:"error,omitempty"`
+	// Stuck says that the container's own kernel took it for no interface: it has no route, or no address, or its interface is down.
+	Stuck bool `json:"stuck,omitempty"`
 	// Points are where it was looked for, and then the answer, in the order in which they pass.
 	Points []TracePoint `json:"points,omitempty"`
 	// Answer is "open" (TCP: somebody listens), "refused" (nobody does), "echo", "datagram", "unreachable" (somebody

@@ -188,6 +188,9 @@ func judge(t traced, nodes []api.Node) traced {
 			return wrong("grapevine status", "the agent of host %s does not answer", n.Name)
 		}
 	}
+	if packet != nil && packet.Stuck {
+		return wrong("look at ip addr and ip route inside the container", "it cannot send: %s", packet.Error)
+	}
 	if what, do := inTheWay(t.Would); what != "" {
 		return wrong(do, "%s", what)
 	}

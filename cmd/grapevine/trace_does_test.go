@@ -66,3 +66,12 @@ func TestDenied(t *testing.T) {
 		t.Error(got.Verdict)
 	}
 }
+
+// TestStuck: that a container cannot send is in the first line, before what the switch would do with what never comes.
+func TestStuck(t *testing.T) {
+	x := traced{Explanation: api.Explanation{From: api.Peer{Name: "app"}, To: api.Peer{Name: "db"}, Egress: api.Decision{Allowed: true}, Ingress: api.Decision{Allowed: true}}}
+	x.Would = &api.Trace{Packet: &api.TracePacket{Error: "send from app: network is unreachable", Stuck: true}}
+	if got := judge(x, nil); !got.Wrong || got.Verdict != "app does not reach db: it cannot send: send from app: network is unreachable" {
+		t.Error(got.Verdict)
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"golang.org/x/net/bpf"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
@@ -286,6 +288,13 @@ func (r *runs) methods() map[string]func(ctx context.Context, from string, body 
 	}
 }
 
+// stuck reports whether a container's kernel has no way for a packet. Of another host's there are words alone.
+func stuck(err error) bool {
+	return slices.ContainsFunc([]unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ENODEV}, func(e unix.Errno) bool {
+		return strings.HasSuffix(err.Error(), e.Error())
+	})
+}
+
 // does sends a real packet and says how far it came. c has an endpoint that sends it.
 func (d *Desk) does(ctx context.Context, snap *cluster.Snapshot, c connection) *api.TracePacket {
 	p := frames.Probe{Src: c.packet.Src, Dst: c.packet.Dst, Proto: c.packet.Proto, From: c.source, To: c.packet.To}
@@ -320,7 +329,7 @@ func (d *Desk) does(ctx context.Context, snap *cluster.Snapshot, c connection) *
 	if err := sender.failed; err != nil {
 		out.Error = err.Error()
 	} else if err := d.tell(ctx, sender, methodSend, &sender.sent); err != nil {
-		out.Error = err.Error()
+		out.Error, out.Stuck = err.Error(), stuck(err)
 	}
 	for _, e := range orders {
 		if e.failed == nil {

@@ -122,7 +122,7 @@ func TestDoes(t *testing.T) {
 	w.b.runs.wires.Closed, answers = true, true
 	a.Send = func(string, frames.Probe) error { return errors.New("network is unreachable") }
 	w.a.runs.wires = a
-	if got := ask(); got.Error != "network is unreachable" || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "GRAPEVINE_CAPTURE=off") {
+	if got := ask(); got.Error != "network is unreachable" || !got.Stuck || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "GRAPEVINE_CAPTURE=off") {
 		t.Errorf("%+v", got)
 	}
 	for want, o := range map[string]order{

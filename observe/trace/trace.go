@@ -112,6 +112,12 @@ func (d *Desk) connection(ctx context.Context, snap *cluster.Snapshot, r api.Tra
 	if !e.From.Addr.IsValid() || !e.To.Addr.IsValid() {
 		return c, &api.Error{Status: http.StatusBadRequest, Message: "trace a packet: " + cmp.Or(e.To.Name, r.To) + " is a name outside the cluster: give one of its addresses"}
 	}
+	switch a := e.To.Addr; {
+	case a.IsLoopback():
+		return c, api.Errorf(http.StatusBadRequest, "trace a packet: %v is each machine's own, and no packet to it leaves a container: give another address", a)
+	case a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || a.IsUnspecified():
+		return c, api.Errorf(http.StatusBadRequest, "trace a packet: %v is of many, and a trace goes to one: give the address of one", a)
+	}
 	c.from, c.to = endpointOf(snap, e.From), endpointOf(snap, e.To)
 	proto := strings.ToLower(r.Proto)
 	if proto == "" {

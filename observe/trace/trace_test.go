@@ -211,3 +211,13 @@ func TestFastPath(t *testing.T) {
 		}
 	}
 }
+
+// TestNobodysAddress: what is no one machine's is no end of a trace.
+func TestNobodysAddress(t *testing.T) {
+	w := newWorld(t)
+	for to, want := range map[string]string{"127.0.0.1": "each machine's own", "::1": "each machine's own", "224.0.0.1": "of many", "ff02::1": "of many", "255.255.255.255": "of many", "0.0.0.0": "of many"} {
+		if _, err := w.a.Trace(t.Context(), api.TraceRequest{From: "app", To: to}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("to %s: %v, want that it is %s", to, err, want)
+		}
+	}
+}

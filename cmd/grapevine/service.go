@@ -24,7 +24,7 @@ nothing is in the way of the packets, and a replica sees its client's address. d
 		Example: `  grapevine service create web --network blue --port 80:8080
   grapevine service list
   grapevine service show web
-  grapevine service expose web 443
+  grapevine service expose web 443:80
   grapevine service remove web`,
 	}, patience, list((*api.Client).Services), showServices)
 	c.AddCommand(newServiceCreate(), newServiceList(), newServiceShow(), newServiceExpose(), newServiceUnexpose(), newServiceRemove())

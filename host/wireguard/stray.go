@@ -49,23 +49,25 @@ func endStrays(verb, socket string) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
-// kill ends a process, and returns when it has let go of what it had.
+// kill ends a process, and returns when it has let go of what it had: the last of its threads, of which the first may be gone
+// before.
 func kill(pid int) error {
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err == nil {
+		defer func() { _ = unix.Close(fd) }()
+		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("end the process of WireGuard: %w", err)
 	}
-	for end := time.Now().Add(patience); running(pid) && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return nil
+		}
 	}
 	return nil
-}
-
-// running reports whether a process is there, and no zombie: one that nobody has waited for yet has let go of all.
-func running(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, state, _ := strings.Cut(string(text), ") ")
-	return !strings.HasPrefix(state, "Z")
 }

@@ -72,6 +72,7 @@ var reasons = map[pipeline.Reason]Kind{
 		"if the count goes on rising: `grapevine status` says what is wrong with WireGuard or gv0"},
 	pipeline.DropNotEncrypted: {"not-encrypted", Alien, "", "", "it is for an encrypted network and came in the clear, or is of one and would have left so",
 		"a host that cannot encrypt: `grapevine status` names it; else find who on the network sends it"},
+	pipeline.DropNotExposed: {"not-exposed", Noise, "", "", "it came from outside by another host, and fits no connection to an exposed port", ""},
 	pipeline.DropTwoClasses: {"address-of-two", Noise, "", "", "two containers of different labels have the address", ""},
 }
 

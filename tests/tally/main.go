@@ -50,7 +50,7 @@ var tiers = []tier{
 	{"plugin", "scenarios with the managed plugin", []string{"-p", "1", "-parallel", "2", "./tests/plugin"}, 2 * time.Minute, true, "", meter{}},
 	{"engines", "the core of the scenarios, each on one of the other releases of Docker, which take turns by the hour", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"page", "the web page in a browser", []string{"./tests/page"}, time.Minute, true, "", meter{}},
-	{"uml", "a third of the scenarios on kernels of their own, by turns of an hour", []string{"-p", "1", "-parallel", "1", "./tests/uml", "-turns"}, 4 * time.Minute, true, "", meter{}},
+	{"uml", "a fifth of the scenarios on kernels of their own, by turns of an hour", []string{"-p", "1", "-parallel", "1", "./tests/uml", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true, "", meter{}},
 	{"all-chaos", "containers come and go while faults strike", []string{"./tests/chaos"}, 4 * time.Minute, true, "", meter{}},
 	{"all-uml", "all scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 12 * time.Minute, true, "", meter{}},

@@ -13,8 +13,8 @@ import (
 // Each host has a kernel of its own with the openvswitch module, and a disk that
 // keeps what was synced, and only that, when the power goes.
 func TestKernelAndDisk(t *testing.T) {
-	if *byTurns && turns.Of(thirds) != 2 {
-		t.Skip("not in this third: the scenarios of this hour take longer than the others")
+	if *byTurns && turns.Of(fifths) != 3 {
+		t.Skip("not in this fifth: it goes with scenarios/kernel")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

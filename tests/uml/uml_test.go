@@ -14,9 +14,9 @@ import (
 )
 
 // byTurns is for a run of all tests, of which the processors' time is short.
-var byTurns = flag.Bool("turns", false, "a third of the scenarios: which, takes turns by the hour")
+var byTurns = flag.Bool("turns", false, "a fifth of the scenarios: which, takes turns by the hour")
 
-const thirds = 3
+const fifths = 5
 
 var env = flag.String("env", "", "settings of all agents, separated by spaces: GRAPEVINE_FASTPATH=on")
 
@@ -28,7 +28,7 @@ func TestScenarios(t *testing.T) {
 		t.Fatalf("no scenarios: %v", err)
 	}
 	if *byTurns {
-		files = turns.Part(files, thirds, turns.Of(thirds))
+		files = turns.Part(files, fifths, turns.Of(fifths))
 	}
 	scenario.Run(t, lab.Options{Kind: lab.UML, AgentEnv: strings.Fields(*env)}, files...)
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -19,14 +21,19 @@ import (
 // the openvswitch module with connection tracking, and a BPF JIT. Everything takes ten to
 // thirty times as long there. The program may have labs of namespace hosts.
 type Guest struct {
+	// Arch is the guest's architecture by Go's name, amd64 or arm64; "": this machine's. For another one Tree, Kernel, Program and Files are of it.
+	Arch   string
 	Tree   string // of scripts/tree: the guest's programs, and those of its hosts
 	Kernel string // of scripts/kernel
 	// Argv is the program, by its path in the source tree, and its arguments; its working
 	// directory is Dir, in the source tree.
 	Argv []string
 	Dir  string
-	// Files are what the guest has of the source tree, besides this process' own program,
-	// which is there as bin/ and its name; those with an absolute path are put there.
+	// Program is the file of a program of this source tree whose TestMain or main begins with [Init] or [Main]: the
+	// guest's first process, which is there as bin/ and its name; "": this process' own.
+	Program string
+	// Files are what the guest has of the source tree, besides that
+	// program; those with an absolute path are put there. FROM=TO is FROM under the path TO.
 	Files []string
 	// Limit is how long it may take in all.
 	Limit time.Duration
@@ -105,18 +112,23 @@ func (g Guest) files(ctx context.Context, l *Lab) error {
 // ownFiles is a directory of what the guest has besides the tree and the kernel.
 func (g Guest) ownFiles(l *Lab) (string, error) {
 	own := l.sub("own")
-	program, err := os.Executable()
-	if err != nil {
-		return "", err
+	program := g.Program
+	if program == "" {
+		own, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		program = own
 	}
+	inGuest := filepath.Join(guestSource, "bin", filepath.Base(program))
 	source := filepath.Join(own, guestSource)
 	if err := mkdirs(filepath.Join(source, "bin")); err != nil {
 		return "", err
 	}
-	if err := copyFile("/proc/self/exe", filepath.Join(source, "bin", filepath.Base(program))); err != nil {
+	if err := copyFile(cmp.Or(g.Program, "/proc/self/exe"), filepath.Join(own, inGuest)); err != nil {
 		return "", err
 	}
-	if err := os.Symlink(filepath.Join(guestSource, "bin", filepath.Base(program)), filepath.Join(own, "init")); err != nil {
+	if err := os.Symlink(inGuest, filepath.Join(own, "init")); err != nil {
 		return "", err
 	}
 	spec, err := json.Marshal(g)
@@ -131,9 +143,10 @@ func (g Guest) ownFiles(l *Lab) (string, error) {
 		return "", err
 	}
 	for _, file := range append([]string{"go.mod"}, g.Files...) {
-		from, to := filepath.Join(root, file), filepath.Join(source, file)
+		file, as, _ := strings.Cut(file, "=")
+		from, to := filepath.Join(root, file), filepath.Join(source, cmp.Or(as, file))
 		if filepath.IsAbs(file) {
-			from, to = file, filepath.Join(own, file)
+			from, to = file, filepath.Join(own, cmp.Or(as, file))
 		}
 		if err := mkdirs(filepath.Dir(to)); err != nil {
 			return "", err
@@ -145,16 +158,47 @@ func (g Guest) ownFiles(l *Lab) (string, error) {
 	return own, mkdirs(filepath.Join(source, g.Dir))
 }
 
-// boot runs QEMU and returns the exit code of the guest's program. The first serial port
-// is the console and the program's standard error, the second its standard output, and
-// the third takes its exit code.
-func (g Guest) boot(ctx context.Context, l *Lab) (code int, err error) {
+// emulated is a machine that QEMU emulates, by Go's name of its architecture.
+type emulated struct {
+	qemu, setup string
+	args        []string
+	// The terminals that are QEMU's files: the console with the program's standard error, its standard output, and its exit code.
+	console, stdout, exit string
+}
+
+var machines = map[string]emulated{
 	// cx16: after CMPXCHG16B, QEMU 7.2 may give an interrupt wrong flags, and the kernel faults.
-	cmd := exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,-cx16",
-		"-smp", strconv.Itoa(runtime.NumCPU()), "-m", guestMemory, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-		"-serial", "file:/dev/fd/2", "-serial", "file:/dev/fd/1", "-serial", "file:"+l.sub(guestExit),
-		"-kernel", filepath.Join(g.Kernel, "vmlinuz"), "-initrd", l.sub("initrd"),
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init "+roleVar+"="+roleGuest)
+	"amd64": {
+		"qemu-system-x86_64", "bench", []string{"-cpu", "max,-cx16", "-serial", "file:%s", "-serial", "file:%s", "-serial", "file:%s"},
+		"ttyS0", "ttyS1", "ttyS2",
+	},
+	// pauth-impdef: pointers are signed by a hash that is cheap to emulate.
+	"arm64": {
+		"qemu-system-aarch64", "arm64", []string{
+			"-machine", "virt", "-cpu", "max,pauth-impdef=on", "-serial", "file:%s",
+			"-chardev", "file,id=out,path=%s", "-device", "pci-serial,chardev=out", "-chardev", "file,id=exit,path=%s", "-device", "pci-serial,chardev=exit",
+		},
+		"ttyAMA0", "ttyS0", "ttyS1",
+	},
+}
+
+// boot runs QEMU and returns the exit code of the guest's program.
+func (g Guest) boot(ctx context.Context, l *Lab) (code int, err error) {
+	m, known := machines[cmp.Or(g.Arch, runtime.GOARCH)]
+	if !known {
+		return 0, fmt.Errorf("no machine of the architecture %s: amd64 or arm64", g.Arch)
+	}
+	args := []string{"-accel", "tcg,thread=multi", "-smp", strconv.Itoa(runtime.NumCPU()), "-m", guestMemory, "-nodefaults", "-no-user-config", "-no-reboot",
+		"-display", "none", "-kernel", filepath.Join(g.Kernel, "vmlinuz"), "-initrd", l.sub("initrd"),
+		"-append", "console=" + m.console + " quiet panic=-1 rdinit=/init " + roleVar + "=" + roleGuest}
+	files := []string{"/dev/fd/2", "/dev/fd/1", l.sub(guestExit)}
+	for _, arg := range m.args {
+		if strings.Contains(arg, "%s") {
+			arg, files = fmt.Sprintf(arg, files[0]), files[1:]
+		}
+		args = append(args, arg)
+	}
+	cmd := exec.Command(m.qemu, args...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return 0, err
@@ -168,7 +212,7 @@ func (g Guest) boot(ctx context.Context, l *Lab) (code int, err error) {
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("%w (scripts/setup bench installs it)", err)
+		return 0, fmt.Errorf("%w (scripts/setup %s installs it)", err, m.setup)
 	}
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
 	copied := make(chan error)

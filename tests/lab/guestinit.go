@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +19,7 @@ func guestMain() error {
 		fmt.Fprintf(os.Stderr, "guest: %v\n", err)
 		code = 1
 	}
-	if err := say("/dev/ttyS2", fmt.Sprintln(code)); err != nil {
+	if err := say("/dev/"+machines[runtime.GOARCH].exit, fmt.Sprintln(code)); err != nil {
 		return err
 	}
 	return unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
@@ -52,11 +53,11 @@ func guestRun() (code int, err error) {
 	if err := json.Unmarshal(text, &g); err != nil {
 		return 0, err
 	}
-	stderr, err := rawTTY("/dev/ttyS0")
+	stderr, err := rawTTY("/dev/" + machines[runtime.GOARCH].console)
 	if err != nil {
 		return 0, err
 	}
-	stdout, err := rawTTY("/dev/ttyS1")
+	stdout, err := rawTTY("/dev/" + machines[runtime.GOARCH].stdout)
 	if err != nil {
 		return 0, err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strings"
 )
 
@@ -26,7 +27,7 @@ func writeImage(file string) error {
 	}
 	sum := sha256.Sum256(layer)
 	config, err := json.Marshal(map[string]any{
-		"architecture": "amd64", "os": "linux",
+		"architecture": runtime.GOARCH, "os": "linux",
 		"config": map[string]any{
 			"Cmd":        []string{"sh", "-c", imageCommand},
 			"Env":        []string{"PATH=/bin"},

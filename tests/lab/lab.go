@@ -71,7 +71,10 @@ type Options struct {
 func (o Options) Patience() time.Duration {
 	const most = 4 // times, of a crowd
 	kind := 1.0
-	if o.Kind == UML || InGuest() {
+	switch {
+	case InGuest():
+		kind = 15
+	case o.Kind == UML:
 		kind = 6
 	}
 	return time.Duration(math.Round(kind * min(max(Crowd(), 1), most)))

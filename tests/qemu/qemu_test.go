@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 var (
 	env       = flag.String("env", "GRAPEVINE_FASTPATH=on", "settings of all agents, separated by spaces")
+	arch      = flag.String("arch", runtime.GOARCH, "the guest's architecture, amd64 or arm64")
 	scenarios = flag.String("scenarios", "one-network,fastpath,published-ports,uml/kernel", "names or patterns of scenarios, those of tests/scenarios without a directory")
 )
 
@@ -38,27 +40,46 @@ func TestScenarios(t *testing.T) {
 		}
 		files = append(files, found...)
 	}
-	scenario.Run(t, lab.Options{AgentEnv: strings.Fields(*env), Compose: compose(t)}, files...)
+	opts := lab.Options{AgentEnv: strings.Fields(*env)}
+	if runtime.GOARCH == "amd64" {
+		opts.Compose = compose(t)
+	}
+	scenario.Run(t, opts, files...)
 }
 
 // inGuest runs this test in a guest.
 func inGuest(t *testing.T) {
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	limit := 2 * time.Hour
 	if end, ok := t.Deadline(); ok {
 		limit = time.Until(end) - 10*time.Second
 	}
-	if err := (lab.Guest{
-		Tree: script(t, "tree", "trixie"), Kernel: script(t, "kernel", "trixie"),
-		Argv: []string{filepath.Join("bin", filepath.Base(program)), "-test.v", "-test.parallel=1", "-env", *env, "-scenarios", *scenarios},
-		Dir:  "tests/qemu", Files: []string{"bin/grapevine", "scripts", "docs", "README.md", "examples", "tests/scenarios", "tests/uml", compose(t)},
+	g := lab.Guest{
+		Arch: *arch, Tree: script(t, "tree", "--arch", *arch, "trixie"), Kernel: script(t, "kernel", "--arch", *arch, "trixie"),
+		Argv: []string{filepath.Join("bin", filepath.Base(os.Args[0])), "-test.v", "-test.parallel=1", "-env", *env, "-scenarios", *scenarios},
+		Dir:  "tests/qemu", Files: []string{"scripts", "docs", "README.md", "examples", "tests/scenarios", "tests/uml"},
 		Limit: limit, Stdout: t.Output(), Stderr: t.Output(), Progress: func(line string) { t.Log(line) },
-	}).Run(t.Context()); err != nil {
+	}
+	if *arch == runtime.GOARCH {
+		g.Files = append(g.Files, "bin/grapevine", compose(t))
+	} else { // Compose is of this machine, and so these scenarios have none
+		dir := t.TempDir()
+		g.Program = build(t, filepath.Join(dir, "qemu.test"), "test", "-c", "-ldflags=-w", ".")
+		g.Files = append(g.Files, build(t, filepath.Join(dir, "grapevine"), "build", "-trimpath", "-ldflags=-s -w", "../../cmd/grapevine")+"=/grapevine/bin/grapevine")
+	}
+	if err := g.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// build makes a program for the guest.
+func build(t *testing.T, file, how string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{how, "-o", file}, args...)...)
+	cmd.Env = append(os.Environ(), "GOARCH="+*arch, "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v: %s", how, err, out)
+	}
+	return file
 }
 
 func compose(t *testing.T) string { return script(t, "compose", "trixie") }

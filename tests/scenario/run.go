@@ -98,7 +98,12 @@ type command func(ctx context.Context, s *state, args []string) (string, error)
 
 // forever is longer than any command waits for anything, patience included: one that takes
 // this long hangs, and fails with what there is to see of it.
-const forever = 5 * time.Minute
+var forever = func() time.Duration {
+	if lab.InGuest() {
+		return 20 * time.Minute
+	}
+	return 5 * time.Minute
+}()
 
 // run runs a command; with neg it has to fail.
 func (s *state) run(ts *testscript.TestScript, c command, neg bool, args []string) {

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -68,7 +66,7 @@ func (v View) Find(a netip.Addr) Place {
 		prefix, ok := prefixOf(have)
 		l := v.links[have.LinkIndex]
 		switch {
-		case !ok || l == nil || l.Name == link.Gateway || dockers().MatchString(l.Name):
+		case !ok || l == nil || l.Name == link.Gateway || link.IsDockers(l.Name):
 		case prefix.Addr() == a:
 			p.Here, p.Ours, at, bits = true, strings.HasSuffix(have.Label, mark), l, 200
 		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !strings.HasSuffix(have.Label, mark):
@@ -84,9 +82,6 @@ func (v View) Find(a netip.Addr) Place {
 	p.NIC, p.MAC = at.Name, at.HardwareAddr
 	return p
 }
-
-// dockers are bridges that Docker names by itself: behind them are containers, and no LAN that other hosts share.
-var dockers = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(docker0|docker_gwbridge|br-[0-9a-f]{12})$`) })
 
 // reserved reports whether an address is the first or last of a subnet, which no machine has.
 func reserved(p netip.Prefix, a netip.Addr) bool {

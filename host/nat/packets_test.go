@@ -56,6 +56,17 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// leaveBy has containers leave by an address that the host gets for it.
+func (w *world) leaveBy(addr string) {
+	w.t.Helper()
+	w.host.Do(func() {
+		run(w.t, "ip", "addr", "add", addr+"/32", "dev", "eth0")
+		if err := w.nat.Serve([]Source{{netip.MustParsePrefix("10.128.0.0/22"), netip.MustParseAddr(addr)}}); err != nil {
+			w.t.Fatal(err)
+		}
+	})
+}
+
 // serve answers every client of web's ports 80 with the address it came from.
 func (w *world) serve() {
 	w.t.Helper()
@@ -375,12 +386,7 @@ func TestOtherHosts(t *testing.T) {
 func TestServedOrNothing(t *testing.T) {
 	const served = "10.9.0.25"
 	w := newWorld(t)
-	w.host.Do(func() {
-		run(t, "ip", "addr", "add", served+"/32", "dev", "eth0")
-		if err := w.nat.Serve([]Source{{netip.MustParsePrefix("10.128.0.0/22"), netip.MustParseAddr(served)}}); err != nil {
-			t.Fatal(err)
-		}
-	})
+	w.leaveBy(served)
 	var seen *linktest.Socket
 	w.away.Do(func() { seen = linktest.Open(t, "eth0") })
 	defer seen.Close()

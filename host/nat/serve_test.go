@@ -54,12 +54,7 @@ func TestServeRepaired(t *testing.T) {
 			useBackend(t, kind)
 			const served = "10.9.0.25"
 			w := newWorld(t)
-			w.host.Do(func() {
-				run(t, "ip", "addr", "add", served+"/32", "dev", "eth0")
-				if err := w.nat.Serve([]Source{{netip.MustParsePrefix("10.128.0.0/22"), netip.MustParseAddr(served)}}); err != nil {
-					t.Fatal(err)
-				}
-			})
+			w.leaveBy(served)
 			var local, remote net.PacketConn
 			var err, err2 error
 			w.host.Do(func() { local, err = net.ListenPacket("udp4", gateway4.Addr().String()+":99") })

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -210,7 +209,7 @@ func (g *Guard) Closed(index int) bool {
 // block: who asks opens names to containers, and Set may wait for iptables' lock.
 func (g *Guard) IsDockers(index int) bool {
 	name := link.NameOf(index)
-	return dockers().MatchString(name) || slices.Contains(*g.named.Load(), name)
+	return link.IsDockers(name) || slices.Contains(*g.named.Load(), name)
 }
 
 // knows takes over which bridges Docker has; the lock is held, or nobody else has the guard.
@@ -316,9 +315,6 @@ func ofEncrypted(snap *cluster.Snapshot, all []netip.Prefix) (out []netip.Prefix
 	return out
 }
 
-// dockers are the names that Docker gives its bridges by itself.
-var dockers = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(docker0|docker_gwbridge|br-[0-9a-f]{12})$`) })
-
 // bridges are this host's that are Docker's by their names, known before Docker tells of
 // them. Until it has told, any other bridge may be one of its, but that to the world.
 func (g *Guard) bridges() (out []bridge, err error) {
@@ -334,7 +330,7 @@ func (g *Guard) bridges() (out []bridge, err error) {
 	}
 	for _, l := range list {
 		name := l.Attrs().Name
-		if l.Type() == "bridge" && (dockers().MatchString(name) || !g.heard && name != g.cfg.Underlay && !world[l.Attrs().Index]) {
+		if l.Type() == "bridge" && (link.IsDockers(name) || !g.heard && name != g.cfg.Underlay && !world[l.Attrs().Index]) {
 			out = append(out, bridge{name: name})
 		}
 	}

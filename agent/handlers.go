@@ -47,6 +47,7 @@ func (a *Agent) handlers() api.Handlers {
 		DropClient:   clients.Remove,
 		Egresses:     egresses.List,
 		NewEgress:    egresses.Create,
+		SetEgress:    egresses.Set,
 		DropEgress:   egresses.Remove,
 		Keys:         a.member.Keys.List,
 		Backup:       a.member.Backup,

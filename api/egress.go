@@ -36,6 +36,16 @@ type CreateEgressRequest struct {
 	Quorum   bool     `json:"quorum,omitempty"`
 }
 
+// SetEgressRequest changes an egress. What is empty stays as it is.
+type SetEgressRequest struct {
+	Name        string   `json:"name"`
+	Networks    []string `json:"networks,omitempty"`
+	Address     string   `json:"address,omitempty"`
+	Gateways    []string `json:"gateways,omitempty"`
+	AllGateways bool     `json:"allGateways,omitempty"` // instead of Gateways: all hosts
+	Quorum      *bool    `json:"quorum,omitempty"`
+}
+
 // RemoveEgressRequest names an egress.
 type RemoveEgressRequest struct {
 	Name string `json:"name"`
@@ -51,6 +61,11 @@ func CreateEgress(ctx context.Context, c *Client, r CreateEgressRequest) (Done, 
 	return call[Done](ctx, c, http.MethodPost, "egresses/create", r)
 }
 
+// SetEgress changes an egress.
+func SetEgress(ctx context.Context, c *Client, r SetEgressRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "egresses/set", r)
+}
+
 // RemoveEgress removes an egress.
 func RemoveEgress(ctx context.Context, c *Client, r RemoveEgressRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "egresses/remove", r)
@@ -59,5 +74,6 @@ func RemoveEgress(ctx context.Context, c *Client, r RemoveEgressRequest) (Done, 
 func (h Handlers) addEgress(mux *routes) {
 	get(mux, "/v1/egresses", h.Egresses)
 	post(mux, "/v1/egresses/create", h.NewEgress)
+	post(mux, "/v1/egresses/set", h.SetEgress)
 	post(mux, "/v1/egresses/remove", h.DropEgress)
 }

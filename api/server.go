@@ -43,6 +43,7 @@ type Handlers struct {
 	DropClient   func(context.Context, RemoveClientRequest) (Done, error)
 	Egresses     func(context.Context) ([]Egress, error)
 	NewEgress    func(context.Context, CreateEgressRequest) (Done, error)
+	SetEgress    func(context.Context, SetEgressRequest) (Done, error)
 	DropEgress   func(context.Context, RemoveEgressRequest) (Done, error)
 	Keys         func(context.Context) ([]Key, error)
 	Backup       func(context.Context, io.Writer) error

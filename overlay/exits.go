@@ -10,15 +10,14 @@ import (
 )
 
 // exitsOf are the ways to the outside of networks that have an egress: by its holder, wherever that is, or none.
-// ready says whether this host is, of those that it holds; track, whether the switch tracks connections.
-func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(name string) bool, track bool) (list []pipeline.Exit) {
+// ready says for which subnets this host is, of those that it holds; track, whether the switch tracks connections.
+func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(name string, subnet netip.Prefix) bool, track bool) (list []pipeline.Exit) {
 	for _, e := range egress.All(snap) {
 		h, _ := cluster.Get[cluster.EgressHolder](snap, e.Name)
 		exit := pipeline.Exit{Track: track, V4: e.Addr(false).IsValid(), V6: e.Addr(true).IsValid()}
 		switch vtep := g.vtep[h.Host]; {
 		case e.Twice: // the address is another one's
-		case h.Host == self:
-			exit.Here = ready != nil && ready(e.Name)
+		case h.Host == self: // here, as far as it is ready for a network
 		case vtep.IsValid():
 			i := slices.IndexFunc(g.vteps, func(v pipeline.VTEP) bool { return v.Addr == vtep })
 			exit.VTEP, exit.Index = vtep, g.vteps[i].Index
@@ -26,6 +25,7 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 		for _, name := range e.Networks {
 			if n, ok := g.network[name]; ok && n.VNID != 0 && !slices.Contains(e.Taken, name) {
 				way := exit
+				way.Here = !e.Twice && h.Host == self && ready != nil && leads(g, e.Egress, name, ready)
 				if way.VNID = n.VNID; n.Encrypted() { // the way to the gateway would be in the clear
 					way.VTEP, way.Index = netip.Addr{}, 0
 				}
@@ -34,4 +34,15 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 		}
 	}
 	return list
+}
+
+// leads reports whether this host is ready to be the way out for all subnets of a network. One that came later, as with
+// a network that the egress has from now on, would leave by this host's own address before NAT has it.
+func leads(g *ground, e cluster.Egress, network string, ready func(name string, subnet netip.Prefix) bool) bool {
+	for _, s := range g.subnet {
+		if s.Network == network && e.Addr(s.Prefix.Addr().Is6()).IsValid() && !ready(e.Name, s.Prefix) {
+			return false
+		}
+	}
+	return true
 }

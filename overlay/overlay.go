@@ -116,8 +116,8 @@ type Config struct {
 	Sealed func() bool
 	// Told keeps what containers were told by name over restarts; nil: nothing does.
 	Told Told
-	// Egress, if set, says of egresses that this host holds by the records whether it is ready to be their way out.
-	Egress func(name string) bool
+	// Egress, if set, says of egresses that this host holds by the records whether it is ready to be a subnet's way out.
+	Egress func(name string, subnet netip.Prefix) bool
 	// Near, if set, says what an address is that this host has or reaches without a router; else nothing. No name opens it.
 	Near func(netip.Addr) string
 	Log  *slog.Logger // nil: slog.Default()

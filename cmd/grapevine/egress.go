@@ -23,9 +23,10 @@ about two seconds. Without one that holds it nothing of those networks leaves. d
 		Example: `  grapevine egress create mail --network blue --address 192.0.2.25 --gateways host1,host2
   grapevine egress list
   grapevine egress show mail
+  grapevine egress set mail --gateways host2,host3
   grapevine egress remove mail`,
 	}, patience, list((*api.Client).Egresses), showEgresses)
-	c.AddCommand(newEgressCreate(), newEgressList(), newEgressShow(), newEgressRemove())
+	c.AddCommand(newEgressCreate(), newEgressSet(), newEgressList(), newEgressShow(), newEgressRemove())
 	return c
 }
 
@@ -50,6 +51,39 @@ as it is, and stays. What containers send to each other, and to hosts of the clu
 	f.StringVar(&r.Address, "address", "", "the address")
 	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name (default: all hosts)")
 	f.BoolVar(&r.Quorum, "quorum", false, "only a host that sees more than half of the gateways holds it: in a partition at most one does")
+	return c
+}
+
+func newEgressSet() *cobra.Command {
+	var r api.SetEgressRequest
+	var quorum bool
+	c := verb(&cobra.Command{
+		Use:   "set NAME [--gateways HOST,HOST...] [--address ADDRESS] [--network NETWORK] [--quorum[=false]]",
+		Short: "Change an egress",
+		Long: `Change an egress. What is not said stays as it is; a list that is said is the whole new one. At no moment do containers
+of its networks leave by the addresses of their own hosts. The holder stays the holder if it is among the gateways:
+then connections to the outside stay open. With another address, or another holder, they end.`,
+		Example: `  grapevine egress set mail --gateways host2,host3
+  grapevine egress set mail --all-gateways --quorum
+  grapevine egress set mail --address 192.0.2.26
+  grapevine egress set mail --network blue --network red`,
+		Args:              named("an egress", 1, 1),
+		ValidArgsFunction: complete(egressNames),
+	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
+		r.Name = names[0]
+		return api.SetEgress(ctx, c, r)
+	}, showDone)
+	f := c.Flags()
+	f.StringArrayVar(&r.Networks, "network", nil, "a network whose containers leave by it; may be said several times")
+	f.StringVar(&r.Address, "address", "", "the address")
+	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name")
+	f.BoolVar(&r.AllGateways, "all-gateways", false, "all hosts may hold it")
+	f.BoolVar(&quorum, "quorum", false, "only a host that sees more than half of the gateways holds it: in a partition at most one does")
+	c.PreRun = func(*cobra.Command, []string) {
+		if f.Changed("quorum") {
+			r.Quorum = &quorum
+		}
+	}
 	return c
 }
 

@@ -43,27 +43,30 @@ func (d Desk) Create(_ context.Context, r api.CreateEgressRequest) (api.Done, er
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "egress %.80s: %v", r.Name, err)
 	}
 	_, err = d.Replica.Update(func(tx *replica.Tx) error {
-		if err := fits(tx.Snapshot(), e); err != nil {
+		if err := fits(tx.Snapshot(), e, cluster.Egress{}); err != nil {
 			return err
 		}
 		return tx.Put(e)
 	})
-	switch _, said := errors.AsType[*api.Error](err); {
-	case said:
+	switch {
+	case said(err):
 		return api.Done{}, err
 	case err != nil:
 		return api.Done{}, fmt.Errorf("create egress %s: %w", e.Name, err)
 	}
-	lines := []string{fmt.Sprintf("containers of %s reach the outside from %v, as soon as a gateway holds it: `grapevine egress show %s`", networks(e), e.Addrs[0], e.Name)}
-	for _, s := range d.sixes(e) {
-		lines = append(lines, fmt.Sprintf("what they send by IPv6 does not leave any more: network %s has the subnet %v, and the egress no IPv6 address", s.Network, s.Prefix))
-	}
-	return api.Done{Text: strings.Join(lines, "\n")}, nil
+	first := fmt.Sprintf("containers of %s reach the outside from %v, as soon as a gateway holds it: `grapevine egress show %s`", networks(e), e.Addrs[0], e.Name)
+	return api.Done{Text: strings.Join(append([]string{first}, d.sixth(e)...), "\n")}, nil
+}
+
+// said reports whether an error is for people as it is.
+func said(err error) bool {
+	_, is := errors.AsType[*api.Error](err)
+	return is
 }
 
 // read returns the egress that is asked for.
 func (d Desk) read(r api.CreateEgressRequest) (e cluster.Egress, err error) {
-	e = cluster.Egress{Name: r.Name, Networks: slices.Compact(slices.Sorted(slices.Values(r.Networks))), Gateways: slices.Compact(slices.Sorted(slices.Values(r.Gateways))), Quorum: r.Quorum, Author: d.Name}
+	e = cluster.Egress{Name: r.Name, Networks: names(r.Networks), Gateways: names(r.Gateways), Quorum: r.Quorum, Author: d.Name}
 	switch {
 	case r.Name == "":
 		return e, errors.New("it has no name")
@@ -74,23 +77,31 @@ func (d Desk) read(r api.CreateEgressRequest) (e cluster.Egress, err error) {
 	case r.Address == "":
 		return e, errors.New("it has no address: add --address ADDRESS, which is free and in a subnet of its gateways' interfaces")
 	}
-	a, err := netip.ParseAddr(r.Address)
-	switch {
-	case err != nil:
-		return e, fmt.Errorf("%.60q is no address: give one like 192.0.2.25, without a prefix length", r.Address)
-	case a.Is6():
-		return e, fmt.Errorf("%v is an IPv6 address, and an egress has an IPv4 one only, so far", a)
-	case !a.IsGlobalUnicast():
-		return e, fmt.Errorf("%v is no address that a machine can have on a LAN: give another one", a)
-	}
+	a, err := parse(r.Address)
 	e.Addrs = []netip.Addr{a}
-	return e, nil
+	return e, err
 }
 
-// fits is an error if what is known speaks against an egress.
-func fits(snap *cluster.Snapshot, e cluster.Egress) error {
+// parse reads an egress' address.
+func parse(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	switch {
+	case err != nil:
+		return a, fmt.Errorf("%.60q is no address: give one like 192.0.2.25, without a prefix length", text)
+	case a.Is6():
+		return a, fmt.Errorf("%v is an IPv6 address, and an egress has an IPv4 one only, so far", a)
+	case !a.IsGlobalUnicast():
+		return a, fmt.Errorf("%v is no address that a machine can have on a LAN: give another one", a)
+	}
+	return a, nil
+}
+
+// fits is an error if what is known speaks against an egress, that was another one before; a new one was none. What it
+// had then is not judged again.
+func fits(snap *cluster.Snapshot, e, was cluster.Egress) error {
 	for o := range cluster.All[cluster.Egress](snap) {
 		switch both := slices.IndexFunc(e.Networks, func(n string) bool { return slices.Contains(o.Networks, n) }); {
+		case o.Name == was.Name:
 		case o.Name == e.Name:
 			return api.Errorf(http.StatusConflict, "there is an egress %s already: give another name, or remove it first: grapevine egress remove %s", e.Name, e.Name)
 		case o.Addr(false) == e.Addr(false):
@@ -99,7 +110,7 @@ func fits(snap *cluster.Snapshot, e cluster.Egress) error {
 			return api.Errorf(http.StatusConflict, "egress %.80s: network %s has the egress %s already: remove that first: grapevine egress remove %s", e.Name, e.Networks[both], o.Name, o.Name)
 		}
 	}
-	for _, name := range e.Networks {
+	for _, name := range added(e.Networks, was.Networks) {
 		n, there := cluster.Get[cluster.Network](snap, name)
 		switch {
 		case !there || n.Removed:
@@ -112,19 +123,16 @@ func fits(snap *cluster.Snapshot, e cluster.Egress) error {
 			return api.Errorf(http.StatusBadRequest, "egress %.80s: network %s is of all (VNID 0), and its containers leave by their own hosts: name another one", e.Name, name)
 		}
 	}
-	for s := range cluster.All[cluster.Subnet](snap) {
-		if s.Prefix.Contains(e.Addrs[0]) {
-			return api.Errorf(http.StatusBadRequest, "egress %.80s: %v is in the subnet of network %s, and not an address of a LAN: give one that is in a subnet of its gateways' interfaces", e.Name, e.Addrs[0], s.Network)
+	for _, a := range e.Addrs {
+		if err := movable(snap, e, a); err != nil && !slices.Contains(was.Addrs, a) {
+			return err
 		}
 	}
 	var known []string
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.VTEP == e.Addrs[0] {
-			return api.Errorf(http.StatusBadRequest, "egress %.80s: %v is how the others know host %s, and cannot move: give another one", e.Name, e.Addrs[0], n.Name)
-		}
 		known = append(known, n.Name)
 	}
-	for _, g := range e.Gateways {
+	for _, g := range added(e.Gateways, was.Gateways) {
 		if !slices.Contains(known, g) {
 			return api.Errorf(http.StatusNotFound, "egress %.80s: there is no host %.80s: see `grapevine nodes`", e.Name, g)
 		}
@@ -132,14 +140,34 @@ func fits(snap *cluster.Snapshot, e cluster.Egress) error {
 	return nil
 }
 
-// sixes are the IPv6 subnets of its networks, if it has no address of that family.
-func (d Desk) sixes(e cluster.Egress) (list []cluster.Subnet) {
-	for s := range cluster.All[cluster.Subnet](d.Replica.Snapshot()) {
-		if s.Prefix.Addr().Is6() && !e.Addr(true).IsValid() && slices.Contains(e.Networks, s.Network) {
-			list = append(list, s)
+// movable is an error if an address is one that cannot move from host to host.
+func movable(snap *cluster.Snapshot, e cluster.Egress, a netip.Addr) error {
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if s.Prefix.Contains(a) {
+			return api.Errorf(http.StatusBadRequest, "egress %.80s: %v is in the subnet of network %s, and not an address of a LAN: give one that is in a subnet of its gateways' interfaces", e.Name, a, s.Network)
 		}
 	}
-	return list
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.VTEP == a {
+			return api.Errorf(http.StatusBadRequest, "egress %.80s: %v is how the others know host %s, and cannot move: give another one", e.Name, a, n.Name)
+		}
+	}
+	return nil
+}
+
+// added are those of a list that another one does not have.
+func added(list, was []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(was, s) })
+}
+
+// sixth says which IPv6 subnets its networks have, if it has no address of that family.
+func (d Desk) sixth(e cluster.Egress) (lines []string) {
+	for s := range cluster.All[cluster.Subnet](d.Replica.Snapshot()) {
+		if s.Prefix.Addr().Is6() && !e.Addr(true).IsValid() && slices.Contains(e.Networks, s.Network) {
+			lines = append(lines, fmt.Sprintf("what they send by IPv6 does not leave any more: network %s has the subnet %v, and the egress no IPv6 address", s.Network, s.Prefix))
+		}
+	}
+	return lines
 }
 
 // Remove removes an egress: its networks' containers reach the outside from their own hosts' addresses again.

@@ -84,6 +84,63 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+// TestSet: what is said changes, what is not stays, and what cannot be is an error and changes nothing.
+func TestSet(t *testing.T) {
+	w := newWorld(t)
+	yes := true
+	for _, e := range []api.CreateEgressRequest{
+		{Name: "mail", Networks: []string{"blue"}, Address: "192.0.2.25", Gateways: []string{"host1"}},
+		{Name: "post", Networks: []string{"red"}, Address: "192.0.2.26"},
+	} {
+		if _, err := w.Create(context.Background(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		r    api.SetEgressRequest
+		says string
+		want string // "": refused, and nothing has changed
+	}{
+		{api.SetEgressRequest{Name: "none", AllGateways: true}, "there is no egress none", ""},
+		{api.SetEgressRequest{Name: "mail"}, "nothing is to be changed", ""},
+		{api.SetEgressRequest{Name: "mail", Gateways: []string{"host2"}, AllGateways: true}, "say one of the two", ""},
+		{api.SetEgressRequest{Name: "mail", Gateways: []string{"host9"}}, "there is no host host9", ""},
+		{api.SetEgressRequest{Name: "mail", Networks: []string{"blue", "zero"}}, "of all (VNID 0)", ""},
+		{api.SetEgressRequest{Name: "mail", Networks: []string{"red"}}, "network red has the egress post already", ""},
+		{api.SetEgressRequest{Name: "mail", Address: "192.0.2.26"}, "egress post has the address 192.0.2.26", ""},
+		{api.SetEgressRequest{Name: "mail", Address: "192.0.2.2"}, "how the others know host host2", ""},
+		{api.SetEgressRequest{Name: "mail", Address: "mail"}, "is no address", ""},
+		{api.SetEgressRequest{Name: "mail", Gateways: []string{"host2", "host1", "host2"}}, "its gateways are host1, host2", "[blue] [192.0.2.25] [host1 host2] false"},
+		{api.SetEgressRequest{Name: "mail", Quorum: &yes}, "sees more than half", "[blue] [192.0.2.25] [host1 host2] true"},
+		{api.SetEgressRequest{Name: "mail", Quorum: &yes}, "it is so already", "[blue] [192.0.2.25] [host1 host2] true"},
+		{api.SetEgressRequest{Name: "mail", Address: "192.0.2.27", AllGateways: true}, "its address is 192.0.2.27, and no longer 192.0.2.25", "[blue] [192.0.2.27] [] true"},
+		{api.SetEgressRequest{Name: "post", Networks: []string{"red"}, Address: "192.0.2.25"}, "no longer 192.0.2.26", "[red] [192.0.2.25] [] false"},
+	} {
+		before := w.r.Snapshot().Rev()
+		done, err := w.Set(context.Background(), c.r)
+		said := done.Text
+		if err != nil {
+			said = err.Error()
+		}
+		e, _ := cluster.Get[cluster.Egress](w.r.Snapshot(), c.r.Name)
+		switch is := fmt.Sprint(e.Networks, e.Addrs, e.Gateways, e.Quorum); {
+		case !strings.Contains(said, c.says) || (err != nil) != (c.want == ""):
+			t.Errorf("%+v: %q, want %q", c.r, said, c.says)
+		case err != nil && w.r.Snapshot().Rev() != before:
+			t.Errorf("%+v: refused, and the state has changed", c.r)
+		case err == nil && is != c.want:
+			t.Errorf("%+v: it is %s, want %s", c.r, is, c.want)
+		}
+	}
+	// A network that is gone since stays named, and is in the way of no change.
+	if _, err := w.r.Update(func(tx *replica.Tx) error { tx.Delete(cluster.Network{Name: "red"}.Key()); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Set(context.Background(), api.SetEgressRequest{Name: "post", Gateways: []string{"host2"}}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestProblems: status says of an egress that concerns this host what a user would call broken, and nothing else.
 func TestProblems(t *testing.T) {
 	held := func(by cluster.NodeID) cluster.Body { return cluster.EgressHolder{Egress: "mail", Host: by} }

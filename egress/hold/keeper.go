@@ -78,6 +78,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	serves map[string]bool // egresses by name: address and NAT are in place
+	leads  []nat.Source    // those that NAT has, as far as it is known
 	notes  map[string]Note
 
 	// Of Run's goroutine, and of one for each egress while it takes.
@@ -161,6 +162,13 @@ func (k *Keeper) Serves(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.serves[name]
+}
+
+// Leads reports whether it is that of one subnet: one that came to the egress later leads out when NAT has it, too.
+func (k *Keeper) Leads(name string, subnet netip.Prefix) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.serves[name] && slices.ContainsFunc(k.leads, func(s nat.Source) bool { return s.Subnet == subnet })
 }
 
 // Notes says what is in the way of this host's holding addresses, by the egress' name.
@@ -306,6 +314,12 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p lan.Place, n
 		return tick
 	default:
 		if n := k.take(ctx, c, p); n != nil {
+			if !p.Here { // as after it was given another address
+				k.serve(c, false)
+			}
+			if verdict == egress.Hold && n.Occupied != nil {
+				n.Err = k.record(c, cluster.EgressHolder{Egress: c.Egress.Name})
+			}
 			h.again = now.Add(retry)
 			k.note(c, *n)
 			return retry
@@ -470,11 +484,23 @@ func (k *Keeper) setNAT(all []nat.Source) error {
 	if slices.Equal(all, k.sources) {
 		return nil // it does not wait for iptables each time
 	}
+	stays := func(s nat.Source) bool {
+		return slices.ContainsFunc(all, func(o nat.Source) bool { return o.Subnet == s.Subnet })
+	}
+	k.lead(slices.DeleteFunc(slices.Clone(k.sources), func(s nat.Source) bool { return !stays(s) }))
 	err := k.cfg.Serve(all)
 	if err == nil {
 		k.sources = all
+		k.lead(all)
 	}
 	return err
+}
+
+// lead notes what NAT has.
+func (k *Keeper) lead(sources []nat.Source) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.leads = sources
 }
 
 // wanted are the sources of what is served.
@@ -502,13 +528,17 @@ func (k *Keeper) placed(ctx context.Context) error {
 // settle makes NAT, and addresses that are nobody's any more, follow. What is served no more leaves the switch before
 // its rule goes: nothing leaves by another address in between.
 func (k *Keeper) settle(ctx context.Context, snap *cluster.Snapshot, cases []egress.Case, view View) error {
+	k.nat.Lock()
+	before := k.sources
+	k.nat.Unlock()
 	err := k.tellNAT(snap)
 	want := k.wanted(snap)
 	k.nat.Lock()
+	came := slices.ContainsFunc(want, func(s nat.Source) bool { return !slices.Contains(before, s) })
 	gone := slices.ContainsFunc(k.sources, func(s nat.Source) bool { return !slices.Contains(want, s) })
 	k.nat.Unlock()
-	if gone && err == nil {
-		if err = k.placed(ctx); err == nil {
+	if (gone || came) && err == nil {
+		if err = k.placed(ctx); err == nil && gone {
 			k.nat.Lock()
 			err = k.setNAT(want)
 			k.nat.Unlock()

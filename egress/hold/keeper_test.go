@@ -33,42 +33,60 @@ var (
 
 // world is a keeper on a LAN, and what it does, in order.
 type world struct {
-	t     *testing.T
-	k     *Keeper
-	r     *replica.Replica
-	now   time.Time
-	dead  map[cluster.NodeID]bool
-	place lan.Place
-	who   net.HardwareAddr // that answers for the address
-	mu    sync.Mutex       // of did: it is also asked beside the rounds
-	did   []string
-	looks int   // at the LAN
-	fails error // of NAT
+	t      *testing.T
+	k      *Keeper
+	r      *replica.Replica
+	now    time.Time
+	dead   map[cluster.NodeID]bool
+	place  lan.Place
+	at     netip.Addr       // that place is about; none: mail
+	left   []netip.Addr     // ours as well
+	who    net.HardwareAddr // that answers for the address
+	mu     sync.Mutex       // of did: it is also asked beside the rounds
+	did    []string
+	looks  int    // at the LAN
+	leaves string // the address that NAT gives
+	fails  error  // of NAT
 }
 
 func (w *world) Look() (View, error)               { w.looks++; return w, nil }
-func (w *world) Find(netip.Addr) lan.Place         { return w.place }
 func (w *world) Announce(string, netip.Addr) error { w.does("announce"); return nil }
 func (w *world) Probe(context.Context, string, netip.Addr) (net.HardwareAddr, error) {
 	w.does("probe")
 	return w.who, nil
 }
 
-func (w *world) Add(string, netip.Addr) error {
+func (w *world) Find(a netip.Addr) lan.Place {
+	p := w.place
+	if w.at.IsValid() && a != w.at {
+		p.Here, p.Ours = false, false
+	}
+	return p
+}
+
+func (w *world) Add(_ string, a netip.Addr) error {
 	w.does("add")
+	if w.place.Ours {
+		w.left = append(w.left, w.at)
+	}
+	w.at = a
 	w.place.Here, w.place.Ours = true, true
 	return nil
 }
 
-func (w *world) Remove(netip.Addr) error {
+func (w *world) Remove(a netip.Addr) error {
 	w.does("remove")
+	if i := slices.Index(w.left, a); i >= 0 {
+		w.left = slices.Delete(w.left, i, i+1)
+		return nil
+	}
 	w.place.Here, w.place.Ours = false, false
 	return nil
 }
 
 func (w *world) Ours() (list []netip.Addr) {
-	if w.place.Ours {
-		list = append(list, mail)
+	if list = slices.Clone(w.left); w.place.Ours {
+		list = append(list, w.at)
 	}
 	return list
 }
@@ -78,6 +96,10 @@ func (w *world) serve(sources []nat.Source) error {
 		return w.fails
 	}
 	w.does(fmt.Sprint("nat ", len(sources)))
+	w.leaves = ""
+	if len(sources) > 0 {
+		w.leaves = sources[0].Address.String()
+	}
 	return nil
 }
 
@@ -297,5 +319,50 @@ func TestRival(t *testing.T) {
 		if n := w.k.Notes()["mail"]; n.Rival.String() != who.String() || n.Any() || w.holder() != self || !w.k.Serves("mail") {
 			t.Errorf("%v answers: %+v", who, n)
 		}
+	}
+}
+
+// TestGrows: a subnet that comes to a network later leads out when NAT has it, and the switch hears of it then.
+func TestGrows(t *testing.T) {
+	w := newWorld(t, "host1")
+	if w.round(); !w.k.Leads("mail", subnet) {
+		t.Fatal("it does not lead out what it holds the address for")
+	}
+	late := netip.MustParsePrefix("10.128.8.0/22")
+	w.put(cluster.Subnet{Prefix: late, Network: "blue"})
+	if !w.k.Leads("mail", subnet) || w.k.Leads("mail", late) {
+		t.Error("it leads out what NAT knows nothing of")
+	}
+	if got, want := w.round(), "nat 2; flows of 1, true"; got != want || !w.k.Leads("mail", late) {
+		t.Errorf("a subnet comes: %s; want %s", got, want)
+	}
+	w.fails = errors.New("no iptables")
+	later := netip.MustParsePrefix("10.128.12.0/22")
+	if w.put(cluster.Subnet{Prefix: later, Network: "blue"}); w.round() != "" || w.k.Leads("mail", later) || !w.k.Leads("mail", late) {
+		t.Error("it leads out what NAT does not have")
+	}
+}
+
+// TestSet: an egress with another address has the new one before the old one goes; while another machine has the new
+// one, nothing leaves.
+func TestSet(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.round()
+	e, _ := cluster.Get[cluster.Egress](w.r.Snapshot(), "mail")
+	e.Addrs = []netip.Addr{netip.MustParseAddr("192.0.2.26")}
+	w.put(e)
+	if got, want := w.round(), "probe; add; nat 1; flows of 1, true; remove"; got != want || w.leaves != "192.0.2.26" || w.at != e.Addrs[0] || len(w.left) > 0 {
+		t.Errorf("with another address: %s; want %s; it leaves by %s", got, want, w.leaves)
+	}
+	e.Addrs = []netip.Addr{netip.MustParseAddr("192.0.2.27")}
+	w.put(e)
+	w.who = strange
+	if got, want := w.round(), "probe; flows of , false; nat 0; remove"; got != want || w.k.Leads("mail", subnet) || w.place.Here || !w.k.Notes()["mail"].Any() || w.holder() != "" {
+		t.Errorf("with one that another machine has: %s; want %s", got, want)
+	}
+	w.who = nil
+	w.now = w.now.Add(retry)
+	if got, want := w.round(), "probe; add; nat 1; flows of 1, true"; got != want || w.leaves != "192.0.2.27" || w.holder() != self {
+		t.Errorf("when that one is gone: %s; want %s; it leaves by %s", got, want, w.leaves)
 	}
 }

@@ -74,9 +74,10 @@ type Config struct {
 // Egress holds addresses from which networks reach the outside (package egress/hold).
 type Egress interface {
 	// Begin comes before the first flow changes: serve declares by which addresses subnets leave, placed returns when
-	// the switch heeds what Serves says.
+	// the switch heeds what Leads says.
 	Begin(serve func([]nat.Source) error, placed func(context.Context) error)
-	Serves(name string) bool
+	// Leads reports whether this host is ready to be the way out of an egress for a subnet.
+	Leads(name string, subnet netip.Prefix) bool
 	Run(context.Context) error
 }
 
@@ -103,7 +104,7 @@ type Plane struct {
 type noEgress struct{}
 
 func (noEgress) Begin(func([]nat.Source) error, func(context.Context) error) {}
-func (noEgress) Serves(string) bool                                          { return false }
+func (noEgress) Leads(string, netip.Prefix) bool                             { return false }
 func (noEgress) Run(context.Context) error                                   { return nil }
 
 // catchUpPatience is how long a switch that forwards is left as it is until another host has
@@ -147,7 +148,7 @@ func New(c Config) (_ *Plane, err error) {
 		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source, Inside: sealed.open},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
-		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Serves, Log: c.Log,
+		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Log: c.Log,
 	}
 	p.told = c.Source.CaughtUp()
 	if c.Source.Snapshot().Ring().Len() == 0 {

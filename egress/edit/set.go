@@ -1,0 +1,104 @@
+package edit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+// Set changes an egress. What the request does not name stays. There is an egress all the while, so that nothing leaves
+// with the address of a host, as it would if one were removed and created again.
+func (d Desk) Set(_ context.Context, r api.SetEgressRequest) (api.Done, error) {
+	if reflect.DeepEqual(r, api.SetEgressRequest{Name: r.Name}) {
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "egress %.80s: nothing is to be changed: say what, as --gateways or --address (`grapevine egress set --help`)", r.Name)
+	}
+	var was, e cluster.Egress
+	_, err := d.Replica.Update(func(tx *replica.Tx) error {
+		var there bool
+		if was, there = cluster.Get[cluster.Egress](tx.Snapshot(), r.Name); !there {
+			return api.Errorf(http.StatusNotFound, "there is no egress %.80s: see `grapevine egress list`", r.Name)
+		}
+		var err error
+		if e, err = changed(was, r); err == nil {
+			err = cluster.Validate(e)
+		}
+		if err != nil {
+			return api.Errorf(http.StatusBadRequest, "egress %.80s: %v", r.Name, err)
+		}
+		if err := fits(tx.Snapshot(), e, was); err != nil || reflect.DeepEqual(e, was) {
+			return err
+		}
+		return tx.Put(e)
+	})
+	switch {
+	case said(err):
+		return api.Done{}, err
+	case err != nil:
+		return api.Done{}, fmt.Errorf("change egress %s: %w", r.Name, err)
+	}
+	return api.Done{Text: strings.Join(append(differs(was, e), d.sixth(e)...), "\n")}, nil
+}
+
+// changed is an egress as a request wants it.
+func changed(e cluster.Egress, r api.SetEgressRequest) (cluster.Egress, error) {
+	if len(r.Networks) > 0 {
+		e.Networks = names(r.Networks)
+	}
+	switch {
+	case r.AllGateways && len(r.Gateways) > 0:
+		return e, fmt.Errorf("its gateways are to be all hosts, and %s alone: say one of the two", strings.Join(r.Gateways, ", "))
+	case r.AllGateways:
+		e.Gateways = nil
+	case len(r.Gateways) > 0:
+		e.Gateways = names(r.Gateways)
+	}
+	if r.Quorum != nil {
+		e.Quorum = *r.Quorum
+	}
+	if r.Address != "" {
+		a, err := parse(r.Address)
+		if err != nil {
+			return e, err
+		}
+		e.Addrs = []netip.Addr{a}
+	}
+	return e, nil
+}
+
+// differs says in words for people what a change is.
+func differs(was, e cluster.Egress) (lines []string) {
+	say := func(format string, a ...any) {
+		lines = append(lines, fmt.Sprintf("egress %s: ", e.Name)+fmt.Sprintf(format, a...))
+	}
+	if !slices.Equal(was.Addrs, e.Addrs) {
+		say("its address is %v, and no longer %v; open connections to the outside end", e.Addrs[0], was.Addrs[0])
+	}
+	if !slices.Equal(was.Networks, e.Networks) {
+		say("it is of %s, and no longer of %s", networks(e), networks(was))
+	}
+	if !slices.Equal(was.Gateways, e.Gateways) {
+		gateways := strings.Join(e.Gateways, ", ")
+		if len(e.Gateways) == 0 {
+			gateways = "all hosts"
+		}
+		say("its gateways are %s; if its holder is none of them, another one takes the address", gateways)
+	}
+	if was.Quorum != e.Quorum {
+		say("%s", map[bool]string{true: "only a host that sees more than half of the gateways holds it", false: "a host holds it however few of the gateways it sees"}[e.Quorum])
+	}
+	if len(lines) == 0 {
+		say("it is so already")
+	}
+	return lines
+}
+
+// names are names in order, each once.
+func names(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }

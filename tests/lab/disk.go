@@ -9,8 +9,8 @@ import (
 )
 
 // ownDisk mounts a tmpfs on the directory of a host's disk, so that it can be full while
-// others are not. It is there after the first boot.
-func ownDisk(dir string) error {
+// others are not, and puts there what it begins with. It is there after the first boot.
+func (l *Lab) ownDisk(dir string) error {
 	switch err := os.Mkdir(dir, 0o755); {
 	case errors.Is(err, os.ErrExist):
 		return nil
@@ -20,7 +20,7 @@ func ownDisk(dir string) error {
 	if err := unix.Mount("grapevine-lab-disk", dir, "tmpfs", 0, "mode=755"); err != nil {
 		return fmt.Errorf("mount a host's disk: %w", err)
 	}
-	return nil
+	return l.fill(dir)
 }
 
 // FillDisk lets nothing more be written to the host's disk, until FreeDisk: no space is

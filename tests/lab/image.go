@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 )
 
 // imageCommand serves the container's host name over HTTP.
@@ -21,9 +22,18 @@ const imageCommand = "hostname > /www/index.html; exec httpd -f -p 80 -h /www"
 // writeImage writes the containers' image as `docker load` reads it (Docker image
 // specification v1.2): one layer with busybox, iperf3 and the libraries they need.
 func writeImage(file string) error {
-	layer, err := imageLayer()
+	image, err := image()
 	if err != nil {
 		return fmt.Errorf("make the containers' image: %w", err)
+	}
+	return os.WriteFile(file, image, 0o644)
+}
+
+// image is the same for all labs of a process.
+var image = sync.OnceValues(func() ([]byte, error) {
+	layer, err := imageLayer()
+	if err != nil {
+		return nil, err
 	}
 	sum := sha256.Sum256(layer)
 	config, err := json.Marshal(map[string]any{
@@ -36,24 +46,20 @@ func writeImage(file string) error {
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum[:])}},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	manifest, err := json.Marshal([]map[string]any{{
 		"Config": "config.json", "RepoTags": []string{Image + ":latest"}, "Layers": []string{"layer.tar"},
 	}})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a := newArchive()
 	a.file("config.json", config, 0o644)
 	a.file("layer.tar", layer, 0o644)
 	a.file("manifest.json", manifest, 0o644)
-	image, err := a.bytes()
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, image, 0o644)
-}
+	return a.bytes()
+})
 
 func imageLayer() ([]byte, error) {
 	a := newArchive()

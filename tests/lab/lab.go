@@ -99,6 +99,8 @@ type Lab struct {
 	id      string
 	dir     string // below base: a tmpfs
 	key     string // gossip key of the agents
+	bare    bool   // its hosts load the image themselves
+	begin   string // else: see [Lab.loaded]
 	kept    bool
 	closing sync.Once
 	buildMu sync.Mutex // one commit's program at a time
@@ -129,7 +131,7 @@ func New(ctx context.Context, opts Options) (*Lab, error) {
 }
 
 func newLab(opts Options) *Lab {
-	l := &Lab{opts: opts, id: "gvlab" + rand.Text()[:6], key: newKey()}
+	l := &Lab{opts: opts, id: "gvlab" + rand.Text()[:6], key: newKey(), bare: InGuest()} // a guest has but one lab
 	l.dir = filepath.Join(base, l.id)
 	return l
 }
@@ -157,8 +159,13 @@ func (l *Lab) build(ctx context.Context) error {
 	for i := range l.opts.Hosts {
 		l.Hosts = append(l.Hosts, newHost(l, i+1))
 	}
+	if l.begin == "" && !l.bare {
+		if l.begin, err = l.loaded(ctx); err != nil {
+			return err
+		}
+	}
 	return l.Each(func(h *Host) error {
-		if err := h.Boot(ctx); err != nil {
+		if err := h.Boot(ctx); err != nil || !l.bare {
 			return err
 		}
 		return loadImage(ctx, h)

@@ -29,7 +29,7 @@ func (m *nsMachine) boot(ctx context.Context) error {
 	if err := mkdirs(h.dir()); err != nil {
 		return err
 	}
-	if err := ownDisk(l.sub(h.Name, "disk")); err != nil {
+	if err := l.ownDisk(l.sub(h.Name, "disk")); err != nil {
 		return err
 	}
 	spec := boxSpec{Hostname: h.Name, Net: netSpec{IP: []string{"link set lo up"}}, Root: &rootSpec{

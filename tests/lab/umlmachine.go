@@ -97,7 +97,7 @@ func (m *umlMachine) prepare(ctx context.Context) error {
 		if err := os.MkdirAll(h.dir(), 0o755); err != nil {
 			return err
 		}
-		if err := makeDisk(ctx, disk); err != nil {
+		if err := l.makeDisk(ctx, disk); err != nil {
 			return err
 		}
 		if err := l.Wire.plugUML(ctx, h.Name, l.opts.MTU); err != nil {
@@ -115,7 +115,7 @@ func (m *umlMachine) prepare(ctx context.Context) error {
 	return os.WriteFile(m.specFile(), text, 0o644)
 }
 
-func makeDisk(ctx context.Context, name string) error {
+func (l *Lab) makeDisk(ctx context.Context, name string) error {
 	file, err := os.Create(name)
 	if err != nil {
 		return err
@@ -124,7 +124,11 @@ func makeDisk(ctx context.Context, name string) error {
 	if err := file.Truncate(umlDisk); err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-E", "lazy_itable_init=1,nodiscard", name).CombinedOutput()
+	argv := []string{"-q", "-E", "lazy_itable_init=1,nodiscard"}
+	if !l.bare {
+		argv = append(argv, "-d", l.begin)
+	}
+	out, err := exec.CommandContext(ctx, "mkfs.ext4", append(argv, name)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("mkfs.ext4: %w: %s", err, out)
 	}

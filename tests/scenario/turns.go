@@ -20,6 +20,7 @@ type turns struct {
 	mu        sync.Mutex
 	all, free int // free is negative while those that idled are back and nobody has ended yet
 	crowded   func() bool
+	left      chan struct{} // capacity 1: somebody has left
 }
 
 func newTurns() *turns {
@@ -30,13 +31,16 @@ func newTurns() *turns {
 		}
 	}
 	const tooMany = 1.5 // crowds: the processors are busy with fewer, and what has just ended still counts for a minute
-	return &turns{all: all, free: all, crowded: func() bool { return lab.Crowd() > tooMany }}
+	return &turns{all: all, free: all, crowded: func() bool { return lab.Crowd() > tooMany }, left: make(chan struct{}, 1)}
 }
 
 // wait takes a place when one is free.
 func (p *turns) wait() {
 	for !p.take() {
-		time.Sleep(500 * time.Millisecond)
+		select {
+		case <-p.left:
+		case <-time.After(500 * time.Millisecond): // as to the crowd
+		}
 	}
 }
 
@@ -61,6 +65,10 @@ func (p *turns) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free++
+	select {
+	case p.left <- struct{}{}:
+	default:
+	}
 }
 
 // idle COMMAND...: this waits long and does little meanwhile (Docker's own patience with a driver that is

@@ -313,7 +313,7 @@ type tables struct {
 	twice       bool // what cfg wants is in owner's table as well
 	fib         bool // this kernel has the expression fib
 	cfg         Config
-	handles     []uint64
+	handles     []uint64  // of the rules as set left them; nil: they are to be made anew
 	before      []Refused // by rules that were replaced
 }
 
@@ -393,7 +393,10 @@ func (t *tables) own() {
 }
 
 func (t *tables) set(cfg Config) error {
-	t.cfg, t.twice = cfg, false
+	if t.change(cfg) {
+		return nil
+	}
+	t.cfg, t.twice, t.handles = cfg, false, nil
 	if t.owned {
 		t.own()
 	}
@@ -408,12 +411,45 @@ func (t *tables) set(cfg Config) error {
 	return err
 }
 
+// change makes the tables those of cfg where that is a matter of some values of sets, as with each container that comes
+// and goes. The rules stay, and what they have counted. false: they have to be made anew; nothing may be wrong with that.
+func (t *tables) change(cfg Config) bool {
+	if len(t.handles) == 0 || t.owned && !t.twice {
+		return false
+	}
+	todo := []struct {
+		name  string
+		owned bool
+		conn  *nft.Conn
+	}{{lasting, false, t.conn}, {ours, true, t.owner}}
+	if !t.twice {
+		todo = todo[:1]
+	}
+	for _, at := range todo {
+		from, to := table(at.name, t.cfg, t.fib), table(at.name, cfg, t.fib)
+		from.Owned, to.Owned = at.owned, at.owned
+		batch, ok := from.Change(to)
+		if !ok {
+			return false
+		}
+		if len(batch) > 0 && at.conn.Do(batch) != nil {
+			return false
+		}
+	}
+	t.cfg = cfg
+	return true
+}
+
 func (t *tables) whole() (bool, error) {
 	if t.owned && !t.twice {
 		t.own()
 	}
 	handles, err := t.conn.Handles(nft.Table{Name: lasting, Family: nft.Inet})
-	return err == nil && len(handles) > 0 && slices.Equal(handles, t.handles), err
+	whole := err == nil && len(handles) > 0 && slices.Equal(handles, t.handles)
+	if !whole {
+		t.handles = nil
+	}
+	return whole, err
 }
 
 // wait looks again after a while, though the kernel tells of every change, or that it could not; and soon while the

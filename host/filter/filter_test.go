@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -488,6 +489,85 @@ func TestManyHosts(t *testing.T) {
 		}
 		if got := run(t, "nft", "list", "set", "inet", lasting, "vteps4"); !strings.Contains(got, "10.20.11.183") {
 			t.Error("the last one is not in it")
+		}
+	})
+}
+
+// TestChange: what is changed in place is what would have been made anew, the rules and their counters stay, and what somebody
+// else has taken away meanwhile is made anew.
+func TestChange(t *testing.T) {
+	linktest.New(t).Do(func() {
+		f, err := openFilter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := f.Set(config); err != nil {
+			t.Fatal(err)
+		}
+		with := f.with.(*tables)
+		// Hash tables have no order: each word of a line of elements is its own.
+		listing := func() string {
+			var words []string
+			for _, name := range []string{lasting, ours} {
+				words = append(words, strings.Fields(run(t, "nft", "--stateless", "list", "table", "inet", name))...)
+			}
+			for i, w := range words {
+				words[i] = strings.TrimSuffix(w, ",")
+			}
+			slices.Sort(words)
+			return strings.Join(words, "\n")
+		}
+		tables := func() (which string) { // each that is made has a number of its own
+			for _, name := range []string{lasting, ours} {
+				first, _, _ := strings.Cut(run(t, "nft", "-a", "list", "table", "inet", name), "\n")
+				which += first
+			}
+			return which
+		}
+		anew := func(cfg Config) string {
+			with.handles = nil
+			f.cfg = Config{}
+			if err := f.Set(cfg); err != nil {
+				t.Fatal(err)
+			}
+			return listing()
+		}
+		change := func(what string, change func(*Config), stays bool) {
+			t.Helper()
+			cfg := config
+			change(&cfg)
+			wanted := anew(cfg)
+			anew(config)
+			before := tables()
+			if err := f.Set(cfg); err != nil {
+				t.Fatal(err)
+			}
+			if got := listing(); got != wanted {
+				t.Errorf("%s: changed in place it is\n%s\nand made anew\n%s", what, got, wanted)
+			}
+			if same := tables() == before; same != stays {
+				t.Errorf("%s: the tables stay: %v, want %v", what, same, stays)
+			}
+		}
+		change("a guest more", func(c *Config) { c.Guests = []string{"virbr0", "gh0123456789ab"} }, true)
+		change("another guest", func(c *Config) { c.Guests = []string{"tap7"} }, true)
+		change("no guest", func(c *Config) { c.Guests = nil }, true)
+		change("another host", func(c *Config) { c.VTEPs = append(slices.Clone(c.VTEPs), netip.MustParseAddr("10.9.0.77")) }, true)
+		change("a subnet more", func(c *Config) { c.Internal = append(slices.Clone(c.Internal), netip.MustParsePrefix("10.128.8.0/22")) }, false)
+		change("no VTEP of our own", func(c *Config) { c.Own = nil }, false)
+		for _, taken := range []string{"delete table inet " + lasting, "flush set inet " + lasting + " guests", "flush ruleset"} {
+			cfg := config
+			cfg.Guests = []string{"tap8"}
+			wanted := anew(cfg)
+			anew(config)
+			run(t, append([]string{"nft"}, strings.Fields(taken)...)...)
+			if err := f.Set(cfg); err != nil {
+				t.Fatal(err)
+			}
+			if got := listing(); got != wanted {
+				t.Errorf("after %s it is\n%s\nand made anew\n%s", taken, got, wanted)
+			}
 		}
 	})
 }

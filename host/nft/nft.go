@@ -5,7 +5,10 @@
 package nft
 
 import (
+	"bytes"
 	"encoding/binary"
+	"reflect"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -152,6 +155,44 @@ func (t Table) Add(s Set) [][]byte { return t.elements(unix.NFT_MSG_NEWSETELEM, 
 
 // Take are the messages that take them out.
 func (t Table) Take(s Set) [][]byte { return t.elements(unix.NFT_MSG_DELSETELEM, s) }
+
+// Change are the messages that make t, as it is there, into another table of its name by values of sets alone; false: more
+// than these differs, or values of intervals do.
+func (t Table) Change(to Table) ([][]byte, bool) {
+	if t.Name != to.Name || t.Family != to.Family || t.Owned != to.Owned || len(t.Sets) != len(to.Sets) || !reflect.DeepEqual(t.Chains, to.Chains) {
+		return nil, false
+	}
+	var batch [][]byte
+	for i, is := range t.Sets {
+		be := to.Sets[i]
+		values, wanted := is.Values, be.Values
+		is.Values, be.Values = nil, nil
+		same := slices.EqualFunc(values, wanted, bytes.Equal)
+		if !reflect.DeepEqual(is, be) || !same && (is.Interval || is.DataLength > 0) {
+			return nil, false
+		}
+		if same {
+			continue
+		}
+		is.Values, be.Values = lacking(values, wanted), lacking(wanted, values)
+		batch = append(append(batch, t.Take(is)...), t.Add(be)...)
+	}
+	return batch, true
+}
+
+// lacking are the values of all that others do not have.
+func lacking(all, others [][]byte) (out [][]byte) {
+	have := make(map[string]bool, len(others))
+	for _, v := range others {
+		have[string(v)] = true
+	}
+	for _, v := range all {
+		if !have[string(v)] {
+			out = append(out, v)
+		}
+	}
+	return out
+}
 
 func (t Table) elements(kind uint16, s Set, more ...*nl.RtAttr) (batch [][]byte) {
 	for from := 0; from < len(s.Values); from += perMessage {

@@ -113,3 +113,41 @@ func TestGroupsAndRules(t *testing.T) {
 	in, _ := Plan(w.Snapshot(), me, pipeline.Metadata, Ports{Tunnel: 1, Endpoints: map[string]uint32{a.ID: 11, open.ID: 12}})
 	wantGroups(t, "isolated", in, "5 10.128.3.255 [12] []", "5 224.0.0.1 [12] []", "5 239.1.2.3 [12] []", "5 255.255.255.255 [12] []")
 }
+
+// TestGroupsOfAHostThatMeansHarm: of one that tells more groups than a host may, others take no more than that, and of what
+// another host tells all.
+func TestGroupsOfAHostThatMeansHarm(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	w.put(casting("blue", 5), subnet("10.128.0.0/22", "blue", ""))
+	a := endpoint(me, 'a', "blue", "10.128.0.7")
+	w.put(a)
+	const containers = cluster.MaxHostGroups/cluster.MaxGroups + 8
+	for i := range containers {
+		e := endpoint(other, 'd', "blue", fmt.Sprintf("10.128.2.%d", 7+i))
+		e.ID = fmt.Sprintf("%064x", 0xd000+i)
+		e.MAC = fmt.Sprintf("02:42:00:00:01:%02x", i)
+		l := cluster.Listen{Endpoint: e.ID, Host: other}
+		for g := range cluster.MaxGroups {
+			l.Groups = append(l.Groups, netip.AddrFrom4([4]byte{239, 1, byte(i), byte(g)}))
+		}
+		w.by(other, e, l)
+	}
+	honest := endpoint(third, 'f', "blue", "10.128.3.7")
+	w.by(third, honest, listen(honest, "239.9.9.9", "239.9.9.10"))
+	in, _ := Plan(w.Snapshot(), me, pipeline.Metadata, Ports{Tunnel: 1, Endpoints: map[string]uint32{a.ID: 11}})
+	by := map[netip.Addr]int{}
+	for _, g := range in.Groups {
+		if b := g.Addr.As4(); b[0] == 239 {
+			for _, v := range g.VTEPs {
+				by[v]++
+			}
+		}
+	}
+	if got := by[addr("192.0.2.2")]; got != cluster.MaxHostGroups {
+		t.Errorf("%d groups of the host that tells %d count, want %d", got, containers*cluster.MaxGroups, cluster.MaxHostGroups)
+	}
+	if got := by[addr("192.0.2.3")]; got != 2 {
+		t.Errorf("%d groups of the other host count, want 2", got)
+	}
+}

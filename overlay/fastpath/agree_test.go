@@ -34,7 +34,7 @@ import (
 // direct they do the same, with other hosts by way of VXLAN headers of their own.
 func TestAgree(t *testing.T) {
 	w := newJudges(t)
-	carried, answered, direct, guarded, toGateway, fromGateway, secret, all := 0, 0, 0, 0, 0, 0, 0, 0
+	carried, answered, direct, guarded, toGateway, fromGateway, toGroup, secret, all := 0, 0, 0, 0, 0, 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		contents := Compile(in, w.device)
@@ -46,6 +46,11 @@ func TestAgree(t *testing.T) {
 			got, mtu, out := w.program(t, p, frame)
 			if slices.ContainsFunc(in.Policy.Guards, func(g pipeline.Guard) bool { return slices.Contains(g.Addrs, p.Dst) }) {
 				guarded++
+			}
+			if slices.ContainsFunc(in.Groups, func(g pipeline.Group) bool {
+				return p.Protocol == unix.IPPROTO_UDP && p.Ifindex != 0 && g.Addr == p.Dst
+			}) {
+				toGroup++
 			}
 			if want, wantMTU := w.expected(contents, p, frame); sound && (got != want || mtu != wantMTU) {
 				t.Fatalf("%v:\n%x\nthe program says %+v, MTU %d; it should %+v, MTU %d", p, frame, got, mtu, want, wantMTU)
@@ -106,10 +111,10 @@ func TestAgree(t *testing.T) {
 	if guarded == 0 {
 		t.Error("no packet was to or from an endpoint with rules")
 	}
-	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered; %d from or to an encrypted network crossed the tunnel", carried, all, direct, toGateway, fromGateway, answered, secret)
+	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered, %d were for a group; %d from or to an encrypted network crossed the tunnel", carried, all, direct, toGateway, fromGateway, answered, toGroup, secret)
 	t.Log(sums)
 	// A short run, of a fifth of the draws, may show little.
-	if !testing.Short() && (carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/400 || secret == 0) {
+	if !testing.Short() && (carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/400 || toGroup < all/400 || secret == 0) {
 		t.Error(sums + ": the test shows little")
 	}
 }
@@ -267,9 +272,20 @@ func must(t interface {
 func (w *judges) install(t *rapid.T, in pipeline.Input, contents Contents) {
 	must(t, w.tables.write(contents))
 	in.TunnelPort, in.GatewayPort = w.tunnel, w.gateway
-	in.Ports = append([]pipeline.Port(nil), in.Ports...)
+	in.Ports, in.Groups = slices.Clone(in.Ports), slices.Clone(in.Groups)
+	drawn := map[uint32]uint32{}
 	for i := range in.Ports {
-		in.Ports[i].OFPort = w.ports[in.Ports[i].Endpoint]
+		p := &in.Ports[i]
+		drawn[p.OFPort] = w.ports[p.Endpoint]
+		p.OFPort = drawn[p.OFPort]
+	}
+	for i := range in.Groups {
+		g := &in.Groups[i]
+		g.Ports = slices.Clone(g.Ports)
+		for j := range g.Ports {
+			g.Ports[j] = drawn[g.Ports[j]]
+		}
+		slices.Sort(g.Ports)
 	}
 	flows, err := pipeline.Compile(in)
 	must(t, err)
@@ -302,6 +318,9 @@ func (w *judges) counted(t *rapid.T, tally pipeline.Tally, trace string, bytes i
 			// What the host itself sends to an endpoint with an exit the program may deliver, which nobody outside
 			// answers: it is counted with what else is delivered there.
 			n.priority = 3000
+		}
+		if n.table == uint64(pipeline.Noted) {
+			continue // the same packet behind conntrack
 		}
 		visits[n]++
 	}
@@ -734,15 +753,21 @@ func (w *judges) ovs(t *rapid.T, in pipeline.Input, p Packet, frame []byte) (Ver
 		t.Fatalf("trace: %v", answer.Error)
 	}
 	var out uint64
+	copies := 0
 	for _, line := range strings.Split(text, "\n") {
 		if m := outputs.FindStringSubmatch(line); m != nil {
 			out, _ = strconv.ParseUint(m[1]+m[2], 10, 32)
+			copies++
 		}
 	}
-	m := finalMACs.FindStringSubmatch(text)
-	if out == 0 || m == nil || unexpected.MatchString(text) {
+	if copies > 1 { // to several: no Verdict
 		return Verdict{}, text
 	}
+	all := finalMACs.FindAllStringSubmatch(text, -1)
+	if out == 0 || len(all) == 0 || unexpected.MatchString(text) {
+		return Verdict{}, text
+	}
+	m := all[len(all)-1] // of a packet that goes on behind conntrack the headers are those in the end
 	src, _ := net.ParseMAC(m[1])
 	dst, _ := net.ParseMAC(m[2])
 	if out == uint64(w.tunnel) {

@@ -29,8 +29,11 @@ var (
 		"10.128.0.1", "10.128.0.2", "10.128.0.3", "10.128.0.130", "10.128.0.131", "10.128.7.7", "10.129.0.1", "10.129.0.2", "10.129.0.200", "169.254.1.3",
 		"fd00:1::1", "fd00:1::2", "fd00:1::8000:2", "fd00:2::1", "fd00:2::2",
 	)
-	linkLocal = addrs("169.254.1.1", "169.254.1.2", "169.254.1.3", "fe80::1:1", "fe80::1:2")
-	elsewhere = addrs("224.0.0.1", "224.1.0.5", "255.255.255.255", "127.0.0.1", "127.1.0.9", "198.51.100.1", "0.0.0.0", "ff02::1", "::1", "fe80::1", "::", "2001:db8::9", "240.0.0.2", "240.0.0.9", "fd67:7261:7065::2", "192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::4")
+	// What all of a subnet get, or some of a network.
+	broadcasts = addrs("10.128.0.255", "10.128.255.255", "10.129.0.255")
+	groups     = addrs("239.1.2.3", "ff05::1234")
+	linkLocal  = addrs("169.254.1.1", "169.254.1.2", "169.254.1.3", "fe80::1:1", "fe80::1:2")
+	elsewhere  = addrs("224.0.0.1", "224.1.0.5", "255.255.255.255", "127.0.0.1", "127.1.0.9", "198.51.100.1", "0.0.0.0", "ff02::1", "::1", "fe80::1", "::", "2001:db8::9", "240.0.0.2", "240.0.0.9", "fd67:7261:7065::2", "192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::4")
 )
 
 func addrs(s ...string) (out []netip.Addr) {
@@ -100,15 +103,14 @@ func inputs() *rapid.Generator[pipeline.Input] {
 			in.Subnets = append(in.Subnets, s)
 		}
 		seen := map[netip.Prefix]bool{}
-		for range rapid.IntRange(2, 8).Draw(t, "routes") {
-			a := rapid.SampledFrom(slices.Concat(numbers, elsewhere[:5], elsewhere[len(elsewhere)-7:])).Draw(t, "of")
-			p, _ := a.Prefix(rapid.IntRange(a.BitLen()*3/8, a.BitLen()).Draw(t, "bits"))
+		route := func(a netip.Addr, bits int, vnid uint32, remote bool) {
+			p, _ := a.Prefix(bits)
 			if seen[p] {
-				continue
+				return
 			}
 			seen[p] = true
-			r := pipeline.Route{Prefix: p, VNID: vnid.Draw(t, "VNID")}
-			if rapid.IntRange(0, 3).Draw(t, "remote") < 3 {
+			r := pipeline.Route{Prefix: p, VNID: vnid}
+			if remote {
 				r.VTEP = rapid.SampledFrom(vteps).Draw(t, "VTEP")
 			}
 			if secret && r.VTEP == vteps[0] {
@@ -118,6 +120,16 @@ func inputs() *rapid.Generator[pipeline.Input] {
 				r.VTEP = r.Secure
 			}
 			in.Routes = append(in.Routes, r)
+		}
+		for range rapid.IntRange(2, 8).Draw(t, "routes") {
+			a := rapid.SampledFrom(slices.Concat(numbers, elsewhere[:5], elsewhere[len(elsewhere)-7:])).Draw(t, "of")
+			bits := rapid.IntRange(a.BitLen()*3/8, a.BitLen()).Draw(t, "bits")
+			route(a, bits, vnid.Draw(t, "VNID"), rapid.IntRange(0, 3).Draw(t, "remote") < 3)
+		}
+		for _, s := range in.Subnets { // another host has the end of one, its broadcast address in it
+			if last := pipeline.Broadcast(s.Prefix); last.IsValid() && rapid.IntRange(0, 2).Draw(t, "the end is another's") == 0 {
+				route(last, s.Prefix.Bits()+rapid.IntRange(0, 2).Draw(t, "of it"), s.VNID, true)
+			}
 		}
 		type neighbour struct {
 			vnid uint32
@@ -178,6 +190,7 @@ func inputs() *rapid.Generator[pipeline.Input] {
 				in.Neighbours = append(in.Neighbours, pipeline.Neighbour{Addr: a, VNID: n, VTEP: v})
 			}
 		}
+		in.Groups = members(t, in)
 		of := rapid.SampledFrom(realms).Draw(t, "realms")
 		realm(&in, of)
 		// The flows of a VNID are its subnets' and ports': without any it is in no realm, as no range is without a subnet.
@@ -198,13 +211,52 @@ func inputs() *rapid.Generator[pipeline.Input] {
 	})
 }
 
+// members draws who gets what is sent to groups and to all, on networks some of which carry that.
+func members(t *rapid.T, in pipeline.Input) (list []pipeline.Group) {
+	for _, vnid := range []uint32{5, 6} {
+		if rapid.IntRange(0, 2).Draw(t, "carries multicast") == 0 {
+			continue
+		}
+		addrs := slices.Clone(groups)
+		for _, s := range in.Subnets {
+			if last := pipeline.Broadcast(s.Prefix); s.VNID == vnid && last.IsValid() {
+				addrs = append(addrs, last)
+			}
+		}
+		for _, a := range addrs {
+			g := pipeline.Group{VNID: vnid, Addr: a}
+			for i := range in.Ports {
+				p := &in.Ports[i]
+				if p.VNID != vnid {
+					continue
+				}
+				p.Multicast, g.Encrypted = true, p.Encrypted
+				if rapid.Bool().Draw(t, p.Endpoint+" is a member") {
+					g.Ports = append(g.Ports, p.OFPort)
+				}
+			}
+			for _, s := range in.Subnets {
+				g.Encrypted = g.Encrypted || s.VNID == vnid && s.Encrypted
+			}
+			for _, v := range in.VTEPs {
+				if v.Secure == g.Encrypted && rapid.Bool().Draw(t, v.Addr.String()+" has members") {
+					g.VTEPs = append(g.VTEPs, v.Addr)
+				}
+			}
+			slices.SortFunc(g.VTEPs, netip.Addr.Compare)
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
 // packets draws one that may well be meant for somebody in in.
 func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packet] {
 	return rapid.Custom(func(t *rapid.T) Packet {
 		if p, ok := aimed(t, in, device); ok {
 			return p
 		}
-		all := slices.Concat(numbers, elsewhere, linkLocal)
+		all := slices.Concat(numbers, elsewhere, linkLocal, broadcasts, groups)
 		p := Packet{Src: rapid.SampledFrom(all).Draw(t, "source"), Dst: rapid.SampledFrom(all).Draw(t, "destination")}
 		for p.Dst.Is4() != p.Src.Is4() {
 			p.Dst = rapid.SampledFrom(all).Draw(t, "destination")
@@ -234,7 +286,7 @@ func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packe
 
 // aimed draws a packet that is likely to be carried, which few random ones are.
 func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, bool) {
-	kind := rapid.SampledFrom([]string{"any", "local", "out", "out", "in", "in", "another's", "link-local", "leaves", "leaves", "enters"}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]string{"any", "local", "out", "out", "in", "in", "another's", "link-local", "group", "group", "leaves", "leaves", "enters"}).Draw(t, "kind")
 	if kind == "any" || len(in.Ports) == 0 {
 		return Packet{}, false
 	}
@@ -277,6 +329,19 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 			to = append(to, n.Addr)
 		}
 		p.Src, p.Dst = rapid.SampledFrom(from).Draw(t, "from"), rapid.SampledFrom(to).Draw(t, "to")
+	case kind == "group": // of its own network, most of them
+		to := slices.Concat(broadcasts, groups)
+		for _, g := range in.Groups {
+			if g.VNID == a.VNID && !g.Addr.IsMulticast() {
+				to = slices.Concat(to, slices.Repeat([]netip.Addr{g.Addr}, 5))
+			}
+		}
+		p.Dst = rapid.SampledFrom(to).Draw(t, "to")
+		for _, own := range a.Addrs {
+			if own.Is4() == p.Dst.Is4() {
+				p.Src = own
+			}
+		}
 	case kind == "another's": // all of a's but the device
 		p.Ifindex = device[rapid.SampledFrom(endpoints).Draw(t, "device of")]
 	case kind != "local" && len(there) > 0:

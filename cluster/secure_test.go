@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"math"
 	"net/netip"
 	"testing"
 )
@@ -27,6 +28,17 @@ func TestAHostThatEncryptsHasItsVTEPInside(t *testing.T) {
 	} {
 		if Validate(bad) == nil {
 			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
+
+// A host that means harm cannot have the others' turns overflow, which count on from the greatest there is.
+func TestTurnHasABound(t *testing.T) {
+	n := Node{ID: "0123456789abcdef", WireGuard: bytes.Repeat([]byte{1}, 32), WireGuardAt: netip.MustParseAddrPort("192.0.2.1:7948")}
+	for turn, want := range map[uint64]bool{0: true, 4: true, maxTurn: true, maxTurn + 1: false, math.MaxUint64: false} {
+		n.Turn.At = turn
+		if err := Validate(n); (err == nil) != want {
+			t.Errorf("turn %d: %v, want that it is taken: %v", turn, err, want)
 		}
 	}
 }

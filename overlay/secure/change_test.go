@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +27,7 @@ type keyed struct {
 	at   netip.Addr
 	dir  string
 	snap *cluster.Snapshot
+	more []cluster.Node // hosts that it hears of besides
 }
 
 func (h *keyed) Snapshot() *cluster.Snapshot { return h.snap }
@@ -65,7 +68,7 @@ func round(t *testing.T, all []*keyed, act ...*keyed) {
 		nodes = append(nodes, h.node())
 	}
 	for _, h := range act {
-		h.snap = told(t, nodes)
+		h.snap = told(t, slices.Concat(nodes, h.more))
 	}
 }
 
@@ -142,16 +145,16 @@ func stream(t *testing.T, from, to *keyed) (stop func() (sent, heard int)) {
 	}
 }
 
-// TestKeysChange: two hosts change their keys while each sends to the other, and nothing is lost; one's agent begins anew
-// in the midst of it.
-func TestKeysChange(t *testing.T) {
-	all := newKeyed(t)
+// both reports whether two hosts have heard each other on a device, the first or the second one.
+func both(all []*keyed, which int) bool { return all[0].heard[which][two] && all[1].heard[which][one] }
+
+// meet has two hosts have a session.
+func meet(t *testing.T, all []*keyed) {
+	t.Helper()
 	a, b := all[0], all[1]
-	former := []wireguard.Key{a.now.first, b.now.first}
-	heard := func(which int) bool { return a.heard[which][two] && b.heard[which][one] }
-	for end := time.Now().Add(20 * time.Second); !heard(0); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !both(all, 0); time.Sleep(50 * time.Millisecond) {
 		round(t, all, a, b)
-		a.Do(func() { // so that there is a session
+		a.Do(func() {
 			if c, err := net.Dial("udp6", net.JoinHostPort(cluster.SecureVTEP(two).String(), "9")); err == nil {
 				_, _ = c.Write([]byte("hello"))
 				c.Close()
@@ -161,6 +164,44 @@ func TestKeysChange(t *testing.T) {
 			t.Fatalf("no session: %+v %+v %+v %+v", a.heard, b.heard, a.said, b.said)
 		}
 	}
+}
+
+// TestAnOlderAgentComesMeanwhile: hosts that have begun to change their keys wait for a host whose agent does not know how, and that
+// has no second device, and go on when it does.
+func TestAnOlderAgentComesMeanwhile(t *testing.T) {
+	all := newKeyed(t)
+	a, b := all[0], all[1]
+	meet(t, all)
+	a.order = true
+	older := host(four, 4, "192.0.2.4:7948")
+	until := func(what string, done func() bool) {
+		t.Helper()
+		for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not %s: %d (%s) and %d (%s)", what, a.now.turn, a.waits, b.now.turn, b.waits)
+			}
+			round(t, all, a, b)
+		}
+	}
+	until("begun", func() bool { return a.now.step() == begun })
+	a.more, b.more = []cluster.Node{older}, []cluster.Node{older}
+	until("waiting for host4 alone", func() bool {
+		if a.now.step() > begun || b.now.step() > begun || a.now.turn >= 2*steps || b.now.turn >= 2*steps {
+			t.Fatalf("a host has gone on without the older one: %d (%s) and %d (%s)", a.now.turn, a.waits, b.now.turn, b.waits)
+		}
+		return both(all, 1) && strings.HasPrefix(a.waits, "host host4 ") && strings.HasPrefix(b.waits, "host host4 ")
+	})
+	a.more, b.more = nil, nil // it leaves
+	until("at the end", func() bool { return a.now.turn == 2*steps && b.now.turn == 2*steps && !a.now.two && !b.now.two })
+}
+
+// TestKeysChange: two hosts change their keys while each sends to the other, and nothing is lost; one's agent begins anew
+// in the midst of it.
+func TestKeysChange(t *testing.T) {
+	all := newKeyed(t)
+	a, b := all[0], all[1]
+	former := []wireguard.Key{a.now.first, b.now.first}
+	meet(t, all)
 	there, back := stream(t, a, b), stream(t, b, a)
 	a.order = true
 	anew := false

@@ -37,6 +37,7 @@ import (
 	"github.com/grapevine-net/grapevine/observe/capture"
 	"github.com/grapevine-net/grapevine/observe/ipfix"
 	"github.com/grapevine-net/grapevine/observe/metrics"
+	"github.com/grapevine-net/grapevine/observe/rulecount"
 	"github.com/grapevine-net/grapevine/observe/trace"
 	"github.com/grapevine-net/grapevine/observe/traffic"
 	"github.com/grapevine-net/grapevine/overlay/plane"
@@ -89,6 +90,7 @@ type Agent struct {
 	exporter    *metrics.Exporter
 	captures    *capture.Desk
 	traces      *trace.Desk
+	ruleCounts  *rulecount.Desk
 	traffic     *traffic.Desk
 	flows       *ipfix.Exporter
 }

@@ -58,6 +58,7 @@ func (a *Agent) handlers() api.Handlers {
 		Try:          policies.Try,
 		Allow:        policies.Allow,
 		Learn:        policies.Learn,
+		RuleCounts:   a.ruleCounts.Counts,
 		DeletePolicy: policies.Delete,
 		Explain:      policies.Explain,
 		Trace:        a.traces.Trace,

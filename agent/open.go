@@ -188,7 +188,8 @@ func (a *Agent) openMember() error {
 	a.openCapture()
 	a.openTraffic()
 	a.openTrace()
-	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods(), a.traffic.Methods(), a.traces.Methods()} {
+	policing{a}.openCounts()
+	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods(), a.traffic.Methods(), a.traces.Methods(), a.ruleCounts.Methods()} {
 		for method, handler := range methods {
 			a.gossip.Handle(method, handler)
 		}

@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -168,6 +171,42 @@ type PolicyRule struct {
 	Version string `json:"version"`
 }
 
+// RuleCounts are what the rules of policies let through and denied.
+type RuleCounts struct {
+	Rules []RuleCount `json:"rules"`
+	// Notes say which hosts are not counted, and why.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// RuleCount is what one rule let through or denied, on one host or several; or, with a Container, what no rule let it
+// send or be sent.
+type RuleCount struct {
+	Rule   string `json:"rule,omitempty"` // shop/db ingress[0]
+	Action string `json:"action"`         // Accept or Deny
+	// Direction, Network and Container are of what no rule lets through, and Policies are those that isolate it.
+	Direction string   `json:"direction,omitempty"`
+	Network   string   `json:"network,omitempty"`
+	Container string   `json:"container,omitempty"`
+	Policies  []string `json:"policies,omitempty"`
+	Hosts     int      `json:"hosts"` // that count it
+	// Packets and Bytes are of all that went over connections that the rule let begin, both ways, Ethernet headers
+	// included; or of what was denied.
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	// Connections that the rule let begin.
+	Connections uint64 `json:"connections"`
+}
+
+// Of reports whether a policy, as commands name it, is the rule's, or is one of those that isolate.
+func (r RuleCount) Of(policy string) bool {
+	return strings.HasPrefix(r.Rule, policy+" ") || slices.Contains(r.Policies, policy)
+}
+
+// CountRules says what the rules of policies counted on the agent's host, or on all.
+func CountRules(ctx context.Context, c *Client, all bool) (RuleCounts, error) {
+	return call[RuleCounts](ctx, c, http.MethodGet, "policies/counts?"+url.Values{"all": {strconv.FormatBool(all)}}.Encode(), nil)
+}
+
 // Policies lists the policies of the cluster.
 func (c *Client) Policies(ctx context.Context) (Policies, error) {
 	return call[Policies](ctx, c, http.MethodGet, "policies", nil)
@@ -218,6 +257,14 @@ func (h Handlers) addPolicy(mux *routes) {
 			return
 		}
 		value, err := h.Learn(r.Context(), r.URL.Query().Get("network"))
+		reply(w, value, err)
+	})
+	mux.handle("GET /v1/policies/counts", func(w http.ResponseWriter, r *http.Request) {
+		if h.RuleCounts == nil {
+			mux.none(w, r)
+			return
+		}
+		value, err := h.RuleCounts(r.Context(), r.URL.Query().Get("all") == "true")
 		reply(w, value, err)
 	})
 	get(mux, "/v1/policies", h.Policies)

@@ -54,6 +54,7 @@ type Handlers struct {
 	Try          func(context.Context, ApplyRequest) (Trial, error)
 	Allow        func(context.Context, AllowRequest) (Done, error)
 	Learn        func(ctx context.Context, network string) (Learned, error)
+	RuleCounts   func(ctx context.Context, all bool) (RuleCounts, error)
 	DeletePolicy func(context.Context, DeletePolicyRequest) (Done, error)
 	Explain      func(context.Context, ExplainRequest) (Explanation, error)
 	Trace        func(context.Context, TraceRequest) (Trace, error)
@@ -71,7 +72,7 @@ func (h Handlers) Readers() Handlers {
 	r := Handlers{
 		Clients: h.Clients,
 		Status:  h.Status, Nodes: h.Nodes, Services: h.Services, Egresses: h.Egresses, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
-		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, Explain: h.Explain, Learn: h.Learn, Trace: dryTrace(h.Trace), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
+		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, RuleCounts: h.RuleCounts, Explain: h.Explain, Learn: h.Learn, Trace: dryTrace(h.Trace), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
 	}
 	if r.Absent == nil {
 		r.Absent = &Error{http.StatusForbidden, "that is for root: run this with sudo; without, you may look, and not change anything"}

@@ -2,40 +2,59 @@ package overlay
 
 import (
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
-// TestRuleCountsWhatItJudges: the flow of a rule counts each connection that is answered once, whatever goes over it, and of
-// what nobody answers each packet. So it says neither packets nor bytes of connections.
-func TestRuleCountsWhatItJudges(t *testing.T) {
+// counted is what the switch has counted for rules, and for what none of them matched.
+func (r *ruled) counted() (map[uint32]pipeline.RuleCount, map[pipeline.Unmatched]pipeline.Count) {
+	r.t.Helper()
+	if _, err := r.bridge.Appctl(r.t.Context(), "revalidator/wait"); err != nil {
+		r.t.Fatal(err)
+	}
+	flows, counts, err := ruleFlows(r.t.Context(), r.bridge)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return pipeline.CountRules(flows, counts)
+}
+
+// TestRuleCounts: a rule counts all packets and bytes of the connections that it let begin, both ways, and each connection
+// once, answered or not; and what is denied is counted for the rule, or for the address that no rule lets be sent it.
+func TestRuleCounts(t *testing.T) {
 	r := newRuled(t)
 	serve(t, "b", 80)
-	r.enforce(r.policy("b", 1, lets(1, 2)...))
-	const ingress = 2
-	counts := func(what string, right func(packets uint64) bool) {
+	var mute net.PacketConn
+	if err := inNetns(t, "b", func() (err error) { mute, err = net.ListenPacket("udp", ":4242"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mute.Close() })
+	p := r.policy("ab", 1, lets(1, 2)...)
+	p.Rules = append(p.Rules, pipeline.PolicyRule{
+		ID: 9, Direction: pipeline.Ingress, Action: pipeline.Drop, Priority: pipeline.PriorityNetworkPolicy + 1, Subjects: []uint32{2}, AnyPeer: true,
+		Ports: []pipeline.PortRange{{Proto: 17, From: 9, To: 9}},
+	})
+	r.enforce(p)
+	const out, in = 1, 2 // the IDs of the two rules of lets
+	type want struct{ packets, bytes, connections uint64 }
+	counts := func(what string, w want) {
 		t.Helper()
 		ovstest.Eventually(t, long, func() error {
-			_, err := r.bridge.Appctl(t.Context(), "revalidator/wait")
-			if err != nil {
-				return err
-			}
-			flows, err := r.bridge.DumpFlows(t.Context())
-			if err != nil {
-				return err
-			}
-			for _, f := range flows {
-				if c := pipeline.ParseCookie(f.Cookie); c.Kind == pipeline.KindRule && c.Object == ingress && right(f.Packets) {
-					return nil
+			rules, _ := r.counted()
+			for _, rule := range []uint32{out, in} {
+				if got := rules[rule]; got.Connections != w.connections || got.Passed != (pipeline.Count{Packets: w.packets, Bytes: w.bytes}) {
+					return fmt.Errorf("%s: rule %d counts %+v, want %+v", what, rule, got, w)
 				}
 			}
-			return fmt.Errorf("%s: the rule has another count", what)
+			return nil
 		})
 	}
-	for i, network := range []string{"tcp", "udp"} {
-		c, err := call(t, "a", network, "10.128.0.8:80", long)
+	const size = 14 + 20 + 8 + 5 // Ethernet, IPv4, UDP, "hello"
+	for range 2 {
+		c, err := call(t, "a", "udp", "10.128.0.8:80", long)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,14 +63,66 @@ func TestRuleCountsWhatItJudges(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		counts("20 echoes by "+network, func(packets uint64) bool { return packets == uint64(i+1) })
 	}
+	counts("20 echoes on two sockets", want{80, 80 * size, 2})
 	c, err := call(t, "a", "udp", "10.128.0.8:4242", long)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 10 {
-		_, _ = c.Write([]byte("log")) // nobody listens: some may fail by what comes back
+	for i := range 10 { // one by one: what comes before the first one is noted may begin as well
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			counts("a datagram that nobody answers", want{81, 81 * size, 3})
+		}
 	}
-	counts("datagrams that nobody answers", func(packets uint64) bool { return packets > 3 })
+	counts("10 datagrams that nobody answers", want{90, 90 * size, 3})
+
+	// What is still allowed under other rules is judged anew, and is no other connection.
+	p.Guards[0].EgressEpoch, p.Guards[1].IngressEpoch = 2, 2
+	r.enforce(p)
+	if _, err := c.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	counts("a datagram after rules have changed", want{91, 91 * size, 3})
+
+	tcp, err := call(t, "a", "tcp", "10.128.0.8:80", long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if err := comesBack(tcp, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ovstest.Eventually(t, long, func() error {
+		rules, _ := r.counted()
+		// At least a segment each way for each echo, and an acknowledgement of the last; both rules the same.
+		if o, i := rules[out], rules[in]; o != i || o.Connections != 4 || o.Passed.Packets < 91+41 || o.Passed.Bytes < (91*size)+40*(14+20+20+5) {
+			return fmt.Errorf("20 echoes by TCP: %+v, %+v", o, i)
+		}
+		return nil
+	})
+
+	for range 7 {
+		for _, to := range []struct{ from, addr string }{{"a", "10.128.0.8:9"}, {"c", "10.128.0.8:80"}, {"c", "[fd00:1::8]:80"}} {
+			c, err := call(t, to.from, "udp", to.addr, long)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Write([]byte("hello")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ovstest.Eventually(t, long, func() error {
+		rules, rest := r.counted()
+		denied := rules[9].Denied
+		v4, v6 := rest[pipeline.Unmatched{Addr: addr("10.128.0.8"), Direction: pipeline.Ingress}], rest[pipeline.Unmatched{Addr: addr("fd00:1::8"), Direction: pipeline.Ingress}]
+		if want := (pipeline.Count{Packets: 7, Bytes: 7 * size}); denied != want || v4 != want || v6 != (pipeline.Count{Packets: 7, Bytes: 7 * (size + 20)}) {
+			return fmt.Errorf("7 datagrams each: the rule denied %+v, no rule let in %+v and %+v", denied, v4, v6)
+		}
+		return nil
+	})
 }

@@ -76,6 +76,13 @@ func droppedBy(flows []api.Flow, names map[string]string, noise bool) []dropped 
 			d.Why = "the policy's " + f.Object + " denies it"
 			d.Rule = strings.TrimPrefix(f.Object, "rule ")
 		}
+		switch guarded := matched(f.Match, "ct_nw_src", "ct_nw_dst", "ct_ipv6_src", "ct_ipv6_dst"); {
+		case guarded == "":
+		case k.Reason == "egress-policy":
+			d.Who = guarded
+		case k.Reason == "ingress-policy":
+			d.WhereTo = guarded
+		}
 		if src := matched(f.Match, "nw_src", "ipv6_src", "arp_spa"); src != "" && k != drops.Spoofed {
 			d.Who = src
 		}

@@ -21,6 +21,7 @@ func TestDrops(t *testing.T) {
 		{Packets: 4, Object: app, Cookie: cookie(pipeline.SpoofGuard, pipeline.KindEndpoint, 1), Match: "in_port=3", Actions: "drop"},
 		{Packets: 2, Cookie: cookie(pipeline.SpoofGuard, pipeline.KindRoute, 1), Match: "ip,reg3=0x3,nw_src=10.128.2.0/24", Actions: "drop"},
 		{Packets: 7, Object: "rule shop/db ingress[0]", Cookie: cookie(pipeline.IngressRules, pipeline.KindRule, 1), Actions: "drop"},
+		{Packets: 6, Cookie: cookie(pipeline.IngressRules, pipeline.KindDrop, uint64(pipeline.DropIngress)), Match: "ct_state=-inv+trk,ct_nw_src=10.128.0.7,ip,reg13=0xc/0xc", Actions: "drop"},
 		{Packets: 9, Object: app, Cookie: cookie(pipeline.Forwarding, pipeline.KindEndpoint, 1), Actions: "goto_table:80"},
 		{Cookie: cookie(pipeline.Forwarding, pipeline.KindDrop, uint64(pipeline.DropNoRoute)), Actions: "drop"},
 	}
@@ -30,7 +31,7 @@ func TestDrops(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	at := -1
-	for _, want := range []string{"4         spoofed", "2         wrong-vtep      10.128.2.0/24", "11        other-network", "7         policy-rule     a caller", "a container that it is about", "shop/db ingress[0] denies it", "\nother-network: if they are to meet: `grapevine network join"} {
+	for _, want := range []string{"4         spoofed", "2         wrong-vtep       10.128.2.0/24", "11        other-network", "7         policy-rule      a caller", "a container that it is about", "shop/db ingress[0] denies it", "6         ingress-policy   a caller        10.128.0.7", "\nother-network: if they are to meet: `grapevine network join"} {
 		i := strings.Index(out, want)
 		if i < at || i < 0 {
 			t.Errorf("no %q, or not in its place:\n%s", want, out)

@@ -12,7 +12,7 @@ import (
 // address), naming them; Plan of package overlay makes no such input.
 //
 // There are about 4 flows per VTEP, range and subnet and 9 per local endpoint,
-// and 5 per link-local address here, 3 per one elsewhere, and 2 per multicast group. Policy adds about 8 per address of
+// and 5 per link-local address here, 3 per one elsewhere, and 2 per multicast group. Policy adds about 12 per address of
 // a guard, 2 or 4 per address of a class, and as many per rule as it names subjects, peers,
 // blocks and ports, some of these twice or four times.
 func Compile(in Input) ([]Flow, error) {

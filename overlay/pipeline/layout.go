@@ -35,6 +35,8 @@ const (
 	IngressRules  Stage = 92
 	Commit        Stage = 95
 	Committed     Stage = 97
+	EgressCount   Stage = 98
+	IngressCount  Stage = 99
 	Output        Stage = 100
 )
 
@@ -71,6 +73,8 @@ var stages = []stageInfo{
 	{IngressRules, "ingress-rules", "the other rules for it; what none matches is dropped"},
 	{Commit, "commit", "notes a connection that passed, with the epochs of the rules and their IDs"},
 	{Committed, "committed", "drops what connection tracking let go of unseen: fragments of other packets, that waited for their rest"},
+	{EgressCount, "egress-count", "counts what each rule for connections' sources let through, by the rule's ID that was noted; first packets of connections apart"},
+	{IngressCount, "ingress-count", "the same of the rules for their destinations"},
 	{Output, "output", "sends the packet; into the tunnel with its source's VNID"},
 }
 
@@ -130,12 +134,13 @@ var (
 	regJudgeEgress  = register{13, 1, 1, "judge egress", "1: the rules of its source are to be asked"}
 	regJudgeIngress = register{13, 2, 1, "judge ingress", "1: those of its destination are"}
 	regSecure       = register{13, 4, 1, "secure", "1: the packet came encrypted, or is of an encrypted network: it goes to other hosts encrypted or not at all"}
+	regBegins       = register{13, 6, 1, "begins", "1: the first packet of a connection"}
 	regOutside      = register{13, 5, 1, "outside", "1: from outside the cluster, by another host, to an exposed port"}
 	regTurned       = register{13, 3, 1, "turned", "1: the packet seems to answer a connection that nobody saw begin, so that its destination is the connection's source"}
 )
 
 var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch, regHost,
-	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside}
+	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside, regBegins}
 
 // Values of regClass.
 const (

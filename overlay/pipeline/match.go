@@ -17,6 +17,7 @@ const (
 	fieldConjID field = iota
 	fieldCTState
 	fieldCTMark
+	fieldCTLabel
 	fieldCTSrc
 	fieldCTDst
 	fieldCTProto

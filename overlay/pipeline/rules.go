@@ -101,18 +101,19 @@ type direction struct {
 	epochs, first, rest, after Stage // EgressEpoch, ...; first has the rules above NetworkPolicies
 	epoch, judge, rule         register
 	subject, peer              register
-	markShift                  int
+	markShift                  int // in ct_mark, of the epoch; twice that in ct_label, of the rule
+	count                      Stage
 	reason                     Reason
 }
 
 var (
 	egress = direction{
 		EgressEpoch, EgressPolicy, EgressRules, Service, regEgressEpoch, regJudgeEgress, regEgressRule,
-		regSourceClass, regDestClass, 0, DropEgress,
+		regSourceClass, regDestClass, 0, EgressCount, DropEgress,
 	}
 	ingress = direction{
 		IngressEpoch, IngressPolicy, IngressRules, Commit, regIngressEpoch, regJudgeIngress, regIngressRule,
-		regDestClass, regSourceClass, 16, DropIngress,
+		regDestClass, regSourceClass, 16, IngressCount, DropIngress,
 	}
 )
 
@@ -173,7 +174,7 @@ func policyStages(c *compiler) {
 	c.pass(Committed)
 	c.midstream()
 	c.add(Connection, 0, object{}, match{}, load(regTracked, 1), goTo(EgressEpoch))
-	for _, s := range []Stage{EgressEpoch, IngressEpoch, SourceClass, DestClass} {
+	for _, s := range []Stage{EgressEpoch, IngressEpoch, SourceClass, DestClass, EgressCount, IngressCount} {
 		c.pass(s)
 	}
 	for _, d := range []direction{egress, ingress} {
@@ -189,19 +190,24 @@ func policyStages(c *compiler) {
 
 	epochs := move(regEgressEpoch.whole(), "NXM_NX_CT_MARK[]")
 	out, in := move(regEgressRule.whole(), "NXM_NX_CT_LABEL[0..31]"), move(regIngressRule.whole(), "NXM_NX_CT_LABEL[32..63]")
+	const firstOfAll = 210
 	commit := func(priority int, m match, notes ...string) {
-		act := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", Committed, Zone, actions(notes...))
+		act := []string{fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", Committed, Zone, actions(notes...))}
+		if priority == firstOfAll {
+			act = slices.Insert(act, 0, load(regBegins, 1))
+		}
 		for _, f := range []family{ipv4, ipv6} { // ct wants to know that it is IP
-			c.add(Commit, priority, object{}, m.proto(f.proto), act)
+			c.add(Commit, priority, object{}, m.proto(f.proto), act...)
 		}
 	}
-	c.add(Commit, 300, object{}, match{}.ctState("+rel+trk"), goTo(Output))
-	c.add(Commit, 300, object{}, match{}.reg(regTurned, 1), goTo(Output))
+	c.add(Commit, 300, object{}, match{}.ctState("+rel+trk"), goTo(EgressCount))
+	c.add(Commit, 300, object{}, match{}.reg(regTurned, 1), goTo(EgressCount))
+	commit(firstOfAll, match{}.ctState("+new+trk").unlabelled(), epochs, out, in)
 	commit(200, match{}.ctState("+new+trk"), epochs, out, in)
 	commit(100, match{}.reg(regJudgeEgress, 1).reg(regJudgeIngress, 1), epochs, out, in)
 	commit(100, match{}.reg(regJudgeEgress, 1).reg(regJudgeIngress, 0), epochs, out)
 	commit(100, match{}.reg(regJudgeEgress, 0).reg(regJudgeIngress, 1), epochs, in)
-	c.add(Commit, 0, object{}, match{}, goTo(Output))
+	c.add(Commit, 0, object{}, match{}, goTo(EgressCount))
 }
 
 // midstream is for TCP that belongs to no connection and begins none: an endpoint has rules
@@ -307,6 +313,7 @@ func (c *compiler) guard(d direction, o object, a netip.Addr, epoch uint16, end 
 	for _, turned := range turns {
 		c.add(d.epochs, 100, o, end(match{}, host(a), turned), load(d.epoch, uint32(epoch)), load(d.judge, 1), goTo(next))
 	}
+	c.unmatched(d, a, end)
 	settled := end(match{}, host(a), false).settled(uint32(epoch)<<d.markShift, 0xffff<<d.markShift)
 	c.add(d.epochs, 200, o, settled, load(d.epoch, uint32(epoch)), goTo(next))
 }
@@ -396,6 +403,9 @@ func (c *compiler) rule(r PolicyRule) {
 		})
 	}
 	c.add(at, priority, ruleObject(r.ID), match{}.with(fieldConjID, "conj_id=%d", r.ID), d.does(r.Action, r.ID)...)
+	if r.Action == Accept {
+		c.counts(d, r.ID)
+	}
 }
 
 // does is what a rule does with what it matches.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"encoding/binary"
 	"net"
 	"net/netip"
@@ -24,7 +25,9 @@ type client struct {
 // clients are those that are served, and the sockets by which the containers see them.
 type clients struct {
 	mu   sync.Mutex
+	most int
 	by   map[client]*session
+	all  crowd[client]
 	done bool
 }
 
@@ -33,7 +36,9 @@ type session struct {
 	last time.Time
 }
 
-func newClients() *clients { return &clients{by: map[client]*session{}} }
+func newClients(most int) *clients {
+	return &clients{most: most, by: map[client]*session{}, all: newCrowd[client]()}
+}
 
 // buffers are of the size of the largest datagram; nobody has one while he waits.
 var buffers = sync.Pool{New: func() any { return new([65535]byte) }}
@@ -99,15 +104,16 @@ func (s *Server) find(c client, to netip.AddrPort) net.Conn {
 	if l.done {
 		return nil
 	}
-	if len(l.by) >= Most {
-		l.oldest()
+	if len(l.by) >= l.most {
+		l.end(l.all.goes(func(a, b client) bool { return l.by[a].last.Before(l.by[b].last) }))
 	}
-	conn, err := s.dial("udp", to)
+	conn, err := s.dial(context.Background(), "udp", to)
 	if err != nil {
 		return nil
 	}
 	fresh := &session{conn.(*net.UDPConn), now}
 	l.by[c] = fresh
+	l.all.enter(c, c.from.Addr())
 	go listen(fresh.conn, func(b []byte) {
 		l.mu.Lock()
 		fresh.last = time.Now()
@@ -117,21 +123,10 @@ func (s *Server) find(c client, to netip.AddrPort) net.Conn {
 	return conn
 }
 
-// oldest ends who has been silent for the longest time.
-func (l *clients) oldest() {
-	var old client
-	var last time.Time
-	for c, s := range l.by {
-		if last.IsZero() || s.last.Before(last) {
-			old, last = c, s.last
-		}
-	}
-	l.end(old)
-}
-
 func (l *clients) end(c client) {
 	_ = l.by[c].conn.Close()
 	delete(l.by, c)
+	l.all.leave(c)
 }
 
 // expire ends who has been silent for too long.

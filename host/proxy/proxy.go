@@ -5,7 +5,7 @@
 //
 // It serves on the sockets that hold the ports (package hold), all of them from one goroutine, so
 // that a port that nobody uses costs nothing beside its socket. A connection costs two files and
-// two goroutines; Most bounds them. Connections end with the agent, as those of docker-proxy end
+// two goroutines; Most bounds them, and of the place that has most goes who is too many. Connections end with the agent, as those of docker-proxy end
 // with dockerd; what goes by rules does not.
 package proxy
 
@@ -57,7 +57,7 @@ type Server struct {
 	// refuse says of a client, by its address and the interface that it came by, that it may not
 	// get at ports of this host.
 	refuse func(from netip.Addr, index int) bool
-	dial   func(network string, to netip.AddrPort) (net.Conn, error)
+	dial   func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
 	log    *slog.Logger
 	epoll  int
 
@@ -66,7 +66,7 @@ type Server struct {
 	served   map[port]int32    // by number; 0: not yet
 	byNumber map[int32]serving // what epoll knows
 	next     int32
-	streams  chan struct{} // one token for each connection
+	streams  *streams
 	clients  *clients
 }
 
@@ -79,7 +79,7 @@ func New(s Sockets, refuse func(from netip.Addr, index int) bool, log *slog.Logg
 	return &Server{
 		sockets: s, refuse: refuse, dial: dial, log: log, epoll: fd,
 		served: map[port]int32{}, byNumber: map[int32]serving{},
-		streams: make(chan struct{}, Most), clients: newClients(),
+		streams: newStreams(Most), clients: newClients(Most),
 	}, nil
 }
 
@@ -105,8 +105,9 @@ func (s *Server) Set(all []Forward) {
 // dialPatience is how long a container may take to answer.
 const dialPatience = 5 * time.Second
 
-func dial(network string, to netip.AddrPort) (net.Conn, error) {
-	return net.DialTimeout(network, to.String(), dialPatience)
+func dial(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialPatience}
+	return d.DialContext(ctx, network, to.String())
 }
 
 // missing returns what of a is not in b.

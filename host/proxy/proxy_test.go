@@ -37,7 +37,10 @@ const (
 	awayAddr      = "fd00:db8::2"
 )
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newCrowdedWorld(t, Most) }
+
+// newCrowdedWorld has so many clients, and so many connections, at most.
+func newCrowdedWorld(t *testing.T, most int) *world {
 	w := &world{t: t, container: linktest.New(t), host: linktest.New(t), away: linktest.New(t), held: &portreserve.Sockets{}}
 	linktest.Wire(t, "c", w.host, w.container, []string{"10.128.0.1/22"}, []string{containerAddr + "/22"})
 	linktest.Wire(t, "eth0", w.host, w.away, []string{hostAddr + "/64", second + "/64", "fe80::1/64"}, []string{awayAddr + "/64", "fe80::2/64"})
@@ -49,10 +52,11 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.server.dial = func(network string, to netip.AddrPort) (conn net.Conn, err error) {
-		w.host.Do(func() { conn, err = dial(network, to) })
+	w.server.dial = func(ctx context.Context, network string, to netip.AddrPort) (conn net.Conn, err error) {
+		w.host.Do(func() { conn, err = dial(ctx, network, to) })
 		return conn, err
 	}
+	w.server.streams, w.server.clients = newStreams(most), newClients(most)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.server.Run(ctx) }()
@@ -306,17 +310,139 @@ func TestBounds(t *testing.T) {
 	if n := count(); n != 0 {
 		t.Errorf("%d clients after all were silent", n)
 	}
-	for range Most { // all of the connections there may be
-		// The refused connection of above may not have ended yet.
-		for end := time.Now().Add(10 * time.Second); !w.server.take(); time.Sleep(10 * time.Millisecond) {
+}
+
+// Who opens connections and sends from ports without end keeps out nobody but himself: another client, of his own network,
+// keeps what it has and gets more.
+func TestFlood(t *testing.T) {
+	const most = 64
+	w := newCrowdedWorld(t, most)
+	w.away.Do(func() { ip(t, "addr", "add", "fd00:db8::3/64", "dev", "eth0", "nodad") })
+	w.serve(w.container, ":80")
+	w.publish(containerAddr+":80", 0)
+	dials := func(network, ip string) (c net.Conn, err error) {
+		w.away.Do(func() {
+			d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+			if network == "udp" {
+				d.LocalAddr = &net.UDPAddr{IP: net.ParseIP(ip)}
+			}
+			if c, err = d.Dial(network, "["+hostAddr+"]:8080"); err == nil {
+				t.Cleanup(func() { c.Close() })
+			}
+		})
+		return c, err
+	}
+	from := func(network, ip string) net.Conn {
+		t.Helper()
+		c, err := dials(network, ip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	says := func(c net.Conn, end bool) string {
+		t.Helper()
+		_, err := c.Write([]byte("hello"))
+		if tcp, ok := c.(*net.TCPConn); ok && end {
+			err = errors.Join(err, tcp.CloseWrite())
+		}
+		b := make([]byte, 100)
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		n, rerr := c.Read(b)
+		if err = errors.Join(err, rerr); err != nil {
+			return err.Error()
+		}
+		return string(b[:n])
+	}
+	within := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatal("fewer than said")
+				t.Fatal(what)
 			}
 		}
 	}
-	w.wants(w.away, "tcp", "["+hostAddr+"]:8080", "")
-	<-w.server.streams
-	w.wants(w.away, "tcp", "["+hostAddr+"]:8080", answered)
+	streams := func(ip string) int {
+		w.server.streams.mu.Lock()
+		defer w.server.streams.mu.Unlock()
+		return w.server.streams.all.addresses[netip.MustParseAddr(ip)]
+	}
+	stream, session := from("tcp", "fd00:db8::3"), from("udp", "fd00:db8::3")
+	within("the client is not served", func() bool { return streams("fd00:db8::3") == 1 })
+	if got := says(session, false); got != answered {
+		t.Fatalf("before the flood a client of UDP hears %q", got)
+	}
+	for range 3 * most {
+		_, _ = dials("tcp", awayAddr) // or it is refused
+		_, _ = from("udp", awayAddr).Write([]byte("x"))
+	}
+	within("there was no flood", func() bool { return streams(awayAddr) == most-1 })
+	if got := says(from("tcp", "fd00:db8::3"), true); got != answered {
+		t.Errorf("a new client of TCP hears %q", got)
+	}
+	if got := says(stream, true); got != answered {
+		t.Errorf("who had a connection before hears %q", got)
+	}
+	w.server.clients.mu.Lock()
+	_, kept := w.server.clients.by[client{port{"udp", netip.MustParseAddrPort("[::]:8080")},
+		netip.MustParseAddrPort(session.LocalAddr().String()), 0, netip.MustParseAddr(hostAddr)}]
+	n := len(w.server.clients.by)
+	w.server.clients.mu.Unlock()
+	if got := says(session, false); got != answered || !kept || n != most {
+		t.Errorf("of %d clients of UDP, of whom one was before the flood (%t), that one hears %q", n, kept, got)
+	}
+}
+
+// Whose network, and in it whose address, has most goes; who has left is counted no more.
+func TestCrowd(t *testing.T) {
+	c := newCrowd[string]()
+	enter := func(from string, names ...string) {
+		for _, n := range names {
+			c.enter(n, netip.MustParseAddr(from))
+		}
+	}
+	first := func(a, b string) bool { return a < b }
+	enter("2001:db8::1", "a", "b", "c")
+	enter("2001:db8::2", "d")
+	enter("2001:db8:0:1::1", "e", "f", "g")
+	enter("fe80::1%2", "h")
+	if got := c.goes(first); got != "a" {
+		t.Errorf("%s goes, of the network with most", got)
+	}
+	c.leave("a")
+	c.leave("a")
+	c.leave("d")
+	if got := c.goes(first); got != "e" {
+		t.Errorf("%s goes, when the other network has two", got)
+	}
+	for _, n := range []string{"b", "c", "e", "f", "g", "h"} {
+		c.leave(n)
+	}
+	if len(c.at)+len(c.networks)+len(c.addresses) != 0 {
+		t.Errorf("all have left, and there are %v", c)
+	}
+}
+
+// BenchmarkFlood is what a datagram costs from a port that was not seen before, when there are as many clients as may be.
+func BenchmarkFlood(b *testing.B) {
+	l := newClients(Most)
+	there := &Server{clients: l, dial: func(ctx context.Context, network string, _ netip.AddrPort) (net.Conn, error) {
+		return dial(ctx, network, netip.MustParseAddrPort("127.0.0.1:9"))
+	}}
+	defer l.close()
+	c := client{port: port{"udp", netip.MustParseAddrPort("[::]:8080")}}
+	n := 0
+	next := func() {
+		n++
+		c.from = netip.AddrPortFrom(netip.AddrFrom16([16]byte{0xfd, 8: byte(n >> 16), 9: byte(n >> 8), 10: byte(n)}), uint16(n))
+		there.find(c, c.at)
+	}
+	for range Most {
+		next()
+	}
+	for b.Loop() {
+		next()
+	}
 }
 
 // A container with IPv6 is asked by it: for clients with link-local addresses, which no rule

@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,13 +26,18 @@ func (s *Server) accept(p serving) {
 		if !found || err != nil {
 			return // EAGAIN: that were all; or the port was given back meanwhile
 		}
-		if s.refuse(addrOf(from).Addr(), arrival(client)) || !s.take() {
+		if s.refuse(addrOf(from).Addr(), arrival(client)) {
+			reset(client)
+			continue
+		}
+		v, ok := s.streams.enter(addrOf(from).Addr())
+		if !ok {
 			reset(client)
 			continue
 		}
 		go func() {
-			defer func() { <-s.streams }()
-			s.stream(client, p.to)
+			defer s.streams.leave(v)
+			s.stream(v, client, p.to)
 		}()
 	}
 }
@@ -45,13 +52,46 @@ func arrival(client int) int {
 	return index
 }
 
-func (s *Server) take() bool {
-	select {
-	case s.streams <- struct{}{}:
-		return true
-	default:
-		return false
+// streams are the connections that are served.
+type streams struct {
+	mu   sync.Mutex
+	most int
+	all  crowd[*visitor]
+}
+
+// visitor is who has a connection. ctx ends when it has to go.
+type visitor struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func newStreams(most int) *streams { return &streams{most: most, all: newCrowd[*visitor]()} }
+
+// enter takes one in if there is room, or somebody goes for it, who has more than it. What is open stays where both
+// have as many.
+func (s *streams) enter(from netip.Addr) (v *visitor, ok bool) {
+	v = &visitor{}
+	v.ctx, v.end = context.WithCancel(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all.enter(v, from)
+	if len(s.all.at) <= s.most {
+		return v, true
 	}
+	goes := s.all.goes(func(_, _ *visitor) bool { return false })
+	if s.all.more(goes, v) <= 0 {
+		goes = v
+	}
+	s.all.leave(goes)
+	goes.end()
+	return v, goes != v
+}
+
+func (s *streams) leave(v *visitor) {
+	s.mu.Lock()
+	s.all.leave(v)
+	s.mu.Unlock()
+	v.end()
 }
 
 // reset ends a connection as a port does that nobody serves.
@@ -60,9 +100,9 @@ func reset(fd int) {
 	_ = unix.Close(fd)
 }
 
-// stream carries a connection until both sides have ended, or one of them is gone.
-func (s *Server) stream(fd int, to netip.AddrPort) {
-	container, err := s.dial("tcp", to)
+// stream carries a connection until both sides have ended, or one of them is gone, or the visitor has to go.
+func (s *Server) stream(v *visitor, fd int, to netip.AddrPort) {
+	container, err := s.dial(v.ctx, "tcp", to)
 	if err != nil {
 		reset(fd)
 		return
@@ -77,6 +117,8 @@ func (s *Server) stream(fd int, to netip.AddrPort) {
 	defer conn.Close()
 	client, there := conn.(*net.TCPConn), container.(*net.TCPConn)
 	_ = client.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true})
+	stop := context.AfterFunc(v.ctx, func() { sever(client, there) })
+	defer stop()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -95,6 +137,14 @@ func carry(to, from *net.TCPConn) {
 		return
 	}
 	_ = to.CloseWrite()
+}
+
+// sever ends a connection on both sides, and in both directions.
+func sever(both ...*net.TCPConn) {
+	for _, c := range both {
+		_ = c.SetLinger(0)
+		_ = c.Close()
+	}
 }
 
 // addrOf is an address of a client; a link-local one has its zone.

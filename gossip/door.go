@@ -67,20 +67,25 @@ func (d *door) trust(a netip.Addr) {
 	d.trusted[a] = time.Now()
 }
 
-// receive reads the message of a stream, within what its sender is allowed, and returns what
-// memberlist is to see: the message if a key opens it, and else as little of it as tells why
-// not. It blocks until then.
-func (d *door) receive(c net.Conn, dialed bool) (frame []byte, opened bool, err error) {
+// greet takes a stream's sender in, and whoever has to go for it is out when it returns: who lets streams in greets one
+// after the other, so that no more of them are open than there may be guests, however fast they come.
+func (d *door) greet(c net.Conn, dialed bool) *guest {
 	addr := addressOf(c)
-	conn := c // c becomes another one below, while others may evict this guest
-	g := &guest{source: sourceOf(addr), evict: func() { abort(conn) }}
+	g := &guest{source: sourceOf(addr), evict: func() { abort(c) }}
 	if dialed || d.knows(addr) {
 		g.class = known
 	}
-	may := allowances[g.class]
 	if d.guests.enter(g) {
 		d.stats.add(LostBusy, 1)
 	}
+	return g
+}
+
+// receive reads the message of a stream, within what its sender is allowed, and returns what
+// memberlist is to see: the message if a key opens it, and else as little of it as tells why
+// not. It blocks until then, and the guest has left.
+func (d *door) receive(c net.Conn, g *guest, dialed bool) (frame []byte, opened bool, err error) {
+	addr, may := addressOf(c), allowances[g.class]
 	defer d.guests.leave(g)
 	if !dialed { // who dials has set a deadline of its own
 		began := time.Now()
@@ -122,8 +127,8 @@ func (h *headed) Read(b []byte) (int, error) {
 // admit brings a stream from its opening to memberlist, or ends it. Those that memberlist is
 // at work for are bounded, too: beyond that they wait, since a burst of calls is over in
 // milliseconds, and only if that lasts is one closed.
-func (t *transport) admit(ctx context.Context, s *stream) {
-	frame, opened, err := t.door.receive(s.Conn, false)
+func (t *transport) admit(ctx context.Context, s *stream, g *guest) {
+	frame, opened, err := t.door.receive(s.Conn, g, false)
 	if err != nil {
 		if !errors.Is(err, io.EOF) { // who opens a stream and says nothing harms nobody
 			t.door.log.Debug("a stream ends before its message does", "from", s.RemoteAddr(), "err", err)

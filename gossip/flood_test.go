@@ -160,19 +160,33 @@ func TestJoinsInAFlood(t *testing.T) {
 		c.Bind, c.Join = netip.MustParseAddrPort("127.0.75.3:0"), []string{to.String()}
 	})
 	took := within(t, time.Minute, "a host joins", func() bool { return len(joiner.Alive()) == 2 })
-	for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(100 * time.Millisecond) {
+	open := 0
+	for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
+		open = max(open, streamsOpen(hosts[0]))
 		if now := measure(); now.heap-before.heap > 64<<20 {
 			t.Fatalf("the heap has grown by %d bytes", now.heap-before.heap)
 		}
 	}
 	after := measure()
-	t.Logf("joined after %v, with %d streams opened and %d packets sent; processor %v", took, opened.Load(), sent.Load(), after.cpu-before.cpu)
+	t.Logf("joined after %v, with %d streams opened (%d at once) and %d packets sent; processor %v", took, opened.Load(), open, sent.Load(), after.cpu-before.cpu)
 	if !allSee(append(hosts, joiner), 2) {
 		t.Error("the hosts have lost each other")
+	}
+	// Those that come are no faster than those that have to go.
+	if open > 3*allowances[stranger].guests {
+		t.Errorf("%d streams were open at once, and strangers may have %d", open, allowances[stranger].guests)
 	}
 	if opened.Load() < 300 || sent.Load() < 1000 {
 		t.Error("there was no flood: the test shows nothing")
 	}
+}
+
+// streamsOpen is how many streams a host has, of which each is a file and a goroutine.
+func streamsOpen(h *host) int {
+	t := h.trier.transport
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.open)
 }
 
 // The one who has most gives way.

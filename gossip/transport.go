@@ -105,7 +105,9 @@ func (t *transport) accept(ctx context.Context) {
 			if s == nil {
 				return
 			}
-			if !t.work.spawn(func(ctx context.Context) { t.admit(ctx, s) }) {
+			g := t.door.greet(s.Conn, false)
+			if !t.work.spawn(func(ctx context.Context) { t.admit(ctx, s, g) }) {
+				t.door.guests.leave(g)
 				_ = s.Close()
 				return
 			}
@@ -144,7 +146,7 @@ func (s *stream) Close() error {
 // shown there yet that he has the key, either.
 func (s *stream) Read(b []byte) (int, error) {
 	if !s.loaded {
-		frame, _, err := s.t.door.receive(s.Conn, true)
+		frame, _, err := s.t.door.receive(s.Conn, s.t.door.greet(s.Conn, true), true)
 		if err != nil {
 			return 0, err
 		}

@@ -6,12 +6,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 	"github.com/grapevine-net/grapevine/tests/scenario"
+	"github.com/grapevine-net/grapevine/tests/turns"
 )
+
+// byTurns is for a run of all tests, of which the processors' time is short.
+var byTurns = flag.Bool("turns", false, "what is rare once in three hours")
+
+// rare is what takes a minute, and differs little from what is run without the plugin.
+var rare = []string{"isolation.txtar"}
 
 // tree runs the scenarios with another release of Docker: a Debian of scripts/tree.
 var tree = flag.String("tree", "", "a debootstrapped Debian whose programs the hosts use")
@@ -28,6 +36,9 @@ func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
+	}
+	if *byTurns && turns.Of(3) != 0 {
+		files = slices.DeleteFunc(files, func(f string) bool { return slices.Contains(rare, f) })
 	}
 	script := exec.CommandContext(t.Context(), "../../scripts/compose")
 	script.Stderr = os.Stderr

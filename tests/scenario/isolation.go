@@ -48,21 +48,24 @@ var places = []place{
 type isolation struct {
 	there []place
 	// before is what could be reached of Docker's own networks without grapevine.
-	before map[string]bool
-	ours   bool // only what grapevine is part of is looked at
+	before  map[string]bool
+	ours    bool // only what grapevine is part of is looked at
+	noSwarm bool // there is none, since the kernel is too slow for one
 }
 
 // isolate makes what the table Isolation speaks of, and sees that it holds.
 //
 //	isolation docker      Docker's own networks and their containers, on host1; what of them is
-//	                      reached is noted
-//	isolation grapevine   ours; the network late is made anew, after the agent's start
+//	                      reached is noted. `isolation docker without swarm`: all but Swarm's overlay
+//	isolation grapevine   ours; the network late is made anew, after the agent's start. `isolation grapevine DRIVER`: that is
+//	                      the driver's name, as Docker has it
 //	isolation holds       all of the table is so; of Docker's own networks, all is as noted
 //	isolation ours-holds  the first half of it, where Docker's own rules are gone
 //	isolation closed      nothing of it is reached that should not be: what is to be reached need not
 func isolate(ctx context.Context, s *state, args []string) (string, error) {
-	if s.lab == nil || len(s.lab.Hosts) < 2 || len(args) != 1 {
-		return "", usageError("usage, after hosts 2: isolation docker|grapevine|holds|ours-holds|closed")
+	noSwarm := slices.Equal(args, []string{"docker", "without", "swarm"})
+	if s.lab == nil || len(s.lab.Hosts) < 2 || len(args) != 1 && (len(args) != 2 || args[0] != "grapevine") && !noSwarm {
+		return "", usageError("usage, after hosts 2: isolation docker [without swarm]|grapevine [DRIVER]|holds|ours-holds|closed")
 	}
 	if s.isolation == nil {
 		s.isolation = &isolation{}
@@ -70,16 +73,12 @@ func isolate(ctx context.Context, s *state, args []string) (string, error) {
 	h, neighbour := s.lab.Hosts[0], s.lab.Hosts[1]
 	switch args[0] {
 	case "docker":
-		// Overlay networks are of IPv4; the bridge by which their containers leave has both.
-		gateway := []string{"network", "create", "--ipv6", "--subnet", "fd00:74::/64", "-o", "com.docker.network.bridge.name=docker_gwbridge",
-			"-o", "com.docker.network.bridge.enable_icc=false", "docker_gwbridge"}
-		if _, err := h.Docker(ctx, gateway...); err != nil {
-			return "", err
+		if s.isolation.noSwarm = noSwarm; !noSwarm {
+			if err := beginSwarm(ctx, h); err != nil {
+				return "", err
+			}
 		}
-		if _, err := h.Docker(ctx, "swarm", "init", "--advertise-addr", "192.0.2.1", "--data-path-port", "4791"); err != nil {
-			return "", err
-		}
-		if err := s.isolation.make(ctx, h, false); err != nil {
+		if err := s.isolation.make(ctx, h, ""); err != nil {
 			return "", err
 		}
 		if _, err := neighbour.Docker(ctx, append([]string{"run", "-d", "--name", "outside", "--network", "host", lab.Image}, serveTwice...)...); err != nil {
@@ -90,7 +89,7 @@ func isolate(ctx context.Context, s *state, args []string) (string, error) {
 		if _, err := h.Exec(ctx, "sh", "-c", "docker rm -f late && docker network rm late"); err != nil {
 			return "", err
 		}
-		return "", s.isolation.make(ctx, h, true)
+		return "", s.isolation.make(ctx, h, append(args, "grapevine")[1])
 	case "holds", "ours-holds":
 		s.isolation.ours = args[0] != "holds"
 		return s.isolation.holds(ctx, h, neighbour, 20*time.Second*s.patience())
@@ -101,11 +100,24 @@ func isolate(ctx context.Context, s *state, args []string) (string, error) {
 	return "", usageError("isolation " + args[0])
 }
 
-// make makes networks and containers: Docker's own, or ours and the late one.
-func (i *isolation) make(ctx context.Context, h *lab.Host, grapevine bool) error {
+// beginSwarm has the host be a swarm of its own.
+func beginSwarm(ctx context.Context, h *lab.Host) error {
+	// Overlay networks are of IPv4; the bridge by which their containers leave has both.
+	gateway := []string{"network", "create", "--ipv6", "--subnet", "fd00:74::/64", "-o", "com.docker.network.bridge.name=docker_gwbridge",
+		"-o", "com.docker.network.bridge.enable_icc=false", "docker_gwbridge"}
+	if _, err := h.Docker(ctx, gateway...); err != nil {
+		return err
+	}
+	_, err := h.Docker(ctx, "swarm", "init", "--advertise-addr", "192.0.2.1", "--data-path-port", "4791")
+	return err
+}
+
+// make makes networks and containers: Docker's own, or, by the name of our driver, ours and the late one.
+func (i *isolation) make(ctx context.Context, h *lab.Host, driver string) error {
 	var g errgroup.Group
+	grapevine := driver != ""
 	for _, p := range places {
-		if p.grapevine != grapevine && (p.name != "late" || !grapevine) {
+		if p.grapevine != grapevine && (p.name != "late" || !grapevine) || i.noSwarm && p.name == "swarm" {
 			continue
 		}
 		if p.name != "late" || !grapevine {
@@ -114,22 +126,22 @@ func (i *isolation) make(ctx context.Context, h *lab.Host, grapevine bool) error
 		if p.name == "outside" {
 			continue
 		}
-		g.Go(func() error { return p.make(ctx, h) })
+		g.Go(func() error { return p.make(ctx, h, driver) })
 	}
 	return g.Wait()
 }
 
-func (p place) make(ctx context.Context, h *lab.Host) error {
+func (p place) make(ctx context.Context, h *lab.Host, driver string) error {
 	network := p.run
 	if p.name == "host" {
 		network = []string{"--network", "host"}
 	}
 	if network == nil {
-		driver := p.create
+		create := []string{"network", "create"}
 		if p.grapevine {
-			driver = append([]string{"-d", "grapevine", "--ipam-driver", "grapevine"}, driver...)
+			create = append(create, "-d", driver, "--ipam-driver", driver)
 		}
-		if _, err := h.Docker(ctx, append(append([]string{"network", "create"}, driver...), p.name)...); err != nil {
+		if _, err := h.Docker(ctx, append(append(create, p.create...), p.name)...); err != nil {
 			return err
 		}
 		network = []string{"--network", p.name}

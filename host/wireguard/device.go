@@ -301,6 +301,18 @@ func (d Device) State(kind string) (s State, err error) {
 	return s, nil
 }
 
+// wholeFeature is what the kernel calls it that a device takes packets in UDP tunnels whole.
+const wholeFeature = "tx-udp_tnl-segmentation"
+
+// Whole says that the process of the device takes TCP in VXLAN whole (package offload). The kernel's own device has no process.
+func (d Device) Whole(kind string) bool {
+	if kind != Userspace {
+		return false
+	}
+	on, err := link.Features(d.Name)
+	return err == nil && on[wholeFeature]
+}
+
 // Set changes what a device of that kind has.
 func (d Device) Set(kind string, c Change) error {
 	if c.Empty() {

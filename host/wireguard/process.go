@@ -12,6 +12,8 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/grapevine-net/grapevine/host/wireguard/offload"
 )
 
 // comm is how ps(1) and pkill(1) call the process.
@@ -29,11 +31,12 @@ func Serve(ctx context.Context, args []string) error {
 		return fmt.Errorf("%q is no MTU of %s: it is at least %d", args[1], name, MinMTU)
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(comm), 0) // for people: it is no agent
-	t, err := tun.CreateTUN(name, mtu)
+	log := device.NewLogger(device.LogLevelError, name+": ")
+	t, err := create(name, mtu, log.Errorf)
 	if err != nil {
 		return fmt.Errorf("make %s: %w", name, err)
 	}
-	d := device.NewDevice(t, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, name+": "))
+	d := device.NewDevice(t, conn.NewDefaultBind(), log)
 	defer d.Close()
 	// Of another process, which has no device any more: this one has its name.
 	if err := os.Remove(args[0]); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -52,6 +55,15 @@ func Serve(ctx context.Context, args []string) error {
 	case <-d.Wait():
 	}
 	return nil
+}
+
+// create makes the TUN device, one that takes tunnels whole where the kernel has such.
+func create(name string, mtu int, say func(string, ...any)) (tun.Device, error) {
+	t, err := offload.Create(name, mtu, say)
+	if errors.Is(err, offload.ErrNot) {
+		return tun.CreateTUN(name, mtu)
+	}
+	return t, err
 }
 
 func answer(l net.Listener, d *device.Device) {

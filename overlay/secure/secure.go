@@ -73,6 +73,7 @@ type Keeper struct {
 	order  bool       // keys are to change
 	waits  string     // for what, while they do
 	kind   string
+	whole  bool // its process takes TCP whole
 	peers  int
 	failed error
 	since  time.Time // since when all is as it should be
@@ -126,12 +127,13 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	k.ensuring.Lock()
 	defer k.ensuring.Unlock()
 	kind, err := k.ensure(ctx)
+	whole := k.device.Whole(kind)
 	if errors.Is(err, unix.EADDRINUSE) {
 		err = k.taken(err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.kind, k.peers = kind, len(k.said[0])
+	k.kind, k.whole, k.peers = kind, whole, len(k.said[0])
 	switch {
 	case err == nil && k.failed != nil:
 		k.since = time.Now()
@@ -323,16 +325,19 @@ func (k *Keeper) State() string {
 	if k.failed != nil {
 		return what + ", and does not work: nothing of that is sent to other hosts"
 	}
-	by := "the kernel's WireGuard"
+	by, pace := "the kernel's WireGuard", ""
 	if k.kind == wireguard.Userspace {
-		by = "wireguard-go, a process of its own"
+		by, pace = "wireguard-go, a process of its own", "; each packet goes through it alone, which is slow, since it was begun on a kernel older than Linux 6.17 or by an older agent (`grapevine keys wireguard` begins it anew)"
+	}
+	if k.whole {
+		pace = "; TCP goes through it in pieces of up to 64 kB"
 	}
 	changing := ""
 	if k.waits != "" {
 		changing = "; its keys are being changed, which waits for " + k.waits
 	}
-	return fmt.Sprintf("%s, by %s (%s, UDP port %d), with %s, since %s%s",
-		what, by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime), changing)
+	return fmt.Sprintf("%s, by %s (%s, UDP port %d), with %s, since %s%s%s",
+		what, by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime), pace, changing)
 }
 
 // Purge removes what an agent that is gone has left, and returns what that was.

@@ -88,6 +88,7 @@ func run(ctx context.Context, o options) (err error) {
 		{"the agent at rest", b.atRest},
 		{"the fast path: a table of figures, on and off", b.table},
 		{"the outside: what goes by the gateway, on and off", b.gateway},
+		{"encryption: TCP in an encrypted network, against wireguard-go from host to host", b.encryption},
 	}
 	for i, step := range steps {
 		if !slices.ContainsFunc(strings.Split(o.only, ","), func(word string) bool { return strings.Contains(step.what, word) }) {

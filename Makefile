@@ -99,6 +99,11 @@ soak: setup build ## Networks, containers and hosts come and go by the thousand,
 	@go build -o bin/soak ./tests/soak
 	@bin/soak -for $(FOR)
 
+.PHONY: flood
+flood: setup build ## What who has no key can cost an agent, at each socket that it has: docs/measurements/floods.md
+	@go build -o bin/flood ./tests/flood
+	@bin/flood
+
 .PHONY: plugin
 plugin: build ## The managed plugin grapevine:latest, in this machine's Docker (or that of DOCKER_HOST)
 	@scripts/build-plugin

@@ -30,6 +30,7 @@ const (
 
 	roleWitness = "witness" // see witness.go
 	roleFlood   = "flood"
+	roleDeluge  = "deluge" // see deluge.go
 	roleSurvey  = "survey" // see survey.go
 	roleStale   = "stale"  // see stale.go
 
@@ -82,6 +83,8 @@ func Init() {
 		err = witnessMain(os.Args[1:])
 	case roleFlood:
 		err = floodMain(os.Args[1:])
+	case roleDeluge:
+		err = delugeMain(os.Args[1:])
 	case roleSurvey:
 		err = surveyMain(os.Args[1:])
 	case roleStale:

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/host/proxy"
+	"github.com/grapevine-net/grapevine/tests/lab"
+)
+
+// reading is what processes of the host have taken and have.
+type reading struct {
+	files, goroutines int           // of the agent
+	kB                int           // what the agent has used of memory, at its most since that was asked for
+	agent, beside     time.Duration // processor: the agent's; that of Open vSwitch and of WireGuard
+	asked             time.Duration // how long `grapevine status` took
+}
+
+// read prints the agent's files, memory at its most since the last time, and ticks; and the ticks of the others.
+const read = `
+a=$(pgrep -x grapevine | head -1)
+ls /proc/$a/fd | wc -l
+awk '/^VmHWM/ {print $2}' /proc/$a/status
+ticks() { awk '{sub(/.*\) /, ""); print $12 + $13}' /proc/$1/stat; }
+ticks $a
+sum=0; for p in $(pgrep -f 'ovs-vswitchd|wireguard'); do n=$(ticks $p 2>/dev/null || echo 0); sum=$((sum + n)); done; echo $sum
+`
+
+// tick is what /proc counts in.
+const tick = 10 * time.Millisecond
+
+func readOf(ctx context.Context, h *lab.Host) (r reading, err error) {
+	text, err := h.Exec(ctx, "sh", "-c", read)
+	if err != nil {
+		return r, err
+	}
+	var n [4]int
+	f := strings.Fields(text)
+	if len(f) != len(n) {
+		return r, fmt.Errorf("read the agent's cost: %q", text)
+	}
+	for i := range n {
+		if n[i], err = strconv.Atoi(f[i]); err != nil {
+			return r, err
+		}
+	}
+	r.files, r.kB, r.agent, r.beside = n[0], n[1], time.Duration(n[2])*tick, time.Duration(n[3])*tick
+	begin := time.Now()
+	out, err := h.Grapevine(ctx, "status", "-o", "json")
+	if err != nil {
+		return r, err
+	}
+	r.asked = time.Since(begin)
+	var s api.Status
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		return r, err
+	}
+	r.goroutines = s.Process.Goroutines
+	return r, nil
+}
+
+// cost is what a flood has cost.
+type cost struct {
+	sent                  int
+	files, goroutines, kB int // more than before, at the most
+	agent, beside, took   time.Duration
+	asked                 time.Duration // the longest
+	pings, lost           int
+}
+
+// measure floods, and looks meanwhile.
+func (w *world) measure(ctx context.Context, f flood, during time.Duration) (c cost, err error) {
+	// What was said before has been dealt with, and memory is counted from here on.
+	if _, err := w.host.Exec(ctx, "sh", "-c", `echo 5 >/proc/$(pgrep -x grapevine | head -1)/clear_refs`); err != nil {
+		return c, err
+	}
+	before, err := readOf(ctx, w.host)
+	if err != nil {
+		return c, err
+	}
+	pinging, err := w.near.StartPinging(ctx, w.far.AllAddrs()[0], 50*time.Millisecond)
+	if err != nil {
+		return c, err
+	}
+	begin := time.Now()
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		c.sent, err = lab.Deluge(ctx, f.run, f.how, f.to, during)
+		done <- err
+	}()
+	look := func() error {
+		now, err := readOf(ctx, w.host)
+		if err != nil {
+			return err
+		}
+		c.files, c.goroutines = max(c.files, now.files-before.files), max(c.goroutines, now.goroutines-before.goroutines)
+		c.kB, c.asked = max(c.kB, now.kB-before.kB), max(c.asked, now.asked)
+		c.agent, c.beside, c.took = now.agent-before.agent, now.beside-before.beside, time.Since(begin)
+		return nil
+	}
+	for end := false; !end; {
+		select {
+		case err := <-done:
+			if err != nil {
+				return c, err
+			}
+			end = true
+		case <-time.After(500 * time.Millisecond):
+		}
+		if err := look(); err != nil {
+			return c, err
+		}
+	}
+	p, err := pinging.Stop(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.pings, c.lost = p.Sent, p.Lost()
+	if f.others {
+		return c, nil
+	}
+	// All of it comes back.
+	return c, lab.Eventually(ctx, 2*time.Minute, func() error {
+		now, err := readOf(ctx, w.host)
+		if err == nil && (now.files > before.files+20 || now.goroutines > before.goroutines+20) {
+			err = fmt.Errorf("%d files and %d goroutines are left, of %d and %d before", now.files, now.goroutines, before.files, before.goroutines)
+		}
+		return err
+	})
+}
+
+// Bounds of what any flood may cost the agent.
+const (
+	mostMB         = 96
+	mostFiles      = 6*proxy.Most + 200 // those of a published port, of which each is two, and two pipes
+	mostGoroutines = 3*proxy.Most + 200
+	longest        = 10 * time.Second
+)
+
+// broken says which bounds do not hold.
+func (c cost) broken(f flood) (wrong []error) {
+	say := func(format string, args ...any) {
+		wrong = append(wrong, fmt.Errorf("%s, %s from %s: "+format, append([]any{f.at, f.how, f.from}, args...)...))
+	}
+	if c.kB>>10 > mostMB || c.files > mostFiles || c.goroutines > mostGoroutines {
+		say("it cost %d MB, %d files and %d goroutines", c.kB>>10, c.files, c.goroutines)
+	}
+	if c.asked > longest {
+		say("`grapevine status` took %s", c.asked)
+	}
+	if f.shut && (c.files > 20 || c.goroutines > 20 || f.how != "datagrams" && c.sent > 0) {
+		say("it got in: %d connections, %d files, %d goroutines", c.sent, c.files, c.goroutines)
+	}
+	if f.how == "datagrams" && c.sent < 1000 || f.how != "datagrams" && !f.shut && c.sent < 10 {
+		say("there was no flood: %d", c.sent)
+	}
+	if c.lost > c.pings/2 {
+		say("%d of %d pings between containers were lost", c.lost, c.pings)
+	}
+	return wrong
+}
+
+func (c cost) row(f flood) string {
+	what := map[string]string{"datagrams": "datagrams", "silent": "connections", "talking": "connections of 64 KiB"}[f.how]
+	share := func(d time.Duration) string { return fmt.Sprintf("%.0f%%", 100*d.Seconds()/c.took.Seconds()) }
+	each := ""
+	if c.sent > 0 {
+		each = fmt.Sprintf(" (%.1f µs each)", float64(c.agent.Microseconds())/float64(c.sent))
+	}
+	return fmt.Sprintf("| %s | %s | %s | %d in %.0f s | +%d MB | +%d | +%d | %s%s | %s | %d of %d lost; %.1f s |", f.at, f.from, what, c.sent, c.took.Seconds(),
+		c.kB>>10, c.files, c.goroutines, share(c.agent), each, share(c.beside), c.lost, c.pings, c.asked.Seconds())
+}

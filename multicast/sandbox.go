@@ -26,7 +26,12 @@ type sandbox struct {
 	key       string // the file of the namespace
 	igmp, mld *os.File
 	due       time.Time
+	index     int // of the endpoint's interface there, which is asked for anew once in some looks
+	looks     int
 }
+
+// looksByIndex is how many looks, five seconds' or so, go by one answer about the interface.
+const looksByIndex = 16
 
 // open opens the files of a sandbox; nil: it is not there yet.
 func open(endpoint, key string) (*sandbox, error) {
@@ -62,10 +67,12 @@ func (s *sandbox) close() {
 
 // read returns the groups, and whether there are more than were read.
 func (s *sandbox) read() (groups []netip.Addr, more bool, err error) {
-	index, err := link.PeerIndex(s.endpoint)
-	if err != nil {
-		return nil, false, err
+	if s.looks%looksByIndex == 0 {
+		if s.index, err = link.PeerIndex(s.endpoint); err != nil {
+			return nil, false, err
+		}
 	}
+	s.looks++
 	for f, parse := range map[*os.File]func(string, int) []netip.Addr{s.igmp: groups4, s.mld: groups6} {
 		if f == nil {
 			continue
@@ -77,7 +84,7 @@ func (s *sandbox) read() (groups []netip.Addr, more bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		groups, more = append(groups, parse(string(text), index)...), more || len(text) == maxText
+		groups, more = append(groups, parse(string(text), s.index)...), more || len(text) == maxText
 	}
 	return groups, more, nil
 }

@@ -161,6 +161,56 @@ func BenchmarkFlows(b *testing.B) {
 	}
 }
 
+// BenchmarkListens is a plan after a container of another host has joined or left a group, among 10,000 endpoints, on a network
+// of 1,000 with one of this host, and on one without.
+func BenchmarkListens(b *testing.B) {
+	hosts, ports := crowd(b, 10)
+	s := hosts[0]
+	write := func(by *cluster.State, body cluster.Body) {
+		rec, _, err := by.Put(body)
+		if err == nil && by != s {
+			_, err = s.Merge([]cluster.Record{rec})
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i, h := range hosts {
+		for e := range cluster.Written[cluster.Endpoint](h.Snapshot(), h.Self()) {
+			e.Addrs = append(e.Addrs, netip.MustParseAddr(fmt.Sprintf("fd00::%x:%s", i, e.ID[60:])))
+			write(h, e)
+			if e.Network != "network2" {
+				write(h, cluster.Listen{Endpoint: e.ID, Host: h.Self(), Groups: []netip.Addr{netip.MustParseAddr("224.0.0.251")}})
+			}
+		}
+	}
+	s.Delete(cluster.Endpoint{ID: fmt.Sprintf("%064x", 1)}.Key(), now)
+	delete(ports.Endpoints, fmt.Sprintf("%064x", 1))
+	for _, network := range []string{"network0", "network1"} {
+		n, _ := cluster.Get[cluster.Network](s.Snapshot(), network)
+		n.Options = map[string]string{cluster.MulticastOption: "on"}
+		write(s, n)
+	}
+	for name, e := range map[string]int{"a network of this host": 10, "another network": 11} {
+		b.Run(name, func(b *testing.B) {
+			var p plans
+			in, _ := p.plan(s.Snapshot(), s.Self(), pipeline.Metadata, ports)
+			if len(in.Groups) == 0 || len(in.Neighbours) == 0 {
+				b.Fatal("nobody is told of")
+			}
+			begin, i := processor(), 0
+			for b.Loop() {
+				b.StopTimer()
+				write(hosts[1], cluster.Listen{Endpoint: fmt.Sprintf("%064x", e), Host: hosts[1].Self(), Groups: []netip.Addr{netip.AddrFrom4([4]byte{239, 1, 1, byte(i)})}})
+				i++
+				b.StartTimer()
+				p.plan(s.Snapshot(), s.Self(), pipeline.Metadata, ports)
+			}
+			b.ReportMetric(float64((processor()-begin).Microseconds())/1e3/float64(b.N), "ms-of-a-processor/op")
+		})
+	}
+}
+
 // processor is the time that this process has had of processors: other than the clock, it
 // does not tell how busy the machine was.
 func processor() time.Duration {

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"cmp"
 	"net"
 	"net/netip"
 	"slices"
@@ -20,25 +19,19 @@ type linkPlace struct {
 // other hosts' endpoints on the same networks. Where two have one address, which users may
 // ask for, the lower endpoint ID has it, on all hosts.
 func (p *planner) neighbours() {
-	if !slices.ContainsFunc(p.local, func(e cluster.Endpoint) bool { return len(linkLocals(e, p.network[e.Network])) > 0 }) {
-		return // nobody here has such a neighbour, and the others' endpoints are many
-	}
 	port, here := map[string]*pipeline.Port{}, map[uint32]bool{}
-	var all []cluster.Endpoint
 	for i := range p.in.Ports {
 		port[p.in.Ports[i].Endpoint] = &p.in.Ports[i]
 	}
-	for e := range cluster.All[cluster.Endpoint](p.snap) {
-		if n, known := p.network[e.Network]; known && len(linkLocals(e, n)) > 0 {
-			all = append(all, e)
-			here[n.VNID] = here[n.VNID] || port[e.ID] != nil
+	for _, e := range p.local {
+		if n, known := p.network[e.Network]; known && port[e.ID] != nil && !here[n.VNID] {
+			here[n.VNID] = len(linkLocals(e, n)) > 0 // else nobody here has such a neighbour
 		}
 	}
-	slices.SortFunc(all, func(a, b cluster.Endpoint) int { return cmp.Compare(a.ID, b.ID) })
 	taken := map[linkPlace]string{}
-	for _, e := range all {
+	for _, e := range p.hearers {
 		vnid := p.network[e.Network].VNID
-		for _, a := range linkLocals(e, p.network[e.Network]) {
+		for _, a := range e.linkLocals {
 			at := linkPlace{vnid, a}
 			switch has := taken[at]; {
 			case !here[vnid] || has == e.ID:
@@ -46,7 +39,7 @@ func (p *planner) neighbours() {
 			case vnid == 0 && p.network[e.Network].Encrypted():
 				continue // others of VNID 0, which are not encrypted, would be its neighbours
 			case has != "" && e.Host == p.self:
-				p.problem(e, "endpoint %s: its link-local address %s is that of endpoint %s as well", e.ID, a, has)
+				p.problem(e.Endpoint, "endpoint %s: its link-local address %s is that of endpoint %s as well", e.ID, a, has)
 				continue
 			case has != "":
 				continue
@@ -54,7 +47,7 @@ func (p *planner) neighbours() {
 			taken[at] = e.ID
 			if mine := port[e.ID]; mine != nil {
 				mine.LinkLocal = append(mine.LinkLocal, a)
-			} else if vtep := p.way(e); vtep.IsValid() {
+			} else if vtep := p.way(e.Endpoint); vtep.IsValid() {
 				p.in.Neighbours = append(p.in.Neighbours, pipeline.Neighbour{Addr: a, VNID: vnid, Realm: p.realm[e.Network], VTEP: vtep, Multicast: p.network[e.Network].Multicast()})
 			}
 		}

@@ -60,18 +60,14 @@ func (p *planner) groups() {
 		}
 	}
 	told := map[cluster.NodeID]int{} // a host that means harm tells more than others let it
-	for e := range cluster.All[cluster.Endpoint](p.snap) {
+	for _, e := range p.hearers {
 		q := parties[e.Network]
-		if q == nil || e.IsClient() {
+		if q == nil || !e.casts {
 			continue
 		}
-		groups := q.all
-		if l, there := cluster.Get[cluster.Listen](p.snap, cluster.Listen{Endpoint: e.ID, Host: e.Host}.Key().ID); there {
-			of := l.Groups[:min(len(l.Groups), cluster.MaxGroups, cluster.MaxHostGroups-told[e.Host])]
-			told[e.Host] += len(of)
-			groups = slices.Concat(groups, of)
-		}
-		for _, a := range groups {
+		of := e.groups[:min(len(e.groups), cluster.MaxGroups, cluster.MaxHostGroups-told[e.Host])]
+		told[e.Host] += len(of)
+		for _, a := range slices.Concat(q.all, of) {
 			if port := ports[e.ID]; port != 0 {
 				at := q.of(a)
 				at.ports = append(at.ports, port)

@@ -48,6 +48,7 @@ type plans struct {
 	in       pipeline.Input
 	problems []Problem
 	closed   []netip.Prefix // addresses of clients that come in by this host
+	hearers  hearers
 	// policies are what policies ask of the switch, unless it cannot enforce them (powerless).
 	policies  enforcer
 	powerless bool
@@ -64,13 +65,14 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	if !m.powerless {
 		enforce, judged = m.policies.follow(snap, self)
 	}
+	ground := m.ground
 	switch {
 	case !known:
 		m.ground = newGround(snap, self, m.exposed, m.reaches, nil, nil)
 	case slices.ContainsFunc(keys, isGround) || m.exposed != m.wasExposed:
 		m.ground = newGround(snap, self, m.exposed, m.reaches, m.ground, keys)
 	case !judged && mode == m.mode && ports.equal(m.ports) && !slices.ContainsFunc(keys, func(k cluster.Key) bool {
-		return concerns(m.snap, k, self) || concerns(snap, k, self)
+		return m.concerns(m.snap, k, self) || m.concerns(snap, k, self)
 	}):
 		m.snap = snap
 		return m.in, m.problems
@@ -82,6 +84,8 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	}}
 	p.endpoints(ports.Endpoints)
 	m.closed = closedTo(p.local)
+	m.hearers.follow(snap, m.ground, p.local, keys, m.ground != ground)
+	p.hearers = m.hearers.sorted()
 	p.neighbours()
 	p.in.Policy = enforce
 	p.groups()
@@ -105,23 +109,14 @@ func (p Ports) equal(o Ports) bool {
 	return p.Tunnel == o.Tunnel && p.Gateway == o.Gateway && slices.Equal(p.GatewayMAC, o.GatewayMAC) && maps.Equal(p.Endpoints, o.Endpoints)
 }
 
-// concerns reports whether a record, if it is an endpoint's, has a say in the flows of a
-// host: it is on this host, is a neighbour by a link-local address, or may get multicast.
-func concerns(snap *cluster.Snapshot, k cluster.Key, self cluster.NodeID) bool {
-	switch k.Kind {
-	case cluster.KindListen:
-		return true
-	case cluster.KindEndpoint:
-		e, there := cluster.Get[cluster.Endpoint](snap, k.ID)
-		return there && (e.Host == self || len(e.LinkLocal) > 0 || carries(snap, e))
+// concerns reports whether a record has a say in the flows of a host beside the ground: an endpoint's on this host, or a hearer's.
+func (m *plans) concerns(snap *cluster.Snapshot, k cluster.Key, self cluster.NodeID) bool {
+	if k.Kind == cluster.KindEndpoint {
+		if e, there := cluster.Get[cluster.Endpoint](snap, k.ID); there && e.Host == self {
+			return true
+		}
 	}
-	return false
-}
-
-// carries reports whether an endpoint's network carries multicast.
-func carries(snap *cluster.Snapshot, e cluster.Endpoint) bool {
-	n, _ := cluster.Get[cluster.Network](snap, e.Network)
-	return n.Multicast()
+	return m.hearers.concern(snap, k)
 }
 
 // planner adds to the ground what is this host's own.
@@ -131,6 +126,7 @@ type planner struct {
 	self     cluster.NodeID
 	local    []cluster.Endpoint
 	in       pipeline.Input
+	hearers  []hearer // by ID
 	problems []Problem
 }
 

@@ -205,11 +205,21 @@ func TestPlanCompiles(t *testing.T) {
 		}
 		for i := range rapid.IntRange(0, 25).Draw(t, "records") {
 			host := rapid.SampledFrom(ids).Draw(t, "host")
-			switch rapid.IntRange(0, 8).Draw(t, "kind") {
+			switch rapid.IntRange(0, 10).Draw(t, "kind") {
+			case 9, 10: // of any endpoint, also of another host's, or of one that is to come
+				l := cluster.Listen{Endpoint: endpoint(host, byte('a'+rapid.IntRange(0, i).Draw(t, "endpoint")), "", "10.128.0.1").ID, Host: host}
+				for _, b := range rapid.SliceOfN(byte4, 0, 2).Draw(t, "groups") {
+					l.Groups = append(l.Groups, netip.AddrFrom4([4]byte{239, 1, 1, b}))
+				}
+				w.by(host, l)
 			case 0:
 				w.by(host, node(host, netip.AddrFrom4([4]byte{192, 0, 2, 1 + byte4.Draw(t, "vtep")})))
 			case 1:
-				w.by(host, cluster.Network{Name: names.Draw(t, "name"), VNID: rapid.Uint32Range(0, 3).Draw(t, "vnid"), Internal: rapid.Bool().Draw(t, "internal")})
+				n := cluster.Network{Name: names.Draw(t, "name"), VNID: rapid.Uint32Range(0, 3).Draw(t, "vnid"), Internal: rapid.Bool().Draw(t, "internal")}
+				if rapid.Bool().Draw(t, "multicast") {
+					n.Options = map[string]string{cluster.MulticastOption: "on"}
+				}
+				w.by(host, n)
 			case 2:
 				s := cluster.Subnet{Prefix: block("subnet"), Network: names.Draw(t, "network")}
 				if g := address("gateway"); s.Prefix.Contains(g) {
@@ -222,6 +232,9 @@ func TestPlanCompiles(t *testing.T) {
 			case 4:
 				e := endpoint(host, byte('a'+i), names.Draw(t, "network"), "10.128.0.1")
 				e.Addrs = []netip.Addr{address("address")}
+				if rapid.IntRange(0, 2).Draw(t, "IPv6") == 0 {
+					e.Addrs = append(e.Addrs, netip.AddrFrom16([16]byte{0: 0xfd, 15: byte4.Draw(t, "address")}))
+				}
 				for _, b := range rapid.SliceOfN(byte4, 0, 2).Draw(t, "link-local") {
 					e.LinkLocal = append(e.LinkLocal, netip.AddrFrom4([4]byte{169, 254, 1, b}), netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: b}))
 				}

@@ -29,18 +29,18 @@ type EgressGateway struct {
 
 // CreateEgressRequest makes an egress. Without Gateways all hosts are.
 type CreateEgressRequest struct {
-	Name     string   `json:"name"`
-	Networks []string `json:"networks"`
-	Address  string   `json:"address"`
-	Gateways []string `json:"gateways,omitempty"`
-	Quorum   bool     `json:"quorum,omitempty"`
+	Name      string   `json:"name"`
+	Networks  []string `json:"networks"`
+	Addresses []string `json:"addresses"` // one, or one of each family
+	Gateways  []string `json:"gateways,omitempty"`
+	Quorum    bool     `json:"quorum,omitempty"`
 }
 
 // SetEgressRequest changes an egress. What is empty stays as it is.
 type SetEgressRequest struct {
 	Name        string   `json:"name"`
 	Networks    []string `json:"networks,omitempty"`
-	Address     string   `json:"address,omitempty"`
+	Addresses   []string `json:"addresses,omitempty"`
 	Gateways    []string `json:"gateways,omitempty"`
 	AllGateways bool     `json:"allGateways,omitempty"` // instead of Gateways: all hosts
 	Quorum      *bool    `json:"quorum,omitempty"`

@@ -58,6 +58,8 @@ type Node struct {
 	// Exposes says that the host's containers answer who comes from outside by another host, by that host (Service.Exposed):
 	// its agent knows how, and its switch tracks connections.
 	Exposes bool `cbor:"26,keyasint,omitempty"`
+	// HoldsIPv6 says that the host's agent can hold an egress' IPv6 address.
+	HoldsIPv6 bool `cbor:"27,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of

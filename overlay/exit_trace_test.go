@@ -22,7 +22,7 @@ func TestExit(t *testing.T) {
 			leave := func(e pipeline.Exit) pipeline.Input {
 				t.Helper()
 				in := scene(mode, port)
-				e.VNID, e.V4 = 5, true
+				e.VNID, e.V4 = 5, !e.V6
 				in.Exits = []pipeline.Exit{e}
 				next, err := pipeline.Compile(in)
 				if err != nil {
@@ -122,6 +122,26 @@ func TestExit(t *testing.T) {
 				}
 			}
 
+			out6, answer6 := from6, func(vnid, vtep uint32, src, dst string) string {
+				return tunnel(vnid, vtep, fmt.Sprintf("icmp6,ipv6_src=%s,ipv6_dst=%s,nw_ttl=64", src, dst))
+			}
+			check("by IPv6, by another host", leave(pipeline.Exit{V6: true, VTEP: addr("192.0.2.2"), Index: 2}),
+				packet{"out", out6, to("gvtun")},
+				packet{"of the other family", out, "forwarding: " + none},
+				packet{"the answer", answer6(0, 2, "2001:db8:9::1", "fd00:1::7"), to("gva")},
+				packet{"an answer by a host that is not its gateway", answer6(0, 3, "2001:db8:9::1", "fd00:1::7"), noSource},
+				packet{"an answer in a host's name", answer6(0, 2, "fd67:7261:7065::9", "fd00:1::7"), noSource},
+				packet{"an answer in the network's name", answer6(0, 2, "fd00:1::9:9", "fd00:1::7"), noSource},
+			)
+			check("by IPv6, by this host", leave(pipeline.Exit{V6: true, Here: true}),
+				packet{"out", out6, to("gv0")},
+				packet{"of the other family", out, "forwarding: " + none},
+				packet{"from another host", answer6(5, 2, "fd00:1::2:9", "2001:db8:9::1"), to("gv0")},
+				packet{"to a host's own address", answer6(5, 2, "fd00:1::2:9", "fd67:7261:7065::9"), transit},
+				packet{"to all", answer6(5, 2, "fd00:1::2:9", "ff02::1"), transit},
+				packet{"to a neighbour", answer6(5, 2, "fd00:1::2:9", "fe80::9"), transit},
+				packet{"the answer", fmt.Sprintf("in_port=%d,dl_src=02:42:00:00:00:02,dl_dst=%s,icmp6,ipv6_src=2001:db8:9::1,ipv6_dst=fd00:1::2:9,nw_ttl=64", port["gv0"], pipeline.RouterMAC), to("gvtun")},
+			)
 			check("by nobody", leave(pipeline.Exit{}),
 				packet{"out", out, "forwarding: " + none},
 				packet{"an answer", answer(0, 2, "198.51.100.1", "10.128.0.7"), noSource},

@@ -35,12 +35,14 @@ func newEgressCreate() *cobra.Command {
 	c := verb(&cobra.Command{
 		Use:   "create NAME --network NETWORK --address ADDRESS [--gateways HOST,HOST...]",
 		Short: "Create an egress",
-		Long: `Create an egress: an IPv4 address from which all that containers of a network send to the outside leaves. The
+		Long: `Create an egress: an address from which all that containers of a network send to the outside leaves, or one of IPv4 and
+one of IPv6. Without one of a family nothing leaves by that. The
 address is free on the LAN of the gateways, and within the subnet of an interface of theirs. The gateway that holds it
 adds it there, and takes it away when it is another one's; where an administrator has given it to a host, it is taken
 as it is, and stays. What containers send to each other, and to hosts of the cluster, goes as ever.`,
 		Example: `  grapevine egress create mail --network blue --address 192.0.2.25
-  grapevine egress create mail --network blue --address 192.0.2.25 --gateways host1,host2,host3 --quorum`,
+  grapevine egress create mail --network blue --address 192.0.2.25 --gateways host1,host2,host3 --quorum
+  grapevine egress create mail --network blue --address 192.0.2.25 --address 2001:db8::25`,
 		Args: named("an egress", 1, 1),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
 		r.Name = names[0]
@@ -48,7 +50,7 @@ as it is, and stays. What containers send to each other, and to hosts of the clu
 	}, showDone)
 	f := c.Flags()
 	f.StringArrayVar(&r.Networks, "network", nil, "a network whose containers leave by it; may be said several times")
-	f.StringVar(&r.Address, "address", "", "the address")
+	f.StringSliceVar(&r.Addresses, "address", nil, "the address; may be said twice, for one of IPv4 and one of IPv6")
 	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name (default: all hosts)")
 	f.BoolVar(&r.Quorum, "quorum", false, "only a host that sees more than half of the gateways holds it: in a partition at most one does")
 	return c
@@ -75,7 +77,7 @@ then connections to the outside stay open. With another address, or another hold
 	}, showDone)
 	f := c.Flags()
 	f.StringArrayVar(&r.Networks, "network", nil, "a network whose containers leave by it; may be said several times")
-	f.StringVar(&r.Address, "address", "", "the address")
+	f.StringSliceVar(&r.Addresses, "address", nil, "the address; may be said twice, for one of IPv4 and one of IPv6")
 	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name")
 	f.BoolVar(&r.AllGateways, "all-gateways", false, "all hosts may hold it")
 	f.BoolVar(&quorum, "quorum", false, "only a host that sees more than half of the gateways holds it: in a partition at most one does")

@@ -54,8 +54,8 @@ func (d Desk) Create(_ context.Context, r api.CreateEgressRequest) (api.Done, er
 	case err != nil:
 		return api.Done{}, fmt.Errorf("create egress %s: %w", e.Name, err)
 	}
-	first := fmt.Sprintf("containers of %s reach the outside from %v, as soon as a gateway holds it: `grapevine egress show %s`", networks(e), e.Addrs[0], e.Name)
-	return api.Done{Text: strings.Join(append([]string{first}, d.sixth(e)...), "\n")}, nil
+	first := fmt.Sprintf("containers of %s reach the outside from %s, as soon as a gateway holds it: `grapevine egress show %s`", networks(e), addresses(e), e.Name)
+	return api.Done{Text: strings.Join(append([]string{first}, d.shut(e)...), "\n")}, nil
 }
 
 // said reports whether an error is for people as it is.
@@ -74,26 +74,40 @@ func (d Desk) read(r api.CreateEgressRequest) (e cluster.Egress, err error) {
 		return e, errors.New("its name has a slash or a space in it: give another one")
 	case len(r.Networks) == 0:
 		return e, errors.New("it is of no network: add --network NAME")
-	case r.Address == "":
+	case len(r.Addresses) == 0:
 		return e, errors.New("it has no address: add --address ADDRESS, which is free and in a subnet of its gateways' interfaces")
 	}
-	a, err := parse(r.Address)
-	e.Addrs = []netip.Addr{a}
+	e.Addrs, err = parse(r.Addresses)
 	return e, err
 }
 
-// parse reads an egress' address.
-func parse(text string) (netip.Addr, error) {
-	a, err := netip.ParseAddr(text)
-	switch {
-	case err != nil:
-		return a, fmt.Errorf("%.60q is no address: give one like 192.0.2.25, without a prefix length", text)
-	case a.Is6():
-		return a, fmt.Errorf("%v is an IPv6 address, and an egress has an IPv4 one only, so far", a)
-	case !a.IsGlobalUnicast():
-		return a, fmt.Errorf("%v is no address that a machine can have on a LAN: give another one", a)
+// parse reads an egress' addresses. That of IPv4 comes first.
+func parse(texts []string) (list []netip.Addr, err error) {
+	for _, text := range texts {
+		a, err := netip.ParseAddr(text)
+		a = a.Unmap()
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%.60q is no address: give one like 192.0.2.25 or 2001:db8::25, without a prefix length", text)
+		case !a.IsGlobalUnicast() || a.Zone() != "":
+			return nil, fmt.Errorf("%v is no address that a machine can have on a LAN and that can move: give another one", a)
+		}
+		list = append(list, a)
 	}
-	return a, nil
+	slices.SortFunc(list, netip.Addr.Compare)
+	if len(list) > 2 || len(list) == 2 && list[0].Is4() == list[1].Is4() {
+		return nil, fmt.Errorf("it has the addresses %s: give one, or one of each family", strings.Join(texts, ", "))
+	}
+	return list, nil
+}
+
+// addresses are those of an egress, for people.
+func addresses(e cluster.Egress) string {
+	var texts []string
+	for _, a := range e.Addrs {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, " and ")
 }
 
 // fits is an error if what is known speaks against an egress, that was another one before; a new one was none. What it
@@ -104,8 +118,8 @@ func fits(snap *cluster.Snapshot, e, was cluster.Egress) error {
 		case o.Name == was.Name:
 		case o.Name == e.Name:
 			return api.Errorf(http.StatusConflict, "there is an egress %s already: give another name, or remove it first: grapevine egress remove %s", e.Name, e.Name)
-		case o.Addr(false) == e.Addr(false):
-			return api.Errorf(http.StatusConflict, "egress %.80s: egress %s has the address %v: have that one for all of the networks, by --network several times", e.Name, o.Name, o.Addr(false))
+		case slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool { return slices.Contains(o.Addrs, a) }):
+			return api.Errorf(http.StatusConflict, "egress %.80s: egress %s has the address %s: have that one for all of the networks, by --network several times", e.Name, o.Name, addresses(o))
 		case both >= 0:
 			return api.Errorf(http.StatusConflict, "egress %.80s: network %s has the egress %s already: remove that first: grapevine egress remove %s", e.Name, e.Networks[both], o.Name, o.Name)
 		}
@@ -137,6 +151,23 @@ func fits(snap *cluster.Snapshot, e, was cluster.Egress) error {
 			return api.Errorf(http.StatusNotFound, "egress %.80s: there is no host %.80s: see `grapevine nodes`", e.Name, g)
 		}
 	}
+	return holdable(snap, e)
+}
+
+// holdable is an error if an agent of a gateway cannot hold an egress' addresses.
+func holdable(snap *cluster.Snapshot, e cluster.Egress) error {
+	if !e.Addr(true).IsValid() {
+		return nil
+	}
+	var older []string
+	for _, g := range egress.Gateways(snap, e, func(cluster.NodeID) bool { return true }) {
+		if n, _ := cluster.Get[cluster.Node](snap, string(g.ID)); !n.HoldsIPv6 {
+			older = append(older, fmt.Sprintf("%s (%s)", n.Name, n.Agent))
+		}
+	}
+	if slices.Sort(older); len(older) > 0 {
+		return api.Errorf(http.StatusConflict, "egress %.80s: gateways with an older agent cannot hold an IPv6 address: %s; upgrade their agents first, or name other --gateways", e.Name, strings.Join(older, ", "))
+	}
 	return nil
 }
 
@@ -160,11 +191,15 @@ func added(list, was []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(was, s) })
 }
 
-// sixth says which IPv6 subnets its networks have, if it has no address of that family.
-func (d Desk) sixth(e cluster.Egress) (lines []string) {
+// shut says which subnets of its networks have no way out, since it has no address of their family.
+func (d Desk) shut(e cluster.Egress) (lines []string) {
 	for s := range cluster.All[cluster.Subnet](d.Replica.Snapshot()) {
-		if s.Prefix.Addr().Is6() && !e.Addr(true).IsValid() && slices.Contains(e.Networks, s.Network) {
-			lines = append(lines, fmt.Sprintf("what they send by IPv6 does not leave any more: network %s has the subnet %v, and the egress no IPv6 address", s.Network, s.Prefix))
+		family := "IPv4"
+		if s.Prefix.Addr().Is6() {
+			family = "IPv6"
+		}
+		if !e.Addr(s.Prefix.Addr().Is6()).IsValid() && slices.Contains(e.Networks, s.Network) {
+			lines = append(lines, fmt.Sprintf("what they send by %s does not leave any more: network %s has the subnet %v, and the egress no %[1]s address", family, s.Network, s.Prefix))
 		}
 	}
 	return lines

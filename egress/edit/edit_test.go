@@ -31,11 +31,11 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{dead: map[cluster.NodeID]bool{}, notes: map[string]hold.Note{}}
 	w.r = replicatest.New(t, self,
-		cluster.Node{ID: self, Name: "host1", VTEP: netip.MustParseAddr("192.0.2.1")},
+		cluster.Node{ID: self, Name: "host1", VTEP: netip.MustParseAddr("192.0.2.1"), HoldsIPv6: true},
 		cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "red", VNID: 2}, cluster.Network{Name: "zero"}, cluster.Network{Name: "vault", VNID: 3, Internal: true},
 		cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24")}, cluster.Subnet{Network: "red", Prefix: netip.MustParsePrefix("fd00::/64")},
 		cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.3")}})
-	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2", VTEP: netip.MustParseAddr("192.0.2.2")})
+	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2", Agent: "v0.1", VTEP: netip.MustParseAddr("192.0.2.2")})
 	w.Desk = Desk{
 		Self: self, Name: "host1", Replica: w.r, Notes: func() map[string]hold.Note { return w.notes },
 		Alive: func(id cluster.NodeID) bool { return !w.dead[id] },
@@ -58,15 +58,22 @@ func TestCreate(t *testing.T) {
 		{"mail", "zero", "192.0.2.25", "", "of all (VNID 0)"},
 		{"mail", "blue", "10.1.0.9", "", "in the subnet of network blue"},
 		{"mail", "blue", "192.0.2.2", "", "how the others know host host2"},
+		{"mail", "blue", "fe80::25", "", "and that can move"},
+		{"mail", "blue", "fd00:db8::25%eth0", "", "and that can move"},
+		{"mail", "blue", "192.0.2.25 192.0.2.26", "", "one of each family"},
+		{"mail", "blue", "fd00::25", "", "in the subnet of network red"},
+		{"mail", "blue", "192.0.2.25 fd00:db8::25", "", "gateways with an older agent cannot hold an IPv6 address: host2 (v0.1)"},
 		{"mail", "blue", "192.0.2.25", "host9", "there is no host host9"},
 		{"mail", "blue", "192.0.2.25", "host2", ""},
 		{"mail", "red", "192.0.2.26", "", "there is an egress mail already"},
 		{"post", "red", "192.0.2.25", "", "egress mail has the address 192.0.2.25"},
 		{"post", "blue red", "192.0.2.26", "", "network blue has the egress mail already"},
-		{"post", "red", "192.0.2.26", "", ""},
+		{"post", "red", "192.0.2.26 192.0.2.25", "", "one of each family"},
+		{"post", "red", "fd00:db8::25 192.0.2.25", "host1", "egress mail has the address 192.0.2.25"},
+		{"post", "red", "fd00:db8::25 192.0.2.26", "host1", ""},
 	} {
 		before := w.r.Snapshot().Rev()
-		done, err := w.Create(context.Background(), api.CreateEgressRequest{Name: c.name, Networks: strings.Fields(c.networks), Address: c.address, Gateways: strings.Fields(c.gateways)})
+		done, err := w.Create(context.Background(), api.CreateEgressRequest{Name: c.name, Networks: strings.Fields(c.networks), Addresses: strings.Fields(c.address), Gateways: strings.Fields(c.gateways)})
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%v: %v", c, err)
@@ -89,8 +96,8 @@ func TestSet(t *testing.T) {
 	w := newWorld(t)
 	yes := true
 	for _, e := range []api.CreateEgressRequest{
-		{Name: "mail", Networks: []string{"blue"}, Address: "192.0.2.25", Gateways: []string{"host1"}},
-		{Name: "post", Networks: []string{"red"}, Address: "192.0.2.26"},
+		{Name: "mail", Networks: []string{"blue"}, Addresses: []string{"192.0.2.25"}, Gateways: []string{"host1"}},
+		{Name: "post", Networks: []string{"red"}, Addresses: []string{"192.0.2.26"}},
 	} {
 		if _, err := w.Create(context.Background(), e); err != nil {
 			t.Fatal(err)
@@ -107,14 +114,16 @@ func TestSet(t *testing.T) {
 		{api.SetEgressRequest{Name: "mail", Gateways: []string{"host9"}}, "there is no host host9", ""},
 		{api.SetEgressRequest{Name: "mail", Networks: []string{"blue", "zero"}}, "of all (VNID 0)", ""},
 		{api.SetEgressRequest{Name: "mail", Networks: []string{"red"}}, "network red has the egress post already", ""},
-		{api.SetEgressRequest{Name: "mail", Address: "192.0.2.26"}, "egress post has the address 192.0.2.26", ""},
-		{api.SetEgressRequest{Name: "mail", Address: "192.0.2.2"}, "how the others know host host2", ""},
-		{api.SetEgressRequest{Name: "mail", Address: "mail"}, "is no address", ""},
+		{api.SetEgressRequest{Name: "mail", Addresses: []string{"192.0.2.26"}}, "egress post has the address 192.0.2.26", ""},
+		{api.SetEgressRequest{Name: "mail", Addresses: []string{"192.0.2.2"}}, "how the others know host host2", ""},
+		{api.SetEgressRequest{Name: "mail", Addresses: []string{"mail"}}, "is no address", ""},
 		{api.SetEgressRequest{Name: "mail", Gateways: []string{"host2", "host1", "host2"}}, "its gateways are host1, host2", "[blue] [192.0.2.25] [host1 host2] false"},
 		{api.SetEgressRequest{Name: "mail", Quorum: &yes}, "sees more than half", "[blue] [192.0.2.25] [host1 host2] true"},
 		{api.SetEgressRequest{Name: "mail", Quorum: &yes}, "it is so already", "[blue] [192.0.2.25] [host1 host2] true"},
-		{api.SetEgressRequest{Name: "mail", Address: "192.0.2.27", AllGateways: true}, "its address is 192.0.2.27, and no longer 192.0.2.25", "[blue] [192.0.2.27] [] true"},
-		{api.SetEgressRequest{Name: "post", Networks: []string{"red"}, Address: "192.0.2.25"}, "no longer 192.0.2.26", "[red] [192.0.2.25] [] false"},
+		{api.SetEgressRequest{Name: "mail", Addresses: []string{"192.0.2.27"}, AllGateways: true}, "its address is 192.0.2.27, and no longer 192.0.2.25", "[blue] [192.0.2.27] [] true"},
+		{api.SetEgressRequest{Name: "mail", Addresses: []string{"fd00:db8::25", "192.0.2.27"}, Gateways: []string{"host1"}}, "192.0.2.27 and fd00:db8::25, and no longer 192.0.2.27", "[blue] [192.0.2.27 fd00:db8::25] [host1] true"},
+		{api.SetEgressRequest{Name: "mail", Gateways: []string{"host2"}}, "cannot hold an IPv6 address", ""},
+		{api.SetEgressRequest{Name: "post", Networks: []string{"red"}, Addresses: []string{"192.0.2.25"}}, "no longer 192.0.2.26", "[red] [192.0.2.25] [] false"},
 	} {
 		before := w.r.Snapshot().Rev()
 		done, err := w.Set(context.Background(), c.r)

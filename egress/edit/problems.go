@@ -65,11 +65,11 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 	for _, l := range egress.All(snap) {
 		s := d.state(snap, l)
-		address := l.Addr(false)
+		address := addresses(l.Egress)
 		if names := ofAll(snap, l); len(names) > 0 && d.concerns(snap, l) {
 			list = append(list, api.Problem{
 				Code: api.EgressPassedBy,
-				What: fmt.Sprintf("containers of %s reach the outside from their own hosts' addresses, and not from %v, by egress %s: it was created anew with VNID 0", networks(cluster.Egress{Networks: names}), address, l.Name),
+				What: fmt.Sprintf("containers of %s reach the outside from their own hosts' addresses, and not from %s, by egress %s: it was created anew with VNID 0", networks(cluster.Egress{Networks: names}), address, l.Name),
 				Do:   "create it anew without `-o vnid=0`, or remove the egress: grapevine egress remove " + l.Name,
 			})
 		}
@@ -77,8 +77,8 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		case n.Occupied != nil && !n.Silent:
 			list = append(list, api.Problem{
 				Code: api.EgressTaken,
-				What: fmt.Sprintf("this host cannot hold %v for egress %s: another machine on its LAN, %s, has that address", address, l.Name, n.Occupied),
-				Do:   "find that machine (`ip neigh`, the switch's table) and give it another address, or create the egress with another one",
+				What: fmt.Sprintf("this host cannot hold %s for egress %s: another machine on its LAN, %s, has that address", address, l.Name, n.Occupied),
+				Do:   "find that machine (`ip neigh`, the switch's table) and give it another address, or the egress: grapevine egress set " + l.Name + " --address ADDRESS",
 			})
 			continue
 		case n.Silent: // it does its work all the same
@@ -86,20 +86,20 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		case n.Rival != nil:
 			list = append(list, api.Problem{
 				Code: api.EgressTaken,
-				What: fmt.Sprintf("this host holds %v for egress %s, and another machine on its LAN, %s, has that address as well: answers from the outside go to the one or to the other", address, l.Name, n.Rival),
-				Do:   "find that machine (`ip neigh`, the switch's table) and give it another address, or create the egress with another one",
+				What: fmt.Sprintf("this host holds %s for egress %s, and another machine on its LAN, %s, has that address as well: answers from the outside go to the one or to the other", address, l.Name, n.Rival),
+				Do:   "find that machine (`ip neigh`, the switch's table) and give it another address, or the egress: grapevine egress set " + l.Name + " --address ADDRESS",
 			})
 		case n.Twice:
 			list = append(list, api.Problem{
 				Code: api.EgressTaken,
-				What: fmt.Sprintf("this host has the address %v of egress %s, which host %s holds: the LAN sees it twice", address, l.Name, s.holder),
-				Do:   fmt.Sprintf("`ip addr del %v/%d dev NIC`, and take it out of this host's network configuration", address, address.BitLen()),
+				What: fmt.Sprintf("this host has the address %s of egress %s, which host %s holds: the LAN sees it twice", address, l.Name, s.holder),
+				Do:   "`ip addr del ADDRESS dev NIC`, and take it out of this host's network configuration",
 			})
 		case n.Unfit && len(l.Gateways) > 0:
 			list = append(list, api.Problem{
 				Code: api.EgressUnfit,
-				What: fmt.Sprintf("this host is to be a gateway of egress %s, and has no interface on a LAN in whose subnet %v can be a machine's address", l.Name, address),
-				Do:   "give it one, or create the egress with other --gateways",
+				What: fmt.Sprintf("this host is to be a gateway of egress %s, and has no interface on a LAN in whose subnet %s can be a machine's address", l.Name, address),
+				Do:   "give it one, or name other gateways: grapevine egress set " + l.Name + " --gateways HOSTS",
 			})
 		}
 		if !l.Twice && s.holder != "" && d.holds(snap, l) || !d.concerns(snap, l) {
@@ -111,7 +111,7 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		}
 		list = append(list, api.Problem{
 			Code: api.EgressUnheld,
-			What: fmt.Sprintf("containers of %s %s reach the outside from %v, by egress %s: %s", networks(l.Egress), do, address, l.Name, strings.Join(s.notes, "; ")),
+			What: fmt.Sprintf("containers of %s %s reach the outside from %s, by egress %s: %s", networks(l.Egress), do, address, l.Name, strings.Join(s.notes, "; ")),
 			Do:   "start one of its gateways; on each, `grapevine status` says what is in the way: `grapevine egress show " + l.Name + "`",
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,7 +43,7 @@ func (d Desk) Set(_ context.Context, r api.SetEgressRequest) (api.Done, error) {
 	case err != nil:
 		return api.Done{}, fmt.Errorf("change egress %s: %w", r.Name, err)
 	}
-	return api.Done{Text: strings.Join(append(differs(was, e), d.sixth(e)...), "\n")}, nil
+	return api.Done{Text: strings.Join(append(differs(was, e), d.shut(e)...), "\n")}, nil
 }
 
 // changed is an egress as a request wants it.
@@ -63,14 +62,12 @@ func changed(e cluster.Egress, r api.SetEgressRequest) (cluster.Egress, error) {
 	if r.Quorum != nil {
 		e.Quorum = *r.Quorum
 	}
-	if r.Address != "" {
-		a, err := parse(r.Address)
-		if err != nil {
-			return e, err
-		}
-		e.Addrs = []netip.Addr{a}
+	if len(r.Addresses) == 0 {
+		return e, nil
 	}
-	return e, nil
+	var err error
+	e.Addrs, err = parse(r.Addresses)
+	return e, err
 }
 
 // differs says in words for people what a change is.
@@ -79,7 +76,7 @@ func differs(was, e cluster.Egress) (lines []string) {
 		lines = append(lines, fmt.Sprintf("egress %s: ", e.Name)+fmt.Sprintf(format, a...))
 	}
 	if !slices.Equal(was.Addrs, e.Addrs) {
-		say("its address is %v, and no longer %v; open connections to the outside end", e.Addrs[0], was.Addrs[0])
+		say("its address is %s, and no longer %s; open connections to the outside by another address end", addresses(e), addresses(was))
 	}
 	if !slices.Equal(was.Networks, e.Networks) {
 		say("it is of %s, and no longer of %s", networks(e), networks(was))

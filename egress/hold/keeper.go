@@ -148,7 +148,7 @@ func (k *Keeper) Begin(serve func([]nat.Source) error, placed func(context.Conte
 	snap := k.cfg.Replica.Snapshot()
 	view, err := k.cfg.LAN.Look()
 	for _, c := range k.cases(snap) {
-		if err == nil && view.Find(address(c)).Here && c.Holder == k.cfg.Self && !c.Twice {
+		if err == nil && spotsOf(c, view).here() && c.Holder == k.cfg.Self && !c.Twice {
 			k.serves[c.Egress.Name] = true
 		}
 	}
@@ -185,9 +185,6 @@ func (k *Keeper) Notes() map[string]Note {
 func (k *Keeper) cases(snap *cluster.Snapshot) []egress.Case {
 	return egress.Cases(snap, k.cfg.Self, k.cfg.Alive)
 }
-
-// address is the one that an egress has: of IPv4, so far.
-func address(c egress.Case) netip.Addr { return c.Egress.Addr(false) }
 
 // Run holds and lets go until ctx is done, and leaves what it holds.
 func (k *Keeper) Run(ctx context.Context) error {
@@ -246,7 +243,7 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 			h = &held{}
 			k.held[c.Egress.Name] = h
 		}
-		all.Go(func() error { h.next = k.one(ctx, c, h, view.Find(address(c)), now); return nil })
+		all.Go(func() error { h.next = k.one(ctx, c, h, spotsOf(c, view), now); return nil })
 	}
 	_ = all.Wait() // what fails is noted
 	k.forget(names)
@@ -274,12 +271,8 @@ func (k *Keeper) forget(names map[string]bool) {
 }
 
 // one does what is to be done about one egress, and returns when it is to be looked at again.
-func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p lan.Place, now time.Time) (next time.Duration) {
-	if !address(c).IsValid() {
-		k.note(c, Note{})
-		return idle
-	}
-	c.Has = p.Ours || k.Serves(c.Egress.Name)
+func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now time.Time) (next time.Duration) {
+	c.Has = p.ours() || k.Serves(c.Egress.Name)
 	verdict, nth := c.Judge()
 	if verdict != egress.Take {
 		h.since = time.Time{}
@@ -287,13 +280,13 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p lan.Place, n
 	switch {
 	case verdict == egress.Leave:
 		var err error
-		if p.Ours {
-			err = k.cfg.LAN.Remove(address(c))
-			k.log.Info("the address of an egress is another host's, or not to be held here", "egress", c.Egress.Name, "address", address(c), "error", err)
+		if p.ours() {
+			err = p.remove(k.cfg.LAN)
+			k.log.Info("the address of an egress is another host's, or not to be held here", "egress", c.Egress.Name, "addresses", c.Egress.Addrs, "error", err)
 		}
 		k.serve(c, false)
-		k.note(c, Note{Twice: p.Here && !p.Ours && c.Holder != "" && c.Holder != k.cfg.Self, Err: err})
-	case verdict == egress.Hold && p.Here && k.Serves(c.Egress.Name):
+		k.note(c, Note{Twice: p.theirs() && c.Holder != "" && c.Holder != k.cfg.Self, Err: err})
+	case verdict == egress.Hold && p.here() && k.Serves(c.Egress.Name):
 		var n Note
 		if who := h.rival.Load(); who != nil {
 			n.Rival = *who
@@ -304,21 +297,21 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p lan.Place, n
 		return tick
 	case now.Before(h.again):
 		return h.again.Sub(now)
-	case p.NIC == "":
+	case !p.fit():
 		k.serve(c, false)
-		k.note(c, Note{Unfit: true})
+		k.note(c, Note{Unfit: true, Err: p.remove(k.cfg.LAN)}) // another gateway may have interfaces for all
 		if verdict == egress.Hold {
 			k.record(c, cluster.EgressHolder{Egress: c.Egress.Name})
 		}
-	case verdict == egress.Take && !p.Here && !h.turn(nth, now): // others come first
+	case verdict == egress.Take && !p.here() && !h.turn(nth, now): // others come first
 		return tick
 	default:
 		if n := k.take(ctx, c, p); n != nil {
-			if !p.Here { // as after it was given another address
+			if !p.here() { // as after it was given another address
 				k.serve(c, false)
 			}
 			if verdict == egress.Hold && n.Occupied != nil {
-				n.Err = k.record(c, cluster.EgressHolder{Egress: c.Egress.Name})
+				n.Err = errors.Join(p.remove(k.cfg.LAN), k.record(c, cluster.EgressHolder{Egress: c.Egress.Name}))
 			}
 			h.again = now.Add(retry)
 			k.note(c, *n)
@@ -352,41 +345,31 @@ func (k *Keeper) caughtUp(now time.Time) bool {
 
 // take makes this host the holder: nobody else has the address; NAT is in place before the record leads others here. It
 // returns what is in the way, if something is.
-func (k *Keeper) take(ctx context.Context, c egress.Case, p lan.Place) *Note {
-	a := address(c)
-	if !p.Here || c.Holder != k.cfg.Self {
-		who, err := k.cfg.LAN.Probe(ctx, p.NIC, a)
-		if err != nil {
-			return &Note{Err: err}
-		}
-		if who != nil {
-			snap := k.cfg.Replica.Snapshot()
-			h, _ := cluster.Get[cluster.EgressHolder](snap, c.Egress.Name)
-			_, member := cluster.Get[cluster.Node](snap, string(c.Holder)) // one that was forgotten carries nothing any more
-			return &Note{Occupied: who, Silent: member && h.MAC == who.String()}
-		}
+func (k *Keeper) take(ctx context.Context, c egress.Case, p spots) *Note {
+	asked := slices.DeleteFunc(slices.Clone(p), func(s spot) bool { return s.Here && c.Holder == k.cfg.Self })
+	who, err := asked.probe(ctx, k.cfg.LAN)
+	switch {
+	case len(who) > 0:
+		return occupied(who, k.cfg.Replica.Snapshot(), c)
+	case err != nil:
+		return &Note{Err: err}
 	}
-	if !p.Here {
-		if err := k.cfg.LAN.Add(p.NIC, a); err != nil {
-			return &Note{Err: err}
-		}
+	if err := p.add(k.cfg.LAN); err != nil {
+		return &Note{Err: err}
 	}
 	k.serve(c, true)
-	err := k.tellNAT(k.cfg.Replica.Snapshot())
+	err = k.tellNAT(k.cfg.Replica.Snapshot())
 	if err == nil {
-		err = k.record(c, cluster.EgressHolder{Egress: c.Egress.Name, Host: k.cfg.Self, MAC: p.MAC.String()})
+		err = k.record(c, cluster.EgressHolder{Egress: c.Egress.Name, Host: k.cfg.Self, MAC: p[0].MAC.String()})
 	}
 	if err != nil {
 		k.serve(c, false)
-		if !p.Here {
-			err = errors.Join(err, k.cfg.LAN.Remove(a))
-		}
-		return &Note{Err: err}
+		return &Note{Err: errors.Join(err, p.undo(k.cfg.LAN))}
 	}
 	if err := k.placed(ctx); err != nil {
 		k.log.Warn("the switch does not lead an egress out yet", "egress", c.Egress.Name, "error", err)
 	}
-	k.log.Info("this host holds the address of an egress", "egress", c.Egress.Name, "address", a, "interface", p.NIC)
+	k.log.Info("this host holds the address of an egress", "egress", c.Egress.Name, "addresses", c.Egress.Addrs, "interface", p[0].NIC)
 	return nil
 }
 
@@ -410,7 +393,7 @@ func (k *Keeper) record(c egress.Case, h cluster.EgressHolder) error {
 
 // tell tells the LAN that the address is here: some times at first, and when gateways come back, among which may be
 // one that had it meanwhile. It returns when it is to be told again, or looked at.
-func (k *Keeper) tell(ctx context.Context, c egress.Case, h *held, p lan.Place, now time.Time) (next time.Duration) {
+func (k *Keeper) tell(ctx context.Context, c egress.Case, h *held, p spots, now time.Time) (next time.Duration) {
 	var alive []bool
 	for _, g := range c.Gateways {
 		alive = append(alive, g.Alive)
@@ -421,7 +404,7 @@ func (k *Keeper) tell(ctx context.Context, c egress.Case, h *held, p lan.Place, 
 	if now.Before(h.announce) {
 		return min(idle, h.announce.Sub(now))
 	}
-	if err := k.cfg.LAN.Announce(p.NIC, address(c)); err != nil {
+	if err := p.announce(k.cfg.LAN); err != nil {
 		k.note(c, Note{Err: err})
 	}
 	if h.pause >= settled && h.asking.CompareAndSwap(false, true) {
@@ -433,17 +416,17 @@ func (k *Keeper) tell(ctx context.Context, c egress.Case, h *held, p lan.Place, 
 }
 
 // ask asks whether another machine has what this host holds, as one may that came to the LAN later.
-func (k *Keeper) ask(ctx context.Context, c egress.Case, h *held, p lan.Place) {
+func (k *Keeper) ask(ctx context.Context, c egress.Case, h *held, p spots) {
 	defer h.asking.Store(false)
-	who, err := k.cfg.LAN.Probe(ctx, p.NIC, address(c))
+	who, err := p.probe(ctx, k.cfg.LAN)
 	switch had := h.rival.Load(); {
 	case err != nil:
 		k.log.Debug("ask who else has the address of an egress", "egress", c.Egress.Name, "error", err)
-	case who == nil:
+	case len(who) == 0:
 		h.rival.Store(nil)
 	default:
-		if h.rival.Store(&who); had == nil {
-			k.log.Warn("another machine has the address of an egress that this host holds", "egress", c.Egress.Name, "address", address(c), "mac", who)
+		if h.rival.Store(&who[0]); had == nil {
+			k.log.Warn("another machine has the address of an egress that this host holds", "egress", c.Egress.Name, "addresses", c.Egress.Addrs, "mac", who[0])
 		}
 	}
 }
@@ -546,7 +529,7 @@ func (k *Keeper) settle(ctx context.Context, snap *cluster.Snapshot, cases []egr
 	}
 	var more error
 	for _, a := range view.Ours() {
-		if !slices.ContainsFunc(cases, func(c egress.Case) bool { return address(c) == a }) {
+		if !slices.ContainsFunc(cases, func(c egress.Case) bool { return slices.Contains(c.Egress.Addrs, a) }) {
 			more = errors.Join(more, k.cfg.LAN.Remove(a))
 		}
 	}

@@ -1,6 +1,6 @@
 // Package lan has addresses of this host's LANs that move from host to host: it finds their interface, adds and removes
-// them, asks who else has them (RFC 5227), and tells everybody that they are here now. It works in the network
-// namespace of the calling thread, and with IPv4 so far.
+// them, asks who else has them, by ARP and neighbour discovery, and tells everybody that they are here now. It works in
+// the network namespace of the calling thread.
 package lan
 
 import (
@@ -9,17 +9,12 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/host/link"
 )
-
-// mark is at the end of the label of an address that we have added: `ip address` shows it. An administrator's own has
-// none, and is not ours to remove.
-const mark = ":gv"
 
 // Place is what this host has of an address.
 type Place struct {
@@ -32,7 +27,7 @@ type Place struct {
 
 // View is what this host's interfaces have, at one moment.
 type View struct {
-	addrs []netlink.Addr
+	addrs []assigned
 	links map[int]*netlink.LinkAttrs // those that have addresses
 }
 
@@ -41,16 +36,16 @@ func Look() (View, error) {
 	all, err := addresses()
 	v := View{all, map[int]*netlink.LinkAttrs{}}
 	for _, have := range all {
-		if _, known := v.links[have.LinkIndex]; known {
+		if _, known := v.links[have.link]; known {
 			continue
 		}
-		l, err := netlink.LinkByIndex(have.LinkIndex)
+		l, err := netlink.LinkByIndex(have.link)
 		switch _, gone := errors.AsType[netlink.LinkNotFoundError](err); {
 		case gone: // since then
 		case err != nil:
-			return View{}, fmt.Errorf("look at the interface of address %v: %w", have.IPNet, err)
+			return View{}, fmt.Errorf("look at the interface of address %v: %w", have.prefix, err)
 		default:
-			v.links[have.LinkIndex] = l.Attrs()
+			v.links[have.link] = l.Attrs()
 		}
 	}
 	return v, err
@@ -63,13 +58,12 @@ func (v View) Find(a netip.Addr) Place {
 	var within netip.Prefix
 	bits := -1
 	for _, have := range v.addrs {
-		prefix, ok := prefixOf(have)
-		l := v.links[have.LinkIndex]
+		prefix, l := have.prefix, v.links[have.link]
 		switch {
-		case !ok || l == nil || l.Name == link.Gateway || link.IsDockers(l.Name):
+		case l == nil || l.Name == link.Gateway || link.IsDockers(l.Name):
 		case prefix.Addr() == a:
-			p.Here, p.Ours, at, bits = true, strings.HasSuffix(have.Label, mark), l, 200
-		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !strings.HasSuffix(have.Label, mark):
+			p.Here, p.Ours, at, bits = true, have.ours, l, 200
+		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !have.ours:
 			at, bits, within = l, prefix.Bits(), prefix
 		}
 	}
@@ -88,27 +82,14 @@ func reserved(p netip.Prefix, a netip.Addr) bool {
 	return p.Bits() < a.BitLen()-1 && (!p.Contains(a.Prev()) || !p.Contains(a.Next()))
 }
 
-func addresses() ([]netlink.Addr, error) {
-	all, err := link.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
-	if err != nil {
-		return nil, fmt.Errorf("list this host's addresses: %w", err)
-	}
-	return all, nil
-}
-
-func prefixOf(a netlink.Addr) (netip.Prefix, bool) {
-	ip, ok := netip.AddrFromSlice(a.IP)
-	if !ok || a.Mask == nil {
-		return netip.Prefix{}, false
-	}
-	bits, _ := a.Mask.Size()
-	return netip.PrefixFrom(ip.Unmap(), bits), true
-}
-
 // Add adds an address to an interface, with our mark.
 func Add(nic string, a netip.Addr) error {
 	l, err := netlink.LinkByName(nic)
-	if err == nil {
+	switch {
+	case err != nil:
+	case a.Is6():
+		err = addV6(l.Attrs().Index, a)
+	default:
 		err = netlink.AddrReplace(l, ours(nic, a))
 	}
 	if err != nil {
@@ -117,7 +98,7 @@ func Add(nic string, a netip.Addr) error {
 	return nil
 }
 
-// ours is an address with our mark. It brings no route along, and no subnet.
+// ours is an IPv4 address with our mark. It brings no route along, and no subnet.
 func ours(nic string, a netip.Addr) *netlink.Addr {
 	return &netlink.Addr{
 		IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())},
@@ -137,8 +118,8 @@ func Purge() ([]string, error) { return remove(func(netip.Addr) bool { return tr
 // Ours are all addresses that have our mark.
 func (v View) Ours() (list []netip.Addr) {
 	for _, have := range v.addrs {
-		if p, ok := prefixOf(have); ok && strings.HasSuffix(have.Label, mark) {
-			list = append(list, p.Addr())
+		if have.ours {
+			list = append(list, have.prefix.Addr())
 		}
 	}
 	return list
@@ -151,13 +132,13 @@ func remove(which func(netip.Addr) bool) (gone []string, err error) {
 	}
 	var errs []error
 	for _, have := range all {
-		p, ok := prefixOf(have)
-		if !ok || !strings.HasSuffix(have.Label, mark) || !which(p.Addr()) {
+		p := have.prefix
+		if !have.ours || !which(p.Addr()) {
 			continue
 		}
-		l, err := netlink.LinkByIndex(have.LinkIndex)
+		l, err := netlink.LinkByIndex(have.link)
 		if err == nil {
-			err = netlink.AddrDel(l, &netlink.Addr{IPNet: have.IPNet, Label: have.Label})
+			err = netlink.AddrDel(l, &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}, Label: have.label})
 		}
 		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
 			errs = append(errs, fmt.Errorf("remove address %v: %w", p.Addr(), err))

@@ -1,0 +1,116 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/egress"
+	"github.com/grapevine-net/grapevine/host/lan"
+)
+
+// spot is an address of an egress, and what this host has of it.
+type spot struct {
+	lan.Place
+	addr netip.Addr
+}
+
+// spots are those of one egress: one, or one of each family. A host holds all of them or none.
+type spots []spot
+
+// spotsOf finds the addresses of an egress in a view.
+func spotsOf(c egress.Case, v View) (list spots) {
+	for _, a := range c.Egress.Addrs {
+		list = append(list, spot{v.Find(a), a})
+	}
+	return list
+}
+
+func (l spots) any(is func(spot) bool) bool { return slices.ContainsFunc(l, is) }
+
+// here reports whether this host has all of them.
+func (l spots) here() bool { return !l.any(func(s spot) bool { return !s.Here }) }
+
+// ours reports whether we have added one of them.
+func (l spots) ours() bool { return l.any(func(s spot) bool { return s.Ours }) }
+
+// theirs reports whether an administrator has given this host one of them.
+func (l spots) theirs() bool { return l.any(func(s spot) bool { return s.Here && !s.Ours }) }
+
+// fit reports whether this host has an interface for each of them.
+func (l spots) fit() bool { return !l.any(func(s spot) bool { return s.NIC == "" }) }
+
+// remove takes those away that we have added.
+func (l spots) remove(on LAN) (err error) {
+	for _, s := range l {
+		if s.Ours {
+			err = errors.Join(err, on.Remove(s.addr))
+		}
+	}
+	return err
+}
+
+// add adds those that are not here. It adds all, or none.
+func (l spots) add(on LAN) error {
+	for i, s := range l {
+		if s.Here {
+			continue
+		}
+		if err := on.Add(s.NIC, s.addr); err != nil {
+			return errors.Join(err, l[:i].undo(on))
+		}
+	}
+	return nil
+}
+
+// undo removes what was not here and was added since.
+func (l spots) undo(on LAN) (err error) {
+	for _, s := range l {
+		if !s.Here {
+			err = errors.Join(err, on.Remove(s.addr))
+		}
+	}
+	return err
+}
+
+func (l spots) announce(on LAN) (err error) {
+	for _, s := range l {
+		err = errors.Join(err, on.Announce(s.NIC, s.addr))
+	}
+	return err
+}
+
+// probe asks at the same time who else has them, and returns the MACs of who answers.
+func (l spots) probe(ctx context.Context, on LAN) (who []net.HardwareAddr, err error) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, s := range l {
+		all.Go(func() {
+			mac, failed := on.Probe(ctx, s.NIC, s.addr)
+			mu.Lock()
+			defer mu.Unlock()
+			if err = errors.Join(err, failed); mac != nil {
+				who = append(who, mac)
+			}
+		})
+	}
+	all.Wait()
+	return who, err
+}
+
+// occupied says that others have addresses of an egress. The MAC that is known of its holder says whether one is that host,
+// which answers without its agent; one that was forgotten carries nothing any more.
+func occupied(who []net.HardwareAddr, snap *cluster.Snapshot, c egress.Case) *Note {
+	h, _ := cluster.Get[cluster.EgressHolder](snap, c.Egress.Name)
+	_, member := cluster.Get[cluster.Node](snap, string(c.Holder))
+	for _, mac := range who {
+		if member && mac.String() == h.MAC {
+			return &Note{Occupied: mac, Silent: true}
+		}
+	}
+	return &Note{Occupied: who[0]}
+}

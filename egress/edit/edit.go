@@ -55,7 +55,7 @@ func (d Desk) Create(_ context.Context, r api.CreateEgressRequest) (api.Done, er
 		return api.Done{}, fmt.Errorf("create egress %s: %w", e.Name, err)
 	}
 	first := fmt.Sprintf("containers of %s reach the outside from %s, as soon as a gateway holds it: `grapevine egress show %s`", networks(e), addresses(e), e.Name)
-	return api.Done{Text: strings.Join(append([]string{first}, d.shut(e)...), "\n")}, nil
+	return api.Done{Text: strings.Join(slices.Concat([]string{first}, d.shut(e), d.unaware(e.Networks)), "\n")}, nil
 }
 
 // said reports whether an error is for people as it is.
@@ -201,6 +201,24 @@ func (d Desk) shut(e cluster.Egress) (lines []string) {
 		if !e.Addr(s.Prefix.Addr().Is6()).IsValid() && slices.Contains(e.Networks, s.Network) {
 			lines = append(lines, fmt.Sprintf("what they send by %s does not leave any more: network %s has the subnet %v, and the egress no %[1]s address", family, s.Network, s.Prefix))
 		}
+	}
+	return lines
+}
+
+// unaware says which hosts with containers of networks do not answer, and so know nothing yet of an egress that the
+// networks have from now on.
+func (d Desk) unaware(networks []string) (lines []string) {
+	snap := d.Replica.Snapshot()
+	var silent []string
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		n, there := cluster.Get[cluster.Node](snap, string(e.Host))
+		if there && slices.Contains(networks, e.Network) && e.Host != d.Self && !d.Alive(e.Host) && !slices.Contains(silent, n.Name) {
+			silent = append(silent, n.Name)
+		}
+	}
+	slices.Sort(silent)
+	for _, host := range silent {
+		lines = append(lines, fmt.Sprintf("host %s has such containers and does not answer: what they send leaves by that host's own address until its agent has heard of the egress; start it (`grapevine nodes %[1]s`), or end the containers there", host))
 	}
 	return lines
 }

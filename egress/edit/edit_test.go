@@ -190,3 +190,31 @@ func TestProblems(t *testing.T) {
 		}
 	}
 }
+
+// TestUnaware: hosts whose containers leave by another address until they hear of an egress are named, and no others.
+func TestUnaware(t *testing.T) {
+	w := newWorld(t)
+	w.Self = other // as that host sees host1, which has containers
+	const says = "host host1 has such containers and does not answer"
+	w.dead[self] = true
+	for network, want := range map[string]int{"blue": 1, "red": 0} {
+		done, err := w.Create(context.Background(), api.CreateEgressRequest{Name: network, Networks: []string{network}, Addresses: []string{map[string]string{"blue": "192.0.2.25", "red": "192.0.2.26"}[network]}})
+		if err != nil || strings.Count(done.Text, says) != want {
+			t.Errorf("of %s: %q, %v", network, done.Text, err)
+		}
+	}
+	done, err := w.Set(context.Background(), api.SetEgressRequest{Name: "blue", Addresses: []string{"192.0.2.27"}})
+	if err != nil || strings.Contains(done.Text, says) {
+		t.Errorf("another address: %q, %v", done.Text, err)
+	}
+	if _, err := w.Remove(context.Background(), api.RemoveEgressRequest{Name: "blue"}); err != nil {
+		t.Fatal(err)
+	}
+	if done, err = w.Set(context.Background(), api.SetEgressRequest{Name: "red", Networks: []string{"red", "blue"}}); err != nil || !strings.Contains(done.Text, says) {
+		t.Errorf("a network more: %q, %v", done.Text, err)
+	}
+	w.dead[self] = false
+	if lines := w.unaware([]string{"blue"}); len(lines) > 0 {
+		t.Errorf("all answer: %v", lines)
+	}
+}

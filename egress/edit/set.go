@@ -43,7 +43,7 @@ func (d Desk) Set(_ context.Context, r api.SetEgressRequest) (api.Done, error) {
 	case err != nil:
 		return api.Done{}, fmt.Errorf("change egress %s: %w", r.Name, err)
 	}
-	return api.Done{Text: strings.Join(append(differs(was, e), d.shut(e)...), "\n")}, nil
+	return api.Done{Text: strings.Join(slices.Concat(differs(was, e), d.shut(e), d.unaware(added(e.Networks, was.Networks))), "\n")}, nil
 }
 
 // changed is an egress as a request wants it.

@@ -34,6 +34,7 @@ import (
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/multicast"
+	"github.com/grapevine-net/grapevine/observe/audit"
 	"github.com/grapevine-net/grapevine/observe/capture"
 	"github.com/grapevine-net/grapevine/observe/ipfix"
 	"github.com/grapevine-net/grapevine/observe/metrics"
@@ -91,6 +92,7 @@ type Agent struct {
 	captures    *capture.Desk
 	traces      *trace.Desk
 	ruleCounts  *rulecount.Desk
+	audit       *audit.Log
 	traffic     *traffic.Desk
 	flows       *ipfix.Exporter
 }

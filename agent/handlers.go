@@ -59,6 +59,7 @@ func (a *Agent) handlers() api.Handlers {
 		Allow:        policies.Allow,
 		Learn:        policies.Learn,
 		RuleCounts:   a.ruleCounts.Counts,
+		PolicyLog:    a.audit.Since,
 		DeletePolicy: policies.Delete,
 		Explain:      policies.Explain,
 		Trace:        a.traces.Trace,

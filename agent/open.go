@@ -189,6 +189,7 @@ func (a *Agent) openMember() error {
 	a.openTraffic()
 	a.openTrace()
 	policing{a}.openCounts()
+	policing{a}.openLog()
 	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods(), a.traffic.Methods(), a.traces.Methods(), a.ruleCounts.Methods()} {
 		for method, handler := range methods {
 			a.gossip.Handle(method, handler)

@@ -92,6 +92,7 @@ func (a *Agent) tasks() []Task {
 		{Name: "capture", Run: a.captures.Run},
 		{Name: "traffic", Run: a.traffic.Run},
 		{Name: "ipfix", Run: a.flows.Run},
+		{Name: "policy log", Run: a.audit.Run},
 		{Name: "engine", Run: a.engine.Run,
 			Problems: func(context.Context, look) []api.Problem { return a.engine.Problems() }},
 		{Name: "docker", Run: a.driver.Watch, Doctor: "ports",

@@ -142,6 +142,8 @@ type Policy struct {
 	Key
 	Author, Version string // who wrote it, and which writing of it: for explanations only
 
+	Log Log // which of its verdicts are logged
+
 	Tier     Tier // of all but a NetworkPolicy
 	Priority int  // lower ones come first
 
@@ -150,6 +152,16 @@ type Policy struct {
 	IsolatesIngress, IsolatesEgress bool
 	Ingress, Egress                 []Rule
 }
+
+// Log says which of a policy's verdicts are logged. It changes none of them.
+type Log uint8
+
+// What is logged.
+const (
+	LogNothing Log = iota
+	LogDenied      // connections that it denies
+	LogAll         // and those that it lets through
+)
 
 // rules are the policy's rules of a direction.
 func (p *Policy) rules(d Direction) []Rule {

@@ -15,10 +15,10 @@ var mayImport = map[string]string{
 	"agent": "multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/capture observe/frames observe/ipfix observe/rulecount observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
+		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
 	"api":                    "",
-	"api/view":               "api cluster policy policy/answers policy/learn policy/replay policy/worlds",
+	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds",
 	"api/words":              "",
 	"clients":                "cluster",
 	"clients/edit":           "api clients cluster replica",
@@ -66,6 +66,7 @@ var mayImport = map[string]string{
 	"membership/backup":      "host/store membership/identity",
 	"membership/identity":    "cluster host/store",
 	"multicast":              "api cluster host/link host/netns replica",
+	"observe/audit":          "api",
 	"observe/capture":        "api api/view cluster gossip host/packets observe/frames observe/pcapng",
 	"observe/drops":          "overlay/pipeline",
 	"observe/frames":         "",

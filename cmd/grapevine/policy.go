@@ -26,7 +26,7 @@ EgressNetworkPolicy, of what a network's containers reach outside. Every host ma
   grapevine policy list
   grapevine policy explain web db:5432`,
 	}, patience, list((*api.Client).Policies), showPolicies)
-	c.AddCommand(newPolicyApply(), newPolicyTry(), newPolicyLearn(), newPolicyAllow(), newPolicyDelete(), newPolicyGet(), newPolicyList(), newPolicyCount(), newPolicyExplain())
+	c.AddCommand(newPolicyApply(), newPolicyTry(), newPolicyLearn(), newPolicyAllow(), newPolicyDelete(), newPolicyGet(), newPolicyList(), newPolicyCount(), newPolicyLog(), newPolicyExplain())
 	return c
 }
 

@@ -24,6 +24,9 @@ func Format(p policy.Policy) []byte {
 	default:
 		o["apiVersion"], o["metadata"], o["spec"] = clusterBeta, object{"name": p.Name}, clusterSpec(p)
 	}
+	if text := logText(p.Log); text != "" {
+		o["metadata"].(object)["annotations"] = object{LogAnnotation: text}
+	}
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)

@@ -193,7 +193,7 @@ func (r *reader) need(parent, v at, name string) {
 
 func (r *reader) networkPolicy(v at) (p policy.Policy) {
 	f := r.fields(v, "apiVersion", "kind", "metadata", "spec", "status")
-	p.Key = r.metadata(f["metadata"], v, true)
+	p.Key, p.Log = r.metadata(f["metadata"], v, true), r.logged(f["metadata"])
 	p.Kind = policy.NetworkPolicy
 	r.ranges = 0
 	r.need(v, f["spec"], "spec")
@@ -390,7 +390,7 @@ const maxClusterItems = 25
 
 func (r *reader) clusterPolicy(v at) (p policy.Policy) {
 	f := r.fields(v, "apiVersion", "kind", "metadata", "spec", "status")
-	p.Key = r.metadata(f["metadata"], v, false)
+	p.Key, p.Log = r.metadata(f["metadata"], v, false), r.logged(f["metadata"])
 	p.Kind = policy.ClusterNetworkPolicy
 	r.need(v, f["spec"], "spec")
 	var s map[string]at

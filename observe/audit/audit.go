@@ -1,0 +1,175 @@
+// Package audit logs what policies say of connections that begin, where a policy wants that: of what package traffic has
+// counted on this host. So a flood costs no more than its bounds, whoever sends it: the kernel counts, and here so many
+// connections are judged in a second, fewer of each sender, and the rest is a number.
+package audit
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+const (
+	every = 2 * time.Second
+	rest  = 20 // times as long as a look took is not looked again
+	// most is how many connections are judged at a look, and mostOf how many of one sender.
+	most, mostOf = 100, 40
+	room         = 1024 // lines that are remembered
+)
+
+// Config of a Log.
+type Config struct {
+	Wanted func() bool // some policy wants verdicts logged
+	// Seen is who talks to whom on this host, the newest first.
+	Seen func(context.Context) (api.Traffic, error)
+	// Judge returns those of the connections that are to be logged.
+	Judge func([]api.Connection) []api.LoggedConnection
+	Log   *slog.Logger
+}
+
+// Log is what was logged of late.
+type Log struct {
+	cfg Config
+
+	mu   sync.Mutex
+	last uint64 // number of the last line
+	list []api.LoggedConnection
+	lost uint64
+	err  string
+	on   bool
+
+	// Of Run alone.
+	began time.Time
+	known map[key]time.Time // connections that were looked at, and when they began
+	gone  uint64            // packets that the kernel had no room for, at the last look
+}
+
+type key struct {
+	from, to netip.AddrPort
+	proto    string
+}
+
+// New makes a Log.
+func New(cfg Config) *Log { return &Log{cfg: cfg} }
+
+// Run looks, while a policy wants it, until ctx ends.
+func (l *Log) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		pause := every
+		if l.cfg.Wanted() {
+			now := time.Now()
+			l.look(ctx, now)
+			pause = max(pause, rest*time.Since(now))
+		} else {
+			l.set(func() { l.on, l.err = false, "" })
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+func (l *Log) set(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+// look judges the connections that are new since the last look.
+func (l *Log) look(ctx context.Context, now time.Time) {
+	if !l.on {
+		l.began, l.known = now, nil
+		l.set(func() { l.on = true })
+	}
+	t, err := l.cfg.Seen(ctx)
+	if err != nil {
+		l.set(func() { l.err = err.Error() })
+		return
+	}
+	fresh := l.fresh(t.Connections)
+	chosen, lost := choose(fresh)
+	for _, h := range t.Hosts {
+		if h.Lost > l.gone {
+			lost += int(h.Lost - l.gone) // of connections that nobody has seen
+		}
+		l.gone = h.Lost
+	}
+	var logged []api.LoggedConnection
+	if len(chosen) > 0 {
+		logged = l.cfg.Judge(chosen)
+	}
+	l.set(func() {
+		l.err = ""
+		l.lost += uint64(lost)
+		for i := range logged {
+			l.last++
+			logged[i].Number = l.last
+		}
+		if l.list = append(l.list, logged...); len(l.list) > room {
+			l.list = slices.Clone(l.list[len(l.list)-room:])
+		}
+	})
+	for _, c := range logged {
+		l.cfg.Log.Info("policy", "allowed", c.Allowed, "from", c.From.Addr, "fromName", c.From.Name, "to", c.To.Addr, "toName", c.To.Name, "port", c.To.Port, "proto", c.Proto, "rules", c.RuleNames())
+	}
+	if lost > 0 {
+		l.cfg.Log.Warn("policy: connections or packets were not judged and are not logged: there were too many", "number", lost)
+	}
+}
+
+// fresh are the connections that were not looked at, the oldest first.
+func (l *Log) fresh(seen []api.Connection) (list []api.Connection) {
+	known := make(map[key]time.Time, len(seen))
+	for _, c := range seen {
+		k := key{netip.AddrPortFrom(c.From.Addr, c.From.Port), netip.AddrPortFrom(c.To.Addr, c.To.Port), c.Proto}
+		if at, twice := known[k]; twice && !c.First.After(at) {
+			continue
+		}
+		known[k] = c.First
+		if at, was := l.known[k]; c.First.Before(l.began) || was && !c.First.After(at) {
+			continue
+		}
+		list = append(list, c)
+	}
+	l.known = known
+	slices.SortStableFunc(list, func(a, b api.Connection) int { return a.First.Compare(b.First) })
+	return list
+}
+
+// choose leaves out what is more than is judged at a look: first what is more than one sender's part. It is pure.
+func choose(fresh []api.Connection) (chosen []api.Connection, left int) {
+	of := map[netip.Addr]int{}
+	for _, c := range fresh {
+		if of[c.From.Addr]++; of[c.From.Addr] <= mostOf {
+			chosen = append(chosen, c)
+		}
+	}
+	if len(chosen) > most { // those of who has least come first
+		slices.SortStableFunc(chosen, func(a, b api.Connection) int { return cmp.Compare(of[a.From.Addr], of[b.From.Addr]) })
+		chosen = chosen[:most]
+		slices.SortStableFunc(chosen, func(a, b api.Connection) int { return a.First.Compare(b.First) })
+	}
+	return chosen, len(fresh) - len(chosen)
+}
+
+// Since is what was logged behind a line, by its number.
+func (l *Log) Since(_ context.Context, number uint64) (api.PolicyLog, error) {
+	wanted := l.cfg.Wanted()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := api.PolicyLog{Wanted: wanted, Last: l.last, Lost: l.lost, Error: l.err, Connections: []api.LoggedConnection{}}
+	for _, c := range l.list {
+		if c.Number > number || number > l.last { // of an agent before this one
+			out.Connections = append(out.Connections, c)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,109 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/api"
+)
+
+var began = time.Date(2026, 11, 28, 8, 0, 0, 0, time.UTC)
+
+func connection(from byte, port uint16, after time.Duration) api.Connection {
+	at := began.Add(after)
+	return api.Connection{
+		First: at, Last: at, Proto: "tcp", From: api.TrafficEnd{Addr: netip.AddrFrom4([4]byte{10, 0, 0, from}), Port: port},
+		To: api.TrafficEnd{Addr: netip.AddrFrom4([4]byte{10, 0, 1, 1}), Port: 80},
+	}
+}
+
+// bench is a Log of what seen is, of which all is logged.
+func bench() (l *Log, seen *api.Traffic, judged *int) {
+	seen, judged = &api.Traffic{Hosts: []api.TrafficHost{{}}}, new(int)
+	l = New(Config{
+		Wanted: func() bool { return true }, Seen: func(context.Context) (api.Traffic, error) { return *seen, nil }, Log: slog.New(slog.DiscardHandler),
+		Judge: func(list []api.Connection) (out []api.LoggedConnection) {
+			*judged += len(list)
+			for _, c := range list {
+				out = append(out, api.LoggedConnection{Time: c.First, From: c.From, To: c.To, Proto: c.Proto})
+			}
+			return out
+		},
+	})
+	return l, seen, judged
+}
+
+// TestOnce: each connection is logged once, as long as it is seen; one that uses the ports again is another.
+func TestOnce(t *testing.T) {
+	l, seen, _ := bench()
+	seen.Connections = []api.Connection{connection(1, 1, -time.Minute)}
+	l.look(t.Context(), began) // older than the log
+	seen.Connections = append(seen.Connections, connection(1, 2, time.Second), connection(2, 3, time.Second))
+	l.look(t.Context(), began)
+	l.look(t.Context(), began)
+	seen.Connections[1] = connection(1, 2, time.Minute)
+	l.look(t.Context(), began)
+	got, _ := l.Since(t.Context(), 0)
+	if len(got.Connections) != 3 || got.Last != 3 || got.Lost != 0 || got.Connections[2].Time != began.Add(time.Minute) {
+		t.Fatalf("%+v", got)
+	}
+	if got, _ := l.Since(t.Context(), 2); len(got.Connections) != 1 || got.Connections[0].Number != 3 {
+		t.Errorf("behind line 2: %+v", got)
+	}
+	if got, _ := l.Since(t.Context(), 77); len(got.Connections) != 3 {
+		t.Errorf("behind a line of the agent before: %+v", got)
+	}
+}
+
+// TestFlood: a container's flood costs so many verdicts and no more, keeps nobody else's out, and what is left out is counted.
+func TestFlood(t *testing.T) {
+	l, seen, judged := bench()
+	for i := range 4000 {
+		seen.Connections = append(seen.Connections, connection(1, uint16(i), time.Duration(i)))
+	}
+	for from := byte(2); from < 100; from++ {
+		seen.Connections = append(seen.Connections, connection(from, 1, time.Hour))
+	}
+	seen.Hosts[0].Lost = 5
+	l.look(t.Context(), began)
+	if *judged != most {
+		t.Errorf("%d connections were judged, want %d", *judged, most)
+	}
+	of := map[string]int{}
+	got, _ := l.Since(t.Context(), 0)
+	for _, c := range got.Connections {
+		of[c.From.Addr.String()]++
+	}
+	if len(of) != 99 || got.Lost != uint64(4098-most+5) {
+		t.Errorf("%d senders, %d lost", len(of), got.Lost)
+	}
+	for round := range 12 { // memory is bounded as well
+		for i := range seen.Connections {
+			seen.Connections[i].First = began.Add(time.Duration(2+round) * time.Hour)
+		}
+		l.look(t.Context(), began)
+	}
+	if got, _ := l.Since(t.Context(), 0); len(got.Connections) != room || got.Connections[room-1].Number != got.Last {
+		t.Errorf("%d lines, the last of number %d of %d", len(got.Connections), got.Connections[len(got.Connections)-1].Number, got.Last)
+	}
+}
+
+// TestUnseen: where nothing is counted, that is said, until it is.
+func TestUnseen(t *testing.T) {
+	l, _, _ := bench()
+	seen := l.cfg.Seen
+	l.cfg.Seen = func(context.Context) (api.Traffic, error) { return api.Traffic{}, errors.New("it is off") }
+	l.look(t.Context(), began)
+	if got, _ := l.Since(t.Context(), 0); got.Error != "it is off" {
+		t.Errorf("%+v", got)
+	}
+	l.cfg.Seen = seen
+	l.look(t.Context(), began)
+	if got, _ := l.Since(t.Context(), 0); got.Error != "" {
+		t.Errorf("%+v", got)
+	}
+}

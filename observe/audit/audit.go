@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	every = 2 * time.Second
-	rest  = 20 // times as long as a look took is not looked again
+	every  = 2 * time.Second
+	seldom = 10 * time.Minute
+	rest   = 20 // times as long as a look took is not looked again
 	// most is how many connections are judged at a look, and mostOf how many of one sender.
 	most, mostOf = 100, 40
 	room         = 1024 // lines that are remembered
@@ -45,9 +46,10 @@ type Log struct {
 	on   bool
 
 	// Of Run alone.
-	began time.Time
-	known map[key]time.Time // connections that were looked at, and when they began
-	gone  uint64            // packets that the kernel had no room for, at the last look
+	began  time.Time
+	known  map[key]time.Time // connections that were looked at, and when they began
+	failed int               // looks in a row
+	gone   uint64            // packets that the kernel had no room for, at the last look
 }
 
 type key struct {
@@ -65,7 +67,7 @@ func (l *Log) Run(ctx context.Context) error {
 		if l.cfg.Wanted() {
 			now := time.Now()
 			l.look(ctx, now)
-			pause = max(pause, rest*time.Since(now))
+			pause = pauseAfter(time.Since(now), l.failed)
 		} else {
 			l.set(func() { l.on, l.err = false, "" })
 		}
@@ -75,6 +77,15 @@ func (l *Log) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// pauseAfter is how long is not looked again after a look that took so long. Where nothing can be counted, each look tries
+// to begin, and says in the agent's log that it cannot: so looks become rarer, until one succeeds.
+func pauseAfter(took time.Duration, failed int) time.Duration {
+	if failed > 0 {
+		return min(every<<min(failed, 20), seldom)
+	}
+	return max(every, rest*took)
 }
 
 func (l *Log) set(f func()) {
@@ -91,9 +102,11 @@ func (l *Log) look(ctx context.Context, now time.Time) {
 	}
 	t, err := l.cfg.Seen(ctx)
 	if err != nil {
+		l.failed++
 		l.set(func() { l.err = err.Error() })
 		return
 	}
+	l.failed = 0
 	fresh := l.fresh(t.Connections)
 	chosen, lost := choose(fresh)
 	for _, h := range t.Hosts {

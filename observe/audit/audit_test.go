@@ -101,8 +101,18 @@ func TestUnseen(t *testing.T) {
 	if got, _ := l.Since(t.Context(), 0); got.Error != "it is off" {
 		t.Errorf("%+v", got)
 	}
+	l.look(t.Context(), began)
+	if p := pauseAfter(0, l.failed); p != 4*every {
+		t.Errorf("after two looks in vain the next comes in %v", p)
+	}
+	if p := pauseAfter(0, 1000); p != seldom {
+		t.Errorf("after many it comes in %v", p)
+	}
 	l.cfg.Seen = seen
 	l.look(t.Context(), began)
+	if p := pauseAfter(time.Second, l.failed); p != rest*time.Second {
+		t.Errorf("after one that took a second the next comes in %v", p)
+	}
 	if got, _ := l.Since(t.Context(), 0); got.Error != "" {
 		t.Errorf("%+v", got)
 	}

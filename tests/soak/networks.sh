@@ -5,7 +5,7 @@ made() { docker network create -d grapevine --ipam-driver grapevine "$@" >/dev/n
 among() { for _ in $(seq 20); do made "$@" 2>/dev/null && return; sleep 0.5; done; made "$@"; }
 for i in $(seq "$networks"); do
   n=soak-$host-$i
-  case $((i % 7)) in
+  case $((i % 9)) in
   0) made "$n" ;;
   1) among --subnet "10.131.$octet.0/24" "$n" ;;
   2) made --subnet "100.$((64 + octet)).$((round % 256)).0/24" "$n" ;; # outside, another one each round
@@ -13,6 +13,8 @@ for i in $(seq "$networks"); do
   4) made --internal "$n" ;;
   5) made -o hostsubnetlength=6 "$n" ;;
   6) among --subnet "10.130.$octet.0/28" --ip-range "10.130.$octet.8/29" "$n" ;;
+  7) made -o encrypted -o egress=50mbit "$n" ;;
+  8) made -o vnid=0 "$n" ;;
   esac
   if [ $((i % 2)) = 0 ]; then
     docker run -d --name "$n" --network "$n" --network-alias "a-$i" -p "$((8000 + i)):80" -p 53:53/udp "$image" >/dev/null

@@ -119,7 +119,11 @@ func (r *run) prepare(ctx context.Context) error {
 		if err := r.appears(ctx, h, base); err != nil {
 			return err
 		}
-		_, err := h.Docker(ctx, "run", "-d", "--name", base, "--network", base, lab.Image)
+		if _, err := h.Docker(ctx, "run", "-d", "--name", base, "--network", base, lab.Image); err != nil {
+			return err
+		}
+		// The first client of a host leaves its key file.
+		_, err := h.Exec(ctx, "sh", "-ec", `grapevine client add "$0" --network "$1" >/dev/null; grapevine client remove "$0"`, h.Name, base)
 		return err
 	})
 }
@@ -164,6 +168,16 @@ func (r *run) appears(ctx context.Context, h *lab.Host, network string) error {
 //go:embed networks.sh
 var script string
 
+// used has one host make what a network can have: a service, a port that all hosts answer, an egress, a client,
+// a policy, another network that it is one with. forsaken takes them away before the network goes, and
+// behind what goes with the network or outlives it.
+var (
+	//go:embed used.sh
+	used string
+	//go:embed forsaken.sh
+	forsaken string
+)
+
 // round lets all kinds of things come and go.
 func (r *run) round(ctx context.Context, n int) error {
 	var mu sync.Mutex
@@ -205,6 +219,13 @@ func (r *run) shared(ctx context.Context, n int) error {
 	}); err != nil {
 		return err
 	}
+	user := r.stay[n/len(r.stay)%len(r.stay)]
+	if _, err := user.Exec(ctx, "sh", "-ec", used); err != nil {
+		return err
+	}
+	if err := r.served(ctx, name); err != nil {
+		return err
+	}
 	for i, h := range r.stay {
 		from, err := h.Container(ctx, name)
 		if err != nil {
@@ -218,6 +239,10 @@ func (r *run) shared(ctx context.Context, n int) error {
 			return err
 		}
 	}
+	alone := n%2 == 0 // what the network has goes before it
+	if _, err := user.Exec(ctx, "sh", "-ec", forsaken, "soak", "before", strconv.FormatBool(alone)); err != nil {
+		return err
+	}
 	if err := r.each(func(h *lab.Host) error {
 		_, err := h.Docker(ctx, "rm", "-f", name)
 		return err
@@ -229,12 +254,29 @@ func (r *run) shared(ctx context.Context, n int) error {
 	}
 	r.made.networks++
 	r.made.containers += len(r.stay)
-	return r.each(func(h *lab.Host) error {
+	if err := r.each(func(h *lab.Host) error {
 		return lab.Eventually(ctx, 30*time.Second, func() error {
 			if _, err := h.Docker(ctx, "network", "inspect", name); err == nil {
 				return fmt.Errorf("%s still has the network %s", h.Name, name)
 			}
 			return nil
+		})
+	}); err != nil {
+		return err
+	}
+	_, err := user.Exec(ctx, "sh", "-ec", forsaken, "soak", "after", strconv.FormatBool(alone))
+	return err
+}
+
+// served waits until every host's container reaches the service, and the outside the port that all hosts answer.
+func (r *run) served(ctx context.Context, name string) error {
+	return r.each(func(h *lab.Host) error {
+		return lab.Eventually(ctx, 30*time.Second, func() error {
+			if _, err := h.Docker(ctx, "exec", name, "timeout", "3", "wget", "-qO", "-", "http://all:8080/"); err != nil {
+				return err
+			}
+			_, err := r.lab.Outside.Fetch(ctx, "http://"+h.Addr().String()+":4430/")
+			return err
 		})
 	})
 }

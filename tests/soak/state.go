@@ -135,8 +135,9 @@ func (a *account) readBuckets(path string) error {
 }
 
 // remembered are what there is for each tombstone, or VNID that rests, for three days, for
-// each host that was forgotten, and, up to 64 and some, for each subnet: these grow, the others must not.
-var remembered = []string{"replica/records", "replica/graves", "ipam seen", "ipam vnid", "ipam promise", "ipam attempt", "ipam cursor"}
+// each host that was forgotten, for each subnet up to 64 and some, and for each address that had a policy up to 1,024: these grow,
+// the others must not.
+var remembered = []string{"replica/records", "replica/graves", "ipam seen", "ipam vnid", "ipam promise", "ipam attempt", "ipam cursor", "overlay/epochs"}
 
 // left says what a state has more than before, tombstones apart.
 func (a account) left(host string, before account) (wrong []string) {

@@ -286,18 +286,18 @@ func (g *Guard) config() (filter.Config, error) {
 			}
 		}
 	}
-	here, err := g.bridges()
+	now, err := survey()
 	if err != nil {
 		return cfg, err
 	}
-	for _, b := range append(here, g.docker...) {
+	for _, b := range append(g.bridges(now), g.docker...) {
 		cfg.Bridges = append(cfg.Bridges, b.name)
 		if b.internal {
 			cfg.Closed = append(cfg.Closed, b.name)
 		}
 	}
-	cfg.Guests, err = g.guests(cfg.Bridges)
-	return cfg, err
+	cfg.Guests = g.guests(now, cfg.Bridges)
+	return cfg, nil
 }
 
 // ofEncrypted leaves of containers' addresses those of encrypted networks, and those from which hosts speak to containers.
@@ -315,48 +315,44 @@ func ofEncrypted(snap *cluster.Snapshot, all []netip.Prefix) (out []netip.Prefix
 	return out
 }
 
+// interfaces are this host's, and those of them with a route to everywhere.
+type interfaces struct {
+	all   []netlink.Link
+	world map[int]bool
+}
+
+func survey() (now interfaces, err error) {
+	if now.all, err = link.Dump(netlink.LinkList); err != nil {
+		return now, fmt.Errorf("list this host's interfaces: %w", err)
+	}
+	now.world, err = defaultRoutes()
+	return now, err
+}
+
 // bridges are this host's that are Docker's by their names, known before Docker tells of
 // them. Until it has told, any other bridge may be one of its, but that to the world.
-func (g *Guard) bridges() (out []bridge, err error) {
-	list, err := link.Dump(netlink.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("list this host's bridges: %w", err)
-	}
-	var world map[int]bool
-	if !g.heard {
-		if world, err = defaultRoutes(); err != nil {
-			return nil, err
-		}
-	}
-	for _, l := range list {
+func (g *Guard) bridges(now interfaces) (out []bridge) {
+	for _, l := range now.all {
 		name := l.Attrs().Name
-		if l.Type() == "bridge" && (link.IsDockers(name) || !g.heard && name != g.cfg.Underlay && !world[l.Attrs().Index]) {
+		if l.Type() == "bridge" && (link.IsDockers(name) || !g.heard && name != g.cfg.Underlay && !now.world[l.Attrs().Index]) {
 			out = append(out, bridge{name: name})
 		}
 	}
-	return out, nil
+	return out
 }
 
 // guests are the interfaces to which virtual machines and others are plugged in that are no
 // containers of Docker's: bridges, taps and ends of veths of their own. The underlay and ways to
 // the world are none.
-func (g *Guard) guests(dockers []string) (names []string, err error) {
-	list, err := link.Dump(netlink.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("list this host's interfaces: %w", err)
-	}
-	world, err := defaultRoutes()
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range list {
+func (g *Guard) guests(now interfaces, dockers []string) (names []string) {
+	for _, l := range now.all {
 		at := l.Attrs()
 		plugged := slices.Contains([]string{"bridge", "tuntap", "veth"}, l.Type()) && at.MasterIndex == 0
-		if plugged && at.Name != g.cfg.Underlay && at.Name != gateway.Port && at.Name != link.WireGuard && at.Name != link.WireGuard2 && !world[at.Index] && !slices.Contains(dockers, at.Name) {
+		if plugged && at.Name != g.cfg.Underlay && at.Name != gateway.Port && at.Name != link.WireGuard && at.Name != link.WireGuard2 && !now.world[at.Index] && !slices.Contains(dockers, at.Name) {
 			names = append(names, at.Name)
 		}
 	}
-	return names, nil
+	return names
 }
 
 // defaultRoutes are the interfaces with a route to everywhere.
@@ -597,7 +593,7 @@ func (g *Guard) Remove() error {
 // unforbid takes back what Forbid was for, and does, if nobody else needs it.
 func (g *Guard) unforbid(needed bool) error {
 	g.heard = true // by their names, then
-	if here, err := g.bridges(); err != nil || len(here) > 0 {
+	if now, err := survey(); err != nil || len(g.bridges(now)) > 0 {
 		needed = true
 	}
 	var errs []error
@@ -632,19 +628,18 @@ func (g *Guard) WithoutIPv6() error {
 // unforbid6 takes back what Forbid was for of IPv6, and did, unless others have come to need it: a
 // bridge of Docker's, or another one, with an address of IPv6. Docker itself turns that on for these.
 func (g *Guard) unforbid6() error {
+	now, err := survey()
+	if err != nil {
+		return err
+	}
 	g.mu.Lock()
-	dockers, err := g.bridges()
-	all := slices.Concat(dockers, g.docker)
+	all := slices.Concat(g.bridges(now), g.docker)
 	g.mu.Unlock()
 	var names []string
 	for _, b := range all {
 		names = append(names, b.name)
 	}
-	guests, err2 := g.guests(names)
-	if err := errors.Join(err, err2); err != nil {
-		return err
-	}
-	for _, name := range append(names, guests...) {
+	for _, name := range append(names, g.guests(now, names)...) {
 		if hasIPv6(name) {
 			return nil
 		}

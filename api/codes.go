@@ -60,6 +60,7 @@ const (
 	VXLANPortShared Code = "vxlan-port-shared"
 	EncryptionFails Code = "encryption-fails"
 	HostUnencrypted Code = "host-unencrypted"
+	IPsecMissing    Code = "ipsec-missing"
 	ClientsFail     Code = "clients-fail"
 	ClientLost      Code = "client-lost"
 
@@ -140,6 +141,7 @@ var Kinds = []Kind{
 	{VXLANPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},
 	{EncryptionFails, Fault, "what goes to other hosts cannot be encrypted, and is not sent", "it says what is missing; `/run/grapevine/wireguard.log` is the log of WireGuard's process"},
 	{HostUnencrypted, Fault, "of two hosts one encrypts and the other does not or cannot: they have no way to each other, or none in encrypted networks", "the same GRAPEVINE_ENCRYPTION on every host, and what it says that one lacks: [encryption.md](../use/encryption.md)"},
+	{IPsecMissing, Fault, "VXLAN is to go by IPsec, and no policy of this host's protects it on the way to a host", "have policies for it, each way, or GRAPEVINE_IPSEC=off on every host: [encryption.md](../use/encryption.md#ipsec)"},
 	{ClientsFail, Fault, "clients of WireGuard that were added here are not let in, or not all of them", "it says what is wrong; `/run/grapevine/clients.log` is the log of WireGuard's process: [clients.md](../use/clients.md)"},
 	{ClientLost, Warning, "the network of a client of WireGuard is gone, or was made anew", "`grapevine client remove` the client, and add it to another network: [clients.md](../use/clients.md)"},
 

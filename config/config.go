@@ -59,6 +59,8 @@ type Config struct {
 	// Encryption is off, networks (those that are said to be) or all; WireGuardPort is where this host takes what is encrypted for it (UDP).
 	Encryption    string
 	WireGuardPort uint16
+	// IPsec is off or require.
+	IPsec string
 	// ClientPort is where this host lets clients in (UDP), if it has any.
 	ClientPort uint16
 	// MTU of the underlay in bytes, 0: that of the interface of Advertise.
@@ -113,6 +115,9 @@ const (
 
 // Encrypts says that nothing of containers is sent to other hosts, or taken from there, in the clear.
 func (c Config) Encrypts() bool { return c.Encryption == "all" }
+
+// NeedsIPsec says that VXLAN goes to other hosts by IPsec, whose policies somebody else keeps, or not at all.
+func (c Config) NeedsIPsec() bool { return c.IPsec == "require" }
 
 // TunnelPort is the UDP port by which what containers send comes from other hosts.
 func (c Config) TunnelPort() uint16 {

@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := Config{
 		KeyFile: "/var/lib/grapevine/key", MetricsTokenFile: "/var/lib/grapevine/metrics-token", Port: 7947, CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22,
-		OVS: "auto", Datapath: "auto", FastPath: "auto", VXLANPort: 4789, Encryption: "networks", WireGuardPort: 7948, ClientPort: 7949, Replicate: true, Docker: "unix:///var/run/docker.sock",
+		OVS: "auto", Datapath: "auto", FastPath: "auto", VXLANPort: 4789, Encryption: "networks", IPsec: "off", WireGuardPort: 7948, ClientPort: 7949, Replicate: true, Docker: "unix:///var/run/docker.sock",
 		State: "/var/lib/grapevine", Run: "/run/grapevine", PluginSocket: "/run/docker/plugins/grapevine.sock",
 		DriverName: "auto", Capture: "headers", Expose: "services", Traffic: "auto", LogLevel: "info",
 	}

@@ -159,6 +159,9 @@ func (c *Config) check() error {
 	if c.Encrypts() && (c.WireGuardPort == c.Port || c.WireGuardPort == c.VXLANPort) {
 		return fmt.Errorf("WireGuard (wireguard-port) wants UDP port %d, which gossip (port) or VXLAN (vxlan-port) has: change one of them", c.WireGuardPort)
 	}
+	if c.Encrypts() && c.NeedsIPsec() {
+		return errors.New("VXLAN is to go by WireGuard (encryption is all) and by IPsec (ipsec is require), and one of the two is enough: take one of them away on every host")
+	}
 	// That of the default is no contradiction before there is a client, and the error is told then.
 	if c.ClientPort != defaultClientPort && (c.ClientPort == c.Port || c.ClientPort == c.VXLANPort || c.Encrypts() && c.ClientPort == c.WireGuardPort) {
 		return fmt.Errorf("clients (client-port) want UDP port %d, which gossip (port), VXLAN (vxlan-port) or WireGuard (wireguard-port) has: change one of them", c.ClientPort)

@@ -140,6 +140,13 @@ var Table = []Setting{
 		set: port(func(c *Config) *uint16 { return &c.WireGuardPort }),
 	},
 	{
+		Name: "ipsec", Default: "off",
+		Doc: "`require`: VXLAN leaves this host by IPsec, or not at all, and none is taken that did not come by it. The policies and keys are yours, or those of a daemon such as strongSwan (docs/use/encryption.md#ipsec). " +
+			"`off`: IPsec is nobody's concern here.",
+		Shared: true,
+		set:    oneOf(func(c *Config) *string { return &c.IPsec }, "off", "require"),
+	},
+	{
 		Name: "client-port", Default: strconv.Itoa(defaultClientPort),
 		Doc: "UDP port by which clients come that were added at this host (docs/use/clients.md). Without any nobody listens there.",
 		set: port(func(c *Config) *uint16 { return &c.ClientPort }),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
+	"github.com/grapevine-net/grapevine/host/ipsec"
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
@@ -32,10 +33,18 @@ func WaitForUnderlay(ctx context.Context, cfg config.Config) (link.Underlay, err
 
 func findUnderlay(cfg config.Config) (link.Underlay, error) {
 	u, err := link.FindUnderlay(doctor.WantedUnderlay(cfg))
-	if cfg.MTU != 0 {
+	return carrying(cfg, u), err
+}
+
+// carrying is the underlay with the MTU that VXLAN has there.
+func carrying(cfg config.Config, u link.Underlay) link.Underlay {
+	switch {
+	case cfg.MTU != 0:
 		u.MTU = cfg.MTU
+	case cfg.NeedsIPsec():
+		u.MTU -= ipsec.Overhead
 	}
-	return u, err
+	return u
 }
 
 // ErrMoved ends the agent's tasks: this host has another underlay address, interface or
@@ -53,10 +62,7 @@ const lookAtUnderlay = 2 * time.Second
 // Of several addresses, as IPv6 makes new ones every day, the first is not always the same.
 func stays(cfg config.Config, was, is link.Underlay) bool {
 	here, err := link.FindUnderlay(link.Want{Addr: was.Addr})
-	if cfg.MTU != 0 {
-		here.MTU = cfg.MTU
-	}
-	if err != nil || here != was {
+	if err != nil || carrying(cfg, here) != was {
 		return false
 	}
 	return is.Interface == was.Interface || link.Trouble(was.Interface, was.Addr) == ""

@@ -71,6 +71,9 @@ type Config struct {
 	// Ranges are those from which the cluster takes its subnets: of a host that encrypts, containers send nothing that is
 	// for them to the outside. Others may be there, machines behind a router or hosts to come, and the host speaks to them.
 	Ranges []netip.Prefix
+	// IPsec says that VXLAN leaves to other hosts by IPsec and by nothing else, but for what Encrypted has encrypted, and is
+	// taken so only.
+	IPsec bool
 	// Served are subnets that reach the outside from one address, or not at all.
 	Served []nat.Source
 }
@@ -79,7 +82,7 @@ func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
-		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) &&
+		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) && c.IPsec == d.IPsec &&
 		slices.Equal(c.Served, d.Served)
 }
 
@@ -143,6 +146,7 @@ type Filter struct {
 	cfg     Config
 	inPlace bool
 	strict  string // Config.Encrypted of the rules that are there
+	ipsec   bool   // Config.IPsec
 	// failed is why the rules are not what they should be.
 	failed error
 	told   atomic.Pointer[told]
@@ -194,10 +198,10 @@ func (f *Filter) apply() error {
 	defer f.tell()
 	err := f.with.set(f.cfg)
 	if err != nil {
-		f.strict = ""
+		f.strict, f.ipsec = "", false
 		err = fmt.Errorf("set the rules of what may enter and leave %s: %w", f.cfg.Interface, err)
 	} else {
-		f.inPlace, f.strict = true, f.cfg.Encrypted
+		f.inPlace, f.strict, f.ipsec = true, f.cfg.Encrypted, f.cfg.IPsec
 	}
 	f.failed = err
 	return err
@@ -208,11 +212,12 @@ func (f *Filter) apply() error {
 type told struct {
 	inPlace bool
 	strict  string
+	ipsec   bool
 	failed  error
 }
 
 // tell is called with the lock held, when something may have changed.
-func (f *Filter) tell() { f.told.Store(&told{f.inPlace, f.strict, f.failed}) }
+func (f *Filter) tell() { f.told.Store(&told{f.inPlace, f.strict, f.ipsec, f.failed}) }
 
 func (f *Filter) last() told {
 	if t := f.told.Load(); t != nil {
@@ -230,6 +235,12 @@ func (f *Filter) InPlace() bool {
 func (f *Filter) Strict(device string) bool {
 	last := f.last()
 	return device != "" && last.inPlace && last.strict == device
+}
+
+// ByIPsec says whether the rules that are there keep VXLAN to IPsec. It does not block.
+func (f *Filter) ByIPsec() bool {
+	last := f.last()
+	return last.inPlace && last.ipsec
 }
 
 // Trouble is why the rules are not what they should be; nil: they are. It does not block.
@@ -269,7 +280,7 @@ func (f *Filter) restore() error {
 	whole, err := f.with.whole()
 	switch {
 	case err != nil:
-		f.failed, f.strict = fmt.Errorf("look at the rules of what may enter and leave %s: %w", f.cfg.Interface, err), ""
+		f.failed, f.strict, f.ipsec = fmt.Errorf("look at the rules of what may enter and leave %s: %w", f.cfg.Interface, err), "", false
 		return f.failed
 	case whole && f.failed == nil:
 		return nil
@@ -296,7 +307,7 @@ func (f *Filter) Refused() ([]Refused, error) {
 func (f *Filter) Remove() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.cfg, f.inPlace, f.strict, f.failed = Config{}, false, "", nil
+	f.cfg, f.inPlace, f.strict, f.ipsec, f.failed = Config{}, false, "", false, nil
 	f.tell()
 	return f.with.remove()
 }
@@ -321,7 +332,7 @@ type tables struct {
 func (t *tables) counted(name string) (list []Refused, err error) {
 	all, err := t.conn.Counts(table(name, Config{}, t.fib))
 	for _, c := range all {
-		if strings.HasPrefix(c.Chain, "encrypted-") && c.Packets > 0 {
+		if (strings.HasPrefix(c.Chain, "encrypted-") || strings.HasPrefix(c.Chain, "ipsec-")) && c.Packets > 0 {
 			list = append(list, c)
 		}
 	}

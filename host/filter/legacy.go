@@ -67,6 +67,9 @@ func (l *legacy) set(cfg Config) error {
 	if cfg.Encrypted != "" {
 		return errNotStrict
 	}
+	if cfg.IPsec {
+		return errNoTables
+	}
 	for _, command := range l.commands {
 		v6 := command == "ip6tables"
 		if _, err := iptables(command+"-restore", script(cfg, v6, true), "--noflush"); err != nil {

@@ -66,6 +66,9 @@ func table(name string, cfg Config, fib bool) nft.Table {
 	if cfg.Encrypted != "" {
 		t.Chains = append(t.Chains, encrypted(cfg)...)
 	}
+	if cfg.IPsec {
+		t.Chains = append(t.Chains, byIPsec(cfg)...)
+	}
 	if fib {
 		t.Chains = append(t.Chains, nft.Chain{Name: "prerouting", Type: "filter", Hook: unix.NF_INET_PRE_ROUTING, Priority: beforeNAT, Rules: prerouting()})
 	}

@@ -30,6 +30,18 @@ func MetaTo(register, key uint32) Expr {
 	return expr("meta", nl.NewRtAttr(unix.NFTA_META_KEY, be32(key)), nl.NewRtAttr(unix.NFTA_META_DREG, be32(register)))
 }
 
+// BySecurity loads whether the packet came by IPsec into register 1, as a byte (nft(8): meta ipsec).
+func BySecurity() Expr {
+	const secpath = 25 // NFT_META_SECPATH
+	return Meta(secpath)
+}
+
+// ToSecurity loads whether it leaves by IPsec, as its route has it (nft(8): rt ipsec; Linux 4.20).
+func ToSecurity() Expr {
+	const xfrm = 4 // NFT_RT_XFRM
+	return expr("rt", nl.NewRtAttr(unix.NFTA_RT_KEY, be32(xfrm)), nl.NewRtAttr(unix.NFTA_RT_DREG, be32(unix.NFT_REG_1)))
+}
+
 // CT loads what conntrack has of the packet's connection (unix.NFT_CT_...) into register 1.
 func CT(key uint32) Expr {
 	return expr("ct", nl.NewRtAttr(unix.NFTA_CT_KEY, be32(key)), nl.NewRtAttr(unix.NFTA_CT_DREG, be32(unix.NFT_REG_1)))

@@ -69,7 +69,7 @@ var reasons = map[pipeline.Reason]Kind{
 	pipeline.DropForgedClear: {"forged-in-the-clear", Alien, "somebody on the wire", "this host", "it is VXLAN that was not encrypted, or claims a container's address, and this host encrypts",
 		"a host of yours that does not encrypt: `grapevine status` names it; else find who on the network sends it"},
 	pipeline.DropClear: {"in-the-clear", Meant, "this host", "other hosts", "it would have left this host in the clear",
-		"if the count goes on rising: `grapevine status` says what is wrong with WireGuard or gv0"},
+		"if the count goes on rising: `grapevine status` says what is wrong with WireGuard, IPsec or gv0"},
 	pipeline.DropNotEncrypted: {"not-encrypted", Alien, "", "", "it is for an encrypted network and came in the clear, or is of one and would have left so",
 		"a host that cannot encrypt: `grapevine status` names it; else find who on the network sends it"},
 	pipeline.DropNotExposed: {"not-exposed", Noise, "", "", "it came from outside by another host, and fits no connection to an exposed port", ""},

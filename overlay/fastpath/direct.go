@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/host/ipsec"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
@@ -24,6 +25,8 @@ type Underlay struct {
 	Port   uint16 // of VXLAN
 	// Encrypted: Device encrypts what it is given, which programs at a NIC would pass by.
 	Encrypted bool
+	// IPsec: what goes to other hosts is to be protected by IPsec, whose policies programs at a NIC would pass by.
+	IPsec bool
 }
 
 // directly makes packets between hosts direct in c, with the program at the NIC, or says
@@ -36,6 +39,9 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 	if u.Encrypted {
 		return errors.New("what goes to other hosts is encrypted (GRAPEVINE_ENCRYPTION=all), which it would pass by")
 	}
+	if u.IPsec {
+		return errors.New("what goes to other hosts is to go by IPsec (GRAPEVINE_IPSEC=require), which it would pass by")
+	}
 	nic, err := plainNIC(u)
 	if err != nil {
 		return err
@@ -43,7 +49,7 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 	if text, err := os.ReadFile("/proc/sys/net/ipv4/conf/lo/forwarding"); err != nil || strings.TrimSpace(string(text)) != "1" {
 		return errors.New("the programs can look up routes only where net.ipv4.ip_forward and net.ipv4.conf.lo.forwarding are 1")
 	}
-	policies, err := xfrmPolicies()
+	policies, err := ipsec.Policies(false)
 	if err != nil {
 		return err
 	}
@@ -94,18 +100,6 @@ func sourcePorts() (least, end uint16, err error) {
 		return 0, 0, fmt.Errorf("read the range of source ports: %w", err)
 	}
 	return least, end, nil
-}
-
-// xfrmPolicies are those of IPv4; a kernel without XFRM has none.
-func xfrmPolicies() ([]netlink.XfrmPolicy, error) {
-	list, err := link.Dump(func() ([]netlink.XfrmPolicy, error) { return netlink.XfrmPolicyList(unix.AF_INET) })
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for IPsec policies: %w", err)
-	}
-	return list, nil
 }
 
 // passedBy names a policy of IPsec that VXLAN packets between this host and another would

@@ -51,6 +51,7 @@ type Config struct {
 	Underlay string       // the interface
 	Encrypts bool         // VXLAN goes by link.WireGuard and by nothing else
 	Networks bool         // that of encrypted networks does, where there are any
+	IPsec    bool         // VXLAN goes by IPsec, and by nothing else but link.WireGuard
 	Names    []uint16     // ports of the resolver
 	Run      string       // the directory of the notes
 	Source   Source
@@ -238,10 +239,16 @@ func (g *Guard) Strict() bool {
 	return f != nil && f.Strict(link.WireGuard)
 }
 
+// ByIPsec reports whether the rules that are there let VXLAN leave and come by IPsec only. It does not block.
+func (g *Guard) ByIPsec() bool {
+	f := g.last().filter
+	return f != nil && f.ByIPsec()
+}
+
 // Refused is what rules have dropped so that nothing passes in the clear. It waits for rules that are being set.
 func (g *Guard) Refused() []filter.Refused {
 	f := g.last().filter
-	if f == nil || !g.cfg.Encrypts && !g.cfg.Networks {
+	if f == nil || !g.cfg.Encrypts && !g.cfg.Networks && !g.cfg.IPsec {
 		return nil
 	}
 	list, err := f.Refused()
@@ -256,7 +263,7 @@ func (g *Guard) config() (filter.Config, error) {
 	snap := g.cfg.Source.Snapshot()
 	cfg := filter.Config{
 		Interface: gateway.Port, Internal: snap.Closed(g.cfg.Self), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
-		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served,
+		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec,
 	}
 	if g.cfg.Encrypts {
 		cfg.Encrypted, cfg.Second, cfg.Secure = link.WireGuard, link.WireGuard2, cluster.SecureRange

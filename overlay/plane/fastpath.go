@@ -32,7 +32,7 @@ func (p *Plane) newFastPath(source netip.Addr) *fastPath {
 	vxlanPort, underlay := p.cfg.Settings.VXLANPort, p.wire()
 	cfg := fastpath.Config{
 		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: link.OuterPrefix, Device: outer, Log: p.log, Source: source,
-		Underlay: fastpath.Underlay{Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort, Encrypted: p.cfg.Secure.All()},
+		Underlay: fastpath.Underlay{Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort, Encrypted: p.cfg.Secure.All(), IPsec: p.cfg.Settings.NeedsIPsec()},
 		Gateway:  gateway.Port,
 	}
 	if p.Bridge.Datapath == ovs.Kernel {

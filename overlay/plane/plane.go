@@ -123,7 +123,7 @@ func New(c Config) (_ *Plane, err error) {
 	p.gateway.Edge = s.Edge()
 	wire := p.wire()
 	p.guard = guard.New(guard.Config{
-		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Encrypts: c.Secure.All(), Networks: c.Secure != nil && !c.Secure.All(),
+		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Encrypts: c.Secure.All(), Networks: c.Secure != nil && !c.Secure.All(), IPsec: s.NeedsIPsec(),
 		Names: c.Names.Ports, Run: s.Run, Source: c.Source, Reach: c.Reach, NAT: p.nat, Log: c.Log,
 	})
 	if s.Run != "" {
@@ -173,7 +173,8 @@ func New(c Config) (_ *Plane, err error) {
 	}
 	if !p.cfg.Secure.All() {
 		cfg.Sealed = sealed.closed
-	} else {
+	}
+	if p.cfg.Secure.All() || s.NeedsIPsec() {
 		cfg.Tunnel = secureTunnel{cfg.Tunnel, p}
 	}
 	p.fast = p.newFastPath(forPrograms)

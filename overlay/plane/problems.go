@@ -29,7 +29,7 @@ func (p *Plane) Flows(ctx context.Context) ([]api.Flow, error) {
 func (p *Plane) refused() (flows []api.Flow) {
 	for _, r := range p.guard.Refused() {
 		reason := pipeline.DropForgedClear
-		if r.Chain != "encrypted-in" && r.Chain != "encrypted-forward" {
+		if r.Chain != "encrypted-in" && r.Chain != "encrypted-forward" && r.Chain != "ipsec-in" {
 			reason = pipeline.DropClear
 		}
 		flows = append(flows, api.Flow{

@@ -41,8 +41,9 @@ func (s seal) closed() bool {
 	return s.guard.Strict()
 }
 
-// secureTunnel is the tunnel of a host that encrypts: there is none but with the rules that keep VXLAN in the clear
-// from leaving and from being taken. That the device is there is no condition: without it nothing leaves.
+// secureTunnel is the tunnel of a host that encrypts all, or leaves that to IPsec: there is none but with the rules that
+// keep VXLAN in the clear from leaving and from being taken. That the device is there is no condition: without it nothing
+// leaves.
 type secureTunnel struct {
 	overlay.Tunnel
 	plane *Plane
@@ -57,12 +58,19 @@ type damageable interface {
 // Ensure implements overlay.Tunnel.
 func (t secureTunnel) Ensure(ctx context.Context) (string, error) {
 	err := t.plane.guard.Set()
-	if !t.plane.guard.Strict() {
+	if !strict(t.plane.cfg, t.plane.guard) {
 		err = fmt.Errorf("nothing goes to other hosts, since nothing would keep it from going in the clear: %w", cmp.Or(err, errNotStrict))
 		return "", errors.Join(err, t.shut(ctx))
 	}
-	_ = t.plane.cfg.Secure.Ensure(ctx) // it says by itself what is wrong
+	if t.plane.cfg.Secure.All() {
+		_ = t.plane.cfg.Secure.Ensure(ctx) // it says by itself what is wrong
+	}
 	return t.Tunnel.Ensure(ctx)
+}
+
+// strict reports whether the rules are there without which there is no tunnel.
+func strict(c Config, g *guard.Guard) bool {
+	return (!c.Secure.All() || g.Strict()) && (!c.Settings.NeedsIPsec() || g.ByIPsec())
 }
 
 var errNotStrict = errors.New("the rules of nftables that do are not there")
@@ -90,16 +98,29 @@ func (t secureTunnel) Missing(ctx context.Context) []string {
 
 // Encryption is how what goes to other hosts is encrypted, as api.Status has it; "": nothing is.
 func (p *Plane) Encryption() string {
-	if p.cfg.Secure == nil || !p.cfg.Secure.Wanted() {
+	how := byWireGuard(p.cfg.Secure, p.guard)
+	switch {
+	case !p.cfg.Settings.NeedsIPsec():
+		return how
+	case !strict(p.cfg, p.guard):
+		return "all, and the rules that keep VXLAN to IPsec are not there: nothing is sent to other hosts"
+	case how != "":
+		return how + "; all else by IPsec, or not at all"
+	}
+	return "all, by IPsec, or not at all"
+}
+
+func byWireGuard(k *secure.Keeper, g *guard.Guard) string {
+	if k == nil || !k.Wanted() {
 		return ""
 	}
-	if !p.guard.Strict() && !p.cfg.Secure.All() {
+	if !g.Strict() && !k.All() {
 		return "encrypted networks, and the rules that keep their packets from passing in the clear are not there: nothing of that is sent to other hosts"
 	}
-	if !p.guard.Strict() {
+	if !g.Strict() {
 		return "all, and the rules that keep VXLAN in the clear from passing are not there: nothing is sent to other hosts"
 	}
-	return p.cfg.Secure.State()
+	return k.State()
 }
 
 // EncryptionProblems are what is wrong with it, and the hosts to which there is no way for its sake.
@@ -107,12 +128,20 @@ func (p *Plane) EncryptionProblems(snap *cluster.Snapshot) (list []api.Problem) 
 	if p.cfg.Secure != nil {
 		list = p.cfg.Secure.Problems()
 	}
+	if p.cfg.Settings.NeedsIPsec() && strict(p.cfg, p.guard) { // else the guard says why
+		list = append(list, withoutIPsec(p.cfg, snap)...)
+	}
 	return slices.Concat(list, secure.Unlike(snap, p.cfg.Self, p.cfg.Secure.All()), secure.Without(snap, p.cfg.Self, p.cfg.Cannot))
 }
 
 // beginSecure takes away what an agent has left that did not encrypt: programs of a fast path that sends and takes VXLAN
 // beside the rules that are to keep it encrypted. What one has left that did is taken away by endSecure.
 func (p *Plane) beginSecure() {
+	if p.cfg.Settings.NeedsIPsec() {
+		if err := p.fast.path.Stop(); err != nil && !errors.Is(err, link.ErrNotFound) {
+			p.log.Warn("remove the fast path of an agent that may have passed IPsec by", "err", err)
+		}
+	}
 	if !p.cfg.Secure.All() {
 		return
 	}

@@ -56,7 +56,7 @@ func inGuest(t *testing.T) {
 	g := lab.Guest{
 		Arch: *arch, Tree: script(t, "tree", "--arch", *arch, "trixie"), Kernel: script(t, "kernel", "--arch", *arch, "trixie"),
 		Argv: []string{filepath.Join("bin", filepath.Base(os.Args[0])), "-test.v", "-test.parallel=1", "-env", *env, "-scenarios", *scenarios},
-		Dir:  "tests/qemu", Files: []string{"scripts", "docs", "README.md", "examples", "tests/scenarios", "tests/uml"},
+		Dir:  "tests/qemu", Files: []string{"scripts", "docs", "README.md", "examples", "tests/scenarios", "tests/uml", "tests/qemu"},
 		Limit: limit, Stdout: t.Output(), Stderr: t.Output(), Progress: func(line string) { t.Log(line) },
 	}
 	if *arch == runtime.GOARCH {

@@ -1,0 +1,123 @@
+// Package ipsec reads the kernel's IPsec policies (XFRM, RFC 4301's security policy database) and says whether they protect
+// what a host's VXLAN sends and takes. It sets none: policies and keys are an administrator's, or a daemon's.
+package ipsec
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/link"
+)
+
+// Overhead is more than ESP in transport mode adds to a packet, in UDP and with any algorithm of these days, in bytes
+// (RFC 4303, RFC 3948).
+const Overhead = 80
+
+// Policies are those of a family; a kernel without XFRM has none.
+func Policies(v6 bool) ([]netlink.XfrmPolicy, error) {
+	family := unix.AF_INET
+	if v6 {
+		family = unix.AF_INET6
+	}
+	list, err := link.Dump(func() ([]netlink.XfrmPolicy, error) { return netlink.XfrmPolicyList(family) })
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for IPsec policies: %w", err)
+	}
+	return list, nil
+}
+
+// Way is where VXLAN packets go between two hosts: by UDP, to Port, from any port.
+type Way struct {
+	Here, There netip.Addr
+	Port        uint16
+	Device      int // the index of this host's interface
+}
+
+// Unprotected says why packets one way or the other may pass in the clear, or would not pass at all; nil: of all of them
+// the policies ask for ESP. Which algorithms, and whether there are keys, is not looked at. It is pure.
+func Unprotected(policies []netlink.XfrmPolicy, w Way) error {
+	if err := unprotected(policies, netlink.XFRM_DIR_OUT, w.Here, w.There, w); err != nil {
+		return err
+	}
+	return unprotected(policies, netlink.XFRM_DIR_IN, w.There, w.Here, w)
+}
+
+// unprotected looks at the policies of one direction in the order in which the kernel asks them: the lowest priority
+// first. Of several with the same one, all have to do.
+func unprotected(policies []netlink.XfrmPolicy, dir netlink.Dir, from, to netip.Addr, w Way) error {
+	var asked []netlink.XfrmPolicy
+	for _, p := range policies {
+		if p.Dir == dir && touches(p, from, to, w) {
+			asked = append(asked, p)
+		}
+	}
+	slices.SortStableFunc(asked, func(a, b netlink.XfrmPolicy) int { return cmp.Compare(a.Priority, b.Priority) })
+	covered, at := false, 0
+	for _, p := range asked {
+		if covered && p.Priority > at {
+			break
+		}
+		if !esp(p) {
+			return fmt.Errorf("the IPsec policy %s from %s to %s (priority %d) asks for no ESP", dir, network(p.Src), network(p.Dst), p.Priority)
+		}
+		if p.SrcPort == 0 { // VXLAN sends from any port
+			covered, at = true, p.Priority
+		}
+	}
+	if !covered {
+		return fmt.Errorf("no IPsec policy %s is for UDP port %d from %s to %s", dir, w.Port, from, to)
+	}
+	return nil
+}
+
+// touches reports whether some of the packets are for the policy.
+func touches(p netlink.XfrmPolicy, from, to netip.Addr, w Way) bool {
+	switch {
+	case p.Mark != nil && p.Mark.Value&p.Mark.Mask != 0, p.Ifid != 0, p.Ifindex != 0 && p.Ifindex != w.Device: // ours have neither
+		return false
+	case p.Proto != 0 && p.Proto != unix.IPPROTO_UDP, p.DstPort != 0 && p.DstPort != int(w.Port):
+		return false
+	}
+	return contains(p.Src, from) && contains(p.Dst, to)
+}
+
+// esp reports whether a policy lets pass what ESP protects, and nothing else.
+func esp(p netlink.XfrmPolicy) bool {
+	if p.Action != netlink.XFRM_POLICY_ALLOW {
+		return false
+	}
+	return slices.ContainsFunc(p.Tmpls, func(t netlink.XfrmPolicyTmpl) bool { return t.Proto == netlink.XFRM_PROTO_ESP && t.Optional == 0 })
+}
+
+func contains(n *net.IPNet, a netip.Addr) bool { return n == nil || n.Contains(a.AsSlice()) }
+
+func network(n *net.IPNet) string {
+	if n == nil {
+		return "anywhere"
+	}
+	return n.String()
+}
+
+// Disabled says why a device passes IPsec by, whatever the policies are; nil: it does not
+// (disable_xfrm and disable_policy of ip-sysctl in the kernel's documentation).
+func Disabled(device string) error {
+	for _, at := range [][2]string{{device, "disable_xfrm"}, {device, "disable_policy"}, {"all", "disable_policy"}} {
+		text, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + at[0] + "/" + at[1])
+		if err == nil && strings.TrimSpace(string(text)) == "1" {
+			return fmt.Errorf("net.ipv4.conf.%s.%s is 1", at[0], at[1])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package plane
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/ipsec"
+	"github.com/grapevine-net/grapevine/host/link"
+)
+
+// withoutIPsec are the hosts to which nothing passes, since no policy of this host protects what goes there and comes from
+// there. What they have themselves they say.
+func withoutIPsec(c Config, snap *cluster.Snapshot) []api.Problem {
+	const do = "have a policy for VXLAN each way (`ip xfrm policy`; strongSwan: a child of type transport with start or trap): docs/use/encryption.md"
+	unprotected := func(what string) []api.Problem {
+		return []api.Problem{{Code: api.IPsecMissing, What: what, Do: do}}
+	}
+	device, err := link.Get(c.Underlay.Interface)
+	if err != nil {
+		return nil // the underlay's own problem
+	}
+	if err := ipsec.Disabled(c.Underlay.Interface); err != nil {
+		return []api.Problem{{Code: api.IPsecMissing, What: "GRAPEVINE_IPSEC is require, and this host passes IPsec by: " + err.Error(), Do: "set it to 0 (`sysctl -w`)"}}
+	}
+	var policies [2][]netlink.XfrmPolicy
+	for i := range policies {
+		if policies[i], err = ipsec.Policies(i == 1); err != nil {
+			return unprotected("GRAPEVINE_IPSEC is require, and it is not known what this host protects: " + err.Error())
+		}
+	}
+	here := c.Settings.Bind.Unmap().WithZone("") // behind NAT
+	if !here.IsValid() || here.IsUnspecified() {
+		here = c.Underlay.Addr.Unmap()
+	}
+	var names []string
+	var first error
+	others := 0
+	for n := range cluster.All[cluster.Node](snap) {
+		there := n.Tunnel().Unmap()
+		if n.ID == c.Self || !there.IsValid() {
+			continue
+		}
+		others++
+		of := policies[0]
+		if there.Is6() {
+			of = policies[1]
+		}
+		err := ipsec.Unprotected(of, ipsec.Way{Here: here, There: there, Port: c.Settings.VXLANPort, Device: device.Index})
+		if err == nil {
+			continue
+		}
+		names = append(names, cmp.Or(n.Name, string(n.ID)))
+		if first == nil {
+			first = err
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	return unprotected(fmt.Sprintf("IPsec does not protect what containers here and those of %s send each other, and so nothing passes (GRAPEVINE_IPSEC=require): %v", words.SomeHosts(names, others), first))
+}

@@ -37,7 +37,11 @@ func (p pinger) ping(ctx context.Context, host string) (api.Ping, error) {
 		return api.Ping{}, &api.Error{Status: http.StatusBadRequest, Message: host + " is this host: name another one"}
 	}
 	pong, err := a.prober.Ping(ctx, to.ID, min(a.plane.InnerMTU(), p.innerMTUOf(to)))
-	return pinged(to, pong, err), nil
+	out := pinged(to, pong, err)
+	if out.Error == "" {
+		out.Encrypted = a.hellos.Inside.Lost(to.ID)
+	}
+	return out, nil
 }
 
 // innerMTUOf is the MTU of containers on another host.

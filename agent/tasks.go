@@ -85,6 +85,8 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return a.firewall.Problems(l.nodes) }},
 		{Name: "paths", Run: a.hellos.Run,
 			Problems: func(_ context.Context, l look) []api.Problem { return a.hellos.Problems(l.nodes) }},
+		{Name: "encrypted paths", Doctor: "encryption",
+			Problems: func(_ context.Context, l look) []api.Problem { return a.hellos.Inside.Problems(l.nodes) }},
 		{Name: "plugin", Run: a.servePlugin,
 			Problems: func(context.Context, look) []api.Problem { return a.sockets.problems() }},
 		{Name: "metrics", Run: a.metricsPort.Run,

@@ -22,7 +22,7 @@ func (a *Agent) openWatches() {
 		Self: a.self(), Settings: a.cfg, Underlay: a.underlay, Started: a.started, Gossip: a.gossip,
 		Snapshot: a.replica.Snapshot, Nodes: a.member.Nodes, CIDRs: a.member.CIDRs, Log: a.log,
 	}
-	a.contacts, a.hellos = &watch.Contacts{Host: h}, &watch.Hellos{Host: h, RunID: a.helloRun, Leaving: a.member.Leaver.Leaving}
+	a.contacts, a.hellos = &watch.Contacts{Host: h}, &watch.Hellos{Host: h, RunID: a.helloRun, Leaving: a.member.Leaver.Leaving, Inside: watch.Inside{Host: h, Works: a.secure.Works}}
 	a.firewall = &watch.Firewall{Host: h, Hellos: a.hellos}
 	if !a.cfg.Edge() {
 		a.engine = &watch.Engine{Ping: a.docker.Ping}

@@ -55,6 +55,7 @@ const (
 	GossipTCP       Code = "gossip-tcp"
 	GossipUDP       Code = "gossip-udp"
 	VXLANLost       Code = "vxlan-lost"
+	EncryptedLost   Code = "encrypted-lost"
 	VXLANNarrow     Code = "vxlan-narrow"
 	VXLANSource     Code = "vxlan-source"
 	VXLANPortShared Code = "vxlan-port-shared"
@@ -136,6 +137,7 @@ var Kinds = []Kind{
 	{GossipTCP, Fault, "gossip's TCP port does not pass to a host", "let TCP 7947 pass between the two, both ways"},
 	{GossipUDP, Warning, "gossip's UDP port does not pass to a host", "let UDP 7947 pass between the two, both ways"},
 	{VXLANLost, Fault, "containers' packets are lost between this host and another", "let UDP 4789 pass between the two, both ways; `grapevine doctor` says where they end"},
+	{EncryptedLost, Fault, "what encrypted networks send is lost between this host and another", "let UDP 7948 pass between the two, both ways; `kill` the process wireguard-device of a host where it hangs: the agent begins another one"},
 	{VXLANNarrow, Fault, "large packets of containers are lost between this host and another", "make the path carry them, or set GRAPEVINE_MTU on every host"},
 	{VXLANSource, Fault, "VXLAN packets leave this host with another source than its VTEP", "`ip route replace`, as `status` prints it, or GRAPEVINE_ADVERTISE"},
 	{VXLANPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},

@@ -16,6 +16,8 @@ type Ping struct {
 	Underlay Echo   `json:"underlay"` // UDP between the agents
 	Tunnel   Echo   `json:"tunnel"`   // a small packet, the way that containers' packets go
 	Full     Echo   `json:"full"`     // the largest that containers send
+	// Encrypted says which way what encrypted networks send is lost; "": none is known to be.
+	Encrypted string `json:"encrypted,omitempty"`
 }
 
 // Echo is a packet there and back.

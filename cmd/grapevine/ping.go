@@ -123,7 +123,11 @@ func pingLine(p api.Ping) string {
 	if lost := p.Tunnel.Lost; lost != "" && lost == p.Full.Lost {
 		return fmt.Sprintf("underlay: %s, tunnel: %s", say(p.Underlay), lost)
 	}
-	return fmt.Sprintf("underlay: %s, tunnel: %s, with %d bytes: %s", say(p.Underlay), say(p.Tunnel), p.Full.Bytes, say(p.Full))
+	encrypted := ""
+	if p.Encrypted != "" {
+		encrypted = ", what encrypted networks send: " + p.Encrypted
+	}
+	return fmt.Sprintf("underlay: %s, tunnel: %s, with %d bytes: %s%s", say(p.Underlay), say(p.Tunnel), p.Full.Bytes, say(p.Full), encrypted)
 }
 
 // showPings sums up, and says what to do about what was lost.

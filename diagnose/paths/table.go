@@ -28,6 +28,8 @@ const (
 	// a host is heard for the first time, which may have to make its tunnel yet.
 	late  = 500 * time.Millisecond
 	first = 3 * time.Second
+	// firstInside is the same of the way through what encrypts: a process may have to begin for it.
+	firstInside = 10 * time.Second
 	// shy is how long a host that is not heard is said nothing.
 	shy = 5 * time.Second
 )
@@ -49,6 +51,8 @@ type Hello struct {
 	Every time.Duration // when it says so again
 	Hears Heard         // of the hellos of who gets this
 	Large bool
+	// Inside: it is said through what encrypts, between hosts that also send beside that. Another Table has those.
+	Inside bool
 }
 
 // Verdict is about the ways between this host and another one.
@@ -70,6 +74,7 @@ type Table struct {
 	self  string
 	peers map[string]*peer
 	far   time.Duration // between hellos to one of the hosts that are no neighbours
+	first time.Duration // until a host is to be heard for the first time
 }
 
 type peer struct {
@@ -85,7 +90,12 @@ type peer struct {
 }
 
 // New returns the Table of the host of that ID.
-func New(self string) *Table { return &Table{self: self, peers: map[string]*peer{}} }
+func New(self string) *Table { return &Table{self: self, first: first, peers: map[string]*peer{}} }
+
+// NewInside returns the Table of the ways through what encrypts, which each host has yet to make when it is first wanted.
+func NewInside(self string) *Table {
+	return &Table{self: self, first: firstInside, peers: map[string]*peer{}}
+}
 
 // Host is another host.
 type Host struct {
@@ -126,7 +136,7 @@ func (t *Table) Set(hosts []Host, now time.Time) {
 		turn++
 		p := t.peers[id]
 		if p == nil {
-			p = &peer{came: now, expected: now.Add(first)}
+			p = &peer{came: now, expected: now.Add(t.first)}
 			// Their turns are spread, and stay so.
 			p.next = now.Add(nearEvery + t.every(near[id])*time.Duration(turn)/time.Duration(len(ring)))
 			t.peers[id] = p

@@ -253,3 +253,23 @@ func TestFirstHello(t *testing.T) {
 		t.Errorf("one that is heard after two seconds is said hello after %s", got)
 	}
 }
+
+// TestInside: what goes through what encrypts may take a while until it is there for the first time; then it is missed as soon as the other.
+func TestInside(t *testing.T) {
+	const self, other = "0000000000000001", "0000000000000002"
+	now := time.Unix(1000, 0)
+	in := func(table *Table, after time.Duration) Heard { return table.Verdicts(now.Add(after))[0].In }
+	outside, inside := New(self), NewInside(self)
+	for _, table := range []*Table{outside, inside} {
+		table.Set([]Host{{ID: other, Sends: true}}, now)
+	}
+	if in(outside, 9*time.Second) != Nothing || in(inside, 9*time.Second) != Unknown || in(inside, 16*time.Second) != Nothing {
+		t.Error("it is not missed when it is to be")
+	}
+	for i := range 12 {
+		inside.Hear(Hello{From: other, Every: time.Second, Hears: All, Large: true, Inside: true}, now.Add(time.Duration(i)*time.Second))
+	}
+	if in(inside, 12*time.Second) != All || in(inside, 18*time.Second) != Nothing {
+		t.Error("it is not missed soon")
+	}
+}

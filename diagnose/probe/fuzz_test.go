@@ -63,6 +63,7 @@ func FuzzCalls(f *testing.F) {
 func FuzzHello(f *testing.F) {
 	for _, h := range []paths.Hello{
 		{From: "0123456789abcdef", Every: time.Second, Hears: paths.All, Large: true},
+		{From: "0123456789abcdef", Every: time.Second, Hears: paths.All, Large: true, Inside: true},
 		{From: "0123456789abcdef", Every: time.Hour, Hears: paths.Nothing},
 	} {
 		b, err := encodeHello(h, smallHello)

@@ -19,13 +19,16 @@ import (
 // A hello is a frame through the tunnel that nobody asks for and nobody answers. Hosts whose agent does not know
 // seals (seal.go) say and hear it without one:
 //
-//	"gvhello1" | sender's ID 8 | milliseconds to the next 4 | hears 1 | large 1 | zeros
+//	"gvhello1" | sender's ID 8 | milliseconds to the next 4 | hears 1 | large, inside 1 | zeros
 //
 // An agent that does not know it does not take it: it is no probe.
 const (
 	helloMagic = "gvhello1"
 	helloSize  = len(helloMagic) + 8 + 4 + 1 + 1
 )
+
+// What the last byte says. An agent that does not know what is inside does not take a hello that is, and is said none.
+const isLarge, isInside = 1, 2
 
 func encodeHello(h paths.Hello, length int) ([]byte, error) {
 	id, err := hex.DecodeString(h.From)
@@ -36,7 +39,10 @@ func encodeHello(h paths.Hello, length int) ([]byte, error) {
 	b = binary.BigEndian.AppendUint32(b, uint32(h.Every.Milliseconds()))
 	b = append(b, byte(h.Hears), 0)
 	if h.Large {
-		b[len(b)-1] = 1
+		b[len(b)-1] |= isLarge
+	}
+	if h.Inside {
+		b[len(b)-1] |= isInside
 	}
 	return b[:cap(b)], nil
 }
@@ -53,8 +59,8 @@ func decodeHelloBody(b []byte) (h paths.Hello, ok bool) {
 	b = b[len(helloMagic):]
 	h.From = hex.EncodeToString(b[:8])
 	h.Every = time.Duration(binary.BigEndian.Uint32(b[8:])) * time.Millisecond
-	h.Hears, h.Large = paths.Heard(b[12]), b[13] == 1
-	return h, h.Hears <= paths.Small && b[13] <= 1
+	h.Hears, h.Large, h.Inside = paths.Heard(b[12]), b[13]&isLarge != 0, b[13]&isInside != 0
+	return h, h.Hears <= paths.Small && b[13] <= isLarge|isInside
 }
 
 // smallHello is the size of the frame that says hello beside the large one: what the smallest
@@ -118,14 +124,18 @@ func (h *Hellos) Close() {
 }
 
 // Say says hello to a host, at that VTEP, in a small frame and in one as large as a container's
-// may be. What cannot be sent just now is as if lost.
+// may be; inside what encrypts in one that stands for both: how much the underlay carries is known by the others. What cannot be sent just now is as if lost.
 func (h *Hellos) Say(to string, vtep netip.Addr, hello paths.Hello) error {
 	if h.frames == nil {
 		return errors.New("nobody can be said hello yet")
 	}
 	mac := pipeline.ProbeMAC(vtep.Unmap().WithZone(""))
-	for _, size := range []int{smallHello, h.mtu} {
-		hello.Large = size != smallHello
+	sizes := []int{smallHello, h.mtu}
+	if hello.Inside {
+		sizes = sizes[:1]
+	}
+	for _, size := range sizes {
+		hello.Large = hello.Inside || size != smallHello
 		b, err := h.seals.write(to, hello, size)
 		if err != nil {
 			return err

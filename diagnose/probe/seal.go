@@ -15,7 +15,7 @@ import (
 // Whoever is on the wire can send VXLAN in a host's name. So a hello is sealed: nobody without the cluster's
 // gossip key can say that a way works, or that it does not, and nobody can say so again. A sealed hello is
 //
-//	"gvhello2" | sender's ID 8 | milliseconds to the next 4 | hears 1 | large 1 | number 8 | seal 16 | zeros
+//	"gvhello2" | sender's ID 8 | milliseconds to the next 4 | hears 1 | large, inside 1 | number 8 | seal 16 | zeros
 //
 // The seal is also over the runs of both agents, which are in their records and not in the hello: one that was
 // said to an earlier run of the hearer, or by one of the sender, or to another host, is none. Of the others each

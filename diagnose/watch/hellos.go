@@ -15,8 +15,9 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 
-// HellosVersion is that of the hellos that this agent sends: sealed ones. 1 is without.
-const HellosVersion = 2
+// HellosVersion is that of the hellos that this agent sends: sealed ones, and those inside what encrypts. 2 is without
+// the latter, 1 without either.
+const HellosVersion = insideVersion
 
 // Hellos finds out whether packets get through the tunnel between this host and the others.
 // One goroutine owns its Table (Run); others read the verdicts.
@@ -24,6 +25,7 @@ type Hellos struct {
 	Host
 	RunID   uint64      // what this host's record says (cluster.Node.HelloRun)
 	Leaving func() bool // nobody is said hello any more
+	Inside  Inside      // the ways through what encrypts
 	latest[paths.Verdict]
 }
 
@@ -45,7 +47,13 @@ func (p *Hellos) Run(ctx context.Context) error {
 		}
 	})
 	defer hellos.Close()
-	table := paths.New(string(p.Self))
+	table, inside := paths.New(string(p.Self)), paths.NewInside(string(p.Self))
+	of := func(h paths.Hello) *paths.Table {
+		if h.Inside {
+			return inside
+		}
+		return table
+	}
 	tick := time.NewTicker(helloTick)
 	defer tick.Stop()
 	var vteps map[string]cluster.Node
@@ -55,7 +63,7 @@ func (p *Hellos) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case h := <-heard:
-			table.Hear(h, time.Now())
+			of(h).Hear(h, time.Now())
 			continue
 		case <-tick.C:
 		}
@@ -63,14 +71,16 @@ func (p *Hellos) Run(ctx context.Context) error {
 		anew, err := hellos.Ready()
 		if anew || err != nil || now.Sub(last) > helloTick+deafAfter {
 			for len(heard) > 0 {
-				table.Hear(<-heard, now)
+				h := <-heard
+				of(h).Hear(h, now)
 			}
 			table.Forgive(now)
+			inside.Forgive(now)
 		}
 		last = now
 		if now.Sub(greeted) >= greetEvery {
 			var ring probe.Ring
-			vteps, ring = p.greet(table, now)
+			vteps, ring = p.greet(table, inside, now)
 			greeted = now
 			hellos.Know(ring)
 		}
@@ -79,18 +89,24 @@ func (p *Hellos) Run(ctx context.Context) error {
 				err = hellos.Say(id, vteps[id].Tunnel(), h)
 			}
 		}
+		for id, h := range inside.Due(now) {
+			if h.Inside = true; err == nil && !p.Leaving() {
+				err = hellos.Say(id, cluster.SecureVTEP(cluster.NodeID(id)), h)
+			}
+		}
 		if err != nil {
 			p.Log.Debug("hellos to the other hosts", "err", err)
 		}
 		p.set(table.Verdicts(now))
+		p.Inside.set(inside.Verdicts(now))
 	}
 }
 
-// greet tells the table who is to be heard, and returns all hosts, and by what they are known.
-func (p *Hellos) greet(table *paths.Table, now time.Time) (map[string]cluster.Node, probe.Ring) {
+// greet tells the tables who is to be heard, and returns all hosts, and by what they are known.
+func (p *Hellos) greet(table, inside *paths.Table, now time.Time) (map[string]cluster.Node, probe.Ring) {
 	nodes := map[string]cluster.Node{}
 	ring := probe.Ring{Self: string(p.Self), Run: p.RunID, Keys: p.Gossip.ListKeys(), Peers: map[string]uint64{}}
-	var hosts []paths.Host
+	var hosts, within []paths.Host
 	me, _ := cluster.Get[cluster.Node](p.Snapshot(), string(p.Self))
 	for n := range cluster.All[cluster.Node](p.Snapshot()) {
 		nodes[string(n.ID)] = n
@@ -103,12 +119,15 @@ func (p *Hellos) greet(table *paths.Table, now time.Time) (map[string]cluster.No
 			ring.Peers[string(n.ID)] = run
 		}
 		m, _ := p.Gossip.Member(string(n.ID))
+		sends := says && m.State == gossip.Alive && !m.Doubtful
+		within = append(within, paths.Host{ID: string(n.ID), Sends: sends && p.Inside.judges(me, n)})
 		hosts = append(hosts, paths.Host{
 			ID:    string(n.ID),
-			Sends: says && m.State == gossip.Alive && !m.Doubtful && n.Encrypts() == me.Encrypts() && n.Address().Is4() == p.Underlay.Addr.Is4() && n.VXLANPort == p.Settings.VXLANPort,
+			Sends: sends && n.Encrypts() == me.Encrypts() && n.Address().Is4() == p.Underlay.Addr.Is4() && n.VXLANPort == p.Settings.VXLANPort,
 		})
 	}
 	table.Set(hosts, now)
+	inside.Set(within, now)
 	return nodes, ring
 }
 
@@ -122,6 +141,11 @@ func (p *Hellos) Paths(nodes []api.Node) []api.Node {
 	of := map[string]string{}
 	for _, v := range p.now() {
 		of[v.Host] = pathOf(v)
+	}
+	for _, v := range p.Inside.now() {
+		if plain, ok := of[v.Host]; v.Bad() && (!ok || plain == "ok" || plain == "") {
+			of[v.Host] = "encrypted " + pathOf(v)
+		}
 	}
 	for i, n := range nodes {
 		if n.Alive && !n.Self {

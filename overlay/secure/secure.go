@@ -296,6 +296,16 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// Works reports whether the device is there, as it should be.
+func (k *Keeper) Works() bool {
+	if k == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.failed == nil
+}
+
 // Problems are for status.
 func (k *Keeper) Problems() []api.Problem {
 	k.mu.Lock()

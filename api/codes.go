@@ -56,6 +56,7 @@ const (
 	GossipUDP       Code = "gossip-udp"
 	VXLANLost       Code = "vxlan-lost"
 	EncryptedLost   Code = "encrypted-lost"
+	KeysStalled     Code = "keys-stalled"
 	VXLANNarrow     Code = "vxlan-narrow"
 	VXLANSource     Code = "vxlan-source"
 	VXLANPortShared Code = "vxlan-port-shared"
@@ -138,6 +139,7 @@ var Kinds = []Kind{
 	{GossipUDP, Warning, "gossip's UDP port does not pass to a host", "let UDP 7947 pass between the two, both ways"},
 	{VXLANLost, Fault, "containers' packets are lost between this host and another", "let UDP 4789 pass between the two, both ways; `grapevine doctor` says where they end"},
 	{EncryptedLost, Fault, "what encrypted networks send is lost between this host and another", "let UDP 7948 pass between the two, both ways; `kill` the process wireguard-device of a host where it hangs: the agent begins another one"},
+	{KeysStalled, Warning, "`grapevine keys wireguard` has begun and waits for a host", "start that host's agent, or let UDP 7950 pass; a host where another program has that port says so"},
 	{VXLANNarrow, Fault, "large packets of containers are lost between this host and another", "make the path carry them, or set GRAPEVINE_MTU on every host"},
 	{VXLANSource, Fault, "VXLAN packets leave this host with another source than its VTEP", "`ip route replace`, as `status` prints it, or GRAPEVINE_ADVERTISE"},
 	{VXLANPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},

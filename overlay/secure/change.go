@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link"
@@ -78,6 +80,7 @@ func (k *Keeper) standIn() wireguard.Device {
 // ensureSecond has the second device as it is to be, or gone. ensuring is held.
 func (k *Keeper) ensureSecond(ctx context.Context, snap *cluster.Snapshot) error {
 	if !k.now.two {
+		k.failed2 = nil
 		if _, err := link.Get(link.WireGuard2); errors.Is(err, link.ErrNotFound) {
 			return nil
 		}
@@ -87,10 +90,16 @@ func (k *Keeper) ensureSecond(ctx context.Context, snap *cluster.Snapshot) error
 	want := wireguard.State{Private: k.now.second, Port: k.cfg.Second, Peers: Seconds(snap, k.cfg.Self, k.now.second.Public())}
 	keepAlive(want.Peers)
 	_, err := k.set(ctx, 1, k.standIn(), want)
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = taken(err, k.cfg.Second, "GRAPEVINE_WIREGUARD_PORT, two less, to another port on this host")
+	}
 	if err != nil {
 		err = fmt.Errorf("the device that stands in while keys change, by UDP port %d: %w", k.cfg.Second, err)
-		k.wait(err.Error())
+		if k.failed2 == nil || k.failed2.Error() != err.Error() {
+			k.cfg.Log.Warn("change WireGuard's keys; trying again", "err", err)
+		}
 	}
+	k.failed2 = err
 	return err
 }
 
@@ -99,6 +108,7 @@ func (k *Keeper) wait(what string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.waits = what
+	k.stall.note(k.now.turn, what, k.failed2 != nil, time.Now())
 }
 
 // advance takes the next step in changing keys, if it is time, and reports whether there is one to wait for.
@@ -144,6 +154,9 @@ func (k *Keeper) advance(ctx context.Context) (more bool) {
 }
 
 func (k *Keeper) whom(waits []string) string {
+	if k.failed2 != nil {
+		return "this host: " + k.failed2.Error()
+	}
 	if len(waits) == 0 {
 		return "what is under way"
 	}

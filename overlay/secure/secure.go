@@ -67,11 +67,13 @@ type Keeper struct {
 	now      held
 	heard    [2]map[cluster.NodeID]bool
 	since2   time.Time // since when all are where they are to be before something goes
+	failed2  error     // why the second device is not as it is to be
 
 	mu     sync.Mutex // of what is told; nothing waits for the device with it
 	told   held       // what this host's record says
 	order  bool       // keys are to change
 	waits  string     // for what, while they do
+	stall  stall
 	kind   string
 	whole  bool // its process takes TCP whole
 	peers  int
@@ -129,7 +131,7 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	kind, err := k.ensure(ctx)
 	whole := k.device.Whole(kind)
 	if errors.Is(err, unix.EADDRINUSE) {
-		err = k.taken(err)
+		err = taken(err, k.cfg.Port, "GRAPEVINE_WIREGUARD_PORT to another port on this host")
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -147,10 +149,10 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	return err
 }
 
-// taken says who has the port.
-func (k *Keeper) taken(err error) error {
-	by := cmp.Or(portreserve.User("udp", k.cfg.Port), "somebody whose process cannot be seen")
-	return fmt.Errorf("UDP port %d is taken, by %s: end that, or set GRAPEVINE_WIREGUARD_PORT to another port on this host: %w", k.cfg.Port, by, err)
+// taken says who has a port.
+func taken(err error, port uint16, set string) error {
+	by := cmp.Or(portreserve.User("udp", port), "somebody whose process cannot be seen")
+	return fmt.Errorf("UDP port %d is taken, by %s: end that, or set %s: %w", port, by, set, err)
 }
 
 // Fits is why an underlay is too narrow for the device; nil: it is not.
@@ -310,8 +312,11 @@ func (k *Keeper) Works() bool {
 func (k *Keeper) Problems() []api.Problem {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.failed == nil || !k.Wanted() {
+	if !k.Wanted() {
 		return nil
+	}
+	if k.failed == nil {
+		return k.stall.problems(k.waits, time.Now())
 	}
 	what := "what goes to other hosts"
 	if !k.cfg.All {

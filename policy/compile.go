@@ -11,7 +11,7 @@ import (
 
 // compilation is one pass over what a Compiler holds.
 type compilation struct {
-	*Compiler
+	of    *Compiler
 	rules []*rule
 }
 
@@ -30,8 +30,8 @@ func (of *Compiler) Compile() Compiled {
 	if of.settle(); of.last != nil {
 		return *of.last
 	}
-	c := compilation{Compiler: of}
-	for _, cl := range c.classes {
+	c := compilation{of: of}
+	for _, cl := range c.of.classes {
 		cl.isolated, cl.denied, cl.prints = [3]bool{}, [3]bool{}, [3]uint64{}
 	}
 	for _, d := range []Direction{Ingress, Egress} {
@@ -65,7 +65,7 @@ func atLeast(list []classTruth, least truth) (classes []*class) {
 // direction makes the rules of a direction.
 func (c *compilation) direction(d Direction) {
 	first := len(c.rules)
-	for _, p := range c.chosen {
+	for _, p := range c.of.chosen {
 		if p.isolates(d) {
 			for _, at := range p.subject.subject.classes {
 				at.class.isolated[d] = true
@@ -74,7 +74,7 @@ func (c *compilation) direction(d Direction) {
 	}
 	c.tier(d, Admin, PriorityAdmin, priorityEnd)
 	same := map[string][]*rule{}
-	for _, p := range c.chosen {
+	for _, p := range c.of.chosen {
 		if !p.isolates(d) {
 			continue
 		}
@@ -97,7 +97,7 @@ func (c *compilation) direction(d Direction) {
 	// What policies accept and nothing denies needs no guard, and no rule.
 	guarded := func(cl *class) bool { return cl.isolated[d] || cl.denied[d] }
 	rest := &rule{CompiledRule: CompiledRule{Direction: d, Priority: PriorityDefault, Action: Accept, AnyPeer: true, AnyPort: true, Label: "not isolated, " + d.String()}, text: "rest"}
-	for _, cl := range c.classes {
+	for _, cl := range c.of.classes {
 		if cl.denied[d] && !cl.isolated[d] {
 			rest.subjects = append(rest.subjects, cl)
 		}
@@ -125,7 +125,7 @@ const levels = 4
 // tier makes the rules of a tier's policies, the last one first: each is above what it must precede.
 func (c *compilation) tier(d Direction, t Tier, base, end int) {
 	var made []*rule // of this tier
-	for _, cl := range c.classes {
+	for _, cl := range c.of.classes {
 		cl.top = 0
 	}
 	add := func(r *rule, a Action) {
@@ -148,7 +148,7 @@ func (c *compilation) tier(d Direction, t Tier, base, end int) {
 		}
 		made = append(made, r)
 	}
-	for _, p := range slices.Backward(c.chosen) {
+	for _, p := range slices.Backward(c.of.chosen) {
 		if !p.Kind.tiered() || p.Tier != t {
 			continue
 		}
@@ -281,7 +281,7 @@ func (c *compilation) named(base rule, src *prepared, least truth, add func(rule
 		}
 		if base.AnyPeer || len(base.Blocks) > 0 {
 			// Only endpoints have names of ports, and these may be of no class.
-			for k := range c.ported {
+			for k := range c.of.ported {
 				at(k, func(r *rule) { r.Blocks = append(r.Blocks, base.inBlocks(k)...) })
 			}
 		}
@@ -382,7 +382,7 @@ func (c *compilation) output() (out Compiled) {
 
 // members numbers the classes that rules name, and says who is in them.
 func (c *compilation) members() (list []Class) {
-	for _, cl := range c.classes {
+	for _, cl := range c.of.classes {
 		cl.named = false
 	}
 	var named []*class
@@ -415,7 +415,7 @@ func (c *compilation) members() (list []Class) {
 func (c *compilation) others(out *Compiled) (print uint64) {
 	var rest Class
 	seen := map[*network]bool{}
-	for _, cl := range c.classes {
+	for _, cl := range c.of.classes {
 		if !cl.named || len(cl.compiled.Ranges) == 0 {
 			continue
 		}
@@ -436,7 +436,7 @@ func (c *compilation) others(out *Compiled) (print uint64) {
 			}
 		}
 	}
-	if c.ranged = len(seen) > 0; len(rest.Addrs) == 0 {
+	if c.of.ranged = len(seen) > 0; len(rest.Addrs) == 0 {
 		return print
 	}
 	slices.SortFunc(rest.Addrs, netip.Addr.Compare)
@@ -492,7 +492,7 @@ func ids(classes []*class) []uint32 {
 
 // guards are the local endpoints that rules speak about.
 func (c *compilation) guards() (list []Guard) {
-	for _, cl := range c.classes {
+	for _, cl := range c.of.classes {
 		in, out := cl.isolated[Ingress] || cl.denied[Ingress], cl.isolated[Egress] || cl.denied[Egress]
 		if !in && !out {
 			continue

@@ -85,6 +85,10 @@ func TestExposed(t *testing.T) {
 			}
 
 			none, noRoute := "expose-in: drop: "+pipeline.DropNotExposed.String(), "expose-back: drop: "+pipeline.DropNoRoute.String()
+			transitWhole := "expose-back: drop: " + pipeline.DropTransit.String()
+			whole := func(proto int, src, dst string, from, to uint16, rest string) string {
+				return fmt.Sprintf("ct_state=0x21,ct_nw_src=%s,ct_nw_dst=%s,ct_nw_proto=%d,ct_tp_src=%d,ct_tp_dst=%d,%s", src, dst, proto, from, to, rest)
+			}
 			via := func(vtep uint32, rest string) string { return fmt.Sprintf("ct_mark=%d,%s", vtep, rest) }
 			check(
 				packet{"in", tunnel(0, 2, in443), "trk,new", to("gva")},
@@ -106,7 +110,16 @@ func TestExposed(t *testing.T) {
 				packet{"a ping", tunnel(0, 2, ip("icmp", client, replica, "icmp_type=8")), "", noSource},
 				packet{"by this host", from("gv0", "02", in443), "trk,new", to("gva")},
 				packet{"by this host, to another port", from("gv0", "02", ip("tcp", client, replica, "tp_dst=22")), "", to("gva")},
-				packet{"a later fragment, by this host", from("gv0", "02", ip("udp", client, replica, "nw_frag=later")), "trk,est", to("gva")},
+				packet{"a later fragment, by this host", whole(17, client, replica, 0, 0, from("gv0", "02", ip("udp", client, replica, "nw_frag=later"))), "trk,est", to("gva")},
+				// No fragment has a port, not even the first: connection tracking, which has seen all of it, says which.
+				packet{"a first fragment", whole(17, client, replica, 9, 53, tunnel(0, 2, ip("udp", client, replica, "nw_frag=first"))), "trk,new", to("gva")},
+				packet{"a later fragment", whole(17, client, replica, 0, 0, tunnel(0, 2, ip("udp", client, replica, "nw_frag=later"))), "trk,est", to("gva")},
+				packet{"a fragment to another port", whole(17, client, replica, 9, 54, tunnel(0, 2, ip("udp", client, replica, "nw_frag=first"))), "trk,new", none},
+				packet{"a later fragment of an answer", whole(17, replica, client, 9, 53, tunnel(0, 2, ip("udp", client, replica, "nw_frag=later"))), "trk,est,rpl", none},
+				packet{"a fragment of TCP", whole(6, client, replica, 9, 443, tunnel(0, 2, ip("tcp", client, replica, "nw_frag=first"))), "trk,est", to("gva")},
+				packet{"a later fragment of another protocol", whole(132, client, replica, 0, 0, tunnel(0, 2, ip("sctp", client, replica, "nw_frag=later"))), "trk,new", none},
+				packet{"a fragment of TCP to the port of UDP", whole(6, client, replica, 9, 53, tunnel(0, 2, ip("tcp", client, replica, "nw_frag=first"))), "trk,new", none},
+				packet{"a fragment in a container's name", tunnel(0, 2, ip("udp", "10.128.3.9", replica, "nw_frag=first")), "", "spoof-guard: range 10.128.3.0/24"},
 
 				packet{"the answer to who came by a host", via(2, from("gva", "61", answer)), "trk,est,rpl", to("gvtun")},
 				packet{"to who came by this one", via(0, from("gva", "61", answer)), "trk,est,rpl", to("gv0")},
@@ -120,6 +133,12 @@ func TestExposed(t *testing.T) {
 
 				packet{"another host's answer", tunnel(5, 2, out), "", to("gv0")},
 				packet{"from another port of it", tunnel(5, 2, ip("tcp", "10.128.2.9", client, "tp_src=22")), "", transit},
+				packet{"a fragment of it", whole(6, "10.128.2.9", client, 443, 9, tunnel(5, 2, ip("tcp", "10.128.2.9", client, "nw_frag=first"))), "trk,new", to("gv0")},
+				packet{"a later fragment of it", whole(6, "10.128.2.9", client, 443, 9, tunnel(5, 2, ip("tcp", "10.128.2.9", client, "nw_frag=later"))), "trk,new", to("gv0")},
+				packet{"a fragment from another port of it", whole(6, "10.128.2.9", client, 22, 9, tunnel(5, 2, ip("tcp", "10.128.2.9", client, "nw_frag=first"))), "trk,new", transitWhole},
+				packet{"a fragment from another protocol's port", whole(17, "10.128.2.9", client, 443, 9, tunnel(5, 2, ip("udp", "10.128.2.9", client, "nw_frag=later"))), "trk,new", transitWhole},
+				packet{"a fragment from another container", tunnel(5, 2, ip("tcp", "10.128.2.8", client, "nw_frag=first")), "", transit},
+				packet{"a fragment to a container that is not here", tunnel(5, 2, ip("tcp", "10.128.2.9", "10.130.0.8", "nw_frag=first")), "", transit},
 				packet{"from another container", tunnel(5, 2, ip("tcp", "10.128.2.8", client, "tp_src=443")), "", transit},
 				packet{"from a host that has not the range", tunnel(5, 3, out), "", "spoof-guard: range 10.128.2.0/24"},
 				packet{"to a container that is not here", tunnel(5, 2, ip("tcp", "10.128.2.9", "10.130.0.8", "tp_src=443")), "", transit},

@@ -18,8 +18,12 @@ type Exposed struct {
 	VNID uint32
 }
 
-// exposeZone is of connection tracking, for what comes from outside to exposed ports.
-const exposeZone = 0x6778
+// exposeZone is of connection tracking, for what comes from outside to exposed ports. In wholeZone nothing is ever
+// noted: there connection tracking only puts fragments together, and reads their ports.
+const (
+	exposeZone = 0x6778
+	wholeZone  = 0x6779
+)
 
 func (x Exposed) family() family { return familyOf(x.Addr) }
 
@@ -37,6 +41,32 @@ func (x Exposed) toPort(m match) match {
 
 func (x Exposed) fromPort(m match) match {
 	return x.proto(m).with(fieldSrc, "%s=%s", x.family().src, prefixText(host(x.Addr))).with(fieldPortSrc, "tp_src=%d", x.Port)
+}
+
+// No fragment has a port in Open vSwitch, not even the first. Connection tracking puts a datagram together. Then the
+// kernel's datapath goes on with the whole, and the userspace one with its fragments, of which the first has what
+// connection tracking says of the port. The others wait for it at the next look, or are nothing without it.
+
+// wholeToPort matches a first fragment of what is sent to x.
+func (x Exposed) wholeToPort(m match, state string) match {
+	return m.ipDst(host(x.Addr)).fragment().ctState(state).ctProto(x.number()).with(fieldCTPortDst, "ct_tp_dst=%d", x.Port)
+}
+
+// laterToPort matches those behind it.
+func (x Exposed) laterToPort(state string) match {
+	return match{}.ipDst(host(x.Addr)).with(fieldFrag, "nw_frag=later").ctState(state).ctProto(x.number())
+}
+
+// wholeFromPort matches what x sent as fragments, and connection tracking never noted.
+func (x Exposed) wholeFromPort(m match) match {
+	return m.ipSrc(host(x.Addr)).tracked().ctProto(x.number()).with(fieldCTPortSrc, "ct_tp_src=%d", x.Port)
+}
+
+func (x Exposed) number() uint8 {
+	if x.UDP {
+		return 17
+	}
+	return 6
 }
 
 // errors are the types of ICMP messages that tell the sender of a packet what became of it (RFC 792; RFC 4443, 3).
@@ -82,8 +112,7 @@ func exposeIn(c *compiler) {
 		o, here, f := endpointObject(p.Endpoint), host(x.Addr), x.family()
 		accept := func(m match) { c.add(SpoofGuard, 406, o, m, load(regOutside, 1), goTo(SpoofGuard.next())) }
 		accept(x.toPort(tunnel.reg(regSrcVNID, 0)))
-		// Of fragments the first one has the port. Without it the others, which connection tracking holds, get no further.
-		accept(tunnel.reg(regSrcVNID, 0).ipDst(here).with(fieldFrag, "nw_frag=later"))
+		accept(tunnel.reg(regSrcVNID, 0).ipDst(here).fragment()) // ExposeIn sees their port
 		for _, kind := range f.errors() {
 			accept(tunnel.reg(regSrcVNID, 0).icmpError(x.Addr, kind, false))
 		}
@@ -98,14 +127,19 @@ func exposeIn(c *compiler) {
 		if x.UDP {
 			// A client that speaks to several hosts from one port is answered by the one that it spoke to last.
 			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("-inv+trk"), note)
+			c.add(ExposeIn, 200, o, x.wholeToPort(match{}, "-rpl-inv+trk"), note)
+			c.add(ExposeIn, 180, o, x.laterToPort("-rpl-inv+trk"), note)
 		} else {
 			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("+new-inv+trk"), note)
 			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("-new-inv+trk"), to...)
+			c.add(ExposeIn, 200, o, x.wholeToPort(match{}, "+new-rpl-inv+trk"), note)
+			c.add(ExposeIn, 200, o, x.wholeToPort(match{}, "-new-rpl-inv+trk"), to...)
+			c.add(ExposeIn, 180, o, x.laterToPort("+new-rpl-inv+trk"), note)
+			c.add(ExposeIn, 180, o, x.laterToPort("-new-rpl-inv+trk"), to...)
 		}
 		for _, kind := range f.errors() {
 			c.add(ExposeIn, 190, o, match{}.icmpError(x.Addr, kind, false).ctState("+rel-inv+trk"), to...)
 		}
-		c.add(ExposeIn, 180, o, match{}.ipDst(here).with(fieldFrag, "nw_frag=later").ctState("-inv+trk"), to...)
 		c.add(ExposeIn, 100, o, gateway.ipDst(here).ctState("-inv+trk"), to...)
 	})
 	if len(c.in.Exposed) == 0 {
@@ -174,14 +208,23 @@ func exposeOut(c *compiler) {
 		return
 	}
 	tunnel := match{}.reg(regClass, classTunnel)
+	look := fmt.Sprintf("ct(table=%d,zone=%d)", ExposeBack, wholeZone)
 	for _, x := range c.in.Exposed {
 		o, m := vnidObject(x.VNID), tunnel.reg(regSrcVNID, x.VNID)
 		c.add(Forwarding, 2915, o, x.fromPort(m), c.toGateway()...)
-		c.add(Forwarding, 2915, o, m.ipSrc(host(x.Addr)).with(fieldFrag, "nw_frag=later"), c.toGateway()...)
+		c.add(Forwarding, 2915, o, m.ipSrc(host(x.Addr)).fragment(), look)
+		c.add(ExposeBack, 280, o, x.wholeFromPort(m), c.toGateway()...)
+		c.add(ExposeBack, 280, o, m.ipSrc(host(x.Addr)).with(fieldFrag, "nw_frag=later").tracked().ctProto(x.number()), c.toGateway()...)
 		for _, kind := range x.family().errors() {
 			c.add(Forwarding, 2915, o, m.icmpError(x.Addr, kind, true), c.toGateway()...)
 		}
 	}
+	for _, f := range []family{ipv4, ipv6} {
+		if c.in.VXLANPort != 0 {
+			c.drop(ExposeBack, 290, DropForgedTunnel, tunnel.proto(f.proto).tracked().ctProto(17).with(fieldCTPortDst, "ct_tp_dst=%d", c.in.VXLANPort))
+		}
+	}
+	c.drop(ExposeBack, 270, DropTransit, tunnel)
 	c.intoOutside(tunnel)
 }
 

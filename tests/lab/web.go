@@ -1,12 +1,14 @@
 package lab
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -44,17 +46,22 @@ func webMain(listen string) error {
 }
 
 func webUDP(p net.PacketConn) {
-	for {
-		_, from, err := p.ReadFrom(make([]byte, 1500))
+	for question := make([]byte, 1<<16); ; {
+		n, from, err := p.ReadFrom(question)
 		if err == nil {
 			host, _, _ := net.SplitHostPort(from.String())
-			_, _ = p.WriteTo([]byte(host+"\n"), from)
+			answer := []byte(host + "\n")
+			// A long question has an answer as long.
+			if n > 100 {
+				answer = append(answer, make([]byte, n-len(answer))...)
+			}
+			_, _ = p.WriteTo(answer, from)
 		}
 	}
 }
 
 // fetchMain prints what an URL answers; of "udp://HOST:PORT", what a datagram to it is
-// answered with; of "sctp://HOST:PORT", what a megabyte is.
+// answered with, and of "udp://HOST:PORT/3000" of so many bytes, as are those of the answer; of "sctp://HOST:PORT", what a megabyte is.
 func fetchMain(url string) error {
 	if addr, sctp := strings.CutPrefix(url, "sctp://"); sctp {
 		return fetchSCTP(addr)
@@ -77,18 +84,30 @@ func fetchMain(url string) error {
 
 // fetchUDP asks again and again, for 3 s.
 func fetchUDP(addr string) error {
+	question := []byte("?\n")
+	addr, size, long := strings.Cut(addr, "/")
+	if long {
+		n, err := strconv.Atoi(size)
+		if err != nil {
+			return fmt.Errorf("udp://%s/%s: %w", addr, size, err)
+		}
+		question = make([]byte, n)
+	}
 	conn, err := net.Dial("udp", addr)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	buf := make([]byte, 1500)
+	buf := make([]byte, 1<<16)
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
-		_, _ = conn.Write([]byte("?\n")) // an error is of the datagram before
+		_, _ = conn.Write(question) // an error is of the datagram before
 		_ = conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 		n, rerr := conn.Read(buf)
 		if rerr == nil {
-			_, err := os.Stdout.Write(buf[:n])
+			if long && n != len(question) {
+				return fmt.Errorf("udp://%s: %d bytes are answered with %d", addr, len(question), n)
+			}
+			_, err := os.Stdout.Write(bytes.TrimRight(buf[:n], "\x00"))
 			return err
 		}
 		if err = rerr; !errors.Is(rerr, os.ErrDeadlineExceeded) {

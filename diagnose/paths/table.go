@@ -187,6 +187,9 @@ func (t *Table) Hear(h Hello, now time.Time) {
 		return
 	}
 	p.small, p.every = now, min(h.Every, time.Hour)
+	if p.expected.After(now) { // it need not be waited for any more
+		p.expected = now
+	}
 	if h.Large {
 		p.large = now
 	}

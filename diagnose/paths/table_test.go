@@ -272,4 +272,10 @@ func TestInside(t *testing.T) {
 	if in(inside, 12*time.Second) != All || in(inside, 18*time.Second) != Nothing {
 		t.Error("it is not missed soon")
 	}
+	early := NewInside(self)
+	early.Set([]Host{{ID: other, Sends: true}}, now)
+	early.Hear(Hello{From: other, Every: time.Second, Hears: All, Large: true, Inside: true}, now.Add(time.Second))
+	if in(early, 2*time.Second) != All || in(early, 7*time.Second) != Nothing {
+		t.Error("one that was heard at once is not missed soon")
+	}
 }

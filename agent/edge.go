@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -74,6 +75,7 @@ type edge struct {
 	replica  *replica.Replica
 	resolver *dns.Server
 	attached func() int
+	first    firstServer
 	split    atomic.Pointer[string] // why systemd-resolved does not ask; empty: it does; nil: it is not known yet
 }
 
@@ -111,6 +113,7 @@ func (e *edge) networks() (list []string) {
 func (e *edge) run(ctx context.Context) error {
 	for {
 		e.split.Store(e.tellResolved(ctx))
+		e.first.look(resolvers)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -138,7 +141,7 @@ func (e *edge) tell(s *api.Status) {
 	}
 	list := e.networks()
 	why := e.split.Load()
-	s.Edge = &api.Edge{Networks: list, Server: dns.HostAddress.Addr(), Split: why != nil && *why == ""}
+	s.Edge = &api.Edge{Networks: list, Server: dns.HostAddress.Addr(), Split: why != nil && *why == "", First: e.first.look(resolvers)}
 	var missing []string
 	for _, name := range e.cfg.Networks {
 		if _, there := cluster.Get[cluster.Network](e.replica.Snapshot(), name); !there && name != config.AllNetworks {
@@ -164,6 +167,13 @@ func (e *edge) problems() (list []api.Problem) {
 			Code: api.EdgeNames,
 			What: "programs of this host cannot ask for containers by name: " + why,
 			Do:   fmt.Sprintf("if another resolver listens on all addresses, let it listen on its own (dnsmasq: bind-interfaces): the agent wants %v", dns.HostAddress),
+		})
+	}
+	if first := e.first.look(resolvers); e.split.Load() == nil && e.first.lost(first) {
+		list = append(list, api.Problem{
+			Code: api.EdgeNames,
+			What: fmt.Sprintf("programs of this host do not find containers by name any more: nameserver %v was the first in %s, and %s is now", dns.HostAddress.Addr(), resolvers, cmp.Or(first, "none")),
+			Do:   fmt.Sprintf("put `nameserver %v` before all others there, and have what writes that file (a DHCP client, NetworkManager) do so", dns.HostAddress.Addr()),
 		})
 	}
 	if why := e.split.Load(); why != nil && *why != "" {

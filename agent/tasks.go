@@ -47,7 +47,7 @@ func (a *Agent) tasks() []Task {
 			Problems: func(context.Context, look) []api.Problem { return a.member.Disk.Problems() }},
 		{Name: "keys", Run: member["keys"], Doctor: "key",
 			Problems: func(ctx context.Context, _ look) []api.Problem {
-				return membership.Strangers(a.gossip, a.cfg.Port, func() string { return a.installed.SetCommand(ctx, "GRAPEVINE_KEY=KEY") })
+				return membership.Strangers(a.gossip, a.cfg.Edge(), a.cfg.Port, func() string { return a.installed.SetCommand(ctx, "GRAPEVINE_KEY=KEY") })
 			},
 			Fine: "nobody with another gossip key has called of late"},
 		{Name: "gossip", Run: member["gossip"], Doctor: "agent",

@@ -57,6 +57,8 @@ type Edge struct {
 	// Server is where its programs can ask for containers by name; Split says that systemd-resolved asks there.
 	Server netip.Addr `json:"server"`
 	Split  bool       `json:"split"`
+	// First is the first nameserver in /etc/resolv.conf; "": there is none.
+	First string `json:"first,omitempty"`
 }
 
 // KernelDatapath is what Open vSwitch's datapath in the kernel counts since it was made, for all bridges of the host.

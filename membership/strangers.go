@@ -10,12 +10,13 @@ import (
 
 // Strangers are the problems of hosts that have another gossip key; set is how one sets a key on a host like
 // this one.
-func Strangers(g *gossip.Gossip, port uint16, set func() string) []api.Problem {
+func Strangers(g *gossip.Gossip, edge bool, port uint16, set func() string) []api.Problem {
 	strangers := g.Strangers()
 	if len(strangers) == 0 {
 		return nil
 	}
-	return strangerProblems(strangers, g.ClusterID() != "", port, set(), time.Now())
+	member := g.ClusterID() != "" && !(edge && len(g.Alive()) == 0) // nobody joins a host without Docker that is alone
+	return strangerProblems(strangers, member, port, set(), time.Now())
 }
 
 // strangerProblems say who it is, since when, and what sets it right: on that host, if this one

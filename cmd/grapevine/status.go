@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,6 +170,9 @@ func refusal(reason string) string {
 func edgeResolver(e api.Edge) string {
 	if e.Split {
 		return "systemd-resolved asks the agent about names of these networks (resolvectl status gv0)"
+	}
+	if e.First != e.Server.String() {
+		return fmt.Sprintf("nameserver %s has containers' names, and the first in /etc/resolv.conf is %s: programs do not find containers by name", e.Server, cmp.Or(e.First, "none"))
 	}
 	return fmt.Sprintf("nameserver %s, first in /etc/resolv.conf, has containers' names; it asks the others there about all else", e.Server)
 }

@@ -156,6 +156,7 @@ func TestExit(t *testing.T) {
 				packet{"to a container that is not here", answer(5, 2, "10.128.2.9", "10.130.2.8"), transit},
 				packet{"to a host's own address", answer(5, 2, "10.128.2.9", "240.1.0.9"), transit},
 				packet{"to all", answer(5, 2, "10.128.2.9", "224.0.0.9"), transit},
+				packet{"to a neighbour, as a cloud's metadata", answer(5, 2, "10.128.2.9", "169.254.169.254"), transit},
 				packet{"VXLAN", tunnel(5, 2, "udp,nw_src=10.128.2.9,nw_dst=198.51.100.1,nw_ttl=64,udp_dst=4789"), "forwarding: drop: " + pipeline.DropForgedTunnel.String()},
 				packet{"the answer", from("gv0", "02", "198.51.100.1", "10.128.2.9"), to("gvtun")},
 			)

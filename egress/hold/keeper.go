@@ -77,8 +77,8 @@ type Keeper struct {
 	started time.Time
 
 	mu     sync.Mutex
-	serves map[string]bool // egresses by name: address and NAT are in place
-	leads  []nat.Source    // those that NAT has, as far as it is known
+	serves map[string][]netip.Addr // egresses by name: the addresses that were taken, and NAT, are in place
+	leads  []nat.Source            // those that NAT has, as far as it is known
 	notes  map[string]Note
 
 	// Of Run's goroutine, and of one for each egress while it takes.
@@ -139,7 +139,7 @@ func New(cfg Config) *Keeper {
 	if cfg.LAN == nil {
 		cfg.LAN = hostLAN{}
 	}
-	return &Keeper{cfg: cfg, log: cfg.Log, started: time.Now(), serves: map[string]bool{}, notes: map[string]Note{}, held: map[string]*held{}}
+	return &Keeper{cfg: cfg, log: cfg.Log, started: time.Now(), serves: map[string][]netip.Addr{}, notes: map[string]Note{}, held: map[string]*held{}}
 }
 
 // Begin goes on with what an agent before this one has left: while that was gone, the host has carried packets.
@@ -149,7 +149,7 @@ func (k *Keeper) Begin(serve func([]nat.Source) error, placed func(context.Conte
 	view, err := k.cfg.LAN.Look()
 	for _, c := range k.cases(snap) {
 		if err == nil && spotsOf(c, view).here() && c.Holder == k.cfg.Self && !c.Twice {
-			k.serves[c.Egress.Name] = true
+			k.serves[c.Egress.Name] = c.Egress.Addrs
 		}
 	}
 	if err := k.tellNAT(snap); err != nil {
@@ -161,14 +161,14 @@ func (k *Keeper) Begin(serve func([]nat.Source) error, placed func(context.Conte
 func (k *Keeper) Serves(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.serves[name]
+	return len(k.serves[name]) > 0
 }
 
 // Leads reports whether it is that of one subnet: one that came to the egress later leads out when NAT has it, too.
 func (k *Keeper) Leads(name string, subnet netip.Prefix) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.serves[name] && slices.ContainsFunc(k.leads, func(s nat.Source) bool { return s.Subnet == subnet })
+	return len(k.serves[name]) > 0 && slices.ContainsFunc(k.leads, func(s nat.Source) bool { return s.Subnet == subnet })
 }
 
 // Notes says what is in the way of this host's holding addresses, by the egress' name.
@@ -286,7 +286,7 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 		}
 		k.serve(c, false)
 		k.note(c, Note{Twice: p.theirs() && c.Holder != "" && c.Holder != k.cfg.Self, Err: err})
-	case verdict == egress.Hold && p.here() && k.Serves(c.Egress.Name):
+	case verdict == egress.Hold && p.here() && k.took(c.Egress):
 		var n Note
 		if who := h.rival.Load(); who != nil {
 			n.Rival = *who
@@ -294,9 +294,9 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 		k.note(c, n)
 		return k.tell(ctx, c, h, p, now)
 	case !k.caughtUp(now):
-		return tick
+		return k.later(c, tick)
 	case now.Before(h.again):
-		return h.again.Sub(now)
+		return k.later(c, h.again.Sub(now))
 	case !p.fit():
 		k.serve(c, false)
 		k.note(c, Note{Unfit: true, Err: p.remove(k.cfg.LAN)}) // another gateway may have interfaces for all
@@ -304,14 +304,14 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 			k.record(c, cluster.EgressHolder{Egress: c.Egress.Name})
 		}
 	case verdict == egress.Take && !p.here() && !h.turn(nth, now): // others come first
-		return tick
+		return k.later(c, tick)
 	default:
 		if n := k.take(ctx, c, p); n != nil {
-			if !p.here() { // as after it was given another address
+			if !p.here() || !k.took(c.Egress) { // as after it was given another address
 				k.serve(c, false)
 			}
-			if verdict == egress.Hold && n.Occupied != nil {
-				n.Err = errors.Join(p.remove(k.cfg.LAN), k.record(c, cluster.EgressHolder{Egress: c.Egress.Name}))
+			if verdict == egress.Hold && (n.Occupied != nil || !p.here()) && ctx.Err() == nil { // another gateway may be able to
+				n.Err = errors.Join(n.Err, p.remove(k.cfg.LAN), k.record(c, cluster.EgressHolder{Egress: c.Egress.Name}))
 			}
 			h.again = now.Add(retry)
 			k.note(c, *n)
@@ -435,8 +435,23 @@ func (k *Keeper) serve(c egress.Case, yes bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if delete(k.serves, c.Egress.Name); yes {
-		k.serves[c.Egress.Name] = true
+		k.serves[c.Egress.Name] = c.Egress.Addrs
 	}
+}
+
+// took reports whether what is served of an egress is what it has for addresses now, and not what it had before.
+func (k *Keeper) took(e cluster.Egress) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Equal(k.serves[e.Name], e.Addrs)
+}
+
+// later is when an egress that is not taken now is looked at again. By addresses that it had before nothing leaves until then.
+func (k *Keeper) later(c egress.Case, next time.Duration) time.Duration {
+	if !k.took(c.Egress) {
+		k.serve(c, false)
+	}
+	return next
 }
 
 func (k *Keeper) note(c egress.Case, n Note) {
@@ -486,10 +501,10 @@ func (k *Keeper) lead(sources []nat.Source) {
 	k.leads = sources
 }
 
-// wanted are the sources of what is served.
+// wanted are the sources of what is served. An address that an egress has by now, and that was not asked for yet, is none.
 func (k *Keeper) wanted(snap *cluster.Snapshot) (list []nat.Source) {
 	for _, e := range egress.All(snap) {
-		if !k.Serves(e.Name) {
+		if !k.took(e.Egress) {
 			continue
 		}
 		for s := range cluster.All[cluster.Subnet](snap) {

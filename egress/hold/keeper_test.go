@@ -366,3 +366,31 @@ func TestSet(t *testing.T) {
 		t.Errorf("when that one is gone: %s; want %s; it leaves by %s", got, want, w.leaves)
 	}
 }
+
+// TestUnasked: NAT gives no address that an egress has by now and that this host has not asked for yet: what another
+// egress' taking tells it in between, and while this host is to wait.
+func TestUnasked(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.round()
+	e, _ := cluster.Get[cluster.Egress](w.r.Snapshot(), "mail")
+	e.Addrs = []netip.Addr{mail.Next()}
+	w.put(e)
+	if err := w.k.tellNAT(w.r.Snapshot()); err != nil || w.leaves != mail.String() {
+		t.Errorf("it leaves by %q, %v, before anybody was asked", w.leaves, err)
+	}
+	w.k.started = w.now // it does not know yet what the others do
+	if got, want := w.round(), "flows of 1, false; nat 0; remove"; got != want || w.k.Leads("mail", subnet) {
+		t.Errorf("while it waits: %s; want %s; it leaves by %q", got, want, w.leaves)
+	}
+	w.now = w.now.Add(patience + 1)
+	if got, want := w.round(), "probe; add; nat 1; flows of 1, true"; got != want || w.leaves != mail.Next().String() || !w.k.Leads("mail", subnet) {
+		t.Errorf("then: %s; want %s; it leaves by %q", got, want, w.leaves)
+	}
+	// An administrator has the next one here already.
+	e.Addrs = []netip.Addr{mail.Next().Next()}
+	w.left, w.at = append(w.left, w.at), e.Addrs[0]
+	w.put(e)
+	if w.round(); w.leaves != e.Addrs[0].String() || !w.k.Leads("mail", subnet) {
+		t.Errorf("with an address that is here: it leaves by %q", w.leaves)
+	}
+}

@@ -124,6 +124,14 @@ func TestBoth(t *testing.T) {
 	if w.holder() != "" {
 		t.Errorf("%s holds what another machine has", w.holder())
 	}
+	l.theirs = nil
+	round("2 here, leads true true; ")
+	delete(l.here, mail6)
+	l.refuse = mail6
+	round("0 here, leads false false; refused")
+	if w.holder() != "" {
+		t.Errorf("%s holds what it cannot add", w.holder())
+	}
 }
 
 // TestOccupied: that of several machines one is the silent holder is what counts.

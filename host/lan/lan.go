@@ -63,7 +63,7 @@ func (v View) Find(a netip.Addr) Place {
 		case l == nil || l.Name == link.Gateway || link.IsDockers(l.Name):
 		case prefix.Addr() == a:
 			p.Here, p.Ours, at, bits = true, have.ours, l, 200
-		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !have.ours:
+		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !have.ours && len(l.HardwareAddr) == 6: // of others nobody can be asked
 			at, bits, within = l, prefix.Bits(), prefix
 		}
 	}

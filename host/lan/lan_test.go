@@ -1,11 +1,14 @@
 package lan
 
 import (
+	"net"
 	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
@@ -85,6 +88,20 @@ func TestNoLAN(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestEthernet: an address comes to an interface where others can be asked for it, which a tunnel is not, however narrow
+// its subnet.
+func TestEthernet(t *testing.T) {
+	v := View{
+		[]assigned{{link: 1, prefix: netip.MustParsePrefix("192.0.2.9/29")}, {link: 2, prefix: netip.MustParsePrefix("192.0.2.24/29")}, {link: 3, prefix: netip.MustParsePrefix("192.0.2.1/24")}},
+		map[int]*netlink.LinkAttrs{1: {Name: "tun0", Flags: net.FlagUp}, 2: {Name: "tun1", Flags: net.FlagUp}, 3: {Name: "eth0", Flags: net.FlagUp, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 3}}},
+	}
+	for a, nic := range map[string]string{"192.0.2.25": "eth0", "192.0.2.99": "eth0", "192.0.2.9": "tun0"} { // the last one is an administrator's
+		if p := v.Find(netip.MustParseAddr(a)); p.NIC != nic {
+			t.Errorf("%s is found at %+v, want %s", a, p, nic)
+		}
+	}
 }
 
 // TestProbe: who has an address answers, and nobody else; our own does not count.

@@ -231,7 +231,9 @@ func exposeOut(c *compiler) {
 // intoOutside drops what other hosts send to the outside by this one, and is for the cluster, or could not leave their own.
 func (c *compiler) intoOutside(tunnel match) {
 	c.notOfCluster(Forwarding, 2950, DropTransit, func(p netip.Prefix) match { return tunnel.ipDst(p) })
-	c.drop(Forwarding, 2950, DropTransit, tunnel.ipDst(netip.MustParsePrefix("fe80::/10"))) // a neighbour of the sender's, or of nobody
+	for _, p := range LinkLocalRanges { // a neighbour of the sender's, or of nobody; not what this host has there, as a cloud's metadata
+		c.drop(Forwarding, 2950, DropTransit, tunnel.ipDst(p))
+	}
 	if c.in.VXLANPort != 0 {
 		for _, f := range []family{ipv4, ipv6} {
 			c.drop(Forwarding, 2940, DropForgedTunnel, tunnel.proto(f.udp).port(c.in.VXLANPort))

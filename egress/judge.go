@@ -33,6 +33,9 @@ func Gateways(snap *cluster.Snapshot, e cluster.Egress, alive func(cluster.NodeI
 	return list
 }
 
+// Able reports whether a host's agent can hold all addresses of an egress: an older one holds that of IPv4, and thinks it all.
+func Able(n cluster.Node, e cluster.Egress) bool { return n.HoldsIPv6 || !e.Addr(true).IsValid() }
+
 // mix spreads the last bytes' difference over all bits (the finalizer of MurmurHash3).
 func mix(h uint64) uint64 {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd

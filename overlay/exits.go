@@ -15,6 +15,8 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 	for _, e := range egress.All(snap) {
 		h, _ := cluster.Get[cluster.EgressHolder](snap, e.Name)
 		exit := pipeline.Exit{Track: track, V4: e.Addr(false).IsValid(), V6: e.Addr(true).IsValid()}
+		n, _ := cluster.Get[cluster.Node](snap, string(h.Host))
+		exit.V6 = exit.V6 && egress.Able(n, e.Egress) // or it would leave with an address that nobody holds
 		switch vtep := g.vtep[h.Host]; {
 		case e.Twice: // the address is another one's
 		case h.Host == self: // here, as far as it is ready for a network

@@ -156,19 +156,21 @@ func fits(snap *cluster.Snapshot, e, was cluster.Egress) error {
 
 // holdable is an error if an agent of a gateway cannot hold an egress' addresses.
 func holdable(snap *cluster.Snapshot, e cluster.Egress) error {
-	if !e.Addr(true).IsValid() {
-		return nil
-	}
-	var older []string
-	for _, g := range egress.Gateways(snap, e, func(cluster.NodeID) bool { return true }) {
-		if n, _ := cluster.Get[cluster.Node](snap, string(g.ID)); !n.HoldsIPv6 {
-			older = append(older, fmt.Sprintf("%s (%s)", n.Name, n.Agent))
-		}
-	}
-	if slices.Sort(older); len(older) > 0 {
+	if older := unable(snap, e); len(older) > 0 {
 		return api.Errorf(http.StatusConflict, "egress %.80s: gateways with an older agent cannot hold an IPv6 address: %s; upgrade their agents first, or name other --gateways", e.Name, strings.Join(older, ", "))
 	}
 	return nil
+}
+
+// unable names the gateways whose agents are too old to hold all addresses of an egress.
+func unable(snap *cluster.Snapshot, e cluster.Egress) (names []string) {
+	for _, g := range egress.Gateways(snap, e, func(cluster.NodeID) bool { return true }) {
+		if n, _ := cluster.Get[cluster.Node](snap, string(g.ID)); !egress.Able(n, e) {
+			names = append(names, fmt.Sprintf("%s (%s)", n.Name, n.Agent))
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // movable is an error if an address is one that cannot move from host to host.

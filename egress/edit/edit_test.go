@@ -160,6 +160,8 @@ func TestProblems(t *testing.T) {
 	quorum.Quorum = true
 	elsewhere := mail
 	elsewhere.Networks = []string{"red"}
+	both := ours
+	both.Addrs = append([]netip.Addr{netip.MustParseAddr("fd00:db8::25")}, mail.Addrs...)
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 9}
 	for name, c := range map[string]struct {
 		put  []cluster.Body
@@ -176,6 +178,8 @@ func TestProblems(t *testing.T) {
 		"rival":           {put: []cluster.Body{ours, held(self)}, note: hold.Note{Rival: mac}, want: "egress-taken: this host holds 192.0.2.25 for egress mail, and another machine on its LAN, 02:00:00:00:00:09, has"},
 		"unfit":           {put: []cluster.Body{ours, held(other)}, note: hold.Note{Unfit: true}, want: "egress-unfit: this host is to be a gateway"},
 		"twice":           {put: []cluster.Body{ours, held(other)}, note: hold.Note{Twice: true}, want: "the LAN sees it twice"},
+		"IPv6, held":      {put: []cluster.Body{both, held(self)}},
+		"IPv6, older":     {put: []cluster.Body{both, held(other)}, want: "by egress mail: gateways with an older agent cannot hold its IPv6 address: host2 (v0.1)"},
 		"VNID 0":          {put: []cluster.Body{mail, held(other), cluster.Network{Name: "blue"}}, want: "egress-passed-by: containers of network blue reach the outside from their own hosts' addresses"},
 	} {
 		w := newWorld(t)

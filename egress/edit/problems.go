@@ -38,6 +38,9 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 	case !d.Alive(h.Host):
 		say("host %s, which holds its address, does not answer", s.holder)
 	}
+	if older := unable(snap, l.Egress); len(older) > 0 {
+		say("gateways with an older agent cannot hold its IPv6 address: %s; while one of them is the holder, what its networks send to the outside by IPv6 is dropped: upgrade their agents, or name other gateways", strings.Join(older, ", "))
+	}
 	for _, name := range ofAll(snap, l) {
 		say("network %s was made anew, with VNID 0: its containers leave by their own hosts", name)
 	}
@@ -128,10 +131,11 @@ func ofAll(snap *cluster.Snapshot, l egress.Listed) (names []string) {
 	return names
 }
 
-// holds reports whether the host by the record does hold an egress, as far as this one knows.
+// holds reports whether the host by the record does hold an egress, with all its addresses, as far as this one knows.
 func (d Desk) holds(snap *cluster.Snapshot, l egress.Listed) bool {
 	h, _ := cluster.Get[cluster.EgressHolder](snap, l.Name)
-	return d.Alive(h.Host) && (h.Host != d.Self || !d.Notes()[l.Name].Any())
+	n, _ := cluster.Get[cluster.Node](snap, string(h.Host))
+	return d.Alive(h.Host) && egress.Able(n, l.Egress) && (h.Host != d.Self || !d.Notes()[l.Name].Any())
 }
 
 func (d Desk) concerns(snap *cluster.Snapshot, l egress.Listed) bool {

@@ -27,6 +27,7 @@ type assigned struct {
 	prefix netip.Prefix
 	label  string
 	ours   bool
+	failed bool // another machine has it, as the kernel found by duplicate address detection, and this one cannot use it
 }
 
 func addresses() ([]assigned, error) {
@@ -58,7 +59,7 @@ func read(message []byte) (assigned, bool) {
 		return assigned{}, false
 	}
 	var local, peer netip.Addr
-	a := assigned{link: int(msg.Index)}
+	a := assigned{link: int(msg.Index), failed: msg.Flags&unix.IFA_F_DADFAILED != 0}
 	for _, t := range attrs {
 		switch t.Attr.Type {
 		case unix.IFA_LOCAL:

@@ -61,6 +61,8 @@ func (v View) Find(a netip.Addr) Place {
 		prefix, l := have.prefix, v.links[have.link]
 		switch {
 		case l == nil || l.Name == link.Gateway || link.IsDockers(l.Name):
+		case prefix.Addr() == a && have.failed:
+			return Place{}
 		case prefix.Addr() == a:
 			p.Here, p.Ours, at, bits = true, have.ours, l, 200
 		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !have.ours && len(l.HardwareAddr) == 6: // of others nobody can be asked

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
@@ -49,6 +50,32 @@ func TestAddress6(t *testing.T) {
 		}
 		if p, _ := find(mail6); p.Here || p.NIC != "eth0" {
 			t.Errorf("removed: %+v", p)
+		}
+	})
+}
+
+// TestFailed6: an address of an administrator's that another machine had first is none of this host's.
+func TestFailed6(t *testing.T) {
+	here, there := linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "eth0", here, there, []string{"192.0.2.1/24"}, []string{"192.0.2.2/24"})
+	there.Do(func() { ip(t, "addr add fd00:db8::25/64 dev eth0 nodad") })
+	here.Do(func() {
+		ip(t, "addr add fd00:db8::1/64 dev eth0 nodad")
+		if p, err := find(mail6); err != nil || p.NIC != "eth0" {
+			t.Errorf("before: %+v, %v", p, err)
+		}
+		ip(t, "addr add fd00:db8::25/64 dev eth0")
+		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			out, err := exec.Command("ip", "-6", "-o", "addr", "show", "to", "fd00:db8::25").CombinedOutput()
+			if strings.Contains(string(out), "dadfailed") {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the kernel does not find that another machine has it: %s, %v", out, err)
+			}
+		}
+		if p, err := find(mail6); err != nil || p.Here || p.NIC != "" {
+			t.Errorf("another machine has it: %+v, %v", p, err)
 		}
 	})
 }

@@ -43,7 +43,8 @@ func Logged(s *cluster.Snapshot, self cluster.NodeID, told []policy.Answer, host
 				proto, port = policy.ICMPv6, echo6
 			}
 		}
-		if proto == 0 || c.From.Host == "" && host(c.From.Addr) || c.To.Host == "" && port == learn.ResolverPort && host(c.To.Addr) {
+		elsewhere := c.From.Host != "" && c.From.Host != s.HostName(self) // its host logs it
+		if proto == 0 || elsewhere || c.From.Host == "" && host(c.From.Addr) || c.To.Host == "" && port == learn.ResolverPort && host(c.To.Addr) {
 			continue
 		}
 		v := w.Verdict(policy.Peer{Addr: c.From.Addr}, policy.Peer{Addr: c.To.Addr}, proto, port)

@@ -38,10 +38,10 @@ func findUnderlay(cfg config.Config) (link.Underlay, error) {
 
 // carrying is the underlay with the MTU that VXLAN has there.
 func carrying(cfg config.Config, u link.Underlay) link.Underlay {
-	switch {
-	case cfg.MTU != 0:
+	if cfg.MTU != 0 {
 		u.MTU = cfg.MTU
-	case cfg.NeedsIPsec():
+	}
+	if cfg.NeedsIPsec() {
 		u.MTU -= ipsec.Overhead
 	}
 	return u

@@ -71,8 +71,7 @@ type Config struct {
 	// Ranges are those from which the cluster takes its subnets: of a host that encrypts, containers send nothing that is
 	// for them to the outside. Others may be there, machines behind a router or hosts to come, and the host speaks to them.
 	Ranges []netip.Prefix
-	// IPsec says that VXLAN leaves to other hosts by IPsec and by nothing else, but for what Encrypted has encrypted, and is
-	// taken so only.
+	// IPsec says that VXLAN leaves by IPsec and by nothing else, but for what Encrypted has encrypted, and is taken so only.
 	IPsec bool
 	// Served are subnets that reach the outside from one address, or not at all.
 	Served []nat.Source
@@ -324,6 +323,7 @@ type tables struct {
 	twice       bool // what cfg wants is in owner's table as well
 	fib         bool // this kernel has the expression fib
 	cfg         Config
+	made        time.Time // when they were made anew
 	handles     []uint64  // of the rules as set left them; nil: they are to be made anew
 	before      []Refused // by rules that were replaced
 }
@@ -407,7 +407,7 @@ func (t *tables) set(cfg Config) error {
 	if t.change(cfg) {
 		return nil
 	}
-	t.cfg, t.twice, t.handles = cfg, false, nil
+	t.cfg, t.twice, t.handles, t.made = cfg, false, nil, time.Now()
 	if t.owned {
 		t.own()
 	}
@@ -422,10 +422,14 @@ func (t *tables) set(cfg Config) error {
 	return err
 }
 
+// atMost is for how long values of sets are changed and not all of them made anew: of who empties a set only the kernel
+// tells, and not which.
+const atMost = 5 * time.Minute
+
 // change makes the tables those of cfg where that is a matter of some values of sets, as with each container that comes
 // and goes. The rules stay, and what they have counted. false: they have to be made anew; nothing may be wrong with that.
 func (t *tables) change(cfg Config) bool {
-	if len(t.handles) == 0 || t.owned && !t.twice {
+	if len(t.handles) == 0 || t.owned && !t.twice || time.Since(t.made) > atMost {
 		return false
 	}
 	todo := []struct {

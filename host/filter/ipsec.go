@@ -17,14 +17,18 @@ func byIPsec(cfg Config) []nft.Chain {
 	}
 	no := []byte{0}
 	bare, toBare := exprs{nft.BySecurity(), nft.Equal(no)}, exprs{nft.ToSecurity(), nft.Equal(no)}
+	ours := exprs{nft.Meta(unix.NFT_META_IIF), nft.Equal(make([]byte, 4))} // and not forwarded for others
 	return []nft.Chain{
 		{Name: "ipsec-in", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority - 1, Rules: []nft.Rule{
 			drop("no VXLAN is taken that did not come by IPsec", in, udpTo(cfg.VXLAN), bare),
 			drop("nor is it hidden in fragments that did not", in, isFamily(true), nested(), bare),
 		}},
+		// To whomever: flows to a host that has just joined or moved may be there before its address is known here.
 		{Name: "ipsec-out", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT, Priority: priority - 1, Rules: []nft.Rule{
-			drop("no VXLAN leaves for a host but by IPsec", out, src{false, reached, true}.in(), toVXLAN(), toBare),
-			drop("no VXLAN leaves for a host but by IPsec", out, src{true, reached, true}.in(), toVXLAN(), toBare),
+			drop("no VXLAN leaves but by IPsec", out, toVXLAN(), toBare),
+		}},
+		{Name: "ipsec-last", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT + 1, Rules: []nft.Rule{
+			drop("nor what NAT has made another way for", ours, out, toVXLAN(), toBare),
 		}},
 	}
 }

@@ -26,6 +26,8 @@ func TestByIPsec(t *testing.T) {
 		}
 	})
 	defer f.Close()
+	// Somebody's NAT, by which the kernel looks for another way after the first look.
+	host.Do(func() { run(t, "iptables", "-t", "nat", "-A", "POSTROUTING", "-o", "eth0", "-j", "MASQUERADE") })
 	for _, required := range []bool{false, true, false} {
 		cfg.IPsec = required
 		host.Do(func() {
@@ -50,7 +52,7 @@ func TestByIPsec(t *testing.T) {
 			{"VXLAN from a host, IPv6", wire, "fd00:9::1", "4789", 20, !required},
 			{"VXLAN from a host, in fragments", wire, "10.9.0.1", "4789", 4000, !required},
 			{"VXLAN from a host, in fragments of IPv6", wire, "fd00:9::1", "4789", 4000, !required},
-			{"VXLAN to a machine that is no host", host, "10.9.0.9", "4789", 20, true},
+			{"VXLAN to a machine that is no host yet", host, "10.9.0.9", "4789", 20, !required},
 			{"another port to a host", host, "10.9.0.2", "4790", 20, true},
 			{"another port from a host", wire, "10.9.0.1", "4790", 20, true},
 			{"TCP", wire, "fd00:9::1", "7947", 0, true},

@@ -4,6 +4,7 @@ package ipsec
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/host/link"
@@ -22,20 +24,75 @@ import (
 // (RFC 4303, RFC 3948).
 const Overhead = 80
 
-// Policies are those of a family; a kernel without XFRM has none.
+// Policies are those of a family; a kernel without XFRM has none. netlink's own list takes prefixes of IPv6 that end in
+// zeros for IPv4.
 func Policies(v6 bool) ([]netlink.XfrmPolicy, error) {
-	family := unix.AF_INET
+	family := byte(unix.AF_INET)
 	if v6 {
 		family = unix.AF_INET6
 	}
-	list, err := link.Dump(func() ([]netlink.XfrmPolicy, error) { return netlink.XfrmPolicyList(family) })
+	messages, err := link.Dump(func() ([][]byte, error) {
+		req := nl.NewNetlinkRequest(nl.XFRM_MSG_GETPOLICY, unix.NLM_F_DUMP)
+		req.AddData(nl.NewIfInfomsg(int(family)))
+		return req.Execute(unix.NETLINK_XFRM, nl.XFRM_MSG_NEWPOLICY)
+	})
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for IPsec policies: %w", err)
 	}
+	var list []netlink.XfrmPolicy
+	for _, m := range messages {
+		p, of, err := parse(m)
+		if err != nil {
+			return nil, fmt.Errorf("read an IPsec policy: %w", err)
+		}
+		if of == family {
+			list = append(list, p)
+		}
+	}
 	return list, nil
+}
+
+// parse reads a struct xfrm_userpolicy_info and its attributes (linux/xfrm.h), and says of which family it is.
+func parse(m []byte) (p netlink.XfrmPolicy, family byte, err error) {
+	if len(m) < nl.SizeofXfrmUserpolicyInfo {
+		return p, 0, errors.New("it is too short")
+	}
+	info := nl.DeserializeXfrmUserpolicyInfo(m)
+	p = netlink.XfrmPolicy{
+		Dir: netlink.Dir(info.Dir), Action: netlink.PolicyAction(info.Action), Priority: int(info.Priority), Index: int(info.Index),
+		Src: prefix(info.Sel.Saddr, info.Sel.PrefixlenS, byte(info.Sel.Family)), Dst: prefix(info.Sel.Daddr, info.Sel.PrefixlenD, byte(info.Sel.Family)),
+		Proto: netlink.Proto(info.Sel.Proto), SrcPort: int(nl.Swap16(info.Sel.Sport)), DstPort: int(nl.Swap16(info.Sel.Dport)), Ifindex: int(info.Sel.Ifindex),
+	}
+	attrs, err := nl.ParseRouteAttr(m[nl.SizeofXfrmUserpolicyInfo:])
+	if err != nil {
+		return p, 0, err
+	}
+	for _, a := range attrs {
+		switch {
+		case a.Attr.Type == nl.XFRMA_TMPL:
+			for b := a.Value; len(b) >= nl.SizeofXfrmUserTmpl; b = b[nl.SizeofXfrmUserTmpl:] {
+				t := nl.DeserializeXfrmUserTmpl(b[:nl.SizeofXfrmUserTmpl])
+				p.Tmpls = append(p.Tmpls, netlink.XfrmPolicyTmpl{Proto: netlink.Proto(t.XfrmId.Proto), Mode: netlink.Mode(t.Mode), Optional: int(t.Optional)})
+			}
+		case a.Attr.Type == nl.XFRMA_MARK && len(a.Value) >= nl.SizeofXfrmMark:
+			mark := nl.DeserializeXfrmMark(a.Value)
+			p.Mark = &netlink.XfrmMark{Value: mark.Value, Mask: mark.Mask}
+		case a.Attr.Type == nl.XFRMA_IF_ID && len(a.Value) >= 4:
+			p.Ifid = int(binary.NativeEndian.Uint32(a.Value))
+		}
+	}
+	return p, byte(info.Sel.Family), nil
+}
+
+// prefix is one of that family, whatever its bytes are.
+func prefix(a nl.XfrmAddress, bits uint8, family byte) *net.IPNet {
+	if family == unix.AF_INET6 {
+		return &net.IPNet{IP: a[:], Mask: net.CIDRMask(int(bits), 128)}
+	}
+	return &net.IPNet{IP: a[:4], Mask: net.CIDRMask(int(bits), 32)}
 }
 
 // Way is where VXLAN packets go between two hosts: by UDP, to Port, from any port.
@@ -44,6 +101,9 @@ type Way struct {
 	Port        uint16
 	Device      int // the index of this host's interface
 }
+
+// ErrBare is of a policy by which packets pass without ESP: as they are, or with a transformation that encrypts nothing.
+var ErrBare = errors.New("asks for no ESP")
 
 // Unprotected says why packets one way or the other may pass in the clear, or would not pass at all; nil: of all of them
 // the policies ask for ESP. Which algorithms, and whether there are keys, is not looked at. It is pure.
@@ -70,7 +130,7 @@ func unprotected(policies []netlink.XfrmPolicy, dir netlink.Dir, from, to netip.
 			break
 		}
 		if !esp(p) {
-			return fmt.Errorf("the IPsec policy %s from %s to %s (priority %d) asks for no ESP", dir, network(p.Src), network(p.Dst), p.Priority)
+			return fmt.Errorf("the IPsec policy %s from %s to %s (priority %d) %w", dir, network(p.Src), network(p.Dst), p.Priority, ErrBare)
 		}
 		if p.SrcPort == 0 { // VXLAN sends from any port
 			covered, at = true, p.Priority

@@ -3,6 +3,7 @@ package ipsec
 import (
 	"net"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -86,8 +87,28 @@ func TestPolicies(t *testing.T) {
 				t.Errorf("after %d steps: %v", i, err)
 			}
 		}
+		// Prefixes of IPv6 that end in zeros are no IPv4.
+		six := Way{Here: netip.MustParseAddr("fd00:9::1"), There: netip.MustParseAddr("fd00:9::2"), Port: 4789}
 		if list, err := Policies(true); err != nil || len(list) != 0 {
 			t.Errorf("of IPv6 there are %v, %v", list, err)
+		}
+		for _, line := range []string{"out src fd00:9::/64 dst fd00:9::/64", "in src fd00::/16 dst fd00:9::1/128"} {
+			line = "xfrm policy add dir " + line + " proto udp dport 4789 priority 7 tmpl proto esp mode transport"
+			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %s: %v: %s", line, err, out)
+			}
+		}
+		list, err := Policies(true)
+		if err != nil || len(list) != 2 {
+			t.Fatalf("of IPv6 there are %v, %v", list, err)
+		}
+		if err := Unprotected(list, six); err != nil {
+			t.Errorf("by prefixes: %v", err)
+		}
+		for _, p := range list {
+			if p.Proto != unix.IPPROTO_UDP || p.DstPort != 4789 || p.Priority != 7 || len(p.Tmpls) != 1 || p.Tmpls[0].Mode != netlink.XFRM_MODE_TRANSPORT {
+				t.Errorf("read is %+v", p)
+			}
 		}
 		if err := Disabled("lo"); err == nil { // the kernel sets both for it
 			t.Error("of lo nothing is disabled")

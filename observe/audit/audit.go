@@ -96,7 +96,8 @@ func (l *Log) set(f func()) {
 
 // look judges the connections that are new since the last look.
 func (l *Log) look(ctx context.Context, now time.Time) {
-	if !l.on {
+	begins := !l.on
+	if begins {
 		l.began, l.known = now, nil
 		l.set(func() { l.on = true })
 	}
@@ -110,7 +111,7 @@ func (l *Log) look(ctx context.Context, now time.Time) {
 	fresh := l.fresh(t.Connections)
 	chosen, lost := choose(fresh)
 	for _, h := range t.Hosts {
-		if h.Lost > l.gone {
+		if h.Lost > l.gone && !begins { // what was lost before nobody wanted
 			lost += int(h.Lost - l.gone) // of connections that nobody has seen
 		}
 		l.gone = h.Lost

@@ -22,7 +22,7 @@ func TestCounts(t *testing.T) {
 		return api.RuleCount{Action: "Deny", Direction: "ingress", Network: "blue", Container: name, Policies: []string{"blue/db"}, Packets: 1}
 	}
 	desk := func(id cluster.NodeID, rows ...api.RuleCount) *Desk {
-		return New(Config{Self: id, Snapshot: func() *cluster.Snapshot { return new(cluster.Snapshot) }, Count: func(context.Context) ([]api.RuleCount, error) { return rows, nil }})
+		return New(Config{Self: id, Snapshot: func() *cluster.Snapshot { return cluster.New(id).Snapshot() }, Count: func(context.Context) ([]api.RuleCount, error) { return rows, nil }})
 	}
 	others := map[string]*Desk{"b": desk("b", rule(5), rest("db2"))}
 	a := desk("a", rule(7), rest("db1"))

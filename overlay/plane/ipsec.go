@@ -2,6 +2,7 @@ package plane
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -64,5 +65,8 @@ func withoutIPsec(c Config, snap *cluster.Snapshot) []api.Problem {
 		return nil
 	}
 	slices.Sort(names)
+	if errors.Is(first, ipsec.ErrBare) { // the rules ask whether there is a transformation, and not which
+		return unprotected(fmt.Sprintf("IPsec does not encrypt what containers here and those of %s send each other, and it may pass so, where AH or IPComp is what is asked for: %v", words.SomeHosts(names, others), first))
+	}
 	return unprotected(fmt.Sprintf("IPsec does not protect what containers here and those of %s send each other, and so nothing passes (GRAPEVINE_IPSEC=require): %v", words.SomeHosts(names, others), first))
 }

@@ -23,7 +23,7 @@ func TestLogged(t *testing.T) {
 	end := func(addr string, port uint16) api.TrafficEnd {
 		e := api.TrafficEnd{Addr: netip.MustParseAddr(addr), Port: port}
 		if strings.HasPrefix(addr, "10.") && addr != "10.128.0.1" {
-			e.Host = "host1"
+			e.Host = r.Snapshot().HostName(self)
 		}
 		return e
 	}
@@ -37,6 +37,9 @@ func TestLogged(t *testing.T) {
 		{From: end("198.51.100.7", 40000), To: end("10.128.0.3", 5432), Proto: "tcp"}, // outside
 		{From: end("10.128.0.2", 0), To: end("10.128.0.3", 0), Proto: "89"},           // no rule knows it
 	}
+	far := api.Connection{From: end("10.128.0.4", 40001), To: end("10.128.0.3", 5432), Proto: "tcp"} // the other end of it: its own host logs it
+	far.From.Host = "elsewhere"
+	seen = append(seen, far)
 	logged := func() (list []string) {
 		for _, c := range d.Logged(seen) {
 			list = append(list, fmt.Sprintf("%s %d/%s %v %s", c.From.Addr, c.To.Port, c.Proto, c.Allowed, c.RuleNames()))

@@ -185,7 +185,7 @@ func TestCompilerIsCompile(t *testing.T) {
 		var c Compiler
 		var last []Flow
 		in := genInput().Draw(t, "first")
-		for range rapid.IntRange(1, 8).Draw(t, "inputs") {
+		for range rapid.IntRange(1, 16).Draw(t, "inputs") {
 			if trial := (Compiler{in: c.in, index: c.index, flows: c.flows, more: maps.Clone(c.more)}); c.more != nil && in.validate() == nil {
 				next := objects{Input: in}
 				next.policed, next.members = in.Policy.objects()
@@ -211,6 +211,13 @@ func TestCompilerIsCompile(t *testing.T) {
 				last = want
 			}
 			next := genInput().Draw(t, "next")
+			if rapid.IntRange(0, 9).Draw(t, "rules alone") < 6 { // as when a policy is applied to what has long been there
+				drawn := next.Policy.Rules
+				next = in
+				next.Policy.Rules = oneOf(t, in.Policy.Rules, drawn, func(r PolicyRule) any { return r.ID })
+				in = next
+				continue
+			}
 			if rapid.IntRange(0, 9).Draw(t, "mode") > 0 {
 				next.Tunnel = in.Tunnel
 			}
@@ -236,6 +243,7 @@ func TestCompilerIsCompile(t *testing.T) {
 			in = next
 		}
 	})
+	t.Logf("%d inputs were compiled by what differs, of %d the conjunctions of a flow", followed, joined)
 	if !testing.Short() && (followed == 0 || joined == 0) { // of a fifth of the inputs there may be none
 		t.Errorf("%d inputs were compiled by what differs, of %d the conjunctions of a flow", followed, joined)
 	}

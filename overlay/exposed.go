@@ -1,19 +1,18 @@
 package overlay
 
 import (
-	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 	"github.com/grapevine-net/grapevine/service/expose"
 )
 
 // exposedOf are the ports of containers, here and elsewhere, that the outside reaches by every host. track says whether
 // the switch tracks connections: one that does not cannot have answers go back by another host.
-func exposedOf(snap *cluster.Snapshot, g *ground, track bool) (list []pipeline.Exposed) {
+func exposedOf(all []expose.Exposure, g *ground, track bool) (list []pipeline.Exposed) {
 	if !track {
 		return nil
 	}
 	seen := map[pipeline.Exposed]bool{}
-	for _, e := range expose.All(snap) {
+	for _, e := range all {
 		n, known := g.network[e.Network]
 		if e.Loses != "" || e.Closed || !known {
 			continue
@@ -29,4 +28,14 @@ func exposedOf(snap *cluster.Snapshot, g *ground, track bool) (list []pipeline.E
 		}
 	}
 	return list
+}
+
+// frontsOf are the ports that all hosts have for the outside, in order, whether this host answers them or not.
+func frontsOf(all []expose.Exposure) (ports []uint16) {
+	for _, e := range all { // in order of ports
+		if !e.Closed && (len(ports) == 0 || ports[len(ports)-1] != e.Port.Port) {
+			ports = append(ports, e.Port.Port)
+		}
+	}
+	return ports
 }

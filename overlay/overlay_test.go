@@ -80,6 +80,7 @@ type host struct {
 	told    Told
 	near    func(netip.Addr) string
 	reach   Reach
+	way     Gateway
 	*Overlay
 	stop func()
 }
@@ -98,13 +99,21 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
+// gatewayPort is the gateway's port: way, if the test has its own.
+func (h *host) gatewayPort() Gateway {
+	if h.way != nil {
+		return h.way
+	}
+	return gateway.New(string(me))
+}
+
 // start runs an agent's overlay; stop ends it and leaves the switch alone.
 func (h *host) start() {
 	h.t.Helper()
 	o, err := New(Config{
 		Log:  slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Self: me, Bridge: h.bridge, Tunnel: h.tunnel, Mode: pipeline.HeaderBits, VXLANPort: 4789,
-		Gateway: gateway.New(string(me)), MTU: 1500, Fast: h.fast, CaughtUp: h.caughtUp,
+		Gateway: h.gatewayPort(), MTU: 1500, Fast: h.fast, CaughtUp: h.caughtUp,
 		Settled: h.settled, InPlace: h.inPlace, Told: h.told, Near: h.near, Reach: h.reach,
 	}, h.world)
 	if err != nil {

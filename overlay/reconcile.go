@@ -15,6 +15,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/service/expose"
 )
 
 // reconciler does one pass after another. It belongs to the loop's goroutine.
@@ -43,6 +44,7 @@ type reconciler struct {
 	vteps      map[uint32]netip.Addr
 	gateway    gateway.Config  // as it was set last
 	gatewayFor *ground         // what it was set for; nil: it is not
+	fronts     []uint16        // ports that all hosts have for the outside
 	reached    <-chan struct{} // as Config.Reach.Watch was then
 	gatewayMTU int             // as the switch was told
 
@@ -124,7 +126,9 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
 	in.VXLANPort, in.GossipPort = r.cfg.VXLANPort, r.cfg.GossipPort
 	in.Exits = exitsOf(snap, r.cfg.Self, r.plans.ground, r.cfg.Egress, !r.plans.powerless)
-	in.Exposed = exposedOf(snap, r.plans.ground, !r.plans.powerless)
+	exposures := expose.All(snap)
+	in.Exposed = exposedOf(exposures, r.plans.ground, !r.plans.powerless)
+	r.fronts = frontsOf(exposures)
 	for _, p := range problems {
 		if p.Key.Kind == cluster.KindEndpoint {
 			res.problems[p.Key.ID] = p.Err
@@ -297,7 +301,7 @@ func (r *reconciler) ensureGateway(ctx context.Context, snap *cluster.Snapshot, 
 		return nil
 	}
 	reached := r.watchReach()
-	if !look && r.gatewayFor != nil && r.gatewayFor == r.plans.ground && reached == r.reached && slices.Equal(r.gateway.Closed, r.plans.closed) {
+	if !look && r.gatewayFor != nil && r.gatewayFor == r.plans.ground && reached == r.reached && slices.Equal(r.gateway.Closed, r.plans.closed) && slices.Equal(r.gateway.Exposed, r.fronts) {
 		return nil
 	}
 	var barred map[netip.Prefix]bool
@@ -306,7 +310,7 @@ func (r *reconciler) ensureGateway(ctx context.Context, snap *cluster.Snapshot, 
 		barred, clear = r.cfg.Reach.Judge(snap)
 	}
 	cfg := gatewayOf(snap, in, barred, clear, r.cfg.MTU)
-	cfg.Closed = r.plans.closed
+	cfg.Closed, cfg.Exposed = r.plans.closed, r.fronts
 	if !look && r.gatewayFor != nil && reflect.DeepEqual(cfg, r.gateway) {
 		r.gatewayFor, r.reached = r.plans.ground, reached
 		return nil

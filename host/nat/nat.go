@@ -40,6 +40,8 @@ type Config struct {
 	// Sources are addresses from which subnets reach the outside, where this host has them; other
 	// subnets leave by whatever address the host takes.
 	Sources []Source
+	// Exposed are ports that hosts have for the outside, of TCP, UDP or both, in order: nothing leaves by one of them.
+	Exposed []uint16
 	// Rules are further ones, where their family has any.
 	Rules []Rule
 	// served is what Serve declared.
@@ -104,15 +106,19 @@ func (n *NAT) Set(_ context.Context, cfg Config) error {
 	if n.set && n.applied && n.cfg.equal(cfg) {
 		return nil
 	}
+	before := n.cfg.Exposed
 	n.cfg, n.set = Config{
-		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Sources), slices.Clone(cfg.Rules), n.cfg.served,
+		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Sources), slices.Clone(cfg.Exposed), slices.Clone(cfg.Rules), n.cfg.served,
 	}, true
-	return n.apply()
+	if err := n.apply(); err != nil {
+		return err
+	}
+	return n.cfg.endClaims(before)
 }
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.CIDRs, d.CIDRs) && slices.Equal(c.Gateways, d.Gateways) &&
-		slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Sources, d.Sources) && slices.Equal(c.Rules, d.Rules)
+		slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Sources, d.Sources) && slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Rules, d.Rules)
 }
 
 // Remove removes chains and jumps of both families. None there is no error.

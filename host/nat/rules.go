@@ -30,7 +30,7 @@ func chainsFor(cfg Config, published []Published, here map[netip.Addr]bool, f ip
 	hairpin := hairpinRules(cfg, published, f)
 	masquerade := append(cfg.servedRules(f), cfg.sourceRules(f, here)...)
 	for _, p := range sources {
-		masquerade = append(masquerade, fmt.Sprintf("-s %v ! -o %s -j MASQUERADE", p, gw))
+		masquerade = append(masquerade, cfg.masquerade(fmt.Sprintf("-s %v ! -o %s", p, gw))...)
 	}
 	forward := cfg.untranslated(f)
 	for _, p := range outermost(cfg.Hosts, f) {

@@ -16,7 +16,7 @@ import (
 func (cfg Config) servedRules(f iptables.Protocol) (rules []string) {
 	for _, s := range cfg.served {
 		if is(f, s.Address) && is(f, s.Subnet.Addr()) {
-			rules = append(rules, fmt.Sprintf("-s %v ! -o %s -j SNAT --to-source %v", s.Subnet.Masked(), cfg.Interface, s.Address))
+			rules = append(rules, cfg.translate(fmt.Sprintf("-s %v ! -o %s", s.Subnet.Masked(), cfg.Interface), s.Address)...)
 		}
 	}
 	return rules

@@ -20,7 +20,7 @@ type Source struct {
 func (cfg Config) sourceRules(f iptables.Protocol, here map[netip.Addr]bool) (rules []string) {
 	for _, s := range cfg.Sources {
 		if is(f, s.Address) && is(f, s.Subnet.Addr()) && here[s.Address] {
-			rules = append(rules, fmt.Sprintf("-s %v ! -o %s -j SNAT --to-source %v", s.Subnet.Masked(), cfg.Interface, s.Address))
+			rules = append(rules, cfg.translate(fmt.Sprintf("-s %v ! -o %s", s.Subnet.Masked(), cfg.Interface), s.Address)...)
 		}
 	}
 	return rules

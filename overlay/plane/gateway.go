@@ -32,7 +32,7 @@ func (g natGateway) Ensure(ctx context.Context, cfg gateway.Config) error {
 	}
 	snap := g.source.Snapshot()
 	err := g.nat.Set(ctx, nat.Config{
-		Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: slices.Concat(snap.InternalSubnets(), cfg.Closed), Sources: sources(snap), Rules: g.names.Rules,
+		Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: slices.Concat(snap.InternalSubnets(), cfg.Closed), Sources: sources(snap), Exposed: cfg.Exposed, Rules: g.names.Rules,
 	})
 	g.names.Hear(ctx) // before anybody can ask there
 	return errors.Join(g.Gateway.Ensure(ctx, cfg), err)

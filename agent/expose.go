@@ -1,10 +1,15 @@
 package agent
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/service/expose"
 	"github.com/grapevine-net/grapevine/service/expose/hold"
@@ -19,7 +24,7 @@ func (e exposing) room() *hold.Room {
 	kept := reserved(a)
 	return hold.New(hold.Config{
 		Heed: e.heed(), Reserved: func(p expose.Port) string { return kept[p.Text()] },
-		Self: a.self(), Gateway: gateway.Port, Source: a.replica, Stand: a.naming.serving, Publishes: e.publishes, Off: a.naming.unserved != "", Log: a.log.With("room", "expose"),
+		Self: a.self(), Gateway: gateway.Port, Source: a.replica, Stand: a.naming.serving, Publishes: e.publishes, State: a.db, Publishers: e.publishers(), Off: a.naming.unserved != "", Log: a.log.With("room", "expose"),
 	})
 }
 
@@ -44,6 +49,41 @@ func (e exposing) publishes(proto string, port uint16) string {
 		}
 	}
 	return ""
+}
+
+// publishers returns what lists the containers of this host that are to have ports of it, whether they run or not. Their
+// ports never change, so each is asked for once.
+func (e exposing) publishers() func(context.Context) ([]hold.Publisher, error) {
+	known := map[string][]docker.PortRange{}
+	return func(ctx context.Context) (list []hold.Publisher, err error) {
+		if e.agent.docker == nil {
+			return nil, nil
+		}
+		all, err := e.agent.docker.Containers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		ports := map[string][]docker.PortRange{}
+		for _, c := range all {
+			has, there := known[c.ID]
+			if !there {
+				d, err := e.agent.docker.Inspect(ctx, c.ID)
+				if errors.Is(err, docker.ErrNotFound) {
+					continue // it is gone
+				}
+				if err != nil {
+					return nil, err
+				}
+				has = d.Publishes
+			}
+			ports[c.ID] = has
+			list = append(list, hold.Publisher{Name: c.Name, Running: c.State == "running", Has: func(p expose.Port) bool {
+				return slices.ContainsFunc(has, func(r docker.PortRange) bool { return r.Proto == p.Proto() && r.First <= p.Port && p.Port <= r.Last })
+			}})
+		}
+		known = ports
+		return list, nil
+	}
 }
 
 func (e exposing) container(endpoint string) string {
@@ -73,13 +113,17 @@ func reserved(a *Agent) map[string]string {
 func (e exposing) problems(snap *cluster.Snapshot) (list []api.Problem) {
 	for _, n := range e.agent.exposes.Notes() {
 		what := fmt.Sprintf("this host does not answer port %s for %s: ", n.Text(), n.Name)
+		do := "end who has the port here, or expose another one; the other hosts answer it"
 		switch {
+		case n.Away:
+			what += cmp.Or(n.By, "another program") + " had it before, and may start again"
+			do = fmt.Sprintf("start it, remove the container, or expose the port anew; %d minutes after a program has ended this host answers by itself", int(hold.Patience.Minutes()))
 		case n.By != "":
 			what += n.By + " has it"
 		default:
 			what += n.Err.Error()
 		}
-		list = append(list, api.Problem{Code: api.ExposeTaken, What: what, Do: "end who has the port here, or expose another one; the other hosts answer it"})
+		list = append(list, api.Problem{Code: api.ExposeTaken, What: what, Do: do})
 	}
 	if err := e.agent.exposes.Err(); err != nil {
 		list = append(list, api.Problem{Code: api.ExposeFails, What: "exposed ports do not lead where they should: " + err.Error(), Do: "see the agent's log; it tries again by itself"})

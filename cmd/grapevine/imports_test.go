@@ -107,7 +107,7 @@ var mayImport = map[string]string{
 	"service":                "cluster",
 	"service/edit":           "api cluster replica service service/expose",
 	"service/expose":         "cluster service",
-	"service/expose/hold":    "cluster host/nft host/portreserve service service/expose",
+	"service/expose/hold":    "cluster host/nft host/portreserve host/store service service/expose",
 	"service/inside":         "cluster host/netns host/nft service",
 	"ui":                     "",
 	"ui/needs":               "api ui",

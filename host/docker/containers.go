@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -87,8 +88,34 @@ type Details struct {
 	// start it failed, "" if it did not.
 	Restarts bool
 	Failed   string
+	// Publishes are the ports of the host that its configuration asks for by number (-p), whether it runs or not.
+	Publishes []PortRange
 	// NetAdmin says that it may change its own interfaces.
 	NetAdmin bool
+}
+
+// PortRange are ports of the host, from First to Last.
+type PortRange struct {
+	Proto       string
+	First, Last uint16
+}
+
+// published reads the ports that a container's configuration asks for. Those that Docker is to choose are left out.
+func published(h *container.HostConfig) (list []PortRange) {
+	for port, bindings := range h.PortBindings {
+		for _, b := range bindings {
+			from, to, run := strings.Cut(b.HostPort, "-")
+			if !run {
+				to = from
+			}
+			first, err := strconv.ParseUint(from, 10, 16)
+			last, err2 := strconv.ParseUint(to, 10, 16)
+			if err == nil && err2 == nil && first > 0 {
+				list = append(list, PortRange{port.Proto(), uint16(first), uint16(last)})
+			}
+		}
+	}
+	return list
 }
 
 // Inspect asks for a container's details. It takes a lock that Docker holds while it
@@ -111,6 +138,7 @@ func detailsOf(r container.InspectResponse) Details {
 		d.Name = strings.TrimPrefix(r.Name, "/")
 		d.Restarts = r.HostConfig != nil && !r.HostConfig.RestartPolicy.IsNone()
 		if h := r.HostConfig; h != nil {
+			d.Publishes = published(h)
 			d.NetAdmin = h.Privileged || slices.ContainsFunc(h.CapAdd, func(c string) bool {
 				c = strings.TrimPrefix(strings.ToUpper(c), "CAP_")
 				return c == "ALL" || c == "NET_ADMIN"

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,7 +104,7 @@ func TestInspect(t *testing.T) {
 	api(t, path, map[string]http.HandlerFunc{
 		"GET /containers/old/json": text(200, `{"Id":"old","Name":"/web","NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","Aliases":["sql","0123456789ab"]},
 			"red":{"EndpointID":"","Aliases":["sql"]},"none":null}}}`),
-		"GET /containers/new/json": text(200, `{"Id":"new","Name":"/web","State":{"Error":"no driver"},"HostConfig":{"CapAdd":["CAP_NET_ADMIN"],"RestartPolicy":{"Name":"always"}},"NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","IPAMConfig":{"LinkLocalIPs":["169.254.1.1"]},"Aliases":["sql"],"DNSNames":["web","sql","host"]}}}}`),
+		"GET /containers/new/json": text(200, `{"Id":"new","Name":"/web","State":{"Error":"no driver"},"HostConfig":{"CapAdd":["CAP_NET_ADMIN"],"PortBindings":{"80/tcp":[{"HostPort":"444"}],"53/udp":[{"HostPort":"8000-8010"}],"81/tcp":[{"HostPort":""}]},"RestartPolicy":{"Name":"always"}},"NetworkSettings":{"Networks":{"blue":{"EndpointID":"e1","IPAMConfig":{"LinkLocalIPs":["169.254.1.1"]},"Aliases":["sql"],"DNSNames":["web","sql","host"]}}}}`),
 	})
 	c := New("unix://" + path)
 	for id, want := range map[string]string{"old": "map[e1:[sql 0123456789ab]]", "new": "map[e1:[sql web sql host]]"} {
@@ -111,6 +113,10 @@ func TestInspect(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, d, err)
 		}
 		if local := fmt.Sprint(d.LinkLocal) == "map[e1:[169.254.1.1]]"; local != (id == "new") {
+			t.Errorf("%s: %+v", id, d)
+		}
+		slices.SortFunc(d.Publishes, func(a, b PortRange) int { return cmp.Compare(a.First, b.First) })
+		if ports := fmt.Sprint(d.Publishes) == "[{tcp 444 444} {udp 8000 8010}]"; ports != (id == "new") {
 			t.Errorf("%s: %+v", id, d)
 		}
 		if d.NetAdmin != (id == "new") {

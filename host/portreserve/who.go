@@ -138,3 +138,9 @@ func process(proc string, inodes []uint64) string {
 	}
 	return ""
 }
+
+// Taken reports whether a socket of this host has a port, at whichever address. It binds nothing, and so is in nobody's way.
+func Taken(network string, port uint16) bool {
+	at := netip.AddrPortFrom(netip.IPv6Unspecified(), port)
+	return slices.ContainsFunc(tables(network), func(s socket) bool { return inTheWay(s, at) })
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/nft"
 	"github.com/grapevine-net/grapevine/host/portreserve"
+	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/service"
 	"github.com/grapevine-net/grapevine/service/expose"
 )
@@ -43,6 +44,10 @@ type Config struct {
 	Heed expose.Heed
 	// Reserved says what a port of this host is for, "" if it is for nothing: such a one is nobody's.
 	Reserved func(expose.Port) string
+	// State is where it is noted who had a port before it was exposed; nil: that is known until the agent ends.
+	State store.File
+	// Publishers lists the containers that are to have ports of this host. It may take its time.
+	Publishers func(context.Context) ([]Publisher, error)
 	// Off: this kernel cannot do it.
 	Off bool
 	Log *slog.Logger
@@ -53,6 +58,7 @@ type Note struct {
 	expose.Port
 	Name string // the exposure's
 	By   string // who has the port
+	Away bool   // and may begin again: nobody has it now
 	Err  error
 }
 
@@ -84,6 +90,7 @@ type Room struct {
 	glanced    time.Time
 	here       []netip.Addr
 	refused    map[expose.Port]*Note
+	past       *past
 	known      bool // the rules are those of has
 	has        table
 	generation uint32
@@ -91,7 +98,7 @@ type Room struct {
 
 // New returns a Room. Nothing is done before Run.
 func New(cfg Config) *Room {
-	return &Room{cfg: cfg, begun: time.Now(), holds: map[expose.Port]string{}, refused: map[expose.Port]*Note{}}
+	return &Room{cfg: cfg, begun: time.Now(), holds: map[expose.Port]string{}, refused: map[expose.Port]*Note{}, past: newPast(cfg)}
 }
 
 // Notes are the exposed ports that this host does not answer, in order.
@@ -118,6 +125,9 @@ func (r *Room) Holder(proto string, port uint16) string {
 // Run leads until ctx is done. The rules stay when it returns; the ports are free then.
 func (r *Room) Run(ctx context.Context) error {
 	defer r.held.Close()
+	var asks sync.WaitGroup
+	asks.Go(func() { r.past.inquire(ctx) })
+	defer asks.Wait()
 	for {
 		changed := r.cfg.Source.Watch()
 		busy := r.round(time.Now())
@@ -165,7 +175,7 @@ func (r *Room) round(now time.Time) (busy bool) {
 			continue
 		}
 		wanted[e.Port] = e.Name()
-		if !r.hold(e, look) {
+		if !r.hold(e, versionOf(snap, e), look, now) {
 			continue
 		}
 		for _, v6 := range []bool{false, true} {
@@ -216,12 +226,19 @@ func (r *Room) lookHere() {
 }
 
 // hold takes a port for this host, and reports whether it has it. Who has it otherwise is asked when look is set.
-func (r *Room) hold(e expose.Exposure, look bool) bool {
+func (r *Room) hold(e expose.Exposure, v cluster.Version, look bool, now time.Time) bool {
+	had := r.past.who[e.Text()] != nil
+	if f := r.past.has(e, v, look, now, func() (string, bool) { return r.hasNow(e) }); f != nil {
+		r.refuse(&Note{Port: e.Port, Name: e.Name(), By: f.By, Away: !f.away.IsZero(), Err: fmt.Errorf("port %s is in use", e.Text())})
+		return false
+	} else if had {
+		delete(r.refused, e.Port) // so that it is tried at once
+	}
 	note, tried := r.refused[e.Port]
 	if tried && !look {
 		return false
 	}
-	if had := r.Holder(e.Proto(), e.Port.Port); had == e.Name() && !look {
+	if r.Holder(e.Proto(), e.Port.Port) == e.Name() && !look {
 		return true
 	}
 	err := r.take(e)
@@ -232,10 +249,12 @@ func (r *Room) hold(e expose.Exposure, look bool) bool {
 		n := &Note{Port: e.Port, Name: e.Name(), Err: err}
 		if who, ok := errors.AsType[*published](err); ok {
 			n.By = who.by
+			r.past.note(e, v, n.By, now)
 		} else if taken, ok := errors.AsType[*portreserve.TakenError](err); ok {
 			if n.By = taken.By(); tried {
 				n.By = cmp.Or(n.By, note.By)
 			}
+			r.past.note(e, v, n.By, now)
 		}
 		r.refused[e.Port] = n
 	}
@@ -246,6 +265,14 @@ func (r *Room) hold(e expose.Exposure, look bool) bool {
 	}
 	r.tellNotes()
 	return err == nil
+}
+
+// refuse tells why a port is not held.
+func (r *Room) refuse(n *Note) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused[n.Port] = n
+	r.tellNotes()
 }
 
 // published is the error of a port that a container has here by -p.
@@ -294,6 +321,7 @@ func (r *Room) release(wanted map[expose.Port]string) {
 			r.let(p)
 		}
 	}
+	r.past.keep(wanted)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.holds, func(p expose.Port, _ string) bool { return wanted[p] == "" })

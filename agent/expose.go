@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -52,7 +53,7 @@ func (e exposing) publishes(proto string, port uint16) string {
 }
 
 // publishers returns what lists the containers of this host that are to have ports of it, whether they run or not. Their
-// ports never change, so each is asked for once.
+// ports never change, so each is asked for once. With an error it lists those that Docker told of.
 func (e exposing) publishers() func(context.Context) ([]hold.Publisher, error) {
 	known := map[string][]docker.PortRange{}
 	return func(ctx context.Context) (list []hold.Publisher, err error) {
@@ -63,26 +64,29 @@ func (e exposing) publishers() func(context.Context) ([]hold.Publisher, error) {
 		if err != nil {
 			return nil, err
 		}
-		ports := map[string][]docker.PortRange{}
+		there := map[string]bool{}
+		var failed []error
 		for _, c := range all {
-			has, there := known[c.ID]
-			if !there {
+			there[c.ID] = true
+			has, told := known[c.ID]
+			if !told {
 				d, err := e.agent.docker.Inspect(ctx, c.ID)
 				if errors.Is(err, docker.ErrNotFound) {
 					continue // it is gone
 				}
 				if err != nil {
-					return nil, err
+					failed = append(failed, err) // as of one that is being started; the others answer
+					continue
 				}
 				has = d.Publishes
+				known[c.ID] = has
 			}
-			ports[c.ID] = has
 			list = append(list, hold.Publisher{Name: c.Name, Running: c.State == "running", Has: func(p expose.Port) bool {
 				return slices.ContainsFunc(has, func(r docker.PortRange) bool { return r.Proto == p.Proto() && r.First <= p.Port && p.Port <= r.Last })
 			}})
 		}
-		known = ports
-		return list, nil
+		maps.DeleteFunc(known, func(id string, _ []docker.PortRange) bool { return !there[id] })
+		return list, errors.Join(failed...)
 	}
 }
 
@@ -115,6 +119,9 @@ func (e exposing) problems(snap *cluster.Snapshot) (list []api.Problem) {
 		what := fmt.Sprintf("this host does not answer port %s for %s: ", n.Text(), n.Name)
 		do := "end who has the port here, or expose another one; the other hosts answer it"
 		switch {
+		case n.Away && n.Next != "":
+			what += cmp.Or(n.By, "another program") + " had it before, and " + n.Next + " is to have it"
+			do = "start one of them, remove the container, or expose the port anew"
 		case n.Away:
 			what += cmp.Or(n.By, "another program") + " had it before, and may start again"
 			do = fmt.Sprintf("start it, remove the container, or expose the port anew; %d minutes after a program has ended this host answers by itself", int(hold.Patience.Minutes()))

@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 const (
 	// Patience is for how long the port of a program that has ended stays its own: it may be restarting, or begin late at a boot.
 	Patience = 5 * time.Minute
-	// reminder is how often Docker is asked whose a port is that somebody has.
+	// reminder is how often Docker is asked whose a port is that somebody has, or for longer than this a container is to have.
 	reminder = time.Minute
 	// dockers is the program that has a container's port.
 	dockers = "docker-proxy"
@@ -43,6 +44,8 @@ type former struct {
 	free  time.Time // since when, besides, Docker says that no container is to have it; zero: it does not say so
 	asked time.Time // when Docker was asked last
 	heard time.Time // which of its answers is thought of already
+	meant bool      // that answer named a container that is to have it
+	next  string    // which one, if it is not By
 }
 
 var formers = store.NewBucket[former]("exposed-before")
@@ -145,7 +148,8 @@ func (p *past) look(f *former, now time.Time, taken func() (string, bool)) {
 	case f.away.IsZero():
 		f.away = now
 	}
-	if is && !f.asked.IsZero() && now.Sub(f.asked) < reminder {
+	slow := is || f.meant && now.Sub(f.away) >= reminder // a container that is being removed loses its port first
+	if slow && !f.asked.IsZero() && now.Sub(f.asked) < reminder {
 		return
 	}
 	p.inquiry(f, now)
@@ -166,19 +170,26 @@ func (p *past) hear(port expose.Port, f *former) {
 		return
 	}
 	f.heard = p.last.at
-	configured := p.last.err != nil
+	var meant []string
 	for _, c := range p.last.list {
 		if !c.Has(port) {
 			continue
 		}
-		configured = true
-		if by := "container " + c.Name + " (-p)"; (c.Running || strings.HasPrefix(f.By, dockers)) && (!f.Container || f.By != by) {
+		by := "container " + c.Name + " (-p)"
+		meant = append(meant, by)
+		if (c.Running || strings.HasPrefix(f.By, dockers)) && (!f.Container || f.By != by) {
 			f.By, f.Container = by, true
 			p.save(port, f)
 		}
 	}
+	if f.meant = len(meant) > 0; f.meant || p.last.err == nil {
+		f.next = ""
+	}
+	if f.meant && !slices.Contains(meant, f.By) {
+		f.next = meant[0]
+	}
 	switch {
-	case configured || f.away.IsZero():
+	case f.meant || p.last.err != nil || f.away.IsZero():
 		f.free = time.Time{}
 	case f.free.IsZero() && !p.last.at.Before(f.away):
 		f.free = p.last.at

@@ -26,6 +26,7 @@ type before struct {
 	file  *store.DB
 	list  []Publisher
 	err   error // Docker's
+	asked int   // how often Docker was
 	room  *Room
 }
 
@@ -70,7 +71,7 @@ func (b *before) restart() {
 	}
 	b.room = New(Config{
 		Self: b.state.Self(), Gateway: "gv0", Source: b, Heed: expose.Services, Off: true, Log: slog.New(slog.DiscardHandler), State: b.file,
-		Publishers: func(context.Context) ([]Publisher, error) { return b.list, b.err },
+		Publishers: func(context.Context) ([]Publisher, error) { b.asked++; return b.list, b.err },
 	})
 	b.t.Cleanup(b.room.held.Close)
 }
@@ -175,8 +176,69 @@ func TestFormerContainer(t *testing.T) {
 		b.want("it is stopped", true, true)
 	}
 	b.list = b.list[:1]
-	b.after(glance)
+	b.after(reminder)
 	b.want("it is removed", false, false)
+}
+
+// TestFormerNext: the port of a program that is gone waits for a stopped container that is to have it, which is named, and Docker is asked
+// each minute.
+func TestFormerNext(t *testing.T) {
+	b := newBefore(t)
+	end := b.listen()
+	b.after(glance)
+	b.list = []Publisher{{Name: "web", Has: func(p expose.Port) bool { return p == expose.Port{Port: 8443} }}}
+	b.after(reminder)
+	b.want("it listens", true, false)
+	program := b.room.Notes()[0].By
+	end()
+	for range 3 {
+		b.after(Patience)
+		b.want("a container is to have it", true, true)
+		if n := b.room.Notes()[0]; n.By != program || n.Next != "container web (-p)" {
+			t.Errorf("%s had it, and %q is to have it", n.By, n.Next)
+		}
+	}
+	asked := b.asked
+	for range int(reminder / glance) {
+		b.after(glance)
+	}
+	if n := b.asked - asked; n > 2 {
+		t.Errorf("Docker was asked %d times in a minute", n)
+	}
+	b.err, b.list = errors.New("docker does not answer"), nil
+	b.after(reminder)
+	if n := b.room.Notes(); len(n) != 1 || n[0].Next == "" {
+		t.Errorf("Docker does not answer, and the container is forgotten: %+v", n)
+	}
+	b.err = nil
+	b.after(reminder)
+	b.want("the container is removed", true, true)
+	if n := b.room.Notes()[0]; n.Next != "" {
+		t.Errorf("the container is removed: %+v", n)
+	}
+	b.after(Patience)
+	b.want("it is gone for long", false, false)
+}
+
+// TestFormerConnection: a connection from the port is in the way of holding it, and nobody who had it before.
+func TestFormerConnection(t *testing.T) {
+	b := newBefore(t)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: 8443}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		b.after(glance)
+		if n := b.room.Notes(); len(n) != 1 || n[0].Away || b.noted() != 0 {
+			t.Fatalf("%d ports are noted: %+v", b.noted(), n)
+		}
+	}
+	_ = unix.Close(fd)
+	b.after(glance)
+	b.want("it has ended", false, false)
 }
 
 // TestFormerEnds: who exposes the port anew has it if it is free then, and who exposes it no more leaves no note.
@@ -202,5 +264,18 @@ func TestFormerEnds(t *testing.T) {
 	b.after(glance)
 	if n := b.noted(); n != 0 || len(b.room.Notes()) != 0 {
 		t.Errorf("%d ports are noted still: %+v", n, b.room.Notes())
+	}
+
+	b.room.held.Close()
+	b.expose(8443)
+	b.restart()
+	end = b.listen()
+	b.after(glance)
+	b.want("the only port is another's", true, false)
+	end()
+	b.expose()
+	b.after(glance)
+	if n := b.noted(); n != 0 || len(b.room.Notes()) != 0 {
+		t.Errorf("the only port is exposed no more, and %d are noted still: %+v", n, b.room.Notes())
 	}
 }

@@ -59,6 +59,7 @@ type Note struct {
 	Name string // the exposure's
 	By   string // who has the port
 	Away bool   // and may begin again: nobody has it now
+	Next string // the container that is to have it then, if that is not By
 	Err  error
 }
 
@@ -159,7 +160,7 @@ func (r *Room) round(now time.Time) (busy bool) {
 			r.answers[n.ID] = n.Exposes
 		}
 	}
-	if len(r.list) == 0 && r.known && len(r.has.ports) == 0 && len(r.holders()) == 0 {
+	if len(r.list) == 0 && r.known && len(r.has.ports) == 0 && len(r.holders()) == 0 && len(r.past.who) == 0 && len(r.refused) == 0 {
 		return false
 	}
 	look := now.Sub(r.glanced) >= glance
@@ -229,7 +230,7 @@ func (r *Room) lookHere() {
 func (r *Room) hold(e expose.Exposure, v cluster.Version, look bool, now time.Time) bool {
 	had := r.past.who[e.Text()] != nil
 	if f := r.past.has(e, v, look, now, func() (string, bool) { return r.hasNow(e) }); f != nil {
-		r.refuse(&Note{Port: e.Port, Name: e.Name(), By: f.By, Away: !f.away.IsZero(), Err: fmt.Errorf("port %s is in use", e.Text())})
+		r.refuse(&Note{Port: e.Port, Name: e.Name(), By: f.By, Away: !f.away.IsZero(), Next: f.next, Err: fmt.Errorf("port %s is in use", e.Text())})
 		return false
 	} else if had {
 		delete(r.refused, e.Port) // so that it is tried at once
@@ -254,7 +255,9 @@ func (r *Room) hold(e expose.Exposure, v cluster.Version, look bool, now time.Ti
 			if n.By = taken.By(); tried {
 				n.By = cmp.Or(n.By, note.By)
 			}
-			r.past.note(e, v, n.By, now)
+			if _, is := r.hasNow(e); is { // else it is a connection from that port: nobody to wait for
+				r.past.note(e, v, n.By, now)
+			}
 		}
 		r.refused[e.Port] = n
 	}

@@ -46,8 +46,13 @@ func (a *Agent) tasks() []Task {
 		{Name: "disk", Run: member["disk"], Doctor: "agent",
 			Problems: func(context.Context, look) []api.Problem { return a.member.Disk.Problems() }},
 		{Name: "keys", Run: member["keys"], Doctor: "key",
-			Problems: func(ctx context.Context, _ look) []api.Problem {
-				return membership.Strangers(a.gossip, a.cfg.Edge(), a.cfg.Port, func() string { return a.installed.SetCommand(ctx, "GRAPEVINE_KEY=KEY") })
+			Problems: func(ctx context.Context, l look) []api.Problem {
+				// Nobody joins a host without Docker; one that knows of others has their key.
+				alone := a.cfg.Edge()
+				for n := range cluster.All[cluster.Node](l.snap) {
+					alone = alone && n.ID == a.self()
+				}
+				return membership.Strangers(a.gossip, alone, a.cfg.Port, func() string { return a.installed.SetCommand(ctx, "GRAPEVINE_KEY=KEY") })
 			},
 			Fine: "nobody with another gossip key has called of late"},
 		{Name: "gossip", Run: member["gossip"], Doctor: "agent",

@@ -8,15 +8,14 @@ import (
 	"github.com/grapevine-net/grapevine/gossip"
 )
 
-// Strangers are the problems of hosts that have another gossip key; set is how one sets a key on a host like
-// this one.
-func Strangers(g *gossip.Gossip, edge bool, port uint16, set func() string) []api.Problem {
+// Strangers are the problems of hosts that have another gossip key; alone says that this host has never met another one
+// and is not one that others join; set is how one sets a key on a host like this one.
+func Strangers(g *gossip.Gossip, alone bool, port uint16, set func() string) []api.Problem {
 	strangers := g.Strangers()
 	if len(strangers) == 0 {
 		return nil
 	}
-	member := g.ClusterID() != "" && !(edge && len(g.Alive()) == 0) // nobody joins a host without Docker that is alone
-	return strangerProblems(strangers, member, port, set(), time.Now())
+	return strangerProblems(strangers, g.ClusterID() != "" && !alone, port, set(), time.Now())
 }
 
 // strangerProblems say who it is, since when, and what sets it right: on that host, if this one

@@ -64,11 +64,23 @@ func TestExposedFragments(t *testing.T) {
 	fragmentsOf(c) // its own
 	send(a, macOf('a'), pipeline.RouterMAC, here, client, 53, 9)
 	arrive("its answer", c)
+	fragmentsOf(gateway)
+	send(gateway, gatewayMAC(t), pipeline.RouterMAC, client, here, 9, 5355)
+	arrive("to another port, by this host's own gateway", a)
 
 	src, dst = headerBits(5, 2)
 	send(c, src, dst, addr("10.128.2.8"), client, 53, 9)
 	send(c, src, dst, there, client, 53, 9)
 	arrive("what another host's exposed port answers", gateway)
+}
+
+func gatewayMAC(t *testing.T) net.HardwareAddr {
+	t.Helper()
+	gv0, err := net.InterfaceByName("gv0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gv0.HardwareAddr
 }
 
 // gatewaySocket is a socket of all frames that the switch gives the gateway.

@@ -159,6 +159,25 @@ func TestExposed(t *testing.T) {
 				packet{"with an egress: to who came by this one", via(0, from("gva", "61", answer)), "trk,est,rpl", to("gv0")},
 				packet{"with an egress: what is no answer", from("gva", "61", answer), "trk,new", to("gvtun")},
 			)
+
+			// And where this host is the gateway, all of it by this one.
+			flows = next
+			in.Exits = []pipeline.Exit{{VNID: 5, Here: true, V4: true, Track: true}}
+			if next, err = pipeline.Compile(in); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.ApplyBundle(t.Context(), pipeline.Diff(flows, next).Lines()); err != nil {
+				t.Fatal(err)
+			}
+			vxlan := whole(17, "10.128.2.9", client, 9, in.VXLANPort, tunnel(5, 2, ip("udp", "10.128.2.9", client, "nw_frag=first")))
+			check(
+				packet{"as a gateway: another host's answer", tunnel(5, 2, out), "", to("gv0")},
+				packet{"as a gateway: from another port of it", tunnel(5, 2, ip("tcp", "10.128.2.9", client, "tp_src=22")), "", to("gv0")},
+				packet{"as a gateway: a fragment of it", whole(6, "10.128.2.9", client, 443, 9, tunnel(5, 2, ip("tcp", "10.128.2.9", client, "nw_frag=first"))), "trk,new", to("gv0")},
+				packet{"as a gateway: a fragment from another port of it", whole(6, "10.128.2.9", client, 22, 9, tunnel(5, 2, ip("tcp", "10.128.2.9", client, "nw_frag=first"))), "trk,new", to("gv0")},
+				packet{"as a gateway: a fragment of a ping", whole(1, "10.128.2.9", client, 8, 0, tunnel(5, 2, ip("icmp", "10.128.2.9", client, "nw_frag=later"))), "trk,new", to("gv0")},
+				packet{"as a gateway: VXLAN in fragments", vxlan, "trk,new", "expose-back: drop: " + pipeline.DropForgedTunnel.String()},
+			)
 		})
 	}
 }

@@ -157,7 +157,7 @@ func (t *Table) every(near bool) time.Duration {
 func (t *Table) Forgive(now time.Time) {
 	for _, p := range t.peers {
 		if t.in(p, now) != Nothing {
-			p.expected = now
+			p.expected = latest(p.expected, now) // who is yet to be heard for the first time has longer
 		}
 	}
 }

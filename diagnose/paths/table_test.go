@@ -278,4 +278,10 @@ func TestInside(t *testing.T) {
 	if in(early, 2*time.Second) != All || in(early, 7*time.Second) != Nothing {
 		t.Error("one that was heard at once is not missed soon")
 	}
+	busy := NewInside(self)
+	busy.Set([]Host{{ID: other, Sends: true}}, now)
+	busy.Forgive(now.Add(2 * time.Second)) // this host was late itself
+	if in(busy, 15*time.Second) != Unknown || in(busy, 18*time.Second) != Nothing {
+		t.Error("who was never heard is missed sooner, since this host was late")
+	}
 }

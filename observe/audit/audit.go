@@ -52,6 +52,9 @@ type Log struct {
 	gone   uint64            // packets that the kernel had no room for, at the last look
 }
 
+// same is within what two times are that of the same first packet: each look reckons it from the clocks of then.
+const same = time.Second
+
 type key struct {
 	from, to netip.AddrPort
 	proto    string
@@ -144,11 +147,15 @@ func (l *Log) fresh(seen []api.Connection) (list []api.Connection) {
 	known := make(map[key]time.Time, len(seen))
 	for _, c := range seen {
 		k := key{netip.AddrPortFrom(c.From.Addr, c.From.Port), netip.AddrPortFrom(c.To.Addr, c.To.Port), c.Proto}
-		if at, twice := known[k]; twice && !c.First.After(at) {
+		first := c.First
+		if at, was := l.known[k]; was && first.Sub(at).Abs() < same {
+			first = at
+		}
+		if at, twice := known[k]; twice && !first.After(at) {
 			continue
 		}
-		known[k] = c.First
-		if at, was := l.known[k]; c.First.Before(l.began) || was && !c.First.After(at) {
+		known[k] = first
+		if at, was := l.known[k]; first.Before(l.began) || was && !first.After(at) {
 			continue
 		}
 		list = append(list, c)

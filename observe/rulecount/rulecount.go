@@ -159,16 +159,20 @@ func sum(answers []answer) []api.RuleCount {
 	type key struct{ rule, action, direction, network, container, of string }
 	at, list := map[key]int{}, []api.RuleCount{}
 	for _, a := range answers {
+		here := map[key]bool{} // a rule with several ports by name has several rows
 		for _, r := range a.Rows {
 			k := key{r.Rule, r.Action, r.Direction, r.Network, r.Container, strings.Join(r.Policies, " ")}
 			i, there := at[k]
 			if !there {
-				at[k] = len(list)
+				at[k], here[k] = len(list), true
 				r.Hosts = 1
 				list = append(list, r)
 				continue
 			}
-			list[i].Hosts++
+			if !here[k] {
+				list[i].Hosts++
+				here[k] = true
+			}
 			list[i].Packets, list[i].Bytes, list[i].Connections = list[i].Packets+r.Packets, list[i].Bytes+r.Bytes, list[i].Connections+r.Connections
 		}
 	}

@@ -24,7 +24,7 @@ func TestCounts(t *testing.T) {
 	desk := func(id cluster.NodeID, rows ...api.RuleCount) *Desk {
 		return New(Config{Self: id, Snapshot: func() *cluster.Snapshot { return cluster.New(id).Snapshot() }, Count: func(context.Context) ([]api.RuleCount, error) { return rows, nil }})
 	}
-	others := map[string]*Desk{"b": desk("b", rule(5), rest("db2"))}
+	others := map[string]*Desk{"b": desk("b", rule(3), rule(2), rest("db2"))} // with ports by name a rule has several rows
 	a := desk("a", rule(7), rest("db1"))
 	a.cfg.Alive = func() []string { return []string{"b", "old", "gone"} }
 	a.cfg.Call = func(ctx context.Context, node, method string, body []byte) ([]byte, error) {
@@ -41,7 +41,7 @@ func TestCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := rule(12)
-	sum.Connections, sum.Hosts = 2, 2
+	sum.Connections, sum.Hosts = 3, 2
 	one, two := rest("db1"), rest("db2")
 	one.Hosts, two.Hosts = 1, 1
 	if d := cmp.Diff([]api.RuleCount{one, two, sum}, got.Rules); d != "" {

@@ -83,7 +83,11 @@ func exitIn(c *compiler) {
 		}
 		for _, f := range []family{ipv4, ipv6} {
 			if e.has(f) {
-				c.add(Forwarding, 2910, vnidObject(e.VNID), tunnel.reg(regSrcVNID, e.VNID).proto(f.proto), c.toGateway()...)
+				m := tunnel.reg(regSrcVNID, e.VNID).proto(f.proto)
+				c.add(Forwarding, 2910, vnidObject(e.VNID), m, c.toGateway()...)
+				if len(c.in.Exposed) > 0 { // fragments of who has an exposed port as well are looked up there
+					c.add(ExposeBack, 275, vnidObject(e.VNID), m, c.toGateway()...)
+				}
 			}
 		}
 	}

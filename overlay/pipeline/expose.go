@@ -124,6 +124,12 @@ func exposeIn(c *compiler) {
 		note := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", Noted, exposeZone, move(regVTEP.bits(32), "NXM_NX_CT_MARK[]"))
 		to := toEndpoint(p)
 		c.noted(p, x.Addr)
+		// Of what this host's gateway sends in fragments to other ports the first one must not pass where the others wait.
+		begins := "-rpl-inv+trk"
+		if !x.UDP {
+			begins = "+new-rpl-inv+trk"
+		}
+		c.add(ExposeIn, 210, o, gateway.ipDst(here).fragment().ctState(begins).ctProto(x.number()), note)
 		if x.UDP {
 			// A client that speaks to several hosts from one port is answered by the one that it spoke to last.
 			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("-inv+trk"), note)

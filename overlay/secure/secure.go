@@ -130,9 +130,6 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	defer k.ensuring.Unlock()
 	kind, err := k.ensure(ctx)
 	whole := k.device.Whole(kind)
-	if errors.Is(err, unix.EADDRINUSE) {
-		err = taken(err, k.cfg.Port, "GRAPEVINE_WIREGUARD_PORT to another port on this host")
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.kind, k.whole, k.peers = kind, whole, len(k.said[0])
@@ -175,7 +172,10 @@ func (k *Keeper) ensure(ctx context.Context) (kind string, err error) {
 	if k.now.step() == renewed {
 		keepAlive(want.Peers)
 	}
-	if kind, err = k.set(ctx, 0, k.device, want); err != nil {
+	if kind, err = k.set(ctx, 0, k.device, want); errors.Is(err, unix.EADDRINUSE) {
+		err = taken(err, k.cfg.Port, "GRAPEVINE_WIREGUARD_PORT to another port on this host")
+	}
+	if err != nil {
 		return "", err
 	}
 	if err := k.ensureSecond(ctx, snap); err != nil && k.now.step() >= moved {

@@ -21,6 +21,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/service/expose"
 )
 
 // Source is where snapshots come from (package replica). The channel is closed at
@@ -118,6 +119,8 @@ type Config struct {
 	Told Told
 	// Egress, if set, says of egresses that this host holds by the records whether it is ready to be a subnet's way out.
 	Egress func(name string, subnet netip.Prefix) bool
+	// Heeds, if set, says which exposed ports this host answers: containers leave by none of these. nil: all.
+	Heeds func(expose.Exposure) bool
 	// Near, if set, says what an address is that this host has or reaches without a router; else nothing. No name opens it.
 	Near func(netip.Addr) string
 	Log  *slog.Logger // nil: slog.Default()

@@ -44,7 +44,7 @@ type reconciler struct {
 	vteps      map[uint32]netip.Addr
 	gateway    gateway.Config  // as it was set last
 	gatewayFor *ground         // what it was set for; nil: it is not
-	fronts     []uint16        // ports that all hosts have for the outside
+	fronts     []uint16        // ports that this host is to have for the outside
 	reached    <-chan struct{} // as Config.Reach.Watch was then
 	gatewayMTU int             // as the switch was told
 
@@ -128,7 +128,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	in.Exits = exitsOf(snap, r.cfg.Self, r.plans.ground, r.cfg.Egress, !r.plans.powerless)
 	exposures := expose.All(snap)
 	in.Exposed = exposedOf(exposures, r.plans.ground, !r.plans.powerless)
-	r.fronts = frontsOf(exposures)
+	r.fronts = frontsOf(exposures, r.cfg.Heeds)
 	for _, p := range problems {
 		if p.Key.Kind == cluster.KindEndpoint {
 			res.problems[p.Key.ID] = p.Err

@@ -83,7 +83,7 @@ var mayImport = map[string]string{
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline",
 	"overlay/pipeline":       "",
-	"overlay/plane":          "api api/words cluster config driver/ports host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel policy",
+	"overlay/plane":          "api api/words cluster config driver/ports host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel policy service/expose",
 	"overlay/secure":         "api api/words cluster host/link host/portreserve host/wireguard",
 	"overlay/tunnel":         "host/link overlay/pipeline",
 	"overlay/tunnel/measure": "host/link overlay/tunnel",

@@ -22,8 +22,10 @@ func (s gap) String() string { return fmt.Sprintf("%d-%d", s.from, s.to) }
 
 func (s gap) len() int { return int(s.to) - int(s.from) + 1 }
 
+var transports = []string{"tcp", "udp"}
+
 const (
-	// narrow is a gap in which ports may run out: what is sent from there leaves by the widest one.
+	// narrow is a gap in which ports may run out: what is sent from there leaves by the widest one, if any is wider.
 	narrow = 64
 	// maxGaps bounds the rules, however many ports are exposed. What is sent from further gaps leaves by the widest one.
 	maxGaps = 8
@@ -31,12 +33,27 @@ const (
 	privileged = 1024
 )
 
-// gaps returns the ranges of ports that are not exposed, the widest first, and none if the exposed ones leave none.
-func gaps(exposed []uint16) (all []gap) {
+// gaps returns the ranges of ports that are not exposed and stay within themselves, the widest first, and by which one
+// all else leaves: unprivileged ports, if any is left. Both are empty only if every port is exposed.
+func gaps(exposed []uint16) (own []gap, rest gap) {
+	all := free(exposed)
+	if len(all) == 0 {
+		return nil, gap{}
+	}
+	rest = all[max(0, slices.IndexFunc(all, func(s gap) bool { return s.from >= privileged }))]
+	wide := slices.IndexFunc(all, func(s gap) bool { return s.len() < narrow })
+	if wide <= 0 { // all are wide, or none is
+		wide = len(all)
+	}
+	return all[:min(wide, maxGaps)], rest
+}
+
+// free returns all ranges of ports that are not exposed, the widest first.
+func free(exposed []uint16) (all []gap) {
 	ends := slices.Sorted(slices.Values(exposed))
 	next := 1
 	until := func(end int) { // not in it
-		if end-next >= narrow {
+		if end > next {
 			all = append(all, gap{uint16(next), uint16(end - 1)})
 		}
 	}
@@ -54,7 +71,7 @@ func gaps(exposed []uint16) (all []gap) {
 		next = end + 1
 	}
 	slices.SortStableFunc(all, func(a, b gap) int { return cmp.Compare(b.len(), a.len()) })
-	return all[:min(len(all), maxGaps)]
+	return all
 }
 
 // masquerade are the rules that have what matches leave by this host's address, and by no exposed port.
@@ -73,15 +90,37 @@ func (cfg Config) translate(match string, to netip.Addr) []string {
 }
 
 func (cfg Config) leave(match, plain string, within func(gap) string) (rules []string) {
-	if all := gaps(cfg.Exposed); len(cfg.Exposed) > 0 && len(all) > 0 {
-		for _, proto := range []string{"tcp", "udp"} {
-			for _, s := range all {
+	if len(cfg.Exposed) > 0 {
+		own, rest := gaps(cfg.Exposed)
+		target := "ACCEPT" // as it is, so that no answer comes, if shut did not drop it
+		if rest != (gap{}) {
+			target = within(rest)
+		}
+		for _, proto := range transports {
+			for _, s := range own {
 				rules = append(rules, fmt.Sprintf("%s -p %s -m %[2]s --sport %d:%d -j %s", match, proto, s.from, s.to, within(s)))
 			}
-			rules = append(rules, fmt.Sprintf("%s -p %s -j %s", match, proto, within(all[0])))
+			rules = append(rules, fmt.Sprintf("%s -p %s -j %s", match, proto, target))
 		}
 	}
 	return append(rules, match+" -j "+plain)
+}
+
+// shut are the rules of filtering for a host of which every port is exposed: what begins has none to leave by. The table
+// nat takes no rule that drops.
+func (cfg Config) shut(sources []netip.Prefix) (rules []string) {
+	if len(cfg.Exposed) == 0 {
+		return nil
+	}
+	if _, rest := gaps(cfg.Exposed); rest != (gap{}) {
+		return nil
+	}
+	for _, p := range sources {
+		for _, proto := range transports {
+			rules = append(rules, fmt.Sprintf("-s %v -i %s ! -o %[2]s -p %s -m conntrack --ctstate NEW -j DROP", p, cfg.Interface, proto))
+		}
+	}
+	return rules
 }
 
 // claims are datagrams of containers that leave by a port that has been exposed since. It matches what conntrack knows
@@ -98,11 +137,14 @@ func (c claims) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 		slices.ContainsFunc(c.inside, func(p netip.Prefix) bool { return p.Contains(from) })
 }
 
-// endClaims has what claims a port that was not exposed before begin anew.
-func (cfg Config) endClaims(before []uint16) error {
-	fresh := slices.DeleteFunc(slices.Clone(cfg.Exposed), func(p uint16) bool { return slices.Contains(before, p) })
-	if len(fresh) == 0 {
-		return nil
+// endClaims has what claims a port that was not exposed before begin anew, once the rules are in place.
+func (n *NAT) endClaims() error {
+	fresh := slices.DeleteFunc(slices.Clone(n.cfg.Exposed), func(p uint16) bool { return slices.Contains(n.claimed, p) })
+	if len(fresh) > 0 {
+		if err := endAll(n.cfg.CIDRs, claims{n.cfg.CIDRs, fresh}); err != nil {
+			return err
+		}
 	}
-	return endAll(cfg.CIDRs, claims{cfg.CIDRs, fresh})
+	n.claimed = n.cfg.Exposed
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,30 +14,37 @@ import (
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
+// every returns each step-th port.
+func every(from, step int) (list []uint16) {
+	for p := from; p < 1<<16; p += step {
+		list = append(list, uint16(p))
+	}
+	return list
+}
+
 // TestGaps: no gap has an exposed port in it, whatever is exposed; others' ports stay what they are.
 func TestGaps(t *testing.T) {
-	var many []uint16
-	for p := 1000; p < 60000; p += 300 {
-		many = append(many, uint16(p))
-	}
 	for _, c := range []struct {
-		exposed []uint16
-		want    string
+		exposed         []uint16
+		n               int
+		want, otherwise string // the first two gaps, and that of all else
 	}{
-		{[]uint16{7008}, "[7009-65535 1024-7007 1-1023]"},
-		{[]uint16{53, 443, 443, 8080, 8082}, "[8083-65535 1024-8079 444-1023 54-442]"},
-		{[]uint16{1, 1023, 1024, 65535}, "[1025-65534 2-1022]"},
-		{[]uint16{40000, 65535}, "[1024-39999 40001-65534 1-1023]"},
-		{many, "[59801-65535 1-999]"},
+		{[]uint16{7008}, 3, "[7009-65535 1024-7007]", "7009-65535"},
+		{[]uint16{53, 443, 443, 8080, 8082}, 4, "[8083-65535 1024-8079]", "8083-65535"},
+		{[]uint16{1, 1023, 1024, 65535}, 2, "[1025-65534 2-1022]", "1025-65534"},
+		{[]uint16{40000, 65535}, 3, "[1024-39999 40001-65534]", "1024-39999"},
+		{every(1000, 300), maxGaps, "[1-999 1301-1599]", "1301-1599"},
+		{every(64, 64), maxGaps, "[1-63 65-127]", "1025-1087"}, // none is wide
+		{every(1024, 20), 1, "[1-1023]", "1025-1043"},          // nobody becomes privileged
+		{every(1024, 1), 1, "[1-1023]", "1-1023"},              // but where nothing else is left
+		{append(every(1, 1)[:4999], every(5001, 1)...), 1, "[5000-5000]", "5000-5000"},
+		{every(1, 1), 0, "[]", "0-0"},
 	} {
-		got := fmt.Sprint(gaps(c.exposed))
-		if len(c.exposed) == len(many) {
-			got = fmt.Sprint(gaps(c.exposed)[:2])
+		own, rest := gaps(c.exposed)
+		if got := fmt.Sprint(own[:min(len(own), 2)]); got != c.want || len(own) != c.n || rest.String() != c.otherwise {
+			t.Errorf("%d from %v: %d gaps, first %s, and %v, want %d, %s, %s", len(c.exposed), c.exposed[0], len(own), got, rest, c.n, c.want, c.otherwise)
 		}
-		if got != c.want {
-			t.Errorf("%v: %s, want %s", c.exposed, got, c.want)
-		}
-		for _, g := range gaps(c.exposed) {
+		for _, g := range append(own, rest) {
 			for _, p := range c.exposed {
 				if p >= g.from && p <= g.to {
 					t.Errorf("%d is exposed, and in %v", p, g)
@@ -44,14 +52,12 @@ func TestGaps(t *testing.T) {
 			}
 		}
 	}
-	if n := len(gaps(many)); n != maxGaps {
-		t.Errorf("%d gaps", n)
-	}
 }
 
 // TestExposedShadow: a container that sends from an exposed port leaves by another one, and hears its answers; what its
 // client sends to the exposed port is not for it. Other ports stay. So it is of what leaves by this host's address and
-// by another one, and of what began before the port was exposed.
+// by another one, of what began before the port was exposed, though the rules failed at first, and where another program
+// masquerades before. If every port is exposed, nothing leaves.
 func TestExposedShadow(t *testing.T) {
 	for _, kind := range []string{"nft", "legacy"} {
 		for _, v6 := range []bool{false, true} {
@@ -156,6 +162,20 @@ func exposedShadow(t *testing.T, v6, served bool) {
 		t.Fatalf("while nothing is exposed it leaves by port %d: nothing is shown", got)
 	}
 	cfg.Exposed = []uint16{53, 170, exposed}
+	ns.Do(func() {
+		iptables := "iptables"
+		if v6 {
+			iptables = "ip6tables"
+		}
+		run(t, iptables, "-t", "nat", "-I", "POSTROUTING", "-o", "eth0", "-j", "MASQUERADE") // another program's
+		path := os.Getenv("PATH")
+		t.Setenv("PATH", t.TempDir())
+		err := n.Set(t.Context(), cfg)
+		t.Setenv("PATH", path)
+		if err == nil {
+			t.Fatal("without iptables all is well")
+		}
+	})
 	set()
 	if got := leaves(shadow, victim); got == exposed {
 		t.Error("it leaves by the exposed port")
@@ -171,7 +191,8 @@ func exposedShadow(t *testing.T, v6, served bool) {
 		t.Errorf("the exposed port has heard %q of %v", what, from)
 	}
 
-	ns.Do(func() {
+	same := func() {
+		t.Helper()
 		again := New() // the rules that are there are what an agent that starts wants
 		before, err := n.fingerprint()
 		var err2 error
@@ -186,7 +207,15 @@ func exposedShadow(t *testing.T, v6, served bool) {
 		if now != before {
 			t.Error("rules that were right were written again")
 		}
-	})
+	}
+	ns.Do(same)
+	cfg.Exposed = every(1, 1)
+	set()
+	ns.Do(same)
+	send(shadow, at, "by which port?")
+	if what, from := hear(victim, 300*time.Millisecond); from.IsValid() {
+		t.Errorf("every port is exposed, and %q comes by %v", what, from)
+	}
 	cfg.Exposed = nil
 	set()
 	ns.Do(func() {

@@ -40,7 +40,8 @@ type Config struct {
 	// Sources are addresses from which subnets reach the outside, where this host has them; other
 	// subnets leave by whatever address the host takes.
 	Sources []Source
-	// Exposed are ports that hosts have for the outside, of TCP, UDP or both, in order: nothing leaves by one of them.
+	// Exposed are ports that this host has for the outside as others do, of TCP, UDP or both, in order: nothing leaves by
+	// one of them.
 	Exposed []uint16
 	// Rules are further ones, where their family has any.
 	Rules []Rule
@@ -65,6 +66,8 @@ type NAT struct {
 	set bool // cfg is to be kept
 	// applied: cfg was in place once. Run sees to it that it stays.
 	applied bool
+	// claimed are the exposed ports of which claims have ended (endClaims).
+	claimed []uint16
 	// published is what Publish declared.
 	published []Published
 	// forbidden are the families whose chain FORWARD got the policy DROP from us.
@@ -106,14 +109,10 @@ func (n *NAT) Set(_ context.Context, cfg Config) error {
 	if n.set && n.applied && n.cfg.equal(cfg) {
 		return nil
 	}
-	before := n.cfg.Exposed
 	n.cfg, n.set = Config{
 		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Sources), slices.Clone(cfg.Exposed), slices.Clone(cfg.Rules), n.cfg.served,
 	}, true
-	if err := n.apply(); err != nil {
-		return err
-	}
-	return n.cfg.endClaims(before)
+	return n.apply()
 }
 
 func (c Config) equal(d Config) bool {
@@ -125,7 +124,7 @@ func (c Config) equal(d Config) bool {
 func (n *NAT) Remove(context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.set = false
+	n.set, n.claimed = false, nil
 	n.noteAbsent()
 	return errors.Join(n.clear(iptables.ProtocolIPv4, look(iptables.ProtocolIPv4)), n.clear(iptables.ProtocolIPv6, look(iptables.ProtocolIPv6)))
 }
@@ -216,7 +215,9 @@ func (n *NAT) apply() error {
 	if repaired {
 		errs = append(errs, n.cfg.forgetStrays())
 	}
-	err = errors.Join(errs...)
+	if err = errors.Join(errs...); err == nil {
+		err = n.endClaims()
+	}
 	n.applied = err == nil
 	return err
 }

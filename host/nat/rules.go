@@ -32,7 +32,7 @@ func chainsFor(cfg Config, published []Published, here map[netip.Addr]bool, f ip
 	for _, p := range sources {
 		masquerade = append(masquerade, cfg.masquerade(fmt.Sprintf("-s %v ! -o %s", p, gw))...)
 	}
-	forward := cfg.untranslated(f)
+	forward := append(cfg.untranslated(f), cfg.shut(sources)...)
 	for _, p := range outermost(cfg.Hosts, f) {
 		// What this host itself sends from there goes to other hosts as it is.
 		if hairpin != nil {
@@ -47,8 +47,8 @@ func chainsFor(cfg Config, published []Published, here map[netip.Addr]bool, f ip
 	}
 	return []chain{
 		{"nat", Hairpin, nil, hairpin},
-		// What others masquerade first would leave by another address than it is to.
-		{"nat", Postrouting, []jump{{from: "POSTROUTING", first: len(cfg.servedRules(f)) > 0}}, masquerade},
+		// What others masquerade first would leave by another address than it is to, or by an exposed port.
+		{"nat", Postrouting, []jump{{from: "POSTROUTING", first: len(cfg.servedRules(f)) > 0 || len(cfg.Exposed) > 0}}, masquerade},
 		{"filter", Forward, []jump{{from: "FORWARD", behind: dockerUser}}, append(forward,
 			// Answers, and published ports.
 			"-o "+gw+" -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT",

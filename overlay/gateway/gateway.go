@@ -62,7 +62,7 @@ type Config struct {
 	Subnets []netip.Prefix
 	// Closed are clients' addresses, which NAT leads to no port of this host's.
 	Closed []netip.Prefix
-	// Exposed are ports that all hosts have for the outside, in order: by none of them NAT lets containers leave.
+	// Exposed are ports that this host has for the outside as others do, in order: by none of them NAT lets containers leave.
 	Exposed []uint16
 	// CIDRs are what NAT is about, and no routes: the subnets and, where this host has nothing
 	// of its own in them, the cluster's ranges.

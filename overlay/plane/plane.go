@@ -31,6 +31,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
+	"github.com/grapevine-net/grapevine/service/expose"
 )
 
 // Source is where snapshots come from (package replica).
@@ -68,7 +69,9 @@ type Config struct {
 	Egress   Egress
 	// Exposed names what this host holds a port for, for all hosts of the cluster, "" if it does not.
 	Exposed func(proto string, port uint16) string
-	Log     *slog.Logger
+	// Heeds says which exposed ports this host answers; nil: all.
+	Heeds func(expose.Exposure) bool
+	Log   *slog.Logger
 }
 
 // Egress holds addresses from which networks reach the outside (package egress/hold).
@@ -148,7 +151,7 @@ func New(c Config) (_ *Plane, err error) {
 		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source, Inside: sealed.open},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
-		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Log: c.Log,
+		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Log: c.Log,
 	}
 	p.told = c.Source.CaughtUp()
 	if c.Source.Snapshot().Ring().Len() == 0 {

@@ -62,7 +62,12 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			// What the one before has taken may be coming back still.
-			ovstest.Eventually(t, 15*time.Second, func() error { return exec.Command("sh", "-c", c.take).Run() })
+			ovstest.Eventually(t, time.Minute, func() error {
+				if out, err := exec.Command("sh", "-c", c.take).CombinedOutput(); err != nil {
+					return fmt.Errorf("%s: %w: %s", c.take, err, out)
+				}
+				return nil
+			})
 			began := time.Now()
 			// Far below the half minute after which everything is looked at.
 			ovstest.Eventually(t, 15*time.Second, func() error {

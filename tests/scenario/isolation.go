@@ -153,9 +153,18 @@ func (p place) make(ctx context.Context, h *lab.Host, driver string) error {
 	if p.port != 0 {
 		run = append(run, "-p", fmt.Sprintf("%d:80", p.port))
 	}
-	_, err := h.Docker(ctx, append(append(run, lab.Image), serveTwice...)...)
+	run = append(append(run, lab.Image), serveTwice...)
+	_, err := h.Docker(ctx, run...)
+	for tries := 1; err != nil && tries < attempts && strings.Contains(err.Error(), "attaching to network failed"); tries++ {
+		_, _ = h.Docker(ctx, "rm", "-f", p.name) // it may be there, not started
+		_, err = h.Docker(ctx, run...)
+	}
 	return err
 }
+
+// attempts is how often a container is attached to Swarm's overlay, whose manager has 20 seconds for it and no more, however
+// busy the machine is.
+const attempts = 5
 
 // serveTwice has a container serve its name at port 80, which may be published, and at 81,
 // which is not.

@@ -48,6 +48,10 @@ func newRuled(t *testing.T) *ruled {
 		t.Fatal(err)
 	}
 	ovstest.Run(t, "ip", "addr", "replace", "10.128.0.1/22", "dev", "gv0")
+	t.Cleanup(func() { // the next test has gv0 as this one leaves it
+		_ = exec.Command("ip", "addr", "del", "10.128.0.1/22", "dev", "gv0").Run()
+		_ = exec.Command("ip", "addr", "del", "198.51.100.9/32", "dev", "lo").Run()
+	})
 	ovstest.Run(t, "ip", "link", "set", "gv0", "up")
 	ovstest.Run(t, "ip", "addr", "replace", "198.51.100.9/32", "dev", "lo")
 	mode := pipeline.HeaderBits

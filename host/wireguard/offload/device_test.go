@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -25,11 +26,27 @@ type inside struct {
 	raw, index int
 }
 
-// setUp makes them, on the calling thread's namespace. A kernel that has no such devices skips the test.
+// since617 reports whether the kernel is Linux 6.17 or later.
+func since617(t *testing.T) bool {
+	t.Helper()
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	var major, minor int
+	release := unix.ByteSliceToString(name.Release[:])
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		t.Fatalf("the kernel's release is %q: %v", release, err)
+	}
+	return major > 6 || major == 6 && minor >= 17
+}
+
+// setUp makes them, on the calling thread's namespace. A kernel before 6.17 has no such devices, which is not CI's to mend
+// (TestWhole has the other way there); a later one that refuses is a fault.
 func setUp(t *testing.T, outer int, checked bool) *inside {
 	t.Helper()
 	made, err := Create("gvwg", 1400, t.Logf)
-	if errors.Is(err, ErrNot) {
+	if errors.Is(err, ErrNot) && !(since617(t) && os.Getenv("CI") != "") {
 		t.Skip(err)
 	}
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
+	"github.com/grapevine-net/grapevine/encap"
 )
 
 // pingPatience bounds one ping: the call, and what comes back.
@@ -49,7 +49,7 @@ func (p pinger) innerMTUOf(n api.Node) int {
 	if n.MTU == 0 {
 		return p.agent.plane.InnerMTU()
 	}
-	return n.MTU - cluster.Overhead(n.VTEP)
+	return n.MTU - encap.VXLAN.Overhead(n.VTEP)
 }
 
 // pinged is pure: what is said of a ping.

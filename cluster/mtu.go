@@ -1,21 +1,10 @@
 package cluster
 
-import "net/netip"
+import (
+	"net/netip"
 
-// Bytes that VXLAN adds to a packet: the inner Ethernet header, VXLAN, UDP and the
-// outer IP header (RFC 7348, 5).
-const (
-	overhead4 = 14 + 8 + 8 + 20
-	overhead6 = 14 + 8 + 8 + 40
+	"github.com/grapevine-net/grapevine/encap"
 )
-
-// Overhead is what VXLAN adds to an IP packet between hosts at such addresses.
-func Overhead(vtep netip.Addr) int {
-	if vtep.Is6() && !vtep.Is4In6() {
-		return overhead6
-	}
-	return overhead4
-}
 
 // MinMTU is the least that a container's interface gets: what IPv4 hosts must take
 // (RFC 791).
@@ -28,25 +17,17 @@ const MinMTU = 576
 // It is one for the whole cluster: a host with a wider underlay could send more to some,
 // but whatever it sends to the others, and is not TCP, would vanish on its way.
 func (s *Snapshot) MTU(underlay int) int {
-	overhead := overhead4
+	overhead := encap.VXLAN.Overhead(netip.IPv4Unspecified())
 	for n := range All[Node](s) {
 		if n.MTU != 0 && (underlay == 0 || n.MTU < underlay) {
 			underlay = n.MTU
 		}
-		overhead = max(overhead, Overhead(n.Tunnel()))
+		overhead = max(overhead, encap.VXLAN.Overhead(n.Tunnel()))
 	}
 	if underlay == 0 {
 		underlay = 1500
 	}
 	return max(underlay-overhead, MinMTU)
-}
-
-// WireGuardOverhead is what WireGuard adds to an IP packet between hosts at such addresses.
-func WireGuardOverhead(host netip.Addr) int {
-	if host.Is6() && !host.Is4In6() {
-		return 32 + 8 + 40
-	}
-	return 32 + 8 + 20
 }
 
 // EncryptedMTU is MTU of an encrypted network, whose packets go through WireGuard, and in it by VXLAN over IPv6.
@@ -55,10 +36,10 @@ func (s *Snapshot) EncryptedMTU(underlay int) int {
 	for n := range All[Node](s) {
 		inside := n.MTU
 		if !n.Encrypts() { // who does counts it in
-			inside -= WireGuardOverhead(n.Address())
+			inside -= encap.WireGuard.Overhead(n.Address())
 		}
 		if n.MTU != 0 {
-			least = min(least, inside-overhead6)
+			least = min(least, inside-encap.VXLAN.Overhead(netip.IPv6Unspecified()))
 		}
 	}
 	return max(least, MinMTU)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/grapevine-net/grapevine/encap"
 )
 
 type setter = func(c *Config, value string) error
@@ -190,8 +192,10 @@ func setGroup(c *Config, v string) error {
 
 func setMTU(c *Config, v string) error {
 	n, err := strconv.Atoi(v)
-	if err != nil || n != 0 && (n < 1330 || n > 65535) {
-		return fmt.Errorf("%q is not an underlay MTU: use 0 (found out) or 1330 to 65535; IPv6 in containers needs 1280 and VXLAN 50 more", v)
+	const inside = 1280
+	more := encap.VXLAN.Overhead(netip.IPv4Unspecified())
+	if err != nil || n != 0 && (n < inside+more || n > 65535) {
+		return fmt.Errorf("%q is not an underlay MTU: use 0 (found out) or %d to 65535; IPv6 in containers needs %d and VXLAN %d more", v, inside+more, inside, more)
 	}
 	c.MTU = n
 	return nil

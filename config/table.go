@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/grapevine-net/grapevine/encap"
 )
 
 // Setting is one row of the table.
@@ -121,7 +123,7 @@ var Table = []Setting{
 		set:    setForgetAfter,
 	},
 	{
-		Name: "vxlan-port", Default: "4789",
+		Name: "vxlan-port", Default: strconv.Itoa(int(encap.VXLAN.Port)),
 		Doc:    "UDP port of VXLAN (RFC 7348), the same on every host. Take another one where Docker's swarm overlay is in use.",
 		Shared: true,
 		set:    port(func(c *Config) *uint16 { return &c.VXLANPort }),
@@ -135,7 +137,7 @@ var Table = []Setting{
 		set:    oneOf(func(c *Config) *string { return &c.Encryption }, "networks", "all", "off"),
 	},
 	{
-		Name: "wireguard-port", Default: "7948",
+		Name: "wireguard-port", Default: strconv.Itoa(int(encap.WireGuard.Port)),
 		Doc: "UDP port on which this host takes what is encrypted for it, with `encryption`. Behind NAT it must be forwarded from the same port.",
 		set: port(func(c *Config) *uint16 { return &c.WireGuardPort }),
 	},

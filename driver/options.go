@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/policy/plain"
 )
@@ -205,8 +206,8 @@ func setEncrypted(o *networkOptions, v string) error {
 }
 
 func setEncap(_ *networkOptions, v string) error {
-	if v != "vxlan" {
-		return fmt.Errorf("option encap=%.60q is not supported; vxlan is", v)
+	if v != encap.VXLAN.Name {
+		return fmt.Errorf("option encap=%.60q is not supported; %s is", v, encap.VXLAN.Name)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
 )
@@ -29,7 +30,7 @@ const TunnelPort = link.Tunnel
 
 // device is how Open vSwitch calls the interface that it makes for all of its VXLAN ports of
 // a UDP port.
-func (t KernelTunnel) device() string { return fmt.Sprintf("vxlan_sys_%d", t.UDPPort) }
+func (t KernelTunnel) device() string { return encap.VXLAN.System(t.UDPPort) }
 
 // remade is how long Open vSwitch may take to make its interface.
 const remade = 2 * time.Second
@@ -37,7 +38,7 @@ const remade = 2 * time.Second
 // Ensure makes the port in the bridge, anew if the interface behind it was deleted: of that
 // Open vSwitch takes no notice, and says of the port that all is well.
 func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
-	want := ovs.PortSpec{Name: TunnelPort, Type: "vxlan", Role: roleTunnel, Options: map[string]string{
+	want := ovs.PortSpec{Name: TunnelPort, Type: encap.VXLAN.Name, Role: roleTunnel, Options: map[string]string{
 		"remote_ip": "flow", "key": "flow", "dst_port": strconv.FormatUint(uint64(t.UDPPort), 10),
 	}}
 	if t.Source.IsValid() && (t.Inside == nil || !t.Inside()) {

@@ -13,7 +13,7 @@ const module = "github.com/grapevine-net/grapevine/"
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
 	"agent": "multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
-		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
+		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems encap gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
@@ -23,20 +23,21 @@ var mayImport = map[string]string{
 	"clients":                "cluster",
 	"clients/edit":           "api clients cluster replica",
 	"clients/sandbox":        "api api/words clients cluster host/link host/portreserve host/wireguard overlay/pipeline",
-	"cluster":                "ring",
-	"config":                 "",
+	"cluster":                "encap ring",
+	"config":                 "encap",
 	"diagnose/doctor":        "api api/words config diagnose/probe dns host/docker host/link host/nat host/ovs reach",
 	"diagnose/paths":         "",
 	"diagnose/probe":         "diagnose/paths host/link overlay/pipeline",
-	"diagnose/watch":         "api api/words clients cluster config diagnose/doctor diagnose/paths diagnose/probe gossip host/ipsec host/link host/nat overlay/gateway",
+	"diagnose/watch":         "api api/words clients cluster config diagnose/doctor diagnose/paths diagnose/probe encap gossip host/link host/nat overlay/gateway",
 	"dns":                    "cluster dns/names host/netns host/nft",
 	"dns/names":              "cluster",
-	"driver":                 "cluster driver/ports host/docker host/link host/plugin host/store ipam policy/plain replica service/expose",
+	"driver":                 "cluster driver/ports encap host/docker host/link host/plugin host/store ipam policy/plain replica service/expose",
 	"driver/ports":           "",
-	"driver/problems":        "api cluster driver host/docker",
+	"driver/problems":        "api cluster driver encap host/docker",
 	"egress":                 "cluster",
 	"egress/edit":            "api cluster egress egress/hold replica",
 	"egress/hold":            "cluster egress host/lan host/nat replica",
+	"encap":                  "",
 	"gossip":                 "",
 	"gossip/memnet":          "",
 	"host/capability":        "",
@@ -70,23 +71,23 @@ var mayImport = map[string]string{
 	"observe/audit":          "api",
 	"observe/capture":        "api api/view cluster gossip host/packets observe/frames observe/pcapng",
 	"observe/drops":          "overlay/pipeline",
-	"observe/frames":         "",
+	"observe/frames":         "encap",
 	"observe/ipfix":          "observe/traffic overlay/counter",
 	"observe/metrics":        "api observe/drops overlay/pipeline",
 	"observe/pcapng":         "",
 	"observe/rulecount":      "api cluster gossip",
 	"observe/trace":          "api cluster gossip host/packets observe/frames overlay/walk",
 	"observe/traffic":        "api cluster gossip host/link overlay/counter",
-	"overlay":                "cluster egress host/link host/ovs overlay/gateway overlay/pipeline overlay/walk policy policy/answers policy/worlds service/expose",
+	"overlay":                "cluster egress encap host/link host/ovs overlay/gateway overlay/pipeline overlay/walk policy policy/answers policy/worlds service/expose",
 	"overlay/counter":        "host/link",
 	"overlay/fastpath":       "host/ipsec host/link overlay/pipeline overlay/walk",
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline",
 	"overlay/pipeline":       "",
-	"overlay/plane":          "api api/words cluster config driver/ports host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel policy service/expose",
-	"overlay/secure":         "api api/words cluster host/link host/portreserve host/wireguard",
-	"overlay/tunnel":         "host/link overlay/pipeline",
-	"overlay/tunnel/measure": "host/link overlay/tunnel",
+	"overlay/plane":          "api api/words cluster config driver/ports encap host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel policy service/expose",
+	"overlay/secure":         "api api/words cluster encap host/link host/portreserve host/wireguard",
+	"overlay/tunnel":         "encap host/link overlay/pipeline",
+	"overlay/tunnel/measure": "encap host/link overlay/tunnel",
 	"overlay/walk":           "overlay/pipeline",
 	"policy":                 "",
 	"policy/answers":         "policy",
@@ -133,7 +134,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "ring", "service", "service/expose"}
+var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "encap", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "ring", "service", "service/expose"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/gossip"
 )
 
@@ -80,7 +80,7 @@ func (w Probes) limits(n api.Node) probe.Limits {
 	if theirs == 0 {
 		theirs = w.Underlay.MTU
 	}
-	overhead := cluster.Overhead(n.VTEP)
+	overhead := encap.VXLAN.Overhead(n.VTEP)
 	return probe.Limits{
 		Gossip: probe.Way{Out: w.Underlay.MTU, In: theirs},
 		Tunnel: probe.Way{Out: w.InnerMTU(), In: theirs - overhead},

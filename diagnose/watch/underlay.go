@@ -7,7 +7,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
-	"github.com/grapevine-net/grapevine/host/ipsec"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
@@ -42,7 +42,7 @@ func carrying(cfg config.Config, u link.Underlay) link.Underlay {
 		u.MTU = cfg.MTU
 	}
 	if cfg.NeedsIPsec() {
-		u.MTU -= ipsec.Overhead
+		u.MTU -= encap.IPsec
 	}
 	return u
 }

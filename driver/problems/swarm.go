@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/docker"
 )
 
@@ -41,8 +42,8 @@ func (w *Swarm) ask(ctx context.Context) docker.Swarm {
 }
 
 // swarmPort is the UDP port of a swarm's overlay networks, unless it was begun with
-// --data-path-port.
-const swarmPort = 4789
+// --data-path-port: that of VXLAN.
+var swarmPort = encap.VXLAN.Port
 
 // swarmProblems are those of a host that is part of a Docker swarm as well. The kernel
 // gives the port to who comes first, and the other one's containers get no interface, or

@@ -20,10 +20,6 @@ import (
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
-// Overhead is more than ESP in transport mode adds to a packet, in UDP and with any algorithm of these days, in bytes
-// (RFC 4303, RFC 3948).
-const Overhead = 80
-
 // Policies are those of a family; a kernel without XFRM has none. netlink's own list takes prefixes of IPv6 that end in
 // zeros for IPv4.
 func Policies(v6 bool) ([]netlink.XfrmPolicy, error) {

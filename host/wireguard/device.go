@@ -32,14 +32,6 @@ const (
 // Verb is the one of this program by which a device's process begins (Serve): not for people.
 const Verb = "wireguard-device"
 
-// Overhead is what WireGuard adds to an IP packet between hosts at such addresses: its header and tag, UDP, IP.
-func Overhead(endpoint netip.Addr) int {
-	if endpoint.Unmap().Is4() {
-		return 32 + 8 + 20
-	}
-	return 32 + 8 + 40
-}
-
 // MinMTU is the least MTU of the device: it carries IPv6 (RFC 8200, 5).
 const MinMTU = 1280
 

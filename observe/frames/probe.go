@@ -5,6 +5,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/net/bpf"
+
+	"github.com/grapevine-net/grapevine/encap"
 )
 
 // Probe is a packet that asks for an answer and begins nothing: TCP's SYN, ICMP's echo request, an empty datagram of
@@ -139,8 +141,8 @@ func (p Probe) Program() ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(compile(terms))
 }
 
-// outer is how far the frame inside a packet of VXLAN is behind its beginning, of IPv4 and IPv6.
-const outer4, outer6 = ethernetHeader + 20 + 8 + 8, ethernetHeader + 40 + 8 + 8
+// outer4 and outer6 are how far the frame inside VXLAN is behind the beginning of the outer one, of IPv4 and IPv6.
+var outer4, outer6 = uint32(ethernetHeader + encap.VXLAN.Behind(false)), uint32(ethernetHeader + encap.VXLAN.Behind(true))
 
 // Tunnelled is the same for who looks where both are inside VXLAN, at a port of UDP.
 func (p Probe) Tunnelled(port uint16) ([]bpf.RawInstruction, error) {
@@ -172,8 +174,8 @@ func (p Probe) Tunnelled(port uint16) ([]bpf.RawInstruction, error) {
 // Inner is the frame inside a packet of VXLAN; nil: there is none.
 func Inner(b []byte) []byte {
 	f := Read(b)
-	if f.Proto != protoUDP || !f.Ports || len(b) < f.Headers+8 {
+	if f.Proto != protoUDP || !f.Ports || len(b) < f.Headers+encap.VXLAN.Header {
 		return nil
 	}
-	return b[f.Headers+8:]
+	return b[f.Headers+encap.VXLAN.Header:]
 }

@@ -3,13 +3,13 @@ package plane
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"sync"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/overlay/fastpath"
@@ -37,7 +37,7 @@ func (p *Plane) newFastPath(source netip.Addr) *fastPath {
 	}
 	if p.Bridge.Datapath == ovs.Kernel {
 		// Open vSwitch names its device by the port, and gives it no MTU to go by.
-		cfg.Tunnel, cfg.TunnelMTU = fmt.Sprintf("vxlan_sys_%d", vxlanPort), gateway.Port
+		cfg.Tunnel, cfg.TunnelMTU = encap.VXLAN.System(vxlanPort), gateway.Port
 		cfg.Prefix, cfg.Device = link.PortPrefix, link.PortName
 		cfg.Gateway = "" // the module has it: no tap that a daemon reads
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/lan"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
@@ -198,7 +199,7 @@ func (p *Plane) Adopt() {
 }
 
 // InnerMTU is the largest IP packet that the underlay carries for containers.
-func (p *Plane) InnerMTU() int { return p.wire().MTU - cluster.Overhead(p.wire().Addr) }
+func (p *Plane) InnerMTU() int { return p.wire().MTU - encap.VXLAN.Overhead(p.wire().Addr) }
 
 // wire is what VXLAN goes by: the underlay, or what encrypts.
 func (p *Plane) wire() link.Underlay {

@@ -20,6 +20,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/portreserve"
 	"github.com/grapevine-net/grapevine/host/wireguard"
@@ -87,7 +88,7 @@ func New(cfg Config) *Keeper {
 	u := cfg.Underlay
 	return &Keeper{
 		cfg: cfg, poke: make(chan struct{}, 1), failed: errors.New("it is not there yet"),
-		device: wireguard.Device{Name: link.WireGuard, Metric: wireguard.First, Run: cfg.Run, MTU: u.MTU - wireguard.Overhead(u.Addr), Addr: cluster.SecureVTEP(cfg.Self), Range: cluster.SecureRange},
+		device: wireguard.Device{Name: link.WireGuard, Metric: wireguard.First, Run: cfg.Run, MTU: u.MTU - encap.WireGuard.Overhead(u.Addr), Addr: cluster.SecureVTEP(cfg.Self), Range: cluster.SecureRange},
 	}
 }
 
@@ -154,7 +155,7 @@ func taken(err error, port uint16, set string) error {
 
 // Fits is why an underlay is too narrow for the device; nil: it is not.
 func Fits(u link.Underlay) error {
-	over := wireguard.Overhead(u.Addr)
+	over := encap.WireGuard.Overhead(u.Addr)
 	if u.MTU-over < wireguard.MinMTU {
 		return fmt.Errorf("the underlay's MTU of %d bytes leaves %s %d, and it needs %d: GRAPEVINE_MTU of at least %d, and an underlay that carries it",
 			u.MTU, link.WireGuard, u.MTU-over, wireguard.MinMTU, wireguard.MinMTU+over)

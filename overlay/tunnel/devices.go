@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
@@ -80,7 +81,7 @@ func notOurs(l netlink.Link) error {
 
 // remove deletes the devices, gvtunx with gvtun.
 func remove() error {
-	for name, kind := range map[string]string{Port: "veth", VXLAN: "vxlan"} {
+	for name, kind := range map[string]string{Port: "veth", VXLAN: encap.VXLAN.Name} {
 		l, err := netlink.LinkByName(name)
 		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
 			continue
@@ -120,8 +121,8 @@ func (t *Tunnel) up() error {
 // device of the same kind and EADDRINUSE for any other socket.
 func (t *Tunnel) portError(verb string, err error) error {
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EADDRINUSE) {
-		return fmt.Errorf("%s %s: UDP port %d is taken by another VXLAN device or program of this host (Docker Swarm uses 4789): "+
-			"set GRAPEVINE_VXLAN_PORT to another one, the same on every host: %w", verb, VXLAN, t.cfg.UDPPort, err)
+		return fmt.Errorf("%s %s: UDP port %d is taken by another VXLAN device or program of this host (Docker Swarm uses %d): "+
+			"set GRAPEVINE_VXLAN_PORT to another one, the same on every host: %w", verb, VXLAN, t.cfg.UDPPort, encap.VXLAN.Port, err)
 	}
 	return fmt.Errorf("%s %s: %w", verb, VXLAN, err)
 }

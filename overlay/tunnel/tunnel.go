@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
@@ -27,7 +28,7 @@ const (
 
 // Config says how packets travel.
 type Config struct {
-	UDPPort uint16 // destination port of VXLAN packets, on all hosts; 0: 4789
+	UDPPort uint16 // destination port of VXLAN packets, on all hosts; 0: VXLAN's
 	MTU     int    // largest inner IP packet, bytes; 0: 1500
 	// TSO says that the switch takes packets beyond the MTU, to be segmented later
 	// (other_config:userspace-tso-enable).
@@ -51,7 +52,7 @@ type Tunnel struct {
 // New returns a Tunnel; nothing is done before Ensure or SetVTEPs.
 func New(cfg Config) *Tunnel {
 	if cfg.UDPPort == 0 {
-		cfg.UDPPort = 4789
+		cfg.UDPPort = encap.VXLAN.Port
 	}
 	if cfg.MTU == 0 {
 		cfg.MTU = 1500

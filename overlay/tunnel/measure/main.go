@@ -14,12 +14,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
 
 func main() {
-	port := flag.Uint("port", 4789, "UDP port")
+	port := flag.Uint("port", uint(encap.VXLAN.Port), "UDP port")
 	mtu := flag.Int("mtu", 1500, "bytes")
 	tso := flag.Bool("tso", false, "the switch does TSO")
 	userspace := flag.String("userspace", "", "prepare this interface")

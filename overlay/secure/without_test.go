@@ -8,15 +8,6 @@ import (
 	"github.com/grapevine-net/grapevine/host/wireguard"
 )
 
-// What the cluster counts for WireGuard is what the device's MTU is less by.
-func TestOverhead(t *testing.T) {
-	for _, a := range []string{"192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1"} {
-		if at := netip.MustParseAddr(a); cluster.WireGuardOverhead(at) != wireguard.Overhead(at) {
-			t.Errorf("at %s: %d and %d", a, cluster.WireGuardOverhead(at), wireguard.Overhead(at))
-		}
-	}
-}
-
 // TestWithout: who cannot take part in encrypted networks is named on both sides, and nobody where there is none.
 func TestWithout(t *testing.T) {
 	keyed := host(one, 1, "192.0.2.1:7948")

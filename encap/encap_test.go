@@ -1,0 +1,36 @@
+package encap
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// TestOverhead: what the RFCs and other implementations say that is added to an IP packet.
+func TestOverhead(t *testing.T) {
+	for _, tc := range []struct {
+		kind Kind
+		host string
+		want int
+	}{
+		{VXLAN, "192.0.2.1", 50},
+		{VXLAN, "::ffff:192.0.2.1", 50},
+		{VXLAN, "2001:db8::1", 70},
+		{WireGuard, "192.0.2.1", 60},
+		{WireGuard, "::ffff:192.0.2.1", 60},
+		{WireGuard, "2001:db8::1", 80},
+	} {
+		if got := tc.kind.Overhead(netip.MustParseAddr(tc.host)); got != tc.want {
+			t.Errorf("%s at %s adds %d bytes, want %d", tc.kind.Name, tc.host, got, tc.want)
+		}
+	}
+	if got := VXLAN.Overhead(netip.Addr{}); got != 50 {
+		t.Errorf("VXLAN at an unknown address adds %d bytes, want 50", got)
+	}
+}
+
+// TestSystem: the name that Open vSwitch gives (lib/netdev-vport.c and dpif-netlink-rtnl.c).
+func TestSystem(t *testing.T) {
+	if got := VXLAN.System(4790); got != "vxlan_sys_4790" {
+		t.Error(got)
+	}
+}

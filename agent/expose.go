@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/observe/trace/lead"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/service/expose"
 	"github.com/grapevine-net/grapevine/service/expose/hold"
@@ -111,6 +113,39 @@ func reserved(a *Agent) map[string]string {
 		all[fmt.Sprintf("%d/tcp", a.cfg.Metrics.Port())] = "where metrics are read"
 	}
 	return all
+}
+
+// door says who has a port of this host.
+func (e exposing) door(at netip.AddrPort, proto string) (d lead.Door) {
+	if e.agent.driver != nil {
+		for id, list := range e.agent.driver.Published() {
+			for _, b := range list {
+				host := b.Host.Addr()
+				mine := host == at.Addr() || host.IsUnspecified() && host.Is4() == at.Addr().Is4()
+				if mine && b.Proto.String() == proto && at.Port() >= b.Host.Port() && at.Port()-b.Host.Port() <= b.More {
+					return lead.Door{Endpoint: id, To: netip.AddrPortFrom(b.To.Addr(), b.To.Port()+at.Port()-b.Host.Port())}
+				}
+			}
+		}
+	}
+	port := expose.Port{UDP: proto == "udp", Port: at.Port()}
+	for _, x := range expose.All(e.agent.replica.Snapshot()) {
+		if x.Port == port && x.Loses == "" && !e.heed().Heeds(x) {
+			d.Refuses = "its GRAPEVINE_EXPOSE does not have it answer such ports"
+		}
+	}
+	for _, n := range e.agent.exposes.Notes() {
+		switch {
+		case n.Port != port:
+		case n.Away:
+			d.Refuses = cmp.Or(n.By, "another program") + " had the port before, and may start again"
+		case n.By != "":
+			d.Refuses = n.By + " has the port"
+		case n.Err != nil:
+			d.Refuses = n.Err.Error()
+		}
+	}
+	return d
 }
 
 // problems says which exposed ports this host does not answer, and which lead nowhere.

@@ -63,6 +63,7 @@ func (a *Agent) handlers() api.Handlers {
 		DeletePolicy: policies.Delete,
 		Explain:      policies.Explain,
 		Trace:        a.traces.Trace,
+		Lead:         a.traces.Lead,
 		Capture:      a.captures.Capture,
 		Traffic:      a.traffic.Traffic,
 		Metrics:      a.exporter.Handler(),

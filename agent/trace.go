@@ -13,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/observe/frames"
 	"github.com/grapevine-net/grapevine/observe/trace"
 	"github.com/grapevine-net/grapevine/overlay/walk"
+	"github.com/grapevine-net/grapevine/service"
 )
 
 // openTrace makes the desk where is asked what becomes of packets.
@@ -33,6 +34,12 @@ func (a *Agent) openTrace() {
 				return tap, place.Name, err
 			},
 			Underlay: wire{a}.open, VXLANPort: a.cfg.VXLANPort, Send: wire{a}.send, Closed: a.cfg.Capture == "off", Log: a.log,
+		},
+		Leads: trace.Leads{
+			Services: func(ctx context.Context) ([]api.Service, error) { return a.naming.desk(a.alloc).List(ctx) },
+			Egresses: func(ctx context.Context) ([]api.Egress, error) { return leaving{a}.desk().List(ctx) },
+			Stand:    func(id cluster.NodeID) service.Standing { return a.naming.serving(id) },
+			Door:     exposing{a}.door,
 		},
 	})
 }

@@ -59,6 +59,7 @@ type Handlers struct {
 	DeletePolicy func(context.Context, DeletePolicyRequest) (Done, error)
 	Explain      func(context.Context, ExplainRequest) (Explanation, error)
 	Trace        func(context.Context, TraceRequest) (Trace, error)
+	Lead         func(context.Context, TraceRequest) (Lead, error)
 	Capture      func(context.Context, CaptureRequest, io.Writer) (CaptureEnd, error)
 	Traffic      func(ctx context.Context, all bool) (Traffic, error)
 	Metrics      http.Handler // in Prometheus' text format
@@ -73,7 +74,7 @@ func (h Handlers) Readers() Handlers {
 	r := Handlers{
 		Clients: h.Clients,
 		Status:  h.Status, Nodes: h.Nodes, Services: h.Services, Egresses: h.Egresses, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
-		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, RuleCounts: h.RuleCounts, PolicyLog: h.PolicyLog, Explain: h.Explain, Learn: h.Learn, Trace: dryTrace(h.Trace), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
+		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, RuleCounts: h.RuleCounts, PolicyLog: h.PolicyLog, Explain: h.Explain, Learn: h.Learn, Trace: dryTrace(h.Trace), Lead: dryTrace(h.Lead), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
 	}
 	if r.Absent == nil {
 		r.Absent = &Error{http.StatusForbidden, "that is for root: run this with sudo; without, you may look, and not change anything"}
@@ -139,7 +140,7 @@ func (h Handlers) mux() *routes {
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	for _, add := range []func(*routes){
 		h.addStatus, h.addNodes, h.addNetworks, h.addService, h.addEgress, h.addClients, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
-		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture, h.addTraffic, h.addPolicyLog, h.addTrace,
+		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture, h.addTraffic, h.addPolicyLog, h.addTrace, h.addLead,
 	} {
 		add(mux)
 	}

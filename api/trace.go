@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"net/netip"
 )
 
 // TraceRequest asks what becomes of a connection's packets, there and back. From and To are as ExplainRequest's.
@@ -13,6 +14,8 @@ type TraceRequest struct {
 	Port  uint16 `json:"port,omitempty"`
 	// Dry: no real packet is sent.
 	Dry bool `json:"dry,omitempty"`
+	// By is the host by which a packet from outside comes in; empty: that of the container it is for.
+	By string `json:"by,omitempty"`
 }
 
 // Trace is what the switches and fast paths of both ends' hosts would do with the first packet of a connection, and
@@ -34,6 +37,8 @@ type TracePacket struct {
 	Stuck bool `json:"stuck,omitempty"`
 	// Points are where it was looked for, and then the answer, in the order in which they pass.
 	Points []TracePoint `json:"points,omitempty"`
+	// To is where it went, if the container's own rules led it elsewhere than it was sent.
+	To netip.AddrPort `json:"to,omitzero"`
 	// Answer is "open" (TCP: somebody listens), "refused" (nobody does), "echo", "datagram", "unreachable" (somebody
 	// says so), or empty: nothing came back.
 	Answer       string   `json:"answer,omitempty"`
@@ -79,11 +84,11 @@ func (c *Client) Trace(ctx context.Context, r TraceRequest) (Trace, error) {
 }
 
 // dryTrace is a trace for who may look and not touch.
-func dryTrace(trace func(context.Context, TraceRequest) (Trace, error)) func(context.Context, TraceRequest) (Trace, error) {
+func dryTrace[T any](trace func(context.Context, TraceRequest) (T, error)) func(context.Context, TraceRequest) (T, error) {
 	if trace == nil {
 		return nil
 	}
-	return func(ctx context.Context, r TraceRequest) (Trace, error) {
+	return func(ctx context.Context, r TraceRequest) (T, error) {
 		r.Dry = true
 		return trace(ctx, r)
 	}

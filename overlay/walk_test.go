@@ -73,6 +73,50 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// TestWalkExposed: what comes from outside by another host to an exposed port, and the answer to it, which goes back by
+// that host.
+func TestWalkExposed(t *testing.T) {
+	b, port := sceneSwitch(t, pipeline.HeaderBits)
+	in := scene(pipeline.HeaderBits, port)
+	before, err := pipeline.Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Exposed = []pipeline.Exposed{{Addr: addr("10.128.0.7"), Port: 443, VNID: 5}, {Addr: addr("10.128.2.9"), Port: 443, VNID: 5}}
+	flows, err := pipeline.Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.ApplyBundle(t.Context(), pipeline.Diff(before, flows).Lines()); err != nil {
+		t.Fatal(err)
+	}
+	o := &Overlay{cfg: Config{Bridge: b}, last: result{input: in}}
+	comes := walk.Packet{Src: addr("198.51.100.1"), Dst: addr("10.128.0.7"), Proto: walk.TCP, From: 61001, To: 443, VTEP: addr("192.0.2.2")}
+	answer := comes.Back()
+	answer.Endpoint, answer.Via = "a", addr("192.0.2.2")
+	away := walk.Packet{Src: addr("198.51.100.1"), Dst: addr("10.128.2.9"), Proto: walk.TCP, From: 61001, To: 443}
+	back := away.Back()
+	back.VTEP, back.VNID = addr("192.0.2.2"), 5
+	for _, c := range []struct {
+		what string
+		p    walk.Packet
+		want string
+	}{
+		{"in, by another host", comes, "to endpoint a"},
+		{"its answer", answer, "to VTEP 192.0.2.2 with VNID 5"},
+		{"to another host's", away, "to VTEP 192.0.2.2 with VNID 0"},
+		{"its answer, out", back, "to the gateway"},
+	} {
+		if path, err := o.Walk(t.Context(), c.p); err != nil || path.End.String() != c.want {
+			t.Errorf("%s: %s, %v, want %s", c.what, path.End, err, c.want)
+		}
+	}
+	answer.Via = addr("192.0.2.99")
+	if path, err := o.Walk(t.Context(), answer); err == nil {
+		t.Errorf("by a host that is none: %s", path.End)
+	}
+}
+
 // TestWalkPolicy: of a connection that rules let begin, the switch lets the answer back, as it will when connection
 // tracking knows of it; what they do not let begin ends at them.
 func TestWalkPolicy(t *testing.T) {

@@ -15,7 +15,7 @@ var mayImport = map[string]string{
 	"agent": "multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems encap gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/trace observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
+		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds",
@@ -76,7 +76,8 @@ var mayImport = map[string]string{
 	"observe/metrics":        "api observe/drops overlay/pipeline",
 	"observe/pcapng":         "",
 	"observe/rulecount":      "api cluster gossip",
-	"observe/trace":          "api cluster gossip host/packets observe/frames overlay/walk",
+	"observe/trace":          "api api/view cluster gossip host/packets observe/frames observe/trace/lead overlay/walk service",
+	"observe/trace/lead":     "api api/view cluster egress service service/expose",
 	"observe/traffic":        "api cluster gossip host/link overlay/counter",
 	"overlay":                "cluster egress encap host/link host/ovs overlay/gateway overlay/pipeline overlay/walk policy policy/answers policy/worlds service/expose",
 	"overlay/counter":        "host/link",

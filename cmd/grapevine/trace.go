@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -18,6 +20,9 @@ type traced struct {
 	api.Explanation
 	// Ping is a packet from this host to that of the other end and back, through the tunnel.
 	Ping *api.Ping `json:"ping,omitempty"`
+	// Led says what leads the connection elsewhere, and Ways are the traces to where it is led.
+	Led  *api.Lead `json:"led,omitempty"`
+	Ways []traced  `json:"ways,omitempty"`
 	// Would is what the switches and fast paths would do with a packet, there and back.
 	Would *api.Trace `json:"would,omitempty"`
 	// Verdict is the first line; Wrong says that it names something in the way, and Do what to do.
@@ -34,11 +39,16 @@ func newTrace() *cobra.Command {
 		Use:   "trace FROM TO[:PORT[/PROTOCOL]]",
 		Short: "Say what is in the way between two containers: networks, policies, hosts, switches, the tunnel",
 		Long: `Say what is in the way from FROM to TO and back, and what to do. It looks at what ought to be, which the
-whole cluster knows (networks, policies, whether the hosts answer). It asks the switch and the fast path of each
+whole cluster knows (networks, policies, whether the hosts answer, who is behind a service). It asks the switch and the fast path of each
 host on the way what they would do with the packet, and with the answer to it. And it sends a real one from within
 the container FROM, as a program there would, and looks where it comes by: at both containers' interfaces, and where
 VXLAN leaves one host and enters the other. FROM and TO are as for grapevine policy explain; one of them may be an
 address outside.
+
+TO may be a service, by its name or its address: then the ways to the containers are traced to which it leads, and a
+real packet shows where FROM's own rules lead one. With FROM an address outside, or the word outside, TO may be a port of a
+host, HOST:PORT, which a container has published or by which a service is exposed. What leaves by an egress is told,
+and which host holds that.
 
 Where these differ, the first line says so: a flow that somebody changed, an entry of the fast path that is stale,
 a firewall that drops what the switch has let pass, and where.
@@ -51,6 +61,7 @@ and look into, its containers.
 Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be found out.`,
 		Example: `  grapevine trace web db
   grapevine trace web db:80
+  grapevine trace web shop:80                            # a service
   grapevine trace web 192.0.2.80:443 --dry --flows
   grapevine trace db web -o json | jq -r .verdict`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -94,26 +105,39 @@ Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be 
 
 // traceOf asks for all that the verdict is made of.
 func traceOf(ctx context.Context, c *api.Client, from, to string, dry bool) (t traced, err error) {
-	r, err := explainRequest(from, to)
+	e, err := explainRequest(from, to)
 	if err != nil {
 		return t, err
 	}
-	if t.Explanation, err = c.Explain(ctx, r); err != nil {
+	r := api.TraceRequest{From: e.From, To: e.To, Proto: e.Proto, Port: e.Port, Dry: dry}
+	l, err := api.AskLead(ctx, c, r)
+	var answered *api.Error
+	switch {
+	case errors.As(err, &answered) && (answered.Status == http.StatusNotFound || answered.Status == http.StatusForbidden):
+		return traceWay(ctx, c, r) // an agent of an older version, which leads as well, and cannot say so
+	case err != nil:
+		return t, err
+	case l.Kind != "":
+		return traceLed(ctx, c, r, l)
+	}
+	if r.From = cmp.Or(l.From, r.From); l.Addr.IsValid() {
+		r.To = l.Addr.String()
+	}
+	if t, err = traceWay(ctx, c, r); err != nil {
 		return t, err
 	}
-	would, wouldErr := c.Trace(ctx, api.TraceRequest{From: r.From, To: r.To, Proto: r.Proto, Port: r.Port, Dry: dry})
+	return leaves(t, l), nil
+}
+
+// traceWay asks for one way, which nothing leads elsewhere.
+func traceWay(ctx context.Context, c *api.Client, r api.TraceRequest) (t traced, err error) {
+	if t.Explanation, err = c.Explain(ctx, api.ExplainRequest{From: r.From, To: r.To, Proto: r.Proto, Port: r.Port}); err != nil {
+		return t, err
+	}
+	would, wouldErr := c.Trace(ctx, r)
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return t, err
-	}
-	if t.To.Host == "" {
-		endpoints, err := c.Endpoints(ctx)
-		if err != nil {
-			return t, err
-		}
-		if note := hostNote(t.Explanation, nodes, endpoints); note != "" {
-			t.Notes = append(t.Notes, note)
-		}
 	}
 	other := farHost(t.Explanation, nodes)
 	if other != "" {
@@ -232,6 +256,17 @@ func showTrace(w io.Writer, t traced, flows bool) error {
 		fmt.Fprintln(w, "To do: "+t.Do)
 	}
 	fmt.Fprintln(w)
+	if t.Led != nil {
+		showLed(w, *t.Led)
+	}
+	if t.Led != nil && t.Led.Kind != "" {
+		return showWays(w, t, flows)
+	}
+	return showWay(w, t, flows)
+}
+
+// showWay shows what was found on one way.
+func showWay(w io.Writer, t traced, flows bool) error {
 	if err := showExplanation(w, t.Explanation); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -81,6 +82,9 @@ type sighting struct {
 	Point  int           `cbor:"1,keyasint"`
 	Back   bool          `cbor:"2,keyasint,omitempty"`
 	Answer frames.Answer `cbor:"3,keyasint,omitempty"`
+	// To is where the packet itself goes, if that is not where it was sent.
+	To     netip.Addr `cbor:"4,keyasint,omitempty"`
+	ToPort uint16     `cbor:"5,keyasint,omitempty"`
 }
 
 type seen struct {
@@ -197,7 +201,10 @@ func (r *run) look(point int, inside bool, tap Tap) {
 		if !mine {
 			continue
 		}
-		s := sighting{point, answer != frames.None, answer}
+		s := sighting{Point: point, Back: answer != frames.None, Answer: answer}
+		if f := frames.Read(data); !s.Back && f.To != r.Probe.Dst {
+			s.To, s.ToPort = f.To, f.ToPort
+		}
 		r.mu.Lock()
 		first := !slices.Contains(r.list, s)
 		if first {
@@ -344,6 +351,7 @@ func (d *Desk) does(ctx context.Context, snap *cluster.Snapshot, c connection) *
 	}
 	slices.Reverse(orders) // the sender first
 	out.Points, out.Answer = points(snap, orders)
+	out.To = ledTo(sender.seen.Sightings)
 	if out.Answer != "" {
 		out.Milliseconds = max(0.001, float64(sender.sent.Took.Microseconds())/1000)
 	}
@@ -390,6 +398,16 @@ func (d *Desk) tell(ctx context.Context, e *errand, method string, answer any) e
 		return err
 	}
 	return cbor.Unmarshal(said, answer)
+}
+
+// ledTo is where a packet went when it left its container, if it was sent elsewhere.
+func ledTo(list []sighting) netip.AddrPort {
+	for _, s := range list {
+		if s.Point == 0 && s.To.IsValid() {
+			return netip.AddrPortFrom(s.To, s.ToPort)
+		}
+	}
+	return netip.AddrPort{}
 }
 
 // answers in words.

@@ -40,6 +40,7 @@ type Config struct {
 	Explain func(context.Context, api.ExplainRequest) (api.Explanation, error)
 	// Wires are for a real packet.
 	Wires Wires
+	Leads Leads
 }
 
 // Desk is where traces are asked for.
@@ -56,6 +57,7 @@ func New(cfg Config) *Desk {
 // Methods answer other hosts.
 func (d *Desk) Methods() map[string]func(ctx context.Context, from string, body []byte) ([]byte, error) {
 	methods := d.runs.methods()
+	methods[methodDoor] = d.answerDoor
 	methods[methodStep] = func(ctx context.Context, _ string, body []byte) ([]byte, error) {
 		var p walk.Packet
 		if err := cbor.Unmarshal(body, &p); err != nil {
@@ -83,6 +85,9 @@ func (d *Desk) Trace(ctx context.Context, r api.TraceRequest) (api.Trace, error)
 	if end.arrived {
 		back := c.packet.Back()
 		back.Endpoint = end.endpoint
+		if r.By != "" && c.from.ID == "" { // it answers by the host that was asked
+			back.Via = end.via
+		}
 		out.Back, _ = d.follow(ctx, snap, end.host, back)
 	}
 	if !r.Dry {
@@ -133,9 +138,14 @@ func (d *Desk) connection(ctx context.Context, snap *cluster.Snapshot, r api.Tra
 			c.packet.Proto = walk.ICMPv6
 		}
 	}
+	by, known := hostNamed(snap, r.By)
 	switch {
 	case c.from.ID != "":
 		c.start = c.from.Host
+	case r.By != "" && !known:
+		return c, api.Errorf(http.StatusBadRequest, "trace a packet: there is no host %.80s: see `grapevine nodes`", r.By)
+	case r.By != "":
+		c.start = by.ID
 	case c.to.ID != "":
 		c.start = c.to.Host // it comes in by that host's gateway
 	default:
@@ -160,7 +170,8 @@ func endpointOf(snap *cluster.Snapshot, p api.Peer) cluster.Endpoint {
 type arrival struct {
 	arrived  bool
 	host     cluster.NodeID
-	endpoint string // empty: at the host, or outside
+	endpoint string     // empty: at the host, or outside
+	via      netip.Addr // the VTEP from which it came there
 }
 
 // mostHops bounds a way: a packet crosses the underlay once.
@@ -177,14 +188,14 @@ func (d *Desk) follow(ctx context.Context, snap *cluster.Snapshot, at cluster.No
 		}
 		hops = append(hops, describe(snap, hop, path))
 		if path.End.Endpoint != "" || path.End.Gateway {
-			return hops, arrival{true, at, path.End.Endpoint}
+			return hops, arrival{true, at, path.End.Endpoint, p.VTEP}
 		}
 		next, known := hostAt(snap, path.End.VTEP)
 		if !known {
 			return hops, end
 		}
 		self, _ := cluster.Get[cluster.Node](snap, string(at))
-		p.Endpoint, p.VNID, p.VTEP = "", path.End.VNID, self.VTEP
+		p.Endpoint, p.VNID, p.VTEP, p.Via = "", path.End.VNID, self.VTEP, netip.Addr{}
 		if cluster.SecureRange.Contains(path.End.VTEP) { // it goes inside WireGuard
 			p.VTEP = cluster.SecureVTEP(at)
 		}
@@ -269,6 +280,16 @@ func called(snap *cluster.Snapshot, object string) string {
 func containerName(snap *cluster.Snapshot, endpoint string) string {
 	e, _ := cluster.Get[cluster.Endpoint](snap, endpoint)
 	return cmp.Or(e.Name, fmt.Sprintf("%.12s", endpoint))
+}
+
+// hostNamed is the host of a name.
+func hostNamed(snap *cluster.Snapshot, name string) (cluster.Node, bool) {
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.Name == name {
+			return n, true
+		}
+	}
+	return cluster.Node{}, false
 }
 
 // hostAt is the host of a VTEP.

@@ -3,6 +3,7 @@
 package walk
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -36,6 +37,8 @@ type Packet struct {
 	Endpoint string     `cbor:"7,keyasint,omitempty"`
 	VTEP     netip.Addr `cbor:"8,keyasint,omitempty"`
 	VNID     uint32     `cbor:"9,keyasint,omitempty"`
+	// Via is, of an answer of an exposed port, the VTEP by which the connection came.
+	Via netip.Addr `cbor:"10,keyasint,omitempty"`
 }
 
 // Back is the answer to p.
@@ -137,16 +140,20 @@ func Ask(in pipeline.Input, p Packet) ([]string, error) {
 		return nil, fmt.Errorf("the way of protocol %d is not known", p.Proto)
 	}
 	proto := p.Proto
+	noted, err := mark(in, p, from, to)
+	if err != nil {
+		return nil, err
+	}
 	// Connection tracking is said to know of it what it would by then.
-	track := fmt.Sprintf("ct_state=0x21,ct_mark=%#x,%ssrc=%s,%sdst=%s,ct_nw_proto=%d,ct_tp_src=%d,ct_tp_dst=%d", mark(in, p, from, to), ct, from, ct, to, proto, fromPort, toPort)
+	track := fmt.Sprintf("ct_state=0x21,ct_mark=%#x,%ssrc=%s,%sdst=%s,ct_nw_proto=%d,ct_tp_src=%d,ct_tp_dst=%d", noted, ct, from, ct, to, proto, fromPort, toPort)
 	text := fmt.Sprintf("%s%s,%s,%s,%ssrc=%s,%sdst=%s,nw_ttl=64,%s", name, six, track, entry, nw, p.Src, nw, p.Dst, rest)
 	return []string{text, "--ct-next", state}, nil
 }
 
 // mark is what the first packet of a connection has left there, when its answer comes.
-func mark(in pipeline.Input, p Packet, from, to netip.Addr) (mark uint32) {
+func mark(in pipeline.Input, p Packet, from, to netip.Addr) (mark uint32, err error) {
 	if !p.Reply {
-		return 0
+		return 0, nil
 	}
 	for _, g := range in.Policy.Guards {
 		if slices.Contains(g.Addrs, from) && g.Egress {
@@ -156,7 +163,17 @@ func mark(in pipeline.Input, p Packet, from, to netip.Addr) (mark uint32) {
 			mark |= uint32(g.IngressEpoch) << 16
 		}
 	}
-	return mark
+	if !p.Via.IsValid() {
+		return mark, nil
+	}
+	if mark != 0 { // it looks in two zones, and a trace knows one
+		return 0, errors.New("it is a container with policies that answers by another host, which its switch cannot be asked about")
+	}
+	i := slices.IndexFunc(in.VTEPs, func(v pipeline.VTEP) bool { return v.Addr == p.Via })
+	if i < 0 {
+		return 0, fmt.Errorf("the switch knows no VTEP %s", p.Via)
+	}
+	return in.VTEPs[i].Index, nil
 }
 
 // entryOf says where the packet comes in.

@@ -243,6 +243,15 @@ function decision(what, d) {
 
 const echo = (name, e) => h("li", { class: e.lost ? "bad" : "ok" }, h("b", {}, name), h("p", {}, e.lost ? `${e.bytes} bytes ${e.lost}` : `${e.bytes} bytes, there and back in ${e.milliseconds.toFixed(2)} ms`));
 
+/** led says what leads a connection elsewhere, before its packets are on their way. */
+function led(l) {
+  const end = (b) => [h("b", {}, b.name || b.addr), h("small", {}, ` ${b.addr}${b.port ? ` port ${b.port}` : ""}, host ${b.host}`), b.why && h("p", {}, b.why)];
+  return panel(l.name || "On the way out",
+    l.egress && h("p", {}, `egress ${l.egress.name}: `, l.egress.wrong || `${l.egress.addr}, which host ${l.egress.holder} holds`),
+    l.backs?.length > 0 && h("ol.steps", {}, l.backs.map((b) => h("li", { class: b.in ? "ok" : "warn" }, end(b)))),
+    l.kind && (l.notes ?? []).map((n) => h("p", {}, n)));
+}
+
 const trace = {
   title: "Trace", needs: ["status", "networks", "names"], once: true,
   more: ({ query }) => (query.get("from") && query.get("to") ? `trace?from=${encodeURIComponent(query.get("from"))}&to=${encodeURIComponent(query.get("to"))}` : null),
@@ -251,7 +260,9 @@ const trace = {
     const ping = t?.ping;
     return [h("h1", {}, "What is in the way?"), panel("", tracer(data, { from, to: dest }), h("p.dim", {}, "A container, network/container or address; behind the second a port: db:5432, db:53/udp.")),
       t && h("section.panel.health", { class: t.wrong ? "bad" : "ok" }, h("div.verdict", {}, h("h2", {}, t.verdict), t.do && h("p", {}, "To do: ", words(t.do)))),
-      t && panel("", h("p.ends", {}, peer(data, t.from), " → ", peer(data, t.to), h("span.chip", {}, t.what)),
+      t?.led && led(t.led), (t?.ways ?? []).map((w) => h("p", {}, w.verdict)),
+      t && !t.what && t.notTried.map((n) => h("p.dim", {}, `Not tried: ${n}`)),
+      t?.what && panel("", h("p.ends", {}, peer(data, t.from), " → ", peer(data, t.to), h("span.chip", {}, t.what)),
         h("ol.steps", {}, decision("policies let it leave", t.egress), decision("policies let it enter", t.ingress),
           ping && (ping.error ? h("li.bad", {}, h("b", {}, `host ${ping.host}`), h("p", {}, ping.error)) : [echo(`underlay to ${ping.host}`, ping.underlay), echo(`tunnel to ${ping.host}`, ping.tunnel), echo("tunnel, full size", ping.full)])),
         (t.notes ?? []).map((n) => h("p", {}, n)), h("p.dim", {}, `Not tried: ${t.notTried.join("; ")}.`), command(`grapevine trace ${from} ${dest}`))];

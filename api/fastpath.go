@@ -7,7 +7,7 @@ import (
 
 // FastPathRequest switches this host's fast path.
 type FastPathRequest struct {
-	Mode string `json:"mode"` // auto, on, off or direct
+	Mode string `json:"mode"` // auto, on, off, look or direct
 }
 
 // FastPath switches the fast path of the agent's host until the agent's next start.

@@ -50,7 +50,7 @@ type Config struct {
 	HostSubnetLength int
 	// OVS is auto, host or embedded; Datapath is auto, kernel or userspace.
 	OVS, Datapath string
-	// FastPath is auto, on, off or direct.
+	// FastPath is auto, on, off, look or direct.
 	FastPath string
 	// ForgetAfter is how long a host may be silent before it is forgotten, 0: for ever.
 	ForgetAfter time.Duration

@@ -194,8 +194,8 @@ func TestErrorsForPeople(t *testing.T) {
 		{h, "keys use", "`grapevine keys use KEY`"},
 		{h, "status now", "takes no name"},
 		{h, "status --chekc", "unknown flag: --chekc: `grapevine status --help` lists the flags"},
-		{h, "fastpath", "wants a word more: on, off, auto or direct"},
-		{h, "fastpath maybe", "knows no maybe: say on, off, auto or direct"},
+		{h, "fastpath", "wants a word more: on, off, auto, look or direct"},
+		{h, "fastpath maybe", "knows no maybe: say on, off, auto, look or direct"},
 	} {
 		if out, err := run(t, tt.agent, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q\n%s", tt.args, err, tt.want, out)

@@ -16,17 +16,19 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	bpfMapGvConfig     = "gv_config"
-	bpfMapGvFpCounters = "gv_fp_counters"
-	bpfMapGvHeld       = "gv_held"
-	bpfMapGvLocals     = "gv_locals"
-	bpfMapGvRanges     = "gv_ranges"
-	bpfMapGvUdpFlows   = "gv_udp_flows"
-	bpfProgGvDeliver   = "gv_deliver"
-	bpfProgGvEndpoint  = "gv_endpoint"
-	bpfProgGvGateway   = "gv_gateway"
-	bpfProgGvTunnel    = "gv_tunnel"
-	bpfProgGvUnderlay  = "gv_underlay"
+	bpfMapGvConfig          = "gv_config"
+	bpfMapGvFpCounters      = "gv_fp_counters"
+	bpfMapGvHeld            = "gv_held"
+	bpfMapGvLocals          = "gv_locals"
+	bpfMapGvRanges          = "gv_ranges"
+	bpfMapGvUdpFlows        = "gv_udp_flows"
+	bpfProgGvDeliver        = "gv_deliver"
+	bpfProgGvEndpoint       = "gv_endpoint"
+	bpfProgGvEndpointJudged = "gv_endpoint_judged"
+	bpfProgGvGateway        = "gv_gateway"
+	bpfProgGvTunnel         = "gv_tunnel"
+	bpfProgGvUnderlay       = "gv_underlay"
+	bpfProgGvUnderlayJudged = "gv_underlay_judged"
 )
 
 // loadBpf returns the embedded CollectionSpec for bpf.
@@ -71,11 +73,13 @@ type bpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
-	GvDeliver  *ebpf.ProgramSpec `ebpf:"gv_deliver"`
-	GvEndpoint *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
-	GvGateway  *ebpf.ProgramSpec `ebpf:"gv_gateway"`
-	GvTunnel   *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
-	GvUnderlay *ebpf.ProgramSpec `ebpf:"gv_underlay"`
+	GvDeliver        *ebpf.ProgramSpec `ebpf:"gv_deliver"`
+	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
+	GvEndpointJudged *ebpf.ProgramSpec `ebpf:"gv_endpoint_judged"`
+	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
+	GvTunnel         *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
+	GvUnderlay       *ebpf.ProgramSpec `ebpf:"gv_underlay"`
+	GvUnderlayJudged *ebpf.ProgramSpec `ebpf:"gv_underlay_judged"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
@@ -145,20 +149,24 @@ type bpfVariables struct {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
-	GvDeliver  *ebpf.Program `ebpf:"gv_deliver"`
-	GvEndpoint *ebpf.Program `ebpf:"gv_endpoint"`
-	GvGateway  *ebpf.Program `ebpf:"gv_gateway"`
-	GvTunnel   *ebpf.Program `ebpf:"gv_tunnel"`
-	GvUnderlay *ebpf.Program `ebpf:"gv_underlay"`
+	GvDeliver        *ebpf.Program `ebpf:"gv_deliver"`
+	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
+	GvEndpointJudged *ebpf.Program `ebpf:"gv_endpoint_judged"`
+	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
+	GvTunnel         *ebpf.Program `ebpf:"gv_tunnel"`
+	GvUnderlay       *ebpf.Program `ebpf:"gv_underlay"`
+	GvUnderlayJudged *ebpf.Program `ebpf:"gv_underlay_judged"`
 }
 
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.GvDeliver,
 		p.GvEndpoint,
+		p.GvEndpointJudged,
 		p.GvGateway,
 		p.GvTunnel,
 		p.GvUnderlay,
+		p.GvUnderlayJudged,
 	)
 }
 

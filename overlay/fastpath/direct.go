@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/host/bypass"
 	"github.com/grapevine-net/grapevine/host/ipsec"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -60,12 +62,82 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 	if err != nil {
 		return err
 	}
+	if p.judged {
+		p.peers = peersOf(in.VTEPs)
+		err := p.cfg.Judge(bypass.Traffic{Device: u.Device, Index: int(nic), Tunnel: p.cfg.Tunnel, TunnelIndex: int(c.Tunnel), Own: u.VTEP, Port: u.Port, Peers: p.peers, LeastPort: least, EndPort: end})
+		if err != nil {
+			return err
+		}
+		if err := p.hold(); err != nil {
+			return err
+		}
+	}
 	if err := p.attach(u.Device, nic); err != nil {
 		return err
 	}
-	c.VTEP, c.LeastPort, c.EndPort, c.Underlay = u.VTEP.As4(), least, end, nic
+	c.VTEP, c.LeastPort, c.EndPort = u.VTEP.As4(), least, end
+	if p.judged {
+		c.Judged = nic
+	} else {
+		c.Underlay = nic
+	}
 	binary.BigEndian.PutUint16(c.Port[:], u.Port)
 	return nil
+}
+
+// nic is the index of the NIC by which packets are direct; 0: none is.
+func (c configValue) nic() uint32 { return max(c.Underlay, c.Judged) }
+
+// hold gives the programs at the NIC and at containers' interfaces those that end with this process.
+func (p *Path) hold() error {
+	for slot, prog := range map[uint32]*ebpf.Program{heldEndpoint: p.objs.GvEndpointJudged, heldUnderlay: p.objs.GvUnderlayJudged} {
+		if err := p.objs.GvHeld.Put(slot, prog); err != nil {
+			return fmt.Errorf("hold the programs that take packets between hosts directly: %w", err)
+		}
+	}
+	return nil
+}
+
+// Slots of gv_held.
+const (
+	heldDeliver = iota
+	heldEndpoint
+	heldUnderlay
+)
+
+// Withdraw makes nothing direct until the next Widen, where it is only so while Config.Judge lets it. It costs
+// one system call.
+func (p *Path) Withdraw() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.judged || p.config.Judged == 0 || p.objs == nil {
+		return nil
+	}
+	without := p.config
+	without.Judged = 0
+	p.rests = bypass.ErrLooking
+	return p.configure(without)
+}
+
+// withdrawFor makes nothing direct, where that is judged, before the programs learn of a host of which it was not.
+func (p *Path) withdrawFor(in pipeline.Input) error {
+	if !p.judged || p.config.Judged == 0 || slices.Equal(p.peers, peersOf(in.VTEPs)) {
+		return nil
+	}
+	without := p.config
+	without.Judged = 0
+	return p.configure(without)
+}
+
+// peersOf are the VTEPs of IPv4, in order.
+func peersOf(vteps []pipeline.VTEP) (peers []netip.Addr) {
+	for _, v := range vteps {
+		if a := v.Addr.Unmap(); a.Is4() {
+			peers = append(peers, a)
+		}
+	}
+	slices.SortFunc(peers, netip.Addr.Compare)
+	return peers
 }
 
 // plainNIC is the index of an Ethernet device that has the VTEP, of IPv4.
@@ -128,6 +200,10 @@ func contains(n *net.IPNet, a netip.Addr) bool { return n == nil || n.Contains(a
 
 // sayDirect notes and logs what keeps packets from being direct, once.
 func (p *Path) sayDirect(err error) {
+	if p.judged {
+		p.sayJudged(err)
+		return
+	}
 	switch {
 	case err != nil && (p.rests == nil || p.rests.Error() != err.Error()):
 		p.log.Warn("packets between hosts take the VXLAN device, not the direct way", "error", err)
@@ -135,6 +211,22 @@ func (p *Path) sayDirect(err error) {
 		p.log.Info("packets between hosts take the direct way again")
 	}
 	p.rests = err
+}
+
+// sayJudged is sayDirect where a rule against it is nothing to be warned of, and comes and goes.
+func (p *Path) sayJudged(err error) {
+	p.rests = err
+	if errors.Is(err, bypass.ErrLooking) {
+		return
+	}
+	text := "direct"
+	if err != nil {
+		text = err.Error()
+	}
+	if p.said != text {
+		p.log.Info("this host's rules are looked at for packets between hosts", "they are", text)
+	}
+	p.said = text
 }
 
 // leave takes the program from the NIC.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/grapevine-net/grapevine/host/bypass"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
@@ -30,7 +31,9 @@ type Config struct {
 	// Source is what the tunnel's packets are sent from; invalid: as the kernel chooses, which
 	// has to be if it does not know link.TunnelSource.
 	Source netip.Addr
-	Log    *slog.Logger // nil: slog.Default()
+	// Judge says whether this host lets pass, unchanged, all packets that would be direct: StartJudged asks it.
+	Judge func(bypass.Traffic) error
+	Log   *slog.Logger // nil: slog.Default()
 }
 
 // Path is this host's fast path, in the network namespace of the threads that call it.
@@ -42,7 +45,10 @@ type Path struct {
 	mu       sync.Mutex
 	on       bool
 	direct   bool
-	objs     *bpfObjects // nil: not loaded yet
+	judged   bool         // direct only while cfg.Judge says nil
+	peers    []netip.Addr // of which it was asked
+	said     string       // of what it said
+	objs     *bpfObjects  // nil: not loaded yet
 	tables   tables
 	held     *pipeline.Input // whose ranges the tables hold; nil: not known
 	config   configValue
@@ -67,16 +73,25 @@ const (
 	underlayProgram = bpfProgGvUnderlay
 )
 
+// AtNIC is the name of the program at the NIC.
+const AtNIC = underlayProgram
+
 // Start loads the programs, with the maps of those that a former agent attached, and
 // switches the path on: it carries from the next Narrow and Widen on, or goes on
 // carrying what it did. Direct says that packets between hosts pass by the VXLAN device.
-func (p *Path) Start(direct bool) error {
+func (p *Path) Start(direct bool) error { return p.start(direct, false) }
+
+// StartJudged is Start, with packets between hosts direct only while Config.Judge has nothing against it. They are so
+// until Withdraw, and no longer than this process lives.
+func (p *Path) StartJudged() error { return p.start(true, true) }
+
+func (p *Path) start(direct, judged bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.load(); err != nil {
 		return err
 	}
-	p.on, p.direct = true, direct
+	p.on, p.direct, p.judged = true, direct, judged
 	return nil
 }
 
@@ -85,7 +100,7 @@ func (p *Path) Start(direct bool) error {
 func (p *Path) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.on, p.direct = false, false
+	p.on, p.direct, p.judged = false, false, false
 	names, err := p.devices()
 	if err != nil {
 		return err
@@ -184,6 +199,9 @@ func (p *Path) Widen(_ context.Context, in pipeline.Input) error {
 }
 
 func (p *Path) widen(in pipeline.Input) error {
+	if err := p.withdrawFor(in); err != nil {
+		return err
+	}
 	devices, err := p.devices()
 	if err != nil {
 		return err
@@ -206,7 +224,7 @@ func (p *Path) widen(in pipeline.Input) error {
 	}
 	present := map[string]uint32{}
 	config := p.config // what is not used stays: a packet on its way may still read it
-	config.On, config.Tunnel, config.TunnelMTU, config.Underlay = 1, 0, 0, 0
+	config.On, config.Tunnel, config.TunnelMTU, config.Underlay, config.Judged = 1, 0, 0, 0, 0
 	config.Source = addressOf(p.cfg.Source)
 	if in.TunnelPort != 0 { // a host without its tunnel has its own containers still
 		tunnel, err := link.Get(p.cfg.Tunnel)
@@ -230,13 +248,13 @@ func (p *Path) widen(in pipeline.Input) error {
 		present[p.cfg.Gateway] = gateway
 	}
 	p.sayDirect(p.directly(in, &config))
-	if config.Underlay != 0 {
-		present[p.cfg.Underlay.Device] = config.Underlay
+	if nic := config.nic(); nic != 0 {
+		present[p.cfg.Underlay.Device] = nic
 	}
 	if err := p.configure(config); err != nil {
 		return err
 	}
-	if config.Underlay == 0 {
+	if config.nic() == 0 {
 		if err := p.leave(p.cfg.Underlay.Device); err != nil {
 			return err
 		}
@@ -386,7 +404,7 @@ func (p *Path) load() error {
 	if err := spec.LoadAndAssign(objs, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
 		return fmt.Errorf("load the fast path's programs (needs Linux 5.12 with CONFIG_BPF_SYSCALL, and CAP_BPF and CAP_NET_ADMIN): %w", err)
 	}
-	if err := objs.GvHeld.Put(uint32(0), objs.GvDeliver); err != nil {
+	if err := objs.GvHeld.Put(uint32(heldDeliver), objs.GvDeliver); err != nil {
 		return errors.Join(fmt.Errorf("hold the program that delivers from the gateway: %w", err), objs.Close())
 	}
 	p.objs = objs

@@ -51,6 +51,7 @@ type (
 		LeastPort, EndPort    uint16
 		_                     uint16
 		Underlay              uint32
+		Judged                uint32
 	}
 )
 

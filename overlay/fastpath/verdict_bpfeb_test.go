@@ -16,18 +16,20 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	verdictMapGvConfig     = "gv_config"
-	verdictMapGvFpCounters = "gv_fp_counters"
-	verdictMapGvHeld       = "gv_held"
-	verdictMapGvLocals     = "gv_locals"
-	verdictMapGvRanges     = "gv_ranges"
-	verdictMapGvUdpFlows   = "gv_udp_flows"
-	verdictMapGvVerdict    = "gv_verdict"
-	verdictProgGvDeliver   = "gv_deliver"
-	verdictProgGvEndpoint  = "gv_endpoint"
-	verdictProgGvGateway   = "gv_gateway"
-	verdictProgGvTunnel    = "gv_tunnel"
-	verdictProgGvUnderlay  = "gv_underlay"
+	verdictMapGvConfig          = "gv_config"
+	verdictMapGvFpCounters      = "gv_fp_counters"
+	verdictMapGvHeld            = "gv_held"
+	verdictMapGvLocals          = "gv_locals"
+	verdictMapGvRanges          = "gv_ranges"
+	verdictMapGvUdpFlows        = "gv_udp_flows"
+	verdictMapGvVerdict         = "gv_verdict"
+	verdictProgGvDeliver        = "gv_deliver"
+	verdictProgGvEndpoint       = "gv_endpoint"
+	verdictProgGvEndpointJudged = "gv_endpoint_judged"
+	verdictProgGvGateway        = "gv_gateway"
+	verdictProgGvTunnel         = "gv_tunnel"
+	verdictProgGvUnderlay       = "gv_underlay"
+	verdictProgGvUnderlayJudged = "gv_underlay_judged"
 )
 
 // loadVerdict returns the embedded CollectionSpec for verdict.
@@ -72,11 +74,13 @@ type verdictSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type verdictProgramSpecs struct {
-	GvDeliver  *ebpf.ProgramSpec `ebpf:"gv_deliver"`
-	GvEndpoint *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
-	GvGateway  *ebpf.ProgramSpec `ebpf:"gv_gateway"`
-	GvTunnel   *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
-	GvUnderlay *ebpf.ProgramSpec `ebpf:"gv_underlay"`
+	GvDeliver        *ebpf.ProgramSpec `ebpf:"gv_deliver"`
+	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
+	GvEndpointJudged *ebpf.ProgramSpec `ebpf:"gv_endpoint_judged"`
+	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
+	GvTunnel         *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
+	GvUnderlay       *ebpf.ProgramSpec `ebpf:"gv_underlay"`
+	GvUnderlayJudged *ebpf.ProgramSpec `ebpf:"gv_underlay_judged"`
 }
 
 // verdictMapSpecs contains maps before they are loaded into the kernel.
@@ -149,20 +153,24 @@ type verdictVariables struct {
 //
 // It can be passed to loadVerdictObjects or ebpf.CollectionSpec.LoadAndAssign.
 type verdictPrograms struct {
-	GvDeliver  *ebpf.Program `ebpf:"gv_deliver"`
-	GvEndpoint *ebpf.Program `ebpf:"gv_endpoint"`
-	GvGateway  *ebpf.Program `ebpf:"gv_gateway"`
-	GvTunnel   *ebpf.Program `ebpf:"gv_tunnel"`
-	GvUnderlay *ebpf.Program `ebpf:"gv_underlay"`
+	GvDeliver        *ebpf.Program `ebpf:"gv_deliver"`
+	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
+	GvEndpointJudged *ebpf.Program `ebpf:"gv_endpoint_judged"`
+	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
+	GvTunnel         *ebpf.Program `ebpf:"gv_tunnel"`
+	GvUnderlay       *ebpf.Program `ebpf:"gv_underlay"`
+	GvUnderlayJudged *ebpf.Program `ebpf:"gv_underlay_judged"`
 }
 
 func (p *verdictPrograms) Close() error {
 	return _VerdictClose(
 		p.GvDeliver,
 		p.GvEndpoint,
+		p.GvEndpointJudged,
 		p.GvGateway,
 		p.GvTunnel,
 		p.GvUnderlay,
+		p.GvUnderlayJudged,
 	)
 }
 

@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/encap"
+	"github.com/grapevine-net/grapevine/host/bypass"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/overlay/fastpath"
@@ -23,9 +25,13 @@ type fastPath struct {
 	spare bool // the kernel's own datapath does nearly as well
 	log   *slog.Logger
 
+	watch atomic.Pointer[bypass.Watch] // of what the host does with packets; nil: it does not matter
+
 	mu   sync.Mutex
-	want string // auto, on, off or direct
-	why  error  // why it is off
+	want string                      // auto, on, off, look or direct
+	why  error                       // why it is off
+	stop func()                      // ends watch
+	pass func(context.Context) error // of the overlay
 }
 
 func (p *Plane) newFastPath(source netip.Addr) *fastPath {
@@ -41,7 +47,10 @@ func (p *Plane) newFastPath(source netip.Addr) *fastPath {
 		cfg.Prefix, cfg.Device = link.PortPrefix, link.PortName
 		cfg.Gateway = "" // the module has it: no tap that a daemon reads
 	}
-	return &fastPath{path: fastpath.New(cfg), spare: p.Bridge.Datapath == ovs.Kernel, log: p.log}
+	f := &fastPath{spare: p.Bridge.Datapath == ovs.Kernel, log: p.log, pass: func(ctx context.Context) error { return p.overlay.Pass(ctx) }}
+	cfg.Judge = f.judge
+	f.path = fastpath.New(cfg)
+	return f
 }
 
 var (
@@ -55,6 +64,7 @@ func (f *fastPath) set(want string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.want, f.why = want, nil
+	f.unwatch()
 	switch want {
 	case "auto":
 		if f.why = errSpare; !f.spare {
@@ -63,7 +73,13 @@ func (f *fastPath) set(want string) {
 	case "off":
 		f.why = errOff
 	}
-	if f.why == nil {
+	switch {
+	case f.why != nil:
+	case want == "look":
+		if f.why = f.path.StartJudged(); f.why == nil {
+			f.look()
+		}
+	default:
 		f.why = f.path.Start(want == "direct")
 	}
 	if f.why == nil {
@@ -84,7 +100,7 @@ func (f *fastPath) status() string {
 	if _, trouble := f.path.On(); trouble != nil {
 		return "rests: " + trouble.Error()
 	}
-	if f.want != "direct" {
+	if f.want != "direct" && f.want != "look" {
 		return "on"
 	}
 	if err := f.path.Direct(); err != nil {
@@ -103,7 +119,7 @@ func (f *fastPath) problems() (list []api.Problem) {
 	if _, trouble := f.path.On(); trouble != nil {
 		list = append(list, api.Problem{Code: api.FastPathOff, What: "the fast path rests: " + trouble.Error(), Do: "the agent goes on trying; the switch carries all meanwhile, slower"})
 	}
-	if err := f.path.Direct(); err != nil {
+	if err := f.path.Direct(); err != nil && f.want == "direct" {
 		list = append(list, api.Problem{Code: api.FastPathOff, What: "the fast path is on, but not direct: " + err.Error(), Do: "set GRAPEVINE_FASTPATH=on if that is to stay; the VXLAN device carries between hosts meanwhile"})
 	}
 	return list
@@ -125,13 +141,14 @@ func (p *Plane) FastPath() string { return p.fast.status() }
 // SwitchFastPath answers POST /v1/fastpath.
 func (p *Plane) SwitchFastPath(ctx context.Context, r api.FastPathRequest) (api.Done, error) {
 	switch r.Mode {
-	case "auto", "on", "off", "direct":
+	case "auto", "on", "off", "look", "direct":
 	default:
-		return api.Done{}, api.Errorf(http.StatusBadRequest, "the fast path cannot be %q: say auto, on, off or direct", r.Mode)
+		return api.Done{}, api.Errorf(http.StatusBadRequest, "the fast path cannot be %q: say auto, on, off, look or direct", r.Mode)
 	}
 	p.fast.set(r.Mode)
 	if err := p.overlay.Pass(ctx); err != nil {
 		return api.Done{}, err
 	}
+	p.fast.looked(ctx)
 	return api.Done{Text: "The fast path is " + p.fast.status() + "."}, nil
 }

@@ -290,7 +290,7 @@ func (p *Plane) Close() error {
 	p.guard.Close()
 	var errs []error
 	if p.fast != nil {
-		errs = append(errs, p.fast.path.Close())
+		errs = append(errs, p.fast.close())
 	}
 	if p.tunnel != nil {
 		errs = append(errs, p.tunnel.Close())

@@ -91,12 +91,13 @@ struct config {
 	__be16 vxlan_port, gossip_port; // that containers do not send to; 0: there is none
 	__u16 unused2;
 	__u32 gateway; // index of gv0; 0: nothing goes there
-	// Of mode direct, which underlay switches: it comes last, the kernel copies from the front.
+	// Of mode direct, which underlay or judged switches: they come last, the kernel copies from the front.
 	__be32 vtep;		    // this host's
 	__be16 port;		    // of VXLAN
 	__u16 least_port, end_port; // source ports, as the VXLAN device chooses them
 	__u16 unused;
 	__u32 underlay; // index of the NIC that packets leave and arrive by; 0: nothing is direct
+	__u32 judged;	// the same, while an agent holds the programs that do it
 };
 
 struct counter {
@@ -154,11 +155,13 @@ struct {
 	__type(value, __u8);
 } gv_udp_flows SEC(".maps");
 
-// gv_deliver, for gv_gateway. The kernel empties such a map when the last process that has it open,
+// The programs that end with the agent. The kernel empties such a map when the last process that has it open,
 // the agent, is gone; programs do not count.
+enum { HELD_DELIVER, HELD_ENDPOINT, HELD_UNDERLAY, HELD };
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, HELD);
 	__type(key, __u32);
 	__type(value, __u32);
 } gv_held SEC(".maps");
@@ -678,14 +681,14 @@ static __always_inline int tunnel_header(struct __sk_buff *skb, struct addr *fro
 	return 0;
 }
 
-static __always_inline int find_route(struct __sk_buff *skb, const struct config *c, const struct outer *o, __u32 size, struct bpf_redir_neigh *next)
+static __always_inline int find_route(struct __sk_buff *skb, __u32 nic, const struct outer *o, __u32 size, struct bpf_redir_neigh *next)
 {
 	return size > 0xffff; // the test has no routes
 }
 
-static __always_inline int transmit(const struct config *c, const struct outer *o, struct bpf_redir_neigh *next)
+static __always_inline int transmit(__u32 nic, const struct outer *o, struct bpf_redir_neigh *next)
 {
-	struct verdict v = { .ifindex = c->underlay, .vtep = { { 0, 0, bpf_htonl(0xffff), o->ip.daddr } }, .vnid = bpf_ntohl(o->vnid) >> 8 };
+	struct verdict v = { .ifindex = nic, .vtep = { { 0, 0, bpf_htonl(0xffff), o->ip.daddr } }, .vnid = bpf_ntohl(o->vnid) >> 8 };
 
 	return decide(&v, 0);
 }
@@ -756,7 +759,7 @@ static __always_inline int tunnel_header(struct __sk_buff *skb, struct addr *fro
 
 // find_route looks up how a packet of this host's leaves it, as for any other: from lo, by all
 // rules and routes. Not 0: not by the NIC, or not yet, or size is too big for the way.
-static __always_inline int find_route(struct __sk_buff *skb, const struct config *c, const struct outer *o, __u32 size, struct bpf_redir_neigh *next)
+static __always_inline int find_route(struct __sk_buff *skb, __u32 nic, const struct outer *o, __u32 size, struct bpf_redir_neigh *next)
 {
 	struct bpf_fib_lookup f = {
 		.family = AF_INET,
@@ -769,7 +772,7 @@ static __always_inline int find_route(struct __sk_buff *skb, const struct config
 		.ipv4_dst = o->ip.daddr,
 	};
 
-	if (size > 0xffff || bpf_fib_lookup(skb, &f, sizeof(f), 0) || f.ifindex != c->underlay)
+	if (size > 0xffff || bpf_fib_lookup(skb, &f, sizeof(f), 0) || f.ifindex != nic)
 		return -1;
 	next->nh_family = f.family;
 	if (f.family == AF_INET)
@@ -780,21 +783,21 @@ static __always_inline int find_route(struct __sk_buff *skb, const struct config
 }
 
 // transmit leaves the Ethernet header to the kernel's neighbours, which stay fresh by it.
-static __always_inline int transmit(const struct config *c, const struct outer *o, struct bpf_redir_neigh *next)
+static __always_inline int transmit(__u32 nic, const struct outer *o, struct bpf_redir_neigh *next)
 {
-	return bpf_redirect_neigh(c->underlay, next, sizeof(*next), 0);
+	return bpf_redirect_neigh(nic, next, sizeof(*next), 0);
 }
 #endif
 
 // encapsulate_direct writes the headers of VXLAN as the VXLAN device does. GO_ON: that has to,
-// and nothing was changed.
-static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struct config *c, const struct headers *h, __u32 vnid, const struct addr *vtep)
+// and nothing was changed. nic is the index of the NIC; 0: there is none.
+static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struct config *c, __u32 nic, const struct headers *h, __u32 vnid, const struct addr *vtep)
 {
 	__u32 hash, size = segment(skb, h) + OUTER, length = skb->len - ETH_HLEN + OUTER;
 	struct bpf_redir_neigh next = {};
 	struct outer o = {};
 
-	if (!c->underlay || vtep->w[0] || vtep->w[1] || vtep->w[2] != bpf_htonl(0xffff) || length > 0xffff)
+	if (!nic || vtep->w[0] || vtep->w[1] || vtep->w[2] != bpf_htonl(0xffff) || length > 0xffff)
 		return GO_ON;
 	hash = bpf_get_hash_recalc(skb);
 	hash ^= hash << 16;
@@ -816,7 +819,7 @@ static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struc
 	set_router_mac(o.inner.macs);
 	set_router_mac(o.inner.macs + 3);
 	o.inner.proto = skb->protocol;
-	if (find_route(skb, c, &o, size, &next))
+	if (find_route(skb, nic, &o, size, &next))
 		return GO_ON;
 	if (bpf_skb_adjust_room(skb, OUTER, BPF_ADJ_ROOM_MAC,
 				BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) |
@@ -824,7 +827,7 @@ static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struc
 		return GO_ON; // it is encapsulated already, or the kernel does not know a flag
 	if (bpf_skb_store_bytes(skb, ETH_HLEN, &o, OUTER, 0))
 		return TC_ACT_SHOT; // no memory
-	return transmit(c, &o, &next);
+	return transmit(nic, &o, &next);
 }
 
 // leave lets a container's packet arrive at the gateway. What is too big for that goes on.
@@ -839,10 +842,9 @@ static __always_inline int leave(struct __sk_buff *skb, const struct config *c, 
 	return enter(skb, c->gateway);
 }
 
-SEC("tc")
-int gv_endpoint(struct __sk_buff *skb)
+// endpoint is gv_endpoint; nic is the index of the NIC by which packets between hosts leave; 0: by none.
+static __always_inline int endpoint(struct __sk_buff *skb, const struct config *c, __u32 nic)
 {
-	const struct config *c = config();
 	const struct local *src, *dst;
 	const struct range *to = NULL;
 	__u32 bytes = skb->len;
@@ -850,7 +852,7 @@ int gv_endpoint(struct __sk_buff *skb)
 	__s64 vnid_slot;
 	int mtu, ret;
 
-	if (!c || parse(skb, &h, 0, skb->protocol))
+	if (parse(skb, &h, 0, skb->protocol))
 		return GO_ON;
 	src = bpf_map_lookup_elem(&gv_locals, &h.src);
 	if (!src || src->ifindex != skb->ifindex || !same_mac(src->mac, h.mac))
@@ -884,7 +886,7 @@ int gv_endpoint(struct __sk_buff *skb)
 	}
 	count_all(bytes, src->slot, 0, dst ? dst->slot : to->slot, !!dst, vnid_slot);
 	if (to && !mtu) {
-		ret = encapsulate_direct(skb, c, &h, src->vnid, &to->vtep);
+		ret = encapsulate_direct(skb, c, nic, &h, src->vnid, &to->vtep);
 		if (ret != GO_ON)
 			return ret;
 	}
@@ -895,6 +897,27 @@ int gv_endpoint(struct __sk_buff *skb)
 	if (dst)
 		return deliver(skb, dst->ifindex, 0);
 	return encapsulate(skb, c, src->vnid, &to->vtep, 0);
+}
+
+SEC("tc")
+int gv_endpoint(struct __sk_buff *skb)
+{
+	const struct config *c = config();
+
+	if (!c)
+		return GO_ON;
+	if (c->judged)
+		bpf_tail_call(skb, &gv_held, HELD_ENDPOINT); // falls through if it is not held
+	return endpoint(skb, c, c->underlay);
+}
+
+// gv_endpoint_judged ends with the agent, which alone knows what the host's rules have become.
+SEC("tc")
+int gv_endpoint_judged(struct __sk_buff *skb)
+{
+	const struct config *c = config();
+
+	return c ? endpoint(skb, c, c->judged) : GO_ON;
 }
 
 SEC("tc")
@@ -925,18 +948,16 @@ int gv_tunnel(struct __sk_buff *skb)
 
 // gv_underlay is gv_tunnel, for a packet whose headers of VXLAN are still there. What is odd, and
 // what would have to be answered, goes on to the VXLAN device.
-SEC("tc")
-int gv_underlay(struct __sk_buff *skb)
+static __always_inline int underlay(struct __sk_buff *skb, const struct config *c, __u32 nic)
 {
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET;
-	const struct config *c = config();
 	__u32 vnid, mtu = 0;
 	struct arrival a;
 	struct headers h;
 	struct addr vtep;
 	struct outer o;
 
-	if (!c || !c->underlay || c->underlay != skb->ifindex || skb->protocol != bpf_htons(ETH_P_IP) || skb->pkt_type != PACKET_HOST)
+	if (!nic || nic != skb->ifindex || skb->protocol != bpf_htons(ETH_P_IP) || skb->pkt_type != PACKET_HOST)
 		return GO_ON;
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &o, OUTER) || !plain_outer(skb, c, &o) || parse(skb, &h, OUTER, o.inner.proto))
 		return GO_ON;
@@ -956,6 +977,27 @@ int gv_underlay(struct __sk_buff *skb)
 	if (set_ethernet(skb, a.dst->mac, o.inner.proto))
 		return TC_ACT_SHOT; // no memory
 	return deliver(skb, a.dst->ifindex, 0);
+}
+
+SEC("tc")
+int gv_underlay(struct __sk_buff *skb)
+{
+	const struct config *c = config();
+
+	if (!c)
+		return GO_ON;
+	if (c->judged)
+		bpf_tail_call(skb, &gv_held, HELD_UNDERLAY); // falls through if it is not held
+	return underlay(skb, c, c->underlay);
+}
+
+// gv_underlay_judged ends with the agent, as gv_endpoint_judged does.
+SEC("tc")
+int gv_underlay_judged(struct __sk_buff *skb)
+{
+	const struct config *c = config();
+
+	return c ? underlay(skb, c, c->judged) : GO_ON;
 }
 
 // gv_deliver delivers what the host sends, or forwards, to a container of its own.
@@ -987,7 +1029,7 @@ int gv_deliver(struct __sk_buff *skb)
 SEC("tc")
 int gv_gateway(struct __sk_buff *skb)
 {
-	bpf_tail_call(skb, &gv_held, 0);
+	bpf_tail_call(skb, &gv_held, HELD_DELIVER);
 	return GO_ON; // it is not held
 }
 

@@ -1,0 +1,200 @@
+package bypass
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/nft"
+)
+
+// Hooks of nftables at interfaces (linux/netfilter.h).
+const (
+	inetIngress   = 5 // NF_INET_INGRESS
+	netdevIngress = 0 // NF_NETDEV_INGRESS
+	familyNetdev  = 5 // NFPROTO_NETDEV
+)
+
+// Judge says why nftables' rules, and those of iptables that stand there, would do more to t than let it pass; nil: they
+// would not. It is pure.
+func Judge(rules *nft.Ruleset, t Traffic) error {
+	if err := atInterfaces(rules, t); err != nil {
+		return err
+	}
+	if len(t.Peers) == 0 {
+		return nil
+	}
+	// Most rules do not ask for a peer. If these make a difference, each is looked at.
+	if judgePeer(rules, t, t.anyPeer()) == nil {
+		return nil
+	}
+	var against error
+	passes := false
+	for _, p := range t.Peers {
+		err := judgePeer(rules, t, point(p.AsSlice()))
+		passes = passes || err == nil
+		if against == nil && err != nil {
+			against = fmt.Errorf("%w of or for %s", err, p)
+		}
+		if against != nil && passes {
+			return against
+		}
+	}
+	return errors.Unwrap(against) // that is so of all
+}
+
+// atInterfaces are the chains at the NIC, which programs there come before, and at the VXLAN device.
+func atInterfaces(rules *nft.Ruleset, t Traffic) error {
+	mine := func(name string) bool { return name == t.Device || name == t.Tunnel }
+	for _, table := range rules.Tables {
+		for _, c := range table.Chains {
+			at := table.Family == familyNetdev || table.Family == nft.Inet && c.Hook == inetIngress
+			if !c.Base || !at {
+				continue
+			}
+			egress := table.Family == familyNetdev && c.Hook != netdevIngress
+			for _, d := range c.Devices {
+				if mine(d) && !(egress && d == t.Device) { // what leaves by the NIC passes that, as ever
+					return fmt.Errorf("the chain %s of nftables' table %s is at the interface %s, before or behind which packets would be taken", c.Name, table.Name, d)
+				}
+			}
+			if c.Unnamed {
+				return fmt.Errorf("the chain %s of nftables' table %s is at interfaces that the agent cannot tell", c.Name, table.Name)
+			}
+		}
+		for _, d := range table.Offloads {
+			if mine(d) {
+				return fmt.Errorf("a flowtable of nftables' table %s is at the interface %s", table.Name, d)
+			}
+		}
+	}
+	return nil
+}
+
+// judgePeer looks at the packets from and to a peer, at all hooks that they pass.
+func judgePeer(rules *nft.Ruleset, t Traffic, peer bits) error {
+	for _, state := range []uint32{stateNew, stateEstablished, stateRelated} {
+		for _, p := range []packet{
+			t.received(peer, unix.NF_INET_PRE_ROUTING, state), t.received(peer, unix.NF_INET_LOCAL_IN, state),
+			t.sent(peer, unix.NF_INET_LOCAL_OUT, state), t.sent(peer, unix.NF_INET_POST_ROUTING, state),
+		} {
+			if err := judgePacket(rules, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func judgePacket(rules *nft.Ruleset, p packet) error {
+	for i := range rules.Tables {
+		table := &rules.Tables[i]
+		if table.Family != unix.NFPROTO_IPV4 && table.Family != nft.Inet {
+			continue
+		}
+		for _, c := range table.Chains {
+			if !c.Base || c.Hook != p.hook {
+				continue
+			}
+			w := &way{table: table, packet: p}
+			end, err := w.chain(c.Name)
+			if err != nil {
+				return err
+			}
+			if end != accepted && c.Drops {
+				return fmt.Errorf("the policy of chain %s of table %s drops %s that no rule accepts", c.Name, table.Name, p)
+			}
+		}
+	}
+	return nil
+}
+
+// way is that of a packet through one base chain and what it jumps to.
+type way struct {
+	table  *nft.Content
+	packet packet
+	depth  int
+	reg    registers
+}
+
+// end is how a chain ends for a packet that nothing has happened to.
+type end int
+
+const (
+	returned end = iota // what follows the jump is next, or may be
+	accepted            // surely
+)
+
+// deepest is more than the kernel allows (NFT_JUMP_STACK_SIZE).
+const deepest = 20
+
+var errDeep = errors.New("its jumps are too deep to be followed")
+
+// chain follows a chain of the table.
+func (w *way) chain(name string) (end, error) {
+	i := slices.IndexFunc(w.table.Chains, func(c nft.InPlace) bool { return c.Name == name })
+	if i < 0 {
+		return 0, fmt.Errorf("the chain %s of table %s is not known", name, w.table.Name)
+	}
+	if w.depth++; w.depth > deepest {
+		return 0, fmt.Errorf("chain %s of table %s: %w", name, w.table.Name, errDeep)
+	}
+	defer func() { w.depth-- }()
+	for n, r := range w.table.Chains[i].Rules {
+		result, err := w.rule(r)
+		if err != nil {
+			if errors.As(err, new(inner)) {
+				return 0, err
+			}
+			return 0, inner{fmt.Errorf("rule %d (handle %d%s) of chain %s of table %s %w %s", n+1, r.Handle, comment(r), name, w.table.Name, err, w.packet)}
+		}
+		switch result {
+		case ends:
+			return accepted, nil
+		case leaves:
+			return returned, nil
+		}
+	}
+	return returned, nil
+}
+
+// inner is an error that names its rule.
+type inner struct{ error }
+
+func (i inner) Unwrap() error { return i.error }
+
+func comment(r nft.Line) string {
+	if r.Comment == "" {
+		return ""
+	}
+	return fmt.Sprintf(", %q", r.Comment)
+}
+
+// follow goes through a chain that a rule leads to. gone: what follows the rule is not for the packet.
+func (w *way) follow(name string, surely, gone bool) (next, error) {
+	result, err := w.chain(name)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case !surely:
+		return goesOn, nil // as if it had not matched; that nothing happens if it does is known
+	case result == accepted:
+		return ends, nil
+	case gone:
+		return leaves, nil
+	}
+	return goesOn, nil
+}
+
+// next is what comes after a rule.
+type next int
+
+const (
+	goesOn next = iota // the next rule
+	leaves             // the end of the chain
+	ends               // nothing more in this base chain
+	stays              // what follows in the rule
+)

@@ -1,0 +1,156 @@
+package bypass
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/ipsec"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/nft"
+)
+
+// look reads what the host does with t in the namespace of the calling thread, and judges it. ours is the name of the
+// program at the NIC that is not looked at.
+func look(t Traffic, ours string) error {
+	for _, against := range []func() error{
+		func() error { return unheard(t, ours) },
+		func() error { return filtered(t) },
+		func() error { return atRoutes(t) },
+		func() error { return byDefault() },
+	} {
+		if err := against(); err != nil {
+			return err
+		}
+	}
+	conn, err := nft.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	rules, err := conn.Ruleset(unix.NFPROTO_IPV4, nft.Inet, familyNetdev)
+	if err != nil {
+		return fmt.Errorf("read the rules of nftables: %w", err)
+	}
+	return Judge(rules, t)
+}
+
+// unheard is of what the kernel tells no news: it is looked at again and again, and has to be cheap.
+func unheard(t Traffic, ours string) error {
+	if err := legacyRules(); err != nil {
+		return err
+	}
+	if err := balanced(); err != nil {
+		return err
+	}
+	what, err := link.NetfilterPrograms()
+	if err == nil && what != "" {
+		err = fmt.Errorf("%s is a hook of netfilter", what)
+	}
+	if err == nil {
+		what, err = link.ProgramsBeside(t.Index, ours)
+		if err == nil && what != "" {
+			err = fmt.Errorf("%s looks at what arrives at %s", what, t.Device)
+		}
+	}
+	if err == nil {
+		what, err = link.ProgramsBehind(t.TunnelIndex)
+		if err == nil && what != "" {
+			err = fmt.Errorf("%s looks at what leaves by %s", what, t.Tunnel)
+		}
+	}
+	return err
+}
+
+// filtered is of what tc(8) has put there.
+func filtered(t Traffic) error {
+	what, err := link.FiltersBeside(t.Device)
+	if err == nil && what != "" {
+		err = fmt.Errorf("%s looks at what arrives at %s", what, t.Device)
+	}
+	if err == nil {
+		what, err = link.FiltersBehind(t.Tunnel)
+		if err == nil && what != "" {
+			err = fmt.Errorf("%s looks at what leaves by %s", what, t.Tunnel)
+		}
+	}
+	return err
+}
+
+// byDefault is of IPsec's default. Its policies are looked at by who makes packets direct.
+func byDefault() error {
+	blocks, err := ipsec.Blocks()
+	if err == nil && blocks {
+		err = errors.New("IPsec drops what no policy is for (ip xfrm policy getdefault)")
+	}
+	return err
+}
+
+// balanced is of IPVS, which takes packets for its services before and behind iptables' rules.
+func balanced() error {
+	const header = 3 // lines
+	text, err := begin("ip_vs")
+	if err != nil {
+		return err
+	}
+	if bytes.Count(text, []byte("\n")) > header {
+		return errors.New("IPVS has services on this host")
+	}
+	return nil
+}
+
+// begin is the beginning of a file of the namespace's; nothing if it is not there.
+func begin(name string) ([]byte, error) {
+	f, err := os.Open("/proc/thread-self/net/" + name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at this host's network: %w", err)
+	}
+	defer f.Close()
+	buf := make([]byte, 4096)
+	n, err := f.Read(buf)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("look at this host's network: %w", err)
+	}
+	return buf[:n], nil
+}
+
+// atRoutes is of the way that packets take in: whether the host takes them for its own, by the NIC, with rp_filter as it
+// is. The kernel is asked, which goes the whole way. How they leave is asked of each packet by the program itself.
+func atRoutes(t Traffic) error {
+	l, err := netlink.LinkByName(t.Device)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", t.Device, err)
+	}
+	if master := l.Attrs().MasterIndex; master != 0 {
+		return fmt.Errorf("%s belongs to another interface (%s), such as a VRF", t.Device, link.NameOf(master))
+	}
+	rules, err := link.Dump(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_V4) })
+	if err != nil {
+		return fmt.Errorf("read the rules of routes: %w", err)
+	}
+	for _, r := range rules {
+		if r.Sport != nil || r.Dport != nil || r.IPProto != 0 || r.Tos != 0 {
+			return fmt.Errorf("the rule %d of routes (ip rule) asks for ports, protocols or TOS", r.Priority)
+		}
+	}
+	for _, p := range t.Peers {
+		routes, err := netlink.RouteGetWithOptions(net.IP(t.Own.AsSlice()), &netlink.RouteGetOptions{IifIndex: t.Index, SrcAddr: net.IP(p.AsSlice())})
+		if err != nil || len(routes) == 0 {
+			return fmt.Errorf("this host takes no packets from %s by %s (ip route get %s from %s iif %s; rp_filter, or a route): %w", p, t.Device, t.Own, p, t.Device, err)
+		}
+		if kind := routes[0].Type; kind != unix.RTN_LOCAL {
+			return fmt.Errorf("packets from %s by %s are not for this host (ip route get %s from %s iif %s)", p, t.Device, t.Own, p, t.Device)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,270 @@
+package bypass
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/link"
+)
+
+// Watch judges traffic as a namespace's rules are, and hears of their changes.
+type Watch struct {
+	ours     string
+	withdraw func()
+	again    func()
+
+	firewall, security *news
+	network            *link.Watch
+	changed            chan struct{}
+	heard              atomic.Uint64 // changes
+	state              atomic.Int32
+
+	mu      sync.Mutex
+	judged  bool
+	at      uint64 // heard, when last was
+	when    time.Time
+	last    error
+	seen    string // of what the kernel tells no news of, when last was
+	traffic Traffic
+}
+
+// States of a Watch.
+const (
+	opened = iota
+	running
+	ended
+)
+
+const (
+	calm   = 300 * time.Millisecond // without a change, before it is judged anew
+	glance = time.Second            // how often it is looked at what the kernel tells nobody of
+	stale  = 20 * time.Second       // for as long a judgement is good, whatever is heard
+)
+
+// Open returns a Watch of the calling thread's namespace. It calls withdraw as soon as anything has changed that may
+// matter, and again when it has been calm for a moment. ours is the name of the program at the NIC that it does not
+// look at. The caller runs it, and closes it then.
+func Open(ours string, withdraw, again func()) (*Watch, error) {
+	w := &Watch{ours: ours, withdraw: withdraw, again: again, changed: make(chan struct{}, 1)}
+	var err error
+	if w.firewall, err = openNews(unix.NETLINK_NETFILTER, groupNFTables); err != nil {
+		return nil, fmt.Errorf("watch the changes of nftables: %w", err)
+	}
+	if w.security, err = openNews(unix.NETLINK_XFRM, groupPolicies); err != nil && !errors.Is(err, unix.EPROTONOSUPPORT) {
+		w.Close()
+		return nil, fmt.Errorf("watch the changes of IPsec's policies: %w", err)
+	}
+	if w.network, err = link.OpenWatch(link.LinkChange, link.RouteChange, link.RuleChange, link.FilterChange, link.SwitchChange); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Close lets go of the sockets.
+func (w *Watch) Close() {
+	for _, n := range []*news{w.firewall, w.security} {
+		if n != nil {
+			_ = n.file.Close()
+		}
+	}
+	if w.network != nil {
+		w.network.Close()
+	}
+}
+
+var (
+	errNotWatching = errors.New("the agent does not hear of changes of this host's rules")
+	// ErrLooking says that there is no judgement yet, or none any more: what the host does with packets has just changed.
+	ErrLooking = errors.New("the agent looks at what this host does with packets, which has just changed")
+)
+
+// Judge says why t may not pass this host by; nil: nothing would be missed. It is called in the namespace of the Watch.
+// What it said is said again, at no cost, until something changes.
+func (w *Watch) Judge(t Traffic) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch w.state.Load() {
+	case opened:
+		return ErrLooking
+	case ended:
+		return errNotWatching
+	}
+	heard := w.heard.Load()
+	if w.judged && w.at == heard && time.Since(w.when) < stale && w.traffic.equal(t) {
+		return w.last
+	}
+	w.traffic, w.seen = t, said(unheard(t, w.ours))
+	err := look(t, w.ours)
+	if w.heard.Load() != heard {
+		w.judged = false
+		return ErrLooking
+	}
+	w.judged, w.at, w.last, w.when = true, heard, err, time.Now()
+	return err
+}
+
+// Run hears of changes until ctx is done. It is called in the namespace of the Watch, on a thread that stays there.
+func (w *Watch) Run(ctx context.Context) error {
+	w.state.Store(running)
+	defer func() {
+		w.state.Store(ended)
+		w.hear()
+	}()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, n := range []*news{w.firewall, w.security} {
+		if n != nil {
+			g.Go(func() error { return n.run(ctx, w.hear) })
+		}
+	}
+	g.Go(func() error { return w.network.Run(ctx, w.hearOfNetwork) })
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.Wait() }()
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	quiet := time.NewTimer(calm)
+	defer quiet.Stop()
+	for {
+		select {
+		case err := <-stopped:
+			if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return err
+		case <-w.changed:
+			quiet.Reset(calm)
+		case <-quiet.C:
+			w.again()
+		case <-tick.C:
+			w.glance()
+		}
+	}
+}
+
+// hear is called when something has changed. Nobody relies on a judgement that is older: its number comes first.
+func (w *Watch) hear() {
+	w.heard.Add(1)
+	w.withdraw()
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// hearOfNetwork leaves out what containers come and go with.
+func (w *Watch) hearOfNetwork(c link.Change) {
+	w.mu.Lock()
+	t := w.traffic
+	w.mu.Unlock()
+	matters := false
+	switch c.Kind {
+	case link.AnyChange:
+		matters = true
+	case link.LinkChange:
+		matters = c.Index == t.Index || c.Name == t.Device || c.Name == t.Tunnel
+	case link.FilterChange:
+		matters = c.Index == t.Index || c.Index == t.TunnelIndex
+	case link.RouteChange, link.RuleChange:
+		matters = !c.V6
+	case link.SwitchChange:
+		matters = !c.V6 && (c.Index == t.Index || c.Index < 0) // below 0: of all, or of those to come
+	}
+	if matters {
+		w.hear()
+	}
+}
+
+// glance looks at what the kernel tells no news of.
+func (w *Watch) glance() {
+	w.mu.Lock()
+	t, seen, judged := w.traffic, w.seen, w.judged
+	w.mu.Unlock()
+	if judged && said(unheard(t, w.ours)) != seen {
+		w.hear()
+	}
+}
+
+func said(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// Groups of news (linux/netfilter/nfnetlink.h, linux/xfrm.h).
+const (
+	groupNFTables = 7 // NFNLGRP_NFTABLES
+	groupPolicies = 4 // XFRMNLGRP_POLICY
+)
+
+// news is a netlink socket that hears of changes, of which it does not matter what they are.
+type news struct {
+	file *os.File
+	raw  syscall.RawConn
+}
+
+func openNews(protocol, group int) (*news, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (group - 1)}); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	n := &news{file: os.NewFile(uintptr(fd), "netlink")}
+	n.raw, err = n.file.SyscallConn()
+	return n, err
+}
+
+func (n *news) run(ctx context.Context, hear func()) error {
+	defer context.AfterFunc(ctx, func() { _ = n.file.SetReadDeadline(time.Unix(1, 0)) })()
+	for {
+		var failed error
+		err := n.raw.Read(func(fd uintptr) bool {
+			_, failed = take(fd)
+			return !errors.Is(failed, unix.EAGAIN)
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err = errors.Join(failed, err); err != nil {
+			return fmt.Errorf("watch the host's rules: %w", err)
+		}
+		hear() // before all of it is read, which may be much
+		more := false
+		if err := n.raw.Control(func(fd uintptr) {
+			for some := true; some; more = more || some {
+				some, _ = take(fd)
+			}
+		}); err != nil {
+			return fmt.Errorf("watch the host's rules: %w", err)
+		}
+		if more {
+			hear()
+		}
+	}
+}
+
+// take reads one message; that there were too many for the socket is news as well.
+func take(fd uintptr) (bool, error) {
+	var head [unix.NLMSG_HDRLEN]byte
+	for {
+		switch _, _, err := unix.Recvfrom(int(fd), head[:], unix.MSG_DONTWAIT); err {
+		case nil, unix.ENOBUFS:
+			return true, nil
+		case unix.EINTR:
+		default:
+			return false, err
+		}
+	}
+}

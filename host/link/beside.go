@@ -1,0 +1,114 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	bpflink "github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// FiltersBeside names filters of tc(8) at what arrives at an interface. "": there are none.
+func FiltersBeside(ifname string) (string, error) {
+	l, err := netlink.LinkByName(ifname)
+	if err != nil {
+		return "", fmt.Errorf("filters of %s: %w", ifname, mapErr(err))
+	}
+	return filtersBeside(l, Ingress)
+}
+
+// FiltersBehind names what others have put at what leaves an interface by tc(8): qdiscs in place of the kernel's own, and
+// filters. "": nothing.
+func FiltersBehind(ifname string) (string, error) {
+	l, err := netlink.LinkByName(ifname)
+	if err != nil {
+		return "", fmt.Errorf("filters of %s: %w", ifname, mapErr(err))
+	}
+	if given, err := shapers(l); err != nil || given[l.Attrs().Index] != "" {
+		return given[l.Attrs().Index], err
+	}
+	return filtersBeside(l, Egress)
+}
+
+// ProgramsBeside names a program of others at what arrives at an interface (tcx), which one attached by AttachTCX under the
+// name ours comes before; ProgramsBehind, at what leaves. "": there is none. The kernel tells of no change of these.
+func ProgramsBeside(index int, ours string) (string, error) {
+	return programs(index, ebpf.AttachTCXIngress, ours)
+}
+
+// ProgramsBehind: see ProgramsBeside.
+func ProgramsBehind(index int) (string, error) { return programs(index, ebpf.AttachTCXEgress, "") }
+
+func programs(index int, at ebpf.AttachType, ours string) (string, error) {
+	all, err := bpflink.QueryPrograms(bpflink.QueryOptions{Target: index, Attach: at})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
+		return "", nil // none, or no tcx
+	}
+	if err != nil {
+		return "", fmt.Errorf("list tc programs: %w", mapErr(err))
+	}
+	for _, p := range all.Programs {
+		prog, err := ebpf.NewProgramFromID(p.ID)
+		if err != nil {
+			return "", fmt.Errorf("look at tc program %d: %w", p.ID, err)
+		}
+		info, err := prog.Info()
+		_ = prog.Close()
+		if err != nil {
+			return "", fmt.Errorf("look at tc program %d: %w", p.ID, err)
+		}
+		if info.Name != ours {
+			return fmt.Sprintf("the tc program %s (%d)", info.Name, p.ID), nil
+		}
+	}
+	return "", nil
+}
+
+// filtersBeside are filters of a clsact qdisc; one of the kind ingress has none but these.
+func filtersBeside(l netlink.Link, hook Hook) (string, error) {
+	qdiscs, err := Dump(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
+	if err != nil {
+		return "", fmt.Errorf("qdiscs of %s: %w", l.Attrs().Name, mapErr(err))
+	}
+	kinds := make([]string, 0, len(qdiscs))
+	for _, q := range qdiscs {
+		kinds = append(kinds, q.Type())
+	}
+	if hook == Ingress && slices.Contains(kinds, "ingress") {
+		return "an ingress qdisc", nil
+	}
+	if !slices.Contains(kinds, "clsact") {
+		return "", nil
+	}
+	filters, err := Dump(func() ([]netlink.Filter, error) { return netlink.FilterList(l, uint32(hook)) })
+	if err != nil {
+		return "", fmt.Errorf("list tc filters of %s: %w", l.Attrs().Name, mapErr(err))
+	}
+	if len(filters) > 0 {
+		return "a tc filter (" + filters[0].Type() + ")", nil
+	}
+	return "", nil
+}
+
+// NetfilterPrograms names a BPF program that is a hook of netfilter, in whatever namespace: the kernel does not tell. "":
+// there is none.
+func NetfilterPrograms() (string, error) {
+	var all bpflink.Iterator
+	defer all.Close()
+	for all.Next() {
+		info, err := all.Link.Info()
+		if err != nil {
+			return "", fmt.Errorf("look at BPF link %d: %w", all.ID, err)
+		}
+		if info.Type == bpflink.NetfilterType {
+			return fmt.Sprintf("the BPF program %d", info.Program), nil
+		}
+	}
+	if err := all.Err(); err != nil {
+		return "", fmt.Errorf("list BPF links: %w", err)
+	}
+	return "", nil
+}

@@ -26,7 +26,7 @@ func (p policing) openLog() {
 			}
 			return wanted
 		},
-		Seen:  func(ctx context.Context) (api.Traffic, error) { return a.traffic.Traffic(ctx, false) },
+		Seen:  func(ctx context.Context) (api.Traffic, error) { return a.traffic.Begun(ctx) },
 		Judge: func(seen []api.Connection) []api.LoggedConnection { return p.desk().Logged(seen) },
 	})
 }

@@ -29,7 +29,9 @@ type TrafficHost struct {
 
 // Connection is one of TCP or SCTP, or what two ports or identifiers said to each other by other protocols.
 type Connection struct {
-	First time.Time  `json:"first"`
+	First time.Time `json:"first"`
+	// Again is when the last one of these ports began, if they were used again for another one since First.
+	Again time.Time  `json:"again,omitzero"`
 	Last  time.Time  `json:"last"`
 	From  TrafficEnd `json:"from"`
 	To    TrafficEnd `json:"to"`
@@ -41,6 +43,14 @@ type Connection struct {
 	// BackPackets and BackBytes are from To. On one host they are counted where To is on it, or outside.
 	BackPackets uint64 `json:"backPackets"`
 	BackBytes   uint64 `json:"backBytes"`
+}
+
+// Begun is when it began; if its ports were used again, when the last one did.
+func (c Connection) Begun() time.Time {
+	if c.Again.IsZero() {
+		return c.First
+	}
+	return c.Again
 }
 
 // TrafficEnd is an end of a connection: a container, a host, or an address outside.

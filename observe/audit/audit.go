@@ -147,7 +147,7 @@ func (l *Log) fresh(seen []api.Connection) (list []api.Connection) {
 	known := make(map[key]time.Time, len(seen))
 	for _, c := range seen {
 		k := key{netip.AddrPortFrom(c.From.Addr, c.From.Port), netip.AddrPortFrom(c.To.Addr, c.To.Port), c.Proto}
-		first := c.First
+		first := c.Begun()
 		if at, was := l.known[k]; was && first.Sub(at).Abs() < same {
 			first = at
 		}
@@ -158,6 +158,7 @@ func (l *Log) fresh(seen []api.Connection) (list []api.Connection) {
 		if at, was := l.known[k]; first.Before(l.began) || was && !first.After(at) {
 			continue
 		}
+		c.First = c.Begun() // of the connection that began, whatever its ports were used for before
 		list = append(list, c)
 	}
 	l.known = known

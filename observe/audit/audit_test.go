@@ -62,6 +62,13 @@ func TestOnce(t *testing.T) {
 	if got, _ := l.Since(t.Context(), 77); len(got.Connections) != 3 {
 		t.Errorf("behind a line of the agent before: %+v", got)
 	}
+	seen.Connections[2].Again = began.Add(time.Hour) // as package traffic has it
+	for range 2 {
+		l.look(t.Context(), began)
+	}
+	if got, _ := l.Since(t.Context(), 3); len(got.Connections) != 1 || got.Connections[0].Time != began.Add(time.Hour) {
+		t.Errorf("of ports that were used again: %+v", got)
+	}
 }
 
 // TestFlood: a container's flood costs so many verdicts and no more, keeps nobody else's out, and what is left out is counted.

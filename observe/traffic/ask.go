@@ -2,15 +2,11 @@ package traffic
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
-	"strings"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/observe/ask"
 )
 
 const method = "traffic.list"
@@ -64,42 +60,9 @@ func (a *answer) newest(most int) {
 	}
 }
 
-// callPatience bounds a question to another host.
-const callPatience = 5 * time.Second
-
 // there asks another host.
-func (d *Desk) there(ctx context.Context, id string, most int) (a answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
-	defer cancel()
-	body, err := cbor.Marshal(question{Most: most})
-	if err != nil {
-		return a, err
-	}
-	reply, err := d.cfg.Call(ctx, id, method, body)
-	if there, ok := errors.AsType[*gossip.RemoteError](err); ok {
-		if strings.HasPrefix(there.Text, "unknown method") {
-			return a, errors.New("its agent is older, and does not count")
-		}
-		return a, errors.New(there.Text)
-	}
-	if err != nil {
-		return a, unreached(err)
-	}
-	if err := cbor.Unmarshal(reply, &a); err != nil {
-		return a, fmt.Errorf("read its answer: %w", err)
-	}
+func (d *Desk) there(ctx context.Context, id string, most int) (answer, error) {
+	a, err := ask.Host[answer](ctx, d.cfg.Call, id, method, question{Most: most})
 	a.newest(most)
-	return a, nil
-}
-
-// unreached says why another host was not asked, for people: it is one of many, in a line.
-func unreached(err error) error {
-	why := err
-	for next := err; next != nil; next = errors.Unwrap(next) {
-		why = next
-	}
-	if timeout, ok := errors.AsType[net.Error](err); errors.Is(err, context.DeadlineExceeded) || ok && timeout.Timeout() {
-		why = fmt.Errorf("no answer within %v", callPatience)
-	}
-	return fmt.Errorf("its agent could not be asked (%w): `grapevine status` says whether it is there, `grapevine doctor` what keeps it away", why)
+	return a, err
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/observe/ask"
 	"github.com/grapevine-net/grapevine/overlay/counter"
 )
 
@@ -67,8 +69,9 @@ type Desk struct {
 	err   error        // why nothing is counted
 	table table
 	named struct {
-		of  *cluster.Snapshot
-		who map[netip.Addr]Who
+		of    *cluster.Snapshot
+		who   map[netip.Addr]Who
+		ports map[netip.Addr]string
 	}
 	wake chan struct{}
 }
@@ -201,7 +204,7 @@ func (d *Desk) look() {
 	d.lost = lost
 	now := time.Now()
 	var ended []Record
-	for _, h := range d.table.update(counts, d.who(), now) {
+	for _, h := range d.table.update(counts, d.who(), d.owns, now) {
 		c, err := d.cfg.Counter.Take(h)
 		if err != nil {
 			d.err = err
@@ -220,9 +223,32 @@ func (d *Desk) look() {
 func (d *Desk) who() func(netip.Addr) Who {
 	snap := d.cfg.Snapshot()
 	if d.named.of != snap {
-		d.named.of, d.named.who = snap, whoIn(snap)
+		d.named.of, d.named.who, d.named.ports = snap, whoIn(snap), portsIn(snap, d.cfg.Self, d.named.ports)
 	}
 	return func(a netip.Addr) Who { return d.named.who[a] }
+}
+
+// owns reports whether a port of the switch is that of the container which has an address. What comes by the gateway the
+// host's own stack has let by. The caller has d.mu, and has asked for who.
+func (d *Desk) owns(port string, a netip.Addr) bool {
+	return port == link.Gateway || port != "" && port == d.named.ports[a]
+}
+
+// portsIn is pure: by which port of the switch each address of this host's containers is, and was before: of containers
+// that have gone there is something to count still.
+func portsIn(snap *cluster.Snapshot, self cluster.NodeID, before map[netip.Addr]string) map[netip.Addr]string {
+	ports := map[netip.Addr]string{}
+	if len(before) < counter.Room {
+		maps.Copy(ports, before)
+	}
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		for _, a := range e.Addrs {
+			if e.Host == self {
+				ports[a] = link.PortName(e.ID)
+			}
+		}
+	}
+	return ports
 }
 
 // whoIn is pure: who has which address.
@@ -274,6 +300,20 @@ func (d *Desk) Traffic(ctx context.Context, all bool) (api.Traffic, error) {
 	return d.traffic(ctx, all, shareOf)
 }
 
+// Begun is Traffic of this host, without what containers sent in another's name: who has raw sockets writes into his packets
+// what he likes, and they are counted before the switch drops them.
+func (d *Desk) Begun(ctx context.Context) (api.Traffic, error) {
+	a, err := d.here(ctx)
+	if err != nil {
+		return api.Traffic{}, fmt.Errorf("count who talks to whom: %w", err)
+	}
+	own := slices.DeleteFunc(a.Records, func(r Record) bool { return r.forged })
+	return api.Traffic{
+		Hosts:       []api.TrafficHost{{Name: d.cfg.Snapshot().HostName(d.cfg.Self), Since: a.Since, Lost: a.Lost}},
+		Connections: Join(own, false, time.Now()),
+	}, nil
+}
+
 // Whole is Traffic with all that each host tells: what is learned of it is to lack nothing.
 func (d *Desk) Whole(ctx context.Context, all bool) (api.Traffic, error) {
 	return d.traffic(ctx, all, func(int) int { return maxRecords })
@@ -286,25 +326,18 @@ func (d *Desk) traffic(ctx context.Context, all bool, share func(hosts int) int)
 		ids = append(ids, d.cfg.Alive()...)
 	}
 	answers := make([]answer, len(ids))
-	var asking sync.WaitGroup
-	places := make(chan struct{}, 64) // at once
 	most := share(len(ids))
-	for i, id := range ids {
-		asking.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			var err error
-			if i == 0 {
-				answers[i], err = d.here(ctx)
-			} else {
-				answers[i], err = d.there(ctx, id, most)
-			}
-			if err != nil {
-				answers[i].Error = err.Error()
-			}
-		})
-	}
-	asking.Wait()
+	ask.Each(len(ids), func(i int) {
+		var err error
+		if i == 0 {
+			answers[i], err = d.here(ctx)
+		} else {
+			answers[i], err = d.there(ctx, ids[i], most)
+		}
+		if err != nil {
+			answers[i].Error = err.Error()
+		}
+	})
 	if !all && answers[0].Error != "" {
 		return api.Traffic{}, errors.New("count who talks to whom: " + answers[0].Error)
 	}

@@ -17,6 +17,9 @@ type Record struct {
 	Count counter.Count `cbor:"2,keyasint"`
 	Src   Who           `cbor:"3,keyasint"`
 	Dst   Who           `cbor:"4,keyasint"`
+
+	forged bool      // its sender's address is not his
+	again  time.Time // when its ports were used again; of a merged one
 }
 
 // Who has an address: a container, a host, the outside.
@@ -36,8 +39,8 @@ type table struct {
 }
 
 // update takes what the kernel has counted so far, and returns the halves that have ended: they are to be taken out of the
-// kernel, and given to end.
-func (t *table) update(counts map[counter.Half]counter.Count, who func(netip.Addr) Who, now time.Time) (ended []counter.Half) {
+// kernel, and given to end. owns says whether a port of the switch is that of who has an address.
+func (t *table) update(counts map[counter.Half]counter.Count, who func(netip.Addr) Who, owns func(port string, a netip.Addr) bool, now time.Time) (ended []counter.Half) {
 	live := make(map[counter.Half]Record, len(counts))
 	full := len(counts) > counter.Room*3/4
 	for h, c := range counts {
@@ -47,9 +50,11 @@ func (t *table) update(counts map[counter.Half]counter.Count, who func(netip.Add
 			}
 			continue
 		}
-		r := Record{h, c, who(h.Src), who(h.Dst)}
+		r := Record{Half: h, Count: c, Src: who(h.Src), Dst: who(h.Dst)}
 		if was, ok := t.live[h]; ok { // who is gone keeps his name
-			r.Src, r.Dst = known(r.Src, was.Src), known(r.Dst, was.Dst)
+			r.Src, r.Dst, r.forged = known(r.Src, was.Src), known(r.Dst, was.Dst), was.forged
+		} else {
+			r.forged = !owns(c.Port, h.Src)
 		}
 		live[h] = r
 		back, answered := counts[h.Back()]
@@ -115,6 +120,7 @@ const (
 	afterTCP   = 5 * time.Minute
 	whenCrowd  = 2 * time.Second // of anything, if there is little room
 	unanswered = 3 * time.Second
+	late       = 2 * time.Second // what a caller who asks again may take longer than before
 )
 
 // over reports whether a half has ended.
@@ -146,11 +152,16 @@ const (
 // asked that could have counted an answer.
 func Join(records []Record, whole bool, now time.Time) []api.Connection {
 	all := map[counter.Half]Record{}
+	several := map[counter.Half][]Record{}
 	for _, r := range records {
-		if was, ok := all[r.Half]; ok {
-			r = merge(was, r)
+		if was, ok := all[r.Half]; !ok {
+			all[r.Half] = r
+		} else if several[r.Half] = append(several[r.Half], r); len(several[r.Half]) == 1 {
+			several[r.Half] = append(several[r.Half], was)
 		}
-		all[r.Half] = r
+	}
+	for h, list := range several {
+		all[h] = merge(list)
 	}
 	list := []api.Connection{}
 	for h, r := range all {
@@ -162,7 +173,7 @@ func Join(records []Record, whole bool, now time.Time) []api.Connection {
 			r, back, answered = Record{Half: h.Back(), Src: r.Dst, Dst: r.Src}, r, true
 		}
 		c := api.Connection{
-			First: r.Count.First, Last: r.Count.Last, From: end(r.Half.Src, r.Half.SrcPort, r.Src), To: end(r.Half.Dst, r.Half.DstPort, r.Dst),
+			First: r.Count.First, Again: r.again, Last: r.Count.Last, From: end(r.Half.Src, r.Half.SrcPort, r.Src), To: end(r.Half.Dst, r.Half.DstPort, r.Dst),
 			Proto: protocol(h.Proto), Packets: r.Count.Packets, Bytes: r.Count.Bytes, BackPackets: back.Count.Packets, BackBytes: back.Count.Bytes,
 		}
 		if r.Count.Packets == 0 || answered && back.Count.First.Before(c.First) {
@@ -180,18 +191,42 @@ func Join(records []Record, whole bool, now time.Time) []api.Connection {
 	return list
 }
 
-// merge is two counts of the same half: it was idle between, or its port was used again.
-func merge(a, b Record) Record {
-	if b.Count.First.Before(a.Count.First) {
-		a, b = b, a
-	}
-	a.Src, a.Dst = known(b.Src, a.Src), known(b.Dst, a.Dst)
-	a.Count.Packets, a.Count.Bytes = a.Count.Packets+b.Count.Packets, a.Count.Bytes+b.Count.Bytes
-	a.Count.Flags |= b.Count.Flags
-	if b.Count.Last.After(a.Count.Last) {
-		a.Count.Last = b.Count.Last
+// merge is several counts of the same half: it was idle between, or its ports were used again.
+func merge(list []Record) Record {
+	slices.SortFunc(list, func(a, b Record) int {
+		return cmp.Or(a.Count.First.Compare(b.Count.First), a.Count.Last.Compare(b.Count.Last))
+	})
+	a := list[0]
+	begun, flags := a.Count.First, a.Count.Flags // of the last connection
+	for _, b := range list[1:] {
+		if anew(b, flags, begun, a.Count.Last) {
+			begun, flags, a.again = b.Count.First, 0, b.Count.First
+		}
+		flags |= b.Count.Flags
+		a.Src, a.Dst = known(b.Src, a.Src), known(b.Dst, a.Dst)
+		a.Count.Packets, a.Count.Bytes = a.Count.Packets+b.Count.Packets, a.Count.Bytes+b.Count.Bytes
+		a.Count.Flags |= b.Count.Flags
+		if b.Count.Last.After(a.Count.Last) {
+			a.Count.Last = b.Count.Last
+		}
 	}
 	return a
+}
+
+// anew reports whether what was counted of a half is another connection than the one before, of these flags, which had begun
+// and was silent since. A caller whom nobody answers asks again after about as long as he has asked already; what has no
+// connections ends when nothing is said for a while.
+func anew(r Record, flags uint8, begun, since time.Time) bool {
+	silent := r.Count.First.Sub(since)
+	switch {
+	case r.Half.Proto != tcp:
+		return silent > afterWord
+	case r.Count.Opened&(syn|ack) != syn:
+		return false
+	case flags&(ack|fin|rst) != 0:
+		return true
+	}
+	return silent > since.Sub(begun)+late
 }
 
 // opens reports whether a half is the one that began, as far as can be known.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -103,6 +105,95 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestAgain: of ports that are used again it is told when the last connection began, and a caller who asks again whom nobody
+// answers, or who was silent, is the same.
+func TestAgain(t *testing.T) {
+	call := func(flags uint8, first, last int) Record {
+		return half(app, db, 40000, 5432, tcp, flags, syn, 1, first, last)
+	}
+	word := func(first, last int) Record { return half(app, db, 40000, 53, udp, 0, 0, 1, first, last) }
+	for _, tt := range []struct {
+		name    string
+		records []Record
+		again   int // seconds ago; 0: never
+	}{
+		{"one", []Record{call(syn, 900, 900)}, 0},
+		{"denied, and tried again later", []Record{call(syn, 900, 899), call(syn, 700, 697)}, 700},
+		{"denied three times", []Record{call(syn, 900, 899), call(syn, 800, 797), call(syn, 100, 97)}, 100},
+		{"denied: Linux asks again after 1, 3, 7, 15, 31, 63 and 127 s", []Record{
+			call(syn, 900, 893), call(syn, 885, 885), call(syn, 869, 869), call(syn, 837, 837), call(syn, 773, 773),
+		}, 0},
+		{"let through, and denied when tried again, which it is asked for twice", []Record{call(syn|ack|fin, 900, 898), call(syn, 700, 693), call(syn, 685, 685)}, 700},
+		{"refused", []Record{call(syn|rst, 900, 900), call(syn, 895, 895)}, 895},
+		{"silent for long", []Record{call(syn|ack, 900, 800), half(app, db, 40000, 5432, tcp, ack, ack, 1, 400, 300)}, 0},
+		{"datagrams", []Record{word(900, 800), word(700, 600), word(580, 570)}, 700},
+	} {
+		for range 4 {
+			list := Join(slices.Clone(tt.records), false, now)
+			rand.Shuffle(len(tt.records), func(i, j int) { tt.records[i], tt.records[j] = tt.records[j], tt.records[i] })
+			want := time.Time{}
+			if tt.again > 0 {
+				want = now.Add(-time.Duration(tt.again) * time.Second)
+			}
+			if len(list) != 1 || !list[0].Again.Equal(want) || !list[0].First.Equal(now.Add(-900*time.Second)) {
+				t.Errorf("%s: %+v, want again at %v", tt.name, list, want)
+			}
+		}
+	}
+}
+
+func owned(string, netip.Addr) bool { return true }
+
+// TestForged: what a container sends in another's name is counted, and is not among what began; nor is what came by an
+// interface of which nobody knows whose it was. What comes by the gateway is.
+func TestForged(t *testing.T) {
+	const self = "000000000000000a"
+	s := cluster.New(self)
+	for id, a := range map[string]netip.Addr{"0123456789abcdef": app, "fedcba9876543210": db} {
+		e := cluster.Endpoint{ID: id, Network: "blue", Host: self, Name: whos[a].Name, Addrs: []netip.Addr{a}, MAC: "02:42:00:00:00:01"}
+		if _, _, err := s.Put(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k := &kernel{counts: map[counter.Half]counter.Count{}}
+	add := func(from netip.Addr, port string) {
+		r := half(from, db, uint16(40000+len(k.counts)), 5432, tcp, syn, syn, 1, 0, 0)
+		r.Count.First, r.Count.Last, r.Count.Port = time.Now(), time.Now(), port
+		k.counts[r.Half] = r.Count
+	}
+	add(app, "gv0123456789ab") // 40000
+	add(app, "gvfedcba987654")
+	add(out, "gvfedcba987654")
+	add(out, "gv0") // 40003
+	add(app, "")
+	d := New(Config{Self: self, Mode: "on", Counter: k, Snapshot: s.Snapshot, Log: slog.New(slog.DiscardHandler)})
+	ports := func(t *testing.T, all api.Traffic, err error) (list []uint16) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all.Connections {
+			list = append(list, c.From.Port)
+		}
+		slices.Sort(list)
+		return list
+	}
+	began, err := d.Begun(t.Context())
+	if got := ports(t, began, err); !slices.Equal(got, []uint16{40000, 40003}) {
+		t.Errorf("began: from ports %v", got)
+	}
+	all, err := d.Traffic(t.Context(), false)
+	if got := ports(t, all, err); len(got) != 5 {
+		t.Errorf("all: from ports %v", got)
+	}
+	s.Delete(cluster.Endpoint{ID: "0123456789abcdef"}.Key(), time.Now()) // it ends before the next look
+	add(app, "gv0123456789ab")
+	began, err = d.Begun(t.Context())
+	if got := ports(t, began, err); len(got) != 3 {
+		t.Errorf("once the container has gone: from ports %v", got)
+	}
+}
+
 // TestTable: what has ended makes room in the kernel and is remembered, bounded; who is gone keeps his name.
 func TestTable(t *testing.T) {
 	var table table
@@ -115,7 +206,7 @@ func TestTable(t *testing.T) {
 	spoken := add(half(app, db, 4, 80, udp, 0, 0, 1, 99, 31))
 	multicast := add(half(app, netip.MustParseAddr("ff02::16"), 0, 0, 58, 0, 0, 1, 9, 9))
 	ended := map[counter.Half]bool{}
-	for _, h := range table.update(counts, func(a netip.Addr) Who { return whos[a] }, now) {
+	for _, h := range table.update(counts, func(a netip.Addr) Who { return whos[a] }, owned, now) {
 		ended[h] = true
 		table.end(h, counts[h])
 		delete(counts, h)
@@ -123,7 +214,7 @@ func TestTable(t *testing.T) {
 	if len(ended) != 4 || !ended[closed] || !ended[closed.Back()] || !ended[spoken] || !ended[multicast] || len(table.records()) != 5 {
 		t.Errorf("ended: %+v; records %+v", ended, table.records())
 	}
-	table.update(counts, func(netip.Addr) Who { return Who{} }, now) // all containers have gone
+	table.update(counts, func(netip.Addr) Who { return Who{} }, owned, now) // all containers have gone
 	if r := table.live[idle]; r.Src.Name != "app" || r.Dst.Name != "db" {
 		t.Errorf("%+v", r)
 	}
@@ -131,7 +222,7 @@ func TestTable(t *testing.T) {
 	for port := range counter.Room {
 		add(half(app, db, 50000, uint16(port+1), tcp, syn, syn, 1, 3, 3))
 	}
-	if n := len(table.update(counts, func(netip.Addr) Who { return Who{} }, now)); n < counter.Room {
+	if n := len(table.update(counts, func(netip.Addr) Who { return Who{} }, owned, now)); n < counter.Room {
 		t.Errorf("%d have ended", n)
 	}
 	for h, c := range counts {

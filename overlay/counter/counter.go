@@ -30,6 +30,9 @@ type Count struct {
 	First, Last    time.Time
 	// Flags are all that TCP's had, Opened those of the first packet. Of ICMP 1 is an echo request.
 	Flags, Opened uint8
+	// Port is the switch's port by which the first packet came, or the gateway's interface; "": it is not known any more.
+	// It says who sent it: what is in a packet its sender wrote.
+	Port string `cbor:"-"`
 }
 
 // Lost is what there was no room for.
@@ -59,8 +62,9 @@ type wireLost struct{ Packets, Bytes uint64 }
 type Counter struct {
 	gateway string
 
-	mu   sync.Mutex
-	objs *bpfObjects // nil: off
+	mu    sync.Mutex
+	objs  *bpfObjects       // nil: off
+	ports map[uint32]string // of interfaces by their index, also of such that have gone
 }
 
 // New returns a Counter that is off, for containers' veths and the gateway's interface.
@@ -68,9 +72,11 @@ func New(gateway string) *Counter { return &Counter{gateway: gateway} }
 
 // place is where the program stands.
 type place struct {
-	name string
-	hook link.Hook
-	turn link.Turn
+	name  string
+	index uint32
+	port  string // of the switch, or the gateway's interface
+	hook  link.Hook
+	turn  link.Turn
 }
 
 // places are those that there are now.
@@ -79,18 +85,20 @@ func (c *Counter) places() ([]place, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]bool{}
+	indexes := map[string]uint32{}
 	for _, l := range all {
-		names[l.Name] = true
+		indexes[l.Name] = uint32(l.Index)
 	}
 	var list []place
-	for name := range names {
-		switch port := link.PortOf(name); {
+	for name, index := range indexes {
+		port := link.PortOf(name)
+		_, outer := indexes[link.Beside(link.OuterPrefix, port)]
+		switch {
 		case name == c.gateway:
-			list = append(list, place{name, link.Egress, link.Last})
+			list = append(list, place{name, index, name, link.Egress, link.Last})
 		case port == "":
-		case strings.HasPrefix(name, link.OuterPrefix), name == port && !names[link.Beside(link.OuterPrefix, port)]:
-			list = append(list, place{name, link.Ingress, link.First})
+		case strings.HasPrefix(name, link.OuterPrefix), name == port && !outer:
+			list = append(list, place{name, index, port, link.Ingress, link.First})
 		}
 	}
 	return list, nil
@@ -166,6 +174,7 @@ func (c *Counter) Follow() error {
 // attach puts the program where it is not, or, anew, everywhere.
 func (c *Counter) attach(places []place, anew bool) error {
 	var errs []error
+	c.learn(places)
 	for _, p := range places {
 		if id, first, err := link.Front(p.name, p.hook, p.turn); err == nil && id != 0 && first && !anew {
 			continue
@@ -175,6 +184,17 @@ func (c *Counter) attach(places []place, anew bool) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// learn notes the ports of interfaces. Those that have gone are kept: what came by them is counted still.
+func (c *Counter) learn(places []place) {
+	const gone = 4096
+	if c.ports == nil || len(c.ports) > len(places)+gone {
+		c.ports = map[uint32]string{}
+	}
+	for _, p := range places {
+		c.ports[p.index] = p.port
+	}
 }
 
 // Stop ends the counting, also that of a former agent, and forgets what was counted.
@@ -243,7 +263,7 @@ func (c *Counter) Read() (map[Half]Count, Lost, error) {
 			return nil, Lost{}, fmt.Errorf("read what was counted: %w", err)
 		}
 		for i := range n {
-			counts[keys[i].half()] = values[i].count(since)
+			counts[keys[i].half()] = values[i].count(since, c.ports)
 		}
 	}
 	var each []wireLost
@@ -278,7 +298,7 @@ func (c *Counter) Take(h Half) (Count, error) {
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return Count{}, fmt.Errorf("end a count: %w", err)
 	}
-	return value.count(since), nil
+	return value.count(since, c.ports), nil
 }
 
 // boot is when the clock of the kernel's programs was 0.
@@ -300,6 +320,6 @@ func (h Half) wire() wireHalf {
 	return wireHalf{Src: h.Src.As16(), Dst: h.Dst.As16(), SrcPort: port(h.SrcPort), DstPort: port(h.DstPort), Proto: h.Proto}
 }
 
-func (w wireCount) count(since time.Time) Count {
-	return Count{w.Packets, w.Bytes, since.Add(time.Duration(w.First)), since.Add(time.Duration(w.Last)), w.Flags, w.Opened}
+func (w wireCount) count(since time.Time, ports map[uint32]string) Count {
+	return Count{w.Packets, w.Bytes, since.Add(time.Duration(w.First)), since.Add(time.Duration(w.Last)), w.Flags, w.Opened, ports[w.Ifindex]}
 }

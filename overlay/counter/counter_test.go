@@ -109,7 +109,7 @@ func TestCount(t *testing.T) {
 		t.Helper()
 		counts, lost := w.read(t, c)
 		for h, size := range map[Half]uint64{{app, db, 40000, 5432, 17}: 142, {v6[0], v6[1], 40000, 53, 17}: 1062} {
-			if got := counts[h]; got.Packets != sent || got.Bytes != sent*size || lost != (Lost{}) || got.Last.Before(got.First) {
+			if got := counts[h]; got.Packets != sent || got.Bytes != sent*size || lost != (Lost{}) || got.Last.Before(got.First) || got.Port != "gv0123456789ab" {
 				t.Errorf("%s: %+v counted of %+v, %+v lost; want %d packets", when, got, h, lost, sent)
 			}
 		}

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
+	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
@@ -125,4 +127,63 @@ func TestRuleCounts(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestRuleCountsOfFragments: a connection that begins with a datagram in fragments counts once it has a whole packet, once, and
+// its fragments do from then on; and one in fragments does not make forget what a connection was noted with.
+func TestRuleCountsOfFragments(t *testing.T) {
+	r := newRuled(t)
+	serve(t, "b", 80)
+	var mute net.PacketConn
+	if err := inNetns(t, "b", func() (err error) { mute, err = net.ListenPacket("udp", ":4242"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mute.Close() })
+	r.enforce(r.policy("ab", 1, lets(1, 2)...))
+	counts := func(what string, connections, packets uint64) {
+		t.Helper()
+		ovstest.Eventually(t, long, func() error {
+			rules, _ := r.counted()
+			for _, rule := range []uint32{1, 2} {
+				got := rules[rule]
+				if exact := r.bridge.Datapath != ovs.Kernel; got.Connections != connections || got.Passed.Packets < packets || exact && got.Passed.Packets > packets {
+					return fmt.Errorf("%s: rule %d counts %+v, want %d connections, %d packets", what, rule, got, connections, packets)
+				}
+			}
+			return nil
+		})
+	}
+	large := func(c net.Conn) {
+		t.Helper()
+		_ = c.SetDeadline(time.Now().Add(long))
+		if _, err := c.Write(make([]byte, 2048)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(make([]byte, 4096)); err != nil || n != 2048 {
+			t.Fatalf("of a datagram in fragments %d bytes come back, %v", n, err)
+		}
+	}
+	c, err := call(t, "a", "udp", "10.128.0.8:80", long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large(c)
+	for range 5 {
+		if err := comesBack(c, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts("5 echoes after one in fragments", 1, 10)
+	large(c)
+	counts("and another one in fragments", 1, 14)
+
+	if c, err = call(t, "a", "udp", "10.128.0.8:4242", long); err != nil {
+		t.Fatal(err)
+	}
+	for i, size := range []int{5, 2048, 5} {
+		if _, err := c.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		counts("datagrams that nobody answers", 2, []uint64{15, 17, 18}[i])
+	}
 }

@@ -8,7 +8,8 @@ import (
 
 // What a rule lets through is counted behind all that may still drop it: a connection has the IDs of the rules that
 // let it begin noted with it (ct_label), and each of its packets, answers too, comes by the counters of these two. So
-// packets and bytes are exact, and so are connections: the first packet of each is one that has nothing noted yet.
+// packets and bytes are exact, and so are connections: the first packet of each is one that has nothing noted yet. What comes
+// in fragments before any whole packet has nothing noted in the userspace datapath, and is not counted.
 // What a rule denies its own flow counts, and what no rule lets through a flow of the endpoint's.
 
 // countBegins is the priority of the flow that counts first packets.

@@ -190,10 +190,14 @@ func policyStages(c *compiler) {
 
 	epochs := move(regEgressEpoch.whole(), "NXM_NX_CT_MARK[]")
 	out, in := move(regEgressRule.whole(), "NXM_NX_CT_LABEL[0..31]"), move(regIngressRule.whole(), "NXM_NX_CT_LABEL[32..63]")
-	const firstOfAll = 210
-	commit := func(priority int, m match, notes ...string) {
-		act := []string{fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", Committed, Zone, actions(notes...))}
-		if priority == firstOfAll {
+	const begins, begun = true, false
+	commit := func(priority int, m match, begins bool, notes ...string) {
+		note := ""
+		if len(notes) > 0 {
+			note = fmt.Sprintf(",exec(%s)", actions(notes...))
+		}
+		act := []string{fmt.Sprintf("ct(commit,table=%d,zone=%d%s)", Committed, Zone, note)}
+		if begins {
 			act = slices.Insert(act, 0, load(regBegins, 1))
 		}
 		for _, f := range []family{ipv4, ipv6} { // ct wants to know that it is IP
@@ -202,11 +206,23 @@ func policyStages(c *compiler) {
 	}
 	c.add(Commit, 300, object{}, match{}.ctState("+rel+trk"), goTo(EgressCount))
 	c.add(Commit, 300, object{}, match{}.reg(regTurned, 1), goTo(EgressCount))
-	commit(firstOfAll, match{}.ctState("+new+trk").unlabelled(), epochs, out, in)
-	commit(200, match{}.ctState("+new+trk"), epochs, out, in)
-	commit(100, match{}.reg(regJudgeEgress, 1).reg(regJudgeIngress, 1), epochs, out, in)
-	commit(100, match{}.reg(regJudgeEgress, 1).reg(regJudgeIngress, 0), epochs, out)
-	commit(100, match{}.reg(regJudgeEgress, 0).reg(regJudgeIngress, 1), epochs, in)
+	// Of a datagram in fragments the userspace datapath takes what the last one notes, which knows of no rule: the first one
+	// waits for it here. So it notes nothing, and the next packet of the connection is judged, and does.
+	later := match{}.with(fieldFrag, "nw_frag=later")
+	commit(220, later.ctState("+new+trk"), begun)
+	commit(220, later.reg(regJudgeEgress, 1), begun)
+	commit(220, later.reg(regJudgeIngress, 1), begun)
+	commit(210, match{}.ctState("+new+trk").unlabelled(), begins, epochs, out, in)
+	commit(200, match{}.ctState("+new+trk"), begun, epochs, out, in)
+	for _, first := range []bool{begins, begun} { // of a connection that began in fragments it is the first one that has a rule
+		priority, m := 100, match{}
+		if first {
+			priority, m = 110, match{}.ctState("-new+trk").unlabelled()
+		}
+		commit(priority, m.reg(regJudgeEgress, 1).reg(regJudgeIngress, 1), first, epochs, out, in)
+		commit(priority, m.reg(regJudgeEgress, 1).reg(regJudgeIngress, 0), first, epochs, out)
+		commit(priority, m.reg(regJudgeEgress, 0).reg(regJudgeIngress, 1), first, epochs, in)
+	}
 	c.add(Commit, 0, object{}, match{}, goTo(EgressCount))
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/observe/metrics"
 )
@@ -23,6 +24,11 @@ func (a *Agent) facts() (f metrics.Facts) {
 	f.Endpoints, f.FlowsErr = a.endpoints(ctx)
 	if f.FlowsErr == nil {
 		f.Flows, f.FlowsErr = a.plane.Flows(ctx)
+	}
+	if f.Policies = view.PolicyNames(snap); len(f.Policies) > 0 {
+		var counts api.RuleCounts
+		counts, f.RulesErr = a.ruleCounts.Counts(ctx, false)
+		f.Rules = counts.Rules
 	}
 	return f
 }

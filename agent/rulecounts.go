@@ -33,7 +33,7 @@ func (p policing) counts(ctx context.Context) (list []api.RuleCount, err error) 
 	}
 	snap := p.agent.replica.Snapshot()
 	for _, r := range counted.Rules {
-		one := api.RuleCount{Rule: r.Label, Action: "Accept", Connections: r.Connections, Packets: r.Passed.Packets, Bytes: r.Passed.Bytes}
+		one := api.RuleCount{Rule: r.Label, Also: r.Also, Action: "Accept", Connections: r.Connections, Packets: r.Passed.Packets, Bytes: r.Passed.Bytes}
 		if r.Denies {
 			one.Action, one.Packets, one.Bytes = "Deny", r.Denied.Packets, r.Denied.Bytes
 		}
@@ -56,4 +56,55 @@ func (p policing) counts(ctx context.Context) (list []api.RuleCount, err error) 
 		})
 	}
 	return list, nil
+}
+
+// list lists the policies, with what their rules counted here.
+func (p policing) list(ctx context.Context) (api.Policies, error) {
+	all, err := p.desk().List(ctx)
+	if err != nil || len(all.Policies) == 0 {
+		return all, err
+	}
+	counts, err := p.agent.ruleCounts.Counts(ctx, false)
+	if err != nil {
+		all.Notes = append(all.Notes, fmt.Sprintf("what they let through and denied here is not known: %v", err))
+	}
+	by := counts.ByPolicy()
+	for i, one := range all.Policies {
+		if n, there := by[one.String()]; there {
+			all.Policies[i].Counted = &n
+		}
+	}
+	return all, nil
+}
+
+// explain says whether policies let a connection through, and what the rules that say so have counted where they are in
+// force: at the container that they are about.
+func (p policing) explain(ctx context.Context, r api.ExplainRequest) (api.Explanation, error) {
+	e, err := p.desk().Explain(ctx, r)
+	if err != nil {
+		return e, err
+	}
+	snap := p.agent.replica.Snapshot()
+	count := func(d *api.Decision, at api.Peer, direction string) {
+		for n := range cluster.All[cluster.Node](snap) {
+			if len(d.Rules) == 0 || at.Host == "" || n.Name != at.Host {
+				continue
+			}
+			rows, err := p.agent.ruleCounts.On(ctx, n.ID)
+			if err != nil {
+				e.Notes = append(e.Notes, fmt.Sprintf("what rules counted on host %s is not known: %v", n.Name, err))
+				return
+			}
+			for _, row := range rows {
+				if row.Decides(*d, at, direction) {
+					row.Hosts = 1
+					d.Counted = append(d.Counted, row)
+				}
+			}
+			return
+		}
+	}
+	count(&e.Egress, e.From, "egress")
+	count(&e.Ingress, e.To, "ingress")
+	return e, nil
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -26,14 +27,24 @@ type Policy struct {
 	Text    string `json:"text"`   // YAML
 	Author  string `json:"author"` // the host where it was applied
 	Version uint64 `json:"version"`
+	// Mode is ModeTry of a policy that is only tried; one of the same name may be in force beside it.
+	Mode string `json:"mode"`
 	// Selects is how many endpoints it is about, and MaySelect how many of unknown labels it may be about.
 	Selects   int `json:"selects"`
 	MaySelect int `json:"maySelect,omitempty"`
 	// Notes say what somebody should know of it: that its network is not there, ...
 	Notes []string `json:"notes,omitempty"`
+	// Counted is what its rules counted on the agent's host; none: none of them is in force there.
+	Counted *PolicyCount `json:"counted,omitempty"`
 	// Lost are edits in whose place this one is, and of which its author did not know.
 	Lost []LostEdit `json:"lost,omitempty"`
 }
+
+// The modes of policies.
+const (
+	ModeEnforce = "enforce"
+	ModeTry     = "try"
+)
 
 // LostEdit is an edit of a policy that was lost to one made at the same time. Without a Text it was a deletion.
 type LostEdit struct {
@@ -89,6 +100,16 @@ type Explanation struct {
 	Ingress Decision `json:"ingress"`
 	// Notes say what else keeps it from passing, or lets it pass all the same.
 	Notes []string `json:"notes,omitempty"`
+	// Tried is what would be if the policies that are only tried were in force; none: there are none.
+	Tried *TriedVerdict `json:"tried,omitempty"`
+}
+
+// TriedVerdict is what would be of a connection if policies that are only tried were in force, and which rules would deny it.
+type TriedVerdict struct {
+	Policies []string     `json:"policies"`
+	Allowed  bool         `json:"allowed"`
+	Rules    []PolicyRule `json:"rules,omitempty"`
+	Unknown  []string     `json:"unknown,omitempty"`
 }
 
 // Peer is an end of a connection: an endpoint, or an address outside.
@@ -109,6 +130,8 @@ type Decision struct {
 	Passed []PolicyRule `json:"passed,omitempty"`
 	// Unknown is what is not known, and counts as whatever is denied.
 	Unknown []string `json:"unknown,omitempty"`
+	// Counted is what these rules have counted on the container's host.
+	Counted []RuleCount `json:"counted,omitempty"`
 	// Told are the names that the container was told the address for, by which a rule lets it there.
 	Told []ToldName `json:"told,omitempty"`
 }
@@ -181,8 +204,10 @@ type RuleCounts struct {
 // RuleCount is what one rule let through or denied, on one host or several; or, with a Container, what no rule let it
 // send or be sent.
 type RuleCount struct {
-	Rule   string `json:"rule,omitempty"` // shop/db ingress[0]
-	Action string `json:"action"`         // Accept or Deny
+	Rule string `json:"rule,omitempty"` // shop/db ingress[0]
+	// Also are equal rules of other policies, which count together with it: Rule has +1 behind it for each.
+	Also   []string `json:"also,omitempty"`
+	Action string   `json:"action"` // Accept or Deny; WouldDeny of a policy that is only tried
 	// Direction, Network and Container are of what no rule lets through, and Policies are those that isolate it.
 	Direction string   `json:"direction,omitempty"`
 	Network   string   `json:"network,omitempty"`
@@ -197,9 +222,75 @@ type RuleCount struct {
 	Connections uint64 `json:"connections"`
 }
 
-// Of reports whether a policy, as commands name it, is the rule's, or is one of those that isolate.
-func (r RuleCount) Of(policy string) bool {
-	return strings.HasPrefix(r.Rule, policy+" ") || slices.Contains(r.Policies, policy)
+// Of reports whether a policy, as commands name it, is the rule's or that of an equal one, or is one of those that isolate.
+func (r RuleCount) Of(policy string) bool { return slices.Contains(r.AllPolicies(), policy) }
+
+// AllPolicies are those whose rule it is, or that isolate, each once.
+func (r RuleCount) AllPolicies() (list []string) {
+	list = slices.Clone(r.Policies)
+	for _, rule := range append([]string{r.Rule}, r.Also...) { // some are an option's, or a label's
+		name, rest, _ := strings.Cut(rule, " ")
+		if (strings.HasPrefix(rest, "ingress") || strings.HasPrefix(rest, "egress")) && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// First is the rule itself, of those that count together.
+func (r RuleCount) First() string {
+	if len(r.Also) == 0 {
+		return r.Rule
+	}
+	return strings.TrimSuffix(r.Rule, fmt.Sprintf(" +%d", len(r.Also)))
+}
+
+// Decides reports whether a rule is one of those that decided about a container in a direction (ingress or egress).
+func (r RuleCount) Decides(d Decision, about Peer, direction string) bool {
+	if r.Action == WouldDeny {
+		return false
+	}
+	if r.Container != "" {
+		return !d.Allowed && r.Container == about.Name && r.Network == about.Network && r.Direction == direction
+	}
+	return slices.ContainsFunc(d.Rules, func(one PolicyRule) bool {
+		return one.Rule == r.First() || slices.Contains(r.Also, one.Rule)
+	})
+}
+
+// PolicyCount is what the rules of a policy let through and denied.
+type PolicyCount struct {
+	Connections uint64 `json:"connections"` // that they let begin, with
+	Packets     uint64 `json:"packets"`     // both ways
+	Bytes       uint64 `json:"bytes"`
+	// What its rules denied, and what no rule let through to and from containers that it isolates.
+	DeniedPackets uint64 `json:"deniedPackets"`
+	DeniedBytes   uint64 `json:"deniedBytes"`
+	// WouldDeny are connections that it would have denied, while it is only tried.
+	WouldDeny uint64 `json:"wouldDeny"`
+}
+
+// WouldDeny is the action of a rule of a policy that is only tried.
+const WouldDeny = "WouldDeny"
+
+// ByPolicy adds up what rules counted, by policies as commands name them. What several have in common is in each one's.
+func (c RuleCounts) ByPolicy() map[string]PolicyCount {
+	by := map[string]PolicyCount{}
+	for _, r := range c.Rules {
+		for _, name := range r.AllPolicies() {
+			n := by[name]
+			switch r.Action {
+			case "Accept":
+				n.Connections, n.Packets, n.Bytes = n.Connections+r.Connections, n.Packets+r.Packets, n.Bytes+r.Bytes
+			case WouldDeny:
+				n.WouldDeny += r.Connections
+			default:
+				n.DeniedPackets, n.DeniedBytes = n.DeniedPackets+r.Packets, n.DeniedBytes+r.Bytes
+			}
+			by[name] = n
+		}
+	}
+	return by
 }
 
 // CountRules says what the rules of policies counted on the agent's host, or on all.

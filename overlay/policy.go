@@ -106,7 +106,7 @@ var actions = map[policy.Action]pipeline.Action{
 func pipelineRule(r policy.CompiledRule) pipeline.PolicyRule {
 	out := pipeline.PolicyRule{
 		ID: r.ID, Direction: pipeline.Ingress, Priority: r.Priority, Subjects: r.Subjects, AnyPeer: r.AnyPeer, Peers: r.Peers,
-		Blocks: r.Blocks, AnyPort: r.AnyPort, Label: r.Label,
+		Blocks: r.Blocks, AnyPort: r.AnyPort, Label: r.Label, Also: r.Also,
 	}
 	if r.Direction == policy.Egress {
 		out.Direction = pipeline.Egress

@@ -17,8 +17,9 @@ type RuleCounts struct {
 
 // RuleCount is one rule's.
 type RuleCount struct {
-	Label  string // which policy's it is: shop/db ingress[0]
-	Denies bool   // else it accepts
+	Label  string   // which policy's it is: shop/db ingress[0]
+	Also   []string // equal ones of other policies that it stands for
+	Denies bool     // else it accepts
 	pipeline.RuleCount
 }
 
@@ -42,7 +43,7 @@ func (o *Overlay) CountRules(ctx context.Context) (out RuleCounts, err error) {
 	o.mu.Unlock()
 	for _, r := range p.Rules {
 		if r.Action != pipeline.Pass { // which lets nothing through itself
-			out.Rules = append(out.Rules, RuleCount{r.Label, r.Action != pipeline.Accept, rules[r.ID]})
+			out.Rules = append(out.Rules, RuleCount{r.Label, r.Also, r.Action != pipeline.Accept, rules[r.ID]})
 		}
 	}
 	add := func(g pipeline.Guard, d pipeline.Direction, addrs []netip.Addr) {

@@ -19,7 +19,6 @@ type compilation struct {
 type rule struct {
 	CompiledRule
 	text     string // what makes it this rule
-	policies int
 	subjects []*class
 	peers    []*class
 }
@@ -81,7 +80,7 @@ func (c *compilation) direction(d Direction) {
 		for _, src := range p.rules[d] {
 			if others, ok := same[src.text]; ok {
 				for _, r := range others {
-					r.policies++
+					r.Also = append(r.Also, src.label)
 				}
 				continue
 			}
@@ -231,7 +230,7 @@ func (r *rule) within(list []*rule) bool {
 func (c *compilation) make(p *entry, src *prepared, d Direction, least truth) (list []*rule) {
 	base := rule{CompiledRule: CompiledRule{
 		Direction: d, AnyPeer: src.AnyPeer, Blocks: src.blocks, Domains: src.domains, AnyPort: src.AnyPort, Ports: src.ranges, Label: src.label,
-	}, text: src.text, policies: 1}
+	}, text: src.text}
 	if base.subjects = atLeast(p.subject.subject.classes, least); len(base.subjects) == 0 {
 		return nil
 	}
@@ -357,8 +356,8 @@ func (c *compilation) output() (out Compiled) {
 	for _, r := range c.rules {
 		h := hash(r.text) + mix(uint64(r.Action))
 		r.ID = free(used, h)
-		if r.policies > 1 {
-			r.Label += fmt.Sprintf(" +%d", r.policies-1)
+		if len(r.Also) > 0 {
+			r.Label += fmt.Sprintf(" +%d", len(r.Also))
 		}
 		h += mix(uint64(r.Priority))
 		for _, cl := range r.peers {

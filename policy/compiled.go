@@ -53,6 +53,8 @@ type CompiledRule struct {
 	AnyPort bool
 	Ports   []PortRange
 	Label   string // which policy's it is: shop/db ingress[0]
+	// Also are the equal rules of other policies, as Label would be: it has their number behind it (+1).
+	Also []string
 }
 
 // PortRange is a range of destination ports of a protocol.

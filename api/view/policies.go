@@ -57,6 +57,18 @@ func PolicyName(p cluster.Policy) string {
 	return api.Policy{Network: p.Network, Name: worlds.NameOf(p)}.String()
 }
 
+// PolicyNames are all policies as commands name them, each once.
+func PolicyNames(s *cluster.Snapshot) (names []string) {
+	seen := map[string]bool{}
+	for p := range cluster.All[cluster.Policy](s) {
+		if name := PolicyName(p); !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // kindOf is the kind of a policy as YAML has it.
 func kindOf(p cluster.Policy) string {
 	switch {

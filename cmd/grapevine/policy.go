@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 )
 
 func newPolicy() *cobra.Command {
@@ -129,7 +130,8 @@ func newPolicyGet() *cobra.Command {
 		Use:   "get [NAME...]",
 		Short: "Print policies as YAML",
 		Long: `Print policies (NETWORK/NAME, or NAME of a ClusterNetworkPolicy) as YAML, all if none is named. With --lost: what
-edits had in them that were lost, since somebody on another host changed the policy at the same time.`,
+edits had in them that were lost, since somebody on another host changed the policy at the same time. A comment says what a
+policy's rules let through and denied on this host.`,
 		Example: `  grapevine policy get shop_default/db
   grapevine policy get > policies.yaml`,
 		Args:              named("a policy", 0, 0),
@@ -150,7 +152,7 @@ func showPolicyTexts(w io.Writer, list []api.Policy, lost bool) error {
 	var texts []string
 	for _, p := range list {
 		if !lost {
-			texts = append(texts, p.Text)
+			texts = append(texts, countedHere(p)+p.Text)
 			continue
 		}
 		for _, l := range p.Lost {
@@ -165,10 +167,22 @@ func showPolicyTexts(w io.Writer, list []api.Policy, lost bool) error {
 	return err
 }
 
+// countedHere is a comment of YAML.
+func countedHere(p api.Policy) string {
+	n := p.Counted
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprintf("# %s, on this host so far: let %s begin (%s); denied %s\n", p,
+		words.Plural(int(n.Connections), "connection"), words.Plural(int(n.Packets), "packet"), words.Plural(int(n.DeniedPackets), "packet"))
+}
+
 func newPolicyList() *cobra.Command {
 	return verb(&cobra.Command{
 		Use:   "list",
 		Short: "List the policies, and which hosts do not enforce them",
+		Long: `List the policies of the cluster, with what their rules let through and denied on this host: connections that they let begin,
+and packets that they denied. It is "-" where none of a policy's rules is in force here; ` + "`grapevine policy count --all`" + ` is of all hosts.`,
 		Example: `  grapevine policy list
   grapevine policy list -o json | jq -r '.policies[] | select(.selects == 0) | .name'`,
 		Args: noNames,
@@ -176,8 +190,12 @@ func newPolicyList() *cobra.Command {
 }
 
 func showPolicies(w io.Writer, all api.Policies) error {
-	err := table(w, "KIND\tNAME\tSELECTS\tAPPLIED ON\tVERSION\tNOTE", func(row func(string, ...any)) {
+	err := table(w, "KIND\tNAME\tSELECTS\tCONNECTIONS HERE\tDENIED HERE\tAPPLIED ON\tVERSION\tNOTE", func(row func(string, ...any)) {
 		for _, p := range all.Policies {
+			let, denied := "-", "-"
+			if n := p.Counted; n != nil {
+				let, denied = strconv.FormatUint(n.Connections, 10), strconv.FormatUint(n.DeniedPackets, 10)
+			}
 			selects := strconv.Itoa(p.Selects)
 			if p.MaySelect > 0 {
 				selects += fmt.Sprintf(" (and %d of unknown labels)", p.MaySelect)
@@ -186,7 +204,7 @@ func showPolicies(w io.Writer, all api.Policies) error {
 			if len(p.Lost) > 0 {
 				notes = append(notes, "an edit of it was lost: grapevine policy get --lost "+p.String())
 			}
-			row("%s\t%s\t%s\t%s\t%d\t%s", p.Kind, p, selects, p.Author, p.Version, dash(strings.Join(notes, "; ")))
+			row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", p.Kind, p, selects, let, denied, p.Author, p.Version, dash(strings.Join(notes, "; ")))
 		}
 	})
 	for _, n := range all.Notes {
@@ -291,12 +309,30 @@ func showDecision(w io.Writer, what string, d api.Decision) {
 	for _, r := range d.Rules {
 		fmt.Fprintf(w, "    %s\n", ruleWords(r))
 	}
+	for _, n := range d.Counted {
+		fmt.Fprintf(w, "    %s\n", countWords(n))
+	}
 	for _, t := range d.Told {
 		fmt.Fprintf(w, "    told so when it asked for %s at %s; new connections may begin until %s\n", t.Name, t.Asked.Format(time.TimeOnly), t.Until.Format(time.DateTime))
 	}
 	for _, u := range d.Unknown {
 		fmt.Fprintf(w, "    not known: %s\n", u)
 	}
+}
+
+// countWords is what a rule counted, on the host where it is in force.
+func countWords(n api.RuleCount) string {
+	packets := words.Plural(int(n.Packets), "packet")
+	if n.Packets > 0 {
+		packets += ", " + trafficBytes(n.Packets, n.Bytes)
+	}
+	switch {
+	case n.Action == "Accept":
+		return fmt.Sprintf("let %s begin so far: %s", words.Plural(int(n.Connections), "connection"), packets)
+	case n.Container != "":
+		return "no rule let through so far: " + packets
+	}
+	return "denied so far: " + packets
 }
 
 func ruleWords(r api.PolicyRule) string {

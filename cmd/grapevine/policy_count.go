@@ -24,7 +24,7 @@ line for each container: what no rule let it send, or be sent. With NAMEs (NETWO
 alone.
 
 A rule counts at the container that it is about. Its counters begin when the rule comes to be or changes, and when Open vSwitch
-starts anew. One line stands for equal rules of several policies: +1 behind its name says of one more.`,
+starts anew. One line stands for equal rules of several policies, which it names. Who asks again within a second is told the same.`,
 		Example: `  grapevine policy count
   grapevine policy count shop_default/db --all
   grapevine policy count --all -o json | jq '.rules[] | select(.packets == 0) | .rule'   # rules that nobody uses`,
@@ -72,13 +72,21 @@ func showRuleCounts(w io.Writer, counts api.RuleCounts) error {
 
 // ruleOf says what counted: a rule, or that no rule matched.
 func ruleOf(r api.RuleCount) string {
-	if r.Container == "" {
-		return words.Printable(r.Rule)
+	switch {
+	case r.Container != "":
+		return words.Printable(fmt.Sprintf("no rule, %s of %s/%s (%s)", r.Direction, r.Network, r.Container, some(r.Policies)))
+	case len(r.Also) > 0:
+		return words.Printable(fmt.Sprintf("%s (and %s)", r.First(), some(r.Also)))
 	}
+	return words.Printable(r.Rule)
+}
+
+// some are the first of a list; all are in JSON.
+func some(list []string) string {
 	const shown = 3
-	by := strings.Join(r.Policies[:min(shown, len(r.Policies))], ", ")
-	if more := len(r.Policies) - shown; more > 0 {
-		by += fmt.Sprintf(" and %d more", more)
+	text := strings.Join(list[:min(shown, len(list))], ", ")
+	if more := len(list) - shown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
 	}
-	return words.Printable(fmt.Sprintf("no rule, %s of %s/%s (%s)", r.Direction, r.Network, r.Container, by))
+	return text
 }

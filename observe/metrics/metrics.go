@@ -1,8 +1,8 @@
 // Package metrics shows a host's agent to Prometheus. What a scrape finds is Facts, the bodies of
 // package api; Exporter makes samples of them.
 //
-// No container, address or other host is a label: labels are closed sets, or the network, of which
-// at most maxNetworks are shown by name. Names follow Prometheus' conventions: base units, and
+// No container, address or other host is a label: labels are closed sets, or the network or the policy, of which
+// at most maxNetworks and maxPolicies are shown by name. Names follow Prometheus' conventions: base units, and
 // _total on counters alone. docs/operate/metrics.md lists them.
 package metrics
 
@@ -31,6 +31,10 @@ type Facts struct {
 	// Flows are the switch's; FlowsErr says why it does not tell.
 	Flows    []api.Flow
 	FlowsErr error
+	// Policies are those of the cluster, and Rules what their rules have counted here; RulesErr says why that is not known.
+	Policies []string
+	Rules    []api.RuleCount
+	RulesErr error
 }
 
 // Exporter makes samples of facts. Its methods may be called concurrently.
@@ -39,6 +43,7 @@ type Exporter struct {
 
 	mu      sync.Mutex
 	counted counted
+	ruled   ruled
 }
 
 // New returns an exporter that calls look for each scrape, which may block for as long as look does.
@@ -73,6 +78,8 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 	networks(f, label, &e.counted, send)
 	switchOf(f, &e.counted, send)
 	names(f.Status.Names, send)
+	e.ruled.add(f)
+	e.ruled.send(send)
 }
 
 type sender func(m metric, value float64, labels ...string)

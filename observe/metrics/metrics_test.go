@@ -54,6 +54,7 @@ func facts() Facts {
 			{Table: 20, Stage: "spoof-guard", Priority: 100, Match: "a", Cookie: cookie(pipeline.SpoofGuard, pipeline.KindEndpoint, 1), Object: "endpoint aa", Actions: "drop", Packets: 4},
 			{Table: 80, Stage: "vnid-check", Cookie: cookie(pipeline.VNIDCheck, pipeline.KindDrop, uint64(pipeline.DropOtherNetwork)), Actions: "drop", Packets: 11},
 		},
+		Policies: []string{"shop/db"},
 	}
 }
 

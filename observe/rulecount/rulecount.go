@@ -5,18 +5,15 @@ package rulecount
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/observe/ask"
 )
 
 const (
@@ -25,8 +22,6 @@ const (
 	maxRows   = 2000
 	maxAll    = 60_000
 	leastRows = 60
-	// callPatience bounds a question to another host.
-	callPatience = 5 * time.Second
 )
 
 // Config of a Desk.
@@ -41,10 +36,22 @@ type Config struct {
 }
 
 // Desk is where people and other hosts ask.
-type Desk struct{ cfg Config }
+type Desk struct {
+	cfg  Config
+	rows *recent[[]api.RuleCount] // of this host
+	all  *recent[api.RuleCounts]  // of all
+}
 
 // New makes a Desk.
-func New(cfg Config) *Desk { return &Desk{cfg} }
+func New(cfg Config) *Desk {
+	return &Desk{cfg: cfg, rows: newRecent[[]api.RuleCount](), all: newRecent[api.RuleCounts]()}
+}
+
+// count is what this host's switch has counted.
+func (d *Desk) count(ctx context.Context) ([]api.RuleCount, error) {
+	rows, err := d.rows.get(ctx, d.cfg.Count)
+	return slices.Clone(rows), err // who asks sorts them
+}
 
 // question is what a host asks of another one.
 type question struct {
@@ -57,6 +64,15 @@ type answer struct {
 	Left int             `cbor:"2,keyasint,omitempty"`
 }
 
+// On is what rules have counted on one host.
+func (d *Desk) On(ctx context.Context, host cluster.NodeID) ([]api.RuleCount, error) {
+	if host == d.cfg.Self {
+		return d.count(ctx)
+	}
+	a, err := d.there(ctx, string(host), maxRows)
+	return a.Rows, err
+}
+
 // Methods answer other hosts.
 func (d *Desk) Methods() map[string]func(ctx context.Context, from string, body []byte) ([]byte, error) {
 	return map[string]func(context.Context, string, []byte) ([]byte, error){
@@ -65,7 +81,7 @@ func (d *Desk) Methods() map[string]func(ctx context.Context, from string, body 
 			if err := cbor.Unmarshal(body, &q); err != nil {
 				return nil, fmt.Errorf("read the question: %w", err)
 			}
-			rows, err := d.cfg.Count(ctx)
+			rows, err := d.count(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -84,52 +100,38 @@ func (a *answer) most(n int) {
 	}
 }
 
-func (d *Desk) there(ctx context.Context, id string, most int) (a answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
-	defer cancel()
-	body, err := cbor.Marshal(question{most})
-	if err != nil {
-		return a, err
-	}
-	reply, err := d.cfg.Call(ctx, id, method, body)
-	if there, ok := errors.AsType[*gossip.RemoteError](err); ok {
-		if strings.HasPrefix(there.Text, "unknown method") {
-			return a, errors.New("its agent is older, and does not count")
-		}
-		return a, errors.New(there.Text)
-	}
-	if err != nil {
-		return a, fmt.Errorf("it could not be asked (%w): `grapevine status` says whether it is there", err)
-	}
-	if err := cbor.Unmarshal(reply, &a); err != nil {
-		return answer{}, fmt.Errorf("read its answer: %w", err)
-	}
+// there asks another host.
+func (d *Desk) there(ctx context.Context, id string, most int) (answer, error) {
+	a, err := ask.Host[answer](ctx, d.cfg.Call, id, method, question{most})
 	a.most(most)
-	return a, nil
+	return a, err
 }
 
-// Counts is what rules have counted on this host, or on all.
+// Counts is what rules have counted on this host, or on all. However often somebody asks, hosts are asked once at a time.
 func (d *Desk) Counts(ctx context.Context, all bool) (api.RuleCounts, error) {
+	if !all {
+		return d.counts(ctx, false)
+	}
+	return d.all.get(ctx, func(ctx context.Context) (api.RuleCounts, error) { return d.counts(ctx, true) })
+}
+
+func (d *Desk) counts(ctx context.Context, all bool) (api.RuleCounts, error) {
 	ids := []string{string(d.cfg.Self)}
 	if all {
 		ids = append(ids, d.cfg.Alive()...)
 	}
 	answers, failed := make([]answer, len(ids)), make([]error, len(ids))
 	most := max(leastRows, min(maxRows, maxAll/len(ids)))
-	var asking sync.WaitGroup
-	places := make(chan struct{}, 64) // at once
-	for i, id := range ids {
-		asking.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			if i == 0 {
-				answers[0].Rows, failed[0] = d.cfg.Count(ctx)
-				return
-			}
-			answers[i], failed[i] = d.there(ctx, id, most)
-		})
+	ask.Each(len(ids), func(i int) {
+		if i == 0 {
+			answers[0].Rows, failed[0] = d.count(ctx)
+			return
+		}
+		answers[i], failed[i] = d.there(ctx, ids[i], most)
+	})
+	if err := ctx.Err(); err != nil { // nobody wants what is told of others, who were not asked to the end
+		return api.RuleCounts{}, err
 	}
-	asking.Wait()
 	if !all && failed[0] != nil {
 		return api.RuleCounts{}, fmt.Errorf("read what the rules of policies counted: %w", failed[0])
 	}
@@ -172,6 +174,11 @@ func sum(answers []answer) []api.RuleCount {
 			if !here[k] {
 				list[i].Hosts++
 				here[k] = true
+			}
+			for _, rule := range r.Also { // an agent before this one does not say them
+				if !slices.Contains(list[i].Also, rule) {
+					list[i].Also = append(slices.Clip(list[i].Also), rule)
+				}
 			}
 			list[i].Packets, list[i].Bytes, list[i].Connections = list[i].Packets+r.Packets, list[i].Bytes+r.Bytes, list[i].Connections+r.Connections
 		}

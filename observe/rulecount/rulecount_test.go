@@ -3,8 +3,11 @@ package rulecount
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -47,7 +50,7 @@ func TestCounts(t *testing.T) {
 	if d := cmp.Diff([]api.RuleCount{one, two, sum}, got.Rules); d != "" {
 		t.Error(d)
 	}
-	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "host old is not counted: its agent is older") || !strings.Contains(notes, "host gone is not counted: it could not be asked (no way)") || len(got.Notes) != 2 {
+	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "host old is not counted: its agent is older") || !strings.Contains(notes, "host gone is not counted: its agent could not be asked (no way)") || len(got.Notes) != 2 {
 		t.Errorf("%q", got.Notes)
 	}
 	if !one.Of("blue/db") || !sum.Of("blue/db") || sum.Of("blue/d") || two.Of("blue/db2") {
@@ -66,5 +69,57 @@ func TestMost(t *testing.T) {
 	}
 	if a.most(-1); len(a.Rows) != 0 || a.Left != 3 {
 		t.Errorf("%+v", a)
+	}
+}
+
+// TestOnce: however many ask at once, the switch is asked by one at a time, and once while the answer is fresh. What failed
+// is asked for again.
+func TestOnce(t *testing.T) {
+	var mu sync.Mutex
+	asked, at, most := 0, 0, 0
+	fails := true
+	d := New(Config{Self: "a", Snapshot: func() *cluster.Snapshot { return cluster.New("a").Snapshot() }, Alive: func() []string { return nil },
+		Count: func(context.Context) ([]api.RuleCount, error) {
+			mu.Lock()
+			asked++
+			at++
+			most = max(most, at)
+			mu.Unlock()
+			runtime.Gosched()
+			mu.Lock()
+			defer mu.Unlock()
+			at--
+			if fails {
+				return nil, errors.New("the switch does not answer")
+			}
+			return []api.RuleCount{{Rule: "blue/db ingress[0]"}}, nil
+		}})
+	now := time.Unix(1000, 0)
+	d.rows.now, d.all.now = func() time.Time { return now }, func() time.Time { return now }
+	ask := func() {
+		var wait sync.WaitGroup
+		for i := range 40 {
+			wait.Go(func() { _, _ = d.Counts(t.Context(), i%2 == 0) })
+		}
+		wait.Wait()
+	}
+	if ask(); asked < 20 || most != 1 { // all is told though a host, this one, says nothing
+		t.Errorf("the switch that fails was asked %d times, up to %d at once", asked, most)
+	}
+	fails, asked, now = false, 0, now.Add(fresh)
+	ask()
+	if asked != 1 || most != 1 {
+		t.Errorf("the switch was asked %d times, up to %d at once", asked, most)
+	}
+	now = now.Add(fresh)
+	ask()
+	if asked != 2 {
+		t.Errorf("later it was asked %d times in all", asked)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	d.rows.turn <- struct{}{}
+	cancel()
+	if _, err := d.Counts(ctx, false); !errors.Is(err, context.Canceled) {
+		t.Errorf("who waits no longer: %v", err)
 	}
 }

@@ -273,7 +273,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 	}
 	eachField(t, scene(Metadata).Groups[0], Group.equal)
 	eachField(t, policyScene().Guards[0], Guard.equal)
-	eachField(t, policyScene().Rules[0], PolicyRule.equal, "Label")
+	eachField(t, policyScene().Rules[0], PolicyRule.equal, "Label", "Also")
 	eachField(t, Opening{Rule: 1, Priority: 1, From: netip.MustParseAddr("10.128.0.11"), To: netip.MustParseAddr("192.0.2.1"), Ports: []PortRange{{6, 80, 80}}}, Opening.equal)
 }
 

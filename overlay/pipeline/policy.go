@@ -80,7 +80,8 @@ type PolicyRule struct {
 	Blocks    []netip.Prefix
 	AnyPort   bool
 	Ports     []PortRange
-	Label     string // what people know it by
+	Label     string   // what people know it by
+	Also      []string // and what they know equal ones by, that it stands for
 }
 
 // Opening is about connections of one local address to another address, at the place of an egress rule, and does with

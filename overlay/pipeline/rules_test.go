@@ -24,12 +24,12 @@ func policyScene() Policy {
 			{ID: 9, Addrs: addrs("10.128.2.9")}, // no rule names it
 		},
 		Rules: []PolicyRule{
-			{11, Ingress, 10001, Drop, []uint32{1}, false, nil, []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8::/32")}, true, nil, "no outside"},
-			{12, Ingress, 10000, Accept, []uint32{1, 2}, false, []uint32{1, 2}, nil, false, []PortRange{{6, 80, 80}, {17, 1000, 1999}, {132, 0, 65535}}, "web"},
-			{13, Ingress, 10000, Accept, []uint32{1}, true, nil, nil, false, []PortRange{{6, 80, 80}, {1, 8, 0}, {58, 128, AnyNumber}}, "ping"},
-			{14, Egress, 10002, Pass, []uint32{1}, true, nil, nil, true, nil, "as others say"},
-			{15, Egress, 10000, Accept, []uint32{1}, false, []uint32{2}, []netip.Prefix{prefix("0.0.0.0/0")}, true, nil, "out"},
-			{16, Ingress, 0, Reject, []uint32{2}, true, nil, nil, true, nil, "else"},
+			{11, Ingress, 10001, Drop, []uint32{1}, false, nil, []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8::/32")}, true, nil, "no outside", nil},
+			{12, Ingress, 10000, Accept, []uint32{1, 2}, false, []uint32{1, 2}, nil, false, []PortRange{{6, 80, 80}, {17, 1000, 1999}, {132, 0, 65535}}, "web", nil},
+			{13, Ingress, 10000, Accept, []uint32{1}, true, nil, nil, false, []PortRange{{6, 80, 80}, {1, 8, 0}, {58, 128, AnyNumber}}, "ping", nil},
+			{14, Egress, 10002, Pass, []uint32{1}, true, nil, nil, true, nil, "as others say", nil},
+			{15, Egress, 10000, Accept, []uint32{1}, false, []uint32{2}, []netip.Prefix{prefix("0.0.0.0/0")}, true, nil, "out", nil},
+			{16, Ingress, 0, Reject, []uint32{2}, true, nil, nil, true, nil, "else", nil},
 		},
 	}
 }

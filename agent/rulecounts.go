@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
@@ -55,7 +56,20 @@ func (p policing) counts(ctx context.Context) (list []api.RuleCount, err error) 
 			Action: "Deny", Direction: d, Network: e.Network, Container: name, Policies: policies, Packets: u.Packets, Bytes: u.Bytes,
 		})
 	}
-	return list, nil
+	tried, _ := p.tried(snap) // why it is not known list says
+	return append(list, tried...), nil
+}
+
+// tried is what policies that are only tried would have denied here.
+func (p policing) tried(snap *cluster.Snapshot) ([]api.RuleCount, error) {
+	versions := view.TriedVersions(snap)
+	if len(versions) == 0 {
+		return nil, nil
+	}
+	return p.agent.audit.Tried(func(rule, version string) bool {
+		name, _, _ := strings.Cut(rule, " ")
+		return versions[name] == version
+	})
 }
 
 // list lists the policies, with what their rules counted here.
@@ -68,9 +82,18 @@ func (p policing) list(ctx context.Context) (api.Policies, error) {
 	if err != nil {
 		all.Notes = append(all.Notes, fmt.Sprintf("what they let through and denied here is not known: %v", err))
 	}
+	if _, err := p.tried(p.agent.replica.Snapshot()); err != nil {
+		all.Notes = append(all.Notes, fmt.Sprintf("what policies that are only tried would deny is not counted here: %v", err))
+	}
 	by := counts.ByPolicy()
 	for i, one := range all.Policies {
-		if n, there := by[one.String()]; there {
+		n, there := by[one.String()]
+		if one.Mode == api.ModeTry { // one that is in force may have its name
+			n, there = api.PolicyCount{WouldDeny: n.WouldDeny}, true
+		} else {
+			n.WouldDeny = 0
+		}
+		if there {
 			all.Policies[i].Counted = &n
 		}
 	}

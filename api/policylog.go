@@ -29,6 +29,8 @@ type LoggedConnection struct {
 	To      TrafficEnd `json:"to"`
 	Proto   string     `json:"proto"`
 	Allowed bool       `json:"allowed"`
+	// Tried says that it passed, and that the rules would have denied it: their policies are only tried.
+	Tried bool `json:"tried,omitempty"`
 	// Rules are those that decided, and Unknown what was not known and had a part in it.
 	Rules   []PolicyRule `json:"rules"`
 	Unknown []string     `json:"unknown,omitempty"`

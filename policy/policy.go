@@ -142,7 +142,8 @@ type Policy struct {
 	Key
 	Author, Version string // who wrote it, and which writing of it: for explanations only
 
-	Log Log // which of its verdicts are logged
+	Log Log  // which of its verdicts are logged
+	Try bool // it is only tried, and not enforced: for who stores it
 
 	Tier     Tier // of all but a NetworkPolicy
 	Priority int  // lower ones come first

@@ -13,14 +13,28 @@ import (
 	"github.com/grapevine-net/grapevine/policy/worlds"
 )
 
-// Logs reports whether a policy may want verdicts logged. It reads none of them, since it is asked at each change.
+// Logs reports whether a policy may want verdicts logged, or is only tried. It reads none of them, since it is asked at each change.
 func Logs(s *cluster.Snapshot) bool {
 	for p := range cluster.All[cluster.Policy](s) {
 		if strings.Contains(p.Text, k8s.LogAnnotation) {
 			return true
 		}
 	}
-	return false
+	return tries(s)
+}
+
+// question is what is asked of policies about a connection that was seen; it is not, if another host is to ask, or if policies
+// do not decide about it.
+func question(s *cluster.Snapshot, self cluster.NodeID, host func(netip.Addr) bool, c api.Connection) (proto uint8, port uint16, asked bool) {
+	proto, port = protocols[c.Proto], c.To.Port
+	if c.Proto == "icmp" {
+		const echo, echo6 = 8, 128
+		if port = echo; c.To.Addr.Is6() {
+			proto, port = policy.ICMPv6, echo6
+		}
+	}
+	elsewhere := c.From.Host != "" && c.From.Host != s.HostName(self) // its host logs it
+	return proto, port, proto != 0 && !elsewhere && !(c.From.Host == "" && host(c.From.Addr)) && !(c.To.Host == "" && port == learn.ResolverPort && host(c.To.Addr))
 }
 
 // Logged judges connections that containers of the host self began, or that came to them from outside, and returns those
@@ -36,15 +50,8 @@ func Logged(s *cluster.Snapshot, self cluster.NodeID, told []policy.Answer, host
 		}
 	}
 	for _, c := range seen {
-		proto, port := protocols[c.Proto], c.To.Port
-		if c.Proto == "icmp" {
-			const echo, echo6 = 8, 128
-			if port = echo; c.To.Addr.Is6() {
-				proto, port = policy.ICMPv6, echo6
-			}
-		}
-		elsewhere := c.From.Host != "" && c.From.Host != s.HostName(self) // its host logs it
-		if proto == 0 || elsewhere || c.From.Host == "" && host(c.From.Addr) || c.To.Host == "" && port == learn.ResolverPort && host(c.To.Addr) {
+		proto, port, asked := question(s, self, host, c)
+		if !asked {
 			continue
 		}
 		v := w.Verdict(policy.Peer{Addr: c.From.Addr}, policy.Peer{Addr: c.To.Addr}, proto, port)

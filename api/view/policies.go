@@ -28,7 +28,7 @@ func Policies(s *cluster.Snapshot, self cluster.NodeID) api.Policies {
 	}
 	for _, rec := range w.Records {
 		p, _ := rec.Body.(cluster.Policy)
-		one := api.Policy{Kind: kindOf(p), Network: p.Network, Name: worlds.NameOf(p), Text: p.Text, Author: p.Author, Version: rec.Version.Counter}
+		one := api.Policy{Kind: kindOf(p), Network: p.Network, Name: worlds.NameOf(p), Text: p.Text, Author: p.Author, Version: rec.Version.Counter, Mode: api.ModeEnforce}
 		subject := read[rec.Key].Subject
 		if one.Kind == policy.EgressNetworkPolicy.String() { // of which there are two, by labels
 			subject = policy.Set{Network: p.Network}
@@ -43,8 +43,9 @@ func Policies(s *cluster.Snapshot, self cluster.NodeID) api.Policies {
 		}
 		out.Policies = append(out.Policies, one)
 	}
+	out.Policies = append(out.Policies, tryPolicies(s, self)...)
 	slices.SortFunc(out.Policies, func(a, b api.Policy) int {
-		return cmp.Or(strings.Compare(b.Kind, a.Kind), strings.Compare(a.Network, b.Network), strings.Compare(a.Name, b.Name))
+		return cmp.Or(strings.Compare(b.Kind, a.Kind), strings.Compare(a.Network, b.Network), strings.Compare(a.Name, b.Name), strings.Compare(a.Mode, b.Mode))
 	})
 	for _, n := range Unenforced(s, w.Level()) {
 		out.Notes = append(out.Notes, "host "+n.Name+" does not enforce policies")
@@ -59,14 +60,14 @@ func PolicyName(p cluster.Policy) string {
 
 // PolicyNames are all policies as commands name them, each once.
 func PolicyNames(s *cluster.Snapshot) (names []string) {
-	seen := map[string]bool{}
 	for p := range cluster.All[cluster.Policy](s) {
-		if name := PolicyName(p); !seen[name] {
-			seen[name] = true
-			names = append(names, name)
-		}
+		names = append(names, PolicyName(p))
 	}
-	return names
+	for t := range cluster.All[cluster.Trial](s) {
+		names = append(names, PolicyName(t.Policy()))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // kindOf is the kind of a policy as YAML has it.
@@ -121,6 +122,7 @@ func Explain(s *cluster.Snapshot, self cluster.NodeID, told []policy.Answer, r a
 		v := w.Verdict(from.of(), to.of(), proto, port)
 		out.Allowed, out.Egress, out.Ingress = v.Allowed, decision(s, v.Egress), decision(s, v.Ingress)
 	}
+	out.Tried = explainTried(s, self, told, from.of(), to.of(), proto, port)
 	for _, u := range w.Unread {
 		out.Notes = append(out.Notes, fmt.Sprintf("this host cannot read all of the policy %s, and takes it to deny what it cannot read", u.Policy.Key().ID))
 	}

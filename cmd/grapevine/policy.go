@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -41,7 +42,10 @@ func newPolicyApply() *cobra.Command {
 		Short: "Apply policies: all of a file, or none",
 		Long: `Apply the policies of a file of YAML, of one or more documents: all of them, or none. A policy that
 is there is replaced. What grapevine does not know or cannot enforce is an error that names it.
-It returns when this host enforces them; the others do so as soon as they hear of it.`,
+It returns when this host enforces them; the others do so as soon as they hear of it.
+
+One with the annotation grapevine.io/mode: try is only tried: every host counts what it would deny, and none denies it. What is in
+force under its name stays so, until it is applied without that annotation.`,
 		Example: `  grapevine policy apply -f db.yaml
   grapevine policy get | grapevine -H ssh://host7 policy apply -f -    # into another cluster`,
 		Args: noNames,
@@ -87,7 +91,7 @@ func newPolicyDelete() *cobra.Command {
 		Use:   "delete KIND NAME",
 		Short: "Delete a policy",
 		Long: `Delete a policy, on all hosts: a NetworkPolicy (or netpol) and an EgressNetworkPolicy (or enp) by NETWORK/NAME, a
-ClusterNetworkPolicy (or cnp) by NAME. What it alone denied passes from then on.`,
+ClusterNetworkPolicy (or cnp) by NAME. What it alone denied passes from then on. One that is tried under this name ends with it.`,
 		Example: `  grapevine policy delete netpol shop_default/db
   grapevine policy delete cnp no-lan`,
 		Args:              kindAndName,
@@ -173,6 +177,9 @@ func countedHere(p api.Policy) string {
 	if n == nil {
 		return ""
 	}
+	if p.Mode == api.ModeTry {
+		return fmt.Sprintf("# %s is only tried; on this host it would have denied %s so far\n", p, words.Plural(int(n.WouldDeny), "connection"))
+	}
 	return fmt.Sprintf("# %s, on this host so far: let %s begin (%s); denied %s\n", p,
 		words.Plural(int(n.Connections), "connection"), words.Plural(int(n.Packets), "packet"), words.Plural(int(n.DeniedPackets), "packet"))
 }
@@ -182,7 +189,7 @@ func newPolicyList() *cobra.Command {
 		Use:   "list",
 		Short: "List the policies, and which hosts do not enforce them",
 		Long: `List the policies of the cluster, with what their rules let through and denied on this host: connections that they let begin,
-and packets that they denied. It is "-" where none of a policy's rules is in force here; ` + "`grapevine policy count --all`" + ` is of all hosts.`,
+and packets that they denied. Of one that is only tried (MODE try) it is how many connections it would have denied. It is "-" where none of a policy's rules is in force here; ` + "`grapevine policy count --all`" + ` is of all hosts.`,
 		Example: `  grapevine policy list
   grapevine policy list -o json | jq -r '.policies[] | select(.selects == 0) | .name'`,
 		Args: noNames,
@@ -190,10 +197,14 @@ and packets that they denied. It is "-" where none of a policy's rules is in for
 }
 
 func showPolicies(w io.Writer, all api.Policies) error {
-	err := table(w, "KIND\tNAME\tSELECTS\tCONNECTIONS HERE\tDENIED HERE\tAPPLIED ON\tVERSION\tNOTE", func(row func(string, ...any)) {
+	err := table(w, "KIND\tNAME\tSELECTS\tMODE\tCONNECTIONS HERE\tDENIED HERE\tAPPLIED ON\tVERSION\tNOTE", func(row func(string, ...any)) {
 		for _, p := range all.Policies {
 			let, denied := "-", "-"
-			if n := p.Counted; n != nil {
+			switch n := p.Counted; {
+			case n == nil:
+			case p.Mode == api.ModeTry:
+				denied = "would: " + words.Plural(int(n.WouldDeny), "connection")
+			default:
 				let, denied = strconv.FormatUint(n.Connections, 10), strconv.FormatUint(n.DeniedPackets, 10)
 			}
 			selects := strconv.Itoa(p.Selects)
@@ -204,7 +215,7 @@ func showPolicies(w io.Writer, all api.Policies) error {
 			if len(p.Lost) > 0 {
 				notes = append(notes, "an edit of it was lost: grapevine policy get --lost "+p.String())
 			}
-			row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", p.Kind, p, selects, let, denied, p.Author, p.Version, dash(strings.Join(notes, "; ")))
+			row("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", p.Kind, p, selects, cmp.Or(p.Mode, api.ModeEnforce), let, denied, p.Author, p.Version, dash(strings.Join(notes, "; ")))
 		}
 	})
 	for _, n := range all.Notes {
@@ -277,6 +288,21 @@ func showExplanation(w io.Writer, e api.Explanation) error {
 	fmt.Fprintf(w, "%s to %s, %s: %s\n", peerWords(e.From), peerWords(e.To), e.What, verdict)
 	showDecision(w, "leaving "+peerName(e.From), e.Egress)
 	showDecision(w, "entering "+peerName(e.To), e.Ingress)
+	if t := e.Tried; t != nil && t.Allowed != e.Allowed {
+		verdict := "denied"
+		if t.Allowed {
+			verdict = "allowed"
+		}
+		fmt.Fprintf(w, "if what is only tried were enforced (%s): %s\n", some(t.Policies), verdict)
+		for _, r := range t.Rules {
+			fmt.Fprintf(w, "    %s\n", ruleWords(r))
+		}
+		for _, u := range t.Unknown {
+			fmt.Fprintf(w, "    not known: %s\n", u)
+		}
+	} else if t != nil {
+		fmt.Fprintf(w, "if what is only tried were enforced (%s): the same\n", some(t.Policies))
+	}
 	for _, n := range e.Notes {
 		fmt.Fprintln(w, n)
 	}

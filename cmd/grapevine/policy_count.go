@@ -20,7 +20,7 @@ func newPolicyCount() *cobra.Command {
 		Short: "Say what each rule of policies let through, and what it denied",
 		Long: `Say what each rule of policies let through or denied on this host, or with --all on all hosts: connections, packets and
 bytes. Of a rule that accepts these are all packets of the connections that it let begin, both ways. What policies isolate from has a
-line for each container: what no rule let it send, or be sent. With NAMEs (NETWORK/NAME, or NAME of a ClusterNetworkPolicy): of these policies
+line for each container: what no rule let it send, or be sent. WouldDeny is what a policy would have denied that is only tried. With NAMEs (NETWORK/NAME, or NAME of a ClusterNetworkPolicy): of these policies
 alone.
 
 A rule counts at the container that it is about. Its counters begin when the rule comes to be or changes, and when Open vSwitch
@@ -56,7 +56,7 @@ func showRuleCounts(w io.Writer, counts api.RuleCounts) error {
 	} else if err := table(w, "RULE\tACTION\tCONNECTIONS\tPACKETS\tBYTES\tHOSTS", func(row func(string, ...any)) {
 		for _, r := range counts.Rules {
 			connections := "-"
-			if r.Action == "Accept" {
+			if r.Action == "Accept" || r.Action == api.WouldDeny {
 				connections = fmt.Sprint(r.Connections)
 			}
 			row("%s\t%s\t%s\t%d\t%s\t%d", ruleOf(r), r.Action, connections, r.Packets, trafficBytes(r.Packets, r.Bytes), r.Hosts)

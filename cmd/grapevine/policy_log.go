@@ -18,7 +18,7 @@ func newPolicyLog() *cobra.Command {
 		Use:   "log",
 		Short: "Say whom policies let through or denied, connection by connection, where a policy wants that",
 		Long: `Say of connections that began on this host, or came to its containers from outside, what policies say of them: who called whom,
-at which port, and which rule decided. Logged is what a policy wants that has the annotation grapevine.io/log: denied (what it denies), or
+at which port, and which rule decided. "tried" is what passed, and would have been denied by a policy that is only tried. Logged is what a policy wants that has the annotation grapevine.io/log: denied (what it denies), or
 all. The agent's own log has the same.
 
 The host where a connection begins logs it, whichever end the policy is about. What begins before the policy is there is not logged. Up to
@@ -55,7 +55,10 @@ remembered, until the agent ends.`,
 func showLogged(w io.Writer, l api.PolicyLog) error {
 	for _, c := range l.Connections {
 		verdict := "denied"
-		if c.Allowed {
+		switch {
+		case c.Tried:
+			verdict = "tried"
+		case c.Allowed:
 			verdict = "allowed"
 		}
 		to := trafficEnd(c.To, c.Proto != "icmp") + "/" + c.Proto

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -17,25 +18,36 @@ func newPolicyTry() *cobra.Command {
 	var file string
 	input := sync.OnceValues(func() (string, error) { return readPolicies("try", "-") }) // --watch asks again
 	c := verb(&cobra.Command{
-		Use:   "try -f FILE",
+		Use:   "try -f FILE | NAME...",
 		Short: "Say what would change if policies were applied, and change nothing",
 		Long: `Say what would pass, or not pass any more, if the policies of a file were applied, and change nothing.
 It asks for connections of the containers that the policies select: with the other containers of their
 network, and with the outside; at the ports that the policies name, at one of TCP that they do not (other
-ports), and for a ping. It asks policies alone, as they are known here now.
+ports), and for a ping. It asks policies alone, as they are known here now. With NAMEs it asks of policies that were applied with
+the annotation grapevine.io/mode: try, which every host tries all the while: see ` + "`grapevine policy list`" + `.
 
 Then it says which connections would be cut of those that were seen on all hosts: those that are open, and those that ended of late, as
 ` + "`grapevine traffic --all`" + ` lists them. Counting begins with the first question (GRAPEVINE_TRAFFIC=on: it always does), so ask again later,
 or with --watch: what is enforced stays as it is.`,
 		Example: `  grapevine policy try -f db.yaml
   grapevine policy try -f db.yaml --watch
+  grapevine policy try shop_default/db               # that is tried already
   grapevine policy get | grapevine -H ssh://host7 policy try -f -    # in another cluster`,
-		Args: noNames,
-	}, patience, func(ctx context.Context, c *api.Client, _ []string) (api.Trial, error) {
+		Args: func(c *cobra.Command, names []string) error {
+			if file != "" {
+				return noNames(c, names)
+			}
+			return nil
+		},
+		ValidArgsFunction: complete(triedNames),
+	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Trial, error) {
 		text, err := "", error(nil)
-		if file == "-" {
+		switch {
+		case len(names) > 0:
+			text, err = triedText(ctx, c, names)
+		case file == "-":
 			text, err = input()
-		} else {
+		default:
 			text, err = readPolicies("try", file)
 		}
 		if err != nil {
@@ -45,6 +57,38 @@ or with --watch: what is enforced stays as it is.`,
 	}, showTrial)
 	c.Flags().StringVarP(&file, "filename", "f", "", "the file; - is the standard input")
 	return watched(c)
+}
+
+// triedPolicies are those that are only tried.
+func triedPolicies(ctx context.Context, c *api.Client) ([]api.Policy, error) {
+	all, err := c.Policies(ctx)
+	return slices.DeleteFunc(all.Policies, func(p api.Policy) bool { return p.Mode != api.ModeTry }), err
+}
+
+func triedNames(ctx context.Context, c *api.Client) (map[string]string, error) {
+	list, err := triedPolicies(ctx, c)
+	names := map[string]string{}
+	for _, p := range list {
+		names[p.String()] = p.Kind + ", applied on " + p.Author
+	}
+	return names, err
+}
+
+// triedText is what policies say that are only tried.
+func triedText(ctx context.Context, c *api.Client, names []string) (string, error) {
+	list, err := triedPolicies(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	is := func(p api.Policy, name string) bool { return p.String() == name }
+	if list, err = pick("tried policy", list, names, is, api.Policy.String); err != nil {
+		return "", err
+	}
+	var texts []string
+	for _, p := range list {
+		texts = append(texts, p.Text)
+	}
+	return strings.Join(texts, "---\n"), nil
 }
 
 // mostShown is how many changes are shown; all are in JSON.

@@ -6,6 +6,7 @@ package audit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -44,12 +45,20 @@ type Log struct {
 	lost uint64
 	err  string
 	on   bool
+	// tried is what policies that are only tried would have denied, by rule.
+	tried map[string]tally
 
 	// Of Run alone.
 	began  time.Time
 	known  map[key]time.Time // connections that were looked at, and when they began
 	failed int               // looks in a row
 	gone   uint64            // packets that the kernel had no room for, at the last look
+}
+
+// tally counts connections for one writing of a rule.
+type tally struct {
+	version string
+	n       uint64
 }
 
 // same is within what two times are that of the same first packet: each look reckons it from the clocks of then.
@@ -68,9 +77,13 @@ func (l *Log) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		pause := every
 		if l.cfg.Wanted() {
-			now := time.Now()
+			began, now := !l.on, time.Now()
 			l.look(ctx, now)
-			pause = pauseAfter(time.Since(now), l.failed)
+			took := time.Since(now)
+			if began { // it waited until something was counted, which cost nothing
+				took = 0
+			}
+			pause = pauseAfter(took, l.failed)
 		} else {
 			l.set(func() { l.on, l.err = false, "" })
 		}
@@ -130,16 +143,57 @@ func (l *Log) look(ctx context.Context, now time.Time) {
 			l.last++
 			logged[i].Number = l.last
 		}
+		l.tally(logged)
 		if l.list = append(l.list, logged...); len(l.list) > room {
 			l.list = slices.Clone(l.list[len(l.list)-room:])
 		}
 	})
 	for _, c := range logged {
+		if c.Tried { // of these there may be many for days
+			continue
+		}
 		l.cfg.Log.Info("policy", "allowed", c.Allowed, "from", c.From.Addr, "fromName", c.From.Name, "to", c.To.Addr, "toName", c.To.Name, "port", c.To.Port, "proto", c.Proto, "rules", c.RuleNames())
 	}
 	if lost > 0 {
 		l.cfg.Log.Warn("policy: connections or packets were not judged and are not logged: there were too many", "number", lost)
 	}
+}
+
+// tally counts what would have been denied. Whoever calls it has l.mu.
+func (l *Log) tally(logged []api.LoggedConnection) {
+	if l.tried == nil || len(l.tried) > room {
+		l.tried = map[string]tally{}
+	}
+	for _, c := range logged {
+		for _, r := range c.Rules {
+			t := l.tried[r.Rule]
+			switch {
+			case !c.Tried:
+				continue
+			case t.version != r.Version:
+				t = tally{version: r.Version}
+			}
+			t.n++
+			l.tried[r.Rule] = t
+		}
+	}
+}
+
+// Tried is how many connections each rule of policies that are only tried would have denied, of those writings of policies
+// that are there still. The error says why no more are counted.
+func (l *Log) Tried(there func(rule, version string) bool) (rules []api.RuleCount, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for rule, t := range l.tried {
+		if there(rule, t.version) {
+			rules = append(rules, api.RuleCount{Rule: rule, Action: api.WouldDeny, Connections: t.n})
+		}
+	}
+	slices.SortFunc(rules, func(a, b api.RuleCount) int { return cmp.Compare(a.Rule, b.Rule) })
+	if l.err != "" {
+		err = errors.New(l.err)
+	}
+	return rules, err
 }
 
 // fresh are the connections that were not looked at, the oldest first.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,5 +130,50 @@ func TestUnseen(t *testing.T) {
 	}
 	if got, _ := l.Since(t.Context(), 0); got.Error != "" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestTried: what a policy that is only tried would deny is counted for that writing of it, and is no line of the agent's log.
+func TestTried(t *testing.T) {
+	l, seen, _ := bench()
+	var said strings.Builder
+	l.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
+	version := "3"
+	l.cfg.Judge = func(list []api.Connection) (out []api.LoggedConnection) {
+		for _, c := range list {
+			out = append(out, api.LoggedConnection{Time: c.First, Allowed: true, Tried: c.To.Port == 80, Rules: []api.PolicyRule{{Rule: "blue/db ingress", Version: version}}})
+		}
+		return out
+	}
+	there := func(rule, v string) bool { return rule == "blue/db ingress" && v == version }
+	count := func() (n uint64) {
+		rules, err := l.Tried(there)
+		for _, r := range rules {
+			n += r.Connections
+		}
+		if err != nil || len(rules) > 1 || len(rules) == 1 && rules[0].Action != api.WouldDeny {
+			t.Errorf("%+v, %v", rules, err)
+		}
+		return n
+	}
+	l.look(t.Context(), began)
+	for port := range uint16(5) {
+		seen.Connections = append(seen.Connections, connection(1, port+1, time.Second))
+	}
+	l.look(t.Context(), began)
+	if got, _ := l.Since(t.Context(), 0); count() != 5 || len(got.Connections) != 5 || said.Len() != 0 {
+		t.Errorf("%d are counted, %d have lines, and the log has %q", count(), len(got.Connections), said.String())
+	}
+	if version = "4"; count() != 0 {
+		t.Error("the count of another writing is told")
+	}
+	seen.Connections = append(seen.Connections, connection(1, 99, time.Minute))
+	if l.look(t.Context(), began); count() != 1 {
+		t.Errorf("%d are counted of the new writing", count())
+	}
+	l.cfg.Seen = func(context.Context) (api.Traffic, error) { return api.Traffic{}, errors.New("it is off") }
+	l.look(t.Context(), began)
+	if _, err := l.Tried(there); err == nil {
+		t.Error("that nothing is counted is not said")
 	}
 }

@@ -72,11 +72,21 @@ func (d Desk) Apply(ctx context.Context, r api.ApplyRequest) (api.Done, error) {
 			case there:
 				what = "changed"
 			}
+			tried := cluster.TrialOf(rec)
+			if list[i].Try {
+				was, there := cluster.Get[cluster.Trial](tx.Snapshot(), tried.Key().ID)
+				if what = "tried"; !there || was.Text != tried.Text {
+					_ = tx.Put(tried) // Update reports it
+				}
+			}
 			line := fmt.Sprintf("%s %s is %s", list[i].Kind, list[i].Key, what) + oneFamily(list[i])
+			if !list[i].Try && !again(list, list[i].Key) && tx.Delete(tried.Key()) {
+				line += ", and is tried no more"
+			}
 			if _, known := cluster.Get[cluster.Network](tx.Snapshot(), rec.Network); !known && rec.Scope == cluster.ScopeNetwork {
 				line += "; there is no network " + rec.Network + ": it selects nothing"
 			}
-			if lines = append(lines, line); what != "unchanged" {
+			if lines = append(lines, line); what != "unchanged" && !list[i].Try {
 				_ = tx.Put(rec.Over(tx.Snapshot(), lost[rec.Key()]...)) // Update reports it
 			}
 		}
@@ -86,6 +96,11 @@ func (d Desk) Apply(ctx context.Context, r api.ApplyRequest) (api.Done, error) {
 		return api.Done{}, fmt.Errorf("apply: %w", err)
 	}
 	return d.done(ctx, rev, lines), nil
+}
+
+// again reports whether a policy is to be tried.
+func again(list []policy.Policy, key policy.Key) bool {
+	return slices.ContainsFunc(list, func(p policy.Policy) bool { return p.Try && p.Key == key })
 }
 
 // read reads policies and their records. Its errors are the user's.
@@ -176,6 +191,9 @@ func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, 
 	rev, err := d.Replica.Update(func(tx *replica.Tx) error {
 		was, there := cluster.Get[cluster.Policy](tx.Snapshot(), worlds.KeyOf(key).ID)
 		found = there && worlds.NameOf(was) == r.Name && tx.Delete(worlds.KeyOf(key))
+		trial := cluster.TrialOf(worlds.RecordOf(key)).Key()
+		tried, there := cluster.Get[cluster.Trial](tx.Snapshot(), trial.ID)
+		found = there && worlds.NameOf(tried.Policy()) == r.Name && tx.Delete(trial) || found
 		return nil
 	})
 	switch {
@@ -205,7 +223,7 @@ func kindOf(text string) (policy.Kind, error) {
 func (d Desk) List(context.Context) (api.Policies, error) {
 	out := view.Policies(d.Replica.Snapshot(), d.Self)
 	for _, l := range d.Replica.Lost() {
-		i := slices.IndexFunc(out.Policies, func(p api.Policy) bool { return keyOf(p) == l.Winner.Key })
+		i := slices.IndexFunc(out.Policies, func(p api.Policy) bool { return p.Mode != api.ModeTry && keyOf(p) == l.Winner.Key })
 		if i < 0 {
 			continue
 		}

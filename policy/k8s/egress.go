@@ -12,7 +12,8 @@ const maxEgressRules = 1000
 // egressPolicy reads OpenShift's EgressNetworkPolicy: rules in order, each about a range of addresses or about a name.
 func (r *reader) egressPolicy(v at) (p policy.Policy) {
 	f := r.fields(v, "apiVersion", "kind", "metadata", "spec", "status")
-	p.Key, p.Log = r.metadata(f["metadata"], v, true), r.logged(f["metadata"])
+	p.Key = r.metadata(f["metadata"], v, true)
+	p.Log, p.Try = r.annotations(f["metadata"])
 	p.Kind, p.Subject.Network = policy.EgressNetworkPolicy, p.Network
 	r.need(v, f["spec"], "spec")
 	var rules []at

@@ -24,8 +24,8 @@ func Format(p policy.Policy) []byte {
 	default:
 		o["apiVersion"], o["metadata"], o["spec"] = clusterBeta, object{"name": p.Name}, clusterSpec(p)
 	}
-	if text := logText(p.Log); text != "" {
-		o["metadata"].(object)["annotations"] = object{LogAnnotation: text}
+	if a := annotationsOf(p); len(a) > 0 {
+		o["metadata"].(object)["annotations"] = a
 	}
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)

@@ -23,15 +23,31 @@ func logText(l policy.Log) string {
 	return ""
 }
 
-// logged reads from a policy's metadata which of its verdicts are logged. Of a stored policy what is not understood is
-// not logged: it changes no verdict.
-func (r *reader) logged(metadata at) (l policy.Log) {
+// ModeAnnotation says whether a policy is enforced, as it is without it, or only tried.
+const ModeAnnotation = ours + "mode"
+
+const enforce, try = "enforce", "try"
+
+func annotationsOf(p policy.Policy) object {
+	o := object{}
+	if text := logText(p.Log); text != "" {
+		o[LogAnnotation] = text
+	}
+	if p.Try {
+		o[ModeAnnotation] = try
+	}
+	return o
+}
+
+// annotations reads from a policy's metadata which of its verdicts are logged, and whether it is only tried. Of a stored policy
+// what is not understood says nothing: it changes no verdict.
+func (r *reader) annotations(metadata at) (l policy.Log, tried bool) {
 	if r.err != nil || !metadata.there() {
-		return 0
+		return 0, false
 	}
 	annotations := r.field(metadata, "annotations")
 	if !annotations.there() {
-		return 0
+		return 0, false
 	}
 	for _, p := range r.pairs(annotations) {
 		switch {
@@ -39,9 +55,13 @@ func (r *reader) logged(metadata at) (l policy.Log) {
 			l = logs[p.value.Value]
 		case p.key == LogAnnotation:
 			l = logs[r.oneOf(p.value, "denied", "all")]
+		case p.key == ModeAnnotation && r.closed:
+			tried = p.value.Value == try
+		case p.key == ModeAnnotation:
+			tried = r.oneOf(p.value, enforce, try) == try
 		case strings.HasPrefix(p.key, ours) && !r.closed && r.err == nil:
-			r.fail(p.value, "the annotation %.80q is none of grapevine's; there is %s", p.key, LogAnnotation)
+			r.fail(p.value, "the annotation %.80q is none of grapevine's; there are %s and %s", p.key, LogAnnotation, ModeAnnotation)
 		}
 	}
-	return l
+	return l, tried
 }

@@ -29,7 +29,20 @@ func TestLogAnnotation(t *testing.T) {
 				t.Errorf("written again: %s, %v", Format(list[0]), err)
 			}
 		}
-		for annotation, want := range map[string]string{"grapevine.io/log: al": "denied", "grapevine.io/logs: all": "is none of grapevine's"} {
+		for annotation, want := range map[string]bool{"grapevine.io/mode: try": true, "grapevine.io/mode: enforce": false, "grapevine.io/log: all": false, "": false} {
+			list, err := Parse(of(annotation))
+			if err != nil || len(list) != 1 || list[0].Try != want {
+				t.Fatalf("%s: %+v, %v", of(annotation), list, err)
+			}
+			again, err := Stored(Format(list[0]))
+			if err != nil || again.Try != want || again.Log != list[0].Log {
+				t.Errorf("written again: %s, %v", Format(list[0]), err)
+			}
+		}
+		if _, err := Parse([]byte(strings.Join([]string{string(of("grapevine.io/mode: try")), string(of(""))}, "---\n"))); err != nil {
+			t.Errorf("one that is tried beside one that is enforced: %v", err)
+		}
+		for annotation, want := range map[string]string{"grapevine.io/mode: tri": "enforce, try", "grapevine.io/log: al": "denied", "grapevine.io/logs: all": "is none of grapevine's"} {
 			if _, err := Parse(of(annotation)); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", annotation, err)
 			}

@@ -32,7 +32,11 @@ func Parse(text []byte) (list []policy.Policy, err error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := map[policy.Key]int{}
+	type once struct {
+		key policy.Key
+		try bool // of one that is in force another writing may be tried
+	}
+	seen := map[once]int{}
 	r := &reader{}
 	for i, document := range found {
 		r.document = i + 1
@@ -44,13 +48,13 @@ func Parse(text []byte) (list []policy.Policy, err error) {
 			return nil, r.err
 		}
 		for _, p := range read {
-			if other, twice := seen[p.Key]; twice {
+			if other, twice := seen[once{p.Key, p.Try}]; twice {
 				return nil, fmt.Errorf("document %d: %s %s is in document %d already; write it once", i+1, p.Kind, p.Key, other)
 			}
 			if size := len(Format(p)); size > MaxPolicy {
 				return nil, fmt.Errorf("document %d: %s %s has %d bytes; split it into policies of at most %d", i+1, p.Kind, p.Key, size, MaxPolicy)
 			}
-			seen[p.Key] = i + 1
+			seen[once{p.Key, p.Try}] = i + 1
 			list = append(list, p)
 		}
 	}
@@ -193,7 +197,8 @@ func (r *reader) need(parent, v at, name string) {
 
 func (r *reader) networkPolicy(v at) (p policy.Policy) {
 	f := r.fields(v, "apiVersion", "kind", "metadata", "spec", "status")
-	p.Key, p.Log = r.metadata(f["metadata"], v, true), r.logged(f["metadata"])
+	p.Key = r.metadata(f["metadata"], v, true)
+	p.Log, p.Try = r.annotations(f["metadata"])
 	p.Kind = policy.NetworkPolicy
 	r.ranges = 0
 	r.need(v, f["spec"], "spec")
@@ -390,7 +395,8 @@ const maxClusterItems = 25
 
 func (r *reader) clusterPolicy(v at) (p policy.Policy) {
 	f := r.fields(v, "apiVersion", "kind", "metadata", "spec", "status")
-	p.Key, p.Log = r.metadata(f["metadata"], v, false), r.logged(f["metadata"])
+	p.Key = r.metadata(f["metadata"], v, false)
+	p.Log, p.Try = r.annotations(f["metadata"])
 	p.Kind = policy.ClusterNetworkPolicy
 	r.need(v, f["spec"], "spec")
 	var s map[string]at

@@ -140,21 +140,21 @@ func (q Question) pair(e ends, t tally) (p Pair, changes bool) {
 			p.Why = append(p.Why, d.Rules...)
 		}
 	}
-	p.Unless = q.names(e)
+	p.Unless = Names(q.After, e.from, e.to, e.proto, e.port)
 	return p, true
 }
 
-// names are those by which a connection to the outside would pass.
-func (q Question) names(e ends) (list []policy.Domain) {
-	if e.from.Endpoint == "" || e.to.Endpoint != "" {
+// Names are those by which a connection to the outside would pass.
+func Names(w policy.World, from, to policy.Peer, proto uint8, port uint16) (list []policy.Domain) {
+	if from.Endpoint == "" || to.Endpoint != "" {
 		return nil
 	}
-	for _, d := range q.After.NamesOf(e.from.Endpoint) {
+	for _, d := range w.NamesOf(from.Endpoint) {
 		name := string(d)
 		if below, any := strings.CutPrefix(name, "*"); any {
 			name = "any" + below
 		}
-		if q.After.Verdict(e.from, policy.Peer{Name: name}, e.proto, e.port).Allowed {
+		if w.Verdict(from, policy.Peer{Name: name}, proto, port).Allowed {
 			list = append(list, d)
 		}
 	}

@@ -3,6 +3,7 @@ package overlay
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,7 +24,9 @@ func TestExit(t *testing.T) {
 				t.Helper()
 				in := scene(mode, port)
 				e.VNID, e.V4 = 5, !e.V6
+				e.Hosts, e.Routers = in.VTEPs[0].Host, []netip.Prefix{prefix("10.128.0.1/22"), prefix("fd00:1::1/64")}
 				in.Exits = []pipeline.Exit{e}
+				in.Own = []netip.Addr{in.VTEP, addr("172.17.0.1"), addr("2001:db8:17::1")}
 				next, err := pipeline.Compile(in)
 				if err != nil {
 					t.Fatal(err)
@@ -74,8 +77,17 @@ func TestExit(t *testing.T) {
 			noSource, transit := "spoof-guard: drop: "+pipeline.DropTunnelSource.String(), "forwarding: drop: "+pipeline.DropTransit.String()
 			answer := func(vnid, vtep uint32, src, dst string) string { return tunnel(vnid, vtep, ip(src, dst)) }
 
+			unsent := func(vtep uint32, src string, kind, code int) string {
+				return tunnel(0, vtep, fmt.Sprintf("icmp,nw_src=%s,nw_dst=10.128.0.7,nw_ttl=64,icmp_type=%d,icmp_code=%d", src, kind, code))
+			}
 			check("by another host", leave(pipeline.Exit{VTEP: addr("192.0.2.2"), Index: 2}),
 				packet{"out", out, to("gvtun")},
+				packet{"to its own host's other address", from("gva", "61", "10.128.0.7", "172.17.0.1"), to("gv0")},
+				packet{"the same of the other family", strings.Replace(from6, "2001:db8::1", "2001:db8:17::1", 1), to("gv0")},
+				packet{"the holder's word that it was too big", unsent(2, "240.1.0.2", 3, 4), to("gva")},
+				packet{"the holder's word that it went in circles", unsent(2, "240.1.0.2", 11, 0), to("gva")},
+				packet{"what the holder says of a port of its own", unsent(2, "240.1.0.2", 3, 3), to("gv0")},
+				packet{"the same by who is not the holder", unsent(3, "240.1.0.2", 3, 4), "spoof-guard: drop: " + pipeline.DropTunnelSource.String()},
 				packet{"of the other family", from6, "forwarding: " + none},
 				packet{"to a host of the cluster", from("gva", "61", "10.128.0.7", "192.0.2.2"), to("gv0")},
 				packet{"to its gateway", from("gva", "61", "10.128.0.7", "10.128.0.1"), to("gv0")},

@@ -22,7 +22,7 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 		case h.Host == self: // here, as far as it is ready for a network
 		case vtep.IsValid():
 			i := slices.IndexFunc(g.vteps, func(v pipeline.VTEP) bool { return v.Addr == vtep })
-			exit.VTEP, exit.Index = vtep, g.vteps[i].Index
+			exit.VTEP, exit.Index, exit.Hosts = vtep, g.vteps[i].Index, g.vteps[i].Host
 		}
 		for _, name := range e.Networks {
 			if n, ok := g.network[name]; ok && n.VNID != 0 && !slices.Contains(e.Taken, name) {
@@ -31,8 +31,19 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 				if way.VNID = n.VNID; n.Encrypted() { // the way to the gateway would be in the clear
 					way.VTEP, way.Index = netip.Addr{}, 0
 				}
+				way.Routers = g.routers(n.VNID)
 				list = append(list, way)
 			}
+		}
+	}
+	return list
+}
+
+// routers are the gateway addresses of a network.
+func (g *ground) routers(vnid uint32) (list []netip.Prefix) {
+	for _, s := range g.subnets {
+		if s.VNID == vnid && s.Gateway.IsValid() {
+			list = append(list, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))
 		}
 	}
 	return list

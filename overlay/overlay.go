@@ -62,6 +62,8 @@ type Reach interface {
 	// Judge returns the subnets that this host cannot take, and those of the cluster's ranges
 	// in which it has nothing of its own.
 	Judge(snap *cluster.Snapshot) (barred map[netip.Prefix]bool, clear []netip.Prefix)
+	// Own are this host's addresses. Watch tells of them, too.
+	Own() []netip.Addr
 }
 
 // FastPath carries what needs no switch. Narrow is called before the flows become those

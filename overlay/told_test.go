@@ -188,6 +188,7 @@ func (c *changing) change() {
 }
 
 func (*changing) Judge(*cluster.Snapshot) (map[netip.Prefix]bool, []netip.Prefix) { return nil, nil }
+func (*changing) Own() []netip.Addr                                               { return nil }
 
 // TestClosedSinceInside: what a name opened is closed as soon as it is something inside, long before its time is over: a
 // new address of another host, one of this host, a new subnet. Nobody asks for a name meanwhile.

@@ -75,6 +75,8 @@ type Config struct {
 	IPsec bool
 	// Served are subnets that reach the outside from one address, or not at all.
 	Served []nat.Source
+	// translates: the tables give what is served its address. It is theirs to know.
+	translates bool
 }
 
 func (c Config) equal(d Config) bool {
@@ -289,7 +291,7 @@ func (f *Filter) restore() error {
 	return f.apply()
 }
 
-// Refused is what a rule that is about encryption has dropped, since it came to be.
+// Refused is what a rule that is about encryption or an egress has dropped, since it came to be.
 type Refused = nft.Count
 
 // Refused are those that have dropped anything.
@@ -322,17 +324,23 @@ type tables struct {
 	owned       bool // this kernel has tables with owners
 	twice       bool // what cfg wants is in owner's table as well
 	fib         bool // this kernel has the expression fib
+	translates  bool // and NAT for these tables
 	cfg         Config
 	made        time.Time // when they were made anew
 	handles     []uint64  // of the rules as set left them; nil: they are to be made anew
 	before      []Refused // by rules that were replaced
 }
 
-// counted is what the rules of a table have dropped for encryption's sake.
+// toldOf reports whether it is a chain of which it is told what they have dropped: what somebody looks for, or forges.
+func toldOf(chain string) bool {
+	return strings.HasPrefix(chain, "encrypted-") || strings.HasPrefix(chain, "ipsec-") || chain == Served
+}
+
+// counted is what the rules of a table have dropped, of which it is told.
 func (t *tables) counted(name string) (list []Refused, err error) {
 	all, err := t.conn.Counts(table(name, Config{}, t.fib))
 	for _, c := range all {
-		if (strings.HasPrefix(c.Chain, "encrypted-") || strings.HasPrefix(c.Chain, "ipsec-")) && c.Packets > 0 {
+		if toldOf(c.Chain) && c.Packets > 0 {
 			list = append(list, c)
 		}
 	}
@@ -383,6 +391,7 @@ func openTables() (t *tables, err error) {
 	for _, t.fib = range []bool{true, false} {
 		probe := table("grapevine-probe", Config{Interface: "none"}, t.fib)
 		if err = t.conn.Do(append(probe.Anew(), probe.Remove()...)); err == nil {
+			t.translates = t.canTranslate()
 			return t, nil
 		}
 	}
@@ -404,6 +413,7 @@ func (t *tables) own() {
 }
 
 func (t *tables) set(cfg Config) error {
+	cfg.translates = t.translates
 	if t.change(cfg) {
 		return nil
 	}

@@ -62,6 +62,9 @@ func table(name string, cfg Config, fib bool) nft.Table {
 	}
 	if len(cfg.Served) > 0 {
 		t.Chains = append(t.Chains, served(cfg))
+		if cfg.translates {
+			t.Chains = append(t.Chains, leaving(cfg))
+		}
 	}
 	if cfg.Encrypted != "" {
 		t.Chains = append(t.Chains, encrypted(cfg)...)

@@ -10,13 +10,16 @@ import (
 	"github.com/grapevine-net/grapevine/host/nft"
 )
 
+// Served is the chain of what leaves with another address than it is to: others know it by this name.
+const Served = "served"
+
 // served is the chain behind NAT for subnets that reach the outside from one address: what leaves with another one is
 // dropped, whoever has flushed the rules that translate it or put others before them. A packet that is dropped here
 // leaves nothing in conntrack, so that the next one of its connection begins anew. Tables of iptables have no chain
 // behind NAT: where the kernel has no nf_tables, nothing does this.
 func served(cfg Config) nft.Chain {
 	c := nft.Chain{
-		Name: "served", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT,
+		Name: Served, Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT,
 		Rules: []nft.Rule{accept("inside", to(cfg.Interface)), accept("and on this host", to("lo"))},
 	}
 	for _, s := range cfg.Served {

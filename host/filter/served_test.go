@@ -12,8 +12,8 @@ import (
 	"github.com/grapevine-net/grapevine/host/nat"
 )
 
-// TestServed: what has an egress leaves with its address or not at all, whatever NAT there is: another program's that
-// comes first, none, or none after `nft flush ruleset`. Who goes on sending leaves with the address once NAT is right.
+// TestServed: what has an egress leaves with its address or not at all, whatever NAT there is: another program's of
+// iptables, one's own that comes before ours, which is told, none, or none after `nft flush ruleset`.
 func TestServed(t *testing.T) {
 	w := newWorld(t, func() (*Filter, error) { return Open(slog.New(slog.DiscardHandler)) })
 	if _, is := w.filter.with.(*tables); !is {
@@ -64,14 +64,24 @@ func TestServed(t *testing.T) {
 			}
 		}
 	}
-	if got := leaves(5000); got != "" {
-		t.Errorf("behind another program's MASQUERADE it leaves as %s", got)
+	const address = "10.9.0.77"
+	if got := leaves(5000); got != address {
+		t.Errorf("before another program's MASQUERADE it leaves as %q", got)
 	}
 	w.host.Do(func() {
-		run(t, "iptables", "-t", "nat", "-I", "POSTROUTING", "-s", "10.128.0.0/22", "!", "-o", "gv0", "-j", "SNAT", "--to-source", "10.9.0.77")
+		run(t, "nft", "add table ip other; add chain ip other out { type nat hook postrouting priority 0; }; add rule ip other out oifname != gv0 masquerade")
 	})
-	if got := leaves(5000); got != "10.9.0.77" {
-		t.Errorf("once NAT is right it leaves as %q", got)
+	if got := leaves(5001); got != "" {
+		t.Errorf("behind NAT that is nobody's custom it leaves as %s", got)
+	}
+	w.host.Do(func() {
+		if dropped, err := w.filter.Refused(); err != nil || len(dropped) != 1 || dropped[0].Chain != Served {
+			t.Errorf("of what did not leave it is told %+v, %v", dropped, err)
+		}
+		run(t, "nft", "delete table ip other")
+	})
+	if got := leaves(5001); got != address {
+		t.Errorf("once that is gone it leaves as %q", got)
 	}
 	if !reaches(w.at["away"], "10.9.0.1:8080", 0) {
 		t.Error("who comes in by a published port gets no answer")
@@ -79,13 +89,13 @@ func TestServed(t *testing.T) {
 	w.host.Do(func() {
 		run(t, "iptables", "-t", "nat", "-F")
 	})
-	if got := leaves(5001); got != "" {
-		t.Errorf("without NAT it leaves as %s", got)
+	if got := leaves(5002); got != address {
+		t.Errorf("without iptables' NAT it leaves as %q", got)
 	}
 	w.host.Do(func() { run(t, "nft", "flush", "ruleset") })
 	if with := w.filter.with.(*tables); with.owned {
-		if got := leaves(5002); got != "" {
-			t.Errorf("after a flush of everything it leaves as %s", got)
+		if got := leaves(5003); got != address {
+			t.Errorf("after a flush of everything it leaves as %q", got)
 		}
 	}
 }

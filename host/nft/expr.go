@@ -168,6 +168,16 @@ func DNAT(v6 bool, port uint32) Expr {
 	return expr("nat", attrs...)
 }
 
+// SNAT has the packet leave with the address in register 1.
+func SNAT(v6 bool) Expr {
+	family := uint32(unix.AF_INET)
+	if v6 {
+		family = unix.AF_INET6
+	}
+	return expr("nat", nl.NewRtAttr(unix.NFTA_NAT_TYPE, be32(unix.NFT_NAT_SNAT)), nl.NewRtAttr(unix.NFTA_NAT_FAMILY, be32(family)),
+		nl.NewRtAttr(unix.NFTA_NAT_REG_ADDR_MIN, be32(unix.NFT_REG_1)))
+}
+
 // Refuse ends the packet, and tells who sent it that nobody is at that port: by a reset of TCP, or by ICMP or ICMPv6.
 func Refuse(tcp bool) Expr {
 	if tcp {

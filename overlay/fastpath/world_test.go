@@ -177,7 +177,12 @@ func inputs() *rapid.Generator[pipeline.Input] {
 			case i == -1:
 				e.Here = true
 			case i >= 0:
-				e.VTEP, e.Index = in.VTEPs[i].Addr, in.VTEPs[i].Index
+				e.VTEP, e.Index, e.Hosts = in.VTEPs[i].Addr, in.VTEPs[i].Index, in.VTEPs[i].Host
+				for _, s := range in.Subnets {
+					if s.VNID == vnid && s.Gateway.IsValid() {
+						e.Routers = append(e.Routers, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))
+					}
+				}
 			}
 			in.Exits = append(in.Exits, e)
 		}

@@ -245,10 +245,10 @@ func (g *Guard) ByIPsec() bool {
 	return f != nil && f.ByIPsec()
 }
 
-// Refused is what rules have dropped so that nothing passes in the clear. It waits for rules that are being set.
+// Refused is what rules have dropped so that nothing passes in the clear, or with another address than an egress's. It waits for rules that are being set.
 func (g *Guard) Refused() []filter.Refused {
 	f := g.last().filter
-	if f == nil || !g.cfg.Encrypts && !g.cfg.Networks && !g.cfg.IPsec {
+	if f == nil {
 		return nil
 	}
 	list, err := f.Refused()

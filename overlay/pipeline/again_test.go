@@ -94,8 +94,10 @@ func genInput() *rapid.Generator[Input] {
 				e.Here = true
 			case len(in.VTEPs) > 0:
 				e.VTEP, e.Index = in.VTEPs[0].Addr, in.VTEPs[0].Index
+				e.Hosts, e.Routers = []netip.Addr{netip.MustParseAddr("240.0.0.9")}, []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}
 			}
 			in.Exits = append(in.Exits, e)
+			in.Own = []netip.Addr{netip.AddrFrom4([4]byte{172, 17, 0, byte(number("own", 2))})}
 		}
 		if number("policy", 2) > 0 {
 			in.Policy = genPolicy().Draw(t, "policy")

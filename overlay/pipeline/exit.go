@@ -20,6 +20,10 @@ type Exit struct {
 	Track bool
 	// V4 and V6 say of which families there is an address; of the other one nothing leaves.
 	V4, V6 bool
+	// Hosts are the gateway's addresses in HostRanges, by which it says what it could not pass on, if it is another host.
+	// Routers are the network's own gateway addresses, each with the length of its subnet's prefix.
+	Hosts   []netip.Addr
+	Routers []netip.Prefix
 }
 
 func (e Exit) has(f family) bool { return f == ipv4 && e.V4 || f == ipv6 && e.V6 }
@@ -41,6 +45,18 @@ const exitZone = 0x6777
 func exitOut(c *compiler) {
 	for _, s := range c.outward() {
 		c.exitFrom(s)
+		c.ownHost(s)
+	}
+}
+
+// ownHost leads what endpoints send to another address of their host, such as the one by which Docker has them know it
+// (host-gateway), to that host: the gateway's host has the same ones.
+func (c *compiler) ownHost(way Stage) {
+	if c.in.GatewayPort == 0 {
+		return
+	}
+	for _, a := range c.in.Own {
+		c.add(way, 130, object{}, match{}.reg(regClass, classEndpoint).reg(regInternal, 0).ipDst(host(a)), c.toGatewayBy(HostGuard)...)
 	}
 }
 

@@ -67,6 +67,8 @@ type Input struct {
 	Groups []Group
 	// Exits say of networks by which host their endpoints reach the outside, one of a network; others do by their own.
 	Exits []Exit
+	// Own are this host's own addresses beside VTEP, where there are Exits: endpoints speak to their host as ever.
+	Own []netip.Addr
 	// Exposed are the ports, of all hosts' endpoints, that the outside reaches by every host.
 	Exposed []Exposed
 }

@@ -219,6 +219,8 @@ const (
 	DropNoEgress   Reason = 26
 	DropShut       Reason = 27
 	DropNotExposed Reason = 28
+	// Of no flow, as DropClear.
+	DropOtherAddress Reason = 30
 )
 
 var reasons = []struct {
@@ -253,6 +255,7 @@ var reasons = []struct {
 	{DropShut, "to a network that this host, which has no Docker, is not told to reach"},
 	{DropNoEgress, "of a network with an egress address, to the outside, and no host holds the address"},
 	{DropNotExposed, "from outside, by another host, and fits no connection to an exposed port"},
+	{DropOtherAddress, "of a network with an egress address, to the outside, by nftables: would have left with another address"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

@@ -25,12 +25,16 @@ func (p *Plane) Flows(ctx context.Context) ([]api.Flow, error) {
 	return append(flows, p.refused()...), nil
 }
 
-// refused are the rules that have dropped what was in the clear, as flows of no table: they are nftables'.
+// refused are the rules that have dropped what was in the clear, or left with another address than an egress's, as flows
+// of no table: they are nftables'.
 func (p *Plane) refused() (flows []api.Flow) {
 	for _, r := range p.guard.Refused() {
-		reason := pipeline.DropForgedClear
-		if r.Chain != "encrypted-in" && r.Chain != "encrypted-forward" && r.Chain != "ipsec-in" {
-			reason = pipeline.DropClear
+		reason := pipeline.DropClear
+		switch r.Chain {
+		case "encrypted-in", "encrypted-forward", "ipsec-in":
+			reason = pipeline.DropForgedClear
+		case "served":
+			reason = pipeline.DropOtherAddress
 		}
 		flows = append(flows, api.Flow{
 			Table: nftables, Stage: r.Chain, Match: r.Comment, Actions: "drop", Cookie: reason.Cookie(), Packets: r.Packets, Bytes: r.Bytes,

@@ -61,7 +61,7 @@ and look into, its containers.
 Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be found out.`,
 		Example: `  grapevine trace web db
   grapevine trace web db:80
-  grapevine trace web shop:80                            # a service
+  grapevine trace outside db:80                          # from beyond the cluster
   grapevine trace web 192.0.2.80:443 --dry --flows
   grapevine trace db web -o json | jq -r .verdict`,
 		Args: func(c *cobra.Command, args []string) error {

@@ -38,6 +38,7 @@ import (
 	"github.com/grapevine-net/grapevine/observe/capture"
 	"github.com/grapevine-net/grapevine/observe/ipfix"
 	"github.com/grapevine-net/grapevine/observe/metrics"
+	"github.com/grapevine-net/grapevine/observe/mirror"
 	"github.com/grapevine-net/grapevine/observe/rulecount"
 	"github.com/grapevine-net/grapevine/observe/trace"
 	"github.com/grapevine-net/grapevine/observe/traffic"
@@ -90,6 +91,7 @@ type Agent struct {
 	metricsPort *metrics.Port
 	exporter    *metrics.Exporter
 	captures    *capture.Desk
+	mirrors     *mirror.Desk
 	traces      *trace.Desk
 	ruleCounts  *rulecount.Desk
 	audit       *audit.Log

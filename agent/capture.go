@@ -13,7 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/observe/capture"
 )
 
-// openCapture makes the desk where captures are asked for.
+// openCapture makes the desks where captures and mirrors are asked for.
 func (a *Agent) openCapture() {
 	a.captures = capture.New(capture.Config{
 		Self: a.self(), Version: a.version, Consent: a.cfg.Capture, Log: a.log,
@@ -23,6 +23,7 @@ func (a *Agent) openCapture() {
 		},
 		Open: a.openTap,
 	})
+	a.mirrors = mirroring{a}.desk()
 }
 
 // openTap reads the packets at the container's end of an endpoint.

@@ -65,6 +65,9 @@ func (a *Agent) handlers() api.Handlers {
 		Trace:        a.traces.Trace,
 		Lead:         a.traces.Lead,
 		Capture:      a.captures.Capture,
+		Mirrors:      a.mirrors.List,
+		StartMirror:  a.mirrors.Start,
+		StopMirror:   a.mirrors.Stop,
 		Traffic:      a.traffic.Traffic,
 		Metrics:      a.exporter.Handler(),
 	}

@@ -97,6 +97,7 @@ func (a *Agent) tasks() []Task {
 		{Name: "metrics", Run: a.metricsPort.Run,
 			Problems: func(context.Context, look) []api.Problem { return a.metricsPort.Problems() }},
 		{Name: "capture", Run: a.captures.Run},
+		{Name: "mirrors", Run: a.mirrors.Run},
 		{Name: "traffic", Run: a.traffic.Run},
 		{Name: "ipfix", Run: a.flows.Run},
 		{Name: "policy log", Run: a.audit.Run},

@@ -61,6 +61,9 @@ type Handlers struct {
 	Trace        func(context.Context, TraceRequest) (Trace, error)
 	Lead         func(context.Context, TraceRequest) (Lead, error)
 	Capture      func(context.Context, CaptureRequest, io.Writer) (CaptureEnd, error)
+	Mirrors      func(context.Context) ([]Mirror, error)
+	StartMirror  func(context.Context, MirrorRequest) (Done, error)
+	StopMirror   func(context.Context, StopMirrorRequest) (Done, error)
 	Traffic      func(ctx context.Context, all bool) (Traffic, error)
 	Metrics      http.Handler // in Prometheus' text format
 	// Absent says why there is no such answer; nil: it is one of another version.
@@ -72,8 +75,8 @@ type Handlers struct {
 // Readers are the answers for who may look and not touch: nothing of them changes anything or has a key in it.
 func (h Handlers) Readers() Handlers {
 	r := Handlers{
-		Clients: h.Clients,
-		Status:  h.Status, Nodes: h.Nodes, Services: h.Services, Egresses: h.Egresses, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
+		Clients: h.Clients, Mirrors: h.Mirrors,
+		Status: h.Status, Nodes: h.Nodes, Services: h.Services, Egresses: h.Egresses, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
 		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, RuleCounts: h.RuleCounts, PolicyLog: h.PolicyLog, Explain: h.Explain, Learn: h.Learn, Trace: dryTrace(h.Trace), Lead: dryTrace(h.Lead), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
 	}
 	if r.Absent == nil {
@@ -140,7 +143,7 @@ func (h Handlers) mux() *routes {
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	for _, add := range []func(*routes){
 		h.addStatus, h.addNodes, h.addNetworks, h.addService, h.addEgress, h.addClients, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
-		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture, h.addTraffic, h.addPolicyLog, h.addTrace, h.addLead,
+		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture, h.addTraffic, h.addPolicyLog, h.addTrace, h.addLead, h.addMirror,
 	} {
 		add(mux)
 	}

@@ -15,7 +15,7 @@ var mayImport = map[string]string{
 	"agent": "multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems encap gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
+		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
 	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds",
@@ -54,7 +54,7 @@ var mayImport = map[string]string{
 	"host/nft":               "",
 	"host/ovs":               "",
 	"host/ovs/ovstest":       "host/ovs",
-	"host/packets":           "host/netns",
+	"host/packets":           "host/link host/netns",
 	"host/plugin":            "",
 	"host/portreserve":       "",
 	"host/proxy":             "",
@@ -75,6 +75,7 @@ var mayImport = map[string]string{
 	"observe/drops":          "overlay/pipeline",
 	"observe/frames":         "encap",
 	"observe/ipfix":          "observe/traffic overlay/counter",
+	"observe/mirror":         "api api/view cluster host/packets",
 	"observe/metrics":        "api observe/drops overlay/pipeline",
 	"observe/pcapng":         "",
 	"observe/rulecount":      "api cluster observe/ask",

@@ -43,19 +43,24 @@ type Tap struct {
 // Open reads the interface of an index in the namespace of file sandbox, all packets that the filter
 // lets pass, from now on. An empty filter lets all pass.
 func Open(sandbox string, index int, filter []bpf.RawInstruction) (*Tap, error) {
+	return open(sandbox, index, filter, false)
+}
+
+// open is Open. Of a whole packet what is read has a vnetHeader before it.
+func open(sandbox string, index int, filter []bpf.RawInstruction, whole bool) (*Tap, error) {
 	ns, err := os.Open(sandbox)
 	if err != nil {
 		return nil, fmt.Errorf("open the sandbox: %w", err)
 	}
 	defer ns.Close()
-	t := &Tap{data: make([]byte, Snap), oob: make([]byte, 256)}
-	if err := netns.Do(ns, func() error { return t.open(index, filter) }); err != nil {
+	t := &Tap{data: make([]byte, vnetHeader+Snap), oob: make([]byte, 256)}
+	if err := netns.Do(ns, func() error { return t.open(index, filter, whole) }); err != nil {
 		return nil, fmt.Errorf("read the packets of interface %d in %s: %w", index, sandbox, err)
 	}
 	return t, nil
 }
 
-func (t *Tap) open(index int, filter []bpf.RawInstruction) (err error) {
+func (t *Tap) open(index int, filter []bpf.RawInstruction, whole bool) (err error) {
 	// Without a protocol it reads nothing until it is bound: no packet passes before the filter.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -78,6 +83,11 @@ func (t *Tap) open(index int, filter []bpf.RawInstruction) (err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room); err != nil {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, room); err != nil {
 			return fmt.Errorf("make room for packets: %w", err)
+		}
+	}
+	if whole {
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+			return fmt.Errorf("ask for packets that are not segmented yet: %w", err)
 		}
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {

@@ -169,6 +169,9 @@ func (w *way) step(e nft.Step) (answer, error) {
 		if nft.Attribute(e.Attrs, unix.NFTA_CT_SREG) != nil {
 			return maybe, errors.New("marks the connection of")
 		}
+		if key := be(nft.Attribute(e.Attrs, unix.NFTA_CT_KEY)); key == unix.NFT_CT_SRC_IP6 || key == unix.NFT_CT_DST_IP6 {
+			return no, nil // its connection is of IPv4, which ends the rule
+		}
 		return w.load(e.Attrs, unix.NFTA_CT_DREG, w.tracked(e.Attrs))
 	case "rt", "fib", "socket", "hash", "osf", "exthdr", "xfrm", "tunnel", "byteorder", "numgen":
 		// They load something, of which nothing is known. An end of theirs is one that a maybe covers.
@@ -265,6 +268,8 @@ func (w *way) tracked(attrs []byte) bits {
 	case unix.NFT_CT_STATUS:
 		const translated = 1<<4 | 1<<5 // IPS_SRC_NAT, IPS_DST_NAT
 		return bits{make([]byte, 4), native(^uint32(translated))}
+	case unix.NFT_CT_SRC_IP, unix.NFT_CT_DST_IP:
+		return w.packet.party()
 	}
 	return bits{}
 }

@@ -142,6 +142,8 @@ func TestJudge(t *testing.T) {
 		{name: "nft changes", nft: "table ip f { chain o { type filter hook output priority 0; ip dscp set 1; } }", want: "changes sent"},
 		{name: "nft reads what is not known", nft: "table ip f { chain o { type filter hook output priority 0; ip id 7 drop; } }", want: "drops what may be sent"},
 		{name: "nft reads what is known", nft: "table ip f { chain o { type filter hook output priority 0; ip frag-off & 0x1fff != 0 drop; ip ttl < 5 drop; udp checksum != 0 drop; ip version != 4 drop; @th,64,8 != 8 drop; } }"},
+		{name: "nft asks who called whom", nft: "table inet f { chain p { type filter hook postrouting priority 150; ct original ip saddr 10.128.0.0/16 drop; ct original ip6 saddr fd00::/8 drop; ct original ip daddr 10.9.1.4 counter; ct status snat drop; } }"},
+		{name: "nft asks who called whom, and means a peer", nft: "table inet f { chain p { type filter hook postrouting priority 150; ct original ip saddr 10.9.1.3 drop; } }", want: "drops what may be sent VXLAN packets of or for 10.9.1.3"},
 		{name: "nft netdev", nft: "table netdev f { chain i { type filter hook ingress device eth0 priority 0; } }", want: "is at the interface eth0"},
 		{name: "nft netdev elsewhere", nft: "table netdev f { chain i { type filter hook ingress device docker0 priority 0; policy drop; } }"},
 		{name: "nft inet ingress", nft: "table inet f { chain i { type filter hook ingress device eth0 priority 0; } }", want: "is at the interface eth0"},

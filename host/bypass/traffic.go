@@ -1,6 +1,7 @@
 package bypass
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -79,6 +80,21 @@ func (t Traffic) sent(peer bits, hook, state uint32) packet {
 	p.ip.put(8, point([]byte{64}))
 	p.udp = datagram(between(t.LeastPort, t.EndPort-1), t.Port)
 	return p
+}
+
+// party is an address of the packet's connection: of one side or of the other.
+func (p packet) party() bits {
+	a, b := p.ip.part(12, 4), p.ip.part(16, 4)
+	leastA, mostA := a.bounds()
+	leastB, mostB := b.bounds()
+	least, most := leastA, mostA
+	if bytes.Compare(leastB, least) < 0 {
+		least = leastB
+	}
+	if bytes.Compare(most, mostB) < 0 {
+		most = mostB
+	}
+	return common(least, most)
 }
 
 // header is that of IPv4 without options, of UDP.

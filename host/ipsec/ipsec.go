@@ -98,7 +98,8 @@ type Way struct {
 	Device      int // the index of this host's interface
 }
 
-// ErrBare is of a policy by which packets pass without ESP: as they are, or with a transformation that encrypts nothing.
+// ErrBare is of a policy by which packets pass with a transformation that encrypts nothing: who asks whether there is one
+// takes them for protected.
 var ErrBare = errors.New("asks for no ESP")
 
 // Unprotected says why packets one way or the other may pass in the clear, or would not pass at all; nil: of all of them
@@ -126,7 +127,7 @@ func unprotected(policies []netlink.XfrmPolicy, dir netlink.Dir, from, to netip.
 			break
 		}
 		if !esp(p) {
-			return fmt.Errorf("the IPsec policy %s from %s to %s (priority %d) %w", dir, network(p.Src), network(p.Dst), p.Priority, ErrBare)
+			return fmt.Errorf("the IPsec policy %s from %s to %s (priority %d) %w", dir, network(p.Src), network(p.Dst), p.Priority, without(p))
 		}
 		if p.SrcPort == 0 { // VXLAN sends from any port
 			covered, at = true, p.Priority
@@ -157,6 +158,25 @@ func esp(p netlink.XfrmPolicy) bool {
 	return slices.ContainsFunc(p.Tmpls, func(t netlink.XfrmPolicyTmpl) bool { return t.Proto == netlink.XFRM_PROTO_ESP && t.Optional == 0 })
 }
 
+var (
+	errBlocks   = errors.New("lets nothing pass (action block)")
+	errPasses   = errors.New("lets packets pass as they are")
+	errOptional = errors.New("asks for ESP only where there are keys (level use)")
+)
+
+// without says what a policy does that does not ask for ESP alone.
+func without(p netlink.XfrmPolicy) error {
+	switch {
+	case p.Action != netlink.XFRM_POLICY_ALLOW:
+		return errBlocks
+	case slices.ContainsFunc(p.Tmpls, func(t netlink.XfrmPolicyTmpl) bool { return t.Optional == 0 }):
+		return ErrBare
+	case len(p.Tmpls) == 0:
+		return errPasses
+	}
+	return errOptional
+}
+
 func contains(n *net.IPNet, a netip.Addr) bool { return n == nil || n.Contains(a.AsSlice()) }
 
 func network(n *net.IPNet) string {
@@ -169,7 +189,7 @@ func network(n *net.IPNet) string {
 // Disabled says why a device passes IPsec by, whatever the policies are; nil: it does not
 // (disable_xfrm and disable_policy of ip-sysctl in the kernel's documentation).
 func Disabled(device string) error {
-	for _, at := range [][2]string{{device, "disable_xfrm"}, {device, "disable_policy"}, {"all", "disable_policy"}} {
+	for _, at := range [][2]string{{device, "disable_xfrm"}, {"all", "disable_xfrm"}, {device, "disable_policy"}, {"all", "disable_policy"}} {
 		text, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + at[0] + "/" + at[1])
 		if err == nil && strings.TrimSpace(string(text)) == "1" {
 			return fmt.Errorf("net.ipv4.conf.%s.%s is 1", at[0], at[1])

@@ -3,6 +3,7 @@ package agent
 import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/dns/names"
+	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/egress/edit"
 	"github.com/grapevine-net/grapevine/egress/hold"
 )
@@ -22,5 +23,5 @@ func (l leaving) alive(id cluster.NodeID) bool { return l.agent.naming.standing(
 // desk is what people do with them here.
 func (l leaving) desk() edit.Desk {
 	a := l.agent
-	return edit.Desk{Self: a.self(), Name: a.cfg.Name, Replica: a.replica, Alive: l.alive, Notes: a.egress.Notes}
+	return edit.Desk{Self: a.self(), Name: a.cfg.Name, Replica: a.replica, Alive: l.alive, Notes: a.egress.Notes, Published: driver.Published}
 }

@@ -205,7 +205,7 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 		Enforces: policing{a}.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Realms: true, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
 	n.KnowsEncrypted, n.Edge = true, a.cfg.Edge()
-	n.HoldsIPv6 = true
+	n.HoldsIPv6, n.LabelEgress = true, true
 	n.Exposes = n.Enforces > 0 // both need a switch that tracks connections
 	switch {
 	case a.secure == nil:

@@ -171,7 +171,7 @@ var Kinds = []Kind{
 	{EgressUnheld, Fault, "no host holds an egress address, so its networks' containers do not reach the outside", "start one of its gateways; `status` there says why it does not take the address: [egress.md](../use/egress.md)"},
 	{EgressTaken, Fault, "an egress address is another machine's, or given to a host that does not hold it", "take it away there, or give the egress another one: `grapevine egress set`"},
 	{EgressUnfit, Warning, "a host that is to be a gateway of an egress cannot hold its address", "give it an interface in the address' subnet, or name other gateways: `grapevine egress set`"},
-	{EgressPassedBy, Fault, "containers of a network that has an egress address leave by their own hosts", "create the network anew without `-o vnid=0`, or remove the egress"},
+	{EgressPassedBy, Fault, "containers of a network that has an egress address leave by their own hosts", "create the network anew without `-o vnid=0`, or remove the egress; upgrade agents that know of no `--label`"},
 	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules"},
 	{GroupsRefused, Warning, "a container has joined more multicast groups than one may", "find out which program joins so many, and have it join fewer: [multicast.md](../use/multicast.md)"},
 	{ExposeTaken, Fault, "this host does not answer an exposed port, since somebody else has it", "end who has the port here, or expose another one: [services.md](../use/services.md)"},

@@ -8,16 +8,29 @@ import (
 
 // Egress is an address from which all that networks send to the outside leaves, by one of several hosts.
 type Egress struct {
-	Name     string          `json:"name"`
-	Networks []string        `json:"networks"`
-	Addrs    []netip.Addr    `json:"addrs"`
-	Gateways []EgressGateway `json:"gateways"` // in the order in which they take it
-	Quorum   bool            `json:"quorum,omitempty"`
+	Name     string   `json:"name"`
+	Networks []string `json:"networks"`
+	// Labels are what it asks for of containers' labels: others of its networks do not leave by it. None: all do.
+	Labels []string `json:"labels,omitempty"`
+	// Containers are those that leave by it, if it asks for labels.
+	Containers []EgressContainer `json:"containers,omitempty"`
+	Addrs      []netip.Addr      `json:"addrs"`
+	Gateways   []EgressGateway   `json:"gateways"` // in the order in which they take it
+	Quorum     bool              `json:"quorum,omitempty"`
 	// Holder is the name of the host that holds it; "": nobody does, and nothing of its networks leaves.
 	Holder string `json:"holder,omitempty"`
 	Author string `json:"author"` // the host where it was made
 	// Notes say what somebody should know of it.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// EgressContainer is a container that leaves by an egress that asks for labels.
+type EgressContainer struct {
+	Name    string `json:"name"`
+	Network string `json:"network"`
+	Host    string `json:"host"`
+	// Also are other egresses that ask for its labels, and come after this one.
+	Also []string `json:"also,omitempty"`
 }
 
 // EgressGateway is a host that may hold an egress address.
@@ -31,7 +44,8 @@ type EgressGateway struct {
 type CreateEgressRequest struct {
 	Name      string   `json:"name"`
 	Networks  []string `json:"networks"`
-	Addresses []string `json:"addresses"` // one, or one of each family
+	Labels    []string `json:"labels,omitempty"` // of containers, one requirement each, as role=mail; none: all containers
+	Addresses []string `json:"addresses"`        // one, or one of each family
 	Gateways  []string `json:"gateways,omitempty"`
 	Quorum    bool     `json:"quorum,omitempty"`
 }
@@ -40,6 +54,7 @@ type CreateEgressRequest struct {
 type SetEgressRequest struct {
 	Name        string   `json:"name"`
 	Networks    []string `json:"networks,omitempty"`
+	Labels      []string `json:"labels,omitempty"`
 	Addresses   []string `json:"addresses,omitempty"`
 	Gateways    []string `json:"gateways,omitempty"`
 	AllGateways bool     `json:"allGateways,omitempty"` // instead of Gateways: all hosts

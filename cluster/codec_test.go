@@ -27,7 +27,7 @@ func drawBody(t *rapid.T) Body {
 	texts := rapid.MapOfN(text, rapid.String(), 0, 3)
 	host := id(rapid.IntRange(0, 9).Draw(t, "host"))
 	name := text.Draw(t, "name")
-	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy, KindService, KindAddresses, KindRealm, KindEgress, KindEgressHolder, KindListen, KindTrial}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy, KindService, KindAddresses, KindRealm, KindEgress, KindEgressHolder, KindListen, KindTrial, KindLabelEgress}).Draw(t, "kind") {
 	case KindNode:
 		gossip := netip.AddrPortFrom(addr("gossip"), rapid.Uint16().Draw(t, "port"))
 		return Node{ID: host, Name: name, VTEP: addr("vtep"), Gossip: gossip, VXLANPort: 4789, MTU: 1500, Agent: "v1", Datapath: "kernel"}
@@ -67,6 +67,8 @@ func drawBody(t *rapid.T) Body {
 		return Egress{Name: strings.ReplaceAll(name, "/", "-"), Networks: []string{name}, Addrs: []netip.Addr{addr("egress")}, Gateways: []string{name}, Quorum: rapid.Bool().Draw(t, "quorum"), Author: "host1"}
 	case KindEgressHolder:
 		return EgressHolder{Egress: name, Host: host, MAC: "02:00:0a:01:00:05"}
+	case KindLabelEgress:
+		return LabelEgress{Name: strings.ReplaceAll(name, "/", "-"), Networks: []string{name}, Addrs: []netip.Addr{addr("egress")}, Author: "host1", Labels: []string{"role=" + name}}
 	case KindListen:
 		return Listen{Endpoint: name, Host: host, Groups: []netip.Addr{netip.MustParseAddr("224.0.0.251"), netip.MustParseAddr("ff02::fb")}}
 	case KindService:

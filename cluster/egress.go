@@ -20,6 +20,40 @@ type Egress struct {
 	Quorum bool `cbor:"5,keyasint,omitempty"`
 	// Author is the name of the host where it was made, for people.
 	Author string `cbor:"6,keyasint,omitempty"`
+	// Labels are what it asks for of containers' labels, one requirement each, as package policy reads them: only those that
+	// meet all of them leave by it. One with Labels is a LabelEgress.
+	Labels []string `cbor:"7,keyasint,omitempty"`
+}
+
+// LabelEgress is an Egress of some containers of its networks, by their labels. It is of a kind of its own: an agent that
+// knows of none would take an Egress with Labels for one of all containers.
+type LabelEgress Egress
+
+// Key names the record of an egress of some containers.
+func (e LabelEgress) Key() Key { return Key{KindLabelEgress, e.Name} }
+
+func (LabelEgress) speaker() NodeID { return "" }
+
+// Body is an egress as it is written.
+func (e Egress) Body() Body {
+	if len(e.Labels) > 0 {
+		return LabelEgress(e)
+	}
+	return e
+}
+
+// MaxEgressLabels is how many requirements an egress may have.
+const MaxEgressLabels = 16
+
+func (e LabelEgress) validate() error {
+	err := Egress(e).valid()
+	if len(e.Labels) == 0 || len(e.Labels) > MaxEgressLabels {
+		err = errors.Join(err, fmt.Errorf("it asks for %d labels, from 1 to %d", len(e.Labels), MaxEgressLabels))
+	}
+	for _, l := range e.Labels {
+		err = errors.Join(err, name("label", l))
+	}
+	return err
 }
 
 // Key names the record of an egress.
@@ -34,6 +68,13 @@ const (
 )
 
 func (e Egress) validate() error {
+	if len(e.Labels) > 0 {
+		return errors.Join(e.valid(), errors.New("it is of all containers of its networks, and asks for labels"))
+	}
+	return e.valid()
+}
+
+func (e Egress) valid() error {
 	err := errors.Join(name("name", e.Name), optional("author", e.Author))
 	if strings.Contains(e.Name, "/") || len(e.Name) > maxID {
 		err = errors.Join(err, fmt.Errorf("its name has a slash in it, or more than %d bytes", maxID))

@@ -60,6 +60,8 @@ type Node struct {
 	Exposes bool `cbor:"26,keyasint,omitempty"`
 	// HoldsIPv6 says that the host's agent can hold an egress' IPv6 address.
 	HoldsIPv6 bool `cbor:"27,keyasint,omitempty"`
+	// LabelEgress says that the host's agent knows of egresses of some containers (LabelEgress).
+	LabelEgress bool `cbor:"28,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of

@@ -108,14 +108,17 @@ func (v view) decideAsking(p *plan) {
 	}
 }
 
-// hasPolicies reports whether anybody could ask for labels.
-func hasPolicies(snap *cluster.Snapshot) bool {
+// asked reports whether anybody could ask for labels: a policy, or an egress.
+func asked(snap *cluster.Snapshot) bool {
 	for n := range cluster.All[cluster.Network](snap) {
 		if n.Isolated() || n.Labelled {
 			return true
 		}
 	}
 	for range cluster.All[cluster.Policy](snap) {
+		return true
+	}
+	for range cluster.All[cluster.LabelEgress](snap) {
 		return true
 	}
 	return false
@@ -171,7 +174,7 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 		}
 		return nil
 	}
-	if !asks && !hasPolicies(snap) {
+	if !asks && !asked(snap) {
 		return nil
 	}
 	_, err = d.core.replica.Update(func(tx *replica.Tx) error {

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/grapevine-net/grapevine/cluster"
 )
@@ -20,6 +21,9 @@ type Gateway struct {
 // both first, so that several addresses spread over them, and that all hosts agree).
 func Gateways(snap *cluster.Snapshot, e cluster.Egress, alive func(cluster.NodeID) bool) (list []Gateway) {
 	for n := range cluster.All[cluster.Node](snap) {
+		if len(e.Labels) > 0 && !n.LabelEgress { // it does not know that it is one
+			continue
+		}
 		if !n.Edge && (len(e.Gateways) == 0 || slices.Contains(e.Gateways, n.Name)) { // an edge host forwards nothing
 			list = append(list, Gateway{n.ID, n.Name, alive(n.ID)})
 		}
@@ -127,15 +131,24 @@ func All(snap *cluster.Snapshot) (list []Listed) {
 	for e := range cluster.All[cluster.Egress](snap) {
 		all = append(all, e)
 	}
+	for e := range cluster.All[cluster.LabelEgress](snap) {
+		if _, twin := cluster.Get[cluster.Egress](snap, e.Name); twin {
+			e.Name += "/labels" // no other has such a name: it is held by nobody, and what it asks for does not leave
+		}
+		all = append(all, cluster.Egress(e))
+	}
 	slices.SortFunc(all, func(a, b cluster.Egress) int { return cmp.Compare(a.Name, b.Name) })
 	network, address := map[string]bool{}, map[netip.Addr]bool{}
 	for _, e := range all {
-		l := Listed{Egress: e}
+		l := Listed{Egress: e, Twice: strings.Contains(e.Name, "/")}
 		for _, a := range e.Addrs {
 			l.Twice = l.Twice || address[a]
 			address[a] = true
 		}
 		for _, n := range e.Networks {
+			if len(e.Labels) > 0 {
+				continue
+			}
 			if network[n] {
 				l.Taken = append(l.Taken, n)
 			}
@@ -146,12 +159,11 @@ func All(snap *cluster.Snapshot) (list []Listed) {
 	return list
 }
 
-// Of returns the egress of a network, and whether there is one.
-func Of(snap *cluster.Snapshot, network string) (Listed, bool) {
-	for _, e := range All(snap) {
-		if slices.Contains(e.Networks, network) {
-			return e, true
-		}
+// Get returns the egress of a name, of whichever kind.
+func Get(snap *cluster.Snapshot, name string) (cluster.Egress, bool) {
+	if e, ok := cluster.Get[cluster.Egress](snap, name); ok {
+		return e, true
 	}
-	return Listed{}, false
+	e, ok := cluster.Get[cluster.LabelEgress](snap, name)
+	return cluster.Egress(e), ok
 }

@@ -140,7 +140,4 @@ func TestAll(t *testing.T) {
 	if len(got) != 2 || got[0].Name != "mail" || got[0].Twice || got[0].Taken != nil || !got[1].Twice || !slices.Equal(got[1].Taken, []string{"blue"}) {
 		t.Errorf("%+v", got)
 	}
-	if e, ok := Of(s.Snapshot(), "blue"); !ok || e.Name != "mail" {
-		t.Errorf("blue leaves by %+v", e)
-	}
 }

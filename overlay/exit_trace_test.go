@@ -20,12 +20,15 @@ func TestExit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			leave := func(e pipeline.Exit) pipeline.Input {
+			leave := func(exits ...pipeline.Exit) pipeline.Input {
 				t.Helper()
 				in := scene(mode, port)
-				e.VNID, e.V4 = 5, !e.V6
-				e.Hosts, e.Routers = in.VTEPs[0].Host, []netip.Prefix{prefix("10.128.0.1/22"), prefix("fd00:1::1/64")}
-				in.Exits = []pipeline.Exit{e}
+				for _, e := range exits {
+					e.VNID, e.V4 = 5, !e.V6
+					e.Hosts, e.Routers = in.VTEPs[0].Host, []netip.Prefix{prefix("10.128.0.1/22"), prefix("fd00:1::1/64")}
+					in.Exits = append(in.Exits, e)
+				}
+				in.Ports[0].Addrs = append(in.Ports[0].Addrs, addr("10.128.0.8"))
 				in.Own = []netip.Addr{in.VTEP, addr("172.17.0.1"), addr("2001:db8:17::1")}
 				next, err := pipeline.Compile(in)
 				if err != nil {
@@ -153,6 +156,45 @@ func TestExit(t *testing.T) {
 				packet{"to all", answer6(5, 2, "fd00:1::2:9", "ff02::1"), transit},
 				packet{"to a neighbour", answer6(5, 2, "fd00:1::2:9", "fe80::9"), transit},
 				packet{"the answer", fmt.Sprintf("in_port=%d,dl_src=02:42:00:00:00:02,dl_dst=%s,icmp6,ipv6_src=2001:db8:9::1,ipv6_dst=fd00:1::2:9,nw_ttl=64", port["gv0"], pipeline.RouterMAC), to("gvtun")},
+			)
+			// Some containers of the network alone, by their labels: the other address leaves by this host, or by the network's egress.
+			plain := from("gva", "61", "10.128.0.8", "198.51.100.1")
+			some := pipeline.Exit{VTEP: addr("192.0.2.2"), Index: 2, Listed: true, Addrs: []netip.Addr{addr("10.128.0.7")}}
+			untold := "forwarding: drop: " + pipeline.DropUntold.String()
+			check("by label, by another host", leave(some),
+				packet{"out", out, to("gvtun")},
+				packet{"without the label", plain, to("gv0")},
+				packet{"to a host of the cluster", from("gva", "61", "10.128.0.7", "192.0.2.2"), to("gv0")},
+				packet{"within the network", from("gva", "61", "10.128.0.7", "10.128.2.9"), to("gvtun")},
+				packet{"the answer", answer(0, 2, "198.51.100.1", "10.128.0.7"), to("gva")},
+				packet{"an answer by a host that is not its gateway", answer(0, 3, "198.51.100.1", "10.128.0.7"), noSource},
+				packet{"an answer without the label", answer(0, 2, "198.51.100.1", "10.128.0.8"), noSource},
+			)
+			check("by label, and the network by a third host", leave(some, pipeline.Exit{VTEP: addr("2001:db8::3"), Index: 3, Listed: true, Addrs: []netip.Addr{addr("10.128.0.8")}}),
+				packet{"the answer", answer(0, 2, "198.51.100.1", "10.128.0.7"), to("gva")},
+				packet{"an answer of the network's", answer(0, 3, "198.51.100.1", "10.128.0.8"), to("gva")},
+				packet{"an answer by the network's gateway", answer(0, 3, "198.51.100.1", "10.128.0.7"), noSource},
+				packet{"an answer by the label's gateway", answer(0, 2, "198.51.100.1", "10.128.0.8"), noSource},
+			)
+			some.VTEP, some.Index = netip.Addr{}, 0
+			check("by label, by nobody", leave(some),
+				packet{"out", out, "forwarding: " + none},
+				packet{"without the label", plain, to("gv0")},
+			)
+			some.Unknown = true
+			check("of labels that are not known", leave(some),
+				packet{"out", out, untold},
+				packet{"to a host of the cluster", from("gva", "61", "10.128.0.7", "192.0.2.2"), to("gv0")},
+				packet{"from outside by this host", from("gv0", "02", "198.51.100.1", "10.128.0.7"), to("gva")},
+				packet{"an answer", answer(0, 2, "198.51.100.1", "10.128.0.7"), noSource},
+			)
+			check("by label, by this host", leave(pipeline.Exit{Here: true, Listed: true, Addrs: []netip.Addr{addr("10.128.0.7"), addr("10.128.2.9")}}),
+				packet{"out", out, to("gv0")},
+				packet{"without the label", plain, to("gv0")},
+				packet{"from another host", answer(5, 2, "10.128.2.9", "198.51.100.1"), to("gv0")},
+				packet{"from another host, without the label", answer(5, 2, "10.128.2.8", "198.51.100.1"), transit},
+				packet{"with another host's source", answer(5, 3, "10.128.2.9", "198.51.100.1"), "spoof-guard: range 10.128.2.0/24"},
+				packet{"the answer", from("gv0", "02", "198.51.100.1", "10.128.2.9"), to("gvtun")},
 			)
 			check("by nobody", leave(pipeline.Exit{}),
 				packet{"out", out, "forwarding: " + none},

@@ -10,9 +10,20 @@ import (
 )
 
 // exitsOf are the ways to the outside of networks that have an egress: by its holder, wherever that is, or none.
-// ready says for which subnets this host is, of those that it holds; track, whether the switch tracks connections.
+// ready says for which subnets, or containers, this host is, of those that it holds; track, whether the switch tracks connections.
 func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(name string, subnet netip.Prefix) bool, track bool) (list []pipeline.Exit) {
-	for _, e := range egress.All(snap) {
+	all := egress.All(snap)
+	choice := egress.NewChoice(snap, all)
+	by := map[string][]egress.Leaver{}
+	for _, l := range choice.Leaving(self) {
+		switch n, ok := g.network[l.Network]; {
+		case l.Known:
+			by[l.By] = append(by[l.By], l)
+		case l.Host == self && ok && n.VNID != 0: // of other hosts' nothing is let in
+			list = append(list, pipeline.Exit{VNID: n.VNID, Track: track, Listed: true, Addrs: []netip.Addr{l.Addr}, Unknown: true})
+		}
+	}
+	for _, e := range all {
 		h, _ := cluster.Get[cluster.EgressHolder](snap, e.Name)
 		exit := pipeline.Exit{Track: track, V4: e.Addr(false).IsValid(), V6: e.Addr(true).IsValid()}
 		n, _ := cluster.Get[cluster.Node](snap, string(h.Host))
@@ -24,14 +35,27 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 			i := slices.IndexFunc(g.vteps, func(v pipeline.VTEP) bool { return v.Addr == vtep })
 			exit.VTEP, exit.Index, exit.Hosts = vtep, g.vteps[i].Index, g.vteps[i].Host
 		}
+		holds := !e.Twice && h.Host == self && ready != nil
 		for _, name := range e.Networks {
-			if n, ok := g.network[name]; ok && n.VNID != 0 && !slices.Contains(e.Taken, name) {
-				way := exit
-				way.Here = !e.Twice && h.Host == self && ready != nil && leads(g, e.Egress, name, ready)
-				if way.VNID = n.VNID; n.Encrypted() { // the way to the gateway would be in the clear
-					way.VTEP, way.Index = netip.Addr{}, 0
-				}
-				way.Routers = g.routers(n.VNID)
+			n, ok := g.network[name]
+			if !ok || n.VNID == 0 || slices.Contains(e.Taken, name) {
+				continue
+			}
+			way := exit
+			if way.VNID = n.VNID; n.Encrypted() { // the way to the gateway would be in the clear
+				way.VTEP, way.Index = netip.Addr{}, 0
+			}
+			way.Routers = g.routers(n.VNID)
+			switch {
+			case len(e.Labels) > 0:
+				list = append(list, perContainer(way, by[e.Name], name, self, holds, func(a netip.Addr) bool {
+					return ready(e.Name, netip.PrefixFrom(a, a.BitLen()))
+				})...)
+			case choice.Asks(name):
+				whole := holds && leads(g, e.Egress, name, ready)
+				list = append(list, perContainer(way, by[e.Name], name, self, holds, func(netip.Addr) bool { return whole })...)
+			default:
+				way.Here = holds && leads(g, e.Egress, name, ready)
 				list = append(list, way)
 			}
 		}
@@ -44,6 +68,29 @@ func (g *ground) routers(vnid uint32) (list []netip.Prefix) {
 	for _, s := range g.subnets {
 		if s.VNID == vnid && s.Gateway.IsValid() {
 			list = append(list, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))
+		}
+	}
+	return list
+}
+
+// perContainer are the ways of those containers of a network that leave by an egress, not all: of this host's, and, where
+// this host holds it, of other hosts' that NAT has. Of this host's those that NAT does not have yet have none.
+func perContainer(way pipeline.Exit, of []egress.Leaver, network string, self cluster.NodeID, holds bool, ready func(netip.Addr) bool) (list []pipeline.Exit) {
+	way.Listed = true
+	none := way
+	for _, l := range of {
+		switch here := l.Host == self; {
+		case l.Network != network || !here && !holds:
+		case !holds || ready(l.Addr):
+			way.Addrs = append(way.Addrs, l.Addr)
+		case here:
+			none.Addrs = append(none.Addrs, l.Addr)
+		}
+	}
+	way.Here = holds
+	for _, w := range []pipeline.Exit{way, none} {
+		if len(w.Addrs) > 0 {
+			list = append(list, w)
 		}
 	}
 	return list

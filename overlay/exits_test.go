@@ -1,7 +1,10 @@
 package overlay
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/cluster"
@@ -22,6 +25,76 @@ func TestExitsOf(t *testing.T) {
 		exits := exitsOf(snap, self, newGround(snap, self, false, nil, nil, nil), nil, true)
 		if len(exits) != 1 || !exits[0].V4 || exits[0].V6 != able || exits[0].VTEP != addr("192.0.2.2") {
 			t.Errorf("the holder holds IPv6: %v; %+v", able, exits)
+		}
+	}
+}
+
+// TestExitsByLabel: of a network with an egress that asks for labels each container has its own way, of this host's by
+// the holder, and of others' only here where NAT has it. Whose labels are not known has none.
+func TestExitsByLabel(t *testing.T) {
+	const self, other = cluster.NodeID("0000000000000001"), cluster.NodeID("0000000000000002")
+	at := func(a string) []netip.Addr { return []netip.Addr{addr(a)} }
+	smtp := map[string]string{"role": "smtp"}
+	for _, c := range []struct {
+		name          string
+		holder, whole cluster.NodeID // of the labels', and of the network's, which there is if it is not ""
+		ready         []string
+		want          []string
+	}{
+		{"held elsewhere", other, "", nil, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1"}},
+		{"held by nobody", "", "", nil, []string{"unknown 10.1.0.3", "nobody 10.1.0.1"}},
+		{"and a network's", other, other, nil, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "192.0.2.2 10.1.0.2"}},
+		{"here, and a network's elsewhere", self, other, []string{"10.1.0.1/32", "10.1.0.65/32"}, []string{"unknown 10.1.0.3", "here 10.1.0.1 10.1.0.65", "192.0.2.2 10.1.0.2"}},
+		{"here, and NAT has none yet", self, "", nil, []string{"unknown 10.1.0.3", "nobody 10.1.0.1"}},
+		{"a network's here", other, self, []string{"10.1.0.0/24"}, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "here 10.1.0.2 10.1.0.66"}},
+	} {
+		r := replicatest.New(t, self,
+			cluster.Node{ID: self, Name: "host1", VTEP: addr("192.0.2.1"), LabelEgress: true}, cluster.Network{Name: "blue", VNID: 5}, cluster.Network{Name: "red", VNID: 6},
+			cluster.Subnet{Network: "blue", Prefix: prefix("10.1.0.0/24")},
+			cluster.LabelEgress{Name: "smtp", Networks: []string{"blue"}, Addrs: at("192.0.2.26"), Labels: []string{"role=smtp"}},
+			cluster.EgressHolder{Egress: "smtp", Host: c.holder},
+			cluster.Endpoint{ID: "a", Network: "blue", Host: self, Addrs: at("10.1.0.1"), Labelled: true, Labels: smtp},
+			cluster.Endpoint{ID: "b", Network: "blue", Host: self, Addrs: at("10.1.0.2"), Labelled: true},
+			cluster.Endpoint{ID: "c", Network: "blue", Host: self, Addrs: at("10.1.0.3")},
+			cluster.Endpoint{ID: "r", Network: "red", Host: self, Addrs: at("10.2.0.1"), Labelled: true, Labels: smtp})
+		if c.whole != "" {
+			replicatest.Put(t, r, cluster.Egress{Name: "web", Networks: []string{"blue"}, Addrs: at("192.0.2.27")}, cluster.EgressHolder{Egress: "web", Host: c.whole})
+		}
+		theirs := cluster.New(other)
+		for _, b := range []cluster.Body{
+			cluster.Node{ID: other, Name: "host2", VTEP: addr("192.0.2.2"), LabelEgress: true},
+			cluster.Endpoint{ID: "d", Network: "blue", Host: other, Addrs: at("10.1.0.65"), Labelled: true, Labels: smtp},
+			cluster.Endpoint{ID: "e", Network: "blue", Host: other, Addrs: at("10.1.0.66"), Labelled: true},
+			cluster.Endpoint{ID: "f", Network: "blue", Host: other, Addrs: at("10.1.0.67")},
+		} {
+			rec, _, err := theirs.Put(b)
+			if err == nil {
+				_, err = r.Merge(cluster.Encode([]cluster.Record{rec}))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		snap := r.Snapshot()
+		ready := func(_ string, p netip.Prefix) bool { return slices.Contains(c.ready, p.String()) }
+		var got []string
+		for _, e := range exitsOf(snap, self, newGround(snap, self, false, nil, nil, nil), ready, true) {
+			way := "nobody"
+			switch {
+			case e.Unknown:
+				way = "unknown"
+			case e.Here:
+				way = "here"
+			case e.VTEP.IsValid():
+				way = e.VTEP.String()
+			}
+			if !e.Listed || e.VNID != 5 {
+				t.Errorf("%s: %+v", c.name, e)
+			}
+			got = append(got, strings.TrimSuffix(fmt.Sprintln(way, strings.Trim(fmt.Sprint(e.Addrs), "[]")), "\n"))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }

@@ -19,8 +19,10 @@ func newEgress() *cobra.Command {
 		Short: "Give networks one address for the outside, held by one of several hosts",
 		Long: `An egress is an address of the hosts' LAN. All that containers of its networks send to the outside, from
 whichever hosts, leaves with it: by the gateway that holds it. If that host dies, another gateway takes it within
-about two seconds. Without one that holds it nothing of those networks leaves. docs/use/egress.md has more.`,
+about two seconds. Without one that holds it nothing of those networks leaves. With --label it is of some of their containers.
+docs/use/egress.md has more.`,
 		Example: `  grapevine egress create mail --network blue --address 192.0.2.25 --gateways host1,host2
+  grapevine egress create smtp --network blue --label role=smtp --address 192.0.2.26
   grapevine egress list
   grapevine egress show mail
   grapevine egress set mail --gateways host2,host3
@@ -33,16 +35,22 @@ about two seconds. Without one that holds it nothing of those networks leaves. d
 func newEgressCreate() *cobra.Command {
 	var r api.CreateEgressRequest
 	c := verb(&cobra.Command{
-		Use:   "create NAME --network NETWORK --address ADDRESS [--gateways HOST,HOST...]",
+		Use:   "create NAME --network NETWORK [--label ROLE=MAIL] --address ADDRESS [--gateways HOST,HOST...]",
 		Short: "Create an egress",
 		Long: `Create an egress: an address from which all that containers of a network send to the outside leaves, or one of IPv4 and
 one of IPv6. Without one of a family nothing leaves by that. The
 address is free on the LAN of the gateways, and within the subnet of an interface of theirs. The gateway that holds it
 adds it there, and takes it away when it is another one's; where an administrator has given it to a host, it is taken
-as it is, and stays. What containers send to each other, and to hosts of the cluster, goes as ever.`,
+as it is, and stays. What containers send to each other, and to hosts of the cluster, goes as ever.
+
+With --label only those containers of the networks leave by it that have the label: role=mail, role!=mail, role, !role,
+"role in (mail,smtp)" or "role notin (mail,smtp)". Said several times, all have to be met. Such an egress comes before one
+of the whole network. Of several that ask for a container's labels, the one with the most --label counts, and of those with
+as many the first by name. A container whose labels are not known leaves by none of them, and not by its own host.`,
 		Example: `  grapevine egress create mail --network blue --address 192.0.2.25
   grapevine egress create mail --network blue --address 192.0.2.25 --gateways host1,host2,host3 --quorum
-  grapevine egress create mail --network blue --address 192.0.2.25 --address 2001:db8::25`,
+  grapevine egress create mail --network blue --address 192.0.2.25 --address 2001:db8::25
+  grapevine egress create smtp --network blue --label role=smtp --address 192.0.2.26`,
 		Args: named("an egress", 1, 1),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
 		r.Name = names[0]
@@ -50,6 +58,7 @@ as it is, and stays. What containers send to each other, and to hosts of the clu
 	}, showDone)
 	f := c.Flags()
 	f.StringArrayVar(&r.Networks, "network", nil, "a network whose containers leave by it; may be said several times")
+	f.StringArrayVar(&r.Labels, "label", nil, "only containers with this label leave by it; may be said several times, and all have to be met")
 	f.StringSliceVar(&r.Addresses, "address", nil, "the address; may be said twice, for one of IPv4 and one of IPv6")
 	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name (default: all hosts)")
 	f.BoolVar(&r.Quorum, "quorum", false, "only a host that sees more than half of the gateways holds it: in a partition at most one does")
@@ -60,7 +69,7 @@ func newEgressSet() *cobra.Command {
 	var r api.SetEgressRequest
 	var quorum bool
 	c := verb(&cobra.Command{
-		Use:   "set NAME [--gateways HOST,HOST...] [--address ADDRESS] [--network NETWORK] [--quorum[=false]]",
+		Use:   "set NAME [--gateways HOST,HOST...] [--address ADDRESS] [--network NETWORK] [--label ROLE=MAIL] [--quorum[=false]]",
 		Short: "Change an egress",
 		Long: `Change an egress. What is not said stays as it is; a list that is said is the whole new one. At no moment do containers
 of its networks leave by the addresses of their own hosts. The holder stays the holder if it is among the gateways:
@@ -77,6 +86,7 @@ then connections to the outside stay open. With another address, or another hold
 	}, showDone)
 	f := c.Flags()
 	f.StringArrayVar(&r.Networks, "network", nil, "a network whose containers leave by it; may be said several times")
+	f.StringArrayVar(&r.Labels, "label", nil, "only containers with this label leave by it; may be said several times, and all have to be met")
 	f.StringSliceVar(&r.Addresses, "address", nil, "the address; may be said twice, for one of IPv4 and one of IPv6")
 	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name")
 	f.BoolVar(&r.AllGateways, "all-gateways", false, "all hosts may hold it")
@@ -102,9 +112,18 @@ func newEgressList() *cobra.Command {
 func showEgresses(w io.Writer, all []api.Egress) error {
 	return table(w, "EGRESS\tADDRESS\tNETWORKS\tHOLDER\tNOTE", func(row func(string, ...any)) {
 		for _, e := range all {
-			row("%s\t%s\t%s\t%s\t%s", e.Name, egressAddrs(e.Addrs), strings.Join(e.Networks, " "), dash(e.Holder), dash(strings.Join(e.Notes, "; ")))
+			row("%s\t%s\t%s\t%s\t%s", e.Name, egressAddrs(e.Addrs), egressOf(e, " "), dash(e.Holder), dash(strings.Join(e.Notes, "; ")))
 		}
 	})
+}
+
+// egressOf says whose egress one is.
+func egressOf(e api.Egress, between string) string {
+	networks := strings.Join(e.Networks, between)
+	if len(e.Labels) == 0 {
+		return networks
+	}
+	return networks + " with " + strings.Join(e.Labels, " and ")
 }
 
 func egressAddrs(addrs []netip.Addr) string { return addrTexts(api.Service{Addrs: addrs}) }
@@ -113,7 +132,8 @@ func newEgressShow() *cobra.Command {
 	return verb(&cobra.Command{
 		Use:   "show NAME...",
 		Short: "Show who holds an egress, and who may",
-		Long:  `Show egresses: who holds the address, and the gateways in the order in which they take it. Names are those of the hosts.`,
+		Long: `Show egresses: who holds the address, and the gateways in the order in which they take it. Names are those of the hosts.
+Of an egress with --label it shows which containers leave by it.`,
 		Example: `  grapevine egress show mail
   grapevine egress show mail -o json`,
 		Args:              named("an egress", 1, 0),
@@ -146,7 +166,7 @@ func showEgressDetails(w io.Writer, list []api.Egress) error {
 		if e.Quorum {
 			quorum = ", only with a quorum"
 		}
-		fmt.Fprintf(w, "%s: %s for %s%s, created on host %s\n", e.Name, egressAddrs(e.Addrs), strings.Join(e.Networks, ", "), quorum, e.Author)
+		fmt.Fprintf(w, "%s: %s for %s%s, created on host %s\n", e.Name, egressAddrs(e.Addrs), egressOf(e, ", "), quorum, e.Author)
 		if e.Holder == "" {
 			fmt.Fprintln(w, "held by nobody")
 		} else {
@@ -154,6 +174,9 @@ func showEgressDetails(w io.Writer, list []api.Egress) error {
 		}
 		for _, n := range e.Notes {
 			fmt.Fprintln(w, n)
+		}
+		if len(e.Labels) > 0 {
+			errs = append(errs, showLeaving(w, e.Containers))
 		}
 		errs = append(errs, table(w, "GATEWAY\tHOLDS IT\tANSWERS", func(row func(string, ...any)) {
 			for _, g := range e.Gateways {
@@ -174,11 +197,29 @@ func showEgressDetails(w io.Writer, list []api.Egress) error {
 	return errors.Join(errs...)
 }
 
+// showLeaving lists the containers that leave by an egress with labels.
+func showLeaving(w io.Writer, list []api.EgressContainer) error {
+	if len(list) == 0 {
+		fmt.Fprintln(w, "no container has these labels")
+		return nil
+	}
+	return table(w, "CONTAINER\tNETWORK\tHOST\tNOTE", func(row func(string, ...any)) {
+		for _, c := range list {
+			note := "-"
+			if len(c.Also) > 0 {
+				note = "comes before " + strings.Join(c.Also, ", ")
+			}
+			row("%s\t%s\t%s\t%s", c.Name, c.Network, c.Host, note)
+		}
+	})
+}
+
 func newEgressRemove() *cobra.Command {
 	return verb(&cobra.Command{
-		Use:               "remove NAME",
-		Short:             "Remove an egress",
-		Long:              `Remove an egress. Its networks' containers leave by the addresses of their own hosts again; open connections to the outside end.`,
+		Use:   "remove NAME",
+		Short: "Remove an egress",
+		Long: `Remove an egress. Its networks' containers leave by the addresses of their own hosts again; open connections to the outside end.
+Those of an egress with --label leave by that of their network, if it has one.`,
 		Example:           `  grapevine egress remove mail`,
 		Args:              named("an egress", 1, 1),
 		ValidArgsFunction: complete(egressNames),

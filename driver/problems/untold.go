@@ -2,6 +2,7 @@ package problems
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
@@ -13,11 +14,14 @@ func untold(d *driver.Driver, snap *cluster.Snapshot) (list []api.Problem) {
 	for _, u := range d.Untold() {
 		list = append(list, untoldProblem(u))
 	}
-	if !hasPolicies(snap) {
-		return list
-	}
+	policed := hasPolicies(snap)
 	for _, u := range d.Unlabelled() {
-		list = append(list, unlabelledProblem(u))
+		switch name := askedBy(snap, u.Network); {
+		case name != "":
+			list = append(list, unleavingProblem(u, name))
+		case policed:
+			list = append(list, unlabelledProblem(u))
+		}
 	}
 	return list
 }
@@ -29,6 +33,23 @@ func unlabelledProblem(u driver.Unlabelled) api.Problem {
 		What: fmt.Sprintf("container %s on the network %s has more labels than other hosts can be told: no policy that allows something by labels applies to it, and all that deny may", u.Container, u.Network),
 		Do:   fmt.Sprintf("give it fewer or shorter ones: %d, %d kB in all", cluster.MaxLabels, cluster.MaxLabelBytes/1024),
 	}
+}
+
+// askedBy is an egress that asks for the labels of a network's containers; "": none does.
+func askedBy(snap *cluster.Snapshot, network string) string {
+	for e := range cluster.All[cluster.LabelEgress](snap) {
+		if slices.Contains(e.Networks, network) {
+			return e.Name
+		}
+	}
+	return ""
+}
+
+// unleavingProblem is of a container that may be one that an egress asks for: nobody can know.
+func unleavingProblem(u driver.Unlabelled, egress string) api.Problem {
+	p := unlabelledProblem(u)
+	p.What = fmt.Sprintf("container %s on the network %s has more labels than other hosts can be told: what it sends to the outside is dropped, as the egress %s asks for labels, and no policy that allows something by labels applies to it", u.Container, u.Network, egress)
+	return p
 }
 
 func hasPolicies(snap *cluster.Snapshot) bool {

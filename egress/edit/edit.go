@@ -31,13 +31,15 @@ type Desk struct {
 	Replica Replica
 	Alive   func(cluster.NodeID) bool
 	Notes   func() map[string]hold.Note // of this host, by egress
+	// Published reports whether labels with a key are told to other hosts.
+	Published func(key string) bool
 }
 
 // Create makes an egress.
 func (d Desk) Create(_ context.Context, r api.CreateEgressRequest) (api.Done, error) {
 	e, err := d.read(r)
 	if err == nil {
-		err = cluster.Validate(e)
+		err = cluster.Validate(e.Body())
 	}
 	if err != nil {
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "egress %.80s: %v", r.Name, err)
@@ -46,7 +48,7 @@ func (d Desk) Create(_ context.Context, r api.CreateEgressRequest) (api.Done, er
 		if err := fits(tx.Snapshot(), e, cluster.Egress{}); err != nil {
 			return err
 		}
-		return tx.Put(e)
+		return tx.Put(e.Body())
 	})
 	switch {
 	case said(err):
@@ -54,7 +56,7 @@ func (d Desk) Create(_ context.Context, r api.CreateEgressRequest) (api.Done, er
 	case err != nil:
 		return api.Done{}, fmt.Errorf("create egress %s: %w", e.Name, err)
 	}
-	first := fmt.Sprintf("containers of %s reach the outside from %s, as soon as a gateway holds it: `grapevine egress show %s`", networks(e), addresses(e), e.Name)
+	first := fmt.Sprintf("containers of %s reach the outside from %s, as soon as a gateway holds it: `grapevine egress show %s`", whose(e), addresses(e), e.Name)
 	return api.Done{Text: strings.Join(slices.Concat([]string{first}, d.shut(e), d.unaware(e.Networks)), "\n")}, nil
 }
 
@@ -76,6 +78,9 @@ func (d Desk) read(r api.CreateEgressRequest) (e cluster.Egress, err error) {
 		return e, errors.New("it is of no network: add --network NAME")
 	case len(r.Addresses) == 0:
 		return e, errors.New("it has no address: add --address ADDRESS, which is free and in a subnet of its gateways' interfaces")
+	}
+	if e.Labels, err = d.terms(r.Labels); err != nil {
+		return e, err
 	}
 	e.Addrs, err = parse(r.Addresses)
 	return e, err
@@ -113,13 +118,17 @@ func addresses(e cluster.Egress) string {
 // fits is an error if what is known speaks against an egress, that was another one before; a new one was none. What it
 // had then is not judged again.
 func fits(snap *cluster.Snapshot, e, was cluster.Egress) error {
-	for o := range cluster.All[cluster.Egress](snap) {
+	for _, o := range egress.All(snap) {
 		switch both := slices.IndexFunc(e.Networks, func(n string) bool { return slices.Contains(o.Networks, n) }); {
 		case o.Name == was.Name:
 		case o.Name == e.Name:
 			return api.Errorf(http.StatusConflict, "there is an egress %s already: give another name, or remove it first: grapevine egress remove %s", e.Name, e.Name)
 		case slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool { return slices.Contains(o.Addrs, a) }):
-			return api.Errorf(http.StatusConflict, "egress %.80s: egress %s has the address %s: have that one for all of the networks, by --network several times", e.Name, o.Name, addresses(o))
+			return api.Errorf(http.StatusConflict, "egress %.80s: egress %s has the address %s: have that one for all of the networks, by --network several times", e.Name, o.Name, addresses(o.Egress))
+		case both >= 0 && len(e.Labels)+len(o.Labels) > 0:
+			if slices.Equal(e.Labels, o.Labels) {
+				return api.Errorf(http.StatusConflict, "egress %.80s: egress %s asks for the same labels of network %s already: name other ones, or remove that first: grapevine egress remove %s", e.Name, o.Name, e.Networks[both], o.Name)
+			}
 		case both >= 0:
 			return api.Errorf(http.StatusConflict, "egress %.80s: network %s has the egress %s already: remove that first: grapevine egress remove %s", e.Name, e.Networks[both], o.Name, o.Name)
 		}
@@ -151,7 +160,10 @@ func fits(snap *cluster.Snapshot, e, was cluster.Egress) error {
 			return api.Errorf(http.StatusNotFound, "egress %.80s: there is no host %.80s: see `grapevine nodes`", e.Name, g)
 		}
 	}
-	return holdable(snap, e)
+	if err := holdable(snap, e); err != nil {
+		return err
+	}
+	return knowable(snap, e)
 }
 
 // holdable is an error if an agent of a gateway cannot hold an egress' addresses.
@@ -227,19 +239,20 @@ func (d Desk) unaware(networks []string) (lines []string) {
 
 // Remove removes an egress: its networks' containers reach the outside from their own hosts' addresses again.
 func (d Desk) Remove(_ context.Context, r api.RemoveEgressRequest) (api.Done, error) {
-	e, ok := cluster.Get[cluster.Egress](d.Replica.Snapshot(), r.Name)
+	e, ok := egress.Get(d.Replica.Snapshot(), r.Name)
 	if !ok {
 		return api.Done{}, api.Errorf(http.StatusNotFound, "there is no egress %.80s: see `grapevine egress list`", r.Name)
 	}
 	_, err := d.Replica.Update(func(tx *replica.Tx) error {
 		tx.Delete(e.Key())
+		tx.Delete(cluster.LabelEgress(e).Key())
 		tx.Delete(cluster.EgressHolder{Egress: e.Name}.Key())
 		return nil
 	})
 	if err != nil {
 		return api.Done{}, fmt.Errorf("remove egress %s: %w", e.Name, err)
 	}
-	return api.Done{Text: fmt.Sprintf("egress %s is removed: containers of %s reach the outside from the addresses of their own hosts", e.Name, networks(e))}, nil
+	return api.Done{Text: fmt.Sprintf("egress %s is removed: %s", e.Name, after(e))}, nil
 }
 
 func networks(e cluster.Egress) string {
@@ -253,8 +266,10 @@ func networks(e cluster.Egress) string {
 func (d Desk) List(context.Context) ([]api.Egress, error) {
 	snap := d.Replica.Snapshot()
 	list := []api.Egress{}
-	for _, l := range egress.All(snap) {
-		one := api.Egress{Name: l.Name, Networks: l.Networks, Addrs: l.Addrs, Quorum: l.Quorum, Author: l.Author, Gateways: []api.EgressGateway{}}
+	all := egress.All(snap)
+	leaving := egress.NewChoice(snap, all)
+	for _, l := range all {
+		one := api.Egress{Name: l.Name, Networks: l.Networks, Labels: l.Labels, Containers: containers(snap, l, leaving), Addrs: l.Addrs, Quorum: l.Quorum, Author: l.Author, Gateways: []api.EgressGateway{}}
 		gateways := egress.Gateways(snap, l.Egress, d.Alive)
 		for _, g := range gateways {
 			one.Gateways = append(one.Gateways, api.EgressGateway{Host: g.Name, Known: true, Alive: g.Alive})

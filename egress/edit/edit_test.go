@@ -38,7 +38,7 @@ func newWorld(t *testing.T) *world {
 	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2", Agent: "v0.1", VTEP: netip.MustParseAddr("192.0.2.2")})
 	w.Desk = Desk{
 		Self: self, Name: "host1", Replica: w.r, Notes: func() map[string]hold.Note { return w.notes },
-		Alive: func(id cluster.NodeID) bool { return !w.dead[id] },
+		Alive: func(id cluster.NodeID) bool { return !w.dead[id] }, Published: func(key string) bool { return !strings.HasPrefix(key, "com.docker.") },
 	}
 	return w
 }
@@ -220,5 +220,100 @@ func TestUnaware(t *testing.T) {
 	w.dead[self] = false
 	if lines := w.unaware([]string{"blue"}); len(lines) > 0 {
 		t.Errorf("all answer: %v", lines)
+	}
+}
+
+// TestLabels: an egress of some containers is refused while an agent would not know that it is one; of two the one that
+// comes first counts, and it is said; one of the network goes beside it.
+func TestLabels(t *testing.T) {
+	w := newWorld(t)
+	create := func(name, address string, labels ...string) (string, error) {
+		done, err := w.Create(context.Background(), api.CreateEgressRequest{Name: name, Networks: []string{"blue"}, Addresses: []string{address}, Labels: labels, Gateways: []string{"host1"}})
+		return done.Text, err
+	}
+	if said, err := create("smtp", "192.0.2.25", "role=smtp"); err == nil || !strings.Contains(err.Error(), "older agent know of no --label") || !strings.Contains(err.Error(), "host1 (), host2 (v0.1)") {
+		t.Fatalf("%q, %v", said, err)
+	}
+	replicatest.Put(t, w.r, cluster.Node{ID: self, Name: "host1", VTEP: netip.MustParseAddr("192.0.2.1"), HoldsIPv6: true, LabelEgress: true},
+		cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.3")}, Labelled: true, Labels: map[string]string{"role": "smtp", "tier": "gold"}},
+		cluster.Endpoint{ID: "e2", Network: "blue", Host: self, Name: "late", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.4")}})
+	now := cluster.Node{ID: other, Name: "host2", Agent: "v0.2", VTEP: netip.MustParseAddr("192.0.2.2"), LabelEgress: true}
+	hear := func(n cluster.Node, version int) {
+		s := cluster.New(other)
+		var rec cluster.Record
+		var err error
+		for i := range version {
+			if n.MTU = 1500 + i; err == nil {
+				rec, _, err = s.Put(n)
+			}
+		}
+		if err == nil {
+			_, err = w.r.Merge(cluster.Encode([]cluster.Record{rec}))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	hear(now, 2)
+	for _, c := range []struct {
+		name, address, labels, want string
+		refused                     bool
+	}{
+		{"smtp", "192.0.2.25", "role smtp", "is no label selector", true},
+		{"smtp", "192.0.2.25", "com.docker.compose.image=x", "is told to no other host", true},
+		{"smtp", "192.0.2.25", "role == smtp", "containers of network blue with role=smtp reach the outside from 192.0.2.25", false},
+		{"twin", "192.0.2.26", "role=smtp", "egress smtp asks for the same labels of network blue already", true},
+		{"smtp", "192.0.2.26", "tier=gold", "there is an egress smtp already", true},
+		{"mail", "192.0.2.25", "", "egress smtp has the address 192.0.2.25", true},
+		{"mail", "192.0.2.26", "", "containers of network blue reach the outside from 192.0.2.26", false},
+		{"more", "192.0.2.27", "", "network blue has the egress mail already", true},
+		{"gold", "192.0.2.28", "tier=gold;role=smtp", "with role=smtp and tier=gold", false},
+	} {
+		said, err := create(c.name, c.address, strings.FieldsFunc(c.labels, func(r rune) bool { return r == ';' })...)
+		if err != nil {
+			said = err.Error()
+		}
+		if (err != nil) != c.refused || !strings.Contains(said, c.want) {
+			t.Errorf("%+v: %q", c, said)
+		}
+	}
+	list, err := w.List(context.Background())
+	if err != nil || len(list) != 3 || fmt.Sprint(list[0].Containers) != "[{web blue host1 [smtp]}]" || len(list[1].Containers)+len(list[2].Containers) > 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if notes := strings.Join(list[0].Notes, "\n"); !strings.Contains(notes, "the labels of late on host host1 are not known") {
+		t.Errorf("notes: %q", notes)
+	}
+	for _, c := range []struct {
+		r    api.SetEgressRequest
+		want string
+	}{
+		{api.SetEgressRequest{Name: "mail", Labels: []string{"role=web"}}, "create another egress with --label"},
+		{api.SetEgressRequest{Name: "gold", Labels: []string{"role=smtp"}}, "asks for the same labels"},
+		{api.SetEgressRequest{Name: "gold", Labels: []string{"tier in (gold,lead)"}}, "of containers with tier in (gold,lead), and no longer of those with role=smtp and tier=gold"},
+	} {
+		done, err := w.Set(context.Background(), c.r)
+		if err != nil {
+			done.Text = err.Error()
+		}
+		if !strings.Contains(done.Text, c.want) {
+			t.Errorf("%+v: %q", c.r, done.Text)
+		}
+	}
+	// An older agent comes later.
+	now.LabelEgress = false
+	hear(now, 3)
+	var said []string
+	for _, p := range w.Problems(w.r.Snapshot()) {
+		said = append(said, fmt.Sprintf("%s: %s", p.Code, p.What))
+	}
+	if text := strings.Join(said, "\n"); !strings.Contains(text, "egress-passed-by: containers of network blue with role=smtp reach the outside from their own hosts' addresses") || !strings.Contains(text, "host2 (v0.2)") {
+		t.Errorf("status says %q", text)
+	}
+	if done, err := w.Remove(context.Background(), api.RemoveEgressRequest{Name: "smtp"}); err != nil || !strings.Contains(done.Text, "by the egress of their network") {
+		t.Errorf("remove: %v, %v", done, err)
+	}
+	if _, there := cluster.Get[cluster.LabelEgress](w.r.Snapshot(), "smtp"); there {
+		t.Error("it is there yet")
 	}
 }

@@ -2,6 +2,7 @@ package edit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -29,12 +30,12 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 	switch {
 	case l.Twice:
 		s.holder = ""
-		say("another egress has its address, and comes first by its name: remove one of the two")
+		say("another egress has its address, or its name, and comes first: remove one of the two")
 	case l.Quorum && !c.Quorum():
 		s.holder = ""
 		say("not more than half of its gateways answer this host, and it wants a quorum")
 	case s.holder == "":
-		say("no host holds its address: what its networks send to the outside is dropped")
+		say("no host holds its address: what its %s send to the outside is dropped", map[bool]string{true: "containers", false: "networks"}[len(l.Labels) > 0])
 	case !d.Alive(h.Host):
 		say("host %s, which holds its address, does not answer", s.holder)
 	}
@@ -44,6 +45,7 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 	for _, name := range ofAll(snap, l) {
 		say("network %s was made anew, with VNID 0: its containers leave by their own hosts", name)
 	}
+	s.notes = append(s.notes, labelNotes(snap, l)...)
 	for _, n := range l.Taken {
 		say("network %s has another egress, which comes first by its name", n)
 	}
@@ -74,6 +76,13 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 				Code: api.EgressPassedBy,
 				What: fmt.Sprintf("containers of %s reach the outside from their own hosts' addresses, and not from %s, by egress %s: it was created anew with VNID 0", networks(cluster.Egress{Networks: names}), address, l.Name),
 				Do:   "create it anew without `-o vnid=0`, or remove the egress: grapevine egress remove " + l.Name,
+			})
+		}
+		if older := unknowing(snap, l.Egress); len(older) > 0 && d.concerns(snap, l) {
+			list = append(list, api.Problem{
+				Code: api.EgressPassedBy,
+				What: fmt.Sprintf("containers of %s reach the outside from their own hosts' addresses, and not from %s, by egress %s, on hosts with an older agent: %s", whose(l.Egress), address, l.Name, strings.Join(older, ", ")),
+				Do:   "upgrade the agents of these hosts",
 			})
 		}
 		switch n := s.note; {
@@ -114,7 +123,7 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		}
 		list = append(list, api.Problem{
 			Code: api.EgressUnheld,
-			What: fmt.Sprintf("containers of %s %s reach the outside from %s, by egress %s: %s", networks(l.Egress), do, address, l.Name, strings.Join(s.notes, "; ")),
+			What: fmt.Sprintf("containers of %s %s reach the outside from %s, by egress %s: %s", whose(l.Egress), do, address, l.Name, strings.Join(s.notes, "; ")),
 			Do:   "start one of its gateways; on each, `grapevine status` says what is in the way: `grapevine egress show " + l.Name + "`",
 		})
 	}
@@ -144,11 +153,10 @@ func (d Desk) concerns(snap *cluster.Snapshot, l egress.Listed) bool {
 			return true
 		}
 	}
+	choice := egress.NewChoice(snap, egress.All(snap))
 	for e := range cluster.Written[cluster.Endpoint](snap, d.Self) {
-		for _, n := range l.Networks {
-			if e.Network == n {
-				return true
-			}
+		if by, known := choice.Of(e); slices.Contains(l.Networks, e.Network) && (len(l.Labels) == 0 || by == l.Name || !known) {
+			return true
 		}
 	}
 	return false

@@ -2,6 +2,7 @@ package edit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/egress"
 	"github.com/grapevine-net/grapevine/replica"
 )
 
@@ -22,12 +24,12 @@ func (d Desk) Set(_ context.Context, r api.SetEgressRequest) (api.Done, error) {
 	var was, e cluster.Egress
 	_, err := d.Replica.Update(func(tx *replica.Tx) error {
 		var there bool
-		if was, there = cluster.Get[cluster.Egress](tx.Snapshot(), r.Name); !there {
+		if was, there = egress.Get(tx.Snapshot(), r.Name); !there {
 			return api.Errorf(http.StatusNotFound, "there is no egress %.80s: see `grapevine egress list`", r.Name)
 		}
 		var err error
-		if e, err = changed(was, r); err == nil {
-			err = cluster.Validate(e)
+		if e, err = d.changed(was, r); err == nil {
+			err = cluster.Validate(e.Body())
 		}
 		if err != nil {
 			return api.Errorf(http.StatusBadRequest, "egress %.80s: %v", r.Name, err)
@@ -35,7 +37,7 @@ func (d Desk) Set(_ context.Context, r api.SetEgressRequest) (api.Done, error) {
 		if err := fits(tx.Snapshot(), e, was); err != nil || reflect.DeepEqual(e, was) {
 			return err
 		}
-		return tx.Put(e)
+		return tx.Put(e.Body())
 	})
 	switch {
 	case said(err):
@@ -47,9 +49,18 @@ func (d Desk) Set(_ context.Context, r api.SetEgressRequest) (api.Done, error) {
 }
 
 // changed is an egress as a request wants it.
-func changed(e cluster.Egress, r api.SetEgressRequest) (cluster.Egress, error) {
+func (d Desk) changed(e cluster.Egress, r api.SetEgressRequest) (cluster.Egress, error) {
 	if len(r.Networks) > 0 {
 		e.Networks = names(r.Networks)
+	}
+	if len(r.Labels) > 0 {
+		if len(e.Labels) == 0 {
+			return e, errors.New("it is of all containers of its networks: create another egress with --label, which comes before this one")
+		}
+		var err error
+		if e.Labels, err = d.terms(r.Labels); err != nil {
+			return e, err
+		}
 	}
 	switch {
 	case r.AllGateways && len(r.Gateways) > 0:
@@ -80,6 +91,9 @@ func differs(was, e cluster.Egress) (lines []string) {
 	}
 	if !slices.Equal(was.Networks, e.Networks) {
 		say("it is of %s, and no longer of %s", networks(e), networks(was))
+	}
+	if !slices.Equal(was.Labels, e.Labels) {
+		say("it is of containers with %s, and no longer of those with %s; of a container that leaves by another address now open connections to the outside end", strings.Join(e.Labels, " and "), strings.Join(was.Labels, " and "))
 	}
 	if !slices.Equal(was.Gateways, e.Gateways) {
 		gateways := strings.Join(e.Gateways, ", ")

@@ -77,13 +77,14 @@ type Keeper struct {
 	started time.Time
 
 	mu     sync.Mutex
-	serves map[string][]netip.Addr // egresses by name: the addresses that were taken, and NAT, are in place
-	leads  []nat.Source            // those that NAT has, as far as it is known
+	serves map[string][]netip.Addr     // egresses by name: the addresses that were taken, and NAT, are in place
+	leads  map[netip.Prefix]netip.Addr // the sources that NAT has, as far as it is known
 	notes  map[string]Note
 
 	// Of Run's goroutine, and of one for each egress while it takes.
-	held map[string]*held
-	seen seen
+	held  map[string]*held
+	seen  seen
+	clean bool // nothing is left of an egress, and there is none: the LAN need not be looked at
 
 	nat     sync.Mutex   // of the NAT, for which Serve may wait long: nobody who asks what is served waits with it
 	sources []nat.Source // that Serve was told last
@@ -164,11 +165,11 @@ func (k *Keeper) Serves(name string) bool {
 	return len(k.serves[name]) > 0
 }
 
-// Leads reports whether it is that of one subnet: one that came to the egress later leads out when NAT has it, too.
+// Leads reports whether it is that of one subnet, or container: one that came to the egress later leads out when NAT has it, too.
 func (k *Keeper) Leads(name string, subnet netip.Prefix) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.serves[name]) > 0 && slices.ContainsFunc(k.leads, func(s nat.Source) bool { return s.Subnet == subnet })
+	return slices.Contains(k.serves[name], k.leads[subnet])
 }
 
 // Notes says what is in the way of this host's holding addresses, by the egress' name.
@@ -226,6 +227,9 @@ func (k *Keeper) step(ctx context.Context, snap *cluster.Snapshot, now time.Time
 // round does what is to be done now, and returns when the next one is due, if there is something to look after.
 func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Time) (next time.Duration, busy bool) {
 	cases := k.cases(snap)
+	if len(cases) == 0 && k.clean {
+		return idle, false
+	}
 	view, err := k.cfg.LAN.Look()
 	if err != nil {
 		for _, c := range cases {
@@ -250,10 +254,12 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 	for _, h := range k.held {
 		next = min(next, h.next)
 	}
-	if err := k.settle(ctx, snap, cases, view); err != nil && ctx.Err() == nil {
+	err = k.settle(ctx, snap, cases, view)
+	if err != nil && ctx.Err() == nil {
 		k.log.Warn("addresses for the outside", "error", err)
 		next = tick
 	}
+	k.clean = len(cases) == 0 && err == nil && len(k.sources) == 0
 	return next, len(cases) > 0 || len(k.sources) > 0
 }
 
@@ -380,7 +386,7 @@ func (k *Keeper) record(c egress.Case, h cluster.EgressHolder) error {
 	_, err := k.cfg.Replica.Update(func(tx *replica.Tx) error {
 		snap := tx.Snapshot()
 		had, _ := cluster.Get[cluster.EgressHolder](snap, c.Egress.Name)
-		if _, there := cluster.Get[cluster.Egress](snap, c.Egress.Name); !there || had.Host != c.Holder {
+		if _, there := egress.Get(snap, c.Egress.Name); !there || had.Host != c.Holder {
 			return errMoved
 		}
 		if had == h {
@@ -498,19 +504,33 @@ func (k *Keeper) setNAT(all []nat.Source) error {
 func (k *Keeper) lead(sources []nat.Source) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.leads = sources
+	k.leads = make(map[netip.Prefix]netip.Addr, len(sources))
+	for _, s := range sources {
+		k.leads[s.Subnet] = s.Address
+	}
 }
 
 // wanted are the sources of what is served. An address that an egress has by now, and that was not asked for yet, is none.
 func (k *Keeper) wanted(snap *cluster.Snapshot) (list []nat.Source) {
-	for _, e := range egress.All(snap) {
+	all := egress.All(snap)
+	took := map[string]cluster.Egress{}
+	for _, e := range all {
 		if !k.took(e.Egress) {
+			continue
+		}
+		if took[e.Name] = e.Egress; len(e.Labels) > 0 {
 			continue
 		}
 		for s := range cluster.All[cluster.Subnet](snap) {
 			if a := e.Addr(s.Prefix.Addr().Is6()); a.IsValid() && slices.Contains(e.Networks, s.Network) && !slices.Contains(e.Taken, s.Network) {
 				list = append(list, nat.Source{Subnet: s.Prefix, Address: a})
 			}
+		}
+	}
+	for _, l := range egress.NewChoice(snap, all).Leaving(k.cfg.Self) {
+		e := took[l.By]
+		if a := e.Addr(l.Addr.Is6()); len(e.Labels) > 0 && l.Known && a.IsValid() {
+			list = append(list, nat.Source{Subnet: netip.PrefixFrom(l.Addr, l.Addr.BitLen()), Address: a})
 		}
 	}
 	return list

@@ -59,7 +59,8 @@ func (w *world) Probe(context.Context, string, netip.Addr) (net.HardwareAddr, er
 func (w *world) Find(a netip.Addr) lan.Place {
 	p := w.place
 	if w.at.IsValid() && a != w.at {
-		p.Here, p.Ours = false, false
+		p.Here = slices.Contains(w.left, a)
+		p.Ours = p.Here
 	}
 	return p
 }
@@ -392,5 +393,58 @@ func TestUnasked(t *testing.T) {
 	w.put(e)
 	if w.round(); w.leaves != e.Addrs[0].String() || !w.k.Leads("mail", subnet) {
 		t.Errorf("with an address that is here: it leaves by %q", w.leaves)
+	}
+}
+
+// TestByLabel: NAT has the containers that an egress asks for, one by one, and those of another host, too; a container that
+// takes an address over from one with other labels has it anew.
+func TestByLabel(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.round()
+	smtp := mail.Next()
+	a := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 128, 4, n}) }
+	w.put(cluster.Node{ID: self, Name: "host1", LabelEgress: true},
+		cluster.LabelEgress{Name: "smtp", Networks: []string{"blue"}, Addrs: []netip.Addr{smtp}, Labels: []string{"role=smtp"}, Gateways: []string{"host1"}},
+		cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Addrs: []netip.Addr{a(7)}, Labelled: true, Labels: map[string]string{"role": "smtp"}},
+		cluster.Endpoint{ID: "e2", Network: "blue", Host: self, Addrs: []netip.Addr{a(8)}, Labelled: true},
+		cluster.Endpoint{ID: "e3", Network: "blue", Host: self, Addrs: []netip.Addr{a(9)}})
+	replicatest.Hear(t, w.r, other, cluster.Endpoint{ID: "e4", Network: "blue", Host: other, Addrs: []netip.Addr{a(70)}, Labelled: true, Labels: map[string]string{"role": "smtp"}})
+	single := func(n byte) netip.Prefix { return netip.PrefixFrom(a(n), 32) }
+	w.round()
+	if !w.k.Leads("smtp", single(7)) || !w.k.Leads("smtp", single(70)) || w.k.Leads("smtp", single(8)) || w.k.Leads("smtp", single(9)) || w.k.Leads("smtp", subnet) || w.k.Leads("mail", single(7)) || !w.k.Leads("mail", subnet) {
+		t.Errorf("NAT has %v", w.k.leads)
+	}
+	w.put(cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Addrs: []netip.Addr{a(7)}, Labelled: true, Labels: map[string]string{"role": "web"}})
+	if w.round(); w.k.Leads("smtp", single(7)) || len(w.k.sources) != 2 {
+		t.Errorf("without the label NAT has %v", w.k.leads)
+	}
+	if _, err := w.r.Update(func(tx *replica.Tx) error {
+		tx.Delete(cluster.LabelEgress{Name: "smtp"}.Key())
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if w.round(); w.k.Leads("smtp", single(70)) || !w.k.Leads("mail", subnet) || len(w.k.sources) != 1 {
+		t.Errorf("without the egress NAT has %v", w.k.leads)
+	}
+}
+
+// TestNone: without any egress the LAN is not looked at, once nothing is left of one.
+func TestNone(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.round()
+	if _, err := w.r.Update(func(tx *replica.Tx) error { tx.Delete(cluster.Egress{Name: "mail"}.Key()); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if w.round(); w.place.Here {
+		t.Fatal("it has the address yet")
+	}
+	w.looks = 0
+	for range 3 {
+		w.put(cluster.Subnet{Prefix: netip.MustParsePrefix("10.128.8.0/22"), Network: "blue", Gateway: netip.AddrFrom4([4]byte{10, 128, 8, byte(w.now.Second()%250 + 1)})})
+		w.round()
+	}
+	if w.looks > 1 { // what was removed may have come back
+		t.Errorf("%d looks at the LAN without any egress", w.looks)
 	}
 }

@@ -77,6 +77,8 @@ type Config struct {
 	Served []nat.Source
 	// translates: the tables give what is served its address. It is theirs to know.
 	translates bool
+	// Elsewhere are those that reach it by another host, or not at all.
+	Elsewhere []netip.Prefix
 }
 
 func (c Config) equal(d Config) bool {
@@ -84,7 +86,7 @@ func (c Config) equal(d Config) bool {
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
 		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) && c.IPsec == d.IPsec &&
-		slices.Equal(c.Served, d.Served)
+		slices.Equal(c.Served, d.Served) && slices.Equal(c.Elsewhere, d.Elsewhere)
 }
 
 // sorted is c with its lists in order, each thing once.
@@ -94,6 +96,7 @@ func (c Config) sorted() Config {
 	c.VTEPs, c.Behind, c.Own = distinct(c.VTEPs), distinct(c.Behind), distinct(c.Own)
 	c.Internal, c.Hosts, c.Cluster, c.Ranges = outermost(c.Internal), outermost(c.Hosts), outermost(c.Cluster), outermost(c.Ranges)
 	c.Served = slices.SortedFunc(slices.Values(c.Served), func(a, b nat.Source) int { return a.Subnet.Compare(b.Subnet) })
+	c.Elsewhere = outermost(c.Elsewhere)
 	return c
 }
 
@@ -333,7 +336,7 @@ type tables struct {
 
 // toldOf reports whether it is a chain of which it is told what they have dropped: what somebody looks for, or forges.
 func toldOf(chain string) bool {
-	return strings.HasPrefix(chain, "encrypted-") || strings.HasPrefix(chain, "ipsec-") || chain == Served
+	return strings.HasPrefix(chain, "encrypted-") || strings.HasPrefix(chain, "ipsec-") || chain == Served || chain == elsewhere
 }
 
 // counted is what the rules of a table have dropped, of which it is told.

@@ -3,6 +3,7 @@ package filter
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/nft"
 )
 
@@ -17,7 +18,7 @@ func leaving(cfg Config) nft.Chain {
 		Name: "leaving", Type: "nat", Hook: unix.NF_INET_POST_ROUTING, Priority: beforeOthersNAT,
 		Rules: []nft.Rule{accept("inside", to(cfg.Interface)), accept("and on this host", to("lo"))},
 	}
-	for _, s := range cfg.Served {
+	for _, s := range nat.Narrowest(cfg.Served) {
 		v6 := s.Subnet.Addr().Is6()
 		c.Rules = append(c.Rules, rule("what has an egress leaves with its address", []exprs{
 			isFamily(v6), {nft.Addr(v6, false)}, inside(s), {nft.Immediate(unix.NFT_REG_1, nft.Bytes(s.Address)), nft.SNAT(v6)},

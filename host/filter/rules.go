@@ -34,6 +34,7 @@ const (
 	encrypting = "encrypting" // the devices that do
 	cluster    = "cluster"
 	ranges     = "ranges"
+	elsewhere  = "elsewhere"
 )
 
 // table makes the rules of a Config, as `nft list table inet grapevine` shows them; fib: the
@@ -65,6 +66,10 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		if cfg.translates {
 			t.Chains = append(t.Chains, leaving(cfg))
 		}
+	}
+	if len(cfg.Elsewhere) > 0 {
+		t.Sets = append(t.Sets, prefixSet(elsewhere, cfg.Elsewhere, false), prefixSet(elsewhere, cfg.Elsewhere, true))
+		t.Chains = append(t.Chains, bound(cfg))
 	}
 	if cfg.Encrypted != "" {
 		t.Chains = append(t.Chains, encrypted(cfg)...)

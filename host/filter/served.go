@@ -22,7 +22,7 @@ func served(cfg Config) nft.Chain {
 		Name: Served, Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT,
 		Rules: []nft.Rule{accept("inside", to(cfg.Interface)), accept("and on this host", to("lo"))},
 	}
-	for _, s := range cfg.Served {
+	for _, s := range nat.Narrowest(cfg.Served) {
 		v6 := s.Subnet.Addr().Is6()
 		key := uint32(unix.NFT_CT_SRC_IP)
 		if v6 {
@@ -32,6 +32,11 @@ func served(cfg Config) nft.Chain {
 		c.Rules = append(c.Rules,
 			drop("what has an egress leaves with its address", other, exprs{nft.CTOriginal(key)}, inside(s)),
 			drop("or not at all", other, exprs{nft.Addr(v6, false)}, inside(s)))
+		if slices.ContainsFunc(cfg.Served, func(o nat.Source) bool {
+			return o.Subnet.Bits() < s.Subnet.Bits() && o.Subnet.Contains(s.Subnet.Addr())
+		}) {
+			c.Rules = append(c.Rules, accept("and not with that of the rest of its network", isFamily(v6), exprs{nft.CTOriginal(key)}, inside(s)))
+		}
 	}
 	return c
 }

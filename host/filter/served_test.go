@@ -86,6 +86,22 @@ func TestServed(t *testing.T) {
 	if !reaches(w.at["away"], "10.9.0.1:8080", 0) {
 		t.Error("who comes in by a published port gets no answer")
 	}
+	// One container of the subnet leaves by another address, and is not taken for a stray.
+	cfg.Served = append(cfg.Served, nat.Source{Subnet: netip.MustParsePrefix("10.128.0.2/32"), Address: netip.MustParseAddr("10.9.0.78")})
+	w.host.Do(func() {
+		if err := w.filter.Set(cfg); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got := leaves(5005); got != "10.9.0.78" {
+		t.Errorf("by its own address it leaves as %q", got)
+	}
+	cfg.Served = cfg.Served[:1]
+	w.host.Do(func() {
+		if err := w.filter.Set(cfg); err != nil {
+			t.Fatal(err)
+		}
+	})
 	w.host.Do(func() {
 		run(t, "iptables", "-t", "nat", "-F")
 	})

@@ -1,6 +1,7 @@
 package nat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,7 +15,7 @@ import (
 // servedRules come before all others: what is served leaves by its address, whether this host has it now or not.
 // Without it no answer comes back, and nothing leaves by another one.
 func (cfg Config) servedRules(f iptables.Protocol) (rules []string) {
-	for _, s := range cfg.served {
+	for _, s := range Narrowest(cfg.served) {
 		if is(f, s.Address) && is(f, s.Subnet.Addr()) {
 			rules = append(rules, cfg.translate(fmt.Sprintf("-s %v ! -o %s", s.Subnet.Masked(), cfg.Interface), s.Address)...)
 		}
@@ -33,6 +34,19 @@ func (cfg Config) untranslated(f iptables.Protocol) (rules []string) {
 	return rules
 }
 
+// Narrowest are sources in the order in which they count: those of parts of a subnet before the whole.
+func Narrowest(sources []Source) []Source {
+	return slices.SortedStableFunc(slices.Values(sources), func(a, b Source) int { return cmp.Compare(b.Subnet.Bits(), a.Subnet.Bits()) })
+}
+
+// sourceOf is by which address a container leaves; invalid: by none of these.
+func sourceOf(narrowest []Source, from netip.Addr) netip.Addr {
+	if i := slices.IndexFunc(narrowest, func(s Source) bool { return s.Subnet.Contains(from) }); i >= 0 {
+		return narrowest[i].Address
+	}
+	return netip.Addr{}
+}
+
 // Serve declares by which addresses subnets leave, whoever of the cluster has a container in them, and has what leaves
 // by another address now begin anew. It is in force on return, or from the first Set on.
 func (n *NAT) Serve(sources []Source) error {
@@ -49,25 +63,29 @@ func (n *NAT) Serve(sources []Source) error {
 	if err := n.apply(); err != nil {
 		return err
 	}
-	var moved servedBefore
+	moved := servedBefore{now: Narrowest(sources)}
 	for _, s := range slices.Concat(old, sources) {
 		if slices.Contains(old, s) != slices.Contains(sources, s) {
-			moved = append(moved, s.Subnet)
+			moved.subnets = append(moved.subnets, s.Subnet)
 		}
 	}
 	return moved.forget()
 }
 
-// servedBefore are subnets that leave by another address from now on. It matches what conntrack knows of them.
-type servedBefore []netip.Prefix
+// servedBefore are subnets that leave by another address from now on. It matches what conntrack knows of them, but for
+// what leaves as it is to by a source of a part of the subnet.
+type servedBefore struct {
+	subnets []netip.Prefix
+	now     []Source
+}
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
 func (s servedBefore) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	from, translated := tuple(flow.Forward.SrcIP, 0).Addr(), tuple(flow.Reverse.DstIP, 0).Addr()
-	return from != translated && slices.ContainsFunc(s, func(p netip.Prefix) bool { return p.Contains(from) })
+	return from != translated && translated != sourceOf(s.now, from) && slices.ContainsFunc(s.subnets, func(p netip.Prefix) bool { return p.Contains(from) })
 }
 
-func (s servedBefore) forget() error { return endAll(s, s) }
+func (s servedBefore) forget() error { return endAll(s.subnets, s) }
 
 // strays are connections of what is served that leave by another address than it is to: they began while our rules
 // were not there, or behind another program's. It matches what conntrack knows of them.
@@ -80,7 +98,8 @@ type strays struct {
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
 func (s strays) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	from, translated, to := tuple(flow.Forward.SrcIP, 0).Addr(), tuple(flow.Reverse.DstIP, 0).Addr(), tuple(flow.Reverse.SrcIP, 0).Addr()
-	return slices.ContainsFunc(s.served, func(o Source) bool { return o.Subnet.Contains(from) && o.Address != translated }) &&
+	is := sourceOf(s.served, from)
+	return is.IsValid() && is != translated &&
 		!s.here[to] && !slices.ContainsFunc(s.inside, func(p netip.Prefix) bool { return p.Contains(to) })
 }
 
@@ -93,7 +112,7 @@ func (cfg Config) forgetStrays() error {
 	if err != nil {
 		return err
 	}
-	s := strays{cfg.served, here, slices.Concat(cfg.CIDRs, cfg.Hosts)}
+	s := strays{Narrowest(cfg.served), here, slices.Concat(cfg.CIDRs, cfg.Hosts)}
 	var subnets []netip.Prefix
 	for _, o := range cfg.served {
 		subnets = append(subnets, o.Subnet)

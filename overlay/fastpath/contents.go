@@ -92,10 +92,7 @@ func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local
 			gateways[s.VNID] = append(others, s)
 		}
 	}
-	elsewhere := map[uint32]bool{} // VNIDs of networks that do not leave as others do
-	for _, e := range in.Exits {
-		elsewhere[e.VNID] = true
-	}
+	elsewhere := elsewhereOf(in)
 	exposed := map[netip.Addr]bool{} // the switch notes by which host the outside comes to these
 	for _, x := range in.Exposed {
 		exposed[x.Addr] = true
@@ -105,18 +102,38 @@ func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local
 		// One that speaks to all networks and is encrypted speaks to some by another way than others do.
 		alike := !p.Encrypted || p.Realm.Number(p.VNID) != 0
 		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && p.Plain && alike {
-			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Realm: p.Realm, Outside: !p.Internal && !elsewhere[p.VNID]}
+			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Realm: p.Realm, Outside: !p.Internal && !elsewhere[leaver{VNID: p.VNID}]}
 		}
 		for _, a := range p.Addrs {
 			locals[a] = Local{}
 			if l.Ifindex != 0 && !a.IsLinkLocalUnicast() { // a subnet may be of such
 				one := l
-				one.Router, one.Outside = router(gateways[p.VNID], a), l.Outside && !exposed[a]
+				one.Router, one.Outside = router(gateways[p.VNID], a), l.Outside && !exposed[a] && !elsewhere[leaver{p.VNID, a}]
 				locals[a] = one
 			}
 		}
 	}
 	return locals
+}
+
+// leaver is an endpoint's address in a network, or, without one, all of the network.
+type leaver struct {
+	VNID uint32
+	Addr netip.Addr
+}
+
+// elsewhereOf are those that do not leave as others do, by their own host.
+func elsewhereOf(in pipeline.Input) map[leaver]bool {
+	elsewhere := map[leaver]bool{}
+	for _, e := range in.Exits {
+		if !e.Listed {
+			elsewhere[leaver{VNID: e.VNID}] = true
+		}
+		for _, a := range e.Addrs {
+			elsewhere[leaver{e.VNID, a}] = true
+		}
+	}
+	return elsewhere
 }
 
 func rangesOf(in pipeline.Input) map[netip.Prefix]Range {

@@ -184,6 +184,14 @@ func inputs() *rapid.Generator[pipeline.Input] {
 					}
 				}
 			}
+			if rapid.Bool().Draw(t, "exit of some") {
+				e.Listed = true
+				for _, p := range in.Ports {
+					if p.VNID == vnid && len(p.Addrs) > 0 && rapid.Bool().Draw(t, "exit of "+p.Endpoint) {
+						e.Addrs = append(e.Addrs, p.Addrs...)
+					}
+				}
+			}
 			in.Exits = append(in.Exits, e)
 		}
 		for _, v := range vteps {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/egress"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/filter"
 	"github.com/grapevine-net/grapevine/host/link"
@@ -291,6 +292,15 @@ func (g *Guard) config() (filter.Config, error) {
 			if p != 0 {
 				cfg.Ports = append(cfg.Ports, p)
 			}
+		}
+	}
+	served := nat.Narrowest(g.served)
+	for _, b := range egress.Bound(snap, g.cfg.Self) {
+		i := slices.IndexFunc(served, func(s nat.Source) bool {
+			return s.Subnet.Bits() <= b.Prefix.Bits() && s.Subnet.Contains(b.Prefix.Addr())
+		})
+		if i < 0 || !slices.Contains(b.Addrs, served[i].Address) {
+			cfg.Elsewhere = append(cfg.Elsewhere, b.Prefix)
 		}
 	}
 	now, err := survey()

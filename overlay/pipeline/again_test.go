@@ -96,6 +96,14 @@ func genInput() *rapid.Generator[Input] {
 				e.VTEP, e.Index = in.VTEPs[0].Addr, in.VTEPs[0].Index
 				e.Hosts, e.Routers = []netip.Addr{netip.MustParseAddr("240.0.0.9")}, []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}
 			}
+			if e.Listed = number("some", 1) > 0; e.Listed {
+				for _, p := range in.Ports {
+					if p.VNID == e.VNID {
+						e.Addrs = append(e.Addrs, p.Addrs...)
+					}
+				}
+				e.Unknown = number("unknown", 1) > 0
+			}
 			in.Exits = append(in.Exits, e)
 			in.Own = []netip.Addr{netip.AddrFrom4([4]byte{172, 17, 0, byte(number("own", 2))})}
 		}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Exit says from which host a network's endpoints reach the outside: all of them, from all hosts, by the
@@ -24,6 +25,28 @@ type Exit struct {
 	// Routers are the network's own gateway addresses, each with the length of its subnet's prefix.
 	Hosts   []netip.Addr
 	Routers []netip.Prefix
+	// Listed says that it is of the endpoints with these Addrs alone: of this host's, and, if this is the gateway, of others'.
+	// Others of the network have another one, or leave by their own host.
+	Listed bool
+	Addrs  []netip.Addr
+	// Unknown says that it is not known yet by which host they leave, since their labels are not: so there is none.
+	Unknown bool
+}
+
+// of reports whether an address of an endpoint of its network leaves by it.
+func (e Exit) of(a netip.Addr) bool { return !e.Listed || slices.Contains(e.Addrs, a) }
+
+// from matches what it is of, of a family.
+func (e Exit) from(m match, f family) (list []match) {
+	if !e.Listed {
+		return []match{m.proto(f.proto)}
+	}
+	for _, a := range e.Addrs {
+		if familyOf(a) == f {
+			list = append(list, m.ipSrc(host(a)))
+		}
+	}
+	return list
 }
 
 func (e Exit) has(f family) bool { return f == ipv4 && e.V4 || f == ipv6 && e.V6 }
@@ -64,27 +87,36 @@ func (c *compiler) exitFrom(way Stage) {
 	tracked := false
 	for _, e := range c.in.Exits {
 		for _, f := range []family{ipv4, ipv6} {
-			m := match{}.reg(regClass, classEndpoint).reg(regInternal, 0).reg(regSrcVNID, e.VNID).proto(f.proto)
-			if e.here(c) && e.has(f) {
-				c.add(way, 120, vnidObject(e.VNID), m, c.toGateway()...)
-				continue
-			}
-			s, priority := way, 120
-			if e.tracks(c) {
-				tracked = true
-				c.add(way, 120, vnidObject(e.VNID), m, fmt.Sprintf("ct(table=%d,zone=%d)", ExitWay, exitZone))
-				c.add(ExitWay, 200, vnidObject(e.VNID), m.ctState("+rpl+trk"), c.toGateway()...)
-				s, priority = ExitWay, 100
-			}
-			if e.remote(c) && e.has(f) {
-				c.add(s, priority, vnidObject(e.VNID), m, load(regDstVNID, 0), load(regOutPort, c.in.TunnelPort), c.toVTEP(e.VTEP, e.Index), goTo(VNIDCheck))
-			} else {
-				c.drop(s, priority, DropNoEgress, m)
+			tracked = tracked || e.tracks(c) && !(e.here(c) && e.has(f))
+			for _, m := range e.from(match{}.reg(regClass, classEndpoint).reg(regInternal, 0).reg(regSrcVNID, e.VNID), f) {
+				c.exit(way, e, f, m)
 			}
 		}
 	}
 	if tracked {
 		c.drop(ExitWay, 0, DropNoEgress, match{})
+	}
+}
+
+// exit leads what matches, of one family, to its gateway.
+func (c *compiler) exit(way Stage, e Exit, f family, m match) {
+	if e.here(c) && e.has(f) {
+		c.add(way, 120, vnidObject(e.VNID), m, c.toGateway()...)
+		return
+	}
+	s, priority := way, 120
+	if e.tracks(c) {
+		c.add(way, 120, vnidObject(e.VNID), m, fmt.Sprintf("ct(table=%d,zone=%d)", ExitWay, exitZone))
+		c.add(ExitWay, 200, vnidObject(e.VNID), m.ctState("+rpl+trk"), c.toGateway()...)
+		s, priority = ExitWay, 100
+	}
+	switch {
+	case e.Unknown:
+		c.drop(s, priority, DropUntold, m)
+	case e.remote(c) && e.has(f):
+		c.add(s, priority, vnidObject(e.VNID), m, load(regDstVNID, 0), load(regOutPort, c.in.TunnelPort), c.toVTEP(e.VTEP, e.Index), goTo(VNIDCheck))
+	default:
+		c.drop(s, priority, DropNoEgress, m)
 	}
 }
 
@@ -98,8 +130,10 @@ func exitIn(c *compiler) {
 			continue
 		}
 		for _, f := range []family{ipv4, ipv6} {
-			if e.has(f) {
-				m := tunnel.reg(regSrcVNID, e.VNID).proto(f.proto)
+			if !e.has(f) {
+				continue
+			}
+			for _, m := range e.from(tunnel.reg(regSrcVNID, e.VNID), f) {
 				c.add(Forwarding, 2910, vnidObject(e.VNID), m, c.toGateway()...)
 				if len(c.in.Exposed) > 0 { // fragments of who has an exposed port as well are looked up there
 					c.add(ExposeBack, 275, vnidObject(e.VNID), m, c.toGateway()...)
@@ -124,6 +158,9 @@ func exitAnswers(c *compiler) {
 				continue
 			}
 			for _, a := range p.Addrs {
+				if !e.of(a) {
+					continue
+				}
 				if e.tracks(c) && !(e.here(c) && e.has(familyOf(a))) {
 					c.add(Forwarding, 3050, endpointObject(p.Endpoint), match{}.reg(regClass, classGateway).ipDst(host(a)), fmt.Sprintf("ct(commit,table=%d,zone=%d)", Noted, exitZone))
 					c.noted(p, a)

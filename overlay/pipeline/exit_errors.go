@@ -18,7 +18,7 @@ func exitErrors(c *compiler) {
 			}
 			for _, a := range p.Addrs {
 				for _, r := range e.Routers {
-					if a.Is4() && r.Contains(a) {
+					if a.Is4() && e.of(a) && r.Contains(a) {
 						c.exitError(e, p, a, r.Addr())
 					}
 				}

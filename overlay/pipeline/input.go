@@ -65,7 +65,8 @@ type Input struct {
 	Policy Policy
 	// Groups are the multicast groups and broadcast addresses that somebody gets, of networks that carry multicast.
 	Groups []Group
-	// Exits say of networks by which host their endpoints reach the outside, one of a network; others do by their own.
+	// Exits say of networks by which host their endpoints reach the outside, one of a network, or of an endpoint (Listed);
+	// others do by their own.
 	Exits []Exit
 	// Own are this host's own addresses beside VTEP, where there are Exits: endpoints speak to their host as ever.
 	Own []netip.Addr

@@ -219,6 +219,7 @@ const (
 	DropNoEgress   Reason = 26
 	DropShut       Reason = 27
 	DropNotExposed Reason = 28
+	DropUntold     Reason = 29
 	// Of no flow, as DropClear.
 	DropOtherAddress Reason = 30
 )
@@ -255,6 +256,7 @@ var reasons = []struct {
 	{DropShut, "to a network that this host, which has no Docker, is not told to reach"},
 	{DropNoEgress, "of a network with an egress address, to the outside, and no host holds the address"},
 	{DropNotExposed, "from outside, by another host, and fits no connection to an exposed port"},
+	{DropUntold, "of an endpoint whose labels are not known yet, to the outside: an egress address of its network asks for labels"},
 	{DropOtherAddress, "of a network with an egress address, to the outside, by nftables: would have left with another address"},
 }
 

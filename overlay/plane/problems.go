@@ -33,7 +33,7 @@ func (p *Plane) refused() (flows []api.Flow) {
 		switch r.Chain {
 		case "encrypted-in", "encrypted-forward", "ipsec-in":
 			reason = pipeline.DropForgedClear
-		case "served":
+		case "served", "elsewhere":
 			reason = pipeline.DropOtherAddress
 		}
 		flows = append(flows, api.Flow{

@@ -12,7 +12,7 @@ export function trellis(data, width) {
   const networks = [...data.networks].sort((a, b) => b.endpoints - a.endpoints).slice(0, MOST_NETWORKS).sort(by((n) => n.name));
   const named = hosts.length <= MOST_NAMED;
   const cells = cellsOf(data.map.cells, named ? data.clients ?? [] : []);
-  const leaves = new Map((data.egresses ?? []).flatMap((e) => e.networks.map((n) => [n, e])));
+  const leaves = new Map((data.egresses ?? []).filter((e) => !e.labels?.length).flatMap((e) => e.networks.map((n) => [n, e])));
   const column = Math.max(named ? 150 : 34, Math.floor((width - LEFT - 16) / Math.max(1, hosts.length)));
   const W = LEFT + hosts.length * column + 8;
   let y = HEAD;

@@ -288,12 +288,16 @@ func (f Facts) egress(l *api.Lead, from []cluster.Endpoint, text string) {
 	if err != nil || addr.IsLinkLocalUnicast() || f.ofCluster(addr) {
 		return
 	}
+	all := egress.All(f.Snap)
+	choice := egress.NewChoice(f.Snap, all)
 	for _, e := range from {
-		listed, has := egress.Of(f.Snap, e.Network)
+		by, known := choice.Of(e)
+		i := slices.IndexFunc(all, func(l egress.Listed) bool { return l.Name == by })
 		n, _ := cluster.Get[cluster.Network](f.Snap, e.Network)
-		if !has || n.Internal || n.VNID == 0 || n.Encrypted() {
+		if i < 0 || n.Internal || n.VNID == 0 || n.Encrypted() {
 			continue
 		}
+		listed := all[i]
 		out := &api.LeadEgress{Name: listed.Name, Network: e.Network, Addr: listed.Addr(addr.Is6())}
 		l.Egress = out
 		var notes []string
@@ -301,6 +305,9 @@ func (f Facts) egress(l *api.Lead, from []cluster.Endpoint, text string) {
 			out.Holder, notes = f.Egresses[i].Holder, f.Egresses[i].Notes
 		}
 		switch {
+		case !known:
+			out.Wrong = "it asks for labels, and those of the container are not known, so that it does not leave"
+			out.Do = "grapevine egress show " + listed.Name
 		case !out.Addr.IsValid():
 			out.Wrong = fmt.Sprintf("it has no address of the family of %s, and so nothing leaves for there", addr)
 			out.Do = fmt.Sprintf("grapevine egress set %s --address ADDRESS --address ADDRESS, one of each family", listed.Name)

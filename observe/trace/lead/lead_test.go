@@ -195,4 +195,19 @@ func TestEgress(t *testing.T) {
 	if got := ask(f, "db", "198.51.100.7"); got != "mail 192.0.2.25 : no gateway has a subnet with it" {
 		t.Error(got)
 	}
+	// One that asks for labels comes before it, whether they are known or not.
+	smtp := cluster.LabelEgress{Name: "smtp", Networks: []string{"red"}, Addrs: []netip.Addr{addr("192.0.2.26")}, Labels: []string{"role=smtp"}}
+	if got := ask(world(t, smtp), "db", "198.51.100.7"); !strings.HasPrefix(got, "smtp 192.0.2.26 : it asks for labels, and those of the container are not known") {
+		t.Error(got)
+	}
+	db := cluster.Endpoint{ID: strings.Repeat("d", 64), Container: strings.Repeat("d", 64), Network: "red", Name: "db", Host: host2, Addrs: []netip.Addr{addr("10.2.1.1")}, MAC: "0a:00:00:00:00:01", Labelled: true}
+	if got := ask(world(t, smtp, db), "db", "198.51.100.7"); got != "mail 192.0.2.25 host2: " {
+		t.Error(got)
+	}
+	db.Labels = map[string]string{"role": "smtp"}
+	f = world(t, smtp, db)
+	f.Egresses = append(f.Egresses, api.Egress{Name: "smtp", Holder: "host1"})
+	if got := ask(f, "db", "198.51.100.7"); got != "smtp 192.0.2.26 host1: " {
+		t.Error(got)
+	}
 }

@@ -201,7 +201,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// lookHere looks which addresses this host has, at which it can be reached from elsewhere.
+// lookHere looks which addresses this host has, at which it can be reached from elsewhere: also such on lo, to which routers lead.
 func (r *Room) lookHere() {
 	devices, err := net.Interfaces()
 	if err != nil {
@@ -209,7 +209,7 @@ func (r *Room) lookHere() {
 	}
 	var here []netip.Addr
 	for _, d := range devices {
-		if d.Name == r.cfg.Gateway || d.Flags&net.FlagLoopback != 0 {
+		if d.Name == r.cfg.Gateway {
 			continue
 		}
 		addrs, err := d.Addrs()

@@ -73,6 +73,7 @@ type Agent struct {
 	naming        *naming
 	groups        *multicast.Room
 	egress        *hold.Keeper
+	announcer     *announcer
 	exposes       *exposed.Room
 	driver        *driver.Driver
 	clients       *clientele

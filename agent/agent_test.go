@@ -74,6 +74,7 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 	a.clients = newClientele(a)
 	a.naming.lead(nil)
 	a.groups = newGroups(a)
+	a.announcer = newAnnouncer(a)
 	a.exposes = exposing{a}.room()
 	a.openWatches()
 	tasks, ctx := errgroup.WithContext(t.Context())

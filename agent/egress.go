@@ -14,7 +14,7 @@ type leaving struct{ agent *Agent }
 // keeper makes what holds them here.
 func (l leaving) keeper() *hold.Keeper {
 	a := l.agent
-	return hold.New(hold.Config{Self: a.self(), Replica: a.replica, Alive: l.alive, Log: a.log.With("room", "egress")})
+	return hold.New(hold.Config{Self: a.self(), Replica: a.replica, Alive: l.alive, Routed: a.announcer.routed, Log: a.log.With("room", "egress")})
 }
 
 // alive reports whether a host answers, without doubt.

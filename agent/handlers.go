@@ -49,6 +49,7 @@ func (a *Agent) handlers() api.Handlers {
 		NewEgress:    egresses.Create,
 		SetEgress:    egresses.Set,
 		DropEgress:   egresses.Remove,
+		BGP:          a.announcer.show,
 		Keys:         a.member.Keys.List,
 		Backup:       a.member.Backup,
 		ChangeKeys:   keys{a.member.Keys, a.secure}.change,

@@ -26,6 +26,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 		return api.Done{}, err
 	}
 	defer close(a.gone)
+	a.announcer.end(ctx)
 	a.member.Leaver.Depart(ctx, a.installed.ID)
 	a.stopWork()
 	<-a.stopped

@@ -70,6 +70,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.naming = newNaming(a)
+	a.announcer = newAnnouncer(a)
 	a.egress = leaving{a}.keeper()
 	a.exposes = exposing{a}.room()
 	if err := a.openPlane(ctx, datapath, a.naming.open(gate{a})); err != nil {

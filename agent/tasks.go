@@ -120,6 +120,8 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return exposing{a}.problems(l.snap) }},
 		{Name: "egress",
 			Problems: func(_ context.Context, l look) []api.Problem { return leaving{a}.desk().Problems(l.snap) }},
+		{Name: "bgp", Run: a.announcer.run,
+			Problems: func(context.Context, look) []api.Problem { return a.announcer.problems() }},
 		{Name: "systemd", Run: func(ctx context.Context) error {
 			a.plane.Guard().Wait(ctx)
 			a.ready()

@@ -45,6 +45,7 @@ type Handlers struct {
 	NewEgress    func(context.Context, CreateEgressRequest) (Done, error)
 	SetEgress    func(context.Context, SetEgressRequest) (Done, error)
 	DropEgress   func(context.Context, RemoveEgressRequest) (Done, error)
+	BGP          func(context.Context) (BGP, error)
 	Keys         func(context.Context) ([]Key, error)
 	Backup       func(context.Context, io.Writer) error
 	ChangeKeys   func(context.Context, KeysRequest) (Done, error)
@@ -76,7 +77,7 @@ type Handlers struct {
 func (h Handlers) Readers() Handlers {
 	r := Handlers{
 		Clients: h.Clients, Mirrors: h.Mirrors,
-		Status: h.Status, Nodes: h.Nodes, Services: h.Services, Egresses: h.Egresses, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
+		Status: h.Status, Nodes: h.Nodes, Services: h.Services, Egresses: h.Egresses, BGP: h.BGP, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
 		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, RuleCounts: h.RuleCounts, PolicyLog: h.PolicyLog, Explain: h.Explain, Learn: h.Learn, Trace: dryTrace(h.Trace), Lead: dryTrace(h.Lead), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
 	}
 	if r.Absent == nil {
@@ -142,7 +143,7 @@ func (h Handlers) mux() *routes {
 	mux := &routes{ServeMux: http.NewServeMux(), absent: h.Absent, largest: cmp.Or(h.largest, maxBody)}
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	for _, add := range []func(*routes){
-		h.addStatus, h.addNodes, h.addNetworks, h.addService, h.addEgress, h.addClients, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
+		h.addStatus, h.addNodes, h.addNetworks, h.addService, h.addEgress, h.addBGP, h.addClients, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
 		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture, h.addTraffic, h.addPolicyLog, h.addTrace, h.addLead, h.addMirror,
 	} {
 		add(mux)

@@ -89,6 +89,11 @@ type Config struct {
 	Traffic string
 	// IPFIX is the collector that is told who talks to whom: HOST:PORT, by UDP, or tcp://HOST:PORT; empty: none.
 	IPFIX string
+	// BGP are the routers that are told which addresses are here: what of BGPNetworks is this host's, and those of BGPAddresses
+	// that it has.
+	BGP          []Router
+	BGPNetworks  []string
+	BGPAddresses []netip.Addr
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 

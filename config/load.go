@@ -174,6 +174,9 @@ func (c *Config) check() error {
 	case c.Edge() && len(c.Join) == 0:
 		return errors.New("this host has no Docker (docker is none), and so begins no cluster: set join to the addresses of hosts that have it")
 	}
+	if err := c.checkBGP(); err != nil {
+		return err
+	}
 	if c.PrefixLen < c.CIDR4.Bits() {
 		return fmt.Errorf("a network's prefix of %d bits (prefixlen) does not fit into cidr4 %s: raise prefixlen or take a shorter cidr4", c.PrefixLen, c.CIDR4)
 	}

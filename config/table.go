@@ -211,6 +211,22 @@ var Table = []Setting{
 		set: setIPFIX,
 	},
 	{
+		Name: "bgp",
+		Doc: "Routers that are told by BGP which addresses this host has (docs/use/bgp.md): `ADDRESS,as=N,local-as=N`, and as you like `password-file=PATH`, `hold=9s`, `restart=1m`, `ttl-security`; several with semicolons between them. " +
+			"They are told of egress addresses that this host holds, and of what the next two settings name. Nothing is learned from them, and nobody listens here. Empty: none.",
+		set: setBGP,
+	},
+	{
+		Name: "bgp-networks",
+		Doc:  "Networks, separated by commas, whose addresses that are this host's the routers are told of. **The outside reaches their containers here at their own addresses**, as far as policies let it. Empty: none.",
+		set:  setBGPNetworks,
+	},
+	{
+		Name: "bgp-addresses",
+		Doc:  "Addresses, separated by commas, that the routers are told of while this host has them, on `lo` perhaps: several hosts answer exposed ports by one address. Empty: none.",
+		set:  setBGPAddresses,
+	},
+	{
 		Name: "log-level", Default: "info",
 		Doc: "Least severe messages to log: `debug`, `info`, `warn` or `error`.",
 		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),

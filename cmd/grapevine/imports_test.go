@@ -12,7 +12,7 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
+	"agent": "bgp bgp/speaker multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems encap gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit reach/follow realm replica",
@@ -20,6 +20,8 @@ var mayImport = map[string]string{
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds",
 	"api/words":              "",
+	"bgp":                    "cluster egress",
+	"bgp/speaker":            "bgp config",
 	"clients":                "cluster",
 	"clients/edit":           "api clients cluster replica",
 	"clients/sandbox":        "api api/words clients cluster host/link host/portreserve host/wireguard overlay/pipeline",
@@ -88,7 +90,7 @@ var mayImport = map[string]string{
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster egress host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline",
 	"overlay/pipeline":       "",
-	"overlay/plane":          "api api/words cluster config driver/ports encap host/bypass host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel policy service/expose",
+	"overlay/plane":          "api api/words bgp cluster config driver/ports encap host/bypass host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/secure overlay/tunnel policy service/expose",
 	"overlay/secure":         "api api/words cluster encap host/link host/portreserve host/wireguard",
 	"overlay/tunnel":         "encap host/link overlay/pipeline",
 	"overlay/tunnel/measure": "encap host/link overlay/tunnel",
@@ -130,6 +132,7 @@ var onlyIn = map[string]string{
 	"github.com/prometheus/":                       "observe/metrics",
 	"github.com/cilium/ebpf":                       "host/link overlay/counter overlay/fastpath overlay/tunnel",
 	"github.com/miekg/dns":                         "dns",
+	"github.com/osrg/gobgp/":                       "bgp/speaker",
 	"github.com/spf13/cobra":                       "cmd/grapevine",
 	"rsc.io/qr":                                    "cmd/grapevine",
 	"github.com/spf13/pflag":                       "cmd/grapevine config",
@@ -138,7 +141,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "encap", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "ring", "service", "service/expose"}
+var pure = []string{"api/view", "bgp", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "encap", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "ring", "service", "service/expose"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

@@ -65,7 +65,7 @@ who may use Docker as well), or, with -H, that of another host by ssh.`,
 		verbs []*cobra.Command
 	}{
 		{"See:", []*cobra.Command{
-			newStatus(), newDoctor(), newPing(), newPS(), newShow(), newNodes(), newNetworks(), newEndpoints(), newRing(), newFlows(), newDrops(), newTrace(), newTraffic(), newCapture(), newMirror(), newUI(), newMetrics(), newWait(), newReport(),
+			newStatus(), newDoctor(), newPing(), newPS(), newShow(), newNodes(), newNetworks(), newEndpoints(), newRing(), newFlows(), newDrops(), newTrace(), newTraffic(), newCapture(), newMirror(), newUI(), newMetrics(), newBGP(), newWait(), newReport(),
 		}},
 		{"Change:", []*cobra.Command{newPolicy(), newNetwork(), newService(), newEgress(), newClientVerb(), newFastPath(), newKeys(), newForget(), newLeave(), newJoin()}},
 		{"Set up:", []*cobra.Command{

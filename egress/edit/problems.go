@@ -2,6 +2,7 @@ package edit
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -50,20 +51,30 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 		say("network %s has another egress, which comes first by its name", n)
 	}
 	switch n := s.note; {
+	case n.Silent && len(n.Occupied) == 0:
+		say("the host that held it still answers for it, by way of the routers, without its agent: nobody takes it from there until they forget it")
 	case n.Silent:
 		say("the host that held it still answers for it (%s), without its agent: nobody takes it from there", n.Occupied)
 	case n.Occupied != nil:
-		say("another machine on this host's LAN, %s, has its address", n.Occupied)
+		say("%s has its address", machine(n.Occupied, "this host's"))
 	case n.Rival != nil:
 		say("another machine on this host's LAN, %s, has its address as well", n.Rival)
 	case n.Unfit:
-		say("this host has no interface on a LAN in whose subnet its address can be a machine's")
+		say("this host has no interface on a LAN in whose subnet its address can be a machine's, nor a session by BGP with a router that could lead here")
 	case n.Twice:
 		say("this host has its address, which nobody but an administrator has given it")
 	case n.Err != nil:
 		say("on this host: %v", n.Err)
 	}
 	return s
+}
+
+// machine says who has an address: by its MAC on a LAN, or whoever routers lead to.
+func machine(mac net.HardwareAddr, whose string) string {
+	if len(mac) == 0 {
+		return "a machine to which the routers lead"
+	}
+	return fmt.Sprintf("another machine on %s LAN, %s,", whose, mac)
 }
 
 // Problems says what is wrong with egresses that concern this host: it is a gateway, or has containers of theirs.
@@ -89,7 +100,7 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		case n.Occupied != nil && !n.Silent:
 			list = append(list, api.Problem{
 				Code: api.EgressTaken,
-				What: fmt.Sprintf("this host cannot hold %s for egress %s: another machine on its LAN, %s, has that address", address, l.Name, n.Occupied),
+				What: fmt.Sprintf("this host cannot hold %s for egress %s: %s has that address", address, l.Name, machine(n.Occupied, "its")),
 				Do:   "find that machine (`ip neigh`, the switch's table) and give it another address, or the egress: grapevine egress set " + l.Name + " --address ADDRESS",
 			})
 			continue
@@ -110,8 +121,8 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		case n.Unfit && len(l.Gateways) > 0:
 			list = append(list, api.Problem{
 				Code: api.EgressUnfit,
-				What: fmt.Sprintf("this host is to be a gateway of egress %s, and has no interface on a LAN in whose subnet %s can be a machine's address", l.Name, address),
-				Do:   "give it one, or name other gateways: grapevine egress set " + l.Name + " --gateways HOSTS",
+				What: fmt.Sprintf("this host is to be a gateway of egress %s, and has no interface on a LAN in whose subnet %s can be a machine's address, nor a session by BGP with a router that could lead here", l.Name, address),
+				Do:   "give it one, or set GRAPEVINE_BGP and see `grapevine bgp`, or name other gateways: grapevine egress set " + l.Name + " --gateways HOSTS",
 			})
 		}
 		if !l.Twice && s.holder != "" && d.holds(snap, l) || !d.concerns(snap, l) {

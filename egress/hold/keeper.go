@@ -42,6 +42,8 @@ type Config struct {
 	Serve  func([]nat.Source) error
 	Placed func(context.Context) error
 	LAN    LAN // nil: this host's
+	// Routed says what routers are told now; nil: nothing.
+	Routed func() Routed
 	Log    *slog.Logger
 }
 
@@ -112,7 +114,7 @@ type held struct {
 
 // Note says what is in the way of this host's holding an address.
 type Note struct {
-	Occupied net.HardwareAddr // another machine's, that has it
+	Occupied net.HardwareAddr // another machine's, that has it; without bytes: the routers lead to it
 	Silent   bool             // it is that of the holder, whose agent does not answer
 	Unfit    bool             // no interface is in its subnet
 	Rival    net.HardwareAddr // another machine's, that has it as well while this host holds it
@@ -140,6 +142,9 @@ func New(cfg Config) *Keeper {
 	if cfg.LAN == nil {
 		cfg.LAN = hostLAN{}
 	}
+	if cfg.Routed == nil {
+		cfg.Routed = func() Routed { return Routed{} }
+	}
 	return &Keeper{cfg: cfg, log: cfg.Log, started: time.Now(), serves: map[string][]netip.Addr{}, notes: map[string]Note{}, held: map[string]*held{}}
 }
 
@@ -149,7 +154,7 @@ func (k *Keeper) Begin(serve func([]nat.Source) error, placed func(context.Conte
 	snap := k.cfg.Replica.Snapshot()
 	view, err := k.cfg.LAN.Look()
 	for _, c := range k.cases(snap) {
-		if err == nil && spotsOf(c, view).here() && c.Holder == k.cfg.Self && !c.Twice {
+		if err == nil && spotsOf(c, view, k.cfg.Routed()).here() && c.Holder == k.cfg.Self && !c.Twice {
 			k.serves[c.Egress.Name] = c.Egress.Addrs
 		}
 	}
@@ -238,7 +243,7 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 		return idle, true
 	}
 	next = idle
-	names := map[string]bool{}
+	names, routed := map[string]bool{}, k.cfg.Routed()
 	var all errgroup.Group
 	for _, c := range cases {
 		names[c.Egress.Name] = true
@@ -247,7 +252,7 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 			h = &held{}
 			k.held[c.Egress.Name] = h
 		}
-		all.Go(func() error { h.next = k.one(ctx, c, h, spotsOf(c, view), now); return nil })
+		all.Go(func() error { h.next = k.one(ctx, c, h, spotsOf(c, view, routed), now); return nil })
 	}
 	_ = all.Wait() // what fails is noted
 	k.forget(names)

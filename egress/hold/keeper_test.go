@@ -448,3 +448,47 @@ func TestNone(t *testing.T) {
 		t.Errorf("%d looks at the LAN without any egress", w.looks)
 	}
 }
+
+// TestRouted: an address that is on no LAN is taken where routers are told of it, and is let go when none is any more.
+func TestRouted(t *testing.T) {
+	w := newWorld(t, "host1")
+	var routed Routed
+	w.k.cfg.Routed = func() Routed { return routed }
+	w.place = lan.Place{Off: true}
+	if w.round(); w.holder() != "" || !w.k.Notes()["mail"].Unfit {
+		t.Errorf("no router is told: %q holds it, %+v", w.holder(), w.k.Notes()["mail"])
+	}
+	routed = Routed{Take: true, Keep: true}
+	w.who = net.HardwareAddr{} // the routers lead to a host that is silent
+	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2"})
+	w.put(cluster.EgressHolder{Egress: "mail", Host: other})
+	w.dead[other] = true
+	w.now = w.now.Add(time.Minute)
+	if got := w.round(); got != "probe" || !w.k.Notes()["mail"].Silent || w.holder() != other {
+		t.Errorf("taken from a host that carries packets: %s, %+v", got, w.k.Notes()["mail"])
+	}
+	w.who = nil // they have forgotten it
+	w.now = w.now.Add(retry)
+	if got, want := w.round(), "probe; add; nat 1; flows of 1, true"; got != want || w.holder() != self {
+		t.Errorf("taking it: %s; want %s", got, want)
+	}
+	if h, _ := cluster.Get[cluster.EgressHolder](w.r.Snapshot(), "mail"); h.MAC != "" {
+		t.Errorf("it is known by a MAC, %s", h.MAC)
+	}
+	w.place = lan.Place{NIC: lan.Loopback, MAC: make(net.HardwareAddr, 6), Here: true, Ours: true}
+	w.at = mail
+	for range 10 { // nor does it ask whether another one has it: it would answer itself
+		w.now = w.now.Add(reannounce)
+		if got := w.round(); got != "" {
+			t.Errorf("holding it: %s", got)
+		}
+	}
+	routed = Routed{Keep: true} // the router begins anew
+	if got := w.round(); got != "" || w.holder() != self {
+		t.Errorf("without a session for a moment: %s", got)
+	}
+	routed = Routed{}
+	if got, want := w.round(), "remove; flows of , false; nat 0"; got != want || w.holder() != "" {
+		t.Errorf("without a router: %s; want %s; %q holds it", got, want, w.holder())
+	}
+}

@@ -22,13 +22,30 @@ type spot struct {
 // spots are those of one egress: one, or one of each family. A host holds all of them or none.
 type spots []spot
 
+// Routed says of addresses on no LAN of this host's, which routers are told of by BGP, whether it may take them, and whether
+// it may keep those that it has.
+type Routed struct{ Take, Keep bool }
+
 // spotsOf finds the addresses of an egress in a view.
-func spotsOf(c egress.Case, v View) (list spots) {
+func spotsOf(c egress.Case, v View, r Routed) (list spots) {
 	for _, a := range c.Egress.Addrs {
-		list = append(list, spot{v.Find(a), a})
+		s := spot{v.Find(a), a}
+		switch {
+		case s.Off && r.Take:
+			s.NIC = lan.Loopback
+		case s.NIC == lan.Loopback && s.Ours && !r.Keep: // no router leads here
+			s.NIC, s.Here = "", false
+		}
+		if s.routed() { // it is known by no MAC
+			s.MAC = nil
+		}
+		list = append(list, s)
 	}
 	return list
 }
+
+// routed reports whether it is on no LAN: routers lead here.
+func (s spot) routed() bool { return s.NIC == lan.Loopback }
 
 func (l spots) any(is func(spot) bool) bool { return slices.ContainsFunc(l, is) }
 
@@ -84,11 +101,15 @@ func (l spots) announce(on LAN) (err error) {
 	return err
 }
 
-// probe asks at the same time who else has them, and returns the MACs of who answers.
+// probe asks at the same time who else has them, and returns the MACs of who answers: without bytes, if routers were asked. Of
+// what routers lead here this host itself would answer.
 func (l spots) probe(ctx context.Context, on LAN) (who []net.HardwareAddr, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, s := range l {
+		if s.Here && s.routed() {
+			continue
+		}
 		all.Go(func() {
 			mac, failed := on.Probe(ctx, s.NIC, s.addr)
 			mu.Lock()
@@ -103,12 +124,12 @@ func (l spots) probe(ctx context.Context, on LAN) (who []net.HardwareAddr, err e
 }
 
 // occupied says that others have addresses of an egress. The MAC that is known of its holder says whether one is that host,
-// which answers without its agent; one that was forgotten carries nothing any more.
+// which answers without its agent; one that was forgotten carries nothing any more. Routers lead to who held it last.
 func occupied(who []net.HardwareAddr, snap *cluster.Snapshot, c egress.Case) *Note {
 	h, _ := cluster.Get[cluster.EgressHolder](snap, c.Egress.Name)
 	_, member := cluster.Get[cluster.Node](snap, string(c.Holder))
 	for _, mac := range who {
-		if member && mac.String() == h.MAC {
+		if member && (len(mac) == 0 || mac.String() == h.MAC) {
 			return &Note{Occupied: mac, Silent: true}
 		}
 	}

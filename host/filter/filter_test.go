@@ -356,6 +356,7 @@ func TestPackets(t *testing.T) {
 					}
 				})
 			}
+			w.checkOpen()
 			w.host.Do(func() {
 				if err := w.filter.Remove(); err != nil {
 					t.Fatal(err)
@@ -368,6 +369,29 @@ func TestPackets(t *testing.T) {
 			w.check(cell{"away", "web", 80, 0, true}, cell{"plain", "web", 80, 0, true}, cell{"plain", "vtep", 4789, 4000, true})
 		})
 	}
+}
+
+// checkOpen: of a network that is open the outside reaches the containers, and nobody on a bridge of Docker's does. An
+// internal one stays closed.
+func (w *world) checkOpen() {
+	w.t.Helper()
+	cfg := config
+	cfg.Open = []netip.Prefix{
+		netip.MustParsePrefix("10.128.0.0/22"), netip.MustParsePrefix("fd00:128::/64"), netip.MustParsePrefix("10.128.4.0/22"), netip.MustParsePrefix("fd00:128:4::/64"),
+	}
+	w.host.Do(func() {
+		if err := w.filter.Set(cfg); err != nil {
+			w.t.Fatal(err)
+		}
+	})
+	w.check(cell{"away", "web", 80, 0, true}, cell{"vm", "web", 80, 0, true}, cell{"plain", "web", 80, 0, false}, cell{"locked", "web", 80, 0, false},
+		cell{"away", "vault", 80, 0, false}, cell{"web", "away", 80, 0, true}, cell{"host", "web", 80, 0, true})
+	w.host.Do(func() {
+		if err := w.filter.Set(config); err != nil {
+			w.t.Fatal(err)
+		}
+	})
+	w.check(cell{"away", "web", 80, 0, false})
 }
 
 // checkForged: a guest of the host that sends as another host gets nothing to the port of VXLAN

@@ -265,6 +265,14 @@ func script(cfg Config, v6, way bool) string {
 	for _, h := range of(cfg.Hosts) {
 		add(chainForward, "-s %v -i %s -o %s -j RETURN", h, gv, gv)
 	}
+	if open := of(cfg.Open); len(open) > 0 {
+		for _, dev := range all { // of containers, by whichever bridge
+			add(chainForward, "-i %s -o %s -j DROP", dev, gv)
+		}
+		for _, p := range open {
+			add(chainForward, "-d %v -o %s -j RETURN", p, gv)
+		}
+	}
 	add(chainForward, "-o %s -j DROP", gv)
 	for _, dev := range cfg.Bridges {
 		add(chainForward, "-i %s -o %s %s -j RETURN", gv, dev, known)

@@ -35,6 +35,7 @@ const (
 	cluster    = "cluster"
 	ranges     = "ranges"
 	elsewhere  = "elsewhere"
+	open       = "open"
 )
 
 // table makes the rules of a Config, as `nft list table inet grapevine` shows them; fib: the
@@ -56,8 +57,11 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		t.Sets = append(t.Sets, names(encrypting, slices.DeleteFunc([]string{cfg.Encrypted, cfg.Second}, func(name string) bool { return name == "" })), prefixSet(secure, []netip.Prefix{cfg.Secure}, true), prefixSet(cluster, cfg.Cluster, false), prefixSet(cluster, cfg.Cluster, true),
 			prefixSet(ranges, cfg.Ranges, false), prefixSet(ranges, cfg.Ranges, true))
 	}
+	if len(cfg.Open) > 0 {
+		t.Sets = append(t.Sets, prefixSet(open, cfg.Open, false), prefixSet(open, cfg.Open, true))
+	}
 	t.Chains = []nft.Chain{
-		{Name: "forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority, Rules: forward(cfg.Interface)},
+		{Name: "forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority, Rules: forward(cfg.Interface, len(cfg.Open) > 0)},
 		{Name: "input", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority, Rules: input(cfg)},
 		{Name: "masqueraded", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT, Rules: masqueraded()},
 	}
@@ -146,7 +150,7 @@ func input(cfg Config) []nft.Rule {
 }
 
 // forward are the rules of what is forwarded.
-func forward(gv string) (rules []nft.Rule) {
+func forward(gv string, opened bool) (rules []nft.Rule) {
 	add := func(r nft.Rule) { rules = append(rules, r) }
 	for _, v6 := range []bool{false, true} {
 		const why = "nobody forges what hosts say to each other"
@@ -176,6 +180,11 @@ func forward(gv string) (rules []nft.Rule) {
 	add(accept("published ports", to(gv), published()))
 	for _, v6 := range []bool{false, true} {
 		add(accept("hosts reach containers", from(gv), to(gv), src{v6, hosts, false}.in()))
+	}
+	for _, v6 := range []bool{false, true} {
+		if opened {
+			add(accept("the outside reaches networks that routers are told of", notIn(containers), to(gv), src{v6, open, true}.in()))
+		}
 	}
 	add(drop("nothing else enters: networks meet in the switch", to(gv)))
 	add(accept("answers", from(gv), out(bridges), state(established)))
@@ -209,7 +218,10 @@ func to(dev string) exprs { return exprs{nft.Meta(unix.NFT_META_OIFNAME), nft.Eq
 func notTo(dev string) exprs {
 	return exprs{nft.Meta(unix.NFT_META_OIFNAME), nft.NotEqual(nft.Name(dev))}
 }
-func in(set string) exprs  { return exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.In(set, false)} }
+func in(set string) exprs { return exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.In(set, false)} }
+func notIn(set string) exprs {
+	return exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.In(set, true)}
+}
 func out(set string) exprs { return exprs{nft.Meta(unix.NFT_META_OIFNAME), nft.In(set, false)} }
 
 // toPorts is what is for the ports of VXLAN or gossip. Conntrack, which the rules ask, has

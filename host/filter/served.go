@@ -22,6 +22,15 @@ func served(cfg Config) nft.Chain {
 		Name: Served, Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT,
 		Rules: []nft.Rule{accept("inside", to(cfg.Interface)), accept("and on this host", to("lo"))},
 	}
+	for _, v6 := range []bool{false, true} {
+		key := uint32(unix.NFT_CT_DST_IP)
+		if v6 {
+			key = unix.NFT_CT_DST_IP6
+		}
+		if len(cfg.Open) > 0 {
+			c.Rules = append(c.Rules, accept("answers to who came in at a container's own address", isFamily(v6), exprs{nft.CTOriginal(key), nft.In(family(open, v6), false)}))
+		}
+	}
 	for _, s := range nat.Narrowest(cfg.Served) {
 		v6 := s.Subnet.Addr().Is6()
 		key := uint32(unix.NFT_CT_SRC_IP)

@@ -88,6 +88,7 @@ func TestServed(t *testing.T) {
 	}
 	// One container of the subnet leaves by another address, and is not taken for a stray.
 	cfg.Served = append(cfg.Served, nat.Source{Subnet: netip.MustParsePrefix("10.128.0.2/32"), Address: netip.MustParseAddr("10.9.0.78")})
+	cfg.Open = []netip.Prefix{cfg.Served[0].Subnet}
 	w.host.Do(func() {
 		if err := w.filter.Set(cfg); err != nil {
 			t.Fatal(err)
@@ -102,6 +103,9 @@ func TestServed(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	if !reaches(w.at["away"], w.addr["web"]+":80", 0) {
+		t.Error("who comes in at a container's own address gets no answer")
+	}
 	w.host.Do(func() {
 		run(t, "iptables", "-t", "nat", "-F")
 	})

@@ -22,8 +22,11 @@ const (
 )
 
 // Probe asks on an interface who has an address (RFC 5227, 2.1.1; of IPv6 RFC 4862, 5.4), and returns the MAC of who
-// answers; nil: nobody.
+// answers; nil: nobody. Of an address on no LAN the routers are asked (Ping).
 func Probe(ctx context.Context, nic string, a netip.Addr) (net.HardwareAddr, error) {
+	if nic == Loopback {
+		return Ping(ctx, a)
+	}
 	s, err := open(nic, a.Is6())
 	if err != nil {
 		return nil, fmt.Errorf("ask on %s who has %v: %w", nic, a, err)
@@ -43,6 +46,9 @@ func Probe(ctx context.Context, nic string, a netip.Addr) (net.HardwareAddr, err
 
 // Announce tells everybody on an interface's LAN that an address is there (RFC 5227, 2.3; of IPv6 RFC 4861, 7.2.6).
 func Announce(nic string, a netip.Addr) error {
+	if nic == Loopback {
+		return nil // routers are told (package bgp)
+	}
 	s, err := open(nic, a.Is6())
 	if err == nil {
 		defer s.file.Close()

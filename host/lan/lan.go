@@ -23,6 +23,8 @@ type Place struct {
 	MAC net.HardwareAddr // of NIC
 	// Here: NIC has it. Ours: we have added it.
 	Here, Ours bool
+	// Off: it is on no LAN of this host's, in no subnet of any interface.
+	Off bool
 }
 
 // View is what this host's interfaces have, at one moment.
@@ -57,8 +59,10 @@ func (v View) Find(a netip.Addr) Place {
 	var at *netlink.LinkAttrs
 	var within netip.Prefix
 	bits := -1
+	off := true
 	for _, have := range v.addrs {
 		prefix, l := have.prefix, v.links[have.link]
+		off = off && !prefix.Contains(a)
 		switch {
 		case l == nil || l.Name == link.Gateway || link.IsDockers(l.Name):
 		case prefix.Addr() == a && have.failed:
@@ -68,6 +72,9 @@ func (v View) Find(a netip.Addr) Place {
 		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !have.ours && len(l.HardwareAddr) == 6: // of others nobody can be asked
 			at, bits, within = l, prefix.Bits(), prefix
 		}
+	}
+	if off {
+		return Place{Off: true}
 	}
 	if at == nil || at.Flags&net.FlagUp == 0 && !p.Here {
 		return Place{}

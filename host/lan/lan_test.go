@@ -132,6 +132,49 @@ func TestProbe(t *testing.T) {
 	})
 }
 
+// TestPing: of an address that is on no LAN the host answers to which the routers lead, and nobody else. It is found there,
+// and is off every LAN before.
+func TestPing(t *testing.T) {
+	here, there := linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "eth0", here, there, []string{"192.0.2.1/24", "fd00:2::1/64"}, []string{"192.0.2.2/24", "fd00:2::2/64"})
+	for _, text := range []string{"203.0.113.25", "2001:db8:113::25"} {
+		a := netip.MustParseAddr(text)
+		via := map[bool]string{false: "192.0.2.2", true: "fd00:2::2"}[a.Is6()]
+		asks := func(what string, want bool) {
+			t.Helper()
+			here.Do(func() {
+				if who, err := Probe(t.Context(), Loopback, a); err != nil || (who != nil) != want || len(who) != 0 {
+					t.Errorf("%v, %s: %v answers, %v", a, what, who, err)
+				}
+			})
+		}
+		asks("no way to it", false)
+		here.Do(func() { ip(t, "route add "+text+" via "+via) })
+		asks("a way, and nobody there", false)
+		there.Do(func() {
+			if p, err := find(a); err != nil || !p.Off {
+				t.Errorf("%v is at %+v, %v", a, p, err)
+			}
+			if err := Add(Loopback, a); err != nil {
+				t.Fatal(err)
+			}
+			if p, err := find(a); err != nil || p.Off || p.NIC != Loopback || !p.Here || !p.Ours {
+				t.Errorf("%v is at %+v, %v, once it was added", a, p, err)
+			}
+		})
+		asks("somebody there", true)
+		there.Do(func() {
+			if err := Remove(a); err != nil {
+				t.Fatal(err)
+			}
+			if p, err := find(netip.MustParseAddr(via)); err != nil || p.Off {
+				t.Errorf("an address of a LAN: %+v, %v", p, err)
+			}
+		})
+		asks("gone again", false)
+	}
+}
+
 func FuzzHolder(f *testing.F) {
 	frame := append([]byte("\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x02\x08\x06\x00\x01\x08\x00\x06\x04\x00\x02\x02\x00\x00\x00\x00\x02"), 192, 0, 2, 25)
 	frame = append(frame, make([]byte, 28)...)

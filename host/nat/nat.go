@@ -43,6 +43,8 @@ type Config struct {
 	// Exposed are ports that this host has for the outside as others do, of TCP, UDP or both, in order: nothing leaves by
 	// one of them.
 	Exposed []uint16
+	// Open are subnets that the outside reaches at containers' own addresses, as far as package filter lets it.
+	Open []netip.Prefix
 	// Rules are further ones, where their family has any.
 	Rules []Rule
 	// served is what Serve declared.
@@ -110,14 +112,14 @@ func (n *NAT) Set(_ context.Context, cfg Config) error {
 		return nil
 	}
 	n.cfg, n.set = Config{
-		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Sources), slices.Clone(cfg.Exposed), slices.Clone(cfg.Rules), n.cfg.served,
+		cfg.Interface, slices.Clone(cfg.CIDRs), slices.Clone(cfg.Gateways), slices.Clone(cfg.Hosts), slices.Clone(cfg.Internal), slices.Clone(cfg.Sources), slices.Clone(cfg.Exposed), slices.Clone(cfg.Open), slices.Clone(cfg.Rules), n.cfg.served,
 	}, true
 	return n.apply()
 }
 
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.CIDRs, d.CIDRs) && slices.Equal(c.Gateways, d.Gateways) &&
-		slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Sources, d.Sources) && slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Rules, d.Rules)
+		slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Sources, d.Sources) && slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Open, d.Open) && slices.Equal(c.Rules, d.Rules)
 }
 
 // Remove removes chains and jumps of both families. None there is no error.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -432,4 +433,17 @@ func TestForbid(t *testing.T) {
 		}
 		policy("ACCEPT")
 	})
+}
+
+// TestOpen: the chain lets the outside into a network that is open, before it lets nobody in.
+func TestOpen(t *testing.T) {
+	cfg := Config{Interface: "gv0", CIDRs: []netip.Prefix{v4}, Open: []netip.Prefix{netip.MustParsePrefix("10.128.4.0/22"), netip.MustParsePrefix("fd00:128:4::/64")}}
+	rules := chainsFor(cfg, nil, nil, iptables.ProtocolIPv4)[2].rules
+	at := slices.Index(rules, "-d 10.128.4.0/22 ! -i gv0 -o gv0 -j ACCEPT")
+	if end := slices.Index(rules, "-o gv0 -j DROP"); at < 0 || at > end {
+		t.Errorf("the chain is %q", rules)
+	}
+	if other := (Config{Interface: "gv0", CIDRs: cfg.CIDRs}); cfg.equal(other) {
+		t.Error("a network that opens changes nothing")
+	}
 }

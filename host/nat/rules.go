@@ -40,6 +40,9 @@ func chainsFor(cfg Config, published []Published, here map[netip.Addr]bool, f ip
 		}
 		forward = append(forward, fmt.Sprintf("-s %v -i %s -o %s -j ACCEPT", p, gw, gw))
 	}
+	for _, p := range outermost(cfg.Open, f) {
+		forward = append(forward, fmt.Sprintf("-d %v ! -i %s -o %[2]s -j ACCEPT", p, gw))
+	}
 	if hairpin != nil {
 		for _, p := range append([]netip.Prefix{loopback(f)}, sources...) {
 			masquerade = append(masquerade, fmt.Sprintf("-s %v -o %s -m conntrack --ctstate DNAT -j %s", p, gw, Hairpin))

@@ -28,6 +28,7 @@ type Facts struct {
 	Networks  []api.Network
 	Endpoints []api.Endpoint
 	Pools     []api.Pool
+	BGP       api.BGP
 	// Flows are the switch's; FlowsErr says why it does not tell.
 	Flows    []api.Flow
 	FlowsErr error
@@ -77,6 +78,7 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 	clusterOf(f, send)
 	networks(f, label, &e.counted, send)
 	switchOf(f, &e.counted, send)
+	bgp(f.BGP, send)
 	names(f.Status.Names, send)
 	e.ruled.add(f)
 	e.ruled.send(send)
@@ -132,6 +134,9 @@ var (
 	dropped     = counter("drops_total", "Packets that the switch dropped. class is meant (isolation at work), alien (nobody honest sends these) or noise.", "reason", "class")
 	lookups     = counter("datapath_lookups_total", "Packets that the kernel's datapath looked up: hit, missed, and lost of these before ovs-vswitchd took them.", "result")
 	fastPath    = gauge("fastpath_state", "1 for the state that the fast path is in.", "state")
+
+	routers = gauge("bgp_routers", "Routers that are to be told by BGP which addresses are here, by whether they are.", "state")
+	routes  = gauge("bgp_routes", "Prefixes of addresses here that routers are to be told of.")
 
 	queries = counter("dns_queries_total", "Questions for names, by what became of them.", "outcome")
 	served  = gauge("dns_containers", "Containers that the resolver serves in their own namespaces, and those that it cannot.", "served")
@@ -300,6 +305,18 @@ func fastPathState(text string) string {
 		return "direct"
 	}
 	return "off"
+}
+
+func bgp(b api.BGP, send sender) {
+	up := 0.0
+	for _, r := range b.Routers {
+		if r.Up {
+			up++
+		}
+	}
+	send(routers, up, "up")
+	send(routers, float64(len(b.Routers))-up, "down")
+	send(routes, float64(len(b.Routes)))
 }
 
 func names(r api.Resolver, send sender) {

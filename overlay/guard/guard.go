@@ -54,11 +54,13 @@ type Config struct {
 	Networks bool         // that of encrypted networks does, where there are any
 	IPsec    bool         // VXLAN goes by IPsec, and by nothing else but link.WireGuard
 	Names    []uint16     // ports of the resolver
-	Run      string       // the directory of the notes
-	Source   Source
-	Reach    Reach // asked by a host that encrypts anything
-	NAT      *nat.NAT
-	Log      *slog.Logger
+	// Open are the subnets that the outside is let into, at containers' own addresses.
+	Open   func(*cluster.Snapshot) []netip.Prefix
+	Run    string // the directory of the notes
+	Source Source
+	Reach  Reach // asked by a host that encrypts anything
+	NAT    *nat.NAT
+	Log    *slog.Logger
 }
 
 // Guard is the one who sets the rules and turns forwarding on and off.
@@ -264,7 +266,7 @@ func (g *Guard) config() (filter.Config, error) {
 	snap := g.cfg.Source.Snapshot()
 	cfg := filter.Config{
 		Interface: gateway.Port, Internal: snap.Closed(g.cfg.Self), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
-		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec,
+		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec, Open: g.cfg.Open(snap),
 	}
 	if g.cfg.Encrypts {
 		cfg.Encrypted, cfg.Second, cfg.Secure = link.WireGuard, link.WireGuard2, cluster.SecureRange

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/bgp"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
@@ -22,6 +24,7 @@ type natGateway struct {
 	nat    *nat.NAT
 	names  Names
 	source Source
+	open   func(*cluster.Snapshot) []netip.Prefix // the outside is let in there
 }
 
 // Ensure implements overlay.Gateway. The rules of what may pass come before anything can:
@@ -32,7 +35,7 @@ func (g natGateway) Ensure(ctx context.Context, cfg gateway.Config) error {
 	}
 	snap := g.source.Snapshot()
 	err := g.nat.Set(ctx, nat.Config{
-		Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: slices.Concat(snap.InternalSubnets(), cfg.Closed), Sources: sources(snap), Exposed: cfg.Exposed, Rules: g.names.Rules,
+		Interface: gateway.Port, CIDRs: cfg.CIDRs, Gateways: cfg.Addrs, Hosts: pipeline.HostRanges, Internal: slices.Concat(snap.InternalSubnets(), cfg.Closed), Sources: sources(snap), Exposed: cfg.Exposed, Open: g.open(snap), Rules: g.names.Rules,
 	})
 	g.names.Hear(ctx) // before anybody can ask there
 	return errors.Join(g.Gateway.Ensure(ctx, cfg), err)
@@ -49,6 +52,14 @@ func sources(snap *cluster.Snapshot) (list []nat.Source) {
 	}
 	slices.SortFunc(list, func(a, b nat.Source) int { return a.Subnet.Compare(b.Subnet) })
 	return list
+}
+
+// opened are the subnets of networks that routers are told of.
+func (c Config) opened(snap *cluster.Snapshot) []netip.Prefix {
+	if len(c.Settings.BGPNetworks) == 0 {
+		return nil
+	}
+	return bgp.Subnets(snap, c.Settings.BGPNetworks)
 }
 
 // serve has nothing of these subnets leave with another address before it has them leave with theirs.

@@ -128,7 +128,7 @@ func New(c Config) (_ *Plane, err error) {
 	wire := p.wire()
 	p.guard = guard.New(guard.Config{
 		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Encrypts: c.Secure.All(), Networks: c.Secure != nil && !c.Secure.All(), IPsec: s.NeedsIPsec(),
-		Names: c.Names.Ports, Run: s.Run, Source: c.Source, Reach: c.Reach, NAT: p.nat, Log: c.Log,
+		Names: c.Names.Ports, Run: s.Run, Source: c.Source, Reach: c.Reach, NAT: p.nat, Open: c.opened, Log: c.Log,
 	})
 	if s.Run != "" {
 		if err := p.tables().Note(); err != nil {
@@ -150,7 +150,7 @@ func New(c Config) (_ *Plane, err error) {
 	cfg := overlay.Config{
 		Self: c.Self, Bridge: p.Bridge, Mode: pipeline.Metadata,
 		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source, Inside: sealed.open},
-		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source},
+		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source, c.opened},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
 		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Log: c.Log,
 	}

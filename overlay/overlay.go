@@ -125,7 +125,9 @@ type Config struct {
 	Heeds func(expose.Exposure) bool
 	// Near, if set, says what an address is that this host has or reaches without a router; else nothing. No name opens it.
 	Near func(netip.Addr) string
-	Log  *slog.Logger // nil: slog.Default()
+	// Rejects, if set, is told in each pass whether rules reject: somebody is to answer then (package overlay/reject).
+	Rejects func(bool)
+	Log     *slog.Logger // nil: slog.Default()
 }
 
 // Overlay is the loop and what others ask of it. Its methods may be called

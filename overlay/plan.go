@@ -91,7 +91,8 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	p.groups()
 	for i := range p.in.Ports {
 		port := &p.in.Ports[i]
-		port.Plain = !m.policies.guarded[port.Endpoint] && !queued(snap, port.Endpoint)
+		guarded := m.policies.guarded[port.Endpoint]
+		port.Plain, port.Rejects = !guarded && !queued(snap, port.Endpoint), guarded && m.policies.rejects
 	}
 	m.snap, m.mode, m.ports, m.in, m.problems, m.wasExposed = snap, mode, ports, p.in, p.problems, m.exposed
 	return m.in, m.problems

@@ -26,6 +26,7 @@ type enforcer struct {
 	compiled policy.Compiled
 	out      pipeline.Policy
 	guarded  map[string]bool // endpoints
+	rejects  bool            // a rule does
 }
 
 // follow returns what the switch is to enforce. It reports whether that may be another policy than the last one.
@@ -40,7 +41,7 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipe
 		p.open(answers)
 		return p.out, !reflect.DeepEqual(before, p.out.Openings)
 	}
-	p.out, p.guarded = pipeline.Policy{}, nil
+	p.out, p.guarded, p.rejects = pipeline.Policy{}, nil, false
 	if p.epochs == nil {
 		p.epochs = &epochs{}
 	}
@@ -84,6 +85,7 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipe
 	}
 	for _, r := range c.Rules {
 		p.out.Rules = append(p.out.Rules, pipelineRule(r))
+		p.rejects = p.rejects || r.Action == policy.Reject
 	}
 	p.open(answers)
 	return p.out, true

@@ -55,7 +55,7 @@ func TestPolicyInTheSwitch(t *testing.T) {
 		}
 	})
 	t.Log(seen)
-	for _, why := range []string{"not tracked", "nothing to judge", "settled", "judged", "denied", "midstream", "turned", "host", "related"} {
+	for _, why := range []string{"not tracked", "nothing to judge", "settled", "judged", "denied", "rejected", "midstream", "turned", "host", "related"} {
 		if seen[why] == 0 {
 			t.Errorf("no packet was %s: the test shows little", why)
 		}
@@ -90,6 +90,7 @@ func TestPolicyInTheSwitch(t *testing.T) {
 // policyFor has rules of every kind.
 func policyFor(port map[string]uint32) pipeline.Input {
 	in := scene(pipeline.HeaderBits, port)
+	in.Ports[0].Rejects = true
 	blocks := []netip.Prefix{prefix("0.0.0.0/0"), prefix("198.51.100.0/24"), prefix("::/0"), prefix("2001:db8::/32")}
 	// All but ::1: of the blocks that are left the switch prints some as IPv4.
 	for bits := range 128 {
@@ -315,6 +316,7 @@ func (c policyPacket) judge(in pipeline.Input) effect {
 		}
 	}
 	judged, mark, why := false, uint32(0), "nothing to judge"
+	var action pipeline.Action
 	if out.Egress {
 		mark |= uint32(out.EgressEpoch)
 	}
@@ -328,7 +330,7 @@ func (c policyPacket) judge(in pipeline.Input) effect {
 			return true
 		}
 		judged, why = true, "judged"
-		action := c.first(p, d)
+		action = c.first(p, d)
 		if d == pipeline.Ingress && (c.Src == addr("10.128.0.1") || c.Src == addr("fd00:1::1")) {
 			action, why = pipeline.Accept, "host"
 		}
@@ -338,6 +340,9 @@ func (c policyPacket) judge(in pipeline.Input) effect {
 		return action == pipeline.Accept
 	}
 	if out.Egress && !ask(pipeline.Egress, out.EgressEpoch, c.Mark) || into.Ingress && !ask(pipeline.Ingress, into.IngressEpoch, c.Mark>>16) {
+		if answered := c.Proto != 1 && c.Proto != 58 || c.From == 8 || c.From == 128; action == pipeline.Reject && answered && c.State != "related" {
+			return effect{"rejected", "rejected"}
+		}
 		return effect{"dropped", "denied"}
 	}
 	switch {
@@ -449,6 +454,8 @@ func (w *tracer) judge(t *rapid.T, c policyPacket) (string, string) {
 	do := answer.Result[at:]
 	mark := noted.FindStringSubmatch(answer.Result) // the packet goes on after that
 	switch {
+	case strings.Contains(do, pipeline.RejectMAC.String()):
+		return "rejected", answer.Result
 	case strings.Contains(do, "actions: drop"):
 		return "dropped", answer.Result
 	case mark != nil:

@@ -176,6 +176,9 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	if why >= theirs && changes.Empty() {
 		r.again = nil // what was set has stayed
 	}
+	if r.cfg.Rejects != nil {
+		r.cfg.Rejects(in.Rejects())
+	}
 	if err := r.applyBeside(ctx, in, changes); err != nil {
 		return err
 	}

@@ -167,6 +167,19 @@ func (c *compilation) tier(d Direction, t Tier, base, end int) {
 				for _, r := range certain {
 					add(r, Pass)
 				}
+			case action == Reject:
+				// Who may not be meant waits until that is known: to be refused is for good.
+				certain := c.make(p, src, d, yes)
+				for _, r := range c.make(p, src, d, maybe) {
+					if !r.within(certain) {
+						r.text += " unsure"
+						r.Label += " (unsure)"
+						add(r, Drop)
+					}
+				}
+				for _, r := range certain {
+					add(r, Reject)
+				}
 			case action == Accept || action == Pass: // behind Baseline everything is accepted
 				for _, r := range c.make(p, src, d, yes) {
 					add(r, Accept)

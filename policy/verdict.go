@@ -205,7 +205,11 @@ func (j *judge) decide(d Direction, subject, peer *Endpoint, peerAddr netip.Addr
 					decision.Answers = append(decision.Answers, j.answers(r, subject, peerAddr)...)
 					return false
 				case r.Action == Drop || r.Action == Reject:
-					decision.Reason, decision.Rules = ByRule, []Ref{p.ref(d, i)}
+					ref := p.ref(d, i)
+					if m == maybe { // who may not be meant is not told
+						ref.Action = Drop
+					}
+					decision.Reason, decision.Rules = ByRule, []Ref{ref}
 					return true
 				}
 			}

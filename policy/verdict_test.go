@@ -104,3 +104,28 @@ func TestVerdictTakesOneFamily(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsureIsNotRejected: who may not be meant is denied, as ever, but not told.
+func TestUnsureIsNotRejected(t *testing.T) {
+	p := passing
+	p.Ingress = []Rule{{Action: Reject, Peers: []Set{{Endpoints: is("app", "web")}}, AnyPort: true}}
+	for known, want := range map[bool]Action{true: Reject, false: Drop} {
+		w := shop(known, p)
+		if known {
+			w.Endpoints[0].Labels = map[string]string{"app": "web"}
+		}
+		v := w.Verdict(Peer{Endpoint: "web"}, Peer{Endpoint: "db"}, TCP, 80)
+		if v.Allowed || len(v.Ingress.Rules) != 1 || v.Ingress.Rules[0].Action != want {
+			t.Errorf("known %t: %+v, want %v", known, v.Ingress, want)
+		}
+		var actions []Action
+		for _, r := range w.Compile().Rules {
+			if r.Action != Accept {
+				actions = append(actions, r.Action)
+			}
+		}
+		if len(actions) != 1 || actions[0] != want {
+			t.Errorf("known %t: the switch does %v, want %v", known, actions, want)
+		}
+	}
+}

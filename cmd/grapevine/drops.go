@@ -60,7 +60,7 @@ grapevine doctor. Counters are since the flow came to be.`,
 func droppedBy(flows []api.Flow, names map[string]string, noise bool) []dropped {
 	list := []dropped{}
 	for _, f := range flows {
-		if f.Actions != "drop" || f.Packets == 0 {
+		if !drops.Is(f.Table, f.Actions) || f.Packets == 0 {
 			continue
 		}
 		k := drops.Of(f.Cookie)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/observe/drops"
 )
 
 func newFlows() *cobra.Command {
@@ -64,7 +65,7 @@ are OpenFlow's flows, which are there for ranges of addresses, and not connectio
 }
 
 func dropping(f api.Flow) bool {
-	return strings.HasPrefix(f.Object, "drop: ") || f.Actions == "drop"
+	return strings.HasPrefix(f.Object, "drop: ") || drops.Is(f.Table, f.Actions)
 }
 
 func flowsOfStage(flows []api.Flow, stage string) ([]api.Flow, error) {

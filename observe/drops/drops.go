@@ -102,6 +102,9 @@ func All() []Kind {
 	return list
 }
 
+// Is reports whether a flow of a table drops. A rule that rejects does, whatever its sender is told.
+func Is(table uint8, actions string) bool { return pipeline.Denies(table, actions) }
+
 // Of is the kind of a flow that drops, by its cookie.
 func Of(cookie uint64) Kind {
 	c := pipeline.ParseCookie(cookie)

@@ -65,7 +65,7 @@ func (c *counted) add(f Facts, label map[string]string) {
 		key, n := flowKey{fl.Table, fl.Priority, fl.Match}, count{fl.Packets, fl.Bytes}
 		now[key] = n
 		more := n.since(c.last[key])
-		if fl.Actions == "drop" {
+		if drops.Is(fl.Table, fl.Actions) {
 			d := drops.Of(fl.Cookie)
 			c.drops[d] = c.drops[d].plus(more)
 		} else if l, ok := labelOf[fl.Object]; ok {

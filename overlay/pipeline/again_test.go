@@ -271,15 +271,15 @@ func TestEqualSeesEveryField(t *testing.T) {
 	for i, change := range []func(*Port){
 		func(p *Port) { p.OFPort++ }, func(p *Port) { p.MAC = nil }, func(p *Port) { p.Addrs = nil }, func(p *Port) { p.LinkLocal = nil },
 		func(p *Port) { p.VNID++ }, func(p *Port) { p.Internal = !p.Internal }, func(p *Port) { p.Endpoint += "x" }, func(p *Port) { p.Plain = !p.Plain }, func(p *Port) { p.Realm++ }, func(p *Port) { p.Encrypted = !p.Encrypted },
-		func(p *Port) { p.Multicast = !p.Multicast },
+		func(p *Port) { p.Multicast = !p.Multicast }, func(p *Port) { p.Rejects = !p.Rejects },
 	} {
 		o := p
 		if change(&o); p.equal(o) || !p.equal(p) {
 			t.Errorf("%d: %v and %v", i, p, o)
 		}
 	}
-	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 5 || p != 11 {
-		t.Errorf("a VTEP has %d fields and a Port %d, and 5 and 11 of them are compared", v, p)
+	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 5 || p != 12 {
+		t.Errorf("a VTEP has %d fields and a Port %d, and 5 and 12 of them are compared", v, p)
 	}
 	eachField(t, scene(Metadata).Groups[0], Group.equal)
 	eachField(t, policyScene().Guards[0], Guard.equal)

@@ -34,7 +34,7 @@ type objects struct {
 func ask(in objects, index map[netip.Addr]uint32) []Flow {
 	c := &compiler{in: in, index: index}
 	for _, stage := range []func(*compiler){
-		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours, guardGroups,
+		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours, guardGroups, guardAnswers,
 		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardGroups, forwardLinkLocal, forwardRanges, forwardEncrypted, forwardOutside, exitOut, exitIn, exitAnswers, exitErrors, exposeIn, exposeBack, exposeOut, guardHostPorts, probes,
 		checkVNIDs, emit, policyStages, policyHost, policyGuards, policyMembers, policyRules, policyOpenings,
 	} {

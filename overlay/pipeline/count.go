@@ -74,7 +74,7 @@ func CountRules(flows []Flow, counts []Count) (map[uint32]RuleCount, map[Unmatch
 				r.Connections += counts[i].Packets
 			}
 			rules[uint32(c.Object)] = r
-		case c.Kind == KindRule && f.Actions == drop:
+		case c.Kind == KindRule && Denies(f.Table, f.Actions):
 			r.Denied = sum(r.Denied, counts[i])
 			rules[uint32(c.Object)] = r
 		case f.Actions == drop && f.Priority == 1 && (at == EgressRules || at == IngressRules):

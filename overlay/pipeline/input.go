@@ -151,7 +151,8 @@ type Neighbour struct {
 // network may know it (--link-local-ip), no two of a network the same. Internal says that its network is: no way out of
 // the cluster. Plain says that nothing but this Input decides what happens to its packets,
 // in either direction: no policy, service, mirror, trace or limit. The fast path keeps off
-// an endpoint of which nobody has said so.
+// an endpoint of which nobody has said so. Rejects says that rules about it may reject: what the agent answers in the
+// place of it, or to it, is let in.
 type Port struct {
 	OFPort    uint32
 	MAC       net.HardwareAddr
@@ -163,8 +164,9 @@ type Port struct {
 	Multicast bool // its network carries multicast
 	Endpoint  string
 
-	Plain bool
-	Realm Realm
+	Plain   bool
+	Rejects bool
+	Realm   Realm
 }
 
 // validate says what makes in impossible to compile; flows that would collide

@@ -33,6 +33,7 @@ const (
 	VNIDCheck     Stage = 80
 	IngressPolicy Stage = 90
 	IngressRules  Stage = 92
+	RejectStage   Stage = 94
 	Commit        Stage = 95
 	Committed     Stage = 97
 	EgressCount   Stage = 98
@@ -71,6 +72,7 @@ var stages = []stageInfo{
 	{VNIDCheck, "vnid-check", "the source's VNID and the destination's are equal, or of one realm (`grapevine network join`), or one of them is 0, or reaches all (`grapevine network global`)"},
 	{IngressPolicy, "ingress-policy", "rules above NetworkPolicies for what may be done to the connection's destination; its own host may"},
 	{IngressRules, "ingress-rules", "the other rules for it; what none matches is dropped"},
+	{RejectStage, "reject", "what a rule rejects, by a host whose agent answers it in the place of whom it was for; all that nobody may answer is dropped"},
 	{Commit, "commit", "notes a connection that passed, with the epochs of the rules and their IDs"},
 	{Committed, "committed", "drops what connection tracking let go of unseen: fragments of other packets, that waited for their rest"},
 	{EgressCount, "egress-count", "counts what each rule for connections' sources let through, by the rule's ID that was noted; first packets of connections apart"},

@@ -44,6 +44,13 @@ func writeDrawing(b *strings.Builder) {
 		switch {
 		case s.Stage == Classify:
 			fmt.Fprintf(b, "    s%d -- tunnel --> s%d\n    s%d -- others --> s%d\n", Classify, TunnelSource, Classify, SpoofGuard)
+		case s.Stage == IngressRules:
+			fmt.Fprintf(b, "    s%d --> s%d\n", IngressRules, Commit)
+			for _, rules := range []Stage{EgressPolicy, EgressRules, IngressPolicy, IngressRules} {
+				fmt.Fprintf(b, "    s%d -- Reject --> s%d\n", rules, RejectStage)
+			}
+		case s.Stage == RejectStage:
+			fmt.Fprintf(b, "    s%d --> agent([gateway, where the agent answers])\n", RejectStage)
 		case i < len(stages)-1:
 			fmt.Fprintf(b, "    s%d --> s%d\n", s.Stage, stages[i+1].Stage)
 		}

@@ -57,7 +57,7 @@ type Action uint8
 const (
 	Accept Action = 1
 	Drop   Action = 2
-	Reject Action = 3 // as yet like Drop: the sender is not told
+	Reject Action = 3 // like Drop, and the sender is told (reject.go)
 	Pass   Action = 4 // go on at the rules of PriorityNetworkPolicy and below
 )
 

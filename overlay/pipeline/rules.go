@@ -419,8 +419,11 @@ func (c *compiler) rule(r PolicyRule) {
 		})
 	}
 	c.add(at, priority, ruleObject(r.ID), match{}.with(fieldConjID, "conj_id=%d", r.ID), d.does(r.Action, r.ID)...)
-	if r.Action == Accept {
+	switch r.Action {
+	case Accept:
 		c.counts(d, r.ID)
+	case Reject:
+		c.rejects()
 	}
 }
 
@@ -431,6 +434,8 @@ func (d direction) does(a Action, rule uint32) []string {
 		return []string{load(d.rule, rule), goTo(d.after)}
 	case Pass:
 		return []string{goTo(d.rest)}
+	case Reject:
+		return []string{goTo(RejectStage)}
 	}
 	return []string{drop}
 }

@@ -109,14 +109,7 @@ func guardEndpoints(c *compiler) {
 	for _, p := range c.in.Ports {
 		o, port := endpointObject(p.Endpoint), match{}.inPort(p.OFPort)
 		accept := func(m match) {
-			act := []string{load(regSrcVNID, p.VNID)}
-			if p.Internal {
-				act = append(act, load(regInternal, 1))
-			}
-			if p.Encrypted {
-				act = append(act, load(regSecure, 1))
-			}
-			c.add(SpoofGuard, 300, o, m.ethSrc(p.MAC), append(act, goTo(SpoofGuard.next()))...)
+			c.add(SpoofGuard, 300, o, m.ethSrc(p.MAC), p.accepted(SpoofGuard.next())...)
 		}
 		for _, a := range p.Addrs {
 			accept(port.ipSrc(host(a)))

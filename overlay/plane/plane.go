@@ -30,6 +30,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/guard"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/overlay/reject"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 	"github.com/grapevine-net/grapevine/service/expose"
@@ -96,6 +97,7 @@ type Plane struct {
 	held     portreserve.Sockets // of published ports
 	proxy    *proxy.Server
 	overlay  *overlay.Overlay
+	rejects  *reject.Desk
 	fast     *fastPath
 	bound    bool // programs say from which address VXLAN packets are sent
 	log      *slog.Logger
@@ -121,7 +123,7 @@ func New(c Config) (_ *Plane, err error) {
 	if c.Egress == nil {
 		c.Egress = noEgress{}
 	}
-	p := &Plane{cfg: c, Switch: c.Switch, nat: nat.New(), log: c.Log, caughtUp: make(chan struct{})}
+	p := &Plane{cfg: c, Switch: c.Switch, nat: nat.New(), log: c.Log, caughtUp: make(chan struct{}), rejects: reject.New(gateway.Port, c.Log)}
 	s := c.Settings
 	p.gateway = gateway.New(string(c.Self))
 	p.gateway.Edge = s.Edge()
@@ -152,7 +154,7 @@ func New(c Config) (_ *Plane, err error) {
 		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source, Inside: sealed.open},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source, c.opened},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
-		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Log: c.Log,
+		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Rejects: p.rejects.Set, Log: c.Log,
 	}
 	p.told = c.Source.CaughtUp()
 	if c.Source.Snapshot().Ring().Len() == 0 {
@@ -252,6 +254,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		tasks.Go(func() error { return p.cfg.Secure.Run(ctx) })
 	}
 	tasks.Go(func() error { return p.proxy.Run(ctx) })
+	tasks.Go(func() error { return p.rejects.Run(ctx) })
 	tasks.Go(func() error { return p.cfg.Egress.Run(ctx) })
 	tasks.Go(func() error { p.catchUp(ctx); return nil })
 	tasks.Go(func() error {

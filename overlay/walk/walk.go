@@ -247,6 +247,9 @@ func Read(in pipeline.Input, p Packet, text string) (path Path, err error) {
 			path.End.Other, sent = "answered by the switch", true
 		}
 	}
+	if n := len(path.Steps); n > 1 && path.Steps[n-1].Stage == pipeline.RejectStage.String() {
+		path.Steps, sent = path.Steps[:n-1], false // it is the rule that ends it, and the agent that says so
+	}
 	done := actions.FindAllStringSubmatch(text, -1)
 	switch {
 	case len(path.Steps) == 0 || len(done) == 0:

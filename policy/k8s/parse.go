@@ -494,11 +494,7 @@ func (r *reader) clusterRuleBody(v at, peers string) (rule policy.Rule) {
 			r.fail(f["name"], "has %d bytes; at most 100 are allowed", len(rule.Name))
 		}
 	}
-	words := []string{"Accept", "Deny", "Pass"}
-	if r.closed {
-		words = append(words, "Reject") // of a later release, whose switch tells the sender: this one drops
-	}
-	rule.Action = actions[r.oneOf(f["action"], words...)]
+	rule.Action = actions[r.oneOf(f["action"], "Accept", "Deny", "Pass", "Reject")] // the last one is grapevine's own
 	from := r.list(f[peers], maxClusterItems)
 	if r.err == nil && len(from) == 0 {
 		r.fail(v, "%s is missing; write at least one item (namespaces: {} is all)", peers)

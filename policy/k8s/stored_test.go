@@ -54,7 +54,7 @@ func TestStoredFailsClosed(t *testing.T) {
 			text = strings.Replace(c.text, c.from, c.to, 1)
 		}
 		got, err := Stored([]byte(text))
-		if (err == nil) != (text == c.text || c.name == "Reject") {
+		if (err == nil) != (text == c.text || c.name == "Reject") { // which releases before this one read, and dropped
 			t.Errorf("%s: the error is %v", c.name, err)
 		}
 		if len(got.Ingress)+len(want.Ingress) == 0 {

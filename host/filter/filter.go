@@ -81,6 +81,9 @@ type Config struct {
 	translates bool
 	// Elsewhere are those that reach it by another host, or not at all.
 	Elsewhere []netip.Prefix
+	// Exposed are ports of this host that containers in Inside, whose addresses NAT changes, do not leave by.
+	Exposed []uint16
+	Inside  []netip.Prefix
 }
 
 func (c Config) equal(d Config) bool {
@@ -88,7 +91,8 @@ func (c Config) equal(d Config) bool {
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
 		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) && c.IPsec == d.IPsec &&
-		slices.Equal(c.Served, d.Served) && slices.Equal(c.Elsewhere, d.Elsewhere) && slices.Equal(c.Open, d.Open)
+		slices.Equal(c.Served, d.Served) && slices.Equal(c.Elsewhere, d.Elsewhere) && slices.Equal(c.Open, d.Open) &&
+		slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Inside, d.Inside)
 }
 
 // sorted is c with its lists in order, each thing once.
@@ -98,7 +102,7 @@ func (c Config) sorted() Config {
 	c.VTEPs, c.Behind, c.Own = distinct(c.VTEPs), distinct(c.Behind), distinct(c.Own)
 	c.Internal, c.Hosts, c.Cluster, c.Ranges, c.Open = outermost(c.Internal), outermost(c.Hosts), outermost(c.Cluster), outermost(c.Ranges), outermost(c.Open)
 	c.Served = slices.SortedFunc(slices.Values(c.Served), func(a, b nat.Source) int { return a.Subnet.Compare(b.Subnet) })
-	c.Elsewhere = outermost(c.Elsewhere)
+	c.Elsewhere, c.Inside, c.Exposed = outermost(c.Elsewhere), outermost(c.Inside), ordered(c.Exposed)
 	return c
 }
 
@@ -296,7 +300,7 @@ func (f *Filter) restore() error {
 	return f.apply()
 }
 
-// Refused is what a rule that is about encryption or an egress has dropped, since it came to be.
+// Refused is what a rule that is about encryption, an egress or exposed ports has dropped, since it came to be.
 type Refused = nft.Count
 
 // Refused are those that have dropped anything.
@@ -338,7 +342,7 @@ type tables struct {
 
 // toldOf reports whether it is a chain of which it is told what they have dropped: what somebody looks for, or forges.
 func toldOf(chain string) bool {
-	return strings.HasPrefix(chain, "encrypted-") || strings.HasPrefix(chain, "ipsec-") || chain == Served || chain == elsewhere
+	return strings.HasPrefix(chain, "encrypted-") || strings.HasPrefix(chain, "ipsec-") || chain == Served || chain == elsewhere || chain == Shadow
 }
 
 // counted is what the rules of a table have dropped, of which it is told.

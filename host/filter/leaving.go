@@ -18,6 +18,9 @@ func leaving(cfg Config) nft.Chain {
 		Name: "leaving", Type: "nat", Hook: unix.NF_INET_POST_ROUTING, Priority: beforeOthersNAT,
 		Rules: []nft.Rule{accept("inside", to(cfg.Interface)), accept("and on this host", to("lo"))},
 	}
+	if len(cfg.Exposed) > 0 {
+		c.Rules = append(c.Rules, accept("iptables' rules give it another port as well", fromExposed()))
+	}
 	for _, s := range nat.Narrowest(cfg.Served) {
 		v6 := s.Subnet.Addr().Is6()
 		c.Rules = append(c.Rules, rule("what has an egress leaves with its address", []exprs{

@@ -36,6 +36,8 @@ const (
 	ranges     = "ranges"
 	elsewhere  = "elsewhere"
 	open       = "open"
+	exposed    = "exposed"
+	translated = "translated" // whose addresses NAT changes
 )
 
 // table makes the rules of a Config, as `nft list table inet grapevine` shows them; fib: the
@@ -64,6 +66,10 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		{Name: "forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority, Rules: forward(cfg.Interface, len(cfg.Open) > 0)},
 		{Name: "input", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority, Rules: input(cfg)},
 		{Name: "masqueraded", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT, Rules: masqueraded()},
+	}
+	if len(cfg.Exposed) > 0 {
+		t.Sets = append(t.Sets, portSet(exposed, cfg.Exposed), prefixSet(translated, cfg.Inside, false), prefixSet(translated, cfg.Inside, true))
+		t.Chains = append(t.Chains, shadow(cfg))
 	}
 	if len(cfg.Served) > 0 {
 		t.Chains = append(t.Chains, served(cfg))

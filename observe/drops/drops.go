@@ -49,6 +49,8 @@ var reasons = map[pipeline.Reason]Kind{
 		"`grapevine egress list` and `grapevine status` say which gateway is to hold it, and why none does"},
 	pipeline.DropOtherAddress: {"other-address", Meant, "containers", "outside", "their network has an egress address, and they would have left with another one",
 		"if the count goes on rising: another program's NAT on the host that holds the address comes first: `nft list ruleset` and `iptables -t nat -S` there name it (nat in postrouting, priority below 100)"},
+	pipeline.DropShadow: {"exposed-port", Meant, "containers", "outside", "they would have left by a port of this host that is exposed, and heard what is for its service",
+		"if the count goes on rising: another program's NAT on this host comes before grapevine's: `nft list ruleset` and `iptables -t nat -S` name it; or let the container send from another port"},
 	pipeline.DropUntold: {"labels-not-known", Meant, "containers", "outside", "an egress of their network asks for labels, and theirs are not known",
 		"if the count goes on rising: `grapevine egress show` names the containers"},
 	pipeline.DropShut: {"network-not-told", Meant, "this host", "a network", "this host has no Docker, and is not told to reach the network",

@@ -79,6 +79,9 @@ type Guard struct {
 	docker []bridge
 	served []nat.Source
 
+	exposed    []uint16
+	containers []netip.Prefix
+
 	set    atomic.Pointer[set]      // what Set came to last, for who is not to wait
 	closed atomic.Pointer[[]string] // of docker, those of internal networks
 	named  atomic.Pointer[[]string] // the names of docker
@@ -203,6 +206,13 @@ func (g *Guard) Serve(sources []nat.Source) error {
 	return g.Set()
 }
 
+// Expose declares by which ports of this host its containers, in these ranges, do not leave, from the next Set on.
+func (g *Guard) Expose(ports []uint16, containers []netip.Prefix) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.exposed, g.containers = slices.Clone(ports), slices.Clone(containers)
+}
+
 // Closed reports whether an interface, by its index, is a bridge of an internal network of Docker's,
 // as far as Docker has told. It does not block.
 func (g *Guard) Closed(index int) bool {
@@ -248,7 +258,7 @@ func (g *Guard) ByIPsec() bool {
 	return f != nil && f.ByIPsec()
 }
 
-// Refused is what rules have dropped so that nothing passes in the clear, or with another address than an egress's. It waits for rules that are being set.
+// Refused is what rules have dropped so that nothing passes in the clear, with another address than an egress's, or by an exposed port. It waits for rules that are being set.
 func (g *Guard) Refused() []filter.Refused {
 	f := g.last().filter
 	if f == nil {
@@ -267,6 +277,7 @@ func (g *Guard) config() (filter.Config, error) {
 	cfg := filter.Config{
 		Interface: gateway.Port, Internal: snap.Closed(g.cfg.Self), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
 		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec, Open: g.cfg.Open(snap),
+		Exposed: g.exposed, Inside: g.containers,
 	}
 	if g.cfg.Encrypts {
 		cfg.Encrypted, cfg.Second, cfg.Secure = link.WireGuard, link.WireGuard2, cluster.SecureRange

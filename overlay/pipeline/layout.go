@@ -224,6 +224,7 @@ const (
 	DropUntold     Reason = 29
 	// Of no flow, as DropClear.
 	DropOtherAddress Reason = 30
+	DropShadow       Reason = 31
 )
 
 var reasons = []struct {
@@ -260,6 +261,7 @@ var reasons = []struct {
 	{DropNotExposed, "from outside, by another host, and fits no connection to an exposed port"},
 	{DropUntold, "of an endpoint whose labels are not known yet, to the outside: an egress address of its network asks for labels"},
 	{DropOtherAddress, "of a network with an egress address, to the outside, by nftables: would have left with another address"},
+	{DropShadow, "of an endpoint, to the outside, by nftables: would have left by an exposed port of this host"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

@@ -25,7 +25,7 @@ func (p *Plane) Flows(ctx context.Context) ([]api.Flow, error) {
 	return append(flows, p.refused()...), nil
 }
 
-// refused are the rules that have dropped what was in the clear, or left with another address than an egress's, as flows
+// refused are the rules that have dropped what was in the clear, left with another address than an egress's or by an exposed port, as flows
 // of no table: they are nftables'.
 func (p *Plane) refused() (flows []api.Flow) {
 	for _, r := range p.guard.Refused() {
@@ -35,6 +35,8 @@ func (p *Plane) refused() (flows []api.Flow) {
 			reason = pipeline.DropForgedClear
 		case "served", "elsewhere":
 			reason = pipeline.DropOtherAddress
+		case "shadow":
+			reason = pipeline.DropShadow
 		}
 		flows = append(flows, api.Flow{
 			Table: nftables, Stage: r.Chain, Match: r.Comment, Actions: "drop", Cookie: reason.Cookie(), Packets: r.Packets, Bytes: r.Bytes,

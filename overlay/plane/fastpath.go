@@ -75,7 +75,7 @@ func (f *fastPath) set(want string) {
 	}
 	switch {
 	case f.why != nil:
-	case want == "auto", want == "look":
+	case want == "look":
 		if f.why = f.path.StartJudged(); f.why == nil {
 			f.look()
 		}
@@ -100,7 +100,7 @@ func (f *fastPath) status() string {
 	if _, trouble := f.path.On(); trouble != nil {
 		return "rests: " + trouble.Error()
 	}
-	if f.want == "on" {
+	if f.want != "direct" && f.want != "look" {
 		return "on"
 	}
 	if err := f.path.Direct(); err != nil {

@@ -547,8 +547,30 @@ func TestTracking(t *testing.T) {
 	if lacks, err := b.CannotTrack(t.Context()); err != nil || len(lacks) > 0 {
 		t.Errorf("%v, it lacks %q", err, lacks)
 	}
+	// A ping and a datagram of fd00::5, to fd00::6: the daemon outlives that they are forgotten.
+	const head = "ffffffffffff02000000000586dd60000000%04x%02x40fd000000000000000000000000000005fd000000000000000000000000000006"
+	for _, packet := range []string{
+		fmt.Sprintf(head, 8, 58) + "800085ae00010001", // ICMPv6: echo, its checksum, ID and number
+		fmt.Sprintf(head, 8, 17) + "138813880008dec1", // UDP: ports, length and checksum
+	} {
+		ovstest.Run(t, "ovs-ofctl", "-O", "OpenFlow14", "packet-out", "unix:"+filepath.Join(b.RunDir, b.Name+".mgmt"),
+			"in_port=local packet="+packet+" actions=ct(commit,zone=26486)")
+	}
+	known := func() string {
+		out, err := b.Appctl(t.Context(), "dpctl/dump-conntrack", "zone=26486")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	if had := known(); !strings.Contains(had, "icmpv6,orig=(src=fd00::5") || !strings.Contains(had, "udp,orig=(src=fd00::5") {
+		t.Fatalf("it tracks %q", had)
+	}
 	if err := b.ForgetConnections(t.Context(), 26486, netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00::5")); err != nil {
 		t.Error(err)
+	}
+	if has := known(); strings.Contains(has, "udp,") {
+		t.Errorf("it still tracks %q", has)
 	}
 }
 

@@ -60,40 +60,46 @@ func (r *registers) set(register uint32, b bits) {
 // "rule 3 ... drops ...".
 func (w *way) rule(r nft.Line) (next, error) {
 	w.reg.forget()
-	surely := true
+	var may next
+	surely := true // it is passed as far as here
 	for _, e := range r.Exprs {
-		if e.Name == "immediate" {
-			register := be(nft.Attribute(e.Attrs, unix.NFTA_IMMEDIATE_DREG))
-			if register == unix.NFT_REG_VERDICT {
-				result, err := w.verdict(nft.Attribute(nft.Attribute(e.Attrs, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT), surely)
-				if err != nil || result != stays {
-					return result, err
-				}
-				continue
-			}
-			w.reg.set(register, point(nft.Attribute(nft.Attribute(e.Attrs, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VALUE)))
-			continue
-		}
-		if e.Name == "lookup" && nft.Attribute(e.Attrs, unix.NFTA_LOOKUP_DREG) != nil && be(nft.Attribute(e.Attrs, unix.NFTA_LOOKUP_DREG)) == unix.NFT_REG_VERDICT {
-			result, err := w.verdictMap(e, surely)
-			if err != nil || result != stays {
-				return result, err
-			}
-			surely = false
-			continue
-		}
-		a, err := w.step(e)
+		result, err := w.expression(e, surely)
 		if err != nil {
-			return 0, hedged(err, surely)
+			return 0, err
 		}
-		switch a {
-		case no:
-			return goesOn, nil
-		case maybe:
-			surely = false
+		may |= result &^ stays
+		if result&stays == 0 {
+			return may, nil
+		}
+		surely = surely && result == stays
+	}
+	return may | goesOn, nil
+}
+
+func (w *way) expression(e nft.Step, surely bool) (next, error) {
+	switch e.Name {
+	case "immediate":
+		register, data := be(nft.Attribute(e.Attrs, unix.NFTA_IMMEDIATE_DREG)), nft.Attribute(e.Attrs, unix.NFTA_IMMEDIATE_DATA)
+		if register == unix.NFT_REG_VERDICT {
+			return w.verdict(nft.Attribute(data, unix.NFTA_DATA_VERDICT), surely)
+		}
+		w.reg.set(register, point(nft.Attribute(data, unix.NFTA_DATA_VALUE)))
+		return stays, nil
+	case "lookup":
+		if register := nft.Attribute(e.Attrs, unix.NFTA_LOOKUP_DREG); register != nil && be(register) == unix.NFT_REG_VERDICT {
+			return w.verdictMap(e, surely)
 		}
 	}
-	return goesOn, nil
+	a, err := w.step(e)
+	switch {
+	case err != nil:
+		return 0, hedged(err, surely)
+	case a == yes:
+		return stays, nil
+	case a == no:
+		return goesOn, nil
+	}
+	return stays | goesOn, nil
 }
 
 func hedged(err error, surely bool) error {
@@ -118,19 +124,13 @@ func (w *way) verdict(v []byte, surely bool) (next, error) {
 	case unix.NFT_BREAK:
 		return goesOn, nil
 	case unix.NFT_JUMP:
-		return w.follow(chain, surely, false)
+		return w.follow(chain, false)
 	case unix.NFT_GOTO:
-		return w.follow(chain, surely, true)
+		return w.follow(chain, true)
 	case verdictAccept:
-		if surely {
-			return ends, nil
-		}
-		return goesOn, nil
+		return ends, nil
 	case unix.NFT_RETURN:
-		if surely {
-			return leaves, nil
-		}
-		return goesOn, nil
+		return leaves, nil
 	case verdictDrop:
 		return 0, hedged(errors.New("drops"), surely)
 	}

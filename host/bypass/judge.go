@@ -98,12 +98,12 @@ func judgePacket(rules *nft.Ruleset, p packet) error {
 			if !c.Base || c.Hook != p.hook {
 				continue
 			}
-			w := &way{table: table, packet: p}
-			end, err := w.chain(c.Name)
+			w := &way{table: table, packet: p, known: map[string]next{}}
+			may, err := w.chain(c.Name)
 			if err != nil {
 				return err
 			}
-			if end != accepted && c.Drops {
+			if may&goesOn != 0 && c.Drops {
 				return fmt.Errorf("the policy of chain %s of table %s drops %s that no rule accepts", c.Name, table.Name, p)
 			}
 		}
@@ -117,14 +117,18 @@ type way struct {
 	packet packet
 	depth  int
 	reg    registers
+	known  map[string]next // how chains end that it has been through
 }
 
-// end is how a chain ends for a packet that nothing has happened to.
-type end int
+// next is what comes after a rule, or a chain, for a packet that nothing has happened to: a set, since what a rule that only
+// may match says, and what the next rule says, may both be.
+type next int
 
 const (
-	returned end = iota // what follows the jump is next, or may be
-	accepted            // surely
+	goesOn next = 1 << iota // the next rule; after a chain: what follows the jump, or the policy
+	leaves                  // the end of the chain
+	ends                    // nothing more in this base chain: it is accepted
+	stays                   // what follows in the rule
 )
 
 // deepest is more than the kernel allows (NFT_JUMP_STACK_SIZE).
@@ -132,8 +136,11 @@ const deepest = 20
 
 var errDeep = errors.New("its jumps are too deep to be followed")
 
-// chain follows a chain of the table.
-func (w *way) chain(name string) (end, error) {
+// chain follows a chain of the table: goesOn, ends or both.
+func (w *way) chain(name string) (next, error) {
+	if may, known := w.known[name]; known {
+		return may, nil
+	}
 	i := slices.IndexFunc(w.table.Chains, func(c nft.InPlace) bool { return c.Name == name })
 	if i < 0 {
 		return 0, fmt.Errorf("the chain %s of table %s is not known", name, w.table.Name)
@@ -142,6 +149,8 @@ func (w *way) chain(name string) (end, error) {
 		return 0, fmt.Errorf("chain %s of table %s: %w", name, w.table.Name, errDeep)
 	}
 	defer func() { w.depth-- }()
+	var may next
+	on := true // to the next rule
 	for n, r := range w.table.Chains[i].Rules {
 		result, err := w.rule(r)
 		if err != nil {
@@ -150,14 +159,19 @@ func (w *way) chain(name string) (end, error) {
 			}
 			return 0, inner{fmt.Errorf("rule %d (handle %d%s) of chain %s of table %s %w %s", n+1, r.Handle, comment(r), name, w.table.Name, err, w.packet)}
 		}
-		switch result {
-		case ends:
-			return accepted, nil
-		case leaves:
-			return returned, nil
+		may |= result & ends
+		if result&leaves != 0 {
+			may |= goesOn
+		}
+		if on = result&goesOn != 0; !on {
+			break
 		}
 	}
-	return returned, nil
+	if on {
+		may |= goesOn
+	}
+	w.known[name] = may
+	return may, nil
 }
 
 // inner is an error that names its rule.
@@ -173,28 +187,12 @@ func comment(r nft.Line) string {
 }
 
 // follow goes through a chain that a rule leads to. gone: what follows the rule is not for the packet.
-func (w *way) follow(name string, surely, gone bool) (next, error) {
-	result, err := w.chain(name)
-	if err != nil {
-		return 0, err
+func (w *way) follow(name string, gone bool) (next, error) {
+	before := w.reg // the rest of this rule may be for it as well
+	defer func() { w.reg = before }()
+	may, err := w.chain(name)
+	if err == nil && gone && may&goesOn != 0 {
+		may = may&^goesOn | leaves
 	}
-	switch {
-	case !surely:
-		return goesOn, nil // as if it had not matched; that nothing happens if it does is known
-	case result == accepted:
-		return ends, nil
-	case gone:
-		return leaves, nil
-	}
-	return goesOn, nil
+	return may, err
 }
-
-// next is what comes after a rule.
-type next int
-
-const (
-	goesOn next = iota // the next rule
-	leaves             // the end of the chain
-	ends               // nothing more in this base chain
-	stays              // what follows in the rule
-)

@@ -65,7 +65,7 @@ func (w *way) verdictMap(e nft.Step, surely bool) (next, error) {
 	case is == yes:
 		return leadsTo(i, surely)
 	}
-	all := goesOn
+	may := goesOn                 // it may be none of them
 	for i := range set.Elements { // any of them
 		if set.Elements[i].Flags&intervalEnd != 0 {
 			continue
@@ -74,9 +74,9 @@ func (w *way) verdictMap(e nft.Step, surely bool) (next, error) {
 		if err != nil {
 			return 0, err
 		}
-		all = max(all, result)
+		may |= result
 	}
-	return all, nil
+	return may, nil
 }
 
 // find is the element that a value is, or lies in.

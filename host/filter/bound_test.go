@@ -68,6 +68,9 @@ func TestBound(t *testing.T) {
 	if !reaches(w.at["away"], "10.9.0.1:8080", 0) {
 		t.Error("who comes in by a published port gets no answer")
 	}
+	if !reaches(w.at["web"], "10.9.0.1:8081", 0) {
+		t.Error("it does not reach what Docker publishes on its own host")
+	}
 	cfg.VTEPs = append(cfg.VTEPs, netip.MustParseAddr(w.addr["away"]))
 	set(cfg)
 	if !leaves() {

@@ -261,6 +261,7 @@ func TestLabels(t *testing.T) {
 	}{
 		{"smtp", "192.0.2.25", "role smtp", "is no label selector", true},
 		{"smtp", "192.0.2.25", "com.docker.compose.image=x", "is told to no other host", true},
+		{"smtp", "192.0.2.25", "grapevine.io/role=x", "no container has the label grapevine.io/role", true},
 		{"smtp", "192.0.2.25", "role == smtp", "containers of network blue with role=smtp reach the outside from 192.0.2.25", false},
 		{"twin", "192.0.2.26", "role=smtp", "egress smtp asks for the same labels of network blue already", true},
 		{"smtp", "192.0.2.26", "tier=gold", "there is an egress smtp already", true},

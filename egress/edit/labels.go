@@ -21,6 +21,9 @@ func (d Desk) terms(texts []string) (list []string, err error) {
 		if !d.Published(s[0].Key) {
 			return nil, fmt.Errorf("the label %.80s is told to no other host, so that nothing would be selected by it; of Compose's labels those of the project and of the service are", s[0].Key)
 		}
+		if strings.HasPrefix(s[0].Key, "grapevine.io/") && s[0].Key != "grapevine.io/name" && s[0].Key != "grapevine.io/host" {
+			return nil, fmt.Errorf("no container has the label %.80s: of those that begin with grapevine.io/ there are grapevine.io/name and grapevine.io/host", s[0].Key)
+		}
 		list = append(list, s[0].Expression())
 	}
 	slices.Sort(list)

@@ -172,7 +172,7 @@ func unenforced(snap *cluster.Snapshot) (names []string) {
 	return names
 }
 
-// Delete deletes a policy.
+// Delete deletes a policy. One that is tried beside the one in force is deleted alone: nothing opens by the end of a trial.
 func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, error) {
 	kind, err := kindOf(r.Kind)
 	if err != nil {
@@ -187,13 +187,18 @@ func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, 
 	case kind == policy.ClusterNetworkPolicy && r.Network != "":
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "a ClusterNetworkPolicy is of no network: name it %.80q", r.Name)
 	}
-	found := false
+	found, said := false, fmt.Sprintf("%s %s is deleted", kind, key)
 	rev, err := d.Replica.Update(func(tx *replica.Tx) error {
 		was, there := cluster.Get[cluster.Policy](tx.Snapshot(), worlds.KeyOf(key).ID)
-		found = there && worlds.NameOf(was) == r.Name && tx.Delete(worlds.KeyOf(key))
+		inForce := there && worlds.NameOf(was) == r.Name
 		trial := cluster.TrialOf(worlds.RecordOf(key)).Key()
-		tried, there := cluster.Get[cluster.Trial](tx.Snapshot(), trial.ID)
-		found = there && worlds.NameOf(tried.Policy()) == r.Name && tx.Delete(trial) || found
+		if tried, there := cluster.Get[cluster.Trial](tx.Snapshot(), trial.ID); there && worlds.NameOf(tried.Policy()) == r.Name && tx.Delete(trial) {
+			if found = true; inForce {
+				said = fmt.Sprintf("%s %s is tried no more; the one in force stays, until it is deleted too", kind, key)
+			}
+			return nil
+		}
+		found = inForce && tx.Delete(worlds.KeyOf(key))
 		return nil
 	})
 	switch {
@@ -202,7 +207,7 @@ func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, 
 	case !found:
 		return api.Done{}, api.Errorf(http.StatusNotFound, "there is no %s %s: see `grapevine policy list`", kind, key)
 	}
-	return d.done(ctx, rev, []string{fmt.Sprintf("%s %s is deleted", kind, key)}), nil
+	return d.done(ctx, rev, []string{said}), nil
 }
 
 // kinds are what people call the kinds, in lower case.

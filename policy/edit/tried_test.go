@@ -99,6 +99,10 @@ func TestTried(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	apply(t, d, tried(db))
+	done, err := d.Delete(context.Background(), api.DeletePolicyRequest{Kind: "netpol", Network: "blue", Name: "db"}) // opens nothing
+	if err != nil || modes() != "blue/db enforce 1+1\n" || !strings.Contains(done.Text, "is tried no more; the one in force stays") {
+		t.Errorf("%v, %q, %q", err, done.Text, modes())
+	}
 	if _, err := d.Delete(context.Background(), api.DeletePolicyRequest{Kind: "netpol", Network: "blue", Name: "db"}); err != nil || modes() != "" {
 		t.Errorf("%v, %q", err, modes())
 	}

@@ -33,8 +33,16 @@ type Watch struct {
 	at      uint64 // heard, when last was
 	when    time.Time
 	last    error
-	seen    string // of what the kernel tells no news of, when last was
 	traffic Traffic
+
+	about atomic.Pointer[about] // who hears of changes does not wait for mu, which is held while rules are read
+}
+
+// about is what is judged.
+type about struct {
+	traffic Traffic
+	looked  bool
+	seen    string // of what the kernel tells no news of
 }
 
 // States of a Watch.
@@ -103,7 +111,10 @@ func (w *Watch) Judge(t Traffic) error {
 	if w.judged && w.at == heard && time.Since(w.when) < stale && w.traffic.equal(t) {
 		return w.last
 	}
-	w.traffic, w.seen = t, said(unheard(t, w.ours))
+	w.traffic = t
+	w.about.Store(&about{traffic: t})
+	heard = w.heard.Load() // what changes from here on is heard of
+	w.about.Store(&about{t, true, said(unheard(t, w.ours))})
 	err := look(t, w.ours)
 	if w.heard.Load() != heard {
 		w.judged = false
@@ -162,9 +173,10 @@ func (w *Watch) hear() {
 
 // hearOfNetwork leaves out what containers come and go with.
 func (w *Watch) hearOfNetwork(c link.Change) {
-	w.mu.Lock()
-	t := w.traffic
-	w.mu.Unlock()
+	var t Traffic
+	if a := w.about.Load(); a != nil {
+		t = a.traffic
+	}
 	matters := false
 	switch c.Kind {
 	case link.AnyChange:
@@ -185,10 +197,7 @@ func (w *Watch) hearOfNetwork(c link.Change) {
 
 // glance looks at what the kernel tells no news of.
 func (w *Watch) glance() {
-	w.mu.Lock()
-	t, seen, judged := w.traffic, w.seen, w.judged
-	w.mu.Unlock()
-	if judged && said(unheard(t, w.ours)) != seen {
+	if a := w.about.Load(); a != nil && a.looked && said(unheard(a.traffic, w.ours)) != a.seen {
 		w.hear()
 	}
 }

@@ -1,6 +1,25 @@
 package bypass
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/host/link"
+)
+
+// Who hears of a change does not wait until rules are read.
+func TestHeardWhileJudging(t *testing.T) {
+	withdrawn := make(chan struct{}, 1)
+	w := &Watch{withdraw: func() { withdrawn <- struct{}{} }, changed: make(chan struct{}, 1)}
+	w.mu.Lock() // as Judge does
+	defer w.mu.Unlock()
+	go w.hearOfNetwork(link.Change{Kind: link.RouteChange})
+	select {
+	case <-withdrawn:
+	case <-time.After(20 * time.Second):
+		t.Fatal("a change is not heard of while rules are read")
+	}
+}
 
 // What is looked at each second costs little; so does a judgement.
 func BenchmarkGlance(b *testing.B) { benchmark(b, func(t Traffic) error { return unheard(t, "none") }) }

@@ -64,6 +64,7 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 	}
 	if p.judged {
 		p.peers = peersOf(in.VTEPs)
+		p.word.ask()
 		err := p.cfg.Judge(bypass.Traffic{Device: u.Device, Index: int(nic), Tunnel: p.cfg.Tunnel, TunnelIndex: int(c.Tunnel), Own: u.VTEP, Port: u.Port, Peers: p.peers, LeastPort: least, EndPort: end})
 		if err != nil {
 			return err
@@ -105,18 +106,13 @@ const (
 	heldUnderlay
 )
 
-// Withdraw makes nothing direct until the next Widen, where it is only so while Config.Judge lets it. It costs
-// one system call.
+// Withdraw makes nothing direct until a Widen that has begun to judge after it, where it is only so while Config.Judge lets it.
+// It costs one system call, and waits for nobody who judges.
 func (p *Path) Withdraw() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.judged || p.config.Judged == 0 || p.objs == nil {
-		return nil
+	if err := p.word.withdraw(); err != nil {
+		return fmt.Errorf("take packets between hosts back to the VXLAN device: %w", err)
 	}
-	without := p.config
-	without.Judged = 0
-	p.rests = bypass.ErrLooking
-	return p.configure(without)
+	return nil
 }
 
 // withdrawFor makes nothing direct, where that is judged, before the programs learn of a host of which it was not.

@@ -219,3 +219,44 @@ func TestJudgedEndsWithTheAgent(t *testing.T) {
 		})
 	}
 }
+
+// A change that is heard of while rules are read makes what was read void, and waits for nobody.
+func TestWithdrawnWhileJudging(t *testing.T) {
+	a, _ := twoHosts(t)
+	a.path.cfg.Underlay = Underlay{Device: "eth0", VTEP: addrs("10.9.0.1")[0], Port: vxlanPort}
+	a.Do(func() { must(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)) })
+	changes := true
+	a.path.cfg.Judge = func(bypass.Traffic) error {
+		if changes {
+			withdrawn := make(chan error, 1)
+			go func() { withdrawn <- a.path.Withdraw() }()
+			select {
+			case err := <-withdrawn:
+				must(t, err)
+			case <-time.After(20 * time.Second):
+				t.Error("packets are not taken back while rules are read")
+			}
+		}
+		return nil
+	}
+	inForce := func() bool {
+		t.Helper()
+		var c configValue
+		must(t, a.path.objs.GvConfig.Lookup(uint32(0), &c))
+		return c.Judged != 0
+	}
+	a.Do(func() { must(t, a.path.StartJudged()) })
+	a.apply()
+	if err := a.path.Direct(); !errors.Is(err, bypass.ErrLooking) || inForce() {
+		t.Errorf("packets are direct by what was read before a change (%v)", err)
+	}
+	changes = false
+	a.apply()
+	if err := a.path.Direct(); err != nil || !inForce() {
+		t.Errorf("packets are not direct: %v", err)
+	}
+	must(t, a.path.Withdraw())
+	if err := a.path.Direct(); !errors.Is(err, bypass.ErrLooking) || inForce() {
+		t.Errorf("packets are direct behind a change (%v)", err)
+	}
+}

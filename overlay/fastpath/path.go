@@ -50,8 +50,9 @@ type Path struct {
 	said     string       // of what it said
 	objs     *bpfObjects  // nil: not loaded yet
 	tables   tables
-	held     *pipeline.Input // whose ranges the tables hold; nil: not known
-	config   configValue
+	held     *pipeline.Input   // whose ranges the tables hold; nil: not known
+	config   configValue       // as the last pass wants it
+	word     word              // as it is
 	attached map[string]uint32 // device name -> index of those with our program
 	trouble  error
 	rests    error // why nothing is direct though it is to be
@@ -129,6 +130,9 @@ func (p *Path) On() (bool, error) {
 func (p *Path) Direct() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.rests == nil && p.config.Judged != 0 && p.word.void() {
+		return bypass.ErrLooking
+	}
 	return p.rests
 }
 
@@ -142,6 +146,7 @@ func (p *Path) Close() error {
 
 func (p *Path) unload() {
 	if p.objs != nil {
+		p.word.use(nil)
 		_ = p.objs.Close()
 	}
 	p.objs, p.tables, p.held, p.config, p.attached = nil, tables{}, nil, configValue{}, map[string]uint32{}
@@ -154,13 +159,13 @@ func (p *Path) unload() {
 func (p *Path) Narrow(_ context.Context, in pipeline.Input) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.on {
+	if !p.on || p.objs == nil { // closed: a pass may still be on its way
 		return nil
 	}
 	devices, err := p.devices()
 	if err == nil && p.tables.held.Locals == nil {
 		if err = p.tables.read(); err == nil {
-			err = p.tables.config.Lookup(uint32(0), &p.config) // of a former agent
+			p.config, err = p.word.read() // of a former agent
 		}
 	}
 	if err == nil && p.config.Gateway != 0 && p.config.gate() != gateOf(in) {
@@ -313,10 +318,7 @@ func (p *Path) say(err error) {
 }
 
 func (p *Path) configure(c configValue) error {
-	if p.config == c && c.On != 0 {
-		return nil
-	}
-	if err := p.tables.put(p.objs.GvConfig, uint32(0), c); err != nil {
+	if err := p.word.write(c, p.tables.put); err != nil {
 		return fmt.Errorf("configure the fast path: %w", err)
 	}
 	p.config = c
@@ -408,6 +410,7 @@ func (p *Path) load() error {
 		return errors.Join(fmt.Errorf("hold the program that delivers from the gateway: %w", err), objs.Close())
 	}
 	p.objs = objs
+	p.word.use(objs.GvConfig)
 	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, counters: objs.GvFpCounters}
 	for name, index := range running {
 		if err := p.attach(name, index); err != nil {

@@ -223,6 +223,9 @@ func (w *way) meta(key uint32) bits {
 	case unix.NFT_META_PROTOCOL:
 		return point([]byte{8, 0})
 	case unix.NFT_META_MARK: // fresh from the NIC, or from a container: a veth takes marks away
+		if p.marked {
+			return unknown(4)
+		}
 		return point(make([]byte, 4))
 	case unix.NFT_META_IIF:
 		return point(native(p.inIndex))

@@ -30,6 +30,11 @@ func look(t Traffic, ours string) error {
 			return err
 		}
 	}
+	nic, err := netlink.LinkByName(t.Device)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", t.Device, err)
+	}
+	t.Stacked = nic.Type() != "device" && nic.Type() != "veth"
 	conn, err := nft.Dial()
 	if err != nil {
 		return err
@@ -58,6 +63,12 @@ func unheard(t Traffic, ours string) error {
 		what, err = link.ProgramsBeside(t.Index, ours)
 		if err == nil && what != "" {
 			err = fmt.Errorf("%s looks at what arrives at %s", what, t.Device)
+		}
+	}
+	if err == nil {
+		what, err = link.ProgramsAt(t.TunnelIndex) // gv_tunnel is none of tcx's
+		if err == nil && what != "" {
+			err = fmt.Errorf("%s looks at what arrives at %s", what, t.Tunnel)
 		}
 	}
 	if err == nil {

@@ -21,6 +21,8 @@ type Traffic struct {
 	Peers       []netip.Addr
 	LeastPort   uint16 // the sources' ports of what this host sends, without EndPort
 	EndPort     uint16
+	// Stacked: Device stands on others, such as a bond or a VLAN, where packets may have got a mark.
+	Stacked bool
 }
 
 func (t Traffic) equal(u Traffic) bool {
@@ -43,6 +45,7 @@ type packet struct {
 	inIndex, outIndex uint32
 	ip, udp           bits   // the headers, and behind that of UDP the one of VXLAN
 	state             uint32 // of conntrack, as nft's ct state has it
+	marked            bool   // they may have a mark
 }
 
 func (p packet) String() string {
@@ -63,7 +66,7 @@ const (
 
 // received and sent are the packets of t from and to a peer, whose addresses' bits need not all be known.
 func (t Traffic) received(peer bits, hook, state uint32) packet {
-	p := packet{hook: hook, in: t.Device, inIndex: uint32(t.Index), state: state}
+	p := packet{hook: hook, in: t.Device, inIndex: uint32(t.Index), state: state, marked: t.Stacked}
 	p.ip = header(peer, point(t.Own.AsSlice()))
 	p.ip.put(1, bits{[]byte{0}, []byte{0xff}}) // somebody's DSCP
 	p.ip.put(6, bits{[]byte{0, 0}, []byte{0xc0, 0}})

@@ -155,9 +155,9 @@ func addressType(w *way, info []byte, revision uint32) answer {
 	return result
 }
 
-// mark is struct xt_mark_mtinfo1. No packet has one: see way.meta.
-func mark(_ *way, info []byte, revision uint32) answer {
-	if revision != 1 || len(info) < 9 {
+// mark is struct xt_mark_mtinfo1. Most packets have none: see way.meta.
+func mark(w *way, info []byte, revision uint32) answer {
+	if w.packet.marked || revision != 1 || len(info) < 9 {
 		return maybe
 	}
 	return invert(truth(binary.NativeEndian.Uint32(info) == 0), info[8] != 0)

@@ -42,6 +42,18 @@ func ProgramsBeside(index int, ours string) (string, error) {
 // ProgramsBehind: see ProgramsBeside.
 func ProgramsBehind(index int) (string, error) { return programs(index, ebpf.AttachTCXEgress, "") }
 
+// ProgramsAt names a program of others at what arrives at an interface, of tcx or XDP. "": there is none.
+func ProgramsAt(index int) (string, error) {
+	l, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return "", fmt.Errorf("programs of interface %d: %w", index, mapErr(err))
+	}
+	if xdp := l.Attrs().Xdp; xdp != nil && xdp.Attached {
+		return fmt.Sprintf("the XDP program %d", xdp.ProgId), nil
+	}
+	return programs(index, ebpf.AttachTCXIngress, "")
+}
+
 func programs(index int, at ebpf.AttachType, ours string) (string, error) {
 	all, err := bpflink.QueryPrograms(bpflink.QueryOptions{Target: index, Attach: at})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {

@@ -61,7 +61,8 @@ func Load(flags *pflag.FlagSet, environ []string, readFile func(string) ([]byte,
 	if err := errors.Join(errs...); err != nil {
 		return Config{}, err
 	}
-	return c, c.check()
+	err := c.check() // which fills in what follows from other settings
+	return c, err
 }
 
 // Default is the configuration of an agent that is told nothing.

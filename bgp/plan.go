@@ -87,7 +87,7 @@ func (c Case) network(name string) (routes []Route, wrong []Wrong) {
 	if why := closed(n, there); why != "" {
 		return nil, []Wrong{{What: fmt.Sprintf("routers are to be told of network %s, and are not: %s", name, why), Do: "take it out of GRAPEVINE_BGP_NETWORKS on this host, or make the network anew"}}
 	}
-	for _, s := range Subnets(c.Snap, []string{name}) {
+	for _, s := range subnets(c.Snap, name) {
 		for _, p := range c.Snap.Ring().Owned(c.Self, s) {
 			routes = append(routes, Route{Prefix: p, For: "network " + name})
 		}
@@ -103,6 +103,19 @@ func (c Case) network(name string) (routes []Route, wrong []Wrong) {
 	return routes, nil
 }
 
+// Open is what a host has of named networks, which the outside is let into there, in order. Other hosts' containers are
+// theirs to open.
+func Open(snap *cluster.Snapshot, self cluster.NodeID, networks []string) (list []netip.Prefix) {
+	for _, name := range networks {
+		routes, _ := Case{Self: self, Snap: snap}.network(name)
+		for _, r := range routes {
+			list = append(list, r.Prefix)
+		}
+	}
+	slices.SortFunc(list, netip.Prefix.Compare)
+	return slices.Compact(list)
+}
+
 // closed is why the outside is not let into a network; "": it may be.
 func closed(n cluster.Network, there bool) string {
 	switch {
@@ -116,11 +129,11 @@ func closed(n cluster.Network, there bool) string {
 	return ""
 }
 
-// Subnets are those of named networks that the outside may be let into, in order.
-func Subnets(snap *cluster.Snapshot, networks []string) (list []netip.Prefix) {
+// subnets are those of a network that the outside may be let into, in order.
+func subnets(snap *cluster.Snapshot, network string) (list []netip.Prefix) {
 	for s := range cluster.All[cluster.Subnet](snap) {
 		n, there := cluster.Get[cluster.Network](snap, s.Network)
-		if slices.Contains(networks, s.Network) && closed(n, there) == "" {
+		if s.Network == network && closed(n, there) == "" {
 			list = append(list, s.Prefix)
 		}
 	}

@@ -98,11 +98,13 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestSubnets: what is let in is what is told of, and nothing of the others.
-func TestSubnets(t *testing.T) {
+// TestOpen: what is let in on a host is what it tells of: nothing of other networks, nor another host's part of these.
+func TestOpen(t *testing.T) {
 	snap := state(t, world()...).Snapshot()
-	if got := Subnets(snap, []string{"blue", "vault", "proxy", "none"}); !slices.Equal(got, []netip.Prefix{prefix("10.128.0.0/22")}) {
-		t.Errorf("let into %v", got)
+	for host, want := range map[cluster.NodeID]netip.Prefix{self: prefix("10.128.0.0/23"), other: prefix("10.128.2.0/23")} {
+		if got := Open(snap, host, []string{"blue", "vault", "proxy", "none"}); !slices.Equal(got, []netip.Prefix{want}) {
+			t.Errorf("host %s lets into %v", host, got)
+		}
 	}
 }
 

@@ -75,6 +75,8 @@ type Config struct {
 	IPsec bool
 	// Open are subnets whose containers the outside reaches at their own addresses: not who is on a bridge of Docker's.
 	Open []netip.Prefix
+	// Claimed are addresses of containers and hosts in the cluster, that nobody outside has: asked while there are Open.
+	Claimed []netip.Prefix
 	// Served are subnets that reach the outside from one address, or not at all.
 	Served []nat.Source
 	// translates: the tables give what is served its address. It is theirs to know.
@@ -91,7 +93,7 @@ func (c Config) equal(d Config) bool {
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
 		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) && c.IPsec == d.IPsec &&
-		slices.Equal(c.Served, d.Served) && slices.Equal(c.Elsewhere, d.Elsewhere) && slices.Equal(c.Open, d.Open) &&
+		slices.Equal(c.Served, d.Served) && slices.Equal(c.Elsewhere, d.Elsewhere) && slices.Equal(c.Open, d.Open) && slices.Equal(c.Claimed, d.Claimed) &&
 		slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Inside, d.Inside)
 }
 
@@ -100,7 +102,7 @@ func (c Config) sorted() Config {
 	c.Bridges, c.Closed, c.Ports = ordered(c.Bridges), ordered(c.Closed), ordered(c.Ports)
 	c.Guests, c.VXLANs, c.Names = ordered(c.Guests), ordered(c.VXLANs), ordered(c.Names)
 	c.VTEPs, c.Behind, c.Own = distinct(c.VTEPs), distinct(c.Behind), distinct(c.Own)
-	c.Internal, c.Hosts, c.Cluster, c.Ranges, c.Open = outermost(c.Internal), outermost(c.Hosts), outermost(c.Cluster), outermost(c.Ranges), outermost(c.Open)
+	c.Internal, c.Hosts, c.Cluster, c.Ranges, c.Open, c.Claimed = outermost(c.Internal), outermost(c.Hosts), outermost(c.Cluster), outermost(c.Ranges), outermost(c.Open), outermost(c.Claimed)
 	c.Served = slices.SortedFunc(slices.Values(c.Served), func(a, b nat.Source) int { return a.Subnet.Compare(b.Subnet) })
 	c.Elsewhere, c.Inside, c.Exposed = outermost(c.Elsewhere), outermost(c.Inside), ordered(c.Exposed)
 	return c

@@ -246,6 +246,11 @@ func script(cfg Config, v6, way bool) string {
 			add(chainForward, "-i %s -f -j %s", dev, chainVTEPs)
 		}
 	}
+	if len(of(cfg.Open)) > 0 {
+		for _, p := range of(cfg.Claimed) {
+			add(chainForward, "-s %v ! -i %s -o %s -j DROP", p, gv, gv)
+		}
+	}
 	for _, p := range of(cfg.Internal) {
 		for _, h := range of(cfg.Hosts) {
 			add(chainForward, "-s %v -d %v -i %s -o %s -j RETURN", h, p, gv, gv)

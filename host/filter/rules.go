@@ -36,6 +36,7 @@ const (
 	ranges     = "ranges"
 	elsewhere  = "elsewhere"
 	open       = "open"
+	claimed    = "claimed"
 	exposed    = "exposed"
 	translated = "translated" // whose addresses NAT changes
 )
@@ -60,7 +61,7 @@ func table(name string, cfg Config, fib bool) nft.Table {
 			prefixSet(ranges, cfg.Ranges, false), prefixSet(ranges, cfg.Ranges, true))
 	}
 	if len(cfg.Open) > 0 {
-		t.Sets = append(t.Sets, prefixSet(open, cfg.Open, false), prefixSet(open, cfg.Open, true))
+		t.Sets = append(t.Sets, prefixSet(open, cfg.Open, false), prefixSet(open, cfg.Open, true), prefixSet(claimed, cfg.Claimed, false), prefixSet(claimed, cfg.Claimed, true))
 	}
 	t.Chains = []nft.Chain{
 		{Name: "forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority, Rules: forward(cfg.Interface, len(cfg.Open) > 0)},
@@ -158,6 +159,11 @@ func input(cfg Config) []nft.Rule {
 // forward are the rules of what is forwarded.
 func forward(gv string, opened bool) (rules []nft.Rule) {
 	add := func(r nft.Rule) { rules = append(rules, r) }
+	for _, v6 := range []bool{false, true} {
+		if opened { // the switch, and policies, take who has a gateway's address for the host itself
+			add(drop("nobody outside has an address of the cluster's", notIn(containers), to(gv), src{v6, claimed, false}.in()))
+		}
+	}
 	for _, v6 := range []bool{false, true} {
 		const why = "nobody forges what hosts say to each other"
 		to := src{v6, reached, true}

@@ -73,7 +73,8 @@ func Ping(ctx context.Context, a netip.Addr) (net.HardwareAddr, error) {
 	return nil, nil
 }
 
-// unreachable reports whether an error says that there is no way to an address.
+// unreachable reports whether an error says that there is no way to an address, or none that is open (EACCES: an ICMPv6
+// error of a router's, RFC 4443, 3.1, code 1, 5 or 6).
 func unreachable(err error) bool {
-	return errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ECONNREFUSED)
+	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ECONNREFUSED)
 }

@@ -54,7 +54,7 @@ type Config struct {
 	Networks bool         // that of encrypted networks does, where there are any
 	IPsec    bool         // VXLAN goes by IPsec, and by nothing else but link.WireGuard
 	Names    []uint16     // ports of the resolver
-	// Open are the subnets that the outside is let into, at containers' own addresses.
+	// Open are what of subnets the outside is let into, at this host's containers' own addresses.
 	Open   func(*cluster.Snapshot) []netip.Prefix
 	Run    string // the directory of the notes
 	Source Source
@@ -278,6 +278,9 @@ func (g *Guard) config() (filter.Config, error) {
 		Interface: gateway.Port, Internal: snap.Closed(g.cfg.Self), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
 		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec, Open: g.cfg.Open(snap),
 		Exposed: g.exposed, Inside: g.containers,
+	}
+	if len(cfg.Open) > 0 {
+		cfg.Claimed = slices.Concat(snap.Subnets(), pipeline.HostRanges)
 	}
 	if g.cfg.Encrypts {
 		cfg.Encrypted, cfg.Second, cfg.Secure = link.WireGuard, link.WireGuard2, cluster.SecureRange

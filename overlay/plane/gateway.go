@@ -55,12 +55,12 @@ func sources(snap *cluster.Snapshot) (list []nat.Source) {
 	return list
 }
 
-// opened are the subnets of networks that routers are told of.
+// opened is what this host has of networks that routers are told of.
 func (c Config) opened(snap *cluster.Snapshot) []netip.Prefix {
 	if len(c.Settings.BGPNetworks) == 0 {
 		return nil
 	}
-	return bgp.Subnets(snap, c.Settings.BGPNetworks)
+	return bgp.Open(snap, c.Self, c.Settings.BGPNetworks)
 }
 
 // serve has nothing of these subnets leave with another address before it has them leave with theirs.

@@ -46,6 +46,12 @@ func FuzzRequests(f *testing.F) {
 		f.Add(uint8(i), r.body)
 	}
 	f.Add(uint8(7), `{"EndpointID":"0"}`) // whose interface would be gv0
+	for i, r := range requests {
+		if r.method == "NetworkDriver.CreateEndpoint" { // of which no record can be
+			f.Add(uint8(i), `{"NetworkID":"N","EndpointID":"e2\u0080e2e2e2e2e2e2","Interface":{"Address":"10.129.0.3/24"}}`)
+			f.Add(uint8(i), `{"NetworkID":"N","EndpointID":"`+strings.Repeat("e2", 200)+`","Interface":{"Address":"10.129.0.3/24"}}`)
+		}
+	}
 	f.Fuzz(func(t *testing.T, method uint8, body string) {
 		t.Setenv("TMPDIR", "/dev/shm") // what is written has not to wait for a disk
 		g := newRig(t, "unix:///nonexistent")

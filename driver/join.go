@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/docker/go-plugins-helpers/network"
@@ -15,11 +16,19 @@ import (
 // containerPrefix begins the interface's name in the container: Docker appends a number.
 const containerPrefix = "eth"
 
-// checkEndpointID refuses an ID that an interface cannot be named after: that of a shorter one may
-// be another's, as gv0 is.
+// longestID is what an endpoint's ID has at most; Docker's have 64 hexadecimal digits.
+const longestID = 128
+
+// checkEndpointID refuses an ID that an interface cannot be named after, as that of a shorter one may
+// be another's, as gv0 is, or that no record can have.
 func checkEndpointID(id string) error {
-	if len(id) < 12 {
+	switch {
+	case len(id) < 12:
 		return fmt.Errorf("endpoint ID %.70q is too short", id)
+	case len(id) > longestID:
+		return fmt.Errorf("endpoint ID %.70q is too long", id)
+	case strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }):
+		return fmt.Errorf("endpoint ID %.70q has characters that no ID of Docker's has", id)
 	}
 	return nil
 }

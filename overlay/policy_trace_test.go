@@ -340,7 +340,7 @@ func (c policyPacket) judge(in pipeline.Input) effect {
 		return action == pipeline.Accept
 	}
 	if out.Egress && !ask(pipeline.Egress, out.EgressEpoch, c.Mark) || into.Ingress && !ask(pipeline.Ingress, into.IngressEpoch, c.Mark>>16) {
-		if answered := c.Proto != 1 && c.Proto != 58 || c.From == 8 || c.From == 128; action == pipeline.Reject && answered && c.State != "related" {
+		if answered := c.Proto != 1 && c.Proto != 58 || c.From == 8 || c.From == 128; action == pipeline.Reject && answered && c.State != "related" && c.State != "midstream" {
 			return effect{"rejected", "rejected"}
 		}
 		return effect{"dropped", "denied"}

@@ -297,6 +297,7 @@ func (c policyPacket) judge(in pipeline.Input) effect {
 	if !out.Egress && !out.Ingress && !into.Egress && !into.Ingress {
 		return effect{"passes", "not tracked"}
 	}
+	answers := false // by the packet's ports
 	if c.State == "midstream" {
 		packet := [2]uint16{c.From, c.To}
 		if c.Answer {
@@ -310,6 +311,7 @@ func (c policyPacket) judge(in pipeline.Input) effect {
 			out, into = into, out
 			c.Answer = !c.Answer
 		}
+		answers = c.Answer
 		if c.Answer && (into.Egress || out.Ingress) { // as an answer it would pass these rules by
 			c.Src, c.Dst, c.From, c.To = c.Dst, c.Src, c.To, c.From
 			out, into, c.Answer = into, out, false
@@ -340,7 +342,7 @@ func (c policyPacket) judge(in pipeline.Input) effect {
 		return action == pipeline.Accept
 	}
 	if out.Egress && !ask(pipeline.Egress, out.EgressEpoch, c.Mark) || into.Ingress && !ask(pipeline.Ingress, into.IngressEpoch, c.Mark>>16) {
-		if answered := c.Proto != 1 && c.Proto != 58 || c.From == 8 || c.From == 128; action == pipeline.Reject && answered && c.State != "related" && c.State != "midstream" {
+		if answered := c.Proto != 1 && c.Proto != 58 || c.From == 8 || c.From == 128; action == pipeline.Reject && answered && c.State != "related" && !answers {
 			return effect{"rejected", "rejected"}
 		}
 		return effect{"dropped", "denied"}

@@ -40,8 +40,8 @@ func (c *compiler) rejects() {
 	for _, f := range []family{ipv4, ipv6} {
 		none(300, match{}.proto(f.proto).fragment())
 		none(200, match{}.proto(f.tcp).with(fieldTCPFlags, "tcp_flags=+rst"))
-		// Whose call it is nobody saw (midstream): a RST would end one that is allowed, and goes on once its caller speaks.
-		none(250, match{}.ctState("+new-inv+trk").proto(f.tcp).with(fieldTCPFlags, "tcp_flags=-syn"))
+		// By its ports it answers a call that nobody saw (midstream), which may be allowed: it goes on once its caller speaks.
+		none(250, midstream(f).ports(lowPort, highPort))
 		icmp, echo := "icmp", 8
 		if f == ipv6 {
 			icmp, echo = "icmp6", 128

@@ -226,31 +226,39 @@ func policyStages(c *compiler) {
 	c.add(Commit, 0, object{}, match{}, goTo(EgressCount))
 }
 
+// The ports of callers, as Linux chooses them (ip_local_port_range), and of those who are called.
+const highPort, lowPort = "0x8000/0x8000", "0x0/0x8000"
+
+// midstream matches TCP that belongs to no connection and begins none.
+func midstream(f family) match {
+	return match{}.ctState("+new-inv+trk").proto(f.tcp).with(fieldTCPFlags, "tcp_flags=-syn")
+}
+
+func (m match) ports(src, dst string) match {
+	return m.with(fieldPortSrc, "tp_src=%s", src).with(fieldPortDst, "tp_dst=%s", dst)
+}
+
 // midstream is for TCP that belongs to no connection and begins none: an endpoint has rules
 // only since now, or Open vSwitch has begun anew. Whose call it was, and so by whose rules it
 // is to be judged, the ports say: callers have those from 32768 on. A caller's packet makes
 // the connection known. What answers is judged by itself until then: only from and to endpoints
 // whose rules would let it pass as a call, so that no port gets a packet past rules.
 func (c *compiler) midstream() {
-	const high, low = "0x8000/0x8000", "0x0/0x8000"
 	for _, f := range []family{ipv4, ipv6} {
-		lost := match{}.ctState("+new-inv+trk").proto(f.tcp).with(fieldTCPFlags, "tcp_flags=-syn")
-		ports := func(src, dst string) match {
-			return lost.with(fieldPortSrc, "tp_src=%s", src).with(fieldPortDst, "tp_dst=%s", dst)
-		}
-		c.add(Connection, 200, object{}, ports(high, low), load(regTracked, 1), goTo(EgressEpoch))
-		c.add(Connection, 200, object{}, ports(low, high), load(regTracked, 1), load(regTurned, 1), goTo(EgressEpoch))
-		c.drop(Connection, 100, DropMidstream, lost)
+		call, answer := midstream(f).ports(highPort, lowPort), midstream(f).ports(lowPort, highPort)
+		c.add(Connection, 200, object{}, call, load(regTracked, 1), goTo(EgressEpoch))
+		c.add(Connection, 200, object{}, answer, load(regTracked, 1), load(regTurned, 1), goTo(EgressEpoch))
+		c.drop(Connection, 100, DropMidstream, midstream(f))
 		for _, g := range c.in.Policy.Guards {
 			for _, a := range g.Addrs {
 				if familyOf(a) != f {
 					continue
 				}
 				if g.Egress {
-					c.add(Connection, 250, endpointObject(g.Endpoint), ports(low, high).with(fieldSrc, "%s=%s", f.src, prefixText(host(a))), load(regTracked, 1), goTo(EgressEpoch))
+					c.add(Connection, 250, endpointObject(g.Endpoint), answer.with(fieldSrc, "%s=%s", f.src, prefixText(host(a))), load(regTracked, 1), goTo(EgressEpoch))
 				}
 				if g.Ingress {
-					c.add(Connection, 250, endpointObject(g.Endpoint), ports(low, high).with(fieldDst, "%s=%s", f.dst, prefixText(host(a))), load(regTracked, 1), goTo(EgressEpoch))
+					c.add(Connection, 250, endpointObject(g.Endpoint), answer.with(fieldDst, "%s=%s", f.dst, prefixText(host(a))), load(regTracked, 1), goTo(EgressEpoch))
 				}
 			}
 		}

@@ -24,6 +24,7 @@ const (
 	stuck    = 10 * time.Second // a router may take for what is written
 	soon     = time.Second      // until it is called again
 	late     = 15 * time.Second // at most
+	lasting  = 10 * time.Second // a session that ends before has been none
 )
 
 // peer is the session with one router, over and over again.
@@ -33,8 +34,9 @@ type peer struct {
 	over   chan struct{} // closed when run has returned
 	log    *slog.Logger
 
-	mu  sync.Mutex
-	now Session
+	mu   sync.Mutex
+	now  Session
+	gone time.Time // when the last session that lasted ended
 }
 
 func (p *peer) run(ctx context.Context) {
@@ -68,12 +70,17 @@ func (p *peer) ended() bool {
 	}
 }
 
-// down notes that the session is over, and reports whether it was up.
-func (p *peer) down(err error) (was bool) {
+// down notes that there is no session, and reports whether one has lasted: a router that takes each call and ends it soon is
+// one without a session all the while.
+func (p *peer) down(err error) (lasted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if was = p.now.Up; was {
-		p.now.Up, p.now.Since, p.now.Told, p.now.Unsaid = false, time.Now(), 0, nil
+	was := p.now.Up
+	if was {
+		if lasted = time.Since(p.now.Since) > lasting; lasted {
+			p.gone = time.Now()
+		}
+		p.now.Up, p.now.Since, p.now.Told, p.now.Unsaid = false, p.gone, 0, nil
 	}
 	if was || p.now.Err != err.Error() {
 		p.log.Warn("no session with the router", "err", err)
@@ -179,6 +186,7 @@ func (p *peer) keep(conn net.Conn, a agreed) error {
 			return refuse(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN, "this host leaves")
 		case <-changed:
 		case <-alive.C:
+			h = renewed(told, h, hopsOf(conn.LocalAddr()))
 			if err := send(conn, packet.NewBGPKeepAliveMessage()); err != nil {
 				return err
 			}
@@ -194,6 +202,17 @@ func (p *peer) keep(conn net.Conn, a agreed) error {
 			}
 		}
 	}
+}
+
+// renewed returns the addresses that packets are to be sent to from now on, and has what was told of others told anew.
+func renewed(told map[netip.Prefix]bgp.Route, was, now hops) hops {
+	for p, r := range told {
+		if f := familyOf(p); was.of(f) != now.of(f) {
+			r.Rank = ^r.Rank // as if it had been another route
+			told[p] = r
+		}
+	}
+	return now
 }
 
 // tell makes of what the router was told what it is to know.

@@ -39,8 +39,9 @@ type Speaker struct {
 // New returns a Speaker that says nothing before Run.
 func New(cfg Config) *Speaker {
 	s := &Speaker{cfg: cfg, ended: make(chan struct{}), changed: make(chan struct{})}
+	now := time.Now()
 	for _, r := range cfg.Routers {
-		s.peers = append(s.peers, &peer{of: s, router: r, over: make(chan struct{}), log: cfg.Log.With("router", r.String()), now: Session{Router: r, Since: time.Now()}})
+		s.peers = append(s.peers, &peer{of: s, router: r, over: make(chan struct{}), log: cfg.Log.With("router", r.String()), now: Session{Router: r, Since: now}, gone: now})
 	}
 	return s
 }
@@ -97,7 +98,7 @@ func (s *Speaker) End(ctx context.Context) {
 type Session struct {
 	Router config.Router
 	Up     bool
-	Since  time.Time // it is up, or down
+	Since  time.Time // it is up, or down: since one that lasted
 	Err    string    // why it is down; "": it has not been tried yet
 	Keeps  bool      // the router keeps the routes while the agent is gone
 	Told   int       // routes

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -251,6 +252,44 @@ func TestPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "status does not say that it is too long", func() bool { return strings.Contains(s.Sessions()[0].Err, "81 bytes") })
+}
+
+// TestFlaps: a router that takes each call, and ends it at once, is one without a session since the beginning.
+func TestFlaps(t *testing.T) {
+	r, at := newRouter(t)
+	s, _ := begin(t, at)
+	since := s.Sessions()[0].Since
+	for i := range 2 {
+		r.meet(64512)
+		until(t, "the session is not up", func() bool { return s.Sessions()[0].Up })
+		_ = r.conn.Close()
+		until(t, "the session is not down", func() bool { return !s.Sessions()[0].Up })
+		if got := s.Sessions()[0].Since; !got.Equal(since) {
+			t.Errorf("call %d: it says that there is no session since %v, want %v", i, got, since)
+		}
+	}
+}
+
+// TestRenewed: the address that packets are to be sent to changes while a session is up.
+func TestRenewed(t *testing.T) {
+	v4, v6 := route("203.0.113.25/32", 7), route("2001:db8::25/128", 7)
+	all := map[netip.Prefix]bgp.Route{v4.Prefix: v4, v6.Prefix: v6}
+	was := hops{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00:db8::1")}
+	now := hops{was.v4, netip.MustParseAddr("fd00:db8::2")}
+	told := maps.Clone(all)
+	if got := renewed(told, was, was); got != was || !maps.Equal(told, all) {
+		t.Errorf("without a change %v is told anew", told)
+	}
+	list, err := updates(config.Router{AS: 1, LocalAS: 2}, told, all, renewed(told, was, now))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d messages, %v", len(list), err)
+	}
+	for _, a := range list[0].Body.(*packet.BGPUpdate).PathAttributes {
+		if reach, ok := a.(*packet.PathAttributeMpReachNLRI); ok && reach.Nexthop == now.v6 {
+			return
+		}
+	}
+	t.Errorf("the router is told %v", list[0].Body)
 }
 
 // TestMany: prefixes without end fit into messages.

@@ -104,7 +104,10 @@ func (d *Desk) serve(ctx context.Context, changed <-chan struct{}) error {
 	if err != nil {
 		return fmt.Errorf("read what policies reject on %s: %w", d.device, err)
 	}
-	d.note(nil)
+	// A socket that fails as soon as it is open has answered nobody.
+	if err := s.SetReadDeadline(time.Now().Add(pause)); err != nil {
+		return fmt.Errorf("read what policies reject on %s: %w", d.device, err)
+	}
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
@@ -121,6 +124,9 @@ func (d *Desk) serve(ctx context.Context, changed <-chan struct{}) error {
 		switch now := time.Now(); {
 		case errors.Is(err, os.ErrClosed):
 			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			d.note(nil)
+			_ = s.SetReadDeadline(time.Time{}) // it took one before
 		case err != nil:
 			return fmt.Errorf("read what policies reject on %s: %w", d.device, err)
 		case !b.reads(now):

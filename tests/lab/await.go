@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -33,24 +34,32 @@ func (s *server) get(ctx context.Context, req request) error {
 }
 
 func getOnce(ctx context.Context, req request) error {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", req.Unix)
-	}
 	if req.Path == "" {
-		conn, err := dial(ctx, "", "")
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", req.Unix)
 		if err != nil {
 			return err
 		}
 		return conn.Close()
 	}
+	_, _, err := askDaemon(ctx, req)
+	return err
+}
+
+// askDaemon is one GET from a daemon: the status and the body of its answer.
+func askDaemon(ctx context.Context, req request) (status int, body []byte, err error) {
 	hr, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+req.Name+req.Path, nil)
 	if err != nil {
-		return err
+		return 0, nil, err
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", req.Unix)
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	resp, err := client.Do(hr)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
-	return resp.Body.Close()
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,7 +121,7 @@ func (b *box) do(ctx context.Context, req request) (reply, string, string, error
 // run runs a command in the box and returns its standard output. A command that
 // fails gives an [ExitError].
 func (b *box) run(ctx context.Context, req request) (string, error) {
-	req.Op = opRun
+	req.Op = cmp.Or(req.Op, opRun)
 	last, stdout, stderr, err := b.do(ctx, req)
 	if err == nil && last.Exit != 0 {
 		err = &ExitError{Argv: req.Argv, Code: last.Exit, Stdout: stdout, Stderr: stderr}

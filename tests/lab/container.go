@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -25,24 +26,20 @@ type Container struct {
 
 // Container looks at a running container.
 func (h *Host) Container(ctx context.Context, name string) (Container, error) {
-	text, err := h.Docker(ctx, "container", "inspect", name)
-	if err != nil {
-		return Container{}, err
-	}
-	var all []struct {
+	var is struct {
 		State           struct{ Pid int }
 		NetworkSettings struct {
 			Networks map[string]struct{ IPAddress, GlobalIPv6Address, MacAddress string }
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 1 {
-		return Container{}, fmt.Errorf("read what docker says of %s: %w", name, err)
+	if err := AskDocker(ctx, h, "/containers/"+url.PathEscape(name)+"/json", &is); err != nil {
+		return Container{}, fmt.Errorf("look at container %s: %w", name, err)
 	}
-	c := Container{Host: h, Name: name, PID: all[0].State.Pid, Addrs: map[string][]netip.Addr{}, MACs: map[string]string{}}
+	c := Container{Host: h, Name: name, PID: is.State.Pid, Addrs: map[string][]netip.Addr{}, MACs: map[string]string{}}
 	if c.PID == 0 {
 		return Container{}, fmt.Errorf("container %s does not run on %s", name, h.Name)
 	}
-	for network, at := range all[0].NetworkSettings.Networks {
+	for network, at := range is.NetworkSettings.Networks {
 		c.MACs[network] = at.MacAddress
 		for _, text := range []string{at.IPAddress, at.GlobalIPv6Address} {
 			if addr, err := netip.ParseAddr(text); err == nil {
@@ -90,11 +87,11 @@ func (c Container) Silent(ctx context.Context, during time.Duration, to ...netip
 }
 
 func (c Container) ping(ctx context.Context, within time.Duration, want string, to []netip.Addr) error {
-	argv := []string{labhost, "-within", within.String(), "-want", want}
+	args := []string{"-within", within.String(), "-want", want}
 	for _, addr := range to {
-		argv = append(argv, addr.String())
+		args = append(args, addr.String())
 	}
-	if _, err := c.exec(ctx, pingEnv, argv); err != nil {
+	if _, err := c.inside(ctx, rolePing, args...); err != nil {
 		return fmt.Errorf("ping from %s on %s: %w", c.Name, c.Host.Name, err)
 	}
 	return nil
@@ -102,7 +99,7 @@ func (c Container) ping(ctx context.Context, within time.Duration, want string, 
 
 // Fetch gets an URL from inside the container's network namespace.
 func (c Container) Fetch(ctx context.Context, url string) (string, error) {
-	return c.exec(ctx, fetchEnv, []string{labhost, url})
+	return c.Host.machine.server().run(ctx, fetchRequest(c.PID, url, c.enter([]string{labhost})...))
 }
 
 // Pinging is a stream of echo requests from a container.

@@ -1,9 +1,12 @@
 package lab
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"syscall"
 	"time"
 )
@@ -98,6 +101,24 @@ func (h *Host) StopDocker(ctx context.Context) error {
 // KillDocker kills dockerd -9; containers and containerd go on.
 func (h *Host) KillDocker(ctx context.Context) error {
 	return h.Stop(ctx, "dockerd", syscall.SIGKILL, 5*time.Second)
+}
+
+// AskDocker is a GET of Docker's API, which costs a fraction of what the docker command does, and of which version the
+// engine likes best: it is for what scripts have to know, and not for what they test. The answer goes into v.
+func AskDocker(ctx context.Context, h *Host, path string, v any) error {
+	last, body, _, err := h.machine.server().do(ctx, request{Op: opAsk, Name: "docker", Unix: dockerSocket, Path: path})
+	if err != nil {
+		return err
+	}
+	if last.Exit != http.StatusOK {
+		var said struct{ Message string }
+		_ = json.Unmarshal([]byte(body), &said) // what else it may be stands there as well
+		return fmt.Errorf("%s: Docker answers %d: %s", h.Name, last.Exit, cmp.Or(said.Message, body))
+	}
+	if err := json.Unmarshal([]byte(body), v); err != nil {
+		return fmt.Errorf("%s: read what Docker answers: %w", h.Name, err)
+	}
+	return nil
 }
 
 func loadImage(ctx context.Context, h *Host) error {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,9 +33,30 @@ func newEcho(to netip.Addr) (*echo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a raw socket: %w", err)
 	}
-	e := &echo{to: to, conn: conn, id: uint16(os.Getpid()), answers: make(chan answer, 64), ended: make(chan struct{})}
+	e := &echo{to: to, conn: conn, id: echoID(), answers: make(chan answer, 64), ended: make(chan struct{})}
 	go e.receive()
 	return e, nil
+}
+
+// lastEcho counts the echoes of this process.
+var lastEcho atomic.Uint32
+
+// echoID differs from those of the other echoes of this process, and mostly from those of other processes.
+func echoID() uint16 { return uint16(uint32(os.Getpid())<<8 + lastEcho.Add(1)) }
+
+// newEchoes are one for each address.
+func newEchoes(to []netip.Addr) (all []*echo, err error) {
+	for _, addr := range to {
+		e, err := newEcho(addr)
+		if err != nil {
+			for _, e := range all {
+				e.close()
+			}
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
 }
 
 // close ends receive, which closes answers.

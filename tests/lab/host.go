@@ -103,7 +103,7 @@ func (h *Host) ExecInput(ctx context.Context, stdin []byte, argv ...string) (str
 
 // Fetch gets an URL on the host.
 func (h *Host) Fetch(ctx context.Context, url string) (string, error) {
-	return h.machine.server().run(ctx, request{Argv: []string{labhost, url}, Env: fetchEnv})
+	return h.machine.server().run(ctx, fetchRequest(0, url, labhost))
 }
 
 // Docker runs the docker command.

@@ -22,7 +22,7 @@ const (
 	roleWeb    = "web"    // the outside's HTTP server
 	roleFetch  = "fetch"  // gets an URL
 	roleNames  = "names"  // a name server
-	roleAsk    = "ask"    // asks a name server
+	roleAsk    = "ask"    // asks a name server: a server does it by itself, see inside.go
 	roleLoad   = "load"   // asks one again and again
 	roleRate   = "rate"   // transactions and connections a second
 	roleRace   = "race"   // connects as soon as a name is answered
@@ -77,8 +77,6 @@ func Init() {
 		err = raceMain(os.Args[1:])
 	case roleCast:
 		err = castMain(os.Args[1:])
-	case roleAsk:
-		err = askMain(os.Args[1:])
 	case roleWitness:
 		err = witnessMain(os.Args[1:])
 	case roleFlood:

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,10 +93,10 @@ func namesMain(args []string) error {
 // dockersResolver is what a container's resolv.conf names.
 const dockersResolver = "127.0.0.11:53"
 
-// askMain asks a server as dig(1) does, and prints the answer in its words:
-// askMain [@SERVER] [+tcp] [+bufsize=N] TYPE NAME. Without a size the question has no EDNS.
-func askMain(args []string) error {
-	server, client, q := dockersResolver, &dns.Client{Timeout: 5 * time.Second}, new(dns.Msg)
+// ask asks a server as dig(1) does, and prints the answer in its words:
+// ask [@SERVER] [+tcp] [+bufsize=N] TYPE[,TYPE] NAME. Without a size the question has no EDNS.
+func ask(args []string, out io.Writer) error {
+	server, client, edns := dockersResolver, &dns.Client{Timeout: 5 * time.Second}, uint16(0)
 	for ; len(args) > 2; args = args[1:] {
 		option, value, _ := strings.Cut(args[0], "=")
 		size, err := strconv.ParseUint(value, 10, 16)
@@ -104,20 +106,29 @@ func askMain(args []string) error {
 		case option == "+tcp":
 			client.Net = "tcp"
 		case option == "+bufsize" && err == nil:
-			q.SetEdns0(uint16(size), false)
+			edns = uint16(size)
 		default:
 			return fmt.Errorf("%q is none of @SERVER, +tcp and +bufsize=N", args[0])
 		}
 	}
-	if len(args) != 2 || dns.StringToType[args[0]] == 0 {
-		return errors.New("usage: [@SERVER] [+tcp] [+bufsize=N] TYPE NAME")
+	if len(args) != 2 {
+		return errors.New("usage: [@SERVER] [+tcp] [+bufsize=N] TYPE[,TYPE] NAME")
 	}
-	q.SetQuestion(dns.Fqdn(args[1]), dns.StringToType[args[0]])
-	r, _, err := client.Exchange(q, server)
-	if err != nil {
-		return fmt.Errorf("ask %s for %s: %w", server, args[1], err)
+	for rrtype := range strings.SplitSeq(args[0], ",") {
+		if dns.StringToType[rrtype] == 0 {
+			return fmt.Errorf("%q is no type of a record", rrtype)
+		}
+		q := new(dns.Msg)
+		if edns > 0 {
+			q.SetEdns0(edns, false)
+		}
+		q.SetQuestion(dns.Fqdn(args[1]), dns.StringToType[rrtype])
+		r, _, err := client.Exchange(q, server)
+		if err != nil {
+			return fmt.Errorf("ask %s for %s: %w", server, args[1], err)
+		}
+		fmt.Fprint(out, r)
 	}
-	fmt.Print(r)
 	return nil
 }
 
@@ -125,7 +136,7 @@ func askMain(args []string) error {
 // would: [@SERVER] [+tcp] [+bufsize=N] TYPE NAME, as dig(1) has them. It returns the
 // answer in dig's form.
 func (c Container) Dig(ctx context.Context, args ...string) (string, error) {
-	out, err := c.exec(ctx, []string{roleVar + "=" + roleAsk}, append([]string{labhost}, args...))
+	out, err := c.inside(ctx, roleAsk, args...)
 	if err != nil {
 		return "", fmt.Errorf("in %s on %s: %w", c.Name, c.Host.Name, err)
 	}
@@ -135,19 +146,17 @@ func (c Container) Dig(ctx context.Context, args ...string) (string, error) {
 // Lookup asks the container's resolver for the addresses of a name, as one of its
 // programs would, of both families. A name that is not known has none.
 func (c Container) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	lines, err := c.ask(ctx, name, "A", "AAAA")
+	if err != nil {
+		return nil, err
+	}
 	var found []netip.Addr
-	for _, family := range []string{"A", "AAAA"} {
-		lines, err := c.ask(ctx, family, name)
+	for _, line := range lines {
+		addr, err := netip.ParseAddr(line)
 		if err != nil {
 			return nil, err
 		}
-		for _, line := range lines {
-			addr, err := netip.ParseAddr(line)
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, addr)
-		}
+		found = append(found, addr)
 	}
 	return found, nil
 }
@@ -158,7 +167,7 @@ func (c Container) LookupAddr(ctx context.Context, addr netip.Addr) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	names, err := c.ask(ctx, "PTR", name)
+	names, err := c.ask(ctx, name, "PTR")
 	for i := range names {
 		names[i] = strings.TrimSuffix(names[i], ".")
 	}
@@ -168,18 +177,20 @@ func (c Container) LookupAddr(ctx context.Context, addr netip.Addr) ([]string, e
 // answerCode matches dig's first line: ";; opcode: QUERY, status: NOERROR, id: 4711".
 var answerCode = regexp.MustCompile(`status: (\w+)`)
 
-// ask returns the values of an answer's records of that type; that there is no such name
+// ask returns the values of the answers' records of those types; that there is no such name
 // is no record, every other failure an error.
-func (c Container) ask(ctx context.Context, rrtype, name string) (values []string, err error) {
-	out, err := c.Dig(ctx, rrtype, name)
+func (c Container) ask(ctx context.Context, name string, types ...string) (values []string, err error) {
+	out, err := c.Dig(ctx, strings.Join(types, ","), name)
 	if err != nil {
 		return nil, err
 	}
-	if code := answerCode.FindStringSubmatch(out); code == nil || code[1] != "NOERROR" && code[1] != "NXDOMAIN" {
+	codes := answerCode.FindAllStringSubmatch(out, -1)
+	wrong := slices.ContainsFunc(codes, func(c []string) bool { return c[1] != "NOERROR" && c[1] != "NXDOMAIN" })
+	if len(codes) != len(types) || wrong {
 		return nil, fmt.Errorf("in %s on %s: %s is answered with:\n%s", c.Name, c.Host.Name, name, out)
 	}
 	for line := range strings.Lines(out) {
-		if f := strings.Fields(line); len(f) == 5 && f[3] == rrtype { // name, TTL, IN, type, value
+		if f := strings.Fields(line); len(f) == 5 && slices.Contains(types, f[3]) { // name, TTL, IN, type, value
 			values = append(values, f[4])
 		}
 	}

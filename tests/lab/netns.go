@@ -2,7 +2,6 @@ package lab
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 
@@ -11,30 +10,37 @@ import (
 
 // netnsThread moves the calling goroutine's thread into a namespace for good. The
 // thread is never unlocked, so the runtime ends it with the goroutine.
-func netnsThread(path string, f func() (net.Conn, error)) (net.Conn, error) {
+func netnsThread(path string) error {
 	runtime.LockOSThread()
 	ns, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open the network namespace: %w", err)
+		return fmt.Errorf("open the network namespace: %w", err)
 	}
 	defer ns.Close()
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-		return nil, fmt.Errorf("enter the network namespace: %w", err)
+		return fmt.Errorf("enter the network namespace: %w", err)
 	}
-	return f()
+	return nil
 }
 
-// inNetns runs f on a thread that is in the network namespace of process pid.
-func inNetns(pid int, f func() (net.Conn, error)) (net.Conn, error) {
+// inNetns runs f on a thread that is in the network namespace of process pid, or for 0 where we are. The sockets that f
+// makes stay there.
+func inNetns[T any](pid int, f func() (T, error)) (T, error) {
+	if pid == 0 {
+		return f()
+	}
 	type result struct {
-		conn net.Conn
+		made T
 		err  error
 	}
 	done := make(chan result)
 	go func() {
-		conn, err := netnsThread(fmt.Sprintf("/proc/%d/ns/net", pid), f)
-		done <- result{conn, err}
+		var r result
+		if r.err = netnsThread(fmt.Sprintf("/proc/%d/ns/net", pid)); r.err == nil {
+			r.made, r.err = f()
+		}
+		done <- r
 	}()
 	r := <-done
-	return r.conn, r.err
+	return r.made, r.err
 }

@@ -81,5 +81,5 @@ func (o *Outside) Program(ctx context.Context, argv ...string) (string, error) {
 
 // Fetch gets an URL from the outside.
 func (o *Outside) Fetch(ctx context.Context, url string) (string, error) {
-	return o.box.run(ctx, request{Argv: []string{"/proc/self/exe", url}, Env: fetchEnv})
+	return o.box.run(ctx, fetchRequest(0, url, "/proc/self/exe"))
 }

@@ -28,7 +28,10 @@ func (r PingResult) Lost() int { return r.Sent - r.Received }
 // pings one address every interval until SIGTERM and prints a PingResult as JSON.
 // Otherwise it pings all addresses every 100 ms until each has answered or the
 // time is over, and prints those that have; it fails unless that is what -want says.
-func pingMain(args []string) error {
+func pingMain(args []string) error { return ping(context.Background(), 0, args) }
+
+// ping is the pinger in the network namespace of a process, or for 0 where we are.
+func ping(ctx context.Context, pid int, args []string) error {
 	flags := flag.NewFlagSet("ping", flag.ContinueOnError)
 	stream := flags.Duration("stream", 0, "interval")
 	within := flags.Duration("within", time.Second, "time for all to answer")
@@ -50,7 +53,11 @@ func pingMain(args []string) error {
 	if *stream > 0 {
 		return pingStream(to[0], *stream)
 	}
-	return pingAll(to, *within, *want == "all")
+	echoes, err := inNetns(pid, func() ([]*echo, error) { return newEchoes(to) })
+	if err != nil {
+		return err
+	}
+	return pingAll(ctx, echoes, *within, *want == "all")
 }
 
 func pingStream(to netip.Addr, interval time.Duration) error {
@@ -94,21 +101,21 @@ func pingStream(to netip.Addr, interval time.Duration) error {
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
-func pingAll(to []netip.Addr, within time.Duration, all bool) error {
+// pingAll closes the echoes at its end.
+func pingAll(ctx context.Context, echoes []*echo, within time.Duration, all bool) error {
 	silent := map[netip.Addr]bool{}
-	var echoes []*echo
-	done := make(chan netip.Addr)
-	for _, addr := range to {
-		silent[addr] = true
-		e, err := newEcho(addr)
-		if err != nil {
-			return err
-		}
+	done, ended := make(chan netip.Addr), make(chan struct{})
+	defer close(ended)
+	for _, e := range echoes {
+		silent[e.to] = true
 		defer e.close()
-		echoes = append(echoes, e)
 		go func() {
 			for range e.answers {
-				done <- addr
+				select {
+				case done <- e.to:
+				case <-ended:
+					return
+				}
 			}
 		}()
 	}
@@ -136,6 +143,8 @@ func pingAll(to []netip.Addr, within time.Duration, all bool) error {
 				break wait
 			case <-over:
 				return verdict(answered, silent, all)
+			case <-ctx.Done():
+				return ctx.Err()
 			}
 		}
 	}

@@ -20,11 +20,14 @@ const (
 	opStart  operation = "start"  // start a daemon by name
 	opSignal operation = "signal" // signal a daemon, wait for its end
 	opGet    operation = "get"    // GET from a daemon until it answers or ends
+	opInside operation = "inside" // do what a program of a role does, see inside.go
+	opAsk    operation = "ask"    // GET from a daemon, once: Exit is the status, and Stdout what it answers
 )
 
 type request struct {
 	Op    operation
-	Name  string // of the daemon
+	Name  string // of the daemon, or of the role
+	PID   int    // whose network namespace it is to be in; 0: the box's own
 	Argv  []string
 	Env   []string // added to the box's own
 	Stdin []byte

@@ -66,6 +66,10 @@ func (s *server) answer(ctx context.Context, req request, out *replies) reply {
 		last.Running, err = s.signal(req)
 	case opGet:
 		err = s.get(ctx, req)
+	case opAsk:
+		last.Exit, last.Stdout, err = askDaemon(ctx, req)
+	case opInside:
+		last = inside(ctx, req)
 	default:
 		err = fmt.Errorf("unknown operation %q", req.Op)
 	}

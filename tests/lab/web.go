@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -62,15 +63,25 @@ func webUDP(p net.PacketConn) {
 
 // fetchMain prints what an URL answers; of "udp://HOST:PORT", what a datagram to it is
 // answered with, and of "udp://HOST:PORT/3000" of so many bytes, as are those of the answer; of "sctp://HOST:PORT", what a megabyte is.
-func fetchMain(url string) error {
+func fetchMain(url string) error { return fetch(context.Background(), 0, url, os.Stdout) }
+
+func fetch(ctx context.Context, pid int, url string, out io.Writer) error {
 	if addr, sctp := strings.CutPrefix(url, "sctp://"); sctp {
 		return fetchSCTP(addr)
 	}
 	if addr, udp := strings.CutPrefix(url, "udp://"); udp {
-		return fetchUDP(addr)
+		return fetchUDP(pid, addr, out)
 	}
-	client := &http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get(url)
+	// Where it connects is decided on a thread of the namespace: to an address, not to a name.
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return inNetns(pid, func() (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, addr) })
+	}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
@@ -78,12 +89,12 @@ func fetchMain(url string) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", url, resp.Status)
 	}
-	_, err = io.Copy(os.Stdout, resp.Body)
+	_, err = io.Copy(out, resp.Body)
 	return err
 }
 
 // fetchUDP asks again and again, for 3 s.
-func fetchUDP(addr string) error {
+func fetchUDP(pid int, addr string, out io.Writer) error {
 	question := []byte("?\n")
 	addr, size, long := strings.Cut(addr, "/")
 	if long {
@@ -93,7 +104,7 @@ func fetchUDP(addr string) error {
 		}
 		question = make([]byte, n)
 	}
-	conn, err := net.Dial("udp", addr)
+	conn, err := inNetns(pid, func() (net.Conn, error) { return net.Dial("udp", addr) })
 	if err != nil {
 		return err
 	}
@@ -107,7 +118,7 @@ func fetchUDP(addr string) error {
 			if long && n != len(question) {
 				return fmt.Errorf("udp://%s: %d bytes are answered with %d", addr, len(question), n)
 			}
-			_, err := os.Stdout.Write(bytes.TrimRight(buf[:n], "\x00"))
+			_, err := out.Write(bytes.TrimRight(buf[:n], "\x00"))
 			return err
 		}
 		if err = rerr; !errors.Is(rerr, os.ErrDeadlineExceeded) {

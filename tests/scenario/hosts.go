@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,16 +149,16 @@ func ovs(ctx context.Context, s *state, args []string) (string, error) {
 // appears NETWORK HOST...: within 5 s the hosts' Docker has the network.
 func appears(ctx context.Context, s *state, args []string) (string, error) {
 	return s.network(ctx, args, "appears", 5*time.Second, func(h *lab.Host) error {
-		_, err := h.Docker(ctx, "network", "inspect", "--format", "{{.Name}}", args[0])
-		return err
+		return lab.AskDocker(ctx, h, "/networks/"+url.PathEscape(args[0]), &struct{}{})
 	})
 }
 
 // vanishes NETWORK HOST...: within 15 s the hosts' Docker no longer has it.
 func vanishes(ctx context.Context, s *state, args []string) (string, error) {
 	return s.network(ctx, args, "vanishes", 15*time.Second, func(h *lab.Host) error {
-		list, err := h.Docker(ctx, "network", "ls", "--format", "{{.Name}}")
-		if err == nil && slices.Contains(strings.Fields(list), args[0]) {
+		var list []struct{ Name string }
+		err := lab.AskDocker(ctx, h, "/networks", &list)
+		if err == nil && slices.ContainsFunc(list, func(n struct{ Name string }) bool { return n.Name == args[0] }) {
 			err = fmt.Errorf("%s still has the network %s", h.Name, args[0])
 		}
 		return err

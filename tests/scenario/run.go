@@ -28,7 +28,7 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 	defer all.running.Wait()
 	deadline, _ := t.Deadline()
 	testscript.RunT(all, testscript.Params{
-		Files:     idlesFirst(files, os.ReadFile),
+		Files:     longFirst(files, os.ReadFile),
 		Deadline:  deadline,
 		Cmds:      cmds,
 		Condition: func(name string) (bool, error) { return condition(opts, name) },

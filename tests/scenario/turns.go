@@ -3,6 +3,8 @@ package scenario
 import (
 	"context"
 	"flag"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,14 +16,20 @@ import (
 )
 
 // turns are the places where scripts run: as many at the same time as `go test -parallel` says, and one more
-// for each that idles. While the machine is crowded another one begins only when nobody runs: on a slow one,
-// scripts beside each other would take each other's time, until what waits for the other waits in vain.
+// for each that idles. Two run always, and one while the machine is crowded: on a slow one, scripts beside each other
+// would take each other's time, until what waits for the other waits in vain. Another one begins where the processors
+// have time for it, whoever else runs on them: scripts wait for much of theirs, and how many fill a machine depends on
+// which they are, and on it. That they have time is seen in seconds, a crowd is remembered for a minute.
 type turns struct {
 	mu        sync.Mutex
 	all, free int // free is negative while those that idled are back and nobody has ended yet
 	crowded   func() bool
+	spare     func() bool   // asked when all but that is as it is to be
 	left      chan struct{} // capacity 1: somebody has left
 }
+
+// always is how many scripts run though the processors are busy, without a crowd.
+const always = 2
 
 func newTurns() *turns {
 	all := 1
@@ -31,7 +39,7 @@ func newTurns() *turns {
 		}
 	}
 	const tooMany = 1.5 // crowds: the processors are busy with fewer, and what has just ended still counts for a minute
-	return &turns{all: all, free: all, crowded: func() bool { return lab.Crowd() > tooMany }, left: make(chan struct{}, 1)}
+	return &turns{all: all, free: all, crowded: func() bool { return lab.Crowd() > tooMany }, spare: newSpare().enough, left: make(chan struct{}, 1)}
 }
 
 // wait takes a place when one is free.
@@ -39,7 +47,7 @@ func (p *turns) wait() {
 	for !p.take() {
 		select {
 		case <-p.left:
-		case <-time.After(500 * time.Millisecond): // as to the crowd
+		case <-time.After(500 * time.Millisecond): // as to the crowd and the processors
 		}
 	}
 }
@@ -47,7 +55,8 @@ func (p *turns) wait() {
 func (p *turns) take() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.free <= 0 || p.free < p.all && p.crowded() {
+	running := p.all - p.free
+	if p.free <= 0 || running > 0 && (running >= always || p.crowded()) && !p.spare() {
 		return false
 	}
 	p.free--
@@ -116,16 +125,26 @@ func (s *script) Parallel() {}
 // Verbose implements testscript.T.
 func (s *script) Verbose() bool { return testing.Verbose() }
 
-// idlesFirst puts scripts that idle before the others, each in their order: what waits longest is not to begin last.
-func idlesFirst(files []string, read func(string) ([]byte, error)) []string {
-	var first, then []string
-	for _, file := range files {
-		text, err := read(file)
-		if err == nil && strings.Contains(string(text), "\nidle ") {
-			first = append(first, file)
-		} else {
-			then = append(then, file)
+// long are scripts that take a minute and more, longest first.
+var long = []string{
+	"isolation", "policy", "fastpath", "egress", "compose", "examples", "quick-start", "life", "short-lived", "switch-wiped", "hundred-containers",
+	"compose-examples", "eight-hosts", "published-survive", "edge-host", "client", "doctor", "isolation-firewalls", "paths-cut", "disk-full",
+	"encrypted", "ipv6", "expose", "network-command",
+}
+
+// longFirst puts scripts that idle before the others, and then those that take long: what takes longest is not to begin
+// last, when nothing is left to run beside it.
+func longFirst(files []string, read func(string) ([]byte, error)) []string {
+	after := func(file string) int {
+		if text, err := read(file); err == nil && strings.Contains(string(text), "\nidle ") {
+			return -1
 		}
+		if i := slices.Index(long, strings.TrimSuffix(filepath.Base(file), ".txtar")); i >= 0 {
+			return i
+		}
+		return len(long)
 	}
-	return append(first, then...)
+	files = slices.Clone(files)
+	slices.SortStableFunc(files, func(a, b string) int { return after(a) - after(b) })
+	return files
 }

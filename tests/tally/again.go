@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // fewFailures is how many failed tests are run once more. More than these are no accident of
@@ -51,13 +53,36 @@ func (f failure) module() string {
 	return ""
 }
 
-// again runs the few tests that failed once more, with nothing beside them. If all of them pass
+const (
+	// onceMore is how long a test may take that is run once more.
+	onceMore = 5 * time.Minute
+	// inCI is after how long a run in CI has to be over, which ends it after half an hour, lint and building included,
+	// and then says nothing of what failed.
+	inCI = 27 * time.Minute
+	// soon is too little for any scenario.
+	soon = 20 * time.Second
+)
+
+// timeFor is how long a test may take that is run once more in a run that began then.
+func timeFor(began, now time.Time, ci bool) time.Duration {
+	if !ci {
+		return onceMore
+	}
+	return min(onceMore, began.Add(inCI).Sub(now))
+}
+
+// again runs the few tests that failed once more, with nothing beside them, if the run that began then has time for it. If all of them pass
 // now, they count as passed, and are named as shaky: who reads on finds what they said at first.
-func again(ctx context.Context, out io.Writer, total counts) (counts, error) {
+func again(ctx context.Context, out io.Writer, total counts, began time.Time) (counts, error) {
 	list := total.alone()
 	for _, f := range list {
+		left := timeFor(began, time.Now(), os.Getenv("CI") != "")
+		if left < soon {
+			fmt.Fprintf(out, "=== not once more, since this run would take too long: %s %s\n", f.pkg, f.test)
+			return total, nil
+		}
 		fmt.Fprintf(out, "=== once more, alone: %s %s\n", f.pkg, f.test)
-		cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", "5m", "-run", f.pattern(), f.pkg)
+		cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", left.String(), "-run", f.pattern(), f.pkg)
 		cmd.Dir = f.module()
 		c, err := tier{verbose: true}.events(cmd, out)
 		total.cpu += c.cpu

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const stream = `{"Action":"start","Package":"a"}
@@ -114,13 +115,38 @@ func TestOnceMore(t *testing.T) {
 func TestAgainRuns(t *testing.T) {
 	const pkg = "github.com/grapevine-net/grapevine/tests/tally"
 	var out strings.Builder
-	c, err := again(t.Context(), &out, counts{passed: 1, failed: 1, failures: []string{pkg + " TestTally x"}})
+	c, err := again(t.Context(), &out, counts{passed: 1, failed: 1, failures: []string{pkg + " TestTally x"}}, time.Now())
 	if err != nil || c.failed != 0 || c.passed != 2 || len(c.shaky) != 1 {
 		t.Errorf("a test that passes: %+v, %v\n%s", c, err, out.String())
 	}
-	c, err = again(t.Context(), &out, counts{passed: 1, failed: 1, failures: []string{pkg + " TestThatIsNotThere x"}})
+	c, err = again(t.Context(), &out, counts{passed: 1, failed: 1, failures: []string{pkg + " TestThatIsNotThere x"}}, time.Now())
 	if err != nil || c.failed != 1 {
 		t.Errorf("a test that does not run: %+v, %v", c, err)
+	}
+}
+
+// TestAgainHasNoTime: in CI, which ends a run that takes too long, a run that has taken long runs nothing once more.
+func TestAgainHasNoTime(t *testing.T) {
+	t.Setenv("CI", "1")
+	var out strings.Builder
+	failed := counts{passed: 1, failed: 1, failures: []string{"example.org/a TestTally x"}}
+	c, err := again(t.Context(), &out, failed, time.Now().Add(-inCI))
+	if err != nil || c.failed != 1 || !strings.Contains(out.String(), "not once more") {
+		t.Errorf("%+v, %v\n%s", c, err, out.String())
+	}
+	began := time.Now()
+	for _, at := range []struct {
+		took time.Duration
+		ci   bool
+		want time.Duration
+	}{
+		{time.Hour, false, onceMore},
+		{time.Minute, true, onceMore},
+		{inCI - time.Minute, true, time.Minute},
+	} {
+		if got := timeFor(began, began.Add(at.took), at.ci); got != at.want {
+			t.Errorf("after %v, CI %v, a test may take %v, want %v", at.took, at.ci, got, at.want)
+		}
 	}
 }
 

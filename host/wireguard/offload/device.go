@@ -20,6 +20,11 @@ const (
 	offloads              = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN | offloadTunnel | offloadTunnelChecksum
 )
 
+// What one Read returns at most: in all, which fills two of UDP's packets that the kernel cuts; and of packets that came alone.
+// wireguard-go keeps a thousand such batches of what it cannot send as fast, each packet in 4 kB or more: of UDP these
+// are 64 MB.
+const most, mostAlone = 88, 16
+
 // ErrNot is why a kernel has no such devices: it is older than Linux 6.17.
 var ErrNot = errors.New("this kernel gives no tunnel whole to a TUN device, as Linux 6.17 and later do")
 
@@ -105,35 +110,74 @@ func wrap(inner tun.Device, say func(string, ...any)) (*device, error) {
 // BatchSize is how many packets are read or written at once.
 func (d *device) BatchSize() int { return conn.IdealBatchSize }
 
-// Read returns the next packets, those of one that the kernel gave whole: all of them, in as many calls as it takes.
+// Read waits for a packet, and returns what has come by then, up to most; those of one that the kernel gave whole may take
+// several calls. wireguard-go wakes three others for what one call brings, so it is to bring much.
 func (d *device) Read(bufs [][]byte, sizes []int, offset int) (n int, err error) {
 	d.reading.Lock()
 	defer d.reading.Unlock()
-	for !d.cut.left() {
-		got, err := d.Device.File().Read(d.buf)
-		if errors.Is(err, unix.EBADFD) {
-			return 0, os.ErrClosed
+	for alone := 0; n < min(len(bufs), most) && alone < mostAlone; {
+		if d.cut.left() {
+			if sizes[n], err = d.cut.next(bufs[n][offset:]); err != nil {
+				d.cut = cut{}
+				d.strange(err)
+				continue
+			}
+			n++
+			continue
+		}
+		got, err := d.next(n == 0)
+		if got == 0 && n > 0 { // an error will come again
+			break
 		}
 		if err != nil {
 			return 0, err
 		}
-		switch n, err = d.arrived(d.buf[:got], bufs[0][offset:]); {
+		switch size, err := d.arrived(d.buf[:got], bufs[n][offset:]); {
 		case err != nil:
 			d.strange(err)
-		case n > 0:
-			sizes[0] = n
-			return 1, nil
+		case size > 0:
+			sizes[n] = size
+			n++
+			alone++
 		}
-	}
-	for n < len(bufs) && d.cut.left() {
-		if sizes[n], err = d.cut.next(bufs[n][offset:]); err != nil {
-			d.cut = cut{}
-			d.strange(err)
-			break
-		}
-		n++
 	}
 	return n, nil
+}
+
+// next reads into d.buf what the kernel has next, and returns its length. If there is nothing it waits, or returns 0.
+func (d *device) next(wait bool) (got int, err error) {
+	var errno unix.Errno
+	err = d.raw.Read(func(fd uintptr) bool {
+		got, errno = call(unix.SYS_READ, fd, unsafe.Pointer(unsafe.SliceData(d.buf)), len(d.buf))
+		return errno != unix.EAGAIN || !wait
+	})
+	switch {
+	case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
+		return 0, fmt.Errorf("%w: %w", os.ErrClosed, err)
+	case err != nil:
+		return 0, err
+	case errno == unix.EBADFD:
+		return 0, os.ErrClosed
+	case errno != 0 && errno != unix.EAGAIN:
+		return 0, os.NewSyscallError("read", errno)
+	}
+	return got, nil
+}
+
+// call reads or writes without a word to Go's scheduler. The device never waits, but the kernel carries what is written as far as a
+// container's socket before it returns, some hundred microseconds: Go takes such a call for one that waits, and wakes
+// another thread to go on, for which there is no processor.
+func call(trap, fd uintptr, p unsafe.Pointer, n int) (int, unix.Errno) {
+	for {
+		done, _, errno := unix.RawSyscall(trap, fd, uintptr(p), uintptr(n))
+		switch errno {
+		case 0:
+			return int(done), 0
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
 }
 
 // arrived writes a packet that is not to be cut, and returns its length; one that is to be becomes d.cut.
@@ -228,12 +272,8 @@ func (d *device) add(b []byte) {
 func (d *device) flush() error {
 	var errno unix.Errno
 	err := d.raw.Write(func(fd uintptr) bool {
-		for {
-			_, _, errno = unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(unsafe.SliceData(d.iov))), uintptr(len(d.iov)))
-			if errno != unix.EINTR {
-				return errno != unix.EAGAIN
-			}
-		}
+		_, errno = call(unix.SYS_WRITEV, fd, unsafe.Pointer(unsafe.SliceData(d.iov)), len(d.iov))
+		return errno != unix.EAGAIN
 	})
 	if err == nil && errno != 0 {
 		err = errno

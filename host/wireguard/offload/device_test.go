@@ -220,6 +220,90 @@ func asTheKernel(t *testing.T, i *inside, outer int) {
 	}
 }
 
+// TestReadsMuch: one Read brings what has come by then and waits for no more, in its order: packets that the kernel gave
+// whole, until two messages are full, and of those that came alone no more than mostAlone. Nothing is lost between two.
+func TestReadsMuch(t *testing.T) {
+	linktest.New(t).Do(func() {
+		i := setUp(t, 6, true)
+		quiet := exec.Command("nft", "-f", "-")
+		quiet.Stdin = strings.NewReader("table inet quiet {\n chain out {\n type filter hook output priority 0\n meta l4proto icmpv6 drop\n }\n}")
+		if out, err := quiet.CombinedOutput(); err != nil {
+			t.Fatalf("nft: %v: %s", err, out)
+		}
+		for { // what the kernel has said of itself by then
+			got, err := i.next(false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got == 0 {
+				break
+			}
+		}
+		s := shape{inner: 4, flags: ack, size: 1000, payload: 20_000}
+		for _, c := range []struct {
+			what    string
+			n       int
+			offload int
+			want    []int
+		}{
+			{"three that are whole", 3, offloads, []int{60}},
+			{"six that are whole", 6, offloads, []int{most, 6*20 - most}},
+			{"two that the kernel cuts", 2, 0, []int{mostAlone, mostAlone, 40 - 2*mostAlone}},
+		} {
+			var set error
+			err := i.device.raw.Control(func(fd uintptr) { set = unix.IoctlSetInt(int(fd), unix.TUNSETOFFLOAD, c.offload) })
+			if err := errors.Join(err, set); err != nil {
+				t.Fatal(err)
+			}
+			var payload []byte
+			for range c.n {
+				more := s.random(rand.New(rand.NewPCG(uint64(len(payload)), 1)))
+				i.send(t, s, more)
+				payload = append(payload, more...)
+			}
+			var got []byte
+			bufs, sizes := make([][]byte, 128), make([]int, 128)
+			for k := range bufs {
+				bufs[k] = make([]byte, 2000)
+			}
+			for call, want := range c.want {
+				if err := i.File().SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				n, err := i.Read(bufs, sizes, 16)
+				if err != nil || n != want {
+					t.Fatalf("%s: call %d brings %d packets, not %d: %v", c.what, call+1, n, want, err)
+				}
+				for k := range n {
+					p := bufs[k][16 : 16+sizes[k]]
+					got = append(got, p[len(headersOf(p)):]...)
+				}
+			}
+			if !bytes.Equal(got, payload) {
+				t.Errorf("%s: other bytes have come than were sent", c.what)
+			}
+		}
+	})
+}
+
+// TestClosed: who waits for a packet is told that the device is closed, as wireguard-go asks of it.
+func TestClosed(t *testing.T) {
+	linktest.New(t).Do(func() {
+		i := setUp(t, 6, true)
+		said := make(chan error)
+		go func() {
+			_, err := i.Read([][]byte{make([]byte, 2000)}, make([]int, 1), 16)
+			said <- err
+		}()
+		if err := i.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-said; !errors.Is(err, os.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOlder: a kernel that does not know what it is asked for says so, and is left with nothing.
 func TestOlder(t *testing.T) {
 	linktest.New(t).Do(func() {

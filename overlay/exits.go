@@ -15,8 +15,15 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 	all := egress.All(snap)
 	choice := egress.NewChoice(snap, all)
 	by := map[string][]egress.Leaver{}
+	// formerly reports whether a container of this host has the address of one that left by an egress which is here, and
+	// NAT has that yet.
+	formerly := func(a netip.Addr) bool {
+		return ready != nil && slices.ContainsFunc(all, func(e egress.Listed) bool { return len(e.Labels) > 0 && ready(e.Name, single(a)) })
+	}
 	for _, l := range choice.Leaving(self) {
 		switch n, ok := g.network[l.Network]; {
+		case l.Known && l.By == "" && l.Host == self && ok && n.VNID != 0 && formerly(l.Addr):
+			list = append(list, pipeline.Exit{VNID: n.VNID, Track: track, Listed: true, Addrs: []netip.Addr{l.Addr}})
 		case l.Known:
 			by[l.By] = append(by[l.By], l)
 		case l.Host == self && ok && n.VNID != 0: // of other hosts' nothing is let in
@@ -49,11 +56,13 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 			switch {
 			case len(e.Labels) > 0:
 				list = append(list, perContainer(way, by[e.Name], name, self, holds, func(a netip.Addr) bool {
-					return ready(e.Name, netip.PrefixFrom(a, a.BitLen()))
+					return ready(e.Name, single(a))
 				})...)
 			case choice.Asks(name):
 				whole := holds && leads(g, e.Egress, name, ready)
-				list = append(list, perContainer(way, by[e.Name], name, self, holds, func(netip.Addr) bool { return whole })...)
+				list = append(list, perContainer(way, by[e.Name], name, self, holds, func(a netip.Addr) bool {
+					return whole && ready(e.Name, single(a)) // or it had another one's address, which NAT has yet
+				})...)
 			default:
 				way.Here = holds && leads(g, e.Egress, name, ready)
 				list = append(list, way)
@@ -62,6 +71,8 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 	}
 	return list
 }
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // routers are the gateway addresses of a network.
 func (g *ground) routers(vnid uint32) (list []netip.Prefix) {

@@ -46,7 +46,9 @@ func TestExitsByLabel(t *testing.T) {
 		{"and a network's", other, other, nil, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "192.0.2.2 10.1.0.2"}},
 		{"here, and a network's elsewhere", self, other, []string{"10.1.0.1/32", "10.1.0.65/32"}, []string{"unknown 10.1.0.3", "here 10.1.0.1 10.1.0.65", "192.0.2.2 10.1.0.2"}},
 		{"here, and NAT has none yet", self, "", nil, []string{"unknown 10.1.0.3", "nobody 10.1.0.1"}},
-		{"a network's here", other, self, []string{"10.1.0.0/24"}, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "here 10.1.0.2 10.1.0.66"}},
+		{"a network's here", other, self, []string{"10.1.0.0/24", "10.1.0.2/32", "10.1.0.66/32"}, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "here 10.1.0.2 10.1.0.66"}},
+		{"a network's here, and NAT has the labels' for an address that had such a container", other, self, []string{"10.1.0.0/24", "10.1.0.66/32"}, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "here 10.1.0.66", "nobody 10.1.0.2"}},
+		{"none for the rest, and NAT has the labels' for such an address", self, "", []string{"10.1.0.1/32", "10.1.0.2/32"}, []string{"nobody 10.1.0.2", "unknown 10.1.0.3", "here 10.1.0.1"}},
 	} {
 		r := replicatest.New(t, self,
 			cluster.Node{ID: self, Name: "host1", VTEP: addr("192.0.2.1"), LabelEgress: true}, cluster.Network{Name: "blue", VNID: 5}, cluster.Network{Name: "red", VNID: 6},

@@ -170,11 +170,17 @@ func (k *Keeper) Serves(name string) bool {
 	return len(k.serves[name]) > 0
 }
 
-// Leads reports whether it is that of one subnet, or container: one that came to the egress later leads out when NAT has it, too.
+// Leads reports whether it is that of one subnet, or container: one that came to the egress later leads out when NAT has it,
+// too. Of a container NAT may have one address and of its subnet another one: it leaves with its own.
 func (k *Keeper) Leads(name string, subnet netip.Prefix) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Contains(k.serves[name], k.leads[subnet])
+	a, is := k.leads[subnet]
+	for bits := subnet.Bits() - 1; !is && subnet.IsSingleIP() && bits >= 0; bits-- {
+		wider, _ := subnet.Addr().Prefix(bits)
+		a, is = k.leads[wider]
+	}
+	return is && slices.Contains(k.serves[name], a)
 }
 
 // Notes says what is in the way of this host's holding addresses, by the egress' name.
@@ -563,8 +569,13 @@ func (k *Keeper) settle(ctx context.Context, snap *cluster.Snapshot, cases []egr
 	if (gone || came) && err == nil {
 		if err = k.placed(ctx); err == nil && gone {
 			k.nat.Lock()
+			// Of a container's address that another one has now: that one leaves when NAT gives it what is its own.
+			single := slices.ContainsFunc(k.sources, func(s nat.Source) bool { return s.Subnet.IsSingleIP() && !slices.Contains(want, s) })
 			err = k.setNAT(want)
 			k.nat.Unlock()
+			if err == nil && single {
+				err = k.placed(ctx)
+			}
 		}
 	}
 	var more error

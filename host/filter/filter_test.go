@@ -596,12 +596,13 @@ func TestChange(t *testing.T) {
 			}
 			return listing()
 		}
+		from := config
 		change := func(what string, change func(*Config), stays bool) {
 			t.Helper()
-			cfg := config
+			cfg := from
 			change(&cfg)
 			wanted := anew(cfg)
-			anew(config)
+			anew(from)
 			before := tables()
 			if err := f.Set(cfg); err != nil {
 				t.Fatal(err)
@@ -617,8 +618,22 @@ func TestChange(t *testing.T) {
 		change("another guest", func(c *Config) { c.Guests = []string{"tap7"} }, true)
 		change("no guest", func(c *Config) { c.Guests = nil }, true)
 		change("another host", func(c *Config) { c.VTEPs = append(slices.Clone(c.VTEPs), netip.MustParseAddr("10.9.0.77")) }, true)
-		change("a subnet more", func(c *Config) { c.Internal = append(slices.Clone(c.Internal), netip.MustParsePrefix("10.128.8.0/22")) }, false)
+		change("a subnet more", func(c *Config) { c.Internal = append(slices.Clone(c.Internal), netip.MustParsePrefix("10.128.8.0/22")) }, true)
+		change("a subnet in another one", func(c *Config) { c.Internal = append(slices.Clone(c.Internal), netip.MustParsePrefix("10.0.0.0/8")) }, false)
 		change("no VTEP of our own", func(c *Config) { c.Own = nil }, false)
+		// Containers that leave by another host, side by side.
+		at := func(last ...int) (list []netip.Prefix) {
+			for _, n := range last {
+				list = append(list, netip.MustParsePrefix(fmt.Sprintf("10.128.0.%d/32", n)), netip.MustParsePrefix(fmt.Sprintf("fd00::%d/128", n)))
+			}
+			return list
+		}
+		change("the first one that leaves by another host", func(c *Config) { c.Elsewhere = at(7) }, false)
+		from.Elsewhere = at(7, 8)
+		change("one more", func(c *Config) { c.Elsewhere = at(7, 8, 9) }, true)
+		change("one less", func(c *Config) { c.Elsewhere = at(8) }, true)
+		change("others", func(c *Config) { c.Elsewhere = at(6, 9) }, true)
+		change("the last one is gone", func(c *Config) { c.Elsewhere = nil }, false)
 		for _, taken := range []string{"delete table inet " + lasting, "flush set inet " + lasting + " guests", "flush ruleset"} {
 			cfg := config
 			cfg.Guests = []string{"tap8"}

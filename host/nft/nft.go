@@ -157,7 +157,7 @@ func (t Table) Add(s Set) [][]byte { return t.elements(unix.NFT_MSG_NEWSETELEM, 
 func (t Table) Take(s Set) [][]byte { return t.elements(unix.NFT_MSG_DELSETELEM, s) }
 
 // Change are the messages that make t, as it is there, into another table of its name by values of sets alone; false: more
-// than these differs, or values of intervals do.
+// than these differs, or intervals do of which one lies in another one (see disjoint).
 func (t Table) Change(to Table) ([][]byte, bool) {
 	if t.Name != to.Name || t.Family != to.Family || t.Owned != to.Owned || len(t.Sets) != len(to.Sets) || !reflect.DeepEqual(t.Chains, to.Chains) {
 		return nil, false
@@ -168,13 +168,21 @@ func (t Table) Change(to Table) ([][]byte, bool) {
 		values, wanted := is.Values, be.Values
 		is.Values, be.Values = nil, nil
 		same := slices.EqualFunc(values, wanted, bytes.Equal)
-		if !reflect.DeepEqual(is, be) || !same && (is.Interval || is.DataLength > 0) {
+		if !reflect.DeepEqual(is, be) || !same && is.DataLength > 0 {
 			return nil, false
 		}
-		if same {
+		switch {
+		case same:
 			continue
+		case !is.Interval:
+			is.Values, be.Values = lacking(values, wanted), lacking(wanted, values)
+		default:
+			from, into := ranges(values), ranges(wanted)
+			if !disjoint(from, into) {
+				return nil, false
+			}
+			is.Values, be.Values = bounds(from, into), bounds(into, from)
 		}
-		is.Values, be.Values = lacking(values, wanted), lacking(wanted, values)
 		batch = append(append(batch, t.Take(is)...), t.Add(be)...)
 	}
 	return batch, true
@@ -196,24 +204,46 @@ func lacking(all, others [][]byte) (out [][]byte) {
 
 func (t Table) elements(kind uint16, s Set, more ...*nl.RtAttr) (batch [][]byte) {
 	for from := 0; from < len(s.Values); from += perMessage {
-		list := nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_ELEMENTS|unix.NLA_F_NESTED, nil)
+		var list []byte
 		for i := from; i < min(from+perMessage, len(s.Values)); i++ {
-			if s.Values[i] == nil {
-				continue
-			}
-			e := list.AddRtAttr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, nil)
-			e.AddChild(data(unix.NFTA_SET_ELEM_KEY, s.Values[i]))
-			if s.DataLength > 0 {
-				e.AddChild(data(unix.NFTA_SET_ELEM_DATA, s.Data[i]))
-			}
-			if s.Interval && i%2 == 1 {
-				e.AddRtAttr(unix.NFTA_SET_ELEM_FLAGS, be32(unix.NFT_SET_ELEM_INTERVAL_END))
+			if s.Values[i] != nil {
+				list = s.element(list, i)
 			}
 		}
 		attrs := append([]*nl.RtAttr{text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name), text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)}, more...)
-		batch = append(batch, t.message(kind, append(attrs, list)...))
+		batch = append(batch, t.message(kind, append(attrs, nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_ELEMENTS|unix.NLA_F_NESTED, list))...))
 	}
 	return batch
+}
+
+// element adds an element to a list. There can be a hundred thousand of them, which nl.RtAttr makes too slowly.
+func (s Set) element(list []byte, i int) []byte {
+	return nest(list, unix.NFTA_LIST_ELEM, func(e []byte) []byte {
+		e = nest(e, unix.NFTA_SET_ELEM_KEY, func(k []byte) []byte { return attr(k, unix.NFTA_DATA_VALUE, s.Values[i]) })
+		if s.DataLength > 0 {
+			e = nest(e, unix.NFTA_SET_ELEM_DATA, func(d []byte) []byte { return attr(d, unix.NFTA_DATA_VALUE, s.Data[i]) })
+		}
+		if s.Interval && i%2 == 1 {
+			e = attr(e, unix.NFTA_SET_ELEM_FLAGS, be32(unix.NFT_SET_ELEM_INTERVAL_END))
+		}
+		return e
+	})
+}
+
+// attr adds an attribute to others.
+func attr(to []byte, kind uint16, value []byte) []byte {
+	to = binary.NativeEndian.AppendUint16(to, uint16(unix.SizeofRtAttr+len(value)))
+	to = binary.NativeEndian.AppendUint16(to, kind)
+	to = append(to, value...)
+	return append(to, make([]byte, (4-len(value)%4)%4)...)
+}
+
+// nest adds one that has the attributes in it which fill adds.
+func nest(to []byte, kind uint16, fill func([]byte) []byte) []byte {
+	at := len(to)
+	to = fill(attr(to, kind|unix.NLA_F_NESTED, nil))
+	binary.NativeEndian.PutUint16(to[at:], uint16(len(to)-at))
+	return to
 }
 
 // message is a request about something in the table, with its netlink header.

@@ -368,18 +368,18 @@ func (r *Room) lead(want table, look bool, now time.Time) error {
 	}
 	defer conn.Close()
 	ours := nft.Table{Name: tableName, Family: nft.Inet}
-	intact := func() bool {
+	ruled := func() bool {
 		list, err := conn.Handles(ours)
 		return err == nil && len(list) == rules
 	}
-	if !r.known && now.Sub(r.begun) < settling && intact() {
+	if !r.known && now.Sub(r.begun) < settling && ruled() {
 		return nil // what an earlier agent led goes on
 	}
 	generation, err := conn.Generation()
 	if err != nil {
 		return err
 	}
-	if same && (generation == r.generation || intact()) {
+	if same && (generation == r.generation || ruled() && full(conn, content(r.cfg.Gateway, want))) {
 		r.generation = generation
 		return nil
 	}
@@ -396,7 +396,7 @@ func (r *Room) lead(want table, look bool, now time.Time) error {
 			portsOf(keys, f.v6, was)
 		}
 	}
-	if len(was) > 0 || len(want.ports) > 0 || intact() {
+	if len(was) > 0 || len(want.ports) > 0 || ruled() {
 		if err := conn.Do(whole(r.cfg.Gateway, want)); err != nil {
 			return fmt.Errorf("set the rules of table inet %s: %w", tableName, err)
 		}

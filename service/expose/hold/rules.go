@@ -3,6 +3,7 @@ package hold
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -13,9 +14,10 @@ import (
 
 const (
 	tableName = "grapevine-exposed"
-	// beforeOthers is the priority of the chains that lead; -100 is NF_IP_PRI_NAT_DST, which Docker's and our own of
-	// published ports have. Whose port it is, sockets decide.
-	beforeOthers = -110
+	// behindOthers is the priority of the chains that lead; -100 is NF_IP_PRI_NAT_DST, which iptables' chains have, Docker's
+	// among them, and by custom everybody's. Whose port it is, sockets decide; who leads a port elsewhere by a rule alone, as
+	// firewalld does, has none, and keeps it.
+	behindOthers = -90
 )
 
 // front is an exposed port, of one family.
@@ -50,16 +52,16 @@ func word(n uint32) uint32 { return unix.NFT_REG32_00 + n }
 //	table inet grapevine-exposed {
 //	  set here4 { type ipv4_addr }
 //	  map ports4 { type inet_proto . inet_service . mark : ipv4_addr . inet_service }
-//	  chain arrives { type nat hook prerouting priority -110
+//	  chain arrives { type nat hook prerouting priority -90
 //	    iifname != "gv0" ip daddr @here4 dnat to meta l4proto . th dport . numgen random mod 60 map @ports4 }
-//	  chain begins { type nat hook output priority -110; the same }
+//	  chain begins { type nat hook output priority -90; the same }
 //	}
 //
 // Which rules of the host's firewall and of Docker's judge what is led is the same as for published ports: those of
 // forwarding, DOCKER-USER among them.
 func frame(gateway string) nft.Table {
-	arrives := nft.Chain{Name: "arrives", Type: "nat", Hook: unix.NF_INET_PRE_ROUTING, Priority: beforeOthers}
-	begins := nft.Chain{Name: "begins", Type: "nat", Hook: unix.NF_INET_LOCAL_OUT, Priority: beforeOthers}
+	arrives := nft.Chain{Name: "arrives", Type: "nat", Hook: unix.NF_INET_PRE_ROUTING, Priority: behindOthers}
+	begins := nft.Chain{Name: "begins", Type: "nat", Hook: unix.NF_INET_LOCAL_OUT, Priority: behindOthers}
 	t := nft.Table{Name: tableName, Family: nft.Inet}
 	for _, f := range families {
 		t.Sets = append(t.Sets, f.hereSet(), f.portMap())
@@ -100,6 +102,11 @@ func whole(gateway string, want table) [][]byte {
 	if len(want.ports) == 0 {
 		return gone()
 	}
+	return content(gateway, want).Anew()
+}
+
+// content is a table with what is in its sets.
+func content(gateway string, want table) nft.Table {
 	t := frame(gateway)
 	for i, f := range families {
 		here, ports := &t.Sets[2*i], &t.Sets[2*i+1]
@@ -114,7 +121,25 @@ func whole(gateway string, want table) [][]byte {
 			}
 		}
 	}
-	return t.Anew()
+	return t
+}
+
+// full reports whether the sets in the kernel have what those of a table have: somebody may have emptied them.
+func full(conn *nft.Conn, t nft.Table) bool {
+	for _, s := range t.Sets {
+		keys, err := conn.Elements(t, s.Name)
+		if err != nil || len(keys) != len(s.Values) {
+			return false
+		}
+		have := map[string]bool{}
+		for _, k := range keys {
+			have[string(k)] = true
+		}
+		if slices.ContainsFunc(s.Values, func(v []byte) bool { return !have[string(v)] }) {
+			return false
+		}
+	}
+	return true
 }
 
 // gone are the messages that remove the table, which need not be there.

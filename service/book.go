@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/grapevine-net/grapevine/cluster"
 )
@@ -26,19 +27,26 @@ type Hosts func(cluster.NodeID) Standing
 type Book struct {
 	begun     bool // there was a service
 	seen      cluster.Digest
-	rev       uint64
 	networks  map[string]*network
 	endpoints map[string]*replica
 	subnets   map[string]cluster.Subnet
 	stand     map[cluster.NodeID]Standing // of hosts that have endpoints on networks with services
+	log       changes
 }
 
 type network struct {
-	rev      uint64 // Book.rev at its last change
 	services map[string]cluster.Service
 	replicas map[string]*replica
+	hosts    map[cluster.NodeID]int // how many of the replicas each has
+	groups   map[string]*group      // by the names that services select, folded
 	prefixes []netip.Prefix
-	fronts   map[Front]Back // nil: to be made anew
+	made     fronts
+}
+
+// group is what services select that select by one name.
+type group struct {
+	services map[string]bool
+	replicas map[string]*replica
 }
 
 // replica is an endpoint that may be one. The body is the record's, of which there is no second one in memory.
@@ -92,18 +100,16 @@ func (b *Book) Services() (n int) {
 func (b *Book) network(name string) *network {
 	n := b.networks[name]
 	if n == nil {
-		n = &network{services: map[string]cluster.Service{}, replicas: map[string]*replica{}}
+		n = &network{services: map[string]cluster.Service{}, replicas: map[string]*replica{}, hosts: map[cluster.NodeID]int{}, groups: map[string]*group{}, made: newFronts()}
 		b.networks[name] = n
 	}
 	return n
 }
 
-// changed notes that what is known of a network has changed.
-func (b *Book) changed(name string) {
-	n := b.networks[name]
-	b.rev++
-	n.rev, n.fronts = b.rev, nil
-	if len(n.services) == 0 && len(n.replicas) == 0 && len(n.prefixes) == 0 {
+// tidy forgets a network of which nothing is left.
+func (b *Book) tidy(name string) {
+	if n := b.networks[name]; len(n.services) == 0 && len(n.replicas) == 0 && len(n.prefixes) == 0 {
+		b.fronts(name)
 		delete(b.networks, name)
 	}
 }
@@ -111,8 +117,13 @@ func (b *Book) changed(name string) {
 func (b *Book) putEndpoint(r cluster.Record) {
 	if old := b.endpoints[r.Key.ID]; old != nil {
 		delete(b.endpoints, r.Key.ID)
-		delete(b.networks[old.network].replicas, r.Key.ID)
-		b.changed(old.network)
+		n := b.networks[old.network]
+		delete(n.replicas, r.Key.ID)
+		if n.hosts[old.host]--; n.hosts[old.host] == 0 {
+			delete(n.hosts, old.host)
+		}
+		n.eachGroup(old, func(g *group) { delete(g.replicas, r.Key.ID) })
+		defer b.tidy(old.network)
 	}
 	e, live := r.Body.(cluster.Endpoint)
 	if !live {
@@ -120,8 +131,40 @@ func (b *Book) putEndpoint(r cluster.Record) {
 	}
 	p := &replica{network: e.Network, host: e.Host, body: r.Body}
 	b.endpoints[r.Key.ID] = p
-	b.network(e.Network).replicas[r.Key.ID] = p
-	b.changed(e.Network)
+	n := b.network(e.Network)
+	n.replicas[r.Key.ID] = p
+	n.hosts[p.host]++
+	n.eachGroup(p, func(g *group) { g.replicas[r.Key.ID] = p })
+}
+
+// eachGroup calls change with the groups that a replica is in, or is to be in, and has the services anew that may have it.
+func (n *network) eachGroup(r *replica, change func(*group)) {
+	e := r.endpoint()
+	for _, name := range slices.Concat([]string{"", e.Name}, e.Aliases, e.More) {
+		if g := n.groups[fold(name)]; g != nil {
+			change(g)
+			for s := range g.services {
+				n.made.stale[s] = true
+			}
+		}
+	}
+}
+
+// fold returns the same for all names that are equal but for the case of letters, as strings.EqualFold has it.
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.' {
+			return r
+		}
+		least := r
+		for o := unicode.SimpleFold(r); o != r; o = unicode.SimpleFold(o) {
+			least = min(least, o)
+		}
+		if 'A' <= least && least <= 'Z' {
+			least += 'a' - 'A'
+		}
+		return least
+	}, name)
 }
 
 func (b *Book) putSubnet(r cluster.Record) {
@@ -129,44 +172,69 @@ func (b *Book) putSubnet(r cluster.Record) {
 		delete(b.subnets, r.Key.ID)
 		n := b.networks[old.Network]
 		n.prefixes = slices.DeleteFunc(n.prefixes, func(p netip.Prefix) bool { return p == old.Prefix })
-		b.changed(old.Network)
+		n.all()
+		defer b.tidy(old.Network)
 	}
 	if s, live := r.Body.(cluster.Subnet); live {
 		b.subnets[r.Key.ID] = s
 		n := b.network(s.Network)
 		n.prefixes = append(n.prefixes, s.Prefix)
-		b.changed(s.Network)
+		n.all()
+	}
+}
+
+// all has all services anew.
+func (n *network) all() {
+	for name := range n.services {
+		n.made.stale[name] = true
 	}
 }
 
 func (b *Book) putService(r cluster.Record) {
 	name, service, _ := strings.Cut(r.Key.ID, "/")
 	n := b.network(name)
+	if old, was := n.services[service]; was {
+		delete(n.services, service)
+		g := n.groups[fold(old.Select)]
+		if delete(g.services, service); len(g.services) == 0 {
+			delete(n.groups, fold(old.Select))
+		}
+	}
+	n.made.stale[service] = true
 	if s, live := r.Body.(cluster.Service); live {
 		n.services[service] = s
-	} else {
-		delete(n.services, service)
+		g := n.groups[fold(s.Select)]
+		if g == nil {
+			g = &group{services: map[string]bool{}, replicas: map[string]*replica{}}
+			for id, r := range n.replicas {
+				if selects(s.Select, r.endpoint()) {
+					g.replicas[id] = r
+				}
+			}
+			n.groups[fold(s.Select)] = g
+		}
+		g.services[service] = true
 	}
-	b.changed(name)
+	b.tidy(name)
 }
 
 // Look asks how the hosts stand that have endpoints on networks with services, and reports whether that differs from
 // the last time.
 func (b *Book) Look(hosts Hosts) (differs bool) {
 	now := map[cluster.NodeID]Standing{}
-	for name, n := range b.networks {
+	for _, n := range b.networks {
 		if len(n.services) == 0 {
 			continue
 		}
 		other := false
-		for _, r := range n.replicas {
-			if _, known := now[r.host]; !known && hosts != nil {
-				now[r.host] = hosts(r.host)
+		for host := range n.hosts {
+			if _, known := now[host]; !known && hosts != nil {
+				now[host] = hosts(host)
 			}
-			other = other || b.stand[r.host] != now[r.host]
+			other = other || b.stand[host] != now[host]
 		}
 		if other {
-			b.changed(name)
+			n.all()
 			differs = true
 		}
 	}
@@ -176,8 +244,7 @@ func (b *Book) Look(hosts Hosts) (differs bool) {
 
 // Selects reports whether a service is to have an endpoint behind it, of those on its network.
 func Selects(s cluster.Service, e cluster.Endpoint) bool {
-	is := func(name string) bool { return strings.EqualFold(name, s.Select) }
-	if s.Select != "" && !is(e.Name) && !slices.ContainsFunc(e.Aliases, is) && !slices.ContainsFunc(e.More, is) {
+	if !selects(s.Select, e) {
 		return false
 	}
 	if len(s.Labels) > 0 && !e.Labelled {
@@ -191,6 +258,12 @@ func Selects(s cluster.Service, e cluster.Endpoint) bool {
 	return true
 }
 
+// selects reports whether an endpoint has the name that a service selects, if it selects any.
+func selects(name string, e cluster.Endpoint) bool {
+	is := func(n string) bool { return strings.EqualFold(n, name) }
+	return name == "" || is(e.Name) || slices.ContainsFunc(e.Aliases, is) || slices.ContainsFunc(e.More, is)
+}
+
 // Replica is a container behind a service.
 type Replica struct {
 	cluster.Endpoint
@@ -201,7 +274,7 @@ type Replica struct {
 
 // replicas returns the containers behind a service, by ID.
 func (b *Book) replicas(n *network, s cluster.Service) (list []Replica) {
-	for _, r := range n.replicas {
+	for _, r := range n.groups[fold(s.Select)].replicas {
 		if e := r.endpoint(); Selects(s, e) {
 			list = append(list, Replica{Endpoint: e, Standing: b.stand[r.host]})
 		}

@@ -4,6 +4,8 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+
+	"github.com/grapevine-net/grapevine/cluster"
 )
 
 // Numbers of protocols (IANA).
@@ -30,9 +32,13 @@ type Back struct {
 	There []netip.Addr
 	// sticky says that a container stays with one.
 	sticky bool
+	// slots say which of To each slot leads to (spread); nil: they take turns.
+	slots []uint8
 }
 
-func (b Back) equal(o Back) bool { return slices.Equal(b.To, o.To) && slices.Equal(b.There, o.There) }
+func (b Back) equal(o Back) bool {
+	return slices.Equal(b.To, o.To) && slices.Equal(b.There, o.There) && slices.Equal(b.slots, o.slots)
+}
 
 // Table is what one container's connections are led to.
 type Table map[Front]Back
@@ -41,67 +47,56 @@ type Table map[Front]Back
 // one that most small numbers divide.
 const Slots = 60
 
-// Table returns what the connections of a container with these endpoints are led to, and a number that is another one
-// when that may have changed.
-func (b *Book) Table(endpoints []string) (t Table, rev uint64) {
+// Table returns what the connections of a container with these endpoints are led to, and where the book is: Since says
+// what has changed from there.
+func (b *Book) Table(endpoints []string) (t Table, at Mark) {
 	t = Table{}
 	for _, id := range endpoints {
-		e := b.endpoints[id]
-		if e == nil {
-			continue
-		}
-		n := b.networks[e.network]
-		rev = max(rev, n.rev)
-		for f, back := range b.fronts(n) {
-			t[f] = back.of(id)
+		if e := b.endpoints[id]; e != nil {
+			for f, back := range b.fronts(e.network) {
+				t[f] = back.of(id)
+			}
 		}
 	}
-	return t, rev
+	return t, b.mark(endpoints)
 }
 
-// fronts returns those of a network's services.
-func (b *Book) fronts(n *network) map[Front]Back {
-	if n.fronts != nil {
-		return n.fronts
-	}
-	n.fronts = map[Front]Back{}
-	for _, s := range n.services {
-		replicas := b.replicas(n, s)
-		for _, vip := range n.addrs(s) {
-			var in, there []netip.Addr
-			for _, r := range replicas {
-				at := slices.IndexFunc(r.Named(), func(a netip.Addr) bool { return a.Is4() == vip.Is4() })
-				if at < 0 {
-					continue
-				}
-				there = append(there, r.Addrs[at])
-				if r.In {
-					in = append(in, r.Addrs[at])
-				}
+// back returns what a service's fronts of an address are led to.
+func (b *Book) backs(n *network, s cluster.Service, into map[Front]Back) {
+	replicas := b.replicas(n, s)
+	for _, vip := range n.addrs(s) {
+		var in, there []netip.Addr
+		for _, r := range replicas {
+			at := slices.IndexFunc(r.Named(), func(a netip.Addr) bool { return a.Is4() == vip.Is4() })
+			if at < 0 {
+				continue
 			}
-			put := func(proto uint8, port, target uint16) {
-				back := Back{There: there, sticky: s.Affinity}
-				for _, a := range in {
-					back.To = append(back.To, netip.AddrPortFrom(a, target))
-				}
-				n.fronts[Front{vip, proto, port}] = back
-			}
-			for _, p := range s.Ports {
-				switch p.Proto {
-				case "tcp":
-					put(TCP, p.Port, p.Target)
-				case "udp":
-					put(UDP, p.Port, p.Target)
-				}
-			}
-			if vip.Is4() {
-				put(ICMP, 0, 0)
-			} else {
-				put(ICMPv6, 0, 0)
+			there = append(there, r.Addrs[at])
+			if r.In {
+				in = append(in, r.Addrs[at])
 			}
 		}
+		put := func(proto uint8, port, target uint16) {
+			back := Back{There: there, sticky: s.Affinity}
+			for _, a := range in {
+				back.To = append(back.To, netip.AddrPortFrom(a, target))
+			}
+			into[Front{vip, proto, port}] = back
+		}
+		for _, p := range s.Ports {
+			switch p.Proto {
+			case "tcp":
+				put(TCP, p.Port, p.Target)
+			case "udp":
+				put(UDP, p.Port, p.Target)
+			}
+		}
+		if vip.Is4() {
+			put(ICMP, 0, 0)
+		} else {
+			put(ICMPv6, 0, 0)
+		}
 	}
-	return n.fronts
 }
 
 // of returns what a container with an endpoint of that ID gets of it: one replica where it is to stay with one, and
@@ -130,7 +125,7 @@ func (b Back) of(endpoint string) Back {
 		}
 		return x.Compare(y)
 	})
-	b.To = to[:most]
+	b.To, b.slots = to[:most], nil
 	return b
 }
 
@@ -144,21 +139,49 @@ func mix(x uint64) uint64 {
 }
 
 // Slot is what a connection is led to that takes it.
-func (b Back) Slot(i int) netip.AddrPort { return b.To[i%len(b.To)] }
+func (b Back) Slot(i int) netip.AddrPort {
+	if b.slots != nil {
+		return b.To[b.slots[i]]
+	}
+	return b.To[i%len(b.To)]
+}
 
-// Changes are the fronts that differ between two tables.
-func Changes(from, to Table) (list []Front) {
-	for f, b := range from {
-		if o, there := to[f]; !there || !b.equal(o) {
-			list = append(list, f)
-		}
+// spread says which of to each slot leads to, so that all have as many, or one more; of the slots before as many stay
+// as can.
+func spread(before Back, to []netip.AddrPort) []uint8 {
+	if len(to) == 0 || len(to) > Slots {
+		return nil
 	}
-	for f := range to {
-		if _, there := from[f]; !there {
-			list = append(list, f)
-		}
+	at := map[netip.AddrPort]uint8{}
+	for i, a := range to {
+		at[a] = uint8(i)
 	}
-	return list
+	slots, has := make([]uint8, Slots), make([]int, len(to))
+	least, more := Slots/len(to), Slots%len(to)
+	var open []int
+	for i := range slots {
+		if len(before.To) > 0 {
+			if k, there := at[before.Slot(i)]; there && (has[k] < least || has[k] == least && more > 0) {
+				if has[k]++; has[k] > least {
+					more--
+				}
+				slots[i] = k
+				continue
+			}
+		}
+		open = append(open, i)
+	}
+	for _, i := range open {
+		k := 0
+		for o := range has {
+			if has[o] < has[k] {
+				k = o
+			}
+		}
+		slots[i] = uint8(k)
+		has[k]++
+	}
+	return slots
 }
 
 // Addrs are the addresses of a table's services, in order.

@@ -2,7 +2,10 @@ package service
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,25 +186,194 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestRevision: what changes nothing for a container is no change of its table.
-func TestRevision(t *testing.T) {
+// TestSince: what has changed for a container is what makes of its table before the one that it has now; what changes
+// nothing for it is no change. Slots are even, and as few as can be are led elsewhere. The table is what a book has that has
+// never seen another one.
+func TestSince(t *testing.T) {
 	w := newWorld(t)
-	w.put(cluster.Service{Network: "blue", Name: "web", Select: "web", Addrs: []netip.Addr{vip}, Ports: []cluster.ServicePort{{Proto: "tcp", Port: 80, Target: 80}}}, w.endpoint("web", 7))
-	rev := func() uint64 {
+	w.put(cluster.Subnet{Network: "red", Prefix: netip.MustParsePrefix("10.2.0.0/16")})
+	red := w.endpoint("client2", 3)
+	red.Network, red.Addrs = "red", []netip.Addr{netip.MustParseAddr("10.2.0.3")}
+	w.put(red)
+	client := []string{"client", "client2"}
+	name := func(i int) string { return fmt.Sprint("web", i) }
+	replica := func() cluster.Endpoint {
+		i := rand.IntN(40)
+		e := w.endpoint(fmt.Sprint("e", i), 100+i, "x", name(rand.IntN(4)))
+		e.Unready = rand.IntN(4) == 0
+		e.Labels, e.Labelled = map[string]string{"n": fmt.Sprint(rand.IntN(3))}, true
+		if rand.IntN(4) == 0 {
+			e.Network = "red"
+		}
+		return e
+	}
+	one := func() cluster.Service {
+		i := rand.IntN(6)
+		s := cluster.Service{Network: []string{"blue", "red"}[i%2], Name: fmt.Sprint("s", i), Select: strings.ToUpper(name(rand.IntN(4))), Affinity: rand.IntN(4) == 0}
+		s.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, byte(1 + i%2), 200, byte(rand.IntN(5))})} // of two with one address the first has it
+		s.Ports = []cluster.ServicePort{{Proto: "tcp", Port: 80, Target: uint16(80 + rand.IntN(2))}, {Proto: "udp", Port: uint16(50 + rand.IntN(2)), Target: 53}}
+		if rand.IntN(4) == 0 {
+			s.Select, s.Labels = "", map[string]string{"n": fmt.Sprint(rand.IntN(3))}
+		}
+		return s
+	}
+	w.put(one())
+	w.to(http, "client")
+	had, at := w.book.Table(client)
+	lost := 0
+	for step := range 300 {
+		for range 1 + rand.IntN(3) {
+			switch rand.IntN(12) {
+			case 0:
+				w.put(one())
+			case 1:
+				w.del(one())
+			case 2, 3:
+				w.del(replica())
+			case 4:
+				w.stand[here] = Standing(rand.IntN(3))
+			case 5:
+				w.del(cluster.Subnet{Prefix: netip.MustParsePrefix("10.2.0.0/16")})
+			case 6:
+				w.put(cluster.Subnet{Network: "red", Prefix: netip.MustParsePrefix("10.2.0.0/16")})
+			default:
+				w.put(replica())
+			}
+		}
 		w.to(http, "client")
-		_, rev := w.book.Table([]string{"client"})
-		return rev
+		from, to, now, known := w.book.Since(at, client)
+		if !known {
+			t.Fatalf("step %d: the book does not know", step)
+		}
+		for f, b := range from {
+			if was, there := had[f]; !there || !was.equal(b) {
+				t.Fatalf("step %d: %v was %v, and not %v", step, f, was, b)
+			}
+			if _, stays := to[f]; !stays {
+				delete(had, f)
+			}
+		}
+		for f, b := range to {
+			if _, was := had[f]; was {
+				if _, told := from[f]; !told {
+					t.Fatalf("step %d: %v is said to be new", step, f)
+				}
+				if before := from[f]; len(before.To) == len(b.To)+1 && lostOne(before, b) {
+					moved := 0
+					for i := range Slots {
+						if before.Slot(i) != b.Slot(i) {
+							moved++
+						}
+					}
+					if lost++; moved > Slots/len(before.To)+1 {
+						t.Fatalf("step %d: of %d replicas one is gone, and %d slots lead elsewhere", step, len(before.To), moved)
+					}
+				}
+			}
+			had[f] = b
+		}
+		table, _ := w.book.Table(client)
+		fresh := NewBook()
+		fresh.Advance(w.states[here].Snapshot())
+		fresh.Look(func(id cluster.NodeID) Standing { return w.stand[id] })
+		anew, _ := fresh.Table(client)
+		if len(had) != len(table) || len(anew) != len(table) {
+			t.Fatalf("step %d: %d fronts by changes, %d in the table, %d of a new book", step, len(had), len(table), len(anew))
+		}
+		for f, b := range table {
+			if o := had[f]; !o.equal(b) {
+				t.Fatalf("step %d: %v by changes %v, in the table %v", step, f, o, b)
+			}
+			if o := anew[f]; !slices.Equal(o.To, b.To) || !slices.Equal(o.There, b.There) {
+				t.Fatalf("step %d: %v is %v, of a new book %v", step, f, b, o)
+			}
+			has := map[netip.AddrPort]int{}
+			for i := range min(Slots, Slots*len(b.To)) {
+				has[b.Slot(i)]++
+			}
+			for _, n := range has {
+				if least := Slots / len(b.To); n < least || n > least+1 || len(has) != len(b.To) {
+					t.Fatalf("step %d: slots of %v: %v", step, f, has)
+				}
+			}
+		}
+		at = now
 	}
-	first := rev()
-	e := w.endpoint("far", 9)
-	e.Network = "red"
-	w.put(e, cluster.Subnet{Network: "red", Prefix: netip.MustParsePrefix("10.2.0.0/16")})
-	if rev() != first {
-		t.Error("another network's endpoint is a change")
+	if lost < 2 {
+		t.Errorf("only %d times a replica was gone", lost)
 	}
-	w.put(w.endpoint("web2", 8, "web"))
-	if rev() == first {
-		t.Error("a new replica is none")
+	from, to, _, known := w.book.Since(at, client)
+	if len(from)+len(to) > 0 || !known {
+		t.Errorf("nothing has changed, and that is %v, %v", from, to)
+	}
+	if _, _, _, known := w.book.Since(at, client[:1]); known {
+		t.Error("what has changed is known of other endpoints than before")
+	}
+	for i := range remembered/2 + 200 { // each of two
+		w.put(cluster.Service{Network: "blue", Name: "s", Select: "x", Addrs: []netip.Addr{vip}, Ports: []cluster.ServicePort{{Proto: "tcp", Port: uint16(1 + i%2), Target: 1}}})
+		w.to(http, "client")
+	}
+	if _, _, _, known := w.book.Since(at, client); known || len(w.book.log.list) > remembered {
+		t.Errorf("after long it is known: %v; %d changes are remembered", known, len(w.book.log.list))
+	}
+}
+
+// lostOne reports whether all of b's are a's.
+func lostOne(a, b Back) bool {
+	return !slices.ContainsFunc(b.To, func(to netip.AddrPort) bool { return !slices.Contains(a.To, to) }) && len(a.To) > 1
+}
+
+// TestFold: names that are equal but for case are one.
+func TestFold(t *testing.T) {
+	for _, pair := range [][2]string{{"Web-1", "wEB-1"}, {"\u212aelvin", "kelvin"}, {"ΣΤΟΣ", "στος"}, {"straße", "STRAẞE"}, {"web", "web1"}, {"a", "á"}} {
+		if same := fold(pair[0]) == fold(pair[1]); same != strings.EqualFold(pair[0], pair[1]) {
+			t.Errorf("%q: one name: %v", pair, same)
+		}
+	}
+}
+
+// crowd is a book of 1,000 services of ten replicas each on one network.
+func crowd(tb testing.TB) (*cluster.State, *Book) {
+	s := cluster.New(here)
+	put := func(b cluster.Body) {
+		if _, _, err := s.Put(b); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	put(cluster.Network{Name: "blue", VNID: 1})
+	put(cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/16")})
+	put(cluster.Endpoint{ID: "client", Network: "blue", Host: here, Name: "client", Addrs: []netip.Addr{netip.MustParseAddr("10.1.250.1")}})
+	for i := range 1000 {
+		put(cluster.Service{Network: "blue", Name: fmt.Sprint("s", i), Select: fmt.Sprint("web", i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(200 + i>>8), byte(i)})}, Ports: []cluster.ServicePort{{Proto: "tcp", Port: 80, Target: 80}}})
+		for n := range 10 {
+			put(member(i, n, false))
+		}
+	}
+	b := NewBook()
+	b.Advance(s.Snapshot())
+	b.Look(nil)
+	return s, b
+}
+
+func member(service, n int, unready bool) cluster.Endpoint {
+	i := 10*service + n
+	return cluster.Endpoint{ID: fmt.Sprint("e", i), Network: "blue", Host: here, Name: fmt.Sprint("c", i), Aliases: []string{fmt.Sprint("web", service), fmt.Sprintf("%012d", i)}, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})}, Unready: unready}
+}
+
+// BenchmarkBook is a change of a replica of one of 1,000 services with ten each, until a container's changes are known.
+func BenchmarkBook(b *testing.B) {
+	s, book := crowd(b)
+	client := []string{"client"}
+	_, at := book.Table(client)
+	for i := 0; b.Loop(); i++ {
+		if _, _, err := s.Put(member(i%1000, 3, i/1000%2 == 0)); err != nil {
+			b.Fatal(err)
+		}
+		book.Advance(s.Snapshot())
+		from, _, now, known := book.Since(at, client)
+		if at = now; !known || len(from) != 2 {
+			b.Fatalf("%d changes, known: %v", len(from), known)
+		}
 	}
 }
 

@@ -34,32 +34,34 @@ func loses(from, to service.Table) bool {
 	return false
 }
 
-// forget has the kernel of the calling thread's namespace forget where it has led what is not to go on as it is: a
-// datagram would be led where the one before was led, and so would each try to connect. A connection of TCP that is
-// open stays with a replica that is there, if it gets no new ones too. One to a replica that is gone is led to another
-// one, which ends it: its client hears at once that it is over.
-func forget(services []netip.Addr, to service.Table) error {
+// forget has the kernel of the calling thread's namespace forget where it has led what is not to go on as it is, of the
+// fronts that are about: a datagram would be led where the one before was led, and so would each try to connect. A
+// connection of TCP that is open stays with a replica that is there, if it gets no new ones too. One to a replica that is
+// gone is led to another one, which ends it: its client hears at once that it is over.
+func forget(about func(service.Front) bool, to service.Table) error {
 	if n, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count"); err == nil && string(n) == "0\n" {
 		return nil // all tables of the host would be gone through
 	}
-	ours := map[netip.Addr]bool{}
-	for _, a := range append(services, to.Addrs()...) {
-		ours[a] = true
-	}
-	if len(ours) == 0 {
-		return nil
-	}
 	var errs []error
 	for _, f := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, stale{ours, to})
+		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, stale{about, to})
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
+// of are the fronts of addresses of services.
+func of(addrs []netip.Addr) func(service.Front) bool {
+	ours := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		ours[a] = true
+	}
+	return func(f service.Front) bool { return ours[f.Addr] }
+}
+
 // stale matches the kernel's entries of what is not to go on as it is.
 type stale struct {
-	ours  map[netip.Addr]bool // addresses of services, now or until now
+	about func(service.Front) bool
 	table service.Table
 }
 
@@ -70,7 +72,7 @@ func (s stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	if front.Proto == service.ICMP || front.Proto == service.ICMPv6 {
 		front.Port, to = 0, netip.AddrPortFrom(to.Addr(), 0)
 	}
-	if !s.ours[front.Addr] {
+	if !s.about(front) {
 		return false
 	}
 	back, there := s.table[front]

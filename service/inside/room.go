@@ -81,15 +81,16 @@ type sandbox struct {
 	end       context.CancelFunc // of live
 
 	work sync.Mutex // covers what follows, and the rules
-	// known: the rules are those of has, which is what the book said at rev for the endpoints of.
-	known bool
-	has   service.Table
-	rev   uint64
-	of    []string
-	retry time.Time
+	// known: the rules are what the book said at a mark for the endpoints of, with so many fronts.
+	known  bool
+	fronts int
+	at     service.Mark
+	of     []string
+	retry  time.Time
 	// generation is that of the namespace's nf_tables when the rules were known, looked is when they were.
 	generation uint32
 	looked     time.Time
+	owed       owed
 }
 
 // New returns a Room. Nothing is done before Run.
@@ -282,8 +283,10 @@ func (r *Room) owes(unseen time.Duration) bool {
 			return !s.retry.IsZero()
 		case !s.retry.IsZero():
 			return time.Now().After(s.retry)
+		case s.owed.due(time.Now()):
+			return true
 		}
-		return len(s.has) > 0 && time.Since(s.looked) > unseen
+		return s.fronts > 0 && time.Since(s.looked) > unseen
 	})
 }
 
@@ -318,26 +321,41 @@ func (r *Room) look(s *sandbox) {
 	r.refresh(s, ns)
 }
 
+// change is what has become other for a sandbox since its rules were known.
+type change struct {
+	of       []string // its endpoints
+	from, to service.Table
+	at       service.Mark
+	known    bool // else all may be other
+}
+
+func (c change) none() bool { return c.known && len(c.from) == 0 && len(c.to) == 0 }
+
 // refresh makes a sandbox's rules as they should be.
 func (r *Room) refresh(s *sandbox, ns *os.File) {
 	s.work.Lock()
 	defer s.work.Unlock()
 	r.mu.Lock()
 	r.book.Advance(r.cfg.Source.Snapshot())
-	of := s.endpoints
-	want, rev := r.book.Table(of)
+	c := change{of: s.endpoints}
+	if s.known && slices.Equal(s.of, c.of) {
+		c.from, c.to, c.at, c.known = r.book.Since(s.at, c.of)
+	}
 	r.mu.Unlock()
-	same := s.known && s.rev == rev && slices.Equal(s.of, of)
-	if same && (len(s.has) == 0 || time.Since(s.looked) < r.trust) || time.Now().Before(s.retry) {
+	if c.none() {
+		s.at = c.at
+		if s.fronts == 0 || time.Since(s.looked) < r.trust && !s.owed.due(time.Now()) {
+			return
+		}
+	}
+	if time.Now().Before(s.retry) {
 		return
 	}
-	err := netns.Do(ns, func() error { return r.change(s, want) })
+	err := netns.Do(ns, func() error { return r.change(s, c) })
 	s.retry = time.Time{}
 	if err != nil {
 		s.known, s.retry = false, time.Now().Add(again)
 		r.cfg.Log.Debug("connections to services are not led as they should be", "sandbox", s.key, "error", err)
-	} else if s.known {
-		s.rev, s.of = rev, of
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -346,8 +364,8 @@ func (r *Room) refresh(s *sandbox, ns *os.File) {
 	}
 }
 
-// change makes the rules of the calling thread's namespace those of a table. s.work is held.
-func (r *Room) change(s *sandbox, want service.Table) error {
+// change makes the rules of the calling thread's namespace as they should be. s.work is held.
+func (r *Room) change(s *sandbox, c change) error {
 	conn, err := nft.Dial()
 	if err != nil {
 		return err
@@ -358,41 +376,86 @@ func (r *Room) change(s *sandbox, want service.Table) error {
 			return nil
 		}
 	}
-	if s.known && len(s.has) == 0 && len(want) == 0 {
-		return nil
-	}
 	now, err := conn.Generation()
 	if err != nil {
 		return err
 	}
-	was, table, intact := s.has.Addrs(), nft.Table{Name: tableName, Family: nft.Inet}, s.known && s.generation == now
-	switch {
-	case intact && len(service.Changes(s.has, want)) == 0:
-		s.looked = time.Now()
-		return nil
-	case intact && len(s.has) > 0 && len(want) > 0:
-		err = conn.Do(differences(s.has, want))
-	default: // none are ours yet, or somebody who may administer the namespace has been there
-		if was, err = led(conn, table, was); err == nil {
-			err = conn.Do(whole(want))
+	fronts := s.fronts
+	for f := range c.from {
+		if _, stays := c.to[f]; !stays {
+			fronts--
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("set the rules of table inet %s: %w", tableName, err)
+	for f := range c.to {
+		if _, was := c.from[f]; !was {
+			fronts++
+		}
 	}
-	if !s.known || loses(s.has, want) {
-		if err := forget(was, want); err != nil {
-			r.cfg.Log.Debug("what was led to replicas that are gone may go there for two minutes more", "sandbox", s.key, "error", err)
+	switch intact := c.known && s.generation == now; {
+	case intact && c.none():
+		s.looked = time.Now()
+		r.forget(s)
+		return nil
+	case intact && s.fronts > 0 && fronts > 0:
+		if err := conn.Do(differences(c.from, c.to)); err != nil {
+			return fmt.Errorf("set the rules of table inet %s: %w", tableName, err)
+		}
+		s.owed.add(c.from, c.to)
+		r.forget(s)
+	default: // none are ours yet, or somebody who may administer the namespace has been there
+		if fronts, err = r.anew(conn, s, &c); err != nil {
+			return err
 		}
 	}
 	// Of a change that another made meanwhile the number is not this one: then they are written once more.
-	s.known, s.has, s.generation, s.looked = true, want, now+1, time.Now()
+	s.known, s.fronts, s.at, s.of, s.generation, s.looked = true, fronts, c.at, c.of, now+1, time.Now()
 	return nil
+}
+
+// anew makes all rules, and returns of how many fronts.
+func (r *Room) anew(conn *nft.Conn, s *sandbox, c *change) (fronts int, err error) {
+	r.mu.Lock()
+	want, at := r.book.Table(c.of)
+	r.mu.Unlock()
+	c.at = at
+	if s.known && s.fronts+len(want) == 0 {
+		return 0, nil
+	}
+	was, err := led(conn, nft.Table{Name: tableName, Family: nft.Inet})
+	if err == nil {
+		err = conn.Do(whole(want))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("set the rules of table inet %s: %w", tableName, err)
+	}
+	if !s.known || !c.known || loses(c.from, c.to) || len(s.owed.fronts) > 0 {
+		r.forgetNow(s, of(append(was, want.Addrs()...)), want)
+	}
+	return len(want), nil
+}
+
+// forget has the kernel forget what is owed to a sandbox, if that is due.
+func (r *Room) forget(s *sandbox) {
+	if s.owed.due(time.Now()) {
+		about, to := s.owed.all()
+		r.forgetNow(s, about, to)
+	}
+}
+
+func (r *Room) forgetNow(s *sandbox, about func(service.Front) bool, to service.Table) {
+	begin := time.Now()
+	if err := forget(about, to); err != nil {
+		r.cfg.Log.Debug("what was led to replicas that are gone may go there for two minutes more", "sandbox", s.key, "error", err)
+	}
+	r.mu.Lock()
+	many := len(r.sandboxes)
+	r.mu.Unlock()
+	s.owed = rest(time.Since(begin) * time.Duration(many))
 }
 
 // led are the addresses that services had, and those that a table in the namespace leads: an earlier agent made it,
 // and what it led is not known otherwise.
-func led(conn *nft.Conn, table nft.Table, addrs []netip.Addr) ([]netip.Addr, error) {
+func led(conn *nft.Conn, table nft.Table) (addrs []netip.Addr, err error) {
 	for _, f := range families {
 		keys, err := conn.Elements(table, f.addresses)
 		if err != nil {

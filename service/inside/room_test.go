@@ -17,7 +17,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link/linktest"
-	"github.com/grapevine-net/grapevine/host/netns"
 	"github.com/grapevine-net/grapevine/service"
 )
 
@@ -28,7 +27,7 @@ const (
 
 // source is what the agent knows.
 type source struct {
-	t       *testing.T
+	t       testing.TB
 	mu      sync.Mutex
 	state   *cluster.State
 	changed chan struct{}
@@ -441,40 +440,5 @@ func TestRestart(t *testing.T) {
 	w.eventually("a container that has left the network has no rules", func() bool { return !strings.Contains(w.rules(), tableName) })
 	if told := w.next.told(); told[len(told)-1] != "-client" {
 		t.Errorf("told %v", told)
-	}
-}
-
-// BenchmarkThousand is a change of one of a thousand services with ten replicas each, in one sandbox.
-func BenchmarkThousand(b *testing.B) {
-	n := linktest.New(b)
-	ns, err := netns.Open(n.Key())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer ns.Close()
-	table := service.Table{}
-	back := func(i, replicas int) (back service.Back) {
-		for r := range replicas {
-			back.To = append(back.To, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(r)}), 80))
-		}
-		return back
-	}
-	for i := range 1000 {
-		table[service.Front{Addr: netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)}), Proto: service.TCP, Port: 80}] = back(i, 10)
-	}
-	r, s := New(Config{Log: slog.New(slog.DiscardHandler)}), &sandbox{}
-	r.begun = time.Time{}
-	if err := netns.Do(ns, func() error { return r.change(s, table) }); err != nil {
-		b.Fatal(err)
-	}
-	for i := 0; b.Loop(); i++ {
-		now := service.Table{}
-		for f, t := range s.has {
-			now[f] = t
-		}
-		now[service.Front{Addr: netip.AddrFrom4([4]byte{10, 200, 0, 7}), Proto: service.TCP, Port: 80}] = back(7, 9+i%2)
-		if err := netns.Do(ns, func() error { return r.change(s, now) }); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

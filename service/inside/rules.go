@@ -40,7 +40,7 @@ func word(n uint32) uint32 { return unix.NFT_REG32_00 + n }
 //	  set addresses4 { type ipv4_addr }
 //	  map replicas4 { type ipv4_addr . inet_proto . inet_service . mark : ipv4_addr . inet_service }
 //	  chain lead { type nat hook output priority -150
-//	    meta nfproto ipv4 icmp type echo-request dnat to ip daddr . icmp . 0 . numgen random mod 60 map @replicas4
+//	    meta nfproto ipv4 icmp type echo-request dnat to ip daddr . icmp . 0 . 0 map @replicas4
 //	    meta nfproto ipv4 dnat to ip daddr . meta l4proto . th dport . numgen random mod 60 map @replicas4 }
 //	  chain refuse { type filter hook output priority 0
 //	    ip daddr @addresses4 meta l4proto tcp reject with tcp reset
@@ -78,15 +78,15 @@ func (f family) is() []nft.Expr {
 
 func (f family) lead(pings bool) []nft.Expr {
 	rule := f.is()
-	port, to := nft.PayloadTo(word(f.words+1), unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), word(f.words)
-	if pings {
+	port, to, slot := nft.PayloadTo(word(f.words+1), unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), word(f.words), nft.Random(word(f.words+2), service.Slots)
+	if pings { // one replica answers them: each slot of each service has to be written in each sandbox
 		rule = append(rule,
 			nft.Meta(unix.NFT_META_L4PROTO), nft.Equal([]byte{f.icmp}),
 			nft.Payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1), nft.Equal([]byte{f.echo}))
-		port, to = nft.Immediate(word(f.words+1), nft.Port(0)), 0
+		port, to, slot = nft.Immediate(word(f.words+1), nft.Port(0)), 0, nft.Immediate(word(f.words+2), make([]byte, 4))
 	}
 	return append(rule,
-		nft.Addr(f.v6, true), nft.MetaTo(word(f.words), unix.NFT_META_L4PROTO), port, nft.Random(word(f.words+2), service.Slots),
+		nft.Addr(f.v6, true), nft.MetaTo(word(f.words), unix.NFT_META_L4PROTO), port, slot,
 		nft.Look(f.replicas, unix.NFT_REG_1), nft.DNAT(f.v6, to))
 }
 
@@ -107,25 +107,26 @@ func whole(t service.Table) [][]byte {
 	return append(frame().Anew(), differences(nil, t)...)
 }
 
-// differences are the messages that make of one table another one.
+// differences are the messages that make of one table another one; the fronts that do not differ may be missing in both.
 func differences(from, to service.Table) (batch [][]byte) {
-	t, changes := frame(), service.Changes(from, to)
+	t := frame()
 	for _, f := range families {
 		gone, came := f.addressSet(), f.addressSet()
 		take, add := f.replicaMap(), f.replicaMap()
-		for _, front := range changes {
-			if front.Addr.Is6() != f.v6 {
-				continue
+		for front, was := range from {
+			if front.Addr.Is6() == f.v6 {
+				f.elements(&take, front, was, to[front])
+				if _, now := to[front]; front.Proto == f.icmp && !now { // every service has that front
+					gone.Values = append(gone.Values, nft.Bytes(front.Addr))
+				}
 			}
-			was, before := from[front]
-			is, now := to[front]
-			f.elements(&take, front, was)
-			f.elements(&add, front, is)
-			switch ping := front.Proto == f.icmp; { // every service has that front
-			case ping && !before:
-				came.Values = append(came.Values, nft.Bytes(front.Addr))
-			case ping && !now:
-				gone.Values = append(gone.Values, nft.Bytes(front.Addr))
+		}
+		for front, is := range to {
+			if front.Addr.Is6() == f.v6 {
+				f.elements(&add, front, is, from[front])
+				if _, before := from[front]; front.Proto == f.icmp && !before {
+					came.Values = append(came.Values, nft.Bytes(front.Addr))
+				}
 			}
 		}
 		for _, messages := range [][][]byte{t.Take(gone), t.Add(came), t.Take(take), t.Add(add)} {
@@ -135,16 +136,23 @@ func differences(from, to service.Table) (batch [][]byte) {
 	return batch
 }
 
-// elements adds to a map what a front is led to.
-func (f family) elements(m *nft.Set, front service.Front, back service.Back) {
+// elements adds to a map what a front is led to, but for what another Back has as well.
+func (f family) elements(m *nft.Set, front service.Front, back, but service.Back) {
 	if len(back.To) == 0 {
 		return
 	}
-	for i := range service.Slots {
+	slots := service.Slots
+	if front.Proto == f.icmp {
+		slots = 1
+	}
+	for i := range slots {
+		to := back.Slot(i)
+		if len(but.To) > 0 && but.Slot(i) == to {
+			continue
+		}
 		key := append(nft.Bytes(front.Addr), front.Proto, 0, 0, 0)
 		key = append(append(key, nft.Port(front.Port)...), 0, 0)
 		key = binary.NativeEndian.AppendUint32(key, uint32(i))
-		to := back.Slot(i)
 		m.Values = append(m.Values, key)
 		m.Data = append(m.Data, append(append(nft.Bytes(to.Addr()), nft.Port(to.Port())...), 0, 0))
 	}

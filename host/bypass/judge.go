@@ -12,9 +12,8 @@ import (
 
 // Hooks of nftables at interfaces (linux/netfilter.h).
 const (
-	inetIngress   = 5 // NF_INET_INGRESS
-	netdevIngress = 0 // NF_NETDEV_INGRESS
-	familyNetdev  = 5 // NFPROTO_NETDEV
+	inetIngress  = 5 // NF_INET_INGRESS
+	familyNetdev = 5 // NFPROTO_NETDEV
 )
 
 // Judge says why nftables' rules, and those of iptables that stand there, would do more to t than let it pass; nil: they
@@ -45,7 +44,8 @@ func Judge(rules *nft.Ruleset, t Traffic) error {
 	return errors.Unwrap(against) // that is so of all
 }
 
-// atInterfaces are the chains at the NIC, which programs there come before, and at the VXLAN device.
+// atInterfaces are the chains at the NIC and at the VXLAN device. Programs at the NIC come before those of what arrives, and
+// the kernel leaves out those of what leaves for packets that a program has redirected (skb->nf_skip_egress).
 func atInterfaces(rules *nft.Ruleset, t Traffic) error {
 	mine := func(name string) bool { return name == t.Device || name == t.Tunnel }
 	for _, table := range rules.Tables {
@@ -54,10 +54,9 @@ func atInterfaces(rules *nft.Ruleset, t Traffic) error {
 			if !c.Base || !at {
 				continue
 			}
-			egress := table.Family == familyNetdev && c.Hook != netdevIngress
 			for _, d := range c.Devices {
-				if mine(d) && !(egress && d == t.Device) { // what leaves by the NIC passes that, as ever
-					return fmt.Errorf("the chain %s of nftables' table %s is at the interface %s, before or behind which packets would be taken", c.Name, table.Name, d)
+				if mine(d) {
+					return fmt.Errorf("the chain %s of nftables' table %s is at the interface %s, which packets would pass by", c.Name, table.Name, d)
 				}
 			}
 			if c.Unnamed {
@@ -98,17 +97,31 @@ func judgePacket(rules *nft.Ruleset, p packet) error {
 			if !c.Base || c.Hook != p.hook {
 				continue
 			}
-			w := &way{table: table, packet: p, known: map[string]next{}}
-			may, err := w.chain(c.Name)
-			if err != nil {
+			if err := judgeChain(table, c, p); err != nil {
 				return err
 			}
-			if may&goesOn != 0 && c.Drops {
-				return fmt.Errorf("the policy of chain %s of table %s drops %s that no rule accepts", c.Name, table.Name, p)
+			if c.Priority <= conntrackPriority {
+				p := p
+				p.state = stateInvalid
+				if err := judgeChain(table, c, p); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// conntrackPriority is where conntrack stands at its hooks (NF_IP_PRI_CONNTRACK): chains before that take all packets for invalid.
+const conntrackPriority = -200
+
+func judgeChain(table *nft.Content, c nft.InPlace, p packet) error {
+	w := &way{table: table, packet: p, known: map[string]next{}}
+	may, err := w.chain(c.Name)
+	if err == nil && may&goesOn != 0 && c.Drops {
+		err = fmt.Errorf("the policy of chain %s of table %s drops %s that no rule accepts", c.Name, table.Name, p)
+	}
+	return err
 }
 
 // way is that of a packet through one base chain and what it jumps to.

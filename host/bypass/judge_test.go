@@ -17,13 +17,13 @@ import (
 // host is a namespace with a NIC and a VXLAN device, and the traffic of its VXLAN with two others.
 func host(t testing.TB) (*linktest.NS, Traffic) {
 	ns := linktest.New(t)
+	linktest.Wire(t, "eth0", ns, linktest.New(t), []string{"10.9.0.1/16"}, nil)
 	v := Traffic{
 		Device: "eth0", Tunnel: "gvvxlan", Own: netip.MustParseAddr("10.9.0.1"), Port: 4789,
 		Peers: []netip.Addr{netip.MustParseAddr("10.9.0.2"), netip.MustParseAddr("10.9.1.3")}, LeastPort: 32768, EndPort: 60999,
 	}
 	ns.Do(func() {
-		run(t, "ip link add eth0 type veth peer name peer0", "ip link add docker0 type bridge", "ip link add gvvxlan type vxlan external dstport 4789", "ip addr add 10.9.0.1/16 dev eth0",
-			"ip link set eth0 up", "ip link set docker0 up", "ip link set gvvxlan up")
+		run(t, "ip link add docker0 type bridge", "ip link add gvvxlan type vxlan external dstport 4789", "ip link set docker0 up", "ip link set gvvxlan up")
 		for name, index := range map[string]*int{"eth0": &v.Index, "gvvxlan": &v.TunnelIndex} {
 			l, err := netlink.LinkByName(name)
 			if err != nil {
@@ -140,6 +140,9 @@ func TestJudge(t *testing.T) {
 		{name: "nft verdicts by address", nft: "table ip f { chain no { drop; }\nchain i { type filter hook input priority 0; ip saddr vmap { 10.9.1.3 : jump no, 10.9.0.2 : accept }; } }", want: "of chain no of table f drops received VXLAN packets of or for 10.9.1.3"},
 		{name: "nft verdicts by what is not known", nft: "table ip f { chain i { type filter hook input priority 0; policy drop; ip id vmap { 1 : return, 2 : accept }; accept; } }", want: "the policy of chain i of table f drops received"},
 		{name: "nft accepts in one chain, and drops in another one", nft: "table ip f { chain i { type filter hook input priority 0; accept; }\nchain j { type filter hook input priority 10; policy drop; } }", want: "the policy of chain j of table f drops received"},
+		{name: "nft accepts what conntrack knows, before it knows anything", nft: "table inet f { chain p { type filter hook prerouting priority -300; policy drop; ct state { new, established, related } accept; } }", want: "the policy of chain p of table f drops received"},
+		{name: "what is invalid is dropped before conntrack knows anything", iptables: "*raw\n-A PREROUTING -p udp --dport 4789 -m conntrack --ctstate INVALID -j DROP\nCOMMIT\n", want: "of chain PREROUTING of table raw drops received"},
+		{name: "nft drops what is invalid", nft: "table inet f { chain p { type filter hook prerouting priority -150; ct state invalid drop; } }"},
 		{name: "nft logs", nft: "table ip f { chain i { type filter hook input priority 0; log prefix \"seen\"; } }", want: "of chain i of table f logs received"},
 		{name: "nft logs others", nft: "table ip f { chain i { type filter hook input priority 0; tcp dport 22 log; ip saddr 10.7.0.0/16 log; udp sport < 30000 udp dport != 4789 log; } }"},
 		{name: "nft limits", nft: "table ip f { chain i { type filter hook input priority 0; udp dport 4789 limit rate over 1000/second drop; } }", want: "limits received"},
@@ -152,6 +155,7 @@ func TestJudge(t *testing.T) {
 		{name: "nft asks who called whom, and means a peer", nft: "table inet f { chain p { type filter hook postrouting priority 150; ct original ip saddr 10.9.1.3 drop; } }", want: "drops what may be sent VXLAN packets of or for 10.9.1.3"},
 		{name: "nft netdev", nft: "table netdev f { chain i { type filter hook ingress device eth0 priority 0; } }", want: "is at the interface eth0"},
 		{name: "nft netdev elsewhere", nft: "table netdev f { chain i { type filter hook ingress device docker0 priority 0; policy drop; } }"},
+		{name: "nft netdev, leaving", nft: "table netdev f { chain o { type filter hook egress device eth0 priority 0; } }", want: "is at the interface eth0"},
 		{name: "nft inet ingress", nft: "table inet f { chain i { type filter hook ingress device eth0 priority 0; } }", want: "is at the interface eth0"},
 		{name: "nft bridge, arp and IPv6 have nothing to do with it", nft: "table ip6 f { chain i { type filter hook input priority 0; policy drop; } }\ntable arp f { chain i { type filter hook input priority 0; policy drop; } }"},
 		{name: "nft forward is another way", nft: "table inet f { chain i { type filter hook forward priority 0; policy drop; } }"},
@@ -179,4 +183,22 @@ func TestJudge(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A rule that notes in a set, of packets of others, changes what another rule finds in it, and the kernel tells nobody. nft makes
+// such sets dynamic; the kernel takes others as well.
+func TestJudgeNoted(t *testing.T) {
+	ns, traffic := host(t)
+	ns.Do(func() {
+		run(t, "nft 'table ip f { set bad { type ipv4_addr; size 100; flags dynamic; }; chain i { type filter hook input priority 0; tcp dport 22 add @bad { ip saddr }; ip saddr @bad drop; }; }'")
+		rules := read(t)
+		set := rules.Tables[0].Sets["bad"]
+		if set == nil || !set.Noted {
+			t.Fatalf("the set is %+v", set)
+		}
+		set.Flags &^= unix.NFT_SET_EVAL
+		if got := verdict(Judge(rules, traffic)); !strings.Contains(got, "of chain i of table f drops what may be received") {
+			t.Errorf("judged %q", got)
+		}
+	})
 }

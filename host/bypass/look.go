@@ -20,21 +20,21 @@ import (
 // look reads what the host does with t in the namespace of the calling thread, and judges it. ours is the name of the
 // program at the NIC that is not looked at.
 func look(t Traffic, ours string) error {
+	nic, err := netlink.LinkByName(t.Device)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", t.Device, err)
+	}
+	t.Stacked = Stacked(nic)
 	for _, against := range []func() error{
 		func() error { return unheard(t, ours) },
 		func() error { return filtered(t) },
-		func() error { return atRoutes(t) },
+		func() error { return atRoutes(t, nic) },
 		func() error { return byDefault() },
 	} {
 		if err := against(); err != nil {
 			return err
 		}
 	}
-	nic, err := netlink.LinkByName(t.Device)
-	if err != nil {
-		return fmt.Errorf("interface %s: %w", t.Device, err)
-	}
-	t.Stacked = nic.Type() != "device" && nic.Type() != "veth"
 	conn, err := nft.Dial()
 	if err != nil {
 		return err
@@ -47,6 +47,12 @@ func look(t Traffic, ours string) error {
 	return Judge(rules, t)
 }
 
+// Stacked reports whether an interface stands on others, such as a bond or a VLAN does: what arrives there may have got a mark
+// below. Between namespaces a veth takes marks away, within one it does not.
+func Stacked(l netlink.Link) bool {
+	return l.Type() != "device" && (l.Type() != "veth" || l.Attrs().NetNsID < 0)
+}
+
 // unheard is of what the kernel tells no news: it is looked at again and again, and has to be cheap.
 func unheard(t Traffic, ours string) error {
 	if err := legacyRules(); err != nil {
@@ -55,9 +61,9 @@ func unheard(t Traffic, ours string) error {
 	if err := balanced(); err != nil {
 		return err
 	}
-	what, err := link.NetfilterPrograms()
+	what, err := link.StackPrograms()
 	if err == nil && what != "" {
-		err = fmt.Errorf("%s is a hook of netfilter", what)
+		err = errors.New(what)
 	}
 	if err == nil {
 		what, err = link.ProgramsBeside(t.Index, ours)
@@ -137,12 +143,8 @@ func begin(name string) ([]byte, error) {
 
 // atRoutes is of the way that packets take in: whether the host takes them for its own, by the NIC, with rp_filter as it
 // is. The kernel is asked, which goes the whole way. How they leave is asked of each packet by the program itself.
-func atRoutes(t Traffic) error {
-	l, err := netlink.LinkByName(t.Device)
-	if err != nil {
-		return fmt.Errorf("interface %s: %w", t.Device, err)
-	}
-	if master := l.Attrs().MasterIndex; master != 0 {
+func atRoutes(t Traffic, nic netlink.Link) error {
+	if master := nic.Attrs().MasterIndex; master != 0 {
 		return fmt.Errorf("%s belongs to another interface (%s), such as a VRF", t.Device, link.NameOf(master))
 	}
 	rules, err := link.Dump(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_V4) })
@@ -152,6 +154,9 @@ func atRoutes(t Traffic) error {
 	for _, r := range rules {
 		if r.Sport != nil || r.Dport != nil || r.IPProto != 0 || r.Tos != 0 {
 			return fmt.Errorf("the rule %d of routes (ip rule) asks for ports, protocols or TOS", r.Priority)
+		}
+		if t.Stacked && (r.Mark != 0 || r.Mask != nil) {
+			return fmt.Errorf("the rule %d of routes (ip rule) asks for a mark, which what arrives at %s may have got below it", r.Priority, t.Device)
 		}
 	}
 	for _, p := range t.Peers {

@@ -1,6 +1,7 @@
 package bypass
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -53,6 +54,35 @@ func program(t *testing.T, kind ebpf.ProgramType, result int32) *ebpf.Program {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	return p
+}
+
+// A program that chooses the sockets of what arrives may choose another one than the VXLAN device's.
+func TestLookAtSockets(t *testing.T) {
+	ns, traffic := host(t)
+	traffic.Peers = nil
+	ns.Do(func() {
+		if err := look(traffic, "none"); err != nil {
+			t.Error(err)
+		}
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "others", Type: ebpf.SkLookup, AttachType: ebpf.AttachSkLookup, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		here, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer here.Close()
+		at, err := bpflink.AttachNetNs(int(here.Fd()), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer at.Close()
+		if got := verdict(look(traffic, "none")); !strings.Contains(got, "chooses the sockets of what arrives") {
+			t.Errorf("judged %q", got)
+		}
+	})
 }
 
 // What arrives by a bridge, a bond or a VLAN may have a mark, which something below has given it.

@@ -81,7 +81,7 @@ func (w *way) verdictMap(e nft.Step, surely bool) (next, error) {
 
 // find is the element that a value is, or lies in.
 func find(s *nft.Values, key bits) (int, answer) {
-	if s.Flags&volatile != 0 || slices.ContainsFunc(s.Elements, func(e nft.Element) bool { return e.Odd || e.Flags&catchall != 0 || len(e.Key) != s.Length }) {
+	if s.Noted || s.Flags&volatile != 0 || slices.ContainsFunc(s.Elements, func(e nft.Element) bool { return e.Odd || e.Flags&catchall != 0 || len(e.Key) != s.Length }) {
 		return 0, maybe
 	}
 	if s.Flags&unix.NFT_SET_INTERVAL != 0 {

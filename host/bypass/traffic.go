@@ -59,6 +59,7 @@ func (p packet) String() string {
 // invalid: conntrack takes it for that only if it is cut, or its length or checksum is wrong, and programs at a NIC leave
 // such packets alone. Untracked is what a rule has made so, which is a reason by itself.
 const (
+	stateInvalid     = 1 << 0
 	stateEstablished = 1 << 1
 	stateRelated     = 1 << 2
 	stateNew         = 1 << 3

@@ -18,15 +18,15 @@ import (
 
 // Watch judges traffic as a namespace's rules are, and hears of their changes.
 type Watch struct {
-	ours     string
-	withdraw func()
-	again    func()
+	ours string
+	tell Tell
 
 	firewall, security *news
 	network            *link.Watch
 	changed            chan struct{}
 	heard              atomic.Uint64 // changes
 	state              atomic.Int32
+	damper             damper
 
 	mu      sync.Mutex
 	judged  bool
@@ -37,6 +37,18 @@ type Watch struct {
 
 	about atomic.Pointer[about] // who hears of changes does not wait for mu, which is held while rules are read
 }
+
+// Tell is what a Watch calls.
+type Tell struct {
+	// Withdraw is called as soon as anything has changed that may matter, and Again when it has been calm for a moment.
+	Withdraw, Again func()
+	// Renew is called each second in which all was looked at that has to be. Who is judged relies on it for as long as Lease
+	// behind that, and no longer. It returns false if that has ended before: nobody has heard of changes meanwhile.
+	Renew func() bool
+}
+
+// Lease is for how long a judgement is relied on without Renew: a process that is stopped hears of nothing.
+const Lease = 3 * time.Second
 
 // about is what is judged.
 type about struct {
@@ -53,16 +65,14 @@ const (
 )
 
 const (
-	calm   = 300 * time.Millisecond // without a change, before it is judged anew
-	glance = time.Second            // how often it is looked at what the kernel tells nobody of
-	stale  = 20 * time.Second       // for as long a judgement is good, whatever is heard
+	glance = time.Second      // how often it is looked at what the kernel tells nobody of
+	stale  = 20 * time.Second // for as long a judgement is good, whatever is heard
 )
 
-// Open returns a Watch of the calling thread's namespace. It calls withdraw as soon as anything has changed that may
-// matter, and again when it has been calm for a moment. ours is the name of the program at the NIC that it does not
+// Open returns a Watch of the calling thread's namespace. ours is the name of the program at the NIC that it does not
 // look at. The caller runs it, and closes it then.
-func Open(ours string, withdraw, again func()) (*Watch, error) {
-	w := &Watch{ours: ours, withdraw: withdraw, again: again, changed: make(chan struct{}, 1)}
+func Open(ours string, tell Tell) (*Watch, error) {
+	w := &Watch{ours: ours, tell: tell, changed: make(chan struct{}, 1)}
 	var err error
 	if w.firewall, err = openNews(unix.NETLINK_NETFILTER, groupNFTables); err != nil {
 		return nil, fmt.Errorf("watch the changes of nftables: %w", err)
@@ -108,6 +118,12 @@ func (w *Watch) Judge(t Traffic) error {
 		return errNotWatching
 	}
 	heard := w.heard.Load()
+	if w.damper.rest(time.Now()) > 0 {
+		if needs := w.damper.needs(); needs > leastCalm {
+			return fmt.Errorf("%w; that happens often: it waits until nothing has changed for %s", ErrLooking, needs.Round(100*time.Millisecond))
+		}
+		return ErrLooking
+	}
 	if w.judged && w.at == heard && time.Since(w.when) < stale && w.traffic.equal(t) {
 		return w.last
 	}
@@ -115,12 +131,13 @@ func (w *Watch) Judge(t Traffic) error {
 	w.about.Store(&about{traffic: t})
 	heard = w.heard.Load() // what changes from here on is heard of
 	w.about.Store(&about{t, true, said(unheard(t, w.ours))})
+	began := time.Now()
 	err := look(t, w.ours)
-	if w.heard.Load() != heard {
-		w.judged = false
+	w.judged, w.at, w.last, w.when = w.heard.Load() == heard, heard, err, time.Now()
+	w.damper.read(w.when.Sub(began))
+	if !w.judged {
 		return ErrLooking
 	}
-	w.judged, w.at, w.last, w.when = true, heard, err, time.Now()
 	return err
 }
 
@@ -142,7 +159,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	go func() { stopped <- g.Wait() }()
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
-	quiet := time.NewTimer(calm)
+	quiet := time.NewTimer(leastCalm)
 	defer quiet.Stop()
 	for {
 		select {
@@ -152,9 +169,13 @@ func (w *Watch) Run(ctx context.Context) error {
 			}
 			return err
 		case <-w.changed:
-			quiet.Reset(calm)
+			quiet.Reset(w.damper.needs())
 		case <-quiet.C:
-			w.again()
+			if rest := w.damper.rest(time.Now()); rest > 0 {
+				quiet.Reset(rest)
+				continue
+			}
+			w.tell.Again()
 		case <-tick.C:
 			w.glance()
 		}
@@ -164,7 +185,8 @@ func (w *Watch) Run(ctx context.Context) error {
 // hear is called when something has changed. Nobody relies on a judgement that is older: its number comes first.
 func (w *Watch) hear() {
 	w.heard.Add(1)
-	w.withdraw()
+	w.damper.heard(time.Now())
+	w.tell.Withdraw()
 	select {
 	case w.changed <- struct{}{}:
 	default:
@@ -184,7 +206,7 @@ func (w *Watch) hearOfNetwork(c link.Change) {
 	case link.LinkChange:
 		matters = c.Index == t.Index || c.Name == t.Device || c.Name == t.Tunnel
 	case link.FilterChange:
-		matters = c.Index == t.Index || c.Index == t.TunnelIndex
+		matters = c.Index == t.Index || c.Index == t.TunnelIndex || c.Index < 0 // below 0: of a block that several share
 	case link.RouteChange, link.RuleChange:
 		matters = !c.V6
 	case link.SwitchChange:
@@ -197,7 +219,7 @@ func (w *Watch) hearOfNetwork(c link.Change) {
 
 // glance looks at what the kernel tells no news of.
 func (w *Watch) glance() {
-	if a := w.about.Load(); a != nil && a.looked && said(unheard(a.traffic, w.ours)) != a.seen {
+	if a := w.about.Load(); a != nil && a.looked && (said(unheard(a.traffic, w.ours)) != a.seen || !w.tell.Renew()) {
 		w.hear()
 	}
 }

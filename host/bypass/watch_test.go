@@ -10,7 +10,7 @@ import (
 // Who hears of a change does not wait until rules are read.
 func TestHeardWhileJudging(t *testing.T) {
 	withdrawn := make(chan struct{}, 1)
-	w := &Watch{withdraw: func() { withdrawn <- struct{}{} }, changed: make(chan struct{}, 1)}
+	w := &Watch{tell: Tell{Withdraw: func() { withdrawn <- struct{}{} }}, changed: make(chan struct{}, 1)}
 	w.mu.Lock() // as Judge does
 	defer w.mu.Unlock()
 	go w.hearOfNetwork(link.Change{Kind: link.RouteChange})

@@ -105,9 +105,9 @@ func filtersBeside(l netlink.Link, hook Hook) (string, error) {
 	return "", nil
 }
 
-// NetfilterPrograms names a BPF program that is a hook of netfilter, in whatever namespace: the kernel does not tell. "":
-// there is none.
-func NetfilterPrograms() (string, error) {
+// StackPrograms says of a BPF program that it is a hook of netfilter, or chooses sockets (BPF_PROG_TYPE_SK_LOOKUP), in
+// whatever namespace: of the first the kernel does not tell which. "": there is none.
+func StackPrograms() (string, error) {
 	var all bpflink.Iterator
 	defer all.Close()
 	for all.Next() {
@@ -116,7 +116,10 @@ func NetfilterPrograms() (string, error) {
 			return "", fmt.Errorf("look at BPF link %d: %w", all.ID, err)
 		}
 		if info.Type == bpflink.NetfilterType {
-			return fmt.Sprintf("the BPF program %d", info.Program), nil
+			return fmt.Sprintf("the BPF program %d is a hook of netfilter", info.Program), nil
+		}
+		if ns := info.NetNs(); ns != nil && ebpf.AttachType(ns.AttachType) == ebpf.AttachSkLookup {
+			return fmt.Sprintf("the BPF program %d chooses the sockets of what arrives", info.Program), nil
 		}
 	}
 	if err := all.Err(); err != nil {

@@ -27,13 +27,15 @@ type Content struct {
 
 // InPlace is a chain. A base chain has a hook, and a policy for what its rules say nothing of.
 type InPlace struct {
-	Name    string
-	Base    bool
-	Hook    uint32
-	Devices []string // of a base chain at interfaces
-	Unnamed bool     // that of a base chain says more of these than this package knows
-	Drops   bool     // the policy
-	Rules   []Line
+	Name string
+	Base bool
+	Hook uint32
+	// Priority orders base chains at a hook: the smaller comes first.
+	Priority int32
+	Devices  []string // of a base chain at interfaces
+	Unnamed  bool     // that of a base chain says more of these than this package knows
+	Drops    bool     // the policy
+	Rules    []Line
 }
 
 // Line is a rule: its expressions in order.
@@ -53,6 +55,7 @@ type Step struct {
 type Values struct {
 	Flags    uint32 // unix.NFT_SET_...
 	Length   int    // of a key
+	Noted    bool   // rules add to it, or take from it, as packets come, which the kernel tells nobody
 	Elements []Element
 }
 
@@ -129,12 +132,17 @@ func (c *Conn) family(family byte, r *Ruleset) error {
 			at[[2]string{t.Name, t.Chains[i].Name}] = &t.Chains[i]
 		}
 	}
+	noted := map[[2]string]bool{}
 	for _, attrs := range rules {
 		chain := at[[2]string{name(attrs, unix.NFTA_RULE_TABLE), name(attrs, unix.NFTA_RULE_CHAIN)}]
 		if chain == nil {
 			return errChanged
 		}
-		chain.Rules = append(chain.Rules, lineOf(attrs))
+		line := lineOf(attrs)
+		chain.Rules = append(chain.Rules, line)
+		for _, set := range line.notes() {
+			noted[[2]string{name(attrs, unix.NFTA_RULE_TABLE), set}] = true
+		}
 	}
 	sets, err := c.all(family, unix.NFT_MSG_GETSET)
 	if err != nil {
@@ -144,6 +152,7 @@ func (c *Conn) family(family byte, r *Ruleset) error {
 		t := in(name(attrs, unix.NFTA_SET_TABLE))
 		v := &Values{Flags: number(attribute(attrs, unix.NFTA_SET_FLAGS)), Length: int(number(attribute(attrs, unix.NFTA_SET_KEY_LEN)))}
 		set := name(attrs, unix.NFTA_SET_NAME)
+		v.Noted = noted[[2]string{t.Name, set}]
 		if v.Elements, err = c.elements(family, t.Name, set); err != nil {
 			return fmt.Errorf("read the set %s of nftables' table %s: %w", set, t.Name, err)
 		}
@@ -205,7 +214,7 @@ func chainOf(attrs []byte) InPlace {
 	if hook == nil {
 		return h
 	}
-	h.Base, h.Hook = true, number(attribute(hook, unix.NFTA_HOOK_HOOKNUM))
+	h.Base, h.Hook, h.Priority = true, number(attribute(hook, unix.NFTA_HOOK_HOOKNUM)), int32(number(attribute(hook, unix.NFTA_HOOK_PRIORITY)))
 	h.Drops = len(attribute(attrs, unix.NFTA_CHAIN_POLICY)) == 4 && number(attribute(attrs, unix.NFTA_CHAIN_POLICY)) != 1 // NF_ACCEPT
 	if dev := name(hook, unix.NFTA_HOOK_DEV); dev != "" {
 		h.Devices = append(h.Devices, dev)
@@ -236,6 +245,16 @@ func lineOf(attrs []byte) Line {
 		l.Exprs = append(l.Exprs, Step{Name: name(e, unix.NFTA_EXPR_NAME), Attrs: attribute(e, unix.NFTA_EXPR_DATA)})
 	}
 	return l
+}
+
+// notes are the sets that the rule changes as packets come.
+func (l Line) notes() (sets []string) {
+	for _, e := range l.Exprs {
+		if e.Name == "dynset" {
+			sets = append(sets, name(e.Attrs, unix.NFTA_DYNSET_SET_NAME))
+		}
+	}
+	return sets
 }
 
 func name(attrs []byte, kind int) string { return string(trimmed(attribute(attrs, kind))) }

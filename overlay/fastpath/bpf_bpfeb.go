@@ -19,6 +19,7 @@ const (
 	bpfMapGvConfig          = "gv_config"
 	bpfMapGvFpCounters      = "gv_fp_counters"
 	bpfMapGvHeld            = "gv_held"
+	bpfMapGvLease           = "gv_lease"
 	bpfMapGvLocals          = "gv_locals"
 	bpfMapGvRanges          = "gv_ranges"
 	bpfMapGvUdpFlows        = "gv_udp_flows"
@@ -89,6 +90,7 @@ type bpfMapSpecs struct {
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
 	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
+	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
 	GvUdpFlows   *ebpf.MapSpec `ebpf:"gv_udp_flows"`
@@ -123,6 +125,7 @@ type bpfMaps struct {
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
 	GvHeld       *ebpf.Map `ebpf:"gv_held"`
+	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
 	GvUdpFlows   *ebpf.Map `ebpf:"gv_udp_flows"`
@@ -133,6 +136,7 @@ func (m *bpfMaps) Close() error {
 		m.GvConfig,
 		m.GvFpCounters,
 		m.GvHeld,
+		m.GvLease,
 		m.GvLocals,
 		m.GvRanges,
 		m.GvUdpFlows,

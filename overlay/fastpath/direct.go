@@ -29,6 +29,8 @@ type Underlay struct {
 	Encrypted bool
 	// IPsec: what goes to other hosts is to be protected by IPsec, whose policies programs at a NIC would pass by.
 	IPsec bool
+	// marks: what arrives may have a mark, which something below Device has given it.
+	marks bool
 }
 
 // directly makes packets between hosts direct in c, with the program at the NIC, or says
@@ -44,10 +46,11 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 	if u.IPsec {
 		return errors.New("what goes to other hosts is to go by IPsec (GRAPEVINE_IPSEC=require), which it would pass by")
 	}
-	nic, err := plainNIC(u)
+	nic, marks, err := plainNIC(u)
 	if err != nil {
 		return err
 	}
+	u.marks = marks
 	if text, err := os.ReadFile("/proc/sys/net/ipv4/conf/lo/forwarding"); err != nil || strings.TrimSpace(string(text)) != "1" {
 		return errors.New("the programs can look up routes only where net.ipv4.ip_forward and net.ipv4.conf.lo.forwarding are 1")
 	}
@@ -64,7 +67,6 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 	}
 	if p.judged {
 		p.peers = peersOf(in.VTEPs)
-		p.word.ask()
 		err := p.cfg.Judge(bypass.Traffic{Device: u.Device, Index: int(nic), Tunnel: p.cfg.Tunnel, TunnelIndex: int(c.Tunnel), Own: u.VTEP, Port: u.Port, Peers: p.peers, LeastPort: least, EndPort: end})
 		if err != nil {
 			return err
@@ -106,14 +108,18 @@ const (
 	heldUnderlay
 )
 
-// Withdraw makes nothing direct until a Widen that has begun to judge after it, where it is only so while Config.Judge lets it.
+// Withdraw makes nothing direct until a Widen that has begun after it, where it is only so while Config.Judge lets it.
 // It costs one system call, and waits for nobody who judges.
 func (p *Path) Withdraw() error {
 	if err := p.word.withdraw(); err != nil {
-		return fmt.Errorf("take packets between hosts back to the VXLAN device: %w", err)
+		return fmt.Errorf("take packets between hosts back to the VXLAN device (the programs were taken out instead): %w", err)
 	}
 	return nil
 }
+
+// Renew lets what was judged count for bypass.Lease from now on. It returns false if that had ended, and nothing is direct.
+// It waits for nobody who judges.
+func (p *Path) Renew() bool { return p.word.renew() }
 
 // withdrawFor makes nothing direct, where that is judged, before the programs learn of a host of which it was not.
 func (p *Path) withdrawFor(in pipeline.Input) error {
@@ -136,26 +142,26 @@ func peersOf(vteps []pipeline.VTEP) (peers []netip.Addr) {
 	return peers
 }
 
-// plainNIC is the index of an Ethernet device that has the VTEP, of IPv4.
-func plainNIC(u Underlay) (uint32, error) {
+// plainNIC is the index of an Ethernet device that has the VTEP, of IPv4, and whether it stands on others.
+func plainNIC(u Underlay) (nic uint32, stacked bool, err error) {
 	if !u.VTEP.Is4() {
-		return 0, fmt.Errorf("the underlay %s is not IPv4", u.VTEP)
+		return 0, false, fmt.Errorf("the underlay %s is not IPv4", u.VTEP)
 	}
 	l, err := netlink.LinkByName(u.Device)
 	if err != nil {
-		return 0, fmt.Errorf("underlay %s: %w", u.Device, err)
+		return 0, false, fmt.Errorf("underlay %s: %w", u.Device, err)
 	}
 	if kind := l.Attrs().EncapType; kind != "ether" {
-		return 0, fmt.Errorf("the underlay %s is no Ethernet device, but %s", u.Device, kind)
+		return 0, false, fmt.Errorf("the underlay %s is no Ethernet device, but %s", u.Device, kind)
 	}
 	addrs, err := link.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, unix.AF_INET) })
 	if err != nil {
-		return 0, fmt.Errorf("addresses of %s: %w", u.Device, err)
+		return 0, false, fmt.Errorf("addresses of %s: %w", u.Device, err)
 	}
 	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(net.IP(u.VTEP.AsSlice())) }) {
-		return 0, fmt.Errorf("%s does not have the VTEP's address %s (NAT?)", u.Device, u.VTEP)
+		return 0, false, fmt.Errorf("%s does not have the VTEP's address %s (NAT?)", u.Device, u.VTEP)
 	}
-	return uint32(l.Attrs().Index), nil
+	return uint32(l.Attrs().Index), bypass.Stacked(l), nil
 }
 
 // sourcePorts are those that the VXLAN device takes: the upper one is not among them.
@@ -181,7 +187,7 @@ func passedBy(policies []netlink.XfrmPolicy, u Underlay, nic uint32, vteps []pip
 		switch {
 		case p.Dir != netlink.XFRM_DIR_IN && p.Dir != netlink.XFRM_DIR_OUT:
 		case p.Action == netlink.XFRM_POLICY_ALLOW && len(p.Tmpls) == 0: // it wants nothing
-		case p.Mark != nil && p.Mark.Value != 0: // our packets have none
+		case p.Mark != nil && p.Mark.Value != 0 && !(u.marks && p.Dir == netlink.XFRM_DIR_IN): // our packets have none
 		case p.Ifid != 0, p.Ifindex != 0 && p.Ifindex != int(nic):
 		case p.Proto != 0 && p.Proto != unix.IPPROTO_UDP, p.DstPort != 0 && p.DstPort != int(u.Port):
 		case !contains(here, u.VTEP):

@@ -715,4 +715,16 @@ func TestPassedBy(t *testing.T) {
 			t.Errorf("%s: %v", c.what, got)
 		}
 	}
+	marked := func(dir netlink.Dir, src, dst *net.IPNet) []netlink.XfrmPolicy {
+		return []netlink.XfrmPolicy{{Dir: dir, Src: src, Dst: dst, Tmpls: esp, Mark: &netlink.XfrmMark{Value: 7, Mask: 7}}}
+	}
+	for _, stacked := range []bool{false, true} {
+		u.marks = stacked
+		if got := passedBy(marked(in, there, here), u, 2, vteps); (got != nil) != stacked {
+			t.Errorf("of a mark, what arrives, by a bond %v: %v", stacked, got)
+		}
+		if got := passedBy(marked(out, here, there), u, 2, vteps); got != nil {
+			t.Errorf("of a mark, what leaves, by a bond %v: %v", stacked, got)
+		}
+	}
 }

@@ -36,25 +36,16 @@ func judgedHosts(t *testing.T) (a, b *host) {
 // judge begins what the agent does in that mode.
 func (h *host) judge() {
 	h.t.Helper()
-	var w *bypass.Watch
-	h.Do(func() {
-		var err error
-		w, err = bypass.Open(AtNIC, func() { must(h.t, h.path.Withdraw()) }, func() { h.apply() })
-		must(h.t, err)
-	})
+	l := bypass.NewLookout(AtNIC, bypass.Tell{Withdraw: func() { must(h.t, h.path.Withdraw()) }, Again: func() { h.apply() }, Renew: h.path.Renew}, func(err error) { h.t.Error(err) })
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Add(1)
 	go func() {
 		defer ended.Done()
-		h.Do(func() {
-			if err := w.Run(ctx); err != nil {
-				h.t.Error(err)
-			}
-		})
+		h.Do(func() { l.Run(ctx) })
 	}()
-	h.t.Cleanup(func() { cancel(); ended.Wait(); w.Close() })
-	h.path.cfg.Judge = w.Judge
+	h.t.Cleanup(func() { cancel(); ended.Wait() })
+	h.path.cfg.Judge = l.Judge
 	h.Do(func() { must(h.t, h.path.StartJudged()) })
 	h.apply()
 }
@@ -105,6 +96,7 @@ func TestJudgedObeysRules(t *testing.T) {
 		{"the policy of iptables-legacy", b, "iptables-legacy -P INPUT DROP", "iptables-legacy -P INPUT ACCEPT", "iptables-legacy has rules", false},
 		{"nft", a, "nft add table inet t; nft add chain inet t o '{ type filter hook output priority 0; }'; nft add rule inet t o udp dport 4789 drop", "nft delete table inet t", "chain o of table t drops", false},
 		{"nft at the NIC", b, "nft add table netdev t; nft add chain netdev t i '{ type filter hook ingress device eth0 priority 0; }'; nft add rule netdev t i udp dport 4789 drop", "nft delete table netdev t", "is at the interface eth0", false},
+		{"nft at the NIC, leaving", a, "nft add table netdev t; nft add chain netdev t o '{ type filter hook egress device eth0 priority 0; }'; nft add rule netdev t o ip protocol udp drop", "nft delete table netdev t", "is at the interface eth0", false},
 		{"a set", b, "nft 'table inet t { set bad { type ipv4_addr; }; chain i { type filter hook input priority 0; ip saddr @bad drop; }; }'; nft add element inet t bad '{ 10.9.0.1 }'", "nft delete table inet t", "chain i of table t drops", false},
 		{"it is only logged", b, "iptables-nft -I INPUT -p udp --dport 4789 -j LOG", "iptables-nft -F INPUT", "does LOG to", true},
 		{"rp_filter", b, "ip route add 10.9.0.1 dev gvvxlan; sysctl -qw net.ipv4.conf.eth0.rp_filter=1", "sysctl -qw net.ipv4.conf.eth0.rp_filter=0; ip route del 10.9.0.1 dev gvvxlan", "rp_filter", false},
@@ -258,5 +250,114 @@ func TestWithdrawnWhileJudging(t *testing.T) {
 	must(t, a.path.Withdraw())
 	if err := a.path.Direct(); !errors.Is(err, bypass.ErrLooking) || inForce() {
 		t.Errorf("packets are direct behind a change (%v)", err)
+	}
+}
+
+// passing makes packets of a host direct for as long as Renew is called, whatever its rules are.
+func passing(t *testing.T) (a *host) {
+	a, _ = twoHosts(t)
+	a.path.cfg.Underlay = Underlay{Device: "eth0", VTEP: addrs("10.9.0.1")[0], Port: vxlanPort}
+	a.Do(func() { must(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)) })
+	a.path.cfg.Judge = func(bypass.Traffic) error { return nil }
+	a.Do(func() { must(t, a.path.StartJudged()) })
+	return a
+}
+
+// What changes after a pass has begun, and before it asks for a judgement, makes void what it has read.
+func TestWithdrawnWhileWidening(t *testing.T) {
+	a := passing(t)
+	device, asked := a.path.cfg.Device, false
+	a.path.cfg.Device = func(endpoint string) string {
+		if !asked {
+			must(t, a.path.Withdraw())
+		}
+		return device(endpoint)
+	}
+	a.path.cfg.Judge = func(bypass.Traffic) error {
+		asked = true
+		return nil
+	}
+	a.apply()
+	if err := a.path.Direct(); !errors.Is(err, bypass.ErrLooking) {
+		t.Errorf("packets are direct by what was read before a change (%v)", err)
+	}
+	a.path.cfg.Device = device
+	a.apply()
+	if err := a.path.Direct(); err != nil {
+		t.Errorf("packets are not direct: %v", err)
+	}
+}
+
+// An agent that is stopped hears of no rule: packets take the VXLAN device then. When it goes on, it judges anew first.
+func TestLeaseEnds(t *testing.T) {
+	a := passing(t)
+	a.apply()
+	if n := a.ping("10.128.1.7", 56); n != 5 {
+		t.Fatalf("%d of 5 pings were answered", n)
+	}
+	ovstest.Eventually(t, 30*time.Second, func() error {
+		must(t, a.path.Withdraw())
+		a.apply()
+		if before := a.byTunnel(); a.ping("10.128.1.7", 56) != 5 || a.byTunnel() != before {
+			return errors.New("packets go by the VXLAN device at first")
+		}
+		return nil
+	})
+	ovstest.Eventually(t, 30*time.Second, func() error {
+		before := a.byTunnel()
+		if n := a.ping("10.128.1.7", 56); n != 5 {
+			t.Errorf("%d of 5 pings were answered", n)
+		}
+		if n := a.byTunnel() - before; n != 10 {
+			return fmt.Errorf("%d of 10 packets went by the VXLAN device", n)
+		}
+		return nil
+	})
+	a.apply()
+	if err := a.path.Direct(); err == nil {
+		t.Error("packets are direct again by a judgement of before")
+	}
+	if a.path.Renew() {
+		t.Error("nobody is told that the lease had ended")
+	}
+	must(t, a.path.Withdraw())
+	a.apply()
+	if err := a.path.Direct(); err != nil || !a.path.Renew() {
+		t.Errorf("packets are not direct, or for no time: %v", err)
+	}
+}
+
+// Where a change cannot be told to the programs they are taken out.
+func TestWithdrawFails(t *testing.T) {
+	a := passing(t)
+	a.apply()
+	a.ping("10.128.1.7", 56) // the hosts know each other's MAC addresses now
+	must(t, a.path.Withdraw())
+	a.apply()
+	broken := *a.path.objs
+	config, err := broken.GvConfig.Clone()
+	must(t, err)
+	must(t, config.Close())
+	broken.GvConfig = config
+	whole := a.path.word.objs
+	a.path.word.objs = &broken
+	if err := a.path.Withdraw(); err == nil {
+		t.Fatal("a map that is closed was written")
+	}
+	before := a.byTunnel()
+	if n := a.ping("10.128.1.7", 56); n != 5 {
+		t.Errorf("%d of 5 pings were answered", n)
+	}
+	if n := a.byTunnel() - before; n != 10 {
+		t.Errorf("%d of 10 packets went by the VXLAN device", n)
+	}
+	if a.path.Renew() {
+		t.Error("the lease is renewed")
+	}
+	a.path.word.objs = whole
+	must(t, a.path.Withdraw())
+	a.apply()
+	if err := a.path.Direct(); err != nil {
+		t.Errorf("packets are not direct in the end: %v", err)
 	}
 }

@@ -204,6 +204,7 @@ func (p *Path) Widen(_ context.Context, in pipeline.Input) error {
 }
 
 func (p *Path) widen(in pipeline.Input) error {
+	p.word.ask() // what is heard from here on makes void all that is read
 	if err := p.withdrawFor(in); err != nil {
 		return err
 	}
@@ -410,7 +411,7 @@ func (p *Path) load() error {
 		return errors.Join(fmt.Errorf("hold the program that delivers from the gateway: %w", err), objs.Close())
 	}
 	p.objs = objs
-	p.word.use(objs.GvConfig)
+	p.word.use(objs)
 	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, counters: objs.GvFpCounters}
 	for name, index := range running {
 		if err := p.attach(name, index); err != nil {
@@ -435,13 +436,13 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 		if err := link.AdoptMaps(id, spec, old); err != nil {
 			return err
 		}
-		for _, name := range []string{bpfMapGvUdpFlows, bpfMapGvHeld} { // not all have these; they begin empty
+		for _, name := range []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease} { // not all have these; they begin empty
 			if m := old[name]; m != nil {
 				_ = m.Close()
 				delete(old, name)
 			}
 		}
-		if len(old) < len(spec.Maps)-2 { // of another version: none, rather than a part
+		if len(old) < len(spec.Maps)-3 { // of another version: none, rather than a part
 			for name, m := range old {
 				_ = m.Close()
 				delete(old, name)

@@ -19,6 +19,7 @@ const (
 	verdictMapGvConfig          = "gv_config"
 	verdictMapGvFpCounters      = "gv_fp_counters"
 	verdictMapGvHeld            = "gv_held"
+	verdictMapGvLease           = "gv_lease"
 	verdictMapGvLocals          = "gv_locals"
 	verdictMapGvRanges          = "gv_ranges"
 	verdictMapGvUdpFlows        = "gv_udp_flows"
@@ -90,6 +91,7 @@ type verdictMapSpecs struct {
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
 	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
+	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
 	GvUdpFlows   *ebpf.MapSpec `ebpf:"gv_udp_flows"`
@@ -125,6 +127,7 @@ type verdictMaps struct {
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
 	GvHeld       *ebpf.Map `ebpf:"gv_held"`
+	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
 	GvUdpFlows   *ebpf.Map `ebpf:"gv_udp_flows"`
@@ -136,6 +139,7 @@ func (m *verdictMaps) Close() error {
 		m.GvConfig,
 		m.GvFpCounters,
 		m.GvHeld,
+		m.GvLease,
 		m.GvLocals,
 		m.GvRanges,
 		m.GvUdpFlows,

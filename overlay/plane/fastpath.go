@@ -25,12 +25,12 @@ type fastPath struct {
 	spare bool // the kernel's own datapath does nearly as well
 	log   *slog.Logger
 
-	watch atomic.Pointer[bypass.Watch] // of what the host does with packets; nil: it does not matter
+	lookout atomic.Pointer[bypass.Lookout] // of what the host does with packets; nil: it does not matter
 
 	mu   sync.Mutex
 	want string                      // auto, on, off, look or direct
 	why  error                       // why it is off
-	stop func()                      // ends watch
+	stop func()                      // ends lookout
 	pass func(context.Context) error // of the overlay
 }
 

@@ -16,36 +16,30 @@ var errNotLooking = errors.New("the agent does not look at this host's rules")
 
 // judge says why packets between hosts are not to be direct; nil: they may be.
 func (f *fastPath) judge(t bypass.Traffic) error {
-	if w := f.watch.Load(); w != nil {
-		return w.Judge(t)
+	if l := f.lookout.Load(); l != nil {
+		return l.Judge(t)
 	}
 	return errNotLooking
 }
 
-// look begins to hear of changes of the host's rules; f.mu is held. Without it nothing is direct.
+// look begins to hear of changes of the host's rules; f.mu is held. While it does not, nothing is direct.
 func (f *fastPath) look() {
 	ctx, cancel := context.WithCancel(context.Background())
-	w, err := bypass.Open(fastpath.AtNIC, f.withdraw, func() { go f.lookAgain(ctx) })
-	if err != nil {
-		cancel()
-		f.log.Warn("packets between hosts take the VXLAN device: the agent cannot hear of changes of this host's rules", "err", err)
-		return
-	}
+	l := bypass.NewLookout(fastpath.AtNIC, bypass.Tell{Withdraw: f.withdraw, Again: func() { go f.lookAgain(ctx) }, Renew: f.path.Renew}, func(err error) {
+		f.log.Warn("packets between hosts take the VXLAN device: the agent does not hear of changes of this host's rules, and tries again", "err", err)
+	})
 	ended := make(chan struct{})
-	f.watch.Store(w)
+	f.lookout.Store(l)
 	f.stop = func() { cancel(); <-ended }
 	go func() {
 		defer close(ended)
-		defer w.Close()
-		if err := w.Run(ctx); err != nil {
-			f.log.Warn("packets between hosts take the VXLAN device: the agent does not hear of changes of this host's rules any more", "err", err)
-		}
+		l.Run(ctx)
 	}()
 }
 
 // unwatch ends what look began; f.mu is held.
 func (f *fastPath) unwatch() {
-	f.watch.Store(nil)
+	f.lookout.Store(nil)
 	if f.stop != nil {
 		f.stop()
 		f.stop = nil
@@ -79,7 +73,7 @@ func (f *fastPath) looked(ctx context.Context) {
 // withdraw takes packets between hosts back to the VXLAN device, at once.
 func (f *fastPath) withdraw() {
 	if err := f.path.Withdraw(); err != nil {
-		f.log.Warn("packets between hosts could not be taken back to the VXLAN device", "err", err)
+		f.log.Warn("packets between hosts could not be taken back to the VXLAN device as usual", "err", err)
 	}
 }
 

@@ -166,6 +166,14 @@ struct {
 	__type(value, __u32);
 } gv_held SEC(".maps");
 
+// Until when what was judged counts, by bpf_ktime_get_coarse_ns: an agent that hears of nothing does not put it off.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} gv_lease SEC(".maps");
+
 #ifdef VERDICT
 struct verdict {
 	__u32 ifindex;
@@ -911,13 +919,22 @@ int gv_endpoint(struct __sk_buff *skb)
 	return endpoint(skb, c, c->underlay);
 }
 
+// judged is the index of the NIC by which packets are direct while an agent holds these programs and hears of changes.
+static __always_inline __u32 judged(const struct config *c)
+{
+	__u32 zero = 0;
+	const __u64 *until = bpf_map_lookup_elem(&gv_lease, &zero);
+
+	return until && bpf_ktime_get_coarse_ns() < *until ? c->judged : 0;
+}
+
 // gv_endpoint_judged ends with the agent, which alone knows what the host's rules have become.
 SEC("tc")
 int gv_endpoint_judged(struct __sk_buff *skb)
 {
 	const struct config *c = config();
 
-	return c ? endpoint(skb, c, c->judged) : GO_ON;
+	return c ? endpoint(skb, c, judged(c)) : GO_ON;
 }
 
 SEC("tc")
@@ -997,7 +1014,7 @@ int gv_underlay_judged(struct __sk_buff *skb)
 {
 	const struct config *c = config();
 
-	return c ? underlay(skb, c, c->judged) : GO_ON;
+	return c ? underlay(skb, c, judged(c)) : GO_ON;
 }
 
 // gv_deliver delivers what the host sends, or forwards, to a container of its own.

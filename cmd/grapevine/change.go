@@ -129,8 +129,12 @@ func newVersion() *cobra.Command {
 			if c.Flag("output").Value.String() == "json" {
 				return printJSON(c.OutOrStdout(), map[string]string{"version": programVersion()})
 			}
-			_, err := fmt.Fprintln(c.OutOrStdout(), "grapevine", programVersion())
-			return err
+			return printVersion(c)
 		},
 	}
+}
+
+func printVersion(c *cobra.Command) error {
+	_, err := fmt.Fprintln(c.OutOrStdout(), "grapevine", programVersion())
+	return err
 }

@@ -46,13 +46,18 @@ who may use Docker as well), or, with -H, that of another host by ssh.`,
   grapevine -H ssh://root@nuc1 ps                                                  # from a laptop
   docker network create -d grapevine:latest --ipam-driver grapevine:latest blue    # the plugin's driver
   docker network create -d grapevine --ipam-driver grapevine blue                  # the service's`,
-		Version:       programVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          isVerb,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if yes, err := c.Flags().GetBool("version"); yes || err != nil {
+				return errors.Join(err, printVersion(c))
+			}
+			return c.Help()
+		},
 	}
-	root.SetVersionTemplate("grapevine {{.Version}}\n")
+	// Not cobra's own, which is worded by a template (TestNoTemplates).
+	root.Flags().BoolP("version", "v", false, "print the version of this program")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w: `%s --help` lists the flags", err, c.CommandPath())
 	})

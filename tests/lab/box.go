@@ -53,7 +53,7 @@ func startBox(dir string, spec boxSpec, clone uintptr) (*box, error) {
 	defer log.Close()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args[0] = "grapevine-lab-" + spec.Hostname
-	cmd.Env = append(boxEnv(), roleVar+"="+roleBox, specVar+"="+string(text))
+	cmd.Env = append(append(boxEnv(), spec.Env...), roleVar+"="+roleBox, specVar+"="+string(text))
 	cmd.ExtraFiles = []*os.File{listener, lifeline}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: clone}

@@ -110,6 +110,7 @@ type boxSpec struct {
 	Hostname string
 	Root     *rootSpec // nil: the machine's files as they are
 	Net      netSpec
+	Env      []string // of all that runs in it, besides
 }
 
 // boxMain is PID 1 of a namespace box: it sets the box up, starts the server and

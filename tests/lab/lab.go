@@ -60,6 +60,9 @@ type Options struct {
 	Swarm bool
 	// BridgeIPv6 gives Docker's default bridge IPv6 as well.
 	BridgeIPv6 bool
+	// LittleGC lets the programs in Go of namespace hosts (Docker's, the agent) spend memory where they would spend the
+	// processors' time, of which a tenth goes to that: Docker starts dockerd, which is large, three times for each container.
+	LittleGC bool
 	// Progress is called with a line about each step, from several goroutines; nil: silent.
 	Progress func(string)
 }

@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// littleGC lets programs in Go have five times what they need, in place of twice, before they collect garbage.
+const littleGC = "GOGC=400"
+
 // nsMachine is a host made of namespaces.
 type nsMachine struct {
 	host *Host
@@ -36,6 +39,9 @@ func (m *nsMachine) boot(ctx context.Context) error {
 		Lower: lower, State: l.sub(h.Name, "disk"), Mount: l.sub(h.Name, "root"), Share: l.share(),
 		Compose: l.opts.Compose,
 	}}
+	if l.opts.LittleGC {
+		spec.Env = append(spec.Env, littleGC)
+	}
 	if err := mkdirs(spec.Root.State, spec.Root.Mount); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 // Run runs scripts as subtests, each with a lab of its own and as many at the same time as
 // -parallel says; opts says what all of them have in common.
 func Run(t *testing.T, opts lab.Options, files ...string) {
+	opts.LittleGC = true
 	cmds := map[string]func(*testscript.TestScript, bool, []string){}
 	for name, c := range commands() {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {

@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// spare tells whether the processors have time left for one more script, by what they did since the last one began.
+// spare tells whether the processors have time left for one more script, by what they did since the last one began, and
+// the memory room.
 type spare struct {
 	mu    sync.Mutex
 	since time.Time // of what they had done then
 	then  ticks
 	now   func() time.Time
 	read  func() (ticks, error)
+	room  func() bool // in memory
 }
 
 // ticks are what the processors have had since the machine's boot, and what of it they had nothing to do.
@@ -25,6 +27,8 @@ const (
 	spareFor = 4 * time.Second
 	// spareShare is which part of their time is to be left, one in so many.
 	spareShare = 7
+	// spareMemory in KiB is what a script of three hosts takes at most, and as much again.
+	spareMemory = 3 << 20
 )
 
 func newSpare() *spare {
@@ -34,7 +38,17 @@ func newSpare() *spare {
 			return ticks{}, err
 		}
 		return readTicks(string(text))
+	}, room: func() bool {
+		text, err := os.ReadFile("/proc/meminfo")
+		return err == nil && available(string(text)) >= spareMemory
 	}}
+}
+
+// available is what of the memory programs may have, by /proc/meminfo (proc(5)), in KiB; 0 if that does not say.
+func available(meminfo string) (kib uint64) {
+	_, line, _ := strings.Cut(meminfo, "\nMemAvailable:")
+	_, _ = fmt.Sscan(line, &kib)
+	return kib
 }
 
 // enough is asked again and again. It says yes once in spareFor at most, and who does not know says no.
@@ -51,7 +65,7 @@ func (s *spare) enough() bool {
 	}
 	known, all, idle := !s.since.IsZero(), have.all-s.then.all, have.idle-s.then.idle
 	s.since, s.then = now, have
-	return known && idle*spareShare >= all
+	return known && idle*spareShare >= all && s.room()
 }
 
 // readTicks reads the first line of /proc/stat (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal, and

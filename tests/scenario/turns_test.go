@@ -60,8 +60,8 @@ func TestTurnsOfBusyProcessors(t *testing.T) {
 
 // The processors are looked at for a while from the last yes on, and time that another machine took of them is not theirs.
 func TestSpare(t *testing.T) {
-	now, stat := time.Unix(1000, 0), "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 1"
-	s := &spare{now: func() time.Time { return now }, read: func() (ticks, error) { return readTicks(stat) }}
+	room, now, stat := true, time.Unix(1000, 0), "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 1"
+	s := &spare{now: func() time.Time { return now }, read: func() (ticks, error) { return readTicks(stat) }, room: func() bool { return room }}
 	for _, at := range []struct {
 		after time.Duration
 		stat  string
@@ -79,6 +79,15 @@ func TestSpare(t *testing.T) {
 		now, stat = now.Add(at.after), at.stat
 		if got := s.enough(); got != at.want {
 			t.Errorf("%s, and another script begins: %v", at.why, got)
+		}
+	}
+	now, stat, room = now.Add(spareFor), "cpu 700 0 380 520 9000 0 0 1200 0 0", false
+	if s.enough() {
+		t.Error("the memory is full, and another script begins")
+	}
+	for meminfo, want := range map[string]uint64{"MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable:   24117248 kB\n": 24117248, "MemFree: 9 kB\n": 0} {
+		if got := available(meminfo); got != want {
+			t.Errorf("of %q %d KiB are available, want %d", meminfo, got, want)
 		}
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
+	"github.com/grapevine-net/grapevine/pulse"
 	"github.com/grapevine-net/grapevine/reach/follow"
 )
 
@@ -180,7 +181,7 @@ func (a *Agent) openMember() error {
 	a.prober = probe.New(probe.Config{Peers: caller{a}, Self: string(a.self()), Find: findHost(func() *cluster.Snapshot { return a.replica.Snapshot() }), Device: gateway.Port})
 	err := a.member.Open(membership.Host{
 		Addr: a.underlay.Addr, Describe: a.node, Reach: func() ipam.Reach { return a.reached.Now() }, Own: func() []netip.Addr { return a.reached.Own() },
-		Gossip: func(c *gossip.Config) { c.Datagram = a.prober.Datagram },
+		Gossip: func(c *gossip.Config) { c.Datagram, c.Pulse = a.prober.Datagram, pulse.Wait },
 	})
 	a.db, a.replica, a.gossip, a.alloc = a.member.DB(), a.member.Replica(), a.member.Gossip(), a.member.Allocator()
 	if err != nil {

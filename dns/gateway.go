@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/dns/names"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // lookAgain is how often the gateway's device is looked for.
@@ -41,7 +42,7 @@ func (s *Server) sleep(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-s.look:
-	case <-time.After(lookAgain):
+	case <-pulse.After(lookAgain):
 	}
 }
 

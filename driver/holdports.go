@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/driver/ports"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // holder holds ports of the host for one call: what an endpoint has, in this call or
@@ -141,7 +142,7 @@ const portPause = 2 * time.Second
 // keepPorts looks after the ports until ctx ends.
 func (d *publisher) keepPorts(ctx context.Context) {
 	for ctx.Err() == nil {
-		sleep(ctx, portPause)
+		sleep(ctx, pulse.Wait(portPause))
 		if err := d.lookAtPorts(ctx); err != nil && ctx.Err() == nil {
 			d.core.cfg.Log.Warn("published ports", "err", err)
 		}

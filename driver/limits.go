@@ -10,6 +10,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // readLimits takes an endpoint's own limits from the options of CreateEndpoint.
@@ -69,7 +70,7 @@ func (d *mirror) followLimits(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(wait):
+		case <-pulse.After(wait):
 		case <-d.core.joined:
 			retry = limitRetry
 		case <-changed:

@@ -16,13 +16,11 @@ const (
 
 // againLoop looks at hosts that are refused.
 func (d *dialer) againLoop(ctx context.Context) {
-	t := time.NewTicker(lookAgain)
-	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-time.After(d.cfg.again(lookAgain)):
 		}
 		if d.presence.leaves() {
 			continue

@@ -27,7 +27,7 @@ type beater struct {
 // loop sends beats, and tells of whom none come.
 func (b *beater) loop(ctx context.Context) {
 	every := b.cfg.Timing.Beat
-	next := time.Now().Add(every) // beat
+	next := time.Now().Add(b.cfg.again(every)) // beat
 	t := time.NewTimer(every)
 	defer t.Stop()
 	var ring []nodeID
@@ -63,7 +63,10 @@ func (b *beater) loop(ctx context.Context) {
 		}
 		if due {
 			if next = next.Add(every); next.Before(now) {
-				next = now.Add(every)
+				next = now.Add(b.cfg.again(every))
+			}
+			if b.cfg.Pulse != nil {
+				b.spreader.pace.beat()
 			}
 		}
 		before = silent

@@ -69,7 +69,7 @@ type spreader struct {
 
 func newSpreader(c *core, own *presence, r *roster, p *post) *spreader {
 	return &spreader{
-		core: c, presence: own, roster: r, post: p, pace: &pace{short: c.cfg.Timing.Gossip}, seen: newRecent(seenLimit),
+		core: c, presence: own, roster: r, post: p, pace: &pace{short: c.cfg.Timing.Gossip, probe: c.cfg.Timing.Probe}, seen: newRecent(seenLimit),
 		out: newOutbox(func() int { return int(r.alive.Load()) + 1 }), company: make(chan struct{}, 1),
 	}
 }

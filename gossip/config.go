@@ -79,6 +79,9 @@ type Config struct {
 	Run uint32
 	// Timing is for tests and simulations.
 	Timing Timing
+	// Pulse says how long to wait for what is to be done again in d, so that the host does several such things in one
+	// go; nil: d.
+	Pulse func(d time.Duration) time.Duration
 	// Transport replaces the network; it then decides what Bind would have.
 	Transport memberlist.Transport
 	// Datagram, if set, is shown each UDP packet before memberlist is; true: it is taken.
@@ -155,6 +158,14 @@ func (c *Config) setDefaults() {
 			*d = def
 		}
 	}
+}
+
+// again is how long to wait for what is to be done again in d.
+func (c *Config) again(d time.Duration) time.Duration {
+	if c.Pulse == nil {
+		return d
+	}
+	return c.Pulse(d)
 }
 
 func isHex(s string) bool {

@@ -23,11 +23,14 @@ const (
 // has no setting for it that can change while it runs, so its ticker is set; its methods may be called concurrently.
 type pace struct {
 	short time.Duration
+	probe time.Duration // between memberlist's probes
 
 	mu     sync.Mutex
 	ticker *time.Ticker // nil: memberlist's is not known, and it stays with short rounds
+	probes *time.Ticker // memberlist's, until it is in step
 	news   time.Time    // the last
 	long   bool
+	step   bool // the long rounds come with the beats
 }
 
 // find finds memberlist's ticker of gossip, which is its second one, behind that of its probes. Where a later
@@ -39,7 +42,8 @@ func (p *pace) find(ml *memberlist.Memberlist) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ticker = (*(*[]*time.Ticker)(unsafe.Pointer(f.UnsafeAddr())))[1]
+	tickers := *(*[]*time.Ticker)(unsafe.Pointer(f.UnsafeAddr()))
+	p.probes, p.ticker = tickers[0], tickers[1]
 	p.news = time.Now() // what a host says of itself as it starts
 	return true
 }
@@ -55,12 +59,27 @@ func (p *pace) hurry() {
 	}
 }
 
+// beat is called when this host has beaten, if it keeps to a pulse. From then on memberlist's probes and its long rounds, which are as far
+// apart as beats or a multiple of that, come just behind beats: the processor is awake then.
+func (p *pace) beat() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.probes != nil {
+		p.probes.Reset(p.probe)
+		p.probes = nil
+	}
+	if p.long && !p.step {
+		p.ticker.Reset(idleRounds * p.short)
+		p.step = true
+	}
+}
+
 // rest is called when nothing is left to be sent.
 func (p *pace) rest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ticker != nil && !p.long && time.Since(p.news) > newsRounds*p.short {
 		p.ticker.Reset(idleRounds * p.short)
-		p.long = true
+		p.long, p.step = true, false
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // writePatience is how long a disk may take for what the agent writes to it: a slow card is no problem.
@@ -32,7 +33,7 @@ func (m *Disk) watch(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(lookAtDisk):
+		case <-pulse.After(lookAtDisk):
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/host/ovs"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // agenda says when the loop does what. It belongs to the loop's goroutine. Its times are
@@ -110,7 +111,7 @@ func (a *agenda) inspection(o *Overlay, now time.Time) (more bool) {
 		a.hurt, d = time.Time{}, o.takeDamage()
 	}
 	if !now.Before(a.glance) {
-		a.glance, d.switches = now.Add(glances), true
+		a.glance, d.switches = now.Add(pulse.Wait(glances)), true
 	}
 	if d.none() {
 		return false

@@ -8,16 +8,15 @@ import (
 
 // Gossip goes by packets (UDP) and by streams (TCP), and a firewall may let one of the two
 // through. Hosts stay alive for each other by either, so nothing else tells. A host tries both
-// with all others in three and a half seconds, if there are no more than fifty of them, so that what does not
+// with each other one every three and a half seconds, if there are no more than fifty of them, so that what does not
 // pass is said within ten; and again at once with those of which one failed. One is at
 // fault only while the other passes: a host that is off, starts or is cut off has neither. A try sends
 // some 400 bytes each way, and takes 0.6 ms of processor at both ends together: 1 % of one on fifty hosts.
 
 const (
-	turnEvery = time.Second             // a host, at least
-	allEvery  = 3500 * time.Millisecond // fifty of them: then three tries of two seconds each can fail within ten
+	allEvery  = 3500 * time.Millisecond // up to fifty of them: then three tries of two seconds each can fail within ten
 	leastTurn = allEvery / 50           // between two, however many there are
-	catchUp   = turnEvery / 2           // what is due in so long is tried at once, as who asks does so twice a second
+	catchUp   = 500 * time.Millisecond  // what is due in so long is tried at once, as who asks does so twice a second
 	atOnce    = 16                      // tries under way, twice as many as that
 	atLeast   = 3 * time.Second         // between the begin of the first try that fails, and a trouble
 	// rounds is how many tries have to fail in a row; answerRounds those of which only an answer
@@ -114,7 +113,7 @@ func (c *Contacts) Due(now time.Time) (list []string) {
 		if found {
 			at++
 		}
-		c.last, c.turn = others[at%len(others)], c.turn.Add(max(leastTurn, min(turnEvery, allEvery/time.Duration(len(others)))))
+		c.last, c.turn = others[at%len(others)], c.turn.Add(max(leastTurn, allEvery/time.Duration(len(others))))
 		list = append(list, c.last)
 	}
 	slices.SortFunc(suspects, func(a, b string) int {

@@ -131,7 +131,7 @@ func TestContactsOfAHostThatSlept(t *testing.T) {
 			now = now.Add(time.Minute)
 			c.Note(id, Tried{Packet: errors.New("no")}, now)
 		}
-		now = now.Add(turnEvery)
+		now = now.Add(allEvery)
 	}
 	if got := c.Contacts(); len(got) > 0 {
 		t.Errorf("got %v", got)

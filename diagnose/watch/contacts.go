@@ -13,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/diagnose/paths"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // Contacts finds out whether gossip's streams and its packets both pass between this host
@@ -23,7 +24,7 @@ type Contacts struct {
 }
 
 // contactTick is how often it is looked whom to try.
-const contactTick = 500 * time.Millisecond
+const contactTick = 2 * pulse.Every
 
 // Run tries the other hosts until ctx ends.
 func (c *Contacts) Run(ctx context.Context) error {
@@ -35,15 +36,14 @@ func (c *Contacts) Run(ctx context.Context) error {
 	var tries sync.WaitGroup
 	defer tries.Wait()
 	table := paths.NewContacts()
-	tick := time.NewTicker(contactTick)
-	defer tick.Stop()
-	for {
+	for tick := pulse.After(contactTick); ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case r := <-results:
 			table.Note(r.host, r.Tried, time.Now())
-		case now := <-tick.C:
+		case now := <-tick:
+			tick = pulse.After(contactTick)
 			table.Set(c.Gossip.Alive())
 			for _, id := range table.Due(now) {
 				tries.Go(func() {

@@ -20,6 +20,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // Firewall knows what this host's own firewall drops of what hosts and containers need:
@@ -52,12 +53,11 @@ const (
 func (w *Firewall) Run(ctx context.Context) error {
 	var seen string
 	var rested time.Time // when they may be read again
-	for tick := time.NewTicker(firewallTick); ; {
+	for {
 		select {
 		case <-ctx.Done():
-			tick.Stop()
 			return nil
-		case <-tick.C:
+		case <-pulse.After(firewallTick):
 		}
 		now := firewallPrint() + w.subjects()
 		begin := time.Now()

@@ -13,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // HellosVersion is that of the hellos that this agent sends: sealed ones, and those inside what encrypts. 2 is without
@@ -30,7 +31,7 @@ type Hellos struct {
 }
 
 const (
-	helloTick = 500 * time.Millisecond
+	helloTick = 3 * pulse.Every
 	// greetEvery is how often it is looked who is to be heard.
 	greetEvery = time.Second
 	// deafAfter is how late a tick is if this host was too busy to hear anybody.
@@ -54,18 +55,17 @@ func (p *Hellos) Run(ctx context.Context) error {
 		}
 		return table
 	}
-	tick := time.NewTicker(helloTick)
-	defer tick.Stop()
 	var vteps map[string]cluster.Node
 	var greeted time.Time
-	for last := time.Now(); ; {
+	for last, tick := time.Now(), pulse.After(helloTick); ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case h := <-heard:
 			of(h).Hear(h, time.Now())
 			continue
-		case <-tick.C:
+		case <-tick:
+			tick = pulse.After(helloTick)
 		}
 		now := time.Now()
 		anew, err := hellos.Ready()

@@ -16,6 +16,7 @@ import (
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // Gossip is what the other hosts answer; *gossip.Gossip is one.
@@ -59,13 +60,11 @@ func (l *latest[T]) now() []T {
 
 // every calls look again and again, until ctx ends (nil) or it returns an error.
 func every(ctx context.Context, pause time.Duration, look func() error) error {
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-pulse.After(pause):
 		}
 		if err := look(); err != nil {
 			return err

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-iptables/iptables"
+
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // Config is all that the rules depend on.
@@ -139,15 +141,13 @@ const inspect = 10 * time.Minute
 // seconds, until ctx is done, and returns its error. What fails is logged and tried
 // again.
 func (n *NAT) Run(ctx context.Context, log *slog.Logger) error {
-	tick := time.NewTicker(n.glance)
-	defer tick.Stop()
 	var seen string
 	var inspected time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case now := <-tick.C:
+		case now := <-pulse.After(n.glance):
 			current, err := n.fingerprint()
 			if err == nil && current == seen && now.Sub(inspected) < inspect && !n.moved(log) {
 				continue

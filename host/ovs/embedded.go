@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // Embedded is an Open vSwitch of the agent's own: ovsdb-server and ovs-vswitchd
@@ -159,7 +161,7 @@ func (e *Embedded) attend(ctx context.Context, d daemon, p *process) error {
 		if !p.adopted {
 			patience = 5 // until it has made them
 		}
-		for ; life.Err() == nil; sleep(life, lookEvery) {
+		for ; life.Err() == nil; sleep(life, pulse.Wait(lookEvery)) {
 			file := d.missing(p.pid)
 			if file == "" {
 				if stuck {

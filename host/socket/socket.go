@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // ErrAnswered is the error of Listen if somebody else answers on the socket.
@@ -183,13 +185,11 @@ func (s *Socket) accept(l *net.UnixListener) {
 // keep puts the socket back until Close.
 func (s *Socket) keep() {
 	defer close(s.kept)
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	for {
 		select {
 		case <-s.done:
 			return
-		case <-tick.C:
+		case <-pulse.After(lookEvery):
 		}
 		if err := s.look(); err != nil {
 			s.mu.Lock()

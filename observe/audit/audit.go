@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 const (
@@ -89,7 +90,7 @@ func (l *Log) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-pulse.After(pause):
 		}
 	}
 	return nil

@@ -28,6 +28,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // Source is where snapshots come from (package replica). The channel is closed at the change
@@ -470,7 +471,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { g.watchBridges(ctx); return nil })
 	tasks.Go(func() error {
-		for ; ctx.Err() == nil; sleepOr(ctx, time.Second, nil) {
+		for ; ctx.Err() == nil; sleepOr(ctx, pulse.Wait(time.Second), nil) {
 			if err := g.notes.keep(); err != nil {
 				g.log.Warn("put back what somebody has removed from the run directory", "err", err)
 			}
@@ -496,7 +497,7 @@ func (g *Guard) Run(ctx context.Context) error {
 			case <-reached:
 			case <-changed:
 				sleepOr(ctx, guardPause, g.poke)
-			case <-time.After(5 * time.Second): // and when something failed
+			case <-pulse.After(5 * time.Second): // and when something failed
 			}
 		}
 		return ctx.Err()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/host/ovs"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // ErrRival ends the agent's tasks: this host's own Open vSwitch wants the datapath that the
@@ -22,12 +23,11 @@ func (p *Plane) WatchRival(ctx context.Context) error {
 	if p.Embedded == nil || p.cfg.Settings.OVS != "auto" {
 		return nil
 	}
-	for tick := time.NewTicker(lookAtRival); ; {
+	for {
 		select {
 		case <-ctx.Done():
-			tick.Stop()
 			return nil
-		case <-tick.C:
+		case <-pulse.After(lookAtRival):
 		}
 		var rival *ovs.RivalError
 		if errors.As(p.Embedded.Rival(ctx), &rival) {

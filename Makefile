@@ -83,6 +83,7 @@ bench: build ## Throughput, round trips and docker run against Docker's overlay,
 	@bin/bench -kind namespace -tree "$$(scripts/tree trixie)"
 	@bin/bench -kind uml
 	@bin/bench -kind qemu -tree "$$(scripts/tree trixie)" -kernel "$$(scripts/kernel trixie)" -only 'fast path' -fastpath on -overlay=false
+	@bin/bench -kind qemu -tree "$$(scripts/tree trixie)" -kernel "$$(scripts/kernel trixie)" -only services -rounds 3 -seconds 2
 
 .PHONY: sim
 sim: ## Clusters of up to 1,000 hosts in one process and virtual time: docs/measurements/simulation.md

@@ -76,15 +76,19 @@ func (b *Book) Advance(s *cluster.Snapshot) {
 	if !b.begun {
 		return
 	}
+	var endpoints []cluster.Record // last: each finds the services that have it, and no service looks through all of them
 	for r := range s.Missing(b.seen) {
 		switch r.Key.Kind {
 		case cluster.KindEndpoint:
-			b.putEndpoint(r)
+			endpoints = append(endpoints, r)
 		case cluster.KindSubnet:
 			b.putSubnet(r)
 		case cluster.KindService:
 			b.putService(r)
 		}
+	}
+	for _, r := range endpoints {
+		b.putEndpoint(r)
 	}
 	b.seen = s.Digest()
 }

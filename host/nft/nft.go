@@ -204,7 +204,8 @@ func lacking(all, others [][]byte) (out [][]byte) {
 
 func (t Table) elements(kind uint16, s Set, more ...*nl.RtAttr) (batch [][]byte) {
 	for from := 0; from < len(s.Values); from += perMessage {
-		var list []byte
+		const heads = 28 // of a list's element, its key and its data, each with a value, and of flags
+		list := make([]byte, 0, min(perMessage, len(s.Values)-from)*int(heads+s.Length+s.DataLength+3+3))
 		for i := from; i < min(from+perMessage, len(s.Values)); i++ {
 			if s.Values[i] != nil {
 				list = s.element(list, i)

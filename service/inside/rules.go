@@ -145,15 +145,26 @@ func (f family) elements(m *nft.Set, front service.Front, back, but service.Back
 	if front.Proto == f.icmp {
 		slots = 1
 	}
+	head := append(nft.Bytes(front.Addr), front.Proto, 0, 0, 0)
+	head = append(append(head, nft.Port(front.Port)...), 0, 0)
+	// All keys and data lie in one piece of memory: a sandbox that comes can have a hundred thousand.
+	room := make([]byte, 0, slots*int(m.Length+m.DataLength))
 	for i := range slots {
 		to := back.Slot(i)
 		if len(but.To) > 0 && but.Slot(i) == to {
 			continue
 		}
-		key := append(nft.Bytes(front.Addr), front.Proto, 0, 0, 0)
-		key = append(append(key, nft.Port(front.Port)...), 0, 0)
-		key = binary.NativeEndian.AppendUint32(key, uint32(i))
-		m.Values = append(m.Values, key)
-		m.Data = append(m.Data, append(append(nft.Bytes(to.Addr()), nft.Port(to.Port())...), 0, 0))
+		from := len(room)
+		room = binary.NativeEndian.AppendUint32(append(room, head...), uint32(i))
+		middle := len(room)
+		if a := to.Addr(); a.Is4() {
+			four := a.As4()
+			room = append(room, four[:]...)
+		} else {
+			sixteen := a.As16()
+			room = append(room, sixteen[:]...)
+		}
+		room = append(binary.BigEndian.AppendUint16(room, to.Port()), 0, 0)
+		m.Values, m.Data = append(m.Values, room[from:middle:middle]), append(m.Data, room[middle:len(room):len(room)])
 	}
 }

@@ -89,6 +89,7 @@ func run(ctx context.Context, o options) (err error) {
 		{"the fast path: a table of figures, on and off", b.table},
 		{"the outside: what goes by the gateway, on and off", b.gateway},
 		{"encryption: TCP in an encrypted network, against wireguard-go from host to host", b.encryption},
+		{"services: connections and TCP by a service's address, against Swarm's", b.services},
 	}
 	for i, step := range steps {
 		if !slices.ContainsFunc(strings.Split(o.only, ","), func(word string) bool { return strings.Contains(step.what, word) }) {
@@ -99,7 +100,7 @@ func run(ctx context.Context, o options) (err error) {
 			return fmt.Errorf("measure %s: %w", step.what, err)
 		}
 	}
-	fmt.Print(b.report(), b.reportTable())
+	fmt.Print(b.report(), b.reportTable(), b.reportServices())
 	if o.out != "" && b.tables != nil {
 		return b.write(o.out)
 	}

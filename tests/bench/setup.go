@@ -42,6 +42,7 @@ type bench struct {
 
 	tables  []place // of which there are samples
 	machine string  // on what they were taken
+	served  []path  // to services, of which there are samples
 	spent   float64 // processor time of the last TCP measurement, seconds per Gbit
 }
 

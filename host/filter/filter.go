@@ -75,7 +75,8 @@ type Config struct {
 	IPsec bool
 	// Open are subnets whose containers the outside reaches at their own addresses: not who is on a bridge of Docker's.
 	Open []netip.Prefix
-	// Claimed are addresses of containers and hosts in the cluster, that nobody outside has: asked while there are Open.
+	// Claimed are addresses of containers and hosts in the cluster that lead to Interface and nowhere else: nobody outside
+	// has one.
 	Claimed []netip.Prefix
 	// Served are subnets that reach the outside from one address, or not at all.
 	Served []nat.Source
@@ -147,6 +148,8 @@ type backend interface {
 	wait(context.Context) error
 	// remove removes the rules. None there is no error.
 	remove() error
+	// refused is what its rules have dropped of which it is told.
+	refused() ([]Refused, error)
 	close()
 }
 
@@ -302,17 +305,14 @@ func (f *Filter) restore() error {
 	return f.apply()
 }
 
-// Refused is what a rule that is about encryption, an egress or exposed ports has dropped, since it came to be.
+// Refused is what a rule that is about encryption, an egress, exposed ports or claimed addresses has dropped, since it came to be.
 type Refused = nft.Count
 
 // Refused are those that have dropped anything.
 func (f *Filter) Refused() ([]Refused, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if t, is := f.with.(*tables); is {
-		return t.refused()
-	}
-	return nil, nil
+	return f.with.refused()
 }
 
 // Remove removes the rules. None there is no error.
@@ -344,7 +344,7 @@ type tables struct {
 
 // toldOf reports whether it is a chain of which it is told what they have dropped: what somebody looks for, or forges.
 func toldOf(chain string) bool {
-	return strings.HasPrefix(chain, "encrypted-") || strings.HasPrefix(chain, "ipsec-") || chain == Served || chain == elsewhere || chain == Shadow
+	return strings.HasPrefix(chain, "encrypted-") || strings.HasPrefix(chain, "ipsec-") || chain == Served || chain == elsewhere || chain == Shadow || chain == ClaimedIn || chain == ClaimedForward
 }
 
 // counted is what the rules of a table have dropped, of which it is told.

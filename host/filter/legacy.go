@@ -26,9 +26,12 @@ const (
 	chainHosts   = "GRAPEVINE-HOSTS"
 	chainBefore  = "GRAPEVINE-PREROUTING"
 	chainAway    = "GRAPEVINE-AWAY"
+	chainOutside = "GRAPEVINE-OUTSIDE"
+	chainClaimed = "GRAPEVINE-CLAIMED"
+	chainForged  = "GRAPEVINE-FORGED"
 )
 
-var chains = []string{chainForward, chainInput, chainBefore, chainVTEPs, chainRouter, chainOwn, chainHosts, chainAway}
+var chains = []string{chainForward, chainInput, chainBefore, chainVTEPs, chainRouter, chainOwn, chainHosts, chainAway, chainOutside, chainClaimed}
 
 // hooks are the built-in chains that begin with ours.
 var hooks = []string{"FORWARD", "INPUT", "PREROUTING"}
@@ -72,6 +75,9 @@ func (l *legacy) set(cfg Config) error {
 	}
 	for _, command := range l.commands {
 		v6 := command == "ip6tables"
+		if err := forged(command); err != nil {
+			return err
+		}
 		if _, err := iptables(command+"-restore", script(cfg, v6, true), "--noflush"); err != nil {
 			if _, err := iptables(command+"-restore", script(cfg, v6, false), "--noflush"); err != nil {
 				return err
@@ -89,6 +95,37 @@ func (l *legacy) set(cfg Config) error {
 		l.have[command] = saved
 	}
 	return nil
+}
+
+// forged makes the chain that drops who claims an address. It is not made anew with the others, so that it goes on counting.
+func forged(command string) error {
+	rule := []string{chainForged, "-j", "DROP"}
+	if _, err := iptables(command, "", append([]string{"-t", "mangle", "-C"}, rule...)...); err == nil {
+		return nil
+	}
+	_, _ = iptables(command, "", "-t", "mangle", "-N", chainForged) // it may be there, and be empty
+	_, err := iptables(command, "", append([]string{"-t", "mangle", "-A"}, rule...)...)
+	return err
+}
+
+func (l *legacy) refused() (list []Refused, err error) {
+	sum := Refused{Chain: ClaimedIn, Comment: "nobody outside has an address of the cluster's, to this host or by it"}
+	for _, command := range l.commands {
+		lines, err := iptables(command, "", "-t", "mangle", "-v", "-S", chainForged)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(lines) {
+			var packets, bytes uint64
+			if n, _ := fmt.Sscanf(line, "-A "+chainForged+" -c %d %d -j DROP", &packets, &bytes); n == 2 {
+				sum.Packets, sum.Bytes = sum.Packets+packets, sum.Bytes+bytes
+			}
+		}
+	}
+	if sum.Packets == 0 {
+		return nil, nil
+	}
+	return []Refused{sum}, nil
 }
 
 // first makes the jump to a chain the first rule of a built-in one. It is added before an
@@ -169,7 +206,7 @@ func (l *legacy) remove() error {
 		now, err := mangle(command)
 		errs = append(errs, err)
 		for _, verb := range []string{"-F", "-X"} {
-			for _, c := range chains {
+			for _, c := range append(slices.Clone(chains), chainForged) {
 				if strings.Contains(now, "-N "+c+"\n") {
 					_, err := iptables(command, "", "-t", "mangle", verb, c)
 					errs = append(errs, err)
@@ -183,7 +220,7 @@ func (l *legacy) remove() error {
 func (l *legacy) close() {}
 
 // script has iptables-restore make the chains, all at once: the rules of forward, where a
-// chain takes the place of each set; way: the kernel has the match rpfilter. After NAT there is no
+// chain takes the place of each set; way: the kernel has the matches rpfilter and addrtype. After NAT there is no
 // table to drop in: so what is forwarded to the VXLAN port of a host, from who is none, is
 // dropped before, masqueraded or not.
 func script(cfg Config, v6, way bool) string {
@@ -204,6 +241,18 @@ func script(cfg Config, v6, way bool) string {
 	}
 	family := func(all []netip.Addr) []netip.Addr {
 		return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return a.Is6() != v6 })
+	}
+	for _, p := range of(cfg.Claimed) {
+		add(chainClaimed, "-s %v -j %s", p, chainForged)
+	}
+	for _, dev := range append([]string{"lo"}, all...) {
+		add(chainOutside, "-i %s -j RETURN", dev)
+	}
+	add(chainOutside, "-j %s", chainClaimed)
+	add(chainInput, "-j %s", chainOutside)
+	add(chainForward, "! -i %s -o %s -j %s", gv, gv, chainClaimed)
+	if v6 && way {
+		add(chainForward, "! -i %s -o %s -m addrtype --src-type LOCAL -j %s", gv, gv, chainForged)
 	}
 	addrs := family(cfg.VTEPs)
 	for _, a := range addrs {
@@ -244,11 +293,6 @@ func script(cfg Config, v6, way bool) string {
 	if !v6 { // ip6tables has fragments put together by conntrack, and often no match for them
 		for _, dev := range all {
 			add(chainForward, "-i %s -f -j %s", dev, chainVTEPs)
-		}
-	}
-	if len(of(cfg.Open)) > 0 {
-		for _, p := range of(cfg.Claimed) {
-			add(chainForward, "-s %v ! -i %s -o %s -j DROP", p, gv, gv)
 		}
 	}
 	for _, p := range of(cfg.Internal) {

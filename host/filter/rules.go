@@ -54,20 +54,21 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		portSet(ports, cfg.Ports), portSet(vxlans, cfg.VXLANs), portSet(resolver, cfg.Names),
 	}}
 	for _, v6 := range []bool{false, true} {
-		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6))
+		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6), prefixSet(claimed, cfg.Claimed, v6))
 	}
 	if cfg.Encrypted != "" {
 		t.Sets = append(t.Sets, names(encrypting, slices.DeleteFunc([]string{cfg.Encrypted, cfg.Second}, func(name string) bool { return name == "" })), prefixSet(secure, []netip.Prefix{cfg.Secure}, true), prefixSet(cluster, cfg.Cluster, false), prefixSet(cluster, cfg.Cluster, true),
 			prefixSet(ranges, cfg.Ranges, false), prefixSet(ranges, cfg.Ranges, true))
 	}
 	if len(cfg.Open) > 0 {
-		t.Sets = append(t.Sets, prefixSet(open, cfg.Open, false), prefixSet(open, cfg.Open, true), prefixSet(claimed, cfg.Claimed, false), prefixSet(claimed, cfg.Claimed, true))
+		t.Sets = append(t.Sets, prefixSet(open, cfg.Open, false), prefixSet(open, cfg.Open, true))
 	}
 	t.Chains = []nft.Chain{
 		{Name: "forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority, Rules: forward(cfg.Interface, len(cfg.Open) > 0)},
 		{Name: "input", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority, Rules: input(cfg)},
 		{Name: "masqueraded", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT, Rules: masqueraded()},
 	}
+	t.Chains = append(t.Chains, claims(cfg.Interface, fib)...)
 	if len(cfg.Exposed) > 0 {
 		t.Sets = append(t.Sets, portSet(exposed, cfg.Exposed), prefixSet(translated, cfg.Inside, false), prefixSet(translated, cfg.Inside, true))
 		t.Chains = append(t.Chains, shadow(cfg))
@@ -159,11 +160,6 @@ func input(cfg Config) []nft.Rule {
 // forward are the rules of what is forwarded.
 func forward(gv string, opened bool) (rules []nft.Rule) {
 	add := func(r nft.Rule) { rules = append(rules, r) }
-	for _, v6 := range []bool{false, true} {
-		if opened { // the switch, and policies, take who has a gateway's address for the host itself
-			add(drop("nobody outside has an address of the cluster's", notIn(containers), to(gv), src{v6, claimed, false}.in()))
-		}
-	}
 	for _, v6 := range []bool{false, true} {
 		const why = "nobody forges what hosts say to each other"
 		to := src{v6, reached, true}

@@ -71,6 +71,14 @@ func WayBack() Expr {
 		nl.NewRtAttr(unix.NFTA_FIB_FLAGS, be32(flags)))
 }
 
+// SourceType leaves in register 1 what the packet's source is to this host, a type of route: unix.RTN_LOCAL is its own. Not
+// every kernel has it.
+func SourceType() Expr {
+	return expr("fib",
+		nl.NewRtAttr(unix.NFTA_FIB_DREG, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_FIB_RESULT, be32(unix.NFT_FIB_RESULT_ADDRTYPE)),
+		nl.NewRtAttr(unix.NFTA_FIB_FLAGS, be32(unix.NFTA_FIB_F_SADDR)))
+}
+
 // Payload loads bytes of a header (unix.NFT_PAYLOAD_...) into register 1.
 func Payload(base, offset, length uint32) Expr {
 	return PayloadTo(unix.NFT_REG_1, base, offset, length)

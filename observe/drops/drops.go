@@ -51,6 +51,8 @@ var reasons = map[pipeline.Reason]Kind{
 		"if the count goes on rising: another program's NAT on the host that holds the address comes first: `nft list ruleset` and `iptables -t nat -S` there name it (nat in postrouting, priority below 100)"},
 	pipeline.DropShadow: {"exposed-port", Meant, "containers", "outside", "they would have left by a port of this host that is exposed, and heard what is for its service",
 		"if the count goes on rising: another program's NAT on this host comes before grapevine's: `nft list ruleset` and `iptables -t nat -S` name it; or let the container send from another port"},
+	pipeline.DropClaimed: {"claimed-address", Alien, "somebody outside", "this host, containers", "it came from outside with the address of a container, of a gateway or of a host in the cluster",
+		"find who on the network forges it; a machine outside that has such an address: let this host have a route to it, and the cluster's network that is in its place gives way"},
 	pipeline.DropUntold: {"labels-not-known", Meant, "containers", "outside", "an egress of their network asks for labels, and theirs are not known",
 		"if the count goes on rising: `grapevine egress show` names the containers"},
 	pipeline.DropShut: {"network-not-told", Meant, "this host", "a network", "this host has no Docker, and is not told to reach the network",

@@ -59,7 +59,7 @@ type Config struct {
 	Open   func(*cluster.Snapshot) []netip.Prefix
 	Run    string // the directory of the notes
 	Source Source
-	Reach  Reach // asked by a host that encrypts anything
+	Reach  Reach
 	NAT    *nat.NAT
 	Log    *slog.Logger
 }
@@ -259,7 +259,7 @@ func (g *Guard) ByIPsec() bool {
 	return f != nil && f.ByIPsec()
 }
 
-// Refused is what rules have dropped so that nothing passes in the clear, with another address than an egress's, or by an exposed port. It waits for rules that are being set.
+// Refused is what rules have dropped so that nothing passes in the clear, with another address than an egress's, by an exposed port, or with an address of the cluster's. It waits for rules that are being set.
 func (g *Guard) Refused() []filter.Refused {
 	f := g.last().filter
 	if f == nil {
@@ -280,17 +280,15 @@ func (g *Guard) config() (filter.Config, error) {
 		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec, Open: g.cfg.Open(snap),
 		Exposed: g.exposed, Inside: g.containers,
 	}
-	if len(cfg.Open) > 0 {
-		cfg.Claimed = slices.Concat(snap.Subnets(), pipeline.HostRanges)
-	}
+	ours, ranges := g.cfg.Reach.Ours(snap)
+	cfg.Claimed = ours
 	if g.cfg.Encrypts {
 		cfg.Encrypted, cfg.Second, cfg.Secure = link.WireGuard, link.WireGuard2, cluster.SecureRange
-		cfg.Cluster, cfg.Ranges = g.cfg.Reach.Ours(snap)
+		cfg.Cluster, cfg.Ranges = ours, ranges
 	}
 	if g.cfg.Networks && snap.Encrypted() {
 		cfg.Encrypted, cfg.Second, cfg.Secure, cfg.Partly = link.WireGuard, link.WireGuard2, cluster.SecureRange, true
-		cfg.Cluster, cfg.Ranges = g.cfg.Reach.Ours(snap)
-		cfg.Cluster = ofEncrypted(snap, cfg.Cluster)
+		cfg.Cluster, cfg.Ranges = ofEncrypted(snap, ours), ranges
 		cfg.Own = append(slices.Clone(cfg.Own), cluster.SecureVTEP(g.cfg.Self))
 	}
 	for n := range cluster.All[cluster.Node](snap) {
@@ -481,10 +479,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	tasks.Go(func() error {
 		for first := true; ctx.Err() == nil; first = false {
 			changed := g.cfg.Source.Watch()
-			var reached <-chan struct{}
-			if g.cfg.Encrypts || g.cfg.Networks {
-				reached = g.cfg.Reach.Watch()
-			}
+			reached := g.cfg.Reach.Watch()
 			if err := g.Set(); err != nil {
 				g.log.Warn("what may enter and leave the overlay", "err", err)
 			}

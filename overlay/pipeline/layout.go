@@ -225,6 +225,7 @@ const (
 	// Of no flow, as DropClear.
 	DropOtherAddress Reason = 30
 	DropShadow       Reason = 31
+	DropClaimed      Reason = 32
 )
 
 var reasons = []struct {
@@ -262,6 +263,7 @@ var reasons = []struct {
 	{DropUntold, "of an endpoint whose labels are not known yet, to the outside: an egress address of its network asks for labels"},
 	{DropOtherAddress, "of a network with an egress address, to the outside, by nftables: would have left with another address"},
 	{DropShadow, "of an endpoint, to the outside, by nftables: would have left by an exposed port of this host"},
+	{DropClaimed, "from outside, with an address of a container, a gateway or a host in the cluster, by nftables"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

@@ -25,8 +25,8 @@ func (p *Plane) Flows(ctx context.Context) ([]api.Flow, error) {
 	return append(flows, p.refused()...), nil
 }
 
-// refused are the rules that have dropped what was in the clear, left with another address than an egress's or by an exposed port, as flows
-// of no table: they are nftables'.
+// refused are the rules that have dropped what was in the clear, left with another address than an egress's or by an exposed port, or
+// came with an address of the cluster's, as flows of no table: they are nftables'.
 func (p *Plane) refused() (flows []api.Flow) {
 	for _, r := range p.guard.Refused() {
 		reason := pipeline.DropClear
@@ -37,6 +37,8 @@ func (p *Plane) refused() (flows []api.Flow) {
 			reason = pipeline.DropOtherAddress
 		case "shadow":
 			reason = pipeline.DropShadow
+		case "claimed-in", "claimed-forward":
+			reason = pipeline.DropClaimed
 		}
 		flows = append(flows, api.Flow{
 			Table: nftables, Stage: r.Chain, Match: r.Comment, Actions: "drop", Cookie: reason.Cookie(), Packets: r.Packets, Bytes: r.Bytes,

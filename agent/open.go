@@ -42,6 +42,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := mayRun(datapath, a.log); err != nil {
 		return err
 	}
+	if err := plane.CanWrap(a.cfg, datapath); err != nil {
+		return err
+	}
 	if a.cfg.Name == "" {
 		if a.cfg.Name, err = os.Hostname(); err != nil {
 			return fmt.Errorf("find this host's name: %w; set GRAPEVINE_NAME", err)
@@ -206,7 +209,7 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.wire().MTU, Datapath: string(a.plane.Datapath()),
 		Enforces: policing{a}.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Realms: true, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
-	n.KnowsEncrypted, n.Edge = true, a.cfg.Edge()
+	n.KnowsEncrypted, n.Edge, n.Encap = true, a.cfg.Edge(), a.cfg.Encapsulation().Mark()
 	n.HoldsIPv6, n.LabelEgress = true, true
 	n.Exposes = n.Enforces > 0 // both need a switch that tracks connections
 	switch {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
-	"github.com/grapevine-net/grapevine/encap"
 )
 
 // pingPatience bounds one ping: the call, and what comes back.
@@ -49,7 +48,7 @@ func (p pinger) innerMTUOf(n api.Node) int {
 	if n.MTU == 0 {
 		return p.agent.plane.InnerMTU()
 	}
-	return n.MTU - encap.VXLAN.Overhead(n.VTEP)
+	return n.MTU - p.agent.cfg.Encapsulation().Overhead(n.VTEP)
 }
 
 // pinged is pure: what is said of a ping.

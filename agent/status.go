@@ -33,7 +33,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	nodes := a.member.Nodes(snap)
 	s := api.Status{
 		Version: a.version, Node: string(a.self()), Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: time.Now().Add(-time.Since(a.started)),
-		Driver: a.installed.DriverName(ctx), OVS: a.plane.Kind(), Datapath: string(a.plane.Datapath()), FastPath: a.plane.FastPath(), Encryption: a.plane.Encryption(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort,
+		Driver: a.installed.DriverName(ctx), OVS: a.plane.Kind(), Datapath: string(a.plane.Datapath()), FastPath: a.plane.FastPath(), Encryption: a.plane.Encryption(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort, Encap: a.cfg.Encapsulation().Mark(),
 		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
 		Aside: membership.SetAside(a.cfg.State), Names: a.naming.stats(), Leases: a.alloc.Held(), Process: process(),
 	}
@@ -99,7 +99,7 @@ func (a *Agent) refused() map[string]uint64 {
 
 // differences finds what is to be the same on all hosts, or another on each, and is not.
 func (a *Agent) differences(ctx context.Context, nodes []api.Node) []api.Problem {
-	list := watch.Differences(nodes, a.cfg.VXLANPort)
+	list := watch.Differences(nodes, a.cfg.Encapsulation(), a.cfg.VXLANPort)
 	if twins := membership.Namesakes(nodes, ""); len(twins) > 0 {
 		list = append(list, membership.Namesakes(nodes, a.installed.SetCommand(ctx, "GRAPEVINE_NAME=NAME"))...)
 	}

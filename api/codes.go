@@ -49,6 +49,7 @@ const (
 	StateOld        Code = "state-old"
 	StateUnproven   Code = "state-unproven"
 	SettingsDiffer  Code = "settings-differ"
+	EncapDiffers    Code = "encap-differs"
 	HostSilent      Code = "host-silent"
 	HostDoubtful    Code = "host-doubtful"
 	UnderlayCut     Code = "underlay-cut"
@@ -133,6 +134,7 @@ var Kinds = []Kind{
 	{NameTwice, Warning, "several hosts have one name", "give them others by GRAPEVINE_NAME, or `grapevine forget` the old one"},
 	{StateOld, Fault, "this host's state is older than what the others know of it", "[upgrade.md](upgrade.md#back-again)"},
 	{StateUnproven, Fault, "this host was restored, and the others have not said that nothing is missing", "start the hosts that do not answer, or `grapevine forget` them"},
+	{EncapDiffers, Fault, "another host wraps what containers send in another way: nothing passes between the two", "GRAPEVINE_ENCAP the same on every host: [encapsulation.md](../use/encapsulation.md)"},
 	{SettingsDiffer, Fault, "a setting that must be the same on all hosts is not", "set it to the same everywhere, and restart the agents where it was not"},
 	{HostSilent, Fault, "a host does not answer", "start it, or open the port; only if it is gone for good: `grapevine forget` it"},
 	{HostDoubtful, Warning, "a host does not answer just now", "wait some seconds, until it is known which"},

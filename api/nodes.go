@@ -24,6 +24,8 @@ type Node struct {
 	MTU      int    `json:"mtu"`
 	// VXLANPort is the UDP port of its VTEP.
 	VXLANPort uint16 `json:"vxlanPort"`
+	// Encap is how what goes to it is wrapped; empty: in VXLAN.
+	Encap string `json:"encap,omitempty"`
 	// CIDR4 and CIDR6 are its settings of these names; of CIDR6 there need be none.
 	CIDR4 netip.Prefix `json:"cidr4,omitzero"`
 	CIDR6 netip.Prefix `json:"cidr6,omitzero"`

@@ -34,6 +34,8 @@ type Status struct {
 	Encryption string `json:"encryption,omitempty"`
 	MTU        int    `json:"mtu"` // of the underlay, bytes
 	VXLANPort  uint16 `json:"vxlanPort"`
+	// Encap is how what goes to other hosts is wrapped, by VXLANPort; empty: in VXLAN.
+	Encap string `json:"encap,omitempty"`
 	// Aside are files of hosts that this one was before the cluster had forgotten them.
 	Aside []string `json:"aside,omitempty"`
 	// Refused counts gossip messages that were not accepted, by reason.

@@ -11,7 +11,7 @@ import (
 const MinMTU = 576
 
 // MTU returns the largest IP packet, in bytes, that containers of all hosts may send to
-// each other: what VXLAN leaves of the narrowest underlay. underlay is that of this
+// each other: what the encapsulation leaves of the narrowest underlay. underlay is that of this
 // host, which may have no record yet; 0: not known.
 //
 // It is one for the whole cluster: a host with a wider underlay could send more to some,
@@ -22,7 +22,7 @@ func (s *Snapshot) MTU(underlay int) int {
 		if n.MTU != 0 && (underlay == 0 || n.MTU < underlay) {
 			underlay = n.MTU
 		}
-		overhead = max(overhead, encap.VXLAN.Overhead(n.Tunnel()))
+		overhead = max(overhead, n.Encapsulation().Overhead(n.Tunnel()))
 	}
 	if underlay == 0 {
 		underlay = 1500

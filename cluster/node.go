@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/grapevine-net/grapevine/encap"
 )
 
 // Node describes a host.
@@ -62,6 +64,9 @@ type Node struct {
 	HoldsIPv6 bool `cbor:"27,keyasint,omitempty"`
 	// LabelEgress says that the host's agent knows of egresses of some containers (LabelEgress).
 	LabelEgress bool `cbor:"28,keyasint,omitempty"`
+	// Encap is how what containers send to the host is wrapped, if not in VXLAN (encap.Of). Nothing goes between hosts that
+	// do it otherwise. An agent that does not know of this sends VXLAN to VXLANPort, where the host takes none.
+	Encap string `cbor:"29,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of
@@ -88,6 +93,12 @@ const (
 	MaxReachName = 40
 )
 
+// Encapsulation is how what containers send to the host is wrapped, VXLAN if that is not known here.
+func (n Node) Encapsulation() encap.Kind {
+	k, _ := encap.Of(n.Encap)
+	return k
+}
+
 // Key names the record of a host.
 func (n Node) Key() Key { return Key{KindNode, string(n.ID)} }
 
@@ -103,6 +114,7 @@ func (n Node) validate() error {
 		mtu(n.MTU),
 		optional("agent version", n.Agent),
 		optional("datapath", n.Datapath),
+		optional("encapsulation", n.Encap),
 		reaches(n.Reaches),
 		n.validateWireGuard(),
 	)

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/grapevine-net/grapevine/encap"
 )
 
 // DefaultFile is the configuration file that is read if no other one is named;
@@ -54,7 +56,9 @@ type Config struct {
 	FastPath string
 	// ForgetAfter is how long a host may be silent before it is forgotten, 0: for ever.
 	ForgetAfter time.Duration
-	// VXLANPort is the UDP port of the VTEPs, one for the whole cluster.
+	// Encap is how frames are wrapped on their way to other hosts, VXLANPort the UDP port of the VTEPs; both are one for
+	// the whole cluster.
+	Encap     string
 	VXLANPort uint16
 	// Encryption is off, networks (those that are said to be) or all; WireGuardPort is where this host takes what is encrypted for it (UDP).
 	Encryption    string
@@ -123,6 +127,12 @@ func (c Config) Encrypts() bool { return c.Encryption == "all" }
 
 // NeedsIPsec says that VXLAN goes to other hosts by IPsec, whose policies somebody else keeps, or not at all.
 func (c Config) NeedsIPsec() bool { return c.IPsec == "require" }
+
+// Encapsulation is how frames are wrapped on their way to other hosts.
+func (c Config) Encapsulation() encap.Kind {
+	k, _ := encap.Of(c.Encap)
+	return k
+}
 
 // TunnelPort is the UDP port by which what containers send comes from other hosts.
 func (c Config) TunnelPort() uint16 {

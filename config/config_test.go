@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := Config{
 		KeyFile: "/var/lib/grapevine/key", MetricsTokenFile: "/var/lib/grapevine/metrics-token", Port: 7947, CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22,
-		OVS: "auto", Datapath: "auto", FastPath: "auto", VXLANPort: 4789, Encryption: "networks", IPsec: "off", WireGuardPort: 7948, ClientPort: 7949, Replicate: true, Docker: "unix:///var/run/docker.sock",
+		OVS: "auto", Datapath: "auto", FastPath: "auto", Encap: "vxlan", VXLANPort: 4789, Encryption: "networks", IPsec: "off", WireGuardPort: 7948, ClientPort: 7949, Replicate: true, Docker: "unix:///var/run/docker.sock",
 		State: "/var/lib/grapevine", Run: "/run/grapevine", PluginSocket: "/run/docker/plugins/grapevine.sock",
 		DriverName: "auto", Capture: "headers", Expose: "services", Traffic: "auto", LogLevel: "info",
 	}
@@ -110,6 +110,31 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestEncapsulation: each has a port of its own, unless a setting says another, and what would not be encrypted is refused.
+func TestEncapsulation(t *testing.T) {
+	for _, tt := range []struct {
+		env, wrong string
+		port       uint16
+	}{
+		{"", "", 4789},
+		{"GRAPEVINE_ENCAP=vxlan", "", 4789},
+		{"GRAPEVINE_ENCAP=geneve", "", 6081},
+		{"GRAPEVINE_ENCAP=geneve GRAPEVINE_VXLAN_PORT=4789", "", 4789},
+		{"GRAPEVINE_ENCAP=geneve GRAPEVINE_PORT=6081", "both want UDP port 6081", 0},
+		{"GRAPEVINE_ENCAP=geneve GRAPEVINE_ENCRYPTION=all", "set encryption to networks or encap to vxlan", 0},
+		{"GRAPEVINE_ENCAP=geneve GRAPEVINE_IPSEC=require", "set ipsec to off or encap to vxlan", 0},
+	} {
+		got, err := load(t, nil, strings.Fields(tt.env), DefaultFile, "")
+		if tt.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.wrong) {
+				t.Errorf("%s: error %v, want one with %q", tt.env, err, tt.wrong)
+			}
+		} else if err != nil || got.VXLANPort != tt.port {
+			t.Errorf("%s: port %d, %v, want %d", tt.env, got.VXLANPort, err, tt.port)
+		}
+	}
+}
+
 // TestRefused gives every setting a bad value; each error names what is wrong.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct{ env, want string }{
@@ -144,6 +169,9 @@ func TestRefused(t *testing.T) {
 		{"GRAPEVINE_OVS=yes", "use one of auto, host, embedded"},
 		{"GRAPEVINE_DATAPATH=dpdk", "use one of auto, kernel, userspace"},
 		{"GRAPEVINE_VXLAN_PORT=-1", "is not a port"},
+		{"GRAPEVINE_ENCAP=stt", "removed it in 3.6"},
+		{"GRAPEVINE_ENCAP=gre", "not there yet"},
+		{"GRAPEVINE_ENCAP=mpls", "use vxlan or geneve"},
 		{"GRAPEVINE_MTU=1000", "is not an underlay MTU"},
 		{"GRAPEVINE_REPLICATE=true", "use on or off"},
 		{"GRAPEVINE_DOCKER=tcp://1.2.3.4", "unix:///var/run/docker.sock"},

@@ -154,6 +154,16 @@ const defaultClientPort = 7949
 
 // check finds contradictions between settings and fills in what depends on others.
 func (c *Config) check() error {
+	wrapped := c.Encapsulation()
+	if c.VXLANPort == 0 {
+		c.VXLANPort = wrapped.Port
+	}
+	if !wrapped.Secured() && c.Encrypts() {
+		return fmt.Errorf("all is to be encrypted (encryption is all), and what goes by %s (encap) is not yet: set encryption to networks or encap to vxlan, on every host", wrapped.Title)
+	}
+	if !wrapped.Secured() && c.NeedsIPsec() {
+		return fmt.Errorf("what goes to other hosts is to go by IPsec (ipsec is require), and with %s (encap) that was not tried yet: set ipsec to off or encap to vxlan, on every host", wrapped.Title)
+	}
 	if c.Port == c.VXLANPort {
 		return fmt.Errorf("gossip (port) and VXLAN (vxlan-port) both want UDP port %d: change one of them on every host", c.Port)
 	}

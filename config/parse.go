@@ -190,6 +190,12 @@ func setGroup(c *Config, v string) error {
 	return nil
 }
 
+func setEncap(c *Config, v string) error {
+	k, err := encap.Parse(v)
+	c.Encap = k.Name
+	return err
+}
+
 func setMTU(c *Config, v string) error {
 	n, err := strconv.Atoi(v)
 	const inside = 1280

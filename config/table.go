@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,8 +125,16 @@ var Table = []Setting{
 		set:    setForgetAfter,
 	},
 	{
-		Name: "vxlan-port", Default: strconv.Itoa(int(encap.VXLAN.Port)),
-		Doc:    "UDP port of VXLAN (RFC 7348), the same on every host. Take another one where Docker's swarm overlay is in use.",
+		Name: "encap", Default: encap.VXLAN.Name,
+		Doc: "How what containers send is wrapped on its way to other hosts, the same on every host: `vxlan` (RFC 7348) or `geneve` (RFC 8926), for where something on the way eats VXLAN (docs/use/encapsulation.md). " +
+			"`geneve` needs Open vSwitch's kernel datapath, and with it nothing is encrypted yet. `gre` is not there yet; `stt` is gone from Open vSwitch.",
+		Shared: true,
+		set:    setEncap,
+	},
+	{
+		Name: "vxlan-port",
+		Doc: fmt.Sprintf("UDP port of VXLAN, or of Geneve with `encap`, the same on every host. Take another one where Docker's swarm overlay is in use. Empty: %d with VXLAN, %d with Geneve.",
+			encap.VXLAN.Port, encap.Geneve.Port),
 		Shared: true,
 		set:    port(func(c *Config) *uint16 { return &c.VXLANPort }),
 	},

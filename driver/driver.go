@@ -100,8 +100,10 @@ type Config struct {
 	Barred func(subnets []netip.Prefix) map[netip.Prefix]error
 	// CannotEncrypt is why this host has no part in encrypted networks; nil: it can have.
 	CannotEncrypt error
-	Now           func() time.Time
-	Log           *slog.Logger
+	// Encap is how all networks are wrapped on their way to other hosts; "": in VXLAN.
+	Encap string
+	Now   func() time.Time
+	Log   *slog.Logger
 }
 
 // Driver answers the NetworkDriver calls. It is safe for concurrent use. It is its rooms: each names those that

@@ -32,6 +32,9 @@ func (d *networks) CreateNetwork(ctx context.Context, r *network.CreateNetworkRe
 	if err != nil {
 		return nil, err
 	}
+	if err := o.fitsEncap(d.core.cfg.Encap); err != nil {
+		return nil, err
+	}
 	pools, err := parsePools(r, o)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -47,7 +48,8 @@ type networkOptions struct {
 	isolate    bool
 	multicast  bool
 	encrypted  bool
-	replica    bool // set by the agent when it makes a network of the cluster here
+	encap      string // "": as all are
+	replica    bool   // set by the agent when it makes a network of the cluster here
 }
 
 // setters read one option each; their keys are all the known options.
@@ -205,9 +207,19 @@ func setEncrypted(o *networkOptions, v string) error {
 	return nil
 }
 
-func setEncap(_ *networkOptions, v string) error {
-	if v != encap.VXLAN.Name {
-		return fmt.Errorf("option encap=%.60q is not supported; %s is", v, encap.VXLAN.Name)
+func setEncap(o *networkOptions, v string) error {
+	k, err := encap.Parse(v)
+	if err != nil {
+		return fmt.Errorf("option encap=%.60q: %w", v, err)
+	}
+	o.encap = k.Name
+	return nil
+}
+
+// fitsEncap refuses a network that is to be wrapped in another way than all are.
+func (o networkOptions) fitsEncap(have string) error {
+	if have = cmp.Or(have, encap.VXLAN.Name); o.encap != "" && o.encap != have && !o.replica {
+		return fmt.Errorf("option encap=%s: all networks of a cluster are wrapped in one way, and here that is %s: leave the option out, or set GRAPEVINE_ENCAP=%s on every host", o.encap, have, o.encap)
 	}
 	return nil
 }

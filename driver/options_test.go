@@ -22,7 +22,7 @@ func TestOptions(t *testing.T) {
 		`{"com.docker.network.generic":{"vnid":"-1"}}`:                                "between 0 and 16777215",
 		`{"com.docker.network.generic":{"vnid":7}}`:                                   "not a string",
 		`{"com.docker.network.generic":{"mtu":"9"}}`:                                  "between 576 and 9216",
-		`{"com.docker.network.generic":{"encap":"geneve"}}`:                           "vxlan is",
+		`{"com.docker.network.generic":{"encap":"stt"}}`:                              "removed it in 3.6",
 		`{"com.docker.network.generic":{"encrypted":"1"}}`:                            "must be true, or have no value",
 		`{"com.docker.network.generic":{"encrypted":"false"}}`:                        "leave it out for a network that is not encrypted",
 		`{"com.docker.network.generic":{"name":"a/b"}}`:                               "without slashes",

@@ -3,14 +3,16 @@
 package encap
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 )
 
 // Kind is a way to wrap packets, in UDP.
 type Kind struct {
-	// Name is what settings, options, Open vSwitch's type of port and the kernel's kind of device call it.
-	Name string
+	// Name is what settings, options, Open vSwitch's type of port and the kernel's kind of device call it, Title what
+	// people do.
+	Name, Title string
 	// Port is the UDP port that it has unless a setting says another.
 	Port uint16
 	// Header is what it puts behind the headers of the outer IP and UDP, in bytes; Trailer what it adds at the end.
@@ -31,10 +33,58 @@ const (
 // The kinds.
 var (
 	// VXLAN is RFC 7348.
-	VXLAN = Kind{Name: "vxlan", Port: 4789, Header: 8, Inner: ethernet, system: "vxlan_sys_%d"}
+	VXLAN = Kind{Name: "vxlan", Title: "VXLAN", Port: 4789, Header: 8, Inner: ethernet, system: "vxlan_sys_%d"}
+	// Geneve is RFC 8926, without options.
+	Geneve = Kind{Name: "geneve", Title: "Geneve", Port: 6081, Header: 8, Inner: ethernet, system: "genev_sys_%d"}
 	// WireGuard carries IP packets: a header of 16 bytes, and a tag of 16.
-	WireGuard = Kind{Name: "wireguard", Port: 7948, Header: 16, Trailer: 16}
+	WireGuard = Kind{Name: "wireguard", Title: "WireGuard", Port: 7948, Header: 16, Trailer: 16}
 )
+
+// Parse reads the name of a way for containers' frames from host to host.
+func Parse(name string) (Kind, error) {
+	switch name {
+	case VXLAN.Name:
+		return VXLAN, nil
+	case Geneve.Name:
+		return Geneve, nil
+	case "gre":
+		return Kind{}, errors.New("gre is not there yet: it has no ports, by which this host tells what other hosts send from what containers forge; use vxlan or geneve")
+	case "stt":
+		return Kind{}, errors.New("stt is gone: Open vSwitch deprecated it in 3.5 and removed it in 3.6, and Linux has never had it; use vxlan or geneve")
+	}
+	return Kind{}, fmt.Errorf("%.60q is no encapsulation: use vxlan or geneve", name)
+}
+
+// Of is the kind that a host's record names: one that names none has VXLAN. known is false for one that is not known here,
+// for which VXLAN is taken.
+func Of(name string) (k Kind, known bool) {
+	if name == "" {
+		return VXLAN, true
+	}
+	k, err := Parse(name)
+	if err != nil {
+		return VXLAN, false
+	}
+	return k, true
+}
+
+// Mark is what a host's record says of a kind; see Of.
+func (k Kind) Mark() string {
+	if k.Name == VXLAN.Name {
+		return ""
+	}
+	return k.Name
+}
+
+// Secured says whether what goes by it can be encrypted: WireGuard's process takes VXLAN apart, and the rules of IPsec were
+// tried with that.
+func (k Kind) Secured() bool { return k.Mark() == "" }
+
+// Direct says whether programs at the underlay's interface write its headers.
+func (k Kind) Direct() bool { return k.Mark() == "" }
+
+// Options says whether its packets may have options, of which hosts send none.
+func (k Kind) Options() bool { return k.Name == Geneve.Name }
 
 // IPsec is more than ESP in transport mode adds to a packet, in UDP and with any algorithm of these days, in bytes
 // (RFC 4303, RFC 3948).

@@ -2,6 +2,7 @@ package encap
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -15,6 +16,8 @@ func TestOverhead(t *testing.T) {
 		{VXLAN, "192.0.2.1", 50},
 		{VXLAN, "::ffff:192.0.2.1", 50},
 		{VXLAN, "2001:db8::1", 70},
+		{Geneve, "192.0.2.1", 50},
+		{Geneve, "2001:db8::1", 70},
 		{WireGuard, "192.0.2.1", 60},
 		{WireGuard, "::ffff:192.0.2.1", 60},
 		{WireGuard, "2001:db8::1", 80},
@@ -32,5 +35,28 @@ func TestOverhead(t *testing.T) {
 func TestSystem(t *testing.T) {
 	if got := VXLAN.System(4790); got != "vxlan_sys_4790" {
 		t.Error(got)
+	}
+	if got := Geneve.System(6081); got != "genev_sys_6081" {
+		t.Error(got)
+	}
+}
+
+// TestParse: what is not there is refused, with the reason.
+func TestParse(t *testing.T) {
+	for name, want := range map[string]Kind{"vxlan": VXLAN, "geneve": Geneve} {
+		if got, err := Parse(name); got != want || err != nil {
+			t.Errorf("%s is %v, %v", name, got, err)
+		}
+		if got, known := Of(want.Mark()); got != want || !known {
+			t.Errorf("what a record says of %s is read as %v, %v", name, got, known)
+		}
+	}
+	for name, reason := range map[string]string{"stt": "removed it in 3.6", "gre": "not there yet", "GENEVE": "use vxlan or geneve", "": "no encapsulation", "wireguard": "no encapsulation"} {
+		if _, err := Parse(name); err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if _, known := Of("gre"); known {
+		t.Error("a record's gre is known")
 	}
 }

@@ -184,7 +184,8 @@ func (n *nets) part(snap *cluster.Snapshot) {
 }
 
 // newHosts finds the VTEPs of the other hosts. A host that claims this one's address
-// is an earlier life of it: nothing is sent there, nor between a host that encrypts all and one that does not. secured
+// is an earlier life of it: nothing is sent there, nor between a host that encrypts all and one that does not, nor where
+// the two wrap packets in different ways. secured
 // asks for those inside what encrypts as well, which hosts without a key have not. old, if there is one, is how the hosts
 // were before.
 func newHosts(snap *cluster.Snapshot, self cluster.NodeID, secured bool, old *hosts) *hosts {
@@ -202,6 +203,8 @@ func newHosts(snap *cluster.Snapshot, self cluster.NodeID, secured bool, old *ho
 		a := n.Tunnel().Unmap().WithZone("")
 		switch {
 		case n.ID == self || a == h.self:
+		case n.Encap != me.Encap:
+			h.problems = append(h.problems, problem(n, "host %s: one of the two hosts speaks %s and the other one %s", n.Name, me.Encapsulation().Title, cmp.Or(n.Encap, n.Encapsulation().Title)))
 		case n.Encrypts() != me.Encrypts():
 			h.problems = append(h.problems, problem(n, "host %s: one of the two hosts encrypts, and the other one does not", n.Name))
 		case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
@@ -210,7 +213,7 @@ func newHosts(snap *cluster.Snapshot, self cluster.NodeID, secured bool, old *ho
 			h.vtep[n.ID] = a
 			addrs = append(addrs, a)
 		}
-		if inside := cluster.SecureVTEP(n.ID); secured && n.ID != self && inside.IsValid() && len(n.SecureKey()) > 0 && len(me.SecureKey()) > 0 {
+		if inside := cluster.SecureVTEP(n.ID); secured && n.ID != self && n.Encap == me.Encap && inside.IsValid() && len(n.SecureKey()) > 0 && len(me.SecureKey()) > 0 {
 			h.secure[n.ID] = inside
 			addrs = append(addrs, inside)
 		}

@@ -425,6 +425,25 @@ func TestNoWayInTheClear(t *testing.T) {
 	}
 }
 
+// Between hosts that wrap packets in different ways there is no way, nor if the other one's is not known here.
+func TestNoWayBetweenEncapsulations(t *testing.T) {
+	for _, c := range []struct{ mine, want string }{{"", "192.0.2.2"}, {"geneve", "192.0.2.3"}} {
+		w := newWorld(t)
+		for i, n := range []struct {
+			id    cluster.NodeID
+			encap string
+		}{{me, c.mine}, {"2222222222222222", ""}, {"3333333333333333", "geneve"}, {"4444444444444444", "srv6"}} {
+			one := node(n.id, netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}))
+			one.Encap = n.encap
+			w.by(n.id, one)
+		}
+		in, problems := Plan(w.Snapshot(), me, pipeline.Metadata, Ports{})
+		if len(in.VTEPs) != 1 || in.VTEPs[0].Addr.String() != c.want || len(problems) != 2 {
+			t.Errorf("encapsulation %q: %+v, %v", c.mine, in.VTEPs, problems)
+		}
+	}
+}
+
 // TestClientIsClosed: a client has no way out of its network, whatever that is; what is known of it beside the flows changes
 // with it.
 func TestClientIsClosed(t *testing.T) {

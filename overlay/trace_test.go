@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
@@ -70,7 +71,7 @@ func sceneSwitch(t *testing.T, mode pipeline.TunnelMode) (*ovs.Bridge, map[strin
 	}
 	var specs []ovs.PortSpec
 	if mode == pipeline.Metadata {
-		tunnel := KernelTunnel{Bridge: b, UDPPort: 4789}
+		tunnel := KernelTunnel{Bridge: b, Kind: encap.VXLAN, UDPPort: 4789}
 		for range 2 {
 			if name, err := tunnel.Ensure(t.Context()); err != nil || name != TunnelPort {
 				t.Fatal(name, err)

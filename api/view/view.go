@@ -22,7 +22,7 @@ func Nodes(s *cluster.Snapshot, self cluster.NodeID, answers func(cluster.NodeID
 		node := api.Node{
 			ID: string(n.ID), Name: n.Name, VTEP: n.Tunnel(), Encrypts: n.Encrypts(), EncryptsNetworks: n.SecureKey() != nil, Gossip: n.Gossip,
 			Alive: n.ID == self || alive, Doubtful: n.ID != self && doubtful, Self: n.ID == self,
-			Version: n.Agent, Datapath: n.Datapath, MTU: n.MTU, VXLANPort: n.VXLANPort, CIDR4: n.CIDR4, CIDR6: n.CIDR6, Edge: n.Edge,
+			Version: n.Agent, Datapath: n.Datapath, MTU: n.MTU, VXLANPort: n.VXLANPort, Encap: n.Encap, CIDR4: n.CIDR4, CIDR6: n.CIDR6, Edge: n.Edge,
 		}
 		if n.Encrypts() {
 			node.Address = n.Address()

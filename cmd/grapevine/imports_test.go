@@ -15,10 +15,10 @@ const module = "github.com/grapevine-net/grapevine/"
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
 	"agent": "bgp bgp/speaker multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
-		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems encap gossip " +
+		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit pulse reach/follow realm replica",
-	"cmd/grapevine":          "agent api api/words config host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
+	"cmd/grapevine":          "agent api api/words config encap host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds",
 	"api/words":              "",
@@ -88,7 +88,7 @@ var mayImport = map[string]string{
 	"observe/traffic":        "api cluster host/link observe/ask overlay/counter",
 	"overlay":                "cluster egress encap host/link host/ovs overlay/gateway overlay/pipeline overlay/walk policy policy/answers policy/worlds pulse service/expose",
 	"overlay/counter":        "host/link",
-	"overlay/fastpath":       "host/bypass host/ipsec host/link overlay/pipeline overlay/walk",
+	"overlay/fastpath":       "encap host/bypass host/ipsec host/link overlay/pipeline overlay/walk",
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster egress host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline pulse",
 	"overlay/pipeline":       "",

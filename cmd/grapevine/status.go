@@ -15,6 +15,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
+	"github.com/grapevine-net/grapevine/encap"
 )
 
 func newStatus() *cobra.Command {
@@ -129,7 +130,7 @@ func showFacts(w io.Writer, s api.Status) error {
 			row("reaches\t%s (no Docker here: GRAPEVINE_NETWORKS)", dash(strings.Join(s.Edge.Networks, ", ")))
 			row("resolver\t%s", edgeResolver(*s.Edge))
 		}
-		row("underlay\t%s, MTU %d, VXLAN port %d", s.VTEP, s.MTU, s.VXLANPort)
+		row("underlay\t%s, MTU %d, %s port %d", s.VTEP, s.MTU, wrapping(s.Encap), s.VXLANPort)
 		if s.Encryption != "" {
 			row("encryption\t%s", s.Encryption)
 		}
@@ -141,7 +142,7 @@ func showFacts(w io.Writer, s api.Status) error {
 		row("names\t%s", names(s.Names))
 		row("agent\t%s, up %s", s.Version, time.Since(s.Since).Round(time.Second))
 		if s.Foreign > 0 {
-			row("dropped\t%s that no host of the cluster sent", words.Plural(int(s.Foreign), "VXLAN packet"))
+			row("dropped\t%s that no host of the cluster sent", words.Plural(int(s.Foreign), wrapping(s.Encap)+" packet"))
 		}
 		for _, n := range s.Shared[:min(len(s.Shared), 3)] {
 			row("shared\t%s on %s: %s answer (if one of them is to: stop the other, and say `up -d --no-deps`)", n.Name, n.Network, several(n.Hosts))
@@ -196,4 +197,13 @@ func colour(w io.Writer, code, text string) string {
 		return text
 	}
 	return code + text + "\x1b[0m"
+}
+
+// wrapping is an encapsulation as people call it, by its name in the API.
+func wrapping(name string) string {
+	k, known := encap.Of(name)
+	if !known {
+		return name
+	}
+	return k.Title
 }

@@ -8,20 +8,29 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
+	"github.com/grapevine-net/grapevine/encap"
 )
 
 // Differences are settings that are to be the same on all hosts and are not.
-func Differences(nodes []api.Node, vxlan uint16) []api.Problem {
-	return append(vxlanDifferences(nodes, vxlan), rangeDifferences(nodes)...)
+func Differences(nodes []api.Node, wrapped encap.Kind, port uint16) []api.Problem {
+	return append(wireDifferences(nodes, wrapped, port), rangeDifferences(nodes)...)
 }
 
-// vxlanDifferences are ports of VXLAN that are to be the same on all hosts and are not.
-func vxlanDifferences(nodes []api.Node, vxlan uint16) (list []api.Problem) {
+// wireDifferences are encapsulations, and their ports, that are to be the same on all hosts and are not.
+func wireDifferences(nodes []api.Node, wrapped encap.Kind, port uint16) (list []api.Problem) {
 	for _, n := range nodes {
-		if n.Alive && n.VXLANPort != vxlan && n.VXLANPort != 0 {
+		switch {
+		case !n.Alive || n.VXLANPort == 0:
+		case n.Encap != wrapped.Mark():
+			list = append(list, api.Problem{
+				Code: api.EncapDiffers,
+				What: fmt.Sprintf("what containers send is wrapped in %s here and in %s on %s: containers of the two do not reach each other, and nothing is sent there", wrapped.Name, cmp.Or(n.Encap, encap.VXLAN.Name), n.Name),
+				Do:   "set GRAPEVINE_ENCAP to the same on every host",
+			})
+		case n.VXLANPort != port:
 			list = append(list, api.Problem{
 				Code: api.SettingsDiffer,
-				What: fmt.Sprintf("the UDP port of VXLAN is %d here and %d on %s: containers of the two do not reach each other", vxlan, n.VXLANPort, n.Name),
+				What: fmt.Sprintf("the UDP port of %s is %d here and %d on %s: containers of the two do not reach each other", wrapped.Title, port, n.VXLANPort, n.Name),
 				Do:   "set GRAPEVINE_VXLAN_PORT to the same on every host",
 			})
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/encap"
 )
 
 func TestRangeDifferences(t *testing.T) {
@@ -41,8 +42,26 @@ func TestDifferentVXLANPorts(t *testing.T) {
 	node := func(name string, port uint16, alive bool) api.Node {
 		return api.Node{ID: name, Name: name, MTU: 1500, VXLANPort: port, Alive: alive}
 	}
-	got := vxlanDifferences([]api.Node{node("one", 4789, true), node("two", 4790, true), node("three", 4790, false), node("four", 0, true)}, 4789)
+	got := wireDifferences([]api.Node{node("one", 4789, true), node("two", 4790, true), node("three", 4790, false), node("four", 0, true)}, encap.VXLAN, 4789)
 	if len(got) != 1 || got[0].What != "the UDP port of VXLAN is 4789 here and 4790 on two: containers of the two do not reach each other" {
 		t.Errorf("problems: %v", got)
+	}
+}
+
+// TestDifferentEncapsulations: each of the two names the other one, and the port besides is not worth a word.
+func TestDifferentEncapsulations(t *testing.T) {
+	one := api.Node{ID: "one", Name: "one", VXLANPort: 4789, Alive: true}
+	two := api.Node{ID: "two", Name: "two", VXLANPort: 6081, Encap: "geneve", Alive: true}
+	for _, c := range []struct {
+		wrapped encap.Kind
+		want    string
+	}{
+		{encap.VXLAN, "what containers send is wrapped in vxlan here and in geneve on two"},
+		{encap.Geneve, "what containers send is wrapped in geneve here and in vxlan on one"},
+	} {
+		got := wireDifferences([]api.Node{one, two}, c.wrapped, c.wrapped.Port)
+		if len(got) != 1 || got[0].Code != api.EncapDiffers || !strings.HasPrefix(got[0].What, c.want) {
+			t.Errorf("with %s: %v, want %q", c.wrapped.Name, got, c.want)
+		}
 	}
 }

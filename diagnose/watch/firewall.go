@@ -220,7 +220,7 @@ func (w *Firewall) Packets(nodes []api.Node, v6 bool, most int) (list []doctor.P
 	if own.Is6() == v6 && w.letsClientsIn() {
 		list = append(list, doctor.Packet{Chain: "INPUT", In: dev, Src: world, Dst: own, Proto: "udp", Port: w.Settings.ClientPort, For: "WireGuard of clients"})
 	}
-	tunnel := "VXLAN"
+	tunnel := w.Settings.Encapsulation().Title
 	if w.Settings.Encrypts() {
 		tunnel = "WireGuard"
 		list = append(list, w.inside(nodes, v6, most)...)

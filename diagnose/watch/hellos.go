@@ -123,7 +123,7 @@ func (p *Hellos) greet(table, inside *paths.Table, now time.Time) (map[string]cl
 		within = append(within, paths.Host{ID: string(n.ID), Sends: sends && p.Inside.judges(me, n)})
 		hosts = append(hosts, paths.Host{
 			ID:    string(n.ID),
-			Sends: sends && n.Encrypts() == me.Encrypts() && n.Address().Is4() == p.Underlay.Addr.Is4() && n.VXLANPort == p.Settings.VXLANPort,
+			Sends: sends && n.Encrypts() == me.Encrypts() && n.Address().Is4() == p.Underlay.Addr.Is4() && n.VXLANPort == p.Settings.VXLANPort && n.Encap == me.Encap,
 		})
 	}
 	table.Set(hosts, now)

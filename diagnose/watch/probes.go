@@ -12,7 +12,6 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
-	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/gossip"
 )
 
@@ -80,7 +79,7 @@ func (w Probes) limits(n api.Node) probe.Limits {
 	if theirs == 0 {
 		theirs = w.Underlay.MTU
 	}
-	overhead := encap.VXLAN.Overhead(n.VTEP)
+	overhead := w.Settings.Encapsulation().Overhead(n.VTEP)
 	return probe.Limits{
 		Gossip: probe.Way{Out: w.Underlay.MTU, In: theirs},
 		Tunnel: probe.Way{Out: w.InnerMTU(), In: theirs - overhead},

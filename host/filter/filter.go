@@ -78,6 +78,9 @@ type Config struct {
 	// Claimed are addresses of containers and hosts in the cluster that lead to Interface and nowhere else: nobody outside
 	// has one.
 	Claimed []netip.Prefix
+	// NoOptions says that what comes by the port VXLAN is Geneve, and is taken without options only: hosts send none, and
+	// know of none what it asks of them.
+	NoOptions bool
 	// Served are subnets that reach the outside from one address, or not at all.
 	Served []nat.Source
 	// translates: the tables give what is served its address. It is theirs to know.
@@ -93,7 +96,7 @@ func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
-		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) && c.IPsec == d.IPsec &&
+		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) && c.IPsec == d.IPsec && c.NoOptions == d.NoOptions &&
 		slices.Equal(c.Served, d.Served) && slices.Equal(c.Elsewhere, d.Elsewhere) && slices.Equal(c.Open, d.Open) && slices.Equal(c.Claimed, d.Claimed) &&
 		slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Inside, d.Inside)
 }

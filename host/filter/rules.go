@@ -132,6 +132,9 @@ func masqueraded() (rules []nft.Rule) {
 // input are the rules of what is for this host itself.
 func input(cfg Config) []nft.Rule {
 	rules := []nft.Rule{drop("containers reach neither VXLAN nor the agent of their host", in(containers), toPorts())}
+	if cfg.NoOptions {
+		rules = append(rules, drop("Geneve has no options here", udpTo(cfg.VXLAN), options()))
+	}
 	for _, v6 := range []bool{false, true} {
 		if len(cfg.Own) > 0 {
 			// Whoever sent it, by an address that the sender's host does not know for this one's:
@@ -253,6 +256,11 @@ func udp() exprs {
 // fragments together.
 func nested() exprs {
 	return exprs{nft.Extension(unix.IPPROTO_FRAGMENT), nft.Equal([]byte{1})}
+}
+
+// options is a packet of Geneve with options, or of another version than 0 (RFC 8926, 3.4): the first byte behind UDP.
+func options() exprs {
+	return exprs{nft.Payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 8, 1), nft.NotEqual([]byte{0})}
 }
 
 func noWayBack() exprs { return exprs{nft.WayBack(), nft.Equal([]byte{0})} }

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/bypass"
 	"github.com/grapevine-net/grapevine/host/ipsec"
 	"github.com/grapevine-net/grapevine/host/link"
@@ -24,7 +25,8 @@ import (
 type Underlay struct {
 	Device string
 	VTEP   netip.Addr
-	Port   uint16 // of VXLAN
+	Port   uint16     // of VXLAN
+	Encap  encap.Kind // zero: VXLAN
 	// Encrypted: Device encrypts what it is given, which programs at a NIC would pass by.
 	Encrypted bool
 	// IPsec: what goes to other hosts is to be protected by IPsec, whose policies programs at a NIC would pass by.
@@ -40,6 +42,9 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 		return nil
 	}
 	u := p.cfg.Underlay
+	if !u.Encap.Direct() {
+		return fmt.Errorf("what goes to other hosts is %s (GRAPEVINE_ENCAP), and direct packets have the headers of VXLAN", u.Encap.Title)
+	}
 	if u.Encrypted {
 		return errors.New("what goes to other hosts is encrypted (GRAPEVINE_ENCRYPTION=all), which it would pass by")
 	}

@@ -53,6 +53,7 @@ type Config struct {
 	Underlay string       // the interface
 	Encrypts bool         // VXLAN goes by link.WireGuard and by nothing else
 	Networks bool         // that of encrypted networks does, where there are any
+	Options  bool         // what comes from other hosts could have options, and has none
 	IPsec    bool         // VXLAN goes by IPsec, and by nothing else but link.WireGuard
 	Names    []uint16     // ports of the resolver
 	// Open are what of subnets the outside is let into, at this host's containers' own addresses.
@@ -277,7 +278,7 @@ func (g *Guard) config() (filter.Config, error) {
 	snap := g.cfg.Source.Snapshot()
 	cfg := filter.Config{
 		Interface: gateway.Port, Internal: snap.Closed(g.cfg.Self), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
-		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec, Open: g.cfg.Open(snap),
+		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec, NoOptions: g.cfg.Options, Open: g.cfg.Open(snap),
 		Exposed: g.exposed, Inside: g.containers,
 	}
 	ours, ranges := g.cfg.Reach.Ours(snap)

@@ -7,9 +7,22 @@ import (
 
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/overlay/guard"
 	"github.com/grapevine-net/grapevine/overlay/secure"
+	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
+
+// CanWrap is why this host cannot send to others as its settings say; nil: it can. Of VXLAN it is told when the device is made.
+func CanWrap(cfg config.Config, datapath ovs.Datapath) error {
+	switch k := cfg.Encapsulation(); {
+	case k.Mark() == "":
+		return nil
+	case datapath != ovs.Kernel:
+		return fmt.Errorf("GRAPEVINE_ENCAP is %s, which Open vSwitch's kernel datapath alone has here, and this host has the userspace one: load the module openvswitch and leave GRAPEVINE_DATAPATH at auto, or set GRAPEVINE_ENCAP=vxlan on every host", k.Name)
+	}
+	return tunnel.CanWrap()
+}
 
 // CannotEncrypt is why a host with such settings and such an underlay encrypts nothing; nil: it can. One that is to encrypt all
 // says what it lacks when it does.
@@ -19,6 +32,9 @@ func CannotEncrypt(cfg config.Config, underlay link.Underlay) error {
 	}
 	if cfg.Encryption == "off" {
 		return errors.New("GRAPEVINE_ENCRYPTION is off on this host; leave it out, or set it to networks or all")
+	}
+	if k := cfg.Encapsulation(); !k.Secured() {
+		return fmt.Errorf("what goes by %s (GRAPEVINE_ENCAP) is not encrypted yet; set GRAPEVINE_ENCAP=vxlan on every host", k.Title)
 	}
 	if cfg.WireGuardPort == cfg.Port || cfg.WireGuardPort == cfg.VXLANPort {
 		return fmt.Errorf("WireGuard wants UDP port %d, which gossip or VXLAN has; set GRAPEVINE_WIREGUARD_PORT to another one", cfg.WireGuardPort)

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/bypass"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
@@ -35,15 +34,15 @@ type fastPath struct {
 }
 
 func (p *Plane) newFastPath(source netip.Addr) *fastPath {
-	vxlanPort, underlay := p.cfg.Settings.VXLANPort, p.wire()
+	vxlanPort, underlay, wrapped := p.cfg.Settings.VXLANPort, p.wire(), p.cfg.Settings.Encapsulation()
 	cfg := fastpath.Config{
 		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: link.OuterPrefix, Device: outer, Log: p.log, Source: source,
-		Underlay: fastpath.Underlay{Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort, Encrypted: p.cfg.Secure.All(), IPsec: p.cfg.Settings.NeedsIPsec()},
+		Underlay: fastpath.Underlay{Encap: wrapped, Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort, Encrypted: p.cfg.Secure.All(), IPsec: p.cfg.Settings.NeedsIPsec()},
 		Gateway:  gateway.Port,
 	}
 	if p.Bridge.Datapath == ovs.Kernel {
 		// Open vSwitch names its device by the port, and gives it no MTU to go by.
-		cfg.Tunnel, cfg.TunnelMTU = encap.VXLAN.System(vxlanPort), gateway.Port
+		cfg.Tunnel, cfg.TunnelMTU = wrapped.System(vxlanPort), gateway.Port
 		cfg.Prefix, cfg.Device = link.PortPrefix, link.PortName
 		cfg.Gateway = "" // the module has it: no tap that a daemon reads
 	}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/config"
-	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/lan"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
@@ -129,7 +128,7 @@ func New(c Config) (_ *Plane, err error) {
 	p.gateway.Edge = s.Edge()
 	wire := p.wire()
 	p.guard = guard.New(guard.Config{
-		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Encrypts: c.Secure.All(), Networks: c.Secure != nil && !c.Secure.All(), IPsec: s.NeedsIPsec(),
+		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Options: s.Encapsulation().Options(), Encrypts: c.Secure.All(), Networks: c.Secure != nil && !c.Secure.All(), IPsec: s.NeedsIPsec(),
 		Names: c.Names.Ports, Run: s.Run, Source: c.Source, Reach: c.Reach, NAT: p.nat, Open: c.opened, Log: c.Log,
 	})
 	if s.Run != "" {
@@ -151,7 +150,7 @@ func New(c Config) (_ *Plane, err error) {
 	sealed := seal{c.Secure, p.guard, c.Log}
 	cfg := overlay.Config{
 		Self: c.Self, Bridge: p.Bridge, Mode: pipeline.Metadata,
-		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, UDPPort: s.VXLANPort, Source: source, Inside: sealed.open},
+		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, Kind: s.Encapsulation(), UDPPort: s.VXLANPort, Source: source, Inside: sealed.open},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source, c.opened},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
 		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Rejects: p.rejects.Set, Log: c.Log,
@@ -201,7 +200,9 @@ func (p *Plane) Adopt() {
 }
 
 // InnerMTU is the largest IP packet that the underlay carries for containers.
-func (p *Plane) InnerMTU() int { return p.wire().MTU - encap.VXLAN.Overhead(p.wire().Addr) }
+func (p *Plane) InnerMTU() int {
+	return p.wire().MTU - p.cfg.Settings.Encapsulation().Overhead(p.wire().Addr)
+}
 
 // wire is what VXLAN goes by: the underlay, or what encrypts.
 func (p *Plane) wire() link.Underlay {

@@ -11,19 +11,31 @@ import (
 	"strings"
 )
 
-// ForgeVXLAN has a host, or a container of it if one is named, send n VXLAN packets (RFC 7348) to
+// Wrapping is how forged packets are wrapped: by which UDP port, and with what before the number of the network.
+type Wrapping struct {
+	port   int
+	before []byte
+	after  []byte
+}
+
+// Wrappings are those that there are.
+var Wrappings = map[string]Wrapping{
+	"vxlan":  {4789, []byte{0x08, 0, 0, 0}, nil}, // it has a VNI (RFC 7348)
+	"geneve": {6081, []byte{0, 0, 0x65, 0x58}, nil},
+	// An option of 4 bytes that nobody has to understand (RFC 8926).
+	"geneve-option": {6081, []byte{1, 0, 0x65, 0x58}, []byte{0xff, 0xff, 0, 0}},
+}
+
+// Forge has a host, or a container of it if one is named, send n packets that are wrapped so to
 // an address of the host of the container to, with a datagram in each that seems to be from an
 // address of the network that both are on. It returns how many of them arrived in the
 // container, where nobody waits for them. No agent is asked.
-func ForgeVXLAN(ctx context.Context, h *Host, container string, at netip.Addr, n int, vnid uint32, from netip.Addr, network string, to Container) (arrived int, err error) {
+func Forge(ctx context.Context, h *Host, w Wrapping, container string, at netip.Addr, n int, vnid uint32, from netip.Addr, network string, to Container) (arrived int, err error) {
 	mac, err := net.ParseMAC(to.MACs[network])
 	if err != nil || len(to.Addrs[network]) == 0 {
 		return 0, fmt.Errorf("%s on %s is not on %s: %w", to.Name, to.Host.Name, network, err)
 	}
-	header := make([]byte, 8)
-	header[0] = 0x08 // it has a VNI
-	binary.BigEndian.PutUint32(header[4:], vnid<<8)
-	packet := slices.Concat(header, datagramFrame(mac, net.HardwareAddr{2, 0x42, 10, 1, 2, 3}, from, to.Addrs[network][0], []byte("forged")))
+	packet := slices.Concat(w.before, binary.BigEndian.AppendUint32(nil, vnid<<8), w.after, datagramFrame(mac, net.HardwareAddr{2, 0x42, 10, 1, 2, 3}, from, to.Addrs[network][0], []byte("forged")))
 	var text strings.Builder
 	for _, b := range packet {
 		fmt.Fprintf(&text, `\%03o`, b)
@@ -33,7 +45,7 @@ func ForgeVXLAN(ctx context.Context, h *Host, container string, at netip.Addr, n
 		return 0, err
 	}
 	// printf writes line by line, dd all at once: one datagram.
-	script := fmt.Sprintf("set -e; for n in $(seq %d); do printf '%s' | dd bs=2000 iflag=fullblock status=none > /dev/udp/%s/4789; sleep 0.05; done", n, text.String(), at)
+	script := fmt.Sprintf("set -e; for n in $(seq %d); do printf '%s' | dd bs=2000 iflag=fullblock status=none > /dev/udp/%s/%d; sleep 0.05; done", n, text.String(), at, w.port)
 	command := []string{"bash", "-c", script}
 	if container != "" {
 		command = []string{"sh", "-c", `exec nsenter --net --target "$(docker inspect -f "{{.State.Pid}}" "$1")" bash -c "$2"`, "sh", container, script}

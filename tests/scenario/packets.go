@@ -232,13 +232,19 @@ func distinct(ctx context.Context, s *state, args []string) (string, error) {
 	return "", nil
 }
 
-// forge HOST[:CONTAINER] VNID HOST:CONTAINER HOST:CONTAINER [ADDRESS]: the host, or the container,
-// sends packets of VXLAN to the host of the second container, to its address on the wire or to that one, with datagrams in them from the first to the second, which are on
+// forge [vxlan|geneve|geneve-option] HOST[:CONTAINER] VNID HOST:CONTAINER HOST:CONTAINER [ADDRESS]: the host, or the container,
+// sends packets of VXLAN, or of what is named, to the host of the second container, to its address on the wire or to that one, with datagrams in them from the first to the second, which are on
 // one network of that VNID. It prints how many arrive.
 func forge(ctx context.Context, s *state, args []string) (string, error) {
 	const packets = 5
+	wrapping := lab.Wrappings["vxlan"]
+	if len(args) > 0 {
+		if w, named := lab.Wrappings[args[0]]; named {
+			wrapping, args = w, args[1:]
+		}
+	}
 	if len(args) != 4 && len(args) != 5 {
-		return "", usageError("usage: forge HOST[:CONTAINER] VNID HOST:CONTAINER HOST:CONTAINER [ADDRESS]")
+		return "", usageError("usage: forge [vxlan|geneve|geneve-option] HOST[:CONTAINER] VNID HOST:CONTAINER HOST:CONTAINER [ADDRESS]")
 	}
 	name, container, _ := strings.Cut(args[0], ":")
 	h, err := s.host(name)
@@ -265,7 +271,7 @@ func forge(ctx context.Context, s *state, args []string) (string, error) {
 	}
 	for network, addrs := range from.Addrs {
 		if len(to.Addrs[network]) > 0 {
-			arrived, err := lab.ForgeVXLAN(ctx, h, container, at, packets, uint32(vnid), addrs[0], network, to)
+			arrived, err := lab.Forge(ctx, h, wrapping, container, at, packets, uint32(vnid), addrs[0], network, to)
 			return fmt.Sprintf("%d of %d arrived\n", arrived, packets), err
 		}
 	}

@@ -37,7 +37,7 @@ const overview = {
       ready && panel("Who is where", trellis(data, width - 34)),
       h("div.tiles", {}, ready && servicesOf(data, data.services), ready && waysOf(data, data.clients, data.egresses), ready && drops(data),
         panel("This host", facts([
-          ["host", data.status.name], ["cluster", data.status.cluster], ["underlay", data.status.node && `${data.status.vtep}, MTU ${data.status.mtu}, VXLAN port ${data.status.vxlanPort}`],
+          ["host", data.status.name], ["cluster", data.status.cluster], ["underlay", data.status.node && `${data.status.vtep}, MTU ${data.status.mtu}, ${data.status.encap === "geneve" ? "Geneve" : "VXLAN"} port ${data.status.vxlanPort}`],
           ["switch", data.status.ovs && `${data.status.ovs} Open vSwitch, ${data.status.datapath} datapath`], ["fast path", data.status.fastPath],
           ["names", data.status.node && `${plural(data.status.names.queries, "question")}, ${data.status.names.answered.toLocaleString("en")} answered here`], ["agent", data.status.version],
         ]), h("p", {}, h("a.act", { href: "#/doctor" }, "Look for causes"), h("span.dim", {}, " takes seconds, sends packets to all hosts"))))];

@@ -14,10 +14,11 @@ import (
 	"github.com/grapevine-net/grapevine/host/ovs"
 )
 
-// KernelTunnel is the tunnel of the kernel datapath: a flow-based VXLAN port of
-// Open vSwitch (RFC 7348), over IPv4 and IPv6. The flows name the VTEPs.
+// KernelTunnel is the tunnel of the kernel datapath: a flow-based port of
+// Open vSwitch, over IPv4 and IPv6. The flows name the VTEPs.
 type KernelTunnel struct {
 	Bridge  *ovs.Bridge
+	Kind    encap.Kind
 	UDPPort uint16
 	Source  netip.Addr // this host's address that packets are sent from, and the only one that they may come to; invalid: any
 	// Inside, if set, says whether packets go to other hosts' VTEPs inside what encrypts as well, from and to another address
@@ -28,9 +29,9 @@ type KernelTunnel struct {
 // TunnelPort is the tunnel's port in the bridge.
 const TunnelPort = link.Tunnel
 
-// device is how Open vSwitch calls the interface that it makes for all of its VXLAN ports of
+// device is how Open vSwitch calls the interface that it makes for all of its ports of the kind and
 // a UDP port.
-func (t KernelTunnel) device() string { return encap.VXLAN.System(t.UDPPort) }
+func (t KernelTunnel) device() string { return t.Kind.System(t.UDPPort) }
 
 // remade is how long Open vSwitch may take to make its interface.
 const remade = 2 * time.Second
@@ -38,7 +39,7 @@ const remade = 2 * time.Second
 // Ensure makes the port in the bridge, anew if the interface behind it was deleted: of that
 // Open vSwitch takes no notice, and says of the port that all is well.
 func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
-	want := ovs.PortSpec{Name: TunnelPort, Type: encap.VXLAN.Name, Role: roleTunnel, Options: map[string]string{
+	want := ovs.PortSpec{Name: TunnelPort, Type: t.Kind.Name, Role: roleTunnel, Options: map[string]string{
 		"remote_ip": "flow", "key": "flow", "dst_port": strconv.FormatUint(uint64(t.UDPPort), 10),
 	}}
 	if t.Source.IsValid() && (t.Inside == nil || !t.Inside()) {

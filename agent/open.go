@@ -42,7 +42,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := mayRun(datapath, a.log); err != nil {
 		return err
 	}
-	if err := plane.CanWrap(a.cfg, datapath); err != nil {
+	if err := plane.CanWrap(a.cfg); err != nil {
 		return err
 	}
 	if a.cfg.Name == "" {

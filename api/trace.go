@@ -49,7 +49,8 @@ type TracePacket struct {
 // TracePoint is a place where packets were looked for. A packet that was seen further on was here.
 type TracePoint struct {
 	Host      string `json:"host"`
-	Container string `json:"container,omitempty"` // inside its sandbox; empty: where VXLAN leaves and enters the host
+	Container string `json:"container,omitempty"` // inside its sandbox; empty: where what goes to other hosts leaves and enters the host
+	Encap     string `json:"encap,omitempty"`     // how it is wrapped there; empty: in VXLAN, or not at all inside a sandbox
 	Place     string `json:"place"`               // the interface
 	Back      bool   `json:"back,omitempty"`
 	Seen      bool   `json:"seen"`

@@ -127,7 +127,7 @@ var Table = []Setting{
 	{
 		Name: "encap", Default: encap.VXLAN.Name,
 		Doc: "How what containers send is wrapped on its way to other hosts, the same on every host: `vxlan` (RFC 7348) or `geneve` (RFC 8926), for where something on the way eats VXLAN (docs/use/encapsulation.md). " +
-			"`geneve` needs Open vSwitch's kernel datapath, and with it nothing is encrypted yet. `gre` is not there yet; `stt` is gone from Open vSwitch.",
+			"`geneve` needs the kernel's module of that name, and with it nothing is encrypted yet. `gre` is not there yet; `stt` is gone from Open vSwitch.",
 		Shared: true,
 		set:    setEncap,
 	},

@@ -92,7 +92,7 @@ var mayImport = map[string]string{
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster egress host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline pulse",
 	"overlay/pipeline":       "",
-	"overlay/plane":          "api api/words bgp cluster config driver/ports encap host/bypass host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/reject overlay/secure overlay/tunnel policy pulse service/expose",
+	"overlay/plane":          "api api/words bgp cluster config driver/ports host/bypass host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/reject overlay/secure overlay/tunnel policy pulse service/expose",
 	"overlay/reject":         "host/link overlay/pipeline",
 	"overlay/secure":         "api api/words cluster encap host/link host/portreserve host/wireguard",
 	"overlay/tunnel":         "encap host/link overlay/pipeline",

@@ -55,21 +55,21 @@ func lostAt(p *api.TracePacket, to string) (what, do string) {
 		return fmt.Sprintf("%s leaves %s on host %s, and is lost before it is in %s on host %s: on one of the two hosts, or between them", packet, at.Container, at.Host, next.Container, next.Host),
 			fmt.Sprintf("grapevine doctor on host %s and on host %s", at.Host, next.Host)
 	case at.Container == "" && next.Container == "":
-		return fmt.Sprintf("%s leaves host %s by %s in VXLAN, and does not come to %s of host %s", packet, at.Host, at.Place, next.Place, next.Host),
-			fmt.Sprintf("something between the two hosts drops it: let UDP pass to the port of VXLAN from host %s to host %s", at.Host, next.Host)
+		return fmt.Sprintf("%s leaves host %s by %s in %s, and does not come to %s of host %s", packet, at.Host, at.Place, wrapping(at.Encap), next.Place, next.Host),
+			fmt.Sprintf("something between the two hosts drops it: let UDP pass to the port of %s from host %s to host %s", wrapping(at.Encap), at.Host, next.Host)
 	case at.Container == "":
-		return fmt.Sprintf("%s comes to host %s at %s in VXLAN, and is dropped there before it is in %s", packet, at.Host, at.Place, next.Container),
-			fmt.Sprintf("on host %s: grapevine doctor, which names a rule of its firewall that drops VXLAN", at.Host)
+		return fmt.Sprintf("%s comes to host %s at %s in %s, and is dropped there before it is in %s", packet, at.Host, at.Place, wrapping(at.Encap), next.Container),
+			fmt.Sprintf("on host %s: grapevine doctor, which names a rule of its firewall that drops %s", at.Host, wrapping(at.Encap))
 	case next.Container == "":
 		return fmt.Sprintf("%s leaves %s, and host %s drops it before it leaves by %s", packet, at.Container, at.Host, next.Place),
-			fmt.Sprintf("on host %s: grapevine doctor, which names a rule of its firewall that drops VXLAN, and grapevine drops", at.Host)
+			fmt.Sprintf("on host %s: grapevine doctor, which names a rule of its firewall that drops %s, and grapevine drops", at.Host, wrapping(next.Encap))
 	}
 	return fmt.Sprintf("%s leaves %s, and host %s drops it before it is in %s", packet, at.Container, at.Host, next.Container), fmt.Sprintf("on host %s: grapevine drops", at.Host)
 }
 
 func place(p api.TracePoint) string {
 	if p.Container == "" {
-		return fmt.Sprintf("%s of host %s, in VXLAN", p.Place, p.Host)
+		return fmt.Sprintf("%s of host %s, in %s", p.Place, p.Host, wrapping(p.Encap))
 	}
 	return fmt.Sprintf("%s of %s, host %s", p.Place, p.Container, p.Host)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/paths"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/pulse"
@@ -133,7 +134,7 @@ func (p *Hellos) greet(table, inside *paths.Table, now time.Time) (map[string]cl
 
 // Problems says which ways carry nothing, for people; nodes are all hosts.
 func (p *Hellos) Problems(nodes []api.Node) []api.Problem {
-	return pathProblems(p.now(), nodes, p.Settings.TunnelPort(), time.Now())
+	return pathProblems(p.now(), nodes, p.Settings.Encapsulation(), p.Settings.TunnelPort(), time.Now())
 }
 
 // Paths adds to the hosts whether packets pass to and from them.
@@ -173,7 +174,7 @@ func pathOf(v paths.Verdict) string {
 }
 
 // pathProblems is pure. Hosts of which the same is to be said share a problem.
-func pathProblems(verdicts []paths.Verdict, nodes []api.Node, port uint16, now time.Time) (list []api.Problem) {
+func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind, port uint16, now time.Time) (list []api.Problem) {
 	judged := 0
 	names := map[string]string{}
 	for _, n := range nodes {
@@ -221,8 +222,8 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, port uint16, now t
 		code     api.Code
 		what, do string
 	}{
-		{api.VXLANLost, "nothing that the containers of %s send arrives here (VXLAN), though %s", firewall},
-		{api.VXLANLost, "nothing that containers send from here arrives at %s (VXLAN), though %s", firewall},
+		{api.VXLANLost, "nothing that the containers of %s send arrives here (" + wrapped.Title + "), though %s", firewall},
+		{api.VXLANLost, "nothing that containers send from here arrives at %s (" + wrapped.Title + "), though %s", firewall},
 		{api.VXLANNarrow, "large packets that the containers of %s send are lost on the way here, though small ones arrive and %s", narrow},
 		{api.VXLANNarrow, "large packets that containers send from here are lost on the way to %s, though small ones arrive and %s", narrow},
 	} {

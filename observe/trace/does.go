@@ -48,7 +48,7 @@ type Tap interface {
 
 // Wires is what a real packet needs of this host.
 type Wires struct {
-	// Container reads at the container's end of an endpoint, and Underlay where VXLAN leaves and enters this host;
+	// Container reads at the container's end of an endpoint, and Underlay where what goes to other hosts leaves and enters this one;
 	// name is the interface's.
 	Container func(endpoint string, filter []bpf.RawInstruction) (Tap, string, error)
 	Underlay  func(filter []bpf.RawInstruction) (tap Tap, name string, err error)
@@ -426,6 +426,8 @@ func points(snap *cluster.Snapshot, orders []*errand) (list []api.TracePoint, an
 			at := api.TracePoint{Host: snap.HostName(e.host), Place: e.watched.Names[i], Container: ""}
 			if endpoint != "" {
 				at.Container = containerName(snap, endpoint)
+			} else if n, ok := cluster.Get[cluster.Node](snap, string(e.host)); ok {
+				at.Encap = n.Encap
 			}
 			at.Seen = slices.ContainsFunc(e.seen.Sightings, func(s sighting) bool { return s.Point == i && !s.Back })
 			list = append(list, at)

@@ -7,21 +7,17 @@ import (
 
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/link"
-	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/overlay/guard"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
 
 // CanWrap is why this host cannot send to others as its settings say; nil: it can. Of VXLAN it is told when the device is made.
-func CanWrap(cfg config.Config, datapath ovs.Datapath) error {
-	switch k := cfg.Encapsulation(); {
-	case k.Mark() == "":
-		return nil
-	case datapath != ovs.Kernel:
-		return fmt.Errorf("GRAPEVINE_ENCAP is %s, which Open vSwitch's kernel datapath alone has here, and this host has the userspace one: load the module openvswitch and leave GRAPEVINE_DATAPATH at auto, or set GRAPEVINE_ENCAP=vxlan on every host", k.Name)
+func CanWrap(cfg config.Config) error {
+	if k := cfg.Encapsulation(); k.Mark() != "" {
+		return tunnel.CanWrap(k)
 	}
-	return tunnel.CanWrap()
+	return nil
 }
 
 // CannotEncrypt is why a host with such settings and such an underlay encrypts nothing; nil: it can. One that is to encrypt all

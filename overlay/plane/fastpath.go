@@ -36,7 +36,7 @@ type fastPath struct {
 func (p *Plane) newFastPath(source netip.Addr) *fastPath {
 	vxlanPort, underlay, wrapped := p.cfg.Settings.VXLANPort, p.wire(), p.cfg.Settings.Encapsulation()
 	cfg := fastpath.Config{
-		Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Prefix: link.OuterPrefix, Device: outer, Log: p.log, Source: source,
+		Tunnel: tunnel.Wire(wrapped), TunnelMTU: tunnel.Wire(wrapped), Prefix: link.OuterPrefix, Device: outer, Log: p.log, Source: source,
 		Underlay: fastpath.Underlay{Encap: wrapped, Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort, Encrypted: p.cfg.Secure.All(), IPsec: p.cfg.Settings.NeedsIPsec()},
 		Gateway:  gateway.Port,
 	}
@@ -119,7 +119,7 @@ func (f *fastPath) problems() (list []api.Problem) {
 		list = append(list, api.Problem{Code: api.FastPathOff, What: "the fast path rests: " + trouble.Error(), Do: "the agent goes on trying; the switch carries all meanwhile, slower"})
 	}
 	if err := f.path.Direct(); err != nil && f.want == "direct" {
-		list = append(list, api.Problem{Code: api.FastPathOff, What: "the fast path is on, but not direct: " + err.Error(), Do: "set GRAPEVINE_FASTPATH=on if that is to stay; the VXLAN device carries between hosts meanwhile"})
+		list = append(list, api.Problem{Code: api.FastPathOff, What: "the fast path is on, but not direct: " + err.Error(), Do: "set GRAPEVINE_FASTPATH=on if that is to stay; the device of the encapsulation carries between hosts meanwhile"})
 	}
 	return list
 }
@@ -127,7 +127,7 @@ func (f *fastPath) problems() (list []api.Problem) {
 // PurgeFastPath takes the programs of an agent that is gone from the underlay's devices and the gateway; those of
 // others go with them.
 func PurgeFastPath() error {
-	path := fastpath.New(fastpath.Config{Tunnel: tunnel.VXLAN, TunnelMTU: tunnel.VXLAN, Gateway: gateway.Port, Prefix: link.OuterPrefix, Device: outer, Log: slog.New(slog.DiscardHandler)})
+	path := fastpath.New(fastpath.Config{Tunnel: link.VXLAN, TunnelMTU: link.VXLAN, Gateway: gateway.Port, Prefix: link.OuterPrefix, Device: outer, Log: slog.New(slog.DiscardHandler)})
 	if err := path.Stop(); !errors.Is(err, link.ErrNotFound) {
 		return err
 	}

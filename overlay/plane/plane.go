@@ -172,7 +172,7 @@ func New(c Config) (_ *Plane, err error) {
 	}
 	cfg.InPlace = p.endSecure(cfg.InPlace)
 	if p.Bridge.Datapath == ovs.Userspace {
-		p.tunnel = tunnel.New(tunnel.Config{UDPPort: s.VXLANPort, MTU: p.InnerMTU(), TSO: p.tso(), Source: forPrograms})
+		p.tunnel = tunnel.New(tunnel.Config{Kind: s.Encapsulation(), UDPPort: s.VXLANPort, MTU: p.InnerMTU(), TSO: p.tso(), Source: forPrograms})
 		cfg.Tunnel, cfg.Mode = p.tunnel, pipeline.HeaderBits
 		cfg.Opened = p.growBuffers
 	}

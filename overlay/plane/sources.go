@@ -28,7 +28,7 @@ func hasAddress(addr netip.Addr) bool {
 	return err == nil
 }
 
-// WrongSources says of which hosts the kernel sends VXLAN packets with another source than
+// WrongSources says of which hosts the kernel sends packets for containers with another source than
 // this host's VTEP, by which the others know it: they drop them. The kernel is asked, if it is it
 // that chooses.
 func (p *Plane) WrongSources(nodes []api.Node) []api.Problem {
@@ -52,7 +52,7 @@ func (p *Plane) WrongSources(nodes []api.Node) []api.Problem {
 		}
 		list = append(list, api.Problem{
 			Code: api.VXLANSource,
-			What: fmt.Sprintf("VXLAN packets to host %s%s leave this host with the source %s, and not with its VTEP %s: the others drop them", name[w.to], also, w.from, own),
+			What: fmt.Sprintf("%s packets to host %s%s leave this host with the source %s, and not with its VTEP %s: the others drop them", p.cfg.Settings.Encapsulation().Title, name[w.to], also, w.from, own),
 			Do:   fmt.Sprintf("`%s`, or set GRAPEVINE_ADVERTISE=%s on this host", w.command(own), w.from),
 		})
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // Devices names the tunnel's interfaces.
-func (t *Tunnel) Devices() []string { return []string{Port, peer, VXLAN} }
+func (t *Tunnel) Devices() []string { return []string{Port, peer, t.wire()} }
 
 // Missing says what Ensure would set right, for people, and sets nothing: another program
 // has changed it. What cannot be looked at is left out.
@@ -27,7 +27,7 @@ func (t *Tunnel) Missing(context.Context) (list []string) {
 	if len(list) > 0 {
 		return list
 	}
-	for _, h := range hooks {
+	for _, h := range t.hooks() {
 		if id, err := link.AttachedTC(h.dev, h.at, h.prog); err == nil && id == 0 {
 			list = append(list, fmt.Sprintf("the tunnel's program %s at %s is gone (tc)", h.prog, h.dev))
 		}

@@ -17,7 +17,8 @@ type devices struct {
 	Source      vtep // zero: none
 }
 
-// ensureDevices makes gvtun, gvtunx and gvvxlan; new ones are still down.
+// ensureDevices makes gvtun, gvtunx and the device that wraps packets; new ones are still down. The device of another kind
+// goes: nothing is taken by it any more.
 func (t *Tunnel) ensureDevices() (devices, error) {
 	pair := link.Veth{Name: Port, Peer: peer, MTU: t.cfg.MTU, Alias: "grapevine: tunnel port of the userspace datapath"}
 	if err := pair.Ensure(); err != nil {
@@ -26,11 +27,19 @@ func (t *Tunnel) ensureDevices() (devices, error) {
 	if err := link.ForUserspace(peer, t.cfg.TSO); err != nil {
 		return devices{}, err
 	}
-	if err := t.ensureVXLAN(); err != nil {
+	for kind, name := range wires {
+		if kind == t.cfg.Kind.Name {
+			continue
+		}
+		if err := removeOurs(name, kind); err != nil {
+			return devices{}, err
+		}
+	}
+	if err := t.ensureWire(); err != nil {
 		return devices{}, err
 	}
 	var index [2]uint32
-	for i, name := range []string{VXLAN, peer} {
+	for i, name := range []string{t.wire(), peer} {
 		l, err := link.Get(name)
 		if err != nil {
 			return devices{}, err
@@ -44,35 +53,60 @@ func (t *Tunnel) ensureDevices() (devices, error) {
 	return d, nil
 }
 
-// ensureVXLAN makes gvvxlan, anew if the one there has other properties.
-func (t *Tunnel) ensureVXLAN() error {
-	l, err := netlink.LinkByName(VXLAN)
+// ensureWire makes the device that wraps packets, anew if the one there has other properties.
+func (t *Tunnel) ensureWire() error {
+	l, err := netlink.LinkByName(t.wire())
 	if err == nil {
-		v, isVXLAN := l.(*netlink.Vxlan)
-		if !isVXLAN {
+		if l.Type() != t.cfg.Kind.Name {
 			return notOurs(l)
 		}
-		if v.FlowBased && v.Port == int(t.cfg.UDPPort) && v.UDP6ZeroCSumRx {
-			return link.SetMTU(VXLAN, t.cfg.MTU)
+		if t.wraps(l) {
+			return link.SetMTU(t.wire(), t.cfg.MTU)
 		}
-		if err := link.Delete(VXLAN); err != nil {
+		if err := link.Delete(t.wire()); err != nil {
 			return err
 		}
 	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = VXLAN
-	attrs.MTU = t.cfg.MTU
-	err = netlink.LinkAdd(&netlink.Vxlan{
-		LinkAttrs: attrs,
-		FlowBased: true, // metadata per packet: remote, VNI, checksum or not
-		Port:      int(t.cfg.UDPPort),
-		// Senders may leave the checksum out over IPv6 too (RFC 6935); ours do not.
-		UDP6ZeroCSumRx: true,
-	})
-	if err != nil {
+	if err := netlink.LinkAdd(wireOf(t.cfg.Kind, t.wire(), t.cfg.UDPPort, t.cfg.MTU)); err != nil {
 		return t.portError("create", err)
 	}
 	return nil
+}
+
+// wraps says whether a device is as ensureWire makes it.
+func (t *Tunnel) wraps(l netlink.Link) bool {
+	switch l := l.(type) {
+	case *netlink.Vxlan:
+		return l.FlowBased && l.Port == int(t.cfg.UDPPort) && l.UDP6ZeroCSumRx
+	case *netlink.Geneve:
+		return l.FlowBased && l.Dport == t.cfg.UDPPort
+	}
+	return false
+}
+
+// wireOf is a device with metadata for each packet: remote, VNI, checksum or not. Senders may leave the checksum out over
+// IPv6 too (RFC 6935), which Geneve's takes by itself; ours do not.
+func wireOf(k encap.Kind, name string, port uint16, mtu int) netlink.Link {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = name, mtu
+	if k.Name == encap.Geneve.Name {
+		return &netlink.Geneve{LinkAttrs: attrs, FlowBased: true, Dport: port}
+	}
+	return &netlink.Vxlan{LinkAttrs: attrs, FlowBased: true, Port: int(port), UDP6ZeroCSumRx: true}
+}
+
+// CanWrap is why this kernel has no device for a kind; nil: it has. It makes one, and takes it away again.
+func CanWrap(k encap.Kind) error {
+	const probe = "gvprobe"
+	err := netlink.LinkAdd(wireOf(k, probe, k.Port, 0))
+	if err == nil {
+		return link.Delete(probe)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("this kernel has no %s devices, and GRAPEVINE_ENCAP is %s: load its module (`modprobe %s`; on Debian and Ubuntu it is in the kernel's package, perhaps in linux-modules-extra), or set GRAPEVINE_ENCAP=%s on every host: %w",
+			k.Title, k.Name, k.Name, encap.VXLAN.Name, err)
+	}
+	return nil // such a device is there already, or it will be told when one is made
 }
 
 func notOurs(l netlink.Link) error {
@@ -81,28 +115,36 @@ func notOurs(l netlink.Link) error {
 
 // remove deletes the devices, gvtunx with gvtun.
 func remove() error {
-	for name, kind := range map[string]string{Port: "veth", VXLAN: encap.VXLAN.Name} {
-		l, err := netlink.LinkByName(name)
-		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("interface %s: %w", name, err)
-		}
-		if l.Type() != kind {
-			return notOurs(l)
-		}
-		if err := link.Delete(name); err != nil {
+	if err := removeOurs(Port, "veth"); err != nil {
+		return err
+	}
+	for kind, name := range wires {
+		if err := removeOurs(name, kind); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// removeOurs deletes the interface called name, if it is of a kind. None there is no error.
+func removeOurs(name, kind string) error {
+	l, err := netlink.LinkByName(name)
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	if l.Type() != kind {
+		return notOurs(l)
+	}
+	return link.Delete(name)
+}
+
 // up sets all three up: only now that the programs are attached, so that nothing
 // gets past them.
 func (t *Tunnel) up() error {
-	for _, name := range []string{peer, Port, VXLAN} {
+	for _, name := range []string{peer, Port, t.wire()} {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", name, err)
@@ -120,9 +162,10 @@ func (t *Tunnel) up() error {
 // portError explains that the UDP port is taken: the kernel says EEXIST for a
 // device of the same kind and EADDRINUSE for any other socket.
 func (t *Tunnel) portError(verb string, err error) error {
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EADDRINUSE) {
-		return fmt.Errorf("%s %s: UDP port %d is taken by another VXLAN device or program of this host (Docker Swarm uses %d): "+
-			"set GRAPEVINE_VXLAN_PORT to another one, the same on every host: %w", verb, VXLAN, t.cfg.UDPPort, encap.VXLAN.Port, err)
+	geneve := t.cfg.Kind.Name == encap.Geneve.Name && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EPERM)) // its words for the same
+	if geneve || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Errorf("%s %s: UDP port %d is taken by another %s device or program of this host (Docker Swarm uses %d): "+
+			"set GRAPEVINE_VXLAN_PORT to another one, the same on every host: %w", verb, t.wire(), t.cfg.UDPPort, t.cfg.Kind.Title, encap.VXLAN.Port, err)
 	}
-	return fmt.Errorf("%s %s: %w", verb, VXLAN, err)
+	return fmt.Errorf("%s %s: %w", verb, t.wire(), err)
 }

@@ -8,15 +8,19 @@ import (
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
-// hooks is where the programs go.
-var hooks = []struct {
+// hook is where a program goes.
+type hook struct {
 	dev  string
 	at   link.Hook
 	prog string
-}{
-	// At the egress of the port itself and not behind it: one queue less.
-	{Port, link.Egress, bpfProgGvtunTx},
-	{VXLAN, link.Ingress, bpfProgGvtunRx},
+}
+
+func (t *Tunnel) hooks() []hook {
+	return []hook{
+		// At the egress of the port itself and not behind it: one queue less.
+		{Port, link.Egress, bpfProgGvtunTx},
+		{t.wire(), link.Ingress, bpfProgGvtunRx},
+	}
 }
 
 // load brings the programs and maps into the kernel, with the maps of those that
@@ -30,7 +34,7 @@ func (t *Tunnel) load() error {
 	if err != nil {
 		return fmt.Errorf("read the tunnel's programs: %w", err)
 	}
-	old, err := adopt(spec)
+	old, err := t.adopt(spec)
 	if err != nil {
 		return err
 	}
@@ -48,9 +52,14 @@ func (t *Tunnel) load() error {
 }
 
 // adopt returns the maps of the attached programs that fit spec, by name. A map
-// that an agent of another version laid out differently is left out: it begins empty.
-func adopt(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
+// that an agent of another version laid out differently is left out: it begins empty. The former agent may have wrapped
+// packets in another way, by another device.
+func (t *Tunnel) adopt(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
 	maps := make(map[string]*ebpf.Map)
+	hooks := t.hooks()
+	for _, name := range wires {
+		hooks = append(hooks, hook{name, link.Ingress, bpfProgGvtunRx})
+	}
 	for _, h := range hooks {
 		id, err := link.AttachedTC(h.dev, h.at, h.prog)
 		if err != nil {
@@ -70,7 +79,7 @@ func adopt(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
 // keeps the host's stack from the port, as Consume says.
 func (t *Tunnel) attach() error {
 	progs := map[string]*ebpf.Program{bpfProgGvtunTx: t.objs.GvtunTx, bpfProgGvtunRx: t.objs.GvtunRx}
-	for _, h := range hooks {
+	for _, h := range t.hooks() {
 		want, err := progs[h.prog].Info()
 		if err != nil {
 			return fmt.Errorf("program %s: %w", h.prog, err)

@@ -1,5 +1,5 @@
 // Package tunnel carries packets between Open vSwitch's userspace datapath and the
-// underlay: a collect-metadata VXLAN device (RFC 7348) and two small tc programs
+// underlay: a collect-metadata device of VXLAN (RFC 7348) or Geneve (RFC 8926) and two small tc programs
 // (bpf/tunnel.c) that turn its metadata into bits of the inner MAC addresses and
 // back. Open vSwitch itself only sees an Ethernet port, `gvtun`.
 //
@@ -21,15 +21,21 @@ import (
 
 // Names of the tunnel's interfaces.
 const (
-	Port  = link.Tunnel     // the port of the bridge
-	peer  = link.TunnelPeer // its other end, where packets from the underlay go in
-	VXLAN = link.VXLAN      // the VXLAN device, a collect-metadata one
+	Port = link.Tunnel     // the port of the bridge
+	peer = link.TunnelPeer // its other end, where packets from the underlay go in
 )
+
+// wires are the collect-metadata devices, by the names of their kinds: there is one at a time.
+var wires = map[string]string{encap.VXLAN.Name: link.VXLAN, encap.Geneve.Name: link.Geneve}
+
+// Wire is the device that wraps packets in a way.
+func Wire(k encap.Kind) string { return wires[k.Name] }
 
 // Config says how packets travel.
 type Config struct {
-	UDPPort uint16 // destination port of VXLAN packets, on all hosts; 0: VXLAN's
-	MTU     int    // largest inner IP packet, bytes; 0: 1500
+	Kind    encap.Kind // zero: VXLAN
+	UDPPort uint16     // destination port of packets between hosts, on all of them; 0: that of Kind
+	MTU     int        // largest inner IP packet, bytes; 0: 1500
 	// TSO says that the switch takes packets beyond the MTU, to be segmented later
 	// (other_config:userspace-tso-enable).
 	TSO bool
@@ -51,14 +57,20 @@ type Tunnel struct {
 
 // New returns a Tunnel; nothing is done before Ensure or SetVTEPs.
 func New(cfg Config) *Tunnel {
+	if cfg.Kind.Name == "" {
+		cfg.Kind = encap.VXLAN
+	}
 	if cfg.UDPPort == 0 {
-		cfg.UDPPort = encap.VXLAN.Port
+		cfg.UDPPort = cfg.Kind.Port
 	}
 	if cfg.MTU == 0 {
 		cfg.MTU = 1500
 	}
 	return &Tunnel{cfg: cfg}
 }
+
+// wire is the device that wraps packets.
+func (t *Tunnel) wire() string { return Wire(t.cfg.Kind) }
 
 // Mode says how flows address the tunnel.
 func (t *Tunnel) Mode() pipeline.TunnelMode { return pipeline.HeaderBits }

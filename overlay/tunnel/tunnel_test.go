@@ -3,10 +3,13 @@ package tunnel
 import (
 	"context"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +17,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
 var ctx = context.Background()
+
+// wrapping is how the tunnels of the tests wrap packets. The machine's own kernel may have no Geneve: tests/uml has.
+var wrapping = flag.String("encap", encap.VXLAN.Name, "how packets are wrapped: vxlan or geneve")
+
+// wrapped is what there is of it.
+func wrapped(t *testing.T) encap.Kind {
+	t.Helper()
+	k, err := encap.Parse(*wrapping)
+	ok(t, err)
+	return k
+}
 
 // host is a host of the test, with a tunnel and what the switch would see of it.
 type host struct {
@@ -38,7 +53,7 @@ func ok(t *testing.T, err error) {
 // start makes or takes over the tunnel, as an agent that starts.
 func (h *host) start(vteps map[uint32]string) {
 	h.t.Helper()
-	h.tunnel = New(Config{MTU: 1400})
+	h.tunnel = New(Config{Kind: wrapped(h.t), MTU: 1400})
 	h.t.Cleanup(func() { _ = h.tunnel.Close() })
 	h.Do(func() {
 		name, err := h.tunnel.Ensure(ctx)
@@ -136,7 +151,7 @@ func TestSource(t *testing.T) {
 			a.Do(func() { linktest.Up(t, "eth0", "10.9.0.11/24", "fd09::11/64") })
 			b.set(map[uint32]string{9: source, 7: other})
 			ok(t, a.tunnel.Close())
-			a.tunnel = New(Config{MTU: 1400, Source: netip.MustParseAddr(source)})
+			a.tunnel = New(Config{Kind: wrapped(t), MTU: 1400, Source: netip.MustParseAddr(source)})
 			a.Do(func() {
 				can, err := link.TunnelSource()
 				ok(t, err)
@@ -220,14 +235,14 @@ func TestRestartLosesNothing(t *testing.T) {
 func TestEnsureRepairs(t *testing.T) {
 	a, b := pair(t)
 	for name, destroy := range map[string]func(){
-		"vxlan device": func() { ok(t, link.Delete(VXLAN)) },
-		"port":         func() { ok(t, link.Delete(Port)) },
+		"device": func() { ok(t, link.Delete(a.tunnel.wire())) },
+		"port":   func() { ok(t, link.Delete(Port)) },
 		"programs": func() {
-			detach(t, VXLAN)
+			detach(t, a.tunnel.wire())
 			detach(t, Port)
 		},
 		"set down": func() {
-			l, err := netlink.LinkByName(VXLAN)
+			l, err := netlink.LinkByName(a.tunnel.wire())
 			ok(t, err)
 			ok(t, netlink.LinkSetDown(l))
 		},
@@ -261,7 +276,7 @@ func TestVTEPsOutliveTheAgent(t *testing.T) {
 	a, _ := pair(t)
 	ok(t, a.tunnel.Close())
 	a.Do(func() {
-		next := New(Config{})
+		next := New(Config{Kind: wrapped(t)})
 		defer next.Close()
 		got, err := next.VTEPs(ctx)
 		ok(t, err)
@@ -289,25 +304,76 @@ func TestRemove(t *testing.T) {
 	})
 }
 
-// Devices that Docker Swarm, or another user of VXLAN, may have on the same UDP port.
+// An agent that is told to wrap packets in another way takes the device of the way before, by which nothing is taken any more.
+// What is on the wire is what it is called.
+func TestAnotherWrapping(t *testing.T) {
+	a, b := pair(t)
+	header := map[string][]byte{encap.VXLAN.Name: {8, 0, 0, 0}, encap.Geneve.Name: {0, 0, 0x65, 0x58}} // RFC 7348, 5; RFC 8926, 3.4
+	for _, k := range []encap.Kind{encap.VXLAN, wrapped(t), encap.VXLAN} {
+		for _, h := range []*host{a, b} {
+			ok(t, h.tunnel.Close())
+			h.tunnel = New(Config{Kind: k, MTU: 1400})
+			h.Do(func() {
+				_, err := h.tunnel.Ensure(ctx)
+				ok(t, err)
+				for _, name := range wires {
+					if _, err := link.Get(name); name == Wire(k) == (err != nil) {
+						t.Errorf("%s, with %s: %v", name, k.Name, err)
+					}
+				}
+			})
+		}
+		var wire *linktest.Socket
+		b.Do(func() { wire = linktest.Open(t, "eth0") })
+		a.port.Send(frame(0x01020304, 7, k.Name))
+		b.expect(frame(9, 7, k.Name))
+		want := slices.Concat(binary.BigEndian.AppendUint16(nil, k.Port), header[k.Name], []byte{0, 0, 7, 0})
+		for {
+			f := wire.Receive(2 * time.Second)
+			if f == nil {
+				t.Fatalf("no %s is on the wire", k.Title)
+			}
+			const udp = 14 + 20
+			if len(f) < udp+16 || f[12] != 8 || f[13] != 0 || f[14+9] != 17 {
+				continue
+			}
+			if got := slices.Concat(f[udp+2:udp+4], f[udp+8:udp+16]); !slices.Equal(got, want) {
+				t.Errorf("on the wire is % x, want % x", got, want)
+			}
+			break
+		}
+		wire.Close()
+	}
+}
+
+// others are devices that Docker Swarm, or another user of a wrapping, may have on the same UDP port.
+var others = map[string]map[string]netlink.Link{
+	encap.VXLAN.Name: {
+		"device of one VNI":   &netlink.Vxlan{VxlanId: 5, Port: 4789},
+		"device of all VNIs":  &netlink.Vxlan{FlowBased: true, Port: 4789, UDP6ZeroCSumRx: true},
+		"device of other use": &netlink.Vxlan{FlowBased: true, Port: 4789},
+	},
+	encap.Geneve.Name: {
+		"device of one VNI":  &netlink.Geneve{ID: 5, Remote: net.IPv4(10, 9, 0, 2), Dport: 6081},
+		"device of all VNIs": &netlink.Geneve{FlowBased: true, Dport: 6081},
+	},
+}
+
 func TestPortIsTaken(t *testing.T) {
-	for name, other := range map[string]*netlink.Vxlan{
-		"device of one VNI":   {VxlanId: 5, Port: 4789},
-		"device of all VNIs":  {FlowBased: true, Port: 4789, UDP6ZeroCSumRx: true},
-		"device of other use": {FlowBased: true, Port: 4789},
-	} {
+	kind := wrapped(t)
+	for name, other := range others[kind.Name] {
 		t.Run(name, func(t *testing.T) {
 			linktest.New(t).Do(func() {
-				other.Name = "theirs"
+				other.Attrs().Name = "theirs"
 				ok(t, netlink.LinkAdd(other))
 				linktest.Up(t, "theirs")
-				tun := New(Config{})
+				tun := New(Config{Kind: kind})
 				defer tun.Close()
 				_, err := tun.Ensure(ctx)
 				if err == nil || !strings.Contains(err.Error(), "set GRAPEVINE_VXLAN_PORT to another") {
 					t.Errorf("on the same port: %v", err)
 				}
-				tun = New(Config{UDPPort: 4790})
+				tun = New(Config{Kind: kind, UDPPort: kind.Port + 1})
 				defer tun.Close()
 				_, err = tun.Ensure(ctx)
 				ok(t, err)
@@ -319,17 +385,18 @@ func TestPortIsTaken(t *testing.T) {
 func TestOtherDevicesAreLeftAlone(t *testing.T) {
 	linktest.New(t).Do(func() {
 		bridge := &netlink.Bridge{}
-		bridge.Name = VXLAN
+		kind := wrapped(t)
+		bridge.Name = Wire(kind)
 		ok(t, netlink.LinkAdd(bridge))
-		tun := New(Config{})
+		tun := New(Config{Kind: kind})
 		defer tun.Close()
-		if _, err := tun.Ensure(ctx); err == nil || !strings.Contains(err.Error(), "gvvxlan is a bridge") {
+		if _, err := tun.Ensure(ctx); err == nil || !strings.Contains(err.Error(), Wire(kind)+" is a bridge") {
 			t.Errorf("ensure: %v", err)
 		}
-		if err := tun.Remove(ctx); err == nil || !strings.Contains(err.Error(), "gvvxlan is a bridge") {
+		if err := tun.Remove(ctx); err == nil || !strings.Contains(err.Error(), Wire(kind)+" is a bridge") {
 			t.Errorf("remove: %v", err)
 		}
-		if _, err := link.Get(VXLAN); err != nil {
+		if _, err := link.Get(Wire(kind)); err != nil {
 			t.Error("it is gone")
 		}
 	})

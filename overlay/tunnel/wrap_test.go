@@ -5,21 +5,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
-// A kernel without Geneve is told from one with it, by what is to be done, and nothing is left of the trial.
+// A kernel without a kind of device is told from one with it, by what is to be done, and nothing is left of the trial.
 func TestCanWrap(t *testing.T) {
 	linktest.New(t).Do(func() {
-		out, err := exec.Command("ip", "link", "add", "other", "type", "geneve", "external").CombinedOutput()
-		has := err == nil || !strings.Contains(string(out), "Unknown device type") && !strings.Contains(string(out), "not supported")
-		if err == nil {
-			ok(t, link.Delete("other"))
-		}
-		err = CanWrap()
-		if has != (err == nil) || err != nil && !strings.Contains(err.Error(), "modprobe geneve") {
-			t.Errorf("this kernel has it: %t (%s); said was %v", has, out, err)
+		for _, k := range []encap.Kind{encap.VXLAN, encap.Geneve} {
+			out, err := exec.Command("ip", "link", "add", "other", "type", k.Name, "external").CombinedOutput()
+			has := err == nil || !strings.Contains(string(out), "Unknown device type") && !strings.Contains(string(out), "not supported")
+			if err == nil {
+				ok(t, link.Delete("other"))
+			}
+			err = CanWrap(k)
+			if has != (err == nil) || err != nil && !strings.Contains(err.Error(), "modprobe "+k.Name) {
+				t.Errorf("%s: this kernel has it: %t (%s); said was %v", k.Name, has, out, err)
+			}
 		}
 		if left, err := link.List("gv"); err != nil || len(left) != 0 {
 			t.Errorf("left are %v, %v", left, err)

@@ -50,6 +50,12 @@ func (l *Lab) fillShare() error {
 	return writeImage(filepath.Join(l.share(), "image.tar"))
 }
 
+// Share copies a program to where all hosts find it, and returns its name there.
+func (l *Lab) Share(file string) (string, error) {
+	name := filepath.Join("bin", filepath.Base(file))
+	return filepath.Join(shareMount, name), copyFile(file, filepath.Join(l.share(), name))
+}
+
 // copyExamples copies the examples, which are for Docker Compose.
 func (l *Lab) copyExamples() error {
 	if l.opts.Compose == "" {

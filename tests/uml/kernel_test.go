@@ -11,12 +11,12 @@ import (
 )
 
 // Each host has a kernel of its own with the openvswitch module, and a disk that
-// keeps what was synced, and only that, when the power goes.
+// keeps what was synced, and only that, when the power goes. It has Geneve as well.
 func TestKernelAndDisk(t *testing.T) {
 	if *byTurns && turns.Of(fifths) != 3 {
 		t.Skip("not in this fifth: it goes with scenarios/kernel")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	l, err := lab.New(ctx, lab.Options{Hosts: 2, Kind: lab.UML, Progress: func(line string) { t.Log(line) }})
 	if err != nil {
@@ -53,6 +53,7 @@ func TestKernelAndDisk(t *testing.T) {
 	if got := run(b, "docker run --rm --network none "+lab.Image+" echo from inside"); got != "from inside" {
 		t.Errorf("a container said %q", got)
 	}
+	tunnelInGeneve(ctx, t, l, b)
 	run(b, "echo kept > /etc/synced; sync; echo lost > /etc/unsynced")
 	if err := b.PowerOff(); err != nil {
 		t.Fatal(err)

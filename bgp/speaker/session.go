@@ -86,7 +86,7 @@ func (p *peer) down(err error) (lasted bool) {
 		p.log.Warn("no session with the router", "err", err)
 	}
 	p.now.Err = err.Error()
-	return was
+	return lasted
 }
 
 func (p *peer) up(a agreed) {

@@ -2,6 +2,7 @@ package speaker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -266,6 +267,19 @@ func TestFlaps(t *testing.T) {
 		until(t, "the session is not down", func() bool { return !s.Sessions()[0].Up })
 		if got := s.Sessions()[0].Since; !got.Equal(since) {
 			t.Errorf("call %d: it says that there is no session since %v, want %v", i, got, since)
+		}
+	}
+}
+
+// TestLasted: only a session that lasted has the router called soon again.
+func TestLasted(t *testing.T) {
+	for since, want := range map[time.Duration]bool{0: false, 2 * lasting: true} {
+		p := &peer{log: slog.New(slog.DiscardHandler), now: Session{Up: true, Since: time.Now().Add(-since)}}
+		if got := p.down(errors.New("closed")); got != want {
+			t.Errorf("after %v: it lasted: %t", since, got)
+		}
+		if p.down(errors.New("refused")) {
+			t.Errorf("after %v: a call that was refused lasted", since)
 		}
 	}
 }

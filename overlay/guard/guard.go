@@ -282,7 +282,7 @@ func (g *Guard) config() (filter.Config, error) {
 		Exposed: g.exposed, Inside: g.containers,
 	}
 	ours, ranges := g.cfg.Reach.Ours(snap)
-	cfg.Claimed = ours
+	cfg.Claimed = without(ours, gateway.TakenBefore(ours, g.cfg.Underlay))
 	if g.cfg.Encrypts {
 		cfg.Encrypted, cfg.Second, cfg.Secure = link.WireGuard, link.WireGuard2, cluster.SecureRange
 		cfg.Cluster, cfg.Ranges = ours, ranges
@@ -331,6 +331,14 @@ func (g *Guard) config() (filter.Config, error) {
 	}
 	cfg.Guests = g.guests(now, cfg.Bridges)
 	return cfg, nil
+}
+
+// without leaves out what rules of somebody else's lead elsewhere: who is there reaches this host by them, an administrator
+// perhaps, and status names them.
+func without(all []netip.Prefix, taken []gateway.Taken) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool {
+		return slices.ContainsFunc(taken, func(t gateway.Taken) bool { return slices.Contains(t.Subnets, p) })
+	})
 }
 
 // ofEncrypted leaves of containers' addresses those of encrypted networks, and those from which hosts speak to containers.

@@ -95,9 +95,23 @@ func wireOf(k encap.Kind, name string, port uint16, mtu int) netlink.Link {
 	return &netlink.Vxlan{LinkAttrs: attrs, FlowBased: true, Port: int(port), UDP6ZeroCSumRx: true}
 }
 
+// probe is the device that CanWrap makes.
+const probe = "gvprobe"
+
+// removeProbe deletes that of an agent that was killed: there is one device at a time for all packets of a kind.
+func removeProbe() error {
+	l, err := netlink.LinkByName(probe)
+	if err != nil || wires[l.Type()] == "" {
+		return nil
+	}
+	return link.Delete(probe)
+}
+
 // CanWrap is why this kernel has no device for a kind; nil: it has. It makes one, and takes it away again.
 func CanWrap(k encap.Kind) error {
-	const probe = "gvprobe"
+	if err := removeProbe(); err != nil {
+		return err
+	}
 	err := netlink.LinkAdd(wireOf(k, probe, k.Port, 0))
 	if err == nil {
 		return link.Delete(probe)
@@ -123,7 +137,7 @@ func remove() error {
 			return err
 		}
 	}
-	return nil
+	return removeProbe()
 }
 
 // removeOurs deletes the interface called name, if it is of a kind. None there is no error.

@@ -18,6 +18,10 @@ func TestCanWrap(t *testing.T) {
 			has := err == nil || !strings.Contains(string(out), "Unknown device type") && !strings.Contains(string(out), "not supported")
 			if err == nil {
 				ok(t, link.Delete("other"))
+				killed, err := exec.Command("ip", "link", "add", probe, "type", k.Name, "external").CombinedOutput()
+				if err != nil {
+					t.Fatalf("%s: %v", killed, err)
+				}
 			}
 			err = CanWrap(k)
 			if has != (err == nil) || err != nil && !strings.Contains(err.Error(), "modprobe "+k.Name) {

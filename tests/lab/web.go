@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -65,6 +66,9 @@ func webUDP(p net.PacketConn) {
 // answered with, and of "udp://HOST:PORT/3000" of so many bytes, as are those of the answer; of "sctp://HOST:PORT", what a megabyte is.
 func fetchMain(url string) error { return fetch(context.Background(), 0, url, os.Stdout) }
 
+// starting is how long a server may refuse connections: Docker says that a container runs before its program does.
+const starting = 2 * time.Second
+
 func fetch(ctx context.Context, pid int, url string, out io.Writer) error {
 	if addr, sctp := strings.CutPrefix(url, "sctp://"); sctp {
 		return fetchSCTP(addr)
@@ -82,6 +86,9 @@ func fetch(ctx context.Context, pid int, url string, out io.Writer) error {
 		return err
 	}
 	resp, err := client.Do(req)
+	for end := time.Now().Add(starting); errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(end); resp, err = client.Do(req) {
+		time.Sleep(starting / 20)
+	}
 	if err != nil {
 		return err
 	}

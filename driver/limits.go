@@ -48,7 +48,7 @@ func (d *mirror) followLimits(ctx context.Context) {
 	retry, looked := limitRetry, time.Now()
 	for ctx.Err() == nil {
 		changed := d.core.replica.Watch()
-		look := time.Since(looked) >= limitLook
+		look := time.Since(looked) >= limitLook-pulse.Every // a moment that is near may come before
 		if look {
 			looked = time.Now()
 		}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -13,6 +14,7 @@ import (
 // echo sends ICMP echo requests (RFC 792, RFC 4443) to one address.
 type echo struct {
 	to      netip.Addr
+	zone    string // the interface's number, for a link-local address
 	conn    net.PacketConn
 	id      uint16
 	answers chan answer
@@ -29,11 +31,19 @@ func newEcho(to netip.Addr) (*echo, error) {
 	if to.Is6() {
 		network = "ip6:ipv6-icmp"
 	}
+	zone := to.Zone()
+	if zone != "" { // package net remembers numbers by their names, whichever namespace they are of
+		at, err := net.InterfaceByName(zone)
+		if err != nil {
+			return nil, fmt.Errorf("interface %s: %w", zone, err)
+		}
+		zone = strconv.Itoa(at.Index)
+	}
 	conn, err := net.ListenPacket(network, "")
 	if err != nil {
 		return nil, fmt.Errorf("open a raw socket: %w", err)
 	}
-	e := &echo{to: to, conn: conn, id: echoID(), answers: make(chan answer, 64), ended: make(chan struct{})}
+	e := &echo{to: to, zone: zone, conn: conn, id: echoID(), answers: make(chan answer, 64), ended: make(chan struct{})}
 	go e.receive()
 	return e, nil
 }
@@ -77,7 +87,7 @@ func (e *echo) send(seq uint16) {
 	if e.to.Is4() {
 		binary.BigEndian.PutUint16(msg[2:], checksum(msg))
 	}
-	_, _ = e.conn.WriteTo(msg, &net.IPAddr{IP: e.to.AsSlice(), Zone: e.to.Zone()})
+	_, _ = e.conn.WriteTo(msg, &net.IPAddr{IP: e.to.AsSlice(), Zone: e.zone})
 }
 
 func (e *echo) receive() {

@@ -60,6 +60,14 @@ func raceTo(want netip.Addr) error {
 	var q dns.Msg
 	q.SetQuestion("race."+strings.ReplaceAll(want.String(), ".", "-")+".addr.example.", dns.TypeA)
 	r, _, err := (&dns.Client{Timeout: 5 * time.Second}).Exchange(&q, dockersResolver)
+	// A host that is too busy to open an address in time says so: it is asked again, as resolvers do.
+	for range 5 {
+		if err != nil || r.Rcode != dns.RcodeServerFailure {
+			break
+		}
+		time.Sleep(500 * time.Millisecond)
+		r, _, err = (&dns.Client{Timeout: 5 * time.Second}).Exchange(&q, dockersResolver)
+	}
 	if err != nil {
 		return err
 	}

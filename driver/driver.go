@@ -123,7 +123,7 @@ func rooms(c *core) *Driver {
 	publisher, labels, networks := &publisher{core: c}, &labels{core: c}, &networks{core: c}
 	endpoints := &endpoints{c, publisher, labels, networks}
 	applier := &applier{core: c, networks: networks, endpoints: endpoints, remade: map[string]string{}}
-	mirror := &mirror{core: c, publisher: publisher, labels: labels, networks: networks, endpoints: endpoints, applier: applier, routed: map[string][]link.Via{}}
+	mirror := &mirror{core: c, publisher: publisher, labels: labels, networks: networks, endpoints: endpoints, applier: applier, routed: map[string][]link.Via{}, dockers: map[string][]link.Via{}}
 	return &Driver{c, publisher, labels, networks, endpoints, applier, mirror}
 }
 

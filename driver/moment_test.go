@@ -280,4 +280,12 @@ func TestRoutesThatDockerSets(t *testing.T) {
 	if got, set := e.rig.machine.routes["/sandbox"]; set {
 		t.Errorf("the agent sets %v, which docker sets", got)
 	}
+	// Nor when another one comes and Docker has still not got there, on a host that is very busy.
+	e.write(func(tx *replica.Tx) {
+		_ = tx.Put(cluster.Subnet{Prefix: netip.MustParsePrefix("10.9.1.0/24"), Network: "blue", Gateway: netip.MustParseAddr("10.9.1.1"), Home: self})
+	})
+	e.look()
+	if got := e.rig.machine.routes["/sandbox"]; len(got) != 1 || got[0].Prefix.String() != "10.9.1.0/24" {
+		t.Errorf("the agent sets %v", got)
+	}
 }

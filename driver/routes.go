@@ -92,8 +92,8 @@ func metBy(snap *cluster.Snapshot) func(network string) []cluster.Subnet {
 	}
 }
 
-// settling is how long Docker takes at most from Join to setting the routes of its reply:
-// it fails if one of them is there already.
+// settling is how long Docker takes, mostly, from Join to setting the routes of its reply. It fails if one of them is there
+// already: those nobody else sets, however long it takes.
 const settling = 2 * time.Second
 
 // followSubnets gives running containers the routes to subnets that their networks got
@@ -109,7 +109,8 @@ func (d *mirror) followSubnets(snap *cluster.Snapshot) {
 			d.core.again = true
 			continue
 		}
-		if err := d.core.links.Routes(sandbox, vias); err != nil {
+		ours := slices.DeleteFunc(slices.Clone(vias), func(v link.Via) bool { return slices.Contains(d.dockers[sandbox], v) })
+		if err := d.core.links.Routes(sandbox, ours); err != nil {
 			d.core.cfg.Log.Debug("a container lacks routes to new subnets of its network; tried again", "err", err)
 			d.core.again = true
 			continue
@@ -120,6 +121,10 @@ func (d *mirror) followSubnets(snap *cluster.Snapshot) {
 		_, there := want[sandbox]
 		return !there || len(vias) == 0
 	})
+	maps.DeleteFunc(d.dockers, func(sandbox string, _ []link.Via) bool {
+		_, there := want[sandbox]
+		return !there
+	})
 }
 
 // sameRoutes reports whether two lists have the same routes, none of them twice.
@@ -128,8 +133,8 @@ func sameRoutes(a, b []link.Via) bool {
 }
 
 // wantedRoutes returns the routes of each sandbox that containers of ours are in, and which
-// of these Docker may still be setting routes in. It takes over into d.routed what Docker
-// was told to set.
+// of these Docker may still be setting routes in. It takes over into d.routed and d.dockers what
+// Docker was told to set.
 func (d *mirror) wantedRoutes(snap *cluster.Snapshot) (want map[string][]link.Via, young map[string]bool) {
 	d.core.mu.Lock()
 	defer d.core.mu.Unlock()
@@ -140,6 +145,7 @@ func (d *mirror) wantedRoutes(snap *cluster.Snapshot) (want map[string][]link.Vi
 			want[e.Sandbox] = append(want[e.Sandbox], routes(snap, n, e)...)
 			young[e.Sandbox] = young[e.Sandbox] || d.core.cfg.Now().Sub(e.Created) < settling
 			d.routed[e.Sandbox] = append(d.routed[e.Sandbox], d.core.told[id]...)
+			d.dockers[e.Sandbox] = append(d.dockers[e.Sandbox], d.core.told[id]...)
 			delete(d.core.told, id)
 		}
 	}

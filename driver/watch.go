@@ -28,6 +28,7 @@ type mirror struct {
 	missing   map[string]time.Time        // view.missing of the last look
 	strange   map[string]time.Time        // view.strange of the last look
 	routed    map[string][]link.Via       // see followSubnets, by sandbox
+	dockers   map[string][]link.Via       // those that Docker was told to set, by sandbox
 	strangers atomic.Pointer[[]Stranger]  // for Strangers; the watcher's
 	unstarted atomic.Pointer[[]Unstarted] // for Unstarted; that of revive
 	outdated  atomic.Pointer[[]Outdated]  // for Outdated; the watcher's

@@ -20,6 +20,8 @@ const (
 	mostCalm  = 3 * time.Second
 	seldom    = 1500 * time.Millisecond // between two changes: there is no need to wait longer then
 	dear      = 20                      // as many times what it takes to read them rules are left alone
+	// seldomRead is as many times what it takes for which they are not read again without a change: 1% of a processor.
+	seldomRead = 100
 )
 
 // heard notes a change. Those that follow before rules are read again belong to it.
@@ -47,7 +49,14 @@ func (d *damper) read(cost time.Duration) {
 func (d *damper) needs() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return max(d.calm, leastCalm, min(dear*d.cost, mostCalm))
+	return max(d.calm, leastCalm, dear*d.cost)
+}
+
+// lasts is for how long what was read is good, whatever is heard.
+func (d *damper) lasts() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return max(stale, seldomRead*d.cost)
 }
 
 // rest is for how long it has still to be calm.

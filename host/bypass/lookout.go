@@ -22,7 +22,7 @@ const (
 	mostPause  = 30 * time.Second
 )
 
-// NewLookout returns one that hears of changes while it runs. deaf is told why it does not, for a while.
+// NewLookout returns one that hears of changes while it runs. deaf is told why it does not, for a while, and once of a reason.
 func NewLookout(ours string, tell Tell, deaf func(error)) *Lookout {
 	return &Lookout{ours: ours, tell: tell, deaf: deaf}
 }
@@ -40,7 +40,7 @@ func (l *Lookout) Judge(t Traffic) error {
 
 // Run hears of changes until ctx is done. It is called in the namespace that is judged, on a thread that stays there.
 func (l *Lookout) Run(ctx context.Context) {
-	pause := firstPause
+	pause, said := firstPause, ""
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := l.watch(ctx)
@@ -48,7 +48,10 @@ func (l *Lookout) Run(ctx context.Context) {
 			return
 		}
 		l.why.Store(&err)
-		l.deaf(err)
+		if text := fmt.Sprint(err); text != said { // a kernel without these sockets will not have them in half a minute
+			l.deaf(err)
+			said = text
+		}
 		l.tell.Again() // whoever asks hears why
 		if time.Since(began) > mostPause {
 			pause = firstPause

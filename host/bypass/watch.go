@@ -66,7 +66,7 @@ const (
 
 const (
 	glance = time.Second      // how often it is looked at what the kernel tells nobody of
-	stale  = 20 * time.Second // for as long a judgement is good, whatever is heard
+	stale  = 20 * time.Second // for as long a judgement is good at least, whatever is heard
 )
 
 // Open returns a Watch of the calling thread's namespace. ours is the name of the program at the NIC that it does not
@@ -124,7 +124,7 @@ func (w *Watch) Judge(t Traffic) error {
 		}
 		return ErrLooking
 	}
-	if w.judged && w.at == heard && time.Since(w.when) < stale && w.traffic.equal(t) {
+	if w.judged && w.at == heard && time.Since(w.when) < w.damper.lasts() && w.traffic.equal(t) {
 		return w.last
 	}
 	w.traffic = t

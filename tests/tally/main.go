@@ -45,7 +45,7 @@ var tiers = []tier{
 	{"unit", "packages by themselves", []string{}, 4 * time.Minute, false, "", meter{}},
 	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy", meter{}},
 	{"fuzz", "a third of the fuzz tests, each for a moment", []string{}, time.Minute, true, "", meter{}},
-	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "6", "./tests/lab", "./tests"}, 10 * time.Minute, true, "", meter{}},
+	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "5", "./tests/lab", "./tests"}, 10 * time.Minute, true, "", meter{}},
 	{"chaos", "containers come and go while faults strike, a run of two by turns of an hour", []string{"./tests/chaos", "-turns"}, 2 * time.Minute, true, "", meter{}},
 	{"plugin", "scenarios with the managed plugin, the rare ones once in three hours", []string{"-p", "1", "-parallel", "2", "./tests/plugin", "-turns"}, 2 * time.Minute, true, "", meter{}},
 	{"engines", "the core of the scenarios, each on one of the other releases of Docker, which take turns by the hour", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-turns"}, 3 * time.Minute, true, "", meter{}},

@@ -47,6 +47,8 @@ func Parse(name string) (Kind, error) {
 		return VXLAN, nil
 	case Geneve.Name:
 		return Geneve, nil
+	case "auto":
+		return Kind{}, errors.New("auto, which would wrap nothing where hosts share a segment, will not be there: only the header says of which network the sender's host takes a container to be, and only wrapped packets find the switch where the fast path leaves them to it (docs/use/encapsulation.md); use vxlan or geneve, and GRAPEVINE_FASTPATH=direct for speed")
 	case "gre":
 		return Kind{}, errors.New("gre is not there yet: it has no ports, by which this host tells what other hosts send from what containers forge; use vxlan or geneve")
 	case "stt":

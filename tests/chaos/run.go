@@ -61,6 +61,7 @@ type run struct {
 	done      []verdict.Command
 	faults    []verdict.Fault
 	witnesses map[string]lab.WitnessAt // by NETWORK/HOST
+	casts     int                      // how often multicast was tried
 }
 
 // chaos runs it, and returns what it found to be wrong; an error is of the harness.
@@ -176,12 +177,17 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.settle(ctx, r.patience()*time.Minute, r.allMet); err != nil {
 		return err
 	}
+	if r.asks() {
+		if err := r.ask(ctx); err != nil {
+			return err
+		}
+	}
 	r.say("%d hosts, %d networks, %d witnesses; seed %d", r.hosts, len(networks), len(r.witnesses), r.seed)
 	return r.settle(ctx, r.patience()*time.Minute, r.disagreements)
 }
 
 func networkCreate(name string) []string {
-	return []string{"network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", name}
+	return slices.Concat([]string{"network", "create", "-d", "grapevine", "--ipam-driver", "grapevine"}, options[name], []string{name})
 }
 
 // witness starts the host's witnesses, when their containers run, and tells all others
@@ -339,6 +345,11 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 	if err := r.settle(ctx, max(time.Second, within-time.Since(over)), r.allMet); err != nil {
 		r.violated(fmt.Sprint("round ", n), err.Error())
 	}
+	if r.asks() {
+		if err := r.settle(ctx, max(time.Second, within-time.Since(over)), r.asked); err != nil {
+			r.violated(fmt.Sprint("round ", n), err.Error())
+		}
+	}
 	r.say("         after the last fault commands ended in %.1f s, hosts agreed in %.1f s, all was reachable in %.1f s",
 		ended.Seconds(), agreed.Seconds(), time.Since(over).Seconds())
 	r.mu.Lock()
@@ -348,6 +359,9 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 	r.mu.Unlock()
 	pause(ctx, quiet)
 	r.judge(n)
+	if r.asks() {
+		r.violated(fmt.Sprint("round ", n), r.never(ctx)...)
+	}
 }
 
 // slow is after how long it is told what the hosts last disagreed in.
@@ -445,7 +459,7 @@ func (r *run) command(ctx context.Context, c command) {
 var absent = regexp.MustCompile(`No such |network \S+ not found`)
 
 func (c command) argv() [][]string {
-	start := []string{"run", "-d", "--name", c.name, "--network", c.network, lab.Image}
+	start := []string{"run", "-d", "--name", c.name, "-h", c.name, "--label", guestLabel, "--network", c.network, lab.Image}
 	remove := []string{"rm", "-f", c.name}
 	return map[string][][]string{
 		"run":        {start},
@@ -534,6 +548,12 @@ func (r *run) cleanUp(ctx context.Context, rest []command) {
 		r.command(ctx, c)
 	}
 	r.again(ctx)
+	if r.asks() {
+		r.violated("at the end", r.never(ctx)...)
+		if err := r.unask(ctx); err != nil {
+			r.violated("at the end", err.Error())
+		}
+	}
 	if err := r.lab.Each(func(h *lab.Host) error {
 		_, err := h.Docker(ctx, append([]string{"rm", "-f"}, networks...)...)
 		return err

@@ -47,6 +47,9 @@ type Endpoint struct {
 	Client []byte `cbor:"19,keyasint,omitempty"`
 	// Made is the Network.Made of a client's network: in one that was made anew it is nobody.
 	Made string `cbor:"20,keyasint,omitempty"`
+	// Exposing says since when its labels ask for ports of all hosts, by what its host had heard then ([Snapshot.Latest]); 0:
+	// they do not, or its agent is an older one.
+	Exposing uint64 `cbor:"21,keyasint,omitempty"`
 }
 
 // Named are the addresses that the endpoint's names have.

@@ -310,6 +310,14 @@ func (s *Snapshot) Highest(node NodeID) uint64 {
 	return high
 }
 
+// Latest is the highest counter that has been heard of from anybody: what is written next has a higher one.
+func (s *Snapshot) Latest() (high uint64) {
+	for node := range s.Marks() {
+		high = max(high, s.Highest(node))
+	}
+	return high
+}
+
 // Mark returns the mark of one writer, 0 if nothing of it has been heard of.
 func (s *Snapshot) Mark(node NodeID) uint64 {
 	m, _ := s.marks.Get(mark{node: node})

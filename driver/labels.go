@@ -132,6 +132,16 @@ func markLabelled(tx *replica.Tx, network string) {
 	}
 }
 
+// noteExposing notes of a container whose labels ask for ports of all hosts since when they do: who asked for one first keeps it.
+func noteExposing(tx *replica.Tx, rec *cluster.Endpoint) {
+	switch {
+	case rec.Labels[expose.Label] == "":
+		rec.Exposing = 0
+	case rec.Exposing == 0:
+		rec.Exposing = tx.Snapshot().Latest() + 1
+	}
+}
+
 // noteLabelled marks networks of containers whose labels ask for something, and have no room in a record.
 func (d *applier) noteLabelled(networks []string) error {
 	if len(networks) == 0 {
@@ -180,6 +190,7 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	_, err = d.core.replica.Update(func(tx *replica.Tx) error {
 		if rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live && rec.Host == d.core.cfg.Self && !rec.Labelled {
 			rec.Labels, rec.Labelled = labels, true
+			noteExposing(tx, &rec)
 			_ = tx.Put(rec) // Update reports it
 			if asks {
 				markLabelled(tx, rec.Network)

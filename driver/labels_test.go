@@ -104,6 +104,34 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// Whose labels asked for a port of all hosts first stays known, also when its record is written again.
+func TestExposing(t *testing.T) {
+	e := newEngine(t)
+	e.policy("x") // labels are asked for in Join
+	e.rig.labels.hears.Store(true)
+	id := e.user("blue")
+	since := func(endpoint string) uint64 {
+		rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), endpoint)
+		return rec.Exposing
+	}
+	labels := map[string]string{"grapevine.expose": "80"}
+	first, second, none := e.starts(id, "first", labels), e.starts(id, "second", labels), e.starts(id, "none", map[string]string{"tier": "db"})
+	when := since(first)
+	if when == 0 || since(second) <= when || since(none) != 0 {
+		t.Errorf("since %d, %d and %d", when, since(second), since(none))
+	}
+	e.container(id, "first", first)
+	e.mu.Lock()
+	c := e.containers["first"]
+	c.Labels = labels
+	e.containers["first"] = c
+	e.mu.Unlock()
+	e.look()
+	if rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), first); rec.Name != "first" || rec.Exposing != when {
+		t.Errorf("after a look it is %q, since %d, not %d", rec.Name, rec.Exposing, when)
+	}
+}
+
 // Labels without room are not cut: the endpoint is unknown, and status names it.
 func TestTooManyLabels(t *testing.T) {
 	e := newEngine(t)

@@ -44,6 +44,7 @@ type Exposure struct {
 	Target  uint16
 	Network string
 	Service string // its name; "": containers' labels ask for it
+	since   uint64 // of labels: when the first of them asked (cluster.Endpoint.Exposing)
 	// Loses says who has the port instead; "": this one has.
 	Loses string
 	// Closed says that its network is internal: nothing of it reaches the outside.
@@ -62,11 +63,11 @@ func (e Exposure) Name() string {
 }
 
 // All returns all exposures by port, and who has a port comes before who loses it: which of two that is, is the same on
-// all hosts.
+// all hosts. A service comes before labels, and of labels who asked first.
 func All(snap *cluster.Snapshot) (list []Exposure) {
 	list = append(ofServices(snap), ofLabels(snap)...)
 	slices.SortFunc(list, func(a, b Exposure) int {
-		return cmp.Or(cmp.Compare(a.Port.Port, b.Port.Port), cmp.Compare(a.Proto(), b.Proto()), cmp.Compare(a.labelled(), b.labelled()),
+		return cmp.Or(cmp.Compare(a.Port.Port, b.Port.Port), cmp.Compare(a.Proto(), b.Proto()), cmp.Compare(a.labelled(), b.labelled()), cmp.Compare(a.since, b.since),
 			cmp.Compare(a.Network, b.Network), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Target, b.Target))
 	})
 	for i := 1; i < len(list); i++ {
@@ -171,8 +172,9 @@ func ofLabels(snap *cluster.Snapshot) (list []Exposure) {
 			if !there {
 				i = len(list)
 				at[k] = i
-				list = append(list, Exposure{Port: port, Target: p.Target, Network: e.Network, Closed: closed(snap, e.Network)})
+				list = append(list, Exposure{Port: port, Target: p.Target, Network: e.Network, since: e.Exposing, Closed: closed(snap, e.Network)})
 			}
+			list[i].since = min(list[i].since, e.Exposing)
 			list[i].Replicas = append(list[i].Replicas, service.Replica{Endpoint: e})
 		}
 	}

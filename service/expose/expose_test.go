@@ -43,6 +43,16 @@ func endpoint(name string, n byte, host cluster.NodeID, labels map[string]string
 		Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, n}), netip.MustParseAddr(fmt.Sprintf("fd00::%d", n))}}
 }
 
+func since(e cluster.Endpoint, when uint64) cluster.Endpoint {
+	e.Exposing = when
+	return e
+}
+
+func on(network string, e cluster.Endpoint) cluster.Endpoint {
+	e.Network = network
+	return e
+}
+
 func web(network, name string, exposed ...cluster.ServicePort) cluster.Service {
 	return cluster.Service{Network: network, Name: name, Select: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.99")},
 		Ports: []cluster.ServicePort{{Proto: "tcp", Port: 443, Target: 8443}, {Proto: "udp", Port: 53, Target: 5353}}, Exposed: exposed}
@@ -90,6 +100,12 @@ func TestAll(t *testing.T) {
 		{"an internal network", []cluster.Body{web("inner", "web", tcp(80, 443))}, "80/tcp to 8443 of service inner/web [] closed"},
 		{"labels", []cluster.Body{endpoint("a", 2, self, label("80:8080, 53/udp")), endpoint("b", 3, node(2), label("80:8080")), endpoint("c", 4, self, label("nonsense"))},
 			"53/udp to 53 of the label grapevine.expose on network blue [a]\n80/tcp to 8080 of the label grapevine.expose on network blue [a b]"},
+		{"a label that came later, of a network that is first by name", []cluster.Body{since(endpoint("a", 2, self, label("80")), 7), on("aqua", since(endpoint("b", 3, node(2), label("80")), 9))},
+			"80/tcp to 80 of the label grapevine.expose on network blue [a]\n80/tcp to 80 of the label grapevine.expose on network aqua [b] loses to the label grapevine.expose on network blue"},
+		{"one more of the first, which came last", []cluster.Body{since(endpoint("a", 2, self, label("80")), 7), since(endpoint("c", 4, self, label("80")), 11), on("aqua", since(endpoint("b", 3, node(2), label("80")), 9))},
+			"80/tcp to 80 of the label grapevine.expose on network blue [a c]\n80/tcp to 80 of the label grapevine.expose on network aqua [b] loses to the label grapevine.expose on network blue"},
+		{"of an older agent", []cluster.Body{since(endpoint("a", 2, self, label("80:8080")), 7), endpoint("b", 3, node(2), label("80:9090"))},
+			"80/tcp to 9090 of the label grapevine.expose on network blue [b]\n80/tcp to 8080 of the label grapevine.expose on network blue [a] loses to the label grapevine.expose on network blue"},
 		{"a label against a service", []cluster.Body{web("blue", "web", tcp(80, 443)), endpoint("a", 2, self, label("80"))},
 			"80/tcp to 8443 of service blue/web [a]\n80/tcp to 80 of the label grapevine.expose on network blue [a] loses to service blue/web"},
 	} {

@@ -3,6 +3,8 @@ package bypass
 import (
 	"errors"
 	"fmt"
+	mathbits "math/bits"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -25,23 +27,61 @@ func Judge(rules *nft.Ruleset, t Traffic) error {
 	if len(t.Peers) == 0 {
 		return nil
 	}
-	// Most rules do not ask for a peer. If these make a difference, each is looked at.
-	if judgePeer(rules, t, t.anyPeer()) == nil {
-		return nil
+	j := sorting{rules: rules, traffic: t}
+	j.group(slices.SortedFunc(slices.Values(t.Peers), netip.Addr.Compare))
+	if j.passes || j.against == nil {
+		return j.against
 	}
-	var against error
-	passes := false
-	for _, p := range t.Peers {
-		err := judgePeer(rules, t, point(p.AsSlice()))
-		passes = passes || err == nil
-		if against == nil && err != nil {
-			against = fmt.Errorf("%w of or for %s", err, p)
-		}
-		if against != nil && passes {
-			return against
+	return errors.Unwrap(j.against) // that is so of all
+}
+
+// sorting finds out which peers rules are against. Most rules do not ask for one, and those that do mostly ask for a range. So
+// all are looked at as one first, by the bits that their addresses have in common. Of rules that are against what these may
+// be, each half of the peers is looked at, and so on. That stops as soon as it is known what to say.
+type sorting struct {
+	rules   *nft.Ruleset
+	traffic Traffic
+	against error // of the first of those that something is against
+	passes  bool  // nothing is against some
+	more    int   // judgements since against
+}
+
+// enough are as many judgements as are made to find one whom nothing is against, which is but a matter of words.
+const enough = 32
+
+// group takes peers in the order of their addresses.
+func (s *sorting) group(peers []netip.Addr) {
+	if s.against != nil {
+		if s.more++; s.passes || s.more > enough {
+			return
 		}
 	}
-	return errors.Unwrap(against) // that is so of all
+	first, last := peers[0], peers[len(peers)-1]
+	all := common(first.AsSlice(), last.AsSlice())
+	err := judgePeer(s.rules, s.traffic, all)
+	switch {
+	case err == nil:
+		s.passes = true
+	case first == last:
+		if s.against == nil {
+			s.against = fmt.Errorf("%w of or for %s", err, first)
+		}
+	default:
+		// The halves are those of the first bit that is not the same: each has more in common than any others.
+		other := slices.IndexFunc(peers, func(p netip.Addr) bool { return halves(all, p) })
+		s.group(peers[:other])
+		s.group(peers[other:])
+	}
+}
+
+// halves reports whether an address has a 1 as the first bit that b does not know.
+func halves(b bits, a netip.Addr) bool {
+	for i, c := range a.AsSlice() {
+		if u := b.u[i]; u != 0 {
+			return c&(0x80>>mathbits.LeadingZeros8(u)) != 0
+		}
+	}
+	return false
 }
 
 // atInterfaces are the chains at the NIC and at the VXLAN device. Programs at the NIC come before those of what arrives, and

@@ -143,17 +143,3 @@ func common(a, b []byte) bits {
 	}
 	return out
 }
-
-// anyPeer are the bits that all peers' addresses have in common.
-func (t Traffic) anyPeer() bits {
-	least, most := t.Peers[0], t.Peers[0]
-	for _, p := range t.Peers {
-		if p.Less(least) {
-			least = p
-		}
-		if most.Less(p) {
-			most = p
-		}
-	}
-	return common(least.AsSlice(), most.AsSlice())
-}

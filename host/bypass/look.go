@@ -61,6 +61,9 @@ func unheard(t Traffic, ours string) error {
 	if err := balanced(); err != nil {
 		return err
 	}
+	if err := hooked(t); err != nil {
+		return err
+	}
 	what, err := link.StackPrograms()
 	if err == nil && what != "" {
 		err = errors.New(what)

@@ -1,0 +1,177 @@
+package bypass
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/nft"
+)
+
+// hook is a function that the kernel calls for each packet at a hook of netfilter.
+type hook struct {
+	function, module string // no module: it is in the kernel itself
+	chain            bool   // it is of a chain of nftables, whose rules are read
+}
+
+// understood are the functions at the hooks of IPv4 that leave these packets as they are, or whose rules are read, with the
+// module that each is in, unless the kernel itself has it. Linux 6.6, the first with tcx, to 6.18 has these names.
+var understood = map[string]string{
+	// Conntrack, and what puts fragments together for it: what is missed is an entry. Of well-formed UDP it drops nothing.
+	"ipv4_conntrack_in": "nf_conntrack", "ipv4_conntrack_local": "nf_conntrack", "nf_confirm": "nf_conntrack", "ipv4_conntrack_defrag": "nf_defrag_ipv4",
+	// NAT changes what a rule says, and a rule that does is a reason by itself.
+	"nf_nat_ipv4_pre_routing": "nf_nat", "nf_nat_ipv4_local_in": "nf_nat", "nf_nat_ipv4_local_fn": "nf_nat", "nf_nat_ipv4_out": "nf_nat",
+	"ipt_do_table":   "ip_tables",    // iptables-legacy: legacyRules looks at these
+	"ip_sabotage_in": "br_netfilter", // is of packets that a bridge's ports have had in iptables' rules
+	// AppArmor: it looks at packets that a rule has labelled (SECMARK).
+	"apparmor_ip_postroute": "", "apparmor_ipv4_postroute": "",
+}
+
+// unknownHook names a function of which it is not known what it does to packets.
+func unknownHook(list []hook, known map[string]string) error {
+	for _, h := range list {
+		if module, is := known[h.function]; h.chain || is && (h.module == "" || h.module == module) {
+			continue
+		}
+		function := h.function
+		if function == "" {
+			function = "of an unknown name"
+		}
+		if h.module != "" {
+			function += ", of the kernel's module " + h.module + ","
+		}
+		return fmt.Errorf("the function %s is a hook of netfilter, and the agent does not know what it does to packets", function)
+	}
+	return nil
+}
+
+// Hooks of netfilter at interfaces (NF_NETDEV_INGRESS, NF_NETDEV_EGRESS).
+const (
+	atIngress = 0
+	atEgress  = 1
+)
+
+// unlisted: this kernel does not list its hooks. Asked again, it would look for a module each time.
+var unlisted atomic.Bool
+
+// hooked is of what kernel modules and the like have at the hooks that packets of t pass. The kernel tells nobody of changes.
+func hooked(t Traffic) error {
+	if unlisted.Load() {
+		return withoutList()
+	}
+	for _, n := range []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_IN, unix.NF_INET_LOCAL_OUT, unix.NF_INET_POST_ROUTING} {
+		list, err := hooksAt(unix.NFPROTO_IPV4, n, "")
+		if errors.Is(err, unix.EINVAL) { // nobody answers for this kind of message
+			unlisted.Store(true)
+			return withoutList()
+		}
+		if err == nil {
+			err = unknownHook(list, understood)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, device := range []string{t.Device, t.Tunnel} {
+		for _, n := range []uint32{atIngress, atEgress} {
+			list, err := hooksAt(familyNetdev, n, device)
+			if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) { // this kernel has no such hook
+				continue
+			}
+			if err == nil {
+				err = unknownHook(list, nil)
+			}
+			if err != nil {
+				return fmt.Errorf("at the interface %s: %w", device, err)
+			}
+		}
+	}
+	return nil
+}
+
+// hooksAt are the functions at a hook, of a family or of an interface, in the namespace of the calling thread.
+func hooksAt(family byte, number uint32, device string) (list []hook, err error) {
+	const subsystem, get = 12, 0 // NFNL_SUBSYS_HOOK, NFNL_MSG_HOOK_GET
+	const numberAttr, deviceAttr = 1, 3
+	replies, err := link.Dump(func() ([][]byte, error) {
+		req := nl.NewNetlinkRequest(subsystem<<8|get, unix.NLM_F_DUMP)
+		req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
+		req.AddData(nl.NewRtAttr(numberAttr, binary.BigEndian.AppendUint32(nil, number)))
+		if device != "" {
+			req.AddData(nl.NewRtAttr(deviceAttr, nl.ZeroTerminated(device)))
+		}
+		return req.Execute(unix.NETLINK_NETFILTER, 0)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the hooks of netfilter: %w", err)
+	}
+	for _, r := range replies {
+		list = append(list, hookOf(r[min(len(r), nl.SizeofNfgenmsg):]))
+	}
+	return list, nil
+}
+
+func hookOf(attrs []byte) hook {
+	const function, module, info, kind = 4, 5, 6, 2 // NFNLA_HOOK_FUNCTION_NAME, ..._MODULE_NAME, ..._CHAIN_INFO, NFNLA_HOOK_INFO_TYPE
+	const ofNFTables = 1                            // NFNL_HOOK_TYPE_NFTABLES
+	return hook{
+		function: text(nft.Attribute(attrs, function)), module: text(nft.Attribute(attrs, module)),
+		chain: be(nft.Attribute(nft.Attribute(attrs, info), kind)) == ofNFTables,
+	}
+}
+
+// withoutList is of a kernel that does not list its hooks (CONFIG_NETFILTER_NETLINK_HOOK). All that Linux itself puts there is
+// looked at elsewhere, or does nothing to these packets, but for SELinux and Smack. So it matters whether there is any module
+// that is not Linux's own.
+func withoutList() error {
+	systems, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		return fmt.Errorf("look for SELinux and Smack: %w", err)
+	}
+	if err := labels(systems); err != nil {
+		return err
+	}
+	modules, err := os.ReadFile("/proc/modules")
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat("/proc/sys/kernel/modprobe"); errors.Is(err, fs.ErrNotExist) {
+			return nil // it can load none
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("look at the kernel's modules, as it does not list its hooks of netfilter (CONFIG_NETFILTER_NETLINK_HOOK): %w", err)
+	}
+	return foreign(modules)
+}
+
+// labels says that packets are asked for the labels of a security module (/proc/filesystems).
+func labels(systems []byte) error {
+	for name, system := range map[string]string{"selinuxfs": "SELinux", "smackfs": "Smack"} {
+		if bytes.Contains(systems, []byte("\t"+name+"\n")) {
+			return fmt.Errorf("%s has hooks of netfilter, and the agent does not know what they do to packets", system)
+		}
+	}
+	return nil
+}
+
+// foreign names a module that is not as Linux has it (/proc/modules): such a one has its taints at the end of its line.
+func foreign(modules []byte) error {
+	for line := range strings.Lines(string(modules)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		if taints := fields[len(fields)-1]; strings.HasPrefix(taints, "(") {
+			return fmt.Errorf("the kernel's module %s is not Linux's own %s, and this kernel does not list its hooks of netfilter (CONFIG_NETFILTER_NETLINK_HOOK)", fields[0], taints)
+		}
+	}
+	return nil
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -18,6 +19,10 @@ import (
 
 // version is set by the linker (-X main.version=...).
 var version string
+
+// The main goroutine keeps the main thread, so that no other one gets it: one that leaves its thread in another network namespace
+// would leave /proc/self/net and /proc/net there, for as long as the process lives.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

@@ -77,6 +77,10 @@ func Of(ctx context.Context, h *lab.Host) (verdict.Belongings, error) {
 	}
 	delete(b.Lines, "numbers")
 	for _, f := range flows {
+		// What rules of nftables have dropped is counted on when they are gone.
+		if f.Table == noTable {
+			continue
+		}
 		b.Lines["flows"] = append(b.Lines["flows"], withPorts(fmt.Sprint(f.Table, " ", f.Priority, " ", f.Match, " ", f.Actions), ports))
 	}
 	b.Amounts["goroutines"] = status.Process.Goroutines
@@ -84,6 +88,9 @@ func Of(ctx context.Context, h *lab.Host) (verdict.Belongings, error) {
 	b.Amounts["leases"] = status.Leases
 	return b, nil
 }
+
+// noTable is the number of what is listed with the flows and is none of the switch's.
+const noTable = 255
 
 // portNumber matches where a flow has the OpenFlow number of a port.
 var portNumber = regexp.MustCompile(`(\bin_port=|\boutput:|\breg2=|\bset_field:)(0x[0-9a-f]+|\d+)(->reg2)?`)

@@ -167,6 +167,12 @@ func (e exposing) problems(snap *cluster.Snapshot) (list []api.Problem) {
 		}
 		list = append(list, api.Problem{Code: api.ExposeTaken, What: what, Do: do})
 	}
+	for _, s := range e.agent.exposes.Strays() {
+		list = append(list, api.Problem{
+			Code: api.ExposeTaken, What: fmt.Sprintf("a rule of another program on this host leads connections to port %s elsewhere, to %s, and not to %s", s.Text(), s.To, s.Name),
+			Do: "take out that rule (`nft list ruleset | grep -e dnat -e redirect`, `iptables -t nat -S PREROUTING`), or expose another port; this goes ten minutes after the last such connection",
+		})
+	}
 	if err := e.agent.exposes.Err(); err != nil {
 		list = append(list, api.Problem{Code: api.ExposeFails, What: "exposed ports do not lead where they should: " + err.Error(), Do: "see the agent's log; it tries again by itself"})
 	}

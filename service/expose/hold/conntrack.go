@@ -78,3 +78,41 @@ func open(f *netlink.ConntrackFlow) bool {
 	tcp, ok := f.ProtoInfo.(*netlink.ProtoInfoTCP)
 	return ok && tcp.State >= nl.TCP_CONNTRACK_ESTABLISHED && tcp.State != nl.TCP_CONNTRACK_SYN_SENT2
 }
+
+// strays finds connections to ports that this host leads which went elsewhere: by a rule of another program, which comes before
+// ours. What was there when the port began to be led has been forgotten (forget).
+type strays struct {
+	here    map[netip.Addr]bool
+	led     map[front]expose.Back
+	cluster func(netip.Addr) bool // a container's: one that was a replica, say
+	found   map[expose.Port]netip.AddrPort
+}
+
+// MatchConntrackFlow implements netlink.CustomConntrackFilter. It matches nothing.
+func (s strays) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	at := addrOf(f.Forward.DstIP)
+	p := front{expose.Port{UDP: f.Forward.Protocol == service.UDP, Port: f.Forward.DstPort}, at.Is6()}
+	if f.Forward.Protocol != service.UDP && f.Forward.Protocol != service.TCP || !s.here[at] {
+		return false
+	}
+	back, there := s.led[p]
+	to := netip.AddrPortFrom(addrOf(f.Reverse.SrcIP), f.Reverse.SrcPort)
+	// With nobody to lead it to, a connection stays where it went.
+	if !there || to == netip.AddrPortFrom(at, p.Port.Port) || slices.Contains(back.Ready, to) || s.cluster(to.Addr()) {
+		return false
+	}
+	s.found[p.Port] = to
+	return false
+}
+
+// strayed is where connections went that other programs' rules led elsewhere, by ports.
+func strayed(has table, cluster func(netip.Addr) bool) map[expose.Port]netip.AddrPort {
+	s := strays{here: map[netip.Addr]bool{}, led: has.ports, cluster: cluster, found: map[expose.Port]netip.AddrPort{}}
+	for _, a := range has.here {
+		s.here[a] = true
+	}
+	for _, f := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+		_, _ = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, s) // what cannot be read is not known
+	}
+	return s.found
+}

@@ -24,11 +24,13 @@ func run(t *testing.T, argv ...string) {
 	}
 }
 
-// TestOthersKeep: a port that a rule of another program leads elsewhere, without a socket, is led there yet when it is exposed.
+// TestOthersKeep: a port that a rule of another program leads elsewhere, without a socket, is led there yet when it is exposed,
+// and that is noticed.
 func TestOthersKeep(t *testing.T) {
 	host, outside := linktest.New(t), linktest.New(t)
 	linktest.Wire(t, "eth0", host, outside, []string{"192.0.2.1/24"}, []string{"192.0.2.9/24"})
 	to := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(here, port) }
+	var has table
 	host.Do(func() {
 		for port, says := range map[uint16]string{9000: "another program", 9001: "the replica"} {
 			l, err := net.Listen("tcp", to(port).String())
@@ -52,11 +54,16 @@ func TestOthersKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		led := expose.Back{To: []netip.AddrPort{to(9001)}}
-		if err := conn.Do(whole("gv0", table{here: []netip.Addr{here}, ports: map[front]expose.Back{{expose.Port{Port: 443}, false}: led, {expose.Port{Port: 444}, false}: led}})); err != nil {
+		led := expose.Back{To: []netip.AddrPort{to(9001)}, Ready: []netip.AddrPort{to(9001)}}
+		has = table{here: []netip.Addr{here}, ports: map[front]expose.Back{{expose.Port{Port: 443}, false}: led, {expose.Port{Port: 444}, false}: led}}
+		if err := conn.Do(whole("gv0", has)); err != nil {
 			t.Fatal(err)
 		}
 	})
+	away := func() (found map[expose.Port]netip.AddrPort) {
+		host.Do(func() { found = strayed(has, func(netip.Addr) bool { return false }) })
+		return found
+	}
 	want := func(port uint16, who string) {
 		t.Helper()
 		outside.Do(func() {
@@ -71,11 +78,22 @@ func TestOthersKeep(t *testing.T) {
 		})
 	}
 	want(443, "the replica")
+	if found := away(); len(found) > 0 {
+		t.Errorf("before another program leads anything, connections went to %v", found)
+	}
 	host.Do(func() {
 		run(t, "nft", "add table ip another; add chain ip another in { type nat hook prerouting priority -100; }; add rule ip another in tcp dport 443 redirect to :9000")
 	})
 	want(443, "another program")
 	want(444, "the replica")
+	// What it takes is found, by any rule: here one that leads all ports, which nobody would find by the port's number.
+	host.Do(func() {
+		run(t, "nft", "add rule ip another in ip saddr 192.0.2.0/24 tcp dport 444-60000 redirect to :9000")
+	})
+	want(444, "another program")
+	if found := away(); len(found) != 2 || found[expose.Port{Port: 443}] != to(9000) || found[expose.Port{Port: 444}] != to(9000) {
+		t.Errorf("connections went to %v, as far as is known", found)
+	}
 }
 
 // TestEmptied: what somebody takes out of the rules, or of their sets, is there again after a glance.

@@ -63,11 +63,25 @@ type Note struct {
 	Err  error
 }
 
+// Stray is an exposed port of this host that a rule of another program leads elsewhere.
+type Stray struct {
+	expose.Port
+	Name string         // the exposure's
+	To   netip.AddrPort // where a connection went
+
+	seen time.Time
+}
+
 const (
 	// beat is how often it is asked how hosts stand, while ports are exposed.
 	beat = 100 * time.Millisecond
 	// glance is how often this host's addresses and the rules are looked at, and ports that others had are tried.
 	glance = 2 * time.Second
+	// peek is how often it is looked whether connections went elsewhere than where the rules lead, or, if that costs much,
+	// peekShare times what it costs; memory is for how long one that did is told of.
+	peek      = 10 * time.Second
+	peekShare = 50
+	memory    = 10 * time.Minute
 	// settling is for how long the rules of an earlier agent stay: this one first hears what it has missed.
 	settling = 3 * time.Second
 )
@@ -81,6 +95,7 @@ type Room struct {
 	mu    sync.Mutex
 	notes []Note
 	holds map[expose.Port]string // exposures' names, by the ports that are held here
+	gone  []Stray
 	err   error
 
 	// Of Run's goroutine.
@@ -89,6 +104,8 @@ type Room struct {
 	list       []expose.Exposure
 	answers    map[cluster.NodeID]bool
 	glanced    time.Time
+	peeked     time.Time
+	peekCost   time.Duration
 	here       []netip.Addr
 	refused    map[expose.Port]*Note
 	past       *past
@@ -107,6 +124,13 @@ func (r *Room) Notes() []Note {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.notes)
+}
+
+// Strays are the exposed ports whose connections a rule of another program led elsewhere in the last minutes, in order.
+func (r *Room) Strays() []Stray {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.gone)
 }
 
 // Err is why the rules are not as they should be; nil: they are.
@@ -185,6 +209,9 @@ func (r *Room) round(now time.Time) (busy bool) {
 	}
 	r.release(wanted)
 	err := r.lead(want, look, now)
+	if look && err == nil && r.known {
+		r.peek(snap, wanted, now)
+	}
 	if text := errorText(err); text != errorText(r.Err()) && err != nil {
 		r.cfg.Log.Warn("exposed ports do not lead where they should", "error", text)
 	}
@@ -192,6 +219,38 @@ func (r *Room) round(now time.Time) (busy bool) {
 	defer r.mu.Unlock()
 	r.err = err
 	return len(r.list) > 0 || err != nil || !r.known || len(r.has.ports) > 0
+}
+
+// peek notes which ports' connections went elsewhere.
+func (r *Room) peek(snap *cluster.Snapshot, wanted map[expose.Port]string, now time.Time) {
+	found := map[expose.Port]netip.AddrPort{}
+	if len(r.has.ports) > 0 && now.Sub(r.peeked) >= max(peek, peekShare*r.peekCost) {
+		begin := time.Now()
+		found = strayed(r.has, func(a netip.Addr) bool {
+			for s := range cluster.All[cluster.Subnet](snap) {
+				if s.Prefix.Contains(a) {
+					return true
+				}
+			}
+			return false
+		})
+		r.peeked, r.peekCost = now, time.Since(begin)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	gone := slices.DeleteFunc(slices.Clone(r.gone), func(s Stray) bool {
+		_, again := found[s.Port]
+		return again || wanted[s.Port] == "" || now.Sub(s.seen) > memory
+	})
+	for p, to := range found {
+		if name := wanted[p]; name != "" {
+			gone = append(gone, Stray{Port: p, Name: name, To: to, seen: now})
+		}
+	}
+	slices.SortFunc(gone, func(a, b Stray) int {
+		return cmp.Or(cmp.Compare(a.Port.Port, b.Port.Port), strings.Compare(a.Proto(), b.Proto()))
+	})
+	r.gone = gone
 }
 
 func errorText(err error) string {

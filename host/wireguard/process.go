@@ -31,7 +31,7 @@ func Serve(ctx context.Context, args []string) error {
 		return fmt.Errorf("%q is no MTU of %s: it is at least %d", args[1], name, MinMTU)
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(comm), 0) // for people: it is no agent
-	log := device.NewLogger(device.LogLevelError, name+": ")
+	log := logger(name)
 	t, err := create(name, mtu, log.Errorf)
 	if err != nil {
 		return fmt.Errorf("make %s: %w", name, err)

@@ -214,7 +214,7 @@ func ServeSandbox(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("make %s: %w", link.Clients, err)
 	}
-	d := device.NewDevice(t, hostBind{conn.NewDefaultBind(), host}, device.NewLogger(device.LogLevelError, link.Clients+": "))
+	d := device.NewDevice(t, hostBind{conn.NewDefaultBind(), host}, logger(link.Clients))
 	defer d.Close()
 	if err := link.Up(link.Clients); err != nil {
 		return err

@@ -11,9 +11,10 @@ import (
 // that cannot be sent, as while the underlay has no route.
 const logLimit = 256 << 10
 
-// logger says the errors of a device's process on its standard output, which is its log.
-func logger(name string) *device.Logger {
-	return &device.Logger{Verbosef: device.DiscardLogf, Errorf: log.New(bounded{os.Stdout}, "ERROR: "+name+": ", log.Ldate|log.Ltime).Printf}
+// logger says the errors of a device's process on its standard output, which is its log. What else is said is counted, as
+// far as it is of packets that are refused.
+func logger(name string, refused *refusals) *device.Logger {
+	return &device.Logger{Verbosef: refused.hear, Errorf: log.New(bounded{os.Stdout}, "ERROR: "+name+": ", log.Ldate|log.Ltime).Printf}
 }
 
 // bounded is a file to which is only appended: it is emptied when it has become too long.

@@ -227,6 +227,7 @@ const (
 	DropOtherAddress Reason = 30
 	DropShadow       Reason = 31
 	DropClaimed      Reason = 32
+	DropByKey        Reason = 33
 )
 
 var reasons = []struct {
@@ -265,6 +266,7 @@ var reasons = []struct {
 	{DropOtherAddress, "of a network with an egress address, to the outside, by nftables: would have left with another address"},
 	{DropShadow, "of an endpoint, to the outside, by nftables: would have left by an exposed port of this host"},
 	{DropClaimed, "from outside, with an address of a container, a gateway or a host in the cluster, by nftables"},
+	{DropByKey, "to a UDP port of WireGuard, by its process: of nobody who is a peer, heard before, or with another's address"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

@@ -31,11 +31,16 @@ func TestConnectionsOfOneAsker(t *testing.T) {
 	if got := ask(t, "tcp", f.addrOf("tcp"), "db", dns.TypeA); got != "NOERROR 10.1.0.3" {
 		t.Errorf("another asker meanwhile: %q", got)
 	}
-	until(t, func() bool { return s.conns.all <= maxTCPPerAsker+1 })
+	there := func() int {
+		s.conns.mu.Lock()
+		defer s.conns.mu.Unlock()
+		return s.conns.all
+	}
+	until(t, func() bool { return there() <= maxTCPPerAsker+1 })
 	more, moreFiles := runtime.NumGoroutine()-goroutines, files()-open-len(conns)
 	t.Logf("%d connections: %d goroutines and %d files more", flood, more, moreFiles)
-	if s.conns.all < maxTCPPerAsker || more > 2*maxTCPPerAsker || moreFiles > maxTCPPerAsker+8 {
-		t.Errorf("%d connections, %d goroutines, %d files", s.conns.all, more, moreFiles)
+	if n := there(); n < maxTCPPerAsker || more > 2*maxTCPPerAsker || moreFiles > maxTCPPerAsker+8 {
+		t.Errorf("%d connections, %d goroutines, %d files", n, more, moreFiles)
 	}
 	for _, c := range conns {
 		_ = c.Close()

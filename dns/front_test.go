@@ -53,10 +53,13 @@ func (s *fixedSource) put(t testing.TB, b cluster.Body) {
 }
 
 // atLoopback is a server that follows a source and answers on a loopback address
-// whoever asks as app; what is not its own goes to the route.
-func atLoopback(t testing.TB, src *fixedSource, r route) (*Server, *front) {
+// whoever asks as app; what is not its own goes to the route. It is prepared before it runs.
+func atLoopback(t testing.TB, src *fixedSource, r route, prepare ...func(*Server)) (*Server, *front) {
 	t.Helper()
 	s := New(Config{Source: src, Device: "gvn-none", Redirect: true, Log: slog.New(slog.DiscardHandler)})
+	for _, p := range prepare {
+		p(s)
+	}
 	f, err := openFront(t.Context(), net.ListenConfig{}, "4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -21,10 +21,10 @@ import (
 // doorkeeper is a Gate: by these names the container app reaches others.
 type doorkeeper struct {
 	names []string
-	fails error
 
-	mu   sync.Mutex
-	open []string
+	mu    sync.Mutex
+	open  []string
+	fails error
 }
 
 func (d *doorkeeper) Covers(endpoint, name string) bool {
@@ -38,6 +38,14 @@ func (d *doorkeeper) Open(_ context.Context, _, name string, list []Told) error 
 		d.open = append(d.open, fmt.Sprint(name, " ", t.Addr, " ", t.TTL))
 	}
 	return d.fails
+}
+
+// at has a server ask it, and name servers of the host.
+func (d *doorkeeper) at(servers ...netip.AddrPort) func(*Server) {
+	return func(s *Server) {
+		s.cfg.Gate = d
+		s.host = resolvConf{path: "/nonexistent", servers: servers}
+	}
 }
 
 // opened is what was opened since the last call.
@@ -74,9 +82,7 @@ func TestGate(t *testing.T) {
 		"other.example.com.": {"other.example.com. 5 IN A 192.0.2.9"},
 	}))
 	d := &doorkeeper{names: []string{"api.example.com", "chain.example.com", "svc.example.com", "loop.example.com", "nobody.example.com"}}
-	s, f := atLoopback(t, newSource(town(t)), direct(upstream(t, tells("203.0.113.66"))))
-	s.cfg.Gate = d
-	s.host = resolvConf{path: "/nonexistent", servers: []netip.AddrPort{hosts}}
+	_, f := atLoopback(t, newSource(town(t)), direct(upstream(t, tells("203.0.113.66"))), d.at(hosts))
 	for _, network := range []string{"udp", "tcp"} {
 		for _, c := range []struct {
 			name   string
@@ -99,7 +105,9 @@ func TestGate(t *testing.T) {
 			}
 		}
 	}
+	d.mu.Lock()
 	d.fails = errors.New("the switch is down")
+	d.mu.Unlock()
 	if got := ask(t, "udp", f.addrOf("udp"), "api.example.com", dns.TypeA); got != "SERVFAIL" {
 		t.Errorf("what cannot be opened is told: %q", got)
 	}
@@ -109,9 +117,7 @@ func TestGate(t *testing.T) {
 func TestGateIsForExternalNetworks(t *testing.T) {
 	d := &doorkeeper{names: []string{"api.example.com"}}
 	src := newSource(town(t))
-	s, f := atLoopback(t, src, route{denied: errors.New("nobody")})
-	s.cfg.Gate = d
-	s.host = resolvConf{path: "/nonexistent", servers: []netip.AddrPort{upstream(t, tells("192.0.2.1"))}}
+	_, f := atLoopback(t, src, route{denied: errors.New("nobody")}, d.at(upstream(t, tells("192.0.2.1"))))
 	if got := ask(t, "udp", f.addrOf("udp"), "api.example.com", dns.TypeA); got != "NOERROR 192.0.2.1" {
 		t.Fatal(got)
 	}

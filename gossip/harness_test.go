@@ -252,9 +252,22 @@ func bubble(t *testing.T, f func(t *testing.T, net *memnet.Network)) {
 	})
 }
 
+// raced is whether the race detector looks on.
+var raced bool
+
+// notRaced skips a test with so many hosts that the race detector gives up: it has no room for all of their goroutines.
+func notRaced(t *testing.T, hosts int) {
+	t.Helper()
+	const most = 12
+	if raced && hosts > most {
+		t.Skipf("the race detector has no room for the goroutines of %d hosts", hosts)
+	}
+}
+
 // cluster starts n hosts and waits until they all see each other.
 func cluster(t *testing.T, net *memnet.Network, n int) []*host {
 	t.Helper()
+	notRaced(t, n)
 	var hosts []*host
 	for i := range n {
 		hosts = append(hosts, start(t, net, i, nil))

@@ -57,6 +57,7 @@ func TestFetchGoesOnAfterAnOutage(t *testing.T) {
 // soon: no host is left out for the minutes that a lost answer used to take.
 func TestLossyClusterForms(t *testing.T) {
 	const n = 40
+	notRaced(t, n)
 	for seed := range 3 {
 		bubble(t, func(t *testing.T, _ *memnet.Network) {
 			net := memnet.New(uint64(seed))
@@ -163,6 +164,7 @@ func (s suspicions) Handle(_ context.Context, r slog.Record) error {
 func TestFewAreSuspected(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Network) {
 		const n, minutes = 40, 1
+		notRaced(t, n)
 		var count atomic.Int32
 		var hosts []*host
 		for i := range n {

@@ -42,7 +42,7 @@ type world struct {
 	at     netip.Addr       // that place is about; none: mail
 	left   []netip.Addr     // ours as well
 	who    net.HardwareAddr // that answers for the address
-	mu     sync.Mutex       // of did: it is also asked beside the rounds
+	mu     sync.Mutex       // of what is above and of did: egresses are seen to beside each other, and it is also asked beside the rounds
 	did    []string
 	looks  int    // at the LAN
 	leaves string // the address that NAT gives
@@ -57,6 +57,8 @@ func (w *world) Probe(context.Context, string, netip.Addr) (net.HardwareAddr, er
 }
 
 func (w *world) Find(a netip.Addr) lan.Place {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	p := w.place
 	if w.at.IsValid() && a != w.at {
 		p.Here = slices.Contains(w.left, a)
@@ -67,6 +69,8 @@ func (w *world) Find(a netip.Addr) lan.Place {
 
 func (w *world) Add(_ string, a netip.Addr) error {
 	w.does("add")
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.place.Ours {
 		w.left = append(w.left, w.at)
 	}
@@ -77,6 +81,8 @@ func (w *world) Add(_ string, a netip.Addr) error {
 
 func (w *world) Remove(a netip.Addr) error {
 	w.does("remove")
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if i := slices.Index(w.left, a); i >= 0 {
 		w.left = slices.Delete(w.left, i, i+1)
 		return nil
@@ -86,6 +92,8 @@ func (w *world) Remove(a netip.Addr) error {
 }
 
 func (w *world) Ours() (list []netip.Addr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if list = slices.Clone(w.left); w.place.Ours {
 		list = append(list, w.at)
 	}

@@ -42,8 +42,9 @@ type Identity struct {
 	Former string `json:"former,omitempty"`
 }
 
-// Private returns the key that signs what this host says.
-func (id Identity) Private() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(id.Key) }
+// Private returns the key that signs what this host says. It reads nothing else: the cluster's ID may be
+// written meanwhile.
+func (id *Identity) Private() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(id.Key) }
 
 // File is the name of the identity's file in the state directory.
 const File = "identity.json"

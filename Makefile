@@ -42,9 +42,9 @@ demo-clean: ## End the hosts that `make demo KEEP=1` left here
 
 # Two lanes that take about the same time: what is alone at the end leaves processors idle. Kernels in processes are slowest beside labs.
 .PHONY: test
-test: setup build trees ## All tests: lab, a fifth of uml, plugin, engines, chaos, page (with scripts/setup page), unit, policy, fuzz
+test: setup build trees ## All tests: lab, a fifth of uml, plugin, engines, chaos, page (with scripts/setup page), unit, policy, fuzz, a part of race
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) lab policy fuzz / plugin engines chaos page unit uml
+	@$(tally) lab policy fuzz race / plugin engines chaos page unit uml
 
 .PHONY: quick
 quick: ## What touches neither the host nor Docker, in seconds

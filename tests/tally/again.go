@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -16,20 +17,24 @@ import (
 const fewFailures = 6
 
 // failure is a failed test, by its package and its name with those of the tests around it.
-type failure struct{ pkg, test string }
+type failure struct {
+	pkg, test string
+	raced     bool // with the race detector
+}
 
 // alone are the failed tests, if they are few and each can be run by itself: what does not
-// build, runs out of time, or is a finding of a fuzz test is no accident either.
+// build, runs out of time, is a race, or a finding of a fuzz test, is no accident either.
 func (c counts) alone() (list []failure) {
 	if len(c.failures) > fewFailures {
 		return nil
 	}
 	for _, line := range c.failures {
+		line, raced := strings.CutSuffix(line, withDetector)
 		f := strings.Fields(line)
-		if len(f) < 2 || !strings.HasPrefix(f[1], "Test") || strings.HasSuffix(line, timeOver) {
+		if strings.HasSuffix(line, raceFound) || len(f) < 2 || !strings.HasPrefix(f[1], "Test") || strings.HasSuffix(line, timeOver) {
 			return nil
 		}
-		list = append(list, failure{f[0], f[1]})
+		list = append(list, failure{f[0], f[1], raced})
 	}
 	return list
 }
@@ -82,8 +87,15 @@ func again(ctx context.Context, out io.Writer, total counts, began time.Time) (c
 			return total, nil
 		}
 		fmt.Fprintf(out, "=== once more, alone: %s %s\n", f.pkg, f.test)
-		cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", left.String(), "-run", f.pattern(), f.pkg)
+		args := []string{"test", "-json", "-count=1", "-timeout", left.String(), "-run", f.pattern(), f.pkg}
+		if f.raced {
+			args = slices.Insert(args, 1, "-race")
+		}
+		cmd := exec.CommandContext(ctx, "go", args...)
 		cmd.Dir = f.module()
+		if f.raced {
+			cmd.Env = withC()
+		}
 		c, err := tier{verbose: true}.events(cmd, out)
 		total.cpu += c.cpu
 		if err != nil {

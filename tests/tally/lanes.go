@@ -24,7 +24,7 @@ func lanesOf(names []string) (lanes [][]tier, err error) {
 		}
 		t, found := find(name)
 		if !found {
-			return nil, fmt.Errorf("unknown tier %q: unit, policy, fuzz, lab, chaos, plugin, engines, page, uml, qemu, all-chaos, all-uml or all-engines", name)
+			return nil, fmt.Errorf("unknown tier %q: unit, policy, fuzz, race, lab, chaos, plugin, engines, page, uml, qemu, all-chaos, all-uml or all-engines", name)
 		}
 		lane = append(lane, t)
 	}

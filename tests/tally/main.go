@@ -1,6 +1,6 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally unit|policy|fuzz|lab|chaos|plugin|engines|page|uml|qemu|all-chaos|all-uml|all-engines ... [/ ...]
+//	tally unit|policy|fuzz|race|lab|chaos|plugin|engines|page|uml|qemu|all-chaos|all-uml|all-engines ... [/ ...]
 //
 // Tiers behind a / run beside those before it: labs wait for most of their time, and the
 // processors are free for others. It prints what `go test` prints: a line for each package, and all that a failed
@@ -45,6 +45,7 @@ var tiers = []tier{
 	{"unit", "packages by themselves", []string{}, 4 * time.Minute, false, "", meter{}},
 	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy", meter{}},
 	{"fuzz", "a third of the fuzz tests, each for a moment", []string{}, time.Minute, true, "", meter{}},
+	{"race", "some packages with the race detector, which take turns by the hour", []string{}, 2 * time.Minute, false, "", meter{}},
 	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "5", "./tests/lab", "./tests"}, 10 * time.Minute, true, "", meter{}},
 	{"chaos", "containers come and go while faults strike, a run of two by turns of an hour", []string{"./tests/chaos", "-turns"}, 2 * time.Minute, true, "", meter{}},
 	{"plugin", "scenarios with the managed plugin, the rare ones once in three hours", []string{"-p", "1", "-parallel", "2", "./tests/plugin", "-turns"}, 2 * time.Minute, true, "", meter{}},
@@ -72,7 +73,7 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error) {
 	if len(names) == 0 {
-		return false, fmt.Errorf("usage: tally unit|policy|fuzz|lab|chaos|plugin|engines|page|uml|qemu|all-chaos|all-uml|all-engines")
+		return false, fmt.Errorf("usage: tally unit|policy|fuzz|race|lab|chaos|plugin|engines|page|uml|qemu|all-chaos|all-uml|all-engines")
 	}
 	lanes, err := lanesOf(names)
 	if err != nil {
@@ -118,8 +119,11 @@ func (t tier) run(ctx context.Context, out io.Writer) (counts, error) {
 }
 
 func (t tier) tests(ctx context.Context, out io.Writer) (counts, error) {
-	if t.name == "fuzz" {
+	switch t.name {
+	case "fuzz":
 		return t.fuzz(ctx, out)
+	case "race":
+		return t.race(ctx, out)
 	}
 	args := t.args
 	if t.name == "unit" {

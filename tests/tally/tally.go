@@ -25,6 +25,9 @@ type counts struct {
 	cpu time.Duration
 }
 
+// raceFound is how the line of a test ends in which two goroutines met: that it does not come to it the next time says nothing.
+const raceFound = "race detected"
+
 // timeOver is how the line of a test ends that was ended.
 const timeOver = " when the time was over"
 
@@ -161,6 +164,9 @@ var (
 // line of a scenario, or else what a test said first.
 func reason(text string) string {
 	const long = 300
+	if strings.Contains(text, "race detected during execution of test") {
+		return raceFound
+	}
 	why := scenarioFails.FindString(text)
 	if why == "" {
 		why = testSays.FindString(text)

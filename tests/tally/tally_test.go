@@ -87,7 +87,7 @@ func TestTallyTellsWhatDidNotEnd(t *testing.T) {
 func TestOnceMore(t *testing.T) {
 	c := counts{passed: 7, failed: 3, failures: []string{"m/a TestScenarios/one FAIL: a.txtar:7: no", "m/b TestTwo b_test.go:1: no"}}
 	list := c.alone()
-	if want := []failure{{"m/a", "TestScenarios/one"}, {"m/b", "TestTwo"}}; !slices.Equal(list, want) {
+	if want := []failure{{"m/a", "TestScenarios/one", false}, {"m/b", "TestTwo", false}}; !slices.Equal(list, want) {
 		t.Fatalf("once more are %v, want %v", list, want)
 	}
 	if got, want := list[0].pattern(), "^TestScenarios$/^one$"; got != want {

@@ -122,6 +122,51 @@ func TestRejected(t *testing.T) {
 	both("a", context.DeadlineExceeded, context.DeadlineExceeded, context.DeadlineExceeded)
 }
 
+// TestRejectedBesideAFlood: who floods what rejects it takes no answers from others.
+func TestRejectedBesideAFlood(t *testing.T) {
+	r := newRuled(t)
+	serve(t, "b", 80)
+	r.rejecting("b", 1, pipeline.PolicyRule{Direction: pipeline.Ingress, Subjects: []uint32{2}, AnyPeer: true, Ports: []pipeline.PortRange{{Proto: 6, From: 81, To: 81}, {Proto: 17, From: 81, To: 81}}})
+	answering(t)
+	refused := func(within time.Duration) bool {
+		_, err := call(t, "c", "tcp", "10.128.0.8:81", within)
+		return errors.Is(err, unix.ECONNREFUSED)
+	}
+	ovstest.Eventually(t, long, func() error { // till it answers
+		if !refused(time.Second) {
+			return errors.New("nobody answers")
+		}
+		return nil
+	})
+	var flood net.Conn
+	if err := inNetns(t, "a", func() (err error) { flood, err = net.Dial("udp", "10.128.0.8:81"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	sent, done := 0, make(chan struct{})
+	go func() {
+		defer close(done)
+		for ; ctx.Err() == nil; sent++ {
+			_, _ = flood.Write(make([]byte, 100))
+		}
+	}()
+	time.Sleep(short) // the queues are full
+	const calls = 20
+	n := 0
+	for range calls {
+		if refused(short) {
+			n++
+		}
+	}
+	cancel()
+	<-done
+	_ = flood.Close()
+	t.Logf("%d of %d calls refused beside %d datagrams", n, calls, sent)
+	if n < calls/2 {
+		t.Errorf("beside a flood %d of %d calls of another container are refused at once", n, calls)
+	}
+}
+
 // TestRejectCuts: of a connection that rules do not let go on, whoever speaks next is told.
 func TestRejectCuts(t *testing.T) {
 	r := newRuled(t)

@@ -245,9 +245,9 @@ func TestBudget(t *testing.T) {
 	if others < perHost/2 || others > perHost {
 		t.Errorf("%d answers to others at once, want at most %d", others, perHost)
 	}
-	read := 0
+	read, lane := 0, bucket{}
 	for range 100_000 {
-		if b.reads(now) {
+		if lane.take(reads, now) {
 			read++
 		}
 	}

@@ -3,6 +3,7 @@ package reject
 import (
 	"hash/maphash"
 	"net/netip"
+	"sync"
 	"time"
 )
 
@@ -10,27 +11,26 @@ import (
 const (
 	perSender = 100  // answers a second to a sender, and as many at once
 	perHost   = 1000 // of this host
-	reads     = 5000 // rejected packets a second are looked at; the kernel drops what there is no room for
+	reads     = 500  // rejected packets a second are looked at in a lane; the kernel drops what there is no room for
 )
 
 // budget says what may be answered. Senders share some: the hash is another one in each agent.
 type budget struct {
+	mu      sync.Mutex
 	seed    maphash.Seed
 	senders [256]bucket
 	host    bucket
-	read    bucket
 }
 
 func newBudget() *budget { return &budget{seed: maphash.MakeSeed()} }
 
 // answers reports whether a sender may have an answer.
 func (b *budget) answers(to netip.Addr, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	sender := &b.senders[maphash.Comparable(b.seed, to)%uint64(len(b.senders))]
 	return sender.take(perSender, now) && b.host.take(perHost, now)
 }
-
-// reads reports whether one more may be looked at.
-func (b *budget) reads(now time.Time) bool { return b.read.take(reads, now) }
 
 // bucket has as many tokens as come in a second, at most.
 type bucket struct {

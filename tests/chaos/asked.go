@@ -17,15 +17,17 @@ import (
 
 // What networks are asked for besides packets, all of it at the same time and under all faults: on blue a service of one
 // replica a host, a port of every host for it, a service of whichever guests there are, and multicast; on red an egress with
-// an address of its own, and limits.
+// an address of its own, one of containers with a label, and limits.
 const (
-	serviceName, guestsName, egressName = "web", "guests", "mail"
+	serviceName, guestsName, egressName, labelEgress = "web", "guests", "mail", "smtp"
 
-	exposedPort   = "8081"
-	egressAddress = "192.0.2.25"
-	group         = "239.1.2.3:5000"
-	limit         = "50mbit"
-	caller        = "caller"
+	exposedPort      = "8081"
+	egressAddress    = "192.0.2.25"
+	labelAddress     = "192.0.2.26" // of the egress of red's containers with egressLabel
+	egressLabel      = "role=smtp"
+	group            = "239.1.2.3:5000"
+	limit            = "50mbit"
+	caller, labelled = "caller", "labelled"
 	// guestLabel is that of the containers which commands start.
 	guestLabel = "tier=guest"
 )
@@ -49,16 +51,21 @@ var helpers = []struct {
 	{"ear", "blue", []string{"-v", "/lab/bin/labhost:/bin/cast", "-e", "GVLAB_ROLE=cast"}, []string{"cast", "hear", group}},
 	// A guest that stays, so that the guests' service always leads to somebody.
 	{"guest", "blue", []string{"-h", "guest", "--label", guestLabel}, nil},
-	// It calls the outside all the time, once its network has the egress.
+	// They call the outside all the time, once their network has the egresses: by TCP, and with the label by UDP.
 	{caller, "red", nil, []string{"sh", "-c", "while :; do timeout 2 wget -qO - http://" + lab.OutsideAddr + "/ >/dev/null 2>&1; sleep 0.5; done"}},
+	{labelled, "red", []string{"--label", egressLabel}, []string{"sh", "-c", "while :; do echo | nc -u -w 1 " + lab.OutsideAddr + " 80 >/dev/null 2>&1; sleep 0.5; done"}},
 }
 
+// asking is a run as far as this goes.
+type asking struct{ r *run }
+
 // ask makes all of it.
-func (r *run) ask(ctx context.Context) error {
+func (a asking) ask(ctx context.Context) error {
+	r := a.r
 	if err := r.lab.Each(func(h *lab.Host) error {
 		for _, c := range helpers {
 			verb := []string{"run", "-d"}
-			if c.name == caller {
+			if c.network == "red" {
 				verb = []string{"create"}
 			}
 			argv := slices.Concat(verb, []string{"--restart", "always", "--name", c.name, "--network", c.network}, c.args, []string{lab.Image}, c.run)
@@ -75,31 +82,36 @@ func (r *run) ask(ctx context.Context) error {
 		{"service", "create", guestsName, "--network", "blue", "--port", "80", "--label", guestLabel},
 		{"service", "expose", serviceName, exposedPort + ":80"},
 		{"egress", "create", egressName, "--network", "red", "--address", egressAddress},
+		{"egress", "create", labelEgress, "--network", "red", "--label", egressLabel, "--address", labelAddress},
 	} {
 		if _, err := r.lab.Hosts[i%r.hosts].Grapevine(ctx, argv...); err != nil {
 			return err
 		}
 	}
-	if err := r.settle(ctx, r.patience()*time.Minute, r.egresses); err != nil {
+	if err := r.settle(ctx, r.patience()*time.Minute, func(ctx context.Context) error {
+		return a.egress(ctx, egressName, egressAddress, "red", "http://"+lab.OutsideAddr+"/")
+	}); err != nil {
 		return err
 	}
 	// From here on nothing reaches the outside with another address.
 	const count = `nft add table ip seen; nft add chain ip seen in '{ type filter hook input priority 0; }'
-		nft add rule ip seen in tcp dport 80 ip saddr != ` + egressAddress + ` counter log`
+		nft add rule ip seen in tcp dport 80 ip saddr != ` + egressAddress + ` counter
+		nft add rule ip seen in udp dport 80 ip saddr != ` + labelAddress + ` counter`
 	if _, err := r.lab.Outside.Exec(ctx, "sh", "-ec", count); err != nil {
 		return err
 	}
 	if err := r.lab.Each(func(h *lab.Host) error {
-		_, err := h.Docker(ctx, "start", caller)
+		_, err := h.Docker(ctx, "start", caller, labelled)
 		return err
 	}); err != nil {
 		return err
 	}
-	return r.settle(ctx, r.patience()*time.Minute, r.asked)
+	return r.settle(ctx, r.patience()*time.Minute, a.asked)
 }
 
 // unask takes it away.
-func (r *run) unask(ctx context.Context) error {
+func (a asking) unask(ctx context.Context) error {
+	r := a.r
 	err := r.lab.Each(func(h *lab.Host) error {
 		argv := []string{"rm", "-f"}
 		for _, c := range helpers {
@@ -108,7 +120,7 @@ func (r *run) unask(ctx context.Context) error {
 		_, err := h.Docker(ctx, argv...)
 		return err
 	})
-	for i, argv := range [][]string{{"egress", "remove", egressName}, {"service", "remove", guestsName}, {"service", "remove", serviceName}} {
+	for i, argv := range [][]string{{"egress", "remove", labelEgress}, {"egress", "remove", egressName}, {"service", "remove", guestsName}, {"service", "remove", serviceName}} {
 		_, next := r.lab.Hosts[i%r.hosts].Grapevine(ctx, argv...)
 		err = errors.Join(err, next)
 	}
@@ -116,16 +128,17 @@ func (r *run) unask(ctx context.Context) error {
 }
 
 // asked is nil if all hosts do what they were asked for.
-func (r *run) asked(ctx context.Context) error {
+func (a asking) asked(ctx context.Context) error {
 	var g errgroup.Group
-	for _, check := range []func(context.Context) error{r.services, r.exposed, r.egresses, r.cast, r.limits} {
+	for _, check := range []func(context.Context) error{a.services, a.exposed, a.egresses, a.cast, a.limits} {
 		g.Go(func() error { return check(ctx) })
 	}
 	return g.Wait()
 }
 
 // addressOf is that of a service of blue.
-func (r *run) addressOf(ctx context.Context, service string) (string, error) {
+func (a asking) addressOf(ctx context.Context, service string) (string, error) {
+	r := a.r
 	text, err := r.lab.Hosts[0].Grapevine(ctx, "service", "show", service)
 	if err != nil {
 		return "", err
@@ -139,7 +152,8 @@ func (r *run) addressOf(ctx context.Context, service string) (string, error) {
 }
 
 // fromEach does something in a container of each host, at the same time.
-func (r *run) fromEach(ctx context.Context, name string, do func(lab.Container) error) error {
+func (a asking) fromEach(ctx context.Context, name string, do func(lab.Container) error) error {
+	r := a.r
 	return r.lab.Each(func(h *lab.Host) error {
 		c, err := h.Container(ctx, name)
 		if err == nil {
@@ -151,12 +165,13 @@ func (r *run) fromEach(ctx context.Context, name string, do func(lab.Container) 
 
 // services: each host's container is led to a replica, which sees that container's own address, and by the guests' service to
 // a guest that there is.
-func (r *run) services(ctx context.Context) error {
-	all, err := r.addressOf(ctx, serviceName)
+func (a asking) services(ctx context.Context) error {
+	r := a.r
+	all, err := a.addressOf(ctx, serviceName)
 	if err != nil {
 		return err
 	}
-	guests, err := r.addressOf(ctx, guestsName)
+	guests, err := a.addressOf(ctx, guestsName)
 	if err != nil {
 		return err
 	}
@@ -170,7 +185,7 @@ func (r *run) services(ctx context.Context) error {
 			there[c.Name] = c.Network == "blue"
 		}
 	}
-	return r.fromEach(ctx, "blue", func(c lab.Container) error {
+	return a.fromEach(ctx, "blue", func(c lab.Container) error {
 		said, err := c.Fetch(ctx, "http://"+all+"/")
 		if own := c.Addrs["blue"][0].String(); err == nil && strings.TrimSpace(said) != own {
 			err = fmt.Errorf("the replica saw %s, and not %s", strings.TrimSpace(said), own)
@@ -195,7 +210,8 @@ func (r *run) services(ctx context.Context) error {
 const guestCalls = 4
 
 // exposed: each host answers the port, and the replica sees the outside's own address.
-func (r *run) exposed(ctx context.Context) error {
+func (a asking) exposed(ctx context.Context) error {
+	r := a.r
 	return r.lab.Each(func(h *lab.Host) error {
 		said, err := r.lab.Outside.Fetch(ctx, "http://"+h.Addr().String()+":"+exposedPort+"/")
 		if err == nil && strings.TrimSpace(said) != lab.OutsideAddr {
@@ -208,12 +224,21 @@ func (r *run) exposed(ctx context.Context) error {
 	})
 }
 
-// egresses: one host has the address, and containers of all hosts leave by it.
-func (r *run) egresses(ctx context.Context) error {
+// egresses: containers of each host leave by the address of the one, or, with the label, of the other.
+func (a asking) egresses(ctx context.Context) error {
+	if err := a.egress(ctx, egressName, egressAddress, "red", "http://"+lab.OutsideAddr+"/"); err != nil {
+		return err
+	}
+	return a.egress(ctx, labelEgress, labelAddress, labelled, "udp://"+lab.OutsideAddr+":80")
+}
+
+// egress: one host has its address, and a container of each host leaves by it.
+func (a asking) egress(ctx context.Context, name, address, from, to string) error {
+	r := a.r
 	holders := make(chan string, r.hosts)
 	if err := r.lab.Each(func(h *lab.Host) error {
 		text, err := h.Exec(ctx, "ip", "-o", "-4", "addr")
-		if err == nil && strings.Contains(text, " "+egressAddress+"/") {
+		if err == nil && strings.Contains(text, " "+address+"/") {
 			holders <- h.Name
 		}
 		return err
@@ -226,15 +251,15 @@ func (r *run) egresses(ctx context.Context) error {
 		who = append(who, h)
 	}
 	if len(who) != 1 {
-		return fmt.Errorf("the address of egress %s is on %d hosts: %v", egressName, len(who), who)
+		return fmt.Errorf("the address of egress %s is on %d hosts: %v", name, len(who), who)
 	}
-	return r.fromEach(ctx, "red", func(c lab.Container) error {
-		said, err := c.Fetch(ctx, "http://"+lab.OutsideAddr+"/")
-		if err == nil && strings.TrimSpace(said) != egressAddress {
-			err = fmt.Errorf("it saw %s", strings.TrimSpace(said))
+	return a.fromEach(ctx, from, func(c lab.Container) error {
+		said, err := c.Fetch(ctx, to)
+		if err == nil && strings.TrimSpace(said) != address {
+			err = fmt.Errorf("it saw %s, and not %s", strings.TrimSpace(said), address)
 		}
 		if err != nil {
-			return fmt.Errorf("the outside from network red on %s: %w", c.Host.Name, err)
+			return fmt.Errorf("the outside from %s on %s: %w", from, c.Host.Name, err)
 		}
 		return nil
 	})
@@ -244,7 +269,8 @@ func (r *run) egresses(ctx context.Context) error {
 const castCopies = 5
 
 // cast: what each host's container sends to the group each host's member hears, each datagram once.
-func (r *run) cast(ctx context.Context) error {
+func (a asking) cast(ctx context.Context) error {
+	r := a.r
 	r.mu.Lock()
 	r.casts++
 	label := func(h *lab.Host) string { return fmt.Sprintf("from-%s-%d-", h.Name, r.casts) }
@@ -253,14 +279,14 @@ func (r *run) cast(ctx context.Context) error {
 		labels[h.Name] = label(h)
 	}
 	r.mu.Unlock()
-	if err := r.fromEach(ctx, "blue", func(c lab.Container) error {
+	if err := a.fromEach(ctx, "blue", func(c lab.Container) error {
 		_, err := c.Cast(ctx, "send", group, labels[c.Host.Name], fmt.Sprint(castCopies))
 		return err
 	}); err != nil {
 		return err
 	}
 	// Of red, which carries none; it may be heard by nobody.
-	if err := r.fromEach(ctx, "red", func(c lab.Container) error {
+	if err := a.fromEach(ctx, "red", func(c lab.Container) error {
 		_, err := c.Cast(ctx, "send", group, strange, "1")
 		return err
 	}); err != nil {
@@ -286,8 +312,8 @@ func (r *run) cast(ctx context.Context) error {
 const strange = "of-another-network"
 
 // limits: the queues of red's containers are there, on both ends.
-func (r *run) limits(ctx context.Context) error {
-	return r.fromEach(ctx, "red", func(c lab.Container) error {
+func (a asking) limits(ctx context.Context) error {
+	return a.fromEach(ctx, "red", func(c lab.Container) error {
 		text, err := c.Exec(ctx, "tc", "qdisc", "show", "dev", "eth0")
 		if err == nil && !limited.MatchString(text) {
 			err = fmt.Errorf("its queue is %s", strings.TrimSpace(text))
@@ -303,13 +329,14 @@ func (r *run) limits(ctx context.Context) error {
 var limited = regexp.MustCompile(`tbf .*rate 50(Mbit|000Kbit)`)
 
 // never looks for what must not be at any moment, whatever fault there is.
-func (r *run) never(ctx context.Context) (wrong []string) {
+func (a asking) never(ctx context.Context) (wrong []string) {
+	r := a.r
 	text, err := r.lab.Outside.Exec(ctx, "nft", "list", "table", "ip", "seen")
 	switch {
 	case err != nil:
 		wrong = append(wrong, err.Error())
-	case !strings.Contains(text, "counter packets 0 "):
-		wrong = append(wrong, "something of network red reached the outside with another address than its egress': "+strings.Join(strings.Fields(text), " "))
+	case strings.Count(text, "counter packets 0 ") != 2:
+		wrong = append(wrong, "something of network red reached the outside with another address than that of its egress: "+strings.Join(strings.Fields(text), " "))
 	}
 	for _, h := range r.lab.Hosts {
 		text, err := h.Docker(ctx, "logs", "ear")

@@ -178,7 +178,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	if r.asks() {
-		if err := r.ask(ctx); err != nil {
+		if err := (asking{r}).ask(ctx); err != nil {
 			return err
 		}
 	}
@@ -346,7 +346,7 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 		r.violated(fmt.Sprint("round ", n), err.Error())
 	}
 	if r.asks() {
-		if err := r.settle(ctx, max(time.Second, within-time.Since(over)), r.asked); err != nil {
+		if err := r.settle(ctx, max(time.Second, within-time.Since(over)), (asking{r}).asked); err != nil {
 			r.violated(fmt.Sprint("round ", n), err.Error())
 		}
 	}
@@ -360,7 +360,7 @@ func (r *run) round(ctx context.Context, n int, plan round) {
 	pause(ctx, quiet)
 	r.judge(n)
 	if r.asks() {
-		r.violated(fmt.Sprint("round ", n), r.never(ctx)...)
+		r.violated(fmt.Sprint("round ", n), (asking{r}).never(ctx)...)
 	}
 }
 
@@ -549,8 +549,8 @@ func (r *run) cleanUp(ctx context.Context, rest []command) {
 	}
 	r.again(ctx)
 	if r.asks() {
-		r.violated("at the end", r.never(ctx)...)
-		if err := r.unask(ctx); err != nil {
+		r.violated("at the end", (asking{r}).never(ctx)...)
+		if err := (asking{r}).unask(ctx); err != nil {
 			r.violated("at the end", err.Error())
 		}
 	}

@@ -69,6 +69,7 @@ func (a *Agent) handlers() api.Handlers {
 		Mirrors:      a.mirrors.List,
 		StartMirror:  a.mirrors.Start,
 		StopMirror:   a.mirrors.Stop,
+		Limit:        limiting{a}.limit,
 		Traffic:      a.traffic.Traffic,
 		Metrics:      a.exporter.Handler(),
 	}

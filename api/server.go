@@ -65,6 +65,7 @@ type Handlers struct {
 	Mirrors      func(context.Context) ([]Mirror, error)
 	StartMirror  func(context.Context, MirrorRequest) (Done, error)
 	StopMirror   func(context.Context, StopMirrorRequest) (Done, error)
+	Limit        func(context.Context, LimitRequest) (Done, error)
 	Traffic      func(ctx context.Context, all bool) (Traffic, error)
 	Metrics      http.Handler // in Prometheus' text format
 	// Absent says why there is no such answer; nil: it is one of another version.
@@ -144,7 +145,7 @@ func (h Handlers) mux() *routes {
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	for _, add := range []func(*routes){
 		h.addStatus, h.addNodes, h.addNetworks, h.addService, h.addEgress, h.addBGP, h.addClients, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
-		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture, h.addTraffic, h.addPolicyLog, h.addTrace, h.addLead, h.addMirror,
+		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture, h.addTraffic, h.addPolicyLog, h.addTrace, h.addLead, h.addMirror, h.addLimit,
 	} {
 		add(mux)
 	}

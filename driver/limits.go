@@ -11,6 +11,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/pulse"
+	"github.com/grapevine-net/grapevine/replica"
 )
 
 // readLimits takes an endpoint's own limits from the options of CreateEndpoint.
@@ -26,6 +27,39 @@ func (e *localEndpoint) readLimits(options map[string]any) error {
 			return fmt.Errorf("driver-opt %s: %w", key, err)
 		}
 		*to = r
+	}
+	return nil
+}
+
+// SetLimits changes what an endpoint of this host may send and get by itself, until its container starts again; 0: what its
+// network's options say; nil: that stays.
+func (d *Driver) SetLimits(endpoint string, egress, ingress *cluster.Rate) error {
+	c := d.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, there := c.local.endpoints[endpoint]
+	if !there {
+		return errors.New("it has gone meanwhile")
+	}
+	e := before
+	for to, limit := range map[*cluster.Rate]*cluster.Rate{&e.Egress: egress, &e.Ingress: ingress} {
+		if limit != nil {
+			*to = *limit
+		}
+	}
+	if err := c.local.setEndpoint(e); err != nil {
+		return err
+	}
+	_, err := c.replica.Update(func(tx *replica.Tx) error {
+		rec, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), endpoint)
+		if !live || rec.Host != c.cfg.Self {
+			return errors.New("it has gone meanwhile")
+		}
+		rec.Egress, rec.Ingress = e.Egress, e.Ingress
+		return tx.Put(rec)
+	})
+	if err != nil {
+		return errors.Join(err, c.local.setEndpoint(before))
 	}
 	return nil
 }

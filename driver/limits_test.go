@@ -84,3 +84,30 @@ func TestLimitOfWhatIsGone(t *testing.T) {
 		}
 	}
 }
+
+// What is changed of a running container's limits is on record and on the disk; what is not named stays.
+func TestSetLimits(t *testing.T) {
+	e := newEngine(t)
+	ep := e.run(e.user("blue"), "web")
+	rate := func(r cluster.Rate) *cluster.Rate { return &r }
+	for _, step := range []struct {
+		egress, ingress *cluster.Rate
+		want            [2]cluster.Rate
+	}{
+		{rate(5e6), nil, [2]cluster.Rate{5e6, 0}},
+		{nil, rate(7e6), [2]cluster.Rate{5e6, 7e6}},
+		{rate(0), nil, [2]cluster.Rate{0, 7e6}},
+	} {
+		check(t, e.rig.SetLimits(ep, step.egress, step.ingress))
+		rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), ep)
+		e.rig.core.mu.Lock()
+		local := e.rig.core.local.endpoints[ep]
+		e.rig.core.mu.Unlock()
+		if got := [2]cluster.Rate{rec.Egress, rec.Ingress}; got != step.want || got != [2]cluster.Rate{local.Egress, local.Ingress} {
+			t.Errorf("on record %v, here %v and %v, want %v", got, local.Egress, local.Ingress, step.want)
+		}
+	}
+	if err := e.rig.SetLimits("nobody", rate(1e6), nil); err == nil {
+		t.Error("no error for who is not here")
+	}
+}

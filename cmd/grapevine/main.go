@@ -77,7 +77,7 @@ who may use Docker as well), or, with -H, that of another host by ssh.`,
 		{"See:", []*cobra.Command{
 			newStatus(), newDoctor(), newPing(), newPS(), newShow(), newNodes(), newNetworks(), newEndpoints(), newRing(), newFlows(), newDrops(), newTrace(), newTraffic(), newCapture(), newMirror(), newUI(), newMetrics(), newBGP(), newWait(), newReport(),
 		}},
-		{"Change:", []*cobra.Command{newPolicy(), newNetwork(), newService(), newEgress(), newClientVerb(), newFastPath(), newKeys(), newForget(), newLeave(), newJoin()}},
+		{"Change:", []*cobra.Command{newPolicy(), newNetwork(), newService(), newEgress(), newLimit(), newClientVerb(), newFastPath(), newKeys(), newForget(), newLeave(), newJoin()}},
 		{"Set up:", []*cobra.Command{
 			newJoinCommand(), newAgent(), newBackup(), newRestore(), newCleanup(), newCompletion(), newVersion(),
 		}},

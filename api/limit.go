@@ -1,0 +1,25 @@
+package api
+
+import (
+	"context"
+	"net/http"
+)
+
+// LimitRequest changes what a container may send and get while it runs.
+type LimitRequest struct {
+	Container string `json:"container"` // as CaptureRequest has it
+	// Network is the one on which; "": on all of the container's.
+	Network string `json:"network,omitempty"`
+	// Egress and Ingress are rates (10mbit), or "none": no limit of its own. "": that stays.
+	Egress  string `json:"egress,omitempty"`
+	Ingress string `json:"ingress,omitempty"`
+}
+
+// Limit changes limits of a container of the host that is asked.
+func Limit(ctx context.Context, c *Client, r LimitRequest) (Done, error) {
+	return call[Done](ctx, c, http.MethodPost, "limit", r)
+}
+
+func (h Handlers) addLimit(mux *routes) {
+	post(mux, "/v1/limit", h.Limit)
+}

@@ -206,7 +206,7 @@ func ServeSandbox(ctx context.Context, args []string) error {
 			return err
 		}
 		defer l.Close()
-		go answer(l, nil, nil)
+		go answer(l, nil)
 		<-ctx.Done()
 		return nil
 	}
@@ -214,10 +214,9 @@ func ServeSandbox(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("make %s: %w", link.Clients, err)
 	}
-	refused := new(refusals)
-	d := device.NewDevice(t, hostBind{conn.NewDefaultBind(), host}, logger(link.Clients, refused))
+	d := device.NewDevice(t, hostBind{conn.NewDefaultBind(), host}, device.NewLogger(device.LogLevelError, link.Clients+": "))
 	defer d.Close()
-	if err := errors.Join(link.Up(link.Clients), awake(d)); err != nil {
+	if err := link.Up(link.Clients); err != nil {
 		return err
 	}
 	l, err := listenAt(args[0])
@@ -225,7 +224,7 @@ func ServeSandbox(ctx context.Context, args []string) error {
 		return err
 	}
 	defer l.Close()
-	go answer(l, d, refused)
+	go answer(l, d)
 	select {
 	case <-ctx.Done():
 	case <-d.Wait():

@@ -49,7 +49,7 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 		return errors.New("what goes to other hosts is encrypted (GRAPEVINE_ENCRYPTION=all), which it would pass by")
 	}
 	if u.IPsec {
-		return errors.New("what goes to other hosts is to go by IPsec (GRAPEVINE_IPSEC), which it would pass by")
+		return errors.New("what goes to other hosts is to go by IPsec (GRAPEVINE_IPSEC=require), which it would pass by")
 	}
 	nic, marks, err := plainNIC(u)
 	if err != nil {

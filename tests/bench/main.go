@@ -90,6 +90,10 @@ func run(ctx context.Context, o options) (err error) {
 		{"the outside: what goes by the gateway, on and off", b.gateway},
 		{"encryption: TCP in an encrypted network, against wireguard-go from host to host", b.encryption},
 		{"services: connections and TCP by a service's address, against Swarm's", b.services},
+		{"exposed: a port of every host, against a published one", more{b}.exposed},
+		{"limits: what passes of what may", more{b}.limits},
+		{"a thousand service addresses: what the agent takes", more{b}.thousand},
+		{"multicast: to a group, against the member's own address", more{b}.multicast},
 	}
 	for i, step := range steps {
 		if !slices.ContainsFunc(strings.Split(o.only, ","), func(word string) bool { return strings.Contains(step.what, word) }) {

@@ -118,7 +118,8 @@ func remove(dir string) error {
 		return fmt.Errorf("remove the lab's directory: %w", err)
 	}
 	_ = os.Remove(base) // the last lab takes it away; others still use it
-	return removeCgroups(filepath.Base(dir))
+	id := filepath.Base(dir)
+	return errors.Join(removeCgroups(filepath.Join(ownCgroup("cpuacct"), id)), removeCgroups(id))
 }
 
 // unmountAll unmounts the lab's tmpfs, however often it was mounted.

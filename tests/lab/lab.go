@@ -106,7 +106,8 @@ type Lab struct {
 	begin   string // else: see [Lab.loaded]
 	kept    bool
 	closing sync.Once
-	buildMu sync.Mutex // one commit's program at a time
+	cpu     time.Duration // when it was closed
+	buildMu sync.Mutex    // one commit's program at a time
 
 	preloadOnce sync.Once
 	preloadFile string
@@ -262,8 +263,12 @@ func (l *Lab) Close() error {
 		if l.Wire != nil {
 			l.Wire.box.kill()
 		}
+		l.cpu = counted(l.id)
 		err = remove(l.dir)
 		open.remove(l)
 	})
 	return err
 }
+
+// Processors is what the processors have done for a lab that is closed; 0 where nobody counts that.
+func (l *Lab) Processors() time.Duration { return l.cpu }

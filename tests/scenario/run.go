@@ -48,6 +48,9 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 				if err := s.close(); err != nil {
 					env.T().Fatal(err)
 				}
+				if s.lab != nil && s.lab.Processors() > 0 {
+					env.T().Log(fmt.Sprintf("processors %.1f s", s.lab.Processors().Seconds()))
+				}
 			})
 			return nil
 		},

@@ -150,7 +150,7 @@ func (c *counts) end(e event, out io.Writer, verbose bool, said *strings.Builder
 	case e.Action == "pass":
 		c.passed++
 		if verbose {
-			fmt.Fprintf(out, "--- PASS: %s (%.2fs)\n", e.Test, e.Elapsed)
+			fmt.Fprintf(out, "--- PASS: %s (%.2fs)%s\n", e.Test, e.Elapsed, cost(text))
 		}
 	}
 }
@@ -175,6 +175,17 @@ func reason(text string) string {
 		why = why[:long/2] + " ... " + why[len(why)-long/2:]
 	}
 	return why
+}
+
+// costs is how a scenario says what the processors did for its lab.
+var costs = regexp.MustCompile(`(?m)^ *(?:[a-z]+\.go:\d+: )?(processors [0-9.]+ s)$`)
+
+// cost is what of that stands behind a test that passed.
+func cost(text string) string {
+	if m := costs.FindStringSubmatch(text); m != nil {
+		return " " + m[1]
+	}
+	return ""
 }
 
 // packageLine is the last line of a package that passed: "ok  \tpath\t0.1s". One

@@ -56,6 +56,20 @@ func TestTallyNamesWhatPasses(t *testing.T) {
 	}
 }
 
+func TestTallySaysWhatAScenarioCosts(t *testing.T) {
+	const stream = `{"Action":"output","Package":"a","Test":"TestScenarios/names","Output":"    testscript.go:609: > host1 echo processors 1 s or so\n"}
+{"Action":"output","Package":"a","Test":"TestScenarios/names","Output":"    run.go:62: processors 12.3 s\n"}
+{"Action":"pass","Package":"a","Test":"TestScenarios/names","Elapsed":20}
+`
+	var out strings.Builder
+	if _, err := tally(strings.NewReader(stream), &out, true); err != nil {
+		t.Fatal(err)
+	}
+	if want := "--- PASS: TestScenarios/names (20.00s) processors 12.3 s\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
 // What go test says where the time is over has no end of a test, and is of the one that said something last.
 const timedOut = `{"Action":"output","Package":"e","Test":"TestSlow/part","Output":"> host2 docker rm -f site\n"}
 {"Action":"output","Package":"e","Test":"TestSlow/part","Output":"panic: test timed out after 15m0s\n"}

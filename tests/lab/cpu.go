@@ -1,0 +1,59 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A lab has a cgroup that counts what the processors do for it, where the machine has such (cgroups of version 1): how
+// long a script takes on busy processors says little of what it costs. It lies below the cgroup of whoever runs the
+// lab, which counts it as well. Containers are in a cgroup of the lab's name at the top, where Docker puts them.
+
+// cpuacct is where those cgroups are.
+const cpuacct = "/sys/fs/cgroup/cpuacct"
+
+// meters are the cgroups of a lab that count.
+func meters(id string) []string {
+	dirs := []string{filepath.Join(cpuacct, id)}
+	if own := filepath.Join(cpuacct, ownCgroup("cpuacct"), id); own != dirs[0] {
+		dirs = append(dirs, own)
+	}
+	return dirs
+}
+
+// ownCgroup is the path of this process' cgroup in a hierarchy (cgroups(7)); "" where there is none.
+func ownCgroup(controller string) string {
+	text, _ := os.ReadFile("/proc/self/cgroup")
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.SplitN(strings.TrimSpace(line), ":", 3); len(fields) == 3 && slices.Contains(strings.Split(fields[1], ","), controller) {
+			return fields[2]
+		}
+	}
+	return ""
+}
+
+// count has the lab's cgroup count a process, and what it will start. Where there is no such cgroup nothing counts.
+func count(id string, pid int) {
+	if _, err := os.Stat(filepath.Join(cpuacct, "cgroup.procs")); err != nil {
+		return
+	}
+	dirs := meters(id)
+	dir := dirs[len(dirs)-1]
+	if err := os.MkdirAll(dir, 0o755); err == nil {
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
+	}
+}
+
+// counted is what the processors have done for a lab; 0 where nothing counts.
+func counted(id string) (sum time.Duration) {
+	for _, dir := range meters(id) {
+		text, _ := os.ReadFile(filepath.Join(dir, "cpuacct.usage"))
+		ns, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		sum += time.Duration(ns)
+	}
+	return sum
+}

@@ -8,6 +8,7 @@ fi
 # A service goes with its network; these do not.
 if [ "$when $alone" = "before true" ] || [ "$when $alone" = "after false" ]; then
   grapevine egress remove soaked >/dev/null
+  grapevine egress remove labelled >/dev/null
   grapevine client remove soaked >/dev/null
   grapevine policy delete netpol shared/soaked >/dev/null
 fi

@@ -40,7 +40,7 @@ type run struct {
 	guest *lab.Host   // the one that does not
 	begin time.Time
 	died  int
-	made  struct{ networks, containers, left, died int }
+	made  struct{ networks, containers, endpoints, left, died int }
 }
 
 // base is a network that is always there, with a container on each host.
@@ -86,8 +86,8 @@ func soak(ctx context.Context, s settings) (left []string, err error) {
 	}
 	after, left := r.compare(ctx, before)
 	r.say("after: %s", after)
-	r.say("%d networks, %d containers, %d hosts that left, %d that died came and went in %s; %d things are left",
-		r.made.networks-warm.networks, r.made.containers-warm.containers, r.made.left-warm.left, r.made.died-warm.died,
+	r.say("%d networks, %d containers, %d endpoints, %d hosts that left, %d that died came and went in %s; %d things are left",
+		r.made.networks-warm.networks, r.made.containers-warm.containers, r.made.endpoints-warm.endpoints, r.made.left-warm.left, r.made.died-warm.died,
 		time.Since(start).Round(time.Second), len(left))
 	return left, nil
 }
@@ -187,7 +187,9 @@ func (r *run) round(ctx context.Context, n int) error {
 		mu.Lock()
 		defer mu.Unlock()
 		r.made.networks += r.networks
-		r.made.containers += strings.Count(out, "container\n")
+		containers := strings.Count(out, "container\n")
+		r.made.containers += containers
+		r.made.endpoints += containers + strings.Count(out, "endpoint\n")
 		return err
 	}); err != nil {
 		return err
@@ -214,7 +216,7 @@ func (r *run) shared(ctx context.Context, n int) error {
 		if err := r.appears(ctx, h, name); err != nil {
 			return err
 		}
-		_, err := h.Docker(ctx, "run", "-d", "--name", name, "--network", name, "--network-alias", "all", "-p", "81:80", lab.Image)
+		_, err := h.Docker(ctx, "run", "-d", "--name", name, "--network", name, "--network-alias", "all", "-p", "81:80", "-l", "role=web", lab.Image)
 		return err
 	}); err != nil {
 		return err
@@ -254,6 +256,7 @@ func (r *run) shared(ctx context.Context, n int) error {
 	}
 	r.made.networks++
 	r.made.containers += len(r.stay)
+	r.made.endpoints += len(r.stay)
 	if err := r.each(func(h *lab.Host) error {
 		return lab.Eventually(ctx, 30*time.Second, func() error {
 			if _, err := h.Docker(ctx, "network", "inspect", name); err == nil {
@@ -306,6 +309,7 @@ func (r *run) visit(ctx context.Context) error {
 	}
 	r.made.networks++
 	r.made.containers += 2
+	r.made.endpoints += 2
 	if r.died < r.made.left {
 		r.died++
 		return r.die(ctx, h, own)

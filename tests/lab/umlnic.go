@@ -109,5 +109,10 @@ func growPacketSocket(pidfd int, name string) error {
 	if domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil || domain != unix.AF_PACKET {
 		return nil
 	}
+	// UML sends by one socket and receives by another, which would have all that it sends come back to it: a container on
+	// macvlan would reach its own host, as it does nowhere else.
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
+		return err
+	}
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, umlBuffer)
 }

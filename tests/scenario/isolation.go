@@ -51,6 +51,8 @@ type isolation struct {
 	before  map[string]bool
 	ours    bool // only what grapevine is part of is looked at
 	noSwarm bool // there is none, since the kernel is too slow for one
+	// patience is that of the hosts: what is not reached is waited for as long as that takes there.
+	patience func() time.Duration
 }
 
 // isolate makes what the table Isolation speaks of, and sees that it holds.
@@ -68,7 +70,7 @@ func isolate(ctx context.Context, s *state, args []string) (string, error) {
 		return "", usageError("usage, after hosts 2: isolation docker [without swarm]|grapevine [DRIVER]|holds|ours-holds|closed")
 	}
 	if s.isolation == nil {
-		s.isolation = &isolation{}
+		s.isolation = &isolation{patience: s.patience}
 	}
 	h, neighbour := s.lab.Hosts[0], s.lab.Hosts[1]
 	switch args[0] {
@@ -223,7 +225,7 @@ func (i *isolation) survey(ctx context.Context, h, neighbour *lab.Host) (map[str
 	var g errgroup.Group
 	for n, p := range i.there {
 		g.Go(func() (err error) {
-			within := lab.Options{}.Patience() * 1500 * time.Millisecond
+			within := i.patience() * 1500 * time.Millisecond
 			switch c, there := containers[p.name]; {
 			case there:
 				said[n], err = c.Survey(ctx, within, addrs...)

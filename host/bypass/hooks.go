@@ -2,7 +2,6 @@ package bypass
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,18 +9,10 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nft"
 )
-
-// hook is a function that the kernel calls for each packet at a hook of netfilter.
-type hook struct {
-	function, module string // no module: it is in the kernel itself
-	chain            bool   // it is of a chain of nftables, whose rules are read
-}
 
 // understood are the functions at the hooks of IPv4 that leave these packets as they are, or whose rules are read, with the
 // module that each is in, unless the kernel itself has it. Linux 6.6, the first with tcx, to 6.18 has these names.
@@ -37,17 +28,17 @@ var understood = map[string]string{
 }
 
 // unknownHook names a function of which it is not known what it does to packets.
-func unknownHook(list []hook, known map[string]string) error {
+func unknownHook(list []nft.Hook, known map[string]string) error {
 	for _, h := range list {
-		if module, is := known[h.function]; h.chain || is && (h.module == "" || h.module == module) {
+		if module, is := known[h.Function]; h.Chain || is && (h.Module == "" || h.Module == module) {
 			continue
 		}
-		function := h.function
+		function := h.Function
 		if function == "" {
 			function = "of an unknown name"
 		}
-		if h.module != "" {
-			function += ", of the kernel's module " + h.module + ","
+		if h.Module != "" {
+			function += ", of the kernel's module " + h.Module + ","
 		}
 		return fmt.Errorf("the function %s is a hook of netfilter, and the agent does not know what it does to packets", function)
 	}
@@ -68,22 +59,27 @@ func hooked(t Traffic) error {
 	if unlisted.Load() {
 		return withoutList()
 	}
+	conn, err := nft.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
 	for _, n := range []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_IN, unix.NF_INET_LOCAL_OUT, unix.NF_INET_POST_ROUTING} {
-		list, err := hooksAt(unix.NFPROTO_IPV4, n, "")
+		list, err := conn.Hooks(unix.NFPROTO_IPV4, n, "")
 		if errors.Is(err, unix.EINVAL) { // nobody answers for this kind of message
 			unlisted.Store(true)
 			return withoutList()
 		}
-		if err == nil {
-			err = unknownHook(list, understood)
-		}
 		if err != nil {
+			return fmt.Errorf("list the hooks of netfilter: %w", err)
+		}
+		if err := unknownHook(list, understood); err != nil {
 			return err
 		}
 	}
 	for _, device := range []string{t.Device, t.Tunnel} {
 		for _, n := range []uint32{atIngress, atEgress} {
-			list, err := hooksAt(familyNetdev, n, device)
+			list, err := conn.Hooks(familyNetdev, n, device)
 			if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) { // this kernel has no such hook
 				continue
 			}
@@ -98,35 +94,28 @@ func hooked(t Traffic) error {
 	return nil
 }
 
-// hooksAt are the functions at a hook, of a family or of an interface, in the namespace of the calling thread.
-func hooksAt(family byte, number uint32, device string) (list []hook, err error) {
-	const subsystem, get = 12, 0 // NFNL_SUBSYS_HOOK, NFNL_MSG_HOOK_GET
-	const numberAttr, deviceAttr = 1, 3
-	replies, err := link.Dump(func() ([][]byte, error) {
-		req := nl.NewNetlinkRequest(subsystem<<8|get, unix.NLM_F_DUMP)
-		req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
-		req.AddData(nl.NewRtAttr(numberAttr, binary.BigEndian.AppendUint32(nil, number)))
-		if device != "" {
-			req.AddData(nl.NewRtAttr(deviceAttr, nl.ZeroTerminated(device)))
+// listed reports whether the kernel's list of hooks has something wherever rules are, as it has to: an empty one would say that
+// nothing is unknown.
+func listed(conn *nft.Conn, rules *nft.Ruleset) error {
+	if unlisted.Load() {
+		return nil
+	}
+	for _, table := range rules.Tables {
+		for _, c := range table.Chains {
+			if !c.Base || table.Family != unix.NFPROTO_IPV4 && table.Family != nft.Inet || c.Hook > unix.NF_INET_POST_ROUTING {
+				continue
+			}
+			list, err := conn.Hooks(unix.NFPROTO_IPV4, c.Hook, "")
+			if err == nil && len(list) == 0 {
+				err = fmt.Errorf("there is none at hook %d, where the chain %s of table %s is", c.Hook, c.Name, table.Name)
+			}
+			if err != nil {
+				return fmt.Errorf("list the hooks of netfilter: %w", err)
+			}
+			return nil
 		}
-		return req.Execute(unix.NETLINK_NETFILTER, 0)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list the hooks of netfilter: %w", err)
 	}
-	for _, r := range replies {
-		list = append(list, hookOf(r[min(len(r), nl.SizeofNfgenmsg):]))
-	}
-	return list, nil
-}
-
-func hookOf(attrs []byte) hook {
-	const function, module, info, kind = 4, 5, 6, 2 // NFNLA_HOOK_FUNCTION_NAME, ..._MODULE_NAME, ..._CHAIN_INFO, NFNLA_HOOK_INFO_TYPE
-	const ofNFTables = 1                            // NFNL_HOOK_TYPE_NFTABLES
-	return hook{
-		function: text(nft.Attribute(attrs, function)), module: text(nft.Attribute(attrs, module)),
-		chain: be(nft.Attribute(nft.Attribute(attrs, info), kind)) == ofNFTables,
-	}
+	return nil
 }
 
 // withoutList is of a kernel that does not list its hooks (CONFIG_NETFILTER_NETLINK_HOOK). All that Linux itself puts there is

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/nft"
 )
 
 // attribute is one of netlink's.
@@ -46,12 +48,12 @@ func TestUnknownHook(t *testing.T) {
 		{"SELinux", named("selinux_ip_postroute", ""), "selinux_ip_postroute"},
 		{"the kernel does not name it", attribute(1, 0, 0, 0, 0), "of an unknown name"},
 	} {
-		got := verdict(unknownHook([]hook{hookOf(c.attrs)}, understood))
+		got := verdict(unknownHook([]nft.Hook{nft.HookOf(c.attrs)}, understood))
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	if got := verdict(unknownHook([]hook{hookOf(named("ipv4_conntrack_in", "nf_conntrack"))}, nil)); got == "" {
+	if got := verdict(unknownHook([]nft.Hook{nft.HookOf(named("ipv4_conntrack_in", "nf_conntrack"))}, nil)); got == "" {
 		t.Error("at an interface, where nothing is understood, there is nothing against it")
 	}
 }
@@ -82,9 +84,17 @@ func TestLookAtHooks(t *testing.T) {
 		if err := look(traffic, "none"); err != nil {
 			t.Fatal(err)
 		}
-		if list, err := hooksAt(unix.NFPROTO_IPV4, unix.NF_INET_PRE_ROUTING, ""); err != nil {
+		conn, err := nft.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		list, err := conn.Hooks(unix.NFPROTO_IPV4, unix.NF_INET_PRE_ROUTING, "")
+		if err != nil {
 			t.Skipf("this kernel does not list its hooks: %v", err)
-		} else if len(list) == 0 {
+		}
+		t.Logf("%+v", list)
+		if len(list) == 0 {
 			t.Error("there are no hooks, though there is conntrack")
 		}
 		run(t, "iptables-nft -A FORWARD -p tcp -m conntrack --ctstate INVALID -j SYNPROXY --sack-perm --timestamp --wscale 7 --mss 1460")

@@ -44,6 +44,9 @@ func look(t Traffic, ours string) error {
 	if err != nil {
 		return fmt.Errorf("read the rules of nftables: %w", err)
 	}
+	if err := listed(conn, rules); err != nil {
+		return err
+	}
 	return Judge(rules, t)
 }
 

@@ -147,7 +147,7 @@ func touches(p netlink.XfrmPolicy, from, to netip.Addr, w Way) bool {
 	case p.Proto != 0 && p.Proto != unix.IPPROTO_UDP, p.DstPort != 0 && p.DstPort != int(w.Port):
 		return false
 	}
-	return contains(p.Src, from) && contains(p.Dst, to)
+	return Contains(p.Src, from) && Contains(p.Dst, to)
 }
 
 // esp reports whether a policy lets pass what ESP protects, and nothing else.
@@ -177,7 +177,8 @@ func without(p netlink.XfrmPolicy) error {
 	return errOptional
 }
 
-func contains(n *net.IPNet, a netip.Addr) bool { return n == nil || n.Contains(a.AsSlice()) }
+// Contains reports whether an end of a policy is for an address: one that says nothing is for all.
+func Contains(n *net.IPNet, a netip.Addr) bool { return n == nil || n.Contains(a.AsSlice()) }
 
 func network(n *net.IPNet) string {
 	if n == nil {

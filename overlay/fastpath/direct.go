@@ -195,15 +195,13 @@ func passedBy(policies []netlink.XfrmPolicy, u Underlay, nic uint32, vteps []pip
 		case p.Mark != nil && p.Mark.Value != 0 && !(u.marks && p.Dir == netlink.XFRM_DIR_IN): // our packets have none
 		case p.Ifid != 0, p.Ifindex != 0 && p.Ifindex != int(nic):
 		case p.Proto != 0 && p.Proto != unix.IPPROTO_UDP, p.DstPort != 0 && p.DstPort != int(u.Port):
-		case !contains(here, u.VTEP):
-		case slices.ContainsFunc(vteps, func(v pipeline.VTEP) bool { return contains(there, v.Addr) }):
+		case !ipsec.Contains(here, u.VTEP):
+		case slices.ContainsFunc(vteps, func(v pipeline.VTEP) bool { return ipsec.Contains(there, v.Addr) }):
 			return fmt.Errorf("an IPsec policy (%s) is for VXLAN packets from %s to %s, and direct ones pass it by", p.Dir, p.Src, p.Dst)
 		}
 	}
 	return nil
 }
-
-func contains(n *net.IPNet, a netip.Addr) bool { return n == nil || n.Contains(a.AsSlice()) }
 
 // sayDirect notes and logs what keeps packets from being direct, once.
 func (p *Path) sayDirect(err error) {

@@ -9,6 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// HasTCX says that this kernel has no tcx; nil: it has.
+func HasTCX() error {
+	const loopback = 1
+	_, err := bpflink.QueryPrograms(bpflink.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXIngress})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
+		return errNoTCX
+	}
+	return nil // what else is wrong shows where it is used
+}
+
+var errNoTCX = errors.New("a program at the NIC needs Linux 6.6 with CONFIG_NET_XGRESS")
+
 // AttachTCX runs prog, called name, before all others on what arrives at an interface that
 // is not ours (tcx, Linux 6.6): a clsact qdisc that comes or goes would stop the interface for
 // a moment. A program that is there under the same name is replaced atomically. The

@@ -41,16 +41,10 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 	if !p.direct || in.TunnelPort == 0 {
 		return nil
 	}
+	if err := p.NeverDirect(); err != nil {
+		return err
+	}
 	u := p.cfg.Underlay
-	if !u.Encap.Direct() {
-		return fmt.Errorf("what goes to other hosts is %s (GRAPEVINE_ENCAP), and direct packets have the headers of VXLAN", u.Encap.Title)
-	}
-	if u.Encrypted {
-		return errors.New("what goes to other hosts is encrypted (GRAPEVINE_ENCRYPTION=all), which it would pass by")
-	}
-	if u.IPsec {
-		return errors.New("what goes to other hosts is to go by IPsec (GRAPEVINE_IPSEC=require), which it would pass by")
-	}
 	nic, marks, err := plainNIC(u)
 	if err != nil {
 		return err
@@ -91,6 +85,22 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 	}
 	binary.BigEndian.PutUint16(c.Port[:], u.Port)
 	return nil
+}
+
+// NeverDirect says why packets between hosts are not direct as long as this agent runs, whatever else changes. nil: they may be.
+func (p *Path) NeverDirect() error {
+	u := p.cfg.Underlay
+	switch {
+	case !u.Encap.Direct():
+		return fmt.Errorf("what goes to other hosts is %s (GRAPEVINE_ENCAP), and direct packets have the headers of VXLAN", u.Encap.Title)
+	case u.Encrypted:
+		return errors.New("what goes to other hosts is encrypted (GRAPEVINE_ENCRYPTION=all), which it would pass by")
+	case u.IPsec:
+		return errors.New("what goes to other hosts is to go by IPsec (GRAPEVINE_IPSEC=require), which it would pass by")
+	case !u.VTEP.Is4():
+		return fmt.Errorf("the underlay %s is not IPv4", u.VTEP)
+	}
+	return link.HasTCX()
 }
 
 // nic is the index of the NIC by which packets are direct; 0: none is.
@@ -149,9 +159,6 @@ func peersOf(vteps []pipeline.VTEP) (peers []netip.Addr) {
 
 // plainNIC is the index of an Ethernet device that has the VTEP, of IPv4, and whether it stands on others.
 func plainNIC(u Underlay) (nic uint32, stacked bool, err error) {
-	if !u.VTEP.Is4() {
-		return 0, false, fmt.Errorf("the underlay %s is not IPv4", u.VTEP)
-	}
 	l, err := netlink.LinkByName(u.Device)
 	if err != nil {
 		return 0, false, fmt.Errorf("underlay %s: %w", u.Device, err)

@@ -75,7 +75,8 @@ func (f *fastPath) set(want string) {
 	switch {
 	case f.why != nil:
 	case want == "look":
-		if f.why = f.path.StartJudged(); f.why == nil {
+		// Where it would be for nothing, nobody looks.
+		if f.why = f.path.StartJudged(); f.why == nil && f.path.NeverDirect() == nil {
 			f.look()
 		}
 	default:

@@ -100,7 +100,7 @@ func (a *Agent) refused() map[string]uint64 {
 // differences finds what is to be the same on all hosts, or another on each, and is not.
 func (a *Agent) differences(ctx context.Context, nodes []api.Node) []api.Problem {
 	list := watch.Differences(nodes, a.cfg.Encapsulation(), a.cfg.VXLANPort)
-	if twins := membership.Namesakes(nodes, ""); len(twins) > 0 {
+	if namesakes := membership.Namesakes(nodes, ""); len(namesakes) > 0 {
 		list = append(list, membership.Namesakes(nodes, a.installed.SetCommand(ctx, "GRAPEVINE_NAME=NAME"))...)
 	}
 	return list

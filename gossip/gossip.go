@@ -28,7 +28,7 @@ type Gossip struct {
 	roster   *roster   // the others
 	watch    *watch    // who is in doubt
 	refusals *refusals // who is kept out, and why
-	twins    *twins    // who is there twice
+	clones   *clones   // who is there twice
 	prover   *prover
 
 	// What comes and goes.
@@ -86,7 +86,7 @@ func (g *Gossip) furnish(state State) {
 
 	g.caller = &caller{core: c, roster: g.roster, post: g.post, calls: newCallTable()}
 	g.prover = &prover{core: c, roster: g.roster, caller: g.caller, run: rand.Uint64(), silences: silences{of: map[string]time.Time{}}}
-	g.twins = &twins{core: c, prover: g.prover, refusals: g.refusals, looks: map[twin]time.Time{}}
+	g.clones = &clones{core: c, prover: g.prover, refusals: g.refusals, looks: map[clone]time.Time{}}
 	g.trier = &trier{core: c, roster: g.roster, post: g.post, caller: g.caller}
 	g.dialer = &dialer{core: c, presence: g.presence, roster: g.roster, refusals: g.refusals, post: g.post, now: dial}
 	g.meeter = &meeter{core: c, watch: g.watch, roster: g.roster, prover: g.prover, post: g.post, others: make(chan summary)}
@@ -101,7 +101,7 @@ func (g *Gossip) furnish(state State) {
 	}
 	g.merger.compare, g.fetcher.hint = g.comparer.ask, g.comparer.hint
 	g.server = &server{
-		core: c, roster: g.roster, post: g.post, prover: g.prover, twins: g.twins, fetcher: g.fetcher, epochs: served,
+		core: c, roster: g.roster, post: g.post, prover: g.prover, clones: g.clones, fetcher: g.fetcher, epochs: served,
 		begun: make(chan struct{}), slots: make(chan struct{}, maxHandlers), handlers: map[string]Handler{},
 	}
 	g.caller.run = func(ctx context.Context, method string, body []byte) ([]byte, error) {
@@ -248,10 +248,10 @@ func (g *Gossip) Silent(node string, at ...netip.AddrPort) bool { return g.prove
 
 // Clone returns the address at which another host has proved within the last minute that it
 // has this host's ID and key, and whether there is one.
-func (g *Gossip) Clone() (at netip.AddrPort, ok bool) { return g.twins.clone() }
+func (g *Gossip) Clone() (at netip.AddrPort, ok bool) { return g.clones.clone() }
 
 // CloneSought reports whether it is being found out just now whether there is a Clone.
-func (g *Gossip) CloneSought() bool { return g.twins.looking(g.self) }
+func (g *Gossip) CloneSought() bool { return g.clones.looking(g.self) }
 
 // Problems returns what keeps hosts apart, for people: each host of another
 // version, and each ID that two hosts have. A problem goes when

@@ -31,7 +31,7 @@ type server struct {
 	roster  *roster
 	post    *post
 	prover  *prover
-	twins   *twins
+	clones  *clones
 	fetcher *fetcher
 	epochs  *epochs
 	begun   chan struct{} // closed when this host runs
@@ -75,7 +75,7 @@ func (s *server) heard(e envelope) {
 			s.stats.add(LostBusy, 1)
 			return
 		}
-		s.twins.suspect(s.addr, twin{s.self, r.reply}) // it may be this host, at an address that it had
+		s.clones.suspect(s.addr, clone{s.self, r.reply}) // it may be this host, at an address that it had
 	}
 	if s.serving.Add(1) > maxServing || !s.work.spawn(func(ctx context.Context) {
 		defer s.serving.Add(-1)

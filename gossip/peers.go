@@ -502,7 +502,7 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 func (e events) NotifyConflict(existing, other *memberlist.Node) {
 	g := e.g
 	if id, err := parseNode(existing.Name); err == nil {
-		g.twins.suspect(addrOf(existing), twin{id, addrOf(other)})
+		g.clones.suspect(addrOf(existing), clone{id, addrOf(other)})
 	}
 }
 

@@ -81,9 +81,9 @@ func Namesakes(nodes []api.Node, rename string) (list []api.Problem) {
 		}
 		var who []string
 		dead := 0
-		for _, twin := range all {
-			who = append(who, describeNode(twin))
-			if !twin.Alive {
+		for _, namesake := range all {
+			who = append(who, describeNode(namesake))
+			if !namesake.Alive {
 				dead++
 			}
 		}

@@ -8,46 +8,46 @@ import (
 	"time"
 )
 
-// twin is a host that is said to be at another address than where it is known to be: there
+// clone is a host that is said to be at another address than where it is known to be: there
 // are two of it, or it has moved, or the word is an old one.
-type twin struct {
+type clone struct {
 	id nodeID
 	at netip.AddrPort
 }
 
 const (
-	twinPause = 3 * time.Second // between two looks at the same one
-	maxTwins  = 16              // of one ID that are remembered, for cloneMemory
+	clonePause = 3 * time.Second // between two looks at the same one
+	maxClones  = 16              // of one ID that are remembered, for cloneMemory
 )
 
-// twins finds out which hosts there are twice.
-type twins struct {
+// clones finds out which hosts there are twice.
+type clones struct {
 	*core
 	prover   *prover
 	refusals *refusals
 
 	mu    sync.Mutex
-	looks map[twin]time.Time // when a look at each ended; the zero time: it goes on
-	own   netip.AddrPort     // who else has our ID
-	met   time.Time          // when it was last
+	looks map[clone]time.Time // when a look at each ended; the zero time: it goes on
+	own   netip.AddrPort      // who else has our ID
+	met   time.Time           // when it was last
 }
 
 // clone is Gossip.Clone.
-func (s *twins) clone() (at netip.AddrPort, ok bool) {
+func (s *clones) clone() (at netip.AddrPort, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.own, !s.met.IsZero() && time.Since(s.met) < cloneMemory
 }
 
-// begin reports whether it is time to look at a twin, and whether that is news, and notes it.
-func (s *twins) begin(t twin, now time.Time) (first, ok bool) {
+// begin reports whether it is time to look at a clone, and whether that is news, and notes it.
+func (s *clones) begin(t clone, now time.Time) (first, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ended, known := s.looks[t]
-	if known && (ended.IsZero() || now.Sub(ended) < twinPause) {
+	if known && (ended.IsZero() || now.Sub(ended) < clonePause) {
 		return false, false
 	}
-	var same []twin
+	var same []clone
 	for o, ended := range s.looks {
 		if !ended.IsZero() && now.Sub(ended) > cloneMemory {
 			delete(s.looks, o)
@@ -55,8 +55,8 @@ func (s *twins) begin(t twin, now time.Time) (first, ok bool) {
 			same = append(same, o)
 		}
 	}
-	if !known && len(same) >= maxTwins {
-		i := slices.IndexFunc(same, func(o twin) bool { return !s.looks[o].IsZero() })
+	if !known && len(same) >= maxClones {
+		i := slices.IndexFunc(same, func(o clone) bool { return !s.looks[o].IsZero() })
 		if i < 0 {
 			return false, false
 		}
@@ -66,14 +66,14 @@ func (s *twins) begin(t twin, now time.Time) (first, ok bool) {
 	return !known, true
 }
 
-func (s *twins) end(t twin, now time.Time) {
+func (s *clones) end(t clone, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks[t] = now
 }
 
 // looking reports whether a look at one with an ID goes on.
-func (s *twins) looking(id nodeID) bool {
+func (s *clones) looking(id nodeID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for t, ended := range s.looks {
@@ -86,7 +86,7 @@ func (s *twins) looking(id nodeID) bool {
 
 // suspect looks in the background whether a host that is known to be at one address is at
 // another one as well. It does not block.
-func (s *twins) suspect(known netip.AddrPort, t twin) {
+func (s *clones) suspect(known netip.AddrPort, t clone) {
 	if !t.at.IsValid() || t.at == known {
 		return
 	}
@@ -104,7 +104,7 @@ func (s *twins) suspect(known netip.AddrPort, t twin) {
 
 // look finds out which it is: two hosts are two runs of one ID that both prove to have its
 // key. This host itself is one of its own.
-func (s *twins) look(ctx context.Context, known netip.AddrPort, t twin, first bool) {
+func (s *clones) look(ctx context.Context, known netip.AddrPort, t clone, first bool) {
 	run, there := s.prover.whoIs(ctx, t.id, t.at, proofPatience)
 	if !there {
 		s.stats.add(RefusedReplay, 1)

@@ -394,7 +394,13 @@ func (c policyPacket) first(p pipeline.Policy, d pipeline.Direction) pipeline.Ac
 		case r.Direction != d || passed && r.Priority > pipeline.PriorityNetworkPolicy:
 		case !slices.Contains(r.Subjects, class(subject)):
 		case !r.AnyPeer && !slices.Contains(r.Peers, class(peer)) && !slices.ContainsFunc(r.Blocks, func(b netip.Prefix) bool { return b.Contains(peer) }):
-		case !r.AnyPort && !slices.ContainsFunc(r.Ports, c.to):
+		case !r.AnyPort && c.Proto == 132 && r.Action != pipeline.Accept && slices.ContainsFunc(r.Ports, func(p pipeline.PortRange) bool { return p.Proto == 132 }):
+			// Of SCTP the userspace datapath knows no ports.
+			if r.Action == pipeline.Pass {
+				return pipeline.Drop
+			}
+			return r.Action
+		case !r.AnyPort && (c.Proto == 132 || !slices.ContainsFunc(r.Ports, c.to)):
 		case r.Action == pipeline.Pass:
 			passed = true
 		default:

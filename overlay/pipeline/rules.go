@@ -396,7 +396,41 @@ func policyRules(c *compiler) {
 	}
 }
 
+// sctp is the ports of a rule as the switch can tell them. Connection tracking of the userspace datapath knows no ports of
+// SCTP, and takes all of two addresses for one connection: what names some is for all there if it denies, and for none if it
+// lets through. What passes on, and may be meant, denies (denied).
+func (c *compiler) sctp(action Action, ports []PortRange) (told []PortRange, denied bool) {
+	if c.in.Tunnel == Metadata {
+		return ports, false
+	}
+	for _, p := range ports {
+		switch {
+		case p.Proto != protoSCTP || p.From <= 1 && p.To == 65535:
+		case action == Drop || action == Reject:
+			p.From, p.To = 0, 65535
+		default:
+			denied = denied || action == Pass
+			continue
+		}
+		if p.Proto == protoSCTP {
+			p.From = 0
+		}
+		told = append(told, p)
+	}
+	return told, denied
+}
+
+// asDenied is the ID of a rule that denies in the place of one that passes on.
+func asDenied(rule uint32) uint32 { return rule ^ 1<<31 }
+
 func (c *compiler) rule(r PolicyRule) {
+	ports, denied := c.sctp(r.Action, r.Ports)
+	if denied {
+		other := r
+		other.ID, other.Action, other.Ports = asDenied(r.ID), Drop, []PortRange{{protoSCTP, 0, 65535}}
+		c.rule(other)
+	}
+	r.Ports = ports
 	d := ingress
 	if r.Direction == Egress {
 		d = egress
@@ -475,29 +509,37 @@ func policyOpenings(c *compiler) {
 			at = egress.first
 		}
 		began := len(c.flows)
-		emit := func(m match, turned bool) {
+		emit := func(m match, turned bool, does ...string) {
 			m = m.reg(egress.judge, 1).from(host(o.From), turned).ctAddr(host(o.To), !turned).once()
 			if o.Past {
 				m = m.settledState()
 			}
-			c.add(at, 100+o.Priority, ruleObject(o.Rule), m, egress.does(o.Action, o.Rule)...)
+			c.add(at, 100+o.Priority, ruleObject(o.Rule), m, does...)
 		}
+		does := egress.does(o.Action, o.Rule)
 		for _, turned := range turns {
 			if turned && o.Past {
 				continue
 			}
 			if o.AnyPort {
-				emit(match{}, turned)
+				emit(match{}, turned, does...)
 			}
 		}
 		if !o.AnyPort {
-			PolicyRule{Ports: o.Ports}.ports(func(m match) {
-				turned := m.regs[regTurned.Num].value != 0
-				if family := familyOf(o.From).proto; slices.ContainsFunc(m.terms, func(t term) bool { return t.field == fieldProto && t.text != family }) || turned && o.Past {
-					return
-				}
-				emit(m, turned)
-			})
+			each := func(ports []PortRange, does ...string) {
+				PolicyRule{Ports: ports}.ports(func(m match) {
+					turned := m.regs[regTurned.Num].value != 0
+					if family := familyOf(o.From).proto; slices.ContainsFunc(m.terms, func(t term) bool { return t.field == fieldProto && t.text != family }) || turned && o.Past {
+						return
+					}
+					emit(m, turned, does...)
+				})
+			}
+			ports, denied := c.sctp(o.Action, o.Ports)
+			each(ports, does...)
+			if denied {
+				each([]PortRange{{protoSCTP, 0, 65535}}, drop)
+			}
 		}
 		mine := c.flows[began:]
 		slices.SortFunc(mine, Flow.order)

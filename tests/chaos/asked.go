@@ -130,7 +130,11 @@ func (a asking) unask(ctx context.Context) error {
 // asked is nil if all hosts do what they were asked for.
 func (a asking) asked(ctx context.Context) error {
 	var g errgroup.Group
-	for _, check := range []func(context.Context) error{a.services, a.exposed, a.egresses, a.cast, a.limits} {
+	checks := []func(context.Context) error{a.services, a.exposed, a.egresses, a.limits}
+	if !forbids(a.r) { // who has rules for what may be done to it gets no multicast
+		checks = append(checks, a.cast)
+	}
+	for _, check := range checks {
 		g.Go(func() error { return check(ctx) })
 	}
 	return g.Wait()

@@ -182,6 +182,12 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	if forbids(r) {
+		if err := forbid(ctx, r); err != nil {
+			return err
+		}
+		r.say("the networks are joined, and policies keep them apart")
+	}
 	r.say("%d hosts, %d networks, %d witnesses; seed %d", r.hosts, len(networks), len(r.witnesses), r.seed)
 	return r.settle(ctx, r.patience()*time.Minute, r.disagreements)
 }
@@ -551,6 +557,11 @@ func (r *run) cleanUp(ctx context.Context, rest []command) {
 	if r.asks() {
 		r.violated("at the end", (asking{r}).never(ctx)...)
 		if err := (asking{r}).unask(ctx); err != nil {
+			r.violated("at the end", err.Error())
+		}
+	}
+	if forbids(r) {
+		if err := allow(ctx, r); err != nil {
 			r.violated("at the end", err.Error())
 		}
 	}

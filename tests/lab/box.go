@@ -42,6 +42,7 @@ func startBox(dir string, spec boxSpec, clone uintptr) (*box, error) {
 		return nil, err
 	}
 	defer lifeline.Close()
+	spec.Meter = newMeter(filepath.Base(filepath.Dir(dir)))
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -62,7 +63,6 @@ func startBox(dir string, spec boxSpec, clone uintptr) (*box, error) {
 		return nil, fmt.Errorf("start the first process of %s (are you root?): %w", spec.Hostname, err)
 	}
 	b.cmd, b.ends = cmd, owner
-	count(filepath.Base(filepath.Dir(dir)), b.pid())
 	b.dialer = func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", b.socket())
 	}

@@ -118,8 +118,7 @@ func remove(dir string) error {
 		return fmt.Errorf("remove the lab's directory: %w", err)
 	}
 	_ = os.Remove(base) // the last lab takes it away; others still use it
-	id := filepath.Base(dir)
-	return errors.Join(removeCgroups(filepath.Join(ownCgroup("cpuacct"), id)), removeCgroups(id))
+	return removeMeters(filepath.Base(dir))
 }
 
 // unmountAll unmounts the lab's tmpfs, however often it was mounted.

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,15 +37,24 @@ func ownCgroup(controller string) string {
 	return ""
 }
 
-// count has the lab's cgroup count a process, and what it will start. Where there is no such cgroup nothing counts.
-func count(id string, pid int) {
+// newMeter makes a cgroup that counts for a lab, and returns its directory; "" where nothing counts.
+func newMeter(id string) string {
 	if _, err := os.Stat(filepath.Join(cpuacct, "cgroup.procs")); err != nil {
-		return
+		return ""
 	}
 	dirs := meters(id)
 	dir := dirs[len(dirs)-1]
-	if err := os.MkdirAll(dir, 0o755); err == nil {
-		_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return ""
+	}
+	return dir
+}
+
+// joinMeter has a meter count this process and what it will start. It is the first process of a box that calls it,
+// before it starts any other: whoever has started it may come too late.
+func joinMeter(dir string) {
+	if dir != "" {
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0o644) // uncounted is no failure
 	}
 }
 
@@ -56,4 +66,9 @@ func counted(id string) (sum time.Duration) {
 		sum += time.Duration(ns)
 	}
 	return sum
+}
+
+// removeMeters removes the lab's cgroups, all of them.
+func removeMeters(id string) error {
+	return errors.Join(removeCgroups(filepath.Join(ownCgroup("cpuacct"), id)), removeCgroups(id))
 }

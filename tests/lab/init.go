@@ -111,6 +111,7 @@ type boxSpec struct {
 	Root     *rootSpec // nil: the machine's files as they are
 	Net      netSpec
 	Env      []string // of all that runs in it, besides
+	Meter    string   // see cpu.go
 }
 
 // boxMain is PID 1 of a namespace box: it sets the box up, starts the server and
@@ -122,6 +123,7 @@ func boxMain() error {
 	}
 	_ = os.Unsetenv(specVar)
 	go lifeline()
+	joinMeter(spec.Meter)
 	if err := unix.Sethostname([]byte(spec.Hostname)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}

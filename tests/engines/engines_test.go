@@ -31,9 +31,12 @@ var core = map[string][]string{
 	"plugin":    {"../plugin/boot.txtar"},
 }
 
+// asked is what moby asks of networks, which takes a minute an engine: it is asked of the machine's own in the tier lab, of
+// the others once in six hours each, and of all of them with -all.
+const asked = "../scenarios/moby-networks.txtar"
+
 // newest are the scenarios for the newest engine: networks of IPv6 alone, which no older one can
-// do. What moby asks of networks takes a minute an engine: it is asked of the machine's own in the
-// tier lab, and of all of them with -all.
+// do.
 //
 // None of them pings a container by its own host name: these engines write that with ::ffff: into /etc/hosts (docs/operate/engines.md).
 var newest = []string{"ipv6-alone.txtar"}
@@ -55,6 +58,9 @@ func TestEngines(t *testing.T) {
 		files := files
 		if *byTurns && !*all {
 			files = share(files, len(engines), (i+turns.Of(len(engines)))%len(engines))
+			if asksMoby(i, turns.Of(mobyHours)) {
+				files["scenarios"] = append(files["scenarios"], asked)
+			}
 		}
 		t.Run(engine, func(t *testing.T) {
 			opts := options(t, engine)
@@ -77,6 +83,12 @@ func TestEngines(t *testing.T) {
 		})
 	}
 }
+
+// mobyHours is how often each engine is asked what moby asks.
+const mobyHours = 6
+
+// asksMoby reports whether the engine of that number is asked in that hour of mobyHours.
+func asksMoby(engine, hour int) bool { return hour == 1+3*engine }
 
 // share is one of n parts of the scenarios.
 func share(files map[string][]string, n, part int) map[string][]string {
@@ -112,6 +124,26 @@ func TestShare(t *testing.T) {
 				t.Errorf("%s is in %d parts", file, seen[file])
 			}
 		}
+	}
+}
+
+// TestEachIsAskedWhatMobyAsks: once in six hours, and never two in one.
+func TestEachIsAskedWhatMobyAsks(t *testing.T) {
+	var times [2]int
+	for hour := range mobyHours {
+		now := 0
+		for engine := range times {
+			if asksMoby(engine, hour) {
+				times[engine]++
+				now++
+			}
+		}
+		if now > 1 {
+			t.Errorf("hour %d has %d engines", hour, now)
+		}
+	}
+	if times != [2]int{1, 1} {
+		t.Errorf("asked %v times", times)
 	}
 }
 

@@ -117,6 +117,9 @@ func beginSwarm(ctx context.Context, h *lab.Host) error {
 // make makes networks and containers: Docker's own, or, by the name of our driver, ours and the late one.
 func (i *isolation) make(ctx context.Context, h *lab.Host, driver string) error {
 	var g errgroup.Group
+	if i.noSwarm {
+		g.SetLimit(1) // a slow kernel: of several at once each would wait for all
+	}
 	grapevine := driver != ""
 	for _, p := range places {
 		if p.grapevine != grapevine && (p.name != "late" || !grapevine) || i.noSwarm && p.name == "swarm" {

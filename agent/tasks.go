@@ -85,7 +85,9 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return a.clients.problems(l) }, Fine: a.clients.State()},
 		{Name: "rival", Run: a.plane.WatchRival},
 		{Name: "forwarding", Doctor: "underlay",
-			Problems: func(context.Context, look) []api.Problem { return watch.ForwardingOff(a.underlay.Interface) }},
+			Problems: func(_ context.Context, l look) []api.Problem {
+				return append(watch.ForwardingOff(a.underlay.Interface), watch.IPv6Off(a.underlay.Interface, a.self(), l.snap)...)
+			}},
 		{Name: "firewall", Run: a.firewall.Run,
 			Problems: func(_ context.Context, l look) []api.Problem { return a.firewall.Problems(l.nodes) }},
 		{Name: "paths", Run: a.hellos.Run,

@@ -74,6 +74,7 @@ const (
 	GuardFails      Code = "guard-fails"
 	FirewallDrops   Code = "firewall-drops"
 	ForwardingOff   Code = "forwarding-off"
+	FamilyOff       Code = "family-off"
 	RouteTaken      Code = "route-taken"
 	FastPathOff     Code = "fastpath-off"
 	SubnetBarred    Code = "subnet-barred"
@@ -160,6 +161,7 @@ var Kinds = []Kind{
 	{GuardFails, Fault, "the rules of what may enter and leave the overlay could not be set", "load nf_tables, or give the agent CAP_NET_ADMIN"},
 	{FirewallDrops, Fault, "this host's firewall drops what grapevine needs, or its NAT leads it elsewhere", "let it pass: `status` names the rule and the command"},
 	{ForwardingOff, Fault, "forwarding is off on the underlay's interface", "`sysctl -w`, as `status` prints it"},
+	{FamilyOff, Warning, "IPv6 is off on the underlay's interface, and containers on networks with IPv6 have no way out by it", "`sysctl -w`, as `status` prints it, and set the interface up anew"},
 	{RouteTaken, Fault, "a routing rule of another program leads containers' packets elsewhere", "`ip rule add`, as `status` prints it"},
 	{FastPathOff, Warning, "the fast path that was asked for is off, rests, or is not direct", "nothing is lost, the switch carries all, slower: GRAPEVINE_FASTPATH=auto"},
 	{SubnetBarred, Fault, "a host cannot take a network's subnet: it has something else there", "have the other thing elsewhere, or make the network with another `--subnet`"},

@@ -3,9 +3,13 @@ package watch
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
 )
 
 // ForwardingOff says that packets which come in at the underlay's interface are not passed
@@ -22,4 +26,46 @@ func ForwardingOff(dev string) []api.Problem {
 		What: fmt.Sprintf("this host passes on nothing that comes in at %s (net.ipv4.conf.%s.forwarding is 0): ports that containers publish are not reached there, and containers get no answers from outside", dev, dev),
 		Do:   fmt.Sprintf("sysctl -w net.ipv4.conf.%s.forwarding=1, and see what of /etc/sysctl.d turns it off", dev),
 	}}
+}
+
+// IPv6Off says that IPv6 was turned off at the underlay's interface, by which containers of this host on networks with
+// IPv6 would reach the outside: a host's administrator turns it off for all of a host, or a VPN does, and means the host.
+func IPv6Off(dev string, self cluster.NodeID, snap *cluster.Snapshot) []api.Problem {
+	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + dev + "/disable_ipv6")
+	if err != nil || string(bytes.TrimSpace(text)) != "1" || wayOut6() || !leads6(self, snap) {
+		return nil
+	}
+	return []api.Problem{{
+		Code: api.FamilyOff,
+		What: fmt.Sprintf("IPv6 is off at %s (net.ipv6.conf.%s.disable_ipv6 is 1), and this host has no other way out by IPv6: its containers on networks that have it reach each other by it, and nothing outside", dev, dev),
+		Do:   fmt.Sprintf("sysctl -w net.ipv6.conf.%s.disable_ipv6=0, see what of /etc/sysctl.d turns it off, and have %s set up anew, which has lost its addresses; or let these networks have no IPv6", dev, dev),
+	}}
+}
+
+// leads6 reports whether a container of this host has an IPv6 address on a network that leads out.
+func leads6(self cluster.NodeID, snap *cluster.Snapshot) bool {
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		if e.Host != self || !slices.ContainsFunc(e.Addrs, netip.Addr.Is6) {
+			continue
+		}
+		if n, there := cluster.Get[cluster.Network](snap, e.Network); there && !n.Internal {
+			return true
+		}
+	}
+	return false
+}
+
+// wayOut6 reports whether this host has a default route of IPv6. The kernel has one of its own at lo that refuses all.
+func wayOut6() bool {
+	text, err := os.ReadFile("/proc/thread-self/net/ipv6_route")
+	if err != nil {
+		return true // nobody knows
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) == 10 && f[1] == "00" && strings.Trim(f[0], "0") == "" && f[9] != "lo" {
+			return true
+		}
+	}
+	return false
 }

@@ -8,6 +8,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/config"
@@ -184,7 +187,7 @@ func (a *Agent) openMember() error {
 	a.prober = probe.New(probe.Config{Peers: caller{a}, Self: string(a.self()), Find: findHost(func() *cluster.Snapshot { return a.replica.Snapshot() }), Device: gateway.Port})
 	err := a.member.Open(membership.Host{
 		Addr: a.underlay.Addr, Describe: a.node, Reach: func() ipam.Reach { return a.reached.Now() }, Own: func() []netip.Addr { return a.reached.Own() },
-		Gossip: func(c *gossip.Config) { c.Datagram, c.Pulse = a.prober.Datagram, pulse.Wait },
+		Gossip: func(c *gossip.Config) { c.Datagram, c.Pulse, c.Awake = a.prober.Datagram, pulse.Wait, awake },
 	})
 	a.db, a.replica, a.gossip, a.alloc = a.member.DB(), a.member.Replica(), a.member.Gossip(), a.member.Allocator()
 	if err != nil {
@@ -201,6 +204,13 @@ func (a *Agent) openMember() error {
 		}
 	}
 	return nil
+}
+
+// awake is how long the host has been there, the time that it slept included.
+func awake() time.Duration {
+	var at unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &at) // never fails
+	return time.Duration(at.Nano())
 }
 
 // node is what this host says of itself.

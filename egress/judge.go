@@ -15,6 +15,10 @@ type Gateway struct {
 	ID    cluster.NodeID
 	Name  string
 	Alive bool // as this host sees it
+	// Unheard: it has not shown since this host was last stalled that it is there, so that it makes up no quorum.
+	Unheard bool
+	// Asked: it is not known yet whether it is, since it was asked but a moment ago.
+	Asked bool
 }
 
 // Gateways returns the hosts that may hold an egress, in the order in which they take it (the highest of a hash of
@@ -25,7 +29,7 @@ func Gateways(snap *cluster.Snapshot, e cluster.Egress, alive func(cluster.NodeI
 			continue
 		}
 		if !n.Edge && (len(e.Gateways) == 0 || slices.Contains(e.Gateways, n.Name)) { // an edge host forwards nothing
-			list = append(list, Gateway{n.ID, n.Name, alive(n.ID)})
+			list = append(list, Gateway{ID: n.ID, Name: n.Name, Alive: alive(n.ID)})
 		}
 	}
 	weight := func(g Gateway) uint64 {
@@ -65,6 +69,8 @@ type Case struct {
 	Holder   cluster.NodeID // by the record; "": nobody
 	Has      bool           // this host has the address from when it held it
 	Twice    bool           // another egress has its address, and comes first
+	Here     bool           // it has the address now
+	Young    bool           // its agent began a moment ago, and has not met all others yet
 }
 
 // Judge says what this host is to do, and in which turn it takes: 0 at once, others later, if those before it cannot.
@@ -74,7 +80,14 @@ type Case struct {
 // name in the record, whose later version is the same for all.
 func (c Case) Judge() (v Verdict, turn int) {
 	i := slices.IndexFunc(c.Gateways, func(g Gateway) bool { return g.ID == c.Self })
-	if i < 0 || c.Twice || c.Egress.Quorum && !c.Quorum() {
+	switch {
+	case i < 0 || c.Twice:
+		return Leave, 0
+	case c.Egress.Quorum && !c.Quorum():
+		// What it holds it keeps until it can know who is there.
+		if c.Here && c.Holder == c.Self && (c.Young || c.may()) {
+			return Hold, 0
+		}
 		return Leave, 0
 	}
 	switch {
@@ -94,21 +107,43 @@ func (c Case) Judge() (v Verdict, turn int) {
 	return Take, turn
 }
 
-// Quorum reports whether more than half of the gateways are alive.
+// Quorum reports whether more than half of the gateways are alive, by what this host was told since it was last stalled:
+// while it was, another one may have taken the address.
 func (c Case) Quorum() bool {
-	alive := 0
+	return c.more(func(g Gateway) bool { return g.Alive && !g.Unheard })
+}
+
+// may reports whether they are if those do answer that were asked just now.
+func (c Case) may() bool {
+	return c.more(func(g Gateway) bool { return g.Alive && (!g.Unheard || g.Asked) })
+}
+
+// more reports whether something is true of more than half of the gateways.
+func (c Case) more(is func(Gateway) bool) bool {
+	n := 0
 	for _, g := range c.Gateways {
-		if g.Alive {
-			alive++
+		if is(g) {
+			n++
 		}
 	}
-	return 2*alive > max(len(c.Gateways), len(c.Egress.Gateways))
+	return 2*n > max(len(c.Gateways), len(c.Egress.Gateways))
+}
+
+// Hear says of the gateways of an egress, if it wants a quorum, which ones were not heard.
+func Hear(e cluster.Egress, list []Gateway, hear func(cluster.NodeID) (heard, known bool)) []Gateway {
+	if e.Quorum {
+		for i, g := range list {
+			heard, known := hear(g.ID)
+			list[i].Unheard, list[i].Asked = !heard, !known
+		}
+	}
+	return list
 }
 
 // Cases are those of all egresses, by name.
-func Cases(snap *cluster.Snapshot, self cluster.NodeID, alive func(cluster.NodeID) bool) (list []Case) {
+func Cases(snap *cluster.Snapshot, self cluster.NodeID, alive func(cluster.NodeID) bool, hear func(cluster.NodeID) (heard, known bool)) (list []Case) {
 	for _, e := range All(snap) {
-		c := Case{Self: self, Egress: e.Egress, Gateways: Gateways(snap, e.Egress, alive), Twice: e.Twice}
+		c := Case{Self: self, Egress: e.Egress, Gateways: Hear(e.Egress, Gateways(snap, e.Egress, alive), hear), Twice: e.Twice}
 		h, _ := cluster.Get[cluster.EgressHolder](snap, e.Name)
 		c.Holder = h.Host
 		list = append(list, c)

@@ -16,7 +16,7 @@ var mail = cluster.Egress{Name: "mail", Networks: []string{"blue"}, Addrs: []net
 // gateways are hosts 1, 2, ..., in this order, of which some are dead.
 func gateways(n int, dead ...int) (list []Gateway) {
 	for i := range n {
-		list = append(list, Gateway{id(i + 1), fmt.Sprint("host", i+1), !slices.Contains(dead, i+1)})
+		list = append(list, Gateway{ID: id(i + 1), Name: fmt.Sprint("host", i+1), Alive: !slices.Contains(dead, i+1)})
 	}
 	return list
 }
@@ -24,6 +24,12 @@ func gateways(n int, dead ...int) (list []Gateway) {
 func TestJudge(t *testing.T) {
 	quorum := mail
 	quorum.Quorum = true
+	stalled := gateways(3)
+	stalled[1].Unheard, stalled[2].Unheard = true, true
+	asked := gateways(3)
+	asked[1].Unheard, asked[2].Unheard, asked[2].Asked = true, true, true
+	half := gateways(3)
+	half[1].Unheard = true
 	for _, tt := range []struct {
 		what string
 		c    Case
@@ -46,6 +52,14 @@ func TestJudge(t *testing.T) {
 		{"nor does it take", Case{Self: id(1), Egress: quorum, Gateways: gateways(2, 2), Holder: id(2)}, Leave, 0},
 		{"two of three are", Case{Self: id(1), Egress: quorum, Gateways: gateways(3, 2), Holder: id(2)}, Take, 0},
 		{"a gateway that has left counts while it is named", Case{Self: id(1), Egress: cluster.Egress{Name: "mail", Quorum: true, Gateways: []string{"a", "b", "c", "d"}}, Gateways: gateways(2)}, Leave, 0},
+		{"who was not heard since a stall is none of it", Case{Self: id(1), Egress: quorum, Gateways: stalled, Holder: id(1), Has: true}, Leave, 0},
+		{"nor is there one to take it", Case{Self: id(1), Egress: quorum, Gateways: stalled, Young: true}, Leave, 0},
+		{"one is asked just now: the holder waits for that", Case{Self: id(1), Egress: quorum, Gateways: asked, Holder: id(1), Here: true}, Hold, 0},
+		{"... and takes nothing meanwhile", Case{Self: id(1), Egress: quorum, Gateways: asked, Holder: id(1)}, Leave, 0},
+		{"one was heard", Case{Self: id(1), Egress: quorum, Gateways: half, Holder: id(1)}, Hold, 0},
+		{"nobody asks how many", Case{Self: id(1), Egress: mail, Gateways: stalled, Holder: id(1)}, Hold, 0},
+		{"an agent that has just started heard nobody yet", Case{Self: id(1), Egress: quorum, Gateways: stalled, Holder: id(1), Young: true, Here: true}, Hold, 0},
+		{"... and reads another's name", Case{Self: id(1), Egress: quorum, Gateways: stalled, Holder: id(2), Young: true, Here: true}, Leave, 0},
 		{"another egress has its address", Case{Self: id(1), Egress: mail, Gateways: gateways(3), Twice: true}, Leave, 0},
 	} {
 		if v, turn := tt.c.Judge(); v != tt.want || turn != tt.turn {

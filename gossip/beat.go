@@ -18,6 +18,7 @@ const roundsPerBeat = 4
 type beater struct {
 	*core
 	watch    *watch
+	hearer   *hearer
 	roster   *roster
 	post     *post
 	meeter   *meeter
@@ -51,6 +52,7 @@ func (b *beater) loop(ctx context.Context) {
 			b.watch.forgive(now)
 		}
 		last = now
+		b.hearer.turn()
 		// Who was upgraded is the same member as before.
 		if m, v := b.roster.members.Load(), b.post.writes(); m != members || v != version {
 			ring, members, version = b.ring(v), m, v

@@ -82,6 +82,8 @@ type Config struct {
 	// Pulse says how long to wait for what is to be done again in d, so that the host does several such things in one
 	// go; nil: d.
 	Pulse func(d time.Duration) time.Duration
+	// Awake is how long this host runs, the time that it slept included, from any point on; nil: as far as Go's clock tells.
+	Awake func() time.Duration
 	// Transport replaces the network; it then decides what Bind would have.
 	Transport memberlist.Transport
 	// Datagram, if set, is shown each UDP packet before memberlist is; true: it is taken.

@@ -30,6 +30,7 @@ type Gossip struct {
 	refusals *refusals // who is kept out, and why
 	clones   *clones   // who is there twice
 	prover   *prover
+	hearer   *hearer // who has been heard since this host was stalled
 
 	// What comes and goes.
 	keyring *keyring
@@ -92,7 +93,8 @@ func (g *Gossip) furnish(state State) {
 	g.meeter = &meeter{core: c, watch: g.watch, roster: g.roster, prover: g.prover, post: g.post, others: make(chan summary)}
 
 	g.spreader = newSpreader(c, g.presence, g.roster, g.post)
-	g.beater = &beater{core: c, watch: g.watch, roster: g.roster, post: g.post, meeter: g.meeter, spreader: g.spreader}
+	g.hearer = newHearer(c, g.roster, g.prover, g.watch)
+	g.beater = &beater{core: c, watch: g.watch, hearer: g.hearer, roster: g.roster, post: g.post, meeter: g.meeter, spreader: g.spreader}
 	g.merger = &merger{core: c, state: state, roster: g.roster, refusals: g.refusals, spreader: g.spreader, incoming: make(chan delta, incomingLimit)}
 	g.fetcher = &fetcher{core: c, state: state, caller: g.caller, merger: g.merger, spreader: g.spreader, sessions: newSessionTable()}
 	g.comparer = &comparer{
@@ -224,6 +226,11 @@ func (g *Gossip) Member(id string) (Member, bool) { return g.roster.get(id) }
 
 // Alive lists the IDs of the other hosts that answer, in random order, those in doubt last.
 func (g *Gossip) Alive() []string { return g.roster.answering() }
+
+// Heard reports whether another host is alive and not in doubt, and has proven that it is there since this process was
+// last stalled, or started. If it has not it is asked in the background, and until it has had the time to answer it is not
+// known whether it is there: who wants to know asks again. It does not block.
+func (g *Gossip) Heard(id string) (heard, known bool) { return g.hearer.heard(id) }
 
 // Forget drops a host that is not alive from what is remembered: it is not
 // dialled again, and Members does not list it. If it comes back it is met anew.

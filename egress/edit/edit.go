@@ -30,7 +30,8 @@ type Desk struct {
 	Name    string // of this host
 	Replica Replica
 	Alive   func(cluster.NodeID) bool
-	Notes   func() map[string]hold.Note // of this host, by egress
+	Hear    func(cluster.NodeID) (heard, known bool) // as hold.Config has it
+	Notes   func() map[string]hold.Note              // of this host, by egress
 	// Published reports whether labels with a key are told to other hosts.
 	Published func(key string) bool
 }

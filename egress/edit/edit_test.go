@@ -38,7 +38,7 @@ func newWorld(t *testing.T) *world {
 	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2", Agent: "v0.1", VTEP: netip.MustParseAddr("192.0.2.2")})
 	w.Desk = Desk{
 		Self: self, Name: "host1", Replica: w.r, Notes: func() map[string]hold.Note { return w.notes },
-		Alive: func(id cluster.NodeID) bool { return !w.dead[id] }, Published: func(key string) bool { return !strings.HasPrefix(key, "com.docker.") },
+		Alive: func(id cluster.NodeID) bool { return !w.dead[id] }, Hear: func(id cluster.NodeID) (heard, known bool) { return !w.dead[id], true }, Published: func(key string) bool { return !strings.HasPrefix(key, "com.docker.") },
 	}
 	return w
 }

@@ -21,7 +21,10 @@ type state struct {
 
 func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 	s.note = d.Notes()[l.Name]
-	gateways := egress.Gateways(snap, l.Egress, d.Alive)
+	gateways := egress.Hear(l.Egress, egress.Gateways(snap, l.Egress, d.Alive), func(id cluster.NodeID) (heard, known bool) {
+		heard, known = d.Hear(id)
+		return heard || !known, true // who is asked just now is no problem yet
+	})
 	h, _ := cluster.Get[cluster.EgressHolder](snap, l.Name)
 	say := func(format string, a ...any) { s.notes = append(s.notes, fmt.Sprintf(format, a...)) }
 	c := egress.Case{Self: d.Self, Egress: l.Egress, Gateways: gateways, Holder: h.Host}

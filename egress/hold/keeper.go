@@ -37,6 +37,9 @@ type Config struct {
 	Replica Replica
 	// Alive reports whether a host answers, without doubt.
 	Alive func(cluster.NodeID) bool
+	// Hear reports whether a host has answered since this one was last stalled, or its agent started, and whether that is
+	// known: it may have been asked just now.
+	Hear func(cluster.NodeID) (heard, known bool)
 	// Serve declares by which addresses subnets leave here (nat.NAT.Serve); Placed returns when the switch heeds what
 	// Serves says (overlay.Overlay.Pass).
 	Serve  func([]nat.Source) error
@@ -94,11 +97,15 @@ type Keeper struct {
 
 // seen is what the last round was about.
 type seen struct {
-	snap  *cluster.Snapshot
-	alive []bool    // the cluster's hosts
-	due   time.Time // of the next round, if nothing changes before
-	busy  bool      // there is something to look after
+	snap   *cluster.Snapshot
+	alive  []bool           // the cluster's hosts
+	voters []cluster.NodeID // the gateways of what wants a quorum
+	heard  []hearing        // of these
+	due    time.Time        // of the next round, if nothing changes before
+	busy   bool             // there is something to look after
 }
+
+type hearing struct{ heard, known bool }
 
 // held is what is remembered of an egress from one round to the next.
 type held struct {
@@ -195,7 +202,7 @@ func (k *Keeper) Notes() map[string]Note {
 }
 
 func (k *Keeper) cases(snap *cluster.Snapshot) []egress.Case {
-	return egress.Cases(snap, k.cfg.Self, k.cfg.Alive)
+	return egress.Cases(snap, k.cfg.Self, k.cfg.Alive, k.cfg.Hear)
 }
 
 // Run holds and lets go until ctx is done, and leaves what it holds.
@@ -228,25 +235,39 @@ func (k *Keeper) step(ctx context.Context, snap *cluster.Snapshot, now time.Time
 	for n := range cluster.All[cluster.Node](snap) {
 		alive = append(alive, k.cfg.Alive(n.ID))
 	}
-	if snap != k.seen.snap || !slices.Equal(alive, k.seen.alive) || k.seen.busy && !now.Before(k.seen.due) {
-		next, busy := k.round(ctx, snap, now)
-		k.seen = seen{snap, alive, now.Add(next), busy}
+	var heard []hearing
+	for _, id := range k.seen.voters {
+		is, known := k.cfg.Hear(id)
+		heard = append(heard, hearing{is, known})
+	}
+	if snap != k.seen.snap || !slices.Equal(alive, k.seen.alive) || !slices.Equal(heard, k.seen.heard) || k.seen.busy && !now.Before(k.seen.due) {
+		next, voters, busy := k.round(ctx, snap, now)
+		k.seen = seen{snap: snap, alive: alive, due: now.Add(next), busy: busy}
+		for _, g := range voters {
+			k.seen.voters, k.seen.heard = append(k.seen.voters, g.ID), append(k.seen.heard, hearing{!g.Unheard, !g.Asked})
+		}
 	}
 	return k.seen.busy
 }
 
-// round does what is to be done now, and returns when the next one is due, if there is something to look after.
-func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Time) (next time.Duration, busy bool) {
+// round does what is to be done now, and returns when the next one is due, if there is something to look after, and the
+// gateways of which more than half must be heard for something.
+func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Time) (next time.Duration, voters []egress.Gateway, busy bool) {
 	cases := k.cases(snap)
 	if len(cases) == 0 && k.clean {
-		return idle, false
+		return idle, nil, false
+	}
+	for _, c := range cases {
+		if c.Egress.Quorum {
+			voters = append(voters, c.Gateways...)
+		}
 	}
 	view, err := k.cfg.LAN.Look()
 	if err != nil {
 		for _, c := range cases {
 			k.note(c, Note{Err: err})
 		}
-		return idle, true
+		return idle, voters, true
 	}
 	next = idle
 	names, routed := map[string]bool{}, k.cfg.Routed()
@@ -271,7 +292,7 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 		next = tick
 	}
 	k.clean = len(cases) == 0 && err == nil && len(k.sources) == 0
-	return next, len(cases) > 0 || len(k.sources) > 0
+	return next, voters, len(cases) > 0 || len(k.sources) > 0
 }
 
 // forget drops what is remembered of egresses that there are no more.
@@ -290,6 +311,7 @@ func (k *Keeper) forget(names map[string]bool) {
 // one does what is to be done about one egress, and returns when it is to be looked at again.
 func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now time.Time) (next time.Duration) {
 	c.Has = p.ours() || k.Serves(c.Egress.Name)
+	c.Here, c.Young = p.here(), now.Sub(k.started) <= patience
 	verdict, nth := c.Judge()
 	if verdict != egress.Take {
 		h.since = time.Time{}

@@ -33,20 +33,22 @@ var (
 
 // world is a keeper on a LAN, and what it does, in order.
 type world struct {
-	t      *testing.T
-	k      *Keeper
-	r      *replica.Replica
-	now    time.Time
-	dead   map[cluster.NodeID]bool
-	place  lan.Place
-	at     netip.Addr       // that place is about; none: mail
-	left   []netip.Addr     // ours as well
-	who    net.HardwareAddr // that answers for the address
-	mu     sync.Mutex       // of what is above and of did: egresses are seen to beside each other, and it is also asked beside the rounds
-	did    []string
-	looks  int    // at the LAN
-	leaves string // the address that NAT gives
-	fails  error  // of NAT
+	t       *testing.T
+	k       *Keeper
+	r       *replica.Replica
+	now     time.Time
+	dead    map[cluster.NodeID]bool
+	unheard map[cluster.NodeID]bool
+	place   lan.Place
+	at      netip.Addr       // that place is about; none: mail
+	left    []netip.Addr     // ours as well
+	who     net.HardwareAddr // that answers for the address
+	mu      sync.Mutex       // of what is above and of did: egresses are seen to beside each other, and it is also asked beside the rounds
+	did     []string
+	looks   int    // at the LAN
+	leaves  string // the address that NAT gives
+	fails   error  // of NAT
+	asked   bool   // just now, so that it is not known who is heard
 }
 
 func (w *world) Look() (View, error)               { w.looks++; return w, nil }
@@ -123,7 +125,7 @@ func newWorld(t *testing.T, gateways ...string) *world {
 	w := &world{t: t, dead: map[cluster.NodeID]bool{}, place: lan.Place{NIC: "eth0", MAC: ownMAC}}
 	w.r = replicatest.New(t, self, cluster.Network{Name: "blue", VNID: 5}, cluster.Subnet{Prefix: subnet, Network: "blue"}, cluster.Node{ID: self, Name: "host1"},
 		cluster.Egress{Name: "mail", Networks: []string{"blue"}, Addrs: []netip.Addr{mail}, Gateways: gateways})
-	w.k = New(Config{Self: self, Replica: w.r, Alive: func(id cluster.NodeID) bool { return !w.dead[id] }, LAN: w, Log: slog.New(slog.DiscardHandler)})
+	w.k = New(Config{Self: self, Replica: w.r, Alive: func(id cluster.NodeID) bool { return !w.dead[id] }, Hear: func(id cluster.NodeID) (heard, known bool) { return !w.unheard[id] && !w.dead[id], !w.asked }, LAN: w, Log: slog.New(slog.DiscardHandler)})
 	w.now = w.k.started.Add(patience + 1)
 	w.k.Begin(w.serve, w.placed)
 	w.did = nil
@@ -281,6 +283,54 @@ func TestBegin(t *testing.T) {
 	w.fails = errors.New("no iptables")
 	if w.round(); w.holder() != "" || w.place.Here || w.k.Serves("mail") {
 		t.Errorf("it holds the address without NAT: %q, %+v", w.holder(), w.place)
+	}
+}
+
+// TestQuorum: a holder with a quorum that was stalled lets go if the others do not tell at once that they are there, and takes
+// the address again when they do; an agent that goes on with what the one before it had waits a moment for them.
+func TestQuorum(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	third := cluster.NodeID("0000000000000003")
+	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2"})
+	replicatest.Hear(t, w.r, third, cluster.Node{ID: third, Name: "host3"})
+	w.put(cluster.Egress{Name: "mail", Networks: []string{"blue"}, Addrs: []netip.Addr{mail}, Gateways: []string{"host1", "host2", "host3"}, Quorum: true},
+		cluster.EgressHolder{Egress: "mail", Host: self})
+	step := func() {
+		w.k.step(t.Context(), w.r.Snapshot(), w.now)
+		w.now = w.now.Add(tick)
+	}
+	if step(); !w.place.Here {
+		t.Fatal("it does not take it")
+	}
+	w.unheard, w.asked = map[cluster.NodeID]bool{other: true, third: true}, true
+	if step(); !w.place.Here || !w.k.Serves("mail") {
+		t.Error("it lets go before the others can have said that they are there")
+	}
+	w.asked = false
+	if step(); w.place.Here || w.k.Serves("mail") {
+		t.Error("it holds the address, and has heard nobody since it was stalled")
+	}
+	w.now = w.now.Add(time.Minute)
+	if step(); w.place.Here {
+		t.Error("it takes the address, and has heard nobody since it was stalled")
+	}
+	w.unheard = map[cluster.NodeID]bool{third: true}
+	if step(); !w.place.Here || !w.k.Serves("mail") {
+		t.Error("it has heard another one of three, and does not hold the address")
+	}
+
+	w.unheard = map[cluster.NodeID]bool{other: true, third: true}
+	next := New(w.k.cfg)
+	next.Begin(w.serve, w.placed)
+	for _, young := range []bool{true, false} {
+		next.started = w.now
+		if !young {
+			w.now = w.now.Add(patience + 1)
+		}
+		next.round(t.Context(), w.r.Snapshot(), w.now)
+		if w.place.Here != young || next.Serves("mail") != young {
+			t.Errorf("the agent is young: %v, and it holds the address: %v", young, w.place.Here)
+		}
 	}
 }
 

@@ -53,13 +53,15 @@ const (
 func (w *Firewall) Run(ctx context.Context) error {
 	var seen string
 	var rested time.Time // when they may be read again
+	var generations nat.Generations
+	defer generations.Close()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-pulse.After(firewallTick):
 		}
-		now := firewallPrint() + w.subjects()
+		now := firewallPrint(&generations) + w.subjects()
 		begin := time.Now()
 		if now == seen {
 			w.still(begin)
@@ -84,13 +86,13 @@ func (w *Firewall) subjects() string {
 
 // firewallPrint changes with any change of the rules that the kernel tells; "" and the time
 // where it does not, as with legacy tables.
-func firewallPrint() string {
+func firewallPrint(generations *nat.Generations) string {
 	for _, file := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
 		if text, _ := os.ReadFile(file); len(bytes.TrimSpace(text)) > 0 { // absent: no such tables
 			return time.Now().String()
 		}
 	}
-	generation, err := nat.Generation()
+	generation, err := generations.Now()
 	if err != nil {
 		return ""
 	}

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/coreos/go-iptables/iptables"
@@ -43,6 +44,7 @@ func (n *NAT) fingerprint() (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out strings.Builder
+	generation := sync.OnceValues(n.generations.Now) // that of both families
 	for _, f := range families {
 		if n.open[f] == nil {
 			continue
@@ -55,7 +57,7 @@ func (n *NAT) fingerprint() (string, error) {
 			return "", err
 		}
 		if mode == nfTables || n.elsewhere[f] {
-			gen, err := Generation()
+			gen, err := generation()
 			if err != nil && mode == nfTables {
 				return "", err
 			}
@@ -103,6 +105,9 @@ func (n *NAT) mode(f iptables.Protocol) (backend, error) {
 	n.modes[f] = m
 	return m, nil
 }
+
+// Generations tells it again and again.
+type Generations = nft.Generations
 
 // Generation returns the number of the nf_tables ruleset of this namespace (nft.Conn.Generation).
 func Generation() (uint32, error) {

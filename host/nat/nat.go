@@ -85,7 +85,8 @@ type NAT struct {
 	here      map[netip.Addr]bool          // this host's addresses; nil: nobody wants to know
 	absent    atomic.Pointer[[]netip.Addr] // see Absent
 	// modes is what each family's iptables works on.
-	modes map[iptables.Protocol]backend
+	modes       map[iptables.Protocol]backend
+	generations Generations // for Run
 	// glance is how often Run looks whether anything changed (a system call or two).
 	glance time.Duration
 }

@@ -99,3 +99,33 @@ func FuzzAttributes(f *testing.F) {
 		_ = attribute(b, unix.NFTA_RULE_HANDLE)
 	})
 }
+
+// TestGenerations: the number is asked for again and again by one socket, and changes with the rules.
+func TestGenerations(t *testing.T) {
+	linktest.New(t).Do(func() {
+		c, err := Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		var g Generations
+		defer g.Close()
+		last := uint32(0)
+		for i := range 5 {
+			now, err := g.Now()
+			if want, _ := c.Generation(); err != nil || now != want || i > 0 && now == last {
+				t.Errorf("generation %d, %v; it is %d, and was %d", now, err, want, last)
+			}
+			last = now
+			if err := c.Do(drops.Anew()); err != nil {
+				t.Fatal(err)
+			}
+			if i == 2 {
+				g.Close()
+			}
+		}
+		if n := testing.AllocsPerRun(20, func() { _, _ = g.Now() }); n > 20 {
+			t.Errorf("a question costs %v allocations", n)
+		}
+	})
+}

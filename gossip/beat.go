@@ -67,9 +67,7 @@ func (b *beater) loop(ctx context.Context) {
 			if next = next.Add(every); next.Before(now) {
 				next = now.Add(b.cfg.again(every))
 			}
-			if b.cfg.Pulse != nil {
-				b.spreader.pace.beat()
-			}
+			b.spreader.pace.beat(b.cfg.Pulse != nil)
 		}
 		before = silent
 		b.meeter.absent(absent, b.watch.unheard(), now)
@@ -97,15 +95,10 @@ func (b *beater) send(to, silent []nodeID) {
 			nodes = append(nodes, n)
 		}
 	}
-	if b.post.writes() < protoBeats { // since the ring was made
+	if len(nodes) == 0 || b.post.writes() < protoBeats { // since the ring was made
 		return
 	}
-	sealed := b.post.sealAs(protoBeats, kindBeat, b.watch.say(silent).encode())
-	for _, n := range nodes {
-		if err := b.post.packet(n, sealed); err != nil {
-			b.log.Debug("beat", "host", n.Name, "err", err)
-		}
-	}
+	b.post.same(nodes, b.post.sealAs(protoBeats, kindBeat, b.watch.say(silent).encode()))
 }
 
 // heardBeat takes a host's beat.

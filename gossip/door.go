@@ -29,6 +29,7 @@ type door struct {
 	guests   *guests
 	opener   *opener
 	refusals chan struct{}
+	beats    func(b []byte, pushPull bool) // where an envelope with a beat goes: inbox.receive
 
 	mu      sync.Mutex
 	trusted map[netip.Addr]time.Time // since when

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/rand"
 	"encoding/binary"
 	"io"
 	"sync"
@@ -93,19 +94,37 @@ func (o *opener) aead(key []byte) cipher.AEAD {
 
 // opens reports whether a key opens what is sealed. scratch is room that it may use.
 func (o *opener) opens(keys [][]byte, sealed, with, scratch []byte) bool {
+	_, ok := o.open(keys, sealed, with, scratch)
+	return ok
+}
+
+// open returns what is sealed, in scratch if that is large enough, and whether a key opens it.
+func (o *opener) open(keys [][]byte, sealed, with, scratch []byte) (plain []byte, ok bool) {
 	if len(sealed) < sealedLeast || sealed[0] > 1 {
-		return false
+		return nil, false
 	}
 	for _, k := range keys {
 		a := o.aead(k)
 		if a == nil {
 			continue
 		}
-		if _, err := a.Open(scratch[:0], sealed[1:sealedHead], sealed[sealedHead:], with); err == nil {
-			return true
+		if plain, err := a.Open(scratch[:0], sealed[1:sealedHead], sealed[sealedHead:], with); err == nil {
+			return plain, true
 		}
 	}
-	return false
+	return nil, false
+}
+
+// seal seals a packet as memberlist does: version 1 | nonce | what is sealed.
+func (o *opener) seal(key, plain []byte) []byte {
+	a := o.aead(key)
+	if a == nil {
+		return nil
+	}
+	b := make([]byte, sealedHead, sealedHead+len(plain)+a.Overhead())
+	b[0] = 1
+	_, _ = rand.Read(b[1:]) // never fails
+	return a.Seal(b, b[1:sealedHead], plain, nil)
 }
 
 // opensFrame is opens of a stream's message.

@@ -82,8 +82,8 @@ func (g *Gossip) furnish(state State) {
 	g.presence = newPresence(c, served, func() { poke(dial) })
 	g.roster = newRoster(c, g.presence, g.watch)
 	g.refusals = newRefusals(c, &g.judge.strangers)
-	g.post = &post{core: c, presence: g.presence, roster: g.roster}
 	g.door = newDoor(c, g.roster, g.keyring)
+	g.post = &post{core: c, presence: g.presence, roster: g.roster, door: g.door}
 
 	g.caller = &caller{core: c, roster: g.roster, post: g.post, calls: newCallTable()}
 	g.prover = &prover{core: c, roster: g.roster, caller: g.caller, run: rand.Uint64(), silences: silences{of: map[string]time.Time{}}}
@@ -113,6 +113,7 @@ func (g *Gossip) furnish(state State) {
 		core: c, presence: g.presence, roster: g.roster, refusals: g.refusals,
 		merger: g.merger, comparer: g.comparer, beater: g.beater, server: g.server, caller: g.caller,
 	}
+	g.door.beats = g.inbox.receive
 }
 
 // listenAdvice says what to do about an address that cannot be listened on.

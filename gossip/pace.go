@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// idleRounds times as long as with news is the time between memberlist's rounds of gossip without: that of its
-	// own LAN configuration. What it spreads without our knowing, a suspicion, waits for that.
-	idleRounds = 10
+	// idleRounds times as long as with news is the time between memberlist's rounds of gossip without.
+	idleRounds = 50
 	// newsRounds are the short rounds after the last news: enough for what memberlist itself spreads of it,
 	// each piece 16 times in the largest clusters and to 16 hosts a round.
 	newsRounds = 25
@@ -26,22 +25,28 @@ type pace struct {
 	probe time.Duration // between memberlist's probes
 
 	mu     sync.Mutex
-	ticker *time.Ticker // nil: memberlist's is not known, and it stays with short rounds
-	probes *time.Ticker // memberlist's, until it is in step
-	news   time.Time    // the last
+	ticker *time.Ticker                     // nil: memberlist's is not known, and it stays with short rounds
+	own    *memberlist.TransmitLimitedQueue // of what memberlist spreads itself
+	probes *time.Ticker                     // memberlist's, until it is in step
+	news   time.Time                        // the last
 	long   bool
 	step   bool // the long rounds come with the beats
 }
 
-// find finds memberlist's ticker of gossip, which is its second one, behind that of its probes. Where a later
+// find finds memberlist's ticker of gossip, which is its second one, behind that of its probes, and its queue. Where a later
 // memberlist has none there, that is said by false, which fails the tests.
 func (p *pace) find(ml *memberlist.Memberlist) bool {
 	f := reflect.ValueOf(ml).Elem().FieldByName("tickers")
 	if !f.IsValid() || f.Type() != reflect.TypeFor[[]*time.Ticker]() || f.Len() != 2 {
 		return false
 	}
+	queue := reflect.ValueOf(ml).Elem().FieldByName("broadcasts")
+	if !queue.IsValid() || queue.Type() != reflect.TypeFor[*memberlist.TransmitLimitedQueue]() {
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.own = *(**memberlist.TransmitLimitedQueue)(unsafe.Pointer(queue.UnsafeAddr()))
 	tickers := *(*[]*time.Ticker)(unsafe.Pointer(f.UnsafeAddr()))
 	p.probes, p.ticker = tickers[0], tickers[1]
 	p.news = time.Now() // what a host says of itself as it starts
@@ -52,6 +57,10 @@ func (p *pace) find(ml *memberlist.Memberlist) bool {
 func (p *pace) hurry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.hurryLocked()
+}
+
+func (p *pace) hurryLocked() {
 	p.news = time.Now()
 	if p.long {
 		p.ticker.Reset(p.short)
@@ -59,11 +68,18 @@ func (p *pace) hurry() {
 	}
 }
 
-// beat is called when this host has beaten, if it keeps to a pulse. From then on memberlist's probes and its long rounds, which are as far
-// apart as beats or a multiple of that, come just behind beats: the processor is awake then.
-func (p *pace) beat() {
+// beat is called when this host has beaten. What memberlist has to spread of its own, as a suspicion, of which it tells nobody, waits
+// no longer than that. If the host keeps to a pulse memberlist's probes and its long rounds, which are as far apart as beats or a multiple
+// of that, come just behind beats from then on: the processor is awake then.
+func (p *pace) beat(pulse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.own != nil && p.own.NumQueued() > 0 {
+		p.hurryLocked()
+	}
+	if !pulse {
+		return
+	}
 	if p.probes != nil {
 		p.probes.Reset(p.probe)
 		p.probes = nil

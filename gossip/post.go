@@ -12,9 +12,11 @@ import (
 // post is how this host writes to others: through memberlist, in the version that they read.
 type post struct {
 	*core
-	presence *presence
-	roster   *roster
-	ml       *memberlist.Memberlist // there when this host listens
+	presence  *presence
+	roster    *roster
+	door      *door                  // has the keys
+	ml        *memberlist.Memberlist // there when this host listens, as is transport
+	transport *transport
 }
 
 // writes is the version for members.
@@ -29,6 +31,16 @@ func (p *post) sealAs(version uint8, k kind, body []byte) []byte {
 
 // packet sends what may be lost.
 func (p *post) packet(to *memberlist.Node, b []byte) error { return p.ml.SendBestEffort(to, b) }
+
+// same sends the same to several hosts, which may be lost: memberlist would seal it for each of them, with a cipher of its own.
+func (p *post) same(to []*memberlist.Node, b []byte) {
+	sealed := p.door.opener.seal(p.door.keyring.keys.GetPrimaryKey(), append([]byte{userPacket}, b...))
+	for _, n := range to {
+		if _, err := p.transport.WriteToAddress(sealed, n.FullAddress()); err != nil {
+			p.log.Debug("send", "host", n.Name, "err", err)
+		}
+	}
+}
 
 // sendTries is how often a stream is opened that nobody answers.
 const sendTries = 3

@@ -2,6 +2,8 @@ package gossip
 
 import (
 	"bytes"
+	"encoding/binary"
+	"hash/crc32"
 	"net/netip"
 	"testing"
 
@@ -50,5 +52,51 @@ func BenchmarkScreen(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.pass(p)
+	}
+}
+
+// TestBeatsAreHeardAtOnce: a beat, as this program seals it and as memberlist did for older ones, is heard without
+// memberlist, and once; all else is for memberlist.
+func TestBeatsAreHeardAtOnce(t *testing.T) {
+	s := newTestScreen(t)
+	var heard [][]byte
+	s.door.beats = func(b []byte, _ bool) { heard = append(heard, bytes.Clone(b)) }
+	from, err := parseNode(hostID(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(k kind, body []byte) []byte {
+		return append([]byte{userPacket}, envelope{protoMax, k, "alpha", from, body}.encode()...)
+	}
+	checked := func(b []byte) []byte {
+		return append(binary.BigEndian.AppendUint32([]byte{checkedPacket}, crc32.ChecksumIEEE(b)), b...)
+	}
+	beats := said(kindBeat, beat{number: 7}.encode())
+	broken := checked(beats)
+	broken[2]++
+	for _, c := range []struct {
+		what  string
+		plain []byte
+		beat  bool
+	}{
+		{"a beat", beats, true},
+		{"a beat with a checksum", checked(beats), true},
+		{"a beat with another checksum", broken, false},
+		{"a summary", said(kindSum, nil), false},
+		{"a ping", []byte{0, 1, byte(kindBeat)}, false},
+		{"nothing", nil, false},
+		{"little", []byte{userPacket, 3}, false},
+	} {
+		heard = nil
+		passed := s.pass(s.door.opener.seal(testKey, c.plain))
+		if passed == c.beat || len(heard) != map[bool]int{true: 1}[c.beat] {
+			t.Errorf("%s is for memberlist: %v, and was heard %d times", c.what, passed, len(heard))
+		}
+		if c.beat && !bytes.Equal(heard[0], beats[1:]) {
+			t.Errorf("%s: heard %x, said %x", c.what, heard[0], beats[1:])
+		}
+	}
+	if sealed := s.door.opener.seal(bytes.Repeat([]byte{7}, 32), beats); !s.pass(sealed) || len(heard) > 0 {
+		t.Error("a beat with another key is heard")
 	}
 }

@@ -140,11 +140,11 @@ func (s *sockets) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 
 // WriteTo implements memberlist.Transport.
 func (s *sockets) WriteTo(b []byte, addr string) (time.Time, error) {
-	to, err := net.ResolveUDPAddr("udp", addr)
+	to, err := netip.ParseAddrPort(addr) // memberlist has but addresses
 	if err != nil {
 		return time.Time{}, err
 	}
-	_, err = s.udp.WriteTo(b, to)
+	_, err = s.udp.WriteToUDPAddrPort(b, netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
 	return time.Now(), err
 }
 

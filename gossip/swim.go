@@ -32,7 +32,7 @@ func (g *Gossip) listen() error {
 		mc.AdvertisePort = mc.BindPort
 	}
 	t := newTransport(g.door, inner)
-	mc.Transport, g.trier.transport = t, t
+	mc.Transport, g.trier.transport, g.post.transport = t, t, t
 	var err error
 	if g.ml, err = memberlist.Create(mc); err != nil {
 		_ = t.Shutdown()

@@ -42,6 +42,7 @@ import (
 	"github.com/grapevine-net/grapevine/observe/rulecount"
 	"github.com/grapevine-net/grapevine/observe/trace"
 	"github.com/grapevine-net/grapevine/observe/traffic"
+	"github.com/grapevine-net/grapevine/overlay/ike"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/reach/follow"
@@ -67,6 +68,7 @@ type Agent struct {
 	prober  *probe.Prober
 	alloc   *ipam.Allocator
 	secure  *secure.Keeper // nil: nothing is encrypted, which cannotEncrypt says why
+	ike     *ike.Keeper    // nil: nobody exchanges keys for IPsec, or who does is not told by this agent
 	// cannotEncrypt is why this host has no part in encrypted networks.
 	cannotEncrypt error
 	plane         *plane.Plane

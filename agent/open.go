@@ -29,6 +29,7 @@ import (
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
+	"github.com/grapevine-net/grapevine/overlay/ike"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/pulse"
@@ -67,6 +68,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return err
 	}
 	if err := a.openSecure(); err != nil {
+		return err
+	}
+	if err := openIKE(a); err != nil {
 		return err
 	}
 	a.reached = a.newReached()
@@ -120,8 +124,11 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	if a.secure != nil {
 		a.secure.Follow(a.replica)
 	}
+	if a.ike != nil {
+		a.ike.Follow(a.replica)
+	}
 	a.plane, err = plane.New(plane.Config{
-		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
+		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Exchanges: a.ike.State, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names:  plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
 		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: exposing{a}.heed().Heeds,
 	})
@@ -221,6 +228,9 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	}
 	n.KnowsEncrypted, n.Edge, n.Encap = true, a.cfg.Edge(), a.cfg.Encapsulation().Mark()
 	n.HoldsIPv6, n.LabelEgress = true, true
+	if a.ike != nil {
+		n.IPsec = a.ike.Public()
+	}
 	n.Exposes = n.Enforces > 0 // both need a switch that tracks connections
 	switch {
 	case a.secure == nil:
@@ -252,6 +262,19 @@ func (a *Agent) openSecure() error {
 		Tell: func() error { return a.member.Joiner.DescribeAgain() }, All: a.cfg.Encrypts(), Underlay: a.underlay, Run: a.cfg.Run, Log: a.log.With("room", "secure"),
 	})
 	return nil
+}
+
+// openIKE reads the key that this host's strongSwan has, if it is to be told of the others.
+func openIKE(a *Agent) error {
+	if !a.cfg.ByStrongSwan() {
+		return nil
+	}
+	key, err := identity.LoadIPsec(a.cfg.State)
+	if err != nil {
+		return err
+	}
+	a.ike, err = ike.New(ike.Config{Self: a.self(), Key: key, Here: plane.Here(a.cfg, a.underlay), Port: a.cfg.VXLANPort, Log: a.log.With("room", "ike")})
+	return err
 }
 
 // wire is what VXLAN goes by: the underlay, or what encrypts.

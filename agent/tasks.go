@@ -80,7 +80,10 @@ func (a *Agent) tasks() []Task {
 				return slices.Concat(a.plane.Problems(ctx, l.gone.Endpoints), l.gone.Problems, a.plane.AbsentSources(l.snap))
 			}},
 		{Name: "encryption", Doctor: "encryption",
-			Problems: func(_ context.Context, l look) []api.Problem { return a.plane.EncryptionProblems(l.snap) }, Fine: encrypted(a.plane.Encryption())},
+			Run: a.ike.Run,
+			Problems: func(_ context.Context, l look) []api.Problem {
+				return slices.Concat(a.ike.Problems(l.snap), a.plane.EncryptionProblems(l.snap))
+			}, Fine: encrypted(a.plane.Encryption())},
 		{Name: "clients", Run: a.clients.run, Doctor: "clients",
 			Problems: func(_ context.Context, l look) []api.Problem { return a.clients.problems(l) }, Fine: a.clients.State()},
 		{Name: "rival", Run: a.plane.WatchRival},

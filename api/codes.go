@@ -55,12 +55,12 @@ const (
 	UnderlayCut     Code = "underlay-cut"
 	GossipTCP       Code = "gossip-tcp"
 	GossipUDP       Code = "gossip-udp"
-	VXLANLost       Code = "vxlan-lost"
+	EncapLost       Code = "encap-lost"
 	EncryptedLost   Code = "encrypted-lost"
 	KeysStalled     Code = "keys-stalled"
-	VXLANNarrow     Code = "vxlan-narrow"
-	VXLANSource     Code = "vxlan-source"
-	VXLANPortShared Code = "vxlan-port-shared"
+	EncapNarrow     Code = "encap-narrow"
+	EncapSource     Code = "encap-source"
+	EncapPortShared Code = "encap-port-shared"
 	EncryptionFails Code = "encryption-fails"
 	HostUnencrypted Code = "host-unencrypted"
 	IPsecMissing    Code = "ipsec-missing"
@@ -142,12 +142,12 @@ var Kinds = []Kind{
 	{UnderlayCut, Fault, "this host itself is cut off from all others", "mend its own network: cable, address, switch"},
 	{GossipTCP, Fault, "gossip's TCP port does not pass to a host", "let TCP 7947 pass between the two, both ways"},
 	{GossipUDP, Warning, "gossip's UDP port does not pass to a host", "let UDP 7947 pass between the two, both ways"},
-	{VXLANLost, Fault, "containers' packets are lost between this host and another", "let UDP pass to the port of VXLAN or Geneve between the two, both ways (`grapevine status` names it); `grapevine doctor` says where they end"},
+	{EncapLost, Fault, "containers' packets are lost between this host and another", "let UDP pass to the port of VXLAN or Geneve between the two, both ways (`grapevine status` names it); `grapevine doctor` says where they end"},
 	{EncryptedLost, Fault, "what encrypted networks send is lost between this host and another", "let UDP 7948 pass between the two, both ways; `kill` the process wireguard-device of a host where it hangs: the agent begins another one"},
 	{KeysStalled, Warning, "`grapevine keys wireguard` has begun and waits for a host", "start that host's agent, or let UDP 7950 pass; a host where another program has that port says so"},
-	{VXLANNarrow, Fault, "large packets of containers are lost between this host and another", "make the path carry them, or set GRAPEVINE_MTU on every host"},
-	{VXLANSource, Fault, "VXLAN packets leave this host with another source than its VTEP", "`ip route replace`, as `status` prints it, or GRAPEVINE_ADVERTISE"},
-	{VXLANPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},
+	{EncapNarrow, Fault, "large packets of containers are lost between this host and another", "make the path carry them, or set GRAPEVINE_MTU on every host"},
+	{EncapSource, Fault, "what containers send leaves this host, wrapped, with another source than its VTEP", "`ip route replace`, as `status` prints it, or GRAPEVINE_ADVERTISE"},
+	{EncapPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},
 	{EncryptionFails, Fault, "what goes to other hosts cannot be encrypted, and is not sent", "it says what is missing; `/run/grapevine/wireguard.log` is the log of WireGuard's process"},
 	{HostUnencrypted, Fault, "of two hosts one encrypts and the other does not or cannot: they have no way to each other, or none in encrypted networks", "the same GRAPEVINE_ENCRYPTION on every host, and what it says that one lacks: [encryption.md](../use/encryption.md)"},
 	{IPsecMissing, Fault, "VXLAN is to go by IPsec, and no policy of this host's protects it on the way to a host", "have policies for it, each way, or GRAPEVINE_IPSEC=off on every host: [encryption.md](../use/encryption.md#ipsec)"},

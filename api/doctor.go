@@ -25,7 +25,7 @@ const (
 
 // Check is one thing that was looked at.
 type Check struct {
-	Subject string  `json:"check"` // "vxlan", "firewall", ...
+	Subject string  `json:"check"` // "encap", "firewall", ...
 	Verdict Verdict `json:"verdict"`
 	// Code is that of the problem, if status names it as well.
 	Code Code   `json:"code,omitempty"`

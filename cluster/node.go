@@ -67,6 +67,9 @@ type Node struct {
 	// Encap is how what containers send to the host is wrapped, if not in VXLAN (encap.Of). Nothing goes between hosts that
 	// do it otherwise. An agent that does not know of this sends VXLAN to VXLANPort, where the host takes none.
 	Encap string `cbor:"29,keyasint,omitempty"`
+	// IPsec is the host's public key for IPsec (ECDSA, SubjectPublicKeyInfo of RFC 5280): the others' strongSwan knows it by
+	// that. Empty: its policies and keys are somebody else's, or it has none.
+	IPsec []byte `cbor:"30,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of
@@ -117,6 +120,7 @@ func (n Node) validate() error {
 		optional("encapsulation", n.Encap),
 		reaches(n.Reaches),
 		n.validateWireGuard(),
+		n.validateIPsec(),
 	)
 }
 

@@ -107,3 +107,13 @@ func (n Node) validateWireGuard() error {
 	}
 	return errors.Join(unicast("address of WireGuard", n.WireGuardAt.Addr()), unicast("second address of WireGuard", n.Turn.SecondAt.Addr()))
 }
+
+// maxIPsec is more than a public key takes that a host gives.
+const maxIPsec = 200
+
+func (n Node) validateIPsec() error {
+	if len(n.IPsec) > maxIPsec {
+		return fmt.Errorf("IPsec key of %d bytes, at most %d", len(n.IPsec), maxIPsec)
+	}
+	return nil
+}

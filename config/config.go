@@ -63,7 +63,7 @@ type Config struct {
 	// Encryption is off, networks (those that are said to be) or all; WireGuardPort is where this host takes what is encrypted for it (UDP).
 	Encryption    string
 	WireGuardPort uint16
-	// IPsec is off or require.
+	// IPsec is off, require or strongswan.
 	IPsec string
 	// ClientPort is where this host lets clients in (UDP), if it has any.
 	ClientPort uint16
@@ -125,8 +125,11 @@ const (
 // Encrypts says that nothing of containers is sent to other hosts, or taken from there, in the clear.
 func (c Config) Encrypts() bool { return c.Encryption == "all" }
 
-// NeedsIPsec says that VXLAN goes to other hosts by IPsec, whose policies somebody else keeps, or not at all.
-func (c Config) NeedsIPsec() bool { return c.IPsec == "require" }
+// NeedsIPsec says that VXLAN goes to other hosts by IPsec, whose policies and keys another program keeps, or not at all.
+func (c Config) NeedsIPsec() bool { return c.IPsec == "require" || c.ByStrongSwan() }
+
+// ByStrongSwan says that this host's strongSwan is told of the others, and exchanges keys with theirs.
+func (c Config) ByStrongSwan() bool { return c.IPsec == "strongswan" }
 
 // Encapsulation is how frames are wrapped on their way to other hosts.
 func (c Config) Encapsulation() encap.Kind {

@@ -162,7 +162,7 @@ func (c *Config) check() error {
 		return fmt.Errorf("all is to be encrypted (encryption is all), and what goes by %s (encap) is not yet: set encryption to networks or encap to vxlan, on every host", wrapped.Title)
 	}
 	if !wrapped.Secured() && c.NeedsIPsec() {
-		return fmt.Errorf("what goes to other hosts is to go by IPsec (ipsec is require), and with %s (encap) that was not tried yet: set ipsec to off or encap to vxlan, on every host", wrapped.Title)
+		return fmt.Errorf("what goes to other hosts is to go by IPsec (ipsec), and with %s (encap) that was not tried yet: set ipsec to off or encap to vxlan, on every host", wrapped.Title)
 	}
 	if c.Port == c.VXLANPort {
 		return fmt.Errorf("gossip (port) and %s (vxlan-port) both want UDP port %d: change one of them on every host", wrapped.Title, c.Port)
@@ -171,7 +171,7 @@ func (c *Config) check() error {
 		return fmt.Errorf("WireGuard (wireguard-port) wants UDP port %d, which gossip (port) or %s (vxlan-port) has: change one of them", c.WireGuardPort, wrapped.Title)
 	}
 	if c.Encrypts() && c.NeedsIPsec() {
-		return errors.New("VXLAN is to go by WireGuard (encryption is all) and by IPsec (ipsec is require), and one of the two is enough: take one of them away on every host")
+		return errors.New("VXLAN is to go by WireGuard (encryption is all) and by IPsec (ipsec), and one of the two is enough: take one of them away on every host")
 	}
 	// That of the default is no contradiction before there is a client, and the error is told then.
 	if c.ClientPort != defaultClientPort && (c.ClientPort == c.Port || c.ClientPort == c.VXLANPort || c.Encrypts() && c.ClientPort == c.WireGuardPort) {

@@ -154,9 +154,9 @@ var Table = []Setting{
 	{
 		Name: "ipsec", Default: "off",
 		Doc: "`require`: VXLAN leaves this host by IPsec, or not at all, and none is taken that did not come by it. The policies and keys are yours, or those of a daemon such as strongSwan (docs/use/encryption.md#ipsec). " +
-			"`off`: IPsec is nobody's concern here.",
+			"`strongswan`: the same, and the agent has this host's strongSwan exchange keys with those of all other hosts, by public keys from their records. `off`: IPsec is nobody's concern here.",
 		Shared: true,
-		set:    oneOf(func(c *Config) *string { return &c.IPsec }, "off", "require"),
+		set:    oneOf(func(c *Config) *string { return &c.IPsec }, "off", "require", "strongswan"),
 	},
 	{
 		Name: "client-port", Default: strconv.Itoa(defaultClientPort),

@@ -92,7 +92,7 @@ func (m *Leaver) Depart(ctx context.Context, managed string) {
 // that there is room. All tasks have ended.
 func (m *Leaver) Erase() error {
 	errs := []error{m.db.Close()}
-	for _, name := range []string{stateFile, "identity.json", "key", "keyring.json", identity.WireGuardFile, identity.SecondFile, identity.ClientsFile, "iptables"} {
+	for _, name := range []string{stateFile, "identity.json", "key", "keyring.json", identity.WireGuardFile, identity.SecondFile, identity.ClientsFile, identity.IPsecFile, "iptables"} {
 		if err := os.Remove(filepath.Join(m.cfg.State, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove this host's state: %w", err))
 		}

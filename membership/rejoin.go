@@ -154,7 +154,7 @@ func rejoinSteps(dir string, old identity.Identity, carry func(*store.DB) (func(
 		},
 		func() error { return errors.Join(os.Rename(fresh, state), store.SyncDir(dir)) },
 		func() error { // a key that somebody may have is no new host's
-			for _, file := range []string{identity.WireGuardFile, identity.SecondFile, identity.ClientsFile} {
+			for _, file := range []string{identity.WireGuardFile, identity.SecondFile, identity.ClientsFile, identity.IPsecFile} {
 				if err := os.Remove(filepath.Join(dir, file)); err != nil && !errors.Is(err, os.ErrNotExist) {
 					return err
 				}

@@ -63,7 +63,9 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	var enforce pipeline.Policy
 	var judged bool // by other rules than before
 	if !m.powerless {
-		enforce, judged = m.policies.follow(snap, self)
+		enforce, judged = m.policies.follow(snap, self, func(endpoint string) bool {
+			return m.snap == nil || slices.ContainsFunc(m.in.Ports, func(p pipeline.Port) bool { return p.Endpoint == endpoint })
+		})
 	}
 	ground := m.ground
 	switch {

@@ -295,6 +295,7 @@ func withoutEpochs(guards []pipeline.Guard) (out []pipeline.Guard) {
 		if g.Egress {
 			g.EgressEpoch = 1
 		}
+		g.Young = false // what there was before the plan differs
 		out = append(out, g)
 	}
 	return out

@@ -27,13 +27,15 @@ type enforcer struct {
 	out      pipeline.Policy
 	guarded  map[string]bool // endpoints
 	rejects  bool            // a rule does
+	ripe     time.Time       // when the first of the guards is young no more; zero: none is
 }
 
-// follow returns what the switch is to enforce. It reports whether that may be another policy than the last one.
-func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipeline.Policy, changed bool) {
+// follow returns what the switch is to enforce. It reports whether that may be another policy than the last one. there
+// says which endpoints the switch knows already.
+func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID, there func(endpoint string) bool) (out pipeline.Policy, changed bool) {
 	w, changed := p.world.Follow(snap, self)
 	answers, more := p.told.at(snap, self, time.Now())
-	if !changed {
+	if changed = changed || !p.ripe.IsZero() && !time.Now().Before(p.ripe); !changed {
 		if !more {
 			return p.out, false
 		}
@@ -41,7 +43,7 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipe
 		p.open(answers)
 		return p.out, !reflect.DeepEqual(before, p.out.Openings)
 	}
-	p.out, p.guarded, p.rejects = pipeline.Policy{}, nil, false
+	p.out, p.guarded, p.rejects, p.ripe = pipeline.Policy{}, nil, false, time.Time{}
 	if p.epochs == nil {
 		p.epochs = &epochs{}
 	}
@@ -63,19 +65,23 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID) (out pipe
 	}
 	p.guarded = make(map[string]bool, len(c.Guards))
 	for _, g := range c.Guards {
-		e, there := cluster.Get[cluster.Endpoint](snap, g.Endpoint)
+		e, known := cluster.Get[cluster.Endpoint](snap, g.Endpoint)
 		n, named := cluster.Get[cluster.Network](snap, e.Network)
-		if !there || !named || len(g.Addrs) == 0 || !g.Ingress && !g.Egress {
+		if !known || !named || len(g.Addrs) == 0 || !g.Ingress && !g.Egress {
 			continue // without a network it has no port either
 		}
 		guard := pipeline.Guard{
 			Endpoint: g.Endpoint, Addrs: g.Addrs, LinkLocal: linkLocals(e, n), VNID: n.VNID, Ingress: g.Ingress, Egress: g.Egress,
 		}
+		until := p.epochs.youth(g, there, time.Now())
+		if guard.Young = !until.IsZero(); guard.Young && (p.ripe.IsZero() || until.Before(p.ripe)) {
+			p.ripe = until
+		}
 		if g.Ingress {
-			guard.IngressEpoch = p.epochs.of(g, pipeline.Ingress, g.IngressPrint)
+			guard.IngressEpoch = p.epochs.of(g, pipeline.Ingress, g.IngressPrint, until)
 		}
 		if g.Egress {
-			guard.EgressEpoch = p.epochs.of(g, pipeline.Egress, g.EgressPrint)
+			guard.EgressEpoch = p.epochs.of(g, pipeline.Egress, g.EgressPrint, until)
 		}
 		p.out.Guards = append(p.out.Guards, guard)
 		p.guarded[g.Endpoint] = true
@@ -207,7 +213,13 @@ type Epoch struct {
 	Print     uint64
 	Number    uint16
 	Past      bool // there are no rules now
+	// Young: until when who called whom is not known, since these are the first rules of who had talked before.
+	Young time.Time
 }
+
+// youth is how long rules are young: conntrack forgets a datagram's connection sooner, on either datapath, and so does the NAT by
+// which somebody outside might go on with one.
+const youth = 3 * time.Minute
 
 // maxPast is how many numbers of addresses are kept that have no rules. Behind that go the lowest ones.
 const maxPast = 1024
@@ -256,8 +268,33 @@ func (e *epochs) note(one Epoch) {
 	delete(e.gone, at)
 }
 
+// youth is until when the rules of a guard are young, or zero; there is whether the endpoint was there before them.
+func (e *epochs) youth(g policy.Guard, there func(endpoint string) bool, now time.Time) (until time.Time) {
+	first := true
+	for _, a := range g.Addrs {
+		for _, d := range []pipeline.Direction{pipeline.Ingress, pipeline.Egress} {
+			one, known := e.known[epochKey{a, d}]
+			if known && !one.Past {
+				if first = false; one.Young.After(until) {
+					until = one.Young
+				}
+			}
+		}
+	}
+	end := now.Add(youth)
+	switch {
+	case first && there(g.Endpoint):
+		return end
+	case !until.After(now):
+		return time.Time{}
+	case until.After(end): // the clock was set back
+		return end
+	}
+	return until
+}
+
 // of is the epoch of a guard in a direction: the same as long as the rules are.
-func (e *epochs) of(g policy.Guard, d pipeline.Direction, print uint64) uint16 {
+func (e *epochs) of(g policy.Guard, d pipeline.Direction, print uint64, young time.Time) uint16 {
 	number, same := uint16(0), true
 	for i, a := range g.Addrs {
 		was, known := e.known[epochKey{a, d}]
@@ -276,7 +313,7 @@ func (e *epochs) of(g policy.Guard, d pipeline.Direction, print uint64) uint16 {
 		taken = slices.ContainsFunc(g.Addrs, func(a netip.Addr) bool { return e.known[epochKey{a, d}].Number == number })
 	}
 	for _, a := range g.Addrs {
-		e.note(Epoch{Addr: a, Direction: d, Print: print, Number: number})
+		e.note(Epoch{Addr: a, Direction: d, Print: print, Number: number, Young: young})
 	}
 	return number
 }

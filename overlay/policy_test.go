@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -173,6 +174,67 @@ func TestPlanPolicies(t *testing.T) {
 	}
 }
 
+// TestYoung: rules are young for a while if they are the first ones of who was there before, also for an agent that is started
+// meanwhile, and for one that hears of them at its start.
+func TestYoung(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	w.put(network("blue", 5), subnet("10.128.0.0/22", "blue", "10.128.0.1"))
+	db, later := labelled(endpoint(me, 'a', "blue", "10.128.0.7"), "app", "db"), labelled(endpoint(me, 'c', "blue", "10.128.0.8"), "app", "db")
+	w.put(db)
+	a := &agent{t: t, w: w, disk: &memory{}, ports: Ports{Endpoints: map[string]uint32{db.ID: 11, later.ID: 12}}}
+	a.start()
+	want := func(what, young string) {
+		t.Helper()
+		got := ""
+		for _, g := range a.enforced().Policy.Guards {
+			got += fmt.Sprintf("%s=%v ", g.Addrs[0], g.Young)
+		}
+		if got = strings.TrimSpace(got); got != young {
+			t.Errorf("%s: %s, want %s", what, got, young)
+		}
+	}
+	want("no rules", "")
+	w.by(third, policyOf("db", dbFromWeb))
+	want("the first rules", "10.128.0.7=true")
+	w.put(later)
+	want("a container that comes later", "10.128.0.7=true 10.128.0.8=false")
+	a.start()
+	want("after a start", "10.128.0.7=true 10.128.0.8=false")
+	w.by(third, policyOf("all", "{podSelector: {}, policyTypes: [Egress]}"))
+	want("more rules", "10.128.0.7=true 10.128.0.8=false")
+	past := func(by time.Duration) {
+		for _, one := range a.policies.epochs.known {
+			if !one.Young.IsZero() {
+				one.Young = one.Young.Add(-by)
+				a.policies.epochs.note(one)
+			}
+		}
+		if !a.policies.ripe.IsZero() {
+			a.policies.ripe = a.policies.ripe.Add(-by)
+		}
+	}
+	past(youth - time.Minute)
+	want("two minutes later", "10.128.0.7=true 10.128.0.8=false")
+	past(time.Minute)
+	want("when it is over", "10.128.0.7=false 10.128.0.8=false")
+	w.end(third, policyOf("db", dbFromWeb).Key())
+	w.end(third, policyOf("all", "").Key())
+	want("deleted", "")
+	a.start()
+	w.by(third, policyOf("db", dbFromWeb))
+	want("rules that came while no agent ran", "10.128.0.7=true 10.128.0.8=true")
+	past(-time.Hour) // the clock is set back
+	if until := a.policies.ripe; a.snap == nil || until.IsZero() {
+		t.Fatalf("until %s", until)
+	}
+	a.start()
+	want("a clock that was set back", "10.128.0.7=true 10.128.0.8=true")
+	if left := time.Until(a.policies.ripe); left > youth {
+		t.Errorf("young for %s", left)
+	}
+}
+
 // TestEpochsComeLate: the number of an address comes again only after all others, whoever has the address.
 func TestEpochsComeLate(t *testing.T) {
 	disk := &memory{}
@@ -185,8 +247,8 @@ func TestEpochsComeLate(t *testing.T) {
 		if i%3 == 0 {
 			g.Addrs = g.Addrs[:1] // another endpoint, of which IPv6 knows nothing
 		}
-		n := e.of(g, pipeline.Ingress, uint64(i))
-		if again := e.of(g, pipeline.Ingress, uint64(i)); again != n {
+		n := e.of(g, pipeline.Ingress, uint64(i), time.Time{})
+		if again := e.of(g, pipeline.Ingress, uint64(i), time.Time{}); again != n {
 			t.Fatalf("the same rules have the numbers %d and %d", n, again)
 		}
 		for _, a := range g.Addrs {
@@ -196,7 +258,7 @@ func TestEpochsComeLate(t *testing.T) {
 			last[a] = n
 		}
 	}
-	if n := e.of(guard, pipeline.Egress, 1); n != 1 {
+	if n := e.of(guard, pipeline.Egress, 1, time.Time{}); n != 1 {
 		t.Errorf("the first of the other direction is %d", n)
 	}
 	disk.err = errors.New("the disk is full")
@@ -218,17 +280,17 @@ func TestEpochsAreBounded(t *testing.T) {
 	disk := &memory{}
 	e := &epochs{store: disk}
 	steady := policy.Guard{Endpoint: "s", Addrs: []netip.Addr{addr("10.128.0.2")}, Ingress: true}
-	number := e.of(steady, pipeline.Ingress, 1)
+	number := e.of(steady, pipeline.Ingress, 1, time.Time{})
 	last := map[netip.Addr]uint16{}
 	for i := range 12_000 {
 		a := netip.AddrFrom4([4]byte{10, 129, byte(i * 7919 % 4000 >> 8), byte(i * 7919 % 4000)})
 		g := policy.Guard{Endpoint: "g", Addrs: []netip.Addr{a}, Ingress: true}
-		n := e.of(g, pipeline.Ingress, 5)
+		n := e.of(g, pipeline.Ingress, 5, time.Time{})
 		if n == 0 || last[a] == n {
 			t.Fatalf("step %d: %s has the number %d, after %d", i, a, n, last[a])
 		}
 		last[a] = n
-		if e.of(steady, pipeline.Ingress, 1) != number {
+		if e.of(steady, pipeline.Ingress, 1, time.Time{}) != number {
 			t.Fatalf("step %d: that of the one that stays is another", i)
 		}
 		e.drop([]policy.Guard{steady})

@@ -55,7 +55,7 @@ func TestPolicyInTheSwitch(t *testing.T) {
 		}
 	})
 	t.Log(seen)
-	for _, why := range []string{"not tracked", "nothing to judge", "settled", "judged", "denied", "rejected", "midstream", "turned", "host", "related"} {
+	for _, why := range []string{"not tracked", "nothing to judge", "settled", "judged", "denied", "rejected", "midstream", "turned", "host", "related", "unsure", "undecided"} {
 		if seen[why] == 0 {
 			t.Errorf("no packet was %s: the test shows little", why)
 		}
@@ -104,7 +104,7 @@ func policyFor(port map[string]uint32) pipeline.Input {
 	blocks = append(blocks, prefix("::ffff:192.0.2.0/120"), prefix("::192.0.2.7/128"))
 	ports := []pipeline.PortRange{{Proto: 6, From: 80, To: 90}, {Proto: 6, To: 65535}, {Proto: 17, From: 53, To: 53}, {Proto: 132, From: 1, To: 65535}, {Proto: 1, From: 8, To: 0}, {Proto: 58, From: 65535, To: 65535}}
 	in.Policy = pipeline.Policy{
-		Guards: []pipeline.Guard{{Endpoint: "a", Addrs: in.Ports[0].Addrs, LinkLocal: in.Ports[0].LinkLocal, VNID: 5, Ingress: true, Egress: true, IngressEpoch: 1, EgressEpoch: 65535}},
+		Guards: []pipeline.Guard{{Endpoint: "a", Addrs: in.Ports[0].Addrs, LinkLocal: in.Ports[0].LinkLocal, VNID: 5, Ingress: true, Egress: true, Young: true, IngressEpoch: 1, EgressEpoch: 65535}},
 		Classes: []pipeline.Class{
 			{ID: 1, Addrs: in.Ports[0].Addrs}, {ID: 4000000000, Addrs: []netip.Addr{addr("10.128.2.9")}, Ranges: []netip.Prefix{prefix("10.128.2.0/24"), prefix("fd00:1::2:0/112")}},
 		},
@@ -170,6 +170,7 @@ func policies() *rapid.Generator[pipeline.Policy] {
 			{Endpoint: "g", Addrs: []netip.Addr{addr("10.130.0.7")}},
 		} {
 			g.Ingress, g.Egress = number("ingress", 0, 2) > 0, number("egress", 0, 2) > 0
+			g.Young = number("young", 0, 1) == 0
 			g.IngressEpoch, g.EgressEpoch = uint16(number("epoch", 1, 2)), uint16(number("epoch", 1, 2))
 			p.Guards = append(p.Guards, g)
 		}
@@ -240,6 +241,8 @@ type policyPacket struct {
 	State    string // new, established, related, midstream
 	Answer   bool   // the packet goes from Dst to Src
 	Mark     uint32 // of the connection
+	// Undecided: nobody knows who called. The packet is of what is established.
+	Undecided bool
 }
 
 func policyPackets(p pipeline.Policy) *rapid.Generator[policyPacket] {
@@ -252,9 +255,9 @@ func policyPackets(p pipeline.Policy) *rapid.Generator[policyPacket] {
 		}
 		c := policyPacket{Src: rapid.SampledFrom(policyEnds).Draw(t, "from")}
 		c.Dst = rapid.SampledFrom(slices.DeleteFunc(slices.Clone(policyEnds), func(a netip.Addr) bool { return !between(c.Src, a) })).Draw(t, "to")
-		c.Proto = uint8(pick("protocol", 6, 6, 6, 17, 132, 1))
+		c.Proto = uint8(pick("protocol", 6, 6, 17, 17, 132, 1))
 		c.From, c.To = pick("source port", 40000, 40000, 1000), pick("port", 80, 80, 75, 53, 443, 50051)
-		c.State = rapid.SampledFrom([]string{"new", "new", "established", "established", "related", "midstream", "midstream"}).Draw(t, "state")
+		c.State = rapid.SampledFrom([]string{"new", "new", "new", "established", "established", "related", "midstream", "midstream"}).Draw(t, "state")
 		if c.Proto == 1 {
 			c.From, c.To = pick("type", 8, 13), 0
 			if c.Src.Is6() {
@@ -266,6 +269,9 @@ func policyPackets(p pipeline.Policy) *rapid.Generator[policyPacket] {
 			c.From = pick("source port", 40000, 40000, 1000)
 		}
 		c.Answer = c.State != "new" && rapid.Bool().Draw(t, "answer")
+		if c.Undecided = c.State == "established" && (c.Proto == 17 || c.Proto == 132) && rapid.IntRange(0, 3).Draw(t, "undecided") == 0; c.Undecided {
+			return c
+		}
 		if c.State == "established" || c.State == "related" {
 			for shift, d := range map[int]netip.Addr{0: c.Src, 16: c.Dst} {
 				for _, g := range p.Guards {
@@ -317,6 +323,11 @@ func (c policyPacket) judge(in pipeline.Input) effect {
 			out, into, c.Answer = into, out, false
 		}
 	}
+	unsure := c.State == "new" && (out.Young || into.Young) && c.Proto != 6 && c.Proto != 1 && c.Proto != 58 && (c.From < 32768 || c.To >= 32768)
+	if c.Undecided && c.Answer { // each end's packets are judged as a call of its own
+		c.Src, c.Dst, c.From, c.To = c.Dst, c.Src, c.To, c.From
+		out, into = into, out
+	}
 	judged, mark, why := false, uint32(0), "nothing to judge"
 	var action pipeline.Action
 	if out.Egress {
@@ -350,8 +361,12 @@ func (c policyPacket) judge(in pipeline.Input) effect {
 	switch {
 	case c.State == "related":
 		return effect{"passes", "related"}
-	case c.State == "midstream" && c.Answer:
+	case c.State == "midstream" && answers:
 		return effect{"passes", "turned"}
+	case c.Undecided:
+		return effect{"passes", "undecided"}
+	case unsure && (!judged || c.From < 32768 && c.To >= 32768):
+		return effect{"passes, and is undecided", "unsure"}
 	case known && !judged:
 		return effect{"passes", why}
 	}
@@ -381,7 +396,7 @@ func (c policyPacket) first(p pipeline.Policy, d pipeline.Direction) pipeline.Ac
 	}
 	rules := slices.Clone(p.Rules)
 	for _, o := range p.Openings {
-		if open := c.State == "established" || c.State == "related"; d == pipeline.Egress && o.From == subject && o.To == peer && (open || !o.Past) {
+		if open := c.State == "established" || c.State == "related"; d == pipeline.Egress && o.From == subject && o.To == peer && (open && !(c.Undecided && c.Answer) || !o.Past) {
 			rules = append(rules, pipeline.PolicyRule{
 				ID: o.Rule, Direction: d, Priority: o.Priority, Action: o.Action, Subjects: []uint32{class(subject)}, AnyPeer: true, AnyPort: o.AnyPort, Ports: o.Ports,
 			})
@@ -466,6 +481,8 @@ func (w *tracer) judge(t *rapid.T, c policyPacket) (string, string) {
 		return "rejected", answer.Result
 	case strings.Contains(do, "actions: drop"):
 		return "dropped", answer.Result
+	case strings.Contains(answer.Result, "ct(commit,zone=26486,label=0x10000000000000000/0x10000000000000000)"):
+		return "passes, and is undecided", answer.Result
 	case mark != nil:
 		return "passes, and is noted with 0x" + strings.TrimPrefix(mark[1], "0x"), answer.Result
 	}
@@ -490,6 +507,9 @@ func (c policyPacket) text(port map[string]uint32) (packet, state string) {
 		orig.Src, orig.Dst, orig.From, orig.To = src, dst, from, to
 	}
 	ct = fmt.Sprintf("ct_state=0x21,ct_mark=%#x,%ssrc=%s,%sdst=%s,ct_nw_proto=%d,ct_tp_src=%d,ct_tp_dst=%d", c.Mark, cnw, orig.Src, cnw, orig.Dst, c.Proto, orig.From, orig.To)
+	if c.Undecided {
+		ct += ",ct_label=0x10000000000000000"
+	}
 	head := fmt.Sprintf("%ssrc=%s,%sdst=%s,nw_ttl=64", nw, src, nw, dst)
 	switch {
 	case c.State == "related":

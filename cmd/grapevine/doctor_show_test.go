@@ -9,7 +9,7 @@ import (
 
 func TestDiagnosisIsShown(t *testing.T) {
 	d := api.Diagnosis{Agent: true, Checks: []api.Check{
-		{Subject: "vxlan", Verdict: api.Wrong, Code: api.VXLANLost, What: "host1 -> host2: nothing arrives", Do: "let it pass"},
+		{Subject: "encap", Verdict: api.Wrong, Code: api.EncapLost, What: "host1 -> host2: nothing arrives", Do: "let it pass"},
 		{Subject: "kernel", Verdict: api.OK, What: "userspace datapath", Do: "load openvswitch"},
 		{Subject: "names", Verdict: api.OK, What: "answered"},
 	}}
@@ -18,7 +18,7 @@ func TestDiagnosisIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `Not well: 1 of 3 checks.
-WRONG    vxlan      host1 -> host2: nothing arrives [vxlan-lost]; to do: let it pass
+WRONG    encap      host1 -> host2: nothing arrives [encap-lost]; to do: let it pass
 ok       kernel     userspace datapath
 ok       names      answered
 
@@ -29,7 +29,7 @@ Well as it is, and could be better:
 		t.Errorf("%s\nwant\n%s", b.String(), want)
 	}
 	on := screen{columns: 40, rows: 24}
-	if got, want := on.hang("WRONG    vxlan      host1 -> host2: nothing arrives", doctorIndent), "WRONG    vxlan      host1 -> host2:\n                    nothing arrives"; got != want {
+	if got, want := on.hang("WRONG    encap      host1 -> host2: nothing arrives", doctorIndent), "WRONG    encap      host1 -> host2:\n                    nothing arrives"; got != want {
 		t.Errorf("%q", got)
 	}
 }

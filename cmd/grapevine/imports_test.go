@@ -17,7 +17,7 @@ var mayImport = map[string]string{
 	"agent": "bgp bgp/speaker multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit pulse reach/follow realm replica",
+		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/ike overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit pulse reach/follow realm replica",
 	"cmd/grapevine":          "agent api api/words config encap host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds",
@@ -66,6 +66,7 @@ var mayImport = map[string]string{
 	"host/socket":            "pulse",
 	"host/store":             "",
 	"host/store/storetest":   "host/store replica",
+	"host/strongswan":        "",
 	"host/wireguard":         "host/link host/netns host/wireguard/offload",
 	"host/wireguard/offload": "",
 	"ipam":                   "cluster host/plugin host/store reach replica ring",
@@ -91,6 +92,7 @@ var mayImport = map[string]string{
 	"overlay/fastpath":       "encap host/bypass host/ipsec host/link overlay/pipeline overlay/walk",
 	"overlay/gateway":        "host/link",
 	"overlay/guard":          "api cluster egress host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline pulse",
+	"overlay/ike":            "api api/words cluster host/strongswan",
 	"overlay/pipeline":       "",
 	"overlay/plane":          "api api/words bgp cluster config driver/ports host/bypass host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/reject overlay/secure overlay/tunnel policy pulse service/expose",
 	"overlay/reject":         "host/link overlay/pipeline",

@@ -118,7 +118,7 @@ func TestPaths(t *testing.T) {
 	if len(checks) != 4 {
 		t.Errorf("%+v", checks)
 	}
-	for _, subject := range []string{"gossip", "vxlan", "mtu", "clock"} {
+	for _, subject := range []string{"gossip", "encap", "mtu", "clock"} {
 		expect(t, checks, subject, api.OK, "2 hosts")
 	}
 	broken := errors.New("broken")
@@ -129,8 +129,8 @@ func TestPaths(t *testing.T) {
 		words   []string
 	}{
 		{func(p *Path) { p.Report.Gossip.Out = 0 }, "gossip", api.Wrong, []string{"h1 -> h2: nothing arrives at UDP port 7947", "out of h1 and into h2"}},
-		{func(p *Path) { p.Report.Tunnel.In = 0 }, "vxlan", api.Wrong, []string{"h2 -> h1: nothing arrives", "UDP port 4789 out of h2 and into h1"}},
-		{func(p *Path) { p.Report.TunnelErr = broken }, "vxlan", api.Wrong, []string{"could not be tried: broken"}},
+		{func(p *Path) { p.Report.Tunnel.In = 0 }, "encap", api.Wrong, []string{"h2 -> h1: nothing arrives", "UDP port 4789 out of h2 and into h1"}},
+		{func(p *Path) { p.Report.TunnelErr = broken }, "encap", api.Wrong, []string{"could not be tried: broken"}},
 		{func(p *Path) { p.Report.Tunnel.Out, p.Report.Gossip.Out = 1350, 1404 }, "mtu", api.Wrong, []string{"h1 -> h2: of 1500 bytes at most 1404 arrive unfragmented, in the tunnel 1350 of 1450", "get lost", "GRAPEVINE_MTU=1400 on every host", "get 1350"}},
 		{func(p *Path) { p.Report.Gossip.In = 1400 }, "mtu", api.Wrong, []string{"h2 -> h1: of 1500 bytes at most 1400", "fragmented on the way"}},
 		{func(p *Path) { p.Report.Skew = -time.Hour }, "clock", api.Wrong, []string{"1h0m0s behind", "NTP"}},

@@ -66,7 +66,7 @@ func (c Cluster) Paths(paths []Path) []api.Check {
 		checks = append(checks, found...)
 	}
 	add("gossip", fmt.Sprintf("TCP and UDP port %d, to and from %s", c.GossipPort, hosts), c.gossip)
-	add("vxlan", fmt.Sprintf("UDP port %d, to and from %s, through both switches", c.VXLANPort, hosts), c.vxlan)
+	add("encap", fmt.Sprintf("UDP port %d, to and from %s, through both switches", c.VXLANPort, hosts), c.encap)
 	add("mtu", "packets of the full size pass to and from "+hosts+": "+sizes(paths),
 		func(p Path) []api.Check { return c.mtu(p, c.least(paths)) })
 	add("clock", fmt.Sprintf("within %v of %s", skew(paths), hosts), c.clock)
@@ -104,16 +104,16 @@ func (c Cluster) gossip(p Path) []api.Check {
 	})
 }
 
-func (c Cluster) vxlan(p Path) []api.Check {
+func (c Cluster) encap(p Path) []api.Check {
 	if p.Report.TunnelErr != nil {
-		return []api.Check{wrong("vxlan", "see the switch's problems, above or in `grapevine status` there",
+		return []api.Check{wrong("encap", "see the switch's problems, above or in `grapevine status` there",
 			"%s <-> %s: the tunnel could not be tried: %v", c.Self, p.Peer, p.Report.TunnelErr)}
 	}
 	return c.ways(p, func(from, to string, _, tunnel, _, _ int) []api.Check {
 		if tunnel != 0 {
 			return nil
 		}
-		return []api.Check{wrong("vxlan", fmt.Sprintf("let UDP port %d out of %s and into %s (firewall, security group); `grapevine doctor` on both tells their own rules", c.VXLANPort, from, to),
+		return []api.Check{wrong("encap", fmt.Sprintf("let UDP port %d out of %s and into %s (firewall, security group); `grapevine doctor` on both tells their own rules", c.VXLANPort, from, to),
 			"%s -> %s: nothing arrives through the tunnel, UDP port %d", from, to, c.VXLANPort)}
 	})
 }

@@ -222,10 +222,10 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind
 		code     api.Code
 		what, do string
 	}{
-		{api.VXLANLost, "nothing that the containers of %s send arrives here (" + wrapped.Title + "), though %s", firewall},
-		{api.VXLANLost, "nothing that containers send from here arrives at %s (" + wrapped.Title + "), though %s", firewall},
-		{api.VXLANNarrow, "large packets that the containers of %s send are lost on the way here, though small ones arrive and %s", narrow},
-		{api.VXLANNarrow, "large packets that containers send from here are lost on the way to %s, though small ones arrive and %s", narrow},
+		{api.EncapLost, "nothing that the containers of %s send arrives here (" + wrapped.Title + "), though %s", firewall},
+		{api.EncapLost, "nothing that containers send from here arrives at %s (" + wrapped.Title + "), though %s", firewall},
+		{api.EncapNarrow, "large packets that the containers of %s send are lost on the way here, though small ones arrive and %s", narrow},
+		{api.EncapNarrow, "large packets that containers send from here are lost on the way to %s, though small ones arrive and %s", narrow},
 	} {
 		g := groups[kind]
 		if g == nil {

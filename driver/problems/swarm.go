@@ -57,7 +57,7 @@ func swarmProblems(s docker.Swarm, port uint16) []api.Problem {
 		return nil
 	}
 	return []api.Problem{{
-		Code: api.VXLANPortShared,
+		Code: api.EncapPortShared,
 		What: fmt.Sprintf("Docker Swarm is active on this host, and its overlay networks use UDP port %d as well: only one of the two can have it%s", theirs, said),
 		Do:   "set GRAPEVINE_VXLAN_PORT to another one, such as 4790, the same on every host",
 	}}

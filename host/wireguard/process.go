@@ -31,13 +31,17 @@ func Serve(ctx context.Context, args []string) error {
 		return fmt.Errorf("%q is no MTU of %s: it is at least %d", args[1], name, MinMTU)
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(comm), 0) // for people: it is no agent
-	log := device.NewLogger(device.LogLevelError, name+": ")
+	refused := new(refusals)
+	log := logger(name, refused)
 	t, err := create(name, mtu, log.Errorf)
 	if err != nil {
 		return fmt.Errorf("make %s: %w", name, err)
 	}
 	d := device.NewDevice(t, conn.NewDefaultBind(), log)
 	defer d.Close()
+	if err := awake(d); err != nil {
+		return err
+	}
 	// Of another process, which has no device any more: this one has its name.
 	if err := os.Remove(args[0]); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("make the socket of %s: %w", name, err)
@@ -49,10 +53,18 @@ func Serve(ctx context.Context, args []string) error {
 	}
 	defer l.Close()
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // when this process ends the name may be that of the next one
-	go answer(l, d)
+	go answer(l, d, refused)
 	select {
 	case <-ctx.Done():
 	case <-d.Wait():
+	}
+	return nil
+}
+
+// awake has the device up before it is told anything: until then it takes a port that somebody else has, and says nothing.
+func awake(d *device.Device) error {
+	if err := d.Up(); err != nil {
+		return fmt.Errorf("begin WireGuard: %w", err)
 	}
 	return nil
 }
@@ -66,7 +78,7 @@ func create(name string, mtu int, say func(string, ...any)) (tun.Device, error) 
 	return t, err
 }
 
-func answer(l net.Listener, d *device.Device) {
+func answer(l net.Listener, d *device.Device, refused *refusals) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -76,6 +88,6 @@ func answer(l net.Listener, d *device.Device) {
 			c.Close()
 			continue
 		}
-		go d.IpcHandle(c)
+		go converse(c, d, refused)
 	}
 }

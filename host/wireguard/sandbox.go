@@ -206,7 +206,7 @@ func ServeSandbox(ctx context.Context, args []string) error {
 			return err
 		}
 		defer l.Close()
-		go answer(l, nil)
+		go answer(l, nil, nil)
 		<-ctx.Done()
 		return nil
 	}
@@ -214,9 +214,10 @@ func ServeSandbox(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("make %s: %w", link.Clients, err)
 	}
-	d := device.NewDevice(t, hostBind{conn.NewDefaultBind(), host}, device.NewLogger(device.LogLevelError, link.Clients+": "))
+	refused := new(refusals)
+	d := device.NewDevice(t, hostBind{conn.NewDefaultBind(), host}, logger(link.Clients, refused))
 	defer d.Close()
-	if err := link.Up(link.Clients); err != nil {
+	if err := errors.Join(link.Up(link.Clients), awake(d)); err != nil {
 		return err
 	}
 	l, err := listenAt(args[0])
@@ -224,7 +225,7 @@ func ServeSandbox(ctx context.Context, args []string) error {
 		return err
 	}
 	defer l.Close()
-	go answer(l, d)
+	go answer(l, d, refused)
 	select {
 	case <-ctx.Done():
 	case <-d.Wait():

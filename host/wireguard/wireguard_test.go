@@ -80,7 +80,7 @@ func TestUserspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go answer(l, d)
+	go answer(l, d, new(refusals))
 	private := Key{8: 1, 31: 64}
 	want := State{Private: private, Peers: []Peer{peer(1, "192.0.2.1:7948"), peer(2, "[2001:db8::2]:7948")}}
 	have, err := userspaceState(socket)

@@ -96,7 +96,7 @@ func (p *Path) NeverDirect() error {
 	case u.Encrypted:
 		return errors.New("what goes to other hosts is encrypted (GRAPEVINE_ENCRYPTION=all), which it would pass by")
 	case u.IPsec:
-		return errors.New("what goes to other hosts is to go by IPsec (GRAPEVINE_IPSEC=require), which it would pass by")
+		return errors.New("what goes to other hosts is to go by IPsec (GRAPEVINE_IPSEC), which it would pass by")
 	case !u.VTEP.Is4():
 		return fmt.Errorf("the underlay %s is not IPv4", u.VTEP)
 	}

@@ -211,7 +211,7 @@ func (p Port) equal(o Port) bool {
 
 func (g Guard) equal(o Guard) bool {
 	return g.Endpoint == o.Endpoint && slices.Equal(g.Addrs, o.Addrs) && slices.Equal(g.LinkLocal, o.LinkLocal) && g.VNID == o.VNID &&
-		g.Ingress == o.Ingress && g.Egress == o.Egress && g.IngressEpoch == o.IngressEpoch && g.EgressEpoch == o.EgressEpoch
+		g.Ingress == o.Ingress && g.Egress == o.Egress && g.Young == o.Young && g.IngressEpoch == o.IngressEpoch && g.EgressEpoch == o.EgressEpoch
 }
 
 // equal leaves out the label, which is in no flow.

@@ -55,7 +55,7 @@ var stages = []stageInfo{
 	{ARPResponder, "arp-responder", "ARP and IPv6 neighbour discovery: answers for every address of a known prefix, and every --link-local-ip of the asker's network, with the router's MAC, except to its own holder; no other neighbour discovery gets further"},
 	{NDReply, "nd-reply", "ends the answer to a neighbour solicitation, which only now is an advertisement"},
 	{Conntrack, "conntrack", "from or to a local endpoint with rules: looks up the connection; all else goes on at egress-policy, and there and at ingress-policy just passes"},
-	{Connection, "connection", "what fits no connection is dropped; notes if a TCP packet seems to answer a connection that began unseen"},
+	{Connection, "connection", "what fits no connection is dropped; notes if a packet seems to answer a connection that began unseen"},
 	{EgressEpoch, "egress-epoch", "connections of a local endpoint with egress rules are to be judged, but for those that passed its rules as they are (ct_mark)"},
 	{IngressEpoch, "ingress-epoch", "the same for connections to a local endpoint with ingress rules"},
 	{SourceClass, "source-class", "by the address from which the connection came: loads its class"},
@@ -138,11 +138,12 @@ var (
 	regSecure       = register{13, 4, 1, "secure", "1: the packet came encrypted, or is of an encrypted network: it goes to other hosts encrypted or not at all"}
 	regBegins       = register{13, 6, 1, "begins", "1: the first packet of a connection"}
 	regOutside      = register{13, 5, 1, "outside", "1: from outside the cluster, by another host, to an exposed port"}
-	regTurned       = register{13, 3, 1, "turned", "1: the packet seems to answer a connection that nobody saw begin, so that its destination is the connection's source"}
+	regTurned       = register{13, 3, 1, "turned", "1: the packet seems to answer a connection that nobody saw begin, or a datagram one whose caller is not known, so that its destination is the connection's source"}
+	regUnsure       = register{13, 7, 1, "unsure", "1: the first packet that is seen of what may have begun before its endpoint had rules"}
 )
 
 var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch, regHost,
-	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside, regBegins}
+	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside, regBegins, regUnsure}
 
 // Values of regClass.
 const (
@@ -226,6 +227,7 @@ const (
 	DropOtherAddress Reason = 30
 	DropShadow       Reason = 31
 	DropClaimed      Reason = 32
+	DropByKey        Reason = 33
 )
 
 var reasons = []struct {
@@ -264,6 +266,7 @@ var reasons = []struct {
 	{DropOtherAddress, "of a network with an egress address, to the outside, by nftables: would have left with another address"},
 	{DropShadow, "of an endpoint, to the outside, by nftables: would have left by an exposed port of this host"},
 	{DropClaimed, "from outside, with an address of a container, a gateway or a host in the cluster, by nftables"},
+	{DropByKey, "to a UDP port of WireGuard, by its process: of nobody who is a peer, heard before, or with another's address"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

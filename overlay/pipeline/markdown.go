@@ -166,6 +166,12 @@ only now, is judged by the ports: who has one from 32768 on called the other. A 
 packet makes the connection known; one that answers is "turned": judged by itself, and not
 noted. Where both ports are above, or both below, the packet is dropped.
 
+No datagram says that it is the first. For three minutes from when somebody who was there gets
+their first rules ("young"), one that is an answer by its ports, or that no rules judge in the
+direction in which it goes, makes its connection "undecided" (a bit of ct_label, and no epoch):
+while it lasts each end's packets are judged as if it had called, so that what the rules deny
+ends, whoever goes on speaking.
+
 Let through in any case: what the host sends from a gateway address, and what is for port 53
 of one, where its resolver is. A host's answer to a published port's client is the answer of
 a connection that began outside: ranges in rules see the client's address. Link-local traffic

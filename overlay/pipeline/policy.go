@@ -28,6 +28,9 @@ type Guard struct {
 	LinkLocal       []netip.Addr
 	VNID            uint32
 	Ingress, Egress bool
+	// Young: it talked before it had rules, a moment ago. Who called whom is not known of that: what may be an answer begins
+	// no connection by which the other side answers.
+	Young bool
 	// The epochs, not 0 in a direction that is set, are those of the rules of a direction.
 	// A connection that passed at another epoch is judged anew at its next packet.
 	IngressEpoch, EgressEpoch uint16

@@ -173,6 +173,7 @@ func policyStages(c *compiler) {
 	c.drop(Committed, 300, DropInvalid, match{}.ctState("-trk"))
 	c.pass(Committed)
 	c.midstream()
+	c.unseen()
 	c.add(Connection, 0, object{}, match{}, load(regTracked, 1), goTo(EgressEpoch))
 	for _, s := range []Stage{EgressEpoch, IngressEpoch, SourceClass, DestClass, EgressCount, IngressCount} {
 		c.pass(s)
@@ -206,6 +207,16 @@ func policyStages(c *compiler) {
 	}
 	c.add(Commit, 300, object{}, match{}.ctState("+rel+trk"), goTo(EgressCount))
 	c.add(Commit, 300, object{}, match{}.reg(regTurned, 1), goTo(EgressCount))
+	for _, f := range []family{ipv4, ipv6} {
+		c.add(Commit, 295, object{}, midstream(f).ports(lowPort, highPort), goTo(EgressCount)) // it answers: who calls is noted
+		c.add(Commit, 290, object{}, match{}.proto(f.proto).ctState("+trk").undecided(), goTo(EgressCount))
+		note := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(load:0x1->NXM_NX_CT_LABEL[%d]))", Committed, Zone, undecidedBit)
+		unsure := match{}.ctState("+new+trk").reg(regUnsure, 1).proto(f.proto)
+		c.add(Commit, 240, object{}, unsure.reg(regJudgeEgress, 0).reg(regJudgeIngress, 0), note)
+		for _, proto := range datagrams {
+			c.add(Commit, 240, object{}, unsure.ctProto(proto).ctPorts(lowPort, highPort), note)
+		}
+	}
 	// Of a datagram in fragments the userspace datapath takes what the last one notes, which knows of no rule: the first one
 	// waits for it here. So it notes nothing, and the next packet of the connection is judged, and does.
 	later := match{}.with(fieldFrag, "nw_frag=later")
@@ -265,6 +276,54 @@ func (c *compiler) midstream() {
 	}
 }
 
+// datagrams are the protocols with ports of which no packet says that it is the first.
+var datagrams = []uint8{protoUDP, protoSCTP}
+
+// undecidedBit of ct_label, above the rules' IDs, is set of connections of which nobody knows who called.
+const undecidedBit = 64
+
+func (m match) undecided() match {
+	return m.with(fieldCTLabel, "ct_label=0x1%016x/0x1%016x", 0, 0)
+}
+
+// ctPorts matches the ports of a connection; of fragments the packet has none.
+func (m match) ctPorts(src, dst string) match {
+	return m.with(fieldCTPortSrc, "ct_tp_src=%s", src).with(fieldCTPortDst, "ct_tp_dst=%s", dst)
+}
+
+// unseen is for what is no TCP and may have begun before its endpoint had rules. The first packet that is seen of it may be
+// an answer. By its ports it is a call, or an answer, or either. A call is one. An answer, and what no rules judge in the
+// direction in which it goes, makes a connection known that is undecided: each end's packets are judged as if it had
+// called, for as long as anybody speaks.
+func (c *compiler) unseen() {
+	for _, f := range []family{ipv4, ipv6} {
+		ip := match{}.proto(f.proto)
+		c.add(Connection, 80, object{}, ip.ctState("+rpl-inv+trk").undecided(), load(regTracked, 1), load(regTurned, 1), goTo(EgressEpoch))
+		begins := ip.ctState("+new-inv+trk")
+		icmp := uint8(protoICMP)
+		if f == ipv6 {
+			icmp = protoICMPv6
+		}
+		sure := []match{begins.ctProto(protoTCP), begins.ctProto(icmp)}
+		for _, proto := range datagrams {
+			sure = append(sure, begins.ctProto(proto).ctPorts(highPort, lowPort))
+		}
+		for _, g := range c.in.Policy.Guards {
+			for _, a := range g.Addrs {
+				if !g.Young || familyOf(a) != f {
+					continue
+				}
+				for _, end := range []match{begins.with(fieldSrc, "%s=%s", f.src, prefixText(host(a))), begins.with(fieldDst, "%s=%s", f.dst, prefixText(host(a)))} {
+					c.add(Connection, 60, endpointObject(g.Endpoint), end, load(regTracked, 1), load(regUnsure, 1), goTo(EgressEpoch))
+				}
+			}
+		}
+		for _, m := range sure {
+			c.add(Connection, 70, object{}, m, load(regTracked, 1), goTo(EgressEpoch))
+		}
+	}
+}
+
 // policyHost lets a host speak to its endpoints, and them to its resolver.
 func policyHost(c *compiler) {
 	if !c.in.policed {
@@ -279,9 +338,6 @@ func policyHost(c *compiler) {
 		for _, turned := range turns {
 			c.add(IngressPolicy, 60000, o, match{}.reg(regJudgeIngress, 1).from(gateway, turned), goTo(Commit))
 			for _, proto := range []uint8{protoTCP, protoUDP} {
-				if turned && proto != protoTCP {
-					continue
-				}
 				ask := match{}.reg(regJudgeEgress, 1).to(gateway, turned).ctProto(proto).ctPort(resolver, 0xffff, turned)
 				c.add(EgressPolicy, 60000, o, ask, goTo(Service))
 			}
@@ -569,9 +625,6 @@ func (r PolicyRule) ports(clause func(match)) {
 				continue
 			}
 			for _, turned := range turns {
-				if turned && p.Proto != protoTCP {
-					continue
-				}
 				for value, mask := range masks(p.From, p.To) {
 					clause(turn(m, turned).ctPort(value, mask, turned))
 				}

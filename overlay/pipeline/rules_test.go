@@ -15,8 +15,8 @@ func policyScene() Policy {
 	prefix := netip.MustParsePrefix
 	return Policy{
 		Guards: []Guard{
-			{"blue", addrs("10.128.0.11", "fd00:1::11"), addrs("169.254.1.11", "fe80::11"), 5, true, true, 3, 4},
-			{"global", addrs("10.130.0.13"), nil, 0, true, false, 65535, 0},
+			{"blue", addrs("10.128.0.11", "fd00:1::11"), addrs("169.254.1.11", "fe80::11"), 5, true, true, true, 3, 4},
+			{"global", addrs("10.130.0.13"), nil, 0, true, false, false, 65535, 0},
 		},
 		Classes: []Class{
 			{ID: 1, Addrs: addrs("10.128.0.11", "fd00:1::11")},

@@ -3,6 +3,7 @@ package plane
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/overlay"
@@ -19,6 +20,7 @@ type epoch struct {
 	Print     uint64
 	Number    uint16
 	Past      bool
+	Young     time.Time
 }
 
 var epochBucket = store.NewBucket[epoch]("overlay/epochs")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -11,6 +12,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/ipsec"
 	"github.com/grapevine-net/grapevine/host/link"
 )
@@ -27,18 +29,15 @@ func withoutIPsec(c Config, snap *cluster.Snapshot) []api.Problem {
 		return nil // the underlay's own problem
 	}
 	if err := ipsec.Disabled(c.Underlay.Interface); err != nil {
-		return []api.Problem{{Code: api.IPsecMissing, What: "GRAPEVINE_IPSEC is require, and this host passes IPsec by: " + err.Error(), Do: "set it to 0 (`sysctl -w`)"}}
+		return []api.Problem{{Code: api.IPsecMissing, What: "what goes to other hosts is to go by IPsec (GRAPEVINE_IPSEC), and this host passes IPsec by: " + err.Error(), Do: "set it to 0 (`sysctl -w`)"}}
 	}
 	var policies [2][]netlink.XfrmPolicy
 	for i := range policies {
 		if policies[i], err = ipsec.Policies(i == 1); err != nil {
-			return unprotected("GRAPEVINE_IPSEC is require, and it is not known what this host protects: " + err.Error())
+			return unprotected("what goes to other hosts is to go by IPsec (GRAPEVINE_IPSEC), and it is not known what this host protects: " + err.Error())
 		}
 	}
-	here := c.Settings.Bind.Unmap().WithZone("") // behind NAT
-	if !here.IsValid() || here.IsUnspecified() {
-		here = c.Underlay.Addr.Unmap()
-	}
+	here := Here(c.Settings, c.Underlay)
 	var names []string
 	var first error
 	others := 0
@@ -68,5 +67,14 @@ func withoutIPsec(c Config, snap *cluster.Snapshot) []api.Problem {
 	if errors.Is(first, ipsec.ErrBare) { // the rules ask whether there is a transformation, and not which
 		return unprotected(fmt.Sprintf("IPsec does not encrypt what containers here and those of %s send each other, and it may pass so, where AH or IPComp is what is asked for: %v", words.SomeHosts(names, others), first))
 	}
-	return unprotected(fmt.Sprintf("IPsec does not protect what containers here and those of %s send each other, and so nothing passes (GRAPEVINE_IPSEC=require): %v", words.SomeHosts(names, others), first))
+	return unprotected(fmt.Sprintf("IPsec does not protect what containers here and those of %s send each other, and so nothing passes (GRAPEVINE_IPSEC): %v", words.SomeHosts(names, others), first))
+}
+
+// Here is the address with which what this host sends to others leaves it, which NAT may change on the way.
+func Here(settings config.Config, underlay link.Underlay) netip.Addr {
+	here := settings.Bind.Unmap().WithZone("")
+	if !here.IsValid() || here.IsUnspecified() {
+		here = underlay.Addr.Unmap()
+	}
+	return here
 }

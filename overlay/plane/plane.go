@@ -63,11 +63,13 @@ type Config struct {
 	Underlay link.Underlay
 	Secure   *secure.Keeper // encrypts what goes to other hosts, or what encrypted networks send; nil: nothing does
 	Cannot   error          // why, if Secure is nil
-	Source   Source
-	Reach    Reach
-	State    store.File
-	Names    Names
-	Egress   Egress
+	// Exchanges says with whom another program has exchanged keys for IPsec; nil, "": with nobody that is known.
+	Exchanges func() string
+	Source    Source
+	Reach     Reach
+	State     store.File
+	Names     Names
+	Egress    Egress
 	// Exposed names what this host holds a port for, for all hosts of the cluster, "" if it does not.
 	Exposed func(proto string, port uint16) string
 	// Heeds says which exposed ports this host answers; nil: all.

@@ -7,6 +7,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/overlay/secure"
 )
 
 // Flows answers GET /v1/flows.
@@ -26,7 +27,7 @@ func (p *Plane) Flows(ctx context.Context) ([]api.Flow, error) {
 }
 
 // refused are the rules that have dropped what was in the clear, left with another address than an egress's or by an exposed port, or
-// came with an address of the cluster's, as flows of no table: they are nftables'.
+// came with an address of the cluster's, as flows of no table: they are nftables'. And what WireGuard's processes have refused.
 func (p *Plane) refused() (flows []api.Flow) {
 	for _, r := range p.guard.Refused() {
 		reason := pipeline.DropClear
@@ -43,6 +44,11 @@ func (p *Plane) refused() (flows []api.Flow) {
 		flows = append(flows, api.Flow{
 			Table: nftables, Stage: r.Chain, Match: r.Comment, Actions: "drop", Cookie: reason.Cookie(), Packets: r.Packets, Bytes: r.Bytes,
 		})
+	}
+	for device, n := range secure.Refused(p.cfg.Settings.Run) {
+		if n > 0 {
+			flows = append(flows, api.Flow{Table: nftables, Stage: device, Match: "no peer's, or heard before", Actions: "drop", Cookie: pipeline.DropByKey.Cookie(), Packets: n})
+		}
 	}
 	return flows
 }

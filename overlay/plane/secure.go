@@ -105,9 +105,16 @@ func (p *Plane) Encryption() string {
 	case !strict(p.cfg, p.guard):
 		return "all, and the rules that keep VXLAN to IPsec are not there: nothing is sent to other hosts"
 	case how != "":
-		return how + "; all else by IPsec, or not at all"
+		how += "; all else by IPsec, or not at all"
+	default:
+		how = "all, by IPsec, or not at all"
 	}
-	return "all, by IPsec, or not at all"
+	if p.cfg.Exchanges != nil {
+		if by := p.cfg.Exchanges(); by != "" {
+			how += ": " + by
+		}
+	}
+	return how
 }
 
 func byWireGuard(k *secure.Keeper, g *guard.Guard) string {

@@ -51,7 +51,7 @@ func (p *Plane) WrongSources(nodes []api.Node) []api.Problem {
 			also = fmt.Sprintf(" and %s", words.Plural(w.more, "more host"))
 		}
 		list = append(list, api.Problem{
-			Code: api.VXLANSource,
+			Code: api.EncapSource,
 			What: fmt.Sprintf("%s packets to host %s%s leave this host with the source %s, and not with its VTEP %s: the others drop them", p.cfg.Settings.Encapsulation().Title, name[w.to], also, w.from, own),
 			Do:   fmt.Sprintf("`%s`, or set GRAPEVINE_ADVERTISE=%s on this host", w.command(own), w.from),
 		})

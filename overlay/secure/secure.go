@@ -362,3 +362,6 @@ func Purge(run string) ([]string, error) {
 	gone, err := wireguard.Device{Name: link.WireGuard, Run: run, Range: cluster.SecureRange}.Remove()
 	return append(gone, second...), errors.Join(err, err2)
 }
+
+// Refused is how much each device of WireGuard on this host has refused, that of clients too.
+func Refused(run string) map[string]uint64 { return wireguard.Refused(run) }

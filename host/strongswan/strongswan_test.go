@@ -1,0 +1,293 @@
+package strongswan
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+)
+
+const charon = "/usr/lib/ipsec/charon" // Debian's strongswan-charon
+
+// host is one with a daemon of its own.
+type host struct {
+	*linktest.NS
+	t    *testing.T
+	addr netip.Addr
+	key  *ecdsa.PrivateKey
+	dir  string // seen as /run by the daemon
+	stop func()
+	*Session
+}
+
+func newHost(t *testing.T, addr string) *host {
+	h := &host{NS: linktest.New(t), t: t, addr: netip.MustParseAddr(addr), key: newKey(t), dir: t.TempDir()}
+	conf := "charon {\n load_modular = yes\n plugins {\n  include /etc/strongswan.d/charon/*.conf\n  stroke {\n   load = no\n  }\n }\n filelog {\n  stderr {\n   default = 1\n  }\n }\n}\n"
+	if err := os.WriteFile(filepath.Join(h.dir, "strongswan.conf"), []byte(conf), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// start begins the daemon, and a session with it.
+func (h *host) start() {
+	h.t.Helper()
+	log, err := os.Create(filepath.Join(h.dir, "log"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", "mount --bind "+h.dir+" /run && exec "+charon)
+	cmd.Env, cmd.Stderr, cmd.Stdout = append(os.Environ(), "STRONGSWAN_CONF="+h.dir+"/strongswan.conf"), log, log
+	h.Do(func() { err = cmd.Start() })
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.stop = func() {
+		if h.stop != nil {
+			h.stop = nil
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			_ = log.Close()
+			_ = os.Remove(filepath.Join(h.dir, "charon.vici"))
+			_ = os.Remove(filepath.Join(h.dir, "charon.pid"))
+		}
+	}
+	stop := h.stop
+	h.t.Cleanup(stop)
+	h.eventually("the daemon answers", func() (err error) {
+		h.Session, err = open(h.t.Context(), filepath.Join(h.dir, "charon.vici"))
+		return err
+	})
+}
+
+func (h *host) eventually(what string, f func() error) {
+	h.t.Helper()
+	var err error
+	for range 600 {
+		if err = f(); err == nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	log, _ := os.ReadFile(filepath.Join(h.dir, "log"))
+	h.t.Fatalf("not within a minute: %s: %v\n%s", what, err, log)
+}
+
+func (h *host) peer(o *host, key *ecdsa.PrivateKey) Peer {
+	public, err := Public(key)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return Peer{Name: "of" + strings.ReplaceAll(o.addr.String(), ".", ""), Here: h.addr, There: o.addr, Key: public}
+}
+
+// knows begins the exchange, and says with how many it has come so far that both know who they are: here the kernel has no
+// ESP, and takes no keys.
+func (h *host) knows(want int, peers ...Peer) func() error {
+	return func() error {
+		if n, _, err := h.Exchange(peers); err != nil || n != want {
+			return fmt.Errorf("%d are known, %v", n, err)
+		}
+		return nil
+	}
+}
+
+func (h *host) set(peers ...Peer) {
+	h.t.Helper()
+	if err := h.Set(h.key, 4789, peers); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// traps are the policies by which packets to the port wait for keys.
+func (h *host) traps() (n int) {
+	h.Do(func() {
+		list, err := netlink.XfrmPolicyList(netlink.FAMILY_V4)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, p := range list {
+			if p.DstPort == 4789 && len(p.Tmpls) > 0 {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// Two hosts exchange keys by what their records say, with strongSwan as Debian has it; one with another key is nobody; who
+// is told no more has nothing left of it. What is an administrator's stays.
+func TestSet(t *testing.T) {
+	if _, err := os.Stat(charon); err != nil {
+		t.Skip("there is no strongSwan here: scripts/setup")
+	}
+	a, b := newHost(t, "10.9.0.1"), newHost(t, "10.9.0.2")
+	linktest.Wire(t, "eth0", a.NS, b.NS, []string{"10.9.0.1/24"}, []string{"10.9.0.2/24"})
+	a.start()
+	b.start()
+	if _, err := a.call("load-conn", section{{"office", connect(a.peer(b, newKey(t)), []byte("no key"), 4789)}}); err == nil {
+		t.Error("what is no key is taken")
+	}
+	office := a.peer(b, newKey(t))
+	office.There = netip.MustParseAddr("10.9.0.9")
+	others := connect(office, mustPublic(t, a.key), 500)
+	if _, err := a.call("load-conn", section{{"office", others}}); err != nil {
+		t.Fatal(err)
+	}
+
+	// A thief of b's address has not its key.
+	a.set(a.peer(b, b.key))
+	b.set(b.peer(a, newKey(t)))
+	if n := a.traps(); n != 2 {
+		t.Errorf("%d policies wait for keys, want one each way", n)
+	}
+	_ = a.knows(0, a.peer(b, b.key))()
+	b.eventually("who has another key is refused", func() error {
+		log, err := os.ReadFile(filepath.Join(b.dir, "log"))
+		if err == nil && !strings.Contains(string(log), "AUTH_FAILED") {
+			return errors.New("nobody is refused yet")
+		}
+		return err
+	})
+	if err := errors.Join(a.knows(0, a.peer(b, b.key))(), b.knows(0, b.peer(a, newKey(t)))()); err != nil {
+		t.Error(err)
+	}
+
+	b.set(b.peer(a, a.key))
+	a.eventually("keys are exchanged", a.knows(1, a.peer(b, b.key)))
+	b.eventually("both ways", b.knows(1, b.peer(a, a.key)))
+
+	// Another agent says the same again, and all stays.
+	id := func() (text string) {
+		_, list, err := a.line.call("list-sas", "list-sa", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range list {
+			for _, f := range m {
+				text += f.value.(section).text("uniqueid") + " "
+			}
+		}
+		return text
+	}
+	before := id()
+	a.Close()
+	a.eventually("the daemon answers", func() (err error) {
+		a.Session, err = open(t.Context(), filepath.Join(a.dir, "charon.vici"))
+		return err
+	})
+	a.set(a.peer(b, b.key))
+	if after := id(); before == "" || after != before {
+		t.Errorf("said again, keys are exchanged anew: %q, %q", before, after)
+	}
+
+	// One begun anew is told again.
+	a.stop()
+	if err := a.Set(a.key, 4789, nil); err == nil {
+		t.Error("a daemon that is dead answers")
+	}
+	if _, err := open(t.Context(), filepath.Join(a.dir, "charon.vici")); err == nil || !strings.Contains(err.Error(), "strongSwan does not run") {
+		t.Errorf("one that is dead: %v", err)
+	}
+	a.start()
+	a.set(a.peer(b, b.key))
+	a.eventually("keys are exchanged by a daemon that was begun anew", a.knows(1, a.peer(b, b.key)))
+
+	// And out with it.
+	if _, err := a.call("load-conn", section{{"office", others}}); err != nil {
+		t.Fatal(err)
+	}
+	a.set()
+	a.eventually("nothing is left of who is no peer any more", func() error {
+		_, list, err := a.line.call("list-sas", "list-sa", nil)
+		if err == nil && len(list) != 0 {
+			err = fmt.Errorf("there is %v", list)
+		}
+		return err
+	})
+	if n := a.traps(); n != 0 {
+		t.Errorf("%d policies are left", n)
+	}
+	if m, err := a.call("get-conns", nil); err != nil || fmt.Sprint(m.list("conns")) != "[office]" {
+		t.Errorf("what is somebody else's: %v, %v", m, err)
+	}
+}
+
+func mustPublic(t *testing.T, key *ecdsa.PrivateKey) []byte {
+	public, err := Public(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return public
+}
+
+func TestCheckPublic(t *testing.T) {
+	if err := CheckPublic(mustPublic(t, newKey(t))); err != nil {
+		t.Error(err)
+	}
+	other, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, err := x509.MarshalPKIXPublicKey(&other.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range [][]byte{nil, {}, []byte("key"), wrong} {
+		if CheckPublic(bad) == nil {
+			t.Errorf("%x is taken", bad)
+		}
+	}
+}
+
+// A message is read as it was written, and what is none is an error.
+func TestMessage(t *testing.T) {
+	m := connect(Peer{Here: netip.MustParseAddr("10.9.0.1"), There: netip.MustParseAddr("10.9.0.2"), Key: []byte{0, 6, 2, 255}}, []byte("own"), 4789)
+	b := encode(nil, m)
+	got, rest, err := decode(b, 0)
+	if err != nil || len(rest) != 0 || !reflect.DeepEqual(got, m) {
+		t.Errorf("read: %v, %v", got, err)
+	}
+	for n := range b {
+		if n > 0 {
+			_, _, _ = decode(b[:n], 0) // does not panic
+		}
+	}
+	for _, bad := range []string{"\x02", "\x01\x01a", "\x03\x01a\x00\x05b", "\x03\x09a", "\x04\x01a\x05\x00\x01b", "\x07", strings.Repeat("\x01\x01a", 50)} {
+		if _, _, err := decode([]byte(bad), 0); err == nil {
+			t.Errorf("%q is a message", bad)
+		}
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add(encode(nil, connect(Peer{Here: netip.MustParseAddr("10.9.0.1"), There: netip.MustParseAddr("10.9.0.2"), Key: []byte{1}}, []byte("own"), 4789)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, _, err := decode(b, 0)
+		if again, _, err2 := decode(encode(nil, s), 0); err == nil && (err2 != nil || !reflect.DeepEqual(again, s)) {
+			t.Errorf("%v becomes %v, %v", s, again, err2)
+		}
+	})
+}

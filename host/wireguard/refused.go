@@ -1,0 +1,84 @@
+package wireguard
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/vishvananda/netlink"
+	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/grapevine-net/grapevine/host/link"
+)
+
+// refusals counts what a device's process refuses, by what wireguard-go says of it, which is else not said. Of packets
+// that it only drops, such as data that come twice, it says nothing.
+type refusals struct{ atomic.Uint64 }
+
+// said are the words, as wireguard-go formats them, of packets that are refused.
+var said = map[string]bool{
+	"Received message with unknown type":                 true,
+	"Received packet with invalid mac1":                  true,
+	"Received invalid initiation message from %s":        true, // of nobody who is a peer, or one that was heard before
+	"Received invalid response message from %s":          true,
+	"IPv4 packet with disallowed source address from %v": true,
+	"IPv6 packet with disallowed source address from %v": true,
+	"Packet with invalid IP version from %v":             true,
+}
+
+func (r *refusals) hear(format string, _ ...any) {
+	if said[format] {
+		r.Add(1)
+	}
+}
+
+// question is what a process is asked for that, beside the words of WireGuard's interface.
+const question = "refused=1"
+
+// converse answers one who asks.
+func converse(c net.Conn, d *device.Device, r *refusals) {
+	in := bufio.NewReader(c)
+	first, err := in.Peek(1) // WireGuard's words are get and set
+	if err == nil && first[0] == question[0] {
+		defer c.Close()
+		_, _ = fmt.Fprintf(c, "refused=%d\nerrno=0\n\n", r.Load())
+		return
+	}
+	d.IpcHandle(peeked{c, in})
+}
+
+// peeked is a connection of which something was read already.
+type peeked struct {
+	net.Conn
+	in io.Reader
+}
+
+func (p peeked) Read(b []byte) (int, error) { return p.in.Read(b) }
+
+// Refused is how many packets each device has refused since it was begun: of nobody who is a peer, heard before, or with
+// an address that is not the sender's. A device that does not tell has none.
+func Refused(run string) map[string]uint64 {
+	all := map[string]uint64{}
+	for name, file := range map[string]string{link.WireGuard: "wireguard", link.WireGuard2: "wireguard-second", link.Clients: "clients"} {
+		lines, err := ask(filepath.Join(run, file+".sock"), question+"\n")
+		if err != nil {
+			continue
+		}
+		for _, line := range lines {
+			if text, is := strings.CutPrefix(line, "refused="); is {
+				all[name], _ = strconv.ParseUint(text, 10, 64)
+			}
+		}
+	}
+	for _, name := range []string{link.WireGuard, link.WireGuard2} { // the kernel counts those with another's address alone
+		if l, err := netlink.LinkByName(name); err == nil && l.Type() == "wireguard" && l.Attrs().Statistics != nil {
+			all[name] = l.Attrs().Statistics.RxErrors
+		}
+	}
+	return all
+}

@@ -1,0 +1,58 @@
+package identity
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// IPsecFile is the name of the file with this host's private key for IPsec in the state directory.
+const IPsecFile = "ipsec.key"
+
+// LoadIPsec reads this host's private key for IPsec (ECDSA on P-256, which FIPS 186-5 has) in the state directory. At the
+// first start it makes one, for root's eyes only (0600), which is durable on return. A damaged one is an error, and not
+// replaced: the other hosts know it.
+func LoadIPsec(dir string) (*ecdsa.PrivateKey, error) {
+	name := filepath.Join(dir, IPsecFile)
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return createIPsec(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read this host's IPsec key: %w", err)
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("read this host's IPsec key: %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, fmt.Errorf("others than root can read this host's IPsec key: %s has the mode %#o: remove it, and the agent makes another one at its next start", name, mode)
+	}
+	if block, _ := pem.Decode(text); block != nil {
+		if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+			if e, is := key.(*ecdsa.PrivateKey); is && e.Curve == elliptic.P256() {
+				return e, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("this host's IPsec key %s is damaged: remove it, and the agent makes another one at its next start", name)
+}
+
+func createIPsec(name string) (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key for IPsec: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("make a key for IPsec: %w", err)
+	}
+	return key, writeFile(name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+}

@@ -35,9 +35,6 @@ func CannotEncrypt(cfg config.Config, underlay link.Underlay) error {
 	if cfg.WireGuardPort == cfg.Port || cfg.WireGuardPort == cfg.VXLANPort {
 		return fmt.Errorf("WireGuard wants UDP port %d, which gossip or VXLAN has; set GRAPEVINE_WIREGUARD_PORT to another one", cfg.WireGuardPort)
 	}
-	if !underlay.Addr.Unmap().Is4() {
-		return fmt.Errorf("a host whose underlay address is of IPv6 (%s) encrypts all networks or none; set GRAPEVINE_ENCRYPTION=all on every host", underlay.Addr)
-	}
 	if err := secure.Fits(underlay); err != nil {
 		return err
 	}

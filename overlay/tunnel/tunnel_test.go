@@ -173,6 +173,31 @@ func TestSource(t *testing.T) {
 	}
 }
 
+// What goes to a host inside what encrypts is sent from inside, though the underlay is of IPv6 as well.
+func TestInside(t *testing.T) {
+	if can, err := link.TunnelSource(); !can && os.Getenv("CI") == "" {
+		t.Skip("this kernel takes no source:", err)
+	}
+	a, b := pair(t)
+	for i, h := range []*host{a, b} {
+		h.Do(func() { linktest.Up(t, "eth0", fmt.Sprintf("fd67:7261:7065:1::%d/64", i+1)) })
+	}
+	ok(t, a.tunnel.Close())
+	a.tunnel = New(Config{Kind: wrapped(t), MTU: 1400, Source: netip.MustParseAddr("fd09::1")})
+	a.Do(func() {
+		_, err := a.tunnel.Ensure(ctx)
+		ok(t, err)
+	})
+	a.set(map[uint32]string{6: "fd09::2", 8: "fd67:7261:7065:1::2"})
+	b.set(map[uint32]string{9: "fd09::1", 7: "fd67:7261:7065:1::1"})
+	for range 2 {
+		a.port.Send(frame(8, 5, "inside"))
+		b.expect(frame(7, 5, "inside"))
+		a.port.Send(frame(6, 5, "beside"))
+		b.expect(frame(9, 5, "beside"))
+	}
+}
+
 func TestUnknownIsDroppedAndCounted(t *testing.T) {
 	a, b := pair(t)
 	b.set(map[uint32]string{0xfffffffe: "fd09::1"})

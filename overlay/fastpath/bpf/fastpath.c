@@ -725,6 +725,12 @@ static __always_inline int send(struct __sk_buff *skb, __u32 ifindex)
 	return bpf_redirect(ifindex, 0);
 }
 
+// is_inside: the host takes what is encrypted there (cluster.SecureRange).
+static __always_inline int is_inside(const struct addr *a)
+{
+	return a->w[0] == bpf_htonl(0xfd677261) && a->w[1] == bpf_htonl(0x70650001);
+}
+
 static __always_inline int encapsulate(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep, int mtu)
 {
 	struct bpf_tunnel_key key = { .tunnel_id = vnid, .tunnel_ttl = 64 };
@@ -740,8 +746,8 @@ static __always_inline int encapsulate(struct __sk_buff *skb, const struct confi
 		__builtin_memcpy(key.local_ipv6, &c->source, sizeof(c->source));
 		flags = BPF_F_TUNINFO_IPV6; // with checksum: RFC 8200, 8.1
 	}
-	// A source is one of its own family only.
-	if (!zero(&c->source) && is_ipv4(&c->source) == is_ipv4(vtep))
+	// A source is one of its own family only, and inside what encrypts or not: else the kernel chooses.
+	if (!zero(&c->source) && is_ipv4(&c->source) == is_ipv4(vtep) && is_inside(&c->source) == is_inside(vtep))
 		failed = bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE_WITH_SOURCE, flags);
 	else
 		failed = bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags);

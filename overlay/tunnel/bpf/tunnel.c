@@ -101,6 +101,12 @@ static __always_inline int is_zero(const struct vtep *v)
 	return !(v->addr[0] | v->addr[1] | v->addr[2] | v->addr[3]);
 }
 
+// is_inside: the host takes what is encrypted there (cluster.SecureRange).
+static __always_inline int is_inside(const struct vtep *v)
+{
+	return v->addr[0] == bpf_htonl(0xfd677261) && v->addr[1] == bpf_htonl(0x70650001);
+}
+
 SEC("tc")
 int gvtun_tx(struct __sk_buff *skb)
 {
@@ -132,8 +138,8 @@ int gvtun_tx(struct __sk_buff *skb)
 		__builtin_memcpy(key.local_ipv6, dev->source.addr, 16);
 		flags = BPF_F_TUNINFO_IPV6; // with checksum: RFC 8200, 8.1
 	}
-	// A source is one of its own family only.
-	if (!is_zero(&dev->source) && is_ipv4(&dev->source) == is_ipv4(vtep))
+	// A source is one of its own family only, and inside what encrypts or not: else the kernel chooses.
+	if (!is_zero(&dev->source) && is_ipv4(&dev->source) == is_ipv4(vtep) && is_inside(&dev->source) == is_inside(vtep))
 		failed = bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE_WITH_SOURCE, flags);
 	else
 		failed = bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags);

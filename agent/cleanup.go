@@ -26,6 +26,7 @@ import (
 	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/overlay/guard"
+	"github.com/grapevine-net/grapevine/overlay/ike"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
@@ -150,10 +151,13 @@ func (c *cleaning) datapath(context.Context) {
 }
 
 // encryption removes the device that encrypted what went to other hosts, its process and its route.
-func (c *cleaning) encryption(context.Context) {
+func (c *cleaning) encryption(ctx context.Context) {
 	gone, err := secure.Purge(c.cfg.Run)
 	c.failed("remove what encrypts", err)
 	c.removed("encryption", gone...)
+	gone, err = ike.Purge(ctx)
+	c.failed("remove what strongSwan was told", err)
+	c.removed("IPsec", gone...)
 }
 
 // clients ends the sandbox by which clients came, with its process.

@@ -267,6 +267,9 @@ func (a *Agent) openSecure() error {
 // openIKE reads the key that this host's strongSwan has, if it is to be told of the others.
 func openIKE(a *Agent) error {
 	if !a.cfg.ByStrongSwan() {
+		if gone, err := ike.Purge(context.Background()); err != nil || len(gone) > 0 {
+			a.log.Info("strongSwan is told of no host any more", "removed", gone, "err", err)
+		}
 		return nil
 	}
 	key, err := identity.LoadIPsec(a.cfg.State)

@@ -46,6 +46,9 @@ type Session struct {
 	begun map[string]time.Time
 }
 
+// ErrNone is why there is no session where no daemon runs.
+var ErrNone = errors.New("strongSwan does not run")
+
 // Open begins one.
 func Open(ctx context.Context) (*Session, error) {
 	socket := Sockets[0]
@@ -62,7 +65,7 @@ func open(ctx context.Context, socket string) (*Session, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("strongSwan does not run: nobody answers at %s", socket)
+		return nil, fmt.Errorf("%w: nobody answers at %s", ErrNone, socket)
 	case err != nil:
 		return nil, fmt.Errorf("speak to strongSwan at %s: %w", socket, err)
 	}
@@ -110,12 +113,51 @@ func (s *Session) Set(own *ecdsa.PrivateKey, port uint16, peers []Peer) error {
 		}
 		s.told[name] = p
 	}
-	for _, name := range there {
-		if strings.HasPrefix(name, prefix) && !slices.ContainsFunc(peers, func(p Peer) bool { return prefix+p.Name == name }) {
+	for _, name := range s.ours(there) {
+		if !slices.ContainsFunc(peers, func(p Peer) bool { return prefix+p.Name == name }) {
 			errs = append(errs, s.unload(name))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Purge ends all that a daemon was told, if there is one, and returns what that was.
+func Purge(ctx context.Context) (gone []string, err error) {
+	s, err := Open(ctx)
+	if errors.Is(err, ErrNone) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return s.purge()
+}
+
+func (s *Session) purge() (gone []string, err error) {
+	have, err := s.call("get-conns", nil)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, name := range s.ours(have.list("conns")) {
+		if err := s.unload(name); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		gone = append(gone, "strongSwan's connection "+name)
+	}
+	return gone, errors.Join(errs...)
+}
+
+// ours are those of the daemon's connections that an agent has told it.
+func (s *Session) ours(names []string) (list []string) {
+	for _, name := range names {
+		if strings.HasPrefix(name, prefix) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // unload ends what there is with a peer that is none any more.

@@ -219,6 +219,11 @@ func TestSet(t *testing.T) {
 	if _, err := a.call("load-conn", section{{"office", others}}); err != nil {
 		t.Fatal(err)
 	}
+	a.set(a.peer(b, b.key))
+	if gone, err := a.purge(); err != nil || len(gone) != 1 {
+		t.Errorf("removed: %v, %v", gone, err)
+	}
+	a.set(a.peer(b, b.key))
 	a.set()
 	a.eventually("nothing is left of who is no peer any more", func() error {
 		_, list, err := a.line.call("list-sas", "list-sa", nil)

@@ -193,3 +193,6 @@ func (k *Keeper) State() string {
 	}
 	return fmt.Sprintf("strongSwan has exchanged keys with %d of %s", k.keyed, words.Plural(k.peers, "other host"))
 }
+
+// Purge takes from this host's strongSwan what agents have told it, and returns what that was.
+func Purge(ctx context.Context) ([]string, error) { return strongswan.Purge(ctx) }

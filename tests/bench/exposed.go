@@ -62,15 +62,12 @@ func (m more) exposed(ctx context.Context) error {
 	}
 	for round := range b.rounds {
 		for turn := range turns {
-			if err := of.inTurns(ctx, round+turn, connects, func(ctx context.Context, p path) (float64, error) { return b.perSecond(ctx, p, true) }); err != nil {
-				return err
-			}
 			if err := of.inTurns(ctx, round+turn, stream, b.throughput); err != nil {
 				return err
 			}
 		}
 	}
-	for _, f := range []string{connects, stream} {
+	for _, f := range []string{stream} {
 		for _, p := range of.paths {
 			progress("      %s, %s: %s", f, p.name, cell(b.samples.median(f, p.name), 2))
 		}

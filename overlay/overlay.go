@@ -75,6 +75,14 @@ type FastPath interface {
 	Tally() (pipeline.Tally, error)
 }
 
+// settler is a FastPath that carries connections which the switch has found settled (pipeline.Input.Generation). Settle is called
+// in each pass in which there are rules, with an input without generation, and returns that of the rules in force, or 0: nothing
+// is to be settled. Slots are those of rules that it counts for.
+type settler interface {
+	Settle(pipeline.Input) (generation uint16)
+	Slots() map[uint32]uint16
+}
+
 // Config is what an Overlay works with.
 type Config struct {
 	Self    cluster.NodeID
@@ -107,6 +115,9 @@ type Config struct {
 	InPlace func(context.Context) error
 	// Settled, if set, says whether ports of endpoints may be added; after InPlace they may.
 	Settled func() bool
+	// Liberal, if set, has the switch track connections of which it sees a part of the packets only, until it begins anew: else the
+	// fast path carries nothing of endpoints with rules.
+	Liberal func(context.Context) error
 	// Answers, if set, asks the switch's daemons for a sign of life. Its error is of one that runs and gives
 	// none within seconds, and says what to do; a daemon that is down is no error.
 	Answers func(context.Context) error

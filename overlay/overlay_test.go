@@ -72,6 +72,9 @@ type host struct {
 	bridge *ovs.Bridge
 	tunnel *vethTunnel
 	fast   FastPath
+	// liberal is Config.Liberal of the next start.
+	liberal func(context.Context) error
+	epochs  Epochs // of the next start, too
 	// caughtUp is Config.CaughtUp of the next start.
 	caughtUp chan struct{}
 	// settled and inPlace are Config's of the next start.
@@ -114,7 +117,7 @@ func (h *host) start() {
 		Log:  slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Self: me, Bridge: h.bridge, Tunnel: h.tunnel, Mode: pipeline.HeaderBits, VXLANPort: 4789,
 		Gateway: h.gatewayPort(), MTU: 1500, Fast: h.fast, CaughtUp: h.caughtUp,
-		Settled: h.settled, InPlace: h.inPlace, Told: h.told, Near: h.near, Reach: h.reach,
+		Settled: h.settled, InPlace: h.inPlace, Told: h.told, Near: h.near, Reach: h.reach, Liberal: h.liberal, Epochs: h.epochs,
 	}, h.world)
 	if err != nil {
 		h.t.Fatal(err)

@@ -94,7 +94,8 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	for i := range p.in.Ports {
 		port := &p.in.Ports[i]
 		guarded := m.policies.guarded[port.Endpoint]
-		port.Plain, port.Rejects = !guarded && !queued(snap, port.Endpoint), guarded && m.policies.rejects
+		plain := !queued(snap, port.Endpoint)
+		port.Plain, port.Guarded, port.Rejects = plain && !guarded, plain && guarded, guarded && m.policies.rejects
 	}
 	m.snap, m.mode, m.ports, m.in, m.problems, m.wasExposed = snap, mode, ports, p.in, p.problems, m.exposed
 	return m.in, m.problems

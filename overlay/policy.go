@@ -23,6 +23,7 @@ type enforcer struct {
 	compiler *policy.Compiler // nil: there are no policies
 	epochs   *epochs
 	told     *told // nil: nothing by name
+	slots    *slots
 	compiled policy.Compiled
 	out      pipeline.Policy
 	guarded  map[string]bool // endpoints
@@ -93,6 +94,7 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID, there fun
 		p.out.Rules = append(p.out.Rules, pipelineRule(r))
 		p.rejects = p.rejects || r.Action == policy.Reject
 	}
+	p.slots.give(p.out.Rules)
 	p.open(answers)
 	return p.out, true
 }

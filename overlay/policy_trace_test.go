@@ -547,7 +547,12 @@ func TestPolicyEchoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	with, err := pipeline.Compile(policyFor(port))
+	settled := policyFor(port)
+	settled.Generation = 0xffff
+	for i := range settled.Policy.Rules[2:] { // and one has none
+		settled.Policy.Rules[2+i].Slot = uint16(pipeline.MaxSlot - i)
+	}
+	with, err := pipeline.Compile(settled)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,8 @@ type reconciler struct {
 	tracks func(context.Context) (can bool, err error) // see Overlay.tracks; nil: it can
 	told   *told                                       // nil: nothing by name
 
+	liberal bool // Config.Liberal was done
+
 	again   []string // the bundle applied last
 	repeats int      // how often it was applied before
 	logged  string
@@ -138,6 +140,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		}
 		r.log.Debug("record left out of the flows", "key", p.Key, "error", p.Err)
 	}
+	in.Generation = r.generation(ctx, in, why)
 	want, changes, err := r.compiler.Compile(in)
 	if err != nil && len(in.Policy.Rules) > 0 {
 		// Rules that the switch cannot have cut off those whom they are about, and nobody else.
@@ -158,6 +161,11 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		changes = pipeline.Diff(have, want)
 		if len(changes.Modify)+len(changes.Delete) > 0 && r.behind {
 			return errors.Join(errBehind, r.planAnew()) // the epochs that it made are of no rules
+		}
+	}
+	if in.Generation != 0 && changes.TouchPolicy() {
+		if want, changes, err = r.nextGeneration(&in, changes); err != nil {
+			return err
 		}
 	}
 	if err := r.plans.policies.epochs.save(); err != nil {
@@ -206,7 +214,7 @@ func (r *reconciler) seal(ctx context.Context, snap *cluster.Snapshot) {
 
 // planAnew forgets what was planned, but for the epochs on the disk.
 func (r *reconciler) planAnew() error {
-	r.plans = plans{policies: enforcer{epochs: &epochs{store: r.cfg.Epochs}, told: r.told}, reaches: r.cfg.Reaches}
+	r.plans = plans{policies: enforcer{epochs: &epochs{store: r.cfg.Epochs}, told: r.told, slots: r.slots()}, reaches: r.cfg.Reaches}
 	if r.cfg.Epochs == nil {
 		return nil
 	}

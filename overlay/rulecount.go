@@ -30,7 +30,7 @@ type UnmatchedCount struct {
 	pipeline.Count
 }
 
-// CountRules reads what the switch counted for rules; the fast path carries nothing of what rules are about. Counters of a
+// CountRules reads what the switch counted for rules, and the fast path of connections that they had let through. Counters of a
 // rule begin with its flows: when the rule changes, or the switch begins anew.
 func (o *Overlay) CountRules(ctx context.Context) (out RuleCounts, err error) {
 	flows, counts, err := ruleFlows(ctx, o.cfg.Bridge)
@@ -38,6 +38,17 @@ func (o *Overlay) CountRules(ctx context.Context) (out RuleCounts, err error) {
 		return out, err
 	}
 	rules, rest := pipeline.CountRules(flows, counts)
+	if o.cfg.Fast != nil {
+		carried, err := o.cfg.Fast.Tally()
+		if err != nil {
+			return out, err
+		}
+		for id, n := range carried.Rules {
+			r := rules[id]
+			r.Passed.Packets, r.Passed.Bytes = r.Passed.Packets+n.Packets, r.Passed.Bytes+n.Bytes
+			rules[id] = r
+		}
+	}
 	o.mu.Lock()
 	p := o.last.input.Policy
 	o.mu.Unlock()

@@ -37,6 +37,15 @@ func cannotTrack(out []byte) (lacks []string) {
 	return slices.DeleteFunc(slices.Clone(tracking), func(name string) bool { return has[name] })
 }
 
+// IgnoreSequences lets the userspace datapath's connection tracking take TCP packets whatever their sequence numbers: who has some of a
+// connection's packets go another way needs that. It is for all bridges of the daemon, until that ends.
+func (b *Bridge) IgnoreSequences(ctx context.Context) error {
+	if _, err := b.Appctl(ctx, "dpctl/ct-disable-tcp-seq-chk"); err != nil {
+		return fmt.Errorf("let the datapath of %s track connections of which it sees a part: %w", b.Name, err)
+	}
+	return nil
+}
+
 // ForgetConnections makes the datapath forget the connections of a zone from and to
 // addresses. What it knows of them may be out of date if their packets went another way. A
 // container's start waits for this, and so it is no process's work.

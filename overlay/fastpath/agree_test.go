@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -193,6 +194,7 @@ type judges struct {
 	trace   *json.Decoder
 	ask     *json.Encoder
 	in      pipeline.Input
+	drawn   pipeline.Input // of TestAgreeSettled: in, but for the switch's own numbers of ports
 	flows   []pipeline.Flow
 	before  []pipeline.Count  // what the flows were credited with so far
 	endOf   map[uint32]string // OpenFlow port -> endpoint
@@ -207,10 +209,11 @@ func newJudges(t *testing.T) *judges {
 	w := &judges{device: map[string]uint32{}, endOf: map[uint32]string{}}
 	must(t, loadVerdictObjects(&w.objs, nil))
 	t.Cleanup(func() { w.objs.Close() })
-	w.tables = tables{config: w.objs.GvConfig, locals: w.objs.GvLocals, ranges: w.objs.GvRanges, counters: w.objs.GvFpCounters}
+	w.tables = tables{config: w.objs.GvConfig, locals: w.objs.GvLocals, ranges: w.objs.GvRanges, counters: w.objs.GvFpCounters, settled: w.objs.GvSettled, generation: w.objs.GvGeneration, rules: w.objs.GvRules}
 	for _, e := range endpoints {
 		name := "dev-" + e
 		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "peer-" + e}))
+		t.Cleanup(func() { _ = link.Delete(name) })
 		l, err := netlink.LinkByName(name)
 		must(t, err)
 		must(t, netlink.LinkSetUp(l))
@@ -221,6 +224,7 @@ func newJudges(t *testing.T) *judges {
 		w.device[e] = uint32(l.Attrs().Index)
 	}
 	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "dev-gateway", MTU: gatewayMTU}, PeerName: "peer-gateway"}))
+	t.Cleanup(func() { _ = link.Delete("dev-gateway") })
 	l, err := netlink.LinkByName("dev-gateway")
 	must(t, err)
 	must(t, netlink.LinkSetUp(l))
@@ -271,6 +275,11 @@ func must(t interface {
 // install makes maps and flows those of a cluster.
 func (w *judges) install(t *rapid.T, in pipeline.Input, contents Contents) {
 	must(t, w.tables.write(contents))
+	w.flow(t, in)
+}
+
+// flow makes the switch's flows those of in.
+func (w *judges) flow(t *rapid.T, in pipeline.Input) {
 	in.TunnelPort, in.GatewayPort = w.tunnel, w.gateway
 	in.Ports, in.Groups = slices.Clone(in.Ports), slices.Clone(in.Groups)
 	drawn := map[uint32]uint32{}
@@ -724,6 +733,13 @@ var (
 
 // ovs asks the switch, for a packet with the tunnel's header bits.
 func (w *judges) ovs(t *rapid.T, in pipeline.Input, p Packet, frame []byte) (Verdict, string) {
+	v, text, _ := w.ovsTracking(t, in, p, frame, "")
+	return v, text
+}
+
+// ovsTracking is ovs of a packet of whose connection the switch knows something. It returns the MAC addresses with which the
+// packet leaves, too, the destination's first.
+func (w *judges) ovsTracking(t *rapid.T, in pipeline.Input, p Packet, frame []byte, known string, next ...string) (Verdict, string, []byte) {
 	frame = bytes.Clone(frame)
 	port := w.tunnel
 	if p.Gateway {
@@ -743,9 +759,11 @@ func (w *judges) ovs(t *rapid.T, in pipeline.Input, p Packet, frame []byte) (Ver
 			}
 		}
 	}
-	must(t, w.ask.Encode(map[string]any{
-		"id": 1, "method": "ofproto/trace", "params": []string{w.bridge.Name, fmt.Sprintf("in_port=%d", port), hex.EncodeToString(frame)},
-	}))
+	params := []string{w.bridge.Name, fmt.Sprintf("in_port=%d", port), hex.EncodeToString(frame)}
+	if known != "" { // with a frame the switch forgets this
+		params = append([]string{w.bridge.Name, fmt.Sprintf("in_port=%d,%s", port, flowOf(frame, known))}, next...)
+	}
+	must(t, w.ask.Encode(map[string]any{"id": 1, "method": "ofproto/trace", "params": params}))
 	var answer struct{ Result, Error any }
 	must(t, w.trace.Decode(&answer))
 	text, ok := answer.Result.(string)
@@ -761,32 +779,33 @@ func (w *judges) ovs(t *rapid.T, in pipeline.Input, p Packet, frame []byte) (Ver
 		}
 	}
 	if copies > 1 { // to several: no Verdict
-		return Verdict{}, text
+		return Verdict{}, text, nil
 	}
 	all := finalMACs.FindAllStringSubmatch(text, -1)
 	if out == 0 || len(all) == 0 || unexpected.MatchString(text) {
-		return Verdict{}, text
+		return Verdict{}, text, nil
 	}
 	m := all[len(all)-1] // of a packet that goes on behind conntrack the headers are those in the end
 	src, _ := net.ParseMAC(m[1])
 	dst, _ := net.ParseMAC(m[2])
+	both := slices.Concat(dst, src)
 	if out == uint64(w.tunnel) {
 		for _, v := range in.VTEPs {
 			if v.Index == binary.BigEndian.Uint32(dst[2:]) {
-				return Verdict{VTEP: v.Addr, VNID: uint32(src[3])<<16 | uint32(src[4])<<8 | uint32(src[5])}, text
+				return Verdict{VTEP: v.Addr, VNID: uint32(src[3])<<16 | uint32(src[4])<<8 | uint32(src[5])}, text, both
 			}
 		}
-		return Verdict{}, text
+		return Verdict{}, text, nil
 	}
 	if out == uint64(w.gateway) {
-		return Verdict{Gateway: true, MAC: [6]byte(dst)}, text
+		return Verdict{Gateway: true, MAC: [6]byte(dst)}, text, both
 	}
 	for number, e := range w.endOf {
 		if out == uint64(number) {
-			return Verdict{Ifindex: w.device[e], MAC: [6]byte(dst)}, text
+			return Verdict{Ifindex: w.device[e], MAC: [6]byte(dst)}, text, both
 		}
 	}
-	return Verdict{}, text
+	return Verdict{}, text, nil
 }
 
 // frame builds the packet, sound or with something odd about it.

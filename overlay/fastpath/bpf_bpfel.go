@@ -18,15 +18,20 @@ import (
 const (
 	bpfMapGvConfig          = "gv_config"
 	bpfMapGvFpCounters      = "gv_fp_counters"
+	bpfMapGvGeneration      = "gv_generation"
 	bpfMapGvHeld            = "gv_held"
 	bpfMapGvLease           = "gv_lease"
 	bpfMapGvLocals          = "gv_locals"
 	bpfMapGvRanges          = "gv_ranges"
+	bpfMapGvRules           = "gv_rules"
+	bpfMapGvSettled         = "gv_settled"
 	bpfMapGvUdpFlows        = "gv_udp_flows"
 	bpfProgGvDeliver        = "gv_deliver"
 	bpfProgGvEndpoint       = "gv_endpoint"
 	bpfProgGvEndpointJudged = "gv_endpoint_judged"
 	bpfProgGvGateway        = "gv_gateway"
+	bpfProgGvNoteLocal      = "gv_note_local"
+	bpfProgGvNoteTunnel     = "gv_note_tunnel"
 	bpfProgGvTunnel         = "gv_tunnel"
 	bpfProgGvUnderlay       = "gv_underlay"
 	bpfProgGvUnderlayJudged = "gv_underlay_judged"
@@ -78,6 +83,8 @@ type bpfProgramSpecs struct {
 	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
 	GvEndpointJudged *ebpf.ProgramSpec `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
+	GvNoteLocal      *ebpf.ProgramSpec `ebpf:"gv_note_local"`
+	GvNoteTunnel     *ebpf.ProgramSpec `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
 	GvUnderlay       *ebpf.ProgramSpec `ebpf:"gv_underlay"`
 	GvUnderlayJudged *ebpf.ProgramSpec `ebpf:"gv_underlay_judged"`
@@ -89,10 +96,13 @@ type bpfProgramSpecs struct {
 type bpfMapSpecs struct {
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
+	GvGeneration *ebpf.MapSpec `ebpf:"gv_generation"`
 	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
 	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
+	GvRules      *ebpf.MapSpec `ebpf:"gv_rules"`
+	GvSettled    *ebpf.MapSpec `ebpf:"gv_settled"`
 	GvUdpFlows   *ebpf.MapSpec `ebpf:"gv_udp_flows"`
 }
 
@@ -124,10 +134,13 @@ func (o *bpfObjects) Close() error {
 type bpfMaps struct {
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
+	GvGeneration *ebpf.Map `ebpf:"gv_generation"`
 	GvHeld       *ebpf.Map `ebpf:"gv_held"`
 	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
+	GvRules      *ebpf.Map `ebpf:"gv_rules"`
+	GvSettled    *ebpf.Map `ebpf:"gv_settled"`
 	GvUdpFlows   *ebpf.Map `ebpf:"gv_udp_flows"`
 }
 
@@ -135,10 +148,13 @@ func (m *bpfMaps) Close() error {
 	return _BpfClose(
 		m.GvConfig,
 		m.GvFpCounters,
+		m.GvGeneration,
 		m.GvHeld,
 		m.GvLease,
 		m.GvLocals,
 		m.GvRanges,
+		m.GvRules,
+		m.GvSettled,
 		m.GvUdpFlows,
 	)
 }
@@ -157,6 +173,8 @@ type bpfPrograms struct {
 	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
 	GvEndpointJudged *ebpf.Program `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
+	GvNoteLocal      *ebpf.Program `ebpf:"gv_note_local"`
+	GvNoteTunnel     *ebpf.Program `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.Program `ebpf:"gv_tunnel"`
 	GvUnderlay       *ebpf.Program `ebpf:"gv_underlay"`
 	GvUnderlayJudged *ebpf.Program `ebpf:"gv_underlay_judged"`
@@ -168,6 +186,8 @@ func (p *bpfPrograms) Close() error {
 		p.GvEndpoint,
 		p.GvEndpointJudged,
 		p.GvGateway,
+		p.GvNoteLocal,
+		p.GvNoteTunnel,
 		p.GvTunnel,
 		p.GvUnderlay,
 		p.GvUnderlayJudged,

@@ -3,6 +3,7 @@ package fastpath
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/grapevine-net/grapevine/host/link"
 )
@@ -10,7 +11,7 @@ import (
 // lost is in place of the index of a device whose program was taken away.
 const lost = 0
 
-// Lost names the devices whose program another one has taken away, until the next Widen puts it
+// Lost names the devices whose program another one has taken away, until the next Widen or Settle puts it
 // back. Of what stands at the underlay it says nothing.
 func (p *Path) Lost() (names []string) {
 	p.mu.Lock()
@@ -24,6 +25,12 @@ func (p *Path) Lost() (names []string) {
 			program = tunnelProgram
 		case p.cfg.Gateway:
 			program, hook = gatewayProgram, link.Egress
+		case p.cfg.Port:
+			program, hook = noteTunnelProgram, link.Egress
+		default:
+			if p.cfg.Inner != nil && strings.HasPrefix(name, p.cfg.InnerPrefix) {
+				program = noteLocalProgram
+			}
 		}
 		index := p.attached[name]
 		if l, err := link.Get(name); err != nil || index != lost && uint32(l.Index) != index {

@@ -18,6 +18,8 @@ type Local struct {
 	// invalid: the destination does.
 	Router netip.Addr
 	Realm  pipeline.Realm
+	// Guarded says that rules are about it: only what the switch has noted is carried (pipeline.Input.Generation).
+	Guarded bool
 }
 
 // Range is what the programs know of a range of addresses that is not this host's.
@@ -69,7 +71,7 @@ var never = slices.Concat([]netip.Prefix{
 
 // Compile says what the programs may carry of what in's flows would. Devices has the
 // index of the host's end of each endpoint's veth; endpoints that are not in it, and
-// those that are not plain, are only known as the switch's to decide.
+// those that are neither plain nor guarded, are only known as the switch's to decide.
 func Compile(in pipeline.Input, devices map[string]uint32) Contents {
 	return Contents{Locals: localsOf(in, devices), Ranges: rangesOf(in), Gate: gateOf(in)}
 }
@@ -98,11 +100,11 @@ func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local
 		exposed[x.Addr] = true
 	}
 	for _, p := range in.Ports {
-		l := Local{}
+		l, guarded := Local{}, p.Guarded && in.Generation != 0
 		// One that speaks to all networks and is encrypted speaks to some by another way than others do.
 		alike := !p.Encrypted || p.Realm.Number(p.VNID) != 0
-		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && p.Plain && alike {
-			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Realm: p.Realm, Outside: !p.Internal && !elsewhere[leaver{VNID: p.VNID}]}
+		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && (p.Plain || guarded) && alike {
+			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Realm: p.Realm, Outside: !p.Internal && !elsewhere[leaver{VNID: p.VNID}], Guarded: guarded}
 		}
 		for _, a := range p.Addrs {
 			locals[a] = Local{}

@@ -25,9 +25,14 @@ type Config struct {
 	Gateway   string // the host's own leg; none: all to and from it is the switch's
 	// Prefix and Device name the host's ends of containers' veths: all begin with
 	// Prefix; Device is the one of an endpoint.
-	Prefix   string
-	Device   func(endpointID string) string
-	Underlay Underlay
+	Prefix string
+	Device func(endpointID string) string
+	// InnerPrefix and Inner name the interfaces by which the switch delivers to containers, and Port is its own one of the
+	// tunnel; no Inner: of endpoints with rules nothing is carried.
+	InnerPrefix string
+	Inner       func(endpointID string) string
+	Port        string
+	Underlay    Underlay
 	// Source is what the tunnel's packets are sent from; invalid: as the kernel chooses, which
 	// has to be if it does not know link.TunnelSource.
 	Source netip.Addr
@@ -55,6 +60,8 @@ type Path struct {
 	word     word              // as it is
 	attached map[string]uint32 // device name -> index of those with our program
 	trouble  error
+	quiet    bool  // nothing is to be noted
+	deaf     error // why nothing is noted of what rules let through
 	rests    error // why nothing is direct though it is to be
 }
 
@@ -92,7 +99,7 @@ func (p *Path) start(direct, judged bool) error {
 	if err := p.load(); err != nil {
 		return err
 	}
-	p.on, p.direct, p.judged = true, direct, judged
+	p.on, p.direct, p.judged, p.quiet = true, direct, judged, false
 	return nil
 }
 
@@ -102,7 +109,7 @@ func (p *Path) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.on, p.direct, p.judged = false, false, false
-	names, err := p.devices()
+	names, err := interfaces(p.cfg.Prefix)
 	if err != nil {
 		return err
 	}
@@ -110,7 +117,7 @@ func (p *Path) Stop() error {
 	for name := range names {
 		errs = append(errs, link.DetachTC(name, link.Ingress, endpointProgram))
 	}
-	errs = append(errs, link.DetachTC(p.cfg.Tunnel, link.Ingress, tunnelProgram), p.leaveGateway())
+	errs = append(errs, link.DetachTC(p.cfg.Tunnel, link.Ingress, tunnelProgram), p.leaveGateway(), p.unlisten())
 	p.unload()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("switch the fast path off: %w", err)
@@ -150,7 +157,7 @@ func (p *Path) unload() {
 		_ = p.objs.Close()
 	}
 	p.objs, p.tables, p.held, p.config, p.attached = nil, tables{}, nil, configValue{}, map[string]uint32{}
-	p.trouble, p.rests = nil, nil
+	p.trouble, p.rests, p.deaf = nil, nil, nil
 }
 
 // Narrow is called before the flows become those of in: what the path carries from now
@@ -162,11 +169,14 @@ func (p *Path) Narrow(_ context.Context, in pipeline.Input) error {
 	if !p.on || p.objs == nil { // closed: a pass may still be on its way
 		return nil
 	}
-	devices, err := p.devices()
+	devices, err := interfaces(p.cfg.Prefix)
 	if err == nil && p.tables.held.Locals == nil {
 		if err = p.tables.read(); err == nil {
 			p.config, err = p.word.read() // of a former agent
 		}
+	}
+	if err == nil {
+		err = p.tables.void(in)
 	}
 	if err == nil && p.config.Gateway != 0 && p.config.gate() != gateOf(in) {
 		closed := p.config
@@ -208,7 +218,7 @@ func (p *Path) widen(in pipeline.Input) error {
 	if err := p.withdrawFor(in); err != nil {
 		return err
 	}
-	devices, err := p.devices()
+	devices, err := interfaces(p.cfg.Prefix)
 	if err != nil {
 		return err
 	}
@@ -280,6 +290,14 @@ func (p *Path) widen(in pipeline.Input) error {
 			return err
 		}
 	}
+	if in.Generation != 0 {
+		listening, err := interfaces(p.cfg.InnerPrefix)
+		if err != nil {
+			return err
+		}
+		maps.Copy(present, listening)
+		present[p.cfg.Port] = p.attached[p.cfg.Port]
+	}
 	for name := range p.attached {
 		if present[name] == 0 {
 			delete(p.attached, name)
@@ -298,7 +316,7 @@ func (p *Path) failed(err error) error {
 		return nil
 	}
 	p.say(err)
-	p.tables.held, p.held = Contents{}, nil
+	p.tables.held, p.held, p.tables.known = Contents{}, nil, known{}
 	off := p.config
 	off.On = 0
 	if stopErr := p.configure(off); stopErr != nil {
@@ -326,9 +344,9 @@ func (p *Path) configure(c configValue) error {
 	return nil
 }
 
-// devices are the host's ends of containers' veths, name to index.
-func (p *Path) devices() (map[string]uint32, error) {
-	list, err := link.List(p.cfg.Prefix)
+// interfaces are those whose names begin so, name to index.
+func interfaces(prefix string) (map[string]uint32, error) {
+	list, err := link.List(prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -390,7 +408,7 @@ func (p *Path) load() error {
 	if err != nil {
 		return fmt.Errorf("read the fast path's programs: %w", err)
 	}
-	devices, err := p.devices()
+	devices, err := interfaces(p.cfg.Prefix)
 	if err != nil {
 		return err
 	}
@@ -412,7 +430,7 @@ func (p *Path) load() error {
 	}
 	p.objs = objs
 	p.word.use(objs)
-	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, counters: objs.GvFpCounters}
+	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, counters: objs.GvFpCounters, settled: objs.GvSettled, generation: objs.GvGeneration, rules: objs.GvRules}
 	for name, index := range running {
 		if err := p.attach(name, index); err != nil {
 			return err

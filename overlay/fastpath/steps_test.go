@@ -120,7 +120,7 @@ func TestCompile(t *testing.T) {
 	c := Compile(in, map[string]uint32{"a": 11, "b": 12})
 	mac := [6]byte(macs["a"])
 	for text, want := range map[string]Local{
-		"10.128.0.2": {11, mac, 5, true, addrs("10.128.3.1")[0], 0}, "fd00:1::2": {11, mac, 5, true, netip.Addr{}, 0},
+		"10.128.0.2": {11, mac, 5, true, addrs("10.128.3.1")[0], 0, false}, "fd00:1::2": {11, mac, 5, true, netip.Addr{}, 0, false},
 		"10.128.0.3": {}, // nobody said that it is plain
 		"10.128.0.4": {}, // its device is not known
 	} {

@@ -22,6 +22,7 @@ type (
 		Outside        uint16
 		Slot, VNIDSlot uint32
 		Realm          pipeline.Realm
+		Guarded        uint32
 		Router         address // zero: none
 	}
 
@@ -75,10 +76,12 @@ func (a address) addr() netip.Addr {
 // unless it is nil: an error of it keeps the map as it is.
 type tables struct {
 	config, locals, ranges, counters *ebpf.Map
+	settled, generation, rules       *ebpf.Map
 	before                           func() error
 
 	held  Contents
 	slots slots
+	known known // of settled
 }
 
 // read fills held and slots from the maps.
@@ -89,7 +92,7 @@ func (t *tables) read() error {
 	it := t.locals.Iterate()
 	for it.Next(&a, &l) {
 		addr := netip.AddrFrom16(a).Unmap()
-		t.held.Locals[addr] = Local{l.Ifindex, l.MAC, l.VNID, l.Outside != 0, l.Router.addr(), l.Realm}
+		t.held.Locals[addr] = Local{l.Ifindex, l.MAC, l.VNID, l.Outside != 0, l.Router.addr(), l.Realm, l.Guarded != 0}
 		t.slots.adopt(addr, l.Slot)
 		if l.Ifindex != 0 && l.VNID != 0 {
 			t.slots.adopt(l.VNID, l.VNIDSlot)
@@ -223,6 +226,9 @@ func (t *tables) setLocal(a netip.Addr, l Local) error {
 	if l.Outside {
 		value.Outside = 1
 	}
+	if l.Guarded {
+		value.Guarded = 1
+	}
 	var err error
 	if value.Slot, err = t.slot(a); err != nil {
 		return err
@@ -315,10 +321,12 @@ func (c counter) received() pipeline.Count {
 
 // Slots of bpf/fastpath.c that belong to no entry.
 const (
-	slotFromZero = iota
-	slotToZero
-	firstSlot
-	maxSlots = 32768
+	slotFromZero = 0
+	slotToZero   = 1
+	slotSettled  = 2
+	slotOthers   = slotSettled + 4
+	firstSlot    = slotOthers + 4
+	maxSlots     = 32768
 )
 
 // tally is what the programs carried, for each entry since it has been there.
@@ -352,7 +360,7 @@ func (t *tables) tally() (pipeline.Tally, error) {
 			out.VNIDs[k] = n.sent()
 		}
 	}
-	return out, nil
+	return out, t.tallySettled(&out)
 }
 
 func (t *tables) counter(slot uint32) (sum counter, err error) {

@@ -20,6 +20,7 @@ type Packet struct {
 	Protocol byte   // for the gateway: of IP
 	Port     uint16 // destination, of TCP and UDP
 	Fragment bool
+	Settled  bool // the switch has noted that rules let its connection through
 }
 
 // Verdict is what the programs do with a packet. Its zero value says that it goes on
@@ -36,7 +37,7 @@ type Verdict struct {
 func (c Contents) Verdict(p Packet) Verdict {
 	if p.Gateway {
 		from := c.lookup(p.Src)
-		if dst := c.Locals[p.Dst]; dst.Ifindex != 0 && c.Gate.On && from.From && (dst.Outside || from.To == ToGateway) {
+		if dst := c.Locals[p.Dst]; dst.Ifindex != 0 && c.Gate.On && from.From && (dst.Outside || from.To == ToGateway) && (p.Settled || !dst.Guarded) {
 			return Verdict{Ifindex: dst.Ifindex, MAC: dst.MAC}
 		}
 		return Verdict{}
@@ -53,10 +54,13 @@ func (c Contents) Verdict(p Packet) Verdict {
 		if src.Ifindex == 0 || src.Ifindex != p.Ifindex || src.MAC != p.MAC {
 			return Verdict{}
 		}
+		if src.Guarded && !p.Settled {
+			return Verdict{}
+		}
 		vnid, realm = src.VNID, src.Realm
 	}
 	if dst, here := c.Locals[p.Dst]; here || p.From.IsValid() {
-		if dst.Ifindex == 0 || dst.Ifindex == p.Ifindex || !reachable(realm.Number(vnid), dst.Realm.Number(dst.VNID)) {
+		if dst.Ifindex == 0 || dst.Ifindex == p.Ifindex || !reachable(realm.Number(vnid), dst.Realm.Number(dst.VNID)) || dst.Guarded && !p.Settled {
 			return Verdict{}
 		}
 		return Verdict{Ifindex: dst.Ifindex, MAC: dst.MAC}

@@ -18,16 +18,21 @@ import (
 const (
 	verdictMapGvConfig          = "gv_config"
 	verdictMapGvFpCounters      = "gv_fp_counters"
+	verdictMapGvGeneration      = "gv_generation"
 	verdictMapGvHeld            = "gv_held"
 	verdictMapGvLease           = "gv_lease"
 	verdictMapGvLocals          = "gv_locals"
 	verdictMapGvRanges          = "gv_ranges"
+	verdictMapGvRules           = "gv_rules"
+	verdictMapGvSettled         = "gv_settled"
 	verdictMapGvUdpFlows        = "gv_udp_flows"
 	verdictMapGvVerdict         = "gv_verdict"
 	verdictProgGvDeliver        = "gv_deliver"
 	verdictProgGvEndpoint       = "gv_endpoint"
 	verdictProgGvEndpointJudged = "gv_endpoint_judged"
 	verdictProgGvGateway        = "gv_gateway"
+	verdictProgGvNoteLocal      = "gv_note_local"
+	verdictProgGvNoteTunnel     = "gv_note_tunnel"
 	verdictProgGvTunnel         = "gv_tunnel"
 	verdictProgGvUnderlay       = "gv_underlay"
 	verdictProgGvUnderlayJudged = "gv_underlay_judged"
@@ -79,6 +84,8 @@ type verdictProgramSpecs struct {
 	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
 	GvEndpointJudged *ebpf.ProgramSpec `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
+	GvNoteLocal      *ebpf.ProgramSpec `ebpf:"gv_note_local"`
+	GvNoteTunnel     *ebpf.ProgramSpec `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
 	GvUnderlay       *ebpf.ProgramSpec `ebpf:"gv_underlay"`
 	GvUnderlayJudged *ebpf.ProgramSpec `ebpf:"gv_underlay_judged"`
@@ -90,10 +97,13 @@ type verdictProgramSpecs struct {
 type verdictMapSpecs struct {
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
+	GvGeneration *ebpf.MapSpec `ebpf:"gv_generation"`
 	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
 	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
+	GvRules      *ebpf.MapSpec `ebpf:"gv_rules"`
+	GvSettled    *ebpf.MapSpec `ebpf:"gv_settled"`
 	GvUdpFlows   *ebpf.MapSpec `ebpf:"gv_udp_flows"`
 	GvVerdict    *ebpf.MapSpec `ebpf:"gv_verdict"`
 }
@@ -126,10 +136,13 @@ func (o *verdictObjects) Close() error {
 type verdictMaps struct {
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
+	GvGeneration *ebpf.Map `ebpf:"gv_generation"`
 	GvHeld       *ebpf.Map `ebpf:"gv_held"`
 	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
+	GvRules      *ebpf.Map `ebpf:"gv_rules"`
+	GvSettled    *ebpf.Map `ebpf:"gv_settled"`
 	GvUdpFlows   *ebpf.Map `ebpf:"gv_udp_flows"`
 	GvVerdict    *ebpf.Map `ebpf:"gv_verdict"`
 }
@@ -138,10 +151,13 @@ func (m *verdictMaps) Close() error {
 	return _VerdictClose(
 		m.GvConfig,
 		m.GvFpCounters,
+		m.GvGeneration,
 		m.GvHeld,
 		m.GvLease,
 		m.GvLocals,
 		m.GvRanges,
+		m.GvRules,
+		m.GvSettled,
 		m.GvUdpFlows,
 		m.GvVerdict,
 	)
@@ -161,6 +177,8 @@ type verdictPrograms struct {
 	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
 	GvEndpointJudged *ebpf.Program `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
+	GvNoteLocal      *ebpf.Program `ebpf:"gv_note_local"`
+	GvNoteTunnel     *ebpf.Program `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.Program `ebpf:"gv_tunnel"`
 	GvUnderlay       *ebpf.Program `ebpf:"gv_underlay"`
 	GvUnderlayJudged *ebpf.Program `ebpf:"gv_underlay_judged"`
@@ -172,6 +190,8 @@ func (p *verdictPrograms) Close() error {
 		p.GvEndpoint,
 		p.GvEndpointJudged,
 		p.GvGateway,
+		p.GvNoteLocal,
+		p.GvNoteTunnel,
 		p.GvTunnel,
 		p.GvUnderlay,
 		p.GvUnderlayJudged,

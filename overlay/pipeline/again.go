@@ -62,7 +62,7 @@ func (c *Compiler) follow(in objects) (changes Changes, ok bool) {
 	if !ok {
 		return Changes{}, false
 	}
-	if gone.empty() && come.empty() {
+	if gone.empty() && come.empty() && gone.Generation == come.Generation {
 		c.in = in
 		return Changes{}, true
 	}
@@ -171,12 +171,13 @@ func differing(a, b objects) (gone, come objects, ok bool) {
 	gone, come = a, b
 	for _, in := range []*objects{&gone, &come} {
 		in.VTEPs, in.Subnets, in.Routes, in.Ports, in.Neighbours = nil, nil, nil, nil, nil
-		in.Groups = nil
+		in.Groups, in.Generation = nil, 0
 		in.Policy, in.members = Policy{}, nil
 	}
 	if !reflect.DeepEqual(gone, come) {
 		return a, b, false
 	}
+	gone.Generation, come.Generation = a.Generation, b.Generation
 	gone.VTEPs, come.VTEPs = unlike(a.VTEPs, b.VTEPs, func(v VTEP) netip.Addr { return v.Addr }, VTEP.equal)
 	gone.Subnets, come.Subnets = unlike(a.Subnets, b.Subnets, itself, same)
 	gone.Ports, come.Ports = unlike(a.Ports, b.Ports, func(p Port) string { return p.Endpoint }, Port.equal)
@@ -206,7 +207,7 @@ func (v VTEP) equal(o VTEP) bool {
 
 func (p Port) equal(o Port) bool {
 	return p.OFPort == o.OFPort && slices.Equal(p.MAC, o.MAC) && slices.Equal(p.Addrs, o.Addrs) && slices.Equal(p.LinkLocal, o.LinkLocal) &&
-		p.VNID == o.VNID && p.Realm == o.Realm && p.Internal == o.Internal && p.Encrypted == o.Encrypted && p.Multicast == o.Multicast && p.Endpoint == o.Endpoint && p.Plain == o.Plain && p.Rejects == o.Rejects
+		p.VNID == o.VNID && p.Realm == o.Realm && p.Internal == o.Internal && p.Encrypted == o.Encrypted && p.Multicast == o.Multicast && p.Endpoint == o.Endpoint && p.Plain == o.Plain && p.Guarded == o.Guarded && p.Rejects == o.Rejects
 }
 
 func (g Guard) equal(o Guard) bool {
@@ -216,7 +217,7 @@ func (g Guard) equal(o Guard) bool {
 
 // equal leaves out the label, which is in no flow.
 func (r PolicyRule) equal(o PolicyRule) bool {
-	return r.ID == o.ID && r.Direction == o.Direction && r.Priority == o.Priority && r.Action == o.Action && slices.Equal(r.Subjects, o.Subjects) &&
+	return r.ID == o.ID && r.Slot == o.Slot && r.Direction == o.Direction && r.Priority == o.Priority && r.Action == o.Action && slices.Equal(r.Subjects, o.Subjects) &&
 		r.AnyPeer == o.AnyPeer && slices.Equal(r.Peers, o.Peers) && slices.Equal(r.Blocks, o.Blocks) && r.AnyPort == o.AnyPort && slices.Equal(r.Ports, o.Ports)
 }
 

@@ -28,6 +28,7 @@ func genInput() *rapid.Generator[Input] {
 			Round: Round, Tunnel: rapid.SampledFrom([]TunnelMode{Metadata, Metadata, Metadata, HeaderBits}).Draw(t, "mode"),
 			TunnelPort: 1, GatewayPort: uint32(min(2, 2*number("gateway", 9))), GatewayMAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Host: addrs("240.1.0.1"),
 		}
+		in.Generation = uint16(number("generation", 2))
 		if number("encryption", 3) > 0 {
 			in.Encrypted = []uint32{1}
 		}
@@ -159,6 +160,7 @@ func genPolicy() *rapid.Generator[Policy] {
 			if r.AnyPort = number("any port", 2) == 0; !r.AnyPort {
 				r.Ports = rapid.SliceOfN(rapid.SampledFrom([]PortRange{{6, 80, 80}, {6, 70, 90}, {17, 0, 65535}, {1, 8, AnyNumber}}), 0, 3).Draw(t, "ports")
 			}
+			r.Slot = uint16(number("slot", 1) * (1 + i))
 			p.Rules = append(p.Rules, r)
 		}
 		for _, i := range few("openings") {
@@ -219,6 +221,18 @@ func TestCompilerIsCompile(t *testing.T) {
 					t.Fatalf("changes: %s", d)
 				}
 				last = want
+				in.Generation++
+				_, more, err := c.Compile(in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := last
+				if last, err = Compile(in); err != nil {
+					t.Fatal(err)
+				}
+				if d := cmp.Diff(last, apply(before, changes.Then(more))); d != "" {
+					t.Fatalf("changes, and then another generation: %s", d)
+				}
 			}
 			next := genInput().Draw(t, "next")
 			if rapid.IntRange(0, 9).Draw(t, "rules alone") < 6 { // as when a policy is applied to what has long been there
@@ -230,6 +244,9 @@ func TestCompilerIsCompile(t *testing.T) {
 			}
 			if rapid.IntRange(0, 9).Draw(t, "mode") > 0 {
 				next.Tunnel = in.Tunnel
+			}
+			if rapid.IntRange(0, 3).Draw(t, "another generation") > 0 {
+				next.Generation = in.Generation
 			}
 			if rapid.IntRange(0, 9).Draw(t, "gateway") > 0 {
 				next.GatewayPort = in.GatewayPort
@@ -271,15 +288,15 @@ func TestEqualSeesEveryField(t *testing.T) {
 	for i, change := range []func(*Port){
 		func(p *Port) { p.OFPort++ }, func(p *Port) { p.MAC = nil }, func(p *Port) { p.Addrs = nil }, func(p *Port) { p.LinkLocal = nil },
 		func(p *Port) { p.VNID++ }, func(p *Port) { p.Internal = !p.Internal }, func(p *Port) { p.Endpoint += "x" }, func(p *Port) { p.Plain = !p.Plain }, func(p *Port) { p.Realm++ }, func(p *Port) { p.Encrypted = !p.Encrypted },
-		func(p *Port) { p.Multicast = !p.Multicast }, func(p *Port) { p.Rejects = !p.Rejects },
+		func(p *Port) { p.Multicast = !p.Multicast }, func(p *Port) { p.Rejects = !p.Rejects }, func(p *Port) { p.Guarded = !p.Guarded },
 	} {
 		o := p
 		if change(&o); p.equal(o) || !p.equal(p) {
 			t.Errorf("%d: %v and %v", i, p, o)
 		}
 	}
-	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 5 || p != 12 {
-		t.Errorf("a VTEP has %d fields and a Port %d, and 5 and 12 of them are compared", v, p)
+	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 5 || p != 13 {
+		t.Errorf("a VTEP has %d fields and a Port %d, and 5 and 13 of them are compared", v, p)
 	}
 	eachField(t, scene(Metadata).Groups[0], Group.equal)
 	eachField(t, policyScene().Guards[0], Guard.equal)

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -16,9 +17,13 @@ import (
 const countBegins = 110
 
 // counts counts what a rule let through.
-func (c *compiler) counts(d direction, rule uint32) {
-	c.add(d.count, countBegins, ruleObject(rule), match{}.reg(regBegins, 1).labelled(d, rule), goTo(d.count.next()))
-	c.add(d.count, 100, ruleObject(rule), match{}.labelled(d, rule), goTo(d.count.next()))
+func (c *compiler) counts(d direction, rule uint32, slot uint16) {
+	act := []string{goTo(d.count.next())}
+	if c.in.Tunnel == HeaderBits {
+		act = slices.Insert(act, 0, d.counted(slot))
+	}
+	c.add(d.count, countBegins, ruleObject(rule), match{}.reg(regBegins, 1).labelled(d, rule), act...)
+	c.add(d.count, 100, ruleObject(rule), match{}.labelled(d, rule), act...)
 }
 
 // labelled matches connections that a rule let through.

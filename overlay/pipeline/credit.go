@@ -17,7 +17,16 @@ type Tally struct {
 	FromGateway          map[netip.Prefix]Count // delivered from the gateway, sent from a range
 	VNIDs                map[uint32]Count       // sent with a VNID to its own realm, or everywhere if that is its realm
 	FromVNID0, OnlyToOf0 Count                  // or the sender, or the receiver alone, has VNID 0
+	// Settled is what of all this was of connections that rules had let through (Input.Generation): of TCP, of TCP over IPv6, of
+	// UDP, of UDP over IPv6. Rules is what each rule of its ID had.
+	Settled [4]Settled
+	Rules   map[uint32]Count
 }
+
+// Settled is what went into the tunnel by a rule for egress, or for ingress, to containers, and to the gateway.
+type Settled struct{ Egress, Ingress, Containers, Gateway Count }
+
+func (s Settled) all() Count { return sum(sum(s.Egress, s.Ingress), sum(s.Containers, s.Gateway)) }
 
 // Credit returns what each of the flows of in would have counted had the packets of t
 // come to the switch.
@@ -32,12 +41,17 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 	add(Classify, 0, match{}, sent)
 	add(Classify, 100, match{}.inPort(in.GatewayPort), fromGateway)
 	add(Classify, 100, match{}.inPort(in.TunnelPort), outOf)
-	// None of them is from or to an endpoint with rules (Port.Plain): no connection is looked up.
-	for _, s := range []Stage{ARPResponder, NDReply, Conntrack, EgressPolicy, Service, IngressPolicy} {
-		add(s, 0, match{}, sum(sum(sent, outOf), fromGateway))
+	settled := creditSettled(in, t, add)
+	all := sum(sum(sent, outOf), fromGateway)
+	for _, s := range []Stage{ARPResponder, NDReply, EgressPolicy, Service} {
+		add(s, 0, match{}, all)
 	}
-	add(Output, 200, match{}.reg(regOutPort, in.TunnelPort), into)
-	add(Output, 50, match{}, sum(delivered, toGateway))
+	// Of no other connection is anything looked up.
+	for _, s := range []Stage{Conntrack, IngressPolicy} {
+		add(s, 0, match{}, without(all, settled.all()))
+	}
+	add(Output, 200, match{}.reg(regOutPort, in.TunnelPort), without(into, sum(settled.Egress, settled.Ingress)))
+	add(Output, 50, match{}, without(sum(delivered, toGateway), sum(settled.Containers, settled.Gateway)))
 	creditGateway(in, t, add)
 
 	for _, p := range in.Ports {
@@ -122,6 +136,43 @@ func creditGateway(in Input, t Tally, add func(Stage, int, match, Count)) {
 	for a, f := range map[netip.Addr]family{netip.IPv4Unspecified(): ipv4, netip.IPv6Unspecified(): ipv6} {
 		add(Forwarding, 100, outside.proto(f.proto), t.ToGateway[netip.PrefixFrom(a, 0)])
 	}
+}
+
+// creditSettled is what is of settled connections alone of Credit. Which addresses' flows they visit between conntrack and
+// egress-policy nobody knows: these count what comes to the switch.
+func creditSettled(in Input, t Tally, add func(Stage, int, match, Count)) (all Settled) {
+	for i, m := range settledKinds() {
+		s := t.Settled[i]
+		add(Commit, commitSettled, m, s.all())
+		all = Settled{sum(all.Egress, s.Egress), sum(all.Ingress, s.Ingress), sum(all.Containers, s.Containers), sum(all.Gateway, s.Gateway)}
+	}
+	add(Connection, 0, match{}, all.all())
+	add(IngressPolicy, 1, match{}.reg(regTracked, 1).reg(regJudgeIngress, 0), all.all())
+	counted := map[Stage]Count{}
+	for _, r := range in.Policy.Rules {
+		if r.Action == Accept {
+			d := directionOf(r.Direction)
+			add(d.count, 100, match{}.labelled(d, r.ID), t.Rules[r.ID])
+			counted[d.count] = sum(counted[d.count], t.Rules[r.ID])
+		}
+	}
+	for _, s := range []Stage{EgressCount, IngressCount} {
+		add(s, 0, match{}, without(all.all(), counted[s]))
+	}
+	tunnel := match{}.reg(regOutPort, in.TunnelPort).reg(regSettled, 1)
+	add(Output, outputSettled, tunnel.reg(regIngressSlot, 0), all.Egress)
+	add(Output, outputSettled-1, tunnel.reg(regEgressSlot, 0), all.Ingress)
+	add(Output, 70, match{}.reg(regOutPort, in.GatewayPort).reg(regSettled, 1), all.Gateway)
+	add(Output, 60, match{}.reg(regSettled, 1), all.Containers)
+	return all
+}
+
+// without is a less b, and none if that is more: the two were not read at one moment.
+func without(a, b Count) Count {
+	if b.Packets > a.Packets || b.Bytes > a.Bytes {
+		return Count{}
+	}
+	return Count{a.Packets - b.Packets, a.Bytes - b.Bytes}
 }
 
 func total(counts func(func(Count) bool)) (t Count) {

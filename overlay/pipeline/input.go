@@ -63,6 +63,9 @@ type Input struct {
 	Neighbours []Neighbour
 	// Policy is what rules say about Ports, besides their networks.
 	Policy Policy
+	// Generation, if it is not 0, is written into packets of connections that the fast path may carry: it is another one after each
+	// change of the flows of Policy. HeaderBits only.
+	Generation uint16
 	// Groups are the multicast groups and broadcast addresses that somebody gets, of networks that carry multicast.
 	Groups []Group
 	// Exits say of networks by which host their endpoints reach the outside, one of a network, or of an endpoint (Listed);
@@ -152,7 +155,8 @@ type Neighbour struct {
 // the cluster. Plain says that nothing but this Input decides what happens to its packets,
 // in either direction: no policy, service, mirror, trace or limit. The fast path keeps off
 // an endpoint of which nobody has said so. Rejects says that rules about it may reject: what the agent answers in the
-// place of it, or to it, is let in.
+// place of it, or to it, is let in. Guarded says that it is plain but for rules: the fast path carries what the switch
+// notes (Generation).
 type Port struct {
 	OFPort    uint32
 	MAC       net.HardwareAddr
@@ -165,6 +169,7 @@ type Port struct {
 	Endpoint  string
 
 	Plain   bool
+	Guarded bool
 	Rejects bool
 	Realm   Realm
 }

@@ -138,12 +138,17 @@ var (
 	regSecure       = register{13, 4, 1, "secure", "1: the packet came encrypted, or is of an encrypted network: it goes to other hosts encrypted or not at all"}
 	regBegins       = register{13, 6, 1, "begins", "1: the first packet of a connection"}
 	regOutside      = register{13, 5, 1, "outside", "1: from outside the cluster, by another host, to an exposed port"}
+	regEgressSlot   = register{15, 0, 12, "egress slot", "of the rule by whose counter it came, for the fast path"}
+	regIngressSlot  = register{15, 12, 12, "ingress slot", "the same of the other end's"}
+	regSlots        = register{15, 0, 24, "slots", "both"}
+	regGeneration   = register{14, 0, 16, "generation", "of the rules that say whether it is to be judged, for the fast path"}
+	regSettled      = register{14, 16, 1, "settled", "1: the fast path may carry the rest of its connection"}
 	regTurned       = register{13, 3, 1, "turned", "1: the packet seems to answer a connection that nobody saw begin, or a datagram one whose caller is not known, so that its destination is the connection's source"}
 	regUnsure       = register{13, 7, 1, "unsure", "1: the first packet that is seen of what may have begun before its endpoint had rules"}
 )
 
 var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch, regHost,
-	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside, regBegins, regUnsure}
+	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside, regBegins, regUnsure, regGeneration, regSettled, regEgressSlot, regIngressSlot}
 
 // Values of regClass.
 const (

@@ -161,6 +161,12 @@ egress below) and the rules' IDs in its ct_label. While the epochs are those of 
 is not judged again. When rules change, their endpoint's epoch does, and the next packet of a
 connection, in whichever direction, is judged anew: it goes on with the new epoch or ends.
 
+With the userspace datapath packets that were not judged, but for the first and last ones of
+a connection, leave with a mark for the fast path, which takes it off: source MAC 03 +
+generation of the host's rules (16 bits) + slots of the ingress and the egress rule's counters
+(12 bits each); into the tunnel the VNID stays, and one slot is in the destination MAC's first
+two bytes. See fastpath.md.
+
 TCP in the middle of a connection that conntrack does not know, since its endpoint has rules
 only now, is judged by the ports: who has one from 32768 on called the other. A caller's
 packet makes the connection known; one that answers is "turned": judged by itself, and not

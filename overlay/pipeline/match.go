@@ -16,6 +16,7 @@ type field uint8
 const (
 	fieldConjID field = iota
 	fieldCTState
+	fieldCTZone
 	fieldCTMark
 	fieldCTLabel
 	fieldCTSrc

@@ -117,6 +117,13 @@ var (
 	}
 )
 
+func directionOf(d Direction) direction {
+	if d == Egress {
+		return egress
+	}
+	return ingress
+}
+
 // turns are the packets that connection tracking has right, and those that answer a connection
 // which it did not see begin (regTurned).
 var turns = []bool{false, true}
@@ -174,7 +181,7 @@ func policyStages(c *compiler) {
 	c.pass(Committed)
 	c.midstream()
 	c.unseen()
-	c.add(Connection, 0, object{}, match{}, load(regTracked, 1), goTo(EgressEpoch))
+	c.add(Connection, 0, object{}, match{}, c.decided(load(regTracked, 1), goTo(EgressEpoch))...)
 	for _, s := range []Stage{EgressEpoch, IngressEpoch, SourceClass, DestClass, EgressCount, IngressCount} {
 		c.pass(s)
 	}
@@ -487,10 +494,7 @@ func (c *compiler) rule(r PolicyRule) {
 		c.rule(other)
 	}
 	r.Ports = ports
-	d := ingress
-	if r.Direction == Egress {
-		d = egress
-	}
+	d := directionOf(r.Direction)
 	at := d.rest
 	if r.Priority > PriorityNetworkPolicy {
 		at = d.first
@@ -519,7 +523,7 @@ func (c *compiler) rule(r PolicyRule) {
 	c.add(at, priority, ruleObject(r.ID), match{}.with(fieldConjID, "conj_id=%d", r.ID), d.does(r.Action, r.ID)...)
 	switch r.Action {
 	case Accept:
-		c.counts(d, r.ID)
+		c.counts(d, r.ID, r.Slot)
 	case Reject:
 		c.rejects()
 	}

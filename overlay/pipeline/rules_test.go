@@ -24,12 +24,12 @@ func policyScene() Policy {
 			{ID: 9, Addrs: addrs("10.128.2.9")}, // no rule names it
 		},
 		Rules: []PolicyRule{
-			{11, Ingress, 10001, Drop, []uint32{1}, false, nil, []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8::/32")}, true, nil, "no outside", nil},
-			{12, Ingress, 10000, Accept, []uint32{1, 2}, false, []uint32{1, 2}, nil, false, []PortRange{{6, 80, 80}, {17, 1000, 1999}, {132, 0, 65535}}, "web", nil},
-			{13, Ingress, 10000, Accept, []uint32{1}, true, nil, nil, false, []PortRange{{6, 80, 80}, {1, 8, 0}, {58, 128, AnyNumber}}, "ping", nil},
-			{14, Egress, 10002, Pass, []uint32{1}, true, nil, nil, true, nil, "as others say", nil},
-			{15, Egress, 10000, Accept, []uint32{1}, false, []uint32{2}, []netip.Prefix{prefix("0.0.0.0/0")}, true, nil, "out", nil},
-			{16, Ingress, 0, Reject, []uint32{2}, true, nil, nil, true, nil, "else", nil},
+			{11, Ingress, 10001, Drop, []uint32{1}, false, nil, []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8::/32")}, true, nil, "no outside", nil, 0},
+			{12, Ingress, 10000, Accept, []uint32{1, 2}, false, []uint32{1, 2}, nil, false, []PortRange{{6, 80, 80}, {17, 1000, 1999}, {132, 0, 65535}}, "web", nil, 0},
+			{13, Ingress, 10000, Accept, []uint32{1}, true, nil, nil, false, []PortRange{{6, 80, 80}, {1, 8, 0}, {58, 128, AnyNumber}}, "ping", nil, 0},
+			{14, Egress, 10002, Pass, []uint32{1}, true, nil, nil, true, nil, "as others say", nil, 0},
+			{15, Egress, 10000, Accept, []uint32{1}, false, []uint32{2}, []netip.Prefix{prefix("0.0.0.0/0")}, true, nil, "out", nil, 0},
+			{16, Ingress, 0, Reject, []uint32{2}, true, nil, nil, true, nil, "else", nil, 0},
 		},
 	}
 }
@@ -41,11 +41,21 @@ func policed(mode TunnelMode) Input {
 }
 
 func TestGoldenPolicy(t *testing.T) {
-	without, err := Compile(scene(Metadata))
+	settled := policed(HeaderBits)
+	settled.Generation = 7
+	for i := range settled.Policy.Rules[2:] { // not of the first that accepts
+		settled.Policy.Rules[2+i].Slot = uint16(MaxSlot - i)
+	}
+	goldenPolicy(t, "testdata/policy.flows", policed(Metadata))
+	goldenPolicy(t, "testdata/settled.flows", settled)
+}
+
+func goldenPolicy(t *testing.T, path string, in Input) {
+	without, err := Compile(scene(in.Tunnel))
 	if err != nil {
 		t.Fatal(err)
 	}
-	with, err := Compile(policed(Metadata))
+	with, err := Compile(in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +67,7 @@ func TestGoldenPolicy(t *testing.T) {
 	for _, f := range c.Add {
 		b.WriteString(f.String() + "\n")
 	}
-	golden(t, "testdata/policy.flows", b.String())
+	golden(t, path, b.String())
 	if got, want := c.Tracked(), addrs("10.128.0.11", "10.130.0.13", "fd00:1::11"); !slices.Equal(got, want) {
 		t.Errorf("connections of %v are looked up, want %v", got, want)
 	}

@@ -39,12 +39,15 @@ func (p *Plane) newFastPath(source netip.Addr) *fastPath {
 		Tunnel: tunnel.Wire(wrapped), TunnelMTU: tunnel.Wire(wrapped), Prefix: link.OuterPrefix, Device: outer, Log: p.log, Source: source,
 		Underlay: fastpath.Underlay{Encap: wrapped, Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort, Encrypted: p.cfg.Secure.All(), IPsec: p.cfg.Settings.NeedsIPsec()},
 		Gateway:  gateway.Port,
+
+		InnerPrefix: link.InnerPrefix, Inner: inner, Port: tunnel.Port,
 	}
 	if p.Bridge.Datapath == ovs.Kernel {
 		// Open vSwitch names its device by the port, and gives it no MTU to go by.
 		cfg.Tunnel, cfg.TunnelMTU = wrapped.System(vxlanPort), gateway.Port
 		cfg.Prefix, cfg.Device = link.PortPrefix, link.PortName
 		cfg.Gateway = "" // the module has it: no tap that a daemon reads
+		cfg.Inner = nil  // nor has the switch's port another end than the container's
 	}
 	f := &fastPath{spare: p.Bridge.Datapath == ovs.Kernel, log: p.log, pass: func(ctx context.Context) error { return p.overlay.Pass(ctx) }}
 	cfg.Judge = f.judge
@@ -128,7 +131,7 @@ func (f *fastPath) problems() (list []api.Problem) {
 // PurgeFastPath takes the programs of an agent that is gone from the underlay's devices and the gateway; those of
 // others go with them.
 func PurgeFastPath() error {
-	path := fastpath.New(fastpath.Config{Tunnel: link.VXLAN, TunnelMTU: link.VXLAN, Gateway: gateway.Port, Prefix: link.OuterPrefix, Device: outer, Log: slog.New(slog.DiscardHandler)})
+	path := fastpath.New(fastpath.Config{Tunnel: link.VXLAN, TunnelMTU: link.VXLAN, Gateway: gateway.Port, Prefix: link.OuterPrefix, Device: outer, InnerPrefix: link.InnerPrefix, Inner: inner, Port: tunnel.Port, Log: slog.New(slog.DiscardHandler)})
 	if err := path.Stop(); !errors.Is(err, link.ErrNotFound) {
 		return err
 	}
@@ -144,6 +147,10 @@ func (p *Plane) SwitchFastPath(ctx context.Context, r api.FastPathRequest) (api.
 	case "auto", "on", "off", "look", "direct":
 	default:
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "the fast path cannot be %q: say auto, on, off, look or direct", r.Mode)
+	}
+	if r.Mode == "off" {
+		p.fast.path.Unsettle()
+		_ = p.overlay.Pass(ctx) // what is wrong the next one says
 	}
 	p.fast.set(r.Mode)
 	if err := p.overlay.Pass(ctx); err != nil {

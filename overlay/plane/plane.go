@@ -171,6 +171,7 @@ func New(c Config) (_ *Plane, err error) {
 	cfg.Links = p.linkGuard()
 	if p.Embedded != nil {
 		cfg.InPlace, cfg.Settled = p.Embedded.FlowsInPlace, p.Embedded.Settled
+		cfg.Liberal = p.Bridge.IgnoreSequences // of the agent's own Open vSwitch
 	}
 	cfg.InPlace = p.endSecure(cfg.InPlace)
 	if p.Bridge.Datapath == ovs.Userspace {

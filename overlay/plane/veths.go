@@ -24,6 +24,9 @@ type userspaceLinks struct {
 // outer is the host's end of an endpoint's veth.
 func outer(endpointID string) string { return link.Beside(link.OuterPrefix, link.PortName(endpointID)) }
 
+// inner is the other end of the switch's port of an endpoint.
+func inner(endpointID string) string { return link.Beside(link.InnerPrefix, link.PortName(endpointID)) }
+
 // Veth implements Links.
 func (l userspaceLinks) Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error {
 	out, in := link.Beside(link.OuterPrefix, host), link.Beside(link.InnerPrefix, host)

@@ -37,6 +37,8 @@
 #define MAX_LOCALS 16384
 #define MAX_RANGES 65536
 #define MAX_SLOTS 32768
+#define MAX_SETTLED 32768
+#define MAX_RULES 4096
 
 #define GO_ON TC_ACT_UNSPEC
 
@@ -57,6 +59,7 @@ struct local {
 	__u32 slot;	 // of gv_counters, for this address
 	__u32 vnid_slot; // and for packets of its VNID to its realm
 	__u32 realm;	 // 0: the VNID
+	__u32 guarded; // 1: rules are about it, and only what the switch has noted is carried
 	struct addr router; // of this address, for what it is told; zero: there is none
 };
 
@@ -106,8 +109,9 @@ struct counter {
 };
 
 // Slots that belong to no entry: packets that pass since the sender or the receiver
-// is privileged.
-enum { SLOT_FROM_ZERO, SLOT_TO_ZERO };
+// is privileged, and those of connections that rules let through: of TCP and of UDP, of IPv4 and of IPv6, sent
+// into the tunnel and received by containers, and then of others: sent to the gateway, and into the tunnel by a rule for ingress.
+enum { SLOT_FROM_ZERO, SLOT_TO_ZERO, SLOT_SETTLED, SLOT_SETTLED_OTHERS = SLOT_SETTLED + 4 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -140,6 +144,57 @@ struct {
 	__type(key, __u32);
 	__type(value, struct counter);
 } gv_fp_counters SEC(".maps");
+
+// Connections from and to endpoints with rules: an entry is there because the switch has just passed a packet of it that
+// it did not have to judge. The switch wrote the generation of its rules into the packet, in the flow that passed it, and
+// gv_note_local or gv_note_tunnel noted it. It counts while that is the generation of now, and for SETTLED_LIFE: then
+// packets visit the switch, whose connection tracking knows by them that the connection lives.
+struct tuple {
+	struct addr end[2];
+	__be16 port[2];
+	__u32 protocol;
+};
+
+struct settled {
+	__u64 what;    // generation, and the slots of both rules
+	__u64 noted;   // by bpf_ktime_get_coarse_ns
+	__u64 check;   // of these and the tuple: the kernel may give an element to another tuple while it is read
+	__u64 visited; // when a packet was last sent to the switch to have it noted again
+};
+
+#define SECOND 1000000000ull
+#define SETTLED_LIFE (10 * SECOND)
+#define SETTLED_RENEW (5 * SECOND) // from here on what nobody misses if it is late: acknowledgements
+#define SETTLED_LATE (8 * SECOND)  // and from here on others
+#define SETTLED_VISIT (SECOND / 4)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_SETTLED);
+	__type(key, struct tuple);
+	__type(value, struct settled);
+} gv_settled SEC(".maps");
+
+// The generation of now: it is raised before the switch's rules change, and nothing that was noted before counts.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} gv_generation SEC(".maps");
+
+// What was carried of connections that a rule let through.
+struct rule_counter {
+	__u64 packets, bytes;
+	__u32 rule, unused; // the agent's
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_RULES);
+	__type(key, __u32);
+	__type(value, struct rule_counter);
+} gv_rules SEC(".maps");
 
 // Flows of UDP that the kernel is to segment, which gv_underlay leaves to the VXLAN device: all
 // that follows goes the same way, so that nothing is overtaken.
@@ -218,6 +273,7 @@ struct headers {
 	__u16 mac[3]; // source
 	__u8 protocol, tos, fragment;
 	__u32 at, transport; // where the IP header begins, and what it carries
+	__u32 length;	     // of that
 };
 
 static __always_inline int parse_ipv4(struct __sk_buff *skb, struct headers *h)
@@ -236,6 +292,7 @@ static __always_inline int parse_ipv4(struct __sk_buff *skb, struct headers *h)
 	h->tos = ip.tos;
 	h->fragment = !!(ip.frag_off & bpf_htons(0x3fff));
 	h->transport = h->at + sizeof(ip);
+	h->length = length - sizeof(ip);
 	return 0;
 }
 
@@ -267,6 +324,7 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct headers *h)
 	if (is_ipv4(&h->src) || is_ipv4(&h->dst))
 		return -1;
 	h->protocol = ip.nexthdr;
+	h->length = bpf_ntohs(ip.payload_len);
 	h->fragment = 0;
 	h->tos = ip.priority << 4 | ip.flow_lbl[0] >> 4;
 	return 0;
@@ -347,6 +405,160 @@ static __always_inline void count_all(__u32 bytes, __u32 from, int out_of_range,
 	count(from, bytes, out_of_range);
 	count(to, bytes, received);
 	count(vnid, bytes, 0);
+}
+
+// TCP's flags.
+enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
+
+// ride is a packet of a connection that may be settled.
+struct ride {
+	struct tuple tuple;
+	__u8 flags;
+	__u8 empty; // nobody misses it if it is late
+	__u16 slots[2];
+};
+
+// ride_of reads which connection a packet belongs to, the same for both directions. Not 0: to none that may be settled.
+static __always_inline int ride_of(struct __sk_buff *skb, const struct headers *h, struct ride *r)
+{
+	struct {
+		__be16 source, dest;
+		__u32 seq, ack;
+		__u8 offset, flags;
+	} l4;
+	__u32 header, low = 0;
+	int i;
+
+	if (h->fragment)
+		return -1;
+	if (h->protocol == IPPROTO_TCP) {
+		if (bpf_skb_load_bytes(skb, h->transport, &l4, 14))
+			return -1;
+		header = (l4.offset >> 4) * 4;
+		if (header < 20 || header > h->length)
+			return -1;
+		r->flags = l4.flags;
+		r->empty = header == h->length;
+	} else if (h->protocol == IPPROTO_UDP) {
+		if (h->length < sizeof(struct udphdr) || bpf_skb_load_bytes(skb, h->transport, &l4, 4))
+			return -1;
+		r->flags = ACK;
+		r->empty = 0;
+	} else {
+		return -1;
+	}
+	// The lower end comes first.
+	for (i = 0; i < 4; i++) {
+		if (h->src.w[i] == h->dst.w[i])
+			continue;
+		low = h->src.w[i] > h->dst.w[i];
+		break;
+	}
+	if (i == 4)
+		low = l4.source > l4.dest;
+	r->tuple.end[0] = low ? h->dst : h->src;
+	r->tuple.end[1] = low ? h->src : h->dst;
+	r->tuple.port[0] = low ? l4.dest : l4.source;
+	r->tuple.port[1] = low ? l4.source : l4.dest;
+	r->tuple.protocol = h->protocol;
+	return 0;
+}
+
+// mix is the check of an entry.
+static __always_inline __u64 mix(const struct tuple *t, __u64 what, __u64 noted)
+{
+	const __u64 prime = 0x9e3779b97f4a7c15ull;
+	__u64 sum = what * prime ^ noted;
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		sum = (sum ^ t->end[0].w[i] ^ (__u64)t->end[1].w[i] << 32) * prime;
+		sum ^= sum >> 29;
+	}
+	sum = (sum ^ t->port[0] ^ (__u64)t->port[1] << 16 ^ (__u64)t->protocol << 32) * prime;
+	return sum ^ sum >> 32;
+}
+
+// rides says whether the switch has noted that it lets the connection of a packet through, by its rules of now. 0: it has not,
+// or it is to see the packet.
+static __always_inline int rides(struct __sk_buff *skb, const struct headers *h, struct ride *r)
+{
+	__u64 what, noted, now, age;
+	const __u32 *generation;
+	struct settled *s;
+	__u32 zero = 0;
+
+	if (ride_of(skb, h, r))
+		return 0;
+	// What begins or ends a connection the switch sees, and what it notes is noted after that.
+	if (r->flags & (FIN | SYN | RST)) {
+		bpf_map_delete_elem(&gv_settled, &r->tuple);
+		return 0;
+	}
+	s = bpf_map_lookup_elem(&gv_settled, &r->tuple);
+	generation = bpf_map_lookup_elem(&gv_generation, &zero);
+	if (!s || !generation || !(r->flags & ACK))
+		return 0;
+	what = *(volatile __u64 *)&s->what;
+	noted = *(volatile __u64 *)&s->noted;
+	if (*(volatile __u64 *)&s->check != mix(&r->tuple, what, noted))
+		return 0;
+	if (!(what & 0xffff) || (what & 0xffff) != *(volatile __u32 *)generation)
+		return 0;
+	now = bpf_ktime_get_coarse_ns();
+	age = now - noted;
+	if (age > SETTLED_LIFE)
+		return 0;
+	if (age > SETTLED_RENEW && (r->empty || age > SETTLED_LATE) && now - s->visited > SETTLED_VISIT) {
+		s->visited = now;
+		return 0;
+	}
+	r->slots[0] = what >> 16 & (MAX_RULES - 1);
+	r->slots[1] = what >> 32 & (MAX_RULES - 1);
+	return 1;
+}
+
+enum { BY_TUNNEL, BY_CONTAINER, BY_GATEWAY };
+
+static __always_inline void count_rule(__u32 slot, __u32 bytes)
+{
+	struct rule_counter *c = slot ? bpf_map_lookup_elem(&gv_rules, &slot) : NULL;
+
+	if (!c)
+		return;
+	c->packets++;
+	c->bytes += bytes;
+}
+
+static __always_inline void count_ride(const struct ride *r, __u32 bytes, int by)
+{
+	__u32 kind = (r->tuple.protocol == IPPROTO_UDP) << 1 | !is_ipv4(&r->tuple.end[0]);
+
+	if (by == BY_TUNNEL && r->slots[1])
+		count(SLOT_SETTLED_OTHERS + kind, bytes, 1);
+	else
+		count((by == BY_GATEWAY ? SLOT_SETTLED_OTHERS : SLOT_SETTLED) + kind, bytes, by == BY_CONTAINER);
+	count_rule(r->slots[0], bytes);
+	count_rule(r->slots[1], bytes);
+}
+
+// note notes what the switch says of a packet that it sends: the generation of its rules, and the slots of those two
+// that let the connection through.
+static __always_inline void note(struct __sk_buff *skb, __u16 generation, __u32 egress, __u32 ingress)
+{
+	struct settled s = {};
+	struct ride r = {};
+	struct headers h;
+	__be16 proto;
+
+	if (!generation || bpf_skb_load_bytes(skb, 2 * ETH_ALEN, &proto, sizeof(proto)) || parse(skb, &h, 0, proto))
+		return;
+	if (ride_of(skb, &h, &r) || (r.flags & (FIN | SYN | RST | ACK)) != ACK)
+		return;
+	s.what = generation | (__u64)egress << 16 | (__u64)ingress << 32;
+	s.noted = bpf_ktime_get_coarse_ns();
+	s.check = mix(&r.tuple, s.what, s.noted);
+	bpf_map_update_elem(&gv_settled, &r.tuple, &s, BPF_ANY);
 }
 
 // arrival is a packet from another host that the container dst is to have.
@@ -845,11 +1057,15 @@ static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struc
 }
 
 // leave lets a container's packet arrive at the gateway. What is too big for that goes on.
-static __always_inline int leave(struct __sk_buff *skb, const struct config *c, const struct headers *h, const struct local *src, const struct range *to)
+static __always_inline int leave(struct __sk_buff *skb, const struct config *c, const struct headers *h, const struct local *src, const struct range *to, struct ride *r)
 {
 	// Open vSwitch makes the gateway anew when it starts again: until we know it, go on.
 	if (!c->gateway || !may_leave(skb, c, h, src, to->to) || exceeded(skb, c->gateway))
 		return GO_ON;
+	if (src->guarded && !rides(skb, h, r))
+		return GO_ON;
+	if (src->guarded)
+		count_ride(r, skb->len, BY_GATEWAY);
 	count_all(skb->len, src->slot, 0, to->slot, 0, check(src->vnid, number(src->vnid, src->realm), 0, src->vnid_slot));
 	if (set_ethernet(skb, c->gateway_mac, skb->protocol))
 		return TC_ACT_SHOT; // no memory
@@ -862,9 +1078,10 @@ static __always_inline int endpoint(struct __sk_buff *skb, const struct config *
 	const struct local *src, *dst;
 	const struct range *to = NULL;
 	__u32 bytes = skb->len;
+	int mtu, ret, guarded;
+	struct ride r = {};
 	struct headers h;
 	__s64 vnid_slot;
-	int mtu, ret;
 
 	if (parse(skb, &h, 0, skb->protocol))
 		return GO_ON;
@@ -882,7 +1099,7 @@ static __always_inline int endpoint(struct __sk_buff *skb, const struct config *
 		if (!to)
 			return GO_ON;
 		if (to->to)
-			return leave(skb, c, &h, src, to);
+			return leave(skb, c, &h, src, to, &r);
 		if (zero(&to->vtep))
 			return GO_ON;
 		vnid_slot = check(src->vnid, number(src->vnid, src->realm), number(to->vnid, to->realm), src->vnid_slot);
@@ -893,12 +1110,17 @@ static __always_inline int endpoint(struct __sk_buff *skb, const struct config *
 		if (!mtu && c->tunnel != c->tunnel_mtu)
 			mtu = exceeded(skb, c->tunnel);
 	}
+	guarded = src->guarded || (dst && dst->guarded);
+	if (guarded && (mtu || !rides(skb, &h, &r)))
+		return GO_ON;
 	if (mtu) {
 		ret = answer(skb, zero(&src->router) ? &h.dst : &src->router, mtu);
 		if (ret)
 			return ret;
 	}
 	count_all(bytes, src->slot, 0, dst ? dst->slot : to->slot, !!dst, vnid_slot);
+	if (guarded)
+		count_ride(&r, bytes, dst ? BY_CONTAINER : BY_TUNNEL);
 	if (to && !mtu) {
 		ret = encapsulate_direct(skb, c, nic, &h, src->vnid, &to->vtep);
 		if (ret != GO_ON)
@@ -948,6 +1170,7 @@ int gv_tunnel(struct __sk_buff *skb)
 {
 	const struct config *c = config();
 	__u32 bytes = skb->len;
+	struct ride r = {};
 	struct arrival a;
 	struct addr vtep;
 	struct headers h;
@@ -957,6 +1180,8 @@ int gv_tunnel(struct __sk_buff *skb)
 	if (!c || parse(skb, &h, 0, skb->protocol) || tunnel_header(skb, &vtep, &vnid) || arrive(&h, &vtep, vnid, &a))
 		return GO_ON;
 	mtu = exceeded(skb, a.dst->ifindex);
+	if (a.dst->guarded && (mtu || !rides(skb, &h, &r)))
+		return GO_ON;
 	if (mtu) {
 		// To the other host only the container can speak: every host has the router's address.
 		ret = answer(skb, &h.dst, mtu);
@@ -964,6 +1189,8 @@ int gv_tunnel(struct __sk_buff *skb)
 			return ret;
 	}
 	count_arrival(&a, bytes);
+	if (a.dst->guarded)
+		count_ride(&r, bytes, BY_CONTAINER);
 	if (set_ethernet(skb, mtu ? NULL : a.dst->mac, skb->protocol))
 		return TC_ACT_SHOT; // no memory
 	return mtu ? encapsulate(skb, c, a.dst->vnid, &vtep, mtu) : deliver(skb, a.dst->ifindex, 0);
@@ -975,6 +1202,7 @@ static __always_inline int underlay(struct __sk_buff *skb, const struct config *
 {
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET;
 	__u32 vnid, mtu = 0;
+	struct ride r = {};
 	struct arrival a;
 	struct headers h;
 	struct addr vtep;
@@ -991,12 +1219,16 @@ static __always_inline int underlay(struct __sk_buff *skb, const struct config *
 	// Not by BPF_MTU_CHK_SEGS, which takes no difference.
 	if (bpf_check_mtu(skb, a.dst->ifindex, &mtu, -(__s32)OUTER, 0) || segment(skb, &h) > mtu)
 		return GO_ON;
+	if (a.dst->guarded && !rides(skb, &h, &r))
+		return GO_ON;
 	if (o.inner.proto == bpf_htons(ETH_P_IPV6))
 		flags |= BPF_F_ADJ_ROOM_DECAP_L3_IPV6;
 	if (bpf_skb_adjust_room(skb, -(__s32)OUTER, BPF_ADJ_ROOM_MAC, flags))
 		return GO_ON;
 	bpf_csum_level(skb, BPF_CSUM_LEVEL_DEC); // what the NIC has said was of the outer packet
 	count_arrival(&a, skb->len);
+	if (a.dst->guarded)
+		count_ride(&r, skb->len, BY_CONTAINER);
 	if (set_ethernet(skb, a.dst->mac, o.inner.proto))
 		return TC_ACT_SHOT; // no memory
 	return deliver(skb, a.dst->ifindex, 0);
@@ -1030,6 +1262,7 @@ int gv_deliver(struct __sk_buff *skb)
 	const struct config *c = config();
 	const struct range *from;
 	const struct local *dst;
+	struct ride r = {};
 	struct headers h;
 
 	if (!c || !c->gateway || c->gateway != skb->ifindex || parse(skb, &h, 0, skb->protocol))
@@ -1043,7 +1276,11 @@ int gv_deliver(struct __sk_buff *skb)
 	// The switch notes what comes in from outside to who leaves by another host.
 	if (!dst->outside && from->to != TO_GATEWAY)
 		return GO_ON;
+	if (dst->guarded && !rides(skb, &h, &r))
+		return GO_ON;
 	count_all(skb->len, from->slot, 1, dst->slot, 1, SLOT_FROM_ZERO);
+	if (dst->guarded)
+		count_ride(&r, skb->len, BY_CONTAINER);
 	if (set_ethernet(skb, dst->mac, skb->protocol))
 		return TC_ACT_SHOT; // no memory
 	return send(skb, dst->ifindex);
@@ -1054,6 +1291,46 @@ int gv_gateway(struct __sk_buff *skb)
 {
 	bpf_tail_call(skb, &gv_held, HELD_DELIVER);
 	return GO_ON; // it is not held
+}
+
+// The switch marks what it lets through without a judgement: the first byte of the source MAC address is one that no
+// interface has. Behind it are the generation (16 bits) and, to a container, the slots of both rules (12 bits each). Into the
+// tunnel, where the VNID stays behind the generation, the slot of the one rule is in the destination's: 4 bits above the lowest two
+// of the first byte, and the second byte.
+#define MARK 3
+#define INGRESS 0x40 // in the destination's first byte: of a rule for ingress
+
+SEC("tc")
+int gv_note_local(struct __sk_buff *skb)
+{
+	__u8 mac[ETH_ALEN];
+	__u16 router[3];
+
+	if (bpf_skb_load_bytes(skb, ETH_ALEN, mac, sizeof(mac)) || mac[0] != MARK)
+		return GO_ON;
+	note(skb, mac[1] << 8 | mac[2], (mac[4] & 0xf) << 8 | mac[5], mac[3] << 4 | mac[4] >> 4);
+	set_router_mac(router);
+	bpf_skb_store_bytes(skb, ETH_ALEN, router, sizeof(router), 0);
+	return GO_ON;
+}
+
+SEC("tc")
+int gv_note_tunnel(struct __sk_buff *skb)
+{
+	__u8 mac[2 * ETH_ALEN], ingress;
+	__u32 slot;
+
+	if (bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)) || mac[6] != MARK)
+		return GO_ON;
+	slot = (mac[0] >> 2 & 0xf) << 8 | mac[1];
+	ingress = mac[0] & INGRESS;
+	note(skb, mac[7] << 8 | mac[8], ingress ? 0 : slot, ingress ? slot : 0);
+	mac[0] = 2;
+	mac[1] = 1;
+	mac[6] = 2;
+	mac[7] = mac[8] = 0;
+	bpf_skb_store_bytes(skb, 0, mac, sizeof(mac), 0);
+	return GO_ON;
 }
 
 char _license[] SEC("license") = "GPL";

@@ -120,7 +120,8 @@ int gvtun_tx(struct __sk_buff *skb)
 
 	if (!dev || bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)))
 		return drop(TX_NOT_OURS);
-	if (mac[0] != 2 || mac[1] != 1 || mac[6] != 2 || mac[7] || mac[8])
+	// With 03 the fast path's notes are in these bytes still, which nobody has taken off: they do not matter here.
+	if (mac[6] == 3 ? (mac[0] & 3) != 2 : mac[0] != 2 || mac[1] != 1 || mac[6] != 2 || mac[7] || mac[8])
 		return drop(TX_NOT_OURS);
 	index = mac[2] << 24 | mac[3] << 16 | mac[4] << 8 | mac[5];
 	vtep = bpf_map_lookup_elem(&gv_vtep_addr, &index);

@@ -1,0 +1,211 @@
+package fastpath
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// The programs that note what the switch lets through, where it sends it.
+const (
+	noteLocalProgram  = bpfProgGvNoteLocal
+	noteTunnelProgram = bpfProgGvNoteTunnel
+)
+
+// known is what the maps of settled connections hold, but for these. An entry counts while its generation is that of the map.
+type known struct {
+	generation uint32
+	rules      map[uint16]uint32 // slot -> rule
+}
+
+// ruleCounter is struct rule_counter of bpf/fastpath.c.
+type ruleCounter struct {
+	Packets, Bytes uint64
+	Rule, _        uint32
+}
+
+// readKnown is read of what is known.
+func (t *tables) readKnown() error {
+	now := known{rules: map[uint16]uint32{}}
+	if err := t.generation.Lookup(uint32(0), &now.generation); err != nil {
+		return fmt.Errorf("read the fast path's generation of rules: %w", err)
+	}
+	for slot := uint32(1); slot <= pipeline.MaxSlot; slot++ {
+		var cpus []ruleCounter
+		if err := t.rules.Lookup(slot, &cpus); err != nil {
+			return fmt.Errorf("read counter %d of a rule of the fast path: %w", slot, err)
+		}
+		if cpus[0].Rule != 0 {
+			now.rules[uint16(slot)] = cpus[0].Rule
+		}
+	}
+	t.known = now
+	return nil
+}
+
+// void lets nothing count any more that was noted before the flows are those of in, and then gives slots to its rules: what
+// still counts by one that another rule had is not carried any more.
+func (t *tables) void(in pipeline.Input) error {
+	if in.Generation == 0 {
+		return nil
+	}
+	if t.known.rules == nil {
+		if err := t.readKnown(); err != nil {
+			return err
+		}
+	}
+	if t.known.generation != uint32(in.Generation) {
+		if err := t.put(t.generation, uint32(0), uint32(in.Generation)); err != nil {
+			return fmt.Errorf("begin a generation of rules in the fast path: %w", err)
+		}
+		t.known.generation = uint32(in.Generation)
+	}
+	for _, r := range in.Policy.Rules {
+		if r.Slot == 0 || t.known.rules[r.Slot] == r.ID {
+			continue
+		}
+		cpus, err := ebpf.PossibleCPU()
+		if err == nil {
+			fresh := make([]ruleCounter, cpus)
+			for i := range fresh {
+				fresh[i].Rule = r.ID
+			}
+			err = t.put(t.rules, uint32(r.Slot), fresh)
+		}
+		if err != nil {
+			return fmt.Errorf("begin to count for rule %q in the fast path: %w", r.Label, err)
+		}
+		t.known.rules[r.Slot] = r.ID
+	}
+	return nil
+}
+
+// tallySettled adds what was carried of connections that rules let through.
+func (t *tables) tallySettled(out *pipeline.Tally) error {
+	out.Rules = map[uint32]pipeline.Count{}
+	for slot, rule := range t.known.rules {
+		var cpus []ruleCounter
+		if err := t.rules.Lookup(uint32(slot), &cpus); err != nil {
+			return fmt.Errorf("read counter %d of a rule of the fast path: %w", slot, err)
+		}
+		sum := out.Rules[rule]
+		for _, c := range cpus {
+			sum.Packets, sum.Bytes = sum.Packets+c.Packets, sum.Bytes+c.Bytes
+		}
+		out.Rules[rule] = sum
+	}
+	for i := range out.Settled {
+		n, err := t.counter(uint32(slotSettled + i))
+		if err != nil {
+			return err
+		}
+		others, err := t.counter(uint32(slotOthers + i))
+		if err != nil {
+			return err
+		}
+		out.Settled[i] = pipeline.Settled{Egress: n.sent(), Containers: n.received(), Gateway: others.sent(), Ingress: others.received()}
+	}
+	return nil
+}
+
+// Slots are those of rules that the programs found count by, which a former agent left.
+func (p *Path) Slots() map[uint32]uint16 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[uint32]uint16{}
+	if p.objs != nil && (p.tables.known.rules != nil || p.tables.readKnown() == nil) {
+		for slot, rule := range p.tables.known.rules {
+			out[rule] = slot
+		}
+	}
+	return out
+}
+
+// Settle makes ready to note what the switch lets through by rules, and returns the generation of those in force; 0: nothing is to
+// be noted, and of endpoints with rules nothing is carried.
+func (p *Path) Settle(in pipeline.Input) uint16 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.on || p.quiet || p.objs == nil || p.cfg.Inner == nil {
+		return 0
+	}
+	if err := p.listen(in); err != nil {
+		if p.deaf == nil || p.deaf.Error() != err.Error() {
+			p.log.Warn("the switch carries all of containers with policies", "error", err)
+		}
+		p.deaf = err
+		return 0
+	}
+	p.deaf = nil
+	if p.tables.known.generation == 0 {
+		return 1 // none was ever begun
+	}
+	return uint16(p.tables.known.generation)
+}
+
+// Unsettle has Settle say that nothing is to be noted, until Start: what leaves the switch bears no marks any more when the
+// programs that take them off go.
+func (p *Path) Unsettle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.quiet = true
+}
+
+// listen puts the programs that note where they belong.
+func (p *Path) listen(in pipeline.Input) error {
+	if p.tables.known.rules == nil {
+		if err := p.tables.readKnown(); err != nil {
+			return err
+		}
+	}
+	present, err := interfaces(p.cfg.InnerPrefix)
+	if err != nil {
+		return err
+	}
+	for _, port := range in.Ports {
+		name := p.cfg.Inner(port.Endpoint)
+		index := present[name]
+		if index == 0 {
+			return fmt.Errorf("endpoint %s has no interface %s: it has been there since an older version of the agent, or is just going", port.Endpoint, name)
+		}
+		if p.attached[name] == index {
+			continue
+		}
+		if err := link.AttachTC(name, link.Ingress, link.First, p.objs.GvNoteLocal, noteLocalProgram); err != nil {
+			return err
+		}
+		p.attached[name] = index
+	}
+	if in.TunnelPort == 0 {
+		return nil
+	}
+	l, err := link.Get(p.cfg.Port)
+	if err != nil {
+		return err
+	}
+	if index := uint32(l.Index); p.attached[l.Name] != index {
+		if err := link.AttachTC(l.Name, link.Egress, link.First, p.objs.GvNoteTunnel, noteTunnelProgram); err != nil {
+			return err
+		}
+		p.attached[l.Name] = index
+	}
+	return nil
+}
+
+// unlisten takes the programs that note away.
+func (p *Path) unlisten() error {
+	if p.cfg.Inner == nil {
+		return nil
+	}
+	present, err := interfaces(p.cfg.InnerPrefix)
+	errs := []error{err, link.DetachTC(p.cfg.Port, link.Egress, noteTunnelProgram)}
+	for name := range maps.Keys(present) {
+		errs = append(errs, link.DetachTC(name, link.Ingress, noteLocalProgram))
+	}
+	return errors.Join(errs...)
+}

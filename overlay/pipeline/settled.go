@@ -1,0 +1,110 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A connection is settled when both of its ends were seen and its next packet needs no judgement. The flow by which it is on its
+// way to be found so writes Input.Generation down, the packet takes it along, and the fast path, which sees it leave, carries the
+// rest of the connection while that is the generation. It is no use to look the generation up there: a packet that old flows let
+// through may leave when it is a new one. Nor is it to write it down where the packet leaves: exits look up connections of their own
+// in between, and what is behind that may be by the flows of a later moment. But from one look-up to the next all is of one.
+//
+// The source MAC address, which is the router's otherwise, begins with 03 then, which is no interface's. Behind it is the
+// generation, and in the end the slots of both rules (PolicyRule.Slot). Into the tunnel it is the VNID that is there, and the slot is in
+// the destination's, whose first byte says which end's it is: rules of this host speak about one end only.
+
+// marked is the first byte of such a source MAC address.
+const marked = "03:00:00:00:00:00"
+
+// decided are actions before which the generation is written down of what they decide.
+func (c *compiler) decided(act ...string) []string {
+	if c.in.Generation == 0 || c.in.Tunnel != HeaderBits {
+		return act
+	}
+	return append([]string{load(regGeneration, uint32(c.in.Generation))}, act...)
+}
+
+// policySettled is the flows that mark packets.
+func policySettled(c *compiler) {
+	if !c.in.policed || c.in.Generation == 0 || c.in.Tunnel != HeaderBits {
+		return
+	}
+	for _, m := range settledKinds() {
+		c.add(Commit, commitSettled, object{}, m, load(regSettled, 1), goTo(EgressCount))
+	}
+	mark := []string{"set_field:" + marked + "->eth_src", move(regGeneration.part(), "NXM_OF_ETH_SRC[24..39]")}
+	if c.in.TunnelPort != 0 {
+		m := match{}.reg(regOutPort, c.in.TunnelPort).reg(regSettled, 1)
+		vnid := move(regSrcVNID.bits(24), "NXM_OF_ETH_SRC[0..23]")
+		for i, r := range []register{regEgressSlot, regIngressSlot} {
+			other := []register{regIngressSlot, regEgressSlot}[i]
+			c.add(Output, outputSettled-i, object{}, m.reg(other, 0), slices.Concat(mark, []string{
+				vnid, "set_field:" + []string{"02", "42"}[i] + ":00:00:00:00:00->eth_dst", move(regVTEP.bits(32), "NXM_OF_ETH_DST[0..31]"),
+				move(r.span(0, 8), "NXM_OF_ETH_DST[32..39]"), move(r.span(8, 4), "NXM_OF_ETH_DST[42..45]"), output(c.in.TunnelPort),
+			})...)
+		}
+	}
+	if c.in.GatewayPort != 0 {
+		c.add(Output, 70, object{}, match{}.reg(regOutPort, c.in.GatewayPort).reg(regSettled, 1), outputReg(regOutPort))
+	}
+	c.add(Output, 60, object{}, match{}.reg(regSettled, 1), slices.Concat(mark, []string{
+		move(regSlots.part(), "NXM_OF_ETH_SRC[0..23]"), outputReg(regOutPort),
+	})...)
+}
+
+// settledKinds are packets of settled connections: of TCP, of TCP over IPv6, of UDP, of UDP over IPv6. What begins or ends a
+// connection is not among them, nor what an exit has looked up since: what is known of that is of another connection.
+func settledKinds() (kinds [4]match) {
+	settled := match{}.reg(regTracked, 1).reg(regJudgeEgress, 0).reg(regJudgeIngress, 0).reg(regTurned, 0).
+		ctState("-new+est-rel-inv+trk").with(fieldCTZone, "ct_zone=%d", Zone).with(fieldFrag, "nw_frag=no")
+	for i, f := range []family{ipv4, ipv6} {
+		kinds[i], kinds[2+i] = settled.proto(f.tcp).with(fieldTCPFlags, "tcp_flags=-fin-syn-rst"), settled.proto(f.udp)
+	}
+	return kinds
+}
+
+// The priorities of flows for settled connections.
+const commitSettled, outputSettled = 50, 220
+
+// counted notes by whose counter a packet came. What has no slot is not settled.
+func (d direction) counted(slot uint16) string {
+	if slot == 0 {
+		return load(regSettled, 0)
+	}
+	if d.count == EgressCount {
+		return load(regEgressSlot, uint32(slot))
+	}
+	return load(regIngressSlot, uint32(slot))
+}
+
+// part names the bits of a register that is a part of one.
+func (r register) part() string { return r.span(0, r.Bits) }
+
+// span names n bits of it from one on.
+func (r register) span(from, n int) string {
+	return fmt.Sprintf("NXM_NX_REG%d[%d..%d]", r.Num, r.Low+from, r.Low+from+n-1)
+}
+
+// policyTables are those of which a flow decides what rules let through, or counts it.
+var policyTables = []Stage{
+	Conntrack, Connection, EgressEpoch, IngressEpoch, SourceClass, DestClass, EgressPolicy, EgressRules,
+	IngressPolicy, IngressRules, RejectStage, Commit, Committed, EgressCount, IngressCount,
+}
+
+// TouchPolicy reports whether flows change that settle connections: then what the fast path has noted is void, and
+// another generation is due.
+func (c Changes) TouchPolicy() bool {
+	return slices.ContainsFunc(slices.Concat(c.Add, c.Modify, c.Delete), func(f Flow) bool { return slices.Contains(policyTables, Stage(f.Table)) })
+}
+
+// Then is c and then d.
+func (c Changes) Then(d Changes) Changes {
+	again := map[flowKey]bool{}
+	for _, f := range d.Add {
+		again[f.key()] = true
+	}
+	gone := slices.DeleteFunc(slices.Clone(c.Delete), func(f Flow) bool { return again[f.key()] })
+	return Changes{Add: c.Add, Modify: slices.Concat(c.Modify, d.Add, d.Modify), Delete: append(gone, d.Delete...)}
+}

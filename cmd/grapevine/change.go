@@ -76,7 +76,7 @@ conntrack: see docs/design/fastpath.md first. Look is direct while the agent fin
 nothing on this host that would do more to these packets than let them pass and count
 them, and on otherwise; it says which rule that is.`,
 		Example: `  grapevine fastpath off     # every packet visits Open vSwitch
-  grapevine fastpath auto    # on with the userspace datapath, if the kernel compiles the programs
+  grapevine fastpath auto    # with the userspace datapath, if the kernel compiles the programs: direct where nothing is passed by, else on
   grapevine fastpath direct  # on, and past the VXLAN device
   grapevine fastpath look    # direct, while no rule of this host is passed by that matters
   grapevine status           # says which, and why`,

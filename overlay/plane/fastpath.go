@@ -77,7 +77,7 @@ func (f *fastPath) set(want string) {
 	}
 	switch {
 	case f.why != nil:
-	case want == "look":
+	case want == "auto", want == "look":
 		// Where it would be for nothing, nobody looks.
 		if f.why = f.path.StartJudged(); f.why == nil && f.path.NeverDirect() == nil {
 			f.look()
@@ -103,7 +103,7 @@ func (f *fastPath) status() string {
 	if _, trouble := f.path.On(); trouble != nil {
 		return "rests: " + trouble.Error()
 	}
-	if f.want != "direct" && f.want != "look" {
+	if f.want == "on" {
 		return "on"
 	}
 	if err := f.path.Direct(); err != nil {

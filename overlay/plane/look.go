@@ -9,7 +9,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/fastpath"
 )
 
-// Mode look of the fast path: packets between hosts are direct while nothing on this host would do more to them than let
+// Modes auto and look of the fast path: packets between hosts are direct while nothing on this host would do more to them than let
 // them pass.
 
 var errNotLooking = errors.New("the agent does not look at this host's rules")

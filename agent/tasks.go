@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -170,7 +171,8 @@ func (a *Agent) work(ctx context.Context) error {
 			continue
 		}
 		tasks.Go(func() error {
-			if err := t.Run(ctx); err != nil {
+			// One that says only that it was told to end has not failed: a host that leaves would not come to rest.
+			if err := t.Run(ctx); err != nil && (ctx.Err() == nil || !errors.Is(err, context.Canceled)) {
 				return fmt.Errorf("%s: %w", t.Name, err)
 			}
 			return nil

@@ -96,7 +96,7 @@ const (
 func (k *Keeper) Run(ctx context.Context) error {
 	if k == nil {
 		<-ctx.Done()
-		return ctx.Err()
+		return nil
 	}
 	var session *strongswan.Session
 	defer func() {
@@ -125,7 +125,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 	}
-	return ctx.Err()
+	return nil
 }
 
 func (k *Keeper) look(ctx context.Context, session **strongswan.Session) (done bool, err error) {

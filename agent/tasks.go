@@ -15,7 +15,7 @@ import (
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/membership"
-	"github.com/grapevine-net/grapevine/rest"
+	"github.com/grapevine-net/grapevine/trim"
 )
 
 // Task is one thing that an agent does, or looks after.
@@ -63,7 +63,7 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return a.member.Forgetter.Suspicions(l.snap) }},
 		{Name: "broadcast", Run: member["broadcast"]},
 		{Name: "restored", Run: member["restored"]},
-		{Name: "rest", Run: rest.Run},
+		{Name: "memory", Run: trim.Run},
 		{Name: "moved", Run: member["moved"]},
 		{Name: "forgotten", Run: member["forgotten"]},
 		{Name: "reap", Run: member["reap"]},

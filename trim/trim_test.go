@@ -1,4 +1,4 @@
-package rest
+package trim
 
 import (
 	"os"

@@ -1,6 +1,6 @@
-// Package rest has a process take little memory while it has little to do: it gives back what only its start needed, or
+// Package trim has a process take little memory while it has little to do: it gives back what only its start needed, or
 // rare work.
-package rest
+package trim
 
 import (
 	"bufio"

@@ -155,7 +155,7 @@ func (c *cleaning) encryption(ctx context.Context) {
 	gone, err := secure.Purge(c.cfg.Run)
 	c.failed("remove what encrypts", err)
 	c.removed("encryption", gone...)
-	gone, err = ike.Purge(ctx)
+	gone, err = ike.Purge(ctx, identity.IPsecTold{Dir: c.cfg.State})
 	c.failed("remove what strongSwan was told", err)
 	c.removed("IPsec", gone...)
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/clients/sandbox"
 	"github.com/grapevine-net/grapevine/membership"
+	"github.com/grapevine-net/grapevine/membership/identity"
+	"github.com/grapevine-net/grapevine/overlay/ike"
 	exposed "github.com/grapevine-net/grapevine/service/expose/hold"
 )
 
@@ -42,7 +44,8 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 func (a *Agent) demolish(ctx context.Context) error {
 	_, err := sandbox.Purge(a.cfg.Run)
 	_, more := exposed.Purge()
-	return errors.Join(err, more, a.plane.Teardown(ctx), a.member.Leaver.Erase())
+	_, told := ike.Purge(ctx, identity.IPsecTold{Dir: a.cfg.State})
+	return errors.Join(err, more, told, a.plane.Teardown(ctx), a.member.Leaver.Erase())
 }
 
 const leftText = "This host has left the cluster, and stays out of it, over reboots too: " + membership.BackByJoin + ".\n"

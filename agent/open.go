@@ -264,10 +264,12 @@ func (a *Agent) openSecure() error {
 	return nil
 }
 
-// openIKE reads the key that this host's strongSwan has, if it is to be told of the others.
+// openIKE reads the key that this host's strongSwan has, if it is to be told of the others. If it was, and is not to be any more,
+// that ends.
 func openIKE(a *Agent) error {
+	told := identity.IPsecTold{Dir: a.cfg.State}
 	if !a.cfg.ByStrongSwan() {
-		if gone, err := ike.Purge(context.Background()); err != nil || len(gone) > 0 {
+		if gone, err := ike.Purge(context.Background(), told); err != nil || len(gone) > 0 {
 			a.log.Info("strongSwan is told of no host any more", "removed", gone, "err", err)
 		}
 		return nil
@@ -276,7 +278,7 @@ func openIKE(a *Agent) error {
 	if err != nil {
 		return err
 	}
-	a.ike, err = ike.New(ike.Config{Self: a.self(), Key: key, Here: plane.Here(a.cfg, a.underlay), Port: a.cfg.VXLANPort, Log: a.log.With("room", "ike")})
+	a.ike, err = ike.New(ike.Config{Self: a.self(), Key: key, Here: plane.Here(a.cfg, a.underlay), Port: a.cfg.VXLANPort, Note: told, Log: a.log.With("room", "ike")})
 	return err
 }
 

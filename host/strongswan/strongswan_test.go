@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,17 @@ type host struct {
 	key  *ecdsa.PrivateKey
 	dir  string // seen as /run by the daemon
 	stop func()
+	note note
 	*Session
+}
+
+// note is one on no disk.
+type note struct{ keys []string }
+
+func (n *note) Load() ([]string, error) { return slices.Clone(n.keys), nil }
+func (n *note) Save(keys []string) error {
+	n.keys = slices.Clone(keys)
+	return nil
 }
 
 func newHost(t *testing.T, addr string) *host {
@@ -77,9 +88,32 @@ func (h *host) start() {
 	stop := h.stop
 	h.t.Cleanup(stop)
 	h.eventually("the daemon answers", func() (err error) {
-		h.Session, err = open(h.t.Context(), filepath.Join(h.dir, "charon.vici"))
+		h.Session, err = open(h.t.Context(), h.socket(), &h.note)
 		return err
 	})
+}
+
+func (h *host) socket() string { return filepath.Join(h.dir, "charon.vici") }
+
+// anew is a session of another agent.
+func (h *host) anew() {
+	h.t.Helper()
+	h.Close()
+	var err error
+	if h.Session, err = open(h.t.Context(), h.socket(), &h.note); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// has are the names of the daemon's connections, and the IDs of its keys.
+func (h *host) has() (conns, keys []string) {
+	h.t.Helper()
+	c, err := h.call("get-conns", nil)
+	k, err2 := h.call("get-keys", nil)
+	if err := errors.Join(err, err2); err != nil {
+		h.t.Fatal(err)
+	}
+	return slices.Sorted(slices.Values(c.list("conns"))), slices.Sorted(slices.Values(k.list("keys")))
 }
 
 func (h *host) eventually(what string, f func() error) {
@@ -100,14 +134,14 @@ func (h *host) peer(o *host, key *ecdsa.PrivateKey) Peer {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return Peer{Name: "of" + strings.ReplaceAll(o.addr.String(), ".", ""), Here: h.addr, There: o.addr, Key: public}
+	return Peer{Name: fmt.Sprintf("%016x", o.addr.AsSlice()), Here: h.addr, There: o.addr, Key: public}
 }
 
 // knows begins the exchange, and says with how many it has come so far that both know who they are: here the kernel has no
 // ESP, and takes no keys.
 func (h *host) knows(want int, peers ...Peer) func() error {
 	return func() error {
-		if n, _, err := h.Exchange(peers); err != nil || n != want {
+		if n, _, _, err := h.Exchange(peers); err != nil || n != want {
 			return fmt.Errorf("%d are known, %v", n, err)
 		}
 		return nil
@@ -116,8 +150,8 @@ func (h *host) knows(want int, peers ...Peer) func() error {
 
 func (h *host) set(peers ...Peer) {
 	h.t.Helper()
-	if err := h.Set(h.key, 4789, peers); err != nil {
-		h.t.Fatal(err)
+	if refused, err := h.Set(h.key, 4789, peers); err != nil || len(refused) > 0 {
+		h.t.Fatal(refused, err)
 	}
 }
 
@@ -195,7 +229,7 @@ func TestSet(t *testing.T) {
 	before := id()
 	a.Close()
 	a.eventually("the daemon answers", func() (err error) {
-		a.Session, err = open(t.Context(), filepath.Join(a.dir, "charon.vici"))
+		a.Session, err = open(t.Context(), a.socket(), &a.note)
 		return err
 	})
 	a.set(a.peer(b, b.key))
@@ -205,10 +239,10 @@ func TestSet(t *testing.T) {
 
 	// One begun anew is told again.
 	a.stop()
-	if err := a.Set(a.key, 4789, nil); err == nil {
+	if _, err := a.Set(a.key, 4789, nil); err == nil || Refused(err) {
 		t.Error("a daemon that is dead answers")
 	}
-	if _, err := open(t.Context(), filepath.Join(a.dir, "charon.vici")); err == nil || !strings.Contains(err.Error(), "strongSwan does not run") {
+	if _, err := open(t.Context(), a.socket(), &a.note); err == nil || !strings.Contains(err.Error(), "strongSwan does not run") {
 		t.Errorf("one that is dead: %v", err)
 	}
 	a.start()
@@ -220,7 +254,7 @@ func TestSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.set(a.peer(b, b.key))
-	if gone, err := a.purge(); err != nil || len(gone) != 1 {
+	if gone, err := a.purge(); err != nil || len(gone) != 2 {
 		t.Errorf("removed: %v, %v", gone, err)
 	}
 	a.set(a.peer(b, b.key))
@@ -237,6 +271,172 @@ func TestSet(t *testing.T) {
 	}
 	if m, err := a.call("get-conns", nil); err != nil || fmt.Sprint(m.list("conns")) != "[office]" {
 		t.Errorf("what is somebody else's: %v, %v", m, err)
+	}
+}
+
+// An administrator's connections stay, whatever their names, while an agent begins, tells of others or of none any more, and is
+// cleaned up after. Where no agent has told anything the daemon is not spoken to. The host's key goes with the rest.
+func TestOthersStay(t *testing.T) {
+	if _, err := os.Stat(charon); err != nil {
+		t.Skip("there is no strongSwan here: scripts/setup")
+	}
+	a := newHost(t, "10.9.0.1")
+	a.start()
+	former := Sockets
+	Sockets = []string{a.socket()}
+	t.Cleanup(func() { Sockets = former })
+	public := mustPublic(t, a.key)
+	at := func(addr string) Peer {
+		return Peer{Name: fmt.Sprintf("%016x", netip.MustParseAddr(addr).AsSlice()), Here: a.addr, There: netip.MustParseAddr(addr), Key: mustPublic(t, newKey(t))}
+	}
+	// Some have our children, and names that are not ours; one has such a name, and a child of its own.
+	like := connect(at("10.9.0.8"), public, 500)
+	own := connect(at("10.9.0.9"), public, 500)
+	own[len(own)-1].value = section{{"net", own[len(own)-1].value.(section)[0].value}}
+	const formedName = prefix + "00000000deadbeef"
+	others := []string{formedName, "grapevine-00000000DEADBEEF", "grapevine-a-b", "grapevine-host2", "office"}
+	for _, name := range others {
+		conn := like
+		if name == formedName {
+			conn = own
+		}
+		if _, err := a.call("load-conn", section{{name, conn}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	der, err := x509.MarshalECPrivateKey(newKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := a.call("load-key", section{{"type", "any"}, {"data", string(der)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(when string, conns []string, keys ...string) {
+		t.Helper()
+		conns, keys = slices.Sorted(slices.Values(append(conns, others...))), slices.Sorted(slices.Values(append(keys, theirs.text("id"))))
+		if c, k := a.has(); !slices.Equal(c, conns) || !slices.Equal(k, keys) {
+			t.Errorf("%s there are %v and the keys %v, want %v and %v", when, c, k, conns, keys)
+		}
+	}
+	purge := func(n int) {
+		t.Helper()
+		if gone, err := Purge(t.Context(), &a.note); err != nil || len(gone) != n || len(a.note.keys) > 0 {
+			t.Errorf("purged: %v, %v; noted is %v", gone, err, a.note.keys)
+		}
+	}
+	purge(0)
+	want("where nothing was told", nil)
+	// Even one that looks like ours in all is not, where nothing was told.
+	if _, err := a.call("load-conn", section{{prefix + "0000000000000001", like}}); err != nil {
+		t.Fatal(err)
+	}
+	purge(0)
+	want("where nothing was told", []string{prefix + "0000000000000001"})
+
+	if _, err := a.call("unload-conn", section{{"name", prefix + "0000000000000001"}}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := keyID(a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, three := at("10.9.0.2"), at("10.9.0.3")
+	a.set(two, three)
+	want("told", []string{prefix + two.Name, prefix + three.Name}, id)
+	a.anew()
+	a.set(two)
+	want("told of one fewer by another agent", []string{prefix + two.Name}, id)
+
+	// One with the name of a host is not replaced, and keeps no other from being told.
+	taken := three
+	taken.Name = "00000000deadbeef"
+	if refused, err := a.Set(a.key, 4789, []Peer{taken, two}); err != nil || len(refused) != 1 || refused[0].Peer != taken.Name {
+		t.Errorf("over one that is somebody else's: %v, %v", refused, err)
+	}
+	want("after that", []string{prefix + two.Name}, id)
+
+	// Another key takes the place of the former.
+	a.key = newKey(t)
+	a.anew()
+	a.set(two)
+	other, err := keyID(a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("with another key", []string{prefix + two.Name}, other)
+	if !slices.Equal(a.note.keys, []string{other}) {
+		t.Errorf("noted is %v", a.note.keys)
+	}
+
+	purge(2)
+	want("cleaned up after", nil)
+	a.set(two)
+	a.stop()
+	purge(0)
+}
+
+// A peer that the daemon refuses is told again after a pause that grows, or when it is another; the others are told once.
+func TestRefused(t *testing.T) {
+	if _, err := os.Stat(charon); err != nil {
+		t.Skip("there is no strongSwan here: scripts/setup")
+	}
+	a, b, c := newHost(t, "10.9.0.1"), newHost(t, "10.9.0.2"), newHost(t, "10.9.0.3")
+	a.start()
+	good, bad := a.peer(b, b.key), a.peer(c, c.key)
+	bad.Key = []byte("no key")
+	loads := func() int {
+		log, err := os.ReadFile(filepath.Join(a.dir, "log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(log), "added vici connection")
+	}
+	look := func(want int) {
+		t.Helper()
+		refused, err := a.Set(a.key, 4789, []Peer{bad, good})
+		if err != nil || len(refused) != want || want > 0 && (refused[0].Peer != bad.Name || !Refused(refused[0].Err)) {
+			t.Fatalf("refused: %v, %v", refused, err)
+		}
+	}
+	for range 20 {
+		look(1)
+		if _, _, refused, err := a.Exchange([]Peer{bad, good}); err != nil || len(refused) > 0 {
+			t.Fatal(refused, err)
+		}
+	}
+	if n := loads(); n != 1 {
+		t.Errorf("the other peer was told %d times", n)
+	}
+	// What cannot be begun is told until it is tried again, and that is soon.
+	untold := a.peer(newHost(t, "10.9.0.4"), b.key)
+	for range 2 {
+		_, _, refused, err := a.Exchange([]Peer{bad, good, untold})
+		if err != nil || len(refused) != 1 || refused[0].Peer != untold.Name || !Refused(refused[0].Err) {
+			t.Fatalf("with no such connection: %v, %v", refused, err)
+		}
+	}
+	name := prefix + bad.Name
+	if r := a.refused[name]; r.pause != firstPause {
+		t.Errorf("it was asked again within its pause: %v", r.pause)
+	}
+	for want := 2 * firstPause; want < 2*lastPause; want *= 2 {
+		r := a.refused[name]
+		r.next = time.Now()
+		a.refused[name] = r
+		if look(1); a.refused[name].pause != min(want, lastPause) {
+			t.Errorf("the pause is %v, want %v", a.refused[name].pause, want)
+		}
+	}
+	bad.Key = good.Key
+	look(0)
+	if len(a.refused) > 0 {
+		t.Errorf("refused are %v", a.refused)
+	}
+	// A name that nobody could tell to be ours again is told to nobody.
+	bad.Name = "host3"
+	if look(1); loads() != 2 {
+		t.Errorf("told were %d", loads())
 	}
 }
 

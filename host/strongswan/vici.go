@@ -230,7 +230,18 @@ func (l line) call(command, events string, in section) (out section, list []sect
 		err = ask(eventUnregister, events, nil, eventConfirm)
 	}
 	if err == nil && answer.text("success") == "no" {
-		err = errors.New(answer.text("errmsg"))
+		err = refusedError(answer.text("errmsg"))
 	}
 	return answer, list, err
+}
+
+// refusedError is the daemon's word that it does not do what it was asked for. The line is as good as before.
+type refusedError string
+
+func (r refusedError) Error() string { return string(r) }
+
+// Refused reports whether an error is of what was asked for, and not of the daemon or the line to it.
+func Refused(err error) bool {
+	_, is := errors.AsType[refusedError](err)
+	return is
 }

@@ -11,7 +11,36 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
+
+// ToldFile is the name of the file with the IDs of the keys that strongSwan has been given in the state directory.
+const ToldFile = "ipsec.told"
+
+// IPsecTold keeps which of this host's keys strongSwan has been given. The file is there before strongSwan is told anything, and
+// goes when that has ended: without it nothing of strongSwan's is the agent's.
+type IPsecTold struct{ Dir string }
+
+// Load returns their IDs. There are none where strongSwan was told nothing.
+func (t IPsecTold) Load() ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(t.Dir, ToldFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read what strongSwan was told: %w", err)
+	}
+	return strings.Fields(string(text)), nil
+}
+
+// Save notes them, durably; of none nothing is left.
+func (t IPsecTold) Save(keys []string) error {
+	name := filepath.Join(t.Dir, ToldFile)
+	if len(keys) > 0 {
+		return writeFile(name, []byte(strings.Join(keys, "\n")+"\n"))
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("note that strongSwan is told nothing any more: %w", err)
+	}
+	return nil
+}
 
 // IPsecFile is the name of the file with this host's private key for IPsec in the state directory.
 const IPsecFile = "ipsec.key"

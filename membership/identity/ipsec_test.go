@@ -3,6 +3,7 @@ package identity
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,5 +40,27 @@ func TestLoadIPsec(t *testing.T) {
 		if _, err := LoadIPsec(dir); err == nil || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// What strongSwan was told is known until it is told nothing any more.
+func TestIPsecTold(t *testing.T) {
+	told := IPsecTold{t.TempDir()}
+	for _, want := range [][]string{nil, {"aa"}, {"aa", "bb"}, nil, nil} {
+		if err := told.Save(want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := told.Load(); err != nil || !slices.Equal(got, want) {
+			t.Errorf("of %v is kept %v, %v", want, got, err)
+		}
+	}
+	if _, err := (IPsecTold{told.Dir + "/none"}).Load(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Mkdir(filepath.Join(told.Dir, ToldFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := told.Load(); err == nil {
+		t.Error("what cannot be read is nothing")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -34,6 +35,7 @@ type Config struct {
 	Key  *ecdsa.PrivateKey
 	Here netip.Addr // this host's own address in the underlay
 	Port uint16     // VXLAN's
+	Note strongswan.Note
 	Log  *slog.Logger
 }
 
@@ -47,6 +49,8 @@ type Keeper struct {
 	failed error
 	peers  int
 	keyed  int
+	// refused are the peers that the daemon does not take, and why.
+	refused map[cluster.NodeID]error
 }
 
 // New tells nobody anything yet.
@@ -112,11 +116,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if err == nil && !done {
 			wait = soon
 		}
-		if err == nil {
-			logged = ""
-		} else if ctx.Err() == nil && err.Error() != logged {
-			logged = err.Error()
-			k.cfg.Log.Warn("strongSwan is not told all hosts, trying again; nothing is sent in the clear", "err", err)
+		if text := k.trouble(err); text != logged && ctx.Err() == nil {
+			logged = text
+			if text != "" {
+				k.cfg.Log.Warn("strongSwan is not told all hosts, trying again; nothing is sent in the clear", "err", text)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -132,22 +136,45 @@ func (k *Keeper) look(ctx context.Context, session **strongswan.Session) (done b
 	list, _ := Peers(k.source.Snapshot(), k.cfg.Self, k.cfg.Here)
 	keyed := 0
 	if *session == nil {
-		*session, err = strongswan.Open(ctx)
+		*session, err = strongswan.Open(ctx, k.cfg.Note)
+	}
+	refused := map[cluster.NodeID]error{}
+	note := func(list []strongswan.Refusal) {
+		for _, r := range list {
+			refused[cluster.NodeID(r.Peer)] = r.Err
+		}
+	}
+	var refusals []strongswan.Refusal
+	if err == nil {
+		refusals, err = (*session).Set(k.cfg.Key, k.cfg.Port, list)
+		note(refusals)
 	}
 	if err == nil {
-		err = (*session).Set(k.cfg.Key, k.cfg.Port, list)
+		_, keyed, refusals, err = (*session).Exchange(list)
+		note(refusals)
 	}
-	if err == nil {
-		_, keyed, err = (*session).Exchange(list)
-	}
-	if err != nil && *session != nil {
+	if err != nil && *session != nil && !strongswan.Refused(err) {
 		(*session).Close() // it may be another daemon by now
 		*session = nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.failed, k.peers, k.keyed = err, len(list), keyed
-	return keyed == len(list), err
+	k.failed, k.peers, k.keyed, k.refused = err, len(list), keyed, refused
+	return keyed+len(refused) >= len(list), err
+}
+
+// trouble is what is to be logged; "": nothing.
+func (k *Keeper) trouble(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ids := slices.Sorted(maps.Keys(k.refused))
+	if len(ids) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d are refused, the first of them is %s: %v", len(ids), k.peers, ids[0], k.refused[ids[0]])
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -163,13 +190,30 @@ func (k *Keeper) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		return nil
 	}
 	k.mu.Lock()
-	failed := k.failed
+	failed, refused := k.failed, k.refused
 	k.mu.Unlock()
 	if failed != nil {
 		list = append(list, api.Problem{
 			Code: api.IPsecMissing, What: "this host's strongSwan is to have IPsec with the other hosts (GRAPEVINE_IPSEC=strongswan): " + failed.Error(),
 			Do: "start it, with its plugin vici (Debian: charon-systemd, `systemctl start strongswan`); the agent goes on trying, and nothing is sent in the clear meanwhile",
 		})
+	}
+	if len(refused) > 0 {
+		var names []string
+		var first error
+		for n := range cluster.All[cluster.Node](snap) {
+			if err := refused[n.ID]; err != nil {
+				names = append(names, cmp.Or(n.Name, string(n.ID)))
+				first = cmp.Or(first, err)
+			}
+		}
+		slices.Sort(names)
+		if len(names) > 0 {
+			list = append(list, api.Problem{
+				Code: api.IPsecMissing, What: "strongSwan here does not take what it is told of " + words.SomeHosts(names, len(names)) + ", and nothing passes between containers here and there: " + first.Error(),
+				Do: "see what strongSwan says (`journalctl -u strongswan`); the agent tells it again after a while",
+			})
+		}
 	}
 	told, without := Peers(snap, k.cfg.Self, k.cfg.Here)
 	if len(without) > 0 {
@@ -194,5 +238,8 @@ func (k *Keeper) State() string {
 	return fmt.Sprintf("strongSwan has exchanged keys with %d of %s", k.keyed, words.Plural(k.peers, "other host"))
 }
 
-// Purge takes from this host's strongSwan what agents have told it, and returns what that was.
-func Purge(ctx context.Context) ([]string, error) { return strongswan.Purge(ctx) }
+// Purge takes from this host's strongSwan what agents have told it, and returns what that was. Where note has nothing they have
+// told it nothing, and it is not spoken to.
+func Purge(ctx context.Context, note strongswan.Note) ([]string, error) {
+	return strongswan.Purge(ctx, note)
+}

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -53,6 +54,15 @@ func TestPeers(t *testing.T) {
 	if len(problems) != 2 || problems[0].Code != api.IPsecMissing || !strings.Contains(problems[1].What, "hosts host3 and host4 give no key for IPsec") {
 		t.Errorf("%+v", problems)
 	}
+	k.failed, k.refused = nil, map[cluster.NodeID]error{two: errors.New("invalid value for: pubkeys")}
+	problems = k.Problems(s.Snapshot())
+	if len(problems) != 2 || !strings.Contains(problems[0].What, "strongSwan here does not take what it is told of host host2") || !strings.Contains(problems[0].What, "pubkeys") {
+		t.Errorf("of one that is refused: %+v", problems)
+	}
+	if text := k.trouble(nil); !strings.Contains(text, string(two)) || k.State() == "" {
+		t.Errorf("of one that is refused: %s", text)
+	}
+	k.failed = errors.New("it does not run")
 	if k.State() != "" || (*Keeper)(nil).State() != "" || (*Keeper)(nil).Problems(s.Snapshot()) != nil {
 		t.Error("who was not spoken to has a state")
 	}

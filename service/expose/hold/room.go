@@ -79,7 +79,7 @@ const (
 	glance = 2 * time.Second
 	// peek is how often it is looked whether connections went elsewhere than where the rules lead, or, if that costs much,
 	// peekShare times what it costs; memory is for how long one that did is told of.
-	peek      = 10 * time.Second
+	peek      = time.Minute
 	peekShare = 50
 	memory    = 10 * time.Minute
 	// settling is for how long the rules of an earlier agent stay: this one first hears what it has missed.
@@ -92,11 +92,13 @@ type Room struct {
 	begun time.Time
 	held  portreserve.Sockets
 
-	mu    sync.Mutex
-	notes []Note
-	holds map[expose.Port]string // exposures' names, by the ports that are held here
-	gone  []Stray
-	err   error
+	mu     sync.Mutex
+	notes  []Note
+	holds  map[expose.Port]string // exposures' names, by the ports that are held here
+	gone   []Stray
+	wanted map[expose.Port]string // exposures' names, by the ports that this host is to lead
+	leads  table                  // what is led for certain; it is not changed any more
+	err    error
 
 	// Of Run's goroutine.
 	rev        uint64 // of list, if seen
@@ -104,8 +106,6 @@ type Room struct {
 	list       []expose.Exposure
 	answers    map[cluster.NodeID]bool
 	glanced    time.Time
-	peeked     time.Time
-	peekCost   time.Duration
 	here       []netip.Addr
 	refused    map[expose.Port]*Note
 	past       *past
@@ -130,7 +130,13 @@ func (r *Room) Notes() []Note {
 func (r *Room) Strays() []Stray {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.gone)
+	var list []Stray
+	for _, s := range r.gone {
+		if r.wanted[s.Port] == s.Name {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // Err is why the rules are not as they should be; nil: they are.
@@ -152,6 +158,7 @@ func (r *Room) Run(ctx context.Context) error {
 	defer r.held.Close()
 	var asks sync.WaitGroup
 	asks.Go(func() { r.past.inquire(ctx) })
+	asks.Go(func() { r.watchStrays(ctx) })
 	defer asks.Wait()
 	for {
 		changed := r.cfg.Source.Watch()
@@ -209,24 +216,42 @@ func (r *Room) round(now time.Time) (busy bool) {
 	}
 	r.release(wanted)
 	err := r.lead(want, look, now)
-	if look && err == nil && r.known {
-		r.peek(snap, wanted, now)
-	}
 	if text := errorText(err); text != errorText(r.Err()) && err != nil {
 		r.cfg.Log.Warn("exposed ports do not lead where they should", "error", text)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.err = err
+	r.err, r.wanted, r.leads = err, wanted, table{}
+	if err == nil && r.known {
+		r.leads = r.has
+	}
 	return len(r.list) > 0 || err != nil || !r.known || len(r.has.ports) > 0
 }
 
-// peek notes which ports' connections went elsewhere.
-func (r *Room) peek(snap *cluster.Snapshot, wanted map[expose.Port]string, now time.Time) {
-	found := map[expose.Port]netip.AddrPort{}
-	if len(r.has.ports) > 0 && now.Sub(r.peeked) >= max(peek, peekShare*r.peekCost) {
+// watchStrays looks for connections that went elsewhere, until ctx is done. It takes as long as the kernel's table is large, so
+// it is not for who leads.
+func (r *Room) watchStrays(ctx context.Context) {
+	for wait := peek; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
 		begin := time.Now()
-		found = strayed(r.has, func(a netip.Addr) bool {
+		r.peek(begin)
+		wait = max(peek, peekShare*time.Since(begin))
+	}
+}
+
+// peek notes which ports' connections went elsewhere.
+func (r *Room) peek(now time.Time) {
+	r.mu.Lock()
+	leads := r.leads
+	r.mu.Unlock()
+	found := map[expose.Port]netip.AddrPort{}
+	if len(leads.ports) > 0 {
+		snap := r.cfg.Source.Snapshot()
+		found = strayed(leads, func(a netip.Addr) bool {
 			for s := range cluster.All[cluster.Subnet](snap) {
 				if s.Prefix.Contains(a) {
 					return true
@@ -234,16 +259,15 @@ func (r *Room) peek(snap *cluster.Snapshot, wanted map[expose.Port]string, now t
 			}
 			return false
 		})
-		r.peeked, r.peekCost = now, time.Since(begin)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	gone := slices.DeleteFunc(slices.Clone(r.gone), func(s Stray) bool {
 		_, again := found[s.Port]
-		return again || wanted[s.Port] == "" || now.Sub(s.seen) > memory
+		return again || r.wanted[s.Port] == "" || now.Sub(s.seen) > memory
 	})
 	for p, to := range found {
-		if name := wanted[p]; name != "" {
+		if name := r.wanted[p]; name != "" {
 			gone = append(gone, Stray{Port: p, Name: name, To: to, seen: now})
 		}
 	}

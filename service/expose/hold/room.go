@@ -79,7 +79,7 @@ const (
 	glance = 2 * time.Second
 	// peek is how often it is looked whether connections went elsewhere than where the rules lead, or, if that costs much,
 	// peekShare times what it costs; memory is for how long one that did is told of.
-	peek      = time.Minute
+	peek      = 10 * time.Second
 	peekShare = 50
 	memory    = 10 * time.Minute
 	// settling is for how long the rules of an earlier agent stay: this one first hears what it has missed.

@@ -153,9 +153,9 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	if err != nil {
 		return err
 	}
+	have := r.flows
 	if why >= theirs {
-		have, err := r.dump(ctx)
-		if err != nil {
+		if have, err = r.dump(ctx); err != nil {
 			return err
 		}
 		changes = pipeline.Diff(have, want)
@@ -164,7 +164,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		}
 	}
 	if in.Generation != 0 && changes.TouchPolicy() {
-		if want, changes, err = r.nextGeneration(&in, changes); err != nil {
+		if want, changes, err = r.nextGeneration(&in, have, changes); err != nil {
 			return err
 		}
 	}

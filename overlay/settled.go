@@ -26,11 +26,10 @@ func (r *reconciler) generation(ctx context.Context, in pipeline.Input, why reas
 }
 
 // nextGeneration begins another generation with changes, and returns the flows and changes with it. The fast path hears of it in
-// Narrow, before the flows change: from then on nothing counts that was noted before, and what is noted until the flows change.
-func (r *reconciler) nextGeneration(in *pipeline.Input, changes pipeline.Changes) ([]pipeline.Flow, pipeline.Changes, error) {
-	if in.Generation++; in.Generation == 0 {
-		in.Generation = 1
-	}
+// Narrow, before the flows change: from then on nothing counts that was noted before, and what is noted until the flows change. So it
+// is none that these write, which may be another than the fast path's: maps begin empty beside flows that are there.
+func (r *reconciler) nextGeneration(in *pipeline.Input, have []pipeline.Flow, changes pipeline.Changes) ([]pipeline.Flow, pipeline.Changes, error) {
+	in.Generation = pipeline.NextGeneration(in.Generation, have)
 	want, more, err := r.compiler.Compile(*in)
 	return want, changes.Then(more), err
 }

@@ -162,6 +162,22 @@ func TestGenerations(t *testing.T) {
 	if got := path.Slots(); !maps.Equal(got, slots) {
 		t.Errorf("slots %v were %v", got, slots)
 	}
+	// An agent whose maps begin empty, or whose maps did not hear of all generations, while the rules have changed.
+	for _, behind := range []uint16{0, 1, 2} {
+		h.stop()
+		_, generation := path.policy(t.Context())
+		path.mu.Lock()
+		if behind == 0 {
+			path.now = 0
+		} else {
+			path.now = max(generation, behind+1) - behind
+		}
+		path.mu.Unlock()
+		h.by(other, labelled(endpoint(other, 'g'+byte(behind), "blue", fmt.Sprint("10.128.2.", 20+behind)), "app", "web"))
+		h.start()
+		pass()
+		path.is(t, fmt.Sprintf("maps that are behind (%d)", behind), 1)
+	}
 	path.mu.Lock()
 	path.fail = true
 	path.mu.Unlock()

@@ -132,9 +132,7 @@ func (r *ruled) enforce(killed string, ports ...pipeline.PortRange) {
 		have = append(have, pipeline.Flow{Table: f.Table, Priority: f.Priority, Cookie: f.Cookie, Match: f.Match, Actions: f.Actions})
 	}
 	if changes := pipeline.Diff(have, want); changes.TouchPolicy() {
-		if in.Generation++; in.Generation == 0 {
-			in.Generation = 1
-		}
+		in.Generation = pipeline.NextGeneration(in.Generation, have)
 		want, _, err = r.compiler.Compile(in)
 		must(r.t, err)
 	}

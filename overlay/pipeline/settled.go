@@ -2,7 +2,9 @@ package pipeline
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 )
 
 // A connection is settled when both of its ends were seen and its next packet needs no judgement. The flow by which it is on its
@@ -98,6 +100,26 @@ var policyTables = []Stage{
 func (c Changes) TouchPolicy() bool {
 	return slices.ContainsFunc(slices.Concat(c.Add, c.Modify, c.Delete), func(f Flow) bool { return slices.Contains(policyTables, Stage(f.Table)) })
 }
+
+// NextGeneration is the one that begins when that of now ends, which flows may write or not: neither that nor any that they do. It is
+// the highest of these and one more, so that none comes again soon that a packet on its way may still bear.
+func NextGeneration(now uint16, flows []Flow) uint16 {
+	is := map[uint16]bool{0: true, now: true}
+	for _, f := range flows {
+		for _, m := range writesGeneration.FindAllStringSubmatch(f.Actions, -1) {
+			if n, err := strconv.ParseUint(m[1], 0, 16); err == nil {
+				is[uint16(n)], now = true, max(now, uint16(n))
+			}
+		}
+	}
+	next := now + 1
+	for is[next] {
+		next++
+	}
+	return next
+}
+
+var writesGeneration = regexp.MustCompile(`\bload:(0x[0-9a-f]+)->` + regexp.QuoteMeta(regGeneration.part()))
 
 // Then is c and then d.
 func (c Changes) Then(d Changes) Changes {

@@ -239,6 +239,9 @@ func (r *reconciler) applyBeside(ctx context.Context, in pipeline.Input, c pipel
 	if r.cfg.Fast == nil {
 		return r.apply(ctx, c)
 	}
+	if path, can := r.cfg.Fast.(settler); can {
+		path.Begin(c.Begun())
+	}
 	if err := r.cfg.Fast.Narrow(ctx, in); err != nil {
 		return err
 	}

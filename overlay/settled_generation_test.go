@@ -18,13 +18,31 @@ import (
 
 // settlingPath is a fast path that keeps a generation as the maps do, and looks at the switch's in each call.
 type settlingPath struct {
-	h    *host
-	mu   sync.Mutex
-	now  uint16 // 0: none was begun
-	odd  []string
-	seen int               // generations
-	fail bool              // Narrow fails, when it has noted another generation
-	kept map[uint32]uint16 // rule -> slot
+	h     *host
+	mu    sync.Mutex
+	now   uint16 // 0: none was begun
+	odd   []string
+	seen  int               // generations
+	fail  bool              // Narrow fails, when it has noted another generation
+	kept  map[uint32]uint16 // rule -> slot
+	begun map[uint32]bool   // rules
+}
+
+func (p *settlingPath) Begin(rules map[uint32]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.Copy(p.begun, rules)
+}
+
+// begins says that the counters of these rules began, and no others.
+func (p *settlingPath) begins(t *testing.T, what string, rules map[uint32]uint16) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if want, got := slices.Sorted(maps.Keys(rules)), slices.Sorted(maps.Keys(p.begun)); !slices.Equal(got, want) {
+		t.Errorf("%s: the counters of rules %d begin, want %d", what, got, want)
+	}
+	clear(p.begun)
 }
 
 func (p *settlingPath) Settle(pipeline.Input) uint16 {
@@ -130,7 +148,7 @@ func (p *settlingPath) is(t *testing.T, what string, want int) {
 func TestGenerations(t *testing.T) {
 	h := newHost(t)
 	h.stop()
-	path := &settlingPath{h: h}
+	path := &settlingPath{h: h, begun: map[uint32]bool{}}
 	h.fast, h.epochs, h.liberal = path, &memory{}, func(context.Context) error { return nil }
 	h.start()
 	pass := func() {
@@ -149,6 +167,7 @@ func TestGenerations(t *testing.T) {
 	if len(slots) == 0 {
 		t.Error("no rule has a slot")
 	}
+	path.begins(t, "the first policy", slots)
 	h.container('c', "red", "10.129.0.2", "10.129.0.1")
 	pass()
 	path.is(t, "a container that no policy is about", 0)
@@ -162,6 +181,15 @@ func TestGenerations(t *testing.T) {
 	if got := path.Slots(); !maps.Equal(got, slots) {
 		t.Errorf("slots %v were %v", got, slots)
 	}
+	path.begins(t, "since then", nil)
+	h.stop()
+	if err := h.bridge.ApplyBundle(t.Context(), []string{"delete"}); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	pass()
+	path.is(t, "a switch without flows", 1)
+	path.begins(t, "a switch without flows", slots)
 	// An agent whose maps begin empty, or whose maps did not hear of all generations, while the rules have changed.
 	for _, behind := range []uint16{0, 1, 2} {
 		h.stop()

@@ -117,7 +117,7 @@ func (p *Path) Stop() error {
 	for name := range names {
 		errs = append(errs, link.DetachTC(name, link.Ingress, endpointProgram))
 	}
-	errs = append(errs, link.DetachTC(p.cfg.Tunnel, link.Ingress, tunnelProgram), p.leaveGateway(), p.unlisten())
+	errs = append(errs, link.DetachTC(p.cfg.Tunnel, link.Ingress, tunnelProgram), p.leaveGateway(), p.cfg.unlisten())
 	p.unload()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("switch the fast path off: %w", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -35,6 +36,10 @@ func (t *tables) readKnown() error {
 	if err := t.generation.Lookup(uint32(0), &now.generation); err != nil {
 		return fmt.Errorf("read the fast path's generation of rules: %w", err)
 	}
+	if now.generation == 0 { // no slot was ever given
+		t.known = now
+		return nil
+	}
 	for slot := uint32(1); slot <= pipeline.MaxSlot; slot++ {
 		var cpus []ruleCounter
 		if err := t.rules.Lookup(slot, &cpus); err != nil {
@@ -48,39 +53,61 @@ func (t *tables) readKnown() error {
 	return nil
 }
 
-// void lets nothing count any more that was noted before the flows are those of in, and then gives slots to its rules: what
-// still counts by one that another rule had is not carried any more.
+// void lets nothing count any more that was noted before the flows are those of in, then takes slots from rules that are gone, and
+// gives some to those of in: what still counts by one that another rule had is not carried any more.
 func (t *tables) void(in pipeline.Input) error {
-	if in.Generation == 0 {
-		return nil
-	}
 	if t.known.rules == nil {
 		if err := t.readKnown(); err != nil {
 			return err
 		}
 	}
-	if t.known.generation != uint32(in.Generation) {
+	if in.Generation != 0 && t.known.generation != uint32(in.Generation) {
 		if err := t.put(t.generation, uint32(0), uint32(in.Generation)); err != nil {
 			return fmt.Errorf("begin a generation of rules in the fast path: %w", err)
 		}
 		t.known.generation = uint32(in.Generation)
 	}
+	has := map[uint16]uint32{}
+	for _, r := range in.Policy.Rules {
+		has[r.Slot] = r.ID
+	}
+	for _, slot := range slices.Sorted(maps.Keys(t.known.rules)) {
+		if rule := t.known.rules[slot]; has[slot] != rule || t.begun[rule] {
+			if err := t.countFor(slot, 0); err != nil {
+				return fmt.Errorf("take counter %d of a rule of the fast path: %w", slot, err)
+			}
+		}
+	}
+	t.begun = nil
+	if in.Generation == 0 {
+		return nil
+	}
 	for _, r := range in.Policy.Rules {
 		if r.Slot == 0 || t.known.rules[r.Slot] == r.ID {
 			continue
 		}
-		cpus, err := ebpf.PossibleCPU()
-		if err == nil {
-			fresh := make([]ruleCounter, cpus)
-			for i := range fresh {
-				fresh[i].Rule = r.ID
-			}
-			err = t.put(t.rules, uint32(r.Slot), fresh)
-		}
-		if err != nil {
+		if err := t.countFor(r.Slot, r.ID); err != nil {
 			return fmt.Errorf("begin to count for rule %q in the fast path: %w", r.Label, err)
 		}
-		t.known.rules[r.Slot] = r.ID
+	}
+	return nil
+}
+
+// countFor has a slot count for a rule, from nothing; 0: for none.
+func (t *tables) countFor(slot uint16, rule uint32) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	fresh := make([]ruleCounter, cpus)
+	for i := range fresh {
+		fresh[i].Rule = rule
+	}
+	if err := t.put(t.rules, uint32(slot), fresh); err != nil {
+		return err
+	}
+	if t.known.rules[slot] = rule; rule == 0 {
+		delete(t.known.rules, slot)
 	}
 	return nil
 }
@@ -124,6 +151,13 @@ func (p *Path) Slots() map[uint32]uint16 {
 		}
 	}
 	return out
+}
+
+// Begin has counters of rules begin with the next Narrow, as the switch's do.
+func (p *Path) Begin(rules map[uint32]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tables.begun = rules
 }
 
 // Settle makes ready to note what the switch lets through by rules, and returns the generation of those in force; 0: nothing is to
@@ -198,12 +232,12 @@ func (p *Path) listen(in pipeline.Input) error {
 }
 
 // unlisten takes the programs that note away.
-func (p *Path) unlisten() error {
-	if p.cfg.Inner == nil {
+func (c Config) unlisten() error {
+	if c.Inner == nil {
 		return nil
 	}
-	present, err := interfaces(p.cfg.InnerPrefix)
-	errs := []error{err, link.DetachTC(p.cfg.Port, link.Egress, noteTunnelProgram)}
+	present, err := interfaces(c.InnerPrefix)
+	errs := []error{err, link.DetachTC(c.Port, link.Egress, noteTunnelProgram)}
 	for name := range maps.Keys(present) {
 		errs = append(errs, link.DetachTC(name, link.Ingress, noteLocalProgram))
 	}

@@ -81,7 +81,8 @@ type tables struct {
 
 	held  Contents
 	slots slots
-	known known // of settled
+	known known           // of settled
+	begun map[uint32]bool // rules that count from nothing when the next flows come
 }
 
 // read fills held and slots from the maps.

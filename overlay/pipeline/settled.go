@@ -101,6 +101,17 @@ func (c Changes) TouchPolicy() bool {
 	return slices.ContainsFunc(slices.Concat(c.Add, c.Modify, c.Delete), func(f Flow) bool { return slices.Contains(policyTables, Stage(f.Table)) })
 }
 
+// Begun are the rules by ID whose counters of what they let through begin with c.
+func (c Changes) Begun() map[uint32]bool {
+	rules := map[uint32]bool{}
+	for _, f := range c.Add {
+		if at, cookie := Stage(f.Table), ParseCookie(f.Cookie); (at == EgressCount || at == IngressCount) && cookie.Kind == KindRule {
+			rules[uint32(cookie.Object)] = true
+		}
+	}
+	return rules
+}
+
 // NextGeneration is the one that begins when that of now ends, which flows may write or not: neither that nor any that they do. It is
 // the highest of these and one more, so that none comes again soon that a packet on its way may still bear.
 func NextGeneration(now uint16, flows []Flow) uint16 {

@@ -25,7 +25,7 @@ import (
 // it is counted for the rules that let the connection through. Between the new generation and the new flows nothing is carried.
 func TestAgreeSettled(t *testing.T) {
 	w := newJudges(t)
-	carried, noted, stopped, changed, killed := 0, 0, 0, 0, 0
+	carried, noted, stopped, changed, killed, opened, over := 0, 0, 0, 0, 0, 0, 0
 	by := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
@@ -36,9 +36,9 @@ func TestAgreeSettled(t *testing.T) {
 		must(t, w.tables.void(in))
 		w.install(t, in, Compile(in, w.device))
 		w.drawn = in
-		tracked := map[tuple]*connection{}
+		tracked, notedAt := map[tuple]*connection{}, map[tuple]int{}
 		for range 60 {
-			switch rapid.IntRange(0, 14).Draw(t, "step") {
+			switch rapid.IntRange(0, 15).Draw(t, "step") {
 			case 0: // other rules
 				next := in
 				rules(t, &next)
@@ -48,6 +48,10 @@ func TestAgreeSettled(t *testing.T) {
 				continue
 			case 1: // the switch notes a connection no more
 				forget(t, w.objs.GvSettled)
+				continue
+			case 2: // other openings, which begin no generation: what is open goes on
+				in = w.open(t, in)
+				opened++
 				continue
 			}
 			p, frame := w.draw(t, in, tracked)
@@ -86,6 +90,9 @@ func TestAgreeSettled(t *testing.T) {
 				w.before = ruled
 				w.countedBut(t, after, trace, len(frame))
 				carried++
+				if notedAt[key] < opened {
+					over++
+				}
 				switch {
 				case got.Gateway:
 					by["to the gateway"]++
@@ -121,13 +128,14 @@ func TestAgreeSettled(t *testing.T) {
 			}
 			if macs[6] == 3 {
 				noted++
+				notedAt[key] = opened
 				w.note(t, want, frame, macs)
 			}
 		}
 	})
-	sums := fmt.Sprintf("%d packets were carried (%v), %d noted, %d stopped; rules changed %d times, and agents were killed %d times", carried, by, noted, stopped, changed, killed)
+	sums := fmt.Sprintf("%d packets were carried (%v), %d of them noted before the last openings, %d noted, %d stopped; rules changed %d times, openings %d, and agents were killed %d times", carried, by, over, noted, stopped, changed, opened, killed)
 	t.Log(sums)
-	if !testing.Short() && (carried < 150 || noted < 200 || stopped < 200 || changed < 100 || killed < 20 || len(by) < 5) {
+	if !testing.Short() && (carried < 150 || noted < 200 || stopped < 200 || changed < 100 || killed < 20 || over < 5 || len(by) < 5) {
 		t.Error(sums + ": the test shows little")
 	}
 }
@@ -186,6 +194,47 @@ func (w *judges) change(t *rapid.T, in, next pipeline.Input, tracked map[tuple]*
 			quiet("after an agent was killed")
 		}
 	}
+}
+
+// open draws other openings than those of in.
+func (w *judges) open(t *rapid.T, in pipeline.Input) pipeline.Input {
+	next := in
+	next.Policy.Openings = nil
+	for _, g := range in.Policy.Guards {
+		for _, from := range g.Addrs {
+			to := rapid.SampledFrom(slices.DeleteFunc(peers(in), func(a netip.Addr) bool { return !a.IsValid() || a.Is4() != from.Is4() || a == from })).Draw(t, "to")
+			o := pipeline.Opening{Rule: 2 * uint32(rapid.IntRange(1, 4).Draw(t, "rule")), Priority: pipeline.PriorityNetworkPolicy, Action: pipeline.Accept, From: from, To: to, Past: rapid.Bool().Draw(t, "past"), AnyPort: rapid.Bool().Draw(t, "any port")}
+			if rapid.Bool().Draw(t, "denies") {
+				o.Priority, o.Action = o.Priority+rapid.SampledFrom([]int{5, -5}).Draw(t, "priority"), pipeline.Drop
+			}
+			if !o.AnyPort {
+				o.Ports = services
+			}
+			next.Policy.Openings = append(next.Policy.Openings, o)
+		}
+	}
+	had, err := pipeline.Compile(in)
+	must(t, err)
+	has, err := pipeline.Compile(next)
+	must(t, err)
+	if changes := pipeline.Diff(had, has); changes.TouchPolicy() {
+		t.Fatalf("openings begin a generation: %v", changes.Lines())
+	}
+	w.drawn = next
+	w.flow(t, next)
+	return next
+}
+
+// peers are all whom a connection may be with.
+func peers(in pipeline.Input) (list []netip.Addr) {
+	list = addrs("192.0.2.77", "2001:db8::77")
+	for _, p := range in.Ports {
+		list = append(list, p.Addrs...)
+	}
+	for _, r := range in.Routes {
+		list = append(list, r.Prefix.Addr(), r.Prefix.Addr().Next())
+	}
+	return list
 }
 
 var errKilled = errors.New("killed")

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A connection is settled when both of its ends were seen and its next packet needs no judgement. The flow by which it is on its
@@ -96,9 +97,36 @@ var policyTables = []Stage{
 }
 
 // TouchPolicy reports whether flows change that settle connections: then what the fast path has noted is void, and
-// another generation is due.
+// another generation is due. Those of openings settle none: no packet comes by one that is not to be judged, and only such are
+// marked. So connections that are open go on in the switch, whatever openings come and go, and so they do in the fast path.
 func (c Changes) TouchPolicy() bool {
-	return slices.ContainsFunc(slices.Concat(c.Add, c.Modify, c.Delete), func(f Flow) bool { return slices.Contains(policyTables, Stage(f.Table)) })
+	return slices.ContainsFunc(slices.Concat(c.Add, c.Modify, c.Delete), func(f Flow) bool {
+		return slices.Contains(policyTables, Stage(f.Table)) && !f.opens()
+	})
+}
+
+// opens reports whether a flow is an opening's.
+func (f Flow) opens() bool {
+	at := Stage(f.Table)
+	return (at == EgressPolicy || at == EgressRules) && ParseCookie(f.Cookie).Kind == KindRule && asksFor(f.Match, regJudgeEgress)
+}
+
+// asksFor reports whether a match, as match.String has it, is of packets alone of which all bits of a register are set.
+func asksFor(text string, r register) bool {
+	for part := range strings.SplitSeq(text, ",") {
+		rest, found := strings.CutPrefix(part, fmt.Sprintf("reg%d=", r.Num))
+		if !found {
+			continue
+		}
+		value, mask, masked := strings.Cut(rest, "/")
+		if !masked {
+			mask = "0xffffffff"
+		}
+		v, err := strconv.ParseUint(value, 0, 32)
+		m, errMask := strconv.ParseUint(mask, 0, 32)
+		return err == nil && errMask == nil && uint32(v&m)&r.mask() == r.mask()
+	}
+	return false
 }
 
 // Begun are the rules by ID whose counters of what they let through begin with c.

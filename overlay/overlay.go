@@ -77,10 +77,10 @@ type FastPath interface {
 
 // settler is a FastPath that carries connections which the switch has found settled (pipeline.Input.Generation). Settle is called
 // in each pass in which there are rules, with an input without generation, and returns that of the rules in force, or 0: nothing
-// is to be settled. Slots are those of rules that it counts for. Begin is called before each Narrow with the rules whose counters the
+// is to be settled; and the endpoints that are to be sent no marks (pipeline.Port.Bare). Slots are those of rules that it counts for. Begin is called before each Narrow with the rules whose counters the
 // switch is to begin: then its own begin, too.
 type settler interface {
-	Settle(pipeline.Input) (generation uint16)
+	Settle(pipeline.Input) (generation uint16, bare map[string]bool)
 	Slots() map[uint32]uint16
 	Begin(rules map[uint32]bool)
 }

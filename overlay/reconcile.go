@@ -140,7 +140,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		}
 		r.log.Debug("record left out of the flows", "key", p.Key, "error", p.Err)
 	}
-	in.Generation = r.generation(ctx, in, why)
+	r.settle(ctx, &in, why)
 	want, changes, err := r.compiler.Compile(in)
 	if err != nil && len(in.Policy.Rules) > 0 {
 		// Rules that the switch cannot have cut off those whom they are about, and nobody else.

@@ -8,18 +8,30 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
-// generation is that of the rules which the switch has, if the fast path is to carry connections that they let through; else 0.
-func (r *reconciler) generation(ctx context.Context, in pipeline.Input, why reason) uint16 {
+// settle notes in in the generation of the rules which the switch has, if the fast path is to carry connections that they let
+// through; else 0.
+func (r *reconciler) settle(ctx context.Context, in *pipeline.Input, why reason) {
+	var bare map[string]bool
+	if in.Generation, bare = r.generation(ctx, *in, why); len(bare) == 0 {
+		return
+	}
+	in.Ports = slices.Clone(in.Ports) // which are the plan's
+	for i := range in.Ports {
+		in.Ports[i].Bare = bare[in.Ports[i].Endpoint]
+	}
+}
+
+func (r *reconciler) generation(ctx context.Context, in pipeline.Input, why reason) (generation uint16, bare map[string]bool) {
 	path, can := r.cfg.Fast.(settler)
 	if !can || r.cfg.Liberal == nil || in.Tunnel != pipeline.HeaderBits || len(in.Policy.Guards) == 0 {
-		return 0
+		return 0, nil
 	}
 	if why >= theirs || !r.liberal {
 		// A switch that has begun anew does not know it any more.
 		err := r.cfg.Liberal(ctx)
 		if r.liberal = err == nil; !r.liberal {
 			r.log.Warn("the switch carries all of containers with policies", "error", err)
-			return 0
+			return 0, nil
 		}
 	}
 	return path.Settle(in)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ type settlingPath struct {
 	fail  bool              // Narrow fails, when it has noted another generation
 	kept  map[uint32]uint16 // rule -> slot
 	begun map[uint32]bool   // rules
+	bare  map[string]bool
 }
 
 func (p *settlingPath) Begin(rules map[uint32]bool) {
@@ -45,10 +47,10 @@ func (p *settlingPath) begins(t *testing.T, what string, rules map[uint32]uint16
 	clear(p.begun)
 }
 
-func (p *settlingPath) Settle(pipeline.Input) uint16 {
+func (p *settlingPath) Settle(pipeline.Input) (uint16, map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(1, p.now)
+	return max(1, p.now), p.bare
 }
 func (p *settlingPath) Slots() map[uint32]uint16 {
 	p.mu.Lock()
@@ -182,6 +184,27 @@ func TestGenerations(t *testing.T) {
 		t.Errorf("slots %v were %v", got, slots)
 	}
 	path.begins(t, "since then", nil)
+	unmarked := func(want int) {
+		t.Helper()
+		n := 0
+		for _, f := range h.flows() {
+			if strings.Contains(f, "reg14=0x10000/0x10000") && strings.HasPrefix(f, fmt.Sprint(uint8(pipeline.Output), 65)) {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%d endpoints are sent no marks, want %d", n, want)
+		}
+	}
+	unmarked(0)
+	for _, bare := range []map[string]bool{{e.ID: true}, nil} {
+		path.mu.Lock()
+		path.bare = bare
+		path.mu.Unlock()
+		pass()
+		path.is(t, "an endpoint at which nothing notes", 0)
+		unmarked(len(bare))
+	}
 	h.stop()
 	if err := h.bridge.ApplyBundle(t.Context(), []string{"delete"}); err != nil {
 		t.Fatal(err)

@@ -161,25 +161,24 @@ func (p *Path) Begin(rules map[uint32]bool) {
 }
 
 // Settle makes ready to note what the switch lets through by rules, and returns the generation of those in force; 0: nothing is to
-// be noted, and of endpoints with rules nothing is carried.
-func (p *Path) Settle(in pipeline.Input) uint16 {
+// be noted, and of endpoints with rules nothing is carried. Bare are the endpoints at which nothing notes, and so nothing would take
+// marks off.
+func (p *Path) Settle(in pipeline.Input) (generation uint16, bare map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.on || p.quiet || p.objs == nil || p.cfg.Inner == nil {
-		return 0
+		return 0, nil
 	}
-	if err := p.listen(in); err != nil {
+	bare, err := p.listen(in)
+	if err != nil {
 		if p.deaf == nil || p.deaf.Error() != err.Error() {
 			p.log.Warn("the switch carries all of containers with policies", "error", err)
 		}
 		p.deaf = err
-		return 0
+		return 0, nil
 	}
 	p.deaf = nil
-	if p.tables.known.generation == 0 {
-		return 1 // none was ever begun
-	}
-	return uint16(p.tables.known.generation)
+	return uint16(max(1, p.tables.known.generation)), bare // 0: none was ever begun
 }
 
 // Unsettle has Settle say that nothing is to be noted, until Start: what leaves the switch bears no marks any more when the
@@ -190,45 +189,51 @@ func (p *Path) Unsettle() {
 	p.quiet = true
 }
 
-// listen puts the programs that note where they belong.
-func (p *Path) listen(in pipeline.Input) error {
+// listen puts the programs that note where they belong, and returns the endpoints that have no such place.
+func (p *Path) listen(in pipeline.Input) (bare map[string]bool, err error) {
 	if p.tables.known.rules == nil {
 		if err := p.tables.readKnown(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	present, err := interfaces(p.cfg.InnerPrefix)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	bare = map[string]bool{}
 	for _, port := range in.Ports {
 		name := p.cfg.Inner(port.Endpoint)
 		index := present[name]
-		if index == 0 {
-			return fmt.Errorf("endpoint %s has no interface %s: it has been there since an older version of the agent, or is just going", port.Endpoint, name)
+		if index == 0 { // it has been there since an older version of the agent, or is just going
+			bare[port.Endpoint] = true
+			continue
 		}
 		if p.attached[name] == index {
 			continue
 		}
-		if err := link.AttachTC(name, link.Ingress, link.First, p.objs.GvNoteLocal, noteLocalProgram); err != nil {
-			return err
+		switch err := link.AttachTC(name, link.Ingress, link.First, p.objs.GvNoteLocal, noteLocalProgram); {
+		case errors.Is(err, link.ErrNotFound):
+			bare[port.Endpoint] = true
+			continue
+		case err != nil:
+			return nil, err
 		}
 		p.attached[name] = index
 	}
 	if in.TunnelPort == 0 {
-		return nil
+		return bare, nil
 	}
 	l, err := link.Get(p.cfg.Port)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if index := uint32(l.Index); p.attached[l.Name] != index {
 		if err := link.AttachTC(l.Name, link.Egress, link.First, p.objs.GvNoteTunnel, noteTunnelProgram); err != nil {
-			return err
+			return nil, err
 		}
 		p.attached[l.Name] = index
 	}
-	return nil
+	return bare, nil
 }
 
 // unlisten takes the programs that note away.

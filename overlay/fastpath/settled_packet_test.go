@@ -119,7 +119,12 @@ func (r *ruled) enforce(killed string, ports ...pipeline.PortRange) {
 		r.in.Policy = pipeline.Policy{}
 	}
 	in := r.in
-	in.Generation = r.path.Settle(in)
+	var bare map[string]bool
+	in.Generation, bare = r.path.Settle(in)
+	in.Ports = slices.Clone(in.Ports)
+	for i := range in.Ports {
+		in.Ports[i].Bare = bare[in.Ports[i].Endpoint]
+	}
 	if r.bare {
 		in.Generation = 0
 	}
@@ -340,6 +345,41 @@ func TestSettledCountsBegin(t *testing.T) {
 	talk("by another agent")
 }
 
+// TestSettledBare: a container at whose interface nothing notes gets no marks, and is the switch's; the others' connections are noted.
+func TestSettledBare(t *testing.T) {
+	r := newRuled(t)
+	r.echo()
+	r.path.cfg.Inner = func(id string) string { return map[string]string{"a": "gxa", "b": "gxgone"}[id] }
+	var got *linktest.Socket
+	r.containers["b"].Do(func() { got = linktest.Open(t, "gcb") })
+	r.enforce("", services...)
+	c := r.dial("udp")
+	for range 20 {
+		must(t, said(c, 10*time.Second))
+	}
+	_, carried := r.counted(7)
+	if carried != (pipeline.Count{}) {
+		t.Errorf("%+v were carried", carried)
+	}
+	frames := 0
+	for f := got.Receive(time.Second); f != nil; f = got.Receive(100 * time.Millisecond) {
+		if slices.Equal(f[:6], macs["b"]) {
+			if frames++; !slices.Equal(f[6:12], pipeline.RouterMAC) {
+				t.Errorf("%x arrives", f)
+			}
+		}
+	}
+	if frames < 20 {
+		t.Errorf("%d frames arrived", frames)
+	}
+	noted, it := 0, r.path.objs.GvSettled.Iterate()
+	for k, v := []byte(nil), []byte(nil); it.Next(&k, &v); noted++ {
+	}
+	if err := it.Err(); err != nil || noted != 1 {
+		t.Errorf("%d connections are noted, where the other container is: %v", noted, err)
+	}
+}
+
 // TestSettledLarge: a stream of many bytes comes through whole, also while the rules change, and change again.
 func TestSettledLarge(t *testing.T) {
 	r := newRuled(t)
@@ -503,7 +543,7 @@ func TestSettledTunnel(t *testing.T) {
 	a.in.Ports[0].Plain, a.in.Ports[0].Guarded = false, true
 	var switched, sent, got *linktest.Socket
 	a.Do(func() {
-		if a.path.Settle(a.in) == 0 {
+		if generation, bare := a.path.Settle(a.in); generation == 0 || len(bare) > 0 {
 			t.Fatal("nothing is to be noted")
 		}
 		switched = linktest.Open(t, "gvtun")

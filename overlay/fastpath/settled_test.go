@@ -123,6 +123,9 @@ func TestAgreeSettled(t *testing.T) {
 				stopped++
 				continue
 			}
+			if macs[6] == 3 && slices.ContainsFunc(in.Ports, func(port pipeline.Port) bool { return port.Bare && w.device[port.Endpoint] == want.Ifindex }) {
+				t.Fatalf("%v: %x goes where nobody takes the mark off\n%s", p, macs, trace)
+			}
 			if c.commit(t, trace) {
 				tracked[key] = c
 			}
@@ -248,7 +251,7 @@ func rules(t *rapid.T, in *pipeline.Input) {
 		if port.Plain && rapid.IntRange(0, 3).Draw(t, "stays plain") == 0 || len(port.Addrs) == 0 {
 			continue
 		}
-		port.Plain, port.Guarded = false, true
+		port.Plain, port.Guarded, port.Bare = false, true, rapid.IntRange(0, 15).Draw(t, "bare") == 7
 		p.Guards = append(p.Guards, pipeline.Guard{
 			Endpoint: port.Endpoint, Addrs: port.Addrs, LinkLocal: port.LinkLocal, VNID: port.VNID,
 			Ingress: rapid.IntRange(0, 3).Draw(t, "ingress") > 0, Egress: rapid.Bool().Draw(t, "egress"),

@@ -207,7 +207,7 @@ func (v VTEP) equal(o VTEP) bool {
 
 func (p Port) equal(o Port) bool {
 	return p.OFPort == o.OFPort && slices.Equal(p.MAC, o.MAC) && slices.Equal(p.Addrs, o.Addrs) && slices.Equal(p.LinkLocal, o.LinkLocal) &&
-		p.VNID == o.VNID && p.Realm == o.Realm && p.Internal == o.Internal && p.Encrypted == o.Encrypted && p.Multicast == o.Multicast && p.Endpoint == o.Endpoint && p.Plain == o.Plain && p.Guarded == o.Guarded && p.Rejects == o.Rejects
+		p.VNID == o.VNID && p.Realm == o.Realm && p.Internal == o.Internal && p.Encrypted == o.Encrypted && p.Multicast == o.Multicast && p.Endpoint == o.Endpoint && p.Plain == o.Plain && p.Guarded == o.Guarded && p.Rejects == o.Rejects && p.Bare == o.Bare
 }
 
 func (g Guard) equal(o Guard) bool {

@@ -61,7 +61,7 @@ func genInput() *rapid.Generator[Input] {
 			in.Routes = append(in.Routes, r)
 		}
 		for _, i := range few("ports") {
-			p := Port{OFPort: uint32(10 + i), MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(i)}, VNID: uint32(number("vnid", 2)), Endpoint: fmt.Sprint("endpoint", i)}
+			p := Port{OFPort: uint32(10 + i), MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(i)}, VNID: uint32(number("vnid", 2)), Endpoint: fmt.Sprint("endpoint", i), Bare: number("bare", 3) == 3}
 			p.Addrs = []netip.Addr{four(10, 128, 0, 10+i+number("same", 6)/6)}
 			if number("has one", 2) == 0 {
 				p.LinkLocal = []netip.Addr{four(169, 254, 0, i)}
@@ -288,15 +288,15 @@ func TestEqualSeesEveryField(t *testing.T) {
 	for i, change := range []func(*Port){
 		func(p *Port) { p.OFPort++ }, func(p *Port) { p.MAC = nil }, func(p *Port) { p.Addrs = nil }, func(p *Port) { p.LinkLocal = nil },
 		func(p *Port) { p.VNID++ }, func(p *Port) { p.Internal = !p.Internal }, func(p *Port) { p.Endpoint += "x" }, func(p *Port) { p.Plain = !p.Plain }, func(p *Port) { p.Realm++ }, func(p *Port) { p.Encrypted = !p.Encrypted },
-		func(p *Port) { p.Multicast = !p.Multicast }, func(p *Port) { p.Rejects = !p.Rejects }, func(p *Port) { p.Guarded = !p.Guarded },
+		func(p *Port) { p.Multicast = !p.Multicast }, func(p *Port) { p.Rejects = !p.Rejects }, func(p *Port) { p.Guarded = !p.Guarded }, func(p *Port) { p.Bare = !p.Bare },
 	} {
 		o := p
 		if change(&o); p.equal(o) || !p.equal(p) {
 			t.Errorf("%d: %v and %v", i, p, o)
 		}
 	}
-	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 5 || p != 13 {
-		t.Errorf("a VTEP has %d fields and a Port %d, and 5 and 13 of them are compared", v, p)
+	if v, p := reflect.TypeFor[VTEP]().NumField(), reflect.TypeFor[Port]().NumField(); v != 5 || p != 14 {
+		t.Errorf("a VTEP has %d fields and a Port %d, and 5 and 14 of them are compared", v, p)
 	}
 	eachField(t, scene(Metadata).Groups[0], Group.equal)
 	eachField(t, policyScene().Guards[0], Guard.equal)

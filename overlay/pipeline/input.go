@@ -171,7 +171,9 @@ type Port struct {
 	Plain   bool
 	Guarded bool
 	Rejects bool
-	Realm   Realm
+	// Bare: it is sent no packet with a mark of a settled connection, which nobody would take off.
+	Bare  bool
+	Realm Realm
 }
 
 // validate says what makes in impossible to compile; flows that would collide

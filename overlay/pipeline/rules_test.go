@@ -43,6 +43,8 @@ func policed(mode TunnelMode) Input {
 func TestGoldenPolicy(t *testing.T) {
 	settled := policed(HeaderBits)
 	settled.Generation = 7
+	settled.Ports = slices.Clone(settled.Ports)
+	settled.Ports[0].Bare = true
 	for i := range settled.Policy.Rules[2:] { // not of the first that accepts
 		settled.Policy.Rules[2+i].Slot = uint16(MaxSlot - i)
 	}

@@ -57,6 +57,15 @@ func policySettled(c *compiler) {
 	})...)
 }
 
+// unmarked is the flows of endpoints that are sent no marks.
+func unmarked(c *compiler) {
+	for _, p := range c.in.Ports {
+		if p.Bare {
+			c.add(Output, 65, endpointObject(p.Endpoint), match{}.reg(regOutPort, p.OFPort).reg(regSettled, 1), output(p.OFPort))
+		}
+	}
+}
+
 // settledKinds are packets of settled connections: of TCP, of TCP over IPv6, of UDP, of UDP over IPv6. What begins or ends a
 // connection is not among them, nor what an exit has looked up since: what is known of that is of another connection.
 func settledKinds() (kinds [4]match) {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -60,7 +61,8 @@ type Path struct {
 	word     word              // as it is
 	attached map[string]uint32 // device name -> index of those with our program
 	trouble  error
-	quiet    bool  // nothing is to be noted
+	quiet    bool // nothing is to be noted
+	lull     lull
 	deaf     error // why nothing is noted of what rules let through
 	rests    error // why nothing is direct though it is to be
 }
@@ -302,6 +304,9 @@ func (p *Path) widen(in pipeline.Input) error {
 		if present[name] == 0 {
 			delete(p.attached, name)
 		}
+	}
+	if p.lull.over(in.Generation != 0, time.Now()) {
+		return p.cfg.unlisten()
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -234,6 +235,31 @@ func (p *Path) listen(in pipeline.Input) (bare map[string]bool, err error) {
 		p.attached[l.Name] = index
 	}
 	return bare, nil
+}
+
+// inFlight is for how long a packet that the flows of before have marked may be on its way.
+const inFlight = 2 * time.Second
+
+// lull is a time without rules. Then the programs that note are not needed, and go: by a later pass than that which ended the rules,
+// so that a mark on its way is still taken off.
+type lull struct {
+	away  bool      // they are, for all that is known of a former agent's
+	since time.Time // zero: there are rules
+}
+
+// over reports whether they are to go now.
+func (l *lull) over(ruled bool, now time.Time) bool {
+	switch {
+	case ruled:
+		*l = lull{}
+	case l.away:
+	case l.since.IsZero():
+		l.since = now
+	case now.Sub(l.since) >= inFlight:
+		l.away = true
+		return true
+	}
+	return false
 }
 
 // unlisten takes the programs that note away.

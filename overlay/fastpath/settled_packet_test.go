@@ -380,6 +380,30 @@ func TestSettledBare(t *testing.T) {
 	}
 }
 
+// TestSettledEnds: what notes is there while rules are, and goes when none have been there for a moment.
+func TestSettledEnds(t *testing.T) {
+	r := newRuled(t)
+	there := func(when string, want bool) {
+		t.Helper()
+		program, err := link.AttachedTC("gxa", link.Ingress, noteLocalProgram)
+		if must(t, err); (program != 0) != want {
+			t.Errorf("%s there is program %d", when, program)
+		}
+	}
+	r.enforce("", services...)
+	there("with rules", true)
+	r.bare = true
+	r.enforce("")
+	r.enforce("")
+	there("just without rules", true)
+	r.path.lull.since = r.path.lull.since.Add(-inFlight)
+	r.enforce("")
+	there("a moment later", false)
+	r.bare = false
+	r.enforce("", services...)
+	there("with rules again", true)
+}
+
 // TestSettledLarge: a stream of many bytes comes through whole, also while the rules change, and change again.
 func TestSettledLarge(t *testing.T) {
 	r := newRuled(t)

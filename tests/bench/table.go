@@ -15,9 +15,10 @@ import (
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
 
-// Grapevine with its fast path off and, between two hosts, direct.
+// Grapevine with its fast path off and, between two hosts, by the VXLAN device and the hosts' stacks, though it may be direct.
 const (
 	slow   = "fast path off"
+	held   = "not direct"
 	direct = "direct"
 )
 
@@ -32,17 +33,17 @@ type figure struct {
 }
 
 var figures = []figure{
-	{"TCP, 1 stream (Gbit/s)", 2, false, 1.05, func(ctx context.Context, b *bench, p path) (float64, error) { return b.streams(ctx, p, 1) }},
-	{"TCP, 8 streams (Gbit/s)", 2, false, 1.05, func(ctx context.Context, b *bench, p path) (float64, error) { return b.streams(ctx, p, 8) }},
-	{"round trip (ms)", 4, true, 0.6, func(ctx context.Context, b *bench, p path) (float64, error) {
+	{"TCP, 1 stream (Gbit/s)", 2, false, 1.1, func(ctx context.Context, b *bench, p path) (float64, error) { return b.streams(ctx, p, 1) }},
+	{"TCP, 8 streams (Gbit/s)", 2, false, 1.1, func(ctx context.Context, b *bench, p path) (float64, error) { return b.streams(ctx, p, 8) }},
+	{"round trip (ms)", 4, true, 0.65, func(ctx context.Context, b *bench, p path) (float64, error) {
 		if b.kind != "namespace" { // to write the replies down would take longer than they do
 			return roundTrip(ctx, p, 4000*b.seconds)
 		}
 		return exactTrip(ctx, p, 4000*b.seconds)
 	}},
-	{"UDP, 64 bytes (kpackets/s)", 1, false, 1.2, func(ctx context.Context, b *bench, p path) (float64, error) { return b.packets(ctx, p) }},
-	{"TCP request-response (1/s)", 0, false, 1.2, func(ctx context.Context, b *bench, p path) (float64, error) { return b.perSecond(ctx, p, false) }},
-	{"TCP connections (1/s)", 0, false, 1.2, func(ctx context.Context, b *bench, p path) (float64, error) { return b.perSecond(ctx, p, true) }},
+	{"UDP, 64 bytes (kpackets/s)", 1, false, 1.3, func(ctx context.Context, b *bench, p path) (float64, error) { return b.packets(ctx, p) }},
+	{"TCP request-response (1/s)", 0, false, 1.15, func(ctx context.Context, b *bench, p path) (float64, error) { return b.perSecond(ctx, p, false) }},
+	{"TCP connections (1/s)", 0, false, 1.15, func(ctx context.Context, b *bench, p path) (float64, error) { return b.perSecond(ctx, p, true) }},
 }
 
 // cpu is taken with the first figure: processor time of all hosts.
@@ -102,7 +103,7 @@ func (b *bench) measureAt(ctx context.Context, places []place) (err error) {
 	b.tables = append(b.tables, places...)
 	for _, at := range places {
 		for _, p := range at.paths {
-			if p.name != slow && p.name != direct && at.name != outward && at.name != hostward { // their server is another's
+			if p.name != slow && p.name != held && at.name != outward && at.name != hostward { // their server is another's
 				if err := lab.ServeRates(ctx, b.lab.Hosts[1], p.server, "[::]:5302"); err != nil {
 					return err
 				}
@@ -147,13 +148,21 @@ func (b *bench) row(ctx context.Context, at place, f figure, turn int, spent boo
 
 // switchFor turns the fast path of both hosts as the path wants it.
 func (b *bench) switchFor(ctx context.Context, p path) error {
-	mode := map[string]string{grapevine: b.fast, slow: "off", direct: "direct"}[p.name]
+	mode := map[string]string{grapevine: b.fast, slow: "off", held: "on"}[p.name]
 	if mode == "" {
 		return nil
 	}
 	for _, h := range b.lab.Hosts {
-		if _, err := h.Grapevine(ctx, "fastpath", mode); err != nil {
-			return err
+		// By auto it is direct, where it is, once the host's rules have been looked at.
+		for tries := 20; ; tries-- {
+			said, err := h.Grapevine(ctx, "fastpath", mode)
+			if err != nil {
+				return err
+			}
+			if mode != "auto" || b.kind != "namespace" || tries == 0 || strings.Contains(said, "is direct") {
+				break
+			}
+			time.Sleep(200 * time.Millisecond)
 		}
 	}
 	return nil
@@ -167,7 +176,7 @@ func (b *bench) places(ctx context.Context) ([]place, error) {
 		if p.name == grapevine {
 			two.paths = append(two.paths, path{name: slow, client: p.client, server: p.server, addr: p.addr})
 			if b.kind == "namespace" {
-				two.paths = append(two.paths, path{name: direct, client: p.client, server: p.server, addr: p.addr})
+				two.paths = append(two.paths, path{name: held, client: p.client, server: p.server, addr: p.addr})
 			}
 		}
 	}
@@ -394,5 +403,5 @@ func (at place) columns() (paths []string, ratios [][2]string) {
 	if at.peer == bridge {
 		return []string{bridge, grapevine, slow}, [][2]string{{grapevine, bridge}, {grapevine, slow}, {slow, bridge}}
 	}
-	return []string{underlay, overlay, grapevine, slow, direct}, [][2]string{{grapevine, overlay}, {grapevine, slow}, {direct, overlay}}
+	return []string{underlay, overlay, grapevine, slow, held}, [][2]string{{grapevine, overlay}, {grapevine, slow}, {held, overlay}}
 }

@@ -94,6 +94,9 @@ func (records) Watch() <-chan struct{} { return nil }
 func TestStrongSwanOfOthers(t *testing.T) {
 	const charon = "/usr/lib/ipsec/charon"
 	if _, err := os.Stat(charon); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
 		t.Skip("there is no strongSwan here: scripts/setup")
 	}
 	dir := t.TempDir()

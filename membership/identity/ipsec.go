@@ -50,19 +50,12 @@ const IPsecFile = "ipsec.key"
 // replaced: the other hosts know it.
 func LoadIPsec(dir string) (*ecdsa.PrivateKey, error) {
 	name := filepath.Join(dir, IPsecFile)
-	text, err := os.ReadFile(name)
+	text, err := readSecret(name, "IPsec")
 	if errors.Is(err, fs.ErrNotExist) {
 		return createIPsec(name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read this host's IPsec key: %w", err)
-	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, fmt.Errorf("read this host's IPsec key: %w", err)
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("others than root can read this host's IPsec key: %s has the mode %#o: remove it, and the agent makes another one at its next start", name, mode)
+		return nil, err
 	}
 	if block, _ := pem.Decode(text); block != nil {
 		if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {

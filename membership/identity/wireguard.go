@@ -58,20 +58,29 @@ func LoadClients(dir string) (key [32]byte, err error) {
 	return loadKey(filepath.Join(dir, ClientsFile))
 }
 
-func loadKey(name string) (key [32]byte, err error) {
+// readSecret reads the file of one of this host's keys, which nobody but root may read. An error that is fs.ErrNotExist: there is none.
+func readSecret(name, what string) ([]byte, error) {
 	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read this host's %s key: %w", what, err)
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("read this host's %s key: %w", what, err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, fmt.Errorf("others than root can read this host's %s key: %s has the mode %#o: remove it, and the agent makes another one at its next start", what, name, mode)
+	}
+	return text, nil
+}
+
+func loadKey(name string) (key [32]byte, err error) {
+	text, err := readSecret(name, "WireGuard")
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return createWireGuard(name)
 	case err != nil:
-		return key, fmt.Errorf("read this host's WireGuard key: %w", err)
-	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return key, fmt.Errorf("read this host's WireGuard key: %w", err)
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return key, fmt.Errorf("others than root can read this host's WireGuard key: %s has the mode %#o: remove it, and the agent makes another one at its next start", name, mode)
+		return key, err
 	}
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(raw) != len(key) {

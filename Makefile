@@ -40,11 +40,12 @@ demo: ## Three Docker hosts on this machine, one network over them (KEEP=1: leav
 demo-clean: ## End the hosts that `make demo KEEP=1` left here
 	@go run ./tests/lab/cmd/lab clean -noted build/demo.kept
 
-# Two lanes that take about the same time: what is alone at the end leaves processors idle. Kernels in processes are slowest beside labs.
+# Three tiers beside each other: lab, which takes longest, in all of it, the others one after the other in two places. As many scenarios
+# of lab run as the processors have time for, so that what takes long and computes little begins early, and no tier is alone at the end.
 .PHONY: test
 test: setup build trees ## All tests: lab, a fifth of uml, plugin, engines, chaos, page (with scripts/setup page), unit, policy, fuzz, a part of race
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) lab policy fuzz race / plugin engines chaos page unit uml
+	@$(tally) -beside 3 lab engines unit plugin uml chaos race policy fuzz page
 
 .PHONY: quick
 quick: ## What touches neither the host nor Docker, in seconds

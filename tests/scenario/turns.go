@@ -125,11 +125,12 @@ func (s *script) Parallel() {}
 // Verbose implements testscript.T.
 func (s *script) Verbose() bool { return testing.Verbose() }
 
-// long are scripts that take a minute and more, longest first.
+// long are scripts that take half a minute and more beside others, longest first.
 var long = []string{
-	"isolation", "policy", "fastpath", "egress", "compose", "examples", "quick-start", "life", "short-lived", "switch-wiped", "hundred-containers",
-	"compose-examples", "eight-hosts", "published-survive", "edge-host", "client", "doctor", "isolation-firewalls", "paths-cut", "disk-full",
-	"encrypted", "ipv6", "expose", "network-command",
+	"isolation", "policy", "quick-start", "switch-wiped", "paths-cut", "ipv6", "encrypted-network", "fastpath", "egress", "isolation-firewalls",
+	"examples", "expose", "published-survive", "doctor", "published-isolated", "network-command", "mtu", "hundred-containers", "compose", "limits",
+	"boot", "names-isolated", "ufw-firewalld", "global-network", "compose-examples", "bgp", "short-lived", "forget", "encrypted", "moby-networks",
+	"client", "leaked", "life",
 }
 
 // longFirst puts scripts that idle before the others, and then those that take long: what takes longest is not to begin

@@ -1,18 +1,20 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally unit|policy|fuzz|race|lab|chaos|plugin|engines|page|uml|qemu|all-chaos|all-uml|all-engines ... [/ ...]
+//	tally [-beside N] unit|policy|fuzz|race|lab|chaos|plugin|engines|page|uml|qemu|all-chaos|all-uml|all-engines ...
 //
-// Tiers behind a / run beside those before it: labs wait for most of their time, and the
-// processors are free for others. It prints what `go test` prints: a line for each package, and all that a failed
-// test said; where a test takes long, a line for each that passed as well. At the
+// With -beside N tiers run beside each other, in the order in which they are named, each as soon as one has ended: labs
+// wait for most of their time, and the processors are free for others. It prints what `go test` prints: a line for each
+// package, and all that a failed test said; where a test takes long, a line for each that passed as well. At the
 // end come what failed once more, a line each, the time of each tier beside its budget, the
-// processors' time that it took, which is what it costs the tiers beside it, and, as the last line, how many tests passed and failed. It fails if a test did, or a
+// processors' time that it took, which is what it costs the tiers beside it, how busy the processors were in each minute, and, as
+// the last line, how many tests passed and failed. It fails if a test did, or a
 // package that does not build. Up to six failed tests are run once more, alone: if all of them
 // pass, they are named as shaky, and nothing has failed.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -46,16 +48,16 @@ var tiers = []tier{
 	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy", meter{}},
 	{"fuzz", "a third of the fuzz tests, each for a moment", []string{}, time.Minute, true, "", meter{}},
 	{"race", "some packages with the race detector, which take turns by the hour", []string{}, 2 * time.Minute, false, "", meter{}},
-	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "1", "-parallel", "5", "./tests/lab", "./tests"}, 10 * time.Minute, true, "", meter{}},
+	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "2", "-parallel", "7", "./tests", "./tests/lab"}, 10 * time.Minute, true, "", meter{}},
 	{"chaos", "containers come and go while faults strike, a run of two by turns of an hour", []string{"./tests/chaos", "-turns"}, 2 * time.Minute, true, "", meter{}},
-	{"plugin", "scenarios with the managed plugin, the rare ones once in three hours", []string{"-p", "1", "-parallel", "2", "./tests/plugin", "-turns"}, 2 * time.Minute, true, "", meter{}},
-	{"engines", "the core of the scenarios, each on one of the other releases of Docker, which take turns by the hour", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-turns"}, 3 * time.Minute, true, "", meter{}},
+	{"plugin", "scenarios with the managed plugin, the rare ones once in three hours", []string{"-p", "1", "-parallel", "3", "./tests/plugin", "-turns"}, 2 * time.Minute, true, "", meter{}},
+	{"engines", "the core of the scenarios, each on one of the other releases of Docker, which take turns by the hour", []string{"-p", "1", "-parallel", "3", "./tests/engines", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"page", "the web page in a browser", []string{"./tests/page"}, time.Minute, true, "", meter{}},
 	{"uml", "a fifth of the scenarios on kernels of their own, by turns of an hour", []string{"-p", "1", "-parallel", "1", "./tests/uml", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true, "", meter{}},
 	{"all-chaos", "containers come and go while faults strike", []string{"./tests/chaos"}, 4 * time.Minute, true, "", meter{}},
 	{"all-uml", "all scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 12 * time.Minute, true, "", meter{}},
-	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true, "", meter{}},
+	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "3", "./tests/engines", "-all"}, time.Hour, true, "", meter{}},
 }
 
 func main() {
@@ -71,17 +73,24 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error) {
-	if len(names) == 0 {
-		return false, fmt.Errorf("usage: tally unit|policy|fuzz|race|lab|chaos|plugin|engines|page|uml|qemu|all-chaos|all-uml|all-engines")
+func run(ctx context.Context, out io.Writer, args []string) (ok bool, err error) {
+	flags := flag.NewFlagSet("tally", flag.ContinueOnError)
+	flags.SetOutput(out)
+	beside := flags.Int("beside", 1, "so many tiers run beside each other")
+	if err := flags.Parse(args); err != nil {
+		return false, err
 	}
-	lanes, err := lanesOf(names)
+	if flags.NArg() == 0 || *beside < 1 {
+		return false, fmt.Errorf("usage: tally [-beside N] TIER...: %s", tierNames())
+	}
+	list, err := tiersOf(flags.Args())
 	if err != nil {
 		return false, err
 	}
 	out = &shared{to: out}
 	begin := time.Now()
-	total, times, err := runLanes(ctx, out, lanes)
+	busy := watchProcessors(ctx, time.Minute)
+	total, times, err := runBeside(ctx, out, list, *beside)
 	if err != nil {
 		return false, err
 	}
@@ -95,9 +104,18 @@ func run(ctx context.Context, out io.Writer, names []string) (ok bool, err error
 		fmt.Fprintf(out, "\n%s", s)
 	}
 	took := time.Since(begin)
-	fmt.Fprintf(out, "\n%sall     %s, processors %s of %s\n%s\n", times, took.Round(time.Second),
+	fmt.Fprintf(out, "\n%s%sall     %s, processors %s of %s\n%s\n", times, busy(), took.Round(time.Second),
 		total.cpu.Round(time.Second), (time.Duration(runtime.NumCPU()) * took).Round(time.Second), total)
 	return total.failed == 0, nil
+}
+
+// tierNames are those of all tiers.
+func tierNames() string {
+	var names []string
+	for _, t := range tiers {
+		names = append(names, t.name)
+	}
+	return strings.Join(names, ", ")
 }
 
 func find(name string) (tier, bool) {

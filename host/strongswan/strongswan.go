@@ -122,7 +122,7 @@ func (s *Session) Close() { _ = s.line.Close() }
 const patience = 10 * time.Second
 
 func (s *Session) call(command string, in section) (section, error) {
-	out, _, err := s.line.call(command, "", in)
+	out, err := s.line.call(command, "", in, nil)
 	if err != nil {
 		return nil, fmt.Errorf("tell strongSwan (%s): %w", command, err)
 	}
@@ -271,23 +271,20 @@ func (s *Session) mine(name string) (bool, error) {
 	if !formed(name) {
 		return false, nil
 	}
-	_, list, err := s.line.call("list-conns", "list-conn", section{{"ike", name}})
+	found, others := false, false
+	_, err := s.line.call("list-conns", "list-conn", section{{"ike", name}}, func(m section) {
+		conn, is := m.get(name).(section)
+		if !is {
+			return
+		}
+		children, _ := conn.get("children").(section)
+		ours := len(children) == 2 && children.get(sent) != nil && children.get(taken) != nil
+		found, others = found || ours, others || !ours
+	})
 	if err != nil {
 		return false, fmt.Errorf("ask strongSwan for its connection %s: %w", name, err)
 	}
-	found := false
-	for _, m := range list {
-		conn, is := m.get(name).(section)
-		if !is {
-			continue
-		}
-		children, _ := conn.get("children").(section)
-		if len(children) != 2 || children.get(sent) == nil || children.get(taken) == nil {
-			return false, nil
-		}
-		found = true
-	}
-	return found, nil
+	return found && !others, nil
 }
 
 // unload ends what there is with a peer that is none any more, and reports whether there was such a one: no connection is
@@ -377,16 +374,16 @@ const sent, taken = "sent", "taken"
 // keys. The other one's first packet has it begin as well (trap); but the kernel asks for keys once in 165 seconds, and that
 // may have been too early for one of the two to know the other.
 func (s *Session) Exchange(peers []Peer) (known, keyed int, refusals []Refusal, err error) {
-	_, list, err := s.line.call("list-sas", "list-sa", nil)
+	stages := map[string]stage{}
+	_, err = s.line.call("list-sas", "list-sa", nil, func(m section) {
+		for _, f := range m {
+			if sa, _ := f.value.(section); formed(f.name) {
+				stages[f.name] = stages[f.name].and(sa)
+			}
+		}
+	})
 	if err != nil {
 		return 0, 0, nil, fmt.Errorf("ask strongSwan what it has established: %w", err)
-	}
-	stages := map[string]stage{}
-	for _, m := range list {
-		for _, f := range m {
-			sa, _ := f.value.(section)
-			stages[f.name] = stages[f.name].and(sa)
-		}
 	}
 	for _, p := range peers {
 		name := prefix + p.Name

@@ -191,10 +191,11 @@ func (l line) receive() (kind byte, s section, err error) {
 	return kind, s, err
 }
 
-// call sends a request and returns what is answered, and the events that come before that, if it is asked for some.
-func (l line) call(command, events string, in section) (out section, list []section, err error) {
+// call sends a request and returns what is answered. Of the events that come before that, if it is asked for some, none is kept:
+// strangers can have the daemon tell of as many as they like.
+func (l line) call(command, events string, in section, each func(section)) (out section, err error) {
 	if err := l.SetDeadline(time.Now().Add(patience)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	expect := func(want byte) error {
 		for {
@@ -203,7 +204,9 @@ func (l line) call(command, events string, in section) (out section, list []sect
 			case err != nil:
 				return err
 			case kind == event:
-				list = append(list, s)
+				if each != nil {
+					each(s)
+				}
 			case kind != want:
 				return fmt.Errorf("strongSwan does not know it, or answers with a packet of type %d", kind)
 			default:
@@ -221,7 +224,7 @@ func (l line) call(command, events string, in section) (out section, list []sect
 	}
 	if events != "" {
 		if err := ask(eventRegister, events, nil, eventConfirm); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	err = ask(cmdRequest, command, in, cmdResponse)
@@ -232,7 +235,7 @@ func (l line) call(command, events string, in section) (out section, list []sect
 	if err == nil && answer.text("success") == "no" {
 		err = refusedError(answer.text("errmsg"))
 	}
-	return answer, list, err
+	return answer, err
 }
 
 // refusedError is the daemon's word that it does not do what it was asked for. The line is as good as before.

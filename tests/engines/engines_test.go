@@ -58,9 +58,11 @@ func TestEngines(t *testing.T) {
 		files := files
 		if *byTurns && !*all {
 			files = share(files, len(engines), (i+turns.Of(len(engines)))%len(engines))
-			if asksMoby(i, turns.Of(mobyHours)) {
+			hour := turns.Of(rareHours)
+			if asksMoby(i, hour) {
 				files["scenarios"] = append(files["scenarios"], asked)
 			}
+			files["scenarios"] = append(files["scenarios"], withFirewalls(i, hour)...)
 		}
 		t.Run(engine, func(t *testing.T) {
 			opts := options(t, engine)
@@ -84,10 +86,21 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// mobyHours is how often each engine is asked what moby asks.
-const mobyHours = 6
+// rareHours is how often each engine is asked what moby asks, and has each of the scenarios with firewalls.
+const rareHours = 6
 
-// asksMoby reports whether the engine of that number is asked in that hour of mobyHours.
+// firewalls are scenarios with real ufw and firewalld, a minute each. In the tier lab they are on the machine's own engine.
+var firewalls = []string{"../scenarios/isolation-firewalls.txtar", "../scenarios/ufw-firewalld.txtar"}
+
+// withFirewalls is the one that the engine of that number has in that hour of rareHours, if it has one: not in those of asksMoby.
+func withFirewalls(engine, hour int) []string {
+	if hour%3 == 1 || hour%3/2 != engine {
+		return nil
+	}
+	return firewalls[hour/3 : hour/3+1]
+}
+
+// asksMoby reports whether the engine of that number is asked in that hour of rareHours.
 func asksMoby(engine, hour int) bool { return hour == 1+3*engine }
 
 // share is one of n parts of the scenarios.
@@ -127,23 +140,32 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestEachIsAskedWhatMobyAsks: once in six hours, and never two in one.
-func TestEachIsAskedWhatMobyAsks(t *testing.T) {
-	var times [2]int
-	for hour := range mobyHours {
+// TestEachHasWhatIsRare: what moby asks and each scenario with firewalls once in six hours, and never two in one.
+func TestEachHasWhatIsRare(t *testing.T) {
+	var asked [2]int
+	var had [2][]string
+	for hour := range rareHours {
 		now := 0
-		for engine := range times {
+		for engine := range asked {
 			if asksMoby(engine, hour) {
-				times[engine]++
+				asked[engine]++
 				now++
 			}
+			files := withFirewalls(engine, hour)
+			had[engine] = append(had[engine], files...)
+			now += len(files)
 		}
 		if now > 1 {
-			t.Errorf("hour %d has %d engines", hour, now)
+			t.Errorf("hour %d has %d of them", hour, now)
 		}
 	}
-	if times != [2]int{1, 1} {
-		t.Errorf("asked %v times", times)
+	if asked != [2]int{1, 1} {
+		t.Errorf("asked %v times", asked)
+	}
+	for engine, files := range had {
+		if slices.Sort(files); !slices.Equal(files, firewalls) {
+			t.Errorf("engine %d has %v", engine, files)
+		}
 	}
 }
 

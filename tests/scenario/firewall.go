@@ -33,6 +33,9 @@ func firewalls(ctx context.Context, s *state, args []string) (string, error) {
 		return "", err
 	}
 	script := exec.CommandContext(ctx, filepath.Join(root, "scripts/firewalls"))
+	if tree := s.opts.Tree; tree != "" {
+		script.Args = append(script.Args, filepath.Base(tree))
+	}
 	script.Stderr = os.Stderr
 	dir, err := script.Output()
 	if err != nil {

@@ -88,3 +88,19 @@ func dash(s string) string {
 	}
 	return s
 }
+
+func showDone(w io.Writer, d api.Done) error {
+	_, err := fmt.Fprintln(w, d.Text)
+	return err
+}
+
+func several(all []string) string {
+	const most = 5
+	if more := len(all) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), more)
+	}
+	if len(all) < 2 {
+		return strings.Join(all, "")
+	}
+	return strings.Join(all[:len(all)-1], ", ") + " and " + all[len(all)-1]
+}

@@ -14,11 +14,18 @@ import (
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
 	dockerSocket     = "/run/docker.sock"
-	dockerWait       = 4 * time.Minute // without an agent it looks for one 15 s at each call
 	// Image is the containers' image: busybox and iperf3; it serves its host name
 	// over HTTP on port 80.
 	Image = "lab"
 )
+
+// dockerWait is how long Docker may take to answer: without an agent it looks for one 15 s at each call.
+func dockerWait() time.Duration {
+	if InGuest() {
+		return 15 * time.Minute
+	}
+	return 4 * time.Minute
+}
 
 // containerdConfig leaves out what Docker does not use and a slow host waits for.
 const containerdConfig = `version = 2
@@ -40,7 +47,7 @@ func startContainerd(ctx context.Context, h *Host) error {
 	if err := h.Start(ctx, "containerd", nil, "containerd", "--config", "/run/containerd.toml"); err != nil {
 		return err
 	}
-	return h.await(ctx, "containerd", containerdSocket, "", dockerWait)
+	return h.await(ctx, "containerd", containerdSocket, "", dockerWait())
 }
 
 // StartDocker starts dockerd (and before it containerd, unless it runs) and waits
@@ -72,7 +79,7 @@ func startDockerd(ctx context.Context, h *Host) error {
 
 // AwaitDocker waits until Docker answers. An error has what its goroutines in libnetwork do.
 func (h *Host) AwaitDocker(ctx context.Context) error {
-	err := h.await(ctx, "dockerd", dockerSocket, "/_ping", dockerWait)
+	err := h.await(ctx, "dockerd", dockerSocket, "/_ping", dockerWait())
 	if err != nil {
 		err = errors.Join(err, fmt.Errorf("dockerd's goroutines:\n%s", dockerStacks(ctx, h, "libnetwork")))
 	}

@@ -37,6 +37,8 @@ type Guest struct {
 	Files []string
 	// Limit is how long it may take in all.
 	Limit time.Duration
+	// Crowd is the machine's when the guest was made ([Crowd]), of which nothing is seen inside; Run sets it.
+	Crowd float64
 	// Stdout and Stderr are the program's; the kernel's own messages go to Stderr, too.
 	Stdout, Stderr io.Writer    `json:"-"`
 	Progress       func(string) `json:"-"`
@@ -53,6 +55,13 @@ const (
 // InGuest tells whether this process runs in a [Guest].
 func InGuest() bool { return os.Getenv(guestVar) != "" }
 
+// aroundGuest is the crowd of the machine that emulates this guest.
+func aroundGuest() float64 {
+	var crowd float64
+	_, _ = fmt.Sscan(os.Getenv(guestVar), &crowd)
+	return crowd
+}
+
 // Run makes the guest and waits for the program's end; an exit code but 0 is an error. Nothing is left afterwards.
 func (g Guest) Run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.Limit, fmt.Errorf("the guest was not done within %s", g.Limit))
@@ -60,6 +69,7 @@ func (g Guest) Run(ctx context.Context) (err error) {
 	if err := Clean(false); err != nil {
 		return fmt.Errorf("remove what earlier labs left: %w", err)
 	}
+	g.Crowd = Crowd()
 	l := newLab(Options{Progress: g.Progress})
 	defer func() { err = errors.Join(err, l.Close()) }()
 	if err := l.makeDir(); err != nil {

@@ -66,7 +66,7 @@ func guestRun() (code int, err error) {
 	}
 	cmd := exec.Command(filepath.Join(guestSource, g.Argv[0]), g.Argv[1:]...)
 	cmd.Dir = filepath.Join(guestSource, g.Dir)
-	cmd.Env = append(os.Environ(), guestVar+"=1")
+	cmd.Env = append(os.Environ(), guestVar+"="+fmt.Sprint(max(1, g.Crowd)))
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err = cmd.Run()
 	if err := errors.Join(drain(stdout), drain(stderr)); err != nil {

@@ -76,7 +76,7 @@ func (o Options) Patience() time.Duration {
 	kind := 1.0
 	switch {
 	case InGuest():
-		kind = 15
+		kind = 15 * min(max(aroundGuest(), 1), most)
 	case o.Kind == UML:
 		kind = 6
 	}

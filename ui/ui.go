@@ -22,6 +22,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/grapevine-net/grapevine/host/door"
 )
 
 //go:embed page
@@ -147,6 +149,7 @@ func (s *Server) answer(ask Ask) http.HandlerFunc {
 			refuse(w, http.StatusUnauthorized, "open the address that `grapevine ui` printed; Enter there prints another")
 			return
 		}
+		door.Known(r)
 		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		defer cancel()
 		value, err := ask(ctx, r.URL.Query())

@@ -18,7 +18,7 @@ var mayImport = map[string]string{
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/ike overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit pulse reach/follow realm replica trim",
-	"cmd/grapevine":          "agent api api/words config encap host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
+	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds",
 	"api/words":              "",
@@ -49,6 +49,7 @@ var mayImport = map[string]string{
 	"host/docker":            "",
 	"host/ipsec":             "host/link",
 	"host/filter":            "host/nat host/nft",
+	"host/door":              "",
 	"host/installed":         "api config host/docker host/plugin",
 	"host/lan":               "host/link",
 	"host/link":              "",
@@ -81,7 +82,7 @@ var mayImport = map[string]string{
 	"observe/frames":         "encap",
 	"observe/ipfix":          "observe/traffic overlay/counter",
 	"observe/mirror":         "api api/view cluster host/packets",
-	"observe/metrics":        "api observe/drops overlay/pipeline",
+	"observe/metrics":        "api host/door observe/drops overlay/pipeline",
 	"observe/pcapng":         "",
 	"observe/rulecount":      "api cluster observe/ask",
 	"observe/trace":          "api api/view cluster gossip host/packets observe/frames observe/trace/lead overlay/walk service",
@@ -123,7 +124,7 @@ var mayImport = map[string]string{
 	"service/expose":         "cluster service",
 	"service/expose/hold":    "cluster host/nft host/portreserve host/store service service/expose",
 	"service/inside":         "cluster host/netns host/nft service",
-	"ui":                     "",
+	"ui":                     "host/door",
 	"ui/needs":               "api ui",
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/host/door"
 	"github.com/grapevine-net/grapevine/ui"
 	"github.com/grapevine-net/grapevine/ui/needs"
 )
@@ -56,11 +57,14 @@ once, within ten minutes; Enter prints another, for another browser, Ctrl-C ends
 	return c
 }
 
+// uiConnections is more than a few browsers open. Every user of the host can open more.
+const uiConnections = 64
+
 // serveUI serves until ctx ends, and prints an address at first and for each line of in.
 func serveUI(ctx context.Context, listener net.Listener, s *ui.Server, in io.Reader, out io.Writer) error {
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ConnContext: door.Context}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(door.New(listener, uiConnections)) }()
 	enter := make(chan struct{})
 	go func() { // it ends with the program: nothing wakes who reads a terminal
 		for lines := bufio.NewScanner(in); lines.Scan(); {

@@ -5,13 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/host/socket"
@@ -162,5 +165,32 @@ func TestUIWithoutAgent(t *testing.T) {
 	}
 	if status, body := ask("nodes"); status != 502 || !strings.Contains(body, "no agent answers") {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestUIFlooded: other users of the host, who open connections and say nothing or half of something, do not keep the page's own browser
+// out, and cost so many goroutines and no more.
+func TestUIFlooded(t *testing.T) {
+	ask, enter := pageOf(t, nil)
+	base, _, _ := strings.Cut(enter(), " ")
+	at := strings.Trim(strings.TrimPrefix(base, "http://"), "/")
+	before := runtime.NumGoroutine()
+	for i := range 600 {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = c.Write([]byte([]string{"", "GET / HTTP/1.1\r\nX: ", "POST /session HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"}[i%3])) // it may be closed already
+	}
+	for range 3 {
+		if status, _ := ask("status"); status != 200 {
+			t.Errorf("the page's own browser is told %d", status)
+		}
+	}
+	for end := time.Now().Add(4 * time.Second); runtime.NumGoroutine() > before+uiConnections+10; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
 	}
 }

@@ -299,30 +299,6 @@ func TestFlooded(t *testing.T) {
 	}
 }
 
-// TestKnownStay: who has shown the token is not sent away for one that has not, nor is who comes alone.
-func TestKnownStay(t *testing.T) {
-	d := &door{all: map[*visitor]struct{}{}}
-	come := func(source string, known bool) (v, goes *visitor) {
-		v = &visitor{door: d, source: netip.MustParseAddr(source), known: known}
-		return v, d.enter(v)
-	}
-	for range maxConnections - 3 {
-		come("10.0.0.1", true)
-	}
-	alone, _ := come("10.0.0.2", false)
-	first, _ := come("10.0.0.3", false)
-	second, _ := come("10.0.0.3", false)
-	if _, goes := come("10.0.0.4", false); goes != first {
-		t.Errorf("%+v goes", goes)
-	}
-	if _, goes := come("10.0.0.3", false); goes != second {
-		t.Errorf("%+v goes", goes)
-	}
-	if _, goes := come("10.0.0.5", false); goes != alone {
-		t.Errorf("of those that have one each, %+v goes", goes)
-	}
-}
-
 func TestServe(t *testing.T) {
 	at, token := listening(t)
 	for _, tt := range []struct{ path, show, want string }{

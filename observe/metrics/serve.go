@@ -12,7 +12,12 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/grapevine-net/grapevine/host/door"
 )
+
+// maxConnections is more than a few Prometheus servers open.
+const maxConnections = 32
 
 // Serve answers GET /metrics by the handler and GET /sd by the targets, and nothing else, to those
 // that show the secret's token, until ctx is done; it closes the listener. Whoever has no token costs
@@ -26,11 +31,11 @@ func Serve(ctx context.Context, listener net.Listener, secret *Secret, metrics h
 	})
 	server := &http.Server{
 		Handler: guarded(secret, mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: time.Minute,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 8 << 10, ConnContext: withVisitor,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 8 << 10, ConnContext: door.Context,
 	}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	if err := server.Serve(&door{Listener: listener, all: map[*visitor]struct{}{}}); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(door.New(listener, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	return nil
@@ -46,7 +51,7 @@ func guarded(secret *Secret, next http.Handler) http.Handler {
 		case subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1:
 			refuse(w, "the token is wrong or missing: send the one of GRAPEVINE_METRICS_TOKEN_FILE as Authorization: Bearer TOKEN\n")
 		default:
-			welcome(r)
+			door.Known(r)
 			next.ServeHTTP(w, r)
 		}
 	})

@@ -1,4 +1,5 @@
-package metrics
+// Package door lets so many connections at once into a server of HTTP, whoever they are of.
+package door
 
 import (
 	"context"
@@ -8,31 +9,34 @@ import (
 	"sync"
 )
 
-// maxConnections is more than a few Prometheus servers open.
-const maxConnections = 32
-
-// door lets so many connections in. Where there are more, one goes that has not shown the token: of
+// Door is a listener that lets so many connections in. Where there are more, one goes that is not known: of
 // the source that has most of those, the oldest. So a flood from few places keeps nobody out but
-// itself, and who has shown it once stays.
-type door struct {
+// itself, and who was known once stays.
+type Door struct {
 	net.Listener
+	most int
 
 	mu     sync.Mutex
 	number uint64
 	all    map[*visitor]struct{}
 }
 
+// New is a door to what l takes, for at most so many at once.
+func New(l net.Listener, most int) *Door {
+	return &Door{Listener: l, most: most, all: map[*visitor]struct{}{}}
+}
+
 // visitor is one connection. Its fields are the door's.
 type visitor struct {
 	net.Conn
-	door   *door
+	door   *Door
 	source netip.Addr // an IPv6 network counts as one
 	number uint64     // the lower, the older
-	known  bool       // it has shown the token
+	known  bool       // who asks by it has shown that he may
 }
 
 // Accept returns the next connection for which there is room.
-func (d *door) Accept() (net.Conn, error) {
+func (d *Door) Accept() (net.Conn, error) {
 	for {
 		c, err := d.Listener.Accept()
 		if err != nil {
@@ -50,13 +54,13 @@ func (d *door) Accept() (net.Conn, error) {
 }
 
 // enter takes a visitor in, and returns the one that has to go for it, perhaps itself.
-func (d *door) enter(v *visitor) (goes *visitor) {
+func (d *Door) enter(v *visitor) (goes *visitor) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.number++
 	v.number = d.number
 	d.all[v] = struct{}{}
-	if len(d.all) <= maxConnections {
+	if len(d.all) <= d.most {
 		return nil
 	}
 	sum := map[netip.Addr]int{}
@@ -100,12 +104,13 @@ func sourceOf(a net.Addr) netip.Addr {
 
 type visitorKey struct{}
 
-func withVisitor(ctx context.Context, c net.Conn) context.Context {
+// Context is for http.Server.ConnContext: Known needs it.
+func Context(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, visitorKey{}, c)
 }
 
-// welcome notes that whoever asks has shown the token.
-func welcome(r *http.Request) {
+// Known notes that whoever asks has shown that he may.
+func Known(r *http.Request) {
 	if v, ok := r.Context().Value(visitorKey{}).(*visitor); ok {
 		v.door.mu.Lock()
 		v.known = true

@@ -35,7 +35,7 @@ import (
 // direct they do the same, with other hosts by way of VXLAN headers of their own.
 func TestAgree(t *testing.T) {
 	w := newJudges(t)
-	carried, answered, direct, guarded, toGateway, fromGateway, toGroup, secret, all := 0, 0, 0, 0, 0, 0, 0, 0, 0
+	carried, answered, direct, guarded, toGateway, fromGateway, toGroup, copied, inGroup, secret, all := 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		contents := Compile(in, w.device)
@@ -98,7 +98,11 @@ func TestAgree(t *testing.T) {
 			if got != want {
 				t.Fatalf("%v:\n%x\nthe program says %+v, Open vSwitch %+v\n%s", p, frame, got, want, trace)
 			}
-			if mtu == 0 && got.Gateway {
+			if got.Copies != "" && p.From.IsValid() {
+				inGroup++
+			} else if got.Copies != "" {
+				copied++
+			} else if mtu == 0 && got.Gateway {
 				toGateway++
 			} else if p.Gateway {
 				fromGateway++
@@ -112,10 +116,10 @@ func TestAgree(t *testing.T) {
 	if guarded == 0 {
 		t.Error("no packet was to or from an endpoint with rules")
 	}
-	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered, %d were for a group; %d from or to an encrypted network crossed the tunnel", carried, all, direct, toGateway, fromGateway, answered, toGroup, secret)
+	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered, %d were for a group and %d of them copied, %d came for one; %d from or to an encrypted network crossed the tunnel", carried, all, direct, toGateway, fromGateway, answered, toGroup, copied, inGroup, secret)
 	t.Log(sums)
 	// A short run, of a fifth of the draws, may show little.
-	if !testing.Short() && (carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/1000 || toGroup < all/400 || secret == 0) {
+	if !testing.Short() && (carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/1000 || toGroup < all/400 || copied < all/500 || inGroup < all/500 || secret == 0) {
 		t.Error(sums + ": the test shows little")
 	}
 }
@@ -206,13 +210,14 @@ type judges struct {
 
 	config, directConfig configValue
 	last                 pipeline.Tally // before program was called
+	lastOf               Verdict        // the last copy of a packet for a group
 }
 
 func newJudges(t *testing.T) *judges {
 	w := &judges{device: map[string]uint32{}, endOf: map[uint32]string{}}
 	must(t, loadVerdictObjects(&w.objs, nil))
 	t.Cleanup(func() { w.objs.Close() })
-	w.tables = tables{config: w.objs.GvConfig, locals: w.objs.GvLocals, ranges: w.objs.GvRanges, counters: w.objs.GvFpCounters, settled: w.objs.GvSettled, generation: w.objs.GvGeneration, rules: w.objs.GvRules}
+	w.tables = tables{config: w.objs.GvConfig, locals: w.objs.GvLocals, ranges: w.objs.GvRanges, groups: w.objs.GvGroups, counters: w.objs.GvFpCounters, settled: w.objs.GvSettled, generation: w.objs.GvGeneration, rules: w.objs.GvRules}
 	for _, e := range endpoints {
 		name := "dev-" + e
 		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "peer-" + e}))
@@ -363,8 +368,20 @@ const gatewayMTU = 1450
 
 var gatewayMAC = [6]byte{2, 0x42, 0, 0, 0, 2}
 
-// mtu is that of the device that a packet is sent to.
+// mtu is that of the device that a packet is sent to, or the least of those.
 func (w *judges) mtu(v Verdict) int {
+	if v.Copies != "" {
+		least := gatewayMTU
+		for e, ifindex := range w.device {
+			if strings.Contains(v.Copies, fmt.Sprintf("device %d ", ifindex)) {
+				least = min(least, mtus[e])
+			}
+		}
+		if strings.Contains(v.Copies, "VTEP") {
+			least = min(least, mtus["a"])
+		}
+		return least
+	}
 	if v.Gateway {
 		return gatewayMTU
 	}
@@ -388,7 +405,7 @@ func (w *judges) expected(c Contents, p Packet, frame []byte) (Verdict, int) {
 	if p.Src.Is6() {
 		least, size, echo = 1280, 40+int(binary.BigEndian.Uint16(frame[18:])), frame[20] != 58 || frame[54] >= 128
 	}
-	if v.Gateway || p.Gateway || mtu < least || size <= mtu || !echo || frame[0]&1 == 1 {
+	if v.Copies != "" || v.Gateway || p.Gateway || mtu < least || size <= mtu || !echo || frame[0]&1 == 1 {
 		return Verdict{}, 0
 	}
 	return answerTo(c, p), mtu
@@ -477,7 +494,12 @@ func (w *judges) direct(t *rapid.T, p Packet, frame []byte, got Verdict, mtu int
 		if again != got || againMTU != mtu {
 			t.Fatalf("%v:\n%x\nis %+v, MTU %d, and direct %+v, MTU %d", p, frame, got, mtu, again, againMTU)
 		}
-		if !got.VTEP.Is4() {
+		last := got.VTEP
+		if got.Copies != "" {
+			last, got.VNID = w.lastOf.VTEP, w.lastOf.VNID
+			got.VTEP = last
+		}
+		if !last.Is4() {
 			if !bytes.Equal(wire, out) {
 				t.Fatalf("%v:\n%x\nis sent as\n%x\nand direct as\n%x", p, frame, out, wire)
 			}
@@ -511,13 +533,14 @@ func (w *judges) direct(t *rapid.T, p Packet, frame []byte, got Verdict, mtu int
 	if outer != nil {
 		w.odd(t, p, frame, outer)
 	}
-	return mtu == 0 && (got.VTEP.Is4() || p.From.IsValid())
+	return mtu == 0 && got.Copies == "" && (got.VTEP.Is4() || p.From.IsValid())
 }
 
 // underlay asks the program at the NIC what it would do with a packet of another host's.
 func (w *judges) underlay(t *rapid.T, p Packet, outer []byte) (Verdict, []byte) {
 	run := &ebpf.RunOptions{Data: outer, DataOut: make([]byte, len(outer)+256), Context: [48]uint32{}}
 	must(t, w.objs.GvConfig.Put(uint32(0), w.directConfig))
+	must(t, w.objs.GvCopies.Put(uint32(0), drawnCopies{}))
 	ret, err := w.objs.GvUnderlay.Run(run)
 	must(t, w.objs.GvConfig.Put(uint32(0), w.config))
 	must(t, err)
@@ -556,6 +579,12 @@ func less(a, b pipeline.Tally) map[string]pipeline.Count {
 	}
 	for k, n := range a.FromGateway {
 		add("from the gateway, of "+k.String(), n, b.FromGateway[k])
+	}
+	for k, n := range a.ToGroups {
+		add(fmt.Sprint("to group ", k), n, b.ToGroups[k])
+	}
+	for k, n := range a.InGroups {
+		add(fmt.Sprint("in group ", k), n, b.InGroups[k])
 	}
 	add("from VNID 0", a.FromVNID0, b.FromVNID0)
 	add("to VNID 0", a.OnlyToOf0, b.OnlyToOf0)
@@ -695,6 +724,7 @@ func (w *judges) program(t *rapid.T, p Packet, frame []byte) (Verdict, int, []by
 	}
 	out := make([]byte, len(frame)+256)
 	run := &ebpf.RunOptions{Data: frame, DataOut: out, Context: skb}
+	must(t, w.objs.GvCopies.Put(uint32(0), drawnCopies{}))
 	ret, err := prog.Run(run)
 	if errors.Is(err, unix.EINVAL) && len(frame) < 14+40 {
 		return Verdict{}, 0, frame // newer kernels do not even try a cut IP header
@@ -719,6 +749,20 @@ func (w *judges) verdict(t *rapid.T, p Packet, ret uint32, out []byte) (Verdict,
 		MTU     uint32
 	}
 	must(t, w.objs.GvVerdict.Lookup(uint32(0), &raw))
+	var copies drawnCopies
+	must(t, w.objs.GvCopies.Lookup(uint32(0), &copies))
+	if copies.OfGroup != 0 {
+		last := Copy{Ifindex: raw.Ifindex, VTEP: raw.VTEP.addr(), VNID: raw.VNID}
+		if !last.VTEP.IsValid() {
+			last.MAC = [6]byte(out)
+		}
+		w.lastOf = Verdict{VTEP: last.VTEP, VNID: last.VNID}
+		list := []Copy{last}
+		for _, c := range copies.List[:copies.N] {
+			list = append(list, Copy{c.Ifindex, c.MAC, c.VTEP.addr(), c.VNID})
+		}
+		return Verdict{Copies: Copies(list)}, int(raw.MTU), out
+	}
 	if raw.VTEP != (address{}) {
 		return Verdict{VTEP: raw.VTEP.addr(), VNID: raw.VNID}, int(raw.MTU), out
 	}
@@ -728,7 +772,22 @@ func (w *judges) verdict(t *rapid.T, p Packet, ret uint32, out []byte) (Verdict,
 	return Verdict{Ifindex: raw.Ifindex, MAC: [6]byte(out)}, int(raw.MTU), out
 }
 
+// drawnCopies is struct copies of bpf/fastpath.c.
+type drawnCopies struct {
+	OfGroup, N uint32
+	List       [8]struct {
+		Ifindex uint32
+		VTEP    address
+		VNID    uint32
+		MAC     [6]byte
+		_       uint16
+	}
+}
+
 var (
+	setMAC     = regexp.MustCompile(`^ *set_field:([0-9a-f:]+)->eth_(src|dst)$`)
+	setVNID    = regexp.MustCompile(`NXM_OF_ETH_SRC\[0\.\.23\] is now (0x[0-9a-f]+|0)`)
+	toGroups   = regexp.MustCompile(`(?m)^70\. .*priority 3100,`)
 	outputs    = regexp.MustCompile(`-> output port is (\d+)|^ *output:(\d+)$`)
 	finalMACs  = regexp.MustCompile(`Final flow: .*dl_src=([0-9a-f:]+),dl_dst=([0-9a-f:]+)`)
 	unexpected = regexp.MustCompile(`\nDatapath actions: drop`)
@@ -773,6 +832,9 @@ func (w *judges) ovsTracking(t *rapid.T, in pipeline.Input, p Packet, frame []by
 	if !ok {
 		t.Fatalf("trace: %v", answer.Error)
 	}
+	if toGroups.MatchString(text) {
+		return w.copies(t, in, text), text, nil
+	}
 	var out uint64
 	copies := 0
 	for _, line := range strings.Split(text, "\n") {
@@ -811,11 +873,53 @@ func (w *judges) ovsTracking(t *rapid.T, in pipeline.Input, p Packet, frame []by
 	return Verdict{}, text, nil
 }
 
+// copies are those of the switch's, by its trace.
+func (w *judges) copies(t *rapid.T, in pipeline.Input, text string) Verdict {
+	var list []Copy
+	var src, dst net.HardwareAddr
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if m := setMAC.FindStringSubmatch(line); m != nil {
+			mac, err := net.ParseMAC(m[1])
+			must(t, err)
+			if m[2] == "src" {
+				src = mac
+			} else {
+				dst = mac
+			}
+		}
+		if m := setVNID.FindStringSubmatch(line); m != nil {
+			vnid, err := strconv.ParseUint(m[1], 0, 24)
+			must(t, err)
+			src = net.HardwareAddr{2, 0, 0, byte(vnid >> 16), byte(vnid >> 8), byte(vnid)}
+		}
+		m := outputs.FindStringSubmatch(line)
+		if m == nil || strings.Contains(lines[i+1], "skipping output") {
+			continue
+		}
+		out, err := strconv.ParseUint(m[1]+m[2], 10, 32)
+		must(t, err)
+		c := Copy{Ifindex: w.device[w.endOf[uint32(out)]], MAC: [6]byte(dst)}
+		if out == uint64(w.tunnel) {
+			c = Copy{VNID: uint32(src[3])<<16 | uint32(src[4])<<8 | uint32(src[5])}
+			for _, v := range in.VTEPs {
+				if v.Index == binary.BigEndian.Uint32(dst[2:]) {
+					c.VTEP = v.Addr
+				}
+			}
+		} else if !bytes.Equal(src, pipeline.RouterMAC) {
+			t.Fatalf("a copy has source MAC %s\n%s", src, text)
+		}
+		list = append(list, c)
+	}
+	return Verdict{Copies: Copies(list)}
+}
+
 // frame builds the packet, sound or with something odd about it.
 func (w *judges) frame(t *rapid.T, p *Packet) (frame []byte, sound bool) {
 	frame = append(frame, pipeline.RouterMAC...)
 	frame = append(frame, p.MAC[:]...)
-	payload := transport(t, p.Src.Is4())
+	payload := transport(t, p.Src.Is4(), p.Protocol)
 	if p.Protocol = payload.protocol; p.Protocol == 6 || p.Protocol == 17 {
 		p.Port = binary.BigEndian.Uint16(payload.bytes[2:])
 	}
@@ -885,7 +989,7 @@ type segment struct {
 	plain    bool // IPv6: nothing that the switch would answer or have to look into
 }
 
-func transport(t *rapid.T, four bool) segment {
+func transport(t *rapid.T, four bool, protocol byte) segment {
 	s := segment{plain: true, bytes: make([]byte, 40)}
 	if rapid.Bool().Draw(t, "large") {
 		s.bytes = make([]byte, rapid.SampledFrom([]int{580, 1260, 1280, 1360, 1380}).Draw(t, "about")+rapid.IntRange(-2, 60).Draw(t, "more"))
@@ -899,6 +1003,9 @@ func transport(t *rapid.T, four bool) segment {
 	}
 	if !four {
 		kinds = append(kinds, "neighbour", "extension", "fragment")
+	}
+	if protocol == 17 {
+		kinds = append(kinds, "udp", "udp", "udp", "udp", "udp", "udp")
 	}
 	switch rapid.SampledFrom(kinds).Draw(t, "transport") {
 	case "tcp":

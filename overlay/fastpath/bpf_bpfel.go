@@ -19,6 +19,7 @@ const (
 	bpfMapGvConfig          = "gv_config"
 	bpfMapGvFpCounters      = "gv_fp_counters"
 	bpfMapGvGeneration      = "gv_generation"
+	bpfMapGvGroups          = "gv_groups"
 	bpfMapGvHeld            = "gv_held"
 	bpfMapGvLease           = "gv_lease"
 	bpfMapGvLocals          = "gv_locals"
@@ -97,6 +98,7 @@ type bpfMapSpecs struct {
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
 	GvGeneration *ebpf.MapSpec `ebpf:"gv_generation"`
+	GvGroups     *ebpf.MapSpec `ebpf:"gv_groups"`
 	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
 	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
@@ -135,6 +137,7 @@ type bpfMaps struct {
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
 	GvGeneration *ebpf.Map `ebpf:"gv_generation"`
+	GvGroups     *ebpf.Map `ebpf:"gv_groups"`
 	GvHeld       *ebpf.Map `ebpf:"gv_held"`
 	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
@@ -149,6 +152,7 @@ func (m *bpfMaps) Close() error {
 		m.GvConfig,
 		m.GvFpCounters,
 		m.GvGeneration,
+		m.GvGroups,
 		m.GvHeld,
 		m.GvLease,
 		m.GvLocals,

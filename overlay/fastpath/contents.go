@@ -56,10 +56,11 @@ type Gate struct {
 
 // Contents is all that the programs know. An address that is in neither map is the
 // switch's to decide; so is one whose entry is zero. Locals come first, then the
-// longest range.
+// longest range, and where that says that the switch decides, groups.
 type Contents struct {
 	Locals map[netip.Addr]Local
 	Ranges map[netip.Prefix]Range
+	Groups map[pipeline.GroupKey]Group
 	Gate   Gate
 }
 
@@ -73,7 +74,7 @@ var never = slices.Concat([]netip.Prefix{
 // index of the host's end of each endpoint's veth; endpoints that are not in it, and
 // those that are neither plain nor guarded, are only known as the switch's to decide.
 func Compile(in pipeline.Input, devices map[string]uint32) Contents {
-	return Contents{Locals: localsOf(in, devices), Ranges: rangesOf(in), Gate: gateOf(in)}
+	return Contents{Locals: localsOf(in, devices), Ranges: rangesOf(in), Groups: groupsOf(in, devices), Gate: gateOf(in)}
 }
 
 func gateOf(in pipeline.Input) Gate {
@@ -272,7 +273,12 @@ func router(subnets []pipeline.Subnet, a netip.Addr) (gateway netip.Addr) {
 // else is the switch's to decide. To take an entry out would not do: it would lay bare
 // a wider range, or a range where there was an endpoint. So the keys are those of both.
 func Between(have, want Contents) Contents {
-	c := Contents{Locals: between(have.Locals, want.Locals), Ranges: between(have.Ranges, want.Ranges)}
+	c := Contents{Locals: between(have.Locals, want.Locals), Ranges: between(have.Ranges, want.Ranges), Groups: map[pipeline.GroupKey]Group{}}
+	for k, g := range have.Groups { // one that is not there is the switch's, too
+		if c.Groups[k] = (Group{}); g == want.Groups[k] {
+			c.Groups[k] = g
+		}
+	}
 	if have.Gate == want.Gate {
 		c.Gate = want.Gate
 	}

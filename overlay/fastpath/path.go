@@ -189,11 +189,11 @@ func (p *Path) Narrow(_ context.Context, in pipeline.Input) error {
 		devices, err = p.endpoints(in, devices)
 	}
 	if err == nil {
-		if locals := localsOf(in, devices); p.holds(in) {
-			err = p.tables.writeLocals(between(p.tables.held.Locals, locals))
+		if here := (Contents{Locals: localsOf(in, devices), Groups: groupsOf(in, devices)}); p.holds(in) {
+			err = p.tables.writeLocals(Between(p.tables.held, here))
 		} else {
-			p.held = nil
-			err = p.tables.write(Between(p.tables.held, Contents{Locals: locals, Ranges: rangesOf(in)}))
+			p.held, here.Ranges = nil, rangesOf(in)
+			err = p.tables.write(Between(p.tables.held, here))
 		}
 	}
 	return p.failed(err)
@@ -228,13 +228,13 @@ func (p *Path) widen(in pipeline.Input) error {
 	if err != nil {
 		return err
 	}
-	if locals := localsOf(in, endpoints); p.holds(in) {
-		if err := p.tables.writeLocals(locals); err != nil {
+	if here := (Contents{Locals: localsOf(in, endpoints), Groups: groupsOf(in, endpoints)}); p.holds(in) {
+		if err := p.tables.writeLocals(here); err != nil {
 			return err
 		}
 	} else {
-		p.held = nil
-		if err := p.tables.write(Contents{Locals: locals, Ranges: rangesOf(in)}); err != nil {
+		p.held, here.Ranges = nil, rangesOf(in)
+		if err := p.tables.write(here); err != nil {
 			return err
 		}
 		ranges := routed(in)
@@ -435,7 +435,7 @@ func (p *Path) load() error {
 	}
 	p.objs = objs
 	p.word.use(objs)
-	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, counters: objs.GvFpCounters, settled: objs.GvSettled, generation: objs.GvGeneration, rules: objs.GvRules}
+	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, groups: objs.GvGroups, counters: objs.GvFpCounters, settled: objs.GvSettled, generation: objs.GvGeneration, rules: objs.GvRules}
 	for name, index := range running {
 		if err := p.attach(name, index); err != nil {
 			return err
@@ -465,7 +465,11 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 				delete(old, name)
 			}
 		}
-		if len(old) < len(spec.Maps)-3 { // of another version: none, rather than a part
+		known := len(old)
+		if old[bpfMapGvGroups] != nil { // nor all this, which is kept
+			known--
+		}
+		if known < len(spec.Maps)-4 { // of another version: none, rather than a part
 			for name, m := range old {
 				_ = m.Close()
 				delete(old, name)

@@ -1,6 +1,7 @@
 package fastpath
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -19,7 +20,7 @@ var devices = map[string]uint32{"a": 11, "b": 12, "c": 13, "d": 14}
 // packet is carried only as the flows in force would: the old ones or the new ones
 // before and after they are replaced.
 func TestSteps(t *testing.T) {
-	carried := 0
+	carried, copied := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := inputs().Draw(t, "before"), inputs().Draw(t, "after")
 		if rapid.Bool().Draw(t, "small change") {
@@ -48,6 +49,9 @@ func TestSteps(t *testing.T) {
 					continue
 				}
 				carried++
+				if v.Copies != "" {
+					copied++
+				}
 				for _, law := range laws {
 					if want := law.Verdict(p); v != want {
 						t.Fatalf("%s: %+v is carried as %+v, the flows say %+v", step, p, v, want)
@@ -59,12 +63,12 @@ func TestSteps(t *testing.T) {
 		stepwise(t, &now, middle, func() { allow("narrow", old) })
 		allow("flows change", old, young)
 		stepwise(t, &now, young, func() { allow("widen", young) })
-		if !maps.Equal(now.Locals, young.Locals) || !maps.Equal(now.Ranges, young.Ranges) || now.Gate != young.Gate {
+		if !maps.Equal(now.Locals, young.Locals) || !maps.Equal(now.Ranges, young.Ranges) || !maps.Equal(now.Groups, young.Groups) || now.Gate != young.Gate {
 			t.Fatalf("in the end the maps hold %+v, not %+v", now, young)
 		}
 	})
-	if carried < 1000 {
-		t.Errorf("only %d packets were carried: the test shows little", carried)
+	if carried < 1000 || copied < 50 {
+		t.Errorf("only %d packets were carried, %d of them for groups: the test shows little", carried, copied)
 	}
 }
 
@@ -77,6 +81,17 @@ func stepwise(t *rapid.T, now *Contents, want Contents, look func()) {
 	byText := func(a, b netip.Prefix) int { return slices.Compare([]byte(a.String()), []byte(b.String())) }
 	for _, p := range slices.SortedFunc(maps.Keys(want.Ranges), byText) {
 		sets = append(sets, func() { now.Ranges[p] = want.Ranges[p] })
+	}
+	byKey := func(a, b pipeline.GroupKey) int {
+		return cmp.Or(cmp.Compare(a.VNID, b.VNID), a.Addr.Compare(b.Addr))
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(want.Groups), byKey) {
+		sets = append(sets, func() { now.Groups[k] = want.Groups[k] })
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(now.Groups), byKey) {
+		if _, stays := want.Groups[k]; !stays {
+			deletes = append(deletes, func() { delete(now.Groups, k) })
+		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(now.Locals), netip.Addr.Compare) {
 		if _, stays := want.Locals[a]; !stays {

@@ -76,6 +76,7 @@ func (a address) addr() netip.Addr {
 // unless it is nil: an error of it keeps the map as it is.
 type tables struct {
 	config, locals, ranges, counters *ebpf.Map
+	groups                           *ebpf.Map
 	settled, generation, rules       *ebpf.Map
 	before                           func() error
 
@@ -117,7 +118,7 @@ func (t *tables) read() error {
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("read the fast path's ranges: %w", err)
 	}
-	return nil
+	return t.readGroups()
 }
 
 // write makes the maps hold want, entry by entry: what is set first, what is deleted
@@ -139,6 +140,9 @@ func (t *tables) write(want Contents) error {
 			}
 		}
 	}
+	if err := t.writeGroups(want.Groups); err != nil {
+		return err
+	}
 	if err := t.removeLocals(want.Locals); err != nil {
 		return err
 	}
@@ -156,12 +160,15 @@ func (t *tables) write(want Contents) error {
 	return nil
 }
 
-// writeLocals is write of what is held, but for the addresses of this host.
-func (t *tables) writeLocals(want map[netip.Addr]Local) error {
-	if err := t.setLocals(want); err != nil {
+// writeLocals is write of what is held, but for the addresses of this host, and for groups.
+func (t *tables) writeLocals(want Contents) error {
+	if err := t.setLocals(want.Locals); err != nil {
 		return err
 	}
-	if err := t.removeLocals(want); err != nil {
+	if err := t.writeGroups(want.Groups); err != nil {
+		return err
+	}
+	if err := t.removeLocals(want.Locals); err != nil {
 		return err
 	}
 	t.forgetVNIDs()
@@ -336,6 +343,7 @@ func (t *tables) tally() (pipeline.Tally, error) {
 		From: map[netip.Addr]pipeline.Count{}, To: map[netip.Addr]pipeline.Count{},
 		Into: map[netip.Prefix]pipeline.Count{}, OutOf: map[netip.Prefix]pipeline.Count{}, VNIDs: map[uint32]pipeline.Count{},
 		ToGateway: map[netip.Prefix]pipeline.Count{}, FromGateway: map[netip.Prefix]pipeline.Count{},
+		ToGroups: map[pipeline.GroupKey]pipeline.Count{}, InGroups: map[pipeline.GroupKey]pipeline.Count{},
 	}
 	privileged := map[uint32]*pipeline.Count{slotFromZero: &out.FromVNID0, slotToZero: &out.OnlyToOf0}
 	for slot, sum := range privileged {
@@ -359,6 +367,8 @@ func (t *tables) tally() (pipeline.Tally, error) {
 			out.ToGateway[netip.Prefix(k)], out.FromGateway[netip.Prefix(k)] = n.sent(), n.received()
 		case uint32:
 			out.VNIDs[k] = n.sent()
+		case pipeline.GroupKey:
+			out.ToGroups[k], out.InGroups[k] = n.sent(), n.received()
 		}
 	}
 	return out, t.tallySettled(&out)
@@ -404,8 +414,8 @@ func slotOf(p netip.Prefix, r Range) any {
 	return p
 }
 
-// slots says which counter is whose: that of a netip.Addr, a netip.Prefix, a gatewayRange or a VNID
-// (uint32).
+// slots says which counter is whose: that of a netip.Addr, a netip.Prefix, a gatewayRange, a VNID
+// (uint32) or a pipeline.GroupKey.
 type slots struct {
 	of   map[any]uint32
 	free []uint32 // that were released
@@ -455,5 +465,5 @@ func (s *slots) adopt(key any, slot uint32) {
 
 // clone is for what must not change with held.
 func (c Contents) clone() Contents {
-	return Contents{maps.Clone(c.Locals), maps.Clone(c.Ranges), c.Gate}
+	return Contents{maps.Clone(c.Locals), maps.Clone(c.Ranges), maps.Clone(c.Groups), c.Gate}
 }

@@ -31,6 +31,7 @@ type Verdict struct {
 	VTEP    netip.Addr // or sent to this VTEP
 	VNID    uint32     // with this VNID
 	Gateway bool       // or arrives at the gateway, with MAC
+	Copies  string     // or each of these is sent
 }
 
 // Verdict is what bpf/fastpath.c does, in Go: for tests, and to read first.
@@ -59,7 +60,11 @@ func (c Contents) Verdict(p Packet) Verdict {
 		}
 		vnid, realm = src.VNID, src.Realm
 	}
-	if dst, here := c.Locals[p.Dst]; here || p.From.IsValid() {
+	dst, here := c.Locals[p.Dst]
+	if !here && p.From.IsValid() {
+		return c.spread(p, vnid)
+	}
+	if here {
 		if dst.Ifindex == 0 || dst.Ifindex == p.Ifindex || !reachable(realm.Number(vnid), dst.Realm.Number(dst.VNID)) || dst.Guarded && !p.Settled {
 			return Verdict{}
 		}
@@ -72,7 +77,10 @@ func (c Contents) Verdict(p Packet) Verdict {
 		}
 		return Verdict{}
 	}
-	if !r.VTEP.IsValid() || !reachable(realm.Number(vnid), r.Realm.Number(r.VNID)) {
+	if !r.VTEP.IsValid() {
+		return c.spread(p, vnid)
+	}
+	if !reachable(realm.Number(vnid), r.Realm.Number(r.VNID)) {
 		return Verdict{}
 	}
 	return Verdict{VTEP: r.VTEP, VNID: vnid}

@@ -17,8 +17,10 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	verdictMapGvConfig          = "gv_config"
+	verdictMapGvCopies          = "gv_copies"
 	verdictMapGvFpCounters      = "gv_fp_counters"
 	verdictMapGvGeneration      = "gv_generation"
+	verdictMapGvGroups          = "gv_groups"
 	verdictMapGvHeld            = "gv_held"
 	verdictMapGvLease           = "gv_lease"
 	verdictMapGvLocals          = "gv_locals"
@@ -96,8 +98,10 @@ type verdictProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type verdictMapSpecs struct {
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
+	GvCopies     *ebpf.MapSpec `ebpf:"gv_copies"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
 	GvGeneration *ebpf.MapSpec `ebpf:"gv_generation"`
+	GvGroups     *ebpf.MapSpec `ebpf:"gv_groups"`
 	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
 	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
@@ -135,8 +139,10 @@ func (o *verdictObjects) Close() error {
 // It can be passed to loadVerdictObjects or ebpf.CollectionSpec.LoadAndAssign.
 type verdictMaps struct {
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
+	GvCopies     *ebpf.Map `ebpf:"gv_copies"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
 	GvGeneration *ebpf.Map `ebpf:"gv_generation"`
+	GvGroups     *ebpf.Map `ebpf:"gv_groups"`
 	GvHeld       *ebpf.Map `ebpf:"gv_held"`
 	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
@@ -150,8 +156,10 @@ type verdictMaps struct {
 func (m *verdictMaps) Close() error {
 	return _VerdictClose(
 		m.GvConfig,
+		m.GvCopies,
 		m.GvFpCounters,
 		m.GvGeneration,
+		m.GvGroups,
 		m.GvHeld,
 		m.GvLease,
 		m.GvLocals,

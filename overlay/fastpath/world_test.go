@@ -300,7 +300,7 @@ func packets(in pipeline.Input, device map[string]uint32) *rapid.Generator[Packe
 
 // aimed draws a packet that is likely to be carried, which few random ones are.
 func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, bool) {
-	kind := rapid.SampledFrom([]string{"any", "local", "out", "out", "in", "in", "another's", "link-local", "group", "group", "leaves", "leaves", "enters"}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]string{"any", "local", "out", "out", "in", "in", "another's", "link-local", "group", "group", "group", "leaves", "leaves", "enters"}).Draw(t, "kind")
 	if kind == "any" || len(in.Ports) == 0 {
 		return Packet{}, false
 	}
@@ -346,7 +346,7 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 	case kind == "group": // of its own network, most of them
 		to := slices.Concat(broadcasts, groups)
 		for _, g := range in.Groups {
-			if g.VNID == a.VNID && !g.Addr.IsMulticast() {
+			if g.VNID == a.VNID && a.Addrs[0].Is4() == g.Addr.Is4() {
 				to = slices.Concat(to, slices.Repeat([]netip.Addr{g.Addr}, 5))
 			}
 		}
@@ -355,6 +355,18 @@ func aimed(t *rapid.T, in pipeline.Input, device map[string]uint32) (Packet, boo
 			if own.Is4() == p.Dst.Is4() {
 				p.Src = own
 			}
+		}
+		p.Protocol = 17   // the most likely one in a frame, too
+		var come []Packet // from other hosts
+		for _, g := range in.Groups {
+			for _, r := range in.Routes {
+				if r.VTEP.IsValid() && r.VNID == g.VNID && r.Prefix.Addr().Is4() == g.Addr.Is4() {
+					come = append(come, Packet{Src: r.Prefix.Addr(), Dst: g.Addr, From: r.VTEP, VNID: r.VNID, Protocol: 17})
+				}
+			}
+		}
+		if len(come) > 0 && rapid.Bool().Draw(t, "comes by the tunnel") {
+			p = rapid.SampledFrom(come).Draw(t, "what comes")
 		}
 	case kind == "another's": // all of a's but the device
 		p.Ifindex = device[rapid.SampledFrom(endpoints).Draw(t, "device of")]

@@ -189,7 +189,7 @@ func differing(a, b objects) (gone, come objects, ok bool) {
 	}
 	gone.Routes, come.Routes = unlike(a.Routes, b.Routes, itself, func(r, o Route) bool { return r == o && !moved[r.VTEP] && !moved[r.Secure] })
 	gone.Neighbours, come.Neighbours = unlike(a.Neighbours, b.Neighbours, itself, func(n, o Neighbour) bool { return n == o && !moved[n.VTEP] })
-	gone.Groups, come.Groups = unlike(a.Groups, b.Groups, Group.key, func(g, o Group) bool {
+	gone.Groups, come.Groups = unlike(a.Groups, b.Groups, Group.Key, func(g, o Group) bool {
 		return g.equal(o) && !slices.ContainsFunc(g.VTEPs, func(v netip.Addr) bool { return moved[v] })
 	})
 	gone.Policy.Guards, come.Policy.Guards = unlike(a.Policy.Guards, b.Policy.Guards, func(g Guard) string { return g.Endpoint }, Guard.equal)

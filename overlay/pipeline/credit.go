@@ -16,6 +16,7 @@ type Tally struct {
 	ToGateway            map[netip.Prefix]Count // sent to the gateway for a range
 	FromGateway          map[netip.Prefix]Count // delivered from the gateway, sent from a range
 	VNIDs                map[uint32]Count       // sent with a VNID to its own realm, or everywhere if that is its realm
+	ToGroups, InGroups   map[GroupKey]Count     // sent to a group by endpoints here, and come for it from other hosts
 	FromVNID0, OnlyToOf0 Count                  // or the sender, or the receiver alone, has VNID 0
 	// Settled is what of all this was of connections that rules had let through (Input.Generation): of TCP, of TCP over IPv6, of
 	// UDP, of UDP over IPv6. Rules is what each rule of its ID had.
@@ -47,9 +48,10 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 		add(s, 0, match{}, all)
 	}
 	// Of no other connection is anything looked up.
-	for _, s := range []Stage{Conntrack, IngressPolicy} {
-		add(s, 0, match{}, without(all, settled.all()))
-	}
+	looked := without(all, settled.all())
+	add(Conntrack, 0, match{}, looked)
+	add(IngressPolicy, 0, match{}, without(looked, sum(total(maps.Values(t.ToGroups)), total(maps.Values(t.InGroups)))))
+	creditGroups(in, t, add)
 	add(Output, 200, match{}.reg(regOutPort, in.TunnelPort), without(into, sum(settled.Egress, settled.Ingress)))
 	add(Output, 50, match{}, without(sum(delivered, toGateway), sum(settled.Containers, settled.Gateway)))
 	creditGateway(in, t, add)
@@ -135,6 +137,19 @@ func creditGateway(in Input, t Tally, add func(Stage, int, match, Count)) {
 	add(HostGuard, 0, match{}, guarded)
 	for a, f := range map[netip.Addr]family{netip.IPv4Unspecified(): ipv4, netip.IPv6Unspecified(): ipv6} {
 		add(Forwarding, 100, outside.proto(f.proto), t.ToGateway[netip.PrefixFrom(a, 0)])
+	}
+}
+
+// creditGroups is what is of groups alone of Credit: copies are sent from there.
+func creditGroups(in Input, t Tally, add func(Stage, int, match, Count)) {
+	for _, g := range in.Groups {
+		to := match{}.toGroup(g)
+		in := to.reg(regClass, classTunnel)
+		if g.Encrypted {
+			in = in.reg(regSecure, 1)
+		}
+		add(Forwarding, 3100, in, t.InGroups[g.Key()])
+		add(Forwarding, 3100, to.reg(regClass, classEndpoint), t.ToGroups[g.Key()])
 	}
 }
 

@@ -19,15 +19,17 @@ type Group struct {
 	Encrypted bool // the network is
 }
 
-type groupKey struct {
-	vnid uint32
-	addr netip.Addr
+// GroupKey says which group of which network.
+type GroupKey struct {
+	VNID uint32
+	Addr netip.Addr
 }
 
-func (g Group) key() groupKey { return groupKey{g.VNID, g.Addr} }
+// Key is the group's own.
+func (g Group) Key() GroupKey { return GroupKey{g.VNID, g.Addr} }
 
 func (g Group) equal(o Group) bool {
-	return g.key() == o.key() && g.Encrypted == o.Encrypted && slices.Equal(g.Ports, o.Ports) && slices.Equal(g.VTEPs, o.VTEPs)
+	return g.Key() == o.Key() && g.Encrypted == o.Encrypted && slices.Equal(g.Ports, o.Ports) && slices.Equal(g.VTEPs, o.VTEPs)
 }
 
 // groups6 are the addresses of groups of IPv6.
@@ -48,8 +50,8 @@ func Broadcast(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// groupMAC is where frames for the group go (RFC 1112, 6.4; RFC 2464, 7).
-func groupMAC(a netip.Addr) net.HardwareAddr {
+// GroupMAC is where frames for the group go (RFC 1112, 6.4; RFC 2464, 7).
+func GroupMAC(a netip.Addr) net.HardwareAddr {
 	switch b := a.As16(); {
 	case !a.IsMulticast():
 		return net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -67,11 +69,10 @@ func groupMAC(a netip.Addr) net.HardwareAddr {
 // a group when they hear another's report; and no container is a router for others.
 func forwardGroups(c *compiler) {
 	for _, g := range c.in.Groups {
-		f := familyOf(g.Addr)
-		to := match{}.reg(regSrcVNID, g.VNID).proto(f.udp).with(fieldDst, "%s=%s", f.dst, addrText(g.Addr))
+		f, to := familyOf(g.Addr), match{}.toGroup(g)
 		var local []string
 		if len(g.Ports) > 0 {
-			local = append(local, setEthSrc(RouterMAC), setEthDst(groupMAC(g.Addr)))
+			local = append(local, setEthSrc(RouterMAC), setEthDst(GroupMAC(g.Addr)))
 		}
 		for _, p := range g.Ports {
 			local = append(local, output(p))
@@ -89,6 +90,12 @@ func forwardGroups(c *compiler) {
 			}
 		}
 	}
+}
+
+// toGroup matches UDP of the group's network to it.
+func (m match) toGroup(g Group) match {
+	f := familyOf(g.Addr)
+	return m.reg(regSrcVNID, g.VNID).proto(f.udp).with(fieldDst, "%s=%s", f.dst, addrText(g.Addr))
 }
 
 // replicate sends a copy to each host with members.

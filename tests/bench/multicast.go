@@ -23,7 +23,7 @@ const (
 const casting = 1500 * time.Millisecond
 
 // multicast sends datagrams of 64 bytes from a container as fast as it can, to another host's own address and to a group, with
-// the fast path, which carries the former alone, and without.
+// the fast path, which carries both, and without.
 func (m more) multicast(ctx context.Context) error {
 	b := m.b
 	one, two := b.lab.Hosts[0], b.lab.Hosts[1]
@@ -57,7 +57,7 @@ func (m more) multicast(ctx context.Context) error {
 		return err
 	}
 	time.Sleep(5 * time.Second) // the other host has heard of the member
-	for _, mode := range []string{"off", "on"} {
+	for _, mode := range []string{"off", "on", "direct"} {
 		for _, h := range b.lab.Hosts {
 			if _, err := h.Grapevine(ctx, "fastpath", mode); err != nil {
 				return err
@@ -72,7 +72,7 @@ func (m more) multicast(ctx context.Context) error {
 		}
 	}
 	for _, f := range []string{arrived, switchTakes} {
-		for _, mode := range []string{"off", "on"} {
+		for _, mode := range []string{"off", "on", "direct"} {
 			u, m := "own, fast path "+mode, "member, fast path "+mode
 			progress("      %s, fast path %s: own address %.1f, group %.1f; group / own %s", f, mode, b.samples.median(f, u), b.samples.median(f, m), b.samples.compared(f, m, u))
 		}

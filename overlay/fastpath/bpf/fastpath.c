@@ -39,6 +39,8 @@
 #define MAX_SLOTS 32768
 #define MAX_SETTLED 32768
 #define MAX_RULES 4096
+#define MAX_GROUPS 8192
+#define MAX_COPIES 64 // to members here, and as many to other hosts
 
 #define GO_ON TC_ACT_UNSPEC
 
@@ -145,6 +147,29 @@ struct {
 	__type(value, struct counter);
 } gv_fp_counters SEC(".maps");
 
+// Who gets what is for a multicast group, or a broadcast address, of a network: members here, and hosts with members.
+struct group_key {
+	struct addr addr;
+	__u32 vnid;
+};
+
+struct group {
+	__u16 mac[3]; // where its frames go
+	__u16 unused;
+	__u32 slot; // received: what came from other hosts
+	__u32 members, hosts; // how many; none of both: the switch decides
+	__u32 member[MAX_COPIES]; // host's ends of their veths
+	struct addr host[MAX_COPIES]; // VTEPs
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_GROUPS);
+	__type(key, struct group_key);
+	__type(value, struct group);
+} gv_groups SEC(".maps");
+
 // Connections from and to endpoints with rules: an entry is there because the switch has just passed a packet of it that
 // it did not have to judge. The switch wrote the generation of its rules into the packet, in the flow that passed it, and
 // gv_note_local or gv_note_tunnel noted it. It counts while that is the generation of now, and for SETTLED_LIFE: then
@@ -243,6 +268,26 @@ struct {
 	__type(key, __u32);
 	__type(value, struct verdict);
 } gv_verdict SEC(".maps");
+
+// The copies of a packet for a group, but for the last one, which is the verdict.
+struct copies {
+	__u32 of_group; // 1: it is such a packet
+	__u32 n;
+	struct {
+		__u32 ifindex;
+		struct addr vtep;
+		__u32 vnid;
+		__u8 mac[6]; // destination
+		__u16 unused;
+	} copy[8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct copies);
+} gv_copies SEC(".maps");
 #endif
 
 static __always_inline int same(const struct addr *a, const struct addr *b)
@@ -561,10 +606,21 @@ static __always_inline void note(struct __sk_buff *skb, __u16 generation, __u32 
 	bpf_map_update_elem(&gv_settled, &r.tuple, &s, BPF_ANY);
 }
 
-// arrival is a packet from another host that the container dst is to have.
+// find_group looks for who gets a packet of a network's; NULL: the switch knows.
+static __always_inline const struct group *find_group(const struct headers *h, __u32 vnid)
+{
+	struct group_key key = { h->dst, vnid };
+
+	if (h->protocol != IPPROTO_UDP || h->fragment)
+		return NULL;
+	return bpf_map_lookup_elem(&gv_groups, &key);
+}
+
+// arrival is a packet from another host that the container dst is to have, or members of a group.
 struct arrival {
 	const struct range *from;
 	const struct local *dst;
+	const struct group *group; // NULL: dst is not
 	__s64 vnid_slot;
 };
 
@@ -575,7 +631,12 @@ static __always_inline int arrive(const struct headers *h, const struct addr *vt
 	if (!a->from || zero(&a->from->vtep) || !same(&a->from->vtep, vtep) || a->from->vnid != vnid)
 		return -1;
 	a->dst = bpf_map_lookup_elem(&gv_locals, &h->dst);
-	if (!a->dst || !a->dst->ifindex)
+	if (!a->dst) {
+		a->group = find_group(h, vnid);
+		return a->group && a->group->members ? 0 : -1;
+	}
+	a->group = NULL;
+	if (!a->dst->ifindex)
 		return -1;
 	a->vnid_slot = check(vnid, number(vnid, a->from->realm), number(a->dst->vnid, a->dst->realm), a->from->vnid_slot ?: a->dst->vnid_slot);
 	return a->vnid_slot < 0 ? -1 : 0;
@@ -877,6 +938,45 @@ static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex, int mtu
 	return decide(&v, mtu);
 }
 
+static __always_inline void begin_copies(void)
+{
+	__u32 zero = 0;
+	struct copies *c = bpf_map_lookup_elem(&gv_copies, &zero);
+
+	if (c)
+		c->of_group = 1;
+}
+
+static __always_inline void note_copy(struct __sk_buff *skb, __u32 ifindex, const struct addr *vtep, __u32 vnid)
+{
+	__u32 zero = 0, n;
+	struct copies *c = bpf_map_lookup_elem(&gv_copies, &zero);
+
+	if (!c || c->n >= 8)
+		return;
+	n = c->n & 7;
+	c->copy[n].ifindex = ifindex;
+	c->copy[n].vtep = vtep ? *vtep : (struct addr){};
+	c->copy[n].vnid = vnid;
+	bpf_skb_load_bytes(skb, 0, c->copy[n].mac, ETH_ALEN);
+	c->n++;
+}
+
+static __always_inline void copy(struct __sk_buff *skb, __u32 ifindex)
+{
+	note_copy(skb, ifindex, NULL, 0);
+}
+
+static __always_inline void copy_to_host(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep)
+{
+	note_copy(skb, c->tunnel, vtep, vnid);
+}
+
+static __always_inline int deliver_group(struct __sk_buff *skb, const struct group *g, __u32 ifindex)
+{
+	return deliver(skb, ifindex, 0);
+}
+
 static __always_inline int enter(struct __sk_buff *skb, __u32 ifindex)
 {
 	return deliver(skb, ifindex, 0);
@@ -923,6 +1023,26 @@ static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex, int mtu
 	return bpf_redirect_peer(ifindex, 0);
 }
 
+static __always_inline void begin_copies(void)
+{
+}
+
+// copy hands a copy of the packet to the container behind the device. Its kernel reads by the MAC address who it is for.
+static __always_inline void copy(struct __sk_buff *skb, __u32 ifindex)
+{
+	bpf_clone_redirect(skb, ifindex, 0);
+}
+
+// deliver_group is deliver of a packet for a group.
+static __always_inline int deliver_group(struct __sk_buff *skb, const struct group *g, __u32 ifindex)
+{
+	__u32 type = g->mac[0] == 0xffff ? PACKET_BROADCAST : PACKET_MULTICAST;
+
+	if (skb->pkt_type != type)
+		bpf_skb_change_type(skb, type);
+	return bpf_redirect_peer(ifindex, 0);
+}
+
 // enter lets the packet arrive at a device, with all that stands there: packet sockets, others'
 // tc programs, nftables' ingress and then the host's stack.
 static __always_inline int enter(struct __sk_buff *skb, __u32 ifindex)
@@ -943,10 +1063,10 @@ static __always_inline int is_inside(const struct addr *a)
 	return a->w[0] == bpf_htonl(0xfd677261) && a->w[1] == bpf_htonl(0x70650001);
 }
 
-static __always_inline int encapsulate(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep, int mtu)
+// address has the VXLAN device send the packet to a VTEP; not 0: there is no memory.
+static __always_inline int address(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep)
 {
 	struct bpf_tunnel_key key = { .tunnel_id = vnid, .tunnel_ttl = 64 };
-	int failed;
 	__u64 flags;
 
 	if (is_ipv4(vtep)) {
@@ -960,12 +1080,22 @@ static __always_inline int encapsulate(struct __sk_buff *skb, const struct confi
 	}
 	// A source is one of its own family only, and inside what encrypts or not: else the kernel chooses.
 	if (!zero(&c->source) && is_ipv4(&c->source) == is_ipv4(vtep) && is_inside(&c->source) == is_inside(vtep))
-		failed = bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE_WITH_SOURCE, flags);
-	else
-		failed = bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags);
-	if (failed)
+		return bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE_WITH_SOURCE, flags);
+	return bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags);
+}
+
+static __always_inline int encapsulate(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep, int mtu)
+{
+	if (address(skb, c, vnid, vtep))
 		return TC_ACT_SHOT; // no memory
 	return bpf_redirect(c->tunnel, 0);
+}
+
+// copy_to_host sends a copy of the packet to a VTEP.
+static __always_inline void copy_to_host(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep)
+{
+	if (!address(skb, c, vnid, vtep))
+		bpf_clone_redirect(skb, c->tunnel, 0);
 }
 
 // tunnel_header reads who sent the packet to this host; not 0: nobody did.
@@ -1056,6 +1186,100 @@ static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struc
 	return transmit(nic, &o, &next);
 }
 
+// What follows is for groups. The last copy is the packet itself.
+
+// members_fit says whether the packet is none too big for a member; less is what it will be shorter by.
+static __always_inline int members_fit(struct __sk_buff *skb, const struct group *g, __u32 except, __u32 less, __u32 size)
+{
+	for (int i = 0; i < MAX_COPIES && i < g->members; i++) {
+		__u32 mtu = 0, ifindex = g->member[i];
+
+		if (!ifindex || ifindex == except)
+			continue;
+		if (!less) {
+			if (exceeded(skb, ifindex))
+				return 0;
+		} else if (bpf_check_mtu(skb, ifindex, &mtu, -(__s32)less, 0) || size > mtu) {
+			return 0;
+		}
+	}
+	return 1;
+}
+
+// to_members hands a copy to each member but one, and returns the device of the last member, who is still to have his; 0: there is none.
+static __always_inline __u32 to_members(struct __sk_buff *skb, const struct group *g, __u32 except)
+{
+	__u32 last = 0;
+
+	for (int i = 0; i < MAX_COPIES && i < g->members; i++) {
+		__u32 ifindex = g->member[i];
+
+		if (!ifindex || ifindex == except)
+			continue;
+		if (last)
+			copy(skb, last);
+		last = ifindex;
+	}
+	return last;
+}
+
+// arrive_at_group delivers what another host sent to members here, and to nobody else.
+static __always_inline int arrive_at_group(struct __sk_buff *skb, const struct arrival *a, __be16 proto)
+{
+	const struct group *g = a->group;
+	__u32 last;
+
+	count(a->from->slot, skb->len, 1);
+	count(g->slot, skb->len, 1);
+	if (set_ethernet(skb, g->mac, proto))
+		return TC_ACT_SHOT; // no memory
+	begin_copies();
+	last = to_members(skb, g, 0);
+	return last ? deliver_group(skb, g, last) : TC_ACT_SHOT;
+}
+
+// spread sends what a container sent to a group to the other members here, and to each host with members. To the last of these it is
+// direct if what is sent to that host alone is.
+static __always_inline int spread(struct __sk_buff *skb, const struct config *c, __u32 nic, const struct headers *h, const struct local *src)
+{
+	const struct group *g = find_group(h, src->vnid);
+	const struct addr *vtep = NULL;
+	__u32 last;
+	int ret;
+
+	if (!g || src->guarded || !src->vnid)
+		return GO_ON;
+	if (!g->hosts && (!g->members || (g->members == 1 && g->member[0] == skb->ifindex)))
+		return GO_ON; // to nobody
+	if (!members_fit(skb, g, skb->ifindex, 0, 0))
+		return GO_ON;
+	if (g->hosts && (exceeded(skb, c->tunnel_mtu) || (c->tunnel != c->tunnel_mtu && exceeded(skb, c->tunnel))))
+		return GO_ON;
+	count(src->slot, skb->len, 0);
+	count(g->slot, skb->len, 0);
+	begin_copies();
+	if (g->members) {
+		if (set_ethernet(skb, g->mac, skb->protocol))
+			return TC_ACT_SHOT; // no memory
+		last = to_members(skb, g, skb->ifindex);
+		if (!g->hosts)
+			return last ? deliver_group(skb, g, last) : TC_ACT_SHOT;
+		if (last)
+			copy(skb, last);
+	}
+	for (int i = 0; i < MAX_COPIES && i < g->hosts; i++) {
+		if (!i && set_ethernet(skb, NULL, skb->protocol))
+			return TC_ACT_SHOT; // no memory
+		if (vtep)
+			copy_to_host(skb, c, src->vnid, vtep);
+		vtep = &g->host[i];
+	}
+	if (!vtep)
+		return TC_ACT_SHOT;
+	ret = encapsulate_direct(skb, c, nic, h, src->vnid, vtep);
+	return ret != GO_ON ? ret : encapsulate(skb, c, src->vnid, vtep, 0);
+}
+
 // leave lets a container's packet arrive at the gateway. What is too big for that goes on.
 static __always_inline int leave(struct __sk_buff *skb, const struct config *c, const struct headers *h, const struct local *src, const struct range *to, struct ride *r)
 {
@@ -1101,7 +1325,7 @@ static __always_inline int endpoint(struct __sk_buff *skb, const struct config *
 		if (to->to)
 			return leave(skb, c, &h, src, to, &r);
 		if (zero(&to->vtep))
-			return GO_ON;
+			return spread(skb, c, nic, &h, src);
 		vnid_slot = check(src->vnid, number(src->vnid, src->realm), number(to->vnid, to->realm), src->vnid_slot);
 		if (vnid_slot < 0)
 			return GO_ON;
@@ -1179,6 +1403,8 @@ int gv_tunnel(struct __sk_buff *skb)
 
 	if (!c || parse(skb, &h, 0, skb->protocol) || tunnel_header(skb, &vtep, &vnid) || arrive(&h, &vtep, vnid, &a))
 		return GO_ON;
+	if (a.group)
+		return members_fit(skb, a.group, 0, 0, 0) ? arrive_at_group(skb, &a, skb->protocol) : GO_ON;
 	mtu = exceeded(skb, a.dst->ifindex);
 	if (a.dst->guarded && (mtu || !rides(skb, &h, &r)))
 		return GO_ON;
@@ -1217,15 +1443,21 @@ static __always_inline int underlay(struct __sk_buff *skb, const struct config *
 	if (arrive(&h, &vtep, vnid, &a) || segmented_udp(skb, &h))
 		return GO_ON;
 	// Not by BPF_MTU_CHK_SEGS, which takes no difference.
-	if (bpf_check_mtu(skb, a.dst->ifindex, &mtu, -(__s32)OUTER, 0) || segment(skb, &h) > mtu)
+	if (a.group) {
+		if (!members_fit(skb, a.group, 0, OUTER, segment(skb, &h)))
+			return GO_ON;
+	} else if (bpf_check_mtu(skb, a.dst->ifindex, &mtu, -(__s32)OUTER, 0) || segment(skb, &h) > mtu) {
 		return GO_ON;
-	if (a.dst->guarded && !rides(skb, &h, &r))
+	}
+	if (a.dst && a.dst->guarded && !rides(skb, &h, &r))
 		return GO_ON;
 	if (o.inner.proto == bpf_htons(ETH_P_IPV6))
 		flags |= BPF_F_ADJ_ROOM_DECAP_L3_IPV6;
 	if (bpf_skb_adjust_room(skb, -(__s32)OUTER, BPF_ADJ_ROOM_MAC, flags))
 		return GO_ON;
 	bpf_csum_level(skb, BPF_CSUM_LEVEL_DEC); // what the NIC has said was of the outer packet
+	if (a.group)
+		return arrive_at_group(skb, &a, o.inner.proto);
 	count_arrival(&a, skb->len);
 	if (a.dst->guarded)
 		count_ride(&r, skb->len, BY_CONTAINER);

@@ -205,6 +205,7 @@ func (c *cleaning) firewall(context.Context) {
 	c.failed("remove rules of iptables", err)
 	more, err := guard.Purge(c.cfg.Run)
 	c.failed("remove what decides what may enter and leave the overlay", err)
+	c.failed("remove the note of what is encrypted after a boot", guard.ForgetBoot(c.cfg.State))
 	led, err := exposed.Purge()
 	c.failed("remove the rules of exposed ports", err)
 	empty, err := plane.TablesIn(c.cfg.Run).Clear()
@@ -230,7 +231,7 @@ func (c *cleaning) sockets(context.Context) {
 
 // stateFiles are the names in the state directory that are ours, as patterns.
 var stateFiles = []string{
-	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", identity.WireGuardFile, identity.SecondFile, identity.ClientsFile, identity.IPsecFile, "iptables", ".*-*", installed.ProgramFile, filepath.Dir(installed.ProgramFile) + "/.new-*", filepath.Dir(installed.ProgramFile),
+	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", identity.WireGuardFile, identity.SecondFile, identity.ClientsFile, identity.IPsecFile, guard.BootFile, "iptables", ".*-*", installed.ProgramFile, filepath.Dir(installed.ProgramFile) + "/.new-*", filepath.Dir(installed.ProgramFile),
 }
 
 // programLink is where docs/operate/install.md puts a link to the plugin's command line.
@@ -274,3 +275,7 @@ func (c *cleaning) kept() (list []string) {
 	}
 	return []string{text}
 }
+
+// BootGuard has nothing leave in the clear for encrypted networks' containers after a boot, until the agent runs. It says what
+// it did.
+func BootGuard(cfg config.Config) (string, error) { return guard.Boot(cfg.State) }

@@ -88,7 +88,7 @@ who may use Docker as well), or, with -H, that of another host by ssh.`,
 			root.AddCommand(v)
 		}
 	}
-	root.AddCommand(newDialStdio(), newDeputy(), newWireGuardDevice(), newWireGuardSandbox())
+	root.AddCommand(newDialStdio(), newDeputy(), newWireGuardDevice(), newWireGuardSandbox(), newBootGuard())
 	root.SetHelpCommandGroupID("Set up:")
 	root.CompletionOptions.DisableDefaultCmd = true // ours has examples
 	return root

@@ -441,6 +441,9 @@ func (t *tables) set(cfg Config) error {
 		return fmt.Errorf("make nftables table %s: %w", lasting, err)
 	}
 	t.before = sum(t.before, had)
+	if err := t.booted(); err != nil {
+		return err
+	}
 	var err error
 	t.handles, err = t.conn.Handles(stays)
 	return err
@@ -502,7 +505,7 @@ func (t *tables) wait(ctx context.Context) error {
 }
 
 func (t *tables) remove() error {
-	var errs []error
+	errs := []error{t.booted()}
 	for _, name := range []string{lasting, ours} {
 		at, gone := t.conn, table(name, Config{}, t.fib)
 		if name == ours {

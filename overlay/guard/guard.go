@@ -59,6 +59,7 @@ type Config struct {
 	// Open are what of subnets the outside is let into, at this host's containers' own addresses.
 	Open   func(*cluster.Snapshot) []netip.Prefix
 	Run    string // the directory of the notes
+	State  string // the directory of what outlives a boot; "": nothing is to be known after one
 	Source Source
 	Reach  Reach
 	NAT    *nat.NAT
@@ -85,6 +86,7 @@ type Guard struct {
 	containers []netip.Prefix
 
 	set    atomic.Pointer[set]      // what Set came to last, for who is not to wait
+	boot   *string                  // what the note for the next boot has; nil: not known yet
 	closed atomic.Pointer[[]string] // of docker, those of internal networks
 	named  atomic.Pointer[[]string] // the names of docker
 }
@@ -191,6 +193,9 @@ func (g *Guard) Set() error {
 	cfg, err := g.config()
 	if err == nil {
 		err = g.filter.Set(cfg)
+	}
+	if err == nil {
+		g.noteForBoot(cfg)
 	}
 	g.failed = err
 	return err
@@ -624,6 +629,9 @@ func (g *Guard) Remove() error {
 	err := g.unforbid(needed)
 	if f != nil {
 		err = errors.Join(err, f.Remove())
+	}
+	if g.cfg.State != "" {
+		err = errors.Join(err, ForgetBoot(g.cfg.State))
 	}
 	return err
 }

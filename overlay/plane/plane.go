@@ -131,7 +131,7 @@ func New(c Config) (_ *Plane, err error) {
 	wire := p.wire()
 	p.guard = guard.New(guard.Config{
 		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Options: s.Encapsulation().Options(), Encrypts: c.Secure.All(), Networks: c.Secure != nil && !c.Secure.All(), IPsec: s.NeedsIPsec(),
-		Names: c.Names.Ports, Run: s.Run, Source: c.Source, Reach: c.Reach, NAT: p.nat, Open: c.opened, Log: c.Log,
+		Names: c.Names.Ports, Run: s.Run, State: s.State, Source: c.Source, Reach: c.Reach, NAT: p.nat, Open: c.opened, Log: c.Log,
 	})
 	if s.Run != "" {
 		if err := p.tables().Note(); err != nil {

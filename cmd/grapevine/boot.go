@@ -1,0 +1,29 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grapevine-net/grapevine/agent"
+	"github.com/grapevine-net/grapevine/config"
+)
+
+// newBootGuard is what a unit of systemd does before the network is up (scripts/grapevine-guard.service).
+func newBootGuard() *cobra.Command {
+	return &cobra.Command{
+		Use: "boot-guard", Short: "Keep what is for encrypted networks on this host until the agent runs", Hidden: true, Args: noNames,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
+			if err != nil {
+				return err
+			}
+			said, err := agent.BootGuard(cfg)
+			if err == nil {
+				_, err = fmt.Fprintln(c.OutOrStdout(), said)
+			}
+			return err
+		},
+	}
+}

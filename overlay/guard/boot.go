@@ -1,0 +1,99 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/grapevine-net/grapevine/host/filter"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
+)
+
+// BootFile is the note of which addresses are encrypted networks' containers', in the state directory: for the time after a
+// boot until the agent's start, when no rule is there.
+const BootFile = "boot-guard"
+
+// noteForBoot keeps the note; the lock is held. A disk that takes nothing is no reason to be without rules now.
+func (g *Guard) noteForBoot(cfg filter.Config) {
+	if g.cfg.State == "" {
+		return
+	}
+	text := ""
+	if cfg.Encrypted != "" {
+		for _, p := range cfg.Cluster {
+			text += p.String() + "\n"
+		}
+	}
+	if g.boot != nil && *g.boot == text {
+		return
+	}
+	if err := writeBoot(g.cfg.State, text); err != nil {
+		g.log.Warn("note for the next boot which addresses are encrypted", "err", err)
+		return
+	}
+	g.boot = &text
+}
+
+// writeBoot has the whole text on the disk or the former one, whenever the power is lost.
+func writeBoot(dir, text string) error {
+	if text == "" {
+		return ForgetBoot(dir)
+	}
+	if had, err := os.ReadFile(filepath.Join(dir, BootFile)); err == nil && string(had) == text {
+		return nil
+	}
+	f, err := os.CreateTemp(dir, "."+BootFile+"-")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, BootFile))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// ForgetBoot removes the note: no agent is to come, or nothing is encrypted any more.
+func ForgetBoot(dir string) error {
+	if err := os.Remove(filepath.Join(dir, BootFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Boot has nothing leave for the containers of the note but by the gateway, until an agent sets its rules. It says what it
+// did.
+func Boot(state string) (string, error) {
+	file := filepath.Join(state, BootFile)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "nothing was encrypted here when the agent last ran", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read which addresses are encrypted: %w", err)
+	}
+	var list []netip.Prefix
+	for line := range strings.Lines(string(text)) {
+		p, err := netip.ParsePrefix(strings.TrimSpace(line))
+		if err != nil {
+			return "", fmt.Errorf("%s is damaged: %w; the agent writes it again when it starts", file, err)
+		}
+		list = append(list, p)
+	}
+	done, err := filter.Boot(gateway.Port, list)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("keep what is for containers from leaving in the clear: %w", err)
+	case !done:
+		return "the rules of an agent are there", nil
+	}
+	return fmt.Sprintf("what is for %d prefixes of containers stays here until the agent runs", len(list)), nil
+}

@@ -92,9 +92,9 @@ type wireRecord struct {
 	Body    part   `cbor:"6,keyasint,omitempty"`
 	// ID only where no body says it to every agent: of tombstones, and of kinds after KindClaim.
 	ID string `cbor:"7,keyasint,omitempty"`
-	// Of and Titles: Record.of and Record.titles. A title has no titles of its own.
+	// Of and Proofs: Record.of and Record.proofs. A proof has no proofs of its own.
 	Of     NodeID `cbor:"9,keyasint,omitempty"`
-	Titles []part `cbor:"10,keyasint,omitempty"`
+	Proofs []part `cbor:"10,keyasint,omitempty"`
 	// Sig is the writer's signature over the record without it.
 	Sig []byte `cbor:"8,keyasint,omitempty"`
 }

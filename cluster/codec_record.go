@@ -26,13 +26,13 @@ func (o opaque) validate() error {
 	return nil
 }
 
-func encodeRecord(r Record) []byte { return appendRecord(nil, &r, r.sig, r.titles) }
+func encodeRecord(r Record) []byte { return appendRecord(nil, &r, r.sig, r.proofs) }
 
-// appendRecord appends the wire form of a record with this signature and these titles.
-func appendRecord(b []byte, r *Record, sig *signature, titles []Record) []byte {
+// appendRecord appends the wire form of a record with this signature and these proofs.
+func appendRecord(b []byte, r *Record, sig *signature, proofs []Record) []byte {
 	w := wireRecord{Kind: r.Key.Kind, Counter: r.Version.Counter, Node: r.Version.Node, Prev: r.Prev, Deleted: r.Deleted, Of: r.of}
-	for i := range titles {
-		w.Titles = append(w.Titles, encodeRecord(titles[i]))
+	for i := range proofs {
+		w.Proofs = append(w.Proofs, encodeRecord(proofs[i]))
 	}
 	if r.Body == nil {
 		w.ID = r.Key.ID
@@ -72,16 +72,16 @@ func decodeRecord(b []byte, keys keyTable) (Record, error) {
 	r := Record{
 		Key: Key{w.Kind, w.ID}, Version: Version{w.Counter, NodeID(intern(string(w.Node)))}, Prev: w.Prev, Deleted: w.Deleted, of: w.Of,
 	}
-	if len(w.Titles) > maxTitles {
-		return Record{}, refuse(r, ErrMalformed, fmt.Errorf("%d titles", len(w.Titles)))
+	if len(w.Proofs) > maxProofs {
+		return Record{}, refuse(r, ErrMalformed, fmt.Errorf("%d proofs", len(w.Proofs)))
 	}
-	for _, raw := range w.Titles {
+	for _, raw := range w.Proofs {
 		t, err := decodeRecord(raw, keys)
 		if err != nil {
 			return Record{}, refuse(r, ErrMalformed, err)
 		}
-		t.forget() // titles stay
-		r.titles = append(r.titles, t)
+		t.forget() // proofs stay
+		r.proofs = append(r.proofs, t)
 	}
 	if len(w.Sig) > 0 {
 		if len(w.Sig) != ed25519.SignatureSize {
@@ -138,10 +138,10 @@ func (r Record) validate() error {
 
 func (r Record) validateTitles() error {
 	c, isClaim := r.claim()
-	for _, t := range r.titles {
-		title, ok := t.claim()
-		if !isClaim || !ok || len(t.titles) > 0 || !c.Dominates(title) {
-			return errors.New("a title is not an older claim inside this one")
+	for _, t := range r.proofs {
+		older, ok := t.claim()
+		if !isClaim || !ok || len(t.proofs) > 0 || !c.Dominates(older) {
+			return errors.New("a proof is not an older claim inside this one")
 		}
 	}
 	return nil

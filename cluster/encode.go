@@ -114,7 +114,7 @@ func (w *wireRecord) appendWire(b []byte) []byte {
 	f.text(7, w.ID)
 	f.bytes(8, w.Sig)
 	f.text(9, string(w.Of))
-	array(&f, 10, w.Titles, appendRaw)
+	array(&f, 10, w.Proofs, appendRaw)
 	return f.b
 }
 

@@ -24,7 +24,7 @@ func TestWrittenByHand(t *testing.T) {
 		r := wireRecord{
 			Kind: Kind(rapid.Byte().Draw(t, "kind")), Counter: number.Draw(t, "counter"), Node: NodeID(text.Draw(t, "node")), Prev: number.Draw(t, "prev"),
 			Deleted: rapid.OneOf(rapid.Int64Range(-300, 300), rapid.Int64()).Draw(t, "deleted"), ID: text.Draw(t, "ID"), Of: NodeID(text.Draw(t, "of")),
-			Sig: some.Draw(t, "sig"), Titles: parts.Draw(t, "titles"),
+			Sig: some.Draw(t, "sig"), Proofs: parts.Draw(t, "proofs"),
 		}
 		if rapid.Bool().Draw(t, "body") {
 			r.Body = raw.Draw(t, "body")
@@ -38,11 +38,11 @@ func TestWrittenByHand(t *testing.T) {
 			Body    cbor.RawMessage   `cbor:"6,keyasint,omitempty"`
 			ID      string            `cbor:"7,keyasint,omitempty"`
 			Of      NodeID            `cbor:"9,keyasint,omitempty"`
-			Titles  []cbor.RawMessage `cbor:"10,keyasint,omitempty"`
+			Proofs  []cbor.RawMessage `cbor:"10,keyasint,omitempty"`
 			Sig     []byte            `cbor:"8,keyasint,omitempty"`
 		}{r.Kind, r.Counter, r.Node, r.Prev, r.Deleted, cbor.RawMessage(r.Body), r.ID, r.Of, nil, r.Sig}
-		for _, p := range r.Titles {
-			whole.Titles = append(whole.Titles, cbor.RawMessage(p))
+		for _, p := range r.Proofs {
+			whole.Proofs = append(whole.Proofs, cbor.RawMessage(p))
 		}
 		if got, want := r.appendWire(nil), must(encoding.Marshal(whole)); !bytes.Equal(got, want) {
 			t.Fatalf("record\n%x, want\n%x", got, want)

@@ -9,11 +9,11 @@ import (
 // keyTable has the keys of a message's writers, once each.
 type keyTable map[NodeID]*PublicKey
 
-// add puts the keys of a record's writer, and of its titles', into the table and returns by how many
+// add puts the keys of a record's writer, and of its proofs', into the table and returns by how many
 // bytes the message grows.
 func (t keyTable) add(r *Record) (size int) {
-	for i := range r.titles {
-		size += t.add(&r.titles[i])
+	for i := range r.proofs {
+		size += t.add(&r.proofs[i])
 	}
 	if r.sig == nil || r.sig.key == nil || t[r.Version.Node] != nil {
 		return size

@@ -119,10 +119,10 @@ func (s *State) merge(r *Record) (isNew bool, dropped []*Record, err error) {
 	isNew = s.supersedes(r)
 	s.noteLost(r, isNew)
 	if isNew {
-		if s.cur.usurps(r) {
+		if s.cur.foreignTombstone(r) {
 			return false, nil, refuse(*r, ErrForged, errors.New("deletes what another host wrote"))
 		}
-		if c, ok := r.claim(); ok && s.robs(c) {
+		if c, ok := r.claim(); ok && s.takesOurs(c) {
 			s.held.hold(r)
 			return false, nil, refuse(*r, ErrOwned, fmt.Errorf("given to %s", c.Owner))
 		}
@@ -173,7 +173,7 @@ func (s *State) supersedes(r *Record) bool {
 	if final, oldFinal := r.final(), old.final(); final != oldFinal {
 		return final
 	}
-	if void(old, r) {
+	if foreignTo(old, r) {
 		return true
 	}
 	if order := r.Version.Compare(old.Version); order != 0 {
@@ -185,9 +185,9 @@ func (s *State) supersedes(r *Record) bool {
 // final reports whether r is a host's last word.
 func (r *Record) final() bool { return r.Key.Kind == KindNode && r.Deleted != 0 }
 
-// robs reports whether c, which another host wrote and nothing dominates, would
+// takesOurs reports whether c, which another host wrote and nothing dominates, would
 // take numbers from this host.
-func (s *State) robs(c ring.Claim) bool {
+func (s *State) takesOurs(c ring.Claim) bool {
 	before := s.cur.ring.Owned(s.self, c.Block)
 	if len(before) == 0 {
 		return false

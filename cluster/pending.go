@@ -64,25 +64,25 @@ func (p pending) clone() pending {
 	return c
 }
 
-// Doubt is a record that this host does not believe: its writer has no right to
+// Pending is a record that this host does not believe: its writer has no right to
 // it by all that is known here.
-type Doubt struct {
+type Pending struct {
 	Key     Key
 	Version Version
 	// Owner is, of a claim, a host that owns some of the numbers.
 	Owner NodeID
 }
 
-// Doubts returns what is not believed, in the order of the versions.
-func (s *State) Doubts() (list []Doubt) {
+// Pending returns what is not believed, in the order of the versions.
+func (s *State) Pending() (list []Pending) {
 	for _, r := range s.held.all() {
-		list = append(list, s.doubt(r))
+		list = append(list, s.unproven(r))
 	}
 	return list
 }
 
-func (s *State) doubt(r *Record) Doubt {
-	d := Doubt{Key: r.Key, Version: r.Version}
+func (s *State) unproven(r *Record) Pending {
+	d := Pending{Key: r.Key, Version: r.Version}
 	if c, ok := r.claim(); ok {
 		for owner := range s.cur.ring.Counts(c.Block) {
 			if owner != c.Version.By && owner > d.Owner {
@@ -99,12 +99,12 @@ func (s *State) reconsider() (added, dropped []*Record) {
 	for more := len(s.held) > 0; more; {
 		more = false
 		for _, r := range s.held.all() {
-			if !s.supersedes(r) || s.cur.usurps(r) {
+			if !s.supersedes(r) || s.cur.foreignTombstone(r) {
 				s.held.release(r.Version)
 				s.heard(r)
 				continue
 			}
-			if c, ok := r.claim(); ok && s.robs(c) || !s.rights.warranted(s.cur, r) {
+			if c, ok := r.claim(); ok && s.takesOurs(c) || !s.rights.warranted(s.cur, r) {
 				continue
 			}
 			s.held.release(r.Version)

@@ -39,9 +39,9 @@ type Record struct {
 	// of is, in the tombstone of another host's endpoint or use, that host, which
 	// the writer has forgotten.
 	of NodeID
-	// titles are the claims of others that a claim replaces, by which its writer
-	// came to own what it gives away (title.go).
-	titles []Record
+	// proofs are the claims of others that a claim replaces, by which its writer
+	// came to own what it gives away (proofs.go).
+	proofs []Record
 	// sig is the writer's signature, nil if there is none.
 	sig *signature
 }

@@ -83,8 +83,8 @@ func (s signing) sign(r *Record) {
 }
 
 // signedBytes are what a signature is over: the record's wire form without it, and
-// without titles. These have signatures of their own, and a claim loses its own ones when
-// it becomes the title of another.
+// without proofs. These have signatures of their own, and a claim loses its own ones when
+// it becomes the proof of another.
 func signedBytes(r *Record) []byte {
 	const purpose = "grapevine record\x00"
 	return appendRecord(append(make([]byte, 0, 512), purpose...), r, nil, nil)
@@ -100,7 +100,7 @@ func Verify(recs []Record) (good []Record, err error) {
 	var checked *Record // the last one: neighbours mostly have one writer
 	for i := range recs {
 		r := &recs[i]
-		if checked != nil && r.sig != nil && r.sig.key == checked.sig.key && r.Version.Node == checked.Version.Node && len(r.titles) == 0 {
+		if checked != nil && r.sig != nil && r.sig.key == checked.sig.key && r.Version.Node == checked.Version.Node && len(r.proofs) == 0 {
 			signed, jobs = append(signed, i), append(jobs, r.job())
 			continue
 		}
@@ -109,8 +109,8 @@ func Verify(recs []Record) (good []Record, err error) {
 			continue
 		}
 		checked = r
-		for j := range r.titles {
-			signed, jobs = append(signed, i), append(jobs, r.titles[j].job())
+		for j := range r.proofs {
+			signed, jobs = append(signed, i), append(jobs, r.proofs[j].job())
 		}
 		signed, jobs = append(signed, i), append(jobs, r.job())
 	}
@@ -145,9 +145,9 @@ func (r *Record) unsigned() error {
 	case HostID(*r.sig.key) != r.Version.Node:
 		return errors.New("the key is not that of the writer")
 	}
-	for i := range r.titles {
-		if err := r.titles[i].unsigned(); err != nil {
-			return fmt.Errorf("title of %s: %w", r.titles[i].Key, err)
+	for i := range r.proofs {
+		if err := r.proofs[i].unsigned(); err != nil {
+			return fmt.Errorf("proof of %s: %w", r.proofs[i].Key, err)
 		}
 	}
 	return nil

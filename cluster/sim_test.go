@@ -231,7 +231,7 @@ func TestHostsConverge(t *testing.T) {
 			}
 		}
 		for _, h := range hosts {
-			if d := h.Doubts(); len(d) > 0 {
+			if d := h.Pending(); len(d) > 0 {
 				t.Fatalf("%s does not believe %v, of which all was right", h.Self(), d)
 			}
 		}

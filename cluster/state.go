@@ -132,7 +132,7 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 	}
 	if c, ok := r.claim(); ok {
 		s.rights.settled = s.rights.settled || s.cur.ring.Len() == 0
-		r.titles = s.titles(c)
+		r.proofs = s.proofs(c)
 	}
 	s.signing.sign(&r)
 	s.write(&r)

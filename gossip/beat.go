@@ -31,7 +31,7 @@ func (b *beater) loop(ctx context.Context) {
 	next := time.Now().Add(b.cfg.again(every)) // beat
 	t := time.NewTimer(every)
 	defer t.Stop()
-	var ring []nodeID
+	var circle []nodeID
 	var version uint8
 	members, last := b.roster.members.Load(), time.Now()
 	var before []nodeID
@@ -55,13 +55,13 @@ func (b *beater) loop(ctx context.Context) {
 		b.hearer.turn()
 		// Who was upgraded is the same member as before.
 		if m, v := b.roster.members.Load(), b.post.writes(); m != members || v != version {
-			ring, members, version = b.ring(v), m, v
+			circle, members, version = b.circle(v), m, v
 		}
-		silent, tell := b.watch.round(ring, now)
+		silent, tell := b.watch.round(circle, now)
 		// Who has just gone silent is told at once: another watcher waits for that.
 		due := !now.Before(next)
 		if due || !slices.Equal(silent, before) {
-			b.send(following(ring, b.self, watchers), silent)
+			b.send(following(circle, b.self, watchers), silent)
 		}
 		if due {
 			if next = next.Add(every); next.Before(now) {
@@ -78,14 +78,14 @@ func (b *beater) loop(ctx context.Context) {
 	}
 }
 
-// ring are the hosts that answer, and this one, if all of them know beats. Otherwise
-// nobody is watched: a verdict could not be passed on, and who is older shows people a
+// circle are the hosts that answer, and this one, if all of them know beats. Otherwise
+// nobody is watched: a suspicion could not be passed on, and who is older shows people a
 // message that is newer than itself.
-func (b *beater) ring(version uint8) []nodeID {
+func (b *beater) circle(version uint8) []nodeID {
 	if version < protoBeats {
 		return []nodeID{b.self}
 	}
-	return b.roster.ring()
+	return b.roster.circle()
 }
 
 func (b *beater) send(to, silent []nodeID) {
@@ -95,7 +95,7 @@ func (b *beater) send(to, silent []nodeID) {
 			nodes = append(nodes, n)
 		}
 	}
-	if len(nodes) == 0 || b.post.writes() < protoBeats { // since the ring was made
+	if len(nodes) == 0 || b.post.writes() < protoBeats { // since the circle was made
 		return
 	}
 	b.post.same(nodes, b.post.sealAs(protoBeats, kindBeat, b.watch.say(silent).encode()))
@@ -120,9 +120,9 @@ func (b *beater) heardBeat(e envelope) {
 	}
 }
 
-// heardDoubt takes a verdict and passes it on, once.
+// heardDoubt takes a suspicion and passes it on, once.
 func (b *beater) heardDoubt(body []byte) {
-	v, err := decodeVerdict(body)
+	v, err := decodeSuspicion(body)
 	switch {
 	case err != nil:
 		b.stats.add(RefusedGarbage, 1)
@@ -135,10 +135,10 @@ func (b *beater) heardDoubt(body []byte) {
 	}
 }
 
-// relayDoubt passes a verdict on, if all know what that is.
-func (b *beater) relayDoubt(verdict []byte) []byte {
+// relayDoubt passes a suspicion on, if all know what that is.
+func (b *beater) relayDoubt(suspicion []byte) []byte {
 	if b.post.writes() < protoBeats {
 		return nil
 	}
-	return b.spreader.relay(kindDoubt, verdict)
+	return b.spreader.relay(kindDoubt, suspicion)
 }

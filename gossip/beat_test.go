@@ -13,7 +13,7 @@ import (
 func TestBeatsWithoutNumbers(t *testing.T) {
 	const every = 200 * time.Millisecond
 	self, older, gone := nodeID{1}, nodeID{2}, nodeID{3}
-	ring, now := []nodeID{self, older, gone}, time.Now()
+	circle, now := []nodeID{self, older, gone}, time.Now()
 	c := &core{self: self}
 	g := &beater{core: c, watch: newWatch(self, every, 1), roster: &roster{core: c, peers: map[string]*peer{older.String(): {}, gone.String(): {}}}}
 	say := func(from nodeID, silent ...nodeID) {
@@ -21,13 +21,13 @@ func TestBeatsWithoutNumbers(t *testing.T) {
 	}
 	say(older, gone) // before the first round
 	say(older, self)
-	g.watch.round(ring, now)
+	g.watch.round(circle, now)
 	say(gone)
 	for range 100 {
 		now = now.Add(every)
 		g.watch.heard[gone] = sign{now.Add(-time.Minute), nil}
 		say(older, gone)
-		g.watch.round(ring, time.Now())
+		g.watch.round(circle, time.Now())
 	}
 	if n := g.stats.m[RefusedGarbage] + g.stats.m[RefusedReplay]; n > 0 {
 		t.Errorf("%d beats of an honest host are refused: %v", n, g.stats.m)

@@ -12,7 +12,7 @@ import (
 
 // SWIM takes its time before it calls a host dead, since much silence is not death.
 // Until then there is doubt, which takes nothing from the host: each one sends beats
-// to a few watchers, the hosts after it in the ring of all IDs, and when two of these
+// to a few watchers, the hosts after it in the circle of all IDs, and when two of these
 // hear nothing of it they tell all. The next beat that they hear ends it.
 //
 // That each host has a few watchers, and that one of them alone is not believed, is
@@ -20,7 +20,7 @@ import (
 const (
 	watchers = 3  // of a host
 	quorum   = 2  // watchers that have to agree
-	retell   = 10 // beats after which a verdict that stands is told again; it lapses after thrice that
+	retell   = 10 // beats after which a suspicion that stands is told again; it lapses after thrice that
 )
 
 // beat is the body of kindBeat: the hosts of which the sender, who watches them, hears
@@ -51,21 +51,21 @@ func decodeBeat(b []byte) (out beat, err error) {
 	return out, nil
 }
 
-// verdict is the body of kindDoubt: what a watcher says of a host.
+// suspicion is the body of kindDoubt: what a watcher says of a host.
 //
 //	watcher 8 | host 8 | number 8 | silent 1
 //
 // Of two that a watcher says of a host the higher number is the later. An earlier one is never
-// believed again, since somebody may have recorded it: who hears verdicts remembers their numbers for as
+// believed again, since somebody may have recorded it: who hears suspicions remembers their numbers for as
 // long as it runs, and a watcher that hears one of its own which it does not stand by says so (deny).
-// The numbers of a host's beats and verdicts rise over all its runs, whatever its clock says (Config.Run).
-type verdict struct {
+// The numbers of a host's beats and suspicions rise over all its runs, whatever its clock says (Config.Run).
+type suspicion struct {
 	watcher, host nodeID
 	number        uint64
 	silent        bool
 }
 
-func (v verdict) encode() []byte {
+func (v suspicion) encode() []byte {
 	b := slices.Concat(v.watcher[:], v.host[:])
 	b = binary.BigEndian.AppendUint64(b, v.number)
 	if v.silent {
@@ -74,9 +74,9 @@ func (v verdict) encode() []byte {
 	return append(b, 0)
 }
 
-func decodeVerdict(b []byte) (v verdict, err error) {
+func decodeSuspicion(b []byte) (v suspicion, err error) {
 	if len(b) != 25 || b[24] > 1 {
-		return v, errors.New("verdict: another form")
+		return v, errors.New("suspicion: another form")
 	}
 	copy(v.watcher[:], b)
 	copy(v.host[:], b[8:])
@@ -84,14 +84,14 @@ func decodeVerdict(b []byte) (v verdict, err error) {
 	return v, nil
 }
 
-// following are the n hosts after one in the ring, which is sorted: its watchers.
-func following(ring []nodeID, host nodeID, n int) (list []nodeID) {
-	at, found := slices.BinarySearchFunc(ring, host, compareIDs)
+// following are the n hosts after one in the circle, which is sorted: its watchers.
+func following(circle []nodeID, host nodeID, n int) (list []nodeID) {
+	at, found := slices.BinarySearchFunc(circle, host, compareIDs)
 	if found {
 		at++
 	}
-	for i := range ring {
-		id := ring[(at+i)%len(ring)]
+	for i := range circle {
+		id := circle[(at+i)%len(circle)]
 		if len(list) == n || id == host {
 			break
 		}
@@ -100,11 +100,11 @@ func following(ring []nodeID, host nodeID, n int) (list []nodeID) {
 	return list
 }
 
-// preceding are the n hosts before one in the ring: those that it watches.
-func preceding(ring []nodeID, host nodeID, n int) (list []nodeID) {
-	at, _ := slices.BinarySearchFunc(ring, host, compareIDs)
-	for i := range ring {
-		id := ring[(at+len(ring)-1-i)%len(ring)]
+// preceding are the n hosts before one in the circle: those that it watches.
+func preceding(circle []nodeID, host nodeID, n int) (list []nodeID) {
+	at, _ := slices.BinarySearchFunc(circle, host, compareIDs)
+	for i := range circle {
+		id := circle[(at+len(circle)-1-i)%len(circle)]
 		if len(list) == n || id == host {
 			break
 		}
@@ -117,22 +117,22 @@ func compareIDs(a, b nodeID) int { return bytes.Compare(a[:], b[:]) }
 
 // watch is what a host knows of who is silent. Its mutex is taken last.
 type watch struct {
-	mu       sync.Mutex
-	self     nodeID
-	beat     time.Duration
-	ring     []nodeID // the hosts that beat and answer, this one too, sorted
-	heard    map[nodeID]sign
-	verdicts map[nodeID]map[nodeID]word // by the host and the watcher
-	doubted  map[nodeID]bool
-	since    map[nodeID]time.Time // of those in doubt
-	expired  time.Time            // when verdicts were last looked through for those to drop
-	number   uint64               // last one of this host's beats and verdicts
-	latest   map[saying]uint64    // highest number of each
-	lately   map[nodeID]uint64    // which of the numbers before the highest of a host's beats have come: bit n, the nth before
-	denied   map[nodeID]time.Time // when this host told last of whom that it does not doubt it
+	mu         sync.Mutex
+	self       nodeID
+	beat       time.Duration
+	circle     []nodeID // the hosts that beat and answer, this one too, sorted
+	heard      map[nodeID]sign
+	suspicions map[nodeID]map[nodeID]word // by the host and the watcher
+	doubted    map[nodeID]bool
+	since      map[nodeID]time.Time // of those in doubt
+	expired    time.Time            // when suspicions were last looked through for those to drop
+	number     uint64               // last one of this host's beats and suspicions
+	latest     map[saying]uint64    // highest number of each
+	lately     map[nodeID]uint64    // which of the numbers before the highest of a host's beats have come: bit n, the nth before
+	denied     map[nodeID]time.Time // when this host told last of whom that it does not doubt it
 }
 
-// saying is of whom a host says something in verdicts; in beats, of nobody.
+// saying is of whom a host says something in suspicions; in beats, of nobody.
 type saying struct{ by, of nodeID }
 
 // maxLatest bounds how many sayings are remembered: far more than there are of a thousand hosts.
@@ -144,20 +144,20 @@ type sign struct {
 	silent []nodeID
 }
 
-// word is a verdict, and when it came.
+// word is a suspicion, and when it came.
 type word struct {
-	verdict
+	suspicion
 	at time.Time
 }
 
 func newWatch(self nodeID, every time.Duration, run uint32) *watch {
 	return &watch{
-		self: self, beat: every, number: uint64(run) << 32, heard: map[nodeID]sign{}, verdicts: map[nodeID]map[nodeID]word{},
+		self: self, beat: every, number: uint64(run) << 32, heard: map[nodeID]sign{}, suspicions: map[nodeID]map[nodeID]word{},
 		doubted: map[nodeID]bool{}, since: map[nodeID]time.Time{}, latest: map[saying]uint64{}, lately: map[nodeID]uint64{}, denied: map[nodeID]time.Time{},
 	}
 }
 
-// next numbers a beat or a verdict of this host, with mu held.
+// next numbers a beat or a suspicion of this host, with mu held.
 func (w *watch) next() uint64 {
 	w.number++
 	return w.number
@@ -177,7 +177,7 @@ func (w *watch) fresh(s saying, number uint64) bool {
 	}
 	if len(w.latest) >= maxLatest {
 		maps.DeleteFunc(w.latest, func(s saying, _ uint64) bool {
-			_, known := slices.BinarySearchFunc(w.ring, s.by, compareIDs)
+			_, known := slices.BinarySearchFunc(w.circle, s.by, compareIDs)
 			return !known
 		})
 	}
@@ -304,53 +304,53 @@ func (w *watch) forgive(now time.Time) {
 	}
 }
 
-// take takes a verdict, and reports whether it is news, to be passed on: the word of a host
+// take takes a suspicion, and reports whether it is news, to be passed on: the word of a host
 // that may be a watcher by the view of some host, and later than what it said before.
-func (w *watch) take(v verdict, now time.Time) bool {
+func (w *watch) take(v suspicion, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.keep(v, now)
 }
 
-func (w *watch) keep(v verdict, now time.Time) bool {
-	_, known := slices.BinarySearchFunc(w.ring, v.host, compareIDs)
+func (w *watch) keep(v suspicion, now time.Time) bool {
+	_, known := slices.BinarySearchFunc(w.circle, v.host, compareIDs)
 	// Twice as many as there are: who has just joined or died is not known to all.
-	if !known || !slices.Contains(following(w.ring, v.host, 2*watchers), v.watcher) {
+	if !known || !slices.Contains(following(w.circle, v.host, 2*watchers), v.watcher) {
 		return false
 	}
 	if !w.fresh(saying{v.watcher, v.host}, v.number) {
 		return false
 	}
-	words := w.verdicts[v.host]
+	words := w.suspicions[v.host]
 	if words == nil {
 		words = map[nodeID]word{}
-		w.verdicts[v.host] = words
+		w.suspicions[v.host] = words
 	}
 	words[v.watcher] = word{v, now}
 	w.weigh(v.host)
 	return true
 }
 
-// deny is for a verdict of this host itself that comes back, and returns the one that is to be told, if
+// deny is for a suspicion of this host itself that comes back, and returns the one that is to be told, if
 // the host is not silent by what this one says now. Who was started after that was said knows no better
 // than to believe what somebody has recorded. For some beats after it was told it is not told again: what was
 // said before is then still under way.
-func (w *watch) deny(v verdict, now time.Time) (tell verdict, ok bool) {
+func (w *watch) deny(v suspicion, now time.Time) (tell suspicion, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.number = max(w.number, v.number) // if the state with the number of this run is one from a backup
-	if !v.silent || w.verdicts[v.host][w.self].silent || now.Sub(w.denied[v.host]) < retell*w.beat {
+	if !v.silent || w.suspicions[v.host][w.self].silent || now.Sub(w.denied[v.host]) < retell*w.beat {
 		return tell, false
 	}
 	w.denied[v.host] = now
-	tell = verdict{w.self, v.host, w.next(), false}
+	tell = suspicion{w.self, v.host, w.next(), false}
 	w.keep(tell, now)
 	return tell, true
 }
 
-// weigh sets whether a host is in doubt: if a verdict says so.
+// weigh sets whether a host is in doubt: if a suspicion says so.
 func (w *watch) weigh(host nodeID) {
-	for _, v := range w.verdicts[host] {
+	for _, v := range w.suspicions[host] {
 		if v.silent {
 			if !w.doubted[host] {
 				w.doubted[host], w.since[host] = true, v.at
@@ -363,11 +363,11 @@ func (w *watch) weigh(host nodeID) {
 }
 
 // round is done several times a beat. silent are those of whom this host hears nothing,
-// though it watches them, and tell the verdicts that it is to pass to all.
-func (w *watch) round(ring []nodeID, now time.Time) (silent []nodeID, tell []verdict) {
+// though it watches them, and tell the suspicions that it is to pass to all.
+func (w *watch) round(circle []nodeID, now time.Time) (silent []nodeID, tell []suspicion) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ring = ring
+	w.circle = circle
 	// Once a beat, since half of a large cluster can be in doubt at a time.
 	if now.Sub(w.expired) >= w.beat {
 		w.expire(now)
@@ -376,7 +376,7 @@ func (w *watch) round(ring []nodeID, now time.Time) (silent []nodeID, tell []ver
 	deaf := true // it hears nobody: it is this host then, or nobody is left to be told
 	for id, s := range w.heard {
 		age := now.Sub(s.at)
-		if !slices.Contains(following(ring, id, watchers), w.self) {
+		if !slices.Contains(following(circle, id, watchers), w.self) {
 			delete(w.heard, id) // it is dead, or has others to watch it
 		} else if age > w.patience() {
 			silent = append(silent, id)
@@ -386,10 +386,10 @@ func (w *watch) round(ring []nodeID, now time.Time) (silent []nodeID, tell []ver
 	}
 	slices.SortFunc(silent, compareIDs)
 	for _, id := range w.judged() {
-		last, said := w.verdicts[id][w.self]
+		last, said := w.suspicions[id][w.self]
 		doubt := slices.Contains(silent, id) && w.agreed(id, silent)
 		if doubt != (said && last.silent) || doubt && now.Sub(last.at) >= retell*w.beat {
-			v := verdict{w.self, id, w.next(), doubt}
+			v := suspicion{w.self, id, w.next(), doubt}
 			if w.keep(v, now) && (!doubt || !deaf) {
 				tell = append(tell, v)
 			}
@@ -421,7 +421,7 @@ func (w *watch) calm(now time.Time) bool {
 func (w *watch) unheard() (list []nodeID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, id := range preceding(w.ring, w.self, watchers) {
+	for _, id := range preceding(w.circle, w.self, watchers) {
 		if s, ok := w.heard[id]; !ok || time.Since(s.at) > w.patience() {
 			list = append(list, id)
 		}
@@ -432,7 +432,7 @@ func (w *watch) unheard() (list []nodeID) {
 // judged are the hosts that this one watches, or has watched and judged silent.
 func (w *watch) judged() []nodeID {
 	list := slices.Collect(maps.Keys(w.heard))
-	for id, words := range w.verdicts {
+	for id, words := range w.suspicions {
 		if _, watched := w.heard[id]; !watched && words[w.self].silent {
 			list = append(list, id)
 		}
@@ -443,7 +443,7 @@ func (w *watch) judged() []nodeID {
 // agreed reports whether enough of the watchers of a host that is silent here say the same.
 // Of a watcher that is silent itself nothing else is to be expected.
 func (w *watch) agreed(host nodeID, silent []nodeID) bool {
-	all := following(w.ring, host, watchers)
+	all := following(w.circle, host, watchers)
 	votes := 0
 	for _, id := range all {
 		if id == w.self || slices.Contains(silent, id) || w.doubted[id] || slices.Contains(w.heard[id].silent, host) {
@@ -453,13 +453,13 @@ func (w *watch) agreed(host nodeID, silent []nodeID) bool {
 	return votes >= min(quorum, len(all))
 }
 
-// expire drops verdicts on hosts that do not answer any more, of hosts that do not, and those
+// expire drops suspicions on hosts that do not answer any more, of hosts that do not, and those
 // that were not told again. What this host said itself it keeps until then: others may still
 // believe it when the host is back, and have to be told otherwise.
 func (w *watch) expire(now time.Time) {
-	for host, words := range w.verdicts {
-		near := following(w.ring, host, 2*watchers)
-		_, known := slices.BinarySearchFunc(w.ring, host, compareIDs)
+	for host, words := range w.suspicions {
+		near := following(w.circle, host, 2*watchers)
+		_, known := slices.BinarySearchFunc(w.circle, host, compareIDs)
 		for id, v := range words {
 			gone := !known || !slices.Contains(near, id)
 			if gone && id != w.self || now.Sub(v.at) > 3*retell*w.beat {
@@ -467,7 +467,7 @@ func (w *watch) expire(now time.Time) {
 			}
 		}
 		if len(words) == 0 {
-			delete(w.verdicts, host)
+			delete(w.suspicions, host)
 		}
 		w.weigh(host)
 	}

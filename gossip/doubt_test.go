@@ -60,14 +60,14 @@ func TestDoubtEndsWithDeath(t *testing.T) {
 		within(t, time.Second, "none doubts it", doubt(rest, hosts[2], false))
 		hosts[2] = start(t, net, 2, nil)
 		within(t, 10*time.Second, "it is back", func() bool { return allSee(hosts, 4) })
-		time.Sleep(15 * time.Second) // longer than any verdict stands
+		time.Sleep(15 * time.Second) // longer than any suspicion stands
 		if !doubt(rest, hosts[2], false)() {
 			t.Error("it is back and in doubt")
 		}
 		for _, h := range hosts {
 			h.watch.mu.Lock()
-			if len(h.watch.verdicts) > 0 || len(h.watch.heard) != watchers {
-				t.Errorf("host %s keeps %v, and hears %d hosts", h.id, h.watch.verdicts, len(h.watch.heard))
+			if len(h.watch.suspicions) > 0 || len(h.watch.heard) != watchers {
+				t.Errorf("host %s keeps %v, and hears %d hosts", h.id, h.watch.suspicions, len(h.watch.heard))
 			}
 			h.watch.mu.Unlock()
 		}
@@ -166,11 +166,11 @@ func TestDeadAndBack(t *testing.T) {
 		w.hear(from, beat{number, silent}, now)
 	}
 	hear(host)
-	var told []verdict
-	pass := func(ring []nodeID, d time.Duration) {
+	var told []suspicion
+	pass := func(circle []nodeID, d time.Duration) {
 		for end := now.Add(d); now.Before(end); now = now.Add(every / roundsPerBeat) {
 			hear(third, host)
-			_, tell := w.round(ring, now)
+			_, tell := w.round(circle, now)
 			told = append(told, tell...)
 		}
 	}
@@ -186,22 +186,22 @@ func TestDeadAndBack(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfStrangers: only hosts that follow one in the ring are heard on it, and the
+// TestSuspicionsOfStrangers: only hosts that follow one in the circle are heard on it, and the
 // later word counts, in whichever order they come.
-func TestVerdictsOfStrangers(t *testing.T) {
+func TestSuspicionsOfStrangers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 20).Draw(t, "hosts")
-		var ring []nodeID
+		var circle []nodeID
 		for i := range n {
-			ring = append(ring, nodeID{byte(i)})
+			circle = append(circle, nodeID{byte(i)})
 		}
 		w := newWatch(nodeID{0}, time.Second, 1)
 		now := time.Unix(1, 0)
-		w.round(ring, now)
+		w.round(circle, now)
 		id := rapid.Custom(func(t *rapid.T) nodeID { return nodeID{byte(rapid.IntRange(0, n+1).Draw(t, "id"))} })
-		latest := map[[2]nodeID]verdict{}
+		latest := map[[2]nodeID]suspicion{}
 		for range rapid.IntRange(0, 20).Draw(t, "words") {
-			v := verdict{id.Draw(t, "watcher"), id.Draw(t, "host"), rapid.Uint64Range(1, 5).Draw(t, "number"), rapid.Bool().Draw(t, "silent")}
+			v := suspicion{id.Draw(t, "watcher"), id.Draw(t, "host"), rapid.Uint64Range(1, 5).Draw(t, "number"), rapid.Bool().Draw(t, "silent")}
 			last, key := latest[[2]nodeID{v.watcher, v.host}], [2]nodeID{v.watcher, v.host}
 			after := (int(v.watcher[0]) - int(v.host[0]) + n) % n
 			want := int(v.host[0]) < n && int(v.watcher[0]) < n && after > 0 && after <= 2*watchers && v.number > last.number
@@ -212,7 +212,7 @@ func TestVerdictsOfStrangers(t *testing.T) {
 				latest[key] = v
 			}
 		}
-		for _, host := range ring {
+		for _, host := range circle {
 			doubted := false
 			for key, v := range latest {
 				doubted = doubted || key[1] == host && v.silent
@@ -221,9 +221,9 @@ func TestVerdictsOfStrangers(t *testing.T) {
 				t.Fatalf("of %v host %v is in doubt: %t", latest, host, !doubted)
 			}
 		}
-		w.round(ring, now.Add(3*retell*time.Second+time.Nanosecond))
-		if len(w.verdicts)+len(w.doubted) > 0 {
-			t.Fatalf("kept for ever: %v", w.verdicts)
+		w.round(circle, now.Add(3*retell*time.Second+time.Nanosecond))
+		if len(w.suspicions)+len(w.doubted) > 0 {
+			t.Fatalf("kept for ever: %v", w.suspicions)
 		}
 	})
 }
@@ -231,33 +231,33 @@ func TestVerdictsOfStrangers(t *testing.T) {
 // TestAbsentWatcherForgives: a watcher that was itself stopped does not take what it did not
 // hear in that time for silence.
 func TestAbsentWatcherForgives(t *testing.T) {
-	ring := []nodeID{{0}, {1}}
+	circle := []nodeID{{0}, {1}}
 	w, now := newWatch(nodeID{0}, time.Second, 1), time.Unix(1, 0)
 	w.hear(nodeID{1}, beat{number: 1}, now)
 	w.forgive(now.Add(time.Minute))
-	if silent, _ := w.round(ring, now.Add(time.Minute)); len(silent) > 0 {
+	if silent, _ := w.round(circle, now.Add(time.Minute)); len(silent) > 0 {
 		t.Errorf("%v are silent", silent)
 	}
-	if silent, _ := w.round(ring, now.Add(time.Minute+4*time.Second)); len(silent) != 1 || !w.doubts(nodeID{1}) {
+	if silent, _ := w.round(circle, now.Add(time.Minute+4*time.Second)); len(silent) != 1 || !w.doubts(nodeID{1}) {
 		t.Errorf("%v are silent, later", silent)
 	}
 }
 
-// BenchmarkHalfIsSilent is what a host has to do with the verdicts that come when half of a
+// BenchmarkHalfIsSilent is what a host has to do with the suspicions that come when half of a
 // thousand hosts are cut off: three on each of these.
 func BenchmarkHalfIsSilent(b *testing.B) {
-	var ring []nodeID
+	var circle []nodeID
 	for i := range 1000 {
-		ring = append(ring, nodeID{byte(i >> 8), byte(i)})
+		circle = append(circle, nodeID{byte(i >> 8), byte(i)})
 	}
 	for b.Loop() {
-		w, now := newWatch(ring[0], time.Second, 1), time.Unix(1, 0)
-		w.round(ring, now)
-		for i := 1; i < len(ring); i += 2 {
-			for _, watcher := range following(ring, ring[i], watchers) {
-				w.take(verdict{watcher, ring[i], 1, true}, now)
+		w, now := newWatch(circle[0], time.Second, 1), time.Unix(1, 0)
+		w.round(circle, now)
+		for i := 1; i < len(circle); i += 2 {
+			for _, watcher := range following(circle, circle[i], watchers) {
+				w.take(suspicion{watcher, circle[i], 1, true}, now)
 			}
 		}
-		w.round(ring, now)
+		w.round(circle, now)
 	}
 }

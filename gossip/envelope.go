@@ -31,7 +31,7 @@ const (
 	kindRequest  kind = 3
 	kindResponse kind = 4
 	kindBeat     kind = 5 // body: a beat; from version 3 on
-	kindDoubt    kind = 6 // body: a verdict; from version 3 on
+	kindDoubt    kind = 6 // body: a suspicion; from version 3 on
 )
 
 // envelope is the frame of every message:

@@ -53,7 +53,7 @@ func TestFirstMessages(t *testing.T) {
 			for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 				for i, h := range hosts {
 					h.Broadcast(h.state.put(fmt.Sprint("small ", i), time.Now().String()))
-					h.beater.relayDoubt(verdict{id(h), id(hosts[1-i]), uint64(time.Now().UnixNano()), false}.encode())
+					h.beater.relayDoubt(suspicion{id(h), id(hosts[1-i]), uint64(time.Now().UnixNano()), false}.encode())
 				}
 			}
 			within(t, 20*time.Second, "both that can see each other", func() bool { return allSee([]*host{hosts[0], older}, 2) })

@@ -46,7 +46,7 @@ func forms(version uint8) []form {
 	if version >= protoBeats {
 		list = append(list,
 			formOf("beat", beat{7, []nodeID{id, {9}}}, beat.encode, decodeBeat),
-			formOf("verdict", verdict{id, nodeID{9}, 5, true}, verdict.encode, decodeVerdict))
+			formOf("suspicion", suspicion{id, nodeID{9}, 5, true}, suspicion.encode, decodeSuspicion))
 	}
 	return list
 }

@@ -8,7 +8,7 @@ import (
 
 // Who was stalled (a process that was stopped, a host that slept) believes for a moment that all is as it was, and takes
 // what others said meanwhile, and what still waits in its sockets, for news: the doubt of who was away itself is no
-// verdict on others (watch.forgive). Where two hosts must not both believe that they are on the larger side, that is too
+// suspicion on others (watch.forgive). Where two hosts must not both believe that they are on the larger side, that is too
 // little: there a host counts only if it has proven, since this one ran without a stall, that it is there.
 
 // hearer knows which hosts have.

@@ -281,18 +281,18 @@ func (r *roster) pick(k int) []*memberlist.Node {
 	return nodes
 }
 
-// ring are the hosts that answer, and this one, sorted.
-func (r *roster) ring() []nodeID {
-	ring := []nodeID{r.self}
+// circle are the hosts that answer, and this one, sorted.
+func (r *roster) circle() []nodeID {
+	circle := []nodeID{r.self}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, p := range r.peers {
 		if n, err := parseNode(id); err == nil && p.reachable() {
-			ring = append(ring, n)
+			circle = append(circle, n)
 		}
 	}
-	slices.SortFunc(ring, compareIDs)
-	return ring
+	slices.SortFunc(circle, compareIDs)
+	return circle
 }
 
 // lastAddr is where a host was last, invalid if it is not known.

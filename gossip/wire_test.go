@@ -67,7 +67,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(envelope{protoMax, kindResponse, "alpha", nodeID{1}, response{1, statusBusy, nil}.encode()}.encode())
 	f.Add(envelope{protoMax, kindSum, "alpha", nodeID{1}, summary{make([]byte, 16), 1, netip.MustParseAddrPort("10.0.0.1:7947")}.encode()}.encode())
 	f.Add(envelope{protoMax, kindBeat, "alpha", nodeID{1}, beat{7, []nodeID{{2}, {3}}}.encode()}.encode())
-	f.Add(envelope{protoMax, kindDoubt, "alpha", nodeID{1}, verdict{nodeID{1}, nodeID{2}, 3, true}.encode()}.encode())
+	f.Add(envelope{protoMax, kindDoubt, "alpha", nodeID{1}, suspicion{nodeID{1}, nodeID{2}, 3, true}.encode()}.encode())
 	f.Add(nodeMeta{speaks: versions{1, 1}, cluster: "alpha", name: "n"}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = decodeMeta(b, nodeID{}.String())
@@ -82,7 +82,7 @@ func FuzzDecode(f *testing.F) {
 		_, _ = decodeResponse(e.body)
 		_, _ = decodeSummary(e.body)
 		_, _ = decodeBeat(e.body)
-		_, _ = decodeVerdict(e.body)
+		_, _ = decodeSuspicion(e.body)
 	})
 }
 

@@ -36,7 +36,7 @@ func (m *Forgetter) Suspicions(snap *cluster.Snapshot) (list []api.Problem) {
 		add("%s", p)
 	}
 	said := map[string]bool{} // one of a kind is enough
-	for _, d := range m.replica.Doubts() {
+	for _, d := range m.replica.Pending() {
 		writer := hostName(snap, d.Version.Node)
 		kind := fmt.Sprint(d.Key.Kind, writer)
 		if said[kind] {

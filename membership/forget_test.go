@@ -8,7 +8,7 @@ import (
 )
 
 // TestForget: one of two hosts takes over from the third, the other one believes it, with
-// nothing left in doubt, and the third, when it is back, that it has to join anew.
+// nothing left pending, and the third, when it is back, that it has to join anew.
 func TestForget(t *testing.T) { virtual(t, testForget) }
 
 func testForget(t *testing.T) {
@@ -43,9 +43,9 @@ func testForget(t *testing.T) {
 	}
 	eventually(t, "the other one believes it", func() bool {
 		snap := other.replica.Snapshot()
-		return snap.Ring().OwnsAll(heir.Self(), clusterRange) && snap.Tombstone(cluster.Node{ID: dead.Self()}.Key()) && len(other.replica.Doubts()) == 0
+		return snap.Ring().OwnsAll(heir.Self(), clusterRange) && snap.Tombstone(cluster.Node{ID: dead.Self()}.Key()) && len(other.replica.Pending()) == 0
 	})
-	eventually(t, "its addresses are nobody's", func() bool { return !tells(heir) && !tells(other) && len(other.replica.Doubts()) == 0 })
+	eventually(t, "its addresses are nobody's", func() bool { return !tells(heir) && !tells(other) && len(other.replica.Pending()) == 0 })
 	back := newHost(t, 1, dir, 2).start()
 	eventually(t, "the forgotten one hears of it", func() bool { return back.replica.Trouble() != nil })
 	if !heir.replica.Snapshot().Ring().OwnsAll(heir.Self(), clusterRange) || !other.replica.Snapshot().Ring().OwnsAll(heir.Self(), clusterRange) {

@@ -68,12 +68,12 @@ type Replica struct {
 	feed feed
 	out  outbox
 	// trouble is the first error that concerns this host's identity.
-	trouble atomic.Pointer[error]
-	failed  atomic.Pointer[failure] // nil: the disk took what was last written
-	wake    chan struct{}           // capacity 1: there is something to flush
-	refused refusals
-	doubts  doubts
-	lost    lost
+	trouble  atomic.Pointer[error]
+	failed   atomic.Pointer[failure] // nil: the disk took what was last written
+	wake     chan struct{}           // capacity 1: there is something to flush
+	refused  refusals
+	unproven unproven
+	lost     lost
 }
 
 // Option changes a Replica as Open makes it.

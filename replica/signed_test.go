@@ -94,18 +94,18 @@ func TestTheftIsRemembered(t *testing.T) {
 	if !other.Snapshot().Ring().OwnsAll(owner.Self(), space) {
 		t.Error("after a restart a theft is believed")
 	}
-	if d := other.Doubts(); len(d) != 0 {
+	if d := other.Pending(); len(d) != 0 {
 		t.Errorf("reported at once: %v", d)
 	}
-	now = now.Add(doubtDelay)
+	now = now.Add(pendingDelay)
 	exchange(t, thief, other)
-	if d := other.Doubts(); len(d) != 1 || d[0].Version.Node != thief.Self() || d[0].Owner != owner.Self() {
+	if d := other.Pending(); len(d) != 1 || d[0].Version.Node != thief.Self() || d[0].Owner != owner.Self() {
 		t.Errorf("reported: %v", d)
 	}
 	put(t, owner, cluster.Network{Name: "blue"}, cluster.Network{Name: "red"}) // so that the next is newer
 	put(t, owner, cluster.Claim{Block: space, Owner: other.Self()})
 	exchange(t, owner, other)
-	if d := other.Doubts(); len(d) != 0 {
+	if d := other.Pending(); len(d) != 0 {
 		t.Errorf("after that it was replaced: %v", d)
 	}
 }

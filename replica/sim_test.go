@@ -129,7 +129,7 @@ func TestPowerLossesLoseNothingThatCounts(t *testing.T) {
 		}
 		for _, r := range f.hosts[1:] {
 			if all(r) != all(f.hosts[0]) || !slices.Equal(r.Digest(), f.hosts[0].Digest()) {
-				rt.Fatalf("host %s differs from host %s; doubts %v", r.Self(), f.hosts[0].Self(), r.doubts.list)
+				rt.Fatalf("host %s differs from host %s; pending %v", r.Self(), f.hosts[0].Self(), r.unproven.list)
 			}
 		}
 		for _, r := range f.hosts {

@@ -42,7 +42,7 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 	bad = errors.Join(bad, forged)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next, held := r.state.Clone(), len(r.state.Doubts())
+	next, held := r.state.Clone(), len(r.state.Pending())
 	merged, refused := next.Merge(recs)
 	whole := r.syncs.whole(m, bad == nil && !errors.Is(refused, cluster.ErrCounter))
 	var incomplete error
@@ -58,13 +58,13 @@ func (r *Replica) Merge(msg []byte) (fresh []byte, err error) {
 		r.caught()
 	}
 	r.lost.note(merged.Lost)
-	doubts := next.Doubts()
-	r.doubts.note(doubts, r.now())
+	pending := next.Pending()
+	r.unproven.note(pending, r.now())
 	err = errors.Join(bad, refused, incomplete)
 	r.note(err)
 	switch news := merged.News(); {
 	case len(news) == 0:
-	case len(news) >= many && len(news) == len(m.Records) && held+len(doubts) == 0:
+	case len(news) >= many && len(news) == len(m.Records) && held+len(pending) == 0:
 		fresh = msg
 	default:
 		fresh = cluster.Encode(news)
@@ -115,7 +115,7 @@ func (r *Replica) mergeTogether(msgs, fresh [][]byte) bool {
 		return false
 	}
 	r.lost.note(merged.Lost)
-	r.doubts.note(next.Doubts(), r.now())
+	r.unproven.note(next.Pending(), r.now())
 	parts := make([][]cluster.Record, len(msgs))
 	for _, rec := range merged.News() {
 		i := source[rec.Version] // 0 if it was held, and one of these proves it

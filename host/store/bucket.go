@@ -80,7 +80,7 @@ func (b Bucket[V]) Clear(tx *Tx) error {
 	if err := tx.bolt.DeleteBucket(b.name); err != nil {
 		return fmt.Errorf("clear %s in the store: %w", b.name, err)
 	}
-	delete(tx.tallies, string(b.name))
+	delete(tx.inventories, string(b.name))
 	return nil
 }
 

@@ -176,8 +176,8 @@ func TestEveryBitOfTheHeaders(t *testing.T) {
 	t.Logf("%d pages: %d bits refused, with %d the last Update may be missing", len(good)/pageSize, refused, behind)
 }
 
-// TestOlderAgentsLeaveTallies: what an agent wrote that knows none is counted anew.
-func TestOlderAgentsLeaveTallies(t *testing.T) {
+// TestOlderAgentsLeaveInventories: what an agent wrote that knows none is counted anew.
+func TestOlderAgentsLeaveInventories(t *testing.T) {
 	path := file(t)
 	db := openFile(t, path)
 	update(t, db, func(tx *Tx) error { return errors.Join(blobs.Put(tx, "a", []byte{1}), blobs.Put(tx, "b", []byte{2})) })

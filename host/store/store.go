@@ -61,8 +61,8 @@ type File interface {
 
 // Tx is one transaction; it is valid inside the function that it is passed to.
 type Tx struct {
-	bolt    *bbolt.Tx
-	tallies map[string]tally // by bucket, as of now; nil in a View
+	bolt        *bbolt.Tx
+	inventories map[string]inventory // by bucket, as of now; nil in a View
 }
 
 // metaBucket has what is said of the others.
@@ -125,13 +125,13 @@ func (db *DB) Update(fn func(*Tx) error) error {
 		began = max(1, int64(time.Since(db.opened)))
 		db.began.Store(began)
 		tx := &Tx{bolt: b}
-		if failed = tx.readTallies(); failed != nil {
+		if failed = tx.readInventories(); failed != nil {
 			return failed
 		}
 		if failed = fn(tx); failed != nil {
 			return failed
 		}
-		return tx.writeTallies()
+		return tx.writeInventories()
 	})
 	if err != nil && failed == nil {
 		return fmt.Errorf("write %s: %w%s", db.Path(), err, Advice(err))

@@ -52,9 +52,9 @@ func TestTheft(t *testing.T) {
 		if !owns(h, owner, space) {
 			t.Errorf("%s believes the thief", h.Self())
 		}
-		want := []Doubt{{theft.Key, theft.Version, owner.Self()}}
-		if d := h.Doubts(); !slices.Equal(d, want) {
-			t.Errorf("%s doubts %v, want %v", h.Self(), d, want)
+		want := []Pending{{theft.Key, theft.Version, owner.Self()}}
+		if d := h.Pending(); !slices.Equal(d, want) {
+			t.Errorf("%s pending %v, want %v", h.Self(), d, want)
 		}
 	}
 	// The others agree, have the rest of what it says, and go on.
@@ -68,51 +68,51 @@ func TestTheft(t *testing.T) {
 	if _, ok := third.Snapshot().Record(word.Key); !ok {
 		t.Error("what the thief may say has not gone on")
 	}
-	if d := other.Doubts(); len(d) != 0 { // the gift is newer: there is nothing left to doubt
+	if d := other.Pending(); len(d) != 0 { // the gift is newer: there is nothing left to doubt
 		t.Errorf("doubts left: %v", d)
 	}
 	equal(t, other, third)
 }
 
 // TestTitles: a host that missed how the writer of a claim came to own the
-// numbers, and cannot hear of it any more, believes the claim by its titles.
+// numbers, and cannot hear of it any more, believes the claim by its proofs.
 func TestTitles(t *testing.T) {
 	hosts := settle(t, 4)
 	late := hosts[3]
 	last := hosts[0]
 	for _, i := range []int{1, 0, 1, 2, 1, 2, 0, 2} { // and back and forth
 		gift := put(t, last, Claim{Block: upper, Owner: hosts[i].Self()})
-		if n := len(gift.titles); n > 3 {
-			t.Errorf("%d titles", n)
+		if n := len(gift.proofs); n > 3 {
+			t.Errorf("%d proofs", n)
 		}
 		for _, h := range hosts[:3] {
 			merge(t, h, wire(t, gift))
 		}
 		last = hosts[i]
 		at := late.Clone() // from here, and from anywhere before, the last claim is enough
-		if merge(t, at, wire(t, gift)); !owns(at, last, upper) || len(at.Doubts()) > 0 {
-			t.Errorf("gift %d to host %d: not believed: %v", gift.Version.Counter, i, at.Doubts())
+		if merge(t, at, wire(t, gift)); !owns(at, last, upper) || len(at.Pending()) > 0 {
+			t.Errorf("gift %d to host %d: not believed: %v", gift.Version.Counter, i, at.Pending())
 		}
 		if i == 2 {
 			late = at
 		}
 	}
-	// Titles prove what they say, and no more.
+	// Proofs prove what they say, and no more.
 	claim := put(t, last, Claim{Block: upper, Owner: hosts[1].Self()})
 	for name, spoil := range map[string]func(r *Record){
-		"without":          func(r *Record) { r.titles = nil },
-		"one missing":      func(r *Record) { r.titles = r.titles[:len(r.titles)-1] },
+		"without":          func(r *Record) { r.proofs = nil },
+		"one missing":      func(r *Record) { r.proofs = r.proofs[:len(r.proofs)-1] },
 		"of a wider block": func(r *Record) { r.Body = Claim{Block: space, Owner: hosts[1].Self()} },
 	} {
 		r := claim
-		r.titles = slices.Clone(r.titles)
+		r.proofs = slices.Clone(r.proofs)
 		spoil(&r)
 		r.Key, r.sig = r.Body.Key(), nil
 		last.signing.sign(&r)
 		at := signer(t, 4)
 		merge(t, at, wire(t, put(t, signer(t, 1), Claim{Block: space, Owner: hosts[0].Self()})))
 		at.Settle()
-		if merge(t, at, wire(t, r)); !owns(at, hosts[0], upper) || len(at.Doubts()) != 1 {
+		if merge(t, at, wire(t, r)); !owns(at, hosts[0], upper) || len(at.Pending()) != 1 {
 			t.Errorf("%s: believed", name)
 		}
 	}
@@ -125,10 +125,10 @@ func TestWordsAfterWhatWasHeld(t *testing.T) {
 	merge(t, hosts[1], wire(t, first))
 	put(t, hosts[1], Network{Name: "blue"}) // two words later
 	second := put(t, hosts[1], Claim{Block: lower, Owner: hosts[2].Self()})
-	second.titles, second.sig = nil, nil
+	second.proofs, second.sig = nil, nil
 	hosts[1].signing.sign(&second)
-	if merge(t, hosts[2], wire(t, second)); len(hosts[2].Doubts()) != 1 {
-		t.Fatalf("it is not held: %v", hosts[2].Doubts())
+	if merge(t, hosts[2], wire(t, second)); len(hosts[2].Pending()) != 1 {
+		t.Fatalf("it is not held: %v", hosts[2].Pending())
 	}
 	if merge(t, hosts[2], wire(t, first)); !owns(hosts[2], hosts[2], lower) {
 		t.Fatal("it is not believed when what it stands on has come")
@@ -153,12 +153,12 @@ func TestTakeoverNeedsTheTombstone(t *testing.T) {
 	forgotten, _ := heir.Delete(Node{ID: dead.Self()}.Key(), time.Unix(1, 0))
 	gone, _ := heir.Delete(endpoint.Key, time.Unix(1, 0))
 	claim := put(t, heir, Claim{Block: space, Owner: heir.Self()})
-	if fresh, _ := merge(t, other, wire(t, claim, gone)); len(fresh) > 0 || len(other.Doubts()) != 2 || !owns(other, dead, space) {
-		t.Errorf("without the tombstone: %v", other.Doubts())
+	if fresh, _ := merge(t, other, wire(t, claim, gone)); len(fresh) > 0 || len(other.Pending()) != 2 || !owns(other, dead, space) {
+		t.Errorf("without the tombstone: %v", other.Pending())
 	}
 	fresh, _ := merge(t, other, wire(t, forgotten))
-	if len(fresh) != 3 || len(other.Doubts()) != 0 || !owns(other, heir, space) || !other.Snapshot().Tombstone(endpoint.Key) {
-		t.Errorf("with it: %d fresh, doubts %v", len(fresh), other.Doubts())
+	if len(fresh) != 3 || len(other.Pending()) != 0 || !owns(other, heir, space) || !other.Snapshot().Tombstone(endpoint.Key) {
+		t.Errorf("with it: %d fresh, pending %v", len(fresh), other.Pending())
 	}
 	equal(t, other, heir)
 	theft := put(t, thief, Claim{Block: space, Owner: thief.Self()})
@@ -170,7 +170,7 @@ func TestTakeoverNeedsTheTombstone(t *testing.T) {
 	merge(t, late, wire(t, forgotten))
 	second, _ := thief.Delete(Node{ID: heir.Self()}.Key(), time.Unix(2, 0))
 	if merge(t, late, wire(t, second, theft)); !owns(late, thief, space) {
-		t.Errorf("the heir of the heir: %v", late.Doubts())
+		t.Errorf("the heir of the heir: %v", late.Pending())
 	}
 }
 
@@ -224,12 +224,12 @@ func TestJudge(t *testing.T) {
 	merge(t, victim, wire(t, r))
 	merge(t, other, wire(t, r))
 	if !victim.Snapshot().Tombstone(r.Key) || other.Snapshot().Tombstone(r.Key) || asked != fmt.Sprint(heir.Self(), " ", victim.Self()) {
-		t.Errorf("asked for %s; doubts %v", asked, other.Doubts())
+		t.Errorf("asked for %s; pending %v", asked, other.Pending())
 	}
 	alive = false
 	fresh, _ := merge(t, other, nil) // whatever comes next
-	if len(fresh) != 1 || !other.Snapshot().Tombstone(r.Key) || len(other.Doubts()) > 0 {
-		t.Errorf("still alive: %v", other.Doubts())
+	if len(fresh) != 1 || !other.Snapshot().Tombstone(r.Key) || len(other.Pending()) > 0 {
+		t.Errorf("still alive: %v", other.Pending())
 	}
 	own, _ := heir.Delete(Node{ID: heir.Self()}.Key(), time.Unix(1, 0))
 	alive = true
@@ -262,6 +262,6 @@ func TestPromisedAway(t *testing.T) {
 		t.Error("believed before the heir's claims are here")
 	}
 	if merge(t, other, wire(t, claim)); !owns(other, heir, lower) || !owns(other, third, upper) {
-		t.Errorf("with all that the heir has written: doubts %v", other.Doubts())
+		t.Errorf("with all that the heir has written: pending %v", other.Pending())
 	}
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/grapevine-net/grapevine/ring"
 )
 
-// maxTitles bounds the titles of a claim; the newest are kept.
-const maxTitles = 64
+// maxProofs bounds the proofs of a claim; the newest are kept.
+const maxProofs = 64
 
-// titles returns the claims of others that c, which this host is about to write,
-// replaces, and their titles: of each writer and block the newest. A host that
+// proofs returns the claims of others that c, which this host is about to write,
+// replaces, and their proofs: of each writer and block the newest. A host that
 // has not heard of those claims, and cannot hear of them any more, sees by them
 // that the writer of c owned the numbers.
 //
 // The newest of each writer and block is enough: whoever still takes an earlier
 // owner for the owner believes that one's newest gift at once.
-func (s *State) titles(c ring.Claim) []Record {
+func (s *State) proofs(c ring.Claim) []Record {
 	type source struct {
 		writer NodeID
 		block  netip.Prefix
@@ -37,14 +37,14 @@ func (s *State) titles(c ring.Claim) []Record {
 		if !ok || !c.Dominates(d) {
 			continue
 		}
-		for _, t := range r.titles {
+		for _, t := range r.proofs {
 			add(t)
 		}
-		r.titles = nil
+		r.proofs = nil
 		add(r)
 	}
 	list := slices.SortedFunc(maps.Values(newest), func(a, b Record) int { return a.Version.Compare(b.Version) })
-	return list[max(0, len(list)-maxTitles):]
+	return list[max(0, len(list)-maxProofs):]
 }
 
 // rights is who may write what, by what this host has heard and has promised.
@@ -108,27 +108,27 @@ func (w *rights) tooLate(snap *Snapshot, r *Record) bool {
 }
 
 // entitled reports whether the writer of r, a claim, was the owner of what it
-// gives away, by what is known here and by the titles that came with it.
+// gives away, by what is known here and by the proofs that came with it.
 func (w *rights) entitled(snap *Snapshot, r *Record, c ring.Claim) bool {
-	if !w.settled || snap.gives(snap.ring, c) {
+	if !w.settled || snap.mayGive(snap.ring, c) {
 		return true
 	}
-	if len(r.titles) == 0 {
+	if len(r.proofs) == 0 {
 		return false
 	}
 	proof := snap.ring.Clone()
-	for _, t := range r.titles { // the oldest first
-		if title, ok := t.claim(); ok && proof.Fresh(title) && snap.gives(proof, title) {
-			proof.Merge(title)
+	for _, t := range r.proofs { // the oldest first
+		if older, ok := t.claim(); ok && proof.Fresh(older) && snap.mayGive(proof, older) {
+			proof.Merge(older)
 		}
 	}
-	return snap.gives(proof, c)
+	return snap.mayGive(proof, c)
 }
 
-// gives reports whether c is for its writer to make: of every number that gets
+// mayGive reports whether c is for its writer to make: of every number that gets
 // another owner by it, the writer is the owner or the heir of the owner, or nobody
 // is the owner.
-func (s *Snapshot) gives(r *ring.Ring, c ring.Claim) bool {
+func (s *Snapshot) mayGive(r *ring.Ring, c ring.Claim) bool {
 	var after *ring.Ring
 	for owner := range r.Counts(c.Block) {
 		if owner == c.Version.By || owner == c.Owner || s.heir(c.Version.By, owner) {
@@ -165,9 +165,9 @@ func (s *Snapshot) heir(writer, dead NodeID) bool {
 // maxHeirs bounds the search for an heir of an heir.
 const maxHeirs = 100
 
-// usurps reports whether r is a tombstone of what is another host's, and does not
+// foreignTombstone reports whether r is a tombstone of what is another host's, and does not
 // say that this host is forgotten.
-func (s *Snapshot) usurps(r *Record) bool {
+func (s *Snapshot) foreignTombstone(r *Record) bool {
 	old, ok := s.byKey.Get(r)
 	if r.Deleted == 0 || !ok {
 		return false
@@ -176,9 +176,9 @@ func (s *Snapshot) usurps(r *Record) bool {
 	return host != "" && host != cmp.Or(r.of, r.Version.Node)
 }
 
-// void reports whether tombstone, which is here, is no word of the host that
+// foreignTo reports whether tombstone, which is here, is no word of the host that
 // wrote the live record r, nor says that this host is forgotten.
-func void(tombstone, r *Record) bool {
+func foreignTo(tombstone, r *Record) bool {
 	host := hostOf(r.Body)
 	return tombstone.Deleted != 0 && host != "" && host != cmp.Or(tombstone.of, tombstone.Version.Node)
 }

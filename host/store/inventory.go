@@ -8,15 +8,15 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// tally is what a bucket must hold. The checksums of values say that none has changed, and
+// inventory is what a bucket must hold. The checksums of values say that none has changed, and
 // not that none is missing: one bit in the header of a page hides half of it.
-type tally struct {
+type inventory struct {
 	Entries int
 	Sum     uint64 // of the checksums of all values, modulo 2^64
 }
 
-// plus is the tally with one entry more, or, with sign -1, one less.
-func (t tally) plus(sealed []byte, sign int) tally {
+// plus is the inventory with one entry more, or, with sign -1, one less.
+func (t inventory) plus(sealed []byte, sign int) inventory {
 	if len(sealed) < sealSize {
 		return t // a Put over it, or the check, finds that it is damaged
 	}
@@ -25,63 +25,64 @@ func (t tally) plus(sealed []byte, sign int) tally {
 	return t
 }
 
-// tallied is what an Update says of all buckets, its own one aside.
-type tallied struct {
-	// Update is the number of the Update in the file. Agents that know no tallies leave
+// inventoried is what an Update says of all buckets, its own one aside.
+type inventoried struct {
+	// Update is the number of the Update in the file. Agents that know no inventories leave
 	// those of another one: then they are counted anew.
 	Update  int
-	Buckets map[string]tally
+	Buckets map[string]inventory
 }
 
-var tallies = NewBucket[tallied](metaBucket)
+var inventories = NewBucket[inventoried](metaBucket)
 
-const tallyKey = "tally"
+// inventoryKey is what earlier agents called it, too.
+const inventoryKey = "tally"
 
 // counted takes note that a value replaces another one; either may be nil.
 func (tx *Tx) counted(bucket, old, sealed []byte) {
-	if tx.tallies == nil || string(bucket) == metaBucket {
+	if tx.inventories == nil || string(bucket) == metaBucket {
 		return
 	}
-	t := tx.tallies[string(bucket)]
+	t := tx.inventories[string(bucket)]
 	if old != nil {
 		t = t.plus(old, -1)
 	}
 	if sealed != nil {
 		t = t.plus(sealed, +1)
 	}
-	tx.tallies[string(bucket)] = t
+	tx.inventories[string(bucket)] = t
 }
 
-// readTallies begins an Update.
-func (tx *Tx) readTallies() error {
-	last, found, err := tallies.Get(tx, tallyKey)
+// readInventories begins an Update.
+func (tx *Tx) readInventories() error {
+	last, found, err := inventories.Get(tx, inventoryKey)
 	switch {
 	case err != nil:
 		return err
 	case found && last.Update == tx.bolt.ID()-1:
-		tx.tallies = last.Buckets
+		tx.inventories = last.Buckets
 	default:
-		if tx.tallies, err = count(tx.bolt); err != nil {
+		if tx.inventories, err = count(tx.bolt); err != nil {
 			return err
 		}
 	}
-	if tx.tallies == nil {
-		tx.tallies = map[string]tally{}
+	if tx.inventories == nil {
+		tx.inventories = map[string]inventory{}
 	}
 	return nil
 }
 
-// writeTallies ends an Update.
-func (tx *Tx) writeTallies() error {
-	maps.DeleteFunc(tx.tallies, func(_ string, t tally) bool { return t == tally{} })
-	return tallies.Put(tx, tallyKey, tallied{tx.bolt.ID(), tx.tallies})
+// writeInventories ends an Update.
+func (tx *Tx) writeInventories() error {
+	maps.DeleteFunc(tx.inventories, func(_ string, t inventory) bool { return t == inventory{} })
+	return inventories.Put(tx, inventoryKey, inventoried{tx.bolt.ID(), tx.inventories})
 }
 
 // count reads all buckets, of a file in which values have checksums.
-func count(tx *bbolt.Tx) (map[string]tally, error) {
-	all := map[string]tally{}
+func count(tx *bbolt.Tx) (map[string]inventory, error) {
+	all := map[string]inventory{}
 	err := tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
-		var t tally
+		var t inventory
 		err := walk(b, func(k, v []byte) error {
 			if !isSealed(name, k) {
 				return nil
@@ -90,7 +91,7 @@ func count(tx *bbolt.Tx) (map[string]tally, error) {
 			_, err := opened(k, v)
 			return err
 		})
-		if string(name) != metaBucket && t != (tally{}) {
+		if string(name) != metaBucket && t != (inventory{}) {
 			all[string(name)] = t
 		}
 		return err
@@ -104,7 +105,7 @@ func compare(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	last, found, err := tallies.Get(&Tx{bolt: tx}, tallyKey)
+	last, found, err := inventories.Get(&Tx{bolt: tx}, inventoryKey)
 	if err != nil || !found || last.Update != tx.ID() {
 		return err
 	}

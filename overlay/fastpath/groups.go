@@ -12,16 +12,17 @@ import (
 // Groups that the programs know, of which there may be twice as many in between; and to how many members, and to how many hosts,
 // they copy.
 const (
-	maxGroups = 4096
-	maxCopies = 64
+	maxGroups  = 4096
+	maxMembers = 32
+	maxHosts   = 16
 )
 
 // Group is who gets what is for a multicast group, or a broadcast address, of a network. Its zero value says: the
 // switch decides.
 type Group struct {
 	MAC     [6]byte // where its frames go
-	Members [maxCopies]uint32
-	Hosts   [maxCopies]netip.Addr // VTEPs
+	Members [maxMembers]uint32
+	Hosts   [maxHosts]netip.Addr // VTEPs
 }
 
 // groupValue is struct group of bpf/fastpath.c, groupName struct group_key.
@@ -31,8 +32,8 @@ type (
 		_              uint16
 		Slot           uint32
 		Members, Hosts uint32
-		Member         [maxCopies]uint32
-		Host           [maxCopies]address
+		Member         [maxMembers]uint32
+		Host           [maxHosts]address
 	}
 
 	groupName struct {
@@ -77,7 +78,7 @@ func groupsOf(in pipeline.Input, devices map[string]uint32) map[pipeline.GroupKe
 
 func groupOf(g pipeline.Group, ports map[uint32]uint32, known map[netip.Addr]bool) Group {
 	one, hosts := Group{MAC: [6]byte(pipeline.GroupMAC(g.Addr))}, 0
-	if g.Encrypted || len(g.Ports) > maxCopies {
+	if g.Encrypted || len(g.Ports) > maxMembers {
 		return Group{}
 	}
 	for i, p := range g.Ports {
@@ -89,7 +90,7 @@ func groupOf(g pipeline.Group, ports map[uint32]uint32, known map[netip.Addr]boo
 		if !known[v] {
 			continue // as in the flows
 		}
-		if hosts == maxCopies {
+		if hosts == maxHosts {
 			return Group{}
 		}
 		one.Hosts[hosts] = v
@@ -160,8 +161,8 @@ func (t *tables) readGroups() error {
 	it := t.groups.Iterate()
 	for it.Next(&n, &v) {
 		g := Group{MAC: v.MAC}
-		copy(g.Members[:], v.Member[:min(v.Members, maxCopies)])
-		for i := range min(v.Hosts, maxCopies) {
+		copy(g.Members[:], v.Member[:min(v.Members, maxMembers)])
+		for i := range min(v.Hosts, maxHosts) {
 			g.Hosts[i] = v.Host[i].addr()
 		}
 		t.held.Groups[n.key()] = g

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -255,4 +256,18 @@ func TestKilledBetweenGroups(t *testing.T) {
 		a.changed(traffic, c)
 	}
 	traffic.judge()
+}
+
+// TestVerified: the steps of the kernel's check are few: it takes a million for a program, and an older kernel needs more than this one for the same.
+func TestVerified(t *testing.T) {
+	var objs bpfObjects
+	must(t, loadBpfObjects(&objs, nil))
+	defer objs.Close()
+	for name, p := range map[string]*ebpf.Program{endpointProgram: objs.GvEndpoint, tunnelProgram: objs.GvTunnel, underlayProgram: objs.GvUnderlay} {
+		info, err := p.Info()
+		must(t, err)
+		if steps, known := info.VerifiedInstructions(); known && steps > 250_000 {
+			t.Errorf("the kernel needs %d steps to check %s", steps, name)
+		}
+	}
 }

@@ -48,9 +48,9 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 		add(s, 0, match{}, all)
 	}
 	// Of no other connection is anything looked up.
-	looked := without(all, settled.all())
-	add(Conntrack, 0, match{}, looked)
-	add(IngressPolicy, 0, match{}, without(looked, sum(total(maps.Values(t.ToGroups)), total(maps.Values(t.InGroups)))))
+	add(Conntrack, 0, match{}, without(all, settled.all()))
+	// Copies for groups do not come there.
+	add(IngressPolicy, 0, match{}, without(sum(sum(delivered, into), toGateway), settled.all()))
 	creditGroups(in, t, add)
 	add(Output, 200, match{}.reg(regOutPort, in.TunnelPort), without(into, sum(settled.Egress, settled.Ingress)))
 	add(Output, 50, match{}, without(sum(delivered, toGateway), sum(settled.Containers, settled.Gateway)))

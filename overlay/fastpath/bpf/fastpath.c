@@ -40,7 +40,10 @@
 #define MAX_SETTLED 32768
 #define MAX_RULES 4096
 #define MAX_GROUPS 8192
-#define MAX_COPIES 64 // to members here, and as many to other hosts
+// How many copies of a packet there may be, to members here and to other hosts. An older kernel goes through each by itself when it
+// loads the program, and takes no million steps.
+#define MAX_MEMBERS 32
+#define MAX_HOSTS 16
 
 #define GO_ON TC_ACT_UNSPEC
 
@@ -158,8 +161,8 @@ struct group {
 	__u16 unused;
 	__u32 slot; // received: what came from other hosts
 	__u32 members, hosts; // how many; none of both: the switch decides
-	__u32 member[MAX_COPIES]; // host's ends of their veths
-	struct addr host[MAX_COPIES]; // VTEPs
+	__u32 member[MAX_MEMBERS]; // host's ends of their veths
+	struct addr host[MAX_HOSTS]; // VTEPs
 };
 
 struct {
@@ -1191,7 +1194,7 @@ static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struc
 // members_fit says whether the packet is none too big for a member; less is what it will be shorter by.
 static __always_inline int members_fit(struct __sk_buff *skb, const struct group *g, __u32 except, __u32 less, __u32 size)
 {
-	for (int i = 0; i < MAX_COPIES && i < g->members; i++) {
+	for (int i = 0; i < MAX_MEMBERS && i < g->members; i++) {
 		__u32 mtu = 0, ifindex = g->member[i];
 
 		if (!ifindex || ifindex == except)
@@ -1211,7 +1214,7 @@ static __always_inline __u32 to_members(struct __sk_buff *skb, const struct grou
 {
 	__u32 last = 0;
 
-	for (int i = 0; i < MAX_COPIES && i < g->members; i++) {
+	for (int i = 0; i < MAX_MEMBERS && i < g->members; i++) {
 		__u32 ifindex = g->member[i];
 
 		if (!ifindex || ifindex == except)
@@ -1243,8 +1246,8 @@ static __always_inline int arrive_at_group(struct __sk_buff *skb, const struct a
 static __always_inline int spread(struct __sk_buff *skb, const struct config *c, __u32 nic, const struct headers *h, const struct local *src)
 {
 	const struct group *g = find_group(h, src->vnid);
-	const struct addr *vtep = NULL;
-	__u32 last;
+	const struct addr *vtep;
+	__u32 last, hosts;
 	int ret;
 
 	if (!g || src->guarded || !src->vnid)
@@ -1267,15 +1270,14 @@ static __always_inline int spread(struct __sk_buff *skb, const struct config *c,
 		if (last)
 			copy(skb, last);
 	}
-	for (int i = 0; i < MAX_COPIES && i < g->hosts; i++) {
-		if (!i && set_ethernet(skb, NULL, skb->protocol))
-			return TC_ACT_SHOT; // no memory
-		if (vtep)
-			copy_to_host(skb, c, src->vnid, vtep);
-		vtep = &g->host[i];
-	}
-	if (!vtep)
-		return TC_ACT_SHOT;
+	if (set_ethernet(skb, NULL, skb->protocol))
+		return TC_ACT_SHOT; // no memory
+	hosts = g->hosts - 1;
+	for (int i = 0; i < MAX_HOSTS - 1 && i < hosts; i++)
+		copy_to_host(skb, c, src->vnid, &g->host[i]);
+	if (hosts >= MAX_HOSTS)
+		return TC_ACT_SHOT; // never
+	vtep = &g->host[hosts];
 	ret = encapsulate_direct(skb, c, nic, h, src->vnid, vtep);
 	return ret != GO_ON ? ret : encapsulate(skb, c, src->vnid, vtep, 0);
 }

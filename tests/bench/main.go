@@ -25,6 +25,7 @@ type options struct {
 	kind    string
 	tree    string
 	kernel  string
+	modules string
 	limit   time.Duration
 	overlay bool
 	rounds  int
@@ -43,6 +44,7 @@ func main() {
 	flag.StringVar(&o.kind, "kind", "namespace", "hosts: namespace (userspace datapath), uml (kernel datapath), or qemu (namespaces in an ordinary kernel, kernel datapath)")
 	flag.StringVar(&o.tree, "tree", "", "a debootstrapped Debian whose programs the hosts use, for a newer Open vSwitch")
 	flag.StringVar(&o.kernel, "kernel", "", "of kind qemu: the kernel, from scripts/kernel")
+	flag.StringVar(&o.modules, "modules", "", "of kind uml: modules for the kernels, from scripts/kernel-modules, for encryption")
 	flag.DurationVar(&o.limit, "limit", time.Hour, "of kind qemu: how long all of it may take")
 	flag.BoolVar(&o.overlay, "overlay", true, "compare with Docker's overlay, too")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each figure is the median of as many")
@@ -89,7 +91,7 @@ func run(ctx context.Context, o options) (err error) {
 		{"the agent at rest", b.atRest},
 		{"the fast path: a table of figures, on and off", b.table},
 		{"the outside: what goes by the gateway, on and off", b.gateway},
-		{"encryption: TCP in an encrypted network, against wireguard-go from host to host", b.encryption},
+		{"encryption: TCP in an encrypted network, against WireGuard from host to host", b.encryption},
 		{"services: connections and TCP by a service's address, against Swarm's", b.services},
 		{"exposed: a port of every host, against a published one", more{b}.exposed},
 		{"limits: what passes of what may", more{b}.limits},

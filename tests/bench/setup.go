@@ -55,7 +55,7 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	switch o.kind {
 	case "namespace":
 	case "uml":
-		opts.Kind = lab.UML
+		opts.Kind, opts.Modules = lab.UML, o.modules
 	case qemu:
 		opts.Tree = "" // the guest's own files are that tree
 	default:

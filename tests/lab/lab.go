@@ -54,6 +54,9 @@ type Options struct {
 	// have as `docker compose`, with the examples at /lab/examples; empty: none.
 	// Namespace hosts only.
 	Compose string
+	// Modules is a tree of modules (scripts/kernel-modules) that the kernels of UML hosts have in place of their own: those have
+	// neither WireGuard nor nf_tables for IP; empty: their own.
+	Modules string
 	// MTU of the wire in bytes; 0: 1500.
 	MTU int
 	// Swarm starts dockerd without live-restore, which swarm mode forbids.

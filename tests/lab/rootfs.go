@@ -19,6 +19,8 @@ type rootSpec struct {
 	Mount string // empty directory where the new root is put together
 	Share string // seen at /lab
 	UML   bool   // own kernel: own devtmpfs and cgroups
+	// Modules are its kernel's, "" for those that it came with.
+	Modules string
 	// Compose is a program that is seen as Docker's command compose; "": none.
 	Compose string
 }

@@ -36,7 +36,7 @@ func umlMain() error {
 	if err := spec.Root.enter(); err != nil {
 		return err
 	}
-	if err := umlFiles(); err != nil {
+	if err := umlFiles(spec.Root.Modules); err != nil {
 		return err
 	}
 	// This kernel starts a program for each device that comes or goes, six for a veth pair;
@@ -126,15 +126,19 @@ func umlModuleDir() (string, error) {
 }
 
 // umlFiles makes modprobe find the kernel's modules, and iptables the tables that
-// it has: there are no nf_tables for IPv4.
-func umlFiles() error {
+// it has: the kernel's own are no nf_tables for IPv4.
+func umlFiles(modules string) error {
 	dir, err := umlModuleDir()
 	if err != nil {
 		return err
 	}
-	links := map[string]string{"/lib/modules/" + filepath.Base(dir): dir}
-	for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
-		links["/usr/local/sbin/"+name] = "/usr/sbin/xtables-legacy-multi"
+	at, links := "/lib/modules/"+filepath.Base(dir), map[string]string{}
+	if links[at] = dir; modules != "" {
+		links[at] = modules
+	} else {
+		for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
+			links["/usr/local/sbin/"+name] = "/usr/sbin/xtables-legacy-multi"
+		}
 	}
 	if err := mkdirs("/lib/modules", "/usr/local/sbin"); err != nil {
 		return err

@@ -105,7 +105,7 @@ func (m *umlMachine) prepare(ctx context.Context) error {
 		}
 	}
 	spec := boxSpec{Hostname: h.Name, Root: &rootSpec{
-		Lower: "/", State: "/mnt/disk", Mount: "/mnt/root", Share: l.share(), UML: true,
+		Lower: "/", State: "/mnt/disk", Mount: "/mnt/root", Share: l.share(), UML: true, Modules: l.opts.Modules,
 	}}
 	spec.Net.IP = append([]string{fmt.Sprintf("link set vec0 name eth0 mtu %d", l.opts.MTU)}, hostNet(h.n)...)
 	text, err := json.Marshal(spec)

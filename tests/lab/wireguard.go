@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,9 +15,13 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
 const (
@@ -28,8 +33,8 @@ const (
 // WireGuardAddr is the host's address inside WireGuard.
 func (h *Host) WireGuardAddr() netip.Addr { return netip.AddrFrom4([4]byte{10, 99, 0, byte(h.n)}) }
 
-// StartWireGuard gives the host wg0, as somebody who knows nothing of grapevine would: WireGuard in
-// a process of its own (the kernel of a lab may have none), with the other hosts as peers.
+// StartWireGuard gives the host wg0, as somebody who knows nothing of grapevine would: the kernel's WireGuard, or where it has none one in
+// a process of its own, with the other hosts as peers.
 func (h *Host) StartWireGuard(ctx context.Context, all ...*Host) error {
 	argv := []string{labhost, end(h)}
 	for _, o := range all {
@@ -61,6 +66,8 @@ func wireguardMain(args []string) error {
 		return err
 	}
 	config := fmt.Sprintf("private_key=%x\nlisten_port=%d\n", key.Bytes(), wireguardPort)
+	port, private := wireguardPort, wgtypes.Key(key.Bytes())
+	kernel := wgtypes.Config{PrivateKey: &private, ListenPort: &port}
 	for _, end := range args[1:] {
 		wire, inside, _ := strings.Cut(end, "=")
 		peer, err := wireguardKey(wire)
@@ -68,6 +75,36 @@ func wireguardMain(args []string) error {
 			return err
 		}
 		config += fmt.Sprintf("public_key=%x\nendpoint=%s:%d\nallowed_ip=%s/32\n", peer.PublicKey().Bytes(), wire, wireguardPort, inside)
+		kernel.Peers = append(kernel.Peers, wgtypes.PeerConfig{
+			PublicKey: wgtypes.Key(peer.PublicKey().Bytes()), Endpoint: &net.UDPAddr{IP: net.ParseIP(wire), Port: wireguardPort},
+			AllowedIPs: []net.IPNet{{IP: net.ParseIP(inside).To4(), Mask: net.CIDRMask(32, 32)}},
+		})
+	}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	up := func() error {
+		ip := exec.Command("ip", "-batch", "-")
+		ip.Stdin = strings.NewReader(fmt.Sprintf("addr add %s/24 dev %[2]s\nlink set %[2]s mtu %[3]d up\n", inside, wireguardDevice, wireguardMTU))
+		if out, err := ip.CombinedOutput(); err != nil {
+			return fmt.Errorf("ip: %w: %s", err, bytes.TrimSpace(out))
+		}
+		return nil
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = wireguardDevice
+	if err := netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs}); err == nil {
+		c, err := wgctrl.New()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if err := errors.Join(c.ConfigureDevice(wireguardDevice, kernel), up()); err != nil {
+			return err
+		}
+		<-term
+		return netlink.LinkDel(&netlink.Wireguard{LinkAttrs: attrs})
+	} else if !errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("make %s: %w", wireguardDevice, err)
 	}
 	t, err := tun.CreateTUN(wireguardDevice, wireguardMTU)
 	if err != nil {
@@ -78,13 +115,9 @@ func wireguardMain(args []string) error {
 	if err := d.IpcSet(config); err != nil {
 		return err
 	}
-	ip := exec.Command("ip", "-batch", "-")
-	ip.Stdin = strings.NewReader(fmt.Sprintf("addr add %s/24 dev %[2]s\nlink set %[2]s up\n", inside, wireguardDevice))
-	if out, err := ip.CombinedOutput(); err != nil {
-		return fmt.Errorf("ip: %w: %s", err, bytes.TrimSpace(out))
+	if err := up(); err != nil {
+		return err
 	}
-	term := make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
 	select {
 	case <-term:
 	case <-d.Wait():

@@ -20,6 +20,8 @@ const fifths = 5
 
 var env = flag.String("env", "", "settings of all agents, separated by spaces: GRAPEVINE_FASTPATH=on")
 
+var modules = flag.String("modules", "", "of TestEncryption: what scripts/kernel-modules prints")
+
 func TestMain(m *testing.M) { lab.Main(m) }
 
 func TestScenarios(t *testing.T) {
@@ -31,4 +33,17 @@ func TestScenarios(t *testing.T) {
 		files = turns.Part(files, fifths, turns.Of(fifths))
 	}
 	scenario.Run(t, lab.Options{Kind: lab.UML, AgentEnv: strings.Fields(*env)}, files...)
+}
+
+// TestEncryption runs what wants WireGuard, ESP and nf_tables of the hosts' kernels, which have them by modules of their
+// own. It is run by hand: the modules take minutes to make, and each scenario some more.
+func TestEncryption(t *testing.T) {
+	if *modules == "" {
+		t.Skip(`by hand: -modules "$(scripts/kernel-modules)"`)
+	}
+	files, err := filepath.Glob("encryption/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	scenario.Run(t, lab.Options{Kind: lab.UML, Modules: *modules, AgentEnv: strings.Fields(*env)}, files...)
 }

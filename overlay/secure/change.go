@@ -1,6 +1,7 @@
 package secure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -259,7 +260,7 @@ func (k *Keeper) Change(ctx context.Context) (api.Done, error) {
 			return api.Done{Text: fmt.Sprintf("All hosts (%d) have new WireGuard keys; nothing else changed", len(others)+1)}, nil
 		}
 		if ctx.Err() != nil {
-			return refuse(strings.TrimSpace("it has begun, and waits for " + waits + "; it goes on by itself when that is mended, and what containers send is encrypted and arrives meanwhile; `grapevine status` says how far it is"))
+			return refuse(strings.TrimSpace("it has begun, and waits for " + cmp.Or(waits, "this host itself") + "; it goes on by itself when that is mended, and what containers send is encrypted and arrives meanwhile; `grapevine status` says how far it is"))
 		}
 		sleep(ctx, pause)
 	}

@@ -101,6 +101,7 @@ const (
 	AliasesUntold      Code = "aliases-untold"
 	LabelsUntold       Code = "labels-untold"
 	PolicyUnenforced   Code = "policy-unenforced"
+	ConnectionsFull    Code = "connections-full"
 	PolicyUnread       Code = "policy-unread"
 	PolicyLost         Code = "policy-lost"
 	NetworksApart      Code = "networks-apart"
@@ -188,6 +189,7 @@ var Kinds = []Kind{
 	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},
 	{LabelsUntold, Fault, "other hosts do not know the labels of a container, so policies do not apply as they are meant", "give it fewer or shorter ones"},
 	{PolicyUnenforced, Fault, "a host does not enforce the cluster's policies", "upgrade its agent; `grapevine status` there says what its switch lacks"},
+	{ConnectionsFull, Fault, "containers that policies are about have as many connections as this host has room for: some, or all of them, begin no more", "find out who opens so many: `grapevine traffic`; more room: `sysctl net.netfilter.nf_conntrack_max`, of which half is for these"},
 	{PolicyUnread, Fault, "this host does not understand a part of a policy, of a newer agent, or a label of a container, and denies it", "upgrade this host's agent, or mend the label"},
 	{PolicyLost, Warning, "of two edits of a policy on two hosts at the same time one was lost", "`grapevine policy get` shows both: apply what it is to be"},
 	{NetworksApart, Fault, "a host of an older agent keeps networks apart that are one (`grapevine network join`)", "upgrade its agent"},

@@ -138,6 +138,8 @@ type Config struct {
 	Heeds func(expose.Exposure) bool
 	// Near, if set, says what an address is that this host has or reaches without a router; else nothing. No name opens it.
 	Near func(netip.Addr) string
+	// Room, if set, says for how many connections of endpoints with rules there is room.
+	Room func() int
 	// Rejects, if set, is told in each pass whether rules reject: somebody is to answer then (package overlay/reject).
 	Rejects func(bool)
 	Log     *slog.Logger // nil: slog.Default()
@@ -154,6 +156,8 @@ type Overlay struct {
 	event chan struct{} // the switch may have changed: heard says how
 	heard heard
 	told  *told
+	// crowding says who begins no connections with endpoints that have rules; nil: nobody counts them.
+	crowding *crowding
 	// damaged: the kernel tells of changes that hurt says.
 	damaged chan struct{}
 
@@ -193,11 +197,13 @@ func New(cfg Config, src Source) (*Overlay, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &Overlay{
+	o := &Overlay{
 		cfg: cfg, src: src, log: cfg.Log, detached: map[string]bool{},
 		kick: make(chan struct{}, 1), event: make(chan struct{}, 1), damaged: make(chan struct{}, 1), ended: make(chan struct{}), asked: make(chan struct{}),
 		told: newTold(cfg),
-	}, nil
+	}
+	o.crowding = o.newCrowding()
+	return o, nil
 }
 
 // Run keeps the switch as it should be until ctx is done, and leaves it so.
@@ -212,6 +218,9 @@ func (o *Overlay) Run(ctx context.Context) error {
 		g.Go(func() error { o.keepTold(ctx); return nil })
 	}
 	g.Go(func() error { o.watchBeside(ctx); return nil })
+	if o.crowding != nil {
+		g.Go(func() error { o.crowding.watch(ctx); return nil })
+	}
 	g.Go(func() error { return o.loop(ctx) })
 	if err := g.Wait(); !errors.Is(err, context.Canceled) {
 		return err
@@ -241,7 +250,7 @@ const (
 // loop runs passes. A failed pass is repeated soon: whole within two seconds of the
 // switch being back, by whatever it was lost.
 func (o *Overlay) loop(ctx context.Context) error {
-	r := &reconciler{cfg: o.cfg, log: o.log, behind: o.cfg.CaughtUp != nil, tracks: o.tracks, told: o.told}
+	r := &reconciler{cfg: o.cfg, log: o.log, behind: o.cfg.CaughtUp != nil, tracks: o.tracks, told: o.told, crowds: o.crowding.crowds}
 	if err := r.planAnew(); err != nil {
 		return err
 	}

@@ -84,6 +84,7 @@ type host struct {
 	near    func(netip.Addr) string
 	reach   Reach
 	way     Gateway
+	room    func() int
 	*Overlay
 	stop func()
 }
@@ -117,7 +118,7 @@ func (h *host) start() {
 		Log:  slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Self: me, Bridge: h.bridge, Tunnel: h.tunnel, Mode: pipeline.HeaderBits, VXLANPort: 4789,
 		Gateway: h.gatewayPort(), MTU: 1500, Fast: h.fast, CaughtUp: h.caughtUp,
-		Settled: h.settled, InPlace: h.inPlace, Told: h.told, Near: h.near, Reach: h.reach, Liberal: h.liberal, Epochs: h.epochs,
+		Settled: h.settled, InPlace: h.inPlace, Told: h.told, Near: h.near, Reach: h.reach, Liberal: h.liberal, Epochs: h.epochs, Room: h.room,
 	}, h.world)
 	if err != nil {
 		h.t.Fatal(err)

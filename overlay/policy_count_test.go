@@ -14,9 +14,7 @@ import (
 // counted is what the switch has counted for rules, and for what none of them matched.
 func (r *ruled) counted() (map[uint32]pipeline.RuleCount, map[pipeline.Unmatched]pipeline.Count) {
 	r.t.Helper()
-	if _, err := r.bridge.Appctl(r.t.Context(), "revalidator/wait"); err != nil {
-		r.t.Fatal(err)
-	}
+	ovstest.Settle(r.t, r.bridge)
 	flows, counts, err := ruleFlows(r.t.Context(), r.bridge)
 	if err != nil {
 		r.t.Fatal(err)

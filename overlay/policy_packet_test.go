@@ -88,11 +88,7 @@ func (r *ruled) enforce(p pipeline.Policy) {
 	if err := r.bridge.ApplyBundle(r.t.Context(), changes.Lines()); err != nil {
 		r.t.Fatal(err)
 	}
-	// Till then the datapath may go by the flows before.
-	ovstest.Eventually(r.t, time.Minute, func() error {
-		_, err := r.bridge.Appctl(r.t.Context(), "revalidator/wait")
-		return err
-	})
+	ovstest.Settle(r.t, r.bridge)
 }
 
 // policy guards endpoints, in both directions, at an epoch; their classes are 1, 2 and 3.
@@ -121,10 +117,14 @@ func lets(from, to uint32, ports ...pipeline.PortRange) []pipeline.PolicyRule {
 // inNetns runs f in a container's network namespace.
 func inNetns(t *testing.T, container string, f func() error) error {
 	t.Helper()
+	return inNamespace(ruledName(container), f)
+}
+
+func inNamespace(name string, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with f
-		fd, err := unix.Open("/run/netns/"+ruledName(container), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open("/run/netns/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Setns(fd, unix.CLONE_NEWNET)
 			_ = unix.Close(fd)

@@ -48,6 +48,7 @@ type reconciler struct {
 	reached    <-chan struct{} // as Config.Reach.Watch was then
 	gatewayMTU int             // as the switch was told
 
+	crowds func() []pipeline.Crowd                     // nil: there are none
 	tracks func(context.Context) (can bool, err error) // see Overlay.tracks; nil: it can
 	told   *told                                       // nil: nothing by name
 
@@ -139,6 +140,9 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 			res.problems[p.Key.ID] = p.Err
 		}
 		r.log.Debug("record left out of the flows", "key", p.Key, "error", p.Err)
+	}
+	if r.crowds != nil && len(in.Policy.Guards) > 0 {
+		in.Policy.Crowds = r.crowds()
 	}
 	r.settle(ctx, &in, why)
 	want, changes, err := r.compiler.Compile(in)

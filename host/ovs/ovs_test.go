@@ -547,6 +547,12 @@ func TestTracking(t *testing.T) {
 	if lacks, err := b.CannotTrack(t.Context()); err != nil || len(lacks) > 0 {
 		t.Errorf("%v, it lacks %q", err, lacks)
 	}
+	if room, err := b.Connections(t.Context(), 26486); err != nil || room != (ovs.Room{}) {
+		t.Errorf("%v, it has %+v", err, room)
+	}
+	if err := b.LimitConnections(t.Context(), 26486, 100); err != nil {
+		t.Error(err)
+	}
 	// A ping and a datagram of fd00::5, to fd00::6: the daemon outlives that they are forgotten.
 	const head = "ffffffffffff02000000000586dd60000000%04x%02x40fd000000000000000000000000000005fd000000000000000000000000000006"
 	for _, packet := range []string{
@@ -565,6 +571,12 @@ func TestTracking(t *testing.T) {
 	}
 	if had := known(); !strings.Contains(had, "icmpv6,orig=(src=fd00::5") || !strings.Contains(had, "udp,orig=(src=fd00::5") {
 		t.Fatalf("it tracks %q", had)
+	}
+	if room, err := b.Connections(t.Context(), 26486); err != nil || room != (ovs.Room{Has: 2, Limit: 100}) {
+		t.Errorf("%v, it has %+v", err, room)
+	}
+	if callers, err := b.Callers(t.Context(), 26486); err != nil || len(callers) != 1 || callers[netip.MustParseAddr("fd00::5")] != 2 {
+		t.Errorf("%v, callers are %v", err, callers)
 	}
 	if err := b.ForgetConnections(t.Context(), 26486, netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00::5")); err != nil {
 		t.Error(err)

@@ -82,6 +82,10 @@ var reasons = map[pipeline.Reason]Kind{
 		"a host that was forgotten and a client that was removed go on trying: end them there; else somebody tries the UDP ports of WireGuard"},
 	pipeline.DropNotEncrypted: {"not-encrypted", Alien, "", "", "it is for an encrypted network and came in the clear, or is of one and would have left so",
 		"a host that cannot encrypt: `grapevine status` names it; else find who on the network sends it"},
+	pipeline.DropCrowd: {"too-many-connections", Meant, "containers", "", "it begins a connection with a container that policies are about, and who sends it has more than its share of those that this host has room for",
+		"`grapevine status` names who has so many, and `grapevine traffic` whom it calls"},
+	pipeline.DropFull: {"no-room-for-connections", Meant, "", "", "it begins a connection with a container that policies are about, and this host has room for no more",
+		"`grapevine traffic` says who calls whom; more room: `sysctl net.netfilter.nf_conntrack_max`, of which half is for these"},
 	pipeline.DropNotExposed: {"not-exposed", Noise, "", "", "it came from outside by another host, and fits no connection to an exposed port", ""},
 	pipeline.DropTwoClasses: {"address-of-two", Noise, "", "", "two containers of different labels have the address", ""},
 }

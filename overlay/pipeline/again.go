@@ -144,7 +144,7 @@ func rejoin(was string, less, plus []Flow) (string, bool) {
 // empty reports whether there are none.
 func (in objects) empty() bool {
 	return len(in.Groups)+len(in.VTEPs)+len(in.Subnets)+len(in.Routes)+len(in.Ports)+len(in.Neighbours)+
-		len(in.Policy.Guards)+len(in.Policy.Rules)+len(in.Policy.Openings)+len(in.members) == 0
+		len(in.Policy.Guards)+len(in.Policy.Rules)+len(in.Policy.Openings)+len(in.Policy.Crowds)+len(in.members) == 0
 }
 
 // lowest is the flow that comes first in two lists, of which one may be empty.
@@ -195,6 +195,7 @@ func differing(a, b objects) (gone, come objects, ok bool) {
 	gone.Policy.Guards, come.Policy.Guards = unlike(a.Policy.Guards, b.Policy.Guards, func(g Guard) string { return g.Endpoint }, Guard.equal)
 	gone.Policy.Rules, come.Policy.Rules = unlike(a.Policy.Rules, b.Policy.Rules, func(r PolicyRule) uint32 { return r.ID }, PolicyRule.equal)
 	gone.Policy.Openings, come.Policy.Openings = unlike(a.Policy.Openings, b.Policy.Openings, Opening.key, Opening.equal)
+	gone.Policy.Crowds, come.Policy.Crowds = unlike(a.Policy.Crowds, b.Policy.Crowds, itself, same)
 	gone.members, come.members = unlike(a.members, b.members, itself, same)
 	return gone, come, true
 }

@@ -233,6 +233,9 @@ const (
 	DropShadow       Reason = 31
 	DropClaimed      Reason = 32
 	DropByKey        Reason = 33
+	// Of what began before, nothing is dropped for these.
+	DropCrowd Reason = 34
+	DropFull  Reason = 35
 )
 
 var reasons = []struct {
@@ -272,6 +275,8 @@ var reasons = []struct {
 	{DropShadow, "of an endpoint, to the outside, by nftables: would have left by an exposed port of this host"},
 	{DropClaimed, "from outside, with an address of a container, a gateway or a host in the cluster, by nftables"},
 	{DropByKey, "to a UDP port of WireGuard, by its process: of nobody who is a peer, heard before, or with another's address"},
+	{DropCrowd, "from or to an endpoint with rules: begins a connection, and who sends it has more than a share of the few that there is room for"},
+	{DropFull, "from or to an endpoint with rules: begins a connection, and there is room for no more"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

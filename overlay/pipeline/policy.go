@@ -14,7 +14,12 @@ type Policy struct {
 	Rules   []PolicyRule
 	// Openings are addresses that rules are about for one endpoint alone.
 	Openings []Opening
+	// Crowds are those who begin no connection that rules are about, since there is little room for more.
+	Crowds []Crowd
 }
+
+// Crowd is an address from which none begins, or no address: from nowhere.
+type Crowd struct{ Addr netip.Addr }
 
 // Guard is a local endpoint that rules speak about. A direction that is not set passes; in
 // one that is, what no rule matches is dropped. Always let through are answers to what was

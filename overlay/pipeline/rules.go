@@ -89,7 +89,7 @@ func (p Policy) objects() (policed bool, list []member) {
 
 // same reports whether p and o are one policy, not just equal ones.
 func (p Policy) same(o Policy) bool {
-	return sameSlice(p.Openings, o.Openings) && sameSlice(p.Guards, o.Guards) && sameSlice(p.Classes, o.Classes) && sameSlice(p.Rules, o.Rules)
+	return sameSlice(p.Openings, o.Openings) && sameSlice(p.Guards, o.Guards) && sameSlice(p.Classes, o.Classes) && sameSlice(p.Rules, o.Rules) && sameSlice(p.Crowds, o.Crowds)
 }
 
 func sameSlice[T any](a, b []T) bool {
@@ -377,6 +377,28 @@ func policyGuards(c *compiler) {
 			own := match{}.reg(regSrcVNID, g.VNID)
 			c.add(Conntrack, 300, o, own.ipSrc(host(a)), drop)
 			c.add(Conntrack, 300, o, own.ipDst(host(a)), drop)
+		}
+	}
+}
+
+// policyCrowds lets those begin no connection of whom there are too many. Answers go on that fit none, and what has begun does.
+func policyCrowds(c *compiler) {
+	if !c.in.policed {
+		return
+	}
+	for _, crowd := range c.in.Policy.Crowds {
+		for _, f := range []family{ipv4, ipv6} {
+			reason, over := DropFull, 0
+			begins, call := match{}.proto(f.proto).ctState("+new-inv+trk"), midstream(f).ports(highPort, lowPort)
+			if a := crowd.Addr; a.IsValid() {
+				if familyOf(a) != f {
+					continue
+				}
+				reason, over = DropCrowd, 1 // so that it is known whose they are
+				begins, call = begins.ipSrc(host(a)), call.with(fieldSrc, "%s=%s", f.src, prefixText(host(a)))
+			}
+			c.drop(Connection, 90+over, reason, begins)
+			c.drop(Connection, 205+over, reason, call)
 		}
 	}
 }

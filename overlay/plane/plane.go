@@ -155,7 +155,7 @@ func New(c Config) (_ *Plane, err error) {
 		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, Kind: s.Encapsulation(), UDPPort: s.VXLANPort, Source: source, Inside: sealed.open},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source, c.opened},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
-		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Rejects: p.rejects.Set, Log: c.Log,
+		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Room: connectionRoom, Rejects: p.rejects.Set, Log: c.Log,
 	}
 	p.told = c.Source.CaughtUp()
 	if c.Source.Snapshot().Ring().Len() == 0 {

@@ -72,6 +72,7 @@ func (p *Plane) Problems(ctx context.Context, gone []string) (list []api.Problem
 	for _, err := range p.overlay.Problems(gone...) {
 		list = append(list, api.Problem{Code: api.SwitchFails, What: "the switch: " + err.Error(), Do: "the agent goes on trying; its log says more"})
 	}
+	list = append(list, crowded(p.overlay, p.cfg.Source.Snapshot())...)
 	if err := p.rejects.Problem(); err != nil {
 		list = append(list, api.Problem{Code: api.SwitchFails, What: "the switch: who is rejected by a policy is not told, and waits until it gives up: " + err.Error(), Do: "the agent goes on trying; what is rejected stays denied"})
 	}

@@ -24,10 +24,10 @@ var byTurns = flag.Bool("turns", false, "each scenario of the core on one of the
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// core are the scenarios that show what differs most between engines: names, dockerd's
-// restart, its rules of iptables, and its start with containers that wait for the plugin.
+// core are the scenarios that show what differs most between engines: names, dockerd's restart, its rules of iptables, when it
+// tells labels, and its start with containers that wait for the plugin.
 var core = map[string][]string{
-	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/isolation.txtar"},
+	"scenarios": {"../scenarios/names.txtar", "../scenarios/docker-restart.txtar", "../scenarios/isolation.txtar", "policies.txtar"},
 	"plugin":    {"../plugin/boot.txtar"},
 }
 

@@ -29,6 +29,7 @@ type naming struct {
 	started  time.Time
 	gossip   *gossip.Gossip
 	replica  *replica.Replica
+	haste    *haste
 	log      *slog.Logger
 	own      *dns.Host // for the host's own programs; nil: they do not ask
 	conf     string    // where the servers are that they ask else, "": as ever
@@ -39,7 +40,7 @@ type naming struct {
 }
 
 func newNaming(a *Agent) *naming {
-	return &naming{host: a.cfg.Name, self: a.self(), started: a.started, gossip: a.gossip, replica: a.replica, log: a.log, own: hostNames(a.cfg), conf: resolvConf(a.cfg), reserved: reserved(a)}
+	return &naming{host: a.cfg.Name, self: a.self(), started: a.started, gossip: a.gossip, replica: a.replica, haste: &haste{replica: a.replica, hurry: a.gossip.Hurry}, log: a.log, own: hostNames(a.cfg), conf: resolvConf(a.cfg), reserved: reserved(a)}
 }
 
 // open makes the resolver, and returns the rules of iptables that it needs.
@@ -53,7 +54,7 @@ func (n *naming) open(opens dns.Gate) (rules []nat.Rule) {
 	if err != nil {
 		log.Warn("names are answered at the gateway only; while the agent does not run, containers' questions rest", "error", err)
 	}
-	n.resolver = dns.New(dns.Config{Source: n.replica, Hosts: n.standing, Device: gateway.Port, Redirect: err == nil, Gate: opens, Services: n.unserved == "", Host: n.own, ResolvConf: n.conf, Log: log})
+	n.resolver = dns.New(dns.Config{Source: n.replica, Hosts: n.standing, Device: gateway.Port, Redirect: err == nil, Gate: opens, Services: n.unserved == "", Spread: n.haste.served, Host: n.own, ResolvConf: n.conf, Log: log})
 	n.lead(n.resolver)
 	for _, r := range dns.Rules(gateway.Port, dns.DefaultPort, err != nil) {
 		rules = append(rules, nat.Rule(r))

@@ -120,6 +120,7 @@ func (a *Agent) tasks() []Task {
 		{Name: "realms",
 			Problems: func(_ context.Context, l look) []api.Problem { return realms(a).Problems(l.snap) }},
 		{Name: "names", Run: a.naming.resolver.Run},
+		{Name: "haste", Run: a.naming.haste.run},
 		{Name: "services", Run: a.naming.services.Run,
 			Problems: func(_ context.Context, l look) []api.Problem { return a.naming.problems(l.snap) }},
 		{Name: "multicast", Run: a.groups.Run,

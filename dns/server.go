@@ -44,6 +44,8 @@ type Config struct {
 	// Services says that containers' connections to the addresses of services are led to their replicas here. Else
 	// nobody is told these: a service's name is that of its replicas.
 	Services bool
+	// Spread, if set, is told whether containers of several hosts have a name in common, at first and after each change.
+	Spread func(bool)
 	// ResolvConf names the host's servers; empty: /etc/resolv.conf.
 	ResolvConf string
 	// Host, if set, has the host's own programs ask as well.
@@ -94,7 +96,7 @@ func New(cfg Config) *Server {
 // ctx is done; it returns when all of that has ended. Trouble with sockets is
 // logged and tried again. Run may be called once.
 func (s *Server) Run(ctx context.Context) error {
-	s.index.Advance(s.cfg.Source.Snapshot())
+	advance(s)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { s.follow(ctx); return nil })
 	g.Go(func() error { s.listen(ctx); return nil })
@@ -105,20 +107,28 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// advance brings the index of a server up to now.
+func advance(s *Server) {
+	s.index.Advance(s.cfg.Source.Snapshot())
+	if s.cfg.Spread != nil {
+		s.cfg.Spread(s.index.Spread())
+	}
+}
+
 // breath is how long the index waits after a change for others to come with it.
 const breath = 20 * time.Millisecond
 
 func (s *Server) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := s.cfg.Source.Watch()
-		s.index.Advance(s.cfg.Source.Snapshot())
+		advance(s)
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
 		}
 		// The first change counts at once; of a storm every one within a breath.
-		s.index.Advance(s.cfg.Source.Snapshot())
+		advance(s)
 		select {
 		case <-ctx.Done():
 		case <-time.After(breath):

@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -10,6 +11,9 @@ import (
 
 // protoBeats is the first version whose hosts beat.
 const protoBeats = 3
+
+// protoSlow is the first version that knows slow beats.
+const protoSlow = 4
 
 // roundsPerBeat is how often it is looked who is silent, while somebody may be.
 const roundsPerBeat = 4
@@ -23,17 +27,38 @@ type beater struct {
 	post     *post
 	meeter   *meeter
 	spreader *spreader
+
+	idle atomic.Bool   // nothing needs a dead host found at once
+	turn chan struct{} // room for one: idle has changed, or who is there
 }
+
+// hurry is Gossip.Hurry.
+func (b *beater) hurry(yes bool) {
+	if b.idle.Swap(!yes) == yes {
+		poke(b.turn)
+	}
+}
+
+// met is called when a host has come or gone. Who beats slowly tells those that are to watch it from now on at once.
+func (b *beater) met() {
+	if b.idle.Load() {
+		poke(b.turn)
+	}
+}
+
+// slow reports whether this host's beats are slow. Who does not know that would take it for silent.
+func (b *beater) slow() bool { return b.idle.Load() && b.post.writes() >= protoSlow }
 
 // loop sends beats, and tells of whom none come.
 func (b *beater) loop(ctx context.Context) {
-	every := b.cfg.Timing.Beat
+	every := b.watch.pace(b.slow())
 	next := time.Now().Add(b.cfg.again(every)) // beat
 	t := time.NewTimer(every)
 	defer t.Stop()
 	var circle []nodeID
 	var version uint8
 	members, last := b.roster.members.Load(), time.Now()
+	beaten := last
 	var before []nodeID
 	absent := absences{}
 	for calm := true; ; calm = b.watch.calm(time.Now()) {
@@ -46,8 +71,15 @@ func (b *beater) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		case <-b.turn:
 		}
 		now := time.Now()
+		slow := b.slow()
+		pace := b.watch.pace(slow)
+		turned := pace != every
+		if turned {
+			every, next = pace, now // those who watch this host are told
+		}
 		if now.Sub(last) > wait+every*3/4 {
 			b.watch.forgive(now)
 		}
@@ -56,18 +88,21 @@ func (b *beater) loop(ctx context.Context) {
 		// Who was upgraded is the same member as before.
 		if m, v := b.roster.members.Load(), b.post.writes(); m != members || v != version {
 			circle, members, version = b.circle(v), m, v
+			if soon := beaten.Add(b.cfg.Timing.Beat); slow && soon.Before(next) {
+				next = soon
+			}
 		}
 		silent, tell := b.watch.round(circle, now)
 		// Who has just gone silent is told at once: another watcher waits for that.
 		due := !now.Before(next)
 		if due || !slices.Equal(silent, before) {
-			b.send(following(circle, b.self, watchers), silent)
+			b.send(following(circle, b.self, watchers), silent, slow)
 		}
 		if due {
-			if next = next.Add(every); next.Before(now) {
+			if next, beaten = next.Add(every), now; turned || slow || next.Before(now) {
 				next = now.Add(b.cfg.again(every))
 			}
-			b.spreader.pace.beat(b.cfg.Pulse != nil)
+			b.spreader.pace.beat(b.cfg.Pulse != nil, turned)
 		}
 		before = silent
 		b.meeter.absent(absent, b.watch.unheard(), now)
@@ -88,23 +123,31 @@ func (b *beater) circle(version uint8) []nodeID {
 	return b.roster.circle()
 }
 
-func (b *beater) send(to, silent []nodeID) {
+func (b *beater) send(to, silent []nodeID, slow bool) {
 	var nodes []*memberlist.Node
 	for _, id := range to {
 		if n := b.roster.nodeOf(id.String()); n != nil {
 			nodes = append(nodes, n)
 		}
 	}
-	if len(nodes) == 0 || b.post.writes() < protoBeats { // since the circle was made
+	version := b.post.writes() // since the circle was made an older host may have come
+	if len(nodes) == 0 || version < protoBeats {
 		return
 	}
-	b.post.same(nodes, b.post.sealAs(protoBeats, kindBeat, b.watch.say(silent).encode()))
+	k := kindBeat
+	switch {
+	case slow && version >= protoSlow:
+		k = kindSlow
+	case slow:
+		poke(b.turn) // it expects the next one soon
+	}
+	b.post.same(nodes, b.post.sealAs(version, k, b.watch.say(silent).encode()))
 }
 
 // heardBeat takes a host's beat.
 func (b *beater) heardBeat(e envelope) {
 	now := time.Now()
-	if isOld(e.body, b.roster.knows) {
+	if e.kind != kindSlow && isOld(e.body, b.roster.knows) {
 		// Refused, it is no replay: the agent of a host that went back to an older one says so for long.
 		if old, err := decodeBeat(append(make([]byte, 8), e.body...)); err == nil {
 			b.watch.hearOld(e.from, old.silent, now)
@@ -115,7 +158,7 @@ func (b *beater) heardBeat(e envelope) {
 	switch {
 	case err != nil:
 		b.stats.add(RefusedGarbage, 1)
-	case !b.watch.hear(e.from, said, now):
+	case !b.watch.hear(e.from, said, e.kind == kindSlow, now):
 		b.stats.add(RefusedReplay, 1)
 	}
 }

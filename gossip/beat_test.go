@@ -25,7 +25,7 @@ func TestBeatsWithoutNumbers(t *testing.T) {
 	say(gone)
 	for range 100 {
 		now = now.Add(every)
-		g.watch.heard[gone] = sign{now.Add(-time.Minute), nil}
+		g.watch.heard[gone] = sign{at: now.Add(-time.Minute)}
 		say(older, gone)
 		g.watch.round(circle, time.Now())
 	}
@@ -58,7 +58,7 @@ func TestBeatsOvertakeEachOther(t *testing.T) {
 	w := newWatch(nodeID{1}, time.Second, 1)
 	for round := range 3 {
 		for i, n := range []uint64{1000, 1003, 1001, 1002, 1070, 1064, 2000, 1937} {
-			if got := w.hear(from, beat{number: n}, now.Add(time.Duration(i))); got != (round == 0) {
+			if got := w.hear(from, beat{number: n}, false, now.Add(time.Duration(i))); got != (round == 0) {
 				t.Errorf("round %d: beat %d is taken: %t", round, n, got)
 			}
 		}
@@ -66,7 +66,7 @@ func TestBeatsOvertakeEachOther(t *testing.T) {
 	if got := w.heard[from].at; !got.Equal(now.Add(6)) {
 		t.Errorf("heard last at %v", got)
 	}
-	if w.hear(from, beat{number: 1936}, now) {
+	if w.hear(from, beat{number: 1936}, false, now) {
 		t.Error("a beat from long before is taken")
 	}
 }

@@ -21,6 +21,8 @@ const (
 	watchers = 3  // of a host
 	quorum   = 2  // watchers that have to agree
 	retell   = 10 // beats after which a suspicion that stands is told again; it lapses after thrice that
+
+	slowBeats = 5 // beats of a host that hurries come while one comes that does not
 )
 
 // beat is the body of kindBeat: the hosts of which the sender, who watches them, hears
@@ -119,8 +121,9 @@ func compareIDs(a, b nodeID) int { return bytes.Compare(a[:], b[:]) }
 type watch struct {
 	mu         sync.Mutex
 	self       nodeID
-	beat       time.Duration
-	circle     []nodeID // the hosts that beat and answer, this one too, sorted
+	beat       time.Duration // between those of a host that hurries
+	slow       bool          // this host does not hurry
+	circle     []nodeID      // the hosts that beat and answer, this one too, sorted
 	heard      map[nodeID]sign
 	suspicions map[nodeID]map[nodeID]word // by the host and the watcher
 	doubted    map[nodeID]bool
@@ -138,10 +141,11 @@ type saying struct{ by, of nodeID }
 // maxLatest bounds how many sayings are remembered: far more than there are of a thousand hosts.
 const maxLatest = 1 << 14
 
-// sign is the last beat of a host.
+// sign is the last beat of a host, and whether the next is a slow one, as that said.
 type sign struct {
 	at     time.Time
 	silent []nodeID
+	slow   bool
 }
 
 // word is a suspicion, and when it came.
@@ -205,8 +209,28 @@ func (w *watch) late(s saying, number uint64) (late, first bool) {
 	return true, come&(1<<behind) == 0
 }
 
-// patience is how long a host may be silent: three beats may be lost, and the next be late.
-func (w *watch) patience() time.Duration { return w.beat * 15 / 4 }
+// every is the time between two beats of a host.
+func (w *watch) every(slow bool) time.Duration {
+	if slow {
+		return slowBeats * w.beat
+	}
+	return w.beat
+}
+
+// patience is how long a host may be silent: three beats may be lost, and the next be late. How far apart
+// they are the last one has said, so that nobody need know why a host hurries.
+func (w *watch) patience(slow bool) time.Duration { return w.every(slow) * 15 / 4 }
+
+// silent reports whether a host has said nothing for too long.
+func (w *watch) silent(s sign, now time.Time) bool { return now.Sub(s.at) > w.patience(s.slow) }
+
+// pace sets whether this host's beats are slow, and returns the time between two.
+func (w *watch) pace(slow bool) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.slow = slow
+	return w.every(slow)
+}
 
 // doubts reports whether a host is in doubt.
 func (w *watch) doubts(host nodeID) bool {
@@ -243,7 +267,7 @@ func (w *watch) rank(id string) int {
 // hear takes a beat, and reports false of one that has come before, or may have. One that others have
 // overtaken on the way, or in memberlist, which hands on the last of those that wait first, is neither that
 // nor news.
-func (w *watch) hear(from nodeID, b beat, now time.Time) bool {
+func (w *watch) hear(from nodeID, b beat, slow bool, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := saying{by: from}
@@ -253,7 +277,7 @@ func (w *watch) hear(from nodeID, b beat, now time.Time) bool {
 	if !w.fresh(s, b.number) {
 		return false
 	}
-	w.heard[from] = sign{now, b.silent}
+	w.heard[from] = sign{now, b.silent, slow}
 	return true
 }
 
@@ -265,7 +289,7 @@ func (w *watch) hearOld(from nodeID, silent []nodeID, now time.Time) bool {
 	if _, numbered := w.latest[saying{by: from}]; numbered {
 		return false
 	}
-	w.heard[from] = sign{now, silent}
+	w.heard[from] = sign{at: now, silent: silent}
 	return true
 }
 
@@ -300,7 +324,8 @@ func (w *watch) forgive(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, s := range w.heard {
-		w.heard[id] = sign{now, s.silent}
+		s.at = now
+		w.heard[id] = s
 	}
 }
 
@@ -375,14 +400,13 @@ func (w *watch) round(circle []nodeID, now time.Time) (silent []nodeID, tell []s
 	}
 	deaf := true // it hears nobody: it is this host then, or nobody is left to be told
 	for id, s := range w.heard {
-		age := now.Sub(s.at)
 		if !slices.Contains(following(circle, id, watchers), w.self) {
 			delete(w.heard, id) // it is dead, or has others to watch it
-		} else if age > w.patience() {
+		} else if w.silent(s, now) {
 			silent = append(silent, id)
 		}
 		// Who ceases to hear hears the last of some a little later than of others.
-		deaf = deaf && age > 2*w.beat
+		deaf = deaf && now.Sub(s.at) > 2*w.every(s.slow)
 	}
 	slices.SortFunc(silent, compareIDs)
 	for _, id := range w.judged() {
@@ -410,7 +434,7 @@ func (w *watch) calm(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.heard {
-		if now.Sub(s.at) > w.patience()-2*w.beat {
+		if now.Sub(s.at) > w.patience(s.slow)-2*w.every(s.slow || w.slow) {
 			return false
 		}
 	}
@@ -422,7 +446,7 @@ func (w *watch) unheard() (list []nodeID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range preceding(w.circle, w.self, watchers) {
-		if s, ok := w.heard[id]; !ok || time.Since(s.at) > w.patience() {
+		if s, ok := w.heard[id]; !ok || w.silent(s, time.Now()) {
 			list = append(list, id)
 		}
 	}

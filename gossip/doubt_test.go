@@ -163,7 +163,7 @@ func TestDeadAndBack(t *testing.T) {
 	number := uint64(0)
 	hear := func(from nodeID, silent ...nodeID) {
 		number++
-		w.hear(from, beat{number, silent}, now)
+		w.hear(from, beat{number, silent}, false, now)
 	}
 	hear(host)
 	var told []suspicion
@@ -233,7 +233,7 @@ func TestSuspicionsOfStrangers(t *testing.T) {
 func TestAbsentWatcherForgives(t *testing.T) {
 	circle := []nodeID{{0}, {1}}
 	w, now := newWatch(nodeID{0}, time.Second, 1), time.Unix(1, 0)
-	w.hear(nodeID{1}, beat{number: 1}, now)
+	w.hear(nodeID{1}, beat{number: 1}, false, now)
 	w.forgive(now.Add(time.Minute))
 	if silent, _ := w.round(circle, now.Add(time.Minute)); len(silent) > 0 {
 		t.Errorf("%v are silent", silent)

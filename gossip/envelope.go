@@ -17,9 +17,10 @@ import (
 //	1: never released: records without signatures
 //	2: signed records
 //	3: beats, and doubt of those who are silent; requests name their epoch
+//	4: slow beats, of hosts that need not hurry
 const (
 	protoMin = 2
-	protoMax = 3
+	protoMax = 4
 )
 
 type kind uint8
@@ -32,6 +33,7 @@ const (
 	kindResponse kind = 4
 	kindBeat     kind = 5 // body: a beat; from version 3 on
 	kindDoubt    kind = 6 // body: a suspicion; from version 3 on
+	kindSlow     kind = 7 // body: a beat, and the next comes slowBeats times as late; from version 4 on
 )
 
 // envelope is the frame of every message:
@@ -76,7 +78,13 @@ func inVersion(version uint8, sealed []byte) []byte {
 
 // in reports whether a version has a kind.
 func (k kind) in(version uint8) bool {
-	return k >= kindDelta && k <= kindResponse || k > kindResponse && k <= kindDoubt && version >= protoBeats
+	switch {
+	case k >= kindDelta && k <= kindResponse:
+		return true
+	case k > kindResponse && k <= kindDoubt:
+		return version >= protoBeats
+	}
+	return k == kindSlow && version >= protoSlow
 }
 
 // decodeEnvelope reads a frame of a version that is spoken. The body is part of b.

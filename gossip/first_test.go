@@ -37,7 +37,7 @@ func TestFirstMessages(t *testing.T) {
 		bubble(t, func(t *testing.T, n *memnet.Network) {
 			hosts := []*host{startAs(t, n, 0, both), startAs(t, n, 1, old)}
 			within(t, 20*time.Second, "both see each other", func() bool { return allSee(hosts, 1) })
-			hosts[0].beater.send([]nodeID{id(hosts[1])}, nil)
+			hosts[0].beater.send([]nodeID{id(hosts[1])}, nil, false)
 			understood(t, hosts[1])
 		})
 	})

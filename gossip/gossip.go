@@ -94,7 +94,7 @@ func (g *Gossip) furnish(state State) {
 
 	g.spreader = newSpreader(c, g.presence, g.roster, g.post)
 	g.hearer = newHearer(c, g.roster, g.prover, g.watch)
-	g.beater = &beater{core: c, watch: g.watch, hearer: g.hearer, roster: g.roster, post: g.post, meeter: g.meeter, spreader: g.spreader}
+	g.beater = &beater{core: c, watch: g.watch, hearer: g.hearer, roster: g.roster, post: g.post, meeter: g.meeter, spreader: g.spreader, turn: make(chan struct{}, 1)}
 	g.merger = &merger{core: c, state: state, roster: g.roster, refusals: g.refusals, spreader: g.spreader, incoming: make(chan delta, incomingLimit)}
 	g.fetcher = &fetcher{core: c, state: state, caller: g.caller, merger: g.merger, spreader: g.spreader, sessions: newSessionTable()}
 	g.comparer = &comparer{
@@ -232,6 +232,10 @@ func (g *Gossip) Alive() []string { return g.roster.answering() }
 // last stalled, or started. If it has not it is asked in the background, and until it has had the time to answer it is not
 // known whether it is there: who wants to know asks again. It does not block.
 func (g *Gossip) Heard(id string) (heard, known bool) { return g.hearer.heard(id) }
+
+// Hurry says whether anything needs a host that is silent to be in doubt within a second or so, as at first. Else this host
+// beats less often, and those that do as well are in doubt within some seconds. Where a host of an older version answers all hurry.
+func (g *Gossip) Hurry(yes bool) { g.beater.hurry(yes) }
 
 // Forget drops a host that is not alive from what is remembered: it is not
 // dialled again, and Members does not list it. If it comes back it is met anew.

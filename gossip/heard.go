@@ -31,7 +31,7 @@ type hearer struct {
 const answerTime = 400 * time.Millisecond
 
 func newHearer(c *core, r *roster, p *prover, w *watch) *hearer {
-	h := &hearer{core: c, roster: r, prover: p, patience: w.patience(), awake: c.cfg.Awake, proven: map[string]bool{}, asked: map[string]time.Duration{}, asking: map[string]bool{}}
+	h := &hearer{core: c, roster: r, prover: p, patience: w.patience(false), awake: c.cfg.Awake, proven: map[string]bool{}, asked: map[string]time.Duration{}, asking: map[string]bool{}}
 	if h.awake == nil {
 		h.awake = func() time.Duration { return time.Since(c.started) }
 	}

@@ -27,10 +27,11 @@ type pace struct {
 	mu     sync.Mutex
 	ticker *time.Ticker                     // nil: memberlist's is not known, and it stays with short rounds
 	own    *memberlist.TransmitLimitedQueue // of what memberlist spreads itself
-	probes *time.Ticker                     // memberlist's, until it is in step
+	probes *time.Ticker                     // memberlist's
 	news   time.Time                        // the last
 	long   bool
 	step   bool // the long rounds come with the beats
+	probed bool // so do the probes
 }
 
 // find finds memberlist's ticker of gossip, which is its second one, behind that of its probes, and its queue. Where a later
@@ -70,8 +71,9 @@ func (p *pace) hurryLocked() {
 
 // beat is called when this host has beaten. What memberlist has to spread of its own, as a suspicion, of which it tells nobody, waits
 // no longer than that. If the host keeps to a pulse memberlist's probes and its long rounds, which are as far apart as beats or a multiple
-// of that, come just behind beats from then on: the processor is awake then.
-func (p *pace) beat(pulse bool) {
+// of that, come just behind beats from then on: the processor is awake then. anew: the next beat is not as far from this one as
+// later ones are from each other.
+func (p *pace) beat(pulse, anew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.own != nil && p.own.NumQueued() > 0 {
@@ -80,9 +82,13 @@ func (p *pace) beat(pulse bool) {
 	if !pulse {
 		return
 	}
-	if p.probes != nil {
+	if anew {
+		p.probed, p.step = false, false
+		return
+	}
+	if p.probes != nil && !p.probed {
 		p.probes.Reset(p.probe)
-		p.probes = nil
+		p.probed = true
 	}
 	if p.long && !p.step {
 		p.ticker.Reset(idleRounds * p.short)

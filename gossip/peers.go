@@ -486,6 +486,7 @@ func (e events) update(n *memberlist.Node, state MemberState) {
 	addr := addrOf(n)
 	changed := g.roster.update(n.Name, addr, state, meta)
 	g.spreader.hasCompany()
+	g.beater.met()
 	if !changed {
 		return
 	}

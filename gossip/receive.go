@@ -54,7 +54,7 @@ func (i *inbox) receive(b []byte, pushPull bool) {
 		i.server.heard(e)
 	case kindResponse:
 		i.caller.heard(e.from.String(), e.body)
-	case kindBeat:
+	case kindBeat, kindSlow:
 		i.beater.heardBeat(e)
 	case kindDoubt:
 		i.beater.heardDoubt(e.body)

@@ -153,16 +153,16 @@ func TestSaidAfterTheClockWasSetBack(t *testing.T) {
 	told := 0
 	for run, clock := range []time.Time{noon, noon.Add(-time.Hour)} {
 		tells := newWatch(teller, every, uint32(run+1))
-		tells.hear(host, beat{number: 1}, clock)
+		tells.hear(host, beat{number: 1}, false, clock)
 		for n := range 10 {
-			tells.hear(hearer, beat{uint64(n), []nodeID{host}}, clock)
+			tells.hear(hearer, beat{uint64(n), []nodeID{host}}, false, clock)
 			_, tell := tells.round(all, clock)
 			for _, v := range tell {
 				if told++; !hears.take(v, noon) {
 					t.Errorf("run %d: %v is not believed", run, v)
 				}
 			}
-			if b := tells.say(nil); !hears.hear(teller, b, noon) {
+			if b := tells.say(nil); !hears.hear(teller, b, false, noon) {
 				t.Errorf("run %d: beat %d is not heard", run, b.number)
 			}
 			clock = clock.Add(every)

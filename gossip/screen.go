@@ -62,7 +62,7 @@ func beatIn(version byte, plain []byte) []byte {
 		}
 		plain = plain[5:]
 	}
-	if len(plain) < 3 || plain[0] != userPacket || kind(plain[2]) != kindBeat {
+	if len(plain) < 3 || plain[0] != userPacket || kind(plain[2]) != kindBeat && kind(plain[2]) != kindSlow {
 		return nil
 	}
 	return plain[1:]

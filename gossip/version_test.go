@@ -52,7 +52,7 @@ func understand(t *testing.T, hosts []*host, round string) {
 func TestUpgradeHostByHost(t *testing.T) {
 	t.Run("to the next version", func(t *testing.T) { upgradeHostByHost(t, older, newer) })
 	t.Run("to this one", func(t *testing.T) {
-		upgradeHostByHost(t, versions{protoMax - 1, protoMax - 1}, versions{protoMin, protoMax})
+		upgradeHostByHost(t, versions{protoMin, protoMax - 1}, versions{protoMin, protoMax})
 	})
 }
 

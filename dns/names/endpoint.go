@@ -80,6 +80,18 @@ func (s *set) all() []*endpoint {
 	return nil
 }
 
+// spread is 1 if several hosts have endpoints of the set, else 0.
+func (s set) spread() int {
+	if s.more != nil {
+		for _, e := range *s.more {
+			if e.host != (*s.more)[0].host {
+				return 1
+			}
+		}
+	}
+	return 0
+}
+
 func (m multi[K]) add(k K, e *endpoint) {
 	s := m[k]
 	switch {

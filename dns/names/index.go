@@ -23,6 +23,7 @@ type Index struct {
 	networks  map[string]*network
 	subnets   map[string]cluster.Subnet // by their keys
 	gateways  map[netip.Addr]int        // subnets that have it
+	spread    int                       // names that endpoints of several hosts have
 	// unserved: names of services are those of their replicas alone.
 	unserved bool
 }
@@ -75,6 +76,13 @@ func (x *Index) Len() int {
 	return len(x.endpoints)
 }
 
+// Spread reports whether endpoints of several hosts have a name in common.
+func (x *Index) Spread() bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.spread > 0
+}
+
 func (x *Index) apply(r cluster.Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -119,7 +127,9 @@ func (x *Index) link(e *endpoint) {
 		x.sandboxes.add(sandbox{e.container, e.host}, e)
 	}
 	for _, n := range e.names {
+		x.spread -= e.network.names[n].spread()
 		e.network.names.add(n, e)
+		x.spread += e.network.names[n].spread()
 	}
 }
 
@@ -133,7 +143,9 @@ func (x *Index) unlink(e *endpoint) {
 		x.sandboxes.remove(sandbox{e.container, e.host}, e)
 	}
 	for _, n := range e.names {
+		x.spread -= e.network.names[n].spread()
 		e.network.names.remove(n, e)
+		x.spread += e.network.names[n].spread()
 	}
 }
 

@@ -260,6 +260,17 @@ func checkSame(t *rapid.T, x *Index, snap *cluster.Snapshot) {
 		len(x.gateways) != len(fresh.gateways) || len(x.subnets) != len(fresh.subnets) {
 		t.Fatalf("an index that followed has other things than a new one:\n%+v\n%+v", x, fresh)
 	}
+	hosts, spread := map[[2]string]cluster.NodeID{}, false
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		for _, name := range newEndpoint(e, cluster.Version{}, fresh.network(e.Network)).names {
+			of := [2]string{e.Network, name}
+			spread = spread || hosts[of] != "" && hosts[of] != e.Host
+			hosts[of] = e.Host
+		}
+	}
+	if x.Spread() != spread {
+		t.Fatalf("names of several hosts: %v, want %v", x.Spread(), spread)
+	}
 	for addr := range fresh.addrs {
 		a, _ := x.View(Asker{Addr: addr})
 		b, _ := fresh.View(Asker{Addr: addr})

@@ -14,6 +14,7 @@ import (
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/driver/problems"
+	"github.com/grapevine-net/grapevine/leisure"
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/trim"
 )
@@ -64,6 +65,7 @@ func (a *Agent) tasks() []Task {
 		{Name: "broadcast", Run: member["broadcast"]},
 		{Name: "restored", Run: member["restored"]},
 		{Name: "memory", Run: trim.Run},
+		{Name: "processors", Run: leisure.Run},
 		{Name: "moved", Run: member["moved"]},
 		{Name: "forgotten", Run: member["forgotten"]},
 		{Name: "reap", Run: member["reap"]},

@@ -82,7 +82,7 @@ func (d *mirror) followLimits(ctx context.Context) {
 	retry, looked := limitRetry, time.Now()
 	for ctx.Err() == nil {
 		changed := d.core.replica.Watch()
-		look := time.Since(looked) >= limitLook-pulse.Every // a moment that is near may come before
+		look := time.Since(looked) >= limitLook-pulse.Long/2 // a moment that is near may come before
 		if look {
 			looked = time.Now()
 		}

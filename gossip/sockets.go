@@ -25,6 +25,7 @@ const (
 type sockets struct {
 	tcp     *net.TCPListener
 	udp     *net.UDPConn
+	wire    *packets // of udp
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	// screen says whether a packet is to be handed on. It must not keep it.
@@ -51,6 +52,10 @@ func listenOn(bind netip.AddrPort) (*sockets, error) {
 	at := net.UDPAddrFromAddrPort(netip.AddrPortFrom(bind.Addr(), uint16(s.port())))
 	if s.udp, err = net.ListenUDP("udp", at); err != nil {
 		_ = tcp.Close()
+		return nil, err
+	}
+	if s.wire, err = newPackets(s.udp); err != nil {
+		_, _ = tcp.Close(), s.udp.Close()
 		return nil, err
 	}
 	for size := packetBytes; size > 0 && s.udp.SetReadBuffer(size) != nil; size /= 2 {
@@ -97,7 +102,7 @@ func (s *sockets) over(err error) bool {
 func (s *sockets) read() {
 	buf := make([]byte, 1<<16)
 	for {
-		n, from, err := s.udp.ReadFromUDPAddrPort(buf)
+		n, from, err := s.wire.read(buf)
 		if err != nil {
 			if s.over(err) {
 				return
@@ -108,7 +113,6 @@ func (s *sockets) read() {
 		if n == 0 || !s.screen(buf[:n]) {
 			continue
 		}
-		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
 		select {
 		case s.packets <- p:
@@ -144,7 +148,7 @@ func (s *sockets) WriteTo(b []byte, addr string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	_, err = s.udp.WriteToUDPAddrPort(b, netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
+	err = s.wire.write(b, to)
 	return time.Now(), err
 }
 

@@ -10,14 +10,18 @@ import (
 	"time"
 )
 
-// Every is how far the moments are apart: as often as a host says that it is there (gossip.Timing.Beat).
-const Every = 200 * time.Millisecond
+// Every is how far the moments are apart: as often as a host that hurries says that it is there (gossip.Timing.Beat). Who waits for
+// Long or more waits for one that is so far from the others of its kind.
+const (
+	Every = 200 * time.Millisecond
+	Long  = time.Second
+)
 
 // began is one of the moments.
-var began = time.Now().Add(-rand.N(Every))
+var began = time.Now().Add(-rand.N(Long))
 
 // Wait is how long it takes from now until the moment that is nearest to now+d: so what waits for it again and again
-// does so every d, if that is a multiple of Every. Who cannot wait for as long as a moment waits for d.
+// does so every d, if that is a multiple of Every, or of Long from there on. Who cannot wait for as long as a moment waits for d.
 func Wait(d time.Duration) time.Duration { return wait(time.Since(began), d) }
 
 // After is time.After(Wait(d)).
@@ -27,11 +31,15 @@ func wait(since, d time.Duration) time.Duration {
 	if d < Every {
 		return d
 	}
+	apart := Every
+	if d >= Long {
+		apart = Long
+	}
 	end := since + d
-	if over := ((end % Every) + Every) % Every; over < Every/2 {
+	if over := ((end % apart) + apart) % apart; over < apart/2 {
 		end -= over
 	} else {
-		end += Every - over
+		end += apart - over
 	}
 	return end - since
 }

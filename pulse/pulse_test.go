@@ -21,11 +21,15 @@ func TestWait(t *testing.T) {
 			}
 			return
 		}
-		if (since+got)%Every != 0 || got <= 0 || got < d-Every/2 || got > d+Every/2 {
+		apart := Every
+		if d >= Long {
+			apart = Long
+		}
+		if (since+got)%apart != 0 || got <= 0 || got < d-apart/2 || got > d+apart/2 {
 			t.Fatalf("for %v, %v after a moment, it is %v", d, since, got)
 		}
-		d = d / Every * Every
-		late := time.Duration(rapid.Int64Range(0, int64(Every/2-1)).Draw(t, "late")) // as long as the look took
+		d = d / apart * apart
+		late := time.Duration(rapid.Int64Range(0, int64(apart/2-1)).Draw(t, "late")) // as long as the look took
 		if next := wait(since+got+late, d); late+next != d {
 			t.Fatalf("%v after a moment %v are %v", late, d, next)
 		}

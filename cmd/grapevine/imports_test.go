@@ -14,7 +14,7 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "bgp bgp/speaker multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
+	"agent": "leisure bgp bgp/speaker multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/ike overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit pulse reach/follow realm replica trim",
@@ -44,7 +44,7 @@ var mayImport = map[string]string{
 	"encap":                  "",
 	"gossip":                 "",
 	"gossip/memnet":          "",
-	"host/bypass":            "host/ipsec host/link host/nft",
+	"host/bypass":            "host/ipsec host/link host/nft pulse",
 	"host/capability":        "",
 	"host/docker":            "",
 	"host/ipsec":             "host/link",
@@ -60,7 +60,7 @@ var mayImport = map[string]string{
 	"host/ovs":               "pulse",
 	"host/ovs/ovstest":       "host/ovs",
 	"host/packets":           "host/link host/netns",
-	"host/plugin":            "",
+	"host/plugin":            "leisure",
 	"host/portreserve":       "",
 	"host/proxy":             "",
 	"host/resolved":          "",
@@ -71,6 +71,7 @@ var mayImport = map[string]string{
 	"host/wireguard":         "host/link host/netns host/wireguard/offload",
 	"host/wireguard/offload": "",
 	"ipam":                   "cluster host/plugin host/store reach replica ring",
+	"leisure":                "pulse",
 	"membership":             "api api/view api/words cluster config gossip host/store ipam membership/backup membership/identity pulse replica",
 	"membership/backup":      "host/store membership/identity",
 	"membership/identity":    "cluster host/store",

@@ -16,7 +16,7 @@ import (
 const (
 	allEvery  = 3500 * time.Millisecond // up to fifty of them: then three tries of two seconds each can fail within ten
 	leastTurn = allEvery / 50           // between two, however many there are
-	catchUp   = 500 * time.Millisecond  // what is due in so long is tried at once, as who asks does so twice a second
+	catchUp   = time.Second             // for who is late, as who asks does so once a second
 	atOnce    = 16                      // tries under way, twice as many as that
 	atLeast   = 3 * time.Second         // between the begin of the first try that fails, and a trouble
 	// rounds is how many tries have to fail in a row; answerRounds those of which only an answer

@@ -23,8 +23,11 @@ type Contacts struct {
 	latest[paths.Contact]
 }
 
-// contactTick is how often it is looked whom to try.
-const contactTick = 2 * pulse.Every
+// contactTick is how often it is looked whom to try, and suspectTick when one has just failed.
+const (
+	contactTick = time.Second
+	suspectTick = 2 * pulse.Every
+)
 
 // Run tries the other hosts until ctx ends.
 func (c *Contacts) Run(ctx context.Context) error {
@@ -42,6 +45,9 @@ func (c *Contacts) Run(ctx context.Context) error {
 			return nil
 		case r := <-results:
 			table.Note(r.host, r.Tried, time.Now())
+			if r.Call != nil || r.Packet != nil {
+				tick = pulse.After(suspectTick)
+			}
 		case now := <-tick:
 			tick = pulse.After(contactTick)
 			table.Set(c.Gossip.Alive())

@@ -32,11 +32,11 @@ type Hellos struct {
 }
 
 const (
-	helloTick = 3 * pulse.Every
+	helloTick = time.Second
 	// greetEvery is how often it is looked who is to be heard.
 	greetEvery = time.Second
 	// deafAfter is how late a tick is if this host was too busy to hear anybody.
-	deafAfter = 2 * helloTick
+	deafAfter = 6 * pulse.Every
 )
 
 // Run says and hears hellos until ctx ends.
@@ -85,12 +85,12 @@ func (p *Hellos) Run(ctx context.Context) error {
 			greeted = now
 			hellos.Know(ring)
 		}
-		for id, h := range table.Due(now) {
+		for id, h := range table.Due(now.Add(pulse.Every)) { // who is due just behind this moment is not to wait for the next one
 			if err == nil && !p.Leaving() { // who has left is a stranger
 				err = hellos.Say(id, vteps[id].Tunnel(), h)
 			}
 		}
-		for id, h := range inside.Due(now) {
+		for id, h := range inside.Due(now.Add(pulse.Every)) {
 			if h.Inside = true; err == nil && !p.Leaving() {
 				err = hellos.Say(id, cluster.SecureVTEP(cluster.NodeID(id)), h)
 			}

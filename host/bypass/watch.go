@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // Watch judges traffic as a namespace's rules are, and hears of their changes.
@@ -157,8 +158,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	g.Go(func() error { return w.network.Run(ctx, w.hearOfNetwork) })
 	stopped := make(chan error, 1)
 	go func() { stopped <- g.Wait() }()
-	tick := time.NewTicker(glance)
-	defer tick.Stop()
+	tick := pulse.After(glance)
 	quiet := time.NewTimer(leastCalm)
 	defer quiet.Stop()
 	for {
@@ -176,8 +176,9 @@ func (w *Watch) Run(ctx context.Context) error {
 				continue
 			}
 			w.tell.Again()
-		case <-tick.C:
+		case <-tick:
 			w.glance()
+			tick = pulse.After(glance)
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/docker/go-plugins-helpers/sdk"
+
+	"github.com/grapevine-net/grapevine/leisure"
 )
 
 // Handle registers f for a method whose request must have a body. Docker's
@@ -43,6 +45,7 @@ func register[Req, Resp any](s *Server, d Driver, method string, emptyOK bool, f
 			reply(w, http.StatusServiceUnavailable, errorBody(d, fmt.Errorf("%s: the agent is stopping; try again", name)))
 			return
 		}
+		leisure.Busy()
 		start := time.Now()
 		req := new(Req)
 		if err := decode(w, r, emptyOK, req); err != nil {

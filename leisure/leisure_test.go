@@ -1,0 +1,53 @@
+package leisure
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLeisure: after ten seconds without work one processor is enough, and who waits has all again at once, as has a process that
+// finds itself at work.
+func TestLeisure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := false
+		l := leisure{all: func() { one = false }, one: func() { one = true }}
+		pass := func(looks int, spent time.Duration) {
+			for range looks {
+				time.Sleep(look)
+				l.look(time.Now(), spent)
+				synctest.Wait()
+			}
+		}
+		l.begin(time.Now())
+		if pass(9, 0); one {
+			t.Error("it rests at once")
+		}
+		if pass(2, 0); !one {
+			t.Error("it does not rest")
+		}
+		l.busy(time.Now())
+		if synctest.Wait(); one {
+			t.Error("who waits for an answer has one processor")
+		}
+		if pass(9, 0); one {
+			t.Error("it rests soon after somebody has waited")
+		}
+		if pass(2, look/100); !one {
+			t.Error("it does not rest again")
+		}
+		if pass(1, look/4); one {
+			t.Error("it rests though it has much to do")
+		}
+		if pass(20, look/4); one {
+			t.Error("it rests at work")
+		}
+		if pass(11, 0); !one {
+			t.Error("it does not rest after work")
+		}
+		l.end()
+		if l.busy(time.Now()); one {
+			t.Error("it has one processor after the end")
+		}
+	})
+}

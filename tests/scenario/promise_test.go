@@ -181,3 +181,49 @@ func TestStatusPromise(t *testing.T) {
 		}
 	}
 }
+
+// TestReports: docs/measurements/reports.md has fifty reports of others and more, and what it says to go on trying each is there.
+func TestReports(t *testing.T) {
+	text, err := os.ReadFile("../../docs/measurements/reports.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reports := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 6 || !strings.HasPrefix(cells[1], " [") {
+			continue
+		}
+		for _, link := range link.FindAllString(cells[1], -1) {
+			reports[link] = true
+		}
+		held := cells[len(cells)-2]
+		if strings.TrimSpace(held) == "tried" || strings.Contains(held, "](") {
+			continue // by hand; or a page
+		}
+		var named []string
+		for _, name := range quoted.FindAllStringSubmatch(held, -1) {
+			if _, err := os.Stat(filepath.Join("../scenarios", strings.TrimSuffix(name[1], ".txtar")+".txtar")); err == nil {
+				named = append(named, name[1])
+			} else if directory, err := os.Stat(filepath.Join("../..", name[1])); err == nil && directory.IsDir() {
+				named = append(named, name[1])
+				if test := testName.FindString(held); test != "" && !hasTest(t, name[1], test) {
+					t.Errorf("%s has no %s: %s", name[1], test, line)
+				}
+			} else {
+				t.Errorf("there is no scenario or directory %s: %s", name[1], line)
+			}
+		}
+		if named == nil {
+			t.Errorf("nothing holds it: %s", line)
+		}
+	}
+	if len(reports) < 50 {
+		t.Errorf("there are %d reports", len(reports))
+	}
+}
+
+var (
+	link     = regexp.MustCompile(`https://github\.com/[^)]+`)
+	testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
+)

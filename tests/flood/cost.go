@@ -23,7 +23,7 @@ type reading struct {
 
 // read prints the agent's files, memory at its most since the last time, and ticks; and the ticks of the others.
 const read = `
-a=$(pgrep -x grapevine | head -1)
+a=$(pgrep -x grapevine | "$0" -n 1)
 ls /proc/$a/fd | wc -l
 awk '/^VmHWM/ {print $2}' /proc/$a/status
 ticks() { awk '{sub(/.*\) /, ""); print $12 + $13}' /proc/$1/stat; }
@@ -34,18 +34,26 @@ sum=0; for p in $(pgrep -f 'ovs-vswitchd|wireguard'); do n=$(ticks $p 2>/dev/nul
 // tick is what /proc counts in.
 const tick = 10 * time.Millisecond
 
-func readOf(ctx context.Context, h *lab.Host) (r reading, err error) {
-	text, err := h.Exec(ctx, "sh", "-c", read)
+// which of the host's grapevines is read: the agent is the first one, what serves the page the last.
+func (f flood) which() string {
+	if f.page {
+		return "tail"
+	}
+	return "head"
+}
+
+func readOf(ctx context.Context, h *lab.Host, f flood) (r reading, err error) {
+	text, err := h.Exec(ctx, "sh", "-c", read, f.which())
 	if err != nil {
 		return r, err
 	}
 	var n [4]int
-	f := strings.Fields(text)
-	if len(f) != len(n) {
+	fields := strings.Fields(text)
+	if len(fields) != len(n) {
 		return r, fmt.Errorf("read the agent's cost: %q", text)
 	}
 	for i := range n {
-		if n[i], err = strconv.Atoi(f[i]); err != nil {
+		if n[i], err = strconv.Atoi(fields[i]); err != nil {
 			return r, err
 		}
 	}
@@ -60,7 +68,9 @@ func readOf(ctx context.Context, h *lab.Host) (r reading, err error) {
 	if err := json.Unmarshal([]byte(out), &s); err != nil {
 		return r, err
 	}
-	r.goroutines = s.Process.Goroutines
+	if !f.page {
+		r.goroutines = s.Process.Goroutines
+	}
 	return r, nil
 }
 
@@ -75,11 +85,15 @@ type cost struct {
 
 // measure floods, and looks meanwhile.
 func (w *world) measure(ctx context.Context, f flood, during time.Duration) (c cost, err error) {
+	h := w.host
+	if f.on != nil {
+		h = f.on
+	}
 	// What was said before has been dealt with, and memory is counted from here on.
-	if _, err := w.host.Exec(ctx, "sh", "-c", `echo 5 >/proc/$(pgrep -x grapevine | head -1)/clear_refs`); err != nil {
+	if _, err := h.Exec(ctx, "sh", "-c", `echo 5 >/proc/$(pgrep -x grapevine | "$0" -n 1)/clear_refs`, f.which()); err != nil {
 		return c, err
 	}
-	before, err := readOf(ctx, w.host)
+	before, err := readOf(ctx, h, f)
 	if err != nil {
 		return c, err
 	}
@@ -95,7 +109,7 @@ func (w *world) measure(ctx context.Context, f flood, during time.Duration) (c c
 		done <- err
 	}()
 	look := func() error {
-		now, err := readOf(ctx, w.host)
+		now, err := readOf(ctx, h, f)
 		if err != nil {
 			return err
 		}
@@ -127,7 +141,7 @@ func (w *world) measure(ctx context.Context, f flood, during time.Duration) (c c
 	}
 	// All of it comes back.
 	return c, lab.Eventually(ctx, 2*time.Minute, func() error {
-		now, err := readOf(ctx, w.host)
+		now, err := readOf(ctx, h, f)
 		if err == nil && (now.files > before.files+20 || now.goroutines > before.goroutines+20) {
 			err = fmt.Errorf("%d files and %d goroutines are left, of %d and %d before", now.files, now.goroutines, before.files, before.goroutines)
 		}
@@ -146,8 +160,11 @@ const (
 var most = map[string]int{
 	"gossip, UDP": 100, "gossip, TCP": 400,
 	"VXLAN": 100, "WireGuard of hosts": 100, "WireGuard of clients": 100,
-	"metrics":               400,                                                       // 32 connections; of those that had to go, goroutines end later than their files
-	"a published port, UDP": 150, "a published port, TCP": 150, "an exposed port": 150, // the kernel's
+	"metrics":               400,                                                                                         // 32 connections; of those that had to go, goroutines end later than their files
+	"a published port, UDP": 150, "a published port, TCP": 150, "an exposed port, UDP": 150, "an exposed port, TCP": 150, // the kernel's
+	"what a policy rejects": 100, "probes (`grapevine trace`)": 100, "multicast": 100,
+	"the page (`grapevine ui`)":           100,
+	"names on a host without Docker, UDP": 400, "names on a host without Docker, TCP": 400, "gossip of a host without Docker, TCP": 400,
 	"a published port, IPv6, UDP": proxy.Most + 200, "a published port, IPv6, TCP": 6*proxy.Most + 200, // each connection is two, and two pipes
 	"names at gv0, UDP": 400, "names at gv0, TCP": 400, "names in a container, UDP": 400, "names in a container, TCP": 400,
 	"read.sock": 150, "the API's socket": 100, "Docker's socket of the plugin": 100,
@@ -164,7 +181,7 @@ func (c cost) broken(f flood) (wrong []error) {
 	if c.asked > longest {
 		say("`grapevine status` took %s", c.asked)
 	}
-	if f.shut && (c.files > 20 || c.goroutines > 20 || f.how != "datagrams" && c.sent > 0) {
+	if f.shut && (c.files > 20 || c.goroutines > 20 || (f.how == "silent" || f.how == "talking") && c.sent > 0) {
 		say("it got in: %d connections, %d files, %d goroutines", c.sent, c.files, c.goroutines)
 	}
 	if f.how == "datagrams" && c.sent < 1000 || f.how != "datagrams" && !f.shut && c.sent < 10 {
@@ -177,7 +194,7 @@ func (c cost) broken(f flood) (wrong []error) {
 }
 
 func (c cost) row(f flood) string {
-	what := map[string]string{"datagrams": "datagrams", "silent": "connections", "talking": "connections of 64 KiB"}[f.how]
+	what := map[string]string{"datagrams": "datagrams", "silent": "connections", "talking": "connections of 64 KiB", "frames": "frames of Ethernet"}[f.how]
 	share := func(d time.Duration) string { return fmt.Sprintf("%.0f%%", 100*d.Seconds()/c.took.Seconds()) }
 	each := ""
 	if c.sent > 0 {

@@ -4,7 +4,7 @@
 //
 //	flood -for 4s
 //
-// docs/operate/hardening.md has the record of a run.
+// docs/measurements/floods.md has the record of a run.
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,9 +24,10 @@ import (
 func main() {
 	lab.Init()
 	during := flag.Duration("for", 4*time.Second, "how long each flood lasts")
+	only := flag.String("only", "", "only floods of what has this in its name")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *during)
+	err := run(ctx, *during, *only)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "flood:", err)
@@ -33,13 +35,13 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, during time.Duration) (err error) {
-	l, err := lab.New(ctx, lab.Options{Hosts: 2, AgentEnv: []string{"GRAPEVINE_METRICS=0.0.0.0:9477"}})
+func run(ctx context.Context, during time.Duration, only string) (err error) {
+	l, err := lab.New(ctx, lab.Options{Hosts: 3})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	w := &world{lab: l, host: l.Hosts[0], other: l.Hosts[1]}
+	w := &world{lab: l, host: l.Hosts[0], other: l.Hosts[1], edge: l.Hosts[2]}
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
@@ -51,6 +53,9 @@ func run(ctx context.Context, during time.Duration) (err error) {
 	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
 	var wrong []error
 	for _, f := range floods {
+		if !strings.Contains(f.at, only) {
+			continue
+		}
 		c, err := w.measure(ctx, f, during)
 		if err != nil {
 			return fmt.Errorf("flood %s from %s: %w", f.at, f.from, err)

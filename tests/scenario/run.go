@@ -17,7 +17,10 @@ import (
 
 // Run runs scripts as subtests, each with a lab of its own and as many at the same time as
 // -parallel says; opts says what all of them have in common.
-func Run(t *testing.T, opts lab.Options, files ...string) {
+func Run(t *testing.T, opts lab.Options, files ...string) { RunChanges(t, opts, nil, files...) }
+
+// RunChanges does the same; of what scripts do only if [change:NAME] it is what some says, nil: all.
+func RunChanges(t *testing.T, opts lab.Options, some func(change string) bool, files ...string) {
 	opts.LittleGC = true
 	cmds := map[string]func(*testscript.TestScript, bool, []string){}
 	for name, c := range commands() {
@@ -32,7 +35,7 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 		Files:     longFirst(files, os.ReadFile),
 		Deadline:  deadline,
 		Cmds:      cmds,
-		Condition: func(name string) (bool, error) { return condition(opts, name) },
+		Condition: func(name string) (bool, error) { return condition(opts, some, name) },
 		Setup: func(env *testscript.Env) error {
 			s := newState(t.Context(), opts)
 			s.places = all.places
@@ -60,8 +63,11 @@ func Run(t *testing.T, opts lab.Options, files ...string) {
 }
 
 // condition is what a script may ask for: [machine], that its hosts have the machine's own
-// programs, and not those of another release.
-func condition(opts lab.Options, name string) (bool, error) {
+// programs, and not those of another release; [change:NAME], that it is to make that change.
+func condition(opts lab.Options, some func(string) bool, name string) (bool, error) {
+	if change, is := strings.CutPrefix(name, "change:"); is {
+		return some == nil || some(change), nil
+	}
 	if name != "machine" {
 		return false, fmt.Errorf("unknown condition %s", name)
 	}

@@ -56,7 +56,7 @@ var tiers = []tier{
 	{"uml", "a fifth of the scenarios on kernels of their own, by turns of an hour", []string{"-p", "1", "-parallel", "1", "./tests/uml", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true, "", meter{}},
 	{"all-chaos", "containers come and go while faults strike", []string{"./tests/chaos"}, 4 * time.Minute, true, "", meter{}},
-	{"all-uml", "all scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 12 * time.Minute, true, "", meter{}},
+	{"all-uml", "all scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 20 * time.Minute, true, "", meter{}},
 	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "3", "./tests/engines", "-all"}, time.Hour, true, "", meter{}},
 }
 

@@ -12,6 +12,9 @@ var hour = sync.OnceValue(func() int { return int(time.Now().Unix() / 3600) })
 // Of says which of n parts, from 0 on, has its turn in the hour in which this program first asked.
 func Of(n int) int { return hour() % n }
 
+// Within says which of n has its turn within a part that has its own once in so many hours: the next one each time.
+func Within(hours, n int) int { return hour() / hours % n }
+
 // Part is one of n parts of a list, which together are all of it: every nth, from the one of that number on.
 func Part[T any](list []T, n, part int) (some []T) {
 	for i := part; i < len(list); i += n {

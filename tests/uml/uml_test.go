@@ -18,6 +18,12 @@ var byTurns = flag.Bool("turns", false, "a fifth of the scenarios: which, takes 
 
 const fifths = 5
 
+// change is for isolation.txtar, which takes ten minutes with all of them.
+var change = flag.String("change", "", "of the scripts' changes this one, and not all: "+strings.Join(changes, ", "))
+
+// changes are what isolation.txtar does to a host. By turns it is one, each time that the script has its own.
+var changes = []string{"docker", "agent", "flush", "ours", "boot", "docker-first"}
+
 var env = flag.String("env", "", "settings of all agents, separated by spaces: GRAPEVINE_FASTPATH=on")
 
 var modules = flag.String("modules", "", "of TestEncryption: what scripts/kernel-modules prints")
@@ -29,10 +35,13 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
+	one := *change
 	if *byTurns {
 		files = turns.Part(files, fifths, turns.Of(fifths))
+		one = changes[turns.Within(fifths, len(changes))]
 	}
-	scenario.Run(t, lab.Options{Kind: lab.UML, AgentEnv: strings.Fields(*env)}, files...)
+	some := func(name string) bool { return one == "" || name == one }
+	scenario.RunChanges(t, lab.Options{Kind: lab.UML, AgentEnv: strings.Fields(*env)}, some, files...)
 }
 
 // TestEncryption runs what wants WireGuard, ESP and nf_tables of the hosts' kernels, which have them by modules of their

@@ -28,6 +28,7 @@ type settings struct {
 	during   time.Duration // 0: rounds says it
 	rounds   int
 	networks int // on each host in each round
+	short    int // containers that live for a moment, on each host in each round
 	guest    int // a host comes and goes each so many rounds
 	out      io.Writer
 }
@@ -40,7 +41,9 @@ type run struct {
 	guest *lab.Host   // the one that does not
 	begin time.Time
 	died  int
-	made  struct{ networks, containers, endpoints, left, died int }
+	// warming is until the first inventory: few containers that live for a moment are enough.
+	warming bool
+	made    struct{ networks, containers, endpoints, left, died int }
 }
 
 // base is a network that is always there, with a container on each host.
@@ -58,6 +61,7 @@ func soak(ctx context.Context, s settings) (left []string, err error) {
 		return nil, err
 	}
 	// What is made once and stays is there after two rounds: both ways of a guest to go.
+	r.warming = true
 	for n := range 2 {
 		if err := r.round(ctx, n); err != nil {
 			r.tell(ctx)
@@ -69,6 +73,7 @@ func soak(ctx context.Context, s settings) (left []string, err error) {
 		return nil, err
 	}
 	r.say("before: %s", before)
+	r.warming = false
 	warm := r.made
 	start := time.Now()
 	for n := 2; s.during > 0 && time.Since(start) < s.during || n < s.rounds+2; n++ {
@@ -194,6 +199,9 @@ func (r *run) round(ctx context.Context, n int) error {
 	}); err != nil {
 		return err
 	}
+	if err := r.shortLived(ctx); err != nil {
+		return fmt.Errorf("containers that live for a moment: %w", err)
+	}
 	if err := r.shared(ctx, n); err != nil {
 		return fmt.Errorf("a network that all hosts share: %w", err)
 	}
@@ -203,6 +211,28 @@ func (r *run) round(ctx context.Context, n int) error {
 		}
 	}
 	return nil
+}
+
+// atOnce is how many containers that live for a moment are started at the same time on each host.
+const atOnce = 4
+
+// shortLived has containers come and go on all hosts at once, as a CI farm's do: each reaches, by its name, one that is always there, on
+// any host, and ends.
+func (r *run) shortLived(ctx context.Context) error {
+	if r.settings.short == 0 {
+		return nil
+	}
+	n := r.settings.short
+	if r.warming {
+		n = min(n, atOnce)
+	}
+	const script = `seq "$0" | xargs -P "$1" -I{} docker run --rm --name moment-{} --network "$2" --network-alias m-{} "$3" ping -c 1 -W 10 "$2" >/dev/null`
+	r.made.containers += n * len(r.stay)
+	r.made.endpoints += n * len(r.stay)
+	return r.each(func(h *lab.Host) error {
+		_, err := h.Exec(ctx, "sh", "-c", script, strconv.Itoa(n), strconv.Itoa(atOnce), base, lab.Image)
+		return err
+	})
 }
 
 // shared makes a network with a container on each host, and removes it on another host than

@@ -226,7 +226,8 @@ func (r *run) shortLived(ctx context.Context) error {
 	if r.warming {
 		n = min(n, atOnce)
 	}
-	const script = `seq "$0" | xargs -P "$1" -I{} docker run --rm --name moment-{} --network "$2" --network-alias m-{} "$3" ping -c 1 -W 10 "$2" >/dev/null`
+	const script = `seq "$0" | xargs -P "$1" -I{} docker run --rm --name moment-{} --network "$2" --network-alias m-{} "$3" \
+		sh -c 'for i in 1 2 3; do ping -c 1 -W 3 "$0" && exit; done; exit 1' "$2" >/dev/null`
 	r.made.containers += n * len(r.stay)
 	r.made.endpoints += n * len(r.stay)
 	return r.each(func(h *lab.Host) error {

@@ -42,7 +42,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	host := make(chan doctor.Host, 1)
 	go func() { host <- doctor.Look(ctx, cfg, running, gateway.Port, gateway.Table) }()
 	paths := a.probes.Paths(ctx, nodes)
-	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, VXLANPort: a.cfg.TunnelPort(), Overhead: a.underlay.MTU - a.plane.InnerMTU()}
+	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, By: a.cfg.Encapsulation().By(a.cfg.TunnelPort()), Overhead: a.underlay.MTU - a.plane.InnerMTU()}
 	reached := all.Paths(paths)
 	if own := a.silence.CutOff(nodes); own != nil { // then nothing is to be said of the others
 		reached = doctor.Problems("underlay", "", own)

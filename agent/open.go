@@ -46,9 +46,6 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := mayRun(datapath, a.log); err != nil {
 		return err
 	}
-	if err := plane.CanWrap(a.cfg); err != nil {
-		return err
-	}
 	if a.cfg.Name == "" {
 		if a.cfg.Name, err = os.Hostname(); err != nil {
 			return fmt.Errorf("find this host's name: %w; set GRAPEVINE_NAME", err)
@@ -65,6 +62,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	}
 	a.installed.Offer()
 	if a.underlay, err = watch.WaitForUnderlay(ctx, a.cfg); err != nil {
+		return err
+	}
+	if err := plane.CanWrap(a.cfg, a.underlay.Addr); err != nil {
 		return err
 	}
 	if err := a.openSecure(); err != nil {

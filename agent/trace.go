@@ -33,7 +33,7 @@ func (a *Agent) openTrace() {
 				tap, place, err := a.openTap(endpoint, filter)
 				return tap, place.Name, err
 			},
-			Underlay: wire{a}.open, VXLANPort: a.cfg.VXLANPort, Send: wire{a}.send, Closed: a.cfg.Capture == "off", Log: a.log,
+			Underlay: wire{a}.open, Encap: a.cfg.Encapsulation(), VXLANPort: a.cfg.VXLANPort, Send: wire{a}.send, Closed: a.cfg.Capture == "off", Log: a.log,
 		},
 		Leads: trace.Leads{
 			Services: func(ctx context.Context) ([]api.Service, error) { return a.naming.desk(a.alloc).List(ctx) },

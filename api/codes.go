@@ -143,7 +143,7 @@ var Kinds = []Kind{
 	{UnderlayCut, Fault, "this host itself is cut off from all others", "mend its own network: cable, address, switch"},
 	{GossipTCP, Fault, "gossip's TCP port does not pass to a host", "let TCP 7947 pass between the two, both ways"},
 	{GossipUDP, Warning, "gossip's UDP port does not pass to a host", "let UDP 7947 pass between the two, both ways"},
-	{EncapLost, Fault, "containers' packets are lost between this host and another", "let UDP pass to the port of VXLAN or Geneve between the two, both ways (`grapevine status` names it); `grapevine doctor` says where they end"},
+	{EncapLost, Fault, "containers' packets are lost between this host and another", "let UDP pass to the port of VXLAN or Geneve, or GRE, between the two, both ways (`grapevine status` names it); `grapevine doctor` says where they end"},
 	{EncryptedLost, Fault, "what encrypted networks send is lost between this host and another", "let UDP 7948 pass between the two, both ways; `kill` the process wireguard-device of a host where it hangs: the agent begins another one"},
 	{KeysStalled, Warning, "`grapevine keys wireguard` has begun and waits for a host", "start that host's agent, or let UDP 7950 pass; a host where another program has that port says so"},
 	{EncapNarrow, Fault, "large packets of containers are lost between this host and another", "make the path carry them, or set GRAPEVINE_MTU on every host"},

@@ -17,12 +17,15 @@ const MinMTU = 576
 // It is one for the whole cluster: a host with a wider underlay could send more to some,
 // but whatever it sends to the others, and is not TCP, would vanish on its way.
 func (s *Snapshot) MTU(underlay int) int {
-	overhead := encap.VXLAN.Overhead(netip.IPv4Unspecified())
+	overhead := 0
 	for n := range All[Node](s) {
 		if n.MTU != 0 && (underlay == 0 || n.MTU < underlay) {
 			underlay = n.MTU
 		}
 		overhead = max(overhead, n.Encapsulation().Overhead(n.Tunnel()))
+	}
+	if overhead == 0 {
+		overhead = encap.VXLAN.Overhead(netip.IPv4Unspecified())
 	}
 	if underlay == 0 {
 		underlay = 1500

@@ -56,7 +56,7 @@ type Config struct {
 	FastPath string
 	// ForgetAfter is how long a host may be silent before it is forgotten, 0: for ever.
 	ForgetAfter time.Duration
-	// Encap is how frames are wrapped on their way to other hosts, VXLANPort the UDP port of the VTEPs; both are one for
+	// Encap is how frames are wrapped on their way to other hosts, VXLANPort the UDP port of the VTEPs, 0 with GRE; both are one for
 	// the whole cluster.
 	Encap     string
 	VXLANPort uint16

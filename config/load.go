@@ -155,6 +155,9 @@ const defaultClientPort = 7949
 // check finds contradictions between settings and fills in what depends on others.
 func (c *Config) check() error {
 	wrapped := c.Encapsulation()
+	if c.VXLANPort != 0 && !wrapped.Ports() {
+		return fmt.Errorf("a UDP port of %s is set (vxlan-port), which has no ports: take vxlan-port away, on every host", wrapped.Title)
+	}
 	if c.VXLANPort == 0 {
 		c.VXLANPort = wrapped.Port
 	}

@@ -126,14 +126,14 @@ var Table = []Setting{
 	},
 	{
 		Name: "encap", Default: encap.VXLAN.Name,
-		Doc: "How what containers send is wrapped on its way to other hosts, the same on every host: `vxlan` (RFC 7348) or `geneve` (RFC 8926), for where something on the way eats VXLAN (docs/use/encapsulation.md). " +
-			"`geneve` needs the kernel's module of that name, and with it nothing is encrypted yet. `gre` is not there yet; `stt` is gone from Open vSwitch.",
+		Doc: "How what containers send is wrapped on its way to other hosts, the same on every host: `vxlan` (RFC 7348), or `geneve` (RFC 8926) or `gre` (RFC 2890), for where something on the way eats VXLAN (docs/use/encapsulation.md). " +
+			"`geneve` and `gre` need a module of the kernel, and with them nothing is encrypted yet. `stt` is gone from Open vSwitch.",
 		Shared: true,
 		set:    setEncap,
 	},
 	{
 		Name: "vxlan-port",
-		Doc: fmt.Sprintf("UDP port of VXLAN, or of Geneve with `encap`, the same on every host. Take another one where Docker's swarm overlay is in use. Empty: %d with VXLAN, %d with Geneve.",
+		Doc: fmt.Sprintf("UDP port of VXLAN, or of Geneve with `encap`, the same on every host. Take another one where Docker's swarm overlay is in use. Empty: %d with VXLAN, %d with Geneve. GRE has none.",
 			encap.VXLAN.Port, encap.Geneve.Port),
 		Shared: true,
 		set:    port(func(c *Config) *uint16 { return &c.VXLANPort }),

@@ -1,5 +1,5 @@
 // Package encap is what there is to know of how packets of containers are wrapped on their way to other hosts: how an
-// encapsulation is called, what it adds to a packet, by which port it comes. It is pure; who makes devices and flows asks it.
+// encapsulation is called, what it adds to a packet, by which port or protocol it comes. It is pure; who makes devices and flows asks it.
 package encap
 
 import (
@@ -8,12 +8,12 @@ import (
 	"net/netip"
 )
 
-// Kind is a way to wrap packets, in UDP.
+// Kind is a way to wrap packets, in UDP or, if it has no Port, in an IP protocol of its own.
 type Kind struct {
-	// Name is what settings, options, Open vSwitch's type of port and the kernel's kind of device call it, Title what
-	// people do.
+	// Name is what settings, options, Open vSwitch's type of port and the kernel's kind of device call it (for GRE see
+	// PortType and Device), Title what people do.
 	Name, Title string
-	// Port is the UDP port that it has unless a setting says another.
+	// Port is the UDP port that it has unless a setting says another, 0 if it has no ports.
 	Port uint16
 	// Header is what it puts behind the headers of the outer IP and UDP, in bytes; Trailer what it adds at the end.
 	Header, Trailer int
@@ -21,6 +21,7 @@ type Kind struct {
 	Inner int
 
 	system string // how Open vSwitch calls the kernel's interface
+	sum    int    // of Header, what it has over IPv6 alone
 }
 
 // The lengths of headers that several have.
@@ -36,9 +37,14 @@ var (
 	VXLAN = Kind{Name: "vxlan", Title: "VXLAN", Port: 4789, Header: 8, Inner: ethernet, system: "vxlan_sys_%d"}
 	// Geneve is RFC 8926, without options.
 	Geneve = Kind{Name: "geneve", Title: "Geneve", Port: 6081, Header: 8, Inner: ethernet, system: "genev_sys_%d"}
+	// GRE is RFC 2784 with the key of RFC 2890, in which the number of the network is. Over IPv6 it has a checksum, as UDP does.
+	GRE = Kind{Name: "gre", Title: "GRE", Header: 8, sum: 4, Inner: ethernet, system: "gre_sys"}
 	// WireGuard carries IP packets: a header of 16 bytes, and a tag of 16.
 	WireGuard = Kind{Name: "wireguard", Title: "WireGuard", Port: 7948, Header: 16, Trailer: 16}
 )
+
+// ProtocolGRE is GRE's IP protocol.
+const ProtocolGRE = 47
 
 // Parse reads the name of a way for containers' frames from host to host.
 func Parse(name string) (Kind, error) {
@@ -47,14 +53,14 @@ func Parse(name string) (Kind, error) {
 		return VXLAN, nil
 	case Geneve.Name:
 		return Geneve, nil
+	case GRE.Name:
+		return GRE, nil
 	case "auto":
-		return Kind{}, errors.New("auto, which would wrap nothing where hosts share a segment, will not be there: only the header says of which network the sender's host takes a container to be, and only wrapped packets find the switch where the fast path leaves them to it (docs/use/encapsulation.md); use vxlan or geneve, and GRAPEVINE_FASTPATH=direct for speed")
-	case "gre":
-		return Kind{}, errors.New("gre is not there yet: it has no ports, by which this host tells what other hosts send from what containers forge; use vxlan or geneve")
+		return Kind{}, errors.New("auto, which would wrap nothing where hosts share a segment, will not be there: only the header says of which network the sender's host takes a container to be, and only wrapped packets find the switch where the fast path leaves them to it (docs/use/encapsulation.md); use vxlan, and GRAPEVINE_FASTPATH=direct for speed")
 	case "stt":
-		return Kind{}, errors.New("stt is gone: Open vSwitch deprecated it in 3.5 and removed it in 3.6, and Linux has never had it; use vxlan or geneve")
+		return Kind{}, errors.New("stt is gone: Open vSwitch deprecated it in 3.5 and removed it in 3.6, and Linux has never had it; use vxlan, geneve or gre")
 	}
-	return Kind{}, fmt.Errorf("%.60q is no encapsulation: use vxlan or geneve", name)
+	return Kind{}, fmt.Errorf("%.60q is no encapsulation: use vxlan, geneve or gre", name)
 }
 
 // Of is the kind that a host's record names: one that names none has VXLAN. known is false for one that is not known here,
@@ -99,11 +105,65 @@ func (k Kind) Overhead(host netip.Addr) int {
 
 // Behind is how far what it carries, frame or packet, is behind the beginning of the outer IP header.
 func (k Kind) Behind(v6 bool) int {
+	n := ip4 + k.Header
 	if v6 {
-		return ip6 + udp + k.Header
+		n = ip6 + k.Header + k.sum
 	}
-	return ip4 + udp + k.Header
+	if k.Ports() {
+		n += udp
+	}
+	return n
 }
 
-// System is the interface that Open vSwitch makes in the kernel for all of its ports of a kind and a UDP port.
-func (k Kind) System(port uint16) string { return fmt.Sprintf(k.system, port) }
+// Ports says whether it is in UDP, so that a port tells it from all else.
+func (k Kind) Ports() bool { return k.Port != 0 }
+
+// System is the interface that Open vSwitch makes in the kernel for all of its ports of a kind and a UDP port, between hosts
+// at addresses of IPv4 or IPv6.
+func (k Kind) System(port uint16, v6 bool) string {
+	switch {
+	case k.Ports():
+		return fmt.Sprintf(k.system, port)
+	case v6:
+		return "ip6" + k.system
+	}
+	return k.system
+}
+
+// PortType is Open vSwitch's type of port, between hosts at addresses of IPv4 or IPv6: of GRE there is one for each.
+func (k Kind) PortType(v6 bool) string {
+	if k.Name == GRE.Name && v6 {
+		return "ip6gre"
+	}
+	return k.Name
+}
+
+// Device is the kernel's kind of device, and Module the module that has it.
+func (k Kind) Device(v6 bool) string {
+	switch {
+	case k.Name != GRE.Name:
+		return k.Name
+	case v6:
+		return "ip6gretap"
+	}
+	return "gretap"
+}
+
+// Module is the kernel's module that has Device.
+func (k Kind) Module(v6 bool) string {
+	switch {
+	case k.Name != GRE.Name:
+		return k.Name
+	case v6:
+		return "ip6_gre"
+	}
+	return "ip_gre"
+}
+
+// By is how firewalls are to be told of what comes by it, at a UDP port: for people.
+func (k Kind) By(port uint16) string {
+	if k.Ports() {
+		return fmt.Sprintf("UDP port %d", port)
+	}
+	return fmt.Sprintf("IP protocol %d (%s)", ProtocolGRE, k.Title)
+}

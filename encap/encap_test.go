@@ -18,6 +18,9 @@ func TestOverhead(t *testing.T) {
 		{VXLAN, "2001:db8::1", 70},
 		{Geneve, "192.0.2.1", 50},
 		{Geneve, "2001:db8::1", 70},
+		{GRE, "192.0.2.1", 42},
+		{GRE, "::ffff:192.0.2.1", 42},
+		{GRE, "2001:db8::1", 66},
 		{WireGuard, "192.0.2.1", 60},
 		{WireGuard, "::ffff:192.0.2.1", 60},
 		{WireGuard, "2001:db8::1", 80},
@@ -33,17 +36,18 @@ func TestOverhead(t *testing.T) {
 
 // TestSystem: the name that Open vSwitch gives (lib/netdev-vport.c and dpif-netlink-rtnl.c).
 func TestSystem(t *testing.T) {
-	if got := VXLAN.System(4790); got != "vxlan_sys_4790" {
-		t.Error(got)
-	}
-	if got := Geneve.System(6081); got != "genev_sys_6081" {
-		t.Error(got)
+	for want, got := range map[string]string{
+		"vxlan_sys_4790": VXLAN.System(4790, false), "genev_sys_6081": Geneve.System(6081, true), "gre_sys": GRE.System(0, false), "ip6gre_sys": GRE.System(0, true),
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 
 // TestParse: what is not there is refused, with the reason.
 func TestParse(t *testing.T) {
-	for name, want := range map[string]Kind{"vxlan": VXLAN, "geneve": Geneve} {
+	for name, want := range map[string]Kind{"vxlan": VXLAN, "geneve": Geneve, "gre": GRE} {
 		if got, err := Parse(name); got != want || err != nil {
 			t.Errorf("%s is %v, %v", name, got, err)
 		}
@@ -51,12 +55,12 @@ func TestParse(t *testing.T) {
 			t.Errorf("what a record says of %s is read as %v, %v", name, got, known)
 		}
 	}
-	for name, reason := range map[string]string{"stt": "removed it in 3.6", "gre": "not there yet", "auto": "only the header says of which network", "GENEVE": "use vxlan or geneve", "": "no encapsulation", "wireguard": "no encapsulation"} {
+	for name, reason := range map[string]string{"stt": "removed it in 3.6", "auto": "only the header says of which network", "GENEVE": "use vxlan, geneve or gre", "": "no encapsulation", "wireguard": "no encapsulation"} {
 		if _, err := Parse(name); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if _, known := Of("gre"); known {
-		t.Error("a record's gre is known")
+	if _, known := Of("stt"); known {
+		t.Error("a record's stt is known")
 	}
 }

@@ -126,6 +126,43 @@ func TestTraceHidden(t *testing.T) {
 					t.Errorf("%s: got %q, want %q\n%s", c.name, got, c.want, text)
 				}
 			}
+			// What hosts send each other may be GRE, all of it, and UDP is then like any other.
+			before, err := pipeline.Compile(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.VXLANPort, in.GRE = 0, true
+			after, err := pipeline.Compile(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.ApplyBundle(t.Context(), pipeline.Diff(before, after).Lines()); err != nil {
+				t.Fatal(err)
+			}
+			key := []byte{0x20, 0, 0x65, 0x58, 0, 0, 0, 5}
+			for _, c := range []struct {
+				name, want string
+				frame      []byte
+			}{
+				{"GRE to a VTEP", drop(pipeline.Forwarding, forged), frame4(vtep4, 47, 0, nil, key)},
+				{"behind IP options", drop(pipeline.Forwarding, forged), frame4(vtep4, 47, 0, []byte{1, 1, 1, 1}, key)},
+				{"its first fragment", drop(pipeline.Forwarding, forged), frame4(vtep4, 47, more, nil, key)},
+				{"a later one", drop(pipeline.Forwarding, forged), frame4(vtep4, 47, 5, nil, make([]byte, 40))},
+				{"GRE to the gateway", drop(pipeline.HostGuard, forged), frame4("10.128.0.1", 47, 0, nil, key)},
+				{"GRE to this host's VTEP", drop(pipeline.Forwarding, forged), frame4("192.0.2.1", 47, 0, nil, key)},
+				{"GRE to the outside", drop(pipeline.Forwarding, forged), frame4(out4, 47, 0, nil, key)},
+				{"IPv6: GRE to a VTEP", drop(pipeline.Forwarding, forged), frame6(vtep6, 47, key)},
+				{"IPv6: behind options", drop(pipeline.Forwarding, forged), frame6(vtep6, 0, ext(60, ext(47, key)))},
+				{"IPv6: its first fragment", drop(pipeline.Forwarding, forged), frame6(vtep6, 44, frag(47, 0, true, key))},
+				{"IPv6: to the outside", drop(pipeline.Forwarding, forged), frame6(out6, 47, key)},
+				{"GRE of its own to a container elsewhere", fmt.Sprintf("output:%d", port["gvtun"]), frame4("10.128.2.9", 47, 0, nil, key)},
+				{"UDP to the outside", out, frame4(out4, 17, 0, nil, datagram(4789))},
+			} {
+				got, text := verdict(t, b, in, fmt.Sprintf("in_port=%d", port["gva"]), hex.EncodeToString(c.frame))
+				if got != c.want {
+					t.Errorf("with GRE: %s: got %q, want %q\n%s", c.name, got, c.want, text)
+				}
+			}
 		})
 	}
 }

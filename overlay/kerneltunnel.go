@@ -20,6 +20,7 @@ type KernelTunnel struct {
 	Bridge  *ovs.Bridge
 	Kind    encap.Kind
 	UDPPort uint16
+	V6      bool       // hosts are at addresses of IPv6: of some kinds there is a port for each family
 	Source  netip.Addr // this host's address that packets are sent from, and the only one that they may come to; invalid: any
 	// Inside, if set, says whether packets go to other hosts' VTEPs inside what encrypts as well, from and to another address
 	// than Source: the kernel chooses it then.
@@ -31,7 +32,7 @@ const TunnelPort = link.Tunnel
 
 // device is how Open vSwitch calls the interface that it makes for all of its ports of the kind and
 // a UDP port.
-func (t KernelTunnel) device() string { return t.Kind.System(t.UDPPort) }
+func (t KernelTunnel) device() string { return t.Kind.System(t.UDPPort, t.V6) }
 
 // remade is how long Open vSwitch may take to make its interface.
 const remade = 2 * time.Second
@@ -39,9 +40,13 @@ const remade = 2 * time.Second
 // Ensure makes the port in the bridge, anew if the interface behind it was deleted: of that
 // Open vSwitch takes no notice, and says of the port that all is well.
 func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
-	want := ovs.PortSpec{Name: TunnelPort, Type: t.Kind.Name, Role: roleTunnel, Options: map[string]string{
-		"remote_ip": "flow", "key": "flow", "dst_port": strconv.FormatUint(uint64(t.UDPPort), 10),
-	}}
+	want := ovs.PortSpec{Name: TunnelPort, Type: t.Kind.PortType(t.V6), Role: roleTunnel, Options: map[string]string{"remote_ip": "flow", "key": "flow"}}
+	switch {
+	case t.Kind.Ports():
+		want.Options["dst_port"] = strconv.FormatUint(uint64(t.UDPPort), 10)
+	case t.V6:
+		want.Options["csum"] = "true" // of what UDP would have had one for
+	}
 	if t.Source.IsValid() && (t.Inside == nil || !t.Inside()) {
 		want.Options["local_ip"] = t.Source.String()
 	}

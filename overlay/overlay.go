@@ -94,7 +94,7 @@ type Config struct {
 	Gateway Gateway             // nil: no way to the host or out of the cluster
 	Fast    FastPath            // nil: the switch carries all
 	Links   Links               // nil: endpoints' interfaces are looked at now and then only
-	// VXLANPort is the cluster's UDP port for VXLAN, MTU that of the underlay (bytes; 0:
+	// VXLANPort is the cluster's UDP port for VXLAN, 0 where GRE is in its place, MTU that of the underlay (bytes; 0:
 	// not known).
 	VXLANPort uint16
 	MTU       int

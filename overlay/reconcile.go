@@ -127,7 +127,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	}
 	r.seal(ctx, snap)
 	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
-	in.VXLANPort, in.GossipPort = r.cfg.VXLANPort, r.cfg.GossipPort
+	in.VXLANPort, in.GRE, in.GossipPort = r.cfg.VXLANPort, r.cfg.VXLANPort == 0, r.cfg.GossipPort
 	in.Exits = exitsOf(snap, r.cfg.Self, r.plans.ground, r.cfg.Egress, !r.plans.powerless)
 	if in.Own = nil; len(in.Exits) > 0 && r.cfg.Reach != nil {
 		in.Own = r.cfg.Reach.Own()

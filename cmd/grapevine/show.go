@@ -333,7 +333,7 @@ func (h hostThing) show(w io.Writer) error {
 		if h.Path != "" {
 			row("path\t%s", h.Path)
 		}
-		row("address\t%s, of %s (UDP port %d)", h.VTEP, wrapping(h.Encap), h.VXLANPort)
+		row("address\t%s, of %s", h.VTEP, wrappedAt(h.Encap, h.VXLANPort, "%s (UDP port %d)"))
 		if h.Encrypts {
 			row("encryption\tall, to and from %s", h.Underlay())
 		} else if h.EncryptsNetworks {

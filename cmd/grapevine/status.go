@@ -130,7 +130,7 @@ func showFacts(w io.Writer, s api.Status) error {
 			row("reaches\t%s (no Docker here: GRAPEVINE_NETWORKS)", dash(strings.Join(s.Edge.Networks, ", ")))
 			row("resolver\t%s", edgeResolver(*s.Edge))
 		}
-		row("underlay\t%s, MTU %d, %s port %d", s.VTEP, s.MTU, wrapping(s.Encap), s.VXLANPort)
+		row("underlay\t%s, MTU %d, %s", s.VTEP, s.MTU, wrappedAt(s.Encap, s.VXLANPort, "%s port %d"))
 		if s.Encryption != "" {
 			row("encryption\t%s", s.Encryption)
 		}
@@ -197,6 +197,22 @@ func colour(w io.Writer, code, text string) string {
 		return text
 	}
 	return code + text + "\x1b[0m"
+}
+
+// wrappedAt is an encapsulation with its port, if it has one.
+func wrappedAt(name string, port uint16, format string) string {
+	if k, _ := encap.Of(name); !k.Ports() {
+		return k.Title
+	}
+	return fmt.Sprintf(format, wrapping(name), port)
+}
+
+// passing is what firewalls are to let pass of an encapsulation.
+func passing(name string) string {
+	if k, known := encap.Of(name); known && !k.Ports() {
+		return k.By(0)
+	}
+	return "UDP to the port of " + wrapping(name)
 }
 
 // wrapping is an encapsulation as people call it, by its name in the API.

@@ -56,7 +56,7 @@ func lostAt(p *api.TracePacket, to string) (what, do string) {
 			fmt.Sprintf("grapevine doctor on host %s and on host %s", at.Host, next.Host)
 	case at.Container == "" && next.Container == "":
 		return fmt.Sprintf("%s leaves host %s by %s in %s, and does not come to %s of host %s", packet, at.Host, at.Place, wrapping(at.Encap), next.Place, next.Host),
-			fmt.Sprintf("something between the two hosts drops it: let UDP pass to the port of %s from host %s to host %s", wrapping(at.Encap), at.Host, next.Host)
+			fmt.Sprintf("something between the two hosts drops it: let %s pass from host %s to host %s", passing(at.Encap), at.Host, next.Host)
 	case at.Container == "":
 		return fmt.Sprintf("%s comes to host %s at %s in %s, and is dropped there before it is in %s", packet, at.Host, at.Place, wrapping(at.Encap), next.Container),
 			fmt.Sprintf("on host %s: grapevine doctor, which names a rule of its firewall that drops %s", at.Host, wrapping(at.Encap))

@@ -112,7 +112,7 @@ func passed() Path {
 }
 
 func TestPaths(t *testing.T) {
-	c := Cluster{Self: "h1", GossipPort: 7947, VXLANPort: 4789, Overhead: 50}
+	c := Cluster{Self: "h1", GossipPort: 7947, By: "UDP port 4789", Overhead: 50}
 	expect(t, c.Paths(nil), "gossip", api.OK, "no other host")
 	checks := c.Paths([]Path{passed(), passed()})
 	if len(checks) != 4 {

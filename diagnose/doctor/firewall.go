@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
 )
@@ -18,9 +19,9 @@ type Packet struct {
 	Chain    string // INPUT, OUTPUT or FORWARD
 	In, Out  string // interfaces, as far as the chain knows them
 	Src, Dst netip.Addr
-	Proto    string // "tcp" or "udp"
-	Port     uint16 // it goes to
-	Tunnel   bool   // it is VXLAN
+	Proto    string // "tcp", "udp" or "gre"
+	Port     uint16 // it goes to; 0: the protocol has none
+	Tunnel   bool   // it is what hosts wrap containers' packets in
 	DNAT     bool   // its destination is another one than it was sent to
 	For      string // for people: "gossip from host2"
 }
@@ -163,7 +164,7 @@ func (p Packet) matches(rule string) (target string, matches match) {
 		case "-m", "--comment", "--reject-with":
 			continue
 		case "-p":
-			holds = value == p.Proto
+			holds = p.isProto(value)
 		case "-s":
 			holds = within(value, p.Src)
 		case "-d":
@@ -332,6 +333,30 @@ func (f Firewall) Judge(packets []Packet, proven bool) []api.Check {
 // port is such as "udp 4789".
 func (p Packet) port() string { return p.Proto + " " + strconv.Itoa(int(p.Port)) }
 
+// protoGRE is what the rules' programs call that protocol; where they do not know its name it is its number.
+const protoGRE = "gre"
+
+// isProto says whether a rule's name of a protocol is the packet's.
+func (p Packet) isProto(name string) bool {
+	return name == p.Proto || p.Proto == protoGRE && name == strconv.Itoa(encap.ProtocolGRE)
+}
+
+// option are the options of iptables(8) and conntrack(8) by which the packet is told from others, and expression what it
+// is in nft(8).
+func (p Packet) option() string {
+	if p.Proto == protoGRE {
+		return "-p " + strconv.Itoa(encap.ProtocolGRE)
+	}
+	return fmt.Sprintf("-p %s --dport %d", p.Proto, p.Port)
+}
+
+func (p Packet) expression() string {
+	if p.Proto == protoGRE {
+		return "meta l4proto " + strconv.Itoa(encap.ProtocolGRE)
+	}
+	return fmt.Sprintf("%s dport %d", p.Proto, p.Port)
+}
+
 func (p Packet) String() string {
 	if p.Port == 0 {
 		return p.For
@@ -341,12 +366,12 @@ func (p Packet) String() string {
 
 // leave is how to keep a rule of iptables' NAT from a packet: what is under way keeps to what the rules said when it began.
 func (p Packet) leave() string {
-	return fmt.Sprintf("take the rule away, or put this before it, and where your rules are kept: %s -t nat -I %s -p %s --dport %d -j ACCEPT; then conntrack -D -p %s --dport %d",
-		p.iptables(), p.natHook(), p.Proto, p.Port, p.Proto, p.Port)
+	return fmt.Sprintf("take the rule away, or put this before it, and where your rules are kept: %s -t nat -I %s %s -j ACCEPT; then conntrack -D %s",
+		p.iptables(), p.natHook(), p.option(), p.option())
 }
 
 func (p Packet) leaveIn(table string) string {
-	return fmt.Sprintf("take the rule away, or put `%s dport %d accept` before it in table %s; then conntrack -D -p %s --dport %d", p.Proto, p.Port, table, p.Proto, p.Port)
+	return fmt.Sprintf("take the rule away, or put `%s accept` before it in table %s; then conntrack -D %s", p.expression(), table, p.option())
 }
 
 func (p Packet) iptables() string {
@@ -379,17 +404,22 @@ func (f Firewall) allow(p Packet) string {
 		return "put an ACCEPT for " + way + " gv0 before it (the agent's own jump, GRAPEVINE-FORWARD, comes behind DOCKER-USER), or, if that is as it is meant to be, leave it"
 	case strings.Contains(all, ":ufw-") && p.Chain == "INPUT" && gvIn(p.In) != "":
 		return fmt.Sprintf("ufw allow in on %s to any port %d proto %s", p.In, p.Port, p.Proto)
+	case strings.Contains(all, ":ufw-") && p.Chain == "INPUT" && p.Port == 0:
+		return fmt.Sprintf("ufw allow proto %s from %s", p.Proto, p.Src)
 	case strings.Contains(all, ":ufw-") && p.Chain == "INPUT":
 		return fmt.Sprintf("ufw allow %d/%s", p.Port, p.Proto)
 	case strings.Contains(f.NFT, "table inet firewalld") && p.Chain == "INPUT":
 		return firewalldPort(p)
 	}
-	return fmt.Sprintf("%s -I %s%s -p %s --dport %d -j ACCEPT, and the same where your rules are kept", p.iptables(), p.Chain, p.by(), p.Proto, p.Port)
+	return fmt.Sprintf("%s -I %s%s %s -j ACCEPT, and the same where your rules are kept", p.iptables(), p.Chain, p.by(), p.option())
 }
 
 func firewalldPort(p Packet) string {
 	if gvIn(p.In) != "" { // its only other rules are grapevine's own, which let nothing else in
 		return fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", p.In)
+	}
+	if p.Port == 0 {
+		return fmt.Sprintf("firewall-cmd --permanent --add-protocol=%s && firewall-cmd --reload", p.Proto)
 	}
 	return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", p.Port, p.Proto)
 }
@@ -412,7 +442,7 @@ func (f Firewall) allowIn(table string, p Packet) string {
 	case gvIn(p.Out) != "":
 		by = "oifname " + p.Out + " "
 	}
-	return fmt.Sprintf("accept %s%s dport %d in its %s chain", by, p.Proto, p.Port, strings.ToLower(p.Chain))
+	return fmt.Sprintf("accept %s%s in its %s chain", by, p.expression(), strings.ToLower(p.Chain))
 }
 
 // gvIn is the interface if it is the gateway's.

@@ -237,7 +237,7 @@ func (p Packet) nftCondition(word string, words []string) (holds match, left []s
 		}
 		is = func(string) bool { return false } // ours are higher
 	case "l4proto", "protocol", "nexthdr":
-		is = func(v string) bool { return v == p.Proto }
+		is = p.isProto
 	case "nfproto":
 		is = func(v string) bool { return v == map[bool]string{true: "ipv4", false: "ipv6"}[four] }
 	case "ct state":

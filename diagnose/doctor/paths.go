@@ -24,8 +24,10 @@ type Path struct {
 
 // Cluster is what all paths have in common.
 type Cluster struct {
-	Self                  string // name of this host
-	GossipPort, VXLANPort uint16
+	Self       string // name of this host
+	GossipPort uint16
+	// By is what containers' packets come by, such as "UDP port 4789".
+	By string
 	// Overhead is what the tunnel adds to a packet, bytes.
 	Overhead int
 }
@@ -66,7 +68,7 @@ func (c Cluster) Paths(paths []Path) []api.Check {
 		checks = append(checks, found...)
 	}
 	add("gossip", fmt.Sprintf("TCP and UDP port %d, to and from %s", c.GossipPort, hosts), c.gossip)
-	add("encap", fmt.Sprintf("UDP port %d, to and from %s, through both switches", c.VXLANPort, hosts), c.encap)
+	add("encap", fmt.Sprintf("%s, to and from %s, through both switches", c.By, hosts), c.encap)
 	add("mtu", "packets of the full size pass to and from "+hosts+": "+sizes(paths),
 		func(p Path) []api.Check { return c.mtu(p, c.least(paths)) })
 	add("clock", fmt.Sprintf("within %v of %s", skew(paths), hosts), c.clock)
@@ -113,8 +115,8 @@ func (c Cluster) encap(p Path) []api.Check {
 		if tunnel != 0 {
 			return nil
 		}
-		return []api.Check{wrong("encap", fmt.Sprintf("let UDP port %d out of %s and into %s (firewall, security group); `grapevine doctor` on both tells their own rules", c.VXLANPort, from, to),
-			"%s -> %s: nothing arrives through the tunnel, UDP port %d", from, to, c.VXLANPort)}
+		return []api.Check{wrong("encap", fmt.Sprintf("let %s out of %s and into %s (firewall, security group); `grapevine doctor` on both tells their own rules", c.By, from, to),
+			"%s -> %s: nothing arrives through the tunnel, %s", from, to, c.By)}
 	})
 }
 

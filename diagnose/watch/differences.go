@@ -20,7 +20,7 @@ func Differences(nodes []api.Node, wrapped encap.Kind, port uint16) []api.Proble
 func wireDifferences(nodes []api.Node, wrapped encap.Kind, port uint16) (list []api.Problem) {
 	for _, n := range nodes {
 		switch {
-		case !n.Alive || n.VXLANPort == 0:
+		case !n.Alive || n.VXLANPort == 0 && n.Encap == "":
 		case n.Encap != wrapped.Mark():
 			list = append(list, api.Problem{
 				Code: api.EncapDiffers,

@@ -176,7 +176,7 @@ func firewallProblems(drops []doctor.Drop, heard map[netip.Addr]bool) (list []ap
 	var order []string
 	found := map[string][]doctor.Drop{}
 	for _, d := range drops {
-		if !d.Sure || d.Meant || d.Chain == "INPUT" && d.Proto == "udp" && heard[d.Src] && d.Tunnel && !d.Led {
+		if !d.Sure || d.Meant || d.Chain == "INPUT" && d.Proto != "tcp" && heard[d.Src] && d.Tunnel && !d.Led {
 			continue
 		}
 		key := fmt.Sprint(d.By, d.Chain, d.Proto, d.Port, d.DNAT)
@@ -222,7 +222,10 @@ func (w *Firewall) Packets(nodes []api.Node, v6 bool, most int) (list []doctor.P
 	if own.Is6() == v6 && w.letsClientsIn() {
 		list = append(list, doctor.Packet{Chain: "INPUT", In: dev, Src: world, Dst: own, Proto: "udp", Port: w.Settings.ClientPort, For: "WireGuard of clients"})
 	}
-	tunnel := w.Settings.Encapsulation().Title
+	tunnel, by := w.Settings.Encapsulation().Title, "udp"
+	if !w.Settings.Encapsulation().Ports() {
+		by = w.Settings.Encap
+	}
 	if w.Settings.Encrypts() {
 		tunnel = "WireGuard"
 		list = append(list, w.inside(nodes, v6, most)...)
@@ -231,7 +234,7 @@ func (w *Firewall) Packets(nodes []api.Node, v6 bool, most int) (list []doctor.P
 		for _, port := range []struct {
 			proto, what string
 			port        uint16
-		}{{"tcp", "gossip", w.Settings.Port}, {"udp", "gossip", w.Settings.Port}, {"udp", tunnel, w.Settings.TunnelPort()}} {
+		}{{"tcp", "gossip", w.Settings.Port}, {"udp", "gossip", w.Settings.Port}, {by, tunnel, w.Settings.TunnelPort()}} {
 			p := doctor.Packet{Proto: port.proto, Port: port.port, Tunnel: port.what == tunnel}
 			in, out := p, p
 			in.Chain, in.In, in.Src, in.Dst, in.For = "INPUT", dev, n.Underlay(), own, port.what+" from "+n.Name

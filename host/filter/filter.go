@@ -41,11 +41,12 @@ type Config struct {
 	// for: bridges of virtual machines and the like.
 	Guests []string
 	// Own are the addresses at which this host has its tunnel, behind NAT also the one that it
-	// is reached at; without any, what comes for others is not judged. VXLAN is its port.
+	// is reached at; without any, what comes for others is not judged. VXLAN is its port, 0 if it is GRE's, which has none.
 	Own   []netip.Addr
 	VXLAN uint16
-	// VXLANs are the ports of all tunnels.
+	// VXLANs are the ports of all tunnels that have one; GRE says that there are some of GRE, this host's or others'.
 	VXLANs []uint16
+	GRE    bool
 	// Names are the ports of the resolver: all that internal networks get at their host.
 	Names []uint16
 	// VTEPs are the addresses at which other hosts have their tunnel and their agent, Ports
@@ -95,7 +96,7 @@ type Config struct {
 func (c Config) equal(d Config) bool {
 	return c.Interface == d.Interface && slices.Equal(c.Bridges, d.Bridges) && slices.Equal(c.Closed, d.Closed) &&
 		slices.Equal(c.Internal, d.Internal) && slices.Equal(c.Hosts, d.Hosts) && slices.Equal(c.VTEPs, d.VTEPs) && slices.Equal(c.Behind, d.Behind) && slices.Equal(c.Ports, d.Ports) &&
-		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
+		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && c.GRE == d.GRE && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
 		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) && c.IPsec == d.IPsec && c.NoOptions == d.NoOptions &&
 		slices.Equal(c.Served, d.Served) && slices.Equal(c.Elsewhere, d.Elsewhere) && slices.Equal(c.Open, d.Open) && slices.Equal(c.Claimed, d.Claimed) &&
 		slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Inside, d.Inside)

@@ -270,9 +270,15 @@ func script(cfg Config, v6, way bool) string {
 			}
 		}
 	}
-	for _, p := range cfg.VXLANs {
-		add(chainForward, "-i %s ! -o %s -p udp -m udp --dport %d -j DROP", gv, gv, p)
-		add(chainForward, "-p udp -m udp --dport %d -j %s", p, chainRouter)
+	for _, tunnel := range cfg.tunnels() {
+		add(chainForward, "-i %s ! -o %s %s -j DROP", gv, gv, tunnel)
+		add(chainForward, "%s -j %s", tunnel, chainRouter)
+	}
+	if cfg.GRE {
+		for _, dev := range all {
+			add(chainForward, "-i %s %s -j %s", dev, ofGRE, chainVTEPs)
+			add(chainInput, "-i %s %s -j DROP", dev, ofGRE)
+		}
 	}
 	guardOwn(add, cfg, addrs, v6, way)
 	for _, p := range of(cfg.Internal) {
@@ -331,6 +337,22 @@ func script(cfg Config, v6, way bool) string {
 	return b.String()
 }
 
+// ofGRE is what iptables(8) calls all of GRE, in fragments too.
+const ofGRE = "-p 47"
+
+func toUDP(port uint16) string { return fmt.Sprintf("-p udp -m udp --dport %d", port) }
+
+// tunnels is what is for the tunnel of a host, each port and kind of it.
+func (c Config) tunnels() (list []string) {
+	for _, p := range c.VXLANs {
+		list = append(list, toUDP(p))
+	}
+	if c.GRE {
+		list = append(list, ofGRE)
+	}
+	return list
+}
+
 // guardOwn are the rules of who sends VXLAN to this host by another address than its VTEP, and
 // of guests who send as a host.
 func guardOwn(add func(chain, rule string, args ...any), cfg Config, vteps []netip.Addr, v6, way bool) {
@@ -345,14 +367,18 @@ func guardOwn(add func(chain, rule string, args ...any), cfg Config, vteps []net
 	}
 	add(chainOwn, "-j DROP")
 	if len(cfg.Own) > 0 {
-		add(chainInput, "-p udp -m udp --dport %d -j %s", cfg.VXLAN, chainHosts)
+		to := ofGRE
+		if cfg.VXLAN != 0 {
+			to = toUDP(cfg.VXLAN)
+		}
+		add(chainInput, "%s -j %s", to, chainHosts)
 	}
 	if !way {
 		return
 	}
 	for _, dev := range cfg.Guests {
-		for _, p := range cfg.VXLANs {
-			add(chainBefore, "-i %s -p udp -m udp --dport %d -m rpfilter --invert -j %s", dev, p, chainAway)
+		for _, tunnel := range cfg.tunnels() {
+			add(chainBefore, "-i %s %s -m rpfilter --invert -j %s", dev, tunnel, chainAway)
 		}
 	}
 }

@@ -64,9 +64,9 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		t.Sets = append(t.Sets, prefixSet(open, cfg.Open, false), prefixSet(open, cfg.Open, true))
 	}
 	t.Chains = []nft.Chain{
-		{Name: "forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority, Rules: forward(cfg.Interface, len(cfg.Open) > 0)},
+		{Name: "forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority, Rules: forward(cfg)},
 		{Name: "input", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority, Rules: input(cfg)},
-		{Name: "masqueraded", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT, Rules: masqueraded()},
+		{Name: "masqueraded", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT, Rules: masqueraded(cfg)},
 	}
 	t.Chains = append(t.Chains, claims(cfg.Interface, fib)...)
 	if len(cfg.Exposed) > 0 {
@@ -90,7 +90,7 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		t.Chains = append(t.Chains, byIPsec(cfg)...)
 	}
 	if fib {
-		t.Chains = append(t.Chains, nft.Chain{Name: "prerouting", Type: "filter", Hook: unix.NF_INET_PRE_ROUTING, Priority: beforeNAT, Rules: prerouting()})
+		t.Chains = append(t.Chains, nft.Chain{Name: "prerouting", Type: "filter", Hook: unix.NF_INET_PRE_ROUTING, Priority: beforeNAT, Rules: prerouting(cfg)})
 	}
 	return t
 }
@@ -104,10 +104,12 @@ const (
 // prerouting are the rules of who sends in a host's name: guests whom this host forwards for
 // write what they like into their packets. Other interfaces are not asked for the way back:
 // on an underlay of several it need not be the one by which packets come.
-func prerouting() (rules []nft.Rule) {
+func prerouting(cfg Config) (rules []nft.Rule) {
 	for _, v6 := range []bool{false, true} {
 		claims := src{v6, vteps, false}.in()
-		rules = append(rules, drop("who sends as a host is where that host is", in(guests), claims, toVXLAN(), noWayBack()))
+		for _, tunnel := range cfg.toTunnels() {
+			rules = append(rules, drop("who sends as a host is where that host is", in(guests), claims, tunnel, noWayBack()))
+		}
 		if v6 {
 			rules = append(rules, drop("nor is it hidden in fragments", in(guests), claims, nested(), noWayBack()))
 		}
@@ -117,14 +119,16 @@ func prerouting() (rules []nft.Rule) {
 
 // masqueraded are the rules of what has become a packet of this host, which others would take
 // for its. What is merely routed keeps its sender, whom they know or not.
-func masqueraded() (rules []nft.Rule) {
+func masqueraded(cfg Config) (rules []nft.Rule) {
 	for _, v6 := range []bool{false, true} {
 		from := exprs{nft.CTOriginal(unix.NFT_CT_SRC_IP)}
 		if v6 {
 			from = exprs{nft.CTOriginal(unix.NFT_CT_SRC_IP6)}
 		}
 		notOurs := slices.Concat(from, exprs{nft.In(family(own, v6), true)})
-		rules = append(rules, drop("nobody sends VXLAN in this host's name", src{v6, reached, true}.in(), src{v6, own, false}.in(), toVXLAN(), bit(unix.NFT_CT_STATUS, srcNAT), notOurs))
+		for _, tunnel := range cfg.toTunnels() {
+			rules = append(rules, drop("nobody sends VXLAN in this host's name", src{v6, reached, true}.in(), src{v6, own, false}.in(), tunnel, bit(unix.NFT_CT_STATUS, srcNAT), notOurs))
+		}
 	}
 	return rules
 }
@@ -132,15 +136,18 @@ func masqueraded() (rules []nft.Rule) {
 // input are the rules of what is for this host itself.
 func input(cfg Config) []nft.Rule {
 	rules := []nft.Rule{drop("containers reach neither VXLAN nor the agent of their host", in(containers), toPorts())}
+	if cfg.GRE {
+		rules = append(rules, drop("nor GRE", in(containers), gre()))
+	}
 	if cfg.NoOptions {
-		rules = append(rules, drop("Geneve has no options here", udpTo(cfg.VXLAN), options()))
+		rules = append(rules, drop("Geneve has no options here", cfg.toOwn(), options()))
 	}
 	for _, v6 := range []bool{false, true} {
 		if len(cfg.Own) > 0 {
 			// Whoever sent it, by an address that the sender's host does not know for this one's:
 			// hosts send to the one that they were told. Others' VXLAN has other addresses.
 			rules = append(rules, drop("hosts send VXLAN to the VTEP and to no other address",
-				src{v6, vteps, false}.in(), src{v6, own, true}.not(), udpTo(cfg.VXLAN)))
+				src{v6, vteps, false}.in(), src{v6, own, true}.not(), cfg.toOwn()))
 		}
 	}
 	for _, v6 := range []bool{false, true} {
@@ -161,12 +168,16 @@ func input(cfg Config) []nft.Rule {
 }
 
 // forward are the rules of what is forwarded.
-func forward(gv string, opened bool) (rules []nft.Rule) {
+func forward(cfg Config) (rules []nft.Rule) {
+	gv, opened := cfg.Interface, len(cfg.Open) > 0
 	add := func(r nft.Rule) { rules = append(rules, r) }
 	for _, v6 := range []bool{false, true} {
 		const why = "nobody forges what hosts say to each other"
 		to := src{v6, reached, true}
 		add(drop(why, in(containers), to.in(), toPorts()))
+		if cfg.GRE {
+			add(drop(why, in(containers), to.in(), gre()))
+		}
 		add(drop(why, in(containers), to.in(), fragment(v6)))
 		if v6 {
 			add(drop(why, in(containers), to.in(), nested()))
@@ -175,7 +186,9 @@ func forward(gv string, opened bool) (rules []nft.Rule) {
 	// The switch drops what it sees the port of, to a host of the cluster fragments as well.
 	// To the outside they are the traffic of honest containers, and put together only here.
 	const away = "containers send no VXLAN to the outside, where it would look like this host's"
-	add(drop(away, from(gv), notTo(gv), toVXLAN()))
+	for _, tunnel := range cfg.toTunnels() {
+		add(drop(away, from(gv), notTo(gv), tunnel))
+	}
 	add(drop(away, from(gv), notTo(gv), isFamily(true), nested()))
 	for _, v6 := range []bool{false, true} {
 		add(accept("hosts reach internal networks", from(gv), to(gv), src{v6, internal, true}.in(), src{v6, hosts, false}.in()))
@@ -243,6 +256,27 @@ func toPorts() exprs {
 
 // toVXLAN is what is for the VXLAN port of a host.
 func toVXLAN() exprs { return append(udp(), nft.DestinationPort(), nft.In(vxlans, false)) }
+
+// toTunnels is what is for the tunnel of a host, each kind of it: GRE has no ports, and is all of a protocol.
+func (c Config) toTunnels() []exprs {
+	if c.GRE {
+		return []exprs{toVXLAN(), gre()}
+	}
+	return []exprs{toVXLAN()}
+}
+
+// toOwn is what is for a tunnel such as this host's.
+func (c Config) toOwn() exprs {
+	if c.VXLAN == 0 {
+		return gre()
+	}
+	return udpTo(c.VXLAN)
+}
+
+// gre is all of that protocol. Fragments say which it is, and of IPv6 the kernel looks behind other headers.
+func gre() exprs {
+	return exprs{nft.Meta(unix.NFT_META_L4PROTO), nft.Equal([]byte{unix.IPPROTO_GRE})}
+}
 
 func udpTo(port uint16) exprs {
 	return append(udp(), nft.DestinationPort(), nft.Equal(nft.Port(port)))

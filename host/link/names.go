@@ -11,6 +11,7 @@ const (
 	TunnelPeer = "gvtunx"   // its other end with the userspace datapath, where packets from the underlay go in
 	VXLAN      = "gvvxlan"  // the VXLAN device of the userspace datapath
 	Geneve     = "gvgeneve" // the Geneve device of it
+	GRE        = "gvgre"    // the GRE device of it
 	WireGuard  = "gvwg"     // the device that encrypts what goes to other hosts
 	WireGuard2 = "gvwg2"    // the one that does while keys change
 

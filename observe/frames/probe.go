@@ -141,11 +141,27 @@ func (p Probe) Program() ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(compile(terms))
 }
 
-// outer4 and outer6 are how far the frame inside VXLAN is behind the beginning of the outer one, of IPv4 and IPv6.
-var outer4, outer6 = uint32(ethernetHeader + encap.VXLAN.Behind(false)), uint32(ethernetHeader + encap.VXLAN.Behind(true))
+// outside is how far the frame inside an encapsulation is behind the beginning of the outer one, and what is in that, of IPv4
+// and IPv6.
+func outside(k encap.Kind, port uint16) map[uint32]and {
+	outer4, outer6 := uint32(ethernetHeader+k.Behind(false)), uint32(ethernetHeader+k.Behind(true))
+	if !k.Ports() {
+		return map[uint32]and{
+			outer4: {at(12, 2, typeIPv4), at(23, 1, encap.ProtocolGRE), at(36, 2, typeBridged)},
+			outer6: {at(12, 2, typeIPv6), at(20, 1, encap.ProtocolGRE), at(56, 2, typeBridged)},
+		}
+	}
+	return map[uint32]and{
+		outer4: {at(12, 2, typeIPv4), at(23, 1, protoUDP), at(36, 2, uint32(port))},
+		outer6: {at(12, 2, typeIPv6), at(20, 1, protoUDP), at(56, 2, uint32(port))},
+	}
+}
 
-// Tunnelled is the same for who looks where both are inside VXLAN, at a port of UDP.
-func (p Probe) Tunnelled(port uint16) ([]bpf.RawInstruction, error) {
+// typeBridged is how GRE says that a frame is in it (RFC 1701).
+const typeBridged = 0x6558
+
+// Tunnelled is the same for who looks where both are inside an encapsulation, at a port if it has ports.
+func (p Probe) Tunnelled(k encap.Kind, port uint16) ([]bpf.RawInstruction, error) {
 	src := p.Src.AsSlice()
 	words := func(off uint32) (t and) {
 		for i := 0; i < len(src); i += 4 {
@@ -154,10 +170,7 @@ func (p Probe) Tunnelled(port uint16) ([]bpf.RawInstruction, error) {
 		return t
 	}
 	var either or
-	for o, outer := range map[uint32]and{
-		outer4: {at(12, 2, typeIPv4), at(23, 1, protoUDP), at(36, 2, uint32(port))},
-		outer6: {at(12, 2, typeIPv6), at(20, 1, protoUDP), at(56, 2, uint32(port))},
-	} {
+	for o, outer := range outside(k, port) {
 		kind, proto, from, to, body := uint32(typeIPv4), o+23, o+26, o+30, o+34
 		if p.Src.Is6() {
 			kind, proto, from, to, body = typeIPv6, o+20, o+22, o+38, o+54
@@ -171,9 +184,22 @@ func (p Probe) Tunnelled(port uint16) ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(compile(either))
 }
 
-// Inner is the frame inside a packet of VXLAN; nil: there is none.
+// Inner is the frame inside a packet of VXLAN, Geneve or GRE; nil: there is none.
 func Inner(b []byte) []byte {
 	f := Read(b)
+	if f.Proto == encap.ProtocolGRE && !f.Later && len(b) >= f.Headers+4 {
+		const sum, key, number = 0x80, 0x20, 0x10 // what there is more, of 4 bytes each (RFC 2890)
+		at := f.Headers + 4
+		for _, more := range []byte{sum, key, number} {
+			if b[f.Headers]&more != 0 {
+				at += 4
+			}
+		}
+		if binary.BigEndian.Uint16(b[f.Headers+2:]) != typeBridged || len(b) < at {
+			return nil
+		}
+		return b[at:]
+	}
 	if f.Proto != protoUDP || !f.Ports || len(b) < f.Headers+encap.VXLAN.Header {
 		return nil
 	}

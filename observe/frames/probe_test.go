@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/bpf"
+
+	"github.com/grapevine-net/grapevine/encap"
 )
 
 // packet is a frame of IP with a body.
@@ -28,6 +30,15 @@ func vxlan(src, dst netip.Addr, port uint16, inner []byte) []byte {
 	b := binary.BigEndian.AppendUint16([]byte{0x80, 1}, port)
 	b = binary.BigEndian.AppendUint16(b, uint16(16+len(inner)))
 	return packet(src, dst, protoUDP, append(append(b, 0, 0, 8, 0, 0, 0, 0, 0, 5, 0), inner...))
+}
+
+// gre puts a frame into GRE with a key, and with a checksum over IPv6.
+func gre(src, dst netip.Addr, inner []byte) []byte {
+	b := []byte{0x20, 0, 0x65, 0x58, 0, 0, 0, 5}
+	if src.Is6() {
+		b = []byte{0xa0, 0, 0x65, 0x58, 0x12, 0x34, 0, 0, 0, 0, 0, 5}
+	}
+	return packet(src, dst, encap.ProtocolGRE, append(b, inner...))
 }
 
 func tcp(from, to uint16, flags byte) []byte {
@@ -96,7 +107,7 @@ func TestProbe(t *testing.T) {
 					t.Errorf("%d, %s: the filter says %v, %v", proto, c.what, got, err)
 				}
 			}
-			inside, err := p.Tunnelled(4789)
+			inside, err := p.Tunnelled(encap.VXLAN, 4789)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,6 +118,17 @@ func TestProbe(t *testing.T) {
 				}
 				if passes(t, inside, vxlan(wire[0], wire[1], 4790, probe)) || passes(t, inside, vxlan(wire[0], wire[1], 4789, packet(src, dst, proto, other.Body()))) || passes(t, inside, probe) {
 					t.Errorf("%d: the filter for VXLAN passes others", proto)
+				}
+				inGRE, err := p.Tunnelled(encap.GRE, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				on = gre(wire[0], wire[1], probe)
+				if mine, _ := p.Sight(Inner(on)); !mine || !passes(t, inGRE, on) || passes(t, inside, on) {
+					t.Errorf("%d: inside GRE it is not known, or taken for VXLAN", proto)
+				}
+				if passes(t, inGRE, gre(wire[0], wire[1], packet(src, dst, proto, other.Body()))) || passes(t, inGRE, vxlan(wire[0], wire[1], 4789, probe)) || Inner(on[:40]) != nil {
+					t.Errorf("%d: the filter for GRE passes others", proto)
 				}
 			}
 		}

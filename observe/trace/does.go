@@ -20,6 +20,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/packets"
 	"github.com/grapevine-net/grapevine/observe/frames"
@@ -52,7 +53,8 @@ type Wires struct {
 	// name is the interface's.
 	Container func(endpoint string, filter []bpf.RawInstruction) (Tap, string, error)
 	Underlay  func(filter []bpf.RawInstruction) (tap Tap, name string, err error)
-	VXLANPort uint16
+	Encap     encap.Kind
+	VXLANPort uint16 // of UDP; 0: it has none
 	// Send sends a packet from within an endpoint's container.
 	Send func(endpoint string, p frames.Probe) error
 	// Closed says that other hosts get nothing of this one's containers' packets.
@@ -173,7 +175,7 @@ func (r *runs) watch(at seat, o order) (w watched, err error) {
 
 func (r *runs) open(endpoint string, p frames.Probe) (Tap, string, error) {
 	if endpoint == "" {
-		filter, err := p.Tunnelled(r.wires.VXLANPort)
+		filter, err := p.Tunnelled(r.wires.Encap, r.wires.VXLANPort)
 		if err != nil {
 			return nil, "", err
 		}

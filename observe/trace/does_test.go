@@ -15,6 +15,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/host/packets"
 	"github.com/grapevine-net/grapevine/observe/frames"
 )
@@ -64,7 +65,7 @@ func TestDoes(t *testing.T) {
 		return Wires{
 			Container: func(id string, _ []bpf.RawInstruction) (Tap, string, error) { return open(id[:1]) },
 			Underlay:  func([]bpf.RawInstruction) (Tap, string, error) { return open("wire" + string(self[15:])) },
-			Log:       slog.New(slog.DiscardHandler), VXLANPort: 4789,
+			Log:       slog.New(slog.DiscardHandler), Encap: encap.VXLAN, VXLANPort: 4789,
 		}
 	}
 	answers := true

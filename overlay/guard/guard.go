@@ -48,7 +48,7 @@ type Reach interface {
 // Config is what a Guard works with.
 type Config struct {
 	Self     cluster.NodeID
-	Own      []uint16     // ports of this host's VXLAN and agent
+	Own      []uint16     // ports of this host's VXLAN, 0 if it has GRE instead, and agent
 	VTEPs    []netip.Addr // where this host is, and behind NAT where that leads to
 	Underlay string       // the interface
 	Encrypts bool         // VXLAN goes by link.WireGuard and by nothing else
@@ -282,8 +282,8 @@ func (g *Guard) Refused() []filter.Refused {
 func (g *Guard) config() (filter.Config, error) {
 	snap := g.cfg.Source.Snapshot()
 	cfg := filter.Config{
-		Interface: gateway.Port, Internal: snap.Closed(g.cfg.Self), Hosts: pipeline.HostRanges, Ports: slices.Clone(g.cfg.Own),
-		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: []uint16{g.cfg.Own[0]}, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec, NoOptions: g.cfg.Options, Open: g.cfg.Open(snap),
+		Interface: gateway.Port, Internal: snap.Closed(g.cfg.Self), Hosts: pipeline.HostRanges, Ports: slices.DeleteFunc(slices.Clone(g.cfg.Own), none),
+		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: slices.DeleteFunc([]uint16{g.cfg.Own[0]}, none), GRE: g.cfg.Own[0] == 0, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec, NoOptions: g.cfg.Options, Open: g.cfg.Open(snap),
 		Exposed: g.exposed, Inside: g.containers,
 	}
 	ours, ranges := g.cfg.Reach.Ours(snap)
@@ -306,6 +306,7 @@ func (g *Guard) config() (filter.Config, error) {
 			cfg.VTEPs = append(cfg.VTEPs, inside)
 		}
 		cfg.Behind = append(cfg.Behind, addressesOf(n.Bind)...)
+		cfg.GRE = cfg.GRE || !n.Encapsulation().Ports()
 		if n.VXLANPort != 0 {
 			cfg.VXLANs = append(cfg.VXLANs, n.VXLANPort)
 		}
@@ -337,6 +338,9 @@ func (g *Guard) config() (filter.Config, error) {
 	cfg.Guests = g.guests(now, cfg.Bridges)
 	return cfg, nil
 }
+
+// none is no port.
+func none(port uint16) bool { return port == 0 }
 
 // without leaves out what rules of somebody else's lead elsewhere: who is there reaches this host by them, an administrator
 // perhaps, and status names them.

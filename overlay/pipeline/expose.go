@@ -229,6 +229,9 @@ func exposeOut(c *compiler) {
 		if c.in.VXLANPort != 0 {
 			c.drop(ExposeBack, 290, DropForgedTunnel, tunnel.proto(f.proto).tracked().ctProto(17).with(fieldCTPortDst, "ct_tp_dst=%d", c.in.VXLANPort))
 		}
+		if c.in.GRE {
+			c.drop(ExposeBack, 290, DropForgedTunnel, tunnel.proto(f.proto).ipProto(protoGRE))
+		}
 	}
 	c.drop(ExposeBack, 270, DropTransit, tunnel)
 	c.intoOutside(tunnel)
@@ -240,9 +243,7 @@ func (c *compiler) intoOutside(tunnel match) {
 	for _, p := range LinkLocalRanges { // a neighbour of the sender's, or of nobody; not what this host has there, as a cloud's metadata
 		c.drop(Forwarding, 2950, DropTransit, tunnel.ipDst(p))
 	}
-	if c.in.VXLANPort != 0 {
-		for _, f := range []family{ipv4, ipv6} {
-			c.drop(Forwarding, 2940, DropForgedTunnel, tunnel.proto(f.udp).port(c.in.VXLANPort))
-		}
+	for _, m := range c.ofHosts(tunnel) {
+		c.drop(Forwarding, 2940, DropForgedTunnel, m)
 	}
 }

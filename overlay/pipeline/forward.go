@@ -117,14 +117,25 @@ func forwardOutside(c *compiler) {
 			}
 		}
 	}
-	if c.in.VXLANPort != 0 {
-		for _, f := range []family{ipv4, ipv6} {
-			c.drop(Forwarding, 200, DropForgedTunnel, endpoint.proto(f.udp).port(c.in.VXLANPort))
-		}
+	for _, m := range c.ofHosts(endpoint) {
+		c.drop(Forwarding, 200, DropForgedTunnel, m)
 	}
 	for _, s := range c.outward() {
 		c.drop(s, 0, DropNoRoute, match{})
 	}
+}
+
+// ofHosts are the packets in which hosts wrap what containers send.
+func (c *compiler) ofHosts(m match) (list []match) {
+	for _, f := range []family{ipv4, ipv6} {
+		if c.in.VXLANPort != 0 {
+			list = append(list, m.proto(f.udp).port(c.in.VXLANPort))
+		}
+		if c.in.GRE {
+			list = append(list, m.proto(f.proto).ipProto(protoGRE))
+		}
+	}
+	return list
 }
 
 // outward are the stages at which what endpoints send to the outside is led there.
@@ -137,7 +148,9 @@ func (c *compiler) outward() []Stage {
 
 // tunnels are the IP protocols in which an IP packet travels that a host may take out: IP in IP
 // (RFC 2003, RFC 2473), GRE and MPLS.
-var tunnels = []int{4, 41, 47, 137}
+var tunnels = []int{4, 41, protoGRE, 137}
+
+const protoGRE = 47
 
 // guardHostPorts keeps endpoints from speaking to hosts as hosts speak to each other. A host
 // puts its own address in place of the sender's, so that another one takes VXLAN for its. Of
@@ -145,10 +158,10 @@ var tunnels = []int{4, 41, 47, 137}
 // what it likes: neither goes to another host. To this one they may: here the sender's address
 // stays, and it is nobody's VTEP.
 func guardHostPorts(c *compiler) {
+	for _, m := range c.ofHosts(match{}) {
+		c.drop(HostGuard, 200, DropForgedTunnel, m)
+	}
 	for _, f := range []family{ipv4, ipv6} {
-		if c.in.VXLANPort != 0 {
-			c.drop(HostGuard, 200, DropForgedTunnel, match{}.proto(f.udp).port(c.in.VXLANPort))
-		}
 		if c.in.GossipPort != 0 {
 			c.drop(HostGuard, 200, DropGossip, match{}.proto(f.udp).port(c.in.GossipPort))
 			c.drop(HostGuard, 200, DropGossip, match{}.proto(f.tcp).port(c.in.GossipPort))

@@ -44,8 +44,9 @@ type Input struct {
 	// GatewayMAC is the host's own MAC on the gateway port.
 	GatewayMAC net.HardwareAddr
 	// VXLANPort is the cluster's UDP port for VXLAN; endpoints may not send to it
-	// outside the cluster.
+	// outside the cluster. 0: what hosts send each other has no port, but is all of GRE.
 	VXLANPort uint16
+	GRE       bool
 	// GossipPort is the port, TCP and UDP, where hosts hear each other, and VTEP this host's
 	// address in the underlay: endpoints may send neither to that port of a host's.
 	GossipPort uint16

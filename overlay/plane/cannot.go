@@ -3,6 +3,7 @@ package plane
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 
 	"github.com/grapevine-net/grapevine/config"
@@ -12,10 +13,11 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/tunnel"
 )
 
-// CanWrap is why this host cannot send to others as its settings say; nil: it can. Of VXLAN it is told when the device is made.
-func CanWrap(cfg config.Config) error {
+// CanWrap is why this host, at an address of the underlay, cannot send to others as its settings say; nil: it can. Of VXLAN
+// it is told when the device is made.
+func CanWrap(cfg config.Config, at netip.Addr) error {
 	if k := cfg.Encapsulation(); k.Mark() != "" {
-		return tunnel.CanWrap(k)
+		return tunnel.CanWrap(k, at.Unmap().Is6())
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (p *Plane) newFastPath(source netip.Addr) *fastPath {
 	}
 	if p.Bridge.Datapath == ovs.Kernel {
 		// Open vSwitch names its device by the port, and gives it no MTU to go by.
-		cfg.Tunnel, cfg.TunnelMTU = wrapped.System(vxlanPort), gateway.Port
+		cfg.Tunnel, cfg.TunnelMTU = wrapped.System(vxlanPort, underlay.Addr.Unmap().Is6()), gateway.Port
 		cfg.Prefix, cfg.Device = link.PortPrefix, link.PortName
 		cfg.Gateway = "" // the module has it: no tap that a daemon reads
 		cfg.Inner = nil  // nor has the switch's port another end than the container's

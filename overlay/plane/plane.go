@@ -152,7 +152,7 @@ func New(c Config) (_ *Plane, err error) {
 	sealed := seal{c.Secure, p.guard, c.Log}
 	cfg := overlay.Config{
 		Self: c.Self, Bridge: p.Bridge, Mode: pipeline.Metadata,
-		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, Kind: s.Encapsulation(), UDPPort: s.VXLANPort, Source: source, Inside: sealed.open},
+		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, Kind: s.Encapsulation(), UDPPort: s.VXLANPort, V6: wire.Addr.Unmap().Is6(), Source: source, Inside: sealed.open},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source, c.opened},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
 		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Room: connectionRoom, Rejects: p.rejects.Set, Log: c.Log,
@@ -175,7 +175,7 @@ func New(c Config) (_ *Plane, err error) {
 	}
 	cfg.InPlace = p.endSecure(cfg.InPlace)
 	if p.Bridge.Datapath == ovs.Userspace {
-		p.tunnel = tunnel.New(tunnel.Config{Kind: s.Encapsulation(), UDPPort: s.VXLANPort, MTU: p.InnerMTU(), TSO: p.tso(), Source: forPrograms})
+		p.tunnel = tunnel.New(tunnel.Config{Kind: s.Encapsulation(), UDPPort: s.VXLANPort, V6: wire.Addr.Unmap().Is6(), MTU: p.InnerMTU(), TSO: p.tso(), Source: forPrograms})
 		cfg.Tunnel, cfg.Mode = p.tunnel, pipeline.HeaderBits
 		cfg.Opened = p.growBuffers
 	}

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -57,7 +58,7 @@ func (t *Tunnel) ensureDevices() (devices, error) {
 func (t *Tunnel) ensureWire() error {
 	l, err := netlink.LinkByName(t.wire())
 	if err == nil {
-		if l.Type() != t.cfg.Kind.Name {
+		if !isOf(l, t.cfg.Kind.Name) {
 			return notOurs(l)
 		}
 		if t.wraps(l) {
@@ -67,7 +68,7 @@ func (t *Tunnel) ensureWire() error {
 			return err
 		}
 	}
-	if err := netlink.LinkAdd(wireOf(t.cfg.Kind, t.wire(), t.cfg.UDPPort, t.cfg.MTU)); err != nil {
+	if err := netlink.LinkAdd(wireOf(t.cfg.Kind, t.wire(), t.cfg.UDPPort, t.cfg.V6, t.cfg.MTU)); err != nil {
 		return t.portError("create", err)
 	}
 	return nil
@@ -80,17 +81,34 @@ func (t *Tunnel) wraps(l netlink.Link) bool {
 		return l.FlowBased && l.Port == int(t.cfg.UDPPort) && l.UDP6ZeroCSumRx
 	case *netlink.Geneve:
 		return l.FlowBased && l.Dport == t.cfg.UDPPort
+	case *netlink.Gretap:
+		return l.FlowBased && l.Type() == t.cfg.Kind.Device(t.cfg.V6)
 	}
 	return false
 }
 
+// isOf says whether a device is of a kind of encapsulation.
+func isOf(l netlink.Link, kind string) bool {
+	if kind == encap.GRE.Name {
+		return l.Type() == encap.GRE.Device(false) || l.Type() == encap.GRE.Device(true)
+	}
+	return l.Type() == kind
+}
+
 // wireOf is a device with metadata for each packet: remote, VNI, checksum or not. Senders may leave the checksum out over
 // IPv6 too (RFC 6935), which Geneve's takes by itself; ours do not.
-func wireOf(k encap.Kind, name string, port uint16, mtu int) netlink.Link {
+func wireOf(k encap.Kind, name string, port uint16, v6 bool, mtu int) netlink.Link {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = name, mtu
-	if k.Name == encap.Geneve.Name {
+	switch k.Name {
+	case encap.Geneve.Name:
 		return &netlink.Geneve{LinkAttrs: attrs, FlowBased: true, Dport: port}
+	case encap.GRE.Name:
+		local := net.IPv4zero // by the family of which the library tells the two kinds of device
+		if v6 {
+			local = net.IPv6zero
+		}
+		return &netlink.Gretap{LinkAttrs: attrs, FlowBased: true, Local: local}
 	}
 	return &netlink.Vxlan{LinkAttrs: attrs, FlowBased: true, Port: int(port), UDP6ZeroCSumRx: true}
 }
@@ -101,24 +119,30 @@ const probe = "gvprobe"
 // removeProbe deletes that of an agent that was killed: there is one device at a time for all packets of a kind.
 func removeProbe() error {
 	l, err := netlink.LinkByName(probe)
-	if err != nil || wires[l.Type()] == "" {
+	if err != nil {
 		return nil
 	}
-	return link.Delete(probe)
+	for kind := range wires {
+		if isOf(l, kind) {
+			return link.Delete(probe)
+		}
+	}
+	return nil
 }
 
-// CanWrap is why this kernel has no device for a kind; nil: it has. It makes one, and takes it away again.
-func CanWrap(k encap.Kind) error {
+// CanWrap is why this kernel has no device for a kind, between hosts at addresses of IPv4 or IPv6; nil: it has. It makes one,
+// and takes it away again.
+func CanWrap(k encap.Kind, v6 bool) error {
 	if err := removeProbe(); err != nil {
 		return err
 	}
-	err := netlink.LinkAdd(wireOf(k, probe, k.Port, 0))
+	err := netlink.LinkAdd(wireOf(k, probe, k.Port, v6, 0))
 	if err == nil {
 		return link.Delete(probe)
 	}
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("this kernel has no %s devices, and GRAPEVINE_ENCAP is %s: load its module (`modprobe %s`; on Debian and Ubuntu it is in the kernel's package, perhaps in linux-modules-extra), or set GRAPEVINE_ENCAP=%s on every host: %w",
-			k.Title, k.Name, k.Name, encap.VXLAN.Name, err)
+			k.Title, k.Name, k.Module(v6), encap.VXLAN.Name, err)
 	}
 	return nil // such a device is there already, or it will be told when one is made
 }
@@ -149,7 +173,7 @@ func removeOurs(name, kind string) error {
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", name, err)
 	}
-	if l.Type() != kind {
+	if l.Type() != kind && !isOf(l, kind) {
 		return notOurs(l)
 	}
 	return link.Delete(name)
@@ -176,6 +200,10 @@ func (t *Tunnel) up() error {
 // portError explains that the UDP port is taken: the kernel says EEXIST for a
 // device of the same kind and EADDRINUSE for any other socket.
 func (t *Tunnel) portError(verb string, err error) error {
+	if taken := errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY); taken && !t.cfg.Kind.Ports() {
+		return fmt.Errorf("%s %s: another %s device of this host takes all packets of that protocol (`ip -d link show type %s` names it, by `external`): remove it, or set GRAPEVINE_ENCAP=%s on every host: %w",
+			verb, t.wire(), t.cfg.Kind.Title, t.cfg.Kind.Device(t.cfg.V6), encap.VXLAN.Name, err)
+	}
 	geneve := t.cfg.Kind.Name == encap.Geneve.Name && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EPERM)) // its words for the same
 	if geneve || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EADDRINUSE) {
 		return fmt.Errorf("%s %s: UDP port %d is taken by another %s device or program of this host (Docker Swarm uses %d): "+

@@ -1,5 +1,5 @@
 // Package tunnel carries packets between Open vSwitch's userspace datapath and the
-// underlay: a collect-metadata device of VXLAN (RFC 7348) or Geneve (RFC 8926) and two small tc programs
+// underlay: a collect-metadata device of VXLAN (RFC 7348), Geneve (RFC 8926) or GRE (RFC 2890) and two small tc programs
 // (bpf/tunnel.c) that turn its metadata into bits of the inner MAC addresses and
 // back. Open vSwitch itself only sees an Ethernet port, `gvtun`.
 //
@@ -26,7 +26,7 @@ const (
 )
 
 // wires are the collect-metadata devices, by the names of their kinds: there is one at a time.
-var wires = map[string]string{encap.VXLAN.Name: link.VXLAN, encap.Geneve.Name: link.Geneve}
+var wires = map[string]string{encap.VXLAN.Name: link.VXLAN, encap.Geneve.Name: link.Geneve, encap.GRE.Name: link.GRE}
 
 // Wire is the device that wraps packets in a way.
 func Wire(k encap.Kind) string { return wires[k.Name] }
@@ -35,6 +35,7 @@ func Wire(k encap.Kind) string { return wires[k.Name] }
 type Config struct {
 	Kind    encap.Kind // zero: VXLAN
 	UDPPort uint16     // destination port of packets between hosts, on all of them; 0: that of Kind
+	V6      bool       // hosts are at addresses of IPv6: a device of GRE has one family
 	MTU     int        // largest inner IP packet, bytes; 0: 1500
 	// TSO says that the switch takes packets beyond the MTU, to be segmented later
 	// (other_config:userspace-tso-enable).

@@ -25,7 +25,7 @@ import (
 var ctx = context.Background()
 
 // wrapping is how the tunnels of the tests wrap packets. The machine's own kernel may have no Geneve: tests/uml has.
-var wrapping = flag.String("encap", encap.VXLAN.Name, "how packets are wrapped: vxlan or geneve")
+var wrapping = flag.String("encap", encap.VXLAN.Name, "how packets are wrapped: vxlan or geneve, or gre for TestOneFamily")
 
 // wrapped is what there is of it.
 func wrapped(t *testing.T) encap.Kind {
@@ -139,6 +139,56 @@ func TestBothWays(t *testing.T) {
 	}
 	if a.counters() != (Counters{}) || b.counters() != (Counters{}) {
 		t.Errorf("counted %+v and %+v", a.counters(), b.counters())
+	}
+}
+
+// Between hosts of one family packets of all sizes go both ways, and the agent of before may have been one of the other family,
+// for which GRE has another device.
+func TestOneFamily(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		addrs := [2]string{"10.9.0.1", "10.9.0.2"}
+		if v6 {
+			addrs = [2]string{"fd09::1", "fd09::2"}
+		}
+		a, b := &host{NS: linktest.New(t), t: t}, &host{NS: linktest.New(t), t: t}
+		linktest.Wire(t, "eth0", a.NS, b.NS, []string{"10.9.0.1/24", "fd09::1/64"}, []string{"10.9.0.2/24", "fd09::2/64"})
+		for i, h := range []*host{a, b} {
+			h.Do(func() {
+				for _, of := range []bool{!v6, v6, v6} {
+					if h.tunnel != nil {
+						ok(t, h.tunnel.Close())
+					}
+					h.tunnel = New(Config{Kind: wrapped(t), MTU: 1400, V6: of, Source: netip.MustParseAddr(addrs[i])})
+					_, err := h.tunnel.Ensure(ctx)
+					ok(t, err)
+				}
+				t.Cleanup(func() { _ = h.tunnel.Close() })
+				linktest.WaitUp(t, Port)
+				h.port = linktest.Open(t, Port)
+			})
+			h.set(map[uint32]string{7: addrs[1-i]})
+		}
+		big := strings.Repeat("x", 1400)
+		for range 2 {
+			for _, f := range [][]byte{frame(7, 100, "small"), frame(7, 0xabcdef, big), frame(7, 0, "of no network")} {
+				a.port.Send(f)
+				b.expect(f)
+				b.port.Send(f)
+				a.expect(f)
+			}
+		}
+		a.set(map[uint32]string{8: "10.9.0.99"})
+		b.port.Send(frame(7, 1, "from who is no host"))
+		a.expect(nil)
+		if got := a.counters(); got != (Counters{RxUnknownVTEP: 1}) || b.counters() != (Counters{}) {
+			t.Errorf("IPv6 %v: counted %+v and %+v", v6, got, b.counters())
+		}
+		a.Do(func() {
+			ok(t, a.tunnel.Remove(ctx))
+			if left, err := link.List("gv"); err != nil || len(left) != 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
 	}
 }
 

@@ -85,6 +85,7 @@ func (b *bench) setUp(ctx context.Context) error {
 		if err := b.joinSwarm(ctx); err != nil {
 			return fmt.Errorf("set up the swarm to compare with: %w", err)
 		}
+		step("the hosts are a swarm")
 		if _, err := one.Docker(ctx, "network", "create", "-d", overlay, "--attachable", overlay); err != nil {
 			return err
 		}
@@ -95,6 +96,7 @@ func (b *bench) setUp(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	step("the networks are there")
 	b.paths = []path{{name: underlay, client: one.Exec, server: b.lab.Hosts[1].Exec, addr: b.lab.Hosts[1].Addr()}}
 	for _, network := range b.networks() {
 		p, err := b.containers(ctx, network)
@@ -159,6 +161,7 @@ func (b *bench) containers(ctx context.Context, network string) (path, error) {
 			return path{}, err
 		}
 		ends[i] = c
+		progress("      %s runs on %s", name, h.Name)
 	}
 	addr := ends[1].Addrs[network][0]
 	return path{name: network, client: ends[0].Exec, server: ends[1].Exec, addr: addr}, ends[0].Reach(ctx, 30*time.Second*b.patience, addr)

@@ -49,6 +49,8 @@ func castMain(args []string) error {
 		return castCount(rest[0], rest[1])
 	case verb == "join" && len(rest) == 1:
 		return castJoin(rest[0])
+	case verb == "gre" && len(rest) == 3:
+		return castGRE(rest[0], rest[1], rest[2])
 	}
 	return usage
 }

@@ -3,15 +3,17 @@ package lab
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
-// Wrapping is how forged packets are wrapped: by which UDP port, and with what before the number of the network.
+// Wrapping is how forged packets are wrapped: by which UDP port, 0 for GRE, and with what before the number of the network.
 type Wrapping struct {
 	port   int
 	before []byte
@@ -24,6 +26,7 @@ var Wrappings = map[string]Wrapping{
 	"geneve": {6081, []byte{0, 0, 0x65, 0x58}, nil},
 	// An option of 4 bytes that nobody has to understand (RFC 8926).
 	"geneve-option": {6081, []byte{1, 0, 0x65, 0x58}, []byte{0xff, 0xff, 0, 0}},
+	"gre":           {0, []byte{0x20, 0, 0x65, 0x58}, nil}, // with a key (RFC 2890)
 }
 
 // Forge has a host, or a container of it if one is named, send n packets that are wrapped so to
@@ -35,7 +38,11 @@ func Forge(ctx context.Context, h *Host, w Wrapping, container string, at netip.
 	if err != nil || len(to.Addrs[network]) == 0 {
 		return 0, fmt.Errorf("%s on %s is not on %s: %w", to.Name, to.Host.Name, network, err)
 	}
-	packet := slices.Concat(w.before, binary.BigEndian.AppendUint32(nil, vnid<<8), w.after, datagramFrame(mac, net.HardwareAddr{2, 0x42, 10, 1, 2, 3}, from, to.Addrs[network][0], []byte("forged")))
+	number := vnid << 8
+	if w.port == 0 {
+		number = vnid
+	}
+	packet := slices.Concat(w.before, binary.BigEndian.AppendUint32(nil, number), w.after, datagramFrame(mac, net.HardwareAddr{2, 0x42, 10, 1, 2, 3}, from, to.Addrs[network][0], []byte("forged")))
 	var text strings.Builder
 	for _, b := range packet {
 		fmt.Fprintf(&text, `\%03o`, b)
@@ -46,6 +53,9 @@ func Forge(ctx context.Context, h *Host, w Wrapping, container string, at netip.
 	}
 	// printf writes line by line, dd all at once: one datagram.
 	script := fmt.Sprintf("set -e; for n in $(seq %d); do printf '%s' | dd bs=2000 iflag=fullblock status=none > /dev/udp/%s/%d; sleep 0.05; done", n, text.String(), at, w.port)
+	if w.port == 0 {
+		script = fmt.Sprintf("GVLAB_ROLE=%s %s gre %s %x %d", roleCast, labhost, at, packet, n)
+	}
 	command := []string{"bash", "-c", script}
 	if container != "" {
 		command = []string{"sh", "-c", `exec nsenter --net --target "$(docker inspect -f "{{.State.Pid}}" "$1")" bash -c "$2"`, "sh", container, script}
@@ -55,6 +65,30 @@ func Forge(ctx context.Context, h *Host, w Wrapping, container string, at netip.
 	}
 	after, err := to.unwanted(ctx)
 	return after - before, err
+}
+
+// castGRE sends what is behind an IP header of GRE, in hexadecimal, so many times.
+func castGRE(to, packet, count string) error {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return err
+	}
+	b, err := hex.DecodeString(packet)
+	if err != nil {
+		return err
+	}
+	c, err := net.Dial("ip:47", to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for range n {
+		if _, err := c.Write(b); err != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil
 }
 
 // unwanted counts the datagrams that came to ports of the container where nobody listens.

@@ -11,7 +11,7 @@ import (
 )
 
 // Each host has a kernel of its own with the openvswitch module, and a disk that
-// keeps what was synced, and only that, when the power goes. It has Geneve as well.
+// keeps what was synced, and only that, when the power goes. It has Geneve and GRE as well.
 func TestKernelAndDisk(t *testing.T) {
 	if *byTurns && turns.Of(fifths) != 2 {
 		t.Skip("not in this fifth: it goes with host-ovs, which is short")

@@ -5,6 +5,9 @@ export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ?
 const order = new Intl.Collator("en", { numeric: true }).compare;
 export const by = (key) => (a, b) => order(key(a), key(b));
 
+/** how what containers send is wrapped, with the UDP port if it has one. */
+export const wrapped = (of) => (of.encap === "gre" ? "GRE" : `${of.encap === "geneve" ? "Geneve" : "VXLAN"} port ${of.vxlanPort}`);
+
 /** state of a host: ok, warn or bad, and in words. */
 export function stateOf(node) {
   if (!node) return { mark: "bad", text: "unknown" };

@@ -4,7 +4,7 @@
 import { dropped, drops, dropsOf } from "./dropped.js";
 import { inAndOut, waysOf } from "./edges.js";
 import { facts, h, panel, table, words } from "./dom.js";
-import { by, bytes, containers, counted, plural, policyOf, port, short, stateOf, within } from "./model.js";
+import { by, bytes, containers, counted, plural, policyOf, port, short, stateOf, within, wrapped } from "./model.js";
 import { ask, command, grape, hostLink, MOST, network, none, several, state, to } from "./parts.js";
 import { service, services, servicesOf } from "./services.js";
 import { trellis } from "./trellis.js";
@@ -37,7 +37,7 @@ const overview = {
       ready && panel("Who is where", trellis(data, width - 34)),
       h("div.tiles", {}, ready && servicesOf(data, data.services), ready && waysOf(data, data.clients, data.egresses), ready && drops(data),
         panel("This host", facts([
-          ["host", data.status.name], ["cluster", data.status.cluster], ["underlay", data.status.node && `${data.status.vtep}, MTU ${data.status.mtu}, ${data.status.encap === "geneve" ? "Geneve" : "VXLAN"} port ${data.status.vxlanPort}`],
+          ["host", data.status.name], ["cluster", data.status.cluster], ["underlay", data.status.node && `${data.status.vtep}, MTU ${data.status.mtu}, ${wrapped(data.status)}`],
           ["switch", data.status.ovs && `${data.status.ovs} Open vSwitch, ${data.status.datapath} datapath`], ["fast path", data.status.fastPath],
           ["names", data.status.node && `${plural(data.status.names.queries, "question")}, ${data.status.names.answered.toLocaleString("en")} answered here`], ["agent", data.status.version],
         ]), h("p", {}, h("a.act", { href: "#/doctor" }, "Look for causes"), h("span.dim", {}, " takes seconds, sends packets to all hosts"))))];
@@ -152,7 +152,7 @@ const aHost = {
     const n = data.nodes.find((n) => n.id === name);
     if (!n) return none("No such host");
     return [h("h1", {}, n.name, " ", state(n)),
-      panel("", facts([["id", h("code", {}, n.id)], ["path from here", n.self ? null : n.path || "not known"], ["address", h("span.mono", {}, `${n.vtep}, UDP port ${n.vxlanPort}`)], ["gossip", h("span.mono", {}, n.gossip)],
+      panel("", facts([["id", h("code", {}, n.id)], ["path from here", n.self ? null : n.path || "not known"], ["address", h("span.mono", {}, `${n.vtep}, ${wrapped(n)}`)], ["gossip", h("span.mono", {}, n.gossip)],
         ["MTU", n.mtu], ["datapath", n.datapath], ["agent", n.version], ["networks", several([...new Set(data.containers.endpoints.map((e) => e.network))].sort().map((w) => network(data, w)))]])),
       waysOf(data, data.clients?.filter((c) => c.host === n.name), data.egresses?.filter((e) => e.holder === n.name)),
       panel("What it owns of the addresses", table(["of", "prefix", "part"], data.ring.flatMap((p) => p.shares.filter((s) => s.node === n.id).map((s) => [p.network ? network(data, p.network) : "the cluster", h("span.mono", {}, p.prefix), `${(100 * s.part).toFixed(1)}%`])))),

@@ -7,6 +7,7 @@ export GOFLAGS := -trimpath $(filter-out -trimpath,$(shell go env GOFLAGS 2>/dev
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 20s
 SEED ?= 1
+BESIDE ?= 3
 FOR ?= 5m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -40,12 +41,13 @@ demo: ## Three Docker hosts on this machine, one network over them (KEEP=1: leav
 demo-clean: ## End the hosts that `make demo KEEP=1` left here
 	@go run ./tests/lab/cmd/lab clean -noted build/demo.kept
 
-# Three tiers beside each other: lab, which takes longest, in all of it, the others one after the other in two places. As many scenarios
-# of lab run as the processors have time for, so that what takes long and computes little begins early, and no tier is alone at the end.
+# So many tiers beside each other (BESIDE=1 on a slow machine): lab, which takes longest, in all of it, the others one after the other
+# in the other places. As many scenarios of lab run as the processors have time for, so that what takes long and computes little
+# begins early, and no tier is alone at the end.
 .PHONY: test
 test: setup build trees ## All tests: lab, a fifth of uml, plugin, engines, chaos, page (with scripts/setup page), unit, policy, fuzz, a part of race
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) -beside 3 lab engines unit plugin uml chaos race policy fuzz page
+	@$(tally) -beside $(BESIDE) lab engines unit plugin uml chaos race policy fuzz page
 
 .PHONY: quick
 quick: ## What touches neither the host nor Docker, in seconds

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -263,11 +264,16 @@ func TestVerified(t *testing.T) {
 	var objs bpfObjects
 	must(t, loadBpfObjects(&objs, nil))
 	defer objs.Close()
-	for name, p := range map[string]*ebpf.Program{endpointProgram: objs.GvEndpoint, tunnelProgram: objs.GvTunnel, underlayProgram: objs.GvUnderlay} {
-		info, err := p.Info()
+	programs := reflect.ValueOf(objs.bpfPrograms)
+	for i := range programs.NumField() {
+		info, err := programs.Field(i).Interface().(*ebpf.Program).Info()
 		must(t, err)
-		if steps, known := info.VerifiedInstructions(); known && steps > 250_000 {
-			t.Errorf("the kernel needs %d steps to check %s", steps, name)
+		steps, known := info.VerifiedInstructions()
+		if !known {
+			t.Skip("this kernel does not tell how many steps it took")
+		}
+		if steps == 0 || steps > 250_000 {
+			t.Errorf("the kernel needs %d steps to check %s", steps, programs.Type().Field(i).Name)
 		}
 	}
 }

@@ -70,23 +70,23 @@ func ForgetBoot(dir string) error {
 }
 
 // Boot has nothing leave for the containers of the note but by the gateway, until an agent sets its rules. It says what it
-// did.
+// did. A line that is no prefix is an error, after all others are kept.
 func Boot(state string) (string, error) {
 	file := filepath.Join(state, BootFile)
 	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
 		return "nothing was encrypted here when the agent last ran", nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("read which addresses are encrypted: %w", err)
 	}
-	var list []netip.Prefix
-	for line := range strings.Lines(string(text)) {
-		p, err := netip.ParsePrefix(strings.TrimSpace(line))
-		if err != nil {
-			return "", fmt.Errorf("%s is damaged: %w; the agent writes it again when it starts", file, err)
-		}
-		list = append(list, p)
+	list, err := prefixes(string(text))
+	var damaged error
+	if err != nil {
+		damaged = fmt.Errorf("%s is damaged: %w; the agent writes it again when it starts", file, err)
+	}
+	if len(list) == 0 {
+		return "", damaged
 	}
 	done, err := filter.Boot(gateway.Port, list)
 	switch {
@@ -95,5 +95,18 @@ func Boot(state string) (string, error) {
 	case !done:
 		return "the rules of an agent are there", nil
 	}
-	return fmt.Sprintf("what is for %d prefixes of containers stays here until the agent runs", len(list)), nil
+	return fmt.Sprintf("what is for %d prefixes of containers stays here until the agent runs", len(list)), damaged
+}
+
+// prefixes are those of a text, one a line, and what is wrong with the last line that is none.
+func prefixes(text string) (list []netip.Prefix, err error) {
+	for line := range strings.Lines(text) {
+		p, wrong := netip.ParsePrefix(strings.TrimSpace(line))
+		if wrong != nil {
+			err = wrong
+			continue
+		}
+		list = append(list, p)
+	}
+	return list, err
 }

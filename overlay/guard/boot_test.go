@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,5 +43,13 @@ func TestNoteForBoot(t *testing.T) {
 	has("10.128.1.0/24\nfd42::/64\n")
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestDamagedNote: what of it can be read is kept.
+func TestDamagedNote(t *testing.T) {
+	list, err := prefixes("10.128.1.0/24\n10.128.\nfd42::/64\n")
+	if want := []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24"), netip.MustParsePrefix("fd42::/64")}; err == nil || !slices.Equal(list, want) {
+		t.Errorf("prefixes: %v, %v", list, err)
 	}
 }

@@ -278,4 +278,4 @@ func (c *cleaning) kept() (list []string) {
 
 // BootGuard has nothing leave in the clear for encrypted networks' containers after a boot, until the agent runs. It says what
 // it did.
-func BootGuard(cfg config.Config) (string, error) { return guard.Boot(cfg.State) }
+func BootGuard(state string) (string, error) { return guard.Boot(state) }

@@ -35,6 +35,24 @@ func load(t *testing.T, args, environ []string, path, text string) (Config, erro
 	})
 }
 
+// TestState: the directory is found whatever is wrong with other settings, as after a downgrade.
+func TestState(t *testing.T) {
+	flags := pflag.NewFlagSet("boot-guard", pflag.ContinueOnError)
+	file := func(text string) func(string) ([]byte, error) {
+		return func(string) ([]byte, error) { return []byte(text), nil }
+	}
+	for _, c := range []struct{ env, text, want string }{
+		{"", "", "/var/lib/grapevine"},
+		{"", "GRAPEVINE_OF_LATER=1\nGRAPEVINE_MTU=many\nGRAPEVINE_STATE=/srv/gv\nno line\n", "/srv/gv"},
+		{"GRAPEVINE_STATE=/env/gv", "GRAPEVINE_STATE=/srv/gv\n", "/env/gv"},
+		{"", "GRAPEVINE_STATE=relative\n", "/var/lib/grapevine"},
+	} {
+		if got := State(flags, []string{c.env, "GRAPEVINE_OF_LATER=2"}, file(c.text)); got != c.want {
+			t.Errorf("State by %q and %q: %s", c.env, c.text, got)
+		}
+	}
+}
+
 func TestDefaults(t *testing.T) {
 	got, err := load(t, nil, []string{"PATH=/bin", "GRAPEVINE_JOIN="}, DefaultFile, "")
 	if err != nil {

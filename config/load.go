@@ -36,18 +36,7 @@ func Load(flags *pflag.FlagSet, environ []string, readFile func(string) ([]byte,
 	var c Config
 	errs := []error{envErr, fileErr}
 	for _, s := range Table {
-		value, source := s.Default, "default"
-		switch flag := flags.Lookup(s.Name); {
-		case flag != nil && flag.Changed:
-			value, source = flag.Value.String(), "flag --"+s.Name
-		case env[s.Env()] != "":
-			value, source = env[s.Env()], "environment variable "+s.Env()
-		case file[s.Env()] != "":
-			value, source = file[s.Env()], "line "+s.Env()+" of the configuration file"
-		}
-		if value == "" { // a flag may say so, and means what an empty variable does
-			value = s.Default
-		}
+		value, source := s.value(flags, env, file)
 		if value == "" {
 			continue
 		}
@@ -63,6 +52,37 @@ func Load(flags *pflag.FlagSet, environ []string, readFile func(string) ([]byte,
 	}
 	err := c.check() // which fills in what follows from other settings
 	return c, err
+}
+
+// value is what the setting is, and who says so.
+func (s Setting) value(flags *pflag.FlagSet, env, file map[string]string) (value, source string) {
+	value, source = s.Default, "default"
+	switch flag := flags.Lookup(s.Name); {
+	case flag != nil && flag.Changed:
+		value, source = flag.Value.String(), "flag --"+s.Name
+	case env[s.Env()] != "":
+		value, source = env[s.Env()], "environment variable "+s.Env()
+	case file[s.Env()] != "":
+		value, source = file[s.Env()], "line "+s.Env()+" of the configuration file"
+	}
+	if value == "" { // a flag may say so, and means what an empty variable does
+		value = s.Default
+	}
+	return value, source
+}
+
+// State is where the agent keeps what it knows, by the same sources as Load, whatever is wrong with other settings.
+func State(flags *pflag.FlagSet, environ []string, readFile func(string) ([]byte, error)) string {
+	env, _ := fromEnviron(environ)
+	file, _ := fromFile(flags, env, readFile)
+	c := Default()
+	for _, s := range Table {
+		if s.Name == "state" {
+			value, _ := s.value(flags, env, file)
+			_ = s.set(&c, value)
+		}
+	}
+	return c.State
 }
 
 // Default is the configuration of an agent that is told nothing.
@@ -90,7 +110,7 @@ func fromEnviron(environ []string) (map[string]string, error) {
 }
 
 // fromFile reads the file named by the flag or the environment, else DefaultFile,
-// which alone may be absent.
+// which alone may be absent. With an error it returns the lines that are well.
 func fromFile(flags *pflag.FlagSet, env map[string]string, readFile func(string) ([]byte, error)) (map[string]string, error) {
 	name, named := DefaultFile, false
 	if v := env[fileEnv]; v != "" {
@@ -108,9 +128,9 @@ func fromFile(flags *pflag.FlagSet, env map[string]string, readFile func(string)
 	}
 	values, err := parseFile(string(data))
 	if err != nil {
-		return nil, fmt.Errorf("configuration file %s: %w", name, err)
+		err = fmt.Errorf("configuration file %s: %w", name, err)
 	}
-	return values, nil
+	return values, err
 }
 
 // parseFile reads KEY=VALUE lines. Empty lines and those that begin with # are

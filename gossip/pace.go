@@ -15,6 +15,8 @@ const (
 	// newsRounds are the short rounds after the last news: enough for what memberlist itself spreads of it,
 	// each piece 16 times in the largest clusters and to 16 hosts a round.
 	newsRounds = 25
+	// alignAgain probes long memberlist's probes stay where they are: each time they are set the next one is later.
+	alignAgain = 10
 )
 
 // pace is how often memberlist gossips: in short rounds while there is news, in long ones else. A round
@@ -30,8 +32,9 @@ type pace struct {
 	probes *time.Ticker                     // memberlist's
 	news   time.Time                        // the last
 	long   bool
-	step   bool // the long rounds come with the beats
-	probed bool // so do the probes
+	step   bool      // the long rounds come with the beats
+	probed bool      // so do the probes
+	set    time.Time // when the probes were set last
 }
 
 // find finds memberlist's ticker of gossip, which is its second one, behind that of its probes, and its queue. Where a later
@@ -83,12 +86,14 @@ func (p *pace) beat(pulse, anew bool) {
 		return
 	}
 	if anew {
-		p.probed, p.step = false, false
+		if time.Since(p.set) > alignAgain*p.probe { // a host that turns all the time would never probe
+			p.probed, p.step = false, false
+		}
 		return
 	}
 	if p.probes != nil && !p.probed {
 		p.probes.Reset(p.probe)
-		p.probed = true
+		p.probed, p.set = true, time.Now()
 	}
 	if p.long && !p.step {
 		p.ticker.Reset(idleRounds * p.short)

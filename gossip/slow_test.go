@@ -164,3 +164,44 @@ func TestAtRest(t *testing.T) {
 		}
 	})
 }
+
+// TestTurning: hosts that need to hurry and need not in turns, faster than memberlist probes, find out who is dead all the same.
+func TestTurning(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Network) {
+		began := time.Now()
+		var hosts []*host
+		for i := range 4 {
+			phase := time.Duration(i) * 61 * time.Millisecond
+			hosts = append(hosts, start(t, net, i, func(c *Config) {
+				c.Pulse = func(d time.Duration) time.Duration {
+					apart := 200 * time.Millisecond
+					if d >= time.Second {
+						apart = time.Second
+					}
+					since := time.Since(began) - phase
+					return max((since+d).Round(apart)-since, time.Nanosecond)
+				}
+			}))
+		}
+		within(t, 20*time.Second, "all hosts see each other", func() bool { return allSee(hosts, 3) })
+		idle(hosts, true)
+		time.Sleep(20 * time.Second)
+		stop := make(chan struct{})
+		defer close(stop)
+		go func() {
+			for yes := false; ; yes = !yes {
+				select {
+				case <-stop:
+					return
+				case <-time.After(300 * time.Millisecond):
+					idle(hosts[:3], yes)
+				}
+			}
+		}()
+		time.Sleep(5 * time.Second)
+		for _, h := range hosts[:3] {
+			net.Cut(hosts[3].ip, h.ip)
+		}
+		within(t, 30*time.Second, "it is dead", func() bool { return allSee(hosts[:3], 2) })
+	})
+}

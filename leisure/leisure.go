@@ -97,10 +97,15 @@ func (l *leisure) set(rest bool) {
 	if rest && time.Since(time.Unix(0, l.last.Load())) < quiet/2 || rest == l.rests.Load() {
 		return
 	}
+	l.rests.Store(rest)
 	if rest {
 		l.one()
 	} else {
 		l.all()
 	}
-	l.rests.Store(rest)
+	// Who became busy just before did not see that it rests.
+	if rest && time.Since(time.Unix(0, l.last.Load())) < quiet/2 {
+		l.rests.Store(false)
+		l.all()
+	}
 }

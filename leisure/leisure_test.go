@@ -51,3 +51,21 @@ func TestLeisure(t *testing.T) {
 		}
 	})
 }
+
+// TestBusyMeanwhile: who comes to wait in the moment in which a process is put to rest does not have one processor.
+func TestBusyMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := false
+		l := leisure{all: func() { one = false }}
+		l.one = func() {
+			one = true
+			l.last.Store(time.Now().UnixNano()) // as busy does first, and then sees no rest yet
+		}
+		l.begin(time.Now())
+		time.Sleep(quiet)
+		l.look(time.Now(), 0)
+		if synctest.Wait(); one || l.rests.Load() {
+			t.Error("it rests, and somebody waits")
+		}
+	})
+}

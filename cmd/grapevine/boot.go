@@ -15,11 +15,8 @@ func newBootGuard() *cobra.Command {
 	return &cobra.Command{
 		Use: "boot-guard", Short: "Keep what is for encrypted networks on this host until the agent runs", Hidden: true, Args: noNames,
 		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := config.Load(c.Flags(), os.Environ(), os.ReadFile)
-			if err != nil {
-				return err
-			}
-			said, err := agent.BootGuard(cfg)
+			// A setting that keeps the agent from starting does not keep this from it.
+			said, err := agent.BootGuard(config.State(c.Flags(), os.Environ(), os.ReadFile))
 			if err == nil {
 				_, err = fmt.Fprintln(c.OutOrStdout(), said)
 			}

@@ -75,7 +75,7 @@ func Boot(state string) (string, error) {
 	file := filepath.Join(state, BootFile)
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
-		return "nothing was encrypted here when the agent last ran", nil
+		return fmt.Sprintf("no note in %s: nothing was encrypted here when the agent last ran", file), nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("read which addresses are encrypted: %w", err)

@@ -140,40 +140,43 @@ func inNamespace(name string, f func() error) error {
 // serve echoes lines at a port of all addresses of a container; TCP and UDP.
 func serve(t *testing.T, container string, port int) {
 	t.Helper()
-	err := inNetns(t, container, func() error {
-		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
-		if err != nil {
-			return err
-		}
-		u, err := net.ListenPacket("udp", fmt.Sprintf(":%d", port))
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { _, _ = l.Close(), u.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() { _, _ = io.Copy(c, c) }()
-			}
-		}()
-		go func() {
-			buf := make([]byte, 2048)
-			for {
-				n, from, err := u.ReadFrom(buf)
-				if err != nil {
-					return
-				}
-				_, _ = u.WriteTo(buf[:n], from)
-			}
-		}()
-		return nil
-	})
-	if err != nil {
+	if err := inNetns(t, container, func() error { return echoAt(t, fmt.Sprintf(":%d", port)) }); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// echoAt is serve, of the host.
+func echoAt(t *testing.T, at string) error {
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	u, err := net.ListenPacket("udp", at)
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	t.Cleanup(func() { _, _ = l.Close(), u.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c) }()
+		}
+	}()
+	go func() {
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := u.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = u.WriteTo(buf[:n], from)
+		}
+	}()
+	return nil
 }
 
 func call(t *testing.T, from, network, to string, timeout time.Duration) (c net.Conn, err error) {

@@ -31,6 +31,9 @@ func load(r register, v uint32) string {
 
 func goTo(s Stage) string { return fmt.Sprintf("goto_table:%d", s) }
 
+// again has the same stage look at the packet once more.
+func again(s Stage) string { return fmt.Sprintf("resubmit(,%d)", s) }
+
 func output(port uint32) string {
 	if t := portText(port); t == "LOCAL" {
 		return t

@@ -193,6 +193,7 @@ func oneOf[T any](t *rapid.T, old, next []T, id func(T) any) []T {
 // by itself, and the changes lead to it from the last that was not refused.
 func TestCompilerIsCompile(t *testing.T) {
 	followed, joined := 0, 0
+	crowds := []Crowd{{}, {Addr: netip.MustParseAddr("10.128.0.11")}, {Addr: netip.MustParseAddr("fd00:1::11")}, {Addr: netip.MustParseAddr("10.128.0.1"), Spared: true}, {Addr: netip.MustParseAddr("fd00:1::1"), Spared: true}}
 	rapid.Check(t, func(t *rapid.T) {
 		var c Compiler
 		var last []Flow
@@ -265,6 +266,7 @@ func TestCompilerIsCompile(t *testing.T) {
 					Classes:  oneOf(t, in.Policy.Classes, drawn.Classes, func(c Class) any { return c.ID }),
 					Rules:    oneOf(t, in.Policy.Rules, drawn.Rules, func(r PolicyRule) any { return r.ID }),
 					Openings: oneOf(t, in.Policy.Openings, drawn.Openings, func(o Opening) any { return o.key() }),
+					Crowds:   rapid.SliceOfNDistinct(rapid.SampledFrom(crowds), 0, len(crowds), rapid.ID[Crowd]).Draw(t, "crowds"),
 				}
 			}
 			in = next

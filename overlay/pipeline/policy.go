@@ -18,8 +18,12 @@ type Policy struct {
 	Crowds []Crowd
 }
 
-// Crowd is an address from which none begins, or no address: from nowhere.
-type Crowd struct{ Addr netip.Addr }
+// Crowd is an address from which none begins, or no address: from nowhere. Spared is a gateway, from which they begin all the same, as
+// do questions to the resolver there.
+type Crowd struct {
+	Addr   netip.Addr
+	Spared bool
+}
 
 // Guard is a local endpoint that rules speak about. A direction that is not set passes; in
 // one that is, what no rule matches is dropped. Always let through are answers to what was

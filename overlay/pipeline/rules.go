@@ -331,12 +331,14 @@ func (c *compiler) unseen() {
 	}
 }
 
+// resolver is the port of a host's.
+const resolver = 53
+
 // policyHost lets a host speak to its endpoints, and them to its resolver.
 func policyHost(c *compiler) {
 	if !c.in.policed {
 		return
 	}
-	const resolver = 53
 	for _, s := range c.in.Subnets {
 		if !s.Gateway.IsValid() {
 			continue
@@ -388,17 +390,28 @@ func policyCrowds(c *compiler) {
 	}
 	for _, crowd := range c.in.Policy.Crowds {
 		for _, f := range []family{ipv4, ipv6} {
-			reason, over := DropFull, 0
 			begins, call := match{}.proto(f.proto).ctState("+new-inv+trk"), midstream(f).ports(highPort, lowPort)
-			if a := crowd.Addr; a.IsValid() {
-				if familyOf(a) != f {
-					continue
-				}
-				reason, over = DropCrowd, 1 // so that it is known whose they are
-				begins, call = begins.ipSrc(host(a)), call.with(fieldSrc, "%s=%s", f.src, prefixText(host(a)))
+			a := crowd.Addr
+			if !a.IsValid() {
+				c.drop(Connection, 90, DropFull, begins.reg(regSpared, 0))
+				c.drop(Connection, 205, DropFull, call.reg(regSpared, 0))
+				continue
 			}
-			c.drop(Connection, 90+over, reason, begins)
-			c.drop(Connection, 205+over, reason, call)
+			if familyOf(a) != f {
+				continue
+			}
+			called := call.with(fieldSrc, "%s=%s", f.src, prefixText(host(a)))
+			if !crowd.Spared { // these come first: who has too many has no more questions
+				c.drop(Connection, 98, DropCrowd, begins.ipSrc(host(a)))
+				c.drop(Connection, 208, DropCrowd, called)
+				continue
+			}
+			spare := []string{load(regSpared, 1), again(Connection)}
+			c.add(Connection, 94, object{}, begins.reg(regSpared, 0).ipSrc(host(a)), spare...)
+			c.add(Connection, 206, object{}, called.reg(regSpared, 0), spare...)
+			for _, proto := range []uint8{protoTCP, protoUDP} {
+				c.add(Connection, 94, object{}, begins.reg(regSpared, 0).ipDst(host(a)).ctProto(proto).ctPort(resolver, 0xffff, false), spare...)
+			}
 		}
 	}
 }

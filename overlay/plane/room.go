@@ -3,7 +3,6 @@ package plane
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -33,9 +32,9 @@ func crowded(o *overlay.Overlay, snap *cluster.Snapshot) (list []api.Problem) {
 	if full {
 		list = append(list, api.Problem{Code: api.ConnectionsFull, Do: do, What: fmt.Sprintf("policies: of containers that they are about there are %d connections on this host, which has room for %d, and begins no more until there are fewer; those that are open go on", has, room)})
 	}
-	for _, a := range slices.SortedFunc(maps.Keys(most), netip.Addr.Compare) {
+	for _, c := range most {
 		list = append(list, api.Problem{Code: api.ConnectionsFull, Do: do, What: fmt.Sprintf(
-			"policies: %s has begun %d of the %d connections on this host of containers that they are about, and begins no more here until there are fewer, since there is room for %d; those that are open go on", whose(snap, a), most[a], has, room)})
+			"policies: %s has begun %d of the %d connections on this host of containers that they are about, and begins no more here until there are fewer, since there is room for %d; those that are open go on", whose(snap, c.Addrs[0]), c.Has, has, room)})
 	}
 	return list
 }

@@ -74,6 +74,9 @@ func TestDiff(t *testing.T) {
 func TestUserspace(t *testing.T) {
 	d := device.NewDevice(tuntest.NewChannelTUN().TUN(), conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
 	defer d.Close()
+	if err := d.Up(); err != nil { // it comes up by itself at some moment, and has a port from then on
+		t.Fatal(err)
+	}
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {

@@ -24,9 +24,9 @@ type ticks struct{ all, idle uint64 }
 
 const (
 	// spareFor is how long they are looked at: a script is not what it is in its first seconds, when its hosts boot.
-	spareFor = 3 * time.Second
+	spareFor = 4 * time.Second
 	// spareShare is which part of their time is to be left, one in so many.
-	spareShare = 10
+	spareShare = 7
 	// spareMemory in KiB is what a script of three hosts takes at most, and as much again.
 	spareMemory = 3 << 20
 )

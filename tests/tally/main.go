@@ -48,16 +48,16 @@ var tiers = []tier{
 	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy", meter{}},
 	{"fuzz", "a third of the fuzz tests, each for a moment", []string{}, time.Minute, true, "", meter{}},
 	{"race", "some packages with the race detector, which take turns by the hour", []string{}, 2 * time.Minute, false, "", meter{}},
-	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "2", "-parallel", "7", "./tests", "./tests/lab"}, 10 * time.Minute, true, "", meter{}},
+	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "2", "-parallel", "5", "./tests", "./tests/lab"}, 10 * time.Minute, true, "", meter{}},
 	{"chaos", "containers come and go while faults strike, a run of two by turns of an hour", []string{"./tests/chaos", "-turns"}, 2 * time.Minute, true, "", meter{}},
-	{"plugin", "scenarios with the managed plugin, the rare ones once in three hours", []string{"-p", "1", "-parallel", "3", "./tests/plugin", "-turns"}, 2 * time.Minute, true, "", meter{}},
-	{"engines", "the core of the scenarios, each on one of the other releases of Docker, which take turns by the hour", []string{"-p", "1", "-parallel", "3", "./tests/engines", "-turns"}, 3 * time.Minute, true, "", meter{}},
+	{"plugin", "scenarios with the managed plugin, the rare ones once in three hours", []string{"-p", "1", "-parallel", "2", "./tests/plugin", "-turns"}, 2 * time.Minute, true, "", meter{}},
+	{"engines", "the core of the scenarios, each on one of the other releases of Docker, which take turns by the hour", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"page", "the web page in a browser", []string{"./tests/page"}, time.Minute, true, "", meter{}},
 	{"uml", "a fifth of the scenarios on kernels of their own, by turns of an hour", []string{"-p", "1", "-parallel", "1", "./tests/uml", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true, "", meter{}},
 	{"all-chaos", "containers come and go while faults strike", []string{"./tests/chaos"}, 4 * time.Minute, true, "", meter{}},
 	{"all-uml", "all scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 20 * time.Minute, true, "", meter{}},
-	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "3", "./tests/engines", "-all"}, time.Hour, true, "", meter{}},
+	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true, "", meter{}},
 }
 
 func main() {

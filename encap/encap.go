@@ -138,7 +138,7 @@ func (k Kind) PortType(v6 bool) string {
 	return k.Name
 }
 
-// Device is the kernel's kind of device, and Module the module that has it.
+// Device is the kernel's kind of device.
 func (k Kind) Device(v6 bool) string {
 	switch {
 	case k.Name != GRE.Name:

@@ -4,16 +4,19 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 )
 
 // TestPackets: packets go between sockets of both kinds of addresses, to the bit, and who waits for one is told that the socket is closed.
 func TestPackets(t *testing.T) {
-	open := func(at string) (*net.UDPConn, *packets, netip.AddrPort) {
+	open := func(t *testing.T, at string) (*net.UDPConn, *packets, netip.AddrPort) {
 		udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(at)))
-		if err != nil {
+		if err != nil && os.Getenv("CI") == "" {
 			t.Skipf("this host has no such address: %v", err)
+		} else if err != nil {
+			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = udp.Close() })
 		p, err := newPackets(udp)
@@ -26,8 +29,8 @@ func TestPackets(t *testing.T) {
 		{"127.0.0.1:0", "127.0.0.2:0", ""}, {"[::1]:0", "[::1]:0", ""}, {"0.0.0.0:0", "127.0.0.1:0", ""}, {"127.0.0.1:0", "0.0.0.0:0", "127.0.0.1"}, {"[::]:0", "127.0.0.1:0", ""},
 	} {
 		t.Run(c.from+" to "+c.to, func(t *testing.T) {
-			_, a, from := open(c.from)
-			udp, b, to := open(c.to)
+			_, a, from := open(t, c.from)
+			udp, b, to := open(t, c.to)
 			if c.at != "" {
 				to = netip.AddrPortFrom(netip.MustParseAddr(c.at), to.Port())
 			}
@@ -61,7 +64,7 @@ func TestPackets(t *testing.T) {
 			}
 		})
 	}
-	_, four, _ := open("127.0.0.1:0")
+	_, four, _ := open(t, "127.0.0.1:0")
 	if err := four.write([]byte("x"), netip.MustParseAddrPort("[::1]:1")); err == nil {
 		t.Error("an IPv4 socket has sent to an IPv6 address")
 	}

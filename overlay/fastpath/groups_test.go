@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -269,10 +270,10 @@ func TestVerified(t *testing.T) {
 		info, err := programs.Field(i).Interface().(*ebpf.Program).Info()
 		must(t, err)
 		steps, known := info.VerifiedInstructions()
-		if !known {
+		if !known && os.Getenv("CI") == "" {
 			t.Skip("this kernel does not tell how many steps it took")
 		}
-		if steps == 0 || steps > 250_000 {
+		if !known || steps > 250_000 {
 			t.Errorf("the kernel needs %d steps to check %s", steps, programs.Type().Field(i).Name)
 		}
 	}

@@ -170,7 +170,9 @@ func (j *judge) decide(d Direction, subject, peer *Endpoint, peerAddr netip.Addr
 	}
 	decision := Decision{}
 	match := func(p *Policy, r *Rule) truth {
-		return min(p.Subject.matches(subject, j.networks), max(j.peerMatches(r, peer, peerAddr), j.nameMatches(r, d, subject, peerAddr)), j.portMatches(r, dest))
+		// Who is meant by a name is not asked what its ports are called: the port of a name has a number.
+		named := min(j.nameMatches(r, d, subject, peerAddr), j.portMatches(r, nil))
+		return min(p.Subject.matches(subject, j.networks), max(min(j.peerMatches(r, peer, peerAddr), j.portMatches(r, dest)), named))
 	}
 	note := func(t truth) {
 		if t == maybe {

@@ -58,6 +58,9 @@ func (n Network) Key() Key { return Key{KindNetwork, n.Name} }
 
 func (Network) speaker() NodeID { return "" }
 
+// TellableName reports why a name can be no network's in the cluster: Docker takes any text, line breaks too.
+func TellableName(s string) error { return name("network", s) }
+
 func (n Network) validate() error {
 	err := errors.Join(name("name", n.Name), mtu(n.MTU), texts("options", n.Options), texts("labels", n.Labels), optional("making", n.Made))
 	if len(n.Old) > maxEntries {

@@ -147,6 +147,14 @@ type Untold struct {
 	Aliases            []string
 }
 
+// Untellable is Driver.Untellable.
+func (d *mirror) Untellable() []string {
+	if list := d.untellable.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
+}
+
 // Untold is Driver.Untold.
 func (d *mirror) Untold() []Untold {
 	if list := d.untold.Load(); list != nil {

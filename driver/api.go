@@ -13,6 +13,12 @@ func (d *Driver) Untold() []Untold {
 	return d.mirror.Untold()
 }
 
+// Untellable returns the IDs of networks of this host's Docker whose names can be none in the cluster, so that no other
+// host has them. It waits for nothing.
+func (d *Driver) Untellable() []string {
+	return d.mirror.Untellable()
+}
+
 // Borrowers returns them as they were at the last look. It waits for nothing.
 func (d *Driver) Borrowers() []Borrower {
 	return d.mirror.Borrowers()

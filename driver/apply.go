@@ -39,10 +39,10 @@ func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 	var errs []error
 	for _, n := range p.learn {
 		learnt, err := d.networks.learn(ctx, n)
-		more, errs = more || learnt, append(errs, err)
+		more, errs = more || learnt && err == nil, append(errs, err)
 	}
-	if err := errors.Join(errs...); more || err != nil {
-		return err == nil, err
+	if more { // what failed fails again, and is said then
+		return true, nil
 	}
 	for _, id := range p.lostEPs {
 		if has, err := d.core.inDocker(ctx, id); has || err != nil {

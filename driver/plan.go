@@ -76,6 +76,8 @@ type plan struct {
 	// outdated are the networks that are from before they were made anew, and stay for now.
 	outdated []Outdated
 	untold   []Untold
+	// untellable are local networks, by Docker's ID, whose names can be nobody's in the cluster.
+	untellable []string
 	// unlabelled are containers whose labels do not fit into their endpoints' records.
 	unlabelled []Unlabelled
 	labelled   []string // networks of such as ask for something, to be marked
@@ -106,6 +108,8 @@ func decide(v view) plan {
 				}
 				p.unseen[id] = true
 			}
+		case listed && !n.Learnt && cluster.TellableName(nameOf(dn)) != nil:
+			p.untellable = append(p.untellable, id)
 		case listed && !n.Learnt:
 			p.learn = append(p.learn, dn)
 		case listed && n.Replica && names[n.Name] > 1 && !used[id]:
@@ -419,7 +423,7 @@ func (p *plan) sort() {
 	for _, list := range [][]docker.Network{p.adopt, p.learn, p.create, p.remove, p.vanish} {
 		slices.SortFunc(list, byID)
 	}
-	for _, list := range [][]string{p.lost, p.lostEPs, p.uses, p.unused, p.retire, p.blocked} {
+	for _, list := range [][]string{p.lost, p.lostEPs, p.uses, p.unused, p.retire, p.blocked, p.untellable} {
 		slices.Sort(list)
 	}
 	slices.SortFunc(p.outdated, func(a, b Outdated) int { return strings.Compare(a.Network, b.Network) })

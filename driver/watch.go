@@ -34,6 +34,8 @@ type mirror struct {
 	outdated  atomic.Pointer[[]Outdated]  // for Outdated; the watcher's
 	borrowers atomic.Pointer[[]Borrower]  // for Borrowers; the watcher's
 	untold    atomic.Pointer[[]Untold]    // for Untold; the watcher's
+
+	untellable atomic.Pointer[[]string] // for Untellable, by Docker's ID; the watcher's
 }
 
 // The watcher's pace.
@@ -207,6 +209,7 @@ func (d *mirror) look(ctx context.Context) (open bool, err error) {
 		p := decide(v)
 		d.outdated.Store(&p.outdated)
 		d.untold.Store(&p.untold)
+		d.untellable.Store(&p.untellable)
 		d.labels.unlabelled.Store(&p.unlabelled)
 		more, err := d.applier.apply(ctx, p)
 		if err != nil {
@@ -308,10 +311,11 @@ func (d *mirror) seeSelf(v *view) {
 
 // unnamed reports whether a network still waits for its name.
 func (d *mirror) unnamed() bool {
+	never := d.Untellable()
 	d.core.mu.Lock()
 	defer d.core.mu.Unlock()
-	for _, n := range d.core.local.networks {
-		if !n.Learnt {
+	for id, n := range d.core.local.networks {
+		if !n.Learnt && !slices.Contains(never, id) {
 			return true
 		}
 	}

@@ -14,6 +14,9 @@ func untold(d *driver.Driver, snap *cluster.Snapshot) (list []api.Problem) {
 	for _, u := range d.Untold() {
 		list = append(list, untoldProblem(u))
 	}
+	for _, id := range d.Untellable() {
+		list = append(list, untellableProblem(id))
+	}
 	policed := hasPolicies(snap)
 	for _, u := range d.Unlabelled() {
 		switch name := askedBy(snap, u.Network); {
@@ -24,6 +27,15 @@ func untold(d *driver.Driver, snap *cluster.Snapshot) (list []api.Problem) {
 		}
 	}
 	return list
+}
+
+// untellableProblem names a network by its ID: its name is what cannot be said, nor be given to Docker's command.
+func untellableProblem(id string) api.Problem {
+	return api.Problem{
+		Code: api.NetworkUntold,
+		What: fmt.Sprintf("the network %.12s has a name that other hosts cannot be told (`docker network ls`): it is on this host alone", id),
+		Do:   fmt.Sprintf("`docker network rm %.12s`, and create it with a name of at most 255 bytes and of characters that can be printed", id),
+	}
 }
 
 // unlabelledProblem matters where there are policies.

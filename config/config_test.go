@@ -140,9 +140,9 @@ func TestEncapsulation(t *testing.T) {
 		{"GRAPEVINE_ENCAP=geneve GRAPEVINE_VXLAN_PORT=4789", "", 4789},
 		{"GRAPEVINE_ENCAP=gre", "", 0},
 		{"GRAPEVINE_ENCAP=gre GRAPEVINE_VXLAN_PORT=4789", "take vxlan-port away", 0},
-		{"GRAPEVINE_ENCAP=gre GRAPEVINE_ENCRYPTION=all", "set encryption to networks or encap to vxlan", 0},
+		{"GRAPEVINE_ENCAP=gre GRAPEVINE_ENCRYPTION=all", "set encap to vxlan on every host, of which nothing on the way sees any", 0},
 		{"GRAPEVINE_ENCAP=geneve GRAPEVINE_PORT=6081", "both want UDP port 6081", 0},
-		{"GRAPEVINE_ENCAP=geneve GRAPEVINE_ENCRYPTION=all", "set encryption to networks or encap to vxlan", 0},
+		{"GRAPEVINE_ENCAP=geneve GRAPEVINE_ENCRYPTION=all", "set encap to vxlan on every host, of which nothing on the way sees any", 0},
 		{"GRAPEVINE_ENCAP=geneve GRAPEVINE_IPSEC=require", "set ipsec to off or encap to vxlan", 0},
 	} {
 		got, err := load(t, nil, strings.Fields(tt.env), DefaultFile, "")

@@ -182,7 +182,7 @@ func (c *Config) check() error {
 		c.VXLANPort = wrapped.Port
 	}
 	if !wrapped.Secured() && c.Encrypts() {
-		return fmt.Errorf("all is to be encrypted (encryption is all), and what goes by %s (encap) is not yet: set encryption to networks or encap to vxlan, on every host", wrapped.Title)
+		return fmt.Errorf("all is to be encrypted (encryption is all), and what goes by %s (encap) is not: set encap to vxlan on every host, of which nothing on the way sees any then, since all of it is inside WireGuard; or set encryption to networks", wrapped.Title)
 	}
 	if !wrapped.Secured() && c.NeedsIPsec() {
 		return fmt.Errorf("what goes to other hosts is to go by IPsec (ipsec), and with %s (encap) that was not tried yet: set ipsec to off or encap to vxlan, on every host", wrapped.Title)

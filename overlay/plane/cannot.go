@@ -32,7 +32,7 @@ func CannotEncrypt(cfg config.Config, underlay link.Underlay) error {
 		return errors.New("GRAPEVINE_ENCRYPTION is off on this host; leave it out, or set it to networks or all")
 	}
 	if k := cfg.Encapsulation(); !k.Secured() {
-		return fmt.Errorf("what goes by %s (GRAPEVINE_ENCAP) is not encrypted yet; set GRAPEVINE_ENCAP=vxlan on every host", k.Title)
+		return fmt.Errorf("what goes by %s (GRAPEVINE_ENCAP) is not encrypted; set GRAPEVINE_ENCAP=vxlan on every host, and where something on the way eats VXLAN GRAPEVINE_ENCRYPTION=all as well: all of it is inside WireGuard then", k.Title)
 	}
 	if cfg.WireGuardPort == cfg.Port || cfg.WireGuardPort == cfg.VXLANPort {
 		return fmt.Errorf("WireGuard wants UDP port %d, which gossip or VXLAN has; set GRAPEVINE_WIREGUARD_PORT to another one", cfg.WireGuardPort)

@@ -21,7 +21,6 @@ type Kind struct {
 	Inner int
 
 	system string // how Open vSwitch calls the kernel's interface
-	sum    int    // of Header, what it has over IPv6 alone
 }
 
 // The lengths of headers that several have.
@@ -37,8 +36,8 @@ var (
 	VXLAN = Kind{Name: "vxlan", Title: "VXLAN", Port: 4789, Header: 8, Inner: ethernet, system: "vxlan_sys_%d"}
 	// Geneve is RFC 8926, without options.
 	Geneve = Kind{Name: "geneve", Title: "Geneve", Port: 6081, Header: 8, Inner: ethernet, system: "genev_sys_%d"}
-	// GRE is RFC 2784 with the key of RFC 2890, in which the number of the network is. Over IPv6 it has a checksum, as UDP does.
-	GRE = Kind{Name: "gre", Title: "GRE", Header: 8, sum: 4, Inner: ethernet, system: "gre_sys"}
+	// GRE is RFC 2784 with the key of RFC 2890, in which the number of the network is.
+	GRE = Kind{Name: "gre", Title: "GRE", Header: 8, Inner: ethernet, system: "gre_sys"}
 	// WireGuard carries IP packets: a header of 16 bytes, and a tag of 16.
 	WireGuard = Kind{Name: "wireguard", Title: "WireGuard", Port: 7948, Header: 16, Trailer: 16}
 )
@@ -107,7 +106,7 @@ func (k Kind) Overhead(host netip.Addr) int {
 func (k Kind) Behind(v6 bool) int {
 	n := ip4 + k.Header
 	if v6 {
-		n = ip6 + k.Header + k.sum
+		n = ip6 + k.Header
 	}
 	if k.Ports() {
 		n += udp
@@ -117,6 +116,10 @@ func (k Kind) Behind(v6 bool) int {
 
 // Ports says whether it is in UDP, so that a port tells it from all else.
 func (k Kind) Ports() bool { return k.Port != 0 }
+
+// Summed says whether its packets have a checksum between addresses of IPv6, as RFC 8200, 8.1, wants it of UDP. GRE need not have
+// one, and Linux 6.1 leaves zero in its place where each packet names its own receiver, and drops it there.
+func (k Kind) Summed() bool { return k.Name != GRE.Name }
 
 // System is the interface that Open vSwitch makes in the kernel for all of its ports of a kind and a UDP port, between hosts
 // at addresses of IPv4 or IPv6.

@@ -20,7 +20,7 @@ func TestOverhead(t *testing.T) {
 		{Geneve, "2001:db8::1", 70},
 		{GRE, "192.0.2.1", 42},
 		{GRE, "::ffff:192.0.2.1", 42},
-		{GRE, "2001:db8::1", 66},
+		{GRE, "2001:db8::1", 62},
 		{WireGuard, "192.0.2.1", 60},
 		{WireGuard, "::ffff:192.0.2.1", 60},
 		{WireGuard, "2001:db8::1", 80},

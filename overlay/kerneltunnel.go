@@ -41,11 +41,8 @@ const remade = 2 * time.Second
 // Open vSwitch takes no notice, and says of the port that all is well.
 func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
 	want := ovs.PortSpec{Name: TunnelPort, Type: t.Kind.PortType(t.V6), Role: roleTunnel, Options: map[string]string{"remote_ip": "flow", "key": "flow"}}
-	switch {
-	case t.Kind.Ports():
+	if t.Kind.Ports() {
 		want.Options["dst_port"] = strconv.FormatUint(uint64(t.UDPPort), 10)
-	case t.V6:
-		want.Options["csum"] = "true" // of what UDP would have had one for
 	}
 	if t.Source.IsValid() && (t.Inside == nil || !t.Inside()) {
 		want.Options["local_ip"] = t.Source.String()

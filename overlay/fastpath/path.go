@@ -243,7 +243,10 @@ func (p *Path) widen(in pipeline.Input) error {
 	present := map[string]uint32{}
 	config := p.config // what is not used stays: a packet on its way may still read it
 	config.On, config.Tunnel, config.TunnelMTU, config.Underlay, config.Judged = 1, 0, 0, 0, 0
-	config.Source = addressOf(p.cfg.Source)
+	config.Source, config.Unsummed = addressOf(p.cfg.Source), 0
+	if !p.cfg.Underlay.Encap.Summed() {
+		config.Unsummed = 1
+	}
 	if in.TunnelPort != 0 { // a host without its tunnel has its own containers still
 		tunnel, err := link.Get(p.cfg.Tunnel)
 		if err != nil {

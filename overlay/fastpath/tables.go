@@ -45,7 +45,7 @@ type (
 		Source                address // zero: as the kernel chooses
 		GatewayMAC            [6]byte
 		VXLANPort, GossipPort [2]byte // network order
-		_                     uint16
+		Unsummed              uint16  // not 0: see encap.Kind.Summed
 		Gateway               uint32
 		VTEP                  [4]byte
 		Port                  [2]byte // network order

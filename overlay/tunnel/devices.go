@@ -16,6 +16,7 @@ import (
 type devices struct {
 	VXLAN, Peer uint32
 	Source      vtep // zero: none
+	Unsummed    uint32
 }
 
 // ensureDevices makes gvtun, gvtunx and the device that wraps packets; new ones are still down. The device of another kind
@@ -48,6 +49,9 @@ func (t *Tunnel) ensureDevices() (devices, error) {
 		index[i] = uint32(l.Index)
 	}
 	d := devices{VXLAN: index[0], Peer: index[1]}
+	if !t.cfg.Kind.Summed() {
+		d.Unsummed = 1
+	}
 	if t.cfg.Source.IsValid() {
 		d.Source = t.cfg.Source.As16()
 	}

@@ -97,7 +97,7 @@ struct config {
 	// Of the gateway, which its index switches.
 	__u16 gateway_mac[3];
 	__be16 vxlan_port, gossip_port; // that containers do not send to; 0: there is none
-	__u16 unused2;
+	__u16 unsummed; // not 0: the tunnel's packets have no checksum over IPv6 either
 	__u32 gateway; // index of gv0; 0: nothing goes there
 	// Of mode direct, which underlay or judged switches: they come last, the kernel copies from the front.
 	__be32 vtep;		    // this host's
@@ -1080,6 +1080,8 @@ static __always_inline int address(struct __sk_buff *skb, const struct config *c
 		__builtin_memcpy(key.remote_ipv6, vtep, sizeof(*vtep));
 		__builtin_memcpy(key.local_ipv6, &c->source, sizeof(c->source));
 		flags = BPF_F_TUNINFO_IPV6; // with checksum: RFC 8200, 8.1
+		if (c->unsummed)
+			flags |= BPF_F_ZERO_CSUM_TX;
 	}
 	// A source is one of its own family only, and inside what encrypts or not: else the kernel chooses.
 	if (!zero(&c->source) && is_ipv4(&c->source) == is_ipv4(vtep) && is_inside(&c->source) == is_inside(vtep))

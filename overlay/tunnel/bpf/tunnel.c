@@ -35,6 +35,7 @@ struct devices {
 	__u32 vxlan; // interface index of gvvxlan
 	__u32 peer;  // interface index of gvtunx
 	struct vtep source; // what this host sends from; zero: as the kernel chooses
+	__u32 unsummed; // no checksum over IPv6 either
 };
 
 enum counter {
@@ -138,6 +139,8 @@ int gvtun_tx(struct __sk_buff *skb)
 		__builtin_memcpy(key.remote_ipv6, vtep->addr, 16);
 		__builtin_memcpy(key.local_ipv6, dev->source.addr, 16);
 		flags = BPF_F_TUNINFO_IPV6; // with checksum: RFC 8200, 8.1
+		if (dev->unsummed)
+			flags |= BPF_F_ZERO_CSUM_TX;
 	}
 	// A source is one of its own family only, and inside what encrypts or not: else the kernel chooses.
 	if (!is_zero(&dev->source) && is_ipv4(&dev->source) == is_ipv4(vtep) && is_inside(&dev->source) == is_inside(vtep))

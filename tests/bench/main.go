@@ -35,6 +35,7 @@ type options struct {
 	rate    int
 	only    string
 	fast    string
+	limits  string
 	out     string
 }
 
@@ -54,6 +55,7 @@ func main() {
 	flag.IntVar(&o.rate, "rate", 5000, "questions a second for names")
 	flag.StringVar(&o.only, "only", "", "only measurements with one of these words in their name, separated by commas; without it the usual ones")
 	flag.StringVar(&o.fast, "fastpath", "auto", "the fast path in the column grapevine: auto, on or off")
+	flag.StringVar(&o.limits, "limits", "1,10,100,1000", "Mbit/s that limits are")
 	flag.StringVar(&o.out, "out", "", "put the table of the fast path into this Markdown file, between its marks, and a plot beside it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -38,6 +38,9 @@ func Limit(name, sandbox string, limits Limits) error {
 	if err := shape(h, peer, limits.Egress); err != nil {
 		return fmt.Errorf("limit what comes by %s: %w", name, err)
 	}
+	if err := pieces(h, peer, limits); err != nil {
+		return fmt.Errorf("limit the size of what comes by %s: %w", name, err)
+	}
 	return nil
 }
 

@@ -57,7 +57,7 @@ quick: ## What touches neither the host nor Docker, in seconds
 test-unit: setup build ## The packages by themselves
 	@$(tally) unit policy fuzz
 test-lab: setup build ## Scenarios on Docker hosts made of namespaces
-	@$(tally) lab all-chaos
+	@$(tally) all-lab all-chaos
 test-plugin: setup build ## Scenarios with the managed plugin
 	@scripts/build-plugin --directory build/plugin
 	@$(tally) plugin

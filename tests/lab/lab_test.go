@@ -2,12 +2,16 @@ package lab_test
 
 import (
 	"context"
+	"flag"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
+
+// A run of all tests has these beside the scenarios, with one line of arguments for both.
+var _ = flag.Bool("turns", false, "nothing here takes turns")
 
 func TestMain(m *testing.M) { lab.Main(m) }
 

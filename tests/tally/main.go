@@ -1,6 +1,6 @@
 // Command tally runs the tests, tier by tier, and counts.
 //
-//	tally [-beside N] unit|policy|fuzz|race|lab|chaos|plugin|engines|page|uml|qemu|all-chaos|all-uml|all-engines ...
+//	tally [-beside N] unit|policy|fuzz|race|lab|chaos|plugin|engines|page|uml|qemu|all-lab|all-chaos|all-uml|all-engines ...
 //
 // With -beside N tiers run beside each other, in the order in which they are named, each as soon as one has ended: labs
 // wait for most of their time, and the processors are free for others. It prints what `go test` prints: a line for each
@@ -22,11 +22,14 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/tests/turns"
 )
 
 // tier is a part of the tests.
@@ -48,13 +51,14 @@ var tiers = []tier{
 	{"policy", "policies against Kubernetes' own types and cyclonus", []string{"-mod=mod", "./..."}, 3 * time.Minute, true, "tests/policy", meter{}},
 	{"fuzz", "a third of the fuzz tests, each for a moment", []string{}, time.Minute, true, "", meter{}},
 	{"race", "some packages with the race detector, which take turns by the hour", []string{}, 2 * time.Minute, false, "", meter{}},
-	{"lab", "scenarios on Docker hosts made of namespaces", []string{"-p", "2", "-parallel", "5", "./tests", "./tests/lab"}, 10 * time.Minute, true, "", meter{}},
+	{"lab", "scenarios on Docker hosts made of namespaces, of the three longest one by turns of an hour", []string{"-p", "2", "-parallel", "5", "./tests", "./tests/lab", "-turns"}, 10 * time.Minute, true, "", meter{}},
 	{"chaos", "containers come and go while faults strike, a run of two by turns of an hour", []string{"./tests/chaos", "-turns"}, 2 * time.Minute, true, "", meter{}},
 	{"plugin", "scenarios with the managed plugin, the rare ones once in three hours", []string{"-p", "1", "-parallel", "2", "./tests/plugin", "-turns"}, 2 * time.Minute, true, "", meter{}},
 	{"engines", "the core of the scenarios, each on one of the other releases of Docker, which take turns by the hour", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"page", "the web page in a browser", []string{"./tests/page"}, time.Minute, true, "", meter{}},
 	{"uml", "a fifth of the scenarios on kernels of their own, by turns of an hour", []string{"-p", "1", "-parallel", "1", "./tests/uml", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"qemu", "scenarios on an ordinary kernel, which is emulated", []string{"./tests/qemu"}, 15 * time.Minute, true, "", meter{}},
+	{"all-lab", "all scenarios on Docker hosts made of namespaces", []string{"-p", "2", "-parallel", "5", "./tests", "./tests/lab"}, 12 * time.Minute, true, "", meter{}},
 	{"all-chaos", "containers come and go while faults strike", []string{"./tests/chaos"}, 4 * time.Minute, true, "", meter{}},
 	{"all-uml", "all scenarios on kernels of their own", []string{"-p", "1", "-parallel", "1", "./tests/uml"}, 20 * time.Minute, true, "", meter{}},
 	{"all-engines", "all scenarios on all releases of Docker", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-all"}, time.Hour, true, "", meter{}},
@@ -89,6 +93,11 @@ func run(ctx context.Context, out io.Writer, args []string) (ok bool, err error)
 	}
 	out = &shared{to: out}
 	begin := time.Now()
+	turn := strconv.Itoa(turns.Now())
+	if err := os.Setenv(turns.Variable, turn); err != nil { // of all that is run, the failed again at the end too
+		return false, err
+	}
+	fmt.Fprintf(out, "parts that take turns by the hour: %s=%s has these again\n", turns.Variable, turn)
 	busy := watchProcessors(ctx, time.Minute)
 	total, times, err := runBeside(ctx, out, list, *beside)
 	if err != nil {

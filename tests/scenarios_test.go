@@ -35,6 +35,11 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
+	for _, name := range costly {
+		if !slices.Contains(files, "scenarios/"+name+".txtar") {
+			t.Fatalf("%s is among those that cost most, and is no scenario", name)
+		}
+	}
 	if *byTurns {
 		files = slices.DeleteFunc(files, func(file string) bool {
 			i := slices.Index(costly, strings.TrimSuffix(filepath.Base(file), ".txtar"))

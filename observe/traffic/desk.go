@@ -27,8 +27,8 @@ type Counter interface {
 	Follow() error
 	Runs() bool
 	Compiled() bool
-	Read() (map[counter.Half]counter.Count, counter.Lost, error)
-	Take(counter.Half) (counter.Count, error)
+	Read() (map[counter.Key]counter.Count, counter.Lost, error)
+	Take(counter.Key) (counter.Count, error)
 	Stop() error
 	Close() error
 }
@@ -204,13 +204,13 @@ func (d *Desk) look() {
 	d.lost = lost
 	now := time.Now()
 	var ended []Record
-	for _, h := range d.table.update(counts, d.who(), d.owns, now) {
-		c, err := d.cfg.Counter.Take(h)
+	for _, k := range d.table.update(counts, d.who(), d.owns, now) {
+		c, err := d.cfg.Counter.Take(k)
 		if err != nil {
 			d.err = err
 			break
 		}
-		if r, was := d.table.end(h, c); was {
+		if r, was := d.table.end(k, c); was {
 			ended = append(ended, r)
 		}
 	}
@@ -300,17 +300,15 @@ func (d *Desk) Traffic(ctx context.Context, all bool) (api.Traffic, error) {
 	return d.traffic(ctx, all, shareOf)
 }
 
-// Begun is Traffic of this host, without what containers sent in another's name: who has raw sockets writes into his packets
-// what he likes, and they are counted before the switch drops them.
+// Begun is Traffic of this host.
 func (d *Desk) Begun(ctx context.Context) (api.Traffic, error) {
 	a, err := d.here(ctx)
 	if err != nil {
 		return api.Traffic{}, fmt.Errorf("count who talks to whom: %w", err)
 	}
-	own := slices.DeleteFunc(a.Records, func(r Record) bool { return r.forged })
 	return api.Traffic{
 		Hosts:       []api.TrafficHost{{Name: d.cfg.Snapshot().HostName(d.cfg.Self), Since: a.Since, Lost: a.Lost}},
-		Connections: Join(own, false, time.Now()),
+		Connections: Join(a.Records, false, time.Now()),
 	}, nil
 }
 

@@ -18,8 +18,8 @@ type Record struct {
 	Src   Who           `cbor:"3,keyasint"`
 	Dst   Who           `cbor:"4,keyasint"`
 
-	forged bool      // its sender's address is not his
-	again  time.Time // when its ports were used again; of a merged one
+	index uint32    // of the interface by which it came; on this host
+	again time.Time // when its ports were used again; of a merged one
 }
 
 // Who has an address: a container, a host, the outside.
@@ -38,28 +38,44 @@ type table struct {
 	past []Record // the oldest first
 }
 
-// update takes what the kernel has counted so far, and returns the halves that have ended: they are to be taken out of the
-// kernel, and given to end. owns says whether a port of the switch is that of who has an address.
-func (t *table) update(counts map[counter.Half]counter.Count, who func(netip.Addr) Who, owns func(port string, a netip.Addr) bool, now time.Time) (ended []counter.Half) {
+// update takes what the kernel has counted so far, and returns what has ended: it is to be taken out of the kernel, and
+// given to end. owns says whether a port of the switch is that of who has an address. What came by another one is no part of
+// who talks to whom: who has raw sockets writes into his packets what he likes, and they are counted before the switch drops them.
+func (t *table) update(counts map[counter.Key]counter.Count, who func(netip.Addr) Who, owns func(port string, a netip.Addr) bool, now time.Time) (ended []counter.Key) {
 	live := make(map[counter.Half]Record, len(counts))
 	full := len(counts) > counter.Room*3/4
-	for h, c := range counts {
-		if noise(h) {
-			if now.Sub(c.Last) > afterEnd {
-				ended = append(ended, h)
-			}
+	aside := func(k counter.Key, last time.Time) {
+		if silent := now.Sub(last); silent > afterEnd || full && silent > whenCrowd {
+			ended = append(ended, k)
+		}
+	}
+	for k, c := range counts {
+		was, same := t.live[k.Half]
+		same = same && was.index == k.Index
+		if noise(k.Half) || !same && !owns(c.Port, k.Src) {
+			aside(k, c.Last)
 			continue
 		}
-		r := Record{Half: h, Count: c, Src: who(h.Src), Dst: who(h.Dst)}
-		if was, ok := t.live[h]; ok { // who is gone keeps his name
-			r.Src, r.Dst, r.forged = known(r.Src, was.Src), known(r.Dst, was.Dst), was.forged
-		} else {
-			r.forged = !owns(c.Port, h.Src)
+		r := Record{Half: k.Half, Count: c, Src: who(k.Src), Dst: who(k.Dst), index: k.Index}
+		if same { // who is gone keeps his name
+			r.Src, r.Dst = known(r.Src, was.Src), known(r.Dst, was.Dst)
 		}
-		live[h] = r
-		back, answered := counts[h.Back()]
-		if over(h, c, back, answered, full, now) {
-			ended = append(ended, h)
+		if other, twice := live[k.Half]; twice { // of an address that has come to another container, or to the same one anew
+			if other.Count.Last.After(c.Last) {
+				aside(k, c.Last)
+				continue
+			}
+			aside(counter.Key{Half: k.Half, Index: other.index}, other.Count.Last)
+		}
+		live[k.Half] = r
+	}
+	for h, r := range live {
+		if was, there := t.live[h]; there && was.index != r.index {
+			t.remember(was)
+		}
+		back, answered := live[h.Back()]
+		if over(h, r.Count, back.Count, answered, full, now) {
+			ended = append(ended, counter.Key{Half: h, Index: r.index})
 		}
 	}
 	t.live = live
@@ -79,19 +95,23 @@ func known(now, was Who) Who {
 }
 
 // end moves a half from now to of late, and returns what is known of it.
-func (t *table) end(h counter.Half, c counter.Count) (r Record, ok bool) {
-	if r, ok = t.live[h]; !ok {
+func (t *table) end(k counter.Key, c counter.Count) (r Record, ok bool) {
+	if r, ok = t.live[k.Half]; !ok || r.index != k.Index {
 		return r, false
 	}
-	delete(t.live, h)
+	delete(t.live, k.Half)
 	if c.Packets > 0 {
 		r.Count = c
 	}
+	t.remember(r)
+	return r, true
+}
+
+func (t *table) remember(r Record) {
 	t.past = append(t.past, r)
 	if len(t.past) > maxPast {
 		t.past = append([]Record(nil), t.past[len(t.past)-maxPast*3/4:]...)
 	}
-	return r, true
 }
 
 // records are all that is known, the newest first.

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -32,7 +33,7 @@ var (
 func half(from, to netip.Addr, sport, dport uint16, proto, flags, opened uint8, packets uint64, first, last int) Record {
 	return Record{
 		Half:  counter.Half{Src: from, Dst: to, SrcPort: sport, DstPort: dport, Proto: proto},
-		Count: counter.Count{Packets: packets, Bytes: 100 * packets, First: now.Add(-time.Duration(first) * time.Second), Last: now.Add(-time.Duration(last) * time.Second), Flags: flags, Opened: opened},
+		Count: counter.Count{Packets: packets, Bytes: 100 * packets, First: now.Add(-time.Duration(first) * time.Second), Last: now.Add(-time.Duration(last) * time.Second), Flags: flags, Opened: opened, Port: "gv0"},
 		Src:   whos[from], Dst: whos[to],
 	}
 }
@@ -144,61 +145,83 @@ func TestAgain(t *testing.T) {
 
 func owned(string, netip.Addr) bool { return true }
 
-// TestForged: what a container sends in another's name is counted, and is not among what began; nor is what came by an
-// interface of which nobody knows whose it was. What comes by the gateway is.
+// TestForged: what a container sends in another's name is nobody's connection, nor an answer, nor a part of what that one
+// sends; nor is what came by an interface of which nobody knows whose it was. What comes by the gateway is. So is what a
+// container sent that has gone, also if another one has its address, and what that one sends by the same ports.
 func TestForged(t *testing.T) {
 	const self = "000000000000000a"
 	s := cluster.New(self)
-	for id, a := range map[string]netip.Addr{"0123456789abcdef": app, "fedcba9876543210": db} {
-		e := cluster.Endpoint{ID: id, Network: "blue", Host: self, Name: whos[a].Name, Addrs: []netip.Addr{a}, MAC: "02:42:00:00:00:01"}
+	web, cache := netip.MustParseAddr("10.128.0.7"), "0123456789abcdef"
+	for id, a := range map[string]netip.Addr{cache: app, "fedcba9876543210": db, "aaaaaaaaaaaaaaaa": web} {
+		e := cluster.Endpoint{ID: id, Network: "blue", Host: self, Name: cmp.Or(whos[a].Name, "web"), Addrs: []netip.Addr{a}, MAC: "02:42:00:00:00:01"}
 		if _, _, err := s.Put(e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	k := &kernel{counts: map[counter.Half]counter.Count{}}
-	add := func(from netip.Addr, port string) {
-		r := half(from, db, uint16(40000+len(k.counts)), 5432, tcp, syn, syn, 1, 0, 0)
+	k := &kernel{counts: map[counter.Key]counter.Count{}}
+	const bad = "gvaaaaaaaaaaaa" // web's
+	indexes := map[string]uint32{"gv0123456789ab": 1, "gvfedcba987654": 2, bad: 3, "gv0": 4, "": 5, "gvbbbbbbbbbbbb": 6}
+	add := func(from, to netip.Addr, sport, dport uint16, flags uint8, port string) counter.Key {
+		r := half(from, to, sport, dport, tcp, flags, flags, 1, 0, 0)
 		r.Count.First, r.Count.Last, r.Count.Port = time.Now(), time.Now(), port
-		k.counts[r.Half] = r.Count
+		key := counter.Key{Half: r.Half, Index: indexes[port]}
+		k.counts[key] = r.Count
+		return key
 	}
-	add(app, "gv0123456789ab") // 40000
-	add(app, "gvfedcba987654")
-	add(out, "gvfedcba987654")
-	add(out, "gv0") // 40003
-	add(app, "")
 	d := New(Config{Self: self, Mode: "on", Counter: k, Snapshot: s.Snapshot, Log: slog.New(slog.DiscardHandler)})
-	ports := func(t *testing.T, all api.Traffic, err error) (list []uint16) {
+	lists := func(when string, want ...string) {
 		t.Helper()
+		whole, err := d.Whole(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range all.Connections {
-			list = append(list, c.From.Port)
+		began, err := d.Begun(t.Context())
+		if err != nil || len(began.Connections) != len(whole.Connections) {
+			t.Errorf("%s: began: %v, %+v", when, err, began)
 		}
-		slices.Sort(list)
-		return list
+		var list []string
+		for _, c := range whole.Connections {
+			list = append(list, fmt.Sprintf("%s %d %s %d/%d %s", c.From.Name, c.From.Port, c.To.Name, c.Packets, c.BackPackets, c.State))
+		}
+		if slices.Sort(list); !slices.Equal(list, want) {
+			t.Errorf("%s: %q, want %q", when, list, want)
+		}
 	}
-	began, err := d.Begun(t.Context())
-	if got := ports(t, began, err); !slices.Equal(got, []uint16{40000, 40003}) {
-		t.Errorf("began: from ports %v", got)
+	add(web, db, 40000, 6379, syn|ack, bad)
+	add(db, web, 6379, 40000, syn|ack, bad) // it answers itself
+	add(app, db, 40001, 5432, syn|ack, bad) // two others talk, it says
+	add(db, app, 5432, 40001, syn|ack, bad)
+	add(app, db, 40002, 5432, syn|ack, "gv0123456789ab")
+	add(app, db, 40002, 5432, syn|rst, bad) // ... and what is said is not so
+	add(out, web, 40003, 80, syn|ack, "gv0")
+	add(out, web, 40004, 80, syn|ack, bad)
+	add(app, db, 40005, 80, syn|ack, "")
+	lists("all", " 40003 web 1/0 open", "app 40002 db 1/0 open", "web 40000 db 1/0 open")
+	s.Delete(cluster.Endpoint{ID: cache}.Key(), time.Now()) // it ends before the next look
+	add(app, db, 40006, 5432, syn|ack, "gv0123456789ab")
+	lists("once the container has gone", " 40003 web 1/0 open", " 40006 db 1/0 open", "app 40002 db 1/0 open", "web 40000 db 1/0 open")
+	next := cluster.Endpoint{ID: "bbbbbbbbbbbbbbbb", Network: "blue", Host: self, Name: "next", Addrs: []netip.Addr{app}, MAC: "02:42:00:00:00:02"}
+	if _, _, err := s.Put(next); err != nil {
+		t.Fatal(err)
 	}
-	all, err := d.Traffic(t.Context(), false)
-	if got := ports(t, all, err); len(got) != 5 {
-		t.Errorf("all: from ports %v", got)
+	add(app, db, 40002, 5432, syn, "gvbbbbbbbbbbbb")
+	add(app, db, 40007, 5432, syn|ack, "gv0123456789ab") // nobody has it any more
+	lists("once another one has its address", " 40003 web 1/0 open", "next 40002 db 2/0 open", "next 40006 db 1/0 open", "web 40000 db 1/0 open")
+	for key, c := range k.counts { // what is nobody's makes room as the rest does
+		c.Last = c.Last.Add(-afterTCP - time.Second)
+		k.counts[key] = c
 	}
-	s.Delete(cluster.Endpoint{ID: "0123456789abcdef"}.Key(), time.Now()) // it ends before the next look
-	add(app, "gv0123456789ab")
-	began, err = d.Begun(t.Context())
-	if got := ports(t, began, err); len(got) != 3 {
-		t.Errorf("once the container has gone: from ports %v", got)
+	d.look()
+	if len(k.taken) != len(k.counts) {
+		t.Errorf("%d of %d have ended", len(k.taken), len(k.counts))
 	}
 }
 
 // TestTable: what has ended makes room in the kernel and is remembered, bounded; who is gone keeps his name.
 func TestTable(t *testing.T) {
 	var table table
-	counts := map[counter.Half]counter.Count{}
-	add := func(r Record) counter.Half { counts[r.Half] = r.Count; return r.Half }
+	counts := map[counter.Key]counter.Count{}
+	add := func(r Record) counter.Half { counts[counter.Key{Half: r.Half}] = r.Count; return r.Half }
 	idle := add(half(app, db, 1, 80, tcp, syn|ack, syn, 9, 200, 100))
 	closed := add(half(app, db, 2, 80, tcp, syn|ack|fin, syn, 9, 20, 6))
 	add(half(db, app, 80, 2, tcp, syn|ack|fin, syn|ack, 9, 20, 6))
@@ -207,7 +230,7 @@ func TestTable(t *testing.T) {
 	multicast := add(half(app, netip.MustParseAddr("ff02::16"), 0, 0, 58, 0, 0, 1, 9, 9))
 	ended := map[counter.Half]bool{}
 	for _, h := range table.update(counts, func(a netip.Addr) Who { return whos[a] }, owned, now) {
-		ended[h] = true
+		ended[h.Half] = true
 		table.end(h, counts[h])
 		delete(counts, h)
 	}
@@ -231,7 +254,7 @@ func TestTable(t *testing.T) {
 	for range 3 * maxPast {
 		table.past = append(table.past, Record{})
 		table.live[idle] = Record{}
-		table.end(idle, counter.Count{})
+		table.end(counter.Key{Half: idle}, counter.Count{})
 	}
 	if len(table.past) > maxPast {
 		t.Errorf("%d are remembered", len(table.past))
@@ -240,7 +263,8 @@ func TestTable(t *testing.T) {
 
 // kernel is a Counter that counts what a test says.
 type kernel struct {
-	counts map[counter.Half]counter.Count
+	counts map[counter.Key]counter.Count
+	taken  map[counter.Key]bool
 	lost   counter.Lost
 	err    error
 }
@@ -251,10 +275,16 @@ func (k *kernel) Runs() bool     { return k.err == nil }
 func (k *kernel) Compiled() bool { return true }
 func (k *kernel) Stop() error    { return nil }
 func (k *kernel) Close() error   { return nil }
-func (k *kernel) Read() (map[counter.Half]counter.Count, counter.Lost, error) {
+func (k *kernel) Read() (map[counter.Key]counter.Count, counter.Lost, error) {
 	return k.counts, k.lost, nil
 }
-func (k *kernel) Take(h counter.Half) (counter.Count, error) { return k.counts[h], nil }
+func (k *kernel) Take(h counter.Key) (counter.Count, error) {
+	if k.taken == nil {
+		k.taken = map[counter.Key]bool{}
+	}
+	k.taken[h] = true
+	return k.counts[h], nil
+}
 
 // TestAll: the halves of several hosts come together; of a host that cannot say anything it is said why.
 func TestAll(t *testing.T) {
@@ -282,17 +312,17 @@ func TestAll(t *testing.T) {
 	snap := states.Snapshot()
 	desks := map[string]*Desk{}
 	for i, id := range hosts[:3] {
-		k := &kernel{counts: map[counter.Half]counter.Count{}, lost: counter.Lost{Packets: uint64(i)}}
+		k := &kernel{counts: map[counter.Key]counter.Count{}, lost: counter.Lost{Packets: uint64(i)}}
 		mode := "on"
 		switch i {
 		case 0:
 			r := half(app, db, 40000, 5432, tcp, syn|ack, syn, 5, 2, 1)
 			r.Count.First, r.Count.Last = time.Now().Add(-2*time.Second), time.Now()
-			k.counts[r.Half] = r.Count
+			k.counts[counter.Key{Half: r.Half}] = r.Count
 		case 1:
 			r := half(db, app, 5432, 40000, tcp, syn|ack, syn|ack, 7, 2, 1)
 			r.Count.First, r.Count.Last = time.Now().Add(-2*time.Second), time.Now()
-			k.counts[r.Half] = r.Count
+			k.counts[counter.Key{Half: r.Half}] = r.Count
 		case 2:
 			mode = "off"
 		}
@@ -336,12 +366,12 @@ func TestShare(t *testing.T) {
 			t.Errorf("%d hosts are asked for %d each", hosts, each)
 		}
 	}
-	k := &kernel{counts: map[counter.Half]counter.Count{}}
+	k := &kernel{counts: map[counter.Key]counter.Count{}}
 	for i := range 200 {
 		r := half(app, db, uint16(i), 1, tcp, syn, syn, 1, 0, 0)
 		r.Count.First = time.Now().Add(-time.Duration(i) * time.Millisecond)
 		r.Count.Last = r.Count.First
-		k.counts[r.Half] = r.Count
+		k.counts[counter.Key{Half: r.Half}] = r.Count
 	}
 	d := New(Config{Mode: "on", Counter: k, Snapshot: cluster.New("000000000000000a").Snapshot, Log: slog.New(slog.DiscardHandler)})
 	for _, c := range []struct {
@@ -365,11 +395,11 @@ func TestShare(t *testing.T) {
 // TestMemory: as many connections as there is room for, a port scan's worth that have ended, and somebody who asks for
 // all of it take less than 40 MB.
 func TestMemory(t *testing.T) {
-	k := &kernel{counts: map[counter.Half]counter.Count{}}
+	k := &kernel{counts: map[counter.Key]counter.Count{}}
 	for i := range counter.Room {
 		r := half(app, db, uint16(i%60000), uint16(i/60000+1), tcp, syn, syn, 1, 0, 0)
 		r.Count.Last = time.Now().Add(time.Hour) // however slow the machine is, none of it has ended
-		k.counts[r.Half] = r.Count
+		k.counts[counter.Key{Half: r.Half}] = r.Count
 	}
 	d := New(Config{Mode: "on", Counter: k, Snapshot: cluster.New("000000000000000a").Snapshot, Log: slog.New(slog.DiscardHandler)})
 	used := func() uint64 {
@@ -383,7 +413,7 @@ func TestMemory(t *testing.T) {
 	d.look()
 	for i := range 60000 {
 		d.table.past = append(d.table.past, half(app, db, uint16(i), 1, tcp, syn, syn, 1, 9, 9))
-		d.table.end(counter.Half{}, counter.Count{})
+		d.table.end(counter.Key{}, counter.Count{})
 		d.table.live[counter.Half{}] = Record{}
 	}
 	d.look()

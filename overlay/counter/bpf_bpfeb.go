@@ -17,6 +17,7 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	bpfMapGvHalves    = "gv_halves"
+	bpfMapGvShares    = "gv_shares"
 	bpfMapGvUncounted = "gv_uncounted"
 	bpfProgGvCount    = "gv_count"
 )
@@ -71,6 +72,7 @@ type bpfProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
 	GvHalves    *ebpf.MapSpec `ebpf:"gv_halves"`
+	GvShares    *ebpf.MapSpec `ebpf:"gv_shares"`
 	GvUncounted *ebpf.MapSpec `ebpf:"gv_uncounted"`
 }
 
@@ -101,12 +103,14 @@ func (o *bpfObjects) Close() error {
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
 	GvHalves    *ebpf.Map `ebpf:"gv_halves"`
+	GvShares    *ebpf.Map `ebpf:"gv_shares"`
 	GvUncounted *ebpf.Map `ebpf:"gv_uncounted"`
 }
 
 func (m *bpfMaps) Close() error {
 	return _BpfClose(
 		m.GvHalves,
+		m.GvShares,
 		m.GvUncounted,
 	)
 }

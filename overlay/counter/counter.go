@@ -24,14 +24,19 @@ type Half struct {
 // Back is the other direction.
 func (h Half) Back() Half { return Half{h.Dst, h.Src, h.DstPort, h.SrcPort, h.Proto} }
 
-// Count is what was counted of a Half.
+// Key is a Half as it came by one interface. What is in a packet its sender wrote, so a Half alone does not say who sent it.
+type Key struct {
+	Half
+	Index uint32 // of the interface
+}
+
+// Count is what was counted of a Key.
 type Count struct {
 	Packets, Bytes uint64
 	First, Last    time.Time
 	// Flags are all that TCP's had, Opened those of the first packet. Of ICMP 1 is an echo request.
 	Flags, Opened uint8
-	// Port is the switch's port by which the first packet came, or the gateway's interface; "": it is not known any more.
-	// It says who sent it: what is in a packet its sender wrote.
+	// Port is the switch's port by which it came, or the gateway's interface; "": it is not known any more.
 	Port string `cbor:"-"`
 }
 
@@ -47,13 +52,13 @@ type wireHalf struct {
 	SrcPort, DstPort [2]byte
 	Proto            uint8
 	_                [3]byte
+	Ifindex          uint32
 }
 
 type wireCount struct {
 	Packets, Bytes, First, Last uint64
-	Ifindex                     uint32
 	Flags, Opened               uint8
-	_                           [2]byte
+	_                           [6]byte
 }
 
 type wireLost struct{ Packets, Bytes uint64 }
@@ -140,6 +145,9 @@ func (c *Counter) Start() error {
 		return fmt.Errorf("load the counting program (needs Linux 5.8 with CONFIG_BPF_SYSCALL, and CAP_BPF and CAP_NET_ADMIN): %w", err)
 	}
 	c.objs = objs
+	if _, _, err := c.read(); err != nil { // it says who has how much of the room
+		return errors.Join(err, c.unload())
+	}
 	if err := c.attach(places, true); err != nil {
 		return errors.Join(err, c.unload())
 	}
@@ -244,10 +252,14 @@ func (c *Counter) Compiled() bool {
 }
 
 // Read returns what was counted so far; nothing while the Counter is off.
-func (c *Counter) Read() (map[Half]Count, Lost, error) {
+func (c *Counter) Read() (map[Key]Count, Lost, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	counts := map[Half]Count{}
+	return c.read()
+}
+
+func (c *Counter) read() (map[Key]Count, Lost, error) {
+	counts := map[Key]Count{}
 	if c.objs == nil {
 		return counts, Lost{}, nil
 	}
@@ -263,8 +275,11 @@ func (c *Counter) Read() (map[Half]Count, Lost, error) {
 			return nil, Lost{}, fmt.Errorf("read what was counted: %w", err)
 		}
 		for i := range n {
-			counts[keys[i].half()] = values[i].count(since, c.ports)
+			counts[keys[i].key()] = values[i].count(since, c.ports[keys[i].Ifindex])
 		}
+	}
+	if err := c.share(counts); err != nil {
+		return nil, Lost{}, err
 	}
 	var each []wireLost
 	if err := c.objs.GvUncounted.Lookup(uint32(0), &each); err != nil {
@@ -277,8 +292,34 @@ func (c *Counter) Read() (map[Half]Count, Lost, error) {
 	return counts, lost, nil
 }
 
-// Take removes a half, and returns what was counted of it until then.
-func (c *Counter) Take(h Half) (Count, error) {
+// share tells the programs how much of the room each interface has. What they add at the same moment is in the next look.
+func (c *Counter) share(counts map[Key]Count) error {
+	has := map[uint32]uint32{0: uint32(len(counts))}
+	for k := range counts {
+		has[k.Index]++
+	}
+	var index, n uint32
+	var gone []uint32
+	for all := c.objs.GvShares.Iterate(); all.Next(&index, &n); {
+		if _, there := has[index]; !there {
+			gone = append(gone, index)
+		}
+	}
+	for _, index := range gone {
+		if err := c.objs.GvShares.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("say who has how much of what is counted: %w", err)
+		}
+	}
+	for index, n := range has {
+		if err := c.objs.GvShares.Put(index, n); err != nil && !errors.Is(err, unix.E2BIG) { // beyond, the room is all that bounds them
+			return fmt.Errorf("say who has how much of what is counted: %w", err)
+		}
+	}
+	return nil
+}
+
+// Take removes what was counted of a key, and returns it.
+func (c *Counter) Take(k Key) (Count, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.objs == nil {
@@ -288,7 +329,7 @@ func (c *Counter) Take(h Half) (Count, error) {
 	if err != nil {
 		return Count{}, err
 	}
-	key, value := h.wire(), wireCount{}
+	key, value := k.wire(), wireCount{}
 	err = c.objs.GvHalves.LookupAndDelete(key, &value)
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) { // before Linux 5.14
 		if err = c.objs.GvHalves.Lookup(key, &value); err == nil {
@@ -298,7 +339,7 @@ func (c *Counter) Take(h Half) (Count, error) {
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return Count{}, fmt.Errorf("end a count: %w", err)
 	}
-	return value.count(since, c.ports), nil
+	return value.count(since, c.ports[k.Index]), nil
 }
 
 // boot is when the clock of the kernel's programs was 0.
@@ -310,16 +351,16 @@ func boot() (time.Time, error) {
 	return time.Now().Add(-time.Duration(now.Nano())), nil
 }
 
-func (w wireHalf) half() Half {
+func (w wireHalf) key() Key {
 	port := func(b [2]byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
-	return Half{netip.AddrFrom16(w.Src).Unmap(), netip.AddrFrom16(w.Dst).Unmap(), port(w.SrcPort), port(w.DstPort), w.Proto}
+	return Key{Half{netip.AddrFrom16(w.Src).Unmap(), netip.AddrFrom16(w.Dst).Unmap(), port(w.SrcPort), port(w.DstPort), w.Proto}, w.Ifindex}
 }
 
-func (h Half) wire() wireHalf {
+func (k Key) wire() wireHalf {
 	port := func(n uint16) [2]byte { return [2]byte{byte(n >> 8), byte(n)} }
-	return wireHalf{Src: h.Src.As16(), Dst: h.Dst.As16(), SrcPort: port(h.SrcPort), DstPort: port(h.DstPort), Proto: h.Proto}
+	return wireHalf{Src: k.Src.As16(), Dst: k.Dst.As16(), SrcPort: port(k.SrcPort), DstPort: port(k.DstPort), Proto: k.Proto, Ifindex: k.Index}
 }
 
-func (w wireCount) count(since time.Time, ports map[uint32]string) Count {
-	return Count{w.Packets, w.Bytes, since.Add(time.Duration(w.First)), since.Add(time.Duration(w.Last)), w.Flags, w.Opened, ports[w.Ifindex]}
+func (w wireCount) count(since time.Time, port string) Count {
+	return Count{w.Packets, w.Bytes, since.Add(time.Duration(w.First)), since.Add(time.Duration(w.Last)), w.Flags, w.Opened, port}
 }

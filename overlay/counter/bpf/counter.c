@@ -5,8 +5,10 @@
 // and of Open vSwitch, so that each packet is counted once, by whomever it is carried then. Its answer is always
 // "go on": it can come and go under traffic.
 //
-// An entry is one direction of a connection. A full map counts nothing new: what is not counted is counted as
-// lost. Package counter reads the map and removes what has ended.
+// An entry is one direction of a connection, as it came by one interface: whoever writes another's address into his packets
+// adds nothing to what that one sends. Of the room each interface has at most twice what is free, so one that floods leaves a
+// third of it, and the less each the more there are of them. What there is no room for is counted as lost. Package counter reads the
+// map, removes what has ended, and says how much of it each interface has.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -17,6 +19,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define MAX_HALVES 16384
+#define MAX_SHARES 4096
 
 struct addr {
 	__u32 w[4]; // network order; IPv4 as ::ffff:a.b.c.d
@@ -26,15 +29,15 @@ struct half {
 	struct addr src, dst;
 	__be16 sport, dport; // of ICMP's echoes: both are the identifier
 	__u8 protocol, unused[3];
+	__u32 ifindex;
 };
 
 struct count {
 	__u64 packets, bytes;
 	__u64 first, last; // nanoseconds since the host started
-	__u32 ifindex;
 	__u8 flags;  // all that TCP's had; of ICMP 1: it was an echo request
 	__u8 opened; // those of the first packet
-	__u8 unused[2];
+	__u8 unused[6];
 };
 
 struct lost {
@@ -48,6 +51,15 @@ struct {
 	__type(key, struct half);
 	__type(value, struct count);
 } gv_halves SEC(".maps");
+
+// Of each interface how many entries it has; 0: all of them. What the agent removes it takes off at its next look.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_SHARES);
+	__type(key, __u32);
+	__type(value, __u32);
+} gv_shares SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -84,6 +96,29 @@ static __always_inline __u8 transport(struct __sk_buff *skb, struct half *h, __u
 	return 0;
 }
 
+// begin makes an entry, if there is room for one more of its interface.
+static __always_inline struct count *begin(struct half *h, struct count *fresh)
+{
+	__u32 zero = 0, none = 0, *mine, *all;
+
+	all = bpf_map_lookup_elem(&gv_shares, &zero);
+	mine = bpf_map_lookup_elem(&gv_shares, &h->ifindex);
+	if (!mine) {
+		bpf_map_update_elem(&gv_shares, &h->ifindex, &none, BPF_NOEXIST);
+		mine = bpf_map_lookup_elem(&gv_shares, &h->ifindex);
+	}
+	if (all && (*all >= MAX_HALVES || (mine && *mine >= 2 * (MAX_HALVES - *all))))
+		return 0;
+	// Another processor may be quicker: then there is one.
+	if (!bpf_map_update_elem(&gv_halves, h, fresh, BPF_NOEXIST)) {
+		if (all)
+			__sync_fetch_and_add(all, 1);
+		if (mine)
+			__sync_fetch_and_add(mine, 1);
+	}
+	return bpf_map_lookup_elem(&gv_halves, h);
+}
+
 SEC("tc")
 int gv_count(struct __sk_buff *skb)
 {
@@ -116,15 +151,13 @@ int gv_count(struct __sk_buff *skb)
 	} else {
 		return TC_ACT_UNSPEC;
 	}
+	h.ifindex = skb->ifindex;
 	now = bpf_ktime_get_ns();
 	c = bpf_map_lookup_elem(&gv_halves, &h);
 	if (!c) {
 		fresh.first = fresh.last = now;
-		fresh.ifindex = skb->ifindex;
 		fresh.opened = flags;
-		// Another processor may be quicker: then there is one.
-		bpf_map_update_elem(&gv_halves, &h, &fresh, BPF_NOEXIST);
-		c = bpf_map_lookup_elem(&gv_halves, &h);
+		c = begin(&h, &fresh);
 	}
 	if (!c) {
 		l = bpf_map_lookup_elem(&gv_uncounted, &zero);

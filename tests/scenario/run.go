@@ -108,17 +108,19 @@ type command func(ctx context.Context, s *state, args []string) (string, error)
 
 // forever is longer than any command waits for anything, patience included: one that takes
 // this long hangs, and fails with what there is to see of it.
-var forever = func() time.Duration {
-	if lab.InGuest() {
+func (s *state) forever() time.Duration {
+	// On kernels of their own `isolation docker` has taken eight minutes at a load of 45.
+	if lab.InGuest() || s.opts.Kind == lab.UML {
 		return 20 * time.Minute
 	}
 	return 5 * time.Minute
-}()
+}
 
 // run runs a command; with neg it has to fail.
 func (s *state) run(ts *testscript.TestScript, c command, neg bool, args []string) {
 	s.setenv, s.dir = ts.Setenv, ts.MkAbs("")
 	begin := time.Now()
+	forever := s.forever()
 	ctx, cancel := context.WithTimeout(s.ctx, forever)
 	defer cancel()
 	out, err := c(ctx, s, args)

@@ -40,7 +40,7 @@ func TestSince(t *testing.T) {
 				exchange(t, s, other, 300)
 				exchange(t, other, s, 300)
 			case 2:
-				s.Expire(slices.Collect(s.Snapshot().Tombstones()))
+				s.Expire(slices.Collect(maps.Keys(maps.Collect(s.Snapshot().Tombstones()))))
 			default:
 				randomWrite(t, s)
 			}

@@ -133,10 +133,10 @@ func (s *Snapshot) Records() iter.Seq[Record] {
 	}
 }
 
-// Tombstones yields the keys of the tombstones that may expire: all but those of Nodes and policies.
-func (s *Snapshot) Tombstones() iter.Seq[Key] {
-	return func(yield func(Key) bool) {
-		s.byKey.Ascend(func(r *Record) bool { return r.Deleted == 0 || r.Key.Kind.lasting() || yield(r.Key) })
+// Tombstones yields the keys and versions of the tombstones that may expire: all but those of Nodes and policies.
+func (s *Snapshot) Tombstones() iter.Seq2[Key, Version] {
+	return func(yield func(Key, Version) bool) {
+		s.byKey.Ascend(func(r *Record) bool { return r.Deleted == 0 || r.Key.Kind.lasting() || yield(r.Key, r.Version) })
 	}
 }
 

@@ -135,7 +135,7 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 func rooms(c *core) *Allocator {
 	ask := &asker{core: c, lent: map[cluster.Version]bool{}}
 	commons := &commons{core: c, asker: ask, modern: map[cluster.NodeID]bool{}}
-	homing := &homing{c, commons}
+	homing := &homing{core: c, commons: commons}
 	forget := &forgetter{core: c, asker: ask, withdrawn: map[cluster.NodeID]uint64{}}
 	for dead, heir := range c.state.promises {
 		forget.promised.Store(dead, heir)

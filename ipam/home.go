@@ -16,6 +16,9 @@ import (
 type homing struct {
 	core    *core
 	commons *commons
+	// gone are lengths of subnets that are known to be gone in goneOf, the snapshot looked at last. core.mu is held.
+	gone   lengths
+	goneOf *cluster.Snapshot
 }
 
 // Shares of networks that are gone go home. Which claims are such shares, and whose they
@@ -70,7 +73,7 @@ type stray struct {
 // strays finds all strays. a.mu is held.
 func (a *homing) strays() (out []stray) {
 	snap := a.core.replica.Snapshot()
-	used, gone := a.core.occupied(snap), goneLengths(snap)
+	used, gone := a.core.occupied(snap), a.goneLengths(snap)
 	var open []ring.Claim // the claims around the next one, the narrowest last
 	for c := range snap.Ring().Claims() {
 		for len(open) > 0 && !within(c.Block, open[len(open)-1].Block) {
@@ -183,14 +186,24 @@ func partOfGone(snap *cluster.Snapshot, gone lengths, b netip.Prefix) bool {
 type lengths [129]bool
 
 // goneLengths are those of the subnets that are known to be gone: mostly one or two, so that
-// few have to be looked up to know of what a block may be a part.
-func goneLengths(snap *cluster.Snapshot) (gone lengths) {
-	for k := range snap.Gone(cluster.KindSubnet) {
+// few have to be looked up to know of what a block may be a part. A farm leaves tombstones of a
+// hundred thousand, and this comes with each change: what has changed is looked at alone. A length
+// stays when the last of its tombstones has gone, which costs a look-up.
+func (a *homing) goneLengths(snap *cluster.Snapshot) lengths {
+	keys, known := snap.Since(a.goneOf)
+	if !known {
+		a.gone, keys = lengths{}, slices.Collect(snap.Gone(cluster.KindSubnet))
+	}
+	for _, k := range keys {
+		if k.Kind != cluster.KindSubnet || !snap.Tombstone(k) {
+			continue
+		}
 		if p, err := netip.ParsePrefix(k.ID); err == nil {
-			gone[p.Bits()] = true
+			a.gone[p.Bits()] = true
 		}
 	}
-	return gone
+	a.goneOf = snap
+	return a.gone
 }
 
 // ownPart is what a claim decides about: its block without those of the claims inside it.

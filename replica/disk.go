@@ -287,21 +287,29 @@ func (r *Replica) Expire() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	snap, age := r.snap.Load(), r.age()
-	dug, filled := map[string]grave{}, map[string]bool{} // new ones, and those that are needed no more
-	for name := range r.graves {
-		filled[name] = true
-	}
+	dug, known := map[string]grave{}, 0 // new ones; how many tombstones have theirs
 	var old []cluster.Key
-	for k := range snap.Tombstones() {
-		rec, _ := snap.Record(k)
+	for k, v := range snap.Tombstones() {
 		name := nameOf(k)
-		g, known := r.graves[name]
-		if !known || g.Counter != rec.Version.Counter || g.Node != rec.Version.Node {
-			g = grave{rec.Version.Counter, rec.Version.Node, age}
+		g, ok := r.graves[name]
+		if ok {
+			known++
+		}
+		if !ok || g.Counter != v.Counter || g.Node != v.Node {
+			g = grave{v.Counter, v.Node, age}
 			dug[name] = g
 		}
-		if delete(filled, name); age-g.Since >= tombstoneAge {
+		if age-g.Since >= tombstoneAge {
 			old = append(old, k)
+		}
+	}
+	filled := map[string]bool{} // those that are needed no more: mostly none, of a hundred thousand
+	if known < len(r.graves) {
+		for name := range r.graves {
+			filled[name] = true
+		}
+		for k := range snap.Tombstones() {
+			delete(filled, nameOf(k))
 		}
 	}
 	if len(old) > 0 {

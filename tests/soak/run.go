@@ -43,7 +43,7 @@ type run struct {
 	died  int
 	// warming is until the first inventory: few containers that live for a moment are enough.
 	warming bool
-	made    struct{ networks, containers, endpoints, left, died int }
+	made    struct{ networks, containers, endpoints, left, died, again int }
 }
 
 // base is a network that is always there, with a container on each host.
@@ -91,9 +91,9 @@ func soak(ctx context.Context, s settings) (left []string, err error) {
 	}
 	after, left := r.compare(ctx, before)
 	r.say("after: %s", after)
-	r.say("%d networks, %d containers, %d endpoints, %d hosts that left, %d that died came and went in %s; %d things are left",
+	r.say("%d networks, %d containers, %d endpoints, %d hosts that left, %d that died came and went in %s; %d asked again; %d things are left",
 		r.made.networks-warm.networks, r.made.containers-warm.containers, r.made.endpoints-warm.endpoints, r.made.left-warm.left, r.made.died-warm.died,
-		time.Since(start).Round(time.Second), len(left))
+		time.Since(start).Round(time.Second), r.made.again-warm.again, len(left))
 	return left, nil
 }
 
@@ -120,6 +120,9 @@ func (r *run) prepare(ctx context.Context) error {
 	if _, err := r.stay[0].Docker(ctx, "network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", base); err != nil {
 		return err
 	}
+	if err := r.ipv6(ctx); err != nil {
+		return err
+	}
 	return r.each(func(h *lab.Host) error {
 		if err := r.appears(ctx, h, base); err != nil {
 			return err
@@ -131,6 +134,25 @@ func (r *run) prepare(ctx context.Context) error {
 		_, err := h.Exec(ctx, "sh", "-ec", `grapevine client add "$0" --network "$1" >/dev/null; grapevine client remove "$0"`, h.Name, base)
 		return err
 	})
+}
+
+// ipv6 has each host have ip6tables' tables, which come with its first network with IPv6 and stay, empty, for as long as
+// the agent: a host may see none of the first rounds' for long enough.
+func (r *run) ipv6(ctx context.Context) error {
+	const name = "six"
+	if _, err := r.stay[0].Docker(ctx, "network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", "--ipv6", name); err != nil {
+		return err
+	}
+	if err := r.each(func(h *lab.Host) error {
+		return lab.Eventually(ctx, 30*time.Second, func() error {
+			_, err := h.Exec(ctx, "sh", "-c", "nft list table ip6 nat && nft list table ip6 filter")
+			return err
+		})
+	}); err != nil {
+		return err
+	}
+	_, err := r.stay[0].Docker(ctx, "network", "rm", name)
+	return err
 }
 
 // each does the same on the hosts that stay, at once.
@@ -226,12 +248,23 @@ func (r *run) shortLived(ctx context.Context) error {
 	if r.warming {
 		n = min(n, atOnce)
 	}
-	const script = `seq "$0" | xargs -P "$1" -I{} docker run --rm --name moment-{} --network "$2" --network-alias m-{} "$3" \
-		sh -c 'for i in 1 2 3; do ping -c 1 -W 3 "$0" && exit; done; exit 1' "$2" >/dev/null`
+	// One that was answered at its second try or later is told, and one that never was in full.
+	const script = `seq "$0" | xargs -P "$1" -I{} docker run --rm --name moment-{} --network "$2" --network-alias m-{} "$3" sh -c '
+		for i in 1 2 3; do
+			said="$said $(ping -c 1 -W 3 "$0" 2>&1)" && { [ $i = 1 ] || echo again: moment-{}: $said; exit 0; }
+		done
+		{ echo "moment-{} reached no $0: $said"; nslookup "$0"; ip addr; ip route; ip neigh; cat /etc/resolv.conf; } >&2; exit 1' "$2"`
 	r.made.containers += n * len(r.stay)
 	r.made.endpoints += n * len(r.stay)
+	var mu sync.Mutex
 	return r.each(func(h *lab.Host) error {
-		_, err := h.Exec(ctx, "sh", "-c", script, strconv.Itoa(n), strconv.Itoa(atOnce), base, lab.Image)
+		out, err := h.Exec(ctx, "sh", "-c", script, strconv.Itoa(n), strconv.Itoa(atOnce), base, lab.Image)
+		mu.Lock()
+		defer mu.Unlock()
+		for line := range strings.Lines(out) {
+			r.made.again++
+			r.say("%s: %s", h.Name, strings.TrimSpace(line))
+		}
 		return err
 	})
 }

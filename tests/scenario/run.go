@@ -151,7 +151,11 @@ func (s *state) evidence() string {
 	for _, h := range s.lab.Hosts {
 		for _, who := range []string{"agent", "dockerd", "console"} {
 			if h.HasLog(who) {
-				fmt.Fprintf(&b, "\n--- the end of %s's %s log:\n%s", h.Name, who, h.Log(who, 20))
+				lines := 20
+				if who == "console" {
+					lines = 80 // the stack of a kernel that panicked takes more than 20, and why is before it
+				}
+				fmt.Fprintf(&b, "\n--- the end of %s's %s log:\n%s", h.Name, who, h.Log(who, lines))
 			}
 		}
 		if blocked := h.Blocked(); blocked != "" {

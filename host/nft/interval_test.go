@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -104,5 +105,39 @@ func TestChangeIntervals(t *testing.T) {
 				t.Errorf("%s is changed into %s, one in the other", way[0], way[1])
 			}
 		}
+	}
+}
+
+// TestChangeSeesRules: a table of the same rules is changed by values of sets alone; where anything of a chain or a rule
+// differs, the table is made anew.
+func TestChangeSeesRules(t *testing.T) {
+	rules := func() Table {
+		return Table{Name: "t", Family: Inet, Chains: []Chain{{
+			Name: "c", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: 1,
+			Rules: []Rule{{Comment: "for people", Exprs: []Expr{Meta(unix.NFT_META_IIFNAME), Equal(Name("gv0")), Drop()}}},
+		}}}
+	}
+	if batch, ok := rules().Change(rules()); !ok || len(batch) > 0 {
+		t.Errorf("to the same: %d messages, %v", len(batch), ok)
+	}
+	differ := func(what string, other Table) {
+		if _, ok := rules().Change(other); ok {
+			t.Errorf("another %s makes no difference", what)
+		}
+	}
+	for _, of := range []func(*Table) any{
+		func(t *Table) any { return &t.Chains[0] }, func(t *Table) any { return &t.Chains[0].Rules[0] },
+	} {
+		for i := range reflect.ValueOf(of(&Table{Chains: []Chain{{Rules: []Rule{{}}}}})).Elem().NumField() {
+			other := rules()
+			v := reflect.ValueOf(of(&other)).Elem()
+			v.Field(i).SetZero()
+			differ(v.Type().Name()+"."+v.Type().Field(i).Name, other)
+		}
+	}
+	for i, e := range []Expr{Meta(unix.NFT_META_OIFNAME), Equal(Name("gv1")), Accept()} {
+		other := rules()
+		other.Chains[0].Rules[0].Exprs[i] = e
+		differ("expression", other)
 	}
 }

@@ -159,7 +159,7 @@ func (t Table) Take(s Set) [][]byte { return t.elements(unix.NFT_MSG_DELSETELEM,
 // Change are the messages that make t, as it is there, into another table of its name by values of sets alone; false: more
 // than these differs, or intervals do of which one lies in another one (see disjoint).
 func (t Table) Change(to Table) ([][]byte, bool) {
-	if t.Name != to.Name || t.Family != to.Family || t.Owned != to.Owned || len(t.Sets) != len(to.Sets) || !reflect.DeepEqual(t.Chains, to.Chains) {
+	if t.Name != to.Name || t.Family != to.Family || t.Owned != to.Owned || len(t.Sets) != len(to.Sets) || !sameChains(t.Chains, to.Chains) {
 		return nil, false
 	}
 	var batch [][]byte
@@ -186,6 +186,18 @@ func (t Table) Change(to Table) ([][]byte, bool) {
 		batch = append(append(batch, t.Take(is)...), t.Add(be)...)
 	}
 	return batch, true
+}
+
+// sameChains reports whether the kernel would be told the same of both. reflect.DeepEqual takes seven times as long for the
+// trees of expressions, and this comes with each container that comes or goes.
+func sameChains(a, b []Chain) bool {
+	return slices.EqualFunc(a, b, func(c, d Chain) bool {
+		return c.Name == d.Name && c.Type == d.Type && c.Hook == d.Hook && c.Priority == d.Priority && slices.EqualFunc(c.Rules, d.Rules, sameRule)
+	})
+}
+
+func sameRule(a, b Rule) bool {
+	return a.Comment == b.Comment && slices.EqualFunc(a.Exprs, b.Exprs, func(x, y Expr) bool { return bytes.Equal(x.Serialize(), y.Serialize()) })
 }
 
 // lacking are the values of all that others do not have.

@@ -285,7 +285,7 @@ func state(r, back Record, answered, heard bool, now time.Time) string {
 		return "sent"
 	}
 	switch {
-	case here&rst != 0 && there&ack == 0 && r.Count.Packets > 0:
+	case here&rst != 0 && r.Count.Packets > 0 && (there&ack == 0 || back.Count.Opened&rst != 0): // whatever the caller goes on to say
 		return "refused"
 	case (there|here)&rst != 0:
 		return "reset"

@@ -60,6 +60,7 @@ func TestStates(t *testing.T) {
 		{[]Record{there(syn|ack|fin, 3, 9, 1), back(syn | ack | fin)}, "closed", "closed"},
 		{[]Record{there(syn|ack|rst, 3, 9, 1), back(syn | ack)}, "reset", "reset"},
 		{[]Record{there(syn, 1, 9, 9), back(rst | ack)}, "refused", "refused"},
+		{[]Record{there(syn|ack, 3, 9, 9), half(db, app, 5432, 40000, tcp, rst|ack, rst|ack, 3, 9, 9)}, "refused", "refused"},
 		{[]Record{there(syn, 3, 9, 1)}, "unanswered", "unanswered"},
 		{[]Record{there(syn, 1, 9, 9)}, "opening", "unanswered"}, // alone: it may have been refused
 		{[]Record{there(syn, 1, 1, 1)}, "opening", "opening"},

@@ -25,7 +25,7 @@ func (d Desk) Learn(ctx context.Context, network string) (api.Learned, error) {
 	if err != nil {
 		return api.Learned{}, err
 	}
-	learned := learn.Of(learn.Seen{Network: network, Endpoints: worlds.Endpoints(snap), Connections: seen(t.Connections), Host: hosts(snap)})
+	learned := learn.Of(learn.Seen{Network: network, Endpoints: worlds.Endpoints(snap), Connections: answered(t.Connections), Host: hosts(snap)})
 	out := api.Learned{Policies: len(learned.Policies), Seen: learned.Seen}
 	out.Notes = append(counted(t), learned.Notes...)
 	out.Text = learn.Comment(append([]string{fmt.Sprintf("Of %s seen on network %s. Read it, and `grapevine policy try` it, before you apply it.",
@@ -66,6 +66,18 @@ func seen(list []api.Connection) (out []learn.Connection) {
 			one.Open = true
 		}
 		out = append(out, one)
+	}
+	return out
+}
+
+// answered is seen, of which nothing came where no answer was counted, however the caller went on: who is denied may send what
+// he would if he were not.
+func answered(list []api.Connection) (out []learn.Connection) {
+	out = seen(list)
+	for i, c := range list {
+		if c.BackPackets == 0 && out[i].Failed == "" {
+			out[i].Failed = "not answered, as far as was counted"
+		}
 	}
 	return out
 }
